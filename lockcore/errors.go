@@ -1,0 +1,135 @@
+package lockcore
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Conditions. Match them with [errors.Is]; the types below carry the facts.
+var (
+	// ErrBusy: others hold the resource, or are ahead in its queue. Nothing was taken.
+	ErrBusy = errors.New("lockstep: busy")
+	// ErrLost: the lock ID, or the part, no longer holds what it held: it expired and somebody else was
+	// let in, or it was released by force.
+	ErrLost = errors.New("lockstep: lost")
+	// ErrSuperseded: a later request of the same part, or a release, overtook this one. Nothing changed.
+	ErrSuperseded = errors.New("lockstep: superseded")
+	// ErrInvalid: the caller passed something that is never accepted. The database was not asked.
+	ErrInvalid = errors.New("lockstep: invalid")
+	// ErrUnknownOutcome: the database failed in a way that leaves open whether the operation took effect.
+	// Repeat it with the same order, or release.
+	ErrUnknownOutcome = errors.New("lockstep: outcome unknown")
+)
+
+// BusyError says who is in the way. It matches ErrBusy.
+type BusyError struct {
+	Resource string
+	LockID   string
+	// Holders are those whose mode does not go together with the request's.
+	Holders []Holder
+	// RetryIn is the time until the first of them could be displaced if nothing is heard of it: a hint
+	// for when to look again at the latest. Forever where none of them ends by itself.
+	RetryIn time.Duration
+}
+
+func (e *BusyError) Error() string {
+	who := make([]string, 0, len(e.Holders))
+	for _, h := range e.Holders {
+		who = append(who, fmt.Sprintf("%s (%s, fence %d, since %s)", h.Owner, h.Mode, h.Fence, h.Since.UTC().Format(time.RFC3339)))
+	}
+	if len(who) == 0 {
+		who = append(who, "others ahead in the queue")
+	}
+	return fmt.Sprintf("lockstep: %q is busy for %q: held by %s", e.Resource, e.LockID, strings.Join(who, ", "))
+}
+
+// Is makes errors.Is(err, ErrBusy) true.
+func (e *BusyError) Is(target error) bool { return target == ErrBusy }
+
+// LostError says what was lost, and to whom where that is known. It matches ErrLost.
+type LostError struct {
+	Resource string
+	LockID   string
+	Part     string
+	Order    Order
+	// By is the lock ID that was let in, empty where it is not known.
+	By string
+	// Reason is what a forced release gave as its reason, or how the loss was noticed.
+	Reason string
+}
+
+func (e *LostError) Error() string {
+	s := fmt.Sprintf("lockstep: %q lost its lock on %q", e.LockID, e.Resource)
+	if e.By != "" {
+		s += fmt.Sprintf(" to %q", e.By)
+	}
+	if e.Reason != "" {
+		s += ": " + e.Reason
+	}
+	return s
+}
+
+// Is makes errors.Is(err, ErrLost) true.
+func (e *LostError) Is(target error) bool { return target == ErrLost }
+
+// SupersededError says which request came too late, and what overtook it. It matches ErrSuperseded.
+type SupersededError struct {
+	Resource string
+	LockID   string
+	Part     string
+	Order    Order
+	// By is the order that overtook this one.
+	By Order
+	// Released tells that it was a release; else it was a later request of the same part.
+	Released bool
+}
+
+func (e *SupersededError) Error() string {
+	what := "a later request of the same part"
+	if e.Released {
+		what = "a release"
+	}
+	return fmt.Sprintf("lockstep: the request of %q (part %q, order %s) for %q came after %s with order %s",
+		e.LockID, e.Part, e.Order, e.Resource, what, e.By)
+}
+
+// Is makes errors.Is(err, ErrSuperseded) true.
+func (e *SupersededError) Is(target error) bool { return target == ErrSuperseded }
+
+// InvalidError names what was refused. It matches ErrInvalid.
+type InvalidError struct {
+	// Field is the name of the field or argument.
+	Field string
+	// Value is what was passed, shortened for display.
+	Value string
+	// Bound is what would be accepted.
+	Bound string
+}
+
+func (e *InvalidError) Error() string {
+	return fmt.Sprintf("lockstep: invalid %s %s: want %s", e.Field, e.Value, e.Bound)
+}
+
+// Is makes errors.Is(err, ErrInvalid) true.
+func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
+
+// UnknownOutcomeError wraps what the driver said. It matches ErrUnknownOutcome, and unwraps to the
+// driver's error.
+type UnknownOutcomeError struct {
+	// Op is the operation that ran: "acquire", "renew", "leave" or "release".
+	Op       string
+	Resource string
+	Err      error
+}
+
+func (e *UnknownOutcomeError) Error() string {
+	return fmt.Sprintf("lockstep: %s of %q: outcome unknown: %v", e.Op, e.Resource, e.Err)
+}
+
+// Is makes errors.Is(err, ErrUnknownOutcome) true.
+func (e *UnknownOutcomeError) Is(target error) bool { return target == ErrUnknownOutcome }
+
+// Unwrap returns the driver's error.
+func (e *UnknownOutcomeError) Unwrap() error { return e.Err }

@@ -1,0 +1,161 @@
+package lockcore
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// Mode says who else may hold a resource at the same time.
+type Mode string
+
+const (
+	// ModeExclusive admits no other lock ID. It is the zero value's meaning too.
+	ModeExclusive Mode = "X"
+	// ModeShared admits other shared holds; with a limit it is a semaphore.
+	ModeShared Mode = "S"
+)
+
+// String returns "exclusive" or "shared".
+func (m Mode) String() string {
+	if m == ModeShared {
+		return "shared"
+	}
+	return "exclusive"
+}
+
+// Resource is one thing to lock, and how. Make one with [Exclusive], [Shared] or [SharedLimit].
+type Resource struct {
+	// Name is what is locked, such as "account/42": 1 to 512 bytes of valid UTF-8 without NUL.
+	Name string `json:"name"`
+	// Mode defaults to ModeExclusive.
+	Mode Mode `json:"mode,omitempty"`
+	// Limit, for ModeShared only, is how many lock IDs may hold the resource when this request is
+	// granted, itself included. The limit belongs to the request: others may ask with another one.
+	// Defaults to 0, which is no limit.
+	Limit int `json:"limit,omitempty"`
+}
+
+// Exclusive asks for name alone.
+func Exclusive(name string) Resource { return Resource{Name: name, Mode: ModeExclusive} }
+
+// Shared asks for name together with any number of other shared holders.
+func Shared(name string) Resource { return Resource{Name: name, Mode: ModeShared} }
+
+// SharedLimit asks for one of limit places on name: a semaphore.
+func SharedLimit(name string, limit int) Resource {
+	return Resource{Name: name, Mode: ModeShared, Limit: limit}
+}
+
+// Forever, as a TTL, makes a promise that never ends by itself: the lock stands until somebody
+// releases it. A process that dies with one leaves it standing.
+const Forever time.Duration = math.MaxInt64
+
+// Order numbers the requests of one step, so that a request which arrives late can be told from a
+// new one: whoever schedules the step numbers the schedulings, and each scheduling its attempts.
+// The zero Order is a valid first one. In Temporal, Attempt is the activity's attempt number, which
+// starts again at 1 with every scheduling.
+type Order struct {
+	Schedule uint32 `json:"schedule"`
+	Attempt  uint32 `json:"attempt"`
+}
+
+// Less tells whether o came before p.
+func (o Order) Less(p Order) bool { return o.number() < p.number() }
+
+// String returns "schedule.attempt".
+func (o Order) String() string { return fmt.Sprintf("%d.%d", o.Schedule, o.Attempt) }
+
+// number is the order as it is stored: one integer that compares like the pair. The schedule number
+// keeps 31 bits, so that the sum stays positive in a signed 64-bit integer.
+func (o Order) number() int64 { return int64(o.Schedule&math.MaxInt32)<<32 | int64(o.Attempt) }
+
+func orderOf(n int64) Order { return Order{Schedule: uint32(n >> 32), Attempt: uint32(n)} } //nolint:gosec // both halves fit by construction
+
+// LastAttempt is the order that no attempt of the same scheduling exceeds. A release up to it ends
+// everything that the scheduling, and all before it, took or may still ask for.
+func LastAttempt(schedule uint32) Order { return Order{Schedule: schedule, Attempt: math.MaxUint32} }
+
+// Request asks for a hold on one or several resources in the name of one lock ID.
+//
+// The zero value of every field but LockID and Resources is the usual choice.
+type Request struct {
+	// LockID names the hold: 1 to 512 bytes of valid UTF-8 without NUL. Requests of one lock ID never
+	// block each other.
+	LockID string `json:"lockId"`
+	// Resources are taken in the order of their names, all or none. 1 to 100, no name twice.
+	Resources []Resource `json:"resources"`
+	// Part names the user of the hold that asks: a step of a saga. At most 512 bytes. A later
+	// request of the same part supersedes the earlier one. Defaults to "", the only user.
+	Part string `json:"part,omitempty"`
+	// Order is this request's place among the requests of the same part.
+	Order Order `json:"order"`
+	// TTL is how long the part may be silent: 100 ms or more, or Forever. Defaults to Config.TTL.
+	TTL time.Duration `json:"ttl,omitempty"`
+	// Keep lets the hold stand when its last part has left, until it is released or HoldTTL has
+	// passed without a sign of life. Without it, the hold ends with its last part.
+	Keep bool `json:"keep,omitempty"`
+	// HoldTTL, with Keep, is how long the hold may stand with no part and no sign of life: 100 ms or
+	// more, or Forever. Defaults to Config.HoldTTL.
+	HoldTTL time.Duration `json:"holdTtl,omitempty"`
+	// Held says that this lock ID is known to hold the resources already. Where it does not, isolation
+	// was lost: the answer is ErrLost, and nothing is taken.
+	Held bool `json:"held,omitempty"`
+	// Reacquire takes the lock anew where it was lost, instead of answering ErrLost. Compensations
+	// set it: they must run, and not beside somebody else.
+	Reacquire bool `json:"reacquire,omitempty"`
+	// NewFence gives a new fence even when the lock ID holds already, so that a resource that checks
+	// fences refuses whatever an earlier step may still send. Compensations set it.
+	NewFence bool `json:"newFence,omitempty"`
+	// Owner is the party that waits and holds, for people and for deadlock detection. At most 512
+	// bytes. Defaults to LockID.
+	Owner string `json:"owner,omitempty"`
+	// Comment is for people. At most 1,024 bytes.
+	Comment string `json:"comment,omitempty"`
+	// MaxWait, for Acquire, is how long it may take at most. Defaults to 0: as long as the context lives.
+	MaxWait time.Duration `json:"maxWait,omitempty"`
+}
+
+// Lease is what one part got on one resource: a value that can be stored, sent, and used by another
+// process to renew, leave or release. It is a snapshot; [Session] keeps leases alive.
+type Lease struct {
+	Resource string `json:"resource"`
+	LockID   string `json:"lockId"`
+	Part     string `json:"part,omitempty"`
+	Order    Order  `json:"order"`
+	Mode     Mode   `json:"mode"`
+	// Fence grows with every grant of the resource. A resource that remembers the highest fence it has
+	// seen, and refuses lower ones, is safe from a holder that does not know yet that it has lost.
+	Fence int64 `json:"fence"`
+	// Left is what was left of the part's promise when the database answered; Forever where it has no end.
+	Left time.Duration `json:"left"`
+	// Joined tells that the lock ID held the resource before this request.
+	Joined bool `json:"joined,omitempty"`
+
+	// validUntil is Left, counted on this process's monotonic clock from before the command was sent,
+	// less the margin. It does not travel: another process has another clock.
+	validUntil time.Time
+	forever    bool
+}
+
+// Valid tells whether the part may still trust this lease by this process's monotonic clock. A lease
+// that came from another process is not valid until it was renewed here.
+func (l Lease) Valid() bool {
+	return l.forever || (!l.validUntil.IsZero() && time.Now().Before(l.validUntil))
+}
+
+// Holder is one that holds a resource, or waits ahead, as others see it.
+type Holder struct {
+	LockID string `json:"lockId"`
+	Owner  string `json:"owner,omitempty"`
+	Host   string `json:"host,omitempty"`
+	Mode   Mode   `json:"mode"`
+	Fence  int64  `json:"fence,omitempty"`
+	// Since is when the hold was granted, by the database server's clock.
+	Since time.Time `json:"since,omitzero"`
+	// ExpiresIn is what is left until the holder can be displaced if nothing is heard of it; Forever
+	// where it never ends by itself.
+	ExpiresIn time.Duration `json:"expiresIn"`
+	// Trace is the W3C traceparent of the step that holds; empty where none was known.
+	Trace string `json:"trace,omitempty"`
+}
