@@ -27,6 +27,8 @@ var (
 type BusyError struct {
 	Resource string
 	LockID   string
+	// Position is this request's place in the queue, counted from 1; 0 where it did not queue.
+	Position int
 	// Holders are those whose mode does not go together with the request's.
 	Holders []Holder
 	// RetryIn is the time until the first of them could be displaced if nothing is heard of it: a hint

@@ -89,6 +89,9 @@ func (l *Locker) Acquire(ctx context.Context, req Request) (*Session, error) {
 	return nil, errors.ErrUnsupported
 }
 
+// Keep renews leases that Enter gave in the background. The session's context derives from ctx.
+func (l *Locker) Keep(ctx context.Context, leases []Lease) *Session { return nil }
+
 // Session is a lock that is held and renewed in the background until Leave or Release, or until it is
 // lost.
 type Session struct{}

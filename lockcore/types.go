@@ -34,6 +34,9 @@ type Resource struct {
 	// granted, itself included. The limit belongs to the request: others may ask with another one.
 	// Defaults to 0, which is no limit.
 	Limit int `json:"limit,omitempty"`
+	// Held says that the lock ID is known to hold the resource already. Where it does not, isolation
+	// was lost: the answer is ErrLost, and nothing is taken.
+	Held bool `json:"held,omitempty"`
 }
 
 // Exclusive asks for name alone.
@@ -98,9 +101,6 @@ type Request struct {
 	// HoldTTL, with Keep, is how long the hold may stand with no part and no sign of life: 100 ms or
 	// more, or Forever. Defaults to Config.HoldTTL.
 	HoldTTL time.Duration `json:"holdTtl,omitempty"`
-	// Held says that this lock ID is known to hold the resources already. Where it does not, isolation
-	// was lost: the answer is ErrLost, and nothing is taken.
-	Held bool `json:"held,omitempty"`
 	// Reacquire takes the lock anew where it was lost, instead of answering ErrLost. Compensations
 	// set it: they must run, and not beside somebody else.
 	Reacquire bool `json:"reacquire,omitempty"`
