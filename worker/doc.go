@@ -1,0 +1,2 @@
+// Package worker installs Lockstep in a Temporal worker, in one line.
+package worker

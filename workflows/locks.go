@@ -1,0 +1,72 @@
+package workflows
+
+import (
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+// Scope says how long a guarded step's locks are held.
+type Scope string
+
+const (
+	// ScopeStep lets the locks go when the step returns.
+	ScopeStep Scope = "step"
+	// ScopeSaga keeps the locks after the step has returned, until the saga around it has committed or
+	// has finished compensating. Outside a saga it keeps them until the workflow function has returned.
+	ScopeSaga Scope = "saga"
+)
+
+// Locks is what a step must hold before it runs. The zero value of every field but Resources is the
+// usual choice.
+type Locks struct {
+	// Resources are taken together, in the order of their names: 1 to 100, no name twice.
+	Resources []lockcore.Resource
+	// Scope says how long they are held. Defaults to ScopeSaga inside [RunSaga], to ScopeStep elsewhere.
+	Scope Scope
+	// TTL is how long the process that runs the step may be silent before others may displace it:
+	// 100 ms or more, or lockcore.Forever. Defaults to the TTL of the activity worker's Locker.
+	TTL time.Duration
+	// HoldTTL, with ScopeSaga, is how long the locks stand between two steps with no sign of life:
+	// 100 ms or more, or lockcore.Forever. Defaults to the HoldTTL of the activity worker's Locker.
+	HoldTTL time.Duration
+	// Owner is the party that waits and holds, for people and for deadlock detection. Defaults to the
+	// workflow ID.
+	Owner string
+	// Reacquire takes a lock anew that this saga has lost, instead of failing the step with a
+	// *lockcore.LostError: for sagas that choose to go on. Compensations always do.
+	Reacquire bool
+}
+
+// WithLocks returns a context under which every activity is a guarded step: its locks are taken when
+// it is entered, renewed while it runs, and let go as l.Scope says. It takes nothing by itself, adds
+// no event to the history, and does not change ctx. Child workflows and timers are not guarded; a
+// local activity under it is refused.
+//
+// A WithLocks inside another replaces it and does not add to it: what the innermost one names is what
+// a step holds. In ScopeSaga what earlier steps took stays held nevertheless.
+//
+// A step whose locks cannot be had fails with an error that matches [lockcore.ErrBusy],
+// [lockcore.ErrLost], [lockcore.ErrSuperseded] or [lockcore.ErrInvalid], and the types that go with
+// them. Cancelling ctx cancels the step, also while it waits for its locks.
+//
+// WithLocks panics, and so fails the workflow task and not the workflow, where the worker runs
+// without Lockstep's interceptor: a step is never run unguarded by mistake. See the package worker.
+func WithLocks(ctx workflow.Context, l Locks) workflow.Context {
+	return withLocks(ctx, l)
+}
+
+// Guard is [WithLocks] with nothing but resources:
+//
+//	ctx = workflows.Guard(ctx, lockcore.Exclusive("account/42"), lockcore.Shared("rates"))
+func Guard(ctx workflow.Context, resources ...lockcore.Resource) workflow.Context {
+	return withLocks(ctx, Locks{Resources: resources})
+}
+
+// Unguarded returns a context whose activities are not guarded, for a step in between that needs no
+// locks. What the saga holds stays held.
+func Unguarded(ctx workflow.Context) workflow.Context {
+	return withoutLocks(ctx)
+}

@@ -1,0 +1,68 @@
+package workflows
+
+import (
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+)
+
+// SagaOptions is how [RunSaga] runs. Its zero value is the default.
+type SagaOptions struct {
+	// ParallelCompensation runs all compensations at once instead of one after the other in reverse
+	// order. Defaults to false.
+	ParallelCompensation bool
+	// ReleaseTimeout is how long the release of the locks is tried before the saga goes on without it;
+	// the locks then stand until their HoldTTL ends. Defaults to 10 min.
+	ReleaseTimeout time.Duration
+}
+
+// Saga collects the compensations of one saga. [RunSaga] makes it; it must not be used by anything
+// that outlives the function it was given to.
+type Saga struct {
+	steps []compensation
+}
+
+// RunSaga runs fn as a saga. Steps guarded in fn, by [Guard] or [WithLocks], hold their locks until
+// RunSaga returns:
+//
+//  1. fn returns nil: the saga has committed. The locks are released, and RunSaga returns nil.
+//  2. fn returns an error, that of a cancelled context too: the compensations registered with the
+//     Saga run in reverse order while the locks are still held, on a context that is not cancelled.
+//     A failing one does not stop the others. Then the locks are released. RunSaga returns fn's error as it
+//     is, or a *[SagaError] that says what else went wrong where a compensation failed.
+//  3. fn returns a [workflow.ContinueAsNewError]: nothing is compensated. The locks are released, and
+//     RunSaga returns the error for the workflow to return. The next run starts with no locks and no
+//     compensations.
+//
+// The release is one local activity, so one event, and an ordinary activity where that fails. A saga
+// with no guarded step releases nothing and adds no event. A release that fails for
+// [SagaOptions.ReleaseTimeout] is logged and changes nothing of the result.
+//
+// fn must wait for the steps it starts. RunSaga inside RunSaga is a saga of its own as to
+// compensations, and hands its locks to the outer one, which releases them. Nothing here relies on
+// deferred functions, which also run when a workflow is evicted from a worker's cache.
+func RunSaga(ctx workflow.Context, opts SagaOptions, fn func(ctx workflow.Context, s *Saga) error) error {
+	return runSaga(ctx, opts, fn)
+}
+
+// Compensate registers what undoes a step. Register it before the step runs: a step that timed out
+// may have been applied, so fn must also be right where the step never ran.
+//
+// fn runs only if the saga fails, with a context that carries what ctx carries (activity options,
+// locks) and is not cancelled. Steps that it runs under ctx's locks take them anew where they were
+// lost, and get a new fence, so that a resource which checks fences refuses what the original step may
+// still send.
+func (s *Saga) Compensate(ctx workflow.Context, fn func(ctx workflow.Context) error) {
+	s.add(ctx, "", fn)
+}
+
+// CompensateWith registers an activity that undoes a step; see [Saga.Compensate]. Its options and its
+// locks are those of ctx:
+//
+//	s.CompensateWith(ctx, Refund, in)
+//	err := workflow.ExecuteActivity(ctx, Debit, in).Get(ctx, nil)
+func (s *Saga) CompensateWith(ctx workflow.Context, activity any, args ...any) {
+	s.add(ctx, activityName(activity), func(ctx workflow.Context) error {
+		return workflow.ExecuteActivity(ctx, activity, args...).Get(ctx, nil)
+	})
+}
