@@ -1,0 +1,93 @@
+package stack
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// tcpListen is the state of a listening socket in /proc/net/tcp.
+const tcpListen = "0A"
+
+func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
+
+// processStart identifies the process that has this PID now: its start in clock ticks, which no later process with the
+// same PID shares, and the boot that the ticks count from. It is fs.ErrNotExist for a process that has ended, also when
+// nobody has collected it yet.
+func processStart(pid int) (string, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if errors.Is(err, syscall.ESRCH) {
+		return "", fs.ErrNotExist
+	}
+	if err != nil {
+		return "", err
+	}
+	// The second field is the command in brackets, and may hold anything, also brackets and blanks.
+	_, rest, ok := strings.Cut(string(stat[strings.LastIndexByte(string(stat), ')')+1:]), " ")
+	fields := strings.Fields(rest)
+	if !ok || len(fields) < 20 {
+		return "", fmt.Errorf("/proc/%d/stat has an unknown form", pid)
+	}
+	if fields[0] == "Z" || fields[0] == "X" {
+		return "", fs.ErrNotExist
+	}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", err
+	}
+	return strings.TrimSpace(string(boot)) + "/" + fields[19], nil
+}
+
+// listensOn says whether this very process listens on the port: an answer on it proves nothing when another program
+// took the port first.
+func listensOn(pid, port int) (bool, error) {
+	inodes, err := listeners(port)
+	if err != nil {
+		return false, err
+	}
+	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	if err != nil {
+		return false, err
+	}
+	for _, fd := range fds {
+		link, err := os.Readlink(fd)
+		if err != nil {
+			continue // closed since
+		}
+		if inode, ok := strings.CutPrefix(link, "socket:["); ok && inodes[strings.TrimSuffix(inode, "]")] {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func listeners(port int) (map[string]bool, error) {
+	inodes := map[string]bool{}
+	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		f, err := os.Open(table)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // no IPv6
+		}
+		if err != nil {
+			return nil, err
+		}
+		for lines := bufio.NewScanner(f); lines.Scan(); {
+			fields := strings.Fields(lines.Text())
+			if len(fields) < 10 || fields[3] != tcpListen {
+				continue
+			}
+			_, hex, _ := strings.Cut(fields[1], ":")
+			if n, err := strconv.ParseUint(hex, 16, 16); err == nil && int(n) == port {
+				inodes[fields[9]] = true
+			}
+		}
+		f.Close()
+	}
+	return inodes, nil
+}
