@@ -1,0 +1,97 @@
+package engine
+
+import "time"
+
+// Modes, as they are stored.
+const (
+	Exclusive = "X"
+	SharedBy  = "S"
+)
+
+// How a hold ended, as it is stored.
+const (
+	HowReleased = "released"
+	HowExpired  = "expired"
+	HowForced   = "forced"
+)
+
+// Bounds of the two lists that remember what ended. A request that arrives late is recognised as long
+// as no more than this many other things ended on the resource in between.
+const (
+	MaxEvicted  = 16
+	MaxReleased = 16
+)
+
+// SettleMost is how many shared waiters one write grants at most.
+const SettleMost = 64
+
+// Policy is what every operation needs to settle a document. All times are in milliseconds.
+type Policy struct {
+	// ClaimTTL is how long a claim stands unconfirmed.
+	ClaimTTL int64
+	// ReleasedTTL is how long a released record is kept.
+	ReleasedTTL int64
+}
+
+// Acquire asks for a place among the holders, or in the queue. All times are in milliseconds; a TTL of
+// 0 has no end.
+type Acquire struct {
+	Policy
+	Resource string
+	LockID   string
+	Part     string
+	Order    int64
+	Mode     string
+	Limit    int64
+	TTL      int64
+	HoldTTL  int64
+	Keep     bool
+	// Held: not holding already is a loss.
+	Held bool
+	// Reacquire: a loss is no obstacle.
+	Reacquire bool
+	// NewFence: joining gives a new fence.
+	NewFence bool
+	// Queue: take or refresh a place in the queue where it is busy.
+	Queue bool
+	// Refresh: confirm a claim, join, or refresh a place, but take nothing anew.
+	Refresh    bool
+	WaiterTTL  int64
+	MaxWaiters int64
+	Owner      string
+	Host       string
+	Comment    string
+	Trace      string
+}
+
+// Renew extends a part by its own TTL, and its hold with it.
+type Renew struct {
+	Policy
+	Resource string
+	LockID   string
+	Part     string
+	Order    int64
+}
+
+// Leave ends a part; and the hold, where it is not kept and this was the last.
+type Leave struct {
+	Policy
+	Resource string
+	LockID   string
+	Part     string
+	Order    int64
+}
+
+// Release ends a lock ID's hold, claims and places up to an order.
+type Release struct {
+	Policy
+	Resource string
+	LockID   string
+	Order    int64
+	// Leaving names a part that is known to have stopped: it does not drain. Nil names none.
+	Leaving *string
+}
+
+// IdleGrain is what a document's idleAt is rounded up to, so that most writes leave the index on it
+// untouched.
+const IdleGrain = 10 * time.Minute
