@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/temporal-lockstep/lockstep/internal/stack/replicaset"
 )
 
 const (
@@ -73,7 +75,7 @@ func (s *Stack) dockerService() service {
 				"--publish", hostPort(ports["mongo"]) + ":" + port,
 				"--volume", name + ":/data/db",
 				s.cfg.MongoImage,
-				"--replSet", replicaSet, "--bind_ip_all", "--port", port,
+				"--replSet", replicaset.Name, "--bind_ip_all", "--port", port,
 			}
 		},
 		healthy: func(ctx context.Context, ports map[string]int) error {

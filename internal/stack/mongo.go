@@ -12,10 +12,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
-)
 
-// replicaSet is the name of the one-node set that a real MongoDB is run as: change streams and retried writes need one.
-const replicaSet = "lockstep"
+	"github.com/temporal-lockstep/lockstep/internal/stack/replicaset"
+)
 
 func (s *Stack) mongoChoices() []choice {
 	return []choice{
@@ -90,7 +89,7 @@ func (s *Stack) mongodService(program string) service {
 		argv: func(ports map[string]int) []string {
 			return []string{
 				program,
-				"--replSet", replicaSet,
+				"--replSet", replicaset.Name,
 				"--bind_ip", loopback,
 				"--port", strconv.Itoa(ports["mongo"]),
 				"--dbpath", filepath.Join(s.cfg.Dir, "data", "mongod"),
@@ -101,6 +100,23 @@ func (s *Stack) mongodService(program string) service {
 		},
 		within: time.Minute,
 	}
+}
+
+// initiate returns the address of the server on the port, as a replica set where it can be one.
+func initiate(ctx context.Context, port int) (Endpoint, error) {
+	var known bool
+	err := withMongo(ctx, directURI(port), func(admin *mongo.Database) (err error) {
+		known, err = replicaset.Initiate(ctx, admin, hostPort(port))
+		return err
+	})
+	if err != nil {
+		return Endpoint{}, err
+	}
+	uri := "mongodb://" + hostPort(port) + "/"
+	if known {
+		uri += "?replicaSet=" + replicaset.Name
+	}
+	return Endpoint{Address: uri}, nil
 }
 
 func directURI(port int) string { return "mongodb://" + hostPort(port) + "/?directConnection=true" }

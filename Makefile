@@ -1,0 +1,59 @@
+# The servers are found by what stackctl prints, never by fixed ports: several checkouts can work on one machine.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+STACKCTL := go run ./internal/stack/stackctl
+# Evaluated in the recipe's own shell; without a stack the recipe ends here, with stackctl's message.
+WITH_STACK := env="$$($(STACKCTL) env)" && eval "$$env"
+
+# What `make demo` passes on, for example DEMO_FLAGS="--help".
+DEMO_FLAGS ?=
+# What `make test` runs, for example TEST_FLAGS="-run Acquire ./lockcore/...".
+TEST_FLAGS ?= ./...
+# What `make bench` passes on.
+BENCH_FLAGS ?=
+
+.PHONY: help
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: stack-up
+stack-up: ## start a Temporal server and a MongoDB, or repair the ones that run (docs/stack.md)
+	@$(STACKCTL) up
+
+.PHONY: stack-down
+stack-down: ## end what stack-up has started; data stays
+	@$(STACKCTL) down
+
+.PHONY: stack-status
+stack-status: ## show the servers, their addresses, health and logs
+	@$(STACKCTL) status
+
+.PHONY: stack-env
+stack-env: ## print the addresses: eval "$(make -s stack-env)"
+	@$(STACKCTL) env
+
+.PHONY: demo
+demo: stack-up ## see sagas wait, commit, compensate and crash (DEMO_FLAGS="...")
+	@$(WITH_STACK) && exec go run ./cmd/lockstep demo $(DEMO_FLAGS)
+
+.PHONY: test
+test: stack-up ## run all tests against real servers, with the race detector (TEST_FLAGS="./lockcore/...")
+	@$(WITH_STACK) && exec go test -race $(TEST_FLAGS)
+
+.PHONY: bench
+bench: stack-up ## measure (BENCH_FLAGS="...")
+	@$(WITH_STACK) && exec go run ./internal/bench $(BENCH_FLAGS)
+
+.PHONY: lint
+lint: ## look for mistakes and for unformatted files
+	@unformatted="$$(gofmt -l .)" && test -z "$$unformatted" || { echo "not formatted (make fmt):"; echo "$$unformatted"; exit 1; }
+	@go vet ./...
+
+.PHONY: fmt
+fmt: ## format all Go files
+	@gofmt -w .
+
+.PHONY: ci
+ci: ## run what continuous integration runs
+	@bash .ci/run

@@ -1,0 +1,97 @@
+package testenv
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/testcontainers/testcontainers-go"
+	"github.com/testcontainers/testcontainers-go/log"
+	"github.com/testcontainers/testcontainers-go/wait"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/temporal-lockstep/lockstep/internal/stack/replicaset"
+)
+
+const (
+	mongoPort    = "27017/tcp"
+	temporalPort = "7233/tcp"
+	// startWithin includes the pull of an image of some 300 MB.
+	startWithin = 5 * time.Minute
+)
+
+// running holds the containers of this process, for Main to remove.
+var running struct {
+	sync.Mutex
+	containers []testcontainers.Container
+}
+
+func startMongo(ctx context.Context) (string, error) {
+	image := cmp.Or(os.Getenv("LOCKSTEP_MONGO_IMAGE"), "mongo:8")
+	endpoint, err := run(ctx, image, mongoPort, "--replSet", replicaset.Name, "--bind_ip_all")
+	if err != nil {
+		return "", err
+	}
+	// The set calls itself by its address inside the container, which is nothing to a client outside: hence direct.
+	uri := "mongodb://" + endpoint + "/?directConnection=true"
+	c, err := mongo.Connect(options.Client().ApplyURI(uri))
+	if err != nil {
+		return "", err
+	}
+	_, err = replicaset.Initiate(ctx, c.Database("admin"), "127.0.0.1:27017")
+	return uri, errors.Join(err, c.Disconnect(ctx))
+}
+
+func startTemporal(ctx context.Context) (string, error) {
+	image := cmp.Or(os.Getenv("LOCKSTEP_TEMPORAL_IMAGE"), "temporalio/temporal:latest")
+	return run(ctx, image, temporalPort, "server", "start-dev", "--ip", "0.0.0.0", "--headless", "--log-level", "warn")
+}
+
+// run starts a container and returns where its port is reached from here.
+func run(ctx context.Context, image, port string, command ...string) (_ string, err error) {
+	// Where no engine is found, testcontainers panics while it looks for one.
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%v", r)
+		}
+	}()
+	c, err := testcontainers.Run(ctx, image,
+		testcontainers.WithCmd(command...),
+		testcontainers.WithExposedPorts(port),
+		testcontainers.WithWaitStrategyAndDeadline(time.Minute, wait.ForListeningPort(port)),
+		testcontainers.WithLogger(quiet{}),
+	)
+	if c != nil {
+		running.Lock()
+		running.containers = append(running.containers, c)
+		running.Unlock()
+	}
+	if err != nil {
+		return "", err
+	}
+	return c.PortEndpoint(ctx, port, "")
+}
+
+// removeContainers ends what this process has started.
+func removeContainers() error {
+	running.Lock()
+	defer running.Unlock()
+	var errs []error
+	for _, c := range running.containers {
+		errs = append(errs, testcontainers.TerminateContainer(c))
+	}
+	running.containers = nil
+	return errors.Join(errs...)
+}
+
+// quiet keeps a page about the engine out of every test's output.
+type quiet struct{}
+
+var _ log.Logger = quiet{}
+
+func (quiet) Printf(string, ...any) {}

@@ -1,0 +1,111 @@
+package testenv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+)
+
+func TestMain(m *testing.M) { Main(m) }
+
+func TestMongoIsFreshAndDropped(t *testing.T) {
+	t.Parallel()
+	var names []string
+	for range 2 {
+		t.Run("one", func(t *testing.T) {
+			db := Mongo(t)
+			n, err := db.Collection("things").CountDocuments(t.Context(), bson.D{})
+			require.NoError(t, err)
+			require.Zero(t, n)
+			_, err = db.Collection("things").InsertOne(t.Context(), bson.D{{Key: "_id", Value: 1}})
+			require.NoError(t, err)
+			names = append(names, db.Name())
+		})
+	}
+	require.Len(t, names, 2)
+	require.NotEqual(t, names[0], names[1])
+	left, err := Mongo(t).Client().ListDatabaseNames(t.Context(), bson.D{})
+	require.NoError(t, err)
+	require.NotContains(t, left, names[0])
+	require.NotContains(t, left, names[1])
+}
+
+func TestTemporalAnswers(t *testing.T) {
+	t.Parallel()
+	_, err := Temporal(t).WorkflowService().DescribeNamespace(t.Context(),
+		&workflowservice.DescribeNamespaceRequest{Namespace: client.DefaultNamespace})
+	require.NoError(t, err)
+}
+
+func TestNamesAreUniqueAndAccepted(t *testing.T) {
+	t.Parallel()
+	require.NotEqual(t, TaskQueue(t), TaskQueue(t))
+	name := databaseName("TestÜber/case_with $dots.and a very long name that goes on and on")
+	require.LessOrEqual(t, len(name), 63)
+	require.Regexp(t, `^test_[a-z0-9_]+$`, name)
+}
+
+func TestVariableComesBeforeContainer(t *testing.T) {
+	t.Parallel()
+	s := &server{
+		variable: "WHERE",
+		getenv:   func(name string) string { return map[string]string{"WHERE": "there:1"}[name] },
+		start:    func(context.Context) (string, error) { return "", errors.New("not to be called") },
+	}
+	require.Equal(t, "there:1", s.address(t))
+}
+
+func TestContainerIsStartedOnce(t *testing.T) {
+	t.Parallel()
+	started := 0
+	s := &server{
+		getenv: func(string) string { return "" },
+		start: func(context.Context) (string, error) {
+			started++
+			return "container:1", nil
+		},
+	}
+	require.Equal(t, "container:1", s.address(t))
+	require.Equal(t, "container:1", s.address(t))
+	require.Equal(t, 1, started)
+}
+
+func TestWithoutAnyServerTheTestFailsAndSaysHowToGetOne(t *testing.T) {
+	t.Parallel()
+	s := &server{
+		what:     "MongoDB",
+		variable: "LOCKSTEP_MONGODB_URI",
+		getenv:   func(string) string { return "" },
+		start:    func(context.Context) (string, error) { return "", errors.New("no engine") },
+	}
+	for range 2 { // the second test must be told as well
+		fake := &recorder{TB: t}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			s.address(fake)
+		}()
+		<-done
+		for _, want := range []string{"needs a MongoDB", "LOCKSTEP_MONGODB_URI is not set", "no engine", "make stack-up", "Docker"} {
+			require.Contains(t, fake.fatal, want)
+		}
+	}
+}
+
+// recorder takes down what would have failed a test.
+type recorder struct {
+	testing.TB
+	fatal string
+}
+
+func (r *recorder) Fatalf(format string, args ...any) {
+	r.fatal = fmt.Sprintf(format, args...)
+	runtime.Goexit()
+}
