@@ -1,43 +1,76 @@
 package worker
 
 import (
-	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
 
-	sdkinterceptor "go.temporal.io/sdk/interceptor"
-	sdkworker "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/interceptor"
 
+	"github.com/temporal-lockstep/lockstep/activities"
+	"github.com/temporal-lockstep/lockstep/interceptors"
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
+
+// DefaultCluster is the name of the cluster where none is given.
+const DefaultCluster = "default"
+
+const maxCluster = 64
 
 // Options is what a worker needs to guard steps.
 type Options struct {
 	// Locker takes and keeps the locks. Required.
 	Locker *lockcore.Locker
 	// Cluster names the Temporal cluster in lock IDs, so that several clusters can share a database: 1
-	// to 64 bytes without "/". All workers of a cluster must say the same. Defaults to "default".
+	// to 64 bytes of valid UTF-8 without "/". All workers of a cluster must say the same. Defaults to
+	// DefaultCluster.
 	Cluster string
 }
 
-// NewPlugin makes a plugin that installs Lockstep: its interceptor and its activities. Give it to
-// client.Options.Plugins, from where it reaches every worker made from that client, or to
-// worker.Options.Plugins; given to both, it guards once and registers once:
-//
-//	plugin, err := worker.NewPlugin(worker.Options{Locker: locker})
-//	c, err := client.Dial(client.Options{Plugins: []client.Plugin{plugin}})
-//
-// The error is a *lockcore.InvalidError that names the option.
-func NewPlugin(o Options) (*Plugin, error) { return nil, errors.ErrUnsupported }
+// checked fills in defaults and refuses what cannot be.
+func (o Options) checked() (Options, error) {
+	if o.Locker == nil {
+		return o, &lockcore.InvalidError{Field: "worker.Options.Locker", Value: "nil", Bound: "a Locker made by lockcore.New"}
+	}
+	if o.Cluster == "" {
+		o.Cluster = DefaultCluster
+	}
+	if len(o.Cluster) > maxCluster || !utf8.ValidString(o.Cluster) || strings.ContainsAny(o.Cluster, "/\x00") {
+		return o, &lockcore.InvalidError{
+			Field: "worker.Options.Cluster", Value: fmt.Sprintf("%q", protocol.Cut(o.Cluster, maxCluster)),
+			Bound: fmt.Sprintf(`1 to %d bytes of valid UTF-8 without "/" or NUL`, maxCluster),
+		}
+	}
+	return o, nil
+}
 
-// NewReplayPlugin makes a plugin for worker.WorkflowReplayerOptions.Plugins: it replays histories of
-// guarded workflows and needs no database.
-func NewReplayPlugin() *Plugin { return nil }
+func (o Options) interceptor() *interceptors.Interceptor {
+	return interceptors.New(interceptors.Options{Locker: o.Locker, Cluster: o.Cluster})
+}
+
+func (o Options) activities() *activities.Activities {
+	return &activities.Activities{Locker: o.Locker, Cluster: o.Cluster}
+}
 
 // Interceptor makes the worker interceptor alone, for worker.Options.Interceptors of a worker that
-// uses no plugins. Such a worker calls [Register] too. The error is a *lockcore.InvalidError that names the option.
-func Interceptor(o Options) (sdkinterceptor.WorkerInterceptor, error) {
-	return nil, errors.ErrUnsupported
+// uses no plugins. Such a worker calls [Register] too. The error is a *lockcore.InvalidError that
+// names the option.
+func Interceptor(o Options) (interceptor.WorkerInterceptor, error) {
+	o, err := o.checked()
+	if err != nil {
+		return nil, err
+	}
+	return o.interceptor(), nil
 }
 
 // Register registers Lockstep's activities on a worker that already exists; it may be called again.
 // The error is a *lockcore.InvalidError that names the option.
-func Register(registry sdkworker.ActivityRegistry, o Options) error { return errors.ErrUnsupported }
+func Register(registry activities.Registry, o Options) error {
+	o, err := o.checked()
+	if err != nil {
+		return err
+	}
+	activities.Register(registry, o.activities())
+	return nil
+}

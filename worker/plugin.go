@@ -1,9 +1,84 @@
 package worker
 
-import "go.temporal.io/sdk/temporal"
+import (
+	"context"
+	"fmt"
+
+	"go.temporal.io/sdk/interceptor"
+	"go.temporal.io/sdk/temporal"
+	sdkworker "go.temporal.io/sdk/worker"
+
+	"github.com/temporal-lockstep/lockstep/activities"
+	"github.com/temporal-lockstep/lockstep/interceptors"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+// PluginName is the name under which the plugin appears in Temporal.
+const PluginName = "temporal-lockstep.lockstep"
 
 // Plugin installs Lockstep in clients, workers and replayers. Make it with [NewPlugin]. It holds no
 // resources of its own and needs no closing; it does not close the Locker.
 type Plugin struct {
 	*temporal.SimplePlugin
+}
+
+// NewPlugin makes a plugin that installs Lockstep: its interceptor and its activities. Give it to
+// client.Options.Plugins, from where it reaches every worker made from that client, or to
+// worker.Options.Plugins; given to both, it guards once and registers once:
+//
+//	plugin, err := worker.NewPlugin(worker.Options{Locker: locker})
+//	c, err := client.Dial(client.Options{Plugins: []client.Plugin{plugin}})
+//
+// The error is a *lockcore.InvalidError that names the option. A worker on which two plugins meet that
+// differ in Locker or Cluster panics when it is made, as the SDK does with errors of plugins: such a
+// worker would take locks in one place and release them in another.
+func NewPlugin(o Options) (*Plugin, error) {
+	o, err := o.checked()
+	if err != nil {
+		return nil, err
+	}
+	return newPlugin(o.interceptor(), func(registry activities.Registry) { activities.Register(registry, o.activities()) }), nil
+}
+
+// NewReplayPlugin makes a plugin for worker.WorkflowReplayerOptions.Plugins: it replays histories of
+// guarded workflows and needs no database. On a live worker, guarded steps would fail with it.
+func NewReplayPlugin() *Plugin {
+	return newPlugin(interceptors.New(interceptors.Options{}), func(activities.Registry) {})
+}
+
+func newPlugin(own *interceptors.Interceptor, register func(activities.Registry)) *Plugin {
+	simple, err := temporal.NewSimplePlugin(temporal.SimplePluginOptions{
+		Name: PluginName,
+		ConfigureWorker: func(_ context.Context, o sdkworker.PluginConfigureWorkerOptions) error {
+			return install(&o.WorkerOptions.Interceptors, own)
+		},
+		ConfigureWorkflowReplayer: func(_ context.Context, o sdkworker.PluginConfigureWorkflowReplayerOptions) error {
+			return install(&o.WorkflowReplayerOptions.Interceptors, own)
+		},
+		RunContextBefore: func(_ context.Context, o temporal.SimplePluginRunContextBeforeOptions) error {
+			register(o.Registry)
+			return nil
+		},
+	})
+	if err != nil {
+		panic(err) // it refuses only a plugin without a name
+	}
+	return &Plugin{simple}
+}
+
+// install appends the interceptor unless one of its kind is there already.
+func install(list *[]interceptor.WorkerInterceptor, own *interceptors.Interceptor) error {
+	for _, other := range *list {
+		if there, ok := other.(*interceptors.Interceptor); ok {
+			if there.Options() != own.Options() {
+				return &lockcore.InvalidError{
+					Field: "plugin", Value: fmt.Sprintf("cluster %q", own.Options().Cluster),
+					Bound: fmt.Sprintf("the Locker and cluster (%q) of the Lockstep interceptor that the worker has already", there.Options().Cluster),
+				}
+			}
+			return nil
+		}
+	}
+	*list = append(*list, own)
+	return nil
 }

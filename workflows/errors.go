@@ -1,5 +1,15 @@
 package workflows
 
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
+)
+
 // SagaError is what [RunSaga] returns when compensation itself failed: the state is neither what the
 // saga wanted nor what it was before, and somebody has to look.
 //
@@ -28,5 +38,65 @@ type CompensationError struct {
 // and nil where none is. Steps fail with errors that errors.As matches without it; it is for failures
 // that took another way: of child workflows, and in clients.
 func LockError(err error) error {
-	return lockError(err)
+	return protocol.LockError(err)
 }
+
+func (e *SagaError) Error() string {
+	texts := make([]string, 0, len(e.Compensations))
+	for _, c := range e.Compensations {
+		texts = append(texts, c.Error())
+	}
+	return fmt.Sprintf("%v; and it was not undone: %s", e.Err, strings.Join(texts, "; "))
+}
+
+// Unwrap returns the first of the failures that is no cancellation, so that the history shows its
+// causes.
+func (e *SagaError) Unwrap() error {
+	for _, err := range e.all() {
+		if !temporal.IsCanceledError(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// Is matches what any of the failures matches.
+func (e *SagaError) Is(target error) bool {
+	for _, err := range e.all() {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	return false
+}
+
+// As gives out the first of the failures that fits, unless a cancellation is asked for.
+func (e *SagaError) As(target any) bool {
+	if _, ok := target.(**temporal.CanceledError); ok {
+		return false
+	}
+	for _, err := range e.all() {
+		if errors.As(err, target) {
+			return true
+		}
+	}
+	return false
+}
+
+func (e *SagaError) all() []error {
+	all := []error{e.Err}
+	for _, c := range e.Compensations {
+		all = append(all, c)
+	}
+	return all
+}
+
+func (e *CompensationError) Error() string {
+	if e.Activity == "" {
+		return fmt.Sprintf("compensation %d: %v", e.Step, e.Err)
+	}
+	return fmt.Sprintf("compensation %d (%s): %v", e.Step, e.Activity, e.Err)
+}
+
+// Unwrap returns what the compensation returned.
+func (e *CompensationError) Unwrap() error { return e.Err }

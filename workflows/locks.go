@@ -1,10 +1,13 @@
 package workflows
 
 import (
+	"slices"
 	"time"
 
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/internal/protocol/run"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -13,10 +16,10 @@ type Scope string
 
 const (
 	// ScopeStep lets the locks go when the step returns.
-	ScopeStep Scope = "step"
+	ScopeStep Scope = protocol.ScopeStep
 	// ScopeSaga keeps the locks after the step has returned, until the saga around it has committed or
 	// has finished compensating. Outside a saga it keeps them until the workflow function has returned.
-	ScopeSaga Scope = "saga"
+	ScopeSaga Scope = protocol.ScopeSaga
 )
 
 // Locks is what a step must hold before it runs. The zero value of every field but Resources is the
@@ -55,18 +58,32 @@ type Locks struct {
 // WithLocks panics, and so fails the workflow task and not the workflow, where the worker runs
 // without Lockstep's interceptor: a step is never run unguarded by mistake. See the package worker.
 func WithLocks(ctx workflow.Context, l Locks) workflow.Context {
-	return withLocks(ctx, l)
+	if run.StateFrom(ctx) == nil {
+		panic(notInstalled)
+	}
+	return run.WithLocks(ctx, &run.Locks{
+		Resources: slices.Clone(l.Resources),
+		Scope:     string(l.Scope),
+		TTL:       l.TTL,
+		HoldTTL:   l.HoldTTL,
+		Owner:     l.Owner,
+		Reacquire: l.Reacquire,
+	})
 }
+
+const notInstalled = "lockstep: this workflow asks for locks, but its worker runs without Lockstep's interceptor: " +
+	"add worker.NewPlugin(…) to client.Options.Plugins or to worker.Options.Plugins, " +
+	"or worker.Interceptor(…) to worker.Options.Interceptors"
 
 // Guard is [WithLocks] with nothing but resources:
 //
 //	ctx = workflows.Guard(ctx, lockcore.Exclusive("account/42"), lockcore.Shared("rates"))
 func Guard(ctx workflow.Context, resources ...lockcore.Resource) workflow.Context {
-	return withLocks(ctx, Locks{Resources: resources})
+	return WithLocks(ctx, Locks{Resources: resources})
 }
 
 // Unguarded returns a context whose activities are not guarded, for a step in between that needs no
 // locks. What the saga holds stays held.
 func Unguarded(ctx workflow.Context) workflow.Context {
-	return withoutLocks(ctx)
+	return run.WithLocks(ctx, nil)
 }

@@ -1,9 +1,12 @@
 package workflows
 
 import (
+	"errors"
 	"time"
 
 	"go.temporal.io/sdk/workflow"
+
+	"github.com/temporal-lockstep/lockstep/internal/protocol/run"
 )
 
 // SagaOptions is how [RunSaga] runs. Its zero value is the default.
@@ -19,7 +22,10 @@ type SagaOptions struct {
 // Saga collects the compensations of one saga. [RunSaga] makes it; it must not be used by anything
 // that outlives the function it was given to.
 type Saga struct {
-	steps []compensation
+	// pending are the compensations that have not run, in the order of registration.
+	pending    []*compensation
+	registered int
+	ended      bool
 }
 
 // RunSaga runs fn as a saga. Steps guarded in fn, by [Guard] or [WithLocks], hold their locks until
@@ -42,7 +48,33 @@ type Saga struct {
 // compensations, and hands its locks to the outer one, which releases them. Nothing here relies on
 // deferred functions, which also run when a workflow is evicted from a worker's cache.
 func RunSaga(ctx workflow.Context, opts SagaOptions, fn func(ctx workflow.Context, s *Saga) error) error {
-	return runSaga(ctx, opts, fn)
+	inner, scope := enterScope(ctx)
+	s := &Saga{}
+	err := fn(inner, s)
+	if err != nil && !continuesAsNew(err) {
+		err = s.compensate(ctx, opts.ParallelCompensation, err)
+	}
+	s.ended = true
+	if scope != nil {
+		scope.Release(ctx, run.ReleaseOptions{Timeout: opts.ReleaseTimeout})
+	}
+	return err
+}
+
+// enterScope returns the context of the saga's function, and the scope that the saga must release:
+// nil where an outer saga does, or where nothing can be guarded.
+func enterScope(ctx workflow.Context) (workflow.Context, *run.Scope) {
+	state := run.StateFrom(ctx)
+	if state == nil || run.InScope(ctx) {
+		return ctx, nil
+	}
+	scope := state.Open()
+	return run.WithScope(ctx, scope), scope
+}
+
+func continuesAsNew(err error) bool {
+	var again *workflow.ContinueAsNewError
+	return errors.As(err, &again)
 }
 
 // Compensate registers what undoes a step. Register it before the step runs: a step that timed out

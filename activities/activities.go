@@ -1,0 +1,141 @@
+package activities
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+// Names under which [Register] registers the activities.
+const (
+	AcquireName = protocol.ActivityAcquire
+	RenewName   = protocol.ActivityRenew
+	LeaveName   = protocol.ActivityLeave
+	ReleaseName = protocol.ActivityRelease
+)
+
+// Inputs and results of the activities. They are the wire format: fields are only ever appended.
+type (
+	AcquireParams = protocol.AcquireParams
+	AcquireResult = protocol.AcquireResult
+	RenewParams   = protocol.RenewParams
+	RenewResult   = protocol.RenewResult
+	LeaveParams   = protocol.LeaveParams
+	LeaveResult   = protocol.LeaveResult
+	ReleaseParams = protocol.ReleaseParams
+	ReleaseResult = protocol.ReleaseResult
+	// Lease is what Acquire got on one resource.
+	Lease = protocol.Lease
+	// Duration is a time.Duration that is text in JSON.
+	Duration = protocol.Duration
+)
+
+// releaseBatch is how many resources lockcore releases at once.
+const releaseBatch = 100
+
+// Locker is what the activities need of a *lockcore.Locker.
+type Locker interface {
+	Enter(ctx context.Context, req lockcore.Request, queue bool) ([]lockcore.Lease, error)
+	Renew(ctx context.Context, leases ...lockcore.Lease) ([]lockcore.Lease, error)
+	Leave(ctx context.Context, leases ...lockcore.Lease) error
+	Release(ctx context.Context, r lockcore.Release) error
+}
+
+// Activities are the lock activities. All exported methods are activities. Each returns an
+// application error whose type begins with "lockstep."; cancelling an activity cancels its database
+// command, after which it is not known whether it took effect: repeat it, or release.
+type Activities struct {
+	// Locker does the work. Required.
+	Locker Locker
+	// Cluster names the Temporal cluster in lock IDs; package worker checks it.
+	Cluster string
+}
+
+// Acquire asks once for the resources. When they are busy the request stays in the queue and the
+// attempt fails with a retryable lockstep.Busy; the next attempt finds its place again.
+func (a *Activities) Acquire(ctx context.Context, p AcquireParams) (AcquireResult, error) {
+	info := activity.GetInfo(ctx)
+	owner := p.Owner
+	if owner == "" {
+		owner = info.WorkflowExecution.ID
+	}
+	comment := p.Comment
+	if comment == "" {
+		comment = fmt.Sprintf("%s, activity %s, attempt %d", info.ActivityType.Name, info.ActivityID, info.Attempt)
+	}
+	req := lockcore.Request{
+		LockID:    a.lockID(p.LockID, info),
+		Resources: p.Resources,
+		Part:      p.Part,
+		Order:     lockcore.Order{Schedule: p.Schedule, Attempt: uint32(max(info.Attempt, 0))}, //nolint:gosec // not negative
+		TTL:       time.Duration(p.TTL),
+		Keep:      true,
+		HoldTTL:   time.Duration(p.HoldTTL),
+		Reacquire: p.Reacquire,
+		NewFence:  p.NewFence,
+		Owner:     protocol.Cut(owner, protocol.MaxName),
+		Comment:   protocol.Cut(comment, 1024),
+	}
+	leases, err := a.Locker.Enter(ctx, req, true)
+	if err == nil && p.HoldOnly {
+		err = a.Locker.Leave(ctx, leases...)
+	}
+	if err != nil {
+		return AcquireResult{}, protocol.Failure(err)
+	}
+	return AcquireResult{LockID: req.LockID, Leases: protocol.Leases(leases)}, nil
+}
+
+// Renew extends leases that Acquire gave, each by the TTL it was taken with. Where one is lost it
+// fails with lockstep.Lost; the others are renewed nevertheless.
+func (a *Activities) Renew(ctx context.Context, p RenewParams) (RenewResult, error) {
+	leases, err := a.Locker.Renew(ctx, protocol.CoreLeases(p.Leases)...)
+	if err != nil {
+		return RenewResult{}, protocol.Failure(err)
+	}
+	return RenewResult{Leases: protocol.Leases(leases)}, nil
+}
+
+// Leave ends the parts that the leases name. The hold stands, for its HoldTTL, until Release.
+func (a *Activities) Leave(ctx context.Context, p LeaveParams) (LeaveResult, error) {
+	return LeaveResult{}, protocol.Failure(a.Locker.Leave(ctx, protocol.CoreLeases(p.Leases)...))
+}
+
+// Release ends what the lock ID holds and asks for on the resources, up to the schedule number.
+// Releasing what is not held is no error.
+func (a *Activities) Release(ctx context.Context, p ReleaseParams) (ReleaseResult, error) {
+	if len(p.Leases) > 0 {
+		if err := a.Locker.Leave(ctx, protocol.CoreLeases(p.Leases)...); err != nil {
+			return ReleaseResult{}, protocol.Failure(err)
+		}
+	}
+	release := lockcore.Release{
+		LockID: a.lockID(p.LockID, activity.GetInfo(ctx)),
+		Order:  lockcore.LastAttempt(p.Schedule),
+	}
+	for batch := range slices.Chunk(p.Resources, releaseBatch) {
+		release.Resources = batch
+		if err := a.Locker.Release(ctx, release); err != nil {
+			return ReleaseResult{}, protocol.Failure(err)
+		}
+	}
+	return ReleaseResult{}, nil
+}
+
+func (a *Activities) lockID(given string, info activity.Info) string {
+	if given != "" {
+		return given
+	}
+	return protocol.Run{
+		Cluster:    a.Cluster,
+		Namespace:  info.Namespace,
+		WorkflowID: info.WorkflowExecution.ID,
+		RunID:      info.WorkflowExecution.RunID,
+	}.LockID()
+}

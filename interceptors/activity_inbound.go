@@ -1,0 +1,119 @@
+package interceptors
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/interceptor"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+// leaveTimeout bounds the leave at a step's end. A part that could not leave ends with its TTL.
+const leaveTimeout = 5 * time.Second
+
+// activityInbound takes a step's locks around the step.
+type activityInbound struct {
+	interceptor.ActivityInboundInterceptorBase
+	locker  locker
+	cluster string
+}
+
+// ExecuteActivity runs the step under the locks that its header asks for. One of these happens:
+//  1. no guard: the step runs as it is;
+//  2. the locks cannot be had: the step does not run, and the attempt fails, see enterFailure;
+//  3. the step runs under its locks, which it leaves however it ends.
+func (a *activityInbound) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
+	payload := interceptor.Header(ctx)[protocol.HeaderKey]
+	if _, guarded := protocol.LeasesFrom(ctx); payload == nil || guarded || ours(activity.GetInfo(ctx).ActivityType.Name) {
+		return a.Next.ExecuteActivity(ctx, in)
+	}
+	guard, err := protocol.DecodeGuard(payload)
+	if err != nil {
+		return nil, protocol.Failure(err)
+	}
+	if a.locker == nil {
+		return nil, temporal.NewApplicationError(
+			"lockstep: this worker has no Locker and cannot guard the step", protocol.FailureUnavailable)
+	}
+	leases, err := a.locker.Enter(ctx, a.request(ctx, guard), true)
+	if err != nil {
+		return nil, enterFailure(ctx, guard, err)
+	}
+	return a.step(ctx, in, leases)
+}
+
+// request is the guard in the name of this attempt.
+func (a *activityInbound) request(ctx context.Context, guard protocol.Guard) lockcore.Request {
+	info := activity.GetInfo(ctx)
+	return guard.Request(protocol.Run{
+		Cluster:    a.cluster,
+		Namespace:  info.Namespace,
+		WorkflowID: info.WorkflowExecution.ID,
+		RunID:      info.WorkflowExecution.RunID,
+	}, info.Attempt, fmt.Sprintf("%s, activity %s, attempt %d", info.ActivityType.Name, info.ActivityID, info.Attempt))
+}
+
+// enterFailure tells a cancelled or timed-out attempt, which is Temporal's to judge, from a lock that
+// cannot be had.
+func enterFailure(ctx context.Context, guard protocol.Guard, err error) error {
+	if ctx.Err() != nil && !isLock(err) {
+		return fmt.Errorf("lockstep: enter %q: %w", guard.Part, ctx.Err())
+	}
+	return protocol.Failure(err)
+}
+
+func isLock(err error) bool {
+	return errors.Is(err, lockcore.ErrBusy) || errors.Is(err, lockcore.ErrLost) ||
+		errors.Is(err, lockcore.ErrSuperseded) || errors.Is(err, lockcore.ErrInvalid)
+}
+
+// step runs the step while its leases are renewed. The leave is deferred, so that a panic leaves too.
+func (a *activityInbound) step(ctx context.Context, in *interceptor.ExecuteActivityInput, leases []lockcore.Lease) (result any, err error) {
+	held := a.locker.Keep(ctx, leases)
+	defer leave(ctx, held)
+	result, err = a.Next.ExecuteActivity(protocol.ContextWithLeases(held.Context(), held.Leases), in)
+	var lost *lockcore.LostError
+	switch {
+	case errors.As(context.Cause(held.Context()), &lost):
+		return nil, protocol.LostFailure(lost, unlessCanceled(err))
+	case errors.Is(err, activity.ErrResultPending):
+		return nil, temporal.NewNonRetryableApplicationError(
+			"lockstep: a guarded activity returned ErrResultPending: its locks end when it returns, so it cannot be completed later; "+
+				"run it without locks (workflows.Unguarded), or let it return when it is done",
+			protocol.FailureResultPending, nil)
+	default:
+		return result, err
+	}
+}
+
+// unlessCanceled drops what the cancellation of a step's context made it return, which says nothing,
+// and which Temporal would take for a cancellation that it asked for.
+func unlessCanceled(err error) error {
+	if errors.Is(err, context.Canceled) || temporal.IsCanceledError(err) {
+		return nil
+	}
+	return err
+}
+
+// leave ends the step's part. It takes at most half of the time that is left for the attempt: a step that is
+// done must be able to say so even where the database is slow.
+func leave(ctx context.Context, held session) {
+	bound := leaveTimeout
+	if deadline, ok := ctx.Deadline(); ok {
+		if left := time.Until(deadline); left > 0 {
+			bound = min(bound, left/2)
+		}
+	}
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), bound)
+	defer cancel()
+	if err := held.Leave(bounded); err != nil {
+		activity.GetLogger(ctx).Warn("lockstep: the step could not leave its locks, which stand until its TTL ends",
+			"error", err)
+	}
+}

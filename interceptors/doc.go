@@ -1,0 +1,57 @@
+// Package interceptors is Lockstep's worker interceptor: it takes locks when a step is entered.
+//
+// # The model
+//
+// Workflow code says which locks its steps need, by a context (workflows.WithLocks). Nothing happens
+// then. When the workflow schedules an activity under that context, the workflow side of the
+// interceptor writes a guard into the activity's header, and the header is all: no command, no event,
+// no wait. When a worker is about to run the activity, the activity side reads the guard and takes
+// the locks, at the place where they are needed and at the moment they are needed.
+//
+//	workflow worker                  server              activity worker
+//	ExecuteActivity ── header ──▶ ScheduleActivity ──▶ enter ── busy ──▶ retried later
+//	                                                     │
+//	                                                   renew ◀─┐ every third of the TTL
+//	                                                     │  ───┘
+//	                                                    step ──── lost ──▶ context cancelled
+//	                                                     │
+//	     future  ◀── completed ◀─────────────────────  leave
+//
+// # What the activity side does
+//
+//   - Enter takes the locks in the name of the workflow run. Where they are busy the attempt fails, with a
+//     retryable failure of the benign category that says when to come back; the request keeps its place
+//     in the queue meanwhile.
+//   - While the step runs, its locks are renewed. The step's context is cancelled when one is lost, with the
+//     *lockcore.LostError as its cause (context.Cause). A step that lost a lock while it ran fails
+//     with lockstep.Lost, whatever its function returned: what it did may not have been isolated.
+//   - When the step returns, fails or panics, its part leaves. In scope step the locks end with it; in
+//     scope saga they stand.
+//
+// A step may read its fences with activities.Leases and pass them on to what it writes to.
+//
+// # What the workflow side does
+//
+// It numbers the steps, so that a retry of a step supersedes its own earlier attempt and nobody
+// else's; it remembers which steps completed under a saga's locks, so that a later step learns when the saga no longer
+// holds what it held; and it gives back futures that work in selectors and whose errors match
+// lockcore's typed errors. All of it is computed from the workflow's calls and their
+// outcomes, so it replays.
+//
+// # What is not guarded
+//
+// Lockstep's own activities, the SDK's sessions, queries, child workflows and timers. Local activities
+// under locks are refused. An activity that returns activity.ErrResultPending is refused too: its locks
+// would end while it goes on.
+//
+// # What it does not promise
+//
+// A worker without the interceptor runs a guarded step without its locks: it does not know the
+// header. Install it on every worker that serves the task queue before workflows ask for locks. In
+// scope saga the next guarded step finds out and fails. A step
+// whose process stalls for longer than its TTL may go on after its lock was given to others, until it looks
+// at its context: only a resource that checks fences refuses it.
+//
+// A guarded step's result is decoded with the workflow's data converter. Converters that use the
+// activity's own serialization context see the workflow's instead.
+package interceptors

@@ -1,0 +1,26 @@
+package interceptors
+
+import (
+	"context"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+// locker is what the activity side needs of a *lockcore.Locker.
+type locker interface {
+	Enter(ctx context.Context, req lockcore.Request, queue bool) ([]lockcore.Lease, error)
+	Keep(ctx context.Context, leases []lockcore.Lease) session
+}
+
+// session is what it needs of a *lockcore.Session.
+type session interface {
+	Context() context.Context
+	Leases() []lockcore.Lease
+	Leave(ctx context.Context) error
+}
+
+type coreLocker struct{ *lockcore.Locker }
+
+func (l coreLocker) Keep(ctx context.Context, leases []lockcore.Lease) session {
+	return l.Locker.Keep(ctx, leases)
+}

@@ -1,0 +1,50 @@
+package interceptors
+
+import (
+	"go.temporal.io/sdk/interceptor"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/temporal-lockstep/lockstep/internal/protocol/run"
+)
+
+// workflowInbound gives a run its state. There is one for each run in the cache, and another one when
+// the run is replayed, with a state of its own that the replay fills.
+type workflowInbound struct {
+	interceptor.WorkflowInboundInterceptorBase
+	state *run.State
+}
+
+func newWorkflowInbound(next interceptor.WorkflowInboundInterceptor) *workflowInbound {
+	return &workflowInbound{
+		WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next},
+		state:                          run.NewState(),
+	}
+}
+
+// Init puts the outbound side into the chain.
+func (w *workflowInbound) Init(outbound interceptor.WorkflowOutboundInterceptor) error {
+	return w.Next.Init(&workflowOutbound{
+		WorkflowOutboundInterceptorBase: interceptor.WorkflowOutboundInterceptorBase{Next: outbound},
+	})
+}
+
+// ExecuteWorkflow runs the workflow function with the state in its context, and releases what was
+// held for the whole run when it has returned. Not in a deferred function: those run on eviction too.
+func (w *workflowInbound) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteWorkflowInput) (any, error) {
+	if run.StateFrom(ctx) != nil { // installed twice: the outer one does it
+		return w.Next.ExecuteWorkflow(ctx, in)
+	}
+	ctx = run.WithState(ctx, w.state)
+	result, err := w.Next.ExecuteWorkflow(ctx, in)
+	w.state.ReleaseAll(ctx, run.ReleaseOptions{})
+	return result, err
+}
+
+// ExecuteUpdate runs an update handler, whose context does not derive from the workflow function's,
+// with the same state.
+func (w *workflowInbound) ExecuteUpdate(ctx workflow.Context, in *interceptor.UpdateInput) (any, error) {
+	if run.StateFrom(ctx) == nil {
+		ctx = run.WithState(ctx, w.state)
+	}
+	return w.Next.ExecuteUpdate(ctx, in)
+}

@@ -1,0 +1,115 @@
+package protocol
+
+import (
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+// The server keeps the failure of an attempt that is to be retried only while it is under 4 KB, and drops its
+// type and details else. So both parts of a busy failure are kept well below.
+const (
+	maxBusyDetails = 2000
+	maxMessage     = 500
+)
+
+// A request that was busy looks again after a time that grows with its place in the queue.
+const (
+	busyStep    = 50 * time.Millisecond
+	busyLongest = time.Second
+)
+
+// Failure turns an error of lockcore into the application error that stands for it in histories. An
+// error that is none of lockcore's conditions is the database's, and retryable. nil stays nil.
+func Failure(err error) error {
+	var (
+		busy       *lockcore.BusyError
+		lost       *lockcore.LostError
+		superseded *lockcore.SupersededError
+		invalid    *lockcore.InvalidError
+	)
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &lost):
+		return LostFailure(lost, nil)
+	case errors.As(err, &superseded):
+		return permanent(err, FailureSuperseded, SupersededDetails{
+			Resource: superseded.Resource, LockID: superseded.LockID, Part: superseded.Part,
+			Order: superseded.Order, By: superseded.By, Released: superseded.Released,
+		})
+	case errors.As(err, &invalid):
+		return permanent(err, FailureInvalid, InvalidDetails{
+			Field: Cut(invalid.Field, MaxName), Value: Cut(invalid.Value, MaxName), Bound: Cut(invalid.Bound, MaxName),
+		})
+	case errors.As(err, &busy):
+		return busyFailure(busy)
+	default:
+		return temporal.NewApplicationErrorWithOptions(Cut(err.Error(), maxMessage), FailureUnavailable,
+			temporal.ApplicationErrorOptions{Cause: err})
+	}
+}
+
+// LostFailure is the failure of a step that lost its lock. step is what the step itself returned, if anything.
+func LostFailure(lost *lockcore.LostError, step error) error {
+	return temporal.NewApplicationErrorWithOptions(Cut(lost.Error(), maxMessage), FailureLost, temporal.ApplicationErrorOptions{
+		NonRetryable: true,
+		Cause:        step,
+		Details: []any{LostDetails{
+			Resource: lost.Resource, LockID: lost.LockID, Part: lost.Part, Order: lost.Order, By: lost.By, Reason: lost.Reason,
+		}},
+	})
+}
+
+func permanent(err error, failureType string, details any) error {
+	return temporal.NewApplicationErrorWithOptions(Cut(err.Error(), maxMessage), failureType,
+		temporal.ApplicationErrorOptions{NonRetryable: true, Details: []any{details}})
+}
+
+func busyFailure(busy *lockcore.BusyError) error {
+	return temporal.NewApplicationErrorWithOptions(Cut(busy.Error(), maxMessage), FailureBusy, temporal.ApplicationErrorOptions{
+		NextRetryDelay: busyDelay(busy.Position, rand.Float64()), //nolint:gosec // spreads retries, guards nothing
+		Category:       temporal.ApplicationErrorCategoryBenign,
+		Details:        []any{busyDetails(busy)},
+	})
+}
+
+// busyDelay is (1+position) times busyStep, at most busyLongest, and a quarter more or less of it as
+// chance (from 0 to 1) wants.
+func busyDelay(position int, chance float64) time.Duration {
+	d := busyLongest
+	if steps := 1 + max(position, 0); steps < int(busyLongest/busyStep) {
+		d = time.Duration(steps) * busyStep
+	}
+	return min(busyLongest, d*3/4+time.Duration(chance*float64(d)/2))
+}
+
+// busyDetails leaves out holders until what is left is small enough.
+func busyDetails(busy *lockcore.BusyError) BusyDetails {
+	d := BusyDetails{
+		Resource: busy.Resource, LockID: busy.LockID, Position: busy.Position, RetryIn: Duration(busy.RetryIn),
+	}
+	size := jsonSize(d)
+	for i, h := range busy.Holders {
+		holder := Holder{
+			LockID: h.LockID, Owner: h.Owner, Host: h.Host, Mode: h.Mode, Fence: h.Fence,
+			Since: h.Since, ExpiresIn: Duration(h.ExpiresIn), Trace: h.Trace,
+		}
+		if size += jsonSize(holder); size > maxBusyDetails {
+			d.MoreHolders = len(busy.Holders) - i
+			break
+		}
+		d.Holders = append(d.Holders, holder)
+	}
+	return d
+}
+
+func jsonSize(v any) int {
+	b, _ := json.Marshal(v) //nolint:errchkjson // structs of strings, numbers and times
+	return len(b)
+}

@@ -1,0 +1,58 @@
+package protocol
+
+import (
+	"fmt"
+	"time"
+
+	commonpb "go.temporal.io/api/common/v1"
+	"go.temporal.io/sdk/converter"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+// EncodeGuard makes the header's payload. Headers do not pass through the user's data converter, so
+// that a step can be read by workers that use another one: resource names stand in the history in
+// the clear.
+func EncodeGuard(g Guard) (*commonpb.Payload, error) {
+	p, err := converter.GetDefaultDataConverter().ToPayload(g)
+	if err != nil {
+		return nil, fmt.Errorf("lockstep: write the guard of %q: %w", g.Part, err)
+	}
+	return p, nil
+}
+
+// DecodeGuard reads the header's payload. The error is a *lockcore.InvalidError: a guard that cannot be
+// understood must not be ignored.
+func DecodeGuard(p *commonpb.Payload) (Guard, error) {
+	var g Guard
+	if err := converter.GetDefaultDataConverter().FromPayload(p, &g); err != nil {
+		return Guard{}, &lockcore.InvalidError{Field: "header " + HeaderKey, Value: Cut(err.Error(), 128), Bound: "the JSON of a guard"}
+	}
+	if g.Scope != ScopeStep && g.Scope != ScopeSaga {
+		return Guard{}, &lockcore.InvalidError{
+			Field: "scope", Value: fmt.Sprintf("%q", Cut(g.Scope, 64)), Bound: ScopeStep + " or " + ScopeSaga + ", or a newer worker",
+		}
+	}
+	return g, nil
+}
+
+// Request is what the guard asks of the locks, in the name of a run and an attempt.
+func (g Guard) Request(run Run, attempt int32, comment string) lockcore.Request {
+	owner := g.Owner
+	if owner == "" {
+		owner = run.WorkflowID
+	}
+	return lockcore.Request{
+		LockID:    run.LockID(),
+		Resources: g.Resources,
+		Part:      g.Part,
+		Order:     lockcore.Order{Schedule: g.Schedule, Attempt: uint32(max(attempt, 0))}, //nolint:gosec // not negative
+		TTL:       time.Duration(g.TTL),
+		Keep:      g.Scope == ScopeSaga,
+		HoldTTL:   time.Duration(g.HoldTTL),
+		Reacquire: g.Reacquire,
+		NewFence:  g.NewFence,
+		Owner:     Cut(owner, MaxName),
+		Comment:   Cut(comment, 1024),
+	}
+}

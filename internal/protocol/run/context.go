@@ -1,0 +1,77 @@
+package run
+
+import (
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+// Locks are the locks that a context asks for; see workflows.Locks.
+type Locks struct {
+	Resources []lockcore.Resource
+	// Scope is one of the protocol's scopes, or empty for what is usual at the place.
+	Scope     string
+	TTL       time.Duration
+	HoldTTL   time.Duration
+	Owner     string
+	Reacquire bool
+}
+
+type (
+	stateKey        struct{}
+	locksKey        struct{}
+	scopeKey        struct{}
+	compensatingKey struct{}
+)
+
+// WithState returns a context of the run whose state s is.
+func WithState(ctx workflow.Context, s *State) workflow.Context {
+	return workflow.WithValue(ctx, stateKey{}, s)
+}
+
+// StateFrom returns the run's state, or nil where the interceptor is not installed.
+func StateFrom(ctx workflow.Context) *State {
+	s, _ := ctx.Value(stateKey{}).(*State)
+	return s
+}
+
+// WithLocks returns a context whose steps ask for locks, or for none where l is nil.
+func WithLocks(ctx workflow.Context, l *Locks) workflow.Context {
+	return workflow.WithValue(ctx, locksKey{}, l)
+}
+
+// LocksFrom returns the locks that ctx asks for, nil where it asks for none.
+func LocksFrom(ctx workflow.Context) *Locks {
+	l, _ := ctx.Value(locksKey{}).(*Locks)
+	return l
+}
+
+// WithScope returns a context within a scope.
+func WithScope(ctx workflow.Context, s *Scope) workflow.Context {
+	return workflow.WithValue(ctx, scopeKey{}, s)
+}
+
+// ScopeFrom returns the innermost scope around ctx, nil where there is none.
+func ScopeFrom(ctx workflow.Context) *Scope {
+	s, _ := ctx.Value(scopeKey{}).(*Scope)
+	return s
+}
+
+// InScope tells whether ctx is within a scope that has not ended.
+func InScope(ctx workflow.Context) bool {
+	s := ScopeFrom(ctx)
+	return s != nil && !s.closed
+}
+
+// WithCompensating returns a context whose steps undo others: they must run, and must not run beside
+// what they undo.
+func WithCompensating(ctx workflow.Context) workflow.Context {
+	return workflow.WithValue(ctx, compensatingKey{}, true)
+}
+
+func isCompensating(ctx workflow.Context) bool {
+	c, _ := ctx.Value(compensatingKey{}).(bool)
+	return c
+}

@@ -1,0 +1,62 @@
+package run
+
+import (
+	"strings"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
+)
+
+const (
+	// releaseLocally is how long the local activity may take: it holds up the workflow task.
+	releaseLocally = 2 * time.Second
+	// releaseAttempt is how long one attempt of the ordinary activity may take.
+	releaseAttempt = 10 * time.Second
+	// releaseTimeout is how long all attempts may take together: lockcore's default HoldTTL, after
+	// which the locks may be displaced anyhow.
+	releaseTimeout = 10 * time.Minute
+)
+
+// ReleaseOptions is how locks are let go: by a local activity, which is one event, tried once and
+// briefly, else by an ordinary activity. Both run on a context that is not cancelled with the caller's. No
+// names, no event. What could not be released is logged.
+type ReleaseOptions struct {
+	// Timeout bounds the ordinary activity with all its attempts. Defaults to 10 min.
+	Timeout time.Duration
+}
+
+func (o ReleaseOptions) release(ctx workflow.Context, names []string, schedule uint32) {
+	if len(names) == 0 {
+		return
+	}
+	ctx, _ = workflow.NewDisconnectedContext(ctx)
+	params := protocol.ReleaseParams{Resources: names, Schedule: schedule}
+	summary := protocol.Cut("release "+strings.Join(names, ", "), 120)
+	err := workflow.ExecuteLocalActivity(workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
+		ScheduleToCloseTimeout: releaseLocally,
+		RetryPolicy:            &temporal.RetryPolicy{MaximumAttempts: 1},
+		Summary:                summary,
+	}), protocol.ActivityRelease, params).Get(ctx, nil)
+	if err == nil {
+		return
+	}
+	timeout := o.Timeout
+	if timeout <= 0 {
+		timeout = releaseTimeout
+	}
+	// Every option that matters is given: where one is not, the caller's own would be taken.
+	err = workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		TaskQueue:              workflow.GetInfo(ctx).TaskQueueName,
+		StartToCloseTimeout:    min(releaseAttempt, timeout),
+		ScheduleToCloseTimeout: timeout,
+		RetryPolicy:            &temporal.RetryPolicy{InitialInterval: time.Second, MaximumInterval: 30 * time.Second},
+		Summary:                summary,
+	}), protocol.ActivityRelease, params).Get(ctx, nil)
+	if err != nil {
+		workflow.GetLogger(ctx).Error("lockstep: locks were not released and stand until they expire",
+			"resources", names, "error", err)
+	}
+}

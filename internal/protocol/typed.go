@@ -1,0 +1,125 @@
+package protocol
+
+import (
+	"errors"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+// LockError returns the lockcore error in err's chain, or the one that an application failure of
+// Lockstep in its chain stands for; else nil. It needs no details to tell which error it is.
+func LockError(err error) error {
+	if core := coreError(err); core != nil {
+		return core
+	}
+	for app := (*temporal.ApplicationError)(nil); errors.As(err, &app); err = app.Unwrap() {
+		if lock := typed(app); lock != nil {
+			return lock
+		}
+	}
+	return nil
+}
+
+func coreError(err error) error {
+	var (
+		lost       *lockcore.LostError
+		superseded *lockcore.SupersededError
+		invalid    *lockcore.InvalidError
+		busy       *lockcore.BusyError
+	)
+	switch {
+	case errors.As(err, &lost):
+		return lost
+	case errors.As(err, &superseded):
+		return superseded
+	case errors.As(err, &invalid):
+		return invalid
+	case errors.As(err, &busy):
+		return busy
+	default:
+		return nil
+	}
+}
+
+func typed(app *temporal.ApplicationError) error {
+	switch app.Type() {
+	case FailureBusy:
+		d := details[BusyDetails](app)
+		return &lockcore.BusyError{
+			Resource: d.Resource, LockID: d.LockID, Position: d.Position, Holders: holders(d.Holders), RetryIn: time.Duration(d.RetryIn),
+		}
+	case FailureLost:
+		d := details[LostDetails](app)
+		return &lockcore.LostError{
+			Resource: d.Resource, LockID: d.LockID, Part: d.Part, Order: d.Order, By: d.By, Reason: d.Reason,
+		}
+	case FailureSuperseded:
+		d := details[SupersededDetails](app)
+		return &lockcore.SupersededError{
+			Resource: d.Resource, LockID: d.LockID, Part: d.Part, Order: d.Order, By: d.By, Released: d.Released,
+		}
+	case FailureInvalid:
+		d := details[InvalidDetails](app)
+		return &lockcore.InvalidError{Field: d.Field, Value: d.Value, Bound: d.Bound}
+	default:
+		return nil
+	}
+}
+
+// details are the zero value where there are none or they cannot be read: the type alone says what happened.
+func details[T any](app *temporal.ApplicationError) T {
+	var d T
+	if !app.HasDetails() || app.Details(&d) != nil {
+		var zero T
+		return zero
+	}
+	return d
+}
+
+func holders(in []Holder) []lockcore.Holder {
+	out := make([]lockcore.Holder, 0, len(in))
+	for _, h := range in {
+		out = append(out, lockcore.Holder{
+			LockID: h.LockID, Owner: h.Owner, Host: h.Host, Mode: h.Mode, Fence: h.Fence,
+			Since: h.Since, ExpiresIn: time.Duration(h.ExpiresIn), Trace: h.Trace,
+		})
+	}
+	return out
+}
+
+// StepError is the failure of a step, as workflow code gets it, when its locks were the reason. It is
+// the *temporal.ActivityError that Temporal made, to every reader of failures (a workflow that returns
+// it records the same failure as without Lockstep), and matches lockcore's error too.
+type StepError struct {
+	*temporal.ActivityError
+	// Lock is one of lockcore's typed errors.
+	Lock error
+}
+
+// TypedError returns err as a [*StepError] where a lock was the reason, else err itself.
+func TypedError(err error) error {
+	var act *temporal.ActivityError
+	if !errors.As(err, &act) {
+		return err
+	}
+	lock := LockError(err)
+	if lock == nil {
+		return err
+	}
+	return &StepError{ActivityError: act, Lock: lock}
+}
+
+// Error is Temporal's text.
+func (e *StepError) Error() string { return e.ActivityError.Error() }
+
+// Unwrap returns Temporal's error.
+func (e *StepError) Unwrap() error { return e.ActivityError }
+
+// Is matches what the lock's error matches.
+func (e *StepError) Is(target error) bool { return errors.Is(e.Lock, target) }
+
+// As gives out the lock's typed error.
+func (e *StepError) As(target any) bool { return errors.As(e.Lock, target) }

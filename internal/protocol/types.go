@@ -1,0 +1,217 @@
+package protocol
+
+import (
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+// HeaderKey is the activity header under which a step's [Guard] travels.
+const HeaderKey = "lockstep-guard"
+
+// Names of the activities, the same for every SDK.
+const (
+	ActivityPrefix  = "lockstep."
+	ActivityAcquire = "lockstep.Acquire"
+	ActivityRenew   = "lockstep.Renew"
+	ActivityLeave   = "lockstep.Leave"
+	ActivityRelease = "lockstep.Release"
+)
+
+// Types of application failures.
+const (
+	// FailureBusy carries [BusyDetails]. Retryable, benign.
+	FailureBusy = "lockstep.Busy"
+	// FailureLost carries [LostDetails]. Not retryable.
+	FailureLost = "lockstep.Lost"
+	// FailureSuperseded carries [SupersededDetails]. Not retryable.
+	FailureSuperseded = "lockstep.Superseded"
+	// FailureInvalid carries [InvalidDetails]. Not retryable.
+	FailureInvalid = "lockstep.Invalid"
+	// FailureUnavailable means that the database, or the worker's configuration, failed. Retryable.
+	FailureUnavailable = "lockstep.Unavailable"
+	// FailureResultPending means that a guarded activity returned activity.ErrResultPending. Not retryable.
+	FailureResultPending = "lockstep.ResultPending"
+)
+
+// Scopes of a guard, as they stand in headers. A reader refuses any other.
+const (
+	ScopeStep = "step"
+	ScopeSaga = "saga"
+)
+
+// Guard is the payload of [HeaderKey]: the locks that a step takes when it is entered.
+type Guard struct {
+	// Part is the step's identity within its run, such as "3/Debit": the same for every attempt, and
+	// for every scheduling of it.
+	Part string `json:"part"`
+	// Schedule numbers the schedulings of a run; it grows. With the attempt it is the request's order.
+	Schedule uint32 `json:"schedule"`
+	// Scope is ScopeStep or ScopeSaga.
+	Scope string `json:"scope"`
+	// Resources are what is locked. Held says per resource that the lock ID is known to hold it.
+	Resources []lockcore.Resource `json:"resources"`
+	// TTL of the part; absent means the worker's default.
+	TTL Duration `json:"ttl,omitempty"`
+	// HoldTTL of the hold, in scope saga; absent means the worker's default.
+	HoldTTL Duration `json:"holdTtl,omitempty"`
+	// Reacquire takes the lock anew where it was lost.
+	Reacquire bool `json:"reacquire,omitempty"`
+	// NewFence gives a new fence even where the lock is held already.
+	NewFence bool `json:"newFence,omitempty"`
+	// Owner is the party; absent means the workflow ID.
+	Owner string `json:"owner,omitempty"`
+}
+
+// Lease is a [lockcore.Lease] as other languages read it.
+type Lease struct {
+	Resource string         `json:"resource"`
+	LockID   string         `json:"lockId"`
+	Part     string         `json:"part,omitempty"`
+	Order    lockcore.Order `json:"order"`
+	Mode     lockcore.Mode  `json:"mode"`
+	Fence    int64          `json:"fence"`
+	Left     Duration       `json:"left"`
+	Joined   bool           `json:"joined,omitempty"`
+}
+
+// Leases turns lockcore's leases into the protocol's.
+func Leases(in []lockcore.Lease) []Lease {
+	out := make([]Lease, 0, len(in))
+	for _, l := range in {
+		out = append(out, Lease{
+			Resource: l.Resource, LockID: l.LockID, Part: l.Part, Order: l.Order, Mode: l.Mode,
+			Fence: l.Fence, Left: Duration(l.Left), Joined: l.Joined,
+		})
+	}
+	return out
+}
+
+// CoreLeases turns the protocol's leases into lockcore's. They are not trusted until they were renewed.
+func CoreLeases(in []Lease) []lockcore.Lease {
+	out := make([]lockcore.Lease, 0, len(in))
+	for _, l := range in {
+		out = append(out, lockcore.Lease{
+			Resource: l.Resource, LockID: l.LockID, Part: l.Part, Order: l.Order, Mode: l.Mode,
+			Fence: l.Fence, Left: time.Duration(l.Left), Joined: l.Joined,
+		})
+	}
+	return out
+}
+
+// AcquireParams is the input of [ActivityAcquire].
+type AcquireParams struct {
+	// LockID names the hold; absent means that of the workflow run which calls.
+	LockID string `json:"lockId,omitempty"`
+	// Resources are taken in the order of their names, all or none: 1 to 100, no name twice.
+	Resources []lockcore.Resource `json:"resources"`
+	// Part names the user of the hold within the lock ID; absent is a name too, that of the only user.
+	Part string `json:"part,omitempty"`
+	// Schedule numbers the caller's requests: it must grow from one acquire to the next once something
+	// was released, for a release ends whatever was asked for up to its own number.
+	Schedule uint32 `json:"schedule,omitempty"`
+	// TTL is how long the part may be silent before it must have been renewed; absent means the worker's default.
+	TTL Duration `json:"ttl,omitempty"`
+	// HoldTTL is how long the hold stands with no sign of life; absent means the worker's default.
+	HoldTTL Duration `json:"holdTtl,omitempty"`
+	// HoldOnly leaves at once: the hold stands for HoldTTL with no part, so that a later release lets
+	// others in immediately. For locks that a workflow holds rather than a process.
+	HoldOnly bool `json:"holdOnly,omitempty"`
+	// Reacquire takes the lock anew where it was lost, instead of failing with FailureLost.
+	Reacquire bool `json:"reacquire,omitempty"`
+	// NewFence gives a new fence even where the lock is held already.
+	NewFence bool `json:"newFence,omitempty"`
+	// Owner is the party, for people and deadlock detection; absent means the workflow ID.
+	Owner string `json:"owner,omitempty"`
+	// Comment is for people; absent means the activity's type and ID.
+	Comment string `json:"comment,omitempty"`
+}
+
+// AcquireResult is the result of [ActivityAcquire].
+type AcquireResult struct {
+	LockID string  `json:"lockId"`
+	Leases []Lease `json:"leases"`
+}
+
+// RenewParams is the input of [ActivityRenew].
+type RenewParams struct {
+	Leases []Lease `json:"leases"`
+}
+
+// RenewResult is the result of [ActivityRenew].
+type RenewResult struct {
+	Leases []Lease `json:"leases"`
+}
+
+// LeaveParams is the input of [ActivityLeave].
+type LeaveParams struct {
+	Leases []Lease `json:"leases"`
+}
+
+// LeaveResult is the result of [ActivityLeave].
+type LeaveResult struct{}
+
+// ReleaseParams is the input of [ActivityRelease].
+type ReleaseParams struct {
+	// LockID is whose holds end; absent means that of the workflow run which calls.
+	LockID string `json:"lockId,omitempty"`
+	// Resources are where: any number of names.
+	Resources []string `json:"resources"`
+	// Schedule is the highest number of the requests that end. What was asked for later stays.
+	Schedule uint32 `json:"schedule,omitempty"`
+	// Leases are left first, so that their parts do not keep others out until their TTL ends.
+	Leases []Lease `json:"leases,omitempty"`
+}
+
+// ReleaseResult is the result of [ActivityRelease].
+type ReleaseResult struct{}
+
+// Holder is a [lockcore.Holder] as other languages read it.
+type Holder struct {
+	LockID    string        `json:"lockId"`
+	Owner     string        `json:"owner,omitempty"`
+	Host      string        `json:"host,omitempty"`
+	Mode      lockcore.Mode `json:"mode"`
+	Fence     int64         `json:"fence,omitempty"`
+	Since     time.Time     `json:"since,omitzero"`
+	ExpiresIn Duration      `json:"expiresIn,omitempty"`
+	Trace     string        `json:"trace,omitempty"`
+}
+
+// BusyDetails are the details of [FailureBusy].
+type BusyDetails struct {
+	Resource string   `json:"resource"`
+	LockID   string   `json:"lockId,omitempty"`
+	Position int      `json:"position,omitempty"`
+	Holders  []Holder `json:"holders,omitempty"`
+	RetryIn  Duration `json:"retryIn,omitempty"`
+	// MoreHolders is how many were left out, to keep the failure small.
+	MoreHolders int `json:"moreHolders,omitempty"`
+}
+
+// LostDetails are the details of [FailureLost].
+type LostDetails struct {
+	Resource string         `json:"resource"`
+	LockID   string         `json:"lockId,omitempty"`
+	Part     string         `json:"part,omitempty"`
+	Order    lockcore.Order `json:"order"`
+	By       string         `json:"by,omitempty"`
+	Reason   string         `json:"reason,omitempty"`
+}
+
+// SupersededDetails are the details of [FailureSuperseded].
+type SupersededDetails struct {
+	Resource string         `json:"resource"`
+	LockID   string         `json:"lockId,omitempty"`
+	Part     string         `json:"part,omitempty"`
+	Order    lockcore.Order `json:"order"`
+	By       lockcore.Order `json:"by"`
+	Released bool           `json:"released,omitempty"`
+}
+
+// InvalidDetails are the details of [FailureInvalid].
+type InvalidDetails struct {
+	Field string `json:"field"`
+	Value string `json:"value,omitempty"`
+	Bound string `json:"bound,omitempty"`
+}

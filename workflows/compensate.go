@@ -1,0 +1,93 @@
+package workflows
+
+import (
+	"fmt"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/temporal-lockstep/lockstep/internal/protocol/run"
+)
+
+// compensation undoes one step.
+type compensation struct {
+	number   int
+	activity string
+	// ctx is the context of the registration: its options and locks are the compensation's.
+	ctx workflow.Context
+	fn  func(ctx workflow.Context) error
+}
+
+func (s *Saga) add(ctx workflow.Context, activity string, fn func(ctx workflow.Context) error) {
+	if s.ended {
+		panic("lockstep: a compensation was registered with a saga that has ended: it would never run")
+	}
+	s.registered++
+	s.pending = append(s.pending, &compensation{number: s.registered, activity: activity, ctx: ctx, fn: fn})
+}
+
+// compensate runs what was registered, the last first, and what a compensation registers itself. It
+// returns err, or a *SagaError where a compensation failed.
+func (s *Saga) compensate(ctx workflow.Context, parallel bool, err error) error {
+	ctx, _ = workflow.NewDisconnectedContext(ctx)
+	var failed []*CompensationError
+	for len(s.pending) > 0 {
+		for _, done := range start(ctx, s.next(parallel)) {
+			if err := done.future.Get(ctx, nil); err != nil {
+				failed = append(failed, &CompensationError{Step: done.number, Activity: done.activity, Err: err})
+			}
+		}
+	}
+	if len(failed) == 0 {
+		return err
+	}
+	return &SagaError{Err: err, Compensations: failed}
+}
+
+// next takes out the compensations that run next: all of them, the last first, or the last alone.
+func (s *Saga) next(all bool) []*compensation {
+	from := len(s.pending) - 1
+	if all {
+		from = 0
+	}
+	next := slices.Clone(s.pending[from:])
+	slices.Reverse(next)
+	s.pending = s.pending[:from]
+	return next
+}
+
+type running struct {
+	*compensation
+	future workflow.Future
+}
+
+// start runs each compensation in a coroutine of its own: the context of a registration may belong to
+// a coroutine that has ended, and cannot be waited with in another one.
+func start(ctx workflow.Context, batch []*compensation) []running {
+	started := make([]running, 0, len(batch))
+	for _, c := range batch {
+		future, settable := workflow.NewFuture(ctx)
+		own, _ := workflow.NewDisconnectedContext(c.ctx)
+		workflow.GoNamed(run.WithCompensating(own), fmt.Sprintf("compensation-%d", c.number), func(ctx workflow.Context) {
+			settable.Set(nil, c.fn(ctx))
+		})
+		started = append(started, running{c, future})
+	}
+	return started
+}
+
+// activityName is the name for people of an activity given as a string or a function.
+func activityName(activity any) string {
+	if name, ok := activity.(string); ok {
+		return name
+	}
+	v := reflect.ValueOf(activity)
+	if v.Kind() != reflect.Func {
+		return ""
+	}
+	name := runtime.FuncForPC(v.Pointer()).Name()
+	return strings.TrimSuffix(name[strings.LastIndexByte(name, '.')+1:], "-fm")
+}
