@@ -19,12 +19,24 @@ func v(name string, value expr) bson.E { return bson.E{Key: name, Value: value} 
 
 func doc(fields ...bson.E) bson.D { return fields }
 
-func list(items ...expr) bson.A { return items }
+// list is an array; never nil, which would be sent as null.
+func list(items ...expr) bson.A { return append(bson.A{}, items...) }
 
-// let binds variables for in. It reads from top to bottom: a binding sees those of the lets around it,
-// not those beside it.
+// let names a value for in. DocumentDB evaluates the value anew at each mention, so it is for small ones;
+// what is mentioned often becomes a stage of its own.
 func let(vars bson.D, in expr) bson.D {
 	return bson.D{{Key: "$let", Value: bson.D{{Key: "vars", Value: vars}, {Key: "in", Value: in}}}}
+}
+
+// stages is a pipeline that grows. Each set sees what the ones before it left in the temporary field t.
+type stages bson.A
+
+func (s *stages) set(vars ...bson.E) {
+	fields := make(bson.D, len(vars))
+	for i, e := range vars {
+		fields[i] = bson.E{Key: "t." + e.Key, Value: e.Value}
+	}
+	*s = append(*s, bson.D{{Key: "$set", Value: fields}})
 }
 
 func cond(when, then, otherwise expr) bson.D { return op("$cond", when, then, otherwise) }
@@ -62,15 +74,21 @@ func none(input, when expr) bson.D { return eq(size(filter(input, when)), 0) }
 // some tells that input has an item for which when holds.
 func some(input, when expr) bson.D { return gt(size(filter(input, when)), 0) }
 
+// isNull tells that a value is null or missing.
+func isNull(a expr) bson.D { return eq(ifNull(a, nil), nil) }
+
 // endless stands for the expiry of a promise that has no end, in comparisons only.
 var endless = bson.DateTime(math.MaxInt64 / 4)
 
 // alive tells that a promise with this expiry, null where it has no end, has not ended.
-func alive(expiresAt expr) bson.D { return gt(ifNull(expiresAt, endless), "$$now") }
+func alive(expiresAt expr) bson.D { return gt(ifNull(expiresAt, endless), "$$NOW") }
 
 // later is the later of two ends, null being the latest.
-func later(a, b expr) bson.D {
-	return cond(or(eq(ifNull(a, nil), nil), eq(ifNull(b, nil), nil)), nil, maximum(a, b))
+func later(a, b expr) expr {
+	if a == nil || b == nil {
+		return nil
+	}
+	return cond(or(isNull(a), isNull(b)), nil, maximum(a, b))
 }
 
 // until is the end of a promise of ttl milliseconds made now.
@@ -78,5 +96,15 @@ func until(ttl int64) expr {
 	if ttl == 0 {
 		return nil
 	}
-	return add("$$now", ttl)
+	return add("$$NOW", ttl)
+}
+
+// choose takes pairs of a condition and a value, and last the value where none holds.
+func choose(pairs ...expr) expr {
+	last := len(pairs) - 1
+	out := pairs[last]
+	for i := last - 2; i >= 0; i -= 2 {
+		out = cond(pairs[i], pairs[i+1], out)
+	}
+	return out
 }

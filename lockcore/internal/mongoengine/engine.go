@@ -1,0 +1,91 @@
+package mongoengine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+)
+
+// Engine keeps the documents in a MongoDB collection.
+type Engine struct {
+	coll      *mongo.Collection
+	retention time.Duration
+}
+
+// New clones coll with majority, journaled writes, majority reads and the primary. Documents of idle
+// resources go after retention.
+func New(coll *mongo.Collection, retention time.Duration) *Engine {
+	journaled := true
+	wc := writeconcern.Majority()
+	wc.Journal = &journaled
+	return &Engine{
+		coll: coll.Clone(options.Collection().
+			SetWriteConcern(wc).
+			SetReadConcern(readconcern.Majority()).
+			SetReadPreference(readpref.Primary())),
+		retention: retention,
+	}
+}
+
+// Prepare makes the TTL index on idleAt.
+func (e *Engine) Prepare(ctx context.Context) error {
+	_, err := e.coll.Indexes().CreateOne(ctx, mongo.IndexModel{
+		Keys:    bson.D{{Key: "idleAt", Value: 1}},
+		Options: options.Index().SetName("lockstep_idle").SetExpireAfterSeconds(int32(e.retention.Seconds())),
+	})
+	if err != nil {
+		return fmt.Errorf("lockstep: create the index on idleAt of %s: %w", e.coll.Name(), err)
+	}
+	return nil
+}
+
+// Acquire sends one command.
+func (e *Engine) Acquire(ctx context.Context, op engine.Acquire) (engine.Document, error) {
+	return e.apply(ctx, op.Resource, acquirePipeline(&op))
+}
+
+// Renew sends one command.
+func (e *Engine) Renew(ctx context.Context, op engine.Renew) (engine.Document, error) {
+	return e.apply(ctx, op.Resource, renewPipeline(&op))
+}
+
+// Leave sends one command.
+func (e *Engine) Leave(ctx context.Context, op engine.Leave) (engine.Document, error) {
+	return e.apply(ctx, op.Resource, leavePipeline(&op))
+}
+
+// Release sends one command.
+func (e *Engine) Release(ctx context.Context, op engine.Release) (engine.Document, error) {
+	return e.apply(ctx, op.Resource, releasePipeline(&op))
+}
+
+// apply writes the resource's document through the pipeline, making it where there is none, and returns
+// what the write left, without the queue.
+func (e *Engine) apply(ctx context.Context, resource string, pipeline bson.A) (engine.Document, error) {
+	opts := options.FindOneAndUpdate().
+		SetUpsert(true).
+		SetReturnDocument(options.After).
+		SetProjection(bson.D{{Key: "waiters", Value: 0}})
+	var d engine.Document
+	for attempt := 0; ; attempt++ {
+		err := e.coll.FindOneAndUpdate(ctx, bson.D{{Key: "_id", Value: resource}}, pipeline, opts).Decode(&d)
+		// Two first requests of one resource may both try to insert it; the second finds it when it asks again.
+		if attempt < 3 && mongo.IsDuplicateKeyError(err) {
+			continue
+		}
+		if errors.Is(err, mongo.ErrNoDocuments) {
+			return d, fmt.Errorf("lockstep: the database answered an upsert of %q with no document", resource)
+		}
+		return d, err
+	}
+}

@@ -1,0 +1,147 @@
+package mongoengine_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"pgregory.net/rapid"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/mongoengine"
+	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+)
+
+// TestPipelinesFollowTheSpecification runs random operations of a few parties on one resource. After each,
+// the stored document must be the one that the specification makes of the document before, at the time
+// that the database used.
+func TestPipelinesFollowTheSpecification(t *testing.T) {
+	t.Parallel()
+	c, err := mongo.Connect(options.Client().ApplyURI(os.Getenv("LOCKSTEP_MONGODB_URI")))
+	require.NoError(t, err)
+	db := c.Database(fmt.Sprintf("t%d", time.Now().UnixNano()))
+	t.Cleanup(func() { _ = db.Drop(context.Background()) })
+	coll := db.Collection("locks")
+	eng := mongoengine.New(coll, 24*time.Hour)
+	run := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		run++
+		m := &model{coll: coll, eng: eng, name: fmt.Sprintf("$resource/%d", run)}
+		n := rapid.IntRange(1, 25).Draw(rt, "operations")
+		for range n {
+			m.step(rt)
+		}
+	})
+}
+
+type model struct {
+	coll *mongo.Collection
+	eng  *mongoengine.Engine
+	name string
+	doc  engine.Document
+}
+
+var policy = engine.Policy{ClaimTTL: 20_000, ReleasedTTL: 60_000}
+
+func (m *model) step(t *rapid.T) {
+	ctx := context.Background()
+	lockID := rapid.SampledFrom([]string{"$owner", "a.b", "c", "$$NOW"}).Draw(t, "lockID")
+	part := rapid.SampledFrom([]string{"", "$p"}).Draw(t, "part")
+	order := rapid.Int64Range(1, 6).Draw(t, "order")
+	var expect func(engine.Document, time.Time) engine.Document
+	var err error
+	var got engine.Document
+	switch kind := rapid.SampledFrom([]string{"acquire", "acquire", "acquire", "acquire", "renew", "leave", "release", "wait"}).Draw(t, "kind"); kind {
+	case "acquire":
+		ttl := rapid.SampledFrom([]int64{0, 10_000, 30_000}).Draw(t, "ttl")
+		hold := ttl
+		if ttl > 0 && rapid.Bool().Draw(t, "long") {
+			hold = 60_000
+		}
+		op := engine.Acquire{
+			Policy: policy, Resource: m.name, LockID: lockID, Part: part, Order: order, TTL: ttl, HoldTTL: hold,
+			Mode:  rapid.SampledFrom([]string{engine.Exclusive, engine.SharedBy, engine.SharedBy}).Draw(t, "mode"),
+			Keep:  rapid.Bool().Draw(t, "keep"),
+			Queue: rapid.Bool().Draw(t, "queue"), WaiterTTL: 40_000, MaxWaiters: 3,
+			Held: rapid.IntRange(0, 5).Draw(t, "held") == 0, Reacquire: rapid.IntRange(0, 4).Draw(t, "reacquire") == 0,
+			NewFence: rapid.IntRange(0, 4).Draw(t, "newFence") == 0, Refresh: rapid.IntRange(0, 4).Draw(t, "refresh") == 0,
+			Owner: "$owner", Host: "$host", Comment: "$$ROOT", Trace: "$trace",
+		}
+		if op.Mode == engine.SharedBy {
+			op.Limit = rapid.SampledFrom([]int64{0, 0, 1, 2}).Draw(t, "limit")
+		}
+		expect = func(d engine.Document, now time.Time) engine.Document { return lockcoretest.Acquire(d, op, now) }
+		got, err = m.eng.Acquire(ctx, op)
+	case "renew":
+		op := engine.Renew{Policy: policy, Resource: m.name, LockID: lockID, Part: part, Order: order}
+		expect = func(d engine.Document, now time.Time) engine.Document { return lockcoretest.Renew(d, op, now) }
+		got, err = m.eng.Renew(ctx, op)
+	case "leave":
+		op := engine.Leave{Policy: policy, Resource: m.name, LockID: lockID, Part: part, Order: order}
+		expect = func(d engine.Document, now time.Time) engine.Document { return lockcoretest.Leave(d, op, now) }
+		got, err = m.eng.Leave(ctx, op)
+	case "release":
+		op := engine.Release{Policy: policy, Resource: m.name, LockID: lockID, Order: order}
+		if rapid.Bool().Draw(t, "leaving") {
+			op.Leaving = &part
+		}
+		expect = func(d engine.Document, now time.Time) engine.Document { return lockcoretest.Release(d, op, now) }
+		got, err = m.eng.Release(ctx, op)
+	case "wait":
+		m.travel(t, time.Duration(rapid.IntRange(1, 70).Draw(t, "seconds"))*time.Second)
+		return
+	}
+	require.NoError(t, err)
+	want := expect(m.doc, got.At)
+	var stored engine.Document
+	require.NoError(t, m.coll.FindOne(ctx, bson.D{{Key: "_id", Value: m.name}}).Decode(&stored))
+	require.Equal(t, render(t, want), render(t, stored))
+	m.doc = stored
+}
+
+// travel moves every time in the stored document back, which is what the passing of time looks like.
+func (m *model) travel(t *rapid.T, by time.Duration) {
+	if m.doc.ID == "" {
+		return
+	}
+	raw, err := bson.Marshal(m.doc)
+	require.NoError(t, err)
+	var d bson.D
+	require.NoError(t, bson.Unmarshal(raw, &d))
+	shifted := shift(d, by)
+	_, err = m.coll.ReplaceOne(context.Background(), bson.D{{Key: "_id", Value: m.name}}, shifted)
+	require.NoError(t, err)
+	m.doc = engine.Document{}
+	require.NoError(t, m.coll.FindOne(context.Background(), bson.D{{Key: "_id", Value: m.name}}).Decode(&m.doc))
+}
+
+func shift(v any, by time.Duration) any {
+	switch v := v.(type) {
+	case bson.DateTime:
+		if v < 0 { // the zero time, of holds that are not there
+			return v
+		}
+		return v - bson.DateTime(by.Milliseconds())
+	case bson.D:
+		for i := range v {
+			v[i].Value = shift(v[i].Value, by)
+		}
+	case bson.A:
+		for i := range v {
+			v[i] = shift(v[i], by)
+		}
+	}
+	return v
+}
+
+func render(t *rapid.T, d engine.Document) string {
+	raw, err := bson.MarshalExtJSONIndent(d, false, false, "", "  ")
+	require.NoError(t, err)
+	return string(raw)
+}
