@@ -20,7 +20,6 @@ import (
 const (
 	lockIDPrefix = "temporal:"
 	hashPrefix   = "sha256:"
-	hashLength   = len(hashPrefix) + 2*sha256.Size
 	// maxPlace bounds cluster, namespace and run ID, so that all three and a hashed workflow ID always
 	// fit: 9 + 3*128 + 71 + 3 < 512.
 	maxPlace = 128
@@ -32,7 +31,7 @@ type Run struct {
 	Namespace  string
 	WorkflowID string
 	RunID      string
-	// Hashed says that WorkflowID is not the ID but its replacement in the lock ID. Set by [ParseLockID].
+	// Hashed says that WorkflowID is not the ID but what stands for it in the lock ID. Set by [ParseLockID].
 	Hashed bool
 }
 
@@ -41,13 +40,13 @@ var (
 	unescaper = strings.NewReplacer("%25", "%", "%2F", "/", "%00", "\x00")
 )
 
-// LockID returns the run's lock ID. Different runs have different ones. It ignores Hashed.
+// LockID returns the run's lock ID. Different runs have different ones.
 func (r Run) LockID() string {
 	id := r.WorkflowID
 	whole := func() string {
 		return lockIDPrefix + place(r.Cluster) + "/" + place(r.Namespace) + "/" + id + "/" + place(r.RunID)
 	}
-	if strings.HasPrefix(id, hashPrefix) || strings.ContainsRune(id, 0) || !utf8.ValidString(id) || len(whole()) > MaxName {
+	if !r.Hashed && strings.HasPrefix(id, hashPrefix) || strings.ContainsRune(id, 0) || !utf8.ValidString(id) || len(whole()) > MaxName {
 		id = hashed(id)
 	}
 	return whole()
@@ -68,7 +67,7 @@ func ParseLockID(lockID string) (Run, error) {
 	id := rest[:last]
 	return Run{
 		Cluster: unescaper.Replace(cluster), Namespace: unescaper.Replace(namespace), WorkflowID: id,
-		RunID: unescaper.Replace(rest[last+1:]), Hashed: len(id) == hashLength && strings.HasPrefix(id, hashPrefix),
+		RunID: unescaper.Replace(rest[last+1:]), Hashed: isHashed(id),
 	}, nil
 }
 
@@ -85,4 +84,9 @@ func place(s string) string {
 func hashed(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return hashPrefix + hex.EncodeToString(sum[:])
+}
+
+func isHashed(s string) bool {
+	sum, ok := strings.CutPrefix(s, hashPrefix)
+	return ok && len(sum) == 2*sha256.Size && strings.Trim(sum, "0123456789abcdef") == ""
 }

@@ -1,0 +1,94 @@
+package protocol
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	commonpb "go.temporal.io/api/common/v1"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+func guardPayload(text string) *commonpb.Payload {
+	return &commonpb.Payload{Metadata: map[string][]byte{"encoding": []byte("json/plain")}, Data: []byte(text)}
+}
+
+// The text is the protocol: a change that breaks this test breaks histories in flight.
+const guardText = `{"part":"3/Debit","schedule":4,"scope":"saga",` +
+	`"resources":[{"name":"account/1","mode":"X","held":true},{"name":"rates","mode":"S","limit":3}],` +
+	`"ttl":"30s","holdTtl":"forever","reacquire":true,"newFence":true,"owner":"me"}`
+
+func TestGuardIsTheSameTextInEveryVersion(t *testing.T) {
+	t.Parallel()
+	held := lockcore.Exclusive("account/1")
+	held.Held = true
+	want := Guard{
+		Part: "3/Debit", Schedule: 4, Scope: ScopeSaga, Resources: []lockcore.Resource{held, lockcore.SharedLimit("rates", 3)},
+		TTL: Duration(30 * time.Second), HoldTTL: Duration(lockcore.Forever), Reacquire: true, NewFence: true, Owner: "me",
+	}
+	p, err := EncodeGuard(want)
+	require.NoError(t, err)
+	require.JSONEq(t, guardText, string(p.GetData()))
+	got, err := DecodeGuard(guardPayload(guardText))
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+}
+
+func TestGuardOfANewerVersionIsRead(t *testing.T) {
+	t.Parallel()
+	got, err := DecodeGuard(guardPayload(`{"part":"1/A","schedule":1,"scope":"step","resources":[{"name":"r"}],"later":{"x":1}}`))
+	require.NoError(t, err)
+	require.Equal(t, "r", got.Resources[0].Name)
+}
+
+func TestGuardThatIsNotUnderstoodIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"no JSON": `nonsense`, "no scope": `{}`, "unknown scope": `{"scope":"galaxy","resources":[{"name":"r"}]}`, "bare ttl": `{"scope":"step","ttl":30}`,
+	} {
+		_, err := DecodeGuard(guardPayload(text))
+		require.ErrorIs(t, err, lockcore.ErrInvalid, name)
+	}
+	_, err := DecodeGuard(&commonpb.Payload{})
+	require.ErrorIs(t, err, lockcore.ErrInvalid)
+}
+
+func TestRequestOfAGuard(t *testing.T) {
+	t.Parallel()
+	g, err := DecodeGuard(guardPayload(guardText))
+	require.NoError(t, err)
+	run := Run{Cluster: "c", Namespace: "n", WorkflowID: strings.Repeat("w", 600), RunID: "r"}
+	req := g.Request(run, 7, strings.Repeat("x", 2000))
+	require.Equal(t, lockcore.Request{
+		LockID: run.LockID(), Resources: g.Resources, Part: "3/Debit", Order: lockcore.Order{Schedule: 4, Attempt: 7},
+		TTL: 30 * time.Second, Keep: true, HoldTTL: lockcore.Forever, Reacquire: true, NewFence: true, Owner: "me", Comment: strings.Repeat("x", 1024),
+	}, req)
+
+	g.Scope, g.Owner = ScopeStep, ""
+	req = g.Request(run, 1, "")
+	require.False(t, req.Keep)
+	require.Equal(t, strings.Repeat("w", 512), req.Owner)
+}
+
+func FuzzGuard(f *testing.F) {
+	f.Add([]byte(guardText))
+	f.Add([]byte(`{"scope":"step","schedule":-1}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		g, err := DecodeGuard(guardPayload(string(data)))
+		if err != nil {
+			require.ErrorIs(t, err, lockcore.ErrInvalid)
+			return
+		}
+		p, err := EncodeGuard(g)
+		require.NoError(t, err)
+		again, err := DecodeGuard(p)
+		require.NoError(t, err)
+		a, _ := json.Marshal(g)
+		b, _ := json.Marshal(again)
+		require.Equal(t, string(a), string(b))
+	})
+}
