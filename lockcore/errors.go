@@ -16,6 +16,9 @@ var (
 	ErrLost = errors.New("lockstep: lost")
 	// ErrSuperseded: a later request of the same part, or a release, overtook this one. Nothing changed.
 	ErrSuperseded = errors.New("lockstep: superseded")
+	// ErrQueueFull: the request would have queued, and the queue has as many waiters as Config.MaxWaiters
+	// allows. Nothing was taken. It is an ErrBusy too.
+	ErrQueueFull = errors.New("lockstep: queue full")
 	// ErrInvalid: the caller passed something that is never accepted. The database was not asked.
 	ErrInvalid = errors.New("lockstep: invalid")
 	// ErrUnknownOutcome: the database failed in a way that leaves open whether the operation took effect.
@@ -31,9 +34,13 @@ type BusyError struct {
 	Position int
 	// Holders are those whose mode does not go together with the request's.
 	Holders []Holder
-	// RetryIn is the time until the first of them could be displaced if nothing is heard of it: a hint
-	// for when to look again at the latest. Forever where none of them ends by itself.
+	// RetryIn is the time until all of them could be displaced if nothing is heard of them. Forever where
+	// one of them does not end by itself.
 	RetryIn time.Duration
+	// Waiting is how many wait in the queue.
+	Waiting int
+	// Full tells that there was no room in the queue; the error matches ErrQueueFull too.
+	Full bool
 }
 
 func (e *BusyError) Error() string {
@@ -44,11 +51,16 @@ func (e *BusyError) Error() string {
 	if len(who) == 0 {
 		who = append(who, "others ahead in the queue")
 	}
+	if e.Full {
+		return fmt.Sprintf("lockstep: the queue of %q is full: %d wait", e.Resource, e.Waiting)
+	}
 	return fmt.Sprintf("lockstep: %q is busy for %q: held by %s", e.Resource, e.LockID, strings.Join(who, ", "))
 }
 
-// Is makes errors.Is(err, ErrBusy) true.
-func (e *BusyError) Is(target error) bool { return target == ErrBusy }
+// Is makes errors.Is(err, ErrBusy) true, and errors.Is(err, ErrQueueFull) where the queue was full.
+func (e *BusyError) Is(target error) bool {
+	return target == ErrBusy || (e.Full && target == ErrQueueFull)
+}
 
 // LostError says what was lost, and to whom where that is known. It matches ErrLost.
 type LostError struct {

@@ -136,6 +136,7 @@ type Lease struct {
 	// less the margin. It does not travel: another process has another clock.
 	validUntil time.Time
 	forever    bool
+	ttl        time.Duration
 }
 
 // Valid tells whether the part may still trust this lease by this process's monotonic clock. A lease

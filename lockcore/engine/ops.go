@@ -80,6 +80,8 @@ type Leave struct {
 	LockID   string
 	Part     string
 	Order    int64
+	// Undo takes back a request: the hold ends with its last part even where it would be kept.
+	Undo bool
 }
 
 // Release ends a lock ID's hold, claims and places up to an order.

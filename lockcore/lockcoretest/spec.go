@@ -46,7 +46,7 @@ func Leave(before engine.Document, op engine.Leave, now time.Time) engine.Docume
 		return p.LockID == op.LockID && p.Part == op.Part && p.Order == op.Order
 	})
 	others := slices.ContainsFunc(s.doc.Parts, func(p engine.Part) bool { return p.LockID == op.LockID && !p.Revoked })
-	if h := s.doc.Hold(op.LockID); left && !others && h != nil && !h.Keep {
+	if h := s.doc.Hold(op.LockID); left && !others && h != nil && (op.Undo || !h.Keep) {
 		s.drop(op.LockID, engine.HowReleased)
 	}
 	s.forget(func(w engine.Waiter) bool {
@@ -86,9 +86,9 @@ func (s *state) take(op engine.Acquire) {
 	mayTake := !op.Refresh || claimed || place >= 0 || h != nil
 	switch {
 	case retry:
+		h.ExpiresAt = later(h.ExpiresAt, expiry(s.now, p.TTL))
 		if expired(p.ExpiresAt, s.now) {
 			p.ExpiresAt = expiry(s.now, p.TTL)
-			h.ExpiresAt = later(h.ExpiresAt, p.ExpiresAt)
 		}
 	case joins, mayTake && first && s.fits(op.LockID, op.Mode, op.Limit):
 		s.grant(op)

@@ -109,9 +109,7 @@ func (s *state) end() engine.Document {
 		}
 		i := slices.IndexFunc(live, func(e entry) bool { return e.lockID != h.LockID && !s.together(&h, e) })
 		if i >= 0 {
-			s.doc.Evicted = append(s.doc.Evicted, engine.Evicted{LockID: h.LockID, Fence: h.Fence, By: live[i].lockID})
-			s.drop(h.LockID, engine.HowExpired)
-			s.doc.Parts = slices.DeleteFunc(s.doc.Parts, func(p engine.Part) bool { return p.LockID == h.LockID && !p.Revoked })
+			s.displace(h, live[i].lockID)
 		}
 	}
 	s.doc.Evicted = last(s.doc.Evicted, engine.MaxEvicted)
@@ -170,9 +168,19 @@ func (s *state) holds() []engine.Hold {
 	return append(hs, s.doc.Shared.Locks...)
 }
 
+// displace ends an expired hold in favour of another lock ID, and remembers it.
+func (s *state) displace(h engine.Hold, by string) {
+	s.doc.Evicted = append(s.doc.Evicted, engine.Evicted{LockID: h.LockID, Fence: h.Fence, By: by})
+	s.drop(h.LockID, engine.HowExpired)
+	s.doc.Parts = slices.DeleteFunc(s.doc.Parts, func(p engine.Part) bool { return p.LockID == h.LockID && !p.Revoked })
+}
+
 // put stores a hold in the place that its mode has, instead of the one it had.
 func (s *state) put(h engine.Hold, mode string) {
 	if mode == engine.Exclusive {
+		if old := s.doc.Exclusive; old.Acquired && old.LockID != h.LockID {
+			s.displace(old, h.LockID)
+		}
 		s.doc.Shared.Locks = slices.DeleteFunc(s.doc.Shared.Locks, func(o engine.Hold) bool { return o.LockID == h.LockID })
 		s.doc.Exclusive = h
 		return

@@ -102,7 +102,8 @@ func (s *stages) apply(a *engine.Acquire) {
 	revived := each("$t.p", cond(and(active, not(alive("$$i.expiresAt"))), merge("$$i", doc(v("expiresAt", add("$$NOW", "$$i.ttl")))), "$$i"))
 	place := waiterOf(a)
 	// That somebody came is a sign of life of the lock ID's own hold, whatever the answer.
-	heard := merge("$t.h", doc(v("expiresAt", later("$t.h.expiresAt", until(a.HoldTTL)))))
+	partEnd := cond("$t.retry", ttlEnd("$t.same.ttl"), "$$NOW")
+	heard := merge("$t.h", doc(v("expiresAt", later(later("$t.h.expiresAt", until(a.HoldTTL)), partEnd))))
 	s.set(
 		v("h2", cond("$t.grant", holdOf(a), cond(and("$t.go", ne("$t.h", nil)), heard, nil))),
 		v("p", choose("$t.grant", concat(cutOff, list(partOf(a))), "$t.retry", revived, "$t.p")),
@@ -122,7 +123,8 @@ func (s *stages) apply(a *engine.Acquire) {
 	)
 	exclusive := or("$t.hx", and("$t.grant", a.Mode == engine.Exclusive))
 	s.set(
-		v("x", cond(and(ne("$t.h2", nil), exclusive), list("$t.h2"), "$t.x")),
+		// An expired hold of somebody else stays beside it here; assemble displaces it.
+		v("x", cond(and(ne("$t.h2", nil), exclusive), concat(filter("$t.x", not(ownID)), list("$t.h2")), "$t.x")),
 		v("s", choose(
 			eq("$t.h2", nil), "$t.s",
 			exclusive, filter("$t.s", not(ownID)),

@@ -10,7 +10,6 @@ import (
 // there (lost, superseded, released) and only the write is counted.
 func renewPipeline(r *engine.Renew) bson.A {
 	mine := and(active, eq("$$i.order", r.Order))
-	ttlEnd := func(ttl expr) expr { return cond(eq(ifNull(ttl, int64(0)), int64(0)), nil, add("$$NOW", ttl)) }
 	var s stages
 	s.load(r.LockID, r.Part)
 	s.set(v("mine", ifNull(first(filter("$t.p", mine)), nil)))
@@ -46,7 +45,7 @@ func leavePipeline(l *engine.Leave) bson.A {
 		v("w", filter("$t.w", not(over))),
 		v("r", concat(filter("$t.r", not(over)), list(record))),
 	)
-	s.end(and("$t.left", none("$t.p", and(ownID, ne("$$i.revoked", true)))), and(ownID, ne("$$i.keep", true)))
+	s.end(and("$t.left", none("$t.p", and(ownID, ne("$$i.revoked", true)))), and(ownID, or(l.Undo, ne("$$i.keep", true))))
 	s.settle(l.Policy, false)
 	return s.assemble()
 }

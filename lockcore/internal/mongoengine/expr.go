@@ -108,3 +108,8 @@ func choose(pairs ...expr) expr {
 	}
 	return out
 }
+
+// ttlEnd is until, for a stored TTL.
+func ttlEnd(ttl expr) expr {
+	return cond(eq(ifNull(ttl, int64(0)), int64(0)), nil, add("$$NOW", ttl))
+}

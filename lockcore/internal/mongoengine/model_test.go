@@ -83,7 +83,7 @@ func (m *model) step(t *rapid.T) {
 		expect = func(d engine.Document, now time.Time) engine.Document { return lockcoretest.Renew(d, op, now) }
 		got, err = m.eng.Renew(ctx, op)
 	case "leave":
-		op := engine.Leave{Policy: policy, Resource: m.name, LockID: lockID, Part: part, Order: order}
+		op := engine.Leave{Policy: policy, Resource: m.name, LockID: lockID, Part: part, Order: order, Undo: rapid.Bool().Draw(t, "undo")}
 		expect = func(d engine.Document, now time.Time) engine.Document { return lockcoretest.Leave(d, op, now) }
 		got, err = m.eng.Leave(ctx, op)
 	case "release":

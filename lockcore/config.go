@@ -1,0 +1,87 @@
+package lockcore
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+)
+
+// Config is what a [Locker] is made with. Its zero value is the default.
+type Config struct {
+	// TTL is how long a part may be silent before others may displace it: 100 ms or more, or Forever.
+	// Defaults to 30 s.
+	TTL time.Duration
+	// HoldTTL is how long a hold that is kept may stand with no part and no sign of life: 100 ms or
+	// more, or Forever. Not less than TTL. Defaults to 10 min, or TTL where that is more.
+	HoldTTL time.Duration
+	// ClaimTTL is how long a grant to a waiter stands before it must be confirmed. At least 100 ms.
+	// Defaults to 30 s.
+	ClaimTTL time.Duration
+	// WaiterTTL is how long a queued place stands without being refreshed. At least 1 s. Defaults to 5 min.
+	WaiterTTL time.Duration
+	// Retention is how long the document of an idle resource is kept, and with it the memory of its
+	// fence and of what was released. At least 1 h and at most 1 year. Defaults to 24 h.
+	Retention time.Duration
+	// MaxWaiters bounds the queue of one resource. 1 to 5,000. Defaults to 2,000.
+	MaxWaiters int
+	// Host is stored with each hold, for people. At most 255 bytes. Defaults to the host name and process ID.
+	Host string
+	// TracerProvider makes the spans. Defaults to the global one.
+	TracerProvider trace.TracerProvider
+}
+
+const (
+	minTTL    = 100 * time.Millisecond
+	maxTTL    = 10 * 365 * 24 * time.Hour
+	minRetain = time.Hour
+	maxRetain = 365 * 24 * time.Hour
+
+	// releasedTTL is how long it is remembered that something was released: longer than a command can be
+	// under way, shorter than any Retention.
+	releasedTTL = 10 * time.Minute
+	// cleanupTimeout bounds the commands that end something after the caller's context has ended.
+	cleanupTimeout = 5 * time.Second
+)
+
+// withDefaults fills what is unset and refuses what contradicts itself.
+func (c Config) withDefaults() (Config, error) {
+	setDefault(&c.TTL, 30*time.Second)
+	setDefault(&c.HoldTTL, max(10*time.Minute, c.TTL))
+	setDefault(&c.ClaimTTL, 30*time.Second)
+	setDefault(&c.WaiterTTL, 5*time.Minute)
+	setDefault(&c.Retention, 24*time.Hour)
+	setDefault(&c.MaxWaiters, 2000)
+	if c.Host == "" {
+		name, _ := os.Hostname() // the name is for people; without one the process ID remains
+		c.Host = fmt.Sprintf("%s:%d", name, os.Getpid())
+	}
+	if c.TracerProvider == nil {
+		c.TracerProvider = otel.GetTracerProvider()
+	}
+	return c, firstError(
+		checkTTL("Config.TTL", c.TTL),
+		checkTTL("Config.HoldTTL", c.HoldTTL),
+		checkAtLeast("Config.HoldTTL", c.HoldTTL, c.TTL, "Config.TTL"),
+		checkRange("Config.ClaimTTL", c.ClaimTTL, minTTL, minRetain),
+		checkRange("Config.WaiterTTL", c.WaiterTTL, time.Second, minRetain),
+		checkRange("Config.Retention", c.Retention, minRetain, maxRetain),
+		checkCount("Config.MaxWaiters", c.MaxWaiters, 1, 5000),
+		checkText("Config.Host", c.Host, 1, 255),
+	)
+}
+
+func (c Config) policy() engine.Policy {
+	return engine.Policy{ClaimTTL: c.ClaimTTL.Milliseconds(), ReleasedTTL: releasedTTL.Milliseconds()}
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}

@@ -1,0 +1,107 @@
+package lockcore
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+)
+
+// Acquire waits in the queue until all resources are held, ctx ends or req.MaxWait has passed. Resources
+// are taken in the order of their names, so requests of several never block each other for ever; what was
+// taken is renewed while it waits for the rest.
+//
+// When it gives up it leaves the queue and gives back what it took, and the error is ctx's cause, or after
+// req.MaxWait the *BusyError that says who is in the way. The other errors are those of Enter.
+func (l *Locker) Acquire(ctx context.Context, req Request) (*Session, error) {
+	req, err := l.complete(req)
+	if err != nil {
+		return nil, err
+	}
+	waitCtx := ctx
+	if req.MaxWait > 0 {
+		var cancel context.CancelFunc
+		waitCtx, cancel = context.WithTimeout(ctx, req.MaxWait)
+		defer cancel()
+	}
+	var s *Session
+	for _, res := range req.Resources {
+		lease, err := l.await(waitCtx, &req, res)
+		if err != nil {
+			l.abandon(ctx, s, &req, res, err)
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			return nil, err
+		}
+		if s == nil {
+			s = l.Keep(ctx, []Lease{lease})
+			continue
+		}
+		if err := s.add(lease); err != nil {
+			l.abandon(ctx, s, &req, res, err)
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// Bounds of the pause between two looks at a busy resource.
+const (
+	firstLook = 5 * time.Millisecond
+	lastLook  = 250 * time.Millisecond
+)
+
+// await asks for one resource until it is granted. When the wait is over the answer is the last *BusyError.
+func (l *Locker) await(ctx context.Context, req *Request, res Resource) (Lease, error) {
+	var last error
+	for pause := firstLook; ; pause = min(2*pause, lastLook) {
+		lease, err := l.enterOne(ctx, req, res, true)
+		switch {
+		case err == nil:
+			return lease, nil
+		case errors.Is(err, ErrQueueFull), !errors.Is(err, ErrBusy) && last == nil:
+			return Lease{}, err
+		case errors.Is(err, ErrBusy):
+			last = err
+		case ctx.Err() == nil: // not the wait's end that the command ran into
+			return Lease{}, err
+		}
+		timer := time.NewTimer(pause/2 + rand.N(pause/2+1)) //nolint:gosec // spreads the looks, hides nothing
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return Lease{}, last
+		case <-timer.C:
+		}
+	}
+}
+
+// abandon leaves the queue and gives back what was taken.
+func (l *Locker) abandon(ctx context.Context, s *Session, req *Request, at Resource, cause error) {
+	ctx, cancel := detached(ctx)
+	defer cancel()
+	leases := []Lease{{Resource: at.Name, LockID: req.LockID, Part: req.Part, Order: req.Order}}
+	if errors.Is(cause, ErrInvalid) || errors.Is(cause, ErrLost) || errors.Is(cause, ErrSuperseded) {
+		leases = nil
+	}
+	if s != nil {
+		s.end()
+		leases = append(s.Leases(), leases...)
+	}
+	for _, lease := range leases {
+		// An error leaves it to its TTL; the cause is what the caller must see.
+		_ = l.leaveOne(ctx, lease, true)
+	}
+}
+
+// add lets the session keep another lease, unless it has lost what it had.
+func (s *Session) add(lease Lease) error {
+	s.mu.Lock()
+	s.leases = append(s.leases, lease)
+	s.mu.Unlock()
+	if s.ctx.Err() != nil {
+		return context.Cause(s.ctx)
+	}
+	return nil
+}
