@@ -7,6 +7,9 @@ import (
 	"strings"
 )
 
+// givenKind is the choice of what the user names.
+const givenKind = "given"
+
 // choice is one way to come by a server.
 type choice struct {
 	kind string
@@ -46,10 +49,16 @@ func choose(ctx context.Context, what string, choices []choice, say func(string,
 		if reason != "" && c.binding {
 			return Endpoint{}, fmt.Errorf("%s: %w", what, err)
 		}
-		say("%s: not %s: %v", what, c.kind, err)
+		say("%s: not %s: %s", what, c.kind, firstLine(err))
 		ruledOut = append(ruledOut, fmt.Sprintf("not %s: %v", c.kind, err))
 		remedies = append(remedies, c.remedy)
 	}
 	return Endpoint{}, errors.New("no " + what + " can be had here:\n  " + strings.Join(ruledOut, "\n  ") +
 		"\nAny one of these would do:\n  - " + strings.Join(remedies, "\n  - "))
+}
+
+// firstLine leaves the logs that an error quotes to whoever shows it last.
+func firstLine(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return line
 }

@@ -3,9 +3,11 @@ package stack
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -24,10 +26,13 @@ type host struct {
 	os  string // as in GOOS
 	id  string // the ID of os-release
 	uid int
+	// mounts is false where root may not mount, as in most containers.
+	mounts bool
 }
 
-func machine() host {
+func machine(ctx context.Context) host {
 	h := host{os: runtime.GOOS, uid: os.Geteuid()}
+	h.mounts = exec.CommandContext(ctx, "unshare", "--mount", "true").Run() == nil
 	f, err := os.Open("/etc/os-release")
 	if err != nil {
 		return h
@@ -49,6 +54,8 @@ func documentDBPossible(h host) (string, error) {
 		return "", fmt.Errorf("it needs Debian, and this is %q", h.id)
 	case h.uid != 0:
 		return "", fmt.Errorf("it needs root, and this is user %d", h.uid)
+	case !h.mounts:
+		return "", errors.New("it needs the right to mount, which root does not have here (in a container: --privileged)")
 	}
 	return "this is Debian and we are root: FerretDB on PostgreSQL with DocumentDB", nil
 }

@@ -24,6 +24,8 @@ type service struct {
 	// container is the name of the container that argv runs, if it runs one.
 	container string
 	argv      func(ports map[string]int) []string
+	// before is called when no process of this service lives, before one is started. May be nil.
+	before    func() error
 	interrupt bool
 	// healthy asks the service something that only it can answer.
 	healthy func(ctx context.Context, ports map[string]int) error
@@ -56,14 +58,19 @@ func (s *Stack) ensure(ctx context.Context, svc service) (p Part, started bool, 
 			return Part{}, false, err
 		}
 		// Most likely somebody took a port after it was picked; whatever it was, other ports cost little.
-		s.progress.Say("%v\n%s: attempt %d of %d", err, svc.name, attempt+1, startAttempts)
+		s.progress.Say("%s; attempt %d of %d", firstLine(err), attempt+1, startAttempts)
 	}
 }
 
 func (s *Stack) startService(ctx context.Context, svc service) (_ Part, err error) {
-	ports, err := freePorts(svc.ports, s.portsBefore(svc.name))
+	ports, err := s.pick(svc.ports, s.portsBefore(svc.name))
 	if err != nil {
 		return Part{}, err
+	}
+	if svc.before != nil {
+		if err := svc.before(); err != nil {
+			return Part{}, err
+		}
 	}
 	task := s.progress.start("start " + svc.name)
 	defer func() { task.end(err) }()
@@ -86,9 +93,8 @@ func (s *Stack) startService(ctx context.Context, svc service) (_ Part, err erro
 
 // wait returns when the service answers, or tells why it never will.
 func (svc service) wait(ctx context.Context, p Part, ended <-chan struct{}) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, svc.within,
-		fmt.Errorf("%s does not answer after %s", svc.name, svc.within))
-	defer cancel()
+	late := time.NewTimer(svc.within)
+	defer late.Stop()
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
 	var last error
@@ -99,10 +105,9 @@ func (svc service) wait(ctx context.Context, p Part, ended <-chan struct{}) erro
 		select {
 		case <-ended:
 			return fmt.Errorf("%s ended before it was ready; the end of %s:\n%s", svc.name, p.Log, tail(p.Log))
+		case <-late.C:
+			return fmt.Errorf("%s does not answer after %s (%w); the end of %s:\n%s", svc.name, svc.within, last, p.Log, tail(p.Log))
 		case <-ctx.Done():
-			if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
-				return fmt.Errorf("%w (%w); the end of %s:\n%s", cause, last, p.Log, tail(p.Log))
-			}
 			return ctx.Err()
 		case <-tick.C:
 		}
@@ -139,7 +144,14 @@ func (s *Stack) began(p Part) error {
 
 // end stops a part and takes it off the record.
 func (s *Stack) end(ctx context.Context, p Part) error {
-	if err := s.halt(ctx, p); err != nil {
+	if alive(p) {
+		task := s.progress.start(fmt.Sprintf("end %s (pid %d)", p.Name, p.PID))
+		err := s.halt(ctx, p)
+		task.end(err)
+		if err != nil {
+			return err
+		}
+	} else if err := s.halt(ctx, p); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -149,7 +161,7 @@ func (s *Stack) end(ctx context.Context, p Part) error {
 	return s.state.save(s.cfg.Dir)
 }
 
-// halt stops a part, whatever it is.
+// halt stops a part, and what it may have left running.
 func (s *Stack) halt(ctx context.Context, p Part) error {
 	err := terminate(ctx, p)
 	if p.Container != "" {

@@ -19,7 +19,7 @@ func (s *Stack) goTool(ctx context.Context, pkg, version string) (string, error)
 			return fmt.Errorf("build %s: %w", name, err)
 		}
 		err = step{
-			argv: []string{goCommand, "install", pkg + "@" + version},
+			argv: []string{goCommand, "install", "-v", pkg + "@" + version},
 			dir:  tmp,
 			// Without cgo no C compiler is needed, and the program runs anywhere. What the caller builds for, and how,
 			// must not leak into it.

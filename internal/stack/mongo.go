@@ -19,12 +19,12 @@ import (
 func (s *Stack) mongoChoices() []choice {
 	return []choice{
 		{
-			kind: "given",
+			kind: givenKind,
 			possible: func(context.Context) (string, error) {
 				if s.cfg.MongoURI == "" {
 					return "", errors.New("LOCKSTEP_MONGODB_URI is not set")
 				}
-				if s.ownMongo(s.cfg.MongoURI) {
+				if isOwn(s.state.Mongo, s.cfg.MongoURI) {
 					return "", errors.New("LOCKSTEP_MONGODB_URI names this very stack")
 				}
 				return "LOCKSTEP_MONGODB_URI names it", nil
@@ -53,7 +53,7 @@ func (s *Stack) mongoChoices() []choice {
 		},
 		{
 			kind:     "documentdb",
-			possible: func(context.Context) (string, error) { return documentDBPossible(machine()) },
+			possible: func(ctx context.Context) (string, error) { return documentDBPossible(machine(ctx)) },
 			start:    s.documentDB,
 			remedy:   "run on Debian as root (FerretDB on PostgreSQL with DocumentDB is then built and started)",
 		},

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -72,6 +74,9 @@ func (s *Stack) postgresService(root string) service {
 		name:      "postgres",
 		ports:     []string{"postgres"},
 		interrupt: true,
+		before: func() error {
+			return disownPID(filepath.Join(s.cfg.Dir, "data", "postgres", "cluster", "postmaster.pid"))
+		},
 		argv: func(ports map[string]int) []string {
 			argv := []string{postgresBin + "postgres", "-D", cluster}
 			for _, setting := range postgresSettings(ports["postgres"]) {
@@ -106,6 +111,21 @@ func postgresSettings(port int) []string {
 		// A lock is one row that is rewritten thousands of times: cleaned up once a minute, it would get slower all the while.
 		"autovacuum_naptime=10s",
 	}
+}
+
+// disownPID makes the lock file of a PostgreSQL that was killed name a process that cannot exist. Where the PID is still
+// taken, by what nobody has collected yet or by a stranger, PostgreSQL takes that for itself and refuses to start. Its
+// other guard, the shared memory named in the same file, stays.
+func disownPID(path string) error {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	_, rest, _ := strings.Cut(string(data), "\n")
+	return os.WriteFile(path, []byte(strconv.Itoa(math.MaxInt32)+"\n"+rest), 0o600)
 }
 
 // psql asks one question. It needs nothing mounted.

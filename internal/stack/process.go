@@ -76,6 +76,7 @@ func terminate(ctx context.Context, p Part) error {
 		if err := process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			return fmt.Errorf("end %s (pid %d): %w", p.Name, p.PID, err)
 		}
+		_ = process.Signal(sigContinue) // one that is suspended hears nothing else
 		if gone(ctx, p) {
 			return nil
 		}

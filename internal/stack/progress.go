@@ -95,7 +95,7 @@ func (t *task) end(err error) {
 func (t *task) elapsed() string {
 	d := time.Since(t.began)
 	if d < 10*time.Second {
-		return d.Round(100 * time.Millisecond).String()
+		return d.Round(10 * time.Millisecond).String()
 	}
 	return d.Round(time.Second).String()
 }

@@ -107,8 +107,7 @@ func (s *Stack) retry(ctx context.Context, what string, f func() error) error {
 			return err
 		}
 		pause := time.Duration(attempt) * 3 * time.Second
-		reason, _, _ := strings.Cut(err.Error(), "\n")
-		s.progress.Say("%s failed (%s); attempt %d of %d follows in %s", what, reason, attempt+1, downloadAttempts, pause)
+		s.progress.Say("%s failed (%s); attempt %d of %d follows in %s", what, firstLine(err), attempt+1, downloadAttempts, pause)
 		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():

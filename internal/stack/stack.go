@@ -8,15 +8,22 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
 )
 
+// ErrInterrupted says that a run was told to stop, and has ended what it had started.
+var ErrInterrupted = errors.New("interrupted; what this run had started has been ended")
+
 // Stack is a Temporal server and a MongoDB on this machine.
 type Stack struct {
 	cfg      Config
 	progress *Progress
+
+	// pick chooses the ports of a service.
+	pick func(names []string, before map[string]int) (map[string]int, error)
 
 	mu    sync.Mutex
 	state State
@@ -25,7 +32,7 @@ type Stack struct {
 
 // New returns the stack that lives in cfg.Dir, whether it runs or not.
 func New(cfg Config, progress *Progress) *Stack {
-	return &Stack{cfg: cfg, progress: progress}
+	return &Stack{cfg: cfg, progress: progress, pick: freePorts}
 }
 
 // Up returns when both servers answer. What runs already is used as it is, and what died is started again. On an error,
@@ -37,25 +44,19 @@ func (s *Stack) Up(ctx context.Context) (err error) {
 	}
 	defer unlock()
 	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.undo(context.WithoutCancel(ctx)))
+		if err == nil {
+			return
 		}
+		if ctx.Err() != nil {
+			err = ErrInterrupted // whatever failed, failed for that
+		}
+		err = errors.Join(err, s.undo(context.WithoutCancel(ctx)))
 	}()
 	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		e, err := choose(gctx, "MongoDB", s.mongoChoices(), s.progress.Say, s.replacer(gctx, s.state.Mongo.Kind, mongoParts))
-		s.setEndpoint(&s.state.Mongo, e, err)
-		return err
-	})
-	g.Go(func() error {
-		e, err := choose(gctx, "Temporal server", s.temporalChoices(), s.progress.Say, s.replacer(gctx, s.state.Temporal.Kind, temporalParts))
-		s.setEndpoint(&s.state.Temporal, e, err)
-		return err
-	})
-	if err := g.Wait(); err != nil {
-		return err
+	for _, srv := range s.servers() {
+		g.Go(func() error { return s.provide(gctx, srv) })
 	}
-	if err := ctx.Err(); err != nil {
+	if err := g.Wait(); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -64,36 +65,96 @@ func (s *Stack) Up(ctx context.Context) (err error) {
 	return s.state.save(s.cfg.Dir)
 }
 
-// The parts of each server, whichever of its choices they belong to.
-var (
-	mongoParts    = []string{"mongo-container", "mongod", "ferretdb", "postgres"}
-	temporalParts = []string{"temporal"}
-)
+// server is one of the two things that a stack is for.
+type server struct {
+	name string
+	// given is the address that the user names.
+	given    string
+	endpoint *Endpoint // in the stack's state
+	// parts of all its choices, in the order in which they are started.
+	parts   []string
+	choices []choice
+	healthy func(ctx context.Context, address string) error
+}
 
-// replacer ends the parts of the choice before, when now another one is taken.
-func (s *Stack) replacer(ctx context.Context, before string, parts []string) func(kind string) error {
-	return func(kind string) error {
-		if kind == before {
-			return nil
-		}
-		for _, name := range parts {
-			if p, ok := s.recorded(name); ok {
-				s.progress.Say("%s: belongs to %s, it is ended", name, before)
-				if err := s.end(ctx, p); err != nil {
-					return err
-				}
-			}
-		}
-		return nil
+func (s *Stack) servers() []server {
+	return []server{
+		{
+			name:     "MongoDB",
+			given:    s.cfg.MongoURI,
+			endpoint: &s.state.Mongo,
+			parts:    []string{"mongo-container", "mongod", "postgres", "ferretdb"},
+			choices:  s.mongoChoices(),
+			healthy:  mongoHealthy,
+		},
+		{
+			name:     "Temporal",
+			given:    s.cfg.TemporalAddress,
+			endpoint: &s.state.Temporal,
+			parts:    []string{"temporal"},
+			choices:  s.temporalChoices(),
+			healthy:  temporalHealthy,
+		},
 	}
 }
 
-func (s *Stack) setEndpoint(to *Endpoint, e Endpoint, err error) {
+// provide leaves a server that runs alone, although the choice might be another one today: somebody may be using it.
+// Otherwise it chooses, and repairs what is left of the same choice.
+func (s *Stack) provide(ctx context.Context, srv server) error {
+	before := *srv.endpoint
+	if s.runs(ctx, srv) {
+		s.progress.Say("%s: runs already (%s, %s)", srv.name, before.Kind, redact(before.Address))
+		return nil
+	}
+	e, err := choose(ctx, srv.name, srv.choices, s.progress.Say, func(kind string) error {
+		if kind == before.Kind {
+			return nil
+		}
+		return s.endParts(ctx, srv.parts)
+	})
+	if err != nil {
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err == nil {
-		*to = e
+	*srv.endpoint = e
+	return nil
+}
+
+// runs says whether the server that this stack started before is whole.
+func (s *Stack) runs(ctx context.Context, srv server) bool {
+	kind := srv.endpoint.Kind
+	if kind == "" || kind == givenKind || (srv.given != "" && !isOwn(*srv.endpoint, srv.given)) {
+		return false
 	}
+	parts := 0
+	for _, name := range srv.parts {
+		if p, ok := s.recorded(name); ok {
+			if s.probe(ctx, p) != nil {
+				return false
+			}
+			parts++
+		}
+	}
+	// After `down` the address may by now be somebody else's.
+	return parts > 0 && within(ctx, srv.endpoint.Address, srv.healthy) == nil
+}
+
+// isOwn says whether the address that the user names is the one that this stack gave out: whoever has evaluated `env` and
+// calls `up` again wants this stack, not a stranger's.
+func isOwn(e Endpoint, given string) bool { return e.Kind != givenKind && e.Address == given }
+
+// endParts ends the parts of an earlier choice, the last started first.
+func (s *Stack) endParts(ctx context.Context, names []string) error {
+	for _, name := range slices.Backward(names) {
+		if p, ok := s.recorded(name); ok {
+			s.progress.Say("%s: belongs to an earlier choice, it is ended", name)
+			if err := s.end(ctx, p); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // Down ends what this stack started, the last first. Data and logs stay.
@@ -112,15 +173,10 @@ func (s *Stack) Down(ctx context.Context) error {
 	}
 	var errs []error
 	for _, p := range slices.Backward(parts) {
-		was := "ended"
-		if p.Container == "" && !alive(p) {
-			was = "had ended already"
+		if !alive(p) {
+			s.progress.Say("%s (pid %d) had ended already", p.Name, p.PID)
 		}
-		err := s.end(ctx, p)
-		if err == nil {
-			s.progress.Say("%s: %s (pid %d)", p.Name, was, p.PID)
-		}
-		errs = append(errs, err)
+		errs = append(errs, s.end(ctx, p))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,25 +210,17 @@ func (s *Stack) undo(ctx context.Context) error {
 	s.mu.Unlock()
 	var errs []error
 	for _, p := range slices.Backward(fresh) {
-		s.progress.Say("%s: ended again (pid %d)", p.Name, p.PID)
 		errs = append(errs, s.end(ctx, p))
 	}
 	return errors.Join(errs...)
 }
 
-// ownMongo says whether the URI is the one that this stack gave out: whoever has evaluated `env` and calls `up` again
-// wants this stack, not a stranger's.
-func (s *Stack) ownMongo(uri string) bool {
-	return s.state.Mongo.Kind != "given" && s.state.Mongo.Address == uri
-}
-
-func (s *Stack) ownTemporal(address string) bool {
-	return s.state.Temporal.Kind != "given" && s.state.Temporal.Address == address
-}
-
-// redact takes the password out of a URI.
-func redact(uri string) string {
-	u, err := url.Parse(uri)
+// redact takes the password out of an address that may be a URI.
+func redact(address string) string {
+	if !strings.Contains(address, "://") {
+		return address
+	}
+	u, err := url.Parse(address)
 	if err != nil {
 		return "(not a URI)"
 	}

@@ -148,7 +148,7 @@ func printStatus(w io.Writer, dir string, st State, health []Health, err error) 
 	for _, h := range health {
 		state := "ok"
 		if h.Err != nil {
-			state, _, _ = strings.Cut(h.Err.Error(), "\n")
+			state = "failed" // the error says why, and would tear the table
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\n", h.Part.Name, state, addresses(h.Part), h.Part.PID, h.Part.Log)
 	}

@@ -9,6 +9,8 @@ import (
 	"syscall"
 )
 
+const sigContinue = syscall.SIGCONT
+
 func tryLock(f *os.File) (bool, error) {
 	err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {

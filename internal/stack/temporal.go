@@ -23,19 +23,17 @@ const (
 func (s *Stack) temporalChoices() []choice {
 	return []choice{
 		{
-			kind: "given",
+			kind: givenKind,
 			possible: func(context.Context) (string, error) {
 				if s.cfg.TemporalAddress == "" {
 					return "", errors.New("TEMPORAL_ADDRESS is not set")
 				}
-				if s.ownTemporal(s.cfg.TemporalAddress) {
+				if isOwn(s.state.Temporal, s.cfg.TemporalAddress) {
 					return "", errors.New("TEMPORAL_ADDRESS names this very stack")
 				}
 				return "TEMPORAL_ADDRESS names it", nil
 			},
-			start: func(ctx context.Context) (Endpoint, error) {
-				return s.givenTemporal(ctx)
-			},
+			start:   s.givenTemporal,
 			binding: true,
 			remedy:  "set TEMPORAL_ADDRESS",
 		},

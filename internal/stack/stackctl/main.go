@@ -29,9 +29,6 @@ func main() {
 	if err == nil {
 		return
 	}
-	if errors.Is(err, context.Canceled) {
-		err = errors.New("interrupted; what had been started is ended again")
-	}
 	fmt.Fprintln(os.Stderr, "stackctl:", err)
 	os.Exit(1)
 }
