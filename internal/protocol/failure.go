@@ -50,7 +50,7 @@ func Failure(err error) error {
 	case errors.As(err, &busy):
 		return busyFailure(busy)
 	default:
-		return temporal.NewApplicationErrorWithOptions(Cut(err.Error(), maxMessage), FailureUnavailable,
+		return temporal.NewApplicationErrorWithOptions("lockstep: the locks' database failed", FailureUnavailable,
 			temporal.ApplicationErrorOptions{Cause: err})
 	}
 }

@@ -1,0 +1,264 @@
+package interceptors
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	commonpb "go.temporal.io/api/common/v1"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/interceptor"
+	"go.temporal.io/sdk/temporal"
+	sdkworker "go.temporal.io/sdk/worker"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/activities"
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+// runStep runs step as a guarded activity and returns its error.
+func runStep(t *testing.T, l locker, guard protocol.Guard, step func(ctx context.Context) (string, error)) (string, error) {
+	t.Helper()
+	payload, err := protocol.EncodeGuard(guard)
+	require.NoError(t, err)
+	return runWithHeader(t, []interceptor.WorkerInterceptor{with(l)}, payload, step)
+}
+
+func runWithHeader(t *testing.T, list []interceptor.WorkerInterceptor, payload *commonpb.Payload, step func(ctx context.Context) (string, error)) (string, error) {
+	t.Helper()
+	suite := quietSuite()
+	if payload != nil {
+		suite.SetHeader(&commonpb.Header{Fields: map[string]*commonpb.Payload{protocol.HeaderKey: payload}})
+	}
+	env := suite.NewTestActivityEnvironment()
+	env.SetWorkerOptions(sdkworker.Options{Interceptors: list})
+	env.RegisterActivityWithOptions(step, activity.RegisterOptions{Name: "Debit"})
+	value, err := env.ExecuteActivity("Debit")
+	if err != nil {
+		return "", err
+	}
+	var result string
+	require.NoError(t, value.Get(&result))
+	return result, nil
+}
+
+func sagaGuard() protocol.Guard {
+	return protocol.Guard{
+		Part: "3/Debit", Schedule: 5, Scope: protocol.ScopeSaga, Resources: []lockcore.Resource{lockcore.Exclusive("account/1"), lockcore.Shared("rates")},
+	}
+}
+
+func done(context.Context) (string, error) { return "done", nil }
+
+func requireFailure(t *testing.T, err error, failureType string, nonRetryable bool) *temporal.ApplicationError {
+	t.Helper()
+	var app *temporal.ApplicationError
+	require.ErrorAs(t, err, &app)
+	require.Equal(t, failureType, app.Type(), "%v", err)
+	require.Equal(t, nonRetryable, app.NonRetryable())
+	return app
+}
+
+func TestAStepRunsUnderItsLocksAndLeavesThem(t *testing.T) {
+	t.Parallel()
+	l := &fakeLocker{}
+	result, err := runStep(t, l, sagaGuard(), func(ctx context.Context) (string, error) {
+		require.Zero(t, l.kept()[0].leaves())
+		require.Len(t, activities.Leases(ctx), 2)
+		fence, ok := activities.Fence(ctx, "account/1")
+		require.True(t, ok)
+		require.EqualValues(t, 100, fence)
+		_, ok = activities.Fence(ctx, "account/2")
+		require.False(t, ok)
+		return "done", nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, "done", result)
+	require.Equal(t, 1, l.kept()[0].leaves())
+
+	req := l.asked()[0]
+	require.Equal(t, []bool{true}, l.queued)
+	require.Equal(t, "3/Debit", req.Part)
+	require.Equal(t, lockcore.Order{Schedule: 5, Attempt: 1}, req.Order)
+	require.True(t, req.Keep)
+	require.Equal(t, sagaGuard().Resources, req.Resources)
+	require.True(t, strings.HasPrefix(req.LockID, "temporal:test/"), req.LockID)
+	require.Contains(t, req.Comment, "Debit")
+}
+
+func TestAStepWithoutGuardRunsAsItIs(t *testing.T) {
+	t.Parallel()
+	l := &fakeLocker{}
+	_, err := runWithHeader(t, []interceptor.WorkerInterceptor{with(l)}, nil, func(ctx context.Context) (string, error) {
+		require.Nil(t, activities.Leases(ctx))
+		return "", nil
+	})
+	require.NoError(t, err)
+	require.Empty(t, l.asked())
+}
+
+func TestLocksThatCannotBeHadKeepTheStepFromRunning(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		err          error
+		failureType  string
+		nonRetryable bool
+	}{
+		"busy":       {&lockcore.BusyError{Resource: "account/1", Position: 2}, protocol.FailureBusy, false},
+		"lost":       {&lockcore.LostError{Resource: "account/1"}, protocol.FailureLost, true},
+		"superseded": {&lockcore.SupersededError{Resource: "account/1"}, protocol.FailureSuperseded, true},
+		"invalid":    {&lockcore.InvalidError{Field: "resource"}, protocol.FailureInvalid, true},
+		"unknown":    {&lockcore.UnknownOutcomeError{Op: "enter", Err: errors.New("connection reset")}, protocol.FailureUnavailable, false},
+		"database":   {errors.New("no primary"), protocol.FailureUnavailable, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := &fakeLocker{enter: func(context.Context, int, lockcore.Request) error { return tc.err }}
+			ran := false
+			_, err := runStep(t, l, sagaGuard(), func(context.Context) (string, error) { ran = true; return "", nil })
+			app := requireFailure(t, err, tc.failureType, tc.nonRetryable)
+			require.False(t, ran)
+			require.Empty(t, l.kept())
+			if tc.failureType == protocol.FailureBusy {
+				require.Equal(t, temporal.ApplicationErrorCategoryBenign, app.Category())
+				require.InDelta(t, 150, app.NextRetryDelay().Milliseconds(), 38)
+			}
+		})
+	}
+}
+
+func TestAGuardThatIsNotUnderstoodKeepsTheStepFromRunning(t *testing.T) {
+	t.Parallel()
+	l := &fakeLocker{}
+	bad := &commonpb.Payload{Metadata: map[string][]byte{"encoding": []byte("json/plain")}, Data: []byte(`{"scope":"galaxy"}`)}
+	_, err := runWithHeader(t, []interceptor.WorkerInterceptor{with(l)}, bad, done)
+	requireFailure(t, err, protocol.FailureInvalid, true)
+	require.Empty(t, l.asked())
+}
+
+func TestAWorkerWithoutLockerDoesNotRunGuardedSteps(t *testing.T) {
+	t.Parallel()
+	payload, err := protocol.EncodeGuard(sagaGuard())
+	require.NoError(t, err)
+	_, err = runWithHeader(t, []interceptor.WorkerInterceptor{New(Options{})}, payload, done)
+	requireFailure(t, err, protocol.FailureUnavailable, false)
+}
+
+func TestALostLockCancelsTheStepWithTheCause(t *testing.T) {
+	t.Parallel()
+	l := &fakeLocker{}
+	_, err := runStep(t, l, sagaGuard(), func(ctx context.Context) (string, error) {
+		l.loseAll("another")
+		<-ctx.Done()
+		var lost *lockcore.LostError
+		require.ErrorAs(t, context.Cause(ctx), &lost)
+		return "", ctx.Err()
+	})
+	requireFailure(t, err, protocol.FailureLost, true)
+	require.False(t, errors.Is(err, context.Canceled))
+	var lost *lockcore.LostError
+	require.ErrorAs(t, protocol.LockError(err), &lost)
+	require.Equal(t, "another", lost.By)
+	require.Equal(t, 1, l.kept()[0].leaves())
+}
+
+func TestAStepThatLostItsLockFailsEvenIfItReturnedNil(t *testing.T) {
+	t.Parallel()
+	l := &fakeLocker{}
+	_, err := runStep(t, l, sagaGuard(), func(context.Context) (string, error) {
+		l.loseAll("another")
+		return "done", nil
+	})
+	requireFailure(t, err, protocol.FailureLost, true)
+}
+
+func TestTheOwnErrorOfAStepThatLostItsLockStaysItsCause(t *testing.T) {
+	t.Parallel()
+	l := &fakeLocker{}
+	_, err := runStep(t, l, sagaGuard(), func(context.Context) (string, error) {
+		l.loseAll("another")
+		return "", temporal.NewApplicationError("no money", "NoMoney")
+	})
+	app := requireFailure(t, err, protocol.FailureLost, true)
+	var cause *temporal.ApplicationError
+	require.ErrorAs(t, app.Unwrap(), &cause)
+	require.Equal(t, "NoMoney", cause.Type())
+}
+
+func TestAStepThatFailsKeepsItsErrorAndLeaves(t *testing.T) {
+	t.Parallel()
+	l := &fakeLocker{}
+	_, err := runStep(t, l, sagaGuard(), func(context.Context) (string, error) {
+		return "", temporal.NewNonRetryableApplicationError("no money", "NoMoney", nil)
+	})
+	requireFailure(t, err, "NoMoney", true)
+	require.Equal(t, 1, l.kept()[0].leaves())
+}
+
+func TestAStepThatPanicsLeaves(t *testing.T) {
+	t.Parallel()
+	l := &fakeLocker{}
+	_, err := runStep(t, l, sagaGuard(), func(context.Context) (string, error) { panic("boom") })
+	require.ErrorContains(t, err, "boom")
+	require.Equal(t, 1, l.kept()[0].leaves())
+}
+
+func TestAResultThatIsPendingIsRefused(t *testing.T) {
+	t.Parallel()
+	l := &fakeLocker{}
+	_, err := runStep(t, l, sagaGuard(), func(context.Context) (string, error) { return "", activity.ErrResultPending })
+	requireFailure(t, err, protocol.FailureResultPending, true)
+	require.Equal(t, 1, l.kept()[0].leaves())
+}
+
+func TestAStepThatCannotLeaveHasSucceededNevertheless(t *testing.T) {
+	t.Parallel()
+	l := &fakeLocker{leaveErr: errors.New("no primary")}
+	result, err := runStep(t, l, sagaGuard(), done)
+	require.NoError(t, err)
+	require.Equal(t, "done", result)
+}
+
+func TestInstalledTwiceTheActivitySideEntersOnce(t *testing.T) {
+	t.Parallel()
+	l := &fakeLocker{}
+	payload, err := protocol.EncodeGuard(sagaGuard())
+	require.NoError(t, err)
+	_, err = runWithHeader(t, []interceptor.WorkerInterceptor{with(l), with(l)}, payload, done)
+	require.NoError(t, err)
+	require.Len(t, l.asked(), 1)
+	require.Len(t, l.kept(), 1)
+}
+
+// An attempt whose time runs out while it asks for its locks is Temporal's to judge: it is no failure of the locks.
+func TestAnAttemptThatEndsWhileItEntersIsNotALockFailure(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := enterFailure(ctx, sagaGuard(), &lockcore.UnknownOutcomeError{Op: "enter", Err: context.Canceled})
+	require.ErrorIs(t, err, context.Canceled)
+	var app *temporal.ApplicationError
+	require.False(t, errors.As(err, &app))
+	require.ErrorAs(t, enterFailure(ctx, sagaGuard(), &lockcore.LostError{}), &app)
+}
+
+func TestLeavingTakesAtMostHalfOfTheTimeThatIsLeft(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		left time.Duration
+		want time.Duration
+	}{"plenty": {time.Hour, leaveTimeout}, "little": {time.Second, time.Second / 2}, "none": {-time.Second, leaveTimeout}} {
+		ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(tc.left))
+		defer cancel()
+		_, keep := context.WithCancelCause(ctx)
+		s := &fakeSession{cancel: keep}
+		leave(ctx, s)
+		deadline, ok := s.bound.Deadline()
+		require.True(t, ok, name)
+		require.InDelta(t, tc.want.Seconds(), time.Until(deadline).Seconds(), 0.2, name)
+	}
+}

@@ -1,0 +1,126 @@
+package interceptors
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+
+	"go.temporal.io/sdk/interceptor"
+	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/testsuite"
+	sdkworker "go.temporal.io/sdk/worker"
+	"go.uber.org/goleak"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fakeLocker gives every lock that it is asked for, unless told otherwise, and remembers what was asked.
+type fakeLocker struct {
+	mu       sync.Mutex
+	requests []lockcore.Request
+	queued   []bool
+	sessions []*fakeSession
+	// enter, when set, decides about the n-th request, counted from 0.
+	enter func(ctx context.Context, n int, req lockcore.Request) error
+	// leaveErr is what Leave answers.
+	leaveErr error
+}
+
+func (f *fakeLocker) Enter(ctx context.Context, req lockcore.Request, queue bool) ([]lockcore.Lease, error) {
+	f.mu.Lock()
+	n := len(f.requests)
+	f.requests = append(f.requests, req)
+	f.queued = append(f.queued, queue)
+	f.mu.Unlock()
+	if f.enter != nil {
+		if err := f.enter(ctx, n, req); err != nil {
+			return nil, err
+		}
+	}
+	leases := make([]lockcore.Lease, 0, len(req.Resources))
+	for i, r := range req.Resources {
+		leases = append(leases, lockcore.Lease{
+			Resource: r.Name, LockID: req.LockID, Part: req.Part, Order: req.Order, Mode: r.Mode, Fence: int64(100*(n+1) + i),
+		})
+	}
+	return leases, nil
+}
+
+func (f *fakeLocker) Keep(ctx context.Context, leases []lockcore.Lease) session {
+	ctx, cancel := context.WithCancelCause(ctx)
+	s := &fakeSession{ctx: ctx, cancel: cancel, leases: leases, leaveErr: f.leaveErr}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sessions = append(f.sessions, s)
+	return s
+}
+
+func (f *fakeLocker) asked() []lockcore.Request {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]lockcore.Request(nil), f.requests...)
+}
+
+func (f *fakeLocker) kept() []*fakeSession {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]*fakeSession(nil), f.sessions...)
+}
+
+// loseAll ends the sessions that are held now, as a locker does that has lost their locks.
+func (f *fakeLocker) loseAll(by string) {
+	for _, s := range f.kept() {
+		s.cancel(&lockcore.LostError{Resource: s.leases[0].Resource, LockID: s.leases[0].LockID, Part: s.leases[0].Part, By: by})
+	}
+}
+
+type fakeSession struct {
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	leases   []lockcore.Lease
+	leaveErr error
+
+	mu    sync.Mutex
+	left  int
+	bound context.Context
+}
+
+func (s *fakeSession) Context() context.Context { return s.ctx }
+func (s *fakeSession) Leases() []lockcore.Lease { return s.leases }
+
+func (s *fakeSession) Leave(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.left++
+	s.bound = ctx
+	s.cancel(context.Canceled)
+	return s.leaveErr
+}
+
+func (s *fakeSession) leaves() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.left
+}
+
+func with(l locker) *Interceptor {
+	return &Interceptor{options: Options{Cluster: "test"}, locker: l}
+}
+
+// workflowEnv is the SDK's test environment with these interceptors installed.
+func workflowEnv(t *testing.T, list ...interceptor.WorkerInterceptor) *testsuite.TestWorkflowEnvironment {
+	t.Helper()
+	suite := quietSuite()
+	env := suite.NewTestWorkflowEnvironment()
+	env.SetWorkerOptions(sdkworker.Options{Interceptors: list, EnableSessionWorker: true})
+	return env
+}
+
+func quietSuite() *testsuite.WorkflowTestSuite {
+	suite := &testsuite.WorkflowTestSuite{}
+	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
+	return suite
+}

@@ -1,0 +1,328 @@
+package interceptors
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	commonpb "go.temporal.io/api/common/v1"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/interceptor"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/activities"
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/workflows"
+)
+
+var account = lockcore.Exclusive("account/1")
+
+// releases records what the run releases.
+type releases struct {
+	activities.Locker
+	mu   sync.Mutex
+	seen []lockcore.Release
+	// fail is how many releases fail before one succeeds.
+	fail int
+}
+
+func (r *releases) Release(_ context.Context, rel lockcore.Release) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.fail > 0 {
+		r.fail--
+		return errors.New("no primary")
+	}
+	r.seen = append(r.seen, rel)
+	return nil
+}
+
+// runWorkflow runs fn with the steps Debit, Credit, which succeed, and Refuse, which does not.
+func runWorkflow(t *testing.T, env *testsuite.TestWorkflowEnvironment, r *releases, fn func(ctx workflow.Context) error) error {
+	t.Helper()
+	for _, name := range []string{"Debit", "Credit"} {
+		env.RegisterActivityWithOptions(func(context.Context) (string, error) { return name, nil }, activity.RegisterOptions{Name: name})
+	}
+	env.RegisterActivityWithOptions(func(context.Context) error {
+		return temporal.NewNonRetryableApplicationError("no", "No", nil)
+	}, activity.RegisterOptions{Name: "Refuse"})
+	activities.Register(env, &activities.Activities{Locker: r, Cluster: "test"})
+	env.RegisterWorkflowWithOptions(func(ctx workflow.Context) error {
+		return fn(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute}))
+	}, workflow.RegisterOptions{Name: "W"})
+	env.ExecuteWorkflow("W")
+	require.True(t, env.IsWorkflowCompleted())
+	return env.GetWorkflowError()
+}
+
+func step(ctx workflow.Context, name string) error {
+	return workflow.ExecuteActivity(ctx, name).Get(ctx, nil)
+}
+
+func TestStepsAreNumberedAndHeldIsWhatCompletedInTheSaga(t *testing.T) {
+	t.Parallel()
+	l, r := &fakeLocker{}, &releases{}
+	err := runWorkflow(t, workflowEnv(t, with(l)), r, func(ctx workflow.Context) error {
+		if err := step(ctx, "Credit"); err != nil { // not guarded, but numbered
+			return err
+		}
+		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
+			ctx = workflows.Guard(ctx, account)
+			_ = step(ctx, "Refuse")
+			_ = step(ctx, "Debit")
+			ctx = workflows.Guard(ctx, account, lockcore.Shared("rates"))
+			if err := step(ctx, "Credit"); err != nil {
+				return err
+			}
+			return step(workflows.Unguarded(ctx), "Debit")
+		})
+	})
+	require.NoError(t, err)
+	asked := l.asked()
+	require.Len(t, asked, 3)
+	for i, want := range []struct {
+		part     string
+		schedule uint32
+		held     []bool
+	}{{"2/Refuse", 2, []bool{false}}, {"3/Debit", 3, []bool{false}}, {"4/Credit", 4, []bool{true, false}}} {
+		require.Equal(t, want.part, asked[i].Part)
+		require.Equal(t, lockcore.Order{Schedule: want.schedule, Attempt: 1}, asked[i].Order)
+		require.True(t, asked[i].Keep)
+		for j, held := range want.held {
+			require.Equal(t, held, asked[i].Resources[j].Held, "%s %d", want.part, j)
+		}
+	}
+	require.Len(t, r.seen, 1)
+	require.Equal(t, []string{"account/1", "rates"}, r.seen[0].Resources)
+	require.Equal(t, lockcore.LastAttempt(5), r.seen[0].Order)
+	require.Equal(t, asked[0].LockID, r.seen[0].LockID)
+}
+
+func TestOutsideASagaTheScopeIsTheStep(t *testing.T) {
+	t.Parallel()
+	l, r := &fakeLocker{}, &releases{}
+	require.NoError(t, runWorkflow(t, workflowEnv(t, with(l)), r, func(ctx workflow.Context) error {
+		return step(workflows.Guard(ctx, account), "Debit")
+	}))
+	require.False(t, l.asked()[0].Keep)
+	require.Empty(t, r.seen)
+}
+
+func TestScopeSagaOutsideASagaIsReleasedWhenTheWorkflowReturns(t *testing.T) {
+	t.Parallel()
+	l, r := &fakeLocker{}, &releases{fail: 3}
+	err := runWorkflow(t, workflowEnv(t, with(l)), r, func(ctx workflow.Context) error {
+		ctx = workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, Scope: workflows.ScopeSaga})
+		if err := step(ctx, "Debit"); err != nil {
+			return err
+		}
+		return errors.New("failed in the end")
+	})
+	require.ErrorContains(t, err, "failed in the end")
+	require.Equal(t, []string{"account/1"}, r.seen[0].Resources)
+	require.Equal(t, lockcore.LastAttempt(1), r.seen[0].Order)
+}
+
+func TestAStepThatMayHaveLeftAPlaceInAQueueIsReleasedToo(t *testing.T) {
+	t.Parallel()
+	l := &fakeLocker{enter: func(context.Context, int, lockcore.Request) error { return &lockcore.BusyError{Resource: "account/1"} }}
+	r := &releases{}
+	err := runWorkflow(t, workflowEnv(t, with(l)), r, func(ctx workflow.Context) error {
+		ctx = workflow.WithRetryPolicy(workflows.Guard(ctx, account), temporal.RetryPolicy{MaximumAttempts: 3})
+		return step(ctx, "Debit")
+	})
+	require.Error(t, err)
+	require.Len(t, l.asked(), 3)
+	require.Equal(t, lockcore.Order{Schedule: 1, Attempt: 3}, l.asked()[2].Order)
+	require.Equal(t, []string{"account/1"}, r.seen[0].Resources)
+}
+
+func TestLockFailuresReachWorkflowCodeTyped(t *testing.T) {
+	t.Parallel()
+	l := &fakeLocker{enter: func(context.Context, int, lockcore.Request) error {
+		return &lockcore.LostError{Resource: "account/1", By: "another"}
+	}}
+	require.NoError(t, runWorkflow(t, workflowEnv(t, with(l)), &releases{}, func(ctx workflow.Context) error {
+		err := step(workflows.Guard(ctx, account), "Debit")
+		var lost *lockcore.LostError
+		if !errors.As(err, &lost) || lost.By != "another" || !errors.Is(err, lockcore.ErrLost) {
+			return err
+		}
+		return nil
+	}))
+}
+
+func TestTheFutureOfAGuardedStepWorksInSelectorsAndChains(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, runWorkflow(t, workflowEnv(t, with(&fakeLocker{})), &releases{}, func(ctx workflow.Context) error {
+		ctx = workflows.Guard(ctx, account)
+		debit := workflow.ExecuteActivity(ctx, "Debit")
+		chained, settable := workflow.NewFuture(ctx)
+		settable.Chain(workflow.ExecuteActivity(ctx, "Credit"))
+		var got []string
+		note := func(f workflow.Future) {
+			var name string
+			if err := f.Get(ctx, &name); err == nil {
+				got = append(got, name)
+			}
+		}
+		selector := workflow.NewSelector(ctx).AddFuture(debit, note).AddFuture(chained, note)
+		selector.Select(ctx)
+		selector.Select(ctx)
+		if len(got) != 2 {
+			return errors.New("a future did not complete")
+		}
+		return nil
+	}))
+}
+
+// headers puts a header of another interceptor beside ours, and reads both in the activity.
+type headers struct {
+	interceptor.WorkerInterceptorBase
+	seen chan map[string]*commonpb.Payload
+}
+
+func (h *headers) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
+	return &headersInbound{interceptor.WorkflowInboundInterceptorBase{Next: next}}
+}
+
+func (h *headers) InterceptActivity(_ context.Context, next interceptor.ActivityInboundInterceptor) interceptor.ActivityInboundInterceptor {
+	return &headersActivity{interceptor.ActivityInboundInterceptorBase{Next: next}, h.seen}
+}
+
+type headersInbound struct {
+	interceptor.WorkflowInboundInterceptorBase
+}
+
+func (h *headersInbound) Init(out interceptor.WorkflowOutboundInterceptor) error {
+	return h.Next.Init(&headersOutbound{interceptor.WorkflowOutboundInterceptorBase{Next: out}})
+}
+
+type headersOutbound struct {
+	interceptor.WorkflowOutboundInterceptorBase
+}
+
+func (h *headersOutbound) ExecuteActivity(ctx workflow.Context, activityType string, args ...any) workflow.Future {
+	p, err := converter.GetDefaultDataConverter().ToPayload("theirs")
+	if err != nil {
+		panic(err)
+	}
+	interceptor.WorkflowHeader(ctx)["other"] = p
+	return h.Next.ExecuteActivity(ctx, activityType, args...)
+}
+
+type headersActivity struct {
+	interceptor.ActivityInboundInterceptorBase
+	seen chan map[string]*commonpb.Payload
+}
+
+func (h *headersActivity) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
+	h.seen <- interceptor.Header(ctx)
+	return h.Next.ExecuteActivity(ctx, in)
+}
+
+func TestHeadersOfOtherInterceptorsStay(t *testing.T) {
+	t.Parallel()
+	for _, ourselvesFirst := range []bool{true, false} {
+		other := &headers{seen: make(chan map[string]*commonpb.Payload, 1)}
+		list := []interceptor.WorkerInterceptor{other, with(&fakeLocker{})}
+		if ourselvesFirst {
+			list = []interceptor.WorkerInterceptor{with(&fakeLocker{}), other}
+		}
+		require.NoError(t, runWorkflow(t, workflowEnv(t, list...), &releases{}, func(ctx workflow.Context) error {
+			return step(workflows.Guard(ctx, account), "Debit")
+		}))
+		header := <-other.seen
+		require.Contains(t, header, "other")
+		require.Contains(t, header, protocol.HeaderKey)
+	}
+}
+
+func TestInstalledTwiceTheWorkflowSideGuardsOnce(t *testing.T) {
+	t.Parallel()
+	l, r := &fakeLocker{}, &releases{}
+	require.NoError(t, runWorkflow(t, workflowEnv(t, with(l), with(l)), r, func(ctx workflow.Context) error {
+		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
+			ctx = workflows.Guard(ctx, account)
+			if err := step(ctx, "Debit"); err != nil {
+				return err
+			}
+			return step(ctx, "Credit")
+		})
+	}))
+	asked := l.asked()
+	require.Len(t, asked, 2)
+	require.Equal(t, "1/Debit", asked[0].Part)
+	require.Equal(t, "2/Credit", asked[1].Part)
+	require.True(t, asked[1].Resources[0].Held)
+	require.Len(t, r.seen, 1)
+}
+
+func TestALocalActivityUnderLocksIsRefused(t *testing.T) {
+	t.Parallel()
+	l := &fakeLocker{}
+	require.NoError(t, runWorkflow(t, workflowEnv(t, with(l)), &releases{}, func(ctx workflow.Context) error {
+		ctx = workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{StartToCloseTimeout: time.Minute})
+		if err := workflow.ExecuteLocalActivity(workflows.Guard(ctx, account), "Debit").Get(ctx, nil); !errors.Is(err, lockcore.ErrInvalid) {
+			return errors.New("it was not refused")
+		}
+		return workflow.ExecuteLocalActivity(ctx, "Debit").Get(ctx, nil)
+	}))
+	require.Empty(t, l.asked())
+}
+
+func TestLockstepsOwnActivitiesAreNeverGuarded(t *testing.T) {
+	t.Parallel()
+	l, r := &fakeLocker{}, &releases{}
+	require.NoError(t, runWorkflow(t, workflowEnv(t, with(l)), r, func(ctx workflow.Context) error {
+		ctx = workflows.Guard(ctx, account)
+		return workflow.ExecuteActivity(ctx, activities.ReleaseName, activities.ReleaseParams{Resources: []string{"x"}}).Get(ctx, nil)
+	}))
+	require.Empty(t, l.asked())
+	require.Len(t, r.seen, 1)
+}
+
+func TestSessionsAreNotGuardedAndTheirStepsAre(t *testing.T) {
+	t.Parallel()
+	l := &fakeLocker{}
+	require.NoError(t, runWorkflow(t, workflowEnv(t, with(l)), &releases{}, func(ctx workflow.Context) error {
+		ctx, err := workflow.CreateSession(workflows.Guard(ctx, account), &workflow.SessionOptions{
+			CreationTimeout: time.Minute, ExecutionTimeout: time.Minute,
+		})
+		if err != nil {
+			return err
+		}
+		defer workflow.CompleteSession(ctx)
+		return step(ctx, "Debit")
+	}))
+	require.Len(t, l.asked(), 1)
+	require.Equal(t, "1/Debit", l.asked()[0].Part)
+}
+
+// UserActivities has a method of the same name as one of Lockstep's own.
+type UserActivities struct{ called chan struct{} }
+
+// Release is not ours.
+func (u *UserActivities) Release(context.Context) error {
+	close(u.called)
+	return nil
+}
+
+func TestAUsersActivityCalledReleaseStaysTheUsers(t *testing.T) {
+	t.Parallel()
+	env := workflowEnv(t, with(&fakeLocker{}))
+	user := &UserActivities{called: make(chan struct{})}
+	env.RegisterActivity(user)
+	require.NoError(t, runWorkflow(t, env, &releases{}, func(ctx workflow.Context) error {
+		return workflow.ExecuteActivity(ctx, user.Release).Get(ctx, nil)
+	}))
+	<-user.called
+}
