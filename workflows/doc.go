@@ -1,2 +1,63 @@
 // Package workflows is what workflow code calls: guards on steps, and sagas.
+//
+// # The model
+//
+// A step is an activity. A guard is a set of locks that a step must hold before it runs:
+//
+//	ctx = workflows.Guard(ctx, lockcore.Exclusive("account/42"))
+//	err := workflow.ExecuteActivity(ctx, Debit, in).Get(ctx, nil)
+//
+// The guard takes nothing by itself. It travels with the step to the worker that runs it, and the
+// locks are taken there, when the step is entered: no event is added to the history, and nothing is
+// held while the step waits for a worker. They are renewed while the step runs, and its context is
+// cancelled if one is lost.
+//
+// A saga is a sequence of steps of which each can be undone. It needs isolation over all of them, so
+// its locks stay when a step has returned, and are let go at its very end:
+//
+//	err := workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+//		ctx = workflows.Guard(ctx, lockcore.Exclusive("account/"+in.From), lockcore.Exclusive("account/"+in.To))
+//		s.CompensateWith(ctx, Refund, in)
+//		if err := workflow.ExecuteActivity(ctx, Debit, in).Get(ctx, nil); err != nil {
+//			return err
+//		}
+//		return workflow.ExecuteActivity(ctx, Credit, in).Get(ctx, nil)
+//	})
+//
+//	Debit    ├─enter──run──leave─┤
+//	Credit                          ├─enter──run──leave─┤
+//	locks    ├──────────────────────────────────────────────────┤ release: one local activity
+//	                                                  committed ┘
+//
+// # What is guaranteed
+//
+//   - Between the first guarded step of a saga and its end nobody else enters a step under an
+//     incompatible lock on the same resource, also while a worker of the saga is dead, as long as
+//     the saga gives a sign of life within the HoldTTL.
+//   - Where that was not so, the next step of the saga fails with a *lockcore.LostError, before it runs.
+//   - Compensations run while the locks are held, in reverse order, whether the saga failed or was cancelled.
+//     They take anew what was lost.
+//   - The locks are released after success, failure, cancellation and continue-as-new, also when no
+//     step is known to have taken them.
+//   - All of it replays: what is added to a history follows from the workflow's calls and from what
+//     stands in the history.
+//
+// # What is not promised
+//
+//   - A step that ran under a lock which was lost meanwhile may have done its work beside somebody
+//     else's. Resources that must refuse it check the fence; see activities.Fence.
+//   - A workflow that is terminated, times out or is deleted runs no code. Its locks stand until
+//     their HoldTTL has passed.
+//   - Two sagas that lock the same resources in opposite order wait for each other until one's
+//     steps time out or run out of attempts. Take the resources of a saga in one guard where you can: they are
+//     taken in the order of their names.
+//   - Waiting uses up the step's own attempts and time: a busy lock is a failed attempt that is retried,
+//     under the step's retry policy, until it is free.
+//   - All sagas of one run hold locks in the run's name: they do not keep each other out.
+//
+// # Changing workflows that are running
+//
+// A guard adds nothing to the history by itself, but a saga's release does. Putting RunSaga or a guard of
+// scope saga around steps of workflows in flight is a change of workflow code like any other, and needs
+// workflow.GetVersion like any other.
 package workflows

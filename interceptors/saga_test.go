@@ -1,0 +1,194 @@
+package interceptors
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/workflows"
+)
+
+func TestCompensationsReacquireWithANewFenceAndReleaseIsLast(t *testing.T) {
+	t.Parallel()
+	r := &releases{}
+	l := &fakeLocker{enter: func(context.Context, int, lockcore.Request) error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if len(r.seen) > 0 {
+			return errors.New("entered after the release")
+		}
+		return nil
+	}}
+	err := runWorkflow(t, workflowEnv(t, with(l)), r, func(ctx workflow.Context) error {
+		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+			ctx = workflows.Guard(ctx, account)
+			s.CompensateWith(ctx, "Credit")
+			if err := step(ctx, "Debit"); err != nil {
+				return err
+			}
+			return step(ctx, "Refuse")
+		})
+	})
+	var app *temporal.ApplicationError
+	require.ErrorAs(t, err, &app)
+	require.Equal(t, "No", app.Type())
+	asked := l.asked()
+	require.Len(t, asked, 3)
+	require.False(t, asked[1].Reacquire)
+	require.False(t, asked[1].NewFence)
+	require.Equal(t, "3/Credit", asked[2].Part)
+	require.True(t, asked[2].Reacquire)
+	require.True(t, asked[2].NewFence)
+	require.True(t, asked[2].Keep)
+	require.True(t, asked[2].Resources[0].Held)
+	require.Len(t, r.seen, 1)
+	require.Equal(t, lockcore.LastAttempt(3), r.seen[0].Order)
+}
+
+func TestALostLockCompensatesByDefault(t *testing.T) {
+	t.Parallel()
+	l := &fakeLocker{enter: func(_ context.Context, n int, req lockcore.Request) error {
+		if n == 1 && !req.Reacquire {
+			return &lockcore.LostError{Resource: "account/1", By: "another"}
+		}
+		return nil
+	}}
+	r := &releases{}
+	err := runWorkflow(t, workflowEnv(t, with(l)), r, func(ctx workflow.Context) error {
+		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+			ctx = workflows.Guard(ctx, account)
+			s.CompensateWith(ctx, "Credit")
+			if err := step(ctx, "Debit"); err != nil {
+				return err
+			}
+			err := step(ctx, "Debit")
+			if !errors.Is(err, lockcore.ErrLost) {
+				return errors.New("the loss did not reach the function")
+			}
+			return err
+		})
+	})
+	require.ErrorIs(t, workflows.LockError(err), lockcore.ErrLost)
+	require.Len(t, l.asked(), 3)
+	require.Len(t, r.seen, 1)
+}
+
+func TestASagaMayGoOnAfterALoss(t *testing.T) {
+	t.Parallel()
+	l := &fakeLocker{}
+	require.NoError(t, runWorkflow(t, workflowEnv(t, with(l)), &releases{}, func(ctx workflow.Context) error {
+		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
+			return step(workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, Reacquire: true}), "Debit")
+		})
+	}))
+	require.True(t, l.asked()[0].Reacquire)
+	require.False(t, l.asked()[0].NewFence)
+}
+
+func TestASagaInASagaLeavesItsLocksToTheOuterOne(t *testing.T) {
+	t.Parallel()
+	l, r := &fakeLocker{}, &releases{}
+	require.NoError(t, runWorkflow(t, workflowEnv(t, with(l)), r, func(ctx workflow.Context) error {
+		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
+			err := workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
+				return step(workflows.Guard(ctx, account), "Debit")
+			})
+			if err != nil {
+				return err
+			}
+			if len(r.seen) > 0 {
+				return errors.New("the inner saga released")
+			}
+			return step(workflows.Guard(ctx, account), "Credit")
+		})
+	}))
+	require.True(t, l.asked()[1].Resources[0].Held)
+	require.Len(t, r.seen, 1)
+}
+
+func TestSagasSideBySideReleaseWhatTheOtherDoesNotWant(t *testing.T) {
+	t.Parallel()
+	r := &releases{}
+	require.NoError(t, runWorkflow(t, workflowEnv(t, with(&fakeLocker{})), r, func(ctx workflow.Context) error {
+		start := func(name string, until workflow.Future) workflow.Future {
+			future, settable := workflow.NewFuture(ctx)
+			workflow.Go(ctx, func(ctx workflow.Context) {
+				settable.Set(nil, workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
+					if err := step(workflows.Guard(ctx, account, lockcore.Exclusive(name)), "Debit"); err != nil {
+						return err
+					}
+					return until.Get(ctx, nil)
+				}))
+			})
+			return future
+		}
+		now, set := workflow.NewFuture(ctx)
+		later, setLater := workflow.NewFuture(ctx)
+		first, second := start("a", now), start("b", later)
+		// Both must have asked before the first one ends.
+		if err := workflow.Sleep(ctx, 1); err != nil {
+			return err
+		}
+		set.Set(nil, nil)
+		err := first.Get(ctx, nil)
+		setLater.Set(nil, nil)
+		return errors.Join(err, second.Get(ctx, nil))
+	}))
+	require.Len(t, r.seen, 2)
+	require.Equal(t, []string{"a"}, r.seen[0].Resources)
+	require.Equal(t, []string{"account/1", "b"}, r.seen[1].Resources)
+}
+
+func TestASagaThatContinuesAsNewReleasesAndDoesNotCompensate(t *testing.T) {
+	t.Parallel()
+	l, r := &fakeLocker{}, &releases{}
+	err := runWorkflow(t, workflowEnv(t, with(l)), r, func(ctx workflow.Context) error {
+		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+			guarded := workflows.Guard(ctx, account)
+			s.CompensateWith(guarded, "Credit")
+			if err := step(guarded, "Debit"); err != nil {
+				return err
+			}
+			return workflow.NewContinueAsNewError(ctx, "W")
+		})
+	})
+	var again *workflow.ContinueAsNewError
+	require.ErrorAs(t, err, &again)
+	require.Len(t, l.asked(), 1)
+	require.Len(t, r.seen, 1)
+}
+
+func TestASagaWithoutLocksReleasesNothing(t *testing.T) {
+	t.Parallel()
+	r := &releases{}
+	require.NoError(t, runWorkflow(t, workflowEnv(t, with(&fakeLocker{})), r, func(ctx workflow.Context) error {
+		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
+			return step(ctx, "Debit")
+		})
+	}))
+	require.Empty(t, r.seen)
+}
+
+func TestLocksAskedForAfterTheSagaBelongToTheRun(t *testing.T) {
+	t.Parallel()
+	l, r := &fakeLocker{}, &releases{}
+	require.NoError(t, runWorkflow(t, workflowEnv(t, with(l)), r, func(ctx workflow.Context) error {
+		var leaked workflow.Context
+		if err := workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
+			leaked = workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, Scope: workflows.ScopeSaga})
+			return step(leaked, "Debit")
+		}); err != nil {
+			return err
+		}
+		return step(leaked, "Credit")
+	}))
+	require.False(t, l.asked()[1].Resources[0].Held)
+	require.Len(t, r.seen, 2)
+	require.Equal(t, lockcore.LastAttempt(2), r.seen[1].Order)
+}

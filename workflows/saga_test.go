@@ -1,0 +1,239 @@
+package workflows_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/workflows"
+)
+
+var once = &temporal.RetryPolicy{MaximumAttempts: 1}
+
+func do(ctx workflow.Context, name, what string) error {
+	return workflow.ExecuteActivity(ctx, name, what).Get(ctx, nil)
+}
+
+func TestASagaThatSucceedsUndoesNothing(t *testing.T) {
+	t.Parallel()
+	env, j := newEnv()
+	require.NoError(t, execute(t, env, func(ctx workflow.Context) error {
+		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+			s.CompensateWith(ctx, "Do", "undo 1")
+			return do(ctx, "Do", "1")
+		})
+	}))
+	require.Equal(t, []string{"1"}, j.read())
+}
+
+func TestASagaThatFailsUndoesInReverseOrder(t *testing.T) {
+	t.Parallel()
+	env, j := newEnv()
+	err := execute(t, env, func(ctx workflow.Context) error {
+		err := workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+			s.CompensateWith(ctx, "Do", "undo 1")
+			if err := do(ctx, "Do", "1"); err != nil {
+				return err
+			}
+			s.Compensate(ctx, func(ctx workflow.Context) error { return do(ctx, "Do", "undo 2") })
+			if err := do(ctx, "Do", "2"); err != nil {
+				return err
+			}
+			s.CompensateWith(ctx, "Do", "undo 3")
+			return do(ctx, "Fail", "3")
+		})
+		var failed *workflows.SagaError
+		if errors.As(err, &failed) {
+			return errors.New("a saga that was undone is reported as one that was not")
+		}
+		return err
+	})
+	require.ErrorContains(t, err, errStep.Error())
+	require.Equal(t, []string{"1", "2", "3", "undo 3", "undo 2", "undo 1"}, j.read())
+}
+
+func TestAFailingCompensationDoesNotStopTheOthers(t *testing.T) {
+	t.Parallel()
+	env, j := newEnv()
+	err := execute(t, env, func(ctx workflow.Context) error {
+		err := workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+			s.CompensateWith(ctx, "Do", "undo 1")
+			s.CompensateWith(ctx, "Fail", "undo 2")
+			s.Compensate(ctx, func(workflow.Context) error { return temporal.NewApplicationError("undo 3", "Undo3") })
+			return temporal.NewApplicationError("no", "No")
+		})
+		var failed *workflows.SagaError
+		if !errors.As(err, &failed) || len(failed.Compensations) != 2 ||
+			failed.Compensations[0].Step != 3 || failed.Compensations[1].Step != 2 || failed.Compensations[1].Activity != "Fail" {
+			return errors.New("the failures of compensations are not told")
+		}
+		return err
+	})
+	require.Equal(t, []string{"undo 2", "undo 1"}, j.read())
+	// What stands in the history: all texts, and the original failure as the cause.
+	require.ErrorContains(t, err, "undo 3")
+	require.ErrorContains(t, err, errStep.Error())
+	var app *temporal.ApplicationError
+	require.ErrorAs(t, err, &app)
+	require.Equal(t, "SagaError", app.Type())
+	require.ErrorAs(t, app.Unwrap(), &app)
+	require.Equal(t, "No", app.Type())
+}
+
+func TestCompensationsInParallelAllRun(t *testing.T) {
+	t.Parallel()
+	env, j := newEnv()
+	var together bool
+	err := execute(t, env, func(ctx workflow.Context) error {
+		running := 0
+		return workflows.RunSaga(ctx, workflows.SagaOptions{ParallelCompensation: true}, func(ctx workflow.Context, s *workflows.Saga) error {
+			for _, name := range []string{"Do", "Fail", "Do"} {
+				s.Compensate(ctx, func(ctx workflow.Context) error {
+					running++
+					together = together || running == 3
+					defer func() { running-- }()
+					return do(ctx, name, "undo")
+				})
+			}
+			return errStep
+		})
+	})
+	require.ErrorContains(t, err, "compensation 2")
+	require.True(t, together)
+	require.Len(t, j.read(), 3)
+}
+
+func TestACompensationHasTheOptionsOfItsRegistration(t *testing.T) {
+	t.Parallel()
+	env, j := newEnv()
+	err := execute(t, env, func(ctx workflow.Context) error {
+		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+			patient := workflow.WithRetryPolicy(ctx, temporal.RetryPolicy{MaximumAttempts: 3})
+			s.CompensateWith(patient, "Fail", "undo")
+			return errStep
+		})
+	})
+	require.Error(t, err)
+	require.Len(t, j.read(), 3)
+}
+
+func TestACompensationRegisteredByACoroutineThatHasEndedRuns(t *testing.T) {
+	t.Parallel()
+	env, j := newEnv()
+	require.ErrorContains(t, execute(t, env, func(ctx workflow.Context) error {
+		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+			future, settable := workflow.NewFuture(ctx)
+			workflow.Go(ctx, func(ctx workflow.Context) {
+				s.CompensateWith(ctx, "Do", "undo")
+				settable.Set(nil, do(ctx, "Fail", "1"))
+			})
+			return future.Get(ctx, nil)
+		})
+	}), errStep.Error())
+	require.Equal(t, []string{"1", "undo"}, j.read())
+}
+
+func TestACompensationMayRegisterAnother(t *testing.T) {
+	t.Parallel()
+	env, j := newEnv()
+	require.ErrorContains(t, execute(t, env, func(ctx workflow.Context) error {
+		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+			s.CompensateWith(ctx, "Do", "undo 1")
+			s.Compensate(ctx, func(ctx workflow.Context) error {
+				s.CompensateWith(ctx, "Do", "undo 2b")
+				return do(ctx, "Do", "undo 2a")
+			})
+			return errStep
+		})
+	}), errStep.Error())
+	require.Equal(t, []string{"undo 2a", "undo 2b", "undo 1"}, j.read())
+}
+
+func TestACancelledSagaIsUndoneAndReturnsTheCancellation(t *testing.T) {
+	t.Parallel()
+	env, j := newEnv()
+	env.RegisterDelayedCallback(env.CancelWorkflow, time.Minute)
+	err := execute(t, env, func(ctx workflow.Context) error {
+		err := workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+			s.CompensateWith(ctx, "Do", "undo")
+			return workflow.Sleep(ctx, time.Hour)
+		})
+		if !temporal.IsCanceledError(err) {
+			return errors.New("the cancellation did not come through")
+		}
+		return err
+	})
+	require.True(t, temporal.IsCanceledError(err))
+	require.Equal(t, []string{"undo"}, j.read())
+}
+
+// A cancelled workflow whose compensation failed must not look as if it had been undone.
+func TestACancelledSagaThatWasNotUndoneFails(t *testing.T) {
+	t.Parallel()
+	env, _ := newEnv()
+	env.RegisterDelayedCallback(env.CancelWorkflow, time.Minute)
+	err := execute(t, env, func(ctx workflow.Context) error {
+		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+			s.CompensateWith(ctx, "Fail", "undo")
+			return workflow.Sleep(ctx, time.Hour)
+		})
+	})
+	require.False(t, temporal.IsCanceledError(err), "%v", err)
+	require.ErrorContains(t, err, errStep.Error())
+	require.ErrorContains(t, err, "canceled")
+}
+
+func TestACompensationRegisteredTooLatePanics(t *testing.T) {
+	t.Parallel()
+	env, _ := newEnv()
+	require.ErrorContains(t, execute(t, env, func(ctx workflow.Context) error {
+		var leaked *workflows.Saga
+		_ = workflows.RunSaga(ctx, workflows.SagaOptions{}, func(_ workflow.Context, s *workflows.Saga) error {
+			leaked = s
+			return nil
+		})
+		leaked.CompensateWith(ctx, "Do", "undo")
+		return nil
+	}), "has ended")
+}
+
+func TestLocksWithoutTheInterceptorPanicAndSayWhatToAdd(t *testing.T) {
+	t.Parallel()
+	env, j := newEnv()
+	err := execute(t, env, func(ctx workflow.Context) error {
+		return do(workflows.Guard(ctx, lockcore.Exclusive("account/1")), "Do", "1")
+	})
+	var panicked *temporal.PanicError
+	require.ErrorAs(t, err, &panicked)
+	require.ErrorContains(t, err, "worker.NewPlugin")
+	require.Empty(t, j.read())
+}
+
+func TestSagaErrorMatchesWhatItHolds(t *testing.T) {
+	t.Parallel()
+	lost := &lockcore.LostError{Resource: "r"}
+	err := error(&workflows.SagaError{
+		Err:           temporal.NewCanceledError(),
+		Compensations: []*workflows.CompensationError{{Step: 2, Err: errStep}, {Step: 1, Activity: "Undo", Err: lost}},
+	})
+	require.ErrorIs(t, err, errStep)
+	require.ErrorIs(t, err, lockcore.ErrLost)
+	var got *lockcore.LostError
+	require.ErrorAs(t, err, &got)
+	var compensation *workflows.CompensationError
+	require.ErrorAs(t, err, &compensation)
+	require.Equal(t, 2, compensation.Step)
+	require.False(t, temporal.IsCanceledError(err))
+	require.ErrorContains(t, err, "compensation 1 (Undo)")
+	require.Equal(t, lost, workflows.LockError(err))
+
+	both := &workflows.SagaError{Err: temporal.NewCanceledError(), Compensations: []*workflows.CompensationError{{Step: 1, Err: temporal.NewCanceledError()}}}
+	require.False(t, temporal.IsCanceledError(both))
+	require.NoError(t, errors.Unwrap(both))
+}
