@@ -49,9 +49,10 @@ func launch(argv []string, dir, log string) (pid int, start string, ended <-chan
 		close(done)
 	}()
 	if err != nil {
-		_ = cmd.Process.Kill() // most likely it is gone already; what cannot be told from others must not stay
+		// It has ended already, or else cannot be told from others and must not stay. Its log will say more than err.
+		_ = cmd.Process.Kill()
 		<-done
-		return 0, "", nil, fmt.Errorf("%s ended at once", argv[0])
+		start = ""
 	}
 	return cmd.Process.Pid, start, done, nil
 }

@@ -2,6 +2,7 @@ package stack
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,9 +19,7 @@ import (
 const (
 	// downloadAttempts bounds how often a step that downloads is tried.
 	downloadAttempts = 3
-	// killAfter is how long an interrupted step may take to clean up.
-	killAfter = 5 * time.Second
-	tailLines = 12
+	tailLines        = 12
 )
 
 // step is a program that ends before this one does.
@@ -32,7 +31,9 @@ type step struct {
 	log string
 	// signal asks for the end when the work is interrupted. Defaults to SIGINT.
 	signal syscall.Signal
-	task   *task // may be nil
+	// grace is how long the program may take to clean up then. Defaults to 5 s.
+	grace time.Duration
+	task  *task // may be nil
 }
 
 // run returns an error that shows the end of the log.
@@ -64,12 +65,9 @@ func (s step) exec(ctx context.Context, out io.Writer) error {
 	cmd := exec.CommandContext(ctx, s.argv[0], s.argv[1:]...)
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = s.dir, environment(os.Environ(), s.env), out, out
 	bind(cmd)
-	sig := s.signal
-	if sig == 0 {
-		sig = syscall.SIGINT
-	}
+	sig := cmp.Or(s.signal, syscall.SIGINT)
 	cmd.Cancel = func() error { return signalGroup(cmd.Process, sig) }
-	cmd.WaitDelay = killAfter
+	cmd.WaitDelay = cmp.Or(s.grace, 5*time.Second)
 	err := cmd.Run()
 	if cmd.Process != nil && ctx.Err() != nil {
 		_ = signalGroup(cmd.Process, syscall.SIGKILL) // children that outlived the interrupted program

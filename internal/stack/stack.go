@@ -32,7 +32,7 @@ type Stack struct {
 
 // New returns the stack that lives in cfg.Dir, whether it runs or not.
 func New(cfg Config, progress *Progress) *Stack {
-	return &Stack{cfg: cfg, progress: progress, pick: freePorts}
+	return &Stack{cfg: cfg, progress: progress, pick: freePorts, state: State{Version: stateVersion}}
 }
 
 // Up returns when both servers answer. What runs already is used as it is, and what died is started again. On an error,

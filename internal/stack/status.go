@@ -28,10 +28,14 @@ func (s *Stack) Env(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	return st.env(), nil
+}
+
+func (s *State) env() string {
 	vars := [][2]string{
-		{"TEMPORAL_ADDRESS", st.Temporal.Address},
-		{"LOCKSTEP_MONGODB_URI", st.Mongo.Address},
-		{"LOCKSTEP_TEMPORAL_UI", st.Temporal.UI},
+		{"TEMPORAL_ADDRESS", s.Temporal.Address},
+		{"LOCKSTEP_MONGODB_URI", s.Mongo.Address},
+		{"LOCKSTEP_TEMPORAL_UI", s.Temporal.UI},
 	}
 	var b strings.Builder
 	for _, v := range vars {
@@ -39,7 +43,7 @@ func (s *Stack) Env(ctx context.Context) (string, error) {
 			fmt.Fprintf(&b, "export %s=%s\n", v[0], quote(v[1]))
 		}
 	}
-	return b.String(), nil
+	return b.String()
 }
 
 // quote makes one shell word of any text.

@@ -2,6 +2,7 @@ package stack
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -19,7 +20,7 @@ func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL
 
 // processStart identifies the process that has this PID now: its start in clock ticks, which no later process with the
 // same PID shares, and the boot that the ticks count from. It is fs.ErrNotExist for a process that has ended, also when
-// nobody has collected it yet.
+// nobody has collected it yet, but not before its last thread has: until then it holds its ports.
 func processStart(pid int) (string, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if errors.Is(err, syscall.ESRCH) {
@@ -28,13 +29,11 @@ func processStart(pid int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// The second field is the command in brackets, and may hold anything, also brackets and blanks.
-	_, rest, ok := strings.Cut(string(stat[strings.LastIndexByte(string(stat), ')')+1:]), " ")
-	fields := strings.Fields(rest)
-	if !ok || len(fields) < 20 {
+	fields := statFields(stat)
+	if len(fields) < 20 {
 		return "", fmt.Errorf("/proc/%d/stat has an unknown form", pid)
 	}
-	if fields[0] == "Z" || fields[0] == "X" {
+	if ended(fields[0]) && !threadsLeft(pid) {
 		return "", fs.ErrNotExist
 	}
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
@@ -42,6 +41,25 @@ func processStart(pid int) (string, error) {
 		return "", err
 	}
 	return strings.TrimSpace(string(boot)) + "/" + fields[19], nil
+}
+
+// statFields returns the fields after the command, of which the first is the state. The command is in brackets, and may
+// hold anything, also brackets and blanks.
+func statFields(stat []byte) []string {
+	return strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+}
+
+func ended(state string) bool { return state == "Z" || state == "X" }
+
+func threadsLeft(pid int) bool {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	for _, path := range threads {
+		stat, err := os.ReadFile(path)
+		if fields := statFields(stat); err == nil && len(fields) > 0 && !ended(fields[0]) {
+			return true
+		}
+	}
+	return false
 }
 
 // listensOn says whether this very process listens on the port: an answer on it proves nothing when another program

@@ -1,0 +1,56 @@
+package stack
+
+import (
+	"io/fs"
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestProcessStartIsStableAndOwn(t *testing.T) {
+	t.Parallel()
+	self, err := processStart(os.Getpid())
+	require.NoError(t, err)
+	again, err := processStart(os.Getpid())
+	require.NoError(t, err)
+	require.Equal(t, self, again)
+	require.True(t, alive(Part{PID: os.Getpid(), Start: self}))
+	require.False(t, alive(Part{PID: os.Getpid(), Start: self + "0"}))
+	require.False(t, alive(Part{}))
+}
+
+func TestAProcessThatEndedIsGoneBeforeItIsCollected(t *testing.T) {
+	t.Parallel()
+	cmd := exec.Command("sh", "-c", "read line")
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	start, err := processStart(cmd.Process.Pid)
+	require.NoError(t, err)
+	p := Part{PID: cmd.Process.Pid, Start: start}
+	require.NoError(t, in.Close())
+	require.True(t, gone(t.Context(), p))
+	_, err = processStart(p.PID)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.Error(t, cmd.Wait(), "read fails at the end of its input")
+}
+
+func TestANameWithBracketsDoesNotConfuse(t *testing.T) {
+	t.Parallel()
+	// The kernel shows the name in brackets, unescaped, in front of the fields that are wanted.
+	program := t.TempDir() + "/a) b (c"
+	sleep, err := exec.LookPath("cat")
+	require.NoError(t, err)
+	require.NoError(t, os.Symlink(sleep, program))
+	cmd := exec.Command(program)
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	start, err := processStart(cmd.Process.Pid)
+	require.NoError(t, err)
+	require.Regexp(t, `\d+$`, start)
+	require.NoError(t, in.Close())
+	require.NoError(t, cmd.Wait())
+}
