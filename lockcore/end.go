@@ -33,10 +33,12 @@ func (l *Locker) renewOne(ctx context.Context, lease Lease) (Lease, error) {
 	op := engine.Renew{
 		Policy: l.cfg.policy(), Resource: lease.Resource, LockID: lease.LockID, Part: lease.Part, Order: lease.Order.number(),
 	}
-	sent := time.Now()
-	d, err := l.eng.Renew(ctx, op)
+	var sent time.Time
+	d, err := insist(ctx, "renew", lease.Resource, lease.Order, func() (engine.Document, error) {
+		sent = time.Now()
+		return l.eng.Renew(ctx, op)
+	})
 	if err != nil {
-		err = failed("renew", lease.Resource, err)
 		span.end(nil, err)
 		return lease, err
 	}
@@ -70,10 +72,10 @@ func (l *Locker) Leave(ctx context.Context, leases ...Lease) error {
 
 func (l *Locker) leaveOne(ctx context.Context, lease Lease, undo bool) error {
 	ctx, span := l.tel.start(ctx, "lock.leave", lease)
-	d, err := l.eng.Leave(ctx, engine.Leave{
+	op := engine.Leave{
 		Policy: l.cfg.policy(), Resource: lease.Resource, LockID: lease.LockID, Part: lease.Part, Order: lease.Order.number(), Undo: undo,
-	})
-	err = failed("leave", lease.Resource, err)
+	}
+	d, err := insist(ctx, "leave", lease.Resource, lease.Order, func() (engine.Document, error) { return l.eng.Leave(ctx, op) })
 	l.tel.ended(ctx, &d)
 	span.end(&d, err)
 	return err
@@ -115,10 +117,10 @@ func (l *Locker) Release(ctx context.Context, r Release) error {
 
 func (l *Locker) releaseOne(ctx context.Context, r Release, name string) error {
 	ctx, span := l.tel.start(ctx, "lock.release", Lease{Resource: name, LockID: r.LockID, Order: r.Order})
-	d, err := l.eng.Release(ctx, engine.Release{
+	op := engine.Release{
 		Policy: l.cfg.policy(), Resource: name, LockID: r.LockID, Order: r.Order.number(), Leaving: r.Leaving,
-	})
-	err = failed("release", name, err)
+	}
+	d, err := insist(ctx, "release", name, r.Order, func() (engine.Document, error) { return l.eng.Release(ctx, op) })
 	l.tel.ended(ctx, &d)
 	span.end(&d, err)
 	return err

@@ -2,6 +2,7 @@ package lockcore
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"slices"
 	"strings"
@@ -20,6 +21,9 @@ import (
 // Other errors: *InvalidError (nothing was sent), *LostError and *SupersededError (nothing changed),
 // *UnknownOutcomeError.
 func (l *Locker) Enter(ctx context.Context, req Request, queue bool) ([]Lease, error) {
+	if !queue {
+		req = l.number(req)
+	}
 	req, err := l.complete(req)
 	if err != nil {
 		return nil, err
@@ -34,6 +38,25 @@ func (l *Locker) Enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 		leases = append(leases, lease)
 	}
 	return leases, nil
+}
+
+// number gives a request that its caller did not number a place after all that this process numbered
+// before, and by the clock after those of others.
+func (l *Locker) number(req Request) Request {
+	if req.Order != (Order{}) {
+		return req
+	}
+	if req.Part == "" {
+		req.Part = rand.Text()[:10]
+	}
+	for {
+		last := l.lastOrder.Load()
+		next := max(last+1, time.Now().UnixMicro())
+		if l.lastOrder.CompareAndSwap(last, next) {
+			req.Order = orderOf(next)
+			return req
+		}
+	}
 }
 
 // complete fills what is unset, sorts the resources, and refuses what is never accepted.
@@ -68,10 +91,12 @@ func (l *Locker) enterOne(ctx context.Context, req *Request, res Resource, queue
 		WaiterTTL: l.cfg.WaiterTTL.Milliseconds(), MaxWaiters: int64(l.cfg.MaxWaiters),
 		Owner: req.Owner, Host: l.cfg.Host, Comment: req.Comment, Trace: l.tel.traceparent(ctx),
 	}
-	sent := time.Now()
-	d, err := l.eng.Acquire(ctx, op)
+	var sent time.Time
+	d, err := insist(ctx, "acquire", res.Name, req.Order, func() (engine.Document, error) {
+		sent = time.Now()
+		return l.eng.Acquire(ctx, op)
+	})
 	if err != nil {
-		err = failed("acquire", res.Name, err)
 		span.end(nil, err)
 		return Lease{}, err
 	}

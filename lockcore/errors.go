@@ -135,11 +135,13 @@ type UnknownOutcomeError struct {
 	// Op is the operation that ran: "acquire", "renew", "leave" or "release".
 	Op       string
 	Resource string
-	Err      error
+	// Order is the one to repeat the operation with.
+	Order Order
+	Err   error
 }
 
 func (e *UnknownOutcomeError) Error() string {
-	return fmt.Sprintf("lockstep: %s of %q: outcome unknown: %v", e.Op, e.Resource, e.Err)
+	return fmt.Sprintf("lockstep: %s of %q (order %s): outcome unknown: %v", e.Op, e.Resource, e.Order, e.Err)
 }
 
 // Is makes errors.Is(err, ErrUnknownOutcome) true.

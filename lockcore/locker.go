@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -19,6 +20,8 @@ type Locker struct {
 	eng engine.Engine
 	cfg Config
 	tel telemetry
+	// lastOrder is the highest that was given to a request without one.
+	lastOrder atomic.Int64
 }
 
 // New makes a Locker on coll. The collection is cloned with majority, journaled writes, majority reads
@@ -52,20 +55,36 @@ func newLocker(eng engine.Engine, cfg Config) *Locker {
 // again at any time. Without it locks work, and documents stay for ever.
 func (l *Locker) CreateIndexes(ctx context.Context) error { return l.eng.Prepare(ctx) }
 
-// failed wraps what the database said of an operation that was sent.
-func failed(op, resource string, err error) error {
-	if err == nil {
-		return nil
+// insist sends an operation, and repeats it a few times while nobody knows whether it took effect: every
+// operation may be repeated, and ends as if it had run once.
+func insist(ctx context.Context, op, resource string, order Order, send func() (engine.Document, error)) (engine.Document, error) {
+	const tries = 3
+	for try := 1; ; try++ {
+		d, err := send()
+		if err == nil {
+			return d, nil
+		}
+		if !outcomeUnknown(err) {
+			return d, fmt.Errorf("lockstep: %s of %q: %w", op, resource, err)
+		}
+		if try == tries || ctx.Err() != nil {
+			return d, &UnknownOutcomeError{Op: op, Resource: resource, Order: order, Err: err}
+		}
 	}
+}
+
+// outcomeUnknown tells whether an operation that failed like this may have taken effect. It cannot have
+// where no server was found, or where the server answered that it refuses.
+func outcomeUnknown(err error) bool {
 	var selection topology.ServerSelectionError
-	if errors.As(err, &selection) { // no server was found, so nothing was sent
-		return fmt.Errorf("lockstep: %s of %q: %w", op, resource, err)
+	if errors.As(err, &selection) {
+		return false
 	}
 	var refused mongo.CommandError
-	if errors.As(err, &refused) && !refused.HasErrorLabel("NetworkError") && !refused.HasErrorLabel("RetryableWriteError") && refused.Code != exceededTimeLimit {
-		return fmt.Errorf("lockstep: %s of %q: %w", op, resource, err)
+	if errors.As(err, &refused) {
+		return refused.HasErrorLabel("NetworkError") || refused.HasErrorLabel("RetryableWriteError") || refused.Code == exceededTimeLimit
 	}
-	return &UnknownOutcomeError{Op: op, Resource: resource, Err: err}
+	return true
 }
 
 // exceededTimeLimit is the server's MaxTimeMSExpired: it stopped, nobody knows where.

@@ -89,9 +89,12 @@ type Request struct {
 	// Resources are taken in the order of their names, all or none. 1 to 100, no name twice.
 	Resources []Resource `json:"resources"`
 	// Part names the user of the hold that asks: a step of a saga. At most 512 bytes. A later
-	// request of the same part supersedes the earlier one. Defaults to "", the only user.
+	// request of the same part supersedes the earlier one. Defaults, with a zero Order, to a new name:
+	// the request is a user of its own, beside others of the same lock ID.
 	Part string `json:"part,omitempty"`
-	// Order is this request's place among the requests of the same part.
+	// Order is this request's place among the requests of the same part. The zero Order lets the Locker
+	// number it, later than all that it numbered before; a request that may be repeated, as every one that
+	// Enter queues, has to bring its own, and its Part.
 	Order Order `json:"order"`
 	// TTL is how long the part may be silent: 100 ms or more, or Forever. Defaults to Config.TTL.
 	TTL time.Duration `json:"ttl,omitempty"`

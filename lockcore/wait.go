@@ -14,7 +14,7 @@ import (
 // When it gives up it leaves the queue and gives back what it took, and the error is ctx's cause, or after
 // req.MaxWait the *BusyError that says who is in the way. The other errors are those of Enter.
 func (l *Locker) Acquire(ctx context.Context, req Request) (*Session, error) {
-	req, err := l.complete(req)
+	req, err := l.complete(l.number(req))
 	if err != nil {
 		return nil, err
 	}

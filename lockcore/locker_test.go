@@ -1,0 +1,345 @@
+package lockcore_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/temporal-lockstep/lockstep/internal/testenv"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+type fixture struct {
+	*lockcore.Locker
+	coll *mongo.Collection
+}
+
+func setup(t *testing.T, cfg lockcore.Config) fixture {
+	t.Helper()
+	coll := testenv.Mongo(t).Collection("locks")
+	l, err := lockcore.New(coll, cfg)
+	require.NoError(t, err)
+	require.NoError(t, l.CreateIndexes(t.Context()))
+	return fixture{l, coll}
+}
+
+func one(lockID string, res ...lockcore.Resource) lockcore.Request {
+	return lockcore.Request{LockID: lockID, Resources: res}
+}
+
+func TestExclusiveKeepsOthersOut(t *testing.T) {
+	t.Parallel()
+	l := setup(t, lockcore.Config{})
+	a, err := l.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
+	require.NoError(t, err)
+
+	_, err = l.TryAcquire(t.Context(), one("b", lockcore.Exclusive("r")))
+	var busy *lockcore.BusyError
+	require.ErrorAs(t, err, &busy)
+	require.ErrorIs(t, err, lockcore.ErrBusy)
+	require.Equal(t, "r", busy.Resource)
+	require.Len(t, busy.Holders, 1)
+	require.Equal(t, "a", busy.Holders[0].LockID)
+	require.Greater(t, busy.RetryIn, 20*time.Second)
+	_, err = l.TryAcquire(t.Context(), one("b", lockcore.Shared("r")))
+	require.ErrorIs(t, err, lockcore.ErrBusy)
+
+	require.NoError(t, a.Release(t.Context()))
+	require.ErrorIs(t, context.Cause(a.Context()), lockcore.ErrEnded)
+	b, err := l.TryAcquire(t.Context(), one("b", lockcore.Exclusive("r")))
+	require.NoError(t, err)
+	require.Greater(t, b.Leases()[0].Fence, a.Leases()[0].Fence)
+	require.NoError(t, b.Release(t.Context()))
+}
+
+func TestSharedGoTogetherUpToTheLimit(t *testing.T) {
+	t.Parallel()
+	l := setup(t, lockcore.Config{})
+	for i := range 2 {
+		_, err := l.Enter(t.Context(), one(fmt.Sprint(i), lockcore.SharedLimit("r", 2)), false)
+		require.NoError(t, err)
+	}
+	_, err := l.Enter(t.Context(), one("third", lockcore.SharedLimit("r", 2)), false)
+	require.ErrorIs(t, err, lockcore.ErrBusy)
+	_, err = l.Enter(t.Context(), one("third", lockcore.Shared("r")), false)
+	require.NoError(t, err)
+	_, err = l.Enter(t.Context(), one("writer", lockcore.Exclusive("r")), false)
+	require.ErrorIs(t, err, lockcore.ErrBusy)
+}
+
+func TestNothingIsTakenWhenOneOfSeveralIsBusy(t *testing.T) {
+	t.Parallel()
+	l := setup(t, lockcore.Config{})
+	_, err := l.Enter(t.Context(), one("other", lockcore.Exclusive("b")), false)
+	require.NoError(t, err)
+	for _, keep := range []bool{false, true} {
+		req := one("mine", lockcore.Exclusive("c"), lockcore.Exclusive("b"), lockcore.Exclusive("a"))
+		req.Keep = keep
+		_, err = l.Enter(t.Context(), req, false)
+		require.ErrorIs(t, err, lockcore.ErrBusy)
+		for _, name := range []string{"a", "c"} {
+			leases, err := l.Enter(t.Context(), lockcore.Request{LockID: "probe", Resources: []lockcore.Resource{lockcore.Exclusive(name)}, Order: lockcore.Order{Attempt: uint32(time.Now().Nanosecond())}}, false)
+			require.NoError(t, err, "%s must be free", name)
+			require.NoError(t, l.Leave(t.Context(), leases...))
+		}
+	}
+}
+
+// A killed process says nothing any more: its lock is free when its promise has ended, and not before.
+func TestExpiredLockIsTakenOverWithAGreaterFenceAndTheOwnerLearnsOfIt(t *testing.T) {
+	t.Parallel()
+	l := setup(t, lockcore.Config{TTL: 300 * time.Millisecond})
+	dead, err := l.Enter(t.Context(), one("dead", lockcore.Exclusive("r")), false)
+	require.NoError(t, err)
+	begun := time.Now()
+	next, err := l.Acquire(t.Context(), one("next", lockcore.Exclusive("r")))
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, time.Since(begun), 100*time.Millisecond)
+	require.False(t, dead[0].Valid(), "nobody may be let in while the old lease is still trusted")
+	require.Greater(t, next.Leases()[0].Fence, dead[0].Fence)
+
+	_, err = l.Renew(t.Context(), dead...)
+	var lost *lockcore.LostError
+	require.ErrorAs(t, err, &lost)
+	require.Equal(t, "next", lost.By)
+	require.NoError(t, l.Leave(t.Context(), dead...), "leaving what is gone is no error")
+	_, err = l.Renew(t.Context(), next.Leases()...)
+	require.NoError(t, err, "and takes nothing from the one that holds now")
+	require.NoError(t, next.Release(t.Context()))
+}
+
+func TestOwnerThatComesBackBeforeAnybodyElseGoesOn(t *testing.T) {
+	t.Parallel()
+	l := setup(t, lockcore.Config{TTL: 100 * time.Millisecond})
+	leases, err := l.Enter(t.Context(), one("a", lockcore.Exclusive("r")), false)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return !leases[0].Valid() }, 5*time.Second, time.Millisecond, "the promise ends")
+	renewed, err := l.Renew(t.Context(), leases...)
+	require.NoError(t, err)
+	require.Equal(t, leases[0].Fence, renewed[0].Fence)
+	require.True(t, renewed[0].Valid())
+}
+
+func TestSessionIsRenewedAndCancelledWithTheCauseWhenLost(t *testing.T) {
+	t.Parallel()
+	l := setup(t, lockcore.Config{TTL: 300 * time.Millisecond})
+	s, err := l.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, err = l.Acquire(ctx, one("b", lockcore.Exclusive("r")))
+	require.ErrorIs(t, err, context.DeadlineExceeded, "it is renewed, three TTLs long")
+	require.NoError(t, s.Context().Err())
+
+	// Somebody takes the document away: nothing that the session could have done.
+	_, err = l.coll.DeleteOne(t.Context(), bson.D{{Key: "_id", Value: "r"}})
+	require.NoError(t, err)
+	<-s.Context().Done()
+	require.ErrorIs(t, context.Cause(s.Context()), lockcore.ErrLost)
+	require.NoError(t, s.Release(t.Context()))
+}
+
+func TestWaitThatIsCancelledLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	l := setup(t, lockcore.Config{})
+	holder, err := l.TryAcquire(t.Context(), one("holder", lockcore.Exclusive("b")))
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	gone := make(chan error)
+	go func() {
+		_, err := l.Acquire(ctx, one("waiter", lockcore.Exclusive("a"), lockcore.Exclusive("b")))
+		gone <- err
+	}()
+	require.Eventually(t, func() bool { return l.waiting(t, "b") == 1 }, 10*time.Second, 5*time.Millisecond, "it queues")
+	why := fmt.Errorf("no longer needed")
+	cancel(why)
+	require.ErrorIs(t, <-gone, why)
+	require.Zero(t, l.waiting(t, "b"))
+	free, err := l.TryAcquire(t.Context(), one("other", lockcore.Exclusive("a")))
+	require.NoError(t, err)
+	require.NoError(t, free.Release(t.Context()))
+	require.NoError(t, holder.Release(t.Context()))
+}
+
+func TestMaxWaitEndsInTheBusyErrorThatSaysWho(t *testing.T) {
+	t.Parallel()
+	l := setup(t, lockcore.Config{})
+	_, err := l.Enter(t.Context(), one("holder", lockcore.Exclusive("r")), false)
+	require.NoError(t, err)
+	req := one("waiter", lockcore.Exclusive("r"))
+	req.MaxWait = 100 * time.Millisecond
+	_, err = l.Acquire(t.Context(), req)
+	var busy *lockcore.BusyError
+	require.ErrorAs(t, err, &busy)
+	require.Equal(t, "holder", busy.Holders[0].LockID)
+	require.Zero(t, l.waiting(t, "r"))
+}
+
+func TestWaitersAreServedInTheOrderInWhichTheyCame(t *testing.T) {
+	t.Parallel()
+	l := setup(t, lockcore.Config{})
+	holder, err := l.TryAcquire(t.Context(), one("holder", lockcore.Exclusive("r")))
+	require.NoError(t, err)
+	const n = 8
+	var order []int
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			s, err := l.Acquire(t.Context(), one(fmt.Sprint(i), lockcore.Exclusive("r")))
+			if err == nil {
+				order = append(order, i) // the lock guards it; the race detector looks on
+				err = s.Release(t.Context())
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		require.Eventually(t, func() bool { return l.waiting(t, "r") == int64(i+1) }, 10*time.Second, 5*time.Millisecond, "%d queues", i)
+	}
+	require.NoError(t, holder.Release(t.Context()))
+	wg.Wait()
+	require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7}, order)
+}
+
+func TestNeverTwoAtATime(t *testing.T) {
+	t.Parallel()
+	l := setup(t, lockcore.Config{})
+	var inside, most atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 12 {
+		wg.Go(func() {
+			for j := range 10 {
+				s, err := l.Acquire(t.Context(), one(fmt.Sprintf("%d/%d", i, j), lockcore.Exclusive("r")))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				most.Store(max(most.Load(), inside.Add(1)))
+				inside.Add(-1)
+				if err := s.Release(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	require.EqualValues(t, 1, most.Load())
+}
+
+// The hold of a saga: steps come and go, and between them nobody gets in.
+func TestKeptHoldStandsBetweenStepsUntilItIsReleased(t *testing.T) {
+	t.Parallel()
+	l := setup(t, lockcore.Config{})
+	step := func(part string, schedule uint32, held bool) []lockcore.Lease {
+		res := lockcore.Exclusive("r")
+		res.Held = held
+		leases, err := l.Enter(t.Context(), lockcore.Request{
+			LockID: "saga", Part: part, Order: lockcore.Order{Schedule: schedule, Attempt: 1}, Keep: true, Resources: []lockcore.Resource{res},
+		}, false)
+		require.NoError(t, err)
+		return leases
+	}
+	first := step("debit", 1, false)
+	require.NoError(t, l.Leave(t.Context(), first...))
+	_, err := l.Enter(t.Context(), one("other", lockcore.Exclusive("r")), false)
+	require.ErrorIs(t, err, lockcore.ErrBusy)
+	second := step("credit", 2, true)
+	require.True(t, second[0].Joined)
+	require.Equal(t, first[0].Fence, second[0].Fence)
+	require.NoError(t, l.Leave(t.Context(), second...))
+
+	require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: "saga", Resources: []string{"r"}, Order: lockcore.LastAttempt(2)}))
+	_, err = l.Enter(t.Context(), lockcore.Request{
+		LockID: "saga", Part: "credit", Order: lockcore.Order{Schedule: 2, Attempt: 7}, Keep: true, Resources: []lockcore.Resource{lockcore.Exclusive("r")},
+	}, false)
+	require.ErrorIs(t, err, lockcore.ErrSuperseded, "what arrives late takes nothing")
+	_, err = l.Enter(t.Context(), one("other", lockcore.Exclusive("r")), false)
+	require.NoError(t, err)
+	res := lockcore.Exclusive("r")
+	res.Held = true
+	_, err = l.Enter(t.Context(), lockcore.Request{LockID: "saga", Part: "late", Order: lockcore.Order{Schedule: 3}, Keep: true, Resources: []lockcore.Resource{res}}, false)
+	require.ErrorIs(t, err, lockcore.ErrLost)
+}
+
+// The next attempt of a step supersedes the one whose worker died: a new fence, and the old one can do no
+// more. Until the old one's promise has ended nobody else gets in, even after a release.
+func TestNextAttemptSupersedesAndTheOldOneDrains(t *testing.T) {
+	t.Parallel()
+	l := setup(t, lockcore.Config{})
+	attempt := func(n uint32) []lockcore.Lease {
+		leases, err := l.Enter(t.Context(), lockcore.Request{
+			LockID: "saga", Part: "step", Order: lockcore.Order{Schedule: 1, Attempt: n}, Keep: true, Resources: []lockcore.Resource{lockcore.Exclusive("r")},
+		}, false)
+		require.NoError(t, err)
+		return leases
+	}
+	old, next := attempt(1), attempt(2)
+	require.Greater(t, next[0].Fence, old[0].Fence)
+	_, err := l.Renew(t.Context(), old...)
+	require.ErrorIs(t, err, lockcore.ErrLost)
+	require.NoError(t, l.Leave(t.Context(), next...))
+	require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: "saga", Resources: []string{"r"}, Order: lockcore.LastAttempt(1)}))
+	_, err = l.Enter(t.Context(), one("other", lockcore.Exclusive("r")), false)
+	require.ErrorIs(t, err, lockcore.ErrBusy, "the zombie may still trust its lease")
+	require.NoError(t, l.Leave(t.Context(), old...))
+	_, err = l.Enter(t.Context(), one("other", lockcore.Exclusive("r")), false)
+	require.NoError(t, err)
+}
+
+func TestBadInputIsRefusedByNameAndTheDatabaseIsNotAsked(t *testing.T) {
+	t.Parallel()
+	l := setup(t, lockcore.Config{})
+	long := strings.Repeat("x", 513)
+	for field, req := range map[string]lockcore.Request{
+		"Request.LockID":              one("", lockcore.Exclusive("r")),
+		"Request.Part":                {LockID: "a", Part: long, Resources: []lockcore.Resource{lockcore.Exclusive("r")}},
+		"Request.Owner":               {LockID: "a", Owner: "\xff", Resources: []lockcore.Resource{lockcore.Exclusive("r")}},
+		"Request.TTL":                 {LockID: "a", TTL: -time.Second, Resources: []lockcore.Resource{lockcore.Exclusive("r")}},
+		"Request.HoldTTL":             {LockID: "a", HoldTTL: time.Hour, Resources: []lockcore.Resource{lockcore.Exclusive("r")}},
+		"Request.MaxWait":             {LockID: "a", MaxWait: -1, Resources: []lockcore.Resource{lockcore.Exclusive("r")}},
+		"len(Request.Resources)":      one("a"),
+		"Request.Resources[0].Name":   one("a", lockcore.Exclusive("")),
+		"Request.Resources[1].Name":   one("a", lockcore.Exclusive("r"), lockcore.Shared("r")),
+		"Request.Resources[0].Limit":  one("a", lockcore.SharedLimit("r", -1)),
+		"Request.Resources[0].Mode":   one("a", lockcore.Resource{Name: "r", Mode: "Q"}),
+		"Request.Resources[1].Name ":  one("a", lockcore.Exclusive("r"), lockcore.Exclusive("nul\x00")),
+		"Request.Resources[0].Limit ": one("a", lockcore.Resource{Name: "r", Limit: 2}),
+	} {
+		_, err := l.Enter(t.Context(), req, false)
+		var invalid *lockcore.InvalidError
+		require.ErrorAs(t, err, &invalid, field)
+		require.ErrorIs(t, err, lockcore.ErrInvalid)
+		require.Equal(t, strings.TrimSpace(field), invalid.Field)
+	}
+	n, err := l.coll.CountDocuments(t.Context(), bson.D{})
+	require.NoError(t, err)
+	require.Zero(t, n)
+	for _, cfg := range []lockcore.Config{{TTL: -1}, {TTL: time.Hour, HoldTTL: time.Minute}, {Retention: time.Second}, {MaxWaiters: -1}, {ClaimTTL: 1}} {
+		_, err := lockcore.New(l.coll, cfg)
+		require.ErrorIs(t, err, lockcore.ErrInvalid)
+	}
+}
+
+// waiting counts the queue of a resource as it is stored.
+func (f fixture) waiting(t *testing.T, resource string) int64 {
+	t.Helper()
+	var d struct {
+		Waiters []bson.Raw `bson:"waiters"`
+	}
+	err := f.coll.FindOne(t.Context(), bson.D{{Key: "_id", Value: resource}}).Decode(&d)
+	if err == mongo.ErrNoDocuments {
+		return 0
+	}
+	require.NoError(t, err)
+	return int64(len(d.Waiters))
+}
