@@ -41,8 +41,12 @@ func (a *activityInbound) ExecuteActivity(ctx context.Context, in *interceptor.E
 		return nil, temporal.NewApplicationError(
 			"lockstep: this worker has no Locker and cannot guard the step", protocol.FailureUnavailable)
 	}
-	leases, err := a.locker.Enter(ctx, a.request(ctx, guard), true)
+	req := a.request(ctx, guard)
+	leases, err := a.locker.Enter(ctx, req, true)
 	if err != nil {
+		if isLast(ctx) {
+			a.withdraw(ctx, req)
+		}
 		return nil, enterFailure(ctx, guard, err)
 	}
 	return a.step(ctx, in, leases)
@@ -73,10 +77,26 @@ func isLock(err error) bool {
 		errors.Is(err, lockcore.ErrSuperseded) || errors.Is(err, lockcore.ErrInvalid)
 }
 
+// isLast tells whether no other attempt will come back to the place in the queue.
+func isLast(ctx context.Context) bool {
+	info := activity.GetInfo(ctx)
+	exhausted := info.RetryPolicy != nil && info.RetryPolicy.MaximumAttempts > 0 && info.Attempt >= info.RetryPolicy.MaximumAttempts
+	return exhausted || temporal.IsCanceledError(context.Cause(ctx))
+}
+
+// withdraw gives up what the request may have left: a place in a queue, or a grant nobody knows of.
+func (a *activityInbound) withdraw(ctx context.Context, req lockcore.Request) {
+	leases := make([]lockcore.Lease, 0, len(req.Resources))
+	for _, r := range req.Resources {
+		leases = append(leases, lockcore.Lease{Resource: r.Name, LockID: req.LockID, Part: req.Part, Order: req.Order})
+	}
+	leave(ctx, func(ctx context.Context) error { return a.locker.Leave(ctx, leases...) })
+}
+
 // step runs the step while its leases are renewed. The leave is deferred, so that a panic leaves too.
 func (a *activityInbound) step(ctx context.Context, in *interceptor.ExecuteActivityInput, leases []lockcore.Lease) (result any, err error) {
 	held := a.locker.Keep(ctx, leases)
-	defer leave(ctx, held)
+	defer leave(ctx, held.Leave)
 	result, err = a.Next.ExecuteActivity(protocol.ContextWithLeases(held.Context(), held.Leases), in)
 	var lost *lockcore.LostError
 	switch {
@@ -103,7 +123,7 @@ func unlessCanceled(err error) error {
 
 // leave ends the step's part. It takes at most half of the time that is left for the attempt: a step that is
 // done must be able to say so even where the database is slow.
-func leave(ctx context.Context, held session) {
+func leave(ctx context.Context, do func(ctx context.Context) error) {
 	bound := leaveTimeout
 	if deadline, ok := ctx.Deadline(); ok {
 		if left := time.Until(deadline); left > 0 {
@@ -112,7 +132,7 @@ func leave(ctx context.Context, held session) {
 	}
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), bound)
 	defer cancel()
-	if err := held.Leave(bounded); err != nil {
+	if err := do(bounded); err != nil {
 		activity.GetLogger(ctx).Warn("lockstep: the step could not leave its locks, which stand until its TTL ends",
 			"error", err)
 	}

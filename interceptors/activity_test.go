@@ -256,7 +256,7 @@ func TestLeavingTakesAtMostHalfOfTheTimeThatIsLeft(t *testing.T) {
 		defer cancel()
 		_, keep := context.WithCancelCause(ctx)
 		s := &fakeSession{cancel: keep}
-		leave(ctx, s)
+		leave(ctx, s.Leave)
 		deadline, ok := s.bound.Deadline()
 		require.True(t, ok, name)
 		require.InDelta(t, tc.want.Seconds(), time.Until(deadline).Seconds(), 0.2, name)

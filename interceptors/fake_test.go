@@ -58,6 +58,8 @@ func (f *fakeLocker) Keep(ctx context.Context, leases []lockcore.Lease) session 
 	return s
 }
 
+func (f *fakeLocker) Leave(context.Context, ...lockcore.Lease) error { return nil }
+
 func (f *fakeLocker) asked() []lockcore.Request {
 	f.mu.Lock()
 	defer f.mu.Unlock()

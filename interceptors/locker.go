@@ -10,6 +10,7 @@ import (
 type locker interface {
 	Enter(ctx context.Context, req lockcore.Request, queue bool) ([]lockcore.Lease, error)
 	Keep(ctx context.Context, leases []lockcore.Lease) session
+	Leave(ctx context.Context, leases ...lockcore.Lease) error
 }
 
 // session is what it needs of a *lockcore.Session.

@@ -42,14 +42,18 @@ func (g Guard) Request(run Run, attempt int32, comment string) lockcore.Request 
 	if owner == "" {
 		owner = run.WorkflowID
 	}
+	keep, holdTTL := g.Scope == ScopeSaga, time.Duration(g.HoldTTL)
+	if !keep {
+		holdTTL = 0
+	}
 	return lockcore.Request{
 		LockID:    run.LockID(),
 		Resources: g.Resources,
 		Part:      g.Part,
 		Order:     lockcore.Order{Schedule: g.Schedule, Attempt: uint32(max(attempt, 0))}, //nolint:gosec // not negative
 		TTL:       time.Duration(g.TTL),
-		Keep:      g.Scope == ScopeSaga,
-		HoldTTL:   time.Duration(g.HoldTTL),
+		Keep:      keep,
+		HoldTTL:   holdTTL,
 		Reacquire: g.Reacquire,
 		NewFence:  g.NewFence,
 		Owner:     Cut(owner, MaxName),

@@ -71,6 +71,7 @@ func TestRequestOfAGuard(t *testing.T) {
 	g.Scope, g.Owner = ScopeStep, ""
 	req = g.Request(run, 1, "")
 	require.False(t, req.Keep)
+	require.Zero(t, req.HoldTTL)
 	require.Equal(t, strings.Repeat("w", 512), req.Owner)
 }
 

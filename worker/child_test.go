@@ -1,0 +1,128 @@
+package worker_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
+	sdkworker "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/activities"
+	"github.com/temporal-lockstep/lockstep/internal/testenv"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/worker"
+	"github.com/temporal-lockstep/lockstep/workflows"
+)
+
+func request(lockID string) lockcore.Request {
+	return lockcore.Request{LockID: lockID, Resources: []lockcore.Resource{account}}
+}
+
+// childVariable makes this test binary a worker process that is there to be killed: it says which Temporal,
+// MongoDB, database and task queue, separated by blanks.
+const childVariable = "LOCKSTEP_TEST_CHILD"
+
+const enteredLine = "entered with fence "
+
+// child serves the activity Step, which says that it has entered and never returns.
+func child() {
+	var address, uri, database, queue string
+	if _, err := fmt.Sscan(os.Getenv(childVariable), &address, &uri, &database, &queue); err != nil {
+		panic(err)
+	}
+	c, err := client.Dial(client.Options{HostPort: address})
+	if err != nil {
+		panic(err)
+	}
+	m, err := mongo.Connect(options.Client().ApplyURI(uri))
+	if err != nil {
+		panic(err)
+	}
+	locker, err := lockcore.New(m.Database(database).Collection(lockCollection), lockcore.Config{})
+	if err != nil {
+		panic(err)
+	}
+	plugin, err := worker.NewPlugin(worker.Options{Locker: locker, Cluster: cluster})
+	if err != nil {
+		panic(err)
+	}
+	w := sdkworker.New(c, queue, sdkworker.Options{Plugins: []sdkworker.Plugin{plugin}, DisableWorkflowWorker: true})
+	w.RegisterActivityWithOptions(func(ctx context.Context) error {
+		fence, _ := activities.Fence(ctx, account.Name)
+		fmt.Println(enteredLine, fence)
+		select {} // a process that hangs, until it is killed
+	}, activity.RegisterOptions{Name: "Step"})
+	if err := w.Run(nil); err != nil {
+		panic(err)
+	}
+}
+
+// startChild starts the worker process; the test must kill it.
+func startChild(t *testing.T, b *bundle) (*exec.Cmd, *bufio.Reader) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %s %s", childVariable,
+		testenv.TemporalAddress(t), testenv.MongoURI(t), b.database, b.queue))
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	return cmd, bufio.NewReader(out)
+}
+
+func TestAKilledWorkersStepIsSupersededAndNobodyElseGetsIn(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("saga", func(ctx workflow.Context) error {
+		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
+			ctx = workflow.WithStartToCloseTimeout(workflows.Guard(ctx, account), 3*time.Second)
+			return do(ctx, "Step")
+		})
+	})
+	b.workflow("other", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Other") })
+	// This process runs the workflows; the first attempt of the step can only run in the other one.
+	b.work(t, sdkworker.Options{LocalActivityWorkerOnly: true}, nil)
+	cmd, out := startChild(t, b)
+	saga := b.start(t, "saga")
+	var killed int64
+	for killed == 0 {
+		line, err := out.ReadString('\n')
+		require.NoError(t, err)
+		if _, fence, ok := strings.Cut(line, enteredLine); ok {
+			_, err := fmt.Sscan(fence, &killed)
+			require.NoError(t, err)
+		}
+	}
+	require.NoError(t, cmd.Process.Kill())
+	require.Error(t, cmd.Wait())
+
+	var next int64
+	b.work(t, sdkworker.Options{DisableWorkflowWorker: true}, map[string]any{
+		"Step": func(ctx context.Context) error {
+			next, _ = activities.Fence(ctx, account.Name)
+			b.write("attempt %d", activity.GetInfo(ctx).Attempt)
+			return nil
+		},
+		"Other": func(context.Context) error { b.write("other"); return nil },
+	})
+	other := b.start(t, "other")
+	b.untilBusy(t, other)
+	_, err := b.end(t, saga)
+	require.NoError(t, err)
+	_, err = b.end(t, other)
+	require.NoError(t, err)
+	require.Equal(t, []string{"attempt 2", "other"}, b.read())
+	require.Greater(t, next, killed)
+}

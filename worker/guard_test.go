@@ -1,0 +1,304 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
+	sdkworker "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/activities"
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/workflows"
+)
+
+var account = lockcore.Exclusive("account/1")
+
+func lockcoreBusy(err error) bool { return errors.Is(err, lockcore.ErrBusy) }
+
+func do(ctx workflow.Context, name string) error {
+	return workflow.ExecuteActivity(ctx, name).Get(ctx, nil)
+}
+
+func nothing(context.Context) error { return nil }
+
+// lockID is the lock ID of a run of this test.
+func lockID(run client.WorkflowRun) string {
+	return protocol.Run{Cluster: cluster, Namespace: "default", WorkflowID: run.GetID(), RunID: run.GetRunID()}.LockID()
+}
+
+func TestAGuardAddsNoEventAndASagaAddsOne(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	steps := func(ctx workflow.Context) error { return errors.Join(do(ctx, "A"), do(ctx, "B"), do(ctx, "A")) }
+	b.workflow("unguarded", steps)
+	b.workflow("guarded", func(ctx workflow.Context) error { return steps(workflows.Guard(ctx, account)) })
+	b.workflow("saga", func(ctx workflow.Context) error {
+		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+			ctx = workflows.Guard(ctx, account, lockcore.Shared("rates"))
+			s.CompensateWith(ctx, "B")
+			return steps(ctx)
+		})
+	})
+	b.workflow("unlocked saga", func(ctx workflow.Context) error {
+		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error { return steps(ctx) })
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"A": nothing, "B": nothing})
+	count := map[string]int{}
+	for name := range b.workflows {
+		events, err := b.end(t, b.start(t, name))
+		require.NoError(t, err)
+		count[name] = len(events)
+	}
+	require.Equal(t, count["unguarded"], count["guarded"])
+	require.Equal(t, count["unguarded"], count["unlocked saga"])
+	require.Equal(t, count["unguarded"]+1, count["saga"])
+	b.requireFree(t, account.Name)
+}
+
+func TestScopeStepFreesTheLocksAfterTheStep(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		return errors.Join(do(workflows.Guard(ctx, account), "Look"), do(ctx, "Look"))
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
+	_, err := b.end(t, b.start(t, "W"))
+	require.NoError(t, err)
+	require.Equal(t, []string{"free: false", "free: true"}, b.read())
+}
+
+// look is a step that notes whether somebody else could have the account.
+func (b *bundle) look(ctx context.Context) error {
+	free, err := b.isFree(ctx, account.Name)
+	b.write("free: %v", free)
+	return err
+}
+
+func TestASagaKeepsOthersOutBetweenItsSteps(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("saga", func(ctx workflow.Context) error {
+		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
+			ctx = workflows.Guard(ctx, account)
+			if err := do(ctx, "First"); err != nil {
+				return err
+			}
+			workflow.GetSignalChannel(ctx, "go on").Receive(ctx, nil)
+			return do(ctx, "Second")
+		})
+	})
+	b.workflow("other", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Other") })
+	entered := make(chan struct{})
+	b.work(t, sdkworker.Options{}, map[string]any{
+		"First":  func(context.Context) error { b.write("first"); close(entered); return nil },
+		"Second": func(context.Context) error { b.write("second"); return nil },
+		"Other":  func(context.Context) error { b.write("other"); return nil },
+	})
+	saga := b.start(t, "saga")
+	<-entered
+	other := b.start(t, "other")
+	b.untilBusy(t, other)
+	require.NoError(t, b.client.SignalWorkflow(t.Context(), saga.GetID(), saga.GetRunID(), "go on", nil))
+	_, err := b.end(t, saga)
+	require.NoError(t, err)
+	_, err = b.end(t, other)
+	require.NoError(t, err)
+	require.Equal(t, []string{"first", "second", "other"}, b.read())
+}
+
+func TestManyWorkflowsCountWithoutLosingOne(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	const many = 12
+	var balance, seen int // guarded by the lock alone: the race detector looks on
+	b.workflow("W", func(ctx workflow.Context) error {
+		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
+			ctx = workflows.Guard(ctx, account)
+			var read int
+			if err := workflow.ExecuteActivity(ctx, "Read").Get(ctx, &read); err != nil {
+				return err
+			}
+			return workflow.ExecuteActivity(ctx, "Write", read+1).Get(ctx, nil)
+		})
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{
+		"Read":  func(context.Context) (int, error) { b.mu.Lock(); defer b.mu.Unlock(); seen++; return balance, nil },
+		"Write": func(_ context.Context, v int) error { b.mu.Lock(); defer b.mu.Unlock(); balance = v; return nil },
+	})
+	runs := make([]client.WorkflowRun, 0, many)
+	for range many {
+		runs = append(runs, b.start(t, "W"))
+	}
+	for _, run := range runs {
+		_, err := b.end(t, run)
+		require.NoError(t, err)
+	}
+	require.Equal(t, many, balance)
+	require.Equal(t, many, seen)
+}
+
+func TestALostLockCancelsTheStepAndReachesTheWorkflowTyped(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var told, released bool
+	b.workflow("W", func(ctx workflow.Context) error {
+		ctx = workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, TTL: time.Second})
+		err := do(ctx, "Stuck")
+		var lost *lockcore.LostError
+		told = errors.As(err, &lost) && lost.Resource == account.Name
+		return err
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Stuck": func(ctx context.Context) error {
+		lease := activities.Leases(ctx)[0]
+		if err := b.locker.Release(ctx, lockcore.Release{LockID: lease.LockID, Resources: []string{account.Name}, Order: lease.Order}); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		released = errors.Is(context.Cause(ctx), lockcore.ErrLost)
+		return ctx.Err()
+	}})
+	_, err := b.end(t, b.start(t, "W"))
+	require.ErrorIs(t, workflows.LockError(err), lockcore.ErrLost)
+	require.True(t, told)
+	require.True(t, released)
+}
+
+func TestWaitingInVainIsATypedErrorAndLeavesTheQueue(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var busy *lockcore.BusyError
+	b.workflow("W", func(ctx workflow.Context) error {
+		ctx = workflow.WithRetryPolicy(workflows.Guard(ctx, account), temporal.RetryPolicy{MaximumAttempts: 2})
+		err := do(ctx, "A")
+		errors.As(err, &busy)
+		return err
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"A": nothing})
+	holder, err := b.locker.Acquire(t.Context(), lockcore.Request{LockID: "holder", Owner: "alice", Resources: []lockcore.Resource{account}})
+	require.NoError(t, err)
+	_, err = b.end(t, b.start(t, "W"))
+	require.Error(t, err)
+	require.NotNil(t, busy)
+	require.Equal(t, "alice", busy.Holders[0].Owner)
+	require.NoError(t, holder.Release(t.Context()))
+	// Nobody stands in the queue any more to whom the lock would go first.
+	b.requireFree(t, account.Name)
+}
+
+func TestAResultThatIsPendingIsRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Pending") })
+	b.work(t, sdkworker.Options{}, map[string]any{"Pending": func(context.Context) error { return activity.ErrResultPending }})
+	_, err := b.end(t, b.start(t, "W"))
+	var app *temporal.ApplicationError
+	require.ErrorAs(t, err, &app)
+	require.Equal(t, "lockstep.ResultPending", app.Type())
+	b.requireFree(t, account.Name)
+}
+
+func TestAnUpdateHandlerMayRunGuardedSteps(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		ended := false
+		err := workflow.SetUpdateHandler(ctx, "pay", func(uctx workflow.Context) error {
+			uctx = workflow.WithActivityOptions(uctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute})
+			err := do(workflows.Guard(uctx, account), "Look")
+			ended = true
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		return workflow.Await(ctx, func() bool { return ended })
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
+	run := b.start(t, "W")
+	handle, err := b.client.UpdateWorkflow(t.Context(), client.UpdateWorkflowOptions{
+		WorkflowID: run.GetID(), RunID: run.GetRunID(), UpdateName: "pay", WaitForStage: client.WorkflowUpdateStageCompleted,
+	})
+	require.NoError(t, err)
+	require.NoError(t, handle.Get(t.Context(), nil))
+	_, err = b.end(t, run)
+	require.NoError(t, err)
+	require.Equal(t, []string{"free: false"}, b.read())
+}
+
+// A workflow that knows nothing but names and JSON.
+func TestTheActivitiesServeCallersInAnyLanguage(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		var got map[string]any
+		call := func(name string, in map[string]any) error {
+			return workflow.ExecuteActivity(ctx, name, in).Get(ctx, &got)
+		}
+		resources := []map[string]any{{"name": "account/1"}, {"name": "seats", "mode": "S", "limit": 3}}
+		if err := call("lockstep.Acquire", map[string]any{"resources": resources, "schedule": 1, "ttl": "20s", "holdTtl": "1m"}); err != nil {
+			return err
+		}
+		leases := got["leases"]
+		if err := call("lockstep.Renew", map[string]any{"leases": leases}); err != nil {
+			return err
+		}
+		if err := do(ctx, "Look"); err != nil {
+			return err
+		}
+		if err := call("lockstep.Leave", map[string]any{"leases": leases}); err != nil {
+			return err
+		}
+		if err := do(ctx, "Look"); err != nil {
+			return err
+		}
+		if err := call("lockstep.Release", map[string]any{"resources": []string{"account/1", "seats"}, "schedule": 1}); err != nil {
+			return err
+		}
+		if err := do(ctx, "Look"); err != nil {
+			return err
+		}
+		// Once released, what was asked for before comes too late; and bad input is refused.
+		err := call("lockstep.Acquire", map[string]any{"resources": resources, "schedule": 1})
+		if !errors.Is(workflows.LockError(err), lockcore.ErrSuperseded) {
+			return errors.Join(errors.New("a late acquire was not refused"), err)
+		}
+		err = call("lockstep.Acquire", map[string]any{"resources": []map[string]any{{"name": ""}}, "schedule": 2})
+		if !errors.Is(workflows.LockError(err), lockcore.ErrInvalid) {
+			return errors.Join(errors.New("an empty name was not refused"), err)
+		}
+		return call("lockstep.Acquire", map[string]any{"resources": resources, "schedule": 3, "holdOnly": true})
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
+	run := b.start(t, "W")
+	_, err := b.end(t, run)
+	require.NoError(t, err)
+	require.Equal(t, []string{"free: false", "free: false", "free: true"}, b.read())
+	// A hold without a part goes as soon as it is released.
+	free, err := b.isFree(t.Context(), account.Name)
+	require.NoError(t, err)
+	require.False(t, free)
+	require.NoError(t, b.locker.Release(t.Context(), lockcore.Release{LockID: lockID(run), Resources: []string{account.Name}, Order: lockcore.LastAttempt(3)}))
+	b.requireFree(t, account.Name)
+}
+
+func TestAHistoryRecordedWithoutLockstepReplaysWithIt(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error { return errors.Join(do(ctx, "A"), do(ctx, "A")) })
+	b.work(t, sdkworker.Options{Plugins: []sdkworker.Plugin{}}, map[string]any{"A": nothing})
+	events, err := b.end(t, b.start(t, "W"))
+	require.NoError(t, err)
+	for _, e := range events {
+		require.NotEqual(t, enumspb.EVENT_TYPE_MARKER_RECORDED, e.GetEventType())
+	}
+}

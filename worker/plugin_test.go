@@ -1,0 +1,143 @@
+package worker_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	historypb "go.temporal.io/api/history/v1"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/interceptor"
+	sdkworker "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/internal/testenv"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/worker"
+	"github.com/temporal-lockstep/lockstep/workflows"
+)
+
+func TestOptionsAreCheckedWhenThePluginIsMade(t *testing.T) {
+	t.Parallel()
+	locker := &lockcore.Locker{}
+	for name, tc := range map[string]struct {
+		options worker.Options
+		field   string
+	}{
+		"no locker":     {worker.Options{}, "worker.Options.Locker"},
+		"slash":         {worker.Options{Locker: locker, Cluster: "a/b"}, "worker.Options.Cluster"},
+		"long":          {worker.Options{Locker: locker, Cluster: strings.Repeat("c", 65)}, "worker.Options.Cluster"},
+		"not UTF-8":     {worker.Options{Locker: locker, Cluster: "\xff"}, "worker.Options.Cluster"},
+		"NUL character": {worker.Options{Locker: locker, Cluster: "a\x00"}, "worker.Options.Cluster"},
+	} {
+		var invalid *lockcore.InvalidError
+		_, err := worker.NewPlugin(tc.options)
+		require.ErrorAs(t, err, &invalid, name)
+		require.Equal(t, tc.field, invalid.Field)
+		_, err = worker.Interceptor(tc.options)
+		require.ErrorAs(t, err, &invalid, name)
+		require.ErrorAs(t, worker.Register(nil, tc.options), &invalid, name)
+	}
+	_, err := worker.NewPlugin(worker.Options{Locker: locker, Cluster: strings.Repeat("c", 64)})
+	require.NoError(t, err)
+}
+
+func TestThePluginInstallsOneInterceptor(t *testing.T) {
+	t.Parallel()
+	o := worker.Options{Locker: &lockcore.Locker{}}
+	plugin, err := worker.NewPlugin(o)
+	require.NoError(t, err)
+	twin, err := worker.NewPlugin(o)
+	require.NoError(t, err)
+	own, err := worker.Interceptor(o)
+	require.NoError(t, err)
+
+	options := sdkworker.Options{Interceptors: []interceptor.WorkerInterceptor{own}}
+	for _, p := range []*worker.Plugin{plugin, plugin, twin} {
+		require.NoError(t, p.ConfigureWorker(t.Context(), sdkworker.PluginConfigureWorkerOptions{WorkerOptions: &options}))
+	}
+	require.Len(t, options.Interceptors, 1)
+
+	for _, other := range []worker.Options{{Locker: &lockcore.Locker{}}, {Locker: o.Locker, Cluster: "other"}} {
+		p, err := worker.NewPlugin(other)
+		require.NoError(t, err)
+		require.ErrorIs(t, p.ConfigureWorker(t.Context(), sdkworker.PluginConfigureWorkerOptions{WorkerOptions: &options}), lockcore.ErrInvalid)
+	}
+}
+
+func guardedSaga(ctx workflow.Context) error {
+	return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
+		ctx = workflows.Guard(ctx, account)
+		return errors.Join(do(ctx, "Look"), do(ctx, "Look"))
+	})
+}
+
+func TestOnClientAndWorkerThePluginGuardsOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", guardedSaga)
+	c, err := client.Dial(client.Options{HostPort: testenv.TemporalAddress(t), Plugins: []client.Plugin{b.plugin}})
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	b.client = c
+	b.work(t, sdkworker.Options{Plugins: []sdkworker.Plugin{b.plugin}}, map[string]any{"Look": b.look})
+	events, err := b.end(t, b.start(t, "W"))
+	require.NoError(t, err)
+	require.Equal(t, []string{"free: false", "free: false"}, b.read())
+	b.requireFree(t, account.Name)
+	require.Equal(t, 1, countGuards(events, "1/Look"))
+	require.Equal(t, 1, countGuards(events, "2/Look"))
+}
+
+func TestOnTheClientAloneThePluginReachesItsWorkers(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", guardedSaga)
+	c, err := client.Dial(client.Options{HostPort: testenv.TemporalAddress(t), Plugins: []client.Plugin{b.plugin}})
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	b.client = c
+	b.work(t, sdkworker.Options{Plugins: []sdkworker.Plugin{}}, map[string]any{"Look": b.look})
+	_, err = b.end(t, b.start(t, "W"))
+	require.NoError(t, err)
+	require.Equal(t, []string{"free: false", "free: false"}, b.read())
+}
+
+func TestAnExistingWorkerIsServedByInterceptorAndRegister(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", guardedSaga)
+	o := worker.Options{Locker: b.locker, Cluster: cluster}
+	own, err := worker.Interceptor(o)
+	require.NoError(t, err)
+	w := sdkworker.New(b.client, b.queue, sdkworker.Options{Interceptors: []interceptor.WorkerInterceptor{own}})
+	require.NoError(t, worker.Register(w, o))
+	require.NoError(t, worker.Register(w, o))
+	w.RegisterWorkflowWithOptions(b.workflows["W"], workflow.RegisterOptions{Name: "W"})
+	w.RegisterActivityWithOptions(b.look, activity.RegisterOptions{Name: "Look"})
+	require.NoError(t, w.Start())
+	t.Cleanup(w.Stop)
+	_, err = b.end(t, b.start(t, "W"))
+	require.NoError(t, err)
+	require.Equal(t, []string{"free: false", "free: false"}, b.read())
+	b.requireFree(t, account.Name)
+}
+
+// countGuards counts the steps whose header carries a guard with that part.
+func countGuards(events []*historypb.HistoryEvent, part string) int {
+	n := 0
+	for _, e := range events {
+		payload := e.GetActivityTaskScheduledEventAttributes().GetHeader().GetFields()[protocol.HeaderKey]
+		if payload == nil {
+			continue
+		}
+		if guard, err := protocol.DecodeGuard(payload); err == nil && guard.Part == part {
+			n++
+		}
+	}
+	return n
+}

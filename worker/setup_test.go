@@ -1,0 +1,178 @@
+package worker_test
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	historypb "go.temporal.io/api/history/v1"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
+	sdkworker "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/internal/testenv"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/worker"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(childVariable) != "" {
+		child()
+		return
+	}
+	testenv.Main(m)
+}
+
+// within bounds what a test waits for: long, since machines are slow and only failures take it.
+const within = 30 * time.Second
+
+// bundle is what a test has for itself: a database, a task queue, and workers on it.
+type bundle struct {
+	client client.Client
+	locker *lockcore.Locker
+	plugin *worker.Plugin
+	queue  string
+	// database is where the locks are, for other processes.
+	database string
+
+	mu        sync.Mutex
+	workflows map[string]any
+	lines     []string
+}
+
+func setup(t *testing.T) *bundle {
+	t.Helper()
+	db := testenv.Mongo(t)
+	locker, err := lockcore.New(db.Collection(lockCollection), lockcore.Config{})
+	require.NoError(t, err)
+	plugin, err := worker.NewPlugin(worker.Options{Locker: locker, Cluster: cluster})
+	require.NoError(t, err)
+	return &bundle{
+		client: testenv.Temporal(t), locker: locker, plugin: plugin, queue: testenv.TaskQueue(t), database: db.Name(),
+		workflows: map[string]any{},
+	}
+}
+
+const (
+	lockCollection = "locks"
+	cluster        = "test"
+)
+
+// work starts a worker with the plugin, the workflows so far and the given activities, until the test ends.
+func (b *bundle) work(t *testing.T, o sdkworker.Options, activities map[string]any) sdkworker.Worker {
+	t.Helper()
+	if o.Plugins == nil {
+		o.Plugins = []sdkworker.Plugin{b.plugin}
+	}
+	w := sdkworker.New(b.client, b.queue, o)
+	for name, fn := range b.workflows {
+		if o.DisableWorkflowWorker {
+			break
+		}
+		w.RegisterWorkflowWithOptions(fn, workflow.RegisterOptions{Name: name})
+	}
+	for name, fn := range activities {
+		w.RegisterActivityWithOptions(fn, activity.RegisterOptions{Name: name})
+	}
+	require.NoError(t, w.Start())
+	t.Cleanup(w.Stop)
+	return w
+}
+
+// workflow makes fn known under a name. Its activities have a minute, and are tried until it is over.
+func (b *bundle) workflow(name string, fn func(ctx workflow.Context) error) {
+	b.workflows[name] = func(ctx workflow.Context) error {
+		return fn(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute}))
+	}
+}
+
+func (b *bundle) start(t *testing.T, name string) client.WorkflowRun {
+	t.Helper()
+	run, err := b.client.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{TaskQueue: b.queue}, name)
+	require.NoError(t, err)
+	return run
+}
+
+// end waits for the run, replays its history, and returns the history and the run's error.
+func (b *bundle) end(t *testing.T, run client.WorkflowRun) ([]*historypb.HistoryEvent, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	result := run.Get(ctx, nil)
+	require.NoError(t, ctx.Err(), "the workflow did not end")
+	history := &historypb.History{}
+	for iter := b.client.GetWorkflowHistory(ctx, run.GetID(), run.GetRunID(), false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); iter.HasNext(); {
+		event, err := iter.Next()
+		require.NoError(t, err)
+		history.Events = append(history.Events, event)
+	}
+	b.replay(t, history)
+	return history.GetEvents(), result
+}
+
+func (b *bundle) replay(t *testing.T, history *historypb.History) {
+	t.Helper()
+	replayer, err := sdkworker.NewWorkflowReplayerWithOptions(sdkworker.WorkflowReplayerOptions{
+		Plugins: []sdkworker.Plugin{worker.NewReplayPlugin()},
+	})
+	require.NoError(t, err)
+	for name, fn := range b.workflows {
+		replayer.RegisterWorkflowWithOptions(fn, workflow.RegisterOptions{Name: name})
+	}
+	require.NoError(t, replayer.ReplayWorkflowHistory(nil, history))
+}
+
+// write notes what happened, for a test to compare with what should have.
+func (b *bundle) write(format string, args ...any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.lines = append(b.lines, fmt.Sprintf(format, args...))
+}
+
+func (b *bundle) read() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return append([]string(nil), b.lines...)
+}
+
+// isFree tells whether somebody else could have the resource at this moment.
+func (b *bundle) isFree(ctx context.Context, resource string) (bool, error) {
+	leases, err := b.locker.Enter(ctx, lockcore.Request{
+		LockID: "somebody-" + rand.Text(), Resources: []lockcore.Resource{lockcore.Exclusive(resource)},
+	}, false)
+	switch {
+	case err == nil:
+		return true, b.locker.Leave(ctx, leases...)
+	case lockcoreBusy(err):
+		return false, nil
+	default:
+		return false, err
+	}
+}
+
+func (b *bundle) requireFree(t *testing.T, resource string) {
+	t.Helper()
+	free, err := b.isFree(t.Context(), resource)
+	require.NoError(t, err)
+	require.True(t, free, "%s is still locked", resource)
+}
+
+// untilBusy waits until an attempt of the run's step has found its lock busy.
+func (b *bundle) untilBusy(t *testing.T, run client.WorkflowRun) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		d, err := b.client.DescribeWorkflowExecution(t.Context(), run.GetID(), run.GetRunID())
+		if err != nil || len(d.GetPendingActivities()) == 0 {
+			return false
+		}
+		return d.GetPendingActivities()[0].GetLastFailure().GetApplicationFailureInfo().GetType() == "lockstep.Busy"
+	}, within, 20*time.Millisecond, "no attempt found the lock busy")
+}
