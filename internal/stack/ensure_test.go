@@ -2,8 +2,6 @@ package stack
 
 import (
 	"net"
-	"os"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -136,16 +134,4 @@ func TestDownSparesAProcessThatHasTheRecordedPID(t *testing.T) {
 	require.NoError(t, s.Down(t.Context()))
 	require.True(t, alive(p))
 	kill(t, p)
-}
-
-func TestASuspendedPartCanBeEnded(t *testing.T) {
-	t.Parallel()
-	s := setup(t)
-	p, _, err := s.ensure(t.Context(), helperService())
-	require.NoError(t, err)
-	process, err := os.FindProcess(p.PID)
-	require.NoError(t, err)
-	require.NoError(t, process.Signal(syscall.SIGSTOP))
-	require.NoError(t, terminate(t.Context(), p))
-	require.False(t, alive(p))
 }

@@ -130,10 +130,11 @@ func (p *Progress) loop(every time.Duration) {
 }
 
 func (t *task) line() string {
-	if t.detail == "" {
-		return fmt.Sprintf("%s: %s", t.name, t.elapsed())
+	line := t.name + ": " + time.Since(t.began).Round(time.Second).String()
+	if t.detail != "" {
+		line += ", " + t.detail
 	}
-	return fmt.Sprintf("%s: %s, %s", t.name, t.elapsed(), t.detail)
+	return line
 }
 
 func (p *Progress) redraw() {
