@@ -38,15 +38,13 @@ func (s *Stack) dockerPossible(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, pullWithin, fmt.Errorf("it took more than %s", pullWithin))
 	defer cancel()
 	task := s.progress.start("pull the image " + image)
-	err := step{
-		argv: []string{"docker", "pull", image},
-		dir:  s.cfg.Dir,
-		log:  filepath.Join(s.cfg.Dir, "logs", "docker-pull.log"),
-		task: task,
-	}.run(ctx)
+	log := filepath.Join(s.cfg.Dir, "logs", "docker-pull.log")
+	err := step{argv: []string{"docker", "pull", image}, dir: s.cfg.Dir, log: log, task: task}.run(ctx)
 	task.end(err)
 	if err != nil {
-		return "", fmt.Errorf("the Docker engine has no image %s and cannot pull it: %w", image, err)
+		lines := strings.Split(tail(log), "\n")
+		return "", fmt.Errorf("the Docker engine has no image %s and cannot pull it: %s (%w)",
+			image, strings.TrimSpace(lines[len(lines)-1]), err)
 	}
 	return "the Docker engine has pulled the image " + image, nil
 }

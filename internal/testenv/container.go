@@ -14,6 +14,8 @@ import (
 	"github.com/testcontainers/testcontainers-go/wait"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
 
 	"github.com/temporal-lockstep/lockstep/internal/stack/replicaset"
 )
@@ -49,8 +51,38 @@ func startMongo(ctx context.Context) (string, error) {
 
 func startTemporal(ctx context.Context) (string, error) {
 	image := cmp.Or(os.Getenv("LOCKSTEP_TEMPORAL_IMAGE"), "temporalio/temporal:latest")
-	return run(ctx, image, temporalPort, "server", "start-dev", "--ip", "0.0.0.0", "--headless", "--log-level", "warn")
+	address, err := run(ctx, image, temporalPort, "server", "start-dev", "--ip", "0.0.0.0", "--headless", "--log-level", "warn")
+	if err != nil {
+		return "", err
+	}
+	// It listens before it has the default namespace.
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if err = describe(ctx, address); err == nil {
+			return address, nil
+		}
+		select {
+		case <-ctx.Done():
+			return "", errors.Join(ctx.Err(), err)
+		case <-tick.C:
+		}
+	}
 }
+
+// describe asks for the namespace that every test uses.
+func describe(ctx context.Context, address string) error {
+	c, err := client.DialContext(ctx, client.Options{HostPort: address, Logger: logger()})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_, err = c.WorkflowService().DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: client.DefaultNamespace})
+	return err
+}
+
+// Each test process would otherwise begin with a page about the engine.
+func init() { log.SetDefault(quiet{}) }
 
 // run starts a container and returns where its port is reached from here.
 func run(ctx context.Context, image, port string, command ...string) (_ string, err error) {
@@ -64,7 +96,6 @@ func run(ctx context.Context, image, port string, command ...string) (_ string, 
 		testcontainers.WithCmd(command...),
 		testcontainers.WithExposedPorts(port),
 		testcontainers.WithWaitStrategyAndDeadline(time.Minute, wait.ForListeningPort(port)),
-		testcontainers.WithLogger(quiet{}),
 	)
 	if c != nil {
 		running.Lock()
@@ -89,7 +120,7 @@ func removeContainers() error {
 	return errors.Join(errs...)
 }
 
-// quiet keeps a page about the engine out of every test's output.
+// quiet is a logger that says nothing: what goes wrong comes back as an error.
 type quiet struct{}
 
 var _ log.Logger = quiet{}
