@@ -158,8 +158,8 @@ func TestALostLockCancelsTheStepWithTheCause(t *testing.T) {
 		require.ErrorAs(t, context.Cause(ctx), &lost)
 		return "", ctx.Err()
 	})
-	requireFailure(t, err, protocol.FailureLost, true)
-	require.False(t, errors.Is(err, context.Canceled))
+	app := requireFailure(t, err, protocol.FailureLost, true)
+	require.NoError(t, app.Unwrap(), "the cancellation that the loss caused says nothing")
 	var lost *lockcore.LostError
 	require.ErrorAs(t, protocol.LockError(err), &lost)
 	require.Equal(t, "another", lost.By)

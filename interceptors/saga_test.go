@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/temporal-lockstep/lockstep/activities"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
@@ -191,4 +193,33 @@ func TestLocksAskedForAfterTheSagaBelongToTheRun(t *testing.T) {
 	require.False(t, l.asked()[1].Resources[0].Held)
 	require.Len(t, r.seen, 2)
 	require.Equal(t, lockcore.LastAttempt(2), r.seen[1].Order)
+}
+
+// The options of the workflow's steps must not leak into the release: it has to run, where Lockstep's activities are.
+func TestTheReleaseHasOptionsOfItsOwn(t *testing.T) {
+	t.Parallel()
+	var options []workflow.ActivityOptions
+	seen := &spy{scheduled: func(ctx workflow.Context, name string) {
+		if name == activities.ReleaseName {
+			options = append(options, workflow.GetActivityOptions(ctx))
+		}
+	}}
+	r := &releases{fail: 1}
+	require.NoError(t, runWorkflow(t, workflowEnv(t, seen, with(&fakeLocker{})), r, func(ctx workflow.Context) error {
+		ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+			StartToCloseTimeout: time.Nanosecond, ActivityID: "mine", TaskQueue: "elsewhere", RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1},
+		})
+		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
+			own := workflow.WithActivityOptions(workflows.Guard(ctx, account), workflow.ActivityOptions{StartToCloseTimeout: time.Minute})
+			return step(own, "Debit")
+		})
+	}))
+	require.Len(t, r.seen, 1)
+	require.Len(t, options, 1)
+	o := options[0]
+	require.Equal(t, "default-test-taskqueue", o.TaskQueue)
+	require.Empty(t, o.ActivityID)
+	require.Equal(t, 10*time.Second, o.StartToCloseTimeout)
+	require.Zero(t, o.RetryPolicy.MaximumAttempts)
+	require.Equal(t, "release account/1", o.Summary)
 }

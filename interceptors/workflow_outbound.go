@@ -30,15 +30,13 @@ func (w *workflowOutbound) ExecuteActivity(ctx workflow.Context, activityType st
 	if state == nil || ctx.Value(guardedKey{}) != nil || ours(activityType) {
 		return w.Next.ExecuteActivity(ctx, activityType, args...)
 	}
-	header := interceptor.WorkflowHeader(ctx)
-	// Another interceptor may call twice with one header.
-	delete(header, protocol.HeaderKey)
 	step := state.Step(ctx, activityType)
 	seen := workflow.WithValue(ctx, guardedKey{}, true)
 	if step.Guard == nil {
 		return w.Next.ExecuteActivity(seen, activityType, args...)
 	}
 	payload, err := protocol.EncodeGuard(*step.Guard)
+	header := interceptor.WorkflowHeader(ctx)
 	if err == nil && header == nil {
 		err = fmt.Errorf("lockstep: activity %q has no header to carry its locks: an interceptor dropped it", activityType)
 	}

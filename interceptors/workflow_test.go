@@ -9,7 +9,6 @@ import (
 
 	commonpb "go.temporal.io/api/common/v1"
 	"go.temporal.io/sdk/activity"
-	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
@@ -106,6 +105,21 @@ func TestStepsAreNumberedAndHeldIsWhatCompletedInTheSaga(t *testing.T) {
 	require.Equal(t, asked[0].LockID, r.seen[0].LockID)
 }
 
+func TestWhatAStepHeldForItselfIsNotHeldByTheSaga(t *testing.T) {
+	t.Parallel()
+	l, r := &fakeLocker{}, &releases{}
+	require.NoError(t, runWorkflow(t, workflowEnv(t, with(l)), r, func(ctx workflow.Context) error {
+		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
+			short := workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, Scope: workflows.ScopeStep})
+			return errors.Join(step(short, "Debit"), step(workflows.Guard(ctx, account), "Debit"))
+		})
+	}))
+	require.False(t, l.asked()[0].Keep)
+	require.True(t, l.asked()[1].Keep)
+	require.False(t, l.asked()[1].Resources[0].Held)
+	require.Len(t, r.seen, 1)
+}
+
 func TestOutsideASagaTheScopeIsTheStep(t *testing.T) {
 	t.Parallel()
 	l, r := &fakeLocker{}, &releases{}
@@ -184,55 +198,16 @@ func TestTheFutureOfAGuardedStepWorksInSelectorsAndChains(t *testing.T) {
 	}))
 }
 
-// headers puts a header of another interceptor beside ours, and reads both in the activity.
-type headers struct {
-	interceptor.WorkerInterceptorBase
-	seen chan map[string]*commonpb.Payload
-}
-
-func (h *headers) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
-	return &headersInbound{interceptor.WorkflowInboundInterceptorBase{Next: next}}
-}
-
-func (h *headers) InterceptActivity(_ context.Context, next interceptor.ActivityInboundInterceptor) interceptor.ActivityInboundInterceptor {
-	return &headersActivity{interceptor.ActivityInboundInterceptorBase{Next: next}, h.seen}
-}
-
-type headersInbound struct {
-	interceptor.WorkflowInboundInterceptorBase
-}
-
-func (h *headersInbound) Init(out interceptor.WorkflowOutboundInterceptor) error {
-	return h.Next.Init(&headersOutbound{interceptor.WorkflowOutboundInterceptorBase{Next: out}})
-}
-
-type headersOutbound struct {
-	interceptor.WorkflowOutboundInterceptorBase
-}
-
-func (h *headersOutbound) ExecuteActivity(ctx workflow.Context, activityType string, args ...any) workflow.Future {
-	p, err := converter.GetDefaultDataConverter().ToPayload("theirs")
-	if err != nil {
-		panic(err)
-	}
-	interceptor.WorkflowHeader(ctx)["other"] = p
-	return h.Next.ExecuteActivity(ctx, activityType, args...)
-}
-
-type headersActivity struct {
-	interceptor.ActivityInboundInterceptorBase
-	seen chan map[string]*commonpb.Payload
-}
-
-func (h *headersActivity) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
-	h.seen <- interceptor.Header(ctx)
-	return h.Next.ExecuteActivity(ctx, in)
-}
-
 func TestHeadersOfOtherInterceptorsStay(t *testing.T) {
 	t.Parallel()
 	for _, ourselvesFirst := range []bool{true, false} {
-		other := &headers{seen: make(chan map[string]*commonpb.Payload, 1)}
+		header := make(chan map[string]*commonpb.Payload, 1)
+		other := &spy{
+			scheduled: func(ctx workflow.Context, _ string) {
+				interceptor.WorkflowHeader(ctx)["other"] = &commonpb.Payload{Data: []byte("theirs")}
+			},
+			entered: func(ctx context.Context) { header <- interceptor.Header(ctx) },
+		}
 		list := []interceptor.WorkerInterceptor{other, with(&fakeLocker{})}
 		if ourselvesFirst {
 			list = []interceptor.WorkerInterceptor{with(&fakeLocker{}), other}
@@ -240,9 +215,9 @@ func TestHeadersOfOtherInterceptorsStay(t *testing.T) {
 		require.NoError(t, runWorkflow(t, workflowEnv(t, list...), &releases{}, func(ctx workflow.Context) error {
 			return step(workflows.Guard(ctx, account), "Debit")
 		}))
-		header := <-other.seen
-		require.Contains(t, header, "other")
-		require.Contains(t, header, protocol.HeaderKey)
+		got := <-header
+		require.Contains(t, got, "other")
+		require.Contains(t, got, protocol.HeaderKey)
 	}
 }
 
@@ -264,6 +239,35 @@ func TestInstalledTwiceTheWorkflowSideGuardsOnce(t *testing.T) {
 	require.Equal(t, "2/Credit", asked[1].Part)
 	require.True(t, asked[1].Resources[0].Held)
 	require.Len(t, r.seen, 1)
+}
+
+func TestInstalledTwiceWorkflowAndUpdatesShareOneState(t *testing.T) {
+	t.Parallel()
+	l := &fakeLocker{}
+	env := workflowEnv(t, with(l), with(l))
+	env.RegisterDelayedCallback(func() {
+		env.UpdateWorkflow("pay", "", &testsuite.TestUpdateCallback{
+			OnAccept: func() {}, OnReject: func(err error) { panic(err) }, OnComplete: func(any, error) {},
+		})
+	}, time.Second)
+	require.NoError(t, runWorkflow(t, env, &releases{}, func(ctx workflow.Context) error {
+		paid := false
+		err := workflow.SetUpdateHandler(ctx, "pay", func(uctx workflow.Context) error {
+			uctx = workflow.WithActivityOptions(uctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute})
+			err := step(workflows.Guard(uctx, account), "Credit")
+			paid = true
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if err := step(workflows.Guard(ctx, account), "Debit"); err != nil {
+			return err
+		}
+		return workflow.Await(ctx, func() bool { return paid })
+	}))
+	require.Equal(t, "1/Debit", l.asked()[0].Part)
+	require.Equal(t, "2/Credit", l.asked()[1].Part)
 }
 
 func TestALocalActivityUnderLocksIsRefused(t *testing.T) {

@@ -32,7 +32,6 @@ func (s *Saga) add(ctx workflow.Context, activity string, fn func(ctx workflow.C
 // compensate runs what was registered, the last first, and what a compensation registers itself. It
 // returns err, or a *SagaError where a compensation failed.
 func (s *Saga) compensate(ctx workflow.Context, parallel bool, err error) error {
-	ctx, _ = workflow.NewDisconnectedContext(ctx)
 	var failed []*CompensationError
 	for len(s.pending) > 0 {
 		for _, done := range start(ctx, s.next(parallel)) {

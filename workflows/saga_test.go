@@ -92,8 +92,8 @@ func TestCompensationsInParallelAllRun(t *testing.T) {
 	var together bool
 	err := execute(t, env, func(ctx workflow.Context) error {
 		running := 0
-		return workflows.RunSaga(ctx, workflows.SagaOptions{ParallelCompensation: true}, func(ctx workflow.Context, s *workflows.Saga) error {
-			for _, name := range []string{"Do", "Fail", "Do"} {
+		err := workflows.RunSaga(ctx, workflows.SagaOptions{ParallelCompensation: true}, func(ctx workflow.Context, s *workflows.Saga) error {
+			for _, name := range []string{"Fail", "Fail", "Do"} {
 				s.Compensate(ctx, func(ctx workflow.Context) error {
 					running++
 					together = together || running == 3
@@ -103,6 +103,10 @@ func TestCompensationsInParallelAllRun(t *testing.T) {
 			}
 			return errStep
 		})
+		if failed := (*workflows.SagaError)(nil); !errors.As(err, &failed) || failed.Compensations[0].Step != 2 || failed.Compensations[1].Step != 1 {
+			return errors.New("the failures are not told, the last registered first")
+		}
+		return err
 	})
 	require.ErrorContains(t, err, "compensation 2")
 	require.True(t, together)

@@ -60,11 +60,9 @@ func (c *Scope) close() []string {
 	return free
 }
 
-// Release ends a saga's scope and lets go of its locks; see [ReleaseOptions]. A second call does nothing.
+// Release ends a saga's scope and lets go of its locks; see [ReleaseOptions].
 func (c *Scope) Release(ctx workflow.Context, o ReleaseOptions) {
-	if !c.closed {
-		o.release(ctx, c.close(), c.state.schedule)
-	}
+	o.release(ctx, c.close(), c.state.schedule)
 }
 
 // ReleaseAll lets go, at the end of a run, of everything that it may hold.

@@ -1,0 +1,185 @@
+package activities_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"testing"
+	"time"
+
+	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+	"go.uber.org/goleak"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/activities"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fakeLocker notes what it is asked, and answers with err.
+type fakeLocker struct {
+	err      error
+	request  lockcore.Request
+	queued   bool
+	renewed  []lockcore.Lease
+	left     []lockcore.Lease
+	released []lockcore.Release
+}
+
+func (f *fakeLocker) Enter(_ context.Context, req lockcore.Request, queue bool) ([]lockcore.Lease, error) {
+	f.request, f.queued = req, queue
+	if f.err != nil {
+		return nil, f.err
+	}
+	return []lockcore.Lease{lease(req.LockID)}, nil
+}
+
+func (f *fakeLocker) Renew(_ context.Context, leases ...lockcore.Lease) ([]lockcore.Lease, error) {
+	f.renewed = leases
+	return leases, f.err
+}
+
+func (f *fakeLocker) Leave(_ context.Context, leases ...lockcore.Lease) error {
+	f.left = leases
+	return f.err
+}
+
+func (f *fakeLocker) Release(_ context.Context, r lockcore.Release) error {
+	f.released = append(f.released, r)
+	return f.err
+}
+
+func lease(lockID string) lockcore.Lease {
+	return lockcore.Lease{
+		Resource: "account/1", LockID: lockID, Part: "p", Order: lockcore.Order{Schedule: 1, Attempt: 1},
+		Mode: lockcore.ModeExclusive, Fence: 7, Left: lockcore.Forever, Joined: true,
+	}
+}
+
+const ownLockID = "temporal:test/default-test-namespace/default-test-workflow-id/default-test-run-id"
+
+// call runs an activity as a caller in another language does: by name, with JSON in and out.
+func call(t *testing.T, f *fakeLocker, name, in string) (string, error) {
+	t.Helper()
+	var suite testsuite.WorkflowTestSuite
+	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
+	env := suite.NewTestActivityEnvironment()
+	activities.Register(env, &activities.Activities{Locker: f, Cluster: "test"})
+	value, err := env.ExecuteActivity(name, json.RawMessage(in))
+	if err != nil {
+		return "", err
+	}
+	var out json.RawMessage
+	require.NoError(t, value.Get(&out))
+	return string(out), nil
+}
+
+const leaseText = `{"resource":"account/1","lockId":"` + ownLockID + `","part":"p","order":{"schedule":1,"attempt":1},"mode":"X","fence":7,"left":"forever","joined":true}`
+
+func TestAcquireAsksOnceInTheNameOfTheRun(t *testing.T) {
+	t.Parallel()
+	f := &fakeLocker{}
+	out, err := call(t, f, "lockstep.Acquire", `{"resources":[{"name":"account/1"},{"name":"seats","mode":"S","limit":3}],
+		"part":"p","schedule":4,"ttl":"20s","holdTtl":"forever","reacquire":true,"newFence":true}`)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"lockId":"`+ownLockID+`","leases":[`+leaseText+`]}`, out)
+	require.True(t, f.queued)
+	require.Empty(t, f.left)
+	require.Contains(t, f.request.Comment, "lockstep.Acquire")
+	f.request.Comment = ""
+	require.Equal(t, lockcore.Request{
+		LockID: ownLockID, Resources: []lockcore.Resource{{Name: "account/1"}, lockcore.SharedLimit("seats", 3)},
+		Part: "p", Order: lockcore.Order{Schedule: 4, Attempt: 1}, TTL: 20 * time.Second, Keep: true, HoldTTL: lockcore.Forever,
+		Reacquire: true, NewFence: true, Owner: "default-test-workflow-id",
+	}, f.request)
+}
+
+func TestAcquireInAnotherNameAndForTheHoldAlone(t *testing.T) {
+	t.Parallel()
+	f := &fakeLocker{}
+	_, err := call(t, f, "lockstep.Acquire", `{"lockId":"mine","owner":"me","comment":"why","resources":[{"name":"account/1"}],"holdOnly":true}`)
+	require.NoError(t, err)
+	require.Equal(t, "mine", f.request.LockID)
+	require.Equal(t, "me", f.request.Owner)
+	require.Equal(t, "why", f.request.Comment)
+	require.Equal(t, []lockcore.Lease{lease("mine")}, f.left)
+}
+
+func TestRenewAndLeaveTakeLeasesAsAcquireGaveThem(t *testing.T) {
+	t.Parallel()
+	f := &fakeLocker{}
+	out, err := call(t, f, "lockstep.Renew", `{"leases":[`+leaseText+`]}`)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"leases":[`+leaseText+`]}`, out)
+	require.Equal(t, []lockcore.Lease{lease(ownLockID)}, f.renewed)
+	out, err = call(t, f, "lockstep.Leave", `{"leases":[`+leaseText+`]}`)
+	require.NoError(t, err)
+	require.JSONEq(t, `{}`, out)
+	require.Equal(t, []lockcore.Lease{lease(ownLockID)}, f.left)
+}
+
+func TestReleaseEndsAnyNumberOfResourcesUpToTheSchedule(t *testing.T) {
+	t.Parallel()
+	f := &fakeLocker{}
+	names := make([]string, 250)
+	for i := range names {
+		names[i] = fmt.Sprintf("r%03d", i)
+	}
+	in, err := json.Marshal(map[string]any{"resources": names, "schedule": 9, "leases": []json.RawMessage{json.RawMessage(leaseText)}})
+	require.NoError(t, err)
+	_, err = call(t, f, "lockstep.Release", string(in))
+	require.NoError(t, err)
+	var got []string
+	for _, r := range f.released {
+		require.LessOrEqual(t, len(r.Resources), 100)
+		require.Equal(t, ownLockID, r.LockID)
+		require.Equal(t, lockcore.LastAttempt(9), r.Order)
+		got = append(got, r.Resources...)
+	}
+	require.Equal(t, names, got)
+	require.Len(t, f.left, 1)
+}
+
+func TestFailuresOfEveryActivityAreTyped(t *testing.T) {
+	t.Parallel()
+	for name, in := range map[string]string{
+		"lockstep.Acquire": `{"resources":[{"name":"account/1"}]}`,
+		"lockstep.Renew":   `{"leases":[` + leaseText + `]}`,
+		"lockstep.Leave":   `{"leases":[` + leaseText + `]}`,
+		"lockstep.Release": `{"resources":["account/1"]}`,
+	} {
+		for want, err := range map[string]error{
+			"lockstep.Lost": &lockcore.LostError{Resource: "account/1"}, "lockstep.Unavailable": errors.New("no primary"),
+			"lockstep.Busy": &lockcore.BusyError{Resource: "account/1"},
+		} {
+			_, err := call(t, &fakeLocker{err: err}, name, in)
+			var app *temporal.ApplicationError
+			require.ErrorAs(t, err, &app, name)
+			require.Equal(t, want, app.Type())
+		}
+	}
+}
+
+func TestOutsideAGuardedStepThereAreNoLeases(t *testing.T) {
+	t.Parallel()
+	require.Nil(t, activities.Leases(t.Context()))
+	_, ok := activities.Fence(t.Context(), "account/1")
+	require.False(t, ok)
+}
+
+// Every exported method is registered under "lockstep." and its name: the names are the protocol.
+func TestTheNamesOfTheActivities(t *testing.T) {
+	t.Parallel()
+	var names []string
+	for m := range reflect.TypeFor[*activities.Activities]().Methods() {
+		names = append(names, "lockstep."+m.Name)
+	}
+	require.Equal(t, []string{activities.AcquireName, activities.LeaveName, activities.ReleaseName, activities.RenewName}, names)
+}
