@@ -1,0 +1,50 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/temporal-lockstep/lockstep/internal/demo"
+)
+
+func demoCommand(s streams) *cobra.Command {
+	cfg := demo.Config{Out: s.out, Err: s.err}
+	guards := "on"
+	c := &cobra.Command{
+		Use:   "demo",
+		Short: "Move money in concurrent sagas, kill a worker, and let auditors look for what is missing",
+		Long: `Moves money between accounts in concurrent sagas on several worker processes, kills one of them
+in the middle, and lets auditors add up all accounts the whole time.
+
+Servers are found by TEMPORAL_ADDRESS and LOCKSTEP_MONGODB_URI; LOCKSTEP_TEMPORAL_UI makes links into
+Temporal's web UI. "make demo" starts them first.
+
+Exit status: 0 if every transfer committed or was compensated, money was conserved and no audit was wrong;
+1 if not, or if it could not be run; 2 for wrong usage; 130 if it was interrupted.`,
+		Args: noArguments,
+		RunE: func(c *cobra.Command, _ []string) error {
+			switch guards {
+			case "on", "off":
+				cfg.Guards = guards == "on"
+			default:
+				return fmt.Errorf("%w: --guards is %q: want on or off", demo.ErrUsage, guards)
+			}
+			cfg.FromEnvironment()
+			return demo.Run(c.Context(), cfg)
+		},
+	}
+	f := c.Flags()
+	f.SortFlags = false
+	f.IntVar(&cfg.Transfers, "transfers", 300, "how many transfers")
+	f.IntVar(&cfg.Accounts, "accounts", 10, "between how many accounts")
+	f.IntVar(&cfg.Workers, "workers", 3, "how many worker processes")
+	f.BoolVar(&cfg.Kill, "kill", true, "kill one worker process with SIGKILL after half of the transfers")
+	f.Int64Var(&cfg.Seed, "seed", 1, "draws the transfers, and which of them fail their check")
+	f.StringVar(&guards, "guards", "on", "on, or off for the control: the same load without locks")
+	f.IntVar(&cfg.Concurrency, "concurrency", 20, "how many transfers at a time")
+	f.IntVar(&cfg.Auditors, "auditors", 2, "how many auditors at a time")
+	f.StringVar(&cfg.TracesDir, "traces", "traces", "the folder in which this run makes one for its traces and logs")
+	f.BoolVar(&cfg.Keep, "keep", false, "keep the database of this run, to look at it")
+	return c
+}

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/temporal-lockstep/lockstep/internal/demo"
+)
+
+// streams are what a command reads and writes.
+type streams struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+func rootCommand(s streams) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "lockstep",
+		Short:         "Isolated sagas for Temporal, with locks in MongoDB",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          noArguments,
+		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	root.SetIn(s.in)
+	root.SetOut(s.out)
+	root.SetErr(s.err)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", demo.ErrUsage, err) })
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.AddCommand(demoCommand(s), demoWorkerCommand(s), versionCommand())
+	return root
+}
+
+// noArguments refuses words that no command takes.
+func noArguments(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if c.HasParent() {
+		return fmt.Errorf("%w: %q takes no argument: have %q", demo.ErrUsage, c.CommandPath(), args[0])
+	}
+	return fmt.Errorf("%w: unknown command %q", demo.ErrUsage, args[0])
+}

@@ -1,0 +1,219 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/temporal-lockstep/lockstep/examples/transfer"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/workflows"
+)
+
+// load runs the transfers, auditors beside them for as long as they last, and the killing of a worker at
+// half. The results come with an error too, as far as they got.
+func (r *run) load(ctx context.Context, p *pool) (*results, error) {
+	res := &results{running: map[string]bool{}}
+	bar := newProgress(r.cfg)
+	defer bar.close()
+	transfers := r.plan()
+	var finished atomic.Int64
+	killed := make(chan struct{})
+	audits, auditing := errgroup.WithContext(ctx) // they outlast the transfers
+	g, ctx := errgroup.WithContext(ctx)
+	stop := make(chan struct{})
+	for n := range r.cfg.Auditors {
+		audits.Go(func() error { return r.audit(auditing, res, n, stop) })
+	}
+	if r.cfg.Kill {
+		g.Go(func() error {
+			select {
+			case <-killed:
+			case <-ctx.Done():
+				return nil
+			}
+			name, err := p.kill(ctx)
+			res.killed = name
+			return err
+		})
+	}
+	work := make(chan transfer.Transfer)
+	g.Go(func() error {
+		defer close(work)
+		for _, t := range transfers {
+			select {
+			case work <- t:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		return nil
+	})
+	half := int64(max(1, r.cfg.Transfers/2))
+	for range r.cfg.Concurrency {
+		g.Go(func() error {
+			for t := range work {
+				if err := r.transfer(ctx, res, t); err != nil {
+					return err
+				}
+				bar.add()
+				if finished.Add(1) == half {
+					close(killed)
+				}
+			}
+			return nil
+		})
+	}
+	err := g.Wait()
+	close(stop)
+	return res, errors.Join(err, audits.Wait())
+}
+
+// plan draws the transfers.
+func (r *run) plan() []transfer.Transfer {
+	random := rand.New(rand.NewPCG(uint64(r.cfg.Seed), 0)) //nolint:gosec // the same load for the same seed
+	transfers := make([]transfer.Transfer, r.cfg.Transfers)
+	for i := range transfers {
+		from := random.IntN(r.cfg.Accounts)
+		to := (from + 1 + random.IntN(r.cfg.Accounts-1)) % r.cfg.Accounts
+		transfers[i] = transfer.Transfer{
+			ID: fmt.Sprintf("%s-transfer-%04d", r.id, i), Key: fmt.Sprint(i),
+			From: transfer.AccountID(from), To: transfer.AccountID(to), Amount: 1 + random.Int64N(5000), Guarded: r.cfg.Guards,
+		}
+	}
+	return transfers
+}
+
+// transfer runs one transfer to its end. Only what concerns the whole run is an error.
+func (r *run) transfer(ctx context.Context, res *results, t transfer.Transfer) error {
+	err := r.execute(ctx, res, t.ID, transfer.TransferWorkflow, t, nil)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	res.count(t.ID, err)
+	return nil
+}
+
+// audit runs one audit after the other until stop is closed.
+func (r *run) audit(ctx context.Context, res *results, n int, stop <-chan struct{}) error {
+	a := transfer.Audit{Guarded: r.cfg.Guards}
+	for i := range r.cfg.Accounts {
+		a.Accounts = append(a.Accounts, transfer.AccountID(i))
+	}
+	for i := 0; ; i++ {
+		select {
+		case <-stop:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		default:
+		}
+		var total int64
+		err := r.execute(ctx, res, fmt.Sprintf("%s-audit-%d-%04d", r.id, n, i), transfer.AuditWorkflow, a, &total)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		res.audited(err, total == int64(r.cfg.Accounts)*openingBalance)
+	}
+}
+
+func (r *run) execute(ctx context.Context, res *results, id string, workflow, arg, result any) error {
+	res.begin(id)
+	h, err := r.tc.ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: id, TaskQueue: r.id}, workflow, arg)
+	if err != nil {
+		return err
+	}
+	err = h.Get(ctx, result)
+	if ctx.Err() == nil {
+		res.finish(id)
+	}
+	return err
+}
+
+// results are what the load found.
+type results struct {
+	mu      sync.Mutex
+	running map[string]bool
+
+	ids                                 []string // of the transfers
+	committed, compensated, failed      int
+	insufficient                        int
+	lost                                int
+	audits, wrongAudits, failedAudits   int
+	killed                              string
+	firstFailure                        error
+	total                               int64
+	events                              []int64
+	waits                               []float64 // seconds
+	acquired, renewalsLost, brokenLines int
+}
+
+func (s *results) begin(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running[id] = true
+}
+
+func (s *results) finish(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.running, id)
+}
+
+func (s *results) open() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ids := make([]string, 0, len(s.running))
+	for id := range s.running {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// count sorts a transfer by how it ended. A failed check, or too little money, was compensated: a
+// compensation that failed comes as another error.
+func (s *results) count(id string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ids = append(s.ids, id)
+	var app *temporal.ApplicationError
+	isBusiness := errors.As(err, &app) && (app.Type() == transfer.FailureCheck || app.Type() == transfer.FailureFunds)
+	switch {
+	case err == nil:
+		s.committed++
+	case isBusiness:
+		s.compensated++
+	default:
+		s.failed++
+		s.note(err)
+	}
+}
+
+func (s *results) audited(err error, right bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.audits++
+	switch {
+	case err != nil:
+		s.failedAudits++
+		s.note(err)
+	case !right:
+		s.wrongAudits++
+	}
+}
+
+func (s *results) note(err error) {
+	if errors.Is(workflows.LockError(err), lockcore.ErrLost) {
+		s.lost++
+	}
+	if s.firstFailure == nil {
+		s.firstFailure = err
+	}
+}

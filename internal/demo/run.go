@@ -1,0 +1,120 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.temporal.io/sdk/client"
+
+	"github.com/temporal-lockstep/lockstep/examples/transfer"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+// openingBalance of each account, in cents.
+const openingBalance = 100_000
+
+// ErrWrong says that money was lost or an audit was wrong.
+var ErrWrong = errors.New("isolation was violated")
+
+// run is one run of the demo.
+type run struct {
+	cfg Config
+	id  string // names the task queue, and starts each workflow's ID
+	dir string // traces and logs
+	db  *mongo.Database
+	tc  client.Client
+}
+
+// Run runs the demo. The error is ErrWrong where money was lost or an audit was wrong, ErrUsage where the
+// configuration cannot be run, and ctx's cause where it was cancelled. It leaves nothing behind but traces.
+func Run(ctx context.Context, cfg Config) (err error) {
+	if err := cfg.Check(); err != nil {
+		return err
+	}
+	r := &run{cfg: cfg, id: "demo-" + time.Now().UTC().Format("20060102-150405.000")}
+	r.id = strings.ReplaceAll(r.id, ".", "-")
+	mc, err := connectMongo(ctx, cfg.MongoURI)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = mc.Disconnect(context.WithoutCancel(ctx)) }() // the process ends anyway
+	r.dir = filepath.Join(cfg.TracesDir, r.id)
+	if err := os.MkdirAll(r.dir, 0o755); err != nil { //nolint:gosec // traces are for others to read
+		return fmt.Errorf("--traces: %w", err)
+	}
+	tp, err := tracing(ctx, filepath.Join(r.dir, "demo.json"))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tp.Shutdown(context.WithoutCancel(ctx)) }() // spans are lost at worst
+	log, err := os.Create(filepath.Join(r.dir, "demo.log"))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }() // nothing of worth
+	if r.tc, err = connectTemporal(ctx, cfg.TemporalAddress, tp, log); err != nil {
+		_ = os.RemoveAll(r.dir) // nothing is in it yet
+		return err
+	}
+	defer r.tc.Close()
+	r.db = mc.Database("lockstep_" + strings.ReplaceAll(r.id, "-", "_"))
+	if !cfg.Keep {
+		defer func() { err = errors.Join(err, r.dropDatabase(ctx)) }()
+	}
+	return r.play(ctx)
+}
+
+func (r *run) dropDatabase(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	if err := r.db.Drop(ctx); err != nil {
+		return fmt.Errorf("drop the demo's database %s: %w", r.db.Name(), err)
+	}
+	return nil
+}
+
+// play prepares the data, starts the workers, runs the load and reports.
+func (r *run) play(ctx context.Context) error {
+	locker, err := lockcore.New(r.db.Collection("locks"), lockcore.Config{})
+	if err != nil {
+		return err
+	}
+	if err := locker.CreateIndexes(ctx); err != nil {
+		return err
+	}
+	if err := transfer.OpenAccounts(ctx, r.db.Collection("accounts"), r.cfg.Accounts, openingBalance); err != nil {
+		return fmt.Errorf("open the accounts: %w", err)
+	}
+	p := &pool{run: r}
+	defer p.stop()
+	for range r.cfg.Workers {
+		if err := p.start(ctx); err != nil {
+			return err
+		}
+	}
+	res, err := r.load(ctx, p)
+	if err != nil {
+		r.terminate(ctx, res)
+		return err
+	}
+	p.stop() // flushes the spans that the report reads
+	if err := r.measure(ctx, res); err != nil {
+		return err
+	}
+	return res.report(r)
+}
+
+// terminate ends the workflows that a cancelled run left: nobody would work on them any more.
+func (r *run) terminate(ctx context.Context, res *results) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	for _, id := range res.open() {
+		_ = r.tc.TerminateWorkflow(ctx, id, "", "the demo was stopped") // it may have ended just now
+	}
+}
