@@ -1,0 +1,147 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/temporal-lockstep/lockstep/internal/testenv"
+)
+
+var binary string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "lockstep")
+	if err != nil {
+		panic(err)
+	}
+	binary = filepath.Join(dir, "lockstep")
+	if out, err := exec.Command("go", "build", "-race", "-o", binary, ".").CombinedOutput(); err != nil { //nolint:noctx // the build bounds itself
+		panic(string(out))
+	}
+	code := m.Run()
+	_ = os.RemoveAll(dir) // a temporary folder
+	os.Exit(code)
+}
+
+// lockstep runs the compiled binary in an empty folder.
+func lockstep(t *testing.T, env []string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	c := exec.CommandContext(ctx, binary, args...)
+	c.Dir = t.TempDir()
+	c.Env = append(c.Environ(), env...)
+	var out, err bytes.Buffer
+	c.Stdout, c.Stderr = &out, &err
+	_ = c.Run() // the exit status says it
+	require.NoError(t, ctx.Err(), "it did not end")
+	return c.ProcessState.ExitCode(), out.String(), err.String()
+}
+
+func TestWrongInputIsAnsweredInFewWords(t *testing.T) {
+	t.Parallel()
+	nowhere := []string{"TEMPORAL_ADDRESS=127.0.0.1:1", "LOCKSTEP_MONGODB_URI=mongodb://127.0.0.1:1/"}
+	for name, c := range map[string]struct {
+		env  []string
+		args string
+		code int
+		want string
+	}{
+		"unknown command":   {args: "frobnicate", code: 2, want: `unknown command "frobnicate"`},
+		"unknown flag":      {args: "demo --frobnicate", code: 2, want: "unknown flag: --frobnicate"},
+		"argument":          {args: "demo now", code: 2, want: `takes no argument: have "now"`},
+		"no number":         {args: "demo --transfers many", code: 2, want: `invalid argument "many"`},
+		"too few accounts":  {env: nowhere, args: "demo --accounts 0", code: 2, want: "--accounts is 0: want 2 to 90"},
+		"negative":          {env: nowhere, args: "demo --transfers -5", code: 2, want: "--transfers is -5: want 1 to"},
+		"nobody to go on":   {env: nowhere, args: "demo --workers 1", code: 2, want: "--kill needs at least 2 workers"},
+		"guards":            {env: nowhere, args: "demo --guards maybe", code: 2, want: `--guards is "maybe": want on or off`},
+		"no address":        {env: []string{"TEMPORAL_ADDRESS=", "LOCKSTEP_MONGODB_URI="}, args: "demo", code: 1, want: "TEMPORAL_ADDRESS is not set"},
+		"no database":       {env: nowhere, args: "demo", code: 1, want: "no database answers at [127.0.0.1:1]"},
+		"no MongoDB URI":    {env: append(nowhere, "LOCKSTEP_MONGODB_URI=http://user:secret@x/"), args: "demo", code: 1, want: "LOCKSTEP_MONGODB_URI"},
+		"worker on its own": {args: "demo-worker", code: 1, want: "required flag"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			code, stdout, stderr := lockstep(t, c.env, strings.Fields(c.args)...)
+			require.Equal(t, c.code, code, stderr)
+			require.Contains(t, stderr, c.want)
+			require.Empty(t, stdout)
+			require.NotContains(t, stderr, "goroutine ")
+			require.NotContains(t, stderr, "secret")
+			require.LessOrEqual(t, strings.Count(stderr, "\n"), 5, stderr)
+		})
+	}
+}
+
+func TestNoTemporalLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	before := databases(t)
+	code, _, stderr := lockstep(t, []string{"TEMPORAL_ADDRESS=127.0.0.1:1", "LOCKSTEP_MONGODB_URI=" + testenv.MongoURI(t)}, "demo")
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "no Temporal server answers at 127.0.0.1:1")
+	require.Contains(t, stderr, "make stack-up")
+	require.Subset(t, before, databases(t), "no database of the demo was made")
+}
+
+func servers(t *testing.T) []string {
+	t.Helper()
+	return []string{"TEMPORAL_ADDRESS=" + testenv.TemporalAddress(t), "LOCKSTEP_MONGODB_URI=" + testenv.MongoURI(t)}
+}
+
+// The main job, small: isolation holds while a worker is killed.
+func TestDemoConservesMoneyWhileAWorkerIsKilled(t *testing.T) {
+	t.Parallel()
+	code, stdout, stderr := lockstep(t, servers(t), "demo", "--transfers", "12", "--accounts", "4", "--concurrency", "6")
+	require.Equal(t, 0, code, stdout+stderr)
+	require.Regexp(t, regexp.MustCompile(`transfers +\d+ committed, \d+ compensated, 0 failed otherwise`), stdout)
+	require.Regexp(t, regexp.MustCompile(`AUDITS THAT SAW A WRONG TOTAL +0\n`), stdout)
+	require.Contains(t, stdout, "conserved")
+	require.Contains(t, stdout, "worker-1, by SIGKILL")
+}
+
+func TestInterruptedDemoStopsSoonAndLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	c := exec.CommandContext(t.Context(), binary, "demo", "--transfers", "5000", "--accounts", "20")
+	c.Dir = t.TempDir()
+	c.Env = append(c.Environ(), servers(t)...)
+	progress, err := c.StderrPipe()
+	require.NoError(t, err)
+	var out bytes.Buffer
+	c.Stdout = &out
+	require.NoError(t, c.Start())
+	var dir []string
+	require.Eventually(t, func() bool { // the run has its folder, and so its name
+		dir, err = filepath.Glob(filepath.Join(c.Dir, "traces", "*", "worker-3.json"))
+		return err == nil && len(dir) == 1
+	}, time.Minute, 20*time.Millisecond, "it starts its workers")
+	require.NoError(t, c.Process.Signal(os.Interrupt))
+	begun := time.Now()
+	text, err := io.ReadAll(progress)
+	require.NoError(t, err)
+	require.Error(t, c.Wait())
+	require.Equal(t, 130, c.ProcessState.ExitCode(), string(text))
+	require.Contains(t, string(text), "lockstep: interrupted")
+	require.Less(t, time.Since(begun), time.Minute, "bounded, whatever the machine is doing")
+	run := strings.ReplaceAll(filepath.Base(filepath.Dir(dir[0])), "-", "_")
+	require.NotContains(t, databases(t), "lockstep_"+run)
+	require.Empty(t, out.String())
+}
+
+// databases lists those of demos.
+func databases(t *testing.T) []string {
+	t.Helper()
+	names, err := testenv.Mongo(t).Client().ListDatabaseNames(t.Context(), bson.D{{Key: "name", Value: bson.D{{Key: "$regex", Value: "^lockstep_demo"}}}})
+	require.NoError(t, err)
+	return names
+}
