@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -177,22 +178,28 @@ func TestWaitingInVainIsATypedErrorAndLeavesTheQueue(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	var busy *lockcore.BusyError
+	failed, once := make(chan struct{}), sync.Once{}
 	b.workflow("W", func(ctx workflow.Context) error {
 		ctx = workflow.WithRetryPolicy(workflows.Guard(ctx, account), temporal.RetryPolicy{MaximumAttempts: 2})
 		err := do(ctx, "A")
 		errors.As(err, &busy)
+		once.Do(func() { close(failed) }) // a replay comes by again
+		workflow.GetSignalChannel(ctx, "go on").Receive(ctx, nil)
 		return err
 	})
 	b.work(t, sdkworker.Options{}, map[string]any{"A": nothing})
 	holder, err := b.locker.Acquire(t.Context(), lockcore.Request{LockID: "holder", Owner: "alice", Resources: []lockcore.Resource{account}})
 	require.NoError(t, err)
-	_, err = b.end(t, b.start(t, "W"))
-	require.Error(t, err)
+	run := b.start(t, "W")
+	<-failed
+	require.NoError(t, holder.Release(t.Context()))
+	// Nobody stands in the queue any more to whom the lock would go first, though the workflow has not ended.
+	b.requireFree(t, account.Name)
+	require.NoError(t, b.client.SignalWorkflow(t.Context(), run.GetID(), run.GetRunID(), "go on", nil))
+	_, err = b.end(t, run)
+	require.ErrorIs(t, workflows.LockError(err), lockcore.ErrBusy)
 	require.NotNil(t, busy)
 	require.Equal(t, "alice", busy.Holders[0].Owner)
-	require.NoError(t, holder.Release(t.Context()))
-	// Nobody stands in the queue any more to whom the lock would go first.
-	b.requireFree(t, account.Name)
 }
 
 func TestAResultThatIsPendingIsRefused(t *testing.T) {

@@ -1,0 +1,74 @@
+package workflows_test
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/temporal-lockstep/lockstep/activities"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/workflows"
+)
+
+type order struct {
+	From, To string
+	Cents    int64
+}
+
+func debit(ctx context.Context, o order) error {
+	// A resource that remembers the highest fence refuses whoever comes with a lower one.
+	fence, _ := activities.Fence(ctx, "account/"+o.From)
+	_ = fence
+	return nil
+}
+
+func refund(context.Context, order) error { return nil }
+func credit(context.Context, order) error { return nil }
+
+// A saga over two accounts: nobody else touches them until it has committed or was undone.
+func ExampleRunSaga() {
+	transfer := func(ctx workflow.Context, o order) error {
+		ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: 10 * time.Second})
+		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+			ctx = workflows.Guard(ctx, lockcore.Exclusive("account/"+o.From), lockcore.Exclusive("account/"+o.To))
+			s.CompensateWith(ctx, refund, o) // before the step: it may be applied and time out
+			if err := workflow.ExecuteActivity(ctx, debit, o).Get(ctx, nil); err != nil {
+				return err
+			}
+			return workflow.ExecuteActivity(ctx, credit, o).Get(ctx, nil)
+		})
+	}
+	_ = transfer
+}
+
+// One step under a lock, and what its failure says.
+func ExampleGuard() {
+	reprice := func(ctx workflow.Context) error {
+		ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{ScheduleToCloseTimeout: time.Minute})
+		err := workflow.ExecuteActivity(workflows.Guard(ctx, lockcore.Exclusive("rates")), "Reprice").Get(ctx, nil)
+		var busy *lockcore.BusyError
+		if errors.As(err, &busy) {
+			workflow.GetLogger(ctx).Info("nobody let go of the rates for a minute", "holders", busy.Holders)
+		}
+		return err
+	}
+	_ = reprice
+}
+
+// One of ten places, held between the steps too; and a step that needs no lock.
+func ExampleWithLocks() {
+	report := func(ctx workflow.Context) error {
+		ctx = workflows.WithLocks(ctx, workflows.Locks{
+			Resources: []lockcore.Resource{lockcore.SharedLimit("reports", 10)},
+			Scope:     workflows.ScopeSaga,
+			HoldTTL:   time.Hour,
+		})
+		if err := workflow.ExecuteActivity(ctx, "Gather").Get(ctx, nil); err != nil {
+			return err
+		}
+		return workflow.ExecuteActivity(workflows.Unguarded(ctx), "Mail").Get(ctx, nil)
+	}
+	_ = report
+}
