@@ -17,6 +17,10 @@ import (
 // leaveTimeout bounds the leave at a step's end. A part that could not leave ends with its TTL.
 const leaveTimeout = 5 * time.Second
 
+// inlineWait is how long an attempt that is next in line waits for its locks before it fails and comes
+// back: a moment of a slot saves a retry, and more than a moment would keep the slot from other steps.
+const inlineWait = 500 * time.Millisecond
+
 // activityInbound takes a step's locks around the step.
 type activityInbound struct {
 	interceptor.ActivityInboundInterceptorBase
@@ -55,12 +59,14 @@ func (a *activityInbound) ExecuteActivity(ctx context.Context, in *interceptor.E
 // request is the guard in the name of this attempt.
 func (a *activityInbound) request(ctx context.Context, guard protocol.Guard) lockcore.Request {
 	info := activity.GetInfo(ctx)
-	return guard.Request(protocol.Run{
+	req := guard.Request(protocol.Run{
 		Cluster:    a.cluster,
 		Namespace:  info.Namespace,
 		WorkflowID: info.WorkflowExecution.ID,
 		RunID:      info.WorkflowExecution.RunID,
 	}, info.Attempt, fmt.Sprintf("%s, activity %s, attempt %d", info.ActivityType.Name, info.ActivityID, info.Attempt))
+	req.MaxWait = inlineWait
+	return req
 }
 
 // enterFailure tells a cancelled or timed-out attempt, which is Temporal's to judge, from a lock that

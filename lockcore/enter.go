@@ -15,8 +15,9 @@ import (
 // Leave, Release or its TTL. The leases come in the order of the resources' names.
 //
 // When a resource is busy the answer is a *BusyError and nothing was taken, unless queue is set: then the
-// request stands in the queue of that resource until it is repeated with the same order or a greater one, left or
-// released, or Config.WaiterTTL has passed; and with Keep, the holds that it got before stand too.
+// request stands in the queue of that resource until it is asked for again with a greater order, left or
+// released, or Config.WaiterTTL has passed; and with Keep, the holds that it got before stand too. With
+// MaxWait it waits that long first, but only while it is next in line.
 //
 // Other errors: *InvalidError (nothing was sent), *LostError and *SupersededError (nothing changed),
 // *UnknownOutcomeError.
@@ -31,6 +32,9 @@ func (l *Locker) Enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 	leases := make([]Lease, 0, len(req.Resources))
 	for _, res := range req.Resources {
 		lease, err := l.enterOne(ctx, &req, res, queue)
+		if queue && req.MaxWait > 0 && nextInLine(err) {
+			lease, err = l.awaitBriefly(ctx, &req, res, err)
+		}
 		if err != nil {
 			l.giveBack(ctx, leases, err, !queue || !req.Keep)
 			return nil, err
@@ -57,6 +61,18 @@ func (l *Locker) number(req Request) Request {
 			return req
 		}
 	}
+}
+
+// awaitBriefly is for a request that is next in line: a moment's patience often saves it from coming again.
+func (l *Locker) awaitBriefly(ctx context.Context, req *Request, res Resource, last error) (Lease, error) {
+	wait, cancel := context.WithTimeout(ctx, req.MaxWait)
+	defer cancel()
+	return l.await(ctx, wait, req, res, last)
+}
+
+func nextInLine(err error) bool {
+	var busy *BusyError
+	return errors.As(err, &busy) && busy.Position == 1
 }
 
 // complete fills what is unset, sorts the resources, and refuses what is never accepted.

@@ -115,7 +115,8 @@ type Request struct {
 	Owner string `json:"owner,omitempty"`
 	// Comment is for people. At most 1,024 bytes.
 	Comment string `json:"comment,omitempty"`
-	// MaxWait, for Acquire, is how long it may take at most. Defaults to 0: as long as the context lives.
+	// MaxWait is how long to wait at most: for Acquire, where 0, the default, is as long as the context
+	// lives; and for an Enter that queues, while it is next in line, where 0 is not at all.
 	MaxWait time.Duration `json:"maxWait,omitempty"`
 }
 

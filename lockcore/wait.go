@@ -26,7 +26,7 @@ func (l *Locker) Acquire(ctx context.Context, req Request) (*Session, error) {
 	}
 	var s *Session
 	for _, res := range req.Resources {
-		lease, err := l.await(waitCtx, &req, res)
+		lease, err := l.await(ctx, waitCtx, &req, res, nil)
 		if err != nil {
 			l.abandon(ctx, s, &req, res, err)
 			if ctx.Err() != nil {
@@ -52,28 +52,35 @@ const (
 	lastLook  = 250 * time.Millisecond
 )
 
-// await asks for one resource until it is granted. When the wait is over the answer is the last *BusyError.
-func (l *Locker) await(ctx context.Context, req *Request, res Resource) (Lease, error) {
-	var last error
+// await asks for one resource until it is granted or wait ends, and then the answer is the last *BusyError,
+// of which last is the one that the caller has already. The end of the wait does not cut off a command that is
+// under way, whose outcome would be unknown.
+func (l *Locker) await(ctx, wait context.Context, req *Request, res Resource, last error) (Lease, error) {
 	for pause := firstLook; ; pause = min(2*pause, lastLook) {
+		if last != nil && !rest(wait, pause) {
+			return Lease{}, last
+		}
 		lease, err := l.enterOne(ctx, req, res, true)
 		switch {
 		case err == nil:
 			return lease, nil
-		case errors.Is(err, ErrQueueFull), !errors.Is(err, ErrBusy) && last == nil:
-			return Lease{}, err
-		case errors.Is(err, ErrBusy):
+		case errors.Is(err, ErrBusy) && !errors.Is(err, ErrQueueFull):
 			last = err
-		case ctx.Err() == nil: // not the wait's end that the command ran into
+		default:
 			return Lease{}, err
 		}
-		timer := time.NewTimer(pause/2 + rand.N(pause/2+1)) //nolint:gosec // spreads the looks, hides nothing
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return Lease{}, last
-		case <-timer.C:
-		}
+	}
+}
+
+// rest pauses for about d, and tells whether ctx still lives.
+func rest(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d/2 + rand.N(d/2+1)) //nolint:gosec // spreads the looks, hides nothing
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
 	}
 }
 

@@ -42,8 +42,8 @@ Exit status: 0 if every transfer committed or was compensated, money was conserv
 	f.BoolVar(&cfg.Kill, "kill", true, "kill one worker process with SIGKILL after half of the transfers")
 	f.Int64Var(&cfg.Seed, "seed", 1, "draws the transfers, and which of them fail their check")
 	f.StringVar(&guards, "guards", "on", "on, or off for the control: the same load without locks")
-	f.IntVar(&cfg.Concurrency, "concurrency", 20, "how many transfers at a time")
-	f.IntVar(&cfg.Auditors, "auditors", 2, "how many auditors at a time")
+	f.IntVar(&cfg.Concurrency, "concurrency", 8, "how many transfers at a time")
+	f.IntVar(&cfg.Auditors, "auditors", 1, "how many auditors at a time")
 	f.StringVar(&cfg.TracesDir, "traces", "traces", "the folder in which this run makes one for its traces and logs")
 	f.BoolVar(&cfg.Keep, "keep", false, "keep the database of this run, to look at it")
 	return c
