@@ -46,9 +46,8 @@ bench: stack-up ## measure (BENCH_FLAGS="...")
 	@$(WITH_STACK) && exec go run ./internal/bench $(BENCH_FLAGS)
 
 .PHONY: lint
-lint: ## look for mistakes and for unformatted files
-	@unformatted="$$(gofmt -l .)" && test -z "$$unformatted" || { echo "not formatted (make fmt):"; echo "$$unformatted"; exit 1; }
-	@go vet ./...
+lint: ## look for mistakes, unformatted files, and broken rules of the house (CONTRIBUTING.md)
+	@bash .ci/run gofmt vet lint workflowcheck noskips
 
 .PHONY: fmt
 fmt: ## format all Go files
