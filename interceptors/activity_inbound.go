@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.temporal.io/sdk/activity"
@@ -85,9 +86,16 @@ func isLock(err error) bool {
 
 // isLast tells whether no other attempt will come back to the place in the queue.
 func isLast(ctx context.Context) bool {
+	if temporal.IsCanceledError(context.Cause(ctx)) {
+		return true
+	}
 	info := activity.GetInfo(ctx)
-	exhausted := info.RetryPolicy != nil && info.RetryPolicy.MaximumAttempts > 0 && info.Attempt >= info.RetryPolicy.MaximumAttempts
-	return exhausted || temporal.IsCanceledError(context.Cause(ctx))
+	policy := info.RetryPolicy
+	if policy == nil { // an old server does not say
+		return false
+	}
+	return policy.MaximumAttempts > 0 && info.Attempt >= policy.MaximumAttempts ||
+		slices.Contains(policy.NonRetryableErrorTypes, protocol.FailureBusy)
 }
 
 // withdraw gives up what the request may have left: a place in a queue, or a grant nobody knows of.

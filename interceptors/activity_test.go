@@ -110,7 +110,7 @@ func TestLocksThatCannotBeHadKeepTheStepFromRunning(t *testing.T) {
 	}{
 		"busy":       {&lockcore.BusyError{Resource: "account/1", Position: 2}, protocol.FailureBusy, false},
 		"lost":       {&lockcore.LostError{Resource: "account/1"}, protocol.FailureLost, true},
-		"superseded": {&lockcore.SupersededError{Resource: "account/1"}, protocol.FailureSuperseded, true},
+		"superseded": {&lockcore.SupersededError{Resource: "account/1", Released: true}, protocol.FailureSuperseded, true},
 		"invalid":    {&lockcore.InvalidError{Field: "resource"}, protocol.FailureInvalid, true},
 		"unknown":    {&lockcore.UnknownOutcomeError{Op: "enter", Err: errors.New("connection reset")}, protocol.FailureUnavailable, false},
 		"database":   {errors.New("no primary"), protocol.FailureUnavailable, false},

@@ -130,6 +130,19 @@ func TestOutsideASagaTheScopeIsTheStep(t *testing.T) {
 	require.Empty(t, r.seen)
 }
 
+func TestAScopeThatDoesNotExistIsRefused(t *testing.T) {
+	t.Parallel()
+	l := &fakeLocker{}
+	require.NoError(t, runWorkflow(t, workflowEnv(t, with(l)), &releases{}, func(ctx workflow.Context) error {
+		ctx = workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, Scope: "galaxy"})
+		if err := step(ctx, "Debit"); !errors.Is(err, lockcore.ErrInvalid) {
+			return errors.New("it was not refused")
+		}
+		return nil
+	}))
+	require.Empty(t, l.asked())
+}
+
 func TestScopeSagaOutsideASagaIsReleasedWhenTheWorkflowReturns(t *testing.T) {
 	t.Parallel()
 	l, r := &fakeLocker{}, &releases{fail: 3}

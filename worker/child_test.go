@@ -87,8 +87,9 @@ func TestAKilledWorkersStepIsSupersededAndNobodyElseGetsIn(t *testing.T) {
 	b := setup(t)
 	b.workflow("saga", func(ctx workflow.Context) error {
 		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
-			ctx = workflow.WithStartToCloseTimeout(workflows.Guard(ctx, account), 3*time.Second)
-			return do(ctx, "Step")
+			// The killed attempt may trust its lease for the TTL, and keeps others out so long after the release too.
+			ctx = workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, TTL: 3 * time.Second})
+			return do(workflow.WithStartToCloseTimeout(ctx, 2*time.Second), "Step")
 		})
 	})
 	b.workflow("other", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Other") })

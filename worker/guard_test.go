@@ -202,6 +202,30 @@ func TestWaitingInVainIsATypedErrorAndLeavesTheQueue(t *testing.T) {
 	require.Equal(t, "alice", busy.Holders[0].Owner)
 }
 
+// A retry policy that names lockstep.Busy asks once, and leaves no place in a queue.
+func TestAStepMayTryOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	failed, once := make(chan struct{}), sync.Once{}
+	b.workflow("W", func(ctx workflow.Context) error {
+		ctx = workflow.WithRetryPolicy(workflows.Guard(ctx, account), temporal.RetryPolicy{NonRetryableErrorTypes: []string{"lockstep.Busy"}})
+		err := do(ctx, "A")
+		once.Do(func() { close(failed) }) // a replay comes by again
+		workflow.GetSignalChannel(ctx, "go on").Receive(ctx, nil)
+		return err
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"A": nothing})
+	holder, err := b.locker.Acquire(t.Context(), request("holder"))
+	require.NoError(t, err)
+	run := b.start(t, "W")
+	<-failed
+	require.NoError(t, holder.Release(t.Context()))
+	b.requireFree(t, account.Name)
+	require.NoError(t, b.client.SignalWorkflow(t.Context(), run.GetID(), run.GetRunID(), "go on", nil))
+	_, err = b.end(t, run)
+	require.ErrorIs(t, workflows.LockError(err), lockcore.ErrBusy)
+}
+
 func TestAResultThatIsPendingIsRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

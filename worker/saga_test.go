@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/activities"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
@@ -108,6 +109,40 @@ func TestACancelledSagaIsCompensatedAndReleased(t *testing.T) {
 	require.True(t, temporal.IsCanceledError(err), "%v", err)
 	require.Equal(t, enumspb.WORKFLOW_EXECUTION_STATUS_CANCELED, b.status(t, run))
 	require.Equal(t, []string{"free: false", "free: false"}, b.read())
+	b.requireFree(t, account.Name)
+}
+
+// Isolation is broken by force between two steps: the next step is told before it runs, and the
+// compensation waits until it can have the lock again.
+func TestALossBetweenStepsIsToldAndCompensationTakesTheLockAnew(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+			ctx = workflows.Guard(ctx, account)
+			s.CompensateWith(ctx, "Write", "undo")
+			if err := workflow.ExecuteActivity(ctx, "Write", "first").Get(ctx, nil); err != nil {
+				return err
+			}
+			workflow.GetSignalChannel(ctx, "go on").Receive(ctx, nil)
+			return workflow.ExecuteActivity(ctx, "Write", "second").Get(ctx, nil)
+		})
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Write": func(_ context.Context, what string) error { b.write("%s", what); return nil }})
+	run := b.start(t, "W")
+	require.Eventually(t, func() bool { return len(b.read()) == 1 }, within, 10*time.Millisecond, "the step did not run")
+	require.NoError(t, b.locker.Release(t.Context(), lockcore.Release{
+		LockID: lockID(run), Resources: []string{account.Name}, Order: lockcore.LastAttempt(1),
+	}))
+	intruder, err := b.locker.Acquire(t.Context(), request("intruder"))
+	require.NoError(t, err)
+	require.NoError(t, b.client.SignalWorkflow(t.Context(), run.GetID(), run.GetRunID(), "go on", nil))
+	b.untilBusy(t, run)
+	b.write("intruder")
+	require.NoError(t, intruder.Release(t.Context()))
+	_, err = b.end(t, run)
+	require.ErrorIs(t, workflows.LockError(err), lockcore.ErrLost)
+	require.Equal(t, []string{"first", "intruder", "undo"}, b.read())
 	b.requireFree(t, account.Name)
 }
 

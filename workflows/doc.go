@@ -52,7 +52,11 @@
 //     steps time out or run out of attempts. Take the resources of a saga in one guard where you can: they are
 //     taken in the order of their names.
 //   - Waiting uses up the step's own attempts and time: a busy lock is a failed attempt that is retried,
-//     under the step's retry policy, until it is free.
+//     under the step's retry policy, until it is free. A policy whose NonRetryableErrorTypes name
+//     "lockstep.Busy" asks once.
+//   - A workflow that is reset in the middle of a saga goes on under another run ID, and so without the
+//     locks of the run before: its next guarded step fails with a *lockcore.LostError, and the saga is
+//     compensated.
 //   - All sagas of one run hold locks in the run's name: they do not keep each other out.
 //
 // # Changing workflows that are running

@@ -39,12 +39,9 @@ func Failure(err error) error {
 	case errors.As(err, &lost):
 		return LostFailure(lost, nil)
 	case errors.As(err, &superseded):
-		return permanent(err, FailureSuperseded, SupersededDetails{
-			Resource: superseded.Resource, LockID: superseded.LockID, Part: superseded.Part,
-			Order: superseded.Order, By: superseded.By, Released: superseded.Released,
-		})
+		return supersededFailure(superseded)
 	case errors.As(err, &invalid):
-		return permanent(err, FailureInvalid, InvalidDetails{
+		return failure(invalid, FailureInvalid, false, InvalidDetails{
 			Field: Cut(invalid.Field, MaxName), Value: Cut(invalid.Value, MaxName), Bound: Cut(invalid.Bound, MaxName),
 		})
 	case errors.As(err, &busy):
@@ -66,9 +63,18 @@ func LostFailure(lost *lockcore.LostError, step error) error {
 	})
 }
 
-func permanent(err error, failureType string, details any) error {
+func failure(err error, failureType string, retryable bool, details any) error {
 	return temporal.NewApplicationErrorWithOptions(Cut(err.Error(), maxMessage), failureType,
-		temporal.ApplicationErrorOptions{NonRetryable: true, Details: []any{details}})
+		temporal.ApplicationErrorOptions{NonRetryable: !retryable, Details: []any{details}})
+}
+
+// supersededFailure is retryable where a later attempt of the same scheduling came first. Either this attempt is
+// a zombie, and nobody reads what it says; or somebody has reset the activity, so that its attempts count from 1 again,
+// and will be in front soon.
+func supersededFailure(e *lockcore.SupersededError) error {
+	return failure(e, FailureSuperseded, !e.Released && e.By.Schedule == e.Order.Schedule, SupersededDetails{
+		Resource: e.Resource, LockID: e.LockID, Part: e.Part, Order: e.Order, By: e.By, Released: e.Released,
+	})
 }
 
 func busyFailure(busy *lockcore.BusyError) error {

@@ -77,6 +77,23 @@ func TestConditionsReachWorkflowCodeAsTheSameTypedErrors(t *testing.T) {
 	}
 }
 
+func TestAnAttemptThatALaterOneOvertookMayComeBack(t *testing.T) {
+	t.Parallel()
+	first := lockcore.Order{Schedule: 4, Attempt: 1}
+	for name, tc := range map[string]struct {
+		err       lockcore.SupersededError
+		retryable bool
+	}{
+		"later attempt":    {lockcore.SupersededError{Order: first, By: lockcore.Order{Schedule: 4, Attempt: 3}}, true},
+		"later scheduling": {lockcore.SupersededError{Order: first, By: lockcore.Order{Schedule: 5, Attempt: 1}}, false},
+		"release":          {lockcore.SupersededError{Order: first, By: lockcore.LastAttempt(4), Released: true}, false},
+	} {
+		var app *temporal.ApplicationError
+		require.ErrorAs(t, Failure(&tc.err), &app)
+		require.Equal(t, tc.retryable, !app.NonRetryable(), name)
+	}
+}
+
 func TestTypedErrorsGiveOutTheFacts(t *testing.T) {
 	t.Parallel()
 	var busy *lockcore.BusyError

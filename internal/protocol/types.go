@@ -24,7 +24,8 @@ const (
 	FailureBusy = "lockstep.Busy"
 	// FailureLost carries [LostDetails]. Not retryable.
 	FailureLost = "lockstep.Lost"
-	// FailureSuperseded carries [SupersededDetails]. Not retryable.
+	// FailureSuperseded carries [SupersededDetails]. Not retryable, unless it is a later attempt of the
+	// same scheduling that came first.
 	FailureSuperseded = "lockstep.Superseded"
 	// FailureInvalid carries [InvalidDetails]. Not retryable.
 	FailureInvalid = "lockstep.Invalid"
