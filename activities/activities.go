@@ -73,7 +73,7 @@ func (a *Activities) Acquire(ctx context.Context, p AcquireParams) (AcquireResul
 		LockID:    a.lockID(p.LockID, info),
 		Resources: p.Resources,
 		Part:      p.Part,
-		Order:     lockcore.Order{Schedule: p.Schedule, Attempt: uint32(max(info.Attempt, 0))}, //nolint:gosec // not negative
+		Order:     lockcore.Order{Schedule: p.Schedule, Attempt: uint32(max(info.Attempt, 0))},
 		TTL:       time.Duration(p.TTL),
 		Keep:      true,
 		HoldTTL:   time.Duration(p.HoldTTL),

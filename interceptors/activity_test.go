@@ -54,12 +54,17 @@ func sagaGuard() protocol.Guard {
 
 func done(context.Context) (string, error) { return "done", nil }
 
-func requireFailure(t *testing.T, err error, failureType string, nonRetryable bool) *temporal.ApplicationError {
+func requireFailure(t *testing.T, err error, failureType string, nonRetryable bool) {
+	t.Helper()
+	app := application(t, err)
+	require.Equal(t, failureType, app.Type(), "%v", err)
+	require.Equal(t, nonRetryable, app.NonRetryable())
+}
+
+func application(t *testing.T, err error) *temporal.ApplicationError {
 	t.Helper()
 	var app *temporal.ApplicationError
 	require.ErrorAs(t, err, &app)
-	require.Equal(t, failureType, app.Type(), "%v", err)
-	require.Equal(t, nonRetryable, app.NonRetryable())
 	return app
 }
 
@@ -120,7 +125,8 @@ func TestLocksThatCannotBeHadKeepTheStepFromRunning(t *testing.T) {
 			l := &fakeLocker{enter: func(context.Context, int, lockcore.Request) error { return tc.err }}
 			ran := false
 			_, err := runStep(t, l, sagaGuard(), func(context.Context) (string, error) { ran = true; return "", nil })
-			app := requireFailure(t, err, tc.failureType, tc.nonRetryable)
+			requireFailure(t, err, tc.failureType, tc.nonRetryable)
+			app := application(t, err)
 			require.False(t, ran)
 			require.Empty(t, l.kept())
 			if tc.failureType == protocol.FailureBusy {
@@ -158,7 +164,8 @@ func TestALostLockCancelsTheStepWithTheCause(t *testing.T) {
 		require.ErrorAs(t, context.Cause(ctx), &lost)
 		return "", ctx.Err()
 	})
-	app := requireFailure(t, err, protocol.FailureLost, true)
+	requireFailure(t, err, protocol.FailureLost, true)
+	app := application(t, err)
 	require.NoError(t, app.Unwrap(), "the cancellation that the loss caused says nothing")
 	var lost *lockcore.LostError
 	require.ErrorAs(t, protocol.LockError(err), &lost)
@@ -183,7 +190,8 @@ func TestTheOwnErrorOfAStepThatLostItsLockStaysItsCause(t *testing.T) {
 		l.loseAll("another")
 		return "", temporal.NewApplicationError("no money", "NoMoney")
 	})
-	app := requireFailure(t, err, protocol.FailureLost, true)
+	requireFailure(t, err, protocol.FailureLost, true)
+	app := application(t, err)
 	var cause *temporal.ApplicationError
 	require.ErrorAs(t, app.Unwrap(), &cause)
 	require.Equal(t, "NoMoney", cause.Type())
@@ -242,7 +250,7 @@ func TestAnAttemptThatEndsWhileItEntersIsNotALockFailure(t *testing.T) {
 	err := enterFailure(ctx, sagaGuard(), &lockcore.UnknownOutcomeError{Op: "enter", Err: context.Canceled})
 	require.ErrorIs(t, err, context.Canceled)
 	var app *temporal.ApplicationError
-	require.False(t, errors.As(err, &app))
+	require.NotErrorAs(t, err, &app)
 	require.ErrorAs(t, enterFailure(ctx, sagaGuard(), &lockcore.LostError{}), &app)
 }
 

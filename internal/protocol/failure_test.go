@@ -66,7 +66,7 @@ func TestConditionsReachWorkflowCodeAsTheSameTypedErrors(t *testing.T) {
 
 			typed := TypedError(err)
 			require.Equal(t, err.Error(), typed.Error())
-			require.True(t, errors.Is(typed, sentinel(want)), name)
+			require.ErrorIs(t, typed, sentinel(want), name)
 			var act *temporal.ActivityError
 			require.ErrorAs(t, typed, &act)
 			require.Equal(t, "5", act.ActivityID())

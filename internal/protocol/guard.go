@@ -50,7 +50,7 @@ func (g Guard) Request(run Run, attempt int32, comment string) lockcore.Request 
 		LockID:    run.LockID(),
 		Resources: g.Resources,
 		Part:      g.Part,
-		Order:     lockcore.Order{Schedule: g.Schedule, Attempt: uint32(max(attempt, 0))}, //nolint:gosec // not negative
+		Order:     lockcore.Order{Schedule: g.Schedule, Attempt: uint32(max(attempt, 0))},
 		TTL:       time.Duration(g.TTL),
 		Keep:      keep,
 		HoldTTL:   holdTTL,
