@@ -14,7 +14,7 @@ type Help func(ctx context.Context, args ...string) (string, error)
 // Binary is the Help of a compiled lockstep.
 func Binary(path string) Help {
 	return func(ctx context.Context, args ...string) (string, error) {
-		out, err := exec.CommandContext(ctx, path, append(args, "--help")...).CombinedOutput() //nolint:gosec // the test's own binary
+		out, err := exec.CommandContext(ctx, path, append(args, "--help")...).CombinedOutput()
 		if err != nil {
 			return "", fmt.Errorf("lockstep %s --help: %w\n%s", strings.Join(args, " "), err, out)
 		}
