@@ -23,13 +23,14 @@ func setup(t *testing.T) (*transfer.Bank, transfer.Transfer) {
 
 func balances(t *testing.T, b *transfer.Bank) (from, to int64) {
 	t.Helper()
-	var balance [2]int64
-	for i := range balance {
-		var a transfer.Account
-		require.NoError(t, b.Accounts.FindOne(t.Context(), bson.D{{Key: "_id", Value: transfer.AccountID(i)}}).Decode(&a))
-		balance[i] = a.Balance
-	}
-	return balance[0], balance[1]
+	return balanceOf(t, b, transfer.AccountID(0)), balanceOf(t, b, transfer.AccountID(1))
+}
+
+func balanceOf(t *testing.T, b *transfer.Bank, id string) int64 {
+	t.Helper()
+	var a transfer.Account
+	require.NoError(t, b.Accounts.FindOne(t.Context(), bson.D{{Key: "_id", Value: id}}).Decode(&a))
+	return a.Balance
 }
 
 // A step may be run again because nobody knows whether it was applied, when its worker was killed after the write.
