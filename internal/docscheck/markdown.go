@@ -87,7 +87,7 @@ func (p *page) commands() []span {
 	all := p.spans
 	for _, b := range p.blocks {
 		switch b.lang {
-		case "", "sh", "bash", "shell", "console", "text":
+		case "", "sh", "bash", "shell", "console":
 			for i, line := range strings.Split(b.text, "\n") {
 				line, _, _ = strings.Cut(line, " #") // a comment
 				all = append(all, span{line: b.line + i, text: strings.TrimPrefix(strings.TrimSpace(line), "$ ")})
