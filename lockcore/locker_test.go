@@ -2,6 +2,7 @@ package lockcore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -339,7 +340,7 @@ func (f fixture) waiting(t *testing.T, resource string) int64 {
 		Waiters []bson.Raw `bson:"waiters"`
 	}
 	err := f.coll.FindOne(t.Context(), bson.D{{Key: "_id", Value: resource}}).Decode(&d)
-	if err == mongo.ErrNoDocuments {
+	if errors.Is(err, mongo.ErrNoDocuments) {
 		return 0
 	}
 	require.NoError(t, err)

@@ -144,7 +144,6 @@ type results struct {
 
 	ids                                 []string // of the transfers
 	committed, compensated, failed      int
-	insufficient                        int
 	lost                                int
 	audits, wrongAudits, failedAudits   int
 	killed                              string

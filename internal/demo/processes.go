@@ -15,8 +15,8 @@ import (
 // process is one worker process.
 type process struct {
 	cmd   *exec.Cmd
-	stdin io.Closer // closing it asks the process to stop
-	done  chan error
+	stdin io.Closer     // closing it asks the process to stop
+	done  chan struct{} // closed when it has ended
 	name  string
 	log   string
 }
@@ -36,7 +36,7 @@ func (p *pool) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	proc := &process{name: name, log: filepath.Join(p.run.dir, name+".log"), done: make(chan error, 1)}
+	proc := &process{name: name, log: filepath.Join(p.run.dir, name+".log"), done: make(chan struct{})}
 	log, err := os.Create(proc.log)
 	if err != nil {
 		return err
@@ -63,7 +63,8 @@ func (p *pool) start(ctx context.Context) error {
 	go func() {
 		line, _ := bufio.NewReader(stdout).ReadString('\n') // no line means that it ended
 		polls <- line == ready+"\n"
-		proc.done <- proc.cmd.Wait()
+		_ = proc.cmd.Wait() // how it ended is in its log
+		close(proc.done)
 	}()
 	select {
 	case ok := <-polls:

@@ -21,7 +21,7 @@ type progress struct {
 
 func newProgress(cfg Config) *progress {
 	p := &progress{out: cfg.Err, total: cfg.Transfers}
-	if f, ok := cfg.Err.(*os.File); ok && term.IsTerminal(int(f.Fd())) { //nolint:gosec // a file descriptor is small
+	if f, ok := cfg.Err.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		p.bar = progressbar.NewOptions(cfg.Transfers, progressbar.OptionSetWriter(f), progressbar.OptionSetDescription("transfers"),
 			progressbar.OptionShowCount(), progressbar.OptionClearOnFinish(), progressbar.OptionSetPredictTime(true))
 	}

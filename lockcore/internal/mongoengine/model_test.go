@@ -3,31 +3,28 @@ package mongoengine_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"pgregory.net/rapid"
 
+	"github.com/temporal-lockstep/lockstep/internal/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 	"github.com/temporal-lockstep/lockstep/lockcore/internal/mongoengine"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 )
+
+func TestMain(m *testing.M) { testenv.Main(m) }
 
 // TestPipelinesFollowTheSpecification runs random operations of a few parties on one resource. After each,
 // the stored document must be the one that the specification makes of the document before, at the time
 // that the database used.
 func TestPipelinesFollowTheSpecification(t *testing.T) {
 	t.Parallel()
-	c, err := mongo.Connect(options.Client().ApplyURI(os.Getenv("LOCKSTEP_MONGODB_URI")))
-	require.NoError(t, err)
-	db := c.Database(fmt.Sprintf("t%d", time.Now().UnixNano()))
-	t.Cleanup(func() { _ = db.Drop(context.Background()) })
-	coll := db.Collection("locks")
+	coll := testenv.Mongo(t).Collection("locks")
 	eng := mongoengine.New(coll, 24*time.Hour)
 	run := 0
 	rapid.Check(t, func(rt *rapid.T) {
@@ -55,27 +52,11 @@ func (m *model) step(t *rapid.T) {
 	part := rapid.SampledFrom([]string{"", "$p"}).Draw(t, "part")
 	order := rapid.Int64Range(1, 6).Draw(t, "order")
 	var expect func(engine.Document, time.Time) engine.Document
-	var err error
 	var got engine.Document
+	var err error
 	switch kind := rapid.SampledFrom([]string{"acquire", "acquire", "acquire", "acquire", "renew", "leave", "release", "wait"}).Draw(t, "kind"); kind {
 	case "acquire":
-		ttl := rapid.SampledFrom([]int64{0, 10_000, 30_000}).Draw(t, "ttl")
-		hold := ttl
-		if ttl > 0 && rapid.Bool().Draw(t, "long") {
-			hold = 60_000
-		}
-		op := engine.Acquire{
-			Policy: policy, Resource: m.name, LockID: lockID, Part: part, Order: order, TTL: ttl, HoldTTL: hold,
-			Mode:  rapid.SampledFrom([]string{engine.Exclusive, engine.SharedBy, engine.SharedBy}).Draw(t, "mode"),
-			Keep:  rapid.Bool().Draw(t, "keep"),
-			Queue: rapid.Bool().Draw(t, "queue"), WaiterTTL: 40_000, MaxWaiters: 3,
-			Held: rapid.IntRange(0, 5).Draw(t, "held") == 0, Reacquire: rapid.IntRange(0, 4).Draw(t, "reacquire") == 0,
-			NewFence: rapid.IntRange(0, 4).Draw(t, "newFence") == 0, Refresh: rapid.IntRange(0, 4).Draw(t, "refresh") == 0,
-			Owner: "$owner", Host: "$host", Comment: "$$ROOT", Trace: "$trace",
-		}
-		if op.Mode == engine.SharedBy {
-			op.Limit = rapid.SampledFrom([]int64{0, 0, 1, 2}).Draw(t, "limit")
-		}
+		op := m.acquire(t, lockID, part, order)
 		expect = func(d engine.Document, now time.Time) engine.Document { return lockcoretest.Acquire(d, op, now) }
 		got, err = m.eng.Acquire(ctx, op)
 	case "renew":
@@ -103,6 +84,28 @@ func (m *model) step(t *rapid.T) {
 	require.NoError(t, m.coll.FindOne(ctx, bson.D{{Key: "_id", Value: m.name}}).Decode(&stored))
 	require.Equal(t, render(t, want), render(t, stored))
 	m.doc = stored
+}
+
+func (m *model) acquire(t *rapid.T, lockID, part string, order int64) engine.Acquire {
+	ttl := rapid.SampledFrom([]int64{0, 10_000, 30_000}).Draw(t, "ttl")
+	hold := ttl
+	if ttl > 0 && rapid.Bool().Draw(t, "long") {
+		hold = 60_000
+	}
+	seldom := func(name string) bool { return rapid.IntRange(0, 5).Draw(t, name) == 0 }
+	op := engine.Acquire{
+		Policy: policy, Resource: m.name, LockID: lockID, Part: part, Order: order, TTL: ttl, HoldTTL: hold,
+		Mode:  rapid.SampledFrom([]string{engine.Exclusive, engine.SharedBy, engine.SharedBy}).Draw(t, "mode"),
+		Keep:  rapid.Bool().Draw(t, "keep"),
+		Queue: rapid.Bool().Draw(t, "queue"), WaiterTTL: 40_000, MaxWaiters: 3,
+		Held: seldom("held"), Reacquire: seldom("reacquire"),
+		NewFence: seldom("newFence"), Refresh: seldom("refresh"),
+		Owner: "$owner", Host: "$host", Comment: "$$ROOT", Trace: "$trace",
+	}
+	if op.Mode == engine.SharedBy {
+		op.Limit = rapid.SampledFrom([]int64{0, 0, 1, 2}).Draw(t, "limit")
+	}
+	return op
 }
 
 // travel moves every time in the stored document back, which is what the passing of time looks like.
