@@ -105,6 +105,11 @@ func (s *Stack) temporalService(program string) service {
 				"--port", strconv.Itoa(ports["grpc"]),
 				"--ui-port", strconv.Itoa(ports["ui"]),
 				"--log-level", "warn",
+				// As it comes, every commit rewrites a journal and waits for the disk several times: 800 workflows of
+				// four steps, begun within 20 s, took 190 s on two busy cores, and 55 s so. What was committed still
+				// survives a killed server.
+				"--sqlite-pragma", "journal_mode=WAL",
+				"--sqlite-pragma", "synchronous=NORMAL",
 			}
 		},
 		healthy: func(ctx context.Context, ports map[string]int) error {
