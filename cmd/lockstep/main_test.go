@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -114,8 +113,8 @@ func TestDemoConservesMoneyWhileAWorkerIsKilled(t *testing.T) {
 	t.Parallel()
 	code, stdout, stderr := lockstep(t, servers(t), "demo", "--transfers", "12", "--accounts", "4", "--concurrency", "6")
 	require.Equal(t, 0, code, stdout+stderr)
-	require.Regexp(t, regexp.MustCompile(`transfers +\d+ committed, \d+ compensated, 0 failed otherwise`), stdout)
-	require.Regexp(t, regexp.MustCompile(`AUDITS THAT SAW A WRONG TOTAL +0\n`), stdout)
+	require.Regexp(t, `transfers +\d+ committed, \d+ compensated, 0 failed otherwise`, stdout)
+	require.Regexp(t, `AUDITS THAT SAW A WRONG TOTAL +0\n`, stdout)
 	require.Contains(t, stdout, "conserved")
 	require.Contains(t, stdout, "worker-1, by SIGKILL")
 }
@@ -125,9 +124,9 @@ func TestControlFindsWhatGuardsAreFor(t *testing.T) {
 	t.Parallel()
 	code, stdout, stderr := lockstep(t, servers(t), "demo", "--guards", "off", "--transfers", "60", "--accounts", "4", "--kill=false")
 	require.Equal(t, 1, code, stdout+stderr)
-	require.Regexp(t, regexp.MustCompile(`AUDITS THAT SAW A WRONG TOTAL +[1-9]`), stdout)
+	require.Regexp(t, `AUDITS THAT SAW A WRONG TOTAL +[1-9]`, stdout)
 	require.Contains(t, stderr, "audits saw a wrong total")
-	require.Regexp(t, regexp.MustCompile(`this is what the control is for.*\n$`), stderr)
+	require.Regexp(t, `this is what the control is for.*\n$`, stderr)
 }
 
 func TestInterruptedDemoStopsSoonAndLeavesNothingBehind(t *testing.T) {

@@ -121,7 +121,7 @@ func TestTransfersAndAuditsAtOnceDoNotSeeEachOther(t *testing.T) {
 	for name, want := range balances {
 		require.Equal(t, want, balanceOf(t, s.bank, name), name)
 	}
-	require.Greater(t, compensated, 0, "the seed lets some checks fail")
+	require.Positive(t, compensated, "the seed lets some checks fail")
 	require.Less(t, compensated, len(transfers), "and some not")
 }
 
