@@ -53,11 +53,20 @@ func Commands(ctx context.Context, t Tree, help Help) ([]Problem, error) {
 	var problems []Problem
 	err = t.each(".md", func(name, text string) error {
 		page := parsePage(name, text)
+		runs := false
 		for _, c := range page.commands() {
-			for _, words := range invocations(c.text) {
+			found := invocations(c.text)
+			runs = runs || len(found) > 0
+			for _, words := range found {
 				if text := unknown(flags, words); text != "" {
 					problems = append(problems, Problem{name, c.line, text})
 				}
+			}
+		}
+		for _, c := range page.spans {
+			// A flag alone is lockstep's on a page that runs lockstep.
+			if text := unknown(flags, strings.Fields(c.text)); runs && strings.HasPrefix(c.text, "--") && text != "" {
+				problems = append(problems, Problem{name, c.line, text})
 			}
 		}
 		return nil
@@ -65,7 +74,7 @@ func Commands(ctx context.Context, t Tree, help Help) ([]Problem, error) {
 	return problems, err
 }
 
-// invocations are the words after lockstep, wherever a line of code runs it. A flag that stands alone is anybody's.
+// invocations are the words after lockstep, wherever a line of code runs it.
 func invocations(line string) [][]string {
 	var all [][]string
 	for _, m := range cliCommand.FindAllStringSubmatch(line, -1) {
@@ -73,9 +82,6 @@ func invocations(line string) [][]string {
 	}
 	for _, m := range demoFlags.FindAllStringSubmatch(line, -1) {
 		all = append(all, append([]string{"demo"}, strings.Fields(m[1])...))
-	}
-	if strings.HasPrefix(line, "--") {
-		all = append(all, strings.Fields(line))
 	}
 	return all
 }
@@ -87,7 +93,7 @@ func unknown(flags map[string]map[string]bool, words []string) string {
 		switch {
 		case isFlag:
 			if name, _, _ = strings.Cut(name, "="); !flags[command][name] {
-				return fmt.Sprintf("lockstep %s has no flag --%s", command, name)
+				return fmt.Sprintf("%s has no flag --%s", strings.TrimSpace("lockstep "+command), name)
 			}
 		case i == 0:
 			command = word

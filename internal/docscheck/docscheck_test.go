@@ -218,13 +218,14 @@ func TestCommandsFindsWhatLockstepDoesNotHave(t *testing.T) {
 	}
 	tree := write(t, map[string]string{"a.md": "`lockstep demo --guards=off` `--guards` `lockstep --help` `lockstep dance` `--fly`\n" +
 		"```sh\n./bin/lockstep demo --fly  # lockstep ok\ngo run ./cmd/lockstep demo\nmake demo DEMO_FLAGS=\"--guards off --swim\"\n```\n" +
-		"`lockstep.Busy` `docker compose up --wait`\n"})
+		"`lockstep.Busy` `docker compose up --wait`\n",
+		"b.md": "`--privileged` is another program's.\n"})
 	problems, err := docscheck.Commands(t.Context(), tree, help)
 	found(t, problems, err,
 		`a.md:1: lockstep has no command "dance"`,
-		"a.md:1: lockstep  has no flag --fly",
 		"a.md:3: lockstep demo has no flag --fly",
 		"a.md:5: lockstep demo has no flag --swim",
+		"a.md:1: lockstep has no flag --fly",
 	)
 }
 
