@@ -191,6 +191,9 @@ func (s *Stack) open(ctx context.Context) (unlock func(), err error) {
 	unlock, err = lockFile(ctx, filepath.Join(s.cfg.Dir, "lock"), func() {
 		s.progress.Say("another run is working on %s; waiting for it", s.cfg.Dir)
 	})
+	if err != nil && ctx.Err() != nil {
+		return nil, ErrInterrupted
+	}
 	if err != nil {
 		return nil, err
 	}
