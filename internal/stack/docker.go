@@ -95,8 +95,8 @@ func removeContainer(ctx context.Context, name string) error {
 	if err == nil || strings.Contains(err.Error(), "No such container") {
 		return nil
 	}
-	if docker(ctx, dockerWithin, "info") != nil {
-		return nil // without an engine no container runs
+	if engineRuns := docker(ctx, dockerWithin, "info") == nil; !engineRuns {
+		return nil // and so no container does
 	}
 	return fmt.Errorf("remove the container %s: %w", name, err)
 }
