@@ -179,28 +179,28 @@ func busy(op *engine.Acquire, d *engine.Document, full bool) *BusyError {
 	e := &BusyError{
 		Resource: op.Resource, LockID: op.LockID, Position: int(d.Last.Position), Waiting: int(d.Last.Length), Full: full,
 	}
-	add := func(h engine.Hold, mode string) {
+	add := func(h engine.Hold, mode string, claimed bool) {
 		if h.LockID == op.LockID || (engine.Compatible(mode, op.Mode) && op.Limit == 0) {
 			return
 		}
 		left := remaining(h.ExpiresAt, d.At)
 		e.Holders = append(e.Holders, Holder{
-			LockID: h.LockID, Owner: h.Owner, Host: h.Host, Mode: Mode(mode), Fence: h.Fence, Since: h.CreatedAt, ExpiresIn: left, Trace: h.Trace,
+			LockID: h.LockID, Owner: h.Owner, Host: h.Host, Mode: Mode(mode), Fence: h.Fence, Claimed: claimed, Since: h.CreatedAt, ExpiresIn: left, Trace: h.Trace,
 		})
 		e.RetryIn = max(e.RetryIn, left)
 	}
 	if d.Exclusive.Acquired {
-		add(d.Exclusive, engine.Exclusive)
+		add(d.Exclusive, engine.Exclusive, false)
 	}
 	for _, h := range d.Shared.Locks {
-		add(h, engine.SharedBy)
+		add(h, engine.SharedBy, false)
 	}
 	for _, c := range d.Claims {
-		add(engine.Hold{LockID: c.LockID, Owner: c.Owner, ExpiresAt: c.Until, CreatedAt: *c.Granted}, c.Mode)
+		add(engine.Hold{LockID: c.LockID, Owner: c.Owner, ExpiresAt: c.Until, CreatedAt: *c.Granted}, c.Mode, true)
 	}
 	for _, p := range d.Parts {
 		if p.Revoked {
-			add(engine.Hold{LockID: p.LockID, Owner: p.LockID, ExpiresAt: p.ExpiresAt, Fence: p.Fence}, p.Mode)
+			add(engine.Hold{LockID: p.LockID, Owner: p.LockID, ExpiresAt: p.ExpiresAt, Fence: p.Fence}, p.Mode, false)
 		}
 	}
 	return e

@@ -46,7 +46,7 @@ type BusyError struct {
 func (e *BusyError) Error() string {
 	who := make([]string, 0, len(e.Holders))
 	for _, h := range e.Holders {
-		who = append(who, fmt.Sprintf("%s (%s, fence %d, since %s)", h.Owner, h.Mode, h.Fence, h.Since.UTC().Format(time.RFC3339)))
+		who = append(who, h.String())
 	}
 	if len(who) == 0 {
 		who = append(who, "others ahead in the queue")
@@ -54,7 +54,11 @@ func (e *BusyError) Error() string {
 	if e.Full {
 		return fmt.Sprintf("lockstep: the queue of %q is full: %d wait", e.Resource, e.Waiting)
 	}
-	return fmt.Sprintf("lockstep: %q is busy for %q: held by %s", e.Resource, e.LockID, strings.Join(who, ", "))
+	place := ""
+	if e.Position > 0 {
+		place = fmt.Sprintf(" (place %d in the queue)", e.Position)
+	}
+	return fmt.Sprintf("lockstep: %q is busy for %q%s: %s", e.Resource, e.LockID, place, strings.Join(who, ", "))
 }
 
 // Is makes errors.Is(err, ErrBusy) true, and errors.Is(err, ErrQueueFull) where the queue was full.

@@ -156,6 +156,8 @@ type Holder struct {
 	Host   string `json:"host,omitempty"`
 	Mode   Mode   `json:"mode"`
 	Fence  int64  `json:"fence,omitempty"`
+	// Claimed says that it was a waiter to whom the resource was granted, and who has not taken it up yet.
+	Claimed bool `json:"claimed,omitempty"`
 	// Since is when the hold was granted, by the database server's clock.
 	Since time.Time `json:"since,omitzero"`
 	// ExpiresIn is what is left until the holder can be displaced if nothing is heard of it; Forever
@@ -163,4 +165,13 @@ type Holder struct {
 	ExpiresIn time.Duration `json:"expiresIn"`
 	// Trace is the W3C traceparent of the step that holds; empty where none was known.
 	Trace string `json:"trace,omitempty"`
+}
+
+// String says who it is, in words for an error message.
+func (h Holder) String() string {
+	since := h.Since.UTC().Format(time.RFC3339)
+	if h.Claimed {
+		return fmt.Sprintf("granted to %s (%s) at %s, not yet taken up", h.Owner, h.Mode, since)
+	}
+	return fmt.Sprintf("held by %s (%s, fence %d) since %s", h.Owner, h.Mode, h.Fence, since)
 }

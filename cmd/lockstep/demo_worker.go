@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+
 	"github.com/spf13/cobra"
 
 	"github.com/temporal-lockstep/lockstep/internal/demo"
@@ -15,6 +17,9 @@ func demoWorkerCommand(s streams) *cobra.Command {
 		Hidden: true,
 		Args:   noArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if cfg.Database == "" || cfg.TaskQueue == "" || cfg.Traces == "" {
+				return fmt.Errorf("%w: demo-worker is started by lockstep demo", demo.ErrUsage)
+			}
 			cfg.FromEnvironment()
 			return demo.RunWorker(c.Context(), cfg, s.in)
 		},
@@ -24,10 +29,5 @@ func demoWorkerCommand(s streams) *cobra.Command {
 	f.StringVar(&cfg.TaskQueue, "task-queue", "", "the task queue of the run")
 	f.StringVar(&cfg.Traces, "traces", "", "the file for the spans")
 	f.Int64Var(&cfg.Seed, "seed", 1, "the seed of the run")
-	for _, required := range []string{"database", "task-queue", "traces"} {
-		if err := c.MarkFlagRequired(required); err != nil {
-			panic(err) // the flag is defined above
-		}
-	}
 	return c
 }

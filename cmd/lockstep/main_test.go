@@ -69,7 +69,7 @@ func TestWrongInputIsAnsweredInFewWords(t *testing.T) {
 		"no address":        {env: []string{"TEMPORAL_ADDRESS=", "LOCKSTEP_MONGODB_URI="}, args: "demo", code: 1, want: "TEMPORAL_ADDRESS is not set"},
 		"no database":       {env: nowhere, args: "demo", code: 1, want: "no database answers at [127.0.0.1:1]"},
 		"no MongoDB URI":    {env: append(nowhere, "LOCKSTEP_MONGODB_URI=http://user:secret@x/"), args: "demo", code: 1, want: "LOCKSTEP_MONGODB_URI"},
-		"worker on its own": {args: "demo-worker", code: 1, want: "required flag"},
+		"worker on its own": {args: "demo-worker", code: 2, want: "started by lockstep demo"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

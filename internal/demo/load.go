@@ -23,6 +23,9 @@ func (r *run) load(ctx context.Context, p *pool) (*results, error) {
 	res := &results{running: map[string]bool{}}
 	bar := newProgress(r.cfg)
 	defer bar.close()
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	go p.watch(ctx, fail)
 	transfers := r.plan()
 	var finished atomic.Int64
 	killed := make(chan struct{})
@@ -72,8 +75,14 @@ func (r *run) load(ctx context.Context, p *pool) (*results, error) {
 		})
 	}
 	err := g.Wait()
+	if err != nil {
+		fail(err) // what audits wait for may never come
+	}
 	close(stop)
-	return res, errors.Join(err, audits.Wait())
+	if auditErr := audits.Wait(); err == nil {
+		err = auditErr
+	}
+	return res, err
 }
 
 // plan draws the transfers.

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"sync/atomic"
 	"time"
 )
 
@@ -17,6 +18,7 @@ type process struct {
 	cmd   *exec.Cmd
 	stdin io.Closer     // closing it asks the process to stop
 	done  chan struct{} // closed when it has ended
+	asked atomic.Bool   // to end
 	name  string
 	log   string
 }
@@ -26,6 +28,16 @@ type pool struct {
 	run     *run
 	started int
 	running []*process
+	died    chan *process // those that ended without being asked to
+}
+
+// watch fails the run when a worker ends by itself: the others may go on, and nobody would know.
+func (p *pool) watch(ctx context.Context, fail context.CancelCauseFunc) {
+	select {
+	case proc := <-p.died:
+		fail(fmt.Errorf("%s ended by itself: see %s", proc.name, proc.log))
+	case <-ctx.Done():
+	}
 }
 
 // start starts one more worker process, and returns when it polls.
@@ -65,6 +77,9 @@ func (p *pool) start(ctx context.Context) error {
 		polls <- line == ready+"\n"
 		_ = proc.cmd.Wait() // how it ended is in its log
 		close(proc.done)
+		if !proc.asked.Load() {
+			p.died <- proc
+		}
 	}()
 	select {
 	case ok := <-polls:
@@ -83,6 +98,7 @@ func (p *pool) start(ctx context.Context) error {
 func (p *pool) kill(ctx context.Context) (name string, err error) {
 	victim := p.running[0]
 	p.running = p.running[1:]
+	victim.asked.Store(true)
 	if err := victim.cmd.Process.Kill(); err != nil {
 		return victim.name, err
 	}
@@ -93,6 +109,7 @@ func (p *pool) kill(ctx context.Context) (name string, err error) {
 // stop asks all to stop, and kills those that do not.
 func (p *pool) stop() {
 	for _, proc := range p.running {
+		proc.asked.Store(true)
 		_ = proc.stdin.Close() // where it is gone already there is nothing to ask
 	}
 	patience := time.After(8 * time.Second)

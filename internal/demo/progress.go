@@ -44,5 +44,6 @@ func (p *progress) add() {
 func (p *progress) close() {
 	if p.bar != nil {
 		_ = p.bar.Exit() // likewise
+		_, _ = fmt.Fprintln(p.out)
 	}
 }

@@ -100,7 +100,7 @@ func (s *results) report(r *run) error {
 		len(s.waits), s.acquired, seconds(quantile(s.waits, 0.50)), seconds(quantile(s.waits, 0.99)))
 	row("history events per transfer", "median %d, most %d", quantile(s.events, 0.5), quantile(s.events, 1))
 	row("in Temporal's UI", "%s", r.uiLink())
-	row("traces", "%s (OTLP JSON lines, one file per process)", r.dir)
+	row("traces", "%s (OTLP JSON lines, one file per process; %d broken lines)", r.dir, s.brokenLines)
 	if err := w.Flush(); err != nil {
 		return err
 	}

@@ -59,7 +59,8 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	}
 	defer func() { _ = log.Close() }() // nothing of worth
 	if r.tc, err = connectTemporal(ctx, cfg.TemporalAddress, tp, log); err != nil {
-		_ = os.RemoveAll(r.dir) // nothing is in it yet
+		_ = os.RemoveAll(r.dir)      // nothing is in it yet
+		_ = os.Remove(cfg.TracesDir) // and where it was made for this, nothing in that; else it stays
 		return err
 	}
 	defer r.tc.Close()
@@ -91,7 +92,7 @@ func (r *run) play(ctx context.Context) error {
 	if err := transfer.OpenAccounts(ctx, r.db.Collection("accounts"), r.cfg.Accounts, openingBalance); err != nil {
 		return fmt.Errorf("open the accounts: %w", err)
 	}
-	p := &pool{run: r}
+	p := &pool{run: r, died: make(chan *process, r.cfg.Workers+1)}
 	defer p.stop()
 	for range r.cfg.Workers {
 		if err := p.start(ctx); err != nil {
