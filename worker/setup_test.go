@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 }
 
 // within bounds what a test waits for: long, since machines are slow and only failures take it.
-const within = time.Minute
+const within = 2 * time.Minute
 
 // bundle is what a test has for itself: a database, a task queue, and workers on it.
 type bundle struct {

@@ -78,8 +78,12 @@ func supersededFailure(e *lockcore.SupersededError) error {
 }
 
 func busyFailure(busy *lockcore.BusyError) error {
+	position := busy.Position
+	if busy.Full {
+		position = busy.Waiting
+	}
 	return temporal.NewApplicationErrorWithOptions(Cut(busy.Error(), maxMessage), FailureBusy, temporal.ApplicationErrorOptions{
-		NextRetryDelay: busyDelay(busy.Position, rand.Float64()), //nolint:gosec // spreads retries, guards nothing
+		NextRetryDelay: busyDelay(position, rand.Float64()), //nolint:gosec // spreads retries, guards nothing
 		Category:       temporal.ApplicationErrorCategoryBenign,
 		Details:        []any{busyDetails(busy)},
 	})
@@ -99,12 +103,13 @@ func busyDelay(position int, chance float64) time.Duration {
 func busyDetails(busy *lockcore.BusyError) BusyDetails {
 	d := BusyDetails{
 		Resource: busy.Resource, LockID: busy.LockID, Position: busy.Position, RetryIn: Duration(busy.RetryIn),
+		Waiting: busy.Waiting, Full: busy.Full,
 	}
 	size := jsonSize(d)
 	for i, h := range busy.Holders {
 		holder := Holder{
 			LockID: h.LockID, Owner: h.Owner, Host: h.Host, Mode: h.Mode, Fence: h.Fence,
-			Since: h.Since, ExpiresIn: Duration(h.ExpiresIn), Trace: h.Trace,
+			Since: h.Since, ExpiresIn: Duration(h.ExpiresIn), Trace: h.Trace, Claimed: h.Claimed,
 		}
 		if size += jsonSize(holder); size > maxBusyDetails {
 			d.MoreHolders = len(busy.Holders) - i

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -91,6 +92,45 @@ func TestAnAttemptThatALaterOneOvertookMayComeBack(t *testing.T) {
 		var app *temporal.ApplicationError
 		require.ErrorAs(t, Failure(&tc.err), &app)
 		require.Equal(t, tc.retryable, !app.NonRetryable(), name)
+	}
+}
+
+// A field that lockcore's errors gain must travel too.
+func TestEveryFieldOfLockcoresErrorsTravels(t *testing.T) {
+	t.Parallel()
+	for _, want := range []error{&lockcore.BusyError{}, &lockcore.LostError{}, &lockcore.SupersededError{}, &lockcore.InvalidError{}} {
+		fill(reflect.ValueOf(want).Elem())
+		require.Equal(t, want, LockError(throughHistory(Failure(want))))
+	}
+	lease := lockcore.Lease{}
+	fill(reflect.ValueOf(&lease).Elem())
+	require.Equal(t, []lockcore.Lease{lease}, CoreLeases(Leases([]lockcore.Lease{lease})))
+}
+
+// fill gives every exported field a value that is not zero.
+func fill(v reflect.Value) {
+	if v.Type() == reflect.TypeFor[time.Time]() {
+		v.Set(reflect.ValueOf(since))
+		return
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				fill(v.Field(i))
+			}
+		}
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(v.Index(0))
+	case reflect.String:
+		v.SetString("text")
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Uint32:
+		v.SetUint(7)
+	default:
+		v.SetInt(7)
 	}
 }
 

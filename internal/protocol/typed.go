@@ -49,7 +49,8 @@ func typed(app *temporal.ApplicationError) error {
 	case FailureBusy:
 		d := details[BusyDetails](app)
 		return &lockcore.BusyError{
-			Resource: d.Resource, LockID: d.LockID, Position: d.Position, Holders: holders(d.Holders), RetryIn: time.Duration(d.RetryIn),
+			Resource: d.Resource, LockID: d.LockID, Position: d.Position, Holders: holders(d.Holders),
+			RetryIn: time.Duration(d.RetryIn), Waiting: d.Waiting, Full: d.Full,
 		}
 	case FailureLost:
 		d := details[LostDetails](app)
@@ -84,7 +85,7 @@ func holders(in []Holder) []lockcore.Holder {
 	for _, h := range in {
 		out = append(out, lockcore.Holder{
 			LockID: h.LockID, Owner: h.Owner, Host: h.Host, Mode: h.Mode, Fence: h.Fence,
-			Since: h.Since, ExpiresIn: time.Duration(h.ExpiresIn), Trace: h.Trace,
+			Since: h.Since, ExpiresIn: time.Duration(h.ExpiresIn), Trace: h.Trace, Claimed: h.Claimed,
 		})
 	}
 	return out

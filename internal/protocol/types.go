@@ -177,6 +177,7 @@ type Holder struct {
 	Since     time.Time     `json:"since,omitzero"`
 	ExpiresIn Duration      `json:"expiresIn,omitempty"`
 	Trace     string        `json:"trace,omitempty"`
+	Claimed   bool          `json:"claimed,omitempty"`
 }
 
 // BusyDetails are the details of [FailureBusy].
@@ -187,7 +188,9 @@ type BusyDetails struct {
 	Holders  []Holder `json:"holders,omitempty"`
 	RetryIn  Duration `json:"retryIn,omitempty"`
 	// MoreHolders is how many were left out, to keep the failure small.
-	MoreHolders int `json:"moreHolders,omitempty"`
+	MoreHolders int  `json:"moreHolders,omitempty"`
+	Waiting     int  `json:"waiting,omitempty"`
+	Full        bool `json:"full,omitempty"`
 }
 
 // LostDetails are the details of [FailureLost].

@@ -1,0 +1,70 @@
+package worker_test
+
+import (
+	"errors"
+	"testing"
+
+	sdkworker "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/workflows"
+)
+
+// A workflow that knows nothing but names and JSON.
+func TestTheActivitiesServeCallersInAnyLanguage(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		var got map[string]any
+		call := func(name string, in map[string]any) error {
+			return workflow.ExecuteActivity(ctx, name, in).Get(ctx, &got)
+		}
+		resources := []map[string]any{{"name": "account/1"}, {"name": "seats", "mode": "S", "limit": 3}}
+		if err := call("lockstep.Acquire", map[string]any{"resources": resources, "schedule": 1, "ttl": "20s", "holdTtl": "1m"}); err != nil {
+			return err
+		}
+		leases := got["leases"]
+		if err := call("lockstep.Renew", map[string]any{"leases": leases}); err != nil {
+			return err
+		}
+		if err := do(ctx, "Look"); err != nil {
+			return err
+		}
+		if err := call("lockstep.Leave", map[string]any{"leases": leases}); err != nil {
+			return err
+		}
+		if err := do(ctx, "Look"); err != nil {
+			return err
+		}
+		if err := call("lockstep.Release", map[string]any{"resources": []string{"account/1", "seats"}, "schedule": 1}); err != nil {
+			return err
+		}
+		if err := do(ctx, "Look"); err != nil {
+			return err
+		}
+		// Once released, what was asked for before comes too late; and bad input is refused.
+		err := call("lockstep.Acquire", map[string]any{"resources": resources, "schedule": 1})
+		if !errors.Is(workflows.LockError(err), lockcore.ErrSuperseded) {
+			return errors.Join(errors.New("a late acquire was not refused"), err)
+		}
+		err = call("lockstep.Acquire", map[string]any{"resources": []map[string]any{{"name": ""}}, "schedule": 2})
+		if !errors.Is(workflows.LockError(err), lockcore.ErrInvalid) {
+			return errors.Join(errors.New("an empty name was not refused"), err)
+		}
+		return call("lockstep.Acquire", map[string]any{"resources": resources, "schedule": 3, "holdOnly": true})
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
+	run := b.start(t, "W")
+	_, err := b.end(t, run)
+	require.NoError(t, err)
+	require.Equal(t, []string{"free: false", "free: false", "free: true"}, b.read())
+	// A hold without a part goes as soon as it is released.
+	free, err := b.isFree(t.Context(), account.Name)
+	require.NoError(t, err)
+	require.False(t, free)
+	require.NoError(t, b.locker.Release(t.Context(), lockcore.Release{LockID: lockID(run), Resources: []string{account.Name}, Order: lockcore.LastAttempt(3)}))
+	b.requireFree(t, account.Name)
+}
