@@ -89,7 +89,7 @@ func TestNothingIsTakenWhenOneOfSeveralIsBusy(t *testing.T) {
 		_, err = l.Enter(t.Context(), req, false)
 		require.ErrorIs(t, err, lockcore.ErrBusy)
 		for _, name := range []string{"a", "c"} {
-			leases, err := l.Enter(t.Context(), lockcore.Request{LockID: "probe", Resources: []lockcore.Resource{lockcore.Exclusive(name)}, Order: lockcore.Order{Attempt: uint32(time.Now().Nanosecond())}}, false)
+			leases, err := l.Enter(t.Context(), one("probe", lockcore.Exclusive(name)), false)
 			require.NoError(t, err, "%s must be free", name)
 			require.NoError(t, l.Leave(t.Context(), leases...))
 		}
@@ -370,4 +370,27 @@ func TestEnterWaitsBrieflyWhenNextInLineOnly(t *testing.T) {
 	require.Equal(t, 2, busy.Position)
 	require.NoError(t, holder.Release(t.Context()))
 	require.NoError(t, <-granted)
+}
+
+// Requests that are the first of a resource at the same time both want to make its document.
+func TestFirstRequestsOfOneResourceAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	l := setup(t, lockcore.Config{})
+	for round := range 20 {
+		var granted atomic.Int64
+		var wg sync.WaitGroup
+		for i := range 8 {
+			wg.Go(func() {
+				_, err := l.Enter(t.Context(), one(fmt.Sprint(i), lockcore.Exclusive(fmt.Sprintf("r%d", round))), false)
+				switch {
+				case err == nil:
+					granted.Add(1)
+				case !errors.Is(err, lockcore.ErrBusy):
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		require.EqualValues(t, 1, granted.Load())
+	}
 }

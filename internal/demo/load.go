@@ -28,7 +28,7 @@ func (r *run) load(ctx context.Context, p *pool) (*results, error) {
 	go p.watch(ctx, fail)
 	transfers := r.plan()
 	var finished atomic.Int64
-	killed := make(chan struct{})
+	half := make(chan struct{})
 	audits, auditing := errgroup.WithContext(ctx) // they outlast the transfers
 	g, ctx := errgroup.WithContext(ctx)
 	stop := make(chan struct{})
@@ -36,16 +36,7 @@ func (r *run) load(ctx context.Context, p *pool) (*results, error) {
 		audits.Go(func() error { return r.audit(auditing, res, n, stop) })
 	}
 	if r.cfg.Kill {
-		g.Go(func() error {
-			select {
-			case <-killed:
-			case <-ctx.Done():
-				return nil
-			}
-			name, err := p.kill(ctx)
-			res.killed = name
-			return err
-		})
+		g.Go(func() error { return r.killAt(ctx, p, res, half) })
 	}
 	work := make(chan transfer.Transfer)
 	g.Go(func() error {
@@ -59,7 +50,7 @@ func (r *run) load(ctx context.Context, p *pool) (*results, error) {
 		}
 		return nil
 	})
-	half := int64(max(1, r.cfg.Transfers/2))
+	atHalf := int64(max(1, r.cfg.Transfers/2))
 	for range r.cfg.Concurrency {
 		g.Go(func() error {
 			for t := range work {
@@ -67,8 +58,8 @@ func (r *run) load(ctx context.Context, p *pool) (*results, error) {
 					return err
 				}
 				bar.add()
-				if finished.Add(1) == half {
-					close(killed)
+				if finished.Add(1) == atHalf {
+					close(half)
 				}
 			}
 			return nil
@@ -83,6 +74,16 @@ func (r *run) load(ctx context.Context, p *pool) (*results, error) {
 		err = auditErr
 	}
 	return res, err
+}
+
+// killAt kills a worker when half is closed.
+func (r *run) killAt(ctx context.Context, p *pool, res *results, half <-chan struct{}) (err error) {
+	select {
+	case <-half:
+		res.killed, err = p.kill(ctx)
+	case <-ctx.Done():
+	}
+	return err
 }
 
 // plan draws the transfers.

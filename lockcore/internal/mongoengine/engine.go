@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -79,8 +80,7 @@ func (e *Engine) apply(ctx context.Context, resource string, pipeline bson.A) (e
 	var d engine.Document
 	for attempt := 0; ; attempt++ {
 		err := e.coll.FindOneAndUpdate(ctx, bson.D{{Key: "_id", Value: resource}}, pipeline, opts).Decode(&d)
-		// Two first requests of one resource may both try to insert it; the second finds it when it asks again.
-		if attempt < 3 && mongo.IsDuplicateKeyError(err) {
+		if attempt < 3 && insertedByAnother(err) {
 			continue
 		}
 		if errors.Is(err, mongo.ErrNoDocuments) {
@@ -88,4 +88,16 @@ func (e *Engine) apply(ctx context.Context, resource string, pipeline bson.A) (e
 		}
 		return d, err
 	}
+}
+
+// insertedByAnother tells that two first requests of one resource tried to insert its document, and this one
+// came second: nothing was written, and it finds the document when it asks again. MongoDB says so with a
+// duplicate key. DocumentDB updates the other's document on a path of its own that knows no $$NOW, and refuses; that
+// every pipeline uses $$NOW keeps it from writing there what was computed from no document.
+func insertedByAnother(err error) bool {
+	if mongo.IsDuplicateKeyError(err) {
+		return true
+	}
+	var refused mongo.CommandError
+	return errors.As(err, &refused) && refused.Name == "FailedToParse" && strings.Contains(refused.Message, "$$NOW")
 }
