@@ -104,10 +104,8 @@ func TestExpiredLockIsTakenOverWithAGreaterFenceAndTheOwnerLearnsOfIt(t *testing
 	req.TTL = 300 * time.Millisecond
 	dead, err := l.Enter(t.Context(), req, false)
 	require.NoError(t, err)
-	begun := time.Now()
 	next, err := l.Acquire(t.Context(), one("next", lockcore.Exclusive("r")))
 	require.NoError(t, err)
-	require.GreaterOrEqual(t, time.Since(begun), 100*time.Millisecond)
 	require.False(t, dead[0].Valid(), "nobody may be let in while the old lease is still trusted")
 	require.Greater(t, next.Leases()[0].Fence, dead[0].Fence)
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/exec"
 	"strings"
 )
 
@@ -61,4 +62,35 @@ func choose(ctx context.Context, what string, choices []choice, say func(string,
 func firstLine(err error) string {
 	line, _, _ := strings.Cut(err.Error(), "\n")
 	return line
+}
+
+// given is the choice of an address that the caller's environment names. isOwn tells that it names what this
+// stack started itself, in a shell that was told so.
+func given(variable, value string, isOwn func() bool, start func(context.Context) (Endpoint, error), remedy string) choice {
+	return choice{
+		kind: givenKind,
+		possible: func(context.Context) (string, error) {
+			if value == "" {
+				return "", errors.New(variable + " is not set")
+			}
+			if isOwn() {
+				return "", errors.New(variable + " names this very stack")
+			}
+			return variable + " names it", nil
+		},
+		start:   start,
+		binding: true,
+		remedy:  remedy,
+	}
+}
+
+// onPath looks for a program.
+func onPath(program string) func(context.Context) (string, error) {
+	return func(context.Context) (string, error) {
+		path, err := exec.LookPath(program)
+		if err != nil {
+			return "", fmt.Errorf("no %s on the PATH", program)
+		}
+		return "found " + path, nil
+	}
 }

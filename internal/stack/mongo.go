@@ -2,7 +2,6 @@ package stack
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -18,21 +17,8 @@ import (
 
 func (s *Stack) mongoChoices() []choice {
 	return []choice{
-		{
-			kind: givenKind,
-			possible: func(context.Context) (string, error) {
-				if s.cfg.MongoURI == "" {
-					return "", errors.New("LOCKSTEP_MONGODB_URI is not set")
-				}
-				if isOwn(s.state.Mongo, s.cfg.MongoURI) {
-					return "", errors.New("LOCKSTEP_MONGODB_URI names this very stack")
-				}
-				return "LOCKSTEP_MONGODB_URI names it", nil
-			},
-			start:   s.givenMongo,
-			binding: true,
-			remedy:  "set LOCKSTEP_MONGODB_URI to a MongoDB that answers",
-		},
+		given("LOCKSTEP_MONGODB_URI", s.cfg.MongoURI, func() bool { return isOwn(s.state.Mongo, s.cfg.MongoURI) },
+			s.givenMongo, "set LOCKSTEP_MONGODB_URI to a MongoDB that answers"),
 		{
 			kind:     "docker",
 			possible: s.dockerPossible,
@@ -40,16 +26,10 @@ func (s *Stack) mongoChoices() []choice {
 			remedy:   "start a Docker engine that has or can pull the image " + s.cfg.MongoImage + " (another one: LOCKSTEP_MONGO_IMAGE)",
 		},
 		{
-			kind: "mongod",
-			possible: func(context.Context) (string, error) {
-				path, err := exec.LookPath("mongod")
-				if err != nil {
-					return "", errors.New("no mongod on the PATH")
-				}
-				return "found " + path, nil
-			},
-			start:  s.pathMongo,
-			remedy: "put mongod on the PATH",
+			kind:     "mongod",
+			possible: onPath("mongod"),
+			start:    s.pathMongo,
+			remedy:   "put mongod on the PATH",
 		},
 		{
 			kind:     "documentdb",

@@ -22,30 +22,11 @@ const (
 
 func (s *Stack) temporalChoices() []choice {
 	return []choice{
+		given("TEMPORAL_ADDRESS", s.cfg.TemporalAddress, func() bool { return isOwn(s.state.Temporal, s.cfg.TemporalAddress) },
+			s.givenTemporal, "set TEMPORAL_ADDRESS"),
 		{
-			kind: givenKind,
-			possible: func(context.Context) (string, error) {
-				if s.cfg.TemporalAddress == "" {
-					return "", errors.New("TEMPORAL_ADDRESS is not set")
-				}
-				if isOwn(s.state.Temporal, s.cfg.TemporalAddress) {
-					return "", errors.New("TEMPORAL_ADDRESS names this very stack")
-				}
-				return "TEMPORAL_ADDRESS names it", nil
-			},
-			start:   s.givenTemporal,
-			binding: true,
-			remedy:  "set TEMPORAL_ADDRESS",
-		},
-		{
-			kind: "path",
-			possible: func(context.Context) (string, error) {
-				path, err := exec.LookPath("temporal")
-				if err != nil {
-					return "", errors.New("no temporal on the PATH")
-				}
-				return "found " + path, nil
-			},
+			kind:     "path",
+			possible: onPath("temporal"),
 			start: func(ctx context.Context) (Endpoint, error) {
 				path, err := exec.LookPath("temporal")
 				if err != nil {

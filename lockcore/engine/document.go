@@ -149,6 +149,6 @@ type Ended struct {
 	Fence     int64     `bson:"fence"`
 	CreatedAt time.Time `bson:"createdAt"`
 	Trace     string    `bson:"trace,omitempty"`
-	// How is "released", "expired" or "forced".
+	// How is HowReleased or HowExpired.
 	How string `bson:"how"`
 }

@@ -12,7 +12,6 @@ const (
 const (
 	HowReleased = "released"
 	HowExpired  = "expired"
-	HowForced   = "forced"
 )
 
 // Bounds of the two lists that remember what ended. A request that arrives late is recognised as long

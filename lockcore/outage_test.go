@@ -1,0 +1,121 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+)
+
+// errCut is what a driver says of a connection that was cut: nobody knows whether the command took effect.
+var errCut = errors.New("connection cut")
+
+// cutEngine applies the specification, and may lose its answers.
+type cutEngine struct {
+	mu   sync.Mutex
+	docs map[string]engine.Document
+	// lose is how many of the next answers are lost after the operation was applied; negative loses all.
+	lose int
+	sent int
+}
+
+func (e *cutEngine) apply(resource string, next func(engine.Document) engine.Document) (engine.Document, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.sent++
+	e.docs[resource] = next(e.docs[resource])
+	if e.lose != 0 {
+		e.lose--
+		return engine.Document{}, errCut
+	}
+	return e.docs[resource], nil
+}
+
+func (e *cutEngine) cut(answers int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.lose = answers
+}
+
+func (e *cutEngine) Acquire(_ context.Context, op engine.Acquire) (engine.Document, error) {
+	return e.apply(op.Resource, func(d engine.Document) engine.Document { return lockcoretest.Acquire(d, op, time.Now()) })
+}
+
+func (e *cutEngine) Renew(_ context.Context, op engine.Renew) (engine.Document, error) {
+	return e.apply(op.Resource, func(d engine.Document) engine.Document { return lockcoretest.Renew(d, op, time.Now()) })
+}
+
+func (e *cutEngine) Leave(_ context.Context, op engine.Leave) (engine.Document, error) {
+	return e.apply(op.Resource, func(d engine.Document) engine.Document { return lockcoretest.Leave(d, op, time.Now()) })
+}
+
+func (e *cutEngine) Release(_ context.Context, op engine.Release) (engine.Document, error) {
+	return e.apply(op.Resource, func(d engine.Document) engine.Document { return lockcoretest.Release(d, op, time.Now()) })
+}
+
+func (e *cutEngine) Prepare(context.Context) error { return nil }
+
+func onCutEngine(t *testing.T, cfg lockcore.Config) (*lockcore.Locker, *cutEngine) {
+	t.Helper()
+	e := &cutEngine{docs: map[string]engine.Document{}}
+	l, err := lockcore.NewOn(e, cfg)
+	require.NoError(t, err)
+	return l, e
+}
+
+func TestLostAnswerIsAskedForAgainAndEndsAsIfItHadRunOnce(t *testing.T) {
+	t.Parallel()
+	l, e := onCutEngine(t, lockcore.Config{})
+	e.cut(2)
+	leases, err := l.Enter(t.Context(), one("a", lockcore.Exclusive("r")), false)
+	require.NoError(t, err)
+	require.Equal(t, 3, e.sent)
+	require.Len(t, e.docs["r"].Parts, 1)
+	require.Equal(t, e.docs["r"].Exclusive.Granted, leases[0].Fence, "one grant, not three")
+	e.cut(1)
+	require.NoError(t, l.Leave(t.Context(), leases...))
+	require.False(t, e.docs["r"].Exclusive.Acquired)
+}
+
+func TestOutcomeThatStaysUnknownIsSaidWithTheOrderToRepeatItWith(t *testing.T) {
+	t.Parallel()
+	l, e := onCutEngine(t, lockcore.Config{})
+	e.cut(-1)
+	_, err := l.Enter(t.Context(), one("a", lockcore.Exclusive("r")), false)
+	var unknown *lockcore.UnknownOutcomeError
+	require.ErrorAs(t, err, &unknown)
+	require.ErrorIs(t, err, lockcore.ErrUnknownOutcome)
+	require.ErrorIs(t, err, errCut)
+	require.NotErrorIs(t, err, lockcore.ErrBusy)
+	require.Equal(t, 3, e.sent)
+	e.cut(0)
+	require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r"}, Order: unknown.Order, Leaving: &e.docs["r"].Parts[0].Part}))
+	_, err = l.Enter(t.Context(), one("b", lockcore.Exclusive("r")), false)
+	require.NoError(t, err)
+}
+
+func TestOutageLosesTheLockOnlyWhenThePromiseEnds(t *testing.T) {
+	t.Parallel()
+	l, e := onCutEngine(t, lockcore.Config{TTL: 3 * time.Second})
+	s, err := l.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
+	require.NoError(t, err)
+	first := s.Leases()[0]
+	e.cut(4) // one renewal, its repeats, and one more
+	require.Eventually(t, func() bool { return s.Leases()[0].Valid() && !first.Valid() }, time.Minute, 10*time.Millisecond, "it is renewed after the outage")
+	require.NoError(t, s.Context().Err())
+
+	e.cut(-1)
+	<-s.Context().Done()
+	var lost *lockcore.LostError
+	require.ErrorAs(t, context.Cause(s.Context()), &lost)
+	require.Contains(t, lost.Reason, "could not be renewed in time")
+	e.cut(0)
+	require.NoError(t, s.Release(t.Context()))
+}
