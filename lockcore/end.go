@@ -45,12 +45,7 @@ func (l *Locker) renewOne(ctx context.Context, lease Lease) (Lease, error) {
 	l.tel.ended(ctx, &d)
 	p := d.Part(op.LockID, op.Part, op.Order)
 	if p == nil {
-		err := &LostError{Resource: lease.Resource, LockID: lease.LockID, Part: lease.Part, Order: lease.Order, Reason: "it does not hold any more"}
-		if e := d.EvictedRecord(op.LockID); e != nil {
-			err.By, err.Reason = e.By, e.Reason
-		} else if by, ok := d.Overtaker(op.LockID, op.Part, op.Order); ok {
-			err.Reason = fmt.Sprintf("overtaken by order %s", orderOf(by.Order))
-		}
+		err := lostError(&d, lease.LockID, lease.Part, lease.Order.number())
 		span.end(&d, err)
 		return lease, err
 	}

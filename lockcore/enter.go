@@ -108,10 +108,16 @@ func (l *Locker) enterOne(ctx context.Context, req *Request, res Resource, queue
 		Owner: req.Owner, Host: l.cfg.Host, Comment: req.Comment, Trace: l.tel.traceparent(ctx),
 	}
 	var sent time.Time
-	d, err := insist(ctx, "acquire", res.Name, req.Order, func() (engine.Document, error) {
+	ask := func() (engine.Document, error) {
 		sent = time.Now()
 		return l.eng.Acquire(ctx, op)
-	})
+	}
+	d, err := insist(ctx, "acquire", res.Name, req.Order, ask)
+	if err == nil && d.Last.Outcome == engine.Queued && d.Claim(op.LockID, op.Part) != nil {
+		// Whoever was in the way had expired, and the write that said so made a claim for this request.
+		l.tel.ended(ctx, &d)
+		d, err = insist(ctx, "acquire", res.Name, req.Order, ask)
+	}
 	if err != nil {
 		span.end(nil, err)
 		return Lease{}, err
@@ -123,87 +129,6 @@ func (l *Locker) enterOne(ctx context.Context, req *Request, res Resource, queue
 		l.tel.waited(ctx, req, &op, &d)
 	}
 	return lease, err
-}
-
-// answer turns the document that a request left into a lease or an error.
-func answer(op *engine.Acquire, d *engine.Document, sent time.Time) (Lease, error) {
-	switch verdict := op.Judge(d); verdict {
-	case engine.Granted:
-		p := d.Part(op.LockID, op.Part, op.Order)
-		lease := leaseOf(p, d, sent)
-		lease.Joined = d.Hold(op.LockID).CreatedAt.Before(d.At)
-		return lease, nil
-	case engine.Lost:
-		lost := &LostError{Resource: op.Resource, LockID: op.LockID, Part: op.Part, Order: orderOf(op.Order), Reason: "it does not hold any more"}
-		if e := d.EvictedRecord(op.LockID); e != nil {
-			lost.By, lost.Reason = e.By, e.Reason
-		}
-		return Lease{}, lost
-	case engine.Overtaken:
-		by, _ := d.Overtaker(op.LockID, op.Part, op.Order)
-		_, later := latestPart(d, op)
-		return Lease{}, &SupersededError{
-			Resource: op.Resource, LockID: op.LockID, Part: op.Part, Order: orderOf(op.Order), By: orderOf(by.Order), Released: !later,
-		}
-	default:
-		return Lease{}, busy(op, d, verdict == engine.Full)
-	}
-}
-
-// latestPart finds the running part that overtook a request; without one it was a release.
-func latestPart(d *engine.Document, op *engine.Acquire) (engine.Part, bool) {
-	for _, p := range d.Parts {
-		if p.LockID == op.LockID && p.Part == op.Part && p.Order >= op.Order {
-			return p, true
-		}
-	}
-	return engine.Part{}, false
-}
-
-func leaseOf(p *engine.Part, d *engine.Document, sent time.Time) Lease {
-	lease := Lease{
-		Resource: d.ID, LockID: p.LockID, Part: p.Part, Order: orderOf(p.Order), Mode: Mode(p.Mode), Fence: p.Fence,
-		Left: remaining(p.ExpiresAt, d.At), forever: p.ExpiresAt == nil, ttl: time.Duration(p.TTL) * time.Millisecond,
-	}
-	if !lease.forever {
-		lease.validUntil = sent.Add(lease.Left - lease.ttl/trustMargin)
-	}
-	return lease
-}
-
-// trustMargin is the part of the TTL by which trust ends early: a tenth, for what the two clocks may
-// differ in speed, and for work that is noticed late.
-const trustMargin = 10
-
-func busy(op *engine.Acquire, d *engine.Document, full bool) *BusyError {
-	e := &BusyError{
-		Resource: op.Resource, LockID: op.LockID, Position: int(d.Last.Position), Waiting: int(d.Last.Length), Full: full,
-	}
-	add := func(h engine.Hold, mode string, claimed bool) {
-		if h.LockID == op.LockID || (engine.Compatible(mode, op.Mode) && op.Limit == 0) {
-			return
-		}
-		left := remaining(h.ExpiresAt, d.At)
-		e.Holders = append(e.Holders, Holder{
-			LockID: h.LockID, Owner: h.Owner, Host: h.Host, Mode: Mode(mode), Fence: h.Fence, Claimed: claimed, Since: h.CreatedAt, ExpiresIn: left, Trace: h.Trace,
-		})
-		e.RetryIn = max(e.RetryIn, left)
-	}
-	if d.Exclusive.Acquired {
-		add(d.Exclusive, engine.Exclusive, false)
-	}
-	for _, h := range d.Shared.Locks {
-		add(h, engine.SharedBy, false)
-	}
-	for _, c := range d.Claims {
-		add(engine.Hold{LockID: c.LockID, Owner: c.Owner, ExpiresAt: c.Until, CreatedAt: *c.Granted}, c.Mode, true)
-	}
-	for _, p := range d.Parts {
-		if p.Revoked {
-			add(engine.Hold{LockID: p.LockID, Owner: p.LockID, ExpiresAt: p.ExpiresAt, Fence: p.Fence}, p.Mode, false)
-		}
-	}
-	return e
 }
 
 // giveBack ends the parts that a failed request got before it failed. Where the outcome of a later one is

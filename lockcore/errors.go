@@ -102,12 +102,17 @@ type SupersededError struct {
 	By Order
 	// Released tells that it was a release; else it was a later request of the same part.
 	Released bool
+	// Reason is why, where somebody else released it by force.
+	Reason string
 }
 
 func (e *SupersededError) Error() string {
 	what := "a later request of the same part"
 	if e.Released {
 		what = "a release"
+	}
+	if e.Reason != "" {
+		what += " (" + e.Reason + ")"
 	}
 	return fmt.Sprintf("lockstep: the request of %q (part %q, order %s) for %q came after %s with order %s",
 		e.LockID, e.Part, e.Order, e.Resource, what, e.By)

@@ -99,8 +99,8 @@ func millis(d time.Duration) int64 {
 }
 
 // remaining is what is left at now of a promise that ends at end.
-func remaining(end *time.Time, now time.Time) time.Duration {
-	if end == nil {
+func remaining(end, now time.Time) time.Duration {
+	if !end.Before(engine.Never) {
 		return Forever
 	}
 	return end.Sub(now)

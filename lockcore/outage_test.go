@@ -17,25 +17,24 @@ import (
 // errCut is what a driver says of a connection that was cut: nobody knows whether the command took effect.
 var errCut = errors.New("connection cut")
 
-// cutEngine applies the specification, and may lose its answers.
+// cutEngine is the engine in memory, and may lose its answers.
 type cutEngine struct {
-	mu   sync.Mutex
-	docs map[string]engine.Document
+	*lockcoretest.Engine
+	mu sync.Mutex
 	// lose is how many of the next answers are lost after the operation was applied; negative loses all.
 	lose int
 	sent int
 }
 
-func (e *cutEngine) apply(resource string, next func(engine.Document) engine.Document) (engine.Document, error) {
+func (e *cutEngine) answer(d engine.Document, err error) (engine.Document, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.sent++
-	e.docs[resource] = next(e.docs[resource])
 	if e.lose != 0 {
 		e.lose--
 		return engine.Document{}, errCut
 	}
-	return e.docs[resource], nil
+	return d, err
 }
 
 func (e *cutEngine) cut(answers int) {
@@ -44,27 +43,25 @@ func (e *cutEngine) cut(answers int) {
 	e.lose = answers
 }
 
-func (e *cutEngine) Acquire(_ context.Context, op engine.Acquire) (engine.Document, error) {
-	return e.apply(op.Resource, func(d engine.Document) engine.Document { return lockcoretest.Acquire(d, op, time.Now()) })
+func (e *cutEngine) Acquire(ctx context.Context, op engine.Acquire) (engine.Document, error) {
+	return e.answer(e.Engine.Acquire(ctx, op))
 }
 
-func (e *cutEngine) Renew(_ context.Context, op engine.Renew) (engine.Document, error) {
-	return e.apply(op.Resource, func(d engine.Document) engine.Document { return lockcoretest.Renew(d, op, time.Now()) })
+func (e *cutEngine) Renew(ctx context.Context, op engine.Renew) (engine.Document, error) {
+	return e.answer(e.Engine.Renew(ctx, op))
 }
 
-func (e *cutEngine) Leave(_ context.Context, op engine.Leave) (engine.Document, error) {
-	return e.apply(op.Resource, func(d engine.Document) engine.Document { return lockcoretest.Leave(d, op, time.Now()) })
+func (e *cutEngine) Leave(ctx context.Context, op engine.Leave) (engine.Document, error) {
+	return e.answer(e.Engine.Leave(ctx, op))
 }
 
-func (e *cutEngine) Release(_ context.Context, op engine.Release) (engine.Document, error) {
-	return e.apply(op.Resource, func(d engine.Document) engine.Document { return lockcoretest.Release(d, op, time.Now()) })
+func (e *cutEngine) Release(ctx context.Context, op engine.Release) (engine.Document, error) {
+	return e.answer(e.Engine.Release(ctx, op))
 }
-
-func (e *cutEngine) Prepare(context.Context) error { return nil }
 
 func onCutEngine(t *testing.T, cfg lockcore.Config) (*lockcore.Locker, *cutEngine) {
 	t.Helper()
-	e := &cutEngine{docs: map[string]engine.Document{}}
+	e := &cutEngine{Engine: lockcoretest.NewEngine(time.Now)}
 	l, err := lockcore.NewOn(e, cfg)
 	require.NoError(t, err)
 	return l, e
@@ -77,11 +74,11 @@ func TestLostAnswerIsAskedForAgainAndEndsAsIfItHadRunOnce(t *testing.T) {
 	leases, err := l.Enter(t.Context(), one("a", lockcore.Exclusive("r")), false)
 	require.NoError(t, err)
 	require.Equal(t, 3, e.sent)
-	require.Len(t, e.docs["r"].Parts, 1)
-	require.Equal(t, e.docs["r"].Exclusive.Granted, leases[0].Fence, "one grant, not three")
+	require.Len(t, e.Document("r").Held, 1)
+	require.Equal(t, e.Document("r").Held[0].Granted, leases[0].Fence, "one grant, not three")
 	e.cut(1)
 	require.NoError(t, l.Leave(t.Context(), leases...))
-	require.False(t, e.docs["r"].Exclusive.Acquired)
+	require.Empty(t, e.Document("r").Held)
 }
 
 func TestOutcomeThatStaysUnknownIsSaidWithTheOrderToRepeatItWith(t *testing.T) {
@@ -96,7 +93,7 @@ func TestOutcomeThatStaysUnknownIsSaidWithTheOrderToRepeatItWith(t *testing.T) {
 	require.NotErrorIs(t, err, lockcore.ErrBusy)
 	require.Equal(t, 3, e.sent)
 	e.cut(0)
-	require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r"}, Order: unknown.Order, Leaving: &e.docs["r"].Parts[0].Part}))
+	require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r"}, Order: unknown.Order, Leaving: &e.Document("r").Held[0].Part}))
 	_, err = l.Enter(t.Context(), one("b", lockcore.Exclusive("r")), false)
 	require.NoError(t, err)
 }

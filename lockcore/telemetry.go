@@ -83,10 +83,10 @@ func outcomeOf(err error) string {
 // waited writes the span of a wait that has ended with a grant.
 func (t telemetry) waited(ctx context.Context, req *Request, op *engine.Acquire, d *engine.Document) {
 	p := d.Part(op.LockID, op.Part, op.Order)
-	if p == nil || p.Since == nil || p.Granted == nil {
+	if p == nil || p.Since == nil || p.ClaimedAt == nil {
 		return
 	}
-	end := *p.Granted
+	end := *p.ClaimedAt
 	if end.Before(*p.Since) {
 		end = *p.Since
 	}
@@ -104,25 +104,36 @@ func (t telemetry) waited(ctx context.Context, req *Request, op *engine.Acquire,
 // ended writes the spans of the holds that a write ended: its caller's own, or those of others that had
 // expired. Each stands in the trace of the step that held, as far as that is known.
 func (t telemetry) ended(ctx context.Context, d *engine.Document) {
-	for _, h := range d.Last.Ended {
-		parent := ctx
-		if remote := remoteSpan(h.Trace); remote.IsValid() {
-			parent = trace.ContextWithRemoteSpanContext(ctx, remote)
+	told := map[string]bool{}
+	write := func(entries []engine.Entry, how string) {
+		for _, e := range entries {
+			if !told[e.LockID] {
+				told[e.LockID] = true
+				t.hold(ctx, d, &e, how)
+			}
 		}
-		end := d.At
-		if end.Before(h.CreatedAt) {
-			end = h.CreatedAt
-		}
-		_, span := t.tracer.Start(parent, "lock.hold", trace.WithTimestamp(h.CreatedAt), trace.WithAttributes(
-			attribute.String("lock.resource", d.ID),
-			attribute.String("lock.mode", Mode(h.Mode).String()),
-			attribute.String("lock.id", h.LockID),
-			attribute.String("lock.owner", h.Owner),
-			attribute.Int64("lock.fence", h.Fence),
-			attribute.String("lock.outcome", h.How),
-		))
-		span.End(trace.WithTimestamp(end))
 	}
+	write(d.Last.Released, "released")
+	write(d.Last.Expired, "expired")
+}
+
+func (t telemetry) hold(ctx context.Context, d *engine.Document, e *engine.Entry, how string) {
+	if remote := remoteSpan(e.Trace); remote.IsValid() {
+		ctx = trace.ContextWithRemoteSpanContext(ctx, remote)
+	}
+	end := d.At
+	if end.Before(*e.CreatedAt) {
+		end = *e.CreatedAt
+	}
+	_, span := t.tracer.Start(ctx, "lock.hold", trace.WithTimestamp(*e.CreatedAt), trace.WithAttributes(
+		attribute.String("lock.resource", d.ID),
+		attribute.String("lock.mode", Mode(e.Mode).String()),
+		attribute.String("lock.id", e.LockID),
+		attribute.String("lock.owner", e.Owner),
+		attribute.Int64("lock.fence", e.Granted),
+		attribute.String("lock.outcome", how),
+	))
+	span.End(trace.WithTimestamp(end))
 }
 
 var traceContext propagation.TraceContext

@@ -158,6 +158,12 @@ type Holder struct {
 	Fence  int64  `json:"fence,omitempty"`
 	// Claimed says that it was a waiter to whom the resource was granted, and who has not taken it up yet.
 	Claimed bool `json:"claimed,omitempty"`
+	// Draining says that it was cut off, by a later attempt of its step or by a release in its name, and may
+	// not know yet.
+	Draining bool `json:"draining,omitempty"`
+	// Limit is the semaphore limit that it was granted with; 0 is none.
+	Limit   int    `json:"limit,omitempty"`
+	Comment string `json:"comment,omitempty"`
 	// Since is when the hold was granted, by the database server's clock.
 	Since time.Time `json:"since,omitzero"`
 	// ExpiresIn is what is left until the holder can be displaced if nothing is heard of it; Forever

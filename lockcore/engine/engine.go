@@ -12,6 +12,7 @@ type Engine interface {
 	Renew(ctx context.Context, op Renew) (Document, error)
 	Leave(ctx context.Context, op Leave) (Document, error)
 	Release(ctx context.Context, op Release) (Document, error)
+	Withdraw(ctx context.Context, op Withdraw) (Document, error)
 	// Prepare makes what the engine needs beside documents, such as indexes; it may be called again.
 	Prepare(ctx context.Context) error
 }

@@ -8,12 +8,6 @@ const (
 	SharedBy  = "S"
 )
 
-// How a hold ended, as it is stored.
-const (
-	HowReleased = "released"
-	HowExpired  = "expired"
-)
-
 // Bounds of the two lists that remember what ended. A request that arrives late is recognised as long
 // as no more than this many other things ended on the resource in between.
 const (
@@ -21,7 +15,8 @@ const (
 	MaxReleased = 16
 )
 
-// SettleMost is how many shared waiters one write grants at most.
+// SettleMost is how many shared waiters one write grants at most. Each of them writes when it confirms, so the
+// next follow.
 const SettleMost = 64
 
 // Policy is what every operation needs to settle a document. All times are in milliseconds.
@@ -70,6 +65,8 @@ type Renew struct {
 	LockID   string
 	Part     string
 	Order    int64
+	// Downgrade: hold in shared mode from now on.
+	Downgrade bool
 }
 
 // Leave ends a part; and the hold, where it is not kept and this was the last.
@@ -88,11 +85,26 @@ type Release struct {
 	Policy
 	Resource string
 	LockID   string
-	Order    int64
+	// Order bounds what ends. Forced, all that is there ends.
+	Order int64
 	// Leaving names a part that is known to have stopped: it does not drain. Nil names none.
 	Leaving *string
+	// Force leaves an evicted record with the reason, for the holder to see. Reason is 1 to 512 bytes.
+	Force  bool
+	Reason string
+}
+
+// Withdraw takes one request out of the queue, if it still waits there and was granted nothing.
+type Withdraw struct {
+	Policy
+	Resource string
+	LockID   string
+	Part     string
+	Order    int64
+	// Reason is what the request is told when it comes back.
+	Reason string
 }
 
 // IdleGrain is what a document's idleAt is rounded up to, so that most writes leave the index on it
 // untouched.
-const IdleGrain = 10 * time.Minute
+const IdleGrain = time.Hour

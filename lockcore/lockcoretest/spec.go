@@ -8,171 +8,241 @@ import (
 )
 
 // Acquire is the specification of that operation: the document before, the request and the time give the
-// document after. [engine.Acquire.Judge] reads the outcome from it.
+// document after. Its outcome stands in Last.
 func Acquire(before engine.Document, op engine.Acquire, now time.Time) engine.Document {
 	s := begin(before, op.Resource, op.Policy, now)
-	_, overtaken := s.doc.Overtaker(op.LockID, op.Part, op.Order)
-	proceed := !overtaken && !op.Lost(&s.doc)
-	if h := s.doc.Hold(op.LockID); proceed && h != nil {
-		// An owner that comes back is heard before those that wait for its place.
-		h.ExpiresAt = later(h.ExpiresAt, expiry(now, op.HoldTTL))
-	}
-	s.settle()
-	if proceed {
-		s.take(op)
+	if s.overtaken(op.LockID, op.Part, op.Order) {
+		s.doc.Last.Outcome = engine.Overtaken
+	} else {
+		s.heard(op.LockID)
+		s.enter(op)
 	}
 	return s.end()
 }
 
-// Renew is the specification of that operation. A part that is not there, or was revoked, is not
-// renewed, and nothing else is.
+// Renew is the specification of that operation. A part that is not there, or drains, is not renewed, and nothing
+// else is.
 func Renew(before engine.Document, op engine.Renew, now time.Time) engine.Document {
 	s := begin(before, op.Resource, op.Policy, now)
+	s.doc.Last.Outcome = engine.Lost
 	if p := s.doc.Part(op.LockID, op.Part, op.Order); p != nil {
-		p.ExpiresAt = expiry(now, p.TTL)
-		h := s.doc.Hold(op.LockID)
-		h.ExpiresAt = later(later(h.ExpiresAt, expiry(now, h.TTL)), p.ExpiresAt)
-		h.RenewedAt = &s.now
+		s.doc.Last.Outcome = engine.Granted
+		if op.Downgrade {
+			s.downgrade(op)
+		}
+		p.ExpiresAt = later(p.ExpiresAt, expiry(now, p.TTL))
+		p.RenewedAt = &s.now
+		s.heard(op.LockID)
 	}
-	s.settle()
 	return s.end()
+}
+
+// downgrade makes the part shared, and the hold too where no other part of it is exclusive.
+func (s *state) downgrade(op engine.Renew) {
+	others := s.some(func(e *engine.Entry) bool {
+		return e.LockID == op.LockID && e.State == engine.Part && e.Part != op.Part && e.Mode == engine.Exclusive
+	})
+	for i := range s.doc.Held {
+		e := &s.doc.Held[i]
+		if e.LockID == op.LockID && ((e.State == engine.Part && e.Part == op.Part) || (e.State == engine.Kept && !others)) {
+			e.Mode = engine.SharedBy
+		}
+	}
 }
 
 // Leave is the specification of that operation.
 func Leave(before engine.Document, op engine.Leave, now time.Time) engine.Document {
 	s := begin(before, op.Resource, op.Policy, now)
+	own := func(e engine.Entry) bool { return e.LockID == op.LockID && e.Part == op.Part && e.State != engine.Kept }
 	left := s.doc.Part(op.LockID, op.Part, op.Order) != nil
-	s.doc.Parts = slices.DeleteFunc(s.doc.Parts, func(p engine.Part) bool {
-		return p.LockID == op.LockID && p.Part == op.Part && p.Order == op.Order
+	s.drop(func(e engine.Entry) bool {
+		return own(e) && (e.Order == op.Order || (e.State == engine.Claimed && e.Order < op.Order))
 	})
-	others := slices.ContainsFunc(s.doc.Parts, func(p engine.Part) bool { return p.LockID == op.LockID && !p.Revoked })
-	if h := s.doc.Hold(op.LockID); left && !others && h != nil && (op.Undo || !h.Keep) {
-		s.drop(op.LockID, engine.HowReleased)
+	if op.Undo && left && !s.some(func(e *engine.Entry) bool { return e.LockID == op.LockID && e.State == engine.Part }) {
+		s.drop(func(e engine.Entry) bool { return e.LockID == op.LockID && e.State == engine.Kept })
 	}
 	s.forget(func(w engine.Waiter) bool {
 		return w.LockID == op.LockID && w.Part == op.Part && w.Order <= op.Order
 	})
-	s.remember(engine.Released{LockID: op.LockID, Part: &op.Part, Order: op.Order, Until: now.Add(ms(op.ReleasedTTL))},
-		func(r engine.Released) bool { return r.Part != nil && *r.Part == op.Part && r.Order <= op.Order })
-	s.settle()
+	s.remember(engine.Released{LockID: op.LockID, Part: &op.Part, Order: op.Order})
 	return s.end()
 }
 
 // Release is the specification of that operation.
 func Release(before engine.Document, op engine.Release, now time.Time) engine.Document {
 	s := begin(before, op.Resource, op.Policy, now)
-	if h := s.doc.Hold(op.LockID); h != nil && h.Order <= op.Order {
-		s.drop(op.LockID, engine.HowReleased)
+	if op.Force {
+		op.Order = s.latest(op.LockID)
 	}
-	s.revoke(func(p engine.Part) bool { return p.LockID == op.LockID && p.Order <= op.Order },
-		func(p engine.Part) bool { return op.Leaving != nil && p.Part == *op.Leaving })
+	upTo := func(e engine.Entry) bool { return e.LockID == op.LockID && e.Order <= op.Order }
+	if op.Force {
+		for _, e := range s.doc.Held {
+			if upTo(e) && e.Holds() && e.CreatedAt != nil {
+				s.doc.Evicted = append(s.doc.Evicted, engine.Evicted{LockID: e.LockID, Fence: e.Fence, Reason: op.Reason})
+			}
+		}
+	}
+	var draining []engine.Entry
+	for _, e := range s.doc.Held {
+		stopped := op.Leaving != nil && e.Part == *op.Leaving
+		if upTo(e) && !stopped && (e.State == engine.Draining || (e.State == engine.Part && s.drains(e))) {
+			draining = append(draining, drained(e))
+		}
+	}
+	s.drop(upTo)
+	s.doc.Held = append(s.doc.Held, draining...)
 	s.forget(func(w engine.Waiter) bool { return w.LockID == op.LockID && w.Order <= op.Order })
-	s.remember(engine.Released{LockID: op.LockID, Order: op.Order, Until: now.Add(ms(op.ReleasedTTL))},
-		func(r engine.Released) bool { return r.Order <= op.Order })
-	s.settle()
+	s.remember(engine.Released{LockID: op.LockID, Order: op.Order, Reason: op.Reason})
 	return s.end()
 }
 
-// take grants the request where it fits, or queues it where that is asked for.
-func (s *state) take(op engine.Acquire) {
-	h, own := s.doc.Hold(op.LockID), func(w engine.Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part }
-	p := s.doc.Part(op.LockID, op.Part, op.Order)
-	retry := p != nil && engine.Covers(p.Mode, op.Mode)
-	joins := h != nil && engine.Covers(s.mode(h), op.Mode)
-	claimed := slices.ContainsFunc(s.doc.Claims, own)
-	place := slices.IndexFunc(s.doc.Waiters, own)
-	// An upgrade goes ahead of the queue: those who wait there wait for its own hold.
-	first := claimed || h != nil || !slices.ContainsFunc(s.aheadOf(place), func(w engine.Waiter) bool { return w.Until == nil })
-	mayTake := !op.Refresh || claimed || place >= 0 || h != nil
-	switch {
-	case retry:
-		h.ExpiresAt = later(h.ExpiresAt, expiry(s.now, p.TTL))
-		if expired(p.ExpiresAt, s.now) {
-			p.ExpiresAt = expiry(s.now, p.TTL)
-		}
-	case joins, mayTake && first && s.fits(op.LockID, op.Mode, op.Limit):
-		s.grant(op)
-		s.forget(own)
-	case op.Queue && !claimed:
-		s.queue(op, place)
+// Withdraw is the specification of that operation.
+func Withdraw(before engine.Document, op engine.Withdraw, now time.Time) engine.Document {
+	s := begin(before, op.Resource, op.Policy, now)
+	which := func(w engine.Waiter) bool {
+		return w.LockID == op.LockID && w.Part == op.Part && w.Order == op.Order && (w.Until == nil || !w.Until.After(now))
 	}
+	s.doc.Last.Outcome = engine.Lost
+	if slices.ContainsFunc(s.doc.Waiters, which) {
+		s.doc.Last.Outcome = engine.Granted
+		s.forget(which)
+		s.remember(engine.Released{LockID: op.LockID, Part: &op.Part, Order: op.Order, Reason: op.Reason})
+	}
+	return s.end()
 }
 
-func (s *state) aheadOf(place int) []engine.Waiter {
-	if place < 0 {
-		return s.doc.Waiters
+func (s *state) overtaken(lockID, part string, order int64) bool {
+	_, yes := s.doc.Overtaker(lockID, part, order)
+	return yes
+}
+
+// lost tells whether op finds that its lock ID lost the hold.
+func (s *state) lost(op engine.Acquire) bool {
+	if op.Reacquire || s.holding(op.LockID) {
+		return false
 	}
-	return s.doc.Waiters[:place]
+	return op.Held || (op.Keep && s.doc.EvictedRecord(op.LockID) != nil)
+}
+
+// enter grants the request where it fits, or queues it where that is asked for.
+func (s *state) enter(op engine.Acquire) {
+	holding := s.holding(op.LockID)
+	part := s.doc.Part(op.LockID, op.Part, op.Order)
+	claimed := s.doc.Claim(op.LockID, op.Part) != nil
+	place := slices.IndexFunc(s.doc.Waiters, func(w engine.Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })
+	// An upgrade goes ahead of the queue: those who wait there wait for its own hold. Who has a place
+	// gets a claim when its turn has come, in whoever's write that is.
+	turn := claimed || (place < 0 && (holding || (!op.Refresh && !slices.ContainsFunc(s.doc.Waiters, awake))))
+	switch {
+	case s.lost(op):
+		s.doc.Last.Outcome = engine.Lost
+	case part != nil && engine.Covers(part.Mode, op.Mode):
+		s.doc.Last.Outcome = engine.Again
+	case s.covered(op.LockID, op.Mode), turn && s.fits(op.LockID, op.Mode, op.Limit):
+		s.grant(op)
+		s.doc.Last.Outcome = engine.Granted
+	case !op.Queue || claimed || (place < 0 && op.Refresh):
+		s.doc.Last.Outcome = engine.Busy
+	case place < 0 && int64(len(s.doc.Waiters)) >= op.MaxWaiters:
+		s.doc.Last.Outcome = engine.Full
+	default:
+		s.queue(op, place, holding)
+		s.doc.Last.Outcome = engine.Queued
+	}
 }
 
 // grant makes or joins the hold, and makes the part.
 func (s *state) grant(op engine.Acquire) {
-	h := s.doc.Hold(op.LockID)
-	older := func(p engine.Part) bool { return p.LockID == op.LockID && p.Part == op.Part && !p.Revoked }
-	upgrade := h != nil && !engine.Covers(s.mode(h), op.Mode)
-	if h == nil || upgrade || op.NewFence || slices.ContainsFunc(s.doc.Parts, older) {
+	own := pick(s.doc.Held, func(e engine.Entry) bool { return e.LockID == op.LockID && e.Holds() })
+	mine := func(e engine.Entry) bool { return e.LockID == op.LockID && e.Part == op.Part }
+	older := func(e engine.Entry) bool { return mine(e) && e.State == engine.Part }
+	var fence int64
+	for _, e := range own {
+		fence = max(fence, e.Fence)
+	}
+	if len(own) == 0 || !s.covered(op.LockID, op.Mode) || op.NewFence || slices.ContainsFunc(own, older) {
 		s.doc.Fence = max(s.doc.Fence+1, s.now.UnixMilli())
+		fence = s.doc.Fence
 	}
-	hold := engine.Hold{
-		LockID: op.LockID, Owner: op.Owner, Host: op.Host, Comment: op.Comment, CreatedAt: s.now, Acquired: true,
-		Granted: s.doc.Fence, Fence: s.doc.Fence, TTL: op.HoldTTL, ExpiresAt: expiry(s.now, op.HoldTTL), Limit: op.Limit,
+	told := engine.Entry{
+		CreatedAt: &s.now, Granted: fence, Owner: op.Owner, Host: op.Host, Comment: op.Comment, Limit: op.Limit, Trace: op.Trace,
 	}
-	mode := op.Mode
-	if h != nil {
-		fence := s.doc.Fence
-		if !(upgrade || op.NewFence || slices.ContainsFunc(s.doc.Parts, older)) {
-			fence = h.Fence
-		}
-		hold = *h
-		hold.Fence = fence
-		if op.Keep {
-			hold.TTL = op.HoldTTL
-		}
-		if s.mode(h) == engine.Exclusive {
-			mode = engine.Exclusive
+	for _, e := range own {
+		if e.CreatedAt != nil {
+			told.CreatedAt, told.Granted = e.CreatedAt, e.Granted
+			break
 		}
 	}
-	part := engine.Part{
-		LockID: op.LockID, Part: op.Part, Order: op.Order, Mode: op.Mode, Fence: hold.Fence,
-		TTL: op.TTL, ExpiresAt: expiry(s.now, op.TTL),
+	part := engine.Entry{}
+	if !op.Keep {
+		part = told
 	}
-	for _, w := range slices.Concat(s.doc.Claims, s.doc.Waiters) {
-		if w.LockID == op.LockID && w.Part == op.Part {
-			part.Since = &w.Since
-			part.Granted = w.Granted
-			if w.Granted == nil {
-				part.Granted = &s.now
+	part.LockID, part.Part, part.Order, part.Mode, part.State = op.LockID, op.Part, op.Order, op.Mode, engine.Part
+	part.Fence, part.TTL, part.ExpiresAt = fence, op.TTL, expiry(s.now, op.TTL)
+	if c := s.doc.Claim(op.LockID, op.Part); c != nil {
+		part.Since, part.ClaimedAt = c.Since, c.ClaimedAt
+	}
+	entries := []engine.Entry{part}
+	if op.Keep {
+		entries = []engine.Entry{s.kept(op, own, told, fence), part}
+	}
+	rest := pick(s.doc.Held, func(e engine.Entry) bool { return e.LockID != op.LockID })
+	for _, e := range s.doc.Held {
+		switch {
+		case e.LockID != op.LockID, op.Keep && e.State == engine.Kept, mine(e) && e.State == engine.Claimed:
+		case older(e):
+			if s.drains(e) {
+				rest = append(rest, drained(e))
 			}
+		default:
+			rest = append(rest, e)
 		}
 	}
-	hold.Keep = hold.Keep || op.Keep
-	hold.Order = max(hold.Order, op.Order)
-	hold.Trace = op.Trace
-	hold.ExpiresAt = later(hold.ExpiresAt, part.ExpiresAt)
-	s.revoke(older, func(engine.Part) bool { return false })
-	s.doc.Parts = append(s.doc.Parts, part)
-	s.put(hold, mode)
+	s.doc.Held = append(rest, entries...)
+	s.doc.Waiters = slices.DeleteFunc(s.doc.Waiters, func(w engine.Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })
 	s.doc.Evicted = slices.DeleteFunc(s.doc.Evicted, func(e engine.Evicted) bool { return e.LockID == op.LockID })
 }
 
+// kept is the entry of a hold that stands without parts, made or extended.
+func (s *state) kept(op engine.Acquire, own []engine.Entry, told engine.Entry, fence int64) engine.Entry {
+	k := told
+	k.LockID, k.Mode, k.State = op.LockID, op.Mode, engine.Kept
+	k.ExpiresAt = later(expiry(s.now, op.HoldTTL), expiry(s.now, op.TTL))
+	for _, e := range own {
+		if e.State == engine.Kept {
+			k = e
+			if k.Limit == 0 {
+				k.Limit = op.Limit
+			}
+			k.ExpiresAt = later(e.ExpiresAt, later(expiry(s.now, op.HoldTTL), expiry(s.now, op.TTL)))
+			if op.Mode == engine.Exclusive {
+				k.Mode = engine.Exclusive
+			}
+		}
+	}
+	k.Order, k.Fence, k.TTL, k.Trace = max(k.Order, op.Order), fence, op.HoldTTL, op.Trace
+	return k
+}
+
 // queue takes a place, or refreshes the one that stands at index place.
-func (s *state) queue(op engine.Acquire, place int) {
+func (s *state) queue(op engine.Acquire, place int, holding bool) {
 	w := engine.Waiter{
-		LockID: op.LockID, Part: op.Part, Order: op.Order, Mode: op.Mode, Limit: op.Limit, Owner: op.Owner,
-		Seq: s.doc.Seq, Since: s.now, ExpiresAt: s.now.Add(ms(op.WaiterTTL)),
+		LockID: op.LockID, Part: op.Part, Order: op.Order, Mode: op.Mode, Limit: op.Limit,
+		Since: s.now, ExpiresAt: s.now.Add(ms(op.WaiterTTL)),
+	}
+	if op.Owner != op.LockID {
+		w.Owner = op.Owner
 	}
 	switch {
 	case place >= 0:
-		old := s.doc.Waiters[place]
-		w.Seq, w.Since = old.Seq, old.Since
+		w.Since = s.doc.Waiters[place].Since
 		s.doc.Waiters[place] = w
-		s.doc.Last.Position = int64(place) + 1
-	case op.Refresh || int64(len(s.doc.Waiters)) >= op.MaxWaiters:
-	case s.doc.Hold(op.LockID) != nil: // an upgrade
+	case holding: // an upgrade
+		place = 0
 		s.doc.Waiters = slices.Insert(s.doc.Waiters, 0, w)
-		s.doc.Last.Position = 1
 	default:
+		place = len(s.doc.Waiters)
 		s.doc.Waiters = append(s.doc.Waiters, w)
-		s.doc.Last.Position = int64(len(s.doc.Waiters))
 	}
+	s.doc.Last.Position = int64(place) + 1
 }

@@ -9,23 +9,18 @@ import (
 
 func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 
-// expiry is the end of a promise made now; nil for one without end.
-func expiry(now time.Time, ttl int64) *time.Time {
+// expiry is the end of a promise made now.
+func expiry(now time.Time, ttl int64) time.Time {
 	if ttl == 0 {
-		return nil
+		return engine.Never
 	}
-	t := now.Add(ms(ttl))
-	return &t
+	return now.Add(ms(ttl))
 }
 
-func expired(at *time.Time, now time.Time) bool { return at != nil && !at.After(now) }
+func alive(e engine.Entry, now time.Time) bool { return e.ExpiresAt.After(now) }
 
-// later returns the later of two ends; nil is the latest.
-func later(a, b *time.Time) *time.Time {
-	if a == nil || b == nil {
-		return nil
-	}
-	if b.After(*a) {
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
 		return b
 	}
 	return a
@@ -50,12 +45,11 @@ func last[T any](in []T, n int) []T {
 
 // clone copies a document so that no slice is shared, and none is nil: the database stores empty arrays.
 func clone(d engine.Document) engine.Document {
-	d.Shared.Locks = append([]engine.Hold{}, d.Shared.Locks...)
-	d.Parts = append([]engine.Part{}, d.Parts...)
-	d.Claims = append([]engine.Waiter{}, d.Claims...)
+	d.Held = append([]engine.Entry{}, d.Held...)
 	d.Waiters = append([]engine.Waiter{}, d.Waiters...)
 	d.Evicted = append([]engine.Evicted{}, d.Evicted...)
 	d.Released = append([]engine.Released{}, d.Released...)
-	d.Last.Ended = slices.Clone(d.Last.Ended)
+	d.Last.Released = slices.Clone(d.Last.Released)
+	d.Last.Expired = slices.Clone(d.Last.Expired)
 	return d
 }

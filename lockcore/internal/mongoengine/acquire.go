@@ -6,173 +6,194 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
-// acquirePipeline is the whole of acquire and enter. Its outcomes, told apart by engine.Acquire.Judge:
+// acquireKind is what the text of an acquire depends on. Everything else is in the literal of its first stage.
+type acquireKind struct {
+	mode                                                string
+	limited, forever, holdForever                       bool
+	keep, held, reacquire, newFence, queue, refreshOnly bool
+}
+
+func kindOf(a *engine.Acquire) acquireKind {
+	return acquireKind{
+		mode: a.Mode, limited: a.Limit > 0, forever: a.TTL == 0, holdForever: a.Keep && a.HoldTTL == 0,
+		keep: a.Keep, held: a.Held && !a.Reacquire, reacquire: a.Reacquire, newFence: a.NewFence, queue: a.Queue, refreshOnly: a.Refresh,
+	}
+}
+
+// acquireValues are the literals that acquire works with: new is the part to be, kept the hold, and place the
+// place in the queue.
+func acquireValues(a *engine.Acquire) bson.D {
+	told := bson.D{{Key: "owner", Value: a.Owner}, {Key: "host", Value: a.Host}, {Key: "comment", Value: a.Comment}, {Key: "trace", Value: a.Trace}}
+	if a.Limit > 0 {
+		told = append(told, v("limit", a.Limit))
+	}
+	part := bson.D{
+		{Key: "lockId", Value: a.LockID}, {Key: "part", Value: a.Part}, {Key: "order", Value: a.Order}, {Key: "mode", Value: a.Mode},
+	}
+	values := bson.D{
+		{Key: "id", Value: a.LockID}, {Key: "part", Value: a.Part}, {Key: "ord", Value: a.Order},
+		{Key: "claim", Value: a.ClaimTTL}, {Key: "ttl", Value: a.TTL},
+	}
+	running := append(part[:4:4], v("state", engine.Part), v("ttl", a.TTL))
+	if a.Keep {
+		kept := bson.D{
+			{Key: "lockId", Value: a.LockID}, {Key: "part", Value: ""}, {Key: "order", Value: a.Order}, {Key: "mode", Value: a.Mode},
+			{Key: "state", Value: engine.Kept}, {Key: "ttl", Value: a.HoldTTL},
+		}
+		values = append(values, v("kept", append(kept, told...)), v("hold", max(a.HoldTTL, a.TTL)))
+	} else {
+		running = append(running, told...)
+	}
+	if a.Queue {
+		place := part[:4:4]
+		if a.Limit > 0 {
+			place = append(place, v("limit", a.Limit))
+		}
+		if a.Owner != a.LockID {
+			place = append(place, v("owner", a.Owner))
+		}
+		values = append(values, v("place", place), v("wait", a.WaiterTTL), v("most", a.MaxWaiters))
+	}
+	if a.Limit > 0 {
+		values = append(values, v("limit", a.Limit))
+	}
+	return append(values, v("new", running))
+}
+
+// acquireStages is the whole of acquire and enter. Its outcomes:
 //
 //  1. overtaken: a record or a later request of the same part came first; nothing changes.
 //  2. lost: the lock ID held before and does not any more; nothing changes.
-//  3. granted: a retry of a request that stands, a join, an upgrade, or a new hold.
-//  4. queued, or the place refreshed.
-//  5. busy, or the queue full; nothing changes.
+//  3. again: the request was granted before, and its part stands.
+//  4. granted: a join, an upgrade, or a new hold.
+//  5. queued, or the place refreshed.
+//  6. busy, or the queue full; nothing changes.
 //
 // Whatever the outcome, the write is counted and the document settled.
-func acquirePipeline(a *engine.Acquire) bson.A {
+func acquireStages(k acquireKind) []bson.D {
 	var s stages
-	s.load(a.LockID, a.Part)
-	s.verdict(a)
-	s.settle(a.Policy, and("$t.go", ownID))
-	s.decide(a)
-	s.apply(a)
-	return s.assemble()
+	s.load()
+	s.own()
+	s.set(
+		v("o", filter("$t.a", holds)),
+		v("m", filter("$t.a", and(ownPart, not(isKept)))),
+		v("i", cond(in("$t.id", "$t.w.lockId"),
+			op("$indexOfArray", each("$t.w", list("$$i.lockId", "$$i.part")), list("$t.id", "$t.part")), -1)),
+	)
+	s.set(
+		v("s", first(filter("$t.m", running))),
+		v("y", first(filter("$t.m", claimed))),
+	)
+	s.decide(k)
+	s.grant(k)
+	return s.store(list(), "$t.pos")
 }
 
-var (
-	ownID   = eq("$$i.lockId", "$t.id")
-	ownPart = and(ownID, eq("$$i.part", "$t.part"))
-	// active is the own part that is not cut off: there is one at most.
-	active = and(ownPart, ne("$$i.revoked", true))
-)
-
-// verdict binds hx, whether the lock ID holds exclusively, h, its hold or null, and go, whether the request
-// may go on.
-func (s *stages) verdict(a *engine.Acquire) {
-	s.set(
-		v("hx", eq(first("$t.x.lockId"), "$t.id")),
-		v("h", ifNull(first(filter(concat("$t.x", "$t.s"), ownID)), nil)),
-	)
-	stop := list(
-		some("$t.r", and(ownID, gte("$$i.order", a.Order), or(isNull("$$i.part"), eq("$$i.part", "$t.part")))),
-		some("$t.p", and(ownPart, or(gt("$$i.order", a.Order), and(eq("$$i.order", a.Order), eq("$$i.revoked", true))))),
-	)
+// decide sets did.
+func (s *stages) decide(k acquireKind) {
+	covered := ne("$t.o", list())
+	again := eq("$t.s.order", "$t.ord")
+	fits := or(not(in(engine.Exclusive, "$t.h.mode")), eq(filter("$t.h", and(others, alive, eq("$$i.mode", engine.Exclusive))), list()))
 	switch {
-	case a.Reacquire:
-	case a.Held:
-		stop = append(stop, eq("$t.h", nil))
-	case a.Keep:
-		stop = append(stop, and(eq("$t.h", nil), some("$t.e", ownID)))
+	case k.mode == engine.Exclusive:
+		covered, again = in(engine.Exclusive, "$t.o.mode"), and(again, eq("$t.s.mode", engine.Exclusive))
+		fits = eq(filter("$t.h", and(others, alive)), list())
+	case k.limited:
+		s.set(v("b", filter("$t.h", and(others, alive))))
+		fits = and(not(in(engine.Exclusive, "$t.b.mode")), lt(size(op("$setUnion", "$t.b.lockId")), "$t.limit"))
 	}
-	s.set(v("go", not(or(stop...))))
-}
-
-// decide binds same, claim and place, what the request's part has already, and whether it is a retry, is
-// granted (take), and joins a hold that stands.
-func (s *stages) decide(a *engine.Acquire) {
-	exclusive := a.Mode == engine.Exclusive
-	s.set(
-		v("same", ifNull(first(filter("$t.p", active)), nil)),
-		v("claim", ifNull(first(filter("$t.c", ownPart)), nil)),
-		v("place", cond(eq("$t.w", list()), -1, op("$indexOfArray", each("$t.w", ownPart), true))),
-	)
-	covered, coveredPart := expr(true), expr(true)
-	if exclusive {
-		covered, coveredPart = "$t.hx", eq("$t.same.mode", engine.Exclusive)
+	// An upgrade goes ahead of the queue: those who wait there wait for its own hold. Who has a place gets a
+	// claim when its turn has come, in whoever's write that is.
+	ahead := or(ne("$t.o", list()), eq(size("$t.w.until"), size("$t.w")))
+	if k.refreshOnly {
+		ahead = ne("$t.o", list())
 	}
-	mayTake := expr(true)
-	if a.Refresh {
-		mayTake = or(ne("$t.claim", nil), gte("$t.place", 0), ne("$t.h", nil))
+	outcomes := list(
+		or(
+			ne(filter("$t.r", and(ownID, gte("$$i.order", "$t.ord"), eq(ifNull("$$i.part", "$t.part"), "$t.part"))), list()),
+			ne(filter("$t.m", or(gt("$$i.order", "$t.ord"), and(eq("$$i.order", "$t.ord"), eq("$$i.state", engine.Draining)))), list()),
+		), engine.Overtaken)
+	switch {
+	case k.reacquire:
+	case k.held:
+		outcomes = append(outcomes, eq("$t.o", list()), engine.Lost)
+	case k.keep:
+		outcomes = append(outcomes, and(eq("$t.o", list()), in("$t.id", "$t.e.lockId")), engine.Lost)
 	}
-	ahead := cond(gte("$t.place", 0), op("$slice", "$t.w", maximum("$t.place", 1)), "$t.w")
-	// An upgrade goes ahead of the queue: those who wait there wait for its own hold.
-	firstInLine := or(ne("$t.claim", nil), ne("$t.h", nil), lte("$t.place", cond(eq("$t.w", list()), 0, -2)), eq("$t.place", 0),
-		none(ahead, isNull("$$i.until")))
-	s.set(
-		v("retry", and("$t.go", ne("$t.same", nil), eq("$t.same.order", a.Order), coveredPart)),
-		v("joins", and(ne("$t.h", nil), covered)),
-		v("fits", and(mayTake, firstInLine, fits("$t.id", a.Mode, a.Limit))),
-	)
-	granted := and("$t.go", not("$t.retry"), or("$t.joins", "$t.fits"))
-	queued := and("$t.go", a.Queue, not("$t.retry"), not(or("$t.joins", "$t.fits")), eq("$t.claim", nil))
-	fresh := and(granted, or(not("$t.joins"), a.NewFence, ne("$t.same", nil)))
-	s.set(
-		v("grant", granted),
-		v("refresh", and(queued, gte("$t.place", 0))),
-		v("enqueue", and(queued, lt("$t.place", 0), !a.Refresh, lt(size("$t.w"), a.MaxWaiters))),
-		v("g", cond(fresh, nextFence, "$t.h.fence")),
-		v("f", cond(fresh, nextFence, "$t.f")),
-	)
+	outcomes = append(outcomes,
+		again, engine.Again,
+		or(covered, and(or("$t.y", and(lt("$t.i", 0), ahead)), fits)), engine.Granted)
+	switch {
+	case !k.queue:
+	case k.refreshOnly:
+		outcomes = append(outcomes, or("$t.y", lt("$t.i", 0)), engine.Busy, true, engine.Queued)
+	default:
+		outcomes = append(outcomes, "$t.y", engine.Busy, and(lt("$t.i", 0), gte(size("$t.w"), "$t.most")), engine.Full, true, engine.Queued)
+	}
+	fresh := expr(or(eq("$t.o", list()), not(covered), "$t.s"))
+	if k.newFence {
+		fresh = true
+	}
+	s.set(v("did", choose(append(outcomes, engine.Busy)...)), v("new.fence", cond(fresh, nextFence, maxOf("$t.o.fence"))))
 }
 
 // nextFence grows although the document may have been removed and made anew: it is never below the time.
-var nextFence = maximum(add("$t.f", int64(1)), bson.D{{Key: "$toLong", Value: "$$NOW"}})
+var nextFence = largest(add("$t.f", int64(1)), on("$toLong", "$$NOW"))
 
-// apply makes or joins the hold and makes the part, cutting off the part that it supersedes; or takes or
+// grant makes or joins the hold and makes the part, cutting off the part that it supersedes; or takes or
 // refreshes the place in the queue.
-func (s *stages) apply(a *engine.Acquire) {
-	drains := and(not(isNull("$$i.expiresAt")), gt("$$i.expiresAt", "$$NOW"))
-	cutOff := each(filter("$t.p", or(not(active), drains)), cond(active, merge("$$i", doc(v("revoked", true))), "$$i"))
-	revived := each("$t.p", cond(and(active, not(alive("$$i.expiresAt"))), merge("$$i", doc(v("expiresAt", add("$$NOW", "$$i.ttl")))), "$$i"))
-	place := waiterOf(a)
-	// That somebody came is a sign of life of the lock ID's own hold, whatever the answer.
-	partEnd := cond("$t.retry", ttlEnd("$t.same.ttl"), "$$NOW")
-	heard := merge("$t.h", doc(v("expiresAt", later(later("$t.h.expiresAt", until(a.HoldTTL)), partEnd))))
+func (s *stages) grant(k acquireKind) {
+	granted := eq("$t.did", engine.Granted)
+	stays := or(isKept, ne("$$i.part", "$t.part"), and(not(claimed), alive, lt("$$i.expiresAt", never)))
+	if k.keep {
+		stays = and(not(isKept), or(ne("$$i.part", "$t.part"), and(not(claimed), alive, lt("$$i.expiresAt", never))))
+	}
+	rest := each(filter("$t.a", stays), cond(and(ownPart, running), merge("$$i", doc(v("state", engine.Draining))), "$$i"))
+	s.set(v("z", first(filter("$t.o", "$$i.createdAt"))), v("k", first(filter("$t.o", isKept))))
+	made := doc(
+		v("createdAt", ifNull("$t.z.createdAt", "$$NOW")), v("granted", ifNull("$t.z.granted", "$t.new.fence")))
+	part := doc(v("expiresAt", until("$t.ttl", k.forever)), v("since", "$t.y.since"), v("claimedAt", "$t.y.claimedAt"))
+	entries := list(merge("$t.new", part, made))
+	if k.keep {
+		mode := expr(engine.Exclusive)
+		if k.mode == engine.SharedBy {
+			mode = ifNull("$t.k.mode", engine.SharedBy)
+		}
+		entries = list(merge("$t.kept", made, "$t.k", doc(
+			v("mode", mode), v("order", largest("$t.k.order", "$t.ord")), v("fence", "$t.new.fence"), v("ttl", "$t.kept.ttl"),
+			v("trace", "$t.kept.trace"), v("expiresAt", largest("$t.k.expiresAt", until("$t.hold", k.holdForever || k.forever))))),
+			merge("$t.new", part))
+	}
+	ownPlace := and(ownID, ownPart)
+	queue := expr("$t.w")
+	pos := expr(0)
+	if k.queue {
+		queued := eq("$t.did", engine.Queued)
+		end := v("expiresAt", add("$$NOW", "$t.wait"))
+		place := list(merge("$t.place", doc(v("since", "$$NOW"), end)))
+		upgrade := ne("$t.o", list())
+		pos = cond(queued, choose(gte("$t.i", 0), add("$t.i", 1), upgrade, 1, add(size("$t.w"), 1)), 0)
+		queue = cond(queued, choose(
+			gte("$t.i", 0), each("$t.w", cond(ownPlace, merge("$t.place", doc(v("since", "$$i.since"), end)), "$$i")),
+			upgrade, concat(place, "$t.w"),
+			concat("$t.w", place)), "$t.w")
+	}
 	s.set(
-		v("h2", cond("$t.grant", holdOf(a), cond(and("$t.go", ne("$t.h", nil)), heard, nil))),
-		v("p", choose("$t.grant", concat(cutOff, list(partOf(a))), "$t.retry", revived, "$t.p")),
-		v("c", cond("$t.grant", filter("$t.c", not(ownPart)), "$t.c")),
-		v("w", choose(
-			and("$t.grant", gte("$t.place", 0)), filter("$t.w", not(ownPart)),
-			"$t.refresh", each("$t.w", cond(ownPart, merge(place, doc(v("seq", "$$i.seq"), v("since", "$$i.since"))), "$$i")),
-			and("$t.enqueue", ne("$t.h", nil)), concat(list(place), "$t.w"),
-			"$t.enqueue", concat("$t.w", list(place)),
-			"$t.w")),
-		v("e", cond("$t.grant", filter("$t.e", not(ownID)), "$t.e")),
-		v("position", choose(
-			"$t.refresh", add("$t.place", int64(1)),
-			and("$t.enqueue", ne("$t.h", nil)), int64(1),
-			"$t.enqueue", add(size("$t.w"), int64(1)),
-			int64(0))),
-	)
-	exclusive := or("$t.hx", and("$t.grant", a.Mode == engine.Exclusive))
-	s.set(
-		// An expired hold of somebody else stays beside it here; assemble displaces it.
-		v("x", cond(and(ne("$t.h2", nil), exclusive), concat(filter("$t.x", not(ownID)), list("$t.h2")), "$t.x")),
-		v("s", choose(
-			eq("$t.h2", nil), "$t.s",
-			exclusive, filter("$t.s", not(ownID)),
-			eq("$t.h", nil), concat("$t.s", list("$t.h2")),
-			each("$t.s", cond(ownID, "$t.h2", "$$i")))),
+		v("h", choose(
+			granted, concat(cond(eq("$t.a", list()), "$t.h", filter("$t.h", others)), rest, entries),
+			or(eq("$t.a", list()), eq("$t.did", engine.Overtaken)), "$t.h",
+			concat(filter("$t.h", others), "$t.a"))),
+		v("w", cond(and(granted, gte("$t.i", 0)), filter("$t.w", not(ownPlace)), queue)),
+		v("e", cond(and(granted, in("$t.id", "$t.e.lockId")), filter("$t.e", others), "$t.e")),
+		v("f", cond(granted, largest("$t.f", "$t.new.fence"), "$t.f")),
+		v("pos", pos),
 	)
 }
 
-func holdOf(a *engine.Acquire) expr {
-	fresh := doc(
-		v("lockId", "$t.id"), v("owner", lit(a.Owner)), v("host", lit(a.Host)), v("comment", lit(a.Comment)),
-		v("createdAt", "$$NOW"), v("acquired", true), v("granted", "$t.g"), v("fence", "$t.g"),
-		v("expiresAt", later(until(a.HoldTTL), until(a.TTL))), v("order", a.Order), v("ttl", a.HoldTTL),
-		v("keep", a.Keep), v("trace", lit(a.Trace)),
-	)
-	if a.Limit > 0 {
-		fresh = append(fresh, v("limit", a.Limit))
+// until is the end of a promise of ttl milliseconds made now.
+func until(ttl expr, forever bool) expr {
+	if forever {
+		return never
 	}
-	joined := doc(
-		v("fence", "$t.g"), v("order", maximum("$t.h.order", a.Order)), v("trace", lit(a.Trace)),
-		v("expiresAt", later("$t.h.expiresAt", later(until(a.HoldTTL), until(a.TTL)))),
-	)
-	if a.Keep {
-		joined = append(joined, v("keep", true), v("ttl", a.HoldTTL))
-	}
-	return cond(eq("$t.h", nil), fresh, merge("$t.h", joined))
-}
-
-func partOf(a *engine.Acquire) expr {
-	part := doc(
-		v("lockId", "$t.id"), v("part", "$t.part"), v("order", a.Order), v("mode", a.Mode), v("fence", "$t.g"),
-		v("ttl", a.TTL), v("expiresAt", until(a.TTL)),
-	)
-	waited := func(from string) expr {
-		return merge(part, doc(v("since", from+".since"), v("grantedAt", ifNull(from+".grantedAt", "$$NOW"))))
-	}
-	inQueue := bson.D{{Key: "$let", Value: doc(
-		v("vars", doc(v("i", op("$arrayElemAt", "$t.w", "$t.place")))), v("in", waited("$$i")))}}
-	return choose(ne("$t.claim", nil), waited("$t.claim"), gte("$t.place", 0), inQueue, part)
-}
-
-func waiterOf(a *engine.Acquire) bson.D {
-	w := doc(
-		v("lockId", "$t.id"), v("part", "$t.part"), v("order", a.Order), v("mode", a.Mode), v("owner", lit(a.Owner)),
-		v("seq", "$t.n"), v("since", "$$NOW"), v("expiresAt", until(a.WaiterTTL)),
-	)
-	if a.Limit > 0 {
-		w = append(w, v("limit", a.Limit))
-	}
-	return w
+	return add("$$NOW", ttl)
 }

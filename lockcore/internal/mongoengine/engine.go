@@ -50,36 +50,16 @@ func (e *Engine) Prepare(ctx context.Context) error {
 	return nil
 }
 
-// Acquire sends one command.
-func (e *Engine) Acquire(ctx context.Context, op engine.Acquire) (engine.Document, error) {
-	return e.apply(ctx, op.Resource, acquirePipeline(&op))
-}
-
-// Renew sends one command.
-func (e *Engine) Renew(ctx context.Context, op engine.Renew) (engine.Document, error) {
-	return e.apply(ctx, op.Resource, renewPipeline(&op))
-}
-
-// Leave sends one command.
-func (e *Engine) Leave(ctx context.Context, op engine.Leave) (engine.Document, error) {
-	return e.apply(ctx, op.Resource, leavePipeline(&op))
-}
-
-// Release sends one command.
-func (e *Engine) Release(ctx context.Context, op engine.Release) (engine.Document, error) {
-	return e.apply(ctx, op.Resource, releasePipeline(&op))
-}
-
-// apply writes the resource's document through the pipeline, making it where there is none, and returns
-// what the write left, without the queue.
-func (e *Engine) apply(ctx context.Context, resource string, pipeline bson.A) (engine.Document, error) {
-	opts := options.FindOneAndUpdate().
-		SetUpsert(true).
-		SetReturnDocument(options.After).
-		SetProjection(bson.D{{Key: "waiters", Value: 0}})
+// apply writes the resource's document through a pipeline, making it where there is none, and returns what
+// the write left, without the queue. The text of a pipeline depends on its kind alone, and is made once.
+func (e *Engine) apply(ctx context.Context, resource string, values bson.D, kind any, text func() []bson.D) (engine.Document, error) {
+	pipeline, err := pipelineOf(values, kind, text)
+	if err != nil {
+		return engine.Document{}, err
+	}
 	var d engine.Document
 	for attempt := 0; ; attempt++ {
-		err := e.coll.FindOneAndUpdate(ctx, bson.D{{Key: "_id", Value: resource}}, pipeline, opts).Decode(&d)
+		err := e.coll.FindOneAndUpdate(ctx, bson.D{{Key: "_id", Value: resource}}, pipeline, answer).Decode(&d)
 		if attempt < 3 && insertedByAnother(err) {
 			continue
 		}
@@ -89,6 +69,11 @@ func (e *Engine) apply(ctx context.Context, resource string, pipeline bson.A) (e
 		return d, err
 	}
 }
+
+var answer = options.FindOneAndUpdate().
+	SetUpsert(true).
+	SetReturnDocument(options.After).
+	SetProjection(bson.D{{Key: "waiters", Value: 0}})
 
 // insertedByAnother tells that two first requests of one resource tried to insert its document, and this one
 // came second: nothing was written, and it finds the document when it asks again. MongoDB says so with a

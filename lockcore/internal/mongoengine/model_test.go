@@ -54,13 +54,13 @@ func (m *model) step(t *rapid.T) {
 	var expect func(engine.Document, time.Time) engine.Document
 	var got engine.Document
 	var err error
-	switch kind := rapid.SampledFrom([]string{"acquire", "acquire", "acquire", "acquire", "renew", "leave", "release", "wait"}).Draw(t, "kind"); kind {
+	switch kind := rapid.SampledFrom([]string{"acquire", "acquire", "acquire", "acquire", "renew", "leave", "release", "release", "withdraw", "wait"}).Draw(t, "kind"); kind {
 	case "acquire":
 		op := m.acquire(t, lockID, part, order)
 		expect = func(d engine.Document, now time.Time) engine.Document { return lockcoretest.Acquire(d, op, now) }
 		got, err = m.eng.Acquire(ctx, op)
 	case "renew":
-		op := engine.Renew{Policy: policy, Resource: m.name, LockID: lockID, Part: part, Order: order}
+		op := engine.Renew{Policy: policy, Resource: m.name, LockID: lockID, Part: part, Order: order, Downgrade: rapid.Bool().Draw(t, "downgrade")}
 		expect = func(d engine.Document, now time.Time) engine.Document { return lockcoretest.Renew(d, op, now) }
 		got, err = m.eng.Renew(ctx, op)
 	case "leave":
@@ -72,8 +72,15 @@ func (m *model) step(t *rapid.T) {
 		if rapid.Bool().Draw(t, "leaving") {
 			op.Leaving = &part
 		}
+		if rapid.IntRange(0, 3).Draw(t, "force") == 0 {
+			op.Force, op.Reason = true, "$because"
+		}
 		expect = func(d engine.Document, now time.Time) engine.Document { return lockcoretest.Release(d, op, now) }
 		got, err = m.eng.Release(ctx, op)
+	case "withdraw":
+		op := engine.Withdraw{Policy: policy, Resource: m.name, LockID: lockID, Part: part, Order: order, Reason: "$because"}
+		expect = func(d engine.Document, now time.Time) engine.Document { return lockcoretest.Withdraw(d, op, now) }
+		got, err = m.eng.Withdraw(ctx, op)
 	case "wait":
 		m.travel(t, time.Duration(rapid.IntRange(1, 70).Draw(t, "seconds"))*time.Second)
 		return
@@ -127,7 +134,7 @@ func (m *model) travel(t *rapid.T, by time.Duration) {
 func shift(v any, by time.Duration) any {
 	switch v := v.(type) {
 	case bson.DateTime:
-		if v < 0 { // the zero time, of holds that are not there
+		if !v.Time().Before(engine.Never) {
 			return v
 		}
 		return v - bson.DateTime(by.Milliseconds())

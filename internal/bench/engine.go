@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+// bench is a database of its own, with a Locker and a collection for the raw commands.
+type bench struct {
+	locker *lockcore.Locker
+	raw    *mongo.Collection
+}
+
+func benchEngine(ctx context.Context, uri string, rounds int) (report Report, err error) {
+	client, err := mongo.Connect(options.Client().ApplyURI(uri))
+	if err != nil {
+		return report, fmt.Errorf("connect to LOCKSTEP_MONGODB_URI: %w", err)
+	}
+	db := client.Database(fmt.Sprintf("lockstep_bench_%d", time.Now().UnixNano()))
+	defer func() {
+		// The context may have ended by Ctrl-C, and the database must go all the same.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		_ = db.Drop(ctx)
+		_ = client.Disconnect(ctx)
+	}()
+	locker, err := lockcore.New(db.Collection("locks"), lockcore.Config{MaxWaiters: 5000})
+	if err != nil {
+		return report, err
+	}
+	if err := locker.CreateIndexes(ctx); err != nil {
+		return report, err
+	}
+	b := &bench{locker: locker, raw: db.Collection("raw")}
+	for _, s := range []section{b.uncontended(), b.crowd(), b.handOff()} {
+		r, err := s.measure(ctx, rounds)
+		if err != nil {
+			return report, err
+		}
+		report.Sections = append(report.Sections, r)
+	}
+	return report, nil
+}
+
+func timed(f func() error) (time.Duration, error) {
+	start := time.Now()
+	err := f()
+	return time.Since(start), err
+}
+
+func (b *bench) uncontended() section {
+	return section{name: "uncontended, two commands", cases: []benchCase{
+		{name: "two raw $inc", once: func(ctx context.Context, _ int) (time.Duration, error) {
+			return timed(func() error { return b.rawPair(ctx) })
+		}},
+		{name: "acquire + release, exclusive", limit: 1.45, once: b.pair("x", lockcore.Exclusive("bench/x"), 0)},
+		{name: "acquire + release, shared", limit: 1.45, once: b.pair("s", lockcore.Shared("bench/s"), 0)},
+		{name: "acquire + release, semaphore", once: b.pair("l", lockcore.SharedLimit("bench/l", 10), 0)},
+		{name: "enter (would queue) + leave", once: b.enterLeave(lockcore.Exclusive("bench/q"))},
+		{name: "enter + leave of a kept hold", once: b.kept(lockcore.Exclusive("bench/k"))},
+	}}
+}
+
+func (b *bench) rawPair(ctx context.Context) error {
+	opts := options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After)
+	for range 2 {
+		err := b.raw.FindOneAndUpdate(ctx, bson.D{{Key: "_id", Value: "bench"}},
+			bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: int64(1)}}}}, opts).Err()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pair takes and releases a resource in the way of a program that wants it now or not at all.
+func (b *bench) pair(name string, res lockcore.Resource, holders int) func(context.Context, int) (time.Duration, error) {
+	return func(ctx context.Context, round int) (time.Duration, error) {
+		if round == 0 {
+			for i := range holders {
+				req := lockcore.Request{LockID: fmt.Sprintf("holder/%d", i), Resources: []lockcore.Resource{res}, TTL: time.Hour}
+				if _, err := b.locker.Enter(ctx, req, false); err != nil {
+					return 0, err
+				}
+			}
+		}
+		return timed(func() error {
+			leases, err := b.locker.Enter(ctx, lockcore.Request{
+				LockID: fmt.Sprintf("bench/%s/%d", name, round), Resources: []lockcore.Resource{res},
+			}, false)
+			if err != nil {
+				return err
+			}
+			return b.locker.Release(ctx, lockcore.Release{
+				LockID: leases[0].LockID, Resources: []string{res.Name}, Order: leases[0].Order, Leaving: &leases[0].Part,
+			})
+		})
+	}
+}
+
+func (b *bench) enterLeave(res lockcore.Resource) func(context.Context, int) (time.Duration, error) {
+	return func(ctx context.Context, round int) (time.Duration, error) {
+		return timed(func() error {
+			leases, err := b.locker.Enter(ctx, lockcore.Request{
+				LockID: fmt.Sprintf("bench/%d", round), Part: "step", Order: lockcore.Order{Schedule: 1, Attempt: 1},
+				Resources: []lockcore.Resource{res},
+			}, true)
+			if err != nil {
+				return err
+			}
+			return b.locker.Leave(ctx, leases...)
+		})
+	}
+}
+
+// kept is a saga's step that comes to a hold of its own.
+func (b *bench) kept(res lockcore.Resource) func(context.Context, int) (time.Duration, error) {
+	return func(ctx context.Context, round int) (time.Duration, error) {
+		return timed(func() error {
+			leases, err := b.locker.Enter(ctx, lockcore.Request{
+				LockID: "bench/saga", Part: "step", Order: lockcore.Order{Schedule: uint32(round) + 1, Attempt: 1}, Keep: true, //nolint:gosec // small
+				Resources: []lockcore.Resource{res},
+			}, true)
+			if err != nil {
+				return err
+			}
+			return b.locker.Leave(ctx, leases...)
+		})
+	}
+}
+
+func (b *bench) crowd() section {
+	return section{name: "beside shared holders", divisor: 3, cases: []benchCase{
+		{name: "none", once: b.pair("c0", lockcore.Shared("bench/c0"), 0)},
+		{name: "20", once: b.pair("c20", lockcore.Shared("bench/c20"), 20)},
+		{name: "200", limit: 2.5, once: b.pair("c200", lockcore.Shared("bench/c200"), 200)},
+	}}
+}
+
+// handOff is a release that makes a claim for the first of those who wait, and that one's confirmation.
+func (b *bench) handOff() section {
+	return section{name: "hand-off with waiters", divisor: 3, cases: []benchCase{
+		{name: "10", once: b.queue(10)},
+		{name: "100", once: b.queue(100)},
+		{name: "1000", limit: 4, once: b.queue(1000)},
+	}}
+}
+
+func (b *bench) queue(waiters int) func(context.Context, int) (time.Duration, error) {
+	res := lockcore.Exclusive(fmt.Sprintf("bench/queue/%d", waiters))
+	next, holder := 0, []lockcore.Lease(nil)
+	request := func(i int) lockcore.Request {
+		return lockcore.Request{
+			LockID: fmt.Sprintf("bench/waiter/%d", i), Order: lockcore.Order{Schedule: 1, Attempt: 1}, TTL: time.Hour,
+			Resources: []lockcore.Resource{res},
+		}
+	}
+	enqueue := func(ctx context.Context) error {
+		leases, err := b.locker.Enter(ctx, request(next), true)
+		next++
+		if err == nil {
+			holder = leases
+			return nil
+		}
+		return ignoreBusy(err)
+	}
+	return func(ctx context.Context, round int) (time.Duration, error) {
+		for next-round < waiters+1 {
+			if err := enqueue(ctx); err != nil {
+				return 0, err
+			}
+		}
+		return timed(func() error {
+			if err := b.locker.Leave(ctx, holder...); err != nil {
+				return err
+			}
+			var err error
+			holder, err = b.locker.Enter(ctx, request(round+1), true)
+			return err
+		})
+	}
+}
+
+func ignoreBusy(err error) error {
+	if errors.Is(err, lockcore.ErrBusy) && !errors.Is(err, lockcore.ErrQueueFull) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,98 @@
+package mongoengine
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+)
+
+// The kinds of pipelines: what their text depends on.
+type (
+	renewKind    struct{ downgrade bool }
+	leaveKind    struct{ undo bool }
+	releaseKind  struct{ leaving, force bool }
+	withdrawKind struct{}
+)
+
+// Acquire sends one command.
+func (e *Engine) Acquire(ctx context.Context, op engine.Acquire) (engine.Document, error) {
+	kind := kindOf(&op)
+	return e.apply(ctx, op.Resource, acquireValues(&op), kind, func() []bson.D { return acquireStages(kind) })
+}
+
+// Renew sends one command.
+func (e *Engine) Renew(ctx context.Context, op engine.Renew) (engine.Document, error) {
+	return e.apply(ctx, op.Resource, values(op.LockID, op.Part, op.Order, op.Policy), renewKind{op.Downgrade},
+		func() []bson.D { return renewStages(op.Downgrade) })
+}
+
+// Leave sends one command.
+func (e *Engine) Leave(ctx context.Context, op engine.Leave) (engine.Document, error) {
+	rec := record(op.LockID, &op.Part, op.Order, "")
+	return e.apply(ctx, op.Resource, append(values(op.LockID, op.Part, op.Order, op.Policy), rec, keep(op.Policy)), leaveKind{op.Undo},
+		func() []bson.D { return leaveStages(op.Undo) })
+}
+
+// Release sends one command.
+func (e *Engine) Release(ctx context.Context, op engine.Release) (engine.Document, error) {
+	part := ""
+	if op.Leaving != nil {
+		part = *op.Leaving
+	}
+	rec := record(op.LockID, nil, op.Order, op.Reason)
+	return e.apply(ctx, op.Resource, append(values(op.LockID, part, op.Order, op.Policy), rec, keep(op.Policy)), releaseKind{op.Leaving != nil, op.Force},
+		func() []bson.D { return releaseStages(op.Leaving != nil, op.Force) })
+}
+
+// Withdraw sends one command.
+func (e *Engine) Withdraw(ctx context.Context, op engine.Withdraw) (engine.Document, error) {
+	rec := record(op.LockID, &op.Part, op.Order, op.Reason)
+	return e.apply(ctx, op.Resource, append(values(op.LockID, op.Part, op.Order, op.Policy), rec, keep(op.Policy)), withdrawKind{}, withdrawStages)
+}
+
+// values are the literals that every pipeline works with.
+func values(lockID, part string, order int64, policy engine.Policy) bson.D {
+	return bson.D{
+		{Key: "id", Value: lockID}, {Key: "part", Value: part}, {Key: "ord", Value: order}, {Key: "claim", Value: policy.ClaimTTL},
+	}
+}
+
+func keep(policy engine.Policy) bson.E { return v("keep", policy.ReleasedTTL) }
+
+// record is the literal of a released record, but for its end.
+func record(lockID string, part *string, order int64, reason string) bson.E {
+	rec := bson.D{{Key: "lockId", Value: lockID}}
+	if part != nil {
+		rec = append(rec, v("part", *part))
+	}
+	rec = append(rec, v("order", order))
+	if reason != "" {
+		rec = append(rec, v("reason", reason))
+	}
+	return v("rec", rec)
+}
+
+// texts keeps the marshalled stages of each kind of pipeline.
+var texts sync.Map
+
+// pipelineOf is a pipeline of its kind, after the stage that sets its values.
+func pipelineOf(values bson.D, kind any, text func() []bson.D) (bson.A, error) {
+	known, ok := texts.Load(kind)
+	if !ok {
+		var made bson.A
+		for _, stage := range text() {
+			raw, err := bson.Marshal(stage)
+			if err != nil {
+				return nil, fmt.Errorf("lockstep: marshal a pipeline: %w", err)
+			}
+			made = append(made, bson.Raw(raw))
+		}
+		known, _ = texts.LoadOrStore(kind, made)
+	}
+	pipeline := bson.A{on("$set", doc(v("t", lit(values))))}
+	return append(pipeline, known.(bson.A)...), nil
+}

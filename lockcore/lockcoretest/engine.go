@@ -1,0 +1,99 @@
+package lockcoretest
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+)
+
+// Engine keeps documents in memory, by the specification. It is for unit tests of programs that use locks, on
+// a [lockcore.Locker] made with lockcore.NewOn, and needs no server:
+//
+//	locker, err := lockcore.NewOn(lockcoretest.NewEngine(time.Now), lockcore.Config{})
+//
+// It is safe for concurrent use. Give it the Now of a [Clock] to decide what time it is.
+type Engine struct {
+	now  func() time.Time
+	mu   sync.Mutex
+	docs map[string]engine.Document
+}
+
+// NewEngine makes an engine without any document. Expiry is decided by now, as it is by the server's clock on a
+// database.
+func NewEngine(now func() time.Time) *Engine {
+	return &Engine{now: now, docs: map[string]engine.Document{}}
+}
+
+// Document returns what is stored for a resource; its ID is empty where nothing is.
+func (e *Engine) Document(resource string) engine.Document {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if d, ok := e.docs[resource]; ok {
+		return clone(d)
+	}
+	return engine.Document{}
+}
+
+func (e *Engine) apply(ctx context.Context, resource string, next func(engine.Document, time.Time) engine.Document) (engine.Document, error) {
+	if err := ctx.Err(); err != nil {
+		return engine.Document{}, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	// The database's times have milliseconds.
+	e.docs[resource] = next(e.docs[resource], e.now().UTC().Truncate(time.Millisecond))
+	return clone(e.docs[resource]), nil
+}
+
+// Acquire applies the specification's [Acquire].
+func (e *Engine) Acquire(ctx context.Context, op engine.Acquire) (engine.Document, error) {
+	return e.apply(ctx, op.Resource, func(d engine.Document, now time.Time) engine.Document { return Acquire(d, op, now) })
+}
+
+// Renew applies the specification's [Renew].
+func (e *Engine) Renew(ctx context.Context, op engine.Renew) (engine.Document, error) {
+	return e.apply(ctx, op.Resource, func(d engine.Document, now time.Time) engine.Document { return Renew(d, op, now) })
+}
+
+// Leave applies the specification's [Leave].
+func (e *Engine) Leave(ctx context.Context, op engine.Leave) (engine.Document, error) {
+	return e.apply(ctx, op.Resource, func(d engine.Document, now time.Time) engine.Document { return Leave(d, op, now) })
+}
+
+// Release applies the specification's [Release].
+func (e *Engine) Release(ctx context.Context, op engine.Release) (engine.Document, error) {
+	return e.apply(ctx, op.Resource, func(d engine.Document, now time.Time) engine.Document { return Release(d, op, now) })
+}
+
+// Withdraw applies the specification's [Withdraw].
+func (e *Engine) Withdraw(ctx context.Context, op engine.Withdraw) (engine.Document, error) {
+	return e.apply(ctx, op.Resource, func(d engine.Document, now time.Time) engine.Document { return Withdraw(d, op, now) })
+}
+
+// Prepare has nothing to make.
+func (e *Engine) Prepare(context.Context) error { return nil }
+
+// Clock is a clock that stands still until it is told to go on.
+type Clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+// NewClock makes a clock that shows start.
+func NewClock(start time.Time) *Clock { return &Clock{now: start} }
+
+// Now is what the clock shows.
+func (c *Clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+// Advance moves the clock by d, which may be negative: a server's clock can run backwards too.
+func (c *Clock) Advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
