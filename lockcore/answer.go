@@ -9,9 +9,9 @@ import (
 // answer turns the document that a request left into a lease or an error.
 func answer(op *engine.Acquire, d *engine.Document, sent time.Time) (Lease, error) {
 	switch d.Last.Outcome {
-	case engine.Granted, engine.Again:
+	case engine.Granted, engine.Joined, engine.Again:
 		lease := leaseOf(d.Part(op.LockID, op.Part, op.Order), d, sent)
-		lease.Joined = d.Told(op.LockID).CreatedAt.Before(d.At)
+		lease.Joined = d.Last.Outcome == engine.Joined
 		return lease, nil
 	case engine.Lost:
 		return Lease{}, lostError(d, op.LockID, op.Part, op.Order)

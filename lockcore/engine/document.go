@@ -34,7 +34,8 @@ type Document struct {
 // States of an entry. Those that come before stateHolds in the alphabet go when they expire, and the others
 // stay until an incompatible grant needs their room: an owner that comes back before that was alone all the time.
 const (
-	// Claimed is a waiter to whom the resource was granted, and who has not confirmed it yet.
+	// Claimed is a waiter to whom the resource was granted, and who has not confirmed it yet. One that slept
+	// through its claim is passed over; when it is heard of again it is the first in the queue.
 	Claimed = "claimed"
 	// Draining is a part that was superseded, or whose hold was released by somebody else: it is
 	// not renewed any more, and keeps others than its own lock ID out as long as it may trust.
@@ -52,14 +53,15 @@ const (
 var Never = time.Date(9000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Entry is one party's foothold on a resource. A lock ID's hold is its entries in the states Part and
-// Kept, and its mode is the strongest of theirs. Two entries are compatible if they have the same lock ID or
-// modes that go together.
+// Kept, which have the same mode. Two entries are compatible if they have the same lock ID or modes that go
+// together.
 type Entry struct {
 	LockID string `bson:"lockId"`
-	Part   string `bson:"part"`
-	Order  int64  `bson:"order"`
-	Mode   string `bson:"mode"`
-	State  string `bson:"state"`
+	// Part is null in a kept entry.
+	Part  string `bson:"part"`
+	Order int64  `bson:"order"`
+	Mode  string `bson:"mode"`
+	State string `bson:"state"`
 	// Fence is the one that this entry was last given; a claim has none yet.
 	Fence int64 `bson:"fence,omitempty"`
 	// TTL is, in milliseconds, how long the entry stands without a sign of life; 0 is without end.
@@ -70,10 +72,11 @@ type Entry struct {
 	// Since is when the request queued, where it had to wait, and ClaimedAt when it was granted then.
 	Since     *time.Time `bson:"since,omitempty"`
 	ClaimedAt *time.Time `bson:"claimedAt,omitempty"`
+	// Place is, of a claim, when its place in the queue would have been given up.
+	Place *time.Time `bson:"place,omitempty"`
 
-	// What is told of a hold stands once in it: in its Kept entry, or in the parts that need none.
-
-	// CreatedAt is when the hold began, and Granted the fence with which it did.
+	// What is told of a hold stands in its Kept entry, or in the parts that need none. Such an entry has
+	// CreatedAt, which is when it began; Granted is the fence with which a kept hold did.
 	CreatedAt *time.Time `bson:"createdAt,omitempty"`
 	Granted   int64      `bson:"granted,omitempty"`
 	Owner     string     `bson:"owner,omitempty"`
@@ -94,16 +97,15 @@ type Waiter struct {
 	Part   string `bson:"part"`
 	Order  int64  `bson:"order"`
 	Mode   string `bson:"mode"`
-	Limit  int64  `bson:"limit,omitempty"`
+	// Limit is how many lock IDs may hold when this one is granted, itself included: 1 for an exclusive request,
+	// absent where there is none.
+	Limit int64 `bson:"limit,omitempty"`
 	// Owner is absent where it is the lock ID.
 	Owner string `bson:"owner,omitempty"`
 	// Since is when it queued.
 	Since time.Time `bson:"since"`
 	// ExpiresAt is when the place is given up unless it is refreshed.
 	ExpiresAt time.Time `bson:"expiresAt"`
-	// Until is when the claim lapses that was made for it. A waiter that slept through its claim keeps its
-	// place, and is passed over until it is heard of again.
-	Until *time.Time `bson:"until,omitempty"`
 }
 
 // Evicted says that a lock ID lost its hold, with which fence, and to whom or why.
@@ -117,8 +119,8 @@ type Evicted struct {
 // Released says that everything a lock ID, or one of its parts, asked for up to an order has ended.
 type Released struct {
 	LockID string `bson:"lockId"`
-	// Part is absent where the whole lock ID was released.
-	Part  *string   `bson:"part,omitempty"`
+	// Part is null where the whole lock ID was released.
+	Part  *string   `bson:"part"`
 	Order int64     `bson:"order"`
 	Until time.Time `bson:"until"`
 	// Reason is why, where somebody else did it.
@@ -142,10 +144,12 @@ type Last struct {
 // Outcome is what became of a request, as it is stored.
 type Outcome string
 
-// The outcomes. Acquire has all of them; Renew is granted or lost; Leave and Release are always granted.
+// The outcomes. Acquire has all of them; Renew and Withdraw are granted or lost; Leave and Release are always granted.
 const (
-	// Granted: the part stands, and may trust until its expiry.
+	// Granted: a new hold, or an upgrade; the part stands, and may trust until its expiry.
 	Granted Outcome = "granted"
+	// Joined: the lock ID held already, and the part stands.
+	Joined Outcome = "joined"
 	// Again: the request was granted before, and its part stands.
 	Again Outcome = "again"
 	// Queued: a place in the queue stands.

@@ -8,26 +8,24 @@ func Compatible(a, b string) bool { return a == SharedBy && b == SharedBy }
 
 // Part returns the part with exactly this order that may still be renewed, or nil.
 func (d *Document) Part(lockID, part string, order int64) *Entry {
-	return d.find(lockID, part, func(e *Entry) bool { return e.State == Part && e.Order == order })
+	return d.last(lockID, part, func(e *Entry) bool { return e.State == Part && e.Order == order })
 }
 
-// Claim returns the claim made for a request, or nil.
+// Latest returns a part as it runs or was claimed for last, or nil.
+func (d *Document) Latest(lockID, part string) *Entry {
+	return d.last(lockID, part, func(e *Entry) bool { return e.State == Part || e.State == Claimed })
+}
+
+// Claim returns the claim made for a part, or nil. It may have lapsed.
 func (d *Document) Claim(lockID, part string) *Entry {
-	return d.find(lockID, part, func(e *Entry) bool { return e.State == Claimed })
-}
-
-// Told returns the entry that tells of a lock ID's hold, or nil.
-func (d *Document) Told(lockID string) *Entry {
-	for i := range d.Held {
-		if e := &d.Held[i]; e.LockID == lockID && e.Holds() && e.CreatedAt != nil {
-			return e
-		}
+	if e := d.Latest(lockID, part); e != nil && e.State == Claimed {
+		return e
 	}
 	return nil
 }
 
-func (d *Document) find(lockID, part string, which func(*Entry) bool) *Entry {
-	for i := range d.Held {
+func (d *Document) last(lockID, part string, which func(*Entry) bool) *Entry {
+	for i := len(d.Held) - 1; i >= 0; i-- {
 		if e := &d.Held[i]; e.LockID == lockID && e.Part == part && which(e) {
 			return e
 		}
@@ -59,9 +57,10 @@ func (d *Document) Overtaker(lockID, part string, order int64) (by Released, ok 
 	return Released{}, false
 }
 
-// Later returns the entry of a later request of the same part, or of this one when it was cut off; or nil.
+// Later returns the entry of a later request of the same part, or nil.
 func (d *Document) Later(lockID, part string, order int64) *Entry {
-	return d.find(lockID, part, func(e *Entry) bool {
-		return e.State != Kept && (e.Order > order || (e.Order == order && e.State == Draining))
-	})
+	if e := d.Latest(lockID, part); e != nil && e.Order > order {
+		return e
+	}
+	return nil
 }

@@ -58,6 +58,20 @@ type Acquire struct {
 	Trace      string
 }
 
+// Unlimited is the room of a shared request without a limit.
+const Unlimited = 1 << 20
+
+// Room is how many lock IDs may hold at once with this request, itself included.
+func (a *Acquire) Room() int64 {
+	switch {
+	case a.Mode == Exclusive:
+		return 1
+	case a.Limit > 0:
+		return a.Limit
+	}
+	return Unlimited
+}
+
 // Renew extends a part by its own TTL, and its hold with it.
 type Renew struct {
 	Policy
@@ -65,7 +79,7 @@ type Renew struct {
 	LockID   string
 	Part     string
 	Order    int64
-	// Downgrade: hold in shared mode from now on.
+	// Downgrade: hold in shared mode from now on, unless the hold has other parts.
 	Downgrade bool
 }
 

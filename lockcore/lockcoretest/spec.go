@@ -14,7 +14,9 @@ func Acquire(before engine.Document, op engine.Acquire, now time.Time) engine.Do
 	if s.overtaken(op.LockID, op.Part, op.Order) {
 		s.doc.Last.Outcome = engine.Overtaken
 	} else {
-		s.heard(op.LockID)
+		if op.Keep {
+			s.heard(op.LockID)
+		}
 		s.enter(op)
 	}
 	return s.end()
@@ -37,14 +39,14 @@ func Renew(before engine.Document, op engine.Renew, now time.Time) engine.Docume
 	return s.end()
 }
 
-// downgrade makes the part shared, and the hold too where no other part of it is exclusive.
+// downgrade makes the hold shared, where it has no other part.
 func (s *state) downgrade(op engine.Renew) {
-	others := s.some(func(e *engine.Entry) bool {
-		return e.LockID == op.LockID && e.State == engine.Part && e.Part != op.Part && e.Mode == engine.Exclusive
-	})
+	own := func(e *engine.Entry) bool { return e.LockID == op.LockID && e.Holds() }
+	if s.some(func(e *engine.Entry) bool { return own(e) && e.State == engine.Part && e.Part != op.Part }) {
+		return
+	}
 	for i := range s.doc.Held {
-		e := &s.doc.Held[i]
-		if e.LockID == op.LockID && ((e.State == engine.Part && e.Part == op.Part) || (e.State == engine.Kept && !others)) {
+		if e := &s.doc.Held[i]; own(e) {
 			e.Mode = engine.SharedBy
 		}
 	}
@@ -85,8 +87,8 @@ func Release(before engine.Document, op engine.Release, now time.Time) engine.Do
 	var draining []engine.Entry
 	for _, e := range s.doc.Held {
 		stopped := op.Leaving != nil && e.Part == *op.Leaving
-		if upTo(e) && !stopped && (e.State == engine.Draining || (e.State == engine.Part && s.drains(e))) {
-			draining = append(draining, drained(e))
+		if upTo(e) && !stopped && (e.State == engine.Draining || e.State == engine.Part) {
+			draining = append(draining, s.drained(e))
 		}
 	}
 	s.drop(upTo)
@@ -100,7 +102,7 @@ func Release(before engine.Document, op engine.Release, now time.Time) engine.Do
 func Withdraw(before engine.Document, op engine.Withdraw, now time.Time) engine.Document {
 	s := begin(before, op.Resource, op.Policy, now)
 	which := func(w engine.Waiter) bool {
-		return w.LockID == op.LockID && w.Part == op.Part && w.Order == op.Order && (w.Until == nil || !w.Until.After(now))
+		return w.LockID == op.LockID && w.Part == op.Part && w.Order == op.Order
 	}
 	s.doc.Last.Outcome = engine.Lost
 	if slices.ContainsFunc(s.doc.Waiters, which) {
@@ -127,52 +129,54 @@ func (s *state) lost(op engine.Acquire) bool {
 // enter grants the request where it fits, or queues it where that is asked for.
 func (s *state) enter(op engine.Acquire) {
 	holding := s.holding(op.LockID)
-	part := s.doc.Part(op.LockID, op.Part, op.Order)
-	claimed := s.doc.Claim(op.LockID, op.Part) != nil
+	part := s.doc.Latest(op.LockID, op.Part)
+	claim := s.doc.Claim(op.LockID, op.Part)
 	place := slices.IndexFunc(s.doc.Waiters, func(w engine.Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })
-	// An upgrade goes ahead of the queue: those who wait there wait for its own hold. Who has a place
-	// gets a claim when its turn has come, in whoever's write that is.
-	turn := claimed || (place < 0 && (holding || (!op.Refresh && !slices.ContainsFunc(s.doc.Waiters, awake))))
+	// An upgrade goes ahead of the queue: those who wait there wait for its own hold. Who has a place gets a
+	// claim when its turn has come, in whoever's write that is.
+	turn := claim != nil || holding || (!op.Refresh && len(s.doc.Waiters) == 0)
 	switch {
 	case s.lost(op):
 		s.doc.Last.Outcome = engine.Lost
-	case part != nil && engine.Covers(part.Mode, op.Mode):
+	case part != nil && part.State == engine.Part && part.Order == op.Order && engine.Covers(part.Mode, op.Mode):
 		s.doc.Last.Outcome = engine.Again
-	case s.covered(op.LockID, op.Mode), turn && s.fits(op.LockID, op.Mode, op.Limit):
+	case s.covered(op.LockID, op.Mode):
+		s.doc.Last.Outcome = engine.Joined
 		s.grant(op)
+	case turn && s.fits(op.LockID, op.Room()):
 		s.doc.Last.Outcome = engine.Granted
-	case !op.Queue || claimed || (place < 0 && op.Refresh):
+		s.granted = &op
+		s.grant(op)
+	case !op.Queue || (claim != nil && alive(*claim, s.now)) || (place < 0 && claim == nil && op.Refresh):
 		s.doc.Last.Outcome = engine.Busy
 	case place < 0 && int64(len(s.doc.Waiters)) >= op.MaxWaiters:
 		s.doc.Last.Outcome = engine.Full
 	default:
-		s.queue(op, place, holding)
+		s.queue(op, place, holding || claim != nil)
 		s.doc.Last.Outcome = engine.Queued
 	}
 }
 
 // grant makes or joins the hold, and makes the part.
 func (s *state) grant(op engine.Acquire) {
-	own := pick(s.doc.Held, func(e engine.Entry) bool { return e.LockID == op.LockID && e.Holds() })
-	mine := func(e engine.Entry) bool { return e.LockID == op.LockID && e.Part == op.Part }
-	older := func(e engine.Entry) bool { return mine(e) && e.State == engine.Part }
-	var fence int64
-	for _, e := range own {
-		fence = max(fence, e.Fence)
+	mine := func(e *engine.Entry, state string) bool {
+		return e.LockID == op.LockID && e.Part == op.Part && e.State == state
 	}
-	if len(own) == 0 || !s.covered(op.LockID, op.Mode) || op.NewFence || slices.ContainsFunc(own, older) {
+	again := func(e *engine.Entry) bool { return mine(e, engine.Part) || mine(e, engine.Claimed) }
+	var fence int64
+	for _, e := range s.doc.Held {
+		if e.LockID == op.LockID && e.Holds() {
+			fence = max(fence, e.Fence)
+			if e.Mode == engine.Exclusive {
+				op.Mode = engine.Exclusive
+			}
+		}
+	}
+	if s.doc.Last.Outcome == engine.Granted || op.NewFence || s.some(again) {
 		s.doc.Fence = max(s.doc.Fence+1, s.now.UnixMilli())
 		fence = s.doc.Fence
 	}
-	told := engine.Entry{
-		CreatedAt: &s.now, Granted: fence, Owner: op.Owner, Host: op.Host, Comment: op.Comment, Limit: op.Limit, Trace: op.Trace,
-	}
-	for _, e := range own {
-		if e.CreatedAt != nil {
-			told.CreatedAt, told.Granted = e.CreatedAt, e.Granted
-			break
-		}
-	}
+	told := engine.Entry{CreatedAt: &s.now, Owner: op.Owner, Host: op.Host, Comment: op.Comment, Limit: op.Limit, Trace: op.Trace}
 	part := engine.Entry{}
 	if !op.Keep {
 		part = told
@@ -184,51 +188,55 @@ func (s *state) grant(op engine.Acquire) {
 	}
 	entries := []engine.Entry{part}
 	if op.Keep {
-		entries = []engine.Entry{s.kept(op, own, told, fence), part}
+		entries = []engine.Entry{s.kept(op, told, fence), part}
 	}
-	rest := pick(s.doc.Held, func(e engine.Entry) bool { return e.LockID != op.LockID })
+	var rest, own []engine.Entry
 	for _, e := range s.doc.Held {
+		if e.Holds() && e.LockID == op.LockID {
+			e.Mode = op.Mode // an upgrade is one of the whole hold
+		}
 		switch {
-		case e.LockID != op.LockID, op.Keep && e.State == engine.Kept, mine(e) && e.State == engine.Claimed:
-		case older(e):
-			if s.drains(e) {
-				rest = append(rest, drained(e))
-			}
-		default:
+		case e.LockID != op.LockID:
 			rest = append(rest, e)
+		case op.Keep && e.State == engine.Kept, mine(&e, engine.Claimed):
+		case mine(&e, engine.Part):
+			own = append(own, s.drained(e))
+		default:
+			own = append(own, e)
 		}
 	}
-	s.doc.Held = append(rest, entries...)
+	s.doc.Held = slices.Concat(rest, own, entries)
 	s.doc.Waiters = slices.DeleteFunc(s.doc.Waiters, func(w engine.Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })
-	s.doc.Evicted = slices.DeleteFunc(s.doc.Evicted, func(e engine.Evicted) bool { return e.LockID == op.LockID })
+	if op.Keep {
+		s.doc.Evicted = slices.DeleteFunc(s.doc.Evicted, func(e engine.Evicted) bool { return e.LockID == op.LockID })
+	}
 }
 
 // kept is the entry of a hold that stands without parts, made or extended.
-func (s *state) kept(op engine.Acquire, own []engine.Entry, told engine.Entry, fence int64) engine.Entry {
+func (s *state) kept(op engine.Acquire, told engine.Entry, fence int64) engine.Entry {
 	k := told
-	k.LockID, k.Mode, k.State = op.LockID, op.Mode, engine.Kept
-	k.ExpiresAt = later(expiry(s.now, op.HoldTTL), expiry(s.now, op.TTL))
-	for _, e := range own {
-		if e.State == engine.Kept {
+	k.LockID, k.State, k.Granted = op.LockID, engine.Kept, fence
+	for _, e := range s.doc.Held {
+		if e.LockID == op.LockID && e.State == engine.Kept {
 			k = e
 			if k.Limit == 0 {
 				k.Limit = op.Limit
 			}
-			k.ExpiresAt = later(e.ExpiresAt, later(expiry(s.now, op.HoldTTL), expiry(s.now, op.TTL)))
-			if op.Mode == engine.Exclusive {
-				k.Mode = engine.Exclusive
-			}
 		}
 	}
-	k.Order, k.Fence, k.TTL, k.Trace = max(k.Order, op.Order), fence, op.HoldTTL, op.Trace
+	k.ExpiresAt = later(k.ExpiresAt, later(expiry(s.now, op.HoldTTL), expiry(s.now, op.TTL)))
+	k.Mode, k.Order, k.Fence, k.TTL, k.Trace = op.Mode, max(k.Order, op.Order), fence, op.HoldTTL, op.Trace
 	return k
 }
 
 // queue takes a place, or refreshes the one that stands at index place.
-func (s *state) queue(op engine.Acquire, place int, holding bool) {
+func (s *state) queue(op engine.Acquire, place int, ahead bool) {
 	w := engine.Waiter{
 		LockID: op.LockID, Part: op.Part, Order: op.Order, Mode: op.Mode, Limit: op.Limit,
 		Since: s.now, ExpiresAt: s.now.Add(ms(op.WaiterTTL)),
+	}
+	if op.Mode == engine.Exclusive {
+		w.Limit = op.Room()
 	}
 	if op.Owner != op.LockID {
 		w.Owner = op.Owner
@@ -237,8 +245,11 @@ func (s *state) queue(op engine.Acquire, place int, holding bool) {
 	case place >= 0:
 		w.Since = s.doc.Waiters[place].Since
 		s.doc.Waiters[place] = w
-	case holding: // an upgrade
+	case ahead: // an upgrade, or one that slept through its claim
 		place = 0
+		if c := s.doc.Claim(op.LockID, op.Part); c != nil {
+			w.Since = *c.Since
+		}
 		s.doc.Waiters = slices.Insert(s.doc.Waiters, 0, w)
 	default:
 		place = len(s.doc.Waiters)

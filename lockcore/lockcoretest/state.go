@@ -12,15 +12,15 @@ type state struct {
 	doc    engine.Document
 	now    time.Time
 	policy engine.Policy
+	// granted is the request that was granted, if one was.
+	granted *engine.Acquire
 }
 
-// begin copies the document, counts the write, and drops what is dead: claims and draining parts whose time is
-// up, and places that nobody refreshed.
+// begin copies the document, counts the write, and drops the places that nobody refreshed.
 func begin(before engine.Document, resource string, policy engine.Policy, now time.Time) *state {
 	d := clone(before)
 	d.ID, d.At, d.Seq = resource, now, d.Seq+1
 	d.Last = engine.Last{Outcome: engine.Granted, Released: []engine.Entry{}, Expired: []engine.Entry{}}
-	d.Held = slices.DeleteFunc(d.Held, func(e engine.Entry) bool { return !e.Holds() && !alive(e, now) })
 	d.Waiters = slices.DeleteFunc(d.Waiters, func(w engine.Waiter) bool { return !w.ExpiresAt.After(now) })
 	return &state{doc: d, now: now, policy: policy}
 }
@@ -28,105 +28,81 @@ func begin(before engine.Document, resource string, policy engine.Policy, now ti
 // end settles the document and completes it.
 func (s *state) end() engine.Document {
 	s.settle()
-	s.displace()
 	s.doc.Evicted = last(s.doc.Evicted, engine.MaxEvicted)
 	s.doc.Last.Length = int64(len(s.doc.Waiters))
 	s.doc.IdleAt = s.idleAt()
 	return clone(s.doc)
 }
 
-// settle claims the resource for the head of the queue while it fits: one exclusive, or consecutive shared
-// ones of the same limit, at most engine.SettleMost in one write. Those who slept through a claim are passed
-// over.
+// settle claims the resource for the head of the queue while it fits: one exclusive, one of those with a limit, or
+// consecutive shared ones, at most engine.SettleMost in one write.
 func (s *state) settle() {
-	waiting := pick(s.doc.Waiters, awake)
-	if len(waiting) == 0 {
+	waiting := s.doc.Waiters
+	// Where its own lock ID holds exclusively the head joins when it comes, and those behind it must not go
+	// with it.
+	exclusive := s.some(func(e *engine.Entry) bool { return e.Mode == engine.Exclusive && alive(*e, s.now) })
+	if len(waiting) == 0 || exclusive || !s.fits(waiting[0].LockID, limitOf(&waiting[0])) {
+		if s.granted != nil {
+			s.displace(s.granted.LockID, s.granted.Room())
+		}
 		return
 	}
-	head := waiting[0]
-	k := 0
-	for k < len(waiting) && k < engine.SettleMost && waiting[k].Mode == head.Mode && waiting[k].Limit == head.Limit {
+	k := 1
+	for waiting[0].Limit == 0 && k < len(waiting) && k < engine.SettleMost && waiting[k].Limit == 0 {
 		k++
 	}
-	switch {
-	case !s.fits(head.LockID, head.Mode, head.Limit):
-		return
-	case head.Mode == engine.Exclusive:
-		k = 1
-	case head.Limit > 0:
-		k = min(k, int(head.Limit)-len(s.sharers(head.LockID)))
-	}
+	s.displace(waiting[0].LockID, limitOf(&waiting[0]))
 	until := s.now.Add(ms(s.policy.ClaimTTL))
-	claimed := slices.Clone(waiting[:k])
-	for i := range claimed {
-		w := &claimed[i]
-		w.Until = &until
+	for _, w := range waiting[:k] {
 		s.doc.Held = append(s.doc.Held, engine.Entry{
 			LockID: w.LockID, Part: w.Part, Order: w.Order, Mode: w.Mode, Limit: w.Limit, Owner: w.Owner, State: engine.Claimed,
-			ExpiresAt: until, Since: &w.Since, ClaimedAt: &s.now,
+			ExpiresAt: until, Since: &w.Since, ClaimedAt: &s.now, Place: &w.ExpiresAt,
 		})
 	}
-	asleep := pick(s.doc.Waiters, func(w engine.Waiter) bool { return !awake(w) })
-	s.doc.Waiters = slices.Concat(asleep, claimed, waiting[k:])
+	s.doc.Waiters = waiting[k:]
 }
 
-// awake tells that a waiter was not granted a claim yet, or has been heard of since it slept through one.
-func awake(w engine.Waiter) bool { return w.Until == nil }
-
-// fits tells whether nothing that is alive and of another lock ID is in the way.
-func (s *state) fits(lockID, mode string, limit int64) bool {
-	if s.some(func(e *engine.Entry) bool {
-		return e.LockID != lockID && alive(*e, s.now) && !engine.Compatible(mode, e.Mode)
-	}) {
-		return false
+func limitOf(w *engine.Waiter) int64 {
+	if w.Limit == 0 {
+		return engine.Unlimited
 	}
-	return mode == engine.Exclusive || limit == 0 || int64(len(s.sharers(lockID))) < limit
+	return w.Limit
 }
 
-// sharers are the lock IDs other than lockID that are alive.
-func (s *state) sharers(lockID string) map[string]bool {
-	ids := map[string]bool{}
+// fits tells whether there is room for a lock ID: nobody else who is alive holds exclusively, and fewer others
+// than the limit are. An exclusive request is one with room for itself alone.
+func (s *state) fits(lockID string, limit int64) bool {
+	others := map[string]bool{}
 	for _, e := range s.doc.Held {
-		if e.LockID != lockID && alive(e, s.now) {
-			ids[e.LockID] = true
+		if e.LockID == lockID || !alive(e, s.now) {
+			continue
 		}
+		if e.Mode == engine.Exclusive {
+			return false
+		}
+		others[e.LockID] = true
 	}
-	return ids
+	return int64(len(others)) < limit
 }
 
-// displace ends the expired holds whose room was given away: to an exclusive entry, to a shared one where the
-// expired hold was exclusive, or to one whose limit leaves no room for expired ones that may come back.
-func (s *state) displace() {
-	live := pick(s.doc.Held, func(e engine.Entry) bool { return alive(e, s.now) })
-	if len(live) == 0 {
-		return
-	}
-	ids, all := map[string]bool{}, map[string]bool{}
-	limit, exclusive := int64(0), false
-	for _, e := range live {
-		ids[e.LockID] = true
-		exclusive = exclusive || e.Mode == engine.Exclusive
-		if e.Limit > 0 && (limit == 0 || e.Limit < limit) {
-			limit = e.Limit
+// displace ends the expired holds whose room is given to a lock ID: the exclusive ones, and all others' where they
+// would exceed its limit if they came back.
+func (s *state) displace(lockID string, limit int64) {
+	others := map[string]bool{}
+	for _, e := range s.doc.Held {
+		if e.LockID != lockID {
+			others[e.LockID] = true
 		}
 	}
-	for _, e := range s.doc.Held {
-		all[e.LockID] = true
+	crowded := int64(len(others)) >= limit
+	gone := func(e engine.Entry) bool {
+		return e.LockID != lockID && e.Holds() && !alive(e, s.now) && (crowded || e.Mode == engine.Exclusive)
 	}
-	crowded := limit > 0 && int64(len(all)) > limit
-	gone := map[string]bool{}
-	for _, e := range s.doc.Held {
-		if e.Holds() && !alive(e, s.now) && !ids[e.LockID] && (exclusive || crowded || e.Mode == engine.Exclusive) {
-			gone[e.LockID] = true
-		}
+	for _, e := range pick(s.doc.Held, gone) {
+		s.doc.Last.Expired = append(s.doc.Last.Expired, e)
+		s.doc.Evicted = append(s.doc.Evicted, engine.Evicted{LockID: e.LockID, Fence: e.Fence, By: lockID})
 	}
-	for _, e := range s.doc.Held {
-		if e.Holds() && gone[e.LockID] && e.CreatedAt != nil {
-			s.doc.Last.Expired = append(s.doc.Last.Expired, e)
-			s.doc.Evicted = append(s.doc.Evicted, engine.Evicted{LockID: e.LockID, Fence: e.Fence, By: live[len(live)-1].LockID})
-		}
-	}
-	s.doc.Held = slices.DeleteFunc(s.doc.Held, func(e engine.Entry) bool { return e.Holds() && gone[e.LockID] })
+	s.doc.Held = slices.DeleteFunc(s.doc.Held, gone)
 }
 
 // idleAt is the end of the last promise, rounded up to engine.IdleGrain.
@@ -185,25 +161,28 @@ func (s *state) latest(lockID string) int64 {
 	return order
 }
 
-// drop takes entries away, and tells of what belonged to a hold that ends with them.
+// drop takes entries away, and tells of the holds among them. What is dead goes with them: draining parts whose time
+// is up, and claims whose place is given up.
 func (s *state) drop(which func(engine.Entry) bool) {
+	s.doc.Held = slices.DeleteFunc(s.doc.Held, func(e engine.Entry) bool {
+		return !e.Holds() && !alive(e, s.now) && (e.Place == nil || !e.Place.After(s.now))
+	})
 	gone := pick(s.doc.Held, which)
 	s.doc.Held = slices.DeleteFunc(s.doc.Held, which)
 	for _, e := range gone {
-		if e.Holds() && e.CreatedAt != nil && !s.holding(e.LockID) {
+		if e.Holds() && e.CreatedAt != nil {
 			s.doc.Last.Released = append(s.doc.Last.Released, e)
 		}
 	}
 }
 
-// drains tells whether a part that is cut off may still trust. One that was promised the lock without end
-// goes at once: there is no end to wait for.
-func (s *state) drains(e engine.Entry) bool {
-	return alive(e, s.now) && e.ExpiresAt.Before(engine.Never)
-}
-
-func drained(e engine.Entry) engine.Entry {
+// drained is a part that is cut off: it keeps others out as long as it may trust. One that was promised the lock
+// without end keeps nobody out: there is no end to wait for.
+func (s *state) drained(e engine.Entry) engine.Entry {
 	e.State = engine.Draining
+	if end := s.now.Add(ms(e.TTL)); end.Before(e.ExpiresAt) {
+		e.ExpiresAt = end
+	}
 	return e
 }
 

@@ -9,13 +9,13 @@ import (
 // acquireKind is what the text of an acquire depends on. Everything else is in the literal of its first stage.
 type acquireKind struct {
 	mode                                                string
-	limited, forever, holdForever                       bool
+	forever, holdForever                                bool
 	keep, held, reacquire, newFence, queue, refreshOnly bool
 }
 
 func kindOf(a *engine.Acquire) acquireKind {
 	return acquireKind{
-		mode: a.Mode, limited: a.Limit > 0, forever: a.TTL == 0, holdForever: a.Keep && a.HoldTTL == 0,
+		mode: a.Mode, forever: a.TTL == 0, holdForever: a.Keep && a.HoldTTL == 0,
 		keep: a.Keep, held: a.Held && !a.Reacquire, reacquire: a.Reacquire, newFence: a.NewFence, queue: a.Queue, refreshOnly: a.Refresh,
 	}
 }
@@ -37,7 +37,7 @@ func acquireValues(a *engine.Acquire) bson.D {
 	running := append(part[:4:4], v("state", engine.Part), v("ttl", a.TTL))
 	if a.Keep {
 		kept := bson.D{
-			{Key: "lockId", Value: a.LockID}, {Key: "part", Value: ""}, {Key: "order", Value: a.Order}, {Key: "mode", Value: a.Mode},
+			{Key: "lockId", Value: a.LockID}, {Key: "part", Value: nil}, {Key: "order", Value: a.Order}, {Key: "mode", Value: a.Mode},
 			{Key: "state", Value: engine.Kept}, {Key: "ttl", Value: a.HoldTTL},
 		}
 		values = append(values, v("kept", append(kept, told...)), v("hold", max(a.HoldTTL, a.TTL)))
@@ -46,18 +46,15 @@ func acquireValues(a *engine.Acquire) bson.D {
 	}
 	if a.Queue {
 		place := part[:4:4]
-		if a.Limit > 0 {
-			place = append(place, v("limit", a.Limit))
+		if room := a.Room(); room != engine.Unlimited {
+			place = append(place, v("limit", room))
 		}
 		if a.Owner != a.LockID {
 			place = append(place, v("owner", a.Owner))
 		}
 		values = append(values, v("place", place), v("wait", a.WaiterTTL), v("most", a.MaxWaiters))
 	}
-	if a.Limit > 0 {
-		values = append(values, v("limit", a.Limit))
-	}
-	return append(values, v("new", running))
+	return append(values, v("new", running), v("who", doc(v("lockId", a.LockID), v("limit", a.Room()))))
 }
 
 // acquireStages is the whole of acquire and enter. Its outcomes:
@@ -65,129 +62,160 @@ func acquireValues(a *engine.Acquire) bson.D {
 //  1. overtaken: a record or a later request of the same part came first; nothing changes.
 //  2. lost: the lock ID held before and does not any more; nothing changes.
 //  3. again: the request was granted before, and its part stands.
-//  4. granted: a join, an upgrade, or a new hold.
-//  5. queued, or the place refreshed.
-//  6. busy, or the queue full; nothing changes.
+//  4. joined: the lock ID holds already.
+//  5. granted: an upgrade, or a new hold.
+//  6. queued, or the place refreshed.
+//  7. busy, or the queue full; nothing changes.
 //
 // Whatever the outcome, the write is counted and the document settled.
 func acquireStages(k acquireKind) []bson.D {
 	var s stages
 	s.load()
-	s.own()
-	s.set(
-		v("o", filter("$t.a", holds)),
-		v("m", filter("$t.a", and(ownPart, not(isKept)))),
-		v("i", cond(in("$t.id", "$t.w.lockId"),
-			op("$indexOfArray", each("$t.w", list("$$i.lockId", "$$i.part")), list("$t.id", "$t.part")), -1)),
-	)
-	s.set(
-		v("s", first(filter("$t.m", running))),
-		v("y", first(filter("$t.m", claimed))),
-	)
+	s.find(k)
 	s.decide(k)
-	s.grant(k)
-	return s.store(list(), "$t.pos")
+	s.enter(k)
+	position := expr(0)
+	if k.queue {
+		position = "$t.pos"
+	}
+	return s.store(cond(eq("$t.did", engine.Granted), "$t.who", nil), "$t.did", none, position)
 }
 
-// decide sets did.
-func (s *stages) decide(k acquireKind) {
-	covered := ne("$t.o", list())
-	again := eq("$t.s.order", "$t.ord")
-	fits := or(not(in(engine.Exclusive, "$t.h.mode")), eq(filter("$t.h", and(others, alive, eq("$$i.mode", engine.Exclusive))), list()))
-	switch {
-	case k.mode == engine.Exclusive:
-		covered, again = in(engine.Exclusive, "$t.o.mode"), and(again, eq("$t.s.mode", engine.Exclusive))
-		fits = eq(filter("$t.h", and(others, alive)), list())
-	case k.limited:
-		s.set(v("b", filter("$t.h", and(others, alive))))
-		fits = and(not(in(engine.Exclusive, "$t.b.mode")), lt(size(op("$setUnion", "$t.b.lockId")), "$t.limit"))
+// find sets what there is of the lock ID and the part:
+//
+//	a  the lock ID's entries      l  the others that are alive      i  the part's place in the queue, or -1
+//	o  those of its hold      m  the part, as it runs or was claimed for last
+func (s *stages) find(k acquireKind) {
+	own := filter("$held", ownID)
+	if k.keep { // that somebody came is a sign of life of the hold
+		own = each(own, cond(isKept, merge("$$i", doc(v("expiresAt", largest("$$i.expiresAt", add("$$NOW", "$$i.ttl"))))), "$$i"))
 	}
+	vars := doc(v("a", cond(in("$t.id", "$held.lockId"), own, none)), v("l", filter("$held", and(others, alive))))
+	if k.queue {
+		vars = append(vars, v("i", cond(in("$t.id", "$waiters.lockId"), op("$indexOfArray", each("$waiters", ownPlace), me), -1)))
+	}
+	s.set(vars...)
+	s.set(
+		v("o", filter("$t.a", holds)),
+		v("m", op("$arrayElemAt", filter("$t.a", and(ownPart, in("$$i.state", list(engine.Part, engine.Claimed)))), -1)),
+	)
+}
+
+// decide sets did, the outcome.
+func (s *stages) decide(k acquireKind) {
+	covered := ne("$t.o", none)
+	again := eq(list("$t.m.order", "$t.m.state"), list("$t.ord", engine.Part))
+	if k.mode == engine.Exclusive {
+		covered = in(engine.Exclusive, "$t.o.mode")
+		again = eq(list("$t.m.order", "$t.m.state", "$t.m.mode"), list("$t.ord", engine.Part, engine.Exclusive))
+	}
+	fits := and(not(in(engine.Exclusive, "$t.l.mode")), lt(size(op("$setUnion", "$t.l.lockId")), "$t.who.limit"))
 	// An upgrade goes ahead of the queue: those who wait there wait for its own hold. Who has a place gets a
 	// claim when its turn has come, in whoever's write that is.
-	ahead := or(ne("$t.o", list()), eq(size("$t.w.until"), size("$t.w")))
+	claimed := eq("$t.m.state", engine.Claimed)
+	turn := or(claimed, ne("$t.o", none), eq("$waiters", none))
 	if k.refreshOnly {
-		ahead = ne("$t.o", list())
+		turn = or(claimed, ne("$t.o", none))
 	}
 	outcomes := list(
 		or(
-			ne(filter("$t.r", and(ownID, gte("$$i.order", "$t.ord"), eq(ifNull("$$i.part", "$t.part"), "$t.part"))), list()),
-			ne(filter("$t.m", or(gt("$$i.order", "$t.ord"), and(eq("$$i.order", "$t.ord"), eq("$$i.state", engine.Draining)))), list()),
+			gt("$t.m.order", "$t.ord"),
+			ne(filter("$released", and(ownID, gte("$$i.order", "$t.ord"), in("$$i.part", list(nil, "$t.part")))), none),
 		), engine.Overtaken)
 	switch {
 	case k.reacquire:
 	case k.held:
-		outcomes = append(outcomes, eq("$t.o", list()), engine.Lost)
+		outcomes = append(outcomes, eq("$t.o", none), engine.Lost)
 	case k.keep:
-		outcomes = append(outcomes, and(eq("$t.o", list()), in("$t.id", "$t.e.lockId")), engine.Lost)
+		outcomes = append(outcomes, and(eq("$t.o", none), in("$t.id", "$evicted.lockId")), engine.Lost)
 	}
-	outcomes = append(outcomes,
-		again, engine.Again,
-		or(covered, and(or("$t.y", and(lt("$t.i", 0), ahead)), fits)), engine.Granted)
+	outcomes = append(outcomes, again, engine.Again, covered, engine.Joined, and(turn, fits), engine.Granted)
+	claimStands := and(claimed, gt("$t.m.expiresAt", "$$NOW"))
 	switch {
 	case !k.queue:
 	case k.refreshOnly:
-		outcomes = append(outcomes, or("$t.y", lt("$t.i", 0)), engine.Busy, true, engine.Queued)
+		outcomes = append(outcomes, or(claimStands, and(lt("$t.i", 0), not(claimed))), engine.Busy)
+		fallthrough
 	default:
-		outcomes = append(outcomes, "$t.y", engine.Busy, and(lt("$t.i", 0), gte(size("$t.w"), "$t.most")), engine.Full, true, engine.Queued)
+		outcomes = append(outcomes, claimStands, engine.Busy, and(lt("$t.i", 0), gte(size("$waiters"), "$t.most")), engine.Full, true, engine.Queued)
 	}
-	fresh := expr(or(eq("$t.o", list()), not(covered), "$t.s"))
-	if k.newFence {
-		fresh = true
-	}
-	s.set(v("did", choose(append(outcomes, engine.Busy)...)), v("new.fence", cond(fresh, nextFence, maxOf("$t.o.fence"))))
+	s.set(v("did", choose(append(outcomes, engine.Busy)...)))
 }
 
 // nextFence grows although the document may have been removed and made anew: it is never below the time.
-var nextFence = largest(add("$t.f", int64(1)), on("$toLong", "$$NOW"))
+var nextFence = largest(add("$fence", int64(1)), on("$toLong", "$$NOW"))
 
-// grant makes or joins the hold and makes the part, cutting off the part that it supersedes; or takes or
-// refreshes the place in the queue.
-func (s *stages) grant(k acquireKind) {
-	granted := eq("$t.did", engine.Granted)
-	stays := or(isKept, ne("$$i.part", "$t.part"), and(not(claimed), alive, lt("$$i.expiresAt", never)))
-	if k.keep {
-		stays = and(not(isKept), or(ne("$$i.part", "$t.part"), and(not(claimed), alive, lt("$$i.expiresAt", never))))
+// enter makes or joins the hold and makes the part, cutting off the part that it supersedes; or takes or
+// refreshes the place in the queue. It sets
+//
+//	g  whether the part is made, its fence and mode      k  the kept hold
+func (s *stages) enter(k acquireKind) {
+	fresh := expr(or(eq("$t.did", engine.Granted), "$t.m"))
+	if k.newFence {
+		fresh = true
 	}
-	rest := each(filter("$t.a", stays), cond(and(ownPart, running), merge("$$i", doc(v("state", engine.Draining))), "$$i"))
-	s.set(v("z", first(filter("$t.o", "$$i.createdAt"))), v("k", first(filter("$t.o", isKept))))
-	made := doc(
-		v("createdAt", ifNull("$t.z.createdAt", "$$NOW")), v("granted", ifNull("$t.z.granted", "$t.new.fence")))
-	part := doc(v("expiresAt", until("$t.ttl", k.forever)), v("since", "$t.y.since"), v("claimedAt", "$t.y.claimedAt"))
-	entries := list(merge("$t.new", part, made))
-	if k.keep {
-		mode := expr(engine.Exclusive)
-		if k.mode == engine.SharedBy {
-			mode = ifNull("$t.k.mode", engine.SharedBy)
-		}
-		entries = list(merge("$t.kept", made, "$t.k", doc(
-			v("mode", mode), v("order", largest("$t.k.order", "$t.ord")), v("fence", "$t.new.fence"), v("ttl", "$t.kept.ttl"),
-			v("trace", "$t.kept.trace"), v("expiresAt", largest("$t.k.expiresAt", until("$t.hold", k.holdForever || k.forever))))),
-			merge("$t.new", part))
-	}
-	ownPlace := and(ownID, ownPart)
-	queue := expr("$t.w")
-	pos := expr(0)
-	if k.queue {
-		queued := eq("$t.did", engine.Queued)
-		end := v("expiresAt", add("$$NOW", "$t.wait"))
-		place := list(merge("$t.place", doc(v("since", "$$NOW"), end)))
-		upgrade := ne("$t.o", list())
-		pos = cond(queued, choose(gte("$t.i", 0), add("$t.i", 1), upgrade, 1, add(size("$t.w"), 1)), 0)
-		queue = cond(queued, choose(
-			gte("$t.i", 0), each("$t.w", cond(ownPlace, merge("$t.place", doc(v("since", "$$i.since"), end)), "$$i")),
-			upgrade, concat(place, "$t.w"),
-			concat("$t.w", place)), "$t.w")
-	}
-	s.set(
-		v("h", choose(
-			granted, concat(cond(eq("$t.a", list()), "$t.h", filter("$t.h", others)), rest, entries),
-			or(eq("$t.a", list()), eq("$t.did", engine.Overtaken)), "$t.h",
-			concat(filter("$t.h", others), "$t.a"))),
-		v("w", cond(and(granted, gte("$t.i", 0)), filter("$t.w", not(ownPlace)), queue)),
-		v("e", cond(and(granted, in("$t.id", "$t.e.lockId")), filter("$t.e", others), "$t.e")),
-		v("f", cond(granted, largest("$t.f", "$t.new.fence"), "$t.f")),
-		v("pos", pos),
+	vars := doc(
+		v("g", in("$t.did", list(engine.Granted, engine.Joined))),
+		v("new.fence", cond(fresh, nextFence, maxOf("$t.o.fence"))),
 	)
+	if k.mode == engine.SharedBy {
+		vars = append(vars, v("new.mode", largest(engine.SharedBy, maxOf("$t.o.mode"))))
+	}
+	if k.keep {
+		vars = append(vars, v("k", first(filter("$t.o", isKept))))
+	}
+	s.set(vars...)
+	fields := doc(
+		v("held", s.entries(k)),
+		v("fence", cond("$t.g", largest("$fence", "$t.new.fence"), "$fence")),
+	)
+	if k.keep {
+		fields = append(fields, v("evicted", cond(and("$t.g", in("$t.id", "$evicted.lockId")), filter("$evicted", others), "$evicted")))
+	}
+	queue := expr("$waiters")
+	if k.queue {
+		end := v("expiresAt", add("$$NOW", "$t.wait"))
+		place := list(merge("$t.place", doc(v("since", ifNull("$t.m.since", "$$NOW")), end)))
+		ahead := or(ne("$t.o", none), eq("$t.m.state", engine.Claimed))
+		fields = append(fields, v("t.pos", cond(eq("$t.did", engine.Queued),
+			choose(gte("$t.i", 0), add("$t.i", 1), ahead, 1, add(size("$waiters"), 1)), 0)))
+		queue = cond(eq("$t.did", engine.Queued), choose(
+			gte("$t.i", 0), each("$waiters", cond(eq(ownPlace, me), merge("$t.place", doc(v("since", "$$i.since"), end)), "$$i")),
+			ahead, concat(place, "$waiters"),
+			concat("$waiters", place)), "$waiters")
+	}
+	s.put(append(fields, v("waiters", cond(and("$t.g", in("$t.id", "$waiters.lockId")), filter("$waiters", ne(ownPlace, me)), queue)))...)
+}
+
+// entries is what is held after the request: others, the rest of the own hold, and what the request makes.
+func (s *stages) entries(k acquireKind) expr {
+	rest := filter("$t.a", ne(list("$$i.part", "$$i.state"), list("$t.part", engine.Claimed)))
+	if k.keep {
+		rest = filter("$t.a", and(not(isKept), ne(list("$$i.part", "$$i.state"), list("$t.part", engine.Claimed))))
+	}
+	changes := list("$$i")
+	if k.mode == engine.Exclusive { // an upgrade is one of the whole hold
+		changes = append(changes, cond(holds, doc(v("mode", engine.Exclusive)), nil))
+	}
+	changes = append(changes, cond(eq(list("$$i.part", "$$i.state"), list("$t.part", engine.Part)), drained, nil))
+	part := doc(v("expiresAt", until("$t.ttl", k.forever)), v("since", "$t.m.since"), v("claimedAt", "$t.m.claimedAt"))
+	if !k.keep {
+		part = append(part, v("createdAt", "$$NOW"))
+	}
+	made := list(merge("$t.new", part))
+	if k.keep {
+		made = append(list(
+			merge("$t.kept", doc(v("createdAt", "$$NOW"), v("granted", "$t.new.fence")), "$t.k", doc(
+				v("mode", "$t.new.mode"), v("order", largest("$t.k.order", "$t.ord")), v("fence", "$t.new.fence"), v("ttl", "$t.kept.ttl"),
+				v("trace", "$t.kept.trace"), v("expiresAt", largest("$t.k.expiresAt", until("$t.hold", k.holdForever || k.forever)))))), made...)
+	}
+	unchanged := expr("$held")
+	if k.keep {
+		unchanged = cond(or(eq("$t.a", none), eq("$t.did", engine.Overtaken)), "$held", concat(filter("$held", others), "$t.a"))
+	}
+	return cond("$t.g",
+		concat(cond(eq("$t.a", none), "$held", filter("$held", others)), each(rest, merge(changes...)), made),
+		unchanged)
 }
 
 // until is the end of a promise of ttl milliseconds made now.

@@ -57,17 +57,40 @@ func (e *Engine) apply(ctx context.Context, resource string, values bson.D, kind
 	if err != nil {
 		return engine.Document{}, err
 	}
-	var d engine.Document
 	for attempt := 0; ; attempt++ {
-		err := e.coll.FindOneAndUpdate(ctx, bson.D{{Key: "_id", Value: resource}}, pipeline, answer).Decode(&d)
-		if attempt < 3 && insertedByAnother(err) {
+		raw, err := e.coll.FindOneAndUpdate(ctx, bson.D{{Key: "_id", Value: resource}}, pipeline, answer).Raw()
+		switch {
+		case attempt < 3 && insertedByAnother(err):
 			continue
+		case errors.Is(err, mongo.ErrNoDocuments):
+			return engine.Document{}, fmt.Errorf("lockstep: the database answered an upsert of %q with no document", resource)
+		case err != nil:
+			return engine.Document{}, err
 		}
-		if errors.Is(err, mongo.ErrNoDocuments) {
-			return d, fmt.Errorf("lockstep: the database answered an upsert of %q with no document", resource)
-		}
-		return d, err
+		return decode(raw)
 	}
+}
+
+// decode reads an answer. The records are read only where the outcome is about them: they are most of the document.
+func decode(raw bson.Raw) (engine.Document, error) {
+	var lean struct {
+		ID    string         `bson:"_id"`
+		Seq   int64          `bson:"seq"`
+		At    time.Time      `bson:"at"`
+		Fence int64          `bson:"fence"`
+		Held  []engine.Entry `bson:"held"`
+		Last  engine.Last    `bson:"last"`
+	}
+	if err := bson.Unmarshal(raw, &lean); err != nil {
+		return engine.Document{}, fmt.Errorf("lockstep: read a lock document: %w", err)
+	}
+	d := engine.Document{ID: lean.ID, Seq: lean.Seq, At: lean.At, Fence: lean.Fence, Held: lean.Held, Last: lean.Last}
+	if o := d.Last.Outcome; o == engine.Lost || o == engine.Overtaken {
+		if err := bson.Unmarshal(raw, &d); err != nil {
+			return engine.Document{}, fmt.Errorf("lockstep: read a lock document: %w", err)
+		}
+	}
+	return d, nil
 }
 
 var answer = options.FindOneAndUpdate().

@@ -22,15 +22,18 @@ func doc(fields ...bson.E) bson.D { return fields }
 // list is an array; never nil, which would be sent as null.
 func list(items ...expr) bson.A { return append(bson.A{}, items...) }
 
-// stages is a pipeline that grows. Each set sees what the ones before it left in the temporary field t.
+// stages is a pipeline that grows. Each stage sees what the ones before it left, and nothing of its own.
 type stages []bson.D
+
+// put sets fields of the document, and set those of t.
+func (s *stages) put(fields ...bson.E) { *s = append(*s, on("$set", doc(fields...))) }
 
 func (s *stages) set(vars ...bson.E) {
 	fields := make(bson.D, len(vars))
 	for i, e := range vars {
 		fields[i] = bson.E{Key: "t." + e.Key, Value: e.Value}
 	}
-	*s = append(*s, on("$set", fields))
+	s.put(fields...)
 }
 
 func cond(when, then, otherwise expr) bson.D { return op("$cond", when, then, otherwise) }

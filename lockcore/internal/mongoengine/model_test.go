@@ -120,12 +120,10 @@ func (m *model) travel(t *rapid.T, by time.Duration) {
 	if m.doc.ID == "" {
 		return
 	}
-	raw, err := bson.Marshal(m.doc)
-	require.NoError(t, err)
 	var d bson.D
-	require.NoError(t, bson.Unmarshal(raw, &d))
+	require.NoError(t, m.coll.FindOne(context.Background(), bson.D{{Key: "_id", Value: m.name}}).Decode(&d))
 	shifted := shift(d, by)
-	_, err = m.coll.ReplaceOne(context.Background(), bson.D{{Key: "_id", Value: m.name}}, shifted)
+	_, err := m.coll.ReplaceOne(context.Background(), bson.D{{Key: "_id", Value: m.name}}, shifted)
 	require.NoError(t, err)
 	m.doc = engine.Document{}
 	require.NoError(t, m.coll.FindOne(context.Background(), bson.D{{Key: "_id", Value: m.name}}).Decode(&m.doc))

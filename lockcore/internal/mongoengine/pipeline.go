@@ -2,7 +2,9 @@ package mongoengine
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
+	"strconv"
 	"sync"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -65,34 +67,55 @@ func keep(policy engine.Policy) bson.E { return v("keep", policy.ReleasedTTL) }
 
 // record is the literal of a released record, but for its end.
 func record(lockID string, part *string, order int64, reason string) bson.E {
-	rec := bson.D{{Key: "lockId", Value: lockID}}
-	if part != nil {
-		rec = append(rec, v("part", *part))
-	}
-	rec = append(rec, v("order", order))
+	rec := bson.D{{Key: "lockId", Value: lockID}, {Key: "part", Value: part}, {Key: "order", Value: order}}
 	if reason != "" {
 		rec = append(rec, v("reason", reason))
 	}
 	return v("rec", rec)
 }
 
-// texts keeps the marshalled stages of each kind of pipeline.
+// pipeline is a marshalled array of stages: what a command costs its client is mostly marshalling.
+type pipeline []byte
+
+// MarshalBSONValue returns the array as it is.
+func (p pipeline) MarshalBSONValue() (byte, []byte, error) { return byte(bson.TypeArray), p, nil }
+
+// texts keeps the stages of each kind of pipeline after the first, as elements of an array.
 var texts sync.Map
 
 // pipelineOf is a pipeline of its kind, after the stage that sets its values.
-func pipelineOf(values bson.D, kind any, text func() []bson.D) (bson.A, error) {
+func pipelineOf(values bson.D, kind any, text func() []bson.D) (pipeline, error) {
 	known, ok := texts.Load(kind)
 	if !ok {
-		var made bson.A
-		for _, stage := range text() {
-			raw, err := bson.Marshal(stage)
-			if err != nil {
-				return nil, fmt.Errorf("lockstep: marshal a pipeline: %w", err)
-			}
-			made = append(made, bson.Raw(raw))
+		made, err := elements(text())
+		if err != nil {
+			return nil, err
 		}
 		known, _ = texts.LoadOrStore(kind, made)
 	}
-	pipeline := bson.A{on("$set", doc(v("t", lit(values))))}
-	return append(pipeline, known.(bson.A)...), nil
+	rest := known.([]byte)
+	first, err := bson.Marshal(on("$set", doc(v("t", lit(values)))))
+	if err != nil {
+		return nil, fmt.Errorf("lockstep: marshal a pipeline's values: %w", err)
+	}
+	// An array is a document with the indexes as keys: its length, the elements, and a zero byte.
+	out := make([]byte, 4, 4+3+len(first)+len(rest)+1)
+	out = append(out, byte(bson.TypeEmbeddedDocument), '0', 0)
+	out = append(append(append(out, first...), rest...), 0)
+	binary.LittleEndian.PutUint32(out, uint32(len(out))) //nolint:gosec // some kilobytes
+	return out, nil
+}
+
+// elements marshals stages as the elements of an array from index 1.
+func elements(stages []bson.D) ([]byte, error) {
+	var out []byte
+	for i, stage := range stages {
+		raw, err := bson.Marshal(stage)
+		if err != nil {
+			return nil, fmt.Errorf("lockstep: marshal a pipeline: %w", err)
+		}
+		out = append(append(out, byte(bson.TypeEmbeddedDocument)), strconv.Itoa(i+1)...)
+		out = append(append(out, 0), raw...)
+	}
+	return out, nil
 }

@@ -6,18 +6,14 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
-// A pipeline loads the document into the temporary field t, acts, settles, and stores. The first stage sets
-// in t what the caller passed, as one literal:
+// A pipeline loads the document's lists, acts on them, settles, and stores. Stages change the fields of the
+// document itself, and keep what they need in between in the temporary field t, which the first stage sets, as one
+// literal, to what the caller passed:
 //
-//	id  the lock ID      part      ord  the order      and what else the operation needs
+//	id  the lock ID      part      ord  the order      claim  the TTL of claims, and what else the operation needs
 //
-// The stages after it keep in t, each set anew by the stage that changes it:
-//
-//	h  what is held      w  the queue      e  the evicted, r the released records      f  the fence
-//	did  the outcome     pos  the place in the queue      gone  the entries of holds that ended
-//
-// What is usual comes first and costs least: a list is searched by a path, such as "$t.h.lockId", before it is
-// filtered entry by entry.
+// Text costs more than anything else: a server parses a pipeline anew for each command. And what is
+// usual is to cost least: a list is searched by a path, such as "$held.lockId", before it is filtered entry by entry.
 
 var (
 	never  = bson.NewDateTimeFromTime(engine.Never)
@@ -25,81 +21,70 @@ var (
 	holds  = gte("$$i.state", engine.StateHolds)
 	ownID  = eq("$$i.lockId", "$t.id")
 	others = ne("$$i.lockId", "$t.id")
-	// ownPart is the own part, or its claim or place; a kept hold has none.
-	ownPart = eq("$$i.part", "$t.part")
-	running = eq("$$i.state", engine.Part)
-	isKept  = eq("$$i.state", engine.Kept)
-	claimed = eq("$$i.state", engine.Claimed)
+	// ownPart is the own part, or its claim or place. The part of a kept hold is null, so that it is nobody's.
+	ownPart   = eq("$$i.part", "$t.part")
+	running   = eq("$$i.state", engine.Part)
+	isKept    = eq("$$i.state", engine.Kept)
+	ownPlace  = list("$$i.lockId", "$$i.part")
+	me        = list("$t.id", "$t.part")
+	exclusive = eq("$$i.mode", engine.Exclusive)
+	none      = bson.A{}
 )
 
-// load drops what is dead: claims and draining parts whose time is up, and places that nobody refreshed.
+// load drops the places that nobody refreshed, and makes the lists where there are none.
 func (s *stages) load() {
-	s.set(
-		v("h", cond(gte(minOf("$held.state"), engine.StateHolds), "$held", filter(ifNull("$held", list()), or(holds, alive)))),
-		v("w", cond(gt(minOf("$waiters.expiresAt"), "$$NOW"), "$waiters", filter(ifNull("$waiters", list()), alive))),
-		v("e", ifNull("$evicted", list())), v("r", ifNull("$released", list())), v("f", ifNull("$fence", int64(0))),
+	s.put(
+		v("held", ifNull("$held", none)),
+		v("waiters", cond(gt(minOf("$waiters.expiresAt"), "$$NOW"), "$waiters", filter(ifNull("$waiters", none), alive))),
+		v("evicted", ifNull("$evicted", none)), v("released", ifNull("$released", none)),
 	)
 }
 
-// own sets a, the lock ID's entries, of which a kept one is extended: that somebody came is a sign of life.
-func (s *stages) own() {
-	heard := merge("$$i", doc(v("expiresAt", largest("$$i.expiresAt", add("$$NOW", "$$i.ttl")))))
-	s.set(v("a", cond(in("$t.id", "$t.h.lockId"), each(filter("$t.h", ownID), cond(isKept, heard, "$$i")), list())))
+// distinct is how many lock IDs there are in ids, a path, beside one.
+func distinct(ids string, beside expr) expr {
+	return size(op("$setDifference", ids, list(beside)))
 }
 
-// settle claims the resource for the head of the queue while it fits: one exclusive, or consecutive shared
-// ones of the same limit, up to a bound. Those who slept through a claim are passed over. claimTTL is in
-// milliseconds.
-func (s *stages) settle() {
-	s.set(v("q", cond(eq("$t.w.until", list()), "$t.w", filter("$t.w", not("$$i.until")))))
-	s.set(v("d", first("$t.q")))
-	s.set(v("b", cond(eq("$t.q", list()), list(), filter("$t.h", and(alive, ne("$$i.lockId", "$t.d.lockId"))))))
-	unlike := ne(list("$$i.mode", "$$i.limit"), list("$t.d.mode", "$t.d.limit"))
-	run := op("$indexOfArray", concat(each(op("$slice", "$t.q", engine.SettleMost), unlike), list(true)), true)
-	room := cond(gt("$t.d.limit", 0), op("$subtract", "$t.d.limit", size(op("$setUnion", "$t.b.lockId"))), engine.SettleMost)
-	s.set(v("k", choose(
-		eq("$t.q", list()), 0,
-		eq("$t.b", list()), cond(eq("$t.d.mode", engine.Exclusive), 1, op("$min", run, room)),
-		or(eq("$t.d.mode", engine.Exclusive), in(engine.Exclusive, "$t.b.mode")), 0,
-		op("$min", run, room))))
-	s.set(v("c", cond(gt("$t.k", 0), each(op("$slice", "$t.q", "$t.k"), merge("$$i", doc(v("until", add("$$NOW", "$t.claim"))))), list())))
-	claim := merge("$$i", doc(v("state", engine.Claimed), v("expiresAt", "$$i.until"), v("claimedAt", "$$NOW")))
-	s.set(
-		v("h", cond(eq("$t.c", list()), "$t.h", concat("$t.h", each("$t.c", claim)))),
-		v("w", cond(eq("$t.c", list()), "$t.w", concat(filter("$t.w", "$$i.until"), "$t.c", op("$slice", "$t.q", "$t.k", 1<<20)))),
+// settle claims the resource for the head of the queue while it fits: one exclusive, one of those with a limit, or
+// consecutive shared ones, up to a bound. Then it displaces the expired holds whose room was given away, in this
+// way or by the request itself, of which who tells; who is null where nothing was granted. It keeps in t
+//
+//	d  the head of the queue; later, to whom room was given      l  what is alive
+//	c  the claims      x  the expired holds that are displaced
+func (s *stages) settle(who expr) {
+	s.set(v("d", first("$waiters")), v("l", cond(eq("$waiters", none), none, filter("$held", alive))))
+	fits := and("$t.d", not(in(engine.Exclusive, "$t.l.mode")), lt(distinct("$t.l.lockId", "$t.d.lockId"), ifNull("$t.d.limit", engine.Unlimited)))
+	run := op("$indexOfArray", concat(each(op("$slice", "$waiters", engine.SettleMost), not("$$i.limit")), list(false)), false)
+	s.set(v("c", cond(fits, op("$slice", "$waiters", largest(1, run)), none)))
+	s.set(v("d", cond(eq("$t.c", none), who, "$t.d")))
+	crowded := gte(distinct("$held.lockId", "$t.d.lockId"), ifNull("$t.d.limit", engine.Unlimited))
+	s.set(v("x", cond(and("$t.d", lte(minOf("$held.expiresAt"), "$$NOW")),
+		filter("$held", and(holds, lte("$$i.expiresAt", "$$NOW"), ne("$$i.lockId", "$t.d.lockId"), or(exclusive, crowded))), none)))
+	granted := merge("$$i", doc(
+		v("state", engine.Claimed), v("expiresAt", add("$$NOW", "$t.claim")), v("claimedAt", "$$NOW"), v("place", "$$i.expiresAt")))
+	s.put(
+		v("held", concat(cond(eq("$t.x", none), "$held", filter("$held", not(in("$$i", "$t.x")))), each("$t.c", granted))),
+		v("waiters", op("$slice", "$waiters", size("$t.c"), engine.Unlimited)),
 	)
 }
 
-// displace ends the expired holds whose room was given away: to an exclusive entry, to a shared one where the
-// expired hold was exclusive, or to one whose limit leaves no room for expired ones that may come back.
-func (s *stages) displace() {
-	s.set(v("x", cond(gt(minOf("$t.h.expiresAt"), "$$NOW"), list(), filter("$t.h", and(holds, not(alive))))))
-	s.set(v("l", cond(eq("$t.x", list()), list(), filter("$t.h", alive))))
-	crowded := gt(size(op("$setUnion", "$t.h.lockId")), ifNull(minOf("$t.l.limit"), 1<<20))
-	s.set(v("x", cond(eq("$t.l", list()), list(), filter("$t.x", and(
-		not(in("$$i.lockId", "$t.l.lockId")),
-		or(eq("$$i.mode", engine.Exclusive), in(engine.Exclusive, "$t.l.mode"), crowded))))))
-	displaced := in("$$i.lockId", "$t.x.lockId")
-	s.set(v("x", cond(eq("$t.x", list()), list(), filter("$t.h", and(displaced, holds, "$$i.createdAt")))))
-	s.set(
-		v("h", cond(eq("$t.x", list()), "$t.h", filter("$t.h", not(and(displaced, holds))))),
-		v("e", cond(eq("$t.x", list()), "$t.e", lastOf(concat("$t.e", each("$t.x", doc(
-			v("lockId", "$$i.lockId"), v("fence", "$$i.fence"), v("by", op("$arrayElemAt", "$t.l.lockId", -1))))), engine.MaxEvicted))),
-	)
-}
-
-// store settles, and replaces the document's fields. Fields that this version does not know are kept.
-func (s *stages) store(released, position expr) []bson.D {
-	s.settle()
-	s.displace()
-	up := add(largest("$$NOW", maxOf("$t.h.expiresAt")), engine.IdleGrain.Milliseconds())
-	fields := doc(
-		v("seq", add(ifNull("$seq", int64(0)), int64(1))), v("at", "$$NOW"), v("fence", "$t.f"), v("held", "$t.h"), v("waiters", "$t.w"),
-		v("evicted", "$t.e"), v("released", "$t.r"), v("idleAt", on("$dateTrunc", doc(v("date", up), v("unit", "hour")))),
-		v("last.outcome", "$t.did"), v("last.released", released), v("last.expired", "$t.x"), v("last.position", position),
-		v("last.length", size("$t.w")),
-	)
-	return append(*s, on("$set", fields), on("$unset", "t"))
+// store settles, completes the document, and removes t. Fields that this version does not know are kept.
+func (s *stages) store(who, outcome, released, position expr) []bson.D {
+	s.settle(who)
+	up := add(largest("$$NOW", maxOf("$held.expiresAt")), engine.IdleGrain.Milliseconds())
+	record := doc(v("lockId", "$$i.lockId"), v("fence", "$$i.fence"), v("by", "$t.d.lockId"))
+	*s = append(*s, on("$set", doc(
+		v("seq", add(ifNull("$seq", int64(0)), int64(1))), v("at", "$$NOW"),
+		v("evicted", lastOf(concat("$evicted", each("$t.x", record)), engine.MaxEvicted)),
+		v("idleAt", on("$dateTrunc", doc(v("date", up), v("unit", "hour")))),
+		v("last", doc(v("outcome", outcome), v("released", released), v("expired", "$t.x"), v("position", position),
+			v("length", size("$waiters")))),
+	)), on("$unset", "t"))
+	return *s
 }
 
 func lastOf(items expr, n int) expr { return op("$slice", items, -n) }
+
+// drained is an entry that is cut off: it keeps others out as long as it may trust. One that was promised the
+// lock without end keeps nobody out: there is no end to wait for.
+var drained = doc(v("state", engine.Draining), v("expiresAt", op("$min", "$$i.expiresAt", add("$$NOW", "$$i.ttl"))))
