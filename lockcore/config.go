@@ -41,9 +41,6 @@ const (
 	minRetain = time.Hour
 	maxRetain = 365 * 24 * time.Hour
 
-	// releasedTTL is how long it is remembered that something was released: longer than a command can be
-	// under way, shorter than any Retention.
-	releasedTTL = 10 * time.Minute
 	// cleanupTimeout bounds the commands that end something after the caller's context has ended.
 	cleanupTimeout = 5 * time.Second
 )
@@ -76,7 +73,7 @@ func (c Config) withDefaults() (Config, error) {
 }
 
 func (c Config) policy() engine.Policy {
-	return engine.Policy{ClaimTTL: c.ClaimTTL.Milliseconds(), ReleasedTTL: releasedTTL.Milliseconds()}
+	return engine.Policy{ClaimTTL: c.ClaimTTL.Milliseconds()}
 }
 
 func setDefault[T comparable](field *T, value T) {

@@ -1,6 +1,7 @@
 package lockcore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -129,7 +130,7 @@ func (t telemetry) hold(ctx context.Context, d *engine.Document, e *engine.Entry
 		attribute.String("lock.resource", d.ID),
 		attribute.String("lock.mode", Mode(e.Mode).String()),
 		attribute.String("lock.id", e.LockID),
-		attribute.String("lock.owner", e.Owner),
+		attribute.String("lock.owner", cmp.Or(e.Owner, e.LockID)),
 		attribute.Int64("lock.fence", e.Granted),
 		attribute.String("lock.outcome", how),
 	))

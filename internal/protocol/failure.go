@@ -73,7 +73,7 @@ func failure(err error, failureType string, retryable bool, details any) error {
 // and will be in front soon.
 func supersededFailure(e *lockcore.SupersededError) error {
 	return failure(e, FailureSuperseded, !e.Released && e.By.Schedule == e.Order.Schedule, SupersededDetails{
-		Resource: e.Resource, LockID: e.LockID, Part: e.Part, Order: e.Order, By: e.By, Released: e.Released,
+		Resource: e.Resource, LockID: e.LockID, Part: e.Part, Order: e.Order, By: e.By, Released: e.Released, Reason: e.Reason,
 	})
 }
 
@@ -110,6 +110,7 @@ func busyDetails(busy *lockcore.BusyError) BusyDetails {
 		holder := Holder{
 			LockID: h.LockID, Owner: h.Owner, Host: h.Host, Mode: h.Mode, Fence: h.Fence,
 			Since: h.Since, ExpiresIn: Duration(h.ExpiresIn), Trace: h.Trace, Claimed: h.Claimed,
+			Draining: h.Draining, Limit: h.Limit, Comment: h.Comment,
 		}
 		if size += jsonSize(holder); size > maxBusyDetails {
 			d.MoreHolders = len(busy.Holders) - i

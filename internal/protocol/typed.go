@@ -60,7 +60,7 @@ func typed(app *temporal.ApplicationError) error {
 	case FailureSuperseded:
 		d := details[SupersededDetails](app)
 		return &lockcore.SupersededError{
-			Resource: d.Resource, LockID: d.LockID, Part: d.Part, Order: d.Order, By: d.By, Released: d.Released,
+			Resource: d.Resource, LockID: d.LockID, Part: d.Part, Order: d.Order, By: d.By, Released: d.Released, Reason: d.Reason,
 		}
 	case FailureInvalid:
 		d := details[InvalidDetails](app)
@@ -86,6 +86,7 @@ func holders(in []Holder) []lockcore.Holder {
 		out = append(out, lockcore.Holder{
 			LockID: h.LockID, Owner: h.Owner, Host: h.Host, Mode: h.Mode, Fence: h.Fence,
 			Since: h.Since, ExpiresIn: time.Duration(h.ExpiresIn), Trace: h.Trace, Claimed: h.Claimed,
+			Draining: h.Draining, Limit: h.Limit, Comment: h.Comment,
 		})
 	}
 	return out

@@ -178,6 +178,9 @@ type Holder struct {
 	ExpiresIn Duration      `json:"expiresIn,omitempty"`
 	Trace     string        `json:"trace,omitempty"`
 	Claimed   bool          `json:"claimed,omitempty"`
+	Draining  bool          `json:"draining,omitempty"`
+	Limit     int           `json:"limit,omitempty"`
+	Comment   string        `json:"comment,omitempty"`
 }
 
 // BusyDetails are the details of [FailureBusy].
@@ -211,6 +214,7 @@ type SupersededDetails struct {
 	Order    lockcore.Order `json:"order"`
 	By       lockcore.Order `json:"by"`
 	Released bool           `json:"released,omitempty"`
+	Reason   string         `json:"reason,omitempty"`
 }
 
 // InvalidDetails are the details of [FailureInvalid].

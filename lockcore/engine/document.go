@@ -21,8 +21,8 @@ type Document struct {
 	// Evicted remembers, a few at a time, who was displaced after its promise had ended, released by force, or
 	// taken out of the queue.
 	Evicted []Evicted `bson:"evicted"`
-	// Released remembers, a few at a time and for a while, what has ended, so that a request that
-	// arrives late changes nothing.
+	// Released remembers, a few at a time, what has ended, so that a request that arrives late changes
+	// nothing.
 	Released []Released `bson:"released"`
 	// Last is what the last write did, for its caller to read in the answer.
 	Last Last `bson:"last"`
@@ -79,9 +79,10 @@ type Entry struct {
 	// CreatedAt, which is when it began; Granted is the fence with which a kept hold did.
 	CreatedAt *time.Time `bson:"createdAt,omitempty"`
 	Granted   int64      `bson:"granted,omitempty"`
-	Owner     string     `bson:"owner,omitempty"`
-	Host      string     `bson:"host,omitempty"`
-	Comment   string     `bson:"comment,omitempty"`
+	// Owner is absent where it is the lock ID.
+	Owner   string `bson:"owner,omitempty"`
+	Host    string `bson:"host,omitempty"`
+	Comment string `bson:"comment,omitempty"`
 	// Limit is the semaphore limit that the grant was asked with; 0 is none.
 	Limit int64 `bson:"limit,omitempty"`
 	// Trace is the W3C traceparent of whoever entered last.
@@ -120,9 +121,8 @@ type Evicted struct {
 type Released struct {
 	LockID string `bson:"lockId"`
 	// Part is null where the whole lock ID was released.
-	Part  *string   `bson:"part"`
-	Order int64     `bson:"order"`
-	Until time.Time `bson:"until"`
+	Part  *string `bson:"part"`
+	Order int64   `bson:"order"`
 	// Reason is why, where somebody else did it.
 	Reason string `bson:"reason,omitempty"`
 }

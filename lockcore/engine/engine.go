@@ -1,6 +1,10 @@
 package engine
 
-import "context"
+import (
+	"context"
+	"errors"
+	"iter"
+)
 
 // Engine applies operations to documents, each atomically. Every method answers with the document that its
 // own write left, but for the queue, which it may leave out.
@@ -13,6 +17,25 @@ type Engine interface {
 	Leave(ctx context.Context, op Leave) (Document, error)
 	Release(ctx context.Context, op Release) (Document, error)
 	Withdraw(ctx context.Context, op Withdraw) (Document, error)
+	Purge(ctx context.Context, op Purge) (Document, error)
+	// RenewAll extends many parts, in few commands, and tells of each whether it is known to have been extended. It
+	// settles nothing, so that it makes no claims that nobody hears of. Where it says no, Renew tells why.
+	RenewAll(ctx context.Context, ops []Renew) ([]bool, error)
+	// Read answers with the documents of the resources that have one, queue included, with the server's
+	// time in At. It reads what a majority has.
+	Read(ctx context.Context, resources ...string) ([]Document, error)
+	// List streams documents in the order of their names, with the server's time in At.
+	List(ctx context.Context, q Query) iter.Seq2[Document, error]
 	// Prepare makes what the engine needs beside documents, such as indexes; it may be called again.
 	Prepare(ctx context.Context) error
 }
+
+// Watcher is an engine that can tell of changes, where its server can.
+type Watcher interface {
+	// Watch calls changed with the name of each resource that is written, from the moment when ready is called on. It
+	// returns ErrNoWatch where the server cannot tell, and when ctx ends.
+	Watch(ctx context.Context, ready func(), changed func(resource string)) error
+}
+
+// ErrNoWatch says that the server has no change streams.
+var ErrNoWatch = errors.New("lockstep: the server has no change streams")

@@ -23,8 +23,6 @@ const SettleMost = 64
 type Policy struct {
 	// ClaimTTL is how long a claim stands unconfirmed.
 	ClaimTTL int64
-	// ReleasedTTL is how long a released record is kept.
-	ReleasedTTL int64
 }
 
 // Acquire asks for a place among the holders, or in the queue. All times are in milliseconds; a TTL of
@@ -117,6 +115,25 @@ type Withdraw struct {
 	Order    int64
 	// Reason is what the request is told when it comes back.
 	Reason string
+}
+
+// Purge ends the holds of which nothing is alive, and drops whatever else is dead.
+type Purge struct {
+	Policy
+	Resource string
+	// Reason stands in the evicted records.
+	Reason string
+}
+
+// Query says which documents to list. What is unset selects everything; an engine may list more than
+// was asked for.
+type Query struct {
+	// Resource is one name, and Prefix the beginning of names.
+	Resource, Prefix string
+	// LockID and Owner are those of somebody who holds or waits.
+	LockID, Owner string
+	// Waiting selects documents with a queue.
+	Waiting bool
 }
 
 // IdleGrain is what a document's idleAt is rounded up to, so that most writes leave the index on it

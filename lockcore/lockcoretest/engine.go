@@ -2,6 +2,10 @@ package lockcoretest
 
 import (
 	"context"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -42,10 +46,12 @@ func (e *Engine) apply(ctx context.Context, resource string, next func(engine.Do
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	// The database's times have milliseconds.
-	e.docs[resource] = next(e.docs[resource], e.now().UTC().Truncate(time.Millisecond))
+	e.docs[resource] = next(e.docs[resource], e.time())
 	return clone(e.docs[resource]), nil
 }
+
+// time is now, in milliseconds as the database has it.
+func (e *Engine) time() time.Time { return e.now().UTC().Truncate(time.Millisecond) }
 
 // Acquire applies the specification's [Acquire].
 func (e *Engine) Acquire(ctx context.Context, op engine.Acquire) (engine.Document, error) {
@@ -70,6 +76,75 @@ func (e *Engine) Release(ctx context.Context, op engine.Release) (engine.Documen
 // Withdraw applies the specification's [Withdraw].
 func (e *Engine) Withdraw(ctx context.Context, op engine.Withdraw) (engine.Document, error) {
 	return e.apply(ctx, op.Resource, func(d engine.Document, now time.Time) engine.Document { return Withdraw(d, op, now) })
+}
+
+// Purge applies the specification's [Purge].
+func (e *Engine) Purge(ctx context.Context, op engine.Purge) (engine.Document, error) {
+	return e.apply(ctx, op.Resource, func(d engine.Document, now time.Time) engine.Document { return Purge(d, op, now) })
+}
+
+// RenewAll applies the specification's [Extend] to each document.
+func (e *Engine) RenewAll(ctx context.Context, ops []engine.Renew) ([]bool, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	byResource := map[string][]engine.Renew{}
+	for _, op := range ops {
+		byResource[op.Resource] = append(byResource[op.Resource], op)
+	}
+	extended := map[string]bool{}
+	for resource, ops := range byResource {
+		if before, stored := e.docs[resource]; stored {
+			e.docs[resource], extended[resource] = Extend(before, ops, e.time())
+		}
+	}
+	renewed := make([]bool, len(ops))
+	for i, op := range ops {
+		renewed[i] = extended[op.Resource]
+	}
+	return renewed, nil
+}
+
+// Read returns what is stored.
+func (e *Engine) Read(ctx context.Context, resources ...string) ([]engine.Document, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var out []engine.Document
+	for _, resource := range resources {
+		if d, stored := e.docs[resource]; stored {
+			d = clone(d)
+			d.At = e.time()
+			out = append(out, d)
+		}
+	}
+	return out, nil
+}
+
+// List streams what is stored, and leaves the selection but for names to its caller.
+func (e *Engine) List(ctx context.Context, q engine.Query) iter.Seq2[engine.Document, error] {
+	return func(yield func(engine.Document, error) bool) {
+		e.mu.Lock()
+		names := slices.Sorted(maps.Keys(e.docs))
+		e.mu.Unlock()
+		for _, name := range names {
+			if (q.Resource != "" && name != q.Resource) || !strings.HasPrefix(name, q.Prefix) {
+				continue
+			}
+			docs, err := e.Read(ctx, name)
+			if err != nil {
+				yield(engine.Document{}, err)
+				return
+			}
+			if len(docs) == 1 && !yield(docs[0], nil) {
+				return
+			}
+		}
+	}
 }
 
 // Prepare has nothing to make.

@@ -1,6 +1,7 @@
 package lockcoretest
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -37,6 +38,29 @@ func Renew(before engine.Document, op engine.Renew, now time.Time) engine.Docume
 		s.heard(op.LockID)
 	}
 	return s.end()
+}
+
+// Extend is the specification of a batch of renewals on one document: all of ops, or where one of them is lost
+// none. It tells whether they were extended.
+func Extend(before engine.Document, ops []engine.Renew, now time.Time) (engine.Document, bool) {
+	s := begin(before, before.ID, engine.Policy{}, now)
+	for _, op := range ops {
+		if s.doc.Part(op.LockID, op.Part, op.Order) == nil {
+			return before, false
+		}
+	}
+	for i := range s.doc.Held {
+		e := &s.doc.Held[i]
+		named := slices.ContainsFunc(ops, func(op engine.Renew) bool {
+			return e.LockID == op.LockID && (e.State == engine.Kept || (e.State == engine.Part && e.Part == op.Part && e.Order == op.Order))
+		})
+		if named {
+			e.ExpiresAt = later(e.ExpiresAt, expiry(now, e.TTL))
+			e.RenewedAt = &s.now
+		}
+	}
+	s.doc.Waiters, s.doc.Last, s.doc.IdleAt = clone(before).Waiters, clone(before).Last, s.idleAt()
+	return s.doc, true
 }
 
 // downgrade makes the hold shared, where it has no other part.
@@ -113,6 +137,18 @@ func Withdraw(before engine.Document, op engine.Withdraw, now time.Time) engine.
 	return s.end()
 }
 
+// Purge is the specification of that operation.
+func Purge(before engine.Document, op engine.Purge, now time.Time) engine.Document {
+	s := begin(before, op.Resource, op.Policy, now)
+	live := map[string]bool{}
+	for _, e := range s.doc.Held {
+		live[e.LockID] = live[e.LockID] || alive(e, now)
+	}
+	s.expire(func(e engine.Entry) bool { return !live[e.LockID] }, engine.Evicted{Reason: op.Reason})
+	s.drop(func(engine.Entry) bool { return false })
+	return s.end()
+}
+
 func (s *state) overtaken(lockID, part string, order int64) bool {
 	_, yes := s.doc.Overtaker(lockID, part, order)
 	return yes
@@ -163,12 +199,12 @@ func (s *state) grant(op engine.Acquire) {
 		return e.LockID == op.LockID && e.Part == op.Part && e.State == state
 	}
 	again := func(e *engine.Entry) bool { return mine(e, engine.Part) || mine(e, engine.Claimed) }
-	var fence int64
+	fence, mode := int64(0), op.Mode
 	for _, e := range s.doc.Held {
 		if e.LockID == op.LockID && e.Holds() {
 			fence = max(fence, e.Fence)
 			if e.Mode == engine.Exclusive {
-				op.Mode = engine.Exclusive
+				mode = engine.Exclusive
 			}
 		}
 	}
@@ -176,23 +212,26 @@ func (s *state) grant(op engine.Acquire) {
 		s.doc.Fence = max(s.doc.Fence+1, s.now.UnixMilli())
 		fence = s.doc.Fence
 	}
+	if op.Owner == op.LockID {
+		op.Owner = ""
+	}
 	told := engine.Entry{CreatedAt: &s.now, Owner: op.Owner, Host: op.Host, Comment: op.Comment, Limit: op.Limit, Trace: op.Trace}
 	part := engine.Entry{}
 	if !op.Keep {
 		part = told
 	}
-	part.LockID, part.Part, part.Order, part.Mode, part.State = op.LockID, op.Part, op.Order, op.Mode, engine.Part
+	part.LockID, part.Part, part.Order, part.Mode, part.State = op.LockID, op.Part, op.Order, mode, engine.Part
 	part.Fence, part.TTL, part.ExpiresAt = fence, op.TTL, expiry(s.now, op.TTL)
 	if c := s.doc.Claim(op.LockID, op.Part); c != nil {
 		part.Since, part.ClaimedAt = c.Since, c.ClaimedAt
 	}
 	entries := []engine.Entry{part}
 	if op.Keep {
-		entries = []engine.Entry{s.kept(op, told, fence), part}
+		entries = []engine.Entry{s.kept(op, told, mode, fence), part}
 	}
 	var rest, own []engine.Entry
 	for _, e := range s.doc.Held {
-		if e.Holds() && e.LockID == op.LockID {
+		if e.LockID == op.LockID && op.Mode == engine.Exclusive {
 			e.Mode = op.Mode // an upgrade is one of the whole hold
 		}
 		switch {
@@ -213,19 +252,19 @@ func (s *state) grant(op engine.Acquire) {
 }
 
 // kept is the entry of a hold that stands without parts, made or extended.
-func (s *state) kept(op engine.Acquire, told engine.Entry, fence int64) engine.Entry {
+func (s *state) kept(op engine.Acquire, told engine.Entry, mode string, fence int64) engine.Entry {
 	k := told
 	k.LockID, k.State, k.Granted = op.LockID, engine.Kept, fence
 	for _, e := range s.doc.Held {
 		if e.LockID == op.LockID && e.State == engine.Kept {
 			k = e
-			if k.Limit == 0 {
-				k.Limit = op.Limit
-			}
+			// What the entry lacks is told now.
+			k.Limit = cmp.Or(k.Limit, told.Limit)
+			k.Owner, k.Host, k.Comment = cmp.Or(k.Owner, told.Owner), cmp.Or(k.Host, told.Host), cmp.Or(k.Comment, told.Comment)
 		}
 	}
 	k.ExpiresAt = later(k.ExpiresAt, later(expiry(s.now, op.HoldTTL), expiry(s.now, op.TTL)))
-	k.Mode, k.Order, k.Fence, k.TTL, k.Trace = op.Mode, max(k.Order, op.Order), fence, op.HoldTTL, op.Trace
+	k.Mode, k.Order, k.Fence, k.TTL, k.Trace = mode, max(k.Order, op.Order), fence, op.HoldTTL, op.Trace
 	return k
 }
 

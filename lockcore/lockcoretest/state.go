@@ -98,9 +98,16 @@ func (s *state) displace(lockID string, limit int64) {
 	gone := func(e engine.Entry) bool {
 		return e.LockID != lockID && e.Holds() && !alive(e, s.now) && (crowded || e.Mode == engine.Exclusive)
 	}
+	s.expire(gone, engine.Evicted{By: lockID})
+}
+
+// expire ends holds, tells of them, and leaves records like this one.
+func (s *state) expire(which func(engine.Entry) bool, record engine.Evicted) {
+	gone := func(e engine.Entry) bool { return e.Holds() && which(e) }
 	for _, e := range pick(s.doc.Held, gone) {
 		s.doc.Last.Expired = append(s.doc.Last.Expired, e)
-		s.doc.Evicted = append(s.doc.Evicted, engine.Evicted{LockID: e.LockID, Fence: e.Fence, By: lockID})
+		record.LockID, record.Fence = e.LockID, e.Fence
+		s.doc.Evicted = append(s.doc.Evicted, record)
 	}
 	s.doc.Held = slices.DeleteFunc(s.doc.Held, gone)
 }
@@ -190,13 +197,7 @@ func (s *state) forget(which func(engine.Waiter) bool) {
 	s.doc.Waiters = slices.DeleteFunc(s.doc.Waiters, which)
 }
 
-// remember appends a record instead of those of the same lock ID that it covers, and drops those whose time is
-// up.
+// remember appends a record, and drops the oldest where there are too many.
 func (s *state) remember(r engine.Released) {
-	r.Until = s.now.Add(ms(s.policy.ReleasedTTL))
-	s.doc.Released = slices.DeleteFunc(s.doc.Released, func(o engine.Released) bool {
-		covered := o.LockID == r.LockID && o.Order <= r.Order && (r.Part == nil || (o.Part != nil && *o.Part == *r.Part))
-		return covered || !o.Until.After(s.now)
-	})
 	s.doc.Released = last(append(s.doc.Released, r), engine.MaxReleased)
 }

@@ -9,13 +9,13 @@ import (
 // acquireKind is what the text of an acquire depends on. Everything else is in the literal of its first stage.
 type acquireKind struct {
 	mode                                                string
-	forever, holdForever                                bool
+	limited, forever, holdForever                       bool
 	keep, held, reacquire, newFence, queue, refreshOnly bool
 }
 
 func kindOf(a *engine.Acquire) acquireKind {
 	return acquireKind{
-		mode: a.Mode, forever: a.TTL == 0, holdForever: a.Keep && a.HoldTTL == 0,
+		mode: a.Mode, limited: a.Limit > 0, forever: a.TTL == 0, holdForever: a.Keep && a.HoldTTL == 0,
 		keep: a.Keep, held: a.Held && !a.Reacquire, reacquire: a.Reacquire, newFence: a.NewFence, queue: a.Queue, refreshOnly: a.Refresh,
 	}
 }
@@ -23,7 +23,18 @@ func kindOf(a *engine.Acquire) acquireKind {
 // acquireValues are the literals that acquire works with: new is the part to be, kept the hold, and place the
 // place in the queue.
 func acquireValues(a *engine.Acquire) bson.D {
-	told := bson.D{{Key: "owner", Value: a.Owner}, {Key: "host", Value: a.Host}, {Key: "comment", Value: a.Comment}, {Key: "trace", Value: a.Trace}}
+	told := make(bson.D, 0, 5)
+	tell := func(name, text string) {
+		if text != "" {
+			told = append(told, v(name, text))
+		}
+	}
+	if a.Owner != a.LockID {
+		tell("owner", a.Owner)
+	}
+	tell("host", a.Host)
+	tell("comment", a.Comment)
+	tell("trace", a.Trace)
 	if a.Limit > 0 {
 		told = append(told, v("limit", a.Limit))
 	}
@@ -70,7 +81,7 @@ func acquireValues(a *engine.Acquire) bson.D {
 // Whatever the outcome, the write is counted and the document settled.
 func acquireStages(k acquireKind) []bson.D {
 	var s stages
-	s.load()
+	s.put(fresh)
 	s.find(k)
 	s.decide(k)
 	s.enter(k)
@@ -78,19 +89,22 @@ func acquireStages(k acquireKind) []bson.D {
 	if k.queue {
 		position = "$t.pos"
 	}
-	return s.store(cond(eq("$t.did", engine.Granted), "$t.who", nil), "$t.did", none, position)
+	return s.store(outcome{granted: cond(eq("$t.did", engine.Granted), "$t.who", nil), did: "$t.did", released: none, position: position})
 }
 
 // find sets what there is of the lock ID and the part:
 //
-//	a  the lock ID's entries      l  the others that are alive      i  the part's place in the queue, or -1
+//	a  the lock ID's entries      l  the others that are alive, for a limit      i  the part's place in the queue, or -1
 //	o  those of its hold      m  the part, as it runs or was claimed for last
 func (s *stages) find(k acquireKind) {
 	own := filter("$held", ownID)
 	if k.keep { // that somebody came is a sign of life of the hold
 		own = each(own, cond(isKept, merge("$$i", doc(v("expiresAt", largest("$$i.expiresAt", add("$$NOW", "$$i.ttl"))))), "$$i"))
 	}
-	vars := doc(v("a", cond(in("$t.id", "$held.lockId"), own, none)), v("l", filter("$held", and(others, alive))))
+	vars := doc(v("a", cond(in("$t.id", "$held.lockId"), own, none)))
+	if k.limited {
+		vars = append(vars, v("l", filter("$held", and(others, alive))))
+	}
 	if k.queue {
 		vars = append(vars, v("i", cond(in("$t.id", "$waiters.lockId"), op("$indexOfArray", each("$waiters", ownPlace), me), -1)))
 	}
@@ -109,7 +123,15 @@ func (s *stages) decide(k acquireKind) {
 		covered = in(engine.Exclusive, "$t.o.mode")
 		again = eq(list("$t.m.order", "$t.m.state", "$t.m.mode"), list("$t.ord", engine.Part, engine.Exclusive))
 	}
-	fits := and(not(in(engine.Exclusive, "$t.l.mode")), lt(size(op("$setUnion", "$t.l.lockId")), "$t.who.limit"))
+	var fits expr
+	switch {
+	case k.mode == engine.Exclusive:
+		fits = eq(filter("$held", and(others, alive)), none)
+	case k.limited:
+		fits = and(not(in(engine.Exclusive, "$t.l.mode")), lt(size(op("$setUnion", "$t.l.lockId")), "$t.who.limit"))
+	default:
+		fits = or(not(in(engine.Exclusive, "$held.mode")), eq(filter("$held", and(others, alive, exclusive)), none))
+	}
 	// An upgrade goes ahead of the queue: those who wait there wait for its own hold. Who has a place gets a
 	// claim when its turn has come, in whoever's write that is.
 	claimed := eq("$t.m.state", engine.Claimed)
@@ -150,13 +172,13 @@ var nextFence = largest(add("$fence", int64(1)), on("$toLong", "$$NOW"))
 //
 //	g  whether the part is made, its fence and mode      k  the kept hold
 func (s *stages) enter(k acquireKind) {
-	fresh := expr(or(eq("$t.did", engine.Granted), "$t.m"))
+	anew := expr(or(eq("$t.did", engine.Granted), "$t.m"))
 	if k.newFence {
-		fresh = true
+		anew = true
 	}
 	vars := doc(
 		v("g", in("$t.did", list(engine.Granted, engine.Joined))),
-		v("new.fence", cond(fresh, nextFence, maxOf("$t.o.fence"))),
+		v("new.fence", cond(anew, nextFence, maxOf("$t.o.fence"))),
 	)
 	if k.mode == engine.SharedBy {
 		vars = append(vars, v("new.mode", largest(engine.SharedBy, maxOf("$t.o.mode"))))
@@ -195,7 +217,7 @@ func (s *stages) entries(k acquireKind) expr {
 	}
 	changes := list("$$i")
 	if k.mode == engine.Exclusive { // an upgrade is one of the whole hold
-		changes = append(changes, cond(holds, doc(v("mode", engine.Exclusive)), nil))
+		changes = append(changes, doc(v("mode", engine.Exclusive)))
 	}
 	changes = append(changes, cond(eq(list("$$i.part", "$$i.state"), list("$t.part", engine.Part)), drained, nil))
 	part := doc(v("expiresAt", until("$t.ttl", k.forever)), v("since", "$t.m.since"), v("claimedAt", "$t.m.claimedAt"))

@@ -11,8 +11,7 @@ import (
 func renewStages(downgrade bool) []bson.D {
 	mine := and(ownPart, running, eq("$$i.order", "$t.ord"))
 	var s stages
-	s.load()
-	s.set(v("a", cond(in("$t.id", "$held.lockId"), filter("$held", ownID), none)))
+	s.put(fresh, v("t.a", cond(in("$t.id", "$held.lockId"), filter("$held", ownID), none)))
 	s.set(v("g", ne(filter("$t.a", mine), none)))
 	end := v("expiresAt", largest("$$i.expiresAt", add("$$NOW", "$$i.ttl")))
 	own := each("$t.a", choose(mine, merge("$$i", doc(v("renewedAt", "$$NOW"), end)), isKept, merge("$$i", doc(end)), "$$i"))
@@ -21,7 +20,7 @@ func renewStages(downgrade bool) []bson.D {
 		own = each(own, cond(and(holds, alone), merge("$$i", doc(v("mode", engine.SharedBy))), "$$i"))
 	}
 	s.put(v("held", cond("$t.g", concat(filter("$held", others), own), "$held")))
-	return s.store(nil, cond("$t.g", engine.Granted, engine.Lost), none, 0)
+	return s.store(outcome{did: cond("$t.g", engine.Granted, engine.Lost), released: none, position: 0})
 }
 
 // leaveStages ends one part. Outcomes: the part was there and goes, and with it the hold where it is not
@@ -30,17 +29,17 @@ func renewStages(downgrade bool) []bson.D {
 func leaveStages(undo bool) []bson.D {
 	goes := and(eq(ownPlace, me), or(eq("$$i.order", "$t.ord"), and(eq("$$i.state", engine.Claimed), lt("$$i.order", "$t.ord"))))
 	var s stages
-	s.load()
-	s.set(v("g", filter("$held", and(goes, running))))
-	s.put(v("held", filter("$held", and(not(goes), lives))))
+	s.put(fresh, v("t.a", filter("$held", goes)))
+	s.put(
+		v("t.g", filter("$t.a", running)), v("held", filter("$held", and(not(in("$$i", "$t.a")), lives))),
+		forget(and(eq(ownPlace, me), lte("$$i.order", "$t.ord"))), remember)
 	if undo {
 		kept := and(ownID, isKept)
 		last := and(ne("$t.g", none), eq(filter("$held", and(ownID, running)), none))
 		s.set(v("k", cond(last, filter("$held", kept), none)))
-		s.put(v("t.g", concat("$t.k", "$t.g")), v("held", cond(eq("$t.k", none), "$held", filter("$held", not(kept)))))
+		s.put(v("t.g", concat("$t.g", "$t.k")), v("held", cond(eq("$t.k", none), "$held", filter("$held", not(kept)))))
 	}
-	s.forget(and(eq(ownPlace, me), lte("$$i.order", "$t.ord")), true)
-	return s.store(nil, engine.Granted, filter("$t.g", "$$i.createdAt"), 0)
+	return s.store(outcome{did: engine.Granted, released: filter("$t.g", "$$i.createdAt"), position: 0})
 }
 
 // releaseStages ends a lock ID up to an order, wherever it stands. Outcomes: what was there up to the
@@ -52,22 +51,20 @@ func releaseStages(leaving, force bool) []bson.D {
 		drains = and(ne("$$i.part", "$t.part"), drains)
 	}
 	var s stages
-	s.load()
 	if force {
-		s.set(v("ord", largest(int64(0), maxOf(each(filter(concat("$held", "$waiters"), ownID), "$$i.order")))))
+		s.set(v("ord", largest(int64(0), maxOf(each(filter(concat("$held", filter("$waiters", alive)), ownID), "$$i.order")))))
 		s.set(v("rec.order", "$t.ord"))
 	}
-	s.set(v("a", filter("$held", upTo)))
+	s.put(fresh, v("t.a", filter("$held", upTo)))
 	s.put(
 		v("t.g", filter("$t.a", and(holds, "$$i.createdAt"))),
-		v("held", concat(filter("$held", and(not(upTo), lives)), each(filter("$t.a", drains), merge("$$i", drained)))),
-	)
+		v("held", concat(filter("$held", and(or(others, gt("$$i.order", "$t.ord")), lives)), each(filter("$t.a", drains), merge("$$i", drained)))),
+		forget(upTo), remember)
 	if force {
 		record := doc(v("lockId", "$$i.lockId"), v("fence", "$$i.fence"), v("reason", "$t.rec.reason"))
 		s.put(v("evicted", lastOf(concat("$evicted", each("$t.g", record)), engine.MaxEvicted)))
 	}
-	s.forget(upTo, false)
-	return s.store(nil, engine.Granted, "$t.g", 0)
+	return s.store(outcome{did: engine.Granted, released: "$t.g", position: 0})
 }
 
 // withdrawStages takes one request out of the queue. Outcomes: it waited there, without a claim, and is
@@ -75,34 +72,35 @@ func releaseStages(leaving, force bool) []bson.D {
 func withdrawStages() []bson.D {
 	which := and(eq(ownPlace, me), eq("$$i.order", "$t.ord"))
 	var s stages
-	s.load()
+	s.put(fresh)
 	s.set(v("g", ne(filter("$waiters", which), none)))
 	s.put(
 		v("waiters", filter("$waiters", not(which))),
-		v("released", cond("$t.g", remembered(true), "$released")),
+		v("released", cond("$t.g", remember.Value, "$released")),
 	)
-	return s.store(nil, cond("$t.g", engine.Granted, engine.Lost), none, 0)
+	return s.store(outcome{did: cond("$t.g", engine.Granted, engine.Lost), released: none, position: 0})
+}
+
+// purgeStages ends the holds of which nothing is alive, and drops whatever else is dead.
+func purgeStages() []bson.D {
+	var s stages
+	s.put(fresh, v("t.l", filter("$held", alive)))
+	s.set(v("g", filter("$held", and(holds, not(in("$$i.lockId", "$t.l.lockId"))))))
+	record := doc(v("lockId", "$$i.lockId"), v("fence", "$$i.fence"), v("reason", "$t.reason"))
+	s.put(
+		v("held", filter("$held", and(not(in("$$i", "$t.g")), lives))),
+		v("evicted", lastOf(concat("$evicted", each("$t.g", record)), engine.MaxEvicted)),
+	)
+	return s.store(outcome{did: engine.Granted, released: none, position: 0, purged: "$t.g"})
 }
 
 // lives is false for draining parts whose time is up, and for claims whose place is given up.
 var lives = or(holds, alive, gt("$$i.place", "$$NOW"))
 
-// forget ends the places for which which holds, and remembers what ended.
-func (s *stages) forget(which expr, part bool) {
-	s.put(
-		v("waiters", cond(in("$t.id", "$waiters.lockId"), filter("$waiters", not(which)), "$waiters")),
-		v("released", remembered(part)),
-	)
+// forget ends the places for which which holds.
+func forget(which expr) bson.E {
+	return v("waiters", cond(in("$t.id", "$waiters.lockId"), filter("$waiters", not(which)), "$waiters"))
 }
 
-// remembered is the list of released records with rec, the new one, in place of those that it covers and those
-// whose time is up. The record of a whole lock ID covers those of its parts, and not the other way round.
-func remembered(part bool) expr {
-	covered := and(ownID, lte("$$i.order", "$t.ord"))
-	if part {
-		covered = and(ownID, lte("$$i.order", "$t.ord"), ownPart)
-	}
-	return lastOf(concat(
-		filter("$released", and(gt("$$i.until", "$$NOW"), not(covered))),
-		list(merge("$t.rec", doc(v("until", add("$$NOW", "$t.keep")))))), engine.MaxReleased)
-}
+// remember adds rec, the new record of what was released.
+var remember = v("released", lastOf(concat("$released", list("$t.rec")), engine.MaxReleased))

@@ -44,7 +44,7 @@ type model struct {
 	doc  engine.Document
 }
 
-var policy = engine.Policy{ClaimTTL: 20_000, ReleasedTTL: 60_000}
+var policy = engine.Policy{ClaimTTL: 20_000}
 
 func (m *model) step(t *rapid.T) {
 	ctx := context.Background()
@@ -54,7 +54,7 @@ func (m *model) step(t *rapid.T) {
 	var expect func(engine.Document, time.Time) engine.Document
 	var got engine.Document
 	var err error
-	switch kind := rapid.SampledFrom([]string{"acquire", "acquire", "acquire", "acquire", "renew", "leave", "release", "release", "withdraw", "wait"}).Draw(t, "kind"); kind {
+	switch kind := rapid.SampledFrom([]string{"acquire", "acquire", "acquire", "acquire", "renew", "leave", "release", "release", "withdraw", "purge", "wait"}).Draw(t, "kind"); kind {
 	case "acquire":
 		op := m.acquire(t, lockID, part, order)
 		expect = func(d engine.Document, now time.Time) engine.Document { return lockcoretest.Acquire(d, op, now) }
@@ -81,6 +81,10 @@ func (m *model) step(t *rapid.T) {
 		op := engine.Withdraw{Policy: policy, Resource: m.name, LockID: lockID, Part: part, Order: order, Reason: "$because"}
 		expect = func(d engine.Document, now time.Time) engine.Document { return lockcoretest.Withdraw(d, op, now) }
 		got, err = m.eng.Withdraw(ctx, op)
+	case "purge":
+		op := engine.Purge{Policy: policy, Resource: m.name, Reason: "$because"}
+		expect = func(d engine.Document, now time.Time) engine.Document { return lockcoretest.Purge(d, op, now) }
+		got, err = m.eng.Purge(ctx, op)
 	case "wait":
 		m.travel(t, time.Duration(rapid.IntRange(1, 70).Draw(t, "seconds"))*time.Second)
 		return
@@ -107,7 +111,7 @@ func (m *model) acquire(t *rapid.T, lockID, part string, order int64) engine.Acq
 		Queue: rapid.Bool().Draw(t, "queue"), WaiterTTL: 40_000, MaxWaiters: 3,
 		Held: seldom("held"), Reacquire: seldom("reacquire"),
 		NewFence: seldom("newFence"), Refresh: seldom("refresh"),
-		Owner: "$owner", Host: "$host", Comment: "$$ROOT", Trace: "$trace",
+		Owner: rapid.SampledFrom([]string{lockID, "$saga"}).Draw(t, "owner"), Host: "$host", Comment: "$$ROOT", Trace: "$trace",
 	}
 	if op.Mode == engine.SharedBy {
 		op.Limit = rapid.SampledFrom([]int64{0, 0, 1, 2}).Draw(t, "limit")

@@ -18,6 +18,7 @@ type (
 	leaveKind    struct{ undo bool }
 	releaseKind  struct{ leaving, force bool }
 	withdrawKind struct{}
+	purgeKind    struct{}
 )
 
 // Acquire sends one command.
@@ -35,7 +36,7 @@ func (e *Engine) Renew(ctx context.Context, op engine.Renew) (engine.Document, e
 // Leave sends one command.
 func (e *Engine) Leave(ctx context.Context, op engine.Leave) (engine.Document, error) {
 	rec := record(op.LockID, &op.Part, op.Order, "")
-	return e.apply(ctx, op.Resource, append(values(op.LockID, op.Part, op.Order, op.Policy), rec, keep(op.Policy)), leaveKind{op.Undo},
+	return e.apply(ctx, op.Resource, append(values(op.LockID, op.Part, op.Order, op.Policy), rec), leaveKind{op.Undo},
 		func() []bson.D { return leaveStages(op.Undo) })
 }
 
@@ -46,14 +47,19 @@ func (e *Engine) Release(ctx context.Context, op engine.Release) (engine.Documen
 		part = *op.Leaving
 	}
 	rec := record(op.LockID, nil, op.Order, op.Reason)
-	return e.apply(ctx, op.Resource, append(values(op.LockID, part, op.Order, op.Policy), rec, keep(op.Policy)), releaseKind{op.Leaving != nil, op.Force},
+	return e.apply(ctx, op.Resource, append(values(op.LockID, part, op.Order, op.Policy), rec), releaseKind{op.Leaving != nil, op.Force},
 		func() []bson.D { return releaseStages(op.Leaving != nil, op.Force) })
 }
 
 // Withdraw sends one command.
 func (e *Engine) Withdraw(ctx context.Context, op engine.Withdraw) (engine.Document, error) {
 	rec := record(op.LockID, &op.Part, op.Order, op.Reason)
-	return e.apply(ctx, op.Resource, append(values(op.LockID, op.Part, op.Order, op.Policy), rec, keep(op.Policy)), withdrawKind{}, withdrawStages)
+	return e.apply(ctx, op.Resource, append(values(op.LockID, op.Part, op.Order, op.Policy), rec), withdrawKind{}, withdrawStages)
+}
+
+// Purge sends one command.
+func (e *Engine) Purge(ctx context.Context, op engine.Purge) (engine.Document, error) {
+	return e.apply(ctx, op.Resource, append(values("", "", 0, op.Policy), v("reason", op.Reason)), purgeKind{}, purgeStages)
 }
 
 // values are the literals that every pipeline works with.
@@ -63,9 +69,7 @@ func values(lockID, part string, order int64, policy engine.Policy) bson.D {
 	}
 }
 
-func keep(policy engine.Policy) bson.E { return v("keep", policy.ReleasedTTL) }
-
-// record is the literal of a released record, but for its end.
+// record is the literal of a released record.
 func record(lockID string, part *string, order int64, reason string) bson.E {
 	rec := bson.D{{Key: "lockId", Value: lockID}, {Key: "part", Value: part}, {Key: "order", Value: order}}
 	if reason != "" {
@@ -94,7 +98,7 @@ func pipelineOf(values bson.D, kind any, text func() []bson.D) (pipeline, error)
 		known, _ = texts.LoadOrStore(kind, made)
 	}
 	rest := known.([]byte)
-	first, err := bson.Marshal(on("$set", doc(v("t", lit(values)))))
+	first, err := bson.Marshal(load(values))
 	if err != nil {
 		return nil, fmt.Errorf("lockstep: marshal a pipeline's values: %w", err)
 	}

@@ -31,14 +31,16 @@ var (
 	none      = bson.A{}
 )
 
-// load drops the places that nobody refreshed, and makes the lists where there are none.
-func (s *stages) load() {
-	s.put(
-		v("held", ifNull("$held", none)),
-		v("waiters", cond(gt(minOf("$waiters.expiresAt"), "$$NOW"), "$waiters", filter(ifNull("$waiters", none), alive))),
-		v("evicted", ifNull("$evicted", none)), v("released", ifNull("$released", none)),
-	)
+// load is the first stage: it makes the fields where the document is new, and sets t.
+func load(values bson.D) bson.D {
+	return on("$replaceWith", merge(lit(bson.D{
+		{Key: "seq", Value: int64(0)}, {Key: "fence", Value: int64(0)}, {Key: "held", Value: none}, {Key: "waiters", Value: none},
+		{Key: "evicted", Value: none}, {Key: "released", Value: none}, {Key: "t", Value: values},
+	}), "$$ROOT"))
 }
+
+// fresh is the queue without the places that nobody refreshed.
+var fresh = v("waiters", cond(gt(minOf("$waiters.expiresAt"), "$$NOW"), "$waiters", filter("$waiters", alive)))
 
 // distinct is how many lock IDs there are in ids, a path, beside one.
 func distinct(ids string, beside expr) expr {
@@ -47,7 +49,7 @@ func distinct(ids string, beside expr) expr {
 
 // settle claims the resource for the head of the queue while it fits: one exclusive, one of those with a limit, or
 // consecutive shared ones, up to a bound. Then it displaces the expired holds whose room was given away, in this
-// way or by the request itself, of which who tells; who is null where nothing was granted. It keeps in t
+// way or by the request itself, for which who is not nil: whom room was given to, or null. It keeps in t
 //
 //	d  the head of the queue; later, to whom room was given      l  what is alive
 //	c  the claims      x  the expired holds that are displaced
@@ -56,9 +58,13 @@ func (s *stages) settle(who expr) {
 	fits := and("$t.d", not(in(engine.Exclusive, "$t.l.mode")), lt(distinct("$t.l.lockId", "$t.d.lockId"), ifNull("$t.d.limit", engine.Unlimited)))
 	run := op("$indexOfArray", concat(each(op("$slice", "$waiters", engine.SettleMost), not("$$i.limit")), list(false)), false)
 	s.set(v("c", cond(fits, op("$slice", "$waiters", largest(1, run)), none)))
-	s.set(v("d", cond(eq("$t.c", none), who, "$t.d")))
+	given := ne("$t.c", none)
+	if who != nil {
+		s.set(v("d", cond(given, "$t.d", who)))
+		given = gt("$t.d", nil)
+	}
 	crowded := gte(distinct("$held.lockId", "$t.d.lockId"), ifNull("$t.d.limit", engine.Unlimited))
-	s.set(v("x", cond(and("$t.d", lte(minOf("$held.expiresAt"), "$$NOW")),
+	s.set(v("x", cond(and(given, lte(minOf("$held.expiresAt"), "$$NOW")),
 		filter("$held", and(holds, lte("$$i.expiresAt", "$$NOW"), ne("$$i.lockId", "$t.d.lockId"), or(exclusive, crowded))), none)))
 	granted := merge("$$i", doc(
 		v("state", engine.Claimed), v("expiresAt", add("$$NOW", "$t.claim")), v("claimedAt", "$$NOW"), v("place", "$$i.expiresAt")))
@@ -68,20 +74,36 @@ func (s *stages) settle(who expr) {
 	)
 }
 
+// outcome is what an operation tells in last.
+type outcome struct {
+	// granted is whom the request gave room to, or null; nil where the operation grants nothing itself.
+	granted                 expr
+	did, released, position expr
+	// purged are expired holds that the operation ended itself.
+	purged expr
+}
+
 // store settles, completes the document, and removes t. Fields that this version does not know are kept.
-func (s *stages) store(who, outcome, released, position expr) []bson.D {
-	s.settle(who)
-	up := add(largest("$$NOW", maxOf("$held.expiresAt")), engine.IdleGrain.Milliseconds())
+func (s *stages) store(o outcome) []bson.D {
+	s.settle(o.granted)
+	expired := expr("$t.x")
+	if o.purged != nil {
+		expired = concat(o.purged, "$t.x")
+	}
 	record := doc(v("lockId", "$$i.lockId"), v("fence", "$$i.fence"), v("by", "$t.d.lockId"))
 	*s = append(*s, on("$set", doc(
-		v("seq", add(ifNull("$seq", int64(0)), int64(1))), v("at", "$$NOW"),
+		v("seq", add("$seq", int64(1))), v("at", "$$NOW"),
 		v("evicted", lastOf(concat("$evicted", each("$t.x", record)), engine.MaxEvicted)),
-		v("idleAt", on("$dateTrunc", doc(v("date", up), v("unit", "hour")))),
-		v("last", doc(v("outcome", outcome), v("released", released), v("expired", "$t.x"), v("position", position),
+		v("idleAt", idleAt),
+		v("last", doc(v("outcome", o.did), v("released", o.released), v("expired", expired), v("position", o.position),
 			v("length", size("$waiters")))),
 	)), on("$unset", "t"))
 	return *s
 }
+
+// idleAt is the end of the last promise, rounded up to engine.IdleGrain.
+var idleAt = on("$dateTrunc", doc(
+	v("date", add(largest("$$NOW", maxOf("$held.expiresAt")), engine.IdleGrain.Milliseconds())), v("unit", "hour")))
 
 func lastOf(items expr, n int) expr { return op("$slice", items, -n) }
 

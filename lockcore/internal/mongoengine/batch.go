@@ -1,0 +1,117 @@
+package mongoengine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+)
+
+// batch is how many documents one command renews. Each document looks its parts up in a list of that length.
+const batch = 1000
+
+// RenewAll sends one command per batch of documents, and one read for a batch where something was lost.
+func (e *Engine) RenewAll(ctx context.Context, ops []engine.Renew) ([]bool, error) {
+	renewed := make([]bool, len(ops))
+	parts := map[string][]int{} // indexes of ops, by resource
+	var names []string
+	for i, op := range ops {
+		if parts[op.Resource] == nil {
+			names = append(names, op.Resource)
+		}
+		parts[op.Resource] = append(parts[op.Resource], i)
+	}
+	slices.Sort(names) // batches that run at once lock documents in the same order
+	for names := range slices.Chunk(names, batch) {
+		keys := make(bson.A, len(names))
+		for i, name := range names {
+			keys[i] = keysOf(ops, parts[name])
+		}
+		res, err := e.coll.UpdateMany(ctx, oneOf(names), bson.A(toAny(renewAllStages(names, keys))))
+		if err != nil {
+			return renewed, err
+		}
+		lost := map[string]bool{}
+		if res.ModifiedCount < int64(len(names)) {
+			if lost, err = e.lost(ctx, names, ops, parts); err != nil {
+				return renewed, err
+			}
+		}
+		for _, name := range names {
+			for _, i := range parts[name] {
+				renewed[i] = !lost[name]
+			}
+		}
+	}
+	return renewed, nil
+}
+
+// renewAllStages extends the parts of each document that keys names, or where one of them is not there none: then the
+// document stays as it was, and is not counted.
+func renewAllStages(names []string, keys bson.A) []bson.D {
+	var s stages
+	s.set(v("k", op("$arrayElemAt", lit(keys), op("$indexOfArray", lit(names), "$_id"))))
+	s.set(v("n", filter("$held", and(running, in(list("$$i.lockId", "$$i.part", "$$i.order"), "$t.k")))))
+	s.set(v("g", eq(size("$t.n"), size("$t.k"))))
+	extended := merge("$$i", doc(v("renewedAt", "$$NOW"), v("expiresAt", largest("$$i.expiresAt", add("$$NOW", "$$i.ttl")))))
+	named := or(in("$$i", "$t.n"), and(isKept, in("$$i.lockId", "$t.n.lockId")))
+	s.put(
+		v("held", cond("$t.g", each("$held", cond(named, extended, "$$i")), "$held")),
+		v("seq", cond("$t.g", add("$seq", int64(1)), "$seq")),
+		v("at", cond("$t.g", "$$NOW", "$at")),
+	)
+	s.put(v("idleAt", cond("$t.g", idleAt, "$idleAt")))
+	return append(s, on("$unset", "t"))
+}
+
+// lost tells of which of the documents a part is not there: those were not renewed. A part that was there then and has
+// gone since counts as lost too, which it is; none comes back.
+func (e *Engine) lost(ctx context.Context, names []string, ops []engine.Renew, parts map[string][]int) (map[string]bool, error) {
+	docs, err := e.Read(ctx, names...)
+	if err != nil {
+		return nil, err
+	}
+	lost := map[string]bool{}
+	for _, name := range names {
+		lost[name] = true
+	}
+	for _, d := range docs {
+		lost[d.ID] = slices.ContainsFunc(parts[d.ID], func(i int) bool { return d.Part(ops[i].LockID, ops[i].Part, ops[i].Order) == nil })
+	}
+	return lost, nil
+}
+
+func keysOf(ops []engine.Renew, indexes []int) bson.A {
+	keys := make(bson.A, len(indexes))
+	for i, at := range indexes {
+		keys[i] = bson.A{ops[at].LockID, ops[at].Part, ops[at].Order}
+	}
+	return keys
+}
+
+func oneOf(names []string) bson.D {
+	return bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: names}}}}
+}
+
+func toAny[T any](in []T) []any {
+	out := make([]any, len(in))
+	for i, v := range in {
+		out[i] = v
+	}
+	return out
+}
+
+// Read sends one command.
+func (e *Engine) Read(ctx context.Context, resources ...string) ([]engine.Document, error) {
+	var docs []engine.Document
+	for d, err := range e.find(ctx, oneOf(resources)) {
+		if err != nil {
+			return nil, fmt.Errorf("lockstep: read lock documents: %w", err)
+		}
+		docs = append(docs, d)
+	}
+	return docs, nil
+}

@@ -1,0 +1,107 @@
+package mongoengine
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+)
+
+// List sends one command, and more of them where the answer is long.
+func (e *Engine) List(ctx context.Context, q engine.Query) iter.Seq2[engine.Document, error] {
+	filter := bson.D{}
+	where := func(name string, value any) { filter = append(filter, bson.E{Key: name, Value: value}) }
+	if q.Resource != "" {
+		where("_id", bson.D{{Key: "$eq", Value: q.Resource}})
+	} else if q.Prefix != "" {
+		where("_id", bson.D{{Key: "$gte", Value: q.Prefix}})
+	}
+	var all bson.A
+	for _, value := range []string{q.LockID, q.Owner} {
+		if value == "" {
+			continue
+		}
+		var some bson.A
+		// An owner that is its lock ID is not stored.
+		for _, field := range []string{"held.lockId", "held.owner", "waiters.lockId", "waiters.owner"} {
+			some = append(some, bson.D{{Key: field, Value: bson.D{{Key: "$eq", Value: value}}}})
+		}
+		all = append(all, bson.D{{Key: "$or", Value: some}})
+	}
+	if all != nil {
+		where("$and", all)
+	}
+	if q.Waiting {
+		where("waiters.0", bson.D{{Key: "$exists", Value: true}})
+	}
+	return func(yield func(engine.Document, error) bool) {
+		for d, err := range e.find(ctx, filter) {
+			// They come sorted.
+			if (err == nil && !strings.HasPrefix(d.ID, q.Prefix)) || !yield(d, err) {
+				return
+			}
+		}
+	}
+}
+
+// find streams the documents that match, with the server's time in at.
+func (e *Engine) find(ctx context.Context, filter bson.D) iter.Seq2[engine.Document, error] {
+	pipeline := mongo.Pipeline{
+		on("$match", filter),
+		on("$sort", doc(v("_id", 1))),
+		on("$set", doc(v("at", "$$NOW"))),
+	}
+	return func(yield func(engine.Document, error) bool) {
+		cursor, err := e.coll.Aggregate(ctx, pipeline)
+		if err != nil {
+			yield(engine.Document{}, err)
+			return
+		}
+		// The server forgets a cursor that was not read to its end in its own time, too.
+		defer func() { _ = cursor.Close(context.WithoutCancel(ctx)) }()
+		for cursor.Next(ctx) {
+			var d engine.Document
+			err := cursor.Decode(&d)
+			if !yield(d, err) || err != nil {
+				return
+			}
+		}
+		if err := cursor.Err(); err != nil {
+			yield(engine.Document{}, err)
+		}
+	}
+}
+
+// Watch opens a change stream on the collection. A change stream reads the whole log of the server's writes, so
+// one per process is enough.
+func (e *Engine) Watch(ctx context.Context, ready func(), changed func(resource string)) error {
+	keys := mongo.Pipeline{on("$project", doc(v("documentKey", 1)))}
+	stream, err := e.coll.Watch(ctx, keys, options.ChangeStream())
+	if err != nil {
+		var refused mongo.CommandError
+		if errors.As(err, &refused) && !refused.HasErrorLabel("NetworkError") {
+			return errors.Join(engine.ErrNoWatch, err)
+		}
+		return err
+	}
+	defer func() { _ = stream.Close(context.WithoutCancel(ctx)) }()
+	ready()
+	for stream.Next(ctx) {
+		var change struct {
+			DocumentKey struct {
+				ID string `bson:"_id"`
+			} `bson:"documentKey"`
+		}
+		if err := stream.Decode(&change); err != nil {
+			return err
+		}
+		changed(change.DocumentKey.ID)
+	}
+	return stream.Err()
+}
