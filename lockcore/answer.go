@@ -1,6 +1,8 @@
 package lockcore
 
 import (
+	"cmp"
+	"strings"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
@@ -17,6 +19,9 @@ func answer(op *engine.Acquire, d *engine.Document, sent time.Time) (Lease, erro
 		return Lease{}, lostError(d, op.LockID, op.Part, op.Order)
 	case engine.Overtaken:
 		by, _ := d.Overtaker(op.LockID, op.Part, op.Order)
+		if cycle, ok := strings.CutPrefix(by.Reason, deadlockReason); ok {
+			return Lease{}, &DeadlockError{Resource: op.Resource, LockID: op.LockID, Part: op.Part, Order: orderOf(op.Order), Cycle: cycle}
+		}
 		later := d.Later(op.LockID, op.Part, op.Order) != nil
 		return Lease{}, &SupersededError{
 			Resource: op.Resource, LockID: op.LockID, Part: op.Part, Order: orderOf(op.Order), By: orderOf(by.Order), Released: !later,
@@ -79,11 +84,8 @@ func holders(d *engine.Document) []Holder {
 	at := map[string]int{} // holds by lock ID
 	for _, e := range d.Held {
 		h := Holder{
-			LockID: e.LockID, Owner: e.Owner, Host: e.Host, Mode: Mode(e.Mode), Fence: e.Fence, Claimed: e.State == engine.Claimed,
+			LockID: e.LockID, Owner: cmp.Or(e.Owner, e.LockID), Host: e.Host, Mode: Mode(e.Mode), Fence: e.Fence, Claimed: e.State == engine.Claimed,
 			Draining: e.State == engine.Draining, ExpiresIn: remaining(e.ExpiresAt, d.At), Trace: e.Trace, Comment: e.Comment, Limit: int(e.Limit),
-		}
-		if h.Owner == "" {
-			h.Owner = e.LockID
 		}
 		switch {
 		case e.CreatedAt != nil:
@@ -94,6 +96,7 @@ func holders(d *engine.Document) []Holder {
 		i, known := at[e.LockID]
 		switch {
 		case !e.Holds():
+			h.part = e.Part
 			out = append(out, h)
 		case !known:
 			at[e.LockID] = len(out)

@@ -5,55 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
-
-// Renew extends the leases, each by the TTL it was taken with, and returns those that stand with what is
-// left now. A lease that is lost is left out and answered by a *LostError; an error of the database leaves
-// a lease as it was, since a promise outlives a passing error. Several errors are joined.
-func (l *Locker) Renew(ctx context.Context, leases ...Lease) ([]Lease, error) {
-	kept := make([]Lease, 0, len(leases))
-	var errs []error
-	for _, lease := range leases {
-		renewed, err := l.renewOne(ctx, lease)
-		if err != nil {
-			errs = append(errs, err)
-		}
-		if err == nil || !errors.Is(err, ErrLost) {
-			kept = append(kept, renewed)
-		}
-	}
-	return kept, errors.Join(errs...)
-}
-
-func (l *Locker) renewOne(ctx context.Context, lease Lease) (Lease, error) {
-	ctx, span := l.tel.start(ctx, "lock.renew", lease)
-	op := engine.Renew{
-		Policy: l.cfg.policy(), Resource: lease.Resource, LockID: lease.LockID, Part: lease.Part, Order: lease.Order.number(),
-	}
-	var sent time.Time
-	d, err := insist(ctx, "renew", lease.Resource, lease.Order, func() (engine.Document, error) {
-		sent = time.Now()
-		return l.eng.Renew(ctx, op)
-	})
-	if err != nil {
-		span.end(nil, err)
-		return lease, err
-	}
-	l.tel.ended(ctx, &d)
-	p := d.Part(op.LockID, op.Part, op.Order)
-	if p == nil {
-		err := lostError(&d, lease.LockID, lease.Part, lease.Order.number())
-		span.end(&d, err)
-		return lease, err
-	}
-	renewed := leaseOf(p, &d, sent)
-	renewed.Joined = lease.Joined
-	span.end(&d, nil)
-	return renewed, nil
-}
 
 // Leave ends the parts that the leases name, and the hold too where it was not kept and no other part
 // is left. Leaving what has already gone is no error. All are tried; errors are joined.
@@ -71,7 +25,7 @@ func (l *Locker) leaveOne(ctx context.Context, lease Lease, undo bool) error {
 		Policy: l.cfg.policy(), Resource: lease.Resource, LockID: lease.LockID, Part: lease.Part, Order: lease.Order.number(), Undo: undo,
 	}
 	d, err := insist(ctx, "leave", lease.Resource, lease.Order, func() (engine.Document, error) { return l.eng.Leave(ctx, op) })
-	l.tel.ended(ctx, &d)
+	l.settled(ctx, &d)
 	span.end(&d, err)
 	return err
 }
@@ -93,30 +47,50 @@ type Release struct {
 // still trust its lease keeps others out until it leaves or its promise ends. Releasing what is not
 // held is no error. All resources are tried; errors are joined.
 func (l *Locker) Release(ctx context.Context, r Release) error {
-	checks := []error{
-		checkText("Release.LockID", r.LockID, 1, maxName),
-		checkCount("len(Release.Resources)", len(r.Resources), 1, maxResources),
-	}
-	for i, name := range r.Resources {
-		checks = append(checks, checkText(fmt.Sprintf("Release.Resources[%d]", i), name, 1, maxName))
-	}
-	if err := firstError(checks...); err != nil {
+	if err := checkEnd("Release", r.LockID, r.Resources); err != nil {
 		return err
 	}
-	var errs []error
+	var err error
 	for _, name := range r.Resources {
-		errs = append(errs, l.releaseOne(ctx, r, name))
+		op := engine.Release{
+			Policy: l.cfg.policy(), Resource: name, LockID: r.LockID, Order: r.Order.number(), Leaving: r.Leaving,
+		}
+		_, one := l.release(ctx, op, r.Order)
+		err = joined(err, one)
 	}
-	return errors.Join(errs...)
+	return err
 }
 
-func (l *Locker) releaseOne(ctx context.Context, r Release, name string) error {
-	ctx, span := l.tel.start(ctx, "lock.release", Lease{Resource: name, LockID: r.LockID, Order: r.Order})
-	op := engine.Release{
-		Policy: l.cfg.policy(), Resource: name, LockID: r.LockID, Order: r.Order.number(), Leaving: r.Leaving,
+func checkEnd(field, lockID string, resources []string) error {
+	checks := []error{
+		checkText(field+".LockID", lockID, 1, maxName),
+		checkCount("len("+field+".Resources)", len(resources), 1, maxResources),
 	}
-	d, err := insist(ctx, "release", name, r.Order, func() (engine.Document, error) { return l.eng.Release(ctx, op) })
-	l.tel.ended(ctx, &d)
+	for i, name := range resources {
+		checks = append(checks, checkText(fmt.Sprintf("%s.Resources[%d]", field, i), name, 1, maxName))
+	}
+	return firstError(checks...)
+}
+
+func (l *Locker) release(ctx context.Context, op engine.Release, order Order) (engine.Document, error) {
+	ctx, span := l.tel.start(ctx, "lock.release", Lease{Resource: op.Resource, LockID: op.LockID, Order: order})
+	d, err := insist(ctx, "release", op.Resource, order, func() (engine.Document, error) { return l.eng.Release(ctx, op) })
+	l.settled(ctx, &d)
 	span.end(&d, err)
-	return err
+	return d, err
+}
+
+// joined adds an error to those before it, if it is one.
+func joined(before, err error) error {
+	if err == nil {
+		return before
+	}
+	return errors.Join(before, err)
+}
+
+// settled takes in what a write did beside its own purpose: it writes the spans of the holds that it ended, and wakes
+// those who wait in this process and were granted a claim.
+func (l *Locker) settled(ctx context.Context, d *engine.Document) {
+	l.tel.ended(ctx, d)
+	l.waits.notify(d)
 }

@@ -106,6 +106,10 @@ func (l *Locker) enterOne(ctx context.Context, req *Request, res Resource, queue
 		Keep: req.Keep, Held: res.Held, Reacquire: req.Reacquire, NewFence: req.NewFence, Queue: queue,
 		WaiterTTL: l.cfg.WaiterTTL.Milliseconds(), MaxWaiters: int64(l.cfg.MaxWaiters),
 		Owner: req.Owner, Host: l.cfg.Host, Comment: req.Comment, Trace: l.tel.traceparent(ctx),
+		Started: req.Started.UTC().Truncate(time.Millisecond), Safe: req.NeverVictim,
+	}
+	if req.Started.IsZero() {
+		op.Started = time.Time{}
 	}
 	var sent time.Time
 	ask := func() (engine.Document, error) {
@@ -115,15 +119,16 @@ func (l *Locker) enterOne(ctx context.Context, req *Request, res Resource, queue
 	d, err := insist(ctx, "acquire", res.Name, req.Order, ask)
 	if err == nil && d.Last.Outcome == engine.Queued && d.Claim(op.LockID, op.Part) != nil {
 		// Whoever was in the way had expired, and the write that said so made a claim for this request.
-		l.tel.ended(ctx, &d)
+		l.settled(ctx, &d)
 		d, err = insist(ctx, "acquire", res.Name, req.Order, ask)
 	}
 	if err != nil {
 		span.end(nil, err)
 		return Lease{}, err
 	}
-	l.tel.ended(ctx, &d)
+	l.settled(ctx, &d)
 	lease, err := answer(&op, &d, sent)
+	lease.owner = req.Owner
 	span.end(&d, err)
 	if err == nil {
 		l.tel.waited(ctx, req, &op, &d)

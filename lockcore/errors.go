@@ -19,6 +19,8 @@ var (
 	// ErrQueueFull: the request would have queued, and the queue has as many waiters as Config.MaxWaiters
 	// allows. Nothing was taken. It is an ErrBusy too.
 	ErrQueueFull = errors.New("lockstep: queue full")
+	// ErrDeadlock: the request was taken out of the queue to end a deadlock.
+	ErrDeadlock = errors.New("lockstep: deadlock")
 	// ErrInvalid: the caller passed something that is never accepted. The database was not asked.
 	ErrInvalid = errors.New("lockstep: invalid")
 	// ErrUnknownOutcome: the database failed in a way that leaves open whether the operation took effect.
@@ -120,6 +122,24 @@ func (e *SupersededError) Error() string {
 
 // Is makes errors.Is(err, ErrSuperseded) true.
 func (e *SupersededError) Is(target error) bool { return target == ErrSuperseded }
+
+// DeadlockError says that a request had to give up its place, because it was in a circle of those that wait for one
+// another. It matches ErrDeadlock. What its owner holds stands: others go on when the owner has released it.
+type DeadlockError struct {
+	Resource string
+	LockID   string
+	Part     string
+	Order    Order
+	// Cycle tells who waited for whom, for people.
+	Cycle string
+}
+
+func (e *DeadlockError) Error() string {
+	return fmt.Sprintf("lockstep: %q gave up waiting for %q, since it was in a deadlock: %s", e.LockID, e.Resource, e.Cycle)
+}
+
+// Is makes errors.Is(err, ErrDeadlock) true.
+func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
 
 // InvalidError names what was refused. It matches ErrInvalid.
 type InvalidError struct {

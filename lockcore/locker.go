@@ -20,6 +20,9 @@ type Locker struct {
 	eng engine.Engine
 	cfg Config
 	tel telemetry
+	// keeper renews for all sessions, and waits wakes all that wait.
+	keeper *keeper
+	waits  *waits
 	// lastOrder is the highest that was given to a request without one.
 	lastOrder atomic.Int64
 }
@@ -48,7 +51,16 @@ func NewOn(eng engine.Engine, cfg Config) (*Locker, error) {
 }
 
 func newLocker(eng engine.Engine, cfg Config) *Locker {
-	return &Locker{eng: eng, cfg: cfg, tel: newTelemetry(cfg.TracerProvider)}
+	l := &Locker{eng: eng, cfg: cfg, tel: newTelemetry(cfg.TracerProvider)}
+	l.keeper, l.waits = newKeeper(l), newWaits(eng, l.search)
+	return l
+}
+
+// search is BreakDeadlocks for those who wait in this process. An error is the database's, which they meet themselves.
+func (l *Locker) search(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
+	defer cancel()
+	_, _ = l.BreakDeadlocks(ctx)
 }
 
 // CreateIndexes makes the index by which documents of idle resources are removed. It may be called

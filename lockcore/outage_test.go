@@ -75,7 +75,7 @@ func TestLostAnswerIsAskedForAgainAndEndsAsIfItHadRunOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 3, e.sent)
 	require.Len(t, e.Document("r").Held, 1)
-	require.Equal(t, e.Document("r").Held[0].Granted, leases[0].Fence, "one grant, not three")
+	require.Equal(t, e.Document("r").Held[0].Fence, leases[0].Fence, "one grant, not three")
 	e.cut(1)
 	require.NoError(t, l.Leave(t.Context(), leases...))
 	require.Empty(t, e.Document("r").Held)

@@ -15,13 +15,14 @@ type Session struct {
 	locker *Locker
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	// life ends with the first Leave or Release, and not with ctx's parent.
-	life    context.Context
-	endLife context.CancelFunc
-	done    chan struct{} // closed when the renewal has stopped
 
 	mu     sync.Mutex
 	leases []Lease
+	// renewed is when, or before when, the leases were last known to stand.
+	renewed time.Time
+	// failed is the database's last answer to a renewal, where it was an error.
+	failed error
+	ended  bool
 }
 
 // ErrEnded is the cause with which a session's context is cancelled when the session was left or released.
@@ -31,10 +32,9 @@ var ErrEnded = errors.New("lockstep: session ended")
 // renewal does not end with ctx, since work that was cancelled still cleans up under its locks: it ends
 // with Leave or Release.
 func (l *Locker) Keep(ctx context.Context, leases []Lease) *Session {
-	s := &Session{locker: l, done: make(chan struct{}), leases: slices.Clone(leases)}
+	s := &Session{locker: l, leases: slices.Clone(leases), renewed: time.Now()}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
-	s.life, s.endLife = context.WithCancel(context.WithoutCancel(ctx))
-	go s.renew()
+	l.keeper.add(s)
 	return s
 }
 
@@ -61,97 +61,97 @@ func (s *Session) Leases() []Lease {
 // Leave stops the renewal and ends this part. A hold that was kept stands. It waits for the database as
 // long as ctx allows; what it could not end ends with its TTL.
 func (s *Session) Leave(ctx context.Context) error {
-	s.end()
-	return s.locker.Leave(ctx, s.Leases()...)
+	return s.locker.Leave(ctx, s.end()...)
 }
 
 // Release stops the renewal and ends the hold of the whole lock ID. It waits for the database as long as
 // ctx allows; what it could not end ends with its TTL.
 func (s *Session) Release(ctx context.Context) error {
-	s.end()
 	var errs []error
-	for _, lease := range slices.Backward(s.Leases()) {
-		part := lease.Part
+	for _, lease := range slices.Backward(s.end()) {
 		errs = append(errs, s.locker.Release(ctx, Release{
-			LockID: lease.LockID, Resources: []string{lease.Resource}, Order: lease.Order, Leaving: &part,
+			LockID: lease.LockID, Resources: []string{lease.Resource}, Order: lease.Order, Leaving: &lease.Part,
 		}))
 	}
 	return errors.Join(errs...)
 }
 
-// end stops the renewal, and returns when no command of it is under way any more.
-func (s *Session) end() {
-	s.endLife()
-	s.cancel(ErrEnded)
-	<-s.done
-}
-
-// renew extends the leases three times per TTL. A failure is tried again sooner, as long as the leases can
-// be trusted: a passing error loses nothing.
-func (s *Session) renew() {
-	defer close(s.done)
-	wait := s.interval()
-	for {
-		timer := time.NewTimer(min(wait, s.trusted()))
-		select {
-		case <-s.life.Done():
-			timer.Stop()
-			return
-		case <-timer.C:
-		}
-		err := s.renewOnce()
-		if lost := s.loss(err); lost != nil {
-			s.cancel(lost)
-			return
-		}
-		wait = s.interval()
-		if err != nil {
-			wait /= 5
-		}
-	}
-}
-
-// renewOnce sends the renewals, bounded by what is left of the trust.
-func (s *Session) renewOnce() error {
-	trusted := s.trusted()
-	if trusted <= 0 {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(s.life, trusted)
-	defer cancel()
-	renewed, err := s.locker.Renew(ctx, s.Leases()...)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, lease := range renewed {
-		i := slices.IndexFunc(s.leases, func(old Lease) bool { return old.Resource == lease.Resource })
-		s.leases[i] = lease
-	}
-	return err
-}
-
-// loss is what to tell the holder, or nil where all leases can still be trusted.
-func (s *Session) loss(err error) error {
-	var lost *LostError
-	if errors.As(err, &lost) {
-		return lost
-	}
+// Downgrade makes the session's exclusive leases shared, so that readers may come in beside it. A lock ID that
+// has other running parts on a resource stays exclusive there: the lease's Mode tells. It takes one command
+// per resource. The fences stay. Errors are those of Renew; what was downgraded before one stays so.
+func (s *Session) Downgrade(ctx context.Context) error {
 	for _, lease := range s.Leases() {
-		if lease.Valid() {
+		if lease.Mode != ModeExclusive {
 			continue
 		}
-		lost := &LostError{Resource: lease.Resource, LockID: lease.LockID, Part: lease.Part, Order: lease.Order, Reason: "it could not be renewed in time"}
+		down, err := s.locker.Downgrade(ctx, lease)
 		if err != nil {
-			lost.Reason += ": " + err.Error()
+			return err
 		}
-		return lost
+		s.replace(down)
 	}
 	return nil
 }
 
-// interval is how often to renew: a third of the shortest TTL.
+// Upgrade makes the session's shared lease on a resource exclusive, with a new fence. It goes ahead of the queue and waits
+// until the other holders have left, or ctx ends: then, as after any other error, the session holds in shared
+// mode as before. Two sessions that both wait to upgrade on a resource wait for each other: one of them gets ErrDeadlock.
+func (s *Session) Upgrade(ctx context.Context, resource string) error {
+	for _, lease := range s.Leases() {
+		if lease.Resource != resource {
+			continue
+		}
+		// The upgrade is a part of its own, so that the shared one stands while it waits, and after it has failed.
+		up, err := s.locker.Acquire(ctx, Request{
+			LockID: lease.LockID, Resources: []Resource{{Name: resource, Mode: ModeExclusive, Held: true}}, TTL: lease.ttl, Owner: lease.owner,
+		})
+		if err != nil {
+			return err
+		}
+		s.replace(up.end()...)
+		return s.locker.Leave(ctx, lease)
+	}
+	return &InvalidError{Field: "resource", Value: quote(resource), Bound: "one that the session holds"}
+}
+
+// replace puts leases in the place of those of the same resources.
+func (s *Session) replace(leases ...Lease) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, lease := range leases {
+		i := slices.IndexFunc(s.leases, func(old Lease) bool { return old.Resource == lease.Resource })
+		s.leases[i] = lease
+	}
+}
+
+// add lets the session keep another lease, unless it has lost what it had.
+func (s *Session) add(lease Lease) error {
+	s.mu.Lock()
+	s.leases = append(s.leases, lease)
+	s.mu.Unlock()
+	s.locker.keeper.poke()
+	if s.ctx.Err() != nil {
+		return context.Cause(s.ctx)
+	}
+	return nil
+}
+
+// end stops the renewal, and returns what is left to end in the database. A renewal that is under way does
+// no harm: one that comes after the end finds nothing to renew.
+func (s *Session) end() []Lease {
+	s.mu.Lock()
+	s.ended = true
+	leases := slices.Clone(s.leases)
+	s.mu.Unlock()
+	s.locker.keeper.remove(s)
+	s.cancel(ErrEnded)
+	return leases
+}
+
+// interval is how often to renew: a third of the shortest TTL. The session's mutex is held.
 func (s *Session) interval() time.Duration {
 	shortest := Forever
-	for _, lease := range s.Leases() {
+	for _, lease := range s.leases {
 		if !lease.forever {
 			shortest = min(shortest, lease.ttl)
 		}
@@ -159,13 +159,78 @@ func (s *Session) interval() time.Duration {
 	return shortest / 3
 }
 
-// trusted is how long all leases can still be trusted.
-func (s *Session) trusted() time.Duration {
-	left := Forever
-	for _, lease := range s.Leases() {
-		if !lease.forever {
-			left = min(left, time.Until(lease.validUntil))
+// slack is by how much the leases may be renewed early, to go with others: a quarter of the interval.
+func (s *Session) slack() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.interval() / 4
+}
+
+// due is when to renew next, and trusted until when all leases can be trusted; zero times mean never. A failure is
+// tried again sooner, as long as the leases can be trusted: a passing error loses nothing.
+func (s *Session) due() (next, trusted time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, lease := range s.leases {
+		if !lease.forever && (trusted.IsZero() || lease.validUntil.Before(trusted)) {
+			trusted = lease.validUntil
 		}
 	}
-	return left
+	if trusted.IsZero() {
+		return next, trusted
+	}
+	wait := s.interval()
+	if s.failed != nil {
+		wait /= 5
+	}
+	return s.renewed.Add(wait), trusted
+}
+
+// answer takes in what became of a lease that the keeper renewed.
+func (s *Session) answer(lease Lease, err error) {
+	s.mu.Lock()
+	if s.ended {
+		s.mu.Unlock()
+		return
+	}
+	i := slices.IndexFunc(s.leases, func(old Lease) bool {
+		return old.Resource == lease.Resource && old.Part == lease.Part && old.Order == lease.Order
+	})
+	var lost *LostError
+	switch {
+	case i < 0: // replaced meanwhile
+	case errors.As(err, &lost):
+	case err != nil:
+		s.failed = err
+	default:
+		s.leases[i], s.failed = lease, nil
+	}
+	s.mu.Unlock()
+	if lost != nil && i >= 0 {
+		s.lose(lost)
+	}
+}
+
+// lose tells the holder, and stops the renewal.
+func (s *Session) lose(lost *LostError) {
+	s.locker.keeper.remove(s)
+	s.cancel(lost)
+}
+
+// expire tells the holder that its trust has ended.
+func (s *Session) expire() {
+	s.mu.Lock()
+	failed, leases := s.failed, slices.Clone(s.leases)
+	s.mu.Unlock()
+	for _, lease := range leases {
+		if lease.Valid() {
+			continue
+		}
+		lost := &LostError{Resource: lease.Resource, LockID: lease.LockID, Part: lease.Part, Order: lease.Order, Reason: "it could not be renewed in time"}
+		if failed != nil {
+			lost.Reason += ": " + failed.Error()
+		}
+		s.lose(lost)
+		return
+	}
 }

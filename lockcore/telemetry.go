@@ -34,6 +34,13 @@ func (t telemetry) start(ctx context.Context, name string, l Lease) (context.Con
 	return ctx, operation{span}
 }
 
+func (t telemetry) batch(ctx context.Context, leases int) (context.Context, operation) {
+	ctx, span := t.tracer.Start(ctx, "lock.renew", trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
+		attribute.Int("lock.batch.size", leases),
+	))
+	return ctx, operation{span}
+}
+
 func (t telemetry) acquire(ctx context.Context, req *Request, res Resource) (context.Context, operation) {
 	ctx, span := t.start(ctx, "lock.acquire", Lease{Resource: res.Name, LockID: req.LockID, Part: req.Part, Order: req.Order})
 	span.SetAttributes(attribute.String("lock.mode", res.Mode.String()), attribute.String("lock.owner", req.Owner))

@@ -110,9 +110,16 @@ type Request struct {
 	// NewFence gives a new fence even when the lock ID holds already, so that a resource that checks
 	// fences refuses whatever an earlier step may still send. Compensations set it.
 	NewFence bool `json:"newFence,omitempty"`
-	// Owner is the party that waits and holds, for people and for deadlock detection. At most 512
-	// bytes. Defaults to LockID.
+	// Owner is the party that waits and holds, for people and for deadlock detection: requests of one owner
+	// are taken to wait for one another, so it names one thread of work, such as a saga. At most 512 bytes.
+	// Defaults to LockID.
 	Owner string `json:"owner,omitempty"`
+	// Started is when the owner began. Of those in a deadlock the one that started last gives up. Defaults to when
+	// the request queued.
+	Started time.Time `json:"started,omitzero"`
+	// NeverVictim keeps the request from being the one that gives up in a deadlock. Compensations set it. Where all
+	// that are in a deadlock say so it lasts until a hold expires or is released by force.
+	NeverVictim bool `json:"neverVictim,omitempty"`
 	// Comment is for people. At most 1,024 bytes.
 	Comment string `json:"comment,omitempty"`
 	// MaxWait is how long to wait at most: for Acquire, where 0, the default, is as long as the context
@@ -141,6 +148,8 @@ type Lease struct {
 	validUntil time.Time
 	forever    bool
 	ttl        time.Duration
+	// owner is the request's, for an upgrade.
+	owner string
 }
 
 // Valid tells whether the part may still trust this lease by this process's monotonic clock. A lease
@@ -171,6 +180,9 @@ type Holder struct {
 	ExpiresIn time.Duration `json:"expiresIn"`
 	// Trace is the W3C traceparent of the step that holds; empty where none was known.
 	Trace string `json:"trace,omitempty"`
+
+	// part is the entry's, for a claim or a part that drains.
+	part string
 }
 
 // String says who it is, in words for an error message.

@@ -46,19 +46,25 @@ func (l *Locker) Acquire(ctx context.Context, req Request) (*Session, error) {
 	return s, nil
 }
 
-// Bounds of the pause between two looks at a busy resource.
-const (
-	firstLook = 5 * time.Millisecond
-	lastLook  = 250 * time.Millisecond
-)
-
 // await asks for one resource until it is granted or wait ends, and then the answer is the last *BusyError,
 // of which last is the one that the caller has already. The end of the wait does not cut off a command that is
 // under way, whose outcome would be unknown.
 func (l *Locker) await(ctx, wait context.Context, req *Request, res Resource, last error) (Lease, error) {
-	for pause := firstLook; ; pause = min(2*pause, lastLook) {
-		if last != nil && !rest(wait, pause) {
-			return Lease{}, last
+	// Registered before the request queues, so that no claim is made for it unheard.
+	one := l.waits.add(res.Name, req.LockID, req.Part)
+	defer l.waits.remove(one)
+	// A place is given up unless it is refreshed.
+	refresh := time.NewTicker(l.cfg.WaiterTTL / 3)
+	defer refresh.Stop()
+	for {
+		if last != nil {
+			l.waits.watch(one)
+			select {
+			case <-wait.Done():
+				return Lease{}, last
+			case <-one.turn:
+			case <-refresh.C:
+			}
 		}
 		lease, err := l.enterOne(ctx, req, res, true)
 		switch {
@@ -89,7 +95,7 @@ func (l *Locker) abandon(ctx context.Context, s *Session, req *Request, at Resou
 	ctx, cancel := detached(ctx)
 	defer cancel()
 	leases := []Lease{{Resource: at.Name, LockID: req.LockID, Part: req.Part, Order: req.Order}}
-	if errors.Is(cause, ErrInvalid) || errors.Is(cause, ErrLost) || errors.Is(cause, ErrSuperseded) {
+	if errors.Is(cause, ErrInvalid) || errors.Is(cause, ErrLost) || errors.Is(cause, ErrSuperseded) || errors.Is(cause, ErrDeadlock) {
 		leases = nil
 	}
 	if s != nil {
@@ -100,15 +106,4 @@ func (l *Locker) abandon(ctx context.Context, s *Session, req *Request, at Resou
 		// An error leaves it to its TTL; the cause is what the caller must see.
 		_ = l.leaveOne(ctx, lease, true)
 	}
-}
-
-// add lets the session keep another lease, unless it has lost what it had.
-func (s *Session) add(lease Lease) error {
-	s.mu.Lock()
-	s.leases = append(s.leases, lease)
-	s.mu.Unlock()
-	if s.ctx.Err() != nil {
-		return context.Cause(s.ctx)
-	}
-	return nil
 }

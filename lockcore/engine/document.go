@@ -103,6 +103,10 @@ type Waiter struct {
 	Limit int64 `bson:"limit,omitempty"`
 	// Owner is absent where it is the lock ID.
 	Owner string `bson:"owner,omitempty"`
+	// Started is when the owner began, where that was told, and Safe says that it must not be the
+	// victim of a deadlock.
+	Started *time.Time `bson:"started,omitempty"`
+	Safe    bool       `bson:"safe,omitempty"`
 	// Since is when it queued.
 	Since time.Time `bson:"since"`
 	// ExpiresAt is when the place is given up unless it is refreshed.

@@ -54,6 +54,9 @@ type Acquire struct {
 	Host       string
 	Comment    string
 	Trace      string
+	// Started and Safe stand in the queue, for deadlocks; Started may be zero.
+	Started time.Time
+	Safe    bool
 }
 
 // Unlimited is the room of a shared request without a limit.

@@ -272,7 +272,10 @@ func (s *state) kept(op engine.Acquire, told engine.Entry, mode string, fence in
 func (s *state) queue(op engine.Acquire, place int, ahead bool) {
 	w := engine.Waiter{
 		LockID: op.LockID, Part: op.Part, Order: op.Order, Mode: op.Mode, Limit: op.Limit,
-		Since: s.now, ExpiresAt: s.now.Add(ms(op.WaiterTTL)),
+		Since: s.now, ExpiresAt: s.now.Add(ms(op.WaiterTTL)), Safe: op.Safe,
+	}
+	if !op.Started.IsZero() {
+		w.Started = &op.Started
 	}
 	if op.Mode == engine.Exclusive {
 		w.Limit = op.Room()

@@ -63,6 +63,12 @@ func acquireValues(a *engine.Acquire) bson.D {
 		if a.Owner != a.LockID {
 			place = append(place, v("owner", a.Owner))
 		}
+		if !a.Started.IsZero() {
+			place = append(place, v("started", a.Started))
+		}
+		if a.Safe {
+			place = append(place, v("safe", true))
+		}
 		values = append(values, v("place", place), v("wait", a.WaiterTTL), v("most", a.MaxWaiters))
 	}
 	return append(values, v("new", running), v("who", doc(v("lockId", a.LockID), v("limit", a.Room()))))

@@ -1,0 +1,226 @@
+package lockcore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+)
+
+// Wait is an edge of the wait-for graph: one that waits in the queue of a resource, and one that it waits for.
+type Wait struct {
+	Resource string
+	// Owner waits, under LockID, Part and Order, and For is the owner that it waits for: a holder whose mode
+	// does not go together with the request's, or such a request ahead in the queue.
+	Owner  string
+	LockID string
+	Part   string
+	Order  Order
+	For    string
+	// Started is the request's, or when it queued.
+	Started time.Time
+	// NeverVictim is the request's.
+	NeverVictim bool
+}
+
+// Deadlock is a cycle of waits: each waits for the owner of the next, and the last for that of the first.
+type Deadlock struct {
+	Waits []Wait
+	// Victim is the wait that has to end: of those that may be one, the owner's that started last, and of these the one
+	// with the greatest name. Everybody who sees the cycle picks the same. -1 where none may.
+	Victim int
+}
+
+// String tells who waits for whom.
+func (d Deadlock) String() string {
+	parts := make([]string, len(d.Waits))
+	for i, w := range d.Waits {
+		parts[i] = fmt.Sprintf("%s waits for %s on %s", w.Owner, w.For, w.Resource)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Deadlocks lists the cycles in the wait-for graph as it stands: a shortest one through each owner that is in one, each
+// once. Waiting for room under a limit is no edge of the graph, since any of several may give it.
+//
+// It reads every document that has a queue, not in one moment: a cycle is certain only when it is found twice, and then
+// it stays until somebody gives up.
+func (l *Locker) Deadlocks(ctx context.Context) ([]Deadlock, error) {
+	var waits []Wait
+	for d, err := range l.eng.List(ctx, engine.Query{Waiting: true}) {
+		if err != nil {
+			return nil, fmt.Errorf("lockstep: read the queues: %w", err)
+		}
+		waits = append(waits, waitsIn(&d)...)
+	}
+	return cycles(waits), nil
+}
+
+// BreakDeadlocks ends the deadlocks that are there: it takes the victim of each out of the queue, if it still stands
+// there, and returns those that it ended. The victim's Acquire, or its next Enter, answers with ErrDeadlock. Acquire
+// does this by itself as long as it waits.
+func (l *Locker) BreakDeadlocks(ctx context.Context) ([]Deadlock, error) {
+	first, err := l.Deadlocks(ctx)
+	if err != nil || len(first) == 0 {
+		return nil, err
+	}
+	// The documents were read one after the other. What is no deadlock does not look like the same one twice.
+	second, err := l.Deadlocks(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var broken []Deadlock
+	var errs []error
+	victims := map[Wait]bool{}
+	for _, d := range second {
+		if d.Victim < 0 || !slices.ContainsFunc(first, func(f Deadlock) bool { return slices.Equal(f.Waits, d.Waits) }) {
+			continue
+		}
+		v := d.Waits[d.Victim]
+		v.For = ""
+		if victims[v] {
+			continue
+		}
+		victims[v] = true
+		ended, err := l.withdraw(ctx, d.Waits[d.Victim], deadlockReason+d.String())
+		errs = append(errs, err)
+		if ended {
+			broken = append(broken, d)
+		}
+	}
+	return broken, errors.Join(errs...)
+}
+
+// deadlockReason begins the reason that a victim finds, and by which it knows.
+const deadlockReason = "deadlock: "
+
+func (l *Locker) withdraw(ctx context.Context, w Wait, reason string) (bool, error) {
+	const most = 1024 // of a record that every write of the document carries along
+	if len(reason) > most {
+		reason = strings.ToValidUTF8(reason[:most], "") + "…"
+	}
+	ctx, span := l.tel.start(ctx, "lock.deadlock", Lease{Resource: w.Resource, LockID: w.LockID, Part: w.Part, Order: w.Order})
+	op := engine.Withdraw{
+		Policy: l.cfg.policy(), Resource: w.Resource, LockID: w.LockID, Part: w.Part, Order: w.Order.number(), Reason: reason,
+	}
+	d, err := insist(ctx, "withdraw", w.Resource, w.Order, func() (engine.Document, error) { return l.eng.Withdraw(ctx, op) })
+	if err == nil {
+		l.settled(ctx, &d)
+		l.waits.call(w.Resource, w.LockID, w.Part)
+	}
+	span.end(&d, err)
+	return d.Last.Outcome == engine.Granted, err
+}
+
+// waitsIn are the edges of the graph that one document holds.
+func waitsIn(d *engine.Document) []Wait {
+	var out []Wait
+	for i, q := range d.Waiters {
+		if !q.ExpiresAt.After(d.At) {
+			continue
+		}
+		w := Wait{
+			Resource: d.ID, Owner: cmp.Or(q.Owner, q.LockID), LockID: q.LockID, Part: q.Part, Order: orderOf(q.Order), Started: q.Since,
+			NeverVictim: q.Safe,
+		}
+		if q.Started != nil {
+			w.Started = *q.Started
+		}
+		seen := map[string]bool{w.Owner: true}
+		add := func(lockID, owner, mode string) {
+			w.For = cmp.Or(owner, lockID)
+			if lockID != q.LockID && !seen[w.For] && !engine.Compatible(mode, q.Mode) {
+				seen[w.For] = true
+				out = append(out, w)
+			}
+		}
+		owners := map[string]string{}
+		for _, e := range d.Held {
+			owners[e.LockID] = cmp.Or(owners[e.LockID], e.Owner)
+		}
+		for _, e := range d.Held {
+			if e.ExpiresAt.After(d.At) {
+				add(e.LockID, owners[e.LockID], e.Mode)
+			}
+		}
+		for _, ahead := range d.Waiters[:i] {
+			if ahead.ExpiresAt.After(d.At) {
+				add(ahead.LockID, ahead.Owner, ahead.Mode)
+			}
+		}
+	}
+	return out
+}
+
+// cycles finds a shortest cycle through each owner, each once.
+func cycles(waits []Wait) []Deadlock {
+	// The same graph gives the same cycles, whoever looks.
+	slices.SortFunc(waits, func(a, b Wait) int {
+		return cmp.Or(cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.For, b.For), cmp.Compare(a.Resource, b.Resource),
+			cmp.Compare(a.LockID, b.LockID), cmp.Compare(a.Part, b.Part))
+	})
+	from := map[string][]Wait{}
+	var owners []string
+	for _, w := range waits {
+		if from[w.Owner] == nil {
+			owners = append(owners, w.Owner)
+		}
+		from[w.Owner] = append(from[w.Owner], w)
+	}
+	var out []Deadlock
+	covered := map[string]bool{}
+	for _, owner := range owners {
+		if covered[owner] {
+			continue
+		}
+		if waits := cycleThrough(owner, from); waits != nil {
+			for _, w := range waits {
+				covered[w.Owner] = true
+			}
+			out = append(out, Deadlock{Waits: waits, Victim: victimOf(waits)})
+		}
+	}
+	return out
+}
+
+// cycleThrough walks the graph breadth first until it is back at the owner.
+func cycleThrough(owner string, from map[string][]Wait) []Wait {
+	came := map[string]Wait{} // the edge by which each owner was reached first
+	queue := []string{owner}
+	for len(queue) > 0 {
+		at := queue[0]
+		queue = queue[1:]
+		for _, w := range from[at] {
+			if w.For == owner {
+				path := []Wait{w}
+				for path[0].Owner != owner {
+					path = slices.Insert(path, 0, came[path[0].Owner])
+				}
+				return path
+			}
+			if _, known := came[w.For]; !known {
+				came[w.For] = w
+				queue = append(queue, w.For)
+			}
+		}
+	}
+	return nil
+}
+
+func victimOf(waits []Wait) int {
+	victim := -1
+	for i, w := range waits {
+		if w.NeverVictim {
+			continue
+		}
+		if victim < 0 || cmp.Or(w.Started.Compare(waits[victim].Started), cmp.Compare(w.Owner, waits[victim].Owner)) > 0 {
+			victim = i
+		}
+	}
+	return victim
+}

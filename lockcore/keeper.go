@@ -1,0 +1,157 @@
+package lockcore
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// keeper renews the leases of all sessions of a Locker, together where they come due together. Its goroutine runs
+// while there are sessions.
+type keeper struct {
+	locker *Locker
+
+	mu       sync.Mutex
+	sessions map[*Session]bool
+	// renewing are the sessions whose renewal is under way.
+	renewing map[*Session]bool
+	running  bool
+	wake     chan struct{}
+}
+
+func newKeeper(l *Locker) *keeper {
+	return &keeper{locker: l, sessions: map[*Session]bool{}, renewing: map[*Session]bool{}, wake: make(chan struct{}, 1)}
+}
+
+func (k *keeper) add(s *Session) {
+	k.mu.Lock()
+	k.sessions[s] = true
+	start := !k.running
+	k.running = true
+	k.mu.Unlock()
+	if start {
+		go k.run()
+		return
+	}
+	k.poke()
+}
+
+func (k *keeper) remove(s *Session) {
+	k.mu.Lock()
+	delete(k.sessions, s)
+	last := len(k.sessions) == 0
+	k.mu.Unlock()
+	if last {
+		k.poke()
+	}
+}
+
+// poke makes the keeper look again at what is due.
+func (k *keeper) poke() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run renews what is due until there are no sessions.
+func (k *keeper) run() {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		due, wait, any := k.look(time.Now())
+		if !any {
+			return
+		}
+		if len(due) > 0 {
+			go k.renew(due)
+		}
+		timer.Reset(wait)
+		select {
+		case <-timer.C:
+		case <-k.wake:
+		}
+	}
+}
+
+// look expires what cannot be trusted any more, and takes out the sessions to renew now: where one is due, all that
+// are nearly so. It tells how long nothing needs to be done, and whether any session is left.
+func (k *keeper) look(now time.Time) (due []*Session, wait time.Duration, any bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.sessions) == 0 {
+		k.running = false
+		return nil, 0, false
+	}
+	wait = time.Hour
+	sooner := func(at time.Time) { wait = min(wait, max(at.Sub(now), time.Millisecond)) }
+	var near []*Session
+	for s := range k.sessions {
+		next, trusted := s.due()
+		switch {
+		case trusted.IsZero():
+			continue
+		case !now.Before(trusted):
+			// Not under this lock: it removes the session.
+			go s.expire()
+			continue
+		}
+		sooner(trusted)
+		switch {
+		case k.renewing[s]:
+		case !now.Before(next):
+			due = append(due, s)
+		case next.Sub(now) < s.slack():
+			near = append(near, s)
+			sooner(next)
+		default:
+			sooner(next)
+		}
+	}
+	if len(due) == 0 {
+		return nil, wait, true
+	}
+	due = append(due, near...)
+	for _, s := range due {
+		k.renewing[s] = true
+	}
+	return due, wait, true
+}
+
+// renew renews the leases of sessions, and gives each session its answers.
+func (k *keeper) renew(sessions []*Session) {
+	defer k.poke()
+	defer func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		for _, s := range sessions {
+			delete(k.renewing, s)
+		}
+	}()
+	var leases []Lease
+	var of []*Session
+	until := time.Now().Add(time.Hour)
+	for _, s := range sessions {
+		if _, trusted := s.due(); trusted.Before(until) {
+			until = trusted
+		}
+		for _, lease := range s.Leases() {
+			if !lease.forever {
+				leases, of = append(leases, lease), append(of, s)
+			}
+		}
+	}
+	// What is lost could not be used; what can be trusted still, the next try renews.
+	ctx, cancel := context.WithDeadline(context.Background(), until)
+	defer cancel()
+	now := time.Now()
+	answers := k.locker.renewAll(ctx, leases)
+	for i, s := range of {
+		s.answer(answers[i].lease, answers[i].err)
+	}
+	for _, s := range sessions {
+		s.mu.Lock()
+		s.renewed = now
+		s.mu.Unlock()
+	}
+}

@@ -1,0 +1,127 @@
+package lockcore
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+)
+
+// Renew extends the leases, each by the TTL it was taken with, and returns those that stand with what is
+// left now. Several leases are renewed in batches of up to 1,000 resources, one command each. A lease that is lost is
+// left out and answered by a *LostError; an error of the database leaves a lease as it was, since a promise outlives
+// a passing error. Several errors are joined.
+func (l *Locker) Renew(ctx context.Context, leases ...Lease) ([]Lease, error) {
+	kept := make([]Lease, 0, len(leases))
+	var errs []error
+	for _, a := range l.renewAll(ctx, leases) {
+		if a.err != nil {
+			errs = append(errs, a.err)
+		}
+		if a.err == nil || !errors.Is(a.err, ErrLost) {
+			kept = append(kept, a.lease)
+		}
+	}
+	return kept, errors.Join(errs...)
+}
+
+// Downgrade makes an exclusive lease shared, and renews it, so that readers may come in beside it. Where the lock ID has
+// other running parts it stays exclusive: the answer's Mode tells. Errors are those of Renew.
+func (l *Locker) Downgrade(ctx context.Context, lease Lease) (Lease, error) {
+	return l.renewOne(ctx, lease, true)
+}
+
+// renewal is what became of a lease.
+type renewal struct {
+	lease Lease
+	err   error
+}
+
+// renewAll renews in batches, and one by one what a batch could not renew, which tells why, and what came from
+// another process and has a TTL that is not known here.
+func (l *Locker) renewAll(ctx context.Context, leases []Lease) []renewal {
+	answers := make([]renewal, len(leases))
+	var together []int
+	for i, lease := range leases {
+		if len(leases) > 1 && (lease.forever || lease.ttl > 0) {
+			together = append(together, i)
+			continue
+		}
+		answers[i].lease, answers[i].err = l.renewOne(ctx, lease, false)
+	}
+	if len(together) == 0 {
+		return answers
+	}
+	sent := time.Now()
+	renewed, err := l.renewBatch(ctx, leases, together)
+	for n, i := range together {
+		switch {
+		case err != nil:
+			answers[i] = renewal{leases[i], err}
+		case renewed[n]:
+			answers[i].lease = extended(leases[i], sent)
+		default:
+			answers[i].lease, answers[i].err = l.renewOne(ctx, leases[i], false)
+		}
+	}
+	return answers
+}
+
+// renewBatch renews those of the leases whose indexes are given.
+func (l *Locker) renewBatch(ctx context.Context, leases []Lease, indexes []int) ([]bool, error) {
+	ctx, span := l.tel.batch(ctx, len(indexes))
+	ops := make([]engine.Renew, len(indexes))
+	for n, i := range indexes {
+		ops[n] = l.renewal(leases[i])
+	}
+	renewed, err := l.eng.RenewAll(ctx, ops)
+	if err != nil {
+		first := leases[indexes[0]]
+		err = &UnknownOutcomeError{Op: "renew", Resource: first.Resource, Order: first.Order, Err: err}
+	}
+	span.end(nil, err)
+	return renewed, err
+}
+
+func (l *Locker) renewal(lease Lease) engine.Renew {
+	return engine.Renew{
+		Policy: l.cfg.policy(), Resource: lease.Resource, LockID: lease.LockID, Part: lease.Part, Order: lease.Order.number(),
+	}
+}
+
+// extended is a lease after a batch that was sent then. The batch does not say what is left, and need not: it is the
+// whole TTL, counted from no earlier than that.
+func extended(lease Lease, sent time.Time) Lease {
+	if !lease.forever {
+		lease.Left = lease.ttl
+		lease.validUntil = sent.Add(lease.Left - lease.ttl/trustMargin)
+	}
+	return lease
+}
+
+func (l *Locker) renewOne(ctx context.Context, lease Lease, downgrade bool) (Lease, error) {
+	ctx, span := l.tel.start(ctx, "lock.renew", lease)
+	op := l.renewal(lease)
+	op.Downgrade = downgrade
+	var sent time.Time
+	d, err := insist(ctx, "renew", lease.Resource, lease.Order, func() (engine.Document, error) {
+		sent = time.Now()
+		return l.eng.Renew(ctx, op)
+	})
+	if err != nil {
+		span.end(nil, err)
+		return lease, err
+	}
+	l.settled(ctx, &d)
+	p := d.Part(op.LockID, op.Part, op.Order)
+	if p == nil {
+		err := lostError(&d, lease.LockID, lease.Part, lease.Order.number())
+		span.end(&d, err)
+		return lease, err
+	}
+	renewed := leaseOf(p, &d, sent)
+	renewed.Joined, renewed.owner = lease.Joined, lease.owner
+	span.end(&d, nil)
+	return renewed, nil
+}

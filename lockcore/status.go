@@ -1,0 +1,218 @@
+package lockcore
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+)
+
+// State says what a [Status] is about.
+type State string
+
+const (
+	// StateHolding is a hold, expired or not.
+	StateHolding State = "holding"
+	// StateClaimed is a waiter to whom the resource was granted, and who has not taken it up yet.
+	StateClaimed State = "claimed"
+	// StateDraining is a part that was cut off, and may not know yet.
+	StateDraining State = "draining"
+	// StateWaiting is a request in the queue.
+	StateWaiting State = "waiting"
+)
+
+// Status is one that holds a resource, or waits for it.
+type Status struct {
+	Resource string `json:"resource"`
+	Holder
+	State State `json:"state"`
+	// Part is the request's, where it waits, was granted a claim, or drains.
+	Part string `json:"part,omitempty"`
+	// Position is the place in the queue, from 1; 0 for those that do not wait.
+	Position int `json:"position,omitempty"`
+}
+
+// Filter selects what Status lists. The zero Filter selects everything; each field that is set narrows it.
+type Filter struct {
+	// Resource is one name, and Prefix the beginning of names. At most 512 bytes each.
+	Resource, Prefix string
+	LockID, Owner    string
+	Host             string
+	// Mode is ModeExclusive or ModeShared.
+	Mode Mode
+	// CreatedAfter and CreatedBefore bound when the hold was granted, or the request queued, by the database
+	// server's clock; both exclusive.
+	CreatedAfter, CreatedBefore time.Time
+	// TTLBelow and TTLAtLeast bound what is left of the promise. What has no end is above any bound, and what has expired
+	// below 0. A zero TTLBelow or TTLAtLeast selects nothing; 1 ns selects what has expired, or has not.
+	TTLBelow, TTLAtLeast time.Duration
+	// States are what to list. Defaults to all.
+	States []State
+}
+
+// Status streams who holds and who waits, in the order of the resources' names, and in each the holders before the
+// queue. A name is found by itself; any other filter reads all lock documents. What is listed is what a majority of the
+// servers had when it was read; documents are read one after the other.
+//
+// The sequence ends after the first error: an *InvalidError, ctx's, or the database's.
+func (l *Locker) Status(ctx context.Context, f Filter) iter.Seq2[Status, error] {
+	return func(yield func(Status, error) bool) {
+		if err := f.check(); err != nil {
+			yield(Status{}, err)
+			return
+		}
+		q := engine.Query{Resource: f.Resource, Prefix: f.Prefix, LockID: f.LockID, Owner: f.Owner}
+		for d, err := range l.eng.List(ctx, q) {
+			if err != nil {
+				yield(Status{}, fmt.Errorf("lockstep: list the locks: %w", err))
+				return
+			}
+			for _, s := range statusesOf(&d) {
+				if f.selects(&s) && !yield(s, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (f *Filter) check() error {
+	errs := []error{
+		checkText("Filter.Resource", f.Resource, 0, maxName),
+		checkText("Filter.Prefix", f.Prefix, 0, maxName),
+		checkText("Filter.LockID", f.LockID, 0, maxName),
+		checkText("Filter.Owner", f.Owner, 0, maxName),
+	}
+	if f.Mode != "" {
+		errs = append(errs, checkMode("Filter", Resource{Mode: f.Mode}))
+	}
+	for i, s := range f.States {
+		switch s {
+		case StateHolding, StateClaimed, StateDraining, StateWaiting:
+		default:
+			errs = append(errs, &InvalidError{
+				Field: fmt.Sprintf("Filter.States[%d]", i), Value: quote(string(s)), Bound: `"holding", "claimed", "draining" or "waiting"`,
+			})
+		}
+	}
+	return firstError(errs...)
+}
+
+func (f *Filter) selects(s *Status) bool {
+	is := func(want, got string) bool { return want == "" || want == got }
+	switch {
+	case !is(f.Resource, s.Resource), !strings.HasPrefix(s.Resource, f.Prefix), !is(f.LockID, s.LockID), !is(f.Owner, s.Owner),
+		!is(f.Host, s.Host), !is(string(f.Mode), string(s.Mode)):
+		return false
+	case !f.CreatedAfter.IsZero() && !s.Since.After(f.CreatedAfter), !f.CreatedBefore.IsZero() && !s.Since.Before(f.CreatedBefore):
+		return false
+	case f.TTLBelow != 0 && s.ExpiresIn >= f.TTLBelow, f.TTLAtLeast != 0 && s.ExpiresIn < f.TTLAtLeast:
+		return false
+	}
+	if len(f.States) == 0 {
+		return true
+	}
+	for _, state := range f.States {
+		if s.State == state {
+			return true
+		}
+	}
+	return false
+}
+
+// statusesOf lists who is in a document.
+func statusesOf(d *engine.Document) []Status {
+	var out []Status
+	for _, h := range holders(d) {
+		s := Status{Resource: d.ID, Holder: h, State: StateHolding, Part: h.part}
+		switch {
+		case h.Claimed:
+			s.State = StateClaimed
+		case h.Draining:
+			s.State = StateDraining
+		}
+		out = append(out, s)
+	}
+	for i, w := range d.Waiters {
+		limit := int(w.Limit)
+		if w.Mode == engine.Exclusive {
+			limit = 0
+		}
+		out = append(out, Status{
+			Resource: d.ID, State: StateWaiting, Part: w.Part, Position: i + 1,
+			Holder: Holder{
+				LockID: w.LockID, Owner: cmp.Or(w.Owner, w.LockID), Mode: Mode(w.Mode), Since: w.Since, Limit: limit, ExpiresIn: remaining(w.ExpiresAt, d.At),
+			},
+		})
+	}
+	return out
+}
+
+// ForceRelease is what [Locker.ForceRelease] ends.
+type ForceRelease struct {
+	// LockID is whose holds, claims and queued places end, whatever their order.
+	LockID string
+	// Resources are where: 1 to 100 names.
+	Resources []string
+	// Reason is what the holder gets to see: 1 to 512 bytes.
+	Reason string
+}
+
+// ForceRelease ends the holds of a lock ID that does not do so itself, and takes it out of the queues. Its next renewal,
+// or its next step, answers with a *LostError that gives the reason. A part that may still trust its lease keeps
+// others out until its promise ends. It returns the names of the resources that the lock ID held. All resources
+// are tried; errors are joined.
+func (l *Locker) ForceRelease(ctx context.Context, r ForceRelease) (held []string, err error) {
+	if err := firstError(checkEnd("ForceRelease", r.LockID, r.Resources), checkText("ForceRelease.Reason", r.Reason, 1, maxName)); err != nil {
+		return nil, err
+	}
+	for _, name := range r.Resources {
+		op := engine.Release{Policy: l.cfg.policy(), Resource: name, LockID: r.LockID, Force: true, Reason: r.Reason}
+		d, one := l.release(ctx, op, Order{})
+		err = joined(err, one)
+		if len(d.Last.Released) > 0 {
+			held = append(held, name)
+		}
+	}
+	return held, err
+}
+
+// Purge ends the holds that have expired, on the resources whose names begin with prefix: it writes their spans, leaves a
+// record for owners that come back, and drops whatever else is dead. It returns how many holds it ended.
+//
+// Nothing needs it: an expired hold is in nobody's way. It is for people who want to see none.
+func (l *Locker) Purge(ctx context.Context, prefix string) (int, error) {
+	n := 0
+	f := Filter{Prefix: prefix, TTLBelow: 1, States: []State{StateHolding}}
+	names := map[string]bool{}
+	for s, err := range l.Status(ctx, f) {
+		if err != nil {
+			return n, err
+		}
+		names[s.Resource] = true
+	}
+	var errs error
+	for name := range names {
+		op := engine.Purge{Policy: l.cfg.policy(), Resource: name, Reason: "it had expired and was purged"}
+		d, err := insist(ctx, "purge", name, Order{}, func() (engine.Document, error) { return l.eng.Purge(ctx, op) })
+		errs = joined(errs, err)
+		if err == nil {
+			l.settled(ctx, &d)
+			n += len(holdsIn(d.Last.Expired))
+		}
+	}
+	return n, errs
+}
+
+// holdsIn are the lock IDs whose holds entries tell of.
+func holdsIn(entries []engine.Entry) map[string]bool {
+	ids := map[string]bool{}
+	for _, e := range entries {
+		ids[e.LockID] = true
+	}
+	return ids
+}

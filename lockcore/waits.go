@@ -1,0 +1,361 @@
+package lockcore
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+)
+
+// waits wakes those of this process that stand in queues. Three things do: a write of this Locker that made the claim; a
+// change stream, where the server has one; and reads, shared by all that wait here, and spaced so that no resource is
+// read more than four times a second, however many wait for it. Its goroutine runs while somebody waits.
+type waits struct {
+	eng engine.Engine
+	// search ends the deadlocks that are there.
+	search func(context.Context)
+
+	mu        sync.Mutex
+	resources map[string]*waited
+	running   bool
+	// streaming tells that the change stream is on.
+	streaming bool
+	// searchAt is when to search for deadlocks next.
+	searchAt time.Time
+	wake     chan struct{}
+}
+
+// waited is a resource for which somebody of this process waits.
+type waited struct {
+	waiters []*waiter
+	// read is when it was last read, and next when to read it again.
+	read, next time.Time
+}
+
+// waiter is one request in a queue.
+type waiter struct {
+	resource, lockID, part string
+	// turn holds one token when it is worth to ask again.
+	turn chan struct{}
+	// searched tells that a search for deadlocks was asked for after it queued.
+	searched bool
+}
+
+const (
+	// readEvery is the pause between two reads of a resource where nothing else tells of changes.
+	readEvery = 250 * time.Millisecond
+	// readSeldom is the pause where a change stream does.
+	readSeldom = 20 * time.Second
+	// changesEvery is the least pause between two reads on a change stream's word.
+	changesEvery = 20 * time.Millisecond
+	// searchAfter is how long after somebody queued deadlocks are searched for, together with all who queue in
+	// that time: most waits are over sooner. searchEvery is the pause while somebody waits.
+	searchAfter = 200 * time.Millisecond
+	searchEvery = 5 * time.Second
+)
+
+func newWaits(eng engine.Engine, search func(context.Context)) *waits {
+	return &waits{eng: eng, search: search, resources: map[string]*waited{}, wake: make(chan struct{}, 1)}
+}
+
+// add registers a request before it queues, so that no claim is made for it unheard.
+func (w *waits) add(resource, lockID, part string) *waiter {
+	one := &waiter{resource: resource, lockID: lockID, part: part, turn: make(chan struct{}, 1)}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := w.resources[resource]
+	if r == nil {
+		r = &waited{}
+		w.resources[resource] = r
+	}
+	r.waiters = append(r.waiters, one)
+	return one
+}
+
+// watch makes sure that somebody looks after a request that has queued. The last that queued in a deadlock always sees
+// it, since it searches afterwards.
+func (w *waits) watch(one *waiter) {
+	now := time.Now()
+	w.mu.Lock()
+	if r := w.resources[one.resource]; r.next.IsZero() {
+		r.next = now.Add(w.pause())
+	}
+	if !one.searched {
+		one.searched = true
+		if at := now.Add(searchAfter); w.searchAt.IsZero() || at.Before(w.searchAt) {
+			w.searchAt = at
+		}
+	}
+	start := !w.running
+	w.running = true
+	w.mu.Unlock()
+	if start {
+		go w.run()
+		return
+	}
+	w.poke()
+}
+
+// remove forgets a request that does not wait any more.
+func (w *waits) remove(one *waiter) {
+	w.mu.Lock()
+	r := w.resources[one.resource]
+	for i, other := range r.waiters {
+		if other == one {
+			r.waiters = append(r.waiters[:i], r.waiters[i+1:]...)
+			break
+		}
+	}
+	if len(r.waiters) == 0 {
+		delete(w.resources, one.resource)
+	}
+	last := len(w.resources) == 0
+	w.mu.Unlock()
+	if last {
+		w.poke()
+	}
+}
+
+// notify wakes those for whom there is a claim in a document that a write of this Locker left.
+func (w *waits) notify(d *engine.Document) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if r := w.resources[d.ID]; r != nil {
+		for _, one := range r.waiters {
+			if c := d.Claim(one.lockID, one.part); c != nil && c.ExpiresAt.After(d.At) {
+				one.call()
+			}
+		}
+	}
+}
+
+// call wakes a request, if it waits in this process.
+func (w *waits) call(resource, lockID, part string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if r := w.resources[resource]; r != nil {
+		for _, one := range r.waiters {
+			if one.lockID == lockID && one.part == part {
+				one.call()
+			}
+		}
+	}
+}
+
+// call gives the waiter a token, unless it has one.
+func (one *waiter) call() {
+	select {
+	case one.turn <- struct{}{}:
+	default:
+	}
+}
+
+func (w *waits) poke() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// pause is how long to wait from one read to the next. The mutex is held.
+func (w *waits) pause() time.Duration {
+	if w.streaming {
+		return readSeldom
+	}
+	return readEvery
+}
+
+// run reads what is due until nobody waits.
+func (w *waits) run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	stopped := w.stream(ctx)
+	defer func() {
+		cancel()
+		<-stopped
+	}()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		due, search, wait, any := w.due(time.Now())
+		switch {
+		case !any:
+			return
+		case len(due) > 0:
+			w.read(ctx, due)
+			continue
+		case search:
+			w.search(ctx)
+			continue
+		}
+		timer.Reset(wait)
+		select {
+		case <-timer.C:
+		case <-w.wake:
+		}
+	}
+}
+
+// due takes out the resources to read now, or tells to search for deadlocks; and else how long nothing needs to be
+// done, and whether anybody waits.
+func (w *waits) due(now time.Time) (due []string, search bool, wait time.Duration, any bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	wait = max(w.searchAt.Sub(now), 0)
+	for name, r := range w.resources {
+		if r.next.IsZero() { // registered, and not queued yet
+			continue
+		}
+		any = true
+		if left := r.next.Sub(now); left > 0 {
+			wait = min(wait, left)
+			continue
+		}
+		due = append(due, name)
+		r.read, r.next = now, now.Add(w.pause())
+	}
+	if !any {
+		w.running, w.streaming, w.searchAt = false, false, time.Time{}
+		return nil, false, 0, false
+	}
+	if search = len(due) == 0 && wait == 0; search {
+		w.searchAt = now.Add(searchEvery)
+	}
+	return due, search, wait, true
+}
+
+// read looks at resources, and calls those for whom there is something to do.
+func (w *waits) read(ctx context.Context, names []string) {
+	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
+	defer cancel()
+	docs, err := w.eng.Read(ctx, names...)
+	if err != nil {
+		return // the next read is not far
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range docs {
+		d := &docs[i]
+		r := w.resources[d.ID]
+		if r == nil {
+			continue
+		}
+		for _, one := range r.waiters {
+			if worthAsking(d, one) {
+				one.call()
+			}
+		}
+		// Whoever is in the way may die without a word; then the head of the queue has to ask.
+		if end, ok := firstEnd(d); ok {
+			if next := r.read.Add(max(end, changesEvery)); next.Before(r.next) && w.streaming {
+				r.next = next
+			}
+		}
+	}
+}
+
+// worthAsking tells whether a write would change something for a request: there is a claim for it, it has no place any
+// more, or it is the first who waits and nobody who is alive is in its way.
+func worthAsking(d *engine.Document, one *waiter) bool {
+	if d.Claim(one.lockID, one.part) != nil {
+		return true
+	}
+	first := true
+	for _, q := range d.Waiters {
+		if q.LockID == one.lockID && q.Part == one.part {
+			return first && !blocked(d, &q)
+		}
+		if q.ExpiresAt.After(d.At) {
+			first = false
+		}
+	}
+	return true
+}
+
+// blocked tells whether somebody who is alive is in the way of the head of the queue.
+func blocked(d *engine.Document, q *engine.Waiter) bool {
+	others := map[string]bool{}
+	for _, e := range d.Held {
+		if e.LockID == q.LockID || !e.ExpiresAt.After(d.At) {
+			continue
+		}
+		if !engine.Compatible(e.Mode, q.Mode) {
+			return true
+		}
+		others[e.LockID] = true
+	}
+	return q.Limit > 0 && int64(len(others)) >= q.Limit
+}
+
+// firstEnd is how long the first promise that is alive in a document has still to go.
+func firstEnd(d *engine.Document) (left time.Duration, ok bool) {
+	for _, e := range d.Held {
+		if until := e.ExpiresAt.Sub(d.At); until > 0 && (!ok || until < left) {
+			left, ok = until, true
+		}
+	}
+	return left, ok
+}
+
+// stream opens the change stream, where the engine has one, and keeps it open. The channel is closed when it has
+// stopped.
+func (w *waits) stream(ctx context.Context) <-chan struct{} {
+	stopped := make(chan struct{})
+	watcher, ok := w.eng.(engine.Watcher)
+	if !ok {
+		close(stopped)
+		return stopped
+	}
+	go func() {
+		defer close(stopped)
+		for ctx.Err() == nil {
+			err := watcher.Watch(ctx, func() { w.setStreaming(true) }, w.changed)
+			if ctx.Err() != nil || errors.Is(err, engine.ErrNoWatch) {
+				return
+			}
+			w.setStreaming(false)
+			if !rest(ctx, time.Second) {
+				return
+			}
+		}
+	}()
+	return stopped
+}
+
+// setStreaming notes that the change stream went on or off. Either way everything is read once, since a change may have
+// come between.
+func (w *waits) setStreaming(on bool) {
+	w.mu.Lock()
+	w.streaming = on
+	now := time.Now()
+	for _, r := range w.resources {
+		if !r.next.IsZero() {
+			r.next = later(now, r.read.Add(readEvery))
+		}
+	}
+	w.mu.Unlock()
+	w.poke()
+}
+
+// changed is called for each write that the change stream tells of.
+func (w *waits) changed(resource string) {
+	w.mu.Lock()
+	r := w.resources[resource]
+	if r != nil && !r.next.IsZero() {
+		if next := later(time.Now(), r.read.Add(changesEvery)); next.Before(r.next) {
+			r.next = next
+		}
+	}
+	w.mu.Unlock()
+	if r != nil {
+		w.poke()
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
