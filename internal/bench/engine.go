@@ -15,6 +15,7 @@ import (
 
 // bench is a database of its own, with a Locker and a collection for the raw commands.
 type bench struct {
+	db     *mongo.Database
 	locker *lockcore.Locker
 	raw    *mongo.Collection
 }
@@ -39,7 +40,7 @@ func benchEngine(ctx context.Context, uri string, rounds int) (report Report, er
 	if err := locker.CreateIndexes(ctx); err != nil {
 		return report, err
 	}
-	b := &bench{locker: locker, raw: db.Collection("raw")}
+	b := &bench{db: db, locker: locker, raw: db.Collection("raw")}
 	for _, s := range []section{b.uncontended(), b.crowd(), b.handOff()} {
 		r, err := s.measure(ctx, rounds)
 		if err != nil {
@@ -47,7 +48,15 @@ func benchEngine(ctx context.Context, uri string, rounds int) (report Report, er
 		}
 		report.Sections = append(report.Sections, r)
 	}
-	return report, nil
+	trip := time.Duration(report.Sections[0].Cases[0].MedianMS / 2 * float64(time.Millisecond))
+	facts, err := b.wakeUps(ctx, uri, rounds, trip)
+	if err != nil {
+		return report, err
+	}
+	report.Facts = facts
+	facts, err = b.renewals(ctx, uri)
+	report.Facts = append(report.Facts, facts...)
+	return report, err
 }
 
 func timed(f func() error) (time.Duration, error) {

@@ -29,6 +29,7 @@ type benchCase struct {
 // Report is what a benchmark found. Its JSON is a contract: fields are only ever added.
 type Report struct {
 	Sections []SectionReport `json:"sections"`
+	Facts    []FactReport    `json:"facts"`
 }
 
 // SectionReport is one table.
@@ -80,7 +81,7 @@ func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 func (r Report) print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	for _, s := range r.Sections {
-		fmt.Fprintf(w, "%s\tmedian ms\tp90 ms\tratio\tlimit\t\n", s.Name)
+		fmt.Fprintf(w, "%s\tmedian ms\tp90 ms\tratio\tlimit\t\t\n", s.Name)
 		for _, c := range s.Cases {
 			limit, verdict := "", ""
 			if c.Limit > 0 {
@@ -89,9 +90,20 @@ func (r Report) print(out io.Writer) error {
 					verdict = "MISSED"
 				}
 			}
-			fmt.Fprintf(w, "%s\t%.3f\t%.3f\t%.2f\t%s\t%s\n", c.Name, c.MedianMS, c.P90MS, c.Ratio, limit, verdict)
+			fmt.Fprintf(w, "%s\t%.3f\t%.3f\t%.2f\t%s\t%s\t\n", c.Name, c.MedianMS, c.P90MS, c.Ratio, limit, verdict)
 		}
-		fmt.Fprintln(w, "\t\t\t\t\t")
+		fmt.Fprintln(w, "\t\t\t\t\t\t")
+	}
+	fmt.Fprintln(w, "beside these\tvalue\tunit\tlimit\t\t")
+	for _, f := range r.Facts {
+		limit, verdict := "", ""
+		if f.Limit > 0 {
+			limit = fmt.Sprintf("%.2f", f.Limit)
+			if f.Value > f.Limit {
+				verdict = "MISSED"
+			}
+		}
+		fmt.Fprintf(w, "%s\t%.3f\t%s\t%s\t%s\t\n", f.Name, f.Value, f.Unit, limit, verdict)
 	}
 	return w.Flush()
 }

@@ -1,0 +1,159 @@
+package lockcore_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+)
+
+// crossed: a holds x and wants y, and b holds y and wants x. It returns their waits, and what a and b hold.
+func crossed(t *testing.T, l *lockcore.Locker, mem *lockcoretest.Engine, change func(lockID string, req *lockcore.Request)) (a, b <-chan acquired, held []lockcore.Lease) {
+	t.Helper()
+	for _, req := range []lockcore.Request{one("a", lockcore.Exclusive("x")), one("b", lockcore.Exclusive("y"))} {
+		leases, err := l.Enter(t.Context(), req, false)
+		require.NoError(t, err)
+		held = append(held, leases...)
+	}
+	wait := func(id, name string) <-chan acquired {
+		req := one(id, lockcore.Exclusive(name))
+		if change != nil {
+			change(id, &req)
+		}
+		out := acquireLater(t.Context(), l, req)
+		eventually(t, 1, waitersOf(mem, name), id+" stands in the queue")
+		return out
+	}
+	return wait("a", "y"), wait("b", "x"), held
+}
+
+func TestDeadlockIsEndedByTheYoungestGivingUp(t *testing.T) {
+	t.Parallel()
+	mem := lockcoretest.NewEngine(time.Now)
+	l := on(t, mem, lockcore.Config{})
+	a, b, held := crossed(t, l, mem, func(id string, req *lockcore.Request) {
+		req.Started = map[string]time.Time{"a": time.Now(), "b": time.Now().Add(-time.Hour)}[id]
+	})
+	got := <-a
+	require.ErrorIs(t, got.err, lockcore.ErrDeadlock)
+	var deadlock *lockcore.DeadlockError
+	require.ErrorAs(t, got.err, &deadlock)
+	require.Equal(t, "y", deadlock.Resource)
+	require.Contains(t, deadlock.Cycle, "a waits for b on y")
+	require.Contains(t, deadlock.Cycle, "b waits for a on x")
+	// What the victim held goes when its owner says so, and then the other goes on.
+	require.NoError(t, l.Leave(t.Context(), held[0]))
+	got = <-b
+	require.NoError(t, got.err)
+	require.NoError(t, got.session.Release(t.Context()))
+}
+
+func TestTheLastToStartGivesUpUnlessItMayNot(t *testing.T) {
+	t.Parallel()
+	mem := lockcoretest.NewEngine(time.Now)
+	l := on(t, mem, lockcore.Config{})
+	a, b, held := crossed(t, l, mem, func(id string, req *lockcore.Request) { req.NeverVictim = id == "b" })
+	got := <-a
+	require.ErrorIs(t, got.err, lockcore.ErrDeadlock, "b queued last, and compensates")
+	require.NoError(t, l.Leave(t.Context(), held[0]))
+	got = <-b
+	require.NoError(t, got.err)
+	require.NoError(t, got.session.Release(t.Context()))
+}
+
+func TestDeadlocksAreListedWithTheirOwners(t *testing.T) {
+	t.Parallel()
+	mem := lockcoretest.NewEngine(time.Now)
+	l := on(t, mem, lockcore.Config{})
+	none, err := l.Deadlocks(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, none)
+	for id, name := range map[string]string{"a": "x", "b": "y", "c": "z"} {
+		_, err := l.Enter(t.Context(), one(id, lockcore.Exclusive(name)), false)
+		require.NoError(t, err)
+	}
+	queue := func(id, owner, name string) {
+		req := one(id, lockcore.Exclusive(name))
+		req.Part, req.Owner, req.Order = "wait", owner, lockcore.Order{Schedule: 1}
+		_, err := l.Enter(t.Context(), req, true)
+		require.ErrorIs(t, err, lockcore.ErrBusy)
+	}
+	queue("a", "a", "y")
+	queue("b", "b", "z")
+	queue("bystander", "bystander", "y")
+	none, err = l.Deadlocks(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, none, "a chain is no circle")
+	queue("c", "c", "x")
+	found, err := l.Deadlocks(t.Context())
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	require.Equal(t, "a waits for b on y, b waits for c on z, c waits for a on x", found[0].String())
+	require.Equal(t, "c", found[0].Waits[found[0].Victim].Owner, "it queued last")
+
+	broken, err := l.BreakDeadlocks(t.Context())
+	require.NoError(t, err)
+	require.Len(t, broken, 1)
+	again, err := l.BreakDeadlocks(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, again, "one victim is enough")
+	require.Empty(t, mem.Document("x").Waiters)
+	require.Len(t, mem.Document("y").Waiters, 2)
+}
+
+func TestRoomUnderALimitIsNoEdge(t *testing.T) {
+	t.Parallel()
+	mem := lockcoretest.NewEngine(time.Now)
+	l := on(t, mem, lockcore.Config{})
+	for _, req := range []lockcore.Request{
+		one("a", lockcore.SharedLimit("seats", 2)), one("b", lockcore.SharedLimit("seats", 2)), one("c", lockcore.Exclusive("x")),
+	} {
+		_, err := l.Enter(t.Context(), req, false)
+		require.NoError(t, err)
+	}
+	for id, res := range map[string]lockcore.Resource{"c": lockcore.SharedLimit("seats", 2), "a": lockcore.Exclusive("x")} {
+		req := one(id, res)
+		req.Part, req.Order = "wait", lockcore.Order{Schedule: 1}
+		_, err := l.Enter(t.Context(), req, true)
+		require.ErrorIs(t, err, lockcore.ErrBusy)
+	}
+	found, err := l.Deadlocks(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, found, "b may leave, and then c goes on")
+}
+
+func TestTwoUpgradesWaitForEachOtherAndOneIsTold(t *testing.T) {
+	t.Parallel()
+	mem := lockcoretest.NewEngine(time.Now)
+	l := on(t, mem, lockcore.Config{})
+	sessions := map[string]*lockcore.Session{}
+	results := make(chan error, 2)
+	for _, id := range []string{"a", "b"} {
+		s, err := l.TryAcquire(t.Context(), one(id, lockcore.Shared("r")))
+		require.NoError(t, err)
+		sessions[id] = s
+	}
+	for _, s := range sessions {
+		go func() {
+			err := s.Upgrade(context.Background(), "r")
+			if err != nil {
+				// The victim lets the other through.
+				_ = s.Release(context.Background())
+			}
+			results <- err
+		}()
+	}
+	first, second := <-results, <-results
+	if first == nil {
+		first, second = second, first
+	}
+	require.ErrorIs(t, first, lockcore.ErrDeadlock)
+	require.NoError(t, second)
+	for _, s := range sessions {
+		require.NoError(t, s.Release(t.Context()))
+	}
+}

@@ -1,0 +1,153 @@
+package lockcore_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+)
+
+// renewingEngine tells of the renewals, and can refuse them.
+type renewingEngine struct {
+	*lockcoretest.Engine
+	mu      sync.Mutex
+	batches []int
+	singles int
+	refuse  error
+}
+
+func (e *renewingEngine) Renew(ctx context.Context, op engine.Renew) (engine.Document, error) {
+	e.mu.Lock()
+	e.singles++
+	refuse := e.refuse
+	e.mu.Unlock()
+	if refuse != nil {
+		return engine.Document{}, refuse
+	}
+	return e.Engine.Renew(ctx, op)
+}
+
+func (e *renewingEngine) RenewAll(ctx context.Context, ops []engine.Renew) ([]bool, error) {
+	e.mu.Lock()
+	e.batches = append(e.batches, len(ops))
+	refuse := e.refuse
+	e.mu.Unlock()
+	if refuse != nil {
+		return make([]bool, len(ops)), refuse
+	}
+	return e.Engine.RenewAll(ctx, ops)
+}
+
+func (e *renewingEngine) set(refuse error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.refuse = refuse
+}
+
+func (e *renewingEngine) renewals() (batches []int, singles int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return append([]int(nil), e.batches...), e.singles
+}
+
+func sessions(t *testing.T, l *lockcore.Locker, n int) []*lockcore.Session {
+	t.Helper()
+	var out []*lockcore.Session
+	for i := range n {
+		s, err := l.TryAcquire(t.Context(), one(fmt.Sprint("holder/", i), lockcore.Exclusive(fmt.Sprint("r/", i))))
+		require.NoError(t, err)
+		out = append(out, s)
+	}
+	return out
+}
+
+func TestSessionsOfOneProcessAreRenewedTogether(t *testing.T) {
+	t.Parallel()
+	e := &renewingEngine{Engine: lockcoretest.NewEngine(time.Now)}
+	l := on(t, e, lockcore.Config{TTL: 3 * time.Second})
+	const n = 500
+	all := sessions(t, l, n)
+	require.Eventually(t, func() bool {
+		renewed := 0
+		for i := range n {
+			if e.Document(fmt.Sprint("r/", i)).Held[0].RenewedAt != nil {
+				renewed++
+			}
+		}
+		return renewed == n
+	}, 30*time.Second, 10*time.Millisecond, "all are renewed")
+	batches, singles := e.renewals()
+	require.LessOrEqual(t, len(batches)+singles, n/10, "in few commands")
+	for _, s := range all {
+		require.NoError(t, s.Context().Err())
+		require.True(t, s.Leases()[0].Valid())
+		require.NoError(t, s.Release(t.Context()))
+	}
+}
+
+func TestOneOfABatchThatIsLostIsToldAndTheOthersGoOn(t *testing.T) {
+	t.Parallel()
+	e := &renewingEngine{Engine: lockcoretest.NewEngine(time.Now)}
+	l := on(t, e, lockcore.Config{TTL: time.Second})
+	all := sessions(t, l, 3)
+	held, err := l.ForceRelease(t.Context(), lockcore.ForceRelease{LockID: "holder/1", Resources: []string{"r/1", "r/2"}, Reason: "an operator said so"})
+	require.NoError(t, err)
+	require.Equal(t, []string{"r/1"}, held)
+	<-all[1].Context().Done()
+	var lost *lockcore.LostError
+	require.ErrorAs(t, context.Cause(all[1].Context()), &lost)
+	require.Equal(t, "an operator said so", lost.Reason)
+	for _, s := range []*lockcore.Session{all[0], all[2]} {
+		require.NoError(t, s.Context().Err())
+		require.NoError(t, s.Release(t.Context()))
+	}
+}
+
+func TestPassingErrorOfTheDatabaseLosesNothingAndALastingOneIsToldInTime(t *testing.T) {
+	t.Parallel()
+	e := &renewingEngine{Engine: lockcoretest.NewEngine(time.Now)}
+	l := on(t, e, lockcore.Config{TTL: 2 * time.Second})
+	all := sessions(t, l, 3)
+	e.set(errCut)
+	require.Eventually(t, func() bool { b, s := e.renewals(); return len(b)+s >= 2 }, 10*time.Second, time.Millisecond, "it is tried again soon")
+	e.set(nil)
+	require.Eventually(t, func() bool { return e.Document("r/0").Held[0].RenewedAt != nil }, 10*time.Second, time.Millisecond)
+	for _, s := range all {
+		require.NoError(t, s.Context().Err())
+	}
+	e.set(errCut)
+	for _, s := range all {
+		<-s.Context().Done()
+		require.ErrorIs(t, context.Cause(s.Context()), lockcore.ErrLost)
+		require.ErrorContains(t, context.Cause(s.Context()), "could not be renewed in time")
+		require.True(t, e.Document("r/0").Held[0].ExpiresAt.After(time.Now()), "it is told before others are let in")
+	}
+}
+
+func TestDowngradeLetsReadersInAndKeepsTheFence(t *testing.T) {
+	t.Parallel()
+	l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})
+	s, err := l.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
+	require.NoError(t, err)
+	fence := s.Leases()[0].Fence
+	_, err = l.TryAcquire(t.Context(), one("b", lockcore.Shared("r")))
+	require.ErrorIs(t, err, lockcore.ErrBusy)
+	require.NoError(t, s.Downgrade(t.Context()))
+	require.Equal(t, lockcore.ModeShared, s.Leases()[0].Mode)
+	require.Equal(t, fence, s.Leases()[0].Fence)
+	b, err := l.TryAcquire(t.Context(), one("b", lockcore.Shared("r")))
+	require.NoError(t, err)
+	require.NoError(t, b.Release(t.Context()))
+	require.NoError(t, s.Upgrade(t.Context(), "r"))
+	require.Equal(t, lockcore.ModeExclusive, s.Leases()[0].Mode)
+	require.Greater(t, s.Leases()[0].Fence, fence)
+	require.ErrorIs(t, s.Upgrade(t.Context(), "elsewhere"), lockcore.ErrInvalid)
+	require.NoError(t, s.Release(t.Context()))
+}

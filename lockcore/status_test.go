@@ -1,0 +1,149 @@
+package lockcore_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/temporal-lockstep/lockstep/internal/testenv"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+)
+
+func list(t *testing.T, l *lockcore.Locker, f lockcore.Filter) []string {
+	t.Helper()
+	out := []string{}
+	for s, err := range l.Status(t.Context(), f) {
+		require.NoError(t, err)
+		out = append(out, s.Resource+" "+s.LockID+" "+string(s.State))
+	}
+	return out
+}
+
+func TestStatusIsFilteredByEachField(t *testing.T) {
+	t.Parallel()
+	l := setup(t, lockcore.Config{Host: "host:1"})
+	enter := func(queue bool, req lockcore.Request) {
+		req.Order, req.Part = lockcore.Order{Schedule: 1}, "p"
+		_, err := l.Enter(t.Context(), req, queue)
+		if queue {
+			require.ErrorIs(t, err, lockcore.ErrBusy)
+		} else {
+			require.NoError(t, err)
+		}
+	}
+	before := time.Now().Add(-time.Hour)
+	enter(false, lockcore.Request{LockID: "a", Resources: []lockcore.Resource{lockcore.Exclusive("x/1")}, Owner: "saga", TTL: time.Minute})
+	enter(false, lockcore.Request{LockID: "b", Resources: []lockcore.Resource{lockcore.Shared("x/2")}, TTL: lockcore.Forever, Comment: "$$ROOT"})
+	enter(false, lockcore.Request{LockID: "c", Resources: []lockcore.Resource{lockcore.Shared("x/2")}, TTL: time.Hour})
+	enter(true, lockcore.Request{LockID: "d", Resources: []lockcore.Resource{lockcore.Exclusive("x/1")}, Owner: "saga"})
+	enter(true, lockcore.Request{LockID: "$owner", Resources: []lockcore.Resource{lockcore.Exclusive("x/2")}})
+
+	everything := []string{"x/1 a holding", "x/1 d waiting", "x/2 b holding", "x/2 c holding", "x/2 $owner waiting"}
+	for name, c := range map[string]struct {
+		filter lockcore.Filter
+		want   []string
+	}{
+		"nothing":           {lockcore.Filter{}, everything},
+		"resource":          {lockcore.Filter{Resource: "x/1"}, everything[:2]},
+		"prefix":            {lockcore.Filter{Prefix: "x/"}, everything},
+		"prefix of none":    {lockcore.Filter{Prefix: "x/3"}, []string{}},
+		"lock ID":           {lockcore.Filter{LockID: "$owner"}, everything[4:]},
+		"owner":             {lockcore.Filter{Owner: "saga"}, everything[:2]},
+		"owner by lock ID":  {lockcore.Filter{Owner: "c"}, everything[3:4]},
+		"lock ID and owner": {lockcore.Filter{LockID: "d", Owner: "saga"}, everything[1:2]},
+		"host":              {lockcore.Filter{Host: "host:1"}, []string{everything[0], everything[2], everything[3]}},
+		"mode":              {lockcore.Filter{Mode: lockcore.ModeShared}, everything[2:4]},
+		"created after":     {lockcore.Filter{CreatedAfter: before}, everything},
+		"created before":    {lockcore.Filter{CreatedBefore: before}, []string{}},
+		"TTL below":         {lockcore.Filter{TTLBelow: 30 * time.Minute}, []string{everything[0], everything[1], everything[4]}},
+		"TTL at least":      {lockcore.Filter{TTLAtLeast: 30 * time.Minute}, everything[2:4]},
+		"expired":           {lockcore.Filter{TTLBelow: 1}, []string{}},
+		"waiting":           {lockcore.Filter{States: []lockcore.State{lockcore.StateWaiting}}, []string{everything[1], everything[4]}},
+		"holding":           {lockcore.Filter{States: []lockcore.State{lockcore.StateHolding}, Resource: "x/2"}, everything[2:4]},
+	} {
+		require.Equal(t, c.want, list(t, l.Locker, c.filter), name)
+	}
+	for s, err := range l.Status(t.Context(), lockcore.Filter{LockID: "d"}) {
+		require.NoError(t, err)
+		require.Equal(t, 1, s.Position)
+		require.Equal(t, "p", s.Part)
+	}
+	for _, f := range []lockcore.Filter{{Mode: "Z"}, {States: []lockcore.State{"sleeping"}}, {LockID: "\xff"}} {
+		for _, err := range l.Status(t.Context(), f) {
+			require.ErrorIs(t, err, lockcore.ErrInvalid)
+		}
+	}
+}
+
+func TestPurgeEndsWhatHasExpiredAndNothingElse(t *testing.T) {
+	t.Parallel()
+	clock := lockcoretest.NewClock(time.Now())
+	mem := lockcoretest.NewEngine(clock.Now)
+	l := on(t, mem, lockcore.Config{})
+	dead, err := l.Enter(t.Context(), one("dead", lockcore.Exclusive("x/1")), false)
+	require.NoError(t, err)
+	req := one("alive", lockcore.Exclusive("x/2"))
+	req.TTL = time.Hour
+	_, err = l.Enter(t.Context(), req, false)
+	require.NoError(t, err)
+	_, err = l.Enter(t.Context(), one("elsewhere", lockcore.Exclusive("y")), false)
+	require.NoError(t, err)
+	clock.Advance(time.Minute)
+	n, err := l.Purge(t.Context(), "x/")
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	require.Equal(t, []string{"x/2 alive holding", "y elsewhere holding"}, list(t, l, lockcore.Filter{}))
+	_, err = l.Renew(t.Context(), dead...)
+	require.ErrorIs(t, err, lockcore.ErrLost, "what was purged stays lost")
+	require.ErrorContains(t, err, "purged")
+}
+
+func TestForceReleaseNeedsAReasonAndTellsWhatWasHeld(t *testing.T) {
+	t.Parallel()
+	l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})
+	_, err := l.ForceRelease(t.Context(), lockcore.ForceRelease{LockID: "a", Resources: []string{"r"}})
+	var invalid *lockcore.InvalidError
+	require.ErrorAs(t, err, &invalid)
+	require.Equal(t, "ForceRelease.Reason", invalid.Field)
+	held, err := l.ForceRelease(t.Context(), lockcore.ForceRelease{LockID: "a", Resources: []string{"r"}, Reason: "why"})
+	require.NoError(t, err)
+	require.Empty(t, held)
+}
+
+func TestWriteWithALowerFenceIsRefusedAndToldByWhich(t *testing.T) {
+	t.Parallel()
+	coll := testenv.Mongo(t).Collection("accounts")
+	byID := bson.D{{Key: "_id", Value: "$42"}}
+	_, err := coll.InsertOne(t.Context(), bson.D{{Key: "_id", Value: "$42"}, {Key: "balance", Value: 1}})
+	require.NoError(t, err)
+	set := func(n int) bson.D { return bson.D{{Key: "$set", Value: bson.D{{Key: "balance", Value: n}}}} }
+	older, newer := lockcore.Lease{Resource: "r", Fence: 7}, lockcore.Lease{Resource: "r", Fence: 9}
+	require.NoError(t, lockcore.UpdateFenced(t.Context(), coll, older, byID, set(2)))
+	require.NoError(t, lockcore.UpdateFenced(t.Context(), coll, older, byID, set(3)), "the same fence may write again")
+	max := bson.D{{Key: "$max", Value: bson.D{{Key: "balance", Value: 4}}}}
+	require.NoError(t, lockcore.UpdateFenced(t.Context(), coll, newer, byID, max))
+
+	err = lockcore.UpdateFenced(t.Context(), coll, older, byID, set(5))
+	var fenced *lockcore.FencedError
+	require.ErrorAs(t, err, &fenced)
+	require.ErrorIs(t, err, lockcore.ErrFenced)
+	require.Equal(t, &lockcore.FencedError{Resource: "r", Fence: 7, By: 9}, fenced)
+	var doc struct {
+		Balance, LockFence int64
+	}
+	require.NoError(t, coll.FindOne(t.Context(), byID).Decode(&doc))
+	require.EqualValues(t, 4, doc.Balance)
+
+	nobody := bson.D{{Key: "_id", Value: "nobody"}}
+	require.ErrorIs(t, lockcore.UpdateFenced(t.Context(), coll, newer, nobody, set(1)), mongo.ErrNoDocuments)
+	for _, update := range []any{
+		bson.D{{Key: "balance", Value: 1}}, bson.D{{Key: "$set", Value: bson.D{{Key: lockcore.FenceField, Value: 1}}}}, 7, nil,
+	} {
+		require.ErrorIs(t, lockcore.UpdateFenced(t.Context(), coll, newer, byID, update), lockcore.ErrInvalid)
+	}
+	require.ErrorIs(t, lockcore.UpdateFenced(t.Context(), coll, lockcore.Lease{}, byID, set(1)), lockcore.ErrInvalid)
+}

@@ -1,0 +1,212 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+)
+
+// countingEngine counts the commands, and can tell of changes.
+type countingEngine struct {
+	*lockcoretest.Engine
+	acquires, reads, lists atomic.Int64
+}
+
+func (e *countingEngine) Acquire(ctx context.Context, op engine.Acquire) (engine.Document, error) {
+	e.acquires.Add(1)
+	return e.Engine.Acquire(ctx, op)
+}
+
+func (e *countingEngine) Read(ctx context.Context, names ...string) ([]engine.Document, error) {
+	e.reads.Add(1)
+	return e.Engine.Read(ctx, names...)
+}
+
+func (e *countingEngine) List(ctx context.Context, q engine.Query) iter.Seq2[engine.Document, error] {
+	e.lists.Add(1)
+	return e.Engine.List(ctx, q)
+}
+
+// streamingEngine has a change stream too.
+type streamingEngine struct {
+	*countingEngine
+	mu      sync.Mutex
+	changed map[int]func(string)
+	next    int
+	opened  chan struct{}
+}
+
+func newStreamingEngine(e *lockcoretest.Engine) *streamingEngine {
+	return &streamingEngine{countingEngine: &countingEngine{Engine: e}, changed: map[int]func(string){}, opened: make(chan struct{}, 100)}
+}
+
+func (e *streamingEngine) Watch(ctx context.Context, ready func(), changed func(string)) error {
+	e.mu.Lock()
+	e.next++
+	id := e.next
+	e.changed[id] = changed
+	e.mu.Unlock()
+	ready()
+	e.opened <- struct{}{}
+	<-ctx.Done()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.changed, id)
+	return nil
+}
+
+// tell is what the server does after a write.
+func (e *streamingEngine) tell(resource string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, changed := range e.changed {
+		changed(resource)
+	}
+}
+
+func on(t *testing.T, e engine.Engine, cfg lockcore.Config) *lockcore.Locker {
+	t.Helper()
+	l, err := lockcore.NewOn(e, cfg)
+	require.NoError(t, err)
+	return l
+}
+
+type acquired struct {
+	session *lockcore.Session
+	err     error
+}
+
+func acquireLater(ctx context.Context, l *lockcore.Locker, req lockcore.Request) <-chan acquired {
+	out := make(chan acquired, 1)
+	go func() {
+		s, err := l.Acquire(ctx, req)
+		out <- acquired{s, err}
+	}()
+	return out
+}
+
+func waitersOf(e *lockcoretest.Engine, resource string) func() int {
+	return func() int { return len(e.Document(resource).Waiters) }
+}
+
+func eventually(t *testing.T, n int, count func() int, why string) {
+	t.Helper()
+	require.Eventually(t, func() bool { return count() == n }, 10*time.Second, time.Millisecond, why)
+}
+
+func TestReleaseInTheSameProcessWakesTheNextWithoutARead(t *testing.T) {
+	t.Parallel()
+	mem := lockcoretest.NewEngine(time.Now)
+	e := &countingEngine{Engine: mem}
+	l := on(t, e, lockcore.Config{})
+	a, err := l.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
+	require.NoError(t, err)
+	next := acquireLater(t.Context(), l, one("b", lockcore.Exclusive("r")))
+	eventually(t, 1, waitersOf(mem, "r"), "b stands in the queue")
+	require.EqualValues(t, 2, e.acquires.Load())
+	require.NoError(t, a.Release(t.Context()))
+	got := <-next
+	require.NoError(t, got.err)
+	require.EqualValues(t, 3, e.acquires.Load(), "one write to queue, and one to confirm")
+	require.NoError(t, got.session.Release(t.Context()))
+}
+
+func TestReleaseInAnotherProcessIsFoundByReadsThatAllWaitersShare(t *testing.T) {
+	t.Parallel()
+	mem := lockcoretest.NewEngine(time.Now)
+	e := &countingEngine{Engine: mem}
+	here, elsewhere := on(t, e, lockcore.Config{}), on(t, mem, lockcore.Config{})
+	a, err := elsewhere.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
+	require.NoError(t, err)
+	const waiting = 20
+	var waits []<-chan acquired
+	start := time.Now()
+	for i := range waiting {
+		waits = append(waits, acquireLater(t.Context(), here, one(fmt.Sprint("w", i), lockcore.Shared("r"))))
+	}
+	eventually(t, waiting, waitersOf(mem, "r"), "all stand in the queue")
+	// Reads go on while nothing happens; nobody polls with writes.
+	require.Eventually(t, func() bool { return e.reads.Load() >= 3 }, 10*time.Second, time.Millisecond, "it is read")
+	require.EqualValues(t, waiting, e.acquires.Load())
+	require.NoError(t, a.Release(t.Context()))
+	for _, w := range waits {
+		got := <-w
+		require.NoError(t, got.err)
+		require.NoError(t, got.session.Release(t.Context()))
+	}
+	atMost := 4*time.Since(start).Seconds() + 2
+	require.LessOrEqual(t, float64(e.reads.Load()), atMost, "four reads a second, however many wait")
+}
+
+func TestDeadHolderIsNoticedWithoutAnybodyReleasing(t *testing.T) {
+	t.Parallel()
+	clock := lockcoretest.NewClock(time.Now())
+	mem := lockcoretest.NewEngine(clock.Now)
+	l := on(t, mem, lockcore.Config{})
+	// Entered as a value: nothing renews it, as if its process had died.
+	_, err := l.Enter(t.Context(), one("dead", lockcore.Exclusive("r")), false)
+	require.NoError(t, err)
+	next := acquireLater(t.Context(), l, one("b", lockcore.Exclusive("r")))
+	eventually(t, 1, waitersOf(mem, "r"), "b stands in the queue")
+	clock.Advance(31 * time.Second)
+	got := <-next
+	require.NoError(t, got.err)
+	require.NoError(t, got.session.Release(t.Context()))
+}
+
+func TestChangeStreamWakesWithoutPolling(t *testing.T) {
+	t.Parallel()
+	mem := lockcoretest.NewEngine(time.Now)
+	e := newStreamingEngine(mem)
+	here, elsewhere := on(t, e, lockcore.Config{}), on(t, mem, lockcore.Config{})
+	a, err := elsewhere.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
+	require.NoError(t, err)
+	next := acquireLater(t.Context(), here, one("b", lockcore.Exclusive("r")))
+	eventually(t, 1, waitersOf(mem, "r"), "b stands in the queue")
+	<-e.opened
+	require.NoError(t, a.Release(t.Context()))
+	e.tell("r")
+	got := <-next
+	require.NoError(t, got.err)
+	require.NoError(t, got.session.Release(t.Context()))
+	require.LessOrEqual(t, e.reads.Load(), int64(3), "one when the stream opened, and one for the change")
+}
+
+func TestWaitersThatAreCancelledLeaveNothingBehind(t *testing.T) {
+	t.Parallel()
+	mem := lockcoretest.NewEngine(time.Now)
+	l := on(t, mem, lockcore.Config{})
+	a, err := l.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
+	require.NoError(t, err)
+	why := errors.New("no patience")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	var waits []<-chan acquired
+	for i := range 10 {
+		waits = append(waits, acquireLater(ctx, l, one(fmt.Sprint("w", i), lockcore.Exclusive("r"))))
+	}
+	// Some are in the queue, some on their way to it, and the holder releases at the same time.
+	require.Eventually(t, func() bool { return waitersOf(mem, "r")() >= 3 }, 10*time.Second, time.Millisecond)
+	go cancel(why)
+	require.NoError(t, a.Release(t.Context()))
+	for _, w := range waits {
+		if got := <-w; got.err != nil {
+			require.ErrorIs(t, got.err, why)
+		} else {
+			require.NoError(t, got.session.Release(t.Context()))
+		}
+	}
+	d := mem.Document("r")
+	require.Empty(t, d.Waiters)
+	require.Empty(t, d.Held)
+}
