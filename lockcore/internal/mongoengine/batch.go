@@ -16,6 +16,9 @@ const batch = 1000
 // RenewAll sends one command per batch of documents, and one read for a batch where something was lost.
 func (e *Engine) RenewAll(ctx context.Context, ops []engine.Renew) ([]bool, error) {
 	renewed := make([]bool, len(ops))
+	if err := e.check(ctx); err != nil {
+		return renewed, err
+	}
 	parts := map[string][]int{} // indexes of ops, by resource
 	var names []string
 	for i, op := range ops {
@@ -30,7 +33,11 @@ func (e *Engine) RenewAll(ctx context.Context, ops []engine.Renew) ([]bool, erro
 		for i, name := range names {
 			keys[i] = keysOf(ops, parts[name])
 		}
-		res, err := e.coll.UpdateMany(ctx, oneOf(names), bson.A(toAny(renewAllStages(names, keys))))
+		text := renewAllStages("$_id", names, keys)
+		if e.shared {
+			text = renewSharedStages(names, keys)
+		}
+		res, err := e.coll.UpdateMany(ctx, e.oneOf(names), bson.A(toAny(text)))
 		if err != nil {
 			return renewed, err
 		}
@@ -51,9 +58,9 @@ func (e *Engine) RenewAll(ctx context.Context, ops []engine.Renew) ([]bool, erro
 
 // renewAllStages extends the parts of each document that keys names, or where one of them is not there none: then the
 // document stays as it was, and is not counted.
-func renewAllStages(names []string, keys bson.A) []bson.D {
+func renewAllStages(name expr, names []string, keys bson.A) []bson.D {
 	var s stages
-	s.set(v("k", op("$arrayElemAt", lit(keys), op("$indexOfArray", lit(names), "$_id"))))
+	s.set(v("k", op("$arrayElemAt", lit(keys), op("$indexOfArray", lit(names), name))))
 	s.set(v("n", filter("$held", and(running, in(list("$$i.lockId", "$$i.part", "$$i.order"), "$t.k")))))
 	s.set(v("g", eq(size("$t.n"), size("$t.k"))))
 	extended := merge("$$i", doc(v("renewedAt", "$$NOW"), v("expiresAt", largest("$$i.expiresAt", add("$$NOW", "$$i.ttl")))))
@@ -92,8 +99,8 @@ func keysOf(ops []engine.Renew, indexes []int) bson.A {
 	return keys
 }
 
-func oneOf(names []string) bson.D {
-	return bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: names}}}}
+func (e *Engine) oneOf(names []string) bson.D {
+	return bson.D{{Key: e.name(), Value: bson.D{{Key: "$in", Value: names}}}}
 }
 
 func toAny[T any](in []T) []any {
@@ -107,7 +114,7 @@ func toAny[T any](in []T) []any {
 // Read sends one command.
 func (e *Engine) Read(ctx context.Context, resources ...string) ([]engine.Document, error) {
 	var docs []engine.Document
-	for d, err := range e.find(ctx, oneOf(resources)) {
+	for d, err := range e.find(ctx, e.oneOf(resources)) {
 		if err != nil {
 			return nil, fmt.Errorf("lockstep: read lock documents: %w", err)
 		}

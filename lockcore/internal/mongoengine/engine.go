@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -21,6 +22,9 @@ import (
 type Engine struct {
 	coll      *mongo.Collection
 	retention time.Duration
+	// shared tells that the collection is in the layout of mongo-lock, and checked that its layout was looked at.
+	shared  bool
+	checked atomic.Bool
 }
 
 // New clones coll with majority, journaled writes, majority reads and the primary. Documents of idle
@@ -38,36 +42,54 @@ func New(coll *mongo.Collection, retention time.Duration) *Engine {
 	}
 }
 
-// Prepare makes the TTL index on idleAt.
+// Prepare makes the TTL index on idleAt, or the indexes of mongo-lock. A collection in the other layout is refused
+// with a *LayoutError.
 func (e *Engine) Prepare(ctx context.Context) error {
+	if e.shared {
+		return e.prepareShared(ctx)
+	}
+	if err := e.check(ctx); err != nil {
+		return err
+	}
 	_, err := e.coll.Indexes().CreateOne(ctx, mongo.IndexModel{
 		Keys:    bson.D{{Key: "idleAt", Value: 1}},
-		Options: options.Index().SetName("lockstep_idle").SetExpireAfterSeconds(int32(e.retention.Seconds())),
+		Options: options.Index().SetName(idleIndex).SetExpireAfterSeconds(int32(e.retention.Seconds())),
 	})
 	if err != nil {
 		return fmt.Errorf("lockstep: create the index on idleAt of %s: %w", e.coll.Name(), err)
 	}
-	return nil
+	e.checked.Store(false)
+	return e.check(ctx) // again, for somebody who prepared it as the other at the same time
 }
 
 // apply writes the resource's document through a pipeline, making it where there is none, and returns what
 // the write left, without the queue. The text of a pipeline depends on its kind alone, and is made once.
 func (e *Engine) apply(ctx context.Context, resource string, values bson.D, kind any, text func() []bson.D) (engine.Document, error) {
+	if err := e.check(ctx); err != nil {
+		return engine.Document{}, err
+	}
+	filter, answer := bson.D{{Key: "_id", Value: resource}}, answer
+	if e.shared {
+		filter, answer = named(resource), sharedAnswer
+		values, kind, text = append(values, v("name", resource)), sharedKind{kind}, sharedText(text)
+	}
 	pipeline, err := pipelineOf(values, kind, text)
 	if err != nil {
 		return engine.Document{}, err
 	}
 	for attempt := 0; ; attempt++ {
-		raw, err := e.coll.FindOneAndUpdate(ctx, bson.D{{Key: "_id", Value: resource}}, pipeline, answer).Raw()
+		raw, err := e.coll.FindOneAndUpdate(ctx, filter, pipeline, answer).Raw()
 		switch {
-		case attempt < 3 && insertedByAnother(err):
+		case attempt < 5 && insertedByAnother(err):
 			continue
 		case errors.Is(err, mongo.ErrNoDocuments):
 			return engine.Document{}, fmt.Errorf("lockstep: the database answered an upsert of %q with no document", resource)
 		case err != nil:
 			return engine.Document{}, err
 		}
-		return decode(raw)
+		d, err := decode(raw)
+		d.ID = resource
+		return d, err
 	}
 }
 
@@ -93,10 +115,11 @@ func decode(raw bson.Raw) (engine.Document, error) {
 	return d, nil
 }
 
-var answer = options.FindOneAndUpdate().
-	SetUpsert(true).
-	SetReturnDocument(options.After).
-	SetProjection(bson.D{{Key: "waiters", Value: 0}})
+var answer = mongoAnswer(bson.D{{Key: "waiters", Value: 0}})
+
+func mongoAnswer(without bson.D) *options.FindOneAndUpdateOptionsBuilder {
+	return options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After).SetProjection(without)
+}
 
 // insertedByAnother tells that two first requests of one resource tried to insert its document, and this one
 // came second: nothing was written, and it finds the document when it asks again. MongoDB says so with a
@@ -107,5 +130,10 @@ func insertedByAnother(err error) bool {
 		return true
 	}
 	var refused mongo.CommandError
-	return errors.As(err, &refused) && refused.Name == "FailedToParse" && strings.Contains(refused.Message, "$$NOW")
+	if !errors.As(err, &refused) {
+		return false
+	}
+	// DocumentDB says the last two of a unique index that is not on _id.
+	return (refused.Name == "FailedToParse" && strings.Contains(refused.Message, "$$NOW")) ||
+		strings.Contains(refused.Message, "violates exclusion constraint") || strings.Contains(refused.Message, "deadlock detected")
 }

@@ -18,9 +18,9 @@ func (e *Engine) List(ctx context.Context, q engine.Query) iter.Seq2[engine.Docu
 	filter := bson.D{}
 	where := func(name string, value any) { filter = append(filter, bson.E{Key: name, Value: value}) }
 	if q.Resource != "" {
-		where("_id", bson.D{{Key: "$eq", Value: q.Resource}})
-	} else if q.Prefix != "" {
-		where("_id", bson.D{{Key: "$gte", Value: q.Prefix}})
+		where(e.name(), bson.D{{Key: "$eq", Value: q.Resource}})
+	} else if q.Prefix != "" || e.shared {
+		where(e.name(), bson.D{{Key: "$gte", Value: q.Prefix}})
 	}
 	var all bson.A
 	for _, value := range []string{q.LockID, q.Owner} {
@@ -29,7 +29,7 @@ func (e *Engine) List(ctx context.Context, q engine.Query) iter.Seq2[engine.Docu
 		}
 		var some bson.A
 		// An owner that is its lock ID is not stored.
-		for _, field := range []string{"held.lockId", "held.owner", "waiters.lockId", "waiters.owner"} {
+		for _, field := range e.names() {
 			some = append(some, bson.D{{Key: field, Value: bson.D{{Key: "$eq", Value: value}}}})
 		}
 		all = append(all, bson.D{{Key: "$or", Value: some}})
@@ -52,10 +52,10 @@ func (e *Engine) List(ctx context.Context, q engine.Query) iter.Seq2[engine.Docu
 
 // find streams the documents that match, with the server's time in at.
 func (e *Engine) find(ctx context.Context, filter bson.D) iter.Seq2[engine.Document, error] {
-	pipeline := mongo.Pipeline{
-		on("$match", filter),
-		on("$sort", doc(v("_id", 1))),
-		on("$set", doc(v("at", "$$NOW"))),
+	pipeline := mongo.Pipeline{on("$match", filter), on("$sort", doc(v(e.name(), 1)))}
+	pipeline = append(pipeline, on("$set", doc(v("at", "$$NOW"))))
+	if e.shared {
+		pipeline = append(pipeline, understood()...)
 	}
 	return func(yield func(engine.Document, error) bool) {
 		cursor, err := e.coll.Aggregate(ctx, pipeline)
@@ -81,8 +81,11 @@ func (e *Engine) find(ctx context.Context, filter bson.D) iter.Seq2[engine.Docum
 // Watch opens a change stream on the collection. A change stream reads the whole log of the server's writes, so
 // one per process is enough.
 func (e *Engine) Watch(ctx context.Context, ready func(), changed func(resource string)) error {
-	keys := mongo.Pipeline{on("$project", doc(v("documentKey", 1)))}
-	stream, err := e.coll.Watch(ctx, keys, options.ChangeStream())
+	name, opts := "$documentKey._id", options.ChangeStream()
+	if e.shared { // the key is an ObjectID
+		name, opts = "$fullDocument.resource", opts.SetFullDocument(options.UpdateLookup)
+	}
+	stream, err := e.coll.Watch(ctx, mongo.Pipeline{on("$project", doc(v("name", name)))}, opts)
 	if err != nil {
 		var refused mongo.CommandError
 		if errors.As(err, &refused) && !refused.HasErrorLabel("NetworkError") {
@@ -94,14 +97,12 @@ func (e *Engine) Watch(ctx context.Context, ready func(), changed func(resource 
 	ready()
 	for stream.Next(ctx) {
 		var change struct {
-			DocumentKey struct {
-				ID string `bson:"_id"`
-			} `bson:"documentKey"`
+			Name string `bson:"name"`
 		}
 		if err := stream.Decode(&change); err != nil {
 			return err
 		}
-		changed(change.DocumentKey.ID)
+		changed(change.Name)
 	}
 	return stream.Err()
 }

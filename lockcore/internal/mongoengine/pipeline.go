@@ -23,8 +23,11 @@ type (
 
 // Acquire sends one command.
 func (e *Engine) Acquire(ctx context.Context, op engine.Acquire) (engine.Document, error) {
-	kind := kindOf(&op)
-	return e.apply(ctx, op.Resource, acquireValues(&op), kind, func() []bson.D { return acquireStages(kind) })
+	kind, values := kindOf(&op), acquireValues(&op)
+	if e.shared {
+		values = append(values, theirs(&op))
+	}
+	return e.apply(ctx, op.Resource, values, kind, func() []bson.D { return acquireStages(kind) })
 }
 
 // Renew sends one command.
