@@ -33,6 +33,8 @@ type Config struct {
 	Host string
 	// TracerProvider makes the spans. Defaults to the global one.
 	TracerProvider trace.TracerProvider
+	// Layout is how locks are stored in the collection. Defaults to LayoutOwn.
+	Layout Layout
 }
 
 const (
@@ -69,6 +71,7 @@ func (c Config) withDefaults() (Config, error) {
 		checkRange("Config.Retention", c.Retention, minRetain, maxRetain),
 		checkCount("Config.MaxWaiters", c.MaxWaiters, 1, 5000),
 		checkText("Config.Host", c.Host, 1, 255),
+		checkLayout(c.Layout),
 	)
 }
 

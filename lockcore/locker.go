@@ -11,7 +11,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
-	"github.com/temporal-lockstep/lockstep/lockcore/internal/mongoengine"
 )
 
 // Locker takes, renews and releases locks in one collection. It is safe for concurrent use; one per
@@ -38,7 +37,7 @@ func New(coll *mongo.Collection, cfg Config) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newLocker(mongoengine.New(coll, cfg.Retention), cfg), nil
+	return newLocker(newEngine(coll, &cfg), cfg), nil
 }
 
 // NewOn makes a Locker on another engine, such as the one in memory of package lockcoretest.
@@ -63,8 +62,9 @@ func (l *Locker) search(ctx context.Context) {
 	_, _ = l.BreakDeadlocks(ctx)
 }
 
-// CreateIndexes makes the index by which documents of idle resources are removed. It may be called
-// again at any time. Without it locks work, and documents stay for ever.
+// CreateIndexes makes the index by which documents of idle resources are removed, or those that Config.Layout
+// needs. It may be called again at any time. Without it locks work in the layout of our own, and documents stay for
+// ever. A collection in the other layout is refused with a *LayoutError.
 func (l *Locker) CreateIndexes(ctx context.Context) error { return l.eng.Prepare(ctx) }
 
 // insist sends an operation, and repeats it a few times while nobody knows whether it took effect: every

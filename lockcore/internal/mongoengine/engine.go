@@ -43,7 +43,7 @@ func New(coll *mongo.Collection, retention time.Duration) *Engine {
 }
 
 // Prepare makes the TTL index on idleAt, or the indexes of mongo-lock. A collection in the other layout is refused
-// with a *LayoutError.
+// with an *engine.LayoutError.
 func (e *Engine) Prepare(ctx context.Context) error {
 	if e.shared {
 		return e.prepareShared(ctx)

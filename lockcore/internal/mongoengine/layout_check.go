@@ -8,25 +8,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
-
-// LayoutError says that a collection is not in the layout that it was opened with. Nothing was written.
-type LayoutError struct {
-	// Collection is its name.
-	Collection string
-	// Shared tells that it was opened as one that is shared with mongo-lock clients.
-	Shared bool
-	// Reason is how that was seen, and what would help.
-	Reason string
-}
-
-func (e *LayoutError) Error() string {
-	layout := "lockstep's own layout"
-	if e.Shared {
-		layout = "the layout of mongo-lock"
-	}
-	return fmt.Sprintf("lockstep: the collection %s is not in %s: %s", e.Collection, layout, e.Reason)
-}
 
 // idleIndex is the name of the index that only a collection in our own layout has.
 const idleIndex = "lockstep_idle"
@@ -80,7 +64,7 @@ func (e *Engine) check(ctx context.Context) error {
 
 func (e *Engine) judge(idle, unique bool) error {
 	refuse := func(reason string) error {
-		return &LayoutError{Collection: e.coll.Name(), Shared: e.shared, Reason: reason}
+		return &engine.LayoutError{Collection: e.coll.Name(), Shared: e.shared, Reason: reason}
 	}
 	switch {
 	case e.shared && idle:

@@ -313,7 +313,7 @@ func TestFirstAcquiresRaceOnTheUniqueIndex(t *testing.T) {
 
 func TestTheOtherLayoutIsRefused(t *testing.T) {
 	t.Parallel()
-	var wrong *mongoengine.LayoutError
+	var wrong *engine.LayoutError
 	_, coll := shared(t)
 	native := mongoengine.New(coll, time.Hour)
 	require.ErrorAs(t, native.Prepare(t.Context()), &wrong)
@@ -338,7 +338,7 @@ func TestNothingIsLockedWithoutTheUniqueIndex(t *testing.T) {
 	coll := testenv.Mongo(t).Collection("locks")
 	eng := mongoengine.NewShared(coll)
 	_, err := eng.Acquire(t.Context(), exclusive("r", "a", "p"))
-	var wrong *mongoengine.LayoutError
+	var wrong *engine.LayoutError
 	require.ErrorAs(t, err, &wrong)
 	require.ErrorContains(t, err, "no unique index on resource; call CreateIndexes")
 
