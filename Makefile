@@ -10,7 +10,7 @@ WITH_STACK := env="$$($(STACKCTL) env)" && eval "$$env"
 DEMO_FLAGS ?=
 # What `make test` runs, for example TEST_FLAGS="-run Acquire ./lockcore/...".
 TEST_FLAGS ?= ./...
-# What `make bench` passes on.
+# What `make bench` passes on, for example BENCH_FLAGS="--rounds 1000".
 BENCH_FLAGS ?=
 
 .PHONY: help
@@ -42,8 +42,8 @@ test: stack-up ## run all tests against real servers, with the race detector (TE
 	@$(WITH_STACK) && exec go test -race $(TEST_FLAGS)
 
 .PHONY: bench
-bench: stack-up ## measure (BENCH_FLAGS="...")
-	@$(WITH_STACK) && exec go run ./internal/bench $(BENCH_FLAGS)
+bench: stack-up ## measure the engine against raw commands of the same server (BENCH_FLAGS="...")
+	@$(WITH_STACK) && exec go run ./internal/bench engine $(BENCH_FLAGS)
 
 .PHONY: lint
 lint: ## look for mistakes, unformatted files, and broken rules of the house (CONTRIBUTING.md)

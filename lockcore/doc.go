@@ -1,38 +1,113 @@
-// Package lockcore is a lock library on MongoDB: exclusive and shared locks and semaphores, with leases,
-// fencing tokens and a queue. It knows nothing of Temporal.
+// Package lockcore is a lock library on MongoDB: exclusive and shared locks and semaphores, with leases, fencing
+// tokens and a queue. It knows nothing of Temporal.
+//
+//	locker, err := lockcore.New(db.Collection("locks"), lockcore.Config{})
+//	...
+//	session, err := locker.Acquire(ctx, lockcore.Request{
+//		LockID:    "nightly-report/" + rand.Text(),
+//		Resources: []lockcore.Resource{lockcore.Exclusive("report")},
+//	})
+//	if err != nil {
+//		return err // ctx's cause, or for example a *BusyError that says who holds it
+//	}
+//	defer session.Release(context.WithoutCancel(ctx))
+//	return work(session.Context()) // cancelled, with the cause, when the lock is lost
 //
 // # The model
 //
-// A resource is a string, such as "account/42", and a document in the collection. A lock ID names one hold
-// on it; requests of one lock ID never block each other. A hold has parts, its running users: an
-// attempt of a step, or a [Session] in plain Go. Only a part trusts the lock at this moment.
+// A resource is a string, such as "account/42", and a document in the collection. A lock ID names one hold on it;
+// requests of one lock ID never block each other. A hold has parts, its running users: an attempt of a step, or a
+// [Session] in plain Go. Only a part trusts the lock at this moment.
 //
-//	           Enter, Acquire                    Renew
-//	                 │                          ┌─────┐
-//	          busy   ▼   free                   ▼     │
-//	queued ◄──────── ? ────────────────► held, with parts ──────┐ a part's TTL ends: the
-//	   │                                   ▲         │ Leave    │ next request of the part supersedes it
-//	   │ its turn         Enter of the     │         ▼          │
-//	   └──► claimed ───────────────────────┘   the last part left
-//	                                             │           │
-//	                                     kept    ▼           ▼  not kept
-//	                                held, without parts     free
-//	                                  │             │
-//	                          Release │             │ HoldTTL ends: stays until
-//	                                  ▼             ▼ somebody else needs the room
-//	                                free         evicted
+//	           Enter, Acquire                  Renew
+//	                 │                        ┌─────┐
+//	          busy   ▼   free                 ▼     │
+//	queued ◄──────── ? ──────────────► held, with parts ───► all their time is over: stays
+//	   │                                  ▲        │          until somebody else needs the
+//	   │ its turn       asks again        │        │ Leave    room, and then is evicted
+//	   └──► claimed ──────────────────────┘        ▼
+//	                                       the last part left
+//	                                           │         │
+//	                                    kept   ▼         ▼   not kept
+//	                              held, without parts   free
+//	                                 │           │
+//	                         Release │           │ HoldTTL ends: stays until
+//	                                 ▼           ▼ somebody else needs the room
+//	                               free       evicted
 //
-// A plain lock is one part, and ends with it. A saga asks with Keep: its hold stands between steps, for the
-// longer HoldTTL, and a process that dies does not end it.
+// A plain lock is one part, and ends with it. A saga asks with Keep: its hold stands between steps, for the longer
+// HoldTTL, and a process that dies does not end it. A part that was superseded by a later attempt, or whose hold
+// somebody else released, drains: it can no longer be renewed, and keeps others out until it leaves or its TTL
+// ends.
+//
+// # Two types
+//
+// A [Lease] is a value: what one part got on one resource. [Locker.Enter] gives leases; they can be stored, sent,
+// and used by another process, and nothing renews them but [Locker.Renew]. [Locker.Leave] ends the part, and
+// [Locker.Release] the hold.
+//
+// A [Session] is alive: leases that are renewed in the background, and a context that is cancelled when one is
+// lost. [Locker.Acquire] waits for one in the queue, [Locker.TryAcquire] does not wait, and [Locker.Keep] makes one
+// of leases that Enter gave in this process. Sessions end with [Session.Leave] or [Session.Release], and not with
+// their context: work that was cancelled still cleans up under its locks. [Session.Downgrade] lets readers in;
+// [Session.Upgrade] makes a shared lock exclusive.
+//
+// # What it guarantees
+//
+// While any part trusts an exclusive lease, no part of another lock ID trusts a lease on the resource. When a
+// request with a limit of N is granted, fewer than N others hold. Waiters are served in the order in which they
+// came, readers and writers alike; only upgrades go first. Each grant of a resource has a greater fence than all
+// before. Every operation may be repeated, and ends as if it had run once. "You hold it" is said only after a write
+// that a majority of the servers has.
 //
 // # How long a lease may be trusted
 //
-// Expiry is decided by the database server's clock alone. An answer carries what is left of the promise; a
-// part trusts it for that long, on its own monotonic clock, counted from before the command was sent, less a
-// tenth of the TTL. So the clocks of processes need not agree with anybody's. What a lease cannot do is stop
-// a process that sleeps through it: between the look at the clock and the write that follows, a process can be
-// paused for longer than its TTL. Where that matters, let the resource compare fences: each grant of
-// a resource gets a greater one, for ever, and whoever remembers the greatest it has seen can refuse the rest.
+// Expiry is decided by the database server's clock alone. An answer carries what is left of the promise; a part
+// trusts it for that long, on its own monotonic clock, counted from before the command was sent, less a tenth of
+// the TTL. So the clocks of processes need not agree with anybody's. What a lease cannot do is stop a process that
+// sleeps through it: between the look at the clock and the write that follows, a process can be paused for longer
+// than its TTL. Where that matters, let the resource compare fences: each grant of a resource gets a greater one,
+// for ever, and whoever remembers the greatest it has seen can refuse the rest. [UpdateFenced] does so for a
+// document of MongoDB.
+//
+// # Errors
+//
+// Conditions are matched with [errors.Is], and the types carry the facts, for [errors.As]:
+//
+//	ErrBusy, ErrQueueFull   *BusyError        others hold it or are ahead; who, and for how long at most. Nothing was taken
+//	ErrLost                 *LostError        it does not hold any more; to whom, or why
+//	ErrSuperseded           *SupersededError  a later attempt or a release came first. Nothing changed
+//	ErrDeadlock             *DeadlockError    it gave up its place, to end a circle of waits. What it holds stands
+//	ErrFenced               *FencedError      a write with a greater fence came first. Nothing was written
+//	ErrInvalid              *InvalidError     the field, the value and the bound. Nothing was sent
+//	ErrUnknownOutcome       *UnknownOutcomeError
+//	                                          it may have taken effect: repeat it with the same order, or release
+//	                        *LayoutError      the collection is in the other layout. Nothing was written
+//
+// Other errors are the database's, and say that nothing was done. Busy, lost and "the database failed" are never
+// mixed.
+//
+// # Cancellation
+//
+// When its context ends, Acquire leaves the queue, gives back what it took, on a context of its own and for 5 s at
+// most, and answers with the context's cause. A command that was under way then may have an unknown outcome; giving
+// back covers it. Leave and Release wait for the database as long as their context allows; what they cannot end
+// ends with its TTL. So call them with a context that has not ended: context.WithoutCancel, with a bound.
+//
+// # Waiting
+//
+// Acquire waits in the queue of one resource after the other. It is woken by a release in the same Locker at once,
+// by a change stream where the server has them, and else by reads, which all that wait in the process share: at
+// most four a second for each resource. It does not poll with writes. Enter can queue too, for callers who come
+// again by themselves.
+//
+// # Deadlocks
+//
+// A request of several resources takes them in the order of their names, so such requests never wait for each other
+// in a circle. Those who take one after the other can. Whoever waits in Acquire searches the queues for circles of
+// owners ([Request].Owner), and of each the owner that started last gives up, with ErrDeadlock. It has to release
+// what it holds before the others go on. [Locker.Deadlocks] lists them, and [Locker.BreakDeadlocks] ends them for
+// those who wait elsewhere.
 //
 // # Failures
 //
@@ -44,16 +119,28 @@
 //	an owner comes back after its TTL   nobody was in between: it goes on; somebody was: ErrLost
 //	a waiter dies                       its place ends with Config.WaiterTTL, a grant to it with Config.ClaimTTL
 //	an operator releases somebody's     its parts are cut off, and keep others out until they leave or their TTL has ended
+//	two wait for each other             the one that started last gets ErrDeadlock
+//
+// # Looking in
+//
+// [Locker.Status] lists who holds and who waits. [Locker.ForceRelease] ends what does not end itself, with a reason
+// that its holder gets to see. [Locker.Purge] drops what has expired. Spans of each acquire, wait, hold, renewal
+// and release go to Config.TracerProvider.
 //
 // # What one operation costs
 //
-// Taking, renewing, leaving and releasing are one findAndModify per resource each, with no read before. They
-// are written with majority and journal, so what was answered survives a failover.
+// Taking, renewing, leaving and releasing are one findAndModify per resource each, with no read before. They are
+// written with majority and journal, so what was answered survives a failover. The leases of all sessions of a
+// Locker are renewed together, in one command for up to 1,000 resources.
 //
 // # What is not promised
 //
-// On a sharded cluster the server's clock is the router's; several routers are several clocks, and the
-// margin has to cover what they differ by. Two requests that take resources one after the other in opposite order
-// wait for each other: take them in one request, which sorts them. Forever is for ever: a process that dies
-// with such a lease leaves it standing until somebody releases it.
+// On a sharded cluster the server's clock is the router's, and after a failover another machine's; several are
+// several clocks, and the margin has to cover what they differ by. Forever is for ever: a process that dies with
+// such a lease leaves it standing until somebody releases it, and when it is cut off nobody waits for it. A copy of
+// a request that arrives after 16 other ends on the resource is taken for a first one: it gets what is free, and
+// keeps it until its TTL ends. Deadlocks are found between owners, and not where a limit leaves open whose turn to
+// give room it is.
+//
+// All of this at length, with the stored document and the reasons: docs/engine.md in the repository.
 package lockcore

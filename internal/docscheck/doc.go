@@ -5,6 +5,7 @@
 //
 //	Snippets   every block of Go in a Markdown file compiles and is formatted
 //	Links      every relative link leads to a file, and to a heading where it names one
+//	Tests      every test that is named exists
 //	Exported   every exported name of a package that users import is documented
 //	Targets    every `make` target and every variable of the environment that is named exists
 //	Commands   every command and flag of lockstep that is named exists
@@ -29,4 +30,12 @@
 //	-->
 //
 // A snippet may import what users may: nothing internal.
+//
+// # Snippets that are run
+//
+// A block after the comment
+//
+//	<!-- snippet from lockcore/recipes_test.go -->
+//
+// stands in that file word for word, as whole lines. So what a test runs and what a reader sees are the same.
 package docscheck

@@ -46,6 +46,12 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	clean(t, problems, err)
 }
 
+func TestTestsThatAreNamedExist(t *testing.T) {
+	t.Parallel()
+	problems, err := docscheck.Tests(checkout(t))
+	clean(t, problems, err)
+}
+
 func TestExportedNamesAreDocumented(t *testing.T) {
 	t.Parallel()
 	problems, err := docscheck.Exported(checkout(t))
@@ -154,6 +160,34 @@ func f() {
 		`a.md:25: cannot use "text" (untyped string constant) as int value in variable declaration`,
 		"a.md:52: undefined: undefined",
 	)
+}
+
+func TestSnippetsFindsWhatDoesNotStandWhereItComesFrom(t *testing.T) {
+	t.Parallel()
+	const from = "<!-- snippet from a_test.go -->\n```go\n"
+	tree := write(t, map[string]string{
+		"a_test.go": "package a\n\nfunc f() {\n\tg()\n}\n",
+		"a.md": from + "func f() {\n\tg()\n}\n```\n\n" + from + "func f() {\n}\n```\n\n" + from + "\tg(\n```\n\n" +
+			"<!-- snippet from b_test.go -->\n```go\nf()\n```\n\n<!-- snippet from a.md -->\n```go\nf()\n```\n",
+	})
+	problems, err := docscheck.Snippets(t.Context(), tree, tree.Root)
+	found(t, problems, err,
+		"a.md:10: the snippet does not stand in a_test.go as it is here",
+		"a.md:16: the snippet does not stand in a_test.go as it is here",
+		"a.md:21: b_test.go is missing",
+		"a.md:26: a.md is no Go file",
+	)
+}
+
+func TestTestsFindsWhatNobodyWrote(t *testing.T) {
+	t.Parallel()
+	tree := write(t, map[string]string{
+		"a_test.go": "package a\n\nfunc TestAll(t *testing.T) {\n\tt.Run(\"some case\", f)\n}\n",
+		"a.go":      "package a\n\nfunc TestNone() {}\n",
+		"a.md":      "`TestAll` `TestAll/some_case` `TestAll/other`\n`TestNone` `Test` `Testing`\n```\nTestBlock\n```\n",
+	})
+	problems, err := docscheck.Tests(tree)
+	found(t, problems, err, "a.md:1: TestAll has no subtest other", "a.md:2: there is no test TestNone")
 }
 
 func TestLinksFindsWhatLeadsNowhere(t *testing.T) {

@@ -34,6 +34,10 @@ func Snippets(ctx context.Context, t Tree, module string) ([]Problem, error) {
 			if b.lang != "go" {
 				continue
 			}
+			if source, ok := strings.CutPrefix(strings.TrimSpace(b.comment), "snippet from "); ok {
+				problems = append(problems, shown(t, name, b, source)...)
+				continue
+			}
 			s, err := complete(name, b)
 			if err != nil {
 				problems = append(problems, Problem{name, b.line, err.Error()})
@@ -48,6 +52,20 @@ func Snippets(ctx context.Context, t Tree, module string) ([]Problem, error) {
 	}
 	found, err := compile(ctx, module, snippets)
 	return append(problems, found...), err
+}
+
+// shown tells whether a block stands in a Go file of the tree as it is, which compiles it, and often runs it too.
+func shown(t Tree, name string, b block, source string) []Problem {
+	text, err := t.read(source)
+	switch {
+	case err != nil:
+		return []Problem{{name, b.line, err.Error()}}
+	case !strings.HasSuffix(source, ".go"):
+		return []Problem{{name, b.line, source + " is no Go file"}}
+	case !strings.Contains("\n"+text, "\n"+strings.TrimRight(b.text, "\n")+"\n"):
+		return []Problem{{name, b.line, "the snippet does not stand in " + source + " as it is here"}}
+	}
+	return nil
 }
 
 var place = regexp.MustCompile(`(?m)^[ \t]*\.\.\.[ \t]*$`)

@@ -1,27 +1,39 @@
 // Package engine is the contract between the lock library and what keeps its state: the stored document, the
 // operations on it, and how to read an operation's outcome from the document that it left.
 //
-// Engines apply an operation to one document atomically. The rules are written down twice: for people and for
-// tests as plain functions in package lockcoretest, and as MongoDB pipelines in lockcore/internal/mongoengine. A
-// model test holds the one to the other, document by document.
+// Engines apply an operation to one document atomically. The rules are written down twice: for people and for tests
+// as plain functions in package lockcoretest, and as MongoDB pipelines in lockcore/internal/mongoengine. A model
+// test holds the one to the other, document by document. Why a rule is as it is, is told in docs/engine.md.
 //
 // # The rules
 //
-// Two entries are compatible if they have the same lock ID or compatible modes. What stands in others'
-// way is the live holds, the parts that were cut off and may still trust (they drain), and the claims: grants
-// to waiters who have not confirmed them.
+// Everything that stands in somebody's way is an entry of one list, Held: parts that run, holds that are kept
+// without them, parts that were cut off and may still trust (they drain), and claims, which are grants to waiters
+// who have not confirmed them. Two entries go together if they have the same lock ID or compatible modes. An entry
+// that has expired is in nobody's way. An exclusive request is one with room for itself alone.
 //
-//  1. The same part and order again gets the same answer.
-//  2. An order that was released or superseded is refused, and changes nothing.
-//  3. A lock ID that holds in the same or a stronger mode joins its own hold. A greater order of a part that is
-//     still there supersedes it: a new fence, and the older part is cut off.
-//  4. One that holds in a weaker mode upgrades, ahead of the queue.
-//  5. Compatible with what is live, and nobody ahead in the queue: granted, with a new fence.
-//  6. Else it queues, if asked, or keeps its place; else it is busy.
+// A request is answered by the first of these that applies:
 //
-// Whatever an operation does, the document is settled in the same write: what is dead goes, and the head of the queue
-// is granted while it fits.
+//  1. An order that was released, or that a later request of the same part has overtaken, is refused and changes
+//     nothing.
+//  2. A lock ID that is known to have held, and does not, has lost.
+//  3. The same part and order again gets the same answer.
+//  4. A lock ID that holds in the same or a stronger mode joins its own hold. A part that is still there under a
+//     smaller order is superseded: a new fence, and it drains.
+//  5. A lock ID that holds in a weaker mode upgrades, ahead of the queue; it is one of the whole hold. Who has a
+//     claim, or finds the queue empty, is granted where there is room. Either has a new fence.
+//  6. Else it queues, if asked, or keeps its place; else it is busy. Who holds, or slept through a claim, queues at
+//     the head.
 //
-// Expired holds stay until an incompatible grant needs their room. Then they leave a record, so that their owner
-// learns of it when it comes back.
+// Whoever asks with Keep gives a sign of life for its kept hold, whatever the answer but the first.
+//
+// Renew extends one part and its kept hold. Leave ends one part, Release a lock ID's entries up to an order: its
+// parts drain, but for the one that is known to have stopped. Both leave a record. Withdraw ends a place in the
+// queue, and Purge the holds that have expired.
+//
+// Whatever an operation does, the document is settled in the same write: places that nobody refreshed go, and the
+// head of the queue is granted a claim while it fits: one exclusive, one with a limit, or a run of shared ones.
+//
+// Expired holds stay until their room is given away. Then they leave a record, so that their owner learns of it
+// when it comes back.
 package engine
