@@ -1,7 +1,6 @@
 package lockcore
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,14 +50,14 @@ func (d Deadlock) String() string {
 // It reads every document that has a queue, not in one moment: a cycle is certain only when it is found twice, and then
 // it stays until somebody gives up.
 func (l *Locker) Deadlocks(ctx context.Context) ([]Deadlock, error) {
-	var waits []Wait
+	var docs []engine.Document
 	for d, err := range l.eng.List(ctx, engine.Query{Waiting: true}) {
 		if err != nil {
 			return nil, fmt.Errorf("lockstep: read the queues: %w", err)
 		}
-		waits = append(waits, waitsIn(&d)...)
+		docs = append(docs, d)
 	}
-	return cycles(waits), nil
+	return deadlocksIn(docs), nil
 }
 
 // BreakDeadlocks ends the deadlocks that are there: it takes the victim of each out of the queue, if it still stands
@@ -115,112 +114,4 @@ func (l *Locker) withdraw(ctx context.Context, w Wait, reason string) (bool, err
 	}
 	span.end(&d, err)
 	return d.Last.Outcome == engine.Granted, err
-}
-
-// waitsIn are the edges of the graph that one document holds.
-func waitsIn(d *engine.Document) []Wait {
-	var out []Wait
-	for i, q := range d.Waiters {
-		if !q.ExpiresAt.After(d.At) {
-			continue
-		}
-		w := Wait{
-			Resource: d.ID, Owner: cmp.Or(q.Owner, q.LockID), LockID: q.LockID, Part: q.Part, Order: orderOf(q.Order), Started: q.Since,
-			NeverVictim: q.Safe,
-		}
-		if q.Started != nil {
-			w.Started = *q.Started
-		}
-		seen := map[string]bool{w.Owner: true}
-		add := func(lockID, owner, mode string) {
-			w.For = cmp.Or(owner, lockID)
-			if lockID != q.LockID && !seen[w.For] && !engine.Compatible(mode, q.Mode) {
-				seen[w.For] = true
-				out = append(out, w)
-			}
-		}
-		owners := map[string]string{}
-		for _, e := range d.Held {
-			owners[e.LockID] = cmp.Or(owners[e.LockID], e.Owner)
-		}
-		for _, e := range d.Held {
-			if e.ExpiresAt.After(d.At) {
-				add(e.LockID, owners[e.LockID], e.Mode)
-			}
-		}
-		for _, ahead := range d.Waiters[:i] {
-			if ahead.ExpiresAt.After(d.At) {
-				add(ahead.LockID, ahead.Owner, ahead.Mode)
-			}
-		}
-	}
-	return out
-}
-
-// cycles finds a shortest cycle through each owner, each once.
-func cycles(waits []Wait) []Deadlock {
-	// The same graph gives the same cycles, whoever looks.
-	slices.SortFunc(waits, func(a, b Wait) int {
-		return cmp.Or(cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.For, b.For), cmp.Compare(a.Resource, b.Resource),
-			cmp.Compare(a.LockID, b.LockID), cmp.Compare(a.Part, b.Part))
-	})
-	from := map[string][]Wait{}
-	var owners []string
-	for _, w := range waits {
-		if from[w.Owner] == nil {
-			owners = append(owners, w.Owner)
-		}
-		from[w.Owner] = append(from[w.Owner], w)
-	}
-	var out []Deadlock
-	covered := map[string]bool{}
-	for _, owner := range owners {
-		if covered[owner] {
-			continue
-		}
-		if waits := cycleThrough(owner, from); waits != nil {
-			for _, w := range waits {
-				covered[w.Owner] = true
-			}
-			out = append(out, Deadlock{Waits: waits, Victim: victimOf(waits)})
-		}
-	}
-	return out
-}
-
-// cycleThrough walks the graph breadth first until it is back at the owner.
-func cycleThrough(owner string, from map[string][]Wait) []Wait {
-	came := map[string]Wait{} // the edge by which each owner was reached first
-	queue := []string{owner}
-	for len(queue) > 0 {
-		at := queue[0]
-		queue = queue[1:]
-		for _, w := range from[at] {
-			if w.For == owner {
-				path := []Wait{w}
-				for path[0].Owner != owner {
-					path = slices.Insert(path, 0, came[path[0].Owner])
-				}
-				return path
-			}
-			if _, known := came[w.For]; !known {
-				came[w.For] = w
-				queue = append(queue, w.For)
-			}
-		}
-	}
-	return nil
-}
-
-func victimOf(waits []Wait) int {
-	victim := -1
-	for i, w := range waits {
-		if w.NeverVictim {
-			continue
-		}
-		if victim < 0 || cmp.Or(w.Started.Compare(waits[victim].Started), cmp.Compare(w.Owner, waits[victim].Owner)) > 0 {
-			victim = i
-		}
-	}
-	return victim
 }

@@ -16,7 +16,9 @@ type keeper struct {
 	// renewing are the sessions whose renewal is under way.
 	renewing map[*Session]bool
 	running  bool
-	wake     chan struct{}
+	// next is when the keeper looks again.
+	next time.Time
+	wake chan struct{}
 }
 
 func newKeeper(l *Locker) *keeper {
@@ -24,16 +26,19 @@ func newKeeper(l *Locker) *keeper {
 }
 
 func (k *keeper) add(s *Session) {
+	due, _ := s.due()
 	k.mu.Lock()
 	k.sessions[s] = true
 	start := !k.running
 	k.running = true
+	sooner := due.Before(k.next)
 	k.mu.Unlock()
-	if start {
+	switch {
+	case start:
 		go k.run()
-		return
+	case sooner: // a look goes through all sessions, so there is none for each that is added
+		k.poke()
 	}
-	k.poke()
 }
 
 func (k *keeper) remove(s *Session) {
@@ -108,6 +113,7 @@ func (k *keeper) look(now time.Time) (due []*Session, wait time.Duration, any bo
 			sooner(next)
 		}
 	}
+	k.next = now.Add(wait)
 	if len(due) == 0 {
 		return nil, wait, true
 	}

@@ -2,6 +2,7 @@ package lockcore_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"sync"
 	"testing"
@@ -150,4 +151,26 @@ func TestDowngradeLetsReadersInAndKeepsTheFence(t *testing.T) {
 	require.Greater(t, s.Leases()[0].Fence, fence)
 	require.ErrorIs(t, s.Upgrade(t.Context(), "elsewhere"), lockcore.ErrInvalid)
 	require.NoError(t, s.Release(t.Context()))
+}
+
+func TestLeaseOfAnotherProcessIsKeptAndTrustedFromItsFirstRenewal(t *testing.T) {
+	t.Parallel()
+	mem := lockcoretest.NewEngine(time.Now)
+	elsewhere, l := on(t, mem, lockcore.Config{}), on(t, mem, lockcore.Config{})
+	leases, err := elsewhere.Enter(t.Context(), one("a", lockcore.Exclusive("r")), false)
+	require.NoError(t, err)
+	sent, err := json.Marshal(leases)
+	require.NoError(t, err)
+	var got []lockcore.Lease
+	require.NoError(t, json.Unmarshal(sent, &got))
+	require.False(t, got[0].Valid())
+	s := l.Keep(t.Context(), got)
+	require.Eventually(t, func() bool { return s.Leases()[0].Valid() }, 10*time.Second, time.Millisecond)
+	require.NoError(t, s.Context().Err())
+	require.NoError(t, s.Release(t.Context()))
+
+	// One that does not hold any more is told so.
+	gone := l.Keep(t.Context(), got)
+	<-gone.Context().Done()
+	require.ErrorIs(t, context.Cause(gone.Context()), lockcore.ErrLost)
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // Renew extends the leases, each by the TTL it was taken with, and returns those that stand with what is
-// left now. Several leases are renewed in batches of up to 1,000 resources, one command each. A lease that is lost is
+// left now. Several leases are renewed in batches of up to 500 resources, one command each. A lease that is lost is
 // left out and answered by a *LostError; an error of the database leaves a lease as it was, since a promise outlives
 // a passing error. Several errors are joined.
 func (l *Locker) Renew(ctx context.Context, leases ...Lease) ([]Lease, error) {

@@ -152,7 +152,7 @@ func (s *Session) end() []Lease {
 func (s *Session) interval() time.Duration {
 	shortest := Forever
 	for _, lease := range s.leases {
-		if !lease.forever {
+		if !lease.forever && !lease.unknown() {
 			shortest = min(shortest, lease.ttl)
 		}
 	}
@@ -172,6 +172,10 @@ func (s *Session) due() (next, trusted time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, lease := range s.leases {
+		if lease.unknown() {
+			// It came from another process, and nobody knows for how long it can be trusted until it was renewed here.
+			return s.renewed.Add(s.retry()), s.renewed.Add(unknownTrust)
+		}
 		if !lease.forever && (trusted.IsZero() || lease.validUntil.Before(trusted)) {
 			trusted = lease.validUntil
 		}
@@ -179,11 +183,27 @@ func (s *Session) due() (next, trusted time.Time) {
 	if trusted.IsZero() {
 		return next, trusted
 	}
+	return s.renewed.Add(s.retry()), trusted
+}
+
+// unknownTrust is how long a session tries to renew a lease that came from another process, before it gives it up.
+const unknownTrust = 10 * time.Second
+
+// retry is the pause before the next renewal. The session's mutex is held.
+func (s *Session) retry() time.Duration {
 	wait := s.interval()
+	for _, lease := range s.leases {
+		if lease.unknown() {
+			wait = time.Second
+			if s.failed == nil {
+				return 0
+			}
+		}
+	}
 	if s.failed != nil {
 		wait /= 5
 	}
-	return s.renewed.Add(wait), trusted
+	return wait
 }
 
 // answer takes in what became of a lease that the keeper renewed.

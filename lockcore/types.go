@@ -158,6 +158,9 @@ func (l Lease) Valid() bool {
 	return l.forever || (!l.validUntil.IsZero() && time.Now().Before(l.validUntil))
 }
 
+// unknown tells that the lease came from another process and was not renewed here yet.
+func (l Lease) unknown() bool { return !l.forever && l.validUntil.IsZero() }
+
 // Holder is one that holds a resource, or waits ahead, as others see it.
 type Holder struct {
 	LockID string `json:"lockId"`

@@ -31,6 +31,7 @@ func Failure(err error) error {
 		busy       *lockcore.BusyError
 		lost       *lockcore.LostError
 		superseded *lockcore.SupersededError
+		deadlock   *lockcore.DeadlockError
 		invalid    *lockcore.InvalidError
 	)
 	switch {
@@ -40,6 +41,10 @@ func Failure(err error) error {
 		return LostFailure(lost, nil)
 	case errors.As(err, &superseded):
 		return supersededFailure(superseded)
+	case errors.As(err, &deadlock):
+		return failure(deadlock, FailureDeadlock, false, DeadlockDetails{
+			Resource: deadlock.Resource, LockID: deadlock.LockID, Part: deadlock.Part, Order: deadlock.Order, Cycle: deadlock.Cycle,
+		})
 	case errors.As(err, &invalid):
 		return failure(invalid, FailureInvalid, false, InvalidDetails{
 			Field: Cut(invalid.Field, MaxName), Value: Cut(invalid.Value, MaxName), Bound: Cut(invalid.Bound, MaxName),

@@ -54,7 +54,8 @@ func conditions() map[string]error {
 			Resource: "account/1", LockID: "mine", Part: "3/Debit", Order: lockcore.Order{Schedule: 1, Attempt: 2},
 			By: lockcore.LastAttempt(9), Released: true,
 		},
-		"invalid": &lockcore.InvalidError{Field: "resource", Value: `""`, Bound: "1 to 512 bytes"},
+		"deadlock": &lockcore.DeadlockError{Resource: "account/1", LockID: "mine", Part: "3/Debit", Order: lockcore.Order{Schedule: 1}, Cycle: "a waits for b"},
+		"invalid":  &lockcore.InvalidError{Field: "resource", Value: `""`, Bound: "1 to 512 bytes"},
 	}
 }
 
@@ -98,7 +99,7 @@ func TestAnAttemptThatALaterOneOvertookMayComeBack(t *testing.T) {
 // A field that lockcore's errors gain must travel too.
 func TestEveryFieldOfLockcoresErrorsTravels(t *testing.T) {
 	t.Parallel()
-	for _, want := range []error{&lockcore.BusyError{}, &lockcore.LostError{}, &lockcore.SupersededError{}, &lockcore.InvalidError{}} {
+	for _, want := range []error{&lockcore.BusyError{}, &lockcore.LostError{}, &lockcore.SupersededError{}, &lockcore.DeadlockError{}, &lockcore.InvalidError{}} {
 		fill(reflect.ValueOf(want).Elem())
 		require.Equal(t, want, LockError(throughHistory(Failure(want))))
 	}
@@ -236,7 +237,7 @@ func TestBusyDelayGrowsWithThePlaceInTheQueue(t *testing.T) {
 }
 
 func sentinel(err error) error {
-	for _, s := range []error{lockcore.ErrBusy, lockcore.ErrLost, lockcore.ErrSuperseded, lockcore.ErrInvalid} {
+	for _, s := range []error{lockcore.ErrBusy, lockcore.ErrLost, lockcore.ErrSuperseded, lockcore.ErrDeadlock, lockcore.ErrInvalid} {
 		if errors.Is(err, s) {
 			return s
 		}

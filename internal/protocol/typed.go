@@ -27,6 +27,7 @@ func coreError(err error) error {
 	var (
 		lost       *lockcore.LostError
 		superseded *lockcore.SupersededError
+		deadlock   *lockcore.DeadlockError
 		invalid    *lockcore.InvalidError
 		busy       *lockcore.BusyError
 	)
@@ -35,6 +36,8 @@ func coreError(err error) error {
 		return lost
 	case errors.As(err, &superseded):
 		return superseded
+	case errors.As(err, &deadlock):
+		return deadlock
 	case errors.As(err, &invalid):
 		return invalid
 	case errors.As(err, &busy):
@@ -62,6 +65,9 @@ func typed(app *temporal.ApplicationError) error {
 		return &lockcore.SupersededError{
 			Resource: d.Resource, LockID: d.LockID, Part: d.Part, Order: d.Order, By: d.By, Released: d.Released, Reason: d.Reason,
 		}
+	case FailureDeadlock:
+		d := details[DeadlockDetails](app)
+		return &lockcore.DeadlockError{Resource: d.Resource, LockID: d.LockID, Part: d.Part, Order: d.Order, Cycle: d.Cycle}
 	case FailureInvalid:
 		d := details[InvalidDetails](app)
 		return &lockcore.InvalidError{Field: d.Field, Value: d.Value, Bound: d.Bound}

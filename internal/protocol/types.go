@@ -27,6 +27,8 @@ const (
 	// FailureSuperseded carries [SupersededDetails]. Not retryable, unless it is a later attempt of the
 	// same scheduling that came first.
 	FailureSuperseded = "lockstep.Superseded"
+	// FailureDeadlock carries [DeadlockDetails]. Not retryable: what the saga holds has to go first.
+	FailureDeadlock = "lockstep.Deadlock"
 	// FailureInvalid carries [InvalidDetails]. Not retryable.
 	FailureInvalid = "lockstep.Invalid"
 	// FailureUnavailable means that the database, or the worker's configuration, failed. Retryable.
@@ -215,6 +217,15 @@ type SupersededDetails struct {
 	By       lockcore.Order `json:"by"`
 	Released bool           `json:"released,omitempty"`
 	Reason   string         `json:"reason,omitempty"`
+}
+
+// DeadlockDetails are the details of [FailureDeadlock].
+type DeadlockDetails struct {
+	Resource string         `json:"resource"`
+	LockID   string         `json:"lockId,omitempty"`
+	Part     string         `json:"part,omitempty"`
+	Order    lockcore.Order `json:"order"`
+	Cycle    string         `json:"cycle,omitempty"`
 }
 
 // InvalidDetails are the details of [FailureInvalid].

@@ -11,7 +11,7 @@ import (
 )
 
 // batch is how many documents one command renews. Each document looks its parts up in a list of that length.
-const batch = 1000
+const batch = 500
 
 // RenewAll sends one command per batch of documents, and one read for a batch where something was lost.
 func (e *Engine) RenewAll(ctx context.Context, ops []engine.Renew) ([]bool, error) {
