@@ -17,8 +17,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 )
 
-func TestMain(m *testing.M) { testenv.Main(m) }
-
 // TestPipelinesFollowTheSpecification runs random operations of a few parties on one resource. After each,
 // the stored document must be the one that the specification makes of the document before, at the time
 // that the database used.
@@ -43,8 +41,6 @@ type model struct {
 	name string
 	doc  engine.Document
 }
-
-var policy = engine.Policy{ClaimTTL: 20_000}
 
 func (m *model) step(t *rapid.T) {
 	ctx := context.Background()
@@ -131,25 +127,6 @@ func (m *model) travel(t *rapid.T, by time.Duration) {
 	require.NoError(t, err)
 	m.doc = engine.Document{}
 	require.NoError(t, m.coll.FindOne(context.Background(), bson.D{{Key: "_id", Value: m.name}}).Decode(&m.doc))
-}
-
-func shift(v any, by time.Duration) any {
-	switch v := v.(type) {
-	case bson.DateTime:
-		if !v.Time().Before(engine.Never) {
-			return v
-		}
-		return v - bson.DateTime(by.Milliseconds())
-	case bson.D:
-		for i := range v {
-			v[i].Value = shift(v[i].Value, by)
-		}
-	case bson.A:
-		for i := range v {
-			v[i] = shift(v[i], by)
-		}
-	}
-	return v
 }
 
 func render(t *rapid.T, d engine.Document) string {

@@ -1,0 +1,257 @@
+package lockcoretest
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+)
+
+// Harness is an engine under test, for whose documents time can be made to pass.
+type Harness interface {
+	engine.Engine
+	// Travel lets d pass for the document of one resource. Where the clock is a server's, it moves every time in
+	// the document back; those at engine.Never and after it stay.
+	Travel(ctx context.Context, resource string, d time.Duration) error
+}
+
+// Scenario is a story that every engine must play the same way.
+type Scenario struct {
+	// Name begins with what it is about: a rule of package engine, an invariant, or an operation.
+	Name string
+	play func(*stage)
+}
+
+// Run plays the scenario on resources that have no documents yet, and fails t where the engine does something else.
+func (s Scenario) Run(t testing.TB, h Harness, resource string) {
+	t.Helper()
+	s.play(&stage{TB: t, h: h, resource: resource})
+}
+
+// Scenarios returns all of them.
+func Scenarios() []Scenario {
+	return slices.Concat(ruleScenarios, refusalScenarios, queueScenarios, endingScenarios, passingScenarios, batchScenarios, invariantScenarios, promiseScenarios)
+}
+
+// Conformance plays every scenario on an engine, each in a test of its own, in parallel. The setup is called once for
+// each; the harnesses may share one store, since every scenario has its own resources.
+func Conformance(t *testing.T, setup func(t *testing.T) Harness) {
+	t.Helper()
+	for _, s := range Scenarios() {
+		t.Run(s.Name, func(t *testing.T) {
+			t.Parallel()
+			s.Run(t, setup(t), t.Name())
+		})
+	}
+}
+
+// stage is where a scenario plays: on one resource, unless it says otherwise.
+type stage struct {
+	testing.TB
+	h        Harness
+	resource string
+}
+
+// EngineFailed begins the message of a scenario in which the engine itself failed.
+const EngineFailed = "the engine failed"
+
+func (s *stage) must(err error) {
+	s.Helper()
+	if err != nil {
+		s.Fatalf("%s: %v", EngineFailed, err)
+	}
+}
+
+// check fails the scenario, with what was expected, unless ok.
+func (s *stage) check(ok bool, format string, args ...any) {
+	s.Helper()
+	if !ok {
+		s.Fatalf("expected "+format, args...)
+	}
+}
+
+// outcome fails the scenario unless the last write ended like this.
+func (s *stage) outcome(d engine.Document, want engine.Outcome) *engine.Document {
+	s.Helper()
+	s.check(d.Last.Outcome == want, "outcome %q, got %q; held: %+v", want, d.Last.Outcome, d.Held)
+	return &d
+}
+
+// pass lets time pass.
+func (s *stage) pass(d time.Duration) {
+	s.Helper()
+	s.must(s.h.Travel(s.Context(), s.resource, d))
+}
+
+// stored is the document as it stands.
+func (s *stage) stored() *engine.Document {
+	s.Helper()
+	docs, err := s.h.Read(s.Context(), s.resource)
+	s.must(err)
+	s.check(len(docs) == 1, "one document of %q, got %d", s.resource, len(docs))
+	return &docs[0]
+}
+
+// unchanged fails the scenario where the document differs from before in more than its count of writes, its time, and
+// what the last write tells.
+func (s *stage) unchanged(before *engine.Document) {
+	s.Helper()
+	after := s.stored()
+	s.check(same(atRest(before), atRest(after)), "nothing to change, of\n%+v\ngot\n%+v", before, after)
+}
+
+// atRest is a document without the count of its writes, its time, and what the last write tells.
+func atRest(d *engine.Document) engine.Document {
+	rest := clone(*d)
+	rest.Seq, rest.At, rest.Last, rest.IdleAt = 0, time.Time{}, engine.Last{}, time.Time{}
+	return rest
+}
+
+// The TTLs of the scenarios, in the order of their lengths.
+const (
+	partTTL   = 10 * time.Second
+	claimTTL  = 20 * time.Second
+	waiterTTL = 40 * time.Second
+	holdTTL   = 60 * time.Second
+)
+
+var policy = engine.Policy{ClaimTTL: claimTTL.Milliseconds()}
+
+// with changes an acquire.
+type with func(*engine.Acquire)
+
+func shared(op *engine.Acquire)    { op.Mode = engine.SharedBy }
+func keep(op *engine.Acquire)      { op.Keep = true }
+func queue(op *engine.Acquire)     { op.Queue = true }
+func held(op *engine.Acquire)      { op.Held = true }
+func reacquire(op *engine.Acquire) { op.Reacquire = true }
+func newFence(op *engine.Acquire)  { op.NewFence = true }
+func refresh(op *engine.Acquire)   { op.Queue, op.Refresh = true, true }
+func forever(op *engine.Acquire)   { op.TTL, op.HoldTTL = 0, 0 }
+
+func limit(n int64) with { return func(op *engine.Acquire) { op.Mode, op.Limit = engine.SharedBy, n } }
+
+func room(n int64) with { return func(op *engine.Acquire) { op.MaxWaiters = n } }
+
+// request asks exclusively, for the shortest TTL, without a place in the queue.
+func (s *stage) request(lockID, part string, order int64, changes ...with) engine.Acquire {
+	op := engine.Acquire{
+		Policy: policy, Resource: s.resource, LockID: lockID, Part: part, Order: order, Mode: engine.Exclusive,
+		TTL: partTTL.Milliseconds(), HoldTTL: holdTTL.Milliseconds(), WaiterTTL: waiterTTL.Milliseconds(), MaxWaiters: 100,
+		Owner: lockID, Host: "host", Comment: "comment", Trace: "trace",
+	}
+	for _, change := range changes {
+		change(&op)
+	}
+	return op
+}
+
+// ask sends a request.
+func (s *stage) ask(lockID, part string, order int64, changes ...with) engine.Document {
+	s.Helper()
+	d, err := s.h.Acquire(s.Context(), s.request(lockID, part, order, changes...))
+	s.must(err)
+	return d
+}
+
+// take asks, and expects to be granted.
+func (s *stage) take(lockID, part string, order int64, changes ...with) *engine.Entry {
+	s.Helper()
+	return s.entry(s.outcome(s.ask(lockID, part, order, changes...), engine.Granted), lockID, part, order)
+}
+
+// join asks, and expects to join.
+func (s *stage) join(lockID, part string, order int64, changes ...with) *engine.Entry {
+	s.Helper()
+	return s.entry(s.outcome(s.ask(lockID, part, order, changes...), engine.Joined), lockID, part, order)
+}
+
+// entry is the part that stands.
+func (s *stage) entry(d *engine.Document, lockID, part string, order int64) *engine.Entry {
+	s.Helper()
+	e := d.Part(lockID, part, order)
+	s.check(e != nil, "part %q of %q with order %d to stand, got %+v", part, lockID, order, d.Held)
+	return e
+}
+
+// wait asks for a place in the queue, and expects this one.
+func (s *stage) wait(place int64, lockID, part string, order int64, changes ...with) {
+	s.Helper()
+	d := s.outcome(s.ask(lockID, part, order, append(changes, queue)...), engine.Queued)
+	s.check(d.Last.Position == place, "place %d for %q, got %d", place, lockID, d.Last.Position)
+}
+
+func (s *stage) renew(lockID, part string, order int64) engine.Document {
+	s.Helper()
+	d, err := s.h.Renew(s.Context(), engine.Renew{Policy: policy, Resource: s.resource, LockID: lockID, Part: part, Order: order})
+	s.must(err)
+	return d
+}
+
+func (s *stage) downgrade(lockID, part string, order int64) engine.Document {
+	s.Helper()
+	op := engine.Renew{Policy: policy, Resource: s.resource, LockID: lockID, Part: part, Order: order, Downgrade: true}
+	d, err := s.h.Renew(s.Context(), op)
+	s.must(err)
+	return d
+}
+
+func (s *stage) leave(lockID, part string, order int64) engine.Document {
+	s.Helper()
+	d, err := s.h.Leave(s.Context(), engine.Leave{Policy: policy, Resource: s.resource, LockID: lockID, Part: part, Order: order})
+	s.must(err)
+	return d
+}
+
+func (s *stage) undo(lockID, part string, order int64) engine.Document {
+	s.Helper()
+	op := engine.Leave{Policy: policy, Resource: s.resource, LockID: lockID, Part: part, Order: order, Undo: true}
+	d, err := s.h.Leave(s.Context(), op)
+	s.must(err)
+	return d
+}
+
+func (s *stage) release(lockID string, order int64, leaving ...string) engine.Document {
+	s.Helper()
+	op := engine.Release{Policy: policy, Resource: s.resource, LockID: lockID, Order: order}
+	if len(leaving) == 1 {
+		op.Leaving = &leaving[0]
+	}
+	d, err := s.h.Release(s.Context(), op)
+	s.must(err)
+	return d
+}
+
+func (s *stage) force(lockID, reason string) engine.Document {
+	s.Helper()
+	op := engine.Release{Policy: policy, Resource: s.resource, LockID: lockID, Force: true, Reason: reason}
+	d, err := s.h.Release(s.Context(), op)
+	s.must(err)
+	return d
+}
+
+func (s *stage) withdraw(lockID, part string, order int64) engine.Document {
+	s.Helper()
+	op := engine.Withdraw{Policy: policy, Resource: s.resource, LockID: lockID, Part: part, Order: order, Reason: "deadlock"}
+	d, err := s.h.Withdraw(s.Context(), op)
+	s.must(err)
+	return d
+}
+
+func (s *stage) purge() engine.Document {
+	s.Helper()
+	d, err := s.h.Purge(s.Context(), engine.Purge{Policy: policy, Resource: s.resource, Reason: "purged"})
+	s.must(err)
+	return d
+}
+
+// claimed expects a claim for a part.
+func (s *stage) claimed(lockID, part string) *engine.Entry {
+	s.Helper()
+	d := s.stored()
+	c := d.Claim(lockID, part)
+	s.check(c != nil, "a claim of %q, got %+v", lockID, d.Held)
+	return c
+}

@@ -1,0 +1,131 @@
+package lockcoretest
+
+import (
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+)
+
+// endingScenarios show how holds, claims and places are ended.
+var endingScenarios = []Scenario{
+	{"renew/it extends the part by its own TTL, and its hold with it", func(s *stage) {
+		s.take("a", "p", 1, keep)
+		s.pass(partTTL - time.Second)
+		d := s.outcome(s.renew("a", "p", 1), engine.Granted)
+		e := s.entry(d, "a", "p", 1)
+		s.check(e.ExpiresAt.Sub(d.At) == partTTL && e.RenewedAt != nil && e.RenewedAt.Equal(d.At), "%v left, got %+v", partTTL, e)
+		for _, e := range d.Held {
+			s.check(e.State != engine.Kept || e.ExpiresAt.Sub(d.At) == holdTTL, "%v left of the hold, got %+v", holdTTL, e)
+		}
+	}},
+	{"renew/what is not there is lost", func(s *stage) {
+		s.outcome(s.renew("a", "p", 1), engine.Lost)
+		s.take("a", "p", 1)
+		s.outcome(s.renew("a", "p", 2), engine.Lost)
+		s.outcome(s.renew("a", "q", 1), engine.Lost)
+		s.outcome(s.renew("b", "p", 1), engine.Lost)
+		s.leave("a", "p", 1)
+		s.outcome(s.renew("a", "p", 1), engine.Lost)
+	}},
+	{"renew/a downgrade lets those who share in", func(s *stage) {
+		s.take("a", "p", 1, keep)
+		s.wait(1, "b", "p", 1, shared)
+		e := s.entry(s.outcome(s.downgrade("a", "p", 1), engine.Granted), "a", "p", 1)
+		s.check(e.Mode == engine.SharedBy, "a shared part, got %+v", e)
+		s.take("b", "p", 1, shared)
+		s.outcome(s.ask("c", "p", 1), engine.Busy)
+	}},
+	{"renew/a hold with other parts is not downgraded", func(s *stage) {
+		s.take("a", "p", 1)
+		s.join("a", "q", 1)
+		e := s.entry(s.outcome(s.downgrade("a", "p", 1), engine.Granted), "a", "p", 1)
+		s.check(e.Mode == engine.Exclusive, "an exclusive part, got %+v", e)
+		s.outcome(s.ask("b", "p", 1, shared), engine.Busy)
+	}},
+	{"leave/it ends the part, and tells of the hold that ended with it", func(s *stage) {
+		e := s.take("a", "p", 1)
+		d := s.outcome(s.leave("a", "p", 1), engine.Granted)
+		s.check(len(d.Held) == 0 && len(d.Last.Released) == 1 && d.Last.Released[0].Fence == e.Fence, "the hold with fence %d to end, got %+v", e.Fence, d.Last)
+		d = s.outcome(s.leave("a", "p", 1), engine.Granted)
+		s.check(len(d.Last.Released) == 0, "nothing more to end, got %+v", d.Last)
+	}},
+	{"leave/it takes back a request with the hold that it made, where that is asked", func(s *stage) {
+		s.take("a", "p", 1, keep)
+		s.undo("a", "p", 1)
+		s.take("b", "p", 1)
+	}},
+	{"leave/it takes back no hold that others use, nor one that it had no part in", func(s *stage) {
+		s.take("a", "p", 1, keep)
+		s.join("a", "q", 1, keep)
+		s.undo("a", "q", 1)
+		s.outcome(s.renew("a", "p", 1), engine.Granted)
+		s.leave("a", "p", 1)
+		s.undo("a", "r", 1)
+		s.outcome(s.ask("b", "p", 1), engine.Busy)
+	}},
+	{"release/it ends holds, claims and places up to an order", func(s *stage) {
+		s.take("a", "p", 1, keep)
+		s.leave("a", "p", 1)
+		d := s.release("a", 1)
+		s.check(len(d.Held) == 0 && len(d.Last.Released) == 1, "the hold to end, got %+v", d)
+		s.take("b", "p", 1)
+		s.wait(1, "a", "p", 2)
+		s.leave("b", "p", 1)
+		s.claimed("a", "p")
+		s.release("a", 2)
+		s.take("b", "p", 2)
+		s.wait(1, "a", "p", 3)
+		s.release("a", 3)
+		s.check(len(s.stored().Waiters) == 0, "nobody to wait, got %+v", s.stored().Waiters)
+	}},
+	{"release/what was asked for later stands", func(s *stage) {
+		s.take("a", "p", 2)
+		before := s.stored()
+		s.release("a", 1)
+		s.check(same(before.Held, s.stored().Held), "the hold to stand, got %+v", s.stored().Held)
+	}},
+	{"release/a part that is known to have stopped does not drain", func(s *stage) {
+		s.take("a", "p", 1)
+		s.release("a", 1, "p")
+		s.take("b", "p", 1)
+	}},
+	{"release/forced, it ends everything, and the holder is told why", func(s *stage) {
+		s.take("a", "p", 7, keep)
+		s.leave("a", "p", 7)
+		s.force("a", "by hand")
+		d := s.outcome(s.ask("a", "q", 8, keep), engine.Lost)
+		r := d.EvictedRecord("a")
+		s.check(r != nil && r.Reason == "by hand", "the reason, got %+v", r)
+		d = s.outcome(s.ask("a", "q", 7), engine.Overtaken)
+		by, _ := d.Overtaker("a", "q", 7)
+		s.check(by.Reason == "by hand", "the reason, got %+v", by)
+	}},
+	{"withdraw/it takes one request out of the queue, and tells it why", func(s *stage) {
+		s.take("a", "p", 1)
+		s.wait(1, "b", "p", 1)
+		s.outcome(s.withdraw("b", "p", 1), engine.Granted)
+		d := s.outcome(s.ask("b", "p", 1, queue), engine.Overtaken)
+		by, _ := d.Overtaker("b", "p", 1)
+		s.check(by.Reason == "deadlock", "the reason, got %+v", by)
+		s.wait(1, "b", "p", 2)
+	}},
+	{"withdraw/it takes away neither a claim nor another order's place", func(s *stage) {
+		s.take("a", "p", 1)
+		s.wait(1, "b", "p", 2)
+		s.outcome(s.withdraw("b", "p", 1), engine.Lost)
+		s.outcome(s.withdraw("b", "p", 3), engine.Lost)
+		s.leave("a", "p", 1)
+		s.outcome(s.withdraw("b", "p", 2), engine.Lost)
+		s.take("b", "p", 2)
+	}},
+	{"purge/it ends the holds of which nothing lives, and no others", func(s *stage) {
+		s.take("a", "p", 1, shared)
+		s.take("b", "p", 1, shared, keep)
+		s.pass(partTTL)
+		d := s.purge()
+		s.check(len(d.Last.Expired) == 1 && d.Last.Expired[0].LockID == "a", "a to expire, got %+v", d.Last.Expired)
+		s.join("b", "q", 1, shared, keep)
+		r := s.outcome(s.ask("a", "q", 1, shared, keep), engine.Lost).EvictedRecord("a")
+		s.check(r != nil && r.Reason == "purged", "the reason, got %+v", r)
+	}},
+}

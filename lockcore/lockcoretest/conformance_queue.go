@@ -1,0 +1,137 @@
+package lockcoretest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+)
+
+// queueScenarios show how the queue is served.
+var queueScenarios = []Scenario{
+	{"settle/what is given up is granted to the head of the queue, who confirms it", func(s *stage) {
+		first := s.take("a", "p", 1)
+		s.wait(1, "b", "p", 1)
+		s.wait(2, "c", "p", 1)
+		since := s.stored().Waiters[0].Since
+		d := s.leave("a", "p", 1)
+		s.check(d.Last.Length == 1, "one who still waits, got %d", d.Last.Length)
+		c := s.claimed("b", "p")
+		s.check(c.ExpiresAt.Sub(d.At) == claimTTL && c.Fence == 0, "a claim for %v without a fence, got %+v", claimTTL, c)
+		s.outcome(s.ask("c", "p", 1, queue), engine.Queued)
+		b := s.take("b", "p", 1)
+		s.check(b.Fence > first.Fence, "a fence above %d, got %d", first.Fence, b.Fence)
+		s.check(b.Since != nil && b.ClaimedAt != nil && !b.Since.After(since), "since when it waited and until when, got %+v", b)
+	}},
+	{"settle/consecutive shared requests are granted together, up to an exclusive one", func(s *stage) {
+		s.take("a", "p", 1)
+		s.wait(1, "b", "p", 1, shared)
+		s.wait(2, "c", "p", 1, shared)
+		s.wait(3, "d", "p", 1)
+		s.wait(4, "e", "p", 1, shared)
+		s.leave("a", "p", 1)
+		d := s.stored()
+		s.check(d.Claim("b", "p") != nil && d.Claim("c", "p") != nil && len(d.Held) == 2, "claims of b and c, got %+v", d.Held)
+		s.check(len(d.Waiters) == 2 && d.Waiters[0].LockID == "d", "d and e to wait, got %+v", d.Waiters)
+	}},
+	{"settle/requests with a limit are granted while there is room", func(s *stage) {
+		s.take("a", "p", 1)
+		for i := range 3 {
+			s.wait(int64(i+1), fmt.Sprint("b", i), "p", 1, limit(2))
+		}
+		s.leave("a", "p", 1)
+		s.take("b0", "p", 1, limit(2))
+		s.take("b1", "p", 1, limit(2))
+		d := s.stored()
+		s.check(len(d.Held) == 2 && len(d.Waiters) == 1, "two to hold and one to wait, got %+v, %+v", d.Held, d.Waiters)
+		s.leave("b0", "p", 1)
+		s.claimed("b2", "p")
+	}},
+	{"settle/many shared requests are granted, a bounded number in one write", func(s *stage) {
+		s.take("a", "p", 1)
+		for i := range engine.SettleMost + 1 {
+			s.wait(int64(i+1), fmt.Sprint(i), "p", 1, shared)
+		}
+		s.leave("a", "p", 1)
+		d := s.stored()
+		s.check(len(d.Held) == engine.SettleMost && len(d.Waiters) == 1, "%d claims, got %d", engine.SettleMost, len(d.Held))
+		s.take("0", "p", 1, shared)
+		s.claimed(fmt.Sprint(engine.SettleMost), "p")
+	}},
+	{"settle/every write of a document serves its queue", func(s *stage) {
+		base := s.resource
+		for name, write := range map[string]func(){
+			"acquire":  func() { s.outcome(s.ask("c", "p", 1), engine.Busy) },
+			"renew":    func() { s.outcome(s.renew("nobody", "p", 1), engine.Lost) },
+			"leave":    func() { s.outcome(s.leave("nobody", "p", 1), engine.Granted) },
+			"release":  func() { s.outcome(s.release("nobody", 1), engine.Granted) },
+			"withdraw": func() { s.outcome(s.withdraw("nobody", "p", 1), engine.Lost) },
+			"purge":    func() { s.outcome(s.purge(), engine.Granted) },
+		} {
+			s.resource = base + "/" + name
+			s.take("a", "p", 1)
+			s.wait(1, "b", "p", 1)
+			s.pass(partTTL)
+			write()
+			s.claimed("b", "p")
+		}
+	}},
+	{"claim/it keeps others out, and the next in line is served when it lapses", func(s *stage) {
+		s.take("a", "p", 1)
+		s.wait(1, "b", "p", 1)
+		s.wait(2, "c", "p", 1)
+		s.leave("a", "p", 1)
+		s.outcome(s.ask("d", "p", 1), engine.Busy)
+		s.pass(claimTTL - time.Second)
+		s.outcome(s.ask("c", "p", 1), engine.Busy)
+		s.pass(time.Second)
+		s.outcome(s.ask("d", "p", 1), engine.Busy)
+		s.claimed("c", "p")
+		s.take("c", "p", 2)
+	}},
+	{"claim/who slept through it is the first in the queue when it is heard of again", func(s *stage) {
+		s.take("a", "p", 1)
+		s.wait(1, "b", "p", 1)
+		s.wait(2, "c", "p", 1)
+		s.wait(3, "d", "p", 1)
+		s.leave("a", "p", 1)
+		s.pass(claimTTL)
+		s.renew("nobody", "p", 1)
+		s.take("c", "p", 1)
+		s.wait(1, "b", "p", 1)
+		s.check(s.stored().Waiters[1].LockID == "d", "d behind b, got %+v", s.stored().Waiters)
+		s.leave("c", "p", 1)
+		s.claimed("b", "p")
+	}},
+	{"claim/a request that comes back with its claim lapsed and nobody in between is granted", func(s *stage) {
+		s.take("a", "p", 1)
+		s.wait(1, "b", "p", 1)
+		s.leave("a", "p", 1)
+		s.pass(claimTTL)
+		s.take("b", "p", 2, queue)
+	}},
+	{"claim/leaving gives it up to the next in line", func(s *stage) {
+		s.take("a", "p", 1)
+		s.wait(1, "b", "p", 1)
+		s.wait(2, "c", "p", 1)
+		s.leave("a", "p", 1)
+		s.leave("b", "p", 1)
+		s.claimed("c", "p")
+		s.check(s.stored().Claim("b", "p") == nil, "no claim of b, got %+v", s.stored().Held)
+	}},
+	{"claim/a later order confirms it", func(s *stage) {
+		s.take("a", "p", 1)
+		s.wait(1, "b", "p", 1)
+		s.leave("a", "p", 1)
+		s.take("b", "p", 5)
+		s.check(len(s.stored().Held) == 1, "one entry, got %+v", s.stored().Held)
+	}},
+	{"queue/who is released leaves it", func(s *stage) {
+		s.take("a", "p", 1)
+		s.wait(1, "b", "p", 1)
+		s.wait(2, "b", "q", 3)
+		s.release("b", 2)
+		d := s.stored()
+		s.check(len(d.Waiters) == 1 && d.Waiters[0].Part == "q", "q to wait, got %+v", d.Waiters)
+	}},
+}

@@ -1,0 +1,108 @@
+package lockcoretest
+
+import (
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+)
+
+// passingScenarios show what the passing of time ends, and what it does not.
+var passingScenarios = []Scenario{
+	{"expiry/an expired hold stands until somebody needs the room: its owner goes on", func(s *stage) {
+		first := s.take("a", "p", 1, keep)
+		s.pass(time.Hour)
+		s.outcome(s.renew("a", "p", 1), engine.Granted)
+		s.pass(time.Hour)
+		e := s.join("a", "q", 1, keep)
+		s.check(e.Fence == first.Fence, "fence %d, got %d", first.Fence, e.Fence)
+	}},
+	{"expiry/one that was displaced leaves a record of who came", func(s *stage) {
+		e := s.take("a", "p", 1, keep)
+		s.pass(holdTTL)
+		d := s.outcome(s.ask("b", "p", 1), engine.Granted)
+		s.check(len(d.Last.Expired) > 0 && d.Last.Expired[0].LockID == "a", "a to expire, got %+v", d.Last.Expired)
+		s.leave("b", "p", 1)
+		r := s.outcome(s.ask("a", "q", 1, keep), engine.Lost).EvictedRecord("a")
+		s.check(r != nil && r.By == "b" && r.Fence == e.Fence, "a record of b and fence %d, got %+v", e.Fence, r)
+	}},
+	{"expiry/a claim displaces as well, and names who waited", func(s *stage) {
+		s.take("a", "p", 1, keep)
+		s.wait(1, "b", "p", 1)
+		s.pass(holdTTL - waiterTTL/2)
+		s.wait(1, "b", "p", 1)
+		s.pass(waiterTTL / 2)
+		s.renew("nobody", "p", 1)
+		s.claimed("b", "p")
+		r := s.stored().EvictedRecord("a")
+		s.check(r != nil && r.By == "b", "a record of b, got %+v", r)
+	}},
+	{"expiry/shared holds that have expired stand beside others who share", func(s *stage) {
+		s.take("a", "p", 1, shared)
+		s.pass(partTTL)
+		s.take("b", "p", 1, shared)
+		s.outcome(s.renew("a", "p", 1), engine.Granted)
+	}},
+	{"expiry/shared holds that have expired go where they would exceed a limit", func(s *stage) {
+		s.take("a", "p", 1, limit(1))
+		s.pass(partTTL)
+		s.take("b", "p", 1, limit(1))
+		s.outcome(s.renew("a", "p", 1), engine.Lost)
+	}},
+	{"draining/a superseded part keeps others out as long as it may trust, though the hold is gone", func(s *stage) {
+		s.take("a", "p", 1)
+		s.join("a", "p", 2)
+		s.leave("a", "p", 2)
+		s.outcome(s.ask("b", "p", 1), engine.Busy)
+		s.pass(partTTL)
+		s.take("b", "p", 1)
+	}},
+	{"draining/a released part keeps others out until it leaves", func(s *stage) {
+		s.take("a", "p", 1)
+		s.release("a", 1)
+		s.outcome(s.renew("a", "p", 1), engine.Lost)
+		s.outcome(s.ask("b", "p", 1), engine.Busy)
+		s.leave("a", "p", 1)
+		s.take("b", "p", 1)
+	}},
+	{"draining/a part whose hold was released by force keeps others out", func(s *stage) {
+		s.take("a", "p", 1)
+		s.force("a", "by hand")
+		s.outcome(s.ask("b", "p", 1), engine.Busy)
+		s.pass(partTTL)
+		s.take("b", "p", 1)
+	}},
+	{"draining/its own lock ID is not kept out", func(s *stage) {
+		s.take("a", "p", 1)
+		s.release("a", 1)
+		s.take("a", "q", 2)
+	}},
+	{"draining/a part without end that is cut off keeps nobody out", func(s *stage) {
+		s.take("a", "p", 1, forever)
+		s.release("a", 1)
+		s.take("b", "p", 1)
+	}},
+	{"lost/who knows that it held, and does not any more, is told", func(s *stage) {
+		s.outcome(s.ask("a", "p", 1, held), engine.Lost)
+		s.check(len(s.stored().Held) == 0, "nothing held, got %+v", s.stored().Held)
+		s.take("a", "p", 1, held, reacquire)
+		s.join("a", "q", 1, held)
+	}},
+	{"lost/who asks to take it anew is granted, and the record goes", func(s *stage) {
+		s.take("a", "p", 1, keep)
+		s.pass(holdTTL)
+		s.take("b", "p", 1)
+		s.leave("b", "p", 1)
+		s.take("a", "p", 2, keep, reacquire)
+		s.release("a", 2, "p")
+		s.take("a", "p", 3, keep)
+	}},
+	{"kept/that somebody came is a sign of life, whatever the answer", func(s *stage) {
+		s.take("a", "p", 1, shared, keep)
+		s.take("b", "p", 1, shared, forever)
+		s.leave("a", "p", 1)
+		s.pass(holdTTL - time.Second)
+		s.outcome(s.ask("a", "q", 1, keep), engine.Busy)
+		s.pass(holdTTL - time.Second)
+		s.outcome(s.ask("c", "p", 1, limit(2)), engine.Busy)
+	}},
+}

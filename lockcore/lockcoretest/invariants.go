@@ -1,0 +1,207 @@
+package lockcoretest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+)
+
+// Step is one operation that an engine applied to the document of one resource.
+type Step struct {
+	// Op is the operation: an engine.Acquire, engine.Renew, engine.Leave, engine.Release, engine.Withdraw or
+	// engine.Purge; or a []engine.Renew that was extended as a batch.
+	Op any
+	// Before and After are the document, queue included, as the operation found and left it.
+	Before, After engine.Document
+}
+
+// Invariants is somebody who watches one resource, remembers everything that its parties were told, and
+// says when a step breaks a promise. It does not know how the answers come about: it holds the
+// specification to the promises as it holds any engine to them. They are:
+//
+//	I1  while a part trusts an exclusive lease, no other lock ID's part trusts one
+//	I2  when a shared request with a limit is granted, fewer others than that are live
+//	I3  fences strictly increase over grants
+//	I4  no waiter is overtaken by a later request that is in its way, upgrades apart
+//	I5  an operation touches only what it names
+//	I6  an operation that is repeated ends as if it had run once, and a late copy changes nothing
+//	I8  what was reported lost is not reported held again
+//	I9  what is dead delays nobody, and nobody has to act for that
+//	I10 what a caller passes is stored as it is
+//
+// Its zero value watches a resource that has no document yet.
+type Invariants struct {
+	// told is what each part was promised, and may trust.
+	told map[request]promise
+	// fence is the highest that was seen.
+	fence int64
+	// granted are the parts that were told that they hold, ever, with the last fence of each.
+	granted map[request]int64
+	// lost are the parts that were reported lost, with the fence that they had.
+	lost map[request]int64
+	// evictions counts the records of displaced holds, and evicted has the count at each lock ID's own.
+	evictions int
+	evicted   map[string]int
+	// ended is what was left, released or withdrawn, in that order.
+	ended []engine.Released
+}
+
+type request struct {
+	lockID, part string
+	order        int64
+}
+
+type promise struct {
+	until   time.Time
+	mode    string
+	forever bool
+}
+
+// Check returns an error that names the promise which the step broke.
+func (v *Invariants) Check(s Step) error {
+	if v.told == nil {
+		v.told, v.granted, v.lost, v.evicted = map[request]promise{}, map[request]int64{}, map[request]int64{}, map[string]int{}
+	}
+	checks := []struct {
+		name  string
+		check func(*Step) error
+	}{
+		{"I6", v.late}, {"I8", v.neverHeldAgain}, {"I3", v.fences},
+		{"I1", v.alone}, {"I2", limits}, {"I4", firstCome}, {"I5", named}, {"I9", noDelay}, {"I10", verbatim},
+	}
+	v.hear(&s)
+	for _, c := range checks {
+		if err := c.check(&s); err != nil {
+			return fmt.Errorf("%s: after %+v: %w", c.name, s.Op, err)
+		}
+	}
+	v.remember(&s)
+	return nil
+}
+
+// Shift tells that every time in the document was moved back, which is what the passing of time looks like where the
+// clock is the server's.
+func (v *Invariants) Shift(back time.Duration) {
+	for r, p := range v.told {
+		if p.until.Before(engine.Never) {
+			p.until = p.until.Add(-back)
+			v.told[r] = p
+		}
+	}
+}
+
+func (s *Step) now() time.Time { return s.After.At }
+
+// granted is the entry of the part that an acquire, or a renewal, was told to hold.
+func (s *Step) granted() *engine.Entry {
+	switch op := s.Op.(type) {
+	case engine.Acquire:
+		switch s.After.Last.Outcome {
+		case engine.Granted, engine.Joined, engine.Again:
+			return s.After.Part(op.LockID, op.Part, op.Order)
+		}
+	case engine.Renew:
+		if s.After.Last.Outcome == engine.Granted {
+			return s.After.Part(op.LockID, op.Part, op.Order)
+		}
+	}
+	return nil
+}
+
+// hear updates what the parts trust: who is told that it holds does, and who leaves does not any more.
+func (v *Invariants) hear(s *Step) {
+	tell := func(e *engine.Entry) {
+		if e != nil {
+			v.told[request{e.LockID, e.Part, e.Order}] = promise{until: e.ExpiresAt, mode: e.Mode, forever: e.TTL == 0}
+		}
+	}
+	tell(s.granted())
+	switch op := s.Op.(type) {
+	case []engine.Renew:
+		for _, r := range op {
+			tell(s.After.Part(r.LockID, r.Part, r.Order))
+		}
+	case engine.Leave:
+		delete(v.told, request{op.LockID, op.Part, op.Order})
+	case engine.Release:
+		for r := range v.told {
+			if op.Leaving != nil && r.lockID == op.LockID && r.part == *op.Leaving && (op.Force || r.order <= op.Order) {
+				delete(v.told, r)
+			}
+		}
+	}
+	for r, p := range v.told {
+		// Whoever was promised the lock without end, and is cut off, is not waited for.
+		cutOff := p.forever && s.After.Part(r.lockID, r.part, r.order) == nil
+		if cutOff || !p.until.After(s.now()) {
+			delete(v.told, r)
+		}
+	}
+}
+
+// remember takes down what later steps are held to.
+func (v *Invariants) remember(s *Step) {
+	v.fence = max(v.fence, s.After.Fence)
+	for _, e := range s.After.Held {
+		v.fence = max(v.fence, e.Fence)
+	}
+	if e := s.granted(); e != nil {
+		v.granted[request{e.LockID, e.Part, e.Order}] = e.Fence
+	}
+	for _, e := range s.After.Last.Expired {
+		v.evictions++
+		v.evicted[e.LockID] = v.evictions
+	}
+	switch op := s.Op.(type) {
+	case engine.Acquire:
+		if s.After.Last.Outcome == engine.Granted {
+			delete(v.evicted, op.LockID)
+		}
+	case engine.Renew:
+		r := request{op.LockID, op.Part, op.Order}
+		if had, ever := v.granted[r]; ever && s.After.Last.Outcome == engine.Lost {
+			v.lost[r] = had
+		}
+	case engine.Leave:
+		v.ended = append(v.ended, engine.Released{LockID: op.LockID, Part: &op.Part, Order: op.Order})
+	case engine.Release:
+		order := op.Order
+		if op.Force {
+			order = highest(s, op.LockID)
+		}
+		v.ended = append(v.ended, engine.Released{LockID: op.LockID, Order: order})
+		// A forced release leaves a record for each entry that told of a hold.
+		for _, e := range s.Before.Held {
+			if op.Force && e.LockID == op.LockID && e.Holds() && e.CreatedAt != nil {
+				v.evictions++
+				v.evicted[e.LockID] = v.evictions
+			}
+		}
+	case engine.Withdraw:
+		if s.After.Last.Outcome == engine.Granted {
+			v.ended = append(v.ended, engine.Released{LockID: op.LockID, Part: &op.Part, Order: op.Order})
+		}
+	}
+}
+
+// highest is the highest order that a lock ID had anything under.
+func highest(s *Step, lockID string) int64 {
+	var order int64
+	for _, e := range s.Before.Held {
+		if e.LockID == lockID {
+			order = max(order, e.Order)
+		}
+	}
+	for _, w := range awake(s) {
+		if w.LockID == lockID {
+			order = max(order, w.Order)
+		}
+	}
+	return order
+}
+
+// awake is the queue before the step without the places that nobody refreshed.
+func awake(s *Step) []engine.Waiter {
+	return pick(s.Before.Waiters, func(w engine.Waiter) bool { return w.ExpiresAt.After(s.now()) })
+}

@@ -1,0 +1,153 @@
+package lockcoretest
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+)
+
+func same(a, b any) bool { return reflect.DeepEqual(a, b) }
+
+// named is I5: what an operation does not name stays as it was, but for what is dead, and for claims to the head of
+// the queue.
+func named(s *Step) error {
+	for _, e := range s.Before.Held {
+		if alive(e, s.now()) && !namesEntry(s, &e) && !slices.ContainsFunc(s.After.Held, func(a engine.Entry) bool { return same(a, e) }) {
+			return fmt.Errorf("the entry %+v was touched", e)
+		}
+	}
+	for _, w := range awake(s) {
+		claimed := func(a engine.Entry) bool {
+			return a.State == engine.Claimed && a.LockID == w.LockID && a.Part == w.Part && a.Order == w.Order
+		}
+		stands := slices.ContainsFunc(s.After.Waiters, func(a engine.Waiter) bool { return same(a, w) }) || slices.ContainsFunc(s.After.Held, claimed)
+		if !stands && !namesWaiter(s.Op, &w) {
+			return fmt.Errorf("the place %+v was touched", w)
+		}
+	}
+	for _, e := range s.After.Held {
+		known := slices.ContainsFunc(s.Before.Held, func(b engine.Entry) bool { return same(b, e) })
+		waited := slices.ContainsFunc(s.Before.Waiters, func(w engine.Waiter) bool { return w.LockID == e.LockID && w.Part == e.Part && w.Order == e.Order })
+		if lockID := lockIDOf(s.Op); !known && e.LockID != lockID && lockID != "" && (e.State != engine.Claimed || !waited) {
+			return fmt.Errorf("the entry %+v was made", e)
+		}
+	}
+	return nil
+}
+
+func lockIDOf(op any) string {
+	switch op := op.(type) {
+	case engine.Acquire:
+		return op.LockID
+	case engine.Renew:
+		return op.LockID
+	case engine.Leave:
+		return op.LockID
+	case engine.Release:
+		return op.LockID
+	case engine.Withdraw:
+		return op.LockID
+	}
+	return ""
+}
+
+// namesEntry tells whether an operation may change or end an entry.
+func namesEntry(s *Step, e *engine.Entry) bool {
+	if batch, ok := s.Op.([]engine.Renew); ok {
+		return slices.ContainsFunc(batch, func(r engine.Renew) bool { return renews(&r, e) })
+	}
+	if e.LockID != lockIDOf(s.Op) {
+		return false
+	}
+	switch op := s.Op.(type) {
+	case engine.Acquire:
+		switch s.After.Last.Outcome {
+		case engine.Granted, engine.Joined:
+			return true
+		case engine.Overtaken, engine.Lost:
+			return false
+		}
+		return op.Keep && e.State == engine.Kept // that somebody came is a sign of life
+	case engine.Renew:
+		return s.After.Last.Outcome == engine.Granted && (renews(&op, e) || (op.Downgrade && e.Holds()))
+	case engine.Leave:
+		return (e.Part == op.Part && e.State != engine.Kept && e.Order <= op.Order && (e.Order == op.Order || e.State == engine.Claimed)) ||
+			(op.Undo && e.State == engine.Kept)
+	case engine.Release:
+		return op.Force || e.Order <= op.Order
+	}
+	return false
+}
+
+func renews(op *engine.Renew, e *engine.Entry) bool {
+	return e.LockID == op.LockID && (e.State == engine.Kept || (e.State == engine.Part && e.Part == op.Part && e.Order == op.Order))
+}
+
+// namesWaiter tells whether an operation may change or end a place.
+func namesWaiter(op any, w *engine.Waiter) bool {
+	if w.LockID != lockIDOf(op) {
+		return false
+	}
+	switch op := op.(type) {
+	case engine.Acquire:
+		return w.Part == op.Part
+	case engine.Leave:
+		return w.Part == op.Part && w.Order <= op.Order
+	case engine.Release:
+		return op.Force || w.Order <= op.Order
+	case engine.Withdraw:
+		return w.Part == op.Part && w.Order == op.Order
+	}
+	return false
+}
+
+// verbatim is I10: what was passed is what is stored.
+func verbatim(s *Step) error {
+	op, ok := s.Op.(engine.Acquire)
+	if !ok {
+		return nil
+	}
+	if op.Owner == op.LockID {
+		op.Owner = ""
+	}
+	fresh := !slices.ContainsFunc(s.Before.Held, func(e engine.Entry) bool { return e.LockID == op.LockID })
+	for _, e := range s.After.Held {
+		told := e.LockID == op.LockID && e.CreatedAt != nil && fresh && s.granted() != nil
+		if told && (e.Owner != op.Owner || e.Host != op.Host || e.Comment != op.Comment || e.Trace != op.Trace) {
+			return fmt.Errorf("of %+v this was stored: %+v", op, e)
+		}
+	}
+	for _, w := range s.After.Waiters {
+		if s.After.Last.Outcome == engine.Queued && w.LockID == op.LockID && w.Part == op.Part && (w.Owner != op.Owner || w.Order != op.Order) {
+			return fmt.Errorf("of %+v this was stored: %+v", op, w)
+		}
+	}
+	return nil
+}
+
+// Repeated is the first half of I6: once is the document after an operation and a write that names nothing, and
+// twice after the operation and the same again, at the same time. They differ in what the last write tells, in the
+// order of what is held, and in when the dead were dropped.
+func Repeated(once, twice engine.Document) error {
+	a, b := clone(once), clone(twice)
+	for _, d := range []*engine.Document{&a, &b} {
+		d.Held = pick(d.Held, func(e engine.Entry) bool { return e.Holds() || alive(e, d.At) })
+		slices.SortFunc(d.Held, byName)
+		d.Seq, d.Last, d.Released = 0, engine.Last{}, nil
+	}
+	if !same(a, b) {
+		return fmt.Errorf("I6: run once it left %+v, run twice %+v", a, b)
+	}
+	for _, r := range once.Released {
+		part := ""
+		if r.Part != nil {
+			part = *r.Part
+		}
+		if _, over := (&engine.Document{Released: twice.Released}).Overtaker(r.LockID, part, r.Order); !over && len(twice.Released) < engine.MaxReleased {
+			return fmt.Errorf("I6: run twice it forgot %+v", r)
+		}
+	}
+	return nil
+}

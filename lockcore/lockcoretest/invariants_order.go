@@ -1,0 +1,120 @@
+package lockcoretest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+)
+
+// fences is I3. Whoever is granted something, or supersedes somebody, gets a fence above all that were given.
+func (v *Invariants) fences(s *Step) error {
+	if s.After.Fence < v.fence {
+		return fmt.Errorf("the fence fell from %d to %d", v.fence, s.After.Fence)
+	}
+	op, ok := s.Op.(engine.Acquire)
+	e := s.granted()
+	if !ok || e == nil {
+		return nil
+	}
+	running := func(b engine.Entry) bool { return b.LockID == op.LockID && b.Part == op.Part && b.State == engine.Part }
+	renewed := s.After.Last.Outcome == engine.Granted ||
+		(s.After.Last.Outcome == engine.Joined && (op.NewFence || slices.ContainsFunc(s.Before.Held, running)))
+	if renewed && e.Fence <= v.fence {
+		return fmt.Errorf("%q was given fence %d after %d", op.LockID, e.Fence, v.fence)
+	}
+	if e.Fence > s.After.Fence {
+		return fmt.Errorf("%q was given fence %d, and the document forgot it", op.LockID, e.Fence)
+	}
+	for _, b := range s.Before.Held {
+		if s.After.Last.Outcome == engine.Joined && b.LockID == op.LockID && b.Holds() && e.Fence < b.Fence {
+			return fmt.Errorf("%q joined with fence %d below its own %d", op.LockID, e.Fence, b.Fence)
+		}
+	}
+	return nil
+}
+
+// firstCome is I4: the queue is served from its head, and nobody is put ahead of it but who holds already, and who was
+// granted a claim before.
+func firstCome(s *Step) error {
+	queue := awake(s)
+	if _, batch := s.Op.([]engine.Renew); batch { // drops nobody
+		queue = s.Before.Waiters
+	}
+	op, acquires := s.Op.(engine.Acquire)
+	privileged := acquires && (s.Before.Claim(op.LockID, op.Part) != nil ||
+		slices.ContainsFunc(s.Before.Held, func(e engine.Entry) bool { return e.LockID == op.LockID && e.Holds() }))
+	if acquires && s.After.Last.Outcome == engine.Granted && !privileged && len(queue) > 0 {
+		return fmt.Errorf("%q was granted ahead of %d who wait", op.LockID, len(queue))
+	}
+	place := func(in []engine.Waiter, lockID, part string) int {
+		return slices.IndexFunc(in, func(w engine.Waiter) bool { return w.LockID == lockID && w.Part == part })
+	}
+	last := -1
+	for i, w := range s.After.Waiters {
+		was := place(queue, w.LockID, w.Part)
+		switch {
+		case was < 0 && !privileged && i < len(s.After.Waiters)-1:
+			return fmt.Errorf("%q came last, and stands in place %d of %d", w.LockID, i+1, len(s.After.Waiters))
+		case was >= 0 && was < last:
+			return fmt.Errorf("%q lost its place to somebody behind it", w.LockID)
+		}
+		last = max(last, was)
+	}
+	for _, c := range claims(s) {
+		was := place(queue, c.LockID, c.Part)
+		for _, w := range s.After.Waiters {
+			if ahead := place(queue, w.LockID, w.Part); ahead >= 0 && ahead < was {
+				return fmt.Errorf("%q has a claim ahead of %q, who came before", c.LockID, w.LockID)
+			}
+		}
+	}
+	return nil
+}
+
+// late is the second half of I6: an order that was left, released or withdrawn, or that a later one of the same
+// part superseded, gets nothing; and nobody else is refused as late.
+func (v *Invariants) late(s *Step) error {
+	op, ok := s.Op.(engine.Acquire)
+	if !ok {
+		return nil
+	}
+	over := func(r engine.Released) bool {
+		return r.LockID == op.LockID && (r.Part == nil || *r.Part == op.Part) && r.Order >= op.Order
+	}
+	superseded := s.Before.Later(op.LockID, op.Part, op.Order) != nil
+	refused := s.After.Last.Outcome == engine.Overtaken
+	switch {
+	case refused && !superseded && !slices.ContainsFunc(v.ended, over):
+		return errors.New("it is refused as late, and nothing overtook it")
+	case !refused && superseded:
+		return errors.New("a later request of the same part stands, and it was not refused")
+	case !refused && slices.ContainsFunc(last(v.ended, engine.MaxReleased), over):
+		return errors.New("it was over, and it was not refused")
+	}
+	return nil
+}
+
+// neverHeldAgain is I8. A part that was reported lost is only held again after a new grant, with a new fence; and a
+// lock ID that was displaced is told so when it comes back.
+func (v *Invariants) neverHeldAgain(s *Step) error {
+	if e := s.granted(); e != nil {
+		if at, lost := v.lost[request{e.LockID, e.Part, e.Order}]; lost && e.Fence <= at {
+			return fmt.Errorf("%q was reported lost, and is held again with fence %d", e.LockID, e.Fence)
+		}
+	}
+	op, ok := s.Op.(engine.Acquire)
+	if !ok || s.granted() == nil || op.Reacquire {
+		return nil
+	}
+	holding := slices.ContainsFunc(s.Before.Held, func(e engine.Entry) bool { return e.LockID == op.LockID && e.Holds() })
+	at, evicted := v.evicted[op.LockID]
+	switch {
+	case op.Held && !holding:
+		return fmt.Errorf("%q knows that it held, did not any more, and was not told", op.LockID)
+	case op.Keep && evicted && v.evictions-at < engine.MaxEvicted:
+		return fmt.Errorf("%q was displaced, and was not told", op.LockID)
+	}
+	return nil
+}

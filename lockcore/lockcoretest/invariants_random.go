@@ -1,0 +1,121 @@
+package lockcoretest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+)
+
+// Random makes an operation of one of a few parties on a resource. What pick returns, for a number of possibilities,
+// decides everything, so that who picks can repeat and shrink. Orders grow with step, and late ones are among them.
+func Random(pick func(possibilities int) int, resource string, step int) any {
+	policy := engine.Policy{ClaimTTL: 20_000}
+	lockID := []string{"$owner", "a.b", "c", "$$NOW"}[pick(4)]
+	part := []string{"", "$p"}[pick(2)]
+	order := int64(1 + step/4 + pick(4))
+	switch kind := pick(14); kind {
+	default:
+		return RandomAcquire(pick, engine.Acquire{Policy: policy, Resource: resource, LockID: lockID, Part: part, Order: order})
+	case 6, 7:
+		return engine.Renew{Policy: policy, Resource: resource, LockID: lockID, Part: part, Order: order, Downgrade: pick(3) == 1}
+	case 8, 9:
+		return engine.Leave{Policy: policy, Resource: resource, LockID: lockID, Part: part, Order: order, Undo: pick(2) == 1}
+	case 10, 11:
+		op := engine.Release{Policy: policy, Resource: resource, LockID: lockID, Order: order}
+		if pick(2) == 1 {
+			op.Leaving = &part
+		}
+		if pick(4) == 1 {
+			op.Force, op.Reason = true, "$because"
+		}
+		return op
+	case 12:
+		return engine.Withdraw{Policy: policy, Resource: resource, LockID: lockID, Part: part, Order: order, Reason: "$because"}
+	case 13:
+		return engine.Purge{Policy: policy, Resource: resource, Reason: "$because"}
+	}
+}
+
+// RandomAcquire completes a request.
+func RandomAcquire(pick func(int) int, op engine.Acquire) engine.Acquire {
+	seldom := func() bool { return pick(6) == 1 }
+	op.TTL = []int64{10_000, 30_000, 0}[pick(3)]
+	op.HoldTTL = op.TTL
+	if op.TTL > 0 && pick(2) == 1 {
+		op.HoldTTL = 60_000
+	}
+	op.Mode = []string{engine.Exclusive, engine.SharedBy, engine.SharedBy}[pick(3)]
+	if op.Mode == engine.SharedBy {
+		op.Limit = []int64{0, 0, 1, 2}[pick(4)]
+	}
+	op.Keep, op.Queue = pick(2) == 1, pick(3) > 0
+	op.WaiterTTL, op.MaxWaiters = 40_000, 3
+	op.Held, op.Reacquire, op.NewFence, op.Refresh = seldom(), seldom(), seldom(), seldom()
+	op.Owner = []string{op.LockID, "$saga"}[pick(2)]
+	op.Host, op.Comment, op.Trace = "$host", "$$ROOT", "$trace"
+	return op
+}
+
+// Batch makes renewals of all parts of a document that may be renewed and that pick does not leave out, and seldom of one
+// that is not there.
+func Batch(pick func(possibilities int) int, d engine.Document) []engine.Renew {
+	var ops []engine.Renew
+	for _, e := range d.Held {
+		if e.State == engine.Part && pick(3) > 0 {
+			ops = append(ops, engine.Renew{Resource: d.ID, LockID: e.LockID, Part: e.Part, Order: e.Order})
+		}
+	}
+	if pick(4) == 1 {
+		ops = append(ops, engine.Renew{Resource: d.ID, LockID: "$gone", Part: "$p", Order: 1})
+	}
+	return ops
+}
+
+// Next is what the specification makes of a document by an operation of any kind.
+func Next(before engine.Document, op any, now time.Time) engine.Document {
+	switch op := op.(type) {
+	case engine.Acquire:
+		return Acquire(before, op, now)
+	case engine.Renew:
+		return Renew(before, op, now)
+	case engine.Leave:
+		return Leave(before, op, now)
+	case engine.Release:
+		return Release(before, op, now)
+	case engine.Withdraw:
+		return Withdraw(before, op, now)
+	case engine.Purge:
+		return Purge(before, op, now)
+	case []engine.Renew:
+		after, _ := Extend(before, op, now)
+		return after
+	}
+	panic(fmt.Sprintf("lockcoretest: %T is no operation", op))
+}
+
+// Apply sends an operation of any kind on one resource to an engine.
+func Apply(ctx context.Context, eng engine.Engine, op any) (engine.Document, error) {
+	switch op := op.(type) {
+	case engine.Acquire:
+		return eng.Acquire(ctx, op)
+	case engine.Renew:
+		return eng.Renew(ctx, op)
+	case engine.Leave:
+		return eng.Leave(ctx, op)
+	case engine.Release:
+		return eng.Release(ctx, op)
+	case engine.Withdraw:
+		return eng.Withdraw(ctx, op)
+	case engine.Purge:
+		return eng.Purge(ctx, op)
+	}
+	panic(fmt.Sprintf("lockcoretest: %T is no operation", op))
+}
+
+func byName(a, b engine.Entry) int {
+	return cmp.Or(strings.Compare(a.LockID, b.LockID), strings.Compare(a.Part, b.Part), strings.Compare(a.State, b.State), cmp.Compare(a.Order, b.Order))
+}

@@ -1,0 +1,154 @@
+package lockcoretest
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+)
+
+// alone is I1, on what the parts were told and on what stands in the document: each promise that
+// may still be trusted has an entry that keeps the others out, and of any two live entries of different lock
+// IDs, draining ones and claims among them, the modes go together.
+func (v *Invariants) alone(s *Step) error {
+	if op, ok := s.Op.(engine.Acquire); ok && s.granted() == nil {
+		switch s.After.Last.Outcome {
+		case engine.Granted, engine.Joined, engine.Again:
+			return fmt.Errorf("%q was told %q, and has no part", op.LockID, s.After.Last.Outcome)
+		}
+	}
+	for a, p := range v.told {
+		for b, q := range v.told {
+			if a.lockID != b.lockID && !engine.Compatible(p.mode, q.mode) {
+				return fmt.Errorf("%v and %v trust at once", a, b)
+			}
+		}
+		stands := func(e engine.Entry) bool {
+			return e.LockID == a.lockID && e.Part == a.part && e.Order == a.order && e.State >= engine.Draining && e.State <= engine.Part &&
+				engine.Covers(e.Mode, p.mode) && !e.ExpiresAt.Before(p.until)
+		}
+		if !slices.ContainsFunc(s.After.Held, stands) {
+			return fmt.Errorf("%v trusts until %v, and nothing keeps the others out", a, p.until)
+		}
+	}
+	live := pick(s.After.Held, func(e engine.Entry) bool { return alive(e, s.now()) })
+	for i, a := range live {
+		for _, b := range live[:i] {
+			if a.LockID != b.LockID && !engine.Compatible(a.Mode, b.Mode) {
+				return fmt.Errorf("%s %q (%s) and %s %q (%s) live at once", a.State, a.LockID, a.Mode, b.State, b.LockID, b.Mode)
+			}
+		}
+	}
+	return nil
+}
+
+// others counts the other lock IDs that are live.
+func others(held []engine.Entry, s *Step, lockID string) int64 {
+	ids := map[string]bool{}
+	for _, e := range held {
+		if e.LockID != lockID && alive(e, s.now()) {
+			ids[e.LockID] = true
+		}
+	}
+	return int64(len(ids))
+}
+
+// limits is I2, for requests and for claims.
+func limits(s *Step) error {
+	if op, ok := s.Op.(engine.Acquire); ok && s.After.Last.Outcome == engine.Granted {
+		if n := others(s.Before.Held, s, op.LockID); n >= op.Room() {
+			return fmt.Errorf("%q was granted one of %d places beside %d others", op.LockID, op.Room(), n)
+		}
+	}
+	for _, c := range claims(s) {
+		if n := others(s.After.Held, s, c.LockID); c.Limit > 0 && n >= c.Limit {
+			return fmt.Errorf("%q has a claim to one of %d places beside %d others", c.LockID, c.Limit, n)
+		}
+	}
+	return nil
+}
+
+// claims are those that the step made.
+func claims(s *Step) []engine.Entry {
+	return pick(s.After.Held, func(e engine.Entry) bool {
+		return e.State == engine.Claimed && !slices.ContainsFunc(s.Before.Held, func(b engine.Entry) bool { return same(b, e) })
+	})
+}
+
+// noDelay is I9: what keeps somebody waiting is alive.
+func noDelay(s *Step) error {
+	if _, batch := s.Op.([]engine.Renew); batch {
+		return nil // settles nothing
+	}
+	for _, w := range s.After.Waiters {
+		if !w.ExpiresAt.After(s.now()) {
+			return fmt.Errorf("the place of %q is dead, and stands", w.LockID)
+		}
+	}
+	made := claims(s)
+	for _, c := range made {
+		if c.ExpiresAt.After(s.now().Add(ms(policyOf(s.Op).ClaimTTL))) {
+			return fmt.Errorf("the claim of %q outlives the TTL of claims", c.LockID)
+		}
+	}
+	if len(s.After.Waiters) > 0 && len(made) == 0 {
+		w := &s.After.Waiters[0]
+		if !inTheWay(s.After.Held, s, w.LockID, limitOf(w)) && !joins(s, w.LockID) {
+			return fmt.Errorf("%q is first in the queue, nobody is in its way, and it waits", w.LockID)
+		}
+	}
+	return refusedForAReason(s)
+}
+
+// joins tells whether a lock ID holds exclusively already: what waits in its name takes part when it comes.
+func joins(s *Step, lockID string) bool {
+	return slices.ContainsFunc(s.After.Held, func(e engine.Entry) bool {
+		return e.LockID == lockID && e.Mode == engine.Exclusive && alive(e, s.now())
+	})
+}
+
+// inTheWay tells whether others who are alive leave a lock ID no room.
+func inTheWay(held []engine.Entry, s *Step, lockID string, room int64) bool {
+	exclusive := slices.ContainsFunc(held, func(e engine.Entry) bool {
+		return e.LockID != lockID && e.Mode == engine.Exclusive && alive(e, s.now())
+	})
+	return exclusive || others(held, s, lockID) >= room
+}
+
+// refusedForAReason: who was not granted had somebody in its way, who was alive.
+func refusedForAReason(s *Step) error {
+	op, ok := s.Op.(engine.Acquire)
+	if !ok {
+		return nil
+	}
+	switch s.After.Last.Outcome {
+	case engine.Busy, engine.Queued, engine.Full:
+	default:
+		return nil
+	}
+	if op.Refresh && s.Before.Claim(op.LockID, op.Part) == nil {
+		return nil // takes nothing anew
+	}
+	if !inTheWay(s.Before.Held, s, op.LockID, op.Room()) && len(awake(s)) == 0 {
+		return fmt.Errorf("%q was told %q, and nobody was in its way", op.LockID, s.After.Last.Outcome)
+	}
+	return nil
+}
+
+func policyOf(op any) engine.Policy {
+	switch op := op.(type) {
+	case engine.Acquire:
+		return op.Policy
+	case engine.Renew:
+		return op.Policy
+	case engine.Leave:
+		return op.Policy
+	case engine.Release:
+		return op.Policy
+	case engine.Withdraw:
+		return op.Policy
+	case engine.Purge:
+		return op.Policy
+	}
+	return engine.Policy{}
+}
