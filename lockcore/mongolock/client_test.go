@@ -1,0 +1,327 @@
+package mongolock_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sort"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/mongolock"
+)
+
+var (
+	forever = mongolock.LockDetails{}
+	hour    = mongolock.LockDetails{TTL: 3600}
+)
+
+func TestExclusiveIsAlone(t *testing.T) {
+	t.Parallel()
+	c := setup(t)
+	require.NoError(t, c.XLock(t.Context(), "r", "a", forever))
+	for _, id := range []string{"a", "b"} { // the lock ID itself is refused too
+		require.Equal(t, mongolock.ErrAlreadyLocked, c.XLock(t.Context(), "r", id, forever)) //nolint:testifylint // == is promised
+		require.ErrorIs(t, c.SLock(t.Context(), "r", id, forever, -1), mongolock.ErrAlreadyLocked)
+	}
+	require.NoError(t, c.XLock(t.Context(), "other", "b", forever))
+	unlocked, err := c.Unlock(t.Context(), "a")
+	require.NoError(t, err)
+	require.Len(t, unlocked, 1)
+	require.NoError(t, c.XLock(t.Context(), "r", "b", forever))
+	require.ErrorIs(t, c.XLock(t.Context(), "r", "a", forever), mongolock.ErrAlreadyLocked)
+}
+
+func TestSharedUpToALimit(t *testing.T) {
+	t.Parallel()
+	c := setup(t)
+	require.ErrorIs(t, c.SLock(t.Context(), "r", "a", forever, 0), mongolock.ErrAlreadyLocked)
+	require.NoError(t, c.SLock(t.Context(), "r", "a", forever, 2))
+	require.ErrorIs(t, c.SLock(t.Context(), "r", "a", forever, -1), mongolock.ErrAlreadyLocked, "once per lock ID")
+	require.ErrorIs(t, c.XLock(t.Context(), "r", "a", forever), mongolock.ErrAlreadyLocked, "no upgrade")
+	require.NoError(t, c.SLock(t.Context(), "r", "b", forever, 2))
+	require.ErrorIs(t, c.SLock(t.Context(), "r", "c", forever, 2), mongolock.ErrAlreadyLocked)
+	require.NoError(t, c.SLock(t.Context(), "r", "c", forever, 3))
+	require.NoError(t, c.SLock(t.Context(), "r", "d", forever, -1))
+	require.NoError(t, c.SLock(t.Context(), "r", "e", forever, math.MaxInt))
+	require.ErrorIs(t, c.XLock(t.Context(), "r", "f", forever), mongolock.ErrAlreadyLocked)
+	require.EqualValues(t, 5, c.stored(t, "r").Shared.Count)
+}
+
+func TestOneOfManyGetsIt(t *testing.T) {
+	t.Parallel()
+	c := setup(t)
+	var wg sync.WaitGroup
+	var got, refused atomic.Int32
+	for i := range 8 {
+		wg.Go(func() {
+			switch err := c.XLock(t.Context(), "r", fmt.Sprint(i), hour); err {
+			case nil:
+				got.Add(1)
+			case mongolock.ErrAlreadyLocked: //nolint:errorlint // == is promised
+				refused.Add(1)
+			default:
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	require.EqualValues(t, 1, got.Load())
+	require.EqualValues(t, 7, refused.Load())
+}
+
+func TestUnlockEndsTheNewestFirst(t *testing.T) {
+	t.Parallel()
+	c := setup(t)
+	for i := range 5 {
+		require.NoError(t, c.XLock(t.Context(), fmt.Sprint("r", i), "a", forever))
+	}
+	require.NoError(t, c.SLock(t.Context(), "s", "a", mongolock.LockDetails{Owner: "o", Host: "h", Comment: "c", TTL: 60}, -1))
+	require.NoError(t, c.SLock(t.Context(), "s", "b", forever, -1))
+	unlocked, err := c.Unlock(t.Context(), "a")
+	require.NoError(t, err)
+	var order []string
+	for _, s := range unlocked {
+		order = append(order, s.Resource)
+	}
+	require.Equal(t, "s r4 r3 r2 r1 r0", strings.Join(order, " "))
+	require.Equal(t, mongolock.LOCK_TYPE_SHARED, unlocked[0].Type)
+	require.Equal(t, []string{"o", "h", "c"}, []string{unlocked[0].Owner, unlocked[0].Host, unlocked[0].Comment})
+	require.InDelta(t, 60, unlocked[0].TTL, 2)
+	left, err := c.Status(t.Context(), mongolock.Filter{})
+	require.NoError(t, err)
+	require.Len(t, left, 1)
+	require.Equal(t, "b", left[0].LockId)
+
+	unlocked, err = c.Unlock(t.Context(), "a")
+	require.NoError(t, err)
+	require.Empty(t, unlocked)
+}
+
+func TestStatusFilters(t *testing.T) {
+	t.Parallel()
+	c := setup(t)
+	take := func(resource, id string, ld mongolock.LockDetails) {
+		require.NoError(t, c.SLock(t.Context(), resource, id, ld, -1))
+	}
+	take("r1", "a", mongolock.LockDetails{Owner: "$john", Host: "host.name", TTL: 3600})
+	take("r2", "a", mongolock.LockDetails{Owner: "$john", TTL: 60})
+	all, err := c.Status(t.Context(), mongolock.Filter{})
+	require.NoError(t, err)
+	at := all[0].CreatedAt
+	// The server's clock may not have moved on since; the one that is asked for below is its own.
+	require.Eventually(t, func() bool {
+		require.NoError(t, c.SLock(t.Context(), "clock", "clock", forever, -1))
+		unlocked, err := c.Unlock(t.Context(), "clock")
+		require.NoError(t, err)
+		return unlocked[0].CreatedAt.After(at)
+	}, 10*time.Second, time.Millisecond)
+	take("r2", "$b", mongolock.LockDetails{Owner: "smith"})
+	take("r3", "$b", mongolock.LockDetails{Owner: "$b"})
+
+	after := at.Add(time.Millisecond / 2)
+	for name, want := range map[string]struct {
+		filter mongolock.Filter
+		locks  string
+	}{
+		"all":       {mongolock.Filter{}, "r1/a r2/$b r2/a r3/$b"},
+		"resource":  {mongolock.Filter{Resource: "r2"}, "r2/$b r2/a"},
+		"lock ID":   {mongolock.Filter{LockId: "$b"}, "r2/$b r3/$b"},
+		"owner":     {mongolock.Filter{Owner: "$john"}, "r1/a r2/a"},
+		"own owner": {mongolock.Filter{Owner: "$b"}, "r3/$b"},
+		"no end":    {mongolock.Filter{TTLlt: 4000}, "r1/a r2/a"},
+		"less":      {mongolock.Filter{TTLlt: 100}, "r2/a"},
+		"at least":  {mongolock.Filter{TTLgte: 100}, "r1/a"},
+		"between":   {mongolock.Filter{TTLgte: 50, TTLlt: 70}, "r2/a"},
+		"before":    {mongolock.Filter{CreatedBefore: after}, "r1/a r2/a"},
+		"after":     {mongolock.Filter{CreatedAfter: after}, "r2/$b r3/$b"},
+		"both":      {mongolock.Filter{CreatedBefore: after, CreatedAfter: after}, ""},
+		"several":   {mongolock.Filter{LockId: "a", Resource: "r2", TTLlt: 5000}, "r2/a"},
+		"operator":  {mongolock.Filter{LockId: "$ne"}, ""},
+	} {
+		got, err := c.Status(t.Context(), want.filter)
+		require.NoError(t, err)
+		names := []string{}
+		for _, s := range got {
+			names = append(names, s.Resource+"/"+s.LockId)
+		}
+		sort.Strings(names)
+		require.Equal(t, want.locks, strings.Join(names, " "), name)
+	}
+}
+
+func TestStatusTellsWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	c := setup(t)
+	require.NoError(t, c.XLock(t.Context(), "forever", "a", forever))
+	require.NoError(t, c.XLock(t.Context(), "hour", "a", hour))
+	require.NoError(t, c.XLock(t.Context(), "over", "a", mongolock.LockDetails{TTL: 10}))
+	c.age(t, "over", time.Minute)
+	left := map[string]int64{}
+	statuses, err := c.Status(t.Context(), mongolock.Filter{LockId: "a"})
+	require.NoError(t, err)
+	for _, s := range statuses {
+		left[s.Resource] = s.TTL
+		require.Nil(t, s.RenewedAt)
+		require.Empty(t, s.Owner)
+	}
+	require.EqualValues(t, -1, left["forever"])
+	require.InDelta(t, 3600, left["hour"], 2)
+	require.Zero(t, left["over"])
+	require.Len(t, left, 3)
+}
+
+func TestRenewSetsTheTTLOfAll(t *testing.T) {
+	t.Parallel()
+	c := setup(t)
+	require.NoError(t, c.XLock(t.Context(), "x", "a", hour))
+	require.NoError(t, c.SLock(t.Context(), "s", "b", hour, -1))
+	require.NoError(t, c.SLock(t.Context(), "s", "a", forever, -1))
+	for _, ttl := range []uint{7200, 60} { // longer, and shorter
+		renewed, err := c.Renew(t.Context(), "a", ttl)
+		require.NoError(t, err)
+		require.Len(t, renewed, 2)
+		for _, s := range renewed {
+			require.EqualValues(t, ttl, s.TTL)
+			require.NotNil(t, s.RenewedAt)
+		}
+		statuses, err := c.Status(t.Context(), mongolock.Filter{LockId: "a"})
+		require.NoError(t, err)
+		for _, s := range statuses {
+			require.InDelta(t, ttl, s.TTL, 2)
+			require.NotNil(t, s.RenewedAt)
+		}
+	}
+	other, err := c.Status(t.Context(), mongolock.Filter{LockId: "b"})
+	require.NoError(t, err)
+	require.Nil(t, other[0].RenewedAt)
+}
+
+func TestRenewNeedsASecond(t *testing.T) {
+	t.Parallel()
+	c := setup(t)
+	renewed, err := c.Renew(t.Context(), "nobody", 60)
+	require.Equal(t, mongolock.ErrLockNotFound, err) //nolint:testifylint // == is promised
+	require.Empty(t, renewed)
+
+	require.NoError(t, c.XLock(t.Context(), "good", "a", hour))
+	require.NoError(t, c.SLock(t.Context(), "short", "a", mongolock.LockDetails{TTL: 30}, -1))
+	c.age(t, "short", 29*time.Second+10*time.Millisecond)
+	renewed, err = c.Renew(t.Context(), "a", 7200)
+	require.ErrorIs(t, err, mongolock.ErrLockNotFound)
+	require.Empty(t, renewed)
+	good, err := c.Status(t.Context(), mongolock.Filter{Resource: "good"})
+	require.NoError(t, err)
+	require.InDelta(t, 3600, good[0].TTL, 2, "nothing was renewed")
+}
+
+func TestExpiredLocksAreInNobodysWay(t *testing.T) {
+	t.Parallel()
+	c := setup(t)
+	require.NoError(t, c.SLock(t.Context(), "r", "reader", mongolock.LockDetails{TTL: 30}, 1))
+	c.age(t, "r", time.Minute)
+	require.NoError(t, c.SLock(t.Context(), "r", "reader", mongolock.LockDetails{TTL: 30}, 1), "nor in its own")
+	c.age(t, "r", time.Minute)
+	require.NoError(t, c.SLock(t.Context(), "r", "another", mongolock.LockDetails{TTL: 30}, 1))
+	c.age(t, "r", time.Minute)
+	require.NoError(t, c.XLock(t.Context(), "r", "writer", mongolock.LockDetails{TTL: 30}))
+	require.Zero(t, c.stored(t, "r").Shared.Count)
+	c.age(t, "r", time.Minute)
+	require.NoError(t, c.SLock(t.Context(), "r", "reader", hour, -1))
+	require.False(t, c.stored(t, "r").Exclusive.Acquired)
+}
+
+func TestPurgeEndsWhatExpired(t *testing.T) {
+	t.Parallel()
+	c := setup(t)
+	require.NoError(t, c.XLock(t.Context(), "x", "a", mongolock.LockDetails{TTL: 30}))
+	require.NoError(t, c.SLock(t.Context(), "s", "b", mongolock.LockDetails{TTL: 30}, -1))
+	c.age(t, "x", time.Minute)
+	c.age(t, "s", time.Minute)
+	require.NoError(t, c.SLock(t.Context(), "s", "c", hour, -1))
+	require.NoError(t, c.XLock(t.Context(), "alive", "a", hour))
+	require.NoError(t, c.XLock(t.Context(), "forever", "b", forever))
+
+	purged, err := mongolock.NewPurger(c.Client).Purge(t.Context())
+	require.NoError(t, err)
+	require.Len(t, purged, 2)
+	require.Equal(t, "s", purged[0].Resource, "the newest first")
+	require.Equal(t, "x", purged[1].Resource)
+	left, err := c.Status(t.Context(), mongolock.Filter{})
+	require.NoError(t, err)
+	require.Len(t, left, 3)
+	purged, err = mongolock.NewPurger(c.Client).Purge(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, purged)
+}
+
+func TestTextIsNeverCode(t *testing.T) {
+	t.Parallel()
+	c := setup(t)
+	for _, text := range []string{"$owner", "a.b", "$$NOW", "$", "{$ne: null}", "ä ", "exclusive.lockId"} {
+		require.NoError(t, c.SLock(t.Context(), text, text, mongolock.LockDetails{Owner: text, Host: text, Comment: text, TTL: 60}, 3))
+		require.NoError(t, c.SLock(t.Context(), text, "other", forever, -1))
+		renewed, err := c.Renew(t.Context(), text, 90)
+		require.NoError(t, err)
+		require.Len(t, renewed, 1)
+		unlocked, err := c.Unlock(t.Context(), text)
+		require.NoError(t, err)
+		require.Len(t, unlocked, 1)
+		s := unlocked[0]
+		require.Equal(t, []string{text, text, text, text, text}, []string{s.Resource, s.LockId, s.Owner, s.Host, s.Comment})
+	}
+	others, err := c.Status(t.Context(), mongolock.Filter{LockId: "other"})
+	require.NoError(t, err)
+	require.Len(t, others, 7)
+}
+
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	c := setup(t)
+	long := strings.Repeat("x", 1025)
+	for field, err := range map[string]error{
+		"resourceName":        c.XLock(t.Context(), "", "a", forever),
+		"lockId":              c.SLock(t.Context(), "r", "\xff", forever, 0),
+		"LockDetails.Owner":   c.XLock(t.Context(), "r", "a", mongolock.LockDetails{Owner: long}),
+		"LockDetails.Host":    c.XLock(t.Context(), "r", "a", mongolock.LockDetails{Host: long}),
+		"LockDetails.Comment": c.XLock(t.Context(), "r", "a", mongolock.LockDetails{Comment: long}),
+		"LockDetails.TTL":     c.XLock(t.Context(), "r", "a", mongolock.LockDetails{TTL: math.MaxUint32}),
+		"ttl":                 second(c.Renew(t.Context(), "a", 0)),
+		"lockId ":             second(c.Renew(t.Context(), "", 1)),
+		"lockId  ":            second(c.Unlock(t.Context(), "")), // of mongo-lock, it unlocks everybody's
+	} {
+		var invalid *lockcore.InvalidError
+		require.ErrorAs(t, err, &invalid, field)
+		require.Equal(t, strings.TrimSpace(field), invalid.Field)
+	}
+	left, err := c.Status(t.Context(), mongolock.Filter{})
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func TestAnErrorOfTheDatabaseIsNotAnAnswer(t *testing.T) {
+	t.Parallel()
+	c := setup(t)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := c.Renew(ended, "a", 60)
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotErrorIs(t, err, mongolock.ErrLockNotFound)
+	require.NotErrorIs(t, c.XLock(ended, "r", "a", forever), mongolock.ErrAlreadyLocked)
+}
+
+func TestStatusesSort(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	s := []mongolock.LockStatus{{LockId: "old", CreatedAt: now}, {LockId: "new", CreatedAt: now.Add(time.Second)}}
+	sort.Sort(mongolock.LockStatusesByCreatedAtDesc(s))
+	require.Equal(t, "new", s[0].LockId)
+}

@@ -1,0 +1,96 @@
+package mongolock_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/temporal-lockstep/lockstep/internal/testenv"
+	"github.com/temporal-lockstep/lockstep/lockcore/mongolock"
+)
+
+// cutter makes connections that lose the answers to the next writes.
+type cutter struct {
+	net.Dialer
+	lose atomic.Int32
+}
+
+func (d *cutter) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := d.Dialer.DialContext(ctx, network, address)
+	return &cutConn{Conn: conn, by: d}, err
+}
+
+type cutConn struct {
+	net.Conn
+	by  *cutter
+	cut atomic.Bool
+}
+
+var errCut = errors.New("connection cut")
+
+func (c *cutConn) Write(p []byte) (int, error) {
+	if bytes.Contains(p, []byte("findAndModify")) && c.by.lose.Add(-1) >= 0 {
+		c.cut.Store(true)
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *cutConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if c.cut.Load() {
+		return 0, errors.Join(errCut, c.Close())
+	}
+	return n, err
+}
+
+func setupCut(t *testing.T) (fixture, *cutter) {
+	t.Helper()
+	f, d := setup(t), &cutter{}
+	client, err := mongo.Connect(options.Client().ApplyURI(testenv.MongoURI(t)).SetDialer(d).SetRetryWrites(false))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, client.Disconnect(context.Background())) })
+	f.Client = mongolock.NewClient(client.Database(f.coll.Database().Name()).Collection(f.coll.Name()))
+	_, err = f.Status(t.Context(), mongolock.Filter{})
+	require.NoError(t, err)
+	return f, d
+}
+
+func TestALostAnswerIsAskedForAgain(t *testing.T) {
+	t.Parallel()
+	c, net := setupCut(t)
+	net.lose.Store(1)
+	require.NoError(t, c.XLock(t.Context(), "r", "a", hour), "it finds that it holds")
+	net.lose.Store(1)
+	require.ErrorIs(t, c.XLock(t.Context(), "r", "b", hour), mongolock.ErrAlreadyLocked)
+	net.lose.Store(1)
+	renewed, err := c.Renew(t.Context(), "a", 60)
+	require.NoError(t, err)
+	require.Len(t, renewed, 1)
+	net.lose.Store(1)
+	unlocked, err := c.Unlock(t.Context(), "a")
+	require.NoError(t, err)
+	require.Len(t, unlocked, 1)
+	require.False(t, c.stored(t, "r").Exclusive.Acquired)
+}
+
+func TestAnOutageIsNotALoss(t *testing.T) {
+	t.Parallel()
+	c, net := setupCut(t)
+	require.NoError(t, c.XLock(t.Context(), "r", "a", hour))
+	net.lose.Store(1000)
+	_, err := c.Renew(t.Context(), "a", 60)
+	require.ErrorContains(t, err, errCut.Error())
+	require.NotErrorIs(t, err, mongolock.ErrLockNotFound)
+	err = c.XLock(t.Context(), "r", "b", hour)
+	require.ErrorContains(t, err, errCut.Error())
+	require.NotErrorIs(t, err, mongolock.ErrAlreadyLocked)
+	_, err = c.Unlock(t.Context(), "a")
+	require.ErrorContains(t, err, errCut.Error())
+}

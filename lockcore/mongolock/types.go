@@ -1,0 +1,105 @@
+package mongolock
+
+import (
+	"bytes"
+	"errors"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// The types of locks.
+const (
+	// LOCK_TYPE_EXCLUSIVE is the Type of a lock that XLock made.
+	LOCK_TYPE_EXCLUSIVE = "exclusive" //nolint:revive // the name is mongo-lock's
+	// LOCK_TYPE_SHARED is the Type of a lock that SLock made.
+	LOCK_TYPE_SHARED = "shared" //nolint:revive // the name is mongo-lock's
+)
+
+// The answers that are not the database's. They are returned as they are, so that == works as errors.Is does.
+var (
+	// ErrAlreadyLocked is XLock's and SLock's: others hold the resource, or the lock ID itself does, or others wait for
+	// it in a queue of lockcore. Nothing was taken.
+	ErrAlreadyLocked = errors.New("unable to acquire lock (resource is already locked)")
+	// ErrLockNotFound is Renew's: the lock ID has no lock, or one with less than a second left. An error of the
+	// database never becomes this one.
+	ErrLockNotFound = errors.New("unable to find lock")
+)
+
+// LockDetails is what is told of a lock that is taken. Its zero value is a lock without an end of which nothing is told.
+type LockDetails struct {
+	// Owner is who takes it, for people. At most 512 bytes.
+	Owner string
+	// Host is where it is taken, for people. At most 255 bytes.
+	Host string
+	// Comment is for people. At most 1,024 bytes.
+	Comment string
+	// TTL is how many seconds the lock stands unless it is renewed, at most ten years. 0 is without an end.
+	TTL uint
+}
+
+// LockStatus is one lock as it stands.
+type LockStatus struct {
+	// Resource is what is locked.
+	Resource string
+	// LockId is whose lock it is.
+	LockId string //nolint:revive // the name is mongo-lock's
+	// Type is LOCK_TYPE_EXCLUSIVE or LOCK_TYPE_SHARED.
+	Type string
+	// Owner, Host and Comment are what LockDetails told.
+	Owner   string
+	Host    string
+	Comment string
+	// CreatedAt is when it was taken: by the database server's clock, or by the clock of the mongo-lock client that
+	// took it.
+	CreatedAt time.Time
+	// RenewedAt is when it was last renewed; nil if it never was.
+	RenewedAt *time.Time
+	// TTL is how many whole seconds were left, by the database server's clock, when it was read: 0 for less
+	// than one and for a lock that has expired, -1 for one without an end.
+	TTL int64
+
+	objectId bson.ObjectID //nolint:revive // as LockId
+}
+
+// LockStatusesByCreatedAtDesc sorts locks, the newest first: by the ObjectIDs that they were given when they were
+// taken, which tell apart what one process took within a millisecond, and where a lock has none by CreatedAt.
+type LockStatusesByCreatedAtDesc []LockStatus
+
+// Len is that of sort.Interface.
+func (ls LockStatusesByCreatedAtDesc) Len() int { return len(ls) }
+
+// Less tells whether lock i is newer than lock j.
+func (ls LockStatusesByCreatedAtDesc) Less(i, j int) bool {
+	a, b := &ls[i], &ls[j]
+	if a.objectId.IsZero() || b.objectId.IsZero() {
+		return a.CreatedAt.After(b.CreatedAt)
+	}
+	return bytes.Compare(a.objectId[:], b.objectId[:]) > 0
+}
+
+// Swap is that of sort.Interface.
+func (ls LockStatusesByCreatedAtDesc) Swap(i, j int) { ls[i], ls[j] = ls[j], ls[i] }
+
+// Filter says which locks Status tells of: those that match all of its fields. A field with its zero value selects
+// everything.
+type Filter struct {
+	// CreatedBefore and CreatedAfter are compared with LockStatus.CreatedAt. Both may be given.
+	CreatedBefore time.Time
+	CreatedAfter  time.Time
+	// TTLlt and TTLgte are compared with LockStatus.TTL: less than, and greater than or equal to. A lock without an
+	// end matches neither.
+	TTLlt  uint
+	TTLgte uint
+	// Resource, LockId and Owner are compared with the fields of the same names.
+	Resource string
+	LockId   string //nolint:revive // the name is mongo-lock's
+	Owner    string
+}
+
+func (f *Filter) matches(s *LockStatus) bool {
+	return (f.CreatedBefore.IsZero() || s.CreatedAt.Before(f.CreatedBefore)) &&
+		(f.CreatedAfter.IsZero() || s.CreatedAt.After(f.CreatedAfter)) &&
+		(f.TTLlt == 0 || (s.TTL >= 0 && uint64(s.TTL) < uint64(f.TTLlt))) &&
+		(f.TTLgte == 0 || (s.TTL >= 0 && uint64(s.TTL) >= uint64(f.TTLgte)))
+}
