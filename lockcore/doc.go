@@ -48,9 +48,9 @@
 //
 // A [Session] is alive: leases that are renewed in the background, and a context that is cancelled when one is
 // lost. [Locker.Acquire] waits for one in the queue, [Locker.TryAcquire] does not wait, and [Locker.Keep] makes one
-// of leases that Enter gave in this process. Sessions end with [Session.Leave] or [Session.Release], and not with
-// their context: work that was cancelled still cleans up under its locks. [Session.Downgrade] lets readers in;
-// [Session.Upgrade] makes a shared lock exclusive.
+// of leases that Enter gave, here or in another process. Sessions end with [Session.Leave] or [Session.Release],
+// and not with their context: work that was cancelled still cleans up under its locks. [Session.Downgrade] lets
+// readers in; [Session.Upgrade] makes a shared lock exclusive.
 //
 // # What it guarantees
 //
@@ -131,7 +131,7 @@
 //
 // Taking, renewing, leaving and releasing are one findAndModify per resource each, with no read before. They are
 // written with majority and journal, so what was answered survives a failover. The leases of all sessions of a
-// Locker are renewed together, in one command for up to 1,000 resources.
+// Locker are renewed together, in one command for up to 500 resources.
 //
 // # What is not promised
 //

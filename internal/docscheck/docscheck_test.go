@@ -182,12 +182,12 @@ func TestSnippetsFindsWhatDoesNotStandWhereItComesFrom(t *testing.T) {
 func TestTestsFindsWhatNobodyWrote(t *testing.T) {
 	t.Parallel()
 	tree := write(t, map[string]string{
-		"a_test.go": "package a\n\nfunc TestAll(t *testing.T) {\n\tt.Run(\"some case\", f)\n}\n",
+		"a_test.go": "package a\n\nfunc TestAll(t *testing.T) {\n\tt.Run(\"some case\", f)\n\tt.Run(\"I1/it is, as told\", f)\n}\n",
 		"a.go":      "package a\n\nfunc TestNone() {}\n",
-		"a.md":      "`TestAll` `TestAll/some_case` `TestAll/other`\n`TestNone` `Test` `Testing`\n```\nTestBlock\n```\n",
+		"a.md":      "`TestAll` `TestAll/some_case` `TestAll/other`\n`TestNone` `Test` `Testing` `I1/it is, as told` `I1/it is not`, `a/b.go` `go vet ./a/b c`\n```\nTestBlock\n```\n",
 	})
 	problems, err := docscheck.Tests(tree)
-	found(t, problems, err, "a.md:1: TestAll has no subtest other", "a.md:2: there is no test TestNone")
+	found(t, problems, err, "a.md:1: TestAll has no subtest other", "a.md:2: there is no test TestNone", "a.md:2: there is no scenario I1/it is not")
 }
 
 func TestLinksFindsWhatLeadsNowhere(t *testing.T) {

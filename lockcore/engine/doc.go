@@ -12,20 +12,21 @@
 // who have not confirmed them. Two entries go together if they have the same lock ID or compatible modes. An entry
 // that has expired is in nobody's way. An exclusive request is one with room for itself alone.
 //
-// A request is answered by the first of these that applies:
-//
-//  1. An order that was released, or that a later request of the same part has overtaken, is refused and changes
+//  1. The same part and order again gets the same answer.
+//  2. An order that was released, or that a later request of the same part has overtaken, is refused and changes
 //     nothing.
-//  2. A lock ID that is known to have held, and does not, has lost.
-//  3. The same part and order again gets the same answer.
-//  4. A lock ID that holds in the same or a stronger mode joins its own hold. A part that is still there under a
+//  3. A lock ID that holds in the same or a stronger mode joins its own hold. A part that is still there under a
 //     smaller order is superseded: a new fence, and it drains.
-//  5. A lock ID that holds in a weaker mode upgrades, ahead of the queue; it is one of the whole hold. Who has a
-//     claim, or finds the queue empty, is granted where there is room. Either has a new fence.
+//  4. A lock ID that holds in a weaker mode upgrades, ahead of the queue, with a new fence. It is one of the whole
+//     hold.
+//  5. Room, and nobody ahead in the queue: granted, with a new fence. Who has a claim is not behind those who wait.
 //  6. Else it queues, if asked, or keeps its place; else it is busy. Who holds, or slept through a claim, queues at
 //     the head.
 //
-// Whoever asks with Keep gives a sign of life for its kept hold, whatever the answer but the first.
+// Rule 2 is tried before rule 1. Between the two, a lock ID that is known to have held, and does not any more, is
+// told that it has lost.
+//
+// Whoever asks with Keep gives a sign of life for its kept hold, whatever the answer, unless rule 2 refused it.
 //
 // Renew extends one part and its kept hold. Leave ends one part, Release a lock ID's entries up to an order: its
 // parts drain, but for the one that is known to have stopped. Both leave a record. Withdraw ends a place in the
