@@ -3,6 +3,7 @@ package mongolock_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,7 +29,7 @@ func setup(t *testing.T) fixture {
 	coll := testenv.Mongo(t).Collection("locks")
 	c := mongolock.NewClient(coll)
 	require.NoError(t, c.CreateIndexes(t.Context()))
-	return fixture{c, coll, original{coll}}
+	return fixture{c, coll, original{coll: coll}}
 }
 
 // stored is a resource as a mongo-lock client reads it.
@@ -89,13 +90,17 @@ func aged(v any, d time.Duration) any {
 
 // original is a mongo-lock client as far as the collection sees one: the commands that it sends, with the time of its own
 // clock in them.
-type original struct{ coll *mongo.Collection }
+type original struct {
+	coll     *mongo.Collection
+	noUpsert bool
+}
 
 var errTheirs = errors.New("refused")
 
 func (o original) send(ctx context.Context, filter, change any, upsert bool) error {
-	err := o.coll.FindOneAndUpdate(ctx, filter, change, options.FindOneAndUpdate().SetUpsert(upsert).SetReturnDocument(options.After)).Err()
-	if mongo.IsDuplicateKeyError(err) || errors.Is(err, mongo.ErrNoDocuments) {
+	err := o.coll.FindOneAndUpdate(ctx, filter, change, options.FindOneAndUpdate().SetUpsert(upsert && !o.noUpsert).SetReturnDocument(options.After)).Err()
+	refused := mongo.IsDuplicateKeyError(err) || (err != nil && strings.Contains(err.Error(), "exclusion constraint")) // as DocumentDB says it
+	if refused || errors.Is(err, mongo.ErrNoDocuments) {
 		return errTheirs
 	}
 	return err
