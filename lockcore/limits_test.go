@@ -1,0 +1,263 @@
+package lockcore_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+// contents is every document of a collection, byte by byte.
+func contents(t testing.TB, coll *mongo.Collection) []string {
+	t.Helper()
+	cursor, err := coll.Find(t.Context(), bson.D{}, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
+	require.NoError(t, err)
+	var out []string
+	for cursor.Next(t.Context()) {
+		out = append(out, string(cursor.Current))
+	}
+	require.NoError(t, cursor.Err())
+	return out
+}
+
+// names that are never accepted where a name is needed, or where one may be left out but for the first.
+var badNames = map[string]string{
+	"empty": "", "513 bytes": strings.Repeat("x", 513), "513 bytes in 257 letters": strings.Repeat("ü", 256) + "x",
+	"NUL": "a\x00b", "invalid UTF-8": "a\xffb", "half a letter": "ü"[:1],
+}
+
+func TestEveryBoundOfARequestIsRefusedByNameAndNothingChanges(t *testing.T) {
+	t.Parallel()
+	l := setup(t, lockcore.Config{})
+	_, err := l.Enter(t.Context(), one("holder", lockcore.Exclusive("r")), false)
+	require.NoError(t, err)
+	before := contents(t, l.coll)
+
+	refuse := func(what, field string, err error) {
+		t.Helper()
+		var invalid *lockcore.InvalidError
+		require.ErrorAs(t, err, &invalid, what)
+		require.ErrorIs(t, err, lockcore.ErrInvalid, what)
+		require.Equal(t, field, invalid.Field, what)
+		require.NotEmpty(t, invalid.Value, what)
+		require.NotEmpty(t, invalid.Bound, what)
+		require.Less(t, len(invalid.Error()), 500, "what was passed is shortened")
+	}
+	for what, c := range badRequests() {
+		for _, queue := range []bool{false, true} {
+			_, err := l.Enter(t.Context(), c.req, queue)
+			refuse(what, c.field, err)
+		}
+		_, err := l.Acquire(t.Context(), c.req)
+		refuse(what, c.field, err)
+		_, err = l.TryAcquire(t.Context(), c.req)
+		refuse(what, c.field, err)
+	}
+	hundredAndOne := make([]string, 101)
+	for i := range hundredAndOne {
+		hundredAndOne[i] = fmt.Sprint(i)
+	}
+	for what, name := range badNames {
+		refuse(what, "Release.LockID", l.Release(t.Context(), lockcore.Release{LockID: name, Resources: []string{"r"}}))
+		refuse(what, "Release.Resources[1]", l.Release(t.Context(), lockcore.Release{LockID: "holder", Resources: []string{"r", name}, Order: lockcore.LastAttempt(9)}))
+		force := func(lockID, reason string, resources ...string) error {
+			_, err := l.ForceRelease(t.Context(), lockcore.ForceRelease{LockID: lockID, Resources: resources, Reason: reason})
+			return err
+		}
+		refuse(what, "ForceRelease.LockID", force(name, "because", "r"))
+		refuse(what, "ForceRelease.Resources[0]", force("holder", "because", name))
+		refuse(what, "ForceRelease.Reason", force("holder", name, "r"))
+		if name == "" {
+			continue
+		}
+		for field, f := range map[string]lockcore.Filter{
+			"Filter.Resource": {Resource: name}, "Filter.Prefix": {Prefix: name}, "Filter.LockID": {LockID: name}, "Filter.Owner": {Owner: name},
+		} {
+			refuse(what, field, firstStatus(t.Context(), l.Locker, f))
+		}
+	}
+	refuse("no resource", "len(Release.Resources)", l.Release(t.Context(), lockcore.Release{LockID: "holder"}))
+	refuse("101 resources", "len(Release.Resources)", l.Release(t.Context(), lockcore.Release{LockID: "holder", Resources: hundredAndOne}))
+	refuse("no such mode", "Filter.Mode", firstStatus(t.Context(), l.Locker, lockcore.Filter{Mode: "Q"}))
+	refuse("no such state", "Filter.States[0]", firstStatus(t.Context(), l.Locker, lockcore.Filter{States: []lockcore.State{"gone"}}))
+	require.Equal(t, before, contents(t, l.coll))
+}
+
+func firstStatus(ctx context.Context, l *lockcore.Locker, f lockcore.Filter) error {
+	for _, err := range l.Status(ctx, f) {
+		return err
+	}
+	return nil
+}
+
+type badRequest struct {
+	field string
+	req   lockcore.Request
+}
+
+// badRequests are requests of the holder's own lock ID, or of nobody's, that would change something if they were sent.
+func badRequests() map[string]badRequest {
+	good := func() lockcore.Request { return one("holder", lockcore.Exclusive("r")) }
+	bad := map[string]badRequest{}
+	add := func(what, field string, change func(*lockcore.Request)) {
+		req := good()
+		change(&req)
+		bad[what] = badRequest{field, req}
+	}
+	for what, name := range badNames {
+		add("lock ID: "+what, "Request.LockID", func(r *lockcore.Request) { r.LockID = name })
+		add("resource: "+what, "Request.Resources[1].Name", func(r *lockcore.Request) { r.Resources = append(r.Resources, lockcore.Exclusive(name)) })
+		if name == "" {
+			continue
+		}
+		add("part: "+what, "Request.Part", func(r *lockcore.Request) { r.Part = name })
+		add("owner: "+what, "Request.Owner", func(r *lockcore.Request) { r.Owner = name })
+		if len(name) < 513 {
+			add("comment: "+what, "Request.Comment", func(r *lockcore.Request) { r.Comment = name })
+		}
+	}
+	add("comment of 1025 bytes", "Request.Comment", func(r *lockcore.Request) { r.Comment = strings.Repeat("x", 1025) })
+	for _, ttl := range []time.Duration{1, 99 * time.Millisecond, -1, -time.Hour, 11 * 365 * 24 * time.Hour} {
+		add(fmt.Sprint("TTL of ", ttl), "Request.TTL", func(r *lockcore.Request) { r.TTL = ttl })
+		add(fmt.Sprint("TTL of the hold of ", ttl), "Request.HoldTTL", func(r *lockcore.Request) { r.Keep, r.HoldTTL = true, ttl })
+	}
+	add("hold shorter than its parts", "Request.HoldTTL", func(r *lockcore.Request) { r.Keep, r.TTL, r.HoldTTL = true, time.Hour, time.Minute })
+	add("TTL of a hold that is not kept", "Request.HoldTTL", func(r *lockcore.Request) { r.HoldTTL = time.Hour })
+	add("negative wait", "Request.MaxWait", func(r *lockcore.Request) { r.MaxWait = -1 })
+	add("schedule beyond 31 bits", "Request.Order.Schedule", func(r *lockcore.Request) { r.Order.Schedule = 1 << 31 })
+	add("no resource", "len(Request.Resources)", func(r *lockcore.Request) { r.Resources = nil })
+	add("101 resources", "len(Request.Resources)", func(r *lockcore.Request) {
+		for i := range 100 {
+			r.Resources = append(r.Resources, lockcore.Exclusive(fmt.Sprint(i)))
+		}
+	})
+	add("a resource twice", "Request.Resources[2].Name", func(r *lockcore.Request) {
+		r.Resources = append(r.Resources, lockcore.Exclusive("s"), lockcore.Shared("r"))
+	})
+	add("no such mode", "Request.Resources[0].Mode", func(r *lockcore.Request) { r.Resources[0].Mode = "Q" })
+	add("negative limit", "Request.Resources[0].Limit", func(r *lockcore.Request) { r.Resources[0] = lockcore.SharedLimit("r", -1) })
+	add("limit above a million", "Request.Resources[0].Limit", func(r *lockcore.Request) { r.Resources[0] = lockcore.SharedLimit("r", 1_000_001) })
+	add("limit in exclusive mode", "Request.Resources[0].Limit", func(r *lockcore.Request) { r.Resources[0].Limit = 1 })
+	return bad
+}
+
+func TestEveryBoundOfTheConfigurationIsRefusedByName(t *testing.T) {
+	t.Parallel()
+	l := setup(t, lockcore.Config{})
+	before := contents(t, l.coll)
+	for what, c := range map[string]struct {
+		field string
+		cfg   lockcore.Config
+	}{
+		"TTL below 100 ms":         {"Config.TTL", lockcore.Config{TTL: 99 * time.Millisecond}},
+		"negative TTL":             {"Config.TTL", lockcore.Config{TTL: -1}},
+		"hold below 100 ms":        {"Config.HoldTTL", lockcore.Config{HoldTTL: 1}},
+		"hold shorter than a part": {"Config.HoldTTL", lockcore.Config{TTL: time.Hour, HoldTTL: time.Minute}},
+		"claim below 100 ms":       {"Config.ClaimTTL", lockcore.Config{ClaimTTL: 1}},
+		"endless claim":            {"Config.ClaimTTL", lockcore.Config{ClaimTTL: lockcore.Forever}},
+		"waiter below 1 s":         {"Config.WaiterTTL", lockcore.Config{WaiterTTL: time.Millisecond}},
+		"retention below 1 h":      {"Config.Retention", lockcore.Config{Retention: time.Minute}},
+		"retention above 1 year":   {"Config.Retention", lockcore.Config{Retention: 366 * 24 * time.Hour}},
+		"negative queue":           {"Config.MaxWaiters", lockcore.Config{MaxWaiters: -1}},
+		"queue above 5,000":        {"Config.MaxWaiters", lockcore.Config{MaxWaiters: 5001}},
+		"host of 256 bytes":        {"Config.Host", lockcore.Config{Host: strings.Repeat("x", 256)}},
+		"host with NUL":            {"Config.Host", lockcore.Config{Host: "a\x00"}},
+		"host that is not UTF-8":   {"Config.Host", lockcore.Config{Host: "\xff"}},
+		"layout that nobody knows": {"Config.Layout", lockcore.Config{Layout: "other"}},
+	} {
+		_, err := lockcore.New(l.coll, c.cfg)
+		var invalid *lockcore.InvalidError
+		require.ErrorAs(t, err, &invalid, what)
+		require.Equal(t, c.field, invalid.Field, what)
+	}
+	_, err := lockcore.New(nil, lockcore.Config{})
+	require.ErrorIs(t, err, lockcore.ErrInvalid)
+	require.Equal(t, before, contents(t, l.coll))
+}
+
+func TestWhatIsJustWithinTheBoundsIsAccepted(t *testing.T) {
+	t.Parallel()
+	longest := strings.Repeat("ü", 256)
+	l := setup(t, lockcore.Config{Host: strings.Repeat("h", 255), TTL: 100 * time.Millisecond, HoldTTL: 100 * time.Millisecond})
+	req := lockcore.Request{
+		LockID: longest, Part: longest, Owner: strings.Repeat("o", 512), Comment: strings.Repeat("c", 1024),
+		Order: lockcore.LastAttempt(1<<31 - 1), TTL: lockcore.Forever, Keep: true, HoldTTL: lockcore.Forever,
+	}
+	for i := range 100 {
+		req.Resources = append(req.Resources, lockcore.SharedLimit(longest[:509]+fmt.Sprintf("%03d", i), 1_000_000))
+	}
+	leases, err := l.Enter(t.Context(), req, false)
+	require.ErrorIs(t, err, lockcore.ErrInvalid, "a name that ends in half a letter")
+	require.Empty(t, leases)
+	for i := range req.Resources {
+		req.Resources[i].Name = fmt.Sprintf("%03d", i) + longest[:508] + "x"
+	}
+	leases, err = l.Enter(t.Context(), req, false)
+	require.NoError(t, err)
+	require.Len(t, leases, 100)
+	require.NoError(t, l.Leave(t.Context(), leases...))
+}
+
+func TestFullQueueIsRefusedAsBusyAndFullAndNothingChanges(t *testing.T) {
+	t.Parallel()
+	l := setup(t, lockcore.Config{MaxWaiters: 2})
+	_, err := l.Enter(t.Context(), one("holder", lockcore.Exclusive("r")), false)
+	require.NoError(t, err)
+	ask := func(lockID string) error {
+		req := one(lockID, lockcore.Exclusive("r"))
+		req.Order.Attempt = 1
+		_, err := l.Enter(t.Context(), req, true)
+		return err
+	}
+	for i := range 2 {
+		var busy *lockcore.BusyError
+		require.ErrorAs(t, ask(fmt.Sprint(i)), &busy)
+		require.Equal(t, i+1, busy.Position)
+	}
+	before := state(t, l.coll)
+	err = ask("one too many")
+	require.ErrorIs(t, err, lockcore.ErrQueueFull)
+	require.ErrorIs(t, err, lockcore.ErrBusy)
+	var busy *lockcore.BusyError
+	require.ErrorAs(t, err, &busy)
+	require.Equal(t, 2, busy.Waiting)
+	require.Zero(t, busy.Position)
+	_, err = l.Acquire(t.Context(), one("one too many", lockcore.Exclusive("r")))
+	require.ErrorIs(t, err, lockcore.ErrQueueFull, "nobody waits for a place in the queue")
+	after := state(t, l.coll)
+	require.Equal(t, before.Held, after.Held)
+	require.Equal(t, before.Waiters, after.Waiters)
+	require.NotErrorIs(t, ask("0"), lockcore.ErrQueueFull, "who has a place keeps it")
+}
+
+type stored struct{ Held, Waiters bson.RawValue }
+
+// state is what the only document says of who holds and who waits.
+func state(t *testing.T, coll *mongo.Collection) stored {
+	t.Helper()
+	var d stored
+	require.NoError(t, coll.FindOne(t.Context(), bson.D{}).Decode(&d))
+	return d
+}
+
+// TestTheFullestQueueStaysWellUnderTheLimitOfADocument fills a queue with the longest of everything.
+func TestTheFullestQueueStaysWellUnderTheLimitOfADocument(t *testing.T) {
+	t.Parallel()
+	l := setup(t, lockcore.Config{MaxWaiters: 1})
+	long := func(i int) string { return fmt.Sprintf("%04d", i) + strings.Repeat("x", 508) }
+	_, err := l.Enter(t.Context(), one(long(0), lockcore.Exclusive("r")), false)
+	require.NoError(t, err)
+	req := lockcore.Request{LockID: long(1), Part: long(2), Owner: long(3), Resources: []lockcore.Resource{lockcore.Exclusive("r")}, Order: lockcore.Order{Attempt: 1}}
+	_, err = l.Enter(t.Context(), req, true)
+	require.ErrorIs(t, err, lockcore.ErrBusy)
+	const most, limit = 5000, 16 << 20
+	require.Less(t, most*len(state(t, l.coll).Waiters.Value), limit*3/4)
+}
