@@ -44,7 +44,7 @@ func (e *Engine) indexes(ctx context.Context) (idle, unique bool, err error) {
 }
 
 // check looks at the indexes once, before the first operation. A collection of our own goes on where it cannot: nothing
-// depends on its index.
+// depends on its index. Where the server refuses to tell, it is not asked again.
 func (e *Engine) check(ctx context.Context) error {
 	if e.checked.Load() {
 		return nil
@@ -57,6 +57,9 @@ func (e *Engine) check(ctx context.Context) error {
 		if err := e.judge(idle, unique); err != nil {
 			return err
 		}
+	}
+	var refused mongo.CommandError
+	if err == nil || (errors.As(err, &refused) && !refused.HasErrorLabel("NetworkError")) {
 		e.checked.Store(true)
 	}
 	return nil

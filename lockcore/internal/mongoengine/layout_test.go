@@ -166,6 +166,7 @@ func (m *sharedModel) step(t *rapid.T) {
 		m.later(t, time.Duration(rapid.IntRange(1, 70).Draw(t, "seconds"))*time.Second)
 	default:
 		before := m.read(t)
+		m.agree(t, before)
 		expect, send := m.operation(t, kind, lockID)
 		got, err := send()
 		require.NoError(t, err)
@@ -201,32 +202,48 @@ func (m *sharedModel) same(t *rapid.T, want engine.Document) {
 
 	theirs := m.them.read(t, m.name)
 	require.Equal(t, len(theirs.Shared.Locks), theirs.Shared.Count)
-	var told []string
+	if !theirs.Exclusive.Acquired {
+		require.Equal(t, theirLock{}, theirs.Exclusive)
+	}
+	m.agree(t, want)
+}
+
+// agree checks that a document says of who holds, since when and until when what stands in their layout.
+func (m *sharedModel) agree(t *rapid.T, d engine.Document) {
+	if d.ID == "" {
+		return
+	}
+	theirs := m.them.read(t, m.name)
+	var told, should []string
 	tell := func(l theirLock, mode string) {
 		require.False(t, l.ID.IsZero())
 		end := engine.Never
 		if l.ExpiresAt != nil {
+			require.True(t, l.ExpiresAt.Before(engine.Never))
 			end = *l.ExpiresAt
 		}
-		told = append(told, fmt.Sprint(*l.LockID, mode, end.UnixMilli()))
+		told = append(told, fmt.Sprint(*l.LockID, mode, l.CreatedAt.UnixMilli(), " to ", end.UnixMilli()))
 	}
 	if theirs.Exclusive.Acquired {
 		tell(theirs.Exclusive, engine.Exclusive)
-	} else {
-		require.Equal(t, theirLock{}, theirs.Exclusive)
 	}
 	for _, l := range theirs.Shared.Locks {
 		tell(l, engine.SharedBy)
 	}
-	ends, modes := map[string]int64{}, map[string]string{}
-	for _, e := range want.Held {
-		if e.Holds() {
-			ends[e.LockID], modes[e.LockID] = max(ends[e.LockID], e.ExpiresAt.UnixMilli()), e.Mode
+	holds := map[string]engine.Entry{}
+	for _, e := range d.Held {
+		if h, known := holds[e.LockID]; e.Holds() {
+			if known && (e.CreatedAt == nil || (h.CreatedAt != nil && h.CreatedAt.Before(*e.CreatedAt))) {
+				e.CreatedAt = h.CreatedAt
+			}
+			if h.ExpiresAt.After(e.ExpiresAt) {
+				e.ExpiresAt = h.ExpiresAt
+			}
+			holds[e.LockID] = e
 		}
 	}
-	var should []string
-	for id, end := range ends {
-		should = append(should, fmt.Sprint(id, modes[id], end))
+	for id, h := range holds {
+		should = append(should, fmt.Sprint(id, h.Mode, h.CreatedAt.UnixMilli(), " to ", h.ExpiresAt.UnixMilli()))
 	}
 	slices.Sort(told)
 	slices.Sort(should)
