@@ -69,8 +69,8 @@ var began = ifNull(minOf("$$i.createdAt"), nil)
 
 // understand brings held in line with exclusive and shared, as they are at m.now. It sets
 //
-//	l  their locks      w  the holds in held      s  the lock IDs whose holds stand
-//	n  their locks that are new      c  those whose end somebody moved      ok  whether nothing changed
+//	l  their locks, ids and was of them      w  the holds in held      ok  whether they say the same; where not
+//	s  the lock IDs whose holds stand      n  their locks that are new      c  those whose end somebody moved
 func (s *stages) understand() {
 	lock := func(mode string) bson.D {
 		key := list("$$i.lockId", mode, ifNull("$$i.createdAt", nil))
@@ -86,14 +86,17 @@ func (s *stages) understand() {
 	s.put(v("m.o", groups("$m.h")))
 	key := list(first("$$i.lockId"), first("$$i.mode"), began)
 	s.put(v("m.w", each("$m.o", doc(v("lockId", first("$$i.lockId")), v("key", key), v("both", list(key, maxOf("$$i.expiresAt")))))))
+	// Usually nothing has changed, which the difference of two sets tells without looking at each pair.
+	s.put(v("m.ids", "$m.l.lockId"), v("m.was", "$m.l.was"), v("m.ok", and(
+		eq(op("$setDifference", "$m.l.both", "$m.w.both"), none), eq(op("$setDifference", "$m.w.key", "$m.l.key"), none))))
 	known := in("$$i.key", "$m.w.key")
+	changed := func(what expr) bson.D { return cond("$m.ok", none, what) }
 	s.put(
-		v("m.s", each(filter("$m.w", in("$$i.key", "$m.l.key")), "$$i.lockId")),
-		v("m.n", filter("$m.l", not(known))),
-		v("m.c", each(filter("$m.l", and(known, not(in("$$i.both", "$m.w.both")))),
-			doc(v("lockId", "$$i.lockId"), v("to", doc(v("expiresAt", "$$i.end"), v("renewedAt", "$$i.was.renewedAt")))))),
+		v("m.s", changed(each(filter("$m.w", in("$$i.key", "$m.l.key")), "$$i.lockId"))),
+		v("m.n", changed(filter("$m.l", not(known)))),
+		v("m.c", changed(each(filter("$m.l", and(known, not(in("$$i.both", "$m.w.both")))),
+			doc(v("lockId", "$$i.lockId"), v("to", doc(v("expiresAt", "$$i.end"), v("renewedAt", "$$i.was.renewedAt"))))))),
 	)
-	s.put(v("m.ok", and(eq("$m.n", none), eq("$m.c", none), eq(size("$m.s"), size("$m.w")))))
 	s.reconcile()
 }
 
@@ -136,7 +139,7 @@ func (s *stages) present() {
 	s.put(v("m.h", filter("$held", holds)))
 	s.put(v("m.o", groups("$m.h")))
 	id, end := first("$$i.lockId"), maxOf("$$i.expiresAt")
-	stood := cond(in(id, "$m.l.lockId"), op("$arrayElemAt", "$m.l.was", op("$indexOfArray", "$m.l.lockId", id)), "$m.own")
+	stood := cond(in(id, "$m.ids"), op("$arrayElemAt", "$m.was", op("$indexOfArray", "$m.ids", id)), "$m.own")
 	lock := merge(noLock, stood, doc(
 		v("lockId", id), v("createdAt", began), v("renewedAt", ifNull(maxOf("$$i.renewedAt"), nil)),
 		v("expiresAt", cond(lt(end, never), end, nil)), v("acquired", true)))
