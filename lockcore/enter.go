@@ -146,6 +146,6 @@ func (l *Locker) giveBack(ctx context.Context, leases []Lease, cause error, undo
 	defer cancel()
 	for _, lease := range leases {
 		// An error leaves the part to its TTL; the cause is what the caller must see.
-		_ = l.leaveOne(ctx, lease, undo)
+		_ = l.leaveOne(ctx, lease, undo && lease.began)
 	}
 }

@@ -102,8 +102,12 @@ func (s *Session) Upgrade(ctx context.Context, resource string) error {
 			continue
 		}
 		// The upgrade is a part of its own, so that the shared one stands while it waits, and after it has failed.
+		ttl := lease.ttl
+		if lease.forever {
+			ttl = Forever
+		}
 		up, err := s.locker.Acquire(ctx, Request{
-			LockID: lease.LockID, Resources: []Resource{{Name: resource, Mode: ModeExclusive, Held: true}}, TTL: lease.ttl, Owner: lease.owner,
+			LockID: lease.LockID, Resources: []Resource{{Name: resource, Mode: ModeExclusive, Held: true}}, TTL: ttl, Owner: lease.owner,
 		})
 		if err != nil {
 			return err

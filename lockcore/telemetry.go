@@ -115,7 +115,8 @@ func (t telemetry) ended(ctx context.Context, d *engine.Document) {
 	told := map[string]bool{}
 	write := func(entries []engine.Entry, how string) {
 		for _, e := range entries {
-			if !told[e.LockID] {
+			// A kept hold is told of by its own entry, and not by its parts'.
+			if e.CreatedAt != nil && !told[e.LockID] {
 				told[e.LockID] = true
 				t.hold(ctx, d, &e, how)
 			}
@@ -138,7 +139,7 @@ func (t telemetry) hold(ctx context.Context, d *engine.Document, e *engine.Entry
 		attribute.String("lock.mode", Mode(e.Mode).String()),
 		attribute.String("lock.id", e.LockID),
 		attribute.String("lock.owner", cmp.Or(e.Owner, e.LockID)),
-		attribute.Int64("lock.fence", e.Granted),
+		attribute.Int64("lock.fence", cmp.Or(e.Granted, e.Fence)),
 		attribute.String("lock.outcome", how),
 	))
 	span.End(trace.WithTimestamp(end))

@@ -150,6 +150,8 @@ type Lease struct {
 	ttl        time.Duration
 	// owner is the request's, for an upgrade.
 	owner string
+	// began tells that the hold began with this lease, so that taking the request back ends it.
+	began bool
 }
 
 // Valid tells whether the part may still trust this lease by this process's monotonic clock. A lease

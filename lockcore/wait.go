@@ -104,6 +104,6 @@ func (l *Locker) abandon(ctx context.Context, s *Session, req *Request, at Resou
 	}
 	for _, lease := range leases {
 		// An error leaves it to its TTL; the cause is what the caller must see.
-		_ = l.leaveOne(ctx, lease, true)
+		_ = l.leaveOne(ctx, lease, lease.began)
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 // waits wakes those of this process that stand in queues. Three things do: a write of this Locker that made the claim; a
 // change stream, where the server has one; and reads, shared by all that wait here, and spaced so that no resource is
-// read more than four times a second, however many wait for it. Its goroutine runs while somebody waits.
+// read more than four times a second, a search for deadlocks included, however many wait for it. Its goroutine runs while somebody waits.
 type waits struct {
 	eng engine.Engine
 	// search ends the deadlocks that are there.
@@ -20,8 +20,8 @@ type waits struct {
 	mu        sync.Mutex
 	resources map[string]*waited
 	running   bool
-	// streaming tells that the change stream is on.
-	streaming bool
+	// streaming tells that the change stream is on, and noStream that the server has none.
+	streaming, noStream bool
 	// searchAt is when to search for deadlocks next.
 	searchAt time.Time
 	wake     chan struct{}
@@ -45,14 +45,14 @@ type waiter struct {
 
 const (
 	// readEvery is the pause between two reads of a resource where nothing else tells of changes.
-	readEvery = 250 * time.Millisecond
+	readEvery = 350 * time.Millisecond
 	// readSeldom is the pause where a change stream does.
 	readSeldom = 20 * time.Second
 	// changesEvery is the least pause between two reads on a change stream's word.
 	changesEvery = 20 * time.Millisecond
 	// searchAfter is how long after somebody queued deadlocks are searched for, together with all who queue in
 	// that time: most waits are over sooner. searchEvery is the pause while somebody waits.
-	searchAfter = 200 * time.Millisecond
+	searchAfter = time.Second
 	searchEvery = 5 * time.Second
 )
 
@@ -303,7 +303,10 @@ func firstEnd(d *engine.Document) (left time.Duration, ok bool) {
 func (w *waits) stream(ctx context.Context) <-chan struct{} {
 	stopped := make(chan struct{})
 	watcher, ok := w.eng.(engine.Watcher)
-	if !ok {
+	w.mu.Lock()
+	none := !ok || w.noStream
+	w.mu.Unlock()
+	if none {
 		close(stopped)
 		return stopped
 	}
@@ -311,10 +314,16 @@ func (w *waits) stream(ctx context.Context) <-chan struct{} {
 		defer close(stopped)
 		for ctx.Err() == nil {
 			err := watcher.Watch(ctx, func() { w.setStreaming(true) }, w.changed)
-			if ctx.Err() != nil || errors.Is(err, engine.ErrNoWatch) {
+			if ctx.Err() != nil {
 				return
 			}
 			w.setStreaming(false)
+			if errors.Is(err, engine.ErrNoWatch) {
+				w.mu.Lock()
+				w.noStream = true
+				w.mu.Unlock()
+				return
+			}
 			if !rest(ctx, time.Second) {
 				return
 			}
@@ -327,15 +336,18 @@ func (w *waits) stream(ctx context.Context) <-chan struct{} {
 // come between.
 func (w *waits) setStreaming(on bool) {
 	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.streaming == on {
+		return
+	}
 	w.streaming = on
+	defer w.poke()
 	now := time.Now()
 	for _, r := range w.resources {
 		if !r.next.IsZero() {
 			r.next = later(now, r.read.Add(readEvery))
 		}
 	}
-	w.mu.Unlock()
-	w.poke()
 }
 
 // changed is called for each write that the change stream tells of.

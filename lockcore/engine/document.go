@@ -135,8 +135,8 @@ type Released struct {
 type Last struct {
 	// Outcome is what became of the request that this write was for.
 	Outcome Outcome `bson:"outcome"`
-	// Released and Expired are entries of the holds that this write ended, several where a hold had
-	// several parts.
+	// Released and Expired are the entries of holds that this write ended, several where a hold had
+	// several, or a kept hold parts: those with CreatedAt tell of it.
 	Released []Entry `bson:"released"`
 	Expired  []Entry `bson:"expired"`
 	// Position is the place in the queue of the request that this write was for, from 1; 0 without one.

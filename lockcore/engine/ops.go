@@ -59,6 +59,10 @@ type Acquire struct {
 	Safe    bool
 }
 
+// Crowd is how many lock IDs may be on a resource before a grant ends the holds among them that have expired. Below it
+// they stay until an incompatible grant needs their room.
+const Crowd = 256
+
 // Unlimited is the room of a shared request without a limit.
 const Unlimited = 1 << 20
 
@@ -102,7 +106,8 @@ type Release struct {
 	LockID   string
 	// Order bounds what ends. Forced, all that is there ends.
 	Order int64
-	// Leaving names a part that is known to have stopped: it does not drain. Nil names none.
+	// Leaving names a part whose request with exactly this order is known to have stopped: it does not drain. Nil
+	// names none.
 	Leaving *string
 	// Force leaves an evicted record with the reason, for the holder to see. Reason is 1 to 512 bytes.
 	Force  bool

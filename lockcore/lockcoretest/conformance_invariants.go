@@ -32,7 +32,10 @@ var invariantScenarios = []Scenario{
 		s.take("a", "p", 1)
 		s.pass(partTTL / 2)
 		s.join("a", "p", 2)
+		// The second attempt has stopped; what became of the first one nobody knows.
 		s.release("a", 2, "p")
+		s.outcome(s.ask("b", "p", 1), engine.Busy)
+		s.pass(partTTL / 2)
 		s.outcome(s.ask("b", "p", 1), engine.Granted)
 		s.leave("b", "p", 1)
 		s.take("a", "p", 3)
@@ -40,6 +43,14 @@ var invariantScenarios = []Scenario{
 		s.outcome(s.ask("b", "p", 2), engine.Busy)
 		s.pass(partTTL)
 		s.take("b", "p", 2)
+	}},
+	{"I1/a request that comes again after its end is granted anew and not told of a promise that is over", func(s *stage) {
+		s.take("a", "p", 1)
+		s.wait(1, "b", "p", 1)
+		s.pass(partTTL)
+		d := s.outcome(s.ask("a", "p", 1), engine.Joined)
+		p := d.Part("a", "p", 1)
+		s.check(p != nil && p.ExpiresAt.After(d.At), "the part that was answered for is not there, or has ended: %+v", d.Held)
 	}},
 	{"I1/an expired hold does not come back beside whom it made room for", func(s *stage) {
 		s.take("a", "p", 1)

@@ -110,7 +110,7 @@ func Release(before engine.Document, op engine.Release, now time.Time) engine.Do
 	}
 	var draining []engine.Entry
 	for _, e := range s.doc.Held {
-		stopped := op.Leaving != nil && e.Part == *op.Leaving
+		stopped := op.Leaving != nil && e.Part == *op.Leaving && e.Order == op.Order
 		if upTo(e) && !stopped && (e.State == engine.Draining || e.State == engine.Part) {
 			draining = append(draining, s.drained(e))
 		}
@@ -174,7 +174,7 @@ func (s *state) enter(op engine.Acquire) {
 	switch {
 	case s.lost(op):
 		s.doc.Last.Outcome = engine.Lost
-	case part != nil && part.State == engine.Part && part.Order == op.Order && engine.Covers(part.Mode, op.Mode):
+	case part != nil && part.State == engine.Part && part.Order == op.Order && alive(*part, s.now) && engine.Covers(part.Mode, op.Mode):
 		s.doc.Last.Outcome = engine.Again
 	case s.covered(op.LockID, op.Mode):
 		s.doc.Last.Outcome = engine.Joined
@@ -237,7 +237,7 @@ func (s *state) grant(op engine.Acquire) {
 		switch {
 		case e.LockID != op.LockID:
 			rest = append(rest, e)
-		case op.Keep && e.State == engine.Kept, mine(&e, engine.Claimed):
+		case op.Keep && (e.State == engine.Kept || (!e.Holds() && !alive(e, s.now))), mine(&e, engine.Claimed):
 		case mine(&e, engine.Part):
 			own = append(own, s.drained(e))
 		default:

@@ -43,7 +43,7 @@ func (s *state) settle() {
 	exclusive := s.some(func(e *engine.Entry) bool { return e.Mode == engine.Exclusive && alive(*e, s.now) })
 	if len(waiting) == 0 || exclusive || !s.fits(waiting[0].LockID, limitOf(&waiting[0])) {
 		if s.granted != nil {
-			s.displace(s.granted.LockID, s.granted.Room())
+			s.displace(s.granted.LockID, min(s.granted.Room(), engine.Crowd))
 		}
 		return
 	}
@@ -51,7 +51,7 @@ func (s *state) settle() {
 	for waiting[0].Limit == 0 && k < len(waiting) && k < engine.SettleMost && waiting[k].Limit == 0 {
 		k++
 	}
-	s.displace(waiting[0].LockID, limitOf(&waiting[0]))
+	s.displace(waiting[0].LockID, min(limitOf(&waiting[0]), engine.Crowd))
 	until := s.now.Add(ms(s.policy.ClaimTTL))
 	for _, w := range waiting[:k] {
 		s.doc.Held = append(s.doc.Held, engine.Entry{
@@ -86,7 +86,7 @@ func (s *state) fits(lockID string, limit int64) bool {
 }
 
 // displace ends the expired holds whose room is given to a lock ID: the exclusive ones, and all others' where they
-// would exceed its limit if they came back.
+// would exceed its limit if they came back, or are a crowd.
 func (s *state) displace(lockID string, limit int64) {
 	others := map[string]bool{}
 	for _, e := range s.doc.Held {
@@ -177,7 +177,7 @@ func (s *state) drop(which func(engine.Entry) bool) {
 	gone := pick(s.doc.Held, which)
 	s.doc.Held = slices.DeleteFunc(s.doc.Held, which)
 	for _, e := range gone {
-		if e.Holds() && e.CreatedAt != nil {
+		if e.Holds() {
 			s.doc.Last.Released = append(s.doc.Last.Released, e)
 		}
 	}

@@ -71,7 +71,8 @@ func acquireValues(a *engine.Acquire) bson.D {
 		}
 		values = append(values, v("place", place), v("wait", a.WaiterTTL), v("most", a.MaxWaiters))
 	}
-	return append(values, v("new", running), v("who", doc(v("lockId", a.LockID), v("limit", a.Room()))))
+	return append(values, v("new", running), v("room", a.Room()),
+		v("who", doc(v("lockId", a.LockID), v("limit", min(a.Room(), engine.Crowd)))))
 }
 
 // acquireStages is the whole of acquire and enter. Its outcomes:
@@ -87,7 +88,6 @@ func acquireValues(a *engine.Acquire) bson.D {
 // Whatever the outcome, the write is counted and the document settled.
 func acquireStages(k acquireKind) []bson.D {
 	var s stages
-	s.put(fresh)
 	s.find(k)
 	s.decide(k)
 	s.enter(k)
@@ -105,36 +105,37 @@ func acquireStages(k acquireKind) []bson.D {
 func (s *stages) find(k acquireKind) {
 	own := filter("$held", ownID)
 	if k.keep { // that somebody came is a sign of life of the hold
-		own = each(own, cond(isKept, merge("$$i", doc(v("expiresAt", largest("$$i.expiresAt", add("$$NOW", "$$i.ttl"))))), "$$i"))
+		own = each(own, cond(isKept, merge("$$this", doc(v("expiresAt", largest("$$this.expiresAt", add("$$NOW", "$$this.ttl"))))), "$$this"))
 	}
-	vars := doc(v("a", cond(in("$t.id", "$held.lockId"), own, none)))
+	lists := doc(fresh, v("t.a", cond(in("$t.id", "$held.lockId"), own, none)))
 	if k.limited {
-		vars = append(vars, v("l", filter("$held", and(others, alive))))
+		lists = append(lists, v("t.l", filter("$held", and(others, alive))))
 	}
+	s.put(lists...)
+	vars := doc(
+		v("o", filter("$t.a", holds)),
+		v("m", op("$arrayElemAt", filter("$t.a", and(ownPart, in("$$this.state", list(engine.Part, engine.Claimed)))), -1)),
+	)
 	if k.queue {
 		vars = append(vars, v("i", cond(in("$t.id", "$waiters.lockId"), op("$indexOfArray", each("$waiters", ownPlace), me), -1)))
 	}
 	s.set(vars...)
-	s.set(
-		v("o", filter("$t.a", holds)),
-		v("m", op("$arrayElemAt", filter("$t.a", and(ownPart, in("$$i.state", list(engine.Part, engine.Claimed)))), -1)),
-	)
 }
 
 // decide sets did, the outcome.
 func (s *stages) decide(k acquireKind) {
 	covered := ne("$t.o", none)
-	again := eq(list("$t.m.order", "$t.m.state"), list("$t.ord", engine.Part))
+	again := and(gt("$t.m.expiresAt", "$$NOW"), eq(list("$t.m.order", "$t.m.state"), list("$t.ord", engine.Part)))
 	if k.mode == engine.Exclusive {
 		covered = in(engine.Exclusive, "$t.o.mode")
-		again = eq(list("$t.m.order", "$t.m.state", "$t.m.mode"), list("$t.ord", engine.Part, engine.Exclusive))
+		again = and(gt("$t.m.expiresAt", "$$NOW"), eq(list("$t.m.order", "$t.m.state", "$t.m.mode"), list("$t.ord", engine.Part, engine.Exclusive)))
 	}
 	var fits expr
 	switch {
 	case k.mode == engine.Exclusive:
 		fits = eq(filter("$held", and(others, alive)), none)
 	case k.limited:
-		fits = and(not(in(engine.Exclusive, "$t.l.mode")), lt(size(op("$setUnion", "$t.l.lockId")), "$t.who.limit"))
+		fits = and(not(in(engine.Exclusive, "$t.l.mode")), lt(size(op("$setUnion", "$t.l.lockId")), "$t.room"))
 	default:
 		fits = or(not(in(engine.Exclusive, "$held.mode")), eq(filter("$held", and(others, alive, exclusive)), none))
 	}
@@ -148,7 +149,7 @@ func (s *stages) decide(k acquireKind) {
 	outcomes := list(
 		or(
 			gt("$t.m.order", "$t.ord"),
-			ne(filter("$released", and(ownID, gte("$$i.order", "$t.ord"), in("$$i.part", list(nil, "$t.part")))), none),
+			ne(filter("$released", and(ownID, gte("$$this.order", "$t.ord"), in("$$this.part", list(nil, "$t.part")))), none),
 		), engine.Overtaken)
 	switch {
 	case k.reacquire:
@@ -208,7 +209,7 @@ func (s *stages) enter(k acquireKind) {
 		fields = append(fields, v("t.pos", cond(eq("$t.did", engine.Queued),
 			choose(gte("$t.i", 0), add("$t.i", 1), ahead, 1, add(size("$waiters"), 1)), 0)))
 		queue = cond(eq("$t.did", engine.Queued), choose(
-			gte("$t.i", 0), each("$waiters", cond(eq(ownPlace, me), merge("$t.place", doc(v("since", "$$i.since"), end)), "$$i")),
+			gte("$t.i", 0), each("$waiters", cond(eq(ownPlace, me), merge("$t.place", doc(v("since", "$$this.since"), end)), "$$this")),
 			ahead, concat(place, "$waiters"),
 			concat("$waiters", place)), "$waiters")
 	}
@@ -217,15 +218,15 @@ func (s *stages) enter(k acquireKind) {
 
 // entries is what is held after the request: others, the rest of the own hold, and what the request makes.
 func (s *stages) entries(k acquireKind) expr {
-	rest := filter("$t.a", ne(list("$$i.part", "$$i.state"), list("$t.part", engine.Claimed)))
+	rest := filter("$t.a", ne(list("$$this.part", "$$this.state"), list("$t.part", engine.Claimed)))
 	if k.keep {
-		rest = filter("$t.a", and(not(isKept), ne(list("$$i.part", "$$i.state"), list("$t.part", engine.Claimed))))
+		rest = filter("$t.a", and(not(isKept), or(holds, alive), ne(list("$$this.part", "$$this.state"), list("$t.part", engine.Claimed))))
 	}
-	changes := list("$$i")
+	changes := list("$$this")
 	if k.mode == engine.Exclusive { // an upgrade is one of the whole hold
 		changes = append(changes, doc(v("mode", engine.Exclusive)))
 	}
-	changes = append(changes, cond(eq(list("$$i.part", "$$i.state"), list("$t.part", engine.Part)), drained, nil))
+	changes = append(changes, cond(eq(list("$$this.part", "$$this.state"), list("$t.part", engine.Part)), drained, nil))
 	part := doc(v("expiresAt", until("$t.ttl", k.forever)), v("since", "$t.m.since"), v("claimedAt", "$t.m.claimedAt"))
 	if !k.keep {
 		part = append(part, v("createdAt", "$$NOW"))

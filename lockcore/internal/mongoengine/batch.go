@@ -61,12 +61,12 @@ func (e *Engine) RenewAll(ctx context.Context, ops []engine.Renew) ([]bool, erro
 func renewAllStages(name expr, names []string, keys bson.A) []bson.D {
 	var s stages
 	s.set(v("k", op("$arrayElemAt", lit(keys), op("$indexOfArray", lit(names), name))))
-	s.set(v("n", filter("$held", and(running, in(list("$$i.lockId", "$$i.part", "$$i.order"), "$t.k")))))
+	s.set(v("n", filter("$held", and(running, in(list("$$this.lockId", "$$this.part", "$$this.order"), "$t.k")))))
 	s.set(v("g", eq(size("$t.n"), size("$t.k"))))
-	extended := merge("$$i", doc(v("renewedAt", "$$NOW"), v("expiresAt", largest("$$i.expiresAt", add("$$NOW", "$$i.ttl")))))
-	named := or(in("$$i", "$t.n"), and(isKept, in("$$i.lockId", "$t.n.lockId")))
+	extended := merge("$$this", doc(v("renewedAt", "$$NOW"), v("expiresAt", largest("$$this.expiresAt", add("$$NOW", "$$this.ttl")))))
+	named := or(in("$$this", "$t.n"), and(isKept, in("$$this.lockId", "$t.n.lockId")))
 	s.put(
-		v("held", cond("$t.g", each("$held", cond(named, extended, "$$i")), "$held")),
+		v("held", cond("$t.g", each("$held", cond(named, extended, "$$this")), "$held")),
 		v("seq", cond("$t.g", add("$seq", int64(1)), "$seq")),
 		v("at", cond("$t.g", "$$NOW", "$at")),
 	)
@@ -92,9 +92,13 @@ func (e *Engine) lost(ctx context.Context, names []string, ops []engine.Renew, p
 }
 
 func keysOf(ops []engine.Renew, indexes []int) bson.A {
-	keys := make(bson.A, len(indexes))
-	for i, at := range indexes {
-		keys[i] = bson.A{ops[at].LockID, ops[at].Part, ops[at].Order}
+	keys := bson.A{}
+	seen := map[engine.Renew]bool{} // who asks twice for one part names one entry
+	for _, at := range indexes {
+		if op := ops[at]; !seen[op] {
+			seen[op] = true
+			keys = append(keys, bson.A{op.LockID, op.Part, op.Order})
+		}
 	}
 	return keys
 }

@@ -9,15 +9,15 @@ import (
 // renewStages extends one part and its hold. Outcomes: the part is there and extended, or it is not
 // there (lost, superseded, released) and only the write is counted.
 func renewStages(downgrade bool) []bson.D {
-	mine := and(ownPart, running, eq("$$i.order", "$t.ord"))
+	mine := and(ownPart, running, eq("$$this.order", "$t.ord"))
 	var s stages
 	s.put(fresh, v("t.a", cond(in("$t.id", "$held.lockId"), filter("$held", ownID), none)))
 	s.set(v("g", ne(filter("$t.a", mine), none)))
-	end := v("expiresAt", largest("$$i.expiresAt", add("$$NOW", "$$i.ttl")))
-	own := each("$t.a", choose(mine, merge("$$i", doc(v("renewedAt", "$$NOW"), end)), isKept, merge("$$i", doc(end)), "$$i"))
+	end := v("expiresAt", largest("$$this.expiresAt", add("$$NOW", "$$this.ttl")))
+	own := each("$t.a", choose(mine, merge("$$this", doc(v("renewedAt", "$$NOW"), end)), isKept, merge("$$this", doc(end)), "$$this"))
 	if downgrade {
-		alone := eq(filter("$t.a", and(running, ne("$$i.part", "$t.part"))), none)
-		own = each(own, cond(and(holds, alone), merge("$$i", doc(v("mode", engine.SharedBy))), "$$i"))
+		alone := eq(filter("$t.a", and(running, ne("$$this.part", "$t.part"))), none)
+		own = each(own, cond(and(holds, alone), merge("$$this", doc(v("mode", engine.SharedBy))), "$$this"))
 	}
 	s.put(v("held", cond("$t.g", concat(filter("$held", others), own), "$held")))
 	return s.store(outcome{did: cond("$t.g", engine.Granted, engine.Lost), released: none, position: 0})
@@ -27,42 +27,42 @@ func renewStages(downgrade bool) []bson.D {
 // kept and this was its last part; or it was not there. Either way a record remembers that requests up to
 // this order are over.
 func leaveStages(undo bool) []bson.D {
-	goes := and(eq(ownPlace, me), or(eq("$$i.order", "$t.ord"), and(eq("$$i.state", engine.Claimed), lt("$$i.order", "$t.ord"))))
+	goes := and(eq(ownPlace, me), or(eq("$$this.order", "$t.ord"), and(eq("$$this.state", engine.Claimed), lt("$$this.order", "$t.ord"))))
 	var s stages
 	s.put(fresh, v("t.a", filter("$held", goes)))
 	s.put(
-		v("t.g", filter("$t.a", running)), v("held", filter("$held", and(not(in("$$i", "$t.a")), lives))),
-		forget(and(eq(ownPlace, me), lte("$$i.order", "$t.ord"))), remember)
+		v("t.g", filter("$t.a", running)), v("held", filter("$held", and(not(in("$$this", "$t.a")), lives))),
+		forget(or(ne(ownPlace, me), gt("$$this.order", "$t.ord"))), remember)
 	if undo {
 		kept := and(ownID, isKept)
 		last := and(ne("$t.g", none), eq(filter("$held", and(ownID, running)), none))
 		s.set(v("k", cond(last, filter("$held", kept), none)))
 		s.put(v("t.g", concat("$t.g", "$t.k")), v("held", cond(eq("$t.k", none), "$held", filter("$held", not(kept)))))
 	}
-	return s.store(outcome{did: engine.Granted, released: filter("$t.g", "$$i.createdAt"), position: 0})
+	return s.store(outcome{did: engine.Granted, released: "$t.g", position: 0})
 }
 
 // releaseStages ends a lock ID up to an order, wherever it stands. Outcomes: what was there up to the
 // order goes, its parts drain; or nothing was there. Either way a record remembers the order.
 func releaseStages(leaving, force bool) []bson.D {
-	upTo := and(ownID, lte("$$i.order", "$t.ord"))
-	drains := expr(in("$$i.state", list(engine.Draining, engine.Part)))
+	upTo := and(ownID, lte("$$this.order", "$t.ord"))
+	drains := expr(in("$$this.state", list(engine.Draining, engine.Part)))
 	if leaving {
-		drains = and(ne("$$i.part", "$t.part"), drains)
+		drains = and(ne(list("$$this.part", "$$this.order"), list("$t.part", "$t.ord")), drains)
 	}
 	var s stages
 	if force {
-		s.set(v("ord", largest(int64(0), maxOf(each(filter(concat("$held", filter("$waiters", alive)), ownID), "$$i.order")))))
+		s.set(v("ord", largest(int64(0), maxOf(each(filter(concat("$held", filter("$waiters", alive)), ownID), "$$this.order")))))
 		s.set(v("rec.order", "$t.ord"))
 	}
 	s.put(fresh, v("t.a", filter("$held", upTo)))
 	s.put(
-		v("t.g", filter("$t.a", and(holds, "$$i.createdAt"))),
-		v("held", concat(filter("$held", and(or(others, gt("$$i.order", "$t.ord")), lives)), each(filter("$t.a", drains), merge("$$i", drained)))),
-		forget(upTo), remember)
+		v("t.g", filter("$t.a", holds)),
+		v("held", concat(filter("$held", and(or(others, gt("$$this.order", "$t.ord")), lives)), each(filter("$t.a", drains), merge("$$this", drained)))),
+		forget(or(others, gt("$$this.order", "$t.ord"))), remember)
 	if force {
-		record := doc(v("lockId", "$$i.lockId"), v("fence", "$$i.fence"), v("reason", "$t.rec.reason"))
-		s.put(v("evicted", lastOf(concat("$evicted", each("$t.g", record)), engine.MaxEvicted)))
+		record := doc(v("lockId", "$$this.lockId"), v("fence", "$$this.fence"), v("reason", "$t.rec.reason"))
+		s.put(v("evicted", lastOf(concat("$evicted", each(filter("$t.g", "$$this.createdAt"), record)), engine.MaxEvicted)))
 	}
 	return s.store(outcome{did: engine.Granted, released: "$t.g", position: 0})
 }
@@ -70,7 +70,7 @@ func releaseStages(leaving, force bool) []bson.D {
 // withdrawStages takes one request out of the queue. Outcomes: it waited there, without a claim, and is
 // gone; or nothing changes.
 func withdrawStages() []bson.D {
-	which := and(eq(ownPlace, me), eq("$$i.order", "$t.ord"))
+	which := and(eq(ownPlace, me), eq("$$this.order", "$t.ord"))
 	var s stages
 	s.put(fresh)
 	s.set(v("g", ne(filter("$waiters", which), none)))
@@ -85,21 +85,21 @@ func withdrawStages() []bson.D {
 func purgeStages() []bson.D {
 	var s stages
 	s.put(fresh, v("t.l", filter("$held", alive)))
-	s.set(v("g", filter("$held", and(holds, not(in("$$i.lockId", "$t.l.lockId"))))))
-	record := doc(v("lockId", "$$i.lockId"), v("fence", "$$i.fence"), v("reason", "$t.reason"))
+	s.set(v("g", filter("$held", and(holds, not(in("$$this.lockId", "$t.l.lockId"))))))
+	record := doc(v("lockId", "$$this.lockId"), v("fence", "$$this.fence"), v("reason", "$t.reason"))
 	s.put(
-		v("held", filter("$held", and(not(in("$$i", "$t.g")), lives))),
+		v("held", filter("$held", and(not(in("$$this", "$t.g")), lives))),
 		v("evicted", lastOf(concat("$evicted", each("$t.g", record)), engine.MaxEvicted)),
 	)
 	return s.store(outcome{did: engine.Granted, released: none, position: 0, purged: "$t.g"})
 }
 
 // lives is false for draining parts whose time is up, and for claims whose place is given up.
-var lives = or(holds, alive, gt("$$i.place", "$$NOW"))
+var lives = or(holds, alive, gt("$$this.place", "$$NOW"))
 
-// forget ends the places for which which holds.
+// forget keeps the places for which which holds.
 func forget(which expr) bson.E {
-	return v("waiters", cond(in("$t.id", "$waiters.lockId"), filter("$waiters", not(which)), "$waiters"))
+	return v("waiters", cond(in("$t.id", "$waiters.lockId"), filter("$waiters", which), "$waiters"))
 }
 
 // remember adds rec, the new record of what was released.

@@ -59,14 +59,14 @@ func first(a expr) bson.D { return on("$first", a) }
 func minOf(a expr) bson.D { return on("$min", a) }
 func maxOf(a expr) bson.D { return on("$max", a) }
 
-// filter keeps the items of input for which when holds; the item is $$i.
+// filter keeps the items of input for which when holds; the item is $$this.
 func filter(input, when expr) bson.D {
-	return on("$filter", doc(v("input", input), v("as", "i"), v("cond", when)))
+	return on("$filter", doc(v("input", input), v("cond", when)))
 }
 
-// each maps the items of input; the item is $$i.
+// each maps the items of input; the item is $$this.
 func each(input, to expr) bson.D {
-	return on("$map", doc(v("input", input), v("as", "i"), v("in", to)))
+	return on("$map", doc(v("input", input), v("in", to)))
 }
 
 // choose takes pairs of a condition and a value, and last the value where none holds.

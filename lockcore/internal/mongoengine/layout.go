@@ -60,12 +60,12 @@ func theirs(a *engine.Acquire) bson.E {
 // groups is the entries of h, a path, one array per lock ID. Usually there is one entry of each.
 func groups(h string) expr {
 	ids := op("$setUnion", h+".lockId")
-	own := on("$map", doc(v("input", ids), v("as", "j"), v("in", filter(h, eq("$$i.lockId", "$$j")))))
-	return cond(eq(size(ids), size(h)), each(h, list("$$i")), own)
+	own := on("$map", doc(v("input", ids), v("as", "j"), v("in", filter(h, eq("$$this.lockId", "$$j")))))
+	return cond(eq(size(ids), size(h)), each(h, list("$$this")), own)
 }
 
 // began is when the hold of a group began.
-var began = ifNull(minOf("$$i.createdAt"), nil)
+var began = ifNull(minOf("$$this.createdAt"), nil)
 
 // understand brings held in line with exclusive and shared, as they are at m.now. It sets
 //
@@ -73,9 +73,9 @@ var began = ifNull(minOf("$$i.createdAt"), nil)
 //	s  the lock IDs whose holds stand      n  their locks that are new      c  those whose end somebody moved
 func (s *stages) understand() {
 	lock := func(mode string) bson.D {
-		key := list("$$i.lockId", mode, ifNull("$$i.createdAt", nil))
-		end := ifNull("$$i.expiresAt", never)
-		return doc(v("lockId", "$$i.lockId"), v("mode", mode), v("key", key), v("end", end), v("both", list(key, end)), v("was", "$$i"))
+		key := list("$$this.lockId", mode, ifNull("$$this.createdAt", nil))
+		end := ifNull("$$this.expiresAt", never)
+		return doc(v("lockId", "$$this.lockId"), v("mode", mode), v("key", key), v("end", end), v("both", list(key, end)), v("was", "$$this"))
 	}
 	s.put(
 		v("m.l", concat(
@@ -84,18 +84,18 @@ func (s *stages) understand() {
 		v("m.h", filter("$held", holds)),
 	)
 	s.put(v("m.o", groups("$m.h")))
-	key := list(first("$$i.lockId"), first("$$i.mode"), began)
-	s.put(v("m.w", each("$m.o", doc(v("lockId", first("$$i.lockId")), v("key", key), v("both", list(key, maxOf("$$i.expiresAt")))))))
+	key := list(first("$$this.lockId"), first("$$this.mode"), began)
+	s.put(v("m.w", each("$m.o", doc(v("lockId", first("$$this.lockId")), v("key", key), v("both", list(key, maxOf("$$this.expiresAt")))))))
 	// Usually nothing has changed, which the difference of two sets tells without looking at each pair.
 	s.put(v("m.ids", "$m.l.lockId"), v("m.was", "$m.l.was"), v("m.ok", and(
 		eq(op("$setDifference", "$m.l.both", "$m.w.both"), none), eq(op("$setDifference", "$m.w.key", "$m.l.key"), none))))
-	known := in("$$i.key", "$m.w.key")
+	known := in("$$this.key", "$m.w.key")
 	changed := func(what expr) bson.D { return cond("$m.ok", none, what) }
 	s.put(
-		v("m.s", changed(each(filter("$m.w", in("$$i.key", "$m.l.key")), "$$i.lockId"))),
+		v("m.s", changed(each(filter("$m.w", in("$$this.key", "$m.l.key")), "$$this.lockId"))),
 		v("m.n", changed(filter("$m.l", not(known)))),
-		v("m.c", changed(each(filter("$m.l", and(known, not(in("$$i.both", "$m.w.both")))),
-			doc(v("lockId", "$$i.lockId"), v("to", doc(v("expiresAt", "$$i.end"), v("renewedAt", "$$i.was.renewedAt"))))))),
+		v("m.c", changed(each(filter("$m.l", and(known, not(in("$$this.both", "$m.w.both")))),
+			doc(v("lockId", "$$this.lockId"), v("to", doc(v("expiresAt", "$$this.end"), v("renewedAt", "$$this.was.renewedAt"))))))),
 	)
 	s.reconcile()
 }
@@ -104,26 +104,26 @@ func (s *stages) understand() {
 // what it made is an entry. A part of ours that it cut off keeps others out as long as it may trust. Order 0 is that
 // of locks made by the functions of mongo-lock, by which nobody trusts a lease.
 func (s *stages) reconcile() {
-	ended := and(holds, not(in("$$i.lockId", "$m.s")), gt("$$i.order", int64(0)))
-	moved := op("$arrayElemAt", "$m.c.to", op("$indexOfArray", "$m.c.lockId", "$$i.lockId"))
-	since := ifNull("$$i.was.renewedAt", ifNull("$$i.was.createdAt", "$m.now"))
+	ended := and(holds, not(in("$$this.lockId", "$m.s")), gt("$$this.order", int64(0)))
+	moved := op("$arrayElemAt", "$m.c.to", op("$indexOfArray", "$m.c.lockId", "$$this.lockId"))
+	since := ifNull("$$this.was.renewedAt", ifNull("$$this.was.createdAt", "$m.now"))
 	made := doc(
-		v("lockId", "$$i.lockId"), v("part", ""), v("order", int64(0)), v("mode", "$$i.mode"), v("state", engine.Part), v("fence", int64(0)),
-		v("ttl", cond(lt("$$i.end", never), largest(int64(1), op("$subtract", "$$i.end", since)), int64(0))),
-		v("expiresAt", "$$i.end"), v("renewedAt", "$$i.was.renewedAt"), v("createdAt", ifNull("$$i.was.createdAt", "$m.now")),
-		v("owner", "$$i.was.owner"), v("host", "$$i.was.host"), v("comment", "$$i.was.comment"),
+		v("lockId", "$$this.lockId"), v("part", ""), v("order", int64(0)), v("mode", "$$this.mode"), v("state", engine.Part), v("fence", int64(0)),
+		v("ttl", cond(lt("$$this.end", never), largest(int64(1), op("$subtract", "$$this.end", since)), int64(0))),
+		v("expiresAt", "$$this.end"), v("renewedAt", "$$this.was.renewedAt"), v("createdAt", ifNull("$$this.was.createdAt", "$m.now")),
+		v("owner", "$$this.was.owner"), v("host", "$$this.was.host"), v("comment", "$$this.was.comment"),
 	)
-	record := doc(v("lockId", "$$i.lockId"), v("fence", "$$i.fence"), v("reason", "ended by a mongo-lock client"))
+	record := doc(v("lockId", "$$this.lockId"), v("fence", "$$this.fence"), v("reason", "ended by a mongo-lock client"))
 	// As drained, but DocumentDB lets a read say $$NOW in its own stage only.
-	drains := doc(v("state", engine.Draining), v("expiresAt", op("$min", "$$i.expiresAt", add("$m.now", "$$i.ttl"))))
+	drains := doc(v("state", engine.Draining), v("expiresAt", op("$min", "$$this.expiresAt", add("$m.now", "$$this.ttl"))))
 	s.put(
 		v("held", cond("$m.ok", "$held", concat(
-			each(filter("$held", or(not(holds), in("$$i.lockId", "$m.s"))),
-				cond(and(holds, in("$$i.lockId", "$m.c.lockId")), merge("$$i", moved), "$$i")),
-			each(filter("$held", and(ended, running, gt("$$i.expiresAt", "$m.now"))), merge("$$i", drains)),
+			each(filter("$held", or(not(holds), in("$$this.lockId", "$m.s"))),
+				cond(and(holds, in("$$this.lockId", "$m.c.lockId")), merge("$$this", moved), "$$this")),
+			each(filter("$held", and(ended, running, gt("$$this.expiresAt", "$m.now"))), merge("$$this", drains)),
 			each("$m.n", made)))),
 		v("evicted", cond("$m.ok", "$evicted",
-			lastOf(concat("$evicted", each(filter("$held", and(ended, "$$i.createdAt")), record)), engine.MaxEvicted))),
+			lastOf(concat("$evicted", each(filter("$held", and(ended, "$$this.createdAt")), record)), engine.MaxEvicted))),
 	)
 }
 
@@ -138,15 +138,15 @@ var noLock = lit(bson.D{
 func (s *stages) present() {
 	s.put(v("m.h", filter("$held", holds)))
 	s.put(v("m.o", groups("$m.h")))
-	id, end := first("$$i.lockId"), maxOf("$$i.expiresAt")
+	id, end := first("$$this.lockId"), maxOf("$$this.expiresAt")
 	stood := cond(in(id, "$m.ids"), op("$arrayElemAt", "$m.was", op("$indexOfArray", "$m.ids", id)), "$m.own")
 	lock := merge(noLock, stood, doc(
-		v("lockId", id), v("createdAt", began), v("renewedAt", ifNull(maxOf("$$i.renewedAt"), nil)),
+		v("lockId", id), v("createdAt", began), v("renewedAt", ifNull(maxOf("$$this.renewedAt"), nil)),
 		v("expiresAt", cond(lt(end, never), end, nil)), v("acquired", true)))
-	s.put(v("m.w", each("$m.o", doc(v("mode", first("$$i.mode")), v("lock", lock)))))
+	s.put(v("m.w", each("$m.o", doc(v("mode", first("$$this.mode")), v("lock", lock)))))
 	s.put(
-		v("m.x", each(filter("$m.w", exclusive), "$$i.lock")),
-		v("m.s", each(filter("$m.w", not(exclusive)), "$$i.lock")),
+		v("m.x", each(filter("$m.w", exclusive), "$$this.lock")),
+		v("m.s", each(filter("$m.w", not(exclusive)), "$$this.lock")),
 	)
 	s.put(
 		v("exclusive", ifNull(first("$m.x"), noLock)),

@@ -30,7 +30,7 @@ func (e *Shared) Lock(ctx context.Context, op engine.Acquire) (engine.Document, 
 func lockStages(kind acquireKind) []bson.D {
 	hold := and(ownID, holds)
 	var s stages
-	s.put(v("m.r", "$released"), v("m.g", ne(filter("$held", and(hold, alive, ne("$$i.part", "$t.part"))), none)))
+	s.put(v("m.r", "$released"), v("m.g", ne(filter("$held", and(hold, alive, ne("$$this.part", "$t.part"))), none)))
 	s.put(
 		v("released", cond("$m.g", list(doc(v("lockId", "$t.id"), v("part", nil), v("order", "$t.ord"))), none)),
 		v("held", cond("$m.g", "$held", filter("$held", or(alive, not(hold))))),
@@ -54,10 +54,10 @@ func extendStages() []bson.D {
 	s.put(fresh, v("t.a", filter("$held", hold)))
 	s.set(v("g", and(ne("$t.a", none), eq(ifNull(minOf("$t.a.createdAt"), nil), "$t.since"), gte(maxOf("$t.a.expiresAt"), add("$$NOW", least)))))
 	end := add("$$NOW", "$t.ttl")
-	anew := cond(gt("$$i.order", int64(0)),
-		merge("$$i", doc(v("renewedAt", "$$NOW"), v("expiresAt", largest("$$i.expiresAt", end)))),
-		merge("$$i", doc(v("renewedAt", "$$NOW"), v("expiresAt", end), v("ttl", "$t.ttl"))))
-	s.put(v("held", each("$held", cond(and("$t.g", hold), anew, "$$i"))))
+	anew := cond(gt("$$this.order", int64(0)),
+		merge("$$this", doc(v("renewedAt", "$$NOW"), v("expiresAt", largest("$$this.expiresAt", end)))),
+		merge("$$this", doc(v("renewedAt", "$$NOW"), v("expiresAt", end), v("ttl", "$t.ttl"))))
+	s.put(v("held", each("$held", cond(and("$t.g", hold), anew, "$$this"))))
 	return s.store(outcome{did: cond("$t.g", engine.Granted, engine.Lost), released: none, position: 0})
 }
 
@@ -71,9 +71,9 @@ func unlockStages() []bson.D {
 	var s stages
 	s.put(fresh, v("t.a", filter("$held", and(ownID, holds))))
 	s.set(v("g", and(ne("$t.a", none), eq(ifNull(minOf("$t.a.createdAt"), nil), "$t.since"))))
-	drains := filter("$t.a", and(running, alive, gt("$$i.order", int64(0))))
-	s.put(v("held", cond("$t.g", concat(filter("$held", and(not(in("$$i", "$t.a")), lives)), each(drains, merge("$$i", drained))), "$held")))
+	drains := filter("$t.a", and(running, alive, gt("$$this.order", int64(0))))
+	s.put(v("held", cond("$t.g", concat(filter("$held", and(not(in("$$this", "$t.a")), lives)), each(drains, merge("$$this", drained))), "$held")))
 	return s.store(outcome{
-		did: cond("$t.g", engine.Granted, engine.Lost), released: cond("$t.g", filter("$t.a", "$$i.createdAt"), none), position: 0,
+		did: cond("$t.g", engine.Granted, engine.Lost), released: cond("$t.g", filter("$t.a", "$$this.createdAt"), none), position: 0,
 	})
 }

@@ -17,17 +17,17 @@ import (
 
 var (
 	never  = bson.NewDateTimeFromTime(engine.Never)
-	alive  = gt("$$i.expiresAt", "$$NOW")
-	holds  = gte("$$i.state", engine.StateHolds)
-	ownID  = eq("$$i.lockId", "$t.id")
-	others = ne("$$i.lockId", "$t.id")
+	alive  = gt("$$this.expiresAt", "$$NOW")
+	holds  = gte("$$this.state", engine.StateHolds)
+	ownID  = eq("$$this.lockId", "$t.id")
+	others = ne("$$this.lockId", "$t.id")
 	// ownPart is the own part, or its claim or place. The part of a kept hold is null, so that it is nobody's.
-	ownPart   = eq("$$i.part", "$t.part")
-	running   = eq("$$i.state", engine.Part)
-	isKept    = eq("$$i.state", engine.Kept)
-	ownPlace  = list("$$i.lockId", "$$i.part")
+	ownPart   = eq("$$this.part", "$t.part")
+	running   = eq("$$this.state", engine.Part)
+	isKept    = eq("$$this.state", engine.Kept)
+	ownPlace  = list("$$this.lockId", "$$this.part")
 	me        = list("$t.id", "$t.part")
-	exclusive = eq("$$i.mode", engine.Exclusive)
+	exclusive = eq("$$this.mode", engine.Exclusive)
 	none      = bson.A{}
 )
 
@@ -56,20 +56,20 @@ func distinct(ids string, beside expr) expr {
 func (s *stages) settle(who expr) {
 	s.set(v("d", first("$waiters")), v("l", cond(eq("$waiters", none), none, filter("$held", alive))))
 	fits := and("$t.d", not(in(engine.Exclusive, "$t.l.mode")), lt(distinct("$t.l.lockId", "$t.d.lockId"), ifNull("$t.d.limit", engine.Unlimited)))
-	run := op("$indexOfArray", concat(each(op("$slice", "$waiters", engine.SettleMost), not("$$i.limit")), list(false)), false)
+	run := op("$indexOfArray", concat(each(op("$slice", "$waiters", engine.SettleMost), not("$$this.limit")), list(false)), false)
 	s.set(v("c", cond(fits, op("$slice", "$waiters", largest(1, run)), none)))
 	given := ne("$t.c", none)
 	if who != nil {
 		s.set(v("d", cond(given, "$t.d", who)))
 		given = gt("$t.d", nil)
 	}
-	crowded := gte(distinct("$held.lockId", "$t.d.lockId"), ifNull("$t.d.limit", engine.Unlimited))
+	crowded := gte(distinct("$held.lockId", "$t.d.lockId"), op("$min", "$t.d.limit", engine.Crowd))
 	s.set(v("x", cond(and(given, lte(minOf("$held.expiresAt"), "$$NOW")),
-		filter("$held", and(holds, lte("$$i.expiresAt", "$$NOW"), ne("$$i.lockId", "$t.d.lockId"), or(exclusive, crowded))), none)))
-	granted := merge("$$i", doc(
-		v("state", engine.Claimed), v("expiresAt", add("$$NOW", "$t.claim")), v("claimedAt", "$$NOW"), v("place", "$$i.expiresAt")))
+		filter("$held", and(holds, lte("$$this.expiresAt", "$$NOW"), ne("$$this.lockId", "$t.d.lockId"), or(exclusive, crowded))), none)))
+	granted := merge("$$this", doc(
+		v("state", engine.Claimed), v("expiresAt", add("$$NOW", "$t.claim")), v("claimedAt", "$$NOW"), v("place", "$$this.expiresAt")))
 	s.put(
-		v("held", concat(cond(eq("$t.x", none), "$held", filter("$held", not(in("$$i", "$t.x")))), each("$t.c", granted))),
+		v("held", concat(cond(eq("$t.x", none), "$held", filter("$held", not(in("$$this", "$t.x")))), each("$t.c", granted))),
 		v("waiters", op("$slice", "$waiters", size("$t.c"), engine.Unlimited)),
 	)
 }
@@ -90,14 +90,15 @@ func (s *stages) store(o outcome) []bson.D {
 	if o.purged != nil {
 		expired = concat(o.purged, "$t.x")
 	}
-	record := doc(v("lockId", "$$i.lockId"), v("fence", "$$i.fence"), v("by", "$t.d.lockId"))
+	record := doc(v("lockId", "$$this.lockId"), v("fence", "$$this.fence"), v("by", "$t.d.lockId"))
 	*s = append(*s, on("$set", doc(
 		v("seq", add("$seq", int64(1))), v("at", "$$NOW"),
 		v("evicted", lastOf(concat("$evicted", each("$t.x", record)), engine.MaxEvicted)),
 		v("idleAt", idleAt),
 		v("last", doc(v("outcome", o.did), v("released", o.released), v("expired", expired), v("position", o.position),
 			v("length", size("$waiters")))),
-	)), on("$unset", "t"))
+		v("t", "$$REMOVE"),
+	)))
 	return *s
 }
 
@@ -109,4 +110,4 @@ func lastOf(items expr, n int) expr { return op("$slice", items, -n) }
 
 // drained is an entry that is cut off: it keeps others out as long as it may trust. One that was promised the
 // lock without end keeps nobody out: there is no end to wait for.
-var drained = doc(v("state", engine.Draining), v("expiresAt", op("$min", "$$i.expiresAt", add("$$NOW", "$$i.ttl"))))
+var drained = doc(v("state", engine.Draining), v("expiresAt", op("$min", "$$this.expiresAt", add("$$NOW", "$$this.ttl"))))
