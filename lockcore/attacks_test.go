@@ -1,0 +1,105 @@
+package lockcore_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+)
+
+func TestReleaseOfALaterAttemptLeavesTheEarlierOneToDrain(t *testing.T) {
+	t.Parallel()
+	l := setup(t, lockcore.Config{})
+	req := lockcore.Request{LockID: "saga", Part: "step", Order: lockcore.Order{Schedule: 1, Attempt: 1}, Resources: []lockcore.Resource{lockcore.Exclusive("r")}}
+	old, err := l.Enter(t.Context(), req, false)
+	require.NoError(t, err)
+	req.Order.Attempt = 2
+	s, err := l.TryAcquire(t.Context(), req)
+	require.NoError(t, err)
+	require.NoError(t, s.Release(t.Context()))
+	require.True(t, old[0].Valid())
+	_, err = l.Enter(t.Context(), one("other", lockcore.Exclusive("r")), false)
+	require.ErrorIs(t, err, lockcore.ErrBusy, "the zombie still trusts")
+}
+
+func TestFailedRequestLeavesAHoldThatWasThereBeforeIt(t *testing.T) {
+	t.Parallel()
+	l := setup(t, lockcore.Config{})
+	step := lockcore.Request{LockID: "saga", Part: "one", Order: lockcore.Order{Schedule: 1, Attempt: 1}, Keep: true, Resources: []lockcore.Resource{lockcore.Exclusive("a")}}
+	first, err := l.Enter(t.Context(), step, false)
+	require.NoError(t, err)
+	require.NoError(t, l.Leave(t.Context(), first...))
+	_, err = l.Enter(t.Context(), one("other", lockcore.Exclusive("b")), false)
+	require.NoError(t, err)
+	step.Part, step.Order.Schedule = "two", 2
+	step.Resources = append(step.Resources, lockcore.Exclusive("b"))
+	_, err = l.Enter(t.Context(), step, false)
+	require.ErrorIs(t, err, lockcore.ErrBusy)
+	_, err = l.Enter(t.Context(), one("other", lockcore.Exclusive("a")), false)
+	require.ErrorIs(t, err, lockcore.ErrBusy, "the saga's hold on a must stand")
+}
+
+func TestDeadReadersDoNotPileUp(t *testing.T) {
+	t.Parallel()
+	clock := lockcoretest.NewClock(time.Now())
+	e := lockcoretest.NewEngine(clock.Now)
+	l, err := lockcore.NewOn(e, lockcore.Config{})
+	require.NoError(t, err)
+	for i := range 2000 {
+		_, err := l.Enter(t.Context(), one(fmt.Sprint("reader/", i), lockcore.Shared("r")), false)
+		require.NoError(t, err)
+		clock.Advance(time.Hour)
+	}
+	require.LessOrEqual(t, len(e.Document("r").Held), engine.Crowd)
+}
+
+func TestSupersededAttemptsDoNotPileUp(t *testing.T) {
+	t.Parallel()
+	clock := lockcoretest.NewClock(time.Now())
+	e := lockcoretest.NewEngine(clock.Now)
+	l, err := lockcore.NewOn(e, lockcore.Config{})
+	require.NoError(t, err)
+	for i := range 500 {
+		req := one("saga", lockcore.Exclusive("r"))
+		req.Part, req.Keep, req.Order = "step", true, lockcore.Order{Schedule: 1, Attempt: uint32(i + 1)}
+		_, err := l.Enter(t.Context(), req, true)
+		require.NoError(t, err)
+		clock.Advance(time.Minute)
+	}
+	require.Less(t, len(e.Document("r").Held), 100)
+}
+
+func TestUpgradeOfALeaseWithoutEndHasNone(t *testing.T) {
+	t.Parallel()
+	l := setup(t, lockcore.Config{})
+	req := one("a", lockcore.Shared("r"))
+	req.TTL = lockcore.Forever
+	s, err := l.TryAcquire(t.Context(), req)
+	require.NoError(t, err)
+	require.NoError(t, s.Upgrade(t.Context(), "r"))
+	require.Equal(t, lockcore.Forever, s.Leases()[0].Left)
+}
+
+func TestRetryAfterItsEndIsGrantedAnewAlthoughOthersWait(t *testing.T) {
+	t.Parallel()
+	clock := lockcoretest.NewClock(time.Now())
+	l, err := lockcore.NewOn(lockcoretest.NewEngine(clock.Now), lockcore.Config{})
+	require.NoError(t, err)
+	req := one("b", lockcore.Exclusive("r"))
+	req.Part, req.Order = "p", lockcore.Order{Schedule: 1}
+	_, err = l.Enter(t.Context(), req, false)
+	require.NoError(t, err)
+	other := one("a", lockcore.Exclusive("r"))
+	other.Part, other.Order = "p", lockcore.Order{Schedule: 1}
+	_, err = l.Enter(t.Context(), other, true)
+	require.ErrorIs(t, err, lockcore.ErrBusy)
+	clock.Advance(time.Minute)
+	leases, err := l.Enter(t.Context(), req, false)
+	require.NoError(t, err, "nobody was in between")
+	require.True(t, leases[0].Left > 0)
+}
