@@ -83,6 +83,7 @@ func TestUpgradeOfALeaseWithoutEndHasNone(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, s.Upgrade(t.Context(), "r"))
 	require.Equal(t, lockcore.Forever, s.Leases()[0].Left)
+	require.NoError(t, s.Release(t.Context()))
 }
 
 func TestRetryAfterItsEndIsGrantedAnewAlthoughOthersWait(t *testing.T) {

@@ -42,7 +42,8 @@ func (e *Engine) RenewAll(ctx context.Context, ops []engine.Renew) ([]bool, erro
 			return renewed, err
 		}
 		lost := map[string]bool{}
-		if res.ModifiedCount < int64(len(names)) {
+		// A document that the other layout's stages leave as it was counts as modified on DocumentDB.
+		if e.shared || res.ModifiedCount < int64(len(names)) {
 			if lost, err = e.lost(ctx, names, ops, parts); err != nil {
 				return renewed, err
 			}

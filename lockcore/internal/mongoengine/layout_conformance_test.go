@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 	"github.com/temporal-lockstep/lockstep/lockcore/internal/mongoengine"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 )
@@ -21,6 +22,13 @@ func TestEngineOnTheirLayoutConforms(t *testing.T) {
 type onTheirs struct {
 	*mongoengine.Shared
 	coll *mongo.Collection
+}
+
+// Acquire adds what a scenario asks for and this layout never has: nothing removes its documents by idleAt.
+func (h onTheirs) Acquire(ctx context.Context, op engine.Acquire) (engine.Document, error) {
+	d, err := h.Shared.Acquire(ctx, op)
+	d.IdleAt = engine.Never
+	return d, err
 }
 
 // Travel moves back every time in the document: ours and theirs.

@@ -388,6 +388,11 @@ func TestRenewAllKeepsTheirLocksInLine(t *testing.T) {
 	require.NoError(t, coll.FindOne(t.Context(), bson.M{"resource": "ended"}).Decode(&after))
 	require.Equal(t, before, after)
 
+	// Also where every document is there, and one of its parts is not.
+	renewed, err = eng.RenewAll(t.Context(), []engine.Renew{op("kept"), op("ended")})
+	require.NoError(t, err)
+	require.Equal(t, []bool{true, false}, renewed)
+
 	// What they renewed is not shortened.
 	require.NoError(t, them.renew(t.Context(), "kept", "a", time.Hour))
 	renewed, err = eng.RenewAll(t.Context(), []engine.Renew{op("kept")})
