@@ -24,11 +24,13 @@ type onTheirs struct {
 	coll *mongo.Collection
 }
 
-// Acquire adds what a scenario asks for and this layout never has: nothing removes its documents by idleAt.
-func (h onTheirs) Acquire(ctx context.Context, op engine.Acquire) (engine.Document, error) {
-	d, err := h.Shared.Acquire(ctx, op)
-	d.IdleAt = engine.Never
-	return d, err
+// Read adds what a scenario asks for and this layout never has: nothing removes its documents by idleAt.
+func (h onTheirs) Read(ctx context.Context, resources ...string) ([]engine.Document, error) {
+	docs, err := h.Shared.Read(ctx, resources...)
+	for i := range docs {
+		docs[i].IdleAt = engine.Never
+	}
+	return docs, err
 }
 
 // Travel moves back every time in the document: ours and theirs.
