@@ -50,6 +50,12 @@ func (d Deadlock) String() string {
 // It reads every document that has a queue, not in one moment: a cycle is certain only when it is found twice, and then
 // it stays until somebody gives up.
 func (l *Locker) Deadlocks(ctx context.Context) ([]Deadlock, error) {
+	docs, err := l.queues(ctx)
+	return deadlocksIn(docs), err
+}
+
+// queues reads the documents that have a queue.
+func (l *Locker) queues(ctx context.Context) ([]engine.Document, error) {
 	var docs []engine.Document
 	for d, err := range l.eng.List(ctx, engine.Query{Waiting: true}) {
 		if err != nil {
@@ -57,7 +63,7 @@ func (l *Locker) Deadlocks(ctx context.Context) ([]Deadlock, error) {
 		}
 		docs = append(docs, d)
 	}
-	return deadlocksIn(docs), nil
+	return docs, nil
 }
 
 // BreakDeadlocks ends the deadlocks that are there: it takes the victim of each out of the queue, if it still stands
@@ -65,8 +71,26 @@ func (l *Locker) Deadlocks(ctx context.Context) ([]Deadlock, error) {
 // does this by itself as long as it waits.
 func (l *Locker) BreakDeadlocks(ctx context.Context) ([]Deadlock, error) {
 	first, err := l.Deadlocks(ctx)
-	if err != nil || len(first) == 0 {
+	if err != nil {
 		return nil, err
+	}
+	return l.breakThose(ctx, first)
+}
+
+// search is BreakDeadlocks for those who wait in this process, and returns what it read.
+func (l *Locker) search(ctx context.Context) ([]engine.Document, error) {
+	docs, err := l.queues(ctx)
+	if err != nil {
+		return nil, err
+	}
+	_, err = l.breakThose(ctx, deadlocksIn(docs))
+	return docs, err
+}
+
+// breakThose ends deadlocks that were found, and are still there.
+func (l *Locker) breakThose(ctx context.Context, first []Deadlock) ([]Deadlock, error) {
+	if len(first) == 0 {
+		return nil, nil
 	}
 	// The documents were read one after the other. What is no deadlock does not look like the same one twice.
 	second, err := l.Deadlocks(ctx)

@@ -55,13 +55,6 @@ func newLocker(eng engine.Engine, cfg Config) *Locker {
 	return l
 }
 
-// search is BreakDeadlocks for those who wait in this process. An error is the database's, which they meet themselves.
-func (l *Locker) search(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
-	defer cancel()
-	_, _ = l.BreakDeadlocks(ctx)
-}
-
 // CreateIndexes makes the index by which documents of idle resources are removed, or those that Config.Layout
 // needs. It may be called again at any time. Without it locks work in the layout of our own, and documents stay for
 // ever. A collection in the other layout is refused with a *LayoutError.

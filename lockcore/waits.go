@@ -14,8 +14,8 @@ import (
 // read more than four times a second, a search for deadlocks included, however many wait for it. Its goroutine runs while somebody waits.
 type waits struct {
 	eng engine.Engine
-	// search ends the deadlocks that are there.
-	search func(context.Context)
+	// search ends the deadlocks that are there, and returns all documents that have a queue.
+	search func(context.Context) ([]engine.Document, error)
 
 	mu        sync.Mutex
 	resources map[string]*waited
@@ -45,7 +45,7 @@ type waiter struct {
 
 const (
 	// readEvery is the pause between two reads of a resource where nothing else tells of changes.
-	readEvery = 350 * time.Millisecond
+	readEvery = 250 * time.Millisecond
 	// readSeldom is the pause where a change stream does.
 	readSeldom = 20 * time.Second
 	// changesEvery is the least pause between two reads on a change stream's word.
@@ -56,7 +56,7 @@ const (
 	searchEvery = 5 * time.Second
 )
 
-func newWaits(eng engine.Engine, search func(context.Context)) *waits {
+func newWaits(eng engine.Engine, search func(context.Context) ([]engine.Document, error)) *waits {
 	return &waits{eng: eng, search: search, resources: map[string]*waited{}, wake: make(chan struct{}, 1)}
 }
 
@@ -182,11 +182,11 @@ func (w *waits) run() {
 		switch {
 		case !any:
 			return
-		case len(due) > 0:
-			w.read(ctx, due)
-			continue
 		case search:
-			w.search(ctx)
+			w.lookEverywhere(ctx)
+			continue
+		case len(due) > 0:
+			w.look(ctx, due)
 			continue
 		}
 		timer.Reset(wait)
@@ -197,12 +197,12 @@ func (w *waits) run() {
 	}
 }
 
-// due takes out the resources to read now, or tells to search for deadlocks; and else how long nothing needs to be
-// done, and whether anybody waits.
+// due takes out the resources to read now, or tells to search for deadlocks instead, which reads them all; and else how
+// long nothing needs to be done, and whether anybody waits.
 func (w *waits) due(now time.Time) (due []string, search bool, wait time.Duration, any bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	wait = max(w.searchAt.Sub(now), 0)
+	wait = time.Hour
 	for name, r := range w.resources {
 		if r.next.IsZero() { // registered, and not queued yet
 			continue
@@ -219,22 +219,63 @@ func (w *waits) due(now time.Time) (due []string, search bool, wait time.Duratio
 		w.running, w.streaming, w.searchAt = false, false, time.Time{}
 		return nil, false, 0, false
 	}
-	if search = len(due) == 0 && wait == 0; search {
+	// A search takes the turn of a read, but where reads are few.
+	untilSearch := w.searchAt.Sub(now)
+	if untilSearch <= 0 && (len(due) > 0 || w.streaming) {
 		w.searchAt = now.Add(searchEvery)
+		for _, r := range w.resources {
+			if !r.next.IsZero() {
+				r.read, r.next = now, now.Add(w.pause())
+			}
+		}
+		return due, true, 0, true
 	}
-	return due, search, wait, true
+	if w.streaming {
+		wait = min(wait, untilSearch)
+	}
+	return due, false, wait, true
 }
 
-// read looks at resources, and calls those for whom there is something to do.
-func (w *waits) read(ctx context.Context, names []string) {
+// look reads resources, and calls those for whom there is something to do. After an error the next read is not far.
+func (w *waits) look(ctx context.Context, names []string) {
 	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
 	docs, err := w.eng.Read(ctx, names...)
 	if err != nil {
-		return // the next read is not far
+		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.found(docs)
+}
+
+// lookEverywhere searches for deadlocks, and makes use of what was read for that: where there is no queue any more, those
+// who waited have claims, or no places.
+func (w *waits) lookEverywhere(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
+	defer cancel()
+	docs, err := w.search(ctx)
+	if err != nil {
+		return
+	}
+	queues := map[string]bool{}
+	for _, d := range docs {
+		queues[d.ID] = true
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.found(docs)
+	for name, r := range w.resources {
+		if !queues[name] && !r.next.IsZero() {
+			for _, one := range r.waiters {
+				one.call()
+			}
+		}
+	}
+}
+
+// found calls those of whom documents say that there is something to do for them. The mutex is held.
+func (w *waits) found(docs []engine.Document) {
 	for i := range docs {
 		d := &docs[i]
 		r := w.resources[d.ID]
@@ -247,8 +288,8 @@ func (w *waits) read(ctx context.Context, names []string) {
 			}
 		}
 		// Whoever is in the way may die without a word; then the head of the queue has to ask.
-		if end, ok := firstEnd(d); ok {
-			if next := r.read.Add(max(end, changesEvery)); next.Before(r.next) && w.streaming {
+		if end, ok := firstEnd(d); ok && w.streaming {
+			if next := r.read.Add(max(end, changesEvery)); next.Before(r.next) {
 				r.next = next
 			}
 		}
