@@ -22,6 +22,7 @@ import (
 // Other errors: *InvalidError (nothing was sent), *LostError and *SupersededError (nothing changed),
 // *UnknownOutcomeError.
 func (l *Locker) Enter(ctx context.Context, req Request, queue bool) ([]Lease, error) {
+	fresh := !queue && !req.Keep && req.Order == (Order{}) && req.Part == ""
 	if !queue {
 		req = l.number(req)
 	}
@@ -31,7 +32,7 @@ func (l *Locker) Enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 	}
 	leases := make([]Lease, 0, len(req.Resources))
 	for _, res := range req.Resources {
-		lease, err := l.enterOne(ctx, &req, res, queue)
+		lease, err := l.enterOne(ctx, &req, res, how{queue: queue, fresh: fresh})
 		if queue && req.MaxWait > 0 && nextInLine(err) {
 			lease, err = l.awaitBriefly(ctx, &req, res, err)
 		}
@@ -98,12 +99,15 @@ func (l *Locker) complete(req Request) (Request, error) {
 	return req, nil
 }
 
-func (l *Locker) enterOne(ctx context.Context, req *Request, res Resource, queue bool) (Lease, error) {
+// how a request enters: whether it queues, and whether its part is new with it.
+type how struct{ queue, fresh bool }
+
+func (l *Locker) enterOne(ctx context.Context, req *Request, res Resource, how how) (Lease, error) {
 	ctx, span := l.tel.acquire(ctx, req, res)
 	op := engine.Acquire{
 		Policy: l.cfg.policy(), Resource: res.Name, LockID: req.LockID, Part: req.Part, Order: req.Order.number(),
 		Mode: string(res.Mode), Limit: int64(res.Limit), TTL: millis(req.TTL), HoldTTL: millis(req.HoldTTL),
-		Keep: req.Keep, Held: res.Held, Reacquire: req.Reacquire, NewFence: req.NewFence, Queue: queue,
+		Keep: req.Keep, Held: res.Held, Reacquire: req.Reacquire, NewFence: req.NewFence, Queue: how.queue, Fresh: how.fresh,
 		WaiterTTL: l.cfg.WaiterTTL.Milliseconds(), MaxWaiters: int64(l.cfg.MaxWaiters),
 		Owner: req.Owner, Host: l.cfg.Host, Comment: req.Comment, Trace: l.tel.traceparent(ctx),
 		Started: req.Started.UTC().Truncate(time.Millisecond), Safe: req.NeverVictim,

@@ -66,7 +66,7 @@ func (l *Locker) await(ctx, wait context.Context, req *Request, res Resource, la
 			case <-refresh.C:
 			}
 		}
-		lease, err := l.enterOne(ctx, req, res, true)
+		lease, err := l.enterOne(ctx, req, res, how{queue: true})
 		switch {
 		case err == nil:
 			return lease, nil

@@ -46,6 +46,9 @@ type Acquire struct {
 	NewFence bool
 	// Queue: take or refresh a place in the queue where it is busy.
 	Queue bool
+	// Fresh: the part is new with this request, so that nothing of it can be there but what a repetition of the
+	// same request finds. It goes with neither Keep nor Queue, and makes a shorter command.
+	Fresh bool
 	// Refresh: confirm a claim, join, or refresh a place, but take nothing anew.
 	Refresh    bool
 	WaiterTTL  int64

@@ -208,7 +208,14 @@ func (s *state) grant(op engine.Acquire) {
 			}
 		}
 	}
-	if s.doc.Last.Outcome == engine.Granted || op.NewFence || s.some(again) {
+	if op.Mode == engine.Exclusive { // an upgrade is one of the whole hold
+		for i := range s.doc.Held {
+			if e := &s.doc.Held[i]; e.LockID == op.LockID {
+				e.Mode = op.Mode
+			}
+		}
+	}
+	if s.doc.Last.Outcome == engine.Granted || op.NewFence || (!op.Fresh && s.some(again)) {
 		s.doc.Fence = max(s.doc.Fence+1, s.now.UnixMilli())
 		fence = s.doc.Fence
 	}
@@ -229,11 +236,12 @@ func (s *state) grant(op engine.Acquire) {
 	if op.Keep {
 		entries = []engine.Entry{s.kept(op, told, mode, fence), part}
 	}
+	if op.Fresh {
+		s.doc.Held = append(s.doc.Held, part)
+		return
+	}
 	var rest, own []engine.Entry
 	for _, e := range s.doc.Held {
-		if e.LockID == op.LockID && op.Mode == engine.Exclusive {
-			e.Mode = op.Mode // an upgrade is one of the whole hold
-		}
 		switch {
 		case e.LockID != op.LockID:
 			rest = append(rest, e)

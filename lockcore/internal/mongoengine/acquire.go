@@ -8,15 +8,15 @@ import (
 
 // acquireKind is what the text of an acquire depends on. Everything else is in the literal of its first stage.
 type acquireKind struct {
-	mode                                                string
-	limited, forever, holdForever                       bool
-	keep, held, reacquire, newFence, queue, refreshOnly bool
+	mode                                                       string
+	limited, forever, holdForever                              bool
+	fresh, keep, held, reacquire, newFence, queue, refreshOnly bool
 }
 
 func kindOf(a *engine.Acquire) acquireKind {
 	return acquireKind{
 		mode: a.Mode, limited: a.Limit > 0, forever: a.TTL == 0, holdForever: a.Keep && a.HoldTTL == 0,
-		keep: a.Keep, held: a.Held && !a.Reacquire, reacquire: a.Reacquire, newFence: a.NewFence, queue: a.Queue, refreshOnly: a.Refresh,
+		fresh: a.Fresh, keep: a.Keep, held: a.Held && !a.Reacquire, reacquire: a.Reacquire, newFence: a.NewFence, queue: a.Queue, refreshOnly: a.Refresh,
 	}
 }
 
@@ -180,6 +180,9 @@ var nextFence = largest(add("$fence", int64(1)), on("$toLong", "$$NOW"))
 //	g  whether the part is made, its fence and mode      k  the kept hold
 func (s *stages) enter(k acquireKind) {
 	anew := expr(or(eq("$t.did", engine.Granted), "$t.m"))
+	if k.fresh {
+		anew = eq("$t.did", engine.Granted)
+	}
 	if k.newFence {
 		anew = true
 	}
@@ -200,6 +203,10 @@ func (s *stages) enter(k acquireKind) {
 	)
 	if k.keep {
 		fields = append(fields, v("evicted", cond(and("$t.g", in("$t.id", "$evicted.lockId")), filter("$evicted", others), "$evicted")))
+	}
+	if k.fresh {
+		s.put(fields...)
+		return
 	}
 	queue := expr("$waiters")
 	if k.queue {
@@ -232,6 +239,13 @@ func (s *stages) entries(k acquireKind) expr {
 		part = append(part, v("createdAt", "$$NOW"))
 	}
 	made := list(merge("$t.new", part))
+	if k.fresh {
+		held := expr("$held")
+		if k.mode == engine.Exclusive {
+			held = cond(eq("$t.a", none), "$held", each("$held", cond(ownID, merge("$$this", doc(v("mode", engine.Exclusive))), "$$this")))
+		}
+		return cond("$t.g", concat(held, made), "$held")
+	}
 	if k.keep {
 		made = append(list(
 			merge("$t.kept", doc(v("createdAt", "$$NOW"), v("granted", "$t.new.fence")), "$t.k", doc(

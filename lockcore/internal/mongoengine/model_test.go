@@ -40,12 +40,15 @@ type model struct {
 	eng  *mongoengine.Engine
 	name string
 	doc  engine.Document
+	// fresh is the last request with a new part, of which there were as many as parts says.
+	fresh engine.Acquire
+	parts int
 }
 
 func (m *model) step(t *rapid.T) {
 	ctx := context.Background()
 	lockID := rapid.SampledFrom([]string{"$owner", "a.b", "c", "$$NOW"}).Draw(t, "lockID")
-	part := rapid.SampledFrom([]string{"", "$p"}).Draw(t, "part")
+	part := rapid.SampledFrom([]string{"", "$p", m.fresh.Part}).Draw(t, "part")
 	order := rapid.Int64Range(1, 6).Draw(t, "order")
 	var expect func(engine.Document, time.Time) engine.Document
 	var got engine.Document
@@ -111,6 +114,14 @@ func (m *model) acquire(t *rapid.T, lockID, part string, order int64) engine.Acq
 	}
 	if op.Mode == engine.SharedBy {
 		op.Limit = rapid.SampledFrom([]int64{0, 0, 1, 2}).Draw(t, "limit")
+	}
+	if seldom("fresh") {
+		if m.fresh.LockID != "" && seldom("again") {
+			return m.fresh
+		}
+		m.parts++
+		op.Fresh, op.Keep, op.Queue, op.Refresh, op.Part = true, false, false, false, fmt.Sprint("fresh/", m.parts)
+		m.fresh = op
 	}
 	return op
 }
