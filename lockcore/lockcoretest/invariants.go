@@ -125,10 +125,11 @@ func (v *Invariants) hear(s *Step) {
 	case engine.Leave:
 		delete(v.told, request{op.LockID, op.Part, op.Order})
 	case engine.Release:
-		for r := range v.told {
-			if op.Leaving != nil && r.lockID == op.LockID && r.part == *op.Leaving && (op.Force || r.order <= op.Order) {
-				delete(v.told, r)
-			}
+		if op.Force {
+			op.Order = highest(s, op.LockID)
+		}
+		if op.Leaving != nil {
+			delete(v.told, request{op.LockID, *op.Leaving, op.Order})
 		}
 	}
 	for r, p := range v.told {
@@ -166,11 +167,10 @@ func (v *Invariants) remember(s *Step) {
 	case engine.Leave:
 		v.ended = append(v.ended, engine.Released{LockID: op.LockID, Part: &op.Part, Order: op.Order})
 	case engine.Release:
-		order := op.Order
 		if op.Force {
-			order = highest(s, op.LockID)
+			op.Order = highest(s, op.LockID)
 		}
-		v.ended = append(v.ended, engine.Released{LockID: op.LockID, Order: order})
+		v.ended = append(v.ended, engine.Released{LockID: op.LockID, Order: op.Order})
 		// A forced release leaves a record for each entry that told of a hold.
 		for _, e := range s.Before.Held {
 			if op.Force && e.LockID == op.LockID && e.Holds() && e.CreatedAt != nil {

@@ -26,10 +26,10 @@ func Random(pick func(possibilities int) int, resource string, step int) any {
 		return engine.Leave{Policy: policy, Resource: resource, LockID: lockID, Part: part, Order: order, Undo: pick(2) == 1}
 	case 10, 11:
 		op := engine.Release{Policy: policy, Resource: resource, LockID: lockID, Order: order}
-		if pick(2) == 1 {
+		switch pick(4) {
+		case 1, 2:
 			op.Leaving = &part
-		}
-		if pick(4) == 1 {
+		case 3: // by somebody who knows of no part that it has stopped
 			op.Force, op.Reason = true, "$because"
 		}
 		return op

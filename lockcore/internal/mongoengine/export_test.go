@@ -1,0 +1,44 @@
+package mongoengine
+
+import (
+	"strings"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+)
+
+// The expressions of the pipelines that mutants change, by what they mean.
+var (
+	Alive, Holds, OwnID, Others, OwnPart, Running, IsKept, Lives expr = alive, holds, ownID, others, ownPart, running, isKept, lives
+
+	OwnPlace       expr = eq(ownPlace, me)
+	NextFence      expr = nextFence
+	FenceAlone     expr = add("$fence", int64(1))
+	Drained        expr = drained
+	EndsAtOnce     expr = doc(v("state", engine.Draining), v("expiresAt", "$$NOW"))
+	ExclusiveEntry expr = exclusive
+	FreshQueue     expr = fresh.Value
+	Remembered     expr = remember.Value
+	ClaimEnd       expr = add("$$NOW", "$t.claim")
+	SupersedesPart expr = eq(list(item("part"), item("state")), list("$t.part", engine.Part))
+	SameOrder      expr = eq(item("order"), "$t.ord")
+	UpToOrder      expr = lte(item("order"), "$t.ord")
+	BeyondOrder    expr = gt(item("order"), "$t.ord")
+	OverFrom       expr = gte(item("order"), "$t.ord")
+	LaterStands    expr = gt("$t.m.order", "$t.ord")
+	WasEvicted     expr = in("$t.id", "$evicted.lockId")
+	QueueEmpty     expr = eq("$waiters", none)
+	HeldAnything   expr = ne("$t.o", none)
+	HeldAlone      expr = in(engine.Exclusive, "$t.o.mode")
+	IsClaimed      expr = eq("$t.m.state", engine.Claimed)
+	CountWrite     expr = add("$seq", int64(1))
+	AllThere       expr = eq(size("$t.n"), size("$t.k"))
+	Never          expr = never
+)
+
+// item is a field of the entry, place or record that a filter or a map looks at.
+func item(field string) string {
+	variable, _, _ := strings.Cut(running[0].Value.(bson.A)[0].(string), ".")
+	return variable + "." + field
+}

@@ -1,0 +1,196 @@
+package mongoengine_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/temporal-lockstep/lockstep/internal/testenv"
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/mongoengine"
+	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+)
+
+var update = flag.Bool("update", false, "write docs/mutants.md anew")
+
+// mutant is the engine with one rule broken on the way to the database.
+type mutant struct {
+	// breaks is the rule or invariant, and how what is broken.
+	breaks, how string
+	rewrite     rewrite
+	// killer is the scenario that notices.
+	killer string
+}
+
+// mutants are ordered by what they break.
+var mutants = []mutant{
+	{"I1", "the living keep nobody out", instead(mongoengine.Alive, false), "I1/nobody is let in beside an exclusive part that may trust"},
+	{"I1", "other lock IDs keep nobody out", instead(mongoengine.Others, false), "I1/an exclusive request is not let in beside parts that share"},
+	{"I1", "what drains ends at once", instead(mongoengine.Drained, mongoengine.EndsAtOnce), "I1/a part that was cut off still keeps others out"},
+	{"I1", "expired exclusive holds stay beside those who share", instead(mongoengine.ExclusiveEntry, false), "I1/an expired exclusive hold does not come back beside those who share"},
+	{"I1", "displaced holds stay", field("t.x", bson.A{}), "I1/an expired hold does not come back beside whom it made room for"},
+	{"I2", "the limit of a request is not looked at", instead("$t.room", engine.Unlimited), "I2/a limit counts all others that are live: holds, drains and claims"},
+	{"I2", "the limit of who waits is not looked at", instead("$t.d.limit", engine.Unlimited), "I2/a limit holds for those who wait"},
+	{"I3", "a fence is given twice", instead(mongoengine.NextFence, "$fence"), "I3/fences strictly increase over grants, upgrades, retakes and claims"},
+	{"I3", "the fence does not follow the time", instead(mongoengine.NextFence, mongoengine.FenceAlone), "I3/the fence is never below the time, so that it grows when a document was removed"},
+	{"I4", "newcomers do not look at the queue", instead(mongoengine.QueueEmpty, true), "I4/who comes later and could go does not go ahead of who waits"},
+	{"I4", "newcomers go to the head of the queue", operator("$concatArrays", func(arg any) (any, bool) {
+		lists, ok := arg.(bson.A)
+		if !ok || len(lists) != 2 || lists[0] != "$waiters" {
+			return nil, false
+		}
+		return bson.D{{Key: "$concatArrays", Value: bson.A{lists[1], lists[0]}}}, true
+	}), "I4/the queue is served in its order"},
+	{"I5", "other lock IDs are taken for one's own", instead(mongoengine.OwnID, true), "I5/release touches only its lock ID, up to its order"},
+	{"I5", "other parts are taken for one's own", instead(mongoengine.OwnPart, true), "I5/renew, leave and withdraw touch only the part and order that they name"},
+	{"I5", "the places of others are taken for one's own", instead(mongoengine.OwnPlace, true), "I5/renew, leave and withdraw touch only the part and order that they name"},
+	{"I5", "other orders are taken for the one that is named", instead(mongoengine.SameOrder, true), "I5/renew, leave and withdraw touch only the part and order that they name"},
+	{"I5", "a release knows no order", either(instead(mongoengine.UpToOrder, true), instead(mongoengine.BeyondOrder, false)), "I5/release touches only its lock ID, up to its order"},
+	{"I5", "a batch renews what is left of it", instead(mongoengine.AllThere, true), "RenewAll/of one document all are extended, or none"},
+	{"I6", "nothing is remembered of what ended", instead(mongoengine.Remembered, "$released"), "I6/a late copy of a request changes nothing"},
+	{"I6", "what ended is not looked at", instead(mongoengine.OverFrom, false), "I6/a late copy of a request changes nothing"},
+	{"I6", "a later request of the same part is not looked at", instead(mongoengine.LaterStands, false), "I6/a late copy of a request changes nothing"},
+	{"I8", "the superseded part is not cut off", instead(mongoengine.SupersedesPart, false), "I8/a part that was reported lost is not renewed again"},
+	{"I8", "displaced holds are not looked for", instead(mongoengine.WasEvicted, false), "I8/a hold that was displaced is reported lost each time, until it is taken anew"},
+	{"I8", "displaced holds leave no record", operator("$map", func(arg any) (any, bool) {
+		m, ok := arg.(bson.D)
+		return bson.A{}, ok && m[0].Value == "$t.x"
+	}), "I8/a hold that was displaced is reported lost each time, until it is taken anew"},
+	{"I9", "the dead keep others out", instead(mongoengine.Alive, true), "I9/a dead holder delays others no longer than its own TTL"},
+	{"I9", "dead waiters stay", instead(mongoengine.FreshQueue, "$waiters"), "I9/a dead waiter delays nobody"},
+	{"I9", "claims have no end", instead(mongoengine.ClaimEnd, mongoengine.Never), "I9/a dead claim delays others no longer than the claim's TTL"},
+	{"I9", "dead claims stay for ever", instead(mongoengine.Lives, true), "I9/a dead claim whose place is given up goes"},
+	{"I9", "nobody settles", field("t.c", bson.A{}), "settle/every write of a document serves its queue"},
+	{"I10", "what a caller passes is no literal", operator("$literal", func(arg any) (any, bool) { return arg, true }), "I10/what a caller passes is stored as it is, and names nothing"},
+	{"I8", "what drains is renewed", instead(mongoengine.Running, true), "I8/a part that was reported lost is not renewed again"},
+	{"rule 1", "the same request is granted again", operator("$eq", func(arg any) (any, bool) {
+		sides, _ := arg.(bson.A)
+		part, ok := sides[0].(bson.A)
+		return false, ok && part[0] == "$t.m.order"
+	}), "rule 1/the same part and order again gets the same answer"},
+	{"rule 3", "a lock ID does not join its own hold", either(instead(mongoengine.HeldAlone, false), instead(mongoengine.HeldAnything, false)), "rule 3/another part of the lock ID joins its hold with its fence"},
+	{"rule 5", "a kept hold is none", instead(mongoengine.IsKept, false), "kept/that somebody came is a sign of life, whatever the answer"},
+	{"rule 6", "the queue has no bound", instead("$t.most", engine.Unlimited), "rule 6/a full queue takes nobody, and refreshes who is in it"},
+	{"rule 6", "claims are not told from places", instead(mongoengine.IsClaimed, false), "rule 6/a refresh keeps a place, joins, and confirms a claim"},
+	{"every answer is a write", "writes are not counted", instead(mongoengine.CountWrite, "$seq"), "rule 5/what is free is granted"},
+}
+
+// TestMutantsAreCaught breaks one rule after the other, and expects the suite to notice: the scenario that the page
+// names, for what it finds and not because the database refused a pipeline.
+func TestMutantsAreCaught(t *testing.T) {
+	t.Parallel()
+	h := onMongo(t)
+	scenarios := map[string]lockcoretest.Scenario{}
+	for _, s := range lockcoretest.Scenarios() {
+		scenarios[s.Name] = s
+	}
+	for _, m := range mutants {
+		t.Run(m.breaks+"/"+m.how, func(t *testing.T) {
+			t.Parallel()
+			s, ok := scenarios[m.killer]
+			require.True(t, ok, "there is no scenario %q", m.killer)
+			e, tampered := m.on(t, h.coll)
+			why := failure(t, s, e, m.how)
+			require.NotZero(t, tampered.changed.Load(), "the mutant changes nothing: what it looks for is not sent any more")
+			require.NotEmpty(t, why, "the mutant survived %q", m.killer)
+			require.False(t, strings.HasPrefix(why, lockcoretest.EngineFailed), why)
+		})
+	}
+}
+
+// on is the mutant on a collection.
+func (m mutant) on(t *testing.T, coll *mongo.Collection) (harness, *tamperer) {
+	t.Helper()
+	dialer := &tamperer{rewrite: m.rewrite}
+	c, err := mongo.Connect(options.Client().ApplyURI(testenv.MongoURI(t)).SetDialer(dialer))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Disconnect(context.Background())) })
+	coll = c.Database(coll.Database().Name()).Collection(coll.Name())
+	return harness{mongoengine.New(coll, 24*time.Hour), coll}, dialer
+}
+
+// failure plays a scenario, and returns how it failed; nothing where it did not.
+func failure(t *testing.T, s lockcoretest.Scenario, h lockcoretest.Harness, resource string) string {
+	t.Helper()
+	r := &recorder{TB: t}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.Run(r, h, resource)
+	}()
+	<-done
+	return r.why
+}
+
+// recorder takes down what would have failed a test.
+type recorder struct {
+	testing.TB
+	why string
+}
+
+func (r *recorder) Fatalf(format string, args ...any) {
+	r.why = fmt.Sprintf(format, args...)
+	runtime.Goexit()
+}
+
+const page = "../../../docs/mutants.md"
+
+// TestPageOfMutantsIsCurrent holds docs/mutants.md to the table:
+//
+//	go test ./lockcore/internal/mongoengine -run Mutants -update
+func TestPageOfMutantsIsCurrent(t *testing.T) {
+	t.Parallel()
+	want := mutantsPage()
+	if *update {
+		require.NoError(t, os.WriteFile(page, []byte(want), 0o600))
+	}
+	got, err := os.ReadFile(page)
+	require.NoError(t, err)
+	require.Equal(t, want, string(got), "run the tests with -update")
+}
+
+func TestEveryInvariantHasAMutant(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"I1", "I2", "I3", "I4", "I5", "I6", "I8", "I9", "I10"} {
+		require.True(t, slices.ContainsFunc(mutants, func(m mutant) bool { return m.breaks == name }), name)
+	}
+	require.Greater(t, len(mutants), 20)
+}
+
+func mutantsPage() string {
+	var b strings.Builder
+	b.WriteString(pageHead)
+	for _, m := range mutants {
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", m.breaks, m.how, m.killer)
+	}
+	return b.String()
+}
+
+const pageHead = `# Mutants
+
+Tests that pass prove little until they were seen to fail. Each row is a rule of the lock engine that was broken on purpose:
+a test connection rewrites the pipeline between the driver and the database, so that what is mutated is what
+production sends. The last column is the scenario of the conformance suite, in ` + "`lockcore/lockcoretest`" + `, that notices. A mutant
+that survives, one that changes nothing, and one that the database refuses fail the test ` + "`TestMutantsAreCaught`" + `.
+
+The invariants are those of package ` + "`lockcoretest`'s `Invariants`" + `. I7, that what is said to be held was written by a majority, is
+no rule of the pipelines: ` + "`TestEveryWriteAsksForAMajorityAndTheJournalAndEveryReadForAMajority`" + ` reads the commands.
+
+This page is written by
+
+    go test ./lockcore/internal/mongoengine -run Mutants -update
+
+| what is broken | how | what notices |
+| --- | --- | --- |
+`
