@@ -102,5 +102,5 @@ func TestRetryAfterItsEndIsGrantedAnewAlthoughOthersWait(t *testing.T) {
 	clock.Advance(time.Minute)
 	leases, err := l.Enter(t.Context(), req, false)
 	require.NoError(t, err, "nobody was in between")
-	require.True(t, leases[0].Left > 0)
+	require.Positive(t, leases[0].Left)
 }

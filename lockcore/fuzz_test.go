@@ -30,7 +30,7 @@ func fuzzed(f *testing.F) fixture {
 }
 
 // refused tells whether an error is an *InvalidError; then it must name a field, and nothing may have changed.
-func (l fixture) refused(t *testing.T, err error, before []string) bool {
+func (f fixture) refused(t *testing.T, err error, before []string) bool {
 	t.Helper()
 	if err == nil {
 		return false
@@ -39,7 +39,7 @@ func (l fixture) refused(t *testing.T, err error, before []string) bool {
 	require.ErrorAs(t, err, &invalid)
 	require.NotEmpty(t, invalid.Field)
 	require.NotEmpty(t, invalid.Bound)
-	require.Equal(t, before, contents(t, l.coll))
+	require.Equal(t, before, contents(t, f.coll))
 	return true
 }
 
@@ -178,17 +178,17 @@ type document struct {
 }
 
 // document is what is stored under exactly this name.
-func (l fixture) document(t *testing.T, resource string) document {
+func (f fixture) document(t *testing.T, resource string) document {
 	t.Helper()
 	var d document
-	require.NoError(t, l.coll.FindOne(t.Context(), bson.D{{Key: "_id", Value: bson.D{{Key: "$eq", Value: resource}}}}).Decode(&d))
+	require.NoError(t, f.coll.FindOne(t.Context(), bson.D{{Key: "_id", Value: bson.D{{Key: "$eq", Value: resource}}}}).Decode(&d))
 	return d
 }
 
 // forget removes the document, and checks that it was all that changed.
-func (l fixture) forget(t *testing.T, resource string, before []string) {
+func (f fixture) forget(t *testing.T, resource string, before []string) {
 	t.Helper()
-	_, err := l.coll.DeleteOne(t.Context(), bson.D{{Key: "_id", Value: bson.D{{Key: "$eq", Value: resource}}}})
+	_, err := f.coll.DeleteOne(t.Context(), bson.D{{Key: "_id", Value: bson.D{{Key: "$eq", Value: resource}}}})
 	require.NoError(t, err)
-	require.Equal(t, before, contents(t, l.coll))
+	require.Equal(t, before, contents(t, f.coll))
 }

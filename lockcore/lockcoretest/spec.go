@@ -240,6 +240,19 @@ func (s *state) grant(op engine.Acquire) {
 		s.doc.Held = append(s.doc.Held, part)
 		return
 	}
+	s.doc.Held = append(s.replaced(op), entries...)
+	s.doc.Waiters = slices.DeleteFunc(s.doc.Waiters, func(w engine.Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })
+	if op.Keep {
+		s.doc.Evicted = slices.DeleteFunc(s.doc.Evicted, func(e engine.Evicted) bool { return e.LockID == op.LockID })
+	}
+}
+
+// replaced is what is held without what a grant replaces: the part's claim, its earlier request, which drains, and the
+// kept entry. The own entries come last.
+func (s *state) replaced(op engine.Acquire) []engine.Entry {
+	mine := func(e *engine.Entry, state string) bool {
+		return e.LockID == op.LockID && e.Part == op.Part && e.State == state
+	}
 	var rest, own []engine.Entry
 	for _, e := range s.doc.Held {
 		switch {
@@ -252,11 +265,7 @@ func (s *state) grant(op engine.Acquire) {
 			own = append(own, e)
 		}
 	}
-	s.doc.Held = slices.Concat(rest, own, entries)
-	s.doc.Waiters = slices.DeleteFunc(s.doc.Waiters, func(w engine.Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })
-	if op.Keep {
-		s.doc.Evicted = slices.DeleteFunc(s.doc.Evicted, func(e engine.Evicted) bool { return e.LockID == op.LockID })
-	}
+	return append(rest, own...)
 }
 
 // kept is the entry of a hold that stands without parts, made or extended.

@@ -28,32 +28,32 @@ func NewClient(collection *mongo.Collection) *Client {
 // lockstep's own layout is refused with a *lockcore.LayoutError.
 func (c *Client) CreateIndexes(ctx context.Context) error { return c.eng.Prepare(ctx) }
 
-// XLock takes an exclusive lock on a resource in the name of lockId: nobody else holds the resource beside it. The answer
-// is ErrAlreadyLocked where others hold it and their locks have not expired, and where lockId itself does. What
+// XLock takes an exclusive lock on a resource in the name of lockID: nobody else holds the resource beside it. The answer
+// is ErrAlreadyLocked where others hold it and their locks have not expired, and where lockID itself does. What
 // expired gives way, without a purge.
 //
 // Any other error leaves open whether the lock was taken, unless it is a *lockcore.InvalidError, which names what is
 // never accepted, or a *lockcore.LayoutError. Unlock takes it back.
-func (c *Client) XLock(ctx context.Context, resourceName, lockId string, ld LockDetails) error { //nolint:revive // mongo-lock's name
-	return c.lock(ctx, resourceName, lockId, ld, engine.Exclusive, 0)
+func (c *Client) XLock(ctx context.Context, resourceName, lockID string, ld LockDetails) error {
+	return c.lock(ctx, resourceName, lockID, ld, engine.Exclusive, 0)
 }
 
-// SLock takes a shared lock on a resource in the name of lockId, beside others that are shared. With maxConcurrent of 0
+// SLock takes a shared lock on a resource in the name of lockID, beside others that are shared. With maxConcurrent of 0
 // or more it is granted only while fewer than so many other lock IDs hold the resource, so that 0 never is; a
 // negative maxConcurrent is no limit. The answers are those of XLock.
-func (c *Client) SLock(ctx context.Context, resourceName, lockId string, ld LockDetails, maxConcurrent int) error { //nolint:revive // mongo-lock's name
+func (c *Client) SLock(ctx context.Context, resourceName, lockID string, ld LockDetails, maxConcurrent int) error {
 	// More than any document could hold is no limit.
 	limit := int64(min(maxConcurrent, engine.Unlimited-1))
 	if maxConcurrent < 0 {
 		limit = 0
 	}
 	if maxConcurrent == 0 {
-		if err := checkLock(resourceName, lockId, &ld); err != nil {
+		if err := checkLock(resourceName, lockID, &ld); err != nil {
 			return err
 		}
 		return ErrAlreadyLocked
 	}
-	return c.lock(ctx, resourceName, lockId, ld, engine.SharedBy, limit)
+	return c.lock(ctx, resourceName, lockID, ld, engine.SharedBy, limit)
 }
 
 // claimTTL is how long a waiter of lockcore, to whom one of these writes grants the resource, has to take it up.

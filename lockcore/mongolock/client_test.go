@@ -27,7 +27,7 @@ func TestExclusiveIsAlone(t *testing.T) {
 	c := setup(t)
 	require.NoError(t, c.XLock(t.Context(), "r", "a", forever))
 	for _, id := range []string{"a", "b"} { // the lock ID itself is refused too
-		require.Equal(t, mongolock.ErrAlreadyLocked, c.XLock(t.Context(), "r", id, forever)) //nolint:testifylint // == is promised
+		require.Equal(t, mongolock.ErrAlreadyLocked, c.XLock(t.Context(), "r", id, forever))
 		require.ErrorIs(t, c.SLock(t.Context(), "r", id, forever, -1), mongolock.ErrAlreadyLocked)
 	}
 	require.NoError(t, c.XLock(t.Context(), "other", "b", forever))
@@ -207,7 +207,7 @@ func TestRenewNeedsASecond(t *testing.T) {
 	t.Parallel()
 	c := setup(t)
 	renewed, err := c.Renew(t.Context(), "nobody", 60)
-	require.Equal(t, mongolock.ErrLockNotFound, err) //nolint:testifylint // == is promised
+	require.Equal(t, mongolock.ErrLockNotFound, err)
 	require.Empty(t, renewed)
 
 	require.NoError(t, c.XLock(t.Context(), "good", "a", hour))

@@ -13,7 +13,7 @@ import (
 // maxTTL is lockcore's, in seconds.
 const maxTTL = 10 * 365 * 24 * 60 * 60
 
-func seconds(n uint) time.Duration { return time.Duration(min(n, maxTTL)) * time.Second } //nolint:gosec // fits: ten years
+func seconds(n uint) time.Duration { return time.Duration(min(n, maxTTL)) * time.Second } // fits: ten years
 
 // checkLock refuses what is never accepted, before the database is asked.
 func checkLock(resource, lockID string, ld *LockDetails) error {

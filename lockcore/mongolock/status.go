@@ -29,7 +29,7 @@ func (c *Client) Status(ctx context.Context, f Filter) ([]LockStatus, error) {
 func statusOf(l *mongoengine.Lock) LockStatus {
 	s := LockStatus{
 		Resource: l.Resource, LockId: l.LockID, Type: LOCK_TYPE_SHARED, Owner: l.Owner, Host: l.Host, Comment: l.Comment,
-		RenewedAt: l.RenewedAt, TTL: -1, objectId: l.ObjectID,
+		RenewedAt: l.RenewedAt, TTL: -1, objectID: l.ObjectID,
 	}
 	if l.Exclusive {
 		s.Type = LOCK_TYPE_EXCLUSIVE

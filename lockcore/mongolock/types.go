@@ -11,9 +11,9 @@ import (
 // The types of locks.
 const (
 	// LOCK_TYPE_EXCLUSIVE is the Type of a lock that XLock made.
-	LOCK_TYPE_EXCLUSIVE = "exclusive" //nolint:revive // the name is mongo-lock's
+	LOCK_TYPE_EXCLUSIVE = "exclusive" //nolint:staticcheck // the name is mongo-lock's
 	// LOCK_TYPE_SHARED is the Type of a lock that SLock made.
-	LOCK_TYPE_SHARED = "shared" //nolint:revive // the name is mongo-lock's
+	LOCK_TYPE_SHARED = "shared" //nolint:staticcheck // the name is mongo-lock's
 )
 
 // The answers that are not the database's. They are returned as they are, so that == works as errors.Is does.
@@ -43,7 +43,7 @@ type LockStatus struct {
 	// Resource is what is locked.
 	Resource string
 	// LockId is whose lock it is.
-	LockId string //nolint:revive // the name is mongo-lock's
+	LockId string //nolint:staticcheck // the name is mongo-lock's
 	// Type is LOCK_TYPE_EXCLUSIVE or LOCK_TYPE_SHARED.
 	Type string
 	// Owner, Host and Comment are what LockDetails told.
@@ -59,7 +59,7 @@ type LockStatus struct {
 	// than one and for a lock that has expired, -1 for one without an end.
 	TTL int64
 
-	objectId bson.ObjectID //nolint:revive // as LockId
+	objectID bson.ObjectID
 }
 
 // LockStatusesByCreatedAtDesc sorts locks, the newest first: by the ObjectIDs that they were given when they were
@@ -72,10 +72,10 @@ func (ls LockStatusesByCreatedAtDesc) Len() int { return len(ls) }
 // Less tells whether lock i is newer than lock j.
 func (ls LockStatusesByCreatedAtDesc) Less(i, j int) bool {
 	a, b := &ls[i], &ls[j]
-	if a.objectId.IsZero() || b.objectId.IsZero() {
+	if a.objectID.IsZero() || b.objectID.IsZero() {
 		return a.CreatedAt.After(b.CreatedAt)
 	}
-	return bytes.Compare(a.objectId[:], b.objectId[:]) > 0
+	return bytes.Compare(a.objectID[:], b.objectID[:]) > 0
 }
 
 // Swap is that of sort.Interface.
@@ -93,7 +93,7 @@ type Filter struct {
 	TTLgte uint
 	// Resource, LockId and Owner are compared with the fields of the same names.
 	Resource string
-	LockId   string //nolint:revive // the name is mongo-lock's
+	LockId   string //nolint:staticcheck // the name is mongo-lock's
 	Owner    string
 }
 
