@@ -118,7 +118,9 @@ func (l *Locker) enterOne(ctx context.Context, req *Request, res Resource, how h
 	var sent time.Time
 	ask := func() (engine.Document, error) {
 		sent = time.Now()
-		return l.eng.Acquire(ctx, op)
+		d, err := l.eng.Acquire(ctx, op)
+		op.Fresh = false // a repetition may find what the first one left
+		return d, err
 	}
 	d, err := insist(ctx, "acquire", res.Name, req.Order, ask)
 	if err == nil && d.Last.Outcome == engine.Queued && d.Claim(op.LockID, op.Part) != nil {

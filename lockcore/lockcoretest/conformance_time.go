@@ -48,6 +48,24 @@ var passingScenarios = []Scenario{
 		s.take("b", "p", 1, limit(1))
 		s.outcome(s.renew("a", "p", 1), engine.Lost)
 	}},
+	{"expiry/a part's end is not its hold's: the next attempt goes on", func(s *stage) {
+		s.take("a", "p", 1, shared, keep)
+		s.take("b", "p", 1, shared, keep)
+		s.pass(partTTL)
+		s.take("c", "p", 1, limit(3))
+		s.outcome(s.renew("a", "p", 1), engine.Granted)
+		r := s.stored().EvictedRecord("b")
+		s.check(r == nil, "no record of a hold that stands, got %+v", r)
+	}},
+	{"expiry/the same part and order again after its end goes on with a promise, though somebody waits", func(s *stage) {
+		s.take("a", "p", 1)
+		s.wait(1, "b", "p", 1)
+		s.pass(partTTL)
+		d := s.ask("a", "p", 1)
+		e := s.entry(&d, "a", "p", 1)
+		s.check(e.ExpiresAt.After(d.At), "a promise, got %+v", e)
+		s.outcome(s.ask("b", "p", 1, queue), engine.Queued)
+	}},
 	{"draining/a superseded part keeps others out as long as it may trust, though the hold is gone", func(s *stage) {
 		s.take("a", "p", 1)
 		s.join("a", "p", 2)

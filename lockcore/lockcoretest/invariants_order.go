@@ -18,7 +18,9 @@ func (v *Invariants) fences(s *Step) error {
 	if !ok || e == nil {
 		return nil
 	}
-	running := func(b engine.Entry) bool { return b.LockID == op.LockID && b.Part == op.Part && b.State == engine.Part }
+	running := func(b engine.Entry) bool {
+		return b.LockID == op.LockID && b.Part == op.Part && b.State == engine.Part && b.Order < op.Order
+	}
 	renewed := s.After.Last.Outcome == engine.Granted ||
 		(s.After.Last.Outcome == engine.Joined && (op.NewFence || slices.ContainsFunc(s.Before.Held, running)))
 	if renewed && e.Fence <= v.fence {

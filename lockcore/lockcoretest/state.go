@@ -47,8 +47,10 @@ func (s *state) settle() {
 		}
 		return
 	}
+	// Nor where it held exclusively, and may come back before they do.
+	alone := waiting[0].Limit > 0 || s.some(func(e *engine.Entry) bool { return e.LockID == waiting[0].LockID && e.Mode == engine.Exclusive })
 	k := 1
-	for waiting[0].Limit == 0 && k < len(waiting) && k < engine.SettleMost && waiting[k].Limit == 0 {
+	for !alone && k < len(waiting) && k < engine.SettleMost && waiting[k].Limit == 0 {
 		k++
 	}
 	s.displace(waiting[0].LockID, min(limitOf(&waiting[0]), engine.Crowd))
@@ -88,15 +90,16 @@ func (s *state) fits(lockID string, limit int64) bool {
 // displace ends the expired holds whose room is given to a lock ID: the exclusive ones, and all others' where they
 // would exceed its limit if they came back, or are a crowd.
 func (s *state) displace(lockID string, limit int64) {
-	others := map[string]bool{}
+	others, live := map[string]bool{}, map[string]bool{}
 	for _, e := range s.doc.Held {
 		if e.LockID != lockID {
 			others[e.LockID] = true
+			live[e.LockID] = live[e.LockID] || alive(e, s.now)
 		}
 	}
 	crowded := int64(len(others)) >= limit
 	gone := func(e engine.Entry) bool {
-		return e.LockID != lockID && e.Holds() && !alive(e, s.now) && (crowded || e.Mode == engine.Exclusive)
+		return e.LockID != lockID && e.Holds() && !alive(e, s.now) && (e.Mode == engine.Exclusive || (crowded && !live[e.LockID]))
 	}
 	s.expire(gone, engine.Evicted{By: lockID})
 }

@@ -211,7 +211,7 @@ func (s *stages) enter(k acquireKind) {
 	queue := expr("$waiters")
 	if k.queue {
 		end := v("expiresAt", add("$$NOW", "$t.wait"))
-		place := list(merge("$t.place", doc(v("since", ifNull("$t.m.since", "$$NOW")), end)))
+		place := list(merge("$t.place", doc(v("since", ifNull(ofClaim("since"), "$$NOW")), end)))
 		ahead := or(ne("$t.o", none), eq("$t.m.state", engine.Claimed))
 		fields = append(fields, v("t.pos", cond(eq("$t.did", engine.Queued),
 			choose(gte("$t.i", 0), add("$t.i", 1), ahead, 1, add(size("$waiters"), 1)), 0)))
@@ -234,7 +234,7 @@ func (s *stages) entries(k acquireKind) expr {
 		changes = append(changes, doc(v("mode", engine.Exclusive)))
 	}
 	changes = append(changes, cond(eq(list("$$this.part", "$$this.state"), list("$t.part", engine.Part)), drained, nil))
-	part := doc(v("expiresAt", until("$t.ttl", k.forever)), v("since", "$t.m.since"), v("claimedAt", "$t.m.claimedAt"))
+	part := doc(v("expiresAt", until("$t.ttl", k.forever)), v("since", ofClaim("since")), v("claimedAt", ofClaim("claimedAt")))
 	if !k.keep {
 		part = append(part, v("createdAt", "$$NOW"))
 	}
@@ -259,6 +259,11 @@ func (s *stages) entries(k acquireKind) expr {
 	return cond("$t.g",
 		concat(cond(eq("$t.a", none), "$held", filter("$held", others)), each(rest, merge(changes...)), made),
 		unchanged)
+}
+
+// ofClaim is a field of the claim that the request confirms; a part that is superseded does not bequeath its own.
+func ofClaim(name string) expr {
+	return cond(eq("$t.m.state", engine.Claimed), "$t.m."+name, "$$REMOVE")
 }
 
 // until is the end of a promise of ttl milliseconds made now.

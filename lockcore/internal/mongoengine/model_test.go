@@ -1,8 +1,9 @@
 package mongoengine_test
 
 import (
-	"context"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,137 +12,151 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"pgregory.net/rapid"
 
-	"github.com/temporal-lockstep/lockstep/internal/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 	"github.com/temporal-lockstep/lockstep/lockcore/internal/mongoengine"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 )
 
-// TestPipelinesFollowTheSpecification runs random operations of a few parties on one resource. After each,
+// modelOperations is how many random operations are held to the specification, at least.
+const modelOperations = 10_000
+
+// TestPipelinesFollowTheSpecification runs random operations of a few parties on one resource at a time. After each,
 // the stored document must be the one that the specification makes of the document before, at the time
-// that the database used.
+// that the database used, and nobody who watches may see a promise broken.
 func TestPipelinesFollowTheSpecification(t *testing.T) {
 	t.Parallel()
-	coll := testenv.Mongo(t).Collection("locks")
-	eng := mongoengine.New(coll, 24*time.Hour)
-	run := 0
-	rapid.Check(t, func(rt *rapid.T) {
-		run++
-		m := &model{coll: coll, eng: eng, name: fmt.Sprintf("$resource/%d", run)}
-		n := rapid.IntRange(1, 25).Draw(rt, "operations")
-		for range n {
-			m.step(rt)
-		}
-	})
+	h := onMongo(t)
+	var operations, resources atomic.Int64
+	for i := range 4 {
+		t.Run(fmt.Sprintf("in parallel %d", i), func(t *testing.T) {
+			t.Parallel()
+			for operations.Load() < modelOperations {
+				rapid.Check(t, func(rt *rapid.T) {
+					m := &model{coll: h.coll, eng: h.Engine, name: fmt.Sprintf("$resource/%d", resources.Add(1))}
+					for step := range rapid.IntRange(1, 40).Draw(rt, "operations") {
+						m.step(rt, step)
+						operations.Add(1)
+					}
+				})
+			}
+		})
+	}
 }
 
 type model struct {
-	coll *mongo.Collection
-	eng  *mongoengine.Engine
-	name string
-	doc  engine.Document
+	coll  *mongo.Collection
+	eng   *mongoengine.Engine
+	watch lockcoretest.Invariants
+	name  string
+	doc   engine.Document
 	// fresh is the last request with a new part, of which there were as many as parts says.
 	fresh engine.Acquire
 	parts int
 }
 
-func (m *model) step(t *rapid.T) {
-	ctx := context.Background()
-	lockID := rapid.SampledFrom([]string{"$owner", "a.b", "c", "$$NOW"}).Draw(t, "lockID")
-	part := rapid.SampledFrom([]string{"", "$p", m.fresh.Part}).Draw(t, "part")
-	order := rapid.Int64Range(1, 6).Draw(t, "order")
-	var expect func(engine.Document, time.Time) engine.Document
-	var got engine.Document
-	var err error
-	switch kind := rapid.SampledFrom([]string{"acquire", "acquire", "acquire", "acquire", "renew", "leave", "release", "release", "withdraw", "purge", "wait"}).Draw(t, "kind"); kind {
-	case "acquire":
-		op := m.acquire(t, lockID, part, order)
-		expect = func(d engine.Document, now time.Time) engine.Document { return lockcoretest.Acquire(d, op, now) }
-		got, err = m.eng.Acquire(ctx, op)
-	case "renew":
-		op := engine.Renew{Policy: policy, Resource: m.name, LockID: lockID, Part: part, Order: order, Downgrade: rapid.Bool().Draw(t, "downgrade")}
-		expect = func(d engine.Document, now time.Time) engine.Document { return lockcoretest.Renew(d, op, now) }
-		got, err = m.eng.Renew(ctx, op)
-	case "leave":
-		op := engine.Leave{Policy: policy, Resource: m.name, LockID: lockID, Part: part, Order: order, Undo: rapid.Bool().Draw(t, "undo")}
-		expect = func(d engine.Document, now time.Time) engine.Document { return lockcoretest.Leave(d, op, now) }
-		got, err = m.eng.Leave(ctx, op)
-	case "release":
-		op := engine.Release{Policy: policy, Resource: m.name, LockID: lockID, Order: order}
-		if rapid.Bool().Draw(t, "leaving") {
-			op.Leaving = &part
-		}
-		if rapid.IntRange(0, 3).Draw(t, "force") == 0 {
-			op.Force, op.Reason = true, "$because"
-		}
-		expect = func(d engine.Document, now time.Time) engine.Document { return lockcoretest.Release(d, op, now) }
-		got, err = m.eng.Release(ctx, op)
-	case "withdraw":
-		op := engine.Withdraw{Policy: policy, Resource: m.name, LockID: lockID, Part: part, Order: order, Reason: "$because"}
-		expect = func(d engine.Document, now time.Time) engine.Document { return lockcoretest.Withdraw(d, op, now) }
-		got, err = m.eng.Withdraw(ctx, op)
-	case "purge":
-		op := engine.Purge{Policy: policy, Resource: m.name, Reason: "$because"}
-		expect = func(d engine.Document, now time.Time) engine.Document { return lockcoretest.Purge(d, op, now) }
-		got, err = m.eng.Purge(ctx, op)
-	case "wait":
-		m.travel(t, time.Duration(rapid.IntRange(1, 70).Draw(t, "seconds"))*time.Second)
-		return
-	}
-	require.NoError(t, err)
-	want := expect(m.doc, got.At)
-	var stored engine.Document
-	require.NoError(t, m.coll.FindOne(ctx, bson.D{{Key: "_id", Value: m.name}}).Decode(&stored))
-	require.Equal(t, render(t, want), render(t, stored))
-	m.doc = stored
+// acquire is a random request.
+func (m *model) acquire(t *rapid.T, lockID, part string, order int64) engine.Acquire {
+	return m.freshly(picker(t), lockcoretest.RandomAcquire(picker(t), engine.Acquire{Policy: policy, Resource: m.name, LockID: lockID, Part: part, Order: order}))
 }
 
-func (m *model) acquire(t *rapid.T, lockID, part string, order int64) engine.Acquire {
-	ttl := rapid.SampledFrom([]int64{0, 10_000, 30_000}).Draw(t, "ttl")
-	hold := ttl
-	if ttl > 0 && rapid.Bool().Draw(t, "long") {
-		hold = 60_000
+// freshly is seldom a request with a new part, or the last one of those again, instead of op.
+func (m *model) freshly(pick func(int) int, op engine.Acquire) engine.Acquire {
+	if pick(6) != 1 {
+		return op
 	}
-	seldom := func(name string) bool { return rapid.IntRange(0, 5).Draw(t, name) == 0 }
-	op := engine.Acquire{
-		Policy: policy, Resource: m.name, LockID: lockID, Part: part, Order: order, TTL: ttl, HoldTTL: hold,
-		Mode:  rapid.SampledFrom([]string{engine.Exclusive, engine.SharedBy, engine.SharedBy}).Draw(t, "mode"),
-		Keep:  rapid.Bool().Draw(t, "keep"),
-		Queue: rapid.Bool().Draw(t, "queue"), WaiterTTL: 40_000, MaxWaiters: 3,
-		Held: seldom("held"), Reacquire: seldom("reacquire"),
-		NewFence: seldom("newFence"), Refresh: seldom("refresh"),
-		Owner: rapid.SampledFrom([]string{lockID, "$saga"}).Draw(t, "owner"), Host: "$host", Comment: "$$ROOT", Trace: "$trace",
+	if m.fresh.LockID != "" && pick(3) == 1 {
+		again := m.fresh
+		again.Fresh = false
+		return again
 	}
-	if op.Mode == engine.SharedBy {
-		op.Limit = rapid.SampledFrom([]int64{0, 0, 1, 2}).Draw(t, "limit")
-	}
-	if seldom("fresh") {
-		if m.fresh.LockID != "" && seldom("again") {
-			return m.fresh
-		}
-		m.parts++
-		op.Fresh, op.Keep, op.Queue, op.Refresh, op.Part = true, false, false, false, fmt.Sprint("fresh/", m.parts)
-		m.fresh = op
-	}
+	m.parts++
+	op.Fresh, op.Keep, op.Queue, op.Refresh, op.Part = true, false, false, false, fmt.Sprint("fresh/", m.parts)
+	m.fresh = op
 	return op
 }
 
-// travel moves every time in the stored document back, which is what the passing of time looks like.
-func (m *model) travel(t *rapid.T, by time.Duration) {
-	if m.doc.ID == "" {
-		return
-	}
-	var d bson.D
-	require.NoError(t, m.coll.FindOne(context.Background(), bson.D{{Key: "_id", Value: m.name}}).Decode(&d))
-	shifted := shift(d, by)
-	_, err := m.coll.ReplaceOne(context.Background(), bson.D{{Key: "_id", Value: m.name}}, shifted)
-	require.NoError(t, err)
-	m.doc = engine.Document{}
-	require.NoError(t, m.coll.FindOne(context.Background(), bson.D{{Key: "_id", Value: m.name}}).Decode(&m.doc))
+func picker(t *rapid.T) func(int) int {
+	return func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "pick") }
 }
 
-func render(t *rapid.T, d engine.Document) string {
+func (m *model) step(t *rapid.T, step int) {
+	ctx := t.Context()
+	pick := picker(t)
+	var op any
+	switch kind := pick(12); {
+	case kind == 1 && m.doc.ID != "":
+		by := time.Duration(1+pick(70)) * time.Second
+		require.NoError(t, harness{m.eng, m.coll}.Travel(ctx, m.name, by))
+		m.watch.Shift(by)
+		m.doc = m.read(t)
+		return
+	case kind == 2 && m.doc.ID != "":
+		m.renewAll(t, lockcoretest.Batch(pick, m.doc))
+		return
+	default:
+		op = lockcoretest.Random(pick, m.name, step)
+		if a, ok := op.(engine.Acquire); ok {
+			op = m.freshly(pick, a)
+		}
+	}
+	_, err := lockcoretest.Apply(ctx, m.eng, op)
+	require.NoError(t, err)
+	stored := m.read(t)
+	m.compare(t, op, lockcoretest.Next(m.doc, op, stored.At), stored)
+}
+
+// renewAll holds a batch of renewals to the specification.
+func (m *model) renewAll(t *rapid.T, batch []engine.Renew) {
+	if len(batch) == 0 {
+		return
+	}
+	renewed, err := m.eng.RenewAll(t.Context(), batch)
+	require.NoError(t, err)
+	stored := m.read(t)
+	want, extended := lockcoretest.Extend(m.doc, batch, stored.At)
+	for _, yes := range renewed {
+		require.Equal(t, extended, yes)
+	}
+	if !extended {
+		batch = nil
+	}
+	m.compare(t, batch, want, stored)
+}
+
+// compare checks a step, and goes on from the document that it left.
+func (m *model) compare(t *rapid.T, op any, want, stored engine.Document) {
+	require.Empty(t, difference(t, want, stored), "%+v", op)
+	require.NoError(t, m.watch.Check(lockcoretest.Step{Op: op, Before: m.doc, After: stored}))
+	m.doc = stored
+}
+
+func (m *model) read(t *rapid.T) engine.Document {
+	d, err := harness{m.eng, m.coll}.stored(t.Context(), m.name)
+	require.NoError(t, err)
+	return d
+}
+
+// difference shows from where to where two documents differ.
+func difference(t *rapid.T, want, got engine.Document) string {
+	a, b := render(t, want), render(t, got)
+	for len(a) > 0 && len(b) > 0 && a[0] == b[0] {
+		a, b = a[1:], b[1:]
+	}
+	for len(a) > 0 && len(b) > 0 && a[len(a)-1] == b[len(b)-1] {
+		a, b = a[:len(a)-1], b[:len(b)-1]
+	}
+	var out strings.Builder
+	for _, line := range a {
+		out.WriteString("\n- " + line)
+	}
+	for _, line := range b {
+		out.WriteString("\n+ " + line)
+	}
+	return out.String()
+}
+
+func render(t *rapid.T, d engine.Document) []string {
 	raw, err := bson.MarshalExtJSONIndent(d, false, false, "", "  ")
 	require.NoError(t, err)
-	return string(raw)
+	return strings.Split(string(raw), "\n")
 }

@@ -54,10 +54,11 @@ func distinct(ids string, beside expr) expr {
 //	d  the head of the queue; later, to whom room was given      l  what is alive
 //	c  the claims      x  the expired holds that are displaced
 func (s *stages) settle(who expr) {
-	s.set(v("d", first("$waiters")), v("l", cond(eq("$waiters", none), none, filter("$held", alive))))
+	s.set(v("d", first("$waiters")), v("l", filter("$held", alive)))
 	fits := and("$t.d", not(in(engine.Exclusive, "$t.l.mode")), lt(distinct("$t.l.lockId", "$t.d.lockId"), ifNull("$t.d.limit", engine.Unlimited)))
 	run := op("$indexOfArray", concat(each(op("$slice", "$waiters", engine.SettleMost), not("$$this.limit")), list(false)), false)
-	s.set(v("c", cond(fits, op("$slice", "$waiters", largest(1, run)), none)))
+	held := in(list("$t.d.lockId", engine.Exclusive), each("$held", list("$$this.lockId", "$$this.mode")))
+	s.set(v("c", cond(fits, op("$slice", "$waiters", cond(held, 1, largest(1, run))), none)))
 	given := ne("$t.c", none)
 	if who != nil {
 		s.set(v("d", cond(given, "$t.d", who)))
@@ -65,7 +66,7 @@ func (s *stages) settle(who expr) {
 	}
 	crowded := gte(distinct("$held.lockId", "$t.d.lockId"), op("$min", "$t.d.limit", engine.Crowd))
 	s.set(v("x", cond(and(given, lte(minOf("$held.expiresAt"), "$$NOW")),
-		filter("$held", and(holds, lte("$$this.expiresAt", "$$NOW"), ne("$$this.lockId", "$t.d.lockId"), or(exclusive, crowded))), none)))
+		filter("$held", and(holds, lte("$$this.expiresAt", "$$NOW"), ne("$$this.lockId", "$t.d.lockId"), or(exclusive, and(crowded, not(in("$$this.lockId", "$t.l.lockId")))))), none)))
 	granted := merge("$$this", doc(
 		v("state", engine.Claimed), v("expiresAt", add("$$NOW", "$t.claim")), v("claimedAt", "$$NOW"), v("place", "$$this.expiresAt")))
 	s.put(

@@ -1,0 +1,66 @@
+package lockcoretest_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+)
+
+// picker draws what lockcoretest asks for.
+func picker(t *rapid.T) func(int) int {
+	return func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "pick") }
+}
+
+func TestSpecificationKeepsTheInvariants(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		pick := picker(t)
+		var watch lockcoretest.Invariants
+		var d engine.Document
+		now := start
+		for step := range rapid.IntRange(1, 60).Draw(t, "operations") {
+			now = now.Add(time.Duration(pick(4)*pick(4)) * 2 * time.Second)
+			var op any
+			if pick(10) == 1 {
+				batch := lockcoretest.Batch(pick, d)
+				if _, extended := lockcoretest.Extend(d, batch, now); !extended || len(batch) == 0 {
+					continue
+				}
+				op = batch
+			} else {
+				op = lockcoretest.Random(pick, "r", step)
+			}
+			after := lockcoretest.Next(d, op, now)
+			t.Logf("%v %s: %+v", now.Sub(start), after.Last.Outcome, op)
+			require.NoError(t, watch.Check(lockcoretest.Step{Op: op, Before: d, After: after}))
+			if repeatable(op, after) {
+				twice := lockcoretest.Next(after, op, now)
+				require.NoError(t, lockcoretest.Repeated(lockcoretest.Next(after, nothing, now), twice))
+			}
+			d = after
+		}
+	})
+}
+
+// nothing is a write that names nothing, and settles.
+var nothing = engine.Withdraw{Policy: engine.Policy{ClaimTTL: 20_000}, Resource: "r", LockID: "nobody"}
+
+// repeatable is false for a batch, which does not settle; for a request that took nothing, or whose place was
+// granted meanwhile: when it comes again it may find more; and for one whose own hold was displaced by that very write.
+func repeatable(op any, after engine.Document) bool {
+	switch op := op.(type) {
+	case []engine.Renew:
+		return false
+	case engine.Acquire:
+		outcome := after.Last.Outcome
+		displaced := slices.ContainsFunc(after.Last.Expired, func(e engine.Entry) bool { return e.LockID == op.LockID })
+		return outcome != engine.Busy && outcome != engine.Full && after.Claim(op.LockID, op.Part) == nil && !displaced
+	}
+	return true
+}
