@@ -46,8 +46,8 @@ type Acquire struct {
 	NewFence bool
 	// Queue: take or refresh a place in the queue where it is busy.
 	Queue bool
-	// Fresh: the part is new with this request, so that nothing of it can be there but what a repetition of the
-	// same request finds. It goes with neither Keep nor Queue, and makes a shorter command.
+	// Fresh: the part is new with this request, and nothing of it can be there but what a copy of the same command,
+	// sent again by the driver, finds. It goes with neither Keep nor Queue, and makes a shorter command.
 	Fresh bool
 	// Refresh: confirm a claim, join, or refresh a place, but take nothing anew.
 	Refresh    bool

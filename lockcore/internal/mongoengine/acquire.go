@@ -234,7 +234,10 @@ func (s *stages) entries(k acquireKind) expr {
 		changes = append(changes, doc(v("mode", engine.Exclusive)))
 	}
 	changes = append(changes, cond(eq(list("$$this.part", "$$this.state"), list("$t.part", engine.Part)), drained, nil))
-	part := doc(v("expiresAt", until("$t.ttl", k.forever)), v("since", ofClaim("since")), v("claimedAt", ofClaim("claimedAt")))
+	part := doc(v("expiresAt", until("$t.ttl", k.forever)))
+	if !k.fresh {
+		part = append(part, v("since", ofClaim("since")), v("claimedAt", ofClaim("claimedAt")))
+	}
 	if !k.keep {
 		part = append(part, v("createdAt", "$$NOW"))
 	}
