@@ -124,40 +124,46 @@ func (k *keeper) look(now time.Time) (due []*Session, wait time.Duration, any bo
 	return due, wait, true
 }
 
-// renew renews the leases of sessions, and gives each session its answers.
+// renew renews the leases of sessions, and gives each session its answers as they come.
 func (k *keeper) renew(sessions []*Session) {
-	defer k.poke()
-	defer func() {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		for _, s := range sessions {
-			delete(k.renewing, s)
-		}
-	}()
+	now := time.Now()
+	until := now.Add(time.Hour)
 	var leases []Lease
 	var of []*Session
-	until := time.Now().Add(time.Hour)
+	unanswered := map[*Session]int{}
 	for _, s := range sessions {
-		if _, trusted := s.due(); trusted.Before(until) {
+		if _, trusted := s.due(); !trusted.IsZero() && trusted.Before(until) {
 			until = trusted
 		}
 		for _, lease := range s.Leases() {
 			if !lease.forever {
 				leases, of = append(leases, lease), append(of, s)
+				unanswered[s]++
 			}
+		}
+		if unanswered[s] == 0 { // ended meanwhile
+			k.renewed(s, now)
 		}
 	}
 	// What is lost could not be used; what can be trusted still, the next try renews.
 	ctx, cancel := context.WithDeadline(context.Background(), until)
 	defer cancel()
-	now := time.Now()
-	answers := k.locker.renewAll(ctx, leases)
-	for i, s := range of {
-		s.answer(answers[i].lease, answers[i].err)
-	}
-	for _, s := range sessions {
-		s.mu.Lock()
-		s.renewed = now
-		s.mu.Unlock()
-	}
+	k.locker.renewAll(ctx, leases, func(i int, r renewal) {
+		s := of[i]
+		s.answer(r.lease, r.err)
+		if unanswered[s]--; unanswered[s] == 0 {
+			k.renewed(s, now)
+		}
+	})
+	k.poke()
+}
+
+// renewed notes that a session has its answers to a renewal that began then.
+func (k *keeper) renewed(s *Session, began time.Time) {
+	s.mu.Lock()
+	s.renewed = began
+	s.mu.Unlock()
+	k.mu.Lock()
+	delete(k.renewing, s)
+	k.mu.Unlock()
 }

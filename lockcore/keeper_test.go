@@ -111,6 +111,36 @@ func TestOneOfABatchThatIsLostIsToldAndTheOthersGoOn(t *testing.T) {
 	}
 }
 
+// hangingEngine does not answer renewals of one lock ID.
+type hangingEngine struct {
+	*lockcoretest.Engine
+	of string
+}
+
+func (e *hangingEngine) Renew(ctx context.Context, op engine.Renew) (engine.Document, error) {
+	if op.LockID == e.of {
+		<-ctx.Done()
+		return engine.Document{}, ctx.Err()
+	}
+	return e.Engine.Renew(ctx, op)
+}
+
+func TestQuestionAboutALostLeaseDoesNotCostTheOthersTheirs(t *testing.T) {
+	t.Parallel()
+	e := &hangingEngine{Engine: lockcoretest.NewEngine(time.Now), of: "holder/1"}
+	l := on(t, e, lockcore.Config{TTL: time.Second})
+	all := sessions(t, l, 3)
+	_, err := l.ForceRelease(t.Context(), lockcore.ForceRelease{LockID: "holder/1", Resources: []string{"r/1"}, Reason: "test"})
+	require.NoError(t, err)
+	// Its end is told when it cannot be trusted any more; by then the others were renewed.
+	<-all[1].Context().Done()
+	for _, s := range []*lockcore.Session{all[0], all[2]} {
+		require.NoError(t, s.Context().Err())
+		require.NotNil(t, e.Document(s.Leases()[0].Resource).Held[0].RenewedAt)
+		require.NoError(t, s.Release(t.Context()))
+	}
+}
+
 func TestPassingErrorOfTheDatabaseLosesNothingAndALastingOneIsToldInTime(t *testing.T) {
 	t.Parallel()
 	e := &renewingEngine{Engine: lockcoretest.NewEngine(time.Now)}

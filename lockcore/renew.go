@@ -15,7 +15,9 @@ import (
 func (l *Locker) Renew(ctx context.Context, leases ...Lease) ([]Lease, error) {
 	kept := make([]Lease, 0, len(leases))
 	var errs []error
-	for _, a := range l.renewAll(ctx, leases) {
+	answers := make([]renewal, len(leases))
+	l.renewAll(ctx, leases, func(i int, r renewal) { answers[i] = r })
+	for _, a := range answers {
 		if a.err != nil {
 			errs = append(errs, a.err)
 		}
@@ -38,34 +40,36 @@ type renewal struct {
 	err   error
 }
 
-// renewAll renews in batches, and one by one what a batch could not renew, which tells why, and what came from
-// another process and has a TTL that is not known here.
-func (l *Locker) renewAll(ctx context.Context, leases []Lease) []renewal {
-	answers := make([]renewal, len(leases))
-	var together []int
+// renewAll renews in batches, and then one by one what a batch could not renew, which tells why, and what came from
+// another process and has a TTL that is not known here. It tells of each lease as soon as it knows: what asks for one must
+// not keep the others' holders waiting.
+func (l *Locker) renewAll(ctx context.Context, leases []Lease, tell func(int, renewal)) {
+	var together, alone []int
 	for i, lease := range leases {
 		if len(leases) > 1 && (lease.forever || lease.ttl > 0) {
 			together = append(together, i)
-			continue
-		}
-		answers[i].lease, answers[i].err = l.renewOne(ctx, lease, false)
-	}
-	if len(together) == 0 {
-		return answers
-	}
-	sent := time.Now()
-	renewed, err := l.renewBatch(ctx, leases, together)
-	for n, i := range together {
-		switch {
-		case err != nil:
-			answers[i] = renewal{leases[i], err}
-		case renewed[n]:
-			answers[i].lease = extended(leases[i], sent)
-		default:
-			answers[i].lease, answers[i].err = l.renewOne(ctx, leases[i], false)
+		} else {
+			alone = append(alone, i)
 		}
 	}
-	return answers
+	if len(together) > 0 {
+		sent := time.Now()
+		renewed, err := l.renewBatch(ctx, leases, together)
+		for n, i := range together {
+			switch {
+			case err != nil:
+				tell(i, renewal{leases[i], err})
+			case renewed[n]:
+				tell(i, renewal{extended(leases[i], sent), nil})
+			default:
+				alone = append(alone, i)
+			}
+		}
+	}
+	for _, i := range alone {
+		lease, err := l.renewOne(ctx, leases[i], false)
+		tell(i, renewal{lease, err})
+	}
 }
 
 // renewBatch renews those of the leases whose indexes are given.

@@ -60,7 +60,7 @@ func (e *Engine) find(ctx context.Context, filter bson.D) iter.Seq2[engine.Docum
 		pipeline = append(pipeline, understood()...)
 	}
 	return func(yield func(engine.Document, error) bool) {
-		cursor, err := e.coll.Aggregate(ctx, pipeline)
+		cursor, err := e.coll.Aggregate(ctx, pipeline, options.Aggregate().SetBatchSize(batch))
 		if err != nil {
 			yield(engine.Document{}, err)
 			return
