@@ -68,7 +68,7 @@ func (l *Locker) number(req Request) Request {
 func (l *Locker) awaitBriefly(ctx context.Context, req *Request, res Resource, last error) (Lease, error) {
 	wait, cancel := context.WithTimeout(ctx, req.MaxWait)
 	defer cancel()
-	return l.await(ctx, wait, req, res, last)
+	return l.await(ctx, wait, req, res, last, nil)
 }
 
 func nextInLine(err error) bool {

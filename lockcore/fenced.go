@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 )
 
 // ErrFenced: a write with a higher fence came first.
@@ -58,19 +59,34 @@ func UpdateFenced(ctx context.Context, coll *mongo.Collection, lease Lease, filt
 		bson.D{{Key: FenceField, Value: bson.D{{Key: "$exists", Value: false}}}},
 		bson.D{{Key: FenceField, Value: bson.D{{Key: "$lte", Value: lease.Fence}}}},
 	}}}
-	res, err := coll.UpdateOne(ctx, bson.D{{Key: "$and", Value: bson.A{filter, notAfter}}}, fenced)
-	if err != nil {
-		return fmt.Errorf("lockstep: update under fence %d: %w", lease.Fence, err)
+	primary := coll.Clone(options.Collection().SetReadPreference(readpref.Primary()))
+	// A document may come between the update that did not find it and the question why.
+	for range 3 {
+		res, err := coll.UpdateOne(ctx, bson.D{{Key: "$and", Value: bson.A{filter, notAfter}}}, fenced)
+		if err != nil {
+			return fmt.Errorf("lockstep: update under fence %d: %w", lease.Fence, err)
+		}
+		if res.MatchedCount > 0 {
+			return nil
+		}
+		if err := whyNot(ctx, primary, lease, filter); err != nil {
+			return err
+		}
 	}
-	if res.MatchedCount > 0 {
-		return nil
-	}
+	return fmt.Errorf("lockstep: nothing was updated under fence %d: the document keeps changing", lease.Fence)
+}
+
+// whyNot tells why nothing was updated; nil where nothing stands in the way now.
+func whyNot(ctx context.Context, coll *mongo.Collection, lease Lease, filter any) error {
 	var found struct {
 		Fence int64 `bson:"lockFence"`
 	}
 	only := options.FindOne().SetProjection(bson.D{{Key: FenceField, Value: 1}})
 	if err := coll.FindOne(ctx, filter, only).Decode(&found); err != nil {
 		return fmt.Errorf("lockstep: nothing was updated under fence %d: %w", lease.Fence, err)
+	}
+	if found.Fence <= lease.Fence {
+		return nil
 	}
 	return &FencedError{Resource: lease.Resource, Fence: lease.Fence, By: found.Fence}
 }

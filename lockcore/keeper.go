@@ -127,14 +127,16 @@ func (k *keeper) look(now time.Time) (due []*Session, wait time.Duration, any bo
 // renew renews the leases of sessions, and gives each session its answers as they come.
 func (k *keeper) renew(sessions []*Session) {
 	now := time.Now()
-	until := now.Add(time.Hour)
+	until := now
 	var leases []Lease
 	var of []*Session
 	unanswered := map[*Session]int{}
 	for _, s := range sessions {
-		if _, trusted := s.due(); !trusted.IsZero() && trusted.Before(until) {
+		// The longest trust bounds the command: whoever cannot trust that long is told in time all the same.
+		if _, trusted := s.due(); trusted.After(until) {
 			until = trusted
 		}
+		s.began(now)
 		for _, lease := range s.Leases() {
 			if !lease.forever {
 				leases, of = append(leases, lease), append(of, s)
@@ -142,27 +144,30 @@ func (k *keeper) renew(sessions []*Session) {
 			}
 		}
 		if unanswered[s] == 0 { // ended meanwhile
-			k.renewed(s, now)
+			k.renewed(s)
 		}
 	}
-	// What is lost could not be used; what can be trusted still, the next try renews.
+	if latest := now.Add(renewWithin); latest.Before(until) {
+		until = latest
+	}
 	ctx, cancel := context.WithDeadline(context.Background(), until)
 	defer cancel()
 	k.locker.renewAll(ctx, leases, func(i int, r renewal) {
 		s := of[i]
 		s.answer(r.lease, r.err)
 		if unanswered[s]--; unanswered[s] == 0 {
-			k.renewed(s, now)
+			k.renewed(s)
 		}
 	})
 	k.poke()
 }
 
-// renewed notes that a session has its answers to a renewal that began then.
-func (k *keeper) renewed(s *Session, began time.Time) {
-	s.mu.Lock()
-	s.renewed = began
-	s.mu.Unlock()
+// renewWithin bounds one renewal: the next try may find a better server.
+const renewWithin = 10 * time.Second
+
+// renewed notes that a session has its answers.
+func (k *keeper) renewed(s *Session) {
+	s.answered()
 	k.mu.Lock()
 	delete(k.renewing, s)
 	k.mu.Unlock()

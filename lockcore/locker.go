@@ -82,7 +82,8 @@ func insist(ctx context.Context, op, resource string, order Order, send func() (
 // where no server was found, or where the server answered that it refuses.
 func outcomeUnknown(err error) bool {
 	var selection topology.ServerSelectionError
-	if errors.As(err, &selection) {
+	var layout *engine.LayoutError
+	if errors.As(err, &selection) || errors.As(err, &layout) {
 		return false
 	}
 	var refused mongo.CommandError

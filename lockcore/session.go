@@ -18,11 +18,11 @@ type Session struct {
 
 	mu     sync.Mutex
 	leases []Lease
-	// renewed is when, or before when, the leases were last known to stand.
-	renewed time.Time
-	// failed is the database's last answer to a renewal, where it was an error.
-	failed error
-	ended  bool
+	// kept is when the session began, and tried when the last renewal did.
+	kept, tried time.Time
+	// failed is an error of the last renewal, and failing of the one that is under way.
+	failed, failing error
+	ended           bool
 }
 
 // ErrEnded is the cause with which a session's context is cancelled when the session was left or released.
@@ -32,7 +32,7 @@ var ErrEnded = errors.New("lockstep: session ended")
 // renewal does not end with ctx, since work that was cancelled still cleans up under its locks: it ends
 // with Leave or Release.
 func (l *Locker) Keep(ctx context.Context, leases []Lease) *Session {
-	s := &Session{locker: l, leases: slices.Clone(leases), renewed: time.Now()}
+	s := &Session{locker: l, leases: slices.Clone(leases), kept: time.Now()}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	l.keeper.add(s)
 	return s
@@ -88,7 +88,9 @@ func (s *Session) Downgrade(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		s.replace(down)
+		if !s.replace(down) {
+			return ErrEnded
+		}
 	}
 	return nil
 }
@@ -112,20 +114,29 @@ func (s *Session) Upgrade(ctx context.Context, resource string) error {
 		if err != nil {
 			return err
 		}
-		s.replace(up.end()...)
-		return s.locker.Leave(ctx, lease)
+		got := up.end()
+		if !s.replace(got...) {
+			return errors.Join(ErrEnded, s.locker.Leave(context.WithoutCancel(ctx), got...))
+		}
+		// The shared part is not needed any more; what could not be ended now ends with its TTL.
+		_ = s.locker.Leave(ctx, lease)
+		return nil
 	}
 	return &InvalidError{Field: "resource", Value: quote(resource), Bound: "one that the session holds"}
 }
 
-// replace puts leases in the place of those of the same resources.
-func (s *Session) replace(leases ...Lease) {
+// replace puts leases in the place of those of the same resources, unless the session has ended or lost its lock.
+func (s *Session) replace(leases ...Lease) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.ended || errors.Is(context.Cause(s.ctx), ErrLost) {
+		return false
+	}
 	for _, lease := range leases {
 		i := slices.IndexFunc(s.leases, func(old Lease) bool { return old.Resource == lease.Resource })
 		s.leases[i] = lease
 	}
+	return true
 }
 
 // add lets the session keep another lease, unless it has lost what it had.
@@ -152,62 +163,67 @@ func (s *Session) end() []Lease {
 	return leases
 }
 
-// interval is how often to renew: a third of the shortest TTL. The session's mutex is held.
-func (s *Session) interval() time.Duration {
+// due is when to renew next, and trusted until when all leases can be trusted; a zero trusted means for ever. A failure is
+// tried again sooner, as long as the leases can be trusted: a passing error loses nothing.
+func (s *Session) due() (next, trusted time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	shortest := Forever
+	for _, lease := range s.leases {
+		var at, end time.Time
+		switch {
+		case lease.forever:
+			continue
+		case lease.unknown():
+			// It came from another process, and nobody knows for how long it can be trusted until it was renewed here.
+			at, end = s.kept, s.kept.Add(unknownTrust)
+			shortest = min(shortest, 3*time.Second)
+		default:
+			stood := lease.validUntil.Add(lease.ttl/trustMargin - lease.ttl)
+			at, end = stood.Add(lease.ttl/3), lease.validUntil
+			shortest = min(shortest, lease.ttl)
+		}
+		if trusted.IsZero() || end.Before(trusted) {
+			trusted = end
+		}
+		if next.IsZero() || at.Before(next) {
+			next = at
+		}
+	}
+	if s.failed != nil {
+		next = s.tried.Add(shortest / 15)
+	}
+	return next, trusted
+}
+
+// unknownTrust is how long a session tries to renew a lease that came from another process, before it gives it up.
+const unknownTrust = 10 * time.Second
+
+// slack is by how much the leases may be renewed early, to go with others: a quarter of the interval.
+func (s *Session) slack() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	shortest := Forever
 	for _, lease := range s.leases {
 		if !lease.forever && !lease.unknown() {
 			shortest = min(shortest, lease.ttl)
 		}
 	}
-	return shortest / 3
+	return shortest / 12
 }
 
-// slack is by how much the leases may be renewed early, to go with others: a quarter of the interval.
-func (s *Session) slack() time.Duration {
+// began notes that a renewal of the session's leases begins.
+func (s *Session) began(at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.interval() / 4
+	s.tried, s.failing = at, nil
 }
 
-// due is when to renew next, and trusted until when all leases can be trusted; zero times mean never. A failure is
-// tried again sooner, as long as the leases can be trusted: a passing error loses nothing.
-func (s *Session) due() (next, trusted time.Time) {
+// answered notes that the renewal is over.
+func (s *Session) answered() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, lease := range s.leases {
-		if lease.unknown() {
-			// It came from another process, and nobody knows for how long it can be trusted until it was renewed here.
-			return s.renewed.Add(s.retry()), s.renewed.Add(unknownTrust)
-		}
-		if !lease.forever && (trusted.IsZero() || lease.validUntil.Before(trusted)) {
-			trusted = lease.validUntil
-		}
-	}
-	if trusted.IsZero() {
-		return next, trusted
-	}
-	return s.renewed.Add(s.retry()), trusted
-}
-
-// unknownTrust is how long a session tries to renew a lease that came from another process, before it gives it up.
-const unknownTrust = 10 * time.Second
-
-// retry is the pause before the next renewal. The session's mutex is held.
-func (s *Session) retry() time.Duration {
-	wait := s.interval()
-	for _, lease := range s.leases {
-		if lease.unknown() {
-			wait = time.Second
-			if s.failed == nil {
-				return 0
-			}
-		}
-	}
-	if s.failed != nil {
-		wait /= 5
-	}
-	return wait
+	s.failed = s.failing
 }
 
 // answer takes in what became of a lease that the keeper renewed.
@@ -225,9 +241,11 @@ func (s *Session) answer(lease Lease, err error) {
 	case i < 0: // replaced meanwhile
 	case errors.As(err, &lost):
 	case err != nil:
-		s.failed = err
+		s.failing = err
 	default:
-		s.leases[i], s.failed = lease, nil
+		// Only what the renewal is about: the mode may have changed while it was under way.
+		old := &s.leases[i]
+		old.Left, old.validUntil, old.ttl, old.forever = lease.Left, lease.validUntil, lease.ttl, lease.forever
 	}
 	s.mu.Unlock()
 	if lost != nil && i >= 0 {

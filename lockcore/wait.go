@@ -26,7 +26,7 @@ func (l *Locker) Acquire(ctx context.Context, req Request) (*Session, error) {
 	}
 	var s *Session
 	for _, res := range req.Resources {
-		lease, err := l.await(ctx, waitCtx, &req, res, nil)
+		lease, err := l.await(ctx, waitCtx, &req, res, nil, s)
 		if err != nil {
 			l.abandon(ctx, s, &req, res, err)
 			if ctx.Err() != nil {
@@ -47,21 +47,30 @@ func (l *Locker) Acquire(ctx context.Context, req Request) (*Session, error) {
 }
 
 // await asks for one resource until it is granted or wait ends, and then the answer is the last *BusyError,
-// of which last is the one that the caller has already. The end of the wait does not cut off a command that is
+// of which last is the one that the caller has already. It ends too when held, what was taken before, is lost. The end of the wait does not cut off a command that is
 // under way, whose outcome would be unknown.
-func (l *Locker) await(ctx, wait context.Context, req *Request, res Resource, last error) (Lease, error) {
+func (l *Locker) await(ctx, wait context.Context, req *Request, res Resource, last error, held *Session) (Lease, error) {
 	// Registered before the request queues, so that no claim is made for it unheard.
 	one := l.waits.add(res.Name, req.LockID, req.Part)
 	defer l.waits.remove(one)
 	// A place is given up unless it is refreshed.
 	refresh := time.NewTicker(l.cfg.WaiterTTL / 3)
 	defer refresh.Stop()
+	var lost <-chan struct{}
+	if held != nil {
+		lost = held.ctx.Done()
+	}
+	// Where the request has queued before, a claim may have been made for it meanwhile.
+	soon := last != nil
 	for {
 		if last != nil {
-			l.waits.watch(one)
+			l.waits.watch(one, soon)
+			soon = false
 			select {
 			case <-wait.Done():
 				return Lease{}, last
+			case <-lost:
+				return Lease{}, context.Cause(held.ctx)
 			case <-one.turn:
 			case <-refresh.C:
 			}
@@ -95,7 +104,7 @@ func (l *Locker) abandon(ctx context.Context, s *Session, req *Request, at Resou
 	ctx, cancel := detached(ctx)
 	defer cancel()
 	leases := []Lease{{Resource: at.Name, LockID: req.LockID, Part: req.Part, Order: req.Order}}
-	if errors.Is(cause, ErrInvalid) || errors.Is(cause, ErrLost) || errors.Is(cause, ErrSuperseded) || errors.Is(cause, ErrDeadlock) {
+	if errors.Is(cause, ErrInvalid) || errors.Is(cause, ErrSuperseded) || errors.Is(cause, ErrDeadlock) {
 		leases = nil
 	}
 	if s != nil {

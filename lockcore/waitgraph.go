@@ -55,7 +55,8 @@ func newWaitGraph(docs []engine.Document) (g *waitGraph, holdAndWait []string) {
 			owners[e.LockID] = cmp.Or(owners[e.LockID], e.Owner)
 		}
 		for _, e := range d.Held {
-			if e.ExpiresAt.After(d.At) {
+			// What drains ends by itself.
+			if e.ExpiresAt.After(d.At) && e.State != engine.Draining {
 				p := party{e.LockID, cmp.Or(owners[e.LockID], e.LockID), e.Mode}
 				g.holders[i] = append(g.holders[i], p)
 				holding[p.owner] = true

@@ -19,6 +19,10 @@ type waits struct {
 	mu        sync.Mutex
 	resources map[string]*waited
 	running   bool
+	// runs counts the goroutines that there were.
+	runs int
+	// searching tells that a search for deadlocks is under way.
+	searching bool
 	// streaming tells that the change stream is on, and noStream that the server has none.
 	streaming, noStream bool
 	// searchAt is when to search for deadlocks next.
@@ -31,6 +35,8 @@ type waited struct {
 	waiters []*waiter
 	// read is when it was last read, and next when to read it again.
 	read, next time.Time
+	// dirty tells of a change that came before anybody was to look.
+	dirty bool
 }
 
 // waiter is one request in a queue.
@@ -53,6 +59,8 @@ const (
 	// that time: most waits are over sooner. searchEvery is the pause while somebody waits.
 	searchAfter = time.Second
 	searchEvery = 5 * time.Second
+	// searchWithin bounds a search, which may read the whole collection.
+	searchWithin = time.Minute
 )
 
 func newWaits(eng engine.Engine, search func(context.Context) ([]engine.Document, error)) *waits {
@@ -75,12 +83,17 @@ func (w *waits) add(resource, lockID, part string) *waiter {
 
 // watch makes sure that somebody looks after a request that has queued. The last that queued in a deadlock always sees
 // it, since it searches afterwards.
-func (w *waits) watch(one *waiter) {
+func (w *waits) watch(one *waiter, soon bool) {
 	now := time.Now()
 	w.mu.Lock()
-	if r := w.resources[one.resource]; r.next.IsZero() {
+	r := w.resources[one.resource]
+	switch {
+	case soon || r.dirty:
+		r.next = now
+	case r.next.IsZero():
 		r.next = now.Add(w.pause())
 	}
+	r.dirty = false
 	if !one.searched {
 		one.searched = true
 		if at := now.Add(searchAfter); w.searchAt.IsZero() || at.Before(w.searchAt) {
@@ -88,10 +101,14 @@ func (w *waits) watch(one *waiter) {
 		}
 	}
 	start := !w.running
-	w.running = true
+	if start {
+		w.running = true
+		w.runs++
+	}
+	run := w.runs
 	w.mu.Unlock()
 	if start {
-		go w.run()
+		go w.run(run)
 		return
 	}
 	w.poke()

@@ -17,9 +17,9 @@ func (w *waits) pause() time.Duration {
 }
 
 // run reads what is due until nobody waits.
-func (w *waits) run() {
+func (w *waits) run(run int) {
 	ctx, cancel := context.WithCancel(context.Background())
-	stopped := w.stream(ctx)
+	stopped := w.stream(ctx, run)
 	defer func() {
 		cancel()
 		<-stopped
@@ -32,7 +32,8 @@ func (w *waits) run() {
 		case !any:
 			return
 		case search:
-			w.lookEverywhere(ctx)
+			// Beside the reads: a search that takes long must not keep them waiting.
+			go w.lookEverywhere(ctx)
 			continue
 		case len(due) > 0:
 			w.look(ctx, due)
@@ -70,8 +71,8 @@ func (w *waits) due(now time.Time) (due []string, search bool, wait time.Duratio
 	}
 	// A search takes the turn of a read, but where reads are few.
 	untilSearch := w.searchAt.Sub(now)
-	if untilSearch <= 0 && (len(due) > 0 || w.streaming) {
-		w.searchAt = now.Add(searchEvery)
+	if untilSearch <= 0 && !w.searching && (len(due) > 0 || w.streaming) {
+		w.searching = true
 		for _, r := range w.resources {
 			if !r.next.IsZero() {
 				r.read, r.next = now, now.Add(w.pause())
@@ -79,7 +80,7 @@ func (w *waits) due(now time.Time) (due []string, search bool, wait time.Duratio
 		}
 		return due, true, 0, true
 	}
-	if w.streaming {
+	if w.streaming && !w.searching {
 		wait = min(wait, untilSearch)
 	}
 	return due, false, wait, true
@@ -90,20 +91,29 @@ func (w *waits) look(ctx context.Context, names []string) {
 	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
 	docs, err := w.eng.Read(ctx, names...)
-	if err != nil {
-		return
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if err != nil {
+		for _, name := range names {
+			if r := w.resources[name]; r != nil {
+				r.next = time.Now().Add(readEvery)
+			}
+		}
+		return
+	}
 	w.found(docs)
 }
 
 // lookEverywhere searches for deadlocks, and makes use of what was read for that: where there is no queue any more, those
 // who waited have claims, or no places.
 func (w *waits) lookEverywhere(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
+	defer w.poke()
+	ctx, cancel := context.WithTimeout(ctx, searchWithin)
 	defer cancel()
 	docs, err := w.search(ctx)
+	w.mu.Lock()
+	w.searching, w.searchAt = false, time.Now().Add(searchEvery)
+	w.mu.Unlock()
 	if err != nil {
 		return
 	}
@@ -190,7 +200,7 @@ func firstEnd(d *engine.Document) (left time.Duration, ok bool) {
 
 // stream opens the change stream, where the engine has one, and keeps it open. The channel is closed when it has
 // stopped.
-func (w *waits) stream(ctx context.Context) <-chan struct{} {
+func (w *waits) stream(ctx context.Context, run int) <-chan struct{} {
 	stopped := make(chan struct{})
 	watcher, ok := w.eng.(engine.Watcher)
 	w.mu.Lock()
@@ -203,11 +213,11 @@ func (w *waits) stream(ctx context.Context) <-chan struct{} {
 	go func() {
 		defer close(stopped)
 		for ctx.Err() == nil {
-			err := watcher.Watch(ctx, func() { w.setStreaming(true) }, w.changed)
+			err := watcher.Watch(ctx, func() { w.setStreaming(run, true) }, w.changed)
 			if ctx.Err() != nil {
 				return
 			}
-			w.setStreaming(false)
+			w.setStreaming(run, false)
 			if errors.Is(err, engine.ErrNoWatch) {
 				w.mu.Lock()
 				w.noStream = true
@@ -224,10 +234,10 @@ func (w *waits) stream(ctx context.Context) <-chan struct{} {
 
 // setStreaming notes that the change stream went on or off. Either way everything is read once, since a change may have
 // come between.
-func (w *waits) setStreaming(on bool) {
+func (w *waits) setStreaming(run int, on bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.streaming == on {
+	if w.streaming == on || !w.running || run != w.runs { // or it is the word of a stream that is over
 		return
 	}
 	w.streaming = on
@@ -244,6 +254,9 @@ func (w *waits) setStreaming(on bool) {
 func (w *waits) changed(resource string) {
 	w.mu.Lock()
 	r := w.resources[resource]
+	if r != nil && r.next.IsZero() {
+		r.dirty = true
+	}
 	if r != nil && !r.next.IsZero() {
 		if next := later(time.Now(), r.read.Add(changesEvery)); next.Before(r.next) {
 			r.next = next
