@@ -93,15 +93,14 @@ func (k *keeper) look(now time.Time) (due []*Session, wait time.Duration, any bo
 	var near []*Session
 	for s := range k.sessions {
 		next, trusted := s.due()
-		switch {
-		case trusted.IsZero():
-			continue
-		case !now.Before(trusted):
-			// Not under this lock: it removes the session.
-			go s.expire()
-			continue
+		if !trusted.IsZero() {
+			if !now.Before(trusted) {
+				// Not under this lock: it removes the session.
+				go s.expire()
+				continue
+			}
+			sooner(trusted)
 		}
-		sooner(trusted)
 		switch {
 		case k.renewing[s]:
 		case !now.Before(next):
@@ -138,16 +137,14 @@ func (k *keeper) renew(sessions []*Session) {
 		}
 		s.began(now)
 		for _, lease := range s.Leases() {
-			if !lease.forever {
-				leases, of = append(leases, lease), append(of, s)
-				unanswered[s]++
-			}
+			leases, of = append(leases, lease), append(of, s)
+			unanswered[s]++
 		}
 		if unanswered[s] == 0 { // ended meanwhile
 			k.renewed(s)
 		}
 	}
-	if latest := now.Add(renewWithin); latest.Before(until) {
+	if latest := now.Add(renewWithin); until.Equal(now) || latest.Before(until) {
 		until = latest
 	}
 	ctx, cancel := context.WithDeadline(context.Background(), until)

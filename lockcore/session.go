@@ -163,7 +163,7 @@ func (s *Session) end() []Lease {
 	return leases
 }
 
-// due is when to renew next, and trusted until when all leases can be trusted; a zero trusted means for ever. A failure is
+// due is when to renew next, and until when all leases can be trusted; a zero trusted means for ever. A failure is
 // tried again sooner, as long as the leases can be trusted: a passing error loses nothing.
 func (s *Session) due() (next, trusted time.Time) {
 	s.mu.Lock()
@@ -173,6 +173,10 @@ func (s *Session) due() (next, trusted time.Time) {
 		var at, end time.Time
 		switch {
 		case lease.forever:
+			// Nothing ends it but others, by force: that is asked for as often as leases of the usual TTL are renewed.
+			if ask := later(s.kept, s.tried).Add(s.locker.cfg.TTL / 3); next.IsZero() || ask.Before(next) {
+				next = ask
+			}
 			continue
 		case lease.unknown():
 			// It came from another process, and nobody knows for how long it can be trusted until it was renewed here.
@@ -190,7 +194,7 @@ func (s *Session) due() (next, trusted time.Time) {
 			next = at
 		}
 	}
-	if s.failed != nil {
+	if s.failed != nil && shortest != Forever {
 		next = s.tried.Add(shortest / 15)
 	}
 	return next, trusted

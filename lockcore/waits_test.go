@@ -79,6 +79,7 @@ func on(t *testing.T, e engine.Engine, cfg lockcore.Config) *lockcore.Locker {
 	t.Helper()
 	l, err := lockcore.NewOn(e, cfg)
 	require.NoError(t, err)
+	t.Cleanup(l.EndSessions)
 	return l
 }
 

@@ -1,0 +1,380 @@
+package lockcore_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+)
+
+type hookEngine struct {
+	*lockcoretest.Engine
+	renew    func(context.Context, engine.Renew) error
+	after    func(engine.Renew)
+	renewAll func(context.Context, []engine.Renew) error
+	afterAll func([]engine.Renew)
+	acquired func(engine.Acquire, engine.Document)
+	list     func(context.Context) error
+	n        atomic.Int64
+}
+
+func (e *hookEngine) Acquire(ctx context.Context, op engine.Acquire) (engine.Document, error) {
+	d, err := e.Engine.Acquire(ctx, op)
+	if e.acquired != nil {
+		e.acquired(op, d)
+	}
+	return d, err
+}
+func (e *hookEngine) Renew(ctx context.Context, op engine.Renew) (engine.Document, error) {
+	e.n.Add(1)
+	if e.renew != nil {
+		if err := e.renew(ctx, op); err != nil {
+			return engine.Document{}, err
+		}
+	}
+	d, err := e.Engine.Renew(ctx, op)
+	if e.after != nil {
+		e.after(op)
+	}
+	return d, err
+}
+func (e *hookEngine) RenewAll(ctx context.Context, ops []engine.Renew) ([]bool, error) {
+	e.n.Add(1)
+	if e.renewAll != nil {
+		if err := e.renewAll(ctx, ops); err != nil {
+			return make([]bool, len(ops)), err
+		}
+	}
+	b, err := e.Engine.RenewAll(ctx, ops)
+	if e.afterAll != nil {
+		e.afterAll(ops)
+	}
+	return b, err
+}
+func (e *hookEngine) List(ctx context.Context, q engine.Query) iter.Seq2[engine.Document, error] {
+	if e.list != nil && q.Waiting {
+		if err := e.list(ctx); err != nil {
+			return func(y func(engine.Document, error) bool) { y(engine.Document{}, err) }
+		}
+	}
+	return e.Engine.List(ctx, q)
+}
+
+func hooked() *hookEngine { return &hookEngine{Engine: lockcoretest.NewEngine(time.Now)} }
+
+func done(s *lockcore.Session, d time.Duration) bool {
+	select {
+	case <-s.Context().Done():
+		return true
+	case <-time.After(d):
+		return false
+	}
+}
+
+func travelled(t *testing.T, in []lockcore.Lease) (out []lockcore.Lease) {
+	b, err := json.Marshal(in)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(b, &out))
+	return out
+}
+
+func TestLeaseFromElsewhereThatCannotBeRenewedIsGivenUp(t *testing.T) {
+	t.Parallel()
+	e := hooked()
+	l := on(t, e, lockcore.Config{TTL: time.Second})
+	ls, err := l.Enter(t.Context(), one("a", lockcore.Exclusive("r")), false)
+	require.NoError(t, err)
+	e.renew = func(context.Context, engine.Renew) error { return errCut }
+	s := l.Keep(t.Context(), travelled(t, ls))
+	if !done(s, 14*time.Second) {
+		o, err := l.TryAcquire(t.Context(), one("b", lockcore.Exclusive("r")))
+		t.Fatalf("not told after 14 s; other: %v %v; tries %d", o != nil, err, e.n.Load())
+	}
+}
+
+func TestSessionThatBeginsLateIsRenewedAtOnce(t *testing.T) {
+	t.Parallel()
+	e := hooked()
+	l := on(t, e, lockcore.Config{TTL: time.Second})
+	ls, err := l.Enter(t.Context(), one("a", lockcore.Exclusive("r")), false)
+	require.NoError(t, err)
+	time.Sleep(650 * time.Millisecond)
+	require.True(t, ls[0].Valid())
+	s := l.Keep(t.Context(), ls)
+	require.False(t, done(s, time.Second), "lost after %d renewals: %v", e.n.Load(), context.Cause(s.Context()))
+}
+
+func TestSessionOnAnOlderGrantIsRenewedAtOnce(t *testing.T) {
+	t.Parallel()
+	e := hooked()
+	l := on(t, e, lockcore.Config{TTL: time.Second})
+	req := one("a", lockcore.Exclusive("r"))
+	req.Part, req.Order = "p", lockcore.Order{Schedule: 1, Attempt: 1}
+	_, err := l.Enter(t.Context(), req, false)
+	require.NoError(t, err)
+	time.Sleep(700 * time.Millisecond)
+	s, err := l.TryAcquire(t.Context(), req)
+	require.NoError(t, err)
+	require.False(t, done(s, time.Second), "lost after %d renewals: %v", e.n.Load(), context.Cause(s.Context()))
+}
+
+func TestSlowSearchForDeadlocksKeepsNobodyWaiting(t *testing.T) {
+	t.Parallel()
+	e := hooked()
+	e.list = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() } // a scan that takes longer than 5 s
+	here, elsewhere := on(t, e, lockcore.Config{}), on(t, e.Engine, lockcore.Config{})
+	a, err := elsewhere.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
+	require.NoError(t, err)
+	next := acquireLater(t.Context(), here, one("b", lockcore.Exclusive("r")))
+	eventually(t, 1, waitersOf(e.Engine, "r"), "")
+	time.Sleep(1500 * time.Millisecond)
+	require.NoError(t, a.Release(t.Context()))
+	select {
+	case got := <-next:
+		require.NoError(t, got.err)
+	case <-time.After(16 * time.Second):
+		t.Fatal("16 s after the release, nobody was woken")
+	}
+}
+
+func TestShortSessionsDoNotBoundTheRenewalOfALongOne(t *testing.T) {
+	t.Parallel()
+	e := hooked()
+	slow := func(ctx context.Context) error { // a database that takes 80 ms
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(80 * time.Millisecond):
+			return nil
+		}
+	}
+	e.renew = func(ctx context.Context, _ engine.Renew) error { return slow(ctx) }
+	e.renewAll = func(ctx context.Context, _ []engine.Renew) error { return slow(ctx) }
+	l := on(t, e, lockcore.Config{})
+	req := one("long", lockcore.Exclusive("long"))
+	req.TTL = 3 * time.Second
+	long, err := l.TryAcquire(t.Context(), req)
+	require.NoError(t, err)
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer close(stop)
+	for i := range 8 {
+		wg.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				r := one(fmt.Sprint("s", i), lockcore.Exclusive(fmt.Sprint("s", i)))
+				r.TTL = 120 * time.Millisecond
+				s, err := l.TryAcquire(context.Background(), r)
+				if err == nil {
+					done(s, 150*time.Millisecond)
+					_ = s.Release(context.Background())
+				}
+			}
+		})
+	}
+	require.False(t, done(long, 10*time.Second), "%v", context.Cause(long.Context()))
+}
+
+func TestRenewalUnderWayDoesNotUndoADowngrade(t *testing.T) {
+	t.Parallel()
+	e := hooked()
+	l := on(t, e, lockcore.Config{TTL: time.Second})
+	in, out := make(chan struct{}), make(chan struct{})
+	var first atomic.Bool
+	e.after = func(op engine.Renew) {
+		if !op.Downgrade && first.CompareAndSwap(false, true) {
+			close(in)
+			<-out
+		}
+	}
+	s, err := l.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
+	require.NoError(t, err)
+	<-in
+	require.NoError(t, s.Downgrade(t.Context()))
+	require.Equal(t, lockcore.ModeShared, s.Leases()[0].Mode)
+	close(out)
+	time.Sleep(100 * time.Millisecond)
+	require.Equal(t, lockcore.ModeShared, s.Leases()[0].Mode)
+}
+
+func TestLossOfTheFirstEndsTheWaitForTheRest(t *testing.T) {
+	t.Parallel()
+	e := hooked()
+	l := on(t, e, lockcore.Config{TTL: time.Second})
+	_, err := l.TryAcquire(t.Context(), one("x", lockcore.Exclusive("b")))
+	require.NoError(t, err)
+	next := acquireLater(t.Context(), l, one("a", lockcore.Exclusive("a"), lockcore.Exclusive("b")))
+	eventually(t, 1, waitersOf(e.Engine, "b"), "")
+	_, err = l.ForceRelease(t.Context(), lockcore.ForceRelease{LockID: "a", Resources: []string{"a"}, Reason: "op"})
+	require.NoError(t, err)
+	select {
+	case <-next:
+	case <-time.After(4 * time.Second):
+		t.Fatalf("lost a, and still queues for b: %d", waitersOf(e.Engine, "b")())
+	}
+}
+
+func TestHolderWithoutEndIsToldOfAForcedRelease(t *testing.T) {
+	t.Parallel()
+	e := hooked()
+	l := on(t, e, lockcore.Config{TTL: time.Second})
+	req := one("a", lockcore.Exclusive("a"))
+	req.TTL = lockcore.Forever
+	s, err := l.TryAcquire(t.Context(), req)
+	require.NoError(t, err)
+	_, err = l.ForceRelease(t.Context(), lockcore.ForceRelease{LockID: "a", Resources: []string{"a"}, Reason: "op"})
+	require.NoError(t, err)
+	o, err := l.TryAcquire(t.Context(), one("b", lockcore.Exclusive("a")))
+	require.NoError(t, err)
+	require.True(t, done(s, 3*time.Second), "b holds fence %d, and a was not told", o.Leases()[0].Fence)
+}
+
+func TestLostUpgradeLeavesNoClaim(t *testing.T) {
+	t.Parallel()
+	e := hooked()
+	l := on(t, e, lockcore.Config{})
+	s, err := l.TryAcquire(t.Context(), one("a", lockcore.Shared("r")))
+	require.NoError(t, err)
+	b, err := l.TryAcquire(t.Context(), one("b", lockcore.Shared("r")))
+	require.NoError(t, err)
+	up := make(chan error, 1)
+	go func() { up <- s.Upgrade(t.Context(), "r") }()
+	eventually(t, 1, waitersOf(e.Engine, "r"), "")
+	require.NoError(t, s.Release(t.Context()))
+	require.NoError(t, b.Release(t.Context()))
+	t.Log("upgrade:", <-up)
+	time.Sleep(50 * time.Millisecond)
+	c, err := l.TryAcquire(t.Context(), one("c", lockcore.Exclusive("r")))
+	require.NoError(t, err, "nobody holds or waits")
+	_ = c
+}
+
+type watchEngine struct {
+	*hookEngine
+	watch func(ctx context.Context, ready func(), changed func(string)) error
+}
+
+func (e *watchEngine) Watch(ctx context.Context, ready func(), changed func(string)) error {
+	return e.watch(ctx, ready, changed)
+}
+
+// A stream that opened just when the last waiter went.
+func TestLateWordOfAStreamThatIsOverIsIgnored(t *testing.T) {
+	t.Parallel()
+	e := &watchEngine{hookEngine: hooked()}
+	var n atomic.Int64
+	late := make(chan struct{})
+	e.watch = func(ctx context.Context, ready func(), _ func(string)) error {
+		if n.Add(1) == 1 {
+			<-ctx.Done()
+			ready() // it was open a moment before
+			close(late)
+			return ctx.Err()
+		}
+		<-ctx.Done() // is still opening
+		return ctx.Err()
+	}
+	here, elsewhere := on(t, e, lockcore.Config{}), on(t, e.Engine, lockcore.Config{})
+	a, err := elsewhere.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
+	require.NoError(t, err)
+	w := one("w", lockcore.Exclusive("r"))
+	w.MaxWait = 100 * time.Millisecond
+	_, err = here.Acquire(t.Context(), w)
+	require.ErrorIs(t, err, lockcore.ErrBusy)
+	<-late
+	next := acquireLater(t.Context(), here, one("b", lockcore.Exclusive("r")))
+	eventually(t, 1, waitersOf(e.Engine, "r"), "")
+	time.Sleep(1500 * time.Millisecond)
+	require.NoError(t, a.Release(t.Context()))
+	start := time.Now()
+	require.NoError(t, (<-next).err)
+	require.Less(t, time.Since(start), time.Second, "without a stream it is read every 250 ms")
+}
+
+// A change that comes between the write that queued and its answer.
+func TestChangeBeforeTheAnswerIsNotForgotten(t *testing.T) {
+	t.Parallel()
+	e := &watchEngine{hookEngine: hooked()}
+	var tell atomic.Value
+	e.watch = func(ctx context.Context, ready func(), changed func(string)) error {
+		tell.Store(changed)
+		ready()
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	here, elsewhere := on(t, e, lockcore.Config{}), on(t, e.Engine, lockcore.Config{})
+	_, err := elsewhere.TryAcquire(t.Context(), one("x", lockcore.Exclusive("other")))
+	require.NoError(t, err)
+	acquireLater(t.Context(), here, one("y", lockcore.Exclusive("other"))) // keeps the stream open
+	require.Eventually(t, func() bool { return tell.Load() != nil }, 5*time.Second, time.Millisecond)
+	time.Sleep(100 * time.Millisecond)
+	a, err := elsewhere.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
+	require.NoError(t, err)
+	var once sync.Once
+	e.acquired = func(op engine.Acquire, d engine.Document) {
+		if op.Resource == "r" && d.Last.Outcome == engine.Queued {
+			once.Do(func() {
+				_ = a.Release(context.Background())
+				tell.Load().(func(string))("r")
+			})
+		}
+	}
+	start := time.Now()
+	_, err = here.Acquire(t.Context(), one("b", lockcore.Exclusive("r")))
+	require.NoError(t, err)
+	require.Less(t, time.Since(start), 500*time.Millisecond)
+}
+
+func TestUpgradeGrantedToASessionThatEndedIsGivenBack(t *testing.T) {
+	t.Parallel()
+	e := hooked()
+	l := on(t, e, lockcore.Config{})
+	s, err := l.TryAcquire(t.Context(), one("a", lockcore.Shared("r")))
+	require.NoError(t, err)
+	e.acquired = func(op engine.Acquire, d engine.Document) {
+		if op.LockID == "a" && d.Last.Outcome == engine.Granted {
+			require.NoError(t, s.Release(context.Background()))
+		}
+	}
+	err = s.Upgrade(t.Context(), "r")
+	t.Log("upgrade:", err)
+	require.Empty(t, e.Document("r").Held, "released, ended, and still held by nobody's session")
+}
+
+func TestDrainIsNoDeadlock(t *testing.T) {
+	t.Parallel()
+	e := hooked()
+	l := on(t, e, lockcore.Config{TTL: 4 * time.Second})
+	_, err := l.Enter(t.Context(), one("A", lockcore.Exclusive("r1")), false)
+	require.NoError(t, err)
+	_, err = l.TryAcquire(t.Context(), one("B", lockcore.Exclusive("r2")))
+	require.NoError(t, err)
+	_, err = l.ForceRelease(t.Context(), lockcore.ForceRelease{LockID: "A", Resources: []string{"r1"}, Reason: "op"})
+	require.NoError(t, err)
+	b := acquireLater(t.Context(), l, one("B", lockcore.Exclusive("r1")))
+	eventually(t, 1, waitersOf(e.Engine, "r1"), "")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	a := acquireLater(ctx, l, one("A", lockcore.Exclusive("r2")))
+	select {
+	case got := <-a:
+		t.Fatal(got.err)
+	case got := <-b:
+		require.NoError(t, got.err)
+	}
+}
