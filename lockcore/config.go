@@ -13,16 +13,17 @@ import (
 
 // Config is what a [Locker] is made with. Its zero value is the default.
 type Config struct {
-	// TTL is how long a part may be silent before others may displace it: 100 ms or more, or Forever.
+	// TTL is how long a part may be silent before others may displace it: 100 ms to ten years, or Forever.
 	// Defaults to 30 s.
 	TTL time.Duration
 	// HoldTTL is how long a hold that is kept may stand with no part and no sign of life: 100 ms or
 	// more, or Forever. Not less than TTL. Defaults to 10 min, or TTL where that is more.
 	HoldTTL time.Duration
-	// ClaimTTL is how long a grant to a waiter stands before it must be confirmed. At least 100 ms.
+	// ClaimTTL is how long a grant to a waiter stands before it must be confirmed. At least 100 ms and at most 1 h.
 	// Defaults to 30 s.
 	ClaimTTL time.Duration
-	// WaiterTTL is how long a queued place stands without being refreshed. At least 1 s. Defaults to 5 min.
+	// WaiterTTL is how long a queued place stands without being refreshed. At least 1 s and at most 1 h. Defaults to
+	// 5 min.
 	WaiterTTL time.Duration
 	// Retention is how long the document of an idle resource is kept, and with it the memory of its
 	// fence and of what was released. At least 1 h and at most 1 year. Defaults to 24 h.

@@ -36,7 +36,8 @@ type Release struct {
 	LockID string
 	// Resources are where: 1 to 100 names.
 	Resources []string
-	// Order bounds what ends: everything up to it, and nothing that was asked for later.
+	// Order bounds what ends: everything up to it, and nothing that was asked for later. It is the lease's, or
+	// LastAttempt of its schedule; the zero Order ends only what was asked for with the zero Order.
 	Order Order
 	// Leaving names a part whose request with exactly this Order is known to have stopped, so that it keeps nobody
 	// out any longer. Earlier requests of the part may still trust their leases.

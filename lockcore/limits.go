@@ -68,7 +68,7 @@ func checkTTL(field string, d time.Duration) error {
 	if d == Forever || (d >= minTTL && d <= maxTTL) {
 		return nil
 	}
-	return &InvalidError{Field: field, Value: d.String(), Bound: fmt.Sprintf("%v or more, or lockcore.Forever", minTTL)}
+	return &InvalidError{Field: field, Value: d.String(), Bound: fmt.Sprintf("%v to ten years, or lockcore.Forever", minTTL)}
 }
 
 func checkAtLeast(field string, d, least time.Duration, of string) error {

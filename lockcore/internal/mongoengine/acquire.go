@@ -208,8 +208,9 @@ func (s *stages) enter(k acquireKind) {
 		s.put(fields...)
 		return
 	}
-	queue := expr("$waiters")
+	queue, queues := expr("$waiters"), expr(in("$t.id", "$waiters.lockId"))
 	if k.queue {
+		queues = gte("$t.i", 0)
 		end := v("expiresAt", add("$$NOW", "$t.wait"))
 		place := list(merge("$t.place", doc(v("since", ifNull(ofClaim("since"), "$$NOW")), end)))
 		ahead := or(ne("$t.o", none), eq("$t.m.state", engine.Claimed))
@@ -220,7 +221,7 @@ func (s *stages) enter(k acquireKind) {
 			ahead, concat(place, "$waiters"),
 			concat("$waiters", place)), "$waiters")
 	}
-	s.put(append(fields, v("waiters", cond(and("$t.g", in("$t.id", "$waiters.lockId")), filter("$waiters", ne(ownPlace, me)), queue)))...)
+	s.put(append(fields, v("waiters", cond(and("$t.g", queues), filter("$waiters", ne(ownPlace, me)), queue)))...)
 }
 
 // entries is what is held after the request: others, the rest of the own hold, and what the request makes.

@@ -54,7 +54,7 @@ func distinct(ids string, beside expr) expr {
 //	d  the head of the queue; later, to whom room was given      l  what is alive
 //	c  the claims      x  the expired holds that are displaced
 func (s *stages) settle(who expr) {
-	s.set(v("d", first("$waiters")), v("l", filter("$held", alive)))
+	s.set(v("d", first("$waiters")), v("l", cond(or(ne("$waiters", none), lte(minOf("$held.expiresAt"), "$$NOW")), filter("$held", alive), none)))
 	fits := and("$t.d", not(in(engine.Exclusive, "$t.l.mode")), lt(distinct("$t.l.lockId", "$t.d.lockId"), ifNull("$t.d.limit", engine.Unlimited)))
 	run := op("$indexOfArray", concat(each(op("$slice", "$waiters", engine.SettleMost), not("$$this.limit")), list(false)), false)
 	held := in(list("$t.d.lockId", engine.Exclusive), each("$held", list("$$this.lockId", "$$this.mode")))
