@@ -59,8 +59,10 @@ func (k *keeper) poke() {
 	}
 }
 
-// run renews what is due until there are no sessions.
+// run renews what is due until there are no sessions; then nobody needs the answers of what is under way.
 func (k *keeper) run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -69,7 +71,7 @@ func (k *keeper) run() {
 			return
 		}
 		if len(due) > 0 {
-			go k.renew(due)
+			go k.renew(ctx, due)
 		}
 		timer.Reset(wait)
 		select {
@@ -124,7 +126,7 @@ func (k *keeper) look(now time.Time) (due []*Session, wait time.Duration, any bo
 }
 
 // renew renews the leases of sessions, and gives each session its answers as they come.
-func (k *keeper) renew(sessions []*Session) {
+func (k *keeper) renew(ctx context.Context, sessions []*Session) {
 	now := time.Now()
 	until := now
 	var leases []Lease
@@ -147,7 +149,7 @@ func (k *keeper) renew(sessions []*Session) {
 	if latest := now.Add(renewWithin); until.Equal(now) || latest.Before(until) {
 		until = latest
 	}
-	ctx, cancel := context.WithDeadline(context.Background(), until)
+	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	k.locker.renewAll(ctx, leases, func(i int, r renewal) {
 		s := of[i]
