@@ -19,8 +19,8 @@ import (
 // released, or Config.WaiterTTL has passed; and with Keep, the holds that it got before stand too. With
 // MaxWait it waits that long first, but only while it is next in line.
 //
-// Other errors: *InvalidError (nothing was sent), *LostError and *SupersededError (nothing changed),
-// *UnknownOutcomeError.
+// Other errors: *InvalidError and *LayoutError (nothing was sent), *LostError, *SupersededError and *DeadlockError (nothing was
+// taken), *UnknownOutcomeError, and the database's where it refused.
 func (l *Locker) Enter(ctx context.Context, req Request, queue bool) ([]Lease, error) {
 	fresh := !queue && !req.Keep && req.Order == (Order{}) && req.Part == ""
 	if !queue {

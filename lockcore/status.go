@@ -86,6 +86,7 @@ func (f *Filter) check() error {
 		checkText("Filter.Prefix", f.Prefix, 0, maxName),
 		checkText("Filter.LockID", f.LockID, 0, maxName),
 		checkText("Filter.Owner", f.Owner, 0, maxName),
+		checkText("Filter.Host", f.Host, 0, 255),
 	}
 	if f.Mode != "" {
 		errs = append(errs, checkMode("Filter", Resource{Mode: f.Mode}))
