@@ -106,12 +106,12 @@ func (b *bench) wakeUps(ctx context.Context, uri string, rounds int, trip time.D
 		return nil, err
 	}
 	defer func() { _ = o.client.Disconnect(context.WithoutCancel(ctx)) }()
-	here, err := b.wakeUp(ctx, b.locker, b.locker, "here", rounds)
+	here, err := b.wakeUp(ctx, b.locker, b.locker, "here", rounds, 0)
 	if err != nil {
 		return nil, err
 	}
 	start, before := time.Now(), o.count("aggregate")
-	there, err := b.wakeUp(ctx, b.locker, o.locker, "there", max(rounds/10, 20))
+	there, err := b.wakeUp(ctx, b.locker, o.locker, "there", max(rounds/10, 20), 250*time.Millisecond)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +125,8 @@ func (b *bench) wakeUps(ctx context.Context, uri string, rounds int, trip time.D
 	}, nil
 }
 
-func (b *bench) wakeUp(ctx context.Context, releaser, waiter *lockcore.Locker, name string, rounds int) (time.Duration, error) {
+// wakeUp releases at moments that are spread evenly over the time from one read of the waiter's to the next.
+func (b *bench) wakeUp(ctx context.Context, releaser, waiter *lockcore.Locker, name string, rounds int, between time.Duration) (time.Duration, error) {
 	res := []lockcore.Resource{lockcore.Exclusive("bench/wake/" + name)}
 	var took []time.Duration
 	for i := range rounds {
@@ -146,8 +147,7 @@ func (b *bench) wakeUp(ctx context.Context, releaser, waiter *lockcore.Locker, n
 		if err := b.queued(ctx, res[0].Name); err != nil {
 			return 0, err
 		}
-		// Somewhere between two reads, as chance has it in life.
-		time.Sleep(time.Duration(i*37%250) * time.Millisecond / 4)
+		time.Sleep(between * time.Duration(i) / time.Duration(rounds)) // the case that is measured, not a way to synchronise
 		if err := held.Release(ctx); err != nil {
 			return 0, err
 		}
@@ -165,11 +165,10 @@ func (b *bench) wakeUp(ctx context.Context, releaser, waiter *lockcore.Locker, n
 	return took[len(took)/2], nil
 }
 
-// queued waits until somebody waits for a resource.
+// queued waits until somebody waits for a resource. It asks again and again: the waiter is another process's, as it were.
 func (b *bench) queued(ctx context.Context, resource string) error {
 	for ctx.Err() == nil {
-		for s, err := range b.locker.Status(ctx, lockcore.Filter{Resource: resource, States: []lockcore.State{lockcore.StateWaiting}}) {
-			_ = s
+		for _, err := range b.locker.Status(ctx, lockcore.Filter{Resource: resource, States: []lockcore.State{lockcore.StateWaiting}}) {
 			return err
 		}
 		time.Sleep(time.Millisecond)
