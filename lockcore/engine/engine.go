@@ -7,7 +7,8 @@ import (
 )
 
 // Engine applies operations to documents, each atomically. Every method answers with the document that its
-// own write left, but for the queue, which it may leave out.
+// own write left. It may leave out the queue; the records, unless something is lost or overtaken; and where the request
+// took effect, what others hold, but not their claims, which its caller is to wake.
 //
 // An error is the database's: it leaves open whether the operation took effect. What the operation found
 // is not an error; it stands in the document.

@@ -75,7 +75,7 @@ func acquireValues(a *engine.Acquire) bson.D {
 		v("who", doc(v("lockId", a.LockID), v("limit", min(a.Room(), engine.Crowd)))))
 }
 
-// acquireStages is the whole of acquire and enter. Its outcomes:
+// The stages of an acquire are the whole of acquire and enter. Its outcomes:
 //
 //  1. overtaken: a record or a later request of the same part came first; nothing changes.
 //  2. lost: the lock ID held before and does not any more; nothing changes.
@@ -86,7 +86,7 @@ func acquireValues(a *engine.Acquire) bson.D {
 //  7. busy, or the queue full; nothing changes.
 //
 // Whatever the outcome, the write is counted and the document settled.
-func acquireStages(k acquireKind) []bson.D {
+func (k acquireKind) stages() []bson.D {
 	var s stages
 	s.find(k)
 	s.decide(k)

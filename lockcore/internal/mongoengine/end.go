@@ -6,16 +6,16 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
-// renewStages extends one part and its hold. Outcomes: the part is there and extended, or it is not
+// A renewal extends one part and its hold. Outcomes: the part is there and extended, or it is not
 // there (lost, superseded, released) and only the write is counted.
-func renewStages(downgrade bool) []bson.D {
+func (k renewKind) stages() []bson.D {
 	mine := and(ownPart, running, eq("$$this.order", "$t.ord"))
 	var s stages
 	s.put(fresh, v("t.a", cond(in("$t.id", "$held.lockId"), filter("$held", ownID), none)))
 	s.set(v("g", ne(filter("$t.a", mine), none)))
 	end := v("expiresAt", largest("$$this.expiresAt", add("$$NOW", "$$this.ttl")))
 	own := each("$t.a", choose(mine, merge("$$this", doc(v("renewedAt", "$$NOW"), end)), isKept, merge("$$this", doc(end)), "$$this"))
-	if downgrade {
+	if k.downgrade {
 		alone := eq(filter("$t.a", and(running, ne("$$this.part", "$t.part"))), none)
 		own = each(own, cond(and(holds, alone), merge("$$this", doc(v("mode", engine.SharedBy))), "$$this"))
 	}
@@ -23,17 +23,17 @@ func renewStages(downgrade bool) []bson.D {
 	return s.store(outcome{did: cond("$t.g", engine.Granted, engine.Lost), released: none, position: 0})
 }
 
-// leaveStages ends one part. Outcomes: the part was there and goes, and with it the hold where it is not
+// A leave ends one part. Outcomes: the part was there and goes, and with it the hold where it is not
 // kept and this was its last part; or it was not there. Either way a record remembers that requests up to
 // this order are over.
-func leaveStages(undo bool) []bson.D {
+func (k leaveKind) stages() []bson.D {
 	goes := and(eq(ownPlace, me), or(eq("$$this.order", "$t.ord"), and(eq("$$this.state", engine.Claimed), lt("$$this.order", "$t.ord"))))
 	var s stages
 	s.put(fresh, v("t.a", filter("$held", goes)))
 	s.put(
 		v("t.g", filter("$t.a", running)), v("held", filter("$held", and(not(in("$$this", "$t.a")), lives))),
 		forget(or(ne(ownPlace, me), gt("$$this.order", "$t.ord"))), remember)
-	if undo {
+	if k.undo {
 		kept := and(ownID, isKept)
 		last := and(ne("$t.g", none), eq(filter("$held", and(ownID, running)), none))
 		s.set(v("k", cond(last, filter("$held", kept), none)))
@@ -42,16 +42,16 @@ func leaveStages(undo bool) []bson.D {
 	return s.store(outcome{did: engine.Granted, released: "$t.g", position: 0})
 }
 
-// releaseStages ends a lock ID up to an order, wherever it stands. Outcomes: what was there up to the
+// A release ends a lock ID up to an order, wherever it stands. Outcomes: what was there up to the
 // order goes, its parts drain; or nothing was there. Either way a record remembers the order.
-func releaseStages(leaving, force bool) []bson.D {
+func (k releaseKind) stages() []bson.D {
 	upTo := and(ownID, lte("$$this.order", "$t.ord"))
 	drains := expr(in("$$this.state", list(engine.Draining, engine.Part)))
-	if leaving {
+	if k.leaving {
 		drains = and(ne(list("$$this.part", "$$this.order"), list("$t.part", "$t.ord")), drains)
 	}
 	var s stages
-	if force {
+	if k.force {
 		s.set(v("ord", largest(int64(0), maxOf(each(filter(concat("$held", filter("$waiters", alive)), ownID), "$$this.order")))))
 		s.set(v("rec.order", "$t.ord"))
 	}
@@ -60,16 +60,16 @@ func releaseStages(leaving, force bool) []bson.D {
 		v("t.g", filter("$t.a", holds)),
 		v("held", concat(filter("$held", and(or(others, gt("$$this.order", "$t.ord")), lives)), each(filter("$t.a", drains), merge("$$this", drained)))),
 		forget(or(others, gt("$$this.order", "$t.ord"))), remember)
-	if force {
+	if k.force {
 		record := doc(v("lockId", "$$this.lockId"), v("fence", "$$this.fence"), v("reason", "$t.rec.reason"))
 		s.put(v("evicted", lastOf(concat("$evicted", each(filter("$t.g", "$$this.createdAt"), record)), engine.MaxEvicted)))
 	}
 	return s.store(outcome{did: engine.Granted, released: "$t.g", position: 0})
 }
 
-// withdrawStages takes one request out of the queue. Outcomes: it waited there, without a claim, and is
+// A withdrawal takes one request out of the queue. Outcomes: it waited there, without a claim, and is
 // gone; or nothing changes.
-func withdrawStages() []bson.D {
+func (withdrawKind) stages() []bson.D {
 	which := and(eq(ownPlace, me), eq("$$this.order", "$t.ord"))
 	var s stages
 	s.put(fresh)
@@ -81,8 +81,8 @@ func withdrawStages() []bson.D {
 	return s.store(outcome{did: cond("$t.g", engine.Granted, engine.Lost), released: none, position: 0})
 }
 
-// purgeStages ends the holds of which nothing is alive, and drops whatever else is dead.
-func purgeStages() []bson.D {
+// A purge ends the holds of which nothing is alive, and drops whatever else is dead.
+func (purgeKind) stages() []bson.D {
 	var s stages
 	s.put(fresh, v("t.l", filter("$held", alive)))
 	s.set(v("g", filter("$held", and(holds, not(in("$$this.lockId", "$t.l.lockId"))))))

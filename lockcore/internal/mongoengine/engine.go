@@ -62,20 +62,24 @@ func (e *Engine) Prepare(ctx context.Context) error {
 	return e.check(ctx) // again, for somebody who prepared it as the other at the same time
 }
 
-// apply writes the resource's document through a pipeline, making it where there is none, and returns what
-// the write left, without the queue. The text of a pipeline depends on its kind alone, and is made once.
-func (e *Engine) apply(ctx context.Context, resource string, values bson.D, kind any, text func() []bson.D) (engine.Document, error) {
+// apply writes the resource's document through a pipeline for a lock ID, making it where there is none, and returns
+// what engine.Engine promises of what the write left. The text of a pipeline depends on its kind alone, and is made once.
+func (e *Engine) apply(ctx context.Context, resource, lockID string, values bson.D, kind kind) (engine.Document, error) {
 	if err := e.check(ctx); err != nil {
 		return engine.Document{}, err
 	}
-	filter, answer := bson.D{{Key: "_id", Value: resource}}, answer
+	filter, answers := bson.D{{Key: "_id", Value: resource}}, ourAnswers
 	if e.shared {
-		filter, answer = named(resource), sharedAnswer
-		values, kind, text = append(values, v("name", resource)), sharedKind{kind}, sharedText(text)
+		filter, answers = named(resource), sharedAnswers
+		values, kind = append(values, v("name", resource)), sharedKind{kind}
 	}
-	pipeline, err := pipelineOf(values, kind, text)
+	pipeline, err := pipelineOf(values, kind)
 	if err != nil {
 		return engine.Document{}, err
+	}
+	answer := answers.full
+	if kind.lean() {
+		answer = answers.lean
 	}
 	for attempt := 0; ; attempt++ {
 		raw, err := e.coll.FindOneAndUpdate(ctx, filter, pipeline, answer).Raw()
@@ -87,38 +91,28 @@ func (e *Engine) apply(ctx context.Context, resource string, values bson.D, kind
 		case err != nil:
 			return engine.Document{}, err
 		}
-		d, err := decode(raw)
+		d, err := decode(raw, lockID)
 		d.ID = resource
 		return d, err
 	}
 }
 
-// decode reads an answer. The records are read only where the outcome is about them: they are most of the document.
-func decode(raw bson.Raw) (engine.Document, error) {
-	var lean struct {
-		ID    string         `bson:"_id"`
-		Seq   int64          `bson:"seq"`
-		At    time.Time      `bson:"at"`
-		Fence int64          `bson:"fence"`
-		Held  []engine.Entry `bson:"held"`
-		Last  engine.Last    `bson:"last"`
-	}
-	if err := bson.Unmarshal(raw, &lean); err != nil {
-		return engine.Document{}, fmt.Errorf("lockstep: read a lock document: %w", err)
-	}
-	d := engine.Document{ID: lean.ID, Seq: lean.Seq, At: lean.At, Fence: lean.Fence, Held: lean.Held, Last: lean.Last}
-	if o := d.Last.Outcome; o == engine.Lost || o == engine.Overtaken {
-		if err := bson.Unmarshal(raw, &d); err != nil {
-			return engine.Document{}, fmt.Errorf("lockstep: read a lock document: %w", err)
-		}
-	}
-	return d, nil
+// answers are what a write asks for of the document: everything but the queue, or lean, without the records too.
+type answers struct {
+	full, lean *options.FindOneAndUpdateOptionsBuilder
 }
 
-var answer = mongoAnswer(bson.D{{Key: "waiters", Value: 0}})
+var ourAnswers = answersWithout("waiters")
 
-func mongoAnswer(without bson.D) *options.FindOneAndUpdateOptionsBuilder {
-	return options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After).SetProjection(without)
+func answersWithout(fields ...string) answers {
+	ask := func(fields ...string) *options.FindOneAndUpdateOptionsBuilder {
+		without := bson.D{}
+		for _, f := range fields {
+			without = append(without, v(f, 0))
+		}
+		return options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After).SetProjection(without)
+	}
+	return answers{full: ask(fields...), lean: ask(append(fields, "released", "evicted")...)}
 }
 
 // insertedByAnother tells that two first requests of one resource tried to insert its document, and this one

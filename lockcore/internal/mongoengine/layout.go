@@ -31,19 +31,17 @@ func NewShared(coll *mongo.Collection) *Shared {
 }
 
 // sharedKind is the kind of a pipeline in that layout.
-type sharedKind struct{ of any }
+type sharedKind struct{ kind }
 
-// sharedText puts the stages between those that read and those that write their layout. They keep what they
-// need in the temporary field m.
-func sharedText(text func() []bson.D) func() []bson.D {
-	return func() []bson.D {
-		var s stages
-		s.put(v("resource", "$t.name"), v("m", doc(v("own", "$t.own"), v("now", "$$NOW"))))
-		s.understand()
-		s = append(s, text()...)
-		s.present()
-		return append(s, on("$unset", list("m", "idleAt")))
-	}
+// Its stages stand between those that read and those that write their layout. They keep what they need in the
+// temporary field m.
+func (k sharedKind) stages() []bson.D {
+	var s stages
+	s.put(v("resource", "$t.name"), v("m", doc(v("own", "$t.own"), v("now", "$$NOW"))))
+	s.understand()
+	s = append(s, k.kind.stages()...)
+	s.present()
+	return append(s, on("$unset", list("m", "idleAt")))
 }
 
 // theirs is what their layout tells of a lock that an acquire makes. Their clients sort by the ObjectID.

@@ -18,16 +18,19 @@ type (
 	unlockKind struct{}
 )
 
+func (lockKind) lean() bool   { return true }
+func (extendKind) lean() bool { return true }
+func (unlockKind) lean() bool { return true }
+
 // Lock is Acquire for a lock ID that does not hold the resource: one that does is refused, with the outcome
 // Overtaken, where Acquire would join. Repeated with the same part it gets the same answer.
 func (e *Shared) Lock(ctx context.Context, op engine.Acquire) (engine.Document, error) {
-	kind := kindOf(&op)
-	return e.apply(ctx, op.Resource, append(acquireValues(&op), theirs(&op)), lockKind{kind}, func() []bson.D { return lockStages(kind) })
+	return e.apply(ctx, op.Resource, op.LockID, append(acquireValues(&op), theirs(&op)), lockKind{kindOf(&op)})
 }
 
-// lockStages hides what was released, which Acquire would look at. Where the lock ID holds, a record in its place makes
+// A lock hides what was released, which Acquire would look at. Where the lock ID holds, a record in its place makes
 // Acquire refuse; an expired hold of its own gives way.
-func lockStages(kind acquireKind) []bson.D {
+func (k lockKind) stages() []bson.D {
 	hold := and(ownID, holds)
 	var s stages
 	s.put(v("m.r", "$released"), v("m.g", ne(filter("$held", and(hold, alive, ne("$$this.part", "$t.part"))), none)))
@@ -35,7 +38,7 @@ func lockStages(kind acquireKind) []bson.D {
 		v("released", cond("$m.g", list(doc(v("lockId", "$t.id"), v("part", nil), v("order", "$t.ord"))), none)),
 		v("held", cond("$m.g", "$held", filter("$held", or(alive, not(hold))))),
 	)
-	s = append(s, acquireStages(kind)...)
+	s = append(s, k.acquire.stages()...)
 	s.put(v("released", "$m.r"))
 	return s
 }
@@ -44,10 +47,10 @@ func lockStages(kind acquireKind) []bson.D {
 // that long from now. A part that somebody may trust by keeps its own TTL, and is never shortened.
 func (e *Shared) Extend(ctx context.Context, policy engine.Policy, resource, lockID string, since *time.Time, ttl time.Duration) (engine.Document, error) {
 	values := append(values(lockID, "", 0, policy), v("since", since), v("ttl", ttl.Milliseconds()))
-	return e.apply(ctx, resource, values, extendKind{}, extendStages)
+	return e.apply(ctx, resource, lockID, values, extendKind{})
 }
 
-func extendStages() []bson.D {
+func (extendKind) stages() []bson.D {
 	const least = 1000
 	hold := and(ownID, holds)
 	var s stages
@@ -64,10 +67,10 @@ func extendStages() []bson.D {
 // Unlock ends the hold of a lock ID that began at since, whatever its orders. A part that somebody may trust by
 // drains.
 func (e *Shared) Unlock(ctx context.Context, policy engine.Policy, resource, lockID string, since *time.Time) (engine.Document, error) {
-	return e.apply(ctx, resource, append(values(lockID, "", 0, policy), v("since", since)), unlockKind{}, unlockStages)
+	return e.apply(ctx, resource, lockID, append(values(lockID, "", 0, policy), v("since", since)), unlockKind{})
 }
 
-func unlockStages() []bson.D {
+func (unlockKind) stages() []bson.D {
 	var s stages
 	s.put(fresh, v("t.a", filter("$held", and(ownID, holds))))
 	s.set(v("g", and(ne("$t.a", none), eq(ifNull(minOf("$t.a.createdAt"), nil), "$t.since"))))

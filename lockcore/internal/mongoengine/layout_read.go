@@ -31,10 +31,8 @@ func (e *Engine) names() []string {
 // named is the filter for one document in their layout.
 func named(resource string) bson.D { return bson.D{{Key: "resource", Value: on("$eq", resource)}} }
 
-// sharedAnswer leaves out what is not ours.
-var sharedAnswer = mongoAnswer(bson.D{
-	{Key: "_id", Value: 0}, {Key: "waiters", Value: 0}, {Key: "exclusive", Value: 0}, {Key: "shared", Value: 0},
-})
+// sharedAnswers leave out what is not ours.
+var sharedAnswers = answersWithout("_id", "waiters", "exclusive", "shared")
 
 // understood are the stages that make of a document that was found at its time at what a document of ours would be.
 func understood() []bson.D {

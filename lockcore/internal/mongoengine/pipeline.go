@@ -12,7 +12,14 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
-// The kinds of pipelines: what their text depends on.
+// kind is what the text of a pipeline depends on.
+type kind interface {
+	// stages are the pipeline after the stage that sets its values.
+	stages() []bson.D
+	// lean says that the answer may leave out the records.
+	lean() bool
+}
+
 type (
 	renewKind    struct{ downgrade bool }
 	leaveKind    struct{ undo bool }
@@ -21,26 +28,40 @@ type (
 	purgeKind    struct{}
 )
 
-// Acquire sends one command.
+// Acquire sends one command, and a read to learn why where a fresh request was overtaken, which is rare.
 func (e *Engine) Acquire(ctx context.Context, op engine.Acquire) (engine.Document, error) {
-	kind, values := kindOf(&op), acquireValues(&op)
+	values := acquireValues(&op)
 	if e.shared {
 		values = append(values, theirs(&op))
 	}
-	return e.apply(ctx, op.Resource, values, kind, func() []bson.D { return acquireStages(kind) })
+	d, err := e.apply(ctx, op.Resource, op.LockID, values, kindOf(&op))
+	if err == nil && op.Fresh && d.Last.Outcome == engine.Overtaken {
+		now, err := e.Read(ctx, op.Resource)
+		if err == nil && len(now) == 1 {
+			d.Released, d.Evicted = now[0].Released, now[0].Evicted
+		}
+		return d, err
+	}
+	return d, err
 }
+
+// The kinds whose outcome is never about the records, which are most of the document: their answers leave them out.
+func (k acquireKind) lean() bool { return k.fresh }
+func (leaveKind) lean() bool     { return true }
+func (releaseKind) lean() bool   { return true }
+func (renewKind) lean() bool     { return false }
+func (withdrawKind) lean() bool  { return false }
+func (purgeKind) lean() bool     { return true }
 
 // Renew sends one command.
 func (e *Engine) Renew(ctx context.Context, op engine.Renew) (engine.Document, error) {
-	return e.apply(ctx, op.Resource, values(op.LockID, op.Part, op.Order, op.Policy), renewKind{op.Downgrade},
-		func() []bson.D { return renewStages(op.Downgrade) })
+	return e.apply(ctx, op.Resource, op.LockID, values(op.LockID, op.Part, op.Order, op.Policy), renewKind{op.Downgrade})
 }
 
 // Leave sends one command.
 func (e *Engine) Leave(ctx context.Context, op engine.Leave) (engine.Document, error) {
 	rec := record(op.LockID, &op.Part, op.Order, "")
-	return e.apply(ctx, op.Resource, append(values(op.LockID, op.Part, op.Order, op.Policy), rec), leaveKind{op.Undo},
-		func() []bson.D { return leaveStages(op.Undo) })
+	return e.apply(ctx, op.Resource, op.LockID, append(values(op.LockID, op.Part, op.Order, op.Policy), rec), leaveKind{op.Undo})
 }
 
 // Release sends one command.
@@ -50,19 +71,18 @@ func (e *Engine) Release(ctx context.Context, op engine.Release) (engine.Documen
 		part = *op.Leaving
 	}
 	rec := record(op.LockID, nil, op.Order, op.Reason)
-	return e.apply(ctx, op.Resource, append(values(op.LockID, part, op.Order, op.Policy), rec), releaseKind{op.Leaving != nil, op.Force},
-		func() []bson.D { return releaseStages(op.Leaving != nil, op.Force) })
+	return e.apply(ctx, op.Resource, op.LockID, append(values(op.LockID, part, op.Order, op.Policy), rec), releaseKind{op.Leaving != nil, op.Force})
 }
 
 // Withdraw sends one command.
 func (e *Engine) Withdraw(ctx context.Context, op engine.Withdraw) (engine.Document, error) {
 	rec := record(op.LockID, &op.Part, op.Order, op.Reason)
-	return e.apply(ctx, op.Resource, append(values(op.LockID, op.Part, op.Order, op.Policy), rec), withdrawKind{}, withdrawStages)
+	return e.apply(ctx, op.Resource, op.LockID, append(values(op.LockID, op.Part, op.Order, op.Policy), rec), withdrawKind{})
 }
 
 // Purge sends one command.
 func (e *Engine) Purge(ctx context.Context, op engine.Purge) (engine.Document, error) {
-	return e.apply(ctx, op.Resource, append(values("", "", 0, op.Policy), v("reason", op.Reason)), purgeKind{}, purgeStages)
+	return e.apply(ctx, op.Resource, "", append(values("", "", 0, op.Policy), v("reason", op.Reason)), purgeKind{})
 }
 
 // values are the literals that every pipeline works with.
@@ -91,10 +111,10 @@ func (p pipeline) MarshalBSONValue() (byte, []byte, error) { return byte(bson.Ty
 var texts sync.Map
 
 // pipelineOf is a pipeline of its kind, after the stage that sets its values.
-func pipelineOf(values bson.D, kind any, text func() []bson.D) (pipeline, error) {
+func pipelineOf(values bson.D, kind kind) (pipeline, error) {
 	known, ok := texts.Load(kind)
 	if !ok {
-		made, err := elements(text())
+		made, err := elements(kind.stages())
 		if err != nil {
 			return nil, err
 		}
