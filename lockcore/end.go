@@ -37,20 +37,26 @@ type Release struct {
 	// Resources are where: 1 to 100 names.
 	Resources []string
 	// Order bounds what ends: everything up to it, and nothing that was asked for later. It is the lease's, or
-	// LastAttempt of its schedule; the zero Order ends only what was asked for with the zero Order.
+	// LastAttempt of its schedule. Defaults to a number by the clock, as a request without one gets: all that was
+	// asked for until now ends, and of what is asked for later only that which brings a smaller Order of its own is
+	// refused. So a lock ID whose requests bring their own is released by one of them.
 	Order Order
-	// Leaving names a part whose request with exactly this Order is known to have stopped, so that it keeps nobody
-	// out any longer. Earlier requests of the part may still trust their leases.
+	// Leaving names a part whose request with exactly this Order, which has to be given, is known to have stopped, so
+	// that it keeps nobody out any longer. Earlier requests of the part may still trust their leases.
 	// Defaults to nil: none is known to.
 	Leaving *string
 }
 
-// Release ends the holds of a lock ID, and whatever it asked for, on the resources. A part of it that may
-// still trust its lease keeps others out until it leaves or its promise ends. Releasing what is not
-// held is no error. All resources are tried; errors are joined.
+// Release ends the holds of a lock ID, and whatever it asked for, on the resources: all of it until now, or up to
+// an order. A part of it that may still trust its lease keeps others out until it leaves or its promise ends.
+// Releasing what is not held is no error. All resources are tried; errors are joined. An *UnknownOutcomeError tells
+// the order to repeat it with.
 func (l *Locker) Release(ctx context.Context, r Release) error {
-	if err := checkEnd("Release", r.LockID, r.Resources); err != nil {
+	if err := firstError(checkEnd("Release", r.LockID, r.Resources), r.checkOrder()); err != nil {
 		return err
+	}
+	if r.Order == (Order{}) {
+		r.Order = l.nextOrder()
 	}
 	var err error
 	for _, name := range r.Resources {
@@ -61,6 +67,13 @@ func (l *Locker) Release(ctx context.Context, r Release) error {
 		err = joined(err, one)
 	}
 	return err
+}
+
+func (r *Release) checkOrder() error {
+	if r.Leaving != nil && r.Order == (Order{}) {
+		return &InvalidError{Field: "Release.Leaving", Value: quote(*r.Leaving), Bound: "nil without Release.Order, which says which request of the part"}
+	}
+	return checkSchedule("Release.Order.Schedule", r.Order)
 }
 
 func checkEnd(field, lockID string, resources []string) error {

@@ -15,8 +15,8 @@ import (
 // Leave, Release or its TTL. The leases come in the order of the resources' names.
 //
 // When a resource is busy the answer is a *BusyError and nothing was taken, unless queue is set: then the
-// request stands in the queue of that resource until it is asked for again with a greater order, left or
-// released, or Config.WaiterTTL has passed; and with Keep, the holds that it got before stand too. With
+// request, which brings its own Order, stands in the queue of that resource until it is asked for again with a greater
+// order, left or released, or Config.WaiterTTL has passed; and with Keep, the holds that it got before stand too. With
 // MaxWait it waits that long first, but only while it is next in line.
 //
 // Other errors: *InvalidError and *LayoutError (nothing was sent), *LostError, *SupersededError and *DeadlockError (nothing was
@@ -29,6 +29,9 @@ func (l *Locker) Enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 	req, err := l.complete(req)
 	if err != nil {
 		return nil, err
+	}
+	if req.Order == (Order{}) { // it queues: others were numbered
+		return nil, &InvalidError{Field: "Request.Order", Value: req.Order.String(), Bound: "0.1 or more for a request that queues, which is asked again by it"}
 	}
 	leases := make([]Lease, 0, len(req.Resources))
 	for _, res := range req.Resources {
@@ -54,12 +57,17 @@ func (l *Locker) number(req Request) Request {
 	if req.Part == "" {
 		req.Part = rand.Text()[:10]
 	}
+	req.Order = l.nextOrder()
+	return req
+}
+
+// nextOrder is later than all that this process numbered, and by the clock than those that others did until now.
+func (l *Locker) nextOrder() Order {
 	for {
 		last := l.lastOrder.Load()
 		next := max(last+1, time.Now().UnixMicro())
 		if l.lastOrder.CompareAndSwap(last, next) {
-			req.Order = orderOf(next)
-			return req
+			return orderOf(next)
 		}
 	}
 }

@@ -117,7 +117,7 @@ func FuzzNamesOfWhatEnds(f *testing.F) {
 			l.forget(t, resource, before)
 		}
 		part := reason
-		err = l.Release(t.Context(), lockcore.Release{LockID: lockID, Resources: []string{resource}, Leaving: &part})
+		err = l.Release(t.Context(), lockcore.Release{LockID: lockID, Resources: []string{resource}, Order: lockcore.Order{Attempt: 1}, Leaving: &part})
 		if !l.refused(t, err, before) {
 			d := l.document(t, resource)
 			require.Len(t, d.Released, 1)

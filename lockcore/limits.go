@@ -2,6 +2,7 @@ package lockcore
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -27,7 +28,7 @@ func (r *Request) check() error {
 		checkTTL("Request.HoldTTL", r.HoldTTL),
 		checkAtLeast("Request.HoldTTL", r.HoldTTL, r.TTL, "Request.TTL"),
 		checkRange("Request.MaxWait", r.MaxWait, 0, maxTTL),
-		checkCount("Request.Order.Schedule", int(r.Order.Schedule), 0, 1<<31-1),
+		checkSchedule("Request.Order.Schedule", r.Order),
 		checkCount("len(Request.Resources)", len(r.Resources), 1, maxResources),
 	}
 	seen := make(map[string]bool, len(r.Resources))
@@ -41,6 +42,9 @@ func (r *Request) check() error {
 	}
 	return firstError(errs...)
 }
+
+// checkSchedule refuses what has no place in the number that is stored.
+func checkSchedule(field string, o Order) error { return checkCount(field, int(o.Schedule), 0, math.MaxInt32) }
 
 func checkMode(field string, r Resource) error {
 	switch r.Mode {

@@ -22,7 +22,7 @@ type Locker struct {
 	// keeper renews for all sessions, and waits wakes all that wait.
 	keeper *keeper
 	waits  *waits
-	// lastOrder is the highest that was given to a request without one.
+	// lastOrder is the highest that was given to a request, or a release, without one.
 	lastOrder atomic.Int64
 }
 

@@ -56,8 +56,8 @@ const Forever time.Duration = math.MaxInt64
 
 // Order numbers the requests of one step, so that a request which arrives late can be told from a
 // new one: whoever schedules the step numbers the schedulings, and each scheduling its attempts.
-// The zero Order is a valid first one. In Temporal, Attempt is the activity's attempt number, which
-// starts again at 1 with every scheduling.
+// The zero Order is none: the Locker numbers by the clock then, after every Schedule below 400,000. In
+// Temporal, Attempt is the activity's attempt number, which starts again at 1 with every scheduling.
 type Order struct {
 	Schedule uint32 `json:"schedule"`
 	Attempt  uint32 `json:"attempt"`
@@ -93,8 +93,8 @@ type Request struct {
 	// the request is a user of its own, beside others of the same lock ID.
 	Part string `json:"part,omitempty"`
 	// Order is this request's place among the requests of the same part. The zero Order lets the Locker
-	// number it, later than all that it numbered before; a request that may be repeated, as every one that
-	// Enter queues, has to bring its own, and its Part.
+	// number it, later than all that it numbered before; a request that may be repeated has to bring its own, and
+	// its Part. One that Enter queues without an Order is refused: nobody could ask for it again.
 	Order Order `json:"order"`
 	// TTL is how long the part may be silent: 100 ms or more, or Forever. Defaults to Config.TTL.
 	TTL time.Duration `json:"ttl,omitempty"`
