@@ -58,6 +58,25 @@ var queueScenarios = []Scenario{
 		s.take("0", "p", 1, shared)
 		s.claimed(fmt.Sprint(engine.SettleMost), "p")
 	}},
+	{"settle/no claims beside an exclusive holder, not even its own", func(s *stage) {
+		s.queueOfOne("l", "n")
+		d := s.stored()
+		s.check(d.Claim("l", "b") == nil && d.Claim("n", "p") == nil && len(d.Waiters) == 2, "b and n to wait, got %+v", d.Held)
+		s.join("l", "b", 1, shared)
+		s.outcome(s.ask("n", "p", 1, shared, queue), engine.Queued)
+		s.leave("l", "b", 1)
+		s.leave("l", "a", 1)
+		s.claimed("n", "p")
+	}},
+	{"settle/a claim beside its own exclusive hold that has expired stands alone: the hold may come back", func(s *stage) {
+		s.queueOfOne("l", "n")
+		s.pass(partTTL)
+		s.outcome(s.withdraw("nobody", "p", 1), engine.Lost)
+		s.claimed("l", "b")
+		s.check(s.stored().Claim("n", "p") == nil, "n to wait, got %+v", s.stored().Held)
+		s.outcome(s.renew("l", "a", 1), engine.Granted)
+		s.outcome(s.ask("n", "p", 1, shared), engine.Busy)
+	}},
 	{"settle/every write of a document serves its queue", func(s *stage) {
 		base := s.resource
 		for name, write := range map[string]func(){
@@ -134,4 +153,15 @@ var queueScenarios = []Scenario{
 		d := s.stored()
 		s.check(len(d.Waiters) == 1 && d.Waiters[0].Part == "q", "q to wait, got %+v", d.Waiters)
 	}},
+}
+
+// queueOfOne makes one lock ID hold exclusively by its part a, and wait in shared mode with its part b, ahead of another.
+func (s *stage) queueOfOne(lockID, other string) {
+	s.Helper()
+	s.take("m", "p", 1)
+	s.wait(1, lockID, "a", 1)
+	s.wait(2, lockID, "b", 1, shared)
+	s.wait(3, other, "p", 1, shared)
+	s.leave("m", "p", 1)
+	s.take(lockID, "a", 1)
 }

@@ -1,6 +1,7 @@
 package lockcoretest
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
@@ -47,6 +48,23 @@ var passingScenarios = []Scenario{
 		s.pass(partTTL)
 		s.take("b", "p", 1, limit(1))
 		s.outcome(s.renew("a", "p", 1), engine.Lost)
+	}},
+	{"expiry/shared holds that have expired go where they are a crowd, and not before", func(s *stage) {
+		for i := range engine.Crowd - 1 {
+			s.take(fmt.Sprint("a", i), "p", 1, shared)
+		}
+		s.pass(partTTL)
+		d := s.outcome(s.ask("b", "p", 1, shared), engine.Granted)
+		s.check(len(d.Last.Expired) == 0, "that %d stand, got %d that expired", engine.Crowd-1, len(d.Last.Expired))
+		s.outcome(s.renew("a0", "p", 1), engine.Granted)
+		d = s.outcome(s.ask("c", "p", 1, shared), engine.Granted)
+		s.check(len(d.Last.Expired) == engine.Crowd-2, "all but the living to expire, got %d", len(d.Last.Expired))
+		s.outcome(s.renew("a1", "p", 1), engine.Lost)
+		for _, lockID := range []string{"a0", "b", "c"} {
+			s.outcome(s.renew(lockID, "p", 1), engine.Granted)
+		}
+		r := s.stored().EvictedRecord(fmt.Sprint("a", engine.Crowd-2))
+		s.check(r != nil && r.By == "c", "a record of c, got %+v", r)
 	}},
 	{"expiry/a part's end is not its hold's: the next attempt goes on", func(s *stage) {
 		s.take("a", "p", 1, shared, keep)

@@ -35,6 +35,14 @@ var (
 	CountWrite     expr = add("$seq", int64(1))
 	AllThere       expr = eq(size("$t.n"), size("$t.k"))
 	Never          expr = never
+	// An upgrade is granted, and queued, ahead of the queue.
+	HasTurn        expr = or(eq("$t.m.state", engine.Claimed), ne("$t.o", none), eq("$waiters", none))
+	HasTurnOfQueue expr = or(eq("$t.m.state", engine.Claimed), eq("$waiters", none))
+	GoesAhead      expr = or(ne("$t.o", none), eq("$t.m.state", engine.Claimed))
+	// What the head of the queue may find that is exclusive.
+	NoneExclusive    expr = not(in(engine.Exclusive, "$t.l.mode"))
+	NoOtherExclusive expr = eq(filter("$t.l", and(exclusive, ne(item("lockId"), "$t.d.lockId"))), none)
+	HeldExclusively  expr = in(list("$t.d.lockId", engine.Exclusive), each("$held", list(item("lockId"), item("mode"))))
 )
 
 // item is a field of the entry, place or record that a filter or a map looks at.

@@ -80,9 +80,14 @@ var mutants = []mutant{
 		return false, ok && part[0] == "$t.m.order"
 	}), "rule 1/the same part and order again gets the same answer"},
 	{"rule 3", "a lock ID does not join its own hold", either(instead(mongoengine.HeldAlone, false), instead(mongoengine.HeldAnything, false)), "rule 3/another part of the lock ID joins its hold with its fence"},
+	{"rule 4", "an upgrade waits behind the queue", either(instead(mongoengine.GoesAhead, mongoengine.IsClaimed), instead(mongoengine.HasTurn, mongoengine.HasTurnOfQueue)), "rule 4/an upgrade waits for the others who share, ahead of the queue"},
+	{"rule 4", "an upgrade that could go does not go ahead of the queue", instead(mongoengine.HasTurn, mongoengine.HasTurnOfQueue), "rule 4/a lock ID that shares with nobody upgrades ahead of the queue"},
 	{"rule 5", "a kept hold is none", instead(mongoengine.IsKept, false), "kept/that somebody came is a sign of life, whatever the answer"},
 	{"rule 6", "the queue has no bound", instead("$t.most", engine.Unlimited), "rule 6/a full queue takes nobody, and refreshes who is in it"},
 	{"rule 6", "claims are not told from places", instead(mongoengine.IsClaimed, false), "rule 6/a refresh keeps a place, joins, and confirms a claim"},
+	{"settle", "claims are made beside the own exclusive hold", instead(mongoengine.NoneExclusive, mongoengine.NoOtherExclusive), "settle/no claims beside an exclusive holder, not even its own"},
+	{"settle", "an exclusive hold that has expired is taken to be over", instead(mongoengine.HeldExclusively, false), "settle/a claim beside its own exclusive hold that has expired stands alone: the hold may come back"},
+	{"expiry", "a crowd is none", either(instead(engine.Crowd, engine.Unlimited), instead(int64(engine.Crowd), engine.Unlimited)), "expiry/shared holds that have expired go where they are a crowd, and not before"},
 	{"every answer is a write", "writes are not counted", instead(mongoengine.CountWrite, "$seq"), "rule 5/what is free is granted"},
 }
 
