@@ -98,6 +98,8 @@ func firstStatus(ctx context.Context, l *lockcore.Locker, f lockcore.Filter) err
 	return nil
 }
 
+const tenYears = 10 * 365 * 24 * time.Hour
+
 type badRequest struct {
 	field string
 	req   lockcore.Request
@@ -125,13 +127,14 @@ func badRequests() map[string]badRequest {
 		}
 	}
 	add("comment of 1025 bytes", "Request.Comment", func(r *lockcore.Request) { r.Comment = strings.Repeat("x", 1025) })
-	for _, ttl := range []time.Duration{1, 99 * time.Millisecond, -1, -time.Hour, 11 * 365 * 24 * time.Hour} {
+	for _, ttl := range []time.Duration{1, 99 * time.Millisecond, -1, -time.Hour, tenYears + 1} {
 		add(fmt.Sprint("TTL of ", ttl), "Request.TTL", func(r *lockcore.Request) { r.TTL = ttl })
 		add(fmt.Sprint("TTL of the hold of ", ttl), "Request.HoldTTL", func(r *lockcore.Request) { r.Keep, r.HoldTTL = true, ttl })
 	}
 	add("hold shorter than its parts", "Request.HoldTTL", func(r *lockcore.Request) { r.Keep, r.TTL, r.HoldTTL = true, time.Hour, time.Minute })
 	add("TTL of a hold that is not kept", "Request.HoldTTL", func(r *lockcore.Request) { r.HoldTTL = time.Hour })
 	add("negative wait", "Request.MaxWait", func(r *lockcore.Request) { r.MaxWait = -1 })
+	add("wait above ten years", "Request.MaxWait", func(r *lockcore.Request) { r.MaxWait = tenYears + 1 })
 	add("schedule beyond 31 bits", "Request.Order.Schedule", func(r *lockcore.Request) { r.Order.Schedule = 1 << 31 })
 	add("no resource", "len(Request.Resources)", func(r *lockcore.Request) { r.Resources = nil })
 	add("101 resources", "len(Request.Resources)", func(r *lockcore.Request) {
@@ -159,11 +162,16 @@ func TestEveryBoundOfTheConfigurationIsRefusedByName(t *testing.T) {
 	}{
 		"TTL below 100 ms":         {"Config.TTL", lockcore.Config{TTL: 99 * time.Millisecond}},
 		"negative TTL":             {"Config.TTL", lockcore.Config{TTL: -1}},
+		"TTL above ten years":      {"Config.TTL", lockcore.Config{TTL: tenYears + 1, HoldTTL: lockcore.Forever}},
 		"hold below 100 ms":        {"Config.HoldTTL", lockcore.Config{HoldTTL: 1}},
 		"hold shorter than a part": {"Config.HoldTTL", lockcore.Config{TTL: time.Hour, HoldTTL: time.Minute}},
+		"hold above ten years":     {"Config.HoldTTL", lockcore.Config{HoldTTL: tenYears + 1}},
 		"claim below 100 ms":       {"Config.ClaimTTL", lockcore.Config{ClaimTTL: 1}},
+		"claim above 1 h":          {"Config.ClaimTTL", lockcore.Config{ClaimTTL: time.Hour + 1}},
 		"endless claim":            {"Config.ClaimTTL", lockcore.Config{ClaimTTL: lockcore.Forever}},
 		"waiter below 1 s":         {"Config.WaiterTTL", lockcore.Config{WaiterTTL: time.Millisecond}},
+		"waiter above 1 h":         {"Config.WaiterTTL", lockcore.Config{WaiterTTL: time.Hour + 1}},
+		"endless waiter":           {"Config.WaiterTTL", lockcore.Config{WaiterTTL: lockcore.Forever}},
 		"retention below 1 h":      {"Config.Retention", lockcore.Config{Retention: time.Minute}},
 		"retention above 1 year":   {"Config.Retention", lockcore.Config{Retention: 366 * 24 * time.Hour}},
 		"negative queue":           {"Config.MaxWaiters", lockcore.Config{MaxWaiters: -1}},
@@ -186,9 +194,14 @@ func TestEveryBoundOfTheConfigurationIsRefusedByName(t *testing.T) {
 func TestWhatIsJustWithinTheBoundsIsAccepted(t *testing.T) {
 	t.Parallel()
 	longest := strings.Repeat("ü", 256)
-	l := setup(t, lockcore.Config{Host: strings.Repeat("h", 255), TTL: 100 * time.Millisecond, HoldTTL: 100 * time.Millisecond})
+	l := setup(t, lockcore.Config{
+		Host: strings.Repeat("h", 255), TTL: 100 * time.Millisecond, HoldTTL: 100 * time.Millisecond, ClaimTTL: time.Hour, WaiterTTL: time.Hour, MaxWaiters: 5000,
+	})
+	_, err := lockcore.New(l.coll, lockcore.Config{TTL: tenYears, HoldTTL: tenYears, ClaimTTL: 100 * time.Millisecond, WaiterTTL: time.Second, MaxWaiters: 1})
+	require.NoError(t, err)
 	req := lockcore.Request{
-		LockID: longest, Part: longest, Owner: strings.Repeat("o", 512), Comment: strings.Repeat("c", 1024),
+		MaxWait: tenYears,
+		LockID:  longest, Part: longest, Owner: strings.Repeat("o", 512), Comment: strings.Repeat("c", 1024),
 		Order: lockcore.LastAttempt(1<<31 - 1), TTL: lockcore.Forever, Keep: true, HoldTTL: lockcore.Forever,
 	}
 	for i := range 100 {
