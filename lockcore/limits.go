@@ -44,7 +44,9 @@ func (r *Request) check() error {
 }
 
 // checkSchedule refuses what has no place in the number that is stored.
-func checkSchedule(field string, o Order) error { return checkCount(field, int(o.Schedule), 0, math.MaxInt32) }
+func checkSchedule(field string, o Order) error {
+	return checkCount(field, int(o.Schedule), 0, math.MaxInt32)
+}
 
 func checkMode(field string, r Resource) error {
 	switch r.Mode {

@@ -69,13 +69,18 @@ func insist(ctx context.Context, op, resource string, order Order, send func() (
 		if err == nil {
 			return d, nil
 		}
-		if !outcomeUnknown(err) {
-			return d, fmt.Errorf("lockstep: %s of %q: %w", op, resource, err)
-		}
-		if try == tries || ctx.Err() != nil {
-			return d, &UnknownOutcomeError{Op: op, Resource: resource, Order: order, Err: err}
+		if !outcomeUnknown(err) || try == tries || ctx.Err() != nil {
+			return d, failure(op, resource, order, err)
 		}
 	}
+}
+
+// failure tells of an error of the database: that nothing was done, or that nobody knows.
+func failure(op, resource string, order Order, err error) error {
+	if outcomeUnknown(err) {
+		return &UnknownOutcomeError{Op: op, Resource: resource, Order: order, Err: err}
+	}
+	return fmt.Errorf("lockstep: %s of %q: %w", op, resource, err)
 }
 
 // outcomeUnknown tells whether an operation that failed like this may have taken effect. It cannot have

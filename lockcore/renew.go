@@ -3,6 +3,7 @@ package lockcore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
@@ -11,7 +12,7 @@ import (
 // Renew extends the leases, each by the TTL it was taken with, and returns those that stand with what is
 // left now. Several leases are renewed in batches of up to 500 resources, one command each. A lease that is lost is
 // left out and answered by a *LostError; an error of the database leaves a lease as it was, since a promise outlives
-// a passing error. Several errors are joined.
+// a passing error, and is an *UnknownOutcomeError where the lease may have been extended. Several errors are joined.
 func (l *Locker) Renew(ctx context.Context, leases ...Lease) ([]Lease, error) {
 	kept := make([]Lease, 0, len(leases))
 	var errs []error
@@ -57,10 +58,10 @@ func (l *Locker) renewAll(ctx context.Context, leases []Lease, tell func(int, re
 		renewed, err := l.renewBatch(ctx, leases, together)
 		for n, i := range together {
 			switch {
-			case err != nil:
-				tell(i, renewal{leases[i], err})
-			case renewed[n]:
+			case n < len(renewed) && renewed[n]: // also where a later command of the batch failed
 				tell(i, renewal{extended(leases[i], sent), nil})
+			case err != nil:
+				tell(i, renewal{leases[i], failure("renew", leases[i].Resource, leases[i].Order, err)})
 			default:
 				alone = append(alone, i)
 			}
@@ -72,7 +73,7 @@ func (l *Locker) renewAll(ctx context.Context, leases []Lease, tell func(int, re
 	}
 }
 
-// renewBatch renews those of the leases whose indexes are given.
+// renewBatch renews those of the leases whose indexes are given. The error is the engine's.
 func (l *Locker) renewBatch(ctx context.Context, leases []Lease, indexes []int) ([]bool, error) {
 	ctx, span := l.tel.batch(ctx, len(indexes))
 	ops := make([]engine.Renew, len(indexes))
@@ -80,11 +81,11 @@ func (l *Locker) renewBatch(ctx context.Context, leases []Lease, indexes []int) 
 		ops[n] = l.renewal(leases[i])
 	}
 	renewed, err := l.eng.RenewAll(ctx, ops)
-	if err != nil {
-		first := leases[indexes[0]]
-		err = &UnknownOutcomeError{Op: "renew", Resource: first.Resource, Order: first.Order, Err: err}
+	told := err
+	if err != nil && outcomeUnknown(err) {
+		told = fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 	}
-	span.end(nil, err)
+	span.end(nil, told)
 	return renewed, err
 }
 
