@@ -30,8 +30,15 @@ type Step struct {
 //	I9  what is dead delays nobody, and nobody has to act for that
 //	I10 what a caller passes is stored as it is
 //
+// Time may run backwards between steps, as a server's does where the later of two commands began earlier. A promise may
+// then be cut short by as much, but by no more than the margin that whoever trusts it leaves: a tenth of what was left.
+//
 // Its zero value watches a resource that has no document yet.
 type Invariants struct {
+	// latest is the latest time that was seen, and back how far a later step's lay before it at most.
+	latest time.Time
+	back   time.Duration
+
 	// told is what each part was promised, and may trust.
 	told map[request]promise
 	// fence is the highest that was seen.
@@ -53,7 +60,9 @@ type request struct {
 }
 
 type promise struct {
-	until   time.Time
+	until time.Time
+	// margin is what is not trusted of it.
+	margin  time.Duration
 	mode    string
 	forever bool
 }
@@ -68,8 +77,10 @@ func (v *Invariants) Check(s Step) error {
 		check func(*Step) error
 	}{
 		{"I6", v.late}, {"I8", v.neverHeldAgain}, {"I3", v.fences},
-		{"I1", v.alone}, {"I2", limits}, {"I4", firstCome}, {"I5", named}, {"I9", noDelay}, {"I10", verbatim},
+		{"I1", v.alone}, {"I1", lasting}, {"I2", limits}, {"I4", firstCome}, {"I5", named}, {"I9", noDelay}, {"I10", verbatim},
 	}
+	v.latest = later(v.latest, s.now())
+	v.back = max(v.back, v.latest.Sub(s.now()))
 	v.hear(&s)
 	for _, c := range checks {
 		if err := c.check(&s); err != nil {
@@ -113,7 +124,9 @@ func (s *Step) granted() *engine.Entry {
 func (v *Invariants) hear(s *Step) {
 	tell := func(e *engine.Entry) {
 		if e != nil {
-			v.told[request{e.LockID, e.Part, e.Order}] = promise{until: e.ExpiresAt, mode: e.Mode, forever: e.TTL == 0}
+			v.told[request{e.LockID, e.Part, e.Order}] = promise{
+				until: e.ExpiresAt, margin: e.ExpiresAt.Sub(s.now()) / 10, mode: e.Mode, forever: e.TTL == 0,
+			}
 		}
 	}
 	tell(s.granted())

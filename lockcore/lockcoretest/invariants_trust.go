@@ -25,18 +25,33 @@ func (v *Invariants) alone(s *Step) error {
 		}
 		stands := func(e engine.Entry) bool {
 			return e.LockID == a.lockID && e.Part == a.part && e.Order == a.order && e.State >= engine.Draining && e.State <= engine.Part &&
-				engine.Covers(e.Mode, p.mode) && !e.ExpiresAt.Before(p.until)
+				engine.Covers(e.Mode, p.mode) && !e.ExpiresAt.Before(p.until.Add(-min(v.back, p.margin)))
 		}
 		if !slices.ContainsFunc(s.After.Held, stands) {
 			return fmt.Errorf("%v trusts until %v, and nothing keeps the others out", a, p.until)
 		}
 	}
-	live := pick(s.After.Held, func(e engine.Entry) bool { return alive(e, s.now()) })
+	// What has ended lives again where time runs backwards: nobody trusts it.
+	live := pick(s.After.Held, func(e engine.Entry) bool { return alive(e, v.latest) })
 	for i, a := range live {
 		for _, b := range live[:i] {
 			if a.LockID != b.LockID && !engine.Compatible(a.Mode, b.Mode) {
 				return fmt.Errorf("%s %q (%s) and %s %q (%s) live at once", a.State, a.LockID, a.Mode, b.State, b.LockID, b.Mode)
 			}
+		}
+	}
+	return nil
+}
+
+// lasting is the half of I1 that no margin is needed for: whoever goes on is never promised less than before, at
+// whatever time.
+func lasting(s *Step) error {
+	for _, b := range s.Before.Held {
+		shortened := func(a engine.Entry) bool {
+			return a.LockID == b.LockID && a.Part == b.Part && a.Order == b.Order && a.State == b.State && a.Fence == b.Fence && a.ExpiresAt.Before(b.ExpiresAt)
+		}
+		if b.Holds() && slices.ContainsFunc(s.After.Held, shortened) {
+			return fmt.Errorf("what %q was promised was shortened: %+v", b.LockID, b)
 		}
 	}
 	return nil
@@ -68,10 +83,13 @@ func limits(s *Step) error {
 	return nil
 }
 
-// claims are those that the step made.
+// claims are those that the step made. One that became exclusive with its hold is not new.
 func claims(s *Step) []engine.Entry {
 	return pick(s.After.Held, func(e engine.Entry) bool {
-		return e.State == engine.Claimed && !slices.ContainsFunc(s.Before.Held, func(b engine.Entry) bool { return same(b, e) })
+		return e.State == engine.Claimed && !slices.ContainsFunc(s.Before.Held, func(b engine.Entry) bool {
+			b.Mode = e.Mode
+			return same(b, e)
+		})
 	})
 }
 
