@@ -30,11 +30,11 @@ type Locks struct {
 	// Scope says how long they are held. Defaults to ScopeSaga inside [RunSaga], to ScopeStep elsewhere.
 	Scope Scope
 	// TTL is how long the process that runs the step may be silent before others may displace it:
-	// 100 ms or more, or lockcore.Forever. Defaults to the TTL of the activity worker's Locker.
+	// 100 ms to ten years, or lockcore.Forever. Defaults to the TTL of the activity worker's Locker.
 	TTL time.Duration
 	// HoldTTL, with ScopeSaga, is how long the locks stand between two steps with no sign of life:
-	// 100 ms or more, or lockcore.Forever. ScopeStep ignores it. Defaults to the HoldTTL of the
-	// activity worker's Locker.
+	// 100 ms to ten years, or lockcore.Forever, and not less than TTL. ScopeStep ignores it. Defaults to
+	// the HoldTTL of the activity worker's Locker.
 	HoldTTL time.Duration
 	// Owner is the party that waits and holds, for people and for deadlock detection. Defaults to the
 	// workflow ID.
