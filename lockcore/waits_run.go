@@ -3,6 +3,7 @@ package lockcore
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
@@ -73,9 +74,15 @@ func (w *waits) due(now time.Time) (due []string, search bool, wait time.Duratio
 	untilSearch := w.searchAt.Sub(now)
 	if untilSearch <= 0 && !w.searching && (len(due) > 0 || w.streaming) {
 		w.searching = true
-		for _, r := range w.resources {
-			if !r.next.IsZero() {
-				r.read, r.next = now, now.Add(w.pause())
+		for name, r := range w.resources {
+			if r.next.IsZero() {
+				continue
+			}
+			r.read = now
+			// The search may fail, or take long. So what was due is read soon all the same; and what is known of the
+			// rest while streaming, such as when a holder's time is over, stands.
+			if !w.streaming || slices.Contains(due, name) {
+				r.next = now.Add(readEvery)
 			}
 		}
 		return due, true, 0, true

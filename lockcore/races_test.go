@@ -1,0 +1,235 @@
+package lockcore_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+)
+
+// watchedEngine has a change stream that does as its test says. Its reads are counted, and can be refused; and it has no
+// answer to searches, which read all queues and would find what a test keeps from the reads.
+type watchedEngine struct {
+	*hookEngine
+	watch  func(ctx context.Context, ready func(), changed func(string)) error
+	reads  atomic.Int64
+	refuse atomic.Bool
+}
+
+func watched() *watchedEngine {
+	e := &watchedEngine{hookEngine: hooked()}
+	e.list = func(context.Context) error { return errCut }
+	return e
+}
+
+func (e *watchedEngine) Read(ctx context.Context, names ...string) ([]engine.Document, error) {
+	defer e.reads.Add(1)
+	if e.refuse.Load() {
+		return nil, errCut
+	}
+	return e.Engine.Read(ctx, names...)
+}
+
+func (e *watchedEngine) Watch(ctx context.Context, ready func(), changed func(string)) error {
+	return e.watch(ctx, ready, changed)
+}
+
+// open gives the engine a stream that is on at once, and hands over what its changes are told to.
+func (e *watchedEngine) open() <-chan func(string) {
+	opened := make(chan func(string), 100)
+	e.watch = func(ctx context.Context, ready func(), changed func(string)) error {
+		ready()
+		opened <- changed
+		<-ctx.Done()
+		return nil
+	}
+	return opened
+}
+
+// reading waits for some reads. Where the stream is on, or is taken to be, there is one in 20 s.
+func (e *watchedEngine) reading(t *testing.T, why string) {
+	t.Helper()
+	n := e.reads.Load()
+	require.Eventually(t, func() bool { return e.reads.Load() >= n+4 }, 15*time.Second, time.Millisecond, why)
+}
+
+// granted waits for a request that takes far less than this.
+func granted(t *testing.T, waits <-chan acquired, why string) {
+	t.Helper()
+	select {
+	case got := <-waits:
+		require.NoError(t, got.err)
+		require.NoError(t, got.session.Release(context.WithoutCancel(t.Context())))
+	case <-time.After(15 * time.Second):
+		t.Fatal(why)
+	}
+}
+
+func TestSlowSearchForDeadlocksDoesNotKeepTheReadsWaiting(t *testing.T) {
+	t.Parallel()
+	e := hooked()
+	searching, answer := make(chan struct{}, 100), make(chan struct{})
+	e.list = func(context.Context) error {
+		searching <- struct{}{}
+		<-answer
+		return errCut
+	}
+	t.Cleanup(func() { close(answer) })
+	here, elsewhere := on(t, e, lockcore.Config{}), on(t, e.Engine, lockcore.Config{})
+	a, err := elsewhere.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
+	require.NoError(t, err)
+	b := acquireLater(t.Context(), here, one("b", lockcore.Exclusive("r")))
+	<-searching
+	require.NoError(t, a.Release(t.Context()))
+	granted(t, b, "nobody reads while the search is under way")
+}
+
+func TestSearchForDeadlocksThatFailsDoesNotTakeTheTurnOfARead(t *testing.T) {
+	t.Parallel()
+	e := watched()
+	opened, searching := e.open(), make(chan struct{}, 100)
+	e.list = func(context.Context) error {
+		searching <- struct{}{}
+		return errCut
+	}
+	e.refuse.Store(true) // so that a read is due, whatever the stream tells
+	here, elsewhere := on(t, e, lockcore.Config{}), on(t, e.Engine, lockcore.Config{})
+	a, err := elsewhere.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
+	require.NoError(t, err)
+	b := acquireLater(t.Context(), here, one("b", lockcore.Exclusive("r")))
+	<-opened
+	<-searching
+	e.reading(t, "the search stands for the read, and found nothing")
+	require.NoError(t, a.Release(t.Context()))
+	e.refuse.Store(false)
+	granted(t, b, "nobody reads")
+}
+
+func TestRenewalUnderWayDoesNotUndoADowngrade(t *testing.T) {
+	t.Parallel()
+	e := hooked()
+	l := on(t, e, lockcore.Config{})
+	leases, err := l.Enter(t.Context(), one("a", lockcore.Exclusive("r/1"), lockcore.Exclusive("r/2")), false)
+	require.NoError(t, err)
+	first, downgraded, second := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	e.after = func(op engine.Renew) { // the first answer is on its way until both are downgraded
+		if !op.Downgrade && op.Resource == "r/1" {
+			close(first)
+			<-downgraded
+		}
+	}
+	e.renew = func(_ context.Context, op engine.Renew) error { // the second is asked for when the first was taken in
+		if !op.Downgrade && op.Resource == "r/2" {
+			close(second)
+		}
+		return nil
+	}
+	// Leases from elsewhere are renewed at once, one after the other.
+	s := l.Keep(t.Context(), travelled(t, leases))
+	<-first
+	require.NoError(t, s.Downgrade(t.Context()))
+	close(downgraded)
+	<-second
+	require.Equal(t, lockcore.ModeShared, s.Leases()[0].Mode)
+	require.Equal(t, engine.SharedBy, e.Document("r/1").Held[0].Mode)
+}
+
+func TestUpgradeThatIsLostLeavesNoClaimBehind(t *testing.T) {
+	t.Parallel()
+	e := lockcoretest.NewEngine(time.Now)
+	l := on(t, e, lockcore.Config{})
+	s, err := l.TryAcquire(t.Context(), one("a", lockcore.Shared("r")))
+	require.NoError(t, err)
+	reader, err := l.TryAcquire(t.Context(), one("b", lockcore.Shared("r")))
+	require.NoError(t, err)
+	upgraded := make(chan error, 1)
+	go func() { upgraded <- s.Upgrade(context.Background(), "r") }()
+	eventually(t, 1, waitersOf(e, "r"), "the upgrade waits for b")
+	require.NoError(t, s.Leave(t.Context()))
+	require.NoError(t, reader.Release(t.Context()))
+	require.ErrorIs(t, <-upgraded, lockcore.ErrLost)
+	require.Empty(t, e.Document("r").Held, "a claim keeps others out for 30 s")
+	require.Empty(t, e.Document("r").Waiters)
+}
+
+func TestStreamThatOpensWhenItIsOverIsIgnored(t *testing.T) {
+	t.Parallel()
+	e := watched()
+	over, late, told, second := make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan struct{})
+	var n atomic.Int64
+	e.watch = func(ctx context.Context, ready func(), _ func(string)) error {
+		if n.Add(1) == 1 {
+			<-ctx.Done()
+			close(over)
+			<-late
+			ready()
+			close(told)
+			return nil
+		}
+		close(second)
+		<-ctx.Done()
+		return nil
+	}
+	here, elsewhere := on(t, e, lockcore.Config{}), on(t, e.Engine, lockcore.Config{})
+	first, err := here.TryAcquire(t.Context(), one("first", lockcore.Exclusive("r")))
+	require.NoError(t, err)
+	next := acquireLater(t.Context(), here, one("next", lockcore.Exclusive("r")))
+	eventually(t, 1, waitersOf(e.Engine, "r"), "it stands in the queue")
+	require.NoError(t, first.Release(t.Context()))
+	granted(t, next, "it is told by the release")
+	<-over
+	a, err := elsewhere.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
+	require.NoError(t, err)
+	b := acquireLater(t.Context(), here, one("b", lockcore.Exclusive("r")))
+	<-second
+	close(late)
+	<-told
+	e.reading(t, "no stream is on, and nobody reads")
+	require.NoError(t, a.Release(t.Context()))
+	granted(t, b, "nobody reads")
+}
+
+func TestChangeBeforeTheAnswerOfTheRequestThatQueuesIsNotForgotten(t *testing.T) {
+	t.Parallel()
+	e := watched()
+	opened := e.open()
+	here, elsewhere := on(t, e, lockcore.Config{}), on(t, e.Engine, lockcore.Config{})
+	a, err := elsewhere.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r"), lockcore.Exclusive("other")))
+	require.NoError(t, err)
+	var changed func(string)
+	var once atomic.Bool
+	e.acquired = func(op engine.Acquire, _ engine.Document) { // it has queued, and does not know yet
+		if op.LockID == "b" && once.CompareAndSwap(false, true) {
+			require.NoError(t, elsewhere.Release(context.Background(), lockcore.Release{LockID: "a", Resources: []string{"r"}, Order: a.Leases()[0].Order, Leaving: &a.Leases()[0].Part}))
+			changed("r")
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	bystander := acquireLater(ctx, here, one("bystander", lockcore.Exclusive("other")))
+	changed = <-opened
+	granted(t, acquireLater(t.Context(), here, one("b", lockcore.Exclusive("r"))), "the change was forgotten")
+	cancel()
+	require.ErrorIs(t, (<-bystander).err, context.Canceled)
+}
+
+func TestReadThatFailedIsRepeatedSoonThoughTheStreamIsOn(t *testing.T) {
+	t.Parallel()
+	e := watched()
+	opened := e.open()
+	e.refuse.Store(true)
+	here, elsewhere := on(t, e, lockcore.Config{}), on(t, e.Engine, lockcore.Config{})
+	a, err := elsewhere.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
+	require.NoError(t, err)
+	b := acquireLater(t.Context(), here, one("b", lockcore.Exclusive("r")))
+	<-opened
+	e.reading(t, "a read that failed is not repeated")
+	require.NoError(t, a.Release(t.Context()))
+	e.refuse.Store(false)
+	granted(t, b, "nobody reads, and the change was told when reads failed")
+}
