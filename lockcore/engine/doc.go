@@ -36,5 +36,6 @@
 // head of the queue is granted a claim while it fits: one exclusive, one with a limit, or a run of shared ones.
 //
 // Expired holds stay until their room is given away. Then they leave a record, so that their owner learns of it
-// when it comes back.
+// when it comes back. Beside a crowd, of [Crowd] or more other lock IDs, a grant ends those that have expired though it
+// does not need their room, so that a document stays small.
 package engine
