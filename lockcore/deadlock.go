@@ -135,6 +135,11 @@ func (l *Locker) withdraw(ctx context.Context, w Wait, reason string) (bool, err
 	if err == nil {
 		l.settled(ctx, &d)
 		l.waits.call(w.Resource, w.LockID, w.Part)
+		if d.Last.Outcome == engine.Granted {
+			l.turns.tell(Turn{
+				Resource: w.Resource, LockID: w.LockID, Part: w.Part, Order: w.Order, Deadlock: strings.TrimPrefix(reason, deadlockReason),
+			})
+		}
 	}
 	span.end(&d, err)
 	return d.Last.Outcome == engine.Granted, err

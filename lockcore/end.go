@@ -104,8 +104,9 @@ func joined(before, err error) error {
 }
 
 // settled takes in what a write did beside its own purpose: it writes the spans of the holds that it ended, and wakes
-// those who wait in this process and were granted a claim.
+// those who wait in this process and were granted a claim, or tells of it.
 func (l *Locker) settled(ctx context.Context, d *engine.Document) {
 	l.tel.ended(ctx, d)
 	l.waits.notify(d)
+	l.turns.claims(d)
 }

@@ -112,17 +112,8 @@ type how struct{ queue, fresh bool }
 
 func (l *Locker) enterOne(ctx context.Context, req *Request, res Resource, how how) (Lease, error) {
 	ctx, span := l.tel.acquire(ctx, req, res)
-	op := engine.Acquire{
-		Policy: l.cfg.policy(), Resource: res.Name, LockID: req.LockID, Part: req.Part, Order: req.Order.number(),
-		Mode: string(res.Mode), Limit: int64(res.Limit), TTL: millis(req.TTL), HoldTTL: millis(req.HoldTTL),
-		Keep: req.Keep, Held: res.Held, Reacquire: req.Reacquire, NewFence: req.NewFence, Queue: how.queue, Fresh: how.fresh,
-		WaiterTTL: l.cfg.WaiterTTL.Milliseconds(), MaxWaiters: int64(l.cfg.MaxWaiters),
-		Owner: req.Owner, Host: l.cfg.Host, Comment: req.Comment, Trace: l.tel.traceparent(ctx),
-		Started: req.Started.UTC().Truncate(time.Millisecond), Safe: req.NeverVictim,
-	}
-	if req.Started.IsZero() {
-		op.Started = time.Time{}
-	}
+	op := l.acquireOp(req, res)
+	op.Queue, op.Fresh, op.Trace = how.queue, how.fresh, l.tel.traceparent(ctx)
 	var sent time.Time
 	ask := func() (engine.Document, error) {
 		sent = time.Now()
@@ -148,6 +139,21 @@ func (l *Locker) enterOne(ctx context.Context, req *Request, res Resource, how h
 		l.tel.waited(ctx, req, &op, &d)
 	}
 	return lease, err
+}
+
+// acquireOp is a complete request for one of its resources, as engines take it.
+func (l *Locker) acquireOp(req *Request, res Resource) engine.Acquire {
+	op := engine.Acquire{
+		Policy: l.cfg.policy(), Resource: res.Name, LockID: req.LockID, Part: req.Part, Order: req.Order.number(),
+		Mode: string(res.Mode), Limit: int64(res.Limit), TTL: millis(req.TTL), HoldTTL: millis(req.HoldTTL),
+		Keep: req.Keep, Held: res.Held, Reacquire: req.Reacquire, NewFence: req.NewFence,
+		WaiterTTL: l.cfg.WaiterTTL.Milliseconds(), MaxWaiters: int64(l.cfg.MaxWaiters),
+		Owner: req.Owner, Host: l.cfg.Host, Comment: req.Comment, Safe: req.NeverVictim,
+	}
+	if !req.Started.IsZero() {
+		op.Started = req.Started.UTC().Truncate(time.Millisecond)
+	}
+	return op
 }
 
 // giveBack ends the parts that a failed request got before it failed. Where the outcome of a later one is

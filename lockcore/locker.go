@@ -22,6 +22,9 @@ type Locker struct {
 	// keeper renews for all sessions, and waits wakes all that wait.
 	keeper *keeper
 	waits  *waits
+	// turns tells those who wait elsewhere, and reads is shared by them.
+	turns *turns
+	reads reads
 	// lastOrder is the highest that was given to a request, or a release, without one.
 	lastOrder atomic.Int64
 }
@@ -50,8 +53,8 @@ func NewOn(eng engine.Engine, cfg Config) (*Locker, error) {
 }
 
 func newLocker(eng engine.Engine, cfg Config) *Locker {
-	l := &Locker{eng: eng, cfg: cfg, tel: newTelemetry(cfg.TracerProvider)}
-	l.keeper, l.waits = newKeeper(l), newWaits(eng, l.search)
+	l := &Locker{eng: eng, cfg: cfg, tel: newTelemetry(cfg.TracerProvider), reads: reads{eng: eng}}
+	l.keeper, l.waits, l.turns = newKeeper(l), newWaits(eng, l.search), newTurns(l)
 	return l
 }
 

@@ -49,7 +49,9 @@ type Acquire struct {
 	// Fresh: the part is new with this request, and nothing of it can be there but what a copy of the same command,
 	// sent again by the driver, finds. It goes with neither Keep nor Queue, and makes a shorter command.
 	Fresh bool
-	// Refresh: confirm a claim, join, or refresh a place, but take nothing anew.
+	// Refresh: refresh a place in the queue, and with Keep the hold that stands, but grant and claim nothing for the
+	// request. A claim that lapsed becomes a place at the head again; where there is neither, or
+	// without Queue, the answer is Busy.
 	Refresh    bool
 	WaiterTTL  int64
 	MaxWaiters int64

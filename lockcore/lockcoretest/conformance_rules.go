@@ -199,13 +199,21 @@ var refusalScenarios = []Scenario{
 		s.outcome(s.ask("b", "p", 1, refresh), engine.Busy)
 		s.check(len(s.stored().Held) == 0, "nothing held, got %+v", s.stored().Held)
 	}},
-	{"rule 6/a refresh keeps a place, joins, and confirms a claim", func(s *stage) {
+	{"rule 6/a refresh keeps a place, and neither joins nor confirms a claim", func(s *stage) {
 		s.take("a", "p", 1)
-		s.join("a", "q", 1, refresh)
-		s.leave("a", "q", 1)
+		s.outcome(s.ask("a", "q", 1, refresh), engine.Busy)
 		s.wait(1, "b", "p", 1)
 		s.wait(1, "b", "p", 1, refresh)
 		s.leave("a", "p", 1)
-		s.take("b", "p", 1, refresh)
+		s.outcome(s.ask("b", "p", 1, refresh), engine.Busy)
+		s.claimed("b", "p")
+		s.take("b", "p", 1)
+	}},
+	{"rule 6/a refresh takes a lapsed claim back to the head of the queue", func(s *stage) {
+		s.take("a", "p", 1)
+		s.wait(1, "b", "p", 1)
+		s.leave("a", "p", 1)
+		s.pass(claimTTL)
+		s.wait(1, "b", "p", 1, refresh)
 	}},
 }

@@ -170,10 +170,14 @@ func (s *state) enter(op engine.Acquire) {
 	place := slices.IndexFunc(s.doc.Waiters, func(w engine.Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })
 	// An upgrade goes ahead of the queue: those who wait there wait for its own hold. Who has a place gets a
 	// claim when its turn has come, in whoever's write that is.
-	turn := claim != nil || holding || (!op.Refresh && len(s.doc.Waiters) == 0)
+	turn := claim != nil || holding || len(s.doc.Waiters) == 0
 	switch {
 	case s.lost(op):
 		s.doc.Last.Outcome = engine.Lost
+	case op.Refresh && (!op.Queue || (claim == nil && place < 0) || (claim != nil && alive(*claim, s.now))):
+		s.doc.Last.Outcome = engine.Busy
+	case op.Refresh:
+		s.place(op, place, true)
 	case part != nil && part.State == engine.Part && part.Order == op.Order && alive(*part, s.now) && engine.Covers(part.Mode, op.Mode):
 		s.doc.Last.Outcome = engine.Again
 	case s.covered(op.LockID, op.Mode):
@@ -183,14 +187,21 @@ func (s *state) enter(op engine.Acquire) {
 		s.doc.Last.Outcome = engine.Granted
 		s.granted = &op
 		s.grant(op)
-	case !op.Queue || (claim != nil && alive(*claim, s.now)) || (place < 0 && claim == nil && op.Refresh):
+	case !op.Queue || (claim != nil && alive(*claim, s.now)):
 		s.doc.Last.Outcome = engine.Busy
-	case place < 0 && int64(len(s.doc.Waiters)) >= op.MaxWaiters:
-		s.doc.Last.Outcome = engine.Full
 	default:
-		s.queue(op, place, holding || claim != nil)
-		s.doc.Last.Outcome = engine.Queued
+		s.place(op, place, holding || claim != nil)
 	}
+}
+
+// place queues a request, or refreshes its place, the index of which is not negative then.
+func (s *state) place(op engine.Acquire, place int, ahead bool) {
+	if place < 0 && int64(len(s.doc.Waiters)) >= op.MaxWaiters {
+		s.doc.Last.Outcome = engine.Full
+		return
+	}
+	s.queue(op, place, ahead)
+	s.doc.Last.Outcome = engine.Queued
 }
 
 // grant makes or joins the hold, and makes the part.

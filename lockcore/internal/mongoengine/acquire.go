@@ -143,9 +143,6 @@ func (s *stages) decide(k acquireKind) {
 	// claim when its turn has come, in whoever's write that is.
 	claimed := eq("$t.m.state", engine.Claimed)
 	turn := or(claimed, ne("$t.o", none), eq("$waiters", none))
-	if k.refreshOnly {
-		turn = or(claimed, ne("$t.o", none))
-	}
 	outcomes := list(
 		or(
 			gt("$t.m.order", "$t.ord"),
@@ -158,7 +155,9 @@ func (s *stages) decide(k acquireKind) {
 	case k.keep:
 		outcomes = append(outcomes, and(eq("$t.o", none), in("$t.id", "$evicted.lockId")), engine.Lost)
 	}
-	outcomes = append(outcomes, again, engine.Again, covered, engine.Joined, and(turn, fits), engine.Granted)
+	if !k.refreshOnly {
+		outcomes = append(outcomes, again, engine.Again, covered, engine.Joined, and(turn, fits), engine.Granted)
+	}
 	claimStands := and(claimed, gt("$t.m.expiresAt", "$$NOW"))
 	switch {
 	case !k.queue:

@@ -1,0 +1,208 @@
+package lockcore
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+)
+
+// Recheck looks after a request that Enter queued on the resource at, for those who wait without a process. It takes
+// nothing, and keeps alive what stands: the place in the queue, and the kept holds of the lock ID there and on the
+// resources held. It reads, in one command that all who ask at the same time share, and writes only where more than half
+// of a promise has passed.
+//
+// Where it is worth to Enter again, with a greater order, it returns nil. While the request waits it returns a
+// *BusyError, and when to look again. A request that was taken out of the queue to end a deadlock gets a
+// *DeadlockError. Other errors are the database's, and ctx's.
+func (l *Locker) Recheck(ctx context.Context, req Request, at string, held ...string) (again time.Duration, err error) {
+	req, err = l.complete(req)
+	if err != nil {
+		return 0, err
+	}
+	i := slices.IndexFunc(req.Resources, func(r Resource) bool { return r.Name == at })
+	if i < 0 {
+		return 0, &InvalidError{Field: "at", Value: quote(at), Bound: "one of the request's resources"}
+	}
+	docs, err := l.reads.get(ctx, append(slices.Clone(held), at))
+	if err != nil {
+		return 0, err
+	}
+	again = l.cfg.WaiterTTL / 4
+	for name, d := range docs {
+		after, err := l.keepHold(ctx, &req, name, d)
+		if err != nil {
+			return 0, err
+		}
+		again = min(again, after)
+	}
+	busy, after, err := l.place(ctx, &req, req.Resources[i], docs[at])
+	if err != nil || busy == nil {
+		return 0, err
+	}
+	return min(again, after), busy
+}
+
+const (
+	// recheckEvery is how often the head of a queue looks whether its turn was told of, and recheckEach by how much more
+	// seldom the next does.
+	recheckEvery = 20 * time.Second
+	recheckEach  = 50 * time.Millisecond
+	// recheckLeast is the least pause between two looks.
+	recheckLeast = 100 * time.Millisecond
+)
+
+// place is nil where the request is not to wait any more.
+func (l *Locker) place(ctx context.Context, req *Request, res Resource, d *engine.Document) (*BusyError, time.Duration, error) {
+	op := l.acquireOp(req, res)
+	op.Queue, op.Refresh = true, true
+	if d == nil {
+		return nil, 0, nil
+	}
+	if by, ok := d.Overtaker(op.LockID, op.Part, op.Order); ok {
+		if cycle, ok := strings.CutPrefix(by.Reason, deadlockReason); ok {
+			return nil, 0, &DeadlockError{Resource: res.Name, LockID: op.LockID, Part: op.Part, Order: req.Order, Cycle: cycle}
+		}
+		return nil, 0, nil
+	}
+	claim := d.Claim(op.LockID, op.Part)
+	if (claim != nil && claim.ExpiresAt.After(d.At)) || covers(d, &op) {
+		return nil, 0, nil
+	}
+	place, position, waiting := placeIn(d, &op)
+	if place == nil && claim == nil {
+		return nil, 0, nil
+	}
+	if place == nil || place.ExpiresAt.Sub(d.At) < l.cfg.WaiterTTL*2/5 || (position == 1 && !blocked(d, place)) {
+		fresh, err := insist(ctx, "refresh", res.Name, req.Order, func() (engine.Document, error) { return l.eng.Acquire(ctx, op) })
+		if err != nil {
+			return nil, 0, err
+		}
+		l.settled(ctx, &fresh)
+		if fresh.Last.Outcome != engine.Queued || fresh.Claim(op.LockID, op.Part) != nil {
+			return nil, 0, nil
+		}
+		position = int(fresh.Last.Position)
+	}
+	busy := busy(&op, d)
+	busy.Position, busy.Waiting, busy.Full = position, waiting, false
+	again := recheckEvery + time.Duration(position)*recheckEach
+	if end, ok := firstEnd(d); ok && position == 1 {
+		again = min(again, max(end, recheckLeast))
+	}
+	return busy, again, nil
+}
+
+// covers tells that the lock ID came to hold the resource in another way.
+func covers(d *engine.Document, op *engine.Acquire) bool {
+	return slices.ContainsFunc(d.Held, func(e engine.Entry) bool {
+		return e.LockID == op.LockID && e.Holds() && e.ExpiresAt.After(d.At) && engine.Covers(e.Mode, op.Mode)
+	})
+}
+
+// placeIn is a request's place in the queue, if it has one, its position there, from 1, and how many wait.
+func placeIn(d *engine.Document, op *engine.Acquire) (place *engine.Waiter, position, waiting int) {
+	for i := range d.Waiters {
+		w := &d.Waiters[i]
+		if !w.ExpiresAt.After(d.At) {
+			continue
+		}
+		waiting++
+		if w.LockID == op.LockID && w.Part == op.Part {
+			place, position = w, waiting
+		}
+	}
+	return place, position, waiting
+}
+
+// keepHold extends the kept hold that the lock ID has in a document, and tells when that is to be done again.
+func (l *Locker) keepHold(ctx context.Context, req *Request, name string, d *engine.Document) (time.Duration, error) {
+	if d == nil {
+		return recheckEvery, nil
+	}
+	i := slices.IndexFunc(d.Held, func(e engine.Entry) bool { return e.LockID == req.LockID && e.State == engine.Kept })
+	if i < 0 || d.Held[i].TTL == 0 {
+		return recheckEvery * 5, nil
+	}
+	ttl := time.Duration(d.Held[i].TTL) * time.Millisecond
+	if left := d.Held[i].ExpiresAt.Sub(d.At); left > ttl*2/3 {
+		return max(left-ttl/2, recheckLeast), nil
+	}
+	op := l.acquireOp(req, Resource{Name: name, Mode: Mode(d.Held[i].Mode)})
+	op.Refresh, op.Keep, op.HoldTTL = true, true, d.Held[i].TTL
+	fresh, err := insist(ctx, "extend", name, req.Order, func() (engine.Document, error) { return l.eng.Acquire(ctx, op) })
+	if err != nil {
+		return 0, err
+	}
+	l.settled(ctx, &fresh)
+	return max(ttl/3, recheckLeast), nil
+}
+
+// reads lets those who ask at the same time share one command: what is asked while one is under way goes into the next.
+type reads struct {
+	eng engine.Engine
+
+	mu      sync.Mutex
+	next    *batchOfReads
+	reading bool
+}
+
+type batchOfReads struct {
+	names []string
+	docs  map[string]*engine.Document
+	err   error
+	done  chan struct{}
+}
+
+// get reads documents, which the caller must not change, in a command that is sent after the call.
+func (r *reads) get(ctx context.Context, names []string) (map[string]*engine.Document, error) {
+	r.mu.Lock()
+	if r.next == nil {
+		r.next = &batchOfReads{done: make(chan struct{})}
+	}
+	mine := r.next
+	for _, name := range names {
+		if !slices.Contains(mine.names, name) {
+			mine.names = append(mine.names, name)
+		}
+	}
+	if !r.reading {
+		r.reading = true
+		go r.run()
+	}
+	r.mu.Unlock()
+	select {
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-mine.done:
+	}
+	docs := make(map[string]*engine.Document, len(names))
+	for _, name := range names {
+		docs[name] = mine.docs[name]
+	}
+	return docs, mine.err
+}
+
+func (r *reads) run() {
+	for {
+		r.mu.Lock()
+		batch := r.next
+		r.next = nil
+		r.reading = batch != nil
+		r.mu.Unlock()
+		if batch == nil {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
+		docs, err := r.eng.Read(ctx, batch.names...)
+		cancel()
+		batch.docs, batch.err = make(map[string]*engine.Document, len(docs)), err
+		for i := range docs {
+			batch.docs[docs[i].ID] = &docs[i]
+		}
+		close(batch.done)
+	}
+}
