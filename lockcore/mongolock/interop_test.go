@@ -14,6 +14,7 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/theirs"
 	"github.com/temporal-lockstep/lockstep/lockcore/mongolock"
 )
 
@@ -80,15 +81,15 @@ func TestWritesWhatTheyRead(t *testing.T) {
 	require.Equal(t, time.Minute, d.Exclusive.ExpiresAt.Sub(*d.Exclusive.CreatedAt))
 	require.Empty(t, d.Shared.Locks)
 
-	require.ErrorIs(t, c.them.xLock(t.Context(), "x", "them", 0), errTheirs)
-	require.ErrorIs(t, c.them.sLock(t.Context(), "x", "them", 0, -1), errTheirs)
-	require.NoError(t, c.them.xUnlock(t.Context(), "x", "a"))
+	require.ErrorIs(t, c.them.XLock(t.Context(), "x", "them", 0), theirs.ErrRefused)
+	require.ErrorIs(t, c.them.SLock(t.Context(), "x", "them", 0, -1), theirs.ErrRefused)
+	require.NoError(t, c.them.Unlock(t.Context(), "x", "a"))
 	require.NoError(t, c.SLock(t.Context(), "x", "b", forever, -1))
-	require.NoError(t, c.them.sLock(t.Context(), "x", "them", 0, 2))
-	require.ErrorIs(t, c.them.sLock(t.Context(), "x", "third", 0, 2), errTheirs)
+	require.NoError(t, c.them.SLock(t.Context(), "x", "them", 0, 2))
+	require.ErrorIs(t, c.them.SLock(t.Context(), "x", "third", 0, 2), theirs.ErrRefused)
 
 	d = c.stored(t, "x")
-	require.Equal(t, lock{}, d.Exclusive)
+	require.Equal(t, theirs.Lock{}, d.Exclusive)
 	require.Nil(t, d.Shared.Locks[0].ExpiresAt)
 	require.Nil(t, d.Shared.Locks[0].Owner)
 
@@ -107,24 +108,24 @@ func TestSeesWhatTheyDoInBetween(t *testing.T) {
 	require.NoError(t, c.XLock(t.Context(), "r", "we", hour))
 	_, err := c.Unlock(t.Context(), "we")
 	require.NoError(t, err)
-	require.NoError(t, c.them.xLock(t.Context(), "r", "them", time.Hour))
+	require.NoError(t, c.them.XLock(t.Context(), "r", "them", time.Hour))
 	require.ErrorIs(t, c.XLock(t.Context(), "r", "we", hour), mongolock.ErrAlreadyLocked)
-	require.NoError(t, c.them.xUnlock(t.Context(), "r", "them"))
+	require.NoError(t, c.them.Unlock(t.Context(), "r", "them"))
 	require.NoError(t, c.SLock(t.Context(), "r", "we", hour, -1))
 
 	// They unlock our lock, and take another in the same name, which is not ours any more.
-	require.NoError(t, c.them.sLock(t.Context(), "r", "them", time.Hour, -1))
-	require.NoError(t, c.them.sUnlock(t.Context(), "r", "we"))
-	require.NoError(t, c.them.sLock(t.Context(), "r", "we", 0, -1))
+	require.NoError(t, c.them.SLock(t.Context(), "r", "them", time.Hour, -1))
+	require.NoError(t, c.them.Unlock(t.Context(), "r", "we"))
+	require.NoError(t, c.them.SLock(t.Context(), "r", "we", 0, -1))
 	require.NoError(t, c.SLock(t.Context(), "r", "three", hour, 3))
 	require.EqualValues(t, 3, c.stored(t, "r").Shared.Count)
 	ours, err := c.Status(t.Context(), mongolock.Filter{Resource: "r", LockId: "we"})
 	require.NoError(t, err)
-	require.Equal(t, "them", ours[0].Owner)
+	require.Equal(t, theirs.Owner, ours[0].Owner)
 	require.EqualValues(t, -1, ours[0].TTL)
 
 	// They renew ours.
-	require.NoError(t, c.them.sRenew(t.Context(), "r", "three", 2*time.Hour))
+	require.NoError(t, c.them.Renew(t.Context(), "r", "three", 2*time.Hour))
 	require.NoError(t, c.SLock(t.Context(), "r", "four", hour, -1))
 	three, err := c.Status(t.Context(), mongolock.Filter{LockId: "three"})
 	require.NoError(t, err)
@@ -136,7 +137,7 @@ func TestSeesWhatTheyDoInBetween(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, unlocked, 1)
 	}
-	require.NoError(t, c.them.xLock(t.Context(), "r", "them", -time.Second))
+	require.NoError(t, c.them.XLock(t.Context(), "r", "them", -time.Second))
 	require.NoError(t, c.XLock(t.Context(), "r", "we", hour))
 }
 
@@ -173,7 +174,7 @@ func TestALockerOnTheSameCollection(t *testing.T) {
 	require.ErrorIs(t, c.XLock(t.Context(), "r", "b", hour), mongolock.ErrAlreadyLocked, "the waiter is first")
 	s := <-got
 	require.NotNil(t, s)
-	require.ErrorIs(t, c.them.xLock(t.Context(), "r", "them", 0), errTheirs)
+	require.ErrorIs(t, c.them.XLock(t.Context(), "r", "them", 0), theirs.ErrRefused)
 	statuses, err := c.Status(t.Context(), mongolock.Filter{Resource: "r"})
 	require.NoError(t, err)
 	require.Equal(t, "payments", statuses[0].Owner)
@@ -212,16 +213,16 @@ func TestOwnLayoutIsRefused(t *testing.T) {
 func TestGCRemovesWhatIsIdle(t *testing.T) {
 	t.Parallel()
 	c := setup(t)
-	require.NoError(t, c.them.xLock(t.Context(), "theirs, free", "a", 0))
-	require.NoError(t, c.them.xUnlock(t.Context(), "theirs, free", "a"))
-	require.NoError(t, c.them.xLock(t.Context(), "theirs, held", "a", 0))
+	require.NoError(t, c.them.XLock(t.Context(), "theirs, free", "a", 0))
+	require.NoError(t, c.them.Unlock(t.Context(), "theirs, free", "a"))
+	require.NoError(t, c.them.XLock(t.Context(), "theirs, held", "a", 0))
 	require.NoError(t, c.XLock(t.Context(), "ours, free", "b", forever))
 	require.NoError(t, c.XLock(t.Context(), "ours, ended by them", "c", forever))
 	_, err := c.Unlock(t.Context(), "b")
 	require.NoError(t, err)
-	require.NoError(t, c.them.xUnlock(t.Context(), "ours, ended by them", "c"))
+	require.NoError(t, c.them.Unlock(t.Context(), "ours, ended by them", "c"))
 	names := func() []string {
-		var docs []stored
+		var docs []theirs.Document
 		cursor, err := c.coll.Find(t.Context(), bson.M{})
 		require.NoError(t, err)
 		require.NoError(t, cursor.All(t.Context(), &docs))
@@ -244,10 +245,9 @@ func TestGCRemovesWhatIsIdle(t *testing.T) {
 func TestNobodyIsInTogether(t *testing.T) {
 	t.Parallel()
 	c := setup(t)
-	require.NoError(t, c.them.xLock(t.Context(), "r", "first", time.Hour))
-	require.NoError(t, c.them.xUnlock(t.Context(), "r", "first"))
-	// The document is there, so an upsert that matches nothing would only fail on the index, which takes DocumentDB seconds.
-	c.them.noUpsert = true
+	require.NoError(t, c.them.XLock(t.Context(), "r", "first", time.Hour))
+	require.NoError(t, c.them.Unlock(t.Context(), "r", "first"))
+	c.them.NoUpsert = true
 	var inside, turns atomic.Int32
 	var wg sync.WaitGroup
 	for i := range 6 {
@@ -257,11 +257,11 @@ func TestNobodyIsInTogether(t *testing.T) {
 				take := func() error { return c.XLock(t.Context(), "r", id, hour) }
 				end := func() error { return second(c.Unlock(t.Context(), id)) }
 				if i%2 == 0 {
-					take = func() error { return c.them.xLock(t.Context(), "r", id, time.Hour) }
-					end = func() error { return c.them.xUnlock(t.Context(), "r", id) }
+					take = func() error { return c.them.XLock(t.Context(), "r", id, time.Hour) }
+					end = func() error { return c.them.Unlock(t.Context(), "r", id) }
 				}
 				for err := take(); err != nil; err = take() {
-					if !errors.Is(err, errTheirs) && !errors.Is(err, mongolock.ErrAlreadyLocked) {
+					if !errors.Is(err, theirs.ErrRefused) && !errors.Is(err, mongolock.ErrAlreadyLocked) {
 						t.Error(err)
 						return
 					}
