@@ -35,11 +35,11 @@
 //	                                 ▼           ▼ somebody else needs the room
 //	                               free       evicted
 //
-// A plain lock is one part, and ends with it. A saga asks with Keep: its hold stands between steps, for the longer
-// HoldTTL, and a process that dies does not end it. Where 256 or more lock IDs are on a resource, a grant ends the
-// expired holds among them, needed room or not, so that dead ones do not pile up. A part that was superseded by a later attempt, or whose hold
-// somebody else released, drains: it can no longer be renewed, and keeps others out until it leaves or its TTL
-// ends.
+// A plain lock is one part, and ends with it. A saga asks with Keep: its hold stands between steps, for the
+// longer HoldTTL, and a process that dies does not end it. Where 256 or more lock IDs are on a resource, a
+// grant ends the expired holds among them, needed room or not, so that dead ones do not pile up. A part that
+// was superseded by a later attempt, or whose hold somebody else released, drains: it can no longer be renewed,
+// and keeps others out until it leaves or its TTL ends.
 //
 // # Two types
 //

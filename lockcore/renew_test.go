@@ -20,7 +20,9 @@ type batchEngine struct {
 	err     error
 }
 
-func (e *batchEngine) RenewAll(context.Context, []engine.Renew) ([]bool, error) { return e.renewed, e.err }
+func (e *batchEngine) RenewAll(context.Context, []engine.Renew) ([]bool, error) {
+	return e.renewed, e.err
+}
 
 func threeLeases(t *testing.T, l *lockcore.Locker) []lockcore.Lease {
 	t.Helper()
