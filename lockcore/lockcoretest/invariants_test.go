@@ -69,7 +69,7 @@ func TestInvariantsHoldWhereTheClockRunsBackwards(t *testing.T) {
 			}
 			m.clock.Advance(-jump)
 			before := m.Document("r")
-			op := any(nil)
+			var op any
 			if pick(10) == 1 {
 				op = m.renewAll(t, lockcoretest.Batch(pick, before))
 			} else {

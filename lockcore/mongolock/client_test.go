@@ -51,7 +51,7 @@ func TestSharedUpToALimit(t *testing.T) {
 	require.NoError(t, c.SLock(t.Context(), "r", "d", forever, -1))
 	require.NoError(t, c.SLock(t.Context(), "r", "e", forever, math.MaxInt))
 	require.ErrorIs(t, c.XLock(t.Context(), "r", "f", forever), mongolock.ErrAlreadyLocked)
-	require.EqualValues(t, 5, c.stored(t, "r").Shared.Count)
+	require.Equal(t, 5, c.stored(t, "r").Shared.Count)
 }
 
 func TestOneOfManyGetsIt(t *testing.T) {

@@ -118,7 +118,7 @@ func TestSeesWhatTheyDoInBetween(t *testing.T) {
 	require.NoError(t, c.them.Unlock(t.Context(), "r", "we"))
 	require.NoError(t, c.them.SLock(t.Context(), "r", "we", 0, -1))
 	require.NoError(t, c.SLock(t.Context(), "r", "three", hour, 3))
-	require.EqualValues(t, 3, c.stored(t, "r").Shared.Count)
+	require.Equal(t, 3, c.stored(t, "r").Shared.Count)
 	ours, err := c.Status(t.Context(), mongolock.Filter{Resource: "r", LockId: "we"})
 	require.NoError(t, err)
 	require.Equal(t, theirs.Owner, ours[0].Owner)
