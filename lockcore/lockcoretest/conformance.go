@@ -13,7 +13,8 @@ import (
 type Harness interface {
 	engine.Engine
 	// Travel lets d pass for the document of one resource. Where the clock is a server's, it moves every time in
-	// the document back; those at engine.Never and after it stay.
+	// the document back; those at engine.Never and after it stay. A negative d is for a command that began before others
+	// that have taken effect already.
 	Travel(ctx context.Context, resource string, d time.Duration) error
 }
 

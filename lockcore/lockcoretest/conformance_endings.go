@@ -18,6 +18,25 @@ var endingScenarios = []Scenario{
 			s.check(e.State != engine.Kept || e.ExpiresAt.Sub(d.At) == holdTTL, "%v left of the hold, got %+v", holdTTL, e)
 		}
 	}},
+	{"renew/one that began before the grant shortens no promise", func(s *stage) {
+		s.take("a", "p", 1, keep)
+		s.pass(-partTTL / 2)
+		before := s.stored()
+		lasts := func() {
+			s.Helper()
+			for i, e := range s.stored().Held {
+				s.check(e.ExpiresAt.Equal(before.Held[i].ExpiresAt), "the end of %+v, got %v", before.Held[i], e.ExpiresAt)
+			}
+		}
+		s.outcome(s.renew("a", "p", 1), engine.Granted)
+		lasts()
+		renewed, err := s.h.RenewAll(s.Context(), renewals([]string{s.resource}, "a", "p", 1))
+		s.must(err)
+		s.check(same(renewed, []bool{true}), "it to be renewed, got %v", renewed)
+		lasts()
+		s.outcome(s.ask("a", "p", 1, keep), engine.Again)
+		lasts()
+	}},
 	{"renew/what is not there is lost", func(s *stage) {
 		s.outcome(s.renew("a", "p", 1), engine.Lost)
 		s.take("a", "p", 1)

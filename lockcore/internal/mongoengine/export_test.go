@@ -32,6 +32,7 @@ var (
 	HeldAnything   expr = ne("$t.o", none)
 	HeldAlone      expr = in(engine.Exclusive, "$t.o.mode")
 	IsClaimed      expr = eq("$t.m.state", engine.Claimed)
+	Expiry         expr = item("expiresAt")
 	CountWrite     expr = add("$seq", int64(1))
 	AllThere       expr = eq(size("$t.n"), size("$t.k"))
 	Never          expr = never

@@ -74,6 +74,13 @@ var mutants = []mutant{
 	{"I9", "nobody settles", field("t.c", bson.A{}), "settle/every write of a document serves its queue"},
 	{"I10", "what a caller passes is no literal", operator("$literal", func(arg any) (any, bool) { return arg, true }), "I10/what a caller passes is stored as it is, and names nothing"},
 	{"I8", "what drains is renewed", instead(mongoengine.Running, true), "I8/a part that was reported lost is not renewed again"},
+	{"renew", "a promise is what the last renewal makes it", operator("$max", func(arg any) (any, bool) {
+		ends, ok := arg.(bson.A)
+		if !ok || len(ends) != 2 || ends[0] != mongoengine.Expiry {
+			return nil, false
+		}
+		return ends[1], true
+	}), "renew/one that began before the grant shortens no promise"},
 	{"rule 1", "the same request is granted again", operator("$eq", func(arg any) (any, bool) {
 		sides, _ := arg.(bson.A)
 		part, ok := sides[0].(bson.A)
