@@ -18,6 +18,7 @@ const (
 	RenewName   = protocol.ActivityRenew
 	LeaveName   = protocol.ActivityLeave
 	ReleaseName = protocol.ActivityRelease
+	WaitName    = protocol.ActivityWait
 )
 
 // Inputs and results of the activities. They are the wire format: fields are only ever appended.
@@ -30,6 +31,8 @@ type (
 	LeaveResult   = protocol.LeaveResult
 	ReleaseParams = protocol.ReleaseParams
 	ReleaseResult = protocol.ReleaseResult
+	WaitParams    = protocol.WaitParams
+	WaitResult    = protocol.WaitResult
 	// Lease is what Acquire got on one resource.
 	Lease = protocol.Lease
 	// Duration is a time.Duration that is text in JSON.
@@ -45,6 +48,8 @@ type Locker interface {
 	Renew(ctx context.Context, leases ...lockcore.Lease) ([]lockcore.Lease, error)
 	Leave(ctx context.Context, leases ...lockcore.Lease) error
 	Release(ctx context.Context, r lockcore.Release) error
+	Recheck(ctx context.Context, req lockcore.Request, at string, held ...string) (again time.Duration, err error)
+	Tend(resource string)
 }
 
 // Activities are the lock activities. All exported methods are activities. Each returns an

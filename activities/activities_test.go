@@ -31,6 +31,7 @@ type fakeLocker struct {
 	renewed  []lockcore.Lease
 	left     []lockcore.Lease
 	released []lockcore.Release
+	tended   []string
 }
 
 func (f *fakeLocker) Enter(_ context.Context, req lockcore.Request, queue bool) ([]lockcore.Lease, error) {
@@ -55,6 +56,13 @@ func (f *fakeLocker) Release(_ context.Context, r lockcore.Release) error {
 	f.released = append(f.released, r)
 	return f.err
 }
+
+func (f *fakeLocker) Recheck(_ context.Context, req lockcore.Request, _ string, _ ...string) (time.Duration, error) {
+	f.request = req
+	return 7 * time.Second, f.err
+}
+
+func (f *fakeLocker) Tend(resource string) { f.tended = append(f.tended, resource) }
 
 func lease(lockID string) lockcore.Lease {
 	return lockcore.Lease{

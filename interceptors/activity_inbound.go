@@ -27,6 +27,7 @@ type activityInbound struct {
 	interceptor.ActivityInboundInterceptorBase
 	locker  locker
 	cluster string
+	waker   *waker
 }
 
 // ExecuteActivity runs the step under the locks that its header asks for. One of these happens:
@@ -34,6 +35,7 @@ type activityInbound struct {
 //  2. the locks cannot be had: the step does not run, and the attempt fails, see enterFailure;
 //  3. the step runs under its locks, which it leaves however it ends.
 func (a *activityInbound) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
+	a.waker.use(ctx)
 	payload := interceptor.Header(ctx)[protocol.HeaderKey]
 	if _, guarded := protocol.LeasesFrom(ctx); payload == nil || guarded || ours(activity.GetInfo(ctx).ActivityType.Name) {
 		return a.Next.ExecuteActivity(ctx, in)
@@ -47,9 +49,9 @@ func (a *activityInbound) ExecuteActivity(ctx context.Context, in *interceptor.E
 			"lockstep: this worker has no Locker and cannot guard the step", protocol.FailureUnavailable)
 	}
 	req := a.request(ctx, guard)
-	leases, err := a.locker.Enter(ctx, req, true)
+	leases, err := a.locker.Enter(ctx, req, !guard.Try)
 	if err != nil {
-		if isLast(ctx) {
+		if isLast(ctx, guard) {
 			a.withdraw(ctx, req)
 		}
 		return nil, enterFailure(ctx, guard, err)
@@ -76,6 +78,12 @@ func enterFailure(ctx context.Context, guard protocol.Guard, err error) error {
 	if ctx.Err() != nil && !isLock(err) {
 		return fmt.Errorf("lockstep: enter %q: %w", guard.Part, ctx.Err())
 	}
+	if guard.Try {
+		return protocol.TriedFailure(err)
+	}
+	if guard.Park {
+		return protocol.ParkFailure(err, uint32(max(activity.GetInfo(ctx).Attempt, 0)))
+	}
 	return protocol.Failure(err)
 }
 
@@ -84,10 +92,13 @@ func isLock(err error) bool {
 		errors.Is(err, lockcore.ErrSuperseded) || errors.Is(err, lockcore.ErrInvalid)
 }
 
-// isLast tells whether no other attempt will come back to the place in the queue.
-func isLast(ctx context.Context) bool {
+// isLast tells whether nobody will come back to the place in the queue.
+func isLast(ctx context.Context, guard protocol.Guard) bool {
 	if temporal.IsCanceledError(context.Cause(ctx)) {
 		return true
+	}
+	if guard.Park {
+		return false
 	}
 	info := activity.GetInfo(ctx)
 	policy := info.RetryPolicy

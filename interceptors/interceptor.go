@@ -23,6 +23,7 @@ type Interceptor struct {
 	interceptor.WorkerInterceptorBase
 	options Options
 	locker  locker
+	waker   *waker
 }
 
 var _ interceptor.WorkerInterceptor = (*Interceptor)(nil)
@@ -32,6 +33,7 @@ func New(o Options) *Interceptor {
 	i := &Interceptor{options: o}
 	if o.Locker != nil {
 		i.locker = coreLocker{o.Locker}
+		i.waker = newWaker(o.Locker, o.Cluster)
 	}
 	return i
 }
@@ -50,5 +52,6 @@ func (i *Interceptor) InterceptActivity(_ context.Context, next interceptor.Acti
 		ActivityInboundInterceptorBase: interceptor.ActivityInboundInterceptorBase{Next: next},
 		locker:                         i.locker,
 		cluster:                        i.options.Cluster,
+		waker:                          i.waker,
 	}
 }

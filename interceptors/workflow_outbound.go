@@ -9,7 +9,6 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/internal/protocol/run"
-	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // sessionPrefix begins the names of the activities by which the SDK makes and ends sessions.
@@ -35,28 +34,41 @@ func (w *workflowOutbound) ExecuteActivity(ctx workflow.Context, activityType st
 	if step.Guard == nil {
 		return w.Next.ExecuteActivity(seen, activityType, args...)
 	}
-	payload, err := protocol.EncodeGuard(*step.Guard)
-	header := interceptor.WorkflowHeader(ctx)
-	if err == nil && header == nil {
-		err = fmt.Errorf("lockstep: activity %q has no header to carry its locks: an interceptor dropped it", activityType)
-	}
-	if err != nil {
-		return failed(ctx, err)
-	}
-	header[protocol.HeaderKey] = payload
-	return watch(ctx, step, w.Next.ExecuteActivity(seen, activityType, args...))
+	return watch(seen, step, func(ctx workflow.Context) workflow.Future {
+		if err := writeGuard(ctx, step, activityType); err != nil {
+			return failed(ctx, err)
+		}
+		return w.Next.ExecuteActivity(ctx, activityType, args...)
+	})
 }
 
-// ExecuteLocalActivity refuses local activities under locks: no header of theirs reaches the activity side's
-// retries and timeouts.
-func (w *workflowOutbound) ExecuteLocalActivity(ctx workflow.Context, activityType string, args ...any) workflow.Future {
-	if run.LocksFrom(ctx) != nil && !ours(activityType) {
-		return failed(ctx, &lockcore.InvalidError{
-			Field: "local activity", Value: fmt.Sprintf("%q", activityType),
-			Bound: "an ordinary activity under locks, or a context from workflows.Unguarded",
-		})
+// writeGuard puts the step's guard into the header of its next scheduling.
+func writeGuard(ctx workflow.Context, step *run.Step, activityType string) error {
+	payload, err := protocol.EncodeGuard(*step.Guard)
+	if err != nil {
+		return err
 	}
-	return w.Next.ExecuteLocalActivity(ctx, activityType, args...)
+	header := interceptor.WorkflowHeader(ctx)
+	if header == nil {
+		return fmt.Errorf("lockstep: activity %q has no header to carry its locks: an interceptor dropped it", activityType)
+	}
+	header[protocol.HeaderKey] = payload
+	return nil
+}
+
+// ExecuteLocalActivity does the same for a local activity that its context guards.
+func (w *workflowOutbound) ExecuteLocalActivity(ctx workflow.Context, activityType string, args ...any) workflow.Future {
+	state := run.StateFrom(ctx)
+	if state == nil || ctx.Value(guardedKey{}) != nil || ours(activityType) || run.LocksFrom(ctx) == nil {
+		return w.Next.ExecuteLocalActivity(ctx, activityType, args...)
+	}
+	step := state.LocalStep(ctx, activityType)
+	return watch(workflow.WithValue(ctx, guardedKey{}, true), step, func(ctx workflow.Context) workflow.Future {
+		if err := writeGuard(ctx, step, activityType); err != nil {
+			return failed(ctx, err)
+		}
+		return w.Next.ExecuteLocalActivity(ctx, activityType, args...)
+	})
 }
 
 // ours tells whether an activity is part of the machinery, Lockstep's or the SDK's.
@@ -64,13 +76,23 @@ func ours(activityType string) bool {
 	return strings.HasPrefix(activityType, protocol.ActivityPrefix) || strings.HasPrefix(activityType, sessionPrefix)
 }
 
-// watch returns a future that completes as step's does, after what became of it was noted, and whose
-// error matches lockcore's where a lock was the reason. A struct around the future would do for Get,
-// but not for selectors, which take only the SDK's own.
-func watch(ctx workflow.Context, step *run.Step, inner workflow.Future) workflow.Future {
+// watch schedules a step, waits for its locks where they are busy, and schedules it again. It returns a future that
+// completes as the step does, after what became of it was noted, and whose error matches lockcore's where a lock was the
+// reason. A struct around the future would do for Get, but not for selectors, which take only the SDK's own.
+func watch(ctx workflow.Context, step *run.Step, schedule func(workflow.Context) workflow.Future) workflow.Future {
+	inner := schedule(ctx)
 	outer, settable := workflow.NewFuture(ctx)
 	workflow.GoNamed(ctx, "lockstep-step", func(ctx workflow.Context) {
 		err := inner.Get(ctx, nil)
+		for busy, waits := run.Waits(ctx, err); waits; busy, waits = run.Waits(ctx, err) {
+			if err := step.Wait(ctx, busy, err); err != nil {
+				settable.SetError(err)
+				return
+			}
+			ctx = step.Again(ctx, busy)
+			inner = schedule(ctx)
+			err = inner.Get(ctx, nil)
+		}
 		step.Done(err)
 		if typed := protocol.TypedError(err); typed != nil {
 			settable.SetError(typed)

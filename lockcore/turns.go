@@ -41,7 +41,7 @@ func (l *Locker) OnTurn(f func(Turn)) (stop func()) {
 // goes to OnTurn; without that it does nothing. It returns at once.
 func (l *Locker) Tend(resource string) { l.turns.tend(resource) }
 
-// turns tells of turns, and tends resources in a goroutine that runs while there are any.
+// turns tells of turns, and tends resources by a timer, so that nothing runs between two looks.
 type turns struct {
 	locker *Locker
 
@@ -51,10 +51,10 @@ type turns struct {
 	// tended is when to look at each resource next, and searchAt when to search for deadlocks.
 	tended   map[string]time.Time
 	searchAt time.Time
-	// stop ends the goroutine, and done is closed when it has ended; nil while there is none.
-	stop context.CancelFunc
-	done chan struct{}
-	wake chan struct{}
+	timer    *time.Timer
+	// passing says that a pass is under way, and failed how many in a row have failed.
+	passing bool
+	failed  int
 }
 
 // tendEvery is the longest pause between two looks at a resource that is tended, and tendSpread what the looks of
@@ -64,19 +64,20 @@ const (
 	tendSpread = 250 * time.Millisecond
 )
 
+// tendFailures is after how many failed passes, about half a minute, a resource is left to whoever asks to tend it again.
+const tendFailures = 10
+
 func newTurns(l *Locker) *turns {
-	return &turns{locker: l, heard: map[int]func(Turn){}, tended: map[string]time.Time{}, wake: make(chan struct{}, 1)}
+	return &turns{locker: l, heard: map[int]func(Turn){}, tended: map[string]time.Time{}}
 }
 
 func (t *turns) forget(id int) {
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	delete(t.heard, id)
-	stop, done := t.stop, t.done
-	last := len(t.heard) == 0
-	t.mu.Unlock()
-	if last && stop != nil {
-		stop()
-		<-done
+	if len(t.heard) == 0 {
+		clear(t.tended)
+		t.schedule()
 	}
 }
 
@@ -108,70 +109,71 @@ func (t *turns) tend(resource string) {
 		return
 	}
 	now := time.Now()
+	if at := now.Add(searchAfter); len(t.tended) == 0 || at.Before(t.searchAt) {
+		t.searchAt = at
+	}
 	if _, known := t.tended[resource]; !known {
 		t.tended[resource] = now
 	}
-	if at := now.Add(searchAfter); len(t.tended) == 1 || at.Before(t.searchAt) {
-		t.searchAt = at
-	}
-	if t.stop == nil {
-		var ctx context.Context
-		ctx, t.stop = context.WithCancel(context.Background())
-		t.done = make(chan struct{})
-		go t.run(ctx, t.done)
+	t.schedule()
+}
+
+// schedule sets the timer for what is due next. The mutex is held.
+func (t *turns) schedule() {
+	switch {
+	case t.passing:
+		return
+	case len(t.tended) == 0:
+		if t.timer != nil {
+			t.timer.Stop()
+		}
 		return
 	}
-	select {
-	case t.wake <- struct{}{}:
-	default:
+	next := t.searchAt
+	for _, at := range t.tended {
+		if at.Before(next) {
+			next = at
+		}
+	}
+	if wait := time.Until(next); t.timer == nil {
+		t.timer = time.AfterFunc(wait, t.pass)
+	} else {
+		t.timer.Reset(wait)
 	}
 }
 
-func (t *turns) run(ctx context.Context, done chan struct{}) {
-	defer close(done)
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		due, search, wait := t.due(ctx, time.Now())
-		switch {
-		case wait < 0:
-			return
-		case len(due) > 0:
-			t.look(ctx, due)
-			continue
-		case search:
-			t.search(ctx)
-			continue
-		}
-		timer.Reset(wait)
-		select {
-		case <-timer.C:
-		case <-t.wake:
-		case <-ctx.Done():
-		}
-	}
-}
-
-// due is what to look at now, or whether to search for deadlocks, or else how long there is nothing to do; that is
-// negative at the end.
-func (t *turns) due(ctx context.Context, now time.Time) (due []string, search bool, wait time.Duration) {
+// pass looks at what is due, and searches for deadlocks where that is.
+func (t *turns) pass() {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	if ctx.Err() != nil || len(t.tended) == 0 {
-		clear(t.tended)
-		t.stop()
-		t.stop = nil
-		return nil, false, -1
+	if t.passing {
+		t.mu.Unlock()
+		return
 	}
-	wait = max(0, t.searchAt.Sub(now))
+	t.passing = true
+	now := time.Now()
+	var due []string
 	for name, at := range t.tended {
 		if !at.After(now) {
 			due = append(due, name)
-			continue
 		}
-		wait = min(wait, at.Sub(now))
 	}
-	return due, !t.searchAt.After(now), wait
+	search := len(t.tended) > 0 && !t.searchAt.After(now)
+	t.mu.Unlock()
+	if len(due) > 0 {
+		t.look(context.Background(), due)
+	}
+	if search {
+		ctx, cancel := context.WithTimeout(context.Background(), searchWithin)
+		_, _ = t.locker.search(ctx) // again after the pause
+		cancel()
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if search {
+		t.searchAt = time.Now().Add(searchEvery)
+	}
+	t.passing = false
+	t.schedule()
 }
 
 // look reads resources, tells of the claims there, makes those that are due, and says when to look again.
@@ -180,11 +182,6 @@ func (t *turns) look(ctx context.Context, names []string) {
 	docs, err := t.locker.eng.Read(read, names...)
 	cancel()
 	again := map[string]time.Duration{}
-	if err != nil {
-		for _, name := range names {
-			again[name] = time.Second
-		}
-	}
 	for i := range docs {
 		if after, waited := t.attend(ctx, &docs[i]); waited {
 			again[docs[i].ID] = after
@@ -193,10 +190,18 @@ func (t *turns) look(ctx context.Context, names []string) {
 	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.failed++
+	if err == nil {
+		t.failed = 0
+	}
 	for _, name := range names {
-		if after, waited := again[name]; waited {
+		after, waited := again[name]
+		switch {
+		case len(t.heard) > 0 && waited:
 			t.tended[name] = now.Add(after)
-		} else {
+		case len(t.heard) > 0 && err != nil && t.failed < tendFailures:
+			t.tended[name] = now.Add(time.Duration(t.failed) * time.Second)
+		default:
 			delete(t.tended, name)
 		}
 	}
@@ -244,13 +249,4 @@ func (l *Locker) settle(ctx context.Context, resource string) {
 	if err == nil {
 		l.settled(ctx, &d)
 	}
-}
-
-func (t *turns) search(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, searchWithin)
-	defer cancel()
-	_, _ = t.locker.search(ctx) // again after the pause
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.searchAt = time.Now().Add(searchEvery)
 }

@@ -197,7 +197,7 @@ func TestWaitingInVainIsATypedErrorAndLeavesTheQueue(t *testing.T) {
 	var busy *lockcore.BusyError
 	failed, once := make(chan struct{}), sync.Once{}
 	b.workflow("W", func(ctx workflow.Context) error {
-		ctx = workflow.WithRetryPolicy(workflows.Guard(ctx, account), temporal.RetryPolicy{MaximumAttempts: 2})
+		ctx = workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, MaxWait: time.Second})
 		err := do(ctx, "A")
 		errors.As(err, &busy)
 		once.Do(func() { close(failed) }) // a replay comes by again

@@ -42,6 +42,13 @@ type Locks struct {
 	// Reacquire takes a lock anew that this saga has lost, instead of failing the step with a
 	// *lockcore.LostError: for sagas that choose to go on. Compensations always do.
 	Reacquire bool
+	// MaxWait is how long the step may wait for its locks, all its schedulings together, before it fails with a
+	// *lockcore.BusyError. It is no part of the step's own timeouts and attempts, which waiting does not use up: after a
+	// wait the step is scheduled again with what is left of them. Defaults to 0, which is as long as it takes.
+	MaxWait time.Duration
+	// Try fails the step at once with a *lockcore.BusyError where its locks are busy, and leaves no place in a queue. A
+	// retry policy whose NonRetryableErrorTypes name "lockstep.Busy" does the same.
+	Try bool
 }
 
 // WithLocks returns a context under which every activity is a guarded step: its locks are taken when
@@ -69,6 +76,8 @@ func WithLocks(ctx workflow.Context, l Locks) workflow.Context {
 		HoldTTL:   l.HoldTTL,
 		Owner:     l.Owner,
 		Reacquire: l.Reacquire,
+		MaxWait:   l.MaxWait,
+		Try:       l.Try,
 	})
 }
 

@@ -87,10 +87,44 @@ func busyFailure(busy *lockcore.BusyError) error {
 	if busy.Full {
 		position = busy.Waiting
 	}
+	return WaitingFailure(busy, busyDelay(position, rand.Float64())) //nolint:gosec // spreads retries, guards nothing
+}
+
+// WaitingFailure is the failure of an attempt that is to be made again after a time.
+func WaitingFailure(busy *lockcore.BusyError, again time.Duration) error {
 	return temporal.NewApplicationErrorWithOptions(Cut(busy.Error(), maxMessage), FailureBusy, temporal.ApplicationErrorOptions{
-		NextRetryDelay: busyDelay(position, rand.Float64()), //nolint:gosec // spreads retries, guards nothing
+		NextRetryDelay: again,
 		Category:       temporal.ApplicationErrorCategoryBenign,
 		Details:        []any{busyDetails(busy)},
+	})
+}
+
+// TriedFailure is the failure of an attempt that is not to come again where it finds its locks busy.
+func TriedFailure(err error) error {
+	var busy *lockcore.BusyError
+	if !errors.As(err, &busy) {
+		return Failure(err)
+	}
+	return temporal.NewApplicationErrorWithOptions(Cut(busy.Error(), maxMessage), FailureBusy, temporal.ApplicationErrorOptions{
+		NonRetryable: true,
+		Category:     temporal.ApplicationErrorCategoryBenign,
+		Details:      []any{busyDetails(busy)},
+	})
+}
+
+// ParkFailure is the failure of a step's attempt which the workflow answers by waiting. One that found no room in the queue
+// has nothing to wait for, and is an ordinary one.
+func ParkFailure(err error, attempt uint32) error {
+	var busy *lockcore.BusyError
+	if !errors.As(err, &busy) || busy.Full {
+		return Failure(err)
+	}
+	details := busyDetails(busy)
+	details.Attempt = attempt
+	return temporal.NewApplicationErrorWithOptions(Cut(busy.Error(), maxMessage), FailureBusy, temporal.ApplicationErrorOptions{
+		NonRetryable: true,
+		Category:     temporal.ApplicationErrorCategoryBenign,
+		Details:      []any{details},
 	})
 }
 

@@ -57,6 +57,7 @@ func (g Guard) Request(run Run, attempt int32, comment string) lockcore.Request 
 		Reacquire: g.Reacquire,
 		NewFence:  g.NewFence,
 		Owner:     Cut(owner, MaxName),
-		Comment:   Cut(comment, 1024),
+		Started:   g.Started, NeverVictim: g.NeverVictim,
+		Comment: Cut(comment, 1024),
 	}
 }

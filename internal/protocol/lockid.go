@@ -3,6 +3,7 @@ package protocol
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"strings"
 	"unicode/utf8"
 
@@ -51,6 +52,10 @@ func (r Run) LockID() string {
 	}
 	return whole()
 }
+
+// WaitID is the ID of the activity by which a step's schedule waits, as whoever grants the lock makes it from the order
+// of the request. It is made once in a run, since a run's numbers grow.
+func WaitID(schedule uint32) string { return fmt.Sprintf("lockstep-wait-%d", schedule) }
 
 // ParseLockID is the reverse of [Run.LockID]. The error is a *lockcore.InvalidError; lock IDs that do
 // not belong to Temporal get one too.

@@ -120,6 +120,45 @@ func TypedError(err error) error {
 	return &StepError{ActivityError: act, Lock: lock}
 }
 
+// Parked returns what a step found that the workflow is to wait for.
+func Parked(err error) (BusyDetails, bool) {
+	var app *temporal.ApplicationError
+	if !errors.As(err, &app) || app.Type() != FailureBusy || !app.NonRetryable() {
+		return BusyDetails{}, false
+	}
+	d := details[BusyDetails](app)
+	return d, d.Attempt > 0 && d.Resource != ""
+}
+
+// WaitError is what ended the waiting of a step, as workflow code gets it. To every reader of failures it is the
+// application failure that stands for it, and it matches lockcore's error too.
+type WaitError struct {
+	*temporal.ApplicationError
+	// Lock is one of lockcore's typed errors.
+	Lock error
+}
+
+// NewWaitError makes one of an error of lockcore.
+func NewWaitError(lock error) error {
+	var app *temporal.ApplicationError
+	if !errors.As(Failure(lock), &app) {
+		return lock
+	}
+	return &WaitError{ApplicationError: app, Lock: lock}
+}
+
+// Error is the failure's text.
+func (e *WaitError) Error() string { return e.ApplicationError.Error() }
+
+// Unwrap returns the failure.
+func (e *WaitError) Unwrap() error { return e.ApplicationError }
+
+// Is matches what the lock's error matches.
+func (e *WaitError) Is(target error) bool { return errors.Is(e.Lock, target) }
+
+// As gives out the lock's typed error.
+func (e *WaitError) As(target any) bool { return errors.As(e.Lock, target) }
+
 // Error is Temporal's text.
 func (e *StepError) Error() string { return e.ActivityError.Error() }
 

@@ -16,11 +16,12 @@ const (
 	ActivityRenew   = "lockstep.Renew"
 	ActivityLeave   = "lockstep.Leave"
 	ActivityRelease = "lockstep.Release"
+	ActivityWait    = "lockstep.Wait"
 )
 
 // Types of application failures.
 const (
-	// FailureBusy carries [BusyDetails]. Retryable, benign.
+	// FailureBusy carries [BusyDetails]. Benign; not retryable where the workflow answers it by waiting, else retryable.
 	FailureBusy = "lockstep.Busy"
 	// FailureLost carries [LostDetails]. Not retryable.
 	FailureLost = "lockstep.Lost"
@@ -64,6 +65,13 @@ type Guard struct {
 	NewFence bool `json:"newFence,omitempty"`
 	// Owner is the party; absent means the workflow ID.
 	Owner string `json:"owner,omitempty"`
+	// Park says that the workflow answers FailureBusy by waiting, so that the attempt is not to be retried.
+	Park bool `json:"park,omitempty"`
+	// Try asks without queueing.
+	Try bool `json:"try,omitempty"`
+	// Started is when the workflow run began, and NeverVictim says that the step must not be given up to end a deadlock.
+	Started     time.Time `json:"started,omitzero"`
+	NeverVictim bool      `json:"neverVictim,omitempty"`
 }
 
 // Lease is a [lockcore.Lease] as other languages read it.
@@ -169,6 +177,31 @@ type ReleaseParams struct {
 // ReleaseResult is the result of [ActivityRelease].
 type ReleaseResult struct{}
 
+// WaitParams is the input of [ActivityWait]: a request that is queued, as a step that found the resource busy left it.
+type WaitParams struct {
+	// LockID names the hold; absent means that of the workflow run which calls.
+	LockID   string            `json:"lockId,omitempty"`
+	Resource lockcore.Resource `json:"resource"`
+	Part     string            `json:"part,omitempty"`
+	Order    lockcore.Order    `json:"order"`
+	Owner    string            `json:"owner,omitempty"`
+	Started  time.Time         `json:"started,omitzero"`
+	// NeverVictim keeps the request from being given up to end a deadlock.
+	NeverVictim bool `json:"neverVictim,omitempty"`
+	// Held are resources on which the lock ID may have holds, which are kept alive meanwhile.
+	Held []string `json:"held,omitempty"`
+	// MaxWait is how long it waits, from when it was scheduled; then it fails, with a FailureBusy that is not retryable.
+	// Absent is for ever.
+	MaxWait Duration `json:"maxWait,omitempty"`
+}
+
+// WaitResult is the result of [ActivityWait]; none at all, as whoever granted the lock sends it, is its zero value,
+// and says that it is worth to ask again.
+type WaitResult struct {
+	// Deadlock, where it is not empty, is what the request was given up for.
+	Deadlock string `json:"deadlock,omitempty"`
+}
+
 // Holder is a [lockcore.Holder] as other languages read it.
 type Holder struct {
 	LockID    string        `json:"lockId"`
@@ -196,6 +229,8 @@ type BusyDetails struct {
 	MoreHolders int  `json:"moreHolders,omitempty"`
 	Waiting     int  `json:"waiting,omitempty"`
 	Full        bool `json:"full,omitempty"`
+	// Attempt is that which found the resource busy, where the workflow is to wait for it.
+	Attempt uint32 `json:"attempt,omitempty"`
 }
 
 // LostDetails are the details of [FailureLost].

@@ -107,6 +107,14 @@ var passingScenarios = []Scenario{
 		s.pass(partTTL)
 		s.take("b", "p", 1)
 	}},
+	{"draining/a command that began before the grant cuts nothing off its promise", func(s *stage) {
+		s.take("a", "p", 1)
+		s.pass(-partTTL / 2)
+		until := s.stored().Held[0].ExpiresAt
+		s.release("a", 1)
+		e := s.stored().Held[0]
+		s.check(e.State == engine.Draining && e.ExpiresAt.Equal(until), "it to drain until %v, got %+v", until, e)
+	}},
 	{"draining/its own lock ID is not kept out", func(s *stage) {
 		s.take("a", "p", 1)
 		s.release("a", 1)

@@ -30,14 +30,12 @@ type Step struct {
 //	I9  what is dead delays nobody, and nobody has to act for that
 //	I10 what a caller passes is stored as it is
 //
-// Time may run backwards between steps, as a server's does where the later of two commands began earlier. A promise may
-// then be cut short by as much, but by no more than the margin that whoever trusts it leaves: a tenth of what was left.
+// Time may run backwards between steps, as a server's does where the later of two commands began earlier.
 //
 // Its zero value watches a resource that has no document yet.
 type Invariants struct {
-	// latest is the latest time that was seen, and back how far a later step's lay before it at most.
+	// latest is the latest time that was seen.
 	latest time.Time
-	back   time.Duration
 
 	// told is what each part was promised, and may trust.
 	told map[request]promise
@@ -60,9 +58,7 @@ type request struct {
 }
 
 type promise struct {
-	until time.Time
-	// margin is what is not trusted of it.
-	margin  time.Duration
+	until   time.Time
 	mode    string
 	forever bool
 }
@@ -80,7 +76,6 @@ func (v *Invariants) Check(s Step) error {
 		{"I1", v.alone}, {"I1", lasting}, {"I2", limits}, {"I4", firstCome}, {"I5", named}, {"I9", noDelay}, {"I10", verbatim},
 	}
 	v.latest = later(v.latest, s.now())
-	v.back = max(v.back, v.latest.Sub(s.now()))
 	v.hear(&s)
 	for _, c := range checks {
 		if err := c.check(&s); err != nil {
@@ -124,9 +119,7 @@ func (s *Step) granted() *engine.Entry {
 func (v *Invariants) hear(s *Step) {
 	tell := func(e *engine.Entry) {
 		if e != nil {
-			v.told[request{e.LockID, e.Part, e.Order}] = promise{
-				until: e.ExpiresAt, margin: e.ExpiresAt.Sub(s.now()) / 10, mode: e.Mode, forever: e.TTL == 0,
-			}
+			v.told[request{e.LockID, e.Part, e.Order}] = promise{until: e.ExpiresAt, mode: e.Mode, forever: e.TTL == 0}
 		}
 	}
 	tell(s.granted())

@@ -25,7 +25,7 @@ func (v *Invariants) alone(s *Step) error {
 		}
 		stands := func(e engine.Entry) bool {
 			return e.LockID == a.lockID && e.Part == a.part && e.Order == a.order && e.State >= engine.Draining && e.State <= engine.Part &&
-				engine.Covers(e.Mode, p.mode) && !e.ExpiresAt.Before(p.until.Add(-min(v.back, p.margin)))
+				engine.Covers(e.Mode, p.mode) && !e.ExpiresAt.Before(p.until)
 		}
 		if !slices.ContainsFunc(s.After.Held, stands) {
 			return fmt.Errorf("%v trusts until %v, and nothing keeps the others out", a, p.until)

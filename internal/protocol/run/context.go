@@ -17,6 +17,8 @@ type Locks struct {
 	HoldTTL   time.Duration
 	Owner     string
 	Reacquire bool
+	MaxWait   time.Duration
+	Try       bool
 }
 
 type (

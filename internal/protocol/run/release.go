@@ -28,6 +28,15 @@ type ReleaseOptions struct {
 	Timeout time.Duration
 }
 
+// locally runs an activity of ours as a local one, once and briefly, since it holds up the workflow task.
+func locally(ctx workflow.Context, name, summary string, params any) error {
+	return workflow.ExecuteLocalActivity(workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
+		ScheduleToCloseTimeout: releaseLocally,
+		RetryPolicy:            &temporal.RetryPolicy{MaximumAttempts: 1},
+		Summary:                protocol.Cut(summary, 120),
+	}), name, params).Get(ctx, nil)
+}
+
 func (o ReleaseOptions) release(ctx workflow.Context, names []string, schedule uint32) {
 	if len(names) == 0 {
 		return
@@ -35,11 +44,7 @@ func (o ReleaseOptions) release(ctx workflow.Context, names []string, schedule u
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
 	params := protocol.ReleaseParams{Resources: names, Schedule: schedule}
 	summary := protocol.Cut("release "+strings.Join(names, ", "), 120)
-	err := workflow.ExecuteLocalActivity(workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
-		ScheduleToCloseTimeout: releaseLocally,
-		RetryPolicy:            &temporal.RetryPolicy{MaximumAttempts: 1},
-		Summary:                summary,
-	}), protocol.ActivityRelease, params).Get(ctx, nil)
+	err := locally(ctx, protocol.ActivityRelease, summary, params)
 	if err == nil {
 		return
 	}

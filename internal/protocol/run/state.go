@@ -3,6 +3,8 @@ package run
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/temporal"
@@ -21,6 +23,8 @@ type State struct {
 	schedule uint32
 	// root is the scope of what no saga holds.
 	root *Scope
+	// notes are what the run waits for.
+	notes notes
 	// open are the scopes that may hold something: the run's own, and the sagas in progress.
 	open []*Scope
 }
@@ -37,6 +41,21 @@ type Step struct {
 	// Guard is nil where the step is not guarded.
 	Guard *protocol.Guard
 	scope *Scope
+	// local says that it is a local activity.
+	local bool
+	// maxWait is how long it may wait; 0 is as long as it takes. waiting is since when it does.
+	maxWait time.Duration
+	waiting time.Time
+	// scheduled is when it was scheduled last, and used how long it took until it found a lock busy.
+	scheduled time.Time
+	used      time.Duration
+}
+
+// LocalStep is Step for a call of ExecuteLocalActivity under locks.
+func (s *State) LocalStep(ctx workflow.Context, activityType string) *Step {
+	step := s.Step(ctx, activityType)
+	step.local = true
+	return step
 }
 
 // Step numbers a call of ExecuteActivity and says how it is guarded under ctx.
@@ -66,6 +85,11 @@ func (s *State) Step(ctx workflow.Context, activityType string) *Step {
 		Reacquire: locks.Reacquire || compensating,
 		NewFence:  compensating,
 		Owner:     locks.Owner,
+		Park:      true,
+		Try:       locks.Try || triesOnce(ctx),
+		Started:   workflow.GetInfo(ctx).WorkflowStartTime.UTC(),
+		// What undoes others must run, and its saga cannot be undone to let another go first.
+		NeverVictim: compensating,
 	}
 	for i, r := range locks.Resources {
 		r.Held = scope.held.has(r.Name)
@@ -74,7 +98,33 @@ func (s *State) Step(ctx workflow.Context, activityType string) *Step {
 	if kind != protocol.ScopeStep {
 		scope.want(g.Resources)
 	}
-	return &Step{Guard: g, scope: scope}
+	return &Step{Guard: g, scope: scope, maxWait: locks.MaxWait, scheduled: workflow.Now(ctx)}
+}
+
+// renumber gives a step that is scheduled again the next number, and says anew what is known to be held.
+func (t *Step) renumber(ctx workflow.Context) {
+	state := t.scope.state
+	state.schedule++
+	next := *t.Guard
+	next.Schedule = state.schedule
+	next.Resources = slices.Clone(next.Resources)
+	for i := range next.Resources {
+		next.Resources[i].Held = t.scope.held.has(next.Resources[i].Name)
+	}
+	t.Guard, t.scheduled = &next, workflow.Now(ctx)
+}
+
+// held are the resources but one on which the run is known to have holds.
+func (s *State) held(but string) []string {
+	var all names
+	for _, c := range s.open {
+		for _, name := range c.held {
+			if name != but {
+				all.add(name)
+			}
+		}
+	}
+	return all
 }
 
 // scope is the saga whose context this is, while it is in progress, and the run's own scope elsewhere.

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
@@ -19,6 +21,14 @@ func (e *Engine) RenewAll(ctx context.Context, ops []engine.Renew) ([]bool, erro
 	if err := e.check(ctx); err != nil {
 		return renewed, err
 	}
+	// What is read after an update has to be no older than it: a part that was released just before would be found, where
+	// a majority does not know yet.
+	session, err := e.coll.Database().Client().StartSession(options.Session().SetCausalConsistency(true))
+	if err != nil {
+		return renewed, fmt.Errorf("lockstep: renew a batch: %w", err)
+	}
+	defer session.EndSession(context.WithoutCancel(ctx))
+	ctx = mongo.NewSessionContext(ctx, session)
 	parts := map[string][]int{} // indexes of ops, by resource
 	var names []string
 	for i, op := range ops {
@@ -44,9 +54,7 @@ func (e *Engine) RenewAll(ctx context.Context, ops []engine.Renew) ([]bool, erro
 		lost := map[string]bool{}
 		// A document that the other layout's stages leave as it was counts as modified on DocumentDB.
 		if e.shared || res.ModifiedCount < int64(len(names)) {
-			if lost, err = e.lost(ctx, names, ops, parts); err != nil {
-				return renewed, err
-			}
+			lost = e.lost(ctx, names, ops, parts)
 		}
 		for _, name := range names {
 			for _, i := range parts[name] {
@@ -76,12 +84,10 @@ func renewAllStages(name expr, names []string, keys bson.A) []bson.D {
 }
 
 // lost tells of which of the documents a part is not there: those were not renewed. A part that was there then and has
-// gone since counts as lost too, which it is; none comes back.
-func (e *Engine) lost(ctx context.Context, names []string, ops []engine.Renew, parts map[string][]int) (map[string]bool, error) {
-	docs, err := e.Read(ctx, names...)
-	if err != nil {
-		return nil, err
-	}
+// gone since counts as lost too, which it is; none comes back. Where the read fails all are said to be lost, so that each
+// is asked for: the update took effect.
+func (e *Engine) lost(ctx context.Context, names []string, ops []engine.Renew, parts map[string][]int) map[string]bool {
+	docs, _ := e.Read(ctx, names...) // none where it failed
 	lost := map[string]bool{}
 	for _, name := range names {
 		lost[name] = true
@@ -89,7 +95,7 @@ func (e *Engine) lost(ctx context.Context, names []string, ops []engine.Renew, p
 	for _, d := range docs {
 		lost[d.ID] = slices.ContainsFunc(parts[d.ID], func(i int) bool { return d.Part(ops[i].LockID, ops[i].Part, ops[i].Order) == nil })
 	}
-	return lost, nil
+	return lost
 }
 
 func keysOf(ops []engine.Renew, indexes []int) bson.A {

@@ -113,7 +113,7 @@ func (s *stages) reconcile() {
 	)
 	record := doc(v("lockId", "$$this.lockId"), v("fence", "$$this.fence"), v("reason", "ended by a mongo-lock client"))
 	// As drained, but DocumentDB lets a read say $$NOW in its own stage only.
-	drains := doc(v("state", engine.Draining), v("expiresAt", op("$min", "$$this.expiresAt", add("$m.now", "$$this.ttl"))))
+	drains := doc(v("state", engine.Draining), v("expiresAt", op("$min", "$$this.expiresAt", op("$add", "$m.now", "$$this.ttl", "$$this.ttl"))))
 	s.put(
 		v("held", cond("$m.ok", "$held", concat(
 			each(filter("$held", or(not(holds), in("$$this.lockId", "$m.s"))),

@@ -74,8 +74,8 @@ func (m *sharedModel) step(t *rapid.T) {
 		require.NoError(t, err)
 		// A part that was cut off since the last write is cut off by the read, and again by the operation.
 		for i := range before.Held {
-			if e := &before.Held[i]; e.State == engine.Draining && e.ExpiresAt.Equal(before.At.Add(time.Duration(e.TTL)*time.Millisecond)) {
-				e.ExpiresAt = got.At.Add(time.Duration(e.TTL) * time.Millisecond)
+			if e := &before.Held[i]; e.State == engine.Draining && e.ExpiresAt.Equal(before.At.Add(2*time.Duration(e.TTL)*time.Millisecond)) {
+				e.ExpiresAt = got.At.Add(2 * time.Duration(e.TTL) * time.Millisecond)
 			}
 		}
 		want := expect(before, got.At)

@@ -1,0 +1,49 @@
+package activities
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+// Wait looks whether a request that is queued, by a guarded step or by Acquire, is worth to be made again, and returns
+// when it is. As long as it waits, each attempt fails with a retryable lockstep.Busy that says when the next one is to
+// be made, so that it uses no slot and adds nothing to the history; whoever grants the lock completes it in between.
+// Its ID must be protocol.WaitID of the request's schedule number for that, and else it is found at the next look.
+//
+// It takes nothing. It keeps alive the place in the queue, and the holds of the lock ID on the resources in Held.
+func (a *Activities) Wait(ctx context.Context, p WaitParams) (WaitResult, error) {
+	info := activity.GetInfo(ctx)
+	owner := p.Owner
+	if owner == "" {
+		owner = info.WorkflowExecution.ID
+	}
+	a.Locker.Tend(p.Resource.Name)
+	again, err := a.Locker.Recheck(ctx, lockcore.Request{
+		LockID: a.lockID(p.LockID, info), Resources: []lockcore.Resource{p.Resource}, Part: p.Part, Order: p.Order,
+		Owner: protocol.Cut(owner, protocol.MaxName), Started: p.Started, NeverVictim: p.NeverVictim,
+	}, p.Resource.Name, p.Held...)
+	var busy *lockcore.BusyError
+	var deadlock *lockcore.DeadlockError
+	switch {
+	case err == nil:
+		return WaitResult{}, nil
+	case errors.As(err, &deadlock):
+		return WaitResult{Deadlock: deadlock.Cycle}, nil
+	case errors.As(err, &busy) && p.MaxWait > 0:
+		left := time.Duration(p.MaxWait) - time.Since(info.ScheduledTime)
+		if left <= 0 {
+			return WaitResult{}, protocol.TriedFailure(busy)
+		}
+		return WaitResult{}, protocol.WaitingFailure(busy, min(again, left))
+	case errors.As(err, &busy):
+		return WaitResult{}, protocol.WaitingFailure(busy, again)
+	default:
+		return WaitResult{}, protocol.Failure(err)
+	}
+}

@@ -1,0 +1,204 @@
+package run
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+// versionWait is the change ID of waiting, asked for at the first step of a run that finds a lock busy: the
+// commands of a run in which none does are those of a run without Lockstep.
+const versionWait = "lockstep.wait"
+
+// waitAttempt is how long one look may take.
+const waitAttempt = 30 * time.Second
+
+// Waits tells whether a step that failed so is to wait for its locks in this run.
+func Waits(ctx workflow.Context, err error) (protocol.BusyDetails, bool) {
+	busy, ok := protocol.Parked(err)
+	if !ok || workflow.GetVersion(ctx, versionWait, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
+		return busy, false
+	}
+	return busy, true
+}
+
+// Wait waits until it is worth to schedule the step again, in an activity that takes no slot and adds no history as
+// long as it waits. failure is what the step found busy. The other ways in which it ends:
+//
+//  1. ctx is cancelled: the queue is left, and the error is a *temporal.CanceledError;
+//  2. the step has waited for its MaxWait: the queue is left, and the error matches *lockcore.BusyError;
+//  3. the request was given up to end a deadlock: the error matches *lockcore.DeadlockError.
+func (t *Step) Wait(ctx workflow.Context, busy protocol.BusyDetails, failure error) error {
+	state, now := t.scope.state, workflow.Now(ctx)
+	t.used = now.Sub(t.scheduled)
+	if t.waiting.IsZero() {
+		t.waiting = now
+	}
+	var left time.Duration
+	if t.maxWait > 0 {
+		if left = t.maxWait - now.Sub(t.waiting); left <= 0 {
+			t.leaveQueue(ctx, busy)
+			return protocol.TypedError(failure)
+		}
+	}
+	note := state.notes.add(ctx, message(failure))
+	var result protocol.WaitResult
+	params := t.waitParams(busy)
+	params.MaxWait = protocol.Duration(left)
+	err := workflow.ExecuteActivity(t.waitOptions(ctx, busy), protocol.ActivityWait, params).Get(ctx, &result)
+	state.notes.remove(ctx, note)
+	switch {
+	case err == nil && result.Deadlock == "":
+		return nil
+	case err == nil:
+		return protocol.NewWaitError(&lockcore.DeadlockError{
+			Resource: busy.Resource, LockID: busy.LockID, Part: t.Guard.Part, Order: t.order(busy), Cycle: result.Deadlock,
+		})
+	case temporal.IsCanceledError(err):
+		t.leaveQueue(ctx, busy)
+		return temporal.NewCanceledError()
+	default: // its time is over, and the error says who is in the way now
+		t.leaveQueue(ctx, busy)
+		return protocol.TypedError(err)
+	}
+}
+
+// triesOnce tells that the step's retry policy names the failure of a step that finds its lock busy as one that is not
+// to be retried.
+func triesOnce(ctx workflow.Context) bool {
+	policy := workflow.GetActivityOptions(ctx).RetryPolicy
+	return policy != nil && slices.Contains(policy.NonRetryableErrorTypes, protocol.FailureBusy)
+}
+
+func (t *Step) order(busy protocol.BusyDetails) lockcore.Order {
+	return lockcore.Order{Schedule: t.Guard.Schedule, Attempt: busy.Attempt}
+}
+
+func (t *Step) waitParams(busy protocol.BusyDetails) protocol.WaitParams {
+	g := t.Guard
+	p := protocol.WaitParams{
+		LockID: busy.LockID, Part: g.Part, Order: t.order(busy), Owner: g.Owner, Started: g.Started, NeverVictim: g.NeverVictim,
+		Held: t.scope.state.held(busy.Resource),
+	}
+	for _, r := range g.Resources {
+		if r.Name == busy.Resource {
+			p.Resource = r
+		}
+	}
+	return p
+}
+
+// waitOptions are those of the activity that waits, on the step's task queue, where Lockstep is installed. Every option
+// that matters is given: where one is not, the step's own would be taken.
+func (t *Step) waitOptions(ctx workflow.Context, busy protocol.BusyDetails) workflow.Context {
+	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		ActivityID:          protocol.WaitID(t.Guard.Schedule),
+		TaskQueue:           t.taskQueue(ctx),
+		StartToCloseTimeout: waitAttempt,
+		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: time.Second, MaximumInterval: 30 * time.Second},
+		Summary:             protocol.Cut("wait for "+busy.Resource, 120),
+	})
+}
+
+func (t *Step) taskQueue(ctx workflow.Context) string {
+	if own := workflow.GetActivityOptions(ctx).TaskQueue; own != "" && !t.local {
+		return own
+	}
+	return workflow.GetInfo(ctx).TaskQueueName
+}
+
+// leaveQueue gives up the place in the queue, or what was granted for it meanwhile. Where that fails the release at
+// the end of the scope does it.
+func (t *Step) leaveQueue(ctx workflow.Context, busy protocol.BusyDetails) {
+	place := protocol.Lease{Resource: busy.Resource, LockID: busy.LockID, Part: t.Guard.Part, Order: t.order(busy)}
+	ctx, _ = workflow.NewDisconnectedContext(ctx)
+	if err := locally(ctx, protocol.ActivityLeave, "leave the queue of "+busy.Resource, protocol.LeaveParams{Leases: []protocol.Lease{place}}); err != nil {
+		t.scope.wanted.add(busy.Resource)
+	}
+}
+
+// Again numbers the next scheduling of a step that has waited, and says with what options: those of ctx, less the attempts
+// and the time that the step itself has used.
+func (t *Step) Again(ctx workflow.Context, busy protocol.BusyDetails) workflow.Context {
+	t.renumber(ctx)
+	if t.local {
+		opts := workflow.GetLocalActivityOptions(ctx)
+		opts.RetryPolicy, opts.ScheduleToCloseTimeout = t.left(opts.RetryPolicy, busy, opts.ScheduleToCloseTimeout)
+		return workflow.WithLocalActivityOptions(ctx, opts)
+	}
+	opts := workflow.GetActivityOptions(ctx)
+	opts.RetryPolicy, opts.ScheduleToCloseTimeout = t.left(opts.RetryPolicy, busy, opts.ScheduleToCloseTimeout)
+	return workflow.WithActivityOptions(ctx, opts)
+}
+
+func (t *Step) left(policy *temporal.RetryPolicy, busy protocol.BusyDetails, timeout time.Duration) (*temporal.RetryPolicy, time.Duration) {
+	used := int32(busy.Attempt) - 1 //nolint:gosec // an attempt's number, which is an int32
+	if policy != nil && policy.MaximumAttempts > 0 {
+		rest := *policy
+		rest.MaximumAttempts = max(1, rest.MaximumAttempts-used)
+		policy = &rest
+	}
+	if timeout > 0 {
+		timeout = max(time.Second, timeout-t.used)
+	}
+	return policy, timeout
+}
+
+// notes are what a run waits for, as Temporal's own UI shows it.
+type notes struct {
+	all []*string
+	// shown is what was set, and before what stood there before.
+	shown, before string
+}
+
+func (n *notes) add(ctx workflow.Context, text string) *string {
+	n.all = append(n.all, &text)
+	n.show(ctx)
+	return &text
+}
+
+func (n *notes) remove(ctx workflow.Context, note *string) {
+	for i, other := range n.all {
+		if other == note {
+			n.all = append(n.all[:i], n.all[i+1:]...)
+			break
+		}
+	}
+	n.show(ctx)
+}
+
+// show leaves in place what the workflow itself has set.
+func (n *notes) show(ctx workflow.Context) {
+	if now := workflow.GetCurrentDetails(ctx); n.shown == "" || now != n.shown {
+		n.before = now
+	}
+	lines := make([]string, 0, len(n.all)+1)
+	if n.before != "" {
+		lines = append(lines, n.before)
+	}
+	for _, text := range n.all {
+		lines = append(lines, "Waiting for a lock: "+*text)
+	}
+	n.shown = ""
+	if len(n.all) > 0 {
+		n.shown = strings.Join(lines, "\n\n")
+		workflow.SetCurrentDetails(ctx, n.shown)
+		return
+	}
+	workflow.SetCurrentDetails(ctx, n.before)
+}
+
+func message(failure error) string {
+	var app *temporal.ApplicationError
+	if errors.As(failure, &app) {
+		return app.Message()
+	}
+	return failure.Error()
+}
