@@ -189,5 +189,5 @@ func TestTheNamesOfTheActivities(t *testing.T) {
 	for m := range reflect.TypeFor[*activities.Activities]().Methods() {
 		names = append(names, "lockstep."+m.Name)
 	}
-	require.Equal(t, []string{activities.AcquireName, activities.LeaveName, activities.ReleaseName, activities.RenewName}, names)
+	require.Equal(t, []string{activities.AcquireName, activities.LeaveName, activities.ReleaseName, activities.RenewName, activities.WaitName}, names)
 }
