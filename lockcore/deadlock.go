@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
@@ -141,6 +143,11 @@ func (l *Locker) withdraw(ctx context.Context, w Wait, reason string) (bool, err
 			})
 		}
 	}
+	if err == nil && d.Last.Outcome != engine.Granted { // another process was faster
+		span.SetAttributes(attribute.String("lock.outcome", "gone"))
+		span.Span.End()
+		return false, nil
+	}
 	span.end(&d, err)
-	return d.Last.Outcome == engine.Granted, err
+	return err == nil, err
 }

@@ -51,6 +51,7 @@ type turns struct {
 	// tended is when to look at each resource next, and searchAt when to search for deadlocks.
 	tended   map[string]time.Time
 	searchAt time.Time
+	searched time.Time
 	timer    *time.Timer
 	// passing says that a pass is under way, and failed how many in a row have failed.
 	passing bool
@@ -62,6 +63,10 @@ type turns struct {
 const (
 	tendEvery  = 20 * time.Second
 	tendSpread = 250 * time.Millisecond
+	// tendSearchAfter is how long after somebody queued deadlocks are searched for, and tendSearchPause the least pause
+	// between two searches. A workflow that waits costs more than a search, and never waits for just a moment.
+	tendSearchAfter = 300 * time.Millisecond
+	tendSearchPause = time.Second
 )
 
 // tendFailures is after how many failed passes, about half a minute, a resource is left to whoever asks to tend it again.
@@ -109,7 +114,11 @@ func (t *turns) tend(resource string) {
 		return
 	}
 	now := time.Now()
-	if at := now.Add(searchAfter); len(t.tended) == 0 || at.Before(t.searchAt) {
+	at := now.Add(tendSearchAfter)
+	if soonest := t.searched.Add(tendSearchPause); at.Before(soonest) {
+		at = soonest
+	}
+	if len(t.tended) == 0 || at.Before(t.searchAt) {
 		t.searchAt = at
 	}
 	if _, known := t.tended[resource]; !known {
@@ -170,7 +179,8 @@ func (t *turns) pass() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if search {
-		t.searchAt = time.Now().Add(searchEvery)
+		t.searched = time.Now()
+		t.searchAt = t.searched.Add(searchEvery)
 	}
 	t.passing = false
 	t.schedule()

@@ -16,17 +16,21 @@ import (
 type compensation struct {
 	number   int
 	activity string
+	// dropped says that there is nothing to undo.
+	dropped bool
 	// ctx is the context of the registration: its options and locks are the compensation's.
 	ctx workflow.Context
 	fn  func(ctx workflow.Context) error
 }
 
-func (s *Saga) add(ctx workflow.Context, activity string, fn func(ctx workflow.Context) error) {
+func (s *Saga) add(ctx workflow.Context, activity string, fn func(ctx workflow.Context) error) *compensation {
 	if s.ended {
 		panic("lockstep: a compensation was registered with a saga that has ended: it would never run")
 	}
 	s.registered++
-	s.pending = append(s.pending, &compensation{number: s.registered, activity: activity, ctx: ctx, fn: fn})
+	c := &compensation{number: s.registered, activity: activity, ctx: ctx, fn: fn}
+	s.pending = append(s.pending, c)
+	return c
 }
 
 // compensate runs what was registered, the last first, and what a compensation registers itself. It
@@ -52,7 +56,7 @@ func (s *Saga) next(all bool) []*compensation {
 	if all {
 		from = 0
 	}
-	next := slices.Clone(s.pending[from:])
+	next := slices.DeleteFunc(slices.Clone(s.pending[from:]), func(c *compensation) bool { return c.dropped })
 	slices.Reverse(next)
 	s.pending = s.pending[:from]
 	return next

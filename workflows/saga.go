@@ -2,11 +2,16 @@ package workflows
 
 import (
 	"errors"
+	"fmt"
+	"hash/fnv"
+	"strconv"
 	"time"
 
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/internal/protocol/run"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // SagaOptions is how [RunSaga] runs. Its zero value is the default.
@@ -17,6 +22,11 @@ type SagaOptions struct {
 	// ReleaseTimeout is how long the release of the locks is tried before the saga goes on without it;
 	// the locks then stand until their HoldTTL ends. Defaults to 10 min.
 	ReleaseTimeout time.Duration
+	// DeadlockRetries is how often fn is called again, after compensation and release, where a step was given up to end a
+	// deadlock (*lockcore.DeadlockError): 0 to 1,000. Before each time the saga sleeps, 100 ms at first and up to 10 s,
+	// spread by the run's ID; that is a timer, two events. A saga inside another one is not called again: the locks are
+	// the outer one's. Defaults to 0.
+	DeadlockRetries int
 }
 
 // Saga collects the compensations of one saga. [RunSaga] makes it; it must not be used by anything
@@ -25,8 +35,13 @@ type Saga struct {
 	// pending are the compensations that have not run, in the order of registration.
 	pending    []*compensation
 	registered int
+	attempt    int
 	ended      bool
 }
+
+// Attempt is how often fn has been called, this time included: 1, or more with [SagaOptions.DeadlockRetries]. Steps that are
+// told apart by an idempotency key put it into the key, since those of an earlier attempt were undone.
+func (s *Saga) Attempt() int { return s.attempt }
 
 // RunSaga runs fn as a saga. Steps guarded in fn, by [Guard] or [WithLocks], hold their locks until
 // RunSaga returns:
@@ -48,8 +63,49 @@ type Saga struct {
 // compensations, and hands its locks to the outer one, which releases them. Nothing here relies on
 // deferred functions, which also run when a workflow is evicted from a worker's cache.
 func RunSaga(ctx workflow.Context, opts SagaOptions, fn func(ctx workflow.Context, s *Saga) error) error {
+	if opts.DeadlockRetries < 0 || opts.DeadlockRetries > maxRetries {
+		return &lockcore.InvalidError{
+			Field: "SagaOptions.DeadlockRetries", Value: strconv.Itoa(opts.DeadlockRetries), Bound: fmt.Sprintf("0 to %d", maxRetries),
+		}
+	}
+	retries := opts.DeadlockRetries
+	if run.InScope(ctx) {
+		retries = 0
+	}
+	for attempt := 1; ; attempt++ {
+		err := runOnce(ctx, opts, attempt, fn)
+		if attempt > retries || !errors.Is(err, lockcore.ErrDeadlock) || undone(err) != nil {
+			return err
+		}
+		if err := workflow.Sleep(ctx, backOff(attempt, workflow.GetInfo(ctx).WorkflowExecution.RunID)); err != nil {
+			return err
+		}
+	}
+}
+
+const maxRetries = 1000
+
+// undone is what went wrong when the saga was undone, or nil.
+func undone(err error) error {
+	var failed *SagaError
+	if errors.As(err, &failed) {
+		return failed
+	}
+	return nil
+}
+
+// backOff is how long a saga sleeps after an attempt that a deadlock ended: longer each time, and not as long as others.
+func backOff(attempt int, runID string) time.Duration {
+	h := fnv.New32a()
+	_, _ = fmt.Fprint(h, runID, attempt)
+	most := min(10*time.Second, 100*time.Millisecond<<min(attempt-1, 10))
+	return most/2 + time.Duration(h.Sum32())%(most/2)
+}
+
+// runOnce is one attempt of a saga.
+func runOnce(ctx workflow.Context, opts SagaOptions, attempt int, fn func(ctx workflow.Context, s *Saga) error) error {
 	inner, scope := enterScope(ctx)
-	s := &Saga{}
+	s := &Saga{attempt: attempt}
 	err := fn(inner, s)
 	if err != nil && !continuesAsNew(err) {
 		err = s.compensate(ctx, opts.ParallelCompensation, err)
@@ -97,4 +153,25 @@ func (s *Saga) CompensateWith(ctx workflow.Context, activity any, args ...any) {
 	s.add(ctx, activityName(activity), func(ctx workflow.Context) error {
 		return workflow.ExecuteActivity(ctx, activity, args...).Get(ctx, nil)
 	})
+}
+
+// Step runs an activity under ctx, and has undo, an activity that gets the same arguments, undo it if the saga fails:
+//
+//	err := s.Step(ctx, Debit, UndoDebit, in).Get(ctx, &result)
+//
+// undo is registered before the activity is scheduled, as [Saga.CompensateWith] does. It is dropped again where the step
+// is known never to have run, since it waited for its locks in vain: then there is nothing to undo, and nothing for which
+// undo would have to take the same locks. Cancelling ctx cancels the activity.
+func (s *Saga) Step(ctx workflow.Context, activity, undo any, args ...any) workflow.Future {
+	c := s.add(ctx, activityName(undo), func(ctx workflow.Context) error {
+		return workflow.ExecuteActivity(ctx, undo, args...).Get(ctx, nil)
+	})
+	inner := workflow.ExecuteActivity(ctx, activity, args...)
+	outer, settable := workflow.NewFuture(ctx)
+	workflow.GoNamed(ctx, "saga-step", func(ctx workflow.Context) {
+		var waited *protocol.WaitError
+		c.dropped = errors.As(inner.Get(ctx, nil), &waited) && waited.NeverRan
+		settable.Chain(inner)
+	})
+	return outer
 }

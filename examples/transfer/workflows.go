@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"fmt"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -34,34 +35,36 @@ type Audit struct {
 // lockTTL is how long a killed worker's step keeps others out: short, for a demo.
 const lockTTL = 5 * time.Second
 
-// stepOptions allow for waiting: a step that finds an account locked fails its attempt and is tried again, in its
-// place in the queue, so waiting uses attempts and the time from schedule to close.
+// stepOptions say nothing of waiting: a step that finds an account locked waits outside of its own time and attempts.
 var stepOptions = workflow.ActivityOptions{
 	StartToCloseTimeout:    5 * time.Second, // a killed worker's step is tried again after this
 	ScheduleToCloseTimeout: 10 * time.Minute,
 	RetryPolicy:            &temporal.RetryPolicy{InitialInterval: 100 * time.Millisecond, BackoffCoefficient: 1},
 }
 
-// TransferWorkflow moves the amount. Both accounts are locked at the first step, in one request, so that
-// transfers from A to B and from B to A cannot wait for each other; the locks stay until the transfer has
-// committed or has been undone. Each step's compensation is registered before the step: a step that timed out may have
-// been applied.
+// sagaOptions let a saga begin again that was given up to end a deadlock.
+var sagaOptions = workflows.SagaOptions{DeadlockRetries: 100}
+
+// TransferWorkflow moves the amount. Each account is locked at the step that needs it, and the locks stay until the
+// transfer has committed or has been undone. So transfers from A to B and from B to A can wait for each other: one of
+// them is told, undoes what it did, lets go, and begins again.
 func TransferWorkflow(ctx workflow.Context, t Transfer) error {
 	ctx = workflow.WithActivityOptions(ctx, stepOptions)
-	return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+	return workflows.RunSaga(ctx, sagaOptions, func(ctx workflow.Context, s *workflows.Saga) error {
+		t := t
+		t.ID = fmt.Sprintf("%s/%d", t.ID, s.Attempt()) // what was undone must not look as if it were done
+		from, to := ctx, ctx
 		if t.Guarded {
-			ctx = guard(ctx, lockcore.Exclusive(t.From), lockcore.Exclusive(t.To))
+			from, to = guard(ctx, lockcore.Exclusive(t.From)), guard(ctx, lockcore.Exclusive(t.To))
 		}
 		var bank *Bank
-		s.CompensateWith(ctx, bank.UndoDebit, t)
-		if err := workflow.ExecuteActivity(ctx, bank.Debit, t).Get(ctx, nil); err != nil {
+		if err := s.Step(from, bank.Debit, bank.UndoDebit, t).Get(ctx, nil); err != nil {
 			return err
 		}
-		if err := workflow.ExecuteActivity(ctx, bank.Check, t).Get(ctx, nil); err != nil {
+		if err := workflow.ExecuteActivity(from, bank.Check, t).Get(ctx, nil); err != nil {
 			return err
 		}
-		s.CompensateWith(ctx, bank.UndoCredit, t)
-		return workflow.ExecuteActivity(ctx, bank.Credit, t).Get(ctx, nil)
+		return s.Step(to, bank.Credit, bank.UndoCredit, t).Get(ctx, nil)
 	})
 }
 
@@ -70,7 +73,7 @@ func TransferWorkflow(ctx workflow.Context, t Transfer) error {
 // while it waits for the others.
 func AuditWorkflow(ctx workflow.Context, a Audit) (total int64, err error) {
 	ctx = workflow.WithActivityOptions(ctx, stepOptions)
-	err = workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
+	err = workflows.RunSaga(ctx, sagaOptions, func(ctx workflow.Context, _ *workflows.Saga) error {
 		if a.Guarded {
 			resources := make([]lockcore.Resource, len(a.Accounts))
 			for i, id := range a.Accounts {

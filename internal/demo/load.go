@@ -162,6 +162,7 @@ type results struct {
 	events                              []int64
 	waits                               []float64 // seconds
 	acquired, renewalsLost, brokenLines int
+	deadlocks                           int
 }
 
 func (s *results) begin(id string) {

@@ -70,6 +70,8 @@ func (r *run) readTraces(res *results) error {
 				res.waits = append(res.waits, s.EndTimestamp().AsTime().Sub(s.StartTimestamp().AsTime()).Seconds())
 			case s.Name() == "lock.acquire" && outcome.Str() == "ok":
 				res.acquired++
+			case s.Name() == "lock.deadlock" && outcome.Str() == "ok":
+				res.deadlocks++
 			case s.Name() == "lock.renew" && outcome.Str() == "lost":
 				res.renewalsLost++
 			}
@@ -96,6 +98,7 @@ func (s *results) report(r *run) error {
 	row("AUDITS THAT SAW A WRONG TOTAL", "%d", s.wrongAudits)
 	row("money", "%s of %s: %s", cents(s.total), cents(want), map[bool]string{true: "conserved", false: "NOT CONSERVED"}[s.total == want])
 	row("lost locks", "%d steps failed with one, %d renewals noticed one", s.lost, s.renewalsLost)
+	row("deadlocks", "%d, each ended by one saga that was undone and began again", s.deadlocks)
 	row("waits for a lock", "%d of %d acquisitions; p50 %s, p99 %s (queued to granted, by the database's clock)",
 		len(s.waits), s.acquired, seconds(quantile(s.waits, 0.50)), seconds(quantile(s.waits, 0.99)))
 	row("history events per transfer", "median %d, most %d", quantile(s.events, 0.5), quantile(s.events, 1))

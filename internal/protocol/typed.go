@@ -136,15 +136,17 @@ type WaitError struct {
 	*temporal.ApplicationError
 	// Lock is one of lockcore's typed errors.
 	Lock error
+	// NeverRan says that no attempt of the step got as far as its own code.
+	NeverRan bool
 }
 
 // NewWaitError makes one of an error of lockcore.
-func NewWaitError(lock error) error {
+func NewWaitError(lock error, neverRan bool) error {
 	var app *temporal.ApplicationError
 	if !errors.As(Failure(lock), &app) {
 		return lock
 	}
-	return &WaitError{ApplicationError: app, Lock: lock}
+	return &WaitError{ApplicationError: app, Lock: lock, NeverRan: neverRan}
 }
 
 // Error is the failure's text.

@@ -49,6 +49,8 @@ type Step struct {
 	// scheduled is when it was scheduled last, and used how long it took until it found a lock busy.
 	scheduled time.Time
 	used      time.Duration
+	// ran says that an attempt may have run the step's own code.
+	ran bool
 }
 
 // LocalStep is Step for a call of ExecuteLocalActivity under locks.

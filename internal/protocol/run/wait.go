@@ -38,6 +38,7 @@ func Waits(ctx workflow.Context, err error) (protocol.BusyDetails, bool) {
 func (t *Step) Wait(ctx workflow.Context, busy protocol.BusyDetails, failure error) error {
 	state, now := t.scope.state, workflow.Now(ctx)
 	t.used = now.Sub(t.scheduled)
+	t.ran = t.ran || busy.Attempt > 1 // what an earlier attempt came to is not known
 	if t.waiting.IsZero() {
 		t.waiting = now
 	}
@@ -45,7 +46,7 @@ func (t *Step) Wait(ctx workflow.Context, busy protocol.BusyDetails, failure err
 	if t.maxWait > 0 {
 		if left = t.maxWait - now.Sub(t.waiting); left <= 0 {
 			t.leaveQueue(ctx, busy)
-			return protocol.TypedError(failure)
+			return protocol.NewWaitError(protocol.LockError(failure), !t.ran)
 		}
 	}
 	note := state.notes.add(ctx, message(failure))
@@ -60,13 +61,16 @@ func (t *Step) Wait(ctx workflow.Context, busy protocol.BusyDetails, failure err
 	case err == nil:
 		return protocol.NewWaitError(&lockcore.DeadlockError{
 			Resource: busy.Resource, LockID: busy.LockID, Part: t.Guard.Part, Order: t.order(busy), Cycle: result.Deadlock,
-		})
+		}, !t.ran)
 	case temporal.IsCanceledError(err):
 		t.leaveQueue(ctx, busy)
 		return temporal.NewCanceledError()
 	default: // its time is over, and the error says who is in the way now
 		t.leaveQueue(ctx, busy)
-		return protocol.TypedError(err)
+		if lock := protocol.LockError(err); lock != nil {
+			return protocol.NewWaitError(lock, !t.ran)
+		}
+		return err
 	}
 }
 
