@@ -22,6 +22,8 @@ type FactReport struct {
 	Unit  string  `json:"unit"`
 	// Limit is what the value should not exceed; 0 where nothing is said.
 	Limit float64 `json:"limit,omitempty"`
+	// Least is what the value should not be below; 0 where nothing is said.
+	Least float64 `json:"least,omitempty"`
 }
 
 // observer is a client of its own, as another process has, that counts its commands.

@@ -1,8 +1,10 @@
-// Command bench measures Lockstep against the raw commands of the database on the same server.
+// Command bench measures Lockstep: the engine against the raw commands of the database on the same server, and guarded
+// workflows against unguarded ones.
 //
 //	go run ./internal/bench engine [--json] [--rounds n]
+//	go run ./internal/bench temporal [--json] [--rounds n] [--waiters n] [--wait d]
 //
-// It needs a server: LOCKSTEP_MONGODB_URI, as `make stack-env` prints it. Times of a shared machine are noisy, so
+// It needs servers: LOCKSTEP_MONGODB_URI and TEMPORAL_ADDRESS, as `make stack-env` prints them. Times of a shared machine are noisy, so
 // everything that is compared is measured in turn, in one run, and what counts are ratios of medians.
 package main
 
@@ -15,6 +17,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"time"
 )
 
 func main() {
@@ -29,27 +32,49 @@ func main() {
 	}
 }
 
-var errUsage = errors.New("usage: bench engine [--json] [--rounds n]")
+var errUsage = errors.New("usage: bench engine [--json] [--rounds n], or bench temporal [--json] [--rounds n] [--waiters n] [--wait d]")
 
 func run(ctx context.Context, args []string, out io.Writer, env func(string) string) error {
-	if len(args) == 0 || args[0] != "engine" {
+	if len(args) == 0 || (args[0] != "engine" && args[0] != "temporal") {
 		return errUsage
 	}
-	flags := flag.NewFlagSet("bench engine", flag.ContinueOnError)
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	asJSON := flags.Bool("json", false, "print JSON")
 	rounds := flags.Int("rounds", 300, "how often each pair is measured, 10 to 10000")
+	cfg := temporalConfig{}
+	if args[0] == "temporal" {
+		flags.IntVar(&cfg.waiters, "waiters", 2000, "how many workflows wait for one lock, 10 to 2000")
+		flags.DurationVar(&cfg.wait, "wait", time.Minute, "how long all of them wait before they are let in, 1s to 1h")
+	}
 	if err := flags.Parse(args[1:]); err != nil {
 		return fmt.Errorf("%w: %w", errUsage, err)
 	}
-	if *rounds < 10 || *rounds > 10_000 {
+	switch {
+	case *rounds < 10 || *rounds > 10_000:
 		return fmt.Errorf("%w: --rounds %d is not from 10 to 10000", errUsage, *rounds)
+	case args[0] == "temporal" && (cfg.waiters < 10 || cfg.waiters > 2000):
+		return fmt.Errorf("%w: --waiters %d is not from 10 to 2000", errUsage, cfg.waiters)
+	case args[0] == "temporal" && (cfg.wait < time.Second || cfg.wait > time.Hour):
+		return fmt.Errorf("%w: --wait %s is not from 1s to 1h", errUsage, cfg.wait)
 	}
-	uri := env("LOCKSTEP_MONGODB_URI")
-	if uri == "" {
-		return errors.New(`LOCKSTEP_MONGODB_URI is not set: start the servers with "make stack-up", then eval "$(make -s stack-env)"`)
+	needs := []string{"LOCKSTEP_MONGODB_URI"}
+	if args[0] == "temporal" {
+		needs = append(needs, "TEMPORAL_ADDRESS")
 	}
-	report, err := benchEngine(ctx, uri, *rounds)
+	for _, name := range needs {
+		if env(name) == "" {
+			return fmt.Errorf(`%s is not set: start the servers with "make stack-up", then eval "$(make -s stack-env)"`, name)
+		}
+	}
+	cfg.uri, cfg.address, cfg.rounds = env("LOCKSTEP_MONGODB_URI"), env("TEMPORAL_ADDRESS"), *rounds
+	var report Report
+	var err error
+	if args[0] == "engine" {
+		report, err = benchEngine(ctx, cfg.uri, *rounds)
+	} else {
+		report, err = benchTemporal(ctx, cfg)
+	}
 	if err != nil {
 		return err
 	}

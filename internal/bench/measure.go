@@ -97,7 +97,13 @@ func (r Report) print(out io.Writer) error {
 	fmt.Fprintln(w, "beside these\tvalue\tunit\tlimit\t\t")
 	for _, f := range r.Facts {
 		limit, verdict := "", ""
-		if f.Limit > 0 {
+		switch {
+		case f.Least > 0:
+			limit = fmt.Sprintf("at least %.2f", f.Least)
+			if f.Value < f.Least {
+				verdict = "MISSED"
+			}
+		case f.Limit > 0:
 			limit = fmt.Sprintf("%.2f", f.Limit)
 			if f.Value > f.Limit {
 				verdict = "MISSED"
