@@ -6,6 +6,7 @@ import (
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/temporal-lockstep/lockstep/internal/protocol/run"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -16,6 +17,14 @@ type Options struct {
 	Locker *lockcore.Locker
 	// Cluster names the Temporal cluster in lock IDs; package worker checks it.
 	Cluster string
+	// Rules guard activities by their type; package worker checks them.
+	Rules []run.Rule
+}
+
+// Same tells whether two interceptors with these options would guard alike: with the same Locker, in the name of the same
+// cluster.
+func (o Options) Same(other Options) bool {
+	return o.Locker == other.Locker && o.Cluster == other.Cluster
 }
 
 // Interceptor is Lockstep's worker interceptor. Installed twice, it guards once.
@@ -24,13 +33,17 @@ type Interceptor struct {
 	options Options
 	locker  locker
 	waker   *waker
+	rules   map[string]run.Rule
 }
 
 var _ interceptor.WorkerInterceptor = (*Interceptor)(nil)
 
 // New makes the interceptor. Most users install it by package worker.
 func New(o Options) *Interceptor {
-	i := &Interceptor{options: o}
+	i := &Interceptor{options: o, rules: make(map[string]run.Rule, len(o.Rules))}
+	for _, rule := range o.Rules {
+		i.rules[rule.Activity] = rule
+	}
 	if o.Locker != nil {
 		i.locker = coreLocker{o.Locker}
 		i.waker = newWaker(o.Locker, o.Cluster)
@@ -43,7 +56,7 @@ func (i *Interceptor) Options() Options { return i.options }
 
 // InterceptWorkflow makes the workflow side, once for each run in the worker's cache.
 func (i *Interceptor) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
-	return newWorkflowInbound(next)
+	return newWorkflowInbound(next, i.rules)
 }
 
 // InterceptActivity makes the activity side, once for each attempt.

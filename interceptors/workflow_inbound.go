@@ -14,11 +14,10 @@ type workflowInbound struct {
 	state *run.State
 }
 
-func newWorkflowInbound(next interceptor.WorkflowInboundInterceptor) *workflowInbound {
-	return &workflowInbound{
-		WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next},
-		state:                          run.NewState(),
-	}
+func newWorkflowInbound(next interceptor.WorkflowInboundInterceptor, rules map[string]run.Rule) *workflowInbound {
+	state := run.NewState()
+	state.Rules = rules
+	return &workflowInbound{WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, state: state}
 }
 
 // Init puts the outbound side into the chain.

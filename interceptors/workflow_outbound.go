@@ -29,7 +29,10 @@ func (w *workflowOutbound) ExecuteActivity(ctx workflow.Context, activityType st
 	if state == nil || ctx.Value(guardedKey{}) != nil || ours(activityType) {
 		return w.Next.ExecuteActivity(ctx, activityType, args...)
 	}
-	step := state.Step(ctx, activityType)
+	step, err := state.Step(ctx, activityType, args...)
+	if err != nil {
+		return failed(ctx, err)
+	}
 	seen := workflow.WithValue(ctx, guardedKey{}, true)
 	if step.Guard == nil {
 		return w.Next.ExecuteActivity(seen, activityType, args...)
@@ -59,10 +62,16 @@ func writeGuard(ctx workflow.Context, step *run.Step, activityType string) error
 // ExecuteLocalActivity does the same for a local activity that its context guards.
 func (w *workflowOutbound) ExecuteLocalActivity(ctx workflow.Context, activityType string, args ...any) workflow.Future {
 	state := run.StateFrom(ctx)
-	if state == nil || ctx.Value(guardedKey{}) != nil || ours(activityType) || run.LocksFrom(ctx) == nil {
+	if state == nil || ctx.Value(guardedKey{}) != nil || ours(activityType) || !state.Guards(ctx, activityType) {
 		return w.Next.ExecuteLocalActivity(ctx, activityType, args...)
 	}
-	step := state.LocalStep(ctx, activityType)
+	step, err := state.LocalStep(ctx, activityType, args...)
+	if err != nil {
+		return failed(ctx, err)
+	}
+	if step.Guard == nil {
+		return w.Next.ExecuteLocalActivity(ctx, activityType, args...)
+	}
 	return watch(workflow.WithValue(ctx, guardedKey{}, true), step, func(ctx workflow.Context) workflow.Future {
 		if err := writeGuard(ctx, step, activityType); err != nil {
 			return failed(ctx, err)

@@ -11,6 +11,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/interceptors"
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
 // DefaultCluster is the name of the cluster where none is given.
@@ -26,6 +27,9 @@ type Options struct {
 	// to 64 bytes of valid UTF-8 without "/". All workers of a cluster must say the same. Defaults to
 	// DefaultCluster.
 	Cluster string
+	// Rules guard activities by their type, at most one rule for each; see workflows.RuleFor. They are checked when the
+	// plugin is made, and, where the worker runs activities, when it starts: a type that it does not have is an error.
+	Rules []workflows.Rule
 }
 
 // checked fills in defaults and refuses what cannot be.
@@ -42,11 +46,11 @@ func (o Options) checked() (Options, error) {
 			Bound: fmt.Sprintf(`1 to %d bytes of valid UTF-8 without "/" or NUL`, maxCluster),
 		}
 	}
-	return o, nil
+	return o, checkRules(o.Rules)
 }
 
 func (o Options) interceptor() *interceptors.Interceptor {
-	return interceptors.New(interceptors.Options{Locker: o.Locker, Cluster: o.Cluster})
+	return interceptors.New(interceptors.Options{Locker: o.Locker, Cluster: o.Cluster, Rules: o.Rules})
 }
 
 func (o Options) activities() *activities.Activities {

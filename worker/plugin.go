@@ -11,6 +11,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/activities"
 	"github.com/temporal-lockstep/lockstep/interceptors"
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
 // PluginName is the name under which the plugin appears in Temporal.
@@ -41,9 +42,10 @@ func NewPlugin(o Options) (*Plugin, error) {
 }
 
 // NewReplayPlugin makes a plugin for worker.WorkflowReplayerOptions.Plugins: it replays histories of
-// guarded workflows and needs no database. On a live worker, guarded steps would fail with it.
-func NewReplayPlugin() *Plugin {
-	return newPlugin(interceptors.New(interceptors.Options{}), func(activities.Registry) {})
+// guarded workflows and needs no database. The rules are those of the workers that made the histories. On a live worker,
+// guarded steps would fail with it.
+func NewReplayPlugin(rules ...workflows.Rule) *Plugin {
+	return newPlugin(interceptors.New(interceptors.Options{Rules: rules}), func(activities.Registry) {})
 }
 
 func newPlugin(own *interceptors.Interceptor, register func(activities.Registry)) *Plugin {
@@ -57,7 +59,10 @@ func newPlugin(own *interceptors.Interceptor, register func(activities.Registry)
 		},
 		RunContextBefore: func(_ context.Context, o temporal.SimplePluginRunContextBeforeOptions) error {
 			register(o.Registry)
-			return nil
+			if o.WorkflowReplayer { // which has no activities
+				return nil
+			}
+			return known(o.Registry, own.Options().Rules)
 		},
 	})
 	if err != nil {
@@ -70,7 +75,7 @@ func newPlugin(own *interceptors.Interceptor, register func(activities.Registry)
 func install(list *[]interceptor.WorkerInterceptor, own *interceptors.Interceptor) error {
 	for _, other := range *list {
 		if there, ok := other.(*interceptors.Interceptor); ok {
-			if there.Options() != own.Options() {
+			if !there.Options().Same(own.Options()) {
 				return &lockcore.InvalidError{
 					Field: "plugin", Value: fmt.Sprintf("cluster %q", own.Options().Cluster),
 					Bound: fmt.Sprintf("the Locker and cluster (%q) of the Lockstep interceptor that the worker has already", there.Options().Cluster),

@@ -21,6 +21,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/worker"
+	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
 func TestMain(m *testing.M) {
@@ -45,19 +46,20 @@ type bundle struct {
 
 	mu        sync.Mutex
 	workflows map[string]any
+	rules     []workflows.Rule
 	lines     []string
 }
 
-func setup(t *testing.T) *bundle {
+func setup(t *testing.T, rules ...workflows.Rule) *bundle {
 	t.Helper()
 	db := testenv.Mongo(t)
 	locker, err := lockcore.New(db.Collection(lockCollection), lockcore.Config{})
 	require.NoError(t, err)
-	plugin, err := worker.NewPlugin(worker.Options{Locker: locker, Cluster: cluster})
+	plugin, err := worker.NewPlugin(worker.Options{Locker: locker, Cluster: cluster, Rules: rules})
 	require.NoError(t, err)
 	return &bundle{
 		client: testenv.Temporal(t), locker: locker, plugin: plugin, queue: testenv.TaskQueue(t), database: db.Name(),
-		workflows: map[string]any{},
+		workflows: map[string]any{}, rules: rules,
 	}
 }
 
@@ -120,14 +122,19 @@ func (b *bundle) end(t *testing.T, run client.WorkflowRun) ([]*historypb.History
 
 func (b *bundle) replay(t *testing.T, history *historypb.History) {
 	t.Helper()
+	require.NoError(t, b.tryReplay(t, history))
+}
+
+func (b *bundle) tryReplay(t *testing.T, history *historypb.History) error {
+	t.Helper()
 	replayer, err := sdkworker.NewWorkflowReplayerWithOptions(sdkworker.WorkflowReplayerOptions{
-		Plugins: []sdkworker.Plugin{worker.NewReplayPlugin()},
+		Plugins: []sdkworker.Plugin{worker.NewReplayPlugin(b.rules...)},
 	})
 	require.NoError(t, err)
 	for name, fn := range b.workflows {
 		replayer.RegisterWorkflowWithOptions(fn, workflow.RegisterOptions{Name: name})
 	}
-	require.NoError(t, replayer.ReplayWorkflowHistory(nil, history))
+	return replayer.ReplayWorkflowHistory(nil, history)
 }
 
 // write notes what happened, for a test to compare with what should have.

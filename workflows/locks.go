@@ -69,7 +69,12 @@ func WithLocks(ctx workflow.Context, l Locks) workflow.Context {
 	if run.StateFrom(ctx) == nil {
 		panic(notInstalled)
 	}
-	return run.WithLocks(ctx, &run.Locks{
+	locks := l.run()
+	return run.WithLocks(ctx, &locks)
+}
+
+func (l Locks) run() run.Locks {
+	return run.Locks{
 		Resources: slices.Clone(l.Resources),
 		Scope:     string(l.Scope),
 		TTL:       l.TTL,
@@ -78,7 +83,7 @@ func WithLocks(ctx workflow.Context, l Locks) workflow.Context {
 		Reacquire: l.Reacquire,
 		MaxWait:   l.MaxWait,
 		Try:       l.Try,
-	})
+	}
 }
 
 const notInstalled = "lockstep: this workflow asks for locks, but its worker runs without Lockstep's interceptor: " +

@@ -44,12 +44,6 @@ func WithLocks(ctx workflow.Context, l *Locks) workflow.Context {
 	return workflow.WithValue(ctx, locksKey{}, l)
 }
 
-// LocksFrom returns the locks that ctx asks for, nil where it asks for none.
-func LocksFrom(ctx workflow.Context) *Locks {
-	l, _ := ctx.Value(locksKey{}).(*Locks)
-	return l
-}
-
 // WithScope returns a context within a scope.
 func WithScope(ctx workflow.Context, s *Scope) workflow.Context {
 	return workflow.WithValue(ctx, scopeKey{}, s)

@@ -16,6 +16,8 @@ import (
 
 // State is what one workflow run knows of its locks.
 type State struct {
+	// Rules are the worker's, by activity type.
+	Rules map[string]Rule
 	// steps numbers the calls of ExecuteActivity, guarded or not, so that a step keeps its name when
 	// another one gains or loses its guard.
 	steps int
@@ -54,28 +56,24 @@ type Step struct {
 }
 
 // LocalStep is Step for a call of ExecuteLocalActivity under locks.
-func (s *State) LocalStep(ctx workflow.Context, activityType string) *Step {
-	step := s.Step(ctx, activityType)
-	step.local = true
-	return step
+func (s *State) LocalStep(ctx workflow.Context, activityType string, args ...any) (*Step, error) {
+	step, err := s.Step(ctx, activityType, args...)
+	if step != nil {
+		step.local = true
+	}
+	return step, err
 }
 
 // Step numbers a call of ExecuteActivity and says how it is guarded under ctx.
-func (s *State) Step(ctx workflow.Context, activityType string) *Step {
+func (s *State) Step(ctx workflow.Context, activityType string, args ...any) (*Step, error) {
 	s.steps++
 	s.schedule++
-	locks := LocksFrom(ctx)
-	if locks == nil {
-		return &Step{}
+	locks, err := s.locks(ctx, activityType, args)
+	if err != nil || locks == nil {
+		return &Step{}, err
 	}
-	scope, inSaga := s.scope(ctx)
-	kind := locks.Scope
-	if kind == "" {
-		kind = protocol.ScopeStep
-		if inSaga {
-			kind = protocol.ScopeSaga
-		}
-	}
+	scope, _ := s.scope(ctx)
+	kind := s.kind(ctx, locks)
 	compensating := isCompensating(ctx)
 	g := &protocol.Guard{
 		Part:      protocol.Cut(fmt.Sprintf("%d/%s", s.steps, activityType), protocol.MaxName),
@@ -100,7 +98,7 @@ func (s *State) Step(ctx workflow.Context, activityType string) *Step {
 	if kind != protocol.ScopeStep {
 		scope.want(g.Resources)
 	}
-	return &Step{Guard: g, scope: scope, maxWait: locks.MaxWait, scheduled: workflow.Now(ctx)}
+	return &Step{Guard: g, scope: scope, maxWait: locks.MaxWait, scheduled: workflow.Now(ctx)}, nil
 }
 
 // renumber gives a step that is scheduled again the next number, and says anew what is known to be held.
