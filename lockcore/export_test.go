@@ -12,3 +12,17 @@ func (l *Locker) EndSessions() {
 		s.end()
 	}
 }
+
+// Tended is how many resources are tended.
+func (l *Locker) Tended() int {
+	l.turns.mu.Lock()
+	defer l.turns.mu.Unlock()
+	return len(l.turns.tended)
+}
+
+// Reading is how many wait for a read that they share.
+func (l *Locker) Reading() int {
+	l.reads.mu.Lock()
+	defer l.reads.mu.Unlock()
+	return l.reads.waiting
+}

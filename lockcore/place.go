@@ -23,6 +23,9 @@ func (l *Locker) Recheck(ctx context.Context, req Request, at string, held ...st
 	if err != nil {
 		return 0, err
 	}
+	if req.Order == (Order{}) {
+		return 0, &InvalidError{Field: "Request.Order", Value: "0.0", Bound: "that of the request that queued"}
+	}
 	i := slices.IndexFunc(req.Resources, func(r Resource) bool { return r.Name == at })
 	if i < 0 {
 		return 0, &InvalidError{Field: "at", Value: quote(at), Bound: "one of the request's resources"}
@@ -148,6 +151,8 @@ type reads struct {
 	mu      sync.Mutex
 	next    *batchOfReads
 	reading bool
+	// waiting is how many wait for an answer.
+	waiting int
 }
 
 type batchOfReads struct {
@@ -173,7 +178,13 @@ func (r *reads) get(ctx context.Context, names []string) (map[string]*engine.Doc
 		r.reading = true
 		go r.run()
 	}
+	r.waiting++
 	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		r.waiting--
+		r.mu.Unlock()
+	}()
 	select {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)

@@ -21,6 +21,8 @@ import (
 type countingEngine struct {
 	*lockcoretest.Engine
 	acquires, reads, lists atomic.Int64
+	// hold, where it is set, holds up reads until it is closed.
+	hold chan struct{}
 }
 
 func (e *countingEngine) Acquire(ctx context.Context, op engine.Acquire) (engine.Document, error) {
@@ -30,6 +32,9 @@ func (e *countingEngine) Acquire(ctx context.Context, op engine.Acquire) (engine
 
 func (e *countingEngine) Read(ctx context.Context, names ...string) ([]engine.Document, error) {
 	e.reads.Add(1)
+	if e.hold != nil {
+		<-e.hold
+	}
 	return e.Engine.Read(ctx, names...)
 }
 

@@ -1,0 +1,238 @@
+package lockcore_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+)
+
+// parked is a locker on an engine in memory whose turns are heard.
+type parked struct {
+	*lockcore.Locker
+	engine *countingEngine
+	clock  *lockcoretest.Clock
+	turns  chan lockcore.Turn
+}
+
+func newParked(t *testing.T, clock *lockcoretest.Clock) *parked {
+	t.Helper()
+	now := time.Now
+	if clock != nil {
+		now = clock.Now
+	}
+	p := &parked{engine: &countingEngine{Engine: lockcoretest.NewEngine(now)}, clock: clock, turns: make(chan lockcore.Turn, 100)}
+	l, err := lockcore.NewOn(p.engine, lockcore.Config{})
+	require.NoError(t, err)
+	p.Locker = l
+	t.Cleanup(l.OnTurn(func(turn lockcore.Turn) {
+		select {
+		case p.turns <- turn:
+		default: // one that is told again and again
+		}
+	}))
+	return p
+}
+
+func (p *parked) request(lockID string, resources ...lockcore.Resource) lockcore.Request {
+	return lockcore.Request{LockID: lockID, Resources: resources, Part: "step", Order: lockcore.Order{Schedule: 1, Attempt: 1}, Keep: true}
+}
+
+func (p *parked) enter(t *testing.T, lockID string, resources ...lockcore.Resource) []lockcore.Lease {
+	t.Helper()
+	leases, err := p.Enter(t.Context(), p.request(lockID, resources...), true)
+	require.NoError(t, err)
+	return leases
+}
+
+func (p *parked) queue(t *testing.T, lockID string, resources ...lockcore.Resource) {
+	t.Helper()
+	_, err := p.Enter(t.Context(), p.request(lockID, resources...), true)
+	require.ErrorIs(t, err, lockcore.ErrBusy)
+}
+
+func (p *parked) turn(t *testing.T) lockcore.Turn {
+	t.Helper()
+	select {
+	case turn := <-p.turns:
+		return turn
+	case <-time.After(within):
+		require.Fail(t, "nobody was told that it is its turn")
+		return lockcore.Turn{}
+	}
+}
+
+const within = time.Minute
+
+func TestWhoeverMakesAClaimTellsOfIt(t *testing.T) {
+	t.Parallel()
+	p := newParked(t, nil)
+	p.enter(t, "a", lockcore.Exclusive("r"))
+	p.queue(t, "b", lockcore.Exclusive("r"))
+	require.NoError(t, p.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r"}}))
+	// The part of a is cut off by a release that does not say that it has stopped; its leave makes the claim.
+	require.NoError(t, p.Leave(t.Context(), lockcore.Lease{Resource: "r", LockID: "a", Part: "step", Order: lockcore.Order{Schedule: 1, Attempt: 1}}))
+	require.Equal(t, lockcore.Turn{Resource: "r", LockID: "b", Part: "step", Order: lockcore.Order{Schedule: 1, Attempt: 1}}, p.turn(t))
+}
+
+// Nobody acts: the holder is dead, and who waits has no process.
+func TestATendedResourceIsGrantedWhenItsHoldersPromiseEnds(t *testing.T) {
+	t.Parallel()
+	p := newParked(t, nil)
+	_, err := p.Enter(t.Context(), lockcore.Request{LockID: "dead", Resources: []lockcore.Resource{lockcore.Exclusive("r")}, TTL: 100 * time.Millisecond}, false)
+	require.NoError(t, err)
+	p.queue(t, "b", lockcore.Exclusive("r"))
+	p.Tend("r")
+	require.Equal(t, "b", p.turn(t).LockID)
+	// The lease of the first is over, and it has no process that would leave: it goes when the claim is confirmed.
+	next := p.request("b", lockcore.Exclusive("r"))
+	next.Order.Schedule++
+	leases, err := p.Enter(t.Context(), next, true)
+	require.NoError(t, err)
+	require.NoError(t, p.Release(t.Context(), lockcore.Release{LockID: "b", Resources: []string{"r"}, Order: leases[0].Order, Leaving: &leases[0].Part}))
+	require.Eventually(t, func() bool { return p.Tended() == 0 }, within, time.Millisecond, "nobody waits, and the resource is tended")
+}
+
+func TestTendingEndsDeadlocksOfThoseWhoWaitElsewhere(t *testing.T) {
+	t.Parallel()
+	p := newParked(t, nil)
+	for lockID, has := range map[string]string{"old": "r1", "young": "r2"} {
+		require.NoError(t, p.Leave(t.Context(), p.enter(t, lockID, lockcore.Exclusive(has))...))
+	}
+	started := time.Now()
+	for i, wait := range []struct{ lockID, wants string }{{"old", "r2"}, {"young", "r1"}} {
+		req := p.request(wait.lockID, lockcore.Exclusive(wait.wants))
+		req.Part, req.Started = "second step", started.Add(time.Duration(i)*time.Second)
+		_, err := p.Enter(t.Context(), req, true)
+		require.ErrorIs(t, err, lockcore.ErrBusy)
+		p.Tend(wait.wants)
+	}
+	turn := p.turn(t)
+	require.Equal(t, "young", turn.LockID)
+	require.Contains(t, turn.Deadlock, "young waits for old on r1")
+	req := p.request("young", lockcore.Exclusive("r1"))
+	req.Part = "second step"
+	_, err := p.Recheck(t.Context(), req, "r1")
+	var deadlock *lockcore.DeadlockError
+	require.ErrorAs(t, err, &deadlock)
+	require.Equal(t, turn.Deadlock, deadlock.Cycle)
+}
+
+func TestWithoutAnybodyToHearNothingIsTended(t *testing.T) {
+	t.Parallel()
+	l, err := lockcore.NewOn(lockcoretest.NewEngine(time.Now), lockcore.Config{})
+	require.NoError(t, err)
+	l.Tend("r")
+	require.Zero(t, l.Tended())
+	stop := l.OnTurn(func(lockcore.Turn) {})
+	l.Tend("r")
+	stop()
+	require.Zero(t, l.Tended())
+}
+
+func TestARecheckReadsAndWritesOnlyWhenAPromiseNeedsIt(t *testing.T) {
+	t.Parallel()
+	clock := lockcoretest.NewClock(time.Now())
+	p := newParked(t, clock)
+	p.enter(t, "a", lockcore.Exclusive("r"))
+	p.queue(t, "b", lockcore.Exclusive("r"))
+	p.queue(t, "c", lockcore.Exclusive("r"))
+	before := p.engine.acquires.Load()
+	again, err := p.Recheck(t.Context(), p.request("c", lockcore.Exclusive("r")), "r")
+	var busy *lockcore.BusyError
+	require.ErrorAs(t, err, &busy)
+	require.Equal(t, 2, busy.Position)
+	require.Equal(t, "a", busy.Holders[0].LockID)
+	require.Positive(t, again)
+	require.Equal(t, before, p.engine.acquires.Load(), "a place that is fresh is not written")
+
+	clock.Advance(4 * time.Minute)
+	_, err = p.Recheck(t.Context(), p.request("c", lockcore.Exclusive("r")), "r")
+	require.ErrorIs(t, err, lockcore.ErrBusy)
+	require.Equal(t, before+1, p.engine.acquires.Load(), "an old one is")
+	clock.Advance(4 * time.Minute) // b, which nobody looked after, is gone
+	again, err = p.Recheck(t.Context(), p.request("c", lockcore.Exclusive("r")), "r")
+	require.ErrorAs(t, err, &busy)
+	require.Equal(t, 1, busy.Position)
+	require.LessOrEqual(t, again, 2*time.Minute, "the head of the queue looks when the holder's promise ends")
+}
+
+func TestARecheckSaysWhenItIsWorthToAsk(t *testing.T) {
+	t.Parallel()
+	p := newParked(t, nil)
+	ask := func() error {
+		_, err := p.Recheck(t.Context(), p.request("b", lockcore.Exclusive("r")), "r")
+		return err
+	}
+	require.NoError(t, ask(), "there is no place")
+	leases := p.enter(t, "a", lockcore.Exclusive("r"))
+	p.queue(t, "b", lockcore.Exclusive("r"))
+	require.ErrorIs(t, ask(), lockcore.ErrBusy)
+	require.NoError(t, p.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r"}, Order: leases[0].Order, Leaving: &leases[0].Part}))
+	require.NoError(t, ask(), "there is a claim")
+	granted := p.enter(t, "b", lockcore.Exclusive("r"))
+	require.NoError(t, p.Release(t.Context(), lockcore.Release{LockID: "b", Resources: []string{"r"}, Order: granted[0].Order, Leaving: &granted[0].Part}))
+	require.NoError(t, ask(), "it was granted and released meanwhile")
+	require.Empty(t, p.engine.Document("r").Held, "and it takes nothing")
+}
+
+func TestARecheckKeepsTheHoldsOfItsLockID(t *testing.T) {
+	t.Parallel()
+	clock := lockcoretest.NewClock(time.Now())
+	p := newParked(t, clock)
+	require.NoError(t, p.Leave(t.Context(), p.enter(t, "b", lockcore.Exclusive("mine"))...))
+	p.enter(t, "a", lockcore.Exclusive("r"))
+	req := p.request("b", lockcore.Exclusive("r"))
+	req.Part = "second step"
+	_, err := p.Enter(t.Context(), req, true)
+	require.ErrorIs(t, err, lockcore.ErrBusy)
+	for range 20 { // each a minute and a half: half an hour, and a hold has ten minutes
+		clock.Advance(90 * time.Second)
+		again, err := p.Recheck(t.Context(), req, "r", "mine")
+		require.NotErrorIs(t, err, lockcore.ErrLost)
+		require.LessOrEqual(t, again, 5*time.Minute)
+	}
+	held := p.engine.Document("mine").Held
+	require.Len(t, held, 1)
+	require.Equal(t, engine.Kept, held[0].State)
+	require.True(t, held[0].ExpiresAt.After(clock.Now()))
+}
+
+func TestRechecksAtTheSameTimeShareARead(t *testing.T) {
+	t.Parallel()
+	p := newParked(t, nil)
+	p.enter(t, "a", lockcore.Exclusive("r"))
+	p.queue(t, "b", lockcore.Exclusive("r"))
+	p.engine.hold = make(chan struct{})
+	var wg sync.WaitGroup
+	const many = 200
+	for range many {
+		wg.Go(func() { _, _ = p.Recheck(t.Context(), p.request("b", lockcore.Exclusive("r")), "r") })
+	}
+	require.Eventually(t, func() bool { return p.Reading() == many }, within, time.Millisecond, "they do not all wait")
+	close(p.engine.hold)
+	wg.Wait()
+	require.LessOrEqual(t, p.engine.reads.Load(), int64(2))
+}
+
+func TestARecheckThatIsNotOfAQueuedRequestIsRefused(t *testing.T) {
+	t.Parallel()
+	p := newParked(t, nil)
+	_, err := p.Recheck(t.Context(), p.request("b", lockcore.Exclusive("r")), "other")
+	require.ErrorIs(t, err, lockcore.ErrInvalid)
+	unnumbered := p.request("b", lockcore.Exclusive("r"))
+	unnumbered.Order = lockcore.Order{}
+	_, err = p.Recheck(t.Context(), unnumbered, "r")
+	require.ErrorIs(t, err, lockcore.ErrInvalid)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = p.Recheck(ctx, p.request("b", lockcore.Exclusive("r")), "r")
+	require.ErrorIs(t, err, context.Canceled)
+	require.Zero(t, p.engine.acquires.Load())
+}
