@@ -28,7 +28,8 @@
 // none. A workflow that releases and acquires again numbers its acquires by "schedule": a release ends
 // whatever was asked for up to its own number, and refuses what arrives late.
 //
-// A lock that is busy is a retryable failure of type lockstep.Busy and the benign category, which says when
+// Wait looks whether a queued request is worth to be made again; guarded steps use it, and workflows in other languages
+// may. A lock that is busy is, for Acquire, a retryable failure of type lockstep.Busy and the benign category, which says when
 // to come back. The request keeps its place in the queue between attempts, as long as
 // the activity's retry policy lets it come back. Failures of type lockstep.Lost, lockstep.Superseded
 // and lockstep.Invalid are not retryable; lockstep.Unavailable, the database, is. Each carries its

@@ -9,7 +9,7 @@
 // the locks, at the place where they are needed and at the moment they are needed.
 //
 //	workflow worker                  server              activity worker
-//	ExecuteActivity ── header ──▶ ScheduleActivity ──▶ enter ── busy ──▶ retried later
+//	ExecuteActivity ── header ──▶ ScheduleActivity ──▶ enter ── busy ──▶ the workflow waits
 //	                                                     │
 //	                                                   renew ◀─┐ every third of the TTL
 //	                                                     │  ───┘
@@ -19,9 +19,8 @@
 //
 // # What the activity side does
 //
-//   - Enter takes the locks in the name of the workflow run. Where they are busy the attempt fails, with a
-//     retryable failure of the benign category that says when to come back; the request keeps its place
-//     in the queue meanwhile.
+//   - Enter takes the locks in the name of the workflow run. Where they are busy the attempt fails with a benign
+//     lockstep.Busy, which is not retried: the workflow side answers it. The request stands in the queue.
 //   - While the step runs, its locks are renewed. The step's context is cancelled when one is lost, with the
 //     *lockcore.LostError as its cause (context.Cause). A step that lost a lock while it ran fails
 //     with lockstep.Lost, whatever its function returned: what it did may not have been isolated.
@@ -35,13 +34,30 @@
 // It numbers the steps, so that a retry of a step supersedes its own earlier attempt and nobody
 // else's; it remembers which steps completed under a saga's locks, so that a later step learns when the saga no longer
 // holds what it held; and it gives back futures that work in selectors and whose errors match
-// lockcore's typed errors. All of it is computed from the workflow's calls and their
+// lockcore's typed errors.
+//
+// It answers lockstep.Busy by waiting: it runs the activity lockstep.Wait, whose attempts fail, in back-off, until it is
+// worth to ask again, and then schedules the step again, under a new number, with the attempts and the time that the step
+// has left. That the run does so is recorded by GetVersion at the first such failure, so that runs in which there is none have the
+// commands that they would have without Lockstep.
+//
+//	step ── busy ──▶ version marker ── lockstep.Wait ──▶ step
+//	                 (once in a run)        ▲
+//	                                        │ CompleteActivityByID
+//	whoever lets the lock go ── claim ── waker
+//
+// The waker hears of claims from the Locker of its process, that is of those that it makes itself and of those on resources
+// that it tends because a workflow which it served waits there. It completes the waiting activity by the run's ID and the
+// number of the request, in the background. A wake-up that is lost is repaired: by the next attempt of the waiting activity,
+// and by the claim's own end, after which the next in line is served and the sleeper comes first.
+//
+// All of it is computed from the workflow's calls and their
 // outcomes, so it replays.
 //
 // # What is not guarded
 //
-// Lockstep's own activities, the SDK's sessions, queries, child workflows and timers. Local activities
-// under locks are refused. An activity that returns activity.ErrResultPending is refused too: its locks
+// Lockstep's own activities, the SDK's sessions, queries, child workflows and timers. A local activity is guarded like
+// another; run again after a workflow task that timed out it has the same number, and does not supersede its first run. An activity that returns activity.ErrResultPending is refused too: its locks
 // would end while it goes on.
 //
 // # What it does not promise

@@ -29,6 +29,17 @@
 //	locks    ├──────────────────────────────────────────────────┤ release: one local activity
 //	                                                  committed ┘
 //
+// # Waiting
+//
+// A step that finds its locks busy stands in their queue, first come first served, and its workflow waits in an
+// activity that is in back-off: no slot, no polling, and three events however long it takes. Whoever lets the lock go wakes
+// it; when the holder is dead, the end of the holder's promise does. Then the step is scheduled again with the attempts and the time that it
+// has left. [Locks] has options to wait for a bounded time, and not at all. Cancelling the step's context leaves the queue.
+//
+// Sagas that wait for each other are a deadlock. One of them is told, the youngest, but never one that is
+// compensating: its step fails with a *lockcore.DeadlockError before it runs, and so the saga is undone and lets go.
+// [SagaOptions] can begin it again.
+//
 // # What is guaranteed
 //
 //   - Between the first guarded step of a saga and its end nobody else enters a step under an
@@ -48,12 +59,7 @@
 //     else's. Resources that must refuse it check the fence; see activities.Fence.
 //   - A workflow that is terminated, times out or is deleted runs no code. Its locks stand until
 //     their HoldTTL has passed.
-//   - Two sagas that lock the same resources in opposite order wait for each other until one's
-//     steps time out or run out of attempts. Take the resources of a saga in one guard where you can: they are
-//     taken in the order of their names.
-//   - Waiting uses up the step's own attempts and time: a busy lock is a failed attempt that is retried,
-//     under the step's retry policy, until it is free. A policy whose NonRetryableErrorTypes name
-//     "lockstep.Busy" asks once.
+//   - A step of scope step with several resources holds none of them while it waits for one.
 //   - A workflow that is reset in the middle of a saga goes on under another run ID, and so without the
 //     locks of the run before: its next guarded step fails with a *lockcore.LostError, and the saga is
 //     compensated.
