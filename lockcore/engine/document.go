@@ -26,7 +26,7 @@ type Document struct {
 	Released []Released `bson:"released"`
 	// Last is what the last write did, for its caller to read in the answer.
 	Last Last `bson:"last"`
-	// IdleAt is when the last promise in the document ends, rounded up. A TTL index removes the document
+	// IdleAt is when the last promise in the document ends, but for claims just made, rounded up. A TTL index removes the document
 	// a retention time later.
 	IdleAt time.Time `bson:"idleAt"`
 }

@@ -27,10 +27,11 @@ func begin(before engine.Document, resource string, policy engine.Policy, now ti
 
 // end settles the document and completes it.
 func (s *state) end() engine.Document {
+	idle := s.idleAt() // of what stood before: claims end sooner than any retention
 	s.settle()
 	s.doc.Evicted = last(s.doc.Evicted, engine.MaxEvicted)
 	s.doc.Last.Length = int64(len(s.doc.Waiters))
-	s.doc.IdleAt = s.idleAt()
+	s.doc.IdleAt = idle
 	return clone(s.doc)
 }
 

@@ -95,7 +95,8 @@ func (k acquireKind) stages() []bson.D {
 	if k.queue {
 		position = "$t.pos"
 	}
-	return s.store(outcome{granted: cond(eq("$t.did", engine.Granted), "$t.who", nil), did: "$t.did", released: none, position: position})
+	granted := eq("$t.did", engine.Granted)
+	return s.store(outcome{granted: granted, alone: k.fresh, did: "$t.did", released: none, position: position})
 }
 
 // find sets what there is of the lock ID and the part:
@@ -112,6 +113,9 @@ func (s *stages) find(k acquireKind) {
 		lists = append(lists, v("t.l", filter("$held", and(others, alive))))
 	}
 	s.put(lists...)
+	if k.fresh { // whose only copies are those of the same command: see freshOutcome
+		return
+	}
 	vars := doc(
 		v("o", filter("$t.a", holds)),
 		v("m", op("$arrayElemAt", filter("$t.a", and(ownPart, in("$$this.state", list(engine.Part, engine.Claimed)))), -1)),
@@ -124,21 +128,17 @@ func (s *stages) find(k acquireKind) {
 
 // decide sets did, the outcome.
 func (s *stages) decide(k acquireKind) {
+	if k.fresh {
+		s.set(v("did", freshOutcome(k)))
+		return
+	}
 	covered := ne("$t.o", none)
 	again := and(gt("$t.m.expiresAt", "$$NOW"), eq(list("$t.m.order", "$t.m.state"), list("$t.ord", engine.Part)))
 	if k.mode == engine.Exclusive {
 		covered = in(engine.Exclusive, "$t.o.mode")
 		again = and(gt("$t.m.expiresAt", "$$NOW"), eq(list("$t.m.order", "$t.m.state", "$t.m.mode"), list("$t.ord", engine.Part, engine.Exclusive)))
 	}
-	var fits expr
-	switch {
-	case k.mode == engine.Exclusive:
-		fits = eq(filter("$held", and(others, alive)), none)
-	case k.limited:
-		fits = and(not(in(engine.Exclusive, "$t.l.mode")), lt(size(op("$setUnion", "$t.l.lockId")), "$t.room"))
-	default:
-		fits = or(not(in(engine.Exclusive, "$held.mode")), eq(filter("$held", and(others, alive, exclusive)), none))
-	}
+	fits := fitsIn(k)
 	// An upgrade goes ahead of the queue: those who wait there wait for its own hold. Who has a place gets a
 	// claim when its turn has come, in whoever's write that is.
 	claimed := eq("$t.m.state", engine.Claimed)
@@ -170,6 +170,37 @@ func (s *stages) decide(k acquireKind) {
 	s.set(v("did", choose(append(outcomes, engine.Busy)...)))
 }
 
+// fitsIn tells whether the others who are alive leave room.
+func fitsIn(k acquireKind) expr {
+	switch {
+	case k.mode == engine.Exclusive:
+		return eq(filter("$held", and(others, alive)), none)
+	case k.limited:
+		return and(not(in(engine.Exclusive, "$t.l.mode")), lt(size(op("$setUnion", "$t.l.lockId")), "$t.room"))
+	default:
+		return or(not(in(engine.Exclusive, "$held.mode")), eq(filter("$held", and(others, alive, exclusive)), none))
+	}
+}
+
+// freshOutcome is the outcome of a request whose part is new with it: what there is of the part is what a copy of the same
+// command left, and it never queued.
+func freshOutcome(k acquireKind) expr {
+	hold := filter("$t.a", holds)
+	turn, covered := expr(eq("$waiters", none)), expr(ne(hold, none))
+	same := and(ownPart, running, alive)
+	if k.mode == engine.Exclusive {
+		turn, covered = or(ne(hold, none), turn), ne(filter("$t.a", and(holds, exclusive)), none)
+		same = and(ownPart, running, alive, exclusive)
+	}
+	released := filter("$released", and(ownID, gte("$$this.order", "$t.ord"), in("$$this.part", list(nil, "$t.part"))))
+	outcomes := list(ne(released, none), engine.Overtaken)
+	if k.held && !k.reacquire {
+		outcomes = append(outcomes, eq(hold, none), engine.Lost)
+	}
+	return choose(append(outcomes,
+		ne(filter("$t.a", same), none), engine.Again, covered, engine.Joined, and(turn, fitsIn(k)), engine.Granted, engine.Busy)...)
+}
+
 // nextFence grows although the document may have been removed and made anew: it is never below the time.
 var nextFence = largest(add("$fence", int64(1)), on("$toLong", "$$NOW"))
 
@@ -185,11 +216,19 @@ func (s *stages) enter(k acquireKind) {
 	if k.newFence {
 		anew = true
 	}
+	hold := "$t.o"
+	if k.fresh {
+		hold = "$t.a" // whose fences are not above those of the hold
+	}
 	vars := doc(
 		v("g", in("$t.did", list(engine.Granted, engine.Joined))),
-		v("new.fence", cond(anew, nextFence, maxOf("$t.o.fence"))),
+		v("new.fence", cond(anew, nextFence, maxOf(hold+".fence"))),
 	)
-	if k.mode == engine.SharedBy {
+	switch {
+	case k.mode == engine.Exclusive:
+	case k.fresh:
+		vars = append(vars, v("new.mode", largest(engine.SharedBy, maxOf(each(filter("$t.a", holds), "$$this.mode")))))
+	default:
 		vars = append(vars, v("new.mode", largest(engine.SharedBy, maxOf("$t.o.mode"))))
 	}
 	if k.keep {

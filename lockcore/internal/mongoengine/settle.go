@@ -49,36 +49,39 @@ func distinct(ids string, beside expr) expr {
 
 // settle claims the resource for the head of the queue while it fits: one exclusive, one of those with a limit, or
 // consecutive shared ones, up to a bound. Then it displaces the expired holds whose room was given away, in this
-// way or by the request itself, for which who is not nil: whom room was given to, or null. It keeps in t
+// way or by the request itself, where granted holds, to who. It keeps in t
 //
 //	d  the head of the queue; later, to whom room was given      l  what is alive
 //	c  the claims      x  the expired holds that are displaced
-func (s *stages) settle(who expr) {
-	s.set(v("d", first("$waiters")), v("l", cond(or(ne("$waiters", none), lte(minOf("$held.expiresAt"), "$$NOW")), filter("$held", alive), none)))
+func (s *stages) settle(o outcome) {
+	head := expr(first("$waiters"))
+	if o.alone {
+		head = cond(o.granted, "$t.who", head)
+	}
+	s.set(v("d", head), v("l", cond(or(ne("$waiters", none), lte(minOf("$held.expiresAt"), "$$NOW")), filter("$held", alive), none)))
 	fits := and("$t.d", not(in(engine.Exclusive, "$t.l.mode")), lt(distinct("$t.l.lockId", "$t.d.lockId"), ifNull("$t.d.limit", engine.Unlimited)))
 	run := op("$indexOfArray", concat(each(op("$slice", "$waiters", engine.SettleMost), not("$$this.limit")), list(false)), false)
 	held := in(list("$t.d.lockId", engine.Exclusive), each("$held", list("$$this.lockId", "$$this.mode")))
 	s.set(v("c", cond(fits, op("$slice", "$waiters", cond(held, 1, largest(1, run))), none)))
-	given := ne("$t.c", none)
-	if who != nil {
-		s.set(v("d", cond(given, "$t.d", who)))
+	given := expr(ne("$t.c", none))
+	switch {
+	case o.alone:
+		given = or(o.granted, given)
+	case o.granted != nil:
+		s.set(v("d", cond(given, "$t.d", cond(o.granted, "$t.who", nil))))
 		given = gt("$t.d", nil)
 	}
 	crowded := gte(distinct("$held.lockId", "$t.d.lockId"), op("$min", "$t.d.limit", engine.Crowd))
 	s.set(v("x", cond(and(given, lte(minOf("$held.expiresAt"), "$$NOW")),
 		filter("$held", and(holds, lte("$$this.expiresAt", "$$NOW"), ne("$$this.lockId", "$t.d.lockId"), or(exclusive, and(crowded, not(in("$$this.lockId", "$t.l.lockId")))))), none)))
-	granted := merge("$$this", doc(
-		v("state", engine.Claimed), v("expiresAt", add("$$NOW", "$t.claim")), v("claimedAt", "$$NOW"), v("place", "$$this.expiresAt")))
-	s.put(
-		v("held", concat(cond(eq("$t.x", none), "$held", filter("$held", not(in("$$this", "$t.x")))), each("$t.c", granted))),
-		v("waiters", op("$slice", "$waiters", size("$t.c"), engine.Unlimited)),
-	)
 }
 
 // outcome is what an operation tells in last.
 type outcome struct {
-	// granted is whom the request gave room to, or null; nil where the operation grants nothing itself.
+	// granted tells whether the request gave room to who; nil where the operation grants nothing itself. Then alone says
+	// that it makes no claims beside.
 	granted                 expr
+	alone                   bool
 	did, released, position expr
 	// purged are expired holds that the operation ended itself.
 	purged expr
@@ -86,24 +89,33 @@ type outcome struct {
 
 // store settles, completes the document, and removes t. Fields that this version does not know are kept.
 func (s *stages) store(o outcome) []bson.D {
-	s.settle(o.granted)
+	s.settle(o)
 	expired := expr("$t.x")
 	if o.purged != nil {
 		expired = concat(o.purged, "$t.x")
 	}
+	waiters := expr(op("$slice", "$waiters", size("$t.c"), engine.Unlimited))
+	if o.position != expr(0) { // a queue that stays as it is need not be copied
+		waiters = cond(eq("$t.c", none), "$waiters", waiters)
+	}
+	claim := merge("$$this", doc(
+		v("state", engine.Claimed), v("expiresAt", add("$$NOW", "$t.claim")), v("claimedAt", "$$NOW"), v("place", "$$this.expiresAt")))
 	record := doc(v("lockId", "$$this.lockId"), v("fence", "$$this.fence"), v("by", "$t.d.lockId"))
 	*s = append(*s, on("$set", doc(
 		v("seq", add("$seq", int64(1))), v("at", "$$NOW"),
+		v("held", concat(cond(eq("$t.x", none), "$held", filter("$held", not(in("$$this", "$t.x")))), each("$t.c", claim))),
+		v("waiters", waiters),
 		v("evicted", lastOf(concat("$evicted", each("$t.x", record)), engine.MaxEvicted)),
 		v("idleAt", idleAt),
 		v("last", doc(v("outcome", o.did), v("released", o.released), v("expired", expired), v("position", o.position),
-			v("length", size("$waiters")))),
+			v("length", op("$subtract", size("$waiters"), size("$t.c"))))),
 		v("t", "$$REMOVE"),
 	)))
 	return *s
 }
 
-// idleAt is the end of the last promise, rounded up to engine.IdleGrain.
+// idleAt is the end of the last promise before the claims that are made, which end sooner than any retention does. It is
+// rounded up to engine.IdleGrain.
 var idleAt = on("$dateTrunc", doc(
 	v("date", add(largest("$$NOW", maxOf("$held.expiresAt")), engine.IdleGrain.Milliseconds())), v("unit", "hour")))
 
