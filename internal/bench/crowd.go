@@ -86,32 +86,31 @@ func (b *temporalBench) queueUp(ctx context.Context, resource string, waiters in
 	if err := g.Wait(); err != nil {
 		return nil, nil, err
 	}
-	for {
-		n, err := b.parked(ctx, runs)
-		if err != nil {
-			return nil, nil, err
-		}
-		if n == waiters {
-			return runs, func() error { return held.Leave(ctx) }, nil
-		}
-		if err := pause(ctx, 200*time.Millisecond); err != nil {
-			return nil, nil, err
+	for _, run := range runs {
+		for {
+			parked, err := b.parked(ctx, run)
+			if err != nil {
+				return nil, nil, err
+			}
+			if parked {
+				break
+			}
+			if err := pause(ctx, 200*time.Millisecond); err != nil {
+				return nil, nil, err
+			}
 		}
 	}
+	return runs, func() error { return held.Leave(ctx) }, nil
 }
 
-// parked is how many of the runs, from the first, have come to wait: their histories stand still.
-func (b *temporalBench) parked(ctx context.Context, runs []client.WorkflowRun) (int, error) {
-	for i, run := range runs {
-		d, err := b.client.DescribeWorkflowExecution(ctx, run.GetID(), run.GetRunID())
-		if err != nil {
-			return 0, err
-		}
-		if p := d.GetPendingActivities(); len(p) != 1 || p[0].GetActivityType().GetName() != "lockstep.Wait" || p[0].GetLastFailure() == nil {
-			return i, nil
-		}
+// parked tells whether a run has come to wait: its history stands still.
+func (b *temporalBench) parked(ctx context.Context, run client.WorkflowRun) (bool, error) {
+	d, err := b.client.DescribeWorkflowExecution(ctx, run.GetID(), run.GetRunID())
+	if err != nil {
+		return false, err
 	}
-	return len(runs), nil
+	p := d.GetPendingActivities()
+	return len(p) == 1 && p[0].GetActivityType().GetName() == "lockstep.Wait" && p[0].GetLastFailure() != nil, nil
 }
 
 func pause(ctx context.Context, d time.Duration) error {
