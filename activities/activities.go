@@ -47,7 +47,7 @@ type Locker interface {
 	Enter(ctx context.Context, req lockcore.Request, queue bool) ([]lockcore.Lease, error)
 	Renew(ctx context.Context, leases ...lockcore.Lease) ([]lockcore.Lease, error)
 	Leave(ctx context.Context, leases ...lockcore.Lease) error
-	Release(ctx context.Context, r lockcore.Release) error
+	ReleaseHeld(ctx context.Context, r lockcore.Release) (held []string, err error)
 	Recheck(ctx context.Context, req lockcore.Request, at string, held ...string) (again time.Duration, err error)
 	Tend(resource string)
 }
@@ -124,13 +124,22 @@ func (a *Activities) Release(ctx context.Context, p ReleaseParams) (ReleaseResul
 		LockID: a.lockID(p.LockID, activity.GetInfo(ctx)),
 		Order:  lockcore.LastAttempt(p.Schedule),
 	}
+	var held []string
 	for batch := range slices.Chunk(p.Resources, releaseBatch) {
 		release.Resources = batch
-		if err := a.Locker.Release(ctx, release); err != nil {
+		found, err := a.Locker.ReleaseHeld(ctx, release)
+		if err != nil {
 			return ReleaseResult{}, protocol.Failure(err)
 		}
+		held = append(held, found...)
 	}
-	return ReleaseResult{}, nil
+	var result ReleaseResult
+	for _, name := range p.Held {
+		if activity.GetInfo(ctx).Attempt <= 1 && !slices.Contains(held, name) { // an earlier attempt may have released it
+			result.Missing = append(result.Missing, name)
+		}
+	}
+	return result, nil
 }
 
 func (a *Activities) lockID(given string, info activity.Info) string {

@@ -52,9 +52,9 @@ func (f *fakeLocker) Leave(_ context.Context, leases ...lockcore.Lease) error {
 	return f.err
 }
 
-func (f *fakeLocker) Release(_ context.Context, r lockcore.Release) error {
+func (f *fakeLocker) ReleaseHeld(_ context.Context, r lockcore.Release) ([]string, error) {
 	f.released = append(f.released, r)
-	return f.err
+	return r.Resources[:1], f.err
 }
 
 func (f *fakeLocker) Recheck(_ context.Context, req lockcore.Request, _ string, _ ...string) (time.Duration, error) {

@@ -33,15 +33,15 @@ type releases struct {
 	fail int
 }
 
-func (r *releases) Release(_ context.Context, rel lockcore.Release) error {
+func (r *releases) ReleaseHeld(_ context.Context, rel lockcore.Release) ([]string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.fail > 0 {
 		r.fail--
-		return errors.New("no primary")
+		return nil, errors.New("no primary")
 	}
 	r.seen = append(r.seen, rel)
-	return nil
+	return rel.Resources, nil
 }
 
 // runWorkflow runs fn with the steps Debit, Credit, which succeed, and Refuse, which does not.

@@ -52,21 +52,30 @@ type Release struct {
 // Releasing what is not held is no error. All resources are tried; errors are joined. An *UnknownOutcomeError tells
 // the order to repeat it with.
 func (l *Locker) Release(ctx context.Context, r Release) error {
+	_, err := l.ReleaseHeld(ctx, r)
+	return err
+}
+
+// ReleaseHeld is Release, and tells on which of the resources the lock ID held: where it was known to hold and did not,
+// its isolation was lost, or this is a repetition.
+func (l *Locker) ReleaseHeld(ctx context.Context, r Release) (held []string, err error) {
 	if err := firstError(checkEnd("Release", r.LockID, r.Resources), r.checkOrder()); err != nil {
-		return err
+		return nil, err
 	}
 	if r.Order == (Order{}) {
 		r.Order = l.nextOrder()
 	}
-	var err error
 	for _, name := range r.Resources {
 		op := engine.Release{
 			Policy: l.cfg.policy(), Resource: name, LockID: r.LockID, Order: r.Order.number(), Leaving: r.Leaving,
 		}
-		_, one := l.release(ctx, op, r.Order)
+		d, one := l.release(ctx, op, r.Order)
 		err = joined(err, one)
+		if len(d.Last.Released) > 0 {
+			held = append(held, name)
+		}
 	}
-	return err
+	return held, err
 }
 
 func (r *Release) checkOrder() error {

@@ -172,10 +172,15 @@ type ReleaseParams struct {
 	Schedule uint32 `json:"schedule,omitempty"`
 	// Leases are left first, so that their parts do not keep others out until their TTL ends.
 	Leases []Lease `json:"leases,omitempty"`
+	// Held are those of the resources that steps are known to have held.
+	Held []string `json:"held,omitempty"`
 }
 
 // ReleaseResult is the result of [ActivityRelease].
-type ReleaseResult struct{}
+type ReleaseResult struct {
+	// Missing are those of Held that were not held any more. Where it is an earlier attempt that released them it is none.
+	Missing []string `json:"missing,omitempty"`
+}
 
 // WaitParams is the input of [ActivityWait]: a request that is queued, as a step that found the resource busy left it.
 type WaitParams struct {
