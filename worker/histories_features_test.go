@@ -39,6 +39,14 @@ var features = []feature{
 		name: "unguarded-timed-out", before: sleepsAfter("Stall"), workflow: guarded(sleepsAfter("Stall")), open: true,
 		commands: []string{"Stall", "timer"},
 	},
+	{
+		name: "unguarded-timed-out-and-ended", before: endsAfter("Stall"), workflow: guarded(endsAfter("Stall")),
+		commands: []string{"Stall", "completed"},
+	},
+	{
+		name: "timed-out", workflow: guarded(endsAfter("Stall")),
+		commands: []string{"Stall", "version lockstep.traces", "local lockstep.Release", "completed"},
+	},
 	// The failure that is answered by waiting, in a run that did not.
 	{
 		name: "unguarded-busy", before: sleepsAfter("Park"), workflow: guarded(sleepsAfter("Park")), open: true,
@@ -122,13 +130,20 @@ func twoSteps(ctx workflow.Context) error {
 // sleepsAfter lets a step fail, and goes on for long.
 func sleepsAfter(step string) func(workflow.Context) error {
 	return func(ctx workflow.Context) error {
-		ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		return errors.Join(endsAfter(step)(ctx), workflow.Sleep(ctx, time.Hour))
+	}
+}
+
+// endsAfter lets a step fail, and does not mind.
+func endsAfter(step string) func(workflow.Context) error {
+	return func(ctx workflow.Context) error {
+		err := do(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 			StartToCloseTimeout: time.Second, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1},
-		})
-		if do(ctx, step) == nil {
-			return nil
+		}), step)
+		if err == nil {
+			return errors.New("the step did not fail")
 		}
-		return workflow.Sleep(ctx, time.Hour)
+		return nil
 	}
 }
 
