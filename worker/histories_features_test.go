@@ -58,13 +58,13 @@ var features = []feature{
 		name: "run-scope", workflow: runScope,
 		commands: []string{"Do", "local lockstep.Release", "completed"},
 	},
-	{name: "saga", workflow: saga(workflows.SagaOptions{}, "Do", "Do"), commands: []string{"Do", "Do", "local lockstep.Release", "completed"}},
+	{name: "saga", workflow: keptSaga(workflows.SagaOptions{}, "Do", "Do"), commands: []string{"Do", "Do", "local lockstep.Release", "completed"}},
 	{
-		name: "compensation", workflow: saga(workflows.SagaOptions{}, "Do", "Refuse"),
+		name: "compensation", workflow: keptSaga(workflows.SagaOptions{}, "Do", "Refuse"),
 		commands: []string{"Do", "Refuse", "Undo", "Undo", "local lockstep.Release", "failed: Refused"},
 	},
 	{
-		name: "parallel-compensation", workflow: saga(workflows.SagaOptions{ParallelCompensation: true}, "Do", "Refuse"),
+		name: "parallel-compensation", workflow: keptSaga(workflows.SagaOptions{ParallelCompensation: true}, "Do", "Refuse"),
 		commands: []string{"Do", "Refuse", "Undo", "Undo", "local lockstep.Release", "failed: Refused"},
 	},
 	{
@@ -86,7 +86,7 @@ var features = []feature{
 		commands: []string{"Do", "version lockstep.wait", "lockstep.Wait", "Do", "Do", "completed"},
 	},
 	{
-		name: "saga-waited", workflow: saga(workflows.SagaOptions{}, "Do", "Do"), drive: whileTaken((*bundle).leaveWhenParked),
+		name: "saga-waited", workflow: keptSaga(workflows.SagaOptions{}, "Do", "Do"), drive: whileTaken((*bundle).leaveWhenParked),
 		commands: []string{"Do", "version lockstep.wait", "lockstep.Wait", "Do", "Do", "local lockstep.Release", "completed"},
 	},
 	{
@@ -113,7 +113,7 @@ var features = []feature{
 	},
 }
 
-var second = lockcore.Exclusive("account/2")
+var account2 = lockcore.Exclusive("account/2")
 
 func withOptions(ctx workflow.Context) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute})
@@ -165,7 +165,7 @@ func runScope(ctx workflow.Context) error {
 	return guardedBy(workflows.Locks{Scope: workflows.ScopeSaga})(ctx)
 }
 
-func saga(o workflows.SagaOptions, steps ...string) func(workflow.Context) error {
+func keptSaga(o workflows.SagaOptions, steps ...string) func(workflow.Context) error {
 	return func(ctx workflow.Context) error {
 		return workflows.RunSaga(withOptions(ctx), o, func(ctx workflow.Context, s *workflows.Saga) error {
 			ctx = workflows.Guard(ctx, account)
@@ -224,7 +224,7 @@ func locksOneAfterTheOther(ctx workflow.Context) error {
 		if err := do(first, "Do"); err != nil {
 			return err
 		}
-		return do(workflows.Guard(ctx, second), "Do")
+		return do(workflows.Guard(ctx, account2), "Do")
 	})
 }
 
@@ -241,7 +241,7 @@ func guardedTwice(ctx workflow.Context) error {
 
 func sagaTwice(ctx workflow.Context) error {
 	return workflows.RunSaga(twice(ctx), workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
-		free := workflows.Guard(ctx, second)
+		free := workflows.Guard(ctx, account2)
 		s.CompensateWith(free, "Undo")
 		if err := do(free, "Do"); err != nil {
 			return err
@@ -314,7 +314,7 @@ func updated(t *testing.T, b *bundle, start func() client.WorkflowRun) client.Wo
 func inACircle(t *testing.T, b *bundle, start func() client.WorkflowRun) client.WorkflowRun {
 	t.Helper()
 	older := lockcore.Request{
-		LockID: "somebody", Owner: "somebody", Started: time.Now().Add(-time.Hour), Resources: []lockcore.Resource{second},
+		LockID: "somebody", Owner: "somebody", Started: time.Now().Add(-time.Hour), Resources: []lockcore.Resource{account2},
 	}
 	holds, err := b.locker.TryAcquire(t.Context(), older)
 	require.NoError(t, err)

@@ -53,7 +53,7 @@ func record(t *testing.T, f feature) {
 	run := f.drive(t, b, start)
 	id, runID := run.GetID(), run.GetRunID()
 	b.untilRecorded(t, f, run)
-	history := b.history(t, id, runID)
+	history := b.historyOf(t, id, runID)
 	if f.open {
 		require.NoError(t, b.client.TerminateWorkflow(t.Context(), id, runID, "it is recorded"))
 	}
@@ -91,13 +91,13 @@ func (b *bundle) untilRecorded(t *testing.T, f feature, run client.WorkflowRun) 
 func (b *bundle) untilEvent(t *testing.T, run client.WorkflowRun, kind enumspb.EventType) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		return slices.ContainsFunc(b.history(t, run.GetID(), run.GetRunID()).GetEvents(), func(e *historypb.HistoryEvent) bool {
+		return slices.ContainsFunc(b.historyOf(t, run.GetID(), run.GetRunID()).GetEvents(), func(e *historypb.HistoryEvent) bool {
 			return e.GetEventType() == kind
 		})
 	}, within, 20*time.Millisecond, "the run has no event %s", kind)
 }
 
-func (b *bundle) history(t *testing.T, id, runID string) *historypb.History {
+func (b *bundle) historyOf(t *testing.T, id, runID string) *historypb.History {
 	t.Helper()
 	history := &historypb.History{}
 	for iter := b.client.GetWorkflowHistory(t.Context(), id, runID, false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); iter.HasNext(); {
