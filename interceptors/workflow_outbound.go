@@ -102,7 +102,7 @@ func watch(ctx workflow.Context, step *run.Step, schedule func(workflow.Context)
 			inner = schedule(ctx)
 			err = inner.Get(ctx, nil)
 		}
-		step.Done(err)
+		step.Done(ctx, err)
 		if typed := protocol.TypedError(err); typed != nil {
 			settable.SetError(typed)
 			return

@@ -141,6 +141,8 @@ type WaitError struct {
 }
 
 // NewWaitError makes one of an error of lockcore.
+//
+//workflowcheck:ignore its texts are computed from the error alone; only when to retry a busy one is drawn, and nobody retries it
 func NewWaitError(lock error, neverRan bool) error {
 	var app *temporal.ApplicationError
 	if !errors.As(Failure(lock), &app) {

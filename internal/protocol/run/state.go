@@ -135,8 +135,13 @@ func (s *State) scope(ctx workflow.Context) (scope *Scope, inSaga bool) {
 	return s.root, false
 }
 
+// versionTraces is the change ID of releasing what a step of scope step may have left, asked for at the first such step
+// of a run that failed in a way that steps without guards fail in too: a run that was recorded without Lockstep goes on
+// as it did.
+const versionTraces = "lockstep.traces"
+
 // Done notes what became of the step.
-func (t *Step) Done(err error) {
+func (t *Step) Done(ctx workflow.Context, err error) {
 	if t.Guard == nil || t.scope.closed {
 		return
 	}
@@ -145,7 +150,8 @@ func (t *Step) Done(err error) {
 		for _, r := range t.Guard.Resources {
 			t.scope.held.add(r.Name)
 		}
-	case err != nil && leavesTraces(err):
+	case err == nil || t.Guard.Scope == protocol.ScopeSaga || !leavesTraces(err): // what a saga's step asked for is wanted already
+	case ofLockstep(err) || workflow.GetVersion(ctx, versionTraces, workflow.DefaultVersion, 1) != workflow.DefaultVersion:
 		t.scope.want(t.Guard.Resources)
 	}
 }
@@ -155,16 +161,19 @@ func (t *Step) Done(err error) {
 func leavesTraces(err error) bool {
 	var (
 		act      *temporal.ActivityError
-		app      *temporal.ApplicationError
 		timeout  *temporal.TimeoutError
 		canceled *temporal.CanceledError
 	)
 	switch {
 	case errors.As(err, &canceled), errors.As(err, &timeout):
 		return true
-	case errors.As(err, &app) && (app.Type() == protocol.FailureBusy || app.Type() == protocol.FailureUnavailable):
-		return true
 	default:
-		return errors.As(err, &act) && act.RetryState() == enumspb.RETRY_STATE_TIMEOUT
+		return ofLockstep(err) || errors.As(err, &act) && act.RetryState() == enumspb.RETRY_STATE_TIMEOUT
 	}
+}
+
+// ofLockstep tells whether a step failed as only guarded ones do, and may have left a place in a queue.
+func ofLockstep(err error) bool {
+	var app *temporal.ApplicationError
+	return errors.As(err, &app) && (app.Type() == protocol.FailureBusy || app.Type() == protocol.FailureUnavailable)
 }

@@ -1,0 +1,87 @@
+package adoption
+
+import (
+	"context"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/temporal-lockstep/lockstep/activities"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/workflows"
+)
+
+// Name is the workflow's, in every deployment.
+const Name = "Subscription"
+
+// Renewed is the signal that a subscription waits for between its two steps.
+const Renewed = "renewed"
+
+// Before is the workflow as it was: it opens a customer's account, waits, perhaps for months, and then charges it.
+func Before(ctx workflow.Context, customer string) error {
+	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute})
+	if err := workflow.ExecuteActivity(ctx, "Open", customer).Get(ctx, nil); err != nil {
+		return err
+	}
+	workflow.GetSignalChannel(ctx, Renewed).Receive(ctx, nil)
+	return workflow.ExecuteActivity(ctx, "Charge", customer).Get(ctx, nil)
+}
+
+// Guarded is the same with a guard on its steps, which adds no event: runs of Before go on with it as they are.
+func Guarded(ctx workflow.Context, customer string) error {
+	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute})
+	ctx = workflows.Guard(ctx, lockcore.Exclusive("customer/"+customer))
+	if err := workflow.ExecuteActivity(ctx, "Open", customer).Get(ctx, nil); err != nil {
+		return err
+	}
+	workflow.GetSignalChannel(ctx, Renewed).Receive(ctx, nil)
+	return workflow.ExecuteActivity(ctx, "Charge", customer).Get(ctx, nil)
+}
+
+// Isolated holds the lock from the first step to the last, as a saga. The release at its end is an event, so a run that
+// began without it must go on without it: that is what GetVersion is for.
+func Isolated(ctx workflow.Context, customer string) error {
+	if workflow.GetVersion(ctx, "saga", workflow.DefaultVersion, 1) == workflow.DefaultVersion {
+		return Guarded(ctx, customer)
+	}
+	return Saga(ctx, customer)
+}
+
+// Saga is what new runs of Isolated do.
+func Saga(ctx workflow.Context, customer string) error {
+	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute})
+	return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+		// Nothing runs while it waits for the signal, so the lock must stand without a sign of life.
+		ctx = workflows.WithLocks(ctx, workflows.Locks{
+			Resources: []lockcore.Resource{lockcore.Exclusive("customer/" + customer)}, HoldTTL: lockcore.Forever,
+		})
+		s.CompensateWith(ctx, "Close", customer)
+		if err := workflow.ExecuteActivity(ctx, "Open", customer).Get(ctx, nil); err != nil {
+			return err
+		}
+		workflow.GetSignalChannel(ctx, Renewed).Receive(ctx, nil)
+		return workflow.ExecuteActivity(ctx, "Charge", customer).Get(ctx, nil)
+	})
+}
+
+// Accounts has the activities, the same in every deployment.
+type Accounts struct {
+	// Did hears of each step, and whether it ran under its lock.
+	Did func(step string, locked bool)
+}
+
+// Open opens an account.
+func (a *Accounts) Open(ctx context.Context, customer string) error { return a.did(ctx, customer) }
+
+// Charge charges it.
+func (a *Accounts) Charge(ctx context.Context, customer string) error { return a.did(ctx, customer) }
+
+// Close closes it.
+func (a *Accounts) Close(ctx context.Context, customer string) error { return a.did(ctx, customer) }
+
+func (a *Accounts) did(ctx context.Context, customer string) error {
+	_, locked := activities.Fence(ctx, "customer/"+customer)
+	a.Did(activity.GetInfo(ctx).ActivityType.Name, locked)
+	return nil
+}

@@ -1,0 +1,122 @@
+package unittests_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+	sdkworker "go.temporal.io/sdk/worker"
+	"go.uber.org/goleak"
+
+	"github.com/temporal-lockstep/lockstep/examples/unittests"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+	"github.com/temporal-lockstep/lockstep/worker"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const seat = "seat/12"
+
+// theatre is a test's own workflow environment, locks and shop.
+type theatre struct {
+	env    *testsuite.TestWorkflowEnvironment
+	locker *lockcore.Locker
+	shop   *unittests.Shop
+	// did is what the shop did, and whether the seat was locked.
+	did []string
+}
+
+func setup(t *testing.T) *theatre {
+	t.Helper()
+	suite := &testsuite.WorkflowTestSuite{}
+	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
+	th := &theatre{env: suite.NewTestWorkflowEnvironment()}
+	// The locks expire by the clock of the environment, which skips the time in which nothing happens.
+	locker, err := lockcore.NewOn(lockcoretest.NewEngine(th.env.Now), lockcore.Config{})
+	require.NoError(t, err)
+	plugin, err := worker.NewPlugin(worker.Options{Locker: locker})
+	require.NoError(t, err)
+	th.env.SetWorkerOptions(sdkworker.Options{Plugins: []sdkworker.Plugin{plugin}})
+	th.locker = locker
+	th.shop = &unittests.Shop{OnCharge: th.does("charge"), OnRefund: th.does("refund"), OnIssue: th.does("issue")}
+	th.env.RegisterActivity(th.shop)
+	return th
+}
+
+func (th *theatre) does(what string) func(context.Context, string) error {
+	return func(ctx context.Context, _ string) error {
+		if th.isFree(ctx) {
+			what += " without a lock"
+		}
+		th.did = append(th.did, what)
+		return nil
+	}
+}
+
+// isFree tells whether somebody else could have the seat.
+func (th *theatre) isFree(ctx context.Context) bool {
+	leases, err := th.locker.Enter(ctx, th.somebody(), false)
+	if err != nil {
+		return false
+	}
+	return th.locker.Leave(ctx, leases...) == nil
+}
+
+func (th *theatre) somebody() lockcore.Request {
+	return lockcore.Request{LockID: "somebody", Resources: []lockcore.Resource{lockcore.Exclusive(seat)}, TTL: time.Hour}
+}
+
+func TestACheckoutHoldsTheSeatUntilItsEnd(t *testing.T) {
+	t.Parallel()
+	th := setup(t)
+	th.env.ExecuteWorkflow(unittests.Checkout, seat)
+	require.True(t, th.env.IsWorkflowCompleted())
+	require.NoError(t, th.env.GetWorkflowError())
+	require.Equal(t, []string{"charge", "issue"}, th.did)
+	require.True(t, th.isFree(t.Context()))
+}
+
+func TestAFailedCheckoutGivesTheMoneyBackUnderTheLock(t *testing.T) {
+	t.Parallel()
+	th := setup(t)
+	th.shop.OnIssue = func(context.Context, string) error {
+		return temporal.NewNonRetryableApplicationError("no paper", "NoPaper", nil)
+	}
+	th.env.ExecuteWorkflow(unittests.Checkout, seat)
+	require.True(t, th.env.IsWorkflowCompleted())
+	require.ErrorContains(t, th.env.GetWorkflowError(), "no paper")
+	require.Equal(t, []string{"charge", "refund"}, th.did)
+	require.True(t, th.isFree(t.Context()))
+}
+
+func TestACheckoutWaitsForWhoeverBuysTheSeat(t *testing.T) {
+	t.Parallel()
+	th := setup(t)
+	leases, err := th.locker.Enter(t.Context(), th.somebody(), false)
+	require.NoError(t, err)
+	began := th.env.Now()
+	th.env.RegisterDelayedCallback(func() { require.NoError(t, th.locker.Leave(t.Context(), leases...)) }, time.Minute)
+	th.env.ExecuteWorkflow(unittests.Checkout, seat)
+	require.True(t, th.env.IsWorkflowCompleted())
+	require.NoError(t, th.env.GetWorkflowError())
+	require.Equal(t, []string{"charge", "issue"}, th.did)
+	require.GreaterOrEqual(t, th.env.Now().Sub(began), time.Minute)
+}
+
+func TestACheckoutGivesUpAfterItsPatience(t *testing.T) {
+	t.Parallel()
+	th := setup(t)
+	_, err := th.locker.Enter(t.Context(), th.somebody(), false)
+	require.NoError(t, err)
+	th.env.ExecuteWorkflow(unittests.Checkout, seat)
+	require.True(t, th.env.IsWorkflowCompleted())
+	var app *temporal.ApplicationError
+	require.ErrorAs(t, th.env.GetWorkflowError(), &app)
+	require.Equal(t, unittests.FailureTaken, app.Type())
+}
