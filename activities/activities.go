@@ -2,7 +2,6 @@ package activities
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -19,6 +18,7 @@ const (
 	LeaveName   = protocol.ActivityLeave
 	ReleaseName = protocol.ActivityRelease
 	WaitName    = protocol.ActivityWait
+	KeepName    = protocol.ActivityKeep
 )
 
 // Inputs and results of the activities. They are the wire format: fields are only ever appended.
@@ -33,6 +33,8 @@ type (
 	ReleaseResult = protocol.ReleaseResult
 	WaitParams    = protocol.WaitParams
 	WaitResult    = protocol.WaitResult
+	KeepParams    = protocol.KeepParams
+	KeepResult    = protocol.KeepResult
 	// Lease is what Acquire got on one resource.
 	Lease = protocol.Lease
 	// Duration is a time.Duration that is text in JSON.
@@ -50,6 +52,8 @@ type Locker interface {
 	ReleaseHeld(ctx context.Context, r lockcore.Release) (held []string, err error)
 	Recheck(ctx context.Context, req lockcore.Request, at string, held ...string) (again time.Duration, err error)
 	Tend(resource string)
+	Extend(ctx context.Context, lockID string, resources ...string) (again time.Duration, err error)
+	Downgrade(ctx context.Context, lease lockcore.Lease) (lockcore.Lease, error)
 }
 
 // Activities are the lock activities. All exported methods are activities. Each returns an
@@ -60,41 +64,6 @@ type Activities struct {
 	Locker Locker
 	// Cluster names the Temporal cluster in lock IDs; package worker checks it.
 	Cluster string
-}
-
-// Acquire asks once for the resources. When they are busy the request stays in the queue and the
-// attempt fails with a retryable lockstep.Busy; the next attempt finds its place again.
-func (a *Activities) Acquire(ctx context.Context, p AcquireParams) (AcquireResult, error) {
-	info := activity.GetInfo(ctx)
-	owner := p.Owner
-	if owner == "" {
-		owner = info.WorkflowExecution.ID
-	}
-	comment := p.Comment
-	if comment == "" {
-		comment = fmt.Sprintf("%s, activity %s, attempt %d", info.ActivityType.Name, info.ActivityID, info.Attempt)
-	}
-	req := lockcore.Request{
-		LockID:    a.lockID(p.LockID, info),
-		Resources: p.Resources,
-		Part:      p.Part,
-		Order:     lockcore.Order{Schedule: p.Schedule, Attempt: uint32(max(info.Attempt, 0))},
-		TTL:       time.Duration(p.TTL),
-		Keep:      true,
-		HoldTTL:   time.Duration(p.HoldTTL),
-		Reacquire: p.Reacquire,
-		NewFence:  p.NewFence,
-		Owner:     protocol.Cut(owner, protocol.MaxName),
-		Comment:   protocol.Cut(comment, 1024),
-	}
-	leases, err := a.Locker.Enter(ctx, req, true)
-	if err == nil && p.HoldOnly {
-		err = a.Locker.Leave(ctx, leases...)
-	}
-	if err != nil {
-		return AcquireResult{}, protocol.Failure(err)
-	}
-	return AcquireResult{LockID: req.LockID, Leases: protocol.Leases(leases)}, nil
 }
 
 // Renew extends leases that Acquire gave, each by the TTL it was taken with. Where one is lost it

@@ -32,6 +32,7 @@ type fakeLocker struct {
 	left     []lockcore.Lease
 	released []lockcore.Release
 	tended   []string
+	extended []string
 }
 
 func (f *fakeLocker) Enter(_ context.Context, req lockcore.Request, queue bool) ([]lockcore.Lease, error) {
@@ -63,6 +64,16 @@ func (f *fakeLocker) Recheck(_ context.Context, req lockcore.Request, _ string, 
 }
 
 func (f *fakeLocker) Tend(resource string) { f.tended = append(f.tended, resource) }
+
+func (f *fakeLocker) Extend(_ context.Context, _ string, resources ...string) (time.Duration, error) {
+	f.extended = append(f.extended, resources...)
+	return time.Hour, f.err
+}
+
+func (f *fakeLocker) Downgrade(_ context.Context, lease lockcore.Lease) (lockcore.Lease, error) {
+	lease.Mode = lockcore.ModeShared
+	return lease, nil
+}
 
 func lease(lockID string) lockcore.Lease {
 	return lockcore.Lease{
@@ -118,6 +129,51 @@ func TestAcquireInAnotherNameAndForTheHoldAlone(t *testing.T) {
 	require.Equal(t, "me", f.request.Owner)
 	require.Equal(t, "why", f.request.Comment)
 	require.Equal(t, []lockcore.Lease{lease("mine")}, f.left)
+}
+
+func TestAcquireForTheHoldAloneLastsNoLongerThanTheHold(t *testing.T) {
+	t.Parallel()
+	for holdTTL, want := range map[string]time.Duration{`"5s"`: 5 * time.Second, `"forever"`: 30 * time.Second, `"0s"`: 0} {
+		f := &fakeLocker{}
+		_, err := call(t, f, "lockstep.Acquire", `{"resources":[{"name":"account/1"}],"holdOnly":true,"holdTtl":`+holdTTL+`}`)
+		require.NoError(t, err)
+		require.Equal(t, want, f.request.TTL)
+	}
+}
+
+func TestAcquireThatParksOrTriesIsNotRetried(t *testing.T) {
+	t.Parallel()
+	busy := &lockcore.BusyError{Resource: "account/1", Position: 2}
+	for field, queued := range map[string]bool{"park": true, "try": false} {
+		f := &fakeLocker{err: busy}
+		_, err := call(t, f, "lockstep.Acquire", `{"resources":[{"name":"account/1"}],"`+field+`":true}`)
+		var app *temporal.ApplicationError
+		require.ErrorAs(t, err, &app)
+		require.Equal(t, "lockstep.Busy", app.Type())
+		require.True(t, app.NonRetryable())
+		require.Equal(t, queued, f.queued)
+	}
+}
+
+func TestAcquireMakesSharedWhatWasHeldExclusively(t *testing.T) {
+	t.Parallel()
+	f := &fakeLocker{}
+	out, err := call(t, f, "lockstep.Acquire", `{"resources":[{"name":"account/1","mode":"S","held":true}],"holdOnly":true,"downgrade":true}`)
+	require.NoError(t, err)
+	require.Contains(t, out, `"mode":"S"`)
+	require.Len(t, f.left, 1)
+}
+
+func TestKeepEndsWhereTheHoldIsLost(t *testing.T) {
+	t.Parallel()
+	f := &fakeLocker{err: &lockcore.LostError{Resource: "account/1"}}
+	_, err := call(t, f, "lockstep.Keep", `{"resources":["account/1"]}`)
+	var app *temporal.ApplicationError
+	require.ErrorAs(t, err, &app)
+	require.Equal(t, "lockstep.Lost", app.Type())
+	require.True(t, app.NonRetryable())
+	require.Equal(t, []string{"account/1"}, f.extended)
+	require.Empty(t, f.released)
 }
 
 func TestRenewAndLeaveTakeLeasesAsAcquireGaveThem(t *testing.T) {
@@ -189,5 +245,5 @@ func TestTheNamesOfTheActivities(t *testing.T) {
 	for m := range reflect.TypeFor[*activities.Activities]().Methods() {
 		names = append(names, "lockstep."+m.Name)
 	}
-	require.Equal(t, []string{activities.AcquireName, activities.LeaveName, activities.ReleaseName, activities.RenewName, activities.WaitName}, names)
+	require.Equal(t, []string{activities.AcquireName, activities.KeepName, activities.LeaveName, activities.ReleaseName, activities.RenewName, activities.WaitName}, names)
 }

@@ -22,6 +22,7 @@
 //	lockstep.Renew    {"leases": […]}  →  {"leases": […]}
 //	lockstep.Leave    {"leases": […]}  →  {}
 //	lockstep.Release  {"resources": ["account/42"], "schedule": 1}  →  {}
+//	lockstep.Keep     {"resources": ["account/42"]}, until it is cancelled
 //
 // Modes are "X", the default, and "S", with "limit" for a semaphore. Durations are texts: "30s", "1m30s",
 // "forever". The lock ID is that of the calling workflow run unless one is given, so a workflow needs
@@ -35,8 +36,19 @@
 // and lockstep.Invalid are not retryable; lockstep.Unavailable, the database, is. Each carries its
 // facts as details.
 //
+// An Acquire with "try" asks without queueing, and fails at once. One with "park" is for callers that wait as Lockstep's own
+// workflows do: its lockstep.Busy is not retryable and carries the "attempt"; the caller runs lockstep.Wait, with
+// the order of the request and the activity ID "lockstep-wait-" and its schedule, until it returns, and acquires again with a
+// greater schedule. One with "downgrade" makes shared what the lock ID holds exclusively and asks for in mode "S"; the mode
+// of its leases says whether it could. "started" and "neverVictim" are for deadlocks: who began last gives up, unless it
+// must not.
+//
+// Keep, with a heartbeat timeout of 30 s or so, extends the holds every third of their HoldTTL for as long as it
+// runs: start it for locks that stand longer, and cancel it before the release. It fails with lockstep.Lost where a hold is
+// lost, and releases the holds of a workflow that was terminated or has timed out.
+//
 // # What it does not promise
 //
-// What Acquire took is not renewed by anybody. Between activities it stands for its HoldTTL, counted
+// What Acquire took is renewed by nobody but Keep. Between activities it stands for its HoldTTL, counted
 // from the last sign of life. A workflow that ends without Release leaves it standing that long.
 package activities

@@ -2,6 +2,7 @@ package lockcore
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -134,13 +135,10 @@ func (l *Locker) keepHold(ctx context.Context, req *Request, name string, d *eng
 	if left := d.Held[i].ExpiresAt.Sub(d.At); left > ttl*2/3 {
 		return max(left-ttl/2, recheckLeast), nil
 	}
-	op := l.acquireOp(req, Resource{Name: name, Mode: Mode(d.Held[i].Mode)})
-	op.Refresh, op.Keep, op.HoldTTL = true, true, d.Held[i].TTL
-	fresh, err := insist(ctx, "extend", name, req.Order, func() (engine.Document, error) { return l.eng.Acquire(ctx, op) })
-	if err != nil {
+	// Not in the request's own order: what it got before it was queued it has left, and would be refused there.
+	if _, err := l.extendOne(ctx, req.LockID, name); err != nil && !errors.Is(err, ErrLost) { // a loss is for the next step to find
 		return 0, err
 	}
-	l.settled(ctx, &fresh)
 	return max(ttl/3, recheckLeast), nil
 }
 

@@ -1,4 +1,4 @@
-// Package workflows is what workflow code calls: guards on steps, and sagas.
+// Package workflows is what workflow code calls: guards on steps, sagas, and locks around code.
 //
 // # The model
 //
@@ -28,6 +28,17 @@
 //	Credit                          ├─enter──run──leave─┤
 //	locks    ├──────────────────────────────────────────────────┤ release: one local activity
 //	                                                  committed ┘
+//
+// Locks around code are for what is no step: a timer, a child workflow, a signal that has to be awaited alone:
+//
+//	hold, err := workflows.Lock(ctx, workflows.Locks{Resources: []lockcore.Resource{lockcore.Exclusive("account/42")}})
+//	…
+//	hold.Release(ctx)
+//
+// They cost an event to take and an event to release. Where somebody is in the way the workflow waits in the queue, with no
+// slot and with no more history however long it takes. They stand for their HoldTTL after the last sign of
+// life, which is a step under them or a wait of the run; Locks.KeepAlive gives one for code that takes longer, and frees the
+// locks when the workflow is terminated.
 //
 // # Waiting
 //
@@ -63,7 +74,7 @@
 //   - A workflow that is reset in the middle of a saga goes on under another run ID, and so without the
 //     locks of the run before: its next guarded step fails with a *lockcore.LostError, and the saga is
 //     compensated.
-//   - All sagas of one run hold locks in the run's name: they do not keep each other out.
+//   - All sagas and locks of one run are held in the run's name: they do not keep each other out.
 //
 // # Changing workflows that are running
 //

@@ -72,3 +72,45 @@ func ExampleWithLocks() {
 	}
 	_ = report
 }
+
+// A lock over a timer, kept alive for longer than it would stand by itself.
+func ExampleLock() {
+	maintain := func(ctx workflow.Context) error {
+		hold, err := workflows.Lock(ctx, workflows.Locks{
+			Resources: []lockcore.Resource{lockcore.Exclusive("turbine/7")},
+			MaxWait:   time.Hour,
+			KeepAlive: true,
+		})
+		if err != nil {
+			return err // a *lockcore.BusyError says who held it for an hour
+		}
+		cooled := workflow.NewTimer(ctx, 6*time.Hour)
+		workflow.NewSelector(ctx).
+			AddFuture(cooled, func(workflow.Future) { err = nil }).
+			AddFuture(hold.Lost(), func(f workflow.Future) { err = f.Get(ctx, nil) }).
+			Select(ctx)
+		hold.Release(ctx)
+		return err
+	}
+	_ = maintain
+}
+
+// Reading together, and writing alone, without letting go in between.
+func ExampleHold_Upgrade() {
+	revise := func(ctx workflow.Context) error {
+		hold, err := workflows.Lock(ctx, workflows.Locks{Resources: []lockcore.Resource{lockcore.Shared("book")}})
+		if err != nil {
+			return err
+		}
+		err = workflow.ExecuteActivity(ctx, "Read").Get(ctx, nil)
+		if err == nil {
+			err = hold.Upgrade(ctx) // waits until the other readers have gone
+		}
+		if err == nil {
+			err = workflow.ExecuteActivity(ctx, "Write").Get(ctx, nil)
+		}
+		hold.Release(ctx)
+		return err
+	}
+	_ = revise
+}

@@ -107,17 +107,24 @@ type StepError struct {
 	Lock error
 }
 
-// TypedError returns err as a [*StepError] where a lock was the reason, else err itself.
+// TypedError returns err as a [*StepError], or a [*WaitError] for a local activity, where a lock was the reason, else
+// err itself.
 func TypedError(err error) error {
-	var act *temporal.ActivityError
-	if !errors.As(err, &act) {
-		return err
-	}
+	var (
+		act *temporal.ActivityError
+		app *temporal.ApplicationError
+	)
 	lock := LockError(err)
-	if lock == nil {
+	switch {
+	case lock == nil:
+		return err
+	case errors.As(err, &act):
+		return &StepError{ActivityError: act, Lock: lock}
+	case errors.As(err, &app):
+		return &WaitError{ApplicationError: app, Lock: lock}
+	default:
 		return err
 	}
-	return &StepError{ActivityError: act, Lock: lock}
 }
 
 // Parked returns what a step found that the workflow is to wait for.
@@ -130,7 +137,7 @@ func Parked(err error) (BusyDetails, bool) {
 	return d, d.Attempt > 0 && d.Resource != ""
 }
 
-// WaitError is what ended the waiting of a step, as workflow code gets it. To every reader of failures it is the
+// WaitError is what ended the waiting of a step, or the failure of a local one, as workflow code gets it. To every reader of failures it is the
 // application failure that stands for it, and it matches lockcore's error too.
 type WaitError struct {
 	*temporal.ApplicationError

@@ -17,6 +17,7 @@ const (
 	ActivityLeave   = "lockstep.Leave"
 	ActivityRelease = "lockstep.Release"
 	ActivityWait    = "lockstep.Wait"
+	ActivityKeep    = "lockstep.Keep"
 )
 
 // Types of application failures.
@@ -136,6 +137,17 @@ type AcquireParams struct {
 	Owner string `json:"owner,omitempty"`
 	// Comment is for people; absent means the activity's type and ID.
 	Comment string `json:"comment,omitempty"`
+	// Park makes a FailureBusy not retryable, with the attempt in its details: the workflow answers it by ActivityWait
+	// and acquires again, with a greater number.
+	Park bool `json:"park,omitempty"`
+	// Try asks without queueing: FailureBusy is not retryable, and nothing is left in a queue.
+	Try bool `json:"try,omitempty"`
+	// Downgrade makes shared what is asked for in shared mode and was held exclusively. Where a step runs under it
+	// the lock stays exclusive, and its lease says so.
+	Downgrade bool `json:"downgrade,omitempty"`
+	// Started is when the workflow run began, and NeverVictim says that the request must not be given up to end a deadlock.
+	Started     time.Time `json:"started,omitzero"`
+	NeverVictim bool      `json:"neverVictim,omitempty"`
 }
 
 // AcquireResult is the result of [ActivityAcquire].
@@ -206,6 +218,17 @@ type WaitResult struct {
 	// Deadlock, where it is not empty, is what the request was given up for.
 	Deadlock string `json:"deadlock,omitempty"`
 }
+
+// KeepParams is the input of [ActivityKeep].
+type KeepParams struct {
+	// LockID names the hold; absent means that of the workflow run which calls.
+	LockID string `json:"lockId,omitempty"`
+	// Resources are where it is kept alive: 1 to 100 names.
+	Resources []string `json:"resources"`
+}
+
+// KeepResult is the result of [ActivityKeep], which never ends by itself but by a failure.
+type KeepResult struct{}
 
 // Holder is a [lockcore.Holder] as other languages read it.
 type Holder struct {

@@ -30,11 +30,15 @@ type ReleaseOptions struct {
 
 // locally runs an activity of ours as a local one, once and briefly, since it holds up the workflow task.
 func locally(ctx workflow.Context, name, summary string, params any) error {
+	return startLocally(ctx, name, summary, params).Get(ctx, nil)
+}
+
+func startLocally(ctx workflow.Context, name, summary string, params any) workflow.Future {
 	return workflow.ExecuteLocalActivity(workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
 		ScheduleToCloseTimeout: releaseLocally,
 		RetryPolicy:            &temporal.RetryPolicy{MaximumAttempts: 1},
 		Summary:                protocol.Cut(summary, 120),
-	}), name, params).Get(ctx, nil)
+	}), name, params)
 }
 
 func (o ReleaseOptions) release(ctx workflow.Context, names []string, schedule uint32) {

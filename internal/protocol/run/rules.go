@@ -43,8 +43,8 @@ func (r Rule) Retired() Rule {
 // a run which was in flight when the rule came makes no command that its history does not have.
 const versionRules = "lockstep.rules"
 
-// locks are those that a step asks for, by its context or else by a rule.
-func (s *State) locks(ctx workflow.Context, activityType string, args []any) (*Locks, error) {
+// wanted are the locks that a step asks for, by its context or else by a rule.
+func (s *State) wanted(ctx workflow.Context, activityType string, args []any) (*Locks, error) {
 	if l, said := ctx.Value(locksKey{}).(*Locks); said { // none, where it is nil
 		return l, nil
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// Scope is the life of locks that outlive a step: a saga's, or a run's.
+// Scope is the life of locks that outlive a step: a saga's, a run's, or that of locks around code.
 type Scope struct {
 	state *State
 	// wanted are the names that any step of the scope has asked for, or may have left something on.
@@ -16,6 +16,8 @@ type Scope struct {
 	// held are the names that a step is known to have left held.
 	held   names
 	closed bool
+	// lock says that the scope is that of locks around code, which whatever runs meanwhile is under.
+	lock bool
 }
 
 // names is a sorted set of resource names: workflow code must not depend on the order of a map.

@@ -23,6 +23,8 @@ type State struct {
 	steps int
 	// schedule numbers the schedulings; it grows over every one.
 	schedule uint32
+	// locks numbers the locks around code.
+	locks int
 	// root is the scope of what no saga holds.
 	root *Scope
 	// notes are what the run waits for.
@@ -68,7 +70,7 @@ func (s *State) LocalStep(ctx workflow.Context, activityType string, args ...any
 func (s *State) Step(ctx workflow.Context, activityType string, args ...any) (*Step, error) {
 	s.steps++
 	s.schedule++
-	locks, err := s.locks(ctx, activityType, args)
+	locks, err := s.wanted(ctx, activityType, args)
 	if err != nil || locks == nil {
 		return &Step{}, err
 	}
@@ -92,7 +94,7 @@ func (s *State) Step(ctx workflow.Context, activityType string, args ...any) (*S
 		NeverVictim: compensating,
 	}
 	for i, r := range locks.Resources {
-		r.Held = scope.held.has(r.Name)
+		r.Held = s.knows(scope, r.Name)
 		g.Resources[i] = r
 	}
 	if kind != protocol.ScopeStep {
@@ -109,13 +111,20 @@ func (t *Step) renumber(ctx workflow.Context) {
 	next.Schedule = state.schedule
 	next.Resources = slices.Clone(next.Resources)
 	for i := range next.Resources {
-		next.Resources[i].Held = t.scope.held.has(next.Resources[i].Name)
+		next.Resources[i].Held = state.knows(t.scope, next.Resources[i].Name)
 	}
 	t.Guard, t.scheduled = &next, workflow.Now(ctx)
 }
 
+// knows tells whether the run is known to hold a resource for a scope: by the scope itself, or by locks around code.
+func (s *State) knows(scope *Scope, name string) bool {
+	return slices.ContainsFunc(s.open, func(o *Scope) bool {
+		return (o == scope || o.lock || scope.lock) && o.held.has(name)
+	})
+}
+
 // held are the resources but one on which the run is known to have holds.
-func (s *State) held(but string) []string {
+func (s *State) held(but string) names {
 	var all names
 	for _, c := range s.open {
 		for _, name := range c.held {

@@ -89,13 +89,17 @@ func (t *Step) waitParams(busy protocol.BusyDetails) protocol.WaitParams {
 	g := t.Guard
 	p := protocol.WaitParams{
 		LockID: busy.LockID, Part: g.Part, Order: t.order(busy), Owner: g.Owner, Started: g.Started, NeverVictim: g.NeverVictim,
-		Held: t.scope.state.held(busy.Resource),
 	}
+	held := t.scope.state.held(busy.Resource)
 	for _, r := range g.Resources {
-		if r.Name == busy.Resource {
+		switch {
+		case r.Name == busy.Resource:
 			p.Resource = r
+		case r.Name < busy.Resource && g.Scope != protocol.ScopeStep: // taken before this one was found busy, and kept
+			held.add(r.Name)
 		}
 	}
+	p.Held = held
 	return p
 }
 

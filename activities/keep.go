@@ -1,0 +1,105 @@
+package activities
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	commonpb "go.temporal.io/api/common/v1"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/activity"
+
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+const (
+	// keepTimeout bounds one command to the database, or one question to Temporal.
+	keepTimeout = 10 * time.Second
+	// keepAgain is after what time an extension that failed is tried again.
+	keepAgain = time.Second
+	// keepBeat is how often a heartbeat is given where the caller has set no timeout for it.
+	keepBeat = 10 * time.Second
+)
+
+// Keep keeps the holds of the lock ID alive on the resources, every third of their HoldTTL, until its context is
+// cancelled. It takes nothing. Where a hold is lost it fails with lockstep.Lost; an error of the database is tried
+// again. It needs a HeartbeatTimeout, by which it learns that the workflow has ended.
+//
+// Its context is cancelled when the workflow cancels it, when another attempt has taken its place, when the
+// worker stops, and when the workflow run has closed. It asks Temporal which it was, and releases the locks only of a run
+// that has closed, and not of one that continued as new, which has handed over or released them itself.
+func (a *Activities) Keep(ctx context.Context, p KeepParams) (KeepResult, error) {
+	info := activity.GetInfo(ctx)
+	lockID := a.lockID(p.LockID, info)
+	beat := keepBeat
+	if info.HeartbeatTimeout > 0 {
+		beat = info.HeartbeatTimeout / 3
+	}
+	var due time.Time
+	for ctx.Err() == nil {
+		activity.RecordHeartbeat(ctx)
+		if !time.Now().Before(due) {
+			again, err := a.extend(ctx, lockID, p.Resources)
+			if errors.Is(err, lockcore.ErrLost) || errors.Is(err, lockcore.ErrInvalid) {
+				return KeepResult{}, protocol.Failure(err)
+			}
+			due = time.Now().Add(again)
+		}
+		timer := time.NewTimer(min(beat, time.Until(due)))
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+	a.endKeep(ctx, info, lockID, p.Resources)
+	return KeepResult{}, ctx.Err()
+}
+
+func (a *Activities) extend(ctx context.Context, lockID string, resources []string) (time.Duration, error) {
+	bounded, cancel := context.WithTimeout(ctx, keepTimeout)
+	defer cancel()
+	again, err := a.Locker.Extend(bounded, lockID, resources...)
+	if err == nil {
+		return again, nil
+	}
+	if ctx.Err() == nil {
+		activity.GetLogger(ctx).Warn("lockstep: a hold was not extended, and is tried again", "lockId", lockID, "error", err)
+	}
+	return keepAgain, err
+}
+
+// endKeep releases what a run that has closed left behind.
+func (a *Activities) endKeep(ctx context.Context, info activity.Info, lockID string, resources []string) {
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepTimeout)
+	defer cancel()
+	if !hasClosed(bounded, info) {
+		return
+	}
+	// Nothing of the run asks any more: all that it has asked for until now ends.
+	if _, err := a.Locker.ReleaseHeld(bounded, lockcore.Release{LockID: lockID, Resources: resources}); err != nil {
+		activity.GetLogger(ctx).Warn("lockstep: the locks of a closed workflow were not released, and stand until they expire",
+			"resources", resources, "error", err)
+	}
+}
+
+// hasClosed tells whether the activity's run is known to have ended for good. One that cannot be asked about is not, nor
+// is one that goes on as a new run.
+func hasClosed(ctx context.Context, info activity.Info) bool {
+	answer, err := activity.GetClient(ctx).WorkflowService().DescribeWorkflowExecution(ctx, &workflowservice.DescribeWorkflowExecutionRequest{
+		Namespace: info.Namespace,
+		Execution: &commonpb.WorkflowExecution{WorkflowId: info.WorkflowExecution.ID, RunId: info.WorkflowExecution.RunID},
+	})
+	if err != nil {
+		return false
+	}
+	switch answer.GetWorkflowExecutionInfo().GetStatus() {
+	case enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED, enumspb.WORKFLOW_EXECUTION_STATUS_FAILED, enumspb.WORKFLOW_EXECUTION_STATUS_CANCELED,
+		enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED, enumspb.WORKFLOW_EXECUTION_STATUS_TIMED_OUT:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,102 @@
+package interceptors
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/workflows"
+)
+
+// doors answers acquires with the given errors, one after the other, and then lets in.
+type doors struct {
+	*releases
+	mu       sync.Mutex
+	answers  []error
+	requests []lockcore.Request
+}
+
+func (d *doors) Enter(_ context.Context, req lockcore.Request, _ bool) ([]lockcore.Lease, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.requests = append(d.requests, req)
+	if len(d.requests) <= len(d.answers) {
+		return nil, d.answers[len(d.requests)-1]
+	}
+	return []lockcore.Lease{{Resource: account.Name, LockID: req.LockID, Part: req.Part, Order: req.Order, Mode: lockcore.ModeExclusive, Fence: 7}}, nil
+}
+
+func (d *doors) Leave(context.Context, ...lockcore.Lease) error { return nil }
+
+// lockOnce runs a workflow that takes and releases one lock.
+func lockOnce(t *testing.T, d *doors, l workflows.Locks) error {
+	t.Helper()
+	d.releases = &releases{}
+	l.Resources = []lockcore.Resource{account}
+	var taken error
+	d.Locker = d
+	err := runWorkflow(t, workflowEnv(t, with(&fakeLocker{})), d.releases, func(ctx workflow.Context) error {
+		var hold *workflows.Hold
+		if hold, taken = workflows.Lock(ctx, l); taken != nil {
+			return nil
+		}
+		if fence, ok := hold.Fence(account.Name); !ok || fence != 7 {
+			return errors.New("the fence is not told")
+		}
+		hold.Release(ctx)
+		hold.Release(ctx)
+		return nil
+	})
+	require.NoError(t, err)
+	return taken
+}
+
+// A local activity whose result could not be recorded runs again under its number, and finds that it was overtaken by
+// its own leave; and one that met a failing database says nothing about the lock.
+func TestALockThatTheLocalActivityDidNotGetIsAskedForAgainUnderAGreaterNumber(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]error{
+		"database": errors.New("no primary"), "run again": &lockcore.SupersededError{Resource: account.Name, Released: true},
+		"full": &lockcore.BusyError{Resource: account.Name, Full: true},
+	} {
+		d := &doors{answers: []error{answer}}
+		require.NoError(t, lockOnce(t, d, workflows.Locks{MaxWait: time.Hour}), name)
+		require.Len(t, d.requests, 2, name)
+		first, second := d.requests[0], d.requests[1]
+		require.Equal(t, "lock/1", first.Part)
+		require.Equal(t, first.Part, second.Part)
+		require.True(t, first.Order.Less(second.Order), name)
+		require.True(t, first.Keep && first.Reacquire && !first.Resources[0].Held)
+		require.Len(t, d.seen, 1)
+		require.Equal(t, lockcore.LastAttempt(second.Order.Schedule), d.seen[0].Order)
+	}
+}
+
+func TestALockThatCannotBeHadIsReleasedUnlessNothingCanBeLeft(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		answer   error
+		try      bool
+		releases int
+	}{
+		"lost":    {answer: &lockcore.LostError{Resource: account.Name}, releases: 1},
+		"invalid": {answer: &lockcore.InvalidError{Field: "f"}},
+		"tried":   {answer: &lockcore.BusyError{Resource: account.Name}, try: true},
+	} {
+		d := &doors{answers: []error{tc.answer}}
+		err := lockOnce(t, d, workflows.Locks{Try: tc.try})
+		require.Equal(t, tc.answer.Error(), workflows.LockError(err).Error(), name)
+		for _, sentinel := range []error{lockcore.ErrLost, lockcore.ErrInvalid, lockcore.ErrBusy} {
+			require.Equal(t, errors.Is(tc.answer, sentinel), errors.Is(err, sentinel), name)
+		}
+		require.Len(t, d.requests, 1, name)
+		require.Len(t, d.seen, tc.releases, name)
+	}
+}

@@ -1,0 +1,90 @@
+package lockcore_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+)
+
+// keptOn takes resources for a lock ID and leaves at once, so that the holds stand without a process.
+func keptOn(t *testing.T, l *lockcore.Locker, lockID string, holdTTL time.Duration, resources ...lockcore.Resource) {
+	t.Helper()
+	req := one(lockID, resources...)
+	req.Part, req.Order, req.Keep, req.HoldTTL, req.TTL = "p", lockcore.Order{Schedule: 7, Attempt: 1}, true, holdTTL, time.Second
+	leases, err := l.Enter(t.Context(), req, false)
+	require.NoError(t, err)
+	require.NoError(t, l.Leave(t.Context(), leases...))
+}
+
+func TestExtendKeepsWhatStandsAndTellsWhatIsLost(t *testing.T) {
+	t.Parallel()
+	clock := lockcoretest.NewClock(time.Now())
+	l := on(t, lockcoretest.NewEngine(clock.Now), lockcore.Config{})
+	mine, gone := lockcore.Exclusive("r/1"), lockcore.Shared("r/2")
+	keptOn(t, l, "a", time.Minute, mine, gone)
+	for range 5 {
+		clock.Advance(45 * time.Second)
+		again, err := l.Extend(t.Context(), "a", mine.Name, gone.Name)
+		require.NoError(t, err)
+		require.Equal(t, 20*time.Second, again)
+	}
+	clock.Advance(45 * time.Second)
+	_, err := l.Enter(t.Context(), one("b", mine), false)
+	require.ErrorIs(t, err, lockcore.ErrBusy)
+
+	_, err = l.ForceRelease(t.Context(), lockcore.ForceRelease{LockID: "a", Resources: []string{gone.Name}, Reason: "it has to go"})
+	require.NoError(t, err)
+	_, err = l.Extend(t.Context(), "a", gone.Name, mine.Name)
+	var lost *lockcore.LostError
+	require.ErrorAs(t, err, &lost)
+	require.Equal(t, gone.Name, lost.Resource)
+	require.Equal(t, "it has to go", lost.Reason)
+	clock.Advance(45 * time.Second) // the other one was extended nevertheless
+	_, err = l.Enter(t.Context(), one("b", mine), false)
+	require.ErrorIs(t, err, lockcore.ErrBusy)
+}
+
+func TestExtendTakesNothingAndIsNotStoppedByARelease(t *testing.T) {
+	t.Parallel()
+	clock := lockcoretest.NewClock(time.Now())
+	l := on(t, lockcoretest.NewEngine(clock.Now), lockcore.Config{})
+	r := lockcore.Exclusive("r/1")
+	_, err := l.Extend(t.Context(), "a", r.Name)
+	require.ErrorIs(t, err, lockcore.ErrLost)
+
+	keptOn(t, l, "a", lockcore.Forever, r)
+	again, err := l.Extend(t.Context(), "a", r.Name)
+	require.NoError(t, err)
+	require.Equal(t, 5*time.Minute, again)
+	require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{r.Name}, Order: lockcore.LastAttempt(7)}))
+	_, err = l.Extend(t.Context(), "a", r.Name)
+	require.ErrorIs(t, err, lockcore.ErrLost)
+	_, err = l.Enter(t.Context(), one("b", r), false)
+	require.NoError(t, err)
+
+	_, err = l.Extend(t.Context(), "", r.Name)
+	require.ErrorIs(t, err, lockcore.ErrInvalid)
+}
+
+// What a request got, and gave back, before it was queued is kept alive by whoever looks after its place.
+func TestRecheckKeepsTheHoldsThatTheRequestItselfHasLeft(t *testing.T) {
+	t.Parallel()
+	clock := lockcoretest.NewClock(time.Now())
+	l := on(t, lockcoretest.NewEngine(clock.Now), lockcore.Config{})
+	keptOn(t, l, "other", lockcore.Forever, lockcore.Exclusive("r/2"))
+	req := one("a", lockcore.Exclusive("r/1"), lockcore.Exclusive("r/2"))
+	req.Part, req.Order, req.Keep, req.TTL, req.HoldTTL = "p", lockcore.Order{Schedule: 1, Attempt: 1}, true, time.Second, 20*time.Second
+	_, err := l.Enter(t.Context(), req, true)
+	require.ErrorIs(t, err, lockcore.ErrBusy)
+	for range 5 {
+		clock.Advance(15 * time.Second)
+		_, err = l.Recheck(t.Context(), lockcore.Request{LockID: "a", Resources: req.Resources[1:], Part: req.Part, Order: req.Order}, "r/2", "r/1")
+		require.ErrorIs(t, err, lockcore.ErrBusy)
+	}
+	_, err = l.Enter(t.Context(), one("b", lockcore.Exclusive("r/1")), false)
+	require.ErrorIs(t, err, lockcore.ErrBusy)
+}

@@ -1,0 +1,122 @@
+package worker_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"testing"
+
+	"go.temporal.io/sdk/client"
+	sdkworker "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/workflows"
+)
+
+var book = lockcore.Shared("book")
+
+// peek is a step that notes whether somebody else could read the book.
+func (b *bundle) peek(ctx context.Context) error {
+	leases, err := b.locker.Enter(ctx, lockcore.Request{LockID: "reader-" + rand.Text(), Resources: []lockcore.Resource{book}}, false)
+	if lockcoreBusy(err) {
+		b.write("readable: false")
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	b.write("readable: true")
+	return b.locker.Leave(ctx, leases...)
+}
+
+func TestUpgradeWaitsForReadersAndDowngradeLetsThemIn(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		return under(ctx, locks(book, lockcore.Shared("appendix")), func(hold *workflows.Hold) error {
+			before, _ := hold.Fence(book.Name)
+			err := errors.Join(do(ctx, "Peek"), hold.Upgrade(ctx))
+			after, _ := hold.Fence(book.Name)
+			if after <= before {
+				err = errors.Join(err, errors.New("an upgrade without a new fence"))
+			}
+			return errors.Join(err, do(ctx, "Peek"), hold.Downgrade(ctx), do(ctx, "Peek"))
+		})
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Peek": b.peek})
+	other := b.taken(t, book)
+	run := b.start(t, "W")
+	b.untilParked(t, run)
+	require.Equal(t, []string{"readable: true"}, b.read())
+	require.NoError(t, other.Leave(t.Context()))
+	_, err := b.end(t, run)
+	require.NoError(t, err)
+	require.Equal(t, []string{"readable: true", "readable: false", "readable: true"}, b.read())
+	b.requireFree(t, book.Name)
+	b.requireFree(t, "appendix")
+}
+
+func TestTwoThatShareAndBothUpgradeAreADeadlock(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		return under(ctx, locks(book, lockcore.Shared("appendix")), func(hold *workflows.Hold) error {
+			err := say(ctx, "shares")
+			await(ctx, "go on")
+			err = errors.Join(err, hold.Upgrade(ctx))
+			var deadlock *lockcore.DeadlockError
+			if errors.As(err, &deadlock) {
+				return say(ctx, "gives up")
+			}
+			return errors.Join(err, say(ctx, "alone"))
+		})
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Note": b.note})
+	runs := []client.WorkflowRun{b.start(t, "W"), b.start(t, "W")}
+	b.untilLines(t, 2)
+	for _, run := range runs {
+		b.signal(t, run, "go on")
+	}
+	for _, run := range runs {
+		_, err := b.end(t, run)
+		require.NoError(t, err)
+	}
+	require.Equal(t, []string{"shares", "shares", "gives up", "alone"}, b.read())
+	b.requireFree(t, book.Name)
+	b.requireFree(t, "appendix")
+}
+
+// An upgrade that is given up leaves the lock as it was: shared, and not queued for more.
+func TestAnUpgradeThatFailsLeavesTheLockShared(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		l := locks(book, lockcore.Shared("appendix"))
+		l.Try = true
+		return under(ctx, l, func(hold *workflows.Hold) error {
+			if err := hold.Upgrade(ctx); !errors.Is(err, lockcore.ErrBusy) {
+				return fmt.Errorf("not busy: %w", err)
+			}
+			return do(ctx, "Peek")
+		})
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Peek": func(ctx context.Context) error {
+		for s, err := range b.locker.Status(ctx, lockcore.Filter{Resource: "appendix"}) {
+			if err != nil {
+				return err
+			}
+			b.write("appendix: %s", s.Mode)
+		}
+		return b.peek(ctx)
+	}})
+	other := b.taken(t, book)
+	_, err := b.end(t, b.start(t, "W"))
+	require.NoError(t, err)
+	require.Equal(t, []string{"appendix: shared", "readable: true"}, b.read())
+	require.NoError(t, other.Leave(t.Context()))
+	b.requireFree(t, book.Name)
+}

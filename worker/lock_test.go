@@ -1,0 +1,315 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
+	sdkworker "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/workflows"
+)
+
+// under runs fn while the workflow holds what l asks for.
+func under(ctx workflow.Context, l workflows.Locks, fn func(hold *workflows.Hold) error) error {
+	hold, err := workflows.Lock(ctx, l)
+	if err != nil {
+		return err
+	}
+	err = fn(hold)
+	hold.Release(ctx)
+	return err
+}
+
+func locks(resources ...lockcore.Resource) workflows.Locks {
+	return workflows.Locks{Resources: resources}
+}
+
+func await(ctx workflow.Context, signal string) {
+	workflow.GetSignalChannel(ctx, signal).Receive(ctx, nil)
+}
+
+func (b *bundle) signal(t *testing.T, run client.WorkflowRun, name string) {
+	t.Helper()
+	require.NoError(t, b.client.SignalWorkflow(t.Context(), run.GetID(), run.GetRunID(), name, nil))
+}
+
+// untilLines waits until the workflows have noted n lines.
+func (b *bundle) untilLines(t *testing.T, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool { return len(b.read()) >= n }, within, 10*time.Millisecond, "there are no %d lines", n)
+}
+
+// note is a step that notes what it is given.
+func (b *bundle) note(_ context.Context, what string) error {
+	b.write("%s", what)
+	return nil
+}
+
+func say(ctx workflow.Context, what string) error {
+	return workflow.ExecuteActivity(workflows.Unguarded(ctx), "Note", what).Get(ctx, nil)
+}
+
+func TestALockAddsTwoEvents(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("plain", func(ctx workflow.Context) error { return do(ctx, "Look") })
+	b.workflow("locked", func(ctx workflow.Context) error {
+		return under(ctx, locks(account, lockcore.Shared("rates")), func(*workflows.Hold) error { return do(ctx, "Look") })
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
+	plain, err := b.end(t, b.start(t, "plain"))
+	require.NoError(t, err)
+	locked, err := b.end(t, b.start(t, "locked"))
+	require.NoError(t, err)
+	require.Equal(t, countEvents(plain)+2, countEvents(locked))
+	var markers []string
+	for _, e := range locked {
+		if e.GetEventType() == enumspb.EVENT_TYPE_MARKER_RECORDED {
+			markers = append(markers, e.GetMarkerRecordedEventAttributes().GetMarkerName())
+		}
+	}
+	require.Equal(t, []string{"LocalActivity", "LocalActivity"}, markers)
+	require.Equal(t, []string{"free: true", "free: false"}, b.read())
+	b.requireFree(t, account.Name)
+	b.requireFree(t, "rates")
+}
+
+func TestLocksAreGivenInTheOrderOfTheQueueWithoutASlot(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		return under(ctx, locks(account), func(*workflows.Hold) error {
+			return say(ctx, workflow.GetInfo(ctx).WorkflowExecution.RunID)
+		})
+	})
+	b.work(t, sdkworker.Options{MaxConcurrentActivityExecutionSize: 1}, map[string]any{"Note": b.note})
+	other := b.taken(t, account)
+	var want []string
+	var runs []client.WorkflowRun
+	for i := range 6 {
+		run := b.start(t, "W")
+		runs, want = append(runs, run), append(want, run.GetRunID())
+		b.untilQueued(t, account.Name, i+1)
+	}
+	b.untilParked(t, runs[0])
+	require.NoError(t, other.Leave(t.Context()))
+	for _, run := range runs {
+		events, err := b.end(t, run)
+		require.NoError(t, err)
+		require.LessOrEqual(t, countEvents(events), 26)
+	}
+	require.Equal(t, want, b.read())
+	b.requireFree(t, account.Name)
+}
+
+func TestALockStandsOverSignalsTimersAndSteps(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("first", func(ctx workflow.Context) error {
+		return under(ctx, locks(account), func(*workflows.Hold) error {
+			// A step of the same run joins, and leaves the lock standing when it has returned.
+			err := do(workflows.Guard(ctx, account), "Look")
+			await(ctx, "go on")
+			return errors.Join(err, workflow.Sleep(ctx, 10*time.Millisecond), do(ctx, "Look"))
+		})
+	})
+	b.workflow("second", func(ctx workflow.Context) error {
+		return under(ctx, locks(account), func(*workflows.Hold) error { return say(ctx, "second") })
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look, "Note": b.note})
+	first := b.start(t, "first")
+	b.untilLines(t, 1)
+	second := b.start(t, "second")
+	b.untilParked(t, second)
+	b.signal(t, first, "go on")
+	for _, run := range []client.WorkflowRun{first, second} {
+		_, err := b.end(t, run)
+		require.NoError(t, err)
+	}
+	require.Equal(t, []string{"free: false", "free: false", "second"}, b.read())
+	b.requireFree(t, account.Name)
+}
+
+func TestCancellingAWaitForLocksLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	last := lockcore.Exclusive("account/2")
+	b.workflow("W", func(ctx workflow.Context) error {
+		return under(ctx, locks(last, account), func(*workflows.Hold) error { return errors.New("it has the locks") })
+	})
+	b.work(t, sdkworker.Options{}, nil)
+	other := b.taken(t, last)
+	run := b.start(t, "W")
+	b.untilParked(t, run)
+	free, err := b.isFree(t.Context(), account.Name)
+	require.NoError(t, err)
+	require.False(t, free, "what it has already does not stand")
+	require.NoError(t, b.client.CancelWorkflow(t.Context(), run.GetID(), run.GetRunID()))
+	_, err = b.end(t, run)
+	require.True(t, temporal.IsCanceledError(err), "%v", err)
+	b.requireFree(t, account.Name)
+	b.untilQueued(t, last.Name, 0)
+	require.NoError(t, other.Leave(t.Context()))
+	b.requireFree(t, last.Name)
+}
+
+// The cancellation and the grant meet, in any order: nothing is left in either.
+func TestAGrantThatMeetsACancellationIsReleased(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		return under(ctx, locks(account), func(*workflows.Hold) error { return workflow.Sleep(ctx, time.Hour) })
+	})
+	b.work(t, sdkworker.Options{}, nil)
+	for range 5 {
+		other := b.taken(t, account)
+		run := b.start(t, "W")
+		b.untilParked(t, run)
+		left := make(chan error, 1)
+		go func() { left <- other.Leave(t.Context()) }()
+		require.NoError(t, b.client.CancelWorkflow(t.Context(), run.GetID(), run.GetRunID()))
+		require.NoError(t, <-left)
+		_, err := b.end(t, run)
+		require.True(t, temporal.IsCanceledError(err), "%v", err)
+		b.requireFree(t, account.Name)
+	}
+}
+
+func TestTryAndMaxWaitSayWhoHolds(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for name, l := range map[string]workflows.Locks{
+		"try": {Try: true}, "wait": {MaxWait: time.Second},
+	} {
+		l.Resources = []lockcore.Resource{account, lockcore.Exclusive("account/0")}
+		b.workflow(name, func(ctx workflow.Context) error {
+			_, err := workflows.Lock(ctx, l)
+			var busy *lockcore.BusyError
+			if !errors.As(err, &busy) {
+				return fmt.Errorf("not busy: %w", err)
+			}
+			return say(ctx, busy.Holders[0].LockID)
+		})
+	}
+	b.work(t, sdkworker.Options{}, map[string]any{"Note": b.note})
+	other := b.taken(t, account)
+	for i, name := range []string{"try", "wait"} {
+		events, err := b.end(t, b.start(t, name))
+		require.NoError(t, err)
+		require.Len(t, b.read(), i+1)
+		b.untilQueued(t, account.Name, 0)
+		b.requireFree(t, "account/0")
+		if name == "try" {
+			require.Equal(t, 12, countEvents(events)) // those of a workflow with one step, and one more
+		}
+	}
+	require.Equal(t, []string{"somebody", "somebody"}, b.read())
+	require.NoError(t, other.Leave(t.Context()))
+	b.requireFree(t, account.Name)
+}
+
+func TestLocksWithALimitAreASemaphore(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		return under(ctx, locks(lockcore.SharedLimit("seats", 2)), func(*workflows.Hold) error {
+			err := say(ctx, "sits")
+			await(ctx, "stand up")
+			return err
+		})
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Note": b.note})
+	first, second := b.start(t, "W"), b.start(t, "W")
+	b.untilLines(t, 2)
+	third := b.start(t, "W")
+	b.untilParked(t, third)
+	require.Len(t, b.read(), 2)
+	b.signal(t, first, "stand up")
+	b.untilLines(t, 3)
+	b.signal(t, second, "stand up")
+	b.signal(t, third, "stand up")
+	for _, run := range []client.WorkflowRun{first, second, third} {
+		_, err := b.end(t, run)
+		require.NoError(t, err)
+	}
+	b.requireFree(t, "seats")
+}
+
+func TestALockThatIsNotReleasedEndsWithTheRun(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		if _, err := workflows.Lock(ctx, locks(account)); err != nil {
+			return err
+		}
+		return errors.Join(do(ctx, "Look"), do(ctx, "Refuse"))
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look, "Refuse": refuse})
+	_, err := b.end(t, b.start(t, "W"))
+	require.ErrorContains(t, err, "no money")
+	require.Equal(t, []string{"free: false"}, b.read())
+	b.requireFree(t, account.Name)
+}
+
+func TestALockAndASagaOnTheSameResourceEndWithTheLater(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	saga := func(ctx workflow.Context, fn func(ctx workflow.Context) error) error {
+		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error { return fn(ctx) })
+	}
+	b.workflow("lock in saga", func(ctx workflow.Context) error {
+		return errors.Join(saga(ctx, func(ctx workflow.Context) error {
+			err := do(workflows.Guard(ctx, account), "Look")
+			return errors.Join(err, under(ctx, locks(account), func(*workflows.Hold) error { return do(ctx, "Look") }), do(ctx, "Look"))
+		}), do(ctx, "Look"))
+	})
+	b.workflow("saga in lock", func(ctx workflow.Context) error {
+		return errors.Join(under(ctx, locks(account), func(*workflows.Hold) error {
+			err := saga(ctx, func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Look") })
+			return errors.Join(err, do(ctx, "Look"), under(ctx, locks(account), func(*workflows.Hold) error { return nil }), do(ctx, "Look"))
+		}), do(ctx, "Look"))
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
+	for i, name := range []string{"lock in saga", "saga in lock"} {
+		_, err := b.end(t, b.start(t, name))
+		require.NoError(t, err)
+		require.Equal(t, []string{"free: false", "free: false", "free: false", "free: true"}, b.read()[4*i:], name)
+	}
+}
+
+// Somebody breaks the lock by force: the next step under it is told before it runs, and a lock taken anew is not.
+func TestAStepUnderALostLockFails(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		err := under(ctx, locks(account), func(*workflows.Hold) error {
+			err := say(ctx, "locked")
+			await(ctx, "go on")
+			return errors.Join(err, do(workflows.Guard(ctx, account), "Look"))
+		})
+		if !errors.Is(err, lockcore.ErrLost) {
+			return fmt.Errorf("not lost: %w", err)
+		}
+		return under(ctx, locks(account), func(*workflows.Hold) error { return do(workflows.Guard(ctx, account), "Look") })
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look, "Note": b.note})
+	run := b.start(t, "W")
+	b.untilLines(t, 1)
+	_, err := b.locker.ForceRelease(t.Context(), lockcore.ForceRelease{LockID: lockID(run), Resources: []string{account.Name}, Reason: "the test wants it"})
+	require.NoError(t, err)
+	b.signal(t, run, "go on")
+	_, err = b.end(t, run)
+	require.NoError(t, err)
+	require.Equal(t, []string{"locked", "free: false"}, b.read())
+	b.requireFree(t, account.Name)
+}

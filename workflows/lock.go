@@ -1,0 +1,97 @@
+package workflows
+
+import (
+	"slices"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/temporal-lockstep/lockstep/internal/protocol/run"
+)
+
+// Hold is locks held around code, from [Lock] to [Hold.Release]. It belongs to the workflow run that took it.
+type Hold struct {
+	lock *run.Lock
+}
+
+// Lock takes locks that stand until [Hold.Release], whatever the workflow does meanwhile: timers, child workflows,
+// signals, steps. Locks that it does not release are released when the workflow function has returned, whatever it
+// returned, so that no deferred call is needed.
+//
+//	hold, err := workflows.Lock(ctx, workflows.Locks{Resources: []lockcore.Resource{lockcore.Exclusive("account/42")}})
+//	if err != nil {
+//		return err
+//	}
+//	err = workflow.Sleep(ctx, time.Minute)
+//	hold.Release(ctx)
+//	return err
+//
+// Several resources are taken in the order of their names, all or none; what it has already stands while it waits for
+// the rest. Where nobody is in the way it is one event in the history, of a local activity, and the release is another. Where
+// somebody is, it waits in the queue as a guarded step does: without a slot, without history, and woken when its
+// turn has come.
+//
+// [Locks.Scope] and [Locks.TTL] have no meaning here but that TTL is not more than HoldTTL. The locks stand for
+// HoldTTL after the last sign of life, which is a step under them, a wait of the run, or [Locks.KeepAlive].
+//
+// All locks of a run are held in its name. A guarded step inside joins them, and fails with a *lockcore.LostError where
+// they are lost; two calls of Lock in one run do not keep each other out.
+//
+// Cancelling ctx while it waits leaves the queue, and what was granted meanwhile is released; the error is a
+// *temporal.CanceledError. Other errors match *lockcore.BusyError (after MaxWait, or at once with Try), *lockcore.DeadlockError,
+// *lockcore.LostError, *lockcore.InvalidError; with any error nothing is held. It blocks, and panics where the worker
+// runs without Lockstep's interceptor, as [WithLocks] does.
+func Lock(ctx workflow.Context, l Locks) (*Hold, error) {
+	state := run.StateFrom(ctx)
+	if state == nil {
+		panic(notInstalled)
+	}
+	hold := &Hold{state.NewLock(ctx, &run.Locks{
+		Resources: slices.Clone(l.Resources),
+		TTL:       l.TTL,
+		HoldTTL:   l.HoldTTL,
+		Owner:     l.Owner,
+		Reacquire: l.Reacquire,
+		MaxWait:   l.MaxWait,
+		Try:       l.Try,
+	})}
+	if err := hold.lock.Acquire(ctx); err != nil {
+		return nil, err
+	}
+	if l.KeepAlive {
+		hold.lock.KeepAlive(ctx)
+	}
+	return hold, nil
+}
+
+// Release lets the locks go, also where ctx is cancelled. It is one local activity, so one event, and an ordinary activity
+// where that fails for as long as ten minutes; what could not be released is logged, and stands for its HoldTTL. What a
+// saga in progress, or another Hold, holds too stays until that ends. Releasing again does nothing.
+//
+// Steps that run under the locks must have returned: they are cut off, and fail with a *lockcore.LostError.
+func (h *Hold) Release(ctx workflow.Context) { h.lock.Release(ctx, run.ReleaseOptions{}) }
+
+// Upgrade takes exclusively what is held in shared mode, ahead of the queue, and waits until nobody shares it any more.
+// MaxWait and Try are those of [Lock]. Where it fails the locks are as they were before. The error matches
+// *lockcore.DeadlockError where two that share a resource both wait to upgrade, and lockcore.ErrEnded after Release;
+// otherwise it is as of Lock.
+func (h *Hold) Upgrade(ctx workflow.Context) error { return h.lock.Upgrade(ctx) }
+
+// Downgrade makes shared what is held exclusively, so that others may share it. It does not wait for them: where a step
+// of the same run runs under a lock that stays exclusive, and the error is a *lockcore.BusyError with the run's own lock ID.
+func (h *Hold) Downgrade(ctx workflow.Context) error { return h.lock.Downgrade(ctx) }
+
+// Lost returns a future for selectors. With [Locks.KeepAlive] it is ready with an error that matches *lockcore.LostError
+// when a lock is found to be lost: others may hold it, and what is done from then on is not isolated. It is ready without an
+// error after Release. Without KeepAlive nobody looks, and the next guarded step finds out.
+func (h *Hold) Lost() workflow.Future { return h.lock.Lost() }
+
+// Fence returns the fence with which a resource was taken or upgraded last; ok is false where it is none of the Hold's.
+// It can be passed to whatever checks fences. Steps under the Hold know theirs by activities.Fence.
+func (h *Hold) Fence(resource string) (fence int64, ok bool) {
+	for _, lease := range h.lock.Leases() {
+		if lease.Resource == resource {
+			return lease.Fence, true
+		}
+	}
+	return 0, false
+}
