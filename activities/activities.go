@@ -3,6 +3,7 @@ package activities
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -19,6 +20,7 @@ const (
 	LeaveName   = protocol.ActivityLeave
 	ReleaseName = protocol.ActivityRelease
 	WaitName    = protocol.ActivityWait
+	ReapName    = protocol.ActivityReap
 )
 
 // Inputs and results of the activities. They are the wire format: fields are only ever appended.
@@ -33,6 +35,8 @@ type (
 	ReleaseResult = protocol.ReleaseResult
 	WaitParams    = protocol.WaitParams
 	WaitResult    = protocol.WaitResult
+	ReapParams    = protocol.ReapParams
+	ReapResult    = protocol.ReapResult
 	// Lease is what Acquire got on one resource.
 	Lease = protocol.Lease
 	// Duration is a time.Duration that is text in JSON.
@@ -50,6 +54,7 @@ type Locker interface {
 	Release(ctx context.Context, r lockcore.Release) error
 	Recheck(ctx context.Context, req lockcore.Request, at string, held ...string) (again time.Duration, err error)
 	Tend(resource string)
+	Status(ctx context.Context, f lockcore.Filter) iter.Seq2[lockcore.Status, error]
 }
 
 // Activities are the lock activities. All exported methods are activities. Each returns an
