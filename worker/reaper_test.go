@@ -2,7 +2,6 @@ package worker_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -10,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
@@ -164,11 +162,13 @@ func TestWhatCannotBeAskedAboutIsNotReaped(t *testing.T) {
 	b.hold(t, name(cluster, "nowhere-"+b.queue, run.GetRunID()), "of an unknown namespace")
 	b.hold(t, name(cluster, "default", "no-run-ID"), "of a run that cannot be")
 	b.hold(t, "temporal:"+cluster+"/"+run.GetID(), "of a name made by hand")
-	b.hold(t, name(cluster, "default", "11111111-2222-4333-8444-555555555555"), "of a run that is missing")
+	const noRun = "11111111-2222-4333-8444-555555555555"
+	b.hold(t, name(cluster, "default", noRun), "of a run that is missing")
+	b.hold(t, name(cluster, "temporal-system", noRun), "of a run that is missing in a namespace other than the worker's")
 	b.hold(t, protocol.Run{Cluster: cluster, Namespace: "default", WorkflowID: strings.Repeat("x", 600), RunID: run.GetRunID()}.LockID(), "of a hash")
 	before := b.held(t)
-	require.Len(t, before, 8)
-	require.Equal(t, activities.ReapResult{Listed: 5, Runs: 5, Asked: 4, Unknown: 4, Missing: 1}, b.reap(t))
+	require.Len(t, before, 9)
+	require.Equal(t, activities.ReapResult{Listed: 6, Runs: 6, Asked: 5, Unknown: 4, Missing: 2}, b.reap(t))
 	require.Equal(t, before, b.held(t))
 
 	// A run that its namespace does not know is gone when its locks were silent for long enough, and only that.
@@ -177,7 +177,7 @@ func TestWhatCannotBeAskedAboutIsNotReaped(t *testing.T) {
 	require.NoError(t, err)
 	var result activities.ReapResult
 	require.NoError(t, missing.Get(t.Context(), &result))
-	require.Equal(t, activities.ReapResult{Listed: 5, Runs: 5, Asked: 4, Unknown: 4, Closed: 1, Released: 1}, result)
+	require.Equal(t, activities.ReapResult{Listed: 6, Runs: 6, Asked: 5, Unknown: 4, Closed: 2, Released: 2}, result)
 	require.Len(t, b.held(t), 7)
 	b.requireFree(t, "of a run that is missing")
 }
@@ -292,86 +292,4 @@ func TestAQuestionThatIsRefusedOrFailsReleasesNothing(t *testing.T) {
 	require.Equal(t, []int{41, 40, 1, 0}, []int{result.Runs, result.Denied, result.Failed, result.Released})
 	require.LessOrEqual(t, asked.Load(), int64(16+1), "a namespace that refuses is asked no more than at once")
 	require.Len(t, b.held(t), 41)
-}
-
-func TestTheReapersScheduleIsMadeOnceAndRuns(t *testing.T) {
-	t.Parallel()
-	b := reaping(t)
-	b.work(t, sdkworker.Options{}, nil)
-	o := worker.ReaperOptions{TaskQueue: b.queue, Interval: 24 * time.Hour}
-	t.Cleanup(func() { _ = worker.DeleteReaper(context.Background(), b.client, o) }) // where the test failed before it did
-	require.NoError(t, worker.CreateReaper(t.Context(), b.client, o))
-	schedule := b.client.ScheduleClient().GetHandle(t.Context(), "lockstep-reaper-"+b.queue)
-	require.NoError(t, schedule.Pause(t.Context(), client.SchedulePauseOptions{Note: "mine"}))
-	require.NoError(t, worker.CreateReaper(t.Context(), b.client, o))
-	o.Interval = 12 * time.Hour
-	require.NoError(t, worker.CreateReaper(t.Context(), b.client, o))
-	d, err := schedule.Describe(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, 12*time.Hour, d.Schedule.Spec.Intervals[0].Every)
-	require.Len(t, d.Schedule.Spec.Intervals, 1)
-	require.True(t, d.Schedule.State.Paused, "who has paused it wanted that")
-	require.Equal(t, "mine", d.Schedule.State.Note)
-
-	b.hold(t, lockID(b.ended(t)), account.Name)
-	require.NoError(t, schedule.Trigger(t.Context(), client.ScheduleTriggerOptions{}))
-	require.Eventually(t, func() bool { free, err := b.isFree(t.Context(), account.Name); return err == nil && free },
-		within, 50*time.Millisecond, "the schedule started no reap")
-
-	require.NoError(t, worker.DeleteReaper(t.Context(), b.client, o))
-	_, err = schedule.Describe(t.Context())
-	var gone *serviceerror.NotFound
-	require.ErrorAs(t, err, &gone)
-	require.NoError(t, worker.DeleteReaper(t.Context(), b.client, o), "what is not there is deleted")
-}
-
-func TestTheReapersHistoryReplays(t *testing.T) {
-	t.Parallel()
-	b := reaping(t)
-	b.work(t, sdkworker.Options{}, nil)
-	run, err := b.client.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{TaskQueue: b.queue}, workflows.ReapName, activities.ReapParams{})
-	require.NoError(t, err)
-	events, err := b.end(t, run)
-	require.NoError(t, err)
-	require.Equal(t, 11, countEvents(events))
-}
-
-func TestReaperOptionsAreChecked(t *testing.T) {
-	t.Parallel()
-	c := testenv.Temporal(t)
-	long := strings.Repeat("q", 256)
-	for name, tc := range map[string]struct {
-		client  client.Client
-		options worker.ReaperOptions
-		field   string
-	}{
-		"no client":         {nil, worker.ReaperOptions{TaskQueue: "q"}, "client"},
-		"no task queue":     {c, worker.ReaperOptions{}, "worker.ReaperOptions.TaskQueue"},
-		"long task queue":   {c, worker.ReaperOptions{TaskQueue: long}, "worker.ReaperOptions.TaskQueue"},
-		"short interval":    {c, worker.ReaperOptions{TaskQueue: "q", Interval: time.Second}, "worker.ReaperOptions.Interval"},
-		"negative interval": {c, worker.ReaperOptions{TaskQueue: "q", Interval: -time.Minute}, "worker.ReaperOptions.Interval"},
-		"long interval":     {c, worker.ReaperOptions{TaskQueue: "q", Interval: 25 * time.Hour}, "worker.ReaperOptions.Interval"},
-		"odd interval":      {c, worker.ReaperOptions{TaskQueue: "q", Interval: 10500 * time.Millisecond}, "worker.ReaperOptions.Interval"},
-		"hasty":             {c, worker.ReaperOptions{TaskQueue: "q", MissingAfter: time.Second}, "worker.ReaperOptions.MissingAfter"},
-		"long ID":           {c, worker.ReaperOptions{TaskQueue: "q", ID: long}, "worker.ReaperOptions.ID"},
-	} {
-		_, run := worker.RunReaper(t.Context(), tc.client, tc.options)
-		for _, err := range []error{worker.CreateReaper(t.Context(), tc.client, tc.options), worker.DeleteReaper(t.Context(), tc.client, tc.options), run} {
-			var invalid *lockcore.InvalidError
-			require.ErrorAs(t, err, &invalid, name)
-			require.Equal(t, tc.field, invalid.Field, name)
-		}
-	}
-}
-
-func TestAWorkerWithoutWorkflowsTakesThePluginToo(t *testing.T) {
-	t.Parallel()
-	b := reaping(t)
-	b.work(t, sdkworker.Options{DisableWorkflowWorker: true}, nil)
-	w := sdkworker.New(b.client, b.queue, sdkworker.Options{})
-	worker.RegisterReaper(w)
-	worker.RegisterReaper(w)
-	require.NoError(t, errors.Join(w.Start(), worker.Register(w, worker.Options{Locker: b.locker, Cluster: cluster})))
-	t.Cleanup(w.Stop)
-	require.Zero(t, b.reap(t))
 }

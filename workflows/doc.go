@@ -47,7 +47,7 @@
 //   - A step that ran under a lock which was lost meanwhile may have done its work beside somebody
 //     else's. Resources that must refuse it check the fence; see activities.Fence.
 //   - A workflow that is terminated, times out or is deleted runs no code. Its locks stand until
-//     their HoldTTL has passed.
+//     their HoldTTL has passed, or the orphan reaper finds them; see worker.CreateReaper.
 //   - Two sagas that lock the same resources in opposite order wait for each other until one's
 //     steps time out or run out of attempts. Take the resources of a saga in one guard where you can: they are
 //     taken in the order of their names.
