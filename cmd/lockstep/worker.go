@@ -110,7 +110,8 @@ func (cfg *workerConfig) serve(ctx context.Context, s streams, tc client.Client,
 	}
 	select {
 	case <-ctx.Done():
-		return nil
+		_, err := fmt.Fprintf(s.err, "lockstep: stopping, as soon as what is running has ended, and within %v; Ctrl-C ends it at once\n", drain)
+		return err
 	case err := <-fatal:
 		return fmt.Errorf("the worker cannot go on: %w", err)
 	}

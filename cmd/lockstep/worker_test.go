@@ -7,15 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/url"
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
-	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
@@ -37,8 +35,26 @@ type served struct {
 	locks    string // the task queue of the lock activities
 	database string
 	cmd      *exec.Cmd
-	stderr   *bytes.Buffer
+	stderr   *text
 	out      *bufio.Reader
+}
+
+// text is what a process that still runs has written.
+type text struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (x *text) Write(p []byte) (int, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.b.Write(p)
+}
+
+func (x *text) String() string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.b.String()
 }
 
 // serve starts the command line's worker on a database of the test's own, and returns when it polls.
@@ -47,7 +63,7 @@ func serve(t *testing.T, args ...string) *served {
 	db := testenv.Mongo(t)
 	locker, err := lockcore.New(db.Collection("locks"), lockcore.Config{})
 	require.NoError(t, err)
-	s := &served{client: testenv.Temporal(t), locker: locker, locks: testenv.TaskQueue(t), database: db.Name(), stderr: &bytes.Buffer{}}
+	s := &served{client: testenv.Temporal(t), locker: locker, locks: testenv.TaskQueue(t), database: db.Name(), stderr: &text{}}
 	s.cmd = exec.CommandContext(t.Context(), binary, append([]string{
 		"worker", "--task-queue", s.locks, "--database", s.database, "--cluster", "test",
 	}, args...)...)
@@ -57,12 +73,13 @@ func serve(t *testing.T, args ...string) *served {
 	stdout, err := s.cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, s.cmd.Start())
+	t.Cleanup(func() {
+		_ = s.cmd.Process.Kill() // where the test did not stop it
+		_ = s.cmd.Wait()
+	})
 	s.out = bufio.NewReader(stdout)
 	line, err := s.out.ReadString('\n')
-	if err != nil {
-		_ = s.cmd.Wait() // it has failed, and says why
-	}
-	require.NoError(t, err, s.stderr.String())
+	require.NoError(t, err, "it did not start: %s", s.stderr)
 	require.Contains(t, line, s.locks)
 	return s
 }
@@ -71,6 +88,12 @@ func serve(t *testing.T, args ...string) *served {
 func (s *served) stop(t *testing.T) int {
 	t.Helper()
 	require.NoError(t, s.cmd.Process.Signal(os.Interrupt))
+	return s.wait(t)
+}
+
+// wait waits until the worker has ended, and returns its exit status, which is -1 where a signal ended it.
+func (s *served) wait(t *testing.T) int {
+	t.Helper()
 	_, err := io.ReadAll(s.out)
 	require.NoError(t, err)
 	_ = s.cmd.Wait() // the exit status says it
@@ -146,7 +169,7 @@ func TestTheWorkerServesWorkflowsThatKnowOnlyNamesAndJSON(t *testing.T) {
 	})
 	require.NoError(t, get(t, run))
 	require.Empty(t, s.states(t, "account/1"))
-	require.Equal(t, 0, s.stop(t), s.stderr.String())
+	require.Equal(t, 0, s.stop(t), "%s", s.stderr)
 }
 
 // failsAs checks an activity's failure: its type, and one of its details.
@@ -248,82 +271,4 @@ func TestTheReaperSaysThatNobodyServesIt(t *testing.T) {
 	require.Equal(t, 1, code)
 	require.Empty(t, stdout)
 	require.Contains(t, stderr, "no worker on task queue")
-}
-
-// The database stops answering while an activity runs, so that the worker has something to wait for when it is stopped.
-func TestASecondInterruptEndsTheWorkerAtOnce(t *testing.T) {
-	t.Parallel()
-	uri, freeze := throttled(t)
-	s := serve(t, "--reaper", "0", "--mongodb-uri", uri)
-	freeze()
-	run := s.foreign(t, func(_ workflow.Context, locks workflow.Context) error {
-		_, err := call(locks, "lockstep.Release", map[string]any{"resources": []string{"account/1"}, "schedule": 1})
-		return err
-	})
-	require.Eventually(t, func() bool {
-		d, err := s.client.DescribeWorkflowExecution(t.Context(), run.GetID(), run.GetRunID())
-		return err == nil && len(d.GetPendingActivities()) == 1 && d.GetPendingActivities()[0].GetState() == enumspb.PENDING_ACTIVITY_STATE_STARTED
-	}, within, 20*time.Millisecond, "no activity runs")
-	ended := make(chan struct{})
-	go func() {
-		_, _ = io.ReadAll(s.out) // it ends with the process
-		close(ended)
-	}()
-	require.Eventually(t, func() bool {
-		_ = s.cmd.Process.Signal(os.Interrupt) // one that comes before the first was seen is none
-		select {
-		case <-ended:
-			return true
-		default:
-			return false
-		}
-	}, within, 50*time.Millisecond, "it does not end")
-	_ = s.cmd.Wait() // how it ended is asked now
-	require.Equal(t, -1, s.cmd.ProcessState.ExitCode(), "it was ended by the signal, and did not wait for the activity: %s", s.stderr)
-	require.NoError(t, s.client.TerminateWorkflow(t.Context(), run.GetID(), run.GetRunID(), "for the test"))
-}
-
-// throttled is the URI of a way to the database that freeze blocks.
-func throttled(t *testing.T) (uri string, freeze func()) {
-	t.Helper()
-	target, err := url.Parse(testenv.MongoURI(t))
-	require.NoError(t, err)
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = listener.Close() }) // it is the test's
-	host, frozen := target.Host, make(chan struct{})
-	pass := func(to, from net.Conn) {
-		defer func() { _ = to.Close() }() // the other side has gone
-		buffer := make([]byte, 32<<10)
-		for {
-			n, err := from.Read(buffer)
-			select {
-			case <-frozen:
-				<-t.Context().Done()
-				return
-			default:
-			}
-			if _, failed := to.Write(buffer[:n]); err != nil || failed != nil {
-				return
-			}
-		}
-	}
-	go func() {
-		for {
-			in, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			out, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", host)
-			if err != nil {
-				_ = in.Close() // the worker is told so
-				continue
-			}
-			go pass(out, in)
-			go pass(in, out)
-		}
-	}()
-	target.Host = listener.Addr().String()
-	target.RawQuery = "directConnection=true"
-	return target.String(), func() { close(frozen) }
 }
