@@ -2,6 +2,7 @@ package activities
 
 import (
 	"context"
+	"iter"
 	"slices"
 	"time"
 
@@ -19,6 +20,7 @@ const (
 	ReleaseName = protocol.ActivityRelease
 	WaitName    = protocol.ActivityWait
 	KeepName    = protocol.ActivityKeep
+	ReapName    = protocol.ActivityReap
 )
 
 // Inputs and results of the activities. They are the wire format: fields are only ever appended.
@@ -35,6 +37,8 @@ type (
 	WaitResult    = protocol.WaitResult
 	KeepParams    = protocol.KeepParams
 	KeepResult    = protocol.KeepResult
+	ReapParams    = protocol.ReapParams
+	ReapResult    = protocol.ReapResult
 	// Lease is what Acquire got on one resource.
 	Lease = protocol.Lease
 	// Duration is a time.Duration that is text in JSON.
@@ -54,6 +58,7 @@ type Locker interface {
 	Tend(resource string)
 	Extend(ctx context.Context, lockID string, resources ...string) (again time.Duration, err error)
 	Downgrade(ctx context.Context, lease lockcore.Lease) (lockcore.Lease, error)
+	Status(ctx context.Context, f lockcore.Filter) iter.Seq2[lockcore.Status, error]
 }
 
 // Activities are the lock activities. All exported methods are activities. Each returns an

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"reflect"
 	"testing"
@@ -61,6 +62,10 @@ func (f *fakeLocker) ReleaseHeld(_ context.Context, r lockcore.Release) ([]strin
 func (f *fakeLocker) Recheck(_ context.Context, req lockcore.Request, _ string, _ ...string) (time.Duration, error) {
 	f.request = req
 	return 7 * time.Second, f.err
+}
+
+func (f *fakeLocker) Status(context.Context, lockcore.Filter) iter.Seq2[lockcore.Status, error] {
+	return func(yield func(lockcore.Status, error) bool) { yield(lockcore.Status{}, f.err) }
 }
 
 func (f *fakeLocker) Tend(resource string) { f.tended = append(f.tended, resource) }
@@ -245,5 +250,7 @@ func TestTheNamesOfTheActivities(t *testing.T) {
 	for m := range reflect.TypeFor[*activities.Activities]().Methods() {
 		names = append(names, "lockstep."+m.Name)
 	}
-	require.Equal(t, []string{activities.AcquireName, activities.KeepName, activities.LeaveName, activities.ReleaseName, activities.RenewName, activities.WaitName}, names)
+	require.Equal(t, []string{
+		activities.AcquireName, activities.KeepName, activities.LeaveName, activities.ReapName, activities.ReleaseName, activities.RenewName, activities.WaitName,
+	}, names)
 }

@@ -23,6 +23,7 @@
 //	lockstep.Leave    {"leases": […]}  →  {}
 //	lockstep.Release  {"resources": ["account/42"], "schedule": 1}  →  {}
 //	lockstep.Keep     {"resources": ["account/42"]}, until it is cancelled
+//	lockstep.Wait     {"resource": {"name": "account/42"}, "order": {"schedule": 1, "attempt": 1}}  →  null
 //
 // Modes are "X", the default, and "S", with "limit" for a semaphore. Durations are texts: "30s", "1m30s",
 // "forever". The lock ID is that of the calling workflow run unless one is given, so a workflow needs
@@ -50,5 +51,8 @@
 // # What it does not promise
 //
 // What Acquire took is renewed by nobody but Keep. Between activities it stands for its HoldTTL, counted
-// from the last sign of life. A workflow that ends without Release leaves it standing that long.
+// from the last sign of life. A workflow that ends without Release leaves it standing that long, or until the orphan
+// reaper, which is the activity lockstep.Reap, finds it.
+//
+// All of it at length: docs/activities.md in the repository.
 package activities

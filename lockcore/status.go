@@ -34,6 +34,9 @@ type Status struct {
 	Part string `json:"part,omitempty"`
 	// Position is the place in the queue, from 1; 0 for those that do not wait.
 	Position int `json:"position,omitempty"`
+	// Silent is for how long it has given no sign of life, by the database server's clock: since it was granted, joined or
+	// renewed, and for one that waits since it queued.
+	Silent time.Duration `json:"silent,omitempty"`
 }
 
 // Filter selects what Status lists. The zero Filter selects everything; each field that is set narrows it.
@@ -42,6 +45,8 @@ type Filter struct {
 	Resource, Prefix string
 	LockID, Owner    string
 	Host             string
+	// LockIDPrefix is the beginning of lock IDs. At most 512 bytes.
+	LockIDPrefix string
 	// Mode is ModeExclusive or ModeShared.
 	Mode Mode
 	// CreatedAfter and CreatedBefore bound when the hold was granted, or the request queued, by the database
@@ -65,7 +70,8 @@ func (l *Locker) Status(ctx context.Context, f Filter) iter.Seq2[Status, error] 
 			yield(Status{}, err)
 			return
 		}
-		q := engine.Query{Resource: f.Resource, Prefix: f.Prefix, LockID: f.LockID, Owner: f.Owner}
+		q := engine.Query{Resource: f.Resource, Prefix: f.Prefix, LockID: f.LockID, Owner: f.Owner, LockIDPrefix: f.LockIDPrefix}
+		q.Live = f.TTLAtLeast > 0
 		for d, err := range l.eng.List(ctx, q) {
 			if err != nil {
 				yield(Status{}, fmt.Errorf("lockstep: list the locks: %w", err))
@@ -85,6 +91,7 @@ func (f *Filter) check() error {
 		checkText("Filter.Resource", f.Resource, 0, maxName),
 		checkText("Filter.Prefix", f.Prefix, 0, maxName),
 		checkText("Filter.LockID", f.LockID, 0, maxName),
+		checkText("Filter.LockIDPrefix", f.LockIDPrefix, 0, maxName),
 		checkText("Filter.Owner", f.Owner, 0, maxName),
 		checkText("Filter.Host", f.Host, 0, 255),
 	}
@@ -107,7 +114,7 @@ func (f *Filter) selects(s *Status) bool {
 	is := func(want, got string) bool { return want == "" || want == got }
 	switch {
 	case !is(f.Resource, s.Resource), !strings.HasPrefix(s.Resource, f.Prefix), !is(f.LockID, s.LockID), !is(f.Owner, s.Owner),
-		!is(f.Host, s.Host), !is(string(f.Mode), string(s.Mode)):
+		!strings.HasPrefix(s.LockID, f.LockIDPrefix), !is(f.Host, s.Host), !is(string(f.Mode), string(s.Mode)):
 		return false
 	case !f.CreatedAfter.IsZero() && !s.Since.After(f.CreatedAfter), !f.CreatedBefore.IsZero() && !s.Since.Before(f.CreatedBefore):
 		return false
@@ -128,8 +135,9 @@ func (f *Filter) selects(s *Status) bool {
 // statusesOf lists who is in a document.
 func statusesOf(d *engine.Document) []Status {
 	var out []Status
+	silent := silences(d)
 	for _, h := range holders(d) {
-		s := Status{Resource: d.ID, Holder: h, State: StateHolding, Part: h.part}
+		s := Status{Resource: d.ID, Holder: h, State: StateHolding, Part: h.part, Silent: silent[h.LockID]}
 		switch {
 		case h.Claimed:
 			s.State = StateClaimed
@@ -144,7 +152,7 @@ func statusesOf(d *engine.Document) []Status {
 			limit = 0
 		}
 		out = append(out, Status{
-			Resource: d.ID, State: StateWaiting, Part: w.Part, Position: i + 1,
+			Resource: d.ID, State: StateWaiting, Part: w.Part, Position: i + 1, Silent: max(0, d.At.Sub(w.Since)),
 			Holder: Holder{
 				LockID: w.LockID, Owner: cmp.Or(w.Owner, w.LockID), Mode: Mode(w.Mode), Since: w.Since, Limit: limit, ExpiresIn: remaining(w.ExpiresAt, d.At),
 			},

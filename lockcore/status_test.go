@@ -52,6 +52,9 @@ func TestStatusIsFilteredByEachField(t *testing.T) {
 		"prefix":            {lockcore.Filter{Prefix: "x/"}, everything},
 		"prefix of none":    {lockcore.Filter{Prefix: "x/3"}, []string{}},
 		"lock ID":           {lockcore.Filter{LockID: "$owner"}, everything[4:]},
+		"lock ID's prefix":  {lockcore.Filter{LockIDPrefix: "$own"}, everything[4:]},
+		"prefix of no lock": {lockcore.Filter{LockIDPrefix: "b "}, []string{}},
+		"not expired":       {lockcore.Filter{TTLAtLeast: 1}, everything},
 		"owner":             {lockcore.Filter{Owner: "saga"}, everything[:2]},
 		"owner by lock ID":  {lockcore.Filter{Owner: "c"}, everything[3:4]},
 		"lock ID and owner": {lockcore.Filter{LockID: "d", Owner: "saga"}, everything[1:2]},
@@ -146,4 +149,53 @@ func TestWriteWithALowerFenceIsRefusedAndToldByWhich(t *testing.T) {
 		require.ErrorIs(t, lockcore.UpdateFenced(t.Context(), coll, newer, byID, update), lockcore.ErrInvalid)
 	}
 	require.ErrorIs(t, lockcore.UpdateFenced(t.Context(), coll, lockcore.Lease{}, byID, set(1)), lockcore.ErrInvalid)
+}
+
+// What is idle is not even looked at, and what lives is found however its promises were made.
+func TestOfIdleDocumentsOnlyThoseThatLiveAreListed(t *testing.T) {
+	t.Parallel()
+	l := setup(t, lockcore.Config{})
+	for name, ttl := range map[string]time.Duration{"minute": time.Minute, "forever": lockcore.Forever} {
+		req := one(name, lockcore.Exclusive(name))
+		req.Keep, req.HoldTTL = true, ttl
+		leases, err := l.Enter(t.Context(), req, false)
+		require.NoError(t, err)
+		require.NoError(t, l.Leave(t.Context(), leases...))
+	}
+	_, err := l.coll.UpdateOne(t.Context(), bson.D{{Key: "_id", Value: "minute"}},
+		bson.D{{Key: "$set", Value: bson.D{{Key: "idleAt", Value: time.Now().Add(-4 * time.Hour)}}}})
+	require.NoError(t, err)
+	require.Equal(t, []string{"forever forever holding"}, list(t, l.Locker, lockcore.Filter{TTLAtLeast: 1}))
+	require.Len(t, list(t, l.Locker, lockcore.Filter{}), 2)
+}
+
+func TestSilenceIsCountedFromTheLastSignOfLife(t *testing.T) {
+	t.Parallel()
+	clock := lockcoretest.NewClock(time.Now())
+	l := on(t, lockcoretest.NewEngine(clock.Now), lockcore.Config{})
+	silent := func() map[string]time.Duration {
+		got := map[string]time.Duration{}
+		for s, err := range l.Status(t.Context(), lockcore.Filter{}) {
+			require.NoError(t, err)
+			got[s.LockID] = s.Silent
+		}
+		return got
+	}
+	hold := one("a", lockcore.Exclusive("r"))
+	hold.Keep, hold.HoldTTL = true, time.Hour
+	leases, err := l.Enter(t.Context(), hold, false)
+	require.NoError(t, err)
+	wait := one("b", lockcore.Exclusive("r"))
+	wait.Part, wait.Order = "p", lockcore.Order{Schedule: 1}
+	_, err = l.Enter(t.Context(), wait, true)
+	require.ErrorIs(t, err, lockcore.ErrBusy)
+	clock.Advance(20 * time.Second)
+	require.Equal(t, map[string]time.Duration{"a": 20 * time.Second, "b": 20 * time.Second}, silent())
+	_, err = l.Renew(t.Context(), leases...)
+	require.NoError(t, err)
+	clock.Advance(5 * time.Second)
+	require.Equal(t, map[string]time.Duration{"a": 5 * time.Second, "b": 25 * time.Second}, silent())
+	require.NoError(t, l.Leave(t.Context(), leases...))
+	clock.Advance(time.Minute)
+	require.GreaterOrEqual(t, silent()["a"], time.Minute)
 }

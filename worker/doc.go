@@ -27,6 +27,13 @@
 // Workflows that ask for no locks run as before: no event, no database command, and their histories
 // replay.
 //
+// The workflow and the activity lockstep.Reap are the orphan reaper, which releases what terminated workflows have left.
+// They run once there is a schedule for them:
+//
+//	err = worker.CreateReaper(ctx, c, worker.ReaperOptions{TaskQueue: "payments"})
+//
+// A worker without the plugin registers the workflow with [RegisterReaper].
+//
 // # Rolling out
 //
 // Install it on all workers of a task queue first, and let workflows ask for locks then. A worker

@@ -68,7 +68,8 @@ func Interceptor(o Options) (interceptor.WorkerInterceptor, error) {
 	return o.interceptor(), nil
 }
 
-// Register registers Lockstep's activities on a worker that already exists; it may be called again.
+// Register registers Lockstep's activities on a worker that already exists; it may be called again. [RegisterReaper]
+// adds the orphan reaper's workflow.
 // The error is a *lockcore.InvalidError that names the option.
 func Register(registry activities.Registry, o Options) error {
 	o, err := o.checked()

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/temporal"
@@ -49,9 +50,13 @@ func NewReplayPlugin(rules ...workflows.Rule) *Plugin {
 }
 
 func newPlugin(own *interceptors.Interceptor, register func(activities.Registry)) *Plugin {
+	var noWorkflows sync.Map // the workers that run none, by their keys: the reaper's would panic there
 	simple, err := temporal.NewSimplePlugin(temporal.SimplePluginOptions{
 		Name: PluginName,
 		ConfigureWorker: func(_ context.Context, o sdkworker.PluginConfigureWorkerOptions) error {
+			if o.WorkerOptions.DisableWorkflowWorker {
+				noWorkflows.Store(o.WorkerInstanceKey, true)
+			}
 			return install(&o.WorkerOptions.Interceptors, own)
 		},
 		ConfigureWorkflowReplayer: func(_ context.Context, o sdkworker.PluginConfigureWorkflowReplayerOptions) error {
@@ -59,6 +64,9 @@ func newPlugin(own *interceptors.Interceptor, register func(activities.Registry)
 		},
 		RunContextBefore: func(_ context.Context, o temporal.SimplePluginRunContextBeforeOptions) error {
 			register(o.Registry)
+			if _, none := noWorkflows.Load(o.InstanceKey); !none {
+				RegisterReaper(o.Registry)
+			}
 			if o.WorkflowReplayer { // which has no activities
 				return nil
 			}

@@ -58,18 +58,26 @@ func TestWrongInputIsAnsweredInFewWords(t *testing.T) {
 		code int
 		want string
 	}{
-		"unknown command":   {args: "frobnicate", code: 2, want: `unknown command "frobnicate"`},
-		"unknown flag":      {args: "demo --frobnicate", code: 2, want: "unknown flag: --frobnicate"},
-		"argument":          {args: "demo now", code: 2, want: `takes no argument: have "now"`},
-		"no number":         {args: "demo --transfers many", code: 2, want: `invalid argument "many"`},
-		"too few accounts":  {env: nowhere, args: "demo --accounts 0", code: 2, want: "--accounts is 0: want 2 to 90"},
-		"negative":          {env: nowhere, args: "demo --transfers -5", code: 2, want: "--transfers is -5: want 1 to"},
-		"nobody to go on":   {env: nowhere, args: "demo --workers 1", code: 2, want: "--kill needs at least 2 workers"},
-		"guards":            {env: nowhere, args: "demo --guards maybe", code: 2, want: `--guards is "maybe": want on or off`},
-		"no address":        {env: []string{"TEMPORAL_ADDRESS=", "LOCKSTEP_MONGODB_URI="}, args: "demo", code: 1, want: "TEMPORAL_ADDRESS is not set"},
-		"no database":       {env: nowhere, args: "demo", code: 1, want: "no database answers at [127.0.0.1:1]"},
-		"no MongoDB URI":    {env: append(nowhere, "LOCKSTEP_MONGODB_URI=http://user:secret@x/"), args: "demo", code: 1, want: "LOCKSTEP_MONGODB_URI"},
-		"worker on its own": {args: "demo-worker", code: 2, want: "started by lockstep demo"},
+		"unknown command":     {args: "frobnicate", code: 2, want: `unknown command "frobnicate"`},
+		"unknown flag":        {args: "demo --frobnicate", code: 2, want: "unknown flag: --frobnicate"},
+		"argument":            {args: "demo now", code: 2, want: `takes no argument: have "now"`},
+		"no number":           {args: "demo --transfers many", code: 2, want: `invalid argument "many"`},
+		"too few accounts":    {env: nowhere, args: "demo --accounts 0", code: 2, want: "--accounts is 0: want 2 to 90"},
+		"negative":            {env: nowhere, args: "demo --transfers -5", code: 2, want: "--transfers is -5: want 1 to"},
+		"nobody to go on":     {env: nowhere, args: "demo --workers 1", code: 2, want: "--kill needs at least 2 workers"},
+		"guards":              {env: nowhere, args: "demo --guards maybe", code: 2, want: `--guards is "maybe": want on or off`},
+		"no address":          {env: []string{"TEMPORAL_ADDRESS=", "LOCKSTEP_MONGODB_URI="}, args: "demo", code: 1, want: "TEMPORAL_ADDRESS is not set"},
+		"no database":         {env: nowhere, args: "demo", code: 1, want: "no database answers at [127.0.0.1:1]"},
+		"no MongoDB URI":      {env: append(nowhere, "LOCKSTEP_MONGODB_URI=http://user:secret@x/"), args: "demo", code: 1, want: "LOCKSTEP_MONGODB_URI"},
+		"worker's database":   {env: nowhere, args: "worker", code: 1, want: "no database answers at [127.0.0.1:1]"},
+		"worker's URI":        {env: nowhere, args: "worker --mongodb-uri http://user:secret@x/", code: 1, want: "--mongodb-uri"},
+		"worker without URI":  {env: []string{"LOCKSTEP_MONGODB_URI="}, args: "worker", code: 2, want: "neither --mongodb-uri nor LOCKSTEP_MONGODB_URI"},
+		"worker's argument":   {env: nowhere, args: "worker now", code: 2, want: `takes no argument: have "now"`},
+		"worker's reaper":     {env: nowhere, args: "worker --reaper often", code: 2, want: `invalid argument "often"`},
+		"reaper's Temporal":   {env: nowhere, args: "reaper create", code: 1, want: "no Temporal server answers at 127.0.0.1:1"},
+		"reaper's argument":   {env: nowhere, args: "reaper create now", code: 2, want: `takes no argument: have "now"`},
+		"unknown reaper word": {env: nowhere, args: "reaper destroy", code: 2, want: `"destroy"`},
+		"worker on its own":   {args: "demo-worker", code: 2, want: "started by lockstep demo"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -8,40 +8,23 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/connstring"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/contrib/opentelemetry"
 	"go.temporal.io/sdk/interceptor"
 	sdklog "go.temporal.io/sdk/log"
 
+	"github.com/temporal-lockstep/lockstep/internal/connect"
 	"github.com/temporal-lockstep/lockstep/internal/otlpfile"
 )
 
-const connectTimeout = 5 * time.Second
-
 // connectMongo connects, and makes sure that somebody answers.
 func connectMongo(ctx context.Context, uri string) (*mongo.Client, error) {
-	opts := options.Client().ApplyURI(uri).SetServerSelectionTimeout(connectTimeout).SetAppName("lockstep demo")
-	c, err := mongo.Connect(opts)
+	c, err := connect.Mongo(ctx, uri, "lockstep demo")
 	if err != nil {
-		return nil, fmt.Errorf("LOCKSTEP_MONGODB_URI %q: %w", masked(uri), err)
-	}
-	if err := c.Ping(ctx, nil); err != nil {
-		_ = c.Disconnect(context.WithoutCancel(ctx)) // it never connected
-		return nil, fmt.Errorf("no database answers at %s (LOCKSTEP_MONGODB_URI): %w\n%s", masked(uri), err, remedy)
+		return nil, fmt.Errorf("LOCKSTEP_MONGODB_URI: %w\n%s", err, remedy)
 	}
 	return c, nil
-}
-
-// masked is a URI without what may be secret in it.
-func masked(uri string) string {
-	cs, err := connstring.Parse(uri)
-	if err != nil {
-		return "(not a MongoDB URI)"
-	}
-	return fmt.Sprint(cs.Hosts)
 }
 
 // connectTemporal dials; logs go to w.
@@ -50,15 +33,13 @@ func connectTemporal(ctx context.Context, address string, tp *sdktrace.TracerPro
 	if err != nil {
 		return nil, err
 	}
-	dialCtx, cancel := context.WithTimeout(ctx, connectTimeout)
-	defer cancel()
-	c, err := client.DialContext(dialCtx, client.Options{
+	c, err := connect.Temporal(ctx, client.Options{
 		HostPort:     address,
 		Logger:       sdklog.NewStructuredLogger(slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelWarn}))),
 		Interceptors: []interceptor.ClientInterceptor{tracing},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("no Temporal server answers at %s (TEMPORAL_ADDRESS): %w\n%s", address, err, remedy)
+		return nil, fmt.Errorf("TEMPORAL_ADDRESS: %w\n%s", err, remedy)
 	}
 	return c, nil
 }

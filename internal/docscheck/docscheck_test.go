@@ -5,12 +5,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/internal/docscheck"
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // checkout is this repository.
@@ -80,6 +83,45 @@ func TestSettingsAreTheDefaultsOfTheCode(t *testing.T) {
 	t.Parallel()
 	problems, err := docscheck.Defaults(checkout(t), "README.md", "lockcore/config.go")
 	clean(t, problems, err)
+}
+
+// payloads are what the activities take, give and fail with.
+var payloads = map[string]reflect.Type{
+	"AcquireParams": reflect.TypeFor[protocol.AcquireParams](), "AcquireResult": reflect.TypeFor[protocol.AcquireResult](),
+	"RenewParams": reflect.TypeFor[protocol.RenewParams](), "RenewResult": reflect.TypeFor[protocol.RenewResult](),
+	"LeaveParams": reflect.TypeFor[protocol.LeaveParams](), "ReleaseParams": reflect.TypeFor[protocol.ReleaseParams](),
+	"WaitParams": reflect.TypeFor[protocol.WaitParams](), "WaitResult": reflect.TypeFor[protocol.WaitResult](),
+	"ReapParams": reflect.TypeFor[protocol.ReapParams](), "ReapResult": reflect.TypeFor[protocol.ReapResult](),
+	"Resource": reflect.TypeFor[lockcore.Resource](), "Lease": reflect.TypeFor[protocol.Lease](), "Holder": reflect.TypeFor[protocol.Holder](),
+	"BusyDetails": reflect.TypeFor[protocol.BusyDetails](), "LostDetails": reflect.TypeFor[protocol.LostDetails](),
+	"SupersededDetails": reflect.TypeFor[protocol.SupersededDetails](), "InvalidDetails": reflect.TypeFor[protocol.InvalidDetails](),
+}
+
+func TestTheJSONOfTheActivitiesIsWhatTheyRead(t *testing.T) {
+	t.Parallel()
+	problems, err := docscheck.Payloads(checkout(t), payloads)
+	clean(t, problems, err)
+}
+
+func TestPayloadsFindsWhatNoStructHas(t *testing.T) {
+	t.Parallel()
+	type thing struct {
+		A int `json:"a"`
+		B int `json:"b,omitempty"`
+		C int `json:"c"`
+	}
+	tree := write(t, map[string]string{
+		"a.md": "<!-- json Thing -->\n```json\n{\"a\": 1, \"d\": 2}\n```\n`b`\n\n<!-- json Other -->\n```json\n{}\n```\n```json\n{\"x\": 1}\n```\n",
+		"b.md": "<!-- json Thing -->\n```json\n{\"a\": 1, \"b\": 2, \"c\": \"x\"}\n```\n",
+	})
+	problems, err := docscheck.Payloads(tree, map[string]reflect.Type{"Thing": reflect.TypeFor[thing](), "Unseen": reflect.TypeFor[thing]()})
+	found(t, problems, err,
+		`a.md:3: this is no Thing: json: unknown field "d"`,
+		"a.md:9: there is no payload Other",
+		"a.md:3: the field c of Thing is not named",
+		"b.md:3: this is no Thing: json: cannot unmarshal string into Go struct field thing.c of type int",
+		"docs: no page shows a Unseen",
+	)
 }
 
 func TestNoPlaceOfOneMachineIsNamed(t *testing.T) {

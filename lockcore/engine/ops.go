@@ -147,6 +147,10 @@ type Query struct {
 	LockID, Owner string
 	// Waiting selects documents with a queue.
 	Waiting bool
+	// LockIDPrefix is the beginning of the lock ID of somebody who holds or waits.
+	LockIDPrefix string
+	// Live selects documents in which a promise may still stand.
+	Live bool
 }
 
 // IdleGrain is what a document's idleAt is rounded up to, so that most writes leave the index on it

@@ -36,6 +36,15 @@ func (e *Engine) List(ctx context.Context, q engine.Query) iter.Seq2[engine.Docu
 		}
 		all = append(all, bson.D{{Key: "$or", Value: some}})
 	}
+	if q.LockIDPrefix != "" {
+		var some bson.A
+		for _, field := range e.names() {
+			if strings.HasSuffix(field, "lockId") {
+				some = append(some, bson.D{{Key: field, Value: bson.D{{Key: "$gte", Value: q.LockIDPrefix}, {Key: "$lt", Value: q.LockIDPrefix + lastRune}}}})
+			}
+		}
+		all = append(all, bson.D{{Key: "$or", Value: some}})
+	}
 	if all != nil {
 		where("$and", all)
 	}
@@ -44,6 +53,14 @@ func (e *Engine) List(ctx context.Context, q engine.Query) iter.Seq2[engine.Docu
 		where("waiters.since", bson.D{{Key: "$gt", Value: time.Unix(0, 0)}})
 	}
 	return func(yield func(engine.Document, error) bool) {
+		if q.Live && !e.shared {
+			live, err := e.live(ctx)
+			if err != nil {
+				yield(engine.Document{}, err)
+				return
+			}
+			filter = append(filter, live)
+		}
 		for d, err := range e.find(ctx, filter) {
 			// They come sorted.
 			if (err == nil && !strings.HasPrefix(d.ID, q.Prefix)) || !yield(d, err) {
@@ -51,6 +68,23 @@ func (e *Engine) List(ctx context.Context, q engine.Query) iter.Seq2[engine.Docu
 			}
 		}
 	}
+}
+
+// lastRune is greater than any that follows a prefix.
+const lastRune = "\U0010FFFF"
+
+// live is what documents meet in which a promise may stand: the TTL index on idleAt finds them, so that those that are
+// idle, and merely kept for their fence, cost nothing. idleAt is no earlier than the last write, and a place in a queue
+// ends within an hour of it at most. The time is the server's, and the second hour for several servers.
+func (e *Engine) live(ctx context.Context) (bson.E, error) {
+	var server struct {
+		LocalTime time.Time `bson:"localTime"`
+	}
+	if err := e.coll.Database().RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&server); err != nil {
+		return bson.E{}, err
+	}
+	from := server.LocalTime.Add(-2 * time.Hour)
+	return bson.E{Key: "idleAt", Value: bson.D{{Key: "$gte", Value: from}}}, nil
 }
 
 // find streams the documents that match, with the server's time in at.

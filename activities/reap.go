@@ -1,0 +1,181 @@
+package activities
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/log"
+
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+const (
+	// mostAsked bounds the questions to Temporal that are under way at once.
+	mostAsked = 16
+	// missingAfter is the default of ReapParams.MissingAfter.
+	missingAfter = time.Hour
+)
+
+// Reap releases what closed workflow runs of this cluster have left, and counts it. It lists the locks and the queued
+// places of the cluster's runs that have not expired, and asks Temporal about each exact run, once. One of these happens:
+//  1. the run is open, or paused, or continued as new and its workflow is open, for the successor may have been handed
+//     its locks: nothing;
+//  2. the run is closed, and so is its workflow if it continued as new: everything that it has is released. A part
+//     that still trusts its lease drains. A closed run never acquires again, so nothing new is lost if it was
+//     listed long before; an attempt of it that comes late is refused;
+//  3. its namespace does not know it, nor its workflow's successor: it was deleted, or has not been replicated yet, or
+//     another cluster has the same name. It is released when nothing of it has given a sign of life for MissingAfter;
+//  4. it could not be asked about: nothing. That is so where the namespace is unknown or closed to the worker, where the
+//     question failed, and where the lock ID carries a hash that Temporal's visibility does not know yet.
+//
+// A run that could not be asked about, or whose release failed, is no error: it is counted, and the next reap tries again. The
+// error is a retryable lockstep.Unavailable where the locks could not be listed, and ctx's.
+func (a *Activities) Reap(ctx context.Context, p ReapParams) (ReapResult, error) {
+	r := &reap{
+		locker: a.Locker, cluster: a.Cluster, temporal: activity.GetClient(ctx).WorkflowService(), logger: activity.GetLogger(ctx),
+		missingAfter: time.Duration(p.MissingAfter), namespaces: map[string]verdict{},
+	}
+	if r.missingAfter <= 0 {
+		r.missingAfter = missingAfter
+	}
+	orphans, err := r.list(ctx)
+	if err != nil {
+		return ReapResult{}, protocol.Failure(err)
+	}
+	r.askAll(ctx, orphans)
+	if ctx.Err() != nil {
+		return ReapResult{}, context.Cause(ctx)
+	}
+	write, n := r.logger.Debug, r.result
+	if n.Runs > n.Open {
+		write = r.logger.Info
+	}
+	write("lockstep: reaped", "listed", n.Listed, "runs", n.Runs, "asked", n.Asked, "open", n.Open, "closed", n.Closed,
+		"released", n.Released, "missing", n.Missing, "denied", n.Denied, "unknown", n.Unknown, "failed", n.Failed)
+	return n, nil
+}
+
+// reap is one run of the reaper.
+type reap struct {
+	locker  Locker
+	cluster string
+	// temporal is asked with the namespace of each run, which need not be the worker's.
+	temporal     workflowservice.WorkflowServiceClient
+	logger       log.Logger
+	missingAfter time.Duration
+
+	mu     sync.Mutex
+	result ReapResult
+	// namespaces are those that are known to be unknown, or closed to us.
+	namespaces map[string]verdict
+}
+
+// suspect is a run that has locks, or waits for some.
+type suspect struct {
+	lockID    string
+	resources map[string]bool
+	listed    int
+	// silent is for how long nothing that it has gave a sign of life.
+	silent time.Duration
+}
+
+// list finds who is to be asked about. What has expired is in nobody's way, and what drains ends by itself.
+func (r *reap) list(ctx context.Context) (map[string]*suspect, error) {
+	suspects := map[string]*suspect{}
+	for s, err := range r.locker.Status(ctx, lockcore.Filter{
+		LockIDPrefix: protocol.ClusterPrefix(r.cluster), TTLAtLeast: 1,
+		States: []lockcore.State{lockcore.StateHolding, lockcore.StateClaimed, lockcore.StateWaiting},
+	}) {
+		if err != nil {
+			return nil, err
+		}
+		activity.RecordHeartbeat(ctx)
+		found := suspects[s.LockID]
+		if found == nil {
+			found = &suspect{lockID: s.LockID, resources: map[string]bool{}, silent: s.Silent}
+			suspects[s.LockID] = found
+		}
+		found.resources[s.Resource] = true
+		found.listed++
+		found.silent = min(found.silent, s.Silent)
+		r.result.Listed++
+	}
+	r.result.Runs = len(suspects)
+	return suspects, nil
+}
+
+func (r *reap) askAll(ctx context.Context, suspects map[string]*suspect) {
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, mostAsked)
+	for _, id := range slices.Sorted(maps.Keys(suspects)) {
+		slots <- struct{}{}
+		if ctx.Err() != nil {
+			break
+		}
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			defer func() { <-slots }()
+			r.one(ctx, suspects[id])
+			activity.RecordHeartbeat(ctx)
+		}()
+	}
+	wg.Wait()
+}
+
+// one judges a run, and releases what it left.
+func (r *reap) one(ctx context.Context, s *suspect) {
+	found, why, err := r.judge(ctx, s)
+	if found == closed {
+		if err = r.release(ctx, s); err != nil {
+			found = failed
+		}
+	}
+	switch found {
+	case closed:
+		r.logger.Info("lockstep: released what a closed workflow left", "lockId", s.lockID, "why", why,
+			"resources", slices.Sorted(maps.Keys(s.resources)))
+	case failed:
+		if ctx.Err() == nil {
+			r.logger.Warn("lockstep: it is not known whether a lock was left by a closed workflow, or it could not be released; "+
+				"the next reap tries again", "lockId", s.lockID, "error", err)
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch found {
+	case open:
+		r.result.Open++
+	case closed:
+		r.result.Closed++
+		r.result.Released += s.listed
+	case missing:
+		r.result.Missing++
+	case denied:
+		r.result.Denied++
+	case unknown:
+		r.result.Unknown++
+	case failed:
+		r.result.Failed++
+	}
+}
+
+// release ends all that the run asked for or may still ask for.
+func (r *reap) release(ctx context.Context, s *suspect) error {
+	var errs error
+	for batch := range slices.Chunk(slices.Sorted(maps.Keys(s.resources)), releaseBatch) {
+		_, err := r.locker.ReleaseHeld(ctx, lockcore.Release{
+			LockID: s.lockID, Resources: batch, Order: lockcore.LastAttempt(math.MaxInt32),
+		})
+		errs = errors.Join(errs, err)
+	}
+	return errs
+}

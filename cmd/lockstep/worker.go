@@ -1,0 +1,126 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.temporal.io/sdk/client"
+	sdkworker "go.temporal.io/sdk/worker"
+
+	"github.com/temporal-lockstep/lockstep/internal/connect"
+	"github.com/temporal-lockstep/lockstep/internal/demo"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/worker"
+)
+
+// drain is how long the worker's activities, each a few database commands, have to end when it is stopped.
+const drain = 10 * time.Second
+
+// defaultDatabase is where the locks are if nothing else is said.
+const defaultDatabase = "lockstep"
+
+// workerConfig is what a worker is started with.
+type workerConfig struct {
+	temporalFlags
+	uri, database, collection, cluster string
+	reaper                             time.Duration
+}
+
+func workerCommand(s streams) *cobra.Command {
+	var cfg workerConfig
+	c := &cobra.Command{
+		Use:   "worker",
+		Short: "Serve the lock activities on a task queue, for workflows in any language",
+		Long: `Serves the activities lockstep.Acquire, Renew, Leave, Release, Wait and Reap on a task queue, so that
+workflows in any language lock by calling them by name. docs/activities.md has their JSON.
+
+It makes the schedule of the orphan reaper, which releases what closed workflows have left; see
+"lockstep reaper". Any number of workers may serve a task queue.
+
+Ctrl-C lets running activities end; a second one ends the process at once. Pass a database's password
+in LOCKSTEP_MONGODB_URI and not in a flag, which other users of the machine can see.
+
+Exit status: 0 after it was stopped, 1 if it could not start, 2 for wrong usage.`,
+		Args: noArguments,
+		RunE: func(c *cobra.Command, _ []string) error { return cfg.run(c.Context(), s) },
+	}
+	f := c.Flags()
+	f.SortFlags = false
+	cfg.add(f)
+	// No default is shown: the environment's may hold a password.
+	f.StringVar(&cfg.uri, "mongodb-uri", "", "where the locks' database is (LOCKSTEP_MONGODB_URI)")
+	f.StringVar(&cfg.database, "database", "", `the database; that of the URI by default, or "`+defaultDatabase+`"`)
+	f.StringVar(&cfg.collection, "collection", "locks", "the collection of the locks")
+	f.StringVar(&cfg.cluster, "cluster", worker.DefaultCluster, "this Temporal cluster's name in lock IDs")
+	f.DurationVar(&cfg.reaper, "reaper", worker.DefaultReaperInterval, "how often the orphan reaper runs; 0 leaves its schedule as it is")
+	return c
+}
+
+// run serves until ctx ends, and lets what is running end.
+func (cfg *workerConfig) run(ctx context.Context, s streams) error {
+	uri := cmp.Or(cfg.uri, fromEnv("LOCKSTEP_MONGODB_URI", ""))
+	if uri == "" {
+		return fmt.Errorf("%w: neither --mongodb-uri nor LOCKSTEP_MONGODB_URI says where the database is", demo.ErrUsage)
+	}
+	mc, err := connect.Mongo(ctx, uri, "lockstep worker")
+	if err != nil {
+		return fmt.Errorf("--mongodb-uri: %w", err)
+	}
+	defer func() { _ = mc.Disconnect(context.WithoutCancel(ctx)) }() // the process ends anyway
+	coll := mc.Database(cmp.Or(cfg.database, connect.Database(uri), defaultDatabase)).Collection(cfg.collection)
+	locker, err := lockcore.New(coll, lockcore.Config{})
+	if err != nil {
+		return usage(err)
+	}
+	plugin, err := worker.NewPlugin(worker.Options{Locker: locker, Cluster: cfg.cluster})
+	if err != nil {
+		return usage(err)
+	}
+	if err := locker.CreateIndexes(ctx); err != nil {
+		return err
+	}
+	tc, err := cfg.dial(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer tc.Close()
+	return cfg.serve(ctx, s, tc, plugin)
+}
+
+func (cfg *workerConfig) serve(ctx context.Context, s streams, tc client.Client, plugin *worker.Plugin) error {
+	fatal := make(chan error, 1)
+	w := sdkworker.New(tc, cfg.taskQueue, sdkworker.Options{
+		Plugins: []sdkworker.Plugin{plugin}, WorkerStopTimeout: drain, OnFatalError: func(err error) { fatal <- err },
+	})
+	if cfg.reaper != 0 {
+		if err := worker.CreateReaper(ctx, tc, worker.ReaperOptions{TaskQueue: cfg.taskQueue, Interval: cfg.reaper}); err != nil {
+			return usage(err)
+		}
+	}
+	if err := w.Start(); err != nil {
+		return fmt.Errorf("start the worker: %w", err)
+	}
+	defer w.Stop()
+	if _, err := fmt.Fprintf(s.out, "serving task queue %q of namespace %q; Ctrl-C stops\n", cfg.taskQueue, cfg.namespace); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		_, err := fmt.Fprintf(s.err, "lockstep: stopping, as soon as what is running has ended, and within %v; Ctrl-C ends it at once\n", drain)
+		return err
+	case err := <-fatal:
+		return fmt.Errorf("the worker cannot go on: %w", err)
+	}
+}
+
+// usage marks errors that say that an option was wrong.
+func usage(err error) error {
+	if errors.Is(err, lockcore.ErrInvalid) {
+		return fmt.Errorf("%w: %w", demo.ErrUsage, err)
+	}
+	return err
+}
