@@ -75,7 +75,7 @@ func (a *Activities) Acquire(ctx context.Context, p AcquireParams) (AcquireResul
 		comment = fmt.Sprintf("%s, activity %s, attempt %d", info.ActivityType.Name, info.ActivityID, info.Attempt)
 	}
 	req := lockcore.Request{
-		LockID:    a.lockID(p.LockID, info),
+		LockID:    a.lockID(p.LockID, p.LockRun, info),
 		Resources: p.Resources,
 		Part:      p.Part,
 		Order:     lockcore.Order{Schedule: p.Schedule, Attempt: uint32(max(info.Attempt, 0))},
@@ -121,26 +121,43 @@ func (a *Activities) Release(ctx context.Context, p ReleaseParams) (ReleaseResul
 		}
 	}
 	release := lockcore.Release{
-		LockID: a.lockID(p.LockID, activity.GetInfo(ctx)),
+		LockID: a.lockID(p.LockID, p.LockRun, activity.GetInfo(ctx)),
 		Order:  lockcore.LastAttempt(p.Schedule),
 	}
-	for batch := range slices.Chunk(p.Resources, releaseBatch) {
-		release.Resources = batch
-		if err := a.Locker.Release(ctx, release); err != nil {
+	if err := a.release(ctx, release, p.Resources); err != nil {
+		return ReleaseResult{}, protocol.Failure(err)
+	}
+	for _, run := range p.Former {
+		// Without an order all that a closed run asked for until now ends: its own numbers are smaller than the clock's.
+		if err := a.release(ctx, lockcore.Release{LockID: a.lockID("", run, activity.GetInfo(ctx))}, p.Resources); err != nil {
 			return ReleaseResult{}, protocol.Failure(err)
 		}
 	}
 	return ReleaseResult{}, nil
 }
 
-func (a *Activities) lockID(given string, info activity.Info) string {
+func (a *Activities) release(ctx context.Context, r lockcore.Release, names []string) error {
+	for batch := range slices.Chunk(names, releaseBatch) {
+		r.Resources = batch
+		if err := a.Locker.Release(ctx, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lockID is the one given, or that of a run of the workflow which calls: the one named, or the one that calls.
+func (a *Activities) lockID(given, lockRun string, info activity.Info) string {
 	if given != "" {
 		return given
+	}
+	if lockRun == "" {
+		lockRun = info.WorkflowExecution.RunID
 	}
 	return protocol.Run{
 		Cluster:    a.Cluster,
 		Namespace:  info.Namespace,
 		WorkflowID: info.WorkflowExecution.ID,
-		RunID:      info.WorkflowExecution.RunID,
+		RunID:      lockRun,
 	}.LockID()
 }

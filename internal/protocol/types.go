@@ -72,6 +72,11 @@ type Guard struct {
 	// Started is when the workflow run began, and NeverVictim says that the step must not be given up to end a deadlock.
 	Started     time.Time `json:"started,omitzero"`
 	NeverVictim bool      `json:"neverVictim,omitempty"`
+	// Run is the run that wrote the guard, where Held or LockRun is set. In another run, which was made by a reset and has
+	// the step from the one before, both mean nothing.
+	Run string `json:"run,omitempty"`
+	// LockRun is the run of the same workflow in whose name the step locks; absent means its own.
+	LockRun string `json:"lockRun,omitempty"`
 }
 
 // Lease is a [lockcore.Lease] as other languages read it.
@@ -136,6 +141,8 @@ type AcquireParams struct {
 	Owner string `json:"owner,omitempty"`
 	// Comment is for people; absent means the activity's type and ID.
 	Comment string `json:"comment,omitempty"`
+	// LockRun is the run of the same workflow whose lock ID it is, where LockID is absent; absent means the run which calls.
+	LockRun string `json:"lockRun,omitempty"`
 }
 
 // AcquireResult is the result of [ActivityAcquire].
@@ -172,6 +179,10 @@ type ReleaseParams struct {
 	Schedule uint32 `json:"schedule,omitempty"`
 	// Leases are left first, so that their parts do not keep others out until their TTL ends.
 	Leases []Lease `json:"leases,omitempty"`
+	// LockRun is the run of the same workflow whose lock ID it is, where LockID is absent; absent means the run which calls.
+	LockRun string `json:"lockRun,omitempty"`
+	// Former are runs of the same workflow that are closed, and may have left something on the resources: it ends too.
+	Former []string `json:"former,omitempty"`
 }
 
 // ReleaseResult is the result of [ActivityRelease].
@@ -193,6 +204,9 @@ type WaitParams struct {
 	// MaxWait is how long it waits, from when it was scheduled; then it fails, with a FailureBusy that is not retryable.
 	// Absent is for ever.
 	MaxWait Duration `json:"maxWait,omitempty"`
+	// Run is the run that scheduled the wait. In another one, which was made by a reset, there is nothing to wait for:
+	// the place is given up, and the wait is over.
+	Run string `json:"run,omitempty"`
 }
 
 // WaitResult is the result of [ActivityWait]; none at all, as whoever granted the lock sends it, is its zero value,

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -27,6 +28,16 @@ type State struct {
 	notes notes
 	// open are the scopes that may hold something: the run's own, and the sagas in progress.
 	open []*Scope
+	// handed is the scope of what a saga of the run before handed over, until a saga opens.
+	handed *Scope
+	// lockRun is the run in whose name this one locks; empty is its own.
+	lockRun string
+	// owner is the party where the run inherited one, and started when the first of the runs began that handed their locks over.
+	owner   string
+	started time.Time
+	past    past
+	// former are the runs that a reset has closed, as far as they are known.
+	former []string
 }
 
 // NewState makes the state of a run that has asked for nothing yet.
@@ -51,6 +62,8 @@ type Step struct {
 	used      time.Duration
 	// ran says that an attempt may have run the step's own code.
 	ran bool
+	// past says that it was scheduled by the run before a reset.
+	past bool
 }
 
 // LocalStep is Step for a call of ExecuteLocalActivity under locks.
@@ -62,6 +75,7 @@ func (s *State) LocalStep(ctx workflow.Context, activityType string) *Step {
 
 // Step numbers a call of ExecuteActivity and says how it is guarded under ctx.
 func (s *State) Step(ctx workflow.Context, activityType string) *Step {
+	s.look()
 	s.steps++
 	s.schedule++
 	locks := LocksFrom(ctx)
@@ -86,34 +100,47 @@ func (s *State) Step(ctx workflow.Context, activityType string) *Step {
 		HoldTTL:   protocol.Duration(locks.HoldTTL),
 		Reacquire: locks.Reacquire || compensating,
 		NewFence:  compensating,
-		Owner:     locks.Owner,
+		Owner:     cmp.Or(locks.Owner, ownerFrom(ctx), s.owner),
 		Park:      true,
 		Try:       locks.Try || triesOnce(ctx),
-		Started:   workflow.GetInfo(ctx).WorkflowStartTime.UTC(),
+		Started:   s.begun(ctx),
 		// What undoes others must run, and its saga cannot be undone to let another go first.
 		NeverVictim: compensating,
 	}
-	for i, r := range locks.Resources {
-		r.Held = scope.held.has(r.Name)
-		g.Resources[i] = r
-	}
+	copy(g.Resources, locks.Resources)
 	if kind != protocol.ScopeStep {
+		g.Resources = append(g.Resources, scope.missing(g.Resources)...)
 		scope.want(g.Resources)
 	}
-	return &Step{Guard: g, scope: scope, maxWait: locks.MaxWait, scheduled: workflow.Now(ctx)}
+	step := &Step{Guard: g, scope: scope, maxWait: locks.MaxWait, scheduled: workflow.Now(ctx)}
+	step.name(ctx)
+	return step
+}
+
+// name says in whose name the step locks, and what is known to be held in it.
+func (t *Step) name(ctx workflow.Context) {
+	s, g := t.scope.state, t.Guard
+	t.past, g.LockRun, g.Run = s.past.lasts, s.lockRun, ""
+	named := g.LockRun != ""
+	for i := range g.Resources {
+		g.Resources[i].Held = t.scope.held.has(g.Resources[i].Name)
+		named = named || g.Resources[i].Held
+	}
+	if named {
+		g.Run = workflow.GetInfo(ctx).WorkflowExecution.RunID
+	}
 }
 
 // renumber gives a step that is scheduled again the next number, and says anew what is known to be held.
 func (t *Step) renumber(ctx workflow.Context) {
 	state := t.scope.state
+	state.look()
 	state.schedule++
 	next := *t.Guard
 	next.Schedule = state.schedule
 	next.Resources = slices.Clone(next.Resources)
-	for i := range next.Resources {
-		next.Resources[i].Held = t.scope.held.has(next.Resources[i].Name)
-	}
 	t.Guard, t.scheduled = &next, workflow.Now(ctx)
+	t.name(ctx)
 }
 
 // held are the resources but one on which the run is known to have holds.
@@ -144,9 +171,7 @@ func (t *Step) Done(err error) {
 	}
 	switch {
 	case err == nil && t.Guard.Scope == protocol.ScopeSaga:
-		for _, r := range t.Guard.Resources {
-			t.scope.held.add(r.Name)
-		}
+		t.scope.hold(t.Guard.Resources, t.past && !t.scope.state.past.lasts)
 	case err != nil && leavesTraces(err):
 		t.scope.want(t.Guard.Resources)
 	}
