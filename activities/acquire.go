@@ -51,7 +51,7 @@ func (a *Activities) request(p AcquireParams, info activity.Info) lockcore.Reque
 		ttl = min(holdTTL, holdOnlyTTL)
 	}
 	return lockcore.Request{
-		LockID:    a.lockID(p.LockID, info),
+		LockID:    a.lockID(p.LockID, p.LockRun, info),
 		Resources: p.Resources,
 		Part:      p.Part,
 		Order:     lockcore.Order{Schedule: p.Schedule, Attempt: uint32(max(info.Attempt, 0))},

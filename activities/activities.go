@@ -95,17 +95,18 @@ func (a *Activities) Release(ctx context.Context, p ReleaseParams) (ReleaseResul
 		}
 	}
 	release := lockcore.Release{
-		LockID: a.lockID(p.LockID, activity.GetInfo(ctx)),
+		LockID: a.lockID(p.LockID, p.LockRun, activity.GetInfo(ctx)),
 		Order:  lockcore.LastAttempt(p.Schedule),
 	}
-	var held []string
-	for batch := range slices.Chunk(p.Resources, releaseBatch) {
-		release.Resources = batch
-		found, err := a.Locker.ReleaseHeld(ctx, release)
-		if err != nil {
+	held, err := a.release(ctx, release, p.Resources)
+	if err != nil {
+		return ReleaseResult{}, protocol.Failure(err)
+	}
+	for _, run := range p.Former {
+		// Without an order all that a closed run asked for until now ends: its own numbers are smaller than the clock's.
+		if _, err := a.release(ctx, lockcore.Release{LockID: a.lockID("", run, activity.GetInfo(ctx))}, p.Resources); err != nil {
 			return ReleaseResult{}, protocol.Failure(err)
 		}
-		held = append(held, found...)
 	}
 	var result ReleaseResult
 	for _, name := range p.Held {
@@ -116,14 +117,30 @@ func (a *Activities) Release(ctx context.Context, p ReleaseParams) (ReleaseResul
 	return result, nil
 }
 
-func (a *Activities) lockID(given string, info activity.Info) string {
+func (a *Activities) release(ctx context.Context, r lockcore.Release, names []string) (held []string, err error) {
+	for batch := range slices.Chunk(names, releaseBatch) {
+		r.Resources = batch
+		found, err := a.Locker.ReleaseHeld(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		held = append(held, found...)
+	}
+	return held, nil
+}
+
+// lockID is the one given, or that of a run of the workflow which calls: the one named, or the one that calls.
+func (a *Activities) lockID(given, lockRun string, info activity.Info) string {
 	if given != "" {
 		return given
+	}
+	if lockRun == "" {
+		lockRun = info.WorkflowExecution.RunID
 	}
 	return protocol.Run{
 		Cluster:    a.Cluster,
 		Namespace:  info.Namespace,
 		WorkflowID: info.WorkflowExecution.ID,
-		RunID:      info.WorkflowExecution.RunID,
+		RunID:      lockRun,
 	}.LockID()
 }

@@ -32,7 +32,7 @@ const (
 // that has closed, and not of one that continued as new, which has handed over or released them itself.
 func (a *Activities) Keep(ctx context.Context, p KeepParams) (KeepResult, error) {
 	info := activity.GetInfo(ctx)
-	lockID := a.lockID(p.LockID, info)
+	lockID := a.lockID(p.LockID, p.LockRun, info)
 	beat := keepBeat
 	if info.HeartbeatTimeout > 0 {
 		beat = info.HeartbeatTimeout / 3

@@ -16,6 +16,8 @@ import (
 // be made, so that it uses no slot and adds nothing to the history; whoever grants the lock completes it in between.
 // Its ID must be protocol.WaitID of the request's schedule number for that, and else it is found at the next look.
 //
+// In a run that was made by a reset, and has the wait from the run before, it gives up the place of that one and is over.
+//
 // It takes nothing. It keeps alive the place in the queue, and the holds of the lock ID on the resources in Held.
 func (a *Activities) Wait(ctx context.Context, p WaitParams) (WaitResult, error) {
 	info := activity.GetInfo(ctx)
@@ -23,9 +25,15 @@ func (a *Activities) Wait(ctx context.Context, p WaitParams) (WaitResult, error)
 	if owner == "" {
 		owner = info.WorkflowExecution.ID
 	}
+	lockID := a.lockID(p.LockID, "", info)
+	if p.Run != "" && p.Run != info.WorkflowExecution.RunID {
+		return WaitResult{}, protocol.Failure(a.Locker.Leave(ctx, lockcore.Lease{
+			Resource: p.Resource.Name, LockID: lockID, Part: p.Part, Order: p.Order,
+		}))
+	}
 	a.Locker.Tend(p.Resource.Name)
 	again, err := a.Locker.Recheck(ctx, lockcore.Request{
-		LockID: a.lockID(p.LockID, info), Resources: []lockcore.Resource{p.Resource}, Part: p.Part, Order: p.Order,
+		LockID: lockID, Resources: []lockcore.Resource{p.Resource}, Part: p.Part, Order: p.Order,
 		Owner: protocol.Cut(owner, protocol.MaxName), Started: p.Started, NeverVictim: p.NeverVictim,
 	}, p.Resource.Name, p.Held...)
 	var busy *lockcore.BusyError

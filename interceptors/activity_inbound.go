@@ -49,7 +49,7 @@ func (a *activityInbound) ExecuteActivity(ctx context.Context, in *interceptor.E
 			"lockstep: this worker has no Locker and cannot guard the step", protocol.FailureUnavailable)
 	}
 	req := a.request(ctx, guard)
-	leases, err := a.locker.Enter(ctx, req, !guard.Try)
+	leases, err := a.enter(ctx, req, !guard.Try)
 	if err != nil {
 		if isLast(ctx, guard) {
 			a.withdraw(ctx, req)

@@ -16,6 +16,7 @@ import (
 	"go.temporal.io/sdk/log"
 
 	commonpb "go.temporal.io/api/common/v1"
+	workflowpb "go.temporal.io/api/workflow/v1"
 
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -123,9 +124,10 @@ func (w *waker) send() {
 }
 
 // wake completes the activity that waits for a turn. One of these happens:
-//  1. it is completed, whether it runs or waits for its next attempt;
+//  1. it is completed, whether it runs or waits for its next attempt, in the run itself or in the one that it has handed
+//     its locks over to;
 //  2. there is none yet, or none any more: its first attempt, or whoever came in between, sees the turn;
-//  3. its workflow run is closed: what was granted to it is given back.
+//  3. its workflow run is closed, and none goes on in its name: what was granted to it is given back.
 func (w *waker) wake(t lockcore.Turn) {
 	run, err := protocol.ParseLockID(t.LockID)
 	if err != nil || run.Cluster != w.cluster || run.Hashed {
@@ -138,13 +140,22 @@ func (w *waker) wake(t lockcore.Turn) {
 	if t.Deadlock != "" {
 		result = protocol.WaitResult{Deadlock: t.Deadlock}
 	}
-	err = c.client.CompleteActivityByID(ctx, run.Namespace, run.WorkflowID, run.RunID, protocol.WaitID(t.Order.Schedule), result, nil)
+	complete := func(runID string) error {
+		return c.client.CompleteActivityByID(ctx, run.Namespace, run.WorkflowID, runID, protocol.WaitID(t.Order.Schedule), result, nil)
+	}
+	closed, err := false, complete(run.RunID)
 	var notFound *serviceerror.NotFound
+	if errors.As(err, &notFound) {
+		var heir string
+		if heir, closed = w.heir(ctx, run); heir != "" {
+			err = complete(heir)
+		}
+	}
 	switch {
 	case err == nil:
 	case !errors.As(err, &notFound):
 		c.logger.Warn("lockstep: a workflow that waits for a lock was not woken, and will look by itself", "resource", t.Resource, "error", err)
-	case t.Deadlock == "" && w.closed(ctx, run):
+	case t.Deadlock == "" && closed:
 		if err := w.locker.Leave(ctx, lockcore.Lease{Resource: t.Resource, LockID: t.LockID, Part: t.Part, Order: t.Order}); err != nil {
 			c.logger.Warn("lockstep: a lock that was granted to a closed workflow was not given back, and stands until the grant lapses",
 				"resource", t.Resource, "error", err)
@@ -152,14 +163,43 @@ func (w *waker) wake(t lockcore.Turn) {
 	}
 }
 
-// closed tells whether a run is known to have ended. One that cannot be asked about is not.
-func (w *waker) closed(ctx context.Context, run protocol.Run) bool {
-	answer, err := w.temporal.Load().client.WorkflowService().DescribeWorkflowExecution(ctx, &workflowservice.DescribeWorkflowExecutionRequest{
-		Namespace: run.Namespace, Execution: &commonpb.WorkflowExecution{WorkflowId: run.WorkflowID, RunId: run.RunID},
+// heir tells whether a run is known to have ended, and, where it has continued as new, which open run may go on in its
+// name. One that cannot be asked about has not ended.
+func (w *waker) heir(ctx context.Context, run protocol.Run) (heir string, closed bool) {
+	info, err := w.describe(ctx, run, run.RunID)
+	if err != nil || isOpen(info) {
+		return "", false
+	}
+	if info.GetStatus() != enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW {
+		return "", true
+	}
+	now, err := w.describe(ctx, run, "")
+	switch {
+	case err != nil:
+		return "", false
+	case !isOpen(now) || info.GetFirstRunId() == "" || now.GetFirstRunId() != info.GetFirstRunId():
+		return "", true
+	default:
+		return now.GetExecution().GetRunId(), false
+	}
+}
+
+// describe asks about a run of a workflow, the last one where runID is empty.
+func (w *waker) describe(ctx context.Context, run protocol.Run, runID string) (*workflowpb.WorkflowExecutionInfo, error) {
+	return describe(ctx, w.temporal.Load().client, run.Namespace, run.WorkflowID, runID)
+}
+
+func describe(ctx context.Context, c client.Client, namespace, workflowID, runID string) (*workflowpb.WorkflowExecutionInfo, error) {
+	answer, err := c.WorkflowService().DescribeWorkflowExecution(ctx, &workflowservice.DescribeWorkflowExecutionRequest{
+		Namespace: namespace, Execution: &commonpb.WorkflowExecution{WorkflowId: workflowID, RunId: runID},
 	})
 	if err != nil {
-		return false
+		return nil, err
 	}
-	status := answer.GetWorkflowExecutionInfo().GetStatus()
-	return status != enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING && status != enumspb.WORKFLOW_EXECUTION_STATUS_PAUSED
+	return answer.GetWorkflowExecutionInfo(), nil
+}
+
+func isOpen(info *workflowpb.WorkflowExecutionInfo) bool {
+	status := info.GetStatus()
+	return status == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING || status == enumspb.WORKFLOW_EXECUTION_STATUS_PAUSED
 }

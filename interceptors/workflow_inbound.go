@@ -28,13 +28,20 @@ func (w *workflowInbound) Init(outbound interceptor.WorkflowOutboundInterceptor)
 }
 
 // ExecuteWorkflow runs the workflow function with the state in its context, and releases what was
-// held for the whole run when it has returned. Not in a deferred function: those run on eviction too.
+// held for the whole run when it has returned, or hands it over to the run that continues it. Not in a deferred
+// function: those run on eviction too, and after a panic, which must leave the locks to the run that is tried again.
 func (w *workflowInbound) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteWorkflowInput) (any, error) {
 	if run.StateFrom(ctx) != nil { // installed twice: the outer one does it
 		return w.Next.ExecuteWorkflow(ctx, in)
 	}
+	if err := w.state.Begin(ctx, interceptor.WorkflowHeader(ctx)); err != nil {
+		panic(err) // fails the workflow task, and not the workflow, until a worker comes that can read the header
+	}
 	ctx = run.WithState(ctx, w.state)
 	result, err := w.Next.ExecuteWorkflow(ctx, in)
+	if w.state.HandOver(ctx, err) {
+		return result, err
+	}
 	w.state.ReleaseAll(ctx, run.ReleaseOptions{})
 	return result, err
 }

@@ -80,6 +80,24 @@ func (w *workflowOutbound) ExecuteLocalActivity(ctx workflow.Context, activityTy
 	})
 }
 
+// ExecuteChildWorkflow writes the party that the child inherits, where its context says so, into its header.
+func (w *workflowOutbound) ExecuteChildWorkflow(ctx workflow.Context, childType string, args ...any) workflow.ChildWorkflowFuture {
+	if err := run.Adopt(ctx, interceptor.WorkflowHeader(ctx)); err != nil {
+		panic(err) // a text that cannot be written as JSON
+	}
+	return w.Next.ExecuteChildWorkflow(ctx, childType, args...)
+}
+
+// NewContinueAsNewError lets the next run keep the party that this one inherited.
+func (w *workflowOutbound) NewContinueAsNewError(ctx workflow.Context, fn any, args ...any) error {
+	if state := run.StateFrom(ctx); state != nil {
+		if err := state.Continue(interceptor.WorkflowHeader(ctx)); err != nil {
+			panic(err) // a text that cannot be written as JSON
+		}
+	}
+	return w.Next.NewContinueAsNewError(ctx, fn, args...)
+}
+
 // ours tells whether an activity is part of the machinery, Lockstep's or the SDK's.
 func ours(activityType string) bool {
 	return strings.HasPrefix(activityType, protocol.ActivityPrefix) || strings.HasPrefix(activityType, sessionPrefix)

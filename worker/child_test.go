@@ -34,9 +34,13 @@ func request(lockID string) lockcore.Request {
 // MongoDB, database and task queue, separated by blanks.
 const childVariable = "LOCKSTEP_TEST_CHILD"
 
-const enteredLine = "entered with fence "
+const (
+	enteredLine = "entered with fence "
+	endedLine   = "ended by "
+)
 
-// child serves the activity Step, which says that it has entered and never returns.
+// child serves the activity Step, which says that it has entered and never returns, and Watch, which says so too and
+// returns when its context ends, with what it knows of why.
 func child() {
 	var address, uri, database, queue string
 	if _, err := fmt.Sscan(os.Getenv(childVariable), &address, &uri, &database, &queue); err != nil {
@@ -58,12 +62,22 @@ func child() {
 	if err != nil {
 		panic(err)
 	}
-	w := sdkworker.New(c, queue, sdkworker.Options{Plugins: []sdkworker.Plugin{plugin}, DisableWorkflowWorker: true})
+	// With its only slot taken it asks for no more, so that nothing is given to it while it is paused.
+	w := sdkworker.New(c, queue, sdkworker.Options{
+		Plugins: []sdkworker.Plugin{plugin}, DisableWorkflowWorker: true, MaxConcurrentActivityExecutionSize: 1,
+	})
 	w.RegisterActivityWithOptions(func(ctx context.Context) error {
 		fence, _ := activities.Fence(ctx, account.Name)
 		fmt.Println(enteredLine, fence)
 		select {} // a process that hangs, until it is killed
 	}, activity.RegisterOptions{Name: "Step"})
+	w.RegisterActivityWithOptions(func(ctx context.Context) error {
+		fence, _ := activities.Fence(ctx, account.Name)
+		fmt.Println(enteredLine, fence)
+		<-ctx.Done()
+		fmt.Println(endedLine, context.Cause(ctx))
+		return nil
+	}, activity.RegisterOptions{Name: "Watch"})
 	if err := w.Run(nil); err != nil {
 		panic(err)
 	}
@@ -82,6 +96,18 @@ func startChild(t *testing.T, b *bundle) (*exec.Cmd, *bufio.Reader) {
 	return cmd, bufio.NewReader(out)
 }
 
+// untilLine reads until a line that has the words, and returns what follows them.
+func untilLine(t *testing.T, out *bufio.Reader, words string) string {
+	t.Helper()
+	for {
+		line, err := out.ReadString('\n')
+		require.NoError(t, err)
+		if _, rest, ok := strings.Cut(line, words); ok {
+			return rest
+		}
+	}
+}
+
 func TestAKilledWorkersStepIsSupersededAndNobodyElseGetsIn(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -98,14 +124,8 @@ func TestAKilledWorkersStepIsSupersededAndNobodyElseGetsIn(t *testing.T) {
 	cmd, out := startChild(t, b)
 	saga := b.start(t, "saga")
 	var killed int64
-	for killed == 0 {
-		line, err := out.ReadString('\n')
-		require.NoError(t, err)
-		if _, fence, ok := strings.Cut(line, enteredLine); ok {
-			_, err := fmt.Sscan(fence, &killed)
-			require.NoError(t, err)
-		}
-	}
+	_, err := fmt.Sscan(untilLine(t, out, enteredLine), &killed)
+	require.NoError(t, err)
 	require.NoError(t, cmd.Process.Kill())
 	require.Error(t, cmd.Wait())
 
@@ -120,7 +140,7 @@ func TestAKilledWorkersStepIsSupersededAndNobodyElseGetsIn(t *testing.T) {
 	})
 	other := b.start(t, "other")
 	b.untilBusy(t, other)
-	_, err := b.end(t, saga)
+	_, err = b.end(t, saga)
 	require.NoError(t, err)
 	_, err = b.end(t, other)
 	require.NoError(t, err)

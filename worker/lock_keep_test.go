@@ -112,7 +112,7 @@ func TestAKeepAliveEndsWithItsLock(t *testing.T) {
 			lost = hold.Lost()
 			return say(ctx, "locked")
 		})
-		await(ctx, "go on")
+		receive(ctx, "go on")
 		return errors.Join(err, lost.Get(ctx, nil))
 	})
 	b.work(t, sdkworker.Options{}, map[string]any{"Note": b.note})

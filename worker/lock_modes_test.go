@@ -66,7 +66,7 @@ func TestTwoThatShareAndBothUpgradeAreADeadlock(t *testing.T) {
 	b.workflow("W", func(ctx workflow.Context) error {
 		return under(ctx, locks(book, lockcore.Shared("appendix")), func(hold *workflows.Hold) error {
 			err := say(ctx, "shares")
-			await(ctx, "go on")
+			receive(ctx, "go on")
 			err = errors.Join(err, hold.Upgrade(ctx))
 			var deadlock *lockcore.DeadlockError
 			if errors.As(err, &deadlock) {

@@ -34,15 +34,6 @@ func locks(resources ...lockcore.Resource) workflows.Locks {
 	return workflows.Locks{Resources: resources}
 }
 
-func await(ctx workflow.Context, signal string) {
-	workflow.GetSignalChannel(ctx, signal).Receive(ctx, nil)
-}
-
-func (b *bundle) signal(t *testing.T, run client.WorkflowRun, name string) {
-	t.Helper()
-	require.NoError(t, b.client.SignalWorkflow(t.Context(), run.GetID(), run.GetRunID(), name, nil))
-}
-
 // untilLines waits until the workflows have noted n lines.
 func (b *bundle) untilLines(t *testing.T, n int) {
 	t.Helper()
@@ -119,7 +110,7 @@ func TestALockStandsOverSignalsTimersAndSteps(t *testing.T) {
 		return under(ctx, locks(account), func(*workflows.Hold) error {
 			// A step of the same run joins, and leaves the lock standing when it has returned.
 			err := do(workflows.Guard(ctx, account), "Look")
-			await(ctx, "go on")
+			receive(ctx, "go on")
 			return errors.Join(err, workflow.Sleep(ctx, 10*time.Millisecond), do(ctx, "Look"))
 		})
 	})
@@ -224,7 +215,7 @@ func TestLocksWithALimitAreASemaphore(t *testing.T) {
 	b.workflow("W", func(ctx workflow.Context) error {
 		return under(ctx, locks(lockcore.SharedLimit("seats", 2)), func(*workflows.Hold) error {
 			err := say(ctx, "sits")
-			await(ctx, "stand up")
+			receive(ctx, "stand up")
 			return err
 		})
 	})
@@ -294,7 +285,7 @@ func TestAStepUnderALostLockFails(t *testing.T) {
 	b.workflow("W", func(ctx workflow.Context) error {
 		err := under(ctx, locks(account), func(*workflows.Hold) error {
 			err := say(ctx, "locked")
-			await(ctx, "go on")
+			receive(ctx, "go on")
 			return errors.Join(err, do(workflows.Guard(ctx, account), "Look"))
 		})
 		if !errors.Is(err, lockcore.ErrLost) {

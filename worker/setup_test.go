@@ -35,6 +35,12 @@ func TestMain(m *testing.M) {
 // within bounds what a test waits for: long, since machines are slow and only failures take it.
 const within = 2 * time.Minute
 
+// longer is a promise that no test outlives, and lookEvery how often one looks.
+const (
+	longer    = time.Hour
+	lookEvery = 20 * time.Millisecond
+)
+
 // bundle is what a test has for itself: a database, a task queue, and workers on it.
 type bundle struct {
 	client client.Client
@@ -52,8 +58,13 @@ type bundle struct {
 
 func setup(t *testing.T, rules ...workflows.Rule) *bundle {
 	t.Helper()
+	return setupWith(t, lockcore.Config{}, rules...)
+}
+
+func setupWith(t *testing.T, config lockcore.Config, rules ...workflows.Rule) *bundle {
+	t.Helper()
 	db := testenv.Mongo(t)
-	locker, err := lockcore.New(db.Collection(lockCollection), lockcore.Config{})
+	locker, err := lockcore.New(db.Collection(lockCollection), config)
 	require.NoError(t, err)
 	plugin, err := worker.NewPlugin(worker.Options{Locker: locker, Cluster: cluster, Rules: rules})
 	require.NoError(t, err)

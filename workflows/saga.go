@@ -53,7 +53,7 @@ func (s *Saga) Attempt() int { return s.attempt }
 //     is, or a *[SagaError] that says what else went wrong where a compensation failed.
 //  3. fn returns a [workflow.ContinueAsNewError]: nothing is compensated. The locks are released, and
 //     RunSaga returns the error for the workflow to return. The next run starts with no locks and no
-//     compensations.
+//     compensations. With [HandOver] the locks are not released: the next run goes on with them.
 //
 // The release is one local activity, so one event, and an ordinary activity where that fails. A saga
 // with no guarded step releases nothing and adds no event. A release that fails for
@@ -111,7 +111,7 @@ func runOnce(ctx workflow.Context, opts SagaOptions, attempt int, fn func(ctx wo
 		err = s.compensate(ctx, opts.ParallelCompensation, err)
 	}
 	s.ended = true
-	if scope != nil {
+	if scope != nil && !run.HandsOver(err) { // else the run hands them over, or releases them, when it has ended
 		scope.Release(ctx, run.ReleaseOptions{Timeout: opts.ReleaseTimeout})
 	}
 	return err

@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	commonpb "go.temporal.io/api/common/v1"
@@ -36,8 +37,17 @@ func DecodeGuard(p *commonpb.Payload) (Guard, error) {
 	return g, nil
 }
 
-// Request is what the guard asks of the locks, in the name of a run and an attempt.
+// Request is what the guard asks of the locks, for a step of a run and an attempt.
 func (g Guard) Request(run Run, attempt int32, comment string) lockcore.Request {
+	if g.Run != "" && g.Run != run.RunID {
+		g.LockRun, g.Resources = "", slices.Clone(g.Resources)
+		for i := range g.Resources {
+			g.Resources[i].Held = false
+		}
+	}
+	if g.LockRun != "" {
+		run.RunID = g.LockRun
+	}
 	owner := g.Owner
 	if owner == "" {
 		owner = run.WorkflowID

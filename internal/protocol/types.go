@@ -73,6 +73,11 @@ type Guard struct {
 	// Started is when the workflow run began, and NeverVictim says that the step must not be given up to end a deadlock.
 	Started     time.Time `json:"started,omitzero"`
 	NeverVictim bool      `json:"neverVictim,omitempty"`
+	// Run is the run that wrote the guard, where Held or LockRun is set. In another run, which was made by a reset and has
+	// the step from the one before, both mean nothing.
+	Run string `json:"run,omitempty"`
+	// LockRun is the run of the same workflow in whose name the step locks; absent means its own.
+	LockRun string `json:"lockRun,omitempty"`
 }
 
 // Lease is a [lockcore.Lease] as other languages read it.
@@ -148,6 +153,8 @@ type AcquireParams struct {
 	// Started is when the workflow run began, and NeverVictim says that the request must not be given up to end a deadlock.
 	Started     time.Time `json:"started,omitzero"`
 	NeverVictim bool      `json:"neverVictim,omitempty"`
+	// LockRun is the run of the same workflow whose lock ID it is, where LockID is absent; absent means the run which calls.
+	LockRun string `json:"lockRun,omitempty"`
 }
 
 // AcquireResult is the result of [ActivityAcquire].
@@ -186,6 +193,10 @@ type ReleaseParams struct {
 	Leases []Lease `json:"leases,omitempty"`
 	// Held are those of the resources that steps are known to have held.
 	Held []string `json:"held,omitempty"`
+	// LockRun is the run of the same workflow whose lock ID it is, where LockID is absent; absent means the run which calls.
+	LockRun string `json:"lockRun,omitempty"`
+	// Former are runs of the same workflow that are closed, and may have left something on the resources: it ends too.
+	Former []string `json:"former,omitempty"`
 }
 
 // ReleaseResult is the result of [ActivityRelease].
@@ -210,6 +221,9 @@ type WaitParams struct {
 	// MaxWait is how long it waits, from when it was scheduled; then it fails, with a FailureBusy that is not retryable.
 	// Absent is for ever.
 	MaxWait Duration `json:"maxWait,omitempty"`
+	// Run is the run that scheduled the wait. In another one, which was made by a reset, there is nothing to wait for:
+	// the place is given up, and the wait is over.
+	Run string `json:"run,omitempty"`
 }
 
 // WaitResult is the result of [ActivityWait]; none at all, as whoever granted the lock sends it, is its zero value,
@@ -225,6 +239,8 @@ type KeepParams struct {
 	LockID string `json:"lockId,omitempty"`
 	// Resources are where it is kept alive: 1 to 100 names.
 	Resources []string `json:"resources"`
+	// LockRun is the run of the same workflow whose lock ID it is, where LockID is absent; absent means the run which calls.
+	LockRun string `json:"lockRun,omitempty"`
 }
 
 // KeepResult is the result of [ActivityKeep], which never ends by itself but by a failure.

@@ -26,6 +26,7 @@ type (
 	locksKey        struct{}
 	scopeKey        struct{}
 	compensatingKey struct{}
+	ownerKey        struct{}
 )
 
 // WithState returns a context of the run whose state s is.
@@ -70,4 +71,21 @@ func WithCompensating(ctx workflow.Context) workflow.Context {
 func isCompensating(ctx workflow.Context) bool {
 	c, _ := ctx.Value(compensatingKey{}).(bool)
 	return c
+}
+
+// WithOwner returns a context whose steps wait and hold as owner, and whose child workflows inherit it. Where owner is
+// empty, it is the party of the run itself.
+func WithOwner(ctx workflow.Context, owner string) workflow.Context {
+	if owner == "" {
+		owner = workflow.GetInfo(ctx).WorkflowExecution.ID
+		if s := StateFrom(ctx); s != nil && s.owner != "" {
+			owner = s.owner
+		}
+	}
+	return workflow.WithValue(ctx, ownerKey{}, owner)
+}
+
+func ownerFrom(ctx workflow.Context) string {
+	owner, _ := ctx.Value(ownerKey{}).(string)
+	return owner
 }

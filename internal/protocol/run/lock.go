@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -32,7 +33,7 @@ type Lock struct {
 // NewLock numbers locks around code; [Lock.Acquire] takes them.
 func (s *State) NewLock(ctx workflow.Context, locks *Locks) *Lock {
 	s.locks++
-	scope := s.Open()
+	scope := s.newScope()
 	scope.lock = true
 	compensating := isCompensating(ctx)
 	step := &Step{scope: scope, local: true, maxWait: locks.MaxWait, Guard: &protocol.Guard{
@@ -42,9 +43,9 @@ func (s *State) NewLock(ctx workflow.Context, locks *Locks) *Lock {
 		TTL:       protocol.Duration(locks.TTL),
 		HoldTTL:   protocol.Duration(locks.HoldTTL),
 		NewFence:  compensating,
-		Owner:     locks.Owner,
+		Owner:     cmp.Or(locks.Owner, ownerFrom(ctx), s.owner),
 		Try:       locks.Try,
-		Started:   workflow.GetInfo(ctx).WorkflowStartTime.UTC(),
+		Started:   s.begun(ctx),
 		// What undoes others must run, and its saga cannot be undone to let another go first.
 		NeverVictim: compensating,
 	}}
@@ -66,7 +67,7 @@ func (l *Lock) Acquire(ctx workflow.Context) error {
 	}
 	names := scope.close()
 	if !leavesNothing(err, l.step.Guard.Try) {
-		ReleaseOptions{}.release(ctx, names, scope.state.schedule)
+		ReleaseOptions{}.release(ctx, scope.state, names)
 	}
 	return err
 }
@@ -210,7 +211,7 @@ func askAgain(err error) bool {
 func (l *Lock) params(ctx workflow.Context, downgrade bool) protocol.AcquireParams {
 	g := l.step.Guard
 	return protocol.AcquireParams{
-		Resources: g.Resources, Part: g.Part, Schedule: g.Schedule, TTL: g.TTL, HoldTTL: g.HoldTTL, HoldOnly: true,
+		LockRun: g.LockRun, Resources: g.Resources, Part: g.Part, Schedule: g.Schedule, TTL: g.TTL, HoldTTL: g.HoldTTL, HoldOnly: true,
 		Reacquire: g.Reacquire, NewFence: g.NewFence, Owner: g.Owner, Park: !g.Try, Try: g.Try, Downgrade: downgrade,
 		Comment: protocol.Cut(fmt.Sprintf("%s, %s", workflow.GetInfo(ctx).WorkflowType.Name, g.Part), 1024),
 		Started: g.Started, NeverVictim: g.NeverVictim,

@@ -41,12 +41,13 @@ func startLocally(ctx workflow.Context, name, summary string, params any) workfl
 	}), name, params)
 }
 
-func (o ReleaseOptions) release(ctx workflow.Context, names []string, schedule uint32) {
+func (o ReleaseOptions) release(ctx workflow.Context, s *State, names []string) {
 	if len(names) == 0 {
 		return
 	}
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
-	params := protocol.ReleaseParams{Resources: names, Schedule: schedule}
+	s.look()
+	params := protocol.ReleaseParams{Resources: names, Schedule: s.schedule, LockRun: s.lockRun, Former: s.former}
 	summary := protocol.Cut("release "+strings.Join(names, ", "), 120)
 	err := locally(ctx, protocol.ActivityRelease, summary, params)
 	if err == nil {

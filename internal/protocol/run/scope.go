@@ -2,6 +2,7 @@ package run
 
 import (
 	"slices"
+	"strings"
 
 	"go.temporal.io/sdk/workflow"
 
@@ -14,7 +15,11 @@ type Scope struct {
 	// wanted are the names that any step of the scope has asked for, or may have left something on.
 	wanted names
 	// held are the names that a step is known to have left held.
-	held   names
+	held names
+	// asked says, in the order of the names, how each was asked for last.
+	asked []lockcore.Resource
+	// lacks are the names that the run before a reset held, and this one does not yet.
+	lacks  names
 	closed bool
 	// lock says that the scope is that of locks around code, which whatever runs meanwhile is under.
 	lock bool
@@ -34,8 +39,22 @@ func (n names) has(name string) bool {
 	return found
 }
 
-// Open begins a scope for a saga; [Scope.Release] ends it.
+func (n *names) remove(name string) {
+	if i, found := slices.BinarySearch(*n, name); found {
+		*n = slices.Delete(*n, i, i+1)
+	}
+}
+
+// Open begins a scope for a saga; [Scope.Release] ends it. The first one gets what a saga of the run before handed over.
 func (s *State) Open() *Scope {
+	if scope := s.handed; scope != nil {
+		s.handed = nil
+		return scope
+	}
+	return s.newScope()
+}
+
+func (s *State) newScope() *Scope {
 	scope := &Scope{state: s}
 	s.open = append(s.open, scope)
 	return scope
@@ -44,6 +63,51 @@ func (s *State) Open() *Scope {
 func (c *Scope) want(resources []lockcore.Resource) {
 	for _, r := range resources {
 		c.wanted.add(r.Name)
+		c.ask(r)
+	}
+}
+
+func (c *Scope) ask(r lockcore.Resource) {
+	r.Held = false
+	i, found := slices.BinarySearchFunc(c.asked, r.Name, byName)
+	if found {
+		c.asked[i] = r
+		return
+	}
+	c.asked = slices.Insert(c.asked, i, r)
+}
+
+func byName(r lockcore.Resource, name string) int { return strings.Compare(r.Name, name) }
+
+// mostResources is how many resources a request may have.
+const mostResources = 100
+
+// missing are the resources that the run before a reset held, as far as they fit beside those that a step asks for.
+func (c *Scope) missing(own []lockcore.Resource) (more []lockcore.Resource) {
+	for _, name := range c.lacks {
+		if slices.ContainsFunc(own, func(r lockcore.Resource) bool { return r.Name == name }) {
+			continue
+		}
+		if len(own)+len(more) >= mostResources {
+			break
+		}
+		if i, found := slices.BinarySearchFunc(c.asked, name, byName); found {
+			more = append(more, c.asked[i])
+		}
+	}
+	return more
+}
+
+// hold notes what a step has left held. One that the run before a reset scheduled may have run in either run.
+func (c *Scope) hold(resources []lockcore.Resource, past bool) {
+	for _, r := range resources {
+		switch {
+		case !past:
+			c.held.add(r.Name)
+			c.lacks.remove(r.Name)
+		case !c.held.has(r.Name):
+			c.lacks.add(r.Name)
+		}
 	}
 }
 
@@ -64,7 +128,7 @@ func (c *Scope) close() []string {
 
 // Release ends a saga's scope and lets go of its locks; see [ReleaseOptions].
 func (c *Scope) Release(ctx workflow.Context, o ReleaseOptions) {
-	o.release(ctx, c.close(), c.state.schedule)
+	o.release(ctx, c.state, c.close())
 }
 
 // ReleaseAll lets go, at the end of a run, of everything that it may hold.
@@ -76,5 +140,5 @@ func (s *State) ReleaseAll(ctx workflow.Context, o ReleaseOptions) {
 			all.add(name)
 		}
 	}
-	o.release(ctx, all, s.schedule)
+	o.release(ctx, s, all)
 }

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -31,6 +32,16 @@ type State struct {
 	notes notes
 	// open are the scopes that may hold something: the run's own, and the sagas in progress.
 	open []*Scope
+	// handed is the scope of what a saga of the run before handed over, until a saga opens.
+	handed *Scope
+	// lockRun is the run in whose name this one locks; empty is its own.
+	lockRun string
+	// owner is the party where the run inherited one, and started when the first of the runs began that handed their locks over.
+	owner   string
+	started time.Time
+	past    past
+	// former are the runs that a reset has closed, as far as they are known.
+	former []string
 }
 
 // NewState makes the state of a run that has asked for nothing yet.
@@ -55,6 +66,8 @@ type Step struct {
 	used      time.Duration
 	// ran says that an attempt may have run the step's own code.
 	ran bool
+	// past says that it was scheduled by the run before a reset.
+	past bool
 }
 
 // LocalStep is Step for a call of ExecuteLocalActivity under locks.
@@ -68,6 +81,7 @@ func (s *State) LocalStep(ctx workflow.Context, activityType string, args ...any
 
 // Step numbers a call of ExecuteActivity and says how it is guarded under ctx.
 func (s *State) Step(ctx workflow.Context, activityType string, args ...any) (*Step, error) {
+	s.look()
 	s.steps++
 	s.schedule++
 	locks, err := s.wanted(ctx, activityType, args)
@@ -86,34 +100,47 @@ func (s *State) Step(ctx workflow.Context, activityType string, args ...any) (*S
 		HoldTTL:   protocol.Duration(locks.HoldTTL),
 		Reacquire: locks.Reacquire || compensating,
 		NewFence:  compensating,
-		Owner:     locks.Owner,
+		Owner:     cmp.Or(locks.Owner, ownerFrom(ctx), s.owner),
 		Park:      true,
 		Try:       locks.Try || triesOnce(ctx),
-		Started:   workflow.GetInfo(ctx).WorkflowStartTime.UTC(),
+		Started:   s.begun(ctx),
 		// What undoes others must run, and its saga cannot be undone to let another go first.
 		NeverVictim: compensating,
 	}
-	for i, r := range locks.Resources {
-		r.Held = s.knows(scope, r.Name)
-		g.Resources[i] = r
-	}
+	copy(g.Resources, locks.Resources)
 	if kind != protocol.ScopeStep {
+		g.Resources = append(g.Resources, scope.missing(g.Resources)...)
 		scope.want(g.Resources)
 	}
-	return &Step{Guard: g, scope: scope, maxWait: locks.MaxWait, scheduled: workflow.Now(ctx)}, nil
+	step := &Step{Guard: g, scope: scope, maxWait: locks.MaxWait, scheduled: workflow.Now(ctx)}
+	step.name(ctx)
+	return step, nil
+}
+
+// name says in whose name the step locks, and what is known to be held in it.
+func (t *Step) name(ctx workflow.Context) {
+	s, g := t.scope.state, t.Guard
+	t.past, g.LockRun, g.Run = s.past.lasts, s.lockRun, ""
+	named := g.LockRun != ""
+	for i := range g.Resources {
+		g.Resources[i].Held = s.knows(t.scope, g.Resources[i].Name)
+		named = named || g.Resources[i].Held
+	}
+	if named {
+		g.Run = workflow.GetInfo(ctx).WorkflowExecution.RunID
+	}
 }
 
 // renumber gives a step that is scheduled again the next number, and says anew what is known to be held.
 func (t *Step) renumber(ctx workflow.Context) {
 	state := t.scope.state
+	state.look()
 	state.schedule++
 	next := *t.Guard
 	next.Schedule = state.schedule
 	next.Resources = slices.Clone(next.Resources)
-	for i := range next.Resources {
-		next.Resources[i].Held = state.knows(t.scope, next.Resources[i].Name)
-	}
 	t.Guard, t.scheduled = &next, workflow.Now(ctx)
+	t.name(ctx)
 }
 
 // knows tells whether the run is known to hold a resource for a scope: by the scope itself, or by locks around code.
@@ -156,9 +183,7 @@ func (t *Step) Done(ctx workflow.Context, err error) {
 	}
 	switch {
 	case err == nil && t.Guard.Scope == protocol.ScopeSaga:
-		for _, r := range t.Guard.Resources {
-			t.scope.held.add(r.Name)
-		}
+		t.scope.hold(t.Guard.Resources, t.past && !t.scope.state.past.lasts)
 	case err == nil || t.Guard.Scope == protocol.ScopeSaga || !leavesTraces(err): // what a saga's step asked for is wanted already
 	case ofLockstep(err) || workflow.GetVersion(ctx, versionTraces, workflow.DefaultVersion, 1) != workflow.DefaultVersion:
 		t.scope.want(t.Guard.Resources)

@@ -51,7 +51,7 @@ func (t *Step) Wait(ctx workflow.Context, busy protocol.BusyDetails, failure err
 	}
 	note := state.notes.add(ctx, message(failure))
 	var result protocol.WaitResult
-	params := t.waitParams(busy)
+	params := t.waitParams(ctx, busy)
 	params.MaxWait = protocol.Duration(left)
 	err := workflow.ExecuteActivity(t.waitOptions(ctx, busy), protocol.ActivityWait, params).Get(ctx, &result)
 	state.notes.remove(ctx, note)
@@ -85,10 +85,11 @@ func (t *Step) order(busy protocol.BusyDetails) lockcore.Order {
 	return lockcore.Order{Schedule: t.Guard.Schedule, Attempt: busy.Attempt}
 }
 
-func (t *Step) waitParams(busy protocol.BusyDetails) protocol.WaitParams {
+func (t *Step) waitParams(ctx workflow.Context, busy protocol.BusyDetails) protocol.WaitParams {
 	g := t.Guard
 	p := protocol.WaitParams{
 		LockID: busy.LockID, Part: g.Part, Order: t.order(busy), Owner: g.Owner, Started: g.Started, NeverVictim: g.NeverVictim,
+		Run: workflow.GetInfo(ctx).WorkflowExecution.RunID,
 	}
 	held := t.scope.state.held(busy.Resource)
 	for _, r := range g.Resources {

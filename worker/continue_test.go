@@ -1,0 +1,334 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	historypb "go.temporal.io/api/history/v1"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
+	sdkworker "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/activities"
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/workflows"
+)
+
+// entry is what a step saw of its lock on the account.
+type entry struct {
+	name, run string
+	lease     lockcore.Lease
+}
+
+// enters is a step that notes its name and its lease.
+func (b *bundle) enters(out *[]entry) func(context.Context, string) error {
+	return func(ctx context.Context, name string) error {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		e := entry{name: name, run: activity.GetInfo(ctx).WorkflowExecution.RunID}
+		for _, l := range activities.Leases(ctx) {
+			if l.Resource == account.Name {
+				e.lease = l
+			}
+		}
+		*out = append(*out, e)
+		b.lines = append(b.lines, name)
+		return nil
+	}
+}
+
+func call(ctx workflow.Context, name string) error {
+	return workflow.ExecuteActivity(ctx, "Enter", name).Get(ctx, nil)
+}
+
+func saga(ctx workflow.Context, fn func(ctx workflow.Context, s *workflows.Saga) error) error {
+	return workflows.RunSaga(ctx, workflows.SagaOptions{}, fn)
+}
+
+func receive(ctx workflow.Context, name string) {
+	workflow.GetSignalChannel(ctx, name).Receive(ctx, nil)
+}
+
+func (b *bundle) signal(t *testing.T, run client.WorkflowRun, name string) {
+	t.Helper()
+	require.NoError(t, b.client.SignalWorkflow(t.Context(), run.GetID(), "", name, nil))
+}
+
+// untilContinued waits until another run of the workflow is the current one, and returns that.
+func (b *bundle) untilContinued(t *testing.T, run client.WorkflowRun) client.WorkflowRun {
+	t.Helper()
+	require.Eventually(t, func() bool { return b.current(t, run).GetRunID() != run.GetRunID() }, within, 20*time.Millisecond, "it did not continue")
+	return b.current(t, run)
+}
+
+// current is the run of the workflow that is open, or was the last.
+func (b *bundle) current(t *testing.T, run client.WorkflowRun) client.WorkflowRun {
+	t.Helper()
+	d, err := b.client.DescribeWorkflowExecution(t.Context(), run.GetID(), "")
+	require.NoError(t, err)
+	return b.client.GetWorkflow(t.Context(), run.GetID(), d.GetWorkflowExecutionInfo().GetExecution().GetRunId())
+}
+
+func (b *bundle) untilWritten(t *testing.T, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool { return len(b.read()) >= n }, within, 10*time.Millisecond, "%d steps did not run", n)
+}
+
+// woken counts the waits of a history that were completed by whoever granted the lock: with no result at all.
+func woken(events []*historypb.HistoryEvent) (n int) {
+	waits := map[int64]bool{}
+	for _, e := range events {
+		if a := e.GetActivityTaskScheduledEventAttributes(); a.GetActivityType().GetName() == "lockstep.Wait" {
+			waits[e.GetEventId()] = true
+		}
+		if a := e.GetActivityTaskCompletedEventAttributes(); a != nil && waits[a.GetScheduledEventId()] && len(a.GetResult().GetPayloads()) == 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// The next run goes on under the lock ID of the first, with orders that grow, and nobody gets in between.
+func TestContinueAsNewHandsOverAndNobodyGetsIn(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var entries []entry
+	b.workflow("W", func(ctx workflow.Context) error {
+		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
+			first := workflow.GetInfo(ctx).ContinuedExecutionRunID == ""
+			if first {
+				if err := call(workflows.Guard(ctx, account), "first"); err != nil {
+					return err
+				}
+			}
+			receive(ctx, "go on")
+			if first {
+				return workflows.HandOver(ctx, workflow.NewContinueAsNewError(ctx, "W"))
+			}
+			return call(workflows.Guard(ctx, account), "second")
+		})
+	})
+	b.workflow("other", func(ctx workflow.Context) error { return call(workflows.Guard(ctx, account), "other") })
+	b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})
+	first := b.start(t, "W")
+	b.untilWritten(t, 1)
+	other := b.start(t, "other")
+	b.untilParked(t, other)
+	b.signal(t, first, "go on")
+	second := b.untilContinued(t, first)
+	b.signal(t, second, "go on")
+	_, err := b.end(t, second)
+	require.NoError(t, err)
+	_, err = b.end(t, other)
+	require.NoError(t, err)
+	require.Equal(t, []string{"first", "second", "other"}, b.read())
+	require.NotEqual(t, entries[0].run, entries[1].run)
+	require.Equal(t, lockID(first), entries[1].lease.LockID)
+	require.True(t, entries[1].lease.Joined, "it was taken anew")
+	require.Greater(t, entries[1].lease.Order.Schedule, entries[0].lease.Order.Schedule)
+	b.requireFree(t, account.Name)
+}
+
+// What is handed over twice is still known to be held: a loss is told.
+func TestALossAfterAHandOverIsTold(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var entries []entry
+	b.workflow("W", func(ctx workflow.Context) error {
+		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
+			ctx = workflows.Guard(ctx, account)
+			switch info := workflow.GetInfo(ctx); info.ContinuedExecutionRunID {
+			case "":
+				if err := call(ctx, "first"); err != nil {
+					return err
+				}
+			case info.FirstRunID:
+				receive(ctx, "go on")
+			default:
+				receive(ctx, "go on")
+				return call(ctx, "third")
+			}
+			return workflows.HandOver(ctx, workflow.NewContinueAsNewError(ctx, "W"))
+		})
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})
+	first := b.start(t, "W")
+	next := b.untilContinued(t, first)
+	b.signal(t, first, "go on")
+	b.untilContinued(t, next)
+	require.NoError(t, b.locker.Release(t.Context(), lockcore.Release{
+		LockID: lockID(first), Resources: []string{account.Name}, Order: lockcore.LastAttempt(1),
+	}))
+	b.signal(t, first, "go on")
+	require.ErrorIs(t, workflows.LockError(b.last(t, first)), lockcore.ErrLost)
+	b.requireFree(t, account.Name)
+}
+
+// last waits for the end of the whole chain of runs.
+func (b *bundle) last(t *testing.T, run client.WorkflowRun) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	err := b.client.GetWorkflow(ctx, run.GetID(), "").Get(ctx, nil)
+	require.NoError(t, ctx.Err(), "the workflow did not end")
+	return err
+}
+
+// handsOver is a workflow whose first run takes the account, and whose second runs fn under it.
+func handsOver(fn func(ctx workflow.Context) error) func(ctx workflow.Context) error {
+	return func(ctx workflow.Context) error {
+		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
+			if workflow.GetInfo(ctx).ContinuedExecutionRunID != "" {
+				return fn(ctx)
+			}
+			if err := call(workflows.Guard(ctx, account), "first"); err != nil {
+				return err
+			}
+			return workflows.HandOver(ctx, workflow.NewContinueAsNewError(ctx, "W"))
+		})
+	}
+}
+
+var second = lockcore.Exclusive("account/2")
+
+// A request of the next run stands under the lock ID of the first, which has no activity to complete any more.
+func TestAWaitAfterAHandOverIsWoken(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var entries []entry
+	b.workflow("W", handsOver(func(ctx workflow.Context) error { return call(workflows.Guard(ctx, account, second), "second") }))
+	b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})
+	somebody := b.taken(t, second)
+	first := b.start(t, "W")
+	next := b.untilContinued(t, first)
+	b.untilParked(t, next)
+	require.NoError(t, somebody.Leave(t.Context()))
+	events, err := b.end(t, next)
+	require.NoError(t, err)
+	require.Equal(t, 1, woken(events))
+	require.Equal(t, []string{"first", "second"}, b.read())
+	b.requireFree(t, account.Name)
+	b.requireFree(t, second.Name)
+}
+
+// The run that goes on is terminated while it waits: what is granted to it is given back, long before the claim lapses.
+func TestAGrantToAHeirThatIsGoneIsGivenBack(t *testing.T) {
+	t.Parallel()
+	b := setupWith(t, lockcore.Config{ClaimTTL: time.Hour, WaiterTTL: time.Hour})
+	var entries []entry
+	b.workflow("W", handsOver(func(ctx workflow.Context) error { return call(workflows.Guard(ctx, account, second), "second") }))
+	b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})
+	somebody := b.taken(t, second)
+	first := b.start(t, "W")
+	next := b.untilContinued(t, first)
+	b.untilParked(t, next)
+	require.NoError(t, b.client.TerminateWorkflow(t.Context(), next.GetID(), next.GetRunID(), "test"))
+	began := time.Now()
+	require.NoError(t, somebody.Leave(t.Context()))
+	b.untilFree(t, second.Name)
+	t.Logf("given back after %v", time.Since(began))
+}
+
+// untilFree waits until somebody else can have the resource.
+func (b *bundle) untilFree(t *testing.T, resource string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		free, err := b.isFree(t.Context(), resource)
+		return err == nil && free
+	}, within, 20*time.Millisecond, "%s stays locked", resource)
+}
+
+// The server copies the header of a run to its retries. (Runs by a cron schedule it starts with the header of the first; a
+// run that continues as new leaves its schedule behind.)
+func TestARetryOfARunInheritsNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var entries []entry
+	b.workflow("W", handsOver(func(ctx workflow.Context) error {
+		info := workflow.GetInfo(ctx)
+		if err := call(workflows.Guard(ctx, account), "next"); err != nil || info.ContinuedExecutionRunID == info.FirstRunID {
+			return errors.Join(err, errors.New("again"))
+		}
+		return nil
+	}))
+	b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})
+	first, err := b.client.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{
+		TaskQueue: b.queue, RetryPolicy: &temporal.RetryPolicy{InitialInterval: 100 * time.Millisecond, MaximumAttempts: 2},
+	}, "W")
+	require.NoError(t, err)
+	require.NoError(t, b.last(t, first))
+	require.Equal(t, []string{"first", "next", "next"}, b.read())
+	own := protocol.Run{Cluster: cluster, Namespace: "default", WorkflowID: first.GetID(), RunID: entries[2].run}
+	require.Equal(t, lockID(first), entries[1].lease.LockID)
+	require.Equal(t, own.LockID(), entries[2].lease.LockID)
+	require.Equal(t, uint32(1), entries[2].lease.Order.Schedule)
+	b.requireFree(t, account.Name)
+}
+
+// A workflow that asks for a hand-over and then ends in another way releases.
+func TestAHandOverThatIsNotReturnedReleases(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		_ = saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
+			if err := do(workflows.Guard(ctx, account), "Look"); err != nil {
+				return err
+			}
+			return workflows.HandOver(ctx, workflow.NewContinueAsNewError(ctx, "W"))
+		})
+		return do(ctx, "Look")
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
+	run := b.start(t, "W")
+	_, err := b.end(t, run)
+	require.NoError(t, err)
+	require.Equal(t, enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED, b.status(t, run))
+	require.Equal(t, []string{"free: false", "free: false"}, b.read())
+	b.requireFree(t, account.Name)
+}
+
+// A child that inherits its parent's party does so in all its runs, and one that does not ask has its own.
+func TestAChildInheritsTheOwnerWhereAsked(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	owners := map[string]string{}
+	b.workflow("child", func(ctx workflow.Context) error {
+		if workflow.GetInfo(ctx).ContinuedExecutionRunID == "" {
+			if err := call(workflows.Guard(ctx, account), "child"); err != nil {
+				return err
+			}
+			return workflow.NewContinueAsNewError(ctx, "child")
+		}
+		return call(workflows.Guard(ctx, account), "next")
+	})
+	b.workflow("W", func(ctx workflow.Context) error {
+		ctx = workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{})
+		alone := workflow.ExecuteChildWorkflow(ctx, "child").Get(ctx, nil)
+		return errors.Join(alone, workflow.ExecuteChildWorkflow(workflows.WithOwner(ctx, ""), "child").Get(ctx, nil))
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Enter": func(ctx context.Context, name string) error {
+		for s, err := range b.locker.Status(ctx, lockcore.Filter{Resource: account.Name}) {
+			if err != nil {
+				return err
+			}
+			b.write("%s: %v", name, s.Owner == activity.GetInfo(ctx).WorkflowExecution.ID)
+			b.mu.Lock()
+			owners[s.Owner] = name
+			b.mu.Unlock()
+		}
+		return nil
+	}})
+	run := b.start(t, "W")
+	_, err := b.end(t, run)
+	require.NoError(t, err)
+	require.Contains(t, owners, run.GetID())
+	require.Equal(t, []string{"child: true", "next: true", "child: false", "next: false"}, b.read())
+}

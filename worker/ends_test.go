@@ -1,0 +1,421 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
+	sdkworker "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/workflows"
+)
+
+// briefly is the account in scope saga, with promises that end soon after the last sign of life.
+var briefly = workflows.Locks{Resources: []lockcore.Resource{account}, TTL: time.Second, HoldTTL: 2 * time.Second}
+
+// holds is a saga that takes the account in its first step and then waits for a signal.
+func holds(l workflows.Locks) func(ctx workflow.Context) error {
+	return func(ctx workflow.Context) error {
+		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
+			if err := do(workflows.WithLocks(ctx, l), "Look"); err != nil {
+				return err
+			}
+			receive(ctx, "go on")
+			return nil
+		})
+	}
+}
+
+// No code of a run that is terminated, or times out, runs any more. Its locks stand until the hold's TTL.
+func TestWhatAClosedRunLeftStandsForTheHoldTTL(t *testing.T) {
+	t.Parallel()
+	for name, timeout := range map[string]time.Duration{"terminated": 0, "timed out": 3 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.workflow("W", holds(briefly))
+			b.workflow("other", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Look") })
+			b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
+			run, err := b.client.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{TaskQueue: b.queue, WorkflowRunTimeout: timeout}, "W")
+			require.NoError(t, err)
+			b.untilWritten(t, 1)
+			if timeout == 0 {
+				require.NoError(t, b.client.TerminateWorkflow(t.Context(), run.GetID(), run.GetRunID(), "test"))
+			}
+			_, err = b.end(t, run)
+			require.Error(t, err)
+			ended := time.Now()
+			require.Equal(t, []string{lockID(run)}, b.holders(t, account.Name)) // until somebody needs the room
+			_, err = b.end(t, b.start(t, "other"))
+			require.NoError(t, err)
+			t.Logf("the next one was done %v after the end", time.Since(ended))
+			b.requireFree(t, account.Name)
+		})
+	}
+}
+
+// A later run of the same workflow knows that the earlier one is closed, and does not wait for its promise to end.
+func TestALaterRunOfTheSameWorkflowGetsWhatAClosedOneLeft(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string]client.StartWorkflowOptions{
+		"started again after termination": {ID: "again"},
+		"retried after a timeout": {
+			WorkflowRunTimeout: 3 * time.Second, RetryPolicy: &temporal.RetryPolicy{InitialInterval: 100 * time.Millisecond, MaximumAttempts: 2},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.workflow("W", holds(workflows.Locks{Resources: []lockcore.Resource{account}, HoldTTL: longer}))
+			b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
+			o.TaskQueue = b.queue
+			if o.ID != "" {
+				o.ID = b.queue
+			}
+			run, err := b.client.ExecuteWorkflow(t.Context(), o, "W")
+			require.NoError(t, err)
+			b.untilWritten(t, 1)
+			if o.ID != "" {
+				require.NoError(t, b.client.TerminateWorkflow(t.Context(), run.GetID(), run.GetRunID(), "test"))
+				_, err = b.client.ExecuteWorkflow(t.Context(), o, "W")
+				require.NoError(t, err)
+			}
+			b.untilWritten(t, 2)
+			b.signal(t, run, "go on")
+			require.NoError(t, b.last(t, run))
+			b.requireFree(t, account.Name)
+		})
+	}
+}
+
+// A step outlives its run: nobody tells it. Others stay out until it has returned, and the hold's TTL has ended.
+func TestAStepOfATerminatedRunKeepsOthersOutWhileItRuns(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	entered, leave := make(chan struct{}), make(chan struct{})
+	b.workflow("W", func(ctx workflow.Context) error {
+		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
+			return do(workflows.WithLocks(ctx, briefly), "Step")
+		})
+	})
+	b.workflow("other", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Other") })
+	b.work(t, sdkworker.Options{}, map[string]any{
+		"Step":  func(context.Context) error { close(entered); <-leave; b.write("step"); return nil },
+		"Other": func(context.Context) error { b.write("other"); return nil },
+	})
+	run := b.start(t, "W")
+	<-entered
+	require.NoError(t, b.client.TerminateWorkflow(t.Context(), run.GetID(), run.GetRunID(), "test"))
+	other := b.start(t, "other")
+	b.untilParked(t, other)
+	close(leave)
+	_, err := b.end(t, other)
+	require.NoError(t, err)
+	require.Equal(t, []string{"step", "other"}, b.read())
+}
+
+// The grant to a run that is gone is given back at once, and the next in line is served.
+func TestATerminatedWaiterIsPassedOver(t *testing.T) {
+	t.Parallel()
+	b := setupWith(t, lockcore.Config{ClaimTTL: longer, WaiterTTL: longer})
+	b.workflow("W", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Look") })
+	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
+	somebody := b.taken(t, account)
+	gone := b.start(t, "W")
+	b.untilParked(t, gone)
+	next := b.start(t, "W")
+	b.untilParked(t, next)
+	require.NoError(t, b.client.TerminateWorkflow(t.Context(), gone.GetID(), gone.GetRunID(), "test"))
+	began := time.Now()
+	require.NoError(t, somebody.Leave(t.Context()))
+	_, err := b.end(t, next)
+	require.NoError(t, err)
+	t.Logf("the next in line was done after %v", time.Since(began))
+	b.requireFree(t, account.Name)
+}
+
+func TestASagaThatIsCancelledBeforeItsFirstStepAsksForNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
+			ctx.Done().Receive(ctx, nil)
+			return do(workflows.Guard(ctx, account), "Look")
+		})
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
+	somebody := b.taken(t, account)
+	run := b.start(t, "W")
+	require.NoError(t, b.client.CancelWorkflow(t.Context(), run.GetID(), run.GetRunID()))
+	_, err := b.end(t, run)
+	require.True(t, temporal.IsCanceledError(err), "%v", err)
+	require.Empty(t, b.read())
+	require.Empty(t, b.waiters(t, account.Name))
+	require.NoError(t, somebody.Leave(t.Context()))
+}
+
+// The cancellation and the grant meet: whichever comes first, nothing stays, and the next run is not kept waiting.
+func TestACancellationThatMeetsTheGrantLeavesNothing(t *testing.T) {
+	t.Parallel()
+	b := setupWith(t, lockcore.Config{ClaimTTL: longer, WaiterTTL: longer, HoldTTL: longer})
+	b.workflow("W", func(ctx workflow.Context) error {
+		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
+			return do(workflows.Guard(ctx, account), "Nothing")
+		})
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Nothing": nothing})
+	for range 6 {
+		somebody := b.taken(t, account)
+		run := b.start(t, "W")
+		b.untilParked(t, run)
+		cancelled := make(chan error, 1)
+		go func() { cancelled <- b.client.CancelWorkflow(t.Context(), run.GetID(), run.GetRunID()) }()
+		require.NoError(t, somebody.Leave(t.Context()))
+		require.NoError(t, <-cancelled)
+		_, _ = b.end(t, run) // cancelled, or done before it heard
+		b.untilFree(t, account.Name)
+		require.Empty(t, b.waiters(t, account.Name))
+	}
+}
+
+// A step that does not hear of the cancellation goes on after its saga has released: nobody else gets in before it returns.
+func TestAStepThatOutlivesItsCancelledSagaKeepsOthersOut(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	entered, leave := make(chan struct{}), make(chan struct{})
+	b.workflow("W", func(ctx workflow.Context) error {
+		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error { return do(workflows.Guard(ctx, account), "Step") })
+	})
+	b.workflow("other", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Other") })
+	b.work(t, sdkworker.Options{}, map[string]any{
+		"Step":  func(context.Context) error { close(entered); <-leave; b.write("step"); return nil },
+		"Other": func(context.Context) error { b.write("other"); return nil },
+	})
+	run := b.start(t, "W")
+	<-entered
+	other := b.start(t, "other")
+	b.untilParked(t, other)
+	require.NoError(t, b.client.CancelWorkflow(t.Context(), run.GetID(), run.GetRunID()))
+	_, err := b.end(t, run)
+	require.True(t, temporal.IsCanceledError(err), "%v", err)
+	require.Empty(t, b.read())
+	close(leave)
+	_, err = b.end(t, other)
+	require.NoError(t, err)
+	require.Equal(t, []string{"step", "other"}, b.read())
+	b.requireFree(t, account.Name)
+}
+
+// Eviction ends the coroutines of a run and runs its deferred functions. Nothing is released, and the run goes on.
+func TestEvictionReleasesNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
+			defer b.write("deferred")
+			ctx = workflows.Guard(ctx, account)
+			if err := do(ctx, "Nothing"); err != nil {
+				return err
+			}
+			receive(ctx, "go on")
+			return do(ctx, "Nothing")
+		})
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Nothing": nothing})
+	run := b.start(t, "W")
+	b.completed(t, run, 2)
+	sdkworker.PurgeStickyWorkflowCache()
+	b.untilWritten(t, 1)
+	require.Equal(t, []string{lockID(run)}, b.holders(t, account.Name))
+	b.signal(t, run, "go on")
+	_, err := b.end(t, run)
+	require.NoError(t, err)
+	b.requireFree(t, account.Name)
+}
+
+// A panic in workflow code fails the workflow task, which is tried again: the locks stand meanwhile, and the code that is
+// repaired goes on under them.
+func TestAPanicLeavesTheLocksToTheRunThatIsRepaired(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var broken atomic.Bool
+	broken.Store(true)
+	panicked := make(chan struct{}, 100)
+	b.workflow("W", func(ctx workflow.Context) error {
+		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
+			ctx = workflows.Guard(ctx, account)
+			if err := do(ctx, "Nothing"); err != nil {
+				return err
+			}
+			if broken.Load() {
+				panicked <- struct{}{}
+				panic("broken")
+			}
+			return do(ctx, "Look")
+		})
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Nothing": nothing, "Look": b.look})
+	run := b.start(t, "W")
+	<-panicked
+	<-panicked
+	require.Equal(t, []string{lockID(run)}, b.holders(t, account.Name))
+	broken.Store(false)
+	_, err := b.end(t, run)
+	require.NoError(t, err)
+	require.Equal(t, []string{"free: false"}, b.read())
+	b.requireFree(t, account.Name)
+}
+
+// Where a panic fails the workflow, nothing can be released any more.
+func TestAPanicThatFailsTheRunLeavesItsLocksToTheHoldTTL(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
+			if err := do(workflows.WithLocks(ctx, briefly), "Nothing"); err != nil {
+				return err
+			}
+			panic("broken")
+		})
+	})
+	b.work(t, sdkworker.Options{WorkflowPanicPolicy: sdkworker.FailWorkflow}, map[string]any{"Nothing": nothing})
+	run := b.start(t, "W")
+	var failed *temporal.PanicError
+	require.ErrorAs(t, run.Get(t.Context(), nil), &failed)
+	ended := time.Now()
+	b.untilFree(t, account.Name)
+	t.Logf("free %v after the end", time.Since(ended))
+}
+
+// A query handler may not run steps, locks or not; it neither takes nor releases anything, also where the run has to be
+// replayed for it.
+func TestAQueryChangesNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		err := workflow.SetQueryHandler(ctx, "ask", func(step bool) (string, error) {
+			if step {
+				return "", do(workflows.Guard(ctx, account), "Look")
+			}
+			return "answer", nil
+		})
+		return errors.Join(err, holds(briefly)(ctx))
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
+	run := b.start(t, "W")
+	b.completed(t, run, 2)
+	_, err := b.client.QueryWorkflow(t.Context(), run.GetID(), run.GetRunID(), "ask", true)
+	require.Error(t, err)
+	sdkworker.PurgeStickyWorkflowCache()
+	_, err = b.client.QueryWorkflow(t.Context(), run.GetID(), run.GetRunID(), "ask", false)
+	require.NoError(t, err)
+	require.Equal(t, []string{lockID(run)}, b.holders(t, account.Name))
+	b.signal(t, run, "go on")
+	_, err = b.end(t, run)
+	require.NoError(t, err)
+	require.Equal(t, []string{"free: false"}, b.read())
+	b.requireFree(t, account.Name)
+}
+
+// The run ends while an update's step runs, in scope saga: the release cuts it off, and others wait until it has returned.
+func TestAnUpdateThatOutlivesItsRun(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	entered, leave := make(chan struct{}), make(chan struct{})
+	b.workflow("W", func(ctx workflow.Context) error {
+		err := workflow.SetUpdateHandler(ctx, "pay", func(uctx workflow.Context) error {
+			uctx = workflow.WithActivityOptions(uctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute})
+			return do(workflows.WithLocks(uctx, workflows.Locks{Resources: []lockcore.Resource{account}, Scope: workflows.ScopeSaga}), "Step")
+		})
+		receive(ctx, "go on")
+		return err
+	})
+	b.workflow("other", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Other") })
+	b.work(t, sdkworker.Options{}, map[string]any{
+		"Step":  func(context.Context) error { close(entered); <-leave; b.write("step"); return nil },
+		"Other": func(context.Context) error { b.write("other"); return nil },
+	})
+	run := b.start(t, "W")
+	_, err := b.client.UpdateWorkflow(t.Context(), client.UpdateWorkflowOptions{
+		WorkflowID: run.GetID(), RunID: run.GetRunID(), UpdateName: "pay", WaitForStage: client.WorkflowUpdateStageAccepted,
+	})
+	require.NoError(t, err)
+	<-entered
+	b.signal(t, run, "go on")
+	_, err = b.end(t, run)
+	require.NoError(t, err)
+	other := b.start(t, "other")
+	b.untilParked(t, other)
+	close(leave)
+	_, err = b.end(t, other)
+	require.NoError(t, err)
+	require.Equal(t, []string{"step", "other"}, b.read())
+}
+
+// A child has its own locks: its parent's keep it out, and how it ends is its own end.
+func TestAChildLocksInItsOwnName(t *testing.T) {
+	t.Parallel()
+	for policy, free := range map[enumspb.ParentClosePolicy]bool{
+		enumspb.PARENT_CLOSE_POLICY_REQUEST_CANCEL: true,  // it is cancelled, and so releases
+		enumspb.PARENT_CLOSE_POLICY_ABANDON:        false, // it goes on, and holds
+	} {
+		t.Run(policy.String(), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.workflow("child", func(ctx workflow.Context) error {
+				return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
+					err := do(workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, Try: true}), "Look")
+					if !lockcoreBusy(err) {
+						return errors.Join(errors.New("the parent's lock did not keep its child out"), err)
+					}
+					if err := do(workflows.Guard(ctx, second), "Look"); err != nil {
+						return err
+					}
+					selector := workflow.NewSelector(ctx)
+					selector.AddReceive(workflow.GetSignalChannel(ctx, "go on"), func(workflow.ReceiveChannel, bool) {})
+					selector.AddReceive(ctx.Done(), func(workflow.ReceiveChannel, bool) {})
+					selector.Select(ctx)
+					return ctx.Err()
+				})
+			})
+			b.workflow("W", func(ctx workflow.Context) error {
+				return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
+					if err := do(workflows.Guard(ctx, account), "Look"); err != nil {
+						return err
+					}
+					child := workflow.ExecuteChildWorkflow(workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{
+						WorkflowID: b.queue, ParentClosePolicy: policy,
+					}), "child")
+					if err := child.GetChildWorkflowExecution().Get(ctx, nil); err != nil {
+						return err
+					}
+					receive(ctx, "go on")
+					return nil
+				})
+			})
+			b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
+			run := b.start(t, "W")
+			b.untilWritten(t, 2)
+			child := b.client.GetWorkflow(t.Context(), b.queue, "")
+			require.Eventually(t, func() bool { return len(b.holders(t, second.Name)) == 1 }, within, lookEvery, "the child holds nothing")
+			b.signal(t, run, "go on")
+			_, err := b.end(t, run)
+			require.NoError(t, err)
+			b.requireFree(t, account.Name)
+			if !free {
+				require.Len(t, b.holders(t, second.Name), 1)
+				b.signal(t, child, "go on")
+			}
+			b.untilFree(t, second.Name)
+		})
+	}
+}

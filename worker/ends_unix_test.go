@@ -1,0 +1,94 @@
+//go:build unix
+
+package worker_test
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+	sdkworker "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/activities"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/workflows"
+)
+
+// watched is the account, for a worker that may be silent for two seconds.
+var watched = workflows.Locks{Resources: []lockcore.Resource{account}, TTL: 2 * time.Second}
+
+// A worker sleeps through its TTL while it runs a step of a saga. The hold stands, so nobody else gets in; the next attempt
+// supersedes the one that sleeps, which is told when it wakes up.
+func TestAPausedWorkersStepIsSupersededAndNobodyElseGetsIn(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("saga", func(ctx workflow.Context) error {
+		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
+			return do(workflows.WithLocks(workflow.WithHeartbeatTimeout(ctx, 4*time.Second), watched), "Watch")
+		})
+	})
+	b.workflow("other", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Other") })
+	b.work(t, sdkworker.Options{LocalActivityWorkerOnly: true}, nil)
+	cmd, out := startChild(t, b)
+	run := b.start(t, "saga")
+	var paused, next int64
+	_, err := fmt.Sscan(untilLine(t, out, enteredLine), &paused)
+	require.NoError(t, err)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGSTOP))
+	b.work(t, sdkworker.Options{DisableWorkflowWorker: true}, map[string]any{
+		"Watch": func(ctx context.Context) error {
+			next, _ = activities.Fence(ctx, account.Name)
+			b.write("attempt %d", activity.GetInfo(ctx).Attempt)
+			return nil
+		},
+		"Other": func(context.Context) error { b.write("other"); return nil },
+	})
+	other := b.start(t, "other")
+	b.untilParked(t, other)
+	_, err = b.end(t, run)
+	require.NoError(t, err)
+	_, err = b.end(t, other)
+	require.NoError(t, err)
+	require.Equal(t, []string{"attempt 2", "other"}, b.read())
+	require.Greater(t, next, paused)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGCONT))
+	require.Contains(t, untilLine(t, out, endedLine), "lost its lock")
+	require.NoError(t, cmd.Process.Kill())
+	require.Error(t, cmd.Wait())
+}
+
+// In scope step there is no hold beside the part: after the TTL others get in, with a greater fence, and the step is told
+// when its worker wakes up, and fails.
+func TestAStepThatSleepsThroughItsTTLFails(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error { return do(workflows.WithLocks(ctx, watched), "Watch") })
+	b.workflow("other", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Other") })
+	b.work(t, sdkworker.Options{LocalActivityWorkerOnly: true}, nil)
+	cmd, out := startChild(t, b)
+	run := b.start(t, "W")
+	var paused, next int64
+	_, err := fmt.Sscan(untilLine(t, out, enteredLine), &paused)
+	require.NoError(t, err)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGSTOP))
+	began := time.Now()
+	b.work(t, sdkworker.Options{DisableWorkflowWorker: true}, map[string]any{
+		"Other": func(ctx context.Context) error { next, _ = activities.Fence(ctx, account.Name); return nil },
+	})
+	_, err = b.end(t, b.start(t, "other"))
+	require.NoError(t, err)
+	t.Logf("others were done %v after the pause began", time.Since(began))
+	require.Greater(t, next, paused)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGCONT))
+	require.Contains(t, untilLine(t, out, endedLine), "lost its lock")
+	_, err = b.end(t, run)
+	require.ErrorIs(t, workflows.LockError(err), lockcore.ErrLost)
+	require.NoError(t, cmd.Process.Kill())
+	require.Error(t, cmd.Wait())
+}

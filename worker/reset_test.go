@@ -1,0 +1,299 @@
+package worker_test
+
+import (
+	"context"
+	"crypto/rand"
+	"testing"
+
+	commonpb "go.temporal.io/api/common/v1"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+	sdkworker "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/activities"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/workflows"
+)
+
+// reset makes a new run out of a run's history until its n-th workflow task, which the new run does again.
+func (b *bundle) reset(t *testing.T, run client.WorkflowRun, n int) client.WorkflowRun {
+	t.Helper()
+	var at int64
+	for iter := b.client.GetWorkflowHistory(t.Context(), run.GetID(), run.GetRunID(), false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); iter.HasNext() && n > 0; {
+		event, err := iter.Next()
+		require.NoError(t, err)
+		if event.GetEventType() == enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED {
+			n--
+			at = event.GetEventId()
+		}
+	}
+	require.Zero(t, n, "the history is too short")
+	answer, err := b.client.ResetWorkflowExecution(t.Context(), &workflowservice.ResetWorkflowExecutionRequest{
+		Namespace: "default", WorkflowExecution: &commonpb.WorkflowExecution{WorkflowId: run.GetID(), RunId: run.GetRunID()},
+		Reason: "test", RequestId: rand.Text(), WorkflowTaskFinishEventId: at, ResetReapplyType: enumspb.RESET_REAPPLY_TYPE_NONE, //nolint:staticcheck // the newer field says what to leave out, one by one
+	})
+	require.NoError(t, err)
+	return b.client.GetWorkflow(t.Context(), run.GetID(), answer.GetRunId())
+}
+
+// completed waits until n workflow tasks of a run have been done.
+func (b *bundle) completed(t *testing.T, run client.WorkflowRun, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		done := 0
+		for iter := b.client.GetWorkflowHistory(t.Context(), run.GetID(), run.GetRunID(), false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); iter.HasNext(); {
+			event, err := iter.Next()
+			if err != nil {
+				return false
+			}
+			if event.GetEventType() == enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED {
+				done++
+			}
+		}
+		return done >= n
+	}, within, lookEvery, "%d workflow tasks were not done", n)
+}
+
+// threeSteps is a saga that takes the account in its first step, and only account/2 in the second; it waits for a signal
+// after each but the last.
+func threeSteps(ctx workflow.Context) error {
+	return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
+		if err := call(workflows.Guard(ctx, account), "first"); err != nil {
+			return err
+		}
+		receive(ctx, "go on")
+		if err := call(workflows.Guard(ctx, second), "second"); err != nil {
+			return err
+		}
+		receive(ctx, "go on")
+		return call(workflows.Guard(ctx, account), "third")
+	})
+}
+
+// The new run takes what the old one held, at its first guarded step, all of it; and from then on knows that it holds it.
+func TestARunThatWasResetTakesItsLocksAnew(t *testing.T) {
+	t.Parallel()
+	for name, n := range map[string]int{
+		// The reset comes right after the first step, whose outcome both runs have, or after a task that had nothing new.
+		"at the task of its outcome": 2,
+		"later":                      3,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			var entries []entry
+			b.workflow("W", threeSteps)
+			b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})
+			old := b.start(t, "W")
+			b.completed(t, old, 2)
+			b.signal(t, old, "noise")
+			b.completed(t, old, 3)
+			run := b.reset(t, old, n)
+			b.signal(t, run, "go on")
+			b.untilWritten(t, 2)
+			require.Eventually(t, func() bool { return len(b.holders(t, second.Name)) == 1 }, within, lookEvery, "account/2 is not held")
+			require.Equal(t, []string{lockID(run)}, b.holders(t, account.Name), "the first step's lock was not taken anew, or the old one stands")
+			sdkworker.PurgeStickyWorkflowCache()
+			b.signal(t, run, "go on")
+			_, err := b.end(t, run)
+			require.NoError(t, err)
+			require.Equal(t, []string{"first", "second", "third"}, b.read())
+			require.Equal(t, lockID(old), entries[0].lease.LockID)
+			require.Equal(t, lockID(run), entries[2].lease.LockID)
+			require.True(t, entries[2].lease.Joined)
+			require.Greater(t, entries[2].lease.Fence, entries[0].lease.Fence)
+			b.requireFree(t, account.Name)
+			b.requireFree(t, second.Name)
+		})
+	}
+}
+
+// holders are the lock IDs that hold a resource.
+func (b *bundle) holders(t *testing.T, resource string) (ids []string) {
+	t.Helper()
+	for s, err := range b.locker.Status(t.Context(), lockcore.Filter{Resource: resource, States: []lockcore.State{lockcore.StateHolding}}) {
+		require.NoError(t, err)
+		ids = append(ids, s.LockID)
+	}
+	return ids
+}
+
+// What the new run has taken itself it knows to hold, after a replay too: a loss is told.
+func TestALossAfterAResetIsTold(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var entries []entry
+	b.workflow("W", threeSteps)
+	b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})
+	old := b.start(t, "W")
+	b.completed(t, old, 2)
+	run := b.reset(t, old, 2)
+	b.signal(t, run, "go on")
+	b.untilWritten(t, 2)
+	require.Eventually(t, func() bool { return len(b.holders(t, second.Name)) == 1 }, within, lookEvery, "account/2 is not held")
+	require.NoError(t, b.locker.Release(t.Context(), lockcore.Release{
+		LockID: lockID(run), Resources: []string{account.Name}, Order: lockcore.LastAttempt(2),
+	}))
+	sdkworker.PurgeStickyWorkflowCache()
+	b.signal(t, run, "go on")
+	_, err := b.end(t, run)
+	require.ErrorIs(t, workflows.LockError(err), lockcore.ErrLost)
+	require.Equal(t, []string{"first", "second"}, b.read())
+}
+
+// The saga had ended: its locks were released, and the reset takes them again.
+func TestASagaThatHadEndedIsReset(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var entries []entry
+	b.workflow("W", threeSteps)
+	b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})
+	old := b.start(t, "W")
+	b.completed(t, old, 2)
+	b.signal(t, old, "go on")
+	b.untilWritten(t, 2)
+	b.signal(t, old, "go on")
+	_, err := b.end(t, old)
+	require.NoError(t, err)
+	b.requireFree(t, account.Name)
+	run := b.reset(t, old, 2)
+	b.signal(t, run, "go on")
+	b.untilWritten(t, 4)
+	b.signal(t, run, "go on")
+	_, err = b.end(t, run)
+	require.NoError(t, err)
+	require.Equal(t, []string{"first", "second", "third", "second", "third"}, b.read())
+	b.requireFree(t, account.Name)
+}
+
+// No guarded step comes after the reset: the release at the end of the new run is for what the old one left too.
+func TestWhatTheOldRunLeftIsReleasedAtTheEnd(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
+			if err := do(workflows.Guard(ctx, account), "Look"); err != nil {
+				return err
+			}
+			receive(ctx, "go on")
+			return nil
+		})
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
+	old := b.start(t, "W")
+	b.completed(t, old, 2)
+	run := b.reset(t, old, 2)
+	b.signal(t, run, "go on")
+	_, err := b.end(t, run)
+	require.NoError(t, err)
+	b.requireFree(t, account.Name)
+}
+
+// The step runs while its run is reset: the new run has it still to do, in its own name, and only when the old attempt has
+// left.
+func TestAStepThatRunsDuringAResetIsDoneAgainAlone(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var ids []string
+	entered, leave := make(chan struct{}), make(chan struct{})
+	b.workflow("W", func(ctx workflow.Context) error {
+		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
+			ctx = workflows.Guard(ctx, account)
+			if err := do(ctx, "First"); err != nil {
+				return err
+			}
+			workflow.Go(ctx, func(ctx workflow.Context) { receive(ctx, "noise") })
+			return do(ctx, "Step")
+		})
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"First": nothing, "Step": func(ctx context.Context) error {
+		b.mu.Lock()
+		ids = append(ids, activities.Leases(ctx)[0].LockID)
+		n := len(ids)
+		b.mu.Unlock()
+		if n == 1 {
+			close(entered)
+			<-leave // it does not look at its context
+		}
+		b.write("step %d", n)
+		return nil
+	}})
+	old := b.start(t, "W")
+	<-entered
+	b.signal(t, old, "noise")
+	b.completed(t, old, 3)
+	run := b.reset(t, old, 3)
+	b.untilParked(t, run)
+	close(leave)
+	_, err := b.end(t, run)
+	require.NoError(t, err)
+	require.Equal(t, []string{"step 1", "step 2"}, b.read())
+	require.Equal(t, []string{lockID(old), lockID(run)}, ids)
+	b.requireFree(t, account.Name)
+}
+
+// A run that waits is reset: its place goes, and the new run takes one of its own.
+func TestARunThatWaitsIsReset(t *testing.T) {
+	t.Parallel()
+	b := setupWith(t, lockcore.Config{ClaimTTL: longer, WaiterTTL: longer})
+	var entries []entry
+	b.workflow("W", func(ctx workflow.Context) error { return call(workflows.Guard(ctx, account), "step") })
+	b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})
+	somebody := b.taken(t, account)
+	old := b.start(t, "W")
+	b.untilParked(t, old)
+	b.signal(t, old, "noise")
+	b.completed(t, old, 3)
+	run := b.reset(t, old, 3)
+	require.Eventually(t, func() bool {
+		w := b.waiters(t, account.Name)
+		return len(w) == 1 && w[0] == lockID(run)
+	}, within, lookEvery, "the new run does not wait alone")
+	require.NoError(t, somebody.Leave(t.Context()))
+	_, err := b.end(t, run)
+	require.NoError(t, err)
+	require.Equal(t, lockID(run), entries[0].lease.LockID)
+	b.requireFree(t, account.Name)
+}
+
+func (b *bundle) waiters(t *testing.T, resource string) (ids []string) {
+	t.Helper()
+	for s, err := range b.locker.Status(t.Context(), lockcore.Filter{Resource: resource, States: []lockcore.State{lockcore.StateWaiting}}) {
+		require.NoError(t, err)
+		ids = append(ids, s.LockID)
+	}
+	return ids
+}
+
+// A run to which locks were handed over is reset: it locks in its own name from then on.
+func TestARunThatGoesOnForAnotherIsReset(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var entries []entry
+	b.workflow("W", handsOver(func(ctx workflow.Context) error {
+		receive(ctx, "go on")
+		if err := call(workflows.Guard(ctx, second), "second"); err != nil {
+			return err
+		}
+		receive(ctx, "go on")
+		return call(workflows.Guard(ctx, account), "third")
+	}))
+	b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})
+	first := b.start(t, "W")
+	next := b.untilContinued(t, first)
+	b.completed(t, next, 1)
+	run := b.reset(t, next, 1)
+	b.signal(t, run, "go on")
+	b.untilWritten(t, 2)
+	require.Eventually(t, func() bool { return len(b.holders(t, second.Name)) == 1 }, within, lookEvery, "account/2 is not held")
+	require.Equal(t, []string{lockID(run)}, b.holders(t, account.Name))
+	b.signal(t, run, "go on")
+	require.NoError(t, b.last(t, run))
+	require.Equal(t, lockID(run), entries[2].lease.LockID)
+	b.requireFree(t, account.Name)
+	b.requireFree(t, second.Name)
+}
