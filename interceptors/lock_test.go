@@ -43,8 +43,9 @@ func lockOnce(t *testing.T, d *doors, l workflows.Locks) error {
 	var taken error
 	d.Locker = d
 	err := runWorkflow(t, workflowEnv(t, with(&fakeLocker{})), d.releases, func(ctx workflow.Context) error {
-		var hold *workflows.Hold
-		if hold, taken = workflows.Lock(ctx, l); taken != nil {
+		hold, err := workflows.Lock(ctx, l)
+		taken = err
+		if hold == nil {
 			return nil
 		}
 		if fence, ok := hold.Fence(account.Name); !ok || fence != 7 {
