@@ -47,16 +47,15 @@
 //   - A step that ran under a lock which was lost meanwhile may have done its work beside somebody
 //     else's. Resources that must refuse it check the fence; see activities.Fence.
 //   - A workflow that is terminated, times out or is deleted runs no code. Its locks stand until
-//     their HoldTTL has passed.
+//     their HoldTTL has passed, or a later run of the same workflow ID asks for them.
 //   - Two sagas that lock the same resources in opposite order wait for each other until one's
 //     steps time out or run out of attempts. Take the resources of a saga in one guard where you can: they are
 //     taken in the order of their names.
 //   - Waiting uses up the step's own attempts and time: a busy lock is a failed attempt that is retried,
 //     under the step's retry policy, until it is free. A policy whose NonRetryableErrorTypes name
 //     "lockstep.Busy" asks once.
-//   - A workflow that is reset in the middle of a saga goes on under another run ID, and so without the
-//     locks of the run before: its next guarded step fails with a *lockcore.LostError, and the saga is
-//     compensated.
+//   - A workflow that is reset in the middle of a saga goes on under another run ID. Its next guarded step takes anew
+//     all that the saga held, after what the run before left was released; others may have been in between.
 //   - All sagas of one run hold locks in the run's name: they do not keep each other out.
 //
 // # Changing workflows that are running
