@@ -14,9 +14,9 @@ import (
 // mostFormer bounds how many former runs' locks one attempt ends.
 const mostFormer = 8
 
-// enter takes a step's locks. Where an earlier run of the same workflow is in the way, it is a closed one, which was reset,
-// terminated, timed out, or failed without a release, and is retried or was started again: what it left is released, and the locks are asked for again. Steps of it
-// that still run keep them until they leave, or their TTL ends.
+// enter takes a step's locks. Where another run of the same workflow is in the way, it is a closed one: it was reset,
+// terminated or timed out. What it left is released, and the locks are asked for again. Steps of it that still run keep
+// them until they leave, or their TTL ends.
 func (a *activityInbound) enter(ctx context.Context, req lockcore.Request, queue bool) ([]lockcore.Lease, error) {
 	leases, err := a.locker.Enter(ctx, req, queue)
 	for range mostFormer {

@@ -62,6 +62,18 @@ func (b *bundle) signal(t *testing.T, run client.WorkflowRun, name string) {
 	require.NoError(t, b.client.SignalWorkflow(t.Context(), run.GetID(), "", name, nil))
 }
 
+// replayRun replays the history of a run that is closed.
+func (b *bundle) replayRun(t *testing.T, run client.WorkflowRun) {
+	t.Helper()
+	history := &historypb.History{}
+	for iter := b.client.GetWorkflowHistory(t.Context(), run.GetID(), run.GetRunID(), false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); iter.HasNext(); {
+		event, err := iter.Next()
+		require.NoError(t, err)
+		history.Events = append(history.Events, event)
+	}
+	b.replay(t, history)
+}
+
 // untilContinued waits until another run of the workflow is the current one, and returns that.
 func (b *bundle) untilContinued(t *testing.T, run client.WorkflowRun) client.WorkflowRun {
 	t.Helper()
@@ -130,6 +142,7 @@ func TestContinueAsNewHandsOverAndNobodyGetsIn(t *testing.T) {
 	_, err = b.end(t, other)
 	require.NoError(t, err)
 	require.Equal(t, []string{"first", "second", "other"}, b.read())
+	b.replayRun(t, first)
 	require.NotEqual(t, entries[0].run, entries[1].run)
 	require.Equal(t, lockID(first), entries[1].lease.LockID)
 	require.True(t, entries[1].lease.Joined, "it was taken anew")

@@ -25,7 +25,7 @@ func HandOver(ctx workflow.Context, err error) error {
 	if run.StateFrom(ctx) == nil {
 		panic(notInstalled)
 	}
-	if failed := run.MarkHandover(ctx, err); failed != nil {
+	if failed := run.MarkHandover(err); failed != nil {
 		return failed
 	}
 	return err

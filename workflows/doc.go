@@ -69,11 +69,11 @@
 //   - A step that ran under a lock which was lost meanwhile may have done its work beside somebody
 //     else's. Resources that must refuse it check the fence; see activities.Fence.
 //   - A workflow that is terminated, times out or is deleted runs no code. Its locks stand until
-//     their HoldTTL has passed, or the orphan reaper finds them; see worker.CreateReaper.
+//     their HoldTTL has passed, the orphan reaper finds them (see worker.CreateReaper), or a later run of the same
+//     workflow ID asks for them.
 //   - A step of scope step with several resources holds none of them while it waits for one.
-//   - A workflow that is reset in the middle of a saga goes on under another run ID, and so without the
-//     locks of the run before: its next guarded step fails with a *lockcore.LostError, and the saga is
-//     compensated.
+//   - A workflow that is reset in the middle of a saga goes on under another run ID. Its next guarded step takes anew
+//     all that the saga held, after what the run before left was released; others may have been in between.
 //   - All sagas and locks of one run are held in the run's name: they do not keep each other out.
 //
 // # Changing workflows that are running

@@ -68,7 +68,7 @@ func (s *State) begun(ctx workflow.Context) time.Time {
 
 // MarkHandover asks that the run which ends with err hands its locks over. Where err does not continue as new, it does
 // nothing.
-func MarkHandover(ctx workflow.Context, err error) error {
+func MarkHandover(err error) error {
 	var again *workflow.ContinueAsNewError
 	if !errors.As(err, &again) {
 		return nil
