@@ -34,14 +34,18 @@ func (w *workflowOutbound) ExecuteActivity(ctx workflow.Context, activityType st
 		return failed(ctx, err)
 	}
 	seen := workflow.WithValue(ctx, guardedKey{}, true)
+	plain := func(ctx workflow.Context) workflow.Future { return w.Next.ExecuteActivity(ctx, activityType, args...) }
+	if step.IsAround() {
+		return step.Around(seen, plain)
+	}
 	if step.Guard == nil {
-		return w.Next.ExecuteActivity(seen, activityType, args...)
+		return plain(seen)
 	}
 	return watch(seen, step, func(ctx workflow.Context) workflow.Future {
 		if err := writeGuard(ctx, step, activityType); err != nil {
 			return failed(ctx, err)
 		}
-		return w.Next.ExecuteActivity(ctx, activityType, args...)
+		return plain(ctx)
 	})
 }
 
@@ -69,14 +73,21 @@ func (w *workflowOutbound) ExecuteLocalActivity(ctx workflow.Context, activityTy
 	if err != nil {
 		return failed(ctx, err)
 	}
-	if step.Guard == nil {
+	seen := workflow.WithValue(ctx, guardedKey{}, true)
+	plain := func(ctx workflow.Context) workflow.Future {
 		return w.Next.ExecuteLocalActivity(ctx, activityType, args...)
 	}
-	return watch(workflow.WithValue(ctx, guardedKey{}, true), step, func(ctx workflow.Context) workflow.Future {
+	if step.IsAround() {
+		return step.Around(seen, plain)
+	}
+	if step.Guard == nil {
+		return plain(seen)
+	}
+	return watch(seen, step, func(ctx workflow.Context) workflow.Future {
 		if err := writeGuard(ctx, step, activityType); err != nil {
 			return failed(ctx, err)
 		}
-		return w.Next.ExecuteLocalActivity(ctx, activityType, args...)
+		return plain(ctx)
 	})
 }
 

@@ -174,7 +174,7 @@ func (r *reads) get(ctx context.Context, names []string) (map[string]*engine.Doc
 	}
 	if !r.reading {
 		r.reading = true
-		go r.run()
+		go r.run() //nolint:gosec // others share the read, and it has a bound of its own
 	}
 	r.waiting++
 	r.mu.Unlock()

@@ -46,6 +46,12 @@ type Locks struct {
 	// *lockcore.BusyError. It is no part of the step's own timeouts and attempts, which waiting does not use up: after a
 	// wait the step is scheduled again with what is left of them. Defaults to 0, which is as long as it takes.
 	MaxWait time.Duration
+	// FromWorkflow has the workflow take the locks before the step is scheduled, and let them go after it, as [Lock] does:
+	// for task queues on which a worker without Lockstep's interceptor may run the step, which would run a guarded one
+	// without its locks. It costs two events for each step, and the step has no fence and is not told of a loss while it runs:
+	// HoldTTL must be longer than the step, all its attempts together. With ScopeSaga the locks stay until the saga's end.
+	// Defaults to false.
+	FromWorkflow bool
 	// Try fails the step at once with a *lockcore.BusyError where its locks are busy, and leaves no place in a queue. A
 	// retry policy whose NonRetryableErrorTypes name "lockstep.Busy" does the same.
 	Try bool
@@ -88,6 +94,8 @@ func (l Locks) run() run.Locks {
 		Reacquire: l.Reacquire,
 		MaxWait:   l.MaxWait,
 		Try:       l.Try,
+
+		FromWorkflow: l.FromWorkflow,
 	}
 }
 

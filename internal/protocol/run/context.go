@@ -19,6 +19,8 @@ type Locks struct {
 	Reacquire bool
 	MaxWait   time.Duration
 	Try       bool
+	// FromWorkflow takes them from the workflow, around the step.
+	FromWorkflow bool
 }
 
 type (

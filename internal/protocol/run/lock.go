@@ -67,7 +67,7 @@ func (l *Lock) Acquire(ctx workflow.Context) error {
 	}
 	names := scope.close()
 	if !leavesNothing(err, l.step.Guard.Try) {
-		ReleaseOptions{}.release(ctx, scope.state, names)
+		ReleaseOptions{}.release(ctx, scope.state, names, nil)
 	}
 	return err
 }

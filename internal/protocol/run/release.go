@@ -1,6 +1,7 @@
 package run
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -41,16 +42,25 @@ func startLocally(ctx workflow.Context, name, summary string, params any) workfl
 	}), name, params)
 }
 
-func (o ReleaseOptions) release(ctx workflow.Context, s *State, names []string) {
+// release lets go of names, of which steps are known to have left those in held.
+func (o ReleaseOptions) release(ctx workflow.Context, s *State, names []string, held names) {
 	if len(names) == 0 {
 		return
 	}
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
 	s.look()
-	params := protocol.ReleaseParams{Resources: names, Schedule: s.schedule, LockRun: s.lockRun, Former: s.former}
+	params := protocol.ReleaseParams{
+		Resources: names, Held: slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !held.has(name) }),
+		Schedule: s.schedule, LockRun: s.lockRun, Former: s.former,
+	}
 	summary := protocol.Cut("release "+strings.Join(names, ", "), 120)
-	err := locally(ctx, protocol.ActivityRelease, summary, params)
+	var result protocol.ReleaseResult
+	err := startLocally(ctx, protocol.ActivityRelease, summary, params).Get(ctx, &result)
 	if err == nil {
+		if len(result.Missing) > 0 {
+			workflow.GetLogger(ctx).Error("lockstep: steps completed under locks that are not held at the end: either they were lost after the last step, "+
+				"or a worker without Lockstep's interceptor ran the steps, and nobody was kept out", "resources", result.Missing)
+		}
 		return
 	}
 	timeout := o.Timeout

@@ -128,17 +128,20 @@ func (c *Scope) close() []string {
 
 // Release ends a saga's scope and lets go of its locks; see [ReleaseOptions].
 func (c *Scope) Release(ctx workflow.Context, o ReleaseOptions) {
-	o.release(ctx, c.state, c.close())
+	o.release(ctx, c.state, c.close(), c.held)
 }
 
 // ReleaseAll lets go, at the end of a run, of everything that it may hold.
 func (s *State) ReleaseAll(ctx workflow.Context, o ReleaseOptions) {
-	var all names
+	var all, held names
 	for _, c := range s.open {
 		c.closed = true
+		for _, name := range c.held {
+			held.add(name)
+		}
 		for _, name := range c.wanted {
 			all.add(name)
 		}
 	}
-	o.release(ctx, s, all)
+	o.release(ctx, s, all, held)
 }

@@ -56,6 +56,8 @@ type Step struct {
 	// Guard is nil where the step is not guarded.
 	Guard *protocol.Guard
 	scope *Scope
+	// around are locks that are taken in the workflow; then there is no guard.
+	around *Locks
 	// local says that it is a local activity.
 	local bool
 	// maxWait is how long it may wait; 0 is as long as it takes. waiting is since when it does.
@@ -90,6 +92,11 @@ func (s *State) Step(ctx workflow.Context, activityType string, args ...any) (*S
 	}
 	scope, _ := s.scope(ctx)
 	kind := s.kind(ctx, locks)
+	if locks.FromWorkflow {
+		around := *locks
+		around.Scope = kind
+		return &Step{scope: scope, around: &around}, nil
+	}
 	compensating := isCompensating(ctx)
 	g := &protocol.Guard{
 		Part:      protocol.Cut(fmt.Sprintf("%d/%s", s.steps, activityType), protocol.MaxName),
