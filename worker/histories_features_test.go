@@ -105,6 +105,32 @@ var features = []feature{
 		name: "deadlock", workflow: locksOneAfterTheOther, drive: inACircle,
 		commands: []string{"Do", "Do", "version lockstep.wait", "lockstep.Wait", "Undo", "local lockstep.Release", "failed: lockstep.Deadlock"},
 	},
+	{
+		name: "deadlock-retried", workflow: beginsAgain, drive: inACircle,
+		commands: []string{
+			"Do", "Do", "version lockstep.wait", "lockstep.Wait", "Undo", "local lockstep.Release", "timer", "Do", "Do", "local lockstep.Release", "completed",
+		},
+	},
+	{name: "lock", workflow: locked(workflows.Locks{}), commands: []string{"local lockstep.Acquire", "Do", "local lockstep.Release", "completed"}},
+	{
+		name: "lock-waited", workflow: locked(workflows.Locks{}), drive: whileTaken((*bundle).leaveWhenParked),
+		commands: []string{"local lockstep.Acquire", "lockstep.Wait", "local lockstep.Acquire", "Do", "local lockstep.Release", "completed"},
+	},
+	{
+		name: "lock-kept-alive", workflow: locked(workflows.Locks{KeepAlive: true}),
+		commands: []string{"local lockstep.Acquire", "lockstep.Keep", "Do", "local lockstep.Release", "completed"},
+	},
+	{
+		name: "lock-upgraded", workflow: upgradesAndDowngrades,
+		commands: []string{
+			"local lockstep.Acquire", "local lockstep.Acquire", "Do", "local lockstep.Acquire", "local lockstep.Release", "completed",
+		},
+	},
+	{
+		name: "from-workflow", workflow: guardedBy(workflows.Locks{FromWorkflow: true}),
+		commands: []string{"local lockstep.Acquire", "Do", "local lockstep.Release", "completed"},
+	},
+	{name: "handed-over", workflow: handsOver, commands: []string{"Do", "continued as new"}},
 	// Before steps waited outside of their own attempts, these were used up.
 	{name: "attempts-used-up", workflow: guardedTwice, commands: []string{"Do", "local lockstep.Release", "failed: lockstep.Busy"}, until: "v0.0"},
 	{
@@ -225,6 +251,55 @@ func locksOneAfterTheOther(ctx workflow.Context) error {
 			return err
 		}
 		return do(workflows.Guard(ctx, account2), "Do")
+	})
+}
+
+// beginsAgain is a saga that a deadlock ends once.
+func beginsAgain(ctx workflow.Context) error {
+	return workflows.RunSaga(withOptions(ctx), workflows.SagaOptions{DeadlockRetries: 3}, func(ctx workflow.Context, s *workflows.Saga) error {
+		if err := s.Step(workflows.Guard(ctx, account), "Do", "Undo").Get(ctx, nil); err != nil {
+			return err
+		}
+		return s.Step(workflows.Guard(ctx, account2), "Do", "Undo").Get(ctx, nil)
+	})
+}
+
+func locked(l workflows.Locks) func(workflow.Context) error {
+	l.Resources = []lockcore.Resource{account}
+	return func(ctx workflow.Context) error {
+		hold, err := workflows.Lock(ctx, l)
+		if err != nil {
+			return err
+		}
+		err = do(withOptions(ctx), "Do")
+		hold.Release(ctx)
+		return err
+	}
+}
+
+func upgradesAndDowngrades(ctx workflow.Context) error {
+	hold, err := workflows.Lock(ctx, workflows.Locks{Resources: []lockcore.Resource{lockcore.Shared(account.Name)}})
+	if err != nil {
+		return err
+	}
+	if err := hold.Upgrade(ctx); err != nil {
+		return err
+	}
+	if err := do(withOptions(ctx), "Do"); err != nil {
+		return err
+	}
+	err = hold.Downgrade(ctx)
+	hold.Release(ctx)
+	return err
+}
+
+func handsOver(ctx workflow.Context) error {
+	again := workflow.GetInfo(ctx).ContinuedExecutionRunID != ""
+	return workflows.RunSaga(withOptions(ctx), workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
+		if err := do(workflows.Guard(ctx, account), "Do"); err != nil || again {
+			return err
+		}
+		return workflows.HandOver(ctx, workflow.NewContinueAsNewError(ctx, workflow.GetInfo(ctx).WorkflowType.Name))
 	})
 }
 
