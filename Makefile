@@ -45,6 +45,10 @@ test: stack-up ## run all tests against real servers, with the race detector (TE
 bench: stack-up ## measure the engine against raw commands of the same server (BENCH_FLAGS="...")
 	@$(WITH_STACK) && exec go run ./internal/bench engine $(BENCH_FLAGS)
 
+.PHONY: bench-temporal
+bench-temporal: stack-up ## measure guarded workflows against unguarded ones, and a crowd that waits (BENCH_FLAGS="--waiters 200")
+	@$(WITH_STACK) && exec go run ./internal/bench temporal $(BENCH_FLAGS)
+
 .PHONY: histories
 histories: stack-up ## record the histories of unreleased features anew (worker/testdata/histories)
 	@$(WITH_STACK) && exec go test -count=1 -run '^TestKeptHistoriesReplay$$' ./worker -record

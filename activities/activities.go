@@ -54,7 +54,7 @@ type Locker interface {
 	Renew(ctx context.Context, leases ...lockcore.Lease) ([]lockcore.Lease, error)
 	Leave(ctx context.Context, leases ...lockcore.Lease) error
 	ReleaseHeld(ctx context.Context, r lockcore.Release) (held []string, err error)
-	Recheck(ctx context.Context, req lockcore.Request, at string, held ...string) (again time.Duration, err error)
+	Recheck(ctx context.Context, req lockcore.Request, at string, first bool, held ...string) (again time.Duration, err error)
 	Tend(resource string)
 	Extend(ctx context.Context, lockID string, resources ...string) (again time.Duration, err error)
 	Downgrade(ctx context.Context, lease lockcore.Lease) (lockcore.Lease, error)

@@ -35,7 +35,7 @@ func (a *Activities) Wait(ctx context.Context, p WaitParams) (WaitResult, error)
 	again, err := a.Locker.Recheck(ctx, lockcore.Request{
 		LockID: lockID, Resources: []lockcore.Resource{p.Resource}, Part: p.Part, Order: p.Order,
 		Owner: protocol.Cut(owner, protocol.MaxName), Started: p.Started, NeverVictim: p.NeverVictim,
-	}, p.Resource.Name, p.Held...)
+	}, p.Resource.Name, info.Attempt <= 1, p.Held...)
 	var busy *lockcore.BusyError
 	var deadlock *lockcore.DeadlockError
 	switch {

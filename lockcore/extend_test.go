@@ -82,7 +82,7 @@ func TestRecheckKeepsTheHoldsThatTheRequestItselfHasLeft(t *testing.T) {
 	require.ErrorIs(t, err, lockcore.ErrBusy)
 	for range 5 {
 		clock.Advance(15 * time.Second)
-		_, err = l.Recheck(t.Context(), lockcore.Request{LockID: "a", Resources: req.Resources[1:], Part: req.Part, Order: req.Order}, "r/2", "r/1")
+		_, err = l.Recheck(t.Context(), lockcore.Request{LockID: "a", Resources: req.Resources[1:], Part: req.Part, Order: req.Order}, "r/2", true, "r/1")
 		require.ErrorIs(t, err, lockcore.ErrBusy)
 	}
 	_, err = l.Enter(t.Context(), one("b", lockcore.Exclusive("r/1")), false)

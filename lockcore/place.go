@@ -16,10 +16,13 @@ import (
 // resources held. It reads, in one command that all who ask at the same time share, and writes only where more than half
 // of a promise has passed.
 //
+// first says that the request has queued just now. Then nothing may have been told to those who wait for it, and it looks at
+// what stands after the call; later looks may share one that is up to a second old.
+//
 // Where it is worth to Enter again, with a greater order, it returns nil. While the request waits it returns a
 // *BusyError, and when to look again. A request that was taken out of the queue to end a deadlock gets a
 // *DeadlockError. Other errors are the database's, and ctx's.
-func (l *Locker) Recheck(ctx context.Context, req Request, at string, held ...string) (again time.Duration, err error) {
+func (l *Locker) Recheck(ctx context.Context, req Request, at string, first bool, held ...string) (again time.Duration, err error) {
 	req, err = l.complete(req)
 	if err != nil {
 		return 0, err
@@ -31,7 +34,11 @@ func (l *Locker) Recheck(ctx context.Context, req Request, at string, held ...st
 	if i < 0 {
 		return 0, &InvalidError{Field: "at", Value: quote(at), Bound: "one of the request's resources"}
 	}
-	docs, err := l.reads.get(ctx, append(slices.Clone(held), at))
+	age := sharedReads
+	if first {
+		age = 0
+	}
+	docs, err := l.reads.get(ctx, append(slices.Clone(held), at), age)
 	if err != nil {
 		return 0, err
 	}
@@ -55,6 +62,8 @@ const (
 	// seldom the next does.
 	recheckEvery = 20 * time.Second
 	recheckEach  = 50 * time.Millisecond
+	// sharedReads is how old what a later look shares may be.
+	sharedReads = time.Second
 	// recheckLeast is the least pause between two looks.
 	recheckLeast = 100 * time.Millisecond
 )
@@ -146,9 +155,9 @@ func (l *Locker) keepHold(ctx context.Context, req *Request, name string, d *eng
 type reads struct {
 	eng engine.Engine
 
-	mu      sync.Mutex
-	next    *batchOfReads
-	reading bool
+	mu         sync.Mutex
+	next, last *batchOfReads
+	reading    bool
 	// waiting is how many wait for an answer.
 	waiting int
 }
@@ -158,11 +167,16 @@ type batchOfReads struct {
 	docs  map[string]*engine.Document
 	err   error
 	done  chan struct{}
+	sent  time.Time
 }
 
-// get reads documents, which the caller must not change, in a command that is sent after the call.
-func (r *reads) get(ctx context.Context, names []string) (map[string]*engine.Document, error) {
+// get reads documents, which the caller must not change, in a command that was sent no longer ago than age.
+func (r *reads) get(ctx context.Context, names []string, age time.Duration) (map[string]*engine.Document, error) {
 	r.mu.Lock()
+	if last := r.last; last != nil && time.Since(last.sent) < age && !slices.ContainsFunc(names, func(n string) bool { return !slices.Contains(last.names, n) }) {
+		r.mu.Unlock()
+		return last.of(names), nil
+	}
 	if r.next == nil {
 		r.next = &batchOfReads{done: make(chan struct{})}
 	}
@@ -188,11 +202,15 @@ func (r *reads) get(ctx context.Context, names []string) (map[string]*engine.Doc
 		return nil, context.Cause(ctx)
 	case <-mine.done:
 	}
+	return mine.of(names), mine.err
+}
+
+func (b *batchOfReads) of(names []string) map[string]*engine.Document {
 	docs := make(map[string]*engine.Document, len(names))
 	for _, name := range names {
-		docs[name] = mine.docs[name]
+		docs[name] = b.docs[name]
 	}
-	return docs, mine.err
+	return docs
 }
 
 func (r *reads) run() {
@@ -205,6 +223,7 @@ func (r *reads) run() {
 		if batch == nil {
 			return
 		}
+		batch.sent = time.Now()
 		ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
 		docs, err := r.eng.Read(ctx, batch.names...)
 		cancel()
@@ -213,5 +232,11 @@ func (r *reads) run() {
 			batch.docs[docs[i].ID] = &docs[i]
 		}
 		close(batch.done)
+		r.mu.Lock()
+		r.last = nil
+		if err == nil {
+			r.last = batch
+		}
+		r.mu.Unlock()
 	}
 }

@@ -118,7 +118,7 @@ func TestTendingEndsDeadlocksOfThoseWhoWaitElsewhere(t *testing.T) {
 	require.Contains(t, turn.Deadlock, "young waits for old on r1")
 	req := p.request("young", lockcore.Exclusive("r1"))
 	req.Part = "second step"
-	_, err := p.Recheck(t.Context(), req, "r1")
+	_, err := p.Recheck(t.Context(), req, "r1", true)
 	var deadlock *lockcore.DeadlockError
 	require.ErrorAs(t, err, &deadlock)
 	require.Equal(t, turn.Deadlock, deadlock.Cycle)
@@ -144,7 +144,7 @@ func TestARecheckReadsAndWritesOnlyWhenAPromiseNeedsIt(t *testing.T) {
 	p.queue(t, "b", lockcore.Exclusive("r"))
 	p.queue(t, "c", lockcore.Exclusive("r"))
 	before := p.engine.acquires.Load()
-	again, err := p.Recheck(t.Context(), p.request("c", lockcore.Exclusive("r")), "r")
+	again, err := p.Recheck(t.Context(), p.request("c", lockcore.Exclusive("r")), "r", true)
 	var busy *lockcore.BusyError
 	require.ErrorAs(t, err, &busy)
 	require.Equal(t, 2, busy.Position)
@@ -153,11 +153,11 @@ func TestARecheckReadsAndWritesOnlyWhenAPromiseNeedsIt(t *testing.T) {
 	require.Equal(t, before, p.engine.acquires.Load(), "a place that is fresh is not written")
 
 	clock.Advance(4 * time.Minute)
-	_, err = p.Recheck(t.Context(), p.request("c", lockcore.Exclusive("r")), "r")
+	_, err = p.Recheck(t.Context(), p.request("c", lockcore.Exclusive("r")), "r", true)
 	require.ErrorIs(t, err, lockcore.ErrBusy)
 	require.Equal(t, before+1, p.engine.acquires.Load(), "an old one is")
 	clock.Advance(4 * time.Minute) // b, which nobody looked after, is gone
-	again, err = p.Recheck(t.Context(), p.request("c", lockcore.Exclusive("r")), "r")
+	again, err = p.Recheck(t.Context(), p.request("c", lockcore.Exclusive("r")), "r", true)
 	require.ErrorAs(t, err, &busy)
 	require.Equal(t, 1, busy.Position)
 	require.LessOrEqual(t, again, 2*time.Minute, "the head of the queue looks when the holder's promise ends")
@@ -167,7 +167,7 @@ func TestARecheckSaysWhenItIsWorthToAsk(t *testing.T) {
 	t.Parallel()
 	p := newParked(t, nil)
 	ask := func() error {
-		_, err := p.Recheck(t.Context(), p.request("b", lockcore.Exclusive("r")), "r")
+		_, err := p.Recheck(t.Context(), p.request("b", lockcore.Exclusive("r")), "r", true)
 		return err
 	}
 	require.NoError(t, ask(), "there is no place")
@@ -194,7 +194,7 @@ func TestARecheckKeepsTheHoldsOfItsLockID(t *testing.T) {
 	require.ErrorIs(t, err, lockcore.ErrBusy)
 	for range 20 { // each a minute and a half: half an hour, and a hold has ten minutes
 		clock.Advance(90 * time.Second)
-		again, err := p.Recheck(t.Context(), req, "r", "mine")
+		again, err := p.Recheck(t.Context(), req, "r", true, "mine")
 		require.NotErrorIs(t, err, lockcore.ErrLost)
 		require.LessOrEqual(t, again, 5*time.Minute)
 	}
@@ -213,7 +213,7 @@ func TestRechecksAtTheSameTimeShareARead(t *testing.T) {
 	var wg sync.WaitGroup
 	const many = 200
 	for range many {
-		wg.Go(func() { _, _ = p.Recheck(t.Context(), p.request("b", lockcore.Exclusive("r")), "r") })
+		wg.Go(func() { _, _ = p.Recheck(t.Context(), p.request("b", lockcore.Exclusive("r")), "r", true) })
 	}
 	require.Eventually(t, func() bool { return p.Reading() == many }, within, time.Millisecond, "they do not all wait")
 	close(p.engine.hold)
@@ -224,15 +224,35 @@ func TestRechecksAtTheSameTimeShareARead(t *testing.T) {
 func TestARecheckThatIsNotOfAQueuedRequestIsRefused(t *testing.T) {
 	t.Parallel()
 	p := newParked(t, nil)
-	_, err := p.Recheck(t.Context(), p.request("b", lockcore.Exclusive("r")), "other")
+	_, err := p.Recheck(t.Context(), p.request("b", lockcore.Exclusive("r")), "other", true)
 	require.ErrorIs(t, err, lockcore.ErrInvalid)
 	unnumbered := p.request("b", lockcore.Exclusive("r"))
 	unnumbered.Order = lockcore.Order{}
-	_, err = p.Recheck(t.Context(), unnumbered, "r")
+	_, err = p.Recheck(t.Context(), unnumbered, "r", true)
 	require.ErrorIs(t, err, lockcore.ErrInvalid)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = p.Recheck(ctx, p.request("b", lockcore.Exclusive("r")), "r")
+	_, err = p.Recheck(ctx, p.request("b", lockcore.Exclusive("r")), "r", true)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Zero(t, p.engine.acquires.Load())
+}
+
+func TestLaterRechecksShareAReadThatIsNotOld(t *testing.T) {
+	t.Parallel()
+	p := newParked(t, nil)
+	p.enter(t, "a", lockcore.Exclusive("r"))
+	p.queue(t, "b", lockcore.Exclusive("r"))
+	look := func(first bool) {
+		_, err := p.Recheck(t.Context(), p.request("b", lockcore.Exclusive("r")), "r", first)
+		require.ErrorIs(t, err, lockcore.ErrBusy)
+	}
+	look(true)
+	before := p.engine.reads.Load()
+	look(true)
+	require.Equal(t, before+1, p.engine.reads.Load(), "who has just queued looks at what stands now")
+	const many = 50
+	for range many {
+		look(false)
+	}
+	require.Less(t, p.engine.reads.Load(), before+many)
 }

@@ -130,7 +130,7 @@ var features = []feature{
 		name: "from-workflow", workflow: guardedBy(workflows.Locks{FromWorkflow: true}),
 		commands: []string{"local lockstep.Acquire", "Do", "local lockstep.Release", "completed"},
 	},
-	{name: "handed-over", workflow: handsOver, commands: []string{"Do", "continued as new"}},
+	{name: "handed-over", workflow: handsItsLocksOver, commands: []string{"Do", "continued as new"}},
 	// Before steps waited outside of their own attempts, these were used up.
 	{name: "attempts-used-up", workflow: guardedTwice, commands: []string{"Do", "local lockstep.Release", "failed: lockstep.Busy"}, until: "v0.0"},
 	{
@@ -293,7 +293,7 @@ func upgradesAndDowngrades(ctx workflow.Context) error {
 	return err
 }
 
-func handsOver(ctx workflow.Context) error {
+func handsItsLocksOver(ctx workflow.Context) error {
 	again := workflow.GetInfo(ctx).ContinuedExecutionRunID != ""
 	return workflows.RunSaga(withOptions(ctx), workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
 		if err := do(workflows.Guard(ctx, account), "Do"); err != nil || again {

@@ -41,8 +41,11 @@ type temporalBench struct {
 	turns            turns
 }
 
-// slots is how many activities the worker runs at once.
-const slots = 10
+// slots is how many activities the worker runs at once, and pollers how many of each kind ask for tasks.
+const (
+	slots   = 10
+	pollers = 10
+)
 
 func benchTemporal(ctx context.Context, cfg temporalConfig) (report Report, err error) {
 	b := &temporalBench{cfg: cfg, queue: fmt.Sprintf("lockstep-bench-%d", time.Now().UnixNano())}
@@ -76,7 +79,11 @@ func benchTemporal(ctx context.Context, cfg temporalConfig) (report Report, err 
 	if err != nil {
 		return report, err
 	}
-	w := sdkworker.New(b.client, b.queue, sdkworker.Options{Plugins: []sdkworker.Plugin{plugin}, MaxConcurrentActivityExecutionSize: slots})
+	w := sdkworker.New(b.client, b.queue, sdkworker.Options{
+		Plugins: []sdkworker.Plugin{plugin}, MaxConcurrentActivityExecutionSize: slots,
+		// A queue has four partitions: with the usual two pollers tasks wait, by chance, for one to come by theirs.
+		MaxConcurrentWorkflowTaskPollers: pollers, MaxConcurrentActivityTaskPollers: pollers,
+	})
 	b.register(w)
 	if err := w.Start(); err != nil {
 		return report, fmt.Errorf("start the worker: %w", err)
