@@ -17,7 +17,8 @@ import (
 // of a promise has passed.
 //
 // first says that the request has queued just now. Then nothing may have been told to those who wait for it, and it looks at
-// what stands after the call; later looks may share one that is up to a second old.
+// what stands after the call; later looks may share one that is up to a second
+// old, where many wait.
 //
 // Where it is worth to Enter again, with a greater order, it returns nil. While the request waits it returns a
 // *BusyError, and when to look again. A request that was taken out of the queue to end a deadlock gets a
@@ -62,8 +63,9 @@ const (
 	// seldom the next does.
 	recheckEvery = 20 * time.Second
 	recheckEach  = 50 * time.Millisecond
-	// sharedReads is how old what a later look shares may be.
+	// sharedReads is how old what a later look shares may be, where at least longQueue wait.
 	sharedReads = time.Second
+	longQueue   = 64
 	// recheckLeast is the least pause between two looks.
 	recheckLeast = 100 * time.Millisecond
 )
@@ -173,7 +175,7 @@ type batchOfReads struct {
 // get reads documents, which the caller must not change, in a command that was sent no longer ago than age.
 func (r *reads) get(ctx context.Context, names []string, age time.Duration) (map[string]*engine.Document, error) {
 	r.mu.Lock()
-	if last := r.last; last != nil && time.Since(last.sent) < age && !slices.ContainsFunc(names, func(n string) bool { return !slices.Contains(last.names, n) }) {
+	if last := r.last; last != nil && time.Since(last.sent) < age && last.serves(names) {
 		r.mu.Unlock()
 		return last.of(names), nil
 	}
@@ -203,6 +205,19 @@ func (r *reads) get(ctx context.Context, names []string, age time.Duration) (map
 	case <-mine.done:
 	}
 	return mine.of(names), mine.err
+}
+
+// serves tells whether what was read is all that is asked for, and worth to be shared: reading a short queue costs little.
+func (b *batchOfReads) serves(names []string) bool {
+	long := false
+	for _, name := range names {
+		if !slices.Contains(b.names, name) {
+			return false
+		}
+		d := b.docs[name]
+		long = long || (d != nil && len(d.Waiters) >= longQueue)
+	}
+	return long
 }
 
 func (b *batchOfReads) of(names []string) map[string]*engine.Document {

@@ -2,6 +2,7 @@ package lockcore_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -241,6 +242,9 @@ func TestLaterRechecksShareAReadThatIsNotOld(t *testing.T) {
 	t.Parallel()
 	p := newParked(t, nil)
 	p.enter(t, "a", lockcore.Exclusive("r"))
+	for i := range 100 {
+		p.queue(t, fmt.Sprint("other/", i), lockcore.Exclusive("r"))
+	}
 	p.queue(t, "b", lockcore.Exclusive("r"))
 	look := func(first bool) {
 		_, err := p.Recheck(t.Context(), p.request("b", lockcore.Exclusive("r")), "r", first)

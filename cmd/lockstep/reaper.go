@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
 
 	"github.com/temporal-lockstep/lockstep/activities"
@@ -80,7 +81,7 @@ func (cfg *reaperConfig) run(ctx context.Context, tc client.Client, out io.Write
 	defer cancel()
 	n, err := worker.RunReaper(limited, tc, cfg.options)
 	switch {
-	case err != nil && ctx.Err() == nil && errors.Is(limited.Err(), context.DeadlineExceeded):
+	case ctx.Err() == nil && timedOut(limited, err):
 		return fmt.Errorf("no worker on task queue %q has reaped within %v (--timeout): is one running that has Lockstep installed?",
 			cfg.taskQueue, cfg.timeout)
 	case err != nil:
@@ -101,4 +102,11 @@ func printReap(out io.Writer, n activities.ReapResult) error {
 %7d questions or releases failed
 `, n.Listed, n.Runs, n.Open, n.Closed, n.Released, n.Missing, n.Denied, n.Unknown, n.Failed)
 	return err
+}
+
+// timedOut tells whether an error is that of a deadline: a call's own may end a moment before the context's.
+func timedOut(ctx context.Context, err error) bool {
+	var deadline *serviceerror.DeadlineExceeded
+	return err != nil &&
+		(errors.Is(ctx.Err(), context.DeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &deadline))
 }
