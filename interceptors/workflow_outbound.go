@@ -22,23 +22,40 @@ type workflowOutbound struct {
 // guardedKey marks the context of a call that an outer copy of this interceptor has seen already.
 type guardedKey struct{}
 
-// ExecuteActivity numbers the step and, where its context carries locks, writes its guard. It never
-// blocks, and adds no command.
+// ExecuteActivity numbers the step and, where its context or a rule asks for locks, writes its guard. It never blocks, and
+// adds no command.
 func (w *workflowOutbound) ExecuteActivity(ctx workflow.Context, activityType string, args ...any) workflow.Future {
+	plain := func(ctx workflow.Context) workflow.Future { return w.Next.ExecuteActivity(ctx, activityType, args...) }
 	state := run.StateFrom(ctx)
 	if state == nil || ctx.Value(guardedKey{}) != nil || ours(activityType) {
-		return w.Next.ExecuteActivity(ctx, activityType, args...)
+		return plain(ctx)
 	}
 	step, err := state.Step(ctx, activityType, args...)
-	if err != nil {
-		return failed(ctx, err)
+	return guard(ctx, step, err, activityType, plain)
+}
+
+// ExecuteLocalActivity does the same for a local activity. One that nothing guards has no number.
+func (w *workflowOutbound) ExecuteLocalActivity(ctx workflow.Context, activityType string, args ...any) workflow.Future {
+	plain := func(ctx workflow.Context) workflow.Future {
+		return w.Next.ExecuteLocalActivity(ctx, activityType, args...)
 	}
+	state := run.StateFrom(ctx)
+	if state == nil || ctx.Value(guardedKey{}) != nil || ours(activityType) || !state.Guards(ctx, activityType) {
+		return plain(ctx)
+	}
+	step, err := state.LocalStep(ctx, activityType, args...)
+	return guard(ctx, step, err, activityType, plain)
+}
+
+// guard schedules a step under its locks, where it has any.
+func guard(ctx workflow.Context, step *run.Step, err error, activityType string, plain func(workflow.Context) workflow.Future) workflow.Future {
 	seen := workflow.WithValue(ctx, guardedKey{}, true)
-	plain := func(ctx workflow.Context) workflow.Future { return w.Next.ExecuteActivity(ctx, activityType, args...) }
-	if step.IsAround() {
+	switch {
+	case err != nil:
+		return failed(ctx, err)
+	case step.IsAround():
 		return step.Around(seen, plain)
-	}
-	if step.Guard == nil {
+	case step.Guard == nil:
 		return plain(seen)
 	}
 	return watch(seen, step, func(ctx workflow.Context) workflow.Future {
@@ -61,34 +78,6 @@ func writeGuard(ctx workflow.Context, step *run.Step, activityType string) error
 	}
 	header[protocol.HeaderKey] = payload
 	return nil
-}
-
-// ExecuteLocalActivity does the same for a local activity that its context guards.
-func (w *workflowOutbound) ExecuteLocalActivity(ctx workflow.Context, activityType string, args ...any) workflow.Future {
-	state := run.StateFrom(ctx)
-	if state == nil || ctx.Value(guardedKey{}) != nil || ours(activityType) || !state.Guards(ctx, activityType) {
-		return w.Next.ExecuteLocalActivity(ctx, activityType, args...)
-	}
-	step, err := state.LocalStep(ctx, activityType, args...)
-	if err != nil {
-		return failed(ctx, err)
-	}
-	seen := workflow.WithValue(ctx, guardedKey{}, true)
-	plain := func(ctx workflow.Context) workflow.Future {
-		return w.Next.ExecuteLocalActivity(ctx, activityType, args...)
-	}
-	if step.IsAround() {
-		return step.Around(seen, plain)
-	}
-	if step.Guard == nil {
-		return plain(seen)
-	}
-	return watch(seen, step, func(ctx workflow.Context) workflow.Future {
-		if err := writeGuard(ctx, step, activityType); err != nil {
-			return failed(ctx, err)
-		}
-		return plain(ctx)
-	})
 }
 
 // ExecuteChildWorkflow writes the party that the child inherits, where its context says so, into its header.

@@ -97,7 +97,7 @@ func undone(err error) error {
 // backOff is how long a saga sleeps after an attempt that a deadlock ended: longer each time, and not as long as others.
 func backOff(attempt int, runID string) time.Duration {
 	h := fnv.New32a()
-	_, _ = fmt.Fprint(h, runID, attempt)
+	_, _ = h.Write([]byte(runID + "/" + strconv.Itoa(attempt))) // a hash takes everything
 	most := min(10*time.Second, 100*time.Millisecond<<min(attempt-1, 10))
 	return most/2 + time.Duration(h.Sum32())%(most/2)
 }
