@@ -44,6 +44,9 @@ func (a *activityInbound) ExecuteActivity(ctx context.Context, in *interceptor.E
 	if err != nil {
 		return nil, protocol.Failure(err)
 	}
+	if r := guard.Refused; r != nil {
+		return nil, protocol.Failure(&lockcore.InvalidError{Field: r.Field, Value: r.Value, Bound: r.Bound})
+	}
 	if a.locker == nil {
 		return nil, temporal.NewApplicationError(
 			"lockstep: this worker has no Locker and cannot guard the step", protocol.FailureUnavailable)
@@ -51,8 +54,11 @@ func (a *activityInbound) ExecuteActivity(ctx context.Context, in *interceptor.E
 	req := a.request(ctx, guard)
 	leases, err := a.enter(ctx, req, !guard.Try)
 	if err != nil {
-		if isLast(ctx, guard) {
+		switch {
+		case isLast(ctx, guard):
 			a.withdraw(ctx, req)
+		case !req.Keep && guard.Waited != "":
+			a.giveBack(ctx, req, guard.Waited, err)
 		}
 		return nil, enterFailure(ctx, guard, err)
 	}
@@ -116,6 +122,17 @@ func (a *activityInbound) withdraw(ctx context.Context, req lockcore.Request) {
 		leases = append(leases, lockcore.Lease{Resource: r.Name, LockID: req.LockID, Part: req.Part, Order: req.Order})
 	}
 	leave(ctx, func(ctx context.Context) error { return a.locker.Leave(ctx, leases...) })
+}
+
+// giveBack gives up what was granted on the resource that the step has waited for, where the step is busy on another one:
+// it holds nothing while it waits, and a claim that nobody is to take up would keep others out.
+func (a *activityInbound) giveBack(ctx context.Context, req lockcore.Request, waited string, err error) {
+	var busy *lockcore.BusyError
+	if !errors.As(err, &busy) || busy.Resource == waited {
+		return
+	}
+	lease := lockcore.Lease{Resource: waited, LockID: req.LockID, Part: req.Part, Order: req.Order}
+	leave(ctx, func(ctx context.Context) error { return a.locker.Leave(ctx, lease) })
 }
 
 // step runs the step while its leases are renewed. The leave is deferred, so that a panic leaves too.

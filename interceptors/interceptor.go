@@ -2,6 +2,7 @@ package interceptors
 
 import (
 	"context"
+	"slices"
 
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/workflow"
@@ -22,9 +23,10 @@ type Options struct {
 }
 
 // Same tells whether two interceptors with these options would guard alike: with the same Locker, in the name of the same
-// cluster.
+// cluster, by rules for the same activities.
 func (o Options) Same(other Options) bool {
-	return o.Locker == other.Locker && o.Cluster == other.Cluster
+	return o.Locker == other.Locker && o.Cluster == other.Cluster &&
+		slices.EqualFunc(o.Rules, other.Rules, func(a, b run.Rule) bool { return a.Activity == b.Activity && a.IsRetired == b.IsRetired })
 }
 
 // Interceptor is Lockstep's worker interceptor. Installed twice, it guards once.

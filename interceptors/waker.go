@@ -59,14 +59,15 @@ func newWaker(l *lockcore.Locker, cluster string) *waker {
 
 // use takes the connection of the worker that runs an activity, and hears of turns from then on.
 func (w *waker) use(ctx context.Context) {
-	if w == nil || w.temporal.Load() != nil {
+	if w == nil {
 		return
 	}
-	c := activity.GetClient(ctx)
-	if !connects(c) {
+	c, known := activity.GetClient(ctx), w.temporal.Load()
+	if known != nil && known.client == c || !connects(c) {
 		return
 	}
-	if w.temporal.CompareAndSwap(nil, &connection{c, activity.GetLogger(ctx)}) {
+	// The latest one counts: an earlier worker's client may have been closed with it.
+	if w.temporal.Swap(&connection{c, activity.GetLogger(ctx)}) == nil {
 		w.locker.OnTurn(w.turn)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/internal/protocol/run"
 )
 
@@ -43,7 +44,7 @@ func (w *workflowInbound) ExecuteWorkflow(ctx workflow.Context, in *interceptor.
 		return result, err
 	}
 	w.state.ReleaseAll(ctx, run.ReleaseOptions{})
-	return result, err
+	return result, protocol.Plain(err)
 }
 
 // ExecuteUpdate runs an update handler, whose context does not derive from the workflow function's,

@@ -30,35 +30,34 @@ func (w *workflowOutbound) ExecuteActivity(ctx workflow.Context, activityType st
 	if state == nil || ctx.Value(guardedKey{}) != nil || ours(activityType) {
 		return plain(ctx)
 	}
-	step, err := state.Step(ctx, activityType, args...)
-	return guard(ctx, step, err, activityType, plain)
+	return guard(ctx, state.Step(ctx, activityType, args...), activityType, plain)
 }
 
-// ExecuteLocalActivity does the same for a local activity. One that nothing guards has no number.
+// ExecuteLocalActivity does the same for a local activity.
 func (w *workflowOutbound) ExecuteLocalActivity(ctx workflow.Context, activityType string, args ...any) workflow.Future {
 	plain := func(ctx workflow.Context) workflow.Future {
 		return w.Next.ExecuteLocalActivity(ctx, activityType, args...)
 	}
 	state := run.StateFrom(ctx)
-	if state == nil || ctx.Value(guardedKey{}) != nil || ours(activityType) || !state.Guards(ctx, activityType) {
+	if state == nil || ctx.Value(guardedKey{}) != nil || ours(activityType) {
 		return plain(ctx)
 	}
-	step, err := state.LocalStep(ctx, activityType, args...)
-	return guard(ctx, step, err, activityType, plain)
+	return guard(ctx, state.LocalStep(ctx, activityType, args...), activityType, plain)
 }
 
 // guard schedules a step under its locks, where it has any.
-func guard(ctx workflow.Context, step *run.Step, err error, activityType string, plain func(workflow.Context) workflow.Future) workflow.Future {
+func guard(ctx workflow.Context, step *run.Step, activityType string, plain func(workflow.Context) workflow.Future) workflow.Future {
 	seen := workflow.WithValue(ctx, guardedKey{}, true)
 	switch {
-	case err != nil:
-		return failed(ctx, err)
 	case step.IsAround():
 		return step.Around(seen, plain)
 	case step.Guard == nil:
 		return plain(seen)
 	}
 	return watch(seen, step, func(ctx workflow.Context) workflow.Future {
+		if step.Retired() {
+			return plain(ctx)
+		}
 		if err := writeGuard(ctx, step, activityType); err != nil {
 			return failed(ctx, err)
 		}

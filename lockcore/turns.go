@@ -3,6 +3,7 @@ package lockcore
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -50,6 +51,7 @@ type turns struct {
 	last  int
 	// tended is when to look at each resource next, and searchAt when to search for deadlocks.
 	tended   map[string]time.Time
+	late     map[string]bool
 	searchAt time.Time
 	searched time.Time
 	timer    *time.Timer
@@ -63,6 +65,8 @@ type turns struct {
 const (
 	tendEvery  = 20 * time.Second
 	tendSpread = 250 * time.Millisecond
+	// tendSoon is the pause while somebody has been told of a turn and has not come.
+	tendSoon = 500 * time.Millisecond
 	// tendSearchAfter is how long after somebody queued deadlocks are searched for, and tendSearchPause the least pause
 	// between two searches. A workflow that waits costs more than a search, and never waits for just a moment.
 	tendSearchAfter = 300 * time.Millisecond
@@ -73,7 +77,7 @@ const (
 const tendFailures = 10
 
 func newTurns(l *Locker) *turns {
-	return &turns{locker: l, heard: map[int]func(Turn){}, tended: map[string]time.Time{}}
+	return &turns{locker: l, heard: map[int]func(Turn){}, tended: map[string]time.Time{}, late: map[string]bool{}}
 }
 
 func (t *turns) forget(id int) {
@@ -124,6 +128,9 @@ func (t *turns) tend(resource string) {
 	if _, known := t.tended[resource]; !known {
 		t.tended[resource] = now
 	}
+	if t.passing { // which may have read before the caller queued
+		t.late[resource] = true
+	}
 	t.schedule()
 }
 
@@ -159,6 +166,7 @@ func (t *turns) pass() {
 		return
 	}
 	t.passing = true
+	clear(t.late)
 	now := time.Now()
 	var due []string
 	for name, at := range t.tended {
@@ -206,6 +214,9 @@ func (t *turns) look(ctx context.Context, names []string) {
 	}
 	for _, name := range names {
 		after, waited := again[name]
+		if t.late[name] && !waited {
+			after, waited = 0, true
+		}
 		switch {
 		case len(t.heard) > 0 && waited:
 			t.tended[name] = now.Add(after)
@@ -229,17 +240,38 @@ func (t *turns) attend(ctx context.Context, d *engine.Document) (after time.Dura
 	}
 	spread := rand.N(tendSpread) //nolint:gosec // spreads the looks, hides nothing
 	end, alive := firstEnd(d)
-	switch {
-	case head != nil && !blocked(d, head):
+	switch joins := t.joins(d); {
+	case head != nil && !joins && !blocked(d, head):
 		t.locker.settle(ctx, d.ID)
 		return spread, true
 	case head == nil && !claimed(d):
 		return 0, false
+	case joins || claimedNow(d): // whoever was told comes soon, and others of its lock ID may join it then
+		return min(end, tendSoon) + spread, true
 	case alive:
 		return min(end+spread, tendEvery), true
 	default:
 		return tendEvery, true
 	}
+}
+
+// joins tells of those who wait although their lock ID has come to hold the resource, and whether there are any: they get
+// no claim, since they may join at any time.
+func (t *turns) joins(d *engine.Document) (any bool) {
+	for i := range d.Waiters {
+		w := &d.Waiters[i]
+		if holds := slices.ContainsFunc(d.Held, func(e engine.Entry) bool {
+			return e.LockID == w.LockID && e.Holds() && e.ExpiresAt.After(d.At) && engine.Covers(e.Mode, w.Mode)
+		}); holds {
+			any = true
+			t.tell(Turn{Resource: d.ID, LockID: w.LockID, Part: w.Part, Order: orderOf(w.Order)})
+		}
+	}
+	return any
+}
+
+func claimedNow(d *engine.Document) bool {
+	return slices.ContainsFunc(d.Held, func(e engine.Entry) bool { return e.State == engine.Claimed && e.ExpiresAt.After(d.At) })
 }
 
 func claimed(d *engine.Document) bool {

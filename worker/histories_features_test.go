@@ -79,7 +79,7 @@ var features = []feature{
 	{name: "update", workflow: updatable, drive: updated, commands: []string{"update", "Do", "completed"}},
 	{
 		name: "tried", workflow: guardedBy(workflows.Locks{Try: true}), drive: whileTaken(nil),
-		commands: []string{"Do", "local lockstep.Release", "failed: lockstep.Busy"},
+		commands: []string{"Do", "failed: lockstep.Busy"},
 	},
 	{
 		name: "waited", workflow: guarded(twoSteps), drive: whileTaken((*bundle).leaveWhenParked),

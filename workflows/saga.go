@@ -169,8 +169,7 @@ func (s *Saga) Step(ctx workflow.Context, activity, undo any, args ...any) workf
 	inner := workflow.ExecuteActivity(ctx, activity, args...)
 	outer, settable := workflow.NewFuture(ctx)
 	workflow.GoNamed(ctx, "saga-step", func(ctx workflow.Context) {
-		var waited *protocol.WaitError
-		c.dropped = errors.As(inner.Get(ctx, nil), &waited) && waited.NeverRan
+		c.dropped = protocol.NeverRan(inner.Get(ctx, nil))
 		settable.Chain(inner)
 	})
 	return outer

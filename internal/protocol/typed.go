@@ -158,6 +158,44 @@ func NewWaitError(lock error, neverRan bool) error {
 	return &WaitError{ApplicationError: app, Lock: lock, NeverRan: neverRan}
 }
 
+// WaitCanceled is how the waiting of a step ends that is cancelled: a *temporal.CanceledError.
+type WaitCanceled struct {
+	canceled error
+	neverRan bool
+}
+
+// NewWaitCanceled makes one.
+func NewWaitCanceled(neverRan bool) error {
+	return &WaitCanceled{canceled: temporal.NewCanceledError(), neverRan: neverRan}
+}
+
+// Error is the cancellation's text.
+func (e *WaitCanceled) Error() string { return e.canceled.Error() }
+
+// Unwrap returns the cancellation.
+func (e *WaitCanceled) Unwrap() error { return e.canceled }
+
+// NeverRan tells whether a step that failed so is known never to have got as far as its own code.
+func NeverRan(err error) bool {
+	var waited *WaitError
+	var canceled *WaitCanceled
+	return errors.As(err, &waited) && waited.NeverRan || errors.As(err, &canceled) && canceled.neverRan
+}
+
+// Plain is an error as Temporal knows it, where it is one of ours: so a workflow that returns it is recorded with the type of its
+// failure.
+func Plain(err error) error {
+	switch e := err.(type) { //nolint:errorlint // what wraps ours has a type of its own
+	case *StepError:
+		return e.ActivityError
+	case *WaitError:
+		return e.ApplicationError
+	case *WaitCanceled:
+		return e.canceled
+	}
+	return err
+}
+
 // Error is the failure's text.
 func (e *WaitError) Error() string { return e.ApplicationError.Error() }
 

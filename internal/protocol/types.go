@@ -70,6 +70,10 @@ type Guard struct {
 	Park bool `json:"park,omitempty"`
 	// Try asks without queueing.
 	Try bool `json:"try,omitempty"`
+	// Waited is the resource for which the step has waited, and on which a claim may stand for it.
+	Waited string `json:"waited,omitempty"`
+	// Refused is why the step must not run.
+	Refused *InvalidDetails `json:"refused,omitempty"`
 	// Started is when the workflow run began, and NeverVictim says that the step must not be given up to end a deadlock.
 	Started     time.Time `json:"started,omitzero"`
 	NeverVictim bool      `json:"neverVictim,omitempty"`

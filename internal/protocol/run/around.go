@@ -21,6 +21,11 @@ func (t *Step) Around(ctx workflow.Context, step func(ctx workflow.Context) work
 			t.scope.hold(t.around.Resources, false)
 			lock.Release(ctx, ReleaseOptions{}) // nothing, since the scope wants it all
 		}
+		// The locks must not go while an attempt goes on that does not know of them.
+		if opts := workflow.GetActivityOptions(ctx); !t.local {
+			opts.WaitForCancellation = true
+			ctx = workflow.WithActivityOptions(ctx, opts)
+		}
 		inner := step(ctx)
 		_ = inner.Get(ctx, nil) // chained below
 		lock.Release(ctx, ReleaseOptions{})

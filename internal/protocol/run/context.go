@@ -21,6 +21,8 @@ type Locks struct {
 	Try       bool
 	// FromWorkflow takes them from the workflow, around the step.
 	FromWorkflow bool
+	// retired says that they are those of a rule that guards nothing any more.
+	retired bool
 }
 
 type (

@@ -124,8 +124,9 @@ func (s *State) HandOver(ctx workflow.Context, err error) (done bool) {
 // give lists what the scope wants, and says what it holds.
 func (c *Scope) give() []lockcore.Resource {
 	c.closed = true
-	out := make([]lockcore.Resource, 0, len(c.wanted))
-	for _, name := range c.wanted {
+	all := c.all()
+	out := make([]lockcore.Resource, 0, len(all))
+	for _, name := range all {
 		r := lockcore.Resource{Name: name}
 		if i, found := slices.BinarySearchFunc(c.asked, name, byName); found {
 			r = c.asked[i]

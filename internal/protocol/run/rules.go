@@ -1,14 +1,15 @@
 package run
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
-	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // Rule says which locks the activities of one type take, in every workflow that runs on a worker which has it.
@@ -32,19 +33,20 @@ func (r Rule) Elsewhere() Rule {
 }
 
 // Retired returns the rule for the time until the last workflow run has ended that began under it: steps are not guarded
-// any more, and the release that stands in the histories of such runs goes on being made. A rule that never had
-// [ScopeSaga], nor guarded a step of a saga, can be taken away at once.
+// any more, and the waits and releases that stand in the histories of such runs go on being made. Without that time such runs
+// cannot be replayed.
 func (r Rule) Retired() Rule {
 	r.IsRetired = true
 	return r
 }
 
-// versionRules is the change ID of rules whose locks outlive a step: asked for at the first such step of a run, so that
-// a run which was in flight when the rule came makes no command that its history does not have.
-const versionRules = "lockstep.rules"
+// versionRules begins the change IDs of rules, one for each activity type, for steps of sagas and locks that outlive a step:
+// asked for at the first such step of a run, so that a run which was in flight when the rule came makes no command that its
+// history does not have, and that one which began under the rule makes its release whatever the rule's scope is now.
+const versionRules = "lockstep.rules/"
 
 // wanted are the locks that a step asks for, by its context or else by a rule.
-func (s *State) wanted(ctx workflow.Context, activityType string, args []any) (*Locks, error) {
+func (s *State) wanted(ctx workflow.Context, activityType string, args []any) (*Locks, *protocol.InvalidDetails) {
 	if l, said := ctx.Value(locksKey{}).(*Locks); said { // none, where it is nil
 		return l, nil
 	}
@@ -52,31 +54,23 @@ func (s *State) wanted(ctx workflow.Context, activityType string, args []any) (*
 	if !ok {
 		return nil, nil
 	}
-	input, err := rule.input(args)
-	if err != nil {
-		return nil, err
+	input, refused := rule.input(args)
+	if refused != nil {
+		return nil, refused
 	}
 	l := rule.Locks(input)
-	if s.kind(ctx, &l) == protocol.ScopeSaga && workflow.GetVersion(ctx, versionRules, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
-		l.Scope = protocol.ScopeStep
+	if l.FromWorkflow {
+		return nil, &protocol.InvalidDetails{Field: "Locks.FromWorkflow", Value: "true", Bound: "false in a rule: it would add commands to runs in flight"}
 	}
-	if rule.IsRetired {
-		if s.kind(ctx, &l) == protocol.ScopeSaga {
-			scope, _ := s.scope(ctx)
+	if scope, inSaga := s.scope(ctx); inSaga || s.kind(ctx, &l) == protocol.ScopeSaga {
+		if workflow.GetVersion(ctx, versionRules+activityType, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
+			l.Scope = protocol.ScopeStep
+		} else {
 			scope.want(l.Resources)
 		}
-		return nil, nil
 	}
+	l.retired = rule.IsRetired
 	return &l, nil
-}
-
-// Guards tells whether a call of an activity may be guarded: a local one that is not has no number.
-func (s *State) Guards(ctx workflow.Context, activityType string) bool {
-	if l, said := ctx.Value(locksKey{}).(*Locks); said {
-		return l != nil
-	}
-	_, ok := s.Rules[activityType]
-	return ok
 }
 
 // kind is the scope of locks under ctx.
@@ -94,12 +88,12 @@ func (s *State) kind(ctx workflow.Context, l *Locks) string {
 // input is the argument that the rule looks at, as its type. A workflow may pass another type with the same JSON.
 //
 //workflowcheck:ignore JSON has the keys of a map in order, and the same argument gives the same input
-func (r *Rule) input(args []any) (any, error) {
+func (r *Rule) input(args []any) (any, *protocol.InvalidDetails) {
 	if r.Input == nil {
 		return nil, nil
 	}
-	wrong := func(value string) error {
-		return &lockcore.InvalidError{
+	wrong := func(value string) *protocol.InvalidDetails {
+		return &protocol.InvalidDetails{
 			Field: fmt.Sprintf("the first argument of activity %q", r.Activity), Value: value, Bound: "a " + r.Input.String() + ", as its rule wants",
 		}
 	}
@@ -117,7 +111,13 @@ func (r *Rule) input(args []any) (any, error) {
 	text, err := json.Marshal(args[0])
 	into := reflect.New(r.Input)
 	if err == nil {
-		err = json.Unmarshal(text, into.Interface())
+		// A field that the rule does not know would leave those that it looks at empty, and lock something else.
+		d := json.NewDecoder(bytes.NewReader(text))
+		d.DisallowUnknownFields()
+		err = d.Decode(into.Interface())
+	}
+	if err == nil && string(text) == "null" {
+		err = errors.New("null")
 	}
 	if err != nil {
 		return nil, wrong(fmt.Sprintf("a %T (%s)", args[0], protocol.Cut(err.Error(), 128)))

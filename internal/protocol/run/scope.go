@@ -16,6 +16,9 @@ type Scope struct {
 	wanted names
 	// held are the names that a step is known to have left held.
 	held names
+	// traces are names on which a step whose locks end with it may have left something. They are released at the end, and
+	// keep nobody else's release from letting them go.
+	traces names
 	// asked says, in the order of the names, how each was asked for last.
 	asked []lockcore.Resource
 	// lacks are the names that the run before a reset held, and this one does not yet.
@@ -58,6 +61,13 @@ func (s *State) newScope() *Scope {
 	scope := &Scope{state: s}
 	s.open = append(s.open, scope)
 	return scope
+}
+
+func (c *Scope) trace(resources []lockcore.Resource) {
+	for _, r := range resources {
+		c.traces.add(r.Name)
+		c.ask(r)
+	}
 }
 
 func (c *Scope) want(resources []lockcore.Resource) {
@@ -111,6 +121,15 @@ func (c *Scope) hold(resources []lockcore.Resource, past bool) {
 	}
 }
 
+// all are the names that the scope may have something on.
+func (c *Scope) all() names {
+	all := slices.Clone(c.wanted)
+	for _, name := range c.traces {
+		all.add(name)
+	}
+	return all
+}
+
 // close ends the scope and returns the names to release: all that its steps asked for, whether or not
 // an acquire is known to have succeeded, but for what another scope in progress asked for too, since
 // both hold it in the run's name. That one releases it.
@@ -118,7 +137,7 @@ func (c *Scope) close() []string {
 	c.closed = true
 	c.state.open = slices.DeleteFunc(c.state.open, func(o *Scope) bool { return o == c })
 	var free []string
-	for _, name := range c.wanted {
+	for _, name := range c.all() {
 		if !slices.ContainsFunc(c.state.open, func(o *Scope) bool { return o.wanted.has(name) }) {
 			free = append(free, name)
 		}
@@ -139,7 +158,7 @@ func (s *State) ReleaseAll(ctx workflow.Context, o ReleaseOptions) {
 		for _, name := range c.held {
 			held.add(name)
 		}
-		for _, name := range c.wanted {
+		for _, name := range c.all() {
 			all.add(name)
 		}
 	}

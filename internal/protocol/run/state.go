@@ -68,34 +68,38 @@ type Step struct {
 	used      time.Duration
 	// ran says that an attempt may have run the step's own code.
 	ran bool
+	// retired says that the guard is not written any more.
+	retired bool
 	// past says that it was scheduled by the run before a reset.
 	past bool
 }
 
-// LocalStep is Step for a call of ExecuteLocalActivity under locks.
-func (s *State) LocalStep(ctx workflow.Context, activityType string, args ...any) (*Step, error) {
-	step, err := s.Step(ctx, activityType, args...)
-	if step != nil {
-		step.local = true
-	}
-	return step, err
+// LocalStep is Step for a call of ExecuteLocalActivity.
+func (s *State) LocalStep(ctx workflow.Context, activityType string, args ...any) *Step {
+	step := s.Step(ctx, activityType, args...)
+	step.local = true
+	return step
 }
 
 // Step numbers a call of ExecuteActivity and says how it is guarded under ctx.
-func (s *State) Step(ctx workflow.Context, activityType string, args ...any) (*Step, error) {
+func (s *State) Step(ctx workflow.Context, activityType string, args ...any) *Step {
 	s.look()
 	s.steps++
 	s.schedule++
 	locks, err := s.wanted(ctx, activityType, args)
-	if err != nil || locks == nil {
-		return &Step{}, err
+	switch {
+	case err != nil: // the step is scheduled all the same, and refused where it would run: its command depends on no rule
+		part := protocol.Cut(fmt.Sprintf("%d/%s", s.steps, activityType), protocol.MaxName)
+		return &Step{scope: s.root, Guard: &protocol.Guard{Part: part, Schedule: s.schedule, Scope: protocol.ScopeStep, Park: true, Refused: err}}
+	case locks == nil:
+		return &Step{}
 	}
 	scope, _ := s.scope(ctx)
 	kind := s.kind(ctx, locks)
 	if locks.FromWorkflow {
 		around := *locks
 		around.Scope = kind
-		return &Step{scope: scope, around: &around}, nil
+		return &Step{scope: scope, around: &around}
 	}
 	compensating := isCompensating(ctx)
 	g := &protocol.Guard{
@@ -109,7 +113,7 @@ func (s *State) Step(ctx workflow.Context, activityType string, args ...any) (*S
 		NewFence:  compensating,
 		Owner:     cmp.Or(locks.Owner, ownerFrom(ctx), s.owner),
 		Park:      true,
-		Try:       locks.Try || triesOnce(ctx),
+		Try:       !compensating && (locks.Try || triesOnce(ctx)),
 		Started:   s.begun(ctx),
 		// What undoes others must run, and its saga cannot be undone to let another go first.
 		NeverVictim: compensating,
@@ -119,9 +123,12 @@ func (s *State) Step(ctx workflow.Context, activityType string, args ...any) (*S
 		g.Resources = append(g.Resources, scope.missing(g.Resources)...)
 		scope.want(g.Resources)
 	}
-	step := &Step{Guard: g, scope: scope, maxWait: locks.MaxWait, scheduled: workflow.Now(ctx)}
+	step := &Step{Guard: g, scope: scope, scheduled: workflow.Now(ctx), retired: locks.retired}
+	if !compensating { // which has to run, however long it takes
+		step.maxWait = locks.MaxWait
+	}
 	step.name(ctx)
-	return step, nil
+	return step
 }
 
 // name says in whose name the step locks, and what is known to be held in it.
@@ -149,6 +156,10 @@ func (t *Step) renumber(ctx workflow.Context) {
 	t.Guard, t.scheduled = &next, workflow.Now(ctx)
 	t.name(ctx)
 }
+
+// Retired tells that the guard is not to be written: the step is one of a rule that guards nothing any more, and is followed
+// for what stands in the history.
+func (t *Step) Retired() bool { return t.retired }
 
 // knows tells whether the run is known to hold a resource for a scope: by the scope itself, or by locks around code.
 func (s *State) knows(scope *Scope, name string) bool {
@@ -189,11 +200,13 @@ func (t *Step) Done(ctx workflow.Context, err error) {
 		return
 	}
 	switch {
+	case t.retired:
 	case err == nil && t.Guard.Scope == protocol.ScopeSaga:
 		t.scope.hold(t.Guard.Resources, t.past && !t.scope.state.past.lasts)
 	case err == nil || t.Guard.Scope == protocol.ScopeSaga || !leavesTraces(err): // what a saga's step asked for is wanted already
+	case t.Guard.Try && errors.Is(protocol.LockError(err), lockcore.ErrBusy): // it queued nowhere
 	case ofLockstep(err) || workflow.GetVersion(ctx, versionTraces, workflow.DefaultVersion, 1) != workflow.DefaultVersion:
-		t.scope.want(t.Guard.Resources)
+		t.scope.trace(t.Guard.Resources)
 	}
 }
 

@@ -38,7 +38,7 @@ func Waits(ctx workflow.Context, err error) (protocol.BusyDetails, bool) {
 func (t *Step) Wait(ctx workflow.Context, busy protocol.BusyDetails, failure error) error {
 	state, now := t.scope.state, workflow.Now(ctx)
 	t.used = now.Sub(t.scheduled)
-	t.ran = t.ran || busy.Attempt > 1 // what an earlier attempt came to is not known
+	t.ran = t.ran || t.past || busy.Attempt > 1 // what an earlier attempt came to is not known
 	if t.waiting.IsZero() {
 		t.waiting = now
 	}
@@ -64,7 +64,7 @@ func (t *Step) Wait(ctx workflow.Context, busy protocol.BusyDetails, failure err
 		}, !t.ran)
 	case temporal.IsCanceledError(err):
 		t.leaveQueue(ctx, busy)
-		return temporal.NewCanceledError()
+		return protocol.NewWaitCanceled(!t.ran)
 	default: // its time is over, and the error says who is in the way now
 		t.leaveQueue(ctx, busy)
 		if lock := protocol.LockError(err); lock != nil {
@@ -129,7 +129,7 @@ func (t *Step) leaveQueue(ctx workflow.Context, busy protocol.BusyDetails) {
 	place := protocol.Lease{Resource: busy.Resource, LockID: busy.LockID, Part: t.Guard.Part, Order: t.order(busy)}
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
 	if err := locally(ctx, protocol.ActivityLeave, "leave the queue of "+busy.Resource, protocol.LeaveParams{Leases: []protocol.Lease{place}}); err != nil {
-		t.scope.wanted.add(busy.Resource)
+		t.scope.traces.add(busy.Resource)
 	}
 }
 
@@ -137,6 +137,7 @@ func (t *Step) leaveQueue(ctx workflow.Context, busy protocol.BusyDetails) {
 // and the time that the step itself has used.
 func (t *Step) Again(ctx workflow.Context, busy protocol.BusyDetails) workflow.Context {
 	t.renumber(ctx)
+	t.Guard.Waited = busy.Resource
 	if t.local {
 		opts := workflow.GetLocalActivityOptions(ctx)
 		opts.RetryPolicy, opts.ScheduleToCloseTimeout = t.left(opts.RetryPolicy, busy, opts.ScheduleToCloseTimeout)
