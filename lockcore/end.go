@@ -117,5 +117,5 @@ func joined(before, err error) error {
 func (l *Locker) settled(ctx context.Context, d *engine.Document) {
 	l.tel.ended(ctx, d)
 	l.waits.notify(d)
-	l.turns.claims(d)
+	l.turns.granted(d)
 }

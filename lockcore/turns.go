@@ -102,6 +102,29 @@ func (t *turns) tell(turn Turn) {
 	}
 }
 
+// granted tells of the claims in a document that a write left, and has the resource looked at soon: by then they are
+// confirmed, and others of their lock IDs, who get no claim, may join.
+func (t *turns) granted(d *engine.Document) {
+	if !claimedNow(d) {
+		return
+	}
+	t.claims(d)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.heard) == 0 {
+		return
+	}
+	now := time.Now()
+	soon := now.Add(tendSoon)
+	if len(t.tended) == 0 {
+		t.searchAt = now.Add(searchEvery)
+	}
+	if at, known := t.tended[d.ID]; !known || at.After(soon) {
+		t.tended[d.ID] = soon
+		t.schedule()
+	}
+}
+
 // claims tells of the claims in a document.
 func (t *turns) claims(d *engine.Document) {
 	for i := range d.Held {

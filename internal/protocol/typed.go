@@ -158,27 +158,27 @@ func NewWaitError(lock error, neverRan bool) error {
 	return &WaitError{ApplicationError: app, Lock: lock, NeverRan: neverRan}
 }
 
-// WaitCanceled is how the waiting of a step ends that is cancelled: a *temporal.CanceledError.
-type WaitCanceled struct {
+// WaitCanceledError is how the waiting of a step ends that is cancelled: a *temporal.CanceledError.
+type WaitCanceledError struct {
 	canceled error
 	neverRan bool
 }
 
 // NewWaitCanceled makes one.
 func NewWaitCanceled(neverRan bool) error {
-	return &WaitCanceled{canceled: temporal.NewCanceledError(), neverRan: neverRan}
+	return &WaitCanceledError{canceled: temporal.NewCanceledError(), neverRan: neverRan}
 }
 
 // Error is the cancellation's text.
-func (e *WaitCanceled) Error() string { return e.canceled.Error() }
+func (e *WaitCanceledError) Error() string { return e.canceled.Error() }
 
 // Unwrap returns the cancellation.
-func (e *WaitCanceled) Unwrap() error { return e.canceled }
+func (e *WaitCanceledError) Unwrap() error { return e.canceled }
 
 // NeverRan tells whether a step that failed so is known never to have got as far as its own code.
 func NeverRan(err error) bool {
 	var waited *WaitError
-	var canceled *WaitCanceled
+	var canceled *WaitCanceledError
 	return errors.As(err, &waited) && waited.NeverRan || errors.As(err, &canceled) && canceled.neverRan
 }
 
@@ -190,7 +190,7 @@ func Plain(err error) error {
 		return e.ActivityError
 	case *WaitError:
 		return e.ApplicationError
-	case *WaitCanceled:
+	case *WaitCanceledError:
 		return e.canceled
 	}
 	return err

@@ -1,0 +1,175 @@
+package worker_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	historypb "go.temporal.io/api/history/v1"
+	"go.temporal.io/sdk/temporal"
+	sdkworker "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/workflows"
+)
+
+// Steps of one saga that wait side by side: the first is granted a claim, and the others, who may join it, get none.
+func TestStepsOfOneSagaThatWaitTogetherAreLetInTogether(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
+			ctx = workflows.Guard(ctx, account)
+			steps := make([]workflow.Future, 3)
+			for i := range steps {
+				steps[i] = workflow.ExecuteActivity(ctx, "Meet")
+			}
+			for _, step := range steps {
+				if err := step.Get(ctx, nil); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+	inside, all := make(chan struct{}, 3), make(chan struct{})
+	b.work(t, sdkworker.Options{}, map[string]any{"Meet": func(ctx context.Context) error {
+		inside <- struct{}{}
+		select {
+		case <-all: // none ends before all have come
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}})
+	other := b.taken(t, account)
+	run := b.start(t, "W")
+	b.untilQueued(t, account.Name, 3)
+	require.NoError(t, other.Leave(t.Context()))
+	for range 3 {
+		<-inside
+	}
+	close(all)
+	_, err := b.end(t, run)
+	require.NoError(t, err)
+}
+
+// A step that failed may have left something behind, which the run's end releases. It must not keep what others hold.
+func TestWhatAFailedStepMayHaveLeftKeepsNoLaterReleaseBack(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		once := workflow.WithRetryPolicy(workflow.WithStartToCloseTimeout(ctx, time.Second), temporal.RetryPolicy{MaximumAttempts: 1})
+		if do(workflows.Guard(once, account), "Stall") == nil {
+			b.write("the step did not fail")
+		}
+		hold, err := workflows.Lock(ctx, workflows.Locks{Resources: []lockcore.Resource{account}})
+		if err != nil {
+			return err
+		}
+		hold.Release(ctx)
+		return do(ctx, "Look")
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{
+		"Look": b.look, "Stall": func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+	})
+	_, err := b.end(t, b.start(t, "W"))
+	require.NoError(t, err)
+	require.Equal(t, []string{"free: true"}, b.read())
+}
+
+func TestCancellingASagaWhoseStepNeverRanUndoesNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+			return s.Step(workflows.Guard(ctx, account), "Look", "Look").Get(ctx, nil)
+		})
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
+	other := b.taken(t, account)
+	run := b.start(t, "W")
+	b.untilParked(t, run)
+	require.NoError(t, b.client.CancelWorkflow(t.Context(), run.GetID(), run.GetRunID()))
+	_, err := b.end(t, run) // while the lock is held
+	require.True(t, temporal.IsCanceledError(err), "%v", err)
+	require.Empty(t, b.read())
+	require.NoError(t, other.Leave(t.Context()))
+}
+
+// A step of scope step holds nothing while it waits: what was granted on one resource while it waits for another is
+// given back, and not left to lapse.
+func TestAStepThatWaitsForAnotherResourceGivesBackWhatItWasGranted(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("both", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account, account2), "Nothing") })
+	b.work(t, sdkworker.Options{}, map[string]any{"Nothing": nothing})
+	second := b.taken(t, account2)
+	run := b.start(t, "both")
+	b.untilParked(t, run)
+	first := b.taken(t, account)
+	require.NoError(t, second.Leave(t.Context()))
+	b.untilQueued(t, account.Name, 1)
+	require.Eventually(t, func() bool {
+		free, err := b.isFree(t.Context(), account2.Name)
+		return err == nil && free
+	}, 20*time.Second, 20*time.Millisecond, "a claim that nobody takes up keeps others out") // it lapses after 30 s
+	require.NoError(t, first.Leave(t.Context()))
+	_, err := b.end(t, run)
+	require.NoError(t, err)
+}
+
+func TestARuleThatHasWaitedIsRetiredFirst(t *testing.T) {
+	t.Parallel()
+	b := setup(t, payments(""))
+	b.workflow("W", func(ctx workflow.Context) error {
+		if err := pay(ctx, payment{account.Name}); err != nil {
+			return err
+		}
+		return pay(workflows.Unguarded(ctx), payment{account.Name})
+	})
+	b.work(t, sdkworker.Options{}, lookAt(b))
+	other := b.taken(t, account)
+	run := b.start(t, "W")
+	b.untilParked(t, run)
+	require.NoError(t, other.Leave(t.Context()))
+	events, err := b.end(t, run)
+	require.NoError(t, err)
+	b.rules = []workflows.Rule{payments("").Retired()}
+	b.replay(t, &historypb.History{Events: events})
+}
+
+func TestARuleThatChangesItsScopeLeavesTheReleaseInPlace(t *testing.T) {
+	t.Parallel()
+	b := setup(t, payments(""))
+	b.workflow("W", func(ctx workflow.Context) error {
+		if err := sagaOfTwo(ctx); err != nil {
+			return err
+		}
+		return pay(workflows.Unguarded(ctx), payment{account.Name})
+	})
+	b.work(t, sdkworker.Options{}, lookAt(b))
+	events, err := b.end(t, b.start(t, "W"))
+	require.NoError(t, err)
+	b.rules = []workflows.Rule{payments(workflows.ScopeStep)}
+	b.replay(t, &historypb.History{Events: events})
+}
+
+// What a workflow returns is recorded as what it is, whatever type it has in workflow code.
+func TestAReturnedLockErrorIsRecordedWithItsOwnType(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		return do(workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, MaxWait: time.Second}), "Nothing")
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Nothing": nothing})
+	other := b.taken(t, account)
+	events, err := b.end(t, b.start(t, "W"))
+	require.Error(t, err)
+	failure := events[len(events)-1].GetWorkflowExecutionFailedEventAttributes().GetFailure()
+	require.Equal(t, "lockstep.Busy", failure.GetApplicationFailureInfo().GetType())
+	require.NoError(t, other.Leave(t.Context()))
+}
