@@ -1,0 +1,92 @@
+package worker_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/client"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+// driver does what a workflow meets whose history is recorded.
+type driver = func(t *testing.T, b *bundle, start func() client.WorkflowRun) client.WorkflowRun
+
+// whileTaken starts the workflow while somebody else holds its lock; then does what comes then, and lets go.
+func whileTaken(then func(*bundle, *testing.T, client.WorkflowRun, *lockcore.Session)) driver {
+	return func(t *testing.T, b *bundle, start func() client.WorkflowRun) client.WorkflowRun {
+		t.Helper()
+		other := b.taken(t, account)
+		run := start()
+		if then != nil {
+			then(b, t, run, other)
+		} else {
+			_ = run.Get(t.Context(), nil) // how it ends stands in its history
+		}
+		require.NoError(t, other.Leave(t.Context()))
+		return run
+	}
+}
+
+func (b *bundle) leaveWhenParked(t *testing.T, run client.WorkflowRun, other *lockcore.Session) {
+	b.untilParked(t, run)
+	require.NoError(t, other.Leave(t.Context()))
+}
+
+func (b *bundle) cancelWhenParked(t *testing.T, run client.WorkflowRun, _ *lockcore.Session) {
+	b.untilParked(t, run)
+	require.NoError(t, b.client.CancelWorkflow(t.Context(), run.GetID(), run.GetRunID()))
+	_ = run.Get(t.Context(), nil) // how it ends stands in its history
+}
+
+func lostBetweenSteps(t *testing.T, b *bundle, start func() client.WorkflowRun) client.WorkflowRun {
+	t.Helper()
+	run := start()
+	b.untilEvent(t, run, enumspb.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
+	_, err := b.locker.ForceRelease(t.Context(), lockcore.ForceRelease{
+		LockID: lockID(run), Resources: []string{account.Name}, Reason: "an operator wanted it",
+	})
+	require.NoError(t, err)
+	require.NoError(t, b.client.SignalWorkflow(t.Context(), run.GetID(), run.GetRunID(), "go", nil))
+	return run
+}
+
+func cancelledBetweenSteps(t *testing.T, b *bundle, start func() client.WorkflowRun) client.WorkflowRun {
+	t.Helper()
+	run := start()
+	b.untilEvent(t, run, enumspb.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
+	require.NoError(t, b.client.CancelWorkflow(t.Context(), run.GetID(), run.GetRunID()))
+	return run
+}
+
+func updated(t *testing.T, b *bundle, start func() client.WorkflowRun) client.WorkflowRun {
+	t.Helper()
+	run := start()
+	handle, err := b.client.UpdateWorkflow(t.Context(), client.UpdateWorkflowOptions{
+		UpdateID: "update", WorkflowID: run.GetID(), RunID: run.GetRunID(), UpdateName: "do", WaitForStage: client.WorkflowUpdateStageCompleted,
+	})
+	require.NoError(t, err)
+	require.NoError(t, handle.Get(t.Context(), nil))
+	return run
+}
+
+// inACircle lets somebody older wait for what the workflow holds, and hold what it waits for.
+func inACircle(t *testing.T, b *bundle, start func() client.WorkflowRun) client.WorkflowRun {
+	t.Helper()
+	older := lockcore.Request{
+		LockID: "somebody", Owner: "somebody", Started: time.Now().Add(-time.Hour), Resources: []lockcore.Resource{account2},
+	}
+	holds, err := b.locker.TryAcquire(t.Context(), older)
+	require.NoError(t, err)
+	run := start()
+	b.untilParked(t, run)
+	older.Resources = []lockcore.Resource{account}
+	got, err := b.locker.Acquire(t.Context(), older)
+	require.NoError(t, err)
+	require.NoError(t, errors.Join(got.Leave(t.Context()), holds.Leave(t.Context())))
+	return run
+}
