@@ -5,9 +5,6 @@ import (
 	"errors"
 	"time"
 
-	commonpb "go.temporal.io/api/common/v1"
-	enumspb "go.temporal.io/api/enums/v1"
-	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/activity"
 
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
@@ -88,18 +85,6 @@ func (a *Activities) endKeep(ctx context.Context, info activity.Info, lockID str
 // hasClosed tells whether the activity's run is known to have ended for good. One that cannot be asked about is not, nor
 // is one that goes on as a new run.
 func hasClosed(ctx context.Context, info activity.Info) bool {
-	answer, err := activity.GetClient(ctx).WorkflowService().DescribeWorkflowExecution(ctx, &workflowservice.DescribeWorkflowExecutionRequest{
-		Namespace: info.Namespace,
-		Execution: &commonpb.WorkflowExecution{WorkflowId: info.WorkflowExecution.ID, RunId: info.WorkflowExecution.RunID},
-	})
-	if err != nil {
-		return false
-	}
-	switch answer.GetWorkflowExecutionInfo().GetStatus() {
-	case enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED, enumspb.WORKFLOW_EXECUTION_STATUS_FAILED, enumspb.WORKFLOW_EXECUTION_STATUS_CANCELED,
-		enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED, enumspb.WORKFLOW_EXECUTION_STATUS_TIMED_OUT:
-		return true
-	default:
-		return false
-	}
+	run, err := protocol.Describe(ctx, activity.GetClient(ctx).WorkflowService(), info.Namespace, info.WorkflowExecution.ID, info.WorkflowExecution.RunID)
+	return err == nil && protocol.HasEnded(run.GetStatus())
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
 	workflowpb "go.temporal.io/api/workflow/v1"
@@ -74,13 +73,10 @@ func (r *reap) judge(ctx context.Context, s *suspect) (found verdict, why string
 
 // ended is the verdict on the end of a chain. A run that continued as new is none: its successor is there by now.
 func ended(status enumspb.WorkflowExecutionStatus) verdict {
-	switch status {
-	case enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED, enumspb.WORKFLOW_EXECUTION_STATUS_FAILED, enumspb.WORKFLOW_EXECUTION_STATUS_CANCELED,
-		enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED, enumspb.WORKFLOW_EXECUTION_STATUS_TIMED_OUT:
+	if protocol.HasEnded(status) {
 		return closed
-	default: // running, paused, or a state that did not exist when this was written
-		return open
 	}
+	return open
 }
 
 // describe asks about a run, or about the current one. The verdict is zero where there is an answer. The answer comes from
@@ -88,15 +84,11 @@ func ended(status enumspb.WorkflowExecutionStatus) verdict {
 func (r *reap) describe(ctx context.Context, s *suspect, run protocol.Run, runID string) (*workflowpb.WorkflowExecutionInfo, verdict, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	answer, err := r.temporal.DescribeWorkflowExecution(ctx, &workflowservice.DescribeWorkflowExecutionRequest{
-		Namespace: run.Namespace, Execution: &commonpb.WorkflowExecution{WorkflowId: run.WorkflowID, RunId: runID},
-	})
+	info, err := protocol.Describe(ctx, r.temporal, run.Namespace, run.WorkflowID, runID)
 	var gone *serviceerror.NotFound
 	switch {
-	case err == nil && answer.GetWorkflowExecutionInfo() == nil:
-		return nil, failed, errors.New("the server's answer is empty")
 	case err == nil:
-		return answer.GetWorkflowExecutionInfo(), 0, nil
+		return info, 0, nil
 	case errors.As(err, &gone) && s.silent >= r.missingAfter:
 		return nil, closed, nil
 	case errors.As(err, &gone):

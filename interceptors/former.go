@@ -66,6 +66,6 @@ func (a *activityInbound) former(ctx context.Context, req lockcore.Request, err 
 // lock in the name of one before it.
 func isCurrent(ctx context.Context) bool {
 	info := activity.GetInfo(ctx)
-	now, err := describe(ctx, activity.GetClient(ctx), info.Namespace, info.WorkflowExecution.ID, "")
-	return err == nil && isOpen(now) && now.GetExecution().GetRunId() == info.WorkflowExecution.RunID
+	now, err := protocol.Describe(ctx, activity.GetClient(ctx).WorkflowService(), info.Namespace, info.WorkflowExecution.ID, "")
+	return err == nil && !protocol.HasEnded(now.GetStatus()) && now.GetExecution().GetRunId() == info.WorkflowExecution.RunID
 }

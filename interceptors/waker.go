@@ -10,12 +10,10 @@ import (
 
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
-	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
 
-	commonpb "go.temporal.io/api/common/v1"
 	workflowpb "go.temporal.io/api/workflow/v1"
 
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
@@ -168,17 +166,17 @@ func (w *waker) wake(t lockcore.Turn) {
 // name. One that cannot be asked about has not ended.
 func (w *waker) heir(ctx context.Context, run protocol.Run) (heir string, closed bool) {
 	info, err := w.describe(ctx, run, run.RunID)
-	if err != nil || isOpen(info) {
-		return "", false
-	}
-	if info.GetStatus() != enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW {
-		return "", true
-	}
-	now, err := w.describe(ctx, run, "")
 	switch {
 	case err != nil:
 		return "", false
-	case !isOpen(now) || info.GetFirstRunId() == "" || now.GetFirstRunId() != info.GetFirstRunId():
+	case info.GetStatus() != enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW:
+		return "", protocol.HasEnded(info.GetStatus())
+	}
+	now, err := w.describe(ctx, run, "")
+	switch {
+	case err != nil || info.GetFirstRunId() == "": // a server too old to tell which chain a run belongs to
+		return "", false
+	case protocol.HasEnded(now.GetStatus()) || now.GetFirstRunId() != info.GetFirstRunId():
 		return "", true
 	default:
 		return now.GetExecution().GetRunId(), false
@@ -187,20 +185,5 @@ func (w *waker) heir(ctx context.Context, run protocol.Run) (heir string, closed
 
 // describe asks about a run of a workflow, the last one where runID is empty.
 func (w *waker) describe(ctx context.Context, run protocol.Run, runID string) (*workflowpb.WorkflowExecutionInfo, error) {
-	return describe(ctx, w.temporal.Load().client, run.Namespace, run.WorkflowID, runID)
-}
-
-func describe(ctx context.Context, c client.Client, namespace, workflowID, runID string) (*workflowpb.WorkflowExecutionInfo, error) {
-	answer, err := c.WorkflowService().DescribeWorkflowExecution(ctx, &workflowservice.DescribeWorkflowExecutionRequest{
-		Namespace: namespace, Execution: &commonpb.WorkflowExecution{WorkflowId: workflowID, RunId: runID},
-	})
-	if err != nil {
-		return nil, err
-	}
-	return answer.GetWorkflowExecutionInfo(), nil
-}
-
-func isOpen(info *workflowpb.WorkflowExecutionInfo) bool {
-	status := info.GetStatus()
-	return status == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING || status == enumspb.WORKFLOW_EXECUTION_STATUS_PAUSED
+	return protocol.Describe(ctx, w.temporal.Load().client.WorkflowService(), run.Namespace, run.WorkflowID, runID)
 }

@@ -173,7 +173,9 @@ func (b *bench) queued(ctx context.Context, resource string) error {
 		for _, err := range b.locker.Status(ctx, lockcore.Filter{Resource: resource, States: []lockcore.State{lockcore.StateWaiting}}) {
 			return err
 		}
-		time.Sleep(time.Millisecond)
+		if err := pause(ctx, time.Millisecond); err != nil {
+			return err
+		}
 	}
 	return ctx.Err()
 }
