@@ -254,3 +254,12 @@ func TestTheNamesOfTheActivities(t *testing.T) {
 		activities.AcquireName, activities.KeepName, activities.LeaveName, activities.ReapName, activities.ReleaseName, activities.RenewName, activities.WaitName,
 	}, names)
 }
+
+// What steps are known to have held, and is not held at the end, was lost, or never taken by a worker without the interceptor.
+func TestReleaseTellsWhatWasHeldAndIsMissing(t *testing.T) {
+	t.Parallel()
+	f := &fakeLocker{} // which finds the first resource held
+	out, err := call(t, f, "lockstep.Release", `{"resources":["account/1","account/2","account/3"],"held":["account/1","account/2"]}`)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"missing":["account/2"]}`, out)
+}

@@ -32,7 +32,7 @@ type Plugin struct {
 //	c, err := client.Dial(client.Options{Plugins: []client.Plugin{plugin}})
 //
 // The error is a *lockcore.InvalidError that names the option. A worker on which two plugins meet that
-// differ in Locker or Cluster panics when it is made, as the SDK does with errors of plugins: such a
+// differ in Locker, Cluster or Rules panics when it is made, as the SDK does with errors of plugins: such a
 // worker would take locks in one place and release them in another.
 func NewPlugin(o Options) (*Plugin, error) {
 	o, err := o.checked()
@@ -86,7 +86,7 @@ func install(list *[]interceptor.WorkerInterceptor, own *interceptors.Intercepto
 			if !there.Options().Same(own.Options()) {
 				return &lockcore.InvalidError{
 					Field: "plugin", Value: fmt.Sprintf("cluster %q", own.Options().Cluster),
-					Bound: fmt.Sprintf("the Locker and cluster (%q) of the Lockstep interceptor that the worker has already", there.Options().Cluster),
+					Bound: fmt.Sprintf("the Locker, the cluster (%q) and the rules of the Lockstep interceptor that the worker has already", there.Options().Cluster),
 				}
 			}
 			return nil

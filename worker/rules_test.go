@@ -149,3 +149,15 @@ func TestARuleForAnActivityThatIsNotThereKeepsTheWorkerFromStarting(t *testing.T
 	require.ErrorContains(t, err, "Look")
 	require.NoError(t, start(payments("").Elsewhere()))
 }
+
+// Beside a plugin without its rules, one with rules would guard nothing.
+func TestTwoPluginsWithDifferentRulesAreRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	with, err := worker.NewPlugin(worker.Options{Locker: b.locker, Cluster: cluster, Rules: []workflows.Rule{payments("")}})
+	require.NoError(t, err)
+	require.Panics(t, func() {
+		sdkworker.New(b.client, b.queue, sdkworker.Options{Plugins: []sdkworker.Plugin{b.plugin, with}})
+	})
+	require.NotPanics(t, func() { sdkworker.New(b.client, b.queue, sdkworker.Options{Plugins: []sdkworker.Plugin{with, with}}) })
+}
