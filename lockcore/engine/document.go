@@ -72,6 +72,8 @@ type Entry struct {
 	// Since is when the request queued, where it had to wait, and ClaimedAt when it was granted then.
 	Since     *time.Time `bson:"since,omitempty"`
 	ClaimedAt *time.Time `bson:"claimedAt,omitempty"`
+	// After, of a request that had to wait, is the hold whose end let it in, where it was the end of one that did.
+	After *Ended `bson:"after,omitempty"`
 	// Place is, of a claim, when its place in the queue would have been given up.
 	Place *time.Time `bson:"place,omitempty"`
 
@@ -131,6 +133,17 @@ type Released struct {
 	Reason string `bson:"reason,omitempty"`
 }
 
+// Ended is a hold that has ended, as those who waited for it remember it.
+type Ended struct {
+	LockID string `bson:"lockId"`
+	// Fence is the one with which the hold began.
+	Fence int64 `bson:"fence"`
+	// Owner is absent where it is the lock ID.
+	Owner string `bson:"owner,omitempty"`
+	// Trace is the W3C traceparent of whoever entered it last.
+	Trace string `bson:"trace,omitempty"`
+}
+
 // Last is what the last write did.
 type Last struct {
 	// Outcome is what became of the request that this write was for.
@@ -139,10 +152,25 @@ type Last struct {
 	// several, or a kept hold parts: those with CreatedAt tell of it.
 	Released []Entry `bson:"released"`
 	Expired  []Entry `bson:"expired"`
+	// Gone are the places in the queue, and the claims, that this write's own request gave up: by a leave, a release or a withdrawal.
+	Gone []Gone `bson:"gone"`
 	// Position is the place in the queue of the request that this write was for, from 1; 0 without one.
 	Position int64 `bson:"position"`
 	// Length is how many wait.
 	Length int64 `bson:"length"`
+}
+
+// Gone is a place in the queue, or a claim, that was given up.
+type Gone struct {
+	LockID string `bson:"lockId"`
+	Part   string `bson:"part"`
+	Order  int64  `bson:"order"`
+	Mode   string `bson:"mode"`
+	Owner  string `bson:"owner,omitempty"`
+	// Since is when it queued, and ClaimedAt when it was granted, where it was a claim; After is the claim's.
+	Since     time.Time  `bson:"since"`
+	ClaimedAt *time.Time `bson:"claimedAt,omitempty"`
+	After     *Ended     `bson:"after,omitempty"`
 }
 
 // Outcome is what became of a request, as it is stored.

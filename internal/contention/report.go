@@ -1,0 +1,240 @@
+package contention
+
+import "time"
+
+// Report is what traces tell of the contention for locks. Its JSON is what `lockstep contention --json` prints: fields are
+// only ever appended. Durations are in seconds.
+type Report struct {
+	Read Reading `json:"read"`
+	// From and To span all waits and holds.
+	From   time.Time `json:"from"`
+	To     time.Time `json:"to"`
+	Totals Totals    `json:"totals"`
+	// Resources come with the greatest total wait first.
+	Resources []Resource `json:"resources"`
+	// Owners come with those first who kept others waiting longest.
+	Owners []Owner `json:"owners"`
+	// Chains are the longest chains of blocking, longest first.
+	Chains []Chain `json:"chains"`
+	// Overlong are holds that stood much longer than the steps under them ran, the worst first.
+	Overlong []Overlong `json:"overlong"`
+	// Losses are the holds that ended otherwise than by their own release, and the steps that found a lock lost.
+	Losses    []Loss     `json:"losses"`
+	Deadlocks []Deadlock `json:"deadlocks"`
+	// Holds and Waits are in the order of their starts. Blockers and chains refer to them by index.
+	Holds []Hold `json:"holds"`
+	Waits []Wait `json:"waits"`
+}
+
+// Reading is what was read, and what could not be.
+type Reading struct {
+	Files int `json:"files"`
+	// Spans are all, and LockSpans those of Lockstep.
+	Spans     int `json:"spans"`
+	LockSpans int `json:"lockSpans"`
+	// Broken are lines, or documents, that are neither OTLP's JSON nor Jaeger's, Malformed are lock spans that lack what
+	// they need, and Duplicates those that were read before.
+	Broken     int `json:"broken"`
+	Malformed  int `json:"malformed"`
+	Duplicates int `json:"duplicates"`
+	// Problems tells of the first of each, with file and line.
+	Problems []string `json:"problems,omitempty"`
+}
+
+// Totals are over all resources.
+type Totals struct {
+	Acquisitions int `json:"acquisitions"`
+	// Waited are the acquisitions that had to wait.
+	Waited    int          `json:"waited"`
+	Wait      Distribution `json:"wait"`
+	Hold      Distribution `json:"hold"`
+	Deadlocks int          `json:"deadlocks"`
+	Lost      int          `json:"lost"`
+	Expired   int          `json:"expired"`
+	// Unexplained is how much of the waiting no hold that was read explains: hand-overs from one to the next, and missing spans.
+	Unexplained float64 `json:"unexplained"`
+}
+
+// Distribution is of durations, in seconds. Percentiles are nearest-rank.
+type Distribution struct {
+	Count int     `json:"count"`
+	Total float64 `json:"total"`
+	P50   float64 `json:"p50"`
+	P95   float64 `json:"p95"`
+	P99   float64 `json:"p99"`
+	Max   float64 `json:"max"`
+}
+
+// Resource is what was waited for.
+type Resource struct {
+	Name string       `json:"name"`
+	Wait Distribution `json:"wait"`
+	Hold Distribution `json:"hold"`
+	// Busy is the share, 0 to 1, of the time from its first hold or wait to its last in which somebody held it, and Contended that in which
+	// somebody waited.
+	Busy      float64 `json:"busy"`
+	Contended float64 `json:"contended"`
+	// Queue is the length of the queue over time, where it changes, and LongestQueue its maximum.
+	Queue        []QueueLength `json:"queue"`
+	LongestQueue int           `json:"longestQueue"`
+	// Why says in a sentence what the waiting comes from.
+	Why string `json:"why"`
+}
+
+// QueueLength is the length of a queue from At on.
+type QueueLength struct {
+	At     time.Time `json:"at"`
+	Length int       `json:"length"`
+}
+
+// Hold is one hold of one resource.
+type Hold struct {
+	Resource string `json:"resource"`
+	LockID   string `json:"lockId"`
+	Owner    string `json:"owner"`
+	// Workflow and Run are those of the lock ID, where it is that of a Temporal workflow run.
+	Workflow string    `json:"workflow,omitempty"`
+	Run      string    `json:"run,omitempty"`
+	Mode     string    `json:"mode"`
+	Fence    int64     `json:"fence"`
+	Start    time.Time `json:"start"`
+	End      time.Time `json:"end"`
+	// Outcome is released, expired, revoked, or open where only its acquire was read.
+	Outcome string `json:"outcome"`
+	Reason  string `json:"reason,omitempty"`
+	// EndedBy is who took the room of a hold that had expired, and ExpiredAt when its promise had ended.
+	EndedBy   string    `json:"endedBy,omitempty"`
+	ExpiredAt time.Time `json:"expiredAt,omitzero"`
+	Host      string    `json:"host,omitempty"`
+	Trace     string    `json:"trace,omitempty"`
+	Span      string    `json:"span,omitempty"`
+	// Steps ran under the hold.
+	Steps []Step `json:"steps,omitempty"`
+	// Blocked is for how long it kept others waiting, in all, and Blocks are those waits.
+	Blocked float64 `json:"blocked"`
+	Blocks  []int   `json:"blocks,omitempty"`
+}
+
+// Step is a part's stay under a hold: from its entry to when it left, by its process's clock.
+type Step struct {
+	// Name is the activity's type, or the part.
+	Name  string    `json:"name"`
+	Part  string    `json:"part,omitempty"`
+	Order string    `json:"order,omitempty"`
+	Start time.Time `json:"start"`
+	// End is the hold's where it was not seen to leave.
+	End   time.Time `json:"end"`
+	Trace string    `json:"trace,omitempty"`
+	Span  string    `json:"span,omitempty"`
+	Host  string    `json:"host,omitempty"`
+}
+
+// Wait is one wait in the queue of one resource.
+type Wait struct {
+	Resource string    `json:"resource"`
+	LockID   string    `json:"lockId"`
+	Owner    string    `json:"owner"`
+	Workflow string    `json:"workflow,omitempty"`
+	Run      string    `json:"run,omitempty"`
+	Mode     string    `json:"mode"`
+	Part     string    `json:"part,omitempty"`
+	Step     string    `json:"step,omitempty"`
+	Start    time.Time `json:"start"`
+	End      time.Time `json:"end"`
+	// Outcome is granted, deadlock, left or unclaimed.
+	Outcome  string `json:"outcome"`
+	Position int    `json:"position,omitempty"`
+	Trace    string `json:"trace,omitempty"`
+	Span     string `json:"span,omitempty"`
+	// Hold is what it was granted, -1 where that was not read.
+	Hold int `json:"hold"`
+	// Blockers are those that were in its way, in the order of time.
+	Blockers []Blocker `json:"blockers"`
+	// Unexplained is what is left of the wait without them.
+	Unexplained float64 `json:"unexplained"`
+}
+
+// Blocker is a hold that was in the way of a wait.
+type Blocker struct {
+	// Hold is its index, -1 where its span was not read; then what the wait says of it is all that is known.
+	Hold   int    `json:"hold"`
+	LockID string `json:"lockId"`
+	Owner  string `json:"owner"`
+	Fence  int64  `json:"fence,omitempty"`
+	// Workflow, Step, Trace and Span are of the step that held, as far as they are known.
+	Workflow string `json:"workflow,omitempty"`
+	Step     string `json:"step,omitempty"`
+	Trace    string `json:"trace,omitempty"`
+	Span     string `json:"span,omitempty"`
+	// From and To are the part of the wait that it was in the way, in seconds since the wait began.
+	From float64 `json:"from"`
+	To   float64 `json:"to"`
+	// Named says that the wait's own span names it; else it follows from times and fences.
+	Named bool `json:"named"`
+	// Last says that its end let the wait in.
+	Last bool `json:"last,omitempty"`
+}
+
+// Owner is a party, and what it made others wait for, and waited itself.
+type Owner struct {
+	Name string `json:"name"`
+	// Blocked is for how long others waited for it, in all, in BlockedWaits waits, and Waited how long it waited itself.
+	Blocked      float64 `json:"blocked"`
+	BlockedWaits int     `json:"blockedWaits"`
+	Waited       float64 `json:"waited"`
+	Held         float64 `json:"held"`
+	// Worst is the resource on which it kept others waiting longest.
+	Worst string `json:"worst,omitempty"`
+}
+
+// Chain is a chain of blocking: the first waited for the second, which waited, at that time, for the third.
+type Chain struct {
+	Links []ChainLink `json:"links"`
+	// Total is how long the first waited.
+	Total float64 `json:"total"`
+	// Text tells it in a sentence.
+	Text string `json:"text"`
+}
+
+// ChainLink is one of a chain: an owner, its wait, and what it held meanwhile, as indexes, -1 where there is none.
+type ChainLink struct {
+	Owner    string  `json:"owner"`
+	Resource string  `json:"resource,omitempty"`
+	Waited   float64 `json:"waited,omitempty"`
+	Step     string  `json:"step,omitempty"`
+	Wait     int     `json:"wait"`
+	Hold     int     `json:"hold"`
+}
+
+// Overlong is a hold that stood much longer than steps ran under it.
+type Overlong struct {
+	Hold    int     `json:"hold"`
+	Held    float64 `json:"held"`
+	Ran     float64 `json:"ran"`
+	Blocked float64 `json:"blocked"`
+}
+
+// Loss is a hold that ended otherwise than by its own release, or a step that found its lock lost.
+type Loss struct {
+	// Hold is -1 where only the step is known of.
+	Hold     int       `json:"hold"`
+	Resource string    `json:"resource"`
+	LockID   string    `json:"lockId"`
+	Owner    string    `json:"owner,omitempty"`
+	At       time.Time `json:"at"`
+	// Outcome is expired, revoked or lost.
+	Outcome string `json:"outcome"`
+	Reason  string `json:"reason,omitempty"`
+	Trace   string `json:"trace,omitempty"`
+	Span    string `json:"span,omitempty"`
+}
+
+// Deadlock is one that was ended.
+type Deadlock struct {
+	At     time.Time `json:"at"`
+	Victim string    `json:"victim"`
+	// Cycle tells who waited for whom.
+	Cycle string `json:"cycle"`
+	Trace string `json:"trace,omitempty"`
+	Span  string `json:"span,omitempty"`
+}
