@@ -129,6 +129,8 @@ func (l *Locker) withdraw(ctx context.Context, w Wait, reason string) (bool, err
 		reason = strings.ToValidUTF8(reason[:most], "") + "…"
 	}
 	ctx, span := l.tel.start(ctx, telemetry.SpanDeadlock, Lease{Resource: w.Resource, LockID: w.LockID, Part: w.Part, Order: w.Order})
+	optional(span, telemetry.Owner, w.Owner)
+	optional(span, telemetry.Cycle, strings.TrimPrefix(reason, deadlockReason))
 	op := engine.Withdraw{
 		Policy: l.cfg.policy(), Resource: w.Resource, LockID: w.LockID, Part: w.Part, Order: w.Order.number(), Reason: reason,
 	}
@@ -149,8 +151,6 @@ func (l *Locker) withdraw(ctx context.Context, w Wait, reason string) (bool, err
 	if err == nil {
 		l.tel.deadlock(ctx, w.Resource)
 	}
-	optional(span, telemetry.Owner, w.Owner)
-	optional(span, telemetry.Cycle, strings.TrimPrefix(reason, deadlockReason))
 	span.end(&d, err)
 	return err == nil, err
 }

@@ -99,7 +99,7 @@ func (o operation) ended(d *engine.Document, outcome string, err error) {
 		return
 	}
 	o.SetAttributes(attribute.String(telemetry.Outcome, outcome))
-	if d != nil && d.Last.Length > 0 {
+	if o.asked != nil && d != nil && d.Last.Length > 0 {
 		o.SetAttributes(attribute.Int64(telemetry.Length, d.Last.Length))
 	}
 	var busy *BusyError

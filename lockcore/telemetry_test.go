@@ -2,6 +2,7 @@ package lockcore_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,10 +49,11 @@ func observe(t *testing.T, cfg lockcore.Config) *observed {
 	return o
 }
 
-// faultyEngine answers with an error, where one is set.
+// faultyEngine answers with an error, where one is set. With faster, somebody else is always faster to withdraw.
 type faultyEngine struct {
 	engine.Engine
-	err error
+	err    error
+	faster bool
 }
 
 func (f *faultyEngine) Acquire(ctx context.Context, op engine.Acquire) (engine.Document, error) {
@@ -85,6 +87,11 @@ func (f *faultyEngine) Release(ctx context.Context, op engine.Release) (engine.D
 func (f *faultyEngine) Withdraw(ctx context.Context, op engine.Withdraw) (engine.Document, error) {
 	if f.err != nil {
 		return engine.Document{}, f.err
+	}
+	if f.faster {
+		if _, err := f.Engine.Withdraw(ctx, op); err != nil {
+			return engine.Document{}, err
+		}
 	}
 	return f.Engine.Withdraw(ctx, op)
 }
@@ -292,26 +299,28 @@ func TestAWaitThatIsGivenUpIsToldToo(t *testing.T) {
 	require.Equal(t, "a", text(unclaimed.Attributes(), telemetry.BlockedByID))
 }
 
-// deadlocked has two wait for each other, and the deadlock ended by whoever looks.
+// deadlock has old and young wait for each other, on two resources.
+func (o *observed) deadlock(t *testing.T, x, y string) {
+	t.Helper()
+	first, second := asks("old", 1, lockcore.Exclusive(x)), asks("young", 1, lockcore.Exclusive(y))
+	o.enters(t, o.Locker, first)
+	o.enters(t, o.Locker, second)
+	first.Resources, second.Resources = second.Resources, first.Resources
+	first.Order.Schedule, second.Order.Schedule = 2, 2
+	first.Started, second.Started = start.Add(-time.Hour), start
+	o.queues(t, o.Locker, first)
+	o.queues(t, o.Locker, second)
+}
+
+// deadlocked has the deadlock ended by another process.
 func (o *observed) deadlocked(t *testing.T) {
 	t.Helper()
-	x, y := lockcore.Exclusive("x"), lockcore.Exclusive("y")
-	young := asks("young", 1, y)
-	young.Started = start
-	o.enters(t, o.Locker, asks("old", 1, x))
-	o.enters(t, o.Locker, young)
-	young.Resources, young.Order.Schedule = []lockcore.Resource{x}, 2
-	waits := asks("old", 2, y)
-	waits.Started = start.Add(-time.Hour)
-	o.queues(t, o.Locker, waits)
-	o.queues(t, o.Locker, young)
+	o.deadlock(t, "x", "y")
 	o.clock.Advance(2 * time.Second)
 	broken, err := o.other.BreakDeadlocks(t.Context())
 	require.NoError(t, err)
 	require.Len(t, broken, 1)
-	young.Order.Schedule = 3
-	young.Order.Attempt = 0
-	_, err = o.Enter(t.Context(), asks("young", 2, x), true)
+	_, err = o.Enter(t.Context(), asks("young", 2, lockcore.Exclusive("x")), true)
 	require.ErrorIs(t, err, lockcore.ErrDeadlock)
 }
 
@@ -345,6 +354,54 @@ func TestAHoldThatIsReleasedByForceSaysSo(t *testing.T) {
 	require.Equal(t, step.TraceID(), hold.SpanContext().TraceID())
 	require.Equal(t, telemetry.OutcomeRevoked, text(hold.Attributes(), telemetry.Outcome))
 	require.Equal(t, "the operator said so", text(hold.Attributes(), telemetry.Reason))
+}
+
+// TestMetricsCountWhatHappened: two that wait, one of whom gives up, behind a holder that dies.
+func TestMetricsCountWhatHappened(t *testing.T) {
+	t.Parallel()
+	classes := func(name string) string { class, _, _ := strings.Cut(name, "/"); return class }
+	o := observe(t, lockcore.Config{HoldTTL: time.Minute, ResourceClass: classes})
+	r := lockcore.Exclusive("account/1")
+	o.enters(t, o.Locker, asks("a", 1, r))
+	o.queues(t, o.other, asks("b", 1, r))
+	o.clock.Advance(time.Second)
+	o.queues(t, o.other, asks("b", 1, r)) // asks again, and is not counted again
+	o.queues(t, o.other, asks("c", 1, r))
+	_, err := o.Enter(t.Context(), asks("d", 1, r), false)
+	require.ErrorIs(t, err, lockcore.ErrBusy)
+	o.clock.Advance(8 * time.Second)
+	require.NoError(t, o.other.Leave(t.Context(), lockcore.Lease{Resource: r.Name, LockID: "c", Part: "1/Debit", Order: lockcore.Order{Schedule: 1, Attempt: 1}}))
+	o.clock.Advance(60 * time.Second)
+	o.enters(t, o.other, asks("b", 2, r))
+
+	class, mode := attribute.String(telemetry.Class, "account"), attribute.String(telemetry.Mode, "exclusive")
+	with := func(outcome string) attribute.Set {
+		return attribute.NewSet(class, mode, attribute.String(telemetry.Outcome, outcome))
+	}
+	found := o.measured(t)
+	counted := func(m telemetry.Metric, of attribute.Set) int64 {
+		for _, p := range found[m.Name].Data.(metricdata.Sum[int64]).DataPoints {
+			if p.Attributes.Equals(&of) {
+				return p.Value
+			}
+		}
+		return 0
+	}
+	require.EqualValues(t, 2, counted(telemetry.Granted, attribute.NewSet(class, mode)))
+	require.EqualValues(t, 2, counted(telemetry.Contended, with(telemetry.OutcomeQueued)))
+	require.EqualValues(t, 1, counted(telemetry.Contended, with(telemetry.OutcomeBusy)))
+	require.EqualValues(t, 1, counted(telemetry.Expired, attribute.NewSet(class)))
+	sums := map[attribute.Set]float64{}
+	for _, m := range []telemetry.Metric{telemetry.WaitDuration, telemetry.HoldDuration} {
+		for _, p := range found[m.Name].Data.(metricdata.Histogram[float64]).DataPoints {
+			sums[p.Attributes] += p.Sum
+		}
+	}
+	require.Equal(t, map[attribute.Set]float64{with(telemetry.OutcomeGranted): 69, with(telemetry.OutcomeLeft): 8, with(telemetry.OutcomeExpired): 69}, sums)
+	queue := found[telemetry.QueueLength.Name].Data.(metricdata.Histogram[int64]).DataPoints
+	require.Len(t, queue, 1)
+	require.EqualValues(t, 2, queue[0].Count)
+	require.EqualValues(t, 1+2, queue[0].Sum)
 }
 
 // measured is what was counted, by metric and attributes.

@@ -129,19 +129,19 @@ var Spans = []Span{
 		When: "one command that renews the leases of a process; one that a batch could not renew is renewed again alone, which tells why",
 		Attributes: []Attribute{
 			{Key: BatchSize, Type: "int", Help: "how many leases, where it is a batch", Optional: true},
-			optional(resource), optional(lockID), optional(part), optional(order), outcome, length,
+			optional(resource), optional(lockID), optional(part), optional(order), outcome,
 		},
 		Outcomes: append([]Value{{OutcomeOK, "renewed"}, {OutcomeLost, "it is not held any more"}}, errorValues...),
 	},
 	{
 		Name: SpanLeave, Clock: "process", Parent: "the caller's span: in Temporal the step's", When: "the end of one part: a step has returned",
-		Attributes: []Attribute{resource, lockID, part, order, outcome, length},
+		Attributes: []Attribute{resource, lockID, part, order, outcome},
 		Outcomes:   append([]Value{{OutcomeOK, "it is gone"}}, errorValues...),
 	},
 	{
 		Name: SpanRelease, Clock: "process", Parent: "the caller's span", When: "the end of all that a lock ID has on a resource, up to an order",
 		Attributes: []Attribute{
-			resource, lockID, part, order, outcome, length,
+			resource, lockID, part, order, outcome,
 			{Key: Reason, Type: "string", Help: "why, where it is not the holder itself", Optional: true},
 		},
 		Outcomes: append([]Value{{OutcomeOK, "it is gone"}}, errorValues...),
@@ -149,8 +149,8 @@ var Spans = []Span{
 	{
 		Name: SpanDeadlock, Clock: "process", Parent: "none, or the caller's span of BreakDeadlocks", When: "taking the victim of a deadlock out of a queue",
 		Attributes: []Attribute{
-			resource, lockID, part, order, owner, outcome, length,
-			{Key: Cycle, Type: "string", Help: "who waits for whom", Optional: true},
+			resource, lockID, part, order, owner, outcome,
+			{Key: Cycle, Type: "string", Help: "who waits for whom"},
 		},
 		Outcomes: append([]Value{
 			{OutcomeOK, "it is gone"}, {OutcomeGone, "it was gone already: another process was faster, or the lock was granted"},
