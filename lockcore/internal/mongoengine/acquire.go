@@ -96,7 +96,7 @@ func (k acquireKind) stages() []bson.D {
 		position = "$t.pos"
 	}
 	granted := eq("$t.did", engine.Granted)
-	return s.store(outcome{granted: granted, alone: k.fresh, did: "$t.did", released: none, position: position})
+	return s.store(outcome{granted: granted, alone: k.fresh, did: "$t.did", position: position})
 }
 
 // find sets what there is of the lock ID and the part:
@@ -250,7 +250,7 @@ func (s *stages) enter(k acquireKind) {
 	if k.queue {
 		queues = gte("$t.i", 0)
 		end := v("expiresAt", add("$$NOW", "$t.wait"))
-		place := list(merge("$t.place", doc(v("since", ifNull(ofClaim("since"), "$$NOW")), end)))
+		place := list(merge("$t.place", doc(v("since", cond(isClaim, "$t.m.since", "$$NOW")), end)))
 		ahead := or(ne("$t.o", none), eq("$t.m.state", engine.Claimed))
 		fields = append(fields, v("t.pos", cond(eq("$t.did", engine.Queued),
 			choose(gte("$t.i", 0), add("$t.i", 1), ahead, 1, add(size("$waiters"), 1)), 0)))
@@ -274,20 +274,19 @@ func (s *stages) entries(k acquireKind) expr {
 	}
 	changes = append(changes, cond(eq(list("$$this.part", "$$this.state"), list("$t.part", engine.Part)), drained, nil))
 	part := doc(v("expiresAt", until("$t.ttl", k.forever)))
-	if !k.fresh {
-		part = append(part, v("since", ofClaim("since")), v("claimedAt", ofClaim("claimedAt")))
-	}
 	if !k.keep {
 		part = append(part, v("createdAt", "$$NOW"))
 	}
-	made := list(merge("$t.new", part))
 	if k.fresh {
+		made := list(merge("$t.new", part))
 		held := expr("$held")
 		if k.mode == engine.Exclusive {
 			held = cond(eq("$t.a", none), "$held", each("$held", cond(ownID, merge("$$this", doc(v("mode", engine.Exclusive))), "$$this")))
 		}
 		return cond("$t.g", concat(held, made), "$held")
 	}
+	ofClaim := doc(v("since", "$t.m.since"), v("claimedAt", "$t.m.claimedAt"), v("after", "$t.m.after"))
+	made := list(merge("$t.new", part, cond(isClaim, ofClaim, nil)))
 	if k.keep {
 		made = append(list(
 			merge("$t.kept", doc(v("createdAt", "$$NOW"), v("granted", "$t.new.fence")), "$t.k", doc(
@@ -303,10 +302,9 @@ func (s *stages) entries(k acquireKind) expr {
 		unchanged)
 }
 
-// ofClaim is a field of the claim that the request confirms; a part that is superseded does not bequeath its own.
-func ofClaim(name string) expr {
-	return cond(eq("$t.m.state", engine.Claimed), "$t.m."+name, "$$REMOVE")
-}
+// isClaim tells whether the request confirms a claim, or goes back to the queue from one; a part that is superseded does not
+// bequeath what it had of its own.
+var isClaim = eq("$t.m.state", engine.Claimed)
 
 // until is the end of a promise of ttl milliseconds made now.
 func until(ttl expr, forever bool) expr {
