@@ -27,7 +27,7 @@ func (k renewKind) stages() []bson.D {
 // kept and this was its last part; or it was not there. Either way a record remembers that requests up to
 // this order are over.
 func (k leaveKind) stages() []bson.D {
-	goes := and(eq(ownPlace, me), or(eq("$$this.order", "$t.ord"), and(queued, lt("$$this.order", "$t.ord"))))
+	goes := and(eq(ownPlace, me), lte("$$this.order", "$t.ord"), or(queued, eq("$$this.order", "$t.ord")))
 	var s stages
 	s.put(fresh, v("t.a", filter(heldAndQueue, goes)))
 	s.put(v("t.g", filter("$t.a", running)), v("held", filter("$held", and(not(in("$$this", "$t.a")), lives))), forget, remember)
@@ -56,7 +56,7 @@ func (k releaseKind) stages() []bson.D {
 	s.put(fresh, v("t.a", filter(heldAndQueue, upTo)))
 	s.put(
 		v("t.g", filter("$t.a", holds)),
-		v("held", concat(filter("$held", and(or(others, gt("$$this.order", "$t.ord")), lives)), each(filter("$t.a", drains), merge("$$this", drained)))),
+		v("held", concat(filter("$held", and(not(in("$$this", "$t.a")), lives)), each(filter("$t.a", drains), merge("$$this", drained)))),
 		forget, remember)
 	if k.force {
 		record := doc(v("lockId", "$$this.lockId"), v("fence", "$$this.fence"), v("reason", "$t.rec.reason"))

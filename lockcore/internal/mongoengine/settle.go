@@ -60,7 +60,13 @@ func (s *stages) settle(o outcome) {
 	if o.alone {
 		head = cond(o.granted, "$t.who", head)
 	}
-	s.set(v("d", head), v("l", cond(or(ne("$waiters", none), lte(minOf("$held.expiresAt"), "$$NOW")), filter("$held", alive), none)))
+	// Who is alive matters to those who wait; and beside a crowd, to what has expired.
+	expired := lte(minOf("$held.expiresAt"), "$$NOW")
+	matters := ne("$waiters", none)
+	if o.crowd {
+		matters = or(matters, expired)
+	}
+	s.set(v("d", head), v("l", cond(matters, filter("$held", alive), none)))
 	fits := and("$t.d", not(in(engine.Exclusive, "$t.l.mode")), lt(distinct("$t.l.lockId", "$t.d.lockId"), ifNull("$t.d.limit", engine.Unlimited)))
 	run := op("$indexOfArray", concat(each(op("$slice", "$waiters", engine.SettleMost), not("$$this.limit")), list(false)), false)
 	held := in(list("$t.d.lockId", engine.Exclusive), each("$held", list("$$this.lockId", "$$this.mode")))
@@ -74,16 +80,20 @@ func (s *stages) settle(o outcome) {
 		given = gt("$t.d", nil)
 	}
 	crowded := gte(distinct("$held.lockId", "$t.d.lockId"), op("$min", "$t.d.limit", engine.Crowd))
-	s.set(v("x", cond(and(given, lte(minOf("$held.expiresAt"), "$$NOW")),
-		filter("$held", and(holds, lte("$$this.expiresAt", "$$NOW"), ne("$$this.lockId", "$t.d.lockId"), or(exclusive, and(crowded, not(in("$$this.lockId", "$t.l.lockId")))))), none)))
+	if o.crowd {
+		given = and(given, expired)
+	}
+	s.set(v("x", cond(given,
+		filter("$held", and(lte("$$this.expiresAt", "$$NOW"), holds, ne("$$this.lockId", "$t.d.lockId"), or(exclusive, and(crowded, not(in("$$this.lockId", "$t.l.lockId")))))), none)))
 }
 
 // outcome is what an operation tells in last.
 type outcome struct {
 	// granted tells whether the request gave room to who; nil where the operation grants nothing itself. Then alone says
-	// that it makes no claims beside.
+	// that it makes no claims beside, and crowd that many others may hold beside who, so that a path is worth asking before each
+	// of them is looked at.
 	granted       expr
-	alone         bool
+	alone, crowd  bool
 	did, position expr
 	// released are the entries of holds that the operation ended, and purged those that had expired; left are more that
 	// were in the way; gone are places and claims that were given up. Nil is none.
