@@ -214,11 +214,12 @@ func (s *state) grant(op engine.Acquire) {
 	again := func(e *engine.Entry) bool { return mine(e, engine.Part) || mine(e, engine.Claimed) }
 	fence, mode := int64(0), op.Mode
 	for _, e := range s.doc.Held {
-		if e.LockID == op.LockID && e.Holds() {
-			fence = max(fence, e.Fence)
-			if e.Mode == engine.Exclusive {
-				mode = engine.Exclusive
-			}
+		if e.LockID != op.LockID {
+			continue
+		}
+		fence = max(fence, e.Fence)
+		if e.Holds() && e.Mode == engine.Exclusive {
+			mode = engine.Exclusive
 		}
 	}
 	if op.Mode == engine.Exclusive { // an upgrade is one of the whole hold
