@@ -299,6 +299,27 @@ func TestAWaitThatIsGivenUpIsToldToo(t *testing.T) {
 	require.Equal(t, "a", text(unclaimed.Attributes(), telemetry.BlockedByID))
 }
 
+// On the real database, whose answers leave out what no request is about.
+func TestAWaitThatIsGivenUpNamesWhoWasInItsWay(t *testing.T) {
+	t.Parallel()
+	spans := tracetest.NewSpanRecorder()
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
+	l := setup(t, lockcore.Config{TracerProvider: provider})
+	o := &observed{Locker: l.Locker, tracer: provider.Tracer("test"), spans: spans}
+	r := lockcore.Exclusive("r")
+	holding := o.enters(t, l.Locker, asks("a", 1, r))
+	o.queues(t, l.Locker, asks("b", 1, r))
+	o.queues(t, l.Locker, asks("c", 1, r))
+	require.NoError(t, l.Leave(t.Context(), lockcore.Lease{Resource: "r", LockID: "b", Part: "1/Debit", Order: lockcore.Order{Schedule: 1, Attempt: 1}}))
+	require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: "c", Resources: []string{"r"}, Order: lockcore.LastAttempt(1)}))
+	for _, id := range []string{"b", "c"} {
+		wait := o.only(t, telemetry.SpanWait, id)
+		require.Equal(t, telemetry.OutcomeLeft, text(wait.Attributes(), telemetry.Outcome))
+		require.Equal(t, "a", text(wait.Attributes(), telemetry.BlockedByID))
+		require.Equal(t, holding.SpanID().String(), text(wait.Attributes(), telemetry.BlockedBySpan))
+	}
+}
+
 // deadlock has old and young wait for each other, on two resources.
 func (o *observed) deadlock(t *testing.T, x, y string) {
 	t.Helper()
