@@ -126,12 +126,23 @@ func (a *analysis) chainText(links []ChainLink) string {
 		}
 		switch {
 		case i < len(links)-1:
-			fmt.Fprintf(&b, " waited %s for %s on %s", Seconds(l.Waited), links[i+1].Owner, l.Resource)
+			b.WriteString(a.waitText(l, links[i+1]))
 		case i > 0:
 			b.WriteString(a.ending(l))
 		}
 	}
 	return b.String()
+}
+
+// waitText says that one of a chain waited for the next, and how much of the wait that was, where others were in the way too.
+func (a *analysis) waitText(l, next ChainLink) string {
+	for i := range a.waits[l.Wait].Blockers {
+		b := &a.waits[l.Wait].Blockers[i]
+		if b.Hold == next.Hold && b.Owner == next.Owner && b.Hold >= 0 && b.To-b.From < 0.9*l.Waited {
+			return fmt.Sprintf(" waited %s on %s, of which %s for %s", Seconds(l.Waited), l.Resource, Seconds(b.To-b.From), next.Owner)
+		}
+	}
+	return fmt.Sprintf(" waited %s for %s on %s", Seconds(l.Waited), next.Owner, l.Resource)
 }
 
 // ending is what the last of a chain did.

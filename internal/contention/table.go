@@ -106,7 +106,7 @@ func (t *table) totals() {
 	})
 	t.printf("  %s of %s had to wait; %s, %s expired, %s found a lock lost\n", thousands(n.Waited), many(n.Acquisitions, "acquisition"),
 		many(n.Deadlocks, "deadlock"), many(n.Expired, "hold"), many(n.Lost, "step"))
-	if n.Wait.Total > 0 {
+	if n.Unexplained > 0 && n.Wait.Total > 0 {
 		t.printf("  %s of the waiting (%s) is explained by no hold that was read: hand-overs, and missing spans\n",
 			percent(n.Unexplained/n.Wait.Total), Seconds(n.Unexplained))
 	}
