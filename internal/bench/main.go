@@ -3,8 +3,10 @@
 //
 //	go run ./internal/bench engine [--json] [--rounds n]
 //	go run ./internal/bench temporal [--json] [--rounds n] [--waiters n] [--wait d]
+//	go run ./internal/bench contention [--json] [--spans n] [--resources n]
 //
-// It needs servers: LOCKSTEP_MONGODB_URI and TEMPORAL_ADDRESS, as `make stack-env` prints them. Times of a shared machine are noisy, so
+// It needs servers: LOCKSTEP_MONGODB_URI and TEMPORAL_ADDRESS, as `make stack-env` prints them; but contention, which reads
+// traces that it makes itself, needs none. Times of a shared machine are noisy, so
 // everything that is compared is measured in turn, in one run, and what counts are ratios of medians.
 package main
 
@@ -32,9 +34,16 @@ func main() {
 	}
 }
 
-var errUsage = errors.New("usage: bench engine [--json] [--rounds n], or bench temporal [--json] [--rounds n] [--waiters n] [--wait d]")
+var errUsage = errors.New("usage: bench engine [--json] [--rounds n], bench temporal [--json] [--rounds n] [--waiters n] [--wait d], " +
+	"or bench contention [--json] [--spans n] [--resources n]")
 
 func run(ctx context.Context, args []string, out io.Writer, env func(string) string) error {
+	if len(args) > 0 && args[0] == "contention" {
+		return runContention(ctx, args[1:], out)
+	}
+	if len(args) == 2 && args[0] == "contention-read" { // started by the above
+		return readTraces(ctx, args[1], out)
+	}
 	if len(args) == 0 || (args[0] != "engine" && args[0] != "temporal") {
 		return errUsage
 	}
@@ -78,7 +87,11 @@ func run(ctx context.Context, args []string, out io.Writer, env func(string) str
 	if err != nil {
 		return err
 	}
-	if *asJSON {
+	return tell(out, report, *asJSON)
+}
+
+func tell(out io.Writer, report Report, asJSON bool) error {
+	if asJSON {
 		enc := json.NewEncoder(out)
 		enc.SetIndent("", "  ")
 		return enc.Encode(report)

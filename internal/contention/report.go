@@ -37,6 +37,8 @@ type Reading struct {
 	Broken     int `json:"broken"`
 	Malformed  int `json:"malformed"`
 	Duplicates int `json:"duplicates"`
+	// Repeated are lock spans that tell of a hold or a wait of which another one had told: two processes wrote it.
+	Repeated int `json:"repeated"`
 	// Problems tells of the first of each, with file and line.
 	Problems []string `json:"problems,omitempty"`
 }
@@ -79,6 +81,8 @@ type Resource struct {
 	LongestQueue int           `json:"longestQueue"`
 	// Why says in a sentence what the waiting comes from.
 	Why string `json:"why"`
+	// Unexplained is how much of the waiting no hold that was read explains.
+	Unexplained float64 `json:"unexplained"`
 }
 
 // QueueLength is the length of a queue from At on.
@@ -150,6 +154,8 @@ type Wait struct {
 	Hold int `json:"hold"`
 	// Blockers are those that were in its way, in the order of time.
 	Blockers []Blocker `json:"blockers"`
+	// Omitted is how many more holds may have been in its way, beyond the most important ones that Blockers has.
+	Omitted int `json:"omitted,omitempty"`
 	// Unexplained is what is left of the wait without them.
 	Unexplained float64 `json:"unexplained"`
 }
@@ -237,4 +243,7 @@ type Deadlock struct {
 	Cycle string `json:"cycle"`
 	Trace string `json:"trace,omitempty"`
 	Span  string `json:"span,omitempty"`
+	// Resource is what the victim waited for.
+	Resource string `json:"resource,omitempty"`
+	LockID   string `json:"lockId,omitempty"`
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/temporal-lockstep/lockstep/examples/transfer"
+	"github.com/temporal-lockstep/lockstep/internal/contention"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
@@ -152,17 +153,16 @@ type results struct {
 	mu      sync.Mutex
 	running map[string]bool
 
-	ids                                 []string // of the transfers
-	committed, compensated, failed      int
-	lost                                int
-	audits, wrongAudits, failedAudits   int
-	killed                              string
-	firstFailure                        error
-	total                               int64
-	events                              []int64
-	waits                               []float64 // seconds
-	acquired, renewalsLost, brokenLines int
-	deadlocks                           int
+	ids                               []string // of the transfers
+	committed, compensated, failed    int
+	lost                              int
+	audits, wrongAudits, failedAudits int
+	killed                            string
+	firstFailure                      error
+	total                             int64
+	events                            []int64
+	// locks is what the traces tell.
+	locks *contention.Report
 }
 
 func (s *results) begin(id string) {

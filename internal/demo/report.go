@@ -12,11 +12,10 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.opentelemetry.io/collector/pdata/ptrace"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/temporal-lockstep/lockstep/examples/transfer"
-	"github.com/temporal-lockstep/lockstep/internal/otlpfile"
+	"github.com/temporal-lockstep/lockstep/internal/contention"
 )
 
 // measure completes the results with what the accounts, the histories and the traces say.
@@ -35,7 +34,7 @@ func (r *run) measure(ctx context.Context, res *results) error {
 	if err := r.countEvents(ctx, res); err != nil {
 		return err
 	}
-	return r.readTraces(res)
+	return r.readTraces(ctx, res)
 }
 
 // countEvents asks Temporal for the length of each transfer's history.
@@ -56,31 +55,17 @@ func (r *run) countEvents(ctx context.Context, res *results) error {
 	return g.Wait()
 }
 
-// readTraces takes the waits from the lock.wait spans: from queued to granted, by the database's clock.
-func (r *run) readTraces(res *results) error {
+// readTraces takes what the lock spans tell: waits from queued to granted, by the database's clock.
+func (r *run) readTraces(ctx context.Context, res *results) error {
 	files, err := filepath.Glob(filepath.Join(r.dir, "*.json"))
 	if err != nil {
 		return err
 	}
-	for _, path := range files {
-		broken, err := otlpfile.Read(path, func(s ptrace.Span) {
-			outcome, _ := s.Attributes().Get("lock.outcome")
-			switch {
-			case s.Name() == "lock.wait":
-				res.waits = append(res.waits, s.EndTimestamp().AsTime().Sub(s.StartTimestamp().AsTime()).Seconds())
-			case s.Name() == "lock.acquire" && outcome.Str() == "ok":
-				res.acquired++
-			case s.Name() == "lock.deadlock" && outcome.Str() == "ok":
-				res.deadlocks++
-			case s.Name() == "lock.renew" && outcome.Str() == "lost":
-				res.renewalsLost++
-			}
-		})
-		if err != nil {
-			return fmt.Errorf("read the traces: %w", err)
-		}
-		res.brokenLines += broken
+	spans, err := contention.Read(ctx, files, nil)
+	if err != nil {
+		return fmt.Errorf("read the traces: %w", err)
 	}
+	res.locks = contention.Analyze(spans, contention.Options{})
 	return nil
 }
 
@@ -97,13 +82,14 @@ func (s *results) report(r *run) error {
 	row("audits", "%d, of which %d failed", s.audits, s.failedAudits)
 	row("AUDITS THAT SAW A WRONG TOTAL", "%d", s.wrongAudits)
 	row("money", "%s of %s: %s", cents(s.total), cents(want), map[bool]string{true: "conserved", false: "NOT CONSERVED"}[s.total == want])
-	row("lost locks", "%d steps failed with one, %d renewals noticed one", s.lost, s.renewalsLost)
-	row("deadlocks", "%d, each ended by one saga that was undone and began again", s.deadlocks)
+	locks := &s.locks.Totals
+	row("lost locks", "%d steps failed with one, %d renewals or entries noticed one", s.lost, locks.Lost)
+	row("deadlocks", "%d, each ended by one saga that was undone and began again", locks.Deadlocks)
 	row("waits for a lock", "%d of %d acquisitions; p50 %s, p99 %s (queued to granted, by the database's clock)",
-		len(s.waits), s.acquired, seconds(quantile(s.waits, 0.50)), seconds(quantile(s.waits, 0.99)))
+		locks.Waited, locks.Acquisitions, seconds(locks.Wait.P50), seconds(locks.Wait.P99))
 	row("history events per transfer", "median %d, most %d", quantile(s.events, 0.5), quantile(s.events, 1))
 	row("in Temporal's UI", "%s", r.uiLink())
-	row("traces", "%s (OTLP JSON lines, one file per process; %d broken lines)", r.dir, s.brokenLines)
+	row("traces", "%s (OTLP JSON lines, one file per process; %d broken lines)", r.dir, s.locks.Read.Broken)
 	if err := w.Flush(); err != nil {
 		return err
 	}
@@ -147,7 +133,7 @@ func (r *run) uiLink() string {
 }
 
 // quantile is the nearest-rank quantile; zero where there is nothing.
-func quantile[T int64 | float64](values []T, q float64) T {
+func quantile(values []int64, q float64) int64 {
 	if len(values) == 0 {
 		return 0
 	}

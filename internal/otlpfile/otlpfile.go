@@ -3,7 +3,6 @@
 package otlpfile
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -55,28 +54,4 @@ func (f *file) UploadTraces(_ context.Context, spans []*tracepb.ResourceSpans) e
 	defer f.mu.Unlock()
 	_, err = f.f.Write(append(line, '\n'))
 	return err
-}
-
-// Read calls each for every span in the file at path. It returns how many lines could not be read as
-// OTLP: the last one of a process that was killed, for one.
-func Read(path string, each func(ptrace.Span)) (broken int, err error) {
-	data, err := os.ReadFile(path) //nolint:gosec // the caller names the file
-	if err != nil {
-		return 0, err
-	}
-	for line := range bytes.Lines(data) {
-		traces, err := (&ptrace.JSONUnmarshaler{}).UnmarshalTraces(line)
-		if err != nil {
-			broken++
-			continue
-		}
-		for _, resource := range traces.ResourceSpans().All() {
-			for _, scope := range resource.ScopeSpans().All() {
-				for _, span := range scope.Spans().All() {
-					each(span)
-				}
-			}
-		}
-	}
-	return broken, nil
 }

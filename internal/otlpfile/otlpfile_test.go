@@ -6,10 +6,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/collector/pdata/ptrace"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/trace"
+	oteltrace "go.opentelemetry.io/otel/trace"
 
+	"github.com/temporal-lockstep/lockstep/internal/contention"
 	"github.com/temporal-lockstep/lockstep/internal/otlpfile"
+	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 )
 
 func TestSpansAreReadBackAndABrokenLineIsCounted(t *testing.T) {
@@ -18,7 +21,8 @@ func TestSpansAreReadBackAndABrokenLineIsCounted(t *testing.T) {
 	exporter, err := otlpfile.New(t.Context(), path)
 	require.NoError(t, err)
 	provider := trace.NewTracerProvider(trace.WithBatcher(exporter))
-	_, span := provider.Tracer("test").Start(t.Context(), "lock.wait")
+	_, span := provider.Tracer("test").Start(t.Context(), telemetry.SpanWait,
+		oteltrace.WithAttributes(attribute.String(telemetry.Resource, "account/1"), attribute.String(telemetry.LockID, "a")))
 	span.End()
 	want := span.SpanContext()
 	require.NoError(t, provider.Shutdown(t.Context()))
@@ -29,15 +33,14 @@ func TestSpansAreReadBackAndABrokenLineIsCounted(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, f.Close())
 
-	var names, traces []string
-	broken, err := otlpfile.Read(path, func(s ptrace.Span) {
-		names = append(names, s.Name())
-		traces = append(traces, s.TraceID().String())
-	})
+	spans, err := contention.Read(t.Context(), []string{path}, nil)
 	require.NoError(t, err)
-	require.Equal(t, 1, broken)
-	require.Equal(t, []string{"lock.wait"}, names)
-	require.Equal(t, []string{want.TraceID().String()}, traces)
+	read := contention.Analyze(spans, contention.Options{})
+	require.Equal(t, 1, read.Read.Broken)
+	require.Equal(t, 1, read.Read.LockSpans)
+	require.Len(t, read.Waits, 1)
+	require.Equal(t, want.TraceID().String(), read.Waits[0].Trace)
+	require.Equal(t, want.SpanID().String(), read.Waits[0].Span)
 
 	raw, err := os.ReadFile(path)
 	require.NoError(t, err)

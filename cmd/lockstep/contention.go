@@ -1,0 +1,138 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/temporal-lockstep/lockstep/internal/contention"
+	"github.com/temporal-lockstep/lockstep/internal/demo"
+)
+
+// writePage writes a report as a web page; nil where this binary has none.
+var writePage func(io.Writer, *contention.Report) error
+
+// contentionConfig is what the analysis of traces is called with.
+type contentionConfig struct {
+	paths        []string
+	resource     string
+	since, until string
+	top          int
+	json         bool
+	html         string
+}
+
+func contentionCommand(s streams) *cobra.Command {
+	var cfg contentionConfig
+	c := &cobra.Command{
+		Use:   "contention [FILE | FOLDER | -]...",
+		Short: "Tell from traces who kept whom waiting for locks, how long, and why",
+		Long: `Reads traces and tells which locks were waited for, who held them meanwhile and in which step, whose
+waiting made others wait, and which locks were lost.
+
+It reads OTLP's JSON, one batch a line, as the file exporter of the OpenTelemetry Collector writes it, and
+the JSON of Jaeger's query API (/api/traces, or the download in its UI). Of a folder it reads every *.json
+and *.jsonl, and with .gz. Without a name, or for "-", it reads standard input. Lines that are broken, such
+as the last one of a process that was killed, and spans of others are counted and do no harm. It needs no
+server.
+
+  lockstep contention traces/                        the folder that "lockstep demo" fills
+  curl -s "$JAEGER/api/traces?service=payments&limit=1000" | lockstep contention
+  lockstep contention --resource account/ --json traces/ | jq '.resources[0].why'
+
+Exit status: 0 if there were lock spans; 1 if there were none, or a file could not be read; 2 for wrong
+usage; 130 if it was interrupted.`,
+		RunE: func(c *cobra.Command, args []string) error {
+			cfg.paths = args
+			return cfg.run(c.Context(), s)
+		},
+	}
+	f := c.Flags()
+	f.SortFlags = false
+	f.IntVar(&cfg.top, "top", 10, "of each list, how many the table shows")
+	f.StringVar(&cfg.resource, "resource", "", "only resources whose names begin so")
+	f.StringVar(&cfg.since, "since", "", "only waits and holds that ended later, such as 2026-11-21T15:04:05Z")
+	f.StringVar(&cfg.until, "until", "", "only waits and holds that began before")
+	f.BoolVar(&cfg.json, "json", false, "print JSON")
+	if writePage != nil {
+		f.StringVar(&cfg.html, "html", "", "also write a web page of its own to this file")
+	}
+	return c
+}
+
+func (cfg *contentionConfig) run(ctx context.Context, s streams) error {
+	options, err := cfg.options()
+	if err != nil {
+		return err
+	}
+	if len(cfg.paths) == 0 {
+		if f, ok := s.in.(*os.File); ok && term.IsTerminal(int(f.Fd())) { //nolint:gosec // a file descriptor is small
+			return fmt.Errorf("%w: nothing to read: name files or folders with traces, or pipe traces in", demo.ErrUsage)
+		}
+		cfg.paths = []string{"-"}
+	}
+	spans, err := contention.Read(ctx, cfg.paths, s.in)
+	if err != nil {
+		return err
+	}
+	if err := spans.Empty(); err != nil {
+		return err
+	}
+	report := contention.Analyze(spans, options)
+	if cfg.html != "" {
+		if err := cfg.page(report); err != nil {
+			return fmt.Errorf("--html: %w", err)
+		}
+		_, _ = fmt.Fprintln(s.err, "wrote", cfg.html)
+	}
+	if cfg.json {
+		return contention.WriteJSON(s.out, report)
+	}
+	out := bufio.NewWriter(s.out)
+	return errors.Join(contention.WriteTable(out, report, cfg.top), out.Flush())
+}
+
+func (cfg *contentionConfig) options() (contention.Options, error) {
+	o := contention.Options{Resource: cfg.resource}
+	if cfg.top < 1 {
+		return o, fmt.Errorf("%w: --top is %d: want 1 or more", demo.ErrUsage, cfg.top)
+	}
+	for _, t := range []struct {
+		flag, value string
+		to          *time.Time
+	}{{"--since", cfg.since, &o.Since}, {"--until", cfg.until, &o.Until}} {
+		if t.value == "" {
+			continue
+		}
+		at, err := time.Parse(time.RFC3339, t.value)
+		if err != nil {
+			return o, fmt.Errorf("%w: %s is %q: want a time such as 2026-11-21T15:04:05Z", demo.ErrUsage, t.flag, t.value)
+		}
+		*t.to = at
+	}
+	if !o.Since.IsZero() && !o.Until.IsZero() && o.Until.Before(o.Since) {
+		return o, fmt.Errorf("%w: --until is before --since", demo.ErrUsage)
+	}
+	return o, nil
+}
+
+// page writes the web page, and leaves none where that fails.
+func (cfg *contentionConfig) page(r *contention.Report) error {
+	f, err := os.Create(cfg.html)
+	if err != nil {
+		return err
+	}
+	out := bufio.NewWriter(f)
+	if err := errors.Join(writePage(out, r), out.Flush(), f.Close()); err != nil {
+		_ = os.Remove(cfg.html) // what it has is no page
+		return err
+	}
+	return nil
+}

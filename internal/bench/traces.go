@@ -1,0 +1,162 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+
+	"github.com/temporal-lockstep/lockstep/internal/telemetry"
+)
+
+// perLine is how many spans a batch of the OpenTelemetry SDK has.
+const perLine = 512
+
+// traces writes OTLP's JSON lines.
+type traces struct {
+	w     *bufio.Writer
+	rng   *rand.Rand
+	inRow int // spans on this line
+	spans int
+	size  int64
+	err   error
+}
+
+// attr is an attribute: a string, or an integer.
+type attr struct {
+	key   string
+	value any
+}
+
+// makeTraces writes spans of sagas that queue for resources, a quarter of them not of locks. It returns the bytes written.
+func makeTraces(ctx context.Context, path string, spans, resources int) (int64, error) {
+	f, err := os.Create(path) //nolint:gosec // a temporary file
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = f.Close() }()
+	t := &traces{w: bufio.NewWriterSize(f, 1<<20), rng: rand.New(rand.NewPCG(1, 2))} //nolint:gosec // reproducible, and no secret
+	start := int64(1_790_000_000_000_000_000)
+	queues := make([]queue, resources)
+	for i := range queues {
+		queues[i] = queue{resource: fmt.Sprintf("account/%d", i), arrival: start, free: start}
+	}
+	for n := 0; t.spans < spans && t.err == nil && ctx.Err() == nil; n++ {
+		t.saga(n, &queues[t.rng.IntN(resources)])
+	}
+	t.endLine()
+	if t.err == nil {
+		t.err = t.w.Flush()
+	}
+	if t.err == nil {
+		t.err = ctx.Err()
+	}
+	return t.size, t.err
+}
+
+// queue is a resource: when the next saga comes, and when those before it will have gone.
+type queue struct {
+	resource      string
+	arrival, free int64
+	fence         int64
+	holder        []attr // what names who holds
+}
+
+// saga is one that takes a resource for two steps.
+func (t *traces) saga(n int, q *queue) {
+	const ms = 1_000_000
+	owner := fmt.Sprintf("transfer-%d", n)
+	lockID := fmt.Sprintf("temporal:default/default/%s/0195f0c2-7f1a-7000-8000-%012d", owner, n)
+	trace := fmt.Sprintf("%032x", n+1)
+	q.arrival += int64(t.rng.ExpFloat64() * 500 * ms)
+	from := max(q.arrival, q.free)
+	length := int64((0.2 + t.rng.ExpFloat64()) * 350 * ms)
+	q.fence = max(q.fence+1, from/ms)
+	common := func(more ...attr) []attr {
+		return append([]attr{{telemetry.Resource, q.resource}, {telemetry.LockID, lockID}, {telemetry.Owner, owner}, {telemetry.Mode, "exclusive"}}, more...)
+	}
+	step := func(part string, at, until int64, outcome string) string {
+		id := t.id()
+		request := []attr{{telemetry.Part, part}, {telemetry.Order, "1.1"}}
+		t.span(trace, id, telemetry.SpanAcquire, at-2*ms, at+ms, common(append(request, attr{telemetry.Outcome, outcome}, attr{telemetry.Hold, q.fence})...), nil)
+		t.span(trace, t.id(), telemetry.SpanLeave, until, until+ms, common(append(request, attr{telemetry.Outcome, telemetry.OutcomeOK})...), nil)
+		activity := []attr{{"temporalWorkflowID", owner}, {"temporalActivityID", "5"}, {"temporalRunID", lockID}}
+		t.span(trace, t.id(), "RunActivity:"+part[2:], at-3*ms, until+2*ms, activity, nil)
+		t.span(trace, t.id(), "StartActivity:"+part[2:], at-3*ms, at-3*ms, activity, nil)
+		return id
+	}
+	if from > q.arrival {
+		t.span(trace, t.id(), telemetry.SpanAcquire, q.arrival-ms, q.arrival,
+			common(attr{telemetry.Part, "1/Debit"}, attr{telemetry.Order, "1.1"}, attr{telemetry.Outcome, telemetry.OutcomeQueued}), q.holder)
+		t.span(trace, t.id(), telemetry.SpanWait, q.arrival, from,
+			append(common(attr{telemetry.Part, "1/Debit"}, attr{telemetry.Fence, q.fence}, attr{telemetry.Outcome, telemetry.OutcomeGranted}), q.holder...), q.holder)
+	}
+	step("1/Debit", from, from+length*2/5, telemetry.OutcomeGranted)
+	last := step("2/Credit", from+length/2, from+length, telemetry.OutcomeJoined)
+	t.span(trace, t.id(), telemetry.SpanHold, from, from+length, common(attr{telemetry.Fence, q.fence}, attr{telemetry.Outcome, telemetry.OutcomeReleased}), nil)
+	t.span(trace, t.id(), telemetry.SpanRelease, from+length, from+length+ms, common(attr{telemetry.Outcome, telemetry.OutcomeOK}), nil)
+	q.free = from + length
+	q.holder = []attr{
+		{telemetry.BlockedByID, lockID}, {telemetry.BlockedByFence, q.fence}, {telemetry.BlockedByOwner, owner},
+		{telemetry.BlockedByTrace, trace}, {telemetry.BlockedBySpan, last},
+	}
+}
+
+func (t *traces) id() string { return fmt.Sprintf("%016x", t.rng.Uint64()|1) }
+
+// span writes one, with an event that says what blocked it, if something did.
+func (t *traces) span(trace, id, name string, start, end int64, attrs, blockedBy []attr) {
+	if t.inRow == 0 {
+		t.write(`{"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"payments"}}]},"scopeSpans":[{"scope":{"name":"`,
+			telemetry.Scope, `"},"spans":[`)
+	} else {
+		t.write(",")
+	}
+	t.write(`{"traceId":"`, trace, `","spanId":"`, id, `","parentSpanId":"`, trace[16:], `","flags":256,"name":"`, name, `","kind":3,"startTimeUnixNano":"`,
+		strconv.FormatInt(start, 10), `","endTimeUnixNano":"`, strconv.FormatInt(max(end, start), 10), `","attributes":[`)
+	t.attributes(attrs)
+	t.write(`]`)
+	if blockedBy != nil {
+		t.write(`,"events":[{"timeUnixNano":"`, strconv.FormatInt(start, 10), `","name":"`, telemetry.EventBlockedBy, `","attributes":[`)
+		t.attributes(blockedBy)
+		t.write(`]}]`)
+	}
+	t.write(`,"status":{}}`)
+	t.spans++
+	if t.inRow++; t.inRow == perLine {
+		t.endLine()
+	}
+}
+
+func (t *traces) endLine() {
+	if t.inRow > 0 {
+		t.write("]}]}]}\n")
+		t.inRow = 0
+	}
+}
+
+func (t *traces) attributes(attrs []attr) {
+	for i, a := range attrs {
+		if i > 0 {
+			t.write(",")
+		}
+		switch v := a.value.(type) {
+		case string:
+			t.write(`{"key":"`, a.key, `","value":{"stringValue":"`, v, `"}}`)
+		case int64:
+			t.write(`{"key":"`, a.key, `","value":{"intValue":"`, strconv.FormatInt(v, 10), `"}}`)
+		}
+	}
+}
+
+func (t *traces) write(texts ...string) {
+	for _, s := range texts {
+		n, err := t.w.WriteString(s)
+		t.size += int64(n)
+		if t.err == nil {
+			t.err = err
+		}
+	}
+}

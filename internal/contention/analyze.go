@@ -1,0 +1,162 @@
+package contention
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+// Options choose what a report is about. The zero value is everything.
+type Options struct {
+	// Resource is what the names of resources begin with.
+	Resource string
+	// Since and Until bound the holds and waits: those that touch the time between count, whole. Zero is no bound.
+	Since, Until time.Time
+}
+
+// analysis joins what was read, step by step.
+type analysis struct {
+	*Spans
+	opts Options
+
+	holds []hold
+	waits []wait
+	// byKey and byParty find holds; byParty's are in the order of their starts.
+	byKey   map[key]int32
+	byParty map[party][]int32
+	// blocked sums up for how long an owner kept others waiting.
+	blocked   map[sym]*blame
+	blockedOn map[ownerAt]int64
+	// byOwner finds waits, in the order of their starts.
+	byOwner   map[sym][]int32
+	deadlocks []Deadlock
+	losses    []Loss
+}
+
+// interval is a time, in nanoseconds since 1970.
+type interval struct{ from, to int64 }
+
+func (i interval) length() int64 { return max(i.to-i.from, 0) }
+
+// with is what both have in common; its length is 0 where that is nothing.
+func (i interval) with(o interval) interval {
+	return interval{max(i.from, o.from), min(i.to, o.to)}
+}
+
+// hold and wait are those of the report, and what is needed to make it.
+type hold struct {
+	Hold
+	interval
+	key     key
+	owner   sym
+	blocked int64
+}
+
+type wait struct {
+	Wait
+	interval
+	record      *record
+	owner       sym
+	unexplained int64
+}
+
+// blame is what an owner has to answer for.
+type blame struct {
+	length int64
+	waits  int
+}
+
+type ownerAt struct{ owner, resource sym }
+
+// Analyze tells what the spans tell. It uses them up.
+func Analyze(spans *Spans, opts Options) *Report {
+	a := &analysis{
+		Spans: spans, opts: opts,
+		byKey: map[key]int32{}, byParty: map[party][]int32{},
+		blocked: map[sym]*blame{}, blockedOn: map[ownerAt]int64{}, byOwner: map[sym][]int32{},
+	}
+	a.makeHolds()
+	a.makeWaits()
+	a.makeBlockers()
+	a.findLosses()
+	a.findDeadlocks()
+	a.records = [kinds][]record{}
+	return a.report()
+}
+
+func (a *analysis) report() *Report {
+	r := &Report{Read: a.reading, Chains: a.chains(), Losses: a.losses, Deadlocks: a.deadlocks}
+	a.addResources(r)
+	a.addOwners(r)
+	a.addOverlong(r)
+	a.addTotals(r)
+	a.narrow(r)
+	return r
+}
+
+// chosen tells whether the report is about something of a resource at a time.
+func (a *analysis) chosen(resource string, at interval) bool {
+	return strings.HasPrefix(resource, a.opts.Resource) &&
+		(a.opts.Since.IsZero() || at.to >= a.opts.Since.UnixNano()) &&
+		(a.opts.Until.IsZero() || at.from <= a.opts.Until.UnixNano())
+}
+
+func (a *analysis) chosenHold(h *hold) bool { return a.chosen(h.Resource, h.interval) }
+func (a *analysis) chosenWait(w *wait) bool { return a.chosen(w.Resource, w.interval) }
+
+// ownerOf is the party of a span, which is its lock ID where it names none.
+func ownerOf(owner, lockID sym) sym {
+	if owner == 0 {
+		return lockID
+	}
+	return owner
+}
+
+// modeOf is a span's mode; every lock is exclusive that is not said to be shared.
+func (a *analysis) modeOf(r *record) string {
+	return cmp.Or(a.symbols.text(r.texts[textMode]), lockcore.ModeExclusive.String())
+}
+
+// workflowOf reads a lock ID that is a Temporal workflow run's.
+func workflowOf(lockID string) (workflow, run string) {
+	of, err := protocol.ParseLockID(lockID)
+	if err != nil {
+		return "", ""
+	}
+	return of.WorkflowID, of.RunID
+}
+
+// stepName is the activity's type in a part such as "3/Debit", or else the part.
+func stepName(part string) string {
+	number, name, ok := strings.Cut(part, "/")
+	if ok && name != "" && number != "" && strings.Trim(number, "0123456789") == "" {
+		return name
+	}
+	return part
+}
+
+func timeOf(ns int64) time.Time { return time.Unix(0, ns).UTC() }
+
+func seconds(ns int64) float64 { return time.Duration(ns).Seconds() }
+
+// distribution sorts the durations, which are in nanoseconds.
+func distribution(durations []int64) Distribution {
+	d := Distribution{Count: len(durations)}
+	if d.Count == 0 {
+		return d
+	}
+	slices.Sort(durations)
+	var total int64
+	for _, ns := range durations {
+		total += ns
+	}
+	rank := func(percent int) float64 {
+		return seconds(durations[max((percent*len(durations)+99)/100, 1)-1])
+	}
+	d.Total, d.P50, d.P95, d.P99, d.Max = seconds(total), rank(50), rank(95), rank(99), rank(100)
+	return d
+}

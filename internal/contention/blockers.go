@@ -1,0 +1,295 @@
+package contention
+
+import (
+	"cmp"
+	"slices"
+	"sort"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+const (
+	// maxBlockers and minBlockers bound how many blockers of a wait are kept, so that all together are about allBlockers.
+	maxBlockers = 100
+	minBlockers = 8
+	allBlockers = 2_000_000
+	// maxLooked bounds how many holds that overlap a wait are looked at.
+	maxLooked = 4096
+)
+
+// candidate is a hold that may have been in the way of a wait.
+type candidate struct {
+	interval
+	hold  int32    // -1 where it was not read
+	named *blocker // what the wait says of it, nil where it says nothing
+	last  bool
+}
+
+// lane is one resource's holds and waits, in the order of their starts.
+type lane struct {
+	holds, waits []int32
+	ends         tree
+	// exclusive are the starts of the waits for exclusive holds, and until, of each, the latest end up to it.
+	exclusive, until []int64
+}
+
+// makeBlockers finds what was in the way of each wait.
+func (a *analysis) makeBlockers() {
+	keep := maxBlockers
+	if n := len(a.waits); n > 0 {
+		keep = min(max(allBlockers/n, minBlockers), maxBlockers)
+	}
+	for _, l := range a.lanes() {
+		for _, i := range l.waits {
+			a.block(l, int(i), keep)
+		}
+	}
+	for i := range a.holds {
+		a.holds[i].Blocked = seconds(a.holds[i].blocked)
+	}
+}
+
+// lanes sorts holds and waits by resource. Resources come in the order of their first.
+func (a *analysis) lanes() []*lane {
+	at := map[sym]*lane{}
+	var all []*lane
+	of := func(resource sym) *lane {
+		l := at[resource]
+		if l == nil {
+			l = &lane{}
+			at[resource] = l
+			all = append(all, l)
+		}
+		return l
+	}
+	for i := range a.holds {
+		l := of(a.holds[i].key.resource)
+		l.holds = append(l.holds, int32(i)) //nolint:gosec // so many do not fit into memory
+	}
+	for i := range a.waits {
+		w := &a.waits[i]
+		l := of(w.record.texts[textResource])
+		l.waits = append(l.waits, int32(i)) //nolint:gosec // as above
+		if w.Mode != lockcore.ModeShared.String() {
+			l.exclusive = append(l.exclusive, w.from)
+			l.until = append(l.until, w.to)
+			if n := len(l.until); n > 1 {
+				l.until[n-1] = max(l.until[n-1], l.until[n-2])
+			}
+		}
+	}
+	for _, l := range all {
+		l.ends = newTree(len(l.holds), func(i int) int64 { return a.holds[l.holds[i]].to })
+	}
+	return all
+}
+
+// block finds what was in the way of one wait, and blames it.
+func (a *analysis) block(l *lane, i, keep int) {
+	w := &a.waits[i]
+	found := a.named(w)
+	more := 0
+	found, more = a.inferred(l, w, found)
+	slices.SortFunc(found, func(x, y candidate) int {
+		return cmp.Or(cmp.Compare(x.from, y.from), cmp.Compare(x.to, y.to), cmp.Compare(x.hold, y.hold))
+	})
+	a.markLast(w, found)
+	w.unexplained = w.length() - a.blame(w, found)
+	w.Unexplained = seconds(w.unexplained)
+	kept := important(found, keep)
+	w.Omitted = more + len(found) - len(kept)
+	w.Blockers = make([]Blocker, len(kept))
+	for j := range kept {
+		w.Blockers[j] = a.blockerOf(w, &kept[j])
+		if h := kept[j].hold; h >= 0 {
+			a.holds[h].Blocks = append(a.holds[h].Blocks, i)
+		}
+	}
+}
+
+// named are the holds that the wait's own span names, each once.
+func (a *analysis) named(w *wait) []candidate {
+	var found []candidate
+	at := map[key]int{}
+	for i := range w.record.blockers {
+		b := &w.record.blockers[i]
+		last := w.record.hasLast && i == len(w.record.blockers)-1
+		k := key{w.record.texts[textResource], b.lockID, b.fence}
+		if j, twice := at[k]; twice {
+			found[j].last = found[j].last || last
+			continue
+		}
+		c := candidate{interval: interval{w.from, w.from}, hold: -1, named: b, last: last}
+		if last {
+			c.interval = interval{w.to, w.to}
+		}
+		if h, ok := a.byKey[k]; ok {
+			c.hold = h
+			c.interval = a.holds[h].with(w.interval)
+			c.to = max(c.from, c.to)
+			if c.from > w.to { // clocks differ
+				c.interval = interval{w.to, w.to}
+			}
+		}
+		at[k] = len(found)
+		found = append(found, c)
+	}
+	return found
+}
+
+// inferred adds the holds that follow from times and fences. It tells how many were not looked at.
+func (a *analysis) inferred(l *lane, w *wait, found []candidate) (all []candidate, more int) {
+	known := make(map[int32]bool, len(found))
+	limited := false
+	for _, c := range found {
+		known[c.hold] = true
+		limited = limited || c.hold >= 0 && a.holds[c.hold].Mode == lockcore.ModeShared.String()
+	}
+	shared := w.Mode == lockcore.ModeShared.String()
+	behind := l.behind(w)
+	fence := cmp.Or(w.record.fence, w.record.hold)
+	begun := sort.Search(len(l.holds), func(i int) bool { return a.holds[l.holds[i]].from >= w.to })
+	looked := 0
+	l.ends.beyond(begun, w.from, func(i int) bool {
+		if looked++; looked > maxLooked {
+			more = i + 1 // at most
+			return false
+		}
+		n := l.holds[i]
+		h := &a.holds[n]
+		switch {
+		case known[n] || h.key.lockID == w.record.texts[textLockID]:
+			return true
+		case a.letIn(w.record) && fence > 0 && h.key.fence >= fence:
+			return true
+		}
+		at := h.with(w.interval)
+		if shared && !limited && h.Mode == lockcore.ModeShared.String() {
+			at.to = min(at.to, behind)
+		}
+		if at.length() > 0 {
+			found = append(found, candidate{interval: at, hold: n})
+		}
+		return true
+	})
+	return found, more
+}
+
+// behind is until when somebody stood before a wait in the queue who wanted the resource alone. Until then those were in its
+// way, indirectly, who were in the way of that one.
+func (l *lane) behind(w *wait) int64 {
+	ahead := sort.Search(len(l.exclusive), func(i int) bool { return l.exclusive[i] >= w.from })
+	if ahead == 0 {
+		return w.from
+	}
+	return l.until[ahead-1]
+}
+
+// markLast finds whose end let the wait in: the one that its span says, or else the latest to end.
+func (a *analysis) markLast(w *wait, found []candidate) {
+	letIn := a.letIn(w.record)
+	last := -1
+	for i := range found {
+		if !letIn {
+			found[i].last = false
+			continue
+		}
+		if found[i].last {
+			return
+		}
+		if last < 0 || found[i].to >= found[last].to {
+			last = i
+		}
+	}
+	if last >= 0 {
+		found[last].last = true
+	}
+}
+
+// blame adds the wait to what holds and owners have to answer for. It returns how much of the wait is explained.
+func (a *analysis) blame(w *wait, found []candidate) (explained int64) {
+	until := w.from
+	type share struct{ until, length int64 }
+	owners := make(map[sym]share, 4)
+	for i := range found {
+		c := &found[i]
+		explained += max(c.to-max(c.from, until), 0)
+		until = max(until, c.to)
+		if c.hold < 0 {
+			continue
+		}
+		h := &a.holds[c.hold]
+		if a.chosenWait(w) {
+			h.blocked += c.length()
+		}
+		s := owners[h.owner]
+		s.length += max(c.to-max(c.from, s.until), 0)
+		s.until = max(s.until, c.to)
+		owners[h.owner] = s
+	}
+	if !a.chosenWait(w) {
+		return explained
+	}
+	for owner, s := range owners {
+		b := a.blocked[owner]
+		if b == nil {
+			b = &blame{}
+			a.blocked[owner] = b
+		}
+		b.length += s.length
+		b.waits++
+		a.blockedOn[ownerAt{owner, w.record.texts[textResource]}] += s.length
+	}
+	return explained
+}
+
+// important are at most n: those whose end let the wait in, those that it names, and those that were longest in the way, in the order of time.
+func important(found []candidate, n int) []candidate {
+	if len(found) <= n {
+		return found
+	}
+	rank := func(c *candidate) int {
+		switch {
+		case c.last:
+			return 0
+		case c.named != nil:
+			return 1
+		}
+		return 2
+	}
+	order := make([]int, len(found))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(x, y int) int {
+		return cmp.Or(cmp.Compare(rank(&found[x]), rank(&found[y])), cmp.Compare(found[y].length(), found[x].length()))
+	})
+	order = order[:n]
+	slices.Sort(order)
+	kept := make([]candidate, n)
+	for i, j := range order {
+		kept[i] = found[j]
+	}
+	return kept
+}
+
+func (a *analysis) blockerOf(w *wait, c *candidate) Blocker {
+	b := Blocker{Hold: int(c.hold), From: seconds(c.from - w.from), To: seconds(c.to - w.from), Named: c.named != nil, Last: c.last}
+	if n := c.named; n != nil {
+		b.LockID, b.Owner, b.Fence = a.symbols.text(n.lockID), a.symbols.text(ownerOf(n.owner, n.lockID)), n.fence
+		b.Trace, b.Span = hexIDs(n.trace, n.span)
+	}
+	if c.hold >= 0 {
+		h := &a.holds[c.hold]
+		b.LockID, b.Owner, b.Fence = h.LockID, h.Owner, h.Fence
+		if s := h.stepDuring(c.interval); s != nil {
+			b.Step, b.Trace, b.Span = s.Name, s.Trace, s.Span
+		} else if b.Trace == "" {
+			b.Trace, b.Span = h.Trace, h.Span
+		}
+		b.Workflow = h.Workflow
+	} else {
+		b.Workflow, _ = workflowOf(b.LockID)
+	}
+	return b
+}

@@ -1,0 +1,191 @@
+package contention
+
+import (
+	"bufio"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
+)
+
+// InputError is something that was to be read and cannot be.
+type InputError struct {
+	// Path is what was named, and Reason why it cannot be read.
+	Path, Reason string
+}
+
+func (e *InputError) Error() string { return fmt.Sprintf("%s: %s", e.Path, e.Reason) }
+
+// inWork bounds the bytes of the documents that are parsed at a time; a longer one is parsed alone.
+const inWork = 64 << 20
+
+// Read reads all spans of files, of folders (their *.json and *.jsonl, also with .gz, and those of the folders in them), and of stdin where a
+// path is "-". Whether a file is compressed, and what it holds, is found by looking at it.
+//
+// Broken lines and foreign spans are counted. The error is an *InputError where a path cannot be read at all, or the cause with which ctx
+// was cancelled.
+func Read(ctx context.Context, paths []string, stdin io.Reader) (*Spans, error) {
+	files, err := expand(paths)
+	if err != nil {
+		return nil, err
+	}
+	in := input{spans: newSpans(), work: semaphore.NewWeighted(inWork)}
+	for i, path := range files {
+		if err := in.file(ctx, i, path, stdin); err != nil {
+			return nil, err
+		}
+	}
+	in.spans.finish()
+	return in.spans, nil
+}
+
+// expand replaces folders by the files in them.
+func expand(paths []string) ([]string, error) {
+	var files []string
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		switch {
+		case path == "-":
+			files = append(files, path)
+		case err != nil:
+			return nil, inputError(path, err)
+		case !info.IsDir():
+			files = append(files, path)
+		default:
+			before := len(files)
+			err := filepath.WalkDir(path, func(name string, d fs.DirEntry, err error) error {
+				if err == nil && d.Type().IsRegular() && hasTraces(name) {
+					files = append(files, name)
+				}
+				return err
+			})
+			if err != nil {
+				return nil, inputError(path, err)
+			}
+			if len(files) == before {
+				return nil, &InputError{path, "there is no *.json or *.jsonl (or one of them with .gz) in this folder"}
+			}
+		}
+	}
+	return files, nil
+}
+
+func hasTraces(name string) bool {
+	name = strings.TrimSuffix(strings.ToLower(name), ".gz")
+	return strings.HasSuffix(name, ".json") || strings.HasSuffix(name, ".jsonl")
+}
+
+func inputError(path string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return &InputError{path, "there is no such file or folder"}
+	}
+	var of *fs.PathError
+	if errors.As(err, &of) {
+		return &InputError{of.Path, of.Err.Error()}
+	}
+	return &InputError{path, err.Error()}
+}
+
+// input is what reads: documents are cut off one after the other, and parsed several at a time.
+type input struct {
+	spans   *Spans
+	work    *semaphore.Weighted
+	buffers sync.Pool // of *[]byte
+}
+
+func (in *input) file(ctx context.Context, number int, path string, stdin io.Reader) error {
+	from := stdin
+	if path != "-" {
+		f, err := os.Open(path) //nolint:gosec // the caller names the file
+		if err != nil {
+			return inputError(path, err)
+		}
+		defer func() { _ = f.Close() }()
+		from = f
+	} else {
+		path = "standard input"
+	}
+	at := place{file: number, path: path}
+	in.spans.reading.Files++
+	buffered := bufio.NewReaderSize(from, 1<<20)
+	switch magic, _ := buffered.Peek(4); {
+	case strings.HasPrefix(string(magic), "\x1f\x8b"):
+		unzipped, err := gzip.NewReader(buffered)
+		if err != nil {
+			in.spans.broken(at.line(1), err)
+			return nil
+		}
+		buffered = bufio.NewReaderSize(unzipped, 1<<20)
+	case string(magic) == "\x28\xb5\x2f\xfd":
+		in.spans.broken(at.line(1), errors.New("it is compressed with zstd: decompress it first (zstd -d)"))
+		return nil
+	}
+	return in.documents(ctx, at, buffered)
+}
+
+// documents parses those of one file.
+func (in *input) documents(ctx context.Context, at place, from *bufio.Reader) error {
+	var parsing errgroup.Group
+	parsing.SetLimit(runtime.GOMAXPROCS(0))
+	s := splitter{
+		in: from,
+		take: func(line int, document []byte) error {
+			if err := context.Cause(ctx); err != nil {
+				return err
+			}
+			size := min(int64(len(document)), inWork)
+			if err := in.work.Acquire(ctx, size); err != nil {
+				return context.Cause(ctx)
+			}
+			parsing.Go(func() error {
+				defer in.work.Release(size)
+				in.parse(document, visitor{in.spans, at.line(line)})
+				in.recycle(document)
+				return nil
+			})
+			return nil
+		},
+		refuse: func(line int, why string) { in.spans.broken(at.line(line), errors.New(why)) },
+		buffer: in.buffer,
+	}
+	err := s.split()
+	return errors.Join(err, parsing.Wait())
+}
+
+// keptBuffer bounds the buffers that are used again.
+const keptBuffer = 4 << 20
+
+func (in *input) buffer() []byte {
+	if b, ok := in.buffers.Get().(*[]byte); ok {
+		return (*b)[:0]
+	}
+	return nil
+}
+
+func (in *input) recycle(b []byte) {
+	if cap(b) <= keptBuffer {
+		in.buffers.Put(&b)
+	}
+}
+
+// parse reads a document in whichever format it is.
+func (in *input) parse(document []byte, each visitor) {
+	read := formatOf(document)
+	if read == nil {
+		each.broken(errors.New("it is neither OTLP's JSON nor that of Jaeger's query API"))
+		return
+	}
+	if err := read(document, each); err != nil {
+		each.broken(fmt.Errorf("broken JSON: %w", err))
+	}
+}

@@ -1,0 +1,87 @@
+package contention
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/temporal-lockstep/lockstep/internal/telemetry"
+)
+
+// findLosses lists the holds that were displaced or taken away, and the steps that found their lock lost.
+func (a *analysis) findLosses() {
+	for i := range a.holds {
+		h := &a.holds[i]
+		if h.Outcome != telemetry.OutcomeExpired && h.Outcome != telemetry.OutcomeRevoked || !a.chosenHold(h) {
+			continue
+		}
+		a.losses = append(a.losses, Loss{
+			Hold: i, Resource: h.Resource, LockID: h.LockID, Owner: h.Owner, At: h.End,
+			Outcome: h.Outcome, Reason: h.Reason, Trace: h.Trace, Span: h.Span,
+		})
+	}
+	for _, kind := range []kind{kindAcquire, kindRenew, kindLeave} {
+		for i := range a.records[kind] {
+			r := &a.records[kind][i]
+			if a.symbols.text(r.texts[textOutcome]) == telemetry.OutcomeLost && a.chosen(a.symbols.text(r.texts[textResource]), interval{r.start, r.end}) {
+				a.losses = append(a.losses, a.lossOf(r))
+			}
+		}
+	}
+	slices.SortStableFunc(a.losses, func(x, y Loss) int {
+		return cmp.Or(x.At.Compare(y.At), cmp.Compare(x.Resource, y.Resource), cmp.Compare(x.Outcome, y.Outcome), cmp.Compare(x.Span, y.Span))
+	})
+}
+
+// lossOf is that of a step, with the hold that it had last. A renewal of several locks names none.
+func (a *analysis) lossOf(r *record) Loss {
+	text := a.symbols.text
+	l := Loss{
+		Hold: -1, Resource: text(r.texts[textResource]), LockID: text(r.texts[textLockID]),
+		Owner: text(ownerOf(r.texts[textOwner], r.texts[textLockID])), At: timeOf(r.end),
+		Outcome: telemetry.OutcomeLost, Reason: text(r.texts[textReason]),
+	}
+	l.Trace, l.Span = hexIDs(r.trace, r.id)
+	of := a.byParty[r.party()]
+	for i := len(of) - 1; i >= 0; i-- {
+		if h := &a.holds[of[i]]; h.from <= r.end {
+			l.Hold, l.Owner = int(of[i]), h.Owner
+			break
+		}
+	}
+	return l
+}
+
+// findDeadlocks lists those that were ended: by their own spans, or, where one was not read, by the victim's wait.
+func (a *analysis) findDeadlocks() {
+	told := map[party]int{}
+	text := a.symbols.text
+	add := func(r *record) {
+		if !a.chosen(text(r.texts[textResource]), interval{r.start, r.end}) {
+			return
+		}
+		d := Deadlock{
+			At: timeOf(r.end), Victim: text(ownerOf(r.texts[textOwner], r.texts[textLockID])), Cycle: text(r.texts[textCycle]),
+			Resource: text(r.texts[textResource]), LockID: text(r.texts[textLockID]),
+		}
+		d.Trace, d.Span = hexIDs(r.trace, r.id)
+		a.deadlocks = append(a.deadlocks, d)
+	}
+	for i := range a.records[kindDeadlock] {
+		r := &a.records[kindDeadlock][i]
+		if text(r.texts[textOutcome]) == telemetry.OutcomeOK {
+			told[r.party()]++
+			add(r)
+		}
+	}
+	for i := range a.waits {
+		r := a.waits[i].record
+		switch {
+		case a.waits[i].Outcome != telemetry.OutcomeDeadlock:
+		case told[r.party()] > 0:
+			told[r.party()]--
+		default:
+			add(r)
+		}
+	}
+	slices.SortStableFunc(a.deadlocks, func(x, y Deadlock) int { return cmp.Or(x.At.Compare(y.At), cmp.Compare(x.Span, y.Span)) })
+}

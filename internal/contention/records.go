@@ -1,0 +1,115 @@
+package contention
+
+import "encoding/hex"
+
+// sym stands for a text: there are few different ones, and many spans. The empty text is 0.
+type sym uint32
+
+// symbols are the texts that were seen.
+type symbols struct {
+	ids   map[string]sym
+	texts []string
+}
+
+func newSymbols() *symbols {
+	return &symbols{ids: map[string]sym{"": 0}, texts: []string{""}}
+}
+
+func (s *symbols) sym(text string) sym {
+	id, ok := s.ids[text]
+	if !ok {
+		id = sym(len(s.texts)) //nolint:gosec // 4,000 million different texts do not fit into memory
+		s.ids[text] = id
+		s.texts = append(s.texts, text)
+	}
+	return id
+}
+
+func (s *symbols) text(id sym) string { return s.texts[id] }
+
+// record is a lock span, kept small: there may be millions.
+type record struct {
+	trace      traceID
+	id         spanID
+	start, end int64
+	texts      [texts]sym
+	position   int32
+	fence      int64
+	hold       int64
+	expired    int64
+	// blockers are those named by events; the last one by the span's own attributes, if hasLast.
+	blockers []blocker
+	hasLast  bool
+}
+
+// blocker is a hold that a span names.
+type blocker struct {
+	lockID, owner sym
+	fence         int64
+	trace         traceID
+	span          spanID
+}
+
+// key names a hold.
+type key struct {
+	resource, lockID sym
+	fence            int64
+}
+
+// request names a part's request for a resource.
+type request struct{ resource, lockID, part, order sym }
+
+// party is a lock ID at a resource.
+type party struct{ resource, lockID sym }
+
+func (r *record) request() request {
+	return request{r.texts[textResource], r.texts[textLockID], r.texts[textPart], r.texts[textOrder]}
+}
+
+func (r *record) party() party { return party{r.texts[textResource], r.texts[textLockID]} }
+
+func (r *record) key(fence int64) key {
+	return key{r.texts[textResource], r.texts[textLockID], fence}
+}
+
+// keep makes a record of a span.
+func (s *symbols) keep(sp *span) record {
+	r := record{
+		trace: sp.trace, id: sp.id, start: sp.start, end: max(sp.end, sp.start),
+		position: int32(max(min(sp.position, 1<<30), 0)), //nolint:gosec // bounded
+		fence:    sp.fence, hold: sp.hold, expired: sp.expired,
+	}
+	for i, t := range sp.texts {
+		r.texts[i] = s.sym(t)
+	}
+	r.hasLast = sp.last.lockID != ""
+	if n := len(sp.blockers); n > 0 || r.hasLast {
+		r.blockers = make([]blocker, 0, n+1)
+		for i := range sp.blockers {
+			r.blockers = append(r.blockers, s.blocker(&sp.blockers[i]))
+		}
+		if r.hasLast {
+			r.blockers = append(r.blockers, s.blocker(&sp.last))
+		}
+	}
+	return r
+}
+
+func (s *symbols) blocker(b *blockedBy) blocker {
+	return blocker{lockID: s.sym(b.lockID), owner: s.sym(b.owner), fence: b.fence, trace: b.trace, span: b.span}
+}
+
+// hexIDs are the IDs as text, empty where they are zero.
+func hexIDs(t traceID, s spanID) (trace, span string) {
+	if t == (traceID{}) {
+		return "", ""
+	}
+	var b [48]byte
+	hex.Encode(b[:32], t[:])
+	hex.Encode(b[32:], s[:])
+	both := string(b[:])
+	if s == (spanID{}) {
+		return both[:32], ""
+	}
+	return both[:32], both[32:]
+}

@@ -1,0 +1,100 @@
+package contention
+
+import (
+	"cmp"
+	"slices"
+)
+
+// makeSteps puts under each hold the steps that entered it, from their acquires until their leaves.
+func (a *analysis) makeSteps() {
+	left := map[request]int64{}
+	leaves := a.records[kindLeave]
+	for i := range leaves {
+		r := &leaves[i]
+		if at, ok := left[r.request()]; !ok || r.start < at {
+			left[r.request()] = r.start
+		}
+	}
+	acquires := a.records[kindAcquire]
+	for i := range acquires {
+		r := &acquires[i]
+		fence := a.holdFence(r)
+		j, ok := a.byKey[r.key(fence)]
+		if fence == 0 || !ok {
+			continue
+		}
+		h := &a.holds[j]
+		s := Step{
+			Part: a.symbols.text(r.texts[textPart]), Order: a.symbols.text(r.texts[textOrder]),
+			Start: timeOf(r.end), Host: a.symbols.text(r.texts[textHost]),
+		}
+		s.Name = stepName(s.Part)
+		s.Trace, s.Span = hexIDs(r.trace, r.id)
+		if at, ok := left[r.request()]; ok {
+			s.End = timeOf(max(at, r.end))
+			if h.Outcome == OutcomeOpen && at > h.to {
+				h.to, h.End = at, s.End
+			}
+		}
+		h.Steps = append(h.Steps, s)
+	}
+	for i := range a.holds {
+		a.holds[i].arrangeSteps()
+	}
+}
+
+// arrangeSteps orders them, drops those that an acquire told again, and fits them into the hold.
+func (h *hold) arrangeSteps() {
+	if len(h.Steps) == 0 {
+		return
+	}
+	slices.SortFunc(h.Steps, func(x, y Step) int {
+		return cmp.Or(cmp.Compare(x.Part, y.Part), cmp.Compare(x.Order, y.Order), x.Start.Compare(y.Start), cmp.Compare(x.Span, y.Span))
+	})
+	h.Steps = slices.CompactFunc(h.Steps, func(x, y Step) bool { return x.Part == y.Part && x.Order == y.Order })
+	for i := range h.Steps {
+		h.fit(&h.Steps[i])
+	}
+	slices.SortStableFunc(h.Steps, func(x, y Step) int { return x.Start.Compare(y.Start) })
+	h.Host = cmp.Or(h.Host, h.Steps[len(h.Steps)-1].Host)
+}
+
+// fit moves a step into the hold: its process's clock may differ from the database's. Its length is kept as far as it fits.
+func (h *hold) fit(s *Step) {
+	start := s.Start.UnixNano()
+	end := h.to
+	if !s.End.IsZero() {
+		length := min(s.End.UnixNano()-start, h.length())
+		start = min(max(start, h.from), h.to-length)
+		end = start + length
+	} else {
+		start = min(max(start, h.from), h.to)
+	}
+	s.Start, s.End = timeOf(start), timeOf(end)
+}
+
+// ran is for how long at least one step ran under the hold.
+func (h *hold) ran() int64 {
+	var total int64
+	until := h.from
+	for i := range h.Steps {
+		s := h.Steps[i].during()
+		total += max(s.to-max(s.from, until), 0)
+		until = max(until, s.to)
+	}
+	return total
+}
+
+// stepDuring is the step that ran longest in a time, nil where none did.
+func (h *hold) stepDuring(t interval) *Step {
+	var found *Step
+	var most int64
+	for i := range h.Steps {
+		if n := h.Steps[i].during().with(t).length(); n > most {
+			found, most = &h.Steps[i], n
+		}
+	}
+	return found
+}
+
+func (s *Step) during() interval { return interval{s.Start.UnixNano(), s.End.UnixNano()} }

@@ -1,0 +1,78 @@
+package contention
+
+import (
+	"cmp"
+	"slices"
+)
+
+// makeWaits makes the waits, and finds what each was granted.
+func (a *analysis) makeWaits() {
+	type place struct {
+		request
+		start int64
+	}
+	records := a.records[kindWait]
+	found := make([]*record, 0, len(records))
+	at := map[place]int{}
+	for i := range records {
+		r := &records[i]
+		p := place{r.request(), r.start}
+		j, twice := at[p]
+		switch {
+		case !twice:
+			at[p] = len(found)
+			found = append(found, r)
+		default:
+			a.reading.Repeated++
+			if earlier(r, found[j]) {
+				found[j] = r
+			}
+		}
+	}
+	text := a.symbols.text
+	slices.SortFunc(found, func(x, y *record) int {
+		return cmp.Or(cmp.Compare(x.start, y.start), cmp.Compare(text(x.texts[textResource]), text(y.texts[textResource])),
+			cmp.Compare(x.end, y.end), cmp.Compare(text(x.texts[textLockID]), text(y.texts[textLockID])),
+			cmp.Compare(text(x.texts[textPart]), text(y.texts[textPart])), cmp.Compare(text(x.texts[textOrder]), text(y.texts[textOrder])))
+	})
+	a.waits = make([]wait, len(found))
+	for i, r := range found {
+		a.waits[i] = a.waitOf(r)
+		w := &a.waits[i]
+		a.byOwner[w.owner] = append(a.byOwner[w.owner], int32(i)) //nolint:gosec // so many do not fit into memory
+	}
+}
+
+func (a *analysis) waitOf(r *record) wait {
+	text := a.symbols.text
+	w := wait{interval: interval{r.start, r.end}, record: r, owner: ownerOf(r.texts[textOwner], r.texts[textLockID])}
+	w.Resource, w.LockID, w.Owner, w.Mode = text(r.texts[textResource]), text(r.texts[textLockID]), text(w.owner), a.modeOf(r)
+	w.Workflow, w.Run = workflowOf(w.LockID)
+	w.Part = text(r.texts[textPart])
+	w.Step = stepName(w.Part)
+	w.Start, w.End = timeOf(r.start), timeOf(r.end)
+	w.Outcome, w.Position = text(r.texts[textOutcome]), int(r.position)
+	w.Trace, w.Span = hexIDs(r.trace, r.id)
+	w.Hold = a.granted(r)
+	return w
+}
+
+// granted is the hold that a wait led to, -1 where it is not known. One that was upgraded began before.
+func (a *analysis) granted(r *record) int {
+	if !a.letIn(r) {
+		return -1
+	}
+	for _, fence := range []int64{r.hold, r.fence} {
+		if i, ok := a.byKey[r.key(fence)]; ok && fence != 0 {
+			return int(i)
+		}
+	}
+	of := a.byParty[r.party()]
+	for i := len(of) - 1; i >= 0; i-- {
+		h := &a.holds[of[i]]
+		if h.key.fence <= r.fence && h.from <= r.end && h.to >= r.end {
+			return int(of[i])
+		}
+	}
+	return -1
+}
