@@ -42,7 +42,8 @@ workflows in any language lock by calling them by name. docs/activities.md has t
 It makes the schedule of the orphan reaper, which releases what closed workflows have left; see
 "lockstep reaper". Any number of workers may serve a task queue.
 
-With OTEL_EXPORTER_OTLP_ENDPOINT set, spans and metrics are sent there over OTLP, as http/protobuf.
+With OTEL_EXPORTER_OTLP_ENDPOINT set, spans and metrics are sent there over OTLP, as http/protobuf;
+with OTEL_METRICS_EXPORTER=none, spans alone.
 
 Ctrl-C lets running activities end; a second one ends the process at once. Pass a database's password
 in LOCKSTEP_MONGODB_URI and not in a flag, which other users of the machine can see.

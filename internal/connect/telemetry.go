@@ -28,14 +28,15 @@ type Telemetry struct {
 const (
 	endpointVariable = "OTEL_EXPORTER_OTLP_ENDPOINT"
 	protocolVariable = "OTEL_EXPORTER_OTLP_PROTOCOL"
+	metricsVariable  = "OTEL_METRICS_EXPORTER"
 )
 
 // shutdownWithin bounds how long a process that ends tries to send what it has.
 const shutdownWithin = 5 * time.Second
 
 // NewTelemetry makes providers that export over OTLP where the environment says so, by OTEL_EXPORTER_OTLP_ENDPOINT, beside the exporters
-// given. service is the name of the process, unless OTEL_SERVICE_NAME says another. What cannot be sent is told to errs,
-// once, and stops nobody.
+// given; OTEL_METRICS_EXPORTER=none leaves out metrics, for an endpoint that takes none, such as Jaeger's. service is the name
+// of the process, unless OTEL_SERVICE_NAME says another. What cannot be sent is told to errs, once, and stops nobody.
 func NewTelemetry(ctx context.Context, service string, errs io.Writer, beside ...sdktrace.TracerProviderOption) (*Telemetry, error) {
 	who, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", service)), resource.WithTelemetrySDK(), resource.WithFromEnv())
 	if err != nil {
@@ -51,16 +52,19 @@ func NewTelemetry(ctx context.Context, service string, errs io.Writer, beside ..
 		if err != nil {
 			return nil, fmt.Errorf("%s %q: %w", endpointVariable, endpoint, err)
 		}
-		numbers, err := otlpmetrichttp.New(ctx)
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("%s %q: %w", endpointVariable, endpoint, err), spans.Shutdown(ctx))
-		}
 		traces = append(traces, sdktrace.WithBatcher(spans))
-		metrics = append(metrics, sdkmetric.WithReader(sdkmetric.NewPeriodicReader(numbers)))
+		if os.Getenv(metricsVariable) != "none" {
+			numbers, err := otlpmetrichttp.New(ctx)
+			if err != nil {
+				return nil, errors.Join(fmt.Errorf("%s %q: %w", endpointVariable, endpoint, err), spans.Shutdown(ctx))
+			}
+			metrics = append(metrics, sdkmetric.WithReader(sdkmetric.NewPeriodicReader(numbers)))
+		}
 		var once sync.Once
 		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 			once.Do(func() {
-				_, _ = fmt.Fprintf(errs, "lockstep: telemetry cannot be sent to %s; this is not told again: %v\n", endpoint, err)
+				_, _ = fmt.Fprintf(errs, "lockstep: telemetry cannot be sent to %s (%s=none sends spans alone); this is not told again: %v\n",
+					endpoint, metricsVariable, err)
 			})
 		}))
 	}

@@ -64,6 +64,21 @@ func TestSpansAndMetricsGoWhereTheEnvironmentSays(t *testing.T) {
 	require.Empty(t, errs.String())
 }
 
+func TestMetricsCanBeLeftOut(t *testing.T) {
+	c := &collector{sent: map[string][]byte{}}
+	server := httptest.NewServer(c)
+	defer server.Close()
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.URL)
+	t.Setenv("OTEL_METRICS_EXPORTER", "none")
+	observed, err := connect.NewTelemetry(t.Context(), "lockstep-test", io.Discard)
+	require.NoError(t, err)
+	counter, err := observed.Metrics.Meter("test").Int64Counter("test")
+	require.NoError(t, err)
+	counter.Add(t.Context(), 1)
+	observed.Shutdown(t.Context())
+	require.Empty(t, c.sent)
+}
+
 func TestTelemetryThatCannotBeSentIsToldOnceAndStopsNobody(t *testing.T) {
 	server := httptest.NewServer(nil)
 	server.Close() // nobody listens there any more

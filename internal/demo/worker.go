@@ -44,7 +44,7 @@ func RunWorker(ctx context.Context, cfg WorkerConfig, stdin io.Reader) (err erro
 	}
 	defer func() { _ = mc.Disconnect(context.WithoutCancel(ctx)) }() // the process ends anyway
 	db := mc.Database(cfg.Database)
-	locker, err := lockcore.New(db.Collection("locks"), lockcore.Config{TracerProvider: observed.Traces, MeterProvider: observed.Metrics})
+	locker, err := lockcore.New(db.Collection("locks"), lockcore.Config{TracerProvider: observed.Traces})
 	if err != nil {
 		return err
 	}
