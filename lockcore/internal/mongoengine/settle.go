@@ -54,7 +54,7 @@ func distinct(ids string, beside expr) expr {
 // way or by the request itself, where granted holds, to who. It keeps in t
 //
 //	d  the head of the queue; later, to whom room was given      l  what is alive
-//	c  the claims      x  the expired holds that are displaced
+//	c  the claims, which are taken out of the queue      x  the expired holds that are displaced
 func (s *stages) settle(o outcome) {
 	head := expr(first("$waiters"))
 	if o.alone {
@@ -83,7 +83,11 @@ func (s *stages) settle(o outcome) {
 	if o.crowd {
 		given = and(given, expired)
 	}
-	s.set(v("x", cond(given,
+	waiters := expr(op("$slice", "$waiters", size("$t.c"), engine.Unlimited))
+	if o.position != expr(0) { // a queue that stays as it is need not be copied
+		waiters = cond(eq("$t.c", none), "$waiters", waiters)
+	}
+	s.put(v("waiters", waiters), v("t.x", cond(given,
 		filter("$held", and(lte("$$this.expiresAt", "$$NOW"), holds, ne("$$this.lockId", "$t.d.lockId"), or(exclusive, and(crowded, not(in("$$this.lockId", "$t.l.lockId")))))), none)))
 }
 
@@ -116,10 +120,6 @@ func together(lists ...expr) expr {
 func (s *stages) store(o outcome) []bson.D {
 	s.settle(o)
 	expired := together(o.purged, "$t.x")
-	waiters := expr(op("$slice", "$waiters", size("$t.c"), engine.Unlimited))
-	if o.position != expr(0) { // a queue that stays as it is need not be copied
-		waiters = cond(eq("$t.c", none), "$waiters", waiters)
-	}
 	claim := merge("$$this", doc(
 		v("state", engine.Claimed), v("expiresAt", add("$$NOW", "$t.claim")), v("claimedAt", "$$NOW"), v("place", "$$this.expiresAt"),
 		v("after", after(together(o.released, o.left, expired)))))
@@ -127,11 +127,10 @@ func (s *stages) store(o outcome) []bson.D {
 	*s = append(*s, on("$set", doc(
 		v("seq", add("$seq", int64(1))), v("at", "$$NOW"),
 		v("held", concat(cond(eq("$t.x", none), "$held", filter("$held", not(in("$$this", "$t.x")))), each("$t.c", claim))),
-		v("waiters", waiters),
 		v("evicted", lastOf(concat("$evicted", each("$t.x", record)), engine.MaxEvicted)),
 		v("idleAt", idleAt),
 		v("last", doc(v("outcome", o.did), v("released", together(o.released)), v("expired", expired), v("gone", together(o.gone)), v("position", o.position),
-			v("length", op("$subtract", size("$waiters"), size("$t.c"))))),
+			v("length", size("$waiters")))),
 		v("t", "$$REMOVE"),
 	)))
 	return *s
