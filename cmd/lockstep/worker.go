@@ -76,7 +76,7 @@ func (cfg *workerConfig) run(ctx context.Context, s streams) error {
 	}
 	defer func() { _ = mc.Disconnect(context.WithoutCancel(ctx)) }() // the process ends anyway
 	coll := mc.Database(cmp.Or(cfg.database, connect.Database(uri), defaultDatabase)).Collection(cfg.collection)
-	observed, err := connect.NewTelemetry(ctx, "lockstep-worker", s.err)
+	observed, err := connect.NewTelemetry(ctx, connect.TelemetryOptions{Service: "lockstep-worker", Errs: s.err})
 	if err != nil {
 		return fmt.Errorf("%w: %w", demo.ErrUsage, err)
 	}

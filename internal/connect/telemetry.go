@@ -34,15 +34,26 @@ const (
 // shutdownWithin bounds how long a process that ends tries to send what it has.
 const shutdownWithin = 5 * time.Second
 
-// NewTelemetry makes providers that export over OTLP where the environment says so, by OTEL_EXPORTER_OTLP_ENDPOINT, beside the exporters
-// given; OTEL_METRICS_EXPORTER=none leaves out metrics, for an endpoint that takes none, such as Jaeger's. service is the name
-// of the process, unless OTEL_SERVICE_NAME says another. What cannot be sent is told to errs, once, and stops nobody.
-func NewTelemetry(ctx context.Context, service string, errs io.Writer, beside ...sdktrace.TracerProviderOption) (*Telemetry, error) {
-	who, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", service)), resource.WithTelemetrySDK(), resource.WithFromEnv())
+// TelemetryOptions are those of a process.
+type TelemetryOptions struct {
+	// Service is its name, unless OTEL_SERVICE_NAME says another.
+	Service string
+	// Errs is told of what cannot be sent, once.
+	Errs io.Writer
+	// NoMetrics sends spans alone, as OTEL_METRICS_EXPORTER=none does: for endpoints that take no metrics, such as Jaeger's.
+	NoMetrics bool
+	// Beside are exporters beside OTLP's.
+	Beside []sdktrace.TracerProviderOption
+}
+
+// NewTelemetry makes providers that export over OTLP where the environment says so, by OTEL_EXPORTER_OTLP_ENDPOINT. What cannot be
+// sent stops nobody.
+func NewTelemetry(ctx context.Context, o TelemetryOptions) (*Telemetry, error) {
+	who, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", o.Service)), resource.WithTelemetrySDK(), resource.WithFromEnv())
 	if err != nil {
 		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
-	traces := append([]sdktrace.TracerProviderOption{sdktrace.WithResource(who)}, beside...)
+	traces := append([]sdktrace.TracerProviderOption{sdktrace.WithResource(who)}, o.Beside...)
 	metrics := []sdkmetric.Option{sdkmetric.WithResource(who)}
 	if endpoint := os.Getenv(endpointVariable); endpoint != "" {
 		if p := os.Getenv(protocolVariable); p != "" && p != "http/protobuf" {
@@ -53,7 +64,7 @@ func NewTelemetry(ctx context.Context, service string, errs io.Writer, beside ..
 			return nil, fmt.Errorf("%s %q: %w", endpointVariable, endpoint, err)
 		}
 		traces = append(traces, sdktrace.WithBatcher(spans))
-		if os.Getenv(metricsVariable) != "none" {
+		if !o.NoMetrics && os.Getenv(metricsVariable) != "none" {
 			numbers, err := otlpmetrichttp.New(ctx)
 			if err != nil {
 				return nil, errors.Join(fmt.Errorf("%s %q: %w", endpointVariable, endpoint, err), spans.Shutdown(ctx))
@@ -63,7 +74,7 @@ func NewTelemetry(ctx context.Context, service string, errs io.Writer, beside ..
 		var once sync.Once
 		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 			once.Do(func() {
-				_, _ = fmt.Fprintf(errs, "lockstep: telemetry cannot be sent to %s (%s=none sends spans alone); this is not told again: %v\n",
+				_, _ = fmt.Fprintf(o.Errs, "lockstep: telemetry cannot be sent to %s (%s=none sends spans alone); this is not told again: %v\n",
 					endpoint, metricsVariable, err)
 			})
 		}))

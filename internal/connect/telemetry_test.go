@@ -46,7 +46,7 @@ func TestSpansAndMetricsGoWhereTheEnvironmentSays(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.URL)
 	t.Setenv("OTEL_SERVICE_NAME", "mine")
 	var errs bytes.Buffer
-	observed, err := connect.NewTelemetry(t.Context(), "lockstep-test", &errs)
+	observed, err := connect.NewTelemetry(t.Context(), connect.TelemetryOptions{Service: "lockstep-test", Errs: &errs})
 	require.NoError(t, err)
 	l, err := lockcore.NewOn(lockcoretest.NewEngine(time.Now), lockcore.Config{TracerProvider: observed.Traces, MeterProvider: observed.Metrics})
 	require.NoError(t, err)
@@ -70,7 +70,7 @@ func TestMetricsCanBeLeftOut(t *testing.T) {
 	defer server.Close()
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.URL)
 	t.Setenv("OTEL_METRICS_EXPORTER", "none")
-	observed, err := connect.NewTelemetry(t.Context(), "lockstep-test", io.Discard)
+	observed, err := connect.NewTelemetry(t.Context(), connect.TelemetryOptions{Service: "lockstep-test", Errs: io.Discard})
 	require.NoError(t, err)
 	counter, err := observed.Metrics.Meter("test").Int64Counter("test")
 	require.NoError(t, err)
@@ -84,7 +84,7 @@ func TestTelemetryThatCannotBeSentIsToldOnceAndStopsNobody(t *testing.T) {
 	server.Close() // nobody listens there any more
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.URL)
 	var errs bytes.Buffer
-	observed, err := connect.NewTelemetry(t.Context(), "lockstep-test", &errs)
+	observed, err := connect.NewTelemetry(t.Context(), connect.TelemetryOptions{Service: "lockstep-test", Errs: &errs})
 	require.NoError(t, err)
 	_, span := observed.Traces.Tracer("test").Start(t.Context(), "test")
 	span.End()
@@ -95,6 +95,6 @@ func TestTelemetryThatCannotBeSentIsToldOnceAndStopsNobody(t *testing.T) {
 func TestAProtocolThatIsNotSpokenIsRefused(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4317")
 	t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
-	_, err := connect.NewTelemetry(t.Context(), "lockstep-test", io.Discard)
+	_, err := connect.NewTelemetry(t.Context(), connect.TelemetryOptions{Service: "lockstep-test", Errs: io.Discard})
 	require.ErrorContains(t, err, `OTEL_EXPORTER_OTLP_PROTOCOL is "grpc"`)
 }

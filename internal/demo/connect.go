@@ -51,5 +51,8 @@ func observe(ctx context.Context, service, path string, errs io.Writer) (*connec
 	if err != nil {
 		return nil, fmt.Errorf("traces: %w", err)
 	}
-	return connect.NewTelemetry(ctx, service, errs, sdktrace.WithBatcher(exporter, sdktrace.WithBatchTimeout(500*time.Millisecond)))
+	return connect.NewTelemetry(ctx, connect.TelemetryOptions{
+		Service: service, Errs: errs, NoMetrics: true,
+		Beside: []sdktrace.TracerProviderOption{sdktrace.WithBatcher(exporter, sdktrace.WithBatchTimeout(500*time.Millisecond))},
+	})
 }
