@@ -88,7 +88,7 @@ func chromium(t *testing.T) string {
 			return path
 		}
 	}
-	require.FailNow(t, "no chromium", "this test needs the browser: .ci/chromium installs it on Debian, as root (apt-get install chromium)")
+	require.FailNow(t, "no chromium", "this test needs the browser chromium, or Chrome: on Debian, as root, .ci/run browser installs it (apt-get install chromium)")
 	return ""
 }
 

@@ -183,7 +183,7 @@ func TestNamesAreTextAndNothingElse(t *testing.T) {
 func TestLooks(t *testing.T) {
 	t.Parallel()
 	r := large()
-	wait, _ := typical(t, r)
+	wait, hold := typical(t, r)
 	b := open(t, r, everything)
 	address := evaluate[string](b, `location.href`)
 	for _, scheme := range []string{"light", "dark"} {
@@ -200,6 +200,9 @@ func TestLooks(t *testing.T) {
 			b.selectWait(r, wait)
 			evaluate[bool](b, `document.getElementById("timeline-section").scrollIntoView(), true`)
 			b.picture(name+"-wait", false)
+			b.click(fmt.Sprintf(`#details a[href="#hold-%d"]:not(.facts a)`, hold))
+			b.details(fmt.Sprintf("hold-%d", hold))
+			b.picture(name+"-hold", false)
 			require.LessOrEqual(t, evaluate[int64](b, `document.documentElement.scrollWidth`), width, "nothing sticks out of the window")
 		}
 	}

@@ -162,11 +162,12 @@ function outline(box, colour, width) {
 
 const filled = (box, colour) => ({ type: "rect", silent: true, shape: { ...box }, style: { fill: theme[colour] } });
 
-// connection is a line between a wait and a hold at one moment, with an arrow at the hold.
+// connection is a line between a wait and a hold at one moment, with a dot on the wait and an arrow at the hold.
 function connection(x, fromY, toY, strong) {
   const stroke = theme["--link"];
   return [
-    { type: "line", silent: true, shape: { x1: x, y1: fromY, x2: x, y2: toY + 4 }, style: { stroke, lineWidth: strong ? 2 : 1, opacity: strong ? 1 : 0.7 } },
+    { type: "circle", silent: true, shape: { cx: x, cy: fromY + 3, r: strong ? 3 : 2.5 }, style: { fill: stroke } },
+    { type: "line", silent: true, shape: { x1: x, y1: fromY + 3, x2: x, y2: toY + 4 }, style: { stroke, lineWidth: strong ? 2 : 1, opacity: strong ? 1 : 0.7 } },
     { type: "polygon", silent: true, shape: { points: [[x, toY], [x - 4, toY + 7], [x + 4, toY + 7]] }, style: { fill: stroke, opacity: strong ? 1 : 0.7 } },
   ];
 }

@@ -76,14 +76,13 @@ function drawResources() {
   const { resources, totals } = report;
   if (resources.length === 0) return byId("resources").replaceChildren(el("p", { class: "empty" }, "No resource was read."));
   const most = resources[0].wait.total;
-  const groups = el("tr", { class: "groups" }, el("th", { colspan: "2" }), el("th", { colspan: "4", scope: "colgroup" }, "Wait"), el("th", { colspan: "3", scope: "colgroup" }, "Hold"), el("th", { colspan: "3" }));
+  const groups = el("tr", { class: "groups" }, el("th", { colspan: "4" }), el("th", { colspan: "3", scope: "colgroup" }, "Wait"), el("th", { colspan: "3", scope: "colgroup" }, "Hold"), el("th", { colspan: "2", class: "roomy" }));
   byId("resources").replaceChildren(table([
     ["Resource", (r) => linkTo(r, name(r.name, "mono")), "name"],
     ["Total wait, share of all", (r) => meter(r.wait.total, most, seconds(r.wait.total), percent(totals.wait.total > 0 ? r.wait.total / totals.wait.total : 0))],
-    ["Waits", (r) => integer(r.wait.count)], ["p50", (r) => seconds(r.wait.p50)], ["p95", (r) => seconds(r.wait.p95)], ["p99", (r) => seconds(r.wait.p99)],
+    ["Waits", (r) => integer(r.wait.count)], ["Longest queue", (r) => integer(r.longestQueue)], ["p50", (r) => seconds(r.wait.p50)], ["p95", (r) => seconds(r.wait.p95)], ["p99", (r) => seconds(r.wait.p99)],
     ["p50", (r) => seconds(r.hold.p50)], ["p95", (r) => seconds(r.hold.p95)], ["p99", (r) => seconds(r.hold.p99)],
-    ["Longest queue", (r) => integer(r.longestQueue)],
-    ["Busy", (r) => percent(r.busy), "", "share of its time in which somebody held it"], ["Contended", (r) => percent(r.contended), "", "share of its time in which somebody waited"],
+    ["Busy", (r) => percent(r.busy), "roomy", "share of its time in which somebody held it"], ["Contended", (r) => percent(r.contended), "roomy", "share of its time in which somebody waited"],
   ], resources, { className: "choose", groups, most: 8, row: (r) => ({ "data-resource": r.index, onclick: (event) => { if (!event.target.closest("a")) go(addressOf(r), "far"); } }) }));
 }
 

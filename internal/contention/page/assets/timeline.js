@@ -232,7 +232,7 @@ function selectionShapes(t) {
     shapes.push(outline(box, "--select", width));
   };
   for (const relation of relations) paint(item.kind === "wait" ? relation.hold : relation.wait, 1);
-  for (const relation of relations) shapes.push(...connect(t, relation, boxOf));
+  relations.forEach((relation, i) => shapes.push(...connect(t, relation, boxOf, item.kind === "wait" ? 0.5 : (i + 1) / (relations.length + 1))));
   paint(item, 2);
   return shapes;
 }
@@ -242,14 +242,14 @@ function relatedTo(item) {
   return item && new Set([item, ...(item.blockers || []).map((b) => b.hold), ...(item.kept || []).map((b) => b.wait)]);
 }
 
-// connect draws a line in the middle of what is seen of the time that one was in the other's way.
-function connect(t, { wait, hold, from, to, last }, boxOf) {
+// connect draws a line somewhere, 0 to 1, in what is seen of the time that one was in the other's way.
+function connect(t, { wait, hold, from, to, last }, boxOf, where) {
   const [waitBox, holdBox] = [boxOf(wait), boxOf(hold)];
   if (!waitBox || !holdBox) return [];
   const start = Math.max(t.view.t0, wait.start + from);
   const end = Math.min(t.view.t1, wait.start + to);
   if (start > end) return [];
-  return connection(Math.round(t.view.x((start + end) / 2)), waitBox.y, holdBox.y + holdBox.height, last);
+  return connection(Math.round(t.view.x(start + (end - start) * where)), waitBox.y, holdBox.y + holdBox.height, last);
 }
 
 function optionOf(t, series) {
