@@ -122,6 +122,8 @@ func TestTheDrawingIsWhatTheListsSay(t *testing.T) {
 			there = r.Holds[blocker.Hold]
 		}
 	}
+	b.run(chromedp.MouseEvent(input.DispatchMouseEventTypeMouseMoved, x, at(w.Span)))
+	b.picture("light-1400-hover", false)
 	b.run(chromedp.MouseClickXY(x, at(there.Span)))
 	require.Contains(t, b.details(fmt.Sprintf("hold-%d", slices.IndexFunc(r.Holds, func(h contention.Hold) bool { return h.Span == there.Span }))), there.LockID)
 	b.run(chromedp.MouseClickXY(x, at(w.Span)))

@@ -28,7 +28,7 @@ const finder = {
     const found = all.filter((item) => words.every((word) => haystack(item).includes(word))).sort((a, b) => lengthOf(b) - lengthOf(a));
     byId("finder-list").replaceChildren(...found.slice(0, MOST_FOUND).map((item) => el("li", {}, this.link(item))));
     const shown = found.length > MOST_FOUND ? `, the ${MOST_FOUND} longest are listed: search for others` : ", longest first";
-    byId("finder-count").textContent = found.length > 0 ? plural(found.length, kind) + shown : `No ${kind} has that in it.`;
+    byId("finder-count").textContent = found.length > 0 ? plural(found.length, kind) + shown : nothingFound(kind, all);
   },
 
   link(item) {
@@ -42,6 +42,11 @@ const finder = {
     return link;
   },
 };
+
+function nothingFound(kind, all) {
+  if (all.length > 0) return `No ${kind} has that in it.`;
+  return kind === "wait" ? "Nobody waited for it, of what is in this page." : "No hold of it is in this page.";
+}
 
 // haystack is what of an item is searched; made once, when it is first looked at.
 function haystack(item) {

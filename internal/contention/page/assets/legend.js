@@ -35,7 +35,7 @@ function drawLegend(t) {
 }
 
 function ownerEntries(colours) {
-  if (colours.goRound) return [["held, neighbours told apart by colour: owners are too many for one each", "--owner-0"]];
+  if (colours.goRound) return [["held: zoomed in, neighbours differ in colour", "--owner-rest"]];
   const entries = [...colours];
   if (colours.rest > 0) entries.push([plural(colours.rest, "other owner"), "--owner-rest"]);
   return entries;

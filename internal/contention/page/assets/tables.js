@@ -35,11 +35,11 @@ function drawTiles() {
   const tile = (label, v, more, bad) => el("div", { class: bad ? "tile bad" : "tile" }, el("dt", {}, label), el("dd", {}, v), el("dd", {}, more));
   const share = totals.acquisitions > 0 ? percent(totals.waited / totals.acquisitions) : "0" + NBSP + "%";
   byId("tiles").replaceChildren(
-    tile("Total wait", seconds(totals.wait.total), `${plural(totals.wait.count, "wait")}, ${percent(totals.wait.total > 0 ? totals.unexplained / totals.wait.total : 0)} unexplained`),
+    tile("Total wait", seconds(totals.wait.total), `${plural(totals.wait.count, "wait")} added up, ${percent(totals.wait.total > 0 ? totals.unexplained / totals.wait.total : 0)} unexplained`),
     tile("Had to wait", share, `${integer(totals.waited)} of ${plural(totals.acquisitions, "acquisition")}`),
-    tile("Wait, p50", seconds(totals.wait.p50), `half of the waits took longer`),
-    tile("Wait, p95", seconds(totals.wait.p95), `p99 ${seconds(totals.wait.p99)}, longest ${seconds(totals.wait.max)}`),
-    tile("Hold, p50", seconds(totals.hold.p50), `p95 ${seconds(totals.hold.p95)}, longest ${seconds(totals.hold.max)}`),
+    tile("Wait, p50", of(totals.wait, "p50"), "half of the waits took longer"),
+    tile("Wait, p95", of(totals.wait, "p95"), `p99 ${of(totals.wait, "p99")}, longest ${of(totals.wait, "max")}`),
+    tile("Hold, p50", of(totals.hold, "p50"), `p95 ${of(totals.hold, "p95")}, longest ${of(totals.hold, "max")}`),
     tile("Deadlocks", integer(totals.deadlocks), totals.deadlocks > 0 ? "ended by giving up one" : "none was ended", totals.deadlocks > 0),
     tile("Lost / expired", `${integer(totals.lost)} / ${integer(totals.expired)}`, "steps that lost it, holds that ran out", totals.lost + totals.expired > 0),
     tile("Lock spans read", integer(read.lockSpans), `of ${plural(read.spans, "span")} in ${plural(read.files, "file")}; ${integer(read.broken + read.malformed)} broken`, read.broken + read.malformed > 0),
@@ -69,8 +69,12 @@ function table(columns, rows, options) {
 function meter(v, most, label, share) {
   const fill = el("span", { class: "fill" });
   fill.style.width = 100 * (most > 0 ? v / most : 0) + "%";
+  fill.hidden = !(v > 0);
   return el("span", { class: "meter" }, el("span", { class: "track", "aria-hidden": "true" }, fill), el("span", { class: "value" }, label), share && el("span", { class: "share" }, share));
 }
+
+// of is a distribution's percentile; of nothing there is none.
+const of = (distribution, rank) => (distribution.count > 0 ? seconds(distribution[rank]) : "–");
 
 function drawResources() {
   const { resources, totals } = report;
@@ -80,8 +84,8 @@ function drawResources() {
   byId("resources").replaceChildren(table([
     ["Resource", (r) => linkTo(r, name(r.name, "mono")), "name"],
     ["Total wait, share of all", (r) => meter(r.wait.total, most, seconds(r.wait.total), percent(totals.wait.total > 0 ? r.wait.total / totals.wait.total : 0))],
-    ["Waits", (r) => integer(r.wait.count)], ["Longest queue", (r) => integer(r.longestQueue)], ["p50", (r) => seconds(r.wait.p50)], ["p95", (r) => seconds(r.wait.p95)], ["p99", (r) => seconds(r.wait.p99)],
-    ["p50", (r) => seconds(r.hold.p50)], ["p95", (r) => seconds(r.hold.p95)], ["p99", (r) => seconds(r.hold.p99)],
+    ["Waits", (r) => integer(r.wait.count)], ["Longest queue", (r) => integer(r.longestQueue)], ["p50", (r) => of(r.wait, "p50")], ["p95", (r) => of(r.wait, "p95")], ["p99", (r) => of(r.wait, "p99")],
+    ["p50", (r) => of(r.hold, "p50")], ["p95", (r) => of(r.hold, "p95")], ["p99", (r) => of(r.hold, "p99")],
     ["Busy", (r) => percent(r.busy), "roomy", "share of its time in which somebody held it"], ["Contended", (r) => percent(r.contended), "roomy", "share of its time in which somebody waited"],
   ], resources, { className: "choose", groups, most: 8, row: (r) => ({ "data-resource": r.index, onclick: (event) => { if (!event.target.closest("a")) go(addressOf(r), "far"); } }) }));
 }
