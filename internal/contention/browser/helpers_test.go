@@ -42,7 +42,7 @@ const (
 	picture = `<img src="https://example.com/x" onerror="window.pwned = 2">`
 )
 
-// evil is a report in which every name is one of them.
+// evil is a report in which every name is one of them, and one hold has no end.
 func evil() *contention.Report {
 	start := time.Date(2026, time.November, 20, 9, 0, 0, 0, time.UTC)
 	end := start.Add(time.Second)
@@ -62,6 +62,8 @@ func evil() *contention.Report {
 		Holds: []contention.Hold{{
 			Resource: picture, LockID: script, Owner: picture, Workflow: script, Run: picture, Mode: script, Fence: 1, Start: start, End: end, Outcome: script,
 			Reason: picture, Host: script, Trace: script, Span: picture, Steps: []contention.Step{{Name: script, Part: picture, Start: start, End: end}}, Blocked: 1, Blocks: []int{0},
+		}, {
+			Resource: picture, LockID: script, Owner: picture, Mode: script, Fence: 2, Start: end, Outcome: "open",
 		}},
 		Waits: []contention.Wait{{
 			Resource: picture, LockID: picture, Owner: script, Workflow: picture, Mode: script, Step: picture, Start: start, End: end, Outcome: picture, Trace: picture,

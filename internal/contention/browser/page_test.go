@@ -180,6 +180,8 @@ func TestNamesAreTextAndNothingElse(t *testing.T) {
 	require.Equal(t, 0, evaluate[int](b, `document.querySelectorAll("img, iframe, object, [onerror], [onclick]").length`))
 	require.Equal(t, 3, evaluate[int](b, `document.scripts.length`))
 	require.Equal(t, "undefined", evaluate[string](b, `typeof window.pwned`))
+	evaluate[string](b, `location.hash = "#hold-1"`)
+	require.Contains(t, b.details("hold-1"), "open")
 }
 
 func TestLooks(t *testing.T) {

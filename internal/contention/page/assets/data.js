@@ -3,6 +3,7 @@
 const report = decode(JSON.parse(document.getElementById("data").textContent));
 
 function decode(raw) {
+  raw.to = Math.max(raw.to, raw.from + 1); // an axis has a length, also where everything happened at once
   raw.holds = rows(raw, raw.holdColumns, raw.holds, "hold");
   raw.waits = rows(raw, raw.waitColumns, raw.waits, "wait");
   raw.strangers = rows(raw, raw.strangerColumns, raw.strangers, "stranger");
@@ -27,8 +28,15 @@ function rows(raw, columns, list, kind) {
   return list.map((row, index) => {
     const item = { kind, index };
     columns.forEach((column, i) => { item[column.name] = value(raw, column.is, row[i]); });
+    if (kind !== "stranger") close(raw, item);
     return item;
   });
+}
+
+// close gives an end to what has none, because it was still open where the traces end.
+function close(raw, item) {
+  item.start = item.start ?? raw.from;
+  item.end = Math.max(item.start, item.end ?? raw.to);
 }
 
 // value: times become milliseconds since 1970, null where unknown.

@@ -41,6 +41,9 @@ const integer = (n) => String(n).replace(/\B(?=(\d{3})+$)/g, "\u202f");
 const plural = (n, one, many) => integer(n) + NBSP + (n === 1 ? one : many || one + "s");
 
 // clock is the time of day in UTC, to the millisecond.
-const clock = (ms) => new Date(ms).toISOString().slice(11, 23);
+const clock = (ms) => iso(ms).slice(11, 23);
 
-const day = (ms) => new Date(ms).toISOString().slice(0, 10);
+const day = (ms) => iso(ms).slice(0, 10);
+
+// iso does not throw for a time that cannot be read: one wrong row is no reason to show nothing.
+const iso = (ms) => (Number.isFinite(ms) ? new Date(ms).toISOString() : "????-??-??T??:??:??.???");

@@ -18,7 +18,7 @@ function drawNotes() {
   if (broken + malformed > 0) notes.push(`Some of what was read is broken, so waits and holds may be missing: ${brokenText()}.`);
   byId("notes").replaceChildren(...notes.map((note) => el("li", {}, note)));
   byId("notes").hidden = notes.length === 0;
-  byId("span-of-time").textContent = report.to > report.from
+  byId("span-of-time").textContent = report.holds.length + report.waits.length > 0
     ? ` · ${day(report.from)}, ${clock(report.from)} to ${day(report.to) === day(report.from) ? "" : day(report.to) + ", "}${clock(report.to)} UTC, ${duration(report.to - report.from)}` : "";
 }
 

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # Makes ../charts/echarts.js anew, from what package-lock.json pins. Needs Node and npm; Lockstep itself does not.
 #
-# To move to another version: change package.json, npm install, ./build.sh, then go test .. says the
-# checksum that its test wants.
+# To move to another version: change package.json, npm install --package-lock-only --omit-lockfile-registry-resolved, ./build.sh.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
