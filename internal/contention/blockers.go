@@ -2,6 +2,7 @@ package contention
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"sort"
 
@@ -27,6 +28,7 @@ type candidate struct {
 
 // lane is one resource's holds and waits, in the order of their starts.
 type lane struct {
+	resource     sym
 	holds, waits []int32
 	ends         tree
 	// exclusive are the starts of the waits for exclusive holds, and until, of each, the latest end up to it.
@@ -39,10 +41,12 @@ func (a *analysis) makeBlockers() {
 	if n := len(a.waits); n > 0 {
 		keep = min(max(allBlockers/n, minBlockers), maxBlockers)
 	}
+	a.ledger = newLedger(len(a.symbols.texts))
 	for _, l := range a.lanes() {
 		for _, i := range l.waits {
 			a.block(l, int(i), keep)
 		}
+		a.ledger.close(l.resource)
 	}
 	for i := range a.holds {
 		a.holds[i].Blocked = seconds(a.holds[i].blocked)
@@ -56,7 +60,7 @@ func (a *analysis) lanes() []*lane {
 	of := func(resource sym) *lane {
 		l := at[resource]
 		if l == nil {
-			l = &lane{}
+			l = &lane{resource: resource}
 			at[resource] = l
 			all = append(all, l)
 		}
@@ -90,6 +94,7 @@ func (a *analysis) block(l *lane, i, keep int) {
 	found := a.named(w)
 	more := 0
 	found, more = a.inferred(l, w, found)
+	a.found = found
 	slices.SortFunc(found, func(x, y candidate) int {
 		return cmp.Or(cmp.Compare(x.from, y.from), cmp.Compare(x.to, y.to), cmp.Compare(x.hold, y.hold))
 	})
@@ -109,14 +114,19 @@ func (a *analysis) block(l *lane, i, keep int) {
 
 // named are the holds that the wait's own span names, each once.
 func (a *analysis) named(w *wait) []candidate {
-	var found []candidate
+	found := a.found[:0] // its memory is used again
 	at := map[key]int{}
 	for i := range w.record.blockers {
 		b := &w.record.blockers[i]
 		last := w.record.hasLast && i == len(w.record.blockers)-1
 		k := key{w.record.texts[textResource], b.lockID, b.fence}
 		if j, twice := at[k]; twice {
-			found[j].last = found[j].last || last
+			if last {
+				found[j].last = true
+				if found[j].hold < 0 {
+					found[j].interval = interval{w.to, w.to}
+				}
+			}
 			continue
 		}
 		c := candidate{interval: interval{w.from, w.from}, hold: -1, named: b, last: last}
@@ -185,92 +195,34 @@ func (l *lane) behind(w *wait) int64 {
 	return l.until[ahead-1]
 }
 
-// markLast finds whose end let the wait in: the one that its span says, or else the latest to end.
+// markLast finds whose end let the wait in: the one that its span says, or else the last to end before the wait did.
 func (a *analysis) markLast(w *wait, found []candidate) {
-	letIn := a.letIn(w.record)
-	last := -1
-	for i := range found {
-		if !letIn {
+	if !a.letIn(w.record) {
+		for i := range found {
 			found[i].last = false
-			continue
 		}
-		if found[i].last {
+		return
+	}
+	last, closest := -1, int64(0)
+	for i := range found {
+		c := &found[i]
+		if c.last {
 			return
 		}
-		if last < 0 || found[i].to >= found[last].to {
-			last = i
+		before := w.to - c.to
+		if c.hold >= 0 {
+			before = w.to - a.holds[c.hold].to
+		}
+		if before < 0 { // it stood longer, by a clock that ran backwards, or it was another's end that made room
+			before = math.MaxInt64/2 - before
+		}
+		if last < 0 || before <= closest {
+			last, closest = i, before
 		}
 	}
 	if last >= 0 {
 		found[last].last = true
 	}
-}
-
-// blame adds the wait to what holds and owners have to answer for. It returns how much of the wait is explained.
-func (a *analysis) blame(w *wait, found []candidate) (explained int64) {
-	until := w.from
-	type share struct{ until, length int64 }
-	owners := make(map[sym]share, 4)
-	for i := range found {
-		c := &found[i]
-		explained += max(c.to-max(c.from, until), 0)
-		until = max(until, c.to)
-		if c.hold < 0 {
-			continue
-		}
-		h := &a.holds[c.hold]
-		if a.chosenWait(w) {
-			h.blocked += c.length()
-		}
-		s := owners[h.owner]
-		s.length += max(c.to-max(c.from, s.until), 0)
-		s.until = max(s.until, c.to)
-		owners[h.owner] = s
-	}
-	if !a.chosenWait(w) {
-		return explained
-	}
-	for owner, s := range owners {
-		b := a.blocked[owner]
-		if b == nil {
-			b = &blame{}
-			a.blocked[owner] = b
-		}
-		b.length += s.length
-		b.waits++
-		a.blockedOn[ownerAt{owner, w.record.texts[textResource]}] += s.length
-	}
-	return explained
-}
-
-// important are at most n: those whose end let the wait in, those that it names, and those that were longest in the way, in the order of time.
-func important(found []candidate, n int) []candidate {
-	if len(found) <= n {
-		return found
-	}
-	rank := func(c *candidate) int {
-		switch {
-		case c.last:
-			return 0
-		case c.named != nil:
-			return 1
-		}
-		return 2
-	}
-	order := make([]int, len(found))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(x, y int) int {
-		return cmp.Or(cmp.Compare(rank(&found[x]), rank(&found[y])), cmp.Compare(found[y].length(), found[x].length()))
-	})
-	order = order[:n]
-	slices.Sort(order)
-	kept := make([]candidate, n)
-	for i, j := range order {
-		kept[i] = found[j]
-	}
-	return kept
 }
 
 func (a *analysis) blockerOf(w *wait, c *candidate) Blocker {

@@ -1,6 +1,7 @@
 package contention
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -132,7 +133,10 @@ func (s *Spans) problem(kind problemKind, at place, text string) {
 // finish is called when all is read.
 func (s *Spans) finish() {
 	s.seen = nil
-	for _, p := range s.problems {
+	found := slices.SortedStableFunc(slices.Values(s.problems[:]), func(x, y problem) int {
+		return cmp.Or(cmp.Compare(x.file, y.file), cmp.Compare(x.at, y.at))
+	})
+	for _, p := range found {
 		if p.text != "" {
 			s.reading.Problems = append(s.reading.Problems, fmt.Sprintf("%s:%d: %s", p.path, p.at, oneLine(p.text)))
 		}

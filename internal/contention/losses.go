@@ -60,7 +60,7 @@ func (a *analysis) findDeadlocks() {
 			return
 		}
 		d := Deadlock{
-			At: timeOf(r.end), Victim: text(ownerOf(r.texts[textOwner], r.texts[textLockID])), Cycle: text(r.texts[textCycle]),
+			At: timeOf(r.end), Victim: cmp.Or(text(r.texts[textOwner]), workflowOr(text(r.texts[textLockID]))), Cycle: text(r.texts[textCycle]),
 			Resource: text(r.texts[textResource]), LockID: text(r.texts[textLockID]),
 		}
 		d.Trace, d.Span = hexIDs(r.trace, r.id)

@@ -31,21 +31,21 @@ func (a *analysis) addOwners(r *Report) {
 		}
 	}
 	worst := map[sym]ownerAt{}
-	for at, length := range a.blockedOn {
+	for at, length := range a.ledger.on {
 		w, ok := worst[at.owner]
-		most := a.blockedOn[w]
+		most := a.ledger.on[w]
 		if !ok || length > most || length == most && a.symbols.text(at.resource) < a.symbols.text(w.resource) {
 			worst[at.owner] = at
 		}
 	}
 	r.Owners = []Owner{}
 	for owner, t := range all {
-		b := a.blocked[owner]
-		if b == nil && t.waited == 0 {
+		b := a.ledger.total[owner]
+		if b.waits == 0 && t.waited == 0 {
 			continue
 		}
 		o := Owner{Name: a.symbols.text(owner), Waited: seconds(t.waited), Held: seconds(t.held)}
-		if b != nil {
+		if b.waits > 0 {
 			o.Blocked, o.BlockedWaits, o.Worst = seconds(b.length), b.waits, a.symbols.text(worst[owner].resource)
 		}
 		r.Owners = append(r.Owners, o)

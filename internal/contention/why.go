@@ -22,13 +22,14 @@ func (a *analysis) why(u *usage, r *Resource) string {
 	share := func(ns int64) float64 { return float64(ns) / float64(total) }
 	var worst *hold
 	blocked := map[sym]int64{}
-	owners := map[sym]int{}
+	owners, held := map[sym]int{}, map[sym]int64{}
 	for _, h := range u.holds {
 		if worst == nil || h.blocked > worst.blocked {
 			worst = h
 		}
 		owners[h.owner]++
-		blocked[h.owner] = a.blockedOn[ownerAt{h.owner, u.resource}]
+		held[h.owner] += h.length()
+		blocked[h.owner] = a.ledger.on[ownerAt{h.owner, u.resource}]
 	}
 	var owner sym
 	for _, h := range u.holds { // in order, so that equals are told of always in the same way
@@ -44,10 +45,14 @@ func (a *analysis) why(u *usage, r *Resource) string {
 		return fmt.Sprintf("%s of the waiting is explained by no hold that was read: are the traces of all processes here?",
 			percent(share(nanosecondsOf(r.Unexplained))))
 	case share(blocked[owner]) >= muchOfWaiting:
-		return fmt.Sprintf("%s of the waiting was for %s, in %s", percent(min(share(blocked[owner]), 1)), a.symbols.text(owner), many(owners[owner], "hold"))
+		return fmt.Sprintf("%s of the waiting was for %s, which held it %s in %s", percent(min(share(blocked[owner]), 1)),
+			a.symbols.text(owner), duration(held[owner]), many(owners[owner], "hold"))
 	case r.Busy >= mostOfTime:
 		return fmt.Sprintf("many short holds, one after another: held %s of the time by %s, %s each (median)",
 			percent(r.Busy), many(len(owners), "owner"), Seconds(r.Hold.P50))
+	}
+	if r.LongestQueue == 1 {
+		return fmt.Sprintf("now and then two met: held %s of the time by %s, and never did more than one wait", percent(r.Busy), many(len(owners), "owner"))
 	}
 	return fmt.Sprintf("bursts: held only %s of the time, but up to %d queued at once", percent(r.Busy), r.LongestQueue)
 }
@@ -66,6 +71,8 @@ func (a *analysis) because(h *hold) string {
 		return " and more: its end was not read"
 	case stood && 2*waited >= h.length()-ran:
 		return fmt.Sprintf(", of which its steps ran %s: it waited itself %s for %s", duration(ran), duration(waited), on)
+	case !stood && 2*waited >= h.length():
+		return fmt.Sprintf(": it waited itself %s for %s", duration(waited), on)
 	case stood:
 		return fmt.Sprintf(", of which its steps ran %s: the rest of the time it stood between steps", duration(ran))
 	}
