@@ -68,12 +68,12 @@ func (a *analysis) lanes() []*lane {
 	}
 	for i := range a.holds {
 		l := of(a.holds[i].key.resource)
-		l.holds = append(l.holds, int32(i)) //nolint:gosec // so many do not fit into memory
+		l.holds = append(l.holds, int32(i))
 	}
 	for i := range a.waits {
 		w := &a.waits[i]
 		l := of(w.record.texts[textResource])
-		l.waits = append(l.waits, int32(i)) //nolint:gosec // as above
+		l.waits = append(l.waits, int32(i))
 		if w.Mode != lockcore.ModeShared.String() {
 			l.exclusive = append(l.exclusive, w.from)
 			l.until = append(l.until, w.to)
@@ -91,9 +91,7 @@ func (a *analysis) lanes() []*lane {
 // block finds what was in the way of one wait, and blames it.
 func (a *analysis) block(l *lane, i, keep int) {
 	w := &a.waits[i]
-	found := a.named(w)
-	more := 0
-	found, more = a.inferred(l, w, found)
+	found, more := a.inferred(l, w, a.named(w))
 	a.found = found
 	slices.SortFunc(found, func(x, y candidate) int {
 		return cmp.Or(cmp.Compare(x.from, y.from), cmp.Compare(x.to, y.to), cmp.Compare(x.hold, y.hold))

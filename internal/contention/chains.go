@@ -24,7 +24,7 @@ func (a *analysis) chains() []Chain {
 	for i := range a.waits {
 		w := &a.waits[i]
 		if len(w.Blockers) > 0 && a.chosenWait(w) {
-			order = append(order, int32(i)) //nolint:gosec // so many do not fit into memory
+			order = append(order, int32(i))
 		}
 	}
 	slices.SortStableFunc(order, func(x, y int32) int { return cmp.Compare(a.waits[y].length(), a.waits[x].length()) })

@@ -80,7 +80,7 @@ func (v visitor) foreign(service, name string) {
 
 func (v visitor) count(service string) {
 	v.spans.reading.Spans++
-	count(v.spans.services, service)
+	count(v.spans.services, cmp.Or(service, "(no service name)"))
 }
 
 func count(m map[string]int, name string) {
@@ -171,12 +171,12 @@ func (s *Spans) Empty() error {
 	case r.LockSpans > 0:
 		return fmt.Errorf("%w that can be used: %d lack what they need%s", ErrNoLockSpans, r.Malformed, first)
 	case r.Spans > 0:
-		return fmt.Errorf("%w among %d spans of %s, such as %s. %s", ErrNoLockSpans, r.Spans, most(s.services, "services"), most(s.names, "names"), remedy)
+		return fmt.Errorf("%w among %s of %s, such as %s. %s", ErrNoLockSpans, many(r.Spans, "span"), most(s.services, "services"), most(s.names, "names"), remedy)
 	case r.Broken > 0:
-		return fmt.Errorf("%w: nothing in %d files is OTLP's JSON or that of Jaeger's query API, and %d lines or documents are broken%s",
-			ErrNoLockSpans, r.Files, r.Broken, first)
+		return fmt.Errorf("%w: nothing in %s is OTLP's JSON or that of Jaeger's query API; %s%s",
+			ErrNoLockSpans, many(r.Files, "file"), many(r.Broken, "broken line"), first)
 	}
-	return fmt.Errorf("%w: %d files hold no spans at all. %s", ErrNoLockSpans, r.Files, remedy)
+	return fmt.Errorf("%w: there are no spans at all in %s. %s", ErrNoLockSpans, many(r.Files, "file"), remedy)
 }
 
 // most names the three most frequent.

@@ -183,9 +183,9 @@ func TestWhatCannotBeReadIsSaid(t *testing.T) {
 	require.ErrorContains(t, err, "there is no *.json or *.jsonl")
 
 	for name, c := range map[string]struct{ file, want string }{
-		"nothing":       {"", "hold no spans at all. Do the workers export traces"},
-		"others' spans": {`{"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"web"}}]},"scopeSpans":[{"spans":[{"name":"GET /"}]}]}]}`, `among 1 spans of "web", such as "GET /". Do the workers`},
-		"no traces":     {"hello\nworld\n", "2 lines or documents are broken (the first: "},
+		"nothing":       {"", "there are no spans at all in 1 file. Do the workers export traces"},
+		"others' spans": {`{"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"web"}}]},"scopeSpans":[{"spans":[{"name":"GET /"}]}]}]}`, `among 1 span of "web", such as "GET /". Do the workers`},
+		"no traces":     {"hello\nworld\n", "2 broken lines (the first: "},
 		"unusable":      {`{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":"lock.hold"}]}]}]}`, "1 lack what they need (the first: "},
 		"zstd":          {"\x28\xb5\x2f\xfd0000", "decompress it first"},
 	} {

@@ -127,8 +127,8 @@ func (t *jaegerTrace) give(each visitor) {
 }
 
 func (s *span) fromJaeger(from *jaegerSpan) {
-	s.trace, _ = parseTraceID(from.TraceID)
-	s.id, _ = parseSpanID(from.SpanID)
+	s.trace = parseTraceID(from.TraceID)
+	s.id = parseSpanID(from.SpanID)
 	s.start = microseconds(from.StartTime)
 	s.end = s.start + microseconds(from.Duration)
 	for i := range from.Tags {

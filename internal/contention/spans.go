@@ -122,9 +122,9 @@ func (b *blockedBy) attribute(key, value string) {
 	case telemetry.BlockedByFence:
 		b.fence = integer(value)
 	case telemetry.BlockedByTrace:
-		b.trace, _ = parseTraceID(value)
+		b.trace = parseTraceID(value)
 	case telemetry.BlockedBySpan:
-		b.span, _ = parseSpanID(value)
+		b.span = parseSpanID(value)
 	}
 }
 
@@ -158,24 +158,23 @@ func integer(s string) int64 {
 	return int64(f)
 }
 
-// parseTraceID reads up to 32 hexadecimal digits; leading zeros may be missing.
-func parseTraceID(s string) (id traceID, ok bool) {
-	ok = fromHex(id[:], s)
-	return id, ok
+// parseTraceID reads up to 32 hexadecimal digits; leading zeros may be missing. It is zero where there is something else.
+func parseTraceID(s string) (id traceID) {
+	fromHex(id[:], s)
+	return id
 }
 
-// parseSpanID reads up to 16 hexadecimal digits; leading zeros may be missing.
-func parseSpanID(s string) (id spanID, ok bool) {
-	ok = fromHex(id[:], s)
-	return id, ok
+// parseSpanID reads up to 16 hexadecimal digits; leading zeros may be missing. It is zero where there is something else.
+func parseSpanID(s string) (id spanID) {
+	fromHex(id[:], s)
+	return id
 }
 
-// fromHex fills to from its end. It tells whether s fits and is hexadecimal.
-func fromHex(to []byte, s string) bool {
+// fromHex fills to, which is zero, from its end, where s fits and is hexadecimal.
+func fromHex(to []byte, s string) {
 	if len(s) > 2*len(to) {
-		return false
+		return
 	}
-	clear(to)
 	for i := range len(s) {
 		c := s[len(s)-1-i]
 		var nibble byte
@@ -186,9 +185,8 @@ func fromHex(to []byte, s string) bool {
 			nibble = c | 0x20 - 'a' + 10
 		default:
 			clear(to)
-			return false
+			return
 		}
 		to[len(to)-1-i/2] |= nibble << (4 * (i % 2))
 	}
-	return s != ""
 }

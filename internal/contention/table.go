@@ -80,18 +80,18 @@ func (t *table) reading() {
 		n    int
 		what string
 	}{
-		{read.Broken, "lines or documents are broken"},
-		{read.Malformed, "lock spans lack what they need"},
-		{read.Duplicates, "spans were read before"},
-		{read.Repeated, "tell what another span had told"},
+		{read.Broken, "broken lines or documents"},
+		{read.Malformed, "lock spans that lack what they need"},
+		{read.Duplicates, "spans that were read before"},
+		{read.Repeated, "spans that tell what another had told"},
 	} {
 		if c.n > 0 {
-			troubles = append(troubles, thousands(c.n)+" "+c.what)
+			troubles = append(troubles, c.what+": "+thousands(c.n))
 		}
 	}
 	t.printf("\n")
 	if len(troubles) > 0 {
-		t.printf("%s", wrap("not counted: "+strings.Join(troubles, ", "), "      "))
+		t.printf("%s", wrap("not counted: "+strings.Join(troubles, "; "), "      "))
 	}
 	for _, p := range read.Problems {
 		t.printf("%s", wrap("first: "+printable(p, 200), "      "))
