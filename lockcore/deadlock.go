@@ -8,8 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
-
+	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
@@ -129,13 +128,15 @@ func (l *Locker) withdraw(ctx context.Context, w Wait, reason string) (bool, err
 	if len(reason) > most {
 		reason = strings.ToValidUTF8(reason[:most], "") + "…"
 	}
-	ctx, span := l.tel.start(ctx, "lock.deadlock", Lease{Resource: w.Resource, LockID: w.LockID, Part: w.Part, Order: w.Order})
+	ctx, span := l.tel.start(ctx, telemetry.SpanDeadlock, Lease{Resource: w.Resource, LockID: w.LockID, Part: w.Part, Order: w.Order})
+	optional(span, telemetry.Owner, w.Owner)
+	optional(span, telemetry.Cycle, strings.TrimPrefix(reason, deadlockReason))
 	op := engine.Withdraw{
 		Policy: l.cfg.policy(), Resource: w.Resource, LockID: w.LockID, Part: w.Part, Order: w.Order.number(), Reason: reason,
 	}
 	d, err := insist(ctx, "withdraw", w.Resource, w.Order, func() (engine.Document, error) { return l.eng.Withdraw(ctx, op) })
 	if err == nil {
-		l.settled(ctx, &d)
+		l.settled(ctx, &d, victim())
 		l.waits.call(w.Resource, w.LockID, w.Part)
 		if d.Last.Outcome == engine.Granted {
 			l.turns.tell(Turn{
@@ -144,9 +145,11 @@ func (l *Locker) withdraw(ctx context.Context, w Wait, reason string) (bool, err
 		}
 	}
 	if err == nil && d.Last.Outcome != engine.Granted { // another process was faster
-		span.SetAttributes(attribute.String("lock.outcome", "gone"))
-		span.Span.End()
+		span.ended(nil, telemetry.OutcomeGone, nil)
 		return false, nil
+	}
+	if err == nil {
+		l.tel.deadlock(ctx, w.Resource)
 	}
 	span.end(&d, err)
 	return err == nil, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
@@ -20,12 +21,12 @@ func (l *Locker) Leave(ctx context.Context, leases ...Lease) error {
 }
 
 func (l *Locker) leaveOne(ctx context.Context, lease Lease, undo bool) error {
-	ctx, span := l.tel.start(ctx, "lock.leave", lease)
+	ctx, span := l.tel.start(ctx, telemetry.SpanLeave, lease)
 	op := engine.Leave{
 		Policy: l.cfg.policy(), Resource: lease.Resource, LockID: lease.LockID, Part: lease.Part, Order: lease.Order.number(), Undo: undo,
 	}
 	d, err := insist(ctx, "leave", lease.Resource, lease.Order, func() (engine.Document, error) { return l.eng.Leave(ctx, op) })
-	l.settled(ctx, &d)
+	l.settled(ctx, &d, ending{})
 	span.end(&d, err)
 	return err
 }
@@ -45,6 +46,9 @@ type Release struct {
 	// that it keeps nobody out any longer. Earlier requests of the part may still trust their leases.
 	// Defaults to nil: none is known to.
 	Leaving *string
+	// Orphaned is why somebody else than the holder ends this, such as that its workflow is closed: at most 512 bytes. The spans of
+	// the holds say so; nothing else changes. Defaults to none: it is the holder's own release.
+	Orphaned string
 }
 
 // Release ends the holds of a lock ID, and whatever it asked for, on the resources: all of it until now, or up to
@@ -69,7 +73,7 @@ func (l *Locker) ReleaseHeld(ctx context.Context, r Release) (held []string, err
 		op := engine.Release{
 			Policy: l.cfg.policy(), Resource: name, LockID: r.LockID, Order: r.Order.number(), Leaving: r.Leaving,
 		}
-		d, one := l.release(ctx, op, r.Order)
+		d, one := l.release(ctx, op, r.Order, orphaned(r.Orphaned))
 		err = joined(err, one)
 		if len(d.Last.Released) > 0 {
 			held = append(held, name)
@@ -82,7 +86,7 @@ func (r *Release) checkOrder() error {
 	if r.Leaving != nil && r.Order == (Order{}) {
 		return &InvalidError{Field: "Release.Leaving", Value: quote(*r.Leaving), Bound: "nil without Release.Order, which says which request of the part"}
 	}
-	return checkSchedule("Release.Order.Schedule", r.Order)
+	return firstError(checkText("Release.Orphaned", r.Orphaned, 0, maxName), checkSchedule("Release.Order.Schedule", r.Order))
 }
 
 func checkEnd(field, lockID string, resources []string) error {
@@ -96,10 +100,11 @@ func checkEnd(field, lockID string, resources []string) error {
 	return firstError(checks...)
 }
 
-func (l *Locker) release(ctx context.Context, op engine.Release, order Order) (engine.Document, error) {
-	ctx, span := l.tel.start(ctx, "lock.release", Lease{Resource: op.Resource, LockID: op.LockID, Order: order})
+func (l *Locker) release(ctx context.Context, op engine.Release, order Order, why ending) (engine.Document, error) {
+	ctx, span := l.tel.start(ctx, telemetry.SpanRelease, Lease{Resource: op.Resource, LockID: op.LockID, Order: order})
 	d, err := insist(ctx, "release", op.Resource, order, func() (engine.Document, error) { return l.eng.Release(ctx, op) })
-	l.settled(ctx, &d)
+	l.settled(ctx, &d, why)
+	optional(span, telemetry.Reason, why.reason)
 	span.end(&d, err)
 	return d, err
 }
@@ -112,10 +117,10 @@ func joined(before, err error) error {
 	return errors.Join(before, err)
 }
 
-// settled takes in what a write did beside its own purpose: it writes the spans of the holds that it ended, and wakes
+// settled takes in what a write did beside its own purpose: it writes the spans of what it ended, and wakes
 // those who wait in this process and were granted a claim, or tells of it.
-func (l *Locker) settled(ctx context.Context, d *engine.Document) {
-	l.tel.ended(ctx, d)
+func (l *Locker) settled(ctx context.Context, d *engine.Document, why ending) {
+	l.tel.ended(ctx, d, why)
 	l.waits.notify(d)
 	l.turns.granted(d)
 }

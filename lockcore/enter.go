@@ -108,12 +108,16 @@ func (l *Locker) complete(req Request) (Request, error) {
 }
 
 // how a request enters: whether it queues, and whether its part is new with it.
-type how struct{ queue, fresh bool }
+type how struct {
+	queue, fresh bool
+	// behind are those who were in its way when it queued, as far as that is known here.
+	behind []blocker
+}
 
-func (l *Locker) enterOne(ctx context.Context, req *Request, res Resource, how how) (Lease, error) {
-	ctx, span := l.tel.acquire(ctx, req, res)
+func (l *Locker) enterOne(outer context.Context, req *Request, res Resource, how how) (Lease, error) {
+	ctx, span := l.tel.acquire(outer, req, res)
 	op := l.acquireOp(req, res)
-	op.Queue, op.Fresh, op.Trace = how.queue, how.fresh, l.tel.traceparent(ctx)
+	op.Queue, op.Fresh, op.Trace = how.queue, how.fresh, traceparent(outer, ctx)
 	var sent time.Time
 	ask := func() (engine.Document, error) {
 		sent = time.Now()
@@ -124,20 +128,21 @@ func (l *Locker) enterOne(ctx context.Context, req *Request, res Resource, how h
 	d, err := insist(ctx, "acquire", res.Name, req.Order, ask)
 	if err == nil && d.Last.Outcome == engine.Queued && d.Claim(op.LockID, op.Part) != nil {
 		// Whoever was in the way had expired, and the write that said so made a claim for this request.
-		l.settled(ctx, &d)
+		l.settled(outer, &d, ending{by: op.LockID})
 		d, err = insist(ctx, "acquire", res.Name, req.Order, ask)
 	}
 	if err != nil {
 		span.end(nil, err)
 		return Lease{}, err
 	}
-	l.settled(ctx, &d)
+	l.settled(outer, &d, ending{by: op.LockID})
 	lease, err := answer(&op, &d, sent)
 	lease.owner = req.Owner
-	span.end(&d, err)
 	if err == nil {
-		l.tel.waited(ctx, req, &op, &d)
+		span.took(&d, op.LockID, lease.Fence)
+		l.tel.granted(outer, req, &op, &d, how.behind)
 	}
+	span.end(&d, err)
 	return lease, err
 }
 

@@ -46,7 +46,7 @@ func (l *Locker) extendOne(ctx context.Context, lockID, name string) (time.Durat
 	if err != nil {
 		return 0, err
 	}
-	l.settled(ctx, &d)
+	l.settled(ctx, &d, ending{})
 	i := slices.IndexFunc(d.Held, func(e engine.Entry) bool { return e.LockID == lockID && e.State == engine.Kept })
 	if i < 0 {
 		return 0, lostError(&d, lockID, "", order.number())

@@ -18,7 +18,7 @@ import (
 type Locker struct {
 	eng engine.Engine
 	cfg Config
-	tel telemetry
+	tel observer
 	// keeper renews for all sessions, and waits wakes all that wait.
 	keeper *keeper
 	waits  *waits
@@ -40,7 +40,7 @@ func New(coll *mongo.Collection, cfg Config) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newLocker(newEngine(coll, &cfg), cfg), nil
+	return newLocker(newEngine(coll, &cfg), cfg)
 }
 
 // NewOn makes a Locker on another engine, such as the one in memory of package lockcoretest.
@@ -49,13 +49,17 @@ func NewOn(eng engine.Engine, cfg Config) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newLocker(eng, cfg), nil
+	return newLocker(eng, cfg)
 }
 
-func newLocker(eng engine.Engine, cfg Config) *Locker {
-	l := &Locker{eng: eng, cfg: cfg, tel: newTelemetry(cfg.TracerProvider), reads: reads{eng: eng}}
+func newLocker(eng engine.Engine, cfg Config) (*Locker, error) {
+	tel, err := newObserver(&cfg)
+	if err != nil {
+		return nil, err
+	}
+	l := &Locker{eng: eng, cfg: cfg, tel: tel, reads: reads{eng: eng}}
 	l.keeper, l.waits, l.turns = newKeeper(l), newWaits(eng, l.search), newTurns(l)
-	return l
+	return l, nil
 }
 
 // CreateIndexes makes the index by which documents of idle resources are removed, or those that Config.Layout

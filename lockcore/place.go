@@ -96,7 +96,7 @@ func (l *Locker) place(ctx context.Context, req *Request, res Resource, d *engin
 		if err != nil {
 			return nil, 0, err
 		}
-		l.settled(ctx, &fresh)
+		l.settled(ctx, &fresh, ending{})
 		if fresh.Last.Outcome != engine.Queued || fresh.Claim(op.LockID, op.Part) != nil {
 			return nil, 0, nil
 		}

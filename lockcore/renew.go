@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
@@ -106,7 +107,7 @@ func extended(lease Lease, sent time.Time) Lease {
 }
 
 func (l *Locker) renewOne(ctx context.Context, lease Lease, downgrade bool) (Lease, error) {
-	ctx, span := l.tel.start(ctx, "lock.renew", lease)
+	ctx, span := l.tel.start(ctx, telemetry.SpanRenew, lease)
 	op := l.renewal(lease)
 	op.Downgrade = downgrade
 	var sent time.Time
@@ -118,10 +119,11 @@ func (l *Locker) renewOne(ctx context.Context, lease Lease, downgrade bool) (Lea
 		span.end(nil, err)
 		return lease, err
 	}
-	l.settled(ctx, &d)
+	l.settled(ctx, &d, ending{})
 	p := d.Part(op.LockID, op.Part, op.Order)
 	if p == nil {
 		err := lostError(&d, lease.LockID, lease.Part, lease.Order.number())
+		l.tel.lost(ctx, lease.Resource)
 		span.end(&d, err)
 		return lease, err
 	}

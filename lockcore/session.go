@@ -260,6 +260,7 @@ func (s *Session) answer(lease Lease, err error) {
 // lose tells the holder, and stops the renewal.
 func (s *Session) lose(lost *LostError) {
 	s.locker.keeper.remove(s)
+	tellLoss(s.ctx, lost)
 	s.cancel(lost)
 }
 
@@ -276,6 +277,7 @@ func (s *Session) expire() {
 		if failed != nil {
 			lost.Reason += ": " + failed.Error()
 		}
+		s.locker.tel.lost(s.ctx, lease.Resource)
 		s.lose(lost)
 		return
 	}

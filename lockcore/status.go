@@ -181,7 +181,7 @@ func (l *Locker) ForceRelease(ctx context.Context, r ForceRelease) (held []strin
 	}
 	for _, name := range r.Resources {
 		op := engine.Release{Policy: l.cfg.policy(), Resource: name, LockID: r.LockID, Force: true, Reason: r.Reason}
-		d, one := l.release(ctx, op, Order{})
+		d, one := l.release(ctx, op, Order{}, revoked(r.Reason))
 		err = joined(err, one)
 		if len(d.Last.Released) > 0 {
 			held = append(held, name)
@@ -210,7 +210,7 @@ func (l *Locker) Purge(ctx context.Context, prefix string) (int, error) {
 		d, err := insist(ctx, "purge", name, Order{}, func() (engine.Document, error) { return l.eng.Purge(ctx, op) })
 		errs = joined(errs, err)
 		if err == nil {
-			l.settled(ctx, &d)
+			l.settled(ctx, &d, ending{reason: op.Reason})
 			n += len(holdsIn(d.Last.Expired))
 		}
 	}

@@ -1,156 +1,159 @@
 package lockcore
 
 import (
-	"cmp"
 	"context"
 	"errors"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
-// telemetry makes the spans. Starts and ends of waits and holds are the database server's times, so that
-// their lengths compare whichever process reports them.
-type telemetry struct{ tracer trace.Tracer }
-
-func newTelemetry(tp trace.TracerProvider) telemetry {
-	return telemetry{tp.Tracer("github.com/temporal-lockstep/lockstep/lockcore")}
+// observer makes the spans and keeps the metrics. What it costs must not be noticed beside a round trip: attributes
+// are made only for spans that are recorded. docs/telemetry.md lists all that it says.
+type observer struct {
+	tracer trace.Tracer
+	metrics
 }
 
-// operation is the span of one command.
-type operation struct{ trace.Span }
-
-func (t telemetry) start(ctx context.Context, name string, l Lease) (context.Context, operation) {
-	ctx, span := t.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
-		attribute.String("lock.resource", l.Resource),
-		attribute.String("lock.id", l.LockID),
-		attribute.String("lock.part", l.Part),
-		attribute.String("lock.order", l.Order.String()),
-	))
-	return ctx, operation{span}
+func newObserver(cfg *Config) (observer, error) {
+	m, err := newMetrics(cfg)
+	return observer{cfg.TracerProvider.Tracer(telemetry.Scope), m}, err
 }
 
-func (t telemetry) batch(ctx context.Context, leases int) (context.Context, operation) {
-	ctx, span := t.tracer.Start(ctx, "lock.renew", trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
-		attribute.Int("lock.batch.size", leases),
-	))
-	return ctx, operation{span}
+// operation is one command, from when it is sent to its answer.
+type operation struct {
+	trace.Span
+	ctx     context.Context
+	metrics *metrics
+	name    string
+	began   time.Time
+	// asked is set for an acquire.
+	asked *asked
 }
 
-func (t telemetry) acquire(ctx context.Context, req *Request, res Resource) (context.Context, operation) {
-	ctx, span := t.start(ctx, "lock.acquire", Lease{Resource: res.Name, LockID: req.LockID, Part: req.Part, Order: req.Order})
-	span.SetAttributes(attribute.String("lock.mode", res.Mode.String()), attribute.String("lock.owner", req.Owner))
-	return ctx, span
+func (o *observer) begin(ctx context.Context, name string, attrs func() []attribute.KeyValue) (context.Context, operation) {
+	began := time.Now()
+	ctx, span := o.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(began))
+	if span.IsRecording() {
+		span.SetAttributes(attrs()...)
+	}
+	return ctx, operation{Span: span, ctx: ctx, metrics: &o.metrics, name: name, began: began}
+}
+
+// start is the span of a command that is about one lease.
+func (o *observer) start(ctx context.Context, name string, l Lease) (context.Context, operation) {
+	return o.begin(ctx, name, func() []attribute.KeyValue {
+		return []attribute.KeyValue{
+			attribute.String(telemetry.Resource, l.Resource),
+			attribute.String(telemetry.LockID, l.LockID),
+			attribute.String(telemetry.Part, l.Part),
+			attribute.String(telemetry.Order, l.Order.String()),
+		}
+	})
+}
+
+func (o *observer) batch(ctx context.Context, leases int) (context.Context, operation) {
+	return o.begin(ctx, telemetry.SpanRenew, func() []attribute.KeyValue {
+		return []attribute.KeyValue{attribute.Int(telemetry.BatchSize, leases)}
+	})
+}
+
+func (o *observer) acquire(ctx context.Context, req *Request, res Resource) (context.Context, operation) {
+	ctx, op := o.begin(ctx, telemetry.SpanAcquire, func() []attribute.KeyValue {
+		return []attribute.KeyValue{
+			attribute.String(telemetry.Resource, res.Name),
+			attribute.String(telemetry.Mode, res.Mode.String()),
+			attribute.String(telemetry.LockID, req.LockID),
+			attribute.String(telemetry.Part, req.Part),
+			attribute.String(telemetry.Order, req.Order.String()),
+			attribute.String(telemetry.Owner, req.Owner),
+			attribute.String(telemetry.Comment, req.Comment),
+		}
+	})
+	op.asked = &asked{resource: res.Name, lockID: req.LockID, part: req.Part, mode: res.Mode}
+	return ctx, op
 }
 
 // end says how the command ended. That a resource is busy is an answer, not an error.
 func (o operation) end(d *engine.Document, err error) {
-	defer o.Span.End()
-	if d != nil {
-		o.SetAttributes(attribute.Int64("lock.fence", d.Fence))
+	outcome := outcomeOf(d, err)
+	if err == nil && o.asked == nil {
+		outcome = telemetry.OutcomeOK
 	}
-	var busy *BusyError
-	switch {
-	case err == nil:
-		o.SetAttributes(attribute.String("lock.outcome", "ok"))
-	case errors.As(err, &busy):
-		o.SetAttributes(attribute.String("lock.outcome", "busy"), attribute.Int("lock.queue.position", busy.Position))
-		if len(busy.Holders) > 0 {
-			h := busy.Holders[0]
-			o.SetAttributes(
-				attribute.String("lock.blocked_by.id", h.LockID),
-				attribute.String("lock.blocked_by.owner", h.Owner),
-				attribute.Int64("lock.blocked_by.fence", h.Fence),
-			)
-			if link := remoteSpan(h.Trace); link.IsValid() {
-				o.AddLink(trace.Link{SpanContext: link})
-			}
-		}
-	default:
-		o.SetAttributes(attribute.String("lock.outcome", outcomeOf(err)))
-		o.SetStatus(codes.Error, err.Error())
-	}
+	o.ended(d, outcome, err)
 }
 
-func outcomeOf(err error) string {
-	switch {
-	case errors.Is(err, ErrLost):
-		return "lost"
-	case errors.Is(err, ErrSuperseded):
-		return "superseded"
-	case errors.Is(err, ErrUnknownOutcome):
-		return "unknown"
+func (o operation) ended(d *engine.Document, outcome string, err error) {
+	now := time.Now()
+	o.metrics.operated(o.ctx, o.name, outcome, now.Sub(o.began))
+	if o.asked != nil {
+		o.metrics.acquired(o.ctx, o.asked, outcome, d)
 	}
-	return "error"
-}
-
-// waited writes the span of a wait that has ended with a grant.
-func (t telemetry) waited(ctx context.Context, req *Request, op *engine.Acquire, d *engine.Document) {
-	p := d.Part(op.LockID, op.Part, op.Order)
-	if p == nil || p.Since == nil || p.ClaimedAt == nil {
+	if !o.IsRecording() {
 		return
 	}
-	end := *p.ClaimedAt
-	if end.Before(*p.Since) {
-		end = *p.Since
+	o.SetAttributes(attribute.String(telemetry.Outcome, outcome))
+	if o.asked != nil && d != nil && d.Last.Length > 0 {
+		o.SetAttributes(attribute.Int64(telemetry.Length, d.Last.Length))
 	}
-	_, span := t.tracer.Start(ctx, "lock.wait", trace.WithTimestamp(*p.Since), trace.WithAttributes(
-		attribute.String("lock.resource", op.Resource),
-		attribute.String("lock.mode", Mode(op.Mode).String()),
-		attribute.String("lock.id", op.LockID),
-		attribute.String("lock.owner", req.Owner),
-		attribute.Int64("lock.fence", p.Fence),
-		attribute.String("lock.outcome", "granted"),
-	))
-	span.End(trace.WithTimestamp(end))
-}
-
-// ended writes the spans of the holds that a write ended: its caller's own, or those of others that had
-// expired. Each stands in the trace of the step that held, as far as that is known.
-func (t telemetry) ended(ctx context.Context, d *engine.Document) {
-	told := map[string]bool{}
-	write := func(entries []engine.Entry, how string) {
-		for _, e := range entries {
-			// A kept hold is told of by its own entry, and not by its parts'.
-			if e.CreatedAt != nil && !told[e.LockID] {
-				told[e.LockID] = true
-				t.hold(ctx, d, &e, how)
-			}
+	var busy *BusyError
+	var deadlock *DeadlockError
+	switch {
+	case errors.As(err, &busy):
+		if busy.Position > 0 {
+			o.SetAttributes(attribute.Int(telemetry.Position, busy.Position))
 		}
+		blockers(o.Span, blockersIn(busy.Holders), now)
+	case errors.As(err, &deadlock):
+		o.SetAttributes(attribute.String(telemetry.Cycle, deadlock.Cycle))
+		o.SetStatus(codes.Error, err.Error())
+	case err != nil:
+		o.SetStatus(codes.Error, err.Error())
 	}
-	write(d.Last.Released, "released")
-	write(d.Last.Expired, "expired")
+	o.Span.End(trace.WithTimestamp(now))
 }
 
-func (t telemetry) hold(ctx context.Context, d *engine.Document, e *engine.Entry, how string) {
-	if remote := remoteSpan(e.Trace); remote.IsValid() {
-		ctx = trace.ContextWithRemoteSpanContext(ctx, remote)
+// took says which hold an acquire made or joined.
+func (o operation) took(d *engine.Document, lockID string, fence int64) {
+	if o.IsRecording() {
+		o.SetAttributes(attribute.Int64(telemetry.Fence, fence), attribute.Int64(telemetry.Hold, d.HoldFence(lockID)))
 	}
-	end := d.At
-	if end.Before(*e.CreatedAt) {
-		end = *e.CreatedAt
+}
+
+func outcomeOf(d *engine.Document, err error) string {
+	switch {
+	case d != nil && (err == nil || errors.Is(err, ErrBusy)):
+		return string(d.Last.Outcome)
+	case errors.Is(err, ErrBusy):
+		return telemetry.OutcomeBusy
+	case errors.Is(err, ErrLost):
+		return telemetry.OutcomeLost
+	case errors.Is(err, ErrDeadlock):
+		return telemetry.OutcomeDeadlock
+	case errors.Is(err, ErrSuperseded):
+		return telemetry.OutcomeSuperseded
+	case errors.Is(err, ErrUnknownOutcome):
+		return telemetry.OutcomeUnknown
 	}
-	_, span := t.tracer.Start(ctx, "lock.hold", trace.WithTimestamp(*e.CreatedAt), trace.WithAttributes(
-		attribute.String("lock.resource", d.ID),
-		attribute.String("lock.mode", Mode(e.Mode).String()),
-		attribute.String("lock.id", e.LockID),
-		attribute.String("lock.owner", cmp.Or(e.Owner, e.LockID)),
-		attribute.Int64("lock.fence", cmp.Or(e.Granted, e.Fence)),
-		attribute.String("lock.outcome", how),
-	))
-	span.End(trace.WithTimestamp(end))
+	return telemetry.OutcomeError
 }
 
 var traceContext propagation.TraceContext
 
-// traceparent is ctx's span in the W3C form, empty without one.
-func (t telemetry) traceparent(ctx context.Context) string {
+// traceparent is the span that ctx is in, in the W3C form: that of the step where there is one, and else the
+// acquire's own.
+func traceparent(outer, inner context.Context) string {
+	if trace.SpanContextFromContext(outer).IsValid() {
+		inner = outer
+	}
 	carrier := propagation.MapCarrier{}
-	traceContext.Inject(ctx, carrier)
+	traceContext.Inject(inner, carrier)
 	return carrier["traceparent"]
 }
 

@@ -188,6 +188,8 @@ type Holder struct {
 
 	// part is the entry's, for a claim or a part that drains.
 	part string
+	// hold is the fence with which the hold began, by which its span names it.
+	hold int64
 }
 
 // String says who it is, in words for an error message.

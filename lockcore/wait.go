@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -62,8 +63,10 @@ func (l *Locker) await(ctx, wait context.Context, req *Request, res Resource, la
 	}
 	// Where the request has queued before, a claim may have been made for it meanwhile.
 	soon := last != nil
+	var behind []blocker
 	for {
 		if last != nil {
+			behind = alsoBehind(behind, last)
 			l.waits.watch(one, soon)
 			soon = false
 			select {
@@ -75,7 +78,7 @@ func (l *Locker) await(ctx, wait context.Context, req *Request, res Resource, la
 			case <-refresh.C:
 			}
 		}
-		lease, err := l.enterOne(ctx, req, res, how{queue: true})
+		lease, err := l.enterOne(ctx, req, res, how{queue: true, behind: behind})
 		switch {
 		case err == nil:
 			return lease, nil
@@ -85,6 +88,20 @@ func (l *Locker) await(ctx, wait context.Context, req *Request, res Resource, la
 			return Lease{}, err
 		}
 	}
+}
+
+// alsoBehind adds those of whom a refusal says that they are in the way.
+func alsoBehind(behind []blocker, refusal error) []blocker {
+	var busy *BusyError
+	if errors.As(refusal, &busy) {
+		for _, b := range blockersIn(busy.Holders) {
+			known := slices.ContainsFunc(behind, func(k blocker) bool { return k.lockID == b.lockID && k.fence == b.fence })
+			if !known && len(behind) < mostBlockers {
+				behind = append(behind, b)
+			}
+		}
+	}
+	return behind
 }
 
 // rest pauses for about d, and tells whether ctx still lives.

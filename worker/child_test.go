@@ -14,6 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/interceptor"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
@@ -34,6 +35,9 @@ func request(lockID string) lockcore.Request {
 // MongoDB, database and task queue, separated by blanks.
 const childVariable = "LOCKSTEP_TEST_CHILD"
 
+// childTraces is the file that the child writes its spans to, if it is set.
+const childTraces = "LOCKSTEP_TEST_CHILD_TRACES"
+
 const (
 	enteredLine = "entered with fence "
 	endedLine   = "ended by "
@@ -46,7 +50,15 @@ func child() {
 	if _, err := fmt.Sscan(os.Getenv(childVariable), &address, &uri, &database, &queue); err != nil {
 		panic(err)
 	}
-	c, err := client.Dial(client.Options{HostPort: address})
+	o, config := client.Options{HostPort: address}, lockcore.Config{}
+	if path := os.Getenv(childTraces); path != "" {
+		provider, tracing, err := tracedTo(context.Background(), path)
+		if err != nil {
+			panic(err)
+		}
+		o.Interceptors, config.TracerProvider = []interceptor.ClientInterceptor{tracing}, provider
+	}
+	c, err := client.Dial(o)
 	if err != nil {
 		panic(err)
 	}
@@ -54,7 +66,7 @@ func child() {
 	if err != nil {
 		panic(err)
 	}
-	locker, err := lockcore.New(m.Database(database).Collection(lockCollection), lockcore.Config{})
+	locker, err := lockcore.New(m.Database(database).Collection(lockCollection), config)
 	if err != nil {
 		panic(err)
 	}
@@ -84,10 +96,10 @@ func child() {
 }
 
 // startChild starts the worker process; the test must kill it.
-func startChild(t *testing.T, b *bundle) (*exec.Cmd, *bufio.Reader) {
+func startChild(t *testing.T, b *bundle, environment ...string) (*exec.Cmd, *bufio.Reader) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %s %s", childVariable,
+	cmd.Env = append(append(os.Environ(), environment...), fmt.Sprintf("%s=%s %s %s %s", childVariable,
 		testenv.TemporalAddress(t), testenv.MongoURI(t), b.database, b.queue))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()

@@ -18,7 +18,8 @@ func demoCommand(s streams) *cobra.Command {
 in the middle, and lets auditors add up all accounts the whole time.
 
 Servers are found by TEMPORAL_ADDRESS and LOCKSTEP_MONGODB_URI; LOCKSTEP_TEMPORAL_UI makes links into
-Temporal's web UI. "make demo" starts them first.
+Temporal's web UI. "make demo" starts them first. Spans are written to a folder; with OTEL_EXPORTER_OTLP_ENDPOINT set they
+are also sent there, over OTLP as http/protobuf.
 
 Exit status: 0 if every transfer committed or was compensated, money was conserved and no audit was wrong;
 1 if not, or if it could not be run; 2 for wrong usage; 130 if it was interrupted.`,

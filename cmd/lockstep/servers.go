@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/interceptor"
 	sdklog "go.temporal.io/sdk/log"
 
 	"github.com/temporal-lockstep/lockstep/internal/connect"
@@ -33,8 +34,8 @@ func (t *temporalFlags) add(f flagSet) {
 }
 
 // dial connects; logs of the SDK go to s.err.
-func (t *temporalFlags) dial(ctx context.Context, s streams) (client.Client, error) {
-	o := client.Options{HostPort: t.address, Namespace: t.namespace, Logger: sdklog.NewStructuredLogger(slog.New(slog.NewTextHandler(s.err, nil)))}
+func (t *temporalFlags) dial(ctx context.Context, s streams, with ...interceptor.ClientInterceptor) (client.Client, error) {
+	o := client.Options{HostPort: t.address, Namespace: t.namespace, Interceptors: with, Logger: sdklog.NewStructuredLogger(slog.New(slog.NewTextHandler(s.err, nil)))}
 	key := os.Getenv("TEMPORAL_API_KEY")
 	if key != "" {
 		o.Credentials = client.NewAPIKeyStaticCredentials(key)

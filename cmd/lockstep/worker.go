@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/contrib/opentelemetry"
 	sdkworker "go.temporal.io/sdk/worker"
 
 	"github.com/temporal-lockstep/lockstep/internal/connect"
@@ -41,6 +42,9 @@ workflows in any language lock by calling them by name. docs/activities.md has t
 It makes the schedule of the orphan reaper, which releases what closed workflows have left; see
 "lockstep reaper". Any number of workers may serve a task queue.
 
+With OTEL_EXPORTER_OTLP_ENDPOINT set, spans and metrics are sent there over OTLP, as http/protobuf;
+with OTEL_METRICS_EXPORTER=none, spans alone.
+
 Ctrl-C lets running activities end; a second one ends the process at once. Pass a database's password
 in LOCKSTEP_MONGODB_URI and not in a flag, which other users of the machine can see.
 
@@ -72,7 +76,12 @@ func (cfg *workerConfig) run(ctx context.Context, s streams) error {
 	}
 	defer func() { _ = mc.Disconnect(context.WithoutCancel(ctx)) }() // the process ends anyway
 	coll := mc.Database(cmp.Or(cfg.database, connect.Database(uri), defaultDatabase)).Collection(cfg.collection)
-	locker, err := lockcore.New(coll, lockcore.Config{})
+	observed, err := connect.NewTelemetry(ctx, connect.TelemetryOptions{Service: "lockstep-worker", Errs: s.err})
+	if err != nil {
+		return fmt.Errorf("%w: %w", demo.ErrUsage, err)
+	}
+	defer observed.Shutdown(ctx)
+	locker, err := lockcore.New(coll, lockcore.Config{TracerProvider: observed.Traces, MeterProvider: observed.Metrics})
 	if err != nil {
 		return usage(err)
 	}
@@ -83,7 +92,11 @@ func (cfg *workerConfig) run(ctx context.Context, s streams) error {
 	if err := locker.CreateIndexes(ctx); err != nil {
 		return err
 	}
-	tc, err := cfg.dial(ctx, s)
+	tracing, err := opentelemetry.NewTracingInterceptor(opentelemetry.TracerOptions{Tracer: observed.Traces.Tracer("temporal-sdk-go")})
+	if err != nil {
+		return err
+	}
+	tc, err := cfg.dial(ctx, s, tracing)
 	if err != nil {
 		return err
 	}

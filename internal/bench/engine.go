@@ -41,7 +41,12 @@ func benchEngine(ctx context.Context, uri string, rounds int) (report Report, er
 		return report, err
 	}
 	b := &bench{db: db, locker: locker, raw: db.Collection("raw")}
-	for _, s := range []section{b.uncontended(), b.crowd(), b.handOff()} {
+	observed, stop, err := b.observed(ctx)
+	if err != nil {
+		return report, err
+	}
+	defer stop()
+	for _, s := range []section{b.uncontended(), b.crowd(), b.handOff(), observed} {
 		r, err := s.measure(ctx, rounds)
 		if err != nil {
 			return report, err
@@ -92,23 +97,27 @@ func (b *bench) rawPair(ctx context.Context) error {
 
 // pair takes and releases a resource in the way of a program that wants it now or not at all.
 func (b *bench) pair(name string, res lockcore.Resource, holders int) func(context.Context, int) (time.Duration, error) {
+	return b.pairOf(b.locker, name, res, holders)
+}
+
+func (b *bench) pairOf(locker *lockcore.Locker, name string, res lockcore.Resource, holders int) func(context.Context, int) (time.Duration, error) {
 	return func(ctx context.Context, round int) (time.Duration, error) {
 		if round == 0 {
 			for i := range holders {
 				req := lockcore.Request{LockID: fmt.Sprintf("holder/%d", i), Resources: []lockcore.Resource{res}, TTL: time.Hour}
-				if _, err := b.locker.Enter(ctx, req, false); err != nil {
+				if _, err := locker.Enter(ctx, req, false); err != nil {
 					return 0, err
 				}
 			}
 		}
 		return timed(func() error {
-			leases, err := b.locker.Enter(ctx, lockcore.Request{
+			leases, err := locker.Enter(ctx, lockcore.Request{
 				LockID: fmt.Sprintf("bench/%s/%d", name, round), Resources: []lockcore.Resource{res},
 			}, false)
 			if err != nil {
 				return err
 			}
-			return b.locker.Release(ctx, lockcore.Release{
+			return locker.Release(ctx, lockcore.Release{
 				LockID: leases[0].LockID, Resources: []string{res.Name}, Order: leases[0].Order, Leaving: &leases[0].Part,
 			})
 		})

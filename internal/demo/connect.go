@@ -44,11 +44,15 @@ func connectTemporal(ctx context.Context, address string, tp *sdktrace.TracerPro
 	return c, nil
 }
 
-// tracing writes spans to a file, soon enough that a process which is killed loses little.
-func tracing(ctx context.Context, path string) (*sdktrace.TracerProvider, error) {
+// observe writes spans to a file, soon enough that a process which is killed loses little, and exports them where the
+// environment says so.
+func observe(ctx context.Context, service, path string, errs io.Writer) (*connect.Telemetry, error) {
 	exporter, err := otlpfile.New(ctx, path)
 	if err != nil {
 		return nil, fmt.Errorf("traces: %w", err)
 	}
-	return sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter, sdktrace.WithBatchTimeout(500*time.Millisecond))), nil
+	return connect.NewTelemetry(ctx, connect.TelemetryOptions{
+		Service: service, Errs: errs, NoMetrics: true,
+		Beside: []sdktrace.TracerProviderOption{sdktrace.WithBatcher(exporter, sdktrace.WithBatchTimeout(500*time.Millisecond))},
+	})
 }

@@ -48,17 +48,17 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if err := os.MkdirAll(r.dir, 0o755); err != nil { //nolint:gosec // traces are for others to read
 		return fmt.Errorf("--traces: %w", err)
 	}
-	tp, err := tracing(ctx, filepath.Join(r.dir, "demo.json"))
+	observed, err := observe(ctx, "lockstep-demo", filepath.Join(r.dir, "demo.json"), cfg.Err)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tp.Shutdown(context.WithoutCancel(ctx)) }() // spans are lost at worst
+	defer observed.Shutdown(ctx)
 	log, err := os.Create(filepath.Join(r.dir, "demo.log"))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = log.Close() }() // nothing of worth
-	if r.tc, err = connectTemporal(ctx, cfg.TemporalAddress, tp, log); err != nil {
+	if r.tc, err = connectTemporal(ctx, cfg.TemporalAddress, observed.Traces, log); err != nil {
 		_ = os.RemoveAll(r.dir)      // nothing is in it yet
 		_ = os.Remove(cfg.TracesDir) // and where it was made for this, nothing in that; else it stays
 		return err

@@ -33,18 +33,18 @@ const ready = "ready"
 // RunWorker is the whole of a worker process: it polls until stdin ends, which it does when the parent is
 // gone, or ctx ends.
 func RunWorker(ctx context.Context, cfg WorkerConfig, stdin io.Reader) (err error) {
-	tp, err := tracing(ctx, cfg.Traces)
+	observed, err := observe(ctx, "lockstep-demo-worker", cfg.Traces, cfg.Err)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tp.Shutdown(context.WithoutCancel(ctx)) }() // spans are lost at worst
+	defer observed.Shutdown(ctx)
 	mc, err := connectMongo(ctx, cfg.MongoURI)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = mc.Disconnect(context.WithoutCancel(ctx)) }() // the process ends anyway
 	db := mc.Database(cfg.Database)
-	locker, err := lockcore.New(db.Collection("locks"), lockcore.Config{TracerProvider: tp})
+	locker, err := lockcore.New(db.Collection("locks"), lockcore.Config{TracerProvider: observed.Traces})
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func RunWorker(ctx context.Context, cfg WorkerConfig, stdin io.Reader) (err erro
 	if err != nil {
 		return err
 	}
-	tc, err := connectTemporal(ctx, cfg.TemporalAddress, tp, cfg.Err)
+	tc, err := connectTemporal(ctx, cfg.TemporalAddress, observed.Traces, cfg.Err)
 	if err != nil {
 		return err
 	}

@@ -68,6 +68,8 @@ const (
 	EventBlockedBy = "lock.blocked_by"
 	// EventGrantedTo names, on a hold, by LockID and Part, a waiter whom its end let in.
 	EventGrantedTo = "lock.granted_to"
+	// EventLost is, on the span of whoever held, when it was told that its lock is lost.
+	EventLost = "lock.lost"
 	// EventExpired is, on a hold, when its promise ended, which is before somebody needed its room.
 	EventExpired = "lock.expired"
 )
@@ -107,6 +109,8 @@ const (
 	OutcomeReleased = "released"
 	// OutcomeExpired is that its promise had ended, and an incompatible request, or a purge, took its room.
 	OutcomeExpired = "expired"
+	// OutcomeOrphaned is that somebody else released it, because its holder is known to have ended.
+	OutcomeOrphaned = "orphaned"
 	// OutcomeRevoked is that somebody else released it by force, with a reason.
 	OutcomeRevoked = "revoked"
 )

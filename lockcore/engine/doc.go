@@ -33,7 +33,8 @@
 // queue, and Purge the holds that have expired.
 //
 // Whatever an operation does, the document is settled in the same write: places that nobody refreshed go, and the
-// head of the queue is granted a claim while it fits: one exclusive, one with a limit, or a run of shared ones.
+// head of the queue is granted a claim while it fits: one exclusive, one with a limit, or a run of shared ones. A claim
+// tells of the hold that ended in that write, and the part that confirms it keeps that.
 //
 // Expired holds stay until their room is given away. Then they leave a record, so that their owner learns of it
 // when it comes back. Beside a crowd, of [Crowd] or more other lock IDs, a grant ends those that have expired though it

@@ -72,7 +72,9 @@ type Entry struct {
 	// Since is when the request queued, where it had to wait, and ClaimedAt when it was granted then.
 	Since     *time.Time `bson:"since,omitempty"`
 	ClaimedAt *time.Time `bson:"claimedAt,omitempty"`
-	// After, of a request that had to wait, is the hold whose end let it in, where it was the end of one that did.
+	// After, of a request that had to wait, is the hold whose end let it in, where it was the end of one that did: the first that
+	// tells of a hold of those that the write which made the claim released, or else of the parts that left with it after they
+	// were cut off, or else of those that it found expired.
 	After *Ended `bson:"after,omitempty"`
 	// Place is, of a claim, when its place in the queue would have been given up.
 	Place *time.Time `bson:"place,omitempty"`
@@ -152,7 +154,8 @@ type Last struct {
 	// several, or a kept hold parts: those with CreatedAt tell of it.
 	Released []Entry `bson:"released"`
 	Expired  []Entry `bson:"expired"`
-	// Gone are the places in the queue, and the claims, that this write's own request gave up: by a leave, a release or a withdrawal.
+	// Gone are the places in the queue, and the claims, that this write's own request gave up: by a leave, a release or a
+	// withdrawal. Places that nobody had refreshed in time are not told, nor claims whose place had ended so.
 	Gone []Gone `bson:"gone"`
 	// Position is the place in the queue of the request that this write was for, from 1; 0 without one.
 	Position int64 `bson:"position"`

@@ -1,5 +1,7 @@
 package engine
 
+import "cmp"
+
 // Covers tells whether holding in mode have is enough for who asks for mode want.
 func Covers(have, want string) bool { return have == Exclusive || want == SharedBy }
 
@@ -9,6 +11,19 @@ func Compatible(a, b string) bool { return a == SharedBy && b == SharedBy }
 // Part returns the part with exactly this order that may still be renewed, or nil.
 func (d *Document) Part(lockID, part string, order int64) *Entry {
 	return d.last(lockID, part, func(e *Entry) bool { return e.State == Part && e.Order == order })
+}
+
+// HoldFence is the fence with which the hold that a lock ID has began, and 0 where it has none.
+func (d *Document) HoldFence(lockID string) int64 {
+	var began int64
+	for i := range d.Held {
+		if e := &d.Held[i]; e.LockID == lockID && e.Holds() {
+			if fence := cmp.Or(e.Granted, e.Fence); began == 0 || fence < began {
+				began = fence
+			}
+		}
+	}
+	return began
 }
 
 // Latest returns a part as it runs or was claimed for last, or nil.

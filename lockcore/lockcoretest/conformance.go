@@ -33,7 +33,7 @@ func (s Scenario) Run(t testing.TB, h Harness, resource string) {
 
 // Scenarios returns all of them.
 func Scenarios() []Scenario {
-	return slices.Concat(ruleScenarios, refusalScenarios, queueScenarios, endingScenarios, passingScenarios, batchScenarios, invariantScenarios, promiseScenarios)
+	return slices.Concat(ruleScenarios, refusalScenarios, queueScenarios, endingScenarios, passingScenarios, toldScenarios, batchScenarios, invariantScenarios, promiseScenarios)
 }
 
 // Conformance plays every scenario on an engine, each in a test of its own, in parallel. The setup is called once for

@@ -81,9 +81,11 @@ func Leave(before engine.Document, op engine.Leave, now time.Time) engine.Docume
 	s := begin(before, op.Resource, op.Policy, now)
 	own := func(e engine.Entry) bool { return e.LockID == op.LockID && e.Part == op.Part && e.State != engine.Kept }
 	left := s.doc.Part(op.LockID, op.Part, op.Order) != nil
-	s.drop(func(e engine.Entry) bool {
+	goes := func(e engine.Entry) bool {
 		return own(e) && (e.Order == op.Order || (e.State == engine.Claimed && e.Order < op.Order))
-	})
+	}
+	s.left = pick(s.doc.Held, goes)
+	s.drop(goes)
 	if op.Undo && left && !s.some(func(e *engine.Entry) bool { return e.LockID == op.LockID && e.State == engine.Part }) {
 		s.drop(func(e engine.Entry) bool { return e.LockID == op.LockID && e.State == engine.Kept })
 	}
@@ -212,11 +214,12 @@ func (s *state) grant(op engine.Acquire) {
 	again := func(e *engine.Entry) bool { return mine(e, engine.Part) || mine(e, engine.Claimed) }
 	fence, mode := int64(0), op.Mode
 	for _, e := range s.doc.Held {
-		if e.LockID == op.LockID && e.Holds() {
-			fence = max(fence, e.Fence)
-			if e.Mode == engine.Exclusive {
-				mode = engine.Exclusive
-			}
+		if e.LockID != op.LockID {
+			continue
+		}
+		fence = max(fence, e.Fence)
+		if e.Holds() && e.Mode == engine.Exclusive {
+			mode = engine.Exclusive
 		}
 	}
 	if op.Mode == engine.Exclusive { // an upgrade is one of the whole hold
@@ -241,7 +244,7 @@ func (s *state) grant(op engine.Acquire) {
 	part.LockID, part.Part, part.Order, part.Mode, part.State = op.LockID, op.Part, op.Order, mode, engine.Part
 	part.Fence, part.TTL, part.ExpiresAt = fence, op.TTL, expiry(s.now, op.TTL)
 	if c := s.doc.Claim(op.LockID, op.Part); c != nil {
-		part.Since, part.ClaimedAt = c.Since, c.ClaimedAt
+		part.Since, part.ClaimedAt, part.After = c.Since, c.ClaimedAt, c.After
 	}
 	entries := []engine.Entry{part}
 	if op.Keep {

@@ -1,6 +1,7 @@
 package lockcoretest
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -14,13 +15,15 @@ type state struct {
 	policy engine.Policy
 	// granted is the request that was granted, if one was.
 	granted *engine.Acquire
+	// left are the entries of the part that leaves, where one does: one that drained was in the way too.
+	left []engine.Entry
 }
 
 // begin copies the document, counts the write, and drops the places that nobody refreshed.
 func begin(before engine.Document, resource string, policy engine.Policy, now time.Time) *state {
 	d := clone(before)
 	d.ID, d.At, d.Seq = resource, now, d.Seq+1
-	d.Last = engine.Last{Outcome: engine.Granted, Released: []engine.Entry{}, Expired: []engine.Entry{}}
+	d.Last = engine.Last{Outcome: engine.Granted, Released: []engine.Entry{}, Expired: []engine.Entry{}, Gone: []engine.Gone{}}
 	d.Waiters = slices.DeleteFunc(d.Waiters, func(w engine.Waiter) bool { return !w.ExpiresAt.After(now) })
 	return &state{doc: d, now: now, policy: policy}
 }
@@ -59,10 +62,21 @@ func (s *state) settle() {
 	for _, w := range waiting[:k] {
 		s.doc.Held = append(s.doc.Held, engine.Entry{
 			LockID: w.LockID, Part: w.Part, Order: w.Order, Mode: w.Mode, Limit: w.Limit, Owner: w.Owner, State: engine.Claimed,
-			ExpiresAt: until, Since: &w.Since, ClaimedAt: &s.now, Place: &w.ExpiresAt,
+			ExpiresAt: until, Since: &w.Since, ClaimedAt: &s.now, Place: &w.ExpiresAt, After: s.after(),
 		})
 	}
 	s.doc.Waiters = waiting[k:]
+}
+
+// after is the hold that this write ended, of several the first; or else the one whose part, cut off, leaves with it. It is what
+// a waiter who is granted a claim now waited for last.
+func (s *state) after() *engine.Ended {
+	for _, e := range slices.Concat(s.doc.Last.Released, s.left, s.doc.Last.Expired) {
+		if e.CreatedAt != nil {
+			return &engine.Ended{LockID: e.LockID, Fence: cmp.Or(e.Granted, e.Fence), Owner: e.Owner, Trace: e.Trace}
+		}
+	}
+	return nil
 }
 
 func limitOf(w *engine.Waiter) int64 {
@@ -172,7 +186,7 @@ func (s *state) latest(lockID string) int64 {
 	return order
 }
 
-// drop takes entries away, and tells of the holds among them. What is dead goes with them: draining parts whose time
+// drop takes entries away, and tells of the holds and the claims among them. What is dead goes with them: draining parts whose time
 // is up, and claims whose place is given up.
 func (s *state) drop(which func(engine.Entry) bool) {
 	s.doc.Held = slices.DeleteFunc(s.doc.Held, func(e engine.Entry) bool {
@@ -181,8 +195,14 @@ func (s *state) drop(which func(engine.Entry) bool) {
 	gone := pick(s.doc.Held, which)
 	s.doc.Held = slices.DeleteFunc(s.doc.Held, which)
 	for _, e := range gone {
-		if e.Holds() {
+		switch {
+		case e.Holds():
 			s.doc.Last.Released = append(s.doc.Last.Released, e)
+		case e.State == engine.Claimed:
+			s.doc.Last.Gone = append(s.doc.Last.Gone, engine.Gone{
+				LockID: e.LockID, Part: e.Part, Order: e.Order, Mode: e.Mode, Owner: e.Owner,
+				Since: *e.Since, ClaimedAt: e.ClaimedAt, After: e.After,
+			})
 		}
 	}
 }
@@ -198,7 +218,13 @@ func (s *state) drained(e engine.Entry) engine.Entry {
 	return e
 }
 
+// forget takes places away, and tells of them.
 func (s *state) forget(which func(engine.Waiter) bool) {
+	for _, w := range pick(s.doc.Waiters, which) {
+		s.doc.Last.Gone = append(s.doc.Last.Gone, engine.Gone{
+			LockID: w.LockID, Part: w.Part, Order: w.Order, Mode: w.Mode, Owner: w.Owner, Since: w.Since,
+		})
+	}
 	s.doc.Waiters = slices.DeleteFunc(s.doc.Waiters, which)
 }
 

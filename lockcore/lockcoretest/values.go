@@ -51,5 +51,6 @@ func clone(d engine.Document) engine.Document {
 	d.Released = append([]engine.Released{}, d.Released...)
 	d.Last.Released = slices.Clone(d.Last.Released)
 	d.Last.Expired = slices.Clone(d.Last.Expired)
+	d.Last.Gone = slices.Clone(d.Last.Gone)
 	return d
 }

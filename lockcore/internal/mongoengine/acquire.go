@@ -96,7 +96,7 @@ func (k acquireKind) stages() []bson.D {
 		position = "$t.pos"
 	}
 	granted := eq("$t.did", engine.Granted)
-	return s.store(outcome{granted: granted, alone: k.fresh, did: "$t.did", released: none, position: position})
+	return s.store(outcome{granted: granted, alone: k.fresh, crowd: k.mode == engine.SharedBy, did: "$t.did", position: position})
 }
 
 // find sets what there is of the lock ID and the part:
@@ -185,17 +185,17 @@ func fitsIn(k acquireKind) expr {
 // freshOutcome is the outcome of a request whose part is new with it: what there is of the part is what a copy of the same
 // command left, and it never queued.
 func freshOutcome(k acquireKind) expr {
-	hold := filter("$t.a", holds)
-	turn, covered := expr(eq("$waiters", none)), expr(ne(hold, none))
-	same := and(ownPart, running, alive)
+	hold := gte(maxOf("$t.a.state"), engine.StateHolds)
+	turn, covered := expr(eq("$waiters", none)), expr(hold)
+	same := and(eq(list("$$this.part", "$$this.state"), list("$t.part", engine.Part)), alive)
 	if k.mode == engine.Exclusive {
-		turn, covered = or(ne(hold, none), turn), ne(filter("$t.a", and(holds, exclusive)), none)
-		same = and(ownPart, running, alive, exclusive)
+		turn, covered = or(hold, turn), ne(filter("$t.a", and(holds, exclusive)), none)
+		same = and(eq(list("$$this.part", "$$this.state", "$$this.mode"), list("$t.part", engine.Part, engine.Exclusive)), alive)
 	}
 	released := filter("$released", and(ownID, gte("$$this.order", "$t.ord"), in("$$this.part", list(nil, "$t.part"))))
 	outcomes := list(ne(released, none), engine.Overtaken)
 	if k.held && !k.reacquire {
-		outcomes = append(outcomes, eq(hold, none), engine.Lost)
+		outcomes = append(outcomes, not(hold), engine.Lost)
 	}
 	return choose(append(outcomes,
 		ne(filter("$t.a", same), none), engine.Again, covered, engine.Joined, and(turn, fitsIn(k)), engine.Granted, engine.Busy)...)
@@ -209,6 +209,7 @@ var nextFence = largest(add("$fence", int64(1)), on("$toLong", "$$NOW"))
 //
 //	g  whether the part is made, its fence and mode      k  the kept hold
 func (s *stages) enter(k acquireKind) {
+	// Whoever joins has the fence of the hold. What drains has none above it, but where a mongo-lock client made the hold.
 	anew := expr(or(eq("$t.did", engine.Granted), "$t.m"))
 	if k.fresh {
 		anew = eq("$t.did", engine.Granted)
@@ -216,13 +217,9 @@ func (s *stages) enter(k acquireKind) {
 	if k.newFence {
 		anew = true
 	}
-	hold := "$t.o"
-	if k.fresh {
-		hold = "$t.a" // whose fences are not above those of the hold
-	}
 	vars := doc(
 		v("g", in("$t.did", list(engine.Granted, engine.Joined))),
-		v("new.fence", cond(anew, nextFence, maxOf(hold+".fence"))),
+		v("new.fence", cond(anew, nextFence, maxOf("$t.a.fence"))),
 	)
 	switch {
 	case k.mode == engine.Exclusive:
@@ -235,10 +232,11 @@ func (s *stages) enter(k acquireKind) {
 		vars = append(vars, v("k", first(filter("$t.o", isKept))))
 	}
 	s.set(vars...)
-	fields := doc(
-		v("held", s.entries(k)),
-		v("fence", cond("$t.g", largest("$fence", "$t.new.fence"), "$fence")),
-	)
+	fence := expr(largest("$fence", "$t.new.fence"))
+	if !k.fresh || k.newFence { // which has a new one although it may not be used
+		fence = cond("$t.g", fence, "$fence")
+	}
+	fields := doc(v("held", s.entries(k)), v("fence", fence))
 	if k.keep {
 		fields = append(fields, v("evicted", cond(and("$t.g", in("$t.id", "$evicted.lockId")), filter("$evicted", others), "$evicted")))
 	}
@@ -250,7 +248,7 @@ func (s *stages) enter(k acquireKind) {
 	if k.queue {
 		queues = gte("$t.i", 0)
 		end := v("expiresAt", add("$$NOW", "$t.wait"))
-		place := list(merge("$t.place", doc(v("since", ifNull(ofClaim("since"), "$$NOW")), end)))
+		place := list(merge("$t.place", doc(v("since", cond(isClaim, "$t.m.since", "$$NOW")), end)))
 		ahead := or(ne("$t.o", none), eq("$t.m.state", engine.Claimed))
 		fields = append(fields, v("t.pos", cond(eq("$t.did", engine.Queued),
 			choose(gte("$t.i", 0), add("$t.i", 1), ahead, 1, add(size("$waiters"), 1)), 0)))
@@ -274,20 +272,19 @@ func (s *stages) entries(k acquireKind) expr {
 	}
 	changes = append(changes, cond(eq(list("$$this.part", "$$this.state"), list("$t.part", engine.Part)), drained, nil))
 	part := doc(v("expiresAt", until("$t.ttl", k.forever)))
-	if !k.fresh {
-		part = append(part, v("since", ofClaim("since")), v("claimedAt", ofClaim("claimedAt")))
-	}
 	if !k.keep {
 		part = append(part, v("createdAt", "$$NOW"))
 	}
-	made := list(merge("$t.new", part))
 	if k.fresh {
+		made := list(merge("$t.new", part))
 		held := expr("$held")
 		if k.mode == engine.Exclusive {
-			held = cond(eq("$t.a", none), "$held", each("$held", cond(ownID, merge("$$this", doc(v("mode", engine.Exclusive))), "$$this")))
+			held = each("$held", cond(ownID, merge("$$this", doc(v("mode", engine.Exclusive))), "$$this"))
 		}
 		return cond("$t.g", concat(held, made), "$held")
 	}
+	ofClaim := doc(v("since", "$t.m.since"), v("claimedAt", "$t.m.claimedAt"), v("after", "$t.m.after"))
+	made := list(merge("$t.new", part, cond(isClaim, ofClaim, nil)))
 	if k.keep {
 		made = append(list(
 			merge("$t.kept", doc(v("createdAt", "$$NOW"), v("granted", "$t.new.fence")), "$t.k", doc(
@@ -303,10 +300,9 @@ func (s *stages) entries(k acquireKind) expr {
 		unchanged)
 }
 
-// ofClaim is a field of the claim that the request confirms; a part that is superseded does not bequeath its own.
-func ofClaim(name string) expr {
-	return cond(eq("$t.m.state", engine.Claimed), "$t.m."+name, "$$REMOVE")
-}
+// isClaim tells whether the request confirms a claim, or goes back to the queue from one; a part that is superseded does not
+// bequeath what it had of its own.
+var isClaim = eq("$t.m.state", engine.Claimed)
 
 // until is the end of a promise of ttl milliseconds made now.
 func until(ttl expr, forever bool) expr {

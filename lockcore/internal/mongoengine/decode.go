@@ -24,9 +24,7 @@ func decode(raw bson.Raw, lockID string) (engine.Document, error) {
 	if err := bson.Unmarshal(raw, &lean); err != nil {
 		return engine.Document{}, unreadable(err)
 	}
-	switch lean.Last.Outcome {
-	case engine.Granted, engine.Joined, engine.Again:
-	default:
+	if aboutOthers(&lean.Last) {
 		var d engine.Document
 		if err := bson.Unmarshal(raw, &d); err != nil {
 			return engine.Document{}, unreadable(err)
@@ -55,6 +53,15 @@ func decode(raw bson.Raw, lockID string) (engine.Document, error) {
 		d.Held = append(d.Held, e)
 	}
 	return d, nil
+}
+
+// aboutOthers tells whether an answer is about others' holds: those in the way of a request, or of one that was given up.
+func aboutOthers(last *engine.Last) bool {
+	switch last.Outcome {
+	case engine.Granted, engine.Joined, engine.Again:
+		return len(last.Gone) > 0
+	}
+	return true
 }
 
 func unreadable(err error) error { return fmt.Errorf("lockstep: read a lock document: %w", err) }

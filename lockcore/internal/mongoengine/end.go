@@ -20,26 +20,24 @@ func (k renewKind) stages() []bson.D {
 		own = each(own, cond(and(holds, alone), merge("$$this", doc(v("mode", engine.SharedBy))), "$$this"))
 	}
 	s.put(v("held", cond("$t.g", concat(filter("$held", others), own), "$held")))
-	return s.store(outcome{did: cond("$t.g", engine.Granted, engine.Lost), released: none, position: 0})
+	return s.store(outcome{did: cond("$t.g", engine.Granted, engine.Lost), position: 0})
 }
 
 // A leave ends one part. Outcomes: the part was there and goes, and with it the hold where it is not
 // kept and this was its last part; or it was not there. Either way a record remembers that requests up to
 // this order are over.
 func (k leaveKind) stages() []bson.D {
-	goes := and(eq(ownPlace, me), or(eq("$$this.order", "$t.ord"), and(eq("$$this.state", engine.Claimed), lt("$$this.order", "$t.ord"))))
+	goes := and(eq(ownPlace, me), lte("$$this.order", "$t.ord"), or(queued, eq("$$this.order", "$t.ord")))
 	var s stages
-	s.put(fresh, v("t.a", filter("$held", goes)))
-	s.put(
-		v("t.g", filter("$t.a", running)), v("held", filter("$held", and(not(in("$$this", "$t.a")), lives))),
-		forget(or(ne(ownPlace, me), gt("$$this.order", "$t.ord"))), remember)
+	s.put(fresh, v("t.a", filter(heldAndQueue, goes)))
+	s.put(v("t.g", filter("$t.a", running)), v("held", filter("$held", and(not(in("$$this", "$t.a")), lives))), forget, remember)
 	if k.undo {
 		kept := and(ownID, isKept)
 		last := and(ne("$t.g", none), eq(filter("$held", and(ownID, running)), none))
 		s.set(v("k", cond(last, filter("$held", kept), none)))
 		s.put(v("t.g", concat("$t.g", "$t.k")), v("held", cond(eq("$t.k", none), "$held", filter("$held", not(kept)))))
 	}
-	return s.store(outcome{did: engine.Granted, released: "$t.g", position: 0})
+	return s.store(outcome{did: engine.Granted, released: "$t.g", left: "$t.a", gone: gone, position: 0})
 }
 
 // A release ends a lock ID up to an order, wherever it stands. Outcomes: what was there up to the
@@ -55,16 +53,16 @@ func (k releaseKind) stages() []bson.D {
 		s.set(v("ord", largest(int64(0), maxOf(each(filter(concat("$held", filter("$waiters", alive)), ownID), "$$this.order")))))
 		s.set(v("rec.order", "$t.ord"))
 	}
-	s.put(fresh, v("t.a", filter("$held", upTo)))
+	s.put(fresh, v("t.a", filter(heldAndQueue, upTo)))
 	s.put(
 		v("t.g", filter("$t.a", holds)),
-		v("held", concat(filter("$held", and(or(others, gt("$$this.order", "$t.ord")), lives)), each(filter("$t.a", drains), merge("$$this", drained)))),
-		forget(or(others, gt("$$this.order", "$t.ord"))), remember)
+		v("held", concat(filter("$held", and(not(in("$$this", "$t.a")), lives)), each(filter("$t.a", drains), merge("$$this", drained)))),
+		forget, remember)
 	if k.force {
 		record := doc(v("lockId", "$$this.lockId"), v("fence", "$$this.fence"), v("reason", "$t.rec.reason"))
 		s.put(v("evicted", lastOf(concat("$evicted", each(filter("$t.g", "$$this.createdAt"), record)), engine.MaxEvicted)))
 	}
-	return s.store(outcome{did: engine.Granted, released: "$t.g", position: 0})
+	return s.store(outcome{did: engine.Granted, released: "$t.g", gone: gone, position: 0})
 }
 
 // A withdrawal takes one request out of the queue. Outcomes: it waited there, without a claim, and is
@@ -73,12 +71,9 @@ func (withdrawKind) stages() []bson.D {
 	which := and(eq(ownPlace, me), eq("$$this.order", "$t.ord"))
 	var s stages
 	s.put(fresh)
-	s.set(v("g", ne(filter("$waiters", which), none)))
-	s.put(
-		v("waiters", filter("$waiters", not(which))),
-		v("released", cond("$t.g", remember.Value, "$released")),
-	)
-	return s.store(outcome{did: cond("$t.g", engine.Granted, engine.Lost), released: none, position: 0})
+	s.set(v("a", filter("$waiters", which)))
+	s.put(forget, v("released", cond(ne("$t.a", none), remember.Value, "$released")))
+	return s.store(outcome{did: cond(ne("$t.a", none), engine.Granted, engine.Lost), gone: "$t.a", position: 0})
 }
 
 // A purge ends the holds of which nothing is alive, and drops whatever else is dead.
@@ -91,16 +86,22 @@ func (purgeKind) stages() []bson.D {
 		v("held", filter("$held", and(not(in("$$this", "$t.g")), lives))),
 		v("evicted", lastOf(concat("$evicted", each("$t.g", record)), engine.MaxEvicted)),
 	)
-	return s.store(outcome{did: engine.Granted, released: none, position: 0, purged: "$t.g"})
+	return s.store(outcome{did: engine.Granted, position: 0, purged: "$t.g"})
 }
 
 // lives is false for draining parts whose time is up, and for claims whose place is given up.
 var lives = or(holds, alive, gt("$$this.place", "$$NOW"))
 
-// forget keeps the places for which which holds.
-func forget(which expr) bson.E {
-	return v("waiters", cond(in("$t.id", "$waiters.lockId"), filter("$waiters", which), "$waiters"))
-}
+// What a leave or a release ends, a, is looked for in one go: in what is held and, where the lock ID waits, in the queue. An item without a
+// state is a place in the queue.
+var (
+	heldAndQueue = concat("$held", cond(in("$t.id", "$waiters.lockId"), "$waiters", none))
+	queued       = lte("$$this.state", engine.Claimed)
+	// gone are the places and claims in it that were not given up before.
+	gone = filter("$t.a", and(queued, gt(largest("$$this.expiresAt", "$$this.place"), "$$NOW")))
+	// forget keeps the places that are not in it.
+	forget = v("waiters", cond(in("$t.id", "$waiters.lockId"), filter("$waiters", not(in("$$this", "$t.a"))), "$waiters"))
+)
 
 // remember adds rec, the new record of what was released.
 var remember = v("released", lastOf(concat("$released", list("$t.rec")), engine.MaxReleased))

@@ -24,7 +24,6 @@ var (
 	SupersedesPart expr = eq(list(item("part"), item("state")), list("$t.part", engine.Part))
 	SameOrder      expr = eq(item("order"), "$t.ord")
 	UpToOrder      expr = lte(item("order"), "$t.ord")
-	BeyondOrder    expr = gt(item("order"), "$t.ord")
 	OverFrom       expr = gte(item("order"), "$t.ord")
 	LaterStands    expr = gt("$t.m.order", "$t.ord")
 	WasEvicted     expr = in("$t.id", "$evicted.lockId")
@@ -36,6 +35,11 @@ var (
 	CountWrite     expr = add("$seq", int64(1))
 	AllThere       expr = eq(size("$t.n"), size("$t.k"))
 	Never          expr = never
+	Began          expr = ifNull(item("granted"), item("fence"))
+	LastFence      expr = item("fence")
+	TellsOfHold    expr = item("createdAt")
+	HeldAndQueue   expr = heldAndQueue
+	StillStood     expr = gt(largest(item("expiresAt"), item("place")), "$$NOW")
 	// An upgrade is granted, and queued, ahead of the queue.
 	HasTurn        expr = or(eq("$t.m.state", engine.Claimed), ne("$t.o", none), eq("$waiters", none))
 	HasTurnOfQueue expr = or(eq("$t.m.state", engine.Claimed), eq("$waiters", none))

@@ -61,7 +61,7 @@ func (extendKind) stages() []bson.D {
 		merge("$$this", doc(v("renewedAt", "$$NOW"), v("expiresAt", largest("$$this.expiresAt", end)))),
 		merge("$$this", doc(v("renewedAt", "$$NOW"), v("expiresAt", end), v("ttl", "$t.ttl"))))
 	s.put(v("held", each("$held", cond(and("$t.g", hold), anew, "$$this"))))
-	return s.store(outcome{did: cond("$t.g", engine.Granted, engine.Lost), released: none, position: 0})
+	return s.store(outcome{did: cond("$t.g", engine.Granted, engine.Lost), position: 0})
 }
 
 // Unlock ends the hold of a lock ID that began at since, whatever its orders. A part that somebody may trust by

@@ -56,7 +56,7 @@ var mutants = []mutant{
 	{"I5", "other parts are taken for one's own", instead(mongoengine.OwnPart, true), "I5/renew, leave and withdraw touch only the part and order that they name"},
 	{"I5", "the places of others are taken for one's own", instead(mongoengine.OwnPlace, true), "I5/renew, leave and withdraw touch only the part and order that they name"},
 	{"I5", "other orders are taken for the one that is named", instead(mongoengine.SameOrder, true), "I5/renew, leave and withdraw touch only the part and order that they name"},
-	{"I5", "a release knows no order", either(instead(mongoengine.UpToOrder, true), instead(mongoengine.BeyondOrder, false)), "I5/release touches only its lock ID, up to its order"},
+	{"I5", "a release knows no order", instead(mongoengine.UpToOrder, true), "I5/release touches only its lock ID, up to its order"},
 	{"I5", "a batch renews what is left of it", instead(mongoengine.AllThere, true), "RenewAll/of one document all are extended, or none"},
 	{"I6", "nothing is remembered of what ended", instead(mongoengine.Remembered, "$released"), "I6/a late copy of a request changes nothing"},
 	{"I6", "what ended is not looked at", instead(mongoengine.OverFrom, false), "I6/a late copy of a request changes nothing"},
@@ -95,6 +95,22 @@ var mutants = []mutant{
 	{"settle", "claims are made beside the own exclusive hold", instead(mongoengine.NoneExclusive, mongoengine.NoOtherExclusive), "settle/no claims beside an exclusive holder, not even its own"},
 	{"settle", "an exclusive hold that has expired is taken to be over", instead(mongoengine.HeldExclusively, false), "settle/a claim beside its own exclusive hold that has expired stands alone: the hold may come back"},
 	{"expiry", "a crowd is none", either(instead(engine.Crowd, engine.Unlimited), instead(int64(engine.Crowd), engine.Unlimited)), "expiry/shared holds that have expired go where they are a crowd, and not before"},
+	{"after", "what a release or a leave ended is not told", operator("$concatArrays", func(arg any) (any, bool) {
+		lists, ok := arg.(bson.A)
+		return "$t.x", ok && lists[0] == "$t.g" && lists[len(lists)-1] == "$t.x"
+	}), "after/a claim tells of the hold whose end let it in, and the part that confirms it keeps that"},
+	{"after", "what expired is not told", operator("$filter", func(arg any) (any, bool) {
+		f, ok := arg.(bson.D)
+		return bson.A{}, ok && f[0].Value == "$t.x" && f[1].Value == mongoengine.TellsOfHold
+	}), "after/a hold that expired and makes room is told like one that was released"},
+	{"after", "a part stands for its hold", operator("$filter", func(arg any) (any, bool) {
+		f, ok := arg.(bson.D)
+		return f[0].Value, ok && f[1].Value == mongoengine.TellsOfHold
+	}), "after/a kept hold has the fence with which it began, and the trace of who entered last"},
+	{"after", "a kept hold has the fence of who entered last", instead(mongoengine.Began, mongoengine.LastFence), "after/a kept hold has the fence with which it began, and the trace of who entered last"},
+	{"after", "the part that confirms a claim forgets it", instead("$t.m.after", "$$REMOVE"), "after/a claim tells of the hold whose end let it in, and the part that confirms it keeps that"},
+	{"gone", "places are not looked for", instead(mongoengine.HeldAndQueue, "$held"), "gone/a leave tells of the place that it gives up, once"},
+	{"gone", "places that had expired are told", instead(mongoengine.StillStood, true), "gone/places that nobody refreshed are not told, nor is a claim that was confirmed"},
 	{"every answer is a write", "writes are not counted", instead(mongoengine.CountWrite, "$seq"), "rule 5/what is free is granted"},
 }
 

@@ -1,6 +1,8 @@
 package mongoengine
 
 import (
+	"slices"
+
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
@@ -52,13 +54,19 @@ func distinct(ids string, beside expr) expr {
 // way or by the request itself, where granted holds, to who. It keeps in t
 //
 //	d  the head of the queue; later, to whom room was given      l  what is alive
-//	c  the claims      x  the expired holds that are displaced
+//	c  the claims, which are taken out of the queue      x  the expired holds that are displaced
 func (s *stages) settle(o outcome) {
 	head := expr(first("$waiters"))
 	if o.alone {
 		head = cond(o.granted, "$t.who", head)
 	}
-	s.set(v("d", head), v("l", cond(or(ne("$waiters", none), lte(minOf("$held.expiresAt"), "$$NOW")), filter("$held", alive), none)))
+	// Who is alive matters to those who wait; and beside a crowd, to what has expired.
+	expired := lte(minOf("$held.expiresAt"), "$$NOW")
+	matters := ne("$waiters", none)
+	if o.crowd {
+		matters = or(matters, expired)
+	}
+	s.set(v("d", head), v("l", cond(matters, filter("$held", alive), none)))
 	fits := and("$t.d", not(in(engine.Exclusive, "$t.l.mode")), lt(distinct("$t.l.lockId", "$t.d.lockId"), ifNull("$t.d.limit", engine.Unlimited)))
 	run := op("$indexOfArray", concat(each(op("$slice", "$waiters", engine.SettleMost), not("$$this.limit")), list(false)), false)
 	held := in(list("$t.d.lockId", engine.Exclusive), each("$held", list("$$this.lockId", "$$this.mode")))
@@ -72,46 +80,67 @@ func (s *stages) settle(o outcome) {
 		given = gt("$t.d", nil)
 	}
 	crowded := gte(distinct("$held.lockId", "$t.d.lockId"), op("$min", "$t.d.limit", engine.Crowd))
-	s.set(v("x", cond(and(given, lte(minOf("$held.expiresAt"), "$$NOW")),
-		filter("$held", and(holds, lte("$$this.expiresAt", "$$NOW"), ne("$$this.lockId", "$t.d.lockId"), or(exclusive, and(crowded, not(in("$$this.lockId", "$t.l.lockId")))))), none)))
-}
-
-// outcome is what an operation tells in last.
-type outcome struct {
-	// granted tells whether the request gave room to who; nil where the operation grants nothing itself. Then alone says
-	// that it makes no claims beside.
-	granted                 expr
-	alone                   bool
-	did, released, position expr
-	// purged are expired holds that the operation ended itself.
-	purged expr
-}
-
-// store settles, completes the document, and removes t. Fields that this version does not know are kept.
-func (s *stages) store(o outcome) []bson.D {
-	s.settle(o)
-	expired := expr("$t.x")
-	if o.purged != nil {
-		expired = concat(o.purged, "$t.x")
+	if o.crowd {
+		given = and(given, expired)
 	}
 	waiters := expr(op("$slice", "$waiters", size("$t.c"), engine.Unlimited))
 	if o.position != expr(0) { // a queue that stays as it is need not be copied
 		waiters = cond(eq("$t.c", none), "$waiters", waiters)
 	}
+	s.put(v("waiters", waiters), v("t.x", cond(given,
+		filter("$held", and(lte("$$this.expiresAt", "$$NOW"), holds, ne("$$this.lockId", "$t.d.lockId"), or(exclusive, and(crowded, not(in("$$this.lockId", "$t.l.lockId")))))), none)))
+}
+
+// outcome is what an operation tells in last.
+type outcome struct {
+	// granted tells whether the request gave room to who; nil where the operation grants nothing itself. Then alone says
+	// that it makes no claims beside, and crowd that many others may hold beside who, so that a path is worth asking before each
+	// of them is looked at.
+	granted       expr
+	alone, crowd  bool
+	did, position expr
+	// released are the entries of holds that the operation ended, and purged those that had expired; left are more that
+	// were in the way; gone are places and claims that were given up. Nil is none.
+	released, purged, left, gone expr
+}
+
+// together is one list of those that are not nil.
+func together(lists ...expr) expr {
+	lists = slices.DeleteFunc(lists, func(l expr) bool { return l == nil })
+	switch len(lists) {
+	case 0:
+		return none
+	case 1:
+		return lists[0]
+	}
+	return concat(lists...)
+}
+
+// store settles, completes the document, and removes t. Fields that this version does not know are kept.
+func (s *stages) store(o outcome) []bson.D {
+	s.settle(o)
+	expired := together(o.purged, "$t.x")
 	claim := merge("$$this", doc(
-		v("state", engine.Claimed), v("expiresAt", add("$$NOW", "$t.claim")), v("claimedAt", "$$NOW"), v("place", "$$this.expiresAt")))
+		v("state", engine.Claimed), v("expiresAt", add("$$NOW", "$t.claim")), v("claimedAt", "$$NOW"), v("place", "$$this.expiresAt"),
+		v("after", after(together(o.released, o.left, expired)))))
 	record := doc(v("lockId", "$$this.lockId"), v("fence", "$$this.fence"), v("by", "$t.d.lockId"))
 	*s = append(*s, on("$set", doc(
 		v("seq", add("$seq", int64(1))), v("at", "$$NOW"),
 		v("held", concat(cond(eq("$t.x", none), "$held", filter("$held", not(in("$$this", "$t.x")))), each("$t.c", claim))),
-		v("waiters", waiters),
 		v("evicted", lastOf(concat("$evicted", each("$t.x", record)), engine.MaxEvicted)),
 		v("idleAt", idleAt),
-		v("last", doc(v("outcome", o.did), v("released", o.released), v("expired", expired), v("position", o.position),
-			v("length", op("$subtract", size("$waiters"), size("$t.c"))))),
+		v("last", doc(v("outcome", o.did), v("released", together(o.released)), v("expired", expired), v("gone", together(o.gone)), v("position", o.position),
+			v("length", size("$waiters")))),
 		v("t", "$$REMOVE"),
 	)))
 	return *s
+}
+
+// after is the first of the entries that tells of a hold, as those who waited for it remember it. It stands where claims are made and
+// nowhere else, so that nobody works it out without a queue. Where there is none it is missing.
+func after(ended expr) expr {
+	return first(each(filter(ended, "$$this.createdAt"), doc(
+		v("lockId", "$$this.lockId"), v("fence", ifNull("$$this.granted", "$$this.fence")), v("owner", "$$this.owner"), v("trace", "$$this.trace"))))
 }
 
 // idleAt is the end of the last promise before the claims that are made, which end sooner than any retention does. It is

@@ -1,0 +1,269 @@
+package lockcore
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/temporal-lockstep/lockstep/internal/telemetry"
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+)
+
+// Spans of waits and holds: whoever ends one writes it, from what the document says. Their starts and ends are the
+// database server's times, so that their lengths compare whichever process reports them.
+
+// mostBlockers bounds the holds that a span names and links to.
+const mostBlockers = 16
+
+// blocker is a hold that was in somebody's way.
+type blocker struct {
+	lockID, owner string
+	fence         int64
+	trace         string
+}
+
+func blockersIn(holders []Holder) []blocker {
+	var found []blocker
+	for _, h := range holders {
+		b := blocker{h.LockID, h.Owner, h.hold, h.Trace}
+		if i := slices.IndexFunc(found, func(f blocker) bool { return f.lockID == b.lockID }); i >= 0 {
+			found[i].fence = max(found[i].fence, b.fence)
+			continue
+		}
+		found = append(found, b)
+	}
+	return found
+}
+
+func endedBlocker(e *engine.Ended) []blocker {
+	if e == nil {
+		return nil
+	}
+	return []blocker{{e.LockID, cmp.Or(e.Owner, e.LockID), e.Fence, e.Trace}}
+}
+
+// blockers names them on a span: each by an event at that time and a link to its step, and the last by attributes too.
+func blockers(span trace.Span, found []blocker, at time.Time) {
+	if len(found) > mostBlockers {
+		found = found[:mostBlockers]
+	}
+	for i, b := range found {
+		attrs := []attribute.KeyValue{
+			attribute.String(telemetry.BlockedByID, b.lockID),
+			attribute.String(telemetry.BlockedByOwner, b.owner),
+		}
+		if b.fence != 0 { // a claim has none yet
+			attrs = append(attrs, attribute.Int64(telemetry.BlockedByFence, b.fence))
+		}
+		if link := remoteSpan(b.trace); link.IsValid() {
+			attrs = append(attrs,
+				attribute.String(telemetry.BlockedByTrace, link.TraceID().String()),
+				attribute.String(telemetry.BlockedBySpan, link.SpanID().String()))
+			span.AddLink(trace.Link{SpanContext: link, Attributes: attrs})
+		}
+		span.AddEvent(telemetry.EventBlockedBy, trace.WithTimestamp(at), trace.WithAttributes(attrs...))
+		if i == len(found)-1 {
+			span.SetAttributes(attrs...)
+		}
+	}
+}
+
+// wait is one that is over.
+type wait struct {
+	resource, lockID, part, owner string
+	order                         int64
+	mode                          Mode
+	since, until                  time.Time
+	fence                         int64
+	outcome                       string
+	// before are those that were in the way when it queued, and after is the one whose end let it in, or those that
+	// were in the way when it gave up.
+	before, after []blocker
+}
+
+func (o *observer) waited(ctx context.Context, w *wait) {
+	if w.until.Before(w.since) { // the database's clock ran backwards
+		w.until = w.since
+	}
+	o.metrics.waited(ctx, w)
+	_, span := o.tracer.Start(ctx, telemetry.SpanWait, trace.WithTimestamp(w.since))
+	if !span.IsRecording() {
+		return
+	}
+	span.SetAttributes(
+		attribute.String(telemetry.Resource, w.resource),
+		attribute.String(telemetry.Mode, w.mode.String()),
+		attribute.String(telemetry.LockID, w.lockID),
+		attribute.String(telemetry.Part, w.part),
+		attribute.String(telemetry.Order, orderOf(w.order).String()),
+		attribute.String(telemetry.Owner, w.owner),
+		attribute.String(telemetry.Outcome, w.outcome),
+	)
+	if w.fence != 0 {
+		span.SetAttributes(attribute.Int64(telemetry.Fence, w.fence))
+	}
+	before := slices.DeleteFunc(slices.Clone(w.before), func(b blocker) bool {
+		return slices.ContainsFunc(w.after, func(a blocker) bool { return a.lockID == b.lockID })
+	})
+	blockers(span, before, w.since)
+	blockers(span, w.after, w.until)
+	span.End(trace.WithTimestamp(w.until))
+}
+
+// granted writes the span of a wait that ended with a grant, which the request has taken up now.
+func (o *observer) granted(ctx context.Context, req *Request, op *engine.Acquire, d *engine.Document, before []blocker) {
+	p := d.Part(op.LockID, op.Part, op.Order)
+	if p == nil || p.Since == nil || p.ClaimedAt == nil {
+		return
+	}
+	o.waited(ctx, &wait{
+		resource: op.Resource, lockID: op.LockID, part: op.Part, owner: req.Owner, order: op.Order, mode: Mode(op.Mode),
+		since: *p.Since, until: *p.ClaimedAt, fence: p.Fence, outcome: telemetry.OutcomeGranted,
+		before: before, after: endedBlocker(p.After),
+	})
+}
+
+// ended writes the spans of what a write ended: waits that were given up, and holds, its caller's own or those of others.
+func (o *observer) ended(ctx context.Context, d *engine.Document, why ending) {
+	for i := range d.Last.Gone {
+		o.gone(ctx, d, &d.Last.Gone[i], why)
+	}
+	told := map[string]bool{}
+	write := func(entries []engine.Entry, why ending) {
+		for i := range entries {
+			// A kept hold is told of by its own entry, and not by its parts'.
+			if e := &entries[i]; e.CreatedAt != nil && !told[e.LockID] {
+				told[e.LockID] = true
+				o.hold(ctx, d, e, why)
+			}
+		}
+	}
+	write(d.Last.Released, why)
+	if len(d.Last.Expired) > 0 {
+		write(d.Last.Expired, ending{outcome: telemetry.OutcomeExpired, reason: why.reason, by: roomGivenTo(d, why.by)})
+	}
+}
+
+// ending is why and by whom something ends, where that is not just its own release.
+type ending struct {
+	outcome, reason string
+	// by is the lock ID that acts.
+	by string
+	// deadlock says that places are taken from the queue to end one.
+	deadlock bool
+}
+
+// roomGivenTo is for whom the holds that had expired were displaced: whoever was granted a claim in that write, or asked.
+func roomGivenTo(d *engine.Document, by string) string {
+	for i := range d.Held {
+		if e := &d.Held[i]; e.State == engine.Claimed && e.ClaimedAt != nil && e.ClaimedAt.Equal(d.At) {
+			return e.LockID
+		}
+	}
+	return by
+}
+
+func (o *observer) gone(ctx context.Context, d *engine.Document, g *engine.Gone, why ending) {
+	w := wait{
+		resource: d.ID, lockID: g.LockID, part: g.Part, owner: cmp.Or(g.Owner, g.LockID), order: g.Order, mode: Mode(g.Mode),
+		since: g.Since, until: d.At, outcome: telemetry.OutcomeLeft, after: inTheWay(d, g),
+	}
+	switch {
+	case why.deadlock:
+		w.outcome = telemetry.OutcomeDeadlock
+	case g.ClaimedAt != nil:
+		w.outcome, w.until, w.after = telemetry.OutcomeUnclaimed, *g.ClaimedAt, endedBlocker(g.After)
+	}
+	o.waited(ctx, &w)
+}
+
+// inTheWay are those that still stand in the way of a place that was given up.
+func inTheWay(d *engine.Document, g *engine.Gone) []blocker {
+	var way []Holder
+	for _, h := range holders(d) {
+		if h.LockID != g.LockID && h.ExpiresIn > 0 && !engine.Compatible(string(h.Mode), g.Mode) {
+			way = append(way, h)
+		}
+	}
+	return blockersIn(way)
+}
+
+func (o *observer) hold(ctx context.Context, d *engine.Document, e *engine.Entry, why ending) {
+	outcome, end := cmp.Or(why.outcome, telemetry.OutcomeReleased), d.At
+	if end.Before(*e.CreatedAt) {
+		end = *e.CreatedAt
+	}
+	o.metrics.held(ctx, d.ID, Mode(e.Mode), outcome, end.Sub(*e.CreatedAt))
+	// In the trace of the step that held, as far as that is known.
+	if remote := remoteSpan(e.Trace); remote.IsValid() {
+		ctx = trace.ContextWithRemoteSpanContext(ctx, remote)
+	}
+	_, span := o.tracer.Start(ctx, telemetry.SpanHold, trace.WithTimestamp(*e.CreatedAt))
+	if !span.IsRecording() {
+		return
+	}
+	span.SetAttributes(
+		attribute.String(telemetry.Resource, d.ID),
+		attribute.String(telemetry.Mode, Mode(e.Mode).String()),
+		attribute.String(telemetry.LockID, e.LockID),
+		attribute.String(telemetry.Owner, cmp.Or(e.Owner, e.LockID)),
+		attribute.Int64(telemetry.Fence, cmp.Or(e.Granted, e.Fence)),
+		attribute.String(telemetry.Host, e.Host),
+		attribute.String(telemetry.Outcome, outcome),
+	)
+	optional(span, telemetry.Comment, e.Comment)
+	optional(span, telemetry.Reason, why.reason)
+	if outcome == telemetry.OutcomeExpired {
+		optional(span, telemetry.EndedBy, why.by)
+		span.AddEvent(telemetry.EventExpired, trace.WithTimestamp(e.ExpiresAt))
+	}
+	for i := range d.Held {
+		if c := &d.Held[i]; c.State == engine.Claimed && c.ClaimedAt != nil && c.ClaimedAt.Equal(d.At) {
+			span.AddEvent(telemetry.EventGrantedTo, trace.WithTimestamp(end), trace.WithAttributes(
+				attribute.String(telemetry.LockID, c.LockID), attribute.String(telemetry.Part, c.Part)))
+		}
+	}
+	span.End(trace.WithTimestamp(end))
+}
+
+// tellLoss tells the span of the step, or whatever else holds the lock, that it lost it.
+func tellLoss(ctx context.Context, lost *LostError) {
+	span := trace.SpanFromContext(ctx)
+	if !span.IsRecording() {
+		return
+	}
+	attrs := []attribute.KeyValue{
+		attribute.String(telemetry.Resource, lost.Resource),
+		attribute.String(telemetry.LockID, lost.LockID),
+		attribute.String(telemetry.Part, lost.Part),
+		attribute.String(telemetry.Reason, lost.Reason),
+	}
+	if lost.By != "" {
+		attrs = append(attrs, attribute.String(telemetry.EndedBy, lost.By))
+	}
+	span.AddEvent(telemetry.EventLost, trace.WithAttributes(attrs...))
+}
+
+func optional(span trace.Span, key, value string) {
+	if value != "" {
+		span.SetAttributes(attribute.String(key, value))
+	}
+}
+
+// revoked is the ending of a hold that somebody else releases by force.
+func revoked(reason string) ending { return ending{outcome: telemetry.OutcomeRevoked, reason: reason} }
+
+// orphaned is the ending of a hold whose holder is known to have ended.
+func orphaned(reason string) ending {
+	if reason == "" {
+		return ending{}
+	}
+	return ending{outcome: telemetry.OutcomeOrphaned, reason: reason}
+}
+
+// victim is the ending of a wait that is given up to end a deadlock.
+func victim() ending { return ending{deadlock: true} }

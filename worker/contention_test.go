@@ -1,0 +1,272 @@
+package worker_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/event"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/contrib/opentelemetry"
+	"go.temporal.io/sdk/interceptor"
+	sdkworker "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/internal/contention"
+	"github.com/temporal-lockstep/lockstep/internal/otlpfile"
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/internal/telemetry"
+	"github.com/temporal-lockstep/lockstep/internal/testenv"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/worker"
+	"github.com/temporal-lockstep/lockstep/workflows"
+)
+
+// tracedTo makes spans that go to a file as soon as they end, so that a process that is killed has written them, and
+// Temporal's tracing of them.
+func tracedTo(ctx context.Context, path string) (*sdktrace.TracerProvider, interceptor.ClientInterceptor, error) {
+	exporter, err := otlpfile.New(ctx, path)
+	if err != nil {
+		return nil, nil, err
+	}
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(exporter))
+	tracing, err := opentelemetry.NewTracingInterceptor(opentelemetry.TracerOptions{Tracer: provider.Tracer("temporal-sdk-go")})
+	return provider, tracing, err
+}
+
+// scene is a bundle whose spans go to a file, and whose commands to the database are looked at.
+type scene struct {
+	*bundle
+	traces string // a folder, with a file per process
+
+	mu     sync.Mutex
+	writes []engine.Document // the lock documents, as each write left them
+}
+
+func setScene(t *testing.T) *scene {
+	t.Helper()
+	s := &scene{traces: t.TempDir()}
+	provider, tracing, err := tracedTo(t.Context(), filepath.Join(s.traces, "parent.json"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, provider.Shutdown(context.WithoutCancel(t.Context()))) })
+	db := testenv.Mongo(t)
+	watched, err := mongo.Connect(options.Client().ApplyURI(testenv.MongoURI(t)).SetMonitor(&event.CommandMonitor{Succeeded: s.saw}))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, watched.Disconnect(context.WithoutCancel(t.Context()))) })
+	locker, err := lockcore.New(watched.Database(db.Name()).Collection(lockCollection), lockcore.Config{TracerProvider: provider})
+	require.NoError(t, err)
+	plugin, err := worker.NewPlugin(worker.Options{Locker: locker, Cluster: cluster})
+	require.NoError(t, err)
+	c, err := client.Dial(client.Options{HostPort: testenv.TemporalAddress(t), Interceptors: []interceptor.ClientInterceptor{tracing}})
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	s.bundle = &bundle{client: c, locker: locker, plugin: plugin, queue: testenv.TaskQueue(t), database: db.Name(), workflows: map[string]any{}}
+	return s
+}
+
+// saw keeps the answer to a write: the lock document as it is then.
+func (s *scene) saw(_ context.Context, e *event.CommandSucceededEvent) {
+	if e.CommandName != "findAndModify" {
+		return
+	}
+	var answer struct {
+		Value engine.Document `bson:"value"`
+	}
+	if err := bson.Unmarshal(e.Reply, &answer); err != nil {
+		return // the scene's totals show that one is missing
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.writes = append(s.writes, answer.Value)
+}
+
+// stay is a hold or a wait, by the database's own record.
+type stay struct {
+	lockID   string
+	fence    int64
+	from, to time.Time
+}
+
+// recorded are the holds and the granted waits as the lock documents have them.
+func (s *scene) recorded() (holds, waits []stay) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.writes {
+		d := &s.writes[i]
+		for _, e := range slices.Concat(d.Last.Released, d.Last.Expired) {
+			if e.CreatedAt != nil {
+				holds = append(holds, stay{e.LockID, max(e.Granted, 0), *e.CreatedAt, d.At})
+			}
+		}
+		for _, e := range d.Held {
+			if e.Since == nil || e.ClaimedAt == nil || e.State == engine.Claimed {
+				continue
+			}
+			w := stay{e.LockID, e.Fence, *e.Since, *e.ClaimedAt}
+			if !slices.Contains(waits, w) {
+				waits = append(waits, w)
+			}
+		}
+	}
+	return holds, waits
+}
+
+func (s *scene) report(t *testing.T) *contention.Report {
+	t.Helper()
+	spans, err := contention.Read(t.Context(), []string{s.traces}, nil)
+	require.NoError(t, err)
+	return contention.Analyze(spans, contention.Options{})
+}
+
+func total(stays []stay) float64 {
+	var sum time.Duration
+	for _, s := range stays {
+		sum += s.to.Sub(s.from)
+	}
+	return sum.Seconds()
+}
+
+// runLock is the lock ID of a run.
+func runLock(run client.WorkflowRun) string {
+	return protocol.Run{Cluster: cluster, Namespace: "default", WorkflowID: run.GetID(), RunID: run.GetRunID()}.LockID()
+}
+
+// TestTheReportOfAKnownScene plays a scene whose answers are known: A holds for 2 s, B queues, then C queues; B holds for a
+// second, then C. So B waits for A, and C for A and for B. Each is a saga whose second step just ends.
+func TestTheReportOfAKnownScene(t *testing.T) {
+	t.Parallel()
+	s := setScene(t)
+	s.workflow("saga", func(ctx workflow.Context) error {
+		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
+			ctx = workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, Scope: workflows.ScopeSaga})
+			if err := do(ctx, "Charge"); err != nil {
+				return err
+			}
+			return do(ctx, "Ship")
+		})
+	})
+	lengths := make(chan time.Duration, 3)
+	for _, length := range []time.Duration{2 * time.Second, time.Second, time.Second} {
+		lengths <- length
+	}
+	entered := make(chan struct{}, 3)
+	s.work(t, sdkworker.Options{}, map[string]any{
+		"Charge": func(context.Context) error {
+			entered <- struct{}{}
+			<-time.After(<-lengths) // the scene, and nothing waits for it
+			return nil
+		},
+		"Ship": func(context.Context) error { return nil },
+	})
+	a := s.start(t, "saga")
+	<-entered
+	b := s.start(t, "saga")
+	s.untilParked(t, b)
+	c := s.start(t, "saga")
+	s.untilParked(t, c)
+	for _, run := range []client.WorkflowRun{a, b, c} {
+		_, err := s.end(t, run)
+		require.NoError(t, err)
+	}
+
+	r := s.report(t)
+	holds, waits := s.recorded()
+	require.Len(t, r.Holds, 3)
+	require.Len(t, r.Waits, 2)
+	require.Len(t, holds, 3)
+	require.Len(t, waits, 2)
+	require.InEpsilon(t, total(holds), r.Totals.Hold.Total, 0.05)
+	require.InEpsilon(t, total(waits), r.Totals.Wait.Total, 0.05)
+	require.Equal(t, []string{account.Name}, []string{r.Resources[0].Name})
+
+	ids := []string{runLock(a), runLock(b), runLock(c)}
+	for i, h := range r.Holds { // by their starts: A, B, C
+		require.Equal(t, ids[i], h.LockID)
+		require.Equal(t, telemetry.OutcomeReleased, h.Outcome)
+		require.InEpsilon(t, holds[i].to.Sub(holds[i].from).Seconds(), h.End.Sub(h.Start).Seconds(), 0.05)
+		require.Equal(t, holds[i].fence, h.Fence)
+		require.Equal(t, []string{"Charge", "Ship"}, []string{h.Steps[0].Name, h.Steps[1].Name})
+	}
+	for i, w := range r.Waits {
+		require.Equal(t, ids[i+1], w.LockID)
+		require.InEpsilon(t, waits[i].to.Sub(waits[i].from).Seconds(), w.End.Sub(w.Start).Seconds(), 0.05)
+		require.Equal(t, "Charge", w.Step)
+		require.Equal(t, i+1, w.Hold)
+		var blockers []int
+		explained := 0.0
+		for _, b := range w.Blockers {
+			blockers = append(blockers, b.Hold)
+			explained += b.To - b.From
+			hold := r.Holds[b.Hold]
+			require.Equal(t, hold.LockID, b.LockID)
+			require.Equal(t, hold.Workflow, b.Workflow)
+			require.Contains(t, hold.Blocks, i, "and back")
+			require.NotEmpty(t, b.Trace)
+			require.NotEmpty(t, b.Span)
+			require.Contains(t, []string{"Charge", "Ship"}, b.Step)
+		}
+		require.Equal(t, [][]int{{0}, {0, 1}}[i], blockers, "B waited for A, C for A and then for B")
+		last := w.Blockers[len(w.Blockers)-1]
+		require.True(t, last.Last && last.Named, "the one whose end let it in is named by the wait's own span")
+		require.InEpsilon(t, w.End.Sub(w.Start).Seconds(), explained, 0.05)
+	}
+}
+
+// TestAWaitAndItsBlockerAreJoinedAcrossProcesses: the blocker's process is killed, and the span of its hold is finished by
+// the process in which the other waits.
+func TestAWaitAndItsBlockerAreJoinedAcrossProcesses(t *testing.T) {
+	t.Parallel()
+	s := setScene(t)
+	s.workflow("killed", func(ctx workflow.Context) error {
+		return do(workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, TTL: 2 * time.Second}), "Step")
+	})
+	s.workflow("other", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Other") })
+	s.work(t, sdkworker.Options{LocalActivityWorkerOnly: true}, nil)
+	cmd, out := startChild(t, s.bundle, fmt.Sprintf("%s=%s", childTraces, filepath.Join(s.traces, "child.json")))
+	killed := s.start(t, "killed")
+	untilLine(t, out, enteredLine)
+	s.work(t, sdkworker.Options{DisableWorkflowWorker: true}, map[string]any{"Other": func(context.Context) error { return nil }})
+	other := s.start(t, "other")
+	s.untilParked(t, other)
+	require.NoError(t, cmd.Process.Kill())
+	require.Error(t, cmd.Wait())
+	_, err := s.end(t, other)
+	require.NoError(t, err)
+	require.NoError(t, s.client.TerminateWorkflow(t.Context(), killed.GetID(), killed.GetRunID(), "the test is over"))
+
+	r := s.report(t)
+	require.Len(t, r.Waits, 1)
+	require.Len(t, r.Waits[0].Blockers, 1)
+	b := r.Waits[0].Blockers[0]
+	require.GreaterOrEqual(t, b.Hold, 0, "the hold's span was read")
+	hold := r.Holds[b.Hold]
+	require.Equal(t, runLock(killed), hold.LockID)
+	require.Equal(t, hold.Fence, b.Fence)
+	require.True(t, b.Named && b.Last)
+	require.Equal(t, "Step", b.Step)
+	require.Equal(t, telemetry.OutcomeExpired, hold.Outcome)
+	require.Equal(t, runLock(other), hold.EndedBy)
+	require.Equal(t, []int{0}, hold.Blocks, "and back")
+	require.Len(t, hold.Steps, 1)
+	require.Equal(t, "Step", hold.Steps[0].Name)
+
+	// The two spans were written by different processes, and the step's trace is the one that the wait links to.
+	child, err := os.ReadFile(filepath.Join(s.traces, "child.json"))
+	require.NoError(t, err)
+	require.Contains(t, string(child), b.Trace)
+	require.NotContains(t, string(child), `"name":"`+telemetry.SpanHold+`"`)
+	require.Equal(t, b.Trace, hold.Trace)
+}
