@@ -61,6 +61,7 @@ type wait struct {
 	record      *record
 	owner       sym
 	unexplained int64
+	handOver    int64
 }
 
 // Analyze tells what the spans tell. It uses them up.

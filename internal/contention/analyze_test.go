@@ -186,10 +186,11 @@ func TestDeadlocksAreToldOnce(t *testing.T) {
 	s.wait("r1", "B", 3, 400, 2000, nil, heldBy("A", 1))
 	s.add(telemetry.SpanDeadlock, 1490, 1500, about("r2", "A", attrs{telemetry.Outcome: telemetry.OutcomeOK, telemetry.Cycle: "A waits for B, B for A"}))
 	s.add(telemetry.SpanDeadlock, 1491, 1501, about("r2", "A", attrs{telemetry.Outcome: telemetry.OutcomeGone}))
-	s.wait("r9", "Z", 0, 500, 1600, attrs{telemetry.Outcome: telemetry.OutcomeDeadlock}) // its deadlock's span was not read
+	s.wait("r9", "Z", 0, 500, 1600, attrs{telemetry.Outcome: telemetry.OutcomeDeadlock})  // its deadlock's span was not read
+	s.wait("r2", "A", 0, 1600, 1700, attrs{telemetry.Outcome: telemetry.OutcomeDeadlock}) // nor was this one's
 	r := s.report(t)
-	require.Len(t, r.Deadlocks, 2)
-	require.Equal(t, 2, r.Totals.Deadlocks)
+	require.Len(t, r.Deadlocks, 3)
+	require.Equal(t, 3, r.Totals.Deadlocks)
 	require.Equal(t, "A", r.Deadlocks[0].Victim)
 	require.Equal(t, "A waits for B, B for A", r.Deadlocks[0].Cycle)
 	require.Equal(t, "Z", r.Deadlocks[1].Victim)
@@ -312,4 +313,94 @@ func TestResourcesAndTimesCanBeChosen(t *testing.T) {
 	r = reportOf(t, s.otlp(t, 4), Options{Resource: "nothing"})
 	require.Empty(t, r.Resources)
 	require.Empty(t, r.Holds)
+}
+
+func TestHandOversAreToldApart(t *testing.T) {
+	t.Parallel()
+	s := &scene{}
+	s.hold("r", "A", 1, 0, 1000, nil)
+	s.wait("r", "B", 2, 500, 1000, nil, heldBy("A", 1))
+	s.hold("r", "B", 2, 1600, 2000, nil)                                // its worker took 0.6 s to take it
+	s.wait("r", "C", 3, 900, 2000, nil, heldBy("A", 1), heldBy("B", 0)) // B had no fence yet
+	s.hold("r", "C", 3, 2000, 2100, nil)
+	r := s.report(t)
+	c := r.Waits[1]
+	require.Equal(t, []string{"A", "B"}, owners(c.Blockers))
+	require.True(t, c.Blockers[1].Named)
+	require.Equal(t, int64(2), c.Blockers[1].Fence)
+	require.InDelta(t, 0.6, c.Unexplained, 1e-9)
+	require.InDelta(t, 0.6, c.HandOver, 1e-9)
+	require.Zero(t, r.Waits[0].HandOver)
+	require.InDelta(t, 0.6, r.Totals.HandOver, 1e-9)
+
+	s = &scene{}
+	s.wait("r", "B", 2, 0, 1000, nil)
+	s.hold("r", "B", 2, 5000, 5100, nil)
+	s.wait("r", "C", 3, 500, 5100, nil)
+	r = s.report(t)
+	require.InDelta(t, 4, r.Resources[0].HandOver, 1e-9)
+	require.Contains(t, r.Resources[0].Why, "71 % of the waiting was hand-overs")
+}
+
+func TestLastIsWhoseEndLetItIn(t *testing.T) {
+	t.Parallel()
+	s := &scene{}
+	s.hold("r", "A", 1, 0, 1000, nil)
+	s.hold("r", "B", 2, 1000, 2000, nil)
+	s.wait("r", "C", 3, 500, 2000, nil, heldBy("A", 1)) // all that C knew was who held when it came
+	s.hold("q", "X", 1, 0, 900, nil)
+	s.hold("q", "Y", 2, 0, 1010, nil)
+	s.wait("q", "Z", 3, 500, 1000, nil, heldBy("Y", 2)) // Y's end let it in, by a clock that ran backwards
+	r := s.report(t)
+	for _, w := range r.Waits {
+		require.False(t, w.Blockers[0].Last)
+		require.True(t, w.Blockers[1].Last, w.Owner)
+	}
+}
+
+func TestEventsOnAnybodysSpansTellOfLosses(t *testing.T) {
+	t.Parallel()
+	s := &scene{}
+	s.hold("r", "A", 1, 0, 1000, attrs{telemetry.Outcome: telemetry.OutcomeOrphaned, telemetry.Reason: "terminated"})
+	step := s.add("RunActivity:Debit", 0, 3000, nil)
+	step.events = []sceneEvent{
+		{telemetry.EventLost, 2000, attrs{telemetry.Resource: "r", telemetry.LockID: lockID("A"), telemetry.Part: "1/Debit", telemetry.Reason: "terminated"}},
+		{"something else", 2001, attrs{telemetry.Resource: "r", telemetry.LockID: lockID("A")}},
+	}
+	s.add(telemetry.SpanRenew, 1999, 2000, attrs{telemetry.Outcome: telemetry.OutcomeLost, telemetry.BatchSize: 3}) // tells of the same
+	s.add(telemetry.SpanRenew, 60_000, 60_001, attrs{telemetry.Outcome: telemetry.OutcomeLost, telemetry.BatchSize: 1})
+	otlp := s.otlp(t, 3)
+	want := reportOf(t, otlp, Options{})
+	require.Len(t, want.Losses, 3)
+	require.Equal(t, "orphaned", want.Losses[0].Outcome)
+	require.Equal(t, Loss{
+		Hold: 0, Resource: "r", LockID: lockID("A"), Owner: "A", At: begin.Add(2 * time.Second), Outcome: "lost", Reason: "terminated",
+		Trace: want.Losses[1].Trace, Span: want.Losses[1].Span,
+	}, want.Losses[1])
+	require.NotEmpty(t, want.Losses[1].Span)
+	require.Equal(t, -1, want.Losses[2].Hold)
+	for _, file := range [][]byte{s.jaeger(t), append(otlp, otlp...)} {
+		require.Equal(t, want.Losses, reportOf(t, file, Options{}).Losses)
+	}
+}
+
+func TestOwnerOfTwoHoldsIsBlamedOnce(t *testing.T) {
+	t.Parallel()
+	s := &scene{}
+	team := attrs{telemetry.Owner: "team", telemetry.Mode: "shared"}
+	s.hold("r", "A", 1, 0, 1000, team)
+	s.hold("r", "B", 2, 500, 2000, team)
+	s.wait("r", "C", 3, 200, 2000, nil)
+	r := s.report(t)
+	require.Equal(t, Owner{Name: "team", Blocked: 1.8, BlockedWaits: 1, Held: 2.5, Worst: "r"}, r.Owners[0])
+}
+
+func TestQueueIsNoLongerWhereOneLeavesAsAnotherComes(t *testing.T) {
+	t.Parallel()
+	s := &scene{}
+	s.wait("r", "A", 1, 0, 1000, nil)
+	s.wait("r", "B", 2, 1000, 2000, nil)
+	r := s.report(t)
+	require.Equal(t, 1, r.Resources[0].LongestQueue)
+	require.Len(t, r.Resources[0].Queue, 2)
 }

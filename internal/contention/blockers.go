@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"sort"
+	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
@@ -16,6 +17,8 @@ const (
 	allBlockers = 2_000_000
 	// maxLooked bounds how many holds that overlap a wait are looked at.
 	maxLooked = 4096
+	// sameTime is how far apart the end of a hold and the grant that it made may seem: the database's clock runs backwards at times.
+	sameTime = 100 * time.Millisecond
 )
 
 // candidate is a hold that may have been in the way of a wait.
@@ -31,6 +34,9 @@ type lane struct {
 	resource     sym
 	holds, waits []int32
 	ends         tree
+	// claims are when it had been granted and was not taken yet, and claimEnds finds them.
+	claims    []interval
+	claimEnds tree
 	// exclusive are the starts of the waits for exclusive holds, and until, of each, the latest end up to it.
 	exclusive, until []int64
 }
@@ -74,6 +80,9 @@ func (a *analysis) lanes() []*lane {
 		w := &a.waits[i]
 		l := of(w.record.texts[textResource])
 		l.waits = append(l.waits, int32(i))
+		if w.Hold >= 0 && a.holds[w.Hold].from > w.to {
+			l.claims = append(l.claims, interval{w.to, a.holds[w.Hold].from})
+		}
 		if w.Mode != lockcore.ModeShared.String() {
 			l.exclusive = append(l.exclusive, w.from)
 			l.until = append(l.until, w.to)
@@ -84,6 +93,8 @@ func (a *analysis) lanes() []*lane {
 	}
 	for _, l := range all {
 		l.ends = newTree(len(l.holds), func(i int) int64 { return a.holds[l.holds[i]].to })
+		slices.SortFunc(l.claims, func(x, y interval) int { return cmp.Or(cmp.Compare(x.from, y.from), cmp.Compare(x.to, y.to)) })
+		l.claimEnds = newTree(len(l.claims), func(i int) int64 { return l.claims[i].to })
 	}
 	return all
 }
@@ -98,7 +109,8 @@ func (a *analysis) block(l *lane, i, keep int) {
 	})
 	a.markLast(w, found)
 	w.unexplained = w.length() - a.blame(w, found)
-	w.Unexplained = seconds(w.unexplained)
+	w.handOver = l.handOver(w, found)
+	w.Unexplained, w.HandOver = seconds(w.unexplained), seconds(w.handOver)
 	kept := important(found, keep)
 	w.Omitted = more + len(found) - len(kept)
 	w.Blockers = make([]Blocker, len(kept))
@@ -131,7 +143,10 @@ func (a *analysis) named(w *wait) []candidate {
 		if last {
 			c.interval = interval{w.to, w.to}
 		}
-		if h, ok := a.byKey[k]; ok {
+		if h, ok := a.holdNamed(k, w); ok {
+			if slices.ContainsFunc(found, func(f candidate) bool { return f.hold == h }) {
+				continue
+			}
 			c.hold = h
 			c.interval = a.holds[h].with(w.interval)
 			c.to = max(c.from, c.to)
@@ -143,6 +158,21 @@ func (a *analysis) named(w *wait) []candidate {
 		found = append(found, c)
 	}
 	return found
+}
+
+// holdNamed finds a hold that a wait names. What had only been granted had no fence to be named by; then it is the first of the lock ID that
+// overlaps the wait.
+func (a *analysis) holdNamed(k key, w *wait) (int32, bool) {
+	if k.fence != 0 {
+		h, ok := a.byKey[k]
+		return h, ok
+	}
+	of := a.byParty[party{k.resource, k.lockID}]
+	i := sort.Search(len(of), func(i int) bool { return a.holds[of[i]].to > w.from })
+	if i < len(of) && a.holds[of[i]].from < w.to {
+		return of[i], true
+	}
+	return -1, false
 }
 
 // inferred adds the holds that follow from times and fences. It tells how many were not looked at.
@@ -183,6 +213,24 @@ func (a *analysis) inferred(l *lane, w *wait, found []candidate) (all []candidat
 	return found, more
 }
 
+// handOver is how much of the time of a wait that found does not explain the resource had been granted to somebody who had not taken it yet.
+func (l *lane) handOver(w *wait, found []candidate) int64 {
+	if w.unexplained == 0 {
+		return 0
+	}
+	begun := sort.Search(len(l.claims), func(i int) bool { return l.claims[i].from >= w.to })
+	var all []interval
+	l.claimEnds.beyond(begun, w.from, func(i int) bool {
+		all = append(all, l.claims[i].with(w.interval))
+		return len(all) < maxLooked
+	})
+	for i := range found {
+		all = append(all, found[i].interval)
+	}
+	slices.SortFunc(all, func(x, y interval) int { return cmp.Compare(x.from, y.from) })
+	return covered(all) - (w.length() - w.unexplained)
+}
+
 // behind is until when somebody stood before a wait in the queue who wanted the resource alone. Until then those were in its
 // way, indirectly, who were in the way of that one.
 func (l *lane) behind(w *wait) int64 {
@@ -193,33 +241,28 @@ func (l *lane) behind(w *wait) int64 {
 	return l.until[ahead-1]
 }
 
-// markLast finds whose end let the wait in: the one that its span says, or else the last to end before the wait did.
+// markLast finds whose end let the wait in: the last to end before the wait did. That is what its span says too, where the end of a
+// hold let it in; else its span names who had been in the way before.
 func (a *analysis) markLast(w *wait, found []candidate) {
-	if !a.letIn(w.record) {
-		for i := range found {
-			found[i].last = false
-		}
-		return
-	}
-	last, closest := -1, int64(0)
+	last, closest := -1, time.Duration(0)
 	for i := range found {
 		c := &found[i]
-		if c.last {
-			return
-		}
-		before := w.to - c.to
+		before := time.Duration(w.to - c.to)
 		if c.hold >= 0 {
-			before = w.to - a.holds[c.hold].to
+			before = time.Duration(w.to - a.holds[c.hold].to)
+		}
+		if c.last && before.Abs() <= sameTime {
+			before = 0
 		}
 		if before < 0 { // it stood longer, by a clock that ran backwards, or it was another's end that made room
 			before = math.MaxInt64/2 - before
 		}
-		if last < 0 || before <= closest {
+		if last < 0 || before < closest || before == closest && !found[last].last {
 			last, closest = i, before
 		}
 	}
-	if last >= 0 {
-		found[last].last = true
+	for i := range found {
+		found[i].last = i == last && a.letIn(w.record)
 	}
 }
 

@@ -113,6 +113,13 @@ func (v visitor) span(service string, s *span) {
 	v.spans.records[s.kind] = append(v.spans.records[s.kind], v.spans.symbols.keep(s))
 }
 
+// loss takes what a span, whoever's it is, tells of a lost lock. A span that is read twice tells it twice: findLosses knows.
+func (v visitor) loss(s *span) {
+	if s.lacks() == "" && s.texts[textResource] != "" {
+		v.spans.records[kindLost] = append(v.spans.records[kindLost], v.spans.symbols.keep(s))
+	}
+}
+
 func (v visitor) broken(err error) { v.spans.broken(v.place, err) }
 
 func (s *Spans) broken(at place, err error) {

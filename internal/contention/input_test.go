@@ -9,6 +9,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -117,6 +118,15 @@ func TestWhatIsBrokenIsCountedAndTheRestIsRead(t *testing.T) {
 			require.Equal(t, 2, r.Totals.Waited)
 		})
 	}
+}
+
+func TestCutJaegerDocumentDoesNotHideTheNext(t *testing.T) {
+	t.Parallel()
+	s := threeInARow()
+	whole := s.jaeger(t)
+	r := reportOf(t, slices.Concat(compact(t, whole)[:200], []byte("\n"), compact(t, whole)), Options{})
+	require.Equal(t, 1, r.Read.Broken)
+	require.Equal(t, len(s.spans), r.Read.LockSpans)
 }
 
 // A download that was cut gives the traces before its end.

@@ -92,7 +92,7 @@ func (a *analysis) addTotals(r *Report) {
 		}
 	}
 	t.Acquisitions = len(holds)
-	var unexplained int64
+	var unexplained, handOver int64
 	for i := range a.waits {
 		w := &a.waits[i]
 		if !a.chosenWait(w) {
@@ -101,6 +101,7 @@ func (a *analysis) addTotals(r *Report) {
 		span = append(span, w.interval)
 		waits = append(waits, w.length())
 		unexplained += w.unexplained
+		handOver += w.handOver
 		if w.Outcome == telemetry.OutcomeGranted {
 			t.Waited++
 			if w.Hold < 0 {
@@ -113,7 +114,8 @@ func (a *analysis) addTotals(r *Report) {
 			t.Lost++
 		}
 	}
-	t.Wait, t.Hold, t.Deadlocks, t.Unexplained = distribution(waits), distribution(holds), len(a.deadlocks), seconds(unexplained)
+	t.Wait, t.Hold, t.Deadlocks = distribution(waits), distribution(holds), len(a.deadlocks)
+	t.Unexplained, t.HandOver = seconds(unexplained), seconds(handOver)
 	if whole := hull(interval{}, span); whole.to > 0 {
 		r.From, r.To = timeOf(whole.from), timeOf(whole.to)
 	}

@@ -23,6 +23,8 @@ const (
 	kindLeave
 	kindRelease
 	kindDeadlock
+	// kindLost is no span but an event, on the span of whoever held.
+	kindLost
 	kinds
 )
 
@@ -95,6 +97,12 @@ type blockedBy struct {
 // reset makes s a new span, and keeps its memory.
 func (s *span) reset() { *s = span{blockers: s.blockers[:0]} }
 
+// lost makes s the event that a lock is lost.
+func (s *span) lost(trace traceID, id spanID, at int64) {
+	s.kind, s.trace, s.id, s.start, s.end = kindLost, trace, id, at, at
+	s.texts[textOutcome] = telemetry.OutcomeLost
+}
+
 // attribute takes one in. Integers come as text where the format has them so.
 func (s *span) attribute(key, value string) {
 	if t, ok := textOf[key]; ok {
@@ -133,7 +141,7 @@ func (s *span) lacks() string {
 	switch {
 	case s.start <= 0 || s.end <= 0:
 		return "a time"
-	case s.kind == kindRenew:
+	case s.kind == kindRenew || s.kind == kindLost:
 		return ""
 	case s.texts[textResource] == "":
 		return telemetry.Resource

@@ -109,8 +109,8 @@ func (t *table) totals() {
 	t.printf("  %s of %s had to wait; %s, %s expired, %s found a lock lost\n", thousands(n.Waited), many(n.Acquisitions, "acquisition"),
 		many(n.Deadlocks, "deadlock"), many(n.Expired, "hold"), many(n.Lost, "step"))
 	if n.Unexplained > 0 && n.Wait.Total > 0 {
-		t.printf("  %s of the waiting (%s) is explained by no hold that was read: hand-overs, and missing spans\n",
-			percent(n.Unexplained/n.Wait.Total), Seconds(n.Unexplained))
+		t.printf("  no hold that was read explains %s of the waiting: %s of hand-overs (granted, and not yet taken),\n  and %s else\n",
+			percent(n.Unexplained/n.Wait.Total), Seconds(n.HandOver), Seconds(n.Unexplained-n.HandOver))
 	}
 }
 
@@ -218,11 +218,10 @@ func (t *table) deadlocks() {
 	}
 	t.heading("DEADLOCKS", len(all))
 	for _, d := range all[:min(len(all), t.top)] {
-		t.printf("  %s  %s gave way on %s", d.At.Format("15:04:05.000"), printable(d.Victim, 40), printable(d.Resource, 24))
+		t.printf("  %s  %s gave way on %s\n", d.At.Format("15:04:05.000"), printable(d.Victim, 40), printable(d.Resource, 24))
 		if d.Cycle != "" {
-			t.printf(": %s", printable(d.Cycle, 400))
+			t.printf("%s", wrap(printable(d.Cycle, 1000), "                "))
 		}
-		t.printf("\n")
 	}
 }
 

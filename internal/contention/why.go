@@ -41,6 +41,9 @@ func (a *analysis) why(u *usage, r *Resource) string {
 	case worst != nil && share(worst.blocked) >= muchOfWaiting:
 		return fmt.Sprintf("%s of the waiting was for %s, which held it %s%s",
 			percent(min(share(worst.blocked), 1)), worst.Owner, duration(worst.length()), a.because(worst))
+	case share(nanosecondsOf(r.HandOver)) >= muchOfWaiting:
+		return fmt.Sprintf("%s of the waiting was hand-overs: it had been granted, and was not taken yet. Were the workers that it was granted to busy, or gone?",
+			percent(share(nanosecondsOf(r.HandOver))))
 	case share(nanosecondsOf(r.Unexplained)) >= mostOfWaiting:
 		return fmt.Sprintf("%s of the waiting is explained by no hold that was read: are the traces of all processes here?",
 			percent(share(nanosecondsOf(r.Unexplained))))
@@ -65,6 +68,8 @@ func (a *analysis) because(h *hold) string {
 	switch {
 	case h.Outcome == telemetry.OutcomeExpired:
 		return ": it did not release it, and it expired"
+	case h.Outcome == telemetry.OutcomeOrphaned:
+		return ": its workflow had ended without releasing it, and the reaper did"
 	case h.Outcome == telemetry.OutcomeRevoked:
 		return ": it did not release it, and it was taken away"
 	case h.Outcome == OutcomeOpen:
