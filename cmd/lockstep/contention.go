@@ -73,7 +73,7 @@ func (cfg *contentionConfig) run(ctx context.Context, s streams) error {
 		return err
 	}
 	if len(cfg.paths) == 0 {
-		if f, ok := s.in.(*os.File); ok && term.IsTerminal(int(f.Fd())) { //nolint:gosec // a file descriptor is small
+		if f, ok := s.in.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 			return fmt.Errorf("%w: nothing to read: name files or folders with traces, or pipe traces in", demo.ErrUsage)
 		}
 		cfg.paths = []string{"-"}

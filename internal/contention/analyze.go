@@ -28,9 +28,8 @@ type analysis struct {
 	// byKey and byParty find holds; byParty's are in the order of their starts.
 	byKey   map[key]int32
 	byParty map[party][]int32
-	// blocked sums up for how long an owner kept others waiting.
-	blocked   map[sym]*blame
-	blockedOn map[ownerAt]int64
+	ledger  *ledger
+	found   []candidate // memory that each wait uses
 	// byOwner finds waits, in the order of their starts.
 	byOwner   map[sym][]int32
 	deadlocks []Deadlock
@@ -62,22 +61,15 @@ type wait struct {
 	record      *record
 	owner       sym
 	unexplained int64
+	handOver    int64
 }
-
-// blame is what an owner has to answer for.
-type blame struct {
-	length int64
-	waits  int
-}
-
-type ownerAt struct{ owner, resource sym }
 
 // Analyze tells what the spans tell. It uses them up.
 func Analyze(spans *Spans, opts Options) *Report {
 	a := &analysis{
 		Spans: spans, opts: opts,
 		byKey: map[key]int32{}, byParty: map[party][]int32{},
-		blocked: map[sym]*blame{}, blockedOn: map[ownerAt]int64{}, byOwner: map[sym][]int32{},
+		byOwner: map[sym][]int32{},
 	}
 	a.makeHolds()
 	a.makeWaits()
@@ -128,6 +120,12 @@ func workflowOf(lockID string) (workflow, run string) {
 		return "", ""
 	}
 	return of.WorkflowID, of.RunID
+}
+
+// workflowOr is the workflow ID in a lock ID, or the lock ID.
+func workflowOr(lockID string) string {
+	workflow, _ := workflowOf(lockID)
+	return cmp.Or(workflow, lockID)
 }
 
 // stepName is the activity's type in a part such as "3/Debit", or else the part.

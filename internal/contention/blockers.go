@@ -2,8 +2,10 @@ package contention
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"sort"
+	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
@@ -15,6 +17,8 @@ const (
 	allBlockers = 2_000_000
 	// maxLooked bounds how many holds that overlap a wait are looked at.
 	maxLooked = 4096
+	// sameTime is how far apart the end of a hold and the grant that it made may seem: the database's clock runs backwards at times.
+	sameTime = 100 * time.Millisecond
 )
 
 // candidate is a hold that may have been in the way of a wait.
@@ -27,8 +31,12 @@ type candidate struct {
 
 // lane is one resource's holds and waits, in the order of their starts.
 type lane struct {
+	resource     sym
 	holds, waits []int32
 	ends         tree
+	// claims are when it had been granted and was not taken yet, and claimEnds finds them.
+	claims    []interval
+	claimEnds tree
 	// exclusive are the starts of the waits for exclusive holds, and until, of each, the latest end up to it.
 	exclusive, until []int64
 }
@@ -39,10 +47,12 @@ func (a *analysis) makeBlockers() {
 	if n := len(a.waits); n > 0 {
 		keep = min(max(allBlockers/n, minBlockers), maxBlockers)
 	}
+	a.ledger = newLedger(len(a.symbols.texts))
 	for _, l := range a.lanes() {
 		for _, i := range l.waits {
 			a.block(l, int(i), keep)
 		}
+		a.ledger.close(l.resource)
 	}
 	for i := range a.holds {
 		a.holds[i].Blocked = seconds(a.holds[i].blocked)
@@ -56,7 +66,7 @@ func (a *analysis) lanes() []*lane {
 	of := func(resource sym) *lane {
 		l := at[resource]
 		if l == nil {
-			l = &lane{}
+			l = &lane{resource: resource}
 			at[resource] = l
 			all = append(all, l)
 		}
@@ -64,12 +74,15 @@ func (a *analysis) lanes() []*lane {
 	}
 	for i := range a.holds {
 		l := of(a.holds[i].key.resource)
-		l.holds = append(l.holds, int32(i)) //nolint:gosec // so many do not fit into memory
+		l.holds = append(l.holds, int32(i))
 	}
 	for i := range a.waits {
 		w := &a.waits[i]
 		l := of(w.record.texts[textResource])
-		l.waits = append(l.waits, int32(i)) //nolint:gosec // as above
+		l.waits = append(l.waits, int32(i))
+		if w.Hold >= 0 && a.holds[w.Hold].from > w.to {
+			l.claims = append(l.claims, interval{w.to, a.holds[w.Hold].from})
+		}
 		if w.Mode != lockcore.ModeShared.String() {
 			l.exclusive = append(l.exclusive, w.from)
 			l.until = append(l.until, w.to)
@@ -80,6 +93,8 @@ func (a *analysis) lanes() []*lane {
 	}
 	for _, l := range all {
 		l.ends = newTree(len(l.holds), func(i int) int64 { return a.holds[l.holds[i]].to })
+		slices.SortFunc(l.claims, func(x, y interval) int { return cmp.Or(cmp.Compare(x.from, y.from), cmp.Compare(x.to, y.to)) })
+		l.claimEnds = newTree(len(l.claims), func(i int) int64 { return l.claims[i].to })
 	}
 	return all
 }
@@ -87,15 +102,15 @@ func (a *analysis) lanes() []*lane {
 // block finds what was in the way of one wait, and blames it.
 func (a *analysis) block(l *lane, i, keep int) {
 	w := &a.waits[i]
-	found := a.named(w)
-	more := 0
-	found, more = a.inferred(l, w, found)
+	found, more := a.inferred(l, w, a.named(w))
+	a.found = found
 	slices.SortFunc(found, func(x, y candidate) int {
 		return cmp.Or(cmp.Compare(x.from, y.from), cmp.Compare(x.to, y.to), cmp.Compare(x.hold, y.hold))
 	})
 	a.markLast(w, found)
 	w.unexplained = w.length() - a.blame(w, found)
-	w.Unexplained = seconds(w.unexplained)
+	w.handOver = l.handOver(w, found)
+	w.Unexplained, w.HandOver = seconds(w.unexplained), seconds(w.handOver)
 	kept := important(found, keep)
 	w.Omitted = more + len(found) - len(kept)
 	w.Blockers = make([]Blocker, len(kept))
@@ -109,21 +124,29 @@ func (a *analysis) block(l *lane, i, keep int) {
 
 // named are the holds that the wait's own span names, each once.
 func (a *analysis) named(w *wait) []candidate {
-	var found []candidate
+	found := a.found[:0] // its memory is used again
 	at := map[key]int{}
 	for i := range w.record.blockers {
 		b := &w.record.blockers[i]
 		last := w.record.hasLast && i == len(w.record.blockers)-1
 		k := key{w.record.texts[textResource], b.lockID, b.fence}
 		if j, twice := at[k]; twice {
-			found[j].last = found[j].last || last
+			if last {
+				found[j].last = true
+				if found[j].hold < 0 {
+					found[j].interval = interval{w.to, w.to}
+				}
+			}
 			continue
 		}
 		c := candidate{interval: interval{w.from, w.from}, hold: -1, named: b, last: last}
 		if last {
 			c.interval = interval{w.to, w.to}
 		}
-		if h, ok := a.byKey[k]; ok {
+		if h, ok := a.holdNamed(k, w); ok {
+			if slices.ContainsFunc(found, func(f candidate) bool { return f.hold == h }) {
+				continue
+			}
 			c.hold = h
 			c.interval = a.holds[h].with(w.interval)
 			c.to = max(c.from, c.to)
@@ -135,6 +158,21 @@ func (a *analysis) named(w *wait) []candidate {
 		found = append(found, c)
 	}
 	return found
+}
+
+// holdNamed finds a hold that a wait names. What had only been granted had no fence to be named by; then it is the first of the lock ID that
+// overlaps the wait.
+func (a *analysis) holdNamed(k key, w *wait) (int32, bool) {
+	if k.fence != 0 {
+		h, ok := a.byKey[k]
+		return h, ok
+	}
+	of := a.byParty[party{k.resource, k.lockID}]
+	i := sort.Search(len(of), func(i int) bool { return a.holds[of[i]].to > w.from })
+	if i < len(of) && a.holds[of[i]].from < w.to {
+		return of[i], true
+	}
+	return -1, false
 }
 
 // inferred adds the holds that follow from times and fences. It tells how many were not looked at.
@@ -175,6 +213,24 @@ func (a *analysis) inferred(l *lane, w *wait, found []candidate) (all []candidat
 	return found, more
 }
 
+// handOver is how much of the time of a wait that found does not explain the resource had been granted to somebody who had not taken it yet.
+func (l *lane) handOver(w *wait, found []candidate) int64 {
+	if w.unexplained == 0 {
+		return 0
+	}
+	begun := sort.Search(len(l.claims), func(i int) bool { return l.claims[i].from >= w.to })
+	var all []interval
+	l.claimEnds.beyond(begun, w.from, func(i int) bool {
+		all = append(all, l.claims[i].with(w.interval))
+		return len(all) < maxLooked
+	})
+	for i := range found {
+		all = append(all, found[i].interval)
+	}
+	slices.SortFunc(all, func(x, y interval) int { return cmp.Compare(x.from, y.from) })
+	return covered(all) - (w.length() - w.unexplained)
+}
+
 // behind is until when somebody stood before a wait in the queue who wanted the resource alone. Until then those were in its
 // way, indirectly, who were in the way of that one.
 func (l *lane) behind(w *wait) int64 {
@@ -185,92 +241,29 @@ func (l *lane) behind(w *wait) int64 {
 	return l.until[ahead-1]
 }
 
-// markLast finds whose end let the wait in: the one that its span says, or else the latest to end.
+// markLast finds whose end let the wait in: the last to end before the wait did. That is what its span says too, where the end of a
+// hold let it in; else its span names who had been in the way before.
 func (a *analysis) markLast(w *wait, found []candidate) {
-	letIn := a.letIn(w.record)
-	last := -1
-	for i := range found {
-		if !letIn {
-			found[i].last = false
-			continue
-		}
-		if found[i].last {
-			return
-		}
-		if last < 0 || found[i].to >= found[last].to {
-			last = i
-		}
-	}
-	if last >= 0 {
-		found[last].last = true
-	}
-}
-
-// blame adds the wait to what holds and owners have to answer for. It returns how much of the wait is explained.
-func (a *analysis) blame(w *wait, found []candidate) (explained int64) {
-	until := w.from
-	type share struct{ until, length int64 }
-	owners := make(map[sym]share, 4)
+	last, closest := -1, time.Duration(0)
 	for i := range found {
 		c := &found[i]
-		explained += max(c.to-max(c.from, until), 0)
-		until = max(until, c.to)
-		if c.hold < 0 {
-			continue
+		before := time.Duration(w.to - c.to)
+		if c.hold >= 0 {
+			before = time.Duration(w.to - a.holds[c.hold].to)
 		}
-		h := &a.holds[c.hold]
-		if a.chosenWait(w) {
-			h.blocked += c.length()
+		if c.last && before.Abs() <= sameTime {
+			before = 0
 		}
-		s := owners[h.owner]
-		s.length += max(c.to-max(c.from, s.until), 0)
-		s.until = max(s.until, c.to)
-		owners[h.owner] = s
-	}
-	if !a.chosenWait(w) {
-		return explained
-	}
-	for owner, s := range owners {
-		b := a.blocked[owner]
-		if b == nil {
-			b = &blame{}
-			a.blocked[owner] = b
+		if before < 0 { // it stood longer, by a clock that ran backwards, or it was another's end that made room
+			before = math.MaxInt64/2 - before
 		}
-		b.length += s.length
-		b.waits++
-		a.blockedOn[ownerAt{owner, w.record.texts[textResource]}] += s.length
-	}
-	return explained
-}
-
-// important are at most n: those whose end let the wait in, those that it names, and those that were longest in the way, in the order of time.
-func important(found []candidate, n int) []candidate {
-	if len(found) <= n {
-		return found
-	}
-	rank := func(c *candidate) int {
-		switch {
-		case c.last:
-			return 0
-		case c.named != nil:
-			return 1
+		if last < 0 || before < closest || before == closest && !found[last].last {
+			last, closest = i, before
 		}
-		return 2
 	}
-	order := make([]int, len(found))
-	for i := range order {
-		order[i] = i
+	for i := range found {
+		found[i].last = i == last && a.letIn(w.record)
 	}
-	slices.SortStableFunc(order, func(x, y int) int {
-		return cmp.Or(cmp.Compare(rank(&found[x]), rank(&found[y])), cmp.Compare(found[y].length(), found[x].length()))
-	})
-	order = order[:n]
-	slices.Sort(order)
-	kept := make([]candidate, n)
-	for i, j := range order {
-		kept[i] = found[j]
-	}
-	return kept
 }
 
 func (a *analysis) blockerOf(w *wait, c *candidate) Blocker {

@@ -24,7 +24,7 @@ func (a *analysis) chains() []Chain {
 	for i := range a.waits {
 		w := &a.waits[i]
 		if len(w.Blockers) > 0 && a.chosenWait(w) {
-			order = append(order, int32(i)) //nolint:gosec // so many do not fit into memory
+			order = append(order, int32(i))
 		}
 	}
 	slices.SortStableFunc(order, func(x, y int32) int { return cmp.Compare(a.waits[y].length(), a.waits[x].length()) })
@@ -152,16 +152,19 @@ func (a *analysis) ending(l ChainLink) string {
 		return fmt.Sprintf(" waited itself %s on %s", Seconds(l.Waited), l.Resource)
 	case l.Hold < 0:
 		return " held it"
+	}
+	h := &a.holds[l.Hold]
+	did := " held it"
+	switch {
 	case l.Step != "":
-		return " was in step " + l.Step
-	}
-	switch h := &a.holds[l.Hold]; {
-	case h.Outcome == telemetry.OutcomeExpired:
-		return " held it until it expired"
+		did = " was in step " + l.Step
 	case len(h.Steps) > 0:
-		return " was between its steps"
+		did = " was between its steps"
 	}
-	return " held it"
+	if h.Outcome == telemetry.OutcomeExpired {
+		did += " until it expired"
+	}
+	return did
 }
 
 func nanosecondsOf(s float64) int64 { return int64(s*1e9 + 0.5) }

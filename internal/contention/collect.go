@@ -1,6 +1,7 @@
 package contention
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -79,7 +80,7 @@ func (v visitor) foreign(service, name string) {
 
 func (v visitor) count(service string) {
 	v.spans.reading.Spans++
-	count(v.spans.services, service)
+	count(v.spans.services, cmp.Or(service, "(no service name)"))
 }
 
 func count(m map[string]int, name string) {
@@ -112,6 +113,13 @@ func (v visitor) span(service string, s *span) {
 	v.spans.records[s.kind] = append(v.spans.records[s.kind], v.spans.symbols.keep(s))
 }
 
+// loss takes what a span, whoever's it is, tells of a lost lock. A span that is read twice tells it twice: findLosses knows.
+func (v visitor) loss(s *span) {
+	if s.lacks() == "" && s.texts[textResource] != "" {
+		v.spans.records[kindLost] = append(v.spans.records[kindLost], v.spans.symbols.keep(s))
+	}
+}
+
 func (v visitor) broken(err error) { v.spans.broken(v.place, err) }
 
 func (s *Spans) broken(at place, err error) {
@@ -132,7 +140,10 @@ func (s *Spans) problem(kind problemKind, at place, text string) {
 // finish is called when all is read.
 func (s *Spans) finish() {
 	s.seen = nil
-	for _, p := range s.problems {
+	found := slices.SortedStableFunc(slices.Values(s.problems[:]), func(x, y problem) int {
+		return cmp.Or(cmp.Compare(x.file, y.file), cmp.Compare(x.at, y.at))
+	})
+	for _, p := range found {
 		if p.text != "" {
 			s.reading.Problems = append(s.reading.Problems, fmt.Sprintf("%s:%d: %s", p.path, p.at, oneLine(p.text)))
 		}
@@ -167,12 +178,12 @@ func (s *Spans) Empty() error {
 	case r.LockSpans > 0:
 		return fmt.Errorf("%w that can be used: %d lack what they need%s", ErrNoLockSpans, r.Malformed, first)
 	case r.Spans > 0:
-		return fmt.Errorf("%w among %d spans of %s, such as %s. %s", ErrNoLockSpans, r.Spans, most(s.services, "services"), most(s.names, "names"), remedy)
+		return fmt.Errorf("%w among %s of %s, such as %s. %s", ErrNoLockSpans, many(r.Spans, "span"), most(s.services, "services"), most(s.names, "names"), remedy)
 	case r.Broken > 0:
-		return fmt.Errorf("%w: nothing in %d files is OTLP's JSON or that of Jaeger's query API, and %d lines or documents are broken%s",
-			ErrNoLockSpans, r.Files, r.Broken, first)
+		return fmt.Errorf("%w: nothing in %s is OTLP's JSON or that of Jaeger's query API; %s%s",
+			ErrNoLockSpans, many(r.Files, "file"), many(r.Broken, "broken line"), first)
 	}
-	return fmt.Errorf("%w: %d files hold no spans at all. %s", ErrNoLockSpans, r.Files, remedy)
+	return fmt.Errorf("%w: there are no spans at all in %s. %s", ErrNoLockSpans, many(r.Files, "file"), remedy)
 }
 
 // most names the three most frequent.

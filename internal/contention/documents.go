@@ -20,6 +20,8 @@ type splitter struct {
 	refuse func(line int, why string)
 	// buffer gives memory for a line.
 	buffer func() []byte
+	// longest bounds a document.
+	longest int
 
 	line int // of what was read last, from 1
 	// open is a document over several lines, from line begun on, in which depth braces and brackets are open.
@@ -29,7 +31,7 @@ type splitter struct {
 }
 
 var (
-	errTooLong = errors.New("longer than 256 MiB")
+	errTooLong = errors.New("it is longer than a document may be (256 MiB)")
 	byteOrder  = []byte("\xef\xbb\xbf")
 )
 
@@ -64,7 +66,7 @@ func (s *splitter) next() (line []byte, err error) {
 	tooLong := false
 	for {
 		part, err := s.in.ReadSlice('\n')
-		if tooLong = tooLong || len(line)+len(part) > maxDocument; !tooLong {
+		if tooLong = tooLong || len(line)+len(part) > s.longest; !tooLong {
 			line = append(line, part...)
 		}
 		switch {
@@ -87,7 +89,7 @@ func (s *splitter) feed(line []byte) error {
 	trimmed := bytes.TrimSpace(line)
 	switch {
 	case s.open != nil:
-		if len(s.open)+len(line) > maxDocument {
+		if len(s.open)+len(line) > s.longest {
 			s.refuse(s.begun, errTooLong.Error())
 			s.open = nil
 			return nil

@@ -49,9 +49,9 @@ func (a *analysis) makeHolds() {
 	for i := range drafts {
 		d := &drafts[i]
 		a.holds[i] = a.holdOf(d)
-		a.byKey[d.key] = int32(i) //nolint:gosec // so many do not fit into memory
+		a.byKey[d.key] = int32(i)
 		p := d.record.party()
-		a.byParty[p] = append(a.byParty[p], int32(i)) //nolint:gosec // as above
+		a.byParty[p] = append(a.byParty[p], int32(i))
 	}
 	a.makeSteps()
 }

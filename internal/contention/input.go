@@ -155,8 +155,9 @@ func (in *input) documents(ctx context.Context, at place, from *bufio.Reader) er
 			})
 			return nil
 		},
-		refuse: func(line int, why string) { in.spans.broken(at.line(line), errors.New(why)) },
-		buffer: in.buffer,
+		refuse:  func(line int, why string) { in.spans.broken(at.line(line), errors.New(why)) },
+		buffer:  in.buffer,
+		longest: maxDocument,
 	}
 	err := s.split()
 	return errors.Join(err, parsing.Wait())
@@ -186,6 +187,7 @@ func (in *input) parse(document []byte, each visitor) {
 		return
 	}
 	if err := read(document, each); err != nil {
-		each.broken(fmt.Errorf("broken JSON: %w", err))
+		short, _, _ := strings.Cut(err.Error(), ", error found in") // what follows quotes the document
+		each.broken(errors.New("broken JSON: " + short))
 	}
 }

@@ -117,40 +117,58 @@ func (t *jaegerTrace) give(each visitor) {
 		k, ok := kindOf[from.Name]
 		if !ok {
 			each.foreign(service, from.Name)
-			continue
+		} else {
+			s.reset()
+			s.kind = k
+			s.fromJaeger(from)
+			each.span(service, &s)
 		}
-		s.reset()
-		s.kind = k
-		s.fromJaeger(from)
-		each.span(service, &s)
+		for j := range from.Logs {
+			if l := &from.Logs[j]; l.name() == telemetry.EventLost {
+				s.reset()
+				s.lost(parseTraceID(from.TraceID), parseSpanID(from.SpanID), microseconds(l.Timestamp))
+				s.tags(l.Fields)
+				each.loss(&s)
+			}
+		}
 	}
 }
 
 func (s *span) fromJaeger(from *jaegerSpan) {
-	s.trace, _ = parseTraceID(from.TraceID)
-	s.id, _ = parseSpanID(from.SpanID)
+	s.trace = parseTraceID(from.TraceID)
+	s.id = parseSpanID(from.SpanID)
 	s.start = microseconds(from.StartTime)
 	s.end = s.start + microseconds(from.Duration)
-	for i := range from.Tags {
-		s.attribute(from.Tags[i].Key, from.Tags[i].text())
-	}
-	for _, l := range from.Logs {
-		name := ""
-		var b blockedBy
-		for i := range l.Fields {
-			if value := l.Fields[i].text(); l.Fields[i].Key == "event" {
-				name = value
-			} else {
-				b.attribute(l.Fields[i].Key, value)
-			}
-		}
-		switch name {
+	s.tags(from.Tags)
+	for i := range from.Logs {
+		l := &from.Logs[i]
+		switch l.name() {
 		case telemetry.EventBlockedBy:
+			var b blockedBy
+			for j := range l.Fields {
+				b.attribute(l.Fields[j].Key, l.Fields[j].text())
+			}
 			s.blockers = append(s.blockers, b)
 		case telemetry.EventExpired:
 			s.expired = microseconds(l.Timestamp)
 		}
 	}
+}
+
+func (s *span) tags(all []jaegerTag) {
+	for i := range all {
+		s.attribute(all[i].Key, all[i].text())
+	}
+}
+
+// name is the event's.
+func (l *jaegerLog) name() string {
+	for i := range l.Fields {
+		if l.Fields[i].Key == "event" {
+			return l.Fields[i].text()
+		}
+	}
+	return ""
 }
 
 // microseconds is a time or duration in nanoseconds; 0 for one that is none or is beyond the year 2116.

@@ -3,6 +3,7 @@ package contention
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 )
@@ -11,7 +12,12 @@ import (
 func (a *analysis) findLosses() {
 	for i := range a.holds {
 		h := &a.holds[i]
-		if h.Outcome != telemetry.OutcomeExpired && h.Outcome != telemetry.OutcomeRevoked || !a.chosenHold(h) {
+		switch h.Outcome {
+		case telemetry.OutcomeExpired, telemetry.OutcomeRevoked, telemetry.OutcomeOrphaned:
+		default:
+			continue
+		}
+		if !a.chosenHold(h) {
 			continue
 		}
 		a.losses = append(a.losses, Loss{
@@ -19,16 +25,26 @@ func (a *analysis) findLosses() {
 			Outcome: h.Outcome, Reason: h.Reason, Trace: h.Trace, Span: h.Span,
 		})
 	}
-	for _, kind := range []kind{kindAcquire, kindRenew, kindLeave} {
+	for _, kind := range []kind{kindAcquire, kindRenew, kindLeave, kindLost} {
 		for i := range a.records[kind] {
 			r := &a.records[kind][i]
-			if a.symbols.text(r.texts[textOutcome]) == telemetry.OutcomeLost && a.chosen(a.symbols.text(r.texts[textResource]), interval{r.start, r.end}) {
-				a.losses = append(a.losses, a.lossOf(r))
+			if a.symbols.text(r.texts[textOutcome]) != telemetry.OutcomeLost || r.texts[textResource] == 0 && a.toldBetter(r) ||
+				!a.chosen(a.symbols.text(r.texts[textResource]), interval{r.start, r.end}) {
+				continue
 			}
+			a.losses = append(a.losses, a.lossOf(r))
 		}
 	}
 	slices.SortStableFunc(a.losses, func(x, y Loss) int {
 		return cmp.Or(x.At.Compare(y.At), cmp.Compare(x.Resource, y.Resource), cmp.Compare(x.Outcome, y.Outcome), cmp.Compare(x.Span, y.Span))
+	})
+	a.losses = slices.Compact(a.losses) // spans of others may have been read twice
+}
+
+// toldBetter tells whether those who held told, by name, of what a renewal of several locks found lost.
+func (a *analysis) toldBetter(renewal *record) bool {
+	return slices.ContainsFunc(a.records[kindLost], func(r record) bool {
+		return r.start >= renewal.start-int64(time.Second) && r.start <= renewal.end+int64(5*time.Second)
 	})
 }
 
@@ -60,7 +76,7 @@ func (a *analysis) findDeadlocks() {
 			return
 		}
 		d := Deadlock{
-			At: timeOf(r.end), Victim: text(ownerOf(r.texts[textOwner], r.texts[textLockID])), Cycle: text(r.texts[textCycle]),
+			At: timeOf(r.end), Victim: cmp.Or(text(r.texts[textOwner]), workflowOr(text(r.texts[textLockID]))), Cycle: text(r.texts[textCycle]),
 			Resource: text(r.texts[textResource]), LockID: text(r.texts[textLockID]),
 		}
 		d.Trace, d.Span = hexIDs(r.trace, r.id)

@@ -26,12 +26,13 @@ func readOTLP(document []byte, each visitor) error {
 				k, ok := kindOf[from.Name()]
 				if !ok {
 					each.foreign(service, from.Name())
-					continue
+				} else {
+					s.reset()
+					s.kind = k
+					s.fromOTLP(from)
+					each.span(service, &s)
 				}
-				s.reset()
-				s.kind = k
-				s.fromOTLP(from)
-				each.span(service, &s)
+				s.lossesFromOTLP(from, each)
 			}
 		}
 	}
@@ -55,6 +56,21 @@ func (s *span) fromOTLP(from ptrace.Span) {
 		case telemetry.EventExpired:
 			s.expired = nanoseconds(event.Timestamp())
 		}
+	}
+}
+
+// lossesFromOTLP gives the losses that a span tells of: it may be anybody's who held.
+func (s *span) lossesFromOTLP(from ptrace.Span, each visitor) {
+	for _, event := range from.Events().All() {
+		if event.Name() != telemetry.EventLost {
+			continue
+		}
+		s.reset()
+		s.lost(traceID(from.TraceID()), spanID(from.SpanID()), nanoseconds(event.Timestamp()))
+		for k, v := range event.Attributes().All() {
+			s.attribute(k, valueText(v))
+		}
+		each.loss(s)
 	}
 }
 

@@ -31,21 +31,21 @@ func (a *analysis) addOwners(r *Report) {
 		}
 	}
 	worst := map[sym]ownerAt{}
-	for at, length := range a.blockedOn {
+	for at, length := range a.ledger.on {
 		w, ok := worst[at.owner]
-		most := a.blockedOn[w]
+		most := a.ledger.on[w]
 		if !ok || length > most || length == most && a.symbols.text(at.resource) < a.symbols.text(w.resource) {
 			worst[at.owner] = at
 		}
 	}
 	r.Owners = []Owner{}
 	for owner, t := range all {
-		b := a.blocked[owner]
-		if b == nil && t.waited == 0 {
+		b := a.ledger.total[owner]
+		if b.waits == 0 && t.waited == 0 {
 			continue
 		}
 		o := Owner{Name: a.symbols.text(owner), Waited: seconds(t.waited), Held: seconds(t.held)}
-		if b != nil {
+		if b.waits > 0 {
 			o.Blocked, o.BlockedWaits, o.Worst = seconds(b.length), b.waits, a.symbols.text(worst[owner].resource)
 		}
 		r.Owners = append(r.Owners, o)
@@ -92,7 +92,7 @@ func (a *analysis) addTotals(r *Report) {
 		}
 	}
 	t.Acquisitions = len(holds)
-	var unexplained int64
+	var unexplained, handOver int64
 	for i := range a.waits {
 		w := &a.waits[i]
 		if !a.chosenWait(w) {
@@ -101,6 +101,7 @@ func (a *analysis) addTotals(r *Report) {
 		span = append(span, w.interval)
 		waits = append(waits, w.length())
 		unexplained += w.unexplained
+		handOver += w.handOver
 		if w.Outcome == telemetry.OutcomeGranted {
 			t.Waited++
 			if w.Hold < 0 {
@@ -113,7 +114,8 @@ func (a *analysis) addTotals(r *Report) {
 			t.Lost++
 		}
 	}
-	t.Wait, t.Hold, t.Deadlocks, t.Unexplained = distribution(waits), distribution(holds), len(a.deadlocks), seconds(unexplained)
+	t.Wait, t.Hold, t.Deadlocks = distribution(waits), distribution(holds), len(a.deadlocks)
+	t.Unexplained, t.HandOver = seconds(unexplained), seconds(handOver)
 	if whole := hull(interval{}, span); whole.to > 0 {
 		r.From, r.To = timeOf(whole.from), timeOf(whole.to)
 	}

@@ -76,7 +76,7 @@ func (r *record) key(fence int64) key {
 func (s *symbols) keep(sp *span) record {
 	r := record{
 		trace: sp.trace, id: sp.id, start: sp.start, end: max(sp.end, sp.start),
-		position: int32(max(min(sp.position, 1<<30), 0)), //nolint:gosec // bounded
+		position: int32(max(min(sp.position, 1<<30), 0)),
 		fence:    sp.fence, hold: sp.hold, expired: sp.expired,
 	}
 	for i, t := range sp.texts {

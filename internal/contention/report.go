@@ -55,6 +55,8 @@ type Totals struct {
 	Expired   int          `json:"expired"`
 	// Unexplained is how much of the waiting no hold that was read explains: hand-overs from one to the next, and missing spans.
 	Unexplained float64 `json:"unexplained"`
+	// HandOver is how much of Unexplained it had been granted to somebody who had not taken it yet.
+	HandOver float64 `json:"handOver"`
 }
 
 // Distribution is of durations, in seconds. Percentiles are nearest-rank.
@@ -81,8 +83,10 @@ type Resource struct {
 	LongestQueue int           `json:"longestQueue"`
 	// Why says in a sentence what the waiting comes from.
 	Why string `json:"why"`
-	// Unexplained is how much of the waiting no hold that was read explains.
+	// Unexplained is how much of the waiting no hold that was read explains, and HandOver how much of that it had been granted to somebody who
+	// had not taken it yet.
 	Unexplained float64 `json:"unexplained"`
+	HandOver    float64 `json:"handOver"`
 }
 
 // QueueLength is the length of a queue from At on.
@@ -103,7 +107,7 @@ type Hold struct {
 	Fence    int64     `json:"fence"`
 	Start    time.Time `json:"start"`
 	End      time.Time `json:"end"`
-	// Outcome is released, expired, revoked, or open where only its acquire was read.
+	// Outcome is released, expired, revoked, orphaned, or open where only its acquire was read.
 	Outcome string `json:"outcome"`
 	Reason  string `json:"reason,omitempty"`
 	// EndedBy is who took the room of a hold that had expired, and ExpiredAt when its promise had ended.
@@ -156,8 +160,10 @@ type Wait struct {
 	Blockers []Blocker `json:"blockers"`
 	// Omitted is how many more holds may have been in its way, beyond the most important ones that Blockers has.
 	Omitted int `json:"omitted,omitempty"`
-	// Unexplained is what is left of the wait without them.
+	// Unexplained is what is left of the wait without them, and HandOver how much of that the resource had been granted to somebody who
+	// had not taken it yet.
 	Unexplained float64 `json:"unexplained"`
+	HandOver    float64 `json:"handOver,omitempty"`
 }
 
 // Blocker is a hold that was in the way of a wait.
@@ -228,7 +234,7 @@ type Loss struct {
 	LockID   string    `json:"lockId"`
 	Owner    string    `json:"owner,omitempty"`
 	At       time.Time `json:"at"`
-	// Outcome is expired, revoked or lost.
+	// Outcome is expired, revoked, orphaned or lost.
 	Outcome string `json:"outcome"`
 	Reason  string `json:"reason,omitempty"`
 	Trace   string `json:"trace,omitempty"`

@@ -50,16 +50,17 @@ func (a *analysis) addResources(r *Report) {
 		for i, h := range u.holds {
 			holds[i] = h.interval
 		}
-		var unexplained int64
+		var unexplained, handOver int64
 		for i, w := range u.waits {
 			waits[i] = w.interval
 			unexplained += w.unexplained
+			handOver += w.handOver
 		}
 		whole := hull(hull(interval{}, holds), waits)
 		if n := float64(whole.length()); n > 0 {
 			res.Busy, res.Contended = float64(covered(holds))/n, float64(covered(waits))/n
 		}
-		res.Unexplained = seconds(unexplained)
+		res.Unexplained, res.HandOver = seconds(unexplained), seconds(handOver)
 		res.Queue, res.LongestQueue = queueOf(waits)
 		res.Why = a.why(u, &res)
 		r.Resources = append(r.Resources, res)

@@ -23,6 +23,8 @@ const (
 	kindLeave
 	kindRelease
 	kindDeadlock
+	// kindLost is no span but an event, on the span of whoever held.
+	kindLost
 	kinds
 )
 
@@ -95,6 +97,12 @@ type blockedBy struct {
 // reset makes s a new span, and keeps its memory.
 func (s *span) reset() { *s = span{blockers: s.blockers[:0]} }
 
+// lost makes s the event that a lock is lost.
+func (s *span) lost(trace traceID, id spanID, at int64) {
+	s.kind, s.trace, s.id, s.start, s.end = kindLost, trace, id, at, at
+	s.texts[textOutcome] = telemetry.OutcomeLost
+}
+
 // attribute takes one in. Integers come as text where the format has them so.
 func (s *span) attribute(key, value string) {
 	if t, ok := textOf[key]; ok {
@@ -122,9 +130,9 @@ func (b *blockedBy) attribute(key, value string) {
 	case telemetry.BlockedByFence:
 		b.fence = integer(value)
 	case telemetry.BlockedByTrace:
-		b.trace, _ = parseTraceID(value)
+		b.trace = parseTraceID(value)
 	case telemetry.BlockedBySpan:
-		b.span, _ = parseSpanID(value)
+		b.span = parseSpanID(value)
 	}
 }
 
@@ -133,7 +141,7 @@ func (s *span) lacks() string {
 	switch {
 	case s.start <= 0 || s.end <= 0:
 		return "a time"
-	case s.kind == kindRenew:
+	case s.kind == kindRenew || s.kind == kindLost:
 		return ""
 	case s.texts[textResource] == "":
 		return telemetry.Resource
@@ -158,24 +166,23 @@ func integer(s string) int64 {
 	return int64(f)
 }
 
-// parseTraceID reads up to 32 hexadecimal digits; leading zeros may be missing.
-func parseTraceID(s string) (id traceID, ok bool) {
-	ok = fromHex(id[:], s)
-	return id, ok
+// parseTraceID reads up to 32 hexadecimal digits; leading zeros may be missing. It is zero where there is something else.
+func parseTraceID(s string) (id traceID) {
+	fromHex(id[:], s)
+	return id
 }
 
-// parseSpanID reads up to 16 hexadecimal digits; leading zeros may be missing.
-func parseSpanID(s string) (id spanID, ok bool) {
-	ok = fromHex(id[:], s)
-	return id, ok
+// parseSpanID reads up to 16 hexadecimal digits; leading zeros may be missing. It is zero where there is something else.
+func parseSpanID(s string) (id spanID) {
+	fromHex(id[:], s)
+	return id
 }
 
-// fromHex fills to from its end. It tells whether s fits and is hexadecimal.
-func fromHex(to []byte, s string) bool {
+// fromHex fills to, which is zero, from its end, where s fits and is hexadecimal.
+func fromHex(to []byte, s string) {
 	if len(s) > 2*len(to) {
-		return false
+		return
 	}
-	clear(to)
 	for i := range len(s) {
 		c := s[len(s)-1-i]
 		var nibble byte
@@ -186,9 +193,8 @@ func fromHex(to []byte, s string) bool {
 			nibble = c | 0x20 - 'a' + 10
 		default:
 			clear(to)
-			return false
+			return
 		}
 		to[len(to)-1-i/2] |= nibble << (4 * (i % 2))
 	}
-	return s != ""
 }

@@ -48,22 +48,24 @@ func (t *table) heading(what string, n int) {
 	t.printf("\n%s\n", what)
 }
 
-// aligned writes what rows writes into columns, indented.
+// aligned writes what rows writes into columns.
 func (t *table) aligned(rows func(w io.Writer)) {
-	w := tabwriter.NewWriter(&failing{t}, 0, 0, 2, ' ', 0)
-	rows(w)
-	_ = w.Flush() // the table keeps the error
+	for _, line := range columns(rows) {
+		t.printf("%s\n", line)
+	}
 }
 
-// failing keeps the table's error.
-type failing struct{ t *table }
-
-func (f *failing) Write(p []byte) (int, error) {
-	n, err := f.t.w.Write(p)
-	if f.t.err == nil {
-		f.t.err = err
+// columns are the lines of what rows writes.
+func columns(rows func(w io.Writer)) []string {
+	var b bytes.Buffer
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	rows(w)
+	_ = w.Flush() // to memory
+	lines := strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
+	for i := range lines {
+		lines[i] = trimRight(lines[i])
 	}
-	return n, err
+	return lines
 }
 
 func (t *table) reading() {
@@ -84,15 +86,15 @@ func (t *table) reading() {
 		{read.Repeated, "spans that tell what another had told"},
 	} {
 		if c.n > 0 {
-			troubles = append(troubles, thousands(c.n)+" "+c.what)
+			troubles = append(troubles, c.what+": "+thousands(c.n))
 		}
 	}
-	if len(troubles) > 0 {
-		t.printf("\n      not counted: %s", strings.Join(troubles, ", "))
-	}
 	t.printf("\n")
+	if len(troubles) > 0 {
+		t.printf("%s", wrap("not counted: "+strings.Join(troubles, "; "), "      "))
+	}
 	for _, p := range read.Problems {
-		t.printf("      first: %s\n", printable(p, 200))
+		t.printf("%s", wrap("first: "+printable(p, 200), "      "))
 	}
 }
 
@@ -107,8 +109,8 @@ func (t *table) totals() {
 	t.printf("  %s of %s had to wait; %s, %s expired, %s found a lock lost\n", thousands(n.Waited), many(n.Acquisitions, "acquisition"),
 		many(n.Deadlocks, "deadlock"), many(n.Expired, "hold"), many(n.Lost, "step"))
 	if n.Unexplained > 0 && n.Wait.Total > 0 {
-		t.printf("  %s of the waiting (%s) is explained by no hold that was read: hand-overs, and missing spans\n",
-			percent(n.Unexplained/n.Wait.Total), Seconds(n.Unexplained))
+		t.printf("  no hold that was read explains %s of the waiting: %s of hand-overs (granted, and not yet taken),\n  and %s else\n",
+			percent(n.Unexplained/n.Wait.Total), Seconds(n.HandOver), Seconds(n.Unexplained-n.HandOver))
 	}
 }
 
@@ -119,27 +121,30 @@ func numbersOf(d Distribution) string {
 	return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s", thousands(d.Count), Seconds(d.Total), Seconds(d.P50), Seconds(d.P95), Seconds(d.P99), Seconds(d.Max))
 }
 
-// resources has three lines for each: waits, holds, and why.
+// resources has three lines for each that was waited for: waits, holds, and why.
 func (t *table) resources() {
 	all := t.r.Resources
+	for len(all) > 0 && all[len(all)-1].Wait.Count == 0 {
+		all = all[:len(all)-1]
+	}
 	t.heading("RESOURCES, by how long they were waited for", len(all))
+	if quiet := len(t.r.Resources) - len(all); quiet > 0 {
+		defer t.printf("  %s had no waits\n", many(quiet, "more resource"))
+	}
 	all = all[:min(len(all), t.top)]
 	if len(all) == 0 {
-		t.printf("  none\n")
 		return
 	}
-	var rows bytes.Buffer
-	w := tabwriter.NewWriter(&rows, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "  \t\tcount\ttotal\tp50\tp95\tp99\tmax\tqueue")
+	lines := columns(func(w io.Writer) {
+		fmt.Fprintln(w, "  \t\tcount\ttotal\tp50\tp95\tp99\tmax\tqueue")
+		for i := range all {
+			fmt.Fprintf(w, "  %s\twaits\t%s\t%d\n", printable(all[i].Name, 32), numbersOf(all[i].Wait), all[i].LongestQueue)
+			fmt.Fprintf(w, "  \tholds\t%s\t\n", numbersOf(all[i].Hold))
+		}
+	})
+	t.printf("%s\n", lines[0])
 	for i := range all {
-		fmt.Fprintf(w, "  %s\twaits\t%s\t%d\n", printable(all[i].Name, 32), numbersOf(all[i].Wait), all[i].LongestQueue)
-		fmt.Fprintf(w, "  \tholds\t%s\t\n", numbersOf(all[i].Hold))
-	}
-	_ = w.Flush() // to memory
-	lines := strings.Split(rows.String(), "\n")
-	t.printf("%s\n", trimRight(lines[0]))
-	for i := range all {
-		t.printf("%s\n%s\n    why: %s\n", trimRight(lines[1+2*i]), trimRight(lines[2+2*i]), printable(all[i].Why, 400))
+		t.printf("%s\n%s\n%s", lines[1+2*i], lines[2+2*i], wrap("why: "+printable(all[i].Why, 400), "    "))
 	}
 }
 
@@ -150,7 +155,7 @@ func (t *table) chains() {
 	}
 	t.heading("LONGEST CHAINS", len(all))
 	for i := range all[:min(len(all), t.top)] {
-		t.printf("  %s\n", printable(all[i].Text, 1000))
+		t.printf("  %s\n", strings.ReplaceAll(printable(all[i].Text, 2000), ", which ", ",\n    which "))
 	}
 }
 
@@ -206,12 +211,6 @@ func (t *table) losses() {
 	})
 }
 
-// workflowOr is the workflow ID in a lock ID, or the lock ID.
-func workflowOr(lockID string) string {
-	workflow, _ := workflowOf(lockID)
-	return cmp.Or(workflow, lockID)
-}
-
 func (t *table) deadlocks() {
 	all := t.r.Deadlocks
 	if len(all) == 0 {
@@ -219,12 +218,26 @@ func (t *table) deadlocks() {
 	}
 	t.heading("DEADLOCKS", len(all))
 	for _, d := range all[:min(len(all), t.top)] {
-		t.printf("  %s  %s gave way on %s", d.At.Format("15:04:05.000"), printable(d.Victim, 40), printable(d.Resource, 24))
+		t.printf("  %s  %s gave way on %s\n", d.At.Format("15:04:05.000"), printable(d.Victim, 40), printable(d.Resource, 24))
 		if d.Cycle != "" {
-			t.printf(": %s", printable(d.Cycle, 400))
+			t.printf("%s", wrap(printable(d.Cycle, 1000), "                "))
 		}
-		t.printf("\n")
 	}
+}
+
+// wrap breaks text between words into lines of at most 98 columns, where words are not longer.
+func wrap(text, indent string) string {
+	var b strings.Builder
+	line := indent
+	for word := range strings.FieldsSeq(text) {
+		if len(line) > len(indent) && len([]rune(line))+len([]rune(word)) > 98 {
+			b.WriteString(trimRight(line) + "\n")
+			line = indent + "     "
+		}
+		line += word + " "
+	}
+	b.WriteString(trimRight(line) + "\n")
+	return b.String()
 }
 
 func trimRight(line string) string { return strings.TrimRight(line, " ") }

@@ -39,7 +39,7 @@ func (a *analysis) makeWaits() {
 	for i, r := range found {
 		a.waits[i] = a.waitOf(r)
 		w := &a.waits[i]
-		a.byOwner[w.owner] = append(a.byOwner[w.owner], int32(i)) //nolint:gosec // so many do not fit into memory
+		a.byOwner[w.owner] = append(a.byOwner[w.owner], int32(i))
 	}
 }
 

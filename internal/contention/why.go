@@ -22,13 +22,14 @@ func (a *analysis) why(u *usage, r *Resource) string {
 	share := func(ns int64) float64 { return float64(ns) / float64(total) }
 	var worst *hold
 	blocked := map[sym]int64{}
-	owners := map[sym]int{}
+	owners, held := map[sym]int{}, map[sym]int64{}
 	for _, h := range u.holds {
 		if worst == nil || h.blocked > worst.blocked {
 			worst = h
 		}
 		owners[h.owner]++
-		blocked[h.owner] = a.blockedOn[ownerAt{h.owner, u.resource}]
+		held[h.owner] += h.length()
+		blocked[h.owner] = a.ledger.on[ownerAt{h.owner, u.resource}]
 	}
 	var owner sym
 	for _, h := range u.holds { // in order, so that equals are told of always in the same way
@@ -40,14 +41,21 @@ func (a *analysis) why(u *usage, r *Resource) string {
 	case worst != nil && share(worst.blocked) >= muchOfWaiting:
 		return fmt.Sprintf("%s of the waiting was for %s, which held it %s%s",
 			percent(min(share(worst.blocked), 1)), worst.Owner, duration(worst.length()), a.because(worst))
+	case share(nanosecondsOf(r.HandOver)) >= muchOfWaiting:
+		return fmt.Sprintf("%s of the waiting was hand-overs: it had been granted, and was not taken yet. Were the workers that it was granted to busy, or gone?",
+			percent(share(nanosecondsOf(r.HandOver))))
 	case share(nanosecondsOf(r.Unexplained)) >= mostOfWaiting:
 		return fmt.Sprintf("%s of the waiting is explained by no hold that was read: are the traces of all processes here?",
 			percent(share(nanosecondsOf(r.Unexplained))))
 	case share(blocked[owner]) >= muchOfWaiting:
-		return fmt.Sprintf("%s of the waiting was for %s, in %s", percent(min(share(blocked[owner]), 1)), a.symbols.text(owner), many(owners[owner], "hold"))
+		return fmt.Sprintf("%s of the waiting was for %s, which held it %s in %s", percent(min(share(blocked[owner]), 1)),
+			a.symbols.text(owner), duration(held[owner]), many(owners[owner], "hold"))
 	case r.Busy >= mostOfTime:
 		return fmt.Sprintf("many short holds, one after another: held %s of the time by %s, %s each (median)",
 			percent(r.Busy), many(len(owners), "owner"), Seconds(r.Hold.P50))
+	}
+	if r.LongestQueue == 1 {
+		return fmt.Sprintf("now and then two met: held %s of the time by %s, and never did more than one wait", percent(r.Busy), many(len(owners), "owner"))
 	}
 	return fmt.Sprintf("bursts: held only %s of the time, but up to %d queued at once", percent(r.Busy), r.LongestQueue)
 }
@@ -60,12 +68,16 @@ func (a *analysis) because(h *hold) string {
 	switch {
 	case h.Outcome == telemetry.OutcomeExpired:
 		return ": it did not release it, and it expired"
+	case h.Outcome == telemetry.OutcomeOrphaned:
+		return ": its workflow had ended without releasing it, and the reaper did"
 	case h.Outcome == telemetry.OutcomeRevoked:
 		return ": it did not release it, and it was taken away"
 	case h.Outcome == OutcomeOpen:
 		return " and more: its end was not read"
 	case stood && 2*waited >= h.length()-ran:
 		return fmt.Sprintf(", of which its steps ran %s: it waited itself %s for %s", duration(ran), duration(waited), on)
+	case !stood && 2*waited >= h.length():
+		return fmt.Sprintf(": it waited itself %s for %s", duration(waited), on)
 	case stood:
 		return fmt.Sprintf(", of which its steps ran %s: the rest of the time it stood between steps", duration(ran))
 	}

@@ -1,0 +1,406 @@
+package contention
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/internal/telemetry"
+)
+
+func TestThreeInARowAreToldExactly(t *testing.T) {
+	t.Parallel()
+	r := threeInARow().report(t)
+
+	require.Equal(t, Totals{
+		Acquisitions: 4, Waited: 2,
+		Wait: Distribution{Count: 2, Total: 7.1, P50: 3.1, P95: 4, P99: 4, Max: 4},
+		Hold: Distribution{Count: 4, Total: 11, P50: 0.5, P95: 5, P99: 5, Max: 5},
+	}, r.Totals)
+	require.Equal(t, begin, r.From)
+	require.Equal(t, begin.Add(6*time.Second), r.To)
+
+	require.Len(t, r.Resources, 2)
+	one := r.Resources[0]
+	require.Equal(t, "account/1", one.Name)
+	require.InDelta(t, 1.0, one.Busy, 1e-9)
+	require.InDelta(t, 4/5.5, one.Contended, 1e-9)
+	require.Equal(t, 1, one.LongestQueue)
+	require.Equal(t, []QueueLength{{begin.Add(1500 * time.Millisecond), 1}, {begin.Add(5500 * time.Millisecond), 0}}, one.Queue)
+	require.Equal(t, "100 % of the waiting was for B, which held it 5.0 s, of which its steps ran 1.3 s: it waited itself 3.1 s for account/2", one.Why)
+	require.Equal(t, "100 % of the waiting was for C, which held it 5.0 s, of which step Charge ran 4.9 s", r.Resources[1].Why)
+
+	require.Equal(t, "A waited 4.0 s for B on account/1, which waited 3.1 s for C on account/2, which was in step Charge", r.Chains[0].Text)
+	require.Len(t, r.Chains, 1, "no chain is a part of another")
+
+	a := r.Waits[0]
+	require.Equal(t, "A", a.Workflow)
+	require.Equal(t, "run-A", a.Run)
+	require.Equal(t, "Debit", a.Step)
+	require.Equal(t, int64(11), r.Holds[a.Hold].Fence)
+	require.Len(t, a.Blockers, 1)
+	b := a.Blockers[0]
+	require.Equal(t, "Debit", b.Step, "which ran while A waited, for 0.3 s")
+	require.True(t, b.Named)
+	require.True(t, b.Last)
+	require.Equal(t, "B", r.Holds[b.Hold].Owner)
+	require.InDelta(t, 4, r.Holds[b.Hold].Blocked, 1e-9)
+
+	require.Equal(t, Owner{Name: "B", Blocked: 4, BlockedWaits: 1, Waited: 3.1, Held: 5.5, Worst: "account/1"}, r.Owners[0])
+	require.Equal(t, Owner{Name: "C", Blocked: 3.1, BlockedWaits: 1, Held: 5, Worst: "account/2"}, r.Owners[1])
+	require.Equal(t, Owner{Name: "A", Waited: 4, Held: 0.5}, r.Owners[2])
+	require.Len(t, r.Overlong, 1)
+	require.Equal(t, "B", r.Holds[r.Overlong[0].Hold].Owner)
+	require.InDelta(t, 1.3, r.Overlong[0].Ran, 1e-9)
+}
+
+// The same, where waits name nobody: times and fences say it.
+func TestBlockersFollowFromTimesAndFences(t *testing.T) {
+	t.Parallel()
+	s := &scene{}
+	s.hold("r", "A", 1, 0, 1000, nil)
+	s.hold("r", "B", 2, 1100, 2000, nil)
+	s.hold("other", "X", 9, 0, 5000, nil)
+	s.hold("r", "W", 3, 2000, 3000, nil)
+	s.wait("r", "W", 3, 500, 2000, nil)
+	s.hold("r", "D", 4, 1950, 4000, nil) // granted later: the clock ran backwards
+	r := s.report(t)
+	w := r.Waits[0]
+	require.Len(t, w.Blockers, 2)
+	require.Equal(t, []string{"A", "B"}, []string{w.Blockers[0].Owner, w.Blockers[1].Owner})
+	require.InDelta(t, 0.5, w.Blockers[0].To, 1e-9)
+	require.InDelta(t, 0.6, w.Blockers[1].From, 1e-9)
+	require.False(t, w.Blockers[1].Named)
+	require.False(t, w.Blockers[0].Last)
+	require.True(t, w.Blockers[1].Last)
+	require.InDelta(t, 0.1, w.Unexplained, 1e-9, "the hand-over from A to B")
+	require.InDelta(t, 0.1, r.Totals.Unexplained, 1e-9)
+}
+
+func TestKilledHoldersHoldIsEndedByAnother(t *testing.T) {
+	t.Parallel()
+	s := &scene{}
+	s.step("r", "dead", "1/Debit", 1, 0, 0, telemetry.OutcomeGranted)
+	dead := s.hold("r", "dead", 1, 0, 10_000, attrs{telemetry.Outcome: telemetry.OutcomeExpired, telemetry.EndedBy: lockID("next")})
+	dead.events = []sceneEvent{{telemetry.EventExpired, 8000, nil}}
+	s.wait("r", "next", 2, 2000, 10_000, nil, heldBy("dead", 1))
+	s.hold("r", "next", 2, 10_000, 10_100, nil)
+	r := s.report(t)
+	require.Equal(t, 1, r.Totals.Expired)
+	require.Len(t, r.Losses, 1)
+	require.Equal(t, "dead", r.Losses[0].Owner)
+	h := r.Holds[r.Losses[0].Hold]
+	require.Equal(t, lockID("next"), h.EndedBy)
+	require.Equal(t, begin.Add(8*time.Second), h.ExpiredAt)
+	require.Equal(t, h.End, h.Steps[0].End, "it was not seen to leave")
+	require.Equal(t, "100 % of the waiting was for dead, which held it 10.0 s: it did not release it, and it expired", r.Resources[0].Why)
+	require.Equal(t, "next waited 8.0 s for dead on r, which was in step Debit until it expired", r.Chains[0].Text)
+}
+
+func TestDuplicatesCountOnce(t *testing.T) {
+	t.Parallel()
+	s := threeInARow()
+	want := s.report(t)
+	file := s.otlp(t, 3)
+	r := reportOf(t, append(file, file...), Options{})
+	require.Equal(t, len(s.spans), r.Read.Duplicates)
+	require.Equal(t, 2*len(s.spans), r.Read.LockSpans)
+	want.Read, r.Read = Reading{}, Reading{}
+	require.Equal(t, want, r)
+}
+
+func TestHoldThatTwoProcessesWroteCountsOnce(t *testing.T) {
+	t.Parallel()
+	s := &scene{}
+	s.hold("r", "A", 1, 0, 1500, nil)
+	s.hold("r", "A", 1, 0, 1000, nil)
+	s.wait("r", "B", 2, 500, 1000, nil, heldBy("A", 1))
+	s.wait("r", "B", 2, 500, 1000, nil, heldBy("A", 1))
+	r := s.report(t)
+	require.Len(t, r.Holds, 1)
+	require.Len(t, r.Waits, 1)
+	require.Equal(t, 2, r.Read.Repeated)
+	require.Equal(t, begin.Add(time.Second), r.Holds[0].End, "whoever wrote the later one found it gone")
+}
+
+func TestSharedHoldsBlockOnlyWhatTheyMust(t *testing.T) {
+	t.Parallel()
+	shared := attrs{telemetry.Mode: "shared"}
+	s := &scene{}
+	s.hold("r", "reader1", 1, 0, 1000, shared)
+	s.hold("r", "reader2", 2, 0, 2000, shared)
+	s.wait("r", "writer", 3, 500, 2000, nil, heldBy("reader2", 2))
+	s.hold("r", "writer", 3, 2000, 3000, nil)
+	s.wait("r", "late", 4, 1500, 3000, shared, heldBy("writer", 3))
+	s.hold("r", "late", 4, 3000, 3500, shared)
+	s.wait("r", "alone", 5, 3100, 3400, shared)
+	r := s.report(t)
+	require.Equal(t, []string{"reader1", "reader2"}, owners(r.Waits[0].Blockers))
+	require.Equal(t, []string{"reader2", "writer"}, owners(r.Waits[1].Blockers), "reader2 was in the way of the writer before it")
+	require.InDelta(t, 0, r.Waits[1].Unexplained, 1e-9)
+	require.Empty(t, r.Waits[2].Blockers, "a shared hold is in no reader's way")
+	require.InDelta(t, 0.3, r.Waits[2].Unexplained, 1e-9)
+}
+
+func TestSemaphoreIsBlockedBySharedHolds(t *testing.T) {
+	t.Parallel()
+	shared := attrs{telemetry.Mode: "shared"}
+	s := &scene{}
+	s.hold("pool", "one", 1, 0, 1000, shared)
+	s.hold("pool", "two", 2, 0, 2000, shared)
+	s.wait("pool", "three", 3, 500, 1000, shared, heldBy("one", 1)) // a shared hold in its way: it asked with a limit
+	s.hold("pool", "three", 3, 1000, 2000, shared)
+	r := s.report(t)
+	require.Equal(t, []string{"one", "two"}, owners(r.Waits[0].Blockers))
+	require.True(t, r.Waits[0].Blockers[0].Last)
+	require.False(t, r.Waits[0].Blockers[1].Last)
+}
+
+func owners(of []Blocker) []string {
+	names := []string{}
+	for _, b := range of {
+		names = append(names, b.Owner)
+	}
+	return names
+}
+
+func TestUpgradeIsNotBlockedByItself(t *testing.T) {
+	t.Parallel()
+	shared := attrs{telemetry.Mode: "shared"}
+	s := &scene{}
+	s.hold("r", "A", 1, 0, 3000, shared)
+	s.hold("r", "B", 2, 0, 2000, shared)
+	s.wait("r", "A", 3, 1000, 2000, nil)
+	r := s.report(t)
+	require.Equal(t, []string{"B"}, owners(r.Waits[0].Blockers))
+	require.Equal(t, "A", r.Holds[r.Waits[0].Hold].Owner, "the hold that was upgraded")
+}
+
+func TestDeadlocksAreToldOnce(t *testing.T) {
+	t.Parallel()
+	s := &scene{}
+	s.hold("r1", "A", 1, 0, 2000, nil)
+	s.hold("r2", "B", 2, 0, 3000, nil)
+	s.wait("r2", "A", 0, 500, 1500, attrs{telemetry.Outcome: telemetry.OutcomeDeadlock}, heldBy("B", 2))
+	s.wait("r1", "B", 3, 400, 2000, nil, heldBy("A", 1))
+	s.add(telemetry.SpanDeadlock, 1490, 1500, about("r2", "A", attrs{telemetry.Outcome: telemetry.OutcomeOK, telemetry.Cycle: "A waits for B, B for A"}))
+	s.add(telemetry.SpanDeadlock, 1491, 1501, about("r2", "A", attrs{telemetry.Outcome: telemetry.OutcomeGone}))
+	s.wait("r9", "Z", 0, 500, 1600, attrs{telemetry.Outcome: telemetry.OutcomeDeadlock})  // its deadlock's span was not read
+	s.wait("r2", "A", 0, 1600, 1700, attrs{telemetry.Outcome: telemetry.OutcomeDeadlock}) // nor was this one's
+	r := s.report(t)
+	require.Len(t, r.Deadlocks, 3)
+	require.Equal(t, 3, r.Totals.Deadlocks)
+	require.Equal(t, "A", r.Deadlocks[0].Victim)
+	require.Equal(t, "A waits for B, B for A", r.Deadlocks[0].Cycle)
+	require.Equal(t, "Z", r.Deadlocks[1].Victim)
+	require.Equal(t, 1, r.Totals.Waited)
+	require.False(t, r.Waits[1].Blockers[0].Last, "nobody let it in")
+	require.Equal(t, "B waited 1.6 s for A on r1, which waited itself 1.0 s on r2", r.Chains[0].Text, "the cycle is cut")
+}
+
+func TestLossesThatStepsFound(t *testing.T) {
+	t.Parallel()
+	s := &scene{}
+	s.hold("r", "A", 1, 0, 1000, attrs{telemetry.Outcome: telemetry.OutcomeRevoked, telemetry.Reason: "by hand"})
+	s.add(telemetry.SpanRenew, 1100, 1101, attrs{telemetry.Outcome: telemetry.OutcomeLost, telemetry.BatchSize: 3})
+	s.add(telemetry.SpanRenew, 1200, 1201, about("r", "A", attrs{telemetry.Outcome: telemetry.OutcomeLost}))
+	s.add(telemetry.SpanAcquire, 1300, 1301, about("r", "A", attrs{telemetry.Outcome: telemetry.OutcomeLost, telemetry.Part: "2/Credit"}))
+	r := s.report(t)
+	require.Len(t, r.Losses, 4)
+	require.Equal(t, 3, r.Totals.Lost)
+	require.Equal(t, "by hand", r.Losses[0].Reason)
+	require.Equal(t, -1, r.Losses[1].Hold, "a renewal of several names none")
+	require.Equal(t, 0, r.Losses[2].Hold)
+	require.Equal(t, 0, r.Losses[3].Hold)
+}
+
+func TestOpenHoldIsKnownByItsAcquire(t *testing.T) {
+	t.Parallel()
+	s := &scene{}
+	s.wait("r", "A", 1, 0, 1000, nil)
+	s.step("r", "A", "1/Debit", 1, 1010, 2000, telemetry.OutcomeGranted)
+	s.wait("r", "B", 2, 1500, 4000, nil, heldBy("A", 1))
+	s.wait("r", "C", 3, 1500, 5000, nil, heldBy("lost", 9))
+	r := s.report(t)
+	require.Len(t, r.Holds, 1)
+	h := r.Holds[0]
+	require.Equal(t, OutcomeOpen, h.Outcome)
+	require.Equal(t, begin.Add(time.Second), h.Start, "the database's clock goes before the process's")
+	require.Equal(t, begin.Add(4*time.Second), h.End, "then it let B in")
+	require.Equal(t, begin.Add(2*time.Second), h.Steps[0].End)
+	require.Equal(t, 0, r.Waits[0].Hold)
+	require.Equal(t, 3, r.Totals.Acquisitions, "two more were granted whose holds were not read")
+	require.InDelta(t, 0, r.Waits[1].Unexplained, 1e-9)
+	c := r.Waits[2]
+	require.Equal(t, []string{"A", "lost"}, owners(c.Blockers))
+	require.Equal(t, -1, c.Blockers[1].Hold)
+	require.True(t, c.Blockers[1].Last)
+	require.InDelta(t, 1, c.Unexplained, 1e-9, "from when A's hold ended, for as long as that is all that is known")
+}
+
+func TestStepOfASkewedClockIsMovedIntoItsHold(t *testing.T) {
+	t.Parallel()
+	for _, skew := range []int{-60_000, -700, 700, 60_000} {
+		s := &scene{}
+		s.step("r", "A", "1/Debit", 1, 100_000+skew, 100_800+skew, telemetry.OutcomeGranted)
+		s.hold("r", "A", 1, 100_000, 101_000, nil)
+		s.wait("r", "B", 2, 100_100, 101_000, nil, heldBy("A", 1))
+		r := s.report(t)
+		step := r.Holds[0].Steps[0]
+		require.Equal(t, 800*time.Millisecond, step.End.Sub(step.Start), "its length is right whatever its clock says")
+		require.Equal(t, "Debit", r.Waits[0].Blockers[0].Step)
+		require.Empty(t, r.Overlong)
+	}
+}
+
+func TestRepeatedEntryIsOneStep(t *testing.T) {
+	t.Parallel()
+	s := &scene{}
+	s.step("r", "A", "1/Debit", 1, 100, 0, telemetry.OutcomeGranted)
+	s.step("r", "A", "1/Debit", 1, 200, 0, telemetry.OutcomeAgain)
+	s.step("r", "A", "2/Credit", 1, 300, 400, telemetry.OutcomeJoined)
+	s.hold("r", "A", 1, 100, 1000, nil)
+	r := s.report(t)
+	require.Len(t, r.Holds[0].Steps, 2)
+	require.Equal(t, begin.Add(100*time.Millisecond), r.Holds[0].Steps[0].Start)
+	require.Equal(t, "Credit", r.Holds[0].Steps[1].Name)
+	require.Equal(t, "worker-1", r.Holds[0].Host)
+}
+
+func TestSpanThatEndsBeforeItBeginsHasNoLength(t *testing.T) {
+	t.Parallel()
+	s := &scene{}
+	s.hold("r", "A", 1, 1000, 500, nil)
+	s.wait("r", "B", 2, 900, 400, nil, heldBy("A", 1))
+	r := s.report(t)
+	require.Zero(t, r.Totals.Wait.Total)
+	require.Zero(t, r.Totals.Hold.Total)
+	require.Equal(t, "nobody had to wait", r.Resources[0].Why)
+}
+
+func TestManyShortHoldsAreToldAsSuch(t *testing.T) {
+	t.Parallel()
+	s := &scene{}
+	for i := range 12 {
+		owner := string(rune('a' + i))
+		if i > 0 {
+			s.wait("r", owner, 10+i, max(0, i*100-150), i*100, nil)
+		}
+		s.hold("r", owner, 10+i, i*100, i*100+97, nil)
+	}
+	r := s.report(t)
+	require.Equal(t, "many short holds, one after another: held 97 % of the time by 12 owners, 97 ms each (median)", r.Resources[0].Why)
+	require.Equal(t, 2, r.Resources[0].LongestQueue)
+}
+
+func TestResourcesAndTimesCanBeChosen(t *testing.T) {
+	t.Parallel()
+	s := threeInARow()
+	r := reportOf(t, s.otlp(t, 4), Options{Resource: "account/1"})
+	require.Len(t, r.Resources, 1)
+	require.Equal(t, 1, r.Totals.Wait.Count)
+	require.Equal(t, "A waited 4.0 s for B on account/1, which waited 3.1 s for C on account/2, which was in step Charge", r.Chains[0].Text,
+		"a chain goes where it goes")
+	require.Equal(t, "B", r.Owners[0].Name)
+	require.Len(t, r.Waits, 2, "the chain's too")
+
+	r = reportOf(t, s.otlp(t, 4), Options{Since: begin.Add(5600 * time.Millisecond)})
+	require.Empty(t, r.Waits)
+	require.Len(t, r.Holds, 1)
+	r = reportOf(t, s.otlp(t, 4), Options{Until: begin.Add(1600 * time.Millisecond)})
+	require.Equal(t, 1, r.Totals.Wait.Count)
+	r = reportOf(t, s.otlp(t, 4), Options{Resource: "nothing"})
+	require.Empty(t, r.Resources)
+	require.Empty(t, r.Holds)
+}
+
+func TestHandOversAreToldApart(t *testing.T) {
+	t.Parallel()
+	s := &scene{}
+	s.hold("r", "A", 1, 0, 1000, nil)
+	s.wait("r", "B", 2, 500, 1000, nil, heldBy("A", 1))
+	s.hold("r", "B", 2, 1600, 2000, nil)                                // its worker took 0.6 s to take it
+	s.wait("r", "C", 3, 900, 2000, nil, heldBy("A", 1), heldBy("B", 0)) // B had no fence yet
+	s.hold("r", "C", 3, 2000, 2100, nil)
+	r := s.report(t)
+	c := r.Waits[1]
+	require.Equal(t, []string{"A", "B"}, owners(c.Blockers))
+	require.True(t, c.Blockers[1].Named)
+	require.Equal(t, int64(2), c.Blockers[1].Fence)
+	require.InDelta(t, 0.6, c.Unexplained, 1e-9)
+	require.InDelta(t, 0.6, c.HandOver, 1e-9)
+	require.Zero(t, r.Waits[0].HandOver)
+	require.InDelta(t, 0.6, r.Totals.HandOver, 1e-9)
+
+	s = &scene{}
+	s.wait("r", "B", 2, 0, 1000, nil)
+	s.hold("r", "B", 2, 5000, 5100, nil)
+	s.wait("r", "C", 3, 500, 5100, nil)
+	r = s.report(t)
+	require.InDelta(t, 4, r.Resources[0].HandOver, 1e-9)
+	require.Contains(t, r.Resources[0].Why, "71 % of the waiting was hand-overs")
+}
+
+func TestLastIsWhoseEndLetItIn(t *testing.T) {
+	t.Parallel()
+	s := &scene{}
+	s.hold("r", "A", 1, 0, 1000, nil)
+	s.hold("r", "B", 2, 1000, 2000, nil)
+	s.wait("r", "C", 3, 500, 2000, nil, heldBy("A", 1)) // all that C knew was who held when it came
+	s.hold("q", "X", 1, 0, 900, nil)
+	s.hold("q", "Y", 2, 0, 1010, nil)
+	s.wait("q", "Z", 3, 500, 1000, nil, heldBy("Y", 2)) // Y's end let it in, by a clock that ran backwards
+	r := s.report(t)
+	for _, w := range r.Waits {
+		require.False(t, w.Blockers[0].Last)
+		require.True(t, w.Blockers[1].Last, w.Owner)
+	}
+}
+
+func TestEventsOnAnybodysSpansTellOfLosses(t *testing.T) {
+	t.Parallel()
+	s := &scene{}
+	s.hold("r", "A", 1, 0, 1000, attrs{telemetry.Outcome: telemetry.OutcomeOrphaned, telemetry.Reason: "terminated"})
+	step := s.add("RunActivity:Debit", 0, 3000, nil)
+	step.events = []sceneEvent{
+		{telemetry.EventLost, 2000, attrs{telemetry.Resource: "r", telemetry.LockID: lockID("A"), telemetry.Part: "1/Debit", telemetry.Reason: "terminated"}},
+		{"something else", 2001, attrs{telemetry.Resource: "r", telemetry.LockID: lockID("A")}},
+	}
+	s.add(telemetry.SpanRenew, 1999, 2000, attrs{telemetry.Outcome: telemetry.OutcomeLost, telemetry.BatchSize: 3}) // tells of the same
+	s.add(telemetry.SpanRenew, 60_000, 60_001, attrs{telemetry.Outcome: telemetry.OutcomeLost, telemetry.BatchSize: 1})
+	otlp := s.otlp(t, 3)
+	want := reportOf(t, otlp, Options{})
+	require.Len(t, want.Losses, 3)
+	require.Equal(t, "orphaned", want.Losses[0].Outcome)
+	require.Equal(t, Loss{
+		Hold: 0, Resource: "r", LockID: lockID("A"), Owner: "A", At: begin.Add(2 * time.Second), Outcome: "lost", Reason: "terminated",
+		Trace: want.Losses[1].Trace, Span: want.Losses[1].Span,
+	}, want.Losses[1])
+	require.NotEmpty(t, want.Losses[1].Span)
+	require.Equal(t, -1, want.Losses[2].Hold)
+	for _, file := range [][]byte{s.jaeger(t), append(otlp, otlp...)} {
+		require.Equal(t, want.Losses, reportOf(t, file, Options{}).Losses)
+	}
+}
+
+func TestOwnerOfTwoHoldsIsBlamedOnce(t *testing.T) {
+	t.Parallel()
+	s := &scene{}
+	team := attrs{telemetry.Owner: "team", telemetry.Mode: "shared"}
+	s.hold("r", "A", 1, 0, 1000, team)
+	s.hold("r", "B", 2, 500, 2000, team)
+	s.wait("r", "C", 3, 200, 2000, nil)
+	r := s.report(t)
+	require.Equal(t, Owner{Name: "team", Blocked: 1.8, BlockedWaits: 1, Held: 2.5, Worst: "r"}, r.Owners[0])
+}
+
+func TestQueueIsNoLongerWhereOneLeavesAsAnotherComes(t *testing.T) {
+	t.Parallel()
+	s := &scene{}
+	s.wait("r", "A", 1, 0, 1000, nil)
+	s.wait("r", "B", 2, 1000, 2000, nil)
+	r := s.report(t)
+	require.Equal(t, 1, r.Resources[0].LongestQueue)
+	require.Len(t, r.Resources[0].Queue, 2)
+}

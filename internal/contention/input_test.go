@@ -1,0 +1,263 @@
+package contention
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/internal/telemetry"
+)
+
+// written writes a file of this name into a folder of its own, and returns its path.
+func written(t testing.TB, name string, data []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	require.NoError(t, os.WriteFile(path, data, 0o600))
+	return path
+}
+
+func zipped(t testing.TB, data []byte) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, err := w.Write(data)
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	return b.Bytes()
+}
+
+func indented(t testing.TB, data []byte) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	require.NoError(t, json.Indent(&b, data, "", "  "))
+	return b.Bytes()
+}
+
+func TestEveryFormGivesTheSameReport(t *testing.T) {
+	t.Parallel()
+	s := threeInARow()
+	want := s.report(t)
+	want.Read = Reading{}
+	whole, lines := s.otlp(t, 1000), s.otlp(t, 2)
+	for name, file := range map[string][]byte{
+		"lines":              lines,
+		"one document":       indented(t, whole),
+		"documents":          append(indented(t, whole[:len(whole)-1]), indented(t, s.otlp(t, 1000))...),
+		"mixed":              append(indented(t, whole), lines...),
+		"without line ends":  bytes.ReplaceAll(lines, []byte("\n"), nil),
+		"CRLF":               bytes.ReplaceAll(lines, []byte("\n"), []byte("\r\n")),
+		"byte order mark":    append([]byte("\xef\xbb\xbf"), lines...),
+		"empty lines":        bytes.ReplaceAll(lines, []byte("\n"), []byte("\n\n \n")),
+		"beside logs":        append([]byte(`{"resourceLogs":[]}`+"\n{}\n"), lines...),
+		"zipped":             zipped(t, lines),
+		"zipped twice":       append(zipped(t, lines[:len(lines)/2]), zipped(t, lines[len(lines)/2:])...),
+		"Jaeger":             s.jaeger(t),
+		"Jaeger in one line": compact(t, s.jaeger(t)),
+		"Jaeger twice":       append(compact(t, s.jaeger(t)), compact(t, s.jaeger(t))...),
+		"Jaeger's OTLP":      append(append([]byte(`{"result":`), bytes.TrimSpace(whole)...), '}'),
+		"pretty result":      indented(t, append(append([]byte(`{"result":`), whole...), '}')),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := reportOf(t, file, Options{})
+			require.Zero(t, got.Read.Broken, got.Read.Problems)
+			require.Zero(t, got.Read.Malformed, got.Read.Problems)
+			require.Equal(t, len(s.spans), got.Read.LockSpans-got.Read.Duplicates)
+			got.Read = Reading{}
+			require.Equal(t, want, got)
+		})
+	}
+}
+
+func compact(t testing.TB, data []byte) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	require.NoError(t, json.Compact(&b, data))
+	return b.Bytes()
+}
+
+func TestWhatIsBrokenIsCountedAndTheRestIsRead(t *testing.T) {
+	t.Parallel()
+	s := threeInARow()
+	lines := bytes.SplitAfter(s.otlp(t, 1), []byte("\n"))
+	lines = lines[:len(lines)-1]
+	all := bytes.Join(lines, nil)
+	cut := lines[0][:len(lines[0])/2]
+	join := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
+	for name, c := range map[string]struct {
+		file   []byte
+		broken int
+		first  string
+	}{
+		"the last line of a killed process":      {join(all, cut), 1, ":15: broken JSON"},
+		"another process went on in the line":    {join(cut, all), 1, ":1: broken JSON"},
+		"or in the next":                         {join(cut, []byte("\n"), all), 1, ":1: broken JSON"},
+		"cut inside of a document of many lines": {join(indented(t, lines[0])[:300], []byte("\n"), all), 1, ":1: broken JSON"},
+		"a log":                                  {join([]byte("starting\n{\"level\":\"info\"}\n"), all), 2, ":1: no JSON object begins here"},
+		"a list":                                 {join(all, []byte("[1,2]\n")), 1, ":15: no JSON object"},
+		"zipped, and cut":                        {zipped(t, all)[:len(zipped(t, all))-4], 1, "unexpected EOF"},
+		"bytes":                                  {join([]byte("\x00\x01\xff\n"), all), 1, ":1: no JSON object"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := reportOf(t, c.file, Options{})
+			require.Equal(t, c.broken, r.Read.Broken, r.Read.Problems)
+			require.Len(t, r.Read.Problems, 1)
+			require.Contains(t, r.Read.Problems[0], c.first)
+			require.Equal(t, len(s.spans), r.Read.LockSpans)
+			require.Equal(t, 2, r.Totals.Waited)
+		})
+	}
+}
+
+func TestCutJaegerDocumentDoesNotHideTheNext(t *testing.T) {
+	t.Parallel()
+	s := threeInARow()
+	whole := s.jaeger(t)
+	r := reportOf(t, slices.Concat(compact(t, whole)[:200], []byte("\n"), compact(t, whole)), Options{})
+	require.Equal(t, 1, r.Read.Broken)
+	require.Equal(t, len(s.spans), r.Read.LockSpans)
+}
+
+// A download that was cut gives the traces before its end.
+func TestCutJaegerDocumentGivesTheTracesBefore(t *testing.T) {
+	t.Parallel()
+	s := threeInARow()
+	whole := s.jaeger(t)
+	r := reportOf(t, whole[:len(whole)*3/4], Options{})
+	require.Equal(t, 1, r.Read.Broken)
+	require.NotZero(t, r.Read.LockSpans)
+	require.Less(t, r.Read.LockSpans, len(s.spans))
+}
+
+func TestForeignAndMalformedSpansAreCounted(t *testing.T) {
+	t.Parallel()
+	s := threeInARow()
+	good := len(s.spans)
+	s.add("RunActivity:Debit", 0, 10, attrs{"temporalWorkflowID": "A"})
+	s.add("HTTP POST", 0, 10, nil).service = "web"
+	s.add(telemetry.SpanHold, 0, 10, attrs{telemetry.Resource: "r", telemetry.LockID: "x"}) // no fence
+	s.add(telemetry.SpanWait, 0, 10, attrs{telemetry.LockID: "x"})                          // no resource
+	for name, file := range map[string][]byte{"OTLP": s.otlp(t, 4), "Jaeger": s.jaeger(t)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := reportOf(t, file, Options{})
+			require.Equal(t, good+4, r.Read.Spans)
+			require.Equal(t, good+2, r.Read.LockSpans)
+			require.Equal(t, 2, r.Read.Malformed)
+			require.Len(t, r.Read.Problems, 1)
+			require.Contains(t, r.Read.Problems[0], "lacks lock.")
+			require.Len(t, r.Waits, 2)
+		})
+	}
+}
+
+func TestFoldersAndStandardInput(t *testing.T) {
+	t.Parallel()
+	s := threeInARow()
+	lines := bytes.SplitAfter(s.otlp(t, 1), []byte("\n"))
+	dir := t.TempDir()
+	for name, data := range map[string][]byte{
+		"a.json": lines[0], "b.jsonl": lines[1], "deeper/c.json": lines[2], "d.JSON.gz": zipped(t, lines[3]), "e.txt": []byte("not read"), "f.gz": {1},
+	} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), data, 0o600))
+	}
+	stdin := bytes.NewReader(bytes.Join(lines[4:], nil))
+	spans, err := Read(t.Context(), []string{dir, "-"}, stdin)
+	require.NoError(t, err)
+	require.NoError(t, spans.Empty())
+	r := Analyze(spans, Options{})
+	require.Equal(t, 5, r.Read.Files)
+	require.Zero(t, r.Read.Broken)
+	require.Equal(t, len(s.spans), r.Read.LockSpans)
+}
+
+func TestWhatCannotBeReadIsSaid(t *testing.T) {
+	t.Parallel()
+	var refused *InputError
+	_, err := Read(t.Context(), []string{"/no/such/file"}, nil)
+	require.ErrorAs(t, err, &refused)
+	require.EqualError(t, err, "/no/such/file: there is no such file or folder")
+	_, err = Read(t.Context(), []string{t.TempDir()}, nil)
+	require.ErrorContains(t, err, "there is no *.json or *.jsonl")
+
+	for name, c := range map[string]struct{ file, want string }{
+		"nothing":       {"", "there are no spans at all in 1 file. Do the workers export traces"},
+		"others' spans": {`{"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"web"}}]},"scopeSpans":[{"spans":[{"name":"GET /"}]}]}]}`, `among 1 span of "web", such as "GET /". Do the workers`},
+		"no traces":     {"hello\nworld\n", "2 broken lines (the first: "},
+		"unusable":      {`{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":"lock.hold"}]}]}]}`, "1 lack what they need (the first: "},
+		"zstd":          {"\x28\xb5\x2f\xfd0000", "decompress it first"},
+	} {
+		spans, err := Read(t.Context(), []string{written(t, "x.json", []byte(c.file))}, nil)
+		require.NoError(t, err, name)
+		err = spans.Empty()
+		require.ErrorIs(t, err, ErrNoLockSpans, name)
+		require.ErrorContains(t, err, c.want, name)
+		require.NotContains(t, err.Error(), "\n")
+	}
+}
+
+func TestTooLongDocumentIsPassedOver(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		in   string
+		want []string
+	}{
+		"a line":     {`{"a":"` + strings.Repeat("x", 100) + "\"}\n{\"b\":1}\n", []string{`{"b":1}`}},
+		"many lines": {"{\n" + strings.Repeat("  \"a\":1,\n", 20) + "\n{\"data\":1}\n", []string{`{"data":1}`}},
+		"at the end": {"{\"b\":1}\n{" + strings.Repeat("x", 100), []string{`{"b":1}`}},
+	} {
+		var got []string
+		refused := 0
+		s := splitter{
+			in:      bufio.NewReaderSize(strings.NewReader(c.in), 16),
+			take:    func(_ int, d []byte) error { got = append(got, string(d)); return nil },
+			refuse:  func(int, string) { refused++ },
+			buffer:  func() []byte { return nil },
+			longest: 64,
+		}
+		require.NoError(t, s.split(), name)
+		require.Equal(t, c.want, got, name)
+		require.Positive(t, refused, name)
+	}
+}
+
+func TestReadingEndsWhenItIsCancelled(t *testing.T) {
+	t.Parallel()
+	stop := errors.New("stop")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(stop)
+	_, err := Read(ctx, []string{written(t, "x.json", threeInARow().otlp(t, 1))}, nil)
+	require.ErrorIs(t, err, stop)
+}
+
+// FuzzRead checks that no input makes the readers panic, or the analysis break what holds for every report.
+func FuzzRead(f *testing.F) {
+	s := threeInARow()
+	f.Add(s.otlp(f, 4))
+	f.Add(s.jaeger(f))
+	f.Add(indented(f, s.otlp(f, 1000)))
+	f.Add([]byte(`{"resourceSpans":[{"scop` + "\n" + `{"data":[{"spans":[{"operationName":"lock.hold","startTime":"1e30","duration":-5,"tags":[{"key":"lock.fence","value":{}}]}]}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		spans, err := Read(context.Background(), []string{"-"}, bytes.NewReader(data))
+		require.NoError(t, err)
+		_ = spans.Empty()
+		r := Analyze(spans, Options{})
+		checkReport(t, r)
+		var b bytes.Buffer
+		require.NoError(t, WriteTable(&b, r, 10))
+		require.NotContains(t, b.String(), "\x1b")
+		require.NoError(t, WriteJSON(&b, r))
+	})
+}

@@ -1,0 +1,123 @@
+package contention
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/temporal-lockstep/lockstep/internal/telemetry"
+)
+
+// madeSpans are holds and waits as if they had been read.
+func madeSpans(spans []span) *Spans {
+	s := newSpans()
+	v := visitor{spans: s}
+	for i := range spans {
+		spans[i].id = spanID{0: 1, 4: byte(i >> 24), 5: byte(i >> 16), 6: byte(i >> 8), 7: byte(i)}
+		v.span("", &spans[i])
+	}
+	s.finish()
+	return s
+}
+
+func madeSpan(k kind, resource, lockID, mode string, fence, from, to int64) span {
+	s := span{kind: k, start: 1e18 + from, end: 1e18 + to, fence: fence, position: fence} // the position is for fenceOf
+	s.texts[textResource], s.texts[textLockID], s.texts[textMode], s.texts[textOutcome] = resource, lockID, mode, telemetry.OutcomeGranted
+	return s
+}
+
+// The blockers of random holds and waits are those that looking at every pair gives, and explained and unexplained are the wait.
+func TestBlockersAreThoseOfEveryPair(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		draw := func(k kind) []span {
+			n := rapid.IntRange(0, 30).Draw(t, "n")
+			spans := make([]span, n)
+			for i := range spans {
+				from := rapid.Int64Range(0, 100).Draw(t, "from")
+				spans[i] = madeSpan(k, rapid.SampledFrom([]string{"r1", "r2"}).Draw(t, "resource"), fmt.Sprintf("%d", rapid.IntRange(0, 5).Draw(t, "id")),
+					rapid.SampledFrom([]string{"shared", "exclusive"}).Draw(t, "mode"), rapid.Int64Range(1, 40).Draw(t, "fence"),
+					from, from+rapid.Int64Range(0, 60).Draw(t, "length"))
+			}
+			return spans
+		}
+		r := Analyze(madeSpans(append(draw(kindHold), draw(kindWait)...)), Options{})
+		for i := range r.Waits {
+			w := &r.Waits[i]
+			length := w.End.Sub(w.Start)
+			covered := make([]bool, length)
+			found := 0
+			for j := range r.Holds {
+				for at := range blockedAt(r, w, &r.Holds[j]) {
+					covered[at] = true
+				}
+				if len(blockedAt(r, w, &r.Holds[j])) > 0 {
+					found++
+				}
+			}
+			explained := time.Duration(0)
+			for _, c := range covered {
+				if c {
+					explained++
+				}
+			}
+			require.Len(t, w.Blockers, found)
+			require.InDelta(t, (length - explained).Seconds(), w.Unexplained, 1e-12)
+		}
+	})
+}
+
+// blockedAt are the nanoseconds of a wait in which a hold was in its way.
+func blockedAt(r *Report, w *Wait, h *Hold) map[time.Duration]bool {
+	at := map[time.Duration]bool{}
+	granted := fenceOf(w)
+	if h.Resource != w.Resource || h.LockID == w.LockID || h.Fence >= granted {
+		return at
+	}
+	for n := range w.End.Sub(w.Start) {
+		now := w.Start.Add(n)
+		blocks := w.Mode == "exclusive" || h.Mode == "exclusive"
+		for k := range r.Waits { // who stands before it, and wants all
+			x := &r.Waits[k]
+			blocks = blocks || x.Resource == w.Resource && x.Mode == "exclusive" && x.Start.Before(w.Start) && x.End.After(now)
+		}
+		if blocks && !now.Before(h.Start) && now.Before(h.End) {
+			at[n] = true
+		}
+	}
+	return at
+}
+
+// fenceOf is that of a wait of [TestBlockersAreThoseOfEveryPair].
+func fenceOf(w *Wait) int64 { return int64(w.Position) }
+
+// A resource with 100,000 waits and holds, of which 150 wait at any time, is no matter of minutes; one hold stands all the time.
+func TestLongQueuesAreNoMatterOfMinutes(t *testing.T) {
+	t.Parallel()
+	const n, depth = 100_000, 150
+	spans := make([]span, 0, 2*n)
+	for i := range int64(n) {
+		id := fmt.Sprint(i)
+		spans = append(spans, madeSpan(kindHold, "r", id, "exclusive", i+1, i*1000, i*1000+900))
+		if i > 0 {
+			spans = append(spans, madeSpan(kindWait, "r", id, "exclusive", i+1, max(0, i-depth)*1000, i*1000))
+		}
+	}
+	spans[0].end += n * 1000
+	done := make(chan *Report, 1)
+	go func() { done <- Analyze(madeSpans(spans), Options{}) }()
+	select {
+	case r := <-done:
+		last := r.Waits[len(r.Waits)-1]
+		require.Len(t, last.Blockers, allBlockers/len(r.Waits))
+		require.Equal(t, depth+1-len(last.Blockers), last.Omitted)
+		require.True(t, slices.ContainsFunc(last.Blockers, func(b Blocker) bool { return b.Last }))
+		require.Zero(t, last.Unexplained)
+	case <-time.After(2 * time.Minute):
+		require.Fail(t, "it takes too long")
+	}
+}
