@@ -5,19 +5,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"github.com/temporal-lockstep/lockstep/internal/contention"
+	"github.com/temporal-lockstep/lockstep/internal/contention/page"
 	"github.com/temporal-lockstep/lockstep/internal/demo"
 )
-
-// writePage writes a report as a web page; nil where this binary has none.
-var writePage func(io.Writer, *contention.Report) error
 
 // contentionConfig is what the analysis of traces is called with.
 type contentionConfig struct {
@@ -26,7 +24,7 @@ type contentionConfig struct {
 	since, until string
 	top          int
 	json         bool
-	html         string
+	html, jaeger string
 }
 
 func contentionCommand(s streams) *cobra.Command {
@@ -45,6 +43,7 @@ server.
 
   lockstep contention traces/                        the folder that "lockstep demo" fills
   curl -s "$JAEGER/api/traces?service=payments&limit=1000" | lockstep contention
+  lockstep contention --html report.html traces/
   lockstep contention --resource account/ --json traces/ | jq '.resources[0].why'
 
 Exit status: 0 if there were lock spans; 1 if there were none, or a file could not be read; 2 for wrong
@@ -61,9 +60,8 @@ usage; 130 if it was interrupted.`,
 	f.StringVar(&cfg.since, "since", "", "only waits and holds that ended later, such as 2026-11-21T15:04:05Z")
 	f.StringVar(&cfg.until, "until", "", "only waits and holds that began before")
 	f.BoolVar(&cfg.json, "json", false, "print JSON")
-	if writePage != nil {
-		f.StringVar(&cfg.html, "html", "", "also write a web page of its own to this file")
-	}
+	f.StringVar(&cfg.html, "html", "", "also write a web page to this file, which needs no other file and no network")
+	f.StringVar(&cfg.jaeger, "jaeger-ui", fromEnv("LOCKSTEP_JAEGER_UI", ""), "where the page's links to spans lead, such as http://127.0.0.1:16686 (LOCKSTEP_JAEGER_UI)")
 	return c
 }
 
@@ -87,7 +85,12 @@ func (cfg *contentionConfig) run(ctx context.Context, s streams) error {
 	}
 	report := contention.Analyze(spans, options)
 	if cfg.html != "" {
-		if err := cfg.page(report); err != nil {
+		err := page.WriteFile(cfg.html, report, page.Options{Title: strings.Join(cfg.paths, ", "), TraceURL: page.JaegerTraces(cfg.jaeger)})
+		var option *page.OptionError
+		switch {
+		case errors.As(err, &option):
+			return fmt.Errorf("%w: --jaeger-ui: %w", demo.ErrUsage, err)
+		case err != nil:
 			return fmt.Errorf("--html: %w", err)
 		}
 		_, _ = fmt.Fprintln(s.err, "wrote", cfg.html)
@@ -121,18 +124,4 @@ func (cfg *contentionConfig) options() (contention.Options, error) {
 		return o, fmt.Errorf("%w: --until is before --since", demo.ErrUsage)
 	}
 	return o, nil
-}
-
-// page writes the web page, and leaves none where that fails.
-func (cfg *contentionConfig) page(r *contention.Report) error {
-	f, err := os.Create(cfg.html)
-	if err != nil {
-		return err
-	}
-	out := bufio.NewWriter(f)
-	if err := errors.Join(writePage(out, r), out.Flush(), f.Close()); err != nil {
-		_ = os.Remove(cfg.html) // what it has is no page
-		return err
-	}
-	return nil
 }
