@@ -3,7 +3,9 @@ package worker_test
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"testing"
+	"time"
 
 	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
@@ -296,4 +298,36 @@ func TestARunThatGoesOnForAnotherIsReset(t *testing.T) {
 	require.Equal(t, lockID(run), entries[2].lease.LockID)
 	b.requireFree(t, account.Name)
 	b.requireFree(t, second.Name)
+}
+
+// A step had waited in vain before the reset, so that it was not undone. It is not undone by the new run's replay either.
+func TestARunWhoseStepHadWaitedInVainIsReset(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		err := saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
+			ctx = workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, MaxWait: time.Second})
+			return s.Step(ctx, "Look", "Look").Get(ctx, nil)
+		})
+		if !lockcoreBusy(err) {
+			return errors.Join(err, errors.New("not busy"))
+		}
+		receive(ctx, "go on")
+		return nil
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
+	somebody := b.taken(t, account)
+	old := b.start(t, "W")
+	b.untilEvent(t, old, enumspb.EVENT_TYPE_ACTIVITY_TASK_FAILED)
+	tasks := 0
+	require.Eventually(t, func() bool {
+		tasks = b.untilIdle(t, old)
+		return len(b.waiters(t, account.Name)) == 0
+	}, within, lookEvery, "it still waits")
+	require.NoError(t, somebody.Leave(t.Context()))
+	run := b.reset(t, old, tasks)
+	b.signal(t, run, "go on")
+	_, err := b.end(t, run)
+	require.NoError(t, err)
+	require.Empty(t, b.read())
 }

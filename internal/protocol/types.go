@@ -245,9 +245,11 @@ type KeepParams struct {
 	Resources []string `json:"resources"`
 	// LockRun is the run of the same workflow whose lock ID it is, where LockID is absent; absent means the run which calls.
 	LockRun string `json:"lockRun,omitempty"`
+	// Run is the run that scheduled it. In another one, which was made by a reset, it has nothing to keep, and ends.
+	Run string `json:"run,omitempty"`
 }
 
-// KeepResult is the result of [ActivityKeep], which never ends by itself but by a failure.
+// KeepResult is the result of [ActivityKeep], which ends by itself only by a failure, or in a run that was made by a reset.
 type KeepResult struct{}
 
 // Holder is a [lockcore.Holder] as other languages read it.

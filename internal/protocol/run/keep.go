@@ -41,7 +41,9 @@ func (l *Lock) KeepAlive(ctx workflow.Context) {
 		HeartbeatTimeout:    l.heartbeat(),
 		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 1},
 		Summary:             protocol.Cut("keep "+strings.Join(resources, ", "), 120),
-	}), protocol.ActivityKeep, protocol.KeepParams{Resources: resources, LockRun: l.step.Guard.LockRun})
+	}), protocol.ActivityKeep, protocol.KeepParams{
+		Resources: resources, LockRun: l.step.Guard.LockRun, Run: workflow.GetInfo(ctx).WorkflowExecution.RunID,
+	})
 	workflow.GoNamed(ctx, "lockstep-keep", func(ctx workflow.Context) {
 		if err := kept.Get(ctx, nil); err != nil && !l.step.scope.closed && !l.keepAlive.lost.IsReady() {
 			l.keepAlive.tell.SetError(protocol.TypedError(err))

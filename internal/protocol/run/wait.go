@@ -38,7 +38,8 @@ func Waits(ctx workflow.Context, err error) (protocol.BusyDetails, bool) {
 func (t *Step) Wait(ctx workflow.Context, busy protocol.BusyDetails, failure error) error {
 	state, now := t.scope.state, workflow.Now(ctx)
 	t.used = now.Sub(t.scheduled)
-	t.ran = t.ran || t.past || busy.Attempt > 1 // what an earlier attempt came to is not known
+	state.look()
+	t.ran = t.ran || t.stale() || busy.Attempt > 1 // what an earlier attempt came to is not known
 	if t.waiting.IsZero() {
 		t.waiting = now
 	}
