@@ -38,7 +38,7 @@ func record(t *testing.T, f feature) {
 	locker, err := lockcore.New(testenv.Mongo(t).Collection(lockCollection), lockcore.Config{Host: "host"})
 	require.NoError(t, err)
 	b.locker = locker
-	b.plugin, err = worker.NewPlugin(worker.Options{Locker: locker, Cluster: cluster})
+	b.plugin, err = worker.NewPlugin(worker.Options{Locker: locker, Cluster: cluster, Rules: f.rules})
 	require.NoError(t, err)
 	b.workflows[f.name] = f.workflow
 	var o sdkworker.Options
@@ -58,7 +58,13 @@ func record(t *testing.T, f feature) {
 		require.NoError(t, b.client.TerminateWorkflow(t.Context(), id, runID, "it is recorded"))
 	}
 	require.Equal(t, f.commands, commands(t, history), f.name)
-	scrub(history, map[string]string{id: "workflow", runID: uuid(1), b.queue: "histories"})
+	names := map[string]string{id: "workflow", runID: uuid(1), b.queue: "histories"}
+	for _, e := range history.GetEvents() { // the runs that were reset, which must go on being different ones
+		if base := e.GetWorkflowTaskFailedEventAttributes().GetBaseRunId(); base != "" && names[base] == "" {
+			names[base] = uuid(len(names))
+		}
+	}
+	scrub(history, names)
 	writeHistory(t, filepath.Join(histories, unreleased, f.name+".json"), history)
 }
 
