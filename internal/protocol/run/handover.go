@@ -18,7 +18,7 @@ type Header = map[string]*commonpb.Payload
 // Begin takes in what the run was started with: the locks of the run that it continues, and the party of its parent.
 // What cannot be read is an error: the locks would be nobody's.
 func (s *State) Begin(ctx workflow.Context, header Header) error {
-	s.past = newPast(ctx)
+	s.base, s.past = ctx, newPast(ctx)
 	if p := header[protocol.OwnerKey]; p != nil {
 		owner, err := protocol.DecodeOwner(p)
 		if err != nil {

@@ -33,9 +33,10 @@ func newKeepAlive(ctx workflow.Context) keepAlive {
 
 // KeepAlive starts the activity that extends the locks. It runs until [Lock.Release], whatever becomes of ctx.
 func (l *Lock) KeepAlive(ctx workflow.Context) {
-	ctx, l.keepAlive.stop = workflow.NewDisconnectedContext(ctx)
+	var ours workflow.Context
+	ours, l.keepAlive.stop = l.step.scope.state.apart(ctx)
 	resources := resourceNames(l.asked)
-	kept := workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+	kept := workflow.ExecuteActivity(workflow.WithActivityOptions(ours, workflow.ActivityOptions{
 		TaskQueue:           workflow.GetInfo(ctx).TaskQueueName,
 		StartToCloseTimeout: keepAttempt,
 		HeartbeatTimeout:    l.heartbeat(),

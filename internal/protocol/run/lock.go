@@ -188,14 +188,14 @@ func (l *Lock) ask(ctx workflow.Context, downgrade bool) (result protocol.Acquir
 		return result, err
 	}
 	l.step.renumber(ctx)
-	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+	ours := workflow.WithActivityOptions(l.step.scope.state.outside(ctx), workflow.ActivityOptions{
 		TaskQueue:              workflow.GetInfo(ctx).TaskQueueName,
 		StartToCloseTimeout:    acquireAttempt,
 		ScheduleToCloseTimeout: l.left(ctx),
 		RetryPolicy:            &temporal.RetryPolicy{InitialInterval: time.Second, MaximumInterval: 30 * time.Second},
 		Summary:                protocol.Cut(summary, 120),
 	})
-	err = workflow.ExecuteActivity(ctx, protocol.ActivityAcquire, l.params(ctx, downgrade)).Get(ctx, &result)
+	err = workflow.ExecuteActivity(ours, protocol.ActivityAcquire, l.params(ctx, downgrade)).Get(ctx, &result)
 	return result, err
 }
 

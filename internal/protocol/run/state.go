@@ -17,6 +17,8 @@ import (
 
 // State is what one workflow run knows of its locks.
 type State struct {
+	// base is the context with which the run began.
+	base workflow.Context
 	// Rules are the worker's, by activity type.
 	Rules map[string]Rule
 	// steps numbers the calls of ExecuteActivity, guarded or not, so that a step keeps its name when

@@ -108,9 +108,13 @@ func (t *Step) waitParams(ctx workflow.Context, busy protocol.BusyDetails) proto
 // waitOptions are those of the activity that waits, on the step's task queue, where Lockstep is installed. Every option
 // that matters is given: where one is not, the step's own would be taken.
 func (t *Step) waitOptions(ctx workflow.Context, busy protocol.BusyDetails) workflow.Context {
+	queue := t.taskQueue(ctx)
+	if t.local {
+		ctx = t.scope.state.outside(ctx)
+	}
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		ActivityID:          protocol.WaitID(t.Guard.Schedule),
-		TaskQueue:           t.taskQueue(ctx),
+		TaskQueue:           queue,
 		StartToCloseTimeout: waitAttempt,
 		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: time.Second, MaximumInterval: 30 * time.Second},
 		Summary:             protocol.Cut("wait for "+busy.Resource, 120),
