@@ -28,9 +28,9 @@ func (a *Activities) Acquire(ctx context.Context, p AcquireParams) (AcquireResul
 	case err == nil:
 		return AcquireResult{LockID: req.LockID, Leases: protocol.Leases(leases)}, nil
 	case p.Try:
-		return AcquireResult{}, protocol.TriedFailure(err)
+		return AcquireResult{}, protocol.TriedFailure(err, "")
 	case p.Park:
-		return AcquireResult{}, protocol.ParkFailure(err, req.Order.Attempt)
+		return AcquireResult{}, protocol.ParkFailure(err, req.Order.Attempt, false)
 	default:
 		return AcquireResult{}, protocol.Failure(err)
 	}

@@ -87,13 +87,16 @@ func enterFailure(ctx context.Context, guard protocol.Guard, err error) error {
 	if ctx.Err() != nil && !isLock(err) {
 		return fmt.Errorf("lockstep: enter %q: %w", guard.Part, ctx.Err())
 	}
-	if guard.Try {
-		return protocol.TriedFailure(err)
+	switch busy := errors.Is(err, lockcore.ErrBusy); {
+	case guard.Try && guard.Undo && busy && isFirst(ctx):
+		return protocol.TriedFailure(err, guard.Part)
+	case guard.Try:
+		return protocol.TriedFailure(err, "")
+	case guard.Park:
+		return protocol.ParkFailure(err, uint32(max(activity.GetInfo(ctx).Attempt, 0)), guard.Undo && busy && !isFirst(ctx))
+	default:
+		return protocol.Failure(err)
 	}
-	if guard.Park {
-		return protocol.ParkFailure(err, uint32(max(activity.GetInfo(ctx).Attempt, 0)))
-	}
-	return protocol.Failure(err)
 }
 
 func isLock(err error) bool {

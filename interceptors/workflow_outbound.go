@@ -129,7 +129,7 @@ func watch(ctx workflow.Context, step *run.Step, schedule func(workflow.Context)
 		}
 		step.Done(ctx, err)
 		if typed := protocol.TypedError(err); typed != nil {
-			settable.SetError(typed)
+			settable.SetError(step.Failed(typed))
 			return
 		}
 		settable.Chain(inner)

@@ -78,6 +78,10 @@ var features = []feature{
 		commands: []string{"Do", "failed: lockstep.Busy"},
 	},
 	{
+		name: "saga-step-tried", workflow: triesInASaga, drive: whileTaken(nil),
+		commands: []string{"Do", "local lockstep.Release", "failed: lockstep.Busy"},
+	},
+	{
 		name: "waited", workflow: guarded(twoSteps), drive: whileTaken((*bundle).leaveWhenParked),
 		commands: []string{"Do", "version lockstep.wait", "lockstep.Wait", "Do", "Do", "completed"},
 	},

@@ -259,3 +259,10 @@ func handsALockOver(ctx workflow.Context) error {
 	hold.Release(ctx)
 	return nil
 }
+
+func triesInASaga(ctx workflow.Context) error {
+	return workflows.RunSaga(withOptions(ctx), workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+		ctx = workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, Try: true})
+		return s.Step(ctx, "Do", "Undo").Get(ctx, nil)
+	})
+}

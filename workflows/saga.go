@@ -166,7 +166,7 @@ func (s *Saga) Step(ctx workflow.Context, activity, undo any, args ...any) workf
 	c := s.add(ctx, activityName(undo), func(ctx workflow.Context) error {
 		return workflow.ExecuteActivity(ctx, undo, args...).Get(ctx, nil)
 	})
-	inner := workflow.ExecuteActivity(ctx, activity, args...)
+	inner := workflow.ExecuteActivity(run.WithUndone(ctx), activity, args...)
 	outer, settable := workflow.NewFuture(ctx)
 	workflow.GoNamed(ctx, "saga-step", func(ctx workflow.Context) {
 		c.dropped = protocol.NeverRan(inner.Get(ctx, nil))

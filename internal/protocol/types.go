@@ -70,6 +70,8 @@ type Guard struct {
 	Park bool `json:"park,omitempty"`
 	// Try asks without queueing.
 	Try bool `json:"try,omitempty"`
+	// Undo says that the step is undone unless it is known that it never ran: BusyDetails.NeverRan and Again are to be found out.
+	Undo bool `json:"undo,omitempty"`
 	// Waited is the resource for which the step has waited, and on which a claim may stand for it.
 	Waited string `json:"waited,omitempty"`
 	// Refused is why the step must not run.
@@ -281,6 +283,11 @@ type BusyDetails struct {
 	Full        bool `json:"full,omitempty"`
 	// Attempt is that which found the resource busy, where the workflow is to wait for it.
 	Attempt uint32 `json:"attempt,omitempty"`
+	// Again says, for a step that is undone, that an attempt before may have run, whatever Attempt is: the activity was reset, or
+	// it is not known.
+	Again bool `json:"again,omitempty"`
+	// NeverRan is the Part of a step that does not wait, where it is known that no attempt of it ever ran.
+	NeverRan string `json:"neverRan,omitempty"`
 }
 
 // LostDetails are the details of [FailureLost].

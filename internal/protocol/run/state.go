@@ -123,6 +123,7 @@ func (s *State) Step(ctx workflow.Context, activityType string, args ...any) *St
 		Owner:     cmp.Or(locks.Owner, ownerFrom(ctx), s.owner),
 		Park:      true,
 		Try:       !compensating && (locks.Try || triesOnce(ctx)),
+		Undo:      isUndone(ctx),
 		Started:   s.begun(ctx),
 		// What undoes others must run, and its saga cannot be undone to let another go first.
 		NeverVictim: compensating,
@@ -217,6 +218,17 @@ func (t *Step) Done(ctx workflow.Context, err error) {
 	case ofLockstep(err) || workflow.GetVersion(ctx, versionTraces, workflow.DefaultVersion, 1) != workflow.DefaultVersion:
 		t.scope.trace(t.Guard.Resources)
 	}
+}
+
+// Failed says of the error of a step that has ended whether it is known that the step never ran.
+func (t *Step) Failed(err error) error {
+	var step *protocol.StepError
+	if !errors.As(err, &step) || !t.Guard.Try || !t.Guard.Undo {
+		return err
+	}
+	t.scope.state.look()
+	step.NeverRan = !t.ran && !t.stale() && step.Tried() == t.Guard.Part
+	return err
 }
 
 // leavesTraces tells whether a step that failed so may have left a place in a queue or a hold behind,
