@@ -103,17 +103,6 @@ func (b *bundle) untilEvent(t *testing.T, run client.WorkflowRun, kind enumspb.E
 	}, within, 20*time.Millisecond, "the run has no event %s", kind)
 }
 
-func (b *bundle) historyOf(t *testing.T, id, runID string) *historypb.History {
-	t.Helper()
-	history := &historypb.History{}
-	for iter := b.client.GetWorkflowHistory(t.Context(), id, runID, false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); iter.HasNext(); {
-		event, err := iter.Next()
-		require.NoError(t, err)
-		history.Events = append(history.Events, event)
-	}
-	return history
-}
-
 // writeHistory writes it as `temporal workflow show --output json` does.
 func writeHistory(t *testing.T, file string, history *historypb.History) {
 	t.Helper()

@@ -25,10 +25,8 @@ import (
 func (b *bundle) reset(t *testing.T, run client.WorkflowRun, n int) client.WorkflowRun {
 	t.Helper()
 	var at int64
-	for iter := b.client.GetWorkflowHistory(t.Context(), run.GetID(), run.GetRunID(), false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); iter.HasNext() && n > 0; {
-		event, err := iter.Next()
-		require.NoError(t, err)
-		if event.GetEventType() == enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED {
+	for _, event := range b.historyOf(t, run.GetID(), run.GetRunID()).GetEvents() {
+		if n > 0 && event.GetEventType() == enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED {
 			n--
 			at = event.GetEventId()
 		}
@@ -42,16 +40,20 @@ func (b *bundle) reset(t *testing.T, run client.WorkflowRun, n int) client.Workf
 	return b.client.GetWorkflow(t.Context(), run.GetID(), answer.GetRunId())
 }
 
+// startAndReset starts W, and resets it when its first step is done, so that the outcome is there to be dealt with again.
+func (b *bundle) startAndReset(t *testing.T) (old, run client.WorkflowRun) {
+	t.Helper()
+	old = b.start(t, "W")
+	b.completed(t, old, 2)
+	return old, b.reset(t, old, 2)
+}
+
 // completed waits until n workflow tasks of a run have been done.
 func (b *bundle) completed(t *testing.T, run client.WorkflowRun, n int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		done := 0
-		for iter := b.client.GetWorkflowHistory(t.Context(), run.GetID(), run.GetRunID(), false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); iter.HasNext(); {
-			event, err := iter.Next()
-			if err != nil {
-				return false
-			}
+		for _, event := range b.historyOf(t, run.GetID(), run.GetRunID()).GetEvents() {
 			if event.GetEventType() == enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED {
 				done++
 			}
@@ -131,9 +133,7 @@ func TestALossAfterAResetIsTold(t *testing.T) {
 	var entries []entry
 	b.workflow("W", threeSteps)
 	b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})
-	old := b.start(t, "W")
-	b.completed(t, old, 2)
-	run := b.reset(t, old, 2)
+	_, run := b.startAndReset(t)
 	b.signal(t, run, "go on")
 	b.untilWritten(t, 2)
 	require.Eventually(t, func() bool { return len(b.holders(t, second.Name)) == 1 }, within, lookEvery, "account/2 is not held")
@@ -186,9 +186,7 @@ func TestWhatTheOldRunLeftIsReleasedAtTheEnd(t *testing.T) {
 		})
 	})
 	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
-	old := b.start(t, "W")
-	b.completed(t, old, 2)
-	run := b.reset(t, old, 2)
+	_, run := b.startAndReset(t)
 	b.signal(t, run, "go on")
 	_, err := b.end(t, run)
 	require.NoError(t, err)

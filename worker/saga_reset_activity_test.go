@@ -8,6 +8,7 @@ import (
 	"time"
 
 	commonpb "go.temporal.io/api/common/v1"
+	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
@@ -92,10 +93,7 @@ func TestAStepWhoseActivityIsResetRunsAgain(t *testing.T) {
 			run := b.start(t, "W")
 			for n := range 2 {
 				b.untilWritten(t, n+1)
-				require.Eventually(t, func() bool {
-					d, err := b.client.DescribeWorkflowExecution(t.Context(), run.GetID(), run.GetRunID())
-					return err == nil && len(d.GetPendingActivities()) == 1 && d.GetPendingActivities()[0].GetLastFailure().GetMessage() == "fails"
-				}, within, lookEvery, "the attempt is not over")
+				b.untilActivity(t, run, func(a *workflowpb.PendingActivityInfo) bool { return a.GetLastFailure().GetMessage() == "fails" }, "the attempt is not over")
 				b.resetActivities(t, run, "Fail")
 			}
 			_, err := b.end(t, run)
