@@ -250,3 +250,38 @@ func TestAKeepAliveGoesOnAfterAReset(t *testing.T) {
 	require.Equal(t, []string{"first", "second", "free: false"}, b.read())
 	b.requireFree(t, account.Name)
 }
+
+// A saga whose locks are taken from the workflow takes all of them anew with its next step.
+func TestLocksFromTheWorkflowAreTakenAnewAfterAReset(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var entries []entry
+	b.workflow("W", func(ctx workflow.Context) error {
+		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
+			step := func(r lockcore.Resource) workflow.Context {
+				l := lasting(r)
+				l.FromWorkflow = true
+				return workflows.WithLocks(ctx, l)
+			}
+			if err := call(step(account), "first"); err != nil {
+				return err
+			}
+			receive(ctx, "go on")
+			if err := call(step(second), "second"); err != nil {
+				return err
+			}
+			receive(ctx, "go on")
+			return nil
+		})
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})
+	_, run := b.startAndReset(t)
+	b.signal(t, run, "go on")
+	b.untilWritten(t, 2)
+	b.requireHolds(t, run, account, second)
+	b.signal(t, run, "go on")
+	_, err := b.end(t, run)
+	require.NoError(t, err)
+	b.requireFree(t, account.Name)
+	b.requireFree(t, second.Name)
+}
