@@ -134,13 +134,13 @@ func (a *Activities) lockID(given, lockRun string, info activity.Info) string {
 	if given != "" {
 		return given
 	}
-	if lockRun == "" {
-		lockRun = info.WorkflowExecution.RunID
+	return a.run(lockRun, info).LockID()
+}
+
+// run is a run of the workflow which calls: the one named, or the one that calls.
+func (a *Activities) run(named string, info activity.Info) protocol.Run {
+	if named == "" {
+		named = info.WorkflowExecution.RunID
 	}
-	return protocol.Run{
-		Cluster:    a.Cluster,
-		Namespace:  info.Namespace,
-		WorkflowID: info.WorkflowExecution.ID,
-		RunID:      lockRun,
-	}.LockID()
+	return protocol.Run{Cluster: a.Cluster, Namespace: info.Namespace, WorkflowID: info.WorkflowExecution.ID, RunID: named}
 }

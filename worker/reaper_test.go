@@ -86,11 +86,6 @@ func (b *bundle) hold(t *testing.T, lockID string, resources ...string) {
 	}
 }
 
-func (b *bundle) terminate(t *testing.T, run client.WorkflowRun) {
-	t.Helper()
-	require.NoError(t, b.client.TerminateWorkflow(t.Context(), run.GetID(), "", "for the test"))
-}
-
 func (b *bundle) ended(t *testing.T) client.WorkflowRun {
 	t.Helper()
 	run := b.start(t, "End")
