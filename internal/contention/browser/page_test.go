@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,10 +21,8 @@ import (
 
 const traceURL = "http://127.0.0.1:16686/trace/{trace}?uiFind={span}"
 
-// large has 10,000 waits and as many holds, all of them in the page.
-func large() *contention.Report {
-	return scene.New(scene.Options{Seed: 1, Least: 10_000, Resources: 6})
-}
+// large has 10,000 waits and as many holds, all of them in the page. The tests only read it.
+var large = sync.OnceValue(func() *contention.Report { return scene.New(scene.Options{Seed: 1, Least: 10_000, Resources: 6}) })
 
 var everything = page.Options{Title: "worker-1.json, worker-2.json", TraceURL: traceURL, MaxHolds: 100_000}
 
