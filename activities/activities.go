@@ -104,7 +104,7 @@ func (a *Activities) Release(ctx context.Context, p ReleaseParams) (ReleaseResul
 	}
 	for _, run := range p.Former {
 		// Without an order all that a closed run asked for until now ends: its own numbers are smaller than the clock's.
-		if _, err := a.release(ctx, lockcore.Release{LockID: a.lockID("", run, activity.GetInfo(ctx))}, p.Resources); err != nil {
+		if _, err := a.release(ctx, lockcore.Release{LockID: a.lockID("", run, activity.GetInfo(ctx)), Orphaned: protocol.FormerRun}, p.Resources); err != nil {
 			return ReleaseResult{}, protocol.Failure(err)
 		}
 	}

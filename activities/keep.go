@@ -80,7 +80,9 @@ func (a *Activities) endKeep(ctx context.Context, info activity.Info, lockID str
 		return
 	}
 	// Nothing of the run asks any more: all that it has asked for until now ends.
-	if _, err := a.Locker.ReleaseHeld(bounded, lockcore.Release{LockID: lockID, Resources: resources}); err != nil {
+	if _, err := a.Locker.ReleaseHeld(bounded, lockcore.Release{
+		LockID: lockID, Resources: resources, Orphaned: "released by its keep-alive, since its workflow run is closed",
+	}); err != nil {
 		activity.GetLogger(ctx).Warn("lockstep: the locks of a closed workflow were not released, and stand until they expire",
 			"resources", resources, "error", err)
 	}

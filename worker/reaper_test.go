@@ -32,7 +32,10 @@ import (
 // and stays open, "End" ends, and "Again" continues as new once and stays open then.
 func reaping(t *testing.T) *bundle {
 	t.Helper()
-	b := setup(t)
+	return reapingOn(setup(t))
+}
+
+func reapingOn(b *bundle) *bundle {
 	stay := func(ctx workflow.Context) { workflow.GetSignalChannel(ctx, "end").Receive(ctx, nil) }
 	b.workflow("Hold", func(ctx workflow.Context) error {
 		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {

@@ -13,6 +13,9 @@ import (
 // mostFormer bounds how many former runs' locks one attempt ends.
 const mostFormer = 8
 
+// FormerRun is why a later run releases what a former one of its workflow left, as spans tell it.
+const FormerRun = "released by a later run of its workflow, since its own is closed"
+
 // Enterer is what [Enter] needs of a *lockcore.Locker.
 type Enterer interface {
 	Enter(ctx context.Context, req lockcore.Request, queue bool) ([]lockcore.Lease, error)
@@ -35,7 +38,7 @@ func Enter(ctx context.Context, locker Enterer, own Run, req lockcore.Request, q
 		}
 		for _, lockID := range former {
 			// Without an order all that was asked for until now ends: a workflow's own numbers are smaller than the clock's.
-			if _, failed := locker.ReleaseHeld(ctx, lockcore.Release{LockID: lockID, Resources: names}); failed != nil {
+			if _, failed := locker.ReleaseHeld(ctx, lockcore.Release{LockID: lockID, Resources: names, Orphaned: FormerRun}); failed != nil {
 				activity.GetLogger(ctx).Warn("lockstep: what a former run left was not released, and stands until its TTL ends", "lockId", lockID, "error", failed)
 				return leases, err
 			}
