@@ -95,7 +95,7 @@ func (r *run) plan() []transfer.Transfer {
 		from := random.IntN(r.cfg.Accounts)
 		to := (from + 1 + random.IntN(r.cfg.Accounts-1)) % r.cfg.Accounts
 		transfers[i] = transfer.Transfer{
-			ID: fmt.Sprintf("%s-transfer-%04d", r.id, i), Key: fmt.Sprint(i),
+			ID: fmt.Sprintf("transfer-%04d-%s", i, r.short), Key: fmt.Sprint(i),
 			From: transfer.AccountID(from), To: transfer.AccountID(to), Amount: 1 + random.Int64N(5000), Guarded: r.cfg.Guards,
 		}
 	}
@@ -127,7 +127,7 @@ func (r *run) audit(ctx context.Context, res *results, n int, stop <-chan struct
 		default:
 		}
 		var total int64
-		err := r.execute(ctx, res, fmt.Sprintf("%s-audit-%d-%04d", r.id, n, i), transfer.AuditWorkflow, a, &total)
+		err := r.execute(ctx, res, fmt.Sprintf("audit-%d-%04d-%s", n, i, r.short), transfer.AuditWorkflow, a, &total)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -25,10 +26,12 @@ var ErrWrong = errors.New("isolation was violated")
 // run is one run of the demo.
 type run struct {
 	cfg Config
-	id  string // names the task queue, and starts each workflow's ID
-	dir string // traces and logs
-	db  *mongo.Database
-	tc  client.Client
+	id  string // names the task queue and the folder
+	// short ends each workflow's ID, and tells the runs of one day apart.
+	short string
+	dir   string // traces and logs
+	db    *mongo.Database
+	tc    client.Client
 }
 
 // Run runs the demo. The error is ErrWrong where money was lost or an audit was wrong, ErrUsage where the
@@ -39,6 +42,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	}
 	r := &run{cfg: cfg, id: "demo-" + time.Now().UTC().Format("20060102-150405.000")}
 	r.id = strings.ReplaceAll(r.id, ".", "-")
+	r.short = strconv.FormatInt(time.Now().UnixMilli()/100, 36)
 	mc, err := connectMongo(ctx, cfg.MongoURI)
 	if err != nil {
 		return err
