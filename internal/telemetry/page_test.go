@@ -17,7 +17,7 @@ var update = flag.Bool("update", false, "write docs/telemetry.md anew")
 
 // head is what the page says before its tables.
 //
-//go:embed testdata/head.md
+//go:embed testdata/head.txt
 var head string
 
 const page = "../../docs/telemetry.md"
