@@ -13,11 +13,9 @@ import (
 	"golang.org/x/term"
 
 	"github.com/temporal-lockstep/lockstep/internal/contention"
+	"github.com/temporal-lockstep/lockstep/internal/contention/page"
 	"github.com/temporal-lockstep/lockstep/internal/demo"
 )
-
-// writePage writes a report as a web page; nil where this binary has none.
-var writePage func(io.Writer, *contention.Report) error
 
 // contentionConfig is what the analysis of traces is called with.
 type contentionConfig struct {
@@ -27,6 +25,7 @@ type contentionConfig struct {
 	top          int
 	json         bool
 	html         string
+	page         page.Options
 }
 
 func contentionCommand(s streams) *cobra.Command {
@@ -44,6 +43,7 @@ as the last one of a process that was killed, and spans of others are counted an
 server.
 
   lockstep contention traces/                        the folder that "lockstep demo" fills
+  lockstep contention --html report.html traces/     a page to look around in
   curl -s "$JAEGER/api/traces?service=payments&limit=1000" | lockstep contention
   lockstep contention --resource account/ --json traces/ | jq '.resources[0].why'
 
@@ -61,9 +61,9 @@ usage; 130 if it was interrupted.`,
 	f.StringVar(&cfg.since, "since", "", "only waits and holds that ended later, such as 2026-11-21T15:04:05Z")
 	f.StringVar(&cfg.until, "until", "", "only waits and holds that began before")
 	f.BoolVar(&cfg.json, "json", false, "print JSON")
-	if writePage != nil {
-		f.StringVar(&cfg.html, "html", "", "also write a web page of its own to this file")
-	}
+	f.StringVar(&cfg.html, "html", "", "also write a web page, which needs no network, to this file")
+	f.StringVar(&cfg.page.TraceURL, "trace-url", "",
+		"where the page's links to spans lead, such as http://localhost:16686/trace/{trace}?uiFind={span}")
 	return c
 }
 
@@ -87,7 +87,7 @@ func (cfg *contentionConfig) run(ctx context.Context, s streams) error {
 	}
 	report := contention.Analyze(spans, options)
 	if cfg.html != "" {
-		if err := cfg.page(report); err != nil {
+		if err := cfg.writePage(report); err != nil {
 			return fmt.Errorf("--html: %w", err)
 		}
 		_, _ = fmt.Fprintln(s.err, "wrote", cfg.html)
@@ -117,20 +117,23 @@ func (cfg *contentionConfig) options() (contention.Options, error) {
 		}
 		*t.to = at
 	}
+	var refused *page.OptionError
+	if err := page.Write(io.Discard, &contention.Report{}, cfg.page); errors.As(err, &refused) { // before anything long
+		return o, fmt.Errorf("%w: --trace-url is %s: want %s", demo.ErrUsage, refused.Value, refused.Want)
+	}
 	if !o.Since.IsZero() && !o.Until.IsZero() && o.Until.Before(o.Since) {
 		return o, fmt.Errorf("%w: --until is before --since", demo.ErrUsage)
 	}
 	return o, nil
 }
 
-// page writes the web page, and leaves none where that fails.
-func (cfg *contentionConfig) page(r *contention.Report) error {
+// writePage writes the web page, and leaves none where that fails.
+func (cfg *contentionConfig) writePage(r *contention.Report) error {
 	f, err := os.Create(cfg.html)
 	if err != nil {
 		return err
 	}
-	out := bufio.NewWriter(f)
-	if err := errors.Join(writePage(out, r), out.Flush(), f.Close()); err != nil {
+	if err := errors.Join(page.Write(f, r, cfg.page), f.Close()); err != nil {
 		_ = os.Remove(cfg.html) // what it has is no page
 		return err
 	}

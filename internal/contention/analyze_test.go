@@ -357,9 +357,9 @@ func TestLastIsWhoseEndLetItIn(t *testing.T) {
 	s.hold("pool", "M", 3, 0, 1005, shared) // stands longer, and so let nobody in
 	s.wait("pool", "N", 4, 500, 1000, shared, heldBy("L", 2))
 	r := s.report(t)
-	for i, w := range r.Waits {
+	for _, w := range r.Waits {
 		for _, b := range w.Blockers {
-			require.Equal(t, b.Last, b.Owner == []string{"B", "Y", "K"}[i], "%s: %s", w.Owner, b.Owner)
+			require.Equal(t, b.Owner == map[string]string{"r": "B", "q": "Y", "pool": "K"}[w.Resource], b.Last, "%s: %s", w.Owner, b.Owner)
 		}
 	}
 }
