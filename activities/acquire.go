@@ -17,7 +17,7 @@ import (
 func (a *Activities) Acquire(ctx context.Context, p AcquireParams) (AcquireResult, error) {
 	info := activity.GetInfo(ctx)
 	req := a.request(p, info)
-	leases, err := a.Locker.Enter(ctx, req, !p.Try)
+	leases, err := a.enter(ctx, p, req)
 	if err == nil && p.Downgrade {
 		err = a.downgrade(ctx, req.Resources, leases)
 	}
@@ -28,12 +28,21 @@ func (a *Activities) Acquire(ctx context.Context, p AcquireParams) (AcquireResul
 	case err == nil:
 		return AcquireResult{LockID: req.LockID, Leases: protocol.Leases(leases)}, nil
 	case p.Try:
-		return AcquireResult{}, protocol.TriedFailure(err)
+		return AcquireResult{}, protocol.TriedFailure(err, "")
 	case p.Park:
-		return AcquireResult{}, protocol.ParkFailure(err, req.Order.Attempt)
+		return AcquireResult{}, protocol.ParkFailure(err, req.Order.Attempt, false)
 	default:
 		return AcquireResult{}, protocol.Failure(err)
 	}
+}
+
+// enter takes the locks. Those of a lock ID that the caller has chosen may be any party's, and are asked for as they are;
+// a run's own may be in the hands of a closed run of the same workflow, see protocol.Enter.
+func (a *Activities) enter(ctx context.Context, p AcquireParams, req lockcore.Request) ([]lockcore.Lease, error) {
+	if p.LockID != "" {
+		return a.Locker.Enter(ctx, req, !p.Try)
+	}
+	return protocol.Enter(ctx, a.Locker, a.run("", activity.GetInfo(ctx)), req, !p.Try)
 }
 
 func (a *Activities) request(p AcquireParams, info activity.Info) lockcore.Request {

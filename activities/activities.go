@@ -104,7 +104,7 @@ func (a *Activities) Release(ctx context.Context, p ReleaseParams) (ReleaseResul
 	}
 	for _, run := range p.Former {
 		// Without an order all that a closed run asked for until now ends: its own numbers are smaller than the clock's.
-		if _, err := a.release(ctx, lockcore.Release{LockID: a.lockID("", run, activity.GetInfo(ctx))}, p.Resources); err != nil {
+		if _, err := a.release(ctx, lockcore.Release{LockID: a.lockID("", run, activity.GetInfo(ctx)), Orphaned: protocol.FormerRun}, p.Resources); err != nil {
 			return ReleaseResult{}, protocol.Failure(err)
 		}
 	}
@@ -134,13 +134,13 @@ func (a *Activities) lockID(given, lockRun string, info activity.Info) string {
 	if given != "" {
 		return given
 	}
-	if lockRun == "" {
-		lockRun = info.WorkflowExecution.RunID
+	return a.run(lockRun, info).LockID()
+}
+
+// run is a run of the workflow which calls: the one named, or the one that calls.
+func (a *Activities) run(named string, info activity.Info) protocol.Run {
+	if named == "" {
+		named = info.WorkflowExecution.RunID
 	}
-	return protocol.Run{
-		Cluster:    a.Cluster,
-		Namespace:  info.Namespace,
-		WorkflowID: info.WorkflowExecution.ID,
-		RunID:      lockRun,
-	}.LockID()
+	return protocol.Run{Cluster: a.Cluster, Namespace: info.Namespace, WorkflowID: info.WorkflowExecution.ID, RunID: named}
 }

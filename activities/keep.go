@@ -22,13 +22,17 @@ const (
 
 // Keep keeps the holds of the lock ID alive on the resources, every third of their HoldTTL, until its context is
 // cancelled. It takes nothing. Where a hold is lost it fails with lockstep.Lost; an error of the database is tried
-// again. It needs a HeartbeatTimeout, by which it learns that the workflow has ended.
+// again. It needs a HeartbeatTimeout, by which it learns that the workflow has ended. In a run that was made by a reset, and has
+// it from the run before, it ends at once: the locks are to be taken anew first.
 //
 // Its context is cancelled when the workflow cancels it, when another attempt has taken its place, when the
 // worker stops, and when the workflow run has closed. It asks Temporal which it was, and releases the locks only of a run
 // that has closed, and not of one that continued as new, which has handed over or released them itself.
 func (a *Activities) Keep(ctx context.Context, p KeepParams) (KeepResult, error) {
 	info := activity.GetInfo(ctx)
+	if p.Run != "" && p.Run != info.WorkflowExecution.RunID {
+		return KeepResult{}, nil
+	}
 	lockID := a.lockID(p.LockID, p.LockRun, info)
 	beat := keepBeat
 	if info.HeartbeatTimeout > 0 {
@@ -76,7 +80,9 @@ func (a *Activities) endKeep(ctx context.Context, info activity.Info, lockID str
 		return
 	}
 	// Nothing of the run asks any more: all that it has asked for until now ends.
-	if _, err := a.Locker.ReleaseHeld(bounded, lockcore.Release{LockID: lockID, Resources: resources}); err != nil {
+	if _, err := a.Locker.ReleaseHeld(bounded, lockcore.Release{
+		LockID: lockID, Resources: resources, Orphaned: "released by its keep-alive, since its workflow run is closed",
+	}); err != nil {
 		activity.GetLogger(ctx).Warn("lockstep: the locks of a closed workflow were not released, and stand until they expire",
 			"resources", resources, "error", err)
 	}

@@ -135,7 +135,7 @@ func (r *reap) askAll(ctx context.Context, suspects map[string]*suspect) {
 func (r *reap) one(ctx context.Context, s *suspect) {
 	found, why, err := r.judge(ctx, s)
 	if found == closed {
-		if err = r.release(ctx, s); err != nil {
+		if err = r.release(ctx, s, why); err != nil {
 			found = failed
 		}
 	}
@@ -169,11 +169,12 @@ func (r *reap) one(ctx context.Context, s *suspect) {
 }
 
 // release ends all that the run asked for or may still ask for.
-func (r *reap) release(ctx context.Context, s *suspect) error {
+func (r *reap) release(ctx context.Context, s *suspect, why string) error {
 	var errs error
 	for batch := range slices.Chunk(slices.Sorted(maps.Keys(s.resources)), releaseBatch) {
 		_, err := r.locker.ReleaseHeld(ctx, lockcore.Release{
 			LockID: s.lockID, Resources: batch, Order: lockcore.LastAttempt(math.MaxInt32),
+			Orphaned: protocol.Cut("reaped, since its workflow run is closed: "+why, protocol.MaxName),
 		})
 		errs = errors.Join(errs, err)
 	}

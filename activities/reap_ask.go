@@ -57,18 +57,19 @@ func (r *reap) judge(ctx context.Context, s *suspect) (found verdict, why string
 	if info.GetStatus() != enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW {
 		return ended(info.GetStatus()), info.GetStatus().String(), nil
 	}
-	// It may have handed its locks over, which then stand in its name. The current run is the end of the chain that it
-	// belongs to, or of a later one, which begins only when the one before has ended.
+	// It may have handed its locks over, which then stand in its name.
 	last, found, err := r.describe(ctx, s, run, "")
-	switch {
-	case found != 0:
+	if found != 0 {
 		return found, "it continued as new, and its namespace does not know the workflow", err
-	case last.GetFirstRunId() == "" || info.GetFirstRunId() == "":
-		return open, "", nil // the server is too old to tell
+	}
+	switch heir, known := protocol.Heir(info, last); {
+	case heir != "" || !known:
+		return open, "", nil
 	case last.GetFirstRunId() != info.GetFirstRunId():
 		return closed, "it continued as new, and another workflow has its ID now", nil
+	default:
+		return closed, "it continued as new, and then: " + last.GetStatus().String(), nil
 	}
-	return ended(last.GetStatus()), "it continued as new, and then: " + last.GetStatus().String(), nil
 }
 
 // ended is the verdict on the end of a chain. A run that continued as new is none: its successor is there by now.

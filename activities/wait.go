@@ -46,7 +46,7 @@ func (a *Activities) Wait(ctx context.Context, p WaitParams) (WaitResult, error)
 	case errors.As(err, &busy) && p.MaxWait > 0:
 		left := time.Duration(p.MaxWait) - time.Since(info.ScheduledTime)
 		if left <= 0 {
-			return WaitResult{}, protocol.TriedFailure(busy)
+			return WaitResult{}, protocol.TriedFailure(busy, "")
 		}
 		return WaitResult{}, protocol.WaitingFailure(busy, min(again, left))
 	case errors.As(err, &busy):

@@ -52,7 +52,7 @@ func (a *activityInbound) ExecuteActivity(ctx context.Context, in *interceptor.E
 			"lockstep: this worker has no Locker and cannot guard the step", protocol.FailureUnavailable)
 	}
 	req := a.request(ctx, guard)
-	leases, err := a.enter(ctx, req, !guard.Try)
+	leases, err := protocol.Enter(ctx, a.locker, a.run(ctx), req, !guard.Try)
 	if err != nil {
 		switch {
 		case isLast(ctx, guard):
@@ -68,14 +68,17 @@ func (a *activityInbound) ExecuteActivity(ctx context.Context, in *interceptor.E
 // request is the guard in the name of this attempt.
 func (a *activityInbound) request(ctx context.Context, guard protocol.Guard) lockcore.Request {
 	info := activity.GetInfo(ctx)
-	req := guard.Request(protocol.Run{
-		Cluster:    a.cluster,
-		Namespace:  info.Namespace,
-		WorkflowID: info.WorkflowExecution.ID,
-		RunID:      info.WorkflowExecution.RunID,
-	}, info.Attempt, fmt.Sprintf("%s, activity %s, attempt %d", info.ActivityType.Name, info.ActivityID, info.Attempt))
+	req := guard.Request(a.run(ctx), info.Attempt, fmt.Sprintf("%s, activity %s, attempt %d", info.ActivityType.Name, info.ActivityID, info.Attempt))
 	req.MaxWait = inlineWait
 	return req
+}
+
+// run is the run of the attempt.
+func (a *activityInbound) run(ctx context.Context) protocol.Run {
+	info := activity.GetInfo(ctx)
+	return protocol.Run{
+		Cluster: a.cluster, Namespace: info.Namespace, WorkflowID: info.WorkflowExecution.ID, RunID: info.WorkflowExecution.RunID,
+	}
 }
 
 // enterFailure tells a cancelled or timed-out attempt, which is Temporal's to judge, from a lock that
@@ -84,13 +87,16 @@ func enterFailure(ctx context.Context, guard protocol.Guard, err error) error {
 	if ctx.Err() != nil && !isLock(err) {
 		return fmt.Errorf("lockstep: enter %q: %w", guard.Part, ctx.Err())
 	}
-	if guard.Try {
-		return protocol.TriedFailure(err)
+	switch busy := errors.Is(err, lockcore.ErrBusy); {
+	case guard.Try && guard.Undo && busy && isFirst(ctx):
+		return protocol.TriedFailure(err, guard.Part)
+	case guard.Try:
+		return protocol.TriedFailure(err, "")
+	case guard.Park:
+		return protocol.ParkFailure(err, uint32(max(activity.GetInfo(ctx).Attempt, 0)), guard.Undo && busy && !isFirst(ctx))
+	default:
+		return protocol.Failure(err)
 	}
-	if guard.Park {
-		return protocol.ParkFailure(err, uint32(max(activity.GetInfo(ctx).Attempt, 0)))
-	}
-	return protocol.Failure(err)
 }
 
 func isLock(err error) bool {

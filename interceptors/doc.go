@@ -56,7 +56,8 @@
 //
 // It reads what a run was started with: the locks that the run which it continues has handed over, in whose name it then
 // goes on (workflows.HandOver), and the party that it shares with its parent (workflows.WithOwner). And it notices where
-// a run was reset: what was locked before that point was locked in another run's name, and is taken anew.
+// a run was reset: what was locked before that point was locked in another run's name, and is taken anew, by the next guarded
+// step; and locks around code by a local activity, for which the next activity waits.
 //
 // A step that finds its lock held by another run of the same workflow ID releases it, once Temporal has said that its own
 // run is the open one: then the other is closed. See docs/endings.md in the repository.

@@ -60,7 +60,9 @@ func (f *fakeLocker) Keep(ctx context.Context, leases []lockcore.Lease) session 
 
 func (f *fakeLocker) Leave(context.Context, ...lockcore.Lease) error { return nil }
 
-func (f *fakeLocker) Release(context.Context, lockcore.Release) error { return nil }
+func (f *fakeLocker) ReleaseHeld(context.Context, lockcore.Release) ([]string, error) {
+	return nil, nil
+}
 
 func (f *fakeLocker) asked() []lockcore.Request {
 	f.mu.Lock()

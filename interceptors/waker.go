@@ -173,14 +173,11 @@ func (w *waker) heir(ctx context.Context, run protocol.Run) (heir string, closed
 		return "", protocol.HasEnded(info.GetStatus())
 	}
 	now, err := w.describe(ctx, run, "")
-	switch {
-	case err != nil || info.GetFirstRunId() == "": // a server too old to tell which chain a run belongs to
+	if err != nil {
 		return "", false
-	case protocol.HasEnded(now.GetStatus()) || now.GetFirstRunId() != info.GetFirstRunId():
-		return "", true
-	default:
-		return now.GetExecution().GetRunId(), false
 	}
+	heir, known := protocol.Heir(info, now)
+	return heir, known && heir == ""
 }
 
 // describe asks about a run of a workflow, the last one where runID is empty.

@@ -51,10 +51,18 @@ func guard(ctx workflow.Context, step *run.Step, activityType string, plain func
 	switch {
 	case step.IsAround():
 		return step.Around(seen, plain)
-	case step.Guard == nil:
-		return plain(seen)
+	case step.Lacks():
+		return step.Under(seen, func(ctx workflow.Context) workflow.Future { return enter(ctx, step, activityType, plain) })
 	}
-	return watch(seen, step, func(ctx workflow.Context) workflow.Future {
+	return enter(seen, step, activityType, plain)
+}
+
+// enter schedules a step with its guard, where it has one.
+func enter(ctx workflow.Context, step *run.Step, activityType string, plain func(workflow.Context) workflow.Future) workflow.Future {
+	if step.Guard == nil {
+		return plain(ctx)
+	}
+	return watch(ctx, step, func(ctx workflow.Context) workflow.Future {
 		if step.Retired() {
 			return plain(ctx)
 		}
@@ -121,7 +129,7 @@ func watch(ctx workflow.Context, step *run.Step, schedule func(workflow.Context)
 		}
 		step.Done(ctx, err)
 		if typed := protocol.TypedError(err); typed != nil {
-			settable.SetError(typed)
+			settable.SetError(step.Failed(typed))
 			return
 		}
 		settable.Chain(inner)

@@ -65,13 +65,7 @@ func (b *bundle) signal(t *testing.T, run client.WorkflowRun, name string) {
 // replayRun replays the history of a run that is closed.
 func (b *bundle) replayRun(t *testing.T, run client.WorkflowRun) {
 	t.Helper()
-	history := &historypb.History{}
-	for iter := b.client.GetWorkflowHistory(t.Context(), run.GetID(), run.GetRunID(), false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); iter.HasNext(); {
-		event, err := iter.Next()
-		require.NoError(t, err)
-		history.Events = append(history.Events, event)
-	}
-	b.replay(t, history)
+	b.replay(t, b.historyOf(t, run.GetID(), run.GetRunID()))
 }
 
 // untilContinued waits until another run of the workflow is the current one, and returns that.
@@ -243,7 +237,7 @@ func TestAGrantToAHeirThatIsGoneIsGivenBack(t *testing.T) {
 	first := b.start(t, "W")
 	next := b.untilContinued(t, first)
 	b.untilParked(t, next)
-	require.NoError(t, b.client.TerminateWorkflow(t.Context(), next.GetID(), next.GetRunID(), "test"))
+	b.terminate(t, next)
 	began := time.Now()
 	require.NoError(t, somebody.Leave(t.Context()))
 	b.untilFree(t, second.Name)

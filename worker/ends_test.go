@@ -47,7 +47,7 @@ func TestWhatAClosedRunLeftStandsForTheHoldTTL(t *testing.T) {
 			require.NoError(t, err)
 			b.untilWritten(t, 1)
 			if timeout == 0 {
-				require.NoError(t, b.client.TerminateWorkflow(t.Context(), run.GetID(), run.GetRunID(), "test"))
+				b.terminate(t, run)
 			}
 			_, err = b.end(t, run)
 			require.Error(t, err)
@@ -83,7 +83,7 @@ func TestALaterRunOfTheSameWorkflowGetsWhatAClosedOneLeft(t *testing.T) {
 			require.NoError(t, err)
 			b.untilWritten(t, 1)
 			if o.ID != "" {
-				require.NoError(t, b.client.TerminateWorkflow(t.Context(), run.GetID(), run.GetRunID(), "test"))
+				b.terminate(t, run)
 				_, err = b.client.ExecuteWorkflow(t.Context(), o, "W")
 				require.NoError(t, err)
 			}
@@ -112,7 +112,7 @@ func TestAStepOfATerminatedRunKeepsOthersOutWhileItRuns(t *testing.T) {
 	})
 	run := b.start(t, "W")
 	<-entered
-	require.NoError(t, b.client.TerminateWorkflow(t.Context(), run.GetID(), run.GetRunID(), "test"))
+	b.terminate(t, run)
 	other := b.start(t, "other")
 	b.untilParked(t, other)
 	close(leave)
@@ -132,7 +132,7 @@ func TestATerminatedWaiterIsPassedOver(t *testing.T) {
 	b.untilParked(t, gone)
 	next := b.start(t, "W")
 	b.untilParked(t, next)
-	require.NoError(t, b.client.TerminateWorkflow(t.Context(), gone.GetID(), gone.GetRunID(), "test"))
+	b.terminate(t, gone)
 	began := time.Now()
 	require.NoError(t, somebody.Leave(t.Context()))
 	_, err := b.end(t, next)

@@ -74,6 +74,41 @@ func updated(t *testing.T, b *bundle, start func() client.WorkflowRun) client.Wo
 	return run
 }
 
+// resetBetweenSteps resets a workflow as often as it waits for a signal, where it waits.
+func resetBetweenSteps(times int) driver {
+	return func(t *testing.T, b *bundle, start func() client.WorkflowRun) client.WorkflowRun {
+		t.Helper()
+		run := start()
+		for range times {
+			run = b.reset(t, run, b.untilIdle(t, run))
+			b.signal(t, run, "go")
+		}
+		return run
+	}
+}
+
+// resetAfterAWait lets the workflow wait for its lock in vain, and resets it after that.
+func resetAfterAWait(t *testing.T, b *bundle, start func() client.WorkflowRun) client.WorkflowRun {
+	t.Helper()
+	other := b.taken(t, account)
+	old := start()
+	b.untilParked(t, old)
+	b.untilQueued(t, account.Name, 0)
+	require.NoError(t, other.Leave(t.Context()))
+	tasks := b.untilIdle(t, old)
+	b.signal(t, old, "noise")
+	b.completed(t, old, tasks+1)
+	run := b.reset(t, old, tasks+1)
+	b.signal(t, run, "go")
+	return run
+}
+
+// nextRun is the run that continues the one which is started.
+func nextRun(t *testing.T, b *bundle, start func() client.WorkflowRun) client.WorkflowRun {
+	t.Helper()
+	return b.untilContinued(t, start())
+}
+
 // inACircle lets somebody older wait for what the workflow holds, and hold what it waits for.
 func inACircle(t *testing.T, b *bundle, start func() client.WorkflowRun) client.WorkflowRun {
 	t.Helper()

@@ -19,6 +19,8 @@ type feature struct {
 	commands []string
 	// before, where it is given, is recorded instead, by a worker without Lockstep.
 	before func(ctx workflow.Context) error
+	// rules are those of its worker. Defaults to none.
+	rules []workflows.Rule
 	// drive starts it and does what it meets. Defaults to starting it.
 	drive func(t *testing.T, b *bundle, start func() client.WorkflowRun) client.WorkflowRun
 	// open says that it is recorded when it sleeps, and not when it has ended.
@@ -76,6 +78,10 @@ var features = []feature{
 		commands: []string{"Do", "failed: lockstep.Busy"},
 	},
 	{
+		name: "saga-step-tried", workflow: triesInASaga, drive: whileTaken(nil),
+		commands: []string{"Do", "local lockstep.Release", "failed: lockstep.Busy"},
+	},
+	{
 		name: "waited", workflow: guarded(twoSteps), drive: whileTaken((*bundle).leaveWhenParked),
 		commands: []string{"Do", "version lockstep.wait", "lockstep.Wait", "Do", "Do", "completed"},
 	},
@@ -125,6 +131,40 @@ var features = []feature{
 		commands: []string{"local lockstep.Acquire", "Do", "local lockstep.Release", "completed"},
 	},
 	{name: "handed-over", workflow: handsItsLocksOver, commands: []string{"Do", "continued as new"}},
+	{
+		name: "rule-in-a-saga", workflow: ruledSaga, rules: []workflows.Rule{guardDo},
+		commands: []string{"version lockstep.rules/Do", "Do", "Do", "local lockstep.Release", "completed"},
+	},
+	{
+		name: "reset", workflow: stopsBetweenSteps, drive: resetBetweenSteps(1),
+		commands: []string{"Do", "reset", "Do", "local lockstep.Release", "completed"},
+	},
+	{
+		name: "lock-reset", workflow: stopsUnderALock(workflows.Locks{}, 1), drive: resetBetweenSteps(1),
+		commands: []string{"local lockstep.Acquire", "Do", "reset", "local lockstep.Acquire", "Do", "local lockstep.Release", "completed"},
+	},
+	{
+		name: "lock-reset-often", workflow: stopsUnderALock(workflows.Locks{}, 3), drive: resetBetweenSteps(3),
+		commands: []string{
+			"local lockstep.Acquire", "Do", "reset", "local lockstep.Acquire", "Do", "reset", "local lockstep.Acquire", "Do",
+			"reset", "local lockstep.Acquire", "Do", "local lockstep.Release", "completed",
+		},
+	},
+	{
+		name: "lock-kept-alive-reset", workflow: stopsUnderALock(workflows.Locks{KeepAlive: true}, 1), drive: resetBetweenSteps(1),
+		commands: []string{
+			"local lockstep.Acquire", "lockstep.Keep", "Do", "reset", "local lockstep.Acquire", "lockstep.Keep", "Do", "local lockstep.Release", "completed",
+		},
+	},
+	{
+		name: "waited-in-vain-reset", workflow: waitsInVain, drive: resetAfterAWait,
+		commands: []string{"Do", "version lockstep.wait", "lockstep.Wait", "local lockstep.Leave", "reset", "Do", "completed"},
+	},
+	{name: "lock-handed-over", workflow: handsALockOver, commands: []string{"local lockstep.Acquire", "Do", "continued as new"}},
+	{
+		name: "lock-of-the-next-run", workflow: handsALockOver, drive: nextRun,
+		commands: []string{"local lockstep.Acquire", "Do", "local lockstep.Release", "completed"},
+	},
 	// Before steps waited outside of their own attempts, these were used up.
 	{name: "attempts-used-up", workflow: guardedTwice, commands: []string{"Do", "local lockstep.Release", "failed: lockstep.Busy"}, until: "v0.0"},
 	{

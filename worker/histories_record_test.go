@@ -38,7 +38,7 @@ func record(t *testing.T, f feature) {
 	locker, err := lockcore.New(testenv.Mongo(t).Collection(lockCollection), lockcore.Config{Host: "host"})
 	require.NoError(t, err)
 	b.locker = locker
-	b.plugin, err = worker.NewPlugin(worker.Options{Locker: locker, Cluster: cluster})
+	b.plugin, err = worker.NewPlugin(worker.Options{Locker: locker, Cluster: cluster, Rules: f.rules})
 	require.NoError(t, err)
 	b.workflows[f.name] = f.workflow
 	var o sdkworker.Options
@@ -58,7 +58,13 @@ func record(t *testing.T, f feature) {
 		require.NoError(t, b.client.TerminateWorkflow(t.Context(), id, runID, "it is recorded"))
 	}
 	require.Equal(t, f.commands, commands(t, history), f.name)
-	scrub(history, map[string]string{id: "workflow", runID: uuid(1), b.queue: "histories"})
+	names := map[string]string{id: "workflow", runID: uuid(1), b.queue: "histories"}
+	for _, e := range history.GetEvents() { // the runs that were reset, which must go on being different ones
+		if base := e.GetWorkflowTaskFailedEventAttributes().GetBaseRunId(); base != "" && names[base] == "" {
+			names[base] = uuid(len(names))
+		}
+	}
+	scrub(history, names)
 	writeHistory(t, filepath.Join(histories, unreleased, f.name+".json"), history)
 }
 
@@ -67,7 +73,7 @@ var recorded = map[string]any{
 	"Do": nothing, "Undo": nothing,
 	"Refuse": func(context.Context) error { return temporal.NewNonRetryableApplicationError("no", "Refused", nil) },
 	"Park": func(context.Context) error {
-		return protocol.ParkFailure(&lockcore.BusyError{Resource: account.Name, LockID: "lock", Position: 1}, 1)
+		return protocol.ParkFailure(&lockcore.BusyError{Resource: account.Name, LockID: "lock", Position: 1}, 1, false)
 	},
 	"Stall": func(ctx context.Context) error {
 		<-ctx.Done()
@@ -95,17 +101,6 @@ func (b *bundle) untilEvent(t *testing.T, run client.WorkflowRun, kind enumspb.E
 			return e.GetEventType() == kind
 		})
 	}, within, 20*time.Millisecond, "the run has no event %s", kind)
-}
-
-func (b *bundle) historyOf(t *testing.T, id, runID string) *historypb.History {
-	t.Helper()
-	history := &historypb.History{}
-	for iter := b.client.GetWorkflowHistory(t.Context(), id, runID, false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); iter.HasNext(); {
-		event, err := iter.Next()
-		require.NoError(t, err)
-		history.Events = append(history.Events, event)
-	}
-	return history
 }
 
 // writeHistory writes it as `temporal workflow show --output json` does.

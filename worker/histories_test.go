@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	enumspb "go.temporal.io/api/enums/v1"
 	failurepb "go.temporal.io/api/failure/v1"
 	historypb "go.temporal.io/api/history/v1"
 	"go.temporal.io/sdk/client"
@@ -94,7 +95,7 @@ func readHistory(t *testing.T, file string) *historypb.History {
 func replayKept(t *testing.T, f feature, fn func(workflow.Context) error, history *historypb.History) error {
 	t.Helper()
 	replayer, err := sdkworker.NewWorkflowReplayerWithOptions(sdkworker.WorkflowReplayerOptions{
-		Plugins: []sdkworker.Plugin{worker.NewReplayPlugin()},
+		Plugins: []sdkworker.Plugin{worker.NewReplayPlugin(f.rules...)},
 	})
 	require.NoError(t, err)
 	replayer.RegisterWorkflowWithOptions(fn, workflow.RegisterOptions{Name: f.name})
@@ -110,6 +111,8 @@ func commands(t *testing.T, history *historypb.History) (all []string) {
 			all = append(all, e.GetActivityTaskScheduledEventAttributes().GetActivityType().GetName())
 		case e.GetMarkerRecordedEventAttributes() != nil:
 			all = append(all, marker(t, e.GetMarkerRecordedEventAttributes()))
+		case e.GetWorkflowTaskFailedEventAttributes().GetCause() == enumspb.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW:
+			all = append(all, "reset")
 		case e.GetTimerStartedEventAttributes() != nil:
 			all = append(all, "timer")
 		case e.GetWorkflowExecutionUpdateAcceptedEventAttributes() != nil:

@@ -198,3 +198,71 @@ func sagaTwice(ctx workflow.Context) error {
 		return do(workflows.Guard(ctx, account), "Do")
 	})
 }
+
+// guardDo is a rule for the step that the recorded workflows do.
+var guardDo = workflows.RuleFor("Do", func(any) workflows.Locks { return workflows.Locks{Resources: []lockcore.Resource{account}} })
+
+func ruledSaga(ctx workflow.Context) error {
+	return workflows.RunSaga(withOptions(ctx), workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
+		for range 2 {
+			if err := workflow.ExecuteActivity(ctx, "Do", "").Get(ctx, nil); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// stopsUnderALock waits for signals between steps under a lock.
+func stopsUnderALock(l workflows.Locks, times int) func(ctx workflow.Context) error {
+	l.Resources = []lockcore.Resource{account}
+	return func(ctx workflow.Context) error {
+		hold, err := workflows.Lock(ctx, l)
+		if err != nil {
+			return err
+		}
+		err = do(withOptions(ctx), "Do")
+		for range times {
+			workflow.GetSignalChannel(ctx, "go").Receive(ctx, nil)
+			err = errors.Join(err, do(withOptions(ctx), "Do"))
+		}
+		hold.Release(ctx)
+		return err
+	}
+}
+
+// waitsInVain is a saga whose step, and so its undoing, never runs; then it waits for a signal.
+func waitsInVain(ctx workflow.Context) error {
+	err := workflows.RunSaga(withOptions(ctx), workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+		ctx = workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, MaxWait: time.Second, Scope: workflows.ScopeStep})
+		return s.Step(ctx, "Do", "Undo").Get(ctx, nil)
+	})
+	if !lockcoreBusy(err) {
+		return errors.Join(err, errors.New("it was not busy"))
+	}
+	workflow.GetSignalChannel(ctx, "go").Receive(ctx, nil)
+	return do(withOptions(ctx), "Do")
+}
+
+func handsALockOver(ctx workflow.Context) error {
+	again := workflow.GetInfo(ctx).ContinuedExecutionRunID != ""
+	hold, err := workflows.Lock(ctx, workflows.Locks{Resources: []lockcore.Resource{account}})
+	if err != nil {
+		return err
+	}
+	if err := do(withOptions(ctx), "Do"); err != nil {
+		return err
+	}
+	if !again {
+		return workflows.HandOver(ctx, workflow.NewContinueAsNewError(ctx, workflow.GetInfo(ctx).WorkflowType.Name))
+	}
+	hold.Release(ctx)
+	return nil
+}
+
+func triesInASaga(ctx workflow.Context) error {
+	return workflows.RunSaga(withOptions(ctx), workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+		ctx = workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, Try: true})
+		return s.Step(ctx, "Do", "Undo").Get(ctx, nil)
+	})
+}

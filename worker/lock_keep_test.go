@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	workflowpb "go.temporal.io/api/workflow/v1"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
@@ -56,14 +57,11 @@ func TestATerminatedWorkflowsLocksAreFreedByTheirKeepAlive(t *testing.T) {
 	b.work(t, sdkworker.Options{}, map[string]any{"Note": b.note})
 	run := b.start(t, "W")
 	b.untilLines(t, 1)
-	require.Eventually(t, func() bool {
-		d, err := b.client.DescribeWorkflowExecution(t.Context(), run.GetID(), run.GetRunID())
-		return err == nil && len(d.GetPendingActivities()) == 1 && d.GetPendingActivities()[0].GetLastHeartbeatTime() != nil
-	}, within, 20*time.Millisecond, "the keep-alive has given no heartbeat")
+	b.untilActivity(t, run, func(a *workflowpb.PendingActivityInfo) bool { return a.GetLastHeartbeatTime() != nil }, "the keep-alive has given no heartbeat")
 	free, err := b.isFree(t.Context(), account.Name)
 	require.NoError(t, err)
 	require.False(t, free)
-	require.NoError(t, b.client.TerminateWorkflow(t.Context(), run.GetID(), run.GetRunID(), "the test wants it"))
+	b.terminate(t, run)
 	require.Eventually(t, func() bool {
 		free, err := b.isFree(t.Context(), account.Name)
 		return err == nil && free

@@ -32,7 +32,10 @@ import (
 // and stays open, "End" ends, and "Again" continues as new once and stays open then.
 func reaping(t *testing.T) *bundle {
 	t.Helper()
-	b := setup(t)
+	return reapingOn(setup(t))
+}
+
+func reapingOn(b *bundle) *bundle {
 	stay := func(ctx workflow.Context) { workflow.GetSignalChannel(ctx, "end").Receive(ctx, nil) }
 	b.workflow("Hold", func(ctx workflow.Context) error {
 		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
@@ -84,11 +87,6 @@ func (b *bundle) hold(t *testing.T, lockID string, resources ...string) {
 		require.NoError(t, err)
 		require.NoError(t, b.locker.Leave(t.Context(), leases...))
 	}
-}
-
-func (b *bundle) terminate(t *testing.T, run client.WorkflowRun) {
-	t.Helper()
-	require.NoError(t, b.client.TerminateWorkflow(t.Context(), run.GetID(), "", "for the test"))
 }
 
 func (b *bundle) ended(t *testing.T) client.WorkflowRun {

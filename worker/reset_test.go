@@ -3,7 +3,9 @@ package worker_test
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"testing"
+	"time"
 
 	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
@@ -23,10 +25,8 @@ import (
 func (b *bundle) reset(t *testing.T, run client.WorkflowRun, n int) client.WorkflowRun {
 	t.Helper()
 	var at int64
-	for iter := b.client.GetWorkflowHistory(t.Context(), run.GetID(), run.GetRunID(), false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); iter.HasNext() && n > 0; {
-		event, err := iter.Next()
-		require.NoError(t, err)
-		if event.GetEventType() == enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED {
+	for _, event := range b.historyOf(t, run.GetID(), run.GetRunID()).GetEvents() {
+		if n > 0 && event.GetEventType() == enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED {
 			n--
 			at = event.GetEventId()
 		}
@@ -40,16 +40,20 @@ func (b *bundle) reset(t *testing.T, run client.WorkflowRun, n int) client.Workf
 	return b.client.GetWorkflow(t.Context(), run.GetID(), answer.GetRunId())
 }
 
+// startAndReset starts W, and resets it when its first step is done, so that the outcome is there to be dealt with again.
+func (b *bundle) startAndReset(t *testing.T) (old, run client.WorkflowRun) {
+	t.Helper()
+	old = b.start(t, "W")
+	b.completed(t, old, 2)
+	return old, b.reset(t, old, 2)
+}
+
 // completed waits until n workflow tasks of a run have been done.
 func (b *bundle) completed(t *testing.T, run client.WorkflowRun, n int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		done := 0
-		for iter := b.client.GetWorkflowHistory(t.Context(), run.GetID(), run.GetRunID(), false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); iter.HasNext(); {
-			event, err := iter.Next()
-			if err != nil {
-				return false
-			}
+		for _, event := range b.historyOf(t, run.GetID(), run.GetRunID()).GetEvents() {
 			if event.GetEventType() == enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED {
 				done++
 			}
@@ -129,9 +133,7 @@ func TestALossAfterAResetIsTold(t *testing.T) {
 	var entries []entry
 	b.workflow("W", threeSteps)
 	b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})
-	old := b.start(t, "W")
-	b.completed(t, old, 2)
-	run := b.reset(t, old, 2)
+	_, run := b.startAndReset(t)
 	b.signal(t, run, "go on")
 	b.untilWritten(t, 2)
 	require.Eventually(t, func() bool { return len(b.holders(t, second.Name)) == 1 }, within, lookEvery, "account/2 is not held")
@@ -184,9 +186,7 @@ func TestWhatTheOldRunLeftIsReleasedAtTheEnd(t *testing.T) {
 		})
 	})
 	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
-	old := b.start(t, "W")
-	b.completed(t, old, 2)
-	run := b.reset(t, old, 2)
+	_, run := b.startAndReset(t)
 	b.signal(t, run, "go on")
 	_, err := b.end(t, run)
 	require.NoError(t, err)
@@ -296,4 +296,36 @@ func TestARunThatGoesOnForAnotherIsReset(t *testing.T) {
 	require.Equal(t, lockID(run), entries[2].lease.LockID)
 	b.requireFree(t, account.Name)
 	b.requireFree(t, second.Name)
+}
+
+// A step had waited in vain before the reset, so that it was not undone. It is not undone by the new run's replay either.
+func TestARunWhoseStepHadWaitedInVainIsReset(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		err := saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
+			ctx = workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, MaxWait: time.Second})
+			return s.Step(ctx, "Look", "Look").Get(ctx, nil)
+		})
+		if !lockcoreBusy(err) {
+			return errors.Join(err, errors.New("not busy"))
+		}
+		receive(ctx, "go on")
+		return nil
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
+	somebody := b.taken(t, account)
+	old := b.start(t, "W")
+	b.untilEvent(t, old, enumspb.EVENT_TYPE_ACTIVITY_TASK_FAILED)
+	tasks := 0
+	require.Eventually(t, func() bool {
+		tasks = b.untilIdle(t, old)
+		return len(b.waiters(t, account.Name)) == 0
+	}, within, lookEvery, "it still waits")
+	require.NoError(t, somebody.Leave(t.Context()))
+	run := b.reset(t, old, tasks)
+	b.signal(t, run, "go on")
+	_, err := b.end(t, run)
+	require.NoError(t, err)
+	require.Empty(t, b.read())
 }

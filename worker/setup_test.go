@@ -5,12 +5,14 @@ import (
 	"crypto/rand"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
+	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	sdkworker "go.temporal.io/sdk/worker"
@@ -121,14 +123,35 @@ func (b *bundle) end(t *testing.T, run client.WorkflowRun) ([]*historypb.History
 	defer cancel()
 	result := run.Get(ctx, nil)
 	require.NoError(t, ctx.Err(), "the workflow did not end")
+	history := b.historyOf(t, run.GetID(), run.GetRunID())
+	b.replay(t, history)
+	return history.GetEvents(), result
+}
+
+func (b *bundle) terminate(t *testing.T, run client.WorkflowRun) {
+	t.Helper()
+	require.NoError(t, b.client.TerminateWorkflow(t.Context(), run.GetID(), "", "for the test"))
+}
+
+// historyOf is what a run's history has by now.
+func (b *bundle) historyOf(t *testing.T, id, runID string) *historypb.History {
+	t.Helper()
 	history := &historypb.History{}
-	for iter := b.client.GetWorkflowHistory(ctx, run.GetID(), run.GetRunID(), false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); iter.HasNext(); {
+	for iter := b.client.GetWorkflowHistory(t.Context(), id, runID, false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); iter.HasNext(); {
 		event, err := iter.Next()
 		require.NoError(t, err)
 		history.Events = append(history.Events, event)
 	}
-	b.replay(t, history)
-	return history.GetEvents(), result
+	return history
+}
+
+// untilActivity waits until the run has an open activity that is as the test wants it.
+func (b *bundle) untilActivity(t *testing.T, run client.WorkflowRun, is func(*workflowpb.PendingActivityInfo) bool, otherwise string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		d, err := b.client.DescribeWorkflowExecution(t.Context(), run.GetID(), run.GetRunID())
+		return err == nil && slices.ContainsFunc(d.GetPendingActivities(), is)
+	}, within, lookEvery, otherwise)
 }
 
 func (b *bundle) replay(t *testing.T, history *historypb.History) {
@@ -186,11 +209,9 @@ func (b *bundle) requireFree(t *testing.T, resource string) {
 // untilBusy waits until an attempt of the run's step has found its lock busy.
 func (b *bundle) untilBusy(t *testing.T, run client.WorkflowRun) {
 	t.Helper()
-	require.Eventually(t, func() bool {
-		d, err := b.client.DescribeWorkflowExecution(t.Context(), run.GetID(), run.GetRunID())
-		if err != nil || len(d.GetPendingActivities()) == 0 {
-			return false
-		}
-		return d.GetPendingActivities()[0].GetLastFailure().GetApplicationFailureInfo().GetType() == "lockstep.Busy"
-	}, within, 20*time.Millisecond, "no attempt found the lock busy")
+	b.untilActivity(t, run, isBusy, "no attempt found the lock busy")
+}
+
+func isBusy(a *workflowpb.PendingActivityInfo) bool {
+	return a.GetLastFailure().GetApplicationFailureInfo().GetType() == "lockstep.Busy"
 }

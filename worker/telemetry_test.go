@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"context"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -92,6 +93,30 @@ func TestSpansOfLocksStandUnderTheirSteps(t *testing.T) {
 			require.Equal(t, blockers[0].Parent.SpanID(), held.SpanContext.SpanID())
 		}
 	}
+}
+
+// The span of a hold whose workflow was terminated is written by the reaper, in the trace of the step that held, and says so.
+func TestTheReaperFinishesTheSpansOfOrphans(t *testing.T) {
+	t.Parallel()
+	b, exported := traced(t)
+	reapingOn(b)
+	b.work(t, sdkworker.Options{}, map[string]any{"Note": func(context.Context) error { b.write("entered"); return nil }})
+	holder := b.start(t, "Hold")
+	require.Eventually(t, func() bool { return len(b.read()) == 1 }, within, lookEvery, "nobody holds the account")
+	b.terminate(t, holder)
+	require.Equal(t, 1, b.reap(t).Released)
+	var hold, step tracetest.SpanStub
+	for _, s := range exported.GetSpans() {
+		switch s.Name {
+		case telemetry.SpanHold:
+			hold = s
+		case "RunActivity:Note":
+			step = s
+		}
+	}
+	require.Equal(t, telemetry.OutcomeOrphaned, attributeOf(hold, telemetry.Outcome).AsString())
+	require.Contains(t, attributeOf(hold, telemetry.Reason).AsString(), "Terminated")
+	require.Equal(t, step.SpanContext.SpanID(), hold.Parent.SpanID())
 }
 
 // A replay makes no spans: neither of kept histories, nor where a query makes a worker replay.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	sdkpb "go.temporal.io/api/sdk/v1"
+	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
@@ -47,18 +48,9 @@ func (b *bundle) untilQueued(t *testing.T, resource string, n int) {
 // untilParked waits until an attempt of the activity by which the run waits has failed.
 func (b *bundle) untilParked(t *testing.T, run client.WorkflowRun) {
 	t.Helper()
-	require.Eventually(t, func() bool {
-		d, err := b.client.DescribeWorkflowExecution(t.Context(), run.GetID(), run.GetRunID())
-		if err != nil {
-			return false
-		}
-		for _, a := range d.GetPendingActivities() {
-			if a.GetActivityType().GetName() == "lockstep.Wait" && a.GetLastFailure().GetApplicationFailureInfo().GetType() == "lockstep.Busy" {
-				return true
-			}
-		}
-		return false
-	}, within, 20*time.Millisecond, "the workflow does not wait")
+	b.untilActivity(t, run, func(a *workflowpb.PendingActivityInfo) bool {
+		return a.GetActivityType().GetName() == "lockstep.Wait" && isBusy(a)
+	}, "the workflow does not wait")
 }
 
 func TestABusyStepWaitsWithoutSlotAndIsWoken(t *testing.T) {

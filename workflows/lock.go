@@ -36,6 +36,10 @@ type Hold struct {
 // All locks of a run are held in its name. A guarded step inside joins them, and fails with a *lockcore.LostError where
 // they are lost; two calls of Lock in one run do not keep each other out.
 //
+// In a run that was reset under the locks they are taken anew before the next activity that it schedules, guarded or not,
+// which waits for them as Lock did and fails as Lock does. What the run before has handed over ([HandOver]) of the same
+// resources is from then on this Hold's.
+//
 // Cancelling ctx while it waits leaves the queue, and what was granted meanwhile is released; the error is a
 // *temporal.CanceledError. Other errors match *lockcore.BusyError (after MaxWait, or at once with Try), *lockcore.DeadlockError,
 // *lockcore.LostError, *lockcore.InvalidError; with any error nothing is held. It blocks, and panics where the worker

@@ -160,13 +160,13 @@ func (s *Saga) CompensateWith(ctx workflow.Context, activity any, args ...any) {
 //	err := s.Step(ctx, Debit, UndoDebit, in).Get(ctx, &result)
 //
 // undo is registered before the activity is scheduled, as [Saga.CompensateWith] does. It is dropped again where the step
-// is known never to have run, since it waited for its locks in vain: then there is nothing to undo, and nothing for which
+// is known never to have run, since it asked or waited for its locks in vain: then there is nothing to undo, and nothing for which
 // undo would have to take the same locks. Cancelling ctx cancels the activity.
 func (s *Saga) Step(ctx workflow.Context, activity, undo any, args ...any) workflow.Future {
 	c := s.add(ctx, activityName(undo), func(ctx workflow.Context) error {
 		return workflow.ExecuteActivity(ctx, undo, args...).Get(ctx, nil)
 	})
-	inner := workflow.ExecuteActivity(ctx, activity, args...)
+	inner := workflow.ExecuteActivity(run.WithUndone(ctx), activity, args...)
 	outer, settable := workflow.NewFuture(ctx)
 	workflow.GoNamed(ctx, "saga-step", func(ctx workflow.Context) {
 		c.dropped = protocol.NeverRan(inner.Get(ctx, nil))

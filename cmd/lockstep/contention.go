@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,8 +25,7 @@ type contentionConfig struct {
 	since, until string
 	top          int
 	json         bool
-	html         string
-	page         page.Options
+	html, jaeger string
 }
 
 func contentionCommand(s streams) *cobra.Command {
@@ -43,8 +43,8 @@ as the last one of a process that was killed, and spans of others are counted an
 server.
 
   lockstep contention traces/                        the folder that "lockstep demo" fills
-  lockstep contention --html report.html traces/     a page to look around in
   curl -s "$JAEGER/api/traces?service=payments&limit=1000" | lockstep contention
+  lockstep contention --html report.html traces/
   lockstep contention --resource account/ --json traces/ | jq '.resources[0].why'
 
 Exit status: 0 if there were lock spans; 1 if there were none, or a file could not be read; 2 for wrong
@@ -61,9 +61,8 @@ usage; 130 if it was interrupted.`,
 	f.StringVar(&cfg.since, "since", "", "only waits and holds that ended later, such as 2026-11-21T15:04:05Z")
 	f.StringVar(&cfg.until, "until", "", "only waits and holds that began before")
 	f.BoolVar(&cfg.json, "json", false, "print JSON")
-	f.StringVar(&cfg.html, "html", "", "also write a web page, which needs no network, to this file")
-	f.StringVar(&cfg.page.TraceURL, "trace-url", "",
-		"where the page's links to spans lead, such as http://localhost:16686/trace/{trace}?uiFind={span}")
+	f.StringVar(&cfg.html, "html", "", "also write a web page to this file, which needs no other file and no network")
+	f.StringVar(&cfg.jaeger, "jaeger-ui", fromEnv("LOCKSTEP_JAEGER_UI", ""), "where the page's links to spans lead, such as http://127.0.0.1:16686 (LOCKSTEP_JAEGER_UI)")
 	return c
 }
 
@@ -87,7 +86,7 @@ func (cfg *contentionConfig) run(ctx context.Context, s streams) error {
 	}
 	report := contention.Analyze(spans, options)
 	if cfg.html != "" {
-		if err := cfg.writePage(report); err != nil {
+		if err := page.WriteFile(cfg.html, report, cfg.page()); err != nil {
 			return fmt.Errorf("--html: %w", err)
 		}
 		_, _ = fmt.Fprintln(s.err, "wrote", cfg.html)
@@ -118,8 +117,8 @@ func (cfg *contentionConfig) options() (contention.Options, error) {
 		*t.to = at
 	}
 	var refused *page.OptionError
-	if err := page.Write(io.Discard, &contention.Report{}, cfg.page); errors.As(err, &refused) { // before anything long
-		return o, fmt.Errorf("%w: --trace-url is %s: want %s", demo.ErrUsage, refused.Value, refused.Want)
+	if err := page.Write(io.Discard, &contention.Report{}, cfg.page()); errors.As(err, &refused) { // before anything long
+		return o, fmt.Errorf("%w: --jaeger-ui: %w", demo.ErrUsage, err)
 	}
 	if !o.Since.IsZero() && !o.Until.IsZero() && o.Until.Before(o.Since) {
 		return o, fmt.Errorf("%w: --until is before --since", demo.ErrUsage)
@@ -127,15 +126,6 @@ func (cfg *contentionConfig) options() (contention.Options, error) {
 	return o, nil
 }
 
-// writePage writes the web page, and leaves none where that fails.
-func (cfg *contentionConfig) writePage(r *contention.Report) error {
-	f, err := os.Create(cfg.html)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(page.Write(f, r, cfg.page), f.Close()); err != nil {
-		_ = os.Remove(cfg.html) // what it has is no page
-		return err
-	}
-	return nil
+func (cfg *contentionConfig) page() page.Options {
+	return page.Options{Title: strings.Join(cfg.paths, ", "), TraceURL: page.JaegerTraces(cfg.jaeger)}
 }

@@ -63,7 +63,7 @@ func TestContentionPrintsItsReportAsJSON(t *testing.T) {
 func TestContentionWritesAPage(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "report.html")
-	code, stdout, stderr := lockstep(t, nil, "contention", "--html", path, "--trace-url", "http://127.0.0.1:16686/trace/{trace}", traceFile(t, oneWait))
+	code, stdout, stderr := lockstep(t, nil, "contention", "--html", path, "--jaeger-ui", "http://127.0.0.1:16686", traceFile(t, oneWait))
 	require.Equal(t, 0, code, stderr)
 	require.Contains(t, stderr, "wrote "+path)
 	require.Contains(t, stdout, "RESOURCES")
@@ -93,7 +93,7 @@ func TestContentionSaysWhatItCannotDo(t *testing.T) {
 		"no list":        {[]string{"--top", "0", "x"}, 2, "--top is 0: want 1 or more"},
 		"no time":        {[]string{"--since", "yesterday", "x"}, 2, `--since is "yesterday": want a time such as`},
 		"times reversed": {[]string{"--since", "2026-01-02T00:00:00Z", "--until", "2026-01-01T00:00:00Z", "x"}, 2, "--until is before --since"},
-		"no link":        {[]string{"--trace-url", "javascript:alert(1)", "x"}, 2, "--trace-url is "},
+		"no link":        {[]string{"--jaeger-ui", "javascript:alert(1)", "x"}, 2, "--jaeger-ui: "},
 		"nothing chosen": {[]string{"--resource", "none", traceFile(t, oneWait)}, 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

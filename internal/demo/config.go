@@ -28,6 +28,8 @@ type Config struct {
 	MongoURI        string
 	// TemporalUI is the address of Temporal's web UI; empty where it is not known.
 	TemporalUI string
+	// JaegerUI is that of Jaeger's, for links from the report of who waited for whom; empty where there is none.
+	JaegerUI string
 
 	Out io.Writer // results
 	Err io.Writer // progress
@@ -74,4 +76,5 @@ func (c *Config) FromEnvironment() {
 	c.TemporalAddress = os.Getenv("TEMPORAL_ADDRESS")
 	c.MongoURI = os.Getenv("LOCKSTEP_MONGODB_URI")
 	c.TemporalUI = os.Getenv("LOCKSTEP_TEMPORAL_UI")
+	c.JaegerUI = os.Getenv("LOCKSTEP_JAEGER_UI")
 }

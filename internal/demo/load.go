@@ -163,6 +163,8 @@ type results struct {
 	events                            []int64
 	// locks is what the traces tell.
 	locks *contention.Report
+	// page is the file of the report of who waited for whom.
+	page string
 }
 
 func (s *results) begin(id string) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/examples/transfer"
 	"github.com/temporal-lockstep/lockstep/internal/contention"
+	"github.com/temporal-lockstep/lockstep/internal/contention/page"
 )
 
 // measure completes the results with what the accounts, the histories and the traces say.
@@ -66,6 +67,14 @@ func (r *run) readTraces(ctx context.Context, res *results) error {
 		return fmt.Errorf("read the traces: %w", err)
 	}
 	res.locks = contention.Analyze(spans, contention.Options{})
+	if spans.Empty() != nil { // the control locks nothing
+		res.page = "nobody waited: nothing was locked"
+		return nil
+	}
+	res.page = filepath.Join(r.dir, "contention.html")
+	if err := page.WriteFile(res.page, res.locks, page.Options{Title: r.id, TraceURL: page.JaegerTraces(r.cfg.JaegerUI)}); err != nil {
+		return fmt.Errorf("write the report of who waited for whom: %w", err)
+	}
 	return nil
 }
 
@@ -89,6 +98,7 @@ func (s *results) report(r *run) error {
 		locks.Waited, locks.Acquisitions, seconds(locks.Wait.P50), seconds(locks.Wait.P99))
 	row("history events per transfer", "median %d, most %d", quantile(s.events, 0.5), quantile(s.events, 1))
 	row("in Temporal's UI", "%s", r.uiLink())
+	row("who waited for whom", "%s", s.page)
 	row("traces", "%s (OTLP JSON lines, one file per process; %d broken lines)", r.dir, s.locks.Read.Broken)
 	if err := w.Flush(); err != nil {
 		return err

@@ -24,6 +24,9 @@ const (
 	busyLongest = time.Second
 )
 
+// overtakeAgain is after what time an attempt that earlier ones have overtaken makes room for the next.
+const overtakeAgain = 100 * time.Millisecond
+
 // Failure turns an error of lockcore into the application error that stands for it in histories. An
 // error that is none of lockcore's conditions is the database's, and retryable. nil stays nil.
 func Failure(err error) error {
@@ -73,13 +76,18 @@ func failure(err error, failureType string, retryable bool, details any) error {
 		temporal.ApplicationErrorOptions{NonRetryable: !retryable, Details: []any{details}})
 }
 
-// supersededFailure is retryable where a later attempt of the same scheduling came first. Either this attempt is
-// a zombie, and nobody reads what it says; or somebody has reset the activity, so that its attempts count from 1 again,
-// and will be in front soon.
+// supersededFailure is retryable where a later attempt of the same scheduling came first, or has left already. Either this
+// attempt is a zombie, and nobody reads what it says; or somebody has reset the activity, so that its attempts count from 1
+// again, and will be in front soon. A workflow's release is not an attempt's.
 func supersededFailure(e *lockcore.SupersededError) error {
-	return failure(e, FailureSuperseded, !e.Released && e.By.Schedule == e.Order.Schedule, SupersededDetails{
+	attempts := e.By.Schedule == e.Order.Schedule && (!e.Released || e.By.Attempt > 0 && e.By != lockcore.LastAttempt(e.By.Schedule))
+	o := temporal.ApplicationErrorOptions{NonRetryable: !attempts, Details: []any{SupersededDetails{
 		Resource: e.Resource, LockID: e.LockID, Part: e.Part, Order: e.Order, By: e.By, Released: e.Released, Reason: e.Reason,
-	})
+	}}}
+	if attempts {
+		o.NextRetryDelay = overtakeAgain
+	}
+	return temporal.NewApplicationErrorWithOptions(Cut(e.Error(), maxMessage), FailureSuperseded, o)
 }
 
 func busyFailure(busy *lockcore.BusyError) error {
@@ -99,33 +107,37 @@ func WaitingFailure(busy *lockcore.BusyError, again time.Duration) error {
 	})
 }
 
-// TriedFailure is the failure of an attempt that is not to come again where it finds its locks busy.
-func TriedFailure(err error) error {
+// TriedFailure is the failure of an attempt that is not to come again where it finds its locks busy. neverRan is the part of
+// a step that is known never to have run, or empty.
+func TriedFailure(err error, neverRan string) error {
 	var busy *lockcore.BusyError
 	if !errors.As(err, &busy) {
 		return Failure(err)
 	}
-	return temporal.NewApplicationErrorWithOptions(Cut(busy.Error(), maxMessage), FailureBusy, temporal.ApplicationErrorOptions{
-		NonRetryable: true,
-		Category:     temporal.ApplicationErrorCategoryBenign,
-		Details:      []any{busyDetails(busy)},
-	})
+	details := busyDetails(busy)
+	details.NeverRan = neverRan
+	return busyForNow(busy, details)
 }
 
-// ParkFailure is the failure of a step's attempt which the workflow answers by waiting. One that found no room in the queue
-// has nothing to wait for, and is an ordinary one.
-func ParkFailure(err error, attempt uint32) error {
-	var busy *lockcore.BusyError
-	if !errors.As(err, &busy) || busy.Full {
-		return Failure(err)
-	}
-	details := busyDetails(busy)
-	details.Attempt = attempt
+// busyForNow is a failure that the server is not to answer by another attempt.
+func busyForNow(busy *lockcore.BusyError, details BusyDetails) error {
 	return temporal.NewApplicationErrorWithOptions(Cut(busy.Error(), maxMessage), FailureBusy, temporal.ApplicationErrorOptions{
 		NonRetryable: true,
 		Category:     temporal.ApplicationErrorCategoryBenign,
 		Details:      []any{details},
 	})
+}
+
+// ParkFailure is the failure of a step's attempt which the workflow answers by waiting. One that found no room in the queue
+// has nothing to wait for, and is an ordinary one. again says that an attempt before may have run, whatever its number.
+func ParkFailure(err error, attempt uint32, again bool) error {
+	var busy *lockcore.BusyError
+	if !errors.As(err, &busy) || busy.Full {
+		return Failure(err)
+	}
+	details := busyDetails(busy)
+	details.Attempt, details.Again = attempt, again
+	return busyForNow(busy, details)
 }
 
 // busyDelay is (1+position) times busyStep, at most busyLongest, and a quarter more or less of it as

@@ -86,9 +86,10 @@ func TestAnAttemptThatALaterOneOvertookMayComeBack(t *testing.T) {
 		err       lockcore.SupersededError
 		retryable bool
 	}{
-		"later attempt":    {lockcore.SupersededError{Order: first, By: lockcore.Order{Schedule: 4, Attempt: 3}}, true},
-		"later scheduling": {lockcore.SupersededError{Order: first, By: lockcore.Order{Schedule: 5, Attempt: 1}}, false},
-		"release":          {lockcore.SupersededError{Order: first, By: lockcore.LastAttempt(4), Released: true}, false},
+		"later attempt":     {lockcore.SupersededError{Order: first, By: lockcore.Order{Schedule: 4, Attempt: 3}}, true},
+		"later scheduling":  {lockcore.SupersededError{Order: first, By: lockcore.Order{Schedule: 5, Attempt: 1}}, false},
+		"attempt that left": {lockcore.SupersededError{Order: first, By: lockcore.Order{Schedule: 4, Attempt: 3}, Released: true}, true},
+		"release":           {lockcore.SupersededError{Order: first, By: lockcore.LastAttempt(4), Released: true}, false},
 	} {
 		var app *temporal.ApplicationError
 		require.ErrorAs(t, Failure(&tc.err), &app)

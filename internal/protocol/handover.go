@@ -34,6 +34,8 @@ type Handover struct {
 	// be held; on the others there may be something.
 	Saga []lockcore.Resource `json:"saga,omitempty"`
 	Run  []lockcore.Resource `json:"run,omitempty"`
+	// Locks are those of locks around code.
+	Locks []lockcore.Resource `json:"locks,omitempty"`
 }
 
 // EncodeHandover makes the header's payload; see [EncodeGuard].

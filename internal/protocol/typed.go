@@ -105,6 +105,8 @@ type StepError struct {
 	*temporal.ActivityError
 	// Lock is one of lockcore's typed errors.
 	Lock error
+	// NeverRan says that no attempt of the step got as far as its own code.
+	NeverRan bool
 }
 
 // TypedError returns err as a [*StepError], or a [*WaitError] for a local activity, where a lock was the reason, else
@@ -135,6 +137,16 @@ func Parked(err error) (BusyDetails, bool) {
 	}
 	d := details[BusyDetails](app)
 	return d, d.Attempt > 0 && d.Resource != ""
+}
+
+// Tried returns the part of a step that found its lock busy and is known never to have run, empty for any other failure. What
+// a step's own code returns may be anybody's: the part is to be compared.
+func (e *StepError) Tried() string {
+	app, ok := e.ActivityError.Unwrap().(*temporal.ApplicationError) //nolint:errorlint // the failure itself, and not what caused it
+	if !ok || app.Type() != FailureBusy {
+		return ""
+	}
+	return details[BusyDetails](app).NeverRan
 }
 
 // WaitError is what ended the waiting of a step, or the failure of a local one, as workflow code gets it. To every reader of failures it is the
@@ -177,9 +189,12 @@ func (e *WaitCanceledError) Unwrap() error { return e.canceled }
 
 // NeverRan tells whether a step that failed so is known never to have got as far as its own code.
 func NeverRan(err error) bool {
-	var waited *WaitError
-	var canceled *WaitCanceledError
-	return errors.As(err, &waited) && waited.NeverRan || errors.As(err, &canceled) && canceled.neverRan
+	var (
+		tried    *StepError
+		waited   *WaitError
+		canceled *WaitCanceledError
+	)
+	return errors.As(err, &tried) && tried.NeverRan || errors.As(err, &waited) && waited.NeverRan || errors.As(err, &canceled) && canceled.neverRan
 }
 
 // Plain is an error as Temporal knows it, where it is one of ours: so a workflow that returns it is recorded with the type of its

@@ -70,6 +70,8 @@ type Guard struct {
 	Park bool `json:"park,omitempty"`
 	// Try asks without queueing.
 	Try bool `json:"try,omitempty"`
+	// Undo says that the step is undone unless it is known that it never ran: BusyDetails.NeverRan and Again are to be found out.
+	Undo bool `json:"undo,omitempty"`
 	// Waited is the resource for which the step has waited, and on which a claim may stand for it.
 	Waited string `json:"waited,omitempty"`
 	// Refused is why the step must not run.
@@ -245,9 +247,11 @@ type KeepParams struct {
 	Resources []string `json:"resources"`
 	// LockRun is the run of the same workflow whose lock ID it is, where LockID is absent; absent means the run which calls.
 	LockRun string `json:"lockRun,omitempty"`
+	// Run is the run that scheduled it. In another one, which was made by a reset, it has nothing to keep, and ends.
+	Run string `json:"run,omitempty"`
 }
 
-// KeepResult is the result of [ActivityKeep], which never ends by itself but by a failure.
+// KeepResult is the result of [ActivityKeep], which ends by itself only by a failure, or in a run that was made by a reset.
 type KeepResult struct{}
 
 // Holder is a [lockcore.Holder] as other languages read it.
@@ -279,6 +283,11 @@ type BusyDetails struct {
 	Full        bool `json:"full,omitempty"`
 	// Attempt is that which found the resource busy, where the workflow is to wait for it.
 	Attempt uint32 `json:"attempt,omitempty"`
+	// Again says, for a step that is undone, that an attempt before may have run, whatever Attempt is: the activity was reset, or
+	// it is not known.
+	Again bool `json:"again,omitempty"`
+	// NeverRan is the Part of a step that does not wait, where it is known that no attempt of it ever ran.
+	NeverRan string `json:"neverRan,omitempty"`
 }
 
 // LostDetails are the details of [FailureLost].

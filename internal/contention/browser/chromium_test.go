@@ -58,7 +58,7 @@ func start(t *testing.T) *tab {
 	}
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, closeTab := chromedp.NewContext(allocator)
-	ctx, giveUp := context.WithTimeout(ctx, 2*time.Minute)
+	ctx, giveUp := context.WithTimeout(ctx, 4*time.Minute)
 	b := &tab{t: t, ctx: ctx}
 	t.Cleanup(func() {
 		b.mu.Lock()

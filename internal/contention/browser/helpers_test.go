@@ -7,7 +7,8 @@ import (
 )
 
 // zoomScript turns the wheel over the timeline once a frame, in and out at several places. Frames are the times from each to the next: what a reader
-// sees, and 16.7 ms where nothing is late. Work is what the browser's main thread had to do for one: the event, the drawing, and what follows it.
+// sees, and 16.7 ms where nothing is late. Work is how long
+// the page's thread was at one: the event, the drawing, and what follows it.
 const zoomScript = `(async () => {
 	const canvas = document.querySelector("#chart canvas");
 	const box = canvas.getBoundingClientRect();

@@ -30,6 +30,7 @@ type (
 	locksKey        struct{}
 	scopeKey        struct{}
 	compensatingKey struct{}
+	undoneKey       struct{}
 	ownerKey        struct{}
 )
 
@@ -75,6 +76,16 @@ func WithCompensating(ctx workflow.Context) workflow.Context {
 func isCompensating(ctx workflow.Context) bool {
 	c, _ := ctx.Value(compensatingKey{}).(bool)
 	return c
+}
+
+// WithUndone returns a context whose step is undone, if its saga fails, unless it is known that it never ran.
+func WithUndone(ctx workflow.Context) workflow.Context {
+	return workflow.WithValue(ctx, undoneKey{}, true)
+}
+
+func isUndone(ctx workflow.Context) bool {
+	undone, _ := ctx.Value(undoneKey{}).(bool)
+	return undone
 }
 
 // WithOwner returns a context whose steps wait and hold as owner, and whose child workflows inherit it. Where owner is

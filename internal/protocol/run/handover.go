@@ -18,7 +18,7 @@ type Header = map[string]*commonpb.Payload
 // Begin takes in what the run was started with: the locks of the run that it continues, and the party of its parent.
 // What cannot be read is an error: the locks would be nobody's.
 func (s *State) Begin(ctx workflow.Context, header Header) error {
-	s.past = newPast(ctx)
+	s.base, s.past = ctx, newPast(ctx)
 	if p := header[protocol.OwnerKey]; p != nil {
 		owner, err := protocol.DecodeOwner(p)
 		if err != nil {
@@ -40,6 +40,10 @@ func (s *State) Begin(ctx workflow.Context, header Header) error {
 	}
 	s.lockRun, s.schedule, s.steps, s.started = h.LockRun, h.Schedule, h.Steps, h.Started
 	s.root.take(h.Run)
+	if len(h.Locks) > 0 {
+		s.handedLock = s.NewLock(ctx, &Locks{})
+		s.handedLock.give(h.Locks)
+	}
 	if len(h.Saga) > 0 {
 		scope := s.Open()
 		scope.take(h.Saga)
@@ -55,6 +59,28 @@ func (c *Scope) take(resources []lockcore.Resource) {
 		if r.Held {
 			c.held.add(r.Name)
 		}
+	}
+}
+
+// give makes the lock one that took, and holds, what those of the run before did.
+func (l *Lock) give(resources []lockcore.Resource) {
+	l.step.scope.take(resources)
+	l.step.Guard.Resources = slices.Clone(l.step.scope.asked)
+}
+
+// adopted leaves to locks around code what the run before had taken by such locks: their release is its release.
+func (s *State) adopted(resources []lockcore.Resource) {
+	l := s.handedLock
+	if l == nil {
+		return
+	}
+	for _, r := range resources {
+		l.step.scope.drop(r.Name)
+	}
+	l.step.Guard.Resources = slices.Clone(l.step.scope.asked)
+	if len(l.step.scope.wanted) == 0 {
+		l.step.scope.close()
+		s.handedLock = nil
 	}
 }
 
@@ -107,7 +133,11 @@ func (s *State) HandOver(ctx workflow.Context, err error) (done bool) {
 		Run: s.root.give(),
 	}
 	for _, c := range s.open {
-		if c != s.root {
+		switch {
+		case c == s.root:
+		case c.lock != nil:
+			h.Locks = append(h.Locks, c.give()...)
+		default:
 			h.Saga = append(h.Saga, c.give()...)
 		}
 	}

@@ -33,15 +33,18 @@ func newKeepAlive(ctx workflow.Context) keepAlive {
 
 // KeepAlive starts the activity that extends the locks. It runs until [Lock.Release], whatever becomes of ctx.
 func (l *Lock) KeepAlive(ctx workflow.Context) {
-	ctx, l.keepAlive.stop = workflow.NewDisconnectedContext(ctx)
+	var ours workflow.Context
+	ours, l.keepAlive.stop = l.step.scope.state.apart(ctx)
 	resources := resourceNames(l.asked)
-	kept := workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+	kept := workflow.ExecuteActivity(workflow.WithActivityOptions(ours, workflow.ActivityOptions{
 		TaskQueue:           workflow.GetInfo(ctx).TaskQueueName,
 		StartToCloseTimeout: keepAttempt,
 		HeartbeatTimeout:    l.heartbeat(),
 		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 1},
 		Summary:             protocol.Cut("keep "+strings.Join(resources, ", "), 120),
-	}), protocol.ActivityKeep, protocol.KeepParams{Resources: resources, LockRun: l.step.Guard.LockRun})
+	}), protocol.ActivityKeep, protocol.KeepParams{
+		Resources: resources, LockRun: l.step.Guard.LockRun, Run: workflow.GetInfo(ctx).WorkflowExecution.RunID,
+	})
 	workflow.GoNamed(ctx, "lockstep-keep", func(ctx workflow.Context) {
 		if err := kept.Get(ctx, nil); err != nil && !l.step.scope.closed && !l.keepAlive.lost.IsReady() {
 			l.keepAlive.tell.SetError(protocol.TypedError(err))

@@ -27,6 +27,10 @@ type Lock struct {
 	// reacquire is what the caller said; a first acquire always may.
 	reacquire bool
 	leases    []protocol.Lease
+	// adopts says that it takes over what such locks of the run before have handed over.
+	adopts bool
+	// retaking is held by who takes them anew after a reset.
+	retaking  workflow.Mutex
 	keepAlive keepAlive
 }
 
@@ -34,7 +38,6 @@ type Lock struct {
 func (s *State) NewLock(ctx workflow.Context, locks *Locks) *Lock {
 	s.locks++
 	scope := s.newScope()
-	scope.lock = true
 	compensating := isCompensating(ctx)
 	step := &Step{scope: scope, local: true, maxWait: locks.MaxWait, Guard: &protocol.Guard{
 		Part:      fmt.Sprintf("lock/%d", s.locks),
@@ -49,19 +52,28 @@ func (s *State) NewLock(ctx workflow.Context, locks *Locks) *Lock {
 		// What undoes others must run, and its saga cannot be undone to let another go first.
 		NeverVictim: compensating,
 	}}
-	return &Lock{step: step, asked: slices.Clone(locks.Resources), reacquire: locks.Reacquire || compensating, keepAlive: newKeepAlive(ctx)}
+	lock := &Lock{
+		step: step, asked: slices.Clone(locks.Resources), reacquire: locks.Reacquire || compensating,
+		keepAlive: newKeepAlive(ctx), adopts: !locks.FromWorkflow, retaking: workflow.NewMutex(ctx),
+	}
+	scope.lock = lock
+	return lock
 }
 
 // Acquire takes the locks, all or none, and waits where they are busy. What it may have left, where it fails, it
 // releases.
 func (l *Lock) Acquire(ctx workflow.Context) error {
 	scope := l.step.scope
+	if err := scope.state.retake(ctx); err != nil {
+		scope.close()
+		return err
+	}
 	l.step.Guard.Reacquire = l.reacquire || !slices.ContainsFunc(l.asked, func(r lockcore.Resource) bool { return scope.state.knows(scope, r.Name) })
 	scope.want(l.asked)
 	err := l.take(ctx, l.asked, false)
 	if err == nil {
-		for _, r := range l.asked {
-			scope.held.add(r.Name)
+		if l.adopts {
+			scope.state.adopted(l.asked)
 		}
 		return nil
 	}
@@ -143,13 +155,16 @@ func (l *Lock) take(ctx workflow.Context, resources []lockcore.Resource, downgra
 		step.waiting = workflow.Now(ctx)
 	}
 	for {
-		leases, err := l.ask(ctx, downgrade)
+		result, err := l.ask(ctx, downgrade)
 		busy, parked := protocol.Parked(err)
 		switch {
 		case step.scope.closed:
 			return lockcore.ErrEnded
 		case err == nil:
-			l.leases = leases
+			l.leases = result.Leases
+			step.scope.state.look()
+			step.scope.state.learn(result.LockID)
+			step.scope.hold(resources, step.stale())
 			return nil
 		case !parked:
 			return protocol.TypedError(err)
@@ -165,24 +180,23 @@ func (l *Lock) take(ctx workflow.Context, resources []lockcore.Resource, downgra
 
 // ask makes one request: by a local activity, which is one event, tried once and briefly, and where that failed by an
 // ordinary one.
-func (l *Lock) ask(ctx workflow.Context, downgrade bool) ([]protocol.Lease, error) {
-	var result protocol.AcquireResult
+func (l *Lock) ask(ctx workflow.Context, downgrade bool) (result protocol.AcquireResult, err error) {
 	summary := "lock " + strings.Join(resourceNames(l.step.Guard.Resources), ", ")
 	l.step.renumber(ctx)
-	err := startLocally(ctx, protocol.ActivityAcquire, summary, l.params(ctx, downgrade)).Get(ctx, &result)
+	err = startLocally(ctx, protocol.ActivityAcquire, summary, l.params(ctx, downgrade)).Get(ctx, &result)
 	if err == nil || !askAgain(err) || ctx.Err() != nil || l.step.scope.closed {
-		return result.Leases, err
+		return result, err
 	}
 	l.step.renumber(ctx)
-	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+	ours := workflow.WithActivityOptions(l.step.scope.state.outside(ctx), workflow.ActivityOptions{
 		TaskQueue:              workflow.GetInfo(ctx).TaskQueueName,
 		StartToCloseTimeout:    acquireAttempt,
 		ScheduleToCloseTimeout: l.left(ctx),
 		RetryPolicy:            &temporal.RetryPolicy{InitialInterval: time.Second, MaximumInterval: 30 * time.Second},
 		Summary:                protocol.Cut(summary, 120),
 	})
-	err = workflow.ExecuteActivity(ctx, protocol.ActivityAcquire, l.params(ctx, downgrade)).Get(ctx, &result)
-	return result.Leases, err
+	err = workflow.ExecuteActivity(ours, protocol.ActivityAcquire, l.params(ctx, downgrade)).Get(ctx, &result)
+	return result, err
 }
 
 // left is what is left of MaxWait, 0 where it has no end.

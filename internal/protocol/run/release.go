@@ -68,7 +68,8 @@ func (o ReleaseOptions) release(ctx workflow.Context, s *State, names []string, 
 		timeout = releaseTimeout
 	}
 	// Every option that matters is given: where one is not, the caller's own would be taken.
-	err = workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+	ours, _ := s.apart(ctx)
+	err = workflow.ExecuteActivity(workflow.WithActivityOptions(ours, workflow.ActivityOptions{
 		TaskQueue:              workflow.GetInfo(ctx).TaskQueueName,
 		StartToCloseTimeout:    min(releaseAttempt, timeout),
 		ScheduleToCloseTimeout: timeout,

@@ -6,26 +6,34 @@ import (
 	"math/rand/v2"
 
 	"go.temporal.io/sdk/workflow"
+
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
 )
 
-// past tells, in a run that was made by a reset, which part of its history it has from the run before it: what was
-// locked there was locked in the name of that run.
+// past tells which part of its history a run, where it was made by a reset, has from the runs before it: what was
+// locked there was locked in their names.
 //
-// The SDK tells nobody when its replay passes the point of the reset. But there it seeds the named streams of random
-// numbers anew, by the new run's ID, and replays that on every replay; so a stream that gives the first number of that
-// seed is beyond the point. A stream of our own disturbs nobody else's numbers.
+// The SDK tells nobody when its replay passes the point of a reset. But there it seeds the named streams of random
+// numbers anew, by the new run's ID, and replays that on every replay; so a stream that gives other numbers than those of
+// the run before has passed the point. A stream of our own disturbs nobody else's numbers.
+//
+// Commands follow from it, so it must say the same in every replay: in the new run, in one that is made from that by a
+// further reset, which has another ID, and in a replayer, which is not told the run's ID.
 type past struct {
-	// lasts says that the point has not been passed; it is never set in a run that was not reset.
-	lasts  bool
+	// stream is nil where there is nothing to be found out: in the SDK's test environment, and beyond the last reset.
 	stream workflow.WorkflowRandomStream
-	// first is what the stream gives first once it is passed.
-	first uint64
-	// original is the run that was reset, or which the one that was reset goes back to.
-	original string
+	// run is whose part of the history it is, and expected gives the numbers that the stream gives there; "" and nil where it
+	// is not known.
+	run      string
+	expected *rand.ChaCha8
+	// drawn is how many numbers the stream gave since the last reset, and resets how many there were.
+	drawn, resets int
+	// original is the run that the first reset was of, and own this one, as far as it is told.
+	original, own string
 }
 
-// pastStream names the stream, and seedVersion is how the SDK begins what it makes a seed from. If it ever changed, a run that
-// was reset would claim to hold nothing, and each of its steps would take its locks as if it were the first.
+// pastStream names the stream, and seedVersion is how the SDK begins what it makes a seed from. It cannot change where
+// workflows are to be replayed that have drawn numbers.
 const (
 	pastStream  = "lockstep.past"
 	seedVersion = "temporal.sdk.random.v1"
@@ -33,35 +41,79 @@ const (
 
 func newPast(ctx workflow.Context) past {
 	info := workflow.GetInfo(ctx)
-	own := info.WorkflowExecution.RunID
-	if info.OriginalRunID == "" || info.OriginalRunID == own {
-		return past{}
+	p := past{run: info.OriginalRunID, original: info.OriginalRunID, own: info.WorkflowExecution.RunID}
+	if p.original != "" {
+		p.stream, p.expected = workflow.GetRandomStream(ctx, pastStream), numbers(p.original)
 	}
-	var first [8]byte
-	_, _ = rand.NewChaCha8(sha256.Sum256([]byte(seedVersion + "\x00" + own + "\x00" + pastStream))).Read(first[:]) // never fails
-	return past{
-		lasts: true, stream: workflow.GetRandomStream(ctx, pastStream), first: binary.LittleEndian.Uint64(first[:]), original: info.OriginalRunID,
+	return p
+}
+
+// numbers are those of the stream in the part of the history that is a run's.
+func numbers(run string) *rand.ChaCha8 {
+	return rand.NewChaCha8(sha256.Sum256([]byte(seedVersion + "\x00" + run + "\x00" + pastStream)))
+}
+
+// next reads as the SDK's streams do: not all ways to read a source give the same numbers.
+func next(source *rand.ChaCha8) uint64 {
+	var number [8]byte
+	_, _ = source.Read(number[:]) // never fails
+	return binary.LittleEndian.Uint64(number[:])
+}
+
+// ends tells once that the point of a reset has been passed since the last call. One of these is so:
+//  1. the run is where it was;
+//  2. its own part begins, which is the last;
+//  3. the part begins of a run that was reset in its turn, and whose ID is not known.
+func (p *past) ends() bool {
+	if p.stream == nil {
+		return false
+	}
+	number := p.stream.Uint64()
+	p.drawn++
+	known := p.expected != nil
+	switch {
+	case known && next(p.expected) == number:
+		return false
+	case next(numbers(p.own)) == number:
+		*p = past{run: p.own, resets: p.resets + 1, original: p.original, own: p.own}
+		return true
+	case known:
+		p.run, p.expected, p.drawn = "", nil, 1
+		p.resets++
+		return true
+	default: // one unknown run's part may follow on another's; nothing is known to be held there
+		return false
 	}
 }
 
-// ends tells once that the point has been passed since the last call.
-func (p *past) ends() bool {
-	if !p.lasts || p.stream.Uint64() != p.first {
-		return false
+// learn hears which run a request was made by that has been answered, where that is not known: from then on the next
+// reset is noticed.
+func (p *past) learn(run string) {
+	if p.stream == nil || p.expected != nil {
+		return
 	}
-	p.lasts = false
-	return true
+	number := p.stream.Uint64()
+	p.drawn++
+	theirs := numbers(run)
+	for range p.drawn {
+		if next(theirs) == number {
+			p.run, p.expected = run, theirs
+			return
+		}
+	}
 }
 
 // look notices a reset. From there on the run locks in its own name: it holds nothing, and the next step of each
 // scope asks for all that the scope held.
 func (s *State) look() {
+	before := s.past.run
 	if !s.past.ends() {
 		return
 	}
-	s.former = []string{s.past.original}
-	if s.lockRun != "" && s.lockRun != s.past.original {
-		s.former = append(s.former, s.lockRun)
+	for _, run := range []string{s.past.original, before, s.lockRun} {
+		if run != "" {
+			s.former.add(run)
+		}
 	}
 	s.lockRun = ""
 	for _, c := range s.open {
@@ -71,3 +123,13 @@ func (s *State) look() {
 		c.held = nil
 	}
 }
+
+// learn hears in whose name a request was made that has been answered.
+func (s *State) learn(lockID string) {
+	if run, err := protocol.ParseLockID(lockID); err == nil {
+		s.past.learn(run.RunID)
+	}
+}
+
+// stale tells that the step was scheduled by the run before a reset: which of the two it ran in is not known.
+func (t *Step) stale() bool { return t.resets != t.scope.state.past.resets }

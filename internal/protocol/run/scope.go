@@ -24,8 +24,8 @@ type Scope struct {
 	// lacks are the names that the run before a reset held, and this one does not yet.
 	lacks  names
 	closed bool
-	// lock says that the scope is that of locks around code, which whatever runs meanwhile is under.
-	lock bool
+	// lock is set where the scope is that of locks around code, which whatever runs meanwhile is under.
+	lock *Lock
 }
 
 // names is a sorted set of resource names: workflow code must not depend on the order of a map.
@@ -85,6 +85,16 @@ func (c *Scope) ask(r lockcore.Resource) {
 		return
 	}
 	c.asked = slices.Insert(c.asked, i, r)
+}
+
+// drop forgets a name.
+func (c *Scope) drop(name string) {
+	c.wanted.remove(name)
+	c.held.remove(name)
+	c.lacks.remove(name)
+	if i, found := slices.BinarySearchFunc(c.asked, name, byName); found {
+		c.asked = slices.Delete(c.asked, i, i+1)
+	}
 }
 
 func byName(r lockcore.Resource, name string) int { return strings.Compare(r.Name, name) }

@@ -17,6 +17,8 @@ import (
 
 // State is what one workflow run knows of its locks.
 type State struct {
+	// base is the context with which the run began.
+	base workflow.Context
 	// Rules are the worker's, by activity type.
 	Rules map[string]Rule
 	// steps numbers the calls of ExecuteActivity, guarded or not, so that a step keeps its name when
@@ -34,14 +36,16 @@ type State struct {
 	open []*Scope
 	// handed is the scope of what a saga of the run before handed over, until a saga opens.
 	handed *Scope
+	// handedLock is what locks around code of the run before handed over, as far as no such lock of this run has asked for it.
+	handedLock *Lock
 	// lockRun is the run in whose name this one locks; empty is its own.
 	lockRun string
 	// owner is the party where the run inherited one, and started when the first of the runs began that handed their locks over.
 	owner   string
 	started time.Time
 	past    past
-	// former are the runs that a reset has closed, as far as they are known.
-	former []string
+	// former are the runs that resets have closed, as far as they are known.
+	former names
 }
 
 // NewState makes the state of a run that has asked for nothing yet.
@@ -70,8 +74,10 @@ type Step struct {
 	ran bool
 	// retired says that the guard is not written any more.
 	retired bool
-	// past says that it was scheduled by the run before a reset.
-	past bool
+	// resets is how many resets the run had been made by when it was scheduled.
+	resets int
+	// lacks says that it is under locks around code that are to be taken anew.
+	lacks bool
 }
 
 // LocalStep is Step for a call of ExecuteLocalActivity.
@@ -92,13 +98,16 @@ func (s *State) Step(ctx workflow.Context, activityType string, args ...any) *St
 		part := protocol.Cut(fmt.Sprintf("%d/%s", s.steps, activityType), protocol.MaxName)
 		return &Step{scope: s.root, Guard: &protocol.Guard{Part: part, Schedule: s.schedule, Scope: protocol.ScopeStep, Park: true, Refused: err}}
 	case locks == nil:
-		return &Step{}
+		return &Step{scope: s.root, lacks: s.lacks()}
 	}
 	scope, _ := s.scope(ctx)
 	kind := s.kind(ctx, locks)
 	if locks.FromWorkflow {
 		around := *locks
 		around.Scope = kind
+		if kind != protocol.ScopeStep {
+			around.Resources = append(slices.Clone(around.Resources), scope.missing(around.Resources)...)
+		}
 		return &Step{scope: scope, around: &around}
 	}
 	compensating := isCompensating(ctx)
@@ -114,6 +123,7 @@ func (s *State) Step(ctx workflow.Context, activityType string, args ...any) *St
 		Owner:     cmp.Or(locks.Owner, ownerFrom(ctx), s.owner),
 		Park:      true,
 		Try:       !compensating && (locks.Try || triesOnce(ctx)),
+		Undo:      isUndone(ctx),
 		Started:   s.begun(ctx),
 		// What undoes others must run, and its saga cannot be undone to let another go first.
 		NeverVictim: compensating,
@@ -123,7 +133,7 @@ func (s *State) Step(ctx workflow.Context, activityType string, args ...any) *St
 		g.Resources = append(g.Resources, scope.missing(g.Resources)...)
 		scope.want(g.Resources)
 	}
-	step := &Step{Guard: g, scope: scope, scheduled: workflow.Now(ctx), retired: locks.retired}
+	step := &Step{Guard: g, scope: scope, scheduled: workflow.Now(ctx), retired: locks.retired, lacks: s.lacks()}
 	if !compensating { // which has to run, however long it takes
 		step.maxWait = locks.MaxWait
 	}
@@ -134,7 +144,7 @@ func (s *State) Step(ctx workflow.Context, activityType string, args ...any) *St
 // name says in whose name the step locks, and what is known to be held in it.
 func (t *Step) name(ctx workflow.Context) {
 	s, g := t.scope.state, t.Guard
-	t.past, g.LockRun, g.Run = s.past.lasts, s.lockRun, ""
+	t.resets, g.LockRun, g.Run = s.past.resets, s.lockRun, ""
 	named := g.LockRun != ""
 	for i := range g.Resources {
 		g.Resources[i].Held = s.knows(t.scope, g.Resources[i].Name)
@@ -164,7 +174,7 @@ func (t *Step) Retired() bool { return t.retired }
 // knows tells whether the run is known to hold a resource for a scope: by the scope itself, or by locks around code.
 func (s *State) knows(scope *Scope, name string) bool {
 	return slices.ContainsFunc(s.open, func(o *Scope) bool {
-		return (o == scope || o.lock || scope.lock) && o.held.has(name)
+		return (o == scope || o.lock != nil || scope.lock != nil) && o.held.has(name)
 	})
 }
 
@@ -202,12 +212,23 @@ func (t *Step) Done(ctx workflow.Context, err error) {
 	switch {
 	case t.retired:
 	case err == nil && t.Guard.Scope == protocol.ScopeSaga:
-		t.scope.hold(t.Guard.Resources, t.past && !t.scope.state.past.lasts)
+		t.scope.hold(t.Guard.Resources, t.stale())
 	case err == nil || t.Guard.Scope == protocol.ScopeSaga || !leavesTraces(err): // what a saga's step asked for is wanted already
 	case t.Guard.Try && errors.Is(protocol.LockError(err), lockcore.ErrBusy): // it queued nowhere
 	case ofLockstep(err) || workflow.GetVersion(ctx, versionTraces, workflow.DefaultVersion, 1) != workflow.DefaultVersion:
 		t.scope.trace(t.Guard.Resources)
 	}
+}
+
+// Failed says of the error of a step that has ended whether it is known that the step never ran.
+func (t *Step) Failed(err error) error {
+	var step *protocol.StepError
+	if !errors.As(err, &step) || !t.Guard.Try || !t.Guard.Undo {
+		return err
+	}
+	t.scope.state.look()
+	step.NeverRan = !t.ran && !t.stale() && step.Tried() == t.Guard.Part
+	return err
 }
 
 // leavesTraces tells whether a step that failed so may have left a place in a queue or a hold behind,

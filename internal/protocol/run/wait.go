@@ -38,7 +38,8 @@ func Waits(ctx workflow.Context, err error) (protocol.BusyDetails, bool) {
 func (t *Step) Wait(ctx workflow.Context, busy protocol.BusyDetails, failure error) error {
 	state, now := t.scope.state, workflow.Now(ctx)
 	t.used = now.Sub(t.scheduled)
-	t.ran = t.ran || t.past || busy.Attempt > 1 // what an earlier attempt came to is not known
+	state.look()
+	t.ran = t.ran || t.stale() || busy.Again || busy.Attempt > 1 // what an earlier attempt came to is not known
 	if t.waiting.IsZero() {
 		t.waiting = now
 	}
@@ -107,9 +108,13 @@ func (t *Step) waitParams(ctx workflow.Context, busy protocol.BusyDetails) proto
 // waitOptions are those of the activity that waits, on the step's task queue, where Lockstep is installed. Every option
 // that matters is given: where one is not, the step's own would be taken.
 func (t *Step) waitOptions(ctx workflow.Context, busy protocol.BusyDetails) workflow.Context {
+	queue := t.taskQueue(ctx)
+	if t.local {
+		ctx = t.scope.state.outside(ctx)
+	}
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		ActivityID:          protocol.WaitID(t.Guard.Schedule),
-		TaskQueue:           t.taskQueue(ctx),
+		TaskQueue:           queue,
 		StartToCloseTimeout: waitAttempt,
 		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: time.Second, MaximumInterval: 30 * time.Second},
 		Summary:             protocol.Cut("wait for "+busy.Resource, 120),

@@ -51,9 +51,12 @@ func blame(r *contention.Report) {
 	}
 	for i := range r.Waits {
 		w := &r.Waits[i]
-		for _, n := range of[w.Resource] {
+		holds := of[w.Resource]
+		// Holds are in the order of their starts, and none is as long as this.
+		near, _ := slices.BinarySearchFunc(holds, w.Start.Add(-2*time.Second), func(n int, t time.Time) int { return r.Holds[n].Start.Compare(t) })
+		for _, n := range holds[near:] {
 			h := &r.Holds[n]
-			if h.Start.Before(w.Start.Add(-2*time.Second)) || !h.End.After(w.Start) {
+			if !h.End.After(w.Start) {
 				continue
 			}
 			if !h.Start.Before(w.End) {
