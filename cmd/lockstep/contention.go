@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"time"
@@ -85,12 +86,7 @@ func (cfg *contentionConfig) run(ctx context.Context, s streams) error {
 	}
 	report := contention.Analyze(spans, options)
 	if cfg.html != "" {
-		err := page.WriteFile(cfg.html, report, page.Options{Title: strings.Join(cfg.paths, ", "), TraceURL: page.JaegerTraces(cfg.jaeger)})
-		var option *page.OptionError
-		switch {
-		case errors.As(err, &option):
-			return fmt.Errorf("%w: --jaeger-ui: %w", demo.ErrUsage, err)
-		case err != nil:
+		if err := page.WriteFile(cfg.html, report, cfg.page()); err != nil {
 			return fmt.Errorf("--html: %w", err)
 		}
 		_, _ = fmt.Fprintln(s.err, "wrote", cfg.html)
@@ -120,8 +116,16 @@ func (cfg *contentionConfig) options() (contention.Options, error) {
 		}
 		*t.to = at
 	}
+	var refused *page.OptionError
+	if err := page.Write(io.Discard, &contention.Report{}, cfg.page()); errors.As(err, &refused) { // before anything long
+		return o, fmt.Errorf("%w: --jaeger-ui: %w", demo.ErrUsage, err)
+	}
 	if !o.Since.IsZero() && !o.Until.IsZero() && o.Until.Before(o.Since) {
 		return o, fmt.Errorf("%w: --until is before --since", demo.ErrUsage)
 	}
 	return o, nil
+}
+
+func (cfg *contentionConfig) page() page.Options {
+	return page.Options{Title: strings.Join(cfg.paths, ", "), TraceURL: page.JaegerTraces(cfg.jaeger)}
 }

@@ -60,6 +60,23 @@ func TestContentionPrintsItsReportAsJSON(t *testing.T) {
 	require.Equal(t, "A", r.Waits[0].Blockers[0].Owner)
 }
 
+func TestContentionWritesAPage(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "report.html")
+	code, stdout, stderr := lockstep(t, nil, "contention", "--html", path, "--jaeger-ui", "http://127.0.0.1:16686", traceFile(t, oneWait))
+	require.Equal(t, 0, code, stderr)
+	require.Contains(t, stderr, "wrote "+path)
+	require.Contains(t, stdout, "RESOURCES")
+	html, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Contains(t, string(html), "account/1")
+	require.Contains(t, string(html), "127.0.0.1:16686")
+
+	code, _, stderr = lockstep(t, nil, "contention", "--html", "/no/such/folder/report.html", traceFile(t, oneWait))
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "--html: open /no/such/folder/report.html")
+}
+
 func TestContentionSaysWhatItCannotDo(t *testing.T) {
 	t.Parallel()
 	foreign := `{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":"GET /"}]}]}]}`
@@ -76,6 +93,7 @@ func TestContentionSaysWhatItCannotDo(t *testing.T) {
 		"no list":        {[]string{"--top", "0", "x"}, 2, "--top is 0: want 1 or more"},
 		"no time":        {[]string{"--since", "yesterday", "x"}, 2, `--since is "yesterday": want a time such as`},
 		"times reversed": {[]string{"--since", "2026-01-02T00:00:00Z", "--until", "2026-01-01T00:00:00Z", "x"}, 2, "--until is before --since"},
+		"no link":        {[]string{"--jaeger-ui", "javascript:alert(1)", "x"}, 2, "--jaeger-ui: "},
 		"nothing chosen": {[]string{"--resource", "none", traceFile(t, oneWait)}, 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

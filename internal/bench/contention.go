@@ -80,8 +80,10 @@ func benchContention(ctx context.Context, spans, resources int) (Report, error) 
 	}
 	total := a.Read + a.Analyze + a.Print
 	return Report{Facts: []FactReport{
-		{Name: fmt.Sprintf("traces: %d spans of which %d are locks', with %d waits and %d holds of %d resources", a.Spans, a.LockSpans, a.Waits, a.Holds, resources),
-			Value: float64(size) / (1 << 20), Unit: "MiB"},
+		{Name: "traces", Value: float64(size) / (1 << 20), Unit: "MiB"},
+		{Name: "spans", Value: float64(a.Spans), Unit: "spans"},
+		{Name: "of which of locks", Value: float64(a.LockSpans), Unit: "spans"},
+		{Name: fmt.Sprintf("waits, on %d resources", resources), Value: float64(a.Waits), Unit: "waits"},
 		{Name: "reading", Value: a.Read, Unit: "s"},
 		{Name: "analysis", Value: a.Analyze, Unit: "s"},
 		{Name: "table", Value: a.Print, Unit: "s"},

@@ -351,10 +351,16 @@ func TestLastIsWhoseEndLetItIn(t *testing.T) {
 	s.hold("q", "X", 1, 0, 900, nil)
 	s.hold("q", "Y", 2, 0, 1010, nil)
 	s.wait("q", "Z", 3, 500, 1000, nil, heldBy("Y", 2)) // Y's end let it in, by a clock that ran backwards
+	shared := attrs{telemetry.Mode: "shared"}
+	s.hold("pool", "K", 1, 0, 990, shared)
+	s.hold("pool", "L", 2, 0, 600, shared)
+	s.hold("pool", "M", 3, 0, 1005, shared) // stands longer, and so let nobody in
+	s.wait("pool", "N", 4, 500, 1000, shared, heldBy("L", 2))
 	r := s.report(t)
 	for _, w := range r.Waits {
-		require.False(t, w.Blockers[0].Last)
-		require.True(t, w.Blockers[1].Last, w.Owner)
+		for _, b := range w.Blockers {
+			require.Equal(t, b.Owner == map[string]string{"r": "B", "q": "Y", "pool": "K"}[w.Resource], b.Last, "%s: %s", w.Owner, b.Owner)
+		}
 	}
 }
 

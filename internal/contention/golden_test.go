@@ -45,7 +45,8 @@ func everything() *scene {
 	s.add(telemetry.SpanRenew, 2100, 2101, about("account/4", "stuck", attrs{telemetry.Outcome: telemetry.OutcomeLost}))
 	// One whose end was not read, and one whose name is no friend of terminals.
 	s.step("account/5", "still", "1/Debit", 70, 100, 0, telemetry.OutcomeGranted)
-	s.hold("evil\x1b[2J\nname", "owner\tof it", 80, 0, 10, nil)
+	s.hold("evil\x1b[2J\n<name>", "owner\tof it", 80, 0, 10, nil)
+	s.wait("evil\x1b[2J\n<name>", "waits\u202e for it", 81, 2, 10, nil)
 	// Others' spans.
 	s.add("RunActivity:Debit", 0, 10, nil)
 	s.add(telemetry.SpanHold, 0, 10, attrs{telemetry.Resource: "r"})
@@ -92,7 +93,7 @@ func TestTableShowsTheFirstOfEachList(t *testing.T) {
 	r := everything().report(t)
 	var b bytes.Buffer
 	require.NoError(t, WriteTable(&b, r, 1))
-	require.Contains(t, b.String(), "(the first 1 of 6)")
+	require.Contains(t, b.String(), "(the first 1 of 7)")
 	require.Equal(t, 1, strings.Count(b.String(), "why:"))
 }
 

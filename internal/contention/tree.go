@@ -22,8 +22,8 @@ func newTree(n int, end func(int) int64) tree {
 }
 
 // beyond calls visit, from the last to the first, for those before limit that end after a time, until it says no.
-func (t *tree) beyond(limit int, after int64, visit func(int) bool) bool {
-	return t.walk(1, 0, t.n, limit, after, visit)
+func (t *tree) beyond(limit int, after int64, visit func(int) bool) {
+	t.walk(1, 0, t.n, limit, after, visit)
 }
 
 // walk does so for a node, which is of the leaves from low on, size of them.
