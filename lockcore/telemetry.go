@@ -76,6 +76,7 @@ func (o *observer) acquire(ctx context.Context, req *Request, res Resource) (con
 			attribute.String(telemetry.Comment, req.Comment),
 		}
 	})
+	limited(op, int64(res.Limit))
 	op.asked = &asked{resource: res.Name, lockID: req.LockID, part: req.Part, mode: res.Mode}
 	return ctx, op
 }

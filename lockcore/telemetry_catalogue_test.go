@@ -146,6 +146,7 @@ func (o *observed) everything(t *testing.T) {
 	t.Helper()
 	o.fullQueue(t)
 	o.unknownBlockers(t)
+	o.semaphore(t)
 	o.deadlocked(t)
 	o.endings(t)
 	o.losses(t)
@@ -178,6 +179,17 @@ func (o *observed) fullQueue(t *testing.T) {
 	release.LockID, release.Order.Schedule = "b", 2
 	require.NoError(t, o.Release(t.Context(), release))
 	require.NoError(t, o.Leave(t.Context(), lease("d"))) // which was granted
+}
+
+// semaphore: requests with a limit.
+func (o *observed) semaphore(t *testing.T) {
+	t.Helper()
+	r := lockcore.SharedLimit("semaphore", 1)
+	o.enters(t, o.Locker, asks("a", 1, r))
+	o.queues(t, o.Locker, asks("b", 1, r))
+	for _, id := range []string{"b", "a"} {
+		require.NoError(t, o.Release(t.Context(), lockcore.Release{LockID: id, Resources: []string{r.Name}, Order: lockcore.LastAttempt(1)}))
+	}
 }
 
 // unknownBlockers: a holder that keeps no traces, and a wait that nobody is in the way of any more.

@@ -75,7 +75,7 @@ func blockers(span trace.Span, found []blocker, at time.Time) {
 // wait is one that is over.
 type wait struct {
 	resource, lockID, part, owner string
-	order                         int64
+	order, limit                  int64
 	mode                          Mode
 	since, until                  time.Time
 	fence                         int64
@@ -103,6 +103,7 @@ func (o *observer) waited(ctx context.Context, w *wait) {
 		attribute.String(telemetry.Owner, w.owner),
 		attribute.String(telemetry.Outcome, w.outcome),
 	)
+	limited(span, w.limit)
 	if w.fence != 0 {
 		span.SetAttributes(attribute.Int64(telemetry.Fence, w.fence))
 	}
@@ -121,7 +122,7 @@ func (o *observer) granted(ctx context.Context, req *Request, op *engine.Acquire
 		return
 	}
 	o.waited(ctx, &wait{
-		resource: op.Resource, lockID: op.LockID, part: op.Part, owner: req.Owner, order: op.Order, mode: Mode(op.Mode),
+		resource: op.Resource, lockID: op.LockID, part: op.Part, owner: req.Owner, order: op.Order, limit: op.Limit, mode: Mode(op.Mode),
 		since: *p.Since, until: *p.ClaimedAt, fence: p.Fence, outcome: telemetry.OutcomeGranted,
 		before: before, after: endedBlocker(p.After),
 	})
@@ -172,6 +173,9 @@ func (o *observer) gone(ctx context.Context, d *engine.Document, g *engine.Gone,
 		resource: d.ID, lockID: g.LockID, part: g.Part, owner: cmp.Or(g.Owner, g.LockID), order: g.Order, mode: Mode(g.Mode),
 		since: g.Since, until: d.At, outcome: telemetry.OutcomeLeft, after: inTheWay(d, g),
 	}
+	if w.mode == ModeShared {
+		w.limit = g.Limit
+	}
 	switch {
 	case why.deadlock:
 		w.outcome = telemetry.OutcomeDeadlock
@@ -215,6 +219,7 @@ func (o *observer) hold(ctx context.Context, d *engine.Document, e *engine.Entry
 		attribute.String(telemetry.Host, e.Host),
 		attribute.String(telemetry.Outcome, outcome),
 	)
+	limited(span, e.Limit)
 	optional(span, telemetry.Comment, e.Comment)
 	optional(span, telemetry.Reason, why.reason)
 	if outcome == telemetry.OutcomeExpired {
@@ -246,6 +251,12 @@ func tellLoss(ctx context.Context, lost *LostError) {
 		attrs = append(attrs, attribute.String(telemetry.EndedBy, lost.By))
 	}
 	span.AddEvent(telemetry.EventLost, trace.WithAttributes(attrs...))
+}
+
+func limited(span trace.Span, limit int64) {
+	if limit != 0 && span.IsRecording() {
+		span.SetAttributes(attribute.Int64(telemetry.Limit, limit))
+	}
 }
 
 func optional(span trace.Span, key, value string) {

@@ -178,7 +178,7 @@ func (a *analysis) holdNamed(k key, w *wait) (int32, bool) {
 // inferred adds the holds that follow from times and fences. It tells how many were not looked at.
 func (a *analysis) inferred(l *lane, w *wait, found []candidate) (all []candidate, more int) {
 	known := make(map[int32]bool, len(found))
-	limited := false
+	limited := w.record.limited
 	for _, c := range found {
 		known[c.hold] = true
 		limited = limited || c.hold >= 0 && a.holds[c.hold].Mode == lockcore.ModeShared.String()

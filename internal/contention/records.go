@@ -34,6 +34,7 @@ type record struct {
 	start, end int64
 	texts      [texts]sym
 	position   int32
+	limited    bool
 	fence      int64
 	hold       int64
 	expired    int64
@@ -77,6 +78,7 @@ func (s *symbols) keep(sp *span) record {
 	r := record{
 		trace: sp.trace, id: sp.id, start: sp.start, end: max(sp.end, sp.start),
 		position: int32(max(min(sp.position, 1<<30), 0)),
+		limited:  sp.limit > 0,
 		fence:    sp.fence, hold: sp.hold, expired: sp.expired,
 	}
 	for i, t := range sp.texts {

@@ -80,6 +80,7 @@ type span struct {
 	fence      int64
 	hold       int64
 	position   int64
+	limit      int64
 	expired    int64
 	// last is what the span's own attributes say of what blocked it, and blockers what its events do.
 	last     blockedBy
@@ -114,6 +115,8 @@ func (s *span) attribute(key, value string) {
 		s.fence = integer(value)
 	case telemetry.Hold:
 		s.hold = integer(value)
+	case telemetry.Limit:
+		s.limit = integer(value)
 	case telemetry.Position:
 		s.position = integer(value)
 	default:

@@ -37,6 +37,7 @@ func (a *analysis) why(u *usage, r *Resource) string {
 			owner = h.owner
 		}
 	}
+	spent := a.spentBy(u.holds)
 	switch {
 	case worst != nil && share(worst.blocked) >= muchOfWaiting:
 		return fmt.Sprintf("%s of the waiting was for %s, which held it %s%s",
@@ -50,6 +51,12 @@ func (a *analysis) why(u *usage, r *Resource) string {
 	case share(blocked[owner]) >= muchOfWaiting:
 		return fmt.Sprintf("%s of the waiting was for %s, which held it %s in %s", percent(min(share(blocked[owner]), 1)),
 			a.symbols.text(owner), duration(held[owner]), many(owners[owner], "hold"))
+	case spent.waited > 0 && float64(spent.waited) >= muchOfWaiting*float64(spent.held):
+		return fmt.Sprintf("those who held it waited themselves: for %s of the %s that they kept others waiting, most for %s; their steps ran %s",
+			duration(spent.waited), duration(spent.held), a.symbols.text(spent.on), duration(spent.ran))
+	case spent.held > 0 && float64(spent.ran) < muchOfWaiting*float64(spent.held):
+		return fmt.Sprintf("those who held it stood between steps: their steps ran %s of the %s that they kept others waiting",
+			duration(spent.ran), duration(spent.held))
 	case r.Busy >= mostOfTime:
 		return fmt.Sprintf("many short holds, one after another: held %s of the time by %s, %s each (median)",
 			percent(r.Busy), many(len(owners), "owner"), Seconds(r.Hold.P50))

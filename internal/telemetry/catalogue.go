@@ -37,6 +37,7 @@ type Value struct{ Name, Help string }
 var (
 	resource = Attribute{Key: Resource, Type: "string", Help: "the resource's name"}
 	mode     = Attribute{Key: Mode, Type: "string", Help: "exclusive or shared"}
+	limit    = Attribute{Key: Limit, Type: "int", Help: "the limit of a shared request, where it has one: a semaphore's", Optional: true}
 	lockID   = Attribute{Key: LockID, Type: "string", Help: "the lock ID; in Temporal it contains cluster, namespace, workflow ID and run ID"}
 	part     = Attribute{Key: Part, Type: "string", Help: "the part: in Temporal the step, as `3/Debit`"}
 	order    = Attribute{Key: Order, Type: "string", Help: "schedule number and attempt, as `3.1`"}
@@ -67,7 +68,7 @@ var Spans = []Span{
 		Name: SpanAcquire, Clock: "process", Parent: "the caller's span: in Temporal the step's",
 		When: "one request for one resource, from when it is sent until it is answered; several where a request waits and asks again",
 		Attributes: append([]Attribute{
-			resource, mode, lockID, part, order, owner, outcome, position, length,
+			resource, mode, limit, lockID, part, order, owner, outcome, position, length,
 			{Key: Comment, Type: "string", Help: "what the request says of itself, for people: in Temporal activity type, activity ID and attempt"},
 			{Key: Fence, Type: "int", Help: "the fencing token of the lease", Optional: true},
 			{Key: Hold, Type: "int", Help: "the fence with which the hold began that the request made or joined: `lock.fence` of its span", Optional: true},
@@ -91,7 +92,7 @@ var Spans = []Span{
 		When: "from when a request was queued until it was granted, or gave its place up; written by whoever takes the grant up, or ends the wait. " +
 			"A place that nobody refreshed, since its process died, has none",
 		Attributes: append([]Attribute{
-			resource, mode, lockID, part, order, owner, outcome,
+			resource, mode, limit, lockID, part, order, owner, outcome,
 			{Key: Fence, Type: "int", Help: "the fence of the grant", Optional: true},
 		}, blockedBy...),
 		Events: []Event{eventBlockedBy}, Links: "to the step of each hold that was in the way",
@@ -106,7 +107,7 @@ var Spans = []Span{
 		Name: SpanHold, Clock: "database", Parent: "the step that entered last, in its trace; the caller's span where that is not known",
 		When: "from when the resource was granted to a lock ID until it was released or displaced; written by whoever ends it. (`lock.resource`, `lock.fence`, `lock.id`) names it",
 		Attributes: []Attribute{
-			resource, mode, lockID, owner, outcome,
+			resource, mode, limit, lockID, owner, outcome,
 			{Key: Fence, Type: "int", Help: "the fence with which the hold began"},
 			{Key: Host, Type: "string", Help: "the process that took it: host name and process ID, unless set"},
 			{Key: Comment, Type: "string", Help: "the comment of the request that took it", Optional: true},

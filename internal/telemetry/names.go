@@ -28,6 +28,8 @@ const (
 const (
 	Resource = "lock.resource"
 	Mode     = "lock.mode"
+	// Limit is the semaphore limit that a shared request asks with.
+	Limit = "lock.limit"
 	// LockID, and within it Part and Order, name a request.
 	LockID = "lock.id"
 	Part   = "lock.part"

@@ -170,6 +170,8 @@ type Gone struct {
 	Order  int64  `bson:"order"`
 	Mode   string `bson:"mode"`
 	Owner  string `bson:"owner,omitempty"`
+	// Limit is the request's, as it stood in the queue.
+	Limit int64 `bson:"limit,omitempty"`
 	// Since is when it queued, and ClaimedAt when it was granted, where it was a claim; After is the claim's.
 	Since     time.Time  `bson:"since"`
 	ClaimedAt *time.Time `bson:"claimedAt,omitempty"`

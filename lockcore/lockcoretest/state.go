@@ -200,7 +200,7 @@ func (s *state) drop(which func(engine.Entry) bool) {
 			s.doc.Last.Released = append(s.doc.Last.Released, e)
 		case e.State == engine.Claimed:
 			s.doc.Last.Gone = append(s.doc.Last.Gone, engine.Gone{
-				LockID: e.LockID, Part: e.Part, Order: e.Order, Mode: e.Mode, Owner: e.Owner,
+				LockID: e.LockID, Part: e.Part, Order: e.Order, Mode: e.Mode, Limit: e.Limit, Owner: e.Owner,
 				Since: *e.Since, ClaimedAt: e.ClaimedAt, After: e.After,
 			})
 		}
@@ -222,7 +222,7 @@ func (s *state) drained(e engine.Entry) engine.Entry {
 func (s *state) forget(which func(engine.Waiter) bool) {
 	for _, w := range pick(s.doc.Waiters, which) {
 		s.doc.Last.Gone = append(s.doc.Last.Gone, engine.Gone{
-			LockID: w.LockID, Part: w.Part, Order: w.Order, Mode: w.Mode, Owner: w.Owner, Since: w.Since,
+			LockID: w.LockID, Part: w.Part, Order: w.Order, Mode: w.Mode, Limit: w.Limit, Owner: w.Owner, Since: w.Since,
 		})
 	}
 	s.doc.Waiters = slices.DeleteFunc(s.doc.Waiters, which)
