@@ -261,3 +261,31 @@ func FuzzRead(f *testing.F) {
 		require.NoError(t, WriteJSON(&b, r))
 	})
 }
+
+// What a run of the demo wrote, and what a Jaeger 1.62 that it was sent to answered to
+// /api/traces?service=lockstep-demo-worker: the same report.
+func TestARealJaegerTellsTheSame(t *testing.T) {
+	t.Parallel()
+	report := func(file string) *Report {
+		spans, err := Read(t.Context(), []string{filepath.Join("testdata", "real", file)}, nil)
+		require.NoError(t, err)
+		r := Analyze(spans, Options{})
+		require.Zero(t, r.Read.Broken+r.Read.Malformed)
+		r.Read = Reading{}
+		return r
+	}
+	otlp, jaeger := report("otlp.jsonl.gz"), report("jaeger-1.62.json.gz")
+	require.Len(t, otlp.Holds, 18)
+	require.Len(t, otlp.Waits, 10)
+	for i := range otlp.Waits {
+		require.Equal(t, otlp.Waits[i].LockID, jaeger.Waits[i].LockID)
+		require.Equal(t, otlp.Waits[i].Span, jaeger.Waits[i].Span)
+		require.NotEmpty(t, jaeger.Waits[i].Blockers)
+		for j, b := range otlp.Waits[i].Blockers {
+			b.From, b.To = jaeger.Waits[i].Blockers[j].From, jaeger.Waits[i].Blockers[j].To // it keeps microseconds
+			require.Equal(t, b, jaeger.Waits[i].Blockers[j])
+		}
+	}
+	require.InDelta(t, otlp.Totals.Wait.Total, jaeger.Totals.Wait.Total, 0.001)
+	require.InDelta(t, otlp.Totals.Hold.Total, jaeger.Totals.Hold.Total, 0.001)
+}

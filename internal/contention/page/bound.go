@@ -30,6 +30,8 @@ type part struct {
 	counts []counts
 	// leftOut says what is not in the page.
 	leftOut []string
+	// cut says which lists are not whole, which matters less: they begin with what is worst.
+	cut []string
 }
 
 // counts are how many holds and waits a resource has, in the page and in the report.
@@ -104,19 +106,19 @@ func places(n int, chosen []int) []int {
 }
 
 func (p *part) tellLeftOut(r *contention.Report) {
-	tell := func(in, all int, what, which string) {
+	tell := func(to *[]string, in, all int, what, which string) {
 		if in < all {
-			p.leftOut = append(p.leftOut, fmt.Sprintf("%s of %s %s are in this page: %s.", integer(in), integer(all), what, which))
+			*to = append(*to, fmt.Sprintf("%s of %s %s are in this page: %s.", integer(in), integer(all), what, which))
 		}
 	}
-	tell(len(p.holds), len(r.Holds), "holds", "those of the most waited-for resources, and of the last of these the ones that kept others waiting longest")
-	tell(len(p.waits), len(r.Waits), "waits", "those of the most waited-for resources, and of the last of these the longest")
-	tell(len(p.resources), len(r.Resources), "resources", "the most waited-for")
+	tell(&p.leftOut, len(p.holds), len(r.Holds), "holds", "those of the most waited-for resources, and of the last of these the ones that kept others waiting longest")
+	tell(&p.leftOut, len(p.waits), len(r.Waits), "waits", "those of the most waited-for resources, and of the last of these the longest")
+	tell(&p.leftOut, len(p.resources), len(r.Resources), "resources", "the most waited-for")
 	for _, list := range []struct {
 		n    int
 		what string
 	}{{len(r.Owners), "owners"}, {len(r.Chains), "chains"}, {len(r.Overlong), "overlong holds"}, {len(r.Losses), "losses"}, {len(r.Deadlocks), "deadlocks"}} {
-		tell(min(list.n, maxRows), list.n, list.what, "the first")
+		tell(&p.cut, min(list.n, maxRows), list.n, list.what, "the first")
 	}
 }
 

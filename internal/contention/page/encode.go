@@ -20,6 +20,7 @@ type document struct {
 	Read    contention.Reading `json:"read"`
 	Totals  contention.Totals  `json:"totals"`
 	LeftOut []string           `json:"leftOut"`
+	Cut     []string           `json:"cut"`
 	// Strings is the table; the first is empty.
 	Strings   []string   `json:"strings"`
 	Resources []resource `json:"resources"`
@@ -74,7 +75,7 @@ func encode(r *contention.Report, o Options) *document {
 	p := bound(r, o.MaxHolds)
 	e := &encoder{report: r, part: p, places: map[string]int{"": 0}, strangers: map[strangerKey]int{}}
 	e.doc = &document{
-		TraceURL: o.TraceURL, From: millis(r.From), To: millis(r.To), Read: r.Read, Totals: r.Totals, LeftOut: append([]string{}, p.leftOut...),
+		TraceURL: o.TraceURL, From: millis(r.From), To: millis(r.To), Read: r.Read, Totals: r.Totals, LeftOut: append([]string{}, p.leftOut...), Cut: append([]string{}, p.cut...),
 		Strings: []string{""}, HoldColumns: holdColumns(), WaitColumns: waitColumns(), StrangerColumns: strangerColumns(),
 		Holds: [][]any{}, Waits: [][]any{}, Strangers: [][]any{},
 		Resources: []resource{}, Owners: append([]contention.Owner{}, first(r.Owners)...), Deadlocks: append([]contention.Deadlock{}, first(r.Deadlocks)...),
@@ -165,7 +166,7 @@ func waitColumns() []column {
 	return []column{
 		{"resource", "value"}, {"lockId", "string"}, {"owner", "string"}, {"workflow", "string"}, {"run", "string"}, {"mode", "string"},
 		{"part", "string"}, {"step", "string"}, {"start", "time"}, {"end", "time"}, {"outcome", "string"}, {"position", "value"},
-		{"trace", "string"}, {"span", "string"}, {"hold", "value"}, {"unexplained", "micros"}, {"blockers", "value"}, {"moreBlockers", "value"},
+		{"trace", "string"}, {"span", "string"}, {"hold", "value"}, {"unexplained", "micros"}, {"handOver", "micros"}, {"blockers", "value"}, {"moreBlockers", "value"},
 	}
 }
 
@@ -178,7 +179,7 @@ func (e *encoder) wait(w *contention.Wait) []any {
 	return []any{
 		e.part.index[w.Resource], e.str(w.LockID), e.str(w.Owner), e.str(w.Workflow), e.str(w.Run), e.str(w.Mode),
 		e.str(w.Part), e.str(w.Step), e.time(w.Start), e.time(w.End), e.str(w.Outcome), w.Position,
-		e.str(w.Trace), e.str(w.Span), at(e.part.holdAt, w.Hold), micros(w.Unexplained), flat, len(w.Blockers) - len(blockers),
+		e.str(w.Trace), e.str(w.Span), at(e.part.holdAt, w.Hold), micros(max(w.Unexplained-w.HandOver, 0)), micros(w.HandOver), flat, len(w.Blockers) - len(blockers) + w.Omitted,
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/temporal-lockstep/lockstep/internal/contention"
 )
@@ -35,8 +37,22 @@ func judge(r *contention.Report) verdict {
 		claim = fmt.Sprintf("is the bottleneck: %s of all waiting.", percent(share))
 	}
 	return verdict{
-		Name: first.Name, Claim: claim, Why: strings.TrimSpace(first.Why),
+		Name: first.Name, Claim: claim, Why: sentence(first.Why),
 	}
+}
+
+// sentence begins with a capital and ends with a full stop.
+func sentence(s string) string {
+	s = strings.TrimSpace(s)
+	if s == "" {
+		return s
+	}
+	first, size := utf8.DecodeRuneInString(s)
+	s = string(unicode.ToUpper(first)) + s[size:]
+	if !strings.ContainsAny(s[len(s)-1:], ".!?") {
+		s += "."
+	}
+	return s
 }
 
 func count(n int, what string) string {

@@ -30,6 +30,7 @@ function detailsOfWait(wait) {
       ["waited", el("strong", {}, duration(lengthOf(wait)))], ["for", name(resourceOf(wait).name, "mono")], ["when", range(wait)],
       ["step", named(wait.step, wait.part)], ["mode", wait.mode], ["place in queue", wait.position ? integer(wait.position) : ""],
       ...identity(wait), ["trace / span", wait.trace && traceLink(wait.trace, wait.span)],
+      ["handed over", wait.handOver > 0 ? `${duration(wait.handOver)} of it: granted to others, who had not taken it yet` : ""],
       ["unexplained", wait.unexplained > 0 ? `${duration(wait.unexplained)} of it` : ""],
       ["was granted", wait.granted && linkTo(wait.granted, `the hold of ${duration(lengthOf(wait.granted))}`)],
     ]),

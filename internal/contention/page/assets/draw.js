@@ -94,11 +94,25 @@ function labels(view, section, fill, isDim) {
   return texts;
 }
 
-// labelOf is what of a name has room. Names of one kind differ at their ends, so their beginnings go first.
+// labelOf is what of a name has room. Names of one kind mostly differ at their ends, so their beginnings go first, unless
+// most names end alike.
 function labelOf(item, room) {
   const full = item.step ? item.owner + " · " + item.step : item.owner;
   if (full.length <= room) return full;
-  return item.owner.length <= room ? item.owner : "…" + item.owner.slice(1 - room);
+  if (item.owner.length <= room) return item.owner;
+  return endsAlike() ? item.owner.slice(0, room - 1) + "…" : "…" + item.owner.slice(1 - room);
+}
+
+let alike;
+
+// endsAlike tells whether most owners have the same last characters.
+function endsAlike() {
+  if (alike === undefined) {
+    const ends = new Map();
+    for (const hold of report.holds) ends.set(hold.owner.slice(-5), (ends.get(hold.owner.slice(-5)) || 0) + 1);
+    alike = Math.max(0, ...ends.values()) > report.holds.length / 2 && new Set(report.holds.map((hold) => hold.owner)).size > 2;
+  }
+  return alike;
 }
 
 function text(x, y, content, style) {

@@ -35,7 +35,7 @@ function drawTiles() {
   const tile = (label, v, more, bad) => el("div", { class: bad ? "tile bad" : "tile" }, el("dt", {}, label), el("dd", {}, v), el("dd", {}, more));
   const share = totals.acquisitions > 0 ? percent(totals.waited / totals.acquisitions) : "0" + NBSP + "%";
   byId("tiles").replaceChildren(
-    tile("Total wait", seconds(totals.wait.total), `${plural(totals.wait.count, "wait")} added up, ${percent(totals.wait.total > 0 ? totals.unexplained / totals.wait.total : 0)} unexplained`),
+    tile("Total wait", seconds(totals.wait.total), `${plural(totals.wait.count, "wait")} added up, ${percent(totals.wait.total > 0 ? (totals.unexplained - totals.handOver) / totals.wait.total : 0)} unexplained`),
     tile("Had to wait", share, `${integer(totals.waited)} of ${plural(totals.acquisitions, "acquisition")}`),
     tile("Wait, p50", of(totals.wait, "p50"), "half of the waits took longer"),
     tile("Wait, p95", of(totals.wait, "p95"), `p99 ${of(totals.wait, "p99")}, longest ${of(totals.wait, "max")}`),
@@ -147,6 +147,7 @@ function drawReading() {
   byId("reading").replaceChildren(facts([
     ["files", integer(read.files)], ["spans", `${integer(read.spans)}, of which ${integer(read.lockSpans)} of locks`],
     ["duplicates", `${integer(read.duplicates)}, left out`], ["broken", brokenText()],
-    ["unexplained", `${seconds(report.totals.unexplained)} of the waiting, by no hold that was read`],
-  ]), el("ul", { class: "empty" }, ...(read.problems || []).map((problem) => el("li", {}, name(problem)))));
+    ["handed over", `${seconds(report.totals.handOver)} of the waiting: granted to others, who had not taken it yet`],
+    ["unexplained", `${seconds(report.totals.unexplained - report.totals.handOver)} of the waiting, by no hold that was read`],
+  ]), el("ul", { class: "empty" }, ...report.cut.map((what) => el("li", {}, what)), ...(read.problems || []).map((problem) => el("li", {}, name(problem)))));
 }
