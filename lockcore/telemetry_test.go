@@ -199,6 +199,33 @@ func TestAWaitAndTheHoldThatBlockedItAreJoinedBothWays(t *testing.T) {
 	require.Equal(t, "b", text(next[0].Attributes, telemetry.LockID))
 }
 
+// A step that enters with a new fence, as compensations do, does not give its hold another name.
+func TestAHoldKeepsTheFenceThatItBeganWith(t *testing.T) {
+	t.Parallel()
+	o := observe(t, lockcore.Config{})
+	r := lockcore.Exclusive("r")
+	o.enters(t, o.Locker, asks("a", 1, r))
+	undo := asks("a", 2, r)
+	undo.Part, undo.NewFence = "2/Undo", true
+	leases, err := o.Enter(t.Context(), undo, true)
+	require.NoError(t, err)
+	o.queues(t, o.other, asks("b", 1, r))
+	require.NoError(t, o.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r"}, Order: lockcore.LastAttempt(2)}))
+	o.clock.Advance(time.Minute) // its parts drain
+	o.enters(t, o.other, asks("b", 2, r))
+
+	began := value(o.only(t, telemetry.SpanHold, "a").Attributes(), telemetry.Fence).AsInt64()
+	require.Less(t, began, leases[0].Fence)
+	for _, s := range o.spans.Ended() {
+		switch {
+		case s.Name() == telemetry.SpanAcquire && text(s.Attributes(), telemetry.LockID) == "a":
+			require.Equal(t, began, value(s.Attributes(), telemetry.Hold).AsInt64())
+		case s.Name() == telemetry.SpanAcquire && text(s.Attributes(), telemetry.Outcome) == telemetry.OutcomeQueued:
+			require.Equal(t, began, value(s.Attributes(), telemetry.BlockedByFence).AsInt64())
+		}
+	}
+}
+
 // Whoever waits in a plain Go process has seen more of the queue than who comes again as another step.
 func TestAnAcquireThatWaitsNamesAllThatWereInTheWay(t *testing.T) {
 	t.Parallel()
