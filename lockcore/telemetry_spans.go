@@ -52,9 +52,9 @@ func blockers(span trace.Span, found []blocker, at time.Time) {
 		found = found[:mostBlockers]
 	}
 	for i, b := range found {
-		attrs := []attribute.KeyValue{
-			attribute.String(telemetry.BlockedByID, b.lockID),
-			attribute.String(telemetry.BlockedByOwner, b.owner),
+		attrs := []attribute.KeyValue{attribute.String(telemetry.BlockedByID, b.lockID)}
+		if b.owner != "" { // a part that drains does not tell
+			attrs = append(attrs, attribute.String(telemetry.BlockedByOwner, b.owner))
 		}
 		if b.fence != 0 { // a claim has none yet
 			attrs = append(attrs, attribute.Int64(telemetry.BlockedByFence, b.fence))
@@ -124,8 +124,27 @@ func (o *observer) granted(ctx context.Context, req *Request, op *engine.Acquire
 	o.waited(ctx, &wait{
 		resource: op.Resource, lockID: op.LockID, part: op.Part, owner: req.Owner, order: op.Order, limit: op.Limit, mode: Mode(op.Mode),
 		since: *p.Since, until: *p.ClaimedAt, fence: p.Fence, outcome: telemetry.OutcomeGranted,
-		before: before, after: endedBlocker(p.After),
+		before: before, after: lastBlocker(d, p),
 	})
+}
+
+// lastBlocker is the hold whose end let a request in; or, where no hold ended then, what drained until then.
+func lastBlocker(d *engine.Document, p *engine.Entry) []blocker {
+	if p.After != nil {
+		return endedBlocker(p.After)
+	}
+	var last *engine.Entry
+	for i := range d.Held {
+		e := &d.Held[i]
+		if e.State == engine.Draining && e.LockID != p.LockID && e.ExpiresAt.After(*p.Since) && !e.ExpiresAt.After(*p.ClaimedAt) &&
+			(last == nil || e.ExpiresAt.After(last.ExpiresAt)) {
+			last = e
+		}
+	}
+	if last == nil {
+		return nil
+	}
+	return []blocker{{last.LockID, last.Owner, last.Fence, last.Trace}}
 }
 
 // ended writes the spans of what a write ended: waits that were given up, and holds, its caller's own or those of others.
@@ -226,6 +245,9 @@ func (o *observer) hold(ctx context.Context, d *engine.Document, e *engine.Entry
 		optional(span, telemetry.EndedBy, why.by)
 		span.AddEvent(telemetry.EventExpired, trace.WithTimestamp(e.ExpiresAt))
 	}
+	if until := drainsUntil(d, e.LockID); until.After(end) {
+		span.AddEvent(telemetry.EventDrained, trace.WithTimestamp(until))
+	}
 	for i := range d.Held {
 		if c := &d.Held[i]; c.State == engine.Claimed && c.ClaimedAt != nil && c.ClaimedAt.Equal(d.At) {
 			span.AddEvent(telemetry.EventGrantedTo, trace.WithTimestamp(end), trace.WithAttributes(
@@ -233,6 +255,16 @@ func (o *observer) hold(ctx context.Context, d *engine.Document, e *engine.Entry
 		}
 	}
 	span.End(trace.WithTimestamp(end))
+}
+
+// drainsUntil is until when parts of a lock ID keep others out although its hold has ended; zero where none does.
+func drainsUntil(d *engine.Document, lockID string) (until time.Time) {
+	for i := range d.Held {
+		if e := &d.Held[i]; e.State == engine.Draining && e.LockID == lockID && e.ExpiresAt.After(until) {
+			until = e.ExpiresAt
+		}
+	}
+	return until
 }
 
 // tellLoss tells the span of the step, or whatever else holds the lock, that it lost it.

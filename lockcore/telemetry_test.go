@@ -214,6 +214,11 @@ func TestAHoldKeepsTheFenceThatItBeganWith(t *testing.T) {
 	o.clock.Advance(time.Minute) // its parts drain
 	o.enters(t, o.other, asks("b", 2, r))
 
+	wait := o.only(t, telemetry.SpanWait, "b")
+	require.Equal(t, "a", text(wait.Attributes(), telemetry.BlockedByID), "whose parts drained until b was let in")
+	drained := eventsNamed(o.only(t, telemetry.SpanHold, "a"), telemetry.EventDrained)
+	require.Len(t, drained, 1)
+	require.Equal(t, start.Add(30*time.Second), drained[0].Time)
 	began := value(o.only(t, telemetry.SpanHold, "a").Attributes(), telemetry.Fence).AsInt64()
 	require.Less(t, began, leases[0].Fence)
 	for _, s := range o.spans.Ended() {

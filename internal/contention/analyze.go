@@ -50,6 +50,8 @@ func (i interval) with(o interval) interval {
 type hold struct {
 	Hold
 	interval
+	// reach is until when it may have been in the way of others: its end, or that of what drained after it.
+	reach   int64
 	key     key
 	owner   sym
 	blocked int64

@@ -157,6 +157,28 @@ func TestSemaphoreIsBlockedBySharedHolds(t *testing.T) {
 	require.False(t, r.Waits[0].Blockers[1].Last)
 }
 
+// A hold that was released for a dead worker still keeps others out, until its part's promise ends or somebody is let in.
+func TestWhatDrainsIsInTheWay(t *testing.T) {
+	t.Parallel()
+	s := &scene{}
+	a := s.hold("r", "A", 1, 0, 1000, attrs{telemetry.Outcome: telemetry.OutcomeOrphaned})
+	a.events = append(a.events, sceneEvent{telemetry.EventDrained, 3000, nil})
+	s.wait("r", "B", 5, 500, 2500, nil, heldBy("A", 2)) // a part that drains may have a later fence than its hold
+	s.hold("r", "B", 5, 2500, 4000, nil)
+	s.wait("r", "C", 6, 600, 4000, nil, heldBy("B", 5))
+	for _, file := range [][]byte{s.otlp(t, 5), s.jaeger(t)} {
+		r := reportOf(t, file, Options{})
+		b, c := r.Waits[0], r.Waits[1]
+		require.Equal(t, []string{"A"}, owners(b.Blockers))
+		require.True(t, b.Blockers[0].Named && b.Blockers[0].Last)
+		require.InDelta(t, 2.0, b.Blockers[0].To, 1e-9)
+		require.InDelta(t, 0, b.Unexplained, 1e-9)
+		require.Equal(t, []string{"A", "B"}, owners(c.Blockers))
+		require.InDelta(t, 1.9, c.Blockers[0].To, 1e-9, "no longer than until B held")
+		require.Equal(t, begin.Add(3*time.Second).UTC(), r.Holds[0].DrainedUntil)
+	}
+}
+
 // The limit that a request asked with says so too, where its span names nobody.
 func TestALimitTellsThatSharedHoldsWereInTheWay(t *testing.T) {
 	t.Parallel()

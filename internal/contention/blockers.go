@@ -92,12 +92,36 @@ func (a *analysis) lanes() []*lane {
 		}
 	}
 	for _, l := range all {
-		l.ends = newTree(len(l.holds), func(i int) int64 { return a.holds[l.holds[i]].to })
+		a.drain(l)
+		l.ends = newTree(len(l.holds), func(i int) int64 { return a.holds[l.holds[i]].reach })
 		slices.SortFunc(l.claims, func(x, y interval) int { return cmp.Or(cmp.Compare(x.from, y.from), cmp.Compare(x.to, y.to)) })
 		l.claimEnds = newTree(len(l.claims), func(i int) int64 { return l.claims[i].to })
 	}
 	return all
 }
+
+// drain bounds how long what drained was in the way: no longer than until somebody else held.
+func (a *analysis) drain(l *lane) {
+	for n, i := range l.holds {
+		h := &a.holds[i]
+		if h.reach <= h.to {
+			continue
+		}
+		for _, j := range l.holds[n+1:] {
+			next := &a.holds[j]
+			if next.from >= h.reach {
+				break
+			}
+			if next.from >= h.to && next.key.lockID != h.key.lockID {
+				h.reach = next.from
+				break
+			}
+		}
+	}
+}
+
+// inTheWay is when a hold may have been in the way of others.
+func (h *hold) inTheWay() interval { return interval{h.from, h.reach} }
 
 // block finds what was in the way of one wait, and blames it.
 func (a *analysis) block(l *lane, i, keep int) {
@@ -148,7 +172,7 @@ func (a *analysis) named(w *wait) []candidate {
 				continue
 			}
 			c.hold = h
-			c.interval = a.holds[h].with(w.interval)
+			c.interval = a.holds[h].inTheWay().with(w.interval)
 			c.to = max(c.from, c.to)
 			if c.from > w.to { // clocks differ
 				c.interval = interval{w.to, w.to}
@@ -160,15 +184,14 @@ func (a *analysis) named(w *wait) []candidate {
 	return found
 }
 
-// holdNamed finds a hold that a wait names. What had only been granted had no fence to be named by; then it is the first of the lock ID that
-// overlaps the wait.
+// holdNamed finds a hold that a wait names. What had only been granted had no fence to be named by, and a part that drains may have a later
+// one than its hold; then it is the first of the lock ID that overlaps the wait.
 func (a *analysis) holdNamed(k key, w *wait) (int32, bool) {
-	if k.fence != 0 {
-		h, ok := a.byKey[k]
-		return h, ok
+	if h, ok := a.byKey[k]; ok && k.fence != 0 {
+		return h, true
 	}
 	of := a.byParty[party{k.resource, k.lockID}]
-	i := sort.Search(len(of), func(i int) bool { return a.holds[of[i]].to > w.from })
+	i := sort.Search(len(of), func(i int) bool { return a.holds[of[i]].reach > w.from })
 	if i < len(of) && a.holds[of[i]].from < w.to {
 		return of[i], true
 	}
@@ -201,7 +224,7 @@ func (a *analysis) inferred(l *lane, w *wait, found []candidate) (all []candidat
 		case a.letIn(w.record) && fence > 0 && h.key.fence >= fence:
 			return true
 		}
-		at := h.with(w.interval)
+		at := h.inTheWay().with(w.interval)
 		if shared && !limited && h.Mode == lockcore.ModeShared.String() {
 			at.to = min(at.to, behind)
 		}
@@ -249,7 +272,7 @@ func (a *analysis) markLast(w *wait, found []candidate) {
 		c := &found[i]
 		before := time.Duration(w.to - c.to)
 		if c.hold >= 0 {
-			before = time.Duration(w.to - a.holds[c.hold].to)
+			before = time.Duration(w.to - a.holds[c.hold].reach)
 		}
 		if c.last && before.Abs() <= sameTime {
 			before = 0

@@ -136,10 +136,14 @@ func (a *analysis) holdOf(d *draft) hold {
 	h.Host = text(r.texts[textHost])
 	h.Trace, h.Span = hexIDs(r.trace, r.id)
 	if d.open {
-		h.Outcome = OutcomeOpen
+		h.Outcome, h.reach = OutcomeOpen, h.to
 		return h
 	}
 	h.Outcome, h.Reason, h.EndedBy = text(r.texts[textOutcome]), text(r.texts[textReason]), text(r.texts[textEndedBy])
+	h.reach = max(h.to, r.drained)
+	if r.drained > h.to {
+		h.DrainedUntil = timeOf(r.drained)
+	}
 	if r.expired > 0 {
 		h.ExpiredAt = timeOf(r.expired)
 	}

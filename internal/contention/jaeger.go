@@ -149,6 +149,8 @@ func (s *span) fromJaeger(from *jaegerSpan) {
 				b.attribute(l.Fields[j].Key, l.Fields[j].text())
 			}
 			s.blockers = append(s.blockers, b)
+		case telemetry.EventDrained:
+			s.drained = microseconds(l.Timestamp)
 		case telemetry.EventExpired:
 			s.expired = microseconds(l.Timestamp)
 		}

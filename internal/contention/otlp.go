@@ -53,6 +53,8 @@ func (s *span) fromOTLP(from ptrace.Span) {
 				b.attribute(k, valueText(v))
 			}
 			s.blockers = append(s.blockers, b)
+		case telemetry.EventDrained:
+			s.drained = nanoseconds(event.Timestamp())
 		case telemetry.EventExpired:
 			s.expired = nanoseconds(event.Timestamp())
 		}

@@ -38,6 +38,7 @@ type record struct {
 	fence      int64
 	hold       int64
 	expired    int64
+	drained    int64
 	// blockers are those named by events; the last one by the span's own attributes, if hasLast.
 	blockers []blocker
 	hasLast  bool
@@ -79,7 +80,7 @@ func (s *symbols) keep(sp *span) record {
 		trace: sp.trace, id: sp.id, start: sp.start, end: max(sp.end, sp.start),
 		position: int32(max(min(sp.position, 1<<30), 0)),
 		limited:  sp.limit > 0,
-		fence:    sp.fence, hold: sp.hold, expired: sp.expired,
+		fence:    sp.fence, hold: sp.hold, expired: sp.expired, drained: sp.drained,
 	}
 	for i, t := range sp.texts {
 		r.texts[i] = s.sym(t)

@@ -113,9 +113,11 @@ type Hold struct {
 	// EndedBy is who took the room of a hold that had expired, and ExpiredAt when its promise had ended.
 	EndedBy   string    `json:"endedBy,omitempty"`
 	ExpiredAt time.Time `json:"expiredAt,omitzero"`
-	Host      string    `json:"host,omitempty"`
-	Trace     string    `json:"trace,omitempty"`
-	Span      string    `json:"span,omitempty"`
+	// DrainedUntil is until when parts of it may have kept others out after its end, since they may have trusted their leases.
+	DrainedUntil time.Time `json:"drainedUntil,omitzero"`
+	Host         string    `json:"host,omitempty"`
+	Trace        string    `json:"trace,omitempty"`
+	Span         string    `json:"span,omitempty"`
 	// Steps ran under the hold.
 	Steps []Step `json:"steps,omitempty"`
 	// Blocked is for how long it kept others waiting, in all, and Blocks are those waits.

@@ -82,6 +82,7 @@ type span struct {
 	position   int64
 	limit      int64
 	expired    int64
+	drained    int64
 	// last is what the span's own attributes say of what blocked it, and blockers what its events do.
 	last     blockedBy
 	blockers []blockedBy

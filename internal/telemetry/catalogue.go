@@ -116,6 +116,7 @@ var Spans = []Span{
 		},
 		Events: []Event{
 			{Name: EventGrantedTo, When: "for each waiter whom its end let in", Attributes: []Attribute{lockID, part}},
+			{Name: EventDrained, When: "until when parts of it, which may still trust their leases, keep others out: after the span's end, and later than was needed where the part left sooner"},
 			{Name: EventExpired, When: "when the promise of a hold that had expired had ended, which is before somebody needed its room"},
 		},
 		Outcomes: []Value{

@@ -72,6 +72,9 @@ const (
 	EventGrantedTo = "lock.granted_to"
 	// EventLost is, on the span of whoever held, when it was told that its lock is lost.
 	EventLost = "lock.lost"
+	// EventDrained is, on a hold, until when parts of it may keep others out after its end: it comes after the end of the span,
+	// and before that time where the part leaves sooner.
+	EventDrained = "lock.drained"
 	// EventExpired is, on a hold, when its promise ended, which is before somebody needed its room.
 	EventExpired = "lock.expired"
 )

@@ -11,7 +11,7 @@ import (
 
 // decode reads an answer to a request of a lock ID. What is not about it is not read, since reading a few hundred
 // holders takes longer than a round trip: the records only where it lost, and others' holds only where they may be in
-// its way. Claims are always read.
+// its way. Claims, and what drains, are always read.
 func decode(raw bson.Raw, lockID string) (engine.Document, error) {
 	var lean struct {
 		ID    string        `bson:"_id"`
@@ -43,7 +43,7 @@ func decode(raw bson.Raw, lockID string) (engine.Document, error) {
 		}
 		of, _ := stored.Lookup("lockId").StringValueOK()
 		state, _ := stored.Lookup("state").StringValueOK()
-		if of != lockID && state != engine.Claimed {
+		if of != lockID && state != engine.Claimed && state != engine.Draining {
 			continue
 		}
 		var e engine.Entry
