@@ -35,7 +35,8 @@ type Document struct {
 // stay until an incompatible grant needs their room: an owner that comes back before that was alone all the time.
 const (
 	// Claimed is a waiter to whom the resource was granted, and who has not confirmed it yet. One that slept
-	// through its claim is passed over; when it is heard of again it is the first in the queue.
+	// through its claim is passed over; when it is heard of again it is the first in the queue, and its next claim stands
+	// twice as long.
 	Claimed = "claimed"
 	// Draining is a part that was superseded, or whose hold was released by somebody else: it is
 	// not renewed any more, and keeps others than its own lock ID out as long as it may trust.
