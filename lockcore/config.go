@@ -20,8 +20,9 @@ type Config struct {
 	// HoldTTL is how long a hold that is kept may stand with no part and no sign of life: 100 ms or
 	// more, or Forever. Not less than TTL. Defaults to 10 min, or TTL where that is more.
 	HoldTTL time.Duration
-	// ClaimTTL is how long a grant to a waiter stands before it must be confirmed. At least 100 ms and at most 1 h.
-	// Defaults to 30 s.
+	// ClaimTTL is how long a grant to a waiter stands before it must be confirmed. A waiter that comes too late, and finds
+	// others there, has a grant next that stands twice as long, and so on up to WaiterTTL where that is more; one that never
+	// comes delays others no longer than its last grant stood. At least 100 ms and at most 1 h. Defaults to 30 s.
 	ClaimTTL time.Duration
 	// WaiterTTL is how long a queued place stands without being refreshed. At least 1 s and at most 1 h. Defaults to
 	// 5 min.

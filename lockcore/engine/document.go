@@ -35,7 +35,8 @@ type Document struct {
 // stay until an incompatible grant needs their room: an owner that comes back before that was alone all the time.
 const (
 	// Claimed is a waiter to whom the resource was granted, and who has not confirmed it yet. One that slept
-	// through its claim is passed over; when it is heard of again it is the first in the queue.
+	// through its claim is passed over; when it is heard of again it is the first in the queue, and its next claim stands
+	// twice as long.
 	Claimed = "claimed"
 	// Draining is a part that was superseded, or whose hold was released by somebody else: it is
 	// not renewed any more, and keeps others than its own lock ID out as long as it may trust.
@@ -78,6 +79,8 @@ type Entry struct {
 	After *Ended `bson:"after,omitempty"`
 	// Place is, of a claim, when its place in the queue would have been given up.
 	Place *time.Time `bson:"place,omitempty"`
+	// ClaimTTL is, of a claim, that of the place which it was made for.
+	ClaimTTL int64 `bson:"claimTTL,omitempty"`
 
 	// What is told of a hold stands in its Kept entry, or in the parts that need none. Such an entry has
 	// CreatedAt, which is when it began; Granted is the fence with which a kept hold did.
@@ -115,6 +118,10 @@ type Waiter struct {
 	Since time.Time `bson:"since"`
 	// ExpiresAt is when the place is given up unless it is refreshed.
 	ExpiresAt time.Time `bson:"expiresAt"`
+	// ClaimTTL is how many milliseconds its next claim stands, where that is longer than Policy.ClaimTTL. Whoever comes
+	// back and finds that its claim has lapsed waits for a claim that stands twice as long, up to
+	// Acquire.LongestClaim. It is absent where no claim was slept through.
+	ClaimTTL int64 `bson:"claimTTL,omitempty"`
 }
 
 // Evicted says that a lock ID lost its hold, with which fence, and to whom or why.

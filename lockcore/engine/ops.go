@@ -21,7 +21,7 @@ const SettleMost = 64
 
 // Policy is what every operation needs to settle a document. All times are in milliseconds.
 type Policy struct {
-	// ClaimTTL is how long a claim stands unconfirmed.
+	// ClaimTTL is how long a claim stands unconfirmed, unless Waiter.ClaimTTL is longer.
 	ClaimTTL int64
 }
 
@@ -81,6 +81,10 @@ func (a *Acquire) Room() int64 {
 	}
 	return Unlimited
 }
+
+// LongestClaim bounds how long a claim may come to stand for who sleeps through the shorter ones: no longer than a place that
+// nobody refreshes.
+func (a *Acquire) LongestClaim() int64 { return max(a.ClaimTTL, a.WaiterTTL) }
 
 // Renew extends a part by its own TTL, and its hold with it.
 type Renew struct {

@@ -131,6 +131,26 @@ var promiseScenarios = []Scenario{
 		s.pass(claimTTL)
 		s.take("c", "p", 1)
 	}},
+	{"I9/a dead claim of who slept through one before delays others no longer than it stands itself", func(s *stage) {
+		s.take("a", "p", 1)
+		s.wait(1, "b", "p", 1)
+		s.leave("a", "p", 1)
+		s.pass(claimTTL)
+		s.take("c", "p", 1)
+		for range 3 { // it is b who has to come back
+			s.outcome(s.ask("d", "p", 1), engine.Busy)
+		}
+		s.wait(1, "b", "p", 2)
+		s.wait(2, "d", "p", 2)
+		s.leave("c", "p", 1)
+		s.pass(2*claimTTL - time.Second)
+		s.outcome(s.ask("d", "p", 2), engine.Busy)
+		s.wait(1, "d", "p", 2)
+		s.pass(time.Second)
+		s.renew("nobody", "p", 1)
+		d := s.claimed("d", "p")
+		s.check(d.ExpiresAt.Sub(*d.ClaimedAt) == claimTTL, "a claim for %v, got %+v", claimTTL, d)
+	}},
 	{"I9/a dead claim whose place is given up goes", func(s *stage) {
 		s.take("a", "p", 1)
 		s.wait(1, "b", "p", 1)

@@ -122,6 +122,52 @@ var queueScenarios = []Scenario{
 		s.leave("c", "p", 1)
 		s.claimed("b", "p")
 	}},
+	{"claim/each that is slept through makes the next stand twice as long, up to the TTL of a place", func(s *stage) {
+		s.take("a", "p", 1)
+		s.wait(1, "b", "p", 1)
+		s.leave("a", "p", 1)
+		for i, ttl := range []time.Duration{claimTTL, 2 * claimTTL, 2 * claimTTL} { // waiterTTL
+			c := s.claimed("b", "p")
+			s.check(c.ExpiresAt.Sub(*c.ClaimedAt) == ttl, "a claim for %v, got %+v", ttl, c)
+			s.pass(ttl)
+			s.take("c", "p", int64(i+1))
+			s.wait(1, "b", "p", int64(i+2))
+			s.wait(1, "b", "p", int64(i+2), refresh)
+			s.leave("c", "p", int64(i+1))
+		}
+		s.take("b", "p", 9)
+		s.leave("b", "p", 9)
+		s.take("c", "p", 9)
+		s.wait(1, "b", "p", 10)
+		s.leave("c", "p", 9)
+		c := s.claimed("b", "p")
+		s.check(c.ExpiresAt.Sub(*c.ClaimedAt) == claimTTL, "a new request's claim for %v, got %+v", claimTTL, c)
+	}},
+	{"claim/who slept through one is granted by the second, though its slot comes as late as before", func(s *stage) {
+		const late = claimTTL + claimTTL/2
+		s.take("a", "p", 1)
+		s.wait(1, "b", "p", 1)
+		s.leave("a", "p", 1)
+		s.pass(late)
+		s.take("c", "p", 1)
+		s.wait(1, "b", "p", 2)
+		s.wait(2, "d", "p", 1)
+		s.leave("c", "p", 1)
+		s.pass(late)
+		s.outcome(s.ask("d", "p", 2), engine.Busy)
+		s.take("b", "p", 3)
+	}},
+	{"claim/a refresh that finds it lapsed has one that stands twice as long", func(s *stage) {
+		s.take("a", "p", 1)
+		s.wait(1, "b", "p", 1)
+		s.leave("a", "p", 1)
+		s.pass(claimTTL)
+		s.wait(1, "b", "p", 1, refresh)
+		c := s.claimed("b", "p")
+		s.check(c.ExpiresAt.Sub(*c.ClaimedAt) == 2*claimTTL, "a claim for %v, got %+v", 2*claimTTL, c)
+		s.outcome(s.ask("b", "p", 1, refresh), engine.Busy)
+		s.check(same(c, s.claimed("b", "p")), "the same claim, got %+v", s.stored().Held)
+	}},
 	{"claim/a request that comes back with its claim lapsed and nobody in between is granted", func(s *stage) {
 		s.take("a", "p", 1)
 		s.wait(1, "b", "p", 1)

@@ -105,8 +105,16 @@ func noDelay(s *Step) error {
 	}
 	made := claims(s)
 	for _, c := range made {
-		if c.ExpiresAt.After(s.now().Add(ms(policyOf(s.Op).ClaimTTL))) {
+		if c.ExpiresAt.After(s.now().Add(ms(max(c.ClaimTTL, policyOf(s.Op).ClaimTTL)))) {
 			return fmt.Errorf("the claim of %q outlives the TTL of claims", c.LockID)
+		}
+		if c.ClaimTTL > mostOfClaim(s, c.LockID, c.Part) {
+			return fmt.Errorf("the claim of %q stands for %v, and nobody came back to a shorter one", c.LockID, ms(c.ClaimTTL))
+		}
+	}
+	for _, w := range s.After.Waiters {
+		if w.ClaimTTL > mostOfClaim(s, w.LockID, w.Part) {
+			return fmt.Errorf("the next claim of %q is to stand for %v, and nobody came back to a shorter one", w.LockID, ms(w.ClaimTTL))
 		}
 	}
 	if len(s.After.Waiters) > 0 && len(made) == 0 {
@@ -116,6 +124,22 @@ func noDelay(s *Step) error {
 		}
 	}
 	return refusedForAReason(s)
+}
+
+// mostOfClaim is how much longer than others a claim may stand after the step: as long as was known of its place; or, where its own
+// request finds one that has lapsed, twice as long as that, within the bound.
+func mostOfClaim(s *Step, lockID, part string) int64 {
+	for _, w := range awake(s) {
+		if w.LockID == lockID && w.Part == part {
+			return w.ClaimTTL
+		}
+	}
+	c := s.Before.Claim(lockID, part)
+	op, ok := s.Op.(engine.Acquire)
+	if c == nil || !ok || op.LockID != lockID || op.Part != part || alive(*c, s.now()) {
+		return 0
+	}
+	return min(2*max(c.ClaimTTL, op.ClaimTTL), op.LongestClaim())
 }
 
 // joins tells whether a lock ID holds exclusively already: what waits in its name takes part when it comes.

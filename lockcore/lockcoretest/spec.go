@@ -316,12 +316,13 @@ func (s *state) queue(op engine.Acquire, place int, ahead bool) {
 	}
 	switch {
 	case place >= 0:
-		w.Since = s.doc.Waiters[place].Since
+		w.Since, w.ClaimTTL = s.doc.Waiters[place].Since, s.doc.Waiters[place].ClaimTTL
 		s.doc.Waiters[place] = w
 	case ahead: // an upgrade, or one that slept through its claim
 		place = 0
 		if c := s.doc.Claim(op.LockID, op.Part); c != nil {
 			w.Since = *c.Since
+			w.ClaimTTL = min(2*max(op.ClaimTTL, c.ClaimTTL), op.LongestClaim())
 		}
 		s.doc.Waiters = slices.Insert(s.doc.Waiters, 0, w)
 	default:

@@ -58,11 +58,11 @@ func (s *state) settle() {
 		k++
 	}
 	s.displace(waiting[0].LockID, min(limitOf(&waiting[0]), engine.Crowd))
-	until := s.now.Add(ms(s.policy.ClaimTTL))
 	for _, w := range waiting[:k] {
 		s.doc.Held = append(s.doc.Held, engine.Entry{
 			LockID: w.LockID, Part: w.Part, Order: w.Order, Mode: w.Mode, Limit: w.Limit, Owner: w.Owner, State: engine.Claimed,
-			ExpiresAt: until, Since: &w.Since, ClaimedAt: &s.now, Place: &w.ExpiresAt, After: s.after(),
+			ExpiresAt: s.now.Add(ms(max(s.policy.ClaimTTL, w.ClaimTTL))), ClaimTTL: w.ClaimTTL,
+			Since: &w.Since, ClaimedAt: &s.now, Place: &w.ExpiresAt, After: s.after(),
 		})
 	}
 	s.doc.Waiters = waiting[k:]

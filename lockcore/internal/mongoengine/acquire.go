@@ -69,7 +69,7 @@ func acquireValues(a *engine.Acquire) bson.D {
 		if a.Safe {
 			place = append(place, v("safe", true))
 		}
-		values = append(values, v("place", place), v("wait", a.WaiterTTL), v("most", a.MaxWaiters))
+		values = append(values, v("place", place), v("wait", a.WaiterTTL), v("most", a.MaxWaiters), v("longest", a.LongestClaim()))
 	}
 	return append(values, v("new", running), v("room", a.Room()),
 		v("who", doc(v("lockId", a.LockID), v("limit", min(a.Room(), engine.Crowd)))))
@@ -248,14 +248,17 @@ func (s *stages) enter(k acquireKind) {
 	if k.queue {
 		queues = gte("$t.i", 0)
 		end := v("expiresAt", add("$$NOW", "$t.wait"))
-		place := list(merge("$t.place", doc(v("since", cond(isClaim, "$t.m.since", "$$NOW")), end)))
+		// An upgrade, or one that slept through its claim.
+		slept := doc(v("since", "$t.m.since"), v("claimTTL", twiceAsLong))
+		head := list(merge("$t.place", cond(isClaim, slept, doc(v("since", "$$NOW"))), doc(end)))
+		tail := list(merge("$t.place", doc(v("since", "$$NOW"), end)))
 		ahead := or(ne("$t.o", none), eq("$t.m.state", engine.Claimed))
 		fields = append(fields, v("t.pos", cond(eq("$t.did", engine.Queued),
 			choose(gte("$t.i", 0), add("$t.i", 1), ahead, 1, add(size("$waiters"), 1)), 0)))
 		queue = cond(eq("$t.did", engine.Queued), choose(
-			gte("$t.i", 0), each("$waiters", cond(eq(ownPlace, me), merge("$t.place", doc(v("since", "$$this.since"), end)), "$$this")),
-			ahead, concat(place, "$waiters"),
-			concat("$waiters", place)), "$waiters")
+			gte("$t.i", 0), each("$waiters", cond(eq(ownPlace, me), merge("$t.place", doc(v("since", "$$this.since"), v("claimTTL", "$$this.claimTTL"), end)), "$$this")),
+			ahead, concat(head, "$waiters"),
+			concat("$waiters", tail)), "$waiters")
 	}
 	s.put(append(fields, v("waiters", cond(and("$t.g", queues), filter("$waiters", ne(ownPlace, me)), queue)))...)
 }
@@ -303,6 +306,9 @@ func (s *stages) entries(k acquireKind) expr {
 // isClaim tells whether the request confirms a claim, or goes back to the queue from one; a part that is superseded does not
 // bequeath what it had of its own.
 var isClaim = eq("$t.m.state", engine.Claimed)
+
+// twiceAsLong is how long the next claim stands of who slept through one.
+var twiceAsLong = op("$min", op("$multiply", int64(2), largest("$t.claim", "$t.m.claimTTL")), "$t.longest")
 
 // until is the end of a promise of ttl milliseconds made now.
 func until(ttl expr, forever bool) expr {

@@ -20,7 +20,8 @@ var (
 	ExclusiveEntry expr = exclusive
 	FreshQueue     expr = fresh.Value
 	Remembered     expr = remember.Value
-	ClaimEnd       expr = add("$$NOW", "$t.claim")
+	ClaimEnd       expr = claimEnd
+	TwiceAsLong    expr = twiceAsLong
 	SupersedesPart expr = eq(list(item("part"), item("state")), list("$t.part", engine.Part))
 	SameOrder      expr = eq(item("order"), "$t.ord")
 	UpToOrder      expr = lte(item("order"), "$t.ord")

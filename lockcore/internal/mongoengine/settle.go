@@ -121,7 +121,7 @@ func (s *stages) store(o outcome) []bson.D {
 	s.settle(o)
 	expired := together(o.purged, "$t.x")
 	claim := merge("$$this", doc(
-		v("state", engine.Claimed), v("expiresAt", add("$$NOW", "$t.claim")), v("claimedAt", "$$NOW"), v("place", "$$this.expiresAt"),
+		v("state", engine.Claimed), v("expiresAt", claimEnd), v("claimedAt", "$$NOW"), v("place", "$$this.expiresAt"),
 		v("after", after(together(o.released, o.left, expired)))))
 	record := doc(v("lockId", "$$this.lockId"), v("fence", "$$this.fence"), v("by", "$t.d.lockId"))
 	*s = append(*s, on("$set", doc(
@@ -135,6 +135,9 @@ func (s *stages) store(o outcome) []bson.D {
 	)))
 	return *s
 }
+
+// claimEnd is the end of a claim made now: whoever slept through one has longer.
+var claimEnd = add("$$NOW", largest("$t.claim", "$$this.claimTTL"))
 
 // after is the first of the entries that tells of a hold, as those who waited for it remember it. It stands where claims are made and
 // nowhere else, so that nobody works it out without a queue. Where there is none it is missing.
