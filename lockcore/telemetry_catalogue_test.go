@@ -270,7 +270,7 @@ func (o *observed) failures(t *testing.T) {
 	require.NoError(t, err)
 	o.deadlock(t, "p", "q")
 	for _, fault := range []error{mongo.CommandError{Code: 13, Message: "not allowed"}, errors.New("the line is dead")} {
-		o.faults.err = fault
+		o.faults.fail(fault)
 		_, err := o.BreakDeadlocks(t.Context())
 		require.ErrorContains(t, err, fault.Error())
 		_, err = o.Enter(t.Context(), asks("b", 1, r), false)
@@ -279,7 +279,7 @@ func (o *observed) failures(t *testing.T) {
 		require.Error(t, err)
 		require.Error(t, o.Leave(t.Context(), leases...))
 		require.Error(t, o.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"failures"}}))
-		o.faults.err = nil
+		o.faults.fail(nil)
 	}
 	o.faults.faster = true
 	broken, err := o.BreakDeadlocks(t.Context())

@@ -3,6 +3,7 @@ package lockcore_test
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -52,41 +53,51 @@ func observe(t *testing.T, cfg lockcore.Config) *observed {
 // faultyEngine answers with an error, where one is set. With faster, somebody else is always faster to withdraw.
 type faultyEngine struct {
 	engine.Engine
-	err    error
+	fault  atomic.Pointer[error]
 	faster bool
 }
 
+// fail sets what it answers with; nil for nothing. Sessions may be renewing meanwhile.
+func (f *faultyEngine) fail(err error) { f.fault.Store(&err) }
+
+func (f *faultyEngine) failure() error {
+	if err := f.fault.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
 func (f *faultyEngine) Acquire(ctx context.Context, op engine.Acquire) (engine.Document, error) {
-	if f.err != nil {
-		return engine.Document{}, f.err
+	if err := f.failure(); err != nil {
+		return engine.Document{}, err
 	}
 	return f.Engine.Acquire(ctx, op)
 }
 
 func (f *faultyEngine) Renew(ctx context.Context, op engine.Renew) (engine.Document, error) {
-	if f.err != nil {
-		return engine.Document{}, f.err
+	if err := f.failure(); err != nil {
+		return engine.Document{}, err
 	}
 	return f.Engine.Renew(ctx, op)
 }
 
 func (f *faultyEngine) Leave(ctx context.Context, op engine.Leave) (engine.Document, error) {
-	if f.err != nil {
-		return engine.Document{}, f.err
+	if err := f.failure(); err != nil {
+		return engine.Document{}, err
 	}
 	return f.Engine.Leave(ctx, op)
 }
 
 func (f *faultyEngine) Release(ctx context.Context, op engine.Release) (engine.Document, error) {
-	if f.err != nil {
-		return engine.Document{}, f.err
+	if err := f.failure(); err != nil {
+		return engine.Document{}, err
 	}
 	return f.Engine.Release(ctx, op)
 }
 
 func (f *faultyEngine) Withdraw(ctx context.Context, op engine.Withdraw) (engine.Document, error) {
-	if f.err != nil {
-		return engine.Document{}, f.err
+	if err := f.failure(); err != nil {
+		return engine.Document{}, err
 	}
 	if f.faster {
 		if _, err := f.Engine.Withdraw(ctx, op); err != nil {
