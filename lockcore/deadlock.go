@@ -123,12 +123,12 @@ func (l *Locker) breakThose(ctx context.Context, first []Deadlock) ([]Deadlock, 
 // deadlockReason begins the reason that a victim finds, and by which it knows.
 const deadlockReason = "deadlock: "
 
-func (l *Locker) withdraw(ctx context.Context, w Wait, reason string) (bool, error) {
+func (l *Locker) withdraw(outer context.Context, w Wait, reason string) (bool, error) {
 	const most = 1024 // of a record that every write of the document carries along
 	if len(reason) > most {
 		reason = strings.ToValidUTF8(reason[:most], "") + "…"
 	}
-	ctx, span := l.tel.start(ctx, telemetry.SpanDeadlock, Lease{Resource: w.Resource, LockID: w.LockID, Part: w.Part, Order: w.Order})
+	ctx, span := l.tel.start(outer, telemetry.SpanDeadlock, Lease{Resource: w.Resource, LockID: w.LockID, Part: w.Part, Order: w.Order})
 	optional(span, telemetry.Owner, w.Owner)
 	optional(span, telemetry.Cycle, strings.TrimPrefix(reason, deadlockReason))
 	op := engine.Withdraw{
@@ -136,7 +136,7 @@ func (l *Locker) withdraw(ctx context.Context, w Wait, reason string) (bool, err
 	}
 	d, err := insist(ctx, "withdraw", w.Resource, w.Order, func() (engine.Document, error) { return l.eng.Withdraw(ctx, op) })
 	if err == nil {
-		l.settled(ctx, &d, victim())
+		l.settled(outer, &d, victim())
 		l.waits.call(w.Resource, w.LockID, w.Part)
 		if d.Last.Outcome == engine.Granted {
 			l.turns.tell(Turn{

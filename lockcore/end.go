@@ -20,13 +20,13 @@ func (l *Locker) Leave(ctx context.Context, leases ...Lease) error {
 	return errors.Join(errs...)
 }
 
-func (l *Locker) leaveOne(ctx context.Context, lease Lease, undo bool) error {
-	ctx, span := l.tel.start(ctx, telemetry.SpanLeave, lease)
+func (l *Locker) leaveOne(outer context.Context, lease Lease, undo bool) error {
+	ctx, span := l.tel.start(outer, telemetry.SpanLeave, lease)
 	op := engine.Leave{
 		Policy: l.cfg.policy(), Resource: lease.Resource, LockID: lease.LockID, Part: lease.Part, Order: lease.Order.number(), Undo: undo,
 	}
 	d, err := insist(ctx, "leave", lease.Resource, lease.Order, func() (engine.Document, error) { return l.eng.Leave(ctx, op) })
-	l.settled(ctx, &d, ending{})
+	l.settled(outer, &d, ending{})
 	span.end(&d, err)
 	return err
 }
@@ -100,10 +100,10 @@ func checkEnd(field, lockID string, resources []string) error {
 	return firstError(checks...)
 }
 
-func (l *Locker) release(ctx context.Context, op engine.Release, order Order, why ending) (engine.Document, error) {
-	ctx, span := l.tel.start(ctx, telemetry.SpanRelease, Lease{Resource: op.Resource, LockID: op.LockID, Order: order})
+func (l *Locker) release(outer context.Context, op engine.Release, order Order, why ending) (engine.Document, error) {
+	ctx, span := l.tel.start(outer, telemetry.SpanRelease, Lease{Resource: op.Resource, LockID: op.LockID, Order: order})
 	d, err := insist(ctx, "release", op.Resource, order, func() (engine.Document, error) { return l.eng.Release(ctx, op) })
-	l.settled(ctx, &d, why)
+	l.settled(outer, &d, why)
 	optional(span, telemetry.Reason, why.reason)
 	span.end(&d, err)
 	return d, err

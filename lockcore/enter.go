@@ -119,8 +119,10 @@ func (l *Locker) enterOne(outer context.Context, req *Request, res Resource, how
 	op := l.acquireOp(req, res)
 	op.Queue, op.Fresh, op.Trace = how.queue, how.fresh, traceparent(outer, ctx)
 	var sent time.Time
+	tries := 0
 	ask := func() (engine.Document, error) {
 		sent = time.Now()
+		tries++
 		d, err := l.eng.Acquire(ctx, op)
 		op.Fresh = false // a repetition may find what the first one left
 		return d, err
@@ -129,6 +131,7 @@ func (l *Locker) enterOne(outer context.Context, req *Request, res Resource, how
 	if err == nil && d.Last.Outcome == engine.Queued && d.Claim(op.LockID, op.Part) != nil {
 		// Whoever was in the way had expired, and the write that said so made a claim for this request.
 		l.settled(outer, &d, ending{by: op.LockID})
+		tries = 0
 		d, err = insist(ctx, "acquire", res.Name, req.Order, ask)
 	}
 	if err != nil {
@@ -136,11 +139,15 @@ func (l *Locker) enterOne(outer context.Context, req *Request, res Resource, how
 		return Lease{}, err
 	}
 	l.settled(outer, &d, ending{by: op.LockID})
+	span.asked.again = tries > 1
 	lease, err := answer(&op, &d, sent)
 	lease.owner = req.Owner
 	if err == nil {
 		span.took(&d, op.LockID, lease.Fence)
-		l.tel.granted(outer, req, &op, &d, how.behind)
+		// A repetition has been told of, unless it is ours, after an answer that was lost.
+		if d.Last.Outcome != engine.Again || span.asked.again {
+			l.tel.granted(outer, req, &op, &d, how.behind)
+		}
 	}
 	span.end(&d, err)
 	return lease, err

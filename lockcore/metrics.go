@@ -82,7 +82,11 @@ func (m *metrics) acquired(ctx context.Context, r *asked, outcome string, d *eng
 	}
 	switch outcome {
 	case telemetry.OutcomeGranted, telemetry.OutcomeJoined:
-		m.grants.Add(ctx, 1, m.of(r.resource, modeAttr(r.mode)))
+		m.grants.Add(ctx, 1, m.of(r.resource, modeAttr(r.mode), outcomeAttr(outcome)))
+	case telemetry.OutcomeAgain:
+		if r.again { // the answer that was lost is counted now
+			m.grants.Add(ctx, 1, m.of(r.resource, modeAttr(r.mode), outcomeAttr(outcome)))
+		}
 	case telemetry.OutcomeBusy, telemetry.OutcomeFull:
 		m.contentions.Add(ctx, 1, m.of(r.resource, modeAttr(r.mode), outcomeAttr(outcome)))
 	case telemetry.OutcomeQueued:
@@ -100,6 +104,8 @@ func (m *metrics) acquired(ctx context.Context, r *asked, outcome string, d *eng
 type asked struct {
 	resource, lockID, part string
 	mode                   Mode
+	// again says that it was sent again after an answer that was lost.
+	again bool
 }
 
 // queuedIn tells whether the request took its place in the queue in the write that left the document.

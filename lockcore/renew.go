@@ -123,6 +123,10 @@ func (l *Locker) renewOne(ctx context.Context, lease Lease, downgrade bool) (Lea
 	p := d.Part(op.LockID, op.Part, op.Order)
 	if p == nil {
 		err := lostError(&d, lease.LockID, lease.Part, lease.Order.number())
+		if by, ok := d.Overtaker(lease.LockID, lease.Part, lease.Order.number()); ok && by.Part != nil && by.Order == lease.Order.number() {
+			span.ended(&d, telemetry.OutcomeGone, nil) // it was left meanwhile, by its holder
+			return lease, err
+		}
 		l.tel.lost(ctx, lease.Resource)
 		span.end(&d, err)
 		return lease, err

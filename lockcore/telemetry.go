@@ -84,8 +84,11 @@ func (o *observer) acquire(ctx context.Context, req *Request, res Resource) (con
 // end says how the command ended. That a resource is busy is an answer, not an error.
 func (o operation) end(d *engine.Document, err error) {
 	outcome := outcomeOf(d, err)
-	if err == nil && o.asked == nil {
+	switch {
+	case err == nil && o.asked == nil:
 		outcome = telemetry.OutcomeOK
+	case outcome == telemetry.OutcomeUnknown && errors.Is(o.ctx.Err(), context.Canceled):
+		outcome, err = telemetry.OutcomeCanceled, nil // as its caller wished
 	}
 	o.ended(d, outcome, err)
 }

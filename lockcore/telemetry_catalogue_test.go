@@ -88,6 +88,16 @@ func TestTheCatalogueIsWhatIsRecorded(t *testing.T) {
 		delete(found, kind.Name)
 	}
 	require.Equal(t, keysOf(telemetry.LostEvent), found["step that loses"].events[telemetry.LostEvent.Name])
+	for _, s := range o.spans.Ended() {
+		if s.Name() == telemetry.SpanWait || s.Name() == telemetry.SpanHold {
+			for _, parent := range o.spans.Ended() {
+				if parent.SpanContext().SpanID() == s.Parent().SpanID() {
+					// A hold that no step made stands under its acquire.
+					require.Regexp(t, "step|^lock.acquire$", parent.Name(), "the parent of a %s", s.Name())
+				}
+			}
+		}
+	}
 	for name := range found {
 		require.Contains(t, name, "step", "a span that is not in the catalogue")
 	}
@@ -281,6 +291,20 @@ func (o *observed) failures(t *testing.T) {
 		require.Error(t, o.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"failures"}}))
 		o.faults.fail(nil)
 	}
+	ctx, cancel := context.WithCancel(t.Context())
+	o.faults.cancel = cancel
+	_, err = o.BreakDeadlocks(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	o.faults.cancel = nil
+	_, err = o.Enter(ctx, asks("b", 1, r), false)
+	require.ErrorIs(t, err, context.Canceled)
+	_, err = o.Renew(ctx, leases...)
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, o.Leave(ctx, leases...), context.Canceled)
+	require.ErrorIs(t, o.Release(ctx, lockcore.Release{LockID: "a", Resources: []string{"failures"}}), context.Canceled)
+	require.NoError(t, o.Leave(t.Context(), leases...))
+	_, err = o.Renew(t.Context(), leases...)
+	require.ErrorIs(t, err, lockcore.ErrLost, "its holder left")
 	o.faults.faster = true
 	broken, err := o.BreakDeadlocks(t.Context())
 	require.NoError(t, err)

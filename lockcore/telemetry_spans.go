@@ -26,15 +26,23 @@ type blocker struct {
 	trace         string
 }
 
+// blockersIn are the first of holders, each lock ID once: by its hold where there is one, which tells more than a part that drains.
 func blockersIn(holders []Holder) []blocker {
 	var found []blocker
-	for _, h := range holders {
-		b := blocker{h.LockID, h.Owner, h.hold, h.Trace}
-		if i := slices.IndexFunc(found, func(f blocker) bool { return f.lockID == b.lockID }); i >= 0 {
-			found[i].fence = max(found[i].fence, b.fence)
-			continue
+	add := func(h Holder) {
+		if len(found) < mostBlockers && !slices.ContainsFunc(found, func(f blocker) bool { return f.lockID == h.LockID }) {
+			found = append(found, blocker{h.LockID, h.Owner, h.hold, h.Trace})
 		}
-		found = append(found, b)
+	}
+	for _, draining := range []bool{false, true} {
+		for _, h := range holders {
+			if len(found) == mostBlockers {
+				return found
+			}
+			if h.Draining == draining {
+				add(h)
+			}
+		}
 	}
 	return found
 }
@@ -48,9 +56,6 @@ func endedBlocker(e *engine.Ended) []blocker {
 
 // blockers names them on a span: each by an event at that time and a link to its step, and the last by attributes too.
 func blockers(span trace.Span, found []blocker, at time.Time) {
-	if len(found) > mostBlockers {
-		found = found[:mostBlockers]
-	}
 	for i, b := range found {
 		attrs := []attribute.KeyValue{attribute.String(telemetry.BlockedByID, b.lockID)}
 		if b.owner != "" { // a part that drains does not tell
@@ -108,8 +113,9 @@ func (o *observer) waited(ctx context.Context, w *wait) {
 		span.SetAttributes(attribute.Int64(telemetry.Fence, w.fence))
 	}
 	before := slices.DeleteFunc(slices.Clone(w.before), func(b blocker) bool {
-		return slices.ContainsFunc(w.after, func(a blocker) bool { return a.lockID == b.lockID })
+		return slices.ContainsFunc(w.after, func(a blocker) bool { return a.lockID == b.lockID && (a.fence == b.fence || b.fence == 0) })
 	})
+	before = before[:min(len(before), mostBlockers-min(len(w.after), mostBlockers))]
 	blockers(span, before, w.since)
 	blockers(span, w.after, w.until)
 	span.End(trace.WithTimestamp(w.until))
@@ -190,7 +196,7 @@ func roomGivenTo(d *engine.Document, by string) string {
 func (o *observer) gone(ctx context.Context, d *engine.Document, g *engine.Gone, why ending) {
 	w := wait{
 		resource: d.ID, lockID: g.LockID, part: g.Part, owner: cmp.Or(g.Owner, g.LockID), order: g.Order, mode: Mode(g.Mode),
-		since: g.Since, until: d.At, outcome: telemetry.OutcomeLeft, after: inTheWay(d, g),
+		since: g.Since, until: d.At, outcome: telemetry.OutcomeLeft,
 	}
 	if w.mode == ModeShared {
 		w.limit = g.Limit
@@ -201,6 +207,9 @@ func (o *observer) gone(ctx context.Context, d *engine.Document, g *engine.Gone,
 	case g.ClaimedAt != nil:
 		w.outcome, w.until, w.after = telemetry.OutcomeUnclaimed, *g.ClaimedAt, endedBlocker(g.After)
 	}
+	if g.ClaimedAt == nil {
+		w.after = inTheWay(d, g)
+	}
 	o.waited(ctx, &w)
 }
 
@@ -208,7 +217,7 @@ func (o *observer) gone(ctx context.Context, d *engine.Document, g *engine.Gone,
 func inTheWay(d *engine.Document, g *engine.Gone) []blocker {
 	var way []Holder
 	for _, h := range holders(d) {
-		if h.LockID != g.LockID && h.ExpiresIn > 0 && !engine.Compatible(string(h.Mode), g.Mode) {
+		if h.LockID != g.LockID && h.ExpiresIn > 0 && (g.Limit > 0 || !engine.Compatible(string(h.Mode), g.Mode)) {
 			way = append(way, h)
 		}
 	}

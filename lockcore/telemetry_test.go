@@ -2,6 +2,7 @@ package lockcore_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -55,6 +56,8 @@ type faultyEngine struct {
 	engine.Engine
 	fault  atomic.Pointer[error]
 	faster bool
+	// cancel is called by a withdrawal, which then fails.
+	cancel context.CancelFunc
 }
 
 // fail sets what it answers with; nil for nothing. Sessions may be renewing meanwhile.
@@ -98,6 +101,10 @@ func (f *faultyEngine) Release(ctx context.Context, op engine.Release) (engine.D
 func (f *faultyEngine) Withdraw(ctx context.Context, op engine.Withdraw) (engine.Document, error) {
 	if err := f.failure(); err != nil {
 		return engine.Document{}, err
+	}
+	if f.cancel != nil {
+		f.cancel()
+		return engine.Document{}, ctx.Err()
 	}
 	if f.faster {
 		if _, err := f.Engine.Withdraw(ctx, op); err != nil {
@@ -363,6 +370,92 @@ func TestAWaitThatIsGivenUpNamesWhoWasInItsWay(t *testing.T) {
 	}
 }
 
+// The next attempt of a step supersedes the one that was killed, which may still trust its lease: the hold is named, and not
+// what drains of it.
+func TestARetriedStepIsNamedByItsHold(t *testing.T) {
+	t.Parallel()
+	o := observe(t, lockcore.Config{})
+	r := lockcore.Exclusive("r")
+	first := asks("a", 1, r)
+	o.enters(t, o.Locker, first)
+	retry := first
+	retry.Order.Attempt = 2
+	second := o.enters(t, o.Locker, retry)
+	o.queues(t, o.other, asks("b", 1, r))
+	require.NoError(t, o.other.Leave(t.Context(), lockcore.Lease{Resource: "r", LockID: "b", Part: "1/Debit", Order: lockcore.Order{Schedule: 1, Attempt: 1}}))
+	require.NoError(t, o.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r"}, Order: lockcore.LastAttempt(1)}))
+	wait, hold := o.only(t, telemetry.SpanWait, "b"), o.only(t, telemetry.SpanHold, "a")
+	require.Equal(t, "owner-a", text(wait.Attributes(), telemetry.BlockedByOwner))
+	require.Equal(t, value(hold.Attributes(), telemetry.Fence), value(wait.Attributes(), telemetry.BlockedByFence))
+	require.Equal(t, second.SpanID().String(), text(wait.Attributes(), telemetry.BlockedBySpan))
+	require.Len(t, eventsNamed(wait, telemetry.EventBlockedBy), 1)
+}
+
+// A downgrade lets readers in, and the hold goes on.
+func TestAWaitThatADowngradeEndsNamesTheHold(t *testing.T) {
+	t.Parallel()
+	o := observe(t, lockcore.Config{})
+	leases, err := o.Enter(t.Context(), asks("a", 1, lockcore.Exclusive("r")), true)
+	require.NoError(t, err)
+	o.queues(t, o.other, asks("b", 1, lockcore.Shared("r")))
+	_, err = o.Downgrade(t.Context(), leases[0])
+	require.NoError(t, err)
+	o.enters(t, o.other, asks("b", 2, lockcore.Shared("r")))
+	require.Equal(t, "a", text(o.only(t, telemetry.SpanWait, "b").Attributes(), telemetry.BlockedByID))
+}
+
+// A semaphore is full of others who share: they are in the way.
+func TestAWaitForASemaphoreThatIsGivenUpNamesItsHolders(t *testing.T) {
+	t.Parallel()
+	o := observe(t, lockcore.Config{})
+	r := lockcore.SharedLimit("r", 1)
+	o.enters(t, o.Locker, asks("a", 1, r))
+	_, err := o.other.Acquire(t.Context(), lockcore.Request{LockID: "b", Resources: []lockcore.Resource{r}, MaxWait: time.Millisecond})
+	require.ErrorIs(t, err, lockcore.ErrBusy)
+	require.Equal(t, "a", text(o.only(t, telemetry.SpanWait, "b").Attributes(), telemetry.BlockedByID))
+}
+
+// The database's clock can run backwards; a length is never negative.
+func TestLengthsAreNeverNegative(t *testing.T) {
+	t.Parallel()
+	o := observe(t, lockcore.Config{})
+	r := lockcore.Exclusive("r")
+	o.enters(t, o.Locker, asks("a", 1, r))
+	o.queues(t, o.other, asks("b", 1, r))
+	o.clock.Advance(-time.Second)
+	require.NoError(t, o.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r"}, Leaving: new("1/Debit"), Order: lockcore.Order{Schedule: 1, Attempt: 1}}))
+	o.enters(t, o.other, asks("b", 2, r))
+	for _, s := range []sdktrace.ReadOnlySpan{o.only(t, telemetry.SpanWait, "b"), o.only(t, telemetry.SpanHold, "a")} {
+		require.Equal(t, s.StartTime(), s.EndTime(), s.Name())
+	}
+}
+
+func TestSixteenBlockersAreNamedAtMost(t *testing.T) {
+	t.Parallel()
+	o := observe(t, lockcore.Config{})
+	for i := range 20 {
+		o.enters(t, o.Locker, asks(fmt.Sprintf("reader%d", i), 1, lockcore.Shared("r")))
+	}
+	o.queues(t, o.other, asks("writer", 1, lockcore.Exclusive("r")))
+	require.Len(t, eventsNamed(o.only(t, telemetry.SpanAcquire, "writer"), telemetry.EventBlockedBy), 16)
+	require.NoError(t, o.other.Leave(t.Context(), lockcore.Lease{Resource: "r", LockID: "writer", Part: "1/Debit", Order: lockcore.Order{Schedule: 1, Attempt: 1}}))
+	require.Len(t, eventsNamed(o.only(t, telemetry.SpanWait, "writer"), telemetry.EventBlockedBy), 16)
+}
+
+// Every operation may be repeated; a wait is told of once.
+func TestARepeatedRequestTellsOfItsWaitOnce(t *testing.T) {
+	t.Parallel()
+	o := observe(t, lockcore.Config{})
+	r := lockcore.Exclusive("r")
+	o.enters(t, o.Locker, asks("a", 1, r))
+	o.queues(t, o.other, asks("b", 1, r))
+	require.NoError(t, o.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r"}, Leaving: new("1/Debit"), Order: lockcore.Order{Schedule: 1, Attempt: 1}}))
+	for range 3 {
+		o.enters(t, o.other, asks("b", 2, r))
+	}
+	o.only(t, telemetry.SpanWait, "b")
+}
+
 // deadlock has old and young wait for each other, on two resources.
 func (o *observed) deadlock(t *testing.T, x, y string) {
 	t.Helper()
@@ -451,7 +544,7 @@ func TestMetricsCountWhatHappened(t *testing.T) {
 		}
 		return 0
 	}
-	require.EqualValues(t, 2, counted(telemetry.Granted, attribute.NewSet(class, mode)))
+	require.EqualValues(t, 2, counted(telemetry.Granted, with(telemetry.OutcomeGranted)))
 	require.EqualValues(t, 2, counted(telemetry.Contended, with(telemetry.OutcomeQueued)))
 	require.EqualValues(t, 1, counted(telemetry.Contended, with(telemetry.OutcomeBusy)))
 	require.EqualValues(t, 1, counted(telemetry.Expired, attribute.NewSet(class)))

@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,7 @@ type Telemetry struct {
 // Environment variables of OpenTelemetry that say where to send, and how. The exporters read the others of them.
 const (
 	endpointVariable = "OTEL_EXPORTER_OTLP_ENDPOINT"
+	tracesVariable   = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 	protocolVariable = "OTEL_EXPORTER_OTLP_PROTOCOL"
 	metricsVariable  = "OTEL_METRICS_EXPORTER"
 )
@@ -46,7 +48,8 @@ type TelemetryOptions struct {
 	Beside []sdktrace.TracerProviderOption
 }
 
-// NewTelemetry makes providers that export over OTLP where the environment says so, by OTEL_EXPORTER_OTLP_ENDPOINT. What cannot be
+// NewTelemetry makes providers that export over OTLP where the environment says so, by OTEL_EXPORTER_OTLP_ENDPOINT or
+// OTEL_EXPORTER_OTLP_TRACES_ENDPOINT. What cannot be
 // sent stops nobody.
 func NewTelemetry(ctx context.Context, o TelemetryOptions) (*Telemetry, error) {
 	who, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", o.Service)), resource.WithTelemetrySDK(), resource.WithFromEnv())
@@ -55,7 +58,7 @@ func NewTelemetry(ctx context.Context, o TelemetryOptions) (*Telemetry, error) {
 	}
 	traces := append([]sdktrace.TracerProviderOption{sdktrace.WithResource(who)}, o.Beside...)
 	metrics := []sdkmetric.Option{sdkmetric.WithResource(who)}
-	if endpoint := os.Getenv(endpointVariable); endpoint != "" {
+	if endpoint := cmp.Or(os.Getenv(endpointVariable), os.Getenv(tracesVariable)); endpoint != "" {
 		if p := os.Getenv(protocolVariable); p != "" && p != "http/protobuf" {
 			return nil, fmt.Errorf("%s is %q: lockstep's processes speak http/protobuf alone, on port 4318 of most collectors: leave it unset", protocolVariable, p)
 		}

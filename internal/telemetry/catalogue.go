@@ -57,6 +57,7 @@ var (
 			"and the one whose end let it in, at its end", Attributes: blockedBy,
 	}
 	errorValues = []Value{
+		{OutcomeCanceled, "the caller's context ended first: it is not known whether the command took effect"},
 		{OutcomeUnknown, "the database failed, and it is not known whether the command took effect"},
 		{OutcomeError, "the database refused, or could not be reached"},
 	}
@@ -88,7 +89,7 @@ var Spans = []Span{
 		}, errorValues...),
 	},
 	{
-		Name: SpanWait, Clock: "database", Parent: "the caller's span: in Temporal that of the attempt which was granted, or gave up; none for the victim of a deadlock",
+		Name: SpanWait, Clock: "database", Parent: "the span of whoever took the grant up or ended the wait: in Temporal that of the attempt which was granted, or of the activity that released; none for the victim of a deadlock that others found",
 		When: "from when a request was queued until it was granted, or gave its place up; written by whoever takes the grant up, or ends the wait. " +
 			"A place that nobody refreshed, since its process died, has none",
 		Attributes: append([]Attribute{
@@ -104,7 +105,7 @@ var Spans = []Span{
 		},
 	},
 	{
-		Name: SpanHold, Clock: "database", Parent: "the step that entered last, in its trace; the caller's span where that is not known",
+		Name: SpanHold, Clock: "database", Parent: "the span of the step that entered last, in its trace, or its acquire where that is in no span; whoever ends it where that is not known",
 		When: "from when the resource was granted to a lock ID until it was released or displaced; written by whoever ends it. (`lock.resource`, `lock.fence`, `lock.id`) names it",
 		Attributes: []Attribute{
 			resource, mode, limit, lockID, owner, outcome,
@@ -133,7 +134,7 @@ var Spans = []Span{
 			{Key: BatchSize, Type: "int", Help: "how many leases, where it is a batch", Optional: true},
 			optional(resource), optional(lockID), optional(part), optional(order), outcome,
 		},
-		Outcomes: append([]Value{{OutcomeOK, "renewed"}, {OutcomeLost, "it is not held any more"}}, errorValues...),
+		Outcomes: append([]Value{{OutcomeOK, "renewed"}, {OutcomeLost, "it is not held any more"}, {OutcomeGone, "its holder left meanwhile"}}, errorValues...),
 	},
 	{
 		Name: SpanLeave, Clock: "process", Parent: "the caller's span: in Temporal the step's", When: "the end of one part: a step has returned",

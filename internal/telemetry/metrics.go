@@ -49,8 +49,8 @@ var (
 	Granted = Metric{
 		Name: "lock.granted", Kind: "counter", Unit: "{grant}",
 		Help:       "Requests that got their lock, at once or after a wait",
-		When:       "when an acquire is answered with a lease",
-		Attributes: []string{Mode, Class},
+		When:       "when an acquire is answered with a lease; a repetition counts only after an answer that was lost",
+		Attributes: []string{Mode, Outcome, Class},
 	}
 	Contended = Metric{
 		Name: "lock.contended", Kind: "counter", Unit: "{request}",

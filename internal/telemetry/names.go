@@ -94,10 +94,10 @@ const (
 	OutcomeSuperseded = "superseded"
 	OutcomeDeadlock   = "deadlock"
 	OutcomeUnknown    = "unknown"
-	OutcomeInvalid    = "invalid"
 	OutcomeError      = "error"
-	// OutcomeGone is, of a deadlock, that somebody else ended it, and OutcomeCanceled that the caller's context had ended.
-	OutcomeGone     = "gone"
+	// OutcomeGone is, of a deadlock, that somebody else ended it, and of a renewal, that its holder left meanwhile.
+	OutcomeGone = "gone"
+	// OutcomeCanceled is that the caller's context ended first: it is not known whether the command took effect.
 	OutcomeCanceled = "canceled"
 )
 

@@ -53,12 +53,29 @@ var toldScenarios = []Scenario{
 		s.leave("a", "p", 1)
 		s.after(s.claimed("b", "p"), &engine.Ended{LockID: "a", Fence: a.Fence, Trace: "trace"})
 	}},
-	{"after/nothing is told where no hold ended in the write that made the claim", func(s *stage) {
-		s.take("a", "p", 1)
+	{"after/a part of a kept hold that was cut off and leaves is told, with its own trace", func(s *stage) {
+		a := s.take("a", "p", 1, keep, owner("saga"))
+		s.wait(1, "b", "p", 1)
+		s.release("a", 1)
+		s.leave("a", "p", 1)
+		s.after(s.claimed("b", "p"), &engine.Ended{LockID: "a", Fence: a.Fence, Trace: "trace"})
+	}},
+	{"after/a downgrade that lets others in is told", func(s *stage) {
+		a := s.take("a", "p", 1)
 		s.wait(1, "b", "p", 1, shared)
 		s.downgrade("a", "p", 1)
+		want := engine.Ended{LockID: "a", Fence: a.Fence, Trace: "trace"}
+		s.after(s.claimed("b", "p"), &want)
+		s.after(s.take("b", "p", 1, shared), &want)
+	}},
+	{"after/nothing is told where no hold ended in the write that made the claim", func(s *stage) {
+		s.take("a", "p", 1)
+		s.wait(1, "b", "p", 1)
+		s.release("a", 1)
+		s.pass(partTTL) // what drained has run out
+		s.outcome(s.renew("nobody", "p", 1), engine.Lost)
 		s.after(s.claimed("b", "p"), nil)
-		s.after(s.take("b", "p", 1, shared), nil)
+		s.after(s.take("b", "p", 1), nil)
 	}},
 	{"after/who goes back to the queue from a claim is told anew", func(s *stage) {
 		s.take("a", "p", 1)

@@ -31,6 +31,7 @@ func Renew(before engine.Document, op engine.Renew, now time.Time) engine.Docume
 	if p := s.doc.Part(op.LockID, op.Part, op.Order); p != nil {
 		s.doc.Last.Outcome = engine.Granted
 		if op.Downgrade {
+			s.left = pick(s.doc.Held, func(e engine.Entry) bool { return e.LockID == op.LockID })
 			s.downgrade(op)
 		}
 		p.ExpiresAt = later(p.ExpiresAt, expiry(now, p.TTL))
@@ -237,9 +238,9 @@ func (s *state) grant(op engine.Acquire) {
 		op.Owner = ""
 	}
 	told := engine.Entry{CreatedAt: &s.now, Owner: op.Owner, Host: op.Host, Comment: op.Comment, Limit: op.Limit, Trace: op.Trace}
-	part := engine.Entry{}
-	if !op.Keep {
-		part = told
+	part := told
+	if op.Keep {
+		part = engine.Entry{Trace: op.Trace}
 	}
 	part.LockID, part.Part, part.Order, part.Mode, part.State = op.LockID, op.Part, op.Order, mode, engine.Part
 	part.Fence, part.TTL, part.ExpiresAt = fence, op.TTL, expiry(s.now, op.TTL)

@@ -68,11 +68,11 @@ func (s *state) settle() {
 	s.doc.Waiters = waiting[k:]
 }
 
-// after is the hold that this write ended, of several the first; or else the one whose part, cut off, leaves with it. It is what
+// after is the hold that this write ended, of several the first; or else the one whose part, cut off, leaves with it, or that it downgraded. It is what
 // a waiter who is granted a claim now waited for last.
 func (s *state) after() *engine.Ended {
 	for _, e := range slices.Concat(s.doc.Last.Released, s.left, s.doc.Last.Expired) {
-		if e.CreatedAt != nil {
+		if e.CreatedAt != nil || e.State == engine.Draining {
 			return &engine.Ended{LockID: e.LockID, Fence: cmp.Or(e.Granted, e.Fence), Owner: e.Owner, Trace: e.Trace}
 		}
 	}

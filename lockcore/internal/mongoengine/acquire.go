@@ -52,6 +52,9 @@ func acquireValues(a *engine.Acquire) bson.D {
 			{Key: "state", Value: engine.Kept}, {Key: "ttl", Value: a.HoldTTL},
 		}
 		values = append(values, v("kept", append(kept, told...)), v("hold", max(a.HoldTTL, a.TTL)))
+		if a.Trace != "" { // its hold tells the rest
+			running = append(running, v("trace", a.Trace))
+		}
 	} else {
 		running = append(running, told...)
 	}

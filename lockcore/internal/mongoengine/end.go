@@ -20,7 +20,11 @@ func (k renewKind) stages() []bson.D {
 		own = each(own, cond(and(holds, alone), merge("$$this", doc(v("mode", engine.SharedBy))), "$$this"))
 	}
 	s.put(v("held", cond("$t.g", concat(filter("$held", others), own), "$held")))
-	return s.store(outcome{did: cond("$t.g", engine.Granted, engine.Lost), position: 0})
+	o := outcome{did: cond("$t.g", engine.Granted, engine.Lost), position: 0}
+	if k.downgrade {
+		o.left = cond("$t.g", "$t.a", none)
+	}
+	return s.store(o)
 }
 
 // A leave ends one part. Outcomes: the part was there and goes, and with it the hold where it is not

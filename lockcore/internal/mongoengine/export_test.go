@@ -38,7 +38,7 @@ var (
 	Never          expr = never
 	Began          expr = ifNull(item("granted"), item("fence"))
 	LastFence      expr = item("fence")
-	TellsOfHold    expr = item("createdAt")
+	Tells          expr = tells
 	HeldAndQueue   expr = heldAndQueue
 	StillStood     expr = gt(largest(item("expiresAt"), item("place")), "$$NOW")
 	// An upgrade is granted, and queued, ahead of the queue.

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -104,11 +105,11 @@ var mutants = []mutant{
 	}), "after/a claim tells of the hold whose end let it in, and the part that confirms it keeps that"},
 	{"after", "what expired is not told", operator("$filter", func(arg any) (any, bool) {
 		f, ok := arg.(bson.D)
-		return bson.A{}, ok && f[0].Value == "$t.x" && f[1].Value == mongoengine.TellsOfHold
+		return bson.A{}, ok && f[0].Value == "$t.x" && reflect.DeepEqual(f[1].Value, mongoengine.Tells)
 	}), "after/a hold that expired and makes room is told like one that was released"},
 	{"after", "a part stands for its hold", operator("$filter", func(arg any) (any, bool) {
 		f, ok := arg.(bson.D)
-		return f[0].Value, ok && f[1].Value == mongoengine.TellsOfHold
+		return f[0].Value, ok && reflect.DeepEqual(f[1].Value, mongoengine.Tells)
 	}), "after/a kept hold has the fence with which it began, and the trace of who entered last"},
 	{"after", "a kept hold has the fence of who entered last", instead(mongoengine.Began, mongoengine.LastFence), "after/a kept hold has the fence with which it began, and the trace of who entered last"},
 	{"after", "the part that confirms a claim forgets it", instead("$t.m.after", "$$REMOVE"), "after/a claim tells of the hold whose end let it in, and the part that confirms it keeps that"},

@@ -139,10 +139,13 @@ func (s *stages) store(o outcome) []bson.D {
 // claimEnd is the end of a claim made now: whoever slept through one has longer.
 var claimEnd = add("$$NOW", largest("$t.claim", "$$this.claimTTL"))
 
-// after is the first of the entries that tells of a hold, as those who waited for it remember it. It stands where claims are made and
+// tells is which entries tell of a hold, or drain for one that has ended.
+var tells = or("$$this.createdAt", eq("$$this.state", engine.Draining))
+
+// after is the first of the entries that tells of a hold, or drains, as those who waited for it remember it. It stands where claims are made and
 // nowhere else, so that nobody works it out without a queue. Where there is none it is missing.
 func after(ended expr) expr {
-	return first(each(filter(ended, "$$this.createdAt"), doc(
+	return first(each(filter(ended, tells), doc(
 		v("lockId", "$$this.lockId"), v("fence", ifNull("$$this.granted", "$$this.fence")), v("owner", "$$this.owner"), v("trace", "$$this.trace"))))
 }
 
