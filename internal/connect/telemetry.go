@@ -67,7 +67,8 @@ func NewTelemetry(ctx context.Context, o TelemetryOptions) (*Telemetry, error) {
 			return nil, fmt.Errorf("%s %q: %w", endpointVariable, endpoint, err)
 		}
 		traces = append(traces, sdktrace.WithBatcher(spans))
-		if !o.NoMetrics && os.Getenv(metricsVariable) != "none" {
+		wanted := cmp.Or(os.Getenv(endpointVariable), os.Getenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")) != ""
+		if wanted && !o.NoMetrics && os.Getenv(metricsVariable) != "none" {
 			numbers, err := otlpmetrichttp.New(ctx)
 			if err != nil {
 				return nil, errors.Join(fmt.Errorf("%s %q: %w", endpointVariable, endpoint, err), spans.Shutdown(ctx))
