@@ -272,3 +272,37 @@ func TestAWaitAndItsBlockerAreJoinedAcrossProcesses(t *testing.T) {
 	require.NotContains(t, string(child), `"name":"`+telemetry.SpanHold+`"`)
 	require.Equal(t, b.Trace, hold.Trace)
 }
+
+// TestWhatAReapedStepStillKeepsOutIsBlamedOnIt: a workflow is terminated while its step runs, the reaper releases its lock, and
+// the step, which may still trust its lease, keeps the next one out until it returns.
+func TestWhatAReapedStepStillKeepsOutIsBlamedOnIt(t *testing.T) {
+	t.Parallel()
+	s := setScene(t)
+	reapingOn(s.bundle)
+	entered, returns := make(chan struct{}, 2), make(chan struct{})
+	s.work(t, sdkworker.Options{}, map[string]any{"Note": func(context.Context) error {
+		entered <- struct{}{}
+		<-returns
+		return nil
+	}})
+	holder := s.start(t, "Hold")
+	<-entered
+	next := s.start(t, "Hold")
+	s.untilParked(t, next)
+	s.terminate(t, holder)
+	require.Equal(t, 1, s.reap(t).Released)
+	close(returns)
+	<-entered
+	s.terminate(t, next)
+	require.Equal(t, 1, s.reap(t).Released)
+
+	r := s.report(t)
+	require.Len(t, r.Waits, 1)
+	require.Len(t, r.Waits[0].Blockers, 1)
+	b := r.Waits[0].Blockers[0]
+	require.True(t, b.Named && b.Last)
+	require.Equal(t, runLock(holder), r.Holds[b.Hold].LockID)
+	require.Equal(t, telemetry.OutcomeOrphaned, r.Holds[b.Hold].Outcome)
+	require.NotEmpty(t, b.Span, "of the step")
+	require.Greater(t, b.To, r.Holds[b.Hold].End.Sub(r.Waits[0].Start).Seconds(), "longer than the hold stood")
+}
