@@ -30,7 +30,7 @@ func (a *Activities) Acquire(ctx context.Context, p AcquireParams) (AcquireResul
 	case p.Try:
 		return AcquireResult{}, protocol.TriedFailure(err, "")
 	case p.Park:
-		return AcquireResult{}, protocol.ParkFailure(err, req.Order.Attempt, false)
+		return AcquireResult{}, protocol.ParkFailure(err, req.Order.Attempt, p.Run != "" && p.Run != info.WorkflowExecution.RunID)
 	default:
 		return AcquireResult{}, protocol.Failure(err)
 	}

@@ -88,12 +88,12 @@ func enterFailure(ctx context.Context, guard protocol.Guard, err error) error {
 		return fmt.Errorf("lockstep: enter %q: %w", guard.Part, ctx.Err())
 	}
 	switch busy := errors.Is(err, lockcore.ErrBusy); {
-	case guard.Try && guard.Undo && busy && isFirst(ctx):
+	case guard.Try && guard.Undo && busy && isFirst(ctx, guard):
 		return protocol.TriedFailure(err, guard.Part)
 	case guard.Try:
 		return protocol.TriedFailure(err, "")
 	case guard.Park:
-		return protocol.ParkFailure(err, uint32(max(activity.GetInfo(ctx).Attempt, 0)), guard.Undo && busy && !isFirst(ctx))
+		return protocol.ParkFailure(err, uint32(max(activity.GetInfo(ctx).Attempt, 0)), guard.Undo && busy && !isFirst(ctx, guard))
 	default:
 		return protocol.Failure(err)
 	}

@@ -23,6 +23,8 @@ type feature struct {
 	rules []workflows.Rule
 	// drive starts it and does what it meets. Defaults to starting it.
 	drive func(t *testing.T, b *bundle, start func() client.WorkflowRun) client.WorkflowRun
+	// work starts its worker. Defaults to one with all of it.
+	work func(b *bundle, t *testing.T)
 	// open says that it is recorded when it sleeps, and not when it has ended.
 	open bool
 	// until is the last version that did this. Defaults to empty: the code still does.
@@ -155,6 +157,10 @@ var features = []feature{
 		commands: []string{
 			"local lockstep.Acquire", "lockstep.Keep", "Do", "reset", "local lockstep.Acquire", "lockstep.Keep", "Do", "local lockstep.Release", "completed",
 		},
+	},
+	{
+		name: "lock-asked-for-between-resets", workflow: locksAfterASignal, work: (*bundle).workWithoutADatabase, drive: resetWhileItAsks,
+		commands: []string{"reset", "local lockstep.Acquire", "lockstep.Acquire", "reset", "Do", "local lockstep.Release", "lockstep.Release", "completed"},
 	},
 	{
 		name: "waited-in-vain-reset", workflow: waitsInVain, drive: resetAfterAWait,

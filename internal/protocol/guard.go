@@ -37,9 +37,12 @@ func DecodeGuard(p *commonpb.Payload) (Guard, error) {
 	return g, nil
 }
 
+// IsPast tells that the step was scheduled by another run than the one which has it, before a reset.
+func (g Guard) IsPast(run string) bool { return g.Run != "" && g.Run != run }
+
 // Request is what the guard asks of the locks, for a step of a run and an attempt.
 func (g Guard) Request(run Run, attempt int32, comment string) lockcore.Request {
-	if g.Run != "" && g.Run != run.RunID {
+	if g.IsPast(run.RunID) {
 		g.LockRun, g.Resources = "", slices.Clone(g.Resources)
 		for i := range g.Resources {
 			g.Resources[i].Held = false

@@ -27,6 +27,8 @@ type Lock struct {
 	// reacquire is what the caller said; a first acquire always may.
 	reacquire bool
 	leases    []protocol.Lease
+	// others says that they are those of the run before a reset.
+	others bool
 	// adopts says that it takes over what such locks of the run before have handed over.
 	adopts bool
 	// retaking is held by who takes them anew after a reset.
@@ -163,8 +165,8 @@ func (l *Lock) take(ctx workflow.Context, resources []lockcore.Resource, downgra
 		case err == nil:
 			l.leases = result.Leases
 			step.scope.state.look()
-			step.scope.state.learn(result.LockID)
-			step.scope.hold(resources, step.stale())
+			l.others = !step.scope.state.learn(result.LockID)
+			step.scope.hold(resources, l.others)
 			return nil
 		case !parked:
 			return protocol.TypedError(err)
@@ -228,7 +230,7 @@ func (l *Lock) params(ctx workflow.Context, downgrade bool) protocol.AcquirePara
 		LockRun: g.LockRun, Resources: g.Resources, Part: g.Part, Schedule: g.Schedule, TTL: g.TTL, HoldTTL: g.HoldTTL, HoldOnly: true,
 		Reacquire: g.Reacquire, NewFence: g.NewFence, Owner: g.Owner, Park: !g.Try, Try: g.Try, Downgrade: downgrade,
 		Comment: protocol.Cut(fmt.Sprintf("%s, %s", workflow.GetInfo(ctx).WorkflowType.Name, g.Part), 1024),
-		Started: g.Started, NeverVictim: g.NeverVictim,
+		Started: g.Started, NeverVictim: g.NeverVictim, Run: workflow.GetInfo(ctx).WorkflowExecution.RunID,
 	}
 }
 

@@ -145,7 +145,7 @@ func (s *State) Step(ctx workflow.Context, activityType string, args ...any) *St
 func (t *Step) name(ctx workflow.Context) {
 	s, g := t.scope.state, t.Guard
 	t.resets, g.LockRun, g.Run = s.past.resets, s.lockRun, ""
-	named := g.LockRun != ""
+	named := g.LockRun != "" || g.Undo
 	for i := range g.Resources {
 		g.Resources[i].Held = s.knows(t.scope, g.Resources[i].Name)
 		named = named || g.Resources[i].Held
@@ -226,8 +226,7 @@ func (t *Step) Failed(err error) error {
 	if !errors.As(err, &step) || !t.Guard.Try || !t.Guard.Undo {
 		return err
 	}
-	t.scope.state.look()
-	step.NeverRan = !t.ran && !t.stale() && step.Tried() == t.Guard.Part
+	step.NeverRan = !t.ran && step.Tried() == t.Guard.Part
 	return err
 }
 
