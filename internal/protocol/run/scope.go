@@ -157,11 +157,13 @@ func (c *Scope) close() []string {
 
 // Release ends a saga's scope and lets go of its locks; see [ReleaseOptions].
 func (c *Scope) Release(ctx workflow.Context, o ReleaseOptions) {
+	c.state.look()
 	o.release(ctx, c.state, c.close(), c.held)
 }
 
 // ReleaseAll lets go, at the end of a run, of everything that it may hold.
 func (s *State) ReleaseAll(ctx workflow.Context, o ReleaseOptions) {
+	s.look()
 	var all, held names
 	for _, c := range s.open {
 		c.closed = true
