@@ -75,13 +75,13 @@ func (l *Lock) Acquire(ctx workflow.Context) error {
 	err := l.take(ctx, l.asked, false)
 	if err == nil {
 		if l.adopts {
-			scope.state.adopted(l.asked)
+			scope.state.adopted(ctx, l.asked)
 		}
 		return nil
 	}
 	var lost *lockcore.LostError
 	if l.adopts && errors.As(err, &lost) { // it has been told; who asks again begins anew
-		scope.state.adopted([]lockcore.Resource{{Name: lost.Resource}})
+		scope.state.adopted(ctx, []lockcore.Resource{{Name: lost.Resource}})
 	}
 	names := scope.close()
 	if !leavesNothing(err, l.step.Guard.Try) {

@@ -50,8 +50,8 @@ func (n *names) remove(name string) {
 
 // Open begins a scope for a saga; [Scope.Release] ends it. The first one gets what a saga of the run before handed over.
 func (s *State) Open() *Scope {
-	if scope := s.handed; scope != nil {
-		s.handed = nil
+	if scope := s.handedScope; scope != nil {
+		s.handedScope = nil
 		return scope
 	}
 	return s.newScope()

@@ -34,10 +34,10 @@ type State struct {
 	notes notes
 	// open are the scopes that may hold something: the run's own, and the sagas in progress.
 	open []*Scope
-	// handed is the scope of what a saga of the run before handed over, until a saga opens.
-	handed *Scope
-	// handedLock is what locks around code of the run before handed over, as far as no such lock of this run has asked for it.
-	handedLock *Lock
+	// handedScope is the scope of what a saga of the run before handed over, until a saga opens.
+	handedScope *Scope
+	// handedLocks are locks around code of the run before, as far as no such lock of this run has asked for the same.
+	handedLocks []*Lock
 	// lockRun is the run in whose name this one locks; empty is its own.
 	lockRun string
 	// owner is the party where the run inherited one, and started when the first of the runs began that handed their locks over.
