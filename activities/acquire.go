@@ -42,7 +42,7 @@ func (a *Activities) enter(ctx context.Context, p AcquireParams, req lockcore.Re
 	if p.LockID != "" {
 		return a.Locker.Enter(ctx, req, !p.Try)
 	}
-	return protocol.Enter(ctx, a.Locker, a.run("", activity.GetInfo(ctx)), req, !p.Try)
+	return protocol.Enter(ctx, a.Locker, a.run("", activity.GetInfo(ctx)), req, !p.Try, p.Former...)
 }
 
 func (a *Activities) request(p AcquireParams, info activity.Info) lockcore.Request {

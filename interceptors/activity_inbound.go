@@ -52,7 +52,7 @@ func (a *activityInbound) ExecuteActivity(ctx context.Context, in *interceptor.E
 			"lockstep: this worker has no Locker and cannot guard the step", protocol.FailureUnavailable)
 	}
 	req := a.request(ctx, guard)
-	leases, err := protocol.Enter(ctx, a.locker, a.run(ctx), req, !guard.Try)
+	leases, err := protocol.Enter(ctx, a.locker, a.run(ctx), req, !guard.Try, guard.Closed(a.run(ctx).RunID)...)
 	if err != nil {
 		switch {
 		case isLast(ctx, guard):

@@ -5,11 +5,13 @@ import (
 	"testing"
 	"time"
 
+	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/temporal-lockstep/lockstep/activities"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
@@ -70,6 +72,30 @@ func TestWhatARunLacksAfterAResetIsTakenAnewByTheNextRun(t *testing.T) {
 			b.requireFree(t, second.Name)
 		})
 	}
+}
+
+// An activity that the next run schedules by name, for its own lock ID, does not end what the run before has handed over.
+func TestWhatWasHandedOverIsNoFormerRuns(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var entries []entry
+	b.workflow("W", handsLocksOver(func(ctx workflow.Context) error {
+		byName := workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1}})
+		err := workflow.ExecuteActivity(byName, activities.AcquireName, activities.AcquireParams{
+			Resources: []lockcore.Resource{account}, Part: "by name", Schedule: 1, HoldOnly: true, Try: true,
+		}).Get(ctx, nil)
+		if !errors.Is(workflows.LockError(err), lockcore.ErrBusy) {
+			return errors.Join(err, errors.New("it was not busy"))
+		}
+		return call(workflows.Guard(ctx, account), "second")
+	}))
+	b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})
+	first := b.start(t, "W")
+	_, err := b.end(t, b.untilContinued(t, first))
+	require.NoError(t, err)
+	require.Equal(t, lockID(first), entries[1].lease.LockID)
+	require.True(t, entries[1].lease.Joined)
+	b.requireFree(t, account.Name)
 }
 
 // A lock that is handed over is kept alive as before, until the next run's own lock on the resource takes it over.

@@ -84,6 +84,8 @@ type Guard struct {
 	Run string `json:"run,omitempty"`
 	// LockRun is the run of the same workflow in whose name the step locks; absent means its own.
 	LockRun string `json:"lockRun,omitempty"`
+	// Former are runs of the same workflow that are closed, and with whose locks nobody goes on.
+	Former []string `json:"former,omitempty"`
 }
 
 // Lease is a [lockcore.Lease] as other languages read it.
@@ -164,6 +166,8 @@ type AcquireParams struct {
 	// Run is the run that scheduled it; absent means the run which calls. In another one, which was made by a reset, it may
 	// have been granted before.
 	Run string `json:"run,omitempty"`
+	// Former are runs of the same workflow that are closed, and with whose locks nobody goes on.
+	Former []string `json:"former,omitempty"`
 }
 
 // AcquireResult is the result of [ActivityAcquire].

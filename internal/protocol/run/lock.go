@@ -256,7 +256,7 @@ func (l *Lock) params(ctx workflow.Context, downgrade bool) protocol.AcquirePara
 		LockRun: g.LockRun, Resources: g.Resources, Part: g.Part, Schedule: g.Schedule, TTL: g.TTL, HoldTTL: g.HoldTTL, HoldOnly: true,
 		Reacquire: g.Reacquire, NewFence: g.NewFence, Owner: g.Owner, Park: !g.Try, Try: g.Try, Downgrade: downgrade,
 		Comment: protocol.Cut(fmt.Sprintf("%s, %s", workflow.GetInfo(ctx).WorkflowType.Name, g.Part), 1024),
-		Started: g.Started, NeverVictim: g.NeverVictim, Run: workflow.GetInfo(ctx).WorkflowExecution.RunID,
+		Started: g.Started, NeverVictim: g.NeverVictim, Run: workflow.GetInfo(ctx).WorkflowExecution.RunID, Former: g.Former,
 	}
 }
 

@@ -144,7 +144,7 @@ func (s *State) Step(ctx workflow.Context, activityType string, args ...any) *St
 // name says in whose name the step locks, and what is known to be held in it.
 func (t *Step) name(ctx workflow.Context) {
 	s, g := t.scope.state, t.Guard
-	t.resets, g.LockRun, g.Run = s.past.resets, s.lockRun, ""
+	t.resets, g.LockRun, g.Run, g.Former = s.past.resets, s.lockRun, "", slices.Clone(s.former)
 	named := g.LockRun != "" || g.Undo
 	for i := range g.Resources {
 		g.Resources[i].Held = s.knows(t.scope, g.Resources[i].Name)
