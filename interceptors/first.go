@@ -23,7 +23,7 @@ func isFirst(ctx context.Context, guard protocol.Guard) bool {
 	switch c := activity.GetClient(ctx); {
 	case info.Attempt != 1 || info.IsLocalActivity || guard.IsPast(info.WorkflowExecution.RunID):
 		return false
-	case !connects(c): // a test environment, in which nobody resets
+	case !protocol.Connects(c): // a test environment, in which nobody resets
 		return true
 	default:
 		ctx, cancel := context.WithTimeout(ctx, firstTimeout)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
 	sdkworker "go.temporal.io/sdk/worker"
@@ -101,6 +102,38 @@ func TestAnActivityBesideAnUpgradeAfterAResetWaitsForIt(t *testing.T) {
 	_, err = b.end(t, run)
 	require.NoError(t, err)
 	require.Equal(t, []string{"beside", "free: false"}, b.read())
+	b.requireFree(t, account.Name)
+}
+
+// A loss that was told stays one after a reset.
+func TestALossThatWasToldIsNotForgottenAfterAReset(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		return under(ctx, lasting(account), func(*workflows.Hold) error {
+			err := call(ctx, "first")
+			for range 2 {
+				receive(ctx, "go on")
+				if lost := call(workflows.Guard(ctx, account), "under it"); !errors.Is(lost, lockcore.ErrLost) {
+					err = errors.Join(err, lost, errors.New("the loss was not told"))
+				}
+			}
+			return err
+		})
+	})
+	var entries []entry
+	b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})
+	old := b.start(t, "W")
+	b.untilWritten(t, 1)
+	_, err := b.locker.ForceRelease(t.Context(), lockcore.ForceRelease{LockID: lockID(old), Resources: []string{account.Name}, Reason: "test"})
+	require.NoError(t, err)
+	b.signal(t, old, "go on")
+	b.untilEvent(t, old, enumspb.EVENT_TYPE_ACTIVITY_TASK_FAILED)
+	run := b.reset(t, old, b.untilIdle(t, old))
+	b.signal(t, run, "go on")
+	_, err = b.end(t, run)
+	require.NoError(t, err)
+	require.Equal(t, []string{"first"}, b.read())
 	b.requireFree(t, account.Name)
 }
 

@@ -47,6 +47,7 @@ func (l *Lock) KeepAlive(ctx workflow.Context) {
 	})
 	workflow.GoNamed(ctx, "lockstep-keep", func(ctx workflow.Context) {
 		if err := kept.Get(ctx, nil); err != nil && !l.step.scope.closed && !l.keepAlive.lost.IsReady() {
+			l.step.scope.state.lose(err)
 			l.keepAlive.tell.SetError(protocol.TypedError(err))
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"math/rand/v2"
+	"slices"
 
 	"go.temporal.io/sdk/workflow"
 
@@ -120,9 +121,11 @@ func (s *State) look() {
 	s.lockRun = ""
 	for _, c := range s.open {
 		for _, name := range c.held {
-			c.lacks.add(name)
+			if !c.lost.has(name) {
+				c.lacks.add(name)
+			}
 		}
-		c.held = nil
+		c.held = slices.Clone(c.lost)
 	}
 }
 

@@ -209,6 +209,7 @@ func (t *Step) Done(ctx workflow.Context, err error) {
 	if t.Guard == nil || t.scope.closed {
 		return
 	}
+	t.scope.state.lose(err)
 	switch {
 	case t.retired:
 	case err == nil && t.Guard.Scope == protocol.ScopeSaga:
