@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -91,6 +92,24 @@ func resetBetweenSteps(times int) driver {
 		}
 		return run
 	}
+}
+
+// resetAndTakenAnew resets a workflow, and waits until it has taken its lock anew.
+func resetAndTakenAnew(t *testing.T, b *bundle, start func() client.WorkflowRun) client.WorkflowRun {
+	t.Helper()
+	old := start()
+	run := b.reset(t, old, b.untilIdle(t, old))
+	b.untilHeldBy(t, run)
+	b.signal(t, run, "go")
+	return run
+}
+
+// untilHeldBy waits until a run holds the account, alone.
+func (b *bundle) untilHeldBy(t *testing.T, run client.WorkflowRun) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		return slices.Equal(b.holders(t, account.Name), []string{lockID(run)})
+	}, within, lookEvery, "the account is not held")
 }
 
 // resetAfterAWait lets the workflow wait for its lock in vain, and resets it after that.

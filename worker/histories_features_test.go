@@ -153,7 +153,15 @@ var features = []feature{
 		},
 	},
 	{
-		name: "lock-kept-alive-reset", workflow: stopsUnderALock(workflows.Locks{KeepAlive: true}, 1), drive: resetBetweenSteps(1),
+		name: "lock-kept-alive-reset-sleeps", workflow: stopsUnderALock(workflows.Locks{KeepAlive: true}, 1), drive: resetAndTakenAnew,
+		commands: []string{
+			"local lockstep.Acquire", "lockstep.Keep", "Do", "reset", "version lockstep.keep", "local lockstep.Acquire", "lockstep.Keep", "Do",
+			"local lockstep.Release", "completed",
+		},
+	},
+	// Before the end of a keep-alive told of a reset, the next activity found out.
+	{
+		name: "lock-kept-alive-reset", until: unreleased, workflow: stopsUnderALock(workflows.Locks{KeepAlive: true}, 1), drive: resetBetweenSteps(1),
 		commands: []string{
 			"local lockstep.Acquire", "lockstep.Keep", "Do", "reset", "local lockstep.Acquire", "lockstep.Keep", "Do", "local lockstep.Release", "completed",
 		},

@@ -68,6 +68,34 @@ func TestALockThatChangesItsModeAfterAResetIsKeptAlive(t *testing.T) {
 	}
 }
 
+// A lock that is kept alive is taken anew at once after a reset, whatever the workflow waits for.
+func TestALockThatIsKeptAliveIsTakenAnewWithoutAnActivity(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		return under(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, HoldTTL: 3 * time.Second, KeepAlive: true}, func(hold *workflows.Hold) error {
+			receive(ctx, "go on")
+			err := workflow.Sleep(ctx, 5*time.Second)
+			if hold.Lost().IsReady() {
+				err = errors.Join(err, hold.Lost().Get(ctx, nil), errors.New("lost"))
+			}
+			return errors.Join(err, do(ctx, "Look"))
+		})
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
+	old := b.start(t, "W")
+	b.completed(t, old, 1)
+	b.signal(t, old, "noise")
+	b.completed(t, old, 2)
+	run := b.reset(t, old, 2)
+	b.untilHeldBy(t, run)
+	b.signal(t, run, "go on")
+	_, err := b.end(t, run)
+	require.NoError(t, err)
+	require.Equal(t, []string{"free: false"}, b.read())
+	b.requireFree(t, account.Name)
+}
+
 // What runs beside an upgrade that waits when the run is reset waits for it, and both get what they want.
 func TestAnActivityBesideAnUpgradeAfterAResetWaitsForIt(t *testing.T) {
 	t.Parallel()
