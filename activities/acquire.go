@@ -30,7 +30,7 @@ func (a *Activities) Acquire(ctx context.Context, p AcquireParams) (AcquireResul
 	case p.Try:
 		return AcquireResult{}, protocol.TriedFailure(err, "")
 	case p.Park:
-		return AcquireResult{}, protocol.ParkFailure(err, req.Order.Attempt, false)
+		return AcquireResult{}, protocol.ParkFailure(err, req.Order.Attempt, p.Run != "" && p.Run != info.WorkflowExecution.RunID)
 	default:
 		return AcquireResult{}, protocol.Failure(err)
 	}
@@ -42,7 +42,7 @@ func (a *Activities) enter(ctx context.Context, p AcquireParams, req lockcore.Re
 	if p.LockID != "" {
 		return a.Locker.Enter(ctx, req, !p.Try)
 	}
-	return protocol.Enter(ctx, a.Locker, a.run("", activity.GetInfo(ctx)), req, !p.Try)
+	return protocol.Enter(ctx, a.Locker, a.run("", activity.GetInfo(ctx)), req, !p.Try, p.Former...)
 }
 
 func (a *Activities) request(p AcquireParams, info activity.Info) lockcore.Request {

@@ -52,7 +52,7 @@ func (a *activityInbound) ExecuteActivity(ctx context.Context, in *interceptor.E
 			"lockstep: this worker has no Locker and cannot guard the step", protocol.FailureUnavailable)
 	}
 	req := a.request(ctx, guard)
-	leases, err := protocol.Enter(ctx, a.locker, a.run(ctx), req, !guard.Try)
+	leases, err := protocol.Enter(ctx, a.locker, a.run(ctx), req, !guard.Try, guard.Closed(a.run(ctx).RunID)...)
 	if err != nil {
 		switch {
 		case isLast(ctx, guard):
@@ -88,12 +88,12 @@ func enterFailure(ctx context.Context, guard protocol.Guard, err error) error {
 		return fmt.Errorf("lockstep: enter %q: %w", guard.Part, ctx.Err())
 	}
 	switch busy := errors.Is(err, lockcore.ErrBusy); {
-	case guard.Try && guard.Undo && busy && isFirst(ctx):
+	case guard.Try && guard.Undo && busy && isFirst(ctx, guard):
 		return protocol.TriedFailure(err, guard.Part)
 	case guard.Try:
 		return protocol.TriedFailure(err, "")
 	case guard.Park:
-		return protocol.ParkFailure(err, uint32(max(activity.GetInfo(ctx).Attempt, 0)), guard.Undo && busy && !isFirst(ctx))
+		return protocol.ParkFailure(err, uint32(max(activity.GetInfo(ctx).Attempt, 0)), guard.Undo && busy && !isFirst(ctx, guard))
 	default:
 		return protocol.Failure(err)
 	}

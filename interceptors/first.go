@@ -7,6 +7,8 @@ import (
 
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/sdk/activity"
+
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
 )
 
 // firstTimeout bounds the question whether an attempt is the first.
@@ -14,13 +16,14 @@ const firstTimeout = 5 * time.Second
 
 // isFirst tells whether an attempt is known to be the first that its step ever had. Its number does not tell: where somebody
 // resets the activity the attempts count from 1 again. Temporal is asked, which remembers when the attempt before was over,
-// and when the activity was scheduled first. Where it does not answer it is not known.
-func isFirst(ctx context.Context) bool {
+// and when the activity was scheduled first. Where it does not answer it is not known. What a run before a reset has scheduled may have
+// run there.
+func isFirst(ctx context.Context, guard protocol.Guard) bool {
 	info := activity.GetInfo(ctx)
 	switch c := activity.GetClient(ctx); {
-	case info.Attempt != 1 || info.IsLocalActivity:
+	case info.Attempt != 1 || info.IsLocalActivity || guard.IsPast(info.WorkflowExecution.RunID):
 		return false
-	case !connects(c): // a test environment, in which nobody resets
+	case !protocol.Connects(c): // a test environment, in which nobody resets
 		return true
 	default:
 		ctx, cancel := context.WithTimeout(ctx, firstTimeout)

@@ -3,7 +3,6 @@ package interceptors
 import (
 	"context"
 	"errors"
-	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -61,27 +60,13 @@ func (w *waker) use(ctx context.Context) {
 		return
 	}
 	c, known := activity.GetClient(ctx), w.temporal.Load()
-	if known != nil && known.client == c || !connects(c) {
+	if known != nil && known.client == c || !protocol.Connects(c) {
 		return
 	}
 	// The latest one counts: an earlier worker's client may have been closed with it.
 	if w.temporal.Swap(&connection{c, activity.GetLogger(ctx)}) == nil {
 		w.locker.OnTurn(w.turn)
 	}
-}
-
-// connects tells a client from those of the SDK's test environments: one that is nil, and one of a mock that ends the process
-// when it is called. Nobody is woken there: the environment skips the time until the activity that waits looks again.
-func connects(c client.Client) bool {
-	if v := reflect.ValueOf(c); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
-		return false
-	}
-	service := reflect.TypeOf(c.WorkflowService())
-	if service == nil {
-		return false
-	}
-	_, mocked := service.MethodByName("EXPECT")
-	return !mocked
 }
 
 // turn queues a wake-up. It does not block, and drops what is too much.

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"go.temporal.io/sdk/interceptor"
+	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
@@ -103,6 +104,11 @@ func (w *workflowOutbound) NewContinueAsNewError(ctx workflow.Context, fn any, a
 		}
 	}
 	return w.Next.NewContinueAsNewError(ctx, fn, args...)
+}
+
+// GetLogger returns the logger of the next one, but where nothing is to be logged.
+func (w *workflowOutbound) GetLogger(ctx workflow.Context) log.Logger {
+	return run.Logger(ctx, w.Next.GetLogger(ctx))
 }
 
 // ours tells whether an activity is part of the machinery, Lockstep's or the SDK's.

@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"errors"
 	"testing"
 
 	"go.temporal.io/sdk/client"
@@ -119,5 +120,30 @@ func TestALockThatWasHandedOverIsTakenAnewAfterAReset(t *testing.T) {
 	b.signal(t, run, "go on")
 	_, err := b.end(t, run)
 	require.NoError(t, err)
+	b.requireFree(t, second.Name)
+}
+
+// A loss is told once; who asks again begins anew, as without a hand-over.
+func TestALockThatWasHandedOverAndLostCanBeHadAgain(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var entries []entry
+	b.workflow("W", handsLocksOver(func(ctx workflow.Context) error {
+		receive(ctx, "go on")
+		if _, err := workflows.Lock(ctx, lasting(account)); !errors.Is(err, lockcore.ErrLost) {
+			return errors.Join(err, errors.New("the loss was not told"))
+		}
+		return under(ctx, lasting(account), func(*workflows.Hold) error { return call(workflows.Guard(ctx, account, second), "second") })
+	}))
+	b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})
+	first := b.start(t, "W")
+	next := b.untilContinued(t, first)
+	_, err := b.locker.ForceRelease(t.Context(), lockcore.ForceRelease{LockID: lockID(first), Resources: []string{account.Name}, Reason: "test"})
+	require.NoError(t, err)
+	b.signal(t, next, "go on")
+	_, err = b.end(t, next)
+	require.NoError(t, err)
+	require.Equal(t, []string{"first", "second"}, b.read())
+	b.requireFree(t, account.Name)
 	b.requireFree(t, second.Name)
 }

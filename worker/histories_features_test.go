@@ -23,6 +23,8 @@ type feature struct {
 	rules []workflows.Rule
 	// drive starts it and does what it meets. Defaults to starting it.
 	drive func(t *testing.T, b *bundle, start func() client.WorkflowRun) client.WorkflowRun
+	// work starts its worker. Defaults to one with all of it.
+	work func(b *bundle, t *testing.T)
 	// open says that it is recorded when it sleeps, and not when it has ended.
 	open bool
 	// until is the last version that did this. Defaults to empty: the code still does.
@@ -151,10 +153,22 @@ var features = []feature{
 		},
 	},
 	{
-		name: "lock-kept-alive-reset", workflow: stopsUnderALock(workflows.Locks{KeepAlive: true}, 1), drive: resetBetweenSteps(1),
+		name: "lock-kept-alive-reset-sleeps", workflow: stopsUnderALock(workflows.Locks{KeepAlive: true}, 1), drive: resetAndTakenAnew,
+		commands: []string{
+			"local lockstep.Acquire", "lockstep.Keep", "Do", "reset", "version lockstep.keep", "local lockstep.Acquire", "lockstep.Keep", "Do",
+			"local lockstep.Release", "completed",
+		},
+	},
+	// Before the end of a keep-alive told of a reset, the next activity found out.
+	{
+		name: "lock-kept-alive-reset", until: unreleased, workflow: stopsUnderALock(workflows.Locks{KeepAlive: true}, 1), drive: resetBetweenSteps(1),
 		commands: []string{
 			"local lockstep.Acquire", "lockstep.Keep", "Do", "reset", "local lockstep.Acquire", "lockstep.Keep", "Do", "local lockstep.Release", "completed",
 		},
+	},
+	{
+		name: "lock-asked-for-between-resets", workflow: locksAfterASignal, work: (*bundle).workWithoutADatabase, drive: resetWhileItAsks,
+		commands: []string{"reset", "local lockstep.Acquire", "lockstep.Acquire", "reset", "Do", "local lockstep.Release", "lockstep.Release", "completed"},
 	},
 	{
 		name: "waited-in-vain-reset", workflow: waitsInVain, drive: resetAfterAWait,

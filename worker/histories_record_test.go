@@ -45,7 +45,10 @@ func record(t *testing.T, f feature) {
 	if f.before != nil {
 		b.workflows[f.name], o.Plugins = f.before, []sdkworker.Plugin{}
 	}
-	b.work(t, o, recorded)
+	if f.work == nil {
+		f.work = func(b *bundle, t *testing.T) { b.work(t, o, recorded) }
+	}
+	f.work(b, t)
 	start := func() client.WorkflowRun { return b.start(t, f.name) }
 	if f.drive == nil {
 		f.drive = func(_ *testing.T, _ *bundle, start func() client.WorkflowRun) client.WorkflowRun { return start() }

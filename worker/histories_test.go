@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"errors"
 	"flag"
 	"log/slog"
 	"os"
@@ -99,7 +100,12 @@ func replayKept(t *testing.T, f feature, fn func(workflow.Context) error, histor
 	})
 	require.NoError(t, err)
 	replayer.RegisterWorkflowWithOptions(fn, workflow.RegisterOptions{Name: f.name})
-	return replayer.ReplayWorkflowHistory(log.NewStructuredLogger(slog.New(slog.DiscardHandler)), history)
+	logger := log.NewStructuredLogger(slog.New(slog.DiscardHandler))
+	own := workflow.Execution{ID: "workflow", RunID: uuid(1)} // as it is recorded, and as a worker knows it
+	return errors.Join(
+		replayer.ReplayWorkflowHistory(logger, history),
+		replayer.ReplayWorkflowHistoryWithOptions(logger, history, sdkworker.ReplayWorkflowHistoryOptions{OriginalExecution: own}),
+	)
 }
 
 // commands are what a run did, as its history has it: the activities by name, local ones after "local ", versions, and its end.

@@ -231,6 +231,12 @@ func stopsUnderALock(l workflows.Locks, times int) func(ctx workflow.Context) er
 	}
 }
 
+// locksAfterASignal does its step under a lock, after a signal.
+func locksAfterASignal(ctx workflow.Context) error {
+	workflow.GetSignalChannel(ctx, "go").Receive(ctx, nil)
+	return locked(workflows.Locks{})(ctx)
+}
+
 // waitsInVain is a saga whose step, and so its undoing, never runs; then it waits for a signal.
 func waitsInVain(ctx workflow.Context) error {
 	err := workflows.RunSaga(withOptions(ctx), workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {

@@ -51,15 +51,18 @@ func (b *bundle) startAndReset(t *testing.T) (old, run client.WorkflowRun) {
 // completed waits until n workflow tasks of a run have been done.
 func (b *bundle) completed(t *testing.T, run client.WorkflowRun, n int) {
 	t.Helper()
-	require.Eventually(t, func() bool {
-		done := 0
-		for _, event := range b.historyOf(t, run.GetID(), run.GetRunID()).GetEvents() {
-			if event.GetEventType() == enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED {
-				done++
-			}
+	require.Eventually(t, func() bool { return b.tasks(t, run) >= n }, within, lookEvery, "%d workflow tasks were not done", n)
+}
+
+// tasks counts the workflow tasks of a run that have been done.
+func (b *bundle) tasks(t *testing.T, run client.WorkflowRun) (done int) {
+	t.Helper()
+	for _, event := range b.historyOf(t, run.GetID(), run.GetRunID()).GetEvents() {
+		if event.GetEventType() == enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED {
+			done++
 		}
-		return done >= n
-	}, within, lookEvery, "%d workflow tasks were not done", n)
+	}
+	return done
 }
 
 // threeSteps is a saga that takes the account in its first step, and only account/2 in the second; it waits for a signal

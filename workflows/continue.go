@@ -15,7 +15,8 @@ import (
 // The next run locks under the same lock ID, and in its first RunSaga holds what the saga held; a step there whose lock
 // was lost meanwhile is told so. It releases the locks at the end of that saga, or at its own end, or hands them over again.
 // What was held by [Lock] belongs to the next run's own Lock on the same resource, whose release lets it go, and stays until
-// the run's end where it has none.
+// the run's end where it has none; its HoldTTL, owner and keep-alive go on until then. What a run that was reset has not taken anew
+// when it hands over, the next run takes anew, with its next activity under a lock, or guarded step of the saga.
 //
 // Compensations are not handed over: they are functions, and the next run registers anew what is to be undone. Nor are
 // steps that still run, which the server cancels. A run that is retried, or started by a cron schedule, inherits nothing.

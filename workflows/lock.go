@@ -37,7 +37,8 @@ type Hold struct {
 // they are lost; two calls of Lock in one run do not keep each other out.
 //
 // In a run that was reset under the locks they are taken anew before the next activity that it schedules, guarded or not,
-// which waits for them as Lock did and fails as Lock does. What the run before has handed over ([HandOver]) of the same
+// which waits for them as Lock did and fails as Lock does; with [Locks.KeepAlive] at once, whatever it waits for. Until then
+// timers and child workflows go on without them. What the run before has handed over ([HandOver]) of the same
 // resources is from then on this Hold's.
 //
 // Cancelling ctx while it waits leaves the queue, and what was granted meanwhile is released; the error is a
@@ -86,7 +87,8 @@ func (h *Hold) Downgrade(ctx workflow.Context) error { return h.lock.Downgrade(c
 
 // Lost returns a future for selectors. With [Locks.KeepAlive] it is ready with an error that matches *lockcore.LostError
 // when a lock is found to be lost: others may hold it, and what is done from then on is not isolated. It is ready without an
-// error after Release. Without KeepAlive nobody looks, and the next guarded step finds out.
+// error after Release. Without KeepAlive nobody looks, and the next guarded step finds out. That a run was reset is no loss, though
+// others may have held the lock until the new run has taken it anew; a loss that was told before the reset stays one.
 func (h *Hold) Lost() workflow.Future { return h.lock.Lost() }
 
 // Fence returns the fence with which a resource was taken or upgraded last; ok is false where it is none of the Hold's.

@@ -50,6 +50,11 @@ type Locks struct {
 	// for task queues on which a worker without Lockstep's interceptor may run the step, which would run a guarded one
 	// without its locks. It costs two events for each step, and the step has no fence and is not told of a loss while it runs:
 	// HoldTTL must be longer than the step, all its attempts together. With ScopeSaga the locks stay until the saga's end.
+	//
+	// WARNING: where the run is reset while such a step is pending, the server runs it again in the new run at once, WITHOUT
+	// its locks: nothing on its worker knows of them, and what the old run held is released. Use it only for steps that are
+	// safe then, or cancel the step before a reset. A guarded step has no such gap.
+	//
 	// Defaults to false.
 	FromWorkflow bool
 	// Try fails the step at once with a *lockcore.BusyError where its locks are busy, and leaves no place in a queue. A

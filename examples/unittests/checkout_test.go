@@ -2,6 +2,7 @@ package unittests_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"testing"
 	"time"
@@ -11,12 +12,14 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
 	sdkworker "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
 	"go.uber.org/goleak"
 
 	"github.com/temporal-lockstep/lockstep/examples/unittests"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 	"github.com/temporal-lockstep/lockstep/worker"
+	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -119,4 +122,28 @@ func TestACheckoutGivesUpAfterItsPatience(t *testing.T) {
 	var app *temporal.ApplicationError
 	require.ErrorAs(t, th.env.GetWorkflowError(), &app)
 	require.Equal(t, unittests.FailureTaken, app.Type())
+}
+
+// A keep-alive does not keep the environment from skipping time. The lock stands for its HoldTTL, so the test has one that is
+// longer than what it skips.
+func TestALockThatIsKeptAliveSkipsTime(t *testing.T) {
+	t.Parallel()
+	th := setup(t)
+	th.env.ExecuteWorkflow(func(ctx workflow.Context) error {
+		hold, err := workflows.Lock(ctx, workflows.Locks{
+			Resources: []lockcore.Resource{lockcore.Exclusive(seat)}, HoldTTL: 48 * time.Hour, KeepAlive: true,
+		})
+		if err != nil {
+			return err
+		}
+		err = workflow.Sleep(ctx, 24*time.Hour)
+		if th.isFree(t.Context()) || hold.Lost().IsReady() {
+			err = errors.New("it was not held")
+		}
+		hold.Release(ctx)
+		return err
+	})
+	require.True(t, th.env.IsWorkflowCompleted())
+	require.NoError(t, th.env.GetWorkflowError())
+	require.True(t, th.isFree(t.Context()))
 }

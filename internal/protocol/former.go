@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 
+	enumspb "go.temporal.io/api/enums/v1"
+	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/sdk/activity"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -24,19 +26,21 @@ type Enterer interface {
 
 // Enter takes locks for a run, in an activity of it. Where another run of the same workflow is in the way, it is a closed
 // one: it was reset, terminated or timed out. What it left is released, and the locks are asked for again. Steps of it that
-// still run keep them until they leave, or their TTL ends.
-func Enter(ctx context.Context, locker Enterer, own Run, req lockcore.Request, queue bool) ([]lockcore.Lease, error) {
+// still run keep them until they leave, or their TTL ends. One that continued as new may have handed its locks over, and is asked
+// about; closed are the IDs of runs of which the caller knows that nobody goes on with their locks.
+func Enter(ctx context.Context, locker Enterer, own Run, req lockcore.Request, queue bool, closed ...string) ([]lockcore.Lease, error) {
 	leases, err := locker.Enter(ctx, req, queue)
 	for range mostFormer {
-		former := own.former(req, err)
-		if len(former) == 0 || !own.isCurrent(ctx) {
+		former := own.leftBy(ctx, own.former(req, err), closed)
+		if len(former) == 0 {
 			break
 		}
 		names := make([]string, 0, len(req.Resources))
 		for _, r := range req.Resources {
 			names = append(names, r.Name)
 		}
-		for _, lockID := range former {
+		for _, run := range former {
+			lockID := run.LockID()
 			// Without an order all that was asked for until now ends: a workflow's own numbers are smaller than the clock's.
 			if _, failed := locker.ReleaseHeld(ctx, lockcore.Release{LockID: lockID, Resources: names, Orphaned: FormerRun}); failed != nil {
 				activity.GetLogger(ctx).Warn("lockstep: what a former run left was not released, and stands until its TTL ends", "lockId", lockID, "error", failed)
@@ -48,8 +52,8 @@ func Enter(ctx context.Context, locker Enterer, own Run, req lockcore.Request, q
 	return leases, err
 }
 
-// former lists the lock IDs of other runs of this workflow that are in the way.
-func (r Run) former(req lockcore.Request, err error) (former []string) {
+// former lists the other runs of this workflow that are in the way.
+func (r Run) former(req lockcore.Request, err error) (former []Run) {
 	var busy *lockcore.BusyError
 	if !errors.As(err, &busy) {
 		return nil
@@ -61,16 +65,43 @@ func (r Run) former(req lockcore.Request, err error) (former []string) {
 		}
 		same := r
 		same.RunID = held.RunID
-		if same.LockID() == h.LockID && !slices.Contains(former, h.LockID) {
-			former = append(former, h.LockID)
+		if same.LockID() == h.LockID && !slices.Contains(former, same) {
+			former = append(former, same)
 		}
 	}
 	return former
 }
 
-// isCurrent tells that the run is open, and so the only one of its workflow that is: no other run can come to lock in the
-// name of one before it.
-func (r Run) isCurrent(ctx context.Context) bool {
-	now, err := Describe(ctx, activity.GetClient(ctx).WorkflowService(), r.Namespace, r.WorkflowID, "")
-	return err == nil && !HasEnded(now.GetStatus()) && now.GetExecution().GetRunId() == r.RunID
+// leftBy are those of former runs with whose locks nobody goes on. That is so where the run which asks is open, and so the
+// only one of its workflow that is: no other run can come to lock in the name of one before it. It may do so itself for
+// one that it continues.
+func (r Run) leftBy(ctx context.Context, former []Run, closed []string) []Run {
+	if len(former) == 0 {
+		return nil
+	}
+	service := activity.GetClient(ctx).WorkflowService()
+	now, err := Describe(ctx, service, r.Namespace, r.WorkflowID, "")
+	if err != nil || HasEnded(now.GetStatus()) || now.GetExecution().GetRunId() != r.RunID {
+		return nil
+	}
+	return slices.DeleteFunc(former, func(f Run) bool {
+		return !slices.Contains(closed, f.RunID) && isContinued(ctx, service, f, now)
+	})
+}
+
+// isContinued tells whether the current run goes on with the locks of one before it, or that is not known. The first run of a
+// chain goes on with nobody's.
+func isContinued(ctx context.Context, service Describer, former Run, now *workflowpb.WorkflowExecutionInfo) bool {
+	if now.GetFirstRunId() == now.GetExecution().GetRunId() {
+		return false
+	}
+	run, err := Describe(ctx, service, former.Namespace, former.WorkflowID, former.RunID)
+	switch {
+	case err != nil:
+		return true
+	case run.GetStatus() != enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW:
+		return false
+	}
+	heir, known := Heir(run, now)
+	return heir != "" || !known
 }

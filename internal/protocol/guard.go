@@ -37,9 +37,21 @@ func DecodeGuard(p *commonpb.Payload) (Guard, error) {
 	return g, nil
 }
 
+// IsPast tells that the step was scheduled by another run than the one which has it, before a reset.
+func (g Guard) IsPast(run string) bool { return g.Run != "" && g.Run != run }
+
+// Closed are the runs with whose locks nobody goes on, as far as the guard tells: that in whose name the run before a reset has
+// locked is one.
+func (g Guard) Closed(run string) []string {
+	if g.IsPast(run) && g.LockRun != "" {
+		return append(slices.Clone(g.Former), g.LockRun)
+	}
+	return g.Former
+}
+
 // Request is what the guard asks of the locks, for a step of a run and an attempt.
 func (g Guard) Request(run Run, attempt int32, comment string) lockcore.Request {
-	if g.Run != "" && g.Run != run.RunID {
+	if g.IsPast(run.RunID) {
 		g.LockRun, g.Resources = "", slices.Clone(g.Resources)
 		for i := range g.Resources {
 			g.Resources[i].Held = false

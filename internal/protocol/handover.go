@@ -34,8 +34,23 @@ type Handover struct {
 	// be held; on the others there may be something.
 	Saga []lockcore.Resource `json:"saga,omitempty"`
 	Run  []lockcore.Resource `json:"run,omitempty"`
-	// Locks are those of locks around code.
+	// Locks are those of locks around code, as they were written before Holds were.
 	Locks []lockcore.Resource `json:"locks,omitempty"`
+	// Holds are the locks around code.
+	Holds []Hold `json:"holds,omitempty"`
+	// Lacks are the names that were held before a reset, and not taken anew until the run handed over: the next run takes
+	// them anew. Former are the runs in whose names they may still stand.
+	Lacks  []string `json:"lacks,omitempty"`
+	Former []string `json:"former,omitempty"`
+}
+
+// Hold is a lock around code that is handed over, with what its owner asked for.
+type Hold struct {
+	Resources []lockcore.Resource `json:"resources"`
+	HoldTTL   Duration            `json:"holdTtl,omitempty"`
+	Owner     string              `json:"owner,omitempty"`
+	Reacquire bool                `json:"reacquire,omitempty"`
+	KeepAlive bool                `json:"keepAlive,omitempty"`
 }
 
 // EncodeHandover makes the header's payload; see [EncodeGuard].

@@ -11,7 +11,9 @@ import (
 
 // The text is the protocol: a change that breaks this test breaks runs that have been handed something.
 const handoverText = `{"from":"r2","lockRun":"r1","schedule":7,"steps":5,"started":"2026-01-02T03:04:05Z",` +
-	`"saga":[{"name":"account/1","mode":"X","held":true}],"run":[{"name":"rates","mode":"S","limit":3}]}`
+	`"saga":[{"name":"account/1","mode":"X","held":true}],"run":[{"name":"rates","mode":"S","limit":3}],` +
+	`"holds":[{"resources":[{"name":"account/1","mode":"X","held":true}],"holdTtl":"1m0s","owner":"o","reacquire":true,"keepAlive":true}],` +
+	`"lacks":["rates"],"former":["r0"]}`
 
 func TestHandoverIsTheSameTextInEveryVersion(t *testing.T) {
 	t.Parallel()
@@ -20,6 +22,8 @@ func TestHandoverIsTheSameTextInEveryVersion(t *testing.T) {
 	want := Handover{
 		From: "r2", LockRun: "r1", Schedule: 7, Steps: 5, Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
 		Saga: []lockcore.Resource{held}, Run: []lockcore.Resource{lockcore.SharedLimit("rates", 3)},
+		Holds: []Hold{{Resources: []lockcore.Resource{held}, HoldTTL: Duration(time.Minute), Owner: "o", Reacquire: true, KeepAlive: true}},
+		Lacks: []string{"rates"}, Former: []string{"r0"},
 	}
 	p, err := EncodeHandover(want)
 	require.NoError(t, err)

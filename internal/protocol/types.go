@@ -79,11 +79,13 @@ type Guard struct {
 	// Started is when the workflow run began, and NeverVictim says that the step must not be given up to end a deadlock.
 	Started     time.Time `json:"started,omitzero"`
 	NeverVictim bool      `json:"neverVictim,omitempty"`
-	// Run is the run that wrote the guard, where Held or LockRun is set. In another run, which was made by a reset and has
-	// the step from the one before, both mean nothing.
+	// Run is the run that wrote the guard, where Held, LockRun or Undo is set. In another run, which was made by a reset and has
+	// the step from the one before, the first two mean nothing, and the step may have run.
 	Run string `json:"run,omitempty"`
 	// LockRun is the run of the same workflow in whose name the step locks; absent means its own.
 	LockRun string `json:"lockRun,omitempty"`
+	// Former are runs of the same workflow that are closed, and with whose locks nobody goes on.
+	Former []string `json:"former,omitempty"`
 }
 
 // Lease is a [lockcore.Lease] as other languages read it.
@@ -161,6 +163,11 @@ type AcquireParams struct {
 	NeverVictim bool      `json:"neverVictim,omitempty"`
 	// LockRun is the run of the same workflow whose lock ID it is, where LockID is absent; absent means the run which calls.
 	LockRun string `json:"lockRun,omitempty"`
+	// Run is the run that scheduled it; absent means the run which calls. In another one, which was made by a reset, it may
+	// have been granted before.
+	Run string `json:"run,omitempty"`
+	// Former are runs of the same workflow that are closed, and with whose locks nobody goes on.
+	Former []string `json:"former,omitempty"`
 }
 
 // AcquireResult is the result of [ActivityAcquire].
@@ -283,8 +290,8 @@ type BusyDetails struct {
 	Full        bool `json:"full,omitempty"`
 	// Attempt is that which found the resource busy, where the workflow is to wait for it.
 	Attempt uint32 `json:"attempt,omitempty"`
-	// Again says, for a step that is undone, that an attempt before may have run, whatever Attempt is: the activity was reset, or
-	// it is not known.
+	// Again says, for a step that is undone, that an attempt before may have run, whatever Attempt is: the activity or its run
+	// was reset, or it is not known.
 	Again bool `json:"again,omitempty"`
 	// NeverRan is the Part of a step that does not wait, where it is known that no attempt of it ever ran.
 	NeverRan string `json:"neverRan,omitempty"`

@@ -18,7 +18,7 @@ func (t *Step) Around(ctx workflow.Context, step func(ctx workflow.Context) work
 		}
 		if t.around.Scope == protocol.ScopeSaga && !t.scope.closed {
 			t.scope.want(t.around.Resources)
-			t.scope.hold(t.around.Resources, lock.step.stale())
+			t.scope.hold(t.around.Resources, lock.others)
 			lock.Release(ctx, ReleaseOptions{}) // nothing, since the scope wants it all
 		}
 		// The locks must not go while an attempt goes on that does not know of them.

@@ -39,48 +39,78 @@ func (s *State) Begin(ctx workflow.Context, header Header) error {
 		return nil
 	}
 	s.lockRun, s.schedule, s.steps, s.started = h.LockRun, h.Schedule, h.Steps, h.Started
-	s.root.take(h.Run)
+	for _, run := range h.Former {
+		s.former.add(run)
+	}
+	s.root.take(h.Run, h.Lacks)
 	if len(h.Locks) > 0 {
-		s.handedLock = s.NewLock(ctx, &Locks{})
-		s.handedLock.give(h.Locks)
+		h.Holds = append(h.Holds, protocol.Hold{Resources: h.Locks})
+	}
+	for _, hold := range h.Holds {
+		s.handedLocks = append(s.handedLocks, s.handed(ctx, hold, h.Lacks))
 	}
 	if len(h.Saga) > 0 {
 		scope := s.Open()
-		scope.take(h.Saga)
-		s.handed = scope
+		scope.take(h.Saga, h.Lacks)
+		s.handedScope = scope
 	}
 	return nil
 }
 
-// take makes the scope one that wants and holds what another one did.
-func (c *Scope) take(resources []lockcore.Resource) {
+// take makes the scope one that wants and holds what another one did, and lacks what that one did.
+func (c *Scope) take(resources []lockcore.Resource, lacks []string) {
 	c.want(resources)
 	for _, r := range resources {
-		if r.Held {
+		switch {
+		case r.Held:
 			c.held.add(r.Name)
+		case slices.Contains(lacks, r.Name):
+			c.lacks.add(r.Name)
 		}
 	}
 }
 
-// give makes the lock one that took, and holds, what those of the run before did.
-func (l *Lock) give(resources []lockcore.Resource) {
-	l.step.scope.take(resources)
-	l.step.Guard.Resources = slices.Clone(l.step.scope.asked)
+// handed makes a lock that took, and holds, what one of the run before did.
+func (s *State) handed(ctx workflow.Context, hold protocol.Hold, lacks []string) *Lock {
+	l := s.NewLock(ctx, &Locks{HoldTTL: time.Duration(hold.HoldTTL), Owner: hold.Owner, Reacquire: hold.Reacquire})
+	l.step.scope.take(hold.Resources, lacks)
+	l.step.Guard.LockRun = s.lockRun
+	l.leave(l.step.scope.asked)
+	switch {
+	case !hold.KeepAlive:
+	case len(l.step.scope.lacks) == 0:
+		l.KeepAlive(ctx)
+	default: // it is started when they have been taken anew
+		l.keepAlive.stop = func() {}
+	}
+	return l
+}
+
+// leave makes the lock one for what is left of it.
+func (l *Lock) leave(resources []lockcore.Resource) {
+	l.asked = slices.Clone(resources)
+	l.step.Guard.Resources = slices.Clone(resources)
 }
 
 // adopted leaves to locks around code what the run before had taken by such locks: their release is its release.
-func (s *State) adopted(resources []lockcore.Resource) {
-	l := s.handedLock
-	if l == nil {
-		return
-	}
-	for _, r := range resources {
-		l.step.scope.drop(r.Name)
-	}
-	l.step.Guard.Resources = slices.Clone(l.step.scope.asked)
-	if len(l.step.scope.wanted) == 0 {
-		l.step.scope.close()
-		s.handedLock = nil
+func (s *State) adopted(ctx workflow.Context, resources []lockcore.Resource) {
+	for _, l := range slices.Clone(s.handedLocks) {
+		scope := l.step.scope
+		before := len(scope.wanted)
+		for _, r := range resources {
+			scope.drop(r.Name)
+		}
+		l.leave(scope.asked)
+		switch {
+		case len(scope.wanted) == before:
+		case len(scope.wanted) == 0:
+			l.keepAlive.end()
+			scope.close()
+			s.handedLocks = slices.DeleteFunc(s.handedLocks, func(o *Lock) bool { return o == l })
+		case l.keepAlive.stop != nil && len(scope.lacks) == 0:
+			l.keepAlive.stop()
+			l.KeepAlive(ctx)
+		}
 	}
 }
 
@@ -130,17 +160,22 @@ func (s *State) HandOver(ctx workflow.Context, err error) (done bool) {
 	info := workflow.GetInfo(ctx)
 	h := protocol.Handover{
 		From: info.WorkflowExecution.RunID, LockRun: s.LockRun(ctx), Schedule: s.schedule, Steps: s.steps, Started: s.begun(ctx),
-		Run: s.root.give(),
+		Run: s.root.give(), Former: s.former,
 	}
+	var lacks names
 	for _, c := range s.open {
+		for _, name := range c.lacks {
+			lacks.add(name)
+		}
 		switch {
 		case c == s.root:
 		case c.lock != nil:
-			h.Locks = append(h.Locks, c.give()...)
+			h.Holds = append(h.Holds, c.lock.give())
 		default:
 			h.Saga = append(h.Saga, c.give()...)
 		}
 	}
+	h.Lacks = lacks
 	p, encodeErr := protocol.EncodeHandover(h)
 	if encodeErr != nil {
 		workflow.GetLogger(ctx).Error("lockstep: locks were not handed over, and are released", "error", encodeErr)
@@ -165,6 +200,14 @@ func (c *Scope) give() []lockcore.Resource {
 		out = append(out, r)
 	}
 	return out
+}
+
+// give says what the lock wants and holds, and how.
+func (l *Lock) give() protocol.Hold {
+	g := l.step.Guard
+	return protocol.Hold{
+		Resources: l.step.scope.give(), HoldTTL: g.HoldTTL, Owner: g.Owner, Reacquire: l.reacquire, KeepAlive: l.keepAlive.stop != nil,
+	}
 }
 
 // LockRun is the run of the workflow in whose name this run locks: its own, or that which handed its locks over.

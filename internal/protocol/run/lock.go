@@ -27,6 +27,8 @@ type Lock struct {
 	// reacquire is what the caller said; a first acquire always may.
 	reacquire bool
 	leases    []protocol.Lease
+	// others says that they are those of the run before a reset.
+	others bool
 	// adopts says that it takes over what such locks of the run before have handed over.
 	adopts bool
 	// retaking is held by who takes them anew after a reset.
@@ -73,9 +75,13 @@ func (l *Lock) Acquire(ctx workflow.Context) error {
 	err := l.take(ctx, l.asked, false)
 	if err == nil {
 		if l.adopts {
-			scope.state.adopted(l.asked)
+			scope.state.adopted(ctx, l.asked)
 		}
 		return nil
+	}
+	var lost *lockcore.LostError
+	if l.adopts && errors.As(err, &lost) { // it has been told; who asks again begins anew
+		scope.state.adopted(ctx, []lockcore.Resource{{Name: lost.Resource}})
 	}
 	names := scope.close()
 	if !leavesNothing(err, l.step.Guard.Try) {
@@ -91,10 +97,32 @@ func leavesNothing(err error, try bool) bool {
 
 // Upgrade takes exclusively what is held in shared mode, and waits where others share it. Where it fails the locks are
 // as they were before.
-func (l *Lock) Upgrade(ctx workflow.Context) error {
+func (l *Lock) Upgrade(ctx workflow.Context) error { return l.change(ctx, l.upgrade) }
+
+// Downgrade makes shared what is held exclusively.
+func (l *Lock) Downgrade(ctx workflow.Context) error { return l.change(ctx, l.downgrade) }
+
+// change changes the mode of what is held, which is taken anew first where a reset came in between, and alone: what runs beside
+// it and needs the lock waits for it.
+func (l *Lock) change(ctx workflow.Context, how func(ctx workflow.Context) error) error {
 	if l.step.scope.closed {
 		return lockcore.ErrEnded
 	}
+	if err := l.step.scope.state.retake(ctx); err != nil {
+		return err
+	}
+	if err := l.retaking.Lock(ctx); err != nil {
+		return err
+	}
+	err := lockcore.ErrEnded
+	if !l.step.scope.closed {
+		err = how(ctx)
+	}
+	l.retaking.Unlock()
+	return err
+}
+
+func (l *Lock) upgrade(ctx workflow.Context) error {
 	before := slices.Clone(l.step.Guard.Resources)
 	l.step.Guard.Reacquire, l.step.waiting = l.reacquire, time.Time{}
 	want := slices.Clone(before)
@@ -102,7 +130,7 @@ func (l *Lock) Upgrade(ctx workflow.Context) error {
 		want[i].Mode, want[i].Limit = lockcore.ModeExclusive, 0
 	}
 	err := l.take(ctx, want, false)
-	if err != nil && !l.step.scope.closed {
+	if err != nil && !l.step.scope.closed && len(l.step.scope.lacks) == 0 { // else they are taken anew as they were
 		// The same request under a greater number, in the mode that is held: it takes the place of the one that waits, or
 		// that comes late.
 		l.step.Guard.Reacquire, l.step.waiting = false, time.Time{}
@@ -114,11 +142,7 @@ func (l *Lock) Upgrade(ctx workflow.Context) error {
 	return err
 }
 
-// Downgrade makes shared what is held exclusively.
-func (l *Lock) Downgrade(ctx workflow.Context) error {
-	if l.step.scope.closed {
-		return lockcore.ErrEnded
-	}
+func (l *Lock) downgrade(ctx workflow.Context) error {
 	l.step.Guard.Reacquire, l.step.waiting = false, time.Time{}
 	want := slices.Clone(l.asked)
 	for i := range want {
@@ -163,8 +187,12 @@ func (l *Lock) take(ctx workflow.Context, resources []lockcore.Resource, downgra
 		case err == nil:
 			l.leases = result.Leases
 			step.scope.state.look()
-			step.scope.state.learn(result.LockID)
-			step.scope.hold(resources, step.stale())
+			anew := len(step.scope.lacks) > 0
+			l.others = !step.scope.state.learn(result.LockID)
+			step.scope.hold(resources, l.others)
+			if anew && len(step.scope.lacks) == 0 && l.keepAlive.stop != nil {
+				l.KeepAlive(ctx) // that of the run before has ended
+			}
 			return nil
 		case !parked:
 			return protocol.TypedError(err)
@@ -228,7 +256,7 @@ func (l *Lock) params(ctx workflow.Context, downgrade bool) protocol.AcquirePara
 		LockRun: g.LockRun, Resources: g.Resources, Part: g.Part, Schedule: g.Schedule, TTL: g.TTL, HoldTTL: g.HoldTTL, HoldOnly: true,
 		Reacquire: g.Reacquire, NewFence: g.NewFence, Owner: g.Owner, Park: !g.Try, Try: g.Try, Downgrade: downgrade,
 		Comment: protocol.Cut(fmt.Sprintf("%s, %s", workflow.GetInfo(ctx).WorkflowType.Name, g.Part), 1024),
-		Started: g.Started, NeverVictim: g.NeverVictim,
+		Started: g.Started, NeverVictim: g.NeverVictim, Run: workflow.GetInfo(ctx).WorkflowExecution.RunID, Former: g.Former,
 	}
 }
 

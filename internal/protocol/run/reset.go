@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"math/rand/v2"
+	"slices"
 
 	"go.temporal.io/sdk/workflow"
 
@@ -17,8 +18,10 @@ import (
 // numbers anew, by the new run's ID, and replays that on every replay; so a stream that gives other numbers than those of
 // the run before has passed the point. A stream of our own disturbs nobody else's numbers.
 //
-// Commands follow from it, so it must say the same in every replay: in the new run, in one that is made from that by a
-// further reset, which has another ID, and in a replayer, which is not told the run's ID.
+// Commands may follow from whose part it is only as far as every replay finds out the same: the new run, one that is made
+// from that by a further reset, which has another ID, and a replayer, which is not told the run's ID. That is so of a reset
+// that ends the part of a known run, and of [past.isOf]. How many resets there were is not: only the run itself sees one that
+// follows on the part of a run that is not known. What is known to be held for sagas follows from that, which stands in headers.
 type past struct {
 	// stream is nil where there is nothing to be found out: in the SDK's test environment, and beyond the last reset.
 	stream workflow.WorkflowRandomStream
@@ -118,18 +121,31 @@ func (s *State) look() {
 	s.lockRun = ""
 	for _, c := range s.open {
 		for _, name := range c.held {
-			c.lacks.add(name)
+			if !c.lost.has(name) {
+				c.lacks.add(name)
+			}
 		}
-		c.held = nil
+		c.held = slices.Clone(c.lost)
 	}
 }
 
-// learn hears in whose name a request was made that has been answered.
-func (s *State) learn(lockID string) {
-	if run, err := protocol.ParseLockID(lockID); err == nil {
-		s.past.learn(run.RunID)
+// isOf tells whether this part of the history is known to be a run's.
+func (p *past) isOf(run string) bool { return p.run == run }
+
+// learn hears in whose name a request was made that has been answered, and tells whether that is the name in which this
+// part of the history locks: what the run before a reset has got, it has not.
+func (s *State) learn(lockID string) (ours bool) {
+	run, err := protocol.ParseLockID(lockID)
+	switch {
+	case s.past.original == "" || err != nil: // the SDK's test environment, or a mock
+		return true
+	case s.lockRun != "":
+		return run.RunID == s.lockRun
 	}
+	s.past.learn(run.RunID)
+	return s.past.isOf(run.RunID)
 }
 
-// stale tells that the step was scheduled by the run before a reset: which of the two it ran in is not known.
+// stale tells that the step was scheduled by the run before a reset: which of the two it ran in is not known. No command
+// may follow from it: see [past].
 func (t *Step) stale() bool { return t.resets != t.scope.state.past.resets }

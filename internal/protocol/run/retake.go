@@ -14,6 +14,7 @@ func (s *State) lacks() bool {
 
 // retake takes anew the locks around code that the run before a reset held, the outermost first.
 func (s *State) retake(ctx workflow.Context) error {
+	s.look()
 	for _, c := range slices.Clone(s.open) {
 		if c.lock == nil {
 			continue
@@ -43,9 +44,6 @@ func (l *Lock) retake(ctx workflow.Context) error {
 		}
 		err = l.take(ctx, before.Resources, false)
 		l.step.Guard.NeverVictim, l.step.Guard.Try, l.step.maxWait = before.NeverVictim, before.Try, maxWait
-		if err == nil && l.keepAlive.stop != nil {
-			l.KeepAlive(ctx) // that of the run before has ended
-		}
 		if scope.closed { // then nothing is under it any more
 			err = nil
 		}

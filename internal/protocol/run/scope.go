@@ -1,11 +1,13 @@
 package run
 
 import (
+	"errors"
 	"slices"
 	"strings"
 
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -22,7 +24,9 @@ type Scope struct {
 	// asked says, in the order of the names, how each was asked for last.
 	asked []lockcore.Resource
 	// lacks are the names that the run before a reset held, and this one does not yet.
-	lacks  names
+	lacks names
+	// lost are those of held of which a step was told that they are lost. They stay so in a run that is made by a reset.
+	lost   names
 	closed bool
 	// lock is set where the scope is that of locks around code, which whatever runs meanwhile is under.
 	lock *Lock
@@ -50,8 +54,8 @@ func (n *names) remove(name string) {
 
 // Open begins a scope for a saga; [Scope.Release] ends it. The first one gets what a saga of the run before handed over.
 func (s *State) Open() *Scope {
-	if scope := s.handed; scope != nil {
-		s.handed = nil
+	if scope := s.handedScope; scope != nil {
+		s.handedScope = nil
 		return scope
 	}
 	return s.newScope()
@@ -92,6 +96,7 @@ func (c *Scope) drop(name string) {
 	c.wanted.remove(name)
 	c.held.remove(name)
 	c.lacks.remove(name)
+	c.lost.remove(name)
 	if i, found := slices.BinarySearchFunc(c.asked, name, byName); found {
 		c.asked = slices.Delete(c.asked, i, i+1)
 	}
@@ -125,8 +130,24 @@ func (c *Scope) hold(resources []lockcore.Resource, past bool) {
 		case !past:
 			c.held.add(r.Name)
 			c.lacks.remove(r.Name)
+			c.lost.remove(r.Name)
 		case !c.held.has(r.Name):
 			c.lacks.add(r.Name)
+		}
+	}
+}
+
+// lose notes that somebody was told of a loss, where that is what err says.
+func (s *State) lose(err error) {
+	var lost *lockcore.LostError
+	if !errors.As(protocol.LockError(err), &lost) {
+		return
+	}
+	for _, c := range s.open {
+		if c.held.has(lost.Resource) || c.lacks.has(lost.Resource) {
+			c.lost.add(lost.Resource)
+			c.held.add(lost.Resource)
+			c.lacks.remove(lost.Resource)
 		}
 	}
 }
@@ -157,11 +178,13 @@ func (c *Scope) close() []string {
 
 // Release ends a saga's scope and lets go of its locks; see [ReleaseOptions].
 func (c *Scope) Release(ctx workflow.Context, o ReleaseOptions) {
+	c.state.look()
 	o.release(ctx, c.state, c.close(), c.held)
 }
 
 // ReleaseAll lets go, at the end of a run, of everything that it may hold.
 func (s *State) ReleaseAll(ctx workflow.Context, o ReleaseOptions) {
+	s.look()
 	var all, held names
 	for _, c := range s.open {
 		c.closed = true

@@ -47,11 +47,12 @@ func TestWhatIsMissingFitsIntoTheRequest(t *testing.T) {
 func TestTheFirstSagaGetsWhatWasHandedOver(t *testing.T) {
 	t.Parallel()
 	s := NewState()
-	s.handed = s.Open()
-	handed := s.handed
-	handed.take([]lockcore.Resource{{Name: "a", Mode: lockcore.ModeExclusive, Held: true}, {Name: "b"}})
+	s.handedScope = s.Open()
+	handed := s.handedScope
+	handed.take([]lockcore.Resource{{Name: "a", Mode: lockcore.ModeExclusive, Held: true}, {Name: "b"}, {Name: "c"}}, []string{"a", "b"})
 	require.Same(t, handed, s.Open())
 	require.NotSame(t, handed, s.Open())
 	require.Equal(t, names{"a"}, handed.held)
-	require.Equal(t, []lockcore.Resource{{Name: "a", Mode: lockcore.ModeExclusive, Held: true}, {Name: "b"}}, handed.give())
+	require.Equal(t, names{"b"}, handed.lacks)
+	require.Equal(t, []lockcore.Resource{{Name: "a", Mode: lockcore.ModeExclusive, Held: true}, {Name: "b"}, {Name: "c"}}, handed.give())
 }

@@ -34,10 +34,10 @@ type State struct {
 	notes notes
 	// open are the scopes that may hold something: the run's own, and the sagas in progress.
 	open []*Scope
-	// handed is the scope of what a saga of the run before handed over, until a saga opens.
-	handed *Scope
-	// handedLock is what locks around code of the run before handed over, as far as no such lock of this run has asked for it.
-	handedLock *Lock
+	// handedScope is the scope of what a saga of the run before handed over, until a saga opens.
+	handedScope *Scope
+	// handedLocks are locks around code of the run before, as far as no such lock of this run has asked for the same.
+	handedLocks []*Lock
 	// lockRun is the run in whose name this one locks; empty is its own.
 	lockRun string
 	// owner is the party where the run inherited one, and started when the first of the runs began that handed their locks over.
@@ -144,8 +144,8 @@ func (s *State) Step(ctx workflow.Context, activityType string, args ...any) *St
 // name says in whose name the step locks, and what is known to be held in it.
 func (t *Step) name(ctx workflow.Context) {
 	s, g := t.scope.state, t.Guard
-	t.resets, g.LockRun, g.Run = s.past.resets, s.lockRun, ""
-	named := g.LockRun != ""
+	t.resets, g.LockRun, g.Run, g.Former = s.past.resets, s.lockRun, "", slices.Clone(s.former)
+	named := g.LockRun != "" || g.Undo
 	for i := range g.Resources {
 		g.Resources[i].Held = s.knows(t.scope, g.Resources[i].Name)
 		named = named || g.Resources[i].Held
@@ -209,6 +209,7 @@ func (t *Step) Done(ctx workflow.Context, err error) {
 	if t.Guard == nil || t.scope.closed {
 		return
 	}
+	t.scope.state.lose(err)
 	switch {
 	case t.retired:
 	case err == nil && t.Guard.Scope == protocol.ScopeSaga:
@@ -226,8 +227,7 @@ func (t *Step) Failed(err error) error {
 	if !errors.As(err, &step) || !t.Guard.Try || !t.Guard.Undo {
 		return err
 	}
-	t.scope.state.look()
-	step.NeverRan = !t.ran && !t.stale() && step.Tried() == t.Guard.Part
+	step.NeverRan = !t.ran && step.Tried() == t.Guard.Part
 	return err
 }
 

@@ -39,7 +39,7 @@ func (t *Step) Wait(ctx workflow.Context, busy protocol.BusyDetails, failure err
 	state, now := t.scope.state, workflow.Now(ctx)
 	t.used = now.Sub(t.scheduled)
 	state.look()
-	t.ran = t.ran || t.stale() || busy.Again || busy.Attempt > 1 // what an earlier attempt came to is not known
+	t.ran = t.ran || busy.Again || busy.Attempt > 1 // what an earlier attempt came to is not known
 	if t.waiting.IsZero() {
 		t.waiting = now
 	}

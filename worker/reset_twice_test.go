@@ -1,0 +1,102 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
+	sdkworker "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/workflows"
+)
+
+// The lock is asked for between two resets, and answered after the second. What follows does not depend on what a worker
+// knows of the run: it replays where the run's ID is not told, and in a run that another reset makes of it.
+func TestALockThatIsAskedForBetweenResetsIsTheLastRuns(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflows["W"] = locksAfterASignal
+	b.workWithoutADatabase(t)
+	run := resetWhileItAsks(t, b, func() client.WorkflowRun { return b.start(t, "W") })
+	_, err := b.end(t, run) // which replays it
+	require.NoError(t, err)
+	b.requireFree(t, account.Name)
+	tasks := b.tasks(t, run)
+	sdkworker.PurgeStickyWorkflowCache()
+	again := b.reset(t, run, tasks)
+	_, err = b.end(t, again)
+	require.NoError(t, err)
+	b.requireFree(t, account.Name)
+}
+
+// A step that the run before a reset has scheduled may have run there, after the reset: where it finds its lock busy in the new
+// run it is undone all the same. That it is follows from its failure, also after a second reset.
+func TestAStepThatARunBeforeAResetHasScheduledIsUndone(t *testing.T) {
+	t.Parallel()
+	for name, l := range map[string]workflows.Locks{"tried": {Try: true}, "waited": {MaxWait: time.Second}} {
+		for _, resets := range []int{1, 2} {
+			t.Run(name+map[int]string{1: " once", 2: " twice"}[resets], func(t *testing.T) {
+				t.Parallel()
+				b := setup(t)
+				l.Resources = []lockcore.Resource{account}
+				b.workflow("W", func(ctx workflow.Context) error {
+					err := saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
+						o := workflow.GetActivityOptions(ctx)
+						o.TaskQueue = b.queue + "-later"
+						ctx = workflow.WithActivityOptions(ctx, o)
+						return s.Step(workflows.WithLocks(ctx, l), "Do", "Undo").Get(ctx, nil)
+					})
+					if !errors.Is(err, lockcore.ErrBusy) {
+						return errors.Join(err, errors.New("it was not busy"))
+					}
+					return nil
+				})
+				b.work(t, sdkworker.Options{}, nil)
+				run := b.start(t, "W")
+				for range resets {
+					b.untilEvent(t, run, enumspb.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
+					tasks := b.tasks(t, run)
+					b.signal(t, run, "noise")
+					b.completed(t, run, tasks+1)
+					run = b.reset(t, run, tasks+1)
+				}
+				other := b.taken(t, account)
+				later := sdkworker.New(b.client, b.queue+"-later", sdkworker.Options{Plugins: []sdkworker.Plugin{b.plugin}, DisableWorkflowWorker: true})
+				later.RegisterActivityWithOptions(nothing, activity.RegisterOptions{Name: "Do"})
+				later.RegisterActivityWithOptions(func(context.Context) error {
+					b.write("undone")
+					return nil
+				}, activity.RegisterOptions{Name: "Undo"})
+				require.NoError(t, later.Start())
+				t.Cleanup(later.Stop)
+				b.untilUndoing(t, run)
+				require.NoError(t, other.Leave(t.Context()))
+				_, err := b.end(t, run)
+				require.NoError(t, err)
+				require.Equal(t, []string{"undone"}, b.read())
+				b.requireFree(t, account.Name)
+			})
+		}
+	}
+}
+
+// untilUndoing waits until the run has scheduled the undoing of its step.
+func (b *bundle) untilUndoing(t *testing.T, run client.WorkflowRun) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		for _, e := range b.historyOf(t, run.GetID(), run.GetRunID()).GetEvents() {
+			if e.GetActivityTaskScheduledEventAttributes().GetActivityType().GetName() == "Undo" {
+				return true
+			}
+		}
+		return false
+	}, within, lookEvery, "it is not undone")
+}
