@@ -139,7 +139,7 @@ func (s *Spans) problem(kind problemKind, at place, text string) {
 
 // finish is called when all is read.
 func (s *Spans) finish() {
-	s.seen = nil
+	s.seen, s.symbols.ids = nil, nil
 	found := slices.SortedStableFunc(slices.Values(s.problems[:]), func(x, y problem) int {
 		return cmp.Or(cmp.Compare(x.file, y.file), cmp.Compare(x.at, y.at))
 	})
