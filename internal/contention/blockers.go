@@ -13,7 +13,7 @@ import (
 const (
 	// maxBlockers and minBlockers bound how many blockers of a wait are kept, so that all together are about allBlockers.
 	maxBlockers = 100
-	minBlockers = 4
+	minBlockers = 3
 	allBlockers = 1_000_000
 	// maxLooked bounds how many holds that overlap a wait are looked at one by one.
 	maxLooked = 4096

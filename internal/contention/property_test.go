@@ -63,9 +63,12 @@ func TestBlockersOfQueuesAreThoseOfEveryPair(t *testing.T) {
 		}
 		at, n := int64(0), rapid.IntRange(5, 30).Draw(t, "holds")
 		for i := range n {
-			from := at + rapid.Int64Range(0, 2).Draw(t, "gap")
+			from, id, fence := at+rapid.Int64Range(0, 2).Draw(t, "gap"), fmt.Sprint("h", i), int64(10*i+1)
+			if rapid.Bool().Draw(t, "waited") { // and was let in when the one before left
+				add(kindWait, id, "exclusive", fence, rapid.Int64Range(0, at).Draw(t, "since"), at)
+			}
 			at = from + rapid.Int64Range(1, 9).Draw(t, "length")
-			add(kindHold, fmt.Sprint("h", i), "exclusive", int64(10*i+1), from, at)
+			add(kindHold, id, "exclusive", fence, from, at)
 		}
 		mode := rapid.SampledFrom([]string{"shared", "exclusive"})
 		for range rapid.IntRange(0, 3).Draw(t, "others") {
@@ -79,7 +82,8 @@ func TestBlockersOfQueuesAreThoseOfEveryPair(t *testing.T) {
 		}
 		// Some name holds, which stand in their row or beside it.
 		for i := range spans {
-			if named := &spans[rapid.IntRange(0, n-1).Draw(t, "named")]; spans[i].kind == kindWait && rapid.Bool().Draw(t, "names") && named.fence < spans[i].fence {
+			named := &spans[rapid.IntRange(0, len(spans)-1).Draw(t, "named")]
+			if spans[i].kind == kindWait && named.kind == kindHold && named.texts[textMode] == "exclusive" && rapid.Bool().Draw(t, "names") && named.fence < spans[i].fence {
 				spans[i].blockers = []blockedBy{{lockID: named.texts[textLockID], fence: named.fence}}
 			}
 		}
@@ -124,6 +128,7 @@ func requireSumsOfEveryPair(t *rapid.T, r *Report) {
 		}
 		require.Equal(t, found, len(w.Blockers)+w.Omitted)
 		require.InDelta(t, (length - time.Duration(len(covered))).Seconds(), w.Unexplained, 1e-12)
+		require.InDelta(t, handedOver(r, w, covered).Seconds(), w.HandOver, 1e-12)
 	}
 	for i := range r.Holds {
 		require.InDelta(t, holds[i].Seconds(), r.Holds[i].Blocked, 1e-12)
@@ -132,6 +137,19 @@ func requireSumsOfEveryPair(t *rapid.T, r *Report) {
 		require.InDelta(t, owners[o.Name].length.Seconds(), o.Blocked, 1e-12, o.Name)
 		require.Equal(t, owners[o.Name].waits, o.BlockedWaits, o.Name)
 	}
+}
+
+// handedOver is for how long a wait lasted while nobody was in its way and somebody had been let in who did not hold yet.
+func handedOver(r *Report, w *Wait, covered map[time.Duration]bool) (length time.Duration) {
+	for n := range w.End.Sub(w.Start) {
+		now := w.Start.Add(n)
+		if !covered[n] && slices.ContainsFunc(r.Waits, func(x Wait) bool {
+			return x.Resource == w.Resource && x.Hold >= 0 && !now.Before(x.End) && now.Before(r.Holds[x.Hold].Start)
+		}) {
+			length++
+		}
+	}
+	return length
 }
 
 // blockedAt are the nanoseconds of a wait in which a hold was in its way, as it was all the time where the wait names it.
