@@ -118,7 +118,7 @@ func TestInterruptEndsContentionThatWaitsForAPipe(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	c.Stdout, c.Stderr = &stdout, &stderr
 	require.NoError(t, c.Start())
-	_, err = io.WriteString(stdin, strings.Repeat(oneWait, 400)) // more than a pipe holds: it has begun to read
+	_, err = io.WriteString(stdin, oneWait+strings.Repeat(" ", 300_000)) // more than a pipe holds: it has begun to read, and waits for the line's end
 	require.NoError(t, err)
 	require.NoError(t, c.Process.Signal(os.Interrupt))
 	ended := make(chan error, 1)

@@ -63,8 +63,10 @@ func TestReadingAHangingPipeEndsWhenItIsCancelled(t *testing.T) {
 		_, err := Read(ctx, []string{"-"}, stdin)
 		done <- err
 	}()
-	_, err := other.Write(threeInARow().otlp(t, 3)) // returns when it is read
-	require.NoError(t, err)
+	for _, part := range []string{string(threeInARow().otlp(t, 3)), "{"} { // whose end does not come
+		_, err := io.WriteString(other, part) // returns when it is read
+		require.NoError(t, err)
+	}
 	cancel(enough)
 	select {
 	case err := <-done:
