@@ -12,7 +12,7 @@ type places struct {
 func newPlaces(n int, value func(int) int64) places {
 	p := places{n: n, value: value, best: make([]int32, 2*n)}
 	for i := range n {
-		p.best[n+i] = int32(i) //nolint:gosec // as many as holds
+		p.best[n+i] = int32(i)
 	}
 	for i := n - 1; i > 0; i-- {
 		p.best[i] = p.better(p.best[2*i], p.best[2*i+1])

@@ -76,7 +76,7 @@ func (r *row) sum(a *analysis, claims *strip) {
 		r.times[i], r.fences[i] = h.inTheWay(), h.key.fence
 		r.length[i+1] = r.length[i] + r.times[i].length()
 		r.claimed[i+1] = r.claimed[i] + claims.cover(r.times[i])
-		r.byOwner[i], r.byLockID[i] = owned{h.owner, int32(i)}, owned{h.key.lockID, int32(i)} //nolint:gosec // as many as holds
+		r.byOwner[i], r.byLockID[i] = owned{h.owner, int32(i)}, owned{h.key.lockID, int32(i)}
 	}
 	slices.SortFunc(r.byOwner, compareOwned)
 	slices.SortFunc(r.byLockID, compareOwned)
