@@ -3,11 +3,13 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -105,4 +107,30 @@ func TestContentionSaysWhatItCannotDo(t *testing.T) {
 			require.LessOrEqual(t, strings.Count(stderr, "\n"), 2)
 		})
 	}
+}
+
+// A pipe whose other end hangs, such as curl's, does not keep a person.
+func TestInterruptEndsContentionThatWaitsForAPipe(t *testing.T) {
+	t.Parallel()
+	c := exec.CommandContext(t.Context(), binary, "contention")
+	stdin, err := c.StdinPipe()
+	require.NoError(t, err)
+	var stdout, stderr bytes.Buffer
+	c.Stdout, c.Stderr = &stdout, &stderr
+	require.NoError(t, c.Start())
+	_, err = io.WriteString(stdin, oneWait+strings.Repeat(" ", 300_000)) // more than a pipe holds: it has begun to read, and waits for the line's end
+	require.NoError(t, err)
+	require.NoError(t, c.Process.Signal(os.Interrupt))
+	ended := make(chan error, 1)
+	go func() { ended <- c.Wait() }()
+	select {
+	case err := <-ended:
+		require.Error(t, err)
+	case <-time.After(time.Minute):
+		require.NoError(t, c.Process.Kill())
+		require.Fail(t, "it waits for the pipe")
+	}
+	require.Equal(t, 130, c.ProcessState.ExitCode(), stderr.String())
+	require.Contains(t, stderr.String(), "lockstep: interrupted")
+	require.Empty(t, stdout.String())
 }

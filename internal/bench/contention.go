@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/internal/contention"
+	"github.com/temporal-lockstep/lockstep/internal/contention/page"
 )
 
 // analysis is what reading and analysing traces took.
@@ -27,6 +29,8 @@ type analysis struct {
 	Read      float64 `json:"readSeconds"`
 	Analyze   float64 `json:"analyzeSeconds"`
 	Print     float64 `json:"printSeconds"`
+	// Printed are the bytes of the JSON and the page.
+	Printed int64 `json:"printedBytes"`
 	// Peak is the most memory that the process had, in MiB; 0 where the system does not tell.
 	Peak float64 `json:"peakMiB"`
 }
@@ -53,48 +57,92 @@ func runContention(ctx context.Context, args []string, out io.Writer) error {
 	return tell(out, report, *asJSON)
 }
 
-// benchContention makes traces in a temporary folder, and measures a process of its own that reads them.
+// queued is how many wait at a time where all want one resource.
+const queued = 1000
+
+// benchContention measures sagas that queue for many resources, and such as all want one.
 func benchContention(ctx context.Context, spans, resources int) (Report, error) {
-	dir, err := os.MkdirTemp("", "lockstep-bench")
-	if err != nil {
-		return Report{}, err
+	var report Report
+	for _, c := range []struct {
+		name  string
+		write func(*traces, int)
+	}{
+		{fmt.Sprintf("%d resources", resources), spread(resources)},
+		{fmt.Sprintf("1 resource, %d wait", queued), hot(queued)},
+	} {
+		facts, err := benchTraces(ctx, c.name, spans, c.write)
+		if err != nil {
+			return report, err
+		}
+		report.Facts = append(report.Facts, facts...)
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // a temporary folder
-	size, err := makeTraces(ctx, filepath.Join(dir, "traces.json"), spans, resources)
-	if err != nil {
-		return Report{}, err
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return Report{}, err
-	}
-	var out bytes.Buffer
-	child := exec.CommandContext(ctx, self, "contention-read", dir) //nolint:gosec // itself
-	child.Stdout, child.Stderr = &out, os.Stderr
-	if err := child.Run(); err != nil {
-		return Report{}, fmt.Errorf("the process that reads: %w", err)
-	}
-	var a analysis
-	if err := json.Unmarshal(out.Bytes(), &a); err != nil {
-		return Report{}, err
-	}
-	total := a.Read + a.Analyze + a.Print
-	return Report{Facts: []FactReport{
-		{Name: "traces", Value: float64(size) / (1 << 20), Unit: "MiB"},
-		{Name: "spans", Value: float64(a.Spans), Unit: "spans"},
-		{Name: "of which of locks", Value: float64(a.LockSpans), Unit: "spans"},
-		{Name: fmt.Sprintf("waits, on %d resources", resources), Value: float64(a.Waits), Unit: "waits"},
-		{Name: "reading", Value: a.Read, Unit: "s"},
-		{Name: "analysis", Value: a.Analyze, Unit: "s"},
-		{Name: "table", Value: a.Print, Unit: "s"},
-		{Name: "all, for each million spans", Value: total / float64(a.Spans) * 1e6, Unit: "s", Limit: 30},
-		{Name: "speed", Value: float64(a.Spans) / total, Unit: "spans/s"},
-		{Name: "peak memory", Value: a.Peak, Unit: "MiB", Limit: 1536},
-	}}, nil
+	return report, nil
 }
 
-// readTraces is the process that is measured.
-func readTraces(ctx context.Context, dir string, out io.Writer) error {
+// benchTraces makes traces in a temporary folder, and measures processes of their own that read them.
+func benchTraces(ctx context.Context, name string, spans int, write func(*traces, int)) ([]FactReport, error) {
+	dir, err := os.MkdirTemp("", "lockstep-bench")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }() // a temporary folder
+	size, err := makeTraces(ctx, filepath.Join(dir, "traces.json"), spans, write)
+	if err != nil {
+		return nil, err
+	}
+	table, err := startReader(ctx, "contention-read", dir)
+	if err != nil {
+		return nil, err
+	}
+	all, err := startReader(ctx, "contention-read-all", dir)
+	if err != nil {
+		return nil, err
+	}
+	fact := func(what string, value float64, unit string, limit float64) FactReport {
+		return FactReport{Name: name + ": " + what, Value: value, Unit: unit, Limit: limit}
+	}
+	facts := []FactReport{
+		fact("traces", float64(size)/(1<<20), "MiB", 0),
+		fact("spans", float64(table.Spans), "spans", 0),
+		fact("of which of locks", float64(table.LockSpans), "spans", 0),
+		fact("waits", float64(table.Waits), "waits", 0),
+		fact("reading", table.Read, "s", 0),
+		fact("analysis", table.Analyze, "s", 0),
+		fact("table", table.Print, "s", 0),
+		fact("JSON and page", all.Print, "s", 0),
+		fact("JSON and page", float64(all.Printed)/(1<<20), "MiB", 0),
+	}
+	for _, c := range []struct {
+		what string
+		analysis
+	}{{"with a table", table}, {"with JSON and page", all}} {
+		total := c.Read + c.Analyze + c.Print
+		facts = append(facts,
+			fact(c.what+", each million spans", total/float64(c.Spans)*1e6, "s", 30),
+			fact(c.what+", speed", float64(c.Spans)/total, "spans/s", 0),
+			fact(c.what+", peak memory", c.Peak, "MiB", 1536))
+	}
+	return facts, nil
+}
+
+// startReader runs this program again, to read what is in a folder.
+func startReader(ctx context.Context, command, dir string) (a analysis, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return a, err
+	}
+	var out bytes.Buffer
+	child := exec.CommandContext(ctx, self, command, dir) //nolint:gosec // itself
+	child.Stdout, child.Stderr = &out, os.Stderr
+	if err := child.Run(); err != nil {
+		return a, fmt.Errorf("the process that reads: %w", err)
+	}
+	return a, json.Unmarshal(out.Bytes(), &a)
+}
+
+// readTraces is the process that is measured. It does what `lockstep contention` does, with --json and --html where all is true.
+func readTraces(ctx context.Context, dir string, all bool, out io.Writer) error {
+	contention.SpareMemory()
 	var a analysis
 	begun := time.Now()
 	lap := func() float64 {
@@ -109,13 +157,27 @@ func readTraces(ctx context.Context, dir string, out io.Writer) error {
 	a.Read = lap()
 	report := contention.Analyze(spans, contention.Options{})
 	a.Analyze = lap()
-	if err := contention.WriteTable(io.Discard, report, 10); err != nil {
+	var printed written
+	if all {
+		err = errors.Join(page.Write(&printed, report, page.Options{}), contention.WriteJSON(&printed, report))
+	} else {
+		err = contention.WriteTable(&printed, report, 10)
+	}
+	if err != nil {
 		return err
 	}
-	a.Print = lap()
+	a.Print, a.Printed = lap(), int64(printed)
 	a.Spans, a.LockSpans, a.Waits, a.Holds = report.Read.Spans, report.Read.LockSpans, len(report.Waits), len(report.Holds)
 	a.Peak = peakMemory()
 	return json.NewEncoder(out).Encode(a)
+}
+
+// written counts bytes, and drops them.
+type written int64
+
+func (n *written) Write(p []byte) (int, error) {
+	*n += written(len(p))
+	return len(p), nil
 }
 
 // peakMemory is that of this process in MiB, as Linux tells it; 0 elsewhere.

@@ -19,6 +19,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"time"
 )
 
@@ -41,8 +42,8 @@ func run(ctx context.Context, args []string, out io.Writer, env func(string) str
 	if len(args) > 0 && args[0] == "contention" {
 		return runContention(ctx, args[1:], out)
 	}
-	if len(args) == 2 && args[0] == "contention-read" { // started by the above
-		return readTraces(ctx, args[1], out)
+	if len(args) == 2 && strings.HasPrefix(args[0], "contention-read") { // started by the above
+		return readTraces(ctx, args[1], args[0] == "contention-read-all", out)
 	}
 	if len(args) == 0 || (args[0] != "engine" && args[0] != "temporal") {
 		return errUsage

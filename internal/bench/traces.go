@@ -30,21 +30,16 @@ type attr struct {
 	value any
 }
 
-// makeTraces writes spans of sagas that queue for resources, a quarter of them not of locks. It returns the bytes written.
-func makeTraces(ctx context.Context, path string, spans, resources int) (int64, error) {
+// makeTraces writes what write makes of n = 0, 1, 2, …, until there are enough spans. It returns the bytes written.
+func makeTraces(ctx context.Context, path string, spans int, write func(t *traces, n int)) (int64, error) {
 	f, err := os.Create(path) //nolint:gosec // a temporary file
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = f.Close() }()
 	t := &traces{w: bufio.NewWriterSize(f, 1<<20), rng: rand.New(rand.NewPCG(1, 2))} //nolint:gosec // reproducible, and no secret
-	start := int64(1_790_000_000_000_000_000)
-	queues := make([]queue, resources)
-	for i := range queues {
-		queues[i] = queue{resource: fmt.Sprintf("account/%d", i), arrival: start, free: start}
-	}
 	for n := 0; t.spans < spans && t.err == nil && ctx.Err() == nil; n++ {
-		t.saga(n, &queues[t.rng.IntN(resources)])
+		write(t, n)
 	}
 	t.endLine()
 	if t.err == nil {
@@ -54,6 +49,40 @@ func makeTraces(ctx context.Context, path string, spans, resources int) (int64, 
 		t.err = ctx.Err()
 	}
 	return t.size, t.err
+}
+
+// firstTime is when the first comes, in nanoseconds since 1970.
+const firstTime = 1_790_000_000_000_000_000
+
+// spread are sagas that queue for resources, a quarter of their spans not of locks.
+func spread(resources int) func(t *traces, n int) {
+	queues := make([]queue, resources)
+	for i := range queues {
+		queues[i] = queue{resource: fmt.Sprintf("account/%d", i), arrival: firstTime, free: firstTime}
+	}
+	return func(t *traces, n int) { t.saga(n, &queues[t.rng.IntN(resources)]) }
+}
+
+// hot is one resource that is held for 10 ms by one after the other, while depth wait for it. Nothing else is done.
+func hot(depth int) func(t *traces, n int) {
+	const ms = 1_000_000
+	var holder []attr
+	return func(t *traces, n int) {
+		owner, trace := fmt.Sprintf("transfer-%d", n), fmt.Sprintf("%032x", n+1)
+		lockID := fmt.Sprintf("temporal:default/default/%s/0195f0c2-7f1a-7000-8000-%012d", owner, n)
+		from, queued := firstTime+int64(n)*10*ms, firstTime+int64(max(n-depth, 0))*10*ms
+		fence := from / ms
+		common := func(more ...attr) []attr {
+			return append([]attr{{telemetry.Resource, "account/hot"}, {telemetry.LockID, lockID}, {telemetry.Owner, owner}, {telemetry.Mode, "exclusive"}}, more...)
+		}
+		request := []attr{{telemetry.Part, "1/Debit"}, {telemetry.Order, "1.1"}, {telemetry.Outcome, telemetry.OutcomeGranted}, {telemetry.Fence, fence}}
+		if n > 0 {
+			t.span(trace, t.id(), telemetry.SpanWait, queued, from, append(common(request...), holder...), holder)
+		}
+		t.span(trace, t.id(), telemetry.SpanAcquire, from, from+ms, common(append(request, attr{telemetry.Hold, fence})...), nil)
+		t.span(trace, t.id(), telemetry.SpanHold, from, from+10*ms, common(attr{telemetry.Fence, fence}, attr{telemetry.Outcome, telemetry.OutcomeReleased}), nil)
+		holder = []attr{{telemetry.BlockedByID, lockID}, {telemetry.BlockedByFence, fence}, {telemetry.BlockedByOwner, owner}}
+	}
 }
 
 // queue is a resource: when the next saga comes, and when those before it will have gone.

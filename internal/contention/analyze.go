@@ -74,11 +74,13 @@ func Analyze(spans *Spans, opts Options) *Report {
 		byOwner: map[sym][]int32{},
 	}
 	a.makeHolds()
+	a.findLosses()
+	for _, done := range []kind{kindHold, kindAcquire, kindLeave, kindRenew, kindLost} {
+		a.records[done] = nil // there may be a million
+	}
 	a.makeWaits()
 	a.makeBlockers()
-	a.findLosses()
 	a.findDeadlocks()
-	a.records = [kinds][]record{}
 	return a.report()
 }
 
@@ -88,8 +90,18 @@ func (a *analysis) report() *Report {
 	a.addOwners(r)
 	a.addOverlong(r)
 	a.addTotals(r)
+	a.forget()
 	a.narrow(r)
 	return r
+}
+
+// forget lets go of what only the joining needs, since the report needs the room.
+func (a *analysis) forget() {
+	a.records = [kinds][]record{}
+	a.byKey, a.byParty, a.byOwner, a.ledger, a.found = nil, nil, nil, nil, nil
+	for i := range a.waits {
+		a.waits[i].record = nil
+	}
 }
 
 // chosen tells whether the report is about something of a resource at a time.

@@ -34,30 +34,45 @@ func newLedger(symbols int) *ledger {
 	return &ledger{total: make([]blame, symbols), on: map[ownerAt]int64{}, here: make([]int64, symbols), now: make([]share, symbols)}
 }
 
-// add blames an owner for a part of a wait. Parts come in the order of their starts, and count once where they overlap.
-func (l *ledger) add(owner sym, at interval) {
+// add blames an owner for a part of a wait. Parts come in the order of their starts, and count once where they overlap, and not where
+// the owner has one of whole.
+func (l *ledger) add(owner sym, at interval, r *row, whole section) {
 	s := &l.now[owner]
 	if s.until == 0 {
 		l.present = append(l.present, owner)
 		s.until = at.from
 	}
-	s.length += max(at.to-max(at.from, s.until), 0)
+	if more := (interval{max(at.from, s.until), at.to}); more.length() > 0 {
+		s.length += more.length()
+		if whole.count() > 0 {
+			s.length -= r.coverOf(owner, whole, more)
+		}
+	}
 	s.until = max(s.until, at.to)
 }
 
-// end is called at the end of a wait.
-func (l *ledger) end() {
+// end is called at the end of a wait. Owners that have one of whole are counted with the row.
+func (l *ledger) end(r *row, whole section) {
 	for _, owner := range l.present {
 		n := l.now[owner].length
 		l.now[owner] = share{}
-		l.total[owner].length += n
-		l.total[owner].waits++
-		if l.here[owner] == 0 {
-			l.visitors = append(l.visitors, owner)
+		waits := 1
+		if whole.count() > 0 && of(r.byOwner, owner, whole).count() > 0 {
+			waits = 0
 		}
-		l.here[owner] += n
+		l.sum(owner, n, waits)
 	}
 	l.present = l.present[:0]
+}
+
+// sum adds to what an owner has to answer for, in all and at the resource.
+func (l *ledger) sum(owner sym, length int64, waits int) {
+	l.total[owner].length += length
+	l.total[owner].waits += waits
+	if l.here[owner] == 0 {
+		l.visitors = append(l.visitors, owner)
+	}
+	l.here[owner] += length
 }
 
 // close is called at the end of a resource.
@@ -71,22 +86,90 @@ func (l *ledger) close(resource sym) {
 	l.visitors = l.visitors[:0]
 }
 
-// blame adds the wait to what holds and owners have to answer for. It returns how much of the wait is explained.
-func (a *analysis) blame(w *wait, found []candidate) (explained int64) {
-	until := w.from
+// blame adds the wait to what holds and owners have to answer for. It returns how much of the wait is explained, and how much of that
+// had been granted to somebody who had not taken it yet.
+func (a *analysis) blame(l *lane, w *wait, found []candidate, whole section) (explained, claimed int64) {
+	r := l.row
 	counts := a.chosenWait(w)
+	if whole.count() > 0 {
+		explained, claimed = r.length[whole.hi]-r.length[whole.lo], r.claimed[whole.hi]-r.claimed[whole.lo]
+		if counts {
+			r.waits = append(r.waits, whole)
+		}
+	}
+	until := w.from
 	for i := range found {
 		c := &found[i]
-		explained += max(c.to-max(c.from, until), 0)
-		until = max(until, c.to)
+		if c.summed {
+			continue
+		}
+		if more := (interval{max(c.from, until), c.to}); more.length() > 0 {
+			length, granted := r.cover(whole, more, l.claims)
+			explained += more.length() - length
+			claimed += l.claims.cover(more) - granted
+			until = c.to
+		}
 		if c.hold >= 0 && counts {
 			h := &a.holds[c.hold]
 			h.blocked += c.length()
-			a.ledger.add(h.owner, c.interval)
+			a.ledger.add(h.owner, c.interval, r, whole)
 		}
 	}
-	a.ledger.end()
-	return explained
+	a.ledger.end(r, whole)
+	return explained, claimed
+}
+
+// blameRow adds the waits that a row has whole holds of to what these and their owners have to answer for.
+func (a *analysis) blameRow(r *row) {
+	if len(r.waits) == 0 {
+		return
+	}
+	before := make([]int, len(r.holds)) // where its owner had the one before, and 1 more
+	for i := 1; i < len(r.byOwner); i++ {
+		if x, y := r.byOwner[i-1], r.byOwner[i]; x.by == y.by {
+			before[y.place] = int(x.place) + 1
+		}
+	}
+	ending := slices.Clone(r.waits)
+	slices.SortFunc(r.waits, func(x, y section) int { return cmp.Compare(x.lo, y.lo) })
+	slices.SortFunc(ending, func(x, y section) int { return cmp.Compare(x.hi, y.hi) })
+	began, ended := 0, 0
+	open := newCounts(len(r.holds)) // of the waits that have the place, where their sections begin
+	for i, j := range r.holds {
+		for ; began < len(r.waits) && r.waits[began].lo <= i; began++ {
+			open.add(r.waits[began].lo, 1)
+		}
+		for ; ended < len(ending) && ending[ended].hi <= i; ended++ {
+			open.add(ending[ended].lo, -1)
+		}
+		n := began - ended
+		if n == 0 {
+			continue
+		}
+		h := &a.holds[j]
+		length := int64(n) * r.times[i].length()
+		h.blocked += length
+		a.ledger.sum(h.owner, length, n-open.before(before[i])) // the others have that one too
+	}
+}
+
+// counts sums up counts at places, in logarithmic time (a Fenwick tree).
+type counts []int
+
+func newCounts(n int) counts { return make(counts, n+1) }
+
+func (c counts) add(place, n int) {
+	for i := place + 1; i < len(c); i += i & -i {
+		c[i] += n
+	}
+}
+
+// before is the sum of those before a place.
+func (c counts) before(place int) (sum int) {
+	for i := place; i > 0; i -= i & -i {
+		sum += c[i]
+	}
+	return sum
 }
 
 // important are at most n: those whose end let the wait in, those that it names, and those that were longest in the way, in the order of time.

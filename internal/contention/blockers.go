@@ -13,9 +13,9 @@ import (
 const (
 	// maxBlockers and minBlockers bound how many blockers of a wait are kept, so that all together are about allBlockers.
 	maxBlockers = 100
-	minBlockers = 8
-	allBlockers = 2_000_000
-	// maxLooked bounds how many holds that overlap a wait are looked at.
+	minBlockers = 3
+	allBlockers = 1_000_000
+	// maxLooked bounds how many holds that overlap a wait are looked at one by one.
 	maxLooked = 4096
 	// sameTime is how far apart the end of a hold and the grant that it made may seem: the database's clock runs backwards at times.
 	sameTime = 100 * time.Millisecond
@@ -27,16 +27,21 @@ type candidate struct {
 	hold  int32    // -1 where it was not read
 	named *blocker // what the wait says of it, nil where it says nothing
 	last  bool
+	// summed says that the sums of its row have it.
+	summed bool
 }
 
 // lane is one resource's holds and waits, in the order of their starts.
 type lane struct {
 	resource     sym
 	holds, waits []int32
-	ends         tree
-	// claims are when it had been granted and was not taken yet, and claimEnds finds them.
-	claims    []interval
-	claimEnds tree
+	// row is most of the holds, where they followed one another; others are the rest, and ends finds them.
+	row    *row
+	others []int32
+	ends   tree
+	// granted are when it had been granted and was not taken yet, and claims are these joined.
+	granted []interval
+	claims  *strip
 	// exclusive are the starts of the waits for exclusive holds, and until, of each, the latest end up to it.
 	exclusive, until []int64
 }
@@ -52,6 +57,7 @@ func (a *analysis) makeBlockers() {
 		for _, i := range l.waits {
 			a.block(l, int(i), keep)
 		}
+		a.blameRow(l.row)
 		a.ledger.close(l.resource)
 	}
 	for i := range a.holds {
@@ -81,7 +87,7 @@ func (a *analysis) lanes() []*lane {
 		l := of(w.record.texts[textResource])
 		l.waits = append(l.waits, int32(i))
 		if w.Hold >= 0 && a.holds[w.Hold].from > w.to {
-			l.claims = append(l.claims, interval{w.to, a.holds[w.Hold].from})
+			l.granted = append(l.granted, interval{w.to, a.holds[w.Hold].from})
 		}
 		if w.Mode != lockcore.ModeShared.String() {
 			l.exclusive = append(l.exclusive, w.from)
@@ -93,9 +99,10 @@ func (a *analysis) lanes() []*lane {
 	}
 	for _, l := range all {
 		a.drain(l)
-		l.ends = newTree(len(l.holds), func(i int) int64 { return a.holds[l.holds[i]].reach })
-		slices.SortFunc(l.claims, func(x, y interval) int { return cmp.Or(cmp.Compare(x.from, y.from), cmp.Compare(x.to, y.to)) })
-		l.claimEnds = newTree(len(l.claims), func(i int) int64 { return l.claims[i].to })
+		slices.SortFunc(l.granted, func(x, y interval) int { return cmp.Or(cmp.Compare(x.from, y.from), cmp.Compare(x.to, y.to)) })
+		l.claims = newStrip(l.granted)
+		l.row, l.others = a.makeRow(l.holds, l.claims)
+		l.ends = newTree(len(l.others), func(i int) int64 { return a.holds[l.others[i]].reach })
 	}
 	return all
 }
@@ -127,16 +134,26 @@ func (h *hold) inTheWay() interval { return interval{h.from, h.reach} }
 func (a *analysis) block(l *lane, i, keep int) {
 	w := &a.waits[i]
 	found, more := a.inferred(l, w, a.named(w))
+	found, whole := a.inRow(l, w, found, keep)
 	a.found = found
 	slices.SortFunc(found, func(x, y candidate) int {
 		return cmp.Or(cmp.Compare(x.from, y.from), cmp.Compare(x.to, y.to), cmp.Compare(x.hold, y.hold))
 	})
 	a.markLast(w, found)
-	w.unexplained = w.length() - a.blame(w, found)
-	w.handOver = l.handOver(w, found)
+	all := more + whole.count()
+	for j := range found {
+		if !found[j].summed {
+			all++
+		}
+	}
+	explained, claimed := a.blame(l, w, found, whole)
+	w.unexplained = w.length() - explained
+	if w.unexplained > 0 {
+		w.handOver = l.claims.cover(w.interval) - claimed
+	}
 	w.Unexplained, w.HandOver = seconds(w.unexplained), seconds(w.handOver)
 	kept := important(found, keep)
-	w.Omitted = more + len(found) - len(kept)
+	w.Omitted = all - len(kept)
 	w.Blockers = make([]Blocker, len(kept))
 	for j := range kept {
 		w.Blockers[j] = a.blockerOf(w, &kept[j])
@@ -146,80 +163,75 @@ func (a *analysis) block(l *lane, i, keep int) {
 	}
 }
 
-// named are the holds that the wait's own span names, each once.
-func (a *analysis) named(w *wait) []candidate {
-	found := a.found[:0] // its memory is used again
-	at := map[key]int{}
-	for i := range w.record.blockers {
-		b := &w.record.blockers[i]
-		last := w.record.hasLast && i == len(w.record.blockers)-1
-		k := key{w.record.texts[textResource], b.lockID, b.fence}
-		if j, twice := at[k]; twice {
-			if last {
-				found[j].last = true
-				if found[j].hold < 0 {
-					found[j].interval = interval{w.to, w.to}
-				}
-			}
-			continue
-		}
-		c := candidate{interval: interval{w.from, w.from}, hold: -1, named: b, last: last}
-		if last {
-			c.interval = interval{w.to, w.to}
-		}
-		if h, ok := a.holdNamed(k, w); ok {
-			if slices.ContainsFunc(found, func(f candidate) bool { return f.hold == h }) {
-				continue
-			}
-			c.hold = h
-			c.interval = a.holds[h].inTheWay().with(w.interval)
-			c.to = max(c.from, c.to)
-			if c.from > w.to { // clocks differ
-				c.interval = interval{w.to, w.to}
-			}
-		}
-		at[k] = len(found)
-		found = append(found, c)
+// inRow adds those of the row that were in a wait's way. Those that were so from their beginning to their end, beside the last, are
+// whole: the sums of the row have them, and only the longest of them are added, and marked where they were named.
+func (a *analysis) inRow(l *lane, w *wait, found []candidate, keep int) (all []candidate, whole section) {
+	r := l.row
+	in := r.during(w.interval)
+	if fence := cmp.Or(w.record.fence, w.record.hold); fence > 0 && a.letIn(w.record) {
+		in.hi = min(in.hi, sort.Search(len(r.fences), func(i int) bool { return r.fences[i] >= fence }))
 	}
-	return found
+	own := w.record.texts[textLockID]
+	whole = section{in.lo + 1, in.hi - 2} // but for the first, which may have begun before, and two that may have let it in
+	if of(r.byLockID, own, in).count() > 0 || whole.count() == 0 {
+		whole = section{}
+	}
+	named := found[:len(found):len(found)]
+	known := func(hold int32) bool {
+		return slices.ContainsFunc(named, func(c candidate) bool { return c.named != nil && c.hold == hold })
+	}
+	add := func(place int) {
+		at := r.times[place].with(w.interval)
+		if hold := r.holds[place]; at.length() > 0 && !known(hold) && a.holds[hold].key.lockID != own {
+			found = append(found, candidate{interval: at, hold: hold})
+		}
+	}
+	if whole.count() == 0 {
+		for i := in.lo; i < in.hi; i++ {
+			add(i)
+		}
+		return found, whole
+	}
+	for i := range named {
+		if at, ok := slices.BinarySearchFunc(r.times[whole.lo:whole.hi], named[i].interval, func(x, y interval) int { return cmp.Compare(x.from, y.from) }); ok {
+			found[i].summed = r.holds[whole.lo+at] == named[i].hold
+		}
+	}
+	for _, place := range []int{in.lo, in.hi - 2, in.hi - 1} {
+		add(place)
+	}
+	left := keep
+	r.longest.most(whole, func(place int) bool {
+		if hold := r.holds[place]; !known(hold) {
+			found = append(found, candidate{interval: r.times[place], hold: hold, summed: true})
+		}
+		left--
+		return left > 0
+	})
+	return found, whole
 }
 
-// holdNamed finds a hold that a wait names. What had only been granted had no fence to be named by, and a part that drains may have a later
-// one than its hold; then it is the first of the lock ID that overlaps the wait.
-func (a *analysis) holdNamed(k key, w *wait) (int32, bool) {
-	if h, ok := a.byKey[k]; ok && k.fence != 0 {
-		return h, true
-	}
-	of := a.byParty[party{k.resource, k.lockID}]
-	i := sort.Search(len(of), func(i int) bool { return a.holds[of[i]].reach > w.from })
-	if i < len(of) && a.holds[of[i]].from < w.to {
-		return of[i], true
-	}
-	return -1, false
-}
-
-// inferred adds the holds that follow from times and fences. It tells how many were not looked at.
+// inferred adds the holds beside the row that follow from times and fences. It tells how many were not looked at.
 func (a *analysis) inferred(l *lane, w *wait, found []candidate) (all []candidate, more int) {
-	known := make(map[int32]bool, len(found))
+	named := found[:len(found):len(found)]
 	limited := w.record.limited
-	for _, c := range found {
-		known[c.hold] = true
+	for _, c := range named {
 		limited = limited || c.hold >= 0 && a.holds[c.hold].Mode == lockcore.ModeShared.String()
 	}
 	shared := w.Mode == lockcore.ModeShared.String()
 	behind := l.behind(w)
 	fence := cmp.Or(w.record.fence, w.record.hold)
-	begun := sort.Search(len(l.holds), func(i int) bool { return a.holds[l.holds[i]].from >= w.to })
+	begun := sort.Search(len(l.others), func(i int) bool { return a.holds[l.others[i]].from >= w.to })
 	looked := 0
 	l.ends.beyond(begun, w.from, func(i int) bool {
 		if looked++; looked > maxLooked {
 			more = i + 1 // at most
 			return false
 		}
-		n := l.holds[i]
+		n := l.others[i]
 		h := &a.holds[n]
 		switch {
-		case known[n] || h.key.lockID == w.record.texts[textLockID]:
+		case slices.ContainsFunc(named, func(c candidate) bool { return c.hold == n }) || h.key.lockID == w.record.texts[textLockID]:
 			return true
 		case a.letIn(w.record) && fence > 0 && h.key.fence >= fence:
 			return true
@@ -234,24 +246,6 @@ func (a *analysis) inferred(l *lane, w *wait, found []candidate) (all []candidat
 		return true
 	})
 	return found, more
-}
-
-// handOver is how much of the time of a wait that found does not explain the resource had been granted to somebody who had not taken it yet.
-func (l *lane) handOver(w *wait, found []candidate) int64 {
-	if w.unexplained == 0 {
-		return 0
-	}
-	begun := sort.Search(len(l.claims), func(i int) bool { return l.claims[i].from >= w.to })
-	var all []interval
-	l.claimEnds.beyond(begun, w.from, func(i int) bool {
-		all = append(all, l.claims[i].with(w.interval))
-		return len(all) < maxLooked
-	})
-	for i := range found {
-		all = append(all, found[i].interval)
-	}
-	slices.SortFunc(all, func(x, y interval) int { return cmp.Compare(x.from, y.from) })
-	return covered(all) - (w.length() - w.unexplained)
 }
 
 // behind is until when somebody stood before a wait in the queue who wanted the resource alone. Until then those were in its

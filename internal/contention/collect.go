@@ -46,6 +46,7 @@ const (
 	problemBroken problemKind = iota
 	problemMalformed
 	problemDuplicate
+	problemUnreadable
 	problems
 )
 
@@ -129,6 +130,12 @@ func (s *Spans) broken(at place, err error) {
 	s.problem(problemBroken, at, err.Error())
 }
 
+// unreadable counts a file or folder that cannot be read.
+func (s *Spans) unreadable(path string, err error) {
+	s.reading.Unreadable++
+	s.problem(problemUnreadable, place{path: path}, err.Error())
+}
+
 // problem keeps the first of each kind, whichever is found first.
 func (s *Spans) problem(kind problemKind, at place, text string) {
 	p := &s.problems[kind]
@@ -139,12 +146,16 @@ func (s *Spans) problem(kind problemKind, at place, text string) {
 
 // finish is called when all is read.
 func (s *Spans) finish() {
-	s.seen = nil
+	s.seen, s.symbols.ids = nil, nil
 	found := slices.SortedStableFunc(slices.Values(s.problems[:]), func(x, y problem) int {
 		return cmp.Or(cmp.Compare(x.file, y.file), cmp.Compare(x.at, y.at))
 	})
 	for _, p := range found {
-		if p.text != "" {
+		switch {
+		case p.text == "":
+		case p.at == 0: // it names what it is about
+			s.reading.Problems = append(s.reading.Problems, oneLine(p.text))
+		default:
 			s.reading.Problems = append(s.reading.Problems, fmt.Sprintf("%s:%d: %s", p.path, p.at, oneLine(p.text)))
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 )
@@ -33,10 +34,7 @@ func (a *analysis) makeHolds() {
 			at[k] = len(drafts)
 			drafts = append(drafts, draft{k, r, interval{r.start, r.end}, false})
 		default:
-			a.reading.Repeated++
-			if earlier(r, drafts[j].record) {
-				drafts[j] = draft{k, r, interval{r.start, r.end}, false}
-			}
+			a.join(&drafts[j], r)
 		}
 	}
 	drafts = a.openHolds(drafts, at)
@@ -54,6 +52,31 @@ func (a *analysis) makeHolds() {
 		a.byParty[p] = append(a.byParty[p], int32(i))
 	}
 	a.makeSteps()
+}
+
+// join takes in another span of a hold. In plain Go several parts of one lock ID may hold without being kept: each that leaves tells of its
+// own stay, and the hold is all of these, and ended as the last one. Where two processes tell of the same time, the first of them knows how it ended.
+func (a *analysis) join(d *draft, r *record) {
+	own := interval{d.record.start, d.record.end}
+	if sameTimes(d.interval, r) || sameTimes(own, r) {
+		a.reading.Repeated++
+		if earlier(r, d.record) {
+			if d.interval == own {
+				d.interval = interval{r.start, r.end}
+			}
+			d.record = r
+		}
+		return
+	}
+	if earlier(d.record, r) {
+		d.record = r
+	}
+	d.from, d.to = min(d.from, r.start), max(d.to, r.end)
+}
+
+// sameTimes tells whether a span is of that time, as far as clocks tell.
+func sameTimes(at interval, r *record) bool {
+	return time.Duration(at.from-r.start).Abs() <= sameTime && time.Duration(at.to-r.end).Abs() <= sameTime
 }
 
 // earlier tells which of two spans of one hold tells of its end: whoever wrote the later one found it gone.

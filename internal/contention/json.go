@@ -12,7 +12,9 @@ import (
 // WriteJSON writes a report as one JSON object, an element of its lists a line: it may be larger than what memory should hold of it
 // twice. The error is that of w.
 func WriteJSON(w io.Writer, r *Report) error {
-	out := bufio.NewWriterSize(w, 1<<16)
+	out := &jsonWriter{Writer: bufio.NewWriterSize(w, 1<<16)}
+	out.encoder = json.NewEncoder(&out.value)
+	out.encoder.SetEscapeHTML(false)
 	all := reflect.ValueOf(r).Elem()
 	for i := range all.NumField() {
 		name, _, _ := strings.Cut(all.Type().Field(i).Tag.Get("json"), ",")
@@ -21,7 +23,7 @@ func WriteJSON(w io.Writer, r *Report) error {
 			start = "{"
 		}
 		_, _ = out.WriteString(start + `"` + name + `":`) // the writer keeps its error until it is flushed
-		if err := writeField(out, all.Field(i)); err != nil {
+		if err := out.writeField(all.Field(i)); err != nil {
 			return err
 		}
 	}
@@ -29,9 +31,16 @@ func WriteJSON(w io.Writer, r *Report) error {
 	return out.Flush()
 }
 
-func writeField(out *bufio.Writer, field reflect.Value) error {
+// jsonWriter writes one value after the other, and uses the memory for one again.
+type jsonWriter struct {
+	*bufio.Writer
+	value   bytes.Buffer
+	encoder *json.Encoder
+}
+
+func (out *jsonWriter) writeField(field reflect.Value) error {
 	if field.Kind() != reflect.Slice {
-		return writeValue(out, field)
+		return out.writeValue(field)
 	}
 	_, _ = out.WriteString("[")
 	for i := range field.Len() {
@@ -39,7 +48,7 @@ func writeField(out *bufio.Writer, field reflect.Value) error {
 			_, _ = out.WriteString(",")
 		}
 		_, _ = out.WriteString("\n")
-		if err := writeValue(out, field.Index(i).Addr()); err != nil {
+		if err := out.writeValue(field.Index(i).Addr()); err != nil {
 			return err
 		}
 	}
@@ -47,13 +56,11 @@ func writeField(out *bufio.Writer, field reflect.Value) error {
 	return err
 }
 
-func writeValue(out *bufio.Writer, v reflect.Value) error {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v.Interface()); err != nil {
+func (out *jsonWriter) writeValue(v reflect.Value) error {
+	out.value.Reset()
+	if err := out.encoder.Encode(v.Interface()); err != nil {
 		return err
 	}
-	_, err := out.Write(bytes.TrimRight(b.Bytes(), "\n"))
+	_, err := out.Write(bytes.TrimRight(out.value.Bytes(), "\n"))
 	return err
 }

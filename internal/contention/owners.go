@@ -77,15 +77,15 @@ func (a *analysis) addOverlong(r *Report) {
 }
 
 func (a *analysis) addTotals(r *Report) {
-	var holds, waits []int64
-	var span []interval
+	holds, waits := make([]int64, 0, len(a.holds)), make([]int64, 0, len(a.waits))
+	var whole interval
 	t := &r.Totals
 	for i := range a.holds {
 		h := &a.holds[i]
 		if !a.chosenHold(h) {
 			continue
 		}
-		span = append(span, h.interval)
+		whole = hull(whole, h.interval)
 		holds = append(holds, h.length())
 		if h.Outcome == telemetry.OutcomeExpired {
 			t.Expired++
@@ -98,7 +98,7 @@ func (a *analysis) addTotals(r *Report) {
 		if !a.chosenWait(w) {
 			continue
 		}
-		span = append(span, w.interval)
+		whole = hull(whole, w.interval)
 		waits = append(waits, w.length())
 		unexplained += w.unexplained
 		handOver += w.handOver
@@ -116,7 +116,7 @@ func (a *analysis) addTotals(r *Report) {
 	}
 	t.Wait, t.Hold, t.Deadlocks = distribution(waits), distribution(holds), len(a.deadlocks)
 	t.Unexplained, t.HandOver = seconds(unexplained), seconds(handOver)
-	if whole := hull(interval{}, span); whole.to > 0 {
+	if whole.to > 0 {
 		r.From, r.To = timeOf(whole.from), timeOf(whole.to)
 	}
 }

@@ -1,6 +1,9 @@
 package contention
 
-import "encoding/hex"
+import (
+	"encoding/hex"
+	"slices"
+)
 
 // sym stands for a text: there are few different ones, and many spans. The empty text is 0.
 type sym uint32
@@ -87,8 +90,14 @@ func (s *symbols) keep(sp *span) record {
 	}
 	r.hasLast = sp.last.lockID != ""
 	if n := len(sp.blockers); n > 0 || r.hasLast {
-		r.blockers = make([]blocker, 0, n+1)
+		if !r.hasLast || !slices.Contains(sp.blockers, sp.last) {
+			n++
+		}
+		r.blockers = make([]blocker, 0, n)
 		for i := range sp.blockers {
+			if r.hasLast && sp.blockers[i] == sp.last { // most waits name but one, and say so twice
+				continue
+			}
 			r.blockers = append(r.blockers, s.blocker(&sp.blockers[i]))
 		}
 		if r.hasLast {

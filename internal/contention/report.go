@@ -37,10 +37,13 @@ type Reading struct {
 	Broken     int `json:"broken"`
 	Malformed  int `json:"malformed"`
 	Duplicates int `json:"duplicates"`
-	// Repeated are lock spans that tell of a hold or a wait of which another one had told: two processes wrote it.
+	// Repeated are lock spans that tell of a hold or a wait of which another one had told: two processes wrote it. Spans of one hold at different
+	// times are not: parts of it told each of its own stay.
 	Repeated int `json:"repeated"`
 	// Problems tells of the first of each, with file and line.
 	Problems []string `json:"problems,omitempty"`
+	// Unreadable are files and folders inside of a folder that was named, which could not be opened.
+	Unreadable int `json:"unreadable,omitempty"`
 }
 
 // Totals are over all resources.
@@ -132,11 +135,13 @@ type Step struct {
 	Part  string    `json:"part,omitempty"`
 	Order string    `json:"order,omitempty"`
 	Start time.Time `json:"start"`
-	// End is the hold's where it was not seen to leave.
+	// End is, where it was not seen to leave, when the next attempt of its part entered, or else when the hold ended, or its promise did.
 	End   time.Time `json:"end"`
 	Trace string    `json:"trace,omitempty"`
 	Span  string    `json:"span,omitempty"`
 	Host  string    `json:"host,omitempty"`
+	// EndUnseen says that it was not seen to leave: its process died, or its span was not read.
+	EndUnseen bool `json:"endUnseen,omitempty"`
 }
 
 // Wait is one wait in the queue of one resource.

@@ -56,7 +56,7 @@ func (a *analysis) addResources(r *Report) {
 			unexplained += w.unexplained
 			handOver += w.handOver
 		}
-		whole := hull(hull(interval{}, holds), waits)
+		whole := hull(hull(interval{}, holds...), waits...)
 		if n := float64(whole.length()); n > 0 {
 			res.Busy, res.Contended = float64(covered(holds))/n, float64(covered(waits))/n
 		}
@@ -87,7 +87,7 @@ func holdsOf(holds []*hold) Distribution {
 }
 
 // hull is the time from the first start to the last end.
-func hull(of interval, more []interval) interval {
+func hull(of interval, more ...interval) interval {
 	for _, m := range more {
 		if of == (interval{}) {
 			of = m

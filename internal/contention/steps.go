@@ -3,6 +3,8 @@ package contention
 import (
 	"cmp"
 	"slices"
+	"strings"
+	"time"
 )
 
 // makeSteps puts under each hold the steps that entered it, from their acquires until their leaves.
@@ -49,9 +51,17 @@ func (h *hold) arrangeSteps() {
 		return
 	}
 	slices.SortFunc(h.Steps, func(x, y Step) int {
-		return cmp.Or(cmp.Compare(x.Part, y.Part), cmp.Compare(x.Order, y.Order), x.Start.Compare(y.Start), cmp.Compare(x.Span, y.Span))
+		return cmp.Or(cmp.Compare(x.Part, y.Part), compareOrders(x.Order, y.Order), x.Start.Compare(y.Start), cmp.Compare(x.Span, y.Span))
 	})
 	h.Steps = slices.CompactFunc(h.Steps, func(x, y Step) bool { return x.Part == y.Part && x.Order == y.Order })
+	for i := range h.Steps {
+		if s := &h.Steps[i]; s.End.IsZero() {
+			s.EndUnseen = true
+			if i+1 < len(h.Steps) && h.Steps[i+1].Part == s.Part { // an attempt that died, and the next one
+				s.End = latest(s.Start, h.Steps[i+1].Start)
+			}
+		}
+	}
 	for i := range h.Steps {
 		h.fit(&h.Steps[i])
 	}
@@ -59,16 +69,35 @@ func (h *hold) arrangeSteps() {
 	h.Host = cmp.Or(h.Host, h.Steps[len(h.Steps)-1].Host)
 }
 
-// fit moves a step into the hold: its process's clock may differ from the database's. Its length is kept as far as it fits.
+// compareOrders compares two that are "schedule.attempt"; others come as text has them.
+func compareOrders(x, y string) int {
+	scheduleX, attemptX, _ := strings.Cut(x, ".")
+	scheduleY, attemptY, _ := strings.Cut(y, ".")
+	return cmp.Or(cmp.Compare(integer(scheduleX), integer(scheduleY)), cmp.Compare(integer(attemptX), integer(attemptY)), cmp.Compare(x, y))
+}
+
+func latest(x, y time.Time) time.Time {
+	if x.After(y) {
+		return x
+	}
+	return y
+}
+
+// fit moves a step into the hold: its process's clock may differ from the database's. Its length is kept as far as it fits. One of which no
+// end is known ran no longer than the hold was promised, so far as anybody knows.
 func (h *hold) fit(s *Step) {
 	start := s.Start.UnixNano()
 	end := h.to
+	if !h.ExpiredAt.IsZero() {
+		end = min(end, h.ExpiredAt.UnixNano())
+	}
 	if !s.End.IsZero() {
 		length := min(s.End.UnixNano()-start, h.length())
 		start = min(max(start, h.from), h.to-length)
 		end = start + length
 	} else {
 		start = min(max(start, h.from), h.to)
+		end = max(start, end)
 	}
 	s.Start, s.End = timeOf(start), timeOf(end)
 }

@@ -84,6 +84,7 @@ func (t *table) reading() {
 		{read.Malformed, "lock spans that lack what they need"},
 		{read.Duplicates, "spans that were read before"},
 		{read.Repeated, "spans that tell what another had told"},
+		{read.Unreadable, "files or folders that cannot be opened"},
 	} {
 		if c.n > 0 {
 			troubles = append(troubles, c.what+": "+thousands(c.n))

@@ -231,6 +231,27 @@ func TestLooks(t *testing.T) {
 	}
 }
 
+func TestOwnersStandOnOneLineEach(t *testing.T) {
+	t.Parallel()
+	r := *large()
+	r.Owners = slices.Clone(r.Owners)
+	long := "transfer-" + strings.Repeat("0246-", 40)
+	r.Owners[0].Name, r.Owners[1].Name = long, "audit-0-0008"
+	r.Totals.Unexplained, r.Totals.HandOver = 0.5*r.Totals.Wait.Total, 0.2*r.Totals.Wait.Total
+	b := open(t, &r, everything)
+	type cell struct {
+		Text, Title string
+		Lines       float64
+		Cut         bool
+	}
+	cells := evaluate[[]cell](b, `[...document.querySelectorAll("#owners td:first-child .one-line")].slice(0, 2).map((e) => ({
+		Text: e.textContent, Title: e.title, Lines: Math.round(e.clientHeight / (1.5 * parseFloat(getComputedStyle(e).fontSize))), Cut: e.scrollWidth > e.clientWidth,
+	}))`)
+	require.Equal(t, []cell{{long, long, 1, true}, {"audit-0-0008", "audit-0-0008", 1, false}}, cells)
+	tile := evaluate[string](b, `document.querySelector("#tiles .tile").textContent`)
+	require.Contains(t, tile, "20\u00a0% hand-overs, 30\u00a0% unexplained")
+}
+
 func TestAPageWithoutWaitsSaysSo(t *testing.T) {
 	t.Parallel()
 	b := open(t, &contention.Report{Read: contention.Reading{Files: 1, Spans: 12}}, page.Options{})

@@ -153,11 +153,11 @@ func (e *encoder) hold(h *contention.Hold) []any {
 	}
 }
 
-// steps are name, part, start, end, trace and span of each, one after the other.
+// steps are name, part, start, end, trace and span of each, and 1 where its end was not seen, one after the other.
 func (e *encoder) steps(steps []contention.Step) []int64 {
-	flat := make([]int64, 0, 6*len(steps))
+	flat := make([]int64, 0, 7*len(steps))
 	for _, s := range steps {
-		flat = append(flat, int64(e.str(s.Name)), int64(e.str(s.Part)), e.time(s.Start), e.time(s.End), int64(e.str(s.Trace)), int64(e.str(s.Span)))
+		flat = append(flat, int64(e.str(s.Name)), int64(e.str(s.Part)), e.time(s.Start), e.time(s.End), int64(e.str(s.Trace)), int64(e.str(s.Span)), b2i(s.EndUnseen))
 	}
 	return flat
 }

@@ -100,7 +100,7 @@ func TestRowsSayWhatTheReportSays(t *testing.T) {
 	require.EqualValues(t, 200_000, alice["start"])
 	require.EqualValues(t, 300_000, alice["expiredAt"])
 	require.EqualValues(t, 7, alice["fence"])
-	require.Len(t, alice["steps"], 6)
+	require.Len(t, alice["steps"], 7)
 	bob := row(d, d.HoldColumns, d.Holds[1])
 	require.Equal(t, "1152921504606846976", bob["fence"], "a fence beyond what a script's numbers hold is digits")
 	require.EqualValues(t, -1, bob["expiredAt"], "a time that is not known")

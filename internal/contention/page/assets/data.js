@@ -55,10 +55,10 @@ function time(raw, micros) {
 
 function stepsOf(raw, flat) {
   const steps = [];
-  for (let i = 0; i < flat.length; i += 6) {
-    const [name, part, start, end, trace, span] = flat.slice(i, i + 6);
+  for (let i = 0; i < flat.length; i += 7) {
+    const [name, part, start, end, trace, span, endUnseen] = flat.slice(i, i + 7);
     const s = raw.strings;
-    steps.push({ name: s[name], part: s[part], start: time(raw, start), end: time(raw, end), trace: s[trace], span: s[span] });
+    steps.push({ name: s[name], part: s[part], start: time(raw, start), end: time(raw, end), trace: s[trace], span: s[span], endUnseen: endUnseen === 1 });
   }
   return steps;
 }

@@ -112,7 +112,8 @@ function stepList(hold) {
   const list = el("ol", { class: "list" });
   for (const step of hold.steps) {
     list.append(el("li", {}, el("div", { class: "bar" },
-      el("span", {}, named(step.name, step.part) || "step"), el("span", { class: "spring" }), el("span", {}, duration(lengthOf(step)))),
+      el("span", {}, named(step.name, step.part) || "step"), el("span", { class: "spring" }), el("span", {}, (step.endUnseen ? "at most " : "") + duration(lengthOf(step)))),
+      step.endUnseen && el("small", {}, "it was not seen to end: its worker may have died, or its span was not read"),
       step.trace && el("small", {}, traceLink(step.trace, step.span))));
   }
   if (hold.moreSteps > 0) list.append(el("li", {}, `and ${integer(hold.moreSteps)} more`));

@@ -14,7 +14,8 @@ function drawTables() {
 
 function drawNotes() {
   const notes = [...report.leftOut];
-  const { broken, malformed } = report.read;
+  const { broken, malformed, unreadable } = report.read;
+  if (unreadable > 0) notes.push(`Waits and holds may be missing, since not all could be opened: ${(report.read.problems || []).join("; ")}.`);
   if (broken + malformed > 0) notes.push(`Some of what was read is broken, so waits and holds may be missing: ${brokenText()}.`);
   byId("notes").replaceChildren(...notes.map((note) => el("li", {}, note)));
   byId("notes").hidden = notes.length === 0;
@@ -34,8 +35,9 @@ function drawTiles() {
   const { totals, read } = report;
   const tile = (label, v, more, bad) => el("div", { class: bad ? "tile bad" : "tile" }, el("dt", {}, label), el("dd", {}, v), el("dd", {}, more));
   const share = totals.acquisitions > 0 ? percent(totals.waited / totals.acquisitions) : "0" + NBSP + "%";
+  const shareOfWait = (part) => percent(totals.wait.total > 0 ? Math.max(part, 0) / totals.wait.total : 0);
   byId("tiles").replaceChildren(
-    tile("Total wait", seconds(totals.wait.total), `${plural(totals.wait.count, "wait")} added up, ${percent(totals.wait.total > 0 ? (totals.unexplained - totals.handOver) / totals.wait.total : 0)} unexplained`),
+    tile("Total wait", seconds(totals.wait.total), `${plural(totals.wait.count, "wait")} added up, ${shareOfWait(totals.handOver)} hand-overs, ${shareOfWait(totals.unexplained - totals.handOver)} unexplained`),
     tile("Had to wait", share, `${integer(totals.waited)} of ${plural(totals.acquisitions, "acquisition")}`),
     tile("Wait, p50", of(totals.wait, "p50"), "half of the waits took longer"),
     tile("Wait, p95", of(totals.wait, "p95"), `p99 ${of(totals.wait, "p99")}, longest ${of(totals.wait, "max")}`),
@@ -110,10 +112,13 @@ function show(id, list, content) {
   if (list.length > 0) byId(id).replaceChildren(content);
 }
 
+// oneLine is a name that is cut where it has no room, and said in full where somebody points at it.
+const oneLine = (text) => el("bdi", { class: "one-line", title: text }, text);
+
 function drawOwners() {
   const owners = report.owners.filter((owner) => owner.blocked > 0);
   show("owners", owners, table([
-    ["Owner", (o) => name(o.name), "name"], ["Kept others waiting", (o) => meter(o.blocked, owners[0].blocked, seconds(o.blocked))],
+    ["Owner", (o) => oneLine(o.name), "name"], ["Kept others waiting", (o) => meter(o.blocked, owners[0].blocked, seconds(o.blocked))],
     ["Waits", (o) => integer(o.blockedWaits)], ["Held", (o) => seconds(o.held)], ["Waited itself", (o) => seconds(o.waited)], ["Most on", (o) => name(o.worst || ""), "text"],
   ], owners, { most: 8 }));
 }
@@ -147,6 +152,7 @@ function drawReading() {
   byId("reading").replaceChildren(facts([
     ["files", integer(read.files)], ["spans", `${integer(read.spans)}, of which ${integer(read.lockSpans)} of locks`],
     ["duplicates", `${integer(read.duplicates)}, left out`], ["broken", brokenText()],
+    ["not opened", read.unreadable > 0 && `${integer(read.unreadable)} of the files and folders`],
     ["handed over", `${seconds(report.totals.handOver)} of the waiting: granted to others, who had not taken it yet`],
     ["unexplained", `${seconds(report.totals.unexplained - report.totals.handOver)} of the waiting, by no hold that was read`],
   ]), el("ul", { class: "empty" }, ...report.cut.map((what) => el("li", {}, what)), ...(read.problems || []).map((problem) => el("li", {}, name(problem)))));

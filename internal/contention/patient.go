@@ -1,0 +1,61 @@
+package contention
+
+import (
+	"context"
+	"io"
+)
+
+// patient reads from what may never answer, such as a pipe whose other end hangs, and gives up when its context ends.
+type patient struct {
+	ctx     context.Context
+	from    io.Reader
+	asked   chan []byte
+	answers chan answer
+	rest    []byte
+	err     error
+}
+
+type answer struct {
+	data []byte
+	err  error
+}
+
+func (p *patient) Read(to []byte) (int, error) {
+	if p.asked == nil {
+		p.asked, p.answers = make(chan []byte, 1), make(chan answer, 1)
+		go p.serve()
+	}
+	if len(p.rest) == 0 && p.err == nil {
+		p.asked <- make([]byte, len(to))
+		select {
+		case <-p.ctx.Done():
+			p.err = context.Cause(p.ctx)
+		case a := <-p.answers:
+			p.rest, p.err = a.data, a.err
+		}
+	}
+	n := copy(to, p.rest)
+	p.rest = p.rest[n:]
+	if len(p.rest) > 0 {
+		return n, nil
+	}
+	return n, p.err
+}
+
+// stop is called when nobody reads any more.
+func (p *patient) stop() {
+	if p.asked != nil {
+		close(p.asked)
+	}
+}
+
+// serve ends when nobody asks any more, or when there is no more to read. A buffer is its own until it has answered, so that nobody looks at it who gave up.
+func (p *patient) serve() {
+	for to := range p.asked {
+		n, err := p.from.Read(to)
+		p.answers <- answer{to[:n], err}
+		if err != nil {
+			return
+		}
+	}
+}
