@@ -24,6 +24,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 	"github.com/temporal-lockstep/lockstep/internal/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/worker"
 )
 
 // traced is a bundle whose locks and Temporal's SDK make spans.
@@ -126,7 +127,9 @@ func TestAReplayMakesNoSpans(t *testing.T) {
 	for _, file := range kept(t) {
 		name := strings.TrimSuffix(filepath.Base(file), ".json")
 		f := features[slices.IndexFunc(features, func(f feature) bool { return f.name == name })]
-		replayer, err := sdkworker.NewWorkflowReplayerWithOptions(sdkworker.WorkflowReplayerOptions{Plugins: []sdkworker.Plugin{b.plugin}})
+		plugin, err := worker.NewPlugin(worker.Options{Locker: b.locker, Cluster: cluster, Rules: f.rules})
+		require.NoError(t, err)
+		replayer, err := sdkworker.NewWorkflowReplayerWithOptions(sdkworker.WorkflowReplayerOptions{Plugins: []sdkworker.Plugin{plugin}})
 		require.NoError(t, err)
 		replayer.RegisterWorkflowWithOptions(f.workflow, workflow.RegisterOptions{Name: name})
 		require.NoError(t, replayer.ReplayWorkflowHistory(log.NewStructuredLogger(slog.New(slog.DiscardHandler)), readHistory(t, file)), file)
