@@ -145,11 +145,11 @@ func TestSharedHoldsBlockOnlyWhatTheyMust(t *testing.T) {
 
 func TestSemaphoreIsBlockedBySharedHolds(t *testing.T) {
 	t.Parallel()
-	shared := attrs{telemetry.Mode: "shared"}
+	shared, limited := attrs{telemetry.Mode: "shared"}, attrs{telemetry.Mode: "shared", telemetry.Limit: 2}
 	s := &scene{}
 	s.hold("pool", "one", 1, 0, 1000, shared)
 	s.hold("pool", "two", 2, 0, 2000, shared)
-	s.wait("pool", "three", 3, 500, 1000, shared, heldBy("one", 1)) // a shared hold in its way: it asked with a limit
+	s.wait("pool", "three", 3, 500, 1000, limited, heldBy("one", 1))
 	s.hold("pool", "three", 3, 1000, 2000, shared)
 	r := s.report(t)
 	require.Equal(t, []string{"one", "two"}, owners(r.Waits[0].Blockers))

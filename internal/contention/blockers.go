@@ -214,10 +214,6 @@ func (a *analysis) inRow(l *lane, w *wait, found []candidate, keep int) (all []c
 // inferred adds the holds beside the row that follow from times and fences. It tells how many were not looked at.
 func (a *analysis) inferred(l *lane, w *wait, found []candidate) (all []candidate, more int) {
 	named := found[:len(found):len(found)]
-	limited := w.record.limited
-	for _, c := range named {
-		limited = limited || c.hold >= 0 && a.holds[c.hold].Mode == lockcore.ModeShared.String()
-	}
 	shared := w.Mode == lockcore.ModeShared.String()
 	behind := l.behind(w)
 	fence := cmp.Or(w.record.fence, w.record.hold)
@@ -237,7 +233,7 @@ func (a *analysis) inferred(l *lane, w *wait, found []candidate) (all []candidat
 			return true
 		}
 		at := h.inTheWay().with(w.interval)
-		if shared && !limited && h.Mode == lockcore.ModeShared.String() {
+		if shared && !w.record.limited && h.Mode == lockcore.ModeShared.String() {
 			at.to = min(at.to, behind)
 		}
 		if at.length() > 0 {
