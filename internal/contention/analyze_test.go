@@ -420,7 +420,7 @@ func TestLastIsWhoseEndLetItIn(t *testing.T) {
 	s.hold("pool", "K", 1, 0, 990, shared)
 	s.hold("pool", "L", 2, 0, 600, shared)
 	s.hold("pool", "M", 3, 0, 1005, shared) // stands longer, and so let nobody in
-	s.wait("pool", "N", 4, 500, 1000, shared, heldBy("L", 2))
+	s.wait("pool", "N", 4, 500, 1000, attrs{telemetry.Mode: "shared", telemetry.Limit: 3}, heldBy("L", 2))
 	r := s.report(t)
 	for _, w := range r.Waits {
 		for _, b := range w.Blockers {
