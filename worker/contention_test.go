@@ -149,6 +149,36 @@ func runLock(run client.WorkflowRun) string {
 func TestTheReportOfAKnownScene(t *testing.T) {
 	t.Parallel()
 	s := setScene(t)
+	ids := s.playThreeSagas(t)
+	r := s.report(t)
+	holds, waits := s.recorded()
+	require.Len(t, r.Holds, 3)
+	require.Len(t, r.Waits, 2)
+	require.Len(t, holds, 3)
+	require.Len(t, waits, 2)
+	require.InEpsilon(t, total(holds), r.Totals.Hold.Total, 0.05)
+	require.InEpsilon(t, total(waits), r.Totals.Wait.Total, 0.05)
+	require.Equal(t, []string{account.Name}, []string{r.Resources[0].Name})
+	for i, h := range r.Holds { // by their starts: A, B, C
+		require.Equal(t, ids[i], h.LockID)
+		require.Equal(t, telemetry.OutcomeReleased, h.Outcome)
+		require.InEpsilon(t, holds[i].to.Sub(holds[i].from).Seconds(), h.End.Sub(h.Start).Seconds(), 0.05)
+		require.Equal(t, holds[i].fence, h.Fence)
+		require.Equal(t, []string{"Charge", "Ship"}, []string{h.Steps[0].Name, h.Steps[1].Name})
+	}
+	for i, w := range r.Waits {
+		require.Equal(t, ids[i+1], w.LockID)
+		require.InEpsilon(t, waits[i].to.Sub(waits[i].from).Seconds(), w.End.Sub(w.Start).Seconds(), 0.05)
+		require.Equal(t, "Charge", w.Step)
+		require.Equal(t, i+1, w.Hold)
+		// B waited for A, C for A and then for B.
+		requireBlockers(t, r, i, [][]int{{0}, {0, 1}}[i])
+	}
+}
+
+// playThreeSagas returns the lock IDs of A, B and C.
+func (s *scene) playThreeSagas(t *testing.T) (ids []string) {
+	t.Helper()
 	s.workflow("saga", func(ctx workflow.Context) error {
 		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
 			ctx = workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, Scope: workflows.ScopeSaga})
@@ -180,51 +210,34 @@ func TestTheReportOfAKnownScene(t *testing.T) {
 	for _, run := range []client.WorkflowRun{a, b, c} {
 		_, err := s.end(t, run)
 		require.NoError(t, err)
+		ids = append(ids, runLock(run))
 	}
+	return ids
+}
 
-	r := s.report(t)
-	holds, waits := s.recorded()
-	require.Len(t, r.Holds, 3)
-	require.Len(t, r.Waits, 2)
-	require.Len(t, holds, 3)
-	require.Len(t, waits, 2)
-	require.InEpsilon(t, total(holds), r.Totals.Hold.Total, 0.05)
-	require.InEpsilon(t, total(waits), r.Totals.Wait.Total, 0.05)
-	require.Equal(t, []string{account.Name}, []string{r.Resources[0].Name})
-
-	ids := []string{runLock(a), runLock(b), runLock(c)}
-	for i, h := range r.Holds { // by their starts: A, B, C
-		require.Equal(t, ids[i], h.LockID)
-		require.Equal(t, telemetry.OutcomeReleased, h.Outcome)
-		require.InEpsilon(t, holds[i].to.Sub(holds[i].from).Seconds(), h.End.Sub(h.Start).Seconds(), 0.05)
-		require.Equal(t, holds[i].fence, h.Fence)
-		require.Equal(t, []string{"Charge", "Ship"}, []string{h.Steps[0].Name, h.Steps[1].Name})
+// requireBlockers compares the blockers of a wait with the holds that were in its way, and the holds with the wait.
+func requireBlockers(t *testing.T, r *contention.Report, wait int, want []int) {
+	t.Helper()
+	w := r.Waits[wait]
+	var blockers []int
+	explained := 0.0
+	for _, b := range w.Blockers {
+		blockers = append(blockers, b.Hold)
+		explained += b.To - b.From
+		hold := r.Holds[b.Hold]
+		require.Equal(t, hold.LockID, b.LockID)
+		require.Equal(t, hold.Workflow, b.Workflow)
+		require.Contains(t, hold.Blocks, wait, "and back")
+		require.NotEmpty(t, b.Trace)
+		require.NotEmpty(t, b.Span)
+		require.Contains(t, []string{"Charge", "Ship"}, b.Step)
 	}
-	for i, w := range r.Waits {
-		require.Equal(t, ids[i+1], w.LockID)
-		require.InEpsilon(t, waits[i].to.Sub(waits[i].from).Seconds(), w.End.Sub(w.Start).Seconds(), 0.05)
-		require.Equal(t, "Charge", w.Step)
-		require.Equal(t, i+1, w.Hold)
-		var blockers []int
-		explained := 0.0
-		for _, b := range w.Blockers {
-			blockers = append(blockers, b.Hold)
-			explained += b.To - b.From
-			hold := r.Holds[b.Hold]
-			require.Equal(t, hold.LockID, b.LockID)
-			require.Equal(t, hold.Workflow, b.Workflow)
-			require.Contains(t, hold.Blocks, i, "and back")
-			require.NotEmpty(t, b.Trace)
-			require.NotEmpty(t, b.Span)
-			require.Contains(t, []string{"Charge", "Ship"}, b.Step)
-		}
-		require.Equal(t, [][]int{{0}, {0, 1}}[i], blockers, "B waited for A, C for A and then for B")
-		last := w.Blockers[len(w.Blockers)-1]
-		require.True(t, last.Last && last.Named, "the one whose end let it in is named by the wait's own span")
-		// What is left is between one's release and the next one's first step: it had the lock, and had not taken it up.
-		require.InDelta(t, w.Unexplained, w.HandOver, 0.001)
-		require.InEpsilon(t, w.End.Sub(w.Start).Seconds(), explained+w.HandOver, 0.05)
-	}
+	require.Equal(t, want, blockers)
+	last := w.Blockers[len(w.Blockers)-1]
+	require.True(t, last.Last && last.Named, "the one whose end let it in is named by the wait's own span")
+	// What is left is between one's release and the next one's first step: it had the lock, and had not taken it up.
+	require.InDelta(t, w.Unexplained, w.HandOver, 0.001)
+	require.InEpsilon(t, w.End.Sub(w.Start).Seconds(), explained+w.HandOver, 0.05)
 }
 
 // TestAWaitAndItsBlockerAreJoinedAcrossProcesses: the blocker's process is killed, and the span of its hold is finished by

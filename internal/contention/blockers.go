@@ -293,6 +293,9 @@ func (a *analysis) blockerOf(w *wait, c *candidate) Blocker {
 		} else if b.Trace == "" {
 			b.Trace, b.Span = h.Trace, h.Span
 		}
+		if s := h.stepBefore(c.to); b.Step == "" && s != nil {
+			b.Step, b.BetweenSteps = s.Name, true
+		}
 		b.Workflow = h.Workflow
 	} else {
 		b.Workflow, _ = workflowOf(b.LockID)

@@ -58,7 +58,8 @@ func TestAttemptThatDiedRanUntilTheNextOne(t *testing.T) {
 	require.Equal(t, []any{at(2000), at(2500), false}, []any{steps[1].Start, steps[1].End, steps[1].EndUnseen})
 	require.Len(t, r.Overlong, 1)
 	require.InDelta(t, 2.4, r.Overlong[0].Ran, 1e-9)
-	require.Empty(t, r.Waits[0].Blockers[0].Step, "nothing ran while B waited")
+	require.Equal(t, "Debit", r.Waits[0].Blockers[0].Step)
+	require.True(t, r.Waits[0].Blockers[0].BetweenSteps, "nothing ran while B waited")
 	require.Contains(t, r.Resources[0].Why, "of which its steps ran 2.4 s: the rest of the time it stood between steps; an attempt of step Debit was not seen to end: did its worker die?")
 }
 

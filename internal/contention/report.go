@@ -185,6 +185,8 @@ type Blocker struct {
 	Step     string `json:"step,omitempty"`
 	Trace    string `json:"trace,omitempty"`
 	Span     string `json:"span,omitempty"`
+	// BetweenSteps says that no step ran meanwhile: Step is the last that had.
+	BetweenSteps bool `json:"betweenSteps,omitempty"`
 	// From and To are the part of the wait that it was in the way, in seconds since the wait began.
 	From float64 `json:"from"`
 	To   float64 `json:"to"`

@@ -114,6 +114,17 @@ func (h *hold) ran() int64 {
 	return total
 }
 
+// stepBefore is the last step that began before a time, nil where none did.
+func (h *hold) stepBefore(at int64) *Step {
+	var found *Step
+	for i := range h.Steps {
+		if h.Steps[i].during().from <= at {
+			found = &h.Steps[i]
+		}
+	}
+	return found
+}
+
 // stepDuring is the step that ran longest in a time, nil where none did.
 func (h *hold) stepDuring(t interval) *Step {
 	var found *Step

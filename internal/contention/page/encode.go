@@ -214,6 +214,14 @@ func b2i(b bool) int64 {
 	return 0
 }
 
+// stepOf says which step was in the way, or after which the lock stood.
+func stepOf(b contention.Blocker) string {
+	if b.BetweenSteps {
+		return "after " + b.Step
+	}
+	return b.Step
+}
+
 // blocker is the hold's place, or -1 minus that of a stranger; from and to since the wait began; 1 for named plus 2 for last; and step,
 // trace and span.
 func (e *encoder) blocker(resource string, b contention.Blocker) []int64 {
@@ -222,7 +230,7 @@ func (e *encoder) blocker(resource string, b contention.Blocker) []int64 {
 		hold = -1 - e.stranger(resource, b)
 	}
 	return []int64{
-		int64(hold), micros(b.From), micros(b.To), b2i(b.Named) + 2*b2i(b.Last), int64(e.str(b.Step)), int64(e.str(b.Trace)), int64(e.str(b.Span)),
+		int64(hold), micros(b.From), micros(b.To), b2i(b.Named) + 2*b2i(b.Last), int64(e.str(stepOf(b))), int64(e.str(b.Trace)), int64(e.str(b.Span)),
 	}
 }
 
