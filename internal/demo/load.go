@@ -112,16 +112,17 @@ func (r *run) transfer(ctx context.Context, res *results, t transfer.Transfer) e
 	return nil
 }
 
-// audit runs one audit after the other until stop is closed.
+// audit runs one audit after the other until stop is closed, and one more: it sees what is left for ever, and
+// so even a load that was over before an audit met it in the wrong moment is judged.
 func (r *run) audit(ctx context.Context, res *results, n int, stop <-chan struct{}) error {
 	a := transfer.Audit{Guarded: r.cfg.Guards}
 	for i := range r.cfg.Accounts {
 		a.Accounts = append(a.Accounts, transfer.AccountID(i))
 	}
-	for i := 0; ; i++ {
+	for i, last := 0, false; !last; i++ {
 		select {
 		case <-stop:
-			return nil
+			last = true
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		default:
@@ -133,6 +134,7 @@ func (r *run) audit(ctx context.Context, res *results, n int, stop <-chan struct
 		}
 		res.audited(err, total == int64(r.cfg.Accounts)*openingBalance)
 	}
+	return nil
 }
 
 func (r *run) execute(ctx context.Context, res *results, id string, workflow, arg, result any) error {
