@@ -17,7 +17,6 @@ import (
 	"go.temporal.io/sdk/log"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/worker"
@@ -35,6 +34,7 @@ type temporalBench struct {
 	cfg    temporalConfig
 	client client.Client
 	locker *lockcore.Locker
+	raw    *mongo.Collection
 	queue  string
 	// serial is how long the database's commands took together, in nanoseconds, and commands how many there were.
 	serial, commands atomic.Int64
@@ -64,6 +64,7 @@ func benchTemporal(ctx context.Context, cfg temporalConfig) (report Report, err 
 		_ = db.Drop(ctx)
 		_ = mc.Disconnect(ctx)
 	}()
+	b.raw = db.Collection("raw")
 	if b.locker, err = lockcore.New(db.Collection("locks"), lockcore.Config{}); err != nil {
 		return report, err
 	}
@@ -99,26 +100,30 @@ func benchTemporal(ctx context.Context, cfg temporalConfig) (report Report, err 
 	return report, nil
 }
 
-// step says what a workflow does: one step, guarded by a resource unless that is empty.
+// step says what a workflow does: one step, guarded by a resource, or writing raw to a document, where one is named.
 type step struct {
 	Resource string
 	Saga     bool
+	Raw      string
 }
 
 func (b *temporalBench) register(w sdkworker.Worker) {
 	w.RegisterWorkflowWithOptions(b.oneStep, workflow.RegisterOptions{Name: "OneStep"})
 	w.RegisterActivityWithOptions(b.turns.take, activity.RegisterOptions{Name: "Take"})
 	w.RegisterActivityWithOptions(func(context.Context) error { return nil }, activity.RegisterOptions{Name: "Nothing"})
+	w.RegisterActivityWithOptions(func(ctx context.Context, id string) error { return rawPair(ctx, b.raw, id) }, activity.RegisterOptions{Name: "Raw"})
 }
 
 func (b *temporalBench) oneStep(ctx workflow.Context, s step) error {
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute})
 	run := func(ctx workflow.Context) error {
-		name := "Nothing"
-		if s.Resource != "" {
-			ctx, name = workflows.Guard(ctx, lockcore.Exclusive(s.Resource)), "Take"
+		switch {
+		case s.Resource != "":
+			return workflow.ExecuteActivity(workflows.Guard(ctx, lockcore.Exclusive(s.Resource)), "Take").Get(ctx, nil)
+		case s.Raw != "":
+			return workflow.ExecuteActivity(ctx, "Raw", s.Raw).Get(ctx, nil)
 		}
-		return workflow.ExecuteActivity(ctx, name).Get(ctx, nil)
+		return workflow.ExecuteActivity(ctx, "Nothing").Get(ctx, nil)
 	}
 	if !s.Saga {
 		return run(ctx)
@@ -160,42 +165,6 @@ func (b *temporalBench) events(ctx context.Context) ([]FactReport, error) {
 		{Name: "events of a workflow with one unguarded step", Value: lengths[0], Unit: "events"},
 		{Name: "more with a guard", Value: lengths[1] - lengths[0], Unit: "events"},
 		{Name: "more with a guard of scope saga", Value: lengths[2] - lengths[0], Unit: "events", Limit: 1},
-	}, nil
-}
-
-// throughput runs workflows 20 at a time, unguarded ones and guarded ones in turn.
-func (b *temporalBench) throughput(ctx context.Context) ([]FactReport, error) {
-	const atATime, turns = 20, 6
-	each := max(b.cfg.rounds/2, 2*atATime)
-	perSecond := map[bool][]float64{}
-	for turn := range 2 * turns {
-		guarded := turn%2 == 1
-		took, err := timed(func() error {
-			g, ctx := errgroup.WithContext(ctx)
-			g.SetLimit(atATime)
-			for i := range each {
-				g.Go(func() error {
-					s := step{}
-					if guarded {
-						s.Resource = fmt.Sprintf("throughput/%d", i)
-					}
-					_, err := b.run(ctx, s)
-					return err
-				})
-			}
-			return g.Wait()
-		})
-		if err != nil {
-			return nil, err
-		}
-		if turn > 1 { // the first of each warms up
-			perSecond[guarded] = append(perSecond[guarded], float64(each)/took.Seconds())
-		}
-	}
-	return []FactReport{
-		{Name: "unguarded workflows, 20 at a time, median", Value: median(perSecond[false]), Unit: "per second"},
-		{Name: "guarded ones", Value: median(perSecond[true]), Unit: "per second"},
-		{Name: "guarded through unguarded", Value: median(perSecond[true]) / median(perSecond[false]), Unit: "times", Least: 0.9},
 	}, nil
 }
 
