@@ -36,8 +36,8 @@ func workerCommand(s streams) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "worker",
 		Short: "Serve the lock activities on a task queue, for workflows in any language",
-		Long: `Serves the activities lockstep.Acquire, Renew, Leave, Release, Wait and Reap on a task queue, so that
-workflows in any language lock by calling them by name. docs/activities.md has their JSON.
+		Long: `Serves the activities lockstep.Acquire, Wait, Keep, Renew, Leave, Release and Reap on a task queue, so
+that workflows in any language lock by calling them by name. docs/activities.md has their JSON.
 
 It makes the schedule of the orphan reaper, which releases what closed workflows have left; see
 "lockstep reaper". Any number of workers may serve a task queue.

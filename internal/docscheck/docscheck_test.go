@@ -210,14 +210,17 @@ func TestSnippetsFindsWhatDoesNotStandWhereItComesFrom(t *testing.T) {
 	tree := write(t, map[string]string{
 		"a_test.go": "package a\n\nfunc f() {\n\tg()\n}\n",
 		"a.md": from + "func f() {\n\tg()\n}\n```\n\n" + from + "func f() {\n}\n```\n\n" + from + "\tg(\n```\n\n" +
-			"<!-- snippet from b_test.go -->\n```go\nf()\n```\n\n<!-- snippet from a.md -->\n```go\nf()\n```\n",
+			"<!-- snippet from b_test.go -->\n```go\nf()\n```\n\n<!-- snippet from a.md -->\n```go\nf()\n```\n\n" +
+			"<!-- snippet from a.ts -->\n```ts\nh()\n```\n\n<!-- snippet from a.ts -->\n```ts\nf()\n```\n",
+		"a.ts": "f()\n",
 	})
 	problems, err := docscheck.Snippets(t.Context(), tree, tree.Root)
 	found(t, problems, err,
 		"a.md:10: the snippet does not stand in a_test.go as it is here",
 		"a.md:16: the snippet does not stand in a_test.go as it is here",
 		"a.md:21: b_test.go is missing",
-		"a.md:26: a.md is no Go file",
+		"a.md:26: a.md is no go file",
+		"a.md:31: the snippet does not stand in a.ts as it is here",
 	)
 }
 

@@ -23,7 +23,8 @@ type snippet struct {
 	text string
 }
 
-// Snippets compiles every block of Go in the tree's Markdown files, as packages of the module in the folder module.
+// Snippets compiles every block of Go in the tree's Markdown files, as packages of the module in the folder module, and finds those
+// of any language that are said to come from a file there.
 // Nothing is written there: the compiler is told of files that stand elsewhere.
 func Snippets(ctx context.Context, t Tree, module string) ([]Problem, error) {
 	var problems []Problem
@@ -31,11 +32,11 @@ func Snippets(ctx context.Context, t Tree, module string) ([]Problem, error) {
 	err := t.each(".md", func(name, text string) error {
 		page := parsePage(name, text)
 		for _, b := range page.blocks {
-			if b.lang != "go" {
-				continue
-			}
 			if source, ok := strings.CutPrefix(strings.TrimSpace(b.comment), "snippet from "); ok {
 				problems = append(problems, shown(t, name, b, source)...)
+				continue
+			}
+			if b.lang != "go" {
 				continue
 			}
 			s, err := complete(name, b)
@@ -54,14 +55,14 @@ func Snippets(ctx context.Context, t Tree, module string) ([]Problem, error) {
 	return append(problems, found...), err
 }
 
-// shown tells whether a block stands in a Go file of the tree as it is, which compiles it, and often runs it too.
+// shown tells whether a block stands in a file of its language as it is, where it is compiled, and often run too.
 func shown(t Tree, name string, b block, source string) []Problem {
 	text, err := t.read(source)
 	switch {
 	case err != nil:
 		return []Problem{{name, b.line, err.Error()}}
-	case !strings.HasSuffix(source, ".go"):
-		return []Problem{{name, b.line, source + " is no Go file"}}
+	case !strings.HasSuffix(source, "."+b.lang):
+		return []Problem{{name, b.line, fmt.Sprintf("%s is no %s file", source, b.lang)}}
 	case !strings.Contains("\n"+text, "\n"+strings.TrimRight(b.text, "\n")+"\n"):
 		return []Problem{{name, b.line, "the snippet does not stand in " + source + " as it is here"}}
 	}

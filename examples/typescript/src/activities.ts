@@ -1,0 +1,30 @@
+// A bank that reads an account, computes, and writes it: without isolation, what another transfer wrote in between is lost.
+import { setTimeout } from 'node:timers/promises';
+import { ApplicationFailure } from '@temporalio/activity';
+
+export function makeActivities(accounts: Map<string, number>) {
+  const applied = new Set<string>(); // by key: a step that is tried again does nothing twice
+
+  async function add(key: string, account: string, amount: number): Promise<void> {
+    if (applied.has(key)) return;
+    const before = accounts.get(account) ?? 0;
+    await setTimeout(5);
+    if (before + amount < 0) throw ApplicationFailure.nonRetryable(`${account} has ${before}`, 'InsufficientFunds');
+    accounts.set(account, before + amount);
+    applied.add(key);
+  }
+
+  return {
+    debit: (key: string, account: string, amount: number) => add(`${key}/debit`, account, -amount),
+    credit: (key: string, account: string, amount: number) => add(`${key}/credit`, account, amount),
+    async refund(key: string, account: string, amount: number): Promise<void> {
+      if (applied.has(`${key}/debit`)) await add(`${key}/refund`, account, amount);
+    },
+    async balance(account: string): Promise<number> {
+      await setTimeout(5);
+      return accounts.get(account) ?? 0;
+    },
+  };
+}
+
+export type Activities = ReturnType<typeof makeActivities>;

@@ -1,0 +1,148 @@
+// Real parts: a Temporal server, a database, `lockstep worker` as its own process, and the TypeScript SDK's worker.
+import assert from 'node:assert/strict';
+import { ChildProcess, execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { after, before, test } from 'node:test';
+import { setTimeout } from 'node:timers/promises';
+import { ActivityFailure, ApplicationFailure, Client, Connection, WorkflowFailedError, WorkflowHandle } from '@temporalio/client';
+import { CancelledFailure } from '@temporalio/common';
+import { DefaultLogger, NativeConnection, Runtime, Worker } from '@temporalio/worker';
+import { makeActivities } from './activities';
+import { Busy } from './lockstep';
+import { audit, hold, letGo, transfer } from './workflows';
+
+const address = variable('TEMPORAL_ADDRESS');
+const mongo = variable('LOCKSTEP_MONGODB_URI');
+const run = `typescript-${process.pid}-${Date.now()}`;
+const locks = { taskQueue: `${run}-locks` };
+const accounts = new Map([['alice', 1000], ['bob', 1000], ['carol', 1000]]);
+
+let client: Client, connection: Connection, native: NativeConnection, worker: Worker, running: Promise<void>;
+let lockstep: ChildProcess, folder: string;
+
+function variable(name: string): string {
+  const value = process.env[name];
+  assert.ok(value, `${name} is not set: eval "$(make -s stack-env)" sets it to the local stack`);
+  return value;
+}
+
+before(async () => {
+  folder = mkdtempSync(join(tmpdir(), 'lockstep-'));
+  const binary = join(folder, 'lockstep');
+  execFileSync('go', ['build', '-o', binary, './cmd/lockstep'], { cwd: resolve(__dirname, '../../..'), stdio: 'inherit' });
+  lockstep = spawn(binary, ['worker', '--temporal-address', address, '--task-queue', locks.taskQueue, '--cluster', run,
+    '--database', `lockstep_${run.replaceAll('-', '_')}`], { stdio: ['ignore', 'inherit', 'inherit'], env: { ...process.env, LOCKSTEP_MONGODB_URI: mongo } });
+  Runtime.install({ logger: new DefaultLogger('ERROR'), shutdownSignals: [] });
+  native = await NativeConnection.connect({ address });
+  connection = await Connection.connect({ address });
+  client = new Client({ connection });
+  worker = await Worker.create({
+    connection: native, taskQueue: run, workflowsPath: require.resolve('./workflows'), activities: makeActivities(accounts),
+    maxCachedWorkflows: 0, // so that each task replays the workflow from its history
+  });
+  running = worker.run();
+});
+
+after(async () => {
+  worker?.shutdown();
+  await running;
+  await connection?.close();
+  await native?.close();
+  if (lockstep?.exitCode === null && lockstep.kill('SIGTERM')) await once(lockstep, 'exit');
+  execFileSync(join(folder, 'lockstep'), ['reaper', 'delete', '--temporal-address', address, '--task-queue', locks.taskQueue], { stdio: 'ignore' });
+  rmSync(folder, { recursive: true });
+});
+
+function start<F extends (...args: any[]) => Promise<any>>(workflow: F, name: string, ...args: Parameters<F>): Promise<WorkflowHandle<F>> {
+  return client.workflow.start<F>(workflow, { taskQueue: run, workflowId: `${run}-${name}`, args } as never);
+}
+
+/** Waits until a pending activity of the workflow says what it waits for, and returns what it says. */
+async function waiting(handle: WorkflowHandle<any>): Promise<string> {
+  for (;;) {
+    const { raw } = await handle.describe();
+    const wait = raw.pendingActivities?.find((a) => a.activityType?.name === 'lockstep.Wait' && a.lastFailure);
+    if (wait) return wait.lastFailure!.message!;
+    assert.equal(raw.workflowExecutionInfo?.closeTime ?? null, null, 'it ended instead of waiting');
+    await setTimeout(50);
+  }
+}
+
+/** Waits until a workflow holds what it asked for: it has no pending activity, and a result of an acquire. */
+async function holding(handle: WorkflowHandle<any>): Promise<void> {
+  for (;;) {
+    const { events } = await handle.fetchHistory();
+    if (events?.some((e) => e.activityTaskCompletedEventAttributes)) return;
+    await setTimeout(50);
+  }
+}
+
+test('transfers that lock account by account lose no money, deadlocks and all', async () => {
+  const names = [...accounts.keys()];
+  const transfers = await Promise.all(Array.from({ length: 9 }, (_, i) =>
+    start(transfer, `transfer-${i}`, { from: names[i % 3]!, to: names[(i + 1 + (i % 2)) % 3]!, amount: 10 + i }, locks)));
+  const auditor = await start(audit, 'audit', names, locks);
+  await Promise.all(transfers.map((t) => t.result()));
+  assert.equal(await auditor.result(), 3000);
+  assert.equal([...accounts.values()].reduce((a, b) => a + b), 3000);
+});
+
+test('a saga that fails gives back while it holds its locks', async () => {
+  const before = new Map(accounts);
+  const saga = await start(transfer, 'too-much', { from: 'alice', to: 'nobody', amount: 100_000 }, locks);
+  const err = await saga.result().then(() => assert.fail('alice had enough'), (e) => e);
+  assert.ok(err instanceof WorkflowFailedError && err.cause instanceof ActivityFailure && err.cause.cause instanceof ApplicationFailure, String(err));
+  assert.equal(err.cause.cause.type, 'InsufficientFunds');
+  assert.deepEqual(accounts, before);
+  const steps = (await saga.fetchHistory()).events!.flatMap((e) => e.activityTaskScheduledEventAttributes ?? []);
+  assert.deepEqual(steps.map((s) => s.activityType!.name), ['lockstep.Acquire', 'debit', 'refund', 'lockstep.Release']);
+  const request = JSON.parse(Buffer.from(steps[0]!.input!.payloads![0]!.data!).toString());
+  assert.equal(request.schedule, 1, 'each run numbers its own requests');
+});
+
+test('who waits is seen with the holder, is let in next with a greater fence, and its history stays short', async () => {
+  const first = await start(hold, 'first', { name: 'gate' }, locks);
+  await holding(first);
+  const second = await start(hold, 'second', { name: 'gate' }, locks);
+  const says = await waiting(second);
+  assert.match(says, /gate/);
+  assert.ok(says.includes(first.workflowId), says);
+  await first.signal(letGo);
+  const fence = await first.result();
+  await second.signal(letGo);
+  assert.ok((await second.result()) > fence);
+  // Acquire, wait, acquire, release: 3 events each, and workflow tasks between them.
+  assert.ok((await second.fetchHistory()).events!.length <= 35);
+});
+
+test('a wait that is over says who holds the lock', async () => {
+  const first = await start(hold, 'holder', { name: 'door' }, locks);
+  await holding(first);
+  const second = await start(hold, 'impatient', { name: 'door' }, { ...locks, maxWait: '1s' });
+  const err = await second.result().then(() => assert.fail('it got the lock'), (e) => e);
+  assert.ok(err instanceof WorkflowFailedError && err.cause instanceof ActivityFailure && err.cause.cause instanceof ApplicationFailure, String(err));
+  assert.equal(err.cause.cause.type, 'lockstep.Busy');
+  const busy = err.cause.cause.details![0] as Busy;
+  assert.equal(busy.holders![0]!.owner, first.workflowId);
+  await first.signal(letGo);
+  await first.result();
+});
+
+test('who is cancelled leaves the queue, or gives back what it holds', async () => {
+  const first = await start(hold, 'cancelled-holder', { name: 'bridge' }, locks);
+  await holding(first);
+  const second = await start(hold, 'cancelled-waiter', { name: 'bridge' }, locks);
+  await waiting(second);
+  const third = await start(hold, 'next', { name: 'bridge' }, locks);
+  await waiting(third);
+  for (const handle of [second, first]) {
+    await handle.cancel();
+    const err = await handle.result().then(() => assert.fail('it was not cancelled'), (e) => e);
+    assert.ok(err instanceof WorkflowFailedError && err.cause instanceof CancelledFailure, String(err));
+  }
+  await third.signal(letGo);
+  assert.ok((await third.result()) > 0);
+});
