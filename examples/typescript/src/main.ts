@@ -1,6 +1,6 @@
 // Sends transfers between three accounts, all at once, with auditors beside them, and says whether money was lost.
 import { Client, Connection } from '@temporalio/client';
-import { NativeConnection, Worker } from '@temporalio/worker';
+import { DefaultLogger, NativeConnection, Runtime, Worker } from '@temporalio/worker';
 import { makeActivities } from './activities';
 import { audit, transfer } from './workflows';
 
@@ -9,6 +9,7 @@ const names = ['alice', 'bob', 'carol'];
 const OPENING = 1000;
 
 async function main(): Promise<number> {
+  Runtime.install({ logger: new DefaultLogger('WARN') });
   const taskQueue = `lockstep-example-typescript-${Date.now()}`;
   const accounts = new Map(names.map((name) => [name, OPENING]));
   const native = await NativeConnection.connect({ address });
