@@ -28,7 +28,8 @@ type Options struct {
 	// DefaultCluster.
 	Cluster string
 	// Rules guard activities by their type, at most one rule for each; see workflows.RuleFor. They are checked when the
-	// plugin is made, and, where the worker runs activities, when it starts: a type that it does not have is an error.
+	// plugin is made, and when a worker starts: a type that it does not have is an error, and so is one whose first argument
+	// the rule cannot look at. A worker without the plugin finds the latter when a step is scheduled, which then fails.
 	Rules []workflows.Rule
 }
 

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"sync"
 
 	"go.temporal.io/sdk/interceptor"
@@ -50,12 +51,13 @@ func NewReplayPlugin(rules ...workflows.Rule) *Plugin {
 }
 
 func newPlugin(own *interceptors.Interceptor, register func(activities.Registry)) *Plugin {
-	var noWorkflows sync.Map // the workers that run none, by their keys: the reaper's would panic there
+	var workers sync.Map // *made, by their keys
 	simple, err := temporal.NewSimplePlugin(temporal.SimplePluginOptions{
 		Name: PluginName,
 		ConfigureWorker: func(_ context.Context, o sdkworker.PluginConfigureWorkerOptions) error {
-			if o.WorkerOptions.DisableWorkflowWorker {
-				noWorkflows.Store(o.WorkerInstanceKey, true)
+			w := &made{funcs: map[string]reflect.Type{}, noWorkflows: o.WorkerOptions.DisableWorkflowWorker}
+			if _, twice := workers.LoadOrStore(o.WorkerInstanceKey, w); !twice {
+				w.listen(o.WorkerRegistryOptions)
 			}
 			return install(&o.WorkerOptions.Interceptors, own)
 		},
@@ -64,13 +66,18 @@ func newPlugin(own *interceptors.Interceptor, register func(activities.Registry)
 		},
 		RunContextBefore: func(_ context.Context, o temporal.SimplePluginRunContextBeforeOptions) error {
 			register(o.Registry)
-			if _, none := noWorkflows.Load(o.InstanceKey); !none {
-				RegisterReaper(o.Registry)
-			}
 			if o.WorkflowReplayer { // which has no activities
+				RegisterReaper(o.Registry)
 				return nil
 			}
-			return known(o.Registry, own.Options().Rules)
+			w, _ := workers.Load(o.InstanceKey)
+			if !w.(*made).noWorkflows { // where the reaper's would panic
+				RegisterReaper(o.Registry)
+			}
+			return w.(*made).check(o.Registry, own.Options().Rules)
+		},
+		RunContextAfter: func(_ context.Context, o temporal.SimplePluginRunContextAfterOptions) {
+			workers.Delete(o.InstanceKey)
 		},
 	})
 	if err != nil {

@@ -3,8 +3,13 @@ package worker
 import (
 	"context"
 	"fmt"
+	"reflect"
+	"runtime"
+	"strings"
+	"sync"
 
 	"go.temporal.io/sdk/activity"
+	sdkworker "go.temporal.io/sdk/worker"
 
 	"github.com/temporal-lockstep/lockstep/activities"
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -28,13 +33,81 @@ func checkRules(rules []workflows.Rule) error {
 	return nil
 }
 
-// known refuses rules for activity types that the worker does not have. A registry does not tell what it has, but it
-// refuses a name that is taken.
-func known(registry activities.Registry, rules []workflows.Rule) error {
-	for _, r := range rules {
-		if !r.IsElsewhere && !taken(registry, r.Activity) {
+// made is a worker that was made, with the activities that it was given, by type: its registry does not tell what it has.
+type made struct {
+	noWorkflows bool // it runs none
+
+	mu    sync.Mutex
+	funcs map[string]reflect.Type
+}
+
+// listen has the worker's registrations told.
+func (w *made) listen(o *sdkworker.PluginConfigureWorkerRegistryOptions) {
+	before := o.OnRegisterActivity
+	o.OnRegisterActivity = func(a any, options activity.RegisterOptions) {
+		w.add(a, options.Name)
+		if before != nil {
+			before(a, options)
+		}
+	}
+}
+
+// add remembers an activity by the name that the SDK gives it: its own, or that of the function or method. Those of a struct
+// have the name before theirs.
+func (w *made) add(a any, name string) {
+	v := reflect.ValueOf(a)
+	if v.Kind() == reflect.Func {
+		if name == "" {
+			full := runtime.FuncForPC(v.Pointer()).Name()
+			name = strings.TrimSuffix(full[strings.LastIndex(full, ".")+1:], "-fm")
+		}
+		w.put(name, v.Type())
+		return
+	}
+	for m := range v.NumMethod() {
+		w.put(name+v.Type().Method(m).Name, v.Method(m).Type())
+	}
+}
+
+func (w *made) put(name string, f reflect.Type) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.funcs[name] = f
+}
+
+// argument is the type of the first argument of an activity, without its context; nil where it has none.
+func (w *made) argument(name string) (t reflect.Type, known bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f, known := w.funcs[name]
+	if !known {
+		return nil, false
+	}
+	first := 0
+	if f.NumIn() > 0 && f.In(0).Implements(reflect.TypeFor[context.Context]()) {
+		first = 1
+	}
+	if f.NumIn() > first {
+		t = f.In(first)
+	}
+	return t, true
+}
+
+// check refuses rules for activity types that the worker does not have, and those that cannot look at what the activity takes.
+func (w *made) check(registry activities.Registry, rules []workflows.Rule) error {
+	for _, rule := range rules {
+		argument, known := w.argument(rule.Activity)
+		switch {
+		case known:
+			if misfit := rule.Misfit(argument); misfit != "" {
+				return &lockcore.InvalidError{
+					Field: "worker.Options.Rules", Value: fmt.Sprintf("%q takes %s", rule.Activity, misfit),
+					Bound: fmt.Sprintf("what its rule takes, a %v: give the rule the activity's own type", rule.Input),
+				}
+			}
+		case !rule.IsElsewhere && !taken(registry, rule.Activity):
 			return &lockcore.InvalidError{
-				Field: "worker.Options.Rules", Value: fmt.Sprintf("%q", r.Activity),
+				Field: "worker.Options.Rules", Value: fmt.Sprintf("%q", rule.Activity),
 				Bound: "an activity type that is registered on the worker, or a rule with Elsewhere() where other workers run it",
 			}
 		}
@@ -42,6 +115,7 @@ func known(registry activities.Registry, rules []workflows.Rule) error {
 	return nil
 }
 
+// taken tells whether the registry has an activity type that it has told nobody of: it refuses a name that is taken.
 func taken(registry activities.Registry, name string) (yes bool) {
 	defer func() { yes = recover() != nil }()
 	registry.RegisterActivityWithOptions(func(context.Context) error { return nil }, activity.RegisterOptions{Name: name})

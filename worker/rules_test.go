@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	historypb "go.temporal.io/api/history/v1"
+	"go.temporal.io/sdk/activity"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
@@ -148,6 +149,57 @@ func TestARuleForAnActivityThatIsNotThereKeepsTheWorkerFromStarting(t *testing.T
 	require.ErrorIs(t, err, lockcore.ErrInvalid)
 	require.ErrorContains(t, err, "Look")
 	require.NoError(t, start(payments("").Elsewhere()))
+}
+
+type shop struct{}
+
+func (*shop) Buy(context.Context, payment) error { return nil }
+
+func byReference(context.Context, *payment) error { return nil }
+
+func TestARuleThatCannotLookAtWhatItsActivityTakesKeepsTheWorkerFromStarting(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	type other struct{ Customer string }
+	type more struct{ Account, Customer string }
+	type less struct{}
+	for name, c := range map[string]struct {
+		activity any
+		as, rule string
+		misfit   string
+	}{
+		"the type":           {activity: func(context.Context, payment) error { return nil }, as: "Look"},
+		"without a context":  {activity: func(payment) error { return nil }, as: "Look"},
+		"a pointer to it":    {activity: byReference, rule: "byReference"},
+		"a method":           {activity: &shop{}, rule: "Buy"},
+		"a prefixed method":  {activity: &shop{}, as: "shop.", rule: "shop.Buy"},
+		"anything":           {activity: func(context.Context, any) error { return nil }, as: "Look"},
+		"a map":              {activity: func(context.Context, map[string]string) error { return nil }, as: "Look"},
+		"fewer fields":       {activity: func(context.Context, less) error { return nil }, as: "Look"},
+		"another struct":     {activity: func(context.Context, other) error { return nil }, as: "Look", misfit: `a worker_test.other (json: unknown field "Customer")`},
+		"one of more fields": {activity: func(context.Context, *more) error { return nil }, as: "Look", misfit: `unknown field "Customer"`},
+		"a number":           {activity: func(context.Context, int) error { return nil }, as: "Look", misfit: "takes a int"},
+		"a list":             {activity: func(context.Context, []payment) error { return nil }, as: "Look", misfit: "takes a []worker_test.payment"},
+		"nothing":            {activity: func(context.Context) error { return nil }, as: "Look", misfit: "takes no argument"},
+	} {
+		rule := payments("")
+		if c.rule != "" {
+			rule.Activity = c.rule
+		}
+		plugin, err := worker.NewPlugin(worker.Options{Locker: b.locker, Rules: []workflows.Rule{rule}})
+		require.NoError(t, err)
+		w := sdkworker.New(b.client, b.queue, sdkworker.Options{Plugins: []sdkworker.Plugin{plugin, plugin}})
+		w.RegisterActivityWithOptions(c.activity, activity.RegisterOptions{Name: c.as})
+		err = w.Start()
+		if c.misfit == "" {
+			require.NoError(t, err, name)
+			w.Stop()
+			continue
+		}
+		require.ErrorIs(t, err, lockcore.ErrInvalid, name)
+		require.ErrorContains(t, err, c.misfit, name)
+		require.ErrorContains(t, err, "worker_test.payment", name)
+	}
 }
 
 // Beside a plugin without its rules, one with rules would guard nothing.

@@ -17,7 +17,8 @@ type Rule = run.Rule
 
 // RuleFor makes the rule of an activity type, by the name under which it is registered, from a function that says which
 // locks an activity with this first argument takes. T is that argument's type; what a workflow passes is converted by
-// way of JSON where it is another one, and an argument that cannot be is a *lockcore.InvalidError of the step.
+// way of JSON where it is another one, and an argument that cannot be is a *lockcore.InvalidError of the step. Where the
+// activity's own argument cannot be, a worker with the plugin does not start.
 //
 //	workflows.RuleFor("Debit", func(t Transfer) workflows.Locks {
 //		return workflows.Locks{Resources: []lockcore.Resource{lockcore.Exclusive(t.From)}}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 
 	"go.temporal.io/sdk/workflow"
 
@@ -85,7 +86,40 @@ func (s *State) kind(ctx workflow.Context, l *Locks) string {
 	}
 }
 
-// input is the argument that the rule looks at, as its type. A workflow may pass another type with the same JSON.
+// Misfit tells why the rule cannot look at the arguments of an activity whose first one is of type t; t is nil where it has none. It
+// returns "" where it can, and where only an argument itself could tell.
+func (r *Rule) Misfit(t reflect.Type) string {
+	if r.Input == nil {
+		return ""
+	}
+	if t == nil {
+		return "no argument"
+	}
+	if t.Kind() == reflect.Interface {
+		return ""
+	}
+	_, err := r.convert(sample(t))
+	// Any other error is one of the type's own methods about this sample.
+	if wrong := new(json.UnmarshalTypeError); errors.As(err, &wrong) || err != nil && strings.Contains(err.Error(), "unknown field") {
+		return fmt.Sprintf("a %v (%s)", t, protocol.Cut(err.Error(), 128))
+	}
+	return ""
+}
+
+// sample is a value of the type t that is not nil, where it can be.
+func sample(t reflect.Type) any {
+	switch t.Kind() {
+	case reflect.Pointer:
+		return reflect.New(t.Elem()).Interface()
+	case reflect.Map:
+		return reflect.MakeMap(t).Interface()
+	case reflect.Slice:
+		return reflect.MakeSlice(t, 0, 0).Interface()
+	}
+	return reflect.Zero(t).Interface()
+}
+
+// input is the argument that the rule looks at, as its type.
 //
 //workflowcheck:ignore JSON has the keys of a map in order, and the same argument gives the same input
 func (r *Rule) input(args []any) (any, *protocol.InvalidDetails) {
@@ -100,27 +134,36 @@ func (r *Rule) input(args []any) (any, *protocol.InvalidDetails) {
 	if len(args) == 0 {
 		return nil, wrong("none")
 	}
-	if v := reflect.ValueOf(args[0]); v.IsValid() {
+	in, err := r.convert(args[0])
+	if err != nil {
+		return nil, wrong(fmt.Sprintf("a %T (%s)", args[0], protocol.Cut(err.Error(), 128)))
+	}
+	return in, nil
+}
+
+// convert makes an argument one of the rule's type. A workflow may pass another type with the same JSON.
+func (r *Rule) convert(arg any) (any, error) {
+	if v := reflect.ValueOf(arg); v.IsValid() {
 		if v.Type().AssignableTo(r.Input) {
-			return args[0], nil
+			return arg, nil
 		}
 		if v.Kind() == reflect.Pointer && !v.IsNil() && v.Type().Elem().AssignableTo(r.Input) {
 			return v.Elem().Interface(), nil
 		}
 	}
-	text, err := json.Marshal(args[0])
-	into := reflect.New(r.Input)
-	if err == nil {
-		// A field that the rule does not know would leave those that it looks at empty, and lock something else.
-		d := json.NewDecoder(bytes.NewReader(text))
-		d.DisallowUnknownFields()
-		err = d.Decode(into.Interface())
-	}
-	if err == nil && string(text) == "null" {
-		err = errors.New("null")
-	}
+	text, err := json.Marshal(arg)
 	if err != nil {
-		return nil, wrong(fmt.Sprintf("a %T (%s)", args[0], protocol.Cut(err.Error(), 128)))
+		return nil, err
+	}
+	if string(text) == "null" {
+		return nil, errors.New("null")
+	}
+	// A field that the rule does not know would leave those that it looks at empty, and lock something else.
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	into := reflect.New(r.Input)
+	if err := d.Decode(into.Interface()); err != nil {
+		return nil, err
 	}
 	return into.Elem().Interface(), nil
 }
