@@ -58,14 +58,18 @@ func TestThePluginInstallsOneInterceptor(t *testing.T) {
 
 	options := sdkworker.Options{Interceptors: []interceptor.WorkerInterceptor{own}}
 	for _, p := range []*worker.Plugin{plugin, plugin, twin} {
-		require.NoError(t, p.ConfigureWorker(t.Context(), sdkworker.PluginConfigureWorkerOptions{WorkerOptions: &options}))
+		require.NoError(t, p.ConfigureWorker(t.Context(), sdkworker.PluginConfigureWorkerOptions{
+		WorkerOptions: &options, WorkerRegistryOptions: &sdkworker.PluginConfigureWorkerRegistryOptions{},
+	}))
 	}
 	require.Len(t, options.Interceptors, 1)
 
 	for _, other := range []worker.Options{{Locker: &lockcore.Locker{}}, {Locker: o.Locker, Cluster: "other"}} {
 		p, err := worker.NewPlugin(other)
 		require.NoError(t, err)
-		require.ErrorIs(t, p.ConfigureWorker(t.Context(), sdkworker.PluginConfigureWorkerOptions{WorkerOptions: &options}), lockcore.ErrInvalid)
+		require.ErrorIs(t, p.ConfigureWorker(t.Context(), sdkworker.PluginConfigureWorkerOptions{
+		WorkerOptions: &options, WorkerRegistryOptions: &sdkworker.PluginConfigureWorkerRegistryOptions{},
+	}), lockcore.ErrInvalid)
 	}
 }
 
