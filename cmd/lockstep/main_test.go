@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"io"
 	"os"
 	"os/exec"
@@ -15,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/temporal-lockstep/lockstep/internal/contention"
 	"github.com/temporal-lockstep/lockstep/internal/testenv"
 )
 
@@ -119,12 +121,32 @@ func servers(t *testing.T) []string {
 // The main job, small: isolation holds while a worker is killed.
 func TestDemoConservesMoneyWhileAWorkerIsKilled(t *testing.T) {
 	t.Parallel()
-	code, stdout, stderr := lockstep(t, servers(t), "demo", "--transfers", "12", "--accounts", "4", "--concurrency", "6")
+	traces := t.TempDir()
+	code, stdout, stderr := lockstep(t, servers(t), "demo", "--transfers", "12", "--accounts", "4", "--concurrency", "6", "--traces", traces)
 	require.Equal(t, 0, code, stdout+stderr)
 	require.Regexp(t, `transfers +\d+ committed, \d+ compensated, 0 failed otherwise`, stdout)
 	require.Regexp(t, `AUDITS THAT SAW A WRONG TOTAL +0\n`, stdout)
 	require.Contains(t, stdout, "conserved")
 	require.Contains(t, stdout, "worker-1, by SIGKILL")
+	requireEveryWaitExplained(t, traces)
+}
+
+// requireEveryWaitExplained: from a demo's traces alone each wait is joined with a hold that was in its way, and that hold with a
+// step, its workflow and its span.
+func requireEveryWaitExplained(t *testing.T, traces string) {
+	t.Helper()
+	code, stdout, stderr := lockstep(t, nil, "contention", "--json", traces)
+	require.Equal(t, 0, code, stderr)
+	var r contention.Report
+	require.NoError(t, json.Unmarshal([]byte(stdout), &r))
+	require.Zero(t, r.Read.Broken)
+	require.Zero(t, r.Read.Malformed)
+	require.NotEmpty(t, r.Waits, "nobody waited")
+	for i, w := range r.Waits {
+		require.True(t, slices.ContainsFunc(w.Blockers, func(b contention.Blocker) bool {
+			return b.Hold >= 0 && b.Named && b.Workflow != "" && b.Step != "" && b.Trace != "" && b.Span != "" && slices.Contains(r.Holds[b.Hold].Blocks, i)
+		}), "%+v", w)
+	}
 }
 
 // The control, small: without locks the same load goes wrong, and the demo says so.
