@@ -69,6 +69,8 @@ type Activities struct {
 	Locker Locker
 	// Cluster names the Temporal cluster in lock IDs; package worker checks it.
 	Cluster string
+
+	seen sightings
 }
 
 // Renew extends leases that Acquire gave, each by the TTL it was taken with. Where one is lost it

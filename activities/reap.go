@@ -31,8 +31,9 @@ const (
 //  2. the run is closed, and so is its workflow if it continued as new: everything that it has is released. A part
 //     that still trusts its lease drains. A closed run never acquires again, so nothing new is lost if it was
 //     listed long before; an attempt of it that comes late is refused;
-//  3. its namespace does not know it, nor its workflow's successor: it was deleted, or has not been replicated yet, or
-//     another cluster has the same name. It is released when nothing of it has given a sign of life for MissingAfter;
+//  3. its namespace does not know it, nor its workflow's successor. Where an earlier reap of this worker saw it open, in a namespace
+//     that is not replicated, it was deleted: everything is released. Else it may also be not replicated yet, or of another cluster that
+//     has the same name: it is released when nothing of it has given a sign of life for MissingAfter;
 //  4. it could not be asked about: nothing. That is so where the namespace is unknown or closed to the worker, where the
 //     question failed, and where the lock ID carries a hash that Temporal's visibility does not know yet.
 //
@@ -41,7 +42,8 @@ const (
 func (a *Activities) Reap(ctx context.Context, p ReapParams) (ReapResult, error) {
 	r := &reap{
 		locker: a.Locker, cluster: a.Cluster, temporal: activity.GetClient(ctx).WorkflowService(), logger: activity.GetLogger(ctx),
-		missingAfter: time.Duration(p.MissingAfter), namespaces: map[string]verdict{},
+		missingAfter: time.Duration(p.MissingAfter), namespaces: map[string]verdict{}, replicated: map[string]bool{},
+		seen: &a.seen, open: map[string]string{},
 	}
 	if r.missingAfter <= 0 {
 		r.missingAfter = missingAfter
@@ -54,6 +56,7 @@ func (a *Activities) Reap(ctx context.Context, p ReapParams) (ReapResult, error)
 	if ctx.Err() != nil {
 		return ReapResult{}, context.Cause(ctx)
 	}
+	a.seen.replace(r.open)
 	write, n := r.logger.Debug, r.result
 	if n.Runs > n.Open {
 		write = r.logger.Info
@@ -74,15 +77,21 @@ type reap struct {
 
 	mu     sync.Mutex
 	result ReapResult
-	// namespaces are those that are known to be unknown, or closed to us.
+	// namespaces are those that are known to be unknown, or closed to us, and replicated tells of those that were asked whether they are.
 	namespaces map[string]verdict
+	replicated map[string]bool
+	// seen are the runs that the reap before saw open, and open the workflows of those that this one did, by lock ID.
+	seen *sightings
+	open map[string]string
 }
 
 // suspect is a run that has locks, or waits for some.
 type suspect struct {
-	lockID    string
-	resources map[string]bool
-	listed    int
+	lockID string
+	// workflowID is that of its run, once it is known.
+	workflowID string
+	resources  map[string]bool
+	listed     int
 	// silent is for how long nothing that it has gave a sign of life.
 	silent time.Duration
 }
@@ -151,6 +160,11 @@ func (r *reap) one(ctx context.Context, s *suspect) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if workflowID, seen := r.seen.of(s.lockID); found == open {
+		r.open[s.lockID] = s.workflowID
+	} else if seen && found != closed {
+		r.open[s.lockID] = workflowID
+	}
 	switch found {
 	case open:
 		r.result.Open++

@@ -50,6 +50,7 @@ func (r *reap) judge(ctx context.Context, s *suspect) (found verdict, why string
 			return found, "", err
 		}
 	}
+	s.workflowID = run.WorkflowID
 	info, found, err := r.describe(ctx, s, run, run.RunID)
 	if found != 0 {
 		return found, "its namespace does not know it", err
@@ -90,7 +91,7 @@ func (r *reap) describe(ctx context.Context, s *suspect, run protocol.Run, runID
 	switch {
 	case err == nil:
 		return info, 0, nil
-	case errors.As(err, &gone) && s.silent >= r.missingAfter:
+	case errors.As(err, &gone) && (s.silent >= r.missingAfter || r.wasDeleted(ctx, s.lockID, run.Namespace)):
 		return nil, closed, nil
 	case errors.As(err, &gone):
 		return nil, missing, nil
@@ -102,6 +103,10 @@ func (r *reap) describe(ctx context.Context, s *suspect, run protocol.Run, runID
 // unhash finds the ID of a workflow that is too long, or too odd, to stand in a lock ID. Visibility tells it; what it
 // tells of the run's state is not used.
 func (r *reap) unhash(ctx context.Context, s *suspect, run *protocol.Run) (verdict, error) {
+	if id, seen := r.seen.of(s.lockID); seen {
+		run.WorkflowID = id
+		return 0, nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	answer, err := r.temporal.ListWorkflowExecutions(ctx, &workflowservice.ListWorkflowExecutionsRequest{

@@ -59,8 +59,8 @@ func TestThePluginInstallsOneInterceptor(t *testing.T) {
 	options := sdkworker.Options{Interceptors: []interceptor.WorkerInterceptor{own}}
 	for _, p := range []*worker.Plugin{plugin, plugin, twin} {
 		require.NoError(t, p.ConfigureWorker(t.Context(), sdkworker.PluginConfigureWorkerOptions{
-		WorkerOptions: &options, WorkerRegistryOptions: &sdkworker.PluginConfigureWorkerRegistryOptions{},
-	}))
+			WorkerOptions: &options, WorkerRegistryOptions: &sdkworker.PluginConfigureWorkerRegistryOptions{},
+		}))
 	}
 	require.Len(t, options.Interceptors, 1)
 
@@ -68,8 +68,8 @@ func TestThePluginInstallsOneInterceptor(t *testing.T) {
 		p, err := worker.NewPlugin(other)
 		require.NoError(t, err)
 		require.ErrorIs(t, p.ConfigureWorker(t.Context(), sdkworker.PluginConfigureWorkerOptions{
-		WorkerOptions: &options, WorkerRegistryOptions: &sdkworker.PluginConfigureWorkerRegistryOptions{},
-	}), lockcore.ErrInvalid)
+			WorkerOptions: &options, WorkerRegistryOptions: &sdkworker.PluginConfigureWorkerRegistryOptions{},
+		}), lockcore.ErrInvalid)
 	}
 }
 

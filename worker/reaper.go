@@ -44,7 +44,7 @@ type ReaperOptions struct {
 	// Defaults to "lockstep-reaper-" and the task queue.
 	ID string
 	// MissingAfter is for how long a lock must have given no sign of life before it is released for a workflow run that
-	// the server does not know any more, such as one that was deleted: 1 min or more. A lock between two steps gives signs
+	// the server does not know, and that the worker's reap before did not see open: 1 min or more. A lock between two steps gives signs
 	// of life only where its HoldTTL has an end. Defaults to an hour.
 	MissingAfter time.Duration
 }

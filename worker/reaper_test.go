@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -9,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	commonpb "go.temporal.io/api/common/v1"
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
@@ -29,7 +32,7 @@ import (
 )
 
 // reaping is a bundle with a worker, and the workflows that the reaper's tests use: "Hold" keeps the account for ever
-// and stays open, "End" ends, and "Again" continues as new once and stays open then.
+// and stays open, "Stay" stays open, "End" ends, and "Again" continues as new once and stays open then.
 func reaping(t *testing.T) *bundle {
 	t.Helper()
 	return reapingOn(setup(t))
@@ -44,6 +47,10 @@ func reapingOn(b *bundle) *bundle {
 			stay(ctx)
 			return err
 		})
+	})
+	b.workflow("Stay", func(ctx workflow.Context) error {
+		stay(ctx)
+		return nil
 	})
 	b.workflow("End", func(workflow.Context) error { return nil })
 	b.workflow("Again", func(ctx workflow.Context) error {
@@ -143,6 +150,31 @@ func TestAPartThatStillTrustsDrainsWhenItsWorkflowIsReaped(t *testing.T) {
 	require.ErrorIs(t, err, lockcore.ErrSuperseded, "a closed run never acquires again")
 	require.NoError(t, b.locker.Leave(t.Context(), leases...))
 	b.requireFree(t, account.Name)
+}
+
+// Its locks would else stand for MissingAfter, or for ever where their HoldTTL has no end.
+func TestARunThatWasDeletedWhileOpenIsReleasedByTheNextReap(t *testing.T) {
+	t.Parallel()
+	b := reaping(t)
+	b.work(t, sdkworker.Options{}, nil)
+	for name, workflowID := range map[string]string{"short": "deleted-" + b.queue, "hashed": strings.Repeat("x", 600) + b.queue} {
+		run, err := b.client.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: workflowID, TaskQueue: b.queue}, "Stay")
+		require.NoError(t, err)
+		b.hold(t, lockID(run), name)
+		require.Eventually(t, func() bool { return b.reap(t).Open == 1 }, within, 100*time.Millisecond, "visibility never tells of it")
+
+		_, err = b.client.WorkflowService().DeleteWorkflowExecution(t.Context(), &workflowservice.DeleteWorkflowExecutionRequest{
+			Namespace: "default", WorkflowExecution: &commonpb.WorkflowExecution{WorkflowId: run.GetID(), RunId: run.GetRunID()},
+		})
+		require.NoError(t, err)
+		require.Eventually(t, func() bool {
+			_, err := b.client.DescribeWorkflowExecution(t.Context(), run.GetID(), run.GetRunID())
+			var gone *serviceerror.NotFound
+			return errors.As(err, &gone)
+		}, within, 20*time.Millisecond, "it is not deleted")
+		require.Equal(t, activities.ReapResult{Listed: 1, Runs: 1, Asked: 1, Closed: 1, Released: 1}, b.reap(t), name)
+		b.requireFree(t, name)
+	}
 }
 
 // Nothing is released for somebody who cannot be asked about.

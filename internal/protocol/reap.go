@@ -9,7 +9,7 @@ const (
 // ReapParams is the input of [WorkflowReap] and of [ActivityReap].
 type ReapParams struct {
 	// MissingAfter is how long a lock must have given no sign of life before it is released for a run that its
-	// namespace does not know any more. Absent means an hour.
+	// namespace does not know, and that no earlier reap has seen open. Absent means an hour.
 	MissingAfter Duration `json:"missingAfter,omitempty"`
 }
 
