@@ -66,7 +66,7 @@ const (
 // explain tells why Temporal cannot be worked with. Where it did not answer, one handshake looks for what TLS has to do
 // with it.
 func (f *Frontend) explain(ctx context.Context, err error) error {
-	e := &FrontendError{Address: f.Options.HostPort, From: f.AddressFrom, Condition: ErrNoAnswer, Detail: err.Error(), Err: err}
+	e := &FrontendError{Address: f.Options.HostPort, From: f.AddressFrom, Condition: ErrNoAnswer, Detail: strings.TrimSuffix(err.Error(), "."), Err: err}
 	var denied *serviceerror.PermissionDenied
 	var namespace *serviceerror.NamespaceNotFound
 	switch {

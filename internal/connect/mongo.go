@@ -34,12 +34,18 @@ func Mongo(ctx context.Context, uri, app string) (*mongo.Client, error) {
 	return c, nil
 }
 
-// quoted is what the driver's errors repeat of a URI. The first group is what may be repeated: the name of an option, a scheme.
-var quoted = regexp.MustCompile(`(value for "\w*": |must be "mongodb" or "mongodb\+srv"$)?("(?:[^"\\]|\\.)*")?`)
+// quoted is what the driver's errors repeat of a URI, and before it what of it may be repeated: the name of an option, a scheme.
+var quoted = regexp.MustCompile(`value for "\w*"|must be "mongodb" or "mongodb\+srv"$|"(?:[^"\\]|\\.)*"`)
 
 // uriError is what is wrong with a URI, without what may be secret in it, and with the files that it names.
 func uriError(err error, uri string) error {
-	if text := quoted.ReplaceAllString(err.Error(), `$1`); text != err.Error() {
+	text := quoted.ReplaceAllStringFunc(err.Error(), func(match string) string {
+		if strings.HasPrefix(match, `"`) {
+			return "…"
+		}
+		return match
+	})
+	if text != err.Error() {
 		err = errors.New(text)
 	}
 	_, query, _ := strings.Cut(uri, "?")

@@ -23,12 +23,12 @@ func TestWhatIsWrongWithAURIIsToldWithoutItsPassword(t *testing.T) {
 		want []string
 	}{
 		"scheme":             {"http://user:secret@x/", []string{`scheme must be "mongodb" or "mongodb+srv"`}},
-		"percent":            {"mongodb://user:se%crsecret@x/", []string{"invalid password"}},
+		"percent":            {"mongodb://user:se%crsecret@x/", []string{"invalid password: invalid URL escape …"}},
 		"slash":              {"mongodb://user:sec/secret@x/", []string{"unescaped slash in password"}},
 		"at":                 {"mongodb://user:s@secret/secret@x/", []string{"%40"}},
 		"no host":            {"mongodb://user:secret", []string{"invalid host"}},
 		"escaped separator":  {"mongodb://user:secret%40x/", []string{"invalid host"}},
-		"option":             {"mongodb://user:secret@x/?maxPoolSize=secret", []string{`invalid value for "maxPoolSize"`}},
+		"option":             {"mongodb://user:secret@x/?maxPoolSize=secret", []string{`invalid value for "maxPoolSize": …`}},
 		"key's password":     {"mongodb://x/?tls=true&tlsCertificateKeyFilePassword=%secret", []string{"invalid option value"}},
 		"no authority":       {"mongodb://user:secret@x/?tls=true&tlsCAFile=" + none, []string{"no such file", `tlsCAFile is "` + none}},
 		"authority's no PEM": {"mongodb://user:secret@x/?tls=true&tlsCAFile=" + key, []string{"CA file", `tlsCAFile is "` + key}},
