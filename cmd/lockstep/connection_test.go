@@ -69,7 +69,8 @@ func TestTheReaperIsScheduledThroughAServerThatAsksForCertificates(t *testing.T)
 	}
 }
 
-// The worker is found by a profile, as that of Temporal Cloud: an API key, and TLS because of it. Its database asks for TLS too.
+// Temporal is found by a profile, as that of Temporal Cloud: an API key, and TLS because of it. The database asks for
+// certificates too.
 func TestTheWorkerServesByAnAPIKeyAndADatabaseByTLS(t *testing.T) {
 	t.Parallel()
 	authority := tlsfront.NewAuthority(t)

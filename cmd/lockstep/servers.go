@@ -17,7 +17,8 @@ variables TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE, TEMPORAL_API_KEY, TEMPORAL_TLS, 
 TEMPORAL_TLS_CLIENT_KEY_PATH, TEMPORAL_TLS_SERVER_CA_CERT_PATH, TEMPORAL_TLS_SERVER_NAME and others, and
 from their configuration file (TEMPORAL_CONFIG_FILE, TEMPORAL_PROFILE). docs/activities.md has examples.`
 
-// temporalFlags say which Temporal a command talks to. What a flag does not say the environment does, or the configuration file.
+// temporalFlags say which Temporal a command talks to. What a flag does not say the environment does, or the
+// configuration file.
 type temporalFlags struct {
 	said      connect.TemporalFlags
 	tls       bool

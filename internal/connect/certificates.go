@@ -29,8 +29,8 @@ func (p *profile) options() (client.Options, error) {
 }
 
 // newest presents the certificate that stands in the files when a connection is made, so that one that was renewed is
-// taken up without a restart; while they cannot be read, being written for one, the last that could. It is presented whoever the server says
-// that it trusts: the server's answer tells more than no certificate would.
+// taken up without a restart; while they cannot be read, being written for one, the last that could. It is presented
+// whomever the server says that it trusts: its answer then tells more than it would to no certificate.
 func newest(certPath, keyPath string, first tls.Certificate) func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	var last atomic.Pointer[tls.Certificate]
 	last.Store(&first)

@@ -34,7 +34,8 @@ func Mongo(ctx context.Context, uri, app string) (*mongo.Client, error) {
 	return c, nil
 }
 
-// quoted is what the driver's errors repeat of a URI, and before it what of it may be repeated: the name of an option, a scheme.
+// quoted is what the driver's errors repeat of a URI, and first what of it may be repeated: the name of an option, a
+// scheme.
 var quoted = regexp.MustCompile(`value for "\w*"|must be "mongodb" or "mongodb\+srv"$|"(?:[^"\\]|\\.)*"`)
 
 // uriError is what is wrong with a URI, without what may be secret in it, and with the files that it names.

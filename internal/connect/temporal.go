@@ -32,8 +32,8 @@ type Frontend struct {
 }
 
 // FindFrontend says where Temporal is and how it is spoken to: as the flags say, else as the environment says, else as
-// the configuration file says. An empty variable counts as not set. Certificates are read, so that what cannot be used is told at once, by a
-// SettingError. No connection is made.
+// the configuration file says. An empty variable counts as not set. Certificates are read, so that what cannot be used is
+// told at once, by a SettingError. No connection is made.
 func FindFrontend(flags TemporalFlags) (*Frontend, error) {
 	p, err := readProfile()
 	if err != nil {
