@@ -62,7 +62,7 @@ usage; 130 if it was interrupted.`,
 	f.StringVar(&cfg.until, "until", "", "only waits and holds that began before")
 	f.BoolVar(&cfg.json, "json", false, "print JSON")
 	f.StringVar(&cfg.html, "html", "", "also write a web page to this file, which needs no other file and no network")
-	f.StringVar(&cfg.jaeger, "jaeger-ui", fromEnv("LOCKSTEP_JAEGER_UI", ""), "where the page's links to spans lead, such as http://127.0.0.1:16686 (LOCKSTEP_JAEGER_UI)")
+	f.StringVar(&cfg.jaeger, "jaeger-ui", os.Getenv("LOCKSTEP_JAEGER_UI"), "where the page's links to spans lead, such as http://127.0.0.1:16686 (LOCKSTEP_JAEGER_UI)")
 	return c
 }
 

@@ -17,8 +17,9 @@ func demoCommand(s streams) *cobra.Command {
 		Long: `Moves money between accounts in concurrent sagas on several worker processes, kills one of them
 in the middle, and lets auditors add up all accounts the whole time.
 
-Servers are found by TEMPORAL_ADDRESS and LOCKSTEP_MONGODB_URI; LOCKSTEP_TEMPORAL_UI makes links into
-Temporal's web UI. "make demo" starts them first. Spans are written to a folder; with OTEL_EXPORTER_OTLP_ENDPOINT set they
+Servers are found by TEMPORAL_ADDRESS and LOCKSTEP_MONGODB_URI; "lockstep worker --help" names the other
+variables, and the file, that say how Temporal is spoken to. LOCKSTEP_TEMPORAL_UI makes links into Temporal's
+web UI. "make demo" starts them first. Spans are written to a folder; with OTEL_EXPORTER_OTLP_ENDPOINT set they
 are also sent there, over OTLP as http/protobuf.
 
 Exit status: 0 if every transfer committed or was compensated, money was conserved and no audit was wrong;
@@ -31,7 +32,9 @@ Exit status: 0 if every transfer committed or was compensated, money was conserv
 			default:
 				return fmt.Errorf("%w: --guards is %q: want on or off", demo.ErrUsage, guards)
 			}
-			cfg.FromEnvironment()
+			if err := cfg.FromEnvironment(); err != nil {
+				return err
+			}
 			return demo.Run(c.Context(), cfg)
 		},
 	}

@@ -20,7 +20,9 @@ func demoWorkerCommand(s streams) *cobra.Command {
 			if cfg.Database == "" || cfg.TaskQueue == "" || cfg.Traces == "" {
 				return fmt.Errorf("%w: demo-worker is started by lockstep demo", demo.ErrUsage)
 			}
-			cfg.FromEnvironment()
+			if err := cfg.FromEnvironment(); err != nil {
+				return err
+			}
 			return demo.RunWorker(c.Context(), cfg, s.in)
 		},
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -31,9 +32,23 @@ func TestMain(m *testing.M) {
 	if out, err := exec.Command("go", "build", "-race", "-o", binary, ".").CombinedOutput(); err != nil { //nolint:noctx // the build bounds itself
 		panic(string(out))
 	}
+	onlyTheTests(dir)
 	code := m.Run()
 	_ = os.RemoveAll(dir) // a temporary folder
 	os.Exit(code)
+}
+
+// onlyTheTests takes away what the user's environment and configuration file say of how Temporal is spoken to.
+func onlyTheTests(dir string) {
+	for _, pair := range os.Environ() {
+		if name, _, _ := strings.Cut(pair, "="); strings.HasPrefix(name, "TEMPORAL_") && name != "TEMPORAL_ADDRESS" {
+			_ = os.Unsetenv(name) // a name that is there
+		}
+	}
+	empty := filepath.Join(dir, "temporal.toml")
+	if err := errors.Join(os.WriteFile(empty, nil, 0o600), os.Setenv("TEMPORAL_CONFIG_FILE", empty)); err != nil {
+		panic(err)
+	}
 }
 
 // lockstep runs the compiled binary in an empty folder.

@@ -34,7 +34,9 @@ Temporal Schedule starts it, on a task queue of workers that have Lockstep insta
 
   lockstep reaper create   makes the schedule, or gives the one that is there these options
   lockstep reaper delete   removes the schedule
-  lockstep reaper run      reaps once, now, and prints what was counted`,
+  lockstep reaper run      reaps once, now, and prints what was counted
+
+` + connectionHelp,
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}

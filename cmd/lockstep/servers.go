@@ -2,10 +2,7 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
-	"fmt"
 	"log/slog"
-	"os"
 
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/interceptor"
@@ -14,46 +11,48 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/connect"
 )
 
-// temporalFlags say which Temporal a command talks to. What a flag does not say the environment does.
+// connectionHelp is what a command's help says of connections to Temporal.
+const connectionHelp = `What no flag says of Temporal is read as the temporal command line and Temporal's SDKs read it: from the
+variables TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE, TEMPORAL_API_KEY, TEMPORAL_TLS, TEMPORAL_TLS_CLIENT_CERT_PATH,
+TEMPORAL_TLS_CLIENT_KEY_PATH, TEMPORAL_TLS_SERVER_CA_CERT_PATH, TEMPORAL_TLS_SERVER_NAME and others, and
+from their configuration file (TEMPORAL_CONFIG_FILE, TEMPORAL_PROFILE). docs/activities.md has examples.`
+
+// temporalFlags say which Temporal a command talks to. What a flag does not say the environment does, or the
+// configuration file.
 type temporalFlags struct {
-	address, namespace, taskQueue string
-	tls                           bool
+	said      connect.TemporalFlags
+	tls       bool
+	set       flagSet
+	taskQueue string
+	namespace string // that of the connection, once there is one
 }
 
 // flagSet is what flags are added to.
 type flagSet interface {
 	StringVar(p *string, name, value, usage string)
 	BoolVar(p *bool, name string, value bool, usage string)
+	Changed(name string) bool
 }
 
 func (t *temporalFlags) add(f flagSet) {
-	f.StringVar(&t.address, "temporal-address", fromEnv("TEMPORAL_ADDRESS", client.DefaultHostPort), "Temporal's frontend (TEMPORAL_ADDRESS)")
-	f.StringVar(&t.namespace, "namespace", fromEnv("TEMPORAL_NAMESPACE", client.DefaultNamespace), "the namespace (TEMPORAL_NAMESPACE)")
-	f.BoolVar(&t.tls, "tls", false, "connect with TLS, as a key in TEMPORAL_API_KEY does too")
+	t.set = f
+	// No default is shown: it is what environment and file say.
+	f.StringVar(&t.said.Address, "temporal-address", "", "Temporal's frontend (TEMPORAL_ADDRESS, or else "+client.DefaultHostPort+")")
+	f.StringVar(&t.said.Namespace, "namespace", "", "the namespace (TEMPORAL_NAMESPACE, or else "+client.DefaultNamespace+")")
+	f.BoolVar(&t.tls, "tls", false, "connect with TLS, as TEMPORAL_TLS=true, a certificate, or a key in TEMPORAL_API_KEY do too")
 	f.StringVar(&t.taskQueue, "task-queue", "lockstep", "the task queue")
 }
 
 // dial connects; logs of the SDK go to s.err.
 func (t *temporalFlags) dial(ctx context.Context, s streams, with ...interceptor.ClientInterceptor) (client.Client, error) {
-	o := client.Options{HostPort: t.address, Namespace: t.namespace, Interceptors: with, Logger: sdklog.NewStructuredLogger(slog.New(slog.NewTextHandler(s.err, nil)))}
-	key := os.Getenv("TEMPORAL_API_KEY")
-	if key != "" {
-		o.Credentials = client.NewAPIKeyStaticCredentials(key)
+	if t.set.Changed("tls") {
+		t.said.TLS = &t.tls
 	}
-	if t.tls || key != "" {
-		o.ConnectionOptions.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
-	}
-	c, err := connect.Temporal(ctx, o)
+	f, err := connect.FindFrontend(t.said)
 	if err != nil {
-		return nil, fmt.Errorf("--temporal-address: %w", err)
+		return nil, err
 	}
-	return c, nil
-}
-
-// fromEnv is what the environment says, or else a default.
-func fromEnv(name, otherwise string) string {
-	if value := os.Getenv(name); value != "" {
-		return value
-	}
-	return otherwise
+	f.Options.Interceptors, f.Options.Logger = with, sdklog.NewStructuredLogger(slog.New(slog.NewTextHandler(s.err, nil)))
+	t.namespace = f.Options.Namespace
+	return f.Dial(ctx)
 }

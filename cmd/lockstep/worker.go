@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,6 +24,9 @@ const drain = 10 * time.Second
 
 // defaultDatabase is where the locks are if nothing else is said.
 const defaultDatabase = "lockstep"
+
+// uriVariable says where the database is.
+const uriVariable = "LOCKSTEP_MONGODB_URI"
 
 // workerConfig is what a worker is started with.
 type workerConfig struct {
@@ -45,6 +49,10 @@ It makes the schedule of the orphan reaper, which releases what closed workflows
 With OTEL_EXPORTER_OTLP_ENDPOINT set, spans and metrics are sent there over OTLP, as http/protobuf;
 with OTEL_METRICS_EXPORTER=none, spans alone.
 
+` + connectionHelp + `
+
+TLS and credentials of the database are options of its URI: tls, tlsCAFile, tlsCertificateKeyFile and others.
+
 Ctrl-C lets running activities end; a second one ends the process at once. Pass a database's password
 in LOCKSTEP_MONGODB_URI and not in a flag, which other users of the machine can see.
 
@@ -66,13 +74,17 @@ Exit status: 0 after it was stopped, 1 if it could not start, 2 for wrong usage.
 
 // run serves until ctx ends, and lets what is running end.
 func (cfg *workerConfig) run(ctx context.Context, s streams) error {
-	uri := cmp.Or(cfg.uri, fromEnv("LOCKSTEP_MONGODB_URI", ""))
+	uri := cmp.Or(cfg.uri, os.Getenv(uriVariable))
 	if uri == "" {
 		return fmt.Errorf("%w: neither --mongodb-uri nor LOCKSTEP_MONGODB_URI says where the database is", demo.ErrUsage)
 	}
 	mc, err := connect.Mongo(ctx, uri, "lockstep worker")
 	if err != nil {
-		return fmt.Errorf("--mongodb-uri: %w", err)
+		from := uriVariable
+		if cfg.uri != "" {
+			from = "--mongodb-uri"
+		}
+		return fmt.Errorf("%s: %w", from, err)
 	}
 	defer func() { _ = mc.Disconnect(context.WithoutCancel(ctx)) }() // the process ends anyway
 	coll := mc.Database(cmp.Or(cfg.database, connect.Database(uri), defaultDatabase)).Collection(cfg.collection)

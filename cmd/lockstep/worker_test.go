@@ -60,6 +60,12 @@ func (x *text) String() string {
 // serve starts the command line's worker on a database of the test's own, and returns when it polls.
 func serve(t *testing.T, args ...string) *served {
 	t.Helper()
+	return serveWith(t, servers(t), args...)
+}
+
+// serveWith is serve, with an environment that says where the servers are.
+func serveWith(t *testing.T, env []string, args ...string) *served {
+	t.Helper()
 	db := testenv.Mongo(t)
 	locker, err := lockcore.New(db.Collection("locks"), lockcore.Config{})
 	require.NoError(t, err)
@@ -68,7 +74,7 @@ func serve(t *testing.T, args ...string) *served {
 		"worker", "--task-queue", s.locks, "--database", s.database, "--cluster", "test",
 	}, args...)...)
 	s.cmd.Dir = t.TempDir()
-	s.cmd.Env = append(s.cmd.Environ(), servers(t)...)
+	s.cmd.Env = append(s.cmd.Environ(), env...)
 	s.cmd.Stderr = s.stderr
 	stdout, err := s.cmd.StdoutPipe()
 	require.NoError(t, err)

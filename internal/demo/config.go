@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"github.com/temporal-lockstep/lockstep/internal/connect"
 )
 
 // Config is what the demo is run with; package cmd/lockstep fills it from flags.
@@ -24,8 +26,9 @@ type Config struct {
 	// TracesDir is the folder in which the run makes its own.
 	TracesDir string
 
-	TemporalAddress string
-	MongoURI        string
+	// Temporal is where Temporal is, and how it is spoken to.
+	Temporal *connect.Frontend
+	MongoURI string
 	// TemporalUI is the address of Temporal's web UI; empty where it is not known.
 	TemporalUI string
 	// JaegerUI is that of Jaeger's, for links from the report of who waited for whom; empty where there is none.
@@ -58,7 +61,7 @@ func (c *Config) Check() error {
 		return fmt.Errorf("%w: --kill needs at least 2 workers, so that somebody goes on: have --workers %d", ErrUsage, c.Workers)
 	}
 	for _, e := range []struct{ name, value string }{
-		{"TEMPORAL_ADDRESS", c.TemporalAddress}, {"LOCKSTEP_MONGODB_URI", c.MongoURI},
+		{"TEMPORAL_ADDRESS", c.Temporal.AddressFrom}, {"LOCKSTEP_MONGODB_URI", c.MongoURI},
 	} {
 		if e.value == "" {
 			return fmt.Errorf("%s is not set: it says where to find the servers.\n%s", e.name, remedy)
@@ -71,10 +74,11 @@ const remedy = `Start them, and set it, with:
   make stack-up && eval "$(make -s stack-env)"
 or run "make demo", which does both`
 
-// FromEnvironment fills what the environment says.
-func (c *Config) FromEnvironment() {
-	c.TemporalAddress = os.Getenv("TEMPORAL_ADDRESS")
+// FromEnvironment fills what the environment says, and Temporal's configuration file.
+func (c *Config) FromEnvironment() (err error) {
 	c.MongoURI = os.Getenv("LOCKSTEP_MONGODB_URI")
 	c.TemporalUI = os.Getenv("LOCKSTEP_TEMPORAL_UI")
 	c.JaegerUI = os.Getenv("LOCKSTEP_JAEGER_UI")
+	c.Temporal, err = connect.FindFrontend(connect.TemporalFlags{})
+	return err
 }

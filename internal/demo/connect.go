@@ -2,6 +2,7 @@ package demo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -28,20 +29,18 @@ func connectMongo(ctx context.Context, uri string) (*mongo.Client, error) {
 }
 
 // connectTemporal dials; logs go to w.
-func connectTemporal(ctx context.Context, address string, tp *sdktrace.TracerProvider, w io.Writer) (client.Client, error) {
+func connectTemporal(ctx context.Context, f *connect.Frontend, tp *sdktrace.TracerProvider, w io.Writer) (client.Client, error) {
 	tracing, err := opentelemetry.NewTracingInterceptor(opentelemetry.TracerOptions{Tracer: tp.Tracer("temporal-sdk-go")})
 	if err != nil {
 		return nil, err
 	}
-	c, err := connect.Temporal(ctx, client.Options{
-		HostPort:     address,
-		Logger:       sdklog.NewStructuredLogger(slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelWarn}))),
-		Interceptors: []interceptor.ClientInterceptor{tracing},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("TEMPORAL_ADDRESS: %w\n%s", err, remedy)
+	f.Options.Logger = sdklog.NewStructuredLogger(slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	f.Options.Interceptors = []interceptor.ClientInterceptor{tracing}
+	c, err := f.Dial(ctx)
+	if errors.Is(err, connect.ErrNoAnswer) {
+		return nil, fmt.Errorf("%w\n%s", err, remedy)
 	}
-	return c, nil
+	return c, err
 }
 
 // observe writes spans to a file, soon enough that a process which is killed loses little, and exports them where the

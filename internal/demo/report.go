@@ -139,7 +139,7 @@ func (r *run) uiLink() string {
 		return fmt.Sprintf("the workflows of task queue %s (set LOCKSTEP_TEMPORAL_UI for a link)", r.id)
 	}
 	query := url.Values{"query": {fmt.Sprintf("TaskQueue = %q", r.id)}}
-	return strings.TrimRight(r.cfg.TemporalUI, "/") + "/namespaces/default/workflows?" + query.Encode()
+	return strings.TrimRight(r.cfg.TemporalUI, "/") + "/namespaces/" + url.PathEscape(r.cfg.Temporal.Options.Namespace) + "/workflows?" + query.Encode()
 }
 
 // quantile is the nearest-rank quantile; zero where there is nothing.

@@ -62,7 +62,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		return err
 	}
 	defer func() { _ = log.Close() }() // nothing of worth
-	if r.tc, err = connectTemporal(ctx, cfg.TemporalAddress, observed.Traces, log); err != nil {
+	if r.tc, err = connectTemporal(ctx, cfg.Temporal, observed.Traces, log); err != nil {
 		_ = os.RemoveAll(r.dir)      // nothing is in it yet
 		_ = os.Remove(cfg.TracesDir) // and where it was made for this, nothing in that; else it stays
 		return err

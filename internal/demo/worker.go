@@ -52,7 +52,7 @@ func RunWorker(ctx context.Context, cfg WorkerConfig, stdin io.Reader) (err erro
 	if err != nil {
 		return err
 	}
-	tc, err := connectTemporal(ctx, cfg.TemporalAddress, observed.Traces, cfg.Err)
+	tc, err := connectTemporal(ctx, cfg.Temporal, observed.Traces, cfg.Err)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"maps"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/temporal-lockstep/lockstep/internal/testenv"
+	"github.com/temporal-lockstep/lockstep/internal/testenv/tlsfront"
+)
+
+// pairs are an environment's.
+func pairs(env map[string]string) (all []string) {
+	for name, value := range env {
+		all = append(all, name+"="+value)
+	}
+	return all
+}
+
+func TestTheReaperIsScheduledThroughAServerThatAsksForCertificates(t *testing.T) {
+	t.Parallel()
+	authority := tlsfront.NewAuthority(t)
+	cert, key := authority.Issue(t, "lockstep").Files(t, t.TempDir())
+	front := tlsfront.New(t, authority.AskingClients(t), testenv.TemporalAddress(t))
+	env := map[string]string{
+		"TEMPORAL_ADDRESS":                 front.Address,
+		"TEMPORAL_TLS_SERVER_CA_CERT_PATH": authority.File(t),
+		"TEMPORAL_TLS_CLIENT_CERT_PATH":    cert,
+		"TEMPORAL_TLS_CLIENT_KEY_PATH":     key,
+	}
+	queue := testenv.TaskQueue(t)
+	schedule := testenv.Temporal(t).ScheduleClient().GetHandle(t.Context(), "lockstep-reaper-"+queue)
+	reaper := func(env map[string]string, word string, flags ...string) (code int, stderr string) {
+		code, stdout, stderr := lockstep(t, pairs(env), append([]string{"reaper", word, "--task-queue", queue}, flags...)...)
+		require.Empty(t, stdout)
+		return code, stderr
+	}
+	code, stderr := reaper(env, "create")
+	require.Equal(t, 0, code, stderr)
+	_, err := schedule.Describe(t.Context())
+	require.NoError(t, err)
+	require.Contains(t, front.Clients(), "lockstep")
+	code, stderr = reaper(env, "delete", "--tls", "--temporal-address", front.Address)
+	require.Equal(t, 0, code, stderr)
+	_, err = schedule.Describe(t.Context())
+	require.Error(t, err)
+
+	for variable, want := range map[string]struct{ value, says string }{
+		"TEMPORAL_TLS_CLIENT_CERT_PATH":    {filepath.Join(t.TempDir(), "none"), "no such file"},
+		"TEMPORAL_TLS_CLIENT_KEY_PATH":     {"", "set TEMPORAL_TLS_CLIENT_KEY_PATH"},
+		"TEMPORAL_TLS_SERVER_CA_CERT_PATH": {"", "the server's certificate is not trusted"},
+		"TEMPORAL_TLS":                     {"false", "the server speaks TLS, and was asked without"},
+		"TEMPORAL_NAMESPACE":               {"nowhere", "the server does not know the namespace"},
+	} {
+		other := maps.Clone(env)
+		other[variable] = want.value
+		code, stderr := reaper(other, "create")
+		require.Equal(t, 1, code)
+		require.Contains(t, stderr, want.says)
+		require.Equal(t, 1, strings.Count(stderr, "\n"), stderr)
+	}
+}
+
+// Temporal is found by a profile, as that of Temporal Cloud: an API key, and TLS because of it. The database asks for
+// certificates too.
+func TestTheWorkerServesByAnAPIKeyAndADatabaseByTLS(t *testing.T) {
+	t.Parallel()
+	authority := tlsfront.NewAuthority(t)
+	gateway := tlsfront.Gateway(t, authority.Server(t, ""), testenv.TemporalAddress(t), map[string]string{"Authorization": "Bearer the-key"})
+	file := filepath.Join(t.TempDir(), "temporal.toml")
+	require.NoError(t, os.WriteFile(file, []byte(`
+[profile.cloud]
+address = "`+gateway+`"
+namespace = "default"
+api_key = "the-key"
+[profile.cloud.tls]
+server_ca_cert_path = "`+authority.File(t)+`"
+`), 0o600))
+	env := []string{"TEMPORAL_ADDRESS=", "TEMPORAL_CONFIG_FILE=" + file, "TEMPORAL_PROFILE=cloud", "LOCKSTEP_MONGODB_URI=" + mongoByTLS(t, authority)}
+	s := serveWith(t, env, "--reaper", "0")
+	run := s.foreign(t, func(_ workflow.Context, locks workflow.Context) error {
+		_, err := call(locks, "lockstep.Acquire", map[string]any{"resources": []any{map[string]any{"name": "account/1"}}, "schedule": 1, "holdOnly": true})
+		return err
+	})
+	require.NoError(t, get(t, run))
+	require.Len(t, s.states(t, "account/1"), 1)
+	require.Equal(t, 0, s.stop(t), "%s", s.stderr)
+
+	code, stdout, stderr := lockstep(t, append(slices.Clone(env), "TEMPORAL_API_KEY=secret"), "worker")
+	require.Equal(t, 1, code)
+	require.Empty(t, stdout)
+	require.Contains(t, stderr, "the server does not accept the credentials at "+gateway+` (address of profile "cloud" in `+file)
+	require.Contains(t, stderr, "TEMPORAL_API_KEY")
+	require.NotContains(t, stderr, "secret")
+}
+
+// mongoByTLS is the URI of the tests' database behind a front that asks for certificates.
+func mongoByTLS(t *testing.T, authority *tlsfront.Authority) string {
+	t.Helper()
+	u, err := url.Parse(testenv.MongoURI(t))
+	require.NoError(t, err)
+	conf := authority.AskingClients(t)
+	conf.NextProtos = nil // it is no HTTP
+	u.Host = tlsfront.New(t, conf, u.Host).Address
+	pair := authority.Issue(t, "lockstep")
+	both := filepath.Join(t.TempDir(), "both.pem")
+	require.NoError(t, os.WriteFile(both, append(pair.Cert, pair.Key...), 0o600))
+	query := u.Query()
+	query.Set("directConnection", "true") // the others of a set are not behind the front
+	query.Set("tls", "true")
+	query.Set("tlsCAFile", authority.File(t))
+	query.Set("tlsCertificateKeyFile", both)
+	u.RawQuery = query.Encode()
+	return u.String()
+}
+
+// The demo finds Temporal in the same way, and so do its workers, which it starts.
+func TestTheDemoRunsByTLS(t *testing.T) {
+	t.Parallel()
+	authority := tlsfront.NewAuthority(t)
+	cert, key := authority.Issue(t, "demo").Files(t, t.TempDir())
+	front := tlsfront.New(t, authority.AskingClients(t), testenv.TemporalAddress(t))
+	env := map[string]string{
+		"TEMPORAL_ADDRESS": front.Address, "TEMPORAL_TLS_SERVER_CA_CERT_PATH": authority.File(t), "LOCKSTEP_MONGODB_URI": testenv.MongoURI(t),
+	}
+	begun := time.Now()
+	code, _, stderr := lockstep(t, pairs(env), "demo")
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "TEMPORAL_TLS_CLIENT_CERT_PATH")
+	require.NotContains(t, stderr, "make stack-up", "the server is there")
+	require.Less(t, time.Since(begun), time.Minute, "bounded, whatever the machine is doing")
+
+	env["TEMPORAL_TLS_CLIENT_CERT_PATH"], env["TEMPORAL_TLS_CLIENT_KEY_PATH"] = cert, key
+	code, stdout, stderr := lockstep(t, pairs(env), "demo", "--transfers", "4", "--accounts", "4", "--workers", "1", "--kill=false")
+	require.Equal(t, 0, code, stdout+stderr)
+	require.Contains(t, stdout, "conserved")
+}
