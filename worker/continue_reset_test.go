@@ -57,9 +57,14 @@ func TestWhatARunLacksAfterAResetIsTakenAnewByTheNextRun(t *testing.T) {
 			b := setup(t)
 			var entries []entry
 			b.workflow("W", fn)
-			b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})
-			old, run := b.startAndReset(t)
+			steps := map[string]any{"Enter": b.enters(&entries)}
+			w := b.work(t, sdkworker.Options{}, steps)
+			old := b.start(t, "W")
+			b.completed(t, old, 2)
+			w.Stop() // so that the hand-over comes first
+			run := b.reset(t, old, 2)
 			b.signal(t, run, "go on")
+			b.work(t, sdkworker.Options{}, steps)
 			heir := b.untilContinued(t, run)
 			b.signal(t, heir, "go on")
 			b.untilWritten(t, 2)

@@ -121,6 +121,10 @@ func commands(t *testing.T, history *historypb.History) (all []string) {
 			all = append(all, "reset")
 		case e.GetTimerStartedEventAttributes() != nil:
 			all = append(all, "timer")
+		case e.GetStartChildWorkflowExecutionInitiatedEventAttributes() != nil:
+			all = append(all, "child")
+		case e.GetSignalExternalWorkflowExecutionInitiatedEventAttributes() != nil:
+			all = append(all, "signal")
 		case e.GetWorkflowExecutionUpdateAcceptedEventAttributes() != nil:
 			all = append(all, "update")
 		case e.GetWorkflowExecutionCompletedEventAttributes() != nil:

@@ -117,12 +117,11 @@ func TestALockThatIsTakenAnewWaitsForWhoGotInBetween(t *testing.T) {
 	var entries []entry
 	b.workflow("W", underALock(func(ctx workflow.Context) workflow.Context { return ctx }, "first", "second", "third"))
 	b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})
-	old, run := b.startAndReset(t)
-	_, err := b.locker.ReleaseHeld(t.Context(), lockcore.Release{LockID: lockID(old), Resources: []string{account.Name}})
-	require.NoError(t, err)
-	somebody := b.taken(t, account)
-	b.signal(t, run, "go on")
+	run, somebody := b.resetBehind(t, b.start(t, "W"))
 	b.untilParked(t, run)
+	tasks := b.tasks(t, run)
+	b.signal(t, run, "go on")
+	b.completed(t, run, tasks+1)
 	require.Equal(t, []string{"first"}, b.read())
 	require.NoError(t, somebody.Leave(t.Context()))
 	b.untilWritten(t, 2)
@@ -130,7 +129,7 @@ func TestALockThatIsTakenAnewWaitsForWhoGotInBetween(t *testing.T) {
 	for range 2 {
 		b.signal(t, run, "go on")
 	}
-	_, err = b.end(t, run)
+	_, err := b.end(t, run)
 	require.NoError(t, err)
 	b.requireFree(t, account.Name)
 }
