@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -28,6 +29,10 @@ func TestMain(m *testing.M) {
 	binary = filepath.Join(dir, "lockstep")
 	if out, err := exec.Command("go", "build", "-race", "-o", binary, ".").CombinedOutput(); err != nil { //nolint:noctx // the build bounds itself
 		panic(string(out))
+	}
+	// Who is started in the background by a script ignores interrupts, and hands that down to the processes that the tests interrupt.
+	if signal.Ignored(os.Interrupt) {
+		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
 	}
 	code := m.Run()
 	_ = os.RemoveAll(dir) // a temporary folder
