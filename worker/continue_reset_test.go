@@ -107,7 +107,7 @@ func TestWhatWasHandedOverIsNoFormerRuns(t *testing.T) {
 func TestALockThatWasHandedOverIsKeptAlive(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	l := workflows.Locks{Resources: []lockcore.Resource{account, second}, HoldTTL: 3 * time.Second, KeepAlive: true}
+	l := workflows.Locks{Resources: []lockcore.Resource{account, second}, HoldTTL: keptTTL, KeepAlive: true}
 	b.workflow("W", func(ctx workflow.Context) error {
 		if workflow.GetInfo(ctx).ContinuedExecutionRunID == "" {
 			if _, err := workflows.Lock(ctx, l); err != nil {
@@ -115,9 +115,9 @@ func TestALockThatWasHandedOverIsKeptAlive(t *testing.T) {
 			}
 			return workflows.HandOver(ctx, workflow.NewContinueAsNewError(ctx, "W"))
 		}
-		err := errors.Join(workflow.Sleep(ctx, 5*time.Second), do(ctx, "Look"))
+		err := errors.Join(workflow.Sleep(ctx, sleptThrough), do(ctx, "Look"))
 		return errors.Join(err, under(ctx, lasting(second), func(*workflows.Hold) error {
-			return errors.Join(workflow.Sleep(ctx, 5*time.Second), do(ctx, "Look"))
+			return errors.Join(workflow.Sleep(ctx, sleptThrough), do(ctx, "Look"))
 		}))
 	})
 	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})

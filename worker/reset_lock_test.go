@@ -3,7 +3,6 @@ package worker_test
 import (
 	"errors"
 	"testing"
-	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/client"
@@ -230,11 +229,11 @@ func TestAKeepAliveGoesOnAfterAReset(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", func(ctx workflow.Context) error {
-		l := workflows.Locks{Resources: []lockcore.Resource{account}, HoldTTL: 3 * time.Second, KeepAlive: true}
+		l := workflows.Locks{Resources: []lockcore.Resource{account}, HoldTTL: keptTTL, KeepAlive: true}
 		return under(ctx, l, func(hold *workflows.Hold) error {
 			err := say(ctx, "first")
 			receive(ctx, "go on")
-			err = errors.Join(err, say(ctx, "second"), workflow.Sleep(ctx, 5*time.Second))
+			err = errors.Join(err, say(ctx, "second"), workflow.Sleep(ctx, sleptThrough))
 			if hold.Lost().IsReady() {
 				err = errors.Join(err, hold.Lost().Get(ctx, nil), errors.New("lost"))
 			}

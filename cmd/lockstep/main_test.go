@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -33,6 +34,10 @@ func TestMain(m *testing.M) {
 		panic(string(out))
 	}
 	onlyTheTests(dir)
+	// Who is started in the background by a script ignores interrupts, and hands that down to the processes that the tests interrupt.
+	if signal.Ignored(os.Interrupt) {
+		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
+	}
 	code := m.Run()
 	_ = os.RemoveAll(dir) // a temporary folder
 	os.Exit(code)
