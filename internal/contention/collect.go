@@ -146,7 +146,8 @@ func (s *Spans) problem(kind problemKind, at place, text string) {
 
 // finish is called when all is read.
 func (s *Spans) finish() {
-	s.seen, s.symbols.ids = nil, nil
+	s.seen = nil
+	s.symbols.finish()
 	found := slices.SortedStableFunc(slices.Values(s.problems[:]), func(x, y problem) int {
 		return cmp.Or(cmp.Compare(x.file, y.file), cmp.Compare(x.at, y.at))
 	})
