@@ -154,7 +154,8 @@ func (a *analysis) block(l *lane, i, keep int) {
 	explained, claimed := a.blame(l, w, found, whole, crowded > 0)
 	w.unexplained = w.length() - explained
 	if w.unexplained > 0 {
-		w.handOver = l.claims.cover(w.interval) - claimed
+		slept := w.sleptThrough(found)
+		w.handOver = l.claims.cover(interval{w.from, slept}) - claimed + w.to - slept
 	}
 	w.Unexplained, w.HandOver = seconds(w.unexplained), seconds(w.handOver)
 	kept := important(found, keep)
@@ -166,6 +167,24 @@ func (a *analysis) block(l *lane, i, keep int) {
 			a.holds[h].Blocks = append(a.holds[h].Blocks, i)
 		}
 	}
+}
+
+// sleptThrough is from when on a wait stood behind a claim that was never taken, which it names last: it has no fence, and nothing is known of it but that
+// it came when the hold before had ended. It is the end of the wait where there was none.
+func (w *wait) sleptThrough(found []candidate) int64 {
+	claim, until := false, w.from
+	for i := range found {
+		c := &found[i]
+		if c.last && c.hold < 0 && c.named.fence == 0 {
+			claim = true
+		} else {
+			until = max(until, c.to)
+		}
+	}
+	if !claim {
+		return w.to
+	}
+	return until
 }
 
 // inRow adds those of the row that were in a wait's way. Those that were so from their beginning to their end, beside the last, are
