@@ -130,21 +130,20 @@ func (o *observer) granted(ctx context.Context, req *Request, op *engine.Acquire
 	o.waited(ctx, &wait{
 		resource: op.Resource, lockID: op.LockID, part: op.Part, owner: req.Owner, order: op.Order, limit: op.Limit, mode: Mode(op.Mode),
 		since: *p.Since, until: *p.ClaimedAt, fence: p.Fence, outcome: telemetry.OutcomeGranted,
-		before: before, after: lastBlocker(d, op, p),
+		before: before, after: lastBlocker(d, p),
 	})
 }
 
 // lastBlocker is the hold whose end let a request in; or, where no hold ended then, what drained until then, or the claim of another that was slept
 // through: whichever ended last. Such a claim never had a fence.
-func lastBlocker(d *engine.Document, op *engine.Acquire, p *engine.Entry) []blocker {
+func lastBlocker(d *engine.Document, p *engine.Entry) []blocker {
 	if p.After != nil {
 		return endedBlocker(p.After)
 	}
 	var last *engine.Entry
 	for i := range d.Held {
 		e := &d.Held[i]
-		lapsed := e.State == engine.Claimed && (op.Limit > 0 || !engine.Compatible(e.Mode, p.Mode))
-		if (lapsed || e.State == engine.Draining) && e.LockID != p.LockID && e.ExpiresAt.After(*p.Since) && !e.ExpiresAt.After(*p.ClaimedAt) &&
+		if (e.State == engine.Claimed || e.State == engine.Draining) && e.LockID != p.LockID && e.ExpiresAt.After(*p.Since) && !e.ExpiresAt.After(*p.ClaimedAt) &&
 			(last == nil || e.ExpiresAt.After(last.ExpiresAt)) {
 			last = e
 		}

@@ -330,17 +330,3 @@ func TestAWaitBehindAClaimThatWasSleptThroughNamesIt(t *testing.T) {
 	require.Equal(t, start, slept.StartTime())
 	require.Equal(t, "c", text(slept.Attributes(), telemetry.BlockedByID))
 }
-
-// Readers wait for a writer together. A reader's claim that was slept through was in nobody else's way who reads.
-func TestAReaderDoesNotNameAnotherReadersClaim(t *testing.T) {
-	t.Parallel()
-	o := observe(t, lockcore.Config{})
-	o.enters(t, o.Locker, asks("a", 1, lockcore.Exclusive("r")))
-	o.queues(t, o.Locker, asks("b", 1, lockcore.Shared("r")))
-	require.NoError(t, o.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r"}, Order: lockcore.LastAttempt(1)}))
-	o.queues(t, o.other, asks("c", 1, lockcore.Shared("r")))
-	o.clock.Advance(80 * time.Second) // what drained of a, and the claim of b if there was one
-	o.queues(t, o.other, asks("d", 1, lockcore.Exclusive("r")))
-	o.enters(t, o.other, asks("c", 2, lockcore.Shared("r")))
-	require.NotEqual(t, "b", text(o.only(t, telemetry.SpanWait, "c").Attributes(), telemetry.BlockedByID))
-}
