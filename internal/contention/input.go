@@ -189,8 +189,10 @@ func (in *input) file(ctx context.Context, number int, of source, stdin io.Reade
 	if path == "-" {
 		path = "standard input"
 	} else {
-		f, err := os.Open(path) //nolint:gosec // the caller names the file
+		f, err := open(ctx, path)
 		switch {
+		case err != nil && ctx.Err() != nil:
+			return err
 		case err != nil && of.found:
 			in.cannotRead(path, err)
 			return nil
