@@ -113,23 +113,39 @@ func (a *analysis) inCrowd(l *lane, w *wait, found []candidate, keep int) (all [
 	}
 	last := c.ended[closing-1]
 	add(last)
+	for i := range found[:known] {
+		if found[i].named != nil {
+			keep-- // it goes before those that are not named
+		}
+	}
+	if keep > 0 {
+		c.longestIn(w, begun, keep, func(place int32) {
+			if place != last {
+				add(place)
+			}
+		})
+	}
+	if a.chosenWait(w) {
+		c.waits = append(c.waits, w.interval)
+	}
+	return found, begun - gone, 0
+}
+
+// longestIn gives those that were longest in a wait's way, of those before a place: of each kind as many as are kept, or a few more.
+func (c *crowd) longestIn(w *wait, begun, keep int, add func(place int32)) {
 	stood := sort.Search(begun, func(i int) bool { return c.times[i].from >= w.from })
 	left := keep
 	c.latest.most(section{0, stood}, func(place int) bool {
 		if c.times[place].to <= w.from {
 			return false
 		}
-		if int32(place) != last { //nolint:gosec // as many as holds
-			add(int32(place)) //nolint:gosec // as many as holds
-		}
+		add(int32(place)) //nolint:gosec // as many as holds
 		left--
 		return left > 0
 	})
 	left, clipped := keep, 0
 	c.longest.most(section{stood, begun}, func(place int) bool {
-		if int32(place) != last { //nolint:gosec // as many as holds
-			add(int32(place)) //nolint:gosec // as many as holds
-		}
+		add(int32(place))                                     //nolint:gosec // as many as holds
 		if c.times[place].to > w.to && clipped < maxClipped { // it is longer than it was in the way
 			clipped++
 			return true
@@ -137,10 +153,6 @@ func (a *analysis) inCrowd(l *lane, w *wait, found []candidate, keep int) (all [
 		left--
 		return left > 0
 	})
-	if a.chosenWait(w) {
-		c.waits = append(c.waits, w.interval)
-	}
-	return found, begun - gone, 0
 }
 
 // allInTheWay tells whether all of the crowd that touch a wait were in its way: those before a place had begun when it ended.
