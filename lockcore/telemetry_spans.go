@@ -134,7 +134,8 @@ func (o *observer) granted(ctx context.Context, req *Request, op *engine.Acquire
 	})
 }
 
-// lastBlocker is the hold whose end let a request in; or, where no hold ended then, what drained until then.
+// lastBlocker is the hold whose end let a request in; or, where no hold ended then, what drained until then, or the claim of another that was slept
+// through: whichever ended last. Such a claim never had a fence.
 func lastBlocker(d *engine.Document, p *engine.Entry) []blocker {
 	if p.After != nil {
 		return endedBlocker(p.After)
@@ -142,13 +143,16 @@ func lastBlocker(d *engine.Document, p *engine.Entry) []blocker {
 	var last *engine.Entry
 	for i := range d.Held {
 		e := &d.Held[i]
-		if e.State == engine.Draining && e.LockID != p.LockID && e.ExpiresAt.After(*p.Since) && !e.ExpiresAt.After(*p.ClaimedAt) &&
+		if (e.State == engine.Claimed || e.State == engine.Draining) && e.LockID != p.LockID && e.ExpiresAt.After(*p.Since) && !e.ExpiresAt.After(*p.ClaimedAt) &&
 			(last == nil || e.ExpiresAt.After(last.ExpiresAt)) {
 			last = e
 		}
 	}
-	if last == nil {
+	switch {
+	case last == nil:
 		return nil
+	case last.State == engine.Claimed:
+		return []blocker{{lockID: last.LockID, owner: cmp.Or(last.Owner, last.LockID)}}
 	}
 	return []blocker{{last.LockID, last.Owner, last.Fence, last.Trace}}
 }

@@ -311,3 +311,27 @@ func TestAHoldThatIsReleasedByForceSaysSo(t *testing.T) {
 		require.Equal(t, "the operator said so", text(hold.Attributes(), telemetry.Reason))
 	})
 }
+
+// The claim of b is slept through, and c is let in by a write that ends nothing: what it waited for last is the claim, which has no fence.
+func TestAWaitBehindAClaimThatWasSleptThroughNamesIt(t *testing.T) {
+	t.Parallel()
+	o := observe(t, lockcore.Config{})
+	r := lockcore.Exclusive("r")
+	o.enters(t, o.Locker, asks("a", 1, r))
+	o.queues(t, o.Locker, asks("b", 1, r))
+	o.queues(t, o.other, asks("c", 1, r))
+	require.NoError(t, o.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r"}, Leaving: new("1/Debit"), Order: lockcore.Order{Schedule: 1, Attempt: 1}}))
+	o.clock.Advance(40 * time.Second) // the claim stood for 30
+	o.enters(t, o.other, asks("c", 2, r))
+	wait := o.only(t, telemetry.SpanWait, "c").Attributes()
+	require.Equal(t, "b", text(wait, telemetry.BlockedByID))
+	require.Equal(t, "owner-b", text(wait, telemetry.BlockedByOwner))
+	require.Zero(t, value(wait, telemetry.BlockedByFence), "it never held")
+	// The sleeper was in c's way, and c in its.
+	o.queues(t, o.Locker, asks("b", 2, r))
+	require.NoError(t, o.Release(t.Context(), lockcore.Release{LockID: "c", Resources: []string{"r"}, Leaving: new("1/Debit"), Order: lockcore.Order{Schedule: 2, Attempt: 1}}))
+	o.enters(t, o.Locker, asks("b", 3, r))
+	slept := o.only(t, telemetry.SpanWait, "b")
+	require.Equal(t, start, slept.StartTime())
+	require.Equal(t, "c", text(slept.Attributes(), telemetry.BlockedByID))
+}

@@ -36,11 +36,11 @@ func contentionCommand(s streams) *cobra.Command {
 		Long: `Reads traces and tells which locks were waited for, who held them meanwhile and in which step, whose
 waiting made others wait, and which locks were lost.
 
-It reads OTLP's JSON, one batch a line, as the file exporter of the OpenTelemetry Collector writes it, and
-the JSON of Jaeger's query API (/api/traces, or the download in its UI). Of a folder it reads every *.json
-and *.jsonl, and with .gz. Without a name, or for "-", it reads standard input. Lines that are broken, such
-as the last one of a process that was killed, and spans of others are counted and do no harm. It needs no
-server.
+It reads what the file exporter of the OpenTelemetry Collector writes: OTLP's JSON, one batch a line, also
+compressed with zstd or as protobuf; and the JSON of Jaeger's query API (/api/traces, or the download in its
+UI). Of a folder it reads every *.json and *.jsonl, also with .gz or .zst. Without a name, or for "-", it
+reads standard input. Lines that are broken, such as the last one of a process that was killed, and spans
+of others are counted and do no harm. It needs no server.
 
   lockstep contention traces/                        the folder that "lockstep demo" fills
   curl -s "$JAEGER/api/traces?service=payments&limit=1000" | lockstep contention

@@ -96,6 +96,7 @@ func TestContentionSaysWhatItCannotDo(t *testing.T) {
 		"no time":        {[]string{"--since", "yesterday", "x"}, 2, `--since is "yesterday": want a time such as`},
 		"times reversed": {[]string{"--since", "2026-01-02T00:00:00Z", "--until", "2026-01-01T00:00:00Z", "x"}, 2, "--until is before --since"},
 		"no link":        {[]string{"--jaeger-ui", "javascript:alert(1)", "x"}, 2, "--jaeger-ui: "},
+		"no place":       {[]string{"--html", "/no/such/folder/page.html", traceFile(t, oneWait)}, 1, "--html: open /no/such/folder/page.html: no such file"},
 		"nothing chosen": {[]string{"--resource", "none", traceFile(t, oneWait)}, 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -57,10 +57,14 @@ func runContention(ctx context.Context, args []string, out io.Writer) error {
 	return tell(out, report, *asJSON)
 }
 
-// queued is how many wait at a time where all want one resource.
-const queued = 1000
+const (
+	// queued is how many wait at a time where all want one resource.
+	queued = 1000
+	// room is how many may hold a semaphore at a time, and crowded how many wait for it.
+	room, crowded = 50, 500
+)
 
-// benchContention measures sagas that queue for many resources, and such as all want one.
+// benchContention measures sagas that queue for many resources, such as all want one, and such as all want one semaphore.
 func benchContention(ctx context.Context, spans, resources int) (Report, error) {
 	var report Report
 	for _, c := range []struct {
@@ -69,6 +73,7 @@ func benchContention(ctx context.Context, spans, resources int) (Report, error) 
 	}{
 		{fmt.Sprintf("%d resources", resources), spread(resources)},
 		{fmt.Sprintf("1 resource, %d wait", queued), hot(queued)},
+		{fmt.Sprintf("1 semaphore of %d, %d wait", room, crowded), pool(room, crowded)},
 	} {
 		facts, err := benchTraces(ctx, c.name, spans, c.write)
 		if err != nil {

@@ -79,9 +79,65 @@ func hot(depth int) func(t *traces, n int) {
 		if n > 0 {
 			t.span(trace, t.id(), telemetry.SpanWait, queued, from, append(common(request...), holder...), holder)
 		}
-		t.span(trace, t.id(), telemetry.SpanAcquire, from, from+ms, common(append(request, attr{telemetry.Hold, fence})...), nil)
-		t.span(trace, t.id(), telemetry.SpanHold, from, from+10*ms, common(attr{telemetry.Fence, fence}, attr{telemetry.Outcome, telemetry.OutcomeReleased}), nil)
+		t.span(trace, t.id(), telemetry.SpanAcquire, from, from+ms, common(append(request, attr{telemetry.Hold, fence})...))
+		t.span(trace, t.id(), telemetry.SpanHold, from, from+10*ms, common(attr{telemetry.Fence, fence}, attr{telemetry.Outcome, telemetry.OutcomeReleased}))
 		holder = []attr{{telemetry.BlockedByID, lockID}, {telemetry.BlockedByFence, fence}, {telemetry.BlockedByOwner, owner}}
+	}
+}
+
+// pool is a semaphore that limit hold at a time, for 10 ms times limit on average, while depth wait for it. Nothing else is done. A wait names as many of
+// those that held when it came as Lockstep's do.
+func pool(limit, depth int) func(t *traces, n int) {
+	const (
+		ms    = 1_000_000
+		named = 15
+	)
+	type hold struct {
+		until int64
+		name  []attr
+	}
+	slots := make([]hold, limit)
+	for i := range slots {
+		slots[i].until = firstTime
+	}
+	// place is of one who waits: since when, and who held then.
+	type place struct {
+		since int64
+		named [][]attr
+	}
+	queue := make([]place, depth)
+	for i := range queue {
+		queue[i].since = firstTime
+	}
+	return func(t *traces, n int) {
+		slot := 0
+		for i := range slots {
+			if slots[i].until < slots[slot].until {
+				slot = i
+			}
+		}
+		owner, trace := fmt.Sprintf("transfer-%d", n), fmt.Sprintf("%032x", n+1)
+		lockID := fmt.Sprintf("temporal:default/default/%s/0195f0c2-7f1a-7000-8000-%012d", owner, n)
+		from, last, mine := slots[slot].until, slots[slot].name, &queue[n%depth]
+		until := from + int64((0.2+0.8*t.rng.ExpFloat64())*float64(10*limit))*ms
+		fence := firstTime/ms + int64(n)
+		common := func(more ...attr) []attr {
+			return append([]attr{
+				{telemetry.Resource, "pool/hot"}, {telemetry.LockID, lockID}, {telemetry.Owner, owner},
+				{telemetry.Mode, "shared"}, {telemetry.Limit, int64(limit)},
+			}, more...)
+		}
+		request := []attr{{telemetry.Part, "1/Call"}, {telemetry.Order, "1.1"}, {telemetry.Outcome, telemetry.OutcomeGranted}, {telemetry.Fence, fence}}
+		if n >= limit {
+			t.span(trace, t.id(), telemetry.SpanWait, mine.since, from, append(common(request...), last...), append(mine.named, last)...)
+		}
+		t.span(trace, t.id(), telemetry.SpanAcquire, from, from+ms, common(append(request, attr{telemetry.Hold, fence})...))
+		t.span(trace, t.id(), telemetry.SpanHold, from, until, common(attr{telemetry.Fence, fence}, attr{telemetry.Outcome, telemetry.OutcomeReleased}))
+		slots[slot] = hold{until, []attr{{telemetry.BlockedByID, lockID}, {telemetry.BlockedByFence, fence}, {telemetry.BlockedByOwner, owner}}}
+		mine.since, mine.named = from, mine.named[:0]
+		for i := 0; n >= limit && i < min(limit, named); i++ {
+			mine.named = append(mine.named, slots[i].name)
+		}
 	}
 }
 
@@ -109,11 +165,11 @@ func (t *traces) saga(n int, q *queue) {
 	step := func(part string, at, until int64, outcome string) string {
 		id := t.id()
 		request := []attr{{telemetry.Part, part}, {telemetry.Order, "1.1"}}
-		t.span(trace, id, telemetry.SpanAcquire, at-2*ms, at+ms, common(append(request, attr{telemetry.Outcome, outcome}, attr{telemetry.Hold, q.fence})...), nil)
-		t.span(trace, t.id(), telemetry.SpanLeave, until, until+ms, common(append(request, attr{telemetry.Outcome, telemetry.OutcomeOK})...), nil)
+		t.span(trace, id, telemetry.SpanAcquire, at-2*ms, at+ms, common(append(request, attr{telemetry.Outcome, outcome}, attr{telemetry.Hold, q.fence})...))
+		t.span(trace, t.id(), telemetry.SpanLeave, until, until+ms, common(append(request, attr{telemetry.Outcome, telemetry.OutcomeOK})...))
 		activity := []attr{{"temporalWorkflowID", owner}, {"temporalActivityID", "5"}, {"temporalRunID", lockID}}
-		t.span(trace, t.id(), "RunActivity:"+part[2:], at-3*ms, until+2*ms, activity, nil)
-		t.span(trace, t.id(), "StartActivity:"+part[2:], at-3*ms, at-3*ms, activity, nil)
+		t.span(trace, t.id(), "RunActivity:"+part[2:], at-3*ms, until+2*ms, activity)
+		t.span(trace, t.id(), "StartActivity:"+part[2:], at-3*ms, at-3*ms, activity)
 		return id
 	}
 	if from > q.arrival {
@@ -124,8 +180,8 @@ func (t *traces) saga(n int, q *queue) {
 	}
 	step("1/Debit", from, from+length*2/5, telemetry.OutcomeGranted)
 	last := step("2/Credit", from+length/2, from+length, telemetry.OutcomeJoined)
-	t.span(trace, t.id(), telemetry.SpanHold, from, from+length, common(attr{telemetry.Fence, q.fence}, attr{telemetry.Outcome, telemetry.OutcomeReleased}), nil)
-	t.span(trace, t.id(), telemetry.SpanRelease, from+length, from+length+ms, common(attr{telemetry.Outcome, telemetry.OutcomeOK}), nil)
+	t.span(trace, t.id(), telemetry.SpanHold, from, from+length, common(attr{telemetry.Fence, q.fence}, attr{telemetry.Outcome, telemetry.OutcomeReleased}))
+	t.span(trace, t.id(), telemetry.SpanRelease, from+length, from+length+ms, common(attr{telemetry.Outcome, telemetry.OutcomeOK}))
 	q.free = from + length
 	q.holder = []attr{
 		{telemetry.BlockedByID, lockID}, {telemetry.BlockedByFence, q.fence}, {telemetry.BlockedByOwner, owner},
@@ -135,8 +191,8 @@ func (t *traces) saga(n int, q *queue) {
 
 func (t *traces) id() string { return fmt.Sprintf("%016x", t.rng.Uint64()|1) }
 
-// span writes one, with an event that says what blocked it, if something did.
-func (t *traces) span(trace, id, name string, start, end int64, attrs, blockedBy []attr) {
+// span writes one, with an event for each that blocked it.
+func (t *traces) span(trace, id, name string, start, end int64, attrs []attr, blockedBy ...[]attr) {
 	if t.inRow == 0 {
 		t.write(`{"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"payments"}}]},"scopeSpans":[{"scope":{"name":"`,
 			telemetry.Scope, `"},"spans":[`)
@@ -147,10 +203,17 @@ func (t *traces) span(trace, id, name string, start, end int64, attrs, blockedBy
 		strconv.FormatInt(start, 10), `","endTimeUnixNano":"`, strconv.FormatInt(max(end, start), 10), `","attributes":[`)
 	t.attributes(attrs)
 	t.write(`]`)
-	if blockedBy != nil {
-		t.write(`,"events":[{"timeUnixNano":"`, strconv.FormatInt(start, 10), `","name":"`, telemetry.EventBlockedBy, `","attributes":[`)
-		t.attributes(blockedBy)
-		t.write(`]}]`)
+	if len(blockedBy) > 0 {
+		t.write(`,"events":[`)
+		for i, b := range blockedBy {
+			if i > 0 {
+				t.write(",")
+			}
+			t.write(`{"timeUnixNano":"`, strconv.FormatInt(start, 10), `","name":"`, telemetry.EventBlockedBy, `","attributes":[`)
+			t.attributes(b)
+			t.write(`]}`)
+		}
+		t.write(`]`)
 	}
 	t.write(`,"status":{}}`)
 	t.spans++

@@ -2,6 +2,7 @@ package contention
 
 import (
 	"cmp"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -95,12 +96,18 @@ func (a *analysis) report() *Report {
 	return r
 }
 
+// manyWaits is from how many on it pays to look for room.
+const manyWaits = 100_000
+
 // forget lets go of what only the joining needs, since the report needs the room.
 func (a *analysis) forget() {
 	a.records = [kinds][]record{}
 	a.byKey, a.byParty, a.byOwner, a.ledger, a.found = nil, nil, nil, nil, nil
 	for i := range a.waits {
 		a.waits[i].record = nil
+	}
+	if len(a.waits) > manyWaits {
+		runtime.GC() // else the report gets more room from the system, a fifth of a GiB for a million spans
 	}
 }
 

@@ -88,15 +88,13 @@ func (l *ledger) close(resource sym) {
 
 // blame adds the wait to what holds and owners have to answer for. It returns how much of the wait is explained, and how much of that
 // had been granted to somebody who had not taken it yet.
-func (a *analysis) blame(l *lane, w *wait, found []candidate, whole section) (explained, claimed int64) {
+func (a *analysis) blame(l *lane, w *wait, found []candidate, whole section, crowded bool) (explained, claimed int64) {
 	r := l.row
 	counts := a.chosenWait(w)
-	if whole.count() > 0 {
-		explained, claimed = r.length[whole.hi]-r.length[whole.lo], r.claimed[whole.hi]-r.claimed[whole.lo]
-		if counts {
-			r.waits = append(r.waits, whole)
-		}
+	if counts && whole.count() > 0 {
+		r.waits = append(r.waits, whole)
 	}
+	explained, claimed = l.summed(whole, crowded, w.interval)
 	until := w.from
 	for i := range found {
 		c := &found[i]
@@ -104,7 +102,7 @@ func (a *analysis) blame(l *lane, w *wait, found []candidate, whole section) (ex
 			continue
 		}
 		if more := (interval{max(c.from, until), c.to}); more.length() > 0 {
-			length, granted := r.cover(whole, more, l.claims)
+			length, granted := l.summed(whole, crowded, more)
 			explained += more.length() - length
 			claimed += l.claims.cover(more) - granted
 			until = c.to
@@ -117,6 +115,20 @@ func (a *analysis) blame(l *lane, w *wait, found []candidate, whole section) (ex
 	}
 	a.ledger.end(r, whole)
 	return explained, claimed
+}
+
+// summed is for how long, within a time, one of a section of the row, or of the crowd, was in the way, and how much of that had been granted to somebody.
+func (l *lane) summed(whole section, crowded bool, at interval) (length, claimed int64) {
+	var beside interval
+	if whole.count() > 0 {
+		length, claimed = l.row.cover(whole, at, l.claims)
+		beside = interval{l.row.times[whole.lo].from, l.row.times[whole.hi-1].to}
+	}
+	if crowded {
+		more, granted := l.crowd.cover(at, beside)
+		length, claimed = length+more, claimed+granted
+	}
+	return length, claimed
 }
 
 // blameRow adds the waits that a row has whole holds of to what these and their owners have to answer for.

@@ -15,7 +15,7 @@ const (
 	maxBlockers = 100
 	minBlockers = 3
 	allBlockers = 1_000_000
-	// maxLooked bounds how many holds that overlap a wait are looked at one by one.
+	// maxLooked bounds how many holds that overlap a wait are looked at one by one, of those of the crowd and of the others.
 	maxLooked = 4096
 	// sameTime is how far apart the end of a hold and the grant that it made may seem: the database's clock runs backwards at times.
 	sameTime = 100 * time.Millisecond
@@ -35,8 +35,10 @@ type candidate struct {
 type lane struct {
 	resource     sym
 	holds, waits []int32
-	// row is most of the holds, where they followed one another; others are the rest, and ends finds them.
+	// row is most of the holds, where they followed one another, and crowd, where they stood beside one another; others are the rest, and ends
+	// finds them.
 	row    *row
+	crowd  *crowd
 	others []int32
 	ends   tree
 	// granted are when it had been granted and was not taken yet, and claims are these joined.
@@ -58,6 +60,7 @@ func (a *analysis) makeBlockers() {
 			a.block(l, int(i), keep)
 		}
 		a.blameRow(l.row)
+		a.blameCrowd(l.crowd)
 		a.ledger.close(l.resource)
 	}
 	for i := range a.holds {
@@ -102,6 +105,7 @@ func (a *analysis) lanes() []*lane {
 		slices.SortFunc(l.granted, func(x, y interval) int { return cmp.Or(cmp.Compare(x.from, y.from), cmp.Compare(x.to, y.to)) })
 		l.claims = newStrip(l.granted)
 		l.row, l.others = a.makeRow(l.holds, l.claims)
+		l.crowd, l.others = a.makeCrowd(l.others, l.row, l.claims)
 		l.ends = newTree(len(l.others), func(i int) int64 { return a.holds[l.others[i]].reach })
 	}
 	return all
@@ -133,23 +137,25 @@ func (h *hold) inTheWay() interval { return interval{h.from, h.reach} }
 // block finds what was in the way of one wait, and blames it.
 func (a *analysis) block(l *lane, i, keep int) {
 	w := &a.waits[i]
-	found, more := a.inferred(l, w, a.named(w))
+	found, more := a.inferred(l, w, a.named(w), l.others, &l.ends)
 	found, whole := a.inRow(l, w, found, keep)
+	found, crowded, unseen := a.inCrowd(l, w, found, keep)
 	a.found = found
 	slices.SortFunc(found, func(x, y candidate) int {
 		return cmp.Or(cmp.Compare(x.from, y.from), cmp.Compare(x.to, y.to), cmp.Compare(x.hold, y.hold))
 	})
 	a.markLast(w, found)
-	all := more + whole.count()
+	all := more + unseen + whole.count() + crowded
 	for j := range found {
 		if !found[j].summed {
 			all++
 		}
 	}
-	explained, claimed := a.blame(l, w, found, whole)
+	explained, claimed := a.blame(l, w, found, whole, crowded > 0)
 	w.unexplained = w.length() - explained
 	if w.unexplained > 0 {
-		w.handOver = l.claims.cover(w.interval) - claimed
+		slept := w.sleptThrough(found)
+		w.handOver = l.claims.cover(interval{w.from, slept}) - claimed + w.to - slept
 	}
 	w.Unexplained, w.HandOver = seconds(w.unexplained), seconds(w.handOver)
 	kept := important(found, keep)
@@ -161,6 +167,24 @@ func (a *analysis) block(l *lane, i, keep int) {
 			a.holds[h].Blocks = append(a.holds[h].Blocks, i)
 		}
 	}
+}
+
+// sleptThrough is from when on a wait stood behind a claim that was never taken, which it names last: it has no fence, and nothing is known of it but that
+// it came when the hold before had ended. It is the end of the wait where there was none.
+func (w *wait) sleptThrough(found []candidate) int64 {
+	claim, until := false, w.from
+	for i := range found {
+		c := &found[i]
+		if c.last && c.hold < 0 && c.named.fence == 0 {
+			claim = true
+		} else {
+			until = max(until, c.to)
+		}
+	}
+	if !claim {
+		return w.to
+	}
+	return until
 }
 
 // inRow adds those of the row that were in a wait's way. Those that were so from their beginning to their end, beside the last, are
@@ -211,20 +235,20 @@ func (a *analysis) inRow(l *lane, w *wait, found []candidate, keep int) (all []c
 	return found, whole
 }
 
-// inferred adds the holds beside the row that follow from times and fences. It tells how many were not looked at.
-func (a *analysis) inferred(l *lane, w *wait, found []candidate) (all []candidate, more int) {
+// inferred adds, of some holds, those that follow from times and fences. It tells how many were not looked at.
+func (a *analysis) inferred(l *lane, w *wait, found []candidate, holds []int32, ends *tree) (all []candidate, more int) {
 	named := found[:len(found):len(found)]
 	shared := w.Mode == lockcore.ModeShared.String()
 	behind := l.behind(w)
 	fence := cmp.Or(w.record.fence, w.record.hold)
-	begun := sort.Search(len(l.others), func(i int) bool { return a.holds[l.others[i]].from >= w.to })
+	begun := sort.Search(len(holds), func(i int) bool { return a.holds[holds[i]].from >= w.to })
 	looked := 0
-	l.ends.beyond(begun, w.from, func(i int) bool {
+	ends.beyond(begun, w.from, func(i int) bool {
 		if looked++; looked > maxLooked {
 			more = i + 1 // at most
 			return false
 		}
-		n := l.others[i]
+		n := holds[i]
 		h := &a.holds[n]
 		switch {
 		case slices.ContainsFunc(named, func(c candidate) bool { return c.hold == n }) || h.key.lockID == w.record.texts[textLockID]:

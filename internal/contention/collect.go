@@ -146,7 +146,8 @@ func (s *Spans) problem(kind problemKind, at place, text string) {
 
 // finish is called when all is read.
 func (s *Spans) finish() {
-	s.seen, s.symbols.ids = nil, nil
+	s.seen = nil
+	s.symbols.finish()
 	found := slices.SortedStableFunc(slices.Values(s.problems[:]), func(x, y problem) int {
 		return cmp.Or(cmp.Compare(x.file, y.file), cmp.Compare(x.at, y.at))
 	})
@@ -191,7 +192,7 @@ func (s *Spans) Empty() error {
 	case r.Spans > 0:
 		return fmt.Errorf("%w among %s of %s, such as %s. %s", ErrNoLockSpans, many(r.Spans, "span"), most(s.services, "services"), most(s.names, "names"), remedy)
 	case r.Broken > 0:
-		return fmt.Errorf("%w: nothing in %s is OTLP's JSON or that of Jaeger's query API; %s%s",
+		return fmt.Errorf("%w: nothing in %s is OTLP or the JSON of Jaeger's query API; %s%s",
 			ErrNoLockSpans, many(r.Files, "file"), many(r.Broken, "broken line"), first)
 	}
 	return fmt.Errorf("%w: there are no spans at all in %s. %s", ErrNoLockSpans, many(r.Files, "file"), remedy)

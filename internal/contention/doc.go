@@ -1,11 +1,11 @@
 // Package contention tells from traces who kept whom waiting for locks.
 //
-// [Read] takes the spans from files: OTLP's JSON, as the OpenTelemetry Collector's file exporter writes it, and what Jaeger's query
-// API answers. What a file holds is found by looking at it. Nothing in a file is fatal: what cannot be read is counted and told of.
+// [Read] takes the spans from files: OTLP's JSON or protobuf, as the OpenTelemetry Collector's file exporter writes them, compressed or not, and what
+// Jaeger's query API answers. What a file holds is found by looking at it. Nothing in a file is fatal: what cannot be read is counted and told of.
 //
 //	files → documents → spans → records → holds, steps, waits → blockers → chains, tables
-//	 input   documents  otlp,     spans     holds, steps, waits  blockers    chains, resources, owners, …
-//	                    jaeger
+//	 input   documents, otlp,     spans     holds, steps, waits  blockers,   chains, resources, owners, …
+//	         packed     jaeger                                   row, crowd
 //
 // [Analyze] joins them. A hold is named by (resource, fence, lock ID), and counts once, whoever wrote its span. A wait was kept waiting by the holds
 // that its own span names, and by those of its resource that follow from times and fences: they overlap it, are another lock ID's,

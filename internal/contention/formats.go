@@ -7,6 +7,9 @@ import (
 
 // formatOf finds what reads a document, by its first key, or else by what it holds. It is nil where nothing does.
 func formatOf(document []byte) func([]byte, visitor) error {
+	if len(document) > 0 && document[0] == protobufStart {
+		return readProtobuf
+	}
 	switch firstKey(document) {
 	case "resourceSpans":
 		return readOTLP

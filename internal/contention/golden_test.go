@@ -88,6 +88,14 @@ func golden(t *testing.T, name string, got []byte) {
 	require.Equal(t, string(want), string(got), "if it is meant to change: go test ./internal/contention -run Golden -update")
 }
 
+// Who asks for a resource by a wrong name is told so.
+func TestTableOfNothingSaysSo(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	require.NoError(t, WriteTable(&b, reportOf(t, threeInARow().otlp(t, 10), Options{Resource: "none/"}), 10))
+	require.Contains(t, b.String(), "  none: nothing that was read is of a resource that begins so")
+}
+
 func TestTableShowsTheFirstOfEachList(t *testing.T) {
 	t.Parallel()
 	r := everything().report(t)

@@ -133,7 +133,7 @@ func (a *analysis) openHolds(drafts []draft, at map[key]int) []draft {
 		if !r.hasLast || !a.letIn(r) {
 			continue
 		}
-		last := r.blockers[len(r.blockers)-1]
+		last := &a.symbols.blockers[r.blockers[len(r.blockers)-1]]
 		if j, ok := at[key{r.texts[textResource], last.lockID, last.fence}]; ok && j >= closed {
 			drafts[j].to = max(drafts[j].to, r.end)
 		}

@@ -2,7 +2,6 @@ package contention
 
 import (
 	"bufio"
-	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -38,7 +37,7 @@ func SpareMemory() {
 // inWork bounds the bytes of the documents that are parsed at a time; a longer one is parsed alone.
 const inWork = 64 << 20
 
-// Read reads all spans of files, of folders (their *.json and *.jsonl, also with .gz, and those of the folders in them), and of stdin where a
+// Read reads all spans of files, of folders (their *.json and *.jsonl, also with .gz or .zst, and those of the folders in them), and of stdin where a
 // path is "-". Whether a file is compressed, and what it holds, is found by looking at it. Links to files are followed, and a link to a
 // folder where it is named itself.
 //
@@ -122,7 +121,7 @@ func (in *input) folder(path string) (files []source, err error) {
 	case in.unreadable != nil:
 		return nil, in.unreadable
 	}
-	return nil, &InputError{path, "there is no *.json or *.jsonl (or one of them with .gz) in this folder"}
+	return nil, &InputError{path, "there is no *.json or *.jsonl (or one of them with .gz or .zst) in this folder"}
 }
 
 // isFile tells whether an entry is one, or a link to one.
@@ -143,9 +142,26 @@ func (in *input) cannotRead(path string, err error) {
 	in.spans.unreadable(path, err)
 }
 
+// hasTraces tells by its name whether a file in a folder may have traces. One that is compressed may have a time between its endings: the Collector
+// puts it before the last one when it starts a new file.
 func hasTraces(name string) bool {
-	name = strings.TrimSuffix(strings.ToLower(name), ".gz")
+	name = strings.ToLower(filepath.Base(name))
+	if plain, packed := strings.CutSuffix(name, ".gz"); packed {
+		name = beforeTime(plain)
+	} else if plain, packed := strings.CutSuffix(name, ".zst"); packed {
+		name = beforeTime(plain)
+	}
 	return strings.HasSuffix(name, ".json") || strings.HasSuffix(name, ".jsonl")
+}
+
+// beforeTime is a name without a time at its end, such as -2026-09-14t05-02-14.173.
+func beforeTime(name string) string {
+	for _, ending := range []string{".json-2", ".jsonl-2"} {
+		if i := strings.LastIndex(name, ending); i >= 0 {
+			return name[:i+len(ending)-len("-2")]
+		}
+	}
+	return name
 }
 
 func inputError(path string, err error) error {
@@ -173,8 +189,10 @@ func (in *input) file(ctx context.Context, number int, of source, stdin io.Reade
 	if path == "-" {
 		path = "standard input"
 	} else {
-		f, err := os.Open(path) //nolint:gosec // the caller names the file
+		f, err := open(ctx, path)
 		switch {
+		case err != nil && ctx.Err() != nil:
+			return err
 		case err != nil && of.found:
 			in.cannotRead(path, err)
 			return nil
@@ -192,48 +210,43 @@ func (in *input) file(ctx context.Context, number int, of source, stdin io.Reade
 	at := place{file: number, path: path}
 	in.spans.reading.Files++
 	buffered := bufio.NewReaderSize(from, 1<<20)
-	switch magic, _ := buffered.Peek(4); {
-	case strings.HasPrefix(string(magic), "\x1f\x8b"):
-		unzipped, err := gzip.NewReader(buffered)
-		if err != nil {
-			in.spans.broken(at.line(1), err)
-			return nil
-		}
-		buffered = bufio.NewReaderSize(unzipped, 1<<20)
-	case string(magic) == "\x28\xb5\x2f\xfd":
-		in.spans.broken(at.line(1), errors.New("it is compressed with zstd: decompress it first (zstd -d)"))
+	text, err := unpacked(buffered)
+	if err != nil {
+		in.spans.broken(at.line(1), err)
 		return nil
 	}
-	return in.documents(ctx, at, buffered)
+	return in.documents(ctx, at, text)
 }
 
 // documents parses those of one file.
 func (in *input) documents(ctx context.Context, at place, from *bufio.Reader) error {
 	var parsing errgroup.Group
 	parsing.SetLimit(runtime.GOMAXPROCS(0))
-	s := splitter{
-		in: from,
-		take: func(line int, document []byte) error {
-			if err := context.Cause(ctx); err != nil {
-				return err
-			}
-			size := min(int64(len(document)), inWork)
-			if err := in.work.Acquire(ctx, size); err != nil {
-				return context.Cause(ctx)
-			}
-			parsing.Go(func() error {
-				defer in.work.Release(size)
-				in.parse(document, visitor{in.spans, at.line(line)})
-				in.recycle(document)
-				return nil
-			})
+	take := func(line int, document []byte) error {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		size := min(int64(len(document)), inWork)
+		if err := in.work.Acquire(ctx, size); err != nil {
+			return context.Cause(ctx)
+		}
+		parsing.Go(func() error {
+			defer in.work.Release(size)
+			in.parse(document, visitor{in.spans, at.line(line)})
+			in.recycle(document)
 			return nil
-		},
-		refuse:  func(line int, why string) { in.spans.broken(at.line(line), errors.New(why)) },
-		buffer:  in.buffer,
-		longest: maxDocument,
+		})
+		return nil
 	}
-	err := s.split()
+	refuse := func(line int, why string) { in.spans.broken(at.line(line), errors.New(why)) }
+	var err error
+	if isFramed(from) {
+		f := framed{in: from, take: take, refuse: refuse, longest: maxDocument}
+		err = f.split()
+	} else {
+		s := splitter{in: from, take: take, refuse: refuse, buffer: in.buffer, longest: maxDocument}
+		err = s.split()
+	}
 	if waited := parsing.Wait(); err == nil {
 		err = waited
 	}
@@ -260,7 +273,7 @@ func (in *input) recycle(b []byte) {
 func (in *input) parse(document []byte, each visitor) {
 	read := formatOf(document)
 	if read == nil {
-		each.broken(errors.New("it is neither OTLP's JSON nor that of Jaeger's query API"))
+		each.broken(errors.New("it is neither OTLP nor the JSON of Jaeger's query API"))
 		return
 	}
 	if err := read(document, each); err != nil {

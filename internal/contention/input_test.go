@@ -51,6 +51,11 @@ func TestEveryFormGivesTheSameReport(t *testing.T) {
 	whole, lines := s.otlp(t, 1000), s.otlp(t, 2)
 	for name, file := range map[string][]byte{
 		"lines":              lines,
+		"zstd":               zstdOf(t, lines),
+		"zstd, in pieces":    append(zstdOf(t, lines[:1000]), zstdOf(t, lines[1000:])...),
+		"zstd messages":      messages(lines, func(m []byte) []byte { return zstdOf(t, m) }),
+		"protobuf":           messages(lines, func(m []byte) []byte { return protobufOf(t, m) }),
+		"protobuf in zstd":   messages(lines, func(m []byte) []byte { return zstdOf(t, protobufOf(t, m)) }),
 		"one document":       indented(t, whole),
 		"documents":          append(indented(t, whole[:len(whole)-1]), indented(t, s.otlp(t, 1000))...),
 		"mixed":              append(indented(t, whole), lines...),
@@ -197,7 +202,8 @@ func TestWhatCannotBeReadIsSaid(t *testing.T) {
 		"others' spans": {`{"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"web"}}]},"scopeSpans":[{"spans":[{"name":"GET /"}]}]}]}`, `among 1 span of "web", such as "GET /". Do the workers`},
 		"no traces":     {"hello\nworld\n", "2 broken lines (the first: "},
 		"unusable":      {`{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":"lock.hold"}]}]}]}`, "1 lack what they need (the first: "},
-		"zstd":          {"\x28\xb5\x2f\xfd0000", "decompress it first"},
+		"broken zstd":   {"\x28\xb5\x2f\xfd0000", "1 broken line (the first: "},
+		"protobuf":      {"\x00\x00\x00\x04\n000", "1 broken line (the first: "},
 	} {
 		spans, err := Read(t.Context(), []string{written(t, "x.json", []byte(c.file))}, nil)
 		require.NoError(t, err, name)

@@ -122,6 +122,20 @@ func TestHandOversAreToldApart(t *testing.T) {
 	require.Contains(t, r.Resources[0].Why, "71 % of the waiting was hand-overs")
 }
 
+// B was granted and never took it; C names B, which has no fence, since nobody's end let C in.
+func TestAClaimThatWasSleptThroughIsAHandOver(t *testing.T) {
+	t.Parallel()
+	s := &scene{}
+	s.hold("r", "A", 1, 0, 1000, nil)
+	s.wait("r", "C", 3, 500, 31_000, nil, heldBy("A", 1), heldBy("B", 0))
+	s.hold("r", "C", 3, 31_000, 32_000, nil)
+	w := s.report(t).Waits[0]
+	require.Equal(t, []string{"A", "B"}, owners(w.Blockers))
+	require.True(t, w.Blockers[1].Last)
+	require.InDelta(t, 30, w.Unexplained, 1e-9)
+	require.InDelta(t, 30, w.HandOver, 1e-9)
+}
+
 func TestLastIsWhoseEndLetItIn(t *testing.T) {
 	t.Parallel()
 	s := &scene{}

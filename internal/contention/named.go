@@ -12,8 +12,8 @@ func (a *analysis) named(w *wait) []candidate {
 	if len(w.record.blockers) > 1 {
 		at = make(map[key]int, len(w.record.blockers))
 	}
-	for i := range w.record.blockers {
-		b := &w.record.blockers[i]
+	for i, place := range w.record.blockers {
+		b := &a.symbols.blockers[place]
 		last := w.record.hasLast && i == len(w.record.blockers)-1
 		k := key{w.record.texts[textResource], b.lockID, b.fence}
 		if j, twice := at[k]; twice {

@@ -9,7 +9,19 @@ import (
 
 // readOTLP gives to each what one ExportTraceServiceRequest in OTLP's JSON encoding holds. A document that is broken gives nothing.
 func readOTLP(document []byte, each visitor) error {
-	traces, err := (&ptrace.JSONUnmarshaler{}).UnmarshalTraces(document)
+	return readTraces(&ptrace.JSONUnmarshaler{}, document, each)
+}
+
+// protobufStart is how one in protobuf begins: with its first field. Documents are trimmed, and JSON does not begin so.
+const protobufStart = '\n'
+
+// readProtobuf reads one in OTLP's protobuf encoding.
+func readProtobuf(document []byte, each visitor) error {
+	return readTraces(&ptrace.ProtoUnmarshaler{}, document, each)
+}
+
+func readTraces(with ptrace.Unmarshaler, document []byte, each visitor) error {
+	traces, err := with.UnmarshalTraces(document)
 	if err != nil {
 		return err
 	}

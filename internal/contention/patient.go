@@ -3,7 +3,33 @@ package contention
 import (
 	"context"
 	"io"
+	"os"
 )
+
+// open opens a file to read it, and gives up with the cause when ctx ends: a named pipe opens when somebody opens its other end, and not before.
+func open(ctx context.Context, path string) (*os.File, error) {
+	type opened struct {
+		file *os.File
+		err  error
+	}
+	done := make(chan opened)
+	go func() {
+		f, err := os.Open(path) //nolint:gosec // the caller names the file
+		select {
+		case done <- opened{f, err}:
+		case <-ctx.Done():
+			if f != nil {
+				_ = f.Close() // nobody reads it
+			}
+		}
+	}()
+	select {
+	case o := <-done:
+		return o.file, o.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
 
 // patient reads from what may never answer, such as a pipe whose other end hangs, and gives up when its context ends.
 type patient struct {

@@ -92,7 +92,7 @@ func TestBlockersOfQueuesAreThoseOfEveryPair(t *testing.T) {
 }
 
 // requireSumsOfEveryPair looks at every pair of a wait and a hold, at every instant.
-func requireSumsOfEveryPair(t *rapid.T, r *Report) {
+func requireSumsOfEveryPair(t require.TestingT, r *Report) {
 	type sums struct {
 		length time.Duration
 		waits  int
@@ -161,7 +161,7 @@ func blockedAt(r *Report, w *Wait, h *Hold, named bool) map[time.Duration]bool {
 	}
 	for n := range w.End.Sub(w.Start) {
 		now := w.Start.Add(n)
-		blocks := named || w.Mode == "exclusive" || h.Mode == "exclusive"
+		blocks := named || w.Mode == "exclusive" || h.Mode == "exclusive" || w.Part == limited
 		for k := range r.Waits { // who stands before it, and wants all
 			x := &r.Waits[k]
 			blocks = blocks || x.Resource == w.Resource && x.Mode == "exclusive" && x.Start.Before(w.Start) && x.End.After(now)
@@ -172,6 +172,9 @@ func blockedAt(r *Report, w *Wait, h *Hold, named bool) map[time.Duration]bool {
 	}
 	return at
 }
+
+// limited is the part of waits that asked with a limit.
+const limited = "limited"
 
 // fenceOf is that of a wait of [TestBlockersAreThoseOfEveryPair].
 func fenceOf(w *Wait) int64 { return int64(w.Position) }

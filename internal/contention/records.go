@@ -8,15 +8,20 @@ import (
 // sym stands for a text: there are few different ones, and many spans. The empty text is 0.
 type sym uint32
 
-// symbols are the texts that were seen.
+// symbols are the texts that were seen, and the blockers, of which many spans name the same.
 type symbols struct {
-	ids   map[string]sym
-	texts []string
+	ids      map[string]sym
+	texts    []string
+	places   map[blocker]int32
+	blockers []blocker
 }
 
 func newSymbols() *symbols {
-	return &symbols{ids: map[string]sym{"": 0}, texts: []string{""}}
+	return &symbols{ids: map[string]sym{"": 0}, texts: []string{""}, places: map[blocker]int32{}}
 }
+
+// finish is called when there are no more to come.
+func (s *symbols) finish() { s.ids, s.places = nil, nil }
 
 func (s *symbols) sym(text string) sym {
 	id, ok := s.ids[text]
@@ -42,8 +47,8 @@ type record struct {
 	hold       int64
 	expired    int64
 	drained    int64
-	// blockers are those named by events; the last one by the span's own attributes, if hasLast.
-	blockers []blocker
+	// blockers are, of a wait, the places of those named by events; the last one by the span's own attributes, if hasLast.
+	blockers []int32
 	hasLast  bool
 }
 
@@ -88,12 +93,15 @@ func (s *symbols) keep(sp *span) record {
 	for i, t := range sp.texts {
 		r.texts[i] = s.sym(t)
 	}
+	if sp.kind != kindWait {
+		return r
+	}
 	r.hasLast = sp.last.lockID != ""
 	if n := len(sp.blockers); n > 0 || r.hasLast {
 		if !r.hasLast || !slices.Contains(sp.blockers, sp.last) {
 			n++
 		}
-		r.blockers = make([]blocker, 0, n)
+		r.blockers = make([]int32, 0, n)
 		for i := range sp.blockers {
 			if r.hasLast && sp.blockers[i] == sp.last { // most waits name but one, and say so twice
 				continue
@@ -107,8 +115,16 @@ func (s *symbols) keep(sp *span) record {
 	return r
 }
 
-func (s *symbols) blocker(b *blockedBy) blocker {
-	return blocker{lockID: s.sym(b.lockID), owner: s.sym(b.owner), fence: b.fence, trace: b.trace, span: b.span}
+// blocker is its place.
+func (s *symbols) blocker(b *blockedBy) int32 {
+	kept := blocker{lockID: s.sym(b.lockID), owner: s.sym(b.owner), fence: b.fence, trace: b.trace, span: b.span}
+	place, ok := s.places[kept]
+	if !ok {
+		place = int32(len(s.blockers)) //nolint:gosec // 2,000 million do not fit into memory
+		s.places[kept] = place
+		s.blockers = append(s.blockers, kept)
+	}
+	return place
 }
 
 // hexIDs are the IDs as text, empty where they are zero.

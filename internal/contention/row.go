@@ -163,3 +163,20 @@ func (s *strip) cover(at interval) int64 {
 	}
 	return s.length[hi] - s.length[lo] - interval{s.times[lo].from, at.from}.length() - interval{at.to, s.times[hi-1].to}.length()
 }
+
+// with is what both have in common.
+func (s *strip) with(o *strip) *strip {
+	var both []interval
+	for i, j := 0, 0; i < len(s.times) && j < len(o.times); {
+		x, y := s.times[i], o.times[j]
+		if common := x.with(y); common.length() > 0 {
+			both = append(both, common)
+		}
+		if x.to < y.to {
+			i++
+		} else {
+			j++
+		}
+	}
+	return newStrip(both)
+}

@@ -131,6 +131,8 @@ func (t *table) resources() {
 	t.heading("RESOURCES, by how long they were waited for", len(all))
 	if quiet := len(t.r.Resources) - len(all); quiet > 0 {
 		defer t.printf("  %s had no waits\n", many(quiet, "more resource"))
+	} else if len(all) == 0 {
+		t.printf("  none: nothing that was read is of a resource that begins so, and of this time\n")
 	}
 	all = all[:min(len(all), t.top)]
 	if len(all) == 0 {

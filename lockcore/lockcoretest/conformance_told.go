@@ -77,6 +77,18 @@ var toldScenarios = []Scenario{
 		s.after(s.claimed("b", "p"), nil)
 		s.after(s.take("b", "p", 1), nil)
 	}},
+	{"after/a claim that was slept through stands for whoever it kept waiting to see", func(s *stage) {
+		s.take("a", "p", 1)
+		s.wait(1, "b", "p", 1, owner("saga"))
+		s.wait(2, "c", "p", 1)
+		s.leave("a", "p", 1)
+		s.pass(claimTTL)
+		s.outcome(s.renew("nobody", "p", 1), engine.Lost)
+		s.after(s.claimed("c", "p"), nil)
+		s.after(s.take("c", "p", 1), nil)
+		b := s.claimed("b", "p")
+		s.check(b.Owner == "saga" && !b.ExpiresAt.After(*s.stored().Part("c", "p", 1).ClaimedAt), "the claim of b, which ended before that of c began, got %+v", b)
+	}},
 	{"after/who goes back to the queue from a claim is told anew", func(s *stage) {
 		s.take("a", "p", 1)
 		s.wait(1, "b", "p", 1)

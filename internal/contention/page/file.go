@@ -13,6 +13,10 @@ import (
 func WriteFile(path string, r *contention.Report, o Options) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
 	if err != nil {
+		var of *os.PathError
+		if errors.As(err, &of) {
+			of.Path = path // nobody knows the other name
+		}
 		return err
 	}
 	err = errors.Join(Write(f, r, o), f.Chmod(0o644), f.Close())
