@@ -47,10 +47,12 @@ type Config struct {
 }
 
 const (
-	minTTL    = 100 * time.Millisecond
-	maxTTL    = 10 * 365 * 24 * time.Hour
-	minRetain = time.Hour
-	maxRetain = 365 * 24 * time.Hour
+	minTTL       = 100 * time.Millisecond
+	maxTTL       = 10 * 365 * 24 * time.Hour
+	minRetention = time.Hour
+	maxRetention = 365 * 24 * time.Hour
+	// maxQueueTTL bounds the promises that a document's idleAt does not count: those of the queue must not outlive the document.
+	maxQueueTTL = minRetention
 
 	// cleanupTimeout bounds the commands that end something after the caller's context has ended.
 	cleanupTimeout = 5 * time.Second
@@ -78,9 +80,9 @@ func (c Config) withDefaults() (Config, error) {
 		checkTTL("Config.TTL", c.TTL),
 		checkTTL("Config.HoldTTL", c.HoldTTL),
 		checkAtLeast("Config.HoldTTL", c.HoldTTL, c.TTL, "Config.TTL"),
-		checkRange("Config.ClaimTTL", c.ClaimTTL, minTTL, minRetain),
-		checkRange("Config.WaiterTTL", c.WaiterTTL, time.Second, minRetain),
-		checkRange("Config.Retention", c.Retention, minRetain, maxRetain),
+		checkRange("Config.ClaimTTL", c.ClaimTTL, minTTL, maxQueueTTL),
+		checkRange("Config.WaiterTTL", c.WaiterTTL, time.Second, maxQueueTTL),
+		checkRange("Config.Retention", c.Retention, minRetention, maxRetention),
 		checkCount("Config.MaxWaiters", c.MaxWaiters, 1, 5000),
 		checkText("Config.Host", c.Host, 1, 255),
 		checkLayout(c.Layout),
