@@ -30,7 +30,7 @@
 // none. A workflow that releases and acquires again numbers its acquires by "schedule": a release ends
 // whatever was asked for up to its own number, and refuses what arrives late.
 //
-// Wait looks whether a queued request is worth to be made again; guarded steps use it, and workflows in other languages
+// Wait tells when a queued request is worth making again; guarded steps use it, and workflows in other languages
 // may. A lock that is busy is, for Acquire, a retryable failure of type lockstep.Busy and the benign category, which says when
 // to come back. The request keeps its place in the queue between attempts, as long as
 // the activity's retry policy lets it come back. Failures of type lockstep.Lost, lockstep.Deadlock,

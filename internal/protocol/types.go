@@ -216,7 +216,7 @@ type WaitParams struct {
 }
 
 // WaitResult is the result of [ActivityWait]; none at all, as whoever granted the lock sends it, is its zero value,
-// and says that it is worth to ask again.
+// and says that asking again is worthwhile.
 type WaitResult struct {
 	// Deadlock, where it is not empty, is what the request was given up for.
 	Deadlock string `json:"deadlock,omitempty"`
