@@ -39,7 +39,7 @@ demo: stack-up ## see sagas wait, commit, compensate and crash (DEMO_FLAGS="..."
 
 .PHONY: test
 test: stack-up ## run all tests against real servers, with the race detector (TEST_FLAGS="./lockcore/...")
-	@$(WITH_STACK) && exec go test -race $(TEST_FLAGS)
+	@$(WITH_STACK) && exec go test -race -timeout 30m $(TEST_FLAGS)
 
 .PHONY: bench
 bench: stack-up ## measure the engine against raw commands of the same server (BENCH_FLAGS="...")

@@ -2,6 +2,7 @@ package activities
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"slices"
 	"time"
@@ -104,11 +105,8 @@ func (a *Activities) Release(ctx context.Context, p ReleaseParams) (ReleaseResul
 	if err != nil {
 		return ReleaseResult{}, protocol.Failure(err)
 	}
-	for _, run := range p.Former {
-		// Without an order all that a closed run asked for until now ends: its own numbers are smaller than the clock's.
-		if _, err := a.release(ctx, lockcore.Release{LockID: a.lockID("", run, activity.GetInfo(ctx)), Orphaned: protocol.FormerRun}, p.Resources); err != nil {
-			return ReleaseResult{}, protocol.Failure(err)
-		}
+	if err := a.releaseFormer(ctx, p, release.LockID); err != nil {
+		return ReleaseResult{}, protocol.Failure(err)
 	}
 	var result ReleaseResult
 	for _, name := range p.Held {
@@ -117,6 +115,30 @@ func (a *Activities) Release(ctx context.Context, p ReleaseParams) (ReleaseResul
 		}
 	}
 	return result, nil
+}
+
+// releaseFormer ends what the runs before a reset have left: those that the run knows, and then whoever else is found there. One
+// between two resets is not known where nothing told in whose name it locked.
+func (a *Activities) releaseFormer(ctx context.Context, p ReleaseParams, lockID string) error {
+	if len(p.Former) == 0 {
+		return nil
+	}
+	info := activity.GetInfo(ctx)
+	end := func(lockID string) error {
+		// Without an order all that a closed run asked for until now ends: its own numbers are smaller than the clock's.
+		_, err := a.release(ctx, lockcore.Release{LockID: lockID, Orphaned: protocol.FormerRun}, p.Resources)
+		return err
+	}
+	for _, run := range p.Former {
+		if err := end(a.lockID("", run, info)); err != nil {
+			return err
+		}
+	}
+	left, err := protocol.LeftOn(ctx, a.Locker, a.run("", info), lockID, p.Resources)
+	for _, run := range left {
+		err = errors.Join(err, end(run.LockID()))
+	}
+	return err
 }
 
 func (a *Activities) release(ctx context.Context, r lockcore.Release, names []string) (held []string, err error) {

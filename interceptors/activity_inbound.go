@@ -31,12 +31,16 @@ type activityInbound struct {
 }
 
 // ExecuteActivity runs the step under the locks that its header asks for. One of these happens:
-//  1. no guard: the step runs as it is;
+//  1. no guard: the step runs as it is, unless the workflow had taken its locks in a run that was reset since;
 //  2. the locks cannot be had: the step does not run, and the attempt fails, see enterFailure;
 //  3. the step runs under its locks, which it leaves however it ends.
 func (a *activityInbound) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
 	a.waker.use(ctx)
-	payload := interceptor.Header(ctx)[protocol.HeaderKey]
+	header := interceptor.Header(ctx)
+	if err := protocol.CheckUnder(header[protocol.UnderKey], activity.GetInfo(ctx).WorkflowExecution.RunID); err != nil {
+		return nil, err
+	}
+	payload := header[protocol.HeaderKey]
 	if _, guarded := protocol.LeasesFrom(ctx); payload == nil || guarded || ours(activity.GetInfo(ctx).ActivityType.Name) {
 		return a.Next.ExecuteActivity(ctx, in)
 	}

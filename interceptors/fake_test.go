@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"sync"
 	"testing"
+	"time"
 
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/log"
@@ -121,7 +122,9 @@ func workflowEnv(t *testing.T, list ...interceptor.WorkerInterceptor) *testsuite
 	t.Helper()
 	suite := quietSuite()
 	env := suite.NewTestWorkflowEnvironment()
-	env.SetWorkerOptions(sdkworker.Options{Interceptors: list, EnableSessionWorker: true})
+	// Its own limits, of a second and of three, are those of a machine that is not busy.
+	env.SetWorkerOptions(sdkworker.Options{Interceptors: list, EnableSessionWorker: true, DeadlockDetectionTimeout: time.Minute})
+	env.SetTestTimeout(time.Minute)
 	return env
 }
 

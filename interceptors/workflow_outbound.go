@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	commonpb "go.temporal.io/api/common/v1"
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/workflow"
@@ -51,7 +52,12 @@ func guard(ctx workflow.Context, step *run.Step, activityType string, plain func
 	seen := workflow.WithValue(ctx, guardedKey{}, true)
 	switch {
 	case step.IsAround():
-		return step.Around(seen, plain)
+		return step.Around(seen, func(ctx workflow.Context) workflow.Future {
+			if err := writeUnder(ctx, activityType); err != nil {
+				return failed(ctx, err)
+			}
+			return plain(ctx)
+		})
 	case step.Lacks():
 		return step.Under(seen, func(ctx workflow.Context) workflow.Future { return enter(ctx, step, activityType, plain) })
 	}
@@ -80,20 +86,70 @@ func writeGuard(ctx workflow.Context, step *run.Step, activityType string) error
 	if err != nil {
 		return err
 	}
+	return writeHeader(ctx, activityType, protocol.HeaderKey, payload)
+}
+
+// writeUnder says in the header of a step, whose locks the workflow has taken, which run has them.
+func writeUnder(ctx workflow.Context, activityType string) error {
+	payload, err := protocol.EncodeUnder(workflow.GetInfo(ctx).WorkflowExecution.RunID)
+	if err != nil {
+		return err
+	}
+	return writeHeader(ctx, activityType, protocol.UnderKey, payload)
+}
+
+func writeHeader(ctx workflow.Context, activityType, key string, payload *commonpb.Payload) error {
 	header := interceptor.WorkflowHeader(ctx)
 	if header == nil {
 		return fmt.Errorf("lockstep: activity %q has no header to carry its locks: an interceptor dropped it", activityType)
 	}
-	header[protocol.HeaderKey] = payload
+	header[key] = payload
 	return nil
 }
 
-// ExecuteChildWorkflow writes the party that the child inherits, where its context says so, into its header.
+// ExecuteChildWorkflow writes the party that the child inherits, where its context says so, into its header. After a reset it
+// blocks until locks around code were taken anew: the SDK's selectors take no future for a child but its own.
 func (w *workflowOutbound) ExecuteChildWorkflow(ctx workflow.Context, childType string, args ...any) workflow.ChildWorkflowFuture {
 	if err := run.Adopt(ctx, interceptor.WorkflowHeader(ctx)); err != nil {
 		panic(err) // a text that cannot be written as JSON
 	}
-	return w.Next.ExecuteChildWorkflow(ctx, childType, args...)
+	return w.Next.ExecuteChildWorkflow(retaken(ctx), childType, args...)
+}
+
+// ExecuteNexusOperation blocks likewise.
+func (w *workflowOutbound) ExecuteNexusOperation(ctx workflow.Context, in interceptor.ExecuteNexusOperationInput) workflow.NexusOperationFuture {
+	return w.Next.ExecuteNexusOperation(retaken(ctx), in)
+}
+
+// retaken is the context for what comes behind locks around code, see [run.State.Retaken].
+func retaken(ctx workflow.Context) workflow.Context {
+	state := run.StateFrom(ctx)
+	if state == nil || ctx.Value(guardedKey{}) != nil {
+		return ctx
+	}
+	return state.Retaken(workflow.WithValue(ctx, guardedKey{}, true))
+}
+
+// SignalExternalWorkflow signals after a reset when locks around code were taken anew. It does not block.
+func (w *workflowOutbound) SignalExternalWorkflow(ctx workflow.Context, workflowID, runID, name string, arg any) workflow.Future {
+	return behind(ctx, func(ctx workflow.Context) workflow.Future {
+		return w.Next.SignalExternalWorkflow(ctx, workflowID, runID, name, arg)
+	})
+}
+
+// SignalChildWorkflow does the same for a child.
+func (w *workflowOutbound) SignalChildWorkflow(ctx workflow.Context, workflowID, name string, arg any) workflow.Future {
+	return behind(ctx, func(ctx workflow.Context) workflow.Future {
+		return w.Next.SignalChildWorkflow(ctx, workflowID, name, arg)
+	})
+}
+
+func behind(ctx workflow.Context, do func(workflow.Context) workflow.Future) workflow.Future {
+	state := run.StateFrom(ctx)
+	if state == nil || ctx.Value(guardedKey{}) != nil {
+		return do(ctx)
+	}
+	return state.Behind(workflow.WithValue(ctx, guardedKey{}, true), do)
 }
 
 // NewContinueAsNewError lets the next run keep the party that this one inherited.

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -90,117 +91,131 @@ func travelled(t *testing.T, in []lockcore.Lease) (out []lockcore.Lease) {
 
 func TestLeaseFromElsewhereThatCannotBeRenewedIsGivenUp(t *testing.T) {
 	t.Parallel()
-	e := hooked()
-	l := on(t, e, lockcore.Config{TTL: time.Second})
-	ls, err := l.Enter(t.Context(), one("a", lockcore.Exclusive("r")), false)
-	require.NoError(t, err)
-	e.renew = func(context.Context, engine.Renew) error { return errCut }
-	s := l.Keep(t.Context(), travelled(t, ls))
-	if !done(s, 14*time.Second) {
-		o, err := l.TryAcquire(t.Context(), one("b", lockcore.Exclusive("r")))
-		t.Fatalf("not told after 14 s; other: %v %v; tries %d", o != nil, err, e.n.Load())
-	}
+	synctest.Test(t, func(t *testing.T) {
+		e := hooked()
+		l := on(t, e, lockcore.Config{TTL: time.Second})
+		ls, err := l.Enter(t.Context(), one("a", lockcore.Exclusive("r")), false)
+		require.NoError(t, err)
+		e.renew = func(context.Context, engine.Renew) error { return errCut }
+		s := l.Keep(t.Context(), travelled(t, ls))
+		if !done(s, 14*time.Second) {
+			o, err := l.TryAcquire(t.Context(), one("b", lockcore.Exclusive("r")))
+			t.Fatalf("not told after 14 s; other: %v %v; tries %d", o != nil, err, e.n.Load())
+		}
+	})
 }
 
 func TestSessionThatBeginsLateIsRenewedAtOnce(t *testing.T) {
 	t.Parallel()
-	e := hooked()
-	l := on(t, e, lockcore.Config{TTL: time.Second})
-	ls, err := l.Enter(t.Context(), one("a", lockcore.Exclusive("r")), false)
-	require.NoError(t, err)
-	elapse(650 * time.Millisecond)
-	require.True(t, ls[0].Valid())
-	s := l.Keep(t.Context(), ls)
-	require.False(t, done(s, time.Second), "lost after %d renewals: %v", e.n.Load(), context.Cause(s.Context()))
+	synctest.Test(t, func(t *testing.T) {
+		e := hooked()
+		l := on(t, e, lockcore.Config{TTL: time.Second})
+		ls, err := l.Enter(t.Context(), one("a", lockcore.Exclusive("r")), false)
+		require.NoError(t, err)
+		elapse(650 * time.Millisecond)
+		require.True(t, ls[0].Valid())
+		s := l.Keep(t.Context(), ls)
+		require.False(t, done(s, time.Second), "lost after %d renewals: %v", e.n.Load(), context.Cause(s.Context()))
+	})
 }
 
 func TestSessionOnAnOlderGrantIsRenewedAtOnce(t *testing.T) {
 	t.Parallel()
-	e := hooked()
-	l := on(t, e, lockcore.Config{TTL: time.Second})
-	req := one("a", lockcore.Exclusive("r"))
-	req.Part, req.Order = "p", lockcore.Order{Schedule: 1, Attempt: 1}
-	_, err := l.Enter(t.Context(), req, false)
-	require.NoError(t, err)
-	elapse(700 * time.Millisecond)
-	s, err := l.TryAcquire(t.Context(), req)
-	require.NoError(t, err)
-	require.False(t, done(s, time.Second), "lost after %d renewals: %v", e.n.Load(), context.Cause(s.Context()))
+	synctest.Test(t, func(t *testing.T) {
+		e := hooked()
+		l := on(t, e, lockcore.Config{TTL: time.Second})
+		req := one("a", lockcore.Exclusive("r"))
+		req.Part, req.Order = "p", lockcore.Order{Schedule: 1, Attempt: 1}
+		_, err := l.Enter(t.Context(), req, false)
+		require.NoError(t, err)
+		elapse(700 * time.Millisecond)
+		s, err := l.TryAcquire(t.Context(), req)
+		require.NoError(t, err)
+		require.False(t, done(s, time.Second), "lost after %d renewals: %v", e.n.Load(), context.Cause(s.Context()))
+	})
 }
 
 func TestShortSessionsDoNotBoundTheRenewalOfALongOne(t *testing.T) {
 	t.Parallel()
-	e := hooked()
-	slow := func(ctx context.Context) error { // a database that takes 80 ms
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(80 * time.Millisecond):
-			return nil
+	synctest.Test(t, func(t *testing.T) {
+		e := hooked()
+		slow := func(ctx context.Context) error { // a database that takes 80 ms
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(80 * time.Millisecond):
+				return nil
+			}
 		}
-	}
-	e.renew = func(ctx context.Context, _ engine.Renew) error { return slow(ctx) }
-	e.renewAll = func(ctx context.Context, _ []engine.Renew) error { return slow(ctx) }
-	l := on(t, e, lockcore.Config{})
-	req := one("long", lockcore.Exclusive("long"))
-	req.TTL = 3 * time.Second
-	long, err := l.TryAcquire(t.Context(), req)
-	require.NoError(t, err)
-	stop := make(chan struct{})
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer close(stop)
-	for i := range 8 {
-		wg.Go(func() {
-			for n := 0; ; n++ {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				r := one(fmt.Sprint("s", i), lockcore.Exclusive(fmt.Sprint("s", i)))
-				r.TTL = 120 * time.Millisecond
-				s, err := l.TryAcquire(context.Background(), r)
-				if err == nil {
+		e.renew = func(ctx context.Context, _ engine.Renew) error { return slow(ctx) }
+		e.renewAll = func(ctx context.Context, _ []engine.Renew) error { return slow(ctx) }
+		l := on(t, e, lockcore.Config{})
+		req := one("long", lockcore.Exclusive("long"))
+		req.TTL = 3 * time.Second
+		long, err := l.TryAcquire(t.Context(), req)
+		require.NoError(t, err)
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		defer close(stop)
+		for i := range 8 {
+			wg.Go(func() {
+				for n := 0; ; n++ {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					r := one(fmt.Sprint("s", i), lockcore.Exclusive(fmt.Sprint("s", i)))
+					r.TTL = 120 * time.Millisecond
+					s, err := l.TryAcquire(context.Background(), r)
+					if err != nil {
+						t.Errorf("nobody else wants it: %v", err)
+						return
+					}
 					done(s, 150*time.Millisecond)
 					_ = s.Release(context.Background())
 				}
-			}
-		})
-	}
-	require.False(t, done(long, 10*time.Second), "%v", context.Cause(long.Context()))
+			})
+		}
+		require.False(t, done(long, 10*time.Second), "%v", context.Cause(long.Context()))
+	})
 }
 
 func TestLossOfTheFirstEndsTheWaitForTheRest(t *testing.T) {
 	t.Parallel()
-	e := hooked()
-	l := on(t, e, lockcore.Config{TTL: time.Second})
-	_, err := l.TryAcquire(t.Context(), one("x", lockcore.Exclusive("b")))
-	require.NoError(t, err)
-	next := acquireLater(t.Context(), l, one("a", lockcore.Exclusive("a"), lockcore.Exclusive("b")))
-	eventually(t, 1, waitersOf(e.Engine, "b"), "")
-	_, err = l.ForceRelease(t.Context(), lockcore.ForceRelease{LockID: "a", Resources: []string{"a"}, Reason: "op"})
-	require.NoError(t, err)
-	select {
-	case <-next:
-	case <-time.After(4 * time.Second):
-		t.Fatalf("lost a, and still queues for b: %d", waitersOf(e.Engine, "b")())
-	}
+	synctest.Test(t, func(t *testing.T) {
+		e := hooked()
+		l := on(t, e, lockcore.Config{TTL: time.Second})
+		_, err := l.TryAcquire(t.Context(), one("x", lockcore.Exclusive("b")))
+		require.NoError(t, err)
+		next := acquireLater(t.Context(), l, one("a", lockcore.Exclusive("a"), lockcore.Exclusive("b")))
+		eventually(t, 1, waitersOf(e.Engine, "b"), "")
+		_, err = l.ForceRelease(t.Context(), lockcore.ForceRelease{LockID: "a", Resources: []string{"a"}, Reason: "op"})
+		require.NoError(t, err)
+		select {
+		case <-next:
+		case <-time.After(4 * time.Second):
+			t.Fatalf("lost a, and still queues for b: %d", waitersOf(e.Engine, "b")())
+		}
+	})
 }
 
 func TestHolderWithoutEndIsToldOfAForcedRelease(t *testing.T) {
 	t.Parallel()
-	e := hooked()
-	l := on(t, e, lockcore.Config{TTL: time.Second})
-	req := one("a", lockcore.Exclusive("a"))
-	req.TTL = lockcore.Forever
-	s, err := l.TryAcquire(t.Context(), req)
-	require.NoError(t, err)
-	_, err = l.ForceRelease(t.Context(), lockcore.ForceRelease{LockID: "a", Resources: []string{"a"}, Reason: "op"})
-	require.NoError(t, err)
-	o, err := l.TryAcquire(t.Context(), one("b", lockcore.Exclusive("a")))
-	require.NoError(t, err)
-	require.True(t, done(s, 3*time.Second), "b holds fence %d, and a was not told", o.Leases()[0].Fence)
+	synctest.Test(t, func(t *testing.T) {
+		e := hooked()
+		l := on(t, e, lockcore.Config{TTL: time.Second})
+		req := one("a", lockcore.Exclusive("a"))
+		req.TTL = lockcore.Forever
+		s, err := l.TryAcquire(t.Context(), req)
+		require.NoError(t, err)
+		_, err = l.ForceRelease(t.Context(), lockcore.ForceRelease{LockID: "a", Resources: []string{"a"}, Reason: "op"})
+		require.NoError(t, err)
+		o, err := l.TryAcquire(t.Context(), one("b", lockcore.Exclusive("a")))
+		require.NoError(t, err)
+		require.True(t, done(s, 3*time.Second), "b holds fence %d, and a was not told", o.Leases()[0].Fence)
+	})
 }
 
 func TestUpgradeGrantedToASessionThatEndedIsGivenBack(t *testing.T) {
@@ -221,26 +236,29 @@ func TestUpgradeGrantedToASessionThatEndedIsGivenBack(t *testing.T) {
 
 func TestDrainIsNoDeadlock(t *testing.T) {
 	t.Parallel()
-	e := hooked()
-	l := on(t, e, lockcore.Config{TTL: 4 * time.Second})
-	_, err := l.Enter(t.Context(), one("A", lockcore.Exclusive("r1")), false)
-	require.NoError(t, err)
-	_, err = l.TryAcquire(t.Context(), one("B", lockcore.Exclusive("r2")))
-	require.NoError(t, err)
-	_, err = l.ForceRelease(t.Context(), lockcore.ForceRelease{LockID: "A", Resources: []string{"r1"}, Reason: "op"})
-	require.NoError(t, err)
-	b := acquireLater(t.Context(), l, one("B", lockcore.Exclusive("r1")))
-	eventually(t, 1, waitersOf(e.Engine, "r1"), "")
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	a := acquireLater(ctx, l, one("A", lockcore.Exclusive("r2")))
-	select {
-	case got := <-a:
-		t.Fatal(got.err)
-	case got := <-b:
-		require.NoError(t, got.err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		e := hooked()
+		l := on(t, e, lockcore.Config{TTL: 4 * time.Second})
+		_, err := l.Enter(t.Context(), one("A", lockcore.Exclusive("r1")), false)
+		require.NoError(t, err)
+		_, err = l.TryAcquire(t.Context(), one("B", lockcore.Exclusive("r2")))
+		require.NoError(t, err)
+		_, err = l.ForceRelease(t.Context(), lockcore.ForceRelease{LockID: "A", Resources: []string{"r1"}, Reason: "op"})
+		require.NoError(t, err)
+		b := acquireLater(t.Context(), l, one("B", lockcore.Exclusive("r1")))
+		eventually(t, 1, waitersOf(e.Engine, "r1"), "")
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		a := acquireLater(ctx, l, one("A", lockcore.Exclusive("r2")))
+		select {
+		case got := <-a:
+			t.Fatal(got.err)
+		case got := <-b:
+			require.NoError(t, got.err)
+		}
+	})
 }
 
-// elapse lets some of a TTL go by: that is what its test is about, and nobody waits for anything here.
+// elapse lets some of a TTL go by: that is what its test is about, and nobody waits for anything here. No more goes by than
+// that: time stands still while anybody works.
 func elapse(d time.Duration) { <-time.After(d) }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -100,19 +101,21 @@ func TestOutcomeThatStaysUnknownIsSaidWithTheOrderToRepeatItWith(t *testing.T) {
 
 func TestOutageLosesTheLockOnlyWhenThePromiseEnds(t *testing.T) {
 	t.Parallel()
-	l, e := onCutEngine(t, lockcore.Config{TTL: 3 * time.Second})
-	s, err := l.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
-	require.NoError(t, err)
-	first := s.Leases()[0]
-	e.cut(4) // one renewal, its repeats, and one more
-	require.Eventually(t, func() bool { return s.Leases()[0].Valid() && !first.Valid() }, time.Minute, 10*time.Millisecond, "it is renewed after the outage")
-	require.NoError(t, s.Context().Err())
+	synctest.Test(t, func(t *testing.T) {
+		l, e := onCutEngine(t, lockcore.Config{TTL: 3 * time.Second})
+		s, err := l.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
+		require.NoError(t, err)
+		first := s.Leases()[0]
+		e.cut(4) // one renewal, its repeats, and one more
+		require.Eventually(t, func() bool { return s.Leases()[0].Valid() && !first.Valid() }, time.Minute, 10*time.Millisecond, "it is renewed after the outage")
+		require.NoError(t, s.Context().Err())
 
-	e.cut(-1)
-	<-s.Context().Done()
-	var lost *lockcore.LostError
-	require.ErrorAs(t, context.Cause(s.Context()), &lost)
-	require.Contains(t, lost.Reason, "could not be renewed in time")
-	e.cut(0)
-	require.NoError(t, s.Release(t.Context()))
+		e.cut(-1)
+		<-s.Context().Done()
+		var lost *lockcore.LostError
+		require.ErrorAs(t, context.Cause(s.Context()), &lost)
+		require.Contains(t, lost.Reason, "could not be renewed in time")
+		e.cut(0)
+		require.NoError(t, s.Release(t.Context()))
+	})
 }

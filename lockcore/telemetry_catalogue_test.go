@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -61,47 +62,49 @@ func (o *observed) said() map[string]*said {
 // docs/telemetry.md is made, both ways.
 func TestTheCatalogueIsWhatIsRecorded(t *testing.T) {
 	t.Parallel()
-	o := observe(t, lockcore.Config{TTL: 300 * time.Millisecond, MaxWaiters: 3, ResourceClass: func(string) string { return "some" }})
-	o.everything(t)
-	found := o.said()
-	for _, kind := range telemetry.Spans {
-		k := found[kind.Name]
-		require.NotNil(t, k, "no span %s", kind.Name)
-		keys := map[string]bool{}
-		for _, a := range kind.Attributes {
-			keys[a.Key] = true
-			require.Equal(t, a.Type, k.types[a.Key], "%s of %s", a.Key, kind.Name)
-			require.Equal(t, !a.Optional, k.attributes[a.Key] == k.spans, "%s of %s is on %d of %d spans; optional: %v", a.Key, kind.Name, k.attributes[a.Key], k.spans, a.Optional)
+	synctest.Test(t, func(t *testing.T) {
+		o := observe(t, lockcore.Config{TTL: 300 * time.Millisecond, MaxWaiters: 3, ResourceClass: func(string) string { return "some" }})
+		o.everything(t)
+		found := o.said()
+		for _, kind := range telemetry.Spans {
+			k := found[kind.Name]
+			require.NotNil(t, k, "no span %s", kind.Name)
+			keys := map[string]bool{}
+			for _, a := range kind.Attributes {
+				keys[a.Key] = true
+				require.Equal(t, a.Type, k.types[a.Key], "%s of %s", a.Key, kind.Name)
+				require.Equal(t, !a.Optional, k.attributes[a.Key] == k.spans, "%s of %s is on %d of %d spans; optional: %v", a.Key, kind.Name, k.attributes[a.Key], k.spans, a.Optional)
+			}
+			require.ElementsMatch(t, slices.Collect(maps.Keys(keys)), slices.Collect(maps.Keys(k.attributes)), kind.Name)
+			var outcomes, events []string
+			for _, v := range kind.Outcomes {
+				outcomes = append(outcomes, v.Name)
+			}
+			require.ElementsMatch(t, outcomes, slices.Collect(maps.Keys(k.outcomes)), "outcomes of %s", kind.Name)
+			for _, e := range kind.Events {
+				events = append(events, e.Name)
+				require.Equal(t, keysOf(e), k.events[e.Name], "%s of %s", e.Name, kind.Name)
+			}
+			require.ElementsMatch(t, events, slices.Collect(maps.Keys(k.events)), "events of %s", kind.Name)
+			require.Equal(t, kind.Links != "", k.links, "links of %s", kind.Name)
+			delete(found, kind.Name)
 		}
-		require.ElementsMatch(t, slices.Collect(maps.Keys(keys)), slices.Collect(maps.Keys(k.attributes)), kind.Name)
-		var outcomes, events []string
-		for _, v := range kind.Outcomes {
-			outcomes = append(outcomes, v.Name)
-		}
-		require.ElementsMatch(t, outcomes, slices.Collect(maps.Keys(k.outcomes)), "outcomes of %s", kind.Name)
-		for _, e := range kind.Events {
-			events = append(events, e.Name)
-			require.Equal(t, keysOf(e), k.events[e.Name], "%s of %s", e.Name, kind.Name)
-		}
-		require.ElementsMatch(t, events, slices.Collect(maps.Keys(k.events)), "events of %s", kind.Name)
-		require.Equal(t, kind.Links != "", k.links, "links of %s", kind.Name)
-		delete(found, kind.Name)
-	}
-	require.Equal(t, keysOf(telemetry.LostEvent), found["step that loses"].events[telemetry.LostEvent.Name])
-	for _, s := range o.spans.Ended() {
-		if s.Name() == telemetry.SpanWait || s.Name() == telemetry.SpanHold {
-			for _, parent := range o.spans.Ended() {
-				if parent.SpanContext().SpanID() == s.Parent().SpanID() {
-					// A hold that no step made stands under its acquire.
-					require.Regexp(t, "step|^lock.acquire$", parent.Name(), "the parent of a %s", s.Name())
+		require.Equal(t, keysOf(telemetry.LostEvent), found["step that loses"].events[telemetry.LostEvent.Name])
+		for _, s := range o.spans.Ended() {
+			if s.Name() == telemetry.SpanWait || s.Name() == telemetry.SpanHold {
+				for _, parent := range o.spans.Ended() {
+					if parent.SpanContext().SpanID() == s.Parent().SpanID() {
+						// A hold that no step made stands under its acquire.
+						require.Regexp(t, "step|^lock.acquire$", parent.Name(), "the parent of a %s", s.Name())
+					}
 				}
 			}
 		}
-	}
-	for name := range found {
-		require.Contains(t, name, "step", "a span that is not in the catalogue")
-	}
-	o.comparesMetrics(t)
+		for name := range found {
+			require.Contains(t, name, "step", "a span that is not in the catalogue")
+		}
+		o.comparesMetrics(t)
+	})
 }
 
 func keysOf(e telemetry.Event) map[string]bool {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -88,33 +89,35 @@ func TestAHoldKeepsTheFenceThatItBeganWith(t *testing.T) {
 // Whoever waits in a plain Go process has seen more of the queue than who comes again as another step.
 func TestAnAcquireThatWaitsNamesAllThatWereInTheWay(t *testing.T) {
 	t.Parallel()
-	o := observe(t, lockcore.Config{})
-	r := lockcore.Exclusive("r")
-	o.enters(t, o.Locker, asks("a", 1, r))
-	o.queues(t, o.Locker, asks("b", 1, r))
-	done := make(chan error, 1)
-	go func() {
-		s, err := o.other.Acquire(t.Context(), lockcore.Request{LockID: "c", Resources: []lockcore.Resource{r}})
-		if err == nil {
-			err = s.Release(t.Context())
+	synctest.Test(t, func(t *testing.T) {
+		o := observe(t, lockcore.Config{})
+		r := lockcore.Exclusive("r")
+		o.enters(t, o.Locker, asks("a", 1, r))
+		o.queues(t, o.Locker, asks("b", 1, r))
+		done := make(chan error, 1)
+		go func() {
+			s, err := o.other.Acquire(t.Context(), lockcore.Request{LockID: "c", Resources: []lockcore.Resource{r}})
+			if err == nil {
+				err = s.Release(t.Context())
+			}
+			done <- err
+		}()
+		o.until(t, "c waits", func() bool { return o.waiting(t, "r") == 2 })
+		o.clock.Advance(time.Second)
+		require.NoError(t, o.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r"}, Order: lockcore.LastAttempt(1), Orphaned: "its workflow is closed"}))
+		o.clock.Advance(time.Minute) // the part of a drains
+		o.enters(t, o.Locker, asks("b", 2, r))
+		require.NoError(t, o.Release(t.Context(), lockcore.Release{LockID: "b", Resources: []string{"r"}, Leaving: new("1/Debit"), Order: lockcore.Order{Schedule: 2, Attempt: 1}}))
+		require.NoError(t, <-done)
+		var ids []string
+		for _, e := range eventsNamed(o.only(t, telemetry.SpanWait, "c"), telemetry.EventBlockedBy) {
+			ids = append(ids, text(e.Attributes, telemetry.BlockedByID))
 		}
-		done <- err
-	}()
-	o.until(t, "c waits", func() bool { return o.waiting(t, "r") == 2 })
-	o.clock.Advance(time.Second)
-	require.NoError(t, o.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r"}, Order: lockcore.LastAttempt(1), Orphaned: "its workflow is closed"}))
-	o.clock.Advance(time.Minute) // the part of a drains
-	o.enters(t, o.Locker, asks("b", 2, r))
-	require.NoError(t, o.Release(t.Context(), lockcore.Release{LockID: "b", Resources: []string{"r"}, Leaving: new("1/Debit"), Order: lockcore.Order{Schedule: 2, Attempt: 1}}))
-	require.NoError(t, <-done)
-	var ids []string
-	for _, e := range eventsNamed(o.only(t, telemetry.SpanWait, "c"), telemetry.EventBlockedBy) {
-		ids = append(ids, text(e.Attributes, telemetry.BlockedByID))
-	}
-	require.Equal(t, []string{"a", "b"}, ids)
-	orphan := o.only(t, telemetry.SpanHold, "a")
-	require.Equal(t, telemetry.OutcomeOrphaned, text(orphan.Attributes(), telemetry.Outcome))
-	require.Equal(t, "its workflow is closed", text(orphan.Attributes(), telemetry.Reason))
+		require.Equal(t, []string{"a", "b"}, ids)
+		orphan := o.only(t, telemetry.SpanHold, "a")
+		require.Equal(t, telemetry.OutcomeOrphaned, text(orphan.Attributes(), telemetry.Outcome))
+		require.Equal(t, "its workflow is closed", text(orphan.Attributes(), telemetry.Reason))
+	})
 }
 
 func TestTheHoldOfADeadHolderIsToldByWhoeverTakesItsRoom(t *testing.T) {
@@ -289,20 +292,22 @@ func TestTheVictimOfADeadlockIsTold(t *testing.T) {
 
 func TestAHoldThatIsReleasedByForceSaysSo(t *testing.T) {
 	t.Parallel()
-	o := observe(t, lockcore.Config{TTL: 300 * time.Millisecond})
-	var session *lockcore.Session
-	step := o.step(t, "step", func(ctx context.Context) {
-		var err error
-		session, err = o.TryAcquire(ctx, lockcore.Request{LockID: "a", Resources: []lockcore.Resource{lockcore.Exclusive("r")}})
-		require.NoError(t, err)
-		_, err = o.other.ForceRelease(ctx, lockcore.ForceRelease{LockID: "a", Resources: []string{"r"}, Reason: "the operator said so"})
-		require.NoError(t, err)
-		_, err = o.Renew(ctx, session.Leases()...)
-		require.ErrorIs(t, err, lockcore.ErrLost)
-		<-session.Context().Done() // the keeper finds out too
+	synctest.Test(t, func(t *testing.T) {
+		o := observe(t, lockcore.Config{TTL: 300 * time.Millisecond})
+		var session *lockcore.Session
+		step := o.step(t, "step", func(ctx context.Context) {
+			var err error
+			session, err = o.TryAcquire(ctx, lockcore.Request{LockID: "a", Resources: []lockcore.Resource{lockcore.Exclusive("r")}})
+			require.NoError(t, err)
+			_, err = o.other.ForceRelease(ctx, lockcore.ForceRelease{LockID: "a", Resources: []string{"r"}, Reason: "the operator said so"})
+			require.NoError(t, err)
+			_, err = o.Renew(ctx, session.Leases()...)
+			require.ErrorIs(t, err, lockcore.ErrLost)
+			<-session.Context().Done() // the keeper finds out too
+		})
+		hold := o.only(t, telemetry.SpanHold, "a")
+		require.Equal(t, step.TraceID(), hold.SpanContext().TraceID())
+		require.Equal(t, telemetry.OutcomeRevoked, text(hold.Attributes(), telemetry.Outcome))
+		require.Equal(t, "the operator said so", text(hold.Attributes(), telemetry.Reason))
 	})
-	hold := o.only(t, telemetry.SpanHold, "a")
-	require.Equal(t, step.TraceID(), hold.SpanContext().TraceID())
-	require.Equal(t, telemetry.OutcomeRevoked, text(hold.Attributes(), telemetry.Outcome))
-	require.Equal(t, "the operator said so", text(hold.Attributes(), telemetry.Reason))
 }

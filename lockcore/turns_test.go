@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -240,23 +241,25 @@ func TestARecheckThatIsNotOfAQueuedRequestIsRefused(t *testing.T) {
 
 func TestLaterRechecksShareAReadThatIsNotOld(t *testing.T) {
 	t.Parallel()
-	p := newParked(t, nil)
-	p.enter(t, "a", lockcore.Exclusive("r"))
-	for i := range 100 {
-		p.queue(t, fmt.Sprint("other/", i), lockcore.Exclusive("r"))
-	}
-	p.queue(t, "b", lockcore.Exclusive("r"))
-	look := func(first bool) {
-		_, err := p.Recheck(t.Context(), p.request("b", lockcore.Exclusive("r")), "r", first)
-		require.ErrorIs(t, err, lockcore.ErrBusy)
-	}
-	look(true)
-	before := p.engine.reads.Load()
-	look(true)
-	require.Equal(t, before+1, p.engine.reads.Load(), "who has just queued looks at what stands now")
-	const many = 50
-	for range many {
-		look(false)
-	}
-	require.Less(t, p.engine.reads.Load(), before+many)
+	synctest.Test(t, func(t *testing.T) {
+		p := newParked(t, nil)
+		p.enter(t, "a", lockcore.Exclusive("r"))
+		for i := range 100 {
+			p.queue(t, fmt.Sprint("other/", i), lockcore.Exclusive("r"))
+		}
+		p.queue(t, "b", lockcore.Exclusive("r"))
+		look := func(first bool) {
+			_, err := p.Recheck(t.Context(), p.request("b", lockcore.Exclusive("r")), "r", first)
+			require.ErrorIs(t, err, lockcore.ErrBusy)
+		}
+		look(true)
+		before := p.engine.reads.Load()
+		look(true)
+		require.Equal(t, before+1, p.engine.reads.Load(), "who has just queued looks at what stands now")
+		const many = 50
+		for range many {
+			look(false)
+		}
+		require.Equal(t, before+1, p.engine.reads.Load(), "the others find it fresh")
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -130,29 +131,31 @@ func TestReleaseInTheSameProcessWakesTheNextWithoutARead(t *testing.T) {
 
 func TestReleaseInAnotherProcessIsFoundByReadsThatAllWaitersShare(t *testing.T) {
 	t.Parallel()
-	mem := lockcoretest.NewEngine(time.Now)
-	e := &countingEngine{Engine: mem}
-	here, elsewhere := on(t, e, lockcore.Config{}), on(t, mem, lockcore.Config{})
-	a, err := elsewhere.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
-	require.NoError(t, err)
-	const waiting = 20
-	var waits []<-chan acquired
-	start := time.Now()
-	for i := range waiting {
-		waits = append(waits, acquireLater(t.Context(), here, one(fmt.Sprint("w", i), lockcore.Shared("r"))))
-	}
-	eventually(t, waiting, waitersOf(mem, "r"), "all stand in the queue")
-	// Reads go on while nothing happens; nobody polls with writes.
-	require.Eventually(t, func() bool { return e.reads.Load() >= 3 }, 10*time.Second, time.Millisecond, "it is read")
-	require.EqualValues(t, waiting, e.acquires.Load())
-	require.NoError(t, a.Release(t.Context()))
-	for _, w := range waits {
-		got := <-w
-		require.NoError(t, got.err)
-		require.NoError(t, got.session.Release(t.Context()))
-	}
-	atMost := 4*time.Since(start).Seconds() + 2
-	require.LessOrEqual(t, float64(e.reads.Load()), atMost, "four reads a second, however many wait")
+	synctest.Test(t, func(t *testing.T) {
+		mem := lockcoretest.NewEngine(time.Now)
+		e := &countingEngine{Engine: mem}
+		here, elsewhere := on(t, e, lockcore.Config{}), on(t, mem, lockcore.Config{})
+		a, err := elsewhere.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
+		require.NoError(t, err)
+		const waiting = 20
+		var waits []<-chan acquired
+		start := time.Now()
+		for i := range waiting {
+			waits = append(waits, acquireLater(t.Context(), here, one(fmt.Sprint("w", i), lockcore.Shared("r"))))
+		}
+		eventually(t, waiting, waitersOf(mem, "r"), "all stand in the queue")
+		// Reads go on while nothing happens; nobody polls with writes.
+		require.Eventually(t, func() bool { return e.reads.Load() >= 3 }, 10*time.Second, time.Millisecond, "it is read")
+		require.EqualValues(t, waiting, e.acquires.Load())
+		require.NoError(t, a.Release(t.Context()))
+		for _, w := range waits {
+			got := <-w
+			require.NoError(t, got.err)
+			require.NoError(t, got.session.Release(t.Context()))
+		}
+		atMost := 4*time.Since(start).Seconds() + 2
+		require.LessOrEqual(t, float64(e.reads.Load()), atMost, "four reads a second, however many wait")
+	})
 }
 
 func TestDeadHolderIsNoticedWithoutAnybodyReleasing(t *testing.T) {
@@ -173,20 +176,22 @@ func TestDeadHolderIsNoticedWithoutAnybodyReleasing(t *testing.T) {
 
 func TestChangeStreamWakesWithoutPolling(t *testing.T) {
 	t.Parallel()
-	mem := lockcoretest.NewEngine(time.Now)
-	e := newStreamingEngine(mem)
-	here, elsewhere := on(t, e, lockcore.Config{}), on(t, mem, lockcore.Config{})
-	a, err := elsewhere.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
-	require.NoError(t, err)
-	next := acquireLater(t.Context(), here, one("b", lockcore.Exclusive("r")))
-	eventually(t, 1, waitersOf(mem, "r"), "b stands in the queue")
-	<-e.opened
-	require.NoError(t, a.Release(t.Context()))
-	e.tell("r")
-	got := <-next
-	require.NoError(t, got.err)
-	require.NoError(t, got.session.Release(t.Context()))
-	require.LessOrEqual(t, e.reads.Load(), int64(3), "one when the stream opened, and one for the change")
+	synctest.Test(t, func(t *testing.T) {
+		mem := lockcoretest.NewEngine(time.Now)
+		e := newStreamingEngine(mem)
+		here, elsewhere := on(t, e, lockcore.Config{}), on(t, mem, lockcore.Config{})
+		a, err := elsewhere.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
+		require.NoError(t, err)
+		next := acquireLater(t.Context(), here, one("b", lockcore.Exclusive("r")))
+		eventually(t, 1, waitersOf(mem, "r"), "b stands in the queue")
+		<-e.opened
+		require.NoError(t, a.Release(t.Context()))
+		e.tell("r")
+		got := <-next
+		require.NoError(t, got.err)
+		require.NoError(t, got.session.Release(t.Context()))
+		require.LessOrEqual(t, e.reads.Load(), int64(3), "one when the stream opened, and one for the change")
+	})
 }
 
 func TestWaitersThatAreCancelledLeaveNothingBehind(t *testing.T) {

@@ -127,7 +127,9 @@ func TestAKilledWorkersStepIsSupersededAndNobodyElseGetsIn(t *testing.T) {
 		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
 			// The killed attempt may trust its lease for the TTL, and keeps others out so long after the release too.
 			ctx = workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, TTL: 3 * time.Second})
-			return do(workflow.WithStartToCloseTimeout(ctx, 2*time.Second), "Step")
+			err := do(workflow.WithStartToCloseTimeout(ctx, 4*time.Second), "Step")
+			receive(ctx, "go on") // the other one stands in the queue
+			return err
 		})
 	})
 	b.workflow("other", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Other") })
@@ -152,6 +154,7 @@ func TestAKilledWorkersStepIsSupersededAndNobodyElseGetsIn(t *testing.T) {
 	})
 	other := b.start(t, "other")
 	b.untilBusy(t, other)
+	b.signal(t, saga, "go on")
 	_, err = b.end(t, saga)
 	require.NoError(t, err)
 	_, err = b.end(t, other)

@@ -144,8 +144,8 @@ func runLock(run client.WorkflowRun) string {
 	return protocol.Run{Cluster: cluster, Namespace: "default", WorkflowID: run.GetID(), RunID: run.GetRunID()}.LockID()
 }
 
-// TestTheReportOfAKnownScene plays a scene whose answers are known: A holds for 2 s, B queues, then C queues; B holds for a
-// second, then C. So B waits for A, and C for A and for B. Each is a saga whose second step just ends.
+// TestTheReportOfAKnownScene plays a scene whose answers are known: A holds, B queues, then C queues; a second later A lets
+// B in, which holds for a second, then C. So B waits for A, and C for A and for B. Each is a saga whose second step just ends.
 func TestTheReportOfAKnownScene(t *testing.T) {
 	t.Parallel()
 	s := setScene(t)
@@ -188,15 +188,12 @@ func (s *scene) playThreeSagas(t *testing.T) (ids []string) {
 			return do(ctx, "Ship")
 		})
 	})
-	lengths := make(chan time.Duration, 3)
-	for _, length := range []time.Duration{2 * time.Second, time.Second, time.Second} {
-		lengths <- length
-	}
-	entered := make(chan struct{}, 3)
+	entered, queued := make(chan struct{}, 3), make(chan struct{})
 	s.work(t, sdkworker.Options{}, map[string]any{
 		"Charge": func(context.Context) error {
 			entered <- struct{}{}
-			<-time.After(<-lengths) // the scene, and nothing waits for it
+			<-queued
+			<-time.After(time.Second) // the scene, and nothing waits for it
 			return nil
 		},
 		"Ship": func(context.Context) error { return nil },
@@ -207,6 +204,7 @@ func (s *scene) playThreeSagas(t *testing.T) (ids []string) {
 	s.untilParked(t, b)
 	c := s.start(t, "saga")
 	s.untilParked(t, c)
+	close(queued)
 	for _, run := range []client.WorkflowRun{a, b, c} {
 		_, err := s.end(t, run)
 		require.NoError(t, err)
@@ -246,7 +244,7 @@ func TestAWaitAndItsBlockerAreJoinedAcrossProcesses(t *testing.T) {
 	t.Parallel()
 	s := setScene(t)
 	s.workflow("killed", func(ctx workflow.Context) error {
-		return do(workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, TTL: 2 * time.Second}), "Step")
+		return do(workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, TTL: 4 * time.Second}), "Step")
 	})
 	s.workflow("other", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Other") })
 	s.work(t, sdkworker.Options{LocalActivityWorkerOnly: true}, nil)

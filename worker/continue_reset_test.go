@@ -57,9 +57,14 @@ func TestWhatARunLacksAfterAResetIsTakenAnewByTheNextRun(t *testing.T) {
 			b := setup(t)
 			var entries []entry
 			b.workflow("W", fn)
-			b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})
-			old, run := b.startAndReset(t)
+			steps := map[string]any{"Enter": b.enters(&entries)}
+			w := b.work(t, sdkworker.Options{}, steps)
+			old := b.start(t, "W")
+			b.completed(t, old, 2)
+			w.Stop() // so that the hand-over comes first
+			run := b.reset(t, old, 2)
 			b.signal(t, run, "go on")
+			b.work(t, sdkworker.Options{}, steps)
 			heir := b.untilContinued(t, run)
 			b.signal(t, heir, "go on")
 			b.untilWritten(t, 2)
@@ -102,7 +107,7 @@ func TestWhatWasHandedOverIsNoFormerRuns(t *testing.T) {
 func TestALockThatWasHandedOverIsKeptAlive(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	l := workflows.Locks{Resources: []lockcore.Resource{account, second}, HoldTTL: 3 * time.Second, KeepAlive: true}
+	l := workflows.Locks{Resources: []lockcore.Resource{account, second}, HoldTTL: keptTTL, KeepAlive: true}
 	b.workflow("W", func(ctx workflow.Context) error {
 		if workflow.GetInfo(ctx).ContinuedExecutionRunID == "" {
 			if _, err := workflows.Lock(ctx, l); err != nil {
@@ -110,9 +115,9 @@ func TestALockThatWasHandedOverIsKeptAlive(t *testing.T) {
 			}
 			return workflows.HandOver(ctx, workflow.NewContinueAsNewError(ctx, "W"))
 		}
-		err := errors.Join(workflow.Sleep(ctx, 5*time.Second), do(ctx, "Look"))
+		err := errors.Join(workflow.Sleep(ctx, sleptThrough), do(ctx, "Look"))
 		return errors.Join(err, under(ctx, lasting(second), func(*workflows.Hold) error {
-			return errors.Join(workflow.Sleep(ctx, 5*time.Second), do(ctx, "Look"))
+			return errors.Join(workflow.Sleep(ctx, sleptThrough), do(ctx, "Look"))
 		}))
 	})
 	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})

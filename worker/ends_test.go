@@ -18,7 +18,10 @@ import (
 )
 
 // briefly is the account in scope saga, with promises that end soon after the last sign of life.
-var briefly = workflows.Locks{Resources: []lockcore.Resource{account}, TTL: time.Second, HoldTTL: 2 * time.Second}
+var briefly = workflows.Locks{Resources: []lockcore.Resource{account}, TTL: 2 * time.Second, HoldTTL: 5 * time.Second}
+
+// runTimeout is long enough for a run to take its first step on a machine that is busy.
+const runTimeout = 10 * time.Second
 
 // holds is a saga that takes the account in its first step and then waits for a signal.
 func holds(l workflows.Locks) func(ctx workflow.Context) error {
@@ -36,7 +39,7 @@ func holds(l workflows.Locks) func(ctx workflow.Context) error {
 // No code of a run that is terminated, or times out, runs any more. Its locks stand until the hold's TTL.
 func TestWhatAClosedRunLeftStandsForTheHoldTTL(t *testing.T) {
 	t.Parallel()
-	for name, timeout := range map[string]time.Duration{"terminated": 0, "timed out": 3 * time.Second} {
+	for name, timeout := range map[string]time.Duration{"terminated": 0, "timed out": runTimeout} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
@@ -67,7 +70,7 @@ func TestALaterRunOfTheSameWorkflowGetsWhatAClosedOneLeft(t *testing.T) {
 	for name, o := range map[string]client.StartWorkflowOptions{
 		"started again after termination": {ID: "again"},
 		"retried after a timeout": {
-			WorkflowRunTimeout: 3 * time.Second, RetryPolicy: &temporal.RetryPolicy{InitialInterval: 100 * time.Millisecond, MaximumAttempts: 2},
+			WorkflowRunTimeout: runTimeout, RetryPolicy: &temporal.RetryPolicy{InitialInterval: 100 * time.Millisecond, MaximumAttempts: 2},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -20,8 +20,8 @@ import (
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
-// watched is the account, for a worker that may be silent for two seconds.
-var watched = workflows.Locks{Resources: []lockcore.Resource{account}, TTL: 2 * time.Second}
+// watched is the account, for a worker that may be silent for four seconds.
+var watched = workflows.Locks{Resources: []lockcore.Resource{account}, TTL: 4 * time.Second}
 
 // A worker sleeps through its TTL while it runs a step of a saga. The hold stands, so nobody else gets in; the next attempt
 // supersedes the one that sleeps, which is told when it wakes up.
@@ -30,7 +30,9 @@ func TestAPausedWorkersStepIsSupersededAndNobodyElseGetsIn(t *testing.T) {
 	b := setup(t)
 	b.workflow("saga", func(ctx workflow.Context) error {
 		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
-			return do(workflows.WithLocks(workflow.WithHeartbeatTimeout(ctx, 4*time.Second), watched), "Watch")
+			err := do(workflows.WithLocks(workflow.WithHeartbeatTimeout(ctx, 4*time.Second), watched), "Watch")
+			receive(ctx, "go on") // the other one stands in the queue
+			return err
 		})
 	})
 	b.workflow("other", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Other") })
@@ -51,6 +53,7 @@ func TestAPausedWorkersStepIsSupersededAndNobodyElseGetsIn(t *testing.T) {
 	})
 	other := b.start(t, "other")
 	b.untilParked(t, other)
+	b.signal(t, run, "go on")
 	_, err = b.end(t, run)
 	require.NoError(t, err)
 	_, err = b.end(t, other)

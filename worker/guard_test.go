@@ -170,7 +170,7 @@ func TestALostLockCancelsTheStepAndReachesTheWorkflowTyped(t *testing.T) {
 	b := setup(t)
 	var told, released bool
 	b.workflow("W", func(ctx workflow.Context) error {
-		ctx = workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, TTL: time.Second})
+		ctx = workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, TTL: 3 * time.Second})
 		err := do(ctx, "Stuck")
 		var lost *lockcore.LostError
 		told = errors.As(err, &lost) && lost.Resource == account.Name

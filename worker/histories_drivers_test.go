@@ -104,6 +104,30 @@ func resetAndTakenAnew(t *testing.T, b *bundle, start func() client.WorkflowRun)
 	return run
 }
 
+// resetBehindSomebody resets a workflow under its lock, in such a way that somebody gets in between.
+func resetBehindSomebody(t *testing.T, b *bundle, start func() client.WorkflowRun) client.WorkflowRun {
+	t.Helper()
+	run, somebody := b.resetBehind(t, start())
+	b.untilParked(t, run)
+	b.signal(t, run, "go")
+	require.NoError(t, somebody.Leave(t.Context()))
+	return run
+}
+
+// resetWhileAStepIsPending resets a workflow whose step waits for a worker, which comes when the new run has taken its lock.
+func resetWhileAStepIsPending(t *testing.T, b *bundle, start func() client.WorkflowRun) client.WorkflowRun {
+	t.Helper()
+	old := start()
+	b.untilEvent(t, old, enumspb.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
+	tasks := b.tasks(t, old) + 1
+	b.signal(t, old, "noise")
+	b.completed(t, old, tasks)
+	run := b.reset(t, old, tasks)
+	b.untilHeldBy(t, run)
+	b.workForActivities(t)
+	return run
+}
+
 // untilHeldBy waits until a run holds the account, alone.
 func (b *bundle) untilHeldBy(t *testing.T, run client.WorkflowRun) {
 	t.Helper()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/client"
+	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/workflows"
@@ -142,18 +143,53 @@ var features = []feature{
 		commands: []string{"Do", "reset", "Do", "local lockstep.Release", "completed"},
 	},
 	{
-		name: "lock-reset", workflow: stopsUnderALock(workflows.Locks{}, 1), drive: resetBetweenSteps(1),
+		name: "lock-reset-at-once", workflow: stopsUnderALock(workflows.Locks{}, 1), drive: resetAndTakenAnew,
+		commands: []string{
+			"local lockstep.Acquire", "Do", "reset", "version lockstep.anew", "local lockstep.Acquire", "Do", "local lockstep.Release", "completed",
+		},
+	},
+	{
+		name: "lock-reset-often-at-once", workflow: stopsUnderALock(workflows.Locks{}, 3), drive: resetBetweenSteps(3),
+		commands: []string{
+			"local lockstep.Acquire", "Do", "reset", "version lockstep.anew", "local lockstep.Acquire", "Do", "reset", "local lockstep.Acquire", "Do",
+			"reset", "local lockstep.Acquire", "Do", "local lockstep.Release", "completed",
+		},
+	},
+	{
+		name: "lock-kept-alive-reset-at-once", workflow: stopsUnderALock(workflows.Locks{KeepAlive: true}, 1), drive: resetAndTakenAnew,
+		commands: []string{
+			"local lockstep.Acquire", "lockstep.Keep", "Do", "reset", "version lockstep.anew", "local lockstep.Acquire", "lockstep.Keep", "Do",
+			"local lockstep.Release", "completed",
+		},
+	},
+	{
+		name: "lock-reset-child", workflow: startsAChildUnderALock, drive: resetBehindSomebody,
+		commands: []string{
+			"local lockstep.Acquire", "reset", "version lockstep.anew", "local lockstep.Acquire", "lockstep.Wait", "local lockstep.Acquire",
+			"child", "signal", "local lockstep.Release", "completed",
+		},
+	},
+	{
+		name: "from-workflow-reset", workflow: guardedBy(workflows.Locks{FromWorkflow: true}), drive: resetWhileAStepIsPending,
+		work: func(b *bundle, t *testing.T) { b.work(t, sdkworker.Options{LocalActivityWorkerOnly: true}, nil) },
+		commands: []string{
+			"local lockstep.Acquire", "Do", "reset", "version lockstep.anew", "local lockstep.Acquire", "Do", "local lockstep.Release", "completed",
+		},
+	},
+	// Before locks were taken anew at once after a reset, the next activity found out, or the end of a keep-alive.
+	{
+		name: "lock-reset", until: unreleased, workflow: stopsUnderALock(workflows.Locks{}, 1), drive: resetBetweenSteps(1),
 		commands: []string{"local lockstep.Acquire", "Do", "reset", "local lockstep.Acquire", "Do", "local lockstep.Release", "completed"},
 	},
 	{
-		name: "lock-reset-often", workflow: stopsUnderALock(workflows.Locks{}, 3), drive: resetBetweenSteps(3),
+		name: "lock-reset-often", until: unreleased, workflow: stopsUnderALock(workflows.Locks{}, 3), drive: resetBetweenSteps(3),
 		commands: []string{
 			"local lockstep.Acquire", "Do", "reset", "local lockstep.Acquire", "Do", "reset", "local lockstep.Acquire", "Do",
 			"reset", "local lockstep.Acquire", "Do", "local lockstep.Release", "completed",
 		},
 	},
 	{
-		name: "lock-kept-alive-reset-sleeps", workflow: stopsUnderALock(workflows.Locks{KeepAlive: true}, 1), drive: resetAndTakenAnew,
+		name: "lock-kept-alive-reset-sleeps", until: unreleased, workflow: stopsUnderALock(workflows.Locks{KeepAlive: true}, 1), drive: resetAndTakenAnew,
 		commands: []string{
 			"local lockstep.Acquire", "lockstep.Keep", "Do", "reset", "version lockstep.keep", "local lockstep.Acquire", "lockstep.Keep", "Do",
 			"local lockstep.Release", "completed",

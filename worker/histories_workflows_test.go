@@ -231,6 +231,25 @@ func stopsUnderALock(l workflows.Locks, times int) func(ctx workflow.Context) er
 	}
 }
 
+// startsAChildUnderALock starts itself as a child, which does nothing, and signals nobody, after a signal.
+func startsAChildUnderALock(ctx workflow.Context) error {
+	info := workflow.GetInfo(ctx)
+	if info.ParentWorkflowExecution != nil {
+		return nil
+	}
+	hold, err := workflows.Lock(ctx, workflows.Locks{Resources: []lockcore.Resource{account}})
+	if err != nil {
+		return err
+	}
+	workflow.GetSignalChannel(ctx, "go").Receive(ctx, nil)
+	err = workflow.ExecuteChildWorkflow(ctx, info.WorkflowType.Name).Get(ctx, nil)
+	if workflow.SignalExternalWorkflow(ctx, "nobody", "", "done", nil).Get(ctx, nil) == nil {
+		err = errors.Join(err, errors.New("somebody was there"))
+	}
+	hold.Release(ctx)
+	return err
+}
+
 // locksAfterASignal does its step under a lock, after a signal.
 func locksAfterASignal(ctx workflow.Context) error {
 	workflow.GetSignalChannel(ctx, "go").Receive(ctx, nil)

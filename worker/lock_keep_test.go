@@ -15,6 +15,13 @@ import (
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
+// keptTTL is how long a hold stands without its keep-alive, and sleptThrough is longer. The hold is extended every third of it,
+// also by a machine that is busy for some seconds.
+const (
+	keptTTL      = 6 * time.Second
+	sleptThrough = 8 * time.Second
+)
+
 func TestKeepAliveKeepsOthersOutForLongerThanTheHoldTTL(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -72,7 +79,7 @@ func TestKeepAliveTellsALoss(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", func(ctx workflow.Context) error {
-		l := workflows.Locks{Resources: []lockcore.Resource{account}, HoldTTL: 6 * time.Second, KeepAlive: true}
+		l := workflows.Locks{Resources: []lockcore.Resource{account}, HoldTTL: 9 * time.Second, KeepAlive: true}
 		return under(ctx, l, func(hold *workflows.Hold) error {
 			err := say(ctx, "locked")
 			selector := workflow.NewSelector(ctx)
@@ -105,7 +112,7 @@ func TestAKeepAliveEndsWithItsLock(t *testing.T) {
 	b := setup(t)
 	b.workflow("W", func(ctx workflow.Context) error {
 		var lost workflow.Future
-		l := workflows.Locks{Resources: []lockcore.Resource{account}, HoldTTL: 3 * time.Second, KeepAlive: true}
+		l := workflows.Locks{Resources: []lockcore.Resource{account}, HoldTTL: 9 * time.Second, KeepAlive: true}
 		err := under(ctx, l, func(hold *workflows.Hold) error {
 			lost = hold.Lost()
 			return say(ctx, "locked")

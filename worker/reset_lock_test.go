@@ -3,7 +3,6 @@ package worker_test
 import (
 	"errors"
 	"testing"
-	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/client"
@@ -117,12 +116,11 @@ func TestALockThatIsTakenAnewWaitsForWhoGotInBetween(t *testing.T) {
 	var entries []entry
 	b.workflow("W", underALock(func(ctx workflow.Context) workflow.Context { return ctx }, "first", "second", "third"))
 	b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})
-	old, run := b.startAndReset(t)
-	_, err := b.locker.ReleaseHeld(t.Context(), lockcore.Release{LockID: lockID(old), Resources: []string{account.Name}})
-	require.NoError(t, err)
-	somebody := b.taken(t, account)
-	b.signal(t, run, "go on")
+	run, somebody := b.resetBehind(t, b.start(t, "W"))
 	b.untilParked(t, run)
+	tasks := b.tasks(t, run)
+	b.signal(t, run, "go on")
+	b.completed(t, run, tasks+1)
 	require.Equal(t, []string{"first"}, b.read())
 	require.NoError(t, somebody.Leave(t.Context()))
 	b.untilWritten(t, 2)
@@ -130,7 +128,7 @@ func TestALockThatIsTakenAnewWaitsForWhoGotInBetween(t *testing.T) {
 	for range 2 {
 		b.signal(t, run, "go on")
 	}
-	_, err = b.end(t, run)
+	_, err := b.end(t, run)
 	require.NoError(t, err)
 	b.requireFree(t, account.Name)
 }
@@ -231,11 +229,11 @@ func TestAKeepAliveGoesOnAfterAReset(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", func(ctx workflow.Context) error {
-		l := workflows.Locks{Resources: []lockcore.Resource{account}, HoldTTL: 3 * time.Second, KeepAlive: true}
+		l := workflows.Locks{Resources: []lockcore.Resource{account}, HoldTTL: keptTTL, KeepAlive: true}
 		return under(ctx, l, func(hold *workflows.Hold) error {
 			err := say(ctx, "first")
 			receive(ctx, "go on")
-			err = errors.Join(err, say(ctx, "second"), workflow.Sleep(ctx, 5*time.Second))
+			err = errors.Join(err, say(ctx, "second"), workflow.Sleep(ctx, sleptThrough))
 			if hold.Lost().IsReady() {
 				err = errors.Join(err, hold.Lost().Get(ctx, nil), errors.New("lost"))
 			}

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"sync"
 	"testing"
-	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/client"
@@ -36,13 +35,13 @@ func TestALockThatChangesItsModeAfterAResetIsKeptAlive(t *testing.T) {
 				resource = lockcore.Shared(account.Name)
 			}
 			b.workflow("W", func(ctx workflow.Context) error {
-				l := workflows.Locks{Resources: []lockcore.Resource{resource}, HoldTTL: 3 * time.Second, KeepAlive: true}
+				l := workflows.Locks{Resources: []lockcore.Resource{resource}, HoldTTL: keptTTL, KeepAlive: true}
 				return under(ctx, l, func(hold *workflows.Hold) error {
 					if err := say(ctx, "first"); err != nil {
 						return err
 					}
 					receive(ctx, "go on")
-					err := errors.Join(change(hold, ctx), workflow.Sleep(ctx, 5*time.Second))
+					err := errors.Join(change(hold, ctx), workflow.Sleep(ctx, sleptThrough))
 					if hold.Lost().IsReady() {
 						err = errors.Join(err, hold.Lost().Get(ctx, nil), errors.New("lost"))
 					}
@@ -73,9 +72,9 @@ func TestALockThatIsKeptAliveIsTakenAnewWithoutAnActivity(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", func(ctx workflow.Context) error {
-		return under(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, HoldTTL: 3 * time.Second, KeepAlive: true}, func(hold *workflows.Hold) error {
+		return under(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, HoldTTL: keptTTL, KeepAlive: true}, func(hold *workflows.Hold) error {
 			receive(ctx, "go on")
-			err := workflow.Sleep(ctx, 5*time.Second)
+			err := workflow.Sleep(ctx, sleptThrough)
 			if hold.Lost().IsReady() {
 				err = errors.Join(err, hold.Lost().Get(ctx, nil), errors.New("lost"))
 			}

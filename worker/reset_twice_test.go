@@ -100,3 +100,57 @@ func (b *bundle) untilUndoing(t *testing.T, run client.WorkflowRun) {
 		return false
 	}, within, lookEvery, "it is not undone")
 }
+
+// heldInBetween is a saga that takes account/2 only after the first reset, and nothing after the second.
+func heldInBetween(t *testing.T, b *bundle) (between, last client.WorkflowRun) {
+	t.Helper()
+	var entries []entry
+	b.workflow("W", func(ctx workflow.Context) error {
+		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
+			if err := call(workflows.Guard(ctx, account), "first"); err != nil {
+				return err
+			}
+			receive(ctx, "go on")
+			if err := call(workflows.Guard(ctx, second), "second"); err != nil {
+				return err
+			}
+			receive(ctx, "end")
+			return nil
+		})
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})
+	_, between = b.startAndReset(t)
+	b.signal(t, between, "go on")
+	b.untilWritten(t, 2)
+	last = b.reset(t, between, b.untilIdle(t, between))
+	b.requireHolds(t, between, account, second)
+	return between, last
+}
+
+// What the run between two resets held is released at the end of the last, though no step of it told in whose name.
+func TestWhatARunBetweenResetsHeldIsReleasedAtTheEnd(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	_, last := heldInBetween(t, b)
+	b.signal(t, last, "end")
+	_, err := b.end(t, last)
+	require.NoError(t, err)
+	b.requireFree(t, account.Name)
+	b.requireFree(t, second.Name)
+}
+
+// The reaper does not wait for that end: the run in between is closed.
+func TestWhatARunBetweenResetsHeldIsReaped(t *testing.T) {
+	t.Parallel()
+	b := reaping(t)
+	between, last := heldInBetween(t, b)
+	result := b.reap(t)
+	require.Equal(t, 1, result.Closed)
+	require.Equal(t, 2, result.Released)
+	b.requireFree(t, account.Name)
+	b.requireFree(t, second.Name)
+	require.Equal(t, enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED, b.status(t, between))
+	b.signal(t, last, "end")
+	_, err := b.end(t, last)
+	require.NoError(t, err)
+}

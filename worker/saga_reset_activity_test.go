@@ -8,6 +8,7 @@ import (
 	"time"
 
 	commonpb "go.temporal.io/api/common/v1"
+	enumspb "go.temporal.io/api/enums/v1"
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
@@ -54,7 +55,7 @@ func TestAStepThatRanBeforeItsActivityWasResetIsUndone(t *testing.T) {
 			})
 			run := b.start(t, "W")
 			b.untilWritten(t, 1)
-			b.untilFree(t, account.Name)
+			b.untilFailed(t, run)
 			for range 20 { // what the lock remembers of those before is bounded
 				b.requireFree(t, account.Name)
 			}
@@ -93,7 +94,7 @@ func TestAStepWhoseActivityIsResetRunsAgain(t *testing.T) {
 			run := b.start(t, "W")
 			for n := range 2 {
 				b.untilWritten(t, n+1)
-				b.untilActivity(t, run, func(a *workflowpb.PendingActivityInfo) bool { return a.GetLastFailure().GetMessage() == "fails" }, "the attempt is not over")
+				b.untilFailed(t, run)
 				b.resetActivities(t, run, "Fail")
 			}
 			_, err := b.end(t, run)
@@ -101,6 +102,14 @@ func TestAStepWhoseActivityIsResetRunsAgain(t *testing.T) {
 			b.requireFree(t, account.Name)
 		})
 	}
+}
+
+// untilFailed waits until the attempt of Fail that has begun is over, and no other has begun.
+func (b *bundle) untilFailed(t *testing.T, run client.WorkflowRun) {
+	t.Helper()
+	b.untilActivity(t, run, func(a *workflowpb.PendingActivityInfo) bool {
+		return a.GetState() == enumspb.PENDING_ACTIVITY_STATE_SCHEDULED && a.GetLastFailure().GetMessage() == "fails"
+	}, "the attempt is not over")
 }
 
 // A step that does not wait, and finds its lock busy at once, has nothing to undo, and its undoing does not wait for the lock.

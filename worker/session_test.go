@@ -31,9 +31,9 @@ func TestLocksAroundASessionNeedNothingOfItsWorker(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		l := workflows.Locks{Resources: []lockcore.Resource{account}, HoldTTL: 3 * time.Second, KeepAlive: true}
+		l := workflows.Locks{Resources: []lockcore.Resource{account}, HoldTTL: keptTTL, KeepAlive: true}
 		err = under(session, l, func(*workflows.Hold) error {
-			return errors.Join(say(session, "in"), workflow.Sleep(session, 5*time.Second), say(session, "out"))
+			return errors.Join(say(session, "in"), workflow.Sleep(session, sleptThrough), say(session, "out"))
 		})
 		workflow.CompleteSession(session)
 		return err

@@ -40,7 +40,9 @@ func inMemory(t *testing.T, now func(*testsuite.TestWorkflowEnvironment) func() 
 	plugin, err := worker.NewPlugin(worker.Options{Locker: locker})
 	require.NoError(t, err)
 	s.locker = locker
-	s.SetWorkerOptions(sdkworker.Options{Plugins: []sdkworker.Plugin{plugin}})
+	// Its own limits, of a second and of three, are those of a machine that is not busy.
+	s.SetWorkerOptions(sdkworker.Options{Plugins: []sdkworker.Plugin{plugin}, DeadlockDetectionTimeout: within})
+	s.SetTestTimeout(within)
 	s.RegisterActivityWithOptions(func(ctx context.Context) error {
 		s.ran++
 		if !s.isFree(ctx) {

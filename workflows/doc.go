@@ -73,9 +73,9 @@
 //     workflow ID asks for them.
 //   - A step of scope step with several resources holds none of them while it waits for one.
 //   - A workflow that is reset in the middle of a saga goes on under another run ID. Its next guarded step takes anew
-//     all that the saga held, after what the run before left was released; others may have been in between. Under a
-//     Lock, the next activity waits until that is taken anew; a timer or a child workflow does not. A step with
-//     Locks.FromWorkflow that was pending runs again without its lock.
+//     all that the saga held, after what the run before left was released; others may have been in between. A Lock is
+//     taken anew at once, and activities, child workflows and signals wait for that; an activity without a guard that was
+//     pending does not. A step with Locks.FromWorkflow that was pending does, where its worker has the interceptor.
 //   - All sagas and locks of one run are held in the run's name: they do not keep each other out.
 //
 // # Changing workflows that are running

@@ -36,10 +36,10 @@ type Hold struct {
 // All locks of a run are held in its name. A guarded step inside joins them, and fails with a *lockcore.LostError where
 // they are lost; two calls of Lock in one run do not keep each other out.
 //
-// In a run that was reset under the locks they are taken anew before the next activity that it schedules, guarded or not,
-// which waits for them as Lock did and fails as Lock does; with [Locks.KeepAlive] at once, whatever it waits for. Until then
-// timers and child workflows go on without them. What the run before has handed over ([HandOver]) of the same
-// resources is from then on this Hold's.
+// In a run that was reset under the locks they are taken anew at once, whatever it waits for. Activities, guarded or not, and
+// signals to other workflows wait for them as Lock did and fail as Lock does; so do workflow.ExecuteChildWorkflow and Nexus
+// operations, which block meanwhile, and need the context of the coroutine that calls them. Timers run on, and what was under way
+// before the reset. What the run before has handed over ([HandOver]) of the same resources is from then on this Hold's.
 //
 // Cancelling ctx while it waits leaves the queue, and what was granted meanwhile is released; the error is a
 // *temporal.CanceledError. Other errors match *lockcore.BusyError (after MaxWait, or at once with Try), *lockcore.DeadlockError,

@@ -51,9 +51,10 @@ type Locks struct {
 	// without its locks. It costs two events for each step, and the step has no fence and is not told of a loss while it runs:
 	// HoldTTL must be longer than the step, all its attempts together. With ScopeSaga the locks stay until the saga's end.
 	//
-	// WARNING: where the run is reset while such a step is pending, the server runs it again in the new run at once, WITHOUT
-	// its locks: nothing on its worker knows of them, and what the old run held is released. Use it only for steps that are
-	// safe then, or cancel the step before a reset. A guarded step has no such gap.
+	// Where the run is reset while such a step is pending, the server runs it again in the new run at once. A worker with the
+	// interceptor refuses it; then the workflow takes the locks anew, and schedules the step again. WARNING: a worker without the
+	// interceptor runs it WITHOUT its locks, and an attempt of the old run that still runs is not waited for. Use it only for
+	// steps that are safe then, or cancel the step before a reset. A guarded step has no such gap.
 	//
 	// Defaults to false.
 	FromWorkflow bool

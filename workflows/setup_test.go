@@ -11,6 +11,7 @@ import (
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 )
 
@@ -40,6 +41,9 @@ func newEnv() (*testsuite.TestWorkflowEnvironment, *journal) {
 	suite := &testsuite.WorkflowTestSuite{}
 	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env, j := suite.NewTestWorkflowEnvironment(), &journal{}
+	// The SDK takes workflow code that runs for a second for blocked, and gives up after three without any: on a machine that is
+	// busy neither says anything.
+	env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: time.Minute}).SetTestTimeout(time.Minute)
 	env.RegisterActivityWithOptions(func(_ context.Context, what string) error {
 		j.write(what)
 		return nil

@@ -45,7 +45,9 @@ func setup(t *testing.T) *theatre {
 	require.NoError(t, err)
 	plugin, err := worker.NewPlugin(worker.Options{Locker: locker})
 	require.NoError(t, err)
-	th.env.SetWorkerOptions(sdkworker.Options{Plugins: []sdkworker.Plugin{plugin}})
+	// The environment's own limits, of a second and of three, are those of a machine that is not busy.
+	th.env.SetWorkerOptions(sdkworker.Options{Plugins: []sdkworker.Plugin{plugin}, DeadlockDetectionTimeout: time.Minute})
+	th.env.SetTestTimeout(time.Minute)
 	th.locker = locker
 	th.shop = &unittests.Shop{OnCharge: th.does("charge"), OnRefund: th.does("refund"), OnIssue: th.does("issue")}
 	th.env.RegisterActivity(th.shop)

@@ -175,30 +175,3 @@ func blockedAt(r *Report, w *Wait, h *Hold, named bool) map[time.Duration]bool {
 
 // fenceOf is that of a wait of [TestBlockersAreThoseOfEveryPair].
 func fenceOf(w *Wait) int64 { return int64(w.Position) }
-
-// A resource with 100,000 waits and holds, of which 150 wait at any time, is no matter of minutes; one hold stands all the time.
-func TestLongQueuesAreNoMatterOfMinutes(t *testing.T) {
-	t.Parallel()
-	const n, depth = 100_000, 150
-	spans := make([]span, 0, 2*n)
-	for i := range int64(n) {
-		id := fmt.Sprint(i)
-		spans = append(spans, madeSpan(kindHold, "r", id, "exclusive", i+1, i*1000, i*1000+900))
-		if i > 0 {
-			spans = append(spans, madeSpan(kindWait, "r", id, "exclusive", i+1, max(0, i-depth)*1000, i*1000))
-		}
-	}
-	spans[0].end += n * 1000
-	done := make(chan *Report, 1)
-	go func() { done <- Analyze(madeSpans(spans), Options{}) }()
-	select {
-	case r := <-done:
-		last := r.Waits[len(r.Waits)-1]
-		require.Len(t, last.Blockers, allBlockers/len(r.Waits))
-		require.Equal(t, depth+1-len(last.Blockers), last.Omitted)
-		require.True(t, slices.ContainsFunc(last.Blockers, func(b Blocker) bool { return b.Last }))
-		require.Zero(t, last.Unexplained)
-	case <-time.After(2 * time.Minute):
-		require.Fail(t, "it takes too long")
-	}
-}

@@ -3,6 +3,7 @@ package protocol
 import (
 	"context"
 	"errors"
+	"iter"
 	"slices"
 
 	enumspb "go.temporal.io/api/enums/v1"
@@ -59,17 +60,48 @@ func (r Run) former(req lockcore.Request, err error) (former []Run) {
 		return nil
 	}
 	for _, h := range busy.Holders {
-		held, err := ParseLockID(h.LockID)
-		if err != nil || h.Draining || h.LockID == req.LockID || h.LockID == r.LockID() {
+		if h.Draining || h.LockID == req.LockID {
 			continue
 		}
-		same := r
-		same.RunID = held.RunID
-		if same.LockID() == h.LockID && !slices.Contains(former, same) {
-			former = append(former, same)
+		if other, ok := r.other(h.LockID); ok && !slices.Contains(former, other) {
+			former = append(former, other)
 		}
 	}
 	return former
+}
+
+// other is the run whose lock ID it is, where that is another one of the same workflow.
+func (r Run) other(lockID string) (other Run, ok bool) {
+	run, err := ParseLockID(lockID)
+	if err != nil || lockID == r.LockID() {
+		return Run{}, false
+	}
+	other = r
+	other.RunID = run.RunID
+	return other, other.LockID() == lockID
+}
+
+// Lister is what [LeftOn] needs of a *lockcore.Locker.
+type Lister interface {
+	Status(ctx context.Context, f lockcore.Filter) iter.Seq2[lockcore.Status, error]
+}
+
+// LeftOn lists the runs of the same workflow with whose locks nobody goes on, and which have something on the resources, or
+// wait for one. It is for a run that was reset, and does not know of every reset before. lockID is that in which the run locks.
+func LeftOn(ctx context.Context, locker Lister, own Run, lockID string, names []string) (left []Run, err error) {
+	for _, name := range names {
+		for s, err := range locker.Status(ctx, lockcore.Filter{
+			Resource: name, States: []lockcore.State{lockcore.StateHolding, lockcore.StateClaimed, lockcore.StateWaiting},
+		}) {
+			if err != nil {
+				return nil, err
+			}
+			if other, ok := own.other(s.LockID); ok && s.LockID != lockID && !slices.Contains(left, other) {
+				left = append(left, other)
+			}
+		}
+	}
+	return own.leftBy(ctx, left, nil), nil
 }
 
 // leftBy are those of former runs with whose locks nobody goes on. That is so where the run which asks is open, and so the

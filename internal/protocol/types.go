@@ -9,6 +9,9 @@ import (
 // HeaderKey is the activity header under which a step's [Guard] travels.
 const HeaderKey = "lockstep-guard"
 
+// UnderKey is the header of an activity whose locks the workflow takes: the ID of the run that has them, as JSON.
+const UnderKey = "lockstep-under"
+
 // Names of the activities, the same for every SDK.
 const (
 	ActivityPrefix  = "lockstep."
@@ -37,6 +40,9 @@ const (
 	FailureUnavailable = "lockstep.Unavailable"
 	// FailureResultPending means that a guarded activity returned activity.ErrResultPending. Not retryable.
 	FailureResultPending = "lockstep.ResultPending"
+	// FailureReset means that the workflow takes the step's locks, and has not done so in the run that a reset has made. Benign and
+	// not retryable: the workflow takes them, and schedules the step again.
+	FailureReset = "lockstep.Reset"
 )
 
 // Scopes of a guard, as they stand in headers. A reader refuses any other.

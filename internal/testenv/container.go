@@ -23,7 +23,7 @@ import (
 const (
 	mongoPort    = "27017/tcp"
 	temporalPort = "7233/tcp"
-	// startWithin includes the pull of an image of some 300 MB.
+	// startWithin includes the pull of an image of some 300 MB, and what it does before it listens.
 	startWithin = 5 * time.Minute
 )
 
@@ -95,7 +95,7 @@ func run(ctx context.Context, image, port string, command ...string) (_ string, 
 	c, err := testcontainers.Run(ctx, image,
 		testcontainers.WithCmd(command...),
 		testcontainers.WithExposedPorts(port),
-		testcontainers.WithWaitStrategyAndDeadline(time.Minute, wait.ForListeningPort(port)),
+		testcontainers.WithWaitStrategyAndDeadline(startWithin, wait.ForListeningPort(port)),
 	)
 	if c != nil {
 		running.Lock()

@@ -110,12 +110,13 @@ func atRest(d *engine.Document) engine.Document {
 	return rest
 }
 
-// The TTLs of the scenarios, in the order of their lengths.
+// The TTLs of the scenarios, in the order of their lengths. They are minutes, so that nothing ends a moment early on a
+// database whose clock goes on by itself.
 const (
-	partTTL   = 10 * time.Second
-	claimTTL  = 20 * time.Second
-	waiterTTL = 40 * time.Second
-	holdTTL   = 60 * time.Second
+	partTTL   = 10 * time.Minute
+	claimTTL  = 20 * time.Minute
+	waiterTTL = 40 * time.Minute
+	holdTTL   = 60 * time.Minute
 )
 
 var policy = engine.Policy{ClaimTTL: claimTTL.Milliseconds()}

@@ -12,11 +12,11 @@ var batchScenarios = []Scenario{
 	{"RenewAll/it extends parts on many resources, and their holds", func(s *stage) {
 		names := s.several("a", "p", 1)
 		s.resource = names[0]
-		s.pass(partTTL - time.Second)
+		s.pass(partTTL - time.Minute)
 		renewed, err := s.h.RenewAll(s.Context(), renewals(names, "a", "p", 1))
 		s.must(err)
 		s.check(same(renewed, []bool{true, true, true}), "all to be renewed, got %v", renewed)
-		s.pass(time.Second)
+		s.pass(time.Minute)
 		s.outcome(s.ask("b", "p", 1), engine.Busy)
 		e := s.entry(s.stored(), "a", "p", 1)
 		s.check(e.RenewedAt != nil, "the time of the renewal, got %+v", e)

@@ -10,7 +10,7 @@ import (
 var endingScenarios = []Scenario{
 	{"renew/it extends the part by its own TTL, and its hold with it", func(s *stage) {
 		s.take("a", "p", 1, keep)
-		s.pass(partTTL - time.Second)
+		s.pass(partTTL - time.Minute)
 		d := s.outcome(s.renew("a", "p", 1), engine.Granted)
 		e := s.entry(d, "a", "p", 1)
 		s.check(e.ExpiresAt.Sub(d.At) == partTTL && e.RenewedAt != nil && e.RenewedAt.Equal(d.At), "%v left, got %+v", partTTL, e)

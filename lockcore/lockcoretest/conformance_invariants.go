@@ -15,9 +15,9 @@ var invariantScenarios = []Scenario{
 			s.outcome(s.ask("b", "p", 1, mode), engine.Busy)
 			s.outcome(s.ask("b", "q", 1, mode, keep, reacquire, newFence), engine.Busy)
 		}
-		s.pass(partTTL - time.Second)
+		s.pass(partTTL - time.Minute)
 		s.outcome(s.ask("b", "p", 1), engine.Busy)
-		s.pass(time.Second)
+		s.pass(time.Minute)
 		s.take("b", "p", 1)
 	}},
 	{"I1/an exclusive request is not let in beside parts that share", func(s *stage) {

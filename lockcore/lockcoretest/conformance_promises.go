@@ -100,9 +100,9 @@ var promiseScenarios = []Scenario{
 	}},
 	{"I9/a dead holder delays others no longer than its own TTL", func(s *stage) {
 		s.take("a", "p", 1)
-		s.pass(partTTL - time.Second)
+		s.pass(partTTL - time.Minute)
 		s.outcome(s.ask("b", "p", 1), engine.Busy)
-		s.pass(time.Second)
+		s.pass(time.Minute)
 		s.take("b", "p", 1)
 	}},
 	{"I9/a dead waiter delays nobody", func(s *stage) {
@@ -143,10 +143,10 @@ var promiseScenarios = []Scenario{
 		s.wait(1, "b", "p", 2)
 		s.wait(2, "d", "p", 2)
 		s.leave("c", "p", 1)
-		s.pass(2*claimTTL - time.Second)
+		s.pass(2*claimTTL - time.Minute)
 		s.outcome(s.ask("d", "p", 2), engine.Busy)
 		s.wait(1, "d", "p", 2)
-		s.pass(time.Second)
+		s.pass(time.Minute)
 		s.renew("nobody", "p", 1)
 		d := s.claimed("d", "p")
 		s.check(d.ExpiresAt.Sub(*d.ClaimedAt) == claimTTL, "a claim for %v, got %+v", claimTTL, d)

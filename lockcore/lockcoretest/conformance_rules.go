@@ -110,7 +110,7 @@ var ruleScenarios = []Scenario{
 	{"rule 5/a hold that is kept stands without parts, for its own TTL", func(s *stage) {
 		s.take("a", "p", 1, keep)
 		s.leave("a", "p", 1)
-		s.pass(holdTTL - 5*time.Second)
+		s.pass(holdTTL - 5*time.Minute)
 		s.outcome(s.ask("b", "p", 1), engine.Busy)
 		s.join("a", "q", 1, keep)
 		s.leave("a", "q", 1)

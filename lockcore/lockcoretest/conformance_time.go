@@ -144,9 +144,9 @@ var passingScenarios = []Scenario{
 		s.take("a", "p", 1, shared, keep)
 		s.take("b", "p", 1, shared, forever)
 		s.leave("a", "p", 1)
-		s.pass(holdTTL - time.Second)
+		s.pass(holdTTL - time.Minute)
 		s.outcome(s.ask("a", "q", 1, keep), engine.Busy)
-		s.pass(holdTTL - time.Second)
+		s.pass(holdTTL - time.Minute)
 		s.outcome(s.ask("c", "p", 1, limit(2)), engine.Busy)
 	}},
 }

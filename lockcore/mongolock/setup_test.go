@@ -36,6 +36,13 @@ func (f fixture) stored(t *testing.T, resource string) theirs.Document {
 	return d
 }
 
+// requireLeft fails the test unless what is left of a TTL, in seconds, is all of it but what a machine may need for a test.
+func requireLeft(t *testing.T, ttl, left int64) {
+	t.Helper()
+	require.LessOrEqual(t, left, ttl+1) // the database's clock may run backwards for a moment
+	require.Greater(t, left, ttl-30)
+}
+
 // age moves the expiry of every lock on a resource by d into the past.
 func (f fixture) age(t *testing.T, resource string, d time.Duration) {
 	t.Helper()

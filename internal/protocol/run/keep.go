@@ -58,13 +58,13 @@ func (l *Lock) KeepAlive(ctx workflow.Context) {
 }
 
 // versionKeep is the change ID of taking a lock anew when its keep-alive finds that the run was made by a reset, asked for at
-// the first of a run that does.
+// the first of a run that does. It is for runs that were reset before there was versionAnew.
 const versionKeep = "lockstep.keep"
 
-// goOn takes the locks anew where the keep-alive has ended since the run was reset, whatever the workflow waits for.
+// goOn takes the locks anew where the keep-alive has ended since the run was reset, and nobody else does so by themselves.
 func (l *Lock) goOn(ctx workflow.Context) {
 	l.step.scope.state.look()
-	if len(l.step.scope.lacks) == 0 || workflow.GetVersion(ctx, versionKeep, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
+	if len(l.step.scope.lacks) == 0 || takesAnew(ctx) || workflow.GetVersion(ctx, versionKeep, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
 		return
 	}
 	if err := l.retake(ctx); err != nil {

@@ -59,6 +59,7 @@ func (s *State) NewLock(ctx workflow.Context, locks *Locks) *Lock {
 		keepAlive: newKeepAlive(ctx), adopts: !locks.FromWorkflow, retaking: workflow.NewMutex(ctx),
 	}
 	scope.lock = lock
+	s.watch()
 	return lock
 }
 

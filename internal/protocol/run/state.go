@@ -44,6 +44,8 @@ type State struct {
 	owner   string
 	started time.Time
 	past    past
+	// watching says that somebody waits for a reset, to take locks around code anew.
+	watching bool
 	// former are the runs that resets have closed, as far as they are known.
 	former names
 }
@@ -105,9 +107,6 @@ func (s *State) Step(ctx workflow.Context, activityType string, args ...any) *St
 	if locks.FromWorkflow {
 		around := *locks
 		around.Scope = kind
-		if kind != protocol.ScopeStep {
-			around.Resources = append(slices.Clone(around.Resources), scope.missing(around.Resources)...)
-		}
 		return &Step{scope: scope, around: &around}
 	}
 	compensating := isCompensating(ctx)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -85,6 +86,9 @@ func (e *Engine) apply(ctx context.Context, resource, lockID string, values bson
 		raw, err := e.coll.FindOneAndUpdate(ctx, filter, pipeline, answer).Raw()
 		switch {
 		case attempt < 5 && insertedByAnother(err):
+			if deadlocked(err) {
+				letOthersBy(ctx, attempt)
+			}
 			continue
 		case errors.Is(err, mongo.ErrNoDocuments):
 			return engine.Document{}, fmt.Errorf("lockstep: the database answered an upsert of %q with no document", resource)
@@ -123,11 +127,33 @@ func insertedByAnother(err error) bool {
 	if mongo.IsDuplicateKeyError(err) {
 		return true
 	}
+	if deadlocked(err) {
+		return true
+	}
 	var refused mongo.CommandError
 	if !errors.As(err, &refused) {
 		return false
 	}
-	// DocumentDB says the last two of a unique index that is not on _id.
+	// DocumentDB says the last of a unique index that is not on _id.
 	return (refused.Name == "FailedToParse" && strings.Contains(refused.Message, "$$NOW")) ||
-		strings.Contains(refused.Message, "violates exclusion constraint") || strings.Contains(refused.Message, "deadlock detected")
+		strings.Contains(refused.Message, "violates exclusion constraint")
+}
+
+// deadlocked tells that several first requests of one resource waited for each other at DocumentDB's unique index, until
+// it refused this one.
+func deadlocked(err error) bool {
+	var refused mongo.CommandError
+	return errors.As(err, &refused) && strings.Contains(refused.Message, "deadlock detected")
+}
+
+// letOthersBy pauses after a deadlock, for longer each time, and not as long as others do. Whoever comes again at once
+// gets in the way of those that were left, who are refused in their turn: with many of them nobody gets through.
+func letOthersBy(ctx context.Context, attempt int) {
+	longest := 100 * time.Millisecond << attempt
+	pause := time.NewTimer(longest/4 + rand.N(longest)) //nolint:gosec // spreads them, hides nothing
+	defer pause.Stop()
+	select {
+	case <-ctx.Done(): // the next attempt says so
+	case <-pause.C:
+	}
 }
