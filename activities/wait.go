@@ -11,10 +11,10 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// Wait looks whether a request that is queued, by a guarded step or by Acquire, is worth to be made again, and returns
-// when it is. As long as it waits, each attempt fails with a retryable lockstep.Busy that says when the next one is to
+// Wait returns when a request that a guarded step or Acquire has queued is worth making again. As long as it waits, each attempt fails with a retryable lockstep.Busy that says when the next one is to
 // be made, so that it uses no slot and adds nothing to the history; whoever grants the lock completes it in between.
-// Its ID must be protocol.WaitID of the request's schedule number for that, and else it is found at the next look.
+// For that its activity ID has to be protocol.WaitID of the request's schedule number; under another ID it finds the grant
+// at its next attempt.
 //
 // In a run that was made by a reset, and has the wait from the run before, it gives up the place of that one and is over.
 //

@@ -88,7 +88,7 @@ func (a *activityInbound) run(ctx context.Context) protocol.Run {
 // enterFailure tells a cancelled or timed-out attempt, which is Temporal's to judge, from a lock that
 // cannot be had.
 func enterFailure(ctx context.Context, guard protocol.Guard, err error) error {
-	if ctx.Err() != nil && !isLock(err) {
+	if ctx.Err() != nil && protocol.LockError(err) == nil {
 		return fmt.Errorf("lockstep: enter %q: %w", guard.Part, ctx.Err())
 	}
 	switch busy := errors.Is(err, lockcore.ErrBusy); {
@@ -101,11 +101,6 @@ func enterFailure(ctx context.Context, guard protocol.Guard, err error) error {
 	default:
 		return protocol.Failure(err)
 	}
-}
-
-func isLock(err error) bool {
-	return errors.Is(err, lockcore.ErrBusy) || errors.Is(err, lockcore.ErrLost) ||
-		errors.Is(err, lockcore.ErrSuperseded) || errors.Is(err, lockcore.ErrInvalid)
 }
 
 // isLast tells whether nobody will come back to the place in the queue.

@@ -36,23 +36,22 @@
 // holds what it held; and it gives back futures that work in selectors and whose errors match
 // lockcore's typed errors.
 //
-// It answers lockstep.Busy by waiting: it runs the activity lockstep.Wait, whose attempts fail, in back-off, until it is
-// worth to ask again, and then schedules the step again, under a new number, with the attempts and the time that the step
-// has left. That the run does so is recorded by GetVersion at the first such failure, so that runs in which there is none have the
-// commands that they would have without Lockstep.
+// It answers lockstep.Busy by waiting: it runs the activity lockstep.Wait, whose attempts fail, in back-off, until asking
+// again is worthwhile, and then schedules the step again, under a new number, with the attempts and the time that the step
+// has left. That the run does so is recorded by GetVersion at the first such failure, so that runs in which there is none
+// have the commands that they would have without Lockstep.
 //
 //	step ── busy ──▶ version marker ── lockstep.Wait ──▶ step
 //	                 (once in a run)        ▲
 //	                                        │ CompleteActivityByID
 //	whoever lets the lock go ── claim ── waker
 //
-// The waker hears of claims from the Locker of its process, that is of those that it makes itself and of those on resources
-// that it tends because a workflow which it served waits there. It completes the waiting activity by the run's ID and the
+// The waker hears of claims from the Locker of its process: of those that this Locker makes itself, and of those on
+// resources that it tends because a workflow waits there whose lockstep.Wait it has run. It completes the waiting activity by the run's ID and the
 // number of the request, in the background. A wake-up that is lost is repaired: by the next attempt of the waiting activity,
 // and by the claim's own end, after which the next in line is served and the sleeper comes first.
 //
-// All of it is computed from the workflow's calls and their
-// outcomes, so it replays.
+// All of it is computed from the workflow's calls and their outcomes, so it replays.
 //
 // It reads what a run was started with: the locks that the run which it continues has handed over, in whose name it then
 // goes on (workflows.HandOver), and the party that it shares with its parent (workflows.WithOwner). And it notices where
@@ -64,16 +63,19 @@
 //
 // # What is not guarded
 //
-// Lockstep's own activities, the SDK's sessions, queries, child workflows and timers. A local activity is guarded like
-// another; run again after a workflow task that timed out it has the same number, and does not supersede its first run. An activity that returns activity.ErrResultPending is refused too: its locks
-// would end while it goes on.
+// Lockstep's own activities, the SDK's sessions, queries, child workflows and timers. An activity that returns
+// activity.ErrResultPending is refused: its locks would end while it goes on.
+//
+// A local activity is guarded like any other. But where it runs again after a workflow task that timed out, it has the
+// same number as before, and does not supersede its first run.
 //
 // # What it does not promise
 //
 // A worker without the interceptor runs a guarded step without its locks: it does not know the
 // header. Install it on every worker that serves the task queue before workflows ask for locks. In
-// scope saga the next guarded step finds out and fails. A step
-// whose process stalls for longer than its TTL may go on after its lock was given to others, until it looks
+// scope saga the next guarded step finds out and fails.
+//
+// A step whose process stalls for longer than its TTL may go on after its lock was given to others, until it looks
 // at its context: only a resource that checks fences refuses it.
 //
 // A guarded step's result is decoded with the workflow's data converter. Converters that use the

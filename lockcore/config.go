@@ -20,9 +20,9 @@ type Config struct {
 	// HoldTTL is how long a hold that is kept may stand with no part and no sign of life: 100 ms or
 	// more, or Forever. Not less than TTL. Defaults to 10 min, or TTL where that is more.
 	HoldTTL time.Duration
-	// ClaimTTL is how long a grant to a waiter stands before it must be confirmed. A waiter that comes too late, and finds
-	// others there, has a grant next that stands twice as long, and so on up to WaiterTTL where that is more; one that never
-	// comes delays others no longer than its last grant stood. At least 100 ms and at most 1 h. Defaults to 30 s.
+	// ClaimTTL is how long a grant to a waiter stands before it must be confirmed. Each time that a waiter comes too late,
+	// and others were let in, its next grant stands twice as long, up to WaiterTTL where that is longer. One that never
+	// comes delays others no longer than its latest grant stands. At least 100 ms and at most 1 h. Defaults to 30 s.
 	ClaimTTL time.Duration
 	// WaiterTTL is how long a queued place stands without being refreshed. At least 1 s and at most 1 h. Defaults to
 	// 5 min.
@@ -38,8 +38,8 @@ type Config struct {
 	TracerProvider trace.TracerProvider
 	// MeterProvider makes the metrics. Defaults to the global one.
 	MeterProvider metric.MeterProvider
-	// ResourceClass maps a resource's name to something of which there are few, such as "account" for "account/42": it is
-	// the attribute lock.resource.class of metrics, which is left out where it returns "". It is called by
+	// ResourceClass maps a resource's name to one of a few classes, such as "account" for "account/42". The class is the
+	// attribute lock.resource.class of metrics, which is left out where it is "". The function is called by
 	// many goroutines at once. Defaults to nil: metrics do not tell resources apart.
 	ResourceClass func(resource string) string
 	// Layout is how locks are stored in the collection. Defaults to LayoutOwn.
@@ -47,10 +47,12 @@ type Config struct {
 }
 
 const (
-	minTTL    = 100 * time.Millisecond
-	maxTTL    = 10 * 365 * 24 * time.Hour
-	minRetain = time.Hour
-	maxRetain = 365 * 24 * time.Hour
+	minTTL       = 100 * time.Millisecond
+	maxTTL       = 10 * 365 * 24 * time.Hour
+	minRetention = time.Hour
+	maxRetention = 365 * 24 * time.Hour
+	// maxQueueTTL bounds the promises that a document's idleAt does not count: those of the queue must not outlive the document.
+	maxQueueTTL = minRetention
 
 	// cleanupTimeout bounds the commands that end something after the caller's context has ended.
 	cleanupTimeout = 5 * time.Second
@@ -78,9 +80,9 @@ func (c Config) withDefaults() (Config, error) {
 		checkTTL("Config.TTL", c.TTL),
 		checkTTL("Config.HoldTTL", c.HoldTTL),
 		checkAtLeast("Config.HoldTTL", c.HoldTTL, c.TTL, "Config.TTL"),
-		checkRange("Config.ClaimTTL", c.ClaimTTL, minTTL, minRetain),
-		checkRange("Config.WaiterTTL", c.WaiterTTL, time.Second, minRetain),
-		checkRange("Config.Retention", c.Retention, minRetain, maxRetain),
+		checkRange("Config.ClaimTTL", c.ClaimTTL, minTTL, maxQueueTTL),
+		checkRange("Config.WaiterTTL", c.WaiterTTL, time.Second, maxQueueTTL),
+		checkRange("Config.Retention", c.Retention, minRetention, maxRetention),
 		checkCount("Config.MaxWaiters", c.MaxWaiters, 1, 5000),
 		checkText("Config.Host", c.Host, 1, 255),
 		checkLayout(c.Layout),

@@ -37,7 +37,7 @@
 //
 // A plain lock is one part, and ends with it. A saga asks with Keep: its hold stands between steps, for the
 // longer HoldTTL, and a process that dies does not end it. Where 256 or more lock IDs are on a resource, a
-// grant ends the expired holds among them, needed room or not, so that dead ones do not pile up. A part that
+// grant ends all expired holds among them, also where it does not need their room, so that dead ones do not pile up. A part that
 // was superseded by a later attempt, or whose hold somebody else released, drains: it can no longer be renewed,
 // and keeps others out until it leaves or its TTL ends.
 //
@@ -65,7 +65,7 @@
 //
 // Expiry is decided by the database server's clock alone. An answer carries what is left of the promise; a part
 // trusts it for that long, on its own monotonic clock, counted from before the command was sent, less a tenth of
-// the TTL. So the clocks of processes need not agree with anybody's. What a lease cannot do is stop a process that
+// the TTL. So no two clocks need to agree on what time it is. What a lease cannot do is stop a process that
 // sleeps through it: between the look at the clock and the write that follows, a process can be paused for longer
 // than its TTL. Where that matters, let the resource compare fences: each grant of a resource gets a greater one,
 // for ever, and whoever remembers the greatest it has seen can refuse the rest. [UpdateFenced] does so for a
@@ -136,12 +136,12 @@
 //
 // # What is not promised
 //
-// On a sharded cluster the server's clock is the router's, and after a failover another machine's; several are
-// several clocks, and the margin has to cover what they differ by. Forever is for ever: a process that dies with
-// such a lease leaves it standing until somebody releases it, and when it is cut off nobody waits for it. A copy of
-// a request that arrives after 16 other ends on the resource is taken for a first one: it gets what is free, and
-// keeps it until its TTL ends. Deadlocks are found between owners, and not where a limit leaves open whose turn to
-// give room it is.
+// On a sharded cluster the server's clock is that of the router that was asked, and after a failover it is another
+// machine's: the margin has to cover what these clocks differ by. Forever is for ever: a process that dies with such
+// a lease leaves it standing until somebody releases it, and a part that is cut off with one does not drain. A late
+// copy of a request, which arrives after 16 others have left or released on the resource, is taken for a new one: it
+// gets what is free, and keeps it until its TTL ends. Deadlocks are found between owners. Waits for room under a
+// limit are not looked at, since any of several holders may make that room.
 //
 // All of this at length, with the stored document and the reasons: docs/engine.md in the repository.
 package lockcore

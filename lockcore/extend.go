@@ -12,7 +12,7 @@ import (
 // Extend gives a sign of life for the kept holds of a lock ID on the resources, each by the HoldTTL that it was taken
 // with, for those who hold without a process. It takes nothing: a hold that has gone stays gone.
 //
-// It returns after what time that is to be done again: a third of the shortest HoldTTL, and 5 min where none ends. A hold
+// It returns after what time to call it again: a third of the shortest HoldTTL, and 5 min where none ends. A hold
 // that is not there is answered by a *LostError, and the others are extended nevertheless. Other errors are
 // *InvalidError, and the database's. All are joined.
 func (l *Locker) Extend(ctx context.Context, lockID string, resources ...string) (again time.Duration, err error) {

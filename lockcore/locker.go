@@ -63,7 +63,7 @@ func newLocker(eng engine.Engine, cfg Config) (*Locker, error) {
 }
 
 // CreateIndexes makes the index by which documents of idle resources are removed, or those that Config.Layout
-// needs. It may be called again at any time. Without it locks work in the layout of our own, and documents stay for
+// needs. It may be called again at any time. In lockstep's own layout locks work without it, and documents stay for
 // ever. A collection in the other layout is refused with a *LayoutError.
 func (l *Locker) CreateIndexes(ctx context.Context) error { return l.eng.Prepare(ctx) }
 

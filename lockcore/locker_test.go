@@ -12,31 +12,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"github.com/temporal-lockstep/lockstep/internal/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
-
-func TestMain(m *testing.M) { testenv.Main(m) }
-
-type fixture struct {
-	*lockcore.Locker
-	coll *mongo.Collection
-}
-
-func setup(t *testing.T, cfg lockcore.Config) fixture {
-	t.Helper()
-	coll := testenv.Mongo(t).Collection("locks")
-	l, err := lockcore.New(coll, cfg)
-	require.NoError(t, err)
-	require.NoError(t, l.CreateIndexes(t.Context()))
-	return fixture{l, coll}
-}
-
-func one(lockID string, res ...lockcore.Resource) lockcore.Request {
-	return lockcore.Request{LockID: lockID, Resources: res}
-}
 
 func TestExclusiveKeepsOthersOut(t *testing.T) {
 	t.Parallel()
@@ -329,20 +307,6 @@ func TestBadInputIsRefusedByNameAndTheDatabaseIsNotAsked(t *testing.T) {
 		_, err := lockcore.New(l.coll, cfg)
 		require.ErrorIs(t, err, lockcore.ErrInvalid)
 	}
-}
-
-// waiting counts the queue of a resource as it is stored.
-func (f fixture) waiting(t *testing.T, resource string) int64 {
-	t.Helper()
-	var d struct {
-		Waiters []bson.Raw `bson:"waiters"`
-	}
-	err := f.coll.FindOne(t.Context(), bson.D{{Key: "_id", Value: resource}}).Decode(&d)
-	if errors.Is(err, mongo.ErrNoDocuments) {
-		return 0
-	}
-	require.NoError(t, err)
-	return int64(len(d.Waiters))
 }
 
 // A step that is next in line waits a moment; one further back does not hold a slot for it.

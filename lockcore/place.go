@@ -16,11 +16,10 @@ import (
 // resources held. It reads, in one command that all who ask at the same time share, and writes only where more than half
 // of a promise has passed.
 //
-// first says that the request has queued just now. Then nothing may have been told to those who wait for it, and it looks at
-// what stands after the call; later looks may share one that is up to a second
-// old, where many wait.
+// first says that the request has queued just now. Its turn may have come before anybody listened for it, so this look reads
+// what stands after the call; later ones may share what was read up to a second ago, where many wait.
 //
-// Where it is worth to Enter again, with a greater order, it returns nil. While the request waits it returns a
+// It returns nil where calling Enter again, with a greater order, is worthwhile. While the request waits it returns a
 // *BusyError, and when to look again. A request that was taken out of the queue to end a deadlock gets a
 // *DeadlockError. Other errors are the database's, and ctx's.
 func (l *Locker) Recheck(ctx context.Context, req Request, at string, first bool, held ...string) (again time.Duration, err error) {
@@ -84,7 +83,7 @@ func (l *Locker) place(ctx context.Context, req *Request, res Resource, d *engin
 		return nil, 0, nil
 	}
 	claim := d.Claim(op.LockID, op.Part)
-	if (claim != nil && claim.ExpiresAt.After(d.At)) || covers(d, &op) {
+	if (claim != nil && claim.ExpiresAt.After(d.At)) || covers(d, op.LockID, op.Mode) {
 		return nil, 0, nil
 	}
 	place, position, waiting := placeIn(d, &op)
@@ -109,28 +108,6 @@ func (l *Locker) place(ctx context.Context, req *Request, res Resource, d *engin
 		again = min(again, max(end, recheckLeast))
 	}
 	return busy, again, nil
-}
-
-// covers tells that the lock ID came to hold the resource in another way.
-func covers(d *engine.Document, op *engine.Acquire) bool {
-	return slices.ContainsFunc(d.Held, func(e engine.Entry) bool {
-		return e.LockID == op.LockID && e.Holds() && e.ExpiresAt.After(d.At) && engine.Covers(e.Mode, op.Mode)
-	})
-}
-
-// placeIn is a request's place in the queue, if it has one, its position there, from 1, and how many wait.
-func placeIn(d *engine.Document, op *engine.Acquire) (place *engine.Waiter, position, waiting int) {
-	for i := range d.Waiters {
-		w := &d.Waiters[i]
-		if !w.ExpiresAt.After(d.At) {
-			continue
-		}
-		waiting++
-		if w.LockID == op.LockID && w.Part == op.Part {
-			place, position = w, waiting
-		}
-	}
-	return place, position, waiting
 }
 
 // keepHold extends the kept hold that the lock ID has in a document, and tells when that is to be done again.
@@ -207,7 +184,7 @@ func (r *reads) get(ctx context.Context, names []string, age time.Duration) (map
 	return mine.of(names), mine.err
 }
 
-// serves tells whether what was read is all that is asked for, and worth to be shared: reading a short queue costs little.
+// serves tells whether what was read is all that is asked for, and worth sharing: reading a short queue costs little.
 func (b *batchOfReads) serves(names []string) bool {
 	long := false
 	for _, name := range names {

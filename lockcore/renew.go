@@ -79,7 +79,7 @@ func (l *Locker) renewBatch(ctx context.Context, leases []Lease, indexes []int) 
 	ctx, span := l.tel.batch(ctx, len(indexes))
 	ops := make([]engine.Renew, len(indexes))
 	for n, i := range indexes {
-		ops[n] = l.renewal(leases[i])
+		ops[n] = l.renewOp(leases[i])
 	}
 	renewed, err := l.eng.RenewAll(ctx, ops)
 	told := err
@@ -90,7 +90,8 @@ func (l *Locker) renewBatch(ctx context.Context, leases []Lease, indexes []int) 
 	return renewed, err
 }
 
-func (l *Locker) renewal(lease Lease) engine.Renew {
+// renewOp is a lease's renewal, as engines take it.
+func (l *Locker) renewOp(lease Lease) engine.Renew {
 	return engine.Renew{
 		Policy: l.cfg.policy(), Resource: lease.Resource, LockID: lease.LockID, Part: lease.Part, Order: lease.Order.number(),
 	}
@@ -108,7 +109,7 @@ func extended(lease Lease, sent time.Time) Lease {
 
 func (l *Locker) renewOne(ctx context.Context, lease Lease, downgrade bool) (Lease, error) {
 	ctx, span := l.tel.start(ctx, telemetry.SpanRenew, lease)
-	op := l.renewal(lease)
+	op := l.renewOp(lease)
 	op.Downgrade = downgrade
 	var sent time.Time
 	d, err := insist(ctx, "renew", lease.Resource, lease.Order, func() (engine.Document, error) {

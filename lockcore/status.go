@@ -53,7 +53,8 @@ type Filter struct {
 	// server's clock; both exclusive.
 	CreatedAfter, CreatedBefore time.Time
 	// TTLBelow and TTLAtLeast bound what is left of the promise. What has no end is above any bound, and what has expired
-	// below 0. A zero TTLBelow or TTLAtLeast selects nothing; 1 ns selects what has expired, or has not.
+	// has nothing, or less, left. Zero is no bound: for what has expired set TTLBelow to 1 ns, and for what has not
+	// TTLAtLeast.
 	TTLBelow, TTLAtLeast time.Duration
 	// States are what to list. Defaults to all.
 	States []State

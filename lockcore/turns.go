@@ -3,14 +3,13 @@ package lockcore
 import (
 	"context"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
-// Turn says that it is worth for a queued request to be made again, by [Locker.Enter] with a greater order.
+// Turn says that a queued request is worth making again, by [Locker.Enter] with a greater order.
 type Turn struct {
 	Resource string
 	LockID   string
@@ -105,7 +104,7 @@ func (t *turns) tell(turn Turn) {
 // granted tells of the claims in a document that a write left, and has the resource looked at soon: by then they are
 // confirmed, and others of their lock IDs, who get no claim, may join.
 func (t *turns) granted(d *engine.Document) {
-	if !claimedNow(d) {
+	if !hasLiveClaim(d) {
 		return
 	}
 	t.claims(d)
@@ -254,22 +253,16 @@ func (t *turns) look(ctx context.Context, names []string) {
 // attend does what is due in a document, and says after what time to look again, if anybody waits there.
 func (t *turns) attend(ctx context.Context, d *engine.Document) (after time.Duration, waited bool) {
 	t.claims(d)
-	var head *engine.Waiter
-	for i := range d.Waiters {
-		if d.Waiters[i].ExpiresAt.After(d.At) {
-			head = &d.Waiters[i]
-			break
-		}
-	}
+	head := headOf(d)
 	spread := rand.N(tendSpread) //nolint:gosec // spreads the looks, hides nothing
 	end, alive := firstEnd(d)
 	switch joins := t.joins(d); {
 	case head != nil && !joins && !blocked(d, head):
 		t.locker.settle(ctx, d.ID)
 		return spread, true
-	case head == nil && !claimed(d):
+	case head == nil && !hasClaim(d):
 		return 0, false
-	case joins || claimedNow(d): // whoever was told comes soon, and others of its lock ID may join it then
+	case joins || hasLiveClaim(d): // whoever was told comes soon, and others of its lock ID may join it then
 		return min(end, tendSoon) + spread, true
 	case alive:
 		return min(end+spread, tendEvery), true
@@ -283,27 +276,12 @@ func (t *turns) attend(ctx context.Context, d *engine.Document) (after time.Dura
 func (t *turns) joins(d *engine.Document) (any bool) {
 	for i := range d.Waiters {
 		w := &d.Waiters[i]
-		if holds := slices.ContainsFunc(d.Held, func(e engine.Entry) bool {
-			return e.LockID == w.LockID && e.Holds() && e.ExpiresAt.After(d.At) && engine.Covers(e.Mode, w.Mode)
-		}); holds {
+		if covers(d, w.LockID, w.Mode) {
 			any = true
 			t.tell(Turn{Resource: d.ID, LockID: w.LockID, Part: w.Part, Order: orderOf(w.Order)})
 		}
 	}
 	return any
-}
-
-func claimedNow(d *engine.Document) bool {
-	return slices.ContainsFunc(d.Held, func(e engine.Entry) bool { return e.State == engine.Claimed && e.ExpiresAt.After(d.At) })
-}
-
-func claimed(d *engine.Document) bool {
-	for i := range d.Held {
-		if d.Held[i].State == engine.Claimed {
-			return true
-		}
-	}
-	return false
 }
 
 // settle writes a document for no other purpose: no request has a negative order. An error leaves it to the next look.

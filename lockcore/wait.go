@@ -47,9 +47,9 @@ func (l *Locker) Acquire(ctx context.Context, req Request) (*Session, error) {
 	return s, nil
 }
 
-// await asks for one resource until it is granted or wait ends, and then the answer is the last *BusyError,
-// of which last is the one that the caller has already. It ends too when held, what was taken before, is lost. The end of the wait does not cut off a command that is
-// under way, whose outcome would be unknown.
+// await asks for one resource until it is granted, or until wait ends: then the answer is the last *BusyError, which is last,
+// the caller's own, where no other came. It ends too when held, what was taken before, is lost. The end of the wait does not
+// cut off a command that is under way, whose outcome would be unknown.
 func (l *Locker) await(ctx, wait context.Context, req *Request, res Resource, last error, held *Session) (Lease, error) {
 	// Registered before the request queues, so that no claim is made for it unheard.
 	one := l.waits.add(res.Name, req.LockID, req.Part)

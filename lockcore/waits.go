@@ -42,7 +42,7 @@ type waited struct {
 // waiter is one request in a queue.
 type waiter struct {
 	resource, lockID, part string
-	// turn holds one token when it is worth to ask again.
+	// turn holds one token when asking again is worthwhile.
 	turn chan struct{}
 	// searched tells that a search for deadlocks was asked for after it queued.
 	searched bool

@@ -180,31 +180,6 @@ func worthAsking(d *engine.Document, one *waiter) bool {
 	return true
 }
 
-// blocked tells whether somebody who is alive is in the way of the head of the queue.
-func blocked(d *engine.Document, q *engine.Waiter) bool {
-	others := map[string]bool{}
-	for _, e := range d.Held {
-		if e.LockID == q.LockID || !e.ExpiresAt.After(d.At) {
-			continue
-		}
-		if !engine.Compatible(e.Mode, q.Mode) {
-			return true
-		}
-		others[e.LockID] = true
-	}
-	return q.Limit > 0 && int64(len(others)) >= q.Limit
-}
-
-// firstEnd is how long the first promise that is alive in a document has still to go.
-func firstEnd(d *engine.Document) (left time.Duration, ok bool) {
-	for _, e := range d.Held {
-		if until := e.ExpiresAt.Sub(d.At); until > 0 && (!ok || until < left) {
-			left, ok = until, true
-		}
-	}
-	return left, ok
-}
-
 // stream opens the change stream, where the engine has one, and keeps it open. The channel is closed when it has
 // stopped.
 func (w *waits) stream(ctx context.Context, run int) <-chan struct{} {

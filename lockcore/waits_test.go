@@ -81,37 +81,6 @@ func (e *streamingEngine) tell(resource string) {
 	}
 }
 
-func on(t *testing.T, e engine.Engine, cfg lockcore.Config) *lockcore.Locker {
-	t.Helper()
-	l, err := lockcore.NewOn(e, cfg)
-	require.NoError(t, err)
-	t.Cleanup(l.EndSessions)
-	return l
-}
-
-type acquired struct {
-	session *lockcore.Session
-	err     error
-}
-
-func acquireLater(ctx context.Context, l *lockcore.Locker, req lockcore.Request) <-chan acquired {
-	out := make(chan acquired, 1)
-	go func() {
-		s, err := l.Acquire(ctx, req)
-		out <- acquired{s, err}
-	}()
-	return out
-}
-
-func waitersOf(e *lockcoretest.Engine, resource string) func() int {
-	return func() int { return len(e.Document(resource).Waiters) }
-}
-
-func eventually(t *testing.T, n int, count func() int, why string) {
-	t.Helper()
-	require.Eventually(t, func() bool { return count() == n }, 10*time.Second, time.Millisecond, why)
-}
-
 func TestReleaseInTheSameProcessWakesTheNextWithoutARead(t *testing.T) {
 	t.Parallel()
 	mem := lockcoretest.NewEngine(time.Now)

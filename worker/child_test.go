@@ -175,11 +175,7 @@ func TestWhoWaitsIsLetInWhenAHoldersProcessIsKilled(t *testing.T) {
 	b.work(t, sdkworker.Options{LocalActivityWorkerOnly: true}, nil)
 	cmd, out := startChild(t, b)
 	killed := b.start(t, "killed")
-	for entered := false; !entered; {
-		line, err := out.ReadString('\n')
-		require.NoError(t, err)
-		entered = strings.Contains(line, enteredLine)
-	}
+	untilLine(t, out, enteredLine)
 	let := make(chan time.Time, 1)
 	b.work(t, sdkworker.Options{DisableWorkflowWorker: true}, map[string]any{
 		"Step":  func(context.Context) error { return nil },

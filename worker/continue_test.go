@@ -83,11 +83,6 @@ func (b *bundle) current(t *testing.T, run client.WorkflowRun) client.WorkflowRu
 	return b.client.GetWorkflow(t.Context(), run.GetID(), d.GetWorkflowExecutionInfo().GetExecution().GetRunId())
 }
 
-func (b *bundle) untilWritten(t *testing.T, n int) {
-	t.Helper()
-	require.Eventually(t, func() bool { return len(b.read()) >= n }, within, 10*time.Millisecond, "%d steps did not run", n)
-}
-
 // woken counts the waits of a history that were completed by whoever granted the lock: with no result at all.
 func woken(events []*historypb.HistoryEvent) (n int) {
 	waits := map[int64]bool{}

@@ -77,7 +77,7 @@ func TestTwoThatShareAndBothUpgradeAreADeadlock(t *testing.T) {
 	})
 	b.work(t, sdkworker.Options{}, map[string]any{"Note": b.note})
 	runs := []client.WorkflowRun{b.start(t, "W"), b.start(t, "W")}
-	b.untilLines(t, 2)
+	b.untilWritten(t, 2)
 	for _, run := range runs {
 		b.signal(t, run, "go on")
 	}

@@ -35,12 +35,6 @@ func locks(resources ...lockcore.Resource) workflows.Locks {
 	return workflows.Locks{Resources: resources}
 }
 
-// untilLines waits until the workflows have noted n lines.
-func (b *bundle) untilLines(t *testing.T, n int) {
-	t.Helper()
-	require.Eventually(t, func() bool { return len(b.read()) >= n }, within, 10*time.Millisecond, "there are no %d lines", n)
-}
-
 // note is a step that notes what it is given.
 func (b *bundle) note(_ context.Context, what string) error {
 	b.write("%s", what)
@@ -120,7 +114,7 @@ func TestALockStandsOverSignalsTimersAndSteps(t *testing.T) {
 	})
 	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look, "Note": b.note})
 	first := b.start(t, "first")
-	b.untilLines(t, 1)
+	b.untilWritten(t, 1)
 	second := b.start(t, "second")
 	b.untilParked(t, second)
 	b.signal(t, first, "go on")
@@ -222,12 +216,12 @@ func TestLocksWithALimitAreASemaphore(t *testing.T) {
 	})
 	b.work(t, sdkworker.Options{}, map[string]any{"Note": b.note})
 	first, second := b.start(t, "W"), b.start(t, "W")
-	b.untilLines(t, 2)
+	b.untilWritten(t, 2)
 	third := b.start(t, "W")
 	b.untilParked(t, third)
 	require.Len(t, b.read(), 2)
 	b.signal(t, first, "stand up")
-	b.untilLines(t, 3)
+	b.untilWritten(t, 3)
 	b.signal(t, second, "stand up")
 	b.signal(t, third, "stand up")
 	for _, run := range []client.WorkflowRun{first, second, third} {
@@ -296,7 +290,7 @@ func TestAStepUnderALostLockFails(t *testing.T) {
 	})
 	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look, "Note": b.note})
 	run := b.start(t, "W")
-	b.untilLines(t, 1)
+	b.untilWritten(t, 1)
 	_, err := b.locker.ForceRelease(t.Context(), lockcore.ForceRelease{LockID: lockID(run), Resources: []string{account.Name}, Reason: "the test wants it"})
 	require.NoError(t, err)
 	b.signal(t, run, "go on")

@@ -70,8 +70,7 @@ func Interceptor(o Options) (interceptor.WorkerInterceptor, error) {
 }
 
 // Register registers Lockstep's activities on a worker that already exists; it may be called again. [RegisterReaper]
-// adds the orphan reaper's workflow.
-// The error is a *lockcore.InvalidError that names the option.
+// adds the orphan reaper's workflow. The error is a *lockcore.InvalidError that names the option.
 func Register(registry activities.Registry, o Options) error {
 	o, err := o.checked()
 	if err != nil {

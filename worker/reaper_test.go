@@ -108,7 +108,7 @@ func TestLocksOfATerminatedWorkflowAreFreeAfterOneReap(t *testing.T) {
 	b := reaping(t)
 	b.work(t, sdkworker.Options{}, map[string]any{"Note": func(context.Context) error { b.write("entered"); return nil }})
 	holder := b.start(t, "Hold")
-	require.Eventually(t, func() bool { return len(b.read()) == 1 }, within, 10*time.Millisecond, "nobody holds the account")
+	b.untilWritten(t, 1)
 	waiter := b.start(t, "Hold")
 	b.untilParked(t, waiter)
 
@@ -125,7 +125,7 @@ func TestLocksOfATerminatedWorkflowAreFreeAfterOneReap(t *testing.T) {
 	b.untilParked(t, next)
 	b.terminate(t, holder)
 	require.Equal(t, activities.ReapResult{Listed: 2, Runs: 2, Asked: 2, Open: 1, Closed: 1, Released: 1}, b.reap(t))
-	require.Eventually(t, func() bool { return len(b.read()) == 2 }, within, 10*time.Millisecond, "the next was not woken")
+	b.untilWritten(t, 2)
 	b.terminate(t, next)
 	require.Equal(t, 1, b.reap(t).Released)
 	b.requireFree(t, account.Name)

@@ -135,7 +135,7 @@ func TestWhatComesAfterAResetIsBehindTheLock(t *testing.T) {
 			b.signal(t, run, "go on")
 			b.completed(t, run, tasks+1)
 			require.NoError(t, somebody.Leave(t.Context()))
-			b.untilLines(t, 1)
+			b.untilWritten(t, 1)
 			require.Equal(t, []string{"held by [" + lockID(run) + "]"}, b.read())
 			b.signal(t, run, "end")
 			_, err := b.end(t, run)

@@ -36,11 +36,11 @@ func TestALockOfALaterRunGetsWhatAClosedOneLeft(t *testing.T) {
 	o := client.StartWorkflowOptions{TaskQueue: b.queue, ID: b.queue}
 	old, err := b.client.ExecuteWorkflow(t.Context(), o, "W")
 	require.NoError(t, err)
-	b.untilLines(t, 1)
+	b.untilWritten(t, 1)
 	b.terminate(t, old)
 	run, err := b.client.ExecuteWorkflow(t.Context(), o, "W")
 	require.NoError(t, err)
-	b.untilLines(t, 2)
+	b.untilWritten(t, 2)
 	require.Equal(t, []string{lockID(run)}, b.holders(t, account.Name))
 	b.signal(t, run, "go on")
 	_, err = b.end(t, run)

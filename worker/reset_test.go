@@ -119,16 +119,6 @@ func TestARunThatWasResetTakesItsLocksAnew(t *testing.T) {
 	}
 }
 
-// holders are the lock IDs that hold a resource.
-func (b *bundle) holders(t *testing.T, resource string) (ids []string) {
-	t.Helper()
-	for s, err := range b.locker.Status(t.Context(), lockcore.Filter{Resource: resource, States: []lockcore.State{lockcore.StateHolding}}) {
-		require.NoError(t, err)
-		ids = append(ids, s.LockID)
-	}
-	return ids
-}
-
 // What the new run has taken itself it knows to hold, after a replay too: a loss is told.
 func TestALossAfterAResetIsTold(t *testing.T) {
 	t.Parallel()
@@ -261,15 +251,6 @@ func TestARunThatWaitsIsReset(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, lockID(run), entries[0].lease.LockID)
 	b.requireFree(t, account.Name)
-}
-
-func (b *bundle) waiters(t *testing.T, resource string) (ids []string) {
-	t.Helper()
-	for s, err := range b.locker.Status(t.Context(), lockcore.Filter{Resource: resource, States: []lockcore.State{lockcore.StateWaiting}}) {
-		require.NoError(t, err)
-		ids = append(ids, s.LockID)
-	}
-	return ids
 }
 
 // A run to which locks were handed over is reset: it locks in its own name from then on.

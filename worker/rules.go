@@ -4,14 +4,13 @@ import (
 	"context"
 	"fmt"
 	"reflect"
-	"runtime"
-	"strings"
 	"sync"
 
 	"go.temporal.io/sdk/activity"
 	sdkworker "go.temporal.io/sdk/worker"
 
 	"github.com/temporal-lockstep/lockstep/activities"
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
@@ -58,8 +57,7 @@ func (w *made) add(a any, name string) {
 	v := reflect.ValueOf(a)
 	if v.Kind() == reflect.Func {
 		if name == "" {
-			full := runtime.FuncForPC(v.Pointer()).Name()
-			name = strings.TrimSuffix(full[strings.LastIndex(full, ".")+1:], "-fm")
+			name = protocol.FuncName(v)
 		}
 		w.put(name, v.Type())
 		return

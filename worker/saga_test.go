@@ -103,7 +103,7 @@ func TestACancelledSagaIsCompensatedAndReleased(t *testing.T) {
 	})
 	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
 	run := b.start(t, "W")
-	require.Eventually(t, func() bool { return len(b.read()) == 1 }, within, 10*time.Millisecond, "the step did not run")
+	b.untilWritten(t, 1)
 	require.NoError(t, b.client.CancelWorkflow(t.Context(), run.GetID(), run.GetRunID()))
 	_, err := b.end(t, run)
 	require.True(t, temporal.IsCanceledError(err), "%v", err)
@@ -130,7 +130,7 @@ func TestALossBetweenStepsIsToldAndCompensationTakesTheLockAnew(t *testing.T) {
 	})
 	b.work(t, sdkworker.Options{}, map[string]any{"Write": func(_ context.Context, what string) error { b.write("%s", what); return nil }})
 	run := b.start(t, "W")
-	require.Eventually(t, func() bool { return len(b.read()) == 1 }, within, 10*time.Millisecond, "the step did not run")
+	b.untilWritten(t, 1)
 	require.NoError(t, b.locker.Release(t.Context(), lockcore.Release{
 		LockID: lockID(run), Resources: []string{account.Name}, Order: lockcore.LastAttempt(1),
 	}))

@@ -56,7 +56,7 @@ func TestLocksAroundASessionNeedNothingOfItsWorker(t *testing.T) {
 	run := b.start(t, "W")
 	b.untilParked(t, run)
 	require.NoError(t, other.Leave(t.Context()))
-	b.untilLines(t, 1)
+	b.untilWritten(t, 1)
 	b.requireHolds(t, run, account)
 	events, err := b.end(t, run)
 	require.NoError(t, err)

@@ -186,6 +186,32 @@ func (b *bundle) read() []string {
 	return append([]string(nil), b.lines...)
 }
 
+// untilWritten waits until n things have happened.
+func (b *bundle) untilWritten(t *testing.T, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool { return len(b.read()) >= n }, within, lookEvery, "fewer than %d things were written", n)
+}
+
+// lockIDs are those that a resource has in a state, in the order in which Status lists them.
+func (b *bundle) lockIDs(t *testing.T, resource string, state lockcore.State) (ids []string) {
+	t.Helper()
+	for s, err := range b.locker.Status(t.Context(), lockcore.Filter{Resource: resource, States: []lockcore.State{state}}) {
+		require.NoError(t, err)
+		ids = append(ids, s.LockID)
+	}
+	return ids
+}
+
+func (b *bundle) holders(t *testing.T, resource string) []string {
+	t.Helper()
+	return b.lockIDs(t, resource, lockcore.StateHolding)
+}
+
+func (b *bundle) waiters(t *testing.T, resource string) []string {
+	t.Helper()
+	return b.lockIDs(t, resource, lockcore.StateWaiting)
+}
+
 // isFree tells whether somebody else could have the resource at this moment.
 func (b *bundle) isFree(ctx context.Context, resource string) (bool, error) {
 	leases, err := b.locker.Enter(ctx, lockcore.Request{

@@ -103,7 +103,7 @@ func TestTheReaperFinishesTheSpansOfOrphans(t *testing.T) {
 	reapingOn(b)
 	b.work(t, sdkworker.Options{}, map[string]any{"Note": func(context.Context) error { b.write("entered"); return nil }})
 	holder := b.start(t, "Hold")
-	require.Eventually(t, func() bool { return len(b.read()) == 1 }, within, lookEvery, "nobody holds the account")
+	b.untilWritten(t, 1)
 	b.terminate(t, holder)
 	require.Equal(t, 1, b.reap(t).Released)
 	var hold, step tracetest.SpanStub

@@ -3,12 +3,11 @@ package workflows
 import (
 	"fmt"
 	"reflect"
-	"runtime"
 	"slices"
-	"strings"
 
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/internal/protocol/run"
 )
 
@@ -91,6 +90,5 @@ func activityName(activity any) string {
 	if v.Kind() != reflect.Func {
 		return ""
 	}
-	name := runtime.FuncForPC(v.Pointer()).Name()
-	return strings.TrimSuffix(name[strings.LastIndexByte(name, '.')+1:], "-fm")
+	return protocol.FuncName(v)
 }

@@ -34,9 +34,9 @@ type CompensationError struct {
 }
 
 // LockError returns err as the typed error it stands for, *lockcore.BusyError, *lockcore.LostError,
-// *lockcore.SupersededError or *lockcore.InvalidError, where a failure of Lockstep is in its chain,
-// and nil where none is. Steps fail with errors that errors.As matches without it; it is for failures
-// that took another way: of child workflows, and in clients.
+// *lockcore.DeadlockError, *lockcore.SupersededError or *lockcore.InvalidError, where a failure of Lockstep
+// is in its chain, and nil where none is. Steps fail with errors that errors.As matches without it; it is
+// for failures that took another way: of child workflows, and in clients.
 func LockError(err error) error {
 	return protocol.LockError(err)
 }

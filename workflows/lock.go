@@ -81,14 +81,14 @@ func (h *Hold) Release(ctx workflow.Context) { h.lock.Release(ctx, run.ReleaseOp
 // otherwise it is as of Lock.
 func (h *Hold) Upgrade(ctx workflow.Context) error { return h.lock.Upgrade(ctx) }
 
-// Downgrade makes shared what is held exclusively, so that others may share it. It does not wait for them: where a step
-// of the same run runs under a lock that stays exclusive, and the error is a *lockcore.BusyError with the run's own lock ID.
+// Downgrade makes shared what is held exclusively, so that others may share it. Where a step of the same run is running
+// under a lock, that lock stays exclusive, and the error is a *lockcore.BusyError with the run's own lock ID.
 func (h *Hold) Downgrade(ctx workflow.Context) error { return h.lock.Downgrade(ctx) }
 
 // Lost returns a future for selectors. With [Locks.KeepAlive] it is ready with an error that matches *lockcore.LostError
 // when a lock is found to be lost: others may hold it, and what is done from then on is not isolated. It is ready without an
-// error after Release. Without KeepAlive nobody looks, and the next guarded step finds out. That a run was reset is no loss, though
-// others may have held the lock until the new run has taken it anew; a loss that was told before the reset stays one.
+// error after Release. Without KeepAlive nobody looks, and the next guarded step finds out. A reset of the run is no loss,
+// though others may have held the lock until the new run has taken it anew; a loss that was told before the reset stays one.
 func (h *Hold) Lost() workflow.Future { return h.lock.Lost() }
 
 // Fence returns the fence with which a resource was taken or upgraded last; ok is false where it is none of the Hold's.

@@ -70,15 +70,15 @@ type Locks struct {
 
 // WithLocks returns a context under which every activity is a guarded step: its locks are taken when
 // it is entered, renewed while it runs, and let go as l.Scope says. It takes nothing by itself, adds
-// no event to the history, and does not change ctx. Child workflows and timers are not guarded; a
-// local activity under it is refused.
+// no event to the history, and does not change ctx. Local activities are guarded too; child workflows
+// and timers are not.
 //
 // A WithLocks inside another replaces it and does not add to it: what the innermost one names is what
 // a step holds. In ScopeSaga what earlier steps took stays held nevertheless.
 //
 // A step whose locks cannot be had fails with an error that matches [lockcore.ErrBusy],
-// [lockcore.ErrLost], [lockcore.ErrSuperseded] or [lockcore.ErrInvalid], and the types that go with
-// them. Cancelling ctx cancels the step, also while it waits for its locks.
+// [lockcore.ErrLost], [lockcore.ErrDeadlock], [lockcore.ErrSuperseded] or [lockcore.ErrInvalid], and the
+// types that go with them. Cancelling ctx cancels the step, also while it waits for its locks.
 //
 // WithLocks panics, and so fails the workflow task and not the workflow, where the worker runs
 // without Lockstep's interceptor: a step is never run unguarded by mistake. See the package worker.

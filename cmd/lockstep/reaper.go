@@ -98,7 +98,7 @@ func printReap(out io.Writer, n activities.ReapResult) error {
 	_, err := fmt.Fprintf(out, `%7d locks and queued places listed, of %d workflow runs
 %7d runs are open
 %7d runs are closed: %d locks and places were released
-%7d runs are unknown to their namespace, and were heard of too lately
+%7d runs are unknown to their namespace, and gave signs of life too recently
 %7d runs are in namespaces that the worker may not read
 %7d runs could not be asked about
 %7d questions or releases failed

@@ -95,6 +95,7 @@ var payloads = map[string]reflect.Type{
 	"Resource": reflect.TypeFor[lockcore.Resource](), "Lease": reflect.TypeFor[protocol.Lease](), "Holder": reflect.TypeFor[protocol.Holder](),
 	"BusyDetails": reflect.TypeFor[protocol.BusyDetails](), "LostDetails": reflect.TypeFor[protocol.LostDetails](),
 	"SupersededDetails": reflect.TypeFor[protocol.SupersededDetails](), "InvalidDetails": reflect.TypeFor[protocol.InvalidDetails](),
+	"DeadlockDetails": reflect.TypeFor[protocol.DeadlockDetails](),
 }
 
 func TestTheJSONOfTheActivitiesIsWhatTheyRead(t *testing.T) {

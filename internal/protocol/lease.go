@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"context"
+	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
@@ -21,4 +22,28 @@ func LeasesFrom(ctx context.Context) (leases []lockcore.Lease, ok bool) {
 		return nil, false
 	}
 	return f(), true
+}
+
+// Leases turns lockcore's leases into the protocol's.
+func Leases(in []lockcore.Lease) []Lease {
+	out := make([]Lease, 0, len(in))
+	for _, l := range in {
+		out = append(out, Lease{
+			Resource: l.Resource, LockID: l.LockID, Part: l.Part, Order: l.Order, Mode: l.Mode,
+			Fence: l.Fence, Left: Duration(l.Left), Joined: l.Joined,
+		})
+	}
+	return out
+}
+
+// CoreLeases turns the protocol's leases into lockcore's. They are not trusted until they were renewed.
+func CoreLeases(in []Lease) []lockcore.Lease {
+	out := make([]lockcore.Lease, 0, len(in))
+	for _, l := range in {
+		out = append(out, lockcore.Lease{
+			Resource: l.Resource, LockID: l.LockID, Part: l.Part, Order: l.Order, Mode: l.Mode,
+			Fence: l.Fence, Left: time.Duration(l.Left), Joined: l.Joined,
+		})
+	}
+	return out
 }

@@ -26,7 +26,7 @@ type ReapResult struct {
 	// Closed are runs of which everything listed was released: Released locks and places.
 	Closed   int `json:"closed"`
 	Released int `json:"released"`
-	// Missing are runs that their namespace does not know, and whose locks gave signs of life too lately.
+	// Missing are runs that their namespace does not know, and whose locks gave signs of life too recently to be released.
 	Missing int `json:"missing"`
 	// Denied are runs in namespaces that the worker may not read.
 	Denied int `json:"denied"`

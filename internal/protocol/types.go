@@ -106,30 +106,6 @@ type Lease struct {
 	Joined   bool           `json:"joined,omitempty"`
 }
 
-// Leases turns lockcore's leases into the protocol's.
-func Leases(in []lockcore.Lease) []Lease {
-	out := make([]Lease, 0, len(in))
-	for _, l := range in {
-		out = append(out, Lease{
-			Resource: l.Resource, LockID: l.LockID, Part: l.Part, Order: l.Order, Mode: l.Mode,
-			Fence: l.Fence, Left: Duration(l.Left), Joined: l.Joined,
-		})
-	}
-	return out
-}
-
-// CoreLeases turns the protocol's leases into lockcore's. They are not trusted until they were renewed.
-func CoreLeases(in []Lease) []lockcore.Lease {
-	out := make([]lockcore.Lease, 0, len(in))
-	for _, l := range in {
-		out = append(out, lockcore.Lease{
-			Resource: l.Resource, LockID: l.LockID, Part: l.Part, Order: l.Order, Mode: l.Mode,
-			Fence: l.Fence, Left: time.Duration(l.Left), Joined: l.Joined,
-		})
-	}
-	return out
-}
-
 // AcquireParams is the input of [ActivityAcquire].
 type AcquireParams struct {
 	// LockID names the hold; absent means that of the workflow run which calls.
@@ -246,7 +222,7 @@ type WaitParams struct {
 }
 
 // WaitResult is the result of [ActivityWait]; none at all, as whoever granted the lock sends it, is its zero value,
-// and says that it is worth to ask again.
+// and says that asking again is worthwhile.
 type WaitResult struct {
 	// Deadlock, where it is not empty, is what the request was given up for.
 	Deadlock string `json:"deadlock,omitempty"`

@@ -10,18 +10,18 @@
 // Everything that stands in somebody's way is an entry of one list, Held: parts that run, holds that are kept
 // without them, parts that were cut off and may still trust (they drain), and claims, which are grants to waiters
 // who have not confirmed them. Two entries go together if they have the same lock ID or compatible modes. An entry
-// that has expired is in nobody's way. An exclusive request is one with room for itself alone.
+// that has expired is in nobody's way. An exclusive request counts as one with a limit of 1.
 //
 //  1. The same part and order again gets the same answer.
 //  2. An order that was released, or that a later request of the same part has overtaken, is refused and changes
 //     nothing.
 //  3. A lock ID that holds in the same or a stronger mode joins its own hold. A part that is still there under a
 //     smaller order is superseded: a new fence, and it drains.
-//  4. A lock ID that holds in a weaker mode upgrades, ahead of the queue, with a new fence. It is one of the whole
-//     hold.
-//  5. Room, and nobody ahead in the queue: granted, with a new fence. Who has a claim is not behind those who wait.
-//  6. Else it queues, if asked, or keeps its place; else it is busy. Who holds, or slept through a claim, queues at
-//     the head.
+//  4. A lock ID that holds in a weaker mode upgrades, ahead of the queue, with a new fence. All of its hold is
+//     upgraded.
+//  5. Room, and nobody ahead in the queue: granted, with a new fence. A request that has a claim has nobody ahead.
+//  6. Else it queues, if asked, or keeps its place; else it is busy. A lock ID that holds, and a request that let its
+//     claim lapse, queue at the head.
 //
 // Rule 2 is tried before rule 1. Between the two, a lock ID that is known to have held, and does not any more, is
 // told that it has lost.

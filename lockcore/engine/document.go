@@ -73,13 +73,13 @@ type Entry struct {
 	// Since is when the request queued, where it had to wait, and ClaimedAt when it was granted then.
 	Since     *time.Time `bson:"since,omitempty"`
 	ClaimedAt *time.Time `bson:"claimedAt,omitempty"`
-	// After, of a request that had to wait, is the hold whose end let it in, where it was the end of one that did: the first that
-	// tells of a hold of those that the write which made the claim released, or else of the parts that left with it after they
-	// were cut off, or else of those that it found expired.
+	// After, of a request that had to wait, is the hold whose end let it in; absent where no hold's end did. It is taken from
+	// what the write that made the claim ended: the first entry that tells of a hold, or drained for one, among those that
+	// were released, then among those that left or were downgraded, then among those that had expired.
 	After *Ended `bson:"after,omitempty"`
 	// Place is, of a claim, when its place in the queue would have been given up.
 	Place *time.Time `bson:"place,omitempty"`
-	// ClaimTTL is, of a claim, that of the place which it was made for.
+	// ClaimTTL, of a claim, is the ClaimTTL of the waiter that it was made for.
 	ClaimTTL int64 `bson:"claimTTL,omitempty"`
 
 	// What is told of a hold stands in its Kept entry, or in the parts that need none. Such an entry has

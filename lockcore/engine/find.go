@@ -2,7 +2,7 @@ package engine
 
 import "cmp"
 
-// Covers tells whether holding in mode have is enough for who asks for mode want.
+// Covers tells whether holding in mode have is enough for a request of mode want.
 func Covers(have, want string) bool { return have == Exclusive || want == SharedBy }
 
 // Compatible tells whether two lock IDs may hold in these modes at the same time.

@@ -82,8 +82,8 @@ func (a *Acquire) Room() int64 {
 	return Unlimited
 }
 
-// LongestClaim bounds how long a claim may come to stand for who sleeps through the shorter ones: no longer than a place that
-// nobody refreshes.
+// LongestClaim bounds how long the claims of a request become that sleeps through shorter ones: no longer than a place stands
+// that nobody refreshes.
 func (a *Acquire) LongestClaim() int64 { return max(a.ClaimTTL, a.WaiterTTL) }
 
 // Renew extends a part by its own TTL, and its hold with it.

@@ -171,8 +171,8 @@ func (s *state) enter(op engine.Acquire) {
 	part := s.doc.Latest(op.LockID, op.Part)
 	claim := s.doc.Claim(op.LockID, op.Part)
 	place := slices.IndexFunc(s.doc.Waiters, func(w engine.Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })
-	// An upgrade goes ahead of the queue: those who wait there wait for its own hold. Who has a place gets a
-	// claim when its turn has come, in whoever's write that is.
+	// An upgrade goes ahead of the queue: those who wait there wait for its own hold. A request that has a
+	// place gets its claim when its turn has come, in whichever write that is.
 	turn := claim != nil || holding || len(s.doc.Waiters) == 0
 	switch {
 	case s.lost(op):

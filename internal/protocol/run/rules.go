@@ -21,8 +21,8 @@ type Rule struct {
 	Input reflect.Type
 	// Locks are those of an activity with that argument.
 	Locks func(input any) Locks
-	// Elsewhere says that the activity runs on other workers than the workflows, and Retired that the rule guards
-	// nothing any more.
+	// IsElsewhere says that the activity runs on other workers than the one that has the rule; see [Rule.Elsewhere]. IsRetired says that the
+	// rule guards nothing any more; see [Rule.Retired].
 	IsElsewhere, IsRetired bool
 }
 

@@ -29,7 +29,7 @@ func Waits(ctx workflow.Context, err error) (protocol.BusyDetails, bool) {
 	return busy, true
 }
 
-// Wait waits until it is worth to schedule the step again, in an activity that takes no slot and adds no history as
+// Wait waits until scheduling the step again is worthwhile, in an activity that takes no slot and adds no history as
 // long as it waits. failure is what the step found busy. The other ways in which it ends:
 //
 //  1. ctx is cancelled: the queue is left, and the error is a *temporal.CanceledError;

@@ -142,8 +142,8 @@ func (s *stages) decide(k acquireKind) {
 		again = and(gt("$t.m.expiresAt", "$$NOW"), eq(list("$t.m.order", "$t.m.state", "$t.m.mode"), list("$t.ord", engine.Part, engine.Exclusive)))
 	}
 	fits := fitsIn(k)
-	// An upgrade goes ahead of the queue: those who wait there wait for its own hold. Who has a place gets a
-	// claim when its turn has come, in whoever's write that is.
+	// An upgrade goes ahead of the queue: those who wait there wait for its own hold. A request that has a
+	// place gets its claim when its turn has come, in whichever write that is.
 	claimed := eq("$t.m.state", engine.Claimed)
 	turn := or(claimed, ne("$t.o", none), eq("$waiters", none))
 	outcomes := list(
@@ -310,7 +310,7 @@ func (s *stages) entries(k acquireKind) expr {
 // bequeath what it had of its own.
 var isClaim = eq("$t.m.state", engine.Claimed)
 
-// twiceAsLong is how long the next claim stands of who slept through one.
+// twiceAsLong is how long the next claim of a request stands that slept through one.
 var twiceAsLong = op("$min", op("$multiply", int64(2), largest("$t.claim", "$t.m.claimTTL")), "$t.longest")
 
 // until is the end of a promise of ttl milliseconds made now.

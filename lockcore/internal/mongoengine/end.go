@@ -96,8 +96,8 @@ func (purgeKind) stages() []bson.D {
 // lives is false for draining parts whose time is up, and for claims whose place is given up.
 var lives = or(holds, alive, gt("$$this.place", "$$NOW"))
 
-// What a leave or a release ends, a, is looked for in one go: in what is held and, where the lock ID waits, in the queue. An item without a
-// state is a place in the queue.
+// What a leave or a release ends, a, is looked for in one go: in what is held and, where the lock ID waits, in the queue.
+// An item without a state is a place in the queue.
 var (
 	heldAndQueue = concat("$held", cond(in("$t.id", "$waiters.lockId"), "$waiters", none))
 	queued       = lte("$$this.state", engine.Claimed)

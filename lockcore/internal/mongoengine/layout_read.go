@@ -34,7 +34,7 @@ func named(resource string) bson.D { return bson.D{{Key: "resource", Value: on("
 // sharedAnswers leave out what is not ours.
 var sharedAnswers = answersWithout("_id", "waiters", "exclusive", "shared")
 
-// understood are the stages that make of a document that was found at its time at what a document of ours would be.
+// understood are the stages that turn a document of theirs, read at the time in at, into what one of ours would be.
 func understood() []bson.D {
 	s := stages{load(bson.D{})}
 	s.put(v("m", doc(v("now", "$at"))))
@@ -78,7 +78,7 @@ type storedLock struct {
 	Acquired  bool          `bson:"acquired"`
 }
 
-// Locks reads the locks of a resource, a lock ID and an owner, of those that are not empty. It reads what a majority
+// Locks reads the locks of a resource, of a lock ID and of an owner; an empty one stands for all. It reads what a majority
 // has.
 func (e *Shared) Locks(ctx context.Context, resource, lockID, owner string) ([]Lock, error) {
 	filter := bson.D{{Key: "resource", Value: on("$type", "string")}}

@@ -14,8 +14,8 @@ import (
 //
 //	id  the lock ID      part      ord  the order      claim  the TTL of claims, and what else the operation needs
 //
-// Text costs more than anything else: a server parses a pipeline anew for each command. And what is
-// usual is to cost least: a list is searched by a path, such as "$held.lockId", before it is filtered entry by entry.
+// Text costs more than anything else: a server parses a pipeline anew for each command. And the usual
+// case must cost least: a list is searched by a path, such as "$held.lockId", before it is filtered entry by entry.
 
 var (
 	never  = bson.NewDateTimeFromTime(engine.Never)
@@ -142,8 +142,8 @@ var claimEnd = add("$$NOW", largest("$t.claim", "$$this.claimTTL"))
 // tells is which entries tell of a hold, or drain for one that has ended.
 var tells = or("$$this.createdAt", eq("$$this.state", engine.Draining))
 
-// after is the first of the entries that tells of a hold, or drains, as those who waited for it remember it. It stands where claims are made and
-// nowhere else, so that nobody works it out without a queue. Where there is none it is missing.
+// after is the first of the entries that tells of a hold, or drains, as those who waited for it remember it. It stands where
+// claims are made and nowhere else, so that it is not computed without a queue. Where there is none it is missing.
 func after(ended expr) expr {
 	return first(each(filter(ended, tells), doc(
 		v("lockId", "$$this.lockId"), v("fence", ifNull("$$this.granted", "$$this.fence")), v("owner", "$$this.owner"), v("trace", "$$this.trace"))))

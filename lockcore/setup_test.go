@@ -1,0 +1,86 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/temporal-lockstep/lockstep/internal/testenv"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+// fixture is a Locker on a collection of the test's own.
+type fixture struct {
+	*lockcore.Locker
+	coll *mongo.Collection
+}
+
+func setup(t *testing.T, cfg lockcore.Config) fixture {
+	t.Helper()
+	coll := testenv.Mongo(t).Collection("locks")
+	l, err := lockcore.New(coll, cfg)
+	require.NoError(t, err)
+	require.NoError(t, l.CreateIndexes(t.Context()))
+	return fixture{l, coll}
+}
+
+// waiting counts the queue of a resource as it is stored.
+func (f fixture) waiting(t *testing.T, resource string) int64 {
+	t.Helper()
+	var d struct {
+		Waiters []bson.Raw `bson:"waiters"`
+	}
+	err := f.coll.FindOne(t.Context(), bson.D{{Key: "_id", Value: resource}}).Decode(&d)
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		return 0
+	}
+	require.NoError(t, err)
+	return int64(len(d.Waiters))
+}
+
+// one asks for resources in the name of a lock ID, and leaves the rest to the Locker.
+func one(lockID string, res ...lockcore.Resource) lockcore.Request {
+	return lockcore.Request{LockID: lockID, Resources: res}
+}
+
+// on is a Locker on an engine, whose sessions end with the test.
+func on(t *testing.T, e engine.Engine, cfg lockcore.Config) *lockcore.Locker {
+	t.Helper()
+	l, err := lockcore.NewOn(e, cfg)
+	require.NoError(t, err)
+	t.Cleanup(l.EndSessions)
+	return l
+}
+
+// acquired is what an Acquire in the background came to.
+type acquired struct {
+	session *lockcore.Session
+	err     error
+}
+
+func acquireLater(ctx context.Context, l *lockcore.Locker, req lockcore.Request) <-chan acquired {
+	out := make(chan acquired, 1)
+	go func() {
+		s, err := l.Acquire(ctx, req)
+		out <- acquired{s, err}
+	}()
+	return out
+}
+
+func waitersOf(e *lockcoretest.Engine, resource string) func() int {
+	return func() int { return len(e.Document(resource).Waiters) }
+}
+
+func eventually(t *testing.T, n int, count func() int, why string) {
+	t.Helper()
+	require.Eventually(t, func() bool { return count() == n }, 10*time.Second, time.Millisecond, why)
+}
