@@ -2,6 +2,7 @@ package activities
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -17,6 +18,9 @@ import (
 func (a *Activities) Acquire(ctx context.Context, p AcquireParams) (AcquireResult, error) {
 	info := activity.GetInfo(ctx)
 	req := a.request(p, info)
+	if err := a.withdrawn(ctx, p, req); err != nil {
+		return AcquireResult{}, protocol.Failure(err)
+	}
 	leases, err := a.enter(ctx, p, req)
 	if err == nil && p.Downgrade {
 		err = a.downgrade(ctx, req.Resources, leases)
@@ -32,8 +36,20 @@ func (a *Activities) Acquire(ctx context.Context, p AcquireParams) (AcquireResul
 	case p.Park:
 		return AcquireResult{}, protocol.ParkFailure(err, req.Order.Attempt, p.Run != "" && p.Run != info.WorkflowExecution.RunID)
 	default:
+		if busy := new(lockcore.BusyError); errors.As(err, &busy) {
+			a.Locker.Tend(busy.Resource)
+		}
 		return AcquireResult{}, protocol.Failure(err)
 	}
+}
+
+// withdrawn tells an attempt that queues for itself that one before it gave up its place to end a deadlock.
+func (a *Activities) withdrawn(ctx context.Context, p AcquireParams, req lockcore.Request) error {
+	if p.Try || p.Park || req.Order.Attempt <= 1 {
+		return nil
+	}
+	req.Order.Attempt = 1
+	return a.Locker.Withdrawn(ctx, req)
 }
 
 // enter takes the locks. Those of a lock ID that the caller has chosen may be any party's, and are asked for as they are;

@@ -68,6 +68,8 @@ func (f *fakeLocker) Status(context.Context, lockcore.Filter) iter.Seq2[lockcore
 	return func(yield func(lockcore.Status, error) bool) { yield(lockcore.Status{}, f.err) }
 }
 
+func (f *fakeLocker) Withdrawn(context.Context, lockcore.Request) error { return nil }
+
 func (f *fakeLocker) Tend(resource string) { f.tended = append(f.tended, resource) }
 
 func (f *fakeLocker) Extend(_ context.Context, _ string, resources ...string) (time.Duration, error) {

@@ -57,6 +57,43 @@ func (l *Locker) Recheck(ctx context.Context, req Request, at string, first bool
 	return min(again, after), busy
 }
 
+// Withdrawn returns a *DeadlockError where a request that Enter queued was taken out of a queue to end a deadlock, and nobody waited
+// who could be told: asking again with a greater order would close the circle again. Else it returns nil, or the database's error, or ctx's. It
+// reads, in one command that all who ask at the same time share.
+func (l *Locker) Withdrawn(ctx context.Context, req Request) error {
+	req, err := l.complete(req)
+	if err != nil {
+		return err
+	}
+	names := make([]string, len(req.Resources))
+	for i, r := range req.Resources {
+		names[i] = r.Name
+	}
+	docs, err := l.reads.get(ctx, names, 0)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := l.withdrawn(&req, name, docs[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// withdrawn is the *DeadlockError of a request that a document knows to have been taken out of the queue.
+func (l *Locker) withdrawn(req *Request, name string, d *engine.Document) error {
+	if d == nil {
+		return nil
+	}
+	by, _ := d.Overtaker(req.LockID, req.Part, req.Order.number())
+	cycle, ok := strings.CutPrefix(by.Reason, deadlockReason)
+	if !ok {
+		return nil
+	}
+	return &DeadlockError{Resource: name, LockID: req.LockID, Part: req.Part, Order: req.Order, Cycle: cycle}
+}
+
 const (
 	// recheckEvery is how often the head of a queue looks whether its turn was told of, and recheckEach by how much more
 	// seldom the next does.
@@ -76,11 +113,8 @@ func (l *Locker) place(ctx context.Context, req *Request, res Resource, d *engin
 	if d == nil {
 		return nil, 0, nil
 	}
-	if by, ok := d.Overtaker(op.LockID, op.Part, op.Order); ok {
-		if cycle, ok := strings.CutPrefix(by.Reason, deadlockReason); ok {
-			return nil, 0, &DeadlockError{Resource: res.Name, LockID: op.LockID, Part: op.Part, Order: req.Order, Cycle: cycle}
-		}
-		return nil, 0, nil
+	if _, ok := d.Overtaker(op.LockID, op.Part, op.Order); ok {
+		return nil, 0, l.withdrawn(req, res.Name, d)
 	}
 	claim := d.Claim(op.LockID, op.Part)
 	if (claim != nil && claim.ExpiresAt.After(d.At)) || covers(d, op.LockID, op.Mode) {

@@ -3,7 +3,9 @@ package worker_test
 import (
 	"errors"
 	"testing"
+	"time"
 
+	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
@@ -67,4 +69,46 @@ func TestTheActivitiesServeCallersInAnyLanguage(t *testing.T) {
 	require.False(t, free)
 	require.NoError(t, b.locker.Release(t.Context(), lockcore.Release{LockID: lockID(run), Resources: []string{account.Name}, Order: lockcore.LastAttempt(3)}))
 	b.requireFree(t, account.Name)
+}
+
+// Without park, without Wait: the activity is tried until the lock is had. Whoever is chosen to end a deadlock must be told, or its next
+// attempt would queue in the same circle.
+func TestAnAcquireThatIsMerelyTriedAgainIsToldOfADeadlock(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	call := func(ctx workflow.Context, name string, in map[string]any) error {
+		return workflow.ExecuteActivity(ctx, name, in).Get(ctx, nil)
+	}
+	both := func(first, second string) func(workflow.Context) error {
+		return func(ctx workflow.Context) error {
+			take := func(name string, schedule int) error {
+				return call(ctx, "lockstep.Acquire", map[string]any{"resources": []map[string]any{{"name": name}}, "schedule": schedule, "holdOnly": true})
+			}
+			err := take(first, 1)
+			if err == nil {
+				workflow.GetSignalChannel(ctx, "go on").Receive(ctx, nil)
+				err = take(second, 2)
+			}
+			return errors.Join(err, call(ctx, "lockstep.Release", map[string]any{"resources": []string{first, second}, "schedule": 2}))
+		}
+	}
+	b.workflow("A", both("a", "b"))
+	b.workflow("B", both("b", "a"))
+	b.work(t, sdkworker.Options{}, nil)
+	older := b.start(t, "A")
+	require.Eventually(t, func() bool { return len(b.holders(t, "a")) == 1 }, within, 10*time.Millisecond, "a is not held")
+	younger := b.start(t, "B")
+	require.Eventually(t, func() bool { return len(b.holders(t, "b")) == 1 }, within, 10*time.Millisecond, "b is not held")
+	b.signal(t, older, "go on")
+	b.untilQueued(t, "b", 1)
+	b.signal(t, younger, "go on")
+
+	_, err := b.end(t, younger)
+	var app *temporal.ApplicationError
+	require.ErrorAs(t, err, &app)
+	require.ErrorContains(t, err, "deadlock")
+	_, err = b.end(t, older)
+	require.NoError(t, err)
+	b.requireFree(t, "a")
+	b.requireFree(t, "b")
 }
