@@ -120,3 +120,27 @@ func TestAnUpgradeThatFailsLeavesTheLockShared(t *testing.T) {
 	require.NoError(t, other.Leave(t.Context()))
 	b.requireFree(t, book.Name)
 }
+
+func TestWhatIsForTheOthersIsRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	resources := []lockcore.Resource{account}
+	b.workflow("scope", func(ctx workflow.Context) error {
+		_, err := workflows.Lock(ctx, workflows.Locks{Resources: resources, Scope: workflows.ScopeSaga})
+		return err
+	})
+	b.workflow("from the workflow", func(ctx workflow.Context) error {
+		_, err := workflows.Lock(ctx, workflows.Locks{Resources: resources, FromWorkflow: true})
+		return err
+	})
+	b.workflow("keep-alive", func(ctx workflow.Context) error {
+		return do(workflows.WithLocks(ctx, workflows.Locks{Resources: resources, KeepAlive: true}), "Look")
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
+	for name, field := range map[string]string{"scope": "Locks.Scope", "from the workflow": "Locks.FromWorkflow", "keep-alive": "Locks.KeepAlive"} {
+		_, err := b.end(t, b.start(t, name))
+		require.ErrorContains(t, err, field)
+		require.Empty(t, b.read())
+		b.requireFree(t, account.Name)
+	}
+}

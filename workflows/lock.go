@@ -1,11 +1,12 @@
 package workflows
 
 import (
-	"slices"
+	"fmt"
 
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/internal/protocol/run"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // Hold is locks held around code, from [Lock] to [Hold.Release]. It belongs to the workflow run that took it.
@@ -30,7 +31,7 @@ type Hold struct {
 // somebody is, it waits in the queue as a guarded step does: without a slot, without history, and woken when its
 // turn has come.
 //
-// [Locks.Scope] and [Locks.TTL] have no meaning here but that TTL is not more than HoldTTL. The locks stand for
+// [Locks.Scope] and [Locks.FromWorkflow] are for steps, and refused here; TTL has no meaning but that it is not more than HoldTTL. The locks stand for
 // HoldTTL after the last sign of life, which is a step under them, a wait of the run, or [Locks.KeepAlive].
 //
 // All locks of a run are held in its name. A guarded step inside joins them, and fails with a *lockcore.LostError where
@@ -50,15 +51,11 @@ func Lock(ctx workflow.Context, l Locks) (*Hold, error) {
 	if state == nil {
 		panic(notInstalled)
 	}
-	hold := &Hold{state.NewLock(ctx, &run.Locks{
-		Resources: slices.Clone(l.Resources),
-		TTL:       l.TTL,
-		HoldTTL:   l.HoldTTL,
-		Owner:     l.Owner,
-		Reacquire: l.Reacquire,
-		MaxWait:   l.MaxWait,
-		Try:       l.Try,
-	})}
+	if err := l.forLock(); err != nil {
+		return nil, err
+	}
+	locks := l.run()
+	hold := &Hold{state.NewLock(ctx, &locks)}
 	if err := hold.lock.Acquire(ctx); err != nil {
 		return nil, err
 	}
@@ -66,6 +63,17 @@ func Lock(ctx workflow.Context, l Locks) (*Hold, error) {
 		hold.lock.KeepAlive(ctx)
 	}
 	return hold, nil
+}
+
+// forLock refuses what is for steps alone.
+func (l *Locks) forLock() error {
+	switch {
+	case l.Scope != "":
+		return &lockcore.InvalidError{Field: "Locks.Scope", Value: fmt.Sprintf("%q", l.Scope), Bound: "empty with Lock: its locks are held until Release"}
+	case l.FromWorkflow:
+		return &lockcore.InvalidError{Field: "Locks.FromWorkflow", Value: "true", Bound: "false with Lock, which takes its locks from the workflow anyway"}
+	}
+	return nil
 }
 
 // Release lets the locks go, also where ctx is cancelled. It is one local activity, so one event, and an ordinary activity

@@ -64,7 +64,8 @@ type Locks struct {
 	// KeepAlive, with [Lock], runs an activity that extends the locks until they are released, for code that may take
 	// longer than HoldTTL without a step under them. It takes a slot of an activity worker, and adds up to four events. It
 	// finds out when a lock is lost (see [Hold.Lost]), and when the workflow was terminated or has timed out, within
-	// 30 s, or a third of HoldTTL where that is less; the locks are released then. Steps ignore it. Defaults to false.
+	// 30 s, or a third of HoldTTL where that is less; the locks are released then. Steps, which renew their locks themselves, fail
+	// with it. Defaults to false.
 	KeepAlive bool
 }
 
@@ -102,6 +103,7 @@ func (l Locks) run() run.Locks {
 		Try:       l.Try,
 
 		FromWorkflow: l.FromWorkflow,
+		KeepAlive:    l.KeepAlive,
 	}
 }
 

@@ -21,6 +21,8 @@ type Locks struct {
 	Try       bool
 	// FromWorkflow takes them from the workflow, around the step.
 	FromWorkflow bool
+	// KeepAlive was asked for, which no step has.
+	KeepAlive bool
 	// retired says that they are those of a rule that guards nothing any more.
 	retired bool
 }

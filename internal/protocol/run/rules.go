@@ -49,6 +49,9 @@ const versionRules = "lockstep.rules/"
 // wanted are the locks that a step asks for, by its context or else by a rule.
 func (s *State) wanted(ctx workflow.Context, activityType string, args []any) (*Locks, *protocol.InvalidDetails) {
 	if l, said := ctx.Value(locksKey{}).(*Locks); said { // none, where it is nil
+		if l != nil && l.KeepAlive {
+			return nil, keptAlive
+		}
 		return l, nil
 	}
 	rule, ok := s.Rules[activityType]
@@ -60,6 +63,9 @@ func (s *State) wanted(ctx workflow.Context, activityType string, args []any) (*
 		return nil, refused
 	}
 	l := rule.Locks(input)
+	if l.KeepAlive {
+		return nil, keptAlive
+	}
 	if l.FromWorkflow {
 		return nil, &protocol.InvalidDetails{Field: "Locks.FromWorkflow", Value: "true", Bound: "false in a rule: it would add commands to runs in flight"}
 	}
@@ -73,6 +79,9 @@ func (s *State) wanted(ctx workflow.Context, activityType string, args []any) (*
 	l.retired = rule.IsRetired
 	return &l, nil
 }
+
+// keptAlive refuses what would be passed over: a step renews its locks itself.
+var keptAlive = &protocol.InvalidDetails{Field: "Locks.KeepAlive", Value: "true", Bound: "false for steps: it is for workflows.Lock"}
 
 // kind is the scope of locks under ctx.
 func (s *State) kind(ctx workflow.Context, l *Locks) string {
