@@ -1,7 +1,7 @@
 // Lockstep's lock activities, for workflow code: by name and JSON, as docs/activities.md has them. `lockstep worker`
 // serves them on a task queue of its own. Copy this file into your project.
 import {
-  ActivityFailure, ActivityOptions, ApplicationFailure, CancellationScope, proxyActivities, sleep, workflowInfo,
+  ActivityFailure, ActivityOptions, ApplicationFailure, CancellationScope, proxyActivities, workflowInfo,
 } from '@temporalio/workflow';
 
 /** A resource and how it is locked: 'X' alone, 'S' together with others, 'S' with a limit as a semaphore. */
@@ -65,6 +65,7 @@ let schedule = 0;
 export class Locks {
   private readonly asked = new Set<string>();
   private readonly held = new Set<string>();
+  private released = false;
   private readonly started = workflowInfo().startTime; // of those in a deadlock the one that began last gives up
 
   constructor(private readonly options: LocksOptions) {}
@@ -72,13 +73,15 @@ export class Locks {
   /**
    * Takes locks, beside those that are held already, and waits for its turn, first come, first served. Waiting takes no
    * worker's slot, and adds no event however long it is. Fails with an ActivityFailure whose cause is an ApplicationFailure of type
-   * 'lockstep.Busy' (maxWait is over), 'lockstep.Lost' (held before, and others were in between: compensate), or
+   * 'lockstep.Busy' (maxWait is over, or the queue is full), 'lockstep.Lost' (held before, and others were in between: compensate), or
    * 'lockstep.Invalid'; and with an ApplicationFailure of type DEADLOCK. Where the workflow is cancelled, with what
    * Temporal throws then.
    */
   async acquire(...resources: Resource[]): Promise<Lease[]> {
     for (const r of resources) this.asked.add(r.name);
     for (;;) {
+      // A branch that nobody waits for any more must not lock when all has been let go.
+      if (this.released) throw ApplicationFailure.nonRetryable('withLocks has ended', 'lockstep.Ended');
       const order = { schedule: ++schedule, attempt: 1 };
       try {
         const { leases } = await this.activities()['lockstep.Acquire']({
@@ -89,14 +92,15 @@ export class Locks {
         return leases;
       } catch (err) {
         const busy = busyOf(err);
-        if (!busy) throw err;
+        if (!busy || busy.full) throw err;
         await this.turn(resources, busy, { ...order, attempt: busy.attempt ?? 1 });
       }
     }
   }
 
-  /** Gives back all locks and places in queues, also in a workflow that is being cancelled. */
+  /** Gives back all locks and places in queues, for good, also in a workflow that is being cancelled. withLocks does it. */
   async release(): Promise<void> {
+    this.released = true;
     if (this.asked.size === 0) return;
     await CancellationScope.nonCancellable(() =>
       this.activities()['lockstep.Release']({ resources: [...this.asked], schedule }));
@@ -104,10 +108,6 @@ export class Locks {
 
   /** Waits until what busy tells of is granted. */
   private async turn(resources: Resource[], busy: Busy, order: { schedule: number; attempt: number }): Promise<void> {
-    if (busy.full) {
-      await sleep('10s'); // the queue had no room for us
-      return;
-    }
     const wait = this.activities({ activityId: `lockstep-wait-${order.schedule}`, summary: `waits for ${busy.resource}` });
     const result = await wait['lockstep.Wait']({
       resource: resources.find((r) => r.name === busy.resource), order, started: this.started, maxWait: this.options.maxWait,

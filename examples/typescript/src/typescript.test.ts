@@ -12,7 +12,7 @@ import { CancelledFailure } from '@temporalio/common';
 import { DefaultLogger, NativeConnection, Runtime, Worker } from '@temporalio/worker';
 import { makeActivities } from './activities';
 import { Busy } from './lockstep';
-import { audit, hold, letGo, transfer } from './workflows';
+import { audit, hold, impatient, letGo, transfer } from './workflows';
 
 const address = variable('TEMPORAL_ADDRESS');
 const mongo = variable('LOCKSTEP_MONGODB_URI');
@@ -71,14 +71,17 @@ async function waiting(handle: WorkflowHandle<any>): Promise<string> {
   }
 }
 
-/** Waits until a workflow holds what it asked for: it has no pending activity, and a result of an acquire. */
-async function holding(handle: WorkflowHandle<any>): Promise<void> {
+/** Waits until an activity of the workflow has completed. */
+async function completed(handle: WorkflowHandle<any>, activityType: string): Promise<void> {
   for (;;) {
     const { events } = await handle.fetchHistory();
-    if (events?.some((e) => e.activityTaskCompletedEventAttributes)) return;
+    const scheduled = events!.filter((e) => e.activityTaskScheduledEventAttributes?.activityType?.name === activityType).map((e) => String(e.eventId));
+    if (events!.some((e) => scheduled.includes(String(e.activityTaskCompletedEventAttributes?.scheduledEventId)))) return;
     await setTimeout(50);
   }
 }
+
+const holding = (handle: WorkflowHandle<any>) => completed(handle, 'lockstep.Acquire');
 
 test('transfers that lock account by account lose no money, deadlocks and all', async () => {
   const names = [...accounts.keys()];
@@ -145,4 +148,19 @@ test('who is cancelled leaves the queue, or gives back what it holds', async () 
   }
   await third.signal(letGo);
   assert.ok((await third.result()) > 0);
+});
+
+test('a branch that nobody waits for any more locks nothing', async () => {
+  const first = await start(hold, 'slow', { name: 'lane' }, locks);
+  await holding(first);
+  const second = await start(impatient, 'gave-up', { name: 'lane' }, locks);
+  await waiting(second);
+  await completed(second, 'lockstep.Release'); // its own second is over
+  await first.signal(letGo);
+  await first.result();
+  await completed(second, 'lockstep.Wait'); // sees, within 20 s, that its place is gone
+  await second.signal(letGo);
+  await second.result();
+  const steps = (await second.fetchHistory()).events!.flatMap((e) => e.activityTaskScheduledEventAttributes?.activityType?.name ?? []);
+  assert.deepEqual(steps, ['lockstep.Acquire', 'lockstep.Wait', 'lockstep.Release']);
 });

@@ -1,4 +1,4 @@
-import { CancellationScope, condition, defineSignal, proxyActivities, setHandler, workflowInfo } from '@temporalio/workflow';
+import { CancellationScope, condition, defineSignal, proxyActivities, setHandler, sleep, workflowInfo } from '@temporalio/workflow';
 import type { Activities } from './activities';
 import { LocksOptions, Resource, withLocks } from './lockstep';
 
@@ -44,4 +44,12 @@ export function hold(resource: Resource, options: LocksOptions = {}): Promise<nu
     await condition(() => told);
     return lease!.fence;
   });
+}
+
+/** Waits for a resource for a while, goes on without it, and stays: what was waited for must not be had any more. */
+export async function impatient(resource: Resource, options: LocksOptions = {}): Promise<void> {
+  let told = false;
+  setHandler(letGo, () => { told = true; });
+  await withLocks(options, (locks) => Promise.race([locks.acquire(resource).then(() => {}), sleep('1s')]));
+  await condition(() => told);
 }
