@@ -43,5 +43,5 @@
 // # What it does not do
 //
 // It opens and closes no connection: the Locker and its MongoDB client are the caller's, and must outlive the
-// worker. It starts no goroutine of its own.
+// worker. Workflows whose turn has come are woken in the background, by as many goroutines as there are to wake, within bounds.
 package worker

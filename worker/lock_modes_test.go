@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"go.temporal.io/sdk/client"
 	sdkworker "go.temporal.io/sdk/worker"
@@ -136,8 +137,20 @@ func TestWhatIsForTheOthersIsRefused(t *testing.T) {
 	b.workflow("keep-alive", func(ctx workflow.Context) error {
 		return do(workflows.WithLocks(ctx, workflows.Locks{Resources: resources, KeepAlive: true}), "Look")
 	})
+	odd := lockcore.Exclusive("\xff\xfe")
+	b.workflow("name of a step", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account, odd), "Look") })
+	b.workflow("name", func(ctx workflow.Context) error {
+		_, err := workflows.Lock(ctx, workflows.Locks{Resources: []lockcore.Resource{odd}})
+		return err
+	})
+	b.workflow("wait", func(ctx workflow.Context) error {
+		return do(workflows.WithLocks(ctx, workflows.Locks{Resources: resources, MaxWait: -time.Second}), "Look")
+	})
 	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
-	for name, field := range map[string]string{"scope": "Locks.Scope", "from the workflow": "Locks.FromWorkflow", "keep-alive": "Locks.KeepAlive"} {
+	for name, field := range map[string]string{
+		"scope": "Locks.Scope", "from the workflow": "Locks.FromWorkflow", "keep-alive": "Locks.KeepAlive",
+		"name of a step": "Locks.Resources[1].Name", "name": "Locks.Resources[0].Name", "wait": "Locks.MaxWait",
+	} {
 		_, err := b.end(t, b.start(t, name))
 		require.ErrorContains(t, err, field)
 		require.Empty(t, b.read())

@@ -2,6 +2,8 @@ package worker_test
 
 import (
 	"context"
+	"encoding/json"
+	"reflect"
 	"testing"
 
 	historypb "go.temporal.io/api/history/v1"
@@ -161,6 +163,11 @@ func TestARuleThatCannotLookAtWhatItsActivityTakesKeepsTheWorkerFromStarting(t *
 	t.Parallel()
 	b := setup(t)
 	type other struct{ Customer string }
+	type omits struct {
+		Account string `json:"account"`
+		Extra   string `json:"extra,omitempty"`
+	}
+	type embeds struct{ payment }
 	type more struct{ Account, Customer string }
 	type less struct{}
 	for name, c := range map[string]struct {
@@ -176,8 +183,10 @@ func TestARuleThatCannotLookAtWhatItsActivityTakesKeepsTheWorkerFromStarting(t *
 		"anything":           {activity: func(context.Context, any) error { return nil }, as: "Look"},
 		"a map":              {activity: func(context.Context, map[string]string) error { return nil }, as: "Look"},
 		"fewer fields":       {activity: func(context.Context, less) error { return nil }, as: "Look"},
-		"another struct":     {activity: func(context.Context, other) error { return nil }, as: "Look", misfit: `a worker_test.other (json: unknown field "Customer")`},
-		"one of more fields": {activity: func(context.Context, *more) error { return nil }, as: "Look", misfit: `unknown field "Customer"`},
+		"one embedded":       {activity: func(context.Context, embeds) error { return nil }, as: "Look"},
+		"a field left out":   {activity: func(context.Context, omits) error { return nil }, as: "Look", misfit: `"extra"`},
+		"another struct":     {activity: func(context.Context, other) error { return nil }, as: "Look", misfit: `a worker_test.other, which has "Customer" beside`},
+		"one of more fields": {activity: func(context.Context, *more) error { return nil }, as: "Look", misfit: `"Customer"`},
 		"a number":           {activity: func(context.Context, int) error { return nil }, as: "Look", misfit: "takes a int"},
 		"a list":             {activity: func(context.Context, []payment) error { return nil }, as: "Look", misfit: "takes a []worker_test.payment"},
 		"nothing":            {activity: func(context.Context) error { return nil }, as: "Look", misfit: "takes no argument"},
@@ -200,6 +209,21 @@ func TestARuleThatCannotLookAtWhatItsActivityTakesKeepsTheWorkerFromStarting(t *
 		require.ErrorContains(t, err, c.misfit, name)
 		require.ErrorContains(t, err, "worker_test.payment", name)
 	}
+}
+
+// odd has JSON of its own, which panics or fails for a value that is not filled in.
+type odd struct{ Inner *struct{ Name string } }
+
+func (o odd) MarshalJSON() ([]byte, error) { return json.Marshal(o.Inner.Name) }
+
+func TestARuleForATypeWithJSONOfItsOwnIsNoMisfit(t *testing.T) {
+	t.Parallel()
+	rule := workflows.RuleFor("Look", func(*odd) workflows.Locks { return workflows.Locks{} })
+	require.Empty(t, rule.Misfit(reflect.TypeFor[odd]()))
+	require.Empty(t, rule.Misfit(reflect.TypeFor[struct{ Odd odd }]()))
+	text := workflows.RuleFor("Look", func(string) workflows.Locks { return workflows.Locks{} })
+	require.NotEmpty(t, text.Misfit(reflect.TypeFor[[]byte]()), "its JSON would name another resource")
+	require.Empty(t, text.Misfit(reflect.TypeFor[*string]()))
 }
 
 // Beside a plugin without its rules, one with rules would guard nothing.

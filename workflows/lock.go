@@ -51,10 +51,10 @@ func Lock(ctx workflow.Context, l Locks) (*Hold, error) {
 	if state == nil {
 		panic(notInstalled)
 	}
-	if err := l.forLock(); err != nil {
+	locks := l.run()
+	if err := l.forLock(&locks); err != nil {
 		return nil, err
 	}
-	locks := l.run()
 	hold := &Hold{state.NewLock(ctx, &locks)}
 	if err := hold.lock.Acquire(ctx); err != nil {
 		return nil, err
@@ -65,9 +65,11 @@ func Lock(ctx workflow.Context, l Locks) (*Hold, error) {
 	return hold, nil
 }
 
-// forLock refuses what is for steps alone.
-func (l *Locks) forLock() error {
-	switch {
+// forLock refuses what is for steps alone, and what is for nobody.
+func (l *Locks) forLock(locks *run.Locks) error {
+	switch refused := locks.Refused(); {
+	case refused != nil:
+		return &lockcore.InvalidError{Field: refused.Field, Value: refused.Value, Bound: refused.Bound}
 	case l.Scope != "":
 		return &lockcore.InvalidError{Field: "Locks.Scope", Value: fmt.Sprintf("%q", l.Scope), Bound: "empty with Lock: its locks are held until Release"}
 	case l.FromWorkflow:

@@ -44,7 +44,7 @@ type Locks struct {
 	Reacquire bool
 	// MaxWait is how long the step may wait for its locks, all its schedulings together, before it fails with a
 	// *lockcore.BusyError. It is no part of the step's own timeouts and attempts, which waiting does not use up: after a
-	// wait the step is scheduled again with what is left of them. Defaults to 0, which is as long as it takes.
+	// wait the step is scheduled again with what is left of them. 0 or more. Defaults to 0, which is as long as it takes.
 	MaxWait time.Duration
 	// FromWorkflow has the workflow take the locks before the step is scheduled, and let them go after it, as [Lock] does:
 	// for task queues on which a worker without Lockstep's interceptor may run the step, which would run a guarded one

@@ -11,7 +11,7 @@ import (
 //
 // A rule's locks are those that a [WithLocks] around the activity would ask for; where there is a WithLocks, or an
 // [Unguarded], it counts and the rule does not. A guarded step adds no event to the history, with one exception: the
-// first step of a run whose locks are to outlive it (ScopeSaga, or a step of a saga) records a version marker, two
+// first step of its type in a run whose locks are to outlive it (ScopeSaga, or a step of a saga) records a version marker, two
 // events. A run that was in flight when the rule came has none, and its locks end with each step.
 type Rule = run.Rule
 

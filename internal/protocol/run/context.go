@@ -1,10 +1,13 @@
 package run
 
 import (
+	"fmt"
 	"time"
+	"unicode/utf8"
 
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -25,6 +28,21 @@ type Locks struct {
 	KeepAlive bool
 	// retired says that they are those of a rule that guards nothing any more.
 	retired bool
+}
+
+// Refused is what nobody else could refuse: a name that JSON would change on its way, and a wait that would be without end.
+func (l *Locks) Refused() *protocol.InvalidDetails {
+	for i, r := range l.Resources {
+		if !utf8.ValidString(r.Name) {
+			return &protocol.InvalidDetails{
+				Field: fmt.Sprintf("Locks.Resources[%d].Name", i), Value: fmt.Sprintf("%q", protocol.Cut(r.Name, 64)), Bound: "1 to 512 bytes of valid UTF-8 without NUL",
+			}
+		}
+	}
+	if l.MaxWait < 0 {
+		return &protocol.InvalidDetails{Field: "Locks.MaxWait", Value: l.MaxWait.String(), Bound: "0, which is without end, or more"}
+	}
+	return nil
 }
 
 type (

@@ -2,10 +2,13 @@ package run
 
 import (
 	"bytes"
+	"cmp"
+	"encoding"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"go.temporal.io/sdk/workflow"
@@ -97,22 +100,76 @@ func (s *State) kind(ctx workflow.Context, l *Locks) string {
 
 // Misfit tells why the rule cannot look at the arguments of an activity whose first one is of type t; t is nil where it has none. It
 // returns "" where it can, and where only an argument itself could tell.
-func (r *Rule) Misfit(t reflect.Type) string {
-	if r.Input == nil {
+func (r *Rule) Misfit(t reflect.Type) (why string) {
+	switch {
+	case r.Input == nil:
 		return ""
-	}
-	if t == nil {
+	case t == nil:
 		return "no argument"
-	}
-	if t.Kind() == reflect.Interface {
+	case t.Kind() == reflect.Interface || pointedTo(t) == pointedTo(r.Input):
 		return ""
+	}
+	defer func() {
+		if recover() != nil { // a method of the type, which does not know what to do with this sample
+			why = ""
+		}
+	}()
+	if name := unknownField(pointedTo(t), pointedTo(r.Input)); name != "" {
+		return fmt.Sprintf("a %v, which has %q beside what the rule knows", t, name)
 	}
 	_, err := r.convert(sample(t))
 	// Any other error is one of the type's own methods about this sample.
-	if wrong := new(json.UnmarshalTypeError); errors.As(err, &wrong) || err != nil && strings.Contains(err.Error(), "unknown field") {
+	if wrong := new(json.UnmarshalTypeError); errors.As(err, &wrong) || errors.Is(err, errBytes) || err != nil && strings.Contains(err.Error(), "unknown field") {
 		return fmt.Sprintf("a %v (%s)", t, protocol.Cut(err.Error(), 128))
 	}
 	return ""
+}
+
+func pointedTo(t reflect.Type) reflect.Type {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t
+}
+
+// unknownField is a field that one struct has in its JSON, and the other does not. A sample leaves out those with omitempty.
+func unknownField(of, to reflect.Type) string {
+	if of.Kind() != reflect.Struct || to.Kind() != reflect.Struct || hasOwnJSON(of) || hasOwnJSON(to) {
+		return ""
+	}
+	known := jsonFields(to)
+	for _, name := range jsonFields(of) {
+		if !slices.ContainsFunc(known, func(other string) bool { return strings.EqualFold(name, other) }) {
+			return name
+		}
+	}
+	return ""
+}
+
+// hasOwnJSON tells whether the type's methods say what its JSON is.
+func hasOwnJSON(t reflect.Type) bool {
+	p := reflect.PointerTo(t)
+	for _, i := range []reflect.Type{
+		reflect.TypeFor[json.Marshaler](), reflect.TypeFor[json.Unmarshaler](), reflect.TypeFor[encoding.TextMarshaler](), reflect.TypeFor[encoding.TextUnmarshaler](),
+	} {
+		if p.Implements(i) {
+			return true
+		}
+	}
+	return false
+}
+
+func jsonFields(t reflect.Type) (names []string) {
+	for _, f := range reflect.VisibleFields(t) {
+		tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case f.Tag.Get("json") == "-" || !f.IsExported():
+		case f.Anonymous && tag == "" && pointedTo(f.Type).Kind() == reflect.Struct: // its fields are visible too
+		default:
+			names = append(names, cmp.Or(tag, f.Name))
+		}
+	}
+	return names
 }
 
 // sample is a value of the type t that is not nil, where it can be.
@@ -150,14 +207,28 @@ func (r *Rule) input(args []any) (any, *protocol.InvalidDetails) {
 	return in, nil
 }
 
+var (
+	errNull = errors.New("null")
+	// errBytes is of bytes whose JSON, base64, would name another resource than they do as text.
+	errBytes = errors.New("bytes, and no text")
+)
+
 // convert makes an argument one of the rule's type. A workflow may pass another type with the same JSON.
 func (r *Rule) convert(arg any) (any, error) {
 	if v := reflect.ValueOf(arg); v.IsValid() {
-		if v.Type().AssignableTo(r.Input) {
+		switch {
+		case v.Kind() == reflect.Pointer && v.IsNil():
+			return nil, errNull
+		case v.Type().AssignableTo(r.Input):
 			return arg, nil
-		}
-		if v.Kind() == reflect.Pointer && !v.IsNil() && v.Type().Elem().AssignableTo(r.Input) {
+		case v.Kind() == reflect.Pointer && v.Type().Elem().AssignableTo(r.Input):
 			return v.Elem().Interface(), nil
+		case reflect.PointerTo(v.Type()).AssignableTo(r.Input):
+			p := reflect.New(v.Type())
+			p.Elem().Set(v)
+			return p.Interface(), nil
+		case v.Type() == reflect.TypeFor[[]byte]() && pointedTo(r.Input).Kind() == reflect.String:
+			return nil, errBytes
 		}
 	}
 	text, err := json.Marshal(arg)
@@ -165,7 +236,7 @@ func (r *Rule) convert(arg any) (any, error) {
 		return nil, err
 	}
 	if string(text) == "null" {
-		return nil, errors.New("null")
+		return nil, errNull
 	}
 	// A field that the rule does not know would leave those that it looks at empty, and lock something else.
 	d := json.NewDecoder(bytes.NewReader(text))

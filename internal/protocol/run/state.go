@@ -95,6 +95,9 @@ func (s *State) Step(ctx workflow.Context, activityType string, args ...any) *St
 	s.steps++
 	s.schedule++
 	locks, err := s.wanted(ctx, activityType, args)
+	if err == nil && locks != nil {
+		err = locks.Refused()
+	}
 	switch {
 	case err != nil: // the step is scheduled all the same, and refused where it would run: its command depends on no rule
 		part := protocol.Cut(fmt.Sprintf("%d/%s", s.steps, activityType), protocol.MaxName)
