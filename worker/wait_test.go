@@ -57,7 +57,7 @@ func TestABusyStepWaitsWithoutSlotAndIsWoken(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Look") })
-	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
+	b.work(t, sdkworker.Options{MaxConcurrentActivityExecutionSize: 1}, map[string]any{"Look": b.look})
 	other := b.taken(t, account)
 	first := b.start(t, "W")
 	b.untilParked(t, first)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 	"time"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/contention"
 	"github.com/temporal-lockstep/lockstep/internal/contention/page"
-	"github.com/temporal-lockstep/lockstep/internal/demo"
 )
 
 // contentionConfig is what the analysis of traces is called with.
@@ -73,7 +71,7 @@ func (cfg *contentionConfig) run(ctx context.Context, s streams) error {
 	}
 	if len(cfg.paths) == 0 {
 		if f, ok := s.in.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-			return fmt.Errorf("%w: nothing to read: name files or folders with traces, or pipe traces in", demo.ErrUsage)
+			return fmt.Errorf("%w: nothing to read: name files or folders with traces, or pipe traces in", errUsage)
 		}
 		cfg.paths = []string{"-"}
 	}
@@ -102,7 +100,7 @@ func (cfg *contentionConfig) run(ctx context.Context, s streams) error {
 func (cfg *contentionConfig) options() (contention.Options, error) {
 	o := contention.Options{Resource: cfg.resource}
 	if cfg.top < 1 {
-		return o, fmt.Errorf("%w: --top is %d: want 1 or more", demo.ErrUsage, cfg.top)
+		return o, fmt.Errorf("%w: --top is %d: want 1 or more", errUsage, cfg.top)
 	}
 	for _, t := range []struct {
 		flag, value string
@@ -113,16 +111,15 @@ func (cfg *contentionConfig) options() (contention.Options, error) {
 		}
 		at, err := time.Parse(time.RFC3339, t.value)
 		if err != nil {
-			return o, fmt.Errorf("%w: %s is %q: want a time such as 2026-11-21T15:04:05Z", demo.ErrUsage, t.flag, t.value)
+			return o, fmt.Errorf("%w: %s is %q: want a time such as 2026-11-21T15:04:05Z", errUsage, t.flag, t.value)
 		}
 		*t.to = at
 	}
-	var refused *page.OptionError
-	if err := page.Write(io.Discard, &contention.Report{}, cfg.page()); errors.As(err, &refused) { // before anything long
-		return o, fmt.Errorf("%w: --jaeger-ui: %w", demo.ErrUsage, err)
+	if err := cfg.page().Check(); err != nil { // before anything long
+		return o, fmt.Errorf("%w: --jaeger-ui: %w", errUsage, err)
 	}
 	if !o.Since.IsZero() && !o.Until.IsZero() && o.Until.Before(o.Since) {
-		return o, fmt.Errorf("%w: --until is before --since", demo.ErrUsage)
+		return o, fmt.Errorf("%w: --until is before --since", errUsage)
 	}
 	return o, nil
 }

@@ -30,7 +30,7 @@ Exit status: 0 if every transfer committed or was compensated, money was conserv
 			case "on", "off":
 				cfg.Guards = guards == "on"
 			default:
-				return fmt.Errorf("%w: --guards is %q: want on or off", demo.ErrUsage, guards)
+				return fmt.Errorf("%w: --guards is %q: want on or off", errUsage, guards)
 			}
 			if err := cfg.FromEnvironment(); err != nil {
 				return err

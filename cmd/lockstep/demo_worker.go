@@ -18,7 +18,7 @@ func demoWorkerCommand(s streams) *cobra.Command {
 		Args:   noArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if cfg.Database == "" || cfg.TaskQueue == "" || cfg.Traces == "" {
-				return fmt.Errorf("%w: demo-worker is started by lockstep demo", demo.ErrUsage)
+				return fmt.Errorf("%w: demo-worker is started by lockstep demo", errUsage)
 			}
 			if err := cfg.FromEnvironment(); err != nil {
 				return err

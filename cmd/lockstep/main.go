@@ -42,7 +42,7 @@ func run(ctx context.Context, args []string, s streams) int {
 		return 130
 	}
 	_, _ = fmt.Fprintln(s.err, "lockstep:", err)
-	if errors.Is(err, demo.ErrUsage) {
+	if errors.Is(err, errUsage) || errors.Is(err, demo.ErrUsage) {
 		_, _ = fmt.Fprintln(s.err, `Try "lockstep --help", or "lockstep COMMAND --help".`)
 		return 2
 	}

@@ -1,13 +1,15 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
-
-	"github.com/temporal-lockstep/lockstep/internal/demo"
 )
+
+// errUsage marks errors of whoever called a command.
+var errUsage = errors.New("wrong usage")
 
 // streams are what a command reads and writes.
 type streams struct {
@@ -27,7 +29,7 @@ func rootCommand(s streams) *cobra.Command {
 	root.SetIn(s.in)
 	root.SetOut(s.out)
 	root.SetErr(s.err)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", demo.ErrUsage, err) })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(workerCommand(s), reaperCommand(s), demoCommand(s), demoWorkerCommand(s), contentionCommand(s), versionCommand())
 	return root
@@ -39,7 +41,7 @@ func noArguments(c *cobra.Command, args []string) error {
 		return nil
 	}
 	if c.HasParent() {
-		return fmt.Errorf("%w: %q takes no argument: have %q", demo.ErrUsage, c.CommandPath(), args[0])
+		return fmt.Errorf("%w: %q takes no argument: have %q", errUsage, c.CommandPath(), args[0])
 	}
-	return fmt.Errorf("%w: unknown command %q", demo.ErrUsage, args[0])
+	return fmt.Errorf("%w: unknown command %q", errUsage, args[0])
 }

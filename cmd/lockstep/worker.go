@@ -14,7 +14,6 @@ import (
 	sdkworker "go.temporal.io/sdk/worker"
 
 	"github.com/temporal-lockstep/lockstep/internal/connect"
-	"github.com/temporal-lockstep/lockstep/internal/demo"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/worker"
 )
@@ -76,7 +75,7 @@ Exit status: 0 after it was stopped, 1 if it could not start, 2 for wrong usage.
 func (cfg *workerConfig) run(ctx context.Context, s streams) error {
 	uri := cmp.Or(cfg.uri, os.Getenv(uriVariable))
 	if uri == "" {
-		return fmt.Errorf("%w: neither --mongodb-uri nor LOCKSTEP_MONGODB_URI says where the database is", demo.ErrUsage)
+		return fmt.Errorf("%w: neither --mongodb-uri nor LOCKSTEP_MONGODB_URI says where the database is", errUsage)
 	}
 	mc, err := connect.Mongo(ctx, uri, "lockstep worker")
 	if err != nil {
@@ -90,7 +89,7 @@ func (cfg *workerConfig) run(ctx context.Context, s streams) error {
 	coll := mc.Database(cmp.Or(cfg.database, connect.Database(uri), defaultDatabase)).Collection(cfg.collection)
 	observed, err := connect.NewTelemetry(ctx, connect.TelemetryOptions{Service: "lockstep-worker", Errs: s.err})
 	if err != nil {
-		return fmt.Errorf("%w: %w", demo.ErrUsage, err)
+		return fmt.Errorf("%w: %w", errUsage, err)
 	}
 	defer observed.Shutdown(ctx)
 	locker, err := lockcore.New(coll, lockcore.Config{TracerProvider: observed.Traces, MeterProvider: observed.Metrics})
@@ -145,7 +144,7 @@ func (cfg *workerConfig) serve(ctx context.Context, s streams, tc client.Client,
 // usage marks errors that say that an option was wrong.
 func usage(err error) error {
 	if errors.Is(err, lockcore.ErrInvalid) {
-		return fmt.Errorf("%w: %w", demo.ErrUsage, err)
+		return fmt.Errorf("%w: %w", errUsage, err)
 	}
 	return err
 }

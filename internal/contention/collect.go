@@ -29,7 +29,7 @@ type fullID struct {
 
 // place is a line of a file.
 type place struct {
-	file int // the how manyth
+	file int // its number in the order of reading
 	path string
 	at   int
 }

@@ -32,6 +32,12 @@ func (e *OptionError) Error() string {
 	return fmt.Sprintf("page: option %s is %s: want %s", e.Option, e.Value, e.Want)
 }
 
+// Check returns the *[OptionError] that [Write] would, before there is anything to write.
+func (o Options) Check() error {
+	_, err := o.withDefaults()
+	return err
+}
+
 func (o Options) withDefaults() (Options, error) {
 	if o.Title == "" {
 		o.Title = "Lock contention"
