@@ -32,6 +32,8 @@ type State struct {
 	root *Scope
 	// notes are what the run waits for.
 	notes notes
+	// followed are the guarded steps that have not ended.
+	followed followed
 	// open are the scopes that may hold something: the run's own, and the sagas in progress.
 	open []*Scope
 	// handedScope is the scope of what a saga of the run before handed over, until a saga opens.
