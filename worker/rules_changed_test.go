@@ -1,10 +1,12 @@
 package worker_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	historypb "go.temporal.io/api/history/v1"
+	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
@@ -85,4 +87,27 @@ func TestARuleThatDoesNotTryAnyMoreMakesNoReleaseOfItsOwn(t *testing.T) {
 		b.rules = tries(try)
 		require.NoError(t, b.tryReplay(t, &historypb.History{Events: events}), try)
 	}
+}
+
+func TestARetiredRuleReleasesWhatATimeoutMayHaveLeft(t *testing.T) {
+	t.Parallel()
+	b := setup(t, payments(""))
+	b.workflow("W", func(ctx workflow.Context) error {
+		once := workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+			StartToCloseTimeout: time.Second, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1},
+		})
+		_ = pay(once, payment{account.Name})
+		return do(ctx, "Other")
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{
+		"Other": nothing, "Look": func(ctx context.Context, _ payment) error {
+			<-ctx.Done()
+			return nil
+		},
+	})
+	events, err := b.end(t, b.start(t, "W"))
+	require.NoError(t, err)
+	require.Contains(t, commands(t, &historypb.History{Events: events}), "version lockstep.traces")
+	b.rules = []workflows.Rule{payments("").Retired()}
+	require.NoError(t, b.tryReplay(t, &historypb.History{Events: events}))
 }
