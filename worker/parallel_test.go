@@ -12,12 +12,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
 func asItIs(ctx workflow.Context) workflow.Context { return ctx }
 
-func underGuard(ctx workflow.Context) workflow.Context { return workflows.Guard(ctx, account) }
+func underGuard(ctx workflow.Context) workflow.Context {
+	return workflows.Guard(ctx, lockcore.Shared(account.Name))
+}
 
 // branches runs two coroutines, of which each schedules another activity when its step has ended. The first step is under guard.
 func branches(guard func(workflow.Context) workflow.Context) func(workflow.Context) error {
@@ -40,7 +43,7 @@ func branches(guard func(workflow.Context) workflow.Context) func(workflow.Conte
 	}
 }
 
-// fanOut waits for two guarded steps and the one between them by selectors, and does something after each in the order of their ends.
+// fanOut waits for two guarded steps by a selector, and does something after each, in the order in which it gives them out.
 func fanOut(guard func(workflow.Context) workflow.Context) func(workflow.Context) error {
 	return func(ctx workflow.Context) error {
 		wait := workflow.NewWaitGroup(ctx)
@@ -62,23 +65,23 @@ func fanOut(guard func(workflow.Context) workflow.Context) func(workflow.Context
 	}
 }
 
-// together tells whether the first activities that ended did so in one workflow task.
+// together tells whether the first activities that ended did so in one workflow task, the one that was scheduled last before the other.
 func together(events []*historypb.HistoryEvent) bool {
-	ended := 0
+	var ended []int64
 	for _, e := range events {
 		switch e.GetEventType() {
 		case enumspb.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
-			ended++
+			ended = append(ended, e.GetActivityTaskCompletedEventAttributes().GetScheduledEventId())
 		case enumspb.EVENT_TYPE_WORKFLOW_TASK_STARTED:
-			if ended > 0 {
-				return ended == 2
+			if len(ended) > 0 {
+				return len(ended) == 2 && ended[0] > ended[1]
 			}
 		}
 	}
 	return false
 }
 
-// untilTogether runs W until its first two steps have ended in one workflow task: only one worker of the two has workflows, and how
+// untilTogether runs W until its first two steps have ended together: only one worker of the two has workflows, and how
 // soon the server asks it is the server's.
 func (b *bundle) untilTogether(t *testing.T) *historypb.History {
 	t.Helper()
