@@ -34,7 +34,7 @@ func (a *Activities) Acquire(ctx context.Context, p AcquireParams) (AcquireResul
 	case p.Try:
 		return AcquireResult{}, protocol.TriedFailure(err, "")
 	case p.Park:
-		return AcquireResult{}, protocol.ParkFailure(err, req.Order.Attempt, p.Run != "" && p.Run != info.WorkflowExecution.RunID)
+		return AcquireResult{}, protocol.ParkFailure(err, req.Order.Attempt, p.Run != "" && p.Run != info.WorkflowExecution.RunID, nil)
 	default:
 		if busy := new(lockcore.BusyError); errors.As(err, &busy) {
 			a.Locker.Tend(busy.Resource)

@@ -97,7 +97,8 @@ func enterFailure(ctx context.Context, guard protocol.Guard, err error) error {
 	case guard.Try:
 		return protocol.TriedFailure(err, "")
 	case guard.Park:
-		return protocol.ParkFailure(err, uint32(max(activity.GetInfo(ctx).Attempt, 0)), guard.Undo && busy && !isFirst(ctx, guard))
+		again := guard.Undo && busy && !isFirst(ctx, guard)
+		return protocol.ParkFailure(err, uint32(max(activity.GetInfo(ctx).Attempt, 0)), again, guard.MaxWait)
 	default:
 		return protocol.Failure(err)
 	}

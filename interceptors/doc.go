@@ -61,6 +61,21 @@
 // A step that finds its lock held by another run of the same workflow ID releases it, once Temporal has said that its own
 // run is the open one: then the other is closed. See docs/endings.md in the repository.
 //
+// # Runs in flight
+//
+// A guard of scope step, or a rule, may come to the steps of runs in flight, and go from runs in which no guarded step found
+// its locks busy, timed out or was cancelled: it adds no command, and where the locks are free a guarded step wakes its
+// workflow in the order in which a step without a guard does. For that, the first coroutine of each run settles the futures of
+// guarded steps, and the workflow's code runs in the second, which stack traces call "workflow". The SDK offers no way to
+// do so at the moment when the step's own result comes. So in three places the order of what happens in one workflow task may
+// still be another, and there such a change of runs in flight needs workflow.GetVersion:
+//
+//   - A selector waits for a guarded step and for something else, such as a timer, a signal or a step without a guard. Where
+//     both come in one workflow task, and the step first, it takes the other.
+//   - The handler of an update runs a guarded step. Other coroutines that go on in the workflow task in which the step ends
+//     may go on before it.
+//   - Workflow code cancels a guarded step by itself. The same holds in the workflow task in which it does.
+//
 // # What is not guarded
 //
 // Lockstep's own activities, the SDK's sessions, queries, child workflows and timers. An activity that returns

@@ -38,7 +38,15 @@ func (w *workflowInbound) ExecuteWorkflow(ctx workflow.Context, in *interceptor.
 	if err := w.state.Begin(ctx, interceptor.WorkflowHeader(ctx)); err != nil {
 		panic(err) // fails the workflow task, and not the workflow, until a worker comes that can read the header
 	}
-	ctx = run.WithState(ctx, w.state)
+	var (
+		result any
+		err    error
+	)
+	w.state.Run(run.WithState(ctx, w.state), func(ctx workflow.Context) { result, err = w.execute(ctx, in) })
+	return result, err
+}
+
+func (w *workflowInbound) execute(ctx workflow.Context, in *interceptor.ExecuteWorkflowInput) (any, error) {
 	result, err := w.Next.ExecuteWorkflow(ctx, in)
 	if w.state.HandOver(ctx, err) {
 		return result, err

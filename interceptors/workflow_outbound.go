@@ -174,10 +174,23 @@ func ours(activityType string) bool {
 
 // watch schedules a step, waits for its locks where they are busy, and schedules it again. It returns a future that
 // completes as the step does, after what became of it was noted, and whose error matches lockcore's where a lock was the
-// reason. A struct around the future would do for Get, but not for selectors, which take only the SDK's own.
+// reason. A struct around the future would do for Get, but not for selectors, which take only the SDK's own. Where the step
+// does not have to wait the run's first coroutine settles the future, see [run.Step.Follow]; else one of the step's own.
 func watch(ctx workflow.Context, step *run.Step, schedule func(workflow.Context) workflow.Future) workflow.Future {
 	inner := schedule(ctx)
 	outer, settable := workflow.NewFuture(ctx)
+	settle := func(ctx workflow.Context, err error) {
+		if outer.IsReady() {
+			return
+		}
+		step.Done(ctx, err)
+		if typed := protocol.TypedError(err); typed != nil {
+			settable.SetError(step.Failed(typed))
+			return
+		}
+		settable.Chain(inner)
+	}
+	step.Follow(ctx, inner, settle)
 	workflow.GoNamed(ctx, "lockstep-step", func(ctx workflow.Context) {
 		err := inner.Get(ctx, nil)
 		for busy, waits := run.Waits(ctx, err); waits; busy, waits = run.Waits(ctx, err) {
@@ -189,12 +202,7 @@ func watch(ctx workflow.Context, step *run.Step, schedule func(workflow.Context)
 			inner = schedule(ctx)
 			err = inner.Get(ctx, nil)
 		}
-		step.Done(ctx, err)
-		if typed := protocol.TypedError(err); typed != nil {
-			settable.SetError(step.Failed(typed))
-			return
-		}
-		settable.Chain(inner)
+		settle(ctx, err)
 	})
 	return outer
 }

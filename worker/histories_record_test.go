@@ -76,7 +76,7 @@ var recorded = map[string]any{
 	"Do": nothing, "Undo": nothing,
 	"Refuse": func(context.Context) error { return temporal.NewNonRetryableApplicationError("no", "Refused", nil) },
 	"Park": func(context.Context) error {
-		return protocol.ParkFailure(&lockcore.BusyError{Resource: account.Name, LockID: "lock", Position: 1}, 1, false)
+		return protocol.ParkFailure(&lockcore.BusyError{Resource: account.Name, LockID: "lock", Position: 1}, 1, false, nil)
 	},
 	"Stall": func(ctx context.Context) error {
 		<-ctx.Done()

@@ -10,9 +10,13 @@ import (
 // worker.Options.Rules.
 //
 // A rule's locks are those that a [WithLocks] around the activity would ask for; where there is a WithLocks, or an
-// [Unguarded], it counts and the rule does not. A guarded step adds no event to the history, with one exception: the
-// first step of its type in a run whose locks are to outlive it (ScopeSaga, or a step of a saga) records a version marker, two
-// events. A run that was in flight when the rule came has none, and its locks end with each step.
+// [Unguarded], it counts and the rule does not. A guarded step adds no event to the history, with one exception: a
+// step whose locks are to outlive it records a version marker, two events: in a saga the first of its type, and outside of one, with
+// ScopeSaga, each. In a run that was in flight when the rule came, and has none, locks in sagas end with each step, and others
+// outlive the steps that are scheduled from then on.
+//
+// What a rule says may change while runs are in flight: what is in their histories stays as it is. A rule that is to go is
+// Retired first. Package interceptors says under "Runs in flight" what to mind when one comes.
 type Rule = run.Rule
 
 // RuleFor makes the rule of an activity type, by the name under which it is registered, from a function that says which

@@ -130,13 +130,13 @@ func busyForNow(busy *lockcore.BusyError, details BusyDetails) error {
 
 // ParkFailure is the failure of a step's attempt which the workflow answers by waiting. One that found no room in the queue
 // has nothing to wait for, and is an ordinary one. again says that an attempt before may have run, whatever its number.
-func ParkFailure(err error, attempt uint32, again bool) error {
+func ParkFailure(err error, attempt uint32, again bool, maxWait *Duration) error {
 	var busy *lockcore.BusyError
 	if !errors.As(err, &busy) || busy.Full {
 		return Failure(err)
 	}
 	details := busyDetails(busy)
-	details.Attempt, details.Again = attempt, again
+	details.Attempt, details.Again, details.MaxWait = attempt, again, maxWait
 	return busyForNow(busy, details)
 }
 

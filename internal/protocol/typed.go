@@ -139,6 +139,16 @@ func Parked(err error) (BusyDetails, bool) {
 	return d, d.Attempt > 0 && d.Resource != ""
 }
 
+// WasTried tells whether a step failed with a [TriedFailure] about a busy lock.
+func WasTried(err error) bool {
+	var app *temporal.ApplicationError
+	if !errors.As(err, &app) || app.Type() != FailureBusy || !app.NonRetryable() {
+		return false
+	}
+	_, parked := Parked(err)
+	return !parked
+}
+
 // Tried returns the part of a step that found its lock busy and is known never to have run, empty for any other failure. What
 // a step's own code returns may be anybody's: the part is to be compared.
 func (e *StepError) Tried() string {

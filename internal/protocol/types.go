@@ -78,6 +78,8 @@ type Guard struct {
 	Try bool `json:"try,omitempty"`
 	// Undo says that the step is undone unless it is known that it never ran: BusyDetails.NeverRan and Again are to be found out.
 	Undo bool `json:"undo,omitempty"`
+	// MaxWait is how long the step may wait, 0 as long as it takes. It is for BusyDetails.MaxWait alone.
+	MaxWait *Duration `json:"maxWait,omitempty"`
 	// Waited is the resource for which the step has waited, and on which a claim may stand for it.
 	Waited string `json:"waited,omitempty"`
 	// Refused is why the step must not run.
@@ -275,6 +277,8 @@ type BusyDetails struct {
 	// Again says, for a step that is undone, that an attempt before may have run, whatever Attempt is: the activity or its run
 	// was reset, or it is not known.
 	Again bool `json:"again,omitempty"`
+	// MaxWait is that of the guard, where the workflow is to wait: what it does then must not hang on a rule that may have changed.
+	MaxWait *Duration `json:"maxWait,omitempty"`
 	// NeverRan is the Part of a step that does not wait, where it is known that no attempt of it ever ran.
 	NeverRan string `json:"neverRan,omitempty"`
 }

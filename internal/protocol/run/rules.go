@@ -44,9 +44,10 @@ func (r Rule) Retired() Rule {
 	return r
 }
 
-// versionRules begins the change IDs of rules, one for each activity type, for steps of sagas and locks that outlive a step:
-// asked for at the first such step of a run, so that a run which was in flight when the rule came makes no command that its
-// history does not have, and that one which began under the rule makes its release whatever the rule's scope is now.
+// versionRules begins the change IDs of rules, for locks that outlive a step: so a run which was in flight when the rule came
+// makes no command that its history does not have, and one which began under the rule makes its release whatever the rule's
+// scope is now. In sagas there is one for each activity type, asked for at the first such step of a run. Elsewhere the step's
+// number follows, and steps ask until one has it.
 const versionRules = "lockstep.rules/"
 
 // wanted are the locks that a step asks for, by its context or else by a rule.
@@ -72,15 +73,35 @@ func (s *State) wanted(ctx workflow.Context, activityType string, args []any) (*
 	if l.FromWorkflow {
 		return nil, &protocol.InvalidDetails{Field: "Locks.FromWorkflow", Value: "true", Bound: "false in a rule: it would add commands to runs in flight"}
 	}
-	if scope, inSaga := s.scope(ctx); inSaga || s.kind(ctx, &l) == protocol.ScopeSaga {
-		if workflow.GetVersion(ctx, versionRules+activityType, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
-			l.Scope = protocol.ScopeStep
-		} else {
-			scope.want(l.Resources)
-		}
+	if !s.outlive(ctx, activityType, &l) {
+		l.Scope = protocol.ScopeStep
 	}
 	l.retired = rule.IsRetired
 	return &l, nil
+}
+
+// outlive tells whether a rule's locks may outlive their step in this run, and sees to their release where what stands in the
+// history makes one, whatever the rule's scope is now.
+func (s *State) outlive(ctx workflow.Context, activityType string, l *Locks) bool {
+	scope, inSaga := s.scope(ctx)
+	switch {
+	case inSaga:
+		if workflow.GetVersion(ctx, versionRules+activityType, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
+			return false
+		}
+	case !s.ruled.has(activityType):
+		// Each step asks by a change ID of its own: one that a replay asks for, and the run did not, may not be asked for later.
+		if s.kind(ctx, l) != protocol.ScopeSaga && !workflow.IsReplaying(ctx) {
+			return true
+		}
+		id := fmt.Sprintf("%s%s/%d", versionRules, activityType, s.steps)
+		if workflow.GetVersion(ctx, id, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
+			return false
+		}
+		s.ruled.add(activityType)
+	}
+	scope.want(l.Resources)
+	return true
 }
 
 // keptAlive refuses what would be passed over: a step renews its locks itself.

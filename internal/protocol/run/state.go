@@ -21,6 +21,8 @@ type State struct {
 	base workflow.Context
 	// Rules are the worker's, by activity type.
 	Rules map[string]Rule
+	// ruled are the activity types by whose rules something is released at the end of the run.
+	ruled names
 	// steps numbers the calls of ExecuteActivity, guarded or not, so that a step keeps its name when
 	// another one gains or loses its guard.
 	steps int
@@ -32,6 +34,8 @@ type State struct {
 	root *Scope
 	// notes are what the run waits for.
 	notes notes
+	// followed are the guarded steps that have not ended.
+	followed followed
 	// open are the scopes that may hold something: the run's own, and the sagas in progress.
 	open []*Scope
 	// handedScope is the scope of what a saga of the run before handed over, until a saga opens.
@@ -139,6 +143,8 @@ func (s *State) Step(ctx workflow.Context, activityType string, args ...any) *St
 	if !compensating { // which has to run, however long it takes
 		step.maxWait = locks.MaxWait
 	}
+	bound := protocol.Duration(step.maxWait)
+	g.MaxWait = &bound
 	step.name(ctx)
 	return step
 }
@@ -213,20 +219,28 @@ func (t *Step) Done(ctx workflow.Context, err error) {
 	}
 	t.scope.state.lose(err)
 	switch {
-	case t.retired:
-	case err == nil && t.Guard.Scope == protocol.ScopeSaga:
+	case err == nil && t.Guard.Scope == protocol.ScopeSaga && !t.retired:
 		t.scope.hold(t.Guard.Resources, t.stale())
 	case err == nil || t.Guard.Scope == protocol.ScopeSaga || !leavesTraces(err): // what a saga's step asked for is wanted already
-	case t.Guard.Try && errors.Is(protocol.LockError(err), lockcore.ErrBusy): // it queued nowhere
-	case ofLockstep(err) || workflow.GetVersion(ctx, versionTraces, workflow.DefaultVersion, 1) != workflow.DefaultVersion:
+	case protocol.WasTried(err): // it queued nowhere
+	case ofLockstep(err) || t.tracesTimeouts(ctx):
 		t.scope.trace(t.Guard.Resources)
 	}
+}
+
+// tracesTimeouts tells whether the run releases what a step may have left that failed as steps without guards do too. A retired
+// rule has left nothing since, and asks for what stands in the history.
+func (t *Step) tracesTimeouts(ctx workflow.Context) bool {
+	if t.retired && !workflow.IsReplaying(ctx) {
+		return false
+	}
+	return workflow.GetVersion(ctx, versionTraces, workflow.DefaultVersion, 1) != workflow.DefaultVersion
 }
 
 // Failed says of the error of a step that has ended whether it is known that the step never ran.
 func (t *Step) Failed(err error) error {
 	var step *protocol.StepError
-	if !errors.As(err, &step) || !t.Guard.Try || !t.Guard.Undo {
+	if !errors.As(err, &step) || !t.Guard.Undo {
 		return err
 	}
 	step.NeverRan = !t.ran && step.Tried() == t.Guard.Part

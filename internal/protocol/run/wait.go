@@ -43,6 +43,9 @@ func (t *Step) Wait(ctx workflow.Context, busy protocol.BusyDetails, failure err
 	if t.waiting.IsZero() {
 		t.waiting = now
 	}
+	if busy.MaxWait != nil { // as it was when the step was scheduled, whatever a rule says now
+		t.maxWait = time.Duration(*busy.MaxWait)
+	}
 	var left time.Duration
 	if t.maxWait > 0 {
 		if left = t.maxWait - now.Sub(t.waiting); left <= 0 {
