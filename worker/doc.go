@@ -20,6 +20,9 @@
 //	w := sdkworker.New(c, "payments", sdkworker.Options{Interceptors: []interceptor.WorkerInterceptor{own}})
 //	err = worker.Register(w, o)
 //
+// Both halves take the same options. What the one takes under another Cluster, or in another collection, the other would not
+// find to release.
+//
 // # What is installed
 //
 // The interceptor of package interceptors, after those that are there already, so that spans of
@@ -32,7 +35,7 @@
 //
 //	err = worker.CreateReaper(ctx, c, worker.ReaperOptions{TaskQueue: "payments"})
 //
-// A worker without the plugin registers the workflow with [RegisterReaper].
+// Workers that run no workflows (DisableWorkflowWorker) have the activity only.
 //
 // # Rolling out
 //

@@ -8,8 +8,11 @@ import (
 	"time"
 
 	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/interceptor"
 	sdkworker "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
 
 	"github.com/stretchr/testify/require"
 
@@ -36,6 +39,7 @@ func TestTheReapersScheduleIsMadeOnceAndRuns(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 12*time.Hour, d.Schedule.Spec.Intervals[0].Every)
 	require.Len(t, d.Schedule.Spec.Intervals, 1)
+	require.Equal(t, 15*time.Minute, d.Schedule.Action.(*client.ScheduleWorkflowAction).WorkflowRunTimeout, "a stuck reap would have all others skipped")
 	require.True(t, d.Schedule.State.Paused, "who has paused it wanted that")
 	require.Equal(t, "mine", d.Schedule.State.Note)
 
@@ -90,14 +94,51 @@ func TestReaperOptionsAreChecked(t *testing.T) {
 	}
 }
 
-func TestAWorkerWithoutWorkflowsTakesThePluginToo(t *testing.T) {
+func TestAWorkerWithoutWorkflowsTakesLockstepToo(t *testing.T) {
 	t.Parallel()
 	b := reaping(t)
 	b.work(t, sdkworker.Options{DisableWorkflowWorker: true}, nil)
-	w := sdkworker.New(b.client, b.queue, sdkworker.Options{})
+	o := worker.Options{Locker: b.locker, Cluster: cluster}
+	w := sdkworker.New(b.client, b.queue, sdkworker.Options{DisableWorkflowWorker: true})
+	require.NoError(t, errors.Join(worker.Register(w, o), w.Start()))
+	t.Cleanup(w.Stop)
+	w = sdkworker.New(b.client, b.queue, sdkworker.Options{LocalActivityWorkerOnly: true})
 	worker.RegisterReaper(w)
 	worker.RegisterReaper(w)
-	require.NoError(t, errors.Join(w.Start(), worker.Register(w, worker.Options{Locker: b.locker, Cluster: cluster})))
+	require.NoError(t, w.Start())
 	t.Cleanup(w.Stop)
 	require.Zero(t, b.reap(t))
+}
+
+// halves starts a worker as one is that uses no plugins.
+func (b *bundle) halves(t *testing.T, o worker.Options) sdkworker.Worker {
+	t.Helper()
+	guards, err := worker.Interceptor(o)
+	require.NoError(t, err)
+	w := sdkworker.New(b.client, b.queue, sdkworker.Options{
+		Interceptors: []interceptor.WorkerInterceptor{guards}, DeadlockDetectionTimeout: within,
+	})
+	require.NoError(t, worker.Register(w, o))
+	require.NoError(t, worker.Register(w, o))
+	for name, fn := range b.workflows {
+		w.RegisterWorkflowWithOptions(fn, workflow.RegisterOptions{Name: name})
+	}
+	w.RegisterActivityWithOptions(nothing, activity.RegisterOptions{Name: "Nothing"})
+	require.NoError(t, w.Start())
+	t.Cleanup(w.Stop)
+	return w
+}
+
+func TestTheScheduleReapsOnAWorkerOfTheTwoHalves(t *testing.T) {
+	t.Parallel()
+	b := reaping(t)
+	b.halves(t, worker.Options{Locker: b.locker, Cluster: cluster})
+	o := worker.ReaperOptions{TaskQueue: b.queue, Interval: 24 * time.Hour}
+	t.Cleanup(func() { _ = worker.DeleteReaper(context.Background(), b.client, o) })
+	require.NoError(t, worker.CreateReaper(t.Context(), b.client, o))
+	b.hold(t, lockID(b.ended(t)), account.Name)
+	schedule := b.client.ScheduleClient().GetHandle(t.Context(), "lockstep-reaper-"+b.queue)
+	require.NoError(t, schedule.Trigger(t.Context(), client.ScheduleTriggerOptions{}))
+	require.Eventually(t, func() bool { free, err := b.isFree(t.Context(), account.Name); return err == nil && free },
+		within, 50*time.Millisecond, "the schedule started no reap")
 }
