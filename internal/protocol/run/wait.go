@@ -34,12 +34,17 @@ func Waits(ctx workflow.Context, err error) (protocol.BusyDetails, bool) {
 //
 //  1. ctx is cancelled: the queue is left, and the error is a *temporal.CanceledError;
 //  2. the step has waited for its MaxWait: the queue is left, and the error matches *lockcore.BusyError;
-//  3. the request was given up to end a deadlock: the error matches *lockcore.DeadlockError.
+//  3. the request was given up to end a deadlock: the error matches *lockcore.DeadlockError;
+//  4. the step's saga ends: the queue is left, and the error matches lockcore.ErrEnded.
 func (t *Step) Wait(ctx workflow.Context, busy protocol.BusyDetails, failure error) error {
 	state, now := t.scope.state, workflow.Now(ctx)
 	t.used = now.Sub(t.scheduled)
 	state.look()
 	t.ran = t.ran || busy.Again || busy.Attempt > 1 // what an earlier attempt came to is not known
+	if t.over(ctx) {
+		t.leaveQueue(ctx, busy)
+		return protocol.NewWaitEnded(!t.ran)
+	}
 	if t.waiting.IsZero() {
 		t.waiting = now
 	}
@@ -54,9 +59,20 @@ func (t *Step) Wait(ctx workflow.Context, busy protocol.BusyDetails, failure err
 	var result protocol.WaitResult
 	params := t.waitParams(ctx, busy)
 	params.MaxWait = protocol.Duration(left)
-	err := workflow.ExecuteActivity(t.waitOptions(ctx, busy), protocol.ActivityWait, params).Get(ctx, &result)
+	waiting, parking := t.park(ctx, busy)
+	err := workflow.ExecuteActivity(t.waitOptions(waiting, busy), protocol.ActivityWait, params).Get(ctx, &result)
 	state.notes.remove(ctx, note)
+	err = t.waited(ctx, busy, result, err)
+	parking.unpark()
+	return err
+}
+
+// waited is what became of a wait. Whatever it was granted, it gives up where the step is not to run.
+func (t *Step) waited(ctx workflow.Context, busy protocol.BusyDetails, result protocol.WaitResult, err error) error {
 	switch {
+	case t.over(ctx):
+		t.leaveQueue(ctx, busy)
+		return protocol.NewWaitEnded(!t.ran)
 	case err == nil && result.Deadlock == "":
 		return nil
 	case err == nil:
@@ -131,11 +147,15 @@ func (t *Step) taskQueue(ctx workflow.Context) string {
 // leaveQueue gives up the place in the queue, or what was granted for it meanwhile. Where that fails the release at
 // the end of the scope does it.
 func (t *Step) leaveQueue(ctx workflow.Context, busy protocol.BusyDetails) {
-	place := protocol.Lease{Resource: busy.Resource, LockID: busy.LockID, Part: t.Guard.Part, Order: t.order(busy)}
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
-	if err := locally(ctx, protocol.ActivityLeave, "leave the queue of "+busy.Resource, protocol.LeaveParams{Leases: []protocol.Lease{place}}); err != nil {
+	place := protocol.LeaveParams{Leases: []protocol.Lease{t.place(busy)}}
+	if err := locally(ctx, protocol.ActivityLeave, "leave the queue of "+busy.Resource, place); err != nil {
 		t.scope.traces.add(busy.Resource)
 	}
+}
+
+func (t *Step) place(busy protocol.BusyDetails) protocol.Lease {
+	return protocol.Lease{Resource: busy.Resource, LockID: busy.LockID, Part: t.Guard.Part, Order: t.order(busy)}
 }
 
 // Again numbers the next scheduling of a step that has waited, and says with what options: those of ctx, less the attempts
