@@ -2,6 +2,8 @@ package worker_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -172,4 +174,27 @@ func TestAReturnedLockErrorIsRecordedWithItsOwnType(t *testing.T) {
 	failure := events[len(events)-1].GetWorkflowExecutionFailedEventAttributes().GetFailure()
 	require.Equal(t, "lockstep.Busy", failure.GetApplicationFailureInfo().GetType())
 	require.NoError(t, other.Leave(t.Context()))
+}
+
+// On a worker without slots for activities nobody looks when the wait is over.
+func TestMaxWaitEndsAWaitThatNoWorkerTakes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		_, err := workflows.Lock(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, MaxWait: time.Second})
+		var busy *lockcore.BusyError
+		if !errors.As(err, &busy) || busy.Holders[0].LockID != "somebody" {
+			return fmt.Errorf("not busy: %w", err)
+		}
+		return nil
+	})
+	b.work(t, sdkworker.Options{LocalActivityWorkerOnly: true}, nil)
+	other := b.taken(t, account)
+	run := b.start(t, "W")
+	t.Cleanup(func() { _ = b.client.TerminateWorkflow(context.Background(), run.GetID(), "", "the test is over") }) // where it does not end
+	_, err := b.end(t, run)
+	require.NoError(t, err)
+	b.untilQueued(t, account.Name, 0)
+	require.NoError(t, other.Leave(t.Context()))
+	b.requireFree(t, account.Name)
 }

@@ -17,8 +17,12 @@ import (
 // commands of a run in which none does are those of a run without Lockstep.
 const versionWait = "lockstep.wait"
 
-// waitAttempt is how long one look may take.
-const waitAttempt = 30 * time.Second
+const (
+	// waitAttempt is how long one look may take.
+	waitAttempt = 30 * time.Second
+	// waitSlack is how long after MaxWait the wait ends also where no worker takes it, to say who is in the way by then.
+	waitSlack = 10 * time.Second
+)
 
 // Waits tells whether a step that failed so is to wait for its locks in this run.
 func Waits(ctx workflow.Context, err error) (protocol.BusyDetails, bool) {
@@ -60,15 +64,15 @@ func (t *Step) Wait(ctx workflow.Context, busy protocol.BusyDetails, failure err
 	params := t.waitParams(ctx, busy)
 	params.MaxWait = protocol.Duration(left)
 	waiting, parking := t.park(ctx, busy)
-	err := workflow.ExecuteActivity(t.waitOptions(waiting, busy), protocol.ActivityWait, params).Get(ctx, &result)
+	err := workflow.ExecuteActivity(t.waitOptions(waiting, busy, left), protocol.ActivityWait, params).Get(ctx, &result)
 	state.notes.remove(ctx, note)
-	err = t.waited(ctx, busy, result, err)
+	err = t.waited(ctx, busy, result, err, failure)
 	parking.unpark()
 	return err
 }
 
 // waited is what became of a wait. Whatever it was granted, it gives up where the step is not to run.
-func (t *Step) waited(ctx workflow.Context, busy protocol.BusyDetails, result protocol.WaitResult, err error) error {
+func (t *Step) waited(ctx workflow.Context, busy protocol.BusyDetails, result protocol.WaitResult, err, failure error) error {
 	switch {
 	case t.over(ctx):
 		t.leaveQueue(ctx, busy)
@@ -84,7 +88,11 @@ func (t *Step) waited(ctx workflow.Context, busy protocol.BusyDetails, result pr
 		return protocol.NewWaitCanceled(!t.ran)
 	default: // its time is over, and the error says who is in the way now
 		t.leaveQueue(ctx, busy)
-		if lock := protocol.LockError(err); lock != nil {
+		lock := protocol.LockError(err)
+		if timeout := new(temporal.TimeoutError); lock == nil && errors.As(err, &timeout) {
+			lock = protocol.LockError(failure) // no worker came to say who is in the way now
+		}
+		if lock != nil {
 			return protocol.NewWaitError(lock, !t.ran)
 		}
 		return err
@@ -123,17 +131,22 @@ func (t *Step) waitParams(ctx workflow.Context, busy protocol.BusyDetails) proto
 
 // waitOptions are those of the activity that waits, on the step's task queue, where Lockstep is installed. Every option
 // that matters is given: where one is not, the step's own would be taken.
-func (t *Step) waitOptions(ctx workflow.Context, busy protocol.BusyDetails) workflow.Context {
+func (t *Step) waitOptions(ctx workflow.Context, busy protocol.BusyDetails, left time.Duration) workflow.Context {
 	queue := t.taskQueue(ctx)
+	var end time.Duration
+	if left > 0 {
+		end = left + waitSlack
+	}
 	if t.local {
 		ctx = t.scope.state.outside(ctx)
 	}
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		ActivityID:          protocol.WaitID(t.Guard.Schedule),
-		TaskQueue:           queue,
-		StartToCloseTimeout: waitAttempt,
-		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: time.Second, MaximumInterval: 30 * time.Second},
-		Summary:             protocol.Cut("wait for "+busy.Resource, 120),
+		ActivityID:             protocol.WaitID(t.Guard.Schedule),
+		TaskQueue:              queue,
+		StartToCloseTimeout:    waitAttempt,
+		ScheduleToCloseTimeout: end,
+		RetryPolicy:            &temporal.RetryPolicy{InitialInterval: time.Second, MaximumInterval: 30 * time.Second},
+		Summary:                protocol.Cut("wait for "+busy.Resource, 120),
 	})
 }
 
