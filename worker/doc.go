@@ -20,8 +20,9 @@
 //	w := sdkworker.New(c, "payments", sdkworker.Options{Interceptors: []interceptor.WorkerInterceptor{own}})
 //	err = worker.Register(w, o)
 //
-// Both halves take the same options. What the one takes under another Cluster, or in another collection, the other would not
-// find to release.
+// Both halves take the same options. What the one takes in another collection the other would not find to release. Where the
+// clusters differ, Lockstep's activities fail on that worker with lockstep.Invalid, and what the steps of a saga took is not released:
+// the workflow's log says so, and why.
 //
 // # What is installed
 //

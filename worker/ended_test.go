@@ -57,7 +57,7 @@ func TestAStepThatWaitsWhenItsSagaEndsDoesNotRunAnyMore(t *testing.T) {
 					return tc.result
 				})
 				if left := step.Get(ctx, nil); !errors.Is(err, tc.result) || !errors.Is(left, lockcore.ErrEnded) {
-					return fmt.Errorf("saga: %v, step: %v", err, left)
+					return fmt.Errorf("saga: %w, step: %w", err, left)
 				}
 				return nil
 			})
