@@ -16,6 +16,9 @@ import (
 // attempt fails with a retryable lockstep.Busy; the next attempt finds its place again. With Park the failure is not
 // retryable, and the caller waits by Wait; with Try it is not either, and nothing stays in the queue.
 func (a *Activities) Acquire(ctx context.Context, p AcquireParams) (AcquireResult, error) {
+	if err := protocol.CheckCluster(ctx, a.Cluster); err != nil {
+		return AcquireResult{}, protocol.Failure(err)
+	}
 	info := activity.GetInfo(ctx)
 	req := a.request(p, info)
 	if err := a.withdrawn(ctx, p, req); err != nil {

@@ -69,7 +69,8 @@ type Locker interface {
 type Activities struct {
 	// Locker does the work. Required.
 	Locker Locker
-	// Cluster names the Temporal cluster in lock IDs; package worker checks it.
+	// Cluster names the Temporal cluster in lock IDs; package worker checks it. Where the same worker's interceptor has another, Acquire,
+	// Wait and Release fail with lockstep.Invalid: they would not find what the interceptor has locked.
 	Cluster string
 
 	seen sightings
@@ -93,6 +94,9 @@ func (a *Activities) Leave(ctx context.Context, p LeaveParams) (LeaveResult, err
 // Release ends what the lock ID holds and asks for on the resources, up to the schedule number.
 // Releasing what is not held is no error.
 func (a *Activities) Release(ctx context.Context, p ReleaseParams) (ReleaseResult, error) {
+	if err := protocol.CheckCluster(ctx, a.Cluster); err != nil {
+		return ReleaseResult{}, protocol.Failure(err)
+	}
 	if len(p.Leases) > 0 {
 		if err := a.Locker.Leave(ctx, protocol.CoreLeases(p.Leases)...); err != nil {
 			return ReleaseResult{}, protocol.Failure(err)

@@ -20,6 +20,9 @@ import (
 //
 // It takes nothing. It keeps alive the place in the queue, and the holds of the lock ID on the resources in Held.
 func (a *Activities) Wait(ctx context.Context, p WaitParams) (WaitResult, error) {
+	if err := protocol.CheckCluster(ctx, a.Cluster); err != nil {
+		return WaitResult{}, protocol.Failure(err)
+	}
 	info := activity.GetInfo(ctx)
 	owner := p.Owner
 	if owner == "" {

@@ -40,8 +40,11 @@ func (a *activityInbound) ExecuteActivity(ctx context.Context, in *interceptor.E
 	if err := protocol.CheckUnder(header[protocol.UnderKey], activity.GetInfo(ctx).WorkflowExecution.RunID); err != nil {
 		return nil, err
 	}
+	if ours(activity.GetInfo(ctx).ActivityType.Name) {
+		return a.Next.ExecuteActivity(protocol.ContextWithCluster(ctx, a.cluster), in)
+	}
 	payload := header[protocol.HeaderKey]
-	if _, guarded := protocol.LeasesFrom(ctx); payload == nil || guarded || ours(activity.GetInfo(ctx).ActivityType.Name) {
+	if _, guarded := protocol.LeasesFrom(ctx); payload == nil || guarded {
 		return a.Next.ExecuteActivity(ctx, in)
 	}
 	guard, err := protocol.DecodeGuard(payload)

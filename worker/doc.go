@@ -20,6 +20,10 @@
 //	w := sdkworker.New(c, "payments", sdkworker.Options{Interceptors: []interceptor.WorkerInterceptor{own}})
 //	err = worker.Register(w, o)
 //
+// Both halves take the same options. What the one takes in another collection the other would not find to release. Where the
+// clusters differ, Lockstep's activities fail on that worker with lockstep.Invalid, and what the steps of a saga took is not released:
+// the workflow's log says so, and why.
+//
 // # What is installed
 //
 // The interceptor of package interceptors, after those that are there already, so that spans of
@@ -32,7 +36,7 @@
 //
 //	err = worker.CreateReaper(ctx, c, worker.ReaperOptions{TaskQueue: "payments"})
 //
-// A worker without the plugin registers the workflow with [RegisterReaper].
+// Workers that run no workflows (DisableWorkflowWorker) have the activity only.
 //
 // # Rolling out
 //

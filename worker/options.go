@@ -69,13 +69,18 @@ func Interceptor(o Options) (interceptor.WorkerInterceptor, error) {
 	return o.interceptor(), nil
 }
 
-// Register registers Lockstep's activities on a worker that already exists; it may be called again. [RegisterReaper]
-// adds the orphan reaper's workflow. The error is a *lockcore.InvalidError that names the option.
+// Register registers Lockstep's activities on a worker that already exists, and the orphan reaper's workflow where it runs
+// workflows; it may be called again. Give it the options of [Interceptor]: with another Cluster, or a Locker on another
+// collection, locks would be taken in one place and released in another. The error is a *lockcore.InvalidError that names
+// the option.
 func Register(registry activities.Registry, o Options) error {
 	o, err := o.checked()
 	if err != nil {
 		return err
 	}
 	activities.Register(registry, o.activities())
+	if workflows, ok := registry.(WorkflowRegistry); ok {
+		tryRegisterReaper(workflows)
+	}
 	return nil
 }

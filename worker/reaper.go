@@ -27,6 +27,9 @@ const (
 	// catchUp is how late a reap may still start. The next one does all that one left out would have done.
 	catchUp = 10 * time.Second
 	maxID   = 255
+	// reapTimeout ends a scheduled reap that is stuck, which would have all others skipped: longer than the ten minutes that an
+	// attempt of its activity may take, and the attempts before that a dead worker cost.
+	reapTimeout = 15 * time.Minute
 	// leastSilence is the least ReaperOptions.MissingAfter: a run that has just begun, or is just being replicated, may be
 	// unknown to the server for a moment.
 	leastSilence = time.Minute
@@ -87,7 +90,9 @@ func (o ReaperOptions) spec() *client.ScheduleSpec {
 }
 
 func (o ReaperOptions) action() *client.ScheduleWorkflowAction {
-	return &client.ScheduleWorkflowAction{ID: o.ID, Workflow: workflows.ReapName, TaskQueue: o.TaskQueue, Args: []any{o.params()}}
+	return &client.ScheduleWorkflowAction{
+		ID: o.ID, Workflow: workflows.ReapName, TaskQueue: o.TaskQueue, Args: []any{o.params()}, WorkflowRunTimeout: reapTimeout,
+	}
 }
 
 // CreateReaper makes the Temporal Schedule that starts the orphan reaper, in the client's namespace. It may be called by
@@ -96,7 +101,8 @@ func (o ReaperOptions) action() *client.ScheduleWorkflowAction {
 //	err := worker.CreateReaper(ctx, c, worker.ReaperOptions{TaskQueue: "payments"})
 //
 // The reaper looks at the locks of all namespaces of the worker's cluster, and releases what closed workflow runs have left;
-// see [activities.Activities.Reap]. A reap that is still running when the next is due lets it be skipped.
+// see [activities.Activities.Reap]. A reap that is still running when the next is due lets it be skipped, and times out
+// after 15 minutes: so one that no worker takes does not end the reaping.
 //
 // The error is a *lockcore.InvalidError that names the option, or Temporal's.
 func CreateReaper(ctx context.Context, c client.Client, o ReaperOptions) error {
@@ -180,12 +186,19 @@ type WorkflowRegistry interface {
 	RegisterWorkflowWithOptions(w any, options workflow.RegisterOptions)
 }
 
-// RegisterReaper registers the orphan reaper's workflow on a worker that exists already and uses no plugins; it may be
-// called again. The plugin does so by itself. It panics, as the SDK does, on a worker that runs no workflows.
+// RegisterReaper registers the orphan reaper's workflow alone; it may be called again. [Register] and the plugin do so by
+// themselves: it is for replayers, and for workers that run the reaper's workflow and leave its activity to others. It
+// panics, as the SDK does, on a worker that runs no workflows.
 func RegisterReaper(registry WorkflowRegistry) {
 	registry.RegisterWorkflowWithOptions(workflows.Reap, workflow.RegisterOptions{
 		Name: workflows.ReapName, DisableAlreadyRegisteredCheck: true,
 		// It is one activity: any version of the worker goes on with it.
 		VersioningBehavior: workflow.VersioningBehaviorAutoUpgrade,
 	})
+}
+
+// tryRegisterReaper does so where workflows run. A worker does not tell whether they do, but by the SDK's panic.
+func tryRegisterReaper(registry WorkflowRegistry) {
+	defer func() { _ = recover() }()
+	RegisterReaper(registry)
 }

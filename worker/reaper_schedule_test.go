@@ -36,6 +36,7 @@ func TestTheReapersScheduleIsMadeOnceAndRuns(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 12*time.Hour, d.Schedule.Spec.Intervals[0].Every)
 	require.Len(t, d.Schedule.Spec.Intervals, 1)
+	require.Equal(t, 15*time.Minute, d.Schedule.Action.(*client.ScheduleWorkflowAction).WorkflowRunTimeout, "a stuck reap would have all others skipped")
 	require.True(t, d.Schedule.State.Paused, "who has paused it wanted that")
 	require.Equal(t, "mine", d.Schedule.State.Note)
 
@@ -90,14 +91,18 @@ func TestReaperOptionsAreChecked(t *testing.T) {
 	}
 }
 
-func TestAWorkerWithoutWorkflowsTakesThePluginToo(t *testing.T) {
+func TestAWorkerWithoutWorkflowsTakesLockstepToo(t *testing.T) {
 	t.Parallel()
 	b := reaping(t)
 	b.work(t, sdkworker.Options{DisableWorkflowWorker: true}, nil)
-	w := sdkworker.New(b.client, b.queue, sdkworker.Options{})
+	o := worker.Options{Locker: b.locker, Cluster: cluster}
+	w := sdkworker.New(b.client, b.queue, sdkworker.Options{DisableWorkflowWorker: true})
+	require.NoError(t, errors.Join(worker.Register(w, o), w.Start()))
+	t.Cleanup(w.Stop)
+	w = sdkworker.New(b.client, b.queue, sdkworker.Options{LocalActivityWorkerOnly: true})
 	worker.RegisterReaper(w)
 	worker.RegisterReaper(w)
-	require.NoError(t, errors.Join(w.Start(), worker.Register(w, worker.Options{Locker: b.locker, Cluster: cluster})))
+	require.NoError(t, w.Start())
 	t.Cleanup(w.Stop)
 	require.Zero(t, b.reap(t))
 }

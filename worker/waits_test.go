@@ -2,10 +2,15 @@ package worker_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	historypb "go.temporal.io/api/history/v1"
+	workflowpb "go.temporal.io/api/workflow/v1"
+	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
@@ -172,4 +177,97 @@ func TestAReturnedLockErrorIsRecordedWithItsOwnType(t *testing.T) {
 	failure := events[len(events)-1].GetWorkflowExecutionFailedEventAttributes().GetFailure()
 	require.Equal(t, "lockstep.Busy", failure.GetApplicationFailureInfo().GetType())
 	require.NoError(t, other.Leave(t.Context()))
+}
+
+// On a worker without slots for activities nobody looks when the wait is over.
+func TestMaxWaitEndsAWaitThatNoWorkerTakes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		_, err := workflows.Lock(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, MaxWait: time.Second})
+		var busy *lockcore.BusyError
+		if !errors.As(err, &busy) || busy.Holders[0].LockID != "somebody" {
+			return fmt.Errorf("not busy: %w", err)
+		}
+		return nil
+	})
+	b.work(t, sdkworker.Options{LocalActivityWorkerOnly: true}, nil)
+	other := b.taken(t, account)
+	run := b.start(t, "W")
+	t.Cleanup(func() { _ = b.client.TerminateWorkflow(context.Background(), run.GetID(), "", "the test is over") }) // where it does not end
+	_, err := b.end(t, run)
+	require.NoError(t, err)
+	b.untilQueued(t, account.Name, 0)
+	require.NoError(t, other.Leave(t.Context()))
+	b.requireFree(t, account.Name)
+}
+
+func TestAWaitThatNoWorkerTakesIsWoken(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		return under(ctx, locks(account), func(*workflows.Hold) error { return nil })
+	})
+	b.work(t, sdkworker.Options{LocalActivityWorkerOnly: true}, nil)
+	other := b.taken(t, account)
+	run := b.start(t, "W")
+	t.Cleanup(func() { _ = b.client.TerminateWorkflow(context.Background(), run.GetID(), "", "the test is over") }) // where it does not end
+	b.untilActivity(t, run, func(a *workflowpb.PendingActivityInfo) bool { return a.GetActivityType().GetName() == "lockstep.Wait" }, "the workflow does not wait")
+	require.NoError(t, other.Leave(t.Context()))
+	_, err := b.end(t, run)
+	require.NoError(t, err)
+	b.requireFree(t, account.Name)
+}
+
+// A wait in the middle of a step is another scheduling of it: what names it to the outside must not be what Temporal counts.
+func TestAWaitBetweenTwoAttemptsBeginsTheStepAgain(t *testing.T) {
+	t.Parallel()
+	for name, id := range map[string]string{"default": "", "explicit": "mine"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.workflow("W", func(ctx workflow.Context) error {
+				ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+					StartToCloseTimeout: time.Minute, ActivityID: id, RetryPolicy: &temporal.RetryPolicy{InitialInterval: time.Second},
+				})
+				return do(workflows.Guard(ctx, account), "Half")
+			})
+			ids, queued := make(chan string, 2), make(chan struct{})
+			var failed atomic.Bool
+			b.work(t, sdkworker.Options{}, map[string]any{"Half": func(ctx context.Context) error {
+				info := activity.GetInfo(ctx)
+				b.write("attempt %d, half way: %v", info.Attempt, activity.HasHeartbeatDetails(ctx))
+				ids <- info.ActivityID
+				activity.RecordHeartbeat(ctx, "half way")
+				<-queued
+				if !failed.Swap(true) {
+					return errors.New("failed half way")
+				}
+				return nil
+			}})
+			run := b.start(t, "W")
+			b.untilWritten(t, 1)
+			others := make(chan *lockcore.Session, 1)
+			go func() {
+				other, err := b.locker.Acquire(t.Context(), lockcore.Request{LockID: "somebody", Resources: []lockcore.Resource{account}})
+				if err == nil {
+					others <- other
+				}
+			}()
+			b.untilQueued(t, account.Name, 1)
+			close(queued)
+			other := <-others
+			b.untilParked(t, run)
+			require.NoError(t, other.Leave(t.Context()))
+			_, err := b.end(t, run)
+			require.NoError(t, err)
+			require.Equal(t, []string{"attempt 1, half way: false", "attempt 1, half way: false"}, b.read())
+			first, second := <-ids, <-ids
+			if id != "" {
+				require.Equal(t, []string{id, id}, []string{first, second})
+				return
+			}
+			require.NotEqual(t, first, second)
+		})
+	}
 }

@@ -47,6 +47,18 @@
 // it; when the holder is dead, the end of the holder's promise does. Then the step is scheduled again with the attempts and the time that it
 // has left. [Locks] has options to wait for a bounded time, and not at all. Cancelling the step's context leaves the queue.
 //
+// To Temporal a step that is scheduled again is another activity: where an attempt has failed and somebody else got in before the next, the
+// step begins again with attempt 1, without the heartbeat details of the attempts before, and with another ActivityID unless
+// the activity's options name one. So an idempotency key is made neither of activity.Info's ActivityID, where it is the default, nor of its Attempt,
+// but of the workflow ID (or the run ID) and a key of the step's own; or the options say an ActivityID, which stays.
+//
+// The activity that waits, lockstep.Wait, goes to the step's own task queue, and for [Lock] and local activities to the workflow's, as do
+// the lock activities that locks around code and a release fall back on, and that of Locks.KeepAlive. So Lockstep has to be
+// installed on workers of both that run activities, and not only local ones. Where no worker does that (all workers of the workflow's queue have
+// LocalActivityWorkerOnly), the workflow is woken when a worker with Lockstep lets the lock go, but nobody keeps its place in the queue
+// alive, and nobody looks when a holder is dead. Run one more worker on that queue, with DisableWorkflowWorker and Register of package
+// worker, or give each wait a MaxWait, which ends it anyway.
+//
 // Sagas that wait for each other are a deadlock. One of them is told, the youngest, but never one that is
 // compensating: its step fails with a *lockcore.DeadlockError before it runs, and so the saga is undone and lets go.
 // [SagaOptions] can begin it again.

@@ -44,7 +44,8 @@ type Locks struct {
 	Reacquire bool
 	// MaxWait is how long the step may wait for its locks, all its schedulings together, before it fails with a
 	// *lockcore.BusyError. It is no part of the step's own timeouts and attempts, which waiting does not use up: after a
-	// wait the step is scheduled again with what is left of them. 0 or more. Defaults to 0, which is as long as it takes.
+	// wait the step is scheduled again with what is left of them. Where no worker takes the activity that waits, it ends 10 s
+	// later. 0 or more. Defaults to 0, which is as long as it takes.
 	MaxWait time.Duration
 	// FromWorkflow has the workflow take the locks before the step is scheduled, and let them go after it, as [Lock] does:
 	// for task queues on which a worker without Lockstep's interceptor may run the step, which would run a guarded one
@@ -79,7 +80,8 @@ type Locks struct {
 //
 // A step whose locks cannot be had fails with an error that matches [lockcore.ErrBusy],
 // [lockcore.ErrLost], [lockcore.ErrDeadlock], [lockcore.ErrSuperseded] or [lockcore.ErrInvalid], and the
-// types that go with them. Cancelling ctx cancels the step, also while it waits for its locks.
+// types that go with them, or [lockcore.ErrEnded] where its saga ends while it waits. Cancelling ctx cancels the step, also while
+// it waits for its locks. A step that has waited between two attempts begins again; see "Waiting" in the package's introduction.
 //
 // WithLocks panics, and so fails the workflow task and not the workflow, where the worker runs
 // without Lockstep's interceptor: a step is never run unguarded by mistake. See the package worker.

@@ -59,7 +59,8 @@ func (s *Saga) Attempt() int { return s.attempt }
 // with no guarded step releases nothing and adds no event. A release that fails for
 // [SagaOptions.ReleaseTimeout] is logged and changes nothing of the result.
 //
-// fn must wait for the steps it starts. RunSaga inside RunSaga is a saga of its own as to
+// fn must wait for the steps it starts. A step that still waits for its locks when fn has returned does not run any more: it
+// leaves the queue before anything is undone, and its error matches lockcore.ErrEnded. RunSaga inside RunSaga is a saga of its own as to
 // compensations, and hands its locks to the outer one, which releases them. Nothing here relies on
 // deferred functions, which also run when a workflow is evicted from a worker's cache.
 func RunSaga(ctx workflow.Context, opts SagaOptions, fn func(ctx workflow.Context, s *Saga) error) error {
@@ -108,6 +109,9 @@ func runOnce(ctx workflow.Context, opts SagaOptions, attempt int, fn func(ctx wo
 	s := &Saga{attempt: attempt}
 	err := fn(inner, s)
 	if err != nil && !continuesAsNew(err) {
+		if scope != nil {
+			scope.Undo(ctx)
+		}
 		err = s.compensate(ctx, opts.ParallelCompensation, err)
 	}
 	s.ended = true

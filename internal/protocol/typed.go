@@ -180,6 +180,13 @@ func NewWaitError(lock error, neverRan bool) error {
 	return &WaitError{ApplicationError: app, Lock: lock, NeverRan: neverRan}
 }
 
+// NewWaitEnded makes one for a step that was still waiting when its saga ended.
+func NewWaitEnded(neverRan bool) error {
+	var app *temporal.ApplicationError
+	errors.As(temporal.NewNonRetryableApplicationError("lockstep: the saga ended while its step waited for a lock", FailureEnded, nil), &app)
+	return &WaitError{ApplicationError: app, Lock: lockcore.ErrEnded, NeverRan: neverRan}
+}
+
 // WaitCanceledError is how the waiting of a step ends that is cancelled: a *temporal.CanceledError.
 type WaitCanceledError struct {
 	canceled error

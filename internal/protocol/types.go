@@ -43,6 +43,8 @@ const (
 	// FailureReset means that the workflow takes the step's locks, and has not done so in the run that a reset has made. Benign and
 	// not retryable: the workflow takes them, and schedules the step again.
 	FailureReset = "lockstep.Reset"
+	// FailureEnded is the workflow's own, for a step that was still waiting for its locks when its saga ended. Not retryable.
+	FailureEnded = "lockstep.Ended"
 )
 
 // Scopes of a guard, as they stand in headers. A reader refuses any other.

@@ -45,8 +45,13 @@ func (t *Step) lockAround(ctx workflow.Context) (*Lock, error) {
 		want.Resources = append(slices.Clone(want.Resources), t.scope.missing(want.Resources)...)
 	}
 	lock := t.scope.state.NewLock(ctx, &want)
+	lock.step.within = t.scope
 	if err := lock.Acquire(ctx); err != nil {
 		return nil, err
+	}
+	if lock.step.over(ctx) {
+		lock.Release(ctx, ReleaseOptions{})
+		return nil, protocol.NewWaitEnded(true)
 	}
 	if want.Scope == protocol.ScopeSaga && !t.scope.closed {
 		t.scope.want(want.Resources)

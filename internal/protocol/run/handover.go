@@ -156,6 +156,7 @@ func (s *State) HandOver(ctx workflow.Context, err error) (done bool) {
 	if !HandsOver(err) || !errors.As(err, &again) {
 		return false
 	}
+	s.leavePlaces(ctx)
 	s.look()
 	info := workflow.GetInfo(ctx)
 	h := protocol.Handover{

@@ -28,6 +28,9 @@ type Scope struct {
 	// lost are those of held of which a step was told that they are lost. They stay so in a run that is made by a reset.
 	lost   names
 	closed bool
+	// parked are the steps that wait for their locks, and undoing says that those are not to run any more which do not undo others.
+	parked  []*parking
+	undoing bool
 	// lock is set where the scope is that of locks around code, which whatever runs meanwhile is under.
 	lock *Lock
 }
@@ -176,8 +179,10 @@ func (c *Scope) close() []string {
 	return free
 }
 
-// Release ends a saga's scope and lets go of its locks; see [ReleaseOptions].
+// Release ends a saga's scope, and the waits of its steps, and lets go of its locks; see [ReleaseOptions].
 func (c *Scope) Release(ctx workflow.Context, o ReleaseOptions) {
+	c.closed = true
+	c.endWaits(ctx)
 	c.state.look()
 	o.release(ctx, c.state, c.close(), c.held)
 }
@@ -186,6 +191,11 @@ func (c *Scope) Release(ctx workflow.Context, o ReleaseOptions) {
 func (s *State) ReleaseAll(ctx workflow.Context, o ReleaseOptions) {
 	s.look()
 	var all, held names
+	if places := s.places(); len(places) > 0 && endsWaits(ctx) {
+		for _, place := range places {
+			all.add(place.Resource)
+		}
+	}
 	for _, c := range s.open {
 		c.closed = true
 		for _, name := range c.held {

@@ -66,6 +66,8 @@ type Step struct {
 	// Guard is nil where the step is not guarded.
 	Guard *protocol.Guard
 	scope *Scope
+	// within is the scope whose end is the end of the step's wait; nil where that has no end but its own.
+	within *Scope
 	// around are locks that are taken in the workflow; then there is no guard.
 	around *Locks
 	// local says that it is a local activity.
@@ -139,7 +141,7 @@ func (s *State) Step(ctx workflow.Context, activityType string, args ...any) *St
 		g.Resources = append(g.Resources, scope.missing(g.Resources)...)
 		scope.want(g.Resources)
 	}
-	step := &Step{Guard: g, scope: scope, scheduled: workflow.Now(ctx), retired: locks.retired, lacks: s.lacks()}
+	step := &Step{Guard: g, scope: scope, within: scope, scheduled: workflow.Now(ctx), retired: locks.retired, lacks: s.lacks()}
 	if !compensating { // which has to run, however long it takes
 		step.maxWait = locks.MaxWait
 	}

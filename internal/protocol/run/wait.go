@@ -17,8 +17,12 @@ import (
 // commands of a run in which none does are those of a run without Lockstep.
 const versionWait = "lockstep.wait"
 
-// waitAttempt is how long one look may take.
-const waitAttempt = 30 * time.Second
+const (
+	// waitAttempt is how long one look may take.
+	waitAttempt = 30 * time.Second
+	// waitSlack is how long after MaxWait the wait ends also where no worker takes it, to say who is in the way by then.
+	waitSlack = 10 * time.Second
+)
 
 // Waits tells whether a step that failed so is to wait for its locks in this run.
 func Waits(ctx workflow.Context, err error) (protocol.BusyDetails, bool) {
@@ -34,12 +38,17 @@ func Waits(ctx workflow.Context, err error) (protocol.BusyDetails, bool) {
 //
 //  1. ctx is cancelled: the queue is left, and the error is a *temporal.CanceledError;
 //  2. the step has waited for its MaxWait: the queue is left, and the error matches *lockcore.BusyError;
-//  3. the request was given up to end a deadlock: the error matches *lockcore.DeadlockError.
+//  3. the request was given up to end a deadlock: the error matches *lockcore.DeadlockError;
+//  4. the step's saga ends: the queue is left, and the error matches lockcore.ErrEnded.
 func (t *Step) Wait(ctx workflow.Context, busy protocol.BusyDetails, failure error) error {
 	state, now := t.scope.state, workflow.Now(ctx)
 	t.used = now.Sub(t.scheduled)
 	state.look()
 	t.ran = t.ran || busy.Again || busy.Attempt > 1 // what an earlier attempt came to is not known
+	if t.over(ctx) {
+		t.leaveQueue(ctx, busy)
+		return protocol.NewWaitEnded(!t.ran)
+	}
 	if t.waiting.IsZero() {
 		t.waiting = now
 	}
@@ -57,9 +66,20 @@ func (t *Step) Wait(ctx workflow.Context, busy protocol.BusyDetails, failure err
 	var result protocol.WaitResult
 	params := t.waitParams(ctx, busy)
 	params.MaxWait = protocol.Duration(left)
-	err := workflow.ExecuteActivity(t.waitOptions(ctx, busy), protocol.ActivityWait, params).Get(ctx, &result)
+	waiting, parking := t.park(ctx, busy)
+	err := workflow.ExecuteActivity(t.waitOptions(waiting, busy, left), protocol.ActivityWait, params).Get(ctx, &result)
 	state.notes.remove(ctx, note)
+	err = t.waited(ctx, busy, result, err, failure)
+	parking.unpark()
+	return err
+}
+
+// waited is what became of a wait. Whatever it was granted, it gives up where the step is not to run.
+func (t *Step) waited(ctx workflow.Context, busy protocol.BusyDetails, result protocol.WaitResult, err, failure error) error {
 	switch {
+	case t.over(ctx):
+		t.leaveQueue(ctx, busy)
+		return protocol.NewWaitEnded(!t.ran)
 	case err == nil && result.Deadlock == "":
 		return nil
 	case err == nil:
@@ -71,7 +91,11 @@ func (t *Step) Wait(ctx workflow.Context, busy protocol.BusyDetails, failure err
 		return protocol.NewWaitCanceled(!t.ran)
 	default: // its time is over, and the error says who is in the way now
 		t.leaveQueue(ctx, busy)
-		if lock := protocol.LockError(err); lock != nil {
+		lock := protocol.LockError(err)
+		if timeout := new(temporal.TimeoutError); lock == nil && errors.As(err, &timeout) {
+			lock = protocol.LockError(failure) // no worker came to say who is in the way now
+		}
+		if lock != nil {
 			return protocol.NewWaitError(lock, !t.ran)
 		}
 		return err
@@ -110,17 +134,22 @@ func (t *Step) waitParams(ctx workflow.Context, busy protocol.BusyDetails) proto
 
 // waitOptions are those of the activity that waits, on the step's task queue, where Lockstep is installed. Every option
 // that matters is given: where one is not, the step's own would be taken.
-func (t *Step) waitOptions(ctx workflow.Context, busy protocol.BusyDetails) workflow.Context {
+func (t *Step) waitOptions(ctx workflow.Context, busy protocol.BusyDetails, left time.Duration) workflow.Context {
 	queue := t.taskQueue(ctx)
+	var end time.Duration
+	if left > 0 {
+		end = left + waitSlack
+	}
 	if t.local {
 		ctx = t.scope.state.outside(ctx)
 	}
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		ActivityID:          protocol.WaitID(t.Guard.Schedule),
-		TaskQueue:           queue,
-		StartToCloseTimeout: waitAttempt,
-		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: time.Second, MaximumInterval: 30 * time.Second},
-		Summary:             protocol.Cut("wait for "+busy.Resource, 120),
+		ActivityID:             protocol.WaitID(t.Guard.Schedule),
+		TaskQueue:              queue,
+		StartToCloseTimeout:    waitAttempt,
+		ScheduleToCloseTimeout: end,
+		RetryPolicy:            &temporal.RetryPolicy{InitialInterval: time.Second, MaximumInterval: 30 * time.Second},
+		Summary:                protocol.Cut("wait for "+busy.Resource, 120),
 	})
 }
 
@@ -134,11 +163,15 @@ func (t *Step) taskQueue(ctx workflow.Context) string {
 // leaveQueue gives up the place in the queue, or what was granted for it meanwhile. Where that fails the release at
 // the end of the scope does it.
 func (t *Step) leaveQueue(ctx workflow.Context, busy protocol.BusyDetails) {
-	place := protocol.Lease{Resource: busy.Resource, LockID: busy.LockID, Part: t.Guard.Part, Order: t.order(busy)}
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
-	if err := locally(ctx, protocol.ActivityLeave, "leave the queue of "+busy.Resource, protocol.LeaveParams{Leases: []protocol.Lease{place}}); err != nil {
+	place := protocol.LeaveParams{Leases: []protocol.Lease{t.place(busy)}}
+	if err := locally(ctx, protocol.ActivityLeave, "leave the queue of "+busy.Resource, place); err != nil {
 		t.scope.traces.add(busy.Resource)
 	}
+}
+
+func (t *Step) place(busy protocol.BusyDetails) protocol.Lease {
+	return protocol.Lease{Resource: busy.Resource, LockID: busy.LockID, Part: t.Guard.Part, Order: t.order(busy)}
 }
 
 // Again numbers the next scheduling of a step that has waited, and says with what options: those of ctx, less the attempts
