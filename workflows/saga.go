@@ -37,6 +37,7 @@ type Saga struct {
 	registered int
 	attempt    int
 	ended      bool
+	ledger     *run.Ledger
 }
 
 // Attempt is how often fn has been called, this time included: 1, or more with [SagaOptions.DeadlockRetries]. Steps that are
@@ -105,8 +106,9 @@ func backOff(attempt int, runID string) time.Duration {
 // runOnce is one attempt of a saga.
 func runOnce(ctx workflow.Context, opts SagaOptions, attempt int, fn func(ctx workflow.Context, s *Saga) error) error {
 	inner, scope := enterScope(ctx)
-	s := &Saga{attempt: attempt}
+	s := &Saga{attempt: attempt, ledger: run.OpenLedger(ctx)}
 	err := fn(inner, s)
+	s.ledger.Close()
 	if err != nil && !continuesAsNew(err) {
 		err = s.compensate(ctx, opts.ParallelCompensation, err)
 	}
@@ -141,7 +143,7 @@ func continuesAsNew(err error) bool {
 // lost, and get a new fence, so that a resource which checks fences refuses what the original step may
 // still send.
 func (s *Saga) Compensate(ctx workflow.Context, fn func(ctx workflow.Context) error) {
-	s.add(ctx, "", fn)
+	s.add(ctx, "", false, fn)
 }
 
 // CompensateWith registers an activity that undoes a step; see [Saga.Compensate]. Its options and its
@@ -150,7 +152,7 @@ func (s *Saga) Compensate(ctx workflow.Context, fn func(ctx workflow.Context) er
 //	s.CompensateWith(ctx, Refund, in)
 //	err := workflow.ExecuteActivity(ctx, Debit, in).Get(ctx, nil)
 func (s *Saga) CompensateWith(ctx workflow.Context, activity any, args ...any) {
-	s.add(ctx, activityName(activity), func(ctx workflow.Context) error {
+	s.add(ctx, activityName(activity), true, func(ctx workflow.Context) error {
 		return workflow.ExecuteActivity(ctx, activity, args...).Get(ctx, nil)
 	})
 }
@@ -163,7 +165,7 @@ func (s *Saga) CompensateWith(ctx workflow.Context, activity any, args ...any) {
 // is known never to have run, since it asked or waited for its locks in vain: then there is nothing to undo, and nothing for which
 // undo would have to take the same locks. Cancelling ctx cancels the activity.
 func (s *Saga) Step(ctx workflow.Context, activity, undo any, args ...any) workflow.Future {
-	c := s.add(ctx, activityName(undo), func(ctx workflow.Context) error {
+	c := s.add(ctx, activityName(undo), false, func(ctx workflow.Context) error {
 		return workflow.ExecuteActivity(ctx, undo, args...).Get(ctx, nil)
 	})
 	inner := workflow.ExecuteActivity(run.WithUndone(ctx), activity, args...)
