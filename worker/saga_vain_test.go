@@ -179,7 +179,7 @@ var mayHaveRun = map[string]func(ctx workflow.Context, s *workflows.Saga) error{
 	},
 	"no step": func(ctx workflow.Context, s *workflows.Saga) error {
 		undoAccount(ctx, s)
-		s.CompensateWith(workflows.Guard(ctx, account2), "Do")
+		s.CompensateWith(workflows.Guard(ctx, account), "Do") // which is that of the step
 		return triesInVain(ctx, account)
 	},
 	"code": func(ctx workflow.Context, s *workflows.Saga) error {
