@@ -141,7 +141,8 @@ func continuesAsNew(err error) bool {
 // fn runs only if the saga fails, with a context that carries what ctx carries (activity options,
 // locks) and is not cancelled. Steps that it runs under ctx's locks take them anew where they were
 // lost, and get a new fence, so that a resource which checks fences refuses what the original step may
-// still send.
+// still send. They wait for locks as long as it takes, whatever [Locks] says of it, and fail with a *lockcore.DeadlockError only
+// where all that wait for each other are compensations. fn is not dropped where its step never ran: [Saga.Step] does that.
 func (s *Saga) Compensate(ctx workflow.Context, fn func(ctx workflow.Context) error) {
 	s.add(ctx, "", false, fn)
 }
@@ -151,6 +152,19 @@ func (s *Saga) Compensate(ctx workflow.Context, fn func(ctx workflow.Context) er
 //
 //	s.CompensateWith(ctx, Refund, in)
 //	err := workflow.ExecuteActivity(ctx, Debit, in).Get(ctx, nil)
+//
+// Like that of [Saga.Step] it is dropped where there is nothing to undo. But which step it is for is not said, so it is
+// dropped only where nothing that this saga has sent out can be it:
+//
+//   - between this registration and the next, at least one step asked for one of its locks, nothing else was sent out but guarded
+//     steps, and of each it is known that it asked or waited for its locks in vain;
+//   - no other step that may have run asked for any of its locks, and none came before the saga's first registration;
+//   - nothing was sent out without a guard: activities, child workflows, Nexus operations, signals to other workflows and requests
+//     to cancel them. A step that only a rule guards counts as one without; one with Locks.FromWorkflow as one that may have run.
+//
+// Elsewhere it runs, and waits for its locks as long as it takes, though the step gave up after its MaxWait, or with Try, or
+// was cancelled: prefer Step where a step has an undo of its own. The first time that one is dropped adds a version marker to the
+// history.
 func (s *Saga) CompensateWith(ctx workflow.Context, activity any, args ...any) {
 	s.add(ctx, activityName(activity), true, func(ctx workflow.Context) error {
 		return workflow.ExecuteActivity(ctx, activity, args...).Get(ctx, nil)
