@@ -58,10 +58,20 @@ func (s *Saga) next(ctx workflow.Context, all bool) []*compensation {
 	if all {
 		from = 0
 	}
-	next := slices.DeleteFunc(slices.Clone(s.pending[from:]), func(c *compensation) bool { return c.dropped || c.undoing.InVain(ctx) })
+	next := slices.DeleteFunc(slices.Clone(s.pending[from:]), func(c *compensation) bool { return c.dropped || c.inVain(ctx) })
 	slices.Reverse(next)
 	s.pending = s.pending[:from]
 	return next
+}
+
+// inVain tells whether the step of a compensation that was registered apart from it is known never to have run.
+func (c *compensation) inVain(ctx workflow.Context) bool {
+	if !c.undoing.InVain(ctx) {
+		return false
+	}
+	workflow.GetLogger(ctx).Info("lockstep: a compensation is dropped, since its step asked for its locks in vain and never ran",
+		"compensation", c.number, "activity", c.activity)
+	return true
 }
 
 type running struct {

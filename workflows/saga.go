@@ -163,8 +163,8 @@ func (s *Saga) Compensate(ctx workflow.Context, fn func(ctx workflow.Context) er
 //     to cancel them. A step that only a rule guards counts as one without; one with Locks.FromWorkflow as one that may have run.
 //
 // Elsewhere it runs, and waits for its locks as long as it takes, though the step gave up after its MaxWait, or with Try, or
-// was cancelled: prefer Step where a step has an undo of its own. The first time that one is dropped adds a version marker to the
-// history.
+// was cancelled: prefer Step where a step has an undo of its own. What has to happen whenever the saga fails, and undoes no step,
+// is for [Saga.Compensate], or for after RunSaga. The first time that one is dropped adds a version marker to the history.
 func (s *Saga) CompensateWith(ctx workflow.Context, activity any, args ...any) {
 	s.add(ctx, activityName(activity), true, func(ctx workflow.Context) error {
 		return workflow.ExecuteActivity(ctx, activity, args...).Get(ctx, nil)
