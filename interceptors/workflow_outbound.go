@@ -113,11 +113,13 @@ func (w *workflowOutbound) ExecuteChildWorkflow(ctx workflow.Context, childType 
 	if err := run.Adopt(ctx, interceptor.WorkflowHeader(ctx)); err != nil {
 		panic(err) // a text that cannot be written as JSON
 	}
+	loose(ctx)
 	return w.Next.ExecuteChildWorkflow(retaken(ctx), childType, args...)
 }
 
 // ExecuteNexusOperation blocks likewise.
 func (w *workflowOutbound) ExecuteNexusOperation(ctx workflow.Context, in interceptor.ExecuteNexusOperationInput) workflow.NexusOperationFuture {
+	loose(ctx)
 	return w.Next.ExecuteNexusOperation(retaken(ctx), in)
 }
 
@@ -132,6 +134,7 @@ func retaken(ctx workflow.Context) workflow.Context {
 
 // SignalExternalWorkflow signals after a reset when locks around code were taken anew. It does not block.
 func (w *workflowOutbound) SignalExternalWorkflow(ctx workflow.Context, workflowID, runID, name string, arg any) workflow.Future {
+	loose(ctx)
 	return behind(ctx, func(ctx workflow.Context) workflow.Future {
 		return w.Next.SignalExternalWorkflow(ctx, workflowID, runID, name, arg)
 	})
@@ -139,9 +142,23 @@ func (w *workflowOutbound) SignalExternalWorkflow(ctx workflow.Context, workflow
 
 // SignalChildWorkflow does the same for a child.
 func (w *workflowOutbound) SignalChildWorkflow(ctx workflow.Context, workflowID, name string, arg any) workflow.Future {
+	loose(ctx)
 	return behind(ctx, func(ctx workflow.Context) workflow.Future {
 		return w.Next.SignalChildWorkflow(ctx, workflowID, name, arg)
 	})
+}
+
+// RequestCancelExternalWorkflow notes that something was sent out.
+func (w *workflowOutbound) RequestCancelExternalWorkflow(ctx workflow.Context, workflowID, runID string) workflow.Future {
+	loose(ctx)
+	return w.Next.RequestCancelExternalWorkflow(ctx, workflowID, runID)
+}
+
+// loose notes that something was sent out which has no guard.
+func loose(ctx workflow.Context) {
+	if state := run.StateFrom(ctx); state != nil {
+		state.Loose(ctx)
+	}
 }
 
 func behind(ctx workflow.Context, do func(workflow.Context) workflow.Future) workflow.Future {
@@ -185,7 +202,7 @@ func watch(ctx workflow.Context, step *run.Step, schedule func(workflow.Context)
 		}
 		step.Done(ctx, err)
 		if typed := protocol.TypedError(err); typed != nil {
-			settable.SetError(step.Failed(typed))
+			settable.SetError(step.Ended(step.Failed(typed)))
 			return
 		}
 		settable.Chain(inner)
@@ -195,7 +212,7 @@ func watch(ctx workflow.Context, step *run.Step, schedule func(workflow.Context)
 		err := inner.Get(ctx, nil)
 		for busy, waits := run.Waits(ctx, err); waits; busy, waits = run.Waits(ctx, err) {
 			if err := step.Wait(ctx, busy, err); err != nil {
-				settable.SetError(err)
+				settable.SetError(step.Ended(err))
 				return
 			}
 			ctx = step.Again(ctx, busy)

@@ -32,7 +32,7 @@ type Wait struct {
 type Deadlock struct {
 	Waits []Wait
 	// Victim is the wait that has to end: of those that may be one, the owner's that started last, and of these the one
-	// with the greatest name. Everybody who sees the cycle picks the same. -1 where none may.
+	// with the greatest name. Where all say NeverVictim it is one of them all. Everybody who sees the cycle picks the same.
 	Victim int
 }
 
@@ -103,7 +103,7 @@ func (l *Locker) breakThose(ctx context.Context, first []Deadlock) ([]Deadlock, 
 	var errs []error
 	victims := map[Wait]bool{}
 	for _, d := range second {
-		if d.Victim < 0 || !slices.ContainsFunc(first, func(f Deadlock) bool { return slices.Equal(f.Waits, d.Waits) }) {
+		if !slices.ContainsFunc(first, func(f Deadlock) bool { return slices.Equal(f.Waits, d.Waits) }) {
 			continue
 		}
 		v := d.Waits[d.Victim]

@@ -65,6 +65,22 @@ func TestTheLastToStartGivesUpUnlessItMayNot(t *testing.T) {
 	require.NoError(t, got.session.Release(t.Context()))
 }
 
+func TestADeadlockOfThoseWhoMustNotGiveUpEnds(t *testing.T) {
+	t.Parallel()
+	mem := lockcoretest.NewEngine(time.Now)
+	l := on(t, mem, lockcore.Config{})
+	a, b, held := crossed(t, l, mem, func(id string, req *lockcore.Request) {
+		req.NeverVictim = true
+		req.Started = map[string]time.Time{"a": time.Now(), "b": time.Now().Add(-time.Hour)}[id]
+	})
+	got := <-a
+	require.ErrorIs(t, got.err, lockcore.ErrDeadlock, "it started last")
+	require.NoError(t, l.Leave(t.Context(), held[0]))
+	got = <-b
+	require.NoError(t, got.err)
+	require.NoError(t, got.session.Release(t.Context()))
+}
+
 func TestDeadlocksAreListedWithTheirOwners(t *testing.T) {
 	t.Parallel()
 	mem := lockcoretest.NewEngine(time.Now)

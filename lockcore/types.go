@@ -117,8 +117,8 @@ type Request struct {
 	// Started is when the owner began. Of those in a deadlock the one that started last gives up. Defaults to when
 	// the request queued.
 	Started time.Time `json:"started,omitzero"`
-	// NeverVictim keeps the request from being the one that gives up in a deadlock. Compensations set it. Where all
-	// that are in a deadlock say so it lasts until a hold expires or is released by force.
+	// NeverVictim keeps the request from being the one that gives up in a deadlock, as long as another one in it may.
+	// Compensations set it. Where all that are in a deadlock say so it is as if none did: else none would ever go on.
 	NeverVictim bool `json:"neverVictim,omitempty"`
 	// Comment is for people. At most 1,024 bytes.
 	Comment string `json:"comment,omitempty"`

@@ -145,10 +145,13 @@ func (g *waitGraph) wait(p place, owner, other string) Wait {
 	return w
 }
 
+// victimOf is the wait that has to end. Where all are those of requests that never are victims it is one of them
+// nevertheless: none of them would ever get its lock.
 func victimOf(waits []Wait) int {
+	spared := slices.ContainsFunc(waits, func(w Wait) bool { return !w.NeverVictim })
 	victim := -1
 	for i, w := range waits {
-		if w.NeverVictim {
+		if w.NeverVictim && spared {
 			continue
 		}
 		if victim < 0 || cmp.Or(w.Started.Compare(waits[victim].Started), cmp.Compare(w.Owner, waits[victim].Owner)) > 0 {

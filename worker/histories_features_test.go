@@ -85,6 +85,14 @@ var features = []feature{
 		commands: []string{"Do", "local lockstep.Release", "failed: lockstep.Busy"},
 	},
 	{
+		name: "saga-tried", workflow: registersAndTries, drive: whileTaken(nil),
+		commands: []string{"Do", "version lockstep.vain", "local lockstep.Release", "failed: lockstep.Busy"},
+	},
+	{
+		name: "saga-tried-and-undone", until: unreleased, workflow: registersAndTries, drive: whileTaken((*bundle).leaveWhenParked),
+		commands: []string{"Do", "Undo", "version lockstep.wait", "lockstep.Wait", "Undo", "local lockstep.Release", "failed: lockstep.Busy"},
+	},
+	{
 		name: "waited", workflow: guarded(twoSteps), drive: whileTaken((*bundle).leaveWhenParked),
 		commands: []string{"Do", "version lockstep.wait", "lockstep.Wait", "Do", "Do", "completed"},
 	},

@@ -291,3 +291,11 @@ func triesInASaga(ctx workflow.Context) error {
 		return s.Step(ctx, "Do", "Undo").Get(ctx, nil)
 	})
 }
+
+func registersAndTries(ctx workflow.Context) error {
+	return workflows.RunSaga(withOptions(ctx), workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+		ctx = workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, Try: true})
+		s.CompensateWith(ctx, "Undo")
+		return do(ctx, "Do")
+	})
+}

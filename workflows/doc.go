@@ -17,8 +17,7 @@
 //
 //	err := workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
 //		ctx = workflows.Guard(ctx, lockcore.Exclusive("account/"+in.From), lockcore.Exclusive("account/"+in.To))
-//		s.CompensateWith(ctx, Refund, in)
-//		if err := workflow.ExecuteActivity(ctx, Debit, in).Get(ctx, nil); err != nil {
+//		if err := s.Step(ctx, Debit, Refund, in).Get(ctx, nil); err != nil {
 //			return err
 //		}
 //		return workflow.ExecuteActivity(ctx, Credit, in).Get(ctx, nil)
@@ -46,6 +45,7 @@
 // activity that is in back-off: no slot, no polling, and three events however long it takes. Whoever lets the lock go wakes
 // it; when the holder is dead, the end of the holder's promise does. Then the step is scheduled again with the attempts and the time that it
 // has left. [Locks] has options to wait for a bounded time, and not at all. Cancelling the step's context leaves the queue.
+// A compensation waits as long as it takes; so it is not run where its step is known never to have run, see [Saga.Step].
 //
 // To Temporal a step that is scheduled again is another activity: where an attempt has failed and somebody else got in before the next, the
 // step begins again with attempt 1, without the heartbeat details of the attempts before, and with another ActivityID unless
@@ -61,7 +61,8 @@
 //
 // Sagas that wait for each other are a deadlock. One of them is told, the youngest, but never one that is
 // compensating: its step fails with a *lockcore.DeadlockError before it runs, and so the saga is undone and lets go.
-// [SagaOptions] can begin it again.
+// [SagaOptions] can begin it again. Where all that wait for each other are compensations, the youngest saga's fails so, and its
+// [SagaError] tells of it; the saga is not begun again.
 //
 // # What is guaranteed
 //

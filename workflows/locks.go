@@ -45,7 +45,8 @@ type Locks struct {
 	// MaxWait is how long the step may wait for its locks, all its schedulings together, before it fails with a
 	// *lockcore.BusyError. It is no part of the step's own timeouts and attempts, which waiting does not use up: after a
 	// wait the step is scheduled again with what is left of them. Where no worker takes the activity that waits, it ends 10 s
-	// later. 0 or more. Defaults to 0, which is as long as it takes.
+	// later. Compensations do not heed it: they have to run. That of a step which gave up its wait is dropped; see [Saga.Step] and
+	// [Saga.CompensateWith]. 0 or more. Defaults to 0, which is as long as it takes.
 	MaxWait time.Duration
 	// FromWorkflow has the workflow take the locks before the step is scheduled, and let them go after it, as [Lock] does:
 	// for task queues on which a worker without Lockstep's interceptor may run the step, which would run a guarded one
@@ -60,7 +61,7 @@ type Locks struct {
 	// Defaults to false.
 	FromWorkflow bool
 	// Try fails the step at once with a *lockcore.BusyError where its locks are busy, and leaves no place in a queue. A
-	// retry policy whose NonRetryableErrorTypes name "lockstep.Busy" does the same.
+	// retry policy whose NonRetryableErrorTypes name "lockstep.Busy" does the same. Compensations do not heed either, as with MaxWait.
 	Try bool
 	// KeepAlive, with [Lock], runs an activity that extends the locks until they are released, for code that may take
 	// longer than HoldTTL without a step under them. It takes a slot of an activity worker, and adds up to four events. It

@@ -37,6 +37,7 @@ type Saga struct {
 	registered int
 	attempt    int
 	ended      bool
+	ledger     *run.Ledger
 }
 
 // Attempt is how often fn has been called, this time included: 1, or more with [SagaOptions.DeadlockRetries]. Steps that are
@@ -106,8 +107,9 @@ func backOff(attempt int, runID string) time.Duration {
 // runOnce is one attempt of a saga.
 func runOnce(ctx workflow.Context, opts SagaOptions, attempt int, fn func(ctx workflow.Context, s *Saga) error) error {
 	inner, scope := enterScope(ctx)
-	s := &Saga{attempt: attempt}
+	s := &Saga{attempt: attempt, ledger: run.OpenLedger(ctx)}
 	err := fn(inner, s)
+	s.ledger.Close()
 	if err != nil && !continuesAsNew(err) {
 		if scope != nil {
 			scope.Undo(ctx)
@@ -143,9 +145,10 @@ func continuesAsNew(err error) bool {
 // fn runs only if the saga fails, with a context that carries what ctx carries (activity options,
 // locks) and is not cancelled. Steps that it runs under ctx's locks take them anew where they were
 // lost, and get a new fence, so that a resource which checks fences refuses what the original step may
-// still send.
+// still send. They wait for locks as long as it takes, whatever [Locks] says of it, and fail with a *lockcore.DeadlockError only
+// where all that wait for each other are compensations. fn is not dropped where its step never ran: [Saga.Step] does that.
 func (s *Saga) Compensate(ctx workflow.Context, fn func(ctx workflow.Context) error) {
-	s.add(ctx, "", fn)
+	s.add(ctx, "", false, fn)
 }
 
 // CompensateWith registers an activity that undoes a step; see [Saga.Compensate]. Its options and its
@@ -153,8 +156,21 @@ func (s *Saga) Compensate(ctx workflow.Context, fn func(ctx workflow.Context) er
 //
 //	s.CompensateWith(ctx, Refund, in)
 //	err := workflow.ExecuteActivity(ctx, Debit, in).Get(ctx, nil)
+//
+// Like that of [Saga.Step] it is dropped where there is nothing to undo. But which step it is for is not said, so it is
+// dropped only where nothing that this saga has sent out can be it:
+//
+//   - between this registration and the next, at least one step asked for one of its locks, nothing else was sent out but guarded
+//     steps, and of each it is known that it asked or waited for its locks in vain;
+//   - no other step that may have run asked for any of its locks, and none came before the saga's first registration;
+//   - nothing was sent out without a guard: activities, child workflows, Nexus operations, signals to other workflows and requests
+//     to cancel them. A step that only a rule guards counts as one without; one with Locks.FromWorkflow as one that may have run.
+//
+// Elsewhere it runs, and waits for its locks as long as it takes, though the step gave up after its MaxWait, or with Try, or
+// was cancelled: prefer Step where a step has an undo of its own. What has to happen whenever the saga fails, and undoes no step,
+// is for [Saga.Compensate], or for after RunSaga. The first time that one is dropped adds a version marker to the history.
 func (s *Saga) CompensateWith(ctx workflow.Context, activity any, args ...any) {
-	s.add(ctx, activityName(activity), func(ctx workflow.Context) error {
+	s.add(ctx, activityName(activity), true, func(ctx workflow.Context) error {
 		return workflow.ExecuteActivity(ctx, activity, args...).Get(ctx, nil)
 	})
 }
@@ -167,7 +183,7 @@ func (s *Saga) CompensateWith(ctx workflow.Context, activity any, args ...any) {
 // is known never to have run, since it asked or waited for its locks in vain: then there is nothing to undo, and nothing for which
 // undo would have to take the same locks. Cancelling ctx cancels the activity.
 func (s *Saga) Step(ctx workflow.Context, activity, undo any, args ...any) workflow.Future {
-	c := s.add(ctx, activityName(undo), func(ctx workflow.Context) error {
+	c := s.add(ctx, activityName(undo), false, func(ctx workflow.Context) error {
 		return workflow.ExecuteActivity(ctx, undo, args...).Get(ctx, nil)
 	})
 	inner := workflow.ExecuteActivity(run.WithUndone(ctx), activity, args...)

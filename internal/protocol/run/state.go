@@ -52,6 +52,8 @@ type State struct {
 	watching bool
 	// former are the runs that resets have closed, as far as they are known.
 	former names
+	// ledgers are those of the sagas in progress.
+	ledgers []*Ledger
 }
 
 // NewState makes the state of a run that has asked for nothing yet.
@@ -86,6 +88,8 @@ type Step struct {
 	resets int
 	// lacks says that it is under locks around code that are to be taken anew.
 	lacks bool
+	// sent are its notes in ledgers, until it is known that it never ran.
+	sent []sent
 }
 
 // LocalStep is Step for a call of ExecuteLocalActivity.
@@ -97,6 +101,12 @@ func (s *State) LocalStep(ctx workflow.Context, activityType string, args ...any
 
 // Step numbers a call of ExecuteActivity and says how it is guarded under ctx.
 func (s *State) Step(ctx workflow.Context, activityType string, args ...any) *Step {
+	step := s.guarded(ctx, activityType, args)
+	s.send(ctx, step)
+	return step
+}
+
+func (s *State) guarded(ctx workflow.Context, activityType string, args []any) *Step {
 	s.look()
 	s.steps++
 	s.schedule++
@@ -131,7 +141,7 @@ func (s *State) Step(ctx workflow.Context, activityType string, args ...any) *St
 		Owner:     cmp.Or(locks.Owner, ownerFrom(ctx), s.owner),
 		Park:      true,
 		Try:       !compensating && (locks.Try || triesOnce(ctx)),
-		Undo:      isUndone(ctx),
+		Undo:      isUndone(ctx) || s.undoes(ctx),
 		Started:   s.begun(ctx),
 		// What undoes others must run, and its saga cannot be undone to let another go first.
 		NeverVictim: compensating,
