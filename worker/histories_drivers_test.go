@@ -44,6 +44,12 @@ func (b *bundle) leaveWhenParked(t *testing.T, run client.WorkflowRun, other *lo
 	require.NoError(t, other.Leave(t.Context()))
 }
 
+func (b *bundle) goOnWhenParked(t *testing.T, run client.WorkflowRun, _ *lockcore.Session) {
+	b.untilParked(t, run)
+	require.NoError(t, b.client.SignalWorkflow(t.Context(), run.GetID(), run.GetRunID(), "go", nil))
+	_ = run.Get(t.Context(), nil) // how it ends stands in its history
+}
+
 func (b *bundle) cancelWhenParked(t *testing.T, run client.WorkflowRun, _ *lockcore.Session) {
 	b.untilParked(t, run)
 	require.NoError(t, b.client.CancelWorkflow(t.Context(), run.GetID(), run.GetRunID()))

@@ -113,6 +113,12 @@ var features = []feature{
 		commands: []string{"Do", "version lockstep.wait", "lockstep.Wait", "local lockstep.Leave", "failed: lockstep.Busy"},
 	},
 	{
+		name: "saga-ended-waiting", workflow: endsWhileAStepWaits, drive: whileTaken((*bundle).goOnWhenParked),
+		commands: []string{
+			"Do", "version lockstep.wait", "lockstep.Wait", "version lockstep.ended", "local lockstep.Leave", "Undo", "local lockstep.Release", "failed: TooLate",
+		},
+	},
+	{
 		name: "deadlock", workflow: locksOneAfterTheOther, drive: inACircle,
 		commands: []string{"Do", "Do", "version lockstep.wait", "lockstep.Wait", "Undo", "local lockstep.Release", "failed: lockstep.Deadlock"},
 	},

@@ -81,6 +81,15 @@ func keptSaga(o workflows.SagaOptions, steps ...string) func(workflow.Context) e
 }
 
 // stopsBetweenSteps waits for a signal.
+func endsWhileAStepWaits(ctx workflow.Context) error {
+	return workflows.RunSaga(withOptions(ctx), workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+		s.CompensateWith(workflows.Unguarded(ctx), "Undo")
+		workflow.ExecuteActivity(workflows.Guard(ctx, account), "Do")
+		workflow.GetSignalChannel(ctx, "go").Receive(ctx, nil)
+		return temporal.NewNonRetryableApplicationError("too late", "TooLate", nil)
+	})
+}
+
 func stopsBetweenSteps(ctx workflow.Context) error {
 	return workflows.RunSaga(withOptions(ctx), workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
 		ctx = workflows.Guard(ctx, account)
