@@ -221,6 +221,8 @@ func TestARuleForATypeWithJSONOfItsOwnIsNoMisfit(t *testing.T) {
 	rule := workflows.RuleFor("Look", func(*odd) workflows.Locks { return workflows.Locks{} })
 	require.Empty(t, rule.Misfit(reflect.TypeFor[odd]()))
 	require.Empty(t, rule.Misfit(reflect.TypeFor[struct{ Odd odd }]()))
+	anything := workflows.RuleFor("Look", func(any) workflows.Locks { return workflows.Locks{} })
+	require.Empty(t, anything.Misfit(nil), "a workflow may pass what the activity does not take")
 	text := workflows.RuleFor("Look", func(string) workflows.Locks { return workflows.Locks{} })
 	require.NotEmpty(t, text.Misfit(reflect.TypeFor[[]byte]()), "its JSON would name another resource")
 	require.Empty(t, text.Misfit(reflect.TypeFor[*string]()))

@@ -123,7 +123,7 @@ func (s *State) kind(ctx workflow.Context, l *Locks) string {
 // returns "" where it can, and where only an argument itself could tell.
 func (r *Rule) Misfit(t reflect.Type) (why string) {
 	switch {
-	case r.Input == nil:
+	case r.Input == nil || r.Input.Kind() == reflect.Interface: // looks at nothing, or at anything
 		return ""
 	case t == nil:
 		return "no argument"
