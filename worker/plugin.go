@@ -51,13 +51,13 @@ func NewReplayPlugin(rules ...workflows.Rule) *Plugin {
 }
 
 func newPlugin(own *interceptors.Interceptor, register func(activities.Registry)) *Plugin {
-	var workers sync.Map // *made, by their keys
+	var workers sync.Map // their *registrations, by key
 	simple, err := temporal.NewSimplePlugin(temporal.SimplePluginOptions{
 		Name: PluginName,
 		ConfigureWorker: func(_ context.Context, o sdkworker.PluginConfigureWorkerOptions) error {
-			w := &made{funcs: map[string]reflect.Type{}, noWorkflows: o.WorkerOptions.DisableWorkflowWorker}
-			if _, twice := workers.LoadOrStore(o.WorkerInstanceKey, w); !twice {
-				w.listen(o.WorkerRegistryOptions)
+			given := &registrations{funcs: map[string]reflect.Type{}}
+			if _, twice := workers.LoadOrStore(o.WorkerInstanceKey, given); !twice {
+				given.listen(o.WorkerRegistryOptions)
 			}
 			return install(&o.WorkerOptions.Interceptors, own)
 		},
@@ -66,15 +66,12 @@ func newPlugin(own *interceptors.Interceptor, register func(activities.Registry)
 		},
 		RunContextBefore: func(_ context.Context, o temporal.SimplePluginRunContextBeforeOptions) error {
 			register(o.Registry)
-			if o.WorkflowReplayer { // which has no activities
-				RegisterReaper(o.Registry)
+			tryRegisterReaper(o.Registry)
+			given, isWorker := workers.Load(o.InstanceKey)
+			if !isWorker { // but a replayer, which has no activities
 				return nil
 			}
-			w, _ := workers.Load(o.InstanceKey)
-			if !w.(*made).noWorkflows { // where the reaper's would panic
-				RegisterReaper(o.Registry)
-			}
-			return w.(*made).check(o.Registry, own.Options().Rules)
+			return given.(*registrations).check(o.Registry, own.Options().Rules)
 		},
 		RunContextAfter: func(_ context.Context, o temporal.SimplePluginRunContextAfterOptions) {
 			workers.Delete(o.InstanceKey)

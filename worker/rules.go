@@ -32,19 +32,17 @@ func checkRules(rules []workflows.Rule) error {
 	return nil
 }
 
-// made is a worker that was made, with the activities that it was given, by type: its registry does not tell what it has.
-type made struct {
-	noWorkflows bool // it runs none
-
+// registrations are the activities that a worker was given, by type: its registry does not tell what it has.
+type registrations struct {
 	mu    sync.Mutex
 	funcs map[string]reflect.Type
 }
 
 // listen has the worker's registrations told.
-func (w *made) listen(o *sdkworker.PluginConfigureWorkerRegistryOptions) {
+func (r *registrations) listen(o *sdkworker.PluginConfigureWorkerRegistryOptions) {
 	before := o.OnRegisterActivity
 	o.OnRegisterActivity = func(a any, options activity.RegisterOptions) {
-		w.add(a, options.Name)
+		r.add(a, options.Name)
 		if before != nil {
 			before(a, options)
 		}
@@ -53,31 +51,31 @@ func (w *made) listen(o *sdkworker.PluginConfigureWorkerRegistryOptions) {
 
 // add remembers an activity by the name that the SDK gives it: its own, or that of the function or method. Those of a struct
 // have the name before theirs.
-func (w *made) add(a any, name string) {
+func (r *registrations) add(a any, name string) {
 	v := reflect.ValueOf(a)
 	if v.Kind() == reflect.Func {
 		if name == "" {
 			name = protocol.FuncName(v)
 		}
-		w.put(name, v.Type())
+		r.put(name, v.Type())
 		return
 	}
 	for m := range v.NumMethod() {
-		w.put(name+v.Type().Method(m).Name, v.Method(m).Type())
+		r.put(name+v.Type().Method(m).Name, v.Method(m).Type())
 	}
 }
 
-func (w *made) put(name string, f reflect.Type) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.funcs[name] = f
+func (r *registrations) put(name string, f reflect.Type) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.funcs[name] = f
 }
 
 // argument is the type of the first argument of an activity, without its context; nil where it has none.
-func (w *made) argument(name string) (t reflect.Type, known bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	f, known := w.funcs[name]
+func (r *registrations) argument(name string) (t reflect.Type, known bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f, known := r.funcs[name]
 	if !known {
 		return nil, false
 	}
@@ -92,9 +90,9 @@ func (w *made) argument(name string) (t reflect.Type, known bool) {
 }
 
 // check refuses rules for activity types that the worker does not have, and those that cannot look at what the activity takes.
-func (w *made) check(registry activities.Registry, rules []workflows.Rule) error {
+func (r *registrations) check(registry activities.Registry, rules []workflows.Rule) error {
 	for _, rule := range rules {
-		argument, known := w.argument(rule.Activity)
+		argument, known := r.argument(rule.Activity)
 		switch {
 		case known:
 			if misfit := rule.Misfit(argument); misfit != "" {
