@@ -14,21 +14,20 @@ func answer(op *engine.Acquire, d *engine.Document, sent time.Time) (Lease, erro
 	case engine.Granted, engine.Joined, engine.Again:
 		lease := leaseOf(d.Part(op.LockID, op.Part, op.Order), d, sent)
 		lease.Joined = d.Last.Outcome == engine.Joined
-		for _, e := range d.Held {
-			// Where the answer was lost and this is a repetition nobody knows, and a kept hold stays.
-			lease.began = lease.began || (e.LockID == op.LockID && e.State == engine.Kept && e.CreatedAt.Equal(d.At))
-		}
 		return lease, nil
 	case engine.Lost:
 		return Lease{}, lostError(d, op.LockID, op.Part, op.Order)
 	case engine.Overtaken:
-		by, _ := d.Overtaker(op.LockID, op.Part, op.Order)
+		by, known := d.Overtaker(op.LockID, op.Part, op.Order)
+		if !known { // answers leave out the queue, in which the later request waits
+			by.Order = op.Order
+		}
 		if cycle, ok := strings.CutPrefix(by.Reason, deadlockReason); ok {
 			return Lease{}, &DeadlockError{Resource: op.Resource, LockID: op.LockID, Part: op.Part, Order: orderOf(op.Order), Cycle: cycle}
 		}
-		later := d.Later(op.LockID, op.Part, op.Order) != nil
+		_, later := d.Later(op.LockID, op.Part, op.Order)
 		return Lease{}, &SupersededError{
-			Resource: op.Resource, LockID: op.LockID, Part: op.Part, Order: orderOf(op.Order), By: orderOf(by.Order), Released: !later,
+			Resource: op.Resource, LockID: op.LockID, Part: op.Part, Order: orderOf(op.Order), By: orderOf(by.Order), Released: known && !later,
 			Reason: by.Reason,
 		}
 	default:
@@ -52,7 +51,7 @@ func lostError(d *engine.Document, lockID, part string, order int64) *LostError 
 
 func leaseOf(p *engine.Entry, d *engine.Document, sent time.Time) Lease {
 	lease := Lease{
-		Resource: d.ID, LockID: p.LockID, Part: p.Part, Order: orderOf(p.Order), Mode: Mode(p.Mode), Fence: p.Fence,
+		Resource: d.ID, LockID: p.LockID, Part: p.Part, Order: orderOf(p.Order), Mode: Mode(p.Mode), Fence: p.Fence, FirstFence: p.FirstFence,
 		Left: remaining(p.ExpiresAt, d.At), forever: p.TTL == 0, ttl: time.Duration(p.TTL) * time.Millisecond,
 	}
 	if !lease.forever {
@@ -90,7 +89,7 @@ func holders(d *engine.Document) []Holder {
 		h := Holder{
 			LockID: e.LockID, Owner: cmp.Or(e.Owner, e.LockID), Host: e.Host, Mode: Mode(e.Mode), Fence: e.Fence, Claimed: e.State == engine.Claimed,
 			Draining: e.State == engine.Draining, ExpiresIn: remaining(e.ExpiresAt, d.At), Trace: e.Trace, Comment: e.Comment, Limit: int(e.Limit),
-			hold: cmp.Or(e.Granted, e.Fence),
+			FirstFence: e.FirstFence,
 		}
 		switch {
 		case e.CreatedAt != nil:
@@ -109,7 +108,6 @@ func holders(d *engine.Document) []Holder {
 		default:
 			out[i].ExpiresIn = max(out[i].ExpiresIn, h.ExpiresIn)
 			out[i].Fence = max(out[i].Fence, h.Fence)
-			out[i].hold = min(out[i].hold, h.hold)
 			if h.Mode == ModeExclusive {
 				out[i].Mode = ModeExclusive
 			}

@@ -24,14 +24,16 @@ import (
 func (l *Locker) Enter(ctx context.Context, req Request, queue bool) ([]Lease, error) {
 	fresh := !queue && !req.Keep && req.Order == (Order{}) && req.Part == ""
 	if !queue {
-		req = l.number(req)
+		req = numbered(req)
 	}
 	req, err := l.complete(req)
 	if err != nil {
 		return nil, err
 	}
-	if req.Order == (Order{}) { // it queues: others were numbered
-		return nil, &InvalidError{Field: "Request.Order", Value: req.Order.String(), Bound: "0.1 or more for a request that queues, which is asked again by it"}
+	if req.Order == (Order{}) {
+		return nil, &InvalidError{
+			Field: "Request.Order", Value: req.Order.String(), Bound: "0.1 or more for a request that queues, or that names its part: it is asked again by it",
+		}
 	}
 	leases := make([]Lease, 0, len(req.Resources))
 	for _, res := range req.Resources {
@@ -48,28 +50,13 @@ func (l *Locker) Enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 	return leases, nil
 }
 
-// number gives a request that its caller did not number a place after all that this process numbered
-// before, and by the clock after those of others.
-func (l *Locker) number(req Request) Request {
-	if req.Order != (Order{}) {
-		return req
+// numbered is a request whose caller named neither a part nor an order, as the first of a part of its own. What is drawn
+// at random collides with nobody's, so that no clock has to order the requests of several processes.
+func numbered(req Request) Request {
+	if req.Part == "" && req.Order == (Order{}) {
+		req.Part, req.Order = rand.Text()[:16], Order{Attempt: 1}
 	}
-	if req.Part == "" {
-		req.Part = rand.Text()[:10]
-	}
-	req.Order = l.nextOrder()
 	return req
-}
-
-// nextOrder is later than all that this process numbered, and by the clock than those that others did until now.
-func (l *Locker) nextOrder() Order {
-	for {
-		last := l.lastOrder.Load()
-		next := max(last+1, time.Now().UnixMicro())
-		if l.lastOrder.CompareAndSwap(last, next) {
-			return orderOf(next)
-		}
-	}
 }
 
 // awaitBriefly is for a request that is next in line: a moment's patience often saves it from coming again.
@@ -158,7 +145,7 @@ func (l *Locker) acquireOp(req *Request, res Resource) engine.Acquire {
 	op := engine.Acquire{
 		Policy: l.cfg.policy(), Resource: res.Name, LockID: req.LockID, Part: req.Part, Order: req.Order.number(),
 		Mode: string(res.Mode), Limit: int64(res.Limit), TTL: millis(req.TTL), HoldTTL: millis(req.HoldTTL),
-		Keep: req.Keep, Held: res.Held, Reacquire: req.Reacquire, NewFence: req.NewFence,
+		Keep: req.Keep, Held: res.Held, Converts: req.converts.number(), Reacquire: req.Reacquire, NewFence: req.NewFence,
 		WaiterTTL: l.cfg.WaiterTTL.Milliseconds(), MaxWaiters: int64(l.cfg.MaxWaiters),
 		Owner: req.Owner, Host: l.cfg.Host, Comment: req.Comment, Safe: req.NeverVictim,
 	}
@@ -178,6 +165,6 @@ func (l *Locker) giveBack(ctx context.Context, leases []Lease, cause error, undo
 	defer cancel()
 	for _, lease := range leases {
 		// An error leaves the part to its TTL; the cause is what the caller must see.
-		_ = l.leaveOne(ctx, lease, undo && lease.began)
+		_ = l.leaveOne(ctx, lease, undo)
 	}
 }

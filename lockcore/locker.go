@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -28,8 +27,6 @@ type Locker struct {
 	// turns tells those who wait elsewhere, and reads is shared by them.
 	turns *turns
 	reads reads
-	// lastOrder is the highest that was given to a request, or a release, without one.
-	lastOrder atomic.Int64
 }
 
 // New makes a Locker on coll. The collection is cloned with majority, journaled writes, majority reads

@@ -23,6 +23,9 @@ type Session struct {
 	// failed is an error of the last renewal, and failing of the one that is under way.
 	failed, failing error
 	ended           bool
+	// orders is the highest order of the session's part, and upgrading is the resource on which it asks for more just now.
+	orders    Order
+	upgrading string
 }
 
 // ErrEnded is the cause with which a session's context is cancelled when the session was left or released.
@@ -33,6 +36,11 @@ var ErrEnded = errors.New("lockstep: session ended")
 // with Leave or Release.
 func (l *Locker) Keep(ctx context.Context, leases []Lease) *Session {
 	s := &Session{locker: l, leases: slices.Clone(leases), kept: time.Now()}
+	for _, lease := range leases {
+		if s.orders.Less(lease.Order) {
+			s.orders = lease.Order
+		}
+	}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	l.keeper.add(s)
 	return s
@@ -70,59 +78,10 @@ func (s *Session) Release(ctx context.Context) error {
 	var errs []error
 	for _, lease := range slices.Backward(s.end()) {
 		errs = append(errs, s.locker.Release(ctx, Release{
-			LockID: lease.LockID, Resources: []string{lease.Resource}, Order: lease.Order, Leaving: &lease.Part,
+			LockID: lease.LockID, Resources: []string{lease.Resource}, FirstFence: lease.FirstFence, Order: lease.Order, Leaving: &lease.Part,
 		}))
 	}
 	return errors.Join(errs...)
-}
-
-// Downgrade makes the session's exclusive leases shared, so that readers may come in beside it. A lock ID that
-// has other running parts on a resource stays exclusive there: the lease's Mode tells. It takes one command
-// per resource. The fences stay. Errors are those of Renew; what was downgraded before one stays so.
-func (s *Session) Downgrade(ctx context.Context) error {
-	for _, lease := range s.Leases() {
-		if lease.Mode != ModeExclusive {
-			continue
-		}
-		down, err := s.locker.Downgrade(ctx, lease)
-		if err != nil {
-			return err
-		}
-		if !s.replace(down) {
-			return ErrEnded
-		}
-	}
-	return nil
-}
-
-// Upgrade makes the session's shared lease on a resource exclusive, with a new fence. It goes ahead of the queue and waits
-// until the other holders have left, or ctx ends: then, as after any other error, the session holds in shared
-// mode as before. Two sessions that both wait to upgrade on a resource wait for each other: one of them gets ErrDeadlock.
-func (s *Session) Upgrade(ctx context.Context, resource string) error {
-	for _, lease := range s.Leases() {
-		if lease.Resource != resource {
-			continue
-		}
-		// The upgrade is a part of its own, so that the shared one stands while it waits, and after it has failed.
-		ttl := lease.ttl
-		if lease.forever {
-			ttl = Forever
-		}
-		up, err := s.locker.Acquire(ctx, Request{
-			LockID: lease.LockID, Resources: []Resource{{Name: resource, Mode: ModeExclusive, Held: true}}, TTL: ttl, Owner: lease.owner,
-		})
-		if err != nil {
-			return err
-		}
-		got := up.end()
-		if !s.replace(got...) {
-			return errors.Join(ErrEnded, s.locker.Leave(context.WithoutCancel(ctx), got...))
-		}
-		// The shared part is not needed any more; what could not be ended now ends with its TTL.
-		_ = s.locker.Leave(ctx, lease)
-		return nil
-	}
-	return &InvalidError{Field: "resource", Value: quote(resource), Bound: "one that the session holds"}
 }
 
 // replace puts leases in the place of those of the same resources, unless the session has ended or lost its lock.
@@ -243,6 +202,9 @@ func (s *Session) answer(lease Lease, err error) {
 	var lost *LostError
 	switch {
 	case i < 0: // replaced meanwhile
+	case errors.As(err, &lost) && s.upgrading == lease.Resource:
+		// The upgrade may have taken its place already: its answer tells.
+		s.failing, lost = err, nil
 	case errors.As(err, &lost):
 	case err != nil:
 		s.failing = err

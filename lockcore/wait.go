@@ -17,9 +17,12 @@ import (
 // When it gives up it leaves the queue and gives back what it took, and the error is ctx's cause, or after
 // req.MaxWait the *BusyError that says who is in the way. The other errors are those of Enter.
 func (l *Locker) Acquire(ctx context.Context, req Request) (*Session, error) {
-	req, err := l.complete(l.number(req))
+	req, err := l.complete(numbered(req))
 	if err != nil {
 		return nil, err
+	}
+	if req.Order == (Order{}) {
+		return nil, &InvalidError{Field: "Request.Order", Value: req.Order.String(), Bound: "0.1 or more for a request that names its part"}
 	}
 	waitCtx := ctx
 	if req.MaxWait > 0 {
@@ -133,6 +136,6 @@ func (l *Locker) abandon(ctx context.Context, s *Session, req *Request, at Resou
 	}
 	for _, lease := range leases {
 		// An error leaves it to its TTL; the cause is what the caller must see.
-		_ = l.leaveOne(ctx, lease, lease.began)
+		_ = l.leaveOne(ctx, lease, true)
 	}
 }

@@ -65,6 +65,11 @@ type Entry struct {
 	State string `bson:"state"`
 	// Fence is the one that this entry was last given; a claim has none yet.
 	Fence int64 `bson:"fence,omitempty"`
+	// FirstFence is the one with which the entry's hold began: it names the hold, also after its part was cut off.
+	FirstFence int64 `bson:"first,omitempty"`
+	// Joined, of a kept entry, says that a later request has entered the hold since it was kept, so that the first request
+	// cannot take it back.
+	Joined bool `bson:"joined,omitempty"`
 	// TTL is, in milliseconds, how long the entry stands without a sign of life; 0 is without end.
 	TTL       int64     `bson:"ttl,omitempty"`
 	ExpiresAt time.Time `bson:"expiresAt"`
@@ -83,9 +88,8 @@ type Entry struct {
 	ClaimTTL int64 `bson:"claimTTL,omitempty"`
 
 	// What is told of a hold stands in its Kept entry, or in the parts that need none. Such an entry has
-	// CreatedAt, which is when it began; Granted is the fence with which a kept hold did.
+	// CreatedAt, which is when it began.
 	CreatedAt *time.Time `bson:"createdAt,omitempty"`
-	Granted   int64      `bson:"granted,omitempty"`
 	// Owner is absent where it is the lock ID.
 	Owner   string `bson:"owner,omitempty"`
 	Host    string `bson:"host,omitempty"`

@@ -46,6 +46,9 @@ type Acquire struct {
 	NewFence bool
 	// Queue: take or refresh a place in the queue where it is busy.
 	Queue bool
+	// Converts is the order of the part's own running entry which this request strengthens: its caller uses it no longer
+	// once the request is granted, so that it goes and does not drain. 0 is none.
+	Converts int64
 	// Fresh: the part is new with this request, and nothing of it can be there but what a copy of the same command,
 	// sent again by the driver, finds. It goes with neither Keep nor Queue, and makes a shorter command.
 	Fresh bool
@@ -104,23 +107,34 @@ type Leave struct {
 	LockID   string
 	Part     string
 	Order    int64
-	// Undo takes back a request: the hold ends with its last part even where it would be kept.
+	// Undo takes back a request: the hold that it began to keep ends with it, unless another request has entered the hold
+	// since, or another part runs.
 	Undo bool
+	// Waiting ends places and claims alone, and no part that runs.
+	Waiting bool
+	// Reason is why, if somebody else than the waiter does it.
+	Reason string
 }
 
-// Release ends a lock ID's hold, claims and places up to an order.
+// Release ends a lock ID's hold: either the one that FirstFence names, or, if that is 0, everything up to an order, claims
+// and places too.
 type Release struct {
 	Policy
 	Resource string
 	LockID   string
-	// Order bounds what ends. Forced, all that is there ends.
+	// FirstFence is the fence with which the hold began. Its parts drain, and what drains already still matches.
+	FirstFence int64
+	// Order bounds what ends. With FirstFence it is only that of the part Leaving.
 	Order int64
 	// Leaving names a part whose request with exactly this order is known to have stopped: it does not drain. Nil
 	// names none.
 	Leaving *string
-	// Force leaves an evicted record with the reason, for the holder to see. Reason is 1 to 512 bytes.
+	// Force, with FirstFence, leaves an evicted record with the reason, for the holder to see. Reason is 1 to 512 bytes.
 	Force  bool
 	Reason string
+	// Now, with Force, waits for no part: the holder is known to be dead. Parts that drain since an earlier release of the
+	// hold go too.
+	Now bool
 }
 
 // Withdraw takes one request out of the queue, if it still waits there and was granted nothing.

@@ -85,7 +85,9 @@ func (v *Invariants) late(s *Step) error {
 	over := func(r engine.Released) bool {
 		return r.LockID == op.LockID && (r.Part == nil || *r.Part == op.Part) && r.Order >= op.Order
 	}
-	superseded := s.Before.Later(op.LockID, op.Part, op.Order) != nil
+	before := s.Before
+	before.Waiters = awake(s)
+	_, superseded := before.Later(op.LockID, op.Part, op.Order)
 	refused := s.After.Last.Outcome == engine.Overtaken
 	switch {
 	case refused && !superseded && !slices.ContainsFunc(v.ended, over):

@@ -1,7 +1,6 @@
 package lockcoretest
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -73,7 +72,7 @@ func (s *state) settle() {
 func (s *state) after() *engine.Ended {
 	for _, e := range slices.Concat(s.doc.Last.Released, s.left, s.doc.Last.Expired) {
 		if e.CreatedAt != nil || e.State == engine.Draining {
-			return &engine.Ended{LockID: e.LockID, Fence: cmp.Or(e.Granted, e.Fence), Owner: e.Owner, Trace: e.Trace}
+			return &engine.Ended{LockID: e.LockID, Fence: e.FirstFence, Owner: e.Owner, Trace: e.Trace}
 		}
 	}
 	return nil
@@ -158,22 +157,6 @@ func (s *state) some(which func(*engine.Entry) bool) bool {
 		}
 	}
 	return false
-}
-
-// latest is the highest order that a lock ID has anything under.
-func (s *state) latest(lockID string) int64 {
-	var order int64
-	for _, e := range s.doc.Held {
-		if e.LockID == lockID {
-			order = max(order, e.Order)
-		}
-	}
-	for _, w := range s.doc.Waiters {
-		if w.LockID == lockID {
-			order = max(order, w.Order)
-		}
-	}
-	return order
 }
 
 // drop takes entries away, and tells of the holds and the claims among them. What is dead goes with them: draining parts whose time

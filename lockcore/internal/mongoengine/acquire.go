@@ -11,12 +11,14 @@ type acquireKind struct {
 	mode                                                       string
 	limited, forever, holdForever                              bool
 	fresh, keep, held, reacquire, newFence, queue, refreshOnly bool
+	converts                                                   bool
 }
 
 func kindOf(a *engine.Acquire) acquireKind {
 	return acquireKind{
 		mode: a.Mode, limited: a.Limit > 0, forever: a.TTL == 0, holdForever: a.Keep && a.HoldTTL == 0,
 		fresh: a.Fresh, keep: a.Keep, held: a.Held && !a.Reacquire, reacquire: a.Reacquire, newFence: a.NewFence, queue: a.Queue, refreshOnly: a.Refresh,
+		converts: a.Converts > 0,
 	}
 }
 
@@ -46,6 +48,9 @@ func acquireValues(a *engine.Acquire) bson.D {
 		{Key: "claim", Value: a.ClaimTTL}, {Key: "ttl", Value: a.TTL},
 	}
 	running := append(part[:4:4], v("state", engine.Part), v("ttl", a.TTL))
+	if a.Converts > 0 {
+		values = append(values, v("old", a.Converts))
+	}
 	if a.Keep {
 		kept := bson.D{
 			{Key: "lockId", Value: a.LockID}, {Key: "part", Value: nil}, {Key: "order", Value: a.Order}, {Key: "mode", Value: a.Mode},
@@ -105,7 +110,7 @@ func (k acquireKind) stages() []bson.D {
 // find sets what there is of the lock ID and the part:
 //
 //	a  the lock ID's entries      l  the others that are alive, for a limit      i  the part's place in the queue, or -1
-//	o  those of its hold      m  the part, as it runs or was claimed for last
+//	o  those of its hold      p  those of the part      m  the part, as it runs or was claimed for last
 func (s *stages) find(k acquireKind) {
 	own := filter("$held", ownID)
 	if k.keep { // that somebody came is a sign of life of the hold
@@ -121,6 +126,7 @@ func (s *stages) find(k acquireKind) {
 	}
 	vars := doc(
 		v("o", filter("$t.a", holds)),
+		v("p", filter("$t.a", ownPart)),
 		v("m", op("$arrayElemAt", filter("$t.a", and(ownPart, in("$$this.state", list(engine.Part, engine.Claimed)))), -1)),
 	)
 	if k.queue {
@@ -148,7 +154,9 @@ func (s *stages) decide(k acquireKind) {
 	turn := or(claimed, ne("$t.o", none), eq("$waiters", none))
 	outcomes := list(
 		or(
-			gt("$t.m.order", "$t.ord"),
+			gt(maxOf("$t.p.order"), "$t.ord"),
+			in(list(engine.Draining, "$t.ord"), each("$t.p", list("$$this.state", "$$this.order"))),
+			laterWaits,
 			ne(filter("$released", and(ownID, gte("$$this.order", "$t.ord"), in("$$this.part", list(nil, "$t.part")))), none),
 		), engine.Overtaken)
 	switch {
@@ -172,6 +180,9 @@ func (s *stages) decide(k acquireKind) {
 	}
 	s.set(v("did", choose(append(outcomes, engine.Busy)...)))
 }
+
+// laterWaits reports whether a later request of the part has a place in the queue.
+var laterWaits = and(in("$t.id", "$waiters.lockId"), ne(filter("$waiters", and(eq(ownPlace, me), gt("$$this.order", "$t.ord"))), none))
 
 // fitsIn tells whether the others who are alive leave room.
 func fitsIn(k acquireKind) expr {
@@ -277,11 +288,23 @@ func (s *stages) entries(k acquireKind) expr {
 		changes = append(changes, doc(v("mode", engine.Exclusive)))
 	}
 	changes = append(changes, cond(eq(list("$$this.part", "$$this.state"), list("$t.part", engine.Part)), drained, nil))
-	part := doc(v("expiresAt", until("$t.ttl", k.forever)))
+	firstFence := v("first", ifNull(maxOf("$t.o.first"), "$t.new.fence"))
+	part := doc(v("expiresAt", until("$t.ttl", k.forever)), firstFence)
+	created := expr("$$NOW")
+	if k.converts {
+		old := filter("$t.p", eq(list("$$this.state", "$$this.order"), list(engine.Part, "$t.old")))
+		rest = filter(rest, not(in("$$this", old)))
+		created = ifNull(first(each(old, "$$this.createdAt")), created)
+	}
 	if !k.keep {
-		part = append(part, v("createdAt", "$$NOW"))
+		part = append(part, v("createdAt", created))
 	}
 	if k.fresh {
+		joins := expr(eq("$t.did", engine.Joined))
+		if k.mode == engine.Exclusive {
+			joins = gte(maxOf("$t.a.state"), engine.StateHolds)
+		}
+		part[1].Value = cond(joins, maxOf("$t.a.first"), "$t.new.fence")
 		made := list(merge("$t.new", part))
 		held := expr("$held")
 		if k.mode == engine.Exclusive {
@@ -293,7 +316,7 @@ func (s *stages) entries(k acquireKind) expr {
 	made := list(merge("$t.new", part, cond(isClaim, ofClaim, nil)))
 	if k.keep {
 		made = append(list(
-			merge("$t.kept", doc(v("createdAt", "$$NOW"), v("granted", "$t.new.fence")), "$t.k", doc(
+			merge("$t.kept", doc(v("createdAt", "$$NOW"), firstFence), "$t.k", cond("$t.k", doc(v("joined", true)), nil), doc(
 				v("mode", "$t.new.mode"), v("order", largest("$t.k.order", "$t.ord")), v("fence", "$t.new.fence"), v("ttl", "$t.kept.ttl"),
 				v("trace", "$t.kept.trace"), v("expiresAt", largest("$t.k.expiresAt", until("$t.hold", k.holdForever || k.forever)))))), made...)
 	}

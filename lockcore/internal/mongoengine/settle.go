@@ -146,7 +146,7 @@ var tells = or("$$this.createdAt", eq("$$this.state", engine.Draining))
 // claims are made and nowhere else, so that it is not computed without a queue. Where there is none it is missing.
 func after(ended expr) expr {
 	return first(each(filter(ended, tells), doc(
-		v("lockId", "$$this.lockId"), v("fence", ifNull("$$this.granted", "$$this.fence")), v("owner", "$$this.owner"), v("trace", "$$this.trace"))))
+		v("lockId", "$$this.lockId"), v("fence", "$$this.first"), v("owner", "$$this.owner"), v("trace", "$$this.trace"))))
 }
 
 // idleAt is the end of the last promise before the claims that are made, which end sooner than any retention does. It is
