@@ -74,7 +74,7 @@ func (l *Locker) nextOrder() Order {
 
 // awaitBriefly is for a request that is next in line: a moment's patience often saves it from coming again.
 func (l *Locker) awaitBriefly(ctx context.Context, req *Request, res Resource, last error) (Lease, error) {
-	wait, cancel := context.WithTimeout(ctx, req.MaxWait)
+	wait, cancel := l.clock.WithTimeout(ctx, req.MaxWait)
 	defer cancel()
 	return l.await(ctx, wait, req, res, last, nil)
 }
@@ -175,7 +175,7 @@ func (l *Locker) giveBack(ctx context.Context, leases []Lease, cause error, undo
 	if errors.Is(cause, ErrUnknownOutcome) || len(leases) == 0 {
 		return
 	}
-	ctx, cancel := detached(ctx)
+	ctx, cancel := l.detached(ctx)
 	defer cancel()
 	for _, lease := range leases {
 		// An error leaves the part to its TTL; the cause is what the caller must see.

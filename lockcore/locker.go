@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/clock"
 	"github.com/temporal-lockstep/lockstep/lockcore/internal/mongoengine"
 )
 
@@ -18,8 +19,10 @@ import (
 // process and collection is enough.
 type Locker struct {
 	eng engine.Engine
-	cfg Config
-	tel observer
+	// clock is the process's, by which everything here waits.
+	clock clock.Clock
+	cfg   Config
+	tel   observer
 	// keeper renews for all sessions, and waits wakes all that wait.
 	keeper *keeper
 	waits  *waits
@@ -58,8 +61,9 @@ func newLocker(eng engine.Engine, cfg Config) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Locker{eng: eng, cfg: cfg, tel: tel, reads: reads{eng: eng}}
-	l.keeper, l.waits, l.turns = newKeeper(l), newWaits(eng, l.search), newTurns(l)
+	ticks := clock.Of(eng)
+	l := &Locker{eng: eng, clock: ticks, cfg: cfg, tel: tel, reads: reads{eng: eng, clock: ticks}}
+	l.keeper, l.waits, l.turns = newKeeper(l), newWaits(l), newTurns(l)
 	return l, nil
 }
 
@@ -125,6 +129,6 @@ func remaining(end, now time.Time) time.Duration {
 }
 
 // detached is for commands that must run although the caller's context has ended.
-func detached(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+func (l *Locker) detached(ctx context.Context) (context.Context, context.CancelFunc) {
+	return l.clock.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 }
