@@ -20,8 +20,8 @@ import (
 // stepOf runs a step under ctx, and has its saga undo it.
 type stepOf func(ctx workflow.Context, s *workflows.Saga, name, id string) error
 
-// A saga is told of a deadlock while its step waits in its slot, at its first attempt. The step never ran, so it is not undone:
-// its compensation would wait for the lock that the other saga holds.
+// A saga is told of a deadlock while its step waits in its slot, at its first attempt. The step
+// never ran, so it is not undone: its compensation would wait for the lock that the other saga holds.
 func TestAStepGivenUpBeforeItParkedIsNotUndone(t *testing.T) {
 	t.Parallel()
 	for name, step := range map[string]stepOf{
@@ -43,7 +43,7 @@ func TestAStepGivenUpBeforeItParkedIsNotUndone(t *testing.T) {
 				steps[name] = func(_ context.Context, id string) error { b.write("%s %s", name, id); return nil }
 			}
 			b.work(t, sdkworker.Options{}, steps)
-			// On a busy machine a search may come when both have parked, and shows nothing then.
+			// On a busy machine both may have parked before the search. Such a scene shows nothing.
 			for scenes, inSlot := 0, 0; inSlot < 3; scenes++ {
 				require.Less(t, scenes, 15, "no deadlock was found while a step waited in its slot")
 				inSlot += b.cross(t)
@@ -53,7 +53,8 @@ func TestAStepGivenUpBeforeItParkedIsNotUndone(t *testing.T) {
 	}
 }
 
-// transfer debits one account and credits the other. Its first Credit waits for the test.
+// transfer debits one account and credits the other. Its first Credit is scheduled when the test
+// says so.
 func transfer(step stepOf, from, to lockcore.Resource) func(ctx workflow.Context) error {
 	return func(ctx workflow.Context) error {
 		return workflows.RunSaga(ctx, workflows.SagaOptions{DeadlockRetries: 10}, func(ctx workflow.Context, s *workflows.Saga) error {
@@ -69,8 +70,9 @@ func transfer(step stepOf, from, to lockcore.Resource) func(ctx workflow.Context
 	}
 }
 
-// cross runs a transfer in each direction. Both have debited before either credits, and deadlocks are searched for all the time,
-// as by many processes. It returns how many steps were given up in their slots.
+// cross runs a transfer in each direction. Both have debited before either credits. Deadlocks are
+// searched for all the time, as by many processes. It returns how many steps were given up in their
+// slots.
 func (b *bundle) cross(t *testing.T) (inSlot int) {
 	t.Helper()
 	runs := []client.WorkflowRun{b.start(t, "there"), b.start(t, "back")}
@@ -104,7 +106,8 @@ func (b *bundle) hasEnded(t *testing.T, run client.WorkflowRun) bool {
 	return err == nil && d.GetWorkflowExecutionInfo().GetStatus() != enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
 }
 
-// requireUndoneIfDone requires that every step that was undone had run, and that each transfer was debited and credited once.
+// requireUndoneIfDone requires that every step that was undone had run, and that each transfer was
+// debited and credited once.
 func (b *bundle) requireUndoneIfDone(t *testing.T) {
 	t.Helper()
 	lines, left := b.read(), map[string]int{}

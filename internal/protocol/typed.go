@@ -149,8 +149,9 @@ func WasTried(err error) bool {
 	return !parked
 }
 
-// Tried returns the part of a step that found its lock busy, or was given up to end a deadlock, and is known never to have run.
-// It is empty for any other failure. What a step's own code returns may be anybody's: the part is to be compared.
+// Tried returns the part of a step that found its lock busy, or was given up to end a deadlock, and
+// is known never to have run. It is empty for any other failure. A step's own code may return such a
+// failure of another step: compare the part.
 func (e *StepError) Tried() string {
 	app, ok := e.ActivityError.Unwrap().(*temporal.ApplicationError) //nolint:errorlint // the failure itself, and not what caused it
 	switch {
