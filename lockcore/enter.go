@@ -83,6 +83,7 @@ func (l *Locker) complete(req Request) (Request, error) {
 		req.HoldTTL = req.TTL
 	}
 	setDefault(&req.Owner, req.LockID)
+	setDefault(&req.Host, l.cfg.Host)
 	req.Resources = slices.Clone(req.Resources)
 	for i := range req.Resources {
 		setDefault(&req.Resources[i].Mode, ModeExclusive)
@@ -147,7 +148,7 @@ func (l *Locker) acquireOp(req *Request, res Resource) engine.Acquire {
 		Mode: string(res.Mode), Limit: int64(res.Limit), TTL: millis(req.TTL), HoldTTL: millis(req.HoldTTL),
 		Keep: req.Keep, Held: res.Held, Converts: req.converts.number(), Reacquire: req.Reacquire, NewFence: req.NewFence,
 		WaiterTTL: l.cfg.WaiterTTL.Milliseconds(), MaxWaiters: int64(l.cfg.MaxWaiters),
-		Owner: req.Owner, Host: l.cfg.Host, Comment: req.Comment, Safe: req.NeverVictim,
+		Owner: req.Owner, Host: req.Host, Comment: req.Comment, Safe: req.NeverVictim,
 	}
 	if !req.Started.IsZero() {
 		op.Started = req.Started.UTC().Truncate(time.Millisecond)
