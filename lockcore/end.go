@@ -199,6 +199,7 @@ func joined(before, err error) error {
 // settled takes in what a write did beside its own purpose: it writes the spans of what it ended, and wakes
 // those who wait in this process and were granted a claim, or tells of it.
 func (l *Locker) settled(ctx context.Context, d *engine.Document, why ending) {
+	l.server.learn(d.At)
 	l.tel.ended(ctx, d, why)
 	l.waits.notify(d)
 	l.turns.granted(d)

@@ -4,9 +4,12 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
@@ -108,12 +111,22 @@ func (l *Locker) enterOne(outer context.Context, req *Request, res Resource, how
 	op.Queue, op.Fresh, op.Trace = how.queue, how.fresh, traceparent(outer, ctx)
 	var sent time.Time
 	tries := 0
-	ask := func() (engine.Document, error) {
-		sent = time.Now()
-		tries++
-		d, err := l.eng.Acquire(ctx, op)
-		op.Fresh = false // a repetition may find what the first one left
-		return d, err
+	ask := func() (d engine.Document, err error) {
+		for range mostLate { // it is this process's own, so that it was late on its way, or by an old guess at the server's time
+			sent = time.Now()
+			if op.Issued, err = l.issueTime(ctx); err != nil {
+				return d, err
+			}
+			tries++
+			d, err = l.eng.Acquire(ctx, op)
+			op.Fresh = false // a repetition may find what the first one left
+			if err != nil || d.Last.Outcome != engine.Late {
+				return d, err
+			}
+			l.settled(outer, &d, ending{})
+			tries--
+		}
+		return d, errAlwaysLate
 	}
 	d, err := insist(ctx, "acquire", res.Name, req.Order, ask)
 	if err == nil && d.Last.Outcome == engine.Queued && d.Claim(op.LockID, op.Part) != nil {
@@ -140,6 +153,13 @@ func (l *Locker) enterOne(outer context.Context, req *Request, res Resource, how
 	span.end(&d, err)
 	return lease, err
 }
+
+// mostLate is how often a request is sent that comes too late each time.
+const mostLate = 4
+
+// errAlwaysLate says that a request took longer than engine.CommandTimeout to reach the database, each time. None of
+// its copies can take effect any more.
+var errAlwaysLate = mongo.CommandError{Message: fmt.Sprintf("the request reached the database more than %v after it was sent, %d times", engine.CommandTimeout, mostLate)}
 
 // acquireOp is a complete request for one of its resources, as engines take it.
 func (l *Locker) acquireOp(req *Request, res Resource) engine.Acquire {

@@ -24,6 +24,8 @@ type Locker struct {
 	tel   observer
 	// keeper renews for all sessions, and waits wakes all that wait.
 	keeper *keeper
+	// server is what is known of the server's clock.
+	server serverClock
 	waits  *waits
 	// turns tells those who wait elsewhere, and reads is shared by them.
 	turns *turns

@@ -107,8 +107,10 @@ type Lease struct {
 	Order    lockcore.Order `json:"order"`
 	Mode     lockcore.Mode  `json:"mode"`
 	Fence    int64          `json:"fence"`
-	Left     Duration       `json:"left"`
-	Joined   bool           `json:"joined,omitempty"`
+	// FirstFence is the one with which the hold began.
+	FirstFence int64    `json:"firstFence,omitempty"`
+	Left       Duration `json:"left"`
+	Joined     bool     `json:"joined,omitempty"`
 }
 
 // AcquireParams is the input of [ActivityAcquire].

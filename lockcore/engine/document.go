@@ -208,6 +208,8 @@ const (
 	Full Outcome = "full"
 	// Lost: the lock ID held before and does not any more.
 	Lost Outcome = "lost"
+	// Late: the request came later than [CommandTimeout] after it was issued. Nothing changed.
+	Late Outcome = "late"
 	// Overtaken: a later request of the same part, or a release, came first.
 	Overtaken Outcome = "overtaken"
 )

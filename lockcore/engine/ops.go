@@ -30,14 +30,17 @@ type Policy struct {
 type Acquire struct {
 	Policy
 	Resource string
-	LockID   string
-	Part     string
-	Order    int64
-	Mode     string
-	Limit    int64
-	TTL      int64
-	HoldTTL  int64
-	Keep     bool
+	// Issued is when the request was issued, in the server's time. It is refused if it comes later than [CommandTimeout]
+	// after that. Zero is never late.
+	Issued  time.Time
+	LockID  string
+	Part    string
+	Order   int64
+	Mode    string
+	Limit   int64
+	TTL     int64
+	HoldTTL int64
+	Keep    bool
 	// Held: not holding already is a loss.
 	Held bool
 	// Reacquire: a loss is no obstacle.
@@ -65,6 +68,15 @@ type Acquire struct {
 	// Started and Safe stand in the queue, for deadlocks; Started may be zero.
 	Started time.Time
 	Safe    bool
+}
+
+// CommandTimeout is how long after it was issued a request may still take effect. No record of what has ended has to stand for
+// longer than that, and nothing is held by a copy that a slow network brings later.
+const CommandTimeout = 10 * time.Second
+
+// Late reports whether the request comes too late at now.
+func (a *Acquire) Late(now time.Time) bool {
+	return !a.Issued.IsZero() && now.After(a.Issued.Add(CommandTimeout))
 }
 
 // Crowd is how many lock IDs may be on a resource before a grant ends the holds among them that have expired. Below it

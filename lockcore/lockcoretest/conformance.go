@@ -137,6 +137,10 @@ func limit(n int64) with { return func(op *engine.Acquire) { op.Mode, op.Limit =
 
 func converts(order int64) with { return func(op *engine.Acquire) { op.Converts = order } }
 
+func fresh(op *engine.Acquire) { op.Fresh = true }
+
+func issued(at time.Time) with { return func(op *engine.Acquire) { op.Issued = at } }
+
 func room(n int64) with { return func(op *engine.Acquire) { op.MaxWaiters = n } }
 
 // request asks exclusively, for the shortest TTL, without a place in the queue.

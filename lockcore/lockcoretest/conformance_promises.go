@@ -49,6 +49,19 @@ var promiseScenarios = []Scenario{
 		s.outcome(s.ask("a", "p", 2, queue), engine.Overtaken)
 		s.unchanged(before)
 	}},
+	{"I6/a request that comes too late after it was issued is refused, though nothing remembers it", func(s *stage) {
+		s.take("b", "p", 1)
+		s.leave("b", "p", 1)
+		before := s.stored()
+		late := issued(before.At.Add(-engine.CommandTimeout - time.Second))
+		for _, changes := range [][]with{{late}, {late, fresh}, {late, shared, fresh}, {late, keep, queue}} {
+			s.outcome(s.ask("a", "p", 1, changes...), engine.Late)
+			s.unchanged(before)
+		}
+		s.take("a", "p", 1, issued(s.stored().At.Add(-time.Second)))
+		s.outcome(s.ask("a", "q", 1, issued(s.stored().At.Add(-time.Hour)), keep), engine.Late)
+		s.check(len(s.stored().Held) == 1, "one part, got %+v", s.stored().Held)
+	}},
 	{"I6/a late copy of what ends a request leaves the later ones", func(s *stage) {
 		s.take("a", "p", 1)
 		s.leave("a", "p", 1)

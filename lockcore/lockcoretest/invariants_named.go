@@ -66,7 +66,7 @@ func namesEntry(s *Step, e *engine.Entry) bool {
 		switch s.After.Last.Outcome {
 		case engine.Granted, engine.Joined:
 			return true
-		case engine.Overtaken, engine.Lost:
+		case engine.Overtaken, engine.Lost, engine.Late:
 			return false
 		}
 		return op.Keep && e.State == engine.Kept // that somebody came is a sign of life

@@ -85,6 +85,12 @@ func (v *Invariants) late(s *Step) error {
 	over := func(r engine.Released) bool {
 		return r.LockID == op.LockID && (r.Part == nil || *r.Part == op.Part) && r.Order >= op.Order
 	}
+	if op.Late(s.now()) != (s.After.Last.Outcome == engine.Late) {
+		return fmt.Errorf("it was issued %v ago, and was told %q", s.now().Sub(op.Issued), s.After.Last.Outcome)
+	}
+	if s.After.Last.Outcome == engine.Late {
+		return nil
+	}
 	before := s.Before
 	before.Waiters = awake(s)
 	_, superseded := before.Later(op.LockID, op.Part, op.Order)

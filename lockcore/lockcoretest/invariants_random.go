@@ -20,7 +20,11 @@ func Random(pick func(possibilities int) int, d engine.Document, resource string
 	order := int64(1 + step/4 + pick(4))
 	switch kind := pick(16); kind {
 	default:
-		return RandomAcquire(pick, engine.Acquire{Policy: policy, Resource: resource, LockID: lockID, Part: part, Order: order})
+		op := engine.Acquire{Policy: policy, Resource: resource, LockID: lockID, Part: part, Order: order}
+		if !d.At.IsZero() {
+			op.Issued = d.At.Add(-[]time.Duration{0, time.Hour, 0, 0, 0, 0}[pick(6)])
+		}
+		return RandomAcquire(pick, op)
 	case 6, 7:
 		return engine.Renew{Policy: policy, Resource: resource, LockID: lockID, Part: part, Order: order, Downgrade: pick(3) == 1, TTL: []int64{0, 0, 5_000}[pick(3)]}
 	case 8, 9:

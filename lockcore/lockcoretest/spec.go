@@ -12,9 +12,12 @@ import (
 // document after. Its outcome stands in Last.
 func Acquire(before engine.Document, op engine.Acquire, now time.Time) engine.Document {
 	s := begin(before, op.Resource, op.Policy, now)
-	if s.overtaken(op.LockID, op.Part, op.Order) {
+	switch {
+	case op.Late(now):
+		s.doc.Last.Outcome = engine.Late
+	case s.overtaken(op.LockID, op.Part, op.Order):
 		s.doc.Last.Outcome = engine.Overtaken
-	} else {
+	default:
 		if op.Keep {
 			s.heard(op.LockID)
 		}

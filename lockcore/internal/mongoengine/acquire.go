@@ -11,14 +11,14 @@ type acquireKind struct {
 	mode                                                       string
 	limited, forever, holdForever                              bool
 	fresh, keep, held, reacquire, newFence, queue, refreshOnly bool
-	converts                                                   bool
+	converts, timed                                            bool
 }
 
 func kindOf(a *engine.Acquire) acquireKind {
 	return acquireKind{
 		mode: a.Mode, limited: a.Limit > 0, forever: a.TTL == 0, holdForever: a.Keep && a.HoldTTL == 0,
 		fresh: a.Fresh, keep: a.Keep, held: a.Held && !a.Reacquire, reacquire: a.Reacquire, newFence: a.NewFence, queue: a.Queue, refreshOnly: a.Refresh,
-		converts: a.Converts > 0,
+		converts: a.Converts > 0, timed: !a.Issued.IsZero(),
 	}
 }
 
@@ -48,6 +48,9 @@ func acquireValues(a *engine.Acquire) bson.D {
 		{Key: "claim", Value: a.ClaimTTL}, {Key: "ttl", Value: a.TTL},
 	}
 	running := append(part[:4:4], v("state", engine.Part), v("ttl", a.TTL))
+	if !a.Issued.IsZero() {
+		values = append(values, v("late", a.Issued.Add(engine.CommandTimeout)))
+	}
 	if a.Converts > 0 {
 		values = append(values, v("old", a.Converts))
 	}
@@ -85,6 +88,7 @@ func acquireValues(a *engine.Acquire) bson.D {
 
 // The stages of an acquire are the whole of acquire and enter. Its outcomes:
 //
+//  0. late: it was issued too long ago; nothing changes.
 //  1. overtaken: a record or a later request of the same part came first; nothing changes.
 //  2. lost: the lock ID held before and does not any more; nothing changes.
 //  3. again: the request was granted before, and its part stands.
@@ -152,7 +156,7 @@ func (s *stages) decide(k acquireKind) {
 	// place gets its claim when its turn has come, in whichever write that is.
 	claimed := eq("$t.m.state", engine.Claimed)
 	turn := or(claimed, ne("$t.o", none), eq("$waiters", none))
-	outcomes := list(
+	outcomes := append(k.late(),
 		or(
 			gt(maxOf("$t.p.order"), "$t.ord"),
 			in(list(engine.Draining, "$t.ord"), each("$t.p", list("$$this.state", "$$this.order"))),
@@ -181,6 +185,17 @@ func (s *stages) decide(k acquireKind) {
 	s.set(v("did", choose(append(outcomes, engine.Busy)...)))
 }
 
+// late is the first pair of outcomes, of a request that says when it was issued.
+func (k acquireKind) late() bson.A {
+	if !k.timed {
+		return list()
+	}
+	return list(tooLate, engine.Late)
+}
+
+// tooLate reports whether a request came too long after it was issued.
+var tooLate = gt("$$NOW", "$t.late")
+
 // laterWaits reports whether a later request of the part has a place in the queue.
 var laterWaits = and(in("$t.id", "$waiters.lockId"), ne(filter("$waiters", and(eq(ownPlace, me), gt("$$this.order", "$t.ord"))), none))
 
@@ -207,7 +222,7 @@ func freshOutcome(k acquireKind) expr {
 		same = and(eq(list("$$this.part", "$$this.state", "$$this.mode"), list("$t.part", engine.Part, engine.Exclusive)), alive)
 	}
 	released := filter("$released", and(ownID, gte("$$this.order", "$t.ord"), in("$$this.part", list(nil, "$t.part"))))
-	outcomes := list(ne(released, none), engine.Overtaken)
+	outcomes := append(k.late(), ne(released, none), engine.Overtaken)
 	if k.held && !k.reacquire {
 		outcomes = append(outcomes, not(hold), engine.Lost)
 	}
@@ -322,7 +337,7 @@ func (s *stages) entries(k acquireKind) expr {
 	}
 	unchanged := expr("$held")
 	if k.keep {
-		unchanged = cond(or(eq("$t.a", none), eq("$t.did", engine.Overtaken)), "$held", concat(filter("$held", others), "$t.a"))
+		unchanged = cond(or(eq("$t.a", none), in("$t.did", list(engine.Overtaken, engine.Late))), "$held", concat(filter("$held", others), "$t.a"))
 	}
 	return cond("$t.g",
 		concat(cond(eq("$t.a", none), "$held", filter("$held", others)), each(rest, merge(changes...)), made),

@@ -24,6 +24,7 @@ var (
 	TwiceAsLong    expr = twiceAsLong
 	SupersedesPart expr = eq(list(item("part"), item("state")), list("$t.part", engine.Part))
 	WasCutOff      expr = in(list(engine.Draining, "$t.ord"), each("$t.p", list(item("state"), item("order"))))
+	TooLate        expr = tooLate
 	LaterWaits     expr = laterWaits
 	NotJoined      expr = not(item("joined"))
 	OfHold         expr = ofHold

@@ -21,7 +21,7 @@ func (e *Engine) List(ctx context.Context, q engine.Query) iter.Seq2[engine.Docu
 	where := func(name string, value any) { filter = append(filter, bson.E{Key: name, Value: value}) }
 	if q.Resource != "" {
 		where("_id", bson.D{{Key: "$eq", Value: q.Resource}})
-	} else if q.Prefix != "" {
+	} else { // and not what the collection says of itself
 		where("_id", bson.D{{Key: "$gte", Value: q.Prefix}})
 	}
 	var all bson.A

@@ -62,6 +62,7 @@ var mutants = []mutant{
 	{"I6", "nothing is remembered of what ended", instead(mongoengine.Remembered, "$released"), "I6/a late copy of a request changes nothing"},
 	{"I6", "what ended is not looked at", instead(mongoengine.OverFrom, false), "I6/a late copy of a request changes nothing"},
 	{"I6", "a later request of the same part is not looked at", instead(mongoengine.LaterStands, false), "rule 2/an order that was superseded is refused and changes nothing"},
+	{"I6", "when a request was issued is not looked at", instead(mongoengine.TooLate, false), "I6/a request that comes too late after it was issued is refused, though nothing remembers it"},
 	{"I6", "what was cut off is not looked at", instead(mongoengine.WasCutOff, false), "rule 2/an order below one that waits, or was cut off, is refused and changes nothing"},
 	{"I6", "a later request that waits is not looked at", instead(mongoengine.LaterWaits, false), "rule 2/an order below one that waits, or was cut off, is refused and changes nothing"},
 	{"I5", "a hold that others entered is taken back", instead(mongoengine.NotJoined, true), "leave/it takes back no hold that another request has entered since, though that has left"},
