@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
@@ -58,6 +59,9 @@ type Release struct {
 	// that it keeps nobody out any longer. Earlier requests of the part may still trust their leases.
 	// Defaults to nil: none is known to.
 	Leaving *string
+	// HeldSince is when the hold began, or a little before, by the server's clock, if that is known: ReleaseHeld takes a hold
+	// that is missing for lost if what became of holds since then is not known any more. Defaults to not known.
+	HeldSince time.Time
 	// Orphaned is why somebody else than the holder ends this, such as that its workflow is closed: at most 512 bytes. The spans of
 	// the holds say so; nothing else changes. Defaults to none: it is the holder's own release.
 	Orphaned string
@@ -72,8 +76,9 @@ func (l *Locker) Release(ctx context.Context, r Release) error {
 	return err
 }
 
-// ReleaseHeld is Release, and tells on which of the resources the lock ID held: where it was known to hold and did not,
-// its isolation was lost, or this is a repetition.
+// ReleaseHeld is Release, and returns the resources on which nothing says that the hold was lost: the lock ID held, or it had
+// been released before, as by a first try of the same release whose answer did not come. If the lock ID was known to hold
+// a resource that is missing here, its isolation was lost. Without an Order and a FirstFence only what was held is returned.
 func (l *Locker) ReleaseHeld(ctx context.Context, r Release) (held []string, err error) {
 	if err := firstError(checkEnd("Release", r.LockID, r.Resources), r.checkOrder()); err != nil {
 		return nil, err
@@ -87,11 +92,32 @@ func (l *Locker) ReleaseHeld(ctx context.Context, r Release) (held []string, err
 		}
 		d, one := l.release(ctx, op, r.Order, orphaned(r.Orphaned))
 		err = joined(err, one)
-		if len(d.Last.Released) > 0 {
+		lost := false
+		if one == nil && len(d.Last.Released) == 0 {
+			if lost, one = l.lostBefore(ctx, &op, r.HeldSince); one != nil {
+				err = joined(err, one)
+			}
+		}
+		if one == nil && !lost {
 			held = append(held, name)
 		}
 	}
 	return held, err
+}
+
+// lostBefore reports whether a hold that a release did not find was lost, and not released before: evidence says so, or
+// some of it was forgotten since the hold began.
+func (l *Locker) lostBefore(ctx context.Context, op *engine.Release, began time.Time) (bool, error) {
+	docs, err := l.eng.Read(ctx, op.Resource)
+	if err != nil || len(docs) == 0 {
+		return false, err
+	}
+	d := &docs[0]
+	forgotten := !began.IsZero() && d.EvidenceSince().After(began)
+	if op.FirstFence > 0 {
+		return forgotten || d.LostHold(op.LockID, op.FirstFence), nil
+	}
+	return forgotten || d.LostUpTo(op.LockID, op.Order), nil
 }
 
 // endStanding ends what a lock ID has on the resources now: it reads which holds, claims and places there are, and ends

@@ -119,6 +119,50 @@ func TestForceReleaseRepeatedEndsNothingThatWasGrantedSince(t *testing.T) {
 	require.Equal(t, again.Leases()[0].FirstFence, holdFence(e, "r"))
 }
 
+// TestReleaseRepeatedAfterALostAnswerIsNoLoss, and one that finds evidence of a loss says so as often as it is asked.
+func TestReleaseRepeatedAfterALostAnswerIsNoLoss(t *testing.T) {
+	t.Parallel()
+	clock := lockcoretest.NewClock(time.Now())
+	e := &deafEngine{Engine: lockcoretest.NewEngine(clock.Now)}
+	l := on(t, e, lockcore.Config{})
+	req := one("a", lockcore.Exclusive("r"))
+	req.Part, req.Order, req.Keep = "p", lockcore.Order{Schedule: 1, Attempt: 1}, true
+	_, err := l.Enter(t.Context(), req, false)
+	require.NoError(t, err)
+	e.lost = 1
+	held, err := l.ReleaseHeld(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r"}, Order: req.Order, Leaving: &req.Part})
+	require.NoError(t, err)
+	require.Equal(t, []string{"r"}, held, "its first copy released it")
+
+	req.Order.Schedule = 2
+	_, err = l.Enter(t.Context(), req, false)
+	require.NoError(t, err)
+	clock.Advance(2 * time.Hour)
+	_, err = on(t, e, lockcore.Config{}).Enter(t.Context(), one("b", lockcore.Exclusive("r")), false)
+	require.NoError(t, err)
+	for range 2 {
+		e.lost = 1
+		held, err = l.ReleaseHeld(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r"}, Order: req.Order})
+		require.NoError(t, err)
+		require.Empty(t, held, "b was let in")
+	}
+}
+
+// deafEngine loses the answers to so many releases.
+type deafEngine struct {
+	*lockcoretest.Engine
+	lost int
+}
+
+func (e *deafEngine) Release(ctx context.Context, op engine.Release) (engine.Document, error) {
+	d, err := e.Engine.Release(ctx, op)
+	if e.lost > 0 {
+		e.lost--
+		return engine.Document{}, errCut
+	}
+	return d, err
+}
+
 // TestRequestThatGivesUpLeavesAHoldThatAnotherEntered: its second resource is busy, and meanwhile another part entered, and
 // left, the hold that it had begun on the first.
 func TestRequestThatGivesUpLeavesAHoldThatAnotherEntered(t *testing.T) {

@@ -128,12 +128,15 @@ type Waiter struct {
 	ClaimTTL int64 `bson:"claimTTL,omitempty"`
 }
 
-// Evicted says that a lock ID lost its hold, with which fence, and to whom or why.
+// Evicted is evidence: it says that a lock ID lost its hold, and to whom or why.
 type Evicted struct {
 	LockID string `bson:"lockId"`
-	Fence  int64  `bson:"fence"`
-	By     string `bson:"by,omitempty"`
-	Reason string `bson:"reason,omitempty"`
+	// Fence is the one with which the hold began.
+	Fence int64 `bson:"fence"`
+	// At is when that was.
+	At     time.Time `bson:"at"`
+	By     string    `bson:"by,omitempty"`
+	Reason string    `bson:"reason,omitempty"`
 }
 
 // Released says that everything a lock ID, or one of its parts, asked for up to an order has ended.
@@ -142,6 +145,8 @@ type Released struct {
 	// Part is null where the whole lock ID was released.
 	Part  *string `bson:"part"`
 	Order int64   `bson:"order"`
+	// Lost, of a release of the whole lock ID, says that there was evidence of a loss then. The release has ended that.
+	Lost bool `bson:"lost,omitempty"`
 	// Reason is why, where somebody else did it.
 	Reason string `bson:"reason,omitempty"`
 }

@@ -1,5 +1,7 @@
 package engine
 
+import "time"
+
 // Covers tells whether holding in mode have is enough for a request of mode want.
 func Covers(have, want string) bool { return have == Exclusive || want == SharedBy }
 
@@ -51,6 +53,34 @@ func (d *Document) EvictedRecord(lockID string) *Evicted {
 		}
 	}
 	return nil
+}
+
+// LostHold reports whether evidence says that a lock ID lost the hold that began with a fence.
+func (d *Document) LostHold(lockID string, first int64) bool {
+	for _, e := range d.Evicted {
+		if e.LockID == lockID && e.Fence == first {
+			return true
+		}
+	}
+	return false
+}
+
+// LostUpTo reports whether a release of a lock ID up to exactly this order found evidence of a loss.
+func (d *Document) LostUpTo(lockID string, order int64) bool {
+	for _, r := range d.Released {
+		if r.LockID == lockID && r.Part == nil && r.Order == order && r.Lost {
+			return true
+		}
+	}
+	return false
+}
+
+// EvidenceSince is from when on the evidence is complete; zero if nothing was forgotten of it.
+func (d *Document) EvidenceSince() time.Time {
+	if len(d.Evicted) < MaxEvicted {
+		return time.Time{}
+	}
+	return d.Evicted[0].At
 }
 
 // Overtaker returns what overtook a request: an ending of its order or a later one, or a later request of the same part

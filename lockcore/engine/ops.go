@@ -11,7 +11,7 @@ const (
 // Bounds of the two lists that remember what ended. A request that arrives late is recognised as long
 // as no more than this many other things ended on the resource in between.
 const (
-	MaxEvicted  = 16
+	MaxEvicted  = 64
 	MaxReleased = 16
 )
 

@@ -177,6 +177,24 @@ var endingScenarios = []Scenario{
 		s.endHold("a", first, forced("its machine burnt down"), atOnce)
 		s.take("b", "p", 1)
 	}},
+	{"release/it says whether there was evidence of a loss, which ends with it, also when it is repeated", func(s *stage) {
+		s.take("a", "p", 1, keep)
+		s.release("a", 1, "p")
+		s.release("a", 1, "p")
+		d := s.stored()
+		s.check(!d.LostUpTo("a", 1), "a release that was repeated, and no loss, got %+v", d.Released)
+		first := s.take("a", "p", 2, keep).FirstFence
+		s.pass(holdTTL)
+		s.take("b", "p", 1)
+		d = s.stored()
+		s.check(d.LostHold("a", first) && d.Evicted[0].At.Equal(d.At), "evidence, got %+v", d.Evicted)
+		s.outcome(s.ask("a", "p", 3, keep), engine.Lost)
+		s.release("a", 4)
+		s.release("a", 4)
+		d = s.stored()
+		s.check(d.LostUpTo("a", 4) && !d.LostUpTo("a", 1), "a loss, got %+v", d.Released)
+		s.outcome(s.ask("a", "p", 5, keep), engine.Busy)
+	}},
 	{"leave/it gives up a place or a claim for somebody else, and no part that runs", func(s *stage) {
 		s.take("a", "p", 1)
 		s.wait(1, "b", "p", 1)

@@ -110,6 +110,7 @@ var promiseScenarios = []Scenario{
 		s.take("b", "p", 1)
 		d := s.stored()
 		s.check(len(d.Evicted) == engine.MaxEvicted && d.Evicted[0].LockID == "a1", "%d records from a1 on, got %+v", engine.MaxEvicted, d.Evicted)
+		s.check(d.EvidenceSince().Equal(d.Evicted[0].At), "complete from a1 on, got %v", d.EvidenceSince())
 	}},
 	{"I9/a dead holder delays others no longer than its own TTL", func(s *stage) {
 		s.take("a", "p", 1)

@@ -180,6 +180,7 @@ func (v *Invariants) remember(s *Step) {
 	case engine.Release:
 		if op.FirstFence == 0 {
 			v.ended = append(v.ended, engine.Released{LockID: op.LockID, Order: op.Order})
+			delete(v.evicted, op.LockID)
 		}
 		for _, e := range s.Before.Held {
 			if !endsHold(&op, &e) {

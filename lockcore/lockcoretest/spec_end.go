@@ -48,7 +48,7 @@ func Release(before engine.Document, op engine.Release, now time.Time) engine.Do
 			continue
 		}
 		if op.Force && e.Holds() && e.CreatedAt != nil {
-			s.doc.Evicted = append(s.doc.Evicted, engine.Evicted{LockID: e.LockID, Fence: e.Fence, Reason: op.Reason})
+			s.doc.Evicted = append(s.doc.Evicted, engine.Evicted{LockID: e.LockID, Fence: e.FirstFence, At: s.now, Reason: op.Reason})
 		}
 		if !stopped(e) && (e.State == engine.Draining || e.State == engine.Part) {
 			draining = append(draining, s.drained(e))
@@ -61,7 +61,8 @@ func Release(before engine.Document, op engine.Release, now time.Time) engine.Do
 	s.doc.Held = append(s.doc.Held, draining...)
 	if op.FirstFence == 0 {
 		s.forget(func(w engine.Waiter) bool { return w.LockID == op.LockID && w.Order <= op.Order })
-		s.remember(engine.Released{LockID: op.LockID, Order: op.Order, Reason: op.Reason})
+		s.remember(engine.Released{LockID: op.LockID, Order: op.Order, Lost: s.doc.EvictedRecord(op.LockID) != nil, Reason: op.Reason})
+		s.doc.Evicted = slices.DeleteFunc(s.doc.Evicted, func(e engine.Evicted) bool { return e.LockID == op.LockID })
 	}
 	return s.end()
 }

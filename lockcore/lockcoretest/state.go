@@ -113,7 +113,7 @@ func (s *state) expire(which func(engine.Entry) bool, record engine.Evicted) {
 	gone := func(e engine.Entry) bool { return e.Holds() && which(e) }
 	for _, e := range pick(s.doc.Held, gone) {
 		s.doc.Last.Expired = append(s.doc.Last.Expired, e)
-		record.LockID, record.Fence = e.LockID, e.Fence
+		record.LockID, record.Fence, record.At = e.LockID, e.FirstFence, s.now
 		s.doc.Evicted = append(s.doc.Evicted, record)
 	}
 	s.doc.Held = slices.DeleteFunc(s.doc.Held, gone)

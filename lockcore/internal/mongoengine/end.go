@@ -66,11 +66,11 @@ func (k releaseKind) stages() []bson.D {
 		drains = and(ne(list("$$this.part", "$$this.order"), list("$t.part", "$t.ord")), drains)
 	}
 	var s stages
-	s.put(fresh, v("t.a", filter(heldAndQueue, upTo)))
+	s.put(fresh, v("t.a", filter(heldAndQueue, upTo)), v("t.rec.lost", wasEvicted))
 	s.put(
 		v("t.g", filter("$t.a", holds)),
 		v("held", concat(filter("$held", and(not(in("$$this", "$t.a")), lives)), each(filter("$t.a", drains), merge("$$this", drained)))),
-		forget, remember)
+		forget, remember, v("evicted", cond("$t.rec.lost", filter("$evicted", others), "$evicted")))
 	return s.store(outcome{did: engine.Granted, released: "$t.g", gone: gone, position: 0})
 }
 
@@ -93,11 +93,14 @@ func (k releaseKind) endHold() []bson.D {
 		v("held", concat(filter("$held", and(not(in("$$this", "$t.a")), lives)), drains)),
 		v("released", lastOf(concat("$released", each(filter("$t.g", running), record)), engine.MaxReleased)))
 	if k.force {
-		evicted := doc(v("lockId", "$t.id"), v("fence", "$$this.fence"), v("reason", "$t.rec.reason"))
+		evicted := doc(v("lockId", "$t.id"), v("fence", "$$this.first"), v("at", "$$NOW"), v("reason", "$t.rec.reason"))
 		s.put(v("evicted", lastOf(concat("$evicted", each(filter("$t.g", "$$this.createdAt"), evicted)), engine.MaxEvicted)))
 	}
 	return s.store(outcome{did: engine.Granted, released: "$t.g", position: 0})
 }
+
+// wasEvicted reports whether there is evidence that the lock ID lost a hold.
+var wasEvicted = in("$t.id", "$evicted.lockId")
 
 // ofHold is what stands of the hold that a release names.
 var ofHold = eq(list("$$this.lockId", "$$this.first"), list("$t.id", "$t.first"))
@@ -118,7 +121,7 @@ func (purgeKind) stages() []bson.D {
 	var s stages
 	s.put(fresh, v("t.l", filter("$held", alive)))
 	s.set(v("g", filter("$held", and(holds, not(in("$$this.lockId", "$t.l.lockId"))))))
-	record := doc(v("lockId", "$$this.lockId"), v("fence", "$$this.fence"), v("reason", "$t.reason"))
+	record := doc(v("lockId", "$$this.lockId"), v("fence", "$$this.first"), v("at", "$$NOW"), v("reason", "$t.reason"))
 	s.put(
 		v("held", filter("$held", and(not(in("$$this", "$t.g")), lives))),
 		v("evicted", lastOf(concat("$evicted", each("$t.g", record)), engine.MaxEvicted)),

@@ -32,7 +32,7 @@ var (
 	UpToOrder      expr = lte(item("order"), "$t.ord")
 	OverFrom       expr = gte(item("order"), "$t.ord")
 	LaterStands    expr = gt(maxOf("$t.p.order"), "$t.ord")
-	WasEvicted     expr = in("$t.id", "$evicted.lockId")
+	WasEvicted     expr = wasEvicted
 	QueueEmpty     expr = eq("$waiters", none)
 	HeldAnything   expr = ne("$t.o", none)
 	HeldAlone      expr = in(engine.Exclusive, "$t.o.mode")

@@ -123,11 +123,11 @@ func (s *stages) store(o outcome) []bson.D {
 	claim := merge("$$this", doc(
 		v("state", engine.Claimed), v("expiresAt", claimEnd), v("claimedAt", "$$NOW"), v("place", "$$this.expiresAt"),
 		v("after", after(together(o.released, o.left, expired)))))
-	record := doc(v("lockId", "$$this.lockId"), v("fence", "$$this.fence"), v("by", "$t.d.lockId"))
+	record := doc(v("lockId", "$$this.lockId"), v("fence", "$$this.first"), v("at", "$$NOW"), v("by", "$t.d.lockId"))
 	*s = append(*s, on("$set", doc(
 		v("seq", add("$seq", int64(1))), v("at", "$$NOW"),
 		v("held", concat(cond(eq("$t.x", none), "$held", filter("$held", not(in("$$this", "$t.x")))), each("$t.c", claim))),
-		v("evicted", lastOf(concat("$evicted", each("$t.x", record)), engine.MaxEvicted)),
+		v("evicted", cond(eq("$t.x", none), "$evicted", lastOf(concat("$evicted", each("$t.x", record)), engine.MaxEvicted))),
 		v("idleAt", idleAt),
 		v("last", doc(v("outcome", o.did), v("released", together(o.released)), v("expired", expired), v("gone", together(o.gone)), v("position", o.position),
 			v("length", size("$waiters")))),
