@@ -24,6 +24,12 @@ const otherwise = {
     const value = evalExpr(doc, arg, options);
     return Array.isArray(value) ? accumulator.$max(value.filter((v) => v !== undefined), null, options) : value;
   },
+  // What is no array has no size; mingo says null.
+  $size: (doc, arg, options) => {
+    const value = evalExpr(doc, arg, options);
+    if (!Array.isArray(value)) throw new Error('the argument of $size is not an array');
+    return value.length;
+  },
 };
 const options = {
   context: Context.init({ accumulator, expression: { ...expression, ...otherwise }, pipeline, projection, query }),
