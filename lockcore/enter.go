@@ -74,7 +74,7 @@ func (l *Locker) nextOrder() Order {
 
 // awaitBriefly is for a request that is next in line: a moment's patience often saves it from coming again.
 func (l *Locker) awaitBriefly(ctx context.Context, req *Request, res Resource, last error) (Lease, error) {
-	wait, cancel := context.WithTimeout(ctx, req.MaxWait)
+	wait, cancel := l.clock.WithTimeout(ctx, req.MaxWait)
 	defer cancel()
 	return l.await(ctx, wait, req, res, last, nil)
 }
@@ -96,6 +96,7 @@ func (l *Locker) complete(req Request) (Request, error) {
 		req.HoldTTL = req.TTL
 	}
 	setDefault(&req.Owner, req.LockID)
+	setDefault(&req.Host, l.cfg.Host)
 	req.Resources = slices.Clone(req.Resources)
 	for i := range req.Resources {
 		setDefault(&req.Resources[i].Mode, ModeExclusive)
@@ -160,7 +161,7 @@ func (l *Locker) acquireOp(req *Request, res Resource) engine.Acquire {
 		Mode: string(res.Mode), Limit: int64(res.Limit), TTL: millis(req.TTL), HoldTTL: millis(req.HoldTTL),
 		Keep: req.Keep, Held: res.Held, Reacquire: req.Reacquire, NewFence: req.NewFence,
 		WaiterTTL: l.cfg.WaiterTTL.Milliseconds(), MaxWaiters: int64(l.cfg.MaxWaiters),
-		Owner: req.Owner, Host: l.cfg.Host, Comment: req.Comment, Safe: req.NeverVictim,
+		Owner: req.Owner, Host: req.Host, Comment: req.Comment, Safe: req.NeverVictim,
 	}
 	if !req.Started.IsZero() {
 		op.Started = req.Started.UTC().Truncate(time.Millisecond)
@@ -174,7 +175,7 @@ func (l *Locker) giveBack(ctx context.Context, leases []Lease, cause error, undo
 	if errors.Is(cause, ErrUnknownOutcome) || len(leases) == 0 {
 		return
 	}
-	ctx, cancel := detached(ctx)
+	ctx, cancel := l.detached(ctx)
 	defer cancel()
 	for _, lease := range leases {
 		// An error leaves the part to its TTL; the cause is what the caller must see.

@@ -63,7 +63,7 @@ func (k *keeper) poke() {
 func (k *keeper) run() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	timer := time.NewTimer(time.Hour)
+	timer := k.locker.clock.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
 		due, wait, any := k.look(time.Now())
@@ -149,7 +149,7 @@ func (k *keeper) renew(ctx context.Context, sessions []*Session) {
 	if latest := now.Add(renewWithin); until.Equal(now) || latest.Before(until) {
 		until = latest
 	}
-	ctx, cancel := context.WithDeadline(ctx, until)
+	ctx, cancel := k.locker.clock.WithTimeout(ctx, until.Sub(now))
 	defer cancel()
 	k.locker.renewAll(ctx, leases, func(i int, r renewal) {
 		s := of[i]

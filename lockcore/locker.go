@@ -11,14 +11,18 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/clock"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/mongoengine"
 )
 
 // Locker takes, renews and releases locks in one collection. It is safe for concurrent use; one per
 // process and collection is enough.
 type Locker struct {
 	eng engine.Engine
-	cfg Config
-	tel observer
+	// clock is the process's, by which everything here waits.
+	clock clock.Clock
+	cfg   Config
+	tel   observer
 	// keeper renews for all sessions, and waits wakes all that wait.
 	keeper *keeper
 	waits  *waits
@@ -40,7 +44,7 @@ func New(coll *mongo.Collection, cfg Config) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newLocker(newEngine(coll, &cfg), cfg)
+	return newLocker(mongoengine.New(coll, cfg.Retention), cfg)
 }
 
 // NewOn makes a Locker on another engine, such as the one in memory of package lockcoretest.
@@ -57,14 +61,14 @@ func newLocker(eng engine.Engine, cfg Config) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Locker{eng: eng, cfg: cfg, tel: tel, reads: reads{eng: eng}}
-	l.keeper, l.waits, l.turns = newKeeper(l), newWaits(eng, l.search), newTurns(l)
+	ticks := clock.Of(eng)
+	l := &Locker{eng: eng, clock: ticks, cfg: cfg, tel: tel, reads: reads{eng: eng, clock: ticks}}
+	l.keeper, l.waits, l.turns = newKeeper(l), newWaits(l), newTurns(l)
 	return l, nil
 }
 
-// CreateIndexes makes the index by which documents of idle resources are removed, or those that Config.Layout
-// needs. It may be called again at any time. In lockstep's own layout locks work without it, and documents stay for
-// ever. A collection in the other layout is refused with a *LayoutError.
+// CreateIndexes makes the index by which documents of idle resources are removed. It may be called again at any time.
+// Locks work without it, and documents stay for ever. A collection in another layout is refused with a *LayoutError.
 func (l *Locker) CreateIndexes(ctx context.Context) error { return l.eng.Prepare(ctx) }
 
 // insist sends an operation, and repeats it a few times while nobody knows whether it took effect: every
@@ -125,6 +129,6 @@ func remaining(end, now time.Time) time.Duration {
 }
 
 // detached is for commands that must run although the caller's context has ended.
-func detached(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+func (l *Locker) detached(ctx context.Context) (context.Context, context.CancelFunc) {
+	return l.clock.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/clock"
 )
 
 // Recheck looks after a request that Enter queued on the resource at, for those who wait without a process. It takes
@@ -166,7 +167,8 @@ func (l *Locker) keepHold(ctx context.Context, req *Request, name string, d *eng
 
 // reads lets those who ask at the same time share one command: what is asked while one is under way goes into the next.
 type reads struct {
-	eng engine.Engine
+	eng   engine.Engine
+	clock clock.Clock
 
 	mu         sync.Mutex
 	next, last *batchOfReads
@@ -250,7 +252,7 @@ func (r *reads) run() {
 			return
 		}
 		batch.sent = time.Now()
-		ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
+		ctx, cancel := r.clock.WithTimeout(context.Background(), cleanupTimeout)
 		docs, err := r.eng.Read(ctx, batch.names...)
 		cancel()
 		batch.docs, batch.err = make(map[string]*engine.Document, len(docs)), err

@@ -19,20 +19,8 @@ func headOf(d *engine.Document) *engine.Waiter {
 	return nil
 }
 
-// blocked tells whether somebody who is alive is in the way of the head of the queue.
-func blocked(d *engine.Document, q *engine.Waiter) bool {
-	others := map[string]bool{}
-	for _, e := range d.Held {
-		if e.LockID == q.LockID || !e.ExpiresAt.After(d.At) {
-			continue
-		}
-		if !engine.Compatible(e.Mode, q.Mode) {
-			return true
-		}
-		others[e.LockID] = true
-	}
-	return q.Limit > 0 && int64(len(others)) >= q.Limit
-}
+// blocked reports whether an entry that is alive is in the way of the head of the queue.
+func blocked(d *engine.Document, q *engine.Waiter) bool { return !d.Admits(q.Party()) }
 
 // covers tells whether a lock ID holds the resource in this mode or a stronger one, and its promise still stands: a request
 // of it that waits may join then.

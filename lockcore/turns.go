@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/clock"
 )
 
 // Turn says that a queued request is worth making again, by [Locker.Enter] with a greater order.
@@ -53,7 +54,7 @@ type turns struct {
 	late     map[string]bool
 	searchAt time.Time
 	searched time.Time
-	timer    *time.Timer
+	timer    *clock.Timer
 	// passing says that a pass is under way, and failed how many in a row have failed.
 	passing bool
 	failed  int
@@ -174,7 +175,7 @@ func (t *turns) schedule() {
 		}
 	}
 	if wait := time.Until(next); t.timer == nil {
-		t.timer = time.AfterFunc(wait, t.pass)
+		t.timer = t.locker.clock.AfterFunc(wait, t.pass)
 	} else {
 		t.timer.Reset(wait)
 	}
@@ -202,7 +203,7 @@ func (t *turns) pass() {
 		t.look(context.Background(), due)
 	}
 	if search {
-		ctx, cancel := context.WithTimeout(context.Background(), searchWithin)
+		ctx, cancel := t.locker.clock.WithTimeout(context.Background(), searchWithin)
 		_, _ = t.locker.search(ctx) // again after the pause
 		cancel()
 	}
@@ -218,7 +219,7 @@ func (t *turns) pass() {
 
 // look reads resources, tells of the claims there, makes those that are due, and says when to look again.
 func (t *turns) look(ctx context.Context, names []string) {
-	read, cancel := context.WithTimeout(ctx, cleanupTimeout)
+	read, cancel := t.locker.clock.WithTimeout(ctx, cleanupTimeout)
 	docs, err := t.locker.eng.Read(read, names...)
 	cancel()
 	again := map[string]time.Duration{}
@@ -286,7 +287,7 @@ func (t *turns) joins(d *engine.Document) (any bool) {
 
 // settle writes a document for no other purpose: no request has a negative order. An error leaves it to the next look.
 func (l *Locker) settle(ctx context.Context, resource string) {
-	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
+	ctx, cancel := l.clock.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
 	d, err := l.eng.Withdraw(ctx, engine.Withdraw{Policy: l.cfg.policy(), Resource: resource, LockID: "-", Order: -1, Reason: "-"})
 	if err == nil {

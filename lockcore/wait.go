@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/clock"
 )
 
 // Acquire waits in the queue until all resources are held, ctx ends or req.MaxWait has passed. Resources
@@ -22,7 +24,7 @@ func (l *Locker) Acquire(ctx context.Context, req Request) (*Session, error) {
 	waitCtx := ctx
 	if req.MaxWait > 0 {
 		var cancel context.CancelFunc
-		waitCtx, cancel = context.WithTimeout(ctx, req.MaxWait)
+		waitCtx, cancel = l.clock.WithTimeout(ctx, req.MaxWait)
 		defer cancel()
 	}
 	var s *Session
@@ -55,7 +57,7 @@ func (l *Locker) await(ctx, wait context.Context, req *Request, res Resource, la
 	one := l.waits.add(res.Name, req.LockID, req.Part)
 	defer l.waits.remove(one)
 	// A place is given up unless it is refreshed.
-	refresh := time.NewTicker(l.cfg.WaiterTTL / 3)
+	refresh := l.clock.NewTimer(l.cfg.WaiterTTL / 3)
 	defer refresh.Stop()
 	var lost <-chan struct{}
 	if held != nil {
@@ -76,6 +78,7 @@ func (l *Locker) await(ctx, wait context.Context, req *Request, res Resource, la
 				return Lease{}, context.Cause(held.ctx)
 			case <-one.turn:
 			case <-refresh.C:
+				refresh.Reset(l.cfg.WaiterTTL / 3)
 			}
 		}
 		lease, err := l.enterOne(ctx, req, res, how{queue: true, behind: behind})
@@ -105,8 +108,8 @@ func alsoBehind(behind []blocker, refusal error) []blocker {
 }
 
 // rest pauses for about d, and tells whether ctx still lives.
-func rest(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d/2 + rand.N(d/2+1)) //nolint:gosec // spreads the looks, hides nothing
+func rest(ctx context.Context, c clock.Clock, d time.Duration) bool {
+	timer := c.NewTimer(d/2 + rand.N(d/2+1)) //nolint:gosec // spreads the looks, hides nothing
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
@@ -118,7 +121,7 @@ func rest(ctx context.Context, d time.Duration) bool {
 
 // abandon leaves the queue and gives back what was taken.
 func (l *Locker) abandon(ctx context.Context, s *Session, req *Request, at Resource, cause error) {
-	ctx, cancel := detached(ctx)
+	ctx, cancel := l.detached(ctx)
 	defer cancel()
 	leases := []Lease{{Resource: at.Name, LockID: req.LockID, Part: req.Part, Order: req.Order}}
 	if errors.Is(cause, ErrInvalid) || errors.Is(cause, ErrSuperseded) || errors.Is(cause, ErrDeadlock) {

@@ -6,13 +6,15 @@ import (
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/clock"
 )
 
 // waits wakes those of this process that stand in queues. Three things do: a write of this Locker that made the claim; a
 // change stream, where the server has one; and reads, shared by all that wait here, and spaced so that no resource is
 // read more than four times a second, a search for deadlocks included, however many wait for it. Its goroutine runs while somebody waits.
 type waits struct {
-	eng engine.Engine
+	eng   engine.Engine
+	clock clock.Clock
 	// search ends the deadlocks that are there, and returns all documents that have a queue.
 	search func(context.Context) ([]engine.Document, error)
 
@@ -63,8 +65,8 @@ const (
 	searchWithin = time.Minute
 )
 
-func newWaits(eng engine.Engine, search func(context.Context) ([]engine.Document, error)) *waits {
-	return &waits{eng: eng, search: search, resources: map[string]*waited{}, wake: make(chan struct{}, 1)}
+func newWaits(l *Locker) *waits {
+	return &waits{eng: l.eng, clock: l.clock, search: l.search, resources: map[string]*waited{}, wake: make(chan struct{}, 1)}
 }
 
 // add registers a request before it queues, so that no claim is made for it unheard.

@@ -25,7 +25,7 @@ func (w *waits) run(run int) {
 		cancel()
 		<-stopped
 	}()
-	timer := time.NewTimer(time.Hour)
+	timer := w.clock.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
 		due, search, wait, any := w.due(time.Now())
@@ -95,7 +95,7 @@ func (w *waits) due(now time.Time) (due []string, search bool, wait time.Duratio
 
 // look reads resources, and calls those for whom there is something to do. After an error the next read is not far.
 func (w *waits) look(ctx context.Context, names []string) {
-	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
+	ctx, cancel := w.clock.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
 	docs, err := w.eng.Read(ctx, names...)
 	w.mu.Lock()
@@ -115,7 +115,7 @@ func (w *waits) look(ctx context.Context, names []string) {
 // who waited have claims, or no places.
 func (w *waits) lookEverywhere(ctx context.Context) {
 	defer w.poke()
-	ctx, cancel := context.WithTimeout(ctx, searchWithin)
+	ctx, cancel := w.clock.WithTimeout(ctx, searchWithin)
 	defer cancel()
 	docs, err := w.search(ctx)
 	w.mu.Lock()
@@ -206,7 +206,7 @@ func (w *waits) stream(ctx context.Context, run int) <-chan struct{} {
 				w.mu.Unlock()
 				return
 			}
-			if !rest(ctx, time.Second) {
+			if !rest(ctx, w.clock, time.Second) {
 				return
 			}
 		}

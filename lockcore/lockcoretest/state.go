@@ -86,20 +86,10 @@ func limitOf(w *engine.Waiter) int64 {
 	return w.Limit
 }
 
-// fits tells whether there is room for a lock ID: nobody else who is alive holds exclusively, and fewer others
-// than the limit are. An exclusive request is one with room for itself alone.
+// fits reports whether there is room for a lock ID: no other that is alive holds exclusively, and fewer others than the
+// limit are alive. An exclusive request is one with room for itself alone.
 func (s *state) fits(lockID string, limit int64) bool {
-	others := map[string]bool{}
-	for _, e := range s.doc.Held {
-		if e.LockID == lockID || !alive(e, s.now) {
-			continue
-		}
-		if e.Mode == engine.Exclusive {
-			return false
-		}
-		others[e.LockID] = true
-	}
-	return int64(len(others)) < limit
+	return s.doc.Admits(engine.Party{LockID: lockID, Mode: engine.SharedBy, Limit: limit})
 }
 
 // displace ends the expired holds whose room is given to a lock ID: the exclusive ones, and all others' where they
@@ -208,8 +198,7 @@ func (s *state) drop(which func(engine.Entry) bool) {
 }
 
 // drained is a part that is cut off: it keeps others out as long as it may trust. One that was promised the lock
-// without end keeps nobody out: there is no end to wait for. Twice the TTL, since now may lie before the time of the grant; it
-// is an end for what somebody else extended, in a layout that is shared.
+// without end keeps nobody out: there is no end to wait for. Twice the TTL, since now may lie before the time of the grant.
 func (s *state) drained(e engine.Entry) engine.Entry {
 	e.State = engine.Draining
 	if end := s.now.Add(2 * ms(e.TTL)); end.Before(e.ExpiresAt) {

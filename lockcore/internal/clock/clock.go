@@ -1,0 +1,69 @@
+// Package clock is what a Locker waits by: timers, and contexts that end.
+//
+// A process can be stopped for longer than a lease lasts, and go on. Its timers stand still meanwhile, and fire when it
+// goes on. The simulation in lockcoretest stops a Locker in this way, through a clock of its own; everywhere else the
+// clock is [Real].
+package clock
+
+import (
+	"context"
+	"time"
+)
+
+// Clock makes timers, and contexts that end by themselves.
+type Clock interface {
+	// NewTimer makes a timer that sends on its channel after d.
+	NewTimer(d time.Duration) *Timer
+	// AfterFunc makes a timer that calls f, in a goroutine of its own, after d.
+	AfterFunc(d time.Duration, f func()) *Timer
+	// WithTimeout is context.WithTimeout.
+	WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc)
+}
+
+// Source is implemented by an engine that brings the clock of the process that it stands for.
+type Source interface {
+	Clock() Clock
+}
+
+// Of is the clock that engine brings, or [Real].
+func Of(engine any) Clock {
+	if s, ok := engine.(Source); ok {
+		return s.Clock()
+	}
+	return Real{}
+}
+
+// Timer is a time.Timer that a Clock made.
+type Timer struct {
+	// C is nil in a timer that calls a function.
+	C <-chan time.Time
+	// StopFunc and ResetFunc are what Stop and Reset do.
+	StopFunc  func() bool
+	ResetFunc func(time.Duration) bool
+}
+
+// Stop is time.Timer's.
+func (t *Timer) Stop() bool { return t.StopFunc() }
+
+// Reset is time.Timer's.
+func (t *Timer) Reset(d time.Duration) bool { return t.ResetFunc(d) }
+
+// Real is the clock of the process itself.
+type Real struct{}
+
+// NewTimer is time.NewTimer.
+func (Real) NewTimer(d time.Duration) *Timer {
+	t := time.NewTimer(d)
+	return &Timer{C: t.C, StopFunc: t.Stop, ResetFunc: t.Reset}
+}
+
+// AfterFunc is time.AfterFunc.
+func (Real) AfterFunc(d time.Duration, f func()) *Timer {
+	t := time.AfterFunc(d, f)
+	return &Timer{StopFunc: t.Stop, ResetFunc: t.Reset}
+}
+
+// WithTimeout is context.WithTimeout.
+func (Real) WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, d)
+}
