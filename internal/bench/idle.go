@@ -32,7 +32,7 @@ func runIdle(ctx context.Context, args []string, out io.Writer, env func(string)
 	flags.SetOutput(io.Discard)
 	asJSON := flags.Bool("json", false, "print JSON")
 	rounds := flags.Int("rounds", 30, "how often each search is measured, 5 to 10000")
-	documents := flags.String("documents", "0,100000", "how many idle documents there are, 0 to 10000000 each; the first is what the others are compared with")
+	documents := flags.String("documents", "0,100000", "how many idle documents, 0 to 10000000; compared with the first")
 	if err := flags.Parse(args); err != nil {
 		return fmt.Errorf("%w: %w", errUsage, err)
 	}

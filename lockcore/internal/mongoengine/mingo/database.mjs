@@ -1,4 +1,5 @@
-// The commands that the lock engine and its tests send, on documents in memory. Node.js runs one at a time.
+// The commands that the lock engine and its tests send, on documents in memory. Node.js runs one at
+// a time.
 import { EJSON } from 'bson';
 import { at, isDocument, matches, run } from './pipeline.mjs';
 
@@ -12,7 +13,8 @@ function collection(command, name) {
 
 const idOf = (doc) => EJSON.stringify({ _id: doc._id });
 
-// found looks only at documents that the filter names, if it does: a run of the tests leaves thousands behind.
+// found looks only at documents that the filter names, if it does: a run of the tests leaves
+// thousands behind.
 function found(docs, filter) {
   const id = filter._id;
   const named = isDocument(id) ? (id.$in ?? (id.$eq && [id.$eq])) : id && [id];
@@ -20,7 +22,8 @@ function found(docs, filter) {
   return candidates.filter((doc) => matches(doc, filter));
 }
 
-// update changes the documents that match, or makes one of what the filter says, and returns what became of each.
+// update changes the documents that match, or makes one of what the filter says, and returns what
+// became of each.
 function update(docs, { q, u, multi, upsert }) {
   if (!Array.isArray(u) && Object.keys(u).some((key) => key.startsWith('$'))) throw failure(9, 'updates are pipelines or whole documents');
   let before = found(docs, q).slice(0, multi ? undefined : 1);

@@ -1,5 +1,5 @@
-// What pipelines, filters and projections do to documents: mingo's reading of them, and the few places in which mingo
-// does not do as MongoDB's manual says. README.md lists those.
+// What pipelines, filters and projections do to documents: mingo's reading of them, and the few
+// places in which mingo does not do as MongoDB's manual says. README.md lists those.
 import { Aggregator } from 'mingo/aggregator';
 import { Context, evalExpr } from 'mingo/core';
 import * as accumulator from 'mingo/operators/accumulator';
@@ -10,7 +10,8 @@ import * as query from 'mingo/operators/query';
 import { Query } from 'mingo/query';
 import { compare, isEqual } from 'mingo/util';
 
-// In an expression MongoDB compares values of all types by their order, and what is missing is not null.
+// In an expression MongoDB compares values of all types by their order, and what is missing is not
+// null.
 const compares = (holds) => (doc, args, options) => holds(...evalExpr(doc, args, options));
 const otherwise = {
   $eq: compares((a, b) => isEqual(a, b)),
@@ -19,7 +20,8 @@ const otherwise = {
   $gte: compares((a, b) => compare(a, b) >= 0),
   $lt: compares((a, b) => compare(a, b) < 0),
   $lte: compares((a, b) => compare(a, b) <= 0),
-  // What is missing is not looked at; mingo has JavaScript sort it to the end, where the largest is looked for.
+  // What is missing is not looked at; mingo has JavaScript sort it to the end, where the largest is
+  // looked for.
   $max: (doc, arg, options) => {
     const value = evalExpr(doc, arg, options);
     return Array.isArray(value) ? accumulator.$max(value.filter((v) => v !== undefined), null, options) : value;
@@ -55,8 +57,8 @@ export function run(docs, stages) {
   return docs;
 }
 
-// set is that stage: each value is computed from the document as the stage finds it, and a document literal merges into
-// what stands there.
+// set is that stage: each value is computed from the document as the stage finds it, and a document
+// literal merges into what stands there.
 function set(doc, fields) {
   const values = paths(fields, []).map(([path, value]) => [path, stored(evalExpr(doc, value, options))]);
   return values.reduce((changed, [path, value]) => put(changed, path, value), doc);
@@ -70,7 +72,8 @@ function paths(fields, above) {
   });
 }
 
-// put returns a copy of target with value at the end of path: in every element of an array on the way.
+// put returns a copy of target with value at the end of path: in every element of an array on the
+// way.
 function put(target, path, value) {
   if (Array.isArray(target)) return target.map((item) => put(item, path, value));
   const [name, ...rest] = path;
@@ -82,7 +85,8 @@ function put(target, path, value) {
 
 export const isDocument = (v) => v !== null && typeof v === 'object' && Object.getPrototypeOf(v) === Object.prototype;
 
-// stored is a value as a database stores it: what is missing is no field of a document, and null in an array.
+// stored is a value as a database stores it: what is missing is no field of a document, and null in
+// an array.
 function stored(v) {
   if (Array.isArray(v)) return v.map((item) => stored(item) ?? null);
   if (!isDocument(v)) return v;

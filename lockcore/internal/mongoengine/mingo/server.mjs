@@ -1,5 +1,5 @@
-// Runs a program with LOCKSTEP_MONGODB_URI naming a server of MongoDB's wire protocol that is mingo, and ends with its
-// status:
+// Runs a program with LOCKSTEP_MONGODB_URI naming a server of MongoDB's wire protocol that is
+// mingo, and ends with its status:
 //
 //	node lockcore/internal/mongoengine/mingo/server.mjs go test -run '^TestPipelines' ./lockcore/internal/mongoengine
 import { spawn } from 'node:child_process';
@@ -12,7 +12,8 @@ const OP_QUERY = 2004;
 const OP_MSG = 2013;
 const HEADER = 16;
 
-// commandOf reads the body of an OP_MSG: flags, and sections that are a document, or a name with documents.
+// commandOf reads the body of an OP_MSG: flags, and sections that are a document, or a name with
+// documents.
 function commandOf(message) {
   const command = {};
   for (let from = HEADER + 4; from < message.length; ) {
@@ -37,7 +38,8 @@ function documents(bytes) {
   return docs;
 }
 
-// integers makes integers of the numbers that do not fit into 32 bits, which would be sent as doubles.
+// integers makes integers of the numbers that do not fit into 32 bits, which would be sent as
+// doubles.
 function integers(v) {
   if (Number.isInteger(v) && Math.abs(v) > 0x7fffffff) return BigInt(v);
   if (Array.isArray(v)) return v.map(integers);
