@@ -103,6 +103,8 @@ const (
 	// sharedReads is how old what a later look shares may be, where at least longQueue wait.
 	sharedReads = time.Second
 	longQueue   = 64
+	// heardAtMost is the longest that a waiter without a process may be silent.
+	heardAtMost = 10 * time.Minute
 	// recheckLeast is the least pause between two looks.
 	recheckLeast = 100 * time.Millisecond
 )
@@ -125,7 +127,9 @@ func (l *Locker) place(ctx context.Context, req *Request, res Resource, d *engin
 	if place == nil && claim == nil {
 		return nil, 0, nil
 	}
-	if place == nil || place.ExpiresAt.Sub(d.At) < l.cfg.WaiterTTL*2/5 || (position == 1 && !blocked(d, place)) {
+	again := recheckEvery + time.Duration(position)*recheckEach
+	op.HeardIn = heardIn(place, d.At, min(again, l.cfg.WaiterTTL/4)).Milliseconds()
+	if place == nil || place.Overdue(d.At.Add(again*3/2)) || place.ExpiresAt.Sub(d.At) < l.cfg.WaiterTTL*2/5 || (position == 1 && !blocked(d, place)) {
 		fresh, err := insist(ctx, "refresh", res.Name, req.Order, func() (engine.Document, error) { return l.eng.Acquire(ctx, op) })
 		if err != nil {
 			return nil, 0, err
@@ -138,11 +142,19 @@ func (l *Locker) place(ctx context.Context, req *Request, res Resource, d *engin
 	}
 	busy := busy(&op, d)
 	busy.Position, busy.Waiting, busy.Full = position, waiting, false
-	again := recheckEvery + time.Duration(position)*recheckEach
 	if end, ok := firstEnd(d); ok && position == 1 {
 		again = min(again, max(end, recheckLeast))
 	}
 	return busy, again, nil
+}
+
+// heardIn is when a waiter without a process promises to be heard of next: half of what it has waited, so that those who wait
+// for long write seldom. It is no sooner than its next look.
+func heardIn(place *engine.Waiter, now time.Time, next time.Duration) time.Duration {
+	if place == nil {
+		return next
+	}
+	return max(next, min(now.Sub(place.Since)/2, heardAtMost))
 }
 
 // keepHold extends the kept hold that the lock ID has in a document, and tells when that is to be done again.

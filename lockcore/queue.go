@@ -9,10 +9,10 @@ import (
 
 // What a document that was read tells of its queue, to all who look after waiters: waits, turns and Recheck.
 
-// headOf is the first who waits in a document and is alive, or nil.
+// headOf is the first who waits in a document and is not passed over, or nil.
 func headOf(d *engine.Document) *engine.Waiter {
 	for i := range d.Waiters {
-		if w := &d.Waiters[i]; w.ExpiresAt.After(d.At) {
+		if w := &d.Waiters[i]; w.Waits(d.At) && !w.Overdue(d.At) {
 			return w
 		}
 	}
@@ -34,7 +34,7 @@ func covers(d *engine.Document, lockID, mode string) bool {
 func placeIn(d *engine.Document, op *engine.Acquire) (place *engine.Waiter, position, waiting int) {
 	for i := range d.Waiters {
 		w := &d.Waiters[i]
-		if !w.ExpiresAt.After(d.At) {
+		if !w.Waits(d.At) {
 			continue
 		}
 		waiting++

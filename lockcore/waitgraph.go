@@ -63,7 +63,7 @@ func newWaitGraph(docs []engine.Document) (g *waitGraph, holdAndWait []string) {
 			}
 		}
 		for j, w := range d.Waiters {
-			if w.ExpiresAt.After(d.At) {
+			if w.Waits(d.At) {
 				owner := cmp.Or(w.Owner, w.LockID)
 				g.waits[owner] = append(g.waits[owner], place{i, j})
 			}
@@ -123,7 +123,7 @@ func (g *waitGraph) inTheWay(p place, seen []int) []string {
 		add(h)
 	}
 	for j := seen[p.doc]; j < p.waiter; j++ {
-		if a := &d.Waiters[j]; a.ExpiresAt.After(d.At) {
+		if a := &d.Waiters[j]; a.Waits(d.At) && !a.Overdue(d.At) {
 			add(party{a.LockID, cmp.Or(a.Owner, a.LockID), a.Mode})
 		}
 	}

@@ -173,7 +173,7 @@ func worthAsking(d *engine.Document, one *waiter) bool {
 		if q.LockID == one.lockID && q.Part == one.part {
 			return first && !blocked(d, &q)
 		}
-		if q.ExpiresAt.After(d.At) {
+		if q.Waits(d.At) && !q.Overdue(d.At) {
 			first = false
 		}
 	}
