@@ -85,7 +85,7 @@ func (l *Locker) await(ctx, wait context.Context, req *Request, res Resource, la
 			case <-again.C:
 			}
 		}
-		lease, err := l.enterOne(ctx, req, res, how{queue: true, behind: behind})
+		lease, err := l.enterOne(ctx, req, res, how{queue: true, heardIn: l.cfg.WaiterTTL / 3, behind: behind})
 		switch {
 		case err == nil:
 			return lease, nil

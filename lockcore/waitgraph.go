@@ -56,8 +56,10 @@ func newWaitGraph(docs []engine.Document) *waitGraph {
 		for j, e := range d.Held {
 			g.owners[i][j] = cmp.Or(told[e.LockID], e.LockID)
 		}
+		queue := d.Queue()
 		for j := range d.Waiters {
-			if d.Waiters[j].Waits(d.At) {
+			w := &d.Waiters[j]
+			if w.Waits(d.At) && queue.Next(w).Answer != engine.NextGo {
 				p := place{i, j}
 				g.waits[g.owner(p)] = append(g.waits[g.owner(p)], p)
 			}

@@ -8,7 +8,8 @@ type Answer int
 const (
 	// NextWait: others are in the way, or ahead in the queue.
 	NextWait Answer = iota
-	// NextGo: a request that asks now gets the resource. A claim stands for it, or its party holds in a covering mode.
+	// NextGo: a request that asks now gets the resource. A claim stands for it; or its party holds in a covering mode; or
+	// nothing is in its way, and it upgrades a hold, or others have passed it over: it was overdue, or slept through its claim.
 	NextGo
 	// NextSettle: nothing that is alive is in the way of the head of the queue, yet no write has granted it the resource.
 	// Any write of the document does. The head may be another request than the one that asks: one that is dead.
@@ -128,6 +129,16 @@ func (d *Document) Covered(p Party) bool {
 	return false
 }
 
+// holds reports whether a lock ID holds, in whichever mode, and even if its hold has expired: it may go on.
+func (d *Document) holds(lockID string) bool {
+	for i := range d.Held {
+		if e := &d.Held[i]; e.LockID == lockID && e.Holds() {
+			return true
+		}
+	}
+	return false
+}
+
 // Joins reports whether the party may join its own hold: it holds in the same mode or a stronger one, and no incompatible
 // part of another party is running beside.
 func (d *Document) Joins(p Party) bool {
@@ -174,8 +185,12 @@ func (q *Queue) Next(r *Waiter) Look {
 		look.After = sooner(look.After, look.Place.ExpiresAt.Sub(d.At))
 	}
 	claim := d.Claim(r.LockID, r.Part)
-	if claim != nil && !claim.Stands(d.At) && (claim.Place == nil || !claim.Place.After(d.At)) {
-		claim = nil
+	if claim != nil && !claim.Stands(d.At) { // it has lapsed, and counts as long as its place would have stood
+		if claim.Place == nil || !claim.Place.After(d.At) {
+			claim = nil
+		} else {
+			look.After = sooner(look.After, claim.Place.Sub(d.At))
+		}
 	}
 	switch {
 	case look.Place != nil && look.Place.Order > r.Order:
@@ -186,10 +201,12 @@ func (q *Queue) Next(r *Waiter) Look {
 		look.Answer = NextGo
 	case look.Place == nil && claim == nil:
 		look.Answer = NextGone
-	case claim != nil && d.Admits(r.Party()): // it has lapsed, and nobody came after it
+	case (claim != nil || d.holds(r.LockID)) && d.Admits(r.Party()): // it need not queue, and nobody is in its way
 		look.Answer = NextGo
 	case q.due:
 		look.Answer = NextSettle
+	case look.Position == 1 && look.Place != q.head && d.grants(r): // it is overdue
+		look.Answer = NextGo
 	}
 	return look
 }

@@ -191,6 +191,30 @@ var queueScenarios = []Scenario{
 		s.take("b", "p", 5)
 		s.check(len(s.stored().Held) == 1, "one entry, got %+v", s.stored().Held)
 	}},
+	{"queue/who is overdue is passed over, by those behind it and by newcomers, and keeps its place", func(s *stage) {
+		s.take("a", "p", 1)
+		s.wait(1, "late", "p", 1, heardIn(time.Minute))
+		s.wait(2, "b", "p", 1)
+		s.pass(2 * time.Minute)
+		s.leave("a", "p", 1)
+		s.check(s.stored().Claim("late", "p") == nil, "no claim of who is overdue, got %+v", s.stored().Held)
+		s.take("b", "p", 1)
+		s.leave("b", "p", 1)
+		s.take("c", "p", 1)
+		s.wait(2, "d", "p", 1)
+		s.wait(1, "late", "p", 1, refresh)
+		s.leave("c", "p", 1)
+		s.claimed("late", "p")
+	}},
+	{"queue/who does not say when it is heard of is not overdue while its place stands", func(s *stage) {
+		s.take("a", "p", 1)
+		s.wait(1, "b", "p", 1)
+		w := s.stored().Waiters[0]
+		s.check(w.OverdueAt.Equal(w.ExpiresAt), "it not to be overdue before %v, got %v", w.ExpiresAt, w.OverdueAt)
+		s.wait(1, "b", "p", 1, heardIn(waiterTTL))
+		w = s.stored().Waiters[0]
+		s.check(w.OverdueAt.Equal(w.ExpiresAt), "it not to be overdue after %v, got %v", w.ExpiresAt, w.OverdueAt)
+	}},
 	{"queue/who is released leaves it", func(s *stage) {
 		s.take("a", "p", 1)
 		s.wait(1, "b", "p", 1)

@@ -199,7 +199,7 @@ func highest(s *Step, lockID string) int64 {
 			order = max(order, e.Order)
 		}
 	}
-	for _, w := range awake(s) {
+	for _, w := range standing(s) {
 		if w.LockID == lockID {
 			order = max(order, w.Order)
 		}
@@ -207,7 +207,13 @@ func highest(s *Step, lockID string) int64 {
 	return order
 }
 
-// awake is the queue before the step without the places that nobody refreshed.
-func awake(s *Step) []engine.Waiter {
+// standing is the queue before the step without the places that nobody refreshed.
+func standing(s *Step) []engine.Waiter {
 	return pick(s.Before.Waiters, func(w engine.Waiter) bool { return w.ExpiresAt.After(s.now()) })
 }
+
+// awake is the queue before the step without those who are passed over.
+func awake(s *Step) []engine.Waiter { return pick(standing(s), s.serves) }
+
+// serves reports whether a waiter may be granted something by the step.
+func (s *Step) serves(w engine.Waiter) bool { return w.Waits(s.now()) && !w.Overdue(s.now()) }

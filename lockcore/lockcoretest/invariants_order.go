@@ -40,15 +40,15 @@ func (v *Invariants) fences(s *Step) error {
 // firstCome is I4: the queue is served from its head, and nobody is put ahead of it but who holds already, and who was
 // granted a claim before.
 func firstCome(s *Step) error {
-	queue := awake(s)
+	queue := standing(s)
 	if _, batch := s.Op.([]engine.Renew); batch { // drops nobody
 		queue = s.Before.Waiters
 	}
 	op, acquires := s.Op.(engine.Acquire)
 	privileged := acquires && (s.Before.Claim(op.LockID, op.Part) != nil ||
 		slices.ContainsFunc(s.Before.Held, func(e engine.Entry) bool { return e.LockID == op.LockID && e.Holds() }))
-	if acquires && s.After.Last.Outcome == engine.Granted && !privileged && len(queue) > 0 {
-		return fmt.Errorf("%q was granted ahead of %d who wait", op.LockID, len(queue))
+	if acquires && s.After.Last.Outcome == engine.Granted && !privileged && len(awake(s)) > 0 {
+		return fmt.Errorf("%q was granted ahead of %d who wait", op.LockID, len(awake(s)))
 	}
 	place := func(in []engine.Waiter, lockID, part string) int {
 		return slices.IndexFunc(in, func(w engine.Waiter) bool { return w.LockID == lockID && w.Part == part })
@@ -67,7 +67,7 @@ func firstCome(s *Step) error {
 	for _, c := range claims(s) {
 		was := place(queue, c.LockID, c.Part)
 		for _, w := range s.After.Waiters {
-			if ahead := place(queue, w.LockID, w.Part); ahead >= 0 && ahead < was {
+			if ahead := place(queue, w.LockID, w.Part); ahead >= 0 && ahead < was && s.serves(w) {
 				return fmt.Errorf("%q has a claim ahead of %q, who came before", c.LockID, w.LockID)
 			}
 		}

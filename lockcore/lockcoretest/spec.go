@@ -172,8 +172,9 @@ func (s *state) enter(op engine.Acquire) {
 	claim := s.doc.Claim(op.LockID, op.Part)
 	place := slices.IndexFunc(s.doc.Waiters, func(w engine.Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })
 	// An upgrade goes ahead of the queue: those who wait there wait for its own hold. A request that has a
-	// place gets its claim when its turn has come, in whichever write that is.
-	turn := claim != nil || holding || len(s.doc.Waiters) == 0
+	// place gets its claim when its turn has come, in whichever write that is; and so does one that was passed over, which
+	// refreshes its place.
+	turn := claim != nil || holding || ((!op.Queue || place < 0) && !slices.ContainsFunc(s.doc.Waiters, s.awake))
 	switch {
 	case s.lost(op):
 		s.doc.Last.Outcome = engine.Lost
@@ -304,7 +305,7 @@ func (s *state) kept(op engine.Acquire, told engine.Entry, mode string, fence in
 func (s *state) queue(op engine.Acquire, place int, ahead bool) {
 	w := engine.Waiter{
 		LockID: op.LockID, Part: op.Part, Order: op.Order, Mode: op.Mode, Limit: op.Limit,
-		Since: s.now, ExpiresAt: s.now.Add(ms(op.WaiterTTL)), Safe: op.Safe,
+		Since: s.now, ExpiresAt: s.now.Add(ms(op.WaiterTTL)), OverdueAt: s.now.Add(ms(op.Patience())), Safe: op.Safe,
 	}
 	if !op.Started.IsZero() {
 		w.Started = &op.Started

@@ -39,9 +39,9 @@ func (s *state) end() engine.Document {
 }
 
 // settle claims the resource for the head of the queue while it fits: one exclusive, one of those with a limit, or
-// consecutive shared ones, at most engine.SettleMost in one write.
+// consecutive shared ones, at most engine.SettleMost in one write. Waiters that are overdue, and tombstones, are passed over.
 func (s *state) settle() {
-	waiting := s.doc.Waiters
+	waiting := pick(s.doc.Waiters, s.awake)
 	// Where its own lock ID holds exclusively the head joins when it comes, and those behind it must not go
 	// with it.
 	exclusive := s.some(func(e *engine.Entry) bool { return e.Mode == engine.Exclusive && alive(*e, s.now) })
@@ -65,8 +65,11 @@ func (s *state) settle() {
 			Since: &w.Since, ClaimedAt: &s.now, Place: &w.ExpiresAt, After: s.after(),
 		})
 	}
-	s.doc.Waiters = waiting[k:]
+	s.doc.Waiters = slices.DeleteFunc(s.doc.Waiters, func(w engine.Waiter) bool { return slices.Contains(waiting[:k], w) })
 }
+
+// awake reports whether a waiter may be granted a claim.
+func (s *state) awake(w engine.Waiter) bool { return w.Waits(s.now) && !w.Overdue(s.now) }
 
 // after is the hold that this write ended, of several the first; or else the one whose part, cut off, leaves with it, or that it downgraded. It is what
 // a waiter who is granted a claim now waited for last.

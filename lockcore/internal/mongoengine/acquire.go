@@ -72,7 +72,7 @@ func acquireValues(a *engine.Acquire) bson.D {
 		if a.Safe {
 			place = append(place, v("safe", true))
 		}
-		values = append(values, v("place", place), v("wait", a.WaiterTTL), v("most", a.MaxWaiters), v("longest", a.LongestClaim()))
+		values = append(values, v("place", place), v("wait", a.WaiterTTL), v("heard", a.Patience()), v("most", a.MaxWaiters), v("longest", a.LongestClaim()))
 	}
 	return append(values, v("new", running), v("room", a.Room()),
 		v("who", doc(v("lockId", a.LockID), v("limit", min(a.Room(), engine.Crowd)))))
@@ -143,9 +143,14 @@ func (s *stages) decide(k acquireKind) {
 	}
 	fits := fitsIn(k)
 	// An upgrade goes ahead of the queue: those who wait there wait for its own hold. A request that has a
-	// place gets its claim when its turn has come, in whichever write that is.
+	// place gets its claim when its turn has come, in whichever write that is; and so does one that was passed over, which
+	// refreshes its place.
 	claimed := eq("$t.m.state", engine.Claimed)
-	turn := or(claimed, ne("$t.o", none), eq("$waiters", none))
+	free := nobodyWaits
+	if k.queue {
+		free = and(lt("$t.i", 0), nobodyWaits)
+	}
+	turn := or(claimed, ne("$t.o", none), free)
 	outcomes := list(
 		or(
 			gt("$t.m.order", "$t.ord"),
@@ -189,7 +194,7 @@ func fitsIn(k acquireKind) expr {
 // command left, and it never queued.
 func freshOutcome(k acquireKind) expr {
 	hold := gte(maxOf("$t.a.state"), engine.StateHolds)
-	turn, covered := expr(eq("$waiters", none)), expr(hold)
+	turn, covered := expr(nobodyWaits), expr(hold)
 	same := and(eq(list("$$this.part", "$$this.state"), list("$t.part", engine.Part)), alive)
 	if k.mode == engine.Exclusive {
 		turn, covered = or(hold, turn), ne(filter("$t.a", and(holds, exclusive)), none)
@@ -250,16 +255,16 @@ func (s *stages) enter(k acquireKind) {
 	queue, queues := expr("$waiters"), expr(in("$t.id", "$waiters.lockId"))
 	if k.queue {
 		queues = gte("$t.i", 0)
-		end := v("expiresAt", add("$$NOW", "$t.wait"))
+		ends := doc(v("expiresAt", add("$$NOW", "$t.wait")), v("overdueAt", add("$$NOW", "$t.heard")))
 		// An upgrade, or one that slept through its claim.
 		slept := doc(v("since", "$t.m.since"), v("claimTTL", twiceAsLong))
-		head := list(merge("$t.place", cond(isClaim, slept, doc(v("since", "$$NOW"))), doc(end)))
-		tail := list(merge("$t.place", doc(v("since", "$$NOW"), end)))
+		head := list(merge("$t.place", cond(isClaim, slept, doc(v("since", "$$NOW"))), ends))
+		tail := list(merge("$t.place", doc(v("since", "$$NOW")), ends))
 		ahead := or(ne("$t.o", none), eq("$t.m.state", engine.Claimed))
 		fields = append(fields, v("t.pos", cond(eq("$t.did", engine.Queued),
 			choose(gte("$t.i", 0), add("$t.i", 1), ahead, 1, add(size("$waiters"), 1)), 0)))
 		queue = cond(eq("$t.did", engine.Queued), choose(
-			gte("$t.i", 0), each("$waiters", cond(eq(ownPlace, me), merge("$t.place", doc(v("since", "$$this.since"), v("claimTTL", "$$this.claimTTL"), end)), "$$this")),
+			gte("$t.i", 0), each("$waiters", cond(eq(ownPlace, me), merge("$t.place", doc(v("since", "$$this.since"), v("claimTTL", "$$this.claimTTL")), ends), "$$this")),
 			ahead, concat(head, "$waiters"),
 			concat("$waiters", tail)), "$waiters")
 	}

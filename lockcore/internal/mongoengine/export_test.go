@@ -12,6 +12,7 @@ import (
 var (
 	Alive, Holds, OwnID, Others, OwnPart, Running, IsKept, Lives expr = alive, holds, ownID, others, ownPart, running, isKept, lives
 
+	Awake          expr = awake
 	OwnPlace       expr = eq(ownPlace, me)
 	NextFence      expr = nextFence
 	FenceAlone     expr = add("$fence", int64(1))
@@ -29,6 +30,7 @@ var (
 	LaterStands    expr = gt("$t.m.order", "$t.ord")
 	WasEvicted     expr = in("$t.id", "$evicted.lockId")
 	QueueEmpty     expr = eq("$waiters", none)
+	NobodyWaits    expr = nobodyWaits
 	HeldAnything   expr = ne("$t.o", none)
 	HeldAlone      expr = in(engine.Exclusive, "$t.o.mode")
 	IsClaimed      expr = eq("$t.m.state", engine.Claimed)
@@ -42,8 +44,8 @@ var (
 	HeldAndQueue   expr = heldAndQueue
 	StillStood     expr = gt(largest(item("expiresAt"), item("place")), "$$NOW")
 	// An upgrade is granted, and queued, ahead of the queue.
-	HasTurn        expr = or(eq("$t.m.state", engine.Claimed), ne("$t.o", none), eq("$waiters", none))
-	HasTurnOfQueue expr = or(eq("$t.m.state", engine.Claimed), eq("$waiters", none))
+	HasTurn        expr = or(eq("$t.m.state", engine.Claimed), ne("$t.o", none), nobodyWaits)
+	HasTurnOfQueue expr = or(eq("$t.m.state", engine.Claimed), nobodyWaits)
 	GoesAhead      expr = or(ne("$t.o", none), eq("$t.m.state", engine.Claimed))
 	// What the head of the queue may find that is exclusive.
 	NoneExclusive    expr = not(in(engine.Exclusive, "$t.l.mode"))

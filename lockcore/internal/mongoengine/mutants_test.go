@@ -45,7 +45,7 @@ var mutants = []mutant{
 	{"I2", "the limit of who waits is not looked at", instead("$t.d.limit", engine.Unlimited), "I2/a limit holds for those who wait"},
 	{"I3", "a fence is given twice", instead(mongoengine.NextFence, "$fence"), "I3/fences strictly increase over grants, upgrades, retakes and claims"},
 	{"I3", "the fence does not follow the time", instead(mongoengine.NextFence, mongoengine.FenceAlone), "I3/the fence is never below the time, so that it grows when a document was removed"},
-	{"I4", "newcomers do not look at the queue", instead(mongoengine.QueueEmpty, true), "I4/who comes later and could go does not go ahead of who waits"},
+	{"I4", "newcomers do not look at the queue", instead(mongoengine.NobodyWaits, true), "I4/who comes later and could go does not go ahead of who waits"},
 	{"I4", "newcomers go to the head of the queue", operator("$concatArrays", func(arg any) (any, bool) {
 		lists, ok := arg.(bson.A)
 		if !ok || len(lists) != 2 || lists[0] != "$waiters" {
@@ -69,7 +69,9 @@ var mutants = []mutant{
 		return bson.A{}, ok && m[0].Value == "$t.x"
 	}), "I8/a hold that was displaced is reported lost each time, until it is taken anew"},
 	{"I9", "the dead keep others out", instead(mongoengine.Alive, true), "I9/a dead holder delays others no longer than its own TTL"},
-	{"I9", "dead waiters stay", instead(mongoengine.FreshQueue, "$waiters"), "I9/a dead waiter delays nobody"},
+	{"I9", "dead waiters stay", instead(mongoengine.FreshQueue, "$waiters"), "I9/dead waiters do not keep newcomers out, nor count in the queue"},
+	{"I9", "who is overdue is granted claims", instead(mongoengine.Awake, true), "queue/who is overdue is passed over, by those behind it and by newcomers, and keeps its place"},
+	{"I9", "who is overdue keeps newcomers out", instead(mongoengine.NobodyWaits, mongoengine.QueueEmpty), "queue/who is overdue is passed over, by those behind it and by newcomers, and keeps its place"},
 	{"I9", "claims have no end", instead(mongoengine.ClaimEnd, mongoengine.Never), "I9/a dead claim delays others no longer than the claim's TTL"},
 	{"I9", "claims come to stand as long as it takes", instead("$t.longest", int64(time.Hour/time.Millisecond)), "claim/each that is slept through makes the next stand twice as long, up to the TTL of a place"},
 	{"I9", "dead claims stay for ever", instead(mongoengine.Lives, true), "I9/a dead claim whose place is given up goes"},

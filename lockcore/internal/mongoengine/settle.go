@@ -44,6 +44,12 @@ func load(values bson.D) bson.D {
 // fresh is the queue without the places that nobody refreshed.
 var fresh = v("waiters", cond(gt(minOf("$waiters.expiresAt"), "$$NOW"), "$waiters", filter("$waiters", alive)))
 
+// A waiter that is overdue is passed over, and so is a tombstone, whose time was long ago.
+var (
+	awake       = gt("$$this.overdueAt", "$$NOW")
+	nobodyWaits = lte(maxOf("$waiters.overdueAt"), "$$NOW")
+)
+
 // distinct is how many lock IDs there are in ids, a path, beside one.
 func distinct(ids string, beside expr) expr {
 	return size(op("$setDifference", ids, list(beside)))
@@ -53,10 +59,11 @@ func distinct(ids string, beside expr) expr {
 // consecutive shared ones, up to a bound. Then it displaces the expired holds whose room was given away, in this
 // way or by the request itself, where granted holds, to who. It keeps in t
 //
-//	d  the head of the queue; later, to whom room was given      l  what is alive
+//	w  those who wait and are not passed over, so many as one write serves at most
+//	d  the first of them; later, to whom room was given      l  what is alive
 //	c  the claims, which are taken out of the queue      x  the expired holds that are displaced
 func (s *stages) settle(o outcome) {
-	head := expr(first("$waiters"))
+	head := expr(first(filter("$waiters", awake)))
 	if o.alone {
 		head = cond(o.granted, "$t.who", head)
 	}
@@ -66,11 +73,11 @@ func (s *stages) settle(o outcome) {
 	if o.crowd {
 		matters = or(matters, expired)
 	}
-	s.set(v("d", head), v("l", cond(matters, filter("$held", alive), none)))
+	s.set(v("d", head), v("w", op("$slice", filter("$waiters", awake), engine.SettleMost)), v("l", cond(matters, filter("$held", alive), none)))
 	fits := and("$t.d", not(in(engine.Exclusive, "$t.l.mode")), lt(distinct("$t.l.lockId", "$t.d.lockId"), ifNull("$t.d.limit", engine.Unlimited)))
-	run := op("$indexOfArray", concat(each(op("$slice", "$waiters", engine.SettleMost), not("$$this.limit")), list(false)), false)
+	run := op("$indexOfArray", concat(each("$t.w", not("$$this.limit")), list(false)), false)
 	held := in(list("$t.d.lockId", engine.Exclusive), each("$held", list("$$this.lockId", "$$this.mode")))
-	s.set(v("c", cond(fits, op("$slice", "$waiters", cond(held, 1, largest(1, run))), none)))
+	s.set(v("c", cond(fits, op("$slice", "$t.w", cond(held, 1, largest(1, run))), none)))
 	given := expr(ne("$t.c", none))
 	switch {
 	case o.alone:
@@ -83,10 +90,7 @@ func (s *stages) settle(o outcome) {
 	if o.crowd {
 		given = and(given, expired)
 	}
-	waiters := expr(op("$slice", "$waiters", size("$t.c"), engine.Unlimited))
-	if o.position != expr(0) { // a queue that stays as it is need not be copied
-		waiters = cond(eq("$t.c", none), "$waiters", waiters)
-	}
+	waiters := cond(eq("$t.c", none), "$waiters", filter("$waiters", not(in("$$this", "$t.c"))))
 	s.put(v("waiters", waiters), v("t.x", cond(given,
 		filter("$held", and(lte("$$this.expiresAt", "$$NOW"), holds, ne("$$this.lockId", "$t.d.lockId"), or(exclusive, and(crowded, not(in("$$this.lockId", "$t.l.lockId")))))), none)))
 }
