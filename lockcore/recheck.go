@@ -1,6 +1,7 @@
 package lockcore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -74,7 +75,7 @@ func (l *Locker) recheckOne(ctx context.Context, req *Request, res Resource, d *
 	op.Queue, op.Refresh, op.WaiterTTL = true, true, parkedTTL.Milliseconds()
 	look := engine.Next(d, op.Waiter())
 	if look.Answer == engine.NextGo || look.Answer == engine.NextGone {
-		return 0, verdict(&op, look.Verdict)
+		return 0, verdict(&op, look)
 	}
 	position, waited := look.Position, time.Duration(0)
 	if look.Place != nil {
@@ -119,7 +120,7 @@ func (l *Locker) Withdrawn(ctx context.Context, req Request) error {
 	}
 	for _, res := range req.Resources {
 		op := l.acquireOp(&req, res)
-		if err := verdict(&op, engine.Next(docs[res.Name], op.Waiter()).Verdict); err != nil {
+		if err := verdict(&op, engine.Next(docs[res.Name], op.Waiter())); err != nil {
 			return err
 		}
 	}
@@ -127,13 +128,12 @@ func (l *Locker) Withdrawn(ctx context.Context, req Request) error {
 }
 
 // verdict is the *DeadlockError of a request that was the victim of a deadlock, and nil if it was of none.
-func verdict(op *engine.Acquire, reason string) error {
-	if reason == "" {
+func verdict(op *engine.Acquire, look engine.Look) error {
+	cycle, ok := strings.CutPrefix(cmp.Or(look.Verdict, look.By.Reason), deadlockReason)
+	if !ok {
 		return nil
 	}
-	return &DeadlockError{
-		Resource: op.Resource, LockID: op.LockID, Part: op.Part, Order: orderOf(op.Order), Cycle: strings.TrimPrefix(reason, deadlockReason),
-	}
+	return &DeadlockError{Resource: op.Resource, LockID: op.LockID, Part: op.Part, Order: orderOf(op.Order), Cycle: cycle}
 }
 
 // keepHold extends the kept hold that the lock ID has in a document, and returns when that is to be done again.

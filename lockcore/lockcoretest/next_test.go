@@ -71,7 +71,10 @@ func (c *crowd) step() {
 func settles(d engine.Document) bool {
 	after := Withdraw(d, engine.Withdraw{Policy: crowdPolicy, Resource: "r", LockID: "-", Order: -1, Reason: "-"}, d.At)
 	return slices.ContainsFunc(after.Held, func(e engine.Entry) bool {
-		return e.State == engine.Claimed && e.ClaimedAt.Equal(d.At) && !d.Joins(engine.Party{LockID: e.LockID, Mode: e.Mode, Limit: e.Limit})
+		stood := slices.ContainsFunc(d.Held, func(b engine.Entry) bool {
+			return b.State == e.State && b.LockID == e.LockID && b.Part == e.Part && b.ExpiresAt.Equal(e.ExpiresAt)
+		})
+		return e.State == engine.Claimed && !stood && !d.Joins(engine.Party{LockID: e.LockID, Mode: e.Mode, Limit: e.Limit})
 	})
 }
 
