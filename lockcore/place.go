@@ -88,11 +88,14 @@ func (l *Locker) withdrawn(req *Request, name string, d *engine.Document) error 
 		return nil
 	}
 	by, _ := d.Overtaker(req.LockID, req.Part, req.Order.number())
-	cycle, ok := strings.CutPrefix(by.Reason, deadlockReason)
-	if !ok {
+	if w := d.Tombstone(req.LockID, req.Part); w != nil {
+		by.Reason = w.Verdict
+	}
+	if !strings.HasPrefix(by.Reason, deadlockReason) {
 		return nil
 	}
-	return &DeadlockError{Resource: name, LockID: req.LockID, Part: req.Part, Order: req.Order, Cycle: cycle}
+	op := l.acquireOp(req, Resource{Name: name})
+	return deadlockError(&op, by.Reason)
 }
 
 const (
@@ -116,8 +119,11 @@ func (l *Locker) place(ctx context.Context, req *Request, res Resource, d *engin
 	if d == nil {
 		return nil, 0, nil
 	}
+	if err := l.withdrawn(req, res.Name, d); err != nil {
+		return nil, 0, err
+	}
 	if _, ok := d.Overtaker(op.LockID, op.Part, op.Order); ok {
-		return nil, 0, l.withdrawn(req, res.Name, d)
+		return nil, 0, nil
 	}
 	claim := d.Claim(op.LockID, op.Part)
 	if (claim != nil && claim.ExpiresAt.After(d.At)) || covers(d, op.LockID, op.Mode) {

@@ -171,7 +171,7 @@ func worthAsking(d *engine.Document, one *waiter) bool {
 	first := true
 	for _, q := range d.Waiters {
 		if q.LockID == one.lockID && q.Part == one.part {
-			return first && !blocked(d, &q)
+			return q.Verdict != "" || (first && !blocked(d, &q))
 		}
 		if q.Waits(d.At) && !q.Overdue(d.At) {
 			first = false
