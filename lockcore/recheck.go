@@ -92,7 +92,10 @@ func (l *Locker) recheckOne(ctx context.Context, req *Request, res Resource, d *
 			return 0, err
 		}
 		l.settled(ctx, &fresh, ending{})
-		if fresh.Last.Outcome != engine.Queued || fresh.Claim(op.LockID, op.Part) != nil {
+		switch {
+		case fresh.Last.Outcome == engine.Deadlock:
+			return 0, deadlockError(&op, fresh.Last.Verdict)
+		case fresh.Last.Outcome != engine.Queued || fresh.Claim(op.LockID, op.Part) != nil:
 			return 0, nil
 		}
 		position = int(fresh.Last.Position)
@@ -127,13 +130,14 @@ func (l *Locker) Withdrawn(ctx context.Context, req Request) error {
 	return nil
 }
 
-// verdict is the *DeadlockError of a request that was the victim of a deadlock, and nil if it was of none.
+// verdict is the *DeadlockError of a request that was the victim of a deadlock, and nil if it was of none. One that has read
+// it before, in an answer that was lost, is known by what superseded it.
 func verdict(op *engine.Acquire, look engine.Look) error {
-	cycle, ok := strings.CutPrefix(cmp.Or(look.Verdict, look.By.Reason), deadlockReason)
-	if !ok {
+	reason := cmp.Or(look.Verdict, look.By.Reason)
+	if !strings.HasPrefix(reason, deadlockReason) {
 		return nil
 	}
-	return &DeadlockError{Resource: op.Resource, LockID: op.LockID, Part: op.Part, Order: orderOf(op.Order), Cycle: cycle}
+	return deadlockError(op, reason)
 }
 
 // keepHold extends the kept hold that the lock ID has in a document, and returns when that is to be done again.

@@ -186,6 +186,8 @@ type Last struct {
 	Position int64 `bson:"position"`
 	// Length is how many wait.
 	Length int64 `bson:"length"`
+	// Verdict, of the outcome Deadlock, is what the waiter's tombstone said.
+	Verdict string `bson:"verdict,omitempty"`
 }
 
 // Gone is a place in the queue, or a claim, that was given up.
@@ -206,7 +208,7 @@ type Gone struct {
 // Outcome is what became of a request, as it is stored.
 type Outcome string
 
-// The outcomes. Acquire has all of them; Renew and Withdraw are granted or lost; Leave and Release are always granted.
+// The outcomes. Acquire has all of them. Renew and Withdraw are granted or lost; Leave and Release are always granted.
 const (
 	// Granted: a new hold, or an upgrade; the part stands, and may trust until its expiry.
 	Granted Outcome = "granted"
@@ -224,4 +226,7 @@ const (
 	Lost Outcome = "lost"
 	// Overtaken: a later request of the same part, or a release, came first.
 	Overtaken Outcome = "overtaken"
+	// Deadlock: the part waited, and was taken out of the queue to end a deadlock. It is told once; the same request again
+	// is overtaken by a record that gives the verdict as its reason.
+	Deadlock Outcome = "deadlock"
 )

@@ -176,6 +176,9 @@ func (q *Queue) Next(r *Waiter) Look {
 	if d == nil {
 		return Look{Answer: NextGone}
 	}
+	if t := d.Tombstone(r.LockID, r.Part); t != nil && t.ExpiresAt.After(d.At) {
+		return Look{Answer: NextGone, Place: t, Verdict: t.Verdict}
+	}
 	if by, ok := d.Overtaker(r.LockID, r.Part, r.Order); ok {
 		return Look{Answer: NextGone, By: by}
 	}
@@ -185,18 +188,16 @@ func (q *Queue) Next(r *Waiter) Look {
 		look.After = sooner(look.After, look.Place.ExpiresAt.Sub(d.At))
 	}
 	claim := d.Claim(r.LockID, r.Part)
-	if claim != nil && !claim.Stands(d.At) { // it has lapsed, and counts as long as its place would have stood
-		if claim.Place == nil || !claim.Place.After(d.At) {
-			claim = nil
-		} else {
-			look.After = sooner(look.After, claim.Place.Sub(d.At))
-		}
+	switch {
+	case claim == nil:
+	case claim.GivenUp(d.At):
+		claim = nil
+	case !claim.Stands(d.At): // it has lapsed, and counts as long as its place would have stood
+		look.After = sooner(look.After, claim.Place.Sub(d.At))
 	}
 	switch {
 	case look.Place != nil && look.Place.Order > r.Order:
 		return Look{Answer: NextGone, By: Released{LockID: r.LockID, Part: &r.Part, Order: look.Place.Order}}
-	case look.Place != nil && look.Place.Verdict != "":
-		return Look{Answer: NextGone, Place: look.Place, Verdict: look.Place.Verdict}
 	case claim != nil && claim.Stands(d.At), d.Joins(r.Party()):
 		look.Answer = NextGo
 	case look.Place == nil && claim == nil:

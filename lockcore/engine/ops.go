@@ -134,14 +134,15 @@ type Release struct {
 	Reason string
 }
 
-// Withdraw takes one request out of the queue, if it still waits there and was granted nothing.
+// Withdraw takes one request out of the queue, if it still waits there and was granted nothing. A tombstone stays in its
+// place: see Waiter.Verdict.
 type Withdraw struct {
 	Policy
 	Resource string
 	LockID   string
 	Part     string
 	Order    int64
-	// Reason is what the request is told when it comes back.
+	// Reason is the verdict that the part is told when it comes back, with whatever order: 1 byte or more.
 	Reason string
 }
 

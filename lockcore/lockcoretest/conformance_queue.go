@@ -123,16 +123,20 @@ var queueScenarios = []Scenario{
 		s.claimed("b", "p")
 	}},
 	{"claim/each that is slept through makes the next stand twice as long, up to the TTL of a place", func(s *stage) {
+		long := func(op *engine.Acquire) { op.WaiterTTL = 3 * claimTTL.Milliseconds() }
 		s.take("a", "p", 1)
-		s.wait(1, "b", "p", 1)
+		s.wait(1, "b", "p", 1, long)
 		s.leave("a", "p", 1)
-		for i, ttl := range []time.Duration{claimTTL, 2 * claimTTL, 2 * claimTTL} { // waiterTTL
+		for i, ttl := range []time.Duration{claimTTL, 2 * claimTTL, 3 * claimTTL} {
 			c := s.claimed("b", "p")
 			s.check(c.ExpiresAt.Sub(*c.ClaimedAt) == ttl, "a claim for %v, got %+v", ttl, c)
+			if ttl == 3*claimTTL {
+				break
+			}
 			s.pass(ttl)
 			s.take("c", "p", int64(i+1))
-			s.wait(1, "b", "p", int64(i+2))
-			s.wait(1, "b", "p", int64(i+2), refresh)
+			s.wait(1, "b", "p", int64(i+2), long)
+			s.wait(1, "b", "p", int64(i+2), long, refresh)
 			s.leave("c", "p", int64(i+1))
 		}
 		s.take("b", "p", 9)
@@ -174,6 +178,42 @@ var queueScenarios = []Scenario{
 		s.leave("a", "p", 1)
 		s.pass(claimTTL)
 		s.take("b", "p", 2, queue)
+	}},
+	{"claim/those who slept through theirs are ahead of the queue in the order in which they come back", func(s *stage) {
+		s.take("a", "p", 1)
+		for i, lockID := range []string{"b", "c", "d"} {
+			s.wait(int64(i+1), lockID, "p", 1, shared)
+		}
+		s.wait(4, "e", "p", 1)
+		s.leave("a", "p", 1)
+		s.pass(claimTTL)
+		s.take("d", "p", 2, shared)
+		s.wait(1, "c", "p", 2)
+		s.wait(2, "b", "p", 2)
+		s.wait(1, "c", "p", 3)
+		s.leave("d", "p", 2)
+		s.claimed("c", "p")
+		s.check(s.stored().Waiters[0].LockID == "b" && s.stored().Waiters[1].LockID == "e", "b ahead of e, got %+v", s.stored().Waiters)
+	}},
+	{"claim/who comes back when its place is over queues behind the others", func(s *stage) {
+		s.take("a", "p", 1)
+		s.wait(1, "b", "p", 1)
+		s.leave("a", "p", 1)
+		s.pass(claimTTL)
+		s.take("a", "p", 2, forever)
+		s.wait(1, "c", "p", 1)
+		s.pass(waiterTTL - claimTTL)
+		s.wait(2, "b", "p", 2)
+		s.check(!s.stored().Waiters[1].Ahead && s.stored().Waiters[1].ClaimTTL == 0, "a new place, got %+v", s.stored().Waiters)
+	}},
+	{"claim/one whose place is over does not let its request in ahead of the queue", func(s *stage) {
+		s.take("a", "p", 1, shared)
+		s.wait(1, "b", "p", 1)
+		s.leave("a", "p", 1)
+		s.pass(waiterTTL)
+		s.take("a", "p", 2, shared)
+		s.wait(1, "c", "p", 1)
+		s.outcome(s.ask("b", "p", 2, shared), engine.Busy)
 	}},
 	{"claim/leaving gives it up to the next in line", func(s *stage) {
 		s.take("a", "p", 1)

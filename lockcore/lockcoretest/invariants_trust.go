@@ -136,7 +136,7 @@ func mostOfClaim(s *Step, lockID, part string) int64 {
 	}
 	c := s.Before.Claim(lockID, part)
 	op, ok := s.Op.(engine.Acquire)
-	if c == nil || !ok || op.LockID != lockID || op.Part != part || alive(*c, s.now()) {
+	if c == nil || c.GivenUp(s.now()) || !ok || op.LockID != lockID || op.Part != part || alive(*c, s.now()) {
 		return 0
 	}
 	return min(2*max(c.ClaimTTL, op.ClaimTTL), op.LongestClaim())

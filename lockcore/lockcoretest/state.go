@@ -183,7 +183,7 @@ func (s *state) latest(lockID string) int64 {
 // is up, and claims whose place is given up.
 func (s *state) drop(which func(engine.Entry) bool) {
 	s.doc.Held = slices.DeleteFunc(s.doc.Held, func(e engine.Entry) bool {
-		return !e.Holds() && !alive(e, s.now) && (e.Place == nil || !e.Place.After(s.now))
+		return e.GivenUp(s.now) || (e.State == engine.Draining && !alive(e, s.now))
 	})
 	gone := pick(s.doc.Held, which)
 	s.doc.Held = slices.DeleteFunc(s.doc.Held, which)
@@ -214,11 +214,25 @@ func (s *state) drained(e engine.Entry) engine.Entry {
 // forget takes places away, and tells of them.
 func (s *state) forget(which func(engine.Waiter) bool) {
 	for _, w := range pick(s.doc.Waiters, which) {
-		s.doc.Last.Gone = append(s.doc.Last.Gone, engine.Gone{
-			LockID: w.LockID, Part: w.Part, Order: w.Order, Mode: w.Mode, Limit: w.Limit, Owner: w.Owner, Since: w.Since,
-		})
+		if w.Verdict == "" { // of a tombstone the withdrawal told
+			s.tellGone(w)
+		}
 	}
 	s.doc.Waiters = slices.DeleteFunc(s.doc.Waiters, which)
+}
+
+func (s *state) tellGone(w engine.Waiter) {
+	s.doc.Last.Gone = append(s.doc.Last.Gone, engine.Gone{
+		LockID: w.LockID, Part: w.Part, Order: w.Order, Mode: w.Mode, Limit: w.Limit, Owner: w.Owner, Since: w.Since,
+	})
+}
+
+// claim is the claim of a part, or nil. One that has lapsed, and whose place is over too, is none.
+func (s *state) claim(lockID, part string) *engine.Entry {
+	if c := s.doc.Claim(lockID, part); c != nil && !c.GivenUp(s.now) {
+		return c
+	}
+	return nil
 }
 
 // remember appends a record, and drops the oldest where there are too many.

@@ -43,6 +43,11 @@ var (
 	Tells          expr = tells
 	HeldAndQueue   expr = heldAndQueue
 	StillStood     expr = gt(largest(item("expiresAt"), item("place")), "$$NOW")
+	GivenUpClaim   expr = and(ownPart, in(item("state"), list(engine.Part, engine.Claimed)), lives)
+	AnyClaim       expr = and(ownPart, in(item("state"), list(engine.Part, engine.Claimed)))
+	NotAhead       expr = not(goesAhead)
+	EndsPlace      expr = list(engine.Granted, engine.Joined, engine.Deadlock)
+	EndsNoVerdict  expr = list(engine.Granted, engine.Joined)
 	// An upgrade is granted, and queued, ahead of the queue.
 	HasTurn        expr = or(eq("$t.m.state", engine.Claimed), ne("$t.o", none), nobodyWaits)
 	HasTurnOfQueue expr = or(eq("$t.m.state", engine.Claimed), nobodyWaits)

@@ -73,7 +73,7 @@ var mutants = []mutant{
 	{"I9", "who is overdue is granted claims", instead(mongoengine.Awake, true), "queue/who is overdue is passed over, by those behind it and by newcomers, and keeps its place"},
 	{"I9", "who is overdue keeps newcomers out", instead(mongoengine.NobodyWaits, mongoengine.QueueEmpty), "queue/who is overdue is passed over, by those behind it and by newcomers, and keeps its place"},
 	{"I9", "claims have no end", instead(mongoengine.ClaimEnd, mongoengine.Never), "I9/a dead claim delays others no longer than the claim's TTL"},
-	{"I9", "claims come to stand as long as it takes", instead("$t.longest", int64(time.Hour/time.Millisecond)), "claim/each that is slept through makes the next stand twice as long, up to the TTL of a place"},
+	{"I9", "claims come to stand as long as it takes", instead("$t.longest", int64(10*time.Hour/time.Millisecond)), "claim/each that is slept through makes the next stand twice as long, up to the TTL of a place"},
 	{"I9", "dead claims stay for ever", instead(mongoengine.Lives, true), "I9/a dead claim whose place is given up goes"},
 	{"I9", "nobody settles", field("t.c", bson.A{}), "settle/every write of a document serves its queue"},
 	{"I10", "what a caller passes is no literal", operator("$literal", func(arg any) (any, bool) { return arg, true }), "I10/what a caller passes is stored as it is, and names nothing"},
@@ -93,11 +93,17 @@ var mutants = []mutant{
 	{"rule 3", "a lock ID does not join its own hold", either(instead(mongoengine.HeldAlone, false), instead(mongoengine.HeldAnything, false)), "rule 3/another part of the lock ID joins its hold with its fence"},
 	{"rule 4", "an upgrade waits behind the queue", either(instead(mongoengine.GoesAhead, mongoengine.IsClaimed), instead(mongoengine.HasTurn, mongoengine.HasTurnOfQueue)), "rule 4/an upgrade waits for the others who share, ahead of the queue"},
 	{"rule 4", "an upgrade that could go does not go ahead of the queue", instead(mongoengine.HasTurn, mongoengine.HasTurnOfQueue), "rule 4/a lock ID that shares with nobody upgrades ahead of the queue"},
+	{"rule 4", "upgrades queue like others", field("ahead", "$$REMOVE"), "rule 4/upgrades are ahead of the queue, first come first served among them, and also if it is full"},
+	{"rule 4", "a full queue refuses upgrades", instead(mongoengine.NotAhead, true), "rule 4/upgrades are ahead of the queue, first come first served among them, and also if it is full"},
 	{"rule 5", "a kept hold is none", instead(mongoengine.IsKept, false), "kept/that somebody came is a sign of life, whatever the answer"},
 	{"rule 6", "the queue has no bound", instead("$t.most", engine.Unlimited), "rule 6/a full queue takes nobody, and refreshes who is in it"},
 	{"rule 6", "claims are not told from places", instead(mongoengine.IsClaimed, false), "rule 6/a refresh takes a lapsed claim back to the head of the queue"},
 	{"claim", "who slept through one is given no more time", instead(mongoengine.TwiceAsLong, "$t.claim"), "claim/who slept through one is granted by the second, though its slot comes as late as before"},
 	{"claim", "a place that is refreshed forgets what its sleeper slept through", field("claimTTL", "$$REMOVE"), "claim/each that is slept through makes the next stand twice as long, up to the TTL of a place"},
+	{"claim", "one whose place is over goes ahead of the queue", instead(mongoengine.GivenUpClaim, mongoengine.AnyClaim), "claim/one whose place is over does not let its request in ahead of the queue"},
+	{"I12", "verdicts are not looked for", instead("$t.tomb.verdict", nil), "withdraw/it takes one request out of the queue, and its part is told why, once, whatever its order"},
+	{"I12", "verdicts are told again and again", instead(mongoengine.EndsPlace, mongoengine.EndsNoVerdict), "withdraw/it takes one request out of the queue, and its part is told why, once, whatever its order"},
+	{"I12", "who was taken out of the queue is served", instead(engine.LongAgo, engine.Never), "withdraw/who was taken out of the queue gets no claim, is in nobody's way, and may leave"},
 	{"settle", "claims are made beside the own exclusive hold", instead(mongoengine.NoneExclusive, mongoengine.NoOtherExclusive), "settle/no claims beside an exclusive holder, not even its own"},
 	{"settle", "an exclusive hold that has expired is taken to be over", instead(mongoengine.HeldExclusively, false), "settle/a claim beside its own exclusive hold that has expired stands alone: the hold may come back"},
 	{"expiry", "a crowd is none", either(instead(engine.Crowd, engine.Unlimited), instead(int64(engine.Crowd), engine.Unlimited)), "expiry/shared holds that have expired go where they are a crowd, and not before"},
@@ -196,7 +202,7 @@ func TestPageOfMutantsIsCurrent(t *testing.T) {
 
 func TestEveryInvariantHasAMutant(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"I1", "I2", "I3", "I4", "I5", "I6", "I8", "I9", "I10"} {
+	for _, name := range []string{"I1", "I2", "I3", "I4", "I5", "I6", "I8", "I9", "I10", "I12"} {
 		require.True(t, slices.ContainsFunc(mutants, func(m mutant) bool { return m.breaks == name }), name)
 	}
 	require.Greater(t, len(mutants), 20)

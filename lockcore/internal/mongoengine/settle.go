@@ -106,6 +106,8 @@ type outcome struct {
 	// released are the entries of holds that the operation ended, and purged those that had expired; left are more that
 	// were in the way; gone are places and claims that were given up. Nil is none.
 	released, purged, left, gone expr
+	// verdict is what a tombstone said.
+	verdict expr
 }
 
 // together is one list of those that are not nil.
@@ -128,13 +130,17 @@ func (s *stages) store(o outcome) []bson.D {
 		v("state", engine.Claimed), v("expiresAt", claimEnd), v("claimedAt", "$$NOW"), v("place", "$$this.expiresAt"),
 		v("after", after(together(o.released, o.left, expired)))))
 	record := doc(v("lockId", "$$this.lockId"), v("fence", "$$this.fence"), v("by", "$t.d.lockId"))
+	last := doc(v("outcome", o.did), v("released", together(o.released)), v("expired", expired), v("gone", together(o.gone)), v("position", o.position),
+		v("length", size("$waiters")))
+	if o.verdict != nil {
+		last = append(last, v("verdict", o.verdict))
+	}
 	*s = append(*s, on("$set", doc(
 		v("seq", add("$seq", int64(1))), v("at", "$$NOW"),
 		v("held", concat(cond(eq("$t.x", none), "$held", filter("$held", not(in("$$this", "$t.x")))), each("$t.c", claim))),
 		v("evicted", lastOf(concat("$evicted", each("$t.x", record)), engine.MaxEvicted)),
 		v("idleAt", idleAt),
-		v("last", doc(v("outcome", o.did), v("released", together(o.released)), v("expired", expired), v("gone", together(o.gone)), v("position", o.position),
-			v("length", size("$waiters")))),
+		v("last", last),
 		v("t", "$$REMOVE"),
 	)))
 	return *s
