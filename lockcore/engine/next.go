@@ -121,36 +121,39 @@ func (d *Document) Precedes(w *Waiter) bool {
 
 // Covered reports whether the party holds in the same mode or a stronger one, and its hold has not expired.
 func (d *Document) Covered(p Party) bool {
+	return d.holds(p.LockID, func(e *Entry) bool { return e.Stands(d.At) && Covers(e.Mode, p.Mode) })
+}
+
+// Joins reports whether the party may join its own hold: it is covered, and no incompatible part of another party is running
+// beside.
+func (d *Document) Joins(p Party) bool { return d.Covered(p) && !d.runsBeside(p) }
+
+// holds reports whether a lock ID has an entry of a hold for which which reports true.
+func (d *Document) holds(lockID string, which func(*Entry) bool) bool {
 	for i := range d.Held {
-		if e := &d.Held[i]; e.LockID == p.LockID && e.Holds() && e.Stands(d.At) && Covers(e.Mode, p.Mode) {
+		if e := &d.Held[i]; e.LockID == lockID && e.Holds() && which(e) {
 			return true
 		}
 	}
 	return false
 }
 
-// holds reports whether a lock ID holds, in whichever mode, and even if its hold has expired: it may go on.
-func (d *Document) holds(lockID string) bool {
-	for i := range d.Held {
-		if e := &d.Held[i]; e.LockID == lockID && e.Holds() {
-			return true
-		}
-	}
-	return false
-}
-
-// Joins reports whether the party may join its own hold: it holds in the same mode or a stronger one, and no incompatible
-// part of another party is running beside.
-func (d *Document) Joins(p Party) bool {
-	if !d.Covered(p) {
-		return false
-	}
+// runsBeside reports whether a running part is in the party's way.
+func (d *Document) runsBeside(p Party) bool {
 	for i := range d.Held {
 		if e := &d.Held[i]; e.State == Part && e.Blocks(p, d.At) {
-			return false
+			return true
 		}
 	}
-	return true
+	return false
+}
+
+// mayAsk reports whether the party gets the resource if it asks, without a place in the queue. It goes on with a hold that has
+// expired and still stands, since nobody needed its room. It upgrades a hold if nobody is in its way.
+func (d *Document) mayAsk(p Party) bool {
+	covered := d.holds(p.LockID, func(e *Entry) bool { return Covers(e.Mode, p.Mode) })
+	holds := d.holds(p.LockID, func(*Entry) bool { return true })
+	return (covered && !d.runsBeside(p)) || (holds && d.Admits(p))
 }
 
 // grants reports whether a write grants the resource to w, if w is the head of the queue. Nobody is granted a claim beside
@@ -198,12 +201,10 @@ func (q *Queue) Next(r *Waiter) Look {
 	switch {
 	case look.Place != nil && look.Place.Order > r.Order:
 		return Look{Answer: NextGone, By: Released{LockID: r.LockID, Part: &r.Part, Order: look.Place.Order}}
-	case claim != nil && claim.Stands(d.At), d.Joins(r.Party()):
+	case claim != nil && (claim.Stands(d.At) || d.Admits(r.Party())), d.mayAsk(r.Party()):
 		look.Answer = NextGo
 	case look.Place == nil && claim == nil:
 		look.Answer = NextGone
-	case (claim != nil || d.holds(r.LockID)) && d.Admits(r.Party()): // it need not queue, and nobody is in its way
-		look.Answer = NextGo
 	case q.due:
 		look.Answer = NextSettle
 	case look.Position == 1 && look.Place != q.head && d.grants(r): // it is overdue

@@ -82,7 +82,7 @@ func settles(d engine.Document) bool {
 func TestNextSaysWhatAWriteWouldDo(t *testing.T) {
 	t.Parallel()
 	answers := map[engine.Answer]int{}
-	for seed := range uint64(400) {
+	for seed := range uint64(100) {
 		c := newCrowd(seed)
 		for range 40 {
 			c.step()
@@ -125,6 +125,6 @@ func TestNextSaysWhatAWriteWouldDo(t *testing.T) {
 		}
 	}
 	for _, a := range []engine.Answer{engine.NextWait, engine.NextGo, engine.NextSettle, engine.NextGone} {
-		require.Greater(t, answers[a], 50, "answer %d is hardly met: %v", a, answers)
+		require.Greater(t, answers[a], 20, "answer %d is hardly met: %v", a, answers)
 	}
 }
