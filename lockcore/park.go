@@ -54,12 +54,11 @@ func (l *Locker) Tend(resource string) {
 	r := w.of(resource)
 	if !r.parked {
 		r.parked = true
-		r.lookBy(now)
+		w.lookBy(r, now)
 	}
 	if w.looking { // at what may be older than the caller's place
 		r.changed = true
 	}
-	w.schedule()
 }
 
 // forget takes a listener away, and with the last one the parked waiters.
@@ -76,7 +75,6 @@ func (w *watcher) forget(listener int) {
 			delete(w.table, name)
 		}
 	}
-	w.schedule()
 }
 
 // tell has all listeners hear of turns.

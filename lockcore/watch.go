@@ -36,10 +36,14 @@ type watcher struct {
 
 	mu    sync.Mutex
 	table map[string]*watched
+	// locals is how many local waiters there are.
+	locals int
 	// listeners are those of OnTurn, and lastListener numbers them.
 	listeners    map[int]func(Turn)
 	lastListener int
-	timer        *clock.Timer
+	// timer fires at wakeAt, if that is not zero.
+	timer  *clock.Timer
+	wakeAt time.Time
 	// looking says that a look is under way, and searching that a search is.
 	looking, searching bool
 	// searchAt is when to search for deadlocks next, and searched when the last search began.
@@ -116,6 +120,7 @@ func (w *watcher) add(resource string, request *engine.Waiter) *waiter {
 	defer w.mu.Unlock()
 	r := w.of(resource)
 	r.local = append(r.local, one)
+	w.locals++
 	return one
 }
 
@@ -138,15 +143,15 @@ func (w *watcher) queued(one *waiter, soon bool) {
 		next = now
 	}
 	r.changed = false
-	r.lookBy(next)
+	w.lookBy(r, next)
 	w.openStream()
-	w.schedule()
 }
 
-// lookBy makes the next look no later than at.
-func (r *watched) lookBy(at time.Time) {
+// lookBy makes the next look at a resource no later than at. The mutex is held.
+func (w *watcher) lookBy(r *watched, at time.Time) {
 	if r.next.IsZero() || at.Before(r.next) {
 		r.next = at
+		w.wakeBy(at)
 	}
 }
 
@@ -159,8 +164,8 @@ func (w *watcher) remove(one *waiter) {
 	if len(r.local) == 0 && !r.parked {
 		delete(w.table, one.resource)
 	}
+	w.locals--
 	w.closeStream()
-	w.schedule()
 }
 
 // call has a request asked again, if it waits in this process.
@@ -200,8 +205,7 @@ func (w *watcher) wrote(d *engine.Document) {
 		r = w.of(d.ID)
 		r.parked = true
 		w.searchBy(time.Now().Add(searchEvery))
-		r.lookBy(time.Now().Add(tellEvery))
-		w.schedule()
+		w.lookBy(r, time.Now().Add(tellEvery))
 	}
 	if r != nil {
 		for _, one := range r.local {
@@ -219,31 +223,19 @@ func (w *watcher) searchBy(at time.Time) {
 	at = later(at, w.searched.Add(searchPause))
 	if w.searchAt.IsZero() || at.Before(w.searchAt) {
 		w.searchAt = at
+		if !w.searching {
+			w.wakeBy(at)
+		}
 	}
 }
 
-// schedule sets the timer for what is due next. The mutex is held.
-func (w *watcher) schedule() {
-	if w.looking {
+// wakeBy has the timer fire no later than at. The mutex is held. While a look is under way the timer waits for its end.
+func (w *watcher) wakeBy(at time.Time) {
+	if w.looking || (!w.wakeAt.IsZero() && !at.Before(w.wakeAt)) {
 		return
 	}
-	var next time.Time
-	for _, r := range w.table {
-		if !r.next.IsZero() && (next.IsZero() || r.next.Before(next)) {
-			next = r.next
-		}
-	}
-	switch {
-	case next.IsZero(): // nobody waits
-		w.searchAt = time.Time{}
-		if w.timer != nil {
-			w.timer.Stop()
-		}
-		return
-	case !w.searching && w.searchAt.Before(next):
-		next = w.searchAt
-	}
-	if wait := max(0, time.Until(next)); w.timer == nil {
+	w.wakeAt = at
+	if wait := max(0, time.Until(at)); w.timer == nil {
 		w.timer = w.locker.clock.AfterFunc(wait, w.pass)
 	} else {
 		w.timer.Reset(wait)

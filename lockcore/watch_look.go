@@ -16,7 +16,7 @@ func (w *watcher) pass() {
 		w.mu.Unlock()
 		return
 	}
-	w.looking = true
+	w.looking, w.wakeAt = true, time.Time{}
 	now := time.Now()
 	var due []string
 	for name, r := range w.table {
@@ -25,7 +25,7 @@ func (w *watcher) pass() {
 			r.read, r.next, r.changed = now, now.Add(lookEvery), false
 		}
 	}
-	if !w.searching && !w.searchAt.IsZero() && !w.searchAt.After(now) {
+	if len(w.table) > 0 && !w.searching && !w.searchAt.After(now) {
 		w.searching, w.searched, w.searchAt = true, now, now.Add(searchEvery)
 		go w.search()
 	}
@@ -36,7 +36,19 @@ func (w *watcher) pass() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.looking = false
-	w.schedule()
+	waits := false
+	for _, r := range w.table {
+		if !r.next.IsZero() {
+			w.wakeBy(r.next)
+			waits = true
+		}
+	}
+	switch {
+	case !waits:
+		w.searchAt = time.Time{}
+	case !w.searching:
+		w.wakeBy(w.searchAt)
+	}
 }
 
 func (w *watcher) search() {
@@ -46,7 +58,9 @@ func (w *watcher) search() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.searching = false
-	w.schedule()
+	if !w.searchAt.IsZero() {
+		w.wakeBy(w.searchAt)
+	}
 }
 
 // look reads resources, does what each document asks for, and says when to look again.
@@ -127,7 +141,7 @@ func (w *watcher) lookAgain(name string, pause time.Duration) {
 	case pause == 0 && len(r.local) == 0:
 		delete(w.table, name)
 	default:
-		r.lookBy(r.read.Add(max(pause, changesEvery)))
+		w.lookBy(r, r.read.Add(max(pause, changesEvery)))
 	}
 }
 
@@ -141,6 +155,6 @@ func (w *watcher) failed(name string) {
 		if len(r.local) > 0 {
 			pause = readEvery
 		}
-		r.lookBy(time.Now().Add(pause))
+		w.lookBy(r, time.Now().Add(pause))
 	}
 }

@@ -32,16 +32,10 @@ func (w *watcher) openStream() {
 
 // closeStream closes the change stream if no local waiter is left. The mutex is held.
 func (w *watcher) closeStream() {
-	if w.stream == nil {
-		return
+	if w.stream != nil && w.locals == 0 {
+		w.stream.stop()
+		w.stream = nil
 	}
-	for _, r := range w.table {
-		if len(r.local) > 0 {
-			return
-		}
-	}
-	w.stream.stop()
-	w.stream = nil
 }
 
 // follow keeps a change stream open.
@@ -78,10 +72,9 @@ func (w *watcher) turned(s *stream, on bool) {
 	s.on = on
 	for _, r := range w.table {
 		if len(r.local) > 0 && !r.next.IsZero() {
-			r.lookBy(later(time.Now(), r.read.Add(readEvery)))
+			w.lookBy(r, later(time.Now(), r.read.Add(readEvery)))
 		}
 	}
-	w.schedule()
 }
 
 // changed is called for each write that a change stream tells of.
@@ -96,8 +89,7 @@ func (w *watcher) changed(s *stream, resource string) {
 		r.changed = true
 	}
 	if !r.next.IsZero() {
-		r.lookBy(later(time.Now(), r.read.Add(changesEvery)))
-		w.schedule()
+		w.lookBy(r, later(time.Now(), r.read.Add(changesEvery)))
 	}
 }
 
