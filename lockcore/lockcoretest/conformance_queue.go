@@ -47,6 +47,42 @@ var queueScenarios = []Scenario{
 		s.leave("b0", "p", 1)
 		s.claimed("b2", "p")
 	}},
+	{"settle/as many requests with a limit are granted in one write as there is room for", func(s *stage) {
+		s.take("a", "p", 1)
+		for i, n := range []int64{3, 3, 4, 4, 3} {
+			s.wait(int64(i+1), fmt.Sprint("b", i), "p", 1, limit(n))
+		}
+		s.leave("a", "p", 1)
+		d := s.stored()
+		s.check(len(d.Held) == 3 && len(d.Waiters) == 2, "three claims, got %+v", d.Held)
+		s.take("b0", "p", 1, limit(3))
+		s.claimed("b3", "p")
+		s.check(len(s.stored().Waiters) == 1, "one to wait, got %+v", s.stored().Waiters)
+	}},
+	{"settle/no request is granted with those ahead of it that asks for a smaller limit", func(s *stage) {
+		s.take("a", "p", 1)
+		s.wait(1, "b", "p", 1, limit(3))
+		s.wait(2, "c", "p", 1, limit(2))
+		s.wait(3, "d", "p", 1, limit(3))
+		s.leave("a", "p", 1)
+		s.check(len(s.stored().Held) == 1, "one claim, got %+v", s.stored().Held)
+		s.take("b", "p", 1, limit(3))
+		s.claimed("c", "p")
+		s.check(s.stored().Claim("d", "p") == nil, "d to wait, got %+v", s.stored().Held)
+		s.take("c", "p", 1, limit(2))
+		s.claimed("d", "p")
+	}},
+	{"settle/an expired hold goes if it would exceed the limit beside all who are granted at once", func(s *stage) {
+		s.take("a", "p", 1, limit(3))
+		s.take("b", "p", 1, limit(3), forever)
+		s.take("c", "p", 1, limit(3), forever)
+		s.wait(1, "d", "p", 1, limit(3))
+		s.wait(2, "e", "p", 1, limit(3))
+		s.pass(partTTL)
+		s.leave("b", "p", 1)
+		s.check(s.stored().Claim("d", "p") != nil && s.stored().Claim("e", "p") != nil, "claims of d and e, got %+v", s.stored().Held)
+		s.outcome(s.renew("a", "p", 1), engine.Lost)
+	}},
 	{"settle/many shared requests are granted, a bounded number in one write", func(s *stage) {
 		s.take("a", "p", 1)
 		for i := range engine.SettleMost + 1 {

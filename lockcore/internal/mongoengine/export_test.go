@@ -53,9 +53,11 @@ var (
 	HasTurnOfQueue expr = or(eq("$t.m.state", engine.Claimed), nobodyWaits)
 	GoesAhead      expr = or(ne("$t.o", none), eq("$t.m.state", engine.Claimed))
 	// What the head of the queue may find that is exclusive.
-	NoneExclusive    expr = not(in(engine.Exclusive, "$t.l.mode"))
-	NoOtherExclusive expr = eq(filter("$t.l", and(exclusive, ne(item("lockId"), "$t.d.lockId"))), none)
-	HeldExclusively  expr = in(list("$t.d.lockId", engine.Exclusive), each("$held", list(item("lockId"), item("mode"))))
+	SomeExclusive   expr = in(engine.Exclusive, "$t.l.mode")
+	OtherExclusive  expr = ne(filter("$t.l", and(exclusive, ne(item("lockId"), "$t.d.lockId"))), none)
+	NoSmallerLimit  expr = gte(ifNull(item("limit"), engine.Unlimited), ifNull("$t.d.limit", engine.Unlimited))
+	AllServed       expr = largest(1, size("$t.c"))
+	HeldExclusively expr = in(list("$t.d.lockId", engine.Exclusive), each("$held", list(item("lockId"), item("mode"))))
 )
 
 // item is a field of the entry, place or record that a filter or a map looks at.

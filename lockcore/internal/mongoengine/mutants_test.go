@@ -104,7 +104,9 @@ var mutants = []mutant{
 	{"I12", "verdicts are not looked for", instead("$t.tomb.verdict", nil), "withdraw/it takes one request out of the queue, and its part is told why, once, whatever its order"},
 	{"I12", "verdicts are told again and again", instead(mongoengine.EndsPlace, mongoengine.EndsNoVerdict), "withdraw/it takes one request out of the queue, and its part is told why, once, whatever its order"},
 	{"I12", "who was taken out of the queue is served", instead(engine.LongAgo, engine.Never), "withdraw/who was taken out of the queue gets no claim, is in nobody's way, and may leave"},
-	{"settle", "claims are made beside the own exclusive hold", instead(mongoengine.NoneExclusive, mongoengine.NoOtherExclusive), "settle/no claims beside an exclusive holder, not even its own"},
+	{"settle", "limits behind the first one's are not looked at", instead(mongoengine.NoSmallerLimit, true), "settle/no request is granted with those ahead of it that asks for a smaller limit"},
+	{"settle", "what expired is counted beside the first alone", instead(mongoengine.AllServed, 1), "settle/an expired hold goes if it would exceed the limit beside all who are granted at once"},
+	{"settle", "claims are made beside the own exclusive hold", instead(mongoengine.SomeExclusive, mongoengine.OtherExclusive), "settle/no claims beside an exclusive holder, not even its own"},
 	{"settle", "an exclusive hold that has expired is taken to be over", instead(mongoengine.HeldExclusively, false), "settle/a claim beside its own exclusive hold that has expired stands alone: the hold may come back"},
 	{"expiry", "a crowd is none", either(instead(engine.Crowd, engine.Unlimited), instead(int64(engine.Crowd), engine.Unlimited)), "expiry/shared holds that have expired go where they are a crowd, and not before"},
 	{"after", "what a release or a leave ended is not told", operator("$concatArrays", func(arg any) (any, bool) {

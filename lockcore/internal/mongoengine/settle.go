@@ -55,9 +55,9 @@ func distinct(ids string, beside expr) expr {
 	return size(op("$setDifference", ids, list(beside)))
 }
 
-// settle claims the resource for the head of the queue while it fits: one exclusive, one of those with a limit, or
-// consecutive shared ones, up to a bound. Then it displaces the expired holds whose room was given away, in this
-// way or by the request itself, where granted holds, to who. It keeps in t
+// settle claims the resource for those who are next in the queue, as many as it has room for: for the first, and for those right
+// behind it that ask for no smaller limit, up to a bound. Then it displaces the expired holds whose room was given away, in
+// this way or by the request itself, if granted holds, to who. It keeps in t
 //
 //	w  those who wait and are not passed over, so many as one write serves at most
 //	d  the first of them; later, to whom room was given      l  what is alive
@@ -74,10 +74,10 @@ func (s *stages) settle(o outcome) {
 		matters = or(matters, expired)
 	}
 	s.set(v("d", head), v("w", op("$slice", filter("$waiters", awake), engine.SettleMost)), v("l", cond(matters, filter("$held", alive), none)))
-	fits := and("$t.d", not(in(engine.Exclusive, "$t.l.mode")), lt(distinct("$t.l.lockId", "$t.d.lockId"), ifNull("$t.d.limit", engine.Unlimited)))
-	run := op("$indexOfArray", concat(each("$t.w", not("$$this.limit")), list(false)), false)
+	room := op("$subtract", ifNull("$t.d.limit", engine.Unlimited), distinct("$t.l.lockId", "$t.d.lockId"))
+	run := op("$indexOfArray", concat(each("$t.w", gte(ifNull("$$this.limit", engine.Unlimited), ifNull("$t.d.limit", engine.Unlimited))), list(false)), false)
 	held := in(list("$t.d.lockId", engine.Exclusive), each("$held", list("$$this.lockId", "$$this.mode")))
-	s.set(v("c", cond(fits, op("$slice", "$t.w", cond(held, 1, largest(1, run))), none)))
+	s.set(v("c", op("$slice", "$t.w", cond(in(engine.Exclusive, "$t.l.mode"), 0, largest(0, op("$min", room, cond(held, 1, run)))))))
 	given := expr(ne("$t.c", none))
 	switch {
 	case o.alone:
@@ -86,13 +86,13 @@ func (s *stages) settle(o outcome) {
 		s.set(v("d", cond(given, "$t.d", cond(o.granted, "$t.who", nil))))
 		given = gt("$t.d", nil)
 	}
-	crowded := gte(distinct("$held.lockId", "$t.d.lockId"), op("$min", "$t.d.limit", engine.Crowd))
+	crowded := gt(add(distinct("$held.lockId", "$t.d.lockId"), largest(1, size("$t.c"))), op("$min", "$t.d.limit", engine.Crowd))
 	if o.crowd {
 		given = and(given, expired)
 	}
 	waiters := cond(eq("$t.c", none), "$waiters", filter("$waiters", not(in("$$this", "$t.c"))))
 	s.put(v("waiters", waiters), v("t.x", cond(given,
-		filter("$held", and(lte("$$this.expiresAt", "$$NOW"), holds, ne("$$this.lockId", "$t.d.lockId"), or(exclusive, and(crowded, not(in("$$this.lockId", "$t.l.lockId")))))), none)))
+		filter("$held", and(lte("$$this.expiresAt", "$$NOW"), holds, ne("$$this.lockId", "$t.d.lockId"), or(exclusive, and(crowded, not(in("$$this.lockId", concat("$t.l.lockId", "$t.c.lockId"))))))), none)))
 }
 
 // outcome is what an operation tells in last.
