@@ -72,7 +72,7 @@ type Release struct {
 // Releasing what is not held is no error. All resources are tried; errors are joined. An *UnknownOutcomeError tells
 // the order to repeat it with.
 func (l *Locker) Release(ctx context.Context, r Release) error {
-	_, err := l.ReleaseHeld(ctx, r)
+	_, err := l.releaseHeld(ctx, r, func(*engine.Release) (bool, error) { return false, nil }) // nobody asks
 	return err
 }
 
@@ -80,6 +80,11 @@ func (l *Locker) Release(ctx context.Context, r Release) error {
 // been released before, as by a first try of the same release whose answer did not come. If the lock ID was known to hold
 // a resource that is missing here, its isolation was lost. Without an Order and a FirstFence only what was held is returned.
 func (l *Locker) ReleaseHeld(ctx context.Context, r Release) (held []string, err error) {
+	return l.releaseHeld(ctx, r, func(op *engine.Release) (bool, error) { return l.lostBefore(ctx, op, r.HeldSince) })
+}
+
+// releaseHeld asks whether the hold was lost if it is missing.
+func (l *Locker) releaseHeld(ctx context.Context, r Release, lostBefore func(*engine.Release) (bool, error)) (held []string, err error) {
 	if err := firstError(checkEnd("Release", r.LockID, r.Resources), r.checkOrder()); err != nil {
 		return nil, err
 	}
@@ -94,7 +99,7 @@ func (l *Locker) ReleaseHeld(ctx context.Context, r Release) (held []string, err
 		err = joined(err, one)
 		lost := false
 		if one == nil && len(d.Last.Released) == 0 {
-			if lost, one = l.lostBefore(ctx, &op, r.HeldSince); one != nil {
+			if lost, one = lostBefore(&op); one != nil {
 				err = joined(err, one)
 			}
 		}
@@ -227,6 +232,5 @@ func joined(before, err error) error {
 func (l *Locker) settled(ctx context.Context, d *engine.Document, why ending) {
 	l.server.learn(d.At)
 	l.tel.ended(ctx, d, why)
-	l.waits.notify(d)
-	l.turns.granted(d)
+	l.watch.wrote(d)
 }

@@ -22,14 +22,11 @@ type Locker struct {
 	clock clock.Clock
 	cfg   Config
 	tel   observer
-	// keeper renews for all sessions, and waits wakes all that wait.
+	// keeper renews for all sessions, and watch wakes all that wait.
 	keeper *keeper
 	// server is what is known of the server's clock.
 	server serverClock
-	waits  *waits
-	// turns tells those who wait elsewhere, and reads is shared by them.
-	turns *turns
-	reads reads
+	watch  *watcher
 }
 
 // New makes a Locker on coll. The collection is cloned with majority, journaled writes, majority reads
@@ -61,8 +58,8 @@ func newLocker(eng engine.Engine, cfg Config) (*Locker, error) {
 		return nil, err
 	}
 	ticks := clock.Of(eng)
-	l := &Locker{eng: eng, clock: ticks, cfg: cfg, tel: tel, reads: reads{eng: eng, clock: ticks}}
-	l.keeper, l.waits, l.turns = newKeeper(l), newWaits(l), newTurns(l)
+	l := &Locker{eng: eng, clock: ticks, cfg: cfg, tel: tel}
+	l.keeper, l.watch = newKeeper(l), newWatcher(l)
 	return l, nil
 }
 
@@ -98,7 +95,7 @@ func failure(op, resource string, order Order, err error) error {
 func outcomeUnknown(err error) bool {
 	var selection topology.ServerSelectionError
 	var layout *engine.LayoutError
-	if errors.As(err, &selection) || errors.As(err, &layout) {
+	if errors.As(err, &selection) || errors.As(err, &layout) || errors.Is(err, errAlwaysLate) {
 		return false
 	}
 	var refused mongo.CommandError

@@ -45,6 +45,21 @@ func (d *Document) last(lockID, part string, which func(*Entry) bool) *Entry {
 	return nil
 }
 
+// GivenUp reports whether a claim has lapsed, and its place in the queue is over too.
+func (e *Entry) GivenUp(now time.Time) bool {
+	return e.State == Claimed && !e.ExpiresAt.After(now) && (e.Place == nil || !e.Place.After(now))
+}
+
+// Tombstone returns what stands for a part that was taken out of the queue to end a deadlock, or nil.
+func (d *Document) Tombstone(lockID, part string) *Waiter {
+	for i := range d.Waiters {
+		if w := &d.Waiters[i]; w.LockID == lockID && w.Part == part && w.Verdict != "" {
+			return w
+		}
+	}
+	return nil
+}
+
 // EvictedRecord returns what is remembered of a lock ID's displacement, or nil.
 func (d *Document) EvictedRecord(lockID string) *Evicted {
 	for i := len(d.Evicted) - 1; i >= 0; i-- {

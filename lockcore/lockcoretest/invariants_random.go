@@ -75,6 +75,7 @@ func RandomAcquire(pick func(int) int, op engine.Acquire) engine.Acquire {
 	}
 	op.Keep, op.Queue = pick(2) == 1, pick(3) > 0
 	op.WaiterTTL, op.MaxWaiters = 40_000, 3
+	op.HeardIn = []int64{0, 2_000, 10_000}[pick(3)]
 	op.Held, op.Reacquire, op.NewFence, op.Refresh = seldom(), seldom(), seldom(), seldom()
 	op.Converts = []int64{0, 0, 0, op.Order - 1}[pick(4)]
 	op.Owner = []string{op.LockID, "$saga"}[pick(2)]

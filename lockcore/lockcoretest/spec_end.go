@@ -70,14 +70,13 @@ func Release(before engine.Document, op engine.Release, now time.Time) engine.Do
 // Withdraw is the specification of that operation.
 func Withdraw(before engine.Document, op engine.Withdraw, now time.Time) engine.Document {
 	s := begin(before, op.Resource, op.Policy, now)
-	which := func(w engine.Waiter) bool {
-		return w.LockID == op.LockID && w.Part == op.Part && w.Order == op.Order
-	}
 	s.doc.Last.Outcome = engine.Lost
-	if slices.ContainsFunc(s.doc.Waiters, which) {
-		s.doc.Last.Outcome = engine.Granted
-		s.forget(which)
-		s.remember(engine.Released{LockID: op.LockID, Part: &op.Part, Order: op.Order, Reason: op.Reason})
+	for i := range s.doc.Waiters {
+		if w := &s.doc.Waiters[i]; w.LockID == op.LockID && w.Part == op.Part && w.Order == op.Order && w.Verdict == "" {
+			s.doc.Last.Outcome = engine.Granted
+			s.tellGone(*w)
+			w.Verdict, w.OverdueAt = op.Reason, engine.LongAgo
+		}
 	}
 	return s.end()
 }

@@ -80,7 +80,7 @@ func acquireValues(a *engine.Acquire) bson.D {
 		if a.Safe {
 			place = append(place, v("safe", true))
 		}
-		values = append(values, v("place", place), v("wait", a.WaiterTTL), v("most", a.MaxWaiters), v("longest", a.LongestClaim()))
+		values = append(values, v("place", place), v("wait", a.WaiterTTL), v("heard", a.Patience()), v("most", a.MaxWaiters), v("longest", a.LongestClaim()))
 	}
 	return append(values, v("new", running), v("room", a.Room()),
 		v("who", doc(v("lockId", a.LockID), v("limit", min(a.Room(), engine.Crowd)))))
@@ -107,14 +107,17 @@ func (k acquireKind) stages() []bson.D {
 	if k.queue {
 		position = "$t.pos"
 	}
-	granted := eq("$t.did", engine.Granted)
-	return s.store(outcome{granted: granted, alone: k.fresh, crowd: k.mode == engine.SharedBy, did: "$t.did", position: position})
+	o := outcome{granted: eq("$t.did", engine.Granted), alone: k.fresh, crowd: k.mode == engine.SharedBy, did: "$t.did", position: position}
+	if !k.fresh {
+		o.verdict = "$t.tomb.verdict"
+	}
+	return s.store(o)
 }
 
 // find sets what there is of the lock ID and the part:
 //
 //	a  the lock ID's entries      l  the others that are alive, for a limit      i  the part's place in the queue, or -1
-//	o  those of its hold      p  those of the part      m  the part, as it runs or was claimed for last
+//	o  those of its hold      p  those of the part      m  the part, as it runs or was claimed for last      tomb  the part's tombstone
 func (s *stages) find(k acquireKind) {
 	own := filter("$held", ownID)
 	if k.keep { // that somebody came is a sign of life of the hold
@@ -131,103 +134,13 @@ func (s *stages) find(k acquireKind) {
 	vars := doc(
 		v("o", filter("$t.a", holds)),
 		v("p", filter("$t.a", ownPart)),
-		v("m", op("$arrayElemAt", filter("$t.a", and(ownPart, in("$$this.state", list(engine.Part, engine.Claimed)))), -1)),
+		v("m", op("$arrayElemAt", filter("$t.a", and(ownPart, in("$$this.state", list(engine.Part, engine.Claimed)), lives)), -1)),
+		v("tomb", cond(eq("$waiters.verdict", none), nil, first(filter("$waiters", and(eq(ownPlace, me), "$$this.verdict"))))),
 	)
 	if k.queue {
 		vars = append(vars, v("i", cond(in("$t.id", "$waiters.lockId"), op("$indexOfArray", each("$waiters", ownPlace), me), -1)))
 	}
 	s.set(vars...)
-}
-
-// decide sets did, the outcome.
-func (s *stages) decide(k acquireKind) {
-	if k.fresh {
-		s.set(v("did", freshOutcome(k)))
-		return
-	}
-	covered := ne("$t.o", none)
-	again := and(gt("$t.m.expiresAt", "$$NOW"), eq(list("$t.m.order", "$t.m.state"), list("$t.ord", engine.Part)))
-	if k.mode == engine.Exclusive {
-		covered = in(engine.Exclusive, "$t.o.mode")
-		again = and(gt("$t.m.expiresAt", "$$NOW"), eq(list("$t.m.order", "$t.m.state", "$t.m.mode"), list("$t.ord", engine.Part, engine.Exclusive)))
-	}
-	fits := fitsIn(k)
-	// An upgrade goes ahead of the queue: those who wait there wait for its own hold. A request that has a
-	// place gets its claim when its turn has come, in whichever write that is.
-	claimed := eq("$t.m.state", engine.Claimed)
-	turn := or(claimed, ne("$t.o", none), eq("$waiters", none))
-	outcomes := append(k.late(),
-		or(
-			gt(maxOf("$t.p.order"), "$t.ord"),
-			in(list(engine.Draining, "$t.ord"), each("$t.p", list("$$this.state", "$$this.order"))),
-			laterWaits,
-			ne(filter("$released", and(ownID, gte("$$this.order", "$t.ord"), in("$$this.part", list(nil, "$t.part")))), none),
-		), engine.Overtaken)
-	switch {
-	case k.reacquire:
-	case k.held:
-		outcomes = append(outcomes, eq("$t.o", none), engine.Lost)
-	case k.keep:
-		outcomes = append(outcomes, and(eq("$t.o", none), in("$t.id", "$evicted.lockId")), engine.Lost)
-	}
-	if !k.refreshOnly {
-		outcomes = append(outcomes, again, engine.Again, covered, engine.Joined, and(turn, fits), engine.Granted)
-	}
-	claimStands := and(claimed, gt("$t.m.expiresAt", "$$NOW"))
-	switch {
-	case !k.queue:
-	case k.refreshOnly:
-		outcomes = append(outcomes, or(claimStands, and(lt("$t.i", 0), not(claimed))), engine.Busy)
-		fallthrough
-	default:
-		outcomes = append(outcomes, claimStands, engine.Busy, and(lt("$t.i", 0), gte(size("$waiters"), "$t.most")), engine.Full, true, engine.Queued)
-	}
-	s.set(v("did", choose(append(outcomes, engine.Busy)...)))
-}
-
-// late is the first pair of outcomes, of a request that says when it was issued.
-func (k acquireKind) late() bson.A {
-	if !k.timed {
-		return list()
-	}
-	return list(tooLate, engine.Late)
-}
-
-// tooLate reports whether a request came too long after it was issued.
-var tooLate = gt("$$NOW", "$t.late")
-
-// laterWaits reports whether a later request of the part has a place in the queue.
-var laterWaits = and(in("$t.id", "$waiters.lockId"), ne(filter("$waiters", and(eq(ownPlace, me), gt("$$this.order", "$t.ord"))), none))
-
-// fitsIn tells whether the others who are alive leave room.
-func fitsIn(k acquireKind) expr {
-	switch {
-	case k.mode == engine.Exclusive:
-		return eq(filter("$held", and(others, alive)), none)
-	case k.limited:
-		return and(not(in(engine.Exclusive, "$t.l.mode")), lt(size(op("$setUnion", "$t.l.lockId")), "$t.room"))
-	default:
-		return or(not(in(engine.Exclusive, "$held.mode")), eq(filter("$held", and(others, alive, exclusive)), none))
-	}
-}
-
-// freshOutcome is the outcome of a request whose part is new with it: what there is of the part is what a copy of the same
-// command left, and it never queued.
-func freshOutcome(k acquireKind) expr {
-	hold := gte(maxOf("$t.a.state"), engine.StateHolds)
-	turn, covered := expr(eq("$waiters", none)), expr(hold)
-	same := and(eq(list("$$this.part", "$$this.state"), list("$t.part", engine.Part)), alive)
-	if k.mode == engine.Exclusive {
-		turn, covered = or(hold, turn), ne(filter("$t.a", and(holds, exclusive)), none)
-		same = and(eq(list("$$this.part", "$$this.state", "$$this.mode"), list("$t.part", engine.Part, engine.Exclusive)), alive)
-	}
-	released := filter("$released", and(ownID, gte("$$this.order", "$t.ord"), in("$$this.part", list(nil, "$t.part"))))
-	outcomes := append(k.late(), ne(released, none), engine.Overtaken)
-	if k.held && !k.reacquire {
-		outcomes = append(outcomes, not(hold), engine.Lost)
-	}
-	return choose(append(outcomes,
-		ne(filter("$t.a", same), none), engine.Again, covered, engine.Joined, and(turn, fitsIn(k)), engine.Granted, engine.Busy)...)
 }
 
 // nextFence grows although the document may have been removed and made anew: it is never below the time.
@@ -273,23 +186,23 @@ func (s *stages) enter(k acquireKind) {
 		s.put(fields...)
 		return
 	}
+	told := doc(v("lockId", "$t.id"), v("part", "$t.part"), v("order", "$t.ord"), v("reason", "$t.tomb.verdict"))
+	fields = append(fields, v("released", cond(eq("$t.did", engine.Deadlock), lastOf(concat("$released", list(told)), engine.MaxReleased), "$released")))
 	queue, queues := expr("$waiters"), expr(in("$t.id", "$waiters.lockId"))
 	if k.queue {
 		queues = gte("$t.i", 0)
-		end := v("expiresAt", add("$$NOW", "$t.wait"))
-		// An upgrade, or one that slept through its claim.
+		ends := doc(v("expiresAt", add("$$NOW", "$t.wait")), v("overdueAt", add("$$NOW", "$t.heard")))
 		slept := doc(v("since", "$t.m.since"), v("claimTTL", twiceAsLong))
-		head := list(merge("$t.place", cond(isClaim, slept, doc(v("since", "$$NOW"))), doc(end)))
-		tail := list(merge("$t.place", doc(v("since", "$$NOW"), end)))
-		ahead := or(ne("$t.o", none), eq("$t.m.state", engine.Claimed))
+		head := list(merge("$t.place", cond(isClaim, slept, doc(v("since", "$$NOW"))), doc(v("ahead", true)), ends))
+		tail := list(merge("$t.place", doc(v("since", "$$NOW")), ends))
 		fields = append(fields, v("t.pos", cond(eq("$t.did", engine.Queued),
-			choose(gte("$t.i", 0), add("$t.i", 1), ahead, 1, add(size("$waiters"), 1)), 0)))
+			choose(gte("$t.i", 0), add("$t.i", 1), goesAhead, add(size("$waiters.ahead"), 1), add(size("$waiters"), 1)), 0)))
 		queue = cond(eq("$t.did", engine.Queued), choose(
-			gte("$t.i", 0), each("$waiters", cond(eq(ownPlace, me), merge("$t.place", doc(v("since", "$$this.since"), v("claimTTL", "$$this.claimTTL"), end)), "$$this")),
-			ahead, concat(head, "$waiters"),
+			gte("$t.i", 0), each("$waiters", cond(eq(ownPlace, me), merge("$t.place", doc(v("since", "$$this.since"), v("claimTTL", "$$this.claimTTL"), v("ahead", "$$this.ahead")), ends), "$$this")),
+			goesAhead, concat(filter("$waiters", "$$this.ahead"), head, filter("$waiters", not("$$this.ahead"))),
 			concat("$waiters", tail)), "$waiters")
 	}
-	s.put(append(fields, v("waiters", cond(and("$t.g", queues), filter("$waiters", ne(ownPlace, me)), queue)))...)
+	s.put(append(fields, v("waiters", cond(and(in("$t.did", list(engine.Granted, engine.Joined, engine.Deadlock)), queues), filter("$waiters", ne(ownPlace, me)), queue)))...)
 }
 
 // entries is what is held after the request: others, the rest of the own hold, and what the request makes.
@@ -339,10 +252,16 @@ func (s *stages) entries(k acquireKind) expr {
 	if k.keep {
 		unchanged = cond(or(eq("$t.a", none), in("$t.did", list(engine.Overtaken, engine.Late))), "$held", concat(filter("$held", others), "$t.a"))
 	}
+	if k.queue { // the claim that was slept through is a place again
+		unchanged = filter(unchanged, or(ne("$t.did", engine.Queued), ne(list("$$this.lockId", "$$this.part", "$$this.state"), list("$t.id", "$t.part", engine.Claimed))))
+	}
 	return cond("$t.g",
 		concat(cond(eq("$t.a", none), "$held", filter("$held", others)), each(rest, merge(changes...)), made),
 		unchanged)
 }
+
+// goesAhead reports whether the request queues ahead of others: it is an upgrade, or it slept through its claim.
+var goesAhead = or(ne("$t.o", none), isClaim)
 
 // isClaim tells whether the request confirms a claim, or goes back to the queue from one; a part that is superseded does not
 // bequeath what it had of its own.
