@@ -126,11 +126,11 @@ func (l *Locker) place(ctx context.Context, req *Request, res Resource, d *engin
 		return nil, 0, nil
 	}
 	if place == nil || place.ExpiresAt.Sub(d.At) < l.cfg.WaiterTTL*2/5 || (position == 1 && !blocked(d, place)) {
-		fresh, err := insist(ctx, "refresh", res.Name, req.Order, func() (engine.Document, error) { return l.eng.Acquire(ctx, op) })
+		fresh, err := l.retryUnknown(ctx, "refresh", res.Name, req.Order, func() (engine.Document, error) { return l.eng.Acquire(ctx, op) })
 		if err != nil {
 			return nil, 0, err
 		}
-		l.settled(ctx, &fresh, ending{})
+		l.afterWrite(ctx, &fresh, ending{})
 		if fresh.Last.Outcome != engine.Queued || fresh.Claim(op.LockID, op.Part) != nil {
 			return nil, 0, nil
 		}

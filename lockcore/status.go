@@ -208,10 +208,10 @@ func (l *Locker) Purge(ctx context.Context, prefix string) (int, error) {
 	var errs error
 	for name := range names {
 		op := engine.Purge{Policy: l.cfg.policy(), Resource: name, Reason: "it had expired and was purged"}
-		d, err := insist(ctx, "purge", name, Order{}, func() (engine.Document, error) { return l.eng.Purge(ctx, op) })
+		d, err := l.retryUnknown(ctx, "purge", name, Order{}, func() (engine.Document, error) { return l.eng.Purge(ctx, op) })
 		errs = joined(errs, err)
 		if err == nil {
-			l.settled(ctx, &d, ending{reason: op.Reason})
+			l.afterWrite(ctx, &d, ending{reason: op.Reason})
 			n += len(holdsIn(d.Last.Expired))
 		}
 	}

@@ -291,6 +291,6 @@ func (l *Locker) settle(ctx context.Context, resource string) {
 	defer cancel()
 	d, err := l.eng.Withdraw(ctx, engine.Withdraw{Policy: l.cfg.policy(), Resource: resource, LockID: "-", Order: -1, Reason: "-"})
 	if err == nil {
-		l.settled(ctx, &d, ending{})
+		l.afterWrite(ctx, &d, ending{})
 	}
 }

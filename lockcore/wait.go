@@ -21,6 +21,12 @@ func (l *Locker) Acquire(ctx context.Context, req Request) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
+	parent := ctx
+	ctx, done, err := l.life.call(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	waitCtx := ctx
 	if req.MaxWait > 0 {
 		var cancel context.CancelFunc
@@ -38,7 +44,7 @@ func (l *Locker) Acquire(ctx context.Context, req Request) (*Session, error) {
 			return nil, err
 		}
 		if s == nil {
-			s = l.Keep(ctx, []Lease{lease})
+			s = l.Keep(parent, []Lease{lease})
 			continue
 		}
 		if err := s.add(lease); err != nil {
@@ -87,6 +93,8 @@ func (l *Locker) await(ctx, wait context.Context, req *Request, res Resource, la
 			return lease, nil
 		case errors.Is(err, ErrBusy) && !errors.Is(err, ErrQueueFull):
 			last = err
+		case last != nil && ctx.Err() == nil && passing(err): // the place stands
+			refresh.Reset(passingPause)
 		default:
 			return Lease{}, err
 		}
@@ -107,9 +115,28 @@ func alsoBehind(behind []blocker, refusal error) []blocker {
 	return behind
 }
 
-// rest pauses for about d, and tells whether ctx still lives.
+// passing reports that an error says nothing of the request, so that asking again may help.
+func passing(err error) bool {
+	for _, answer := range []error{ErrBusy, ErrLost, ErrSuperseded, ErrDeadlock, ErrInvalid, ErrClosed} {
+		if errors.Is(err, answer) {
+			return false
+		}
+	}
+	var layout *LayoutError
+	return !errors.As(err, &layout)
+}
+
+// passingPause is how long a request that waits lets pass after such an error.
+const passingPause = time.Second
+
+// rest pauses for about d, and reports whether ctx still lives.
 func rest(ctx context.Context, c clock.Clock, d time.Duration) bool {
-	timer := c.NewTimer(d/2 + rand.N(d/2+1)) //nolint:gosec // spreads the looks, hides nothing
+	return sleep(ctx, c, d/2+rand.N(d/2+1)) //nolint:gosec // spreads the looks, hides nothing
+}
+
+// sleep pauses for d, and reports whether ctx still lives.
+func sleep(ctx context.Context, c clock.Clock, d time.Duration) bool {
+	timer := c.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
@@ -121,18 +148,12 @@ func rest(ctx context.Context, c clock.Clock, d time.Duration) bool {
 
 // abandon leaves the queue and gives back what was taken.
 func (l *Locker) abandon(ctx context.Context, s *Session, req *Request, at Resource, cause error) {
-	ctx, cancel := l.detached(ctx)
-	defer cancel()
-	leases := []Lease{{Resource: at.Name, LockID: req.LockID, Part: req.Part, Order: req.Order}}
-	if errors.Is(cause, ErrInvalid) || errors.Is(cause, ErrSuperseded) || errors.Is(cause, ErrDeadlock) {
-		leases = nil
-	}
+	var leases []Lease
 	if s != nil {
-		s.end()
-		leases = append(s.Leases(), leases...)
+		leases = s.end(ErrEnded)
 	}
-	for _, lease := range leases {
-		// An error leaves it to its TTL; the cause is what the caller must see.
-		_ = l.leaveOne(ctx, lease, lease.began)
+	if !errors.Is(cause, ErrInvalid) && !errors.Is(cause, ErrSuperseded) && !errors.Is(cause, ErrDeadlock) {
+		leases = append(leases, req.leaseOn(at.Name))
 	}
+	l.giveUp(ctx, leases...)
 }
