@@ -2,6 +2,7 @@ package mongoengine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -15,7 +16,8 @@ import (
 // batch is how many documents one command renews. Each document looks its parts up in a list of that length.
 const batch = 500
 
-// RenewAll sends one command per batch of documents, and one read for a batch where something was lost.
+// RenewAll sends one command per batch of documents, and one read for a batch in which something was lost. A batch that
+// fails keeps no other from being sent; of its documents some may have been renewed, and are said not to have been.
 func (e *Engine) RenewAll(ctx context.Context, ops []engine.Renew) ([]bool, error) {
 	renewed := make([]bool, len(ops))
 	if err := e.check(ctx); err != nil {
@@ -38,6 +40,7 @@ func (e *Engine) RenewAll(ctx context.Context, ops []engine.Renew) ([]bool, erro
 		parts[op.Resource] = append(parts[op.Resource], i)
 	}
 	slices.Sort(names) // batches that run at once lock documents in the same order
+	var failed []error
 	for names := range slices.Chunk(names, batch) {
 		keys := make(bson.A, len(names))
 		for i, name := range names {
@@ -49,7 +52,11 @@ func (e *Engine) RenewAll(ctx context.Context, ops []engine.Renew) ([]bool, erro
 		}
 		res, err := e.coll.UpdateMany(ctx, e.oneOf(names), bson.A(toAny(text)))
 		if err != nil {
-			return renewed, err
+			failed = append(failed, err)
+			if ctx.Err() != nil {
+				break
+			}
+			continue
 		}
 		lost := map[string]bool{}
 		// A document that the other layout's stages leave as it was counts as modified on DocumentDB.
@@ -62,7 +69,7 @@ func (e *Engine) RenewAll(ctx context.Context, ops []engine.Renew) ([]bool, erro
 			}
 		}
 	}
-	return renewed, nil
+	return renewed, errors.Join(failed...)
 }
 
 // renewAllStages extends the parts of each document that keys names, or where one of them is not there none: then the
