@@ -94,7 +94,7 @@ func (r *Release) checkOrder() error {
 
 func checkEnd(field, lockID string, resources []string) error {
 	checks := []error{
-		checkText(field+".LockID", lockID, 1, maxName),
+		checkText(field+".LockID", lockID, 1, maxLockID),
 		checkCount("len("+field+".Resources)", len(resources), 1, maxResources),
 	}
 	for i, name := range resources {

@@ -45,7 +45,7 @@ type Filter struct {
 	Resource, Prefix string
 	LockID, Owner    string
 	Host             string
-	// LockIDPrefix is the beginning of lock IDs. At most 512 bytes.
+	// LockIDPrefix is the beginning of lock IDs. At most 1,500 bytes.
 	LockIDPrefix string
 	// Mode is ModeExclusive or ModeShared.
 	Mode Mode
@@ -91,9 +91,9 @@ func (f *Filter) check() error {
 	errs := []error{
 		checkText("Filter.Resource", f.Resource, 0, maxName),
 		checkText("Filter.Prefix", f.Prefix, 0, maxName),
-		checkText("Filter.LockID", f.LockID, 0, maxName),
-		checkText("Filter.LockIDPrefix", f.LockIDPrefix, 0, maxName),
-		checkText("Filter.Owner", f.Owner, 0, maxName),
+		checkText("Filter.LockID", f.LockID, 0, maxLockID),
+		checkText("Filter.LockIDPrefix", f.LockIDPrefix, 0, maxLockID),
+		checkText("Filter.Owner", f.Owner, 0, maxLockID),
 		checkText("Filter.Host", f.Host, 0, 255),
 	}
 	if f.Mode != "" {

@@ -83,7 +83,7 @@ func LastAttempt(schedule uint32) Order { return Order{Schedule: schedule, Attem
 //
 // The zero value of every field but LockID and Resources is the usual choice.
 type Request struct {
-	// LockID names the hold: 1 to 512 bytes of valid UTF-8 without NUL. Requests of one lock ID never
+	// LockID names the hold: 1 to 1,500 bytes of valid UTF-8 without NUL. Requests of one lock ID never
 	// block each other.
 	LockID string `json:"lockId"`
 	// Resources are taken in the order of their names, all or none. 1 to 100, no name twice.
@@ -111,7 +111,7 @@ type Request struct {
 	// fences refuses whatever an earlier step may still send. Compensations set it.
 	NewFence bool `json:"newFence,omitempty"`
 	// Owner is the party that waits and holds, for people and for deadlock detection: requests of one owner
-	// are taken to wait for one another, so it names one thread of work, such as a saga. At most 512 bytes.
+	// are taken to wait for one another, so it names one thread of work, such as a saga. At most 512 bytes, or LockID.
 	// Defaults to LockID.
 	Owner string `json:"owner,omitempty"`
 	// Started is when the owner began. Of those in a deadlock the one that started last gives up. Defaults to when
