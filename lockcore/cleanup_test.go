@@ -162,3 +162,31 @@ func TestRefusalAfterALostAnswerLeavesTheOutcomeUnknown(t *testing.T) {
 		require.Empty(t, e.Document("r").Held)
 	})
 }
+
+func TestLateCopyOfARequestThatWasGrantedAndLeftHoldsNothingForLong(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := faulty()
+		l := on(t, e, lockcore.Config{})
+		var late *engine.Acquire
+		e.set(func(_ context.Context, op any) error {
+			if op, yes := op.(engine.Acquire); yes && late == nil {
+				late = &op
+				return errCut
+			}
+			return nil
+		}, nil)
+		s, err := l.TryAcquire(t.Context(), forEver("late", lockcore.Exclusive("r")))
+		require.NoError(t, err)
+		require.NoError(t, s.Leave(t.Context()))
+		for i := range 20 { // the records of the document have forgotten it
+			s, err := l.TryAcquire(t.Context(), one(fmt.Sprint("other/", i), lockcore.Exclusive("r")))
+			require.NoError(t, err)
+			require.NoError(t, s.Leave(t.Context()))
+		}
+		_, err = e.Engine.Acquire(t.Context(), *late)
+		require.NoError(t, err)
+		elapse(20 * time.Second)
+		require.Empty(t, e.Document("r").Held)
+	})
+}

@@ -142,3 +142,31 @@ func TestCloseCutsOffACallThatHangs(t *testing.T) {
 		require.ErrorIs(t, <-released, lockcore.ErrUnknownOutcome)
 	})
 }
+
+func TestCloseEndsARequestThatHangs(t *testing.T) {
+	t.Parallel()
+	for name, ask := range asking {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				e := faulty()
+				l := on(t, e, lockcore.Config{})
+				hang := make(chan struct{})
+				e.set(nil, func(ctx context.Context, op any) error {
+					if _, yes := op.(engine.Acquire); yes {
+						close(hang)
+						<-ctx.Done()
+						return ctx.Err()
+					}
+					return nil
+				})
+				asked := make(chan error, 1)
+				go func() { asked <- ask(context.Background(), l, forEver("a", lockcore.Exclusive("r"))) }()
+				<-hang
+				require.NoError(t, l.Close(t.Context()))
+				require.ErrorIs(t, <-asked, lockcore.ErrClosed)
+				require.Empty(t, e.Document("r").Held)
+			})
+		})
+	}
+}

@@ -22,15 +22,17 @@ import (
 // Other errors: *InvalidError and *LayoutError (nothing was sent), *LostError, *SupersededError and *DeadlockError (nothing was
 // taken), *UnknownOutcomeError, and the database's where it refused.
 //
-// When ctx ends, the answer is its cause. What a request that does not queue has got by then, or may have got after an unknown
+// When ctx ends, the error matches ctx's. What a request that does not queue has got by then, or may have got after an unknown
 // outcome, is given back, in the background if need be; one that queues is asked again, left or released by its caller.
+// So an Order with which a request failed in this way is not to be used again.
 func (l *Locker) Enter(ctx context.Context, req Request, queue bool) ([]Lease, error) {
 	ctx, done, err := l.life.call(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	return l.enter(ctx, req, queue)
+	leases, err := l.enter(ctx, req, queue)
+	return leases, endedByClose(ctx, err)
 }
 
 func (l *Locker) enter(ctx context.Context, req Request, queue bool) ([]Lease, error) {

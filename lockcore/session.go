@@ -52,7 +52,7 @@ func (l *Locker) TryAcquire(ctx context.Context, req Request) (*Session, error) 
 	defer done()
 	leases, err := l.enter(call, req, false)
 	if err != nil {
-		return nil, err
+		return nil, endedByClose(call, err)
 	}
 	return l.Keep(ctx, leases), nil
 }
