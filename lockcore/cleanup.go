@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// cleaner ends in the background what requests have left that gave up. It goes on until it is known to have ended: a
-// request whose outcome is unknown may hold for ever.
+// cleaner ends in the background what requests have left that gave up. It goes on until it is known
+// to have ended: a request whose outcome is unknown may hold for ever.
 //
-// A request that gives up is left twice if one of its answers was lost: at once, and when no copy of a command can be on
-// its way any more. A copy that arrives in between, when the records of the document have forgotten the first time, so holds
-// nothing for longer than that.
+// A request that gives up is left twice if one of its answers was lost: at once, and when no copy
+// of a command can be on its way any more. A copy that arrives in between, when the records of the
+// document have forgotten the first time, so holds nothing for longer than that.
 type cleaner struct {
 	locker *Locker
 
@@ -24,8 +24,8 @@ const (
 	longestCleanup = 30 * time.Second
 )
 
-// giveUp leaves what a request got, or may have got, although its context may have ended. What cannot be left now is left in
-// the background.
+// giveUp leaves what a request got, or may have got, although its context may have ended. What
+// cannot be left now is left in the background.
 func (l *Locker) giveUp(ctx context.Context, leases ...Lease) {
 	ctx, cancel := l.detached(ctx)
 	defer cancel()
@@ -48,7 +48,8 @@ func (l *Locker) leaveLate(ctx context.Context, lease Lease) {
 	}
 }
 
-// later leaves a lease after a pause, and goes on until that is known to have been done, or what there may be has ended by itself.
+// later leaves a lease after a pause, and goes on until that is known to have been done, or what
+// there may be has ended by itself.
 func (c *cleaner) later(ctx context.Context, lease Lease, pause time.Duration) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(c.locker.life.closed, cancel)

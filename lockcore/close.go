@@ -7,16 +7,18 @@ import (
 	"sync"
 )
 
-// ErrClosed is answered by every call of a Locker that was closed, and is the cause with which calls that wait end then.
+// ErrClosed is answered by every call of a Locker that was closed, and is the cause with which
+// calls that wait end then.
 var ErrClosed = errors.New("lockstep: locker closed")
 
-// Close ends what the Locker does. Calls that wait in a queue leave it and answer with ErrClosed. All sessions end as by
-// [Session.Leave]: so stop the work that they protect first. Then Close waits for the cleanup that goes on in the
-// background after requests that gave up. In the end every call answers with ErrClosed.
+// Close ends what the Locker does. Calls that wait in a queue leave it and answer with ErrClosed.
+// All sessions end as by [Session.Leave]: so stop the work that they protect first. Then Close
+// waits for the cleanup that goes on in the background after requests that gave up. In the end
+// every call answers with ErrClosed.
 //
-// Close waits for the database as long as ctx allows, and for up to 10 s after the last answer that was lost. What it
-// could not do by then it says, in joined errors that name the resources: it ends with its TTL. Calling Close again
-// does nothing.
+// Close waits for the database as long as ctx allows, and for up to 10 s after the last answer that
+// was lost. What it could not do by then it says, in joined errors that name the resources: it ends
+// with its TTL. Calling Close again does nothing.
 func (l *Locker) Close(ctx context.Context) error {
 	if !l.life.begin() {
 		return nil
@@ -38,7 +40,8 @@ func (l *Locker) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// lifecycle is how a Locker comes to its end: first nothing new begins, and then nothing is sent any more.
+// lifecycle is how a Locker comes to its end: first nothing new begins, and then nothing is sent
+// any more.
 type lifecycle struct {
 	closing, closed context.Context
 	begin           func() bool
@@ -63,7 +66,8 @@ func newLifecycle() lifecycle {
 	}
 }
 
-// call begins a call that may take something. Its context ends when Close begins; done has to be called at its end.
+// call begins a call that may take something. Its context ends when Close begins; done has to be
+// called at its end.
 func (l *lifecycle) call(ctx context.Context) (_ context.Context, done func(), err error) {
 	l.calls.add()
 	if l.closing.Err() != nil {

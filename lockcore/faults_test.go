@@ -9,8 +9,8 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 )
 
-// faultEngine is the engine in memory behind a network that does as a test says. before may refuse a command, or lose it on its
-// way; after may lose the answer.
+// faultEngine is the engine in memory behind a network that does as a test says. before may refuse
+// a command, or lose it on its way; after may lose the answer.
 type faultEngine struct {
 	*lockcoretest.Engine
 	mu            sync.Mutex

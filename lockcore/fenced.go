@@ -17,13 +17,14 @@ import (
 // ErrFenced: a write with a higher fence came first.
 var ErrFenced = errors.New("lockstep: fenced off")
 
-// FencedError says by which fence a write was overtaken. It matches ErrFenced. The part that gets it has lost its lock,
-// whatever it believes: nothing was written.
+// FencedError says by which fence a write was overtaken. It matches ErrFenced. The part that gets
+// it has lost its lock, whatever it believes: nothing was written.
 type FencedError struct {
 	// Resource and Fence are the lease's.
 	Resource string
 	Fence    int64
-	// By is the fence of the write that came first, or with which the hold began that it was made under.
+	// By is the fence of the write that came first, or with which the hold began that it was made
+	// under.
 	By int64
 }
 
@@ -37,8 +38,9 @@ func (e *FencedError) Is(target error) bool { return target == ErrFenced }
 // FenceField is where [UpdateFenced] keeps what it remembers of the writes of a document.
 const FenceField = "lockFence"
 
-// What FenceField has: least is the smallest fence that may still write, and attempts are the last that wrote with a fence
-// above that of their hold, which is to say after an earlier attempt of their part may have written.
+// What FenceField has: least is the smallest fence that may still write, and attempts are the last
+// that wrote with a fence above that of their hold, which is to say after an earlier attempt of
+// their part may have written.
 const (
 	fenceLeast    = FenceField + ".least"
 	fenceAttempts = FenceField + ".attempts"
@@ -57,21 +59,24 @@ type fenceAttempt struct {
 	Fence int64 `bson:"fence"`
 }
 
-// UpdateFenced updates one document of the caller's on condition that the lease was not overtaken: by a write under a later
-// hold, by one of a later attempt of the same part, or by any with a greater fence that asked for it by Request.NewFence. So a
-// holder that was paused for longer than its TTL, and does not know yet that another one holds the lock, cannot overwrite
-// what that one wrote. Parallel parts of one hold do not keep each other from writing. It takes one command; an attempt that
-// is not the first of its part takes two for its first write; and one more says why nothing was written.
+// UpdateFenced updates one document of the caller's on condition that the lease was not overtaken:
+// by a write under a later hold, by one of a later attempt of the same part, or by any with a
+// greater fence that asked for it by Request.NewFence. So a holder that was paused for longer than
+// its TTL, and does not know yet that another one holds the lock, cannot overwrite what that one
+// wrote. Parallel parts of one hold do not keep each other from writing. It takes one command; an
+// attempt that is not the first of its part takes two for its first write; and one more says why
+// nothing was written.
 //
-// filter and update are those of the driver's UpdateOne: update is a document of update operators that leaves
-// FenceField alone. All writers of the document have to use it, under exclusive leases of the same resource: shared leases
-// are refused, since fences do not order them. FenceField remembers the last 64 attempts that were not the first of their
-// part; it takes about 3 KB at most.
+// filter and update are those of the driver's UpdateOne: update is a document of update operators
+// that leaves FenceField alone. All writers of the document have to use it, under exclusive leases
+// of the same resource: shared leases are refused, since fences do not order them. FenceField
+// remembers the last 64 attempts that were not the first of their part; it takes about 3 KB at
+// most.
 //
-// Errors: *FencedError; mongo.ErrNoDocuments if no document matches filter; *InvalidError; the driver's. After an error
-// of the driver, also when ctx ends, the outcome is unknown, and the same update may be repeated under the same lease if it
-// is one that may run twice. The collection's own write concern counts: use majority, or the fence can be rolled back with
-// the write.
+// Errors: *FencedError; mongo.ErrNoDocuments if no document matches filter; *InvalidError; the
+// driver's. After an error of the driver, also when ctx ends, the outcome is unknown, and the same
+// update may be repeated under the same lease if it is one that may run twice. The collection's own
+// write concern counts: use majority, or the fence can be rolled back with the write.
 //
 // A source of the idea is Martin Kleppmann's "How to do distributed locking" (2016).
 func UpdateFenced(ctx context.Context, coll *mongo.Collection, lease Lease, filter, update any) error {
@@ -112,7 +117,8 @@ func attemptOf(lease Lease) fenceAttempt {
 
 type fencedUpdate struct{ condition, update bson.D }
 
-// updates are those of which the first that finds the document writes it. An attempt that has to be remembered is so once.
+// updates are those of which the first that finds the document writes it. An attempt that has to be
+// remembered is so once.
 func (a fenceAttempt) updates(lease Lease, ops bson.D) []fencedUpdate {
 	is := func(field, op string, value any) bson.D {
 		return bson.D{{Key: field, Value: bson.D{{Key: op, Value: value}}}}

@@ -8,8 +8,8 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/internal/clock"
 )
 
-// gate is the engine as its Locker uses it: no command on a document takes longer than commandTimeout, and after Close none
-// is sent, and what is under way is cut off.
+// gate is the engine as its Locker uses it: no command on a document takes longer than
+// commandTimeout, and after Close none is sent, and what is under way is cut off.
 type gate struct {
 	engine.Engine
 	clock  clock.Clock

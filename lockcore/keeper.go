@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// keeper renews the leases of all sessions of a Locker, together where they come due together. Its goroutine runs
-// while there are sessions.
+// keeper renews the leases of all sessions of a Locker, together if they come due together. Its
+// goroutine runs while there are sessions.
 type keeper struct {
 	locker *Locker
 
@@ -76,7 +76,8 @@ func (k *keeper) poke() {
 	}
 }
 
-// run renews what is due until there are no sessions; then nobody needs the answers of what is under way.
+// run renews what is due until there are no sessions; then no session needs the answers of what is
+// under way.
 func (k *keeper) run() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -102,7 +103,8 @@ func (k *keeper) run() {
 	}
 }
 
-// lookEvery is the longest pause between two looks: a timer stands still while the machine is suspended.
+// lookEvery is the longest pause between two looks: a timer stands still while the machine is
+// suspended.
 const lookEvery = time.Second
 
 // outlook is what a keeper finds to do.
@@ -113,7 +115,8 @@ type outlook struct {
 	pause time.Duration
 }
 
-// look says what to do now, and reports whether any session is left. If one is due, all that are nearly so are renewed with it.
+// look says what to do now, and reports whether any session is left. If one is due, all that are
+// nearly so are renewed with it.
 func (k *keeper) look(now time.Time) (found outlook, any bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -163,7 +166,8 @@ func (k *keeper) renew(ctx context.Context, sessions []*Session) {
 	var leases []Lease
 	var of []*Session
 	for _, s := range sessions {
-		// The longest trust bounds the commands: a session that cannot trust that long is told in time all the same.
+		// The longest trust bounds the commands: a session that cannot trust that long is told in
+		// time all the same.
 		_, trusted := s.due()
 		within = max(within, min(trusted.Sub(now), commandTimeout))
 		mine := s.beginRenewal(now)

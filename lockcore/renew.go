@@ -12,12 +12,12 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
-// Renew extends the leases, each by the TTL it was taken with, and returns those that stand with what is
-// left now. Several leases are renewed in batches of up to 500 resources, one command each; what a batch could not renew
-// is renewed one by one. A lease that is lost is
-// left out and answered by a *LostError; an error of the database leaves a lease as it was, since a promise outlives
-// a passing error, and is an *UnknownOutcomeError if the lease may have been extended. Several errors are joined.
-// When ctx ends, leases that were not renewed by then are answered so.
+// Renew extends the leases, each by the TTL it was taken with, and returns those that stand with
+// what is left now. Several leases are renewed in batches of up to 500 resources, one command each;
+// what a batch could not renew is renewed one by one. A lease that is lost is left out and answered
+// by a *LostError; an error of the database leaves a lease as it was, since a promise outlives a
+// passing error, and is an *UnknownOutcomeError if the lease may have been extended. Several errors
+// are joined. When ctx ends, leases that were not renewed by then are answered so.
 func (l *Locker) Renew(ctx context.Context, leases ...Lease) ([]Lease, error) {
 	kept := make([]Lease, 0, len(leases))
 	var errs []error
@@ -36,9 +36,9 @@ func (l *Locker) Renew(ctx context.Context, leases ...Lease) ([]Lease, error) {
 	return kept, errors.Join(errs...)
 }
 
-// Downgrade makes an exclusive lease shared, and renews it, so that readers may come in beside it. If the lock ID has
-// other running parts it stays exclusive: the answer's Mode says so. Errors are those of Renew: after one, trust the lease in
-// shared mode only.
+// Downgrade makes an exclusive lease shared, and renews it, so that readers may come in beside it.
+// If the lock ID has other running parts it stays exclusive: the answer's Mode says so. Errors are
+// those of Renew: after one, trust the lease in shared mode only.
 func (l *Locker) Downgrade(ctx context.Context, lease Lease) (Lease, error) {
 	return l.renewOne(ctx, lease, true)
 }
@@ -49,10 +49,11 @@ type renewResult struct {
 	err   error
 }
 
-// renewAll renews in batches, which take no longer than within, and then one by one what is left: what a batch could not
-// renew, which says why; what failed the last time, so that it fails no batch; and what came from another process and has a
-// TTL that is not known here. It calls apply for each lease as soon as it knows, from several goroutines at once: a question
-// about one must not keep the others' holders waiting.
+// renewAll renews in batches, which take no longer than within, and then one by one what is left:
+// what a batch could not renew, which says why; what failed the last time, so that it fails no
+// batch; and what came from another process and has a TTL that is not known here. It calls apply
+// for each lease as soon as it knows, from several goroutines at once: a question about one must
+// not keep the others' holders waiting.
 func (l *Locker) renewAll(ctx context.Context, within time.Duration, leases []Lease, apply func(int, renewResult)) {
 	var together, alone []int
 	for i, lease := range leases {
@@ -119,8 +120,8 @@ func (l *Locker) renewOp(lease Lease) engine.Renew {
 	}
 }
 
-// extended is a lease after a batch that was sent then. The batch does not say what is left, and need not: it is the
-// whole TTL, counted from no earlier than that.
+// extended is a lease after a batch that was sent then. The batch does not say what is left, and
+// need not: it is the whole TTL, counted from no earlier than that.
 func extended(lease Lease, sent time.Time) Lease {
 	if !lease.forever {
 		lease.Left = lease.ttl

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Session is a lock that is held and renewed in the background until Leave or Release, or until it is
-// lost. It is safe for concurrent use. A session that is neither left nor released renews until Locker.Close, or for as
-// long as the process lives.
+// Session is a lock that is held and renewed in the background until Leave or Release, or until it
+// is lost. It is safe for concurrent use. A session that is neither left nor released renews until
+// Locker.Close, or for as long as the process lives.
 type Session struct {
 	locker *Locker
 	ctx    context.Context
@@ -28,12 +28,13 @@ type Session struct {
 	ended      bool
 }
 
-// ErrEnded is the cause with which a session's context is cancelled when the session was left or released.
+// ErrEnded is the cause with which a session's context is cancelled when the session was left or
+// released.
 var ErrEnded = errors.New("lockstep: session ended")
 
 // Keep renews leases that Enter gave in the background. The session's context derives from ctx; the
-// renewal does not end with ctx, since work that was cancelled still cleans up under its locks: it ends
-// with Leave or Release. On a Locker that was closed the session has ended, with ErrClosed.
+// renewal does not end with ctx, since work that was cancelled still cleans up under its locks: it
+// ends with Leave or Release. On a Locker that was closed the session has ended, with ErrClosed.
 func (l *Locker) Keep(ctx context.Context, leases []Lease) *Session {
 	s := &Session{locker: l, leases: slices.Clone(leases), startedAt: time.Now()}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
@@ -57,12 +58,13 @@ func (l *Locker) TryAcquire(ctx context.Context, req Request) (*Session, error) 
 	return l.Keep(ctx, leases), nil
 }
 
-// Context is derived from the one that acquired the session; it is cancelled when the lock is lost, with
-// the *LostError as its cause, and with ErrEnded when the session ends, or ErrClosed if Locker.Close ended it.
+// Context is derived from the one that acquired the session; it is cancelled when the lock is lost,
+// with the *LostError as its cause, and with ErrEnded when the session ends, or ErrClosed if
+// Locker.Close ended it.
 func (s *Session) Context() context.Context { return s.ctx }
 
-// Lost returns the *LostError if the session has lost a lock, and else nil. Unlike the cause of its context it tells of a
-// loss that came after the context had ended.
+// Lost returns the *LostError if the session has lost a lock, and else nil. Unlike the cause of its
+// context it tells of a loss that came after the context had ended.
 func (s *Session) Lost() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,16 +81,16 @@ func (s *Session) Leases() []Lease {
 	return slices.Clone(s.leases)
 }
 
-// Leave stops the renewal and ends this part. A hold that was kept stands. It waits for the database as
-// long as ctx allows; what it could not end ends with its TTL. It may be repeated.
+// Leave stops the renewal and ends this part. A hold that was kept stands. It waits for the
+// database as long as ctx allows; what it could not end ends with its TTL. It may be repeated.
 func (s *Session) Leave(ctx context.Context) error { return s.leave(ctx, ErrEnded) }
 
 func (s *Session) leave(ctx context.Context, cause error) error {
 	return s.locker.Leave(ctx, s.end(cause)...)
 }
 
-// Release stops the renewal and ends the hold of the whole lock ID. It waits for the database as long as
-// ctx allows; what it could not end ends with its TTL. It may be repeated.
+// Release stops the renewal and ends the hold of the whole lock ID. It waits for the database as
+// long as ctx allows; what it could not end ends with its TTL. It may be repeated.
 func (s *Session) Release(ctx context.Context) error {
 	var errs []error
 	for _, lease := range slices.Backward(s.end(ErrEnded)) {
@@ -99,10 +101,11 @@ func (s *Session) Release(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Downgrade makes the session's exclusive leases shared, so that readers may come in beside it. A lock ID that
-// has other running parts on a resource stays exclusive there: the lease's Mode says so. It takes one command
-// per resource. The fences stay. Errors are those of Renew; what was downgraded before one stays so. From before the command
-// is sent the session trusts only shared: after an error Mode says so, and Downgrade may be repeated.
+// Downgrade makes the session's exclusive leases shared, so that readers may come in beside it. A
+// lock ID that has other running parts on a resource stays exclusive there: the lease's Mode says
+// so. It takes one command per resource. The fences stay. Errors are those of Renew; what was
+// downgraded before one stays so. From before the command is sent the session trusts only shared:
+// after an error Mode says so, and Downgrade may be repeated.
 func (s *Session) Downgrade(ctx context.Context) error {
 	for _, lease := range s.Leases() {
 		if lease.Mode != ModeExclusive && !lease.downgrading {
@@ -120,15 +123,17 @@ func (s *Session) Downgrade(ctx context.Context) error {
 	return nil
 }
 
-// Upgrade makes the session's shared lease on a resource exclusive, with a new fence. It goes ahead of the queue and waits
-// until the other holders have left, or ctx ends: then, as after any other error, the session holds in shared
-// mode as before. Two sessions that both wait to upgrade on a resource wait for each other: one of them gets ErrDeadlock.
+// Upgrade makes the session's shared lease on a resource exclusive, with a new fence. It goes ahead
+// of the queue and waits until the other holders have left, or ctx ends: then, as after any other
+// error, the session holds in shared mode as before. Two sessions that both wait to upgrade on a
+// resource wait for each other: one of them gets ErrDeadlock.
 func (s *Session) Upgrade(ctx context.Context, resource string) error {
 	for _, lease := range s.Leases() {
 		if lease.Resource != resource {
 			continue
 		}
-		// The upgrade is a part of its own, so that the shared one stands while it waits, and after it has failed.
+		// The upgrade is a part of its own, so that the shared one stands while it waits, and after
+		// it has failed.
 		ttl := lease.ttl
 		if lease.forever {
 			ttl = Forever
@@ -158,7 +163,8 @@ func (s *Session) trustShared(resource string) {
 	lease.Mode, lease.downgrading = ModeShared, true
 }
 
-// replace puts leases in the place of those of the same resources, unless the session has ended or lost its lock.
+// replace puts leases in the place of those of the same resources, unless the session has ended or
+// lost its lock.
 func (s *Session) replace(leases ...Lease) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -192,8 +198,8 @@ func (s *Session) add(lease Lease) error {
 	return nil
 }
 
-// end stops the renewal, and returns what is left to end in the database. A renewal that is under way does
-// no harm: one that comes after the end finds nothing to renew.
+// end stops the renewal, and returns what is left to end in the database. A renewal that is under
+// way does no harm: one that comes after the end finds nothing to renew.
 func (s *Session) end(cause error) []Lease {
 	s.mu.Lock()
 	s.ended = true

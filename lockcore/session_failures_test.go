@@ -120,7 +120,8 @@ func TestDowngradeWithoutAnAnswerLeavesTheSessionSharedUntilItIsKnown(t *testing
 	require.NoError(t, err, "the downgrade took effect")
 	require.Equal(t, lockcore.ModeShared, s.Leases()[0].Mode, "a reader is in")
 
-	// One that took no effect is made good by the next call, though the session trusts only shared meanwhile.
+	// One that took no effect is made good by the next call, though the session trusts only shared
+	// meanwhile.
 	c, err := l.TryAcquire(t.Context(), one("c", lockcore.Exclusive("r/2")))
 	require.NoError(t, err)
 	e.set(cutting[engine.Renew], nil)

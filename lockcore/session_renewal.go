@@ -6,11 +6,13 @@ import (
 	"time"
 )
 
-// unknownTrust is how long a session tries to renew a lease that came from another process, before it gives it up.
+// unknownTrust is how long a session tries to renew a lease that came from another process, before
+// it gives it up.
 const unknownTrust = 10 * time.Second
 
-// due is when to renew next, and until when all leases can be trusted; both are zero in a session of nothing. A failure is
-// tried again sooner, as long as the leases can be trusted: a passing error loses nothing.
+// due is when to renew next, and until when all leases can be trusted; both are zero in a session
+// of nothing. A failure is tried again sooner, as long as the leases can be trusted: a passing
+// error loses nothing.
 func (s *Session) due() (next, trusted time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,7 +45,8 @@ func (s *Session) trustEnd(lease Lease) time.Time {
 	return lease.validUntil
 }
 
-// slack is by how much the leases may be renewed early, to go with others: a quarter of the interval.
+// slack is by how much the leases may be renewed early, to go with others: a quarter of the
+// interval.
 func (s *Session) slack() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,7 +70,8 @@ func (s *Session) beginRenewal(now time.Time) []Lease {
 	return slices.Clone(s.leases)
 }
 
-// apply takes in what became of a lease that the keeper renewed, and reports whether that was the last.
+// apply takes in what became of a lease that the keeper renewed, and reports whether that was the
+// last.
 func (s *Session) apply(r renewResult) (last bool) {
 	s.mu.Lock()
 	lost := s.take(r)
@@ -107,7 +111,8 @@ func (s *Session) take(r renewResult) (lost *LostError) {
 // endRenewal notes that the renewal is over. The mutex is held.
 func (s *Session) endRenewal() { s.lastErr = s.currentErr }
 
-// expire ends the session's trust, if it is over. What was replaced since the keeper looked is trusted.
+// expire ends the session's trust, if it is over. What was replaced since the keeper looked is
+// trusted.
 func (s *Session) expire(now time.Time) {
 	s.mu.Lock()
 	var lost *LostError
