@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 )
 
@@ -23,7 +25,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	if !l.life.begin() {
 		return nil
 	}
-	l.turns.end()
+	l.watch.end()
 	var errs []error
 	if n := l.life.calls.wait(ctx); n > 0 {
 		errs = append(errs, fmt.Errorf("lockstep: close: %d calls are still under way: %w", n, context.Cause(ctx)))
@@ -136,10 +138,11 @@ func (g *group) wait(ctx context.Context) int {
 }
 
 // end stops looking after those who wait elsewhere.
-func (t *turns) end() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	clear(t.heard)
-	clear(t.tended)
-	t.schedule()
+func (w *watcher) end() {
+	w.mu.Lock()
+	listeners := slices.Collect(maps.Keys(w.listeners))
+	w.mu.Unlock()
+	for _, id := range listeners {
+		w.forget(id)
+	}
 }

@@ -85,7 +85,7 @@
 //	ErrUnknownOutcome       *UnknownOutcomeError
 //	                                          it may have taken effect: see Cancellation
 //	ErrClosed               none              Locker.Close ended it, or came before it
-//	                        *LayoutError      the collection is in the other layout. Nothing was written
+//	                        *LayoutError      the collection is in another layout. Nothing was written
 //
 // Other errors are the database's, and say that nothing was done. Busy, lost and "the database failed" are never
 // mixed.

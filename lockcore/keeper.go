@@ -81,7 +81,7 @@ func (k *keeper) poke() {
 func (k *keeper) run() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	timer := k.locker.clock.NewTimer(lookEvery)
+	timer := k.locker.clock.NewTimer(keeperPause)
 	defer timer.Stop()
 	for {
 		now := time.Now()
@@ -103,9 +103,9 @@ func (k *keeper) run() {
 	}
 }
 
-// lookEvery is the longest pause between two looks: a timer stands still while the machine is
+// keeperPause is the longest pause between two looks: a timer stands still while the machine is
 // suspended.
-const lookEvery = time.Second
+const keeperPause = time.Second
 
 // outlook is what a keeper finds to do.
 type outlook struct {
@@ -124,7 +124,7 @@ func (k *keeper) look(now time.Time) (found outlook, any bool) {
 		k.running = false
 		return found, false
 	}
-	found.pause = lookEvery
+	found.pause = keeperPause
 	sooner := func(at time.Time) { found.pause = min(found.pause, max(-elapsed(at, now), time.Millisecond)) }
 	var near []*Session
 	for s := range k.sessions {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 	"github.com/temporal-lockstep/lockstep/lockcore/internal/clock"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/mongoengine"
 )
 
 // Locker takes, renews and releases locks in one collection. It is safe for concurrent use; one per
@@ -22,12 +24,10 @@ type Locker struct {
 	clock clock.Clock
 	cfg   Config
 	tel   observer
-	// keeper renews for all sessions, and waits wakes all that wait.
+	// keeper renews for all sessions, and watch wakes all that wait.
 	keeper *keeper
-	waits  *waits
-	// turns tells those who wait elsewhere, and reads is shared by them.
-	turns   *turns
-	reads   reads
+	watch  *watcher
+	// life is how it ends, and cleaner ends what requests have left.
 	life    lifecycle
 	cleaner *cleaner
 	// lastOrder is the highest that was given to a request, or a release, without one.
@@ -45,7 +45,7 @@ func New(coll *mongo.Collection, cfg Config) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newLocker(newEngine(coll, &cfg), cfg)
+	return newLocker(mongoengine.New(coll, cfg.Retention), cfg)
 }
 
 // NewOn makes a Locker on another engine, such as the one in memory of package lockcoretest.
@@ -65,15 +65,13 @@ func newLocker(eng engine.Engine, cfg Config) (*Locker, error) {
 	ticks := clock.Of(eng)
 	l := &Locker{clock: ticks, cfg: cfg, tel: tel, life: newLifecycle()}
 	l.eng = &gate{Engine: eng, clock: ticks, closed: l.life.closed}
-	l.reads = reads{eng: l.eng, clock: ticks}
-	l.keeper, l.waits, l.turns = newKeeper(l), newWaits(l), newTurns(l)
+	l.keeper, l.watch = newKeeper(l), newWatcher(l)
 	l.cleaner = &cleaner{locker: l, pending: map[*Lease]bool{}}
 	return l, nil
 }
 
-// CreateIndexes makes the index by which documents of idle resources are removed, or those that Config.Layout
-// needs. It may be called again at any time. In lockstep's own layout locks work without it, and documents stay for
-// ever. A collection in the other layout is refused with a *LayoutError.
+// CreateIndexes makes the index by which documents of idle resources are removed. It may be called again at any time.
+// Locks work without it, and documents stay for ever. A collection in another layout is refused with a *LayoutError.
 func (l *Locker) CreateIndexes(ctx context.Context) error { return l.eng.Prepare(ctx) }
 
 // retryUnknown sends an operation, and repeats it a few times while its outcome is unknown: every operation may be
@@ -105,6 +103,23 @@ const (
 	// retryPause is the pause before a command is first sent again. The shortest TTL leaves room for three tries.
 	retryPause = 10 * time.Millisecond
 )
+
+// rest pauses for about d, and reports whether ctx still lives.
+func rest(ctx context.Context, c clock.Clock, d time.Duration) bool {
+	return sleep(ctx, c, d/2+rand.N(d/2+1)) //nolint:gosec // spreads the tries, hides nothing
+}
+
+// sleep pauses for d, and reports whether ctx still lives.
+func sleep(ctx context.Context, c clock.Clock, d time.Duration) bool {
+	timer := c.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
 
 // failure tells of an error of the database: that nothing was done, or that the outcome is unknown.
 func failure(op, resource string, order Order, err error, unknown bool) error {
