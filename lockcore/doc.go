@@ -124,8 +124,9 @@
 //
 // # Looking in
 //
-// [Locker.Status] lists who holds and who waits. [Locker.ForceRelease] ends what does not end itself, with a reason
-// that its holder gets to see. [Locker.Purge] drops what has expired. Spans of each acquire, wait, hold, renewal
+// [Locker.Status] lists who holds and who waits; the text of a [Status] says until when, and names
+// what ends it. [Locker.ForceRelease] ends what does not end itself, with a reason that its holder
+// gets to see. [Locker.Purge] drops what has expired. Spans of each acquire, wait, hold, renewal
 // and release go to Config.TracerProvider.
 //
 // # What one operation costs
