@@ -255,7 +255,7 @@ func TestAnAttemptThatEndsWhileItEntersIsNotALockFailure(t *testing.T) {
 	require.ErrorAs(t, enterFailure(ctx, sagaGuard(), &lockcore.LostError{}), &app)
 }
 
-// A wrong "never ran" leaves work undone. Only an attempt that is known to be the step's first says it.
+// A wrong "never ran" leaves work undone. Only an attempt that is known to be the first says it.
 func TestAVictimSaysThatItNeverRanOnlyWhenThatIsKnown(t *testing.T) {
 	t.Parallel()
 	undone := sagaGuard()

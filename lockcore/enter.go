@@ -35,7 +35,7 @@ func (l *Locker) Enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 	}
 	leases := make([]Lease, 0, len(req.Resources))
 	for _, res := range req.Resources {
-		lease, err := l.enterOne(ctx, &req, res, how{queue: queue, fresh: fresh})
+		lease, err := l.enterOne(ctx, &req, res, how{queue: queue, parked: true, fresh: fresh, heardIn: parkedHeardIn})
 		if queue && req.MaxWait > 0 && nextInLine(err) {
 			lease, err = l.awaitBriefly(ctx, &req, res, err)
 		}
@@ -111,6 +111,10 @@ func (l *Locker) complete(req Request) (Request, error) {
 // how a request enters: whether it queues, and whether its part is new with it.
 type how struct {
 	queue, fresh bool
+	// parked says that the waiter has no process: its place stands longer.
+	parked bool
+	// heardIn is when a waiter will be heard of next.
+	heardIn time.Duration
 	// behind are those who were in its way when it queued, as far as that is known here.
 	behind []blocker
 }
@@ -118,7 +122,10 @@ type how struct {
 func (l *Locker) enterOne(outer context.Context, req *Request, res Resource, how how) (Lease, error) {
 	ctx, span := l.tel.acquire(outer, req, res)
 	op := l.acquireOp(req, res)
-	op.Queue, op.Fresh, op.Trace = how.queue, how.fresh, traceparent(outer, ctx)
+	op.Queue, op.Fresh, op.Trace, op.HeardIn = how.queue, how.fresh, traceparent(outer, ctx), how.heardIn.Milliseconds()
+	if how.parked {
+		op.WaiterTTL = parkedTTL.Milliseconds()
+	}
 	var sent time.Time
 	tries := 0
 	ask := func() (engine.Document, error) {

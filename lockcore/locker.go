@@ -23,12 +23,9 @@ type Locker struct {
 	clock clock.Clock
 	cfg   Config
 	tel   observer
-	// keeper renews for all sessions, and waits wakes all that wait.
+	// keeper renews for all sessions, and watch wakes all that wait.
 	keeper *keeper
-	waits  *waits
-	// turns tells those who wait elsewhere, and reads is shared by them.
-	turns *turns
-	reads reads
+	watch  *watcher
 	// lastOrder is the highest that was given to a request, or a release, without one.
 	lastOrder atomic.Int64
 }
@@ -62,8 +59,8 @@ func newLocker(eng engine.Engine, cfg Config) (*Locker, error) {
 		return nil, err
 	}
 	ticks := clock.Of(eng)
-	l := &Locker{eng: eng, clock: ticks, cfg: cfg, tel: tel, reads: reads{eng: eng, clock: ticks}}
-	l.keeper, l.waits, l.turns = newKeeper(l), newWaits(l), newTurns(l)
+	l := &Locker{eng: eng, clock: ticks, cfg: cfg, tel: tel}
+	l.keeper, l.watch = newKeeper(l), newWatcher(l)
 	return l, nil
 }
 

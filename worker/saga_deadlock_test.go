@@ -21,7 +21,7 @@ import (
 type stepOf func(ctx workflow.Context, s *workflows.Saga, name, id string) error
 
 // A saga is told of a deadlock while its step waits in its slot, at its first attempt. The step
-// never ran, so it is not undone: its compensation would wait for the lock that the other saga holds.
+// never ran, so it is not undone: its compensation would wait for the lock of the other saga.
 func TestAStepGivenUpBeforeItParkedIsNotUndone(t *testing.T) {
 	t.Parallel()
 	for name, step := range map[string]stepOf{

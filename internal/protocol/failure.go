@@ -69,8 +69,8 @@ func LostFailure(lost *lockcore.LostError, step error) error {
 	})
 }
 
-// DeadlockFailure is the failure of an attempt that was given up to end a deadlock. neverRan is as in
-// [TriedFailure].
+// DeadlockFailure is the failure of an attempt that was given up to end a deadlock. neverRan is as
+// in [TriedFailure].
 func DeadlockFailure(deadlock *lockcore.DeadlockError, neverRan string) error {
 	return failure(deadlock, FailureDeadlock, false, DeadlockDetails{
 		Resource: deadlock.Resource, LockID: deadlock.LockID, Part: deadlock.Part, Order: deadlock.Order, Cycle: deadlock.Cycle,

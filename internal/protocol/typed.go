@@ -150,8 +150,8 @@ func WasTried(err error) bool {
 }
 
 // Tried returns the part of a step that found its lock busy, or was given up to end a deadlock, and
-// is known never to have run. It is empty for any other failure. A step's own code may return such a
-// failure of another step: compare the part.
+// is known never to have run. It is empty for any other failure. A step's own code may return such
+// a failure of another step: compare the part.
 func (e *StepError) Tried() string {
 	app, ok := e.ActivityError.Unwrap().(*temporal.ApplicationError) //nolint:errorlint // the failure itself, and not what caused it
 	switch {

@@ -52,8 +52,11 @@ type Acquire struct {
 	// Refresh: refresh a place in the queue, and with Keep the hold that stands, but grant and claim nothing for the
 	// request. A claim that lapsed becomes a place at the head again; where there is neither, or
 	// without Queue, the answer is Busy.
-	Refresh    bool
-	WaiterTTL  int64
+	Refresh   bool
+	WaiterTTL int64
+	// HeardIn is when the waiter will be heard of next. If that takes it twice as long, it is passed over until it is heard of.
+	// Defaults to half of WaiterTTL: a waiter is not passed over as long as its place stands.
+	HeardIn    int64
 	MaxWaiters int64
 	Owner      string
 	Host       string
@@ -80,6 +83,14 @@ func (a *Acquire) Room() int64 {
 		return a.Limit
 	}
 	return Unlimited
+}
+
+// Patience is how long after this request its waiter is passed over: twice HeardIn, and no longer than its place stands.
+func (a *Acquire) Patience() int64 {
+	if a.HeardIn == 0 {
+		return a.WaiterTTL
+	}
+	return min(2*a.HeardIn, a.WaiterTTL)
 }
 
 // LongestClaim bounds how long the claims of a request become that sleeps through shorter ones: no longer than a place stands
@@ -127,14 +138,15 @@ type Release struct {
 	Reason string
 }
 
-// Withdraw takes one request out of the queue, if it still waits there and was granted nothing.
+// Withdraw takes one request out of the queue, if it still waits there and was granted nothing. A tombstone stays in its
+// place: see Waiter.Verdict.
 type Withdraw struct {
 	Policy
 	Resource string
 	LockID   string
 	Part     string
 	Order    int64
-	// Reason is what the request is told when it comes back.
+	// Reason is the verdict that the part is told when it comes back, with whatever order: 1 byte or more.
 	Reason string
 }
 

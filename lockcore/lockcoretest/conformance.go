@@ -133,6 +133,11 @@ func newFence(op *engine.Acquire)  { op.NewFence = true }
 func refresh(op *engine.Acquire)   { op.Queue, op.Refresh = true, true }
 func forever(op *engine.Acquire)   { op.TTL, op.HoldTTL = 0, 0 }
 
+// heardIn is when a waiter says that it will be heard of.
+func heardIn(d time.Duration) with {
+	return func(op *engine.Acquire) { op.HeardIn = d.Milliseconds() }
+}
+
 func limit(n int64) with { return func(op *engine.Acquire) { op.Mode, op.Limit = engine.SharedBy, n } }
 
 func room(n int64) with { return func(op *engine.Acquire) { op.MaxWaiters = n } }

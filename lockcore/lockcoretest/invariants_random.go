@@ -54,6 +54,7 @@ func RandomAcquire(pick func(int) int, op engine.Acquire) engine.Acquire {
 	}
 	op.Keep, op.Queue = pick(2) == 1, pick(3) > 0
 	op.WaiterTTL, op.MaxWaiters = 40_000, 3
+	op.HeardIn = []int64{0, 2_000, 10_000}[pick(3)]
 	op.Held, op.Reacquire, op.NewFence, op.Refresh = seldom(), seldom(), seldom(), seldom()
 	op.Owner = []string{op.LockID, "$saga"}[pick(2)]
 	op.Host, op.Comment, op.Trace = "$host", "$$ROOT", "$trace"

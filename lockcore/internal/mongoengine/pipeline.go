@@ -73,8 +73,7 @@ func (e *Engine) Release(ctx context.Context, op engine.Release) (engine.Documen
 
 // Withdraw sends one command.
 func (e *Engine) Withdraw(ctx context.Context, op engine.Withdraw) (engine.Document, error) {
-	rec := record(op.LockID, &op.Part, op.Order, op.Reason)
-	return e.apply(ctx, op.Resource, op.LockID, append(values(op.LockID, op.Part, op.Order, op.Policy), rec), withdrawKind{})
+	return e.apply(ctx, op.Resource, op.LockID, append(values(op.LockID, op.Part, op.Order, op.Policy), v("reason", op.Reason)), withdrawKind{})
 }
 
 // Purge sends one command.
