@@ -144,5 +144,6 @@
 // gets what is free, and keeps it until its TTL ends. Deadlocks are found between owners. Waits for room under a
 // limit are not looked at, since any of several holders may make that room.
 //
-// All of this at length, with the stored document and the reasons: docs/engine.md in the repository.
+// At length, in the repository: docs/concepts.md for what is promised, docs/operations.md for how to run
+// it, and docs/internals.md for the stored document and the reasons.
 package lockcore
