@@ -37,6 +37,8 @@ type Status struct {
 	Order Order `json:"order,omitzero"`
 	// Position is a waiter's place in the queue, from 1; otherwise 0.
 	Position int `json:"position,omitempty"`
+	// Overdue says that a waiter was not heard of when it had said, and is passed over until it is.
+	Overdue bool `json:"overdue,omitempty"`
 	// Silent is for how long a holder has given no sign of life, by the database server's clock:
 	// since it was granted, joined or renewed. For a waiter it is how long it has waited.
 	Silent time.Duration `json:"silent,omitempty"`
@@ -151,16 +153,19 @@ func statusesOf(d *engine.Document) []Status {
 		}
 		out = append(out, s)
 	}
-	for i, w := range d.Waiters {
+	position := 0
+	for _, w := range d.Waiters {
 		if w.Verdict != "" {
 			continue
 		}
+		position++
 		limit := int(w.Limit)
 		if w.Mode == engine.Exclusive {
 			limit = 0
 		}
 		out = append(out, Status{
-			Resource: d.ID, State: StateWaiting, Part: w.Part, Order: orderOf(w.Order), Position: i + 1, Silent: max(0, d.At.Sub(w.Since)),
+			Resource: d.ID, State: StateWaiting, Part: w.Part, Order: orderOf(w.Order), Position: position,
+			Overdue: w.Overdue(d.At), Silent: max(0, d.At.Sub(w.Since)),
 			Holder: Holder{
 				LockID: w.LockID, Owner: cmp.Or(w.Owner, w.LockID), Mode: Mode(w.Mode), Since: w.Since, Limit: limit, ExpiresIn: remaining(w.ExpiresAt, d.At),
 			},

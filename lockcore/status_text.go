@@ -79,7 +79,11 @@ func (h Holder) fences() string {
 func (s Status) String() string {
 	if s.State == StateWaiting {
 		place := "its place ended " + ago(-s.ExpiresIn)
-		if s.ExpiresIn > 0 {
+		switch {
+		case s.ExpiresIn <= 0:
+		case s.Overdue:
+			place = fmt.Sprintf("overdue: passed over until it asks again, its place ends in %s", roughly(s.ExpiresIn))
+		default:
 			place = fmt.Sprintf("its place ends in %s unless it asks again", roughly(s.ExpiresIn))
 		}
 		who := s.who("since", fmt.Sprintf("part %q", s.Part), "order "+s.Order.String())

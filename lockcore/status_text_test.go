@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 )
 
@@ -87,6 +88,14 @@ func TestStatusSaysWhatAPersonNeedsToAct(t *testing.T) {
 			`waiting at place 3 for 2 h: "b" of "saga-2" (exclusive, part "3/Debit", order 4.2) since 2026-01-02T03:04:05Z, ` +
 				`its place ends in 4 min 40 s unless it asks again`,
 		},
+		"waiter that is overdue": {
+			lockcore.Status{
+				State: lockcore.StateWaiting, Part: "p", Position: 1, Silent: 5 * time.Minute, Overdue: true,
+				Holder: lockcore.Holder{LockID: "b", Owner: "b", Mode: lockcore.ModeExclusive, Since: since, ExpiresIn: 55 * time.Minute},
+			},
+			`waiting at place 1 for 5 min: "b" (exclusive, part "p", order 0.0) since 2026-01-02T03:04:05Z, ` +
+				`overdue: passed over until it asks again, its place ends in 55 min`,
+		},
 		"waiter whose place is over": {
 			lockcore.Status{
 				State: lockcore.StateWaiting, Part: "p", Position: 1, Silent: 11*time.Hour + 40*time.Minute,
@@ -134,7 +143,8 @@ func TestBusySaysWhoIsInTheWayInTheSameWords(t *testing.T) {
 func TestStatusOfAResourceReadsLikeAList(t *testing.T) {
 	t.Parallel()
 	clock := lockcoretest.NewClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
-	l := on(t, lockcoretest.NewEngine(clock.Now), lockcore.Config{Host: "host:1"})
+	mem := lockcoretest.NewEngine(clock.Now)
+	l := on(t, mem, lockcore.Config{Host: "host:1"})
 	hold := one("a", lockcore.Exclusive("r"))
 	hold.TTL = lockcore.Forever
 	leases, err := l.Enter(t.Context(), hold, false)
@@ -146,14 +156,36 @@ func TestStatusOfAResourceReadsLikeAList(t *testing.T) {
 	_, err = l.Enter(t.Context(), wait, true)
 	require.EqualError(t, err, fmt.Sprintf(`lockstep: "r" is busy for "b" (place 1 of 1 in the queue): `+
 		`held by "a" on host:1 (exclusive, first fence %d) since 2026-01-02T03:04:05Z, no end`, leases[0].Fence))
-	clock.Advance(20 * time.Second)
-	var got []string
-	for s, err := range l.Status(t.Context(), lockcore.Filter{}) {
-		require.NoError(t, err)
-		got = append(got, s.String())
+	behind := one("c", lockcore.Exclusive("r"))
+	behind.Part, behind.Order = "p", lockcore.Order{Schedule: 1}
+	_, err = l.Enter(t.Context(), behind, true)
+	require.ErrorIs(t, err, lockcore.ErrBusy)
+	list := func() []string {
+		var got []string
+		for s, err := range l.Status(t.Context(), lockcore.Filter{}) {
+			require.NoError(t, err)
+			got = append(got, s.String())
+		}
+		return got
 	}
+	const (
+		first  = `"b" of "saga" (exclusive, part "3/Debit", order 4.2) since 2026-01-02T03:04:15Z, `
+		second = `"c" (exclusive, part "p", order 1.0) since 2026-01-02T03:04:15Z, `
+	)
+	held := fmt.Sprintf(`"r": held by "a" on host:1 (exclusive, first fence %d) since 2026-01-02T03:04:05Z, no end; heard of `, leases[0].Fence)
+	clock.Advance(20 * time.Second)
 	require.Equal(t, []string{
-		fmt.Sprintf(`"r": held by "a" on host:1 (exclusive, first fence %d) since 2026-01-02T03:04:05Z, no end; heard of 30 s ago`, leases[0].Fence),
-		`"r": waiting at place 1 for 20 s: "b" of "saga" (exclusive, part "3/Debit", order 4.2) since 2026-01-02T03:04:15Z, its place ends in 4 min 40 s unless it asks again`,
-	}, got)
+		held + "30 s ago",
+		`"r": waiting at place 1 for 20 s: ` + first + "its place ends in 1 h unless it asks again",
+		`"r": waiting at place 2 for 20 s: ` + second + "its place ends in 1 h unless it asks again",
+	}, list())
+
+	withdraw := engine.Withdraw{Resource: "r", LockID: "b", Part: wait.Part, Order: 4<<32 | 2, Reason: "a deadlock"}
+	_, err = mem.Withdraw(t.Context(), withdraw)
+	require.NoError(t, err)
+	clock.Advance(4*time.Minute + 40*time.Second)
+	require.Equal(t, []string{
+		held + "5 min 10 s ago",
+		`"r": waiting at place 1 for 5 min: ` + second + "overdue: passed over until it asks again, its place ends in 55 min",
+	}, list(), "who was taken out of the queue has no place, and counts for none behind it")
 }
