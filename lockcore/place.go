@@ -154,8 +154,8 @@ func (l *Locker) place(ctx context.Context, req *Request, res Resource, d *engin
 	return busy, again, nil
 }
 
-// heardIn is when a waiter without a process promises to be heard of next: half of what it has waited, so that those who wait
-// for long write seldom. It is no sooner than its next look.
+// heardIn is when a waiter without a process promises to be heard of next: half of what it has
+// waited, so that those who wait for long write seldom. It is no sooner than its next look.
 func heardIn(place *engine.Waiter, now time.Time, next time.Duration) time.Duration {
 	if place == nil {
 		return next
