@@ -108,6 +108,10 @@ type Renew struct {
 	Order    int64
 	// Downgrade: hold in shared mode from now on, unless the hold has other parts.
 	Downgrade bool
+	// TTL, unless 0, is the part's new TTL, and its end is that long from now, also if that is sooner.
+	// It is for parts that nobody trusts by a lease. A part that has expired is not renewed: the
+	// answer is Overtaken, and nothing changes.
+	TTL int64
 }
 
 // Leave ends a part; and the hold, where it is not kept and this was the last.

@@ -198,6 +198,14 @@ func (s *stage) renew(lockID, part string, order int64) engine.Document {
 	return d
 }
 
+func (s *stage) retime(lockID, part string, order int64, ttl time.Duration) engine.Document {
+	s.Helper()
+	op := engine.Renew{Policy: policy, Resource: s.resource, LockID: lockID, Part: part, Order: order, TTL: ttl.Milliseconds()}
+	d, err := s.h.Renew(s.Context(), op)
+	s.must(err)
+	return d
+}
+
 func (s *stage) downgrade(lockID, part string, order int64) engine.Document {
 	s.Helper()
 	op := engine.Renew{Policy: policy, Resource: s.resource, LockID: lockID, Part: part, Order: order, Downgrade: true}

@@ -38,6 +38,26 @@ var endingScenarios = []Scenario{
 		s.outcome(s.ask("a", "p", 1, keep), engine.Again)
 		lasts()
 	}},
+	{"renew/a new TTL counts from now, if it is shorter too", func(s *stage) {
+		for i, ttl := range []time.Duration{2 * partTTL, partTTL / 2} {
+			s.take("a", "p", int64(i+1), forever)
+			d := s.outcome(s.retime("a", "p", int64(i+1), ttl), engine.Granted)
+			e := s.entry(d, "a", "p", int64(i+1))
+			s.check(e.TTL == ttl.Milliseconds() && e.ExpiresAt.Sub(d.At) == ttl, "%v left, got %+v", ttl, e)
+			d = s.outcome(s.retime("a", "p", int64(i+1), time.Minute), engine.Granted)
+			e = s.entry(d, "a", "p", int64(i+1))
+			s.check(e.ExpiresAt.Sub(d.At) == time.Minute, "a minute left, got %+v", e)
+			s.release("a", int64(i+1), "p")
+		}
+	}},
+	{"renew/a new TTL is not for what has expired", func(s *stage) {
+		s.take("a", "p", 1)
+		s.pass(partTTL)
+		before := s.stored()
+		s.outcome(s.retime("a", "p", 1, time.Minute), engine.Overtaken)
+		s.unchanged(before)
+		s.outcome(s.retime("a", "p", 2, time.Minute), engine.Lost)
+	}},
 	{"renew/what is not there is lost", func(s *stage) {
 		s.outcome(s.renew("a", "p", 1), engine.Lost)
 		s.take("a", "p", 1)

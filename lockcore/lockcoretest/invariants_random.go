@@ -21,7 +21,7 @@ func Random(pick func(possibilities int) int, resource string, step int) any {
 	default:
 		return RandomAcquire(pick, engine.Acquire{Policy: policy, Resource: resource, LockID: lockID, Part: part, Order: order})
 	case 6, 7:
-		return engine.Renew{Policy: policy, Resource: resource, LockID: lockID, Part: part, Order: order, Downgrade: pick(3) == 1}
+		return engine.Renew{Policy: policy, Resource: resource, LockID: lockID, Part: part, Order: order, Downgrade: pick(3) == 1, TTL: []int64{0, 0, 5_000}[pick(3)]}
 	case 8, 9:
 		return engine.Leave{Policy: policy, Resource: resource, LockID: lockID, Part: part, Order: order, Undo: pick(2) == 1}
 	case 10, 11:

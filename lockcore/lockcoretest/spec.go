@@ -28,13 +28,21 @@ func Acquire(before engine.Document, op engine.Acquire, now time.Time) engine.Do
 func Renew(before engine.Document, op engine.Renew, now time.Time) engine.Document {
 	s := begin(before, op.Resource, op.Policy, now)
 	s.doc.Last.Outcome = engine.Lost
-	if p := s.doc.Part(op.LockID, op.Part, op.Order); p != nil {
+	p := s.doc.Part(op.LockID, op.Part, op.Order)
+	switch {
+	case p == nil:
+	case op.TTL > 0 && !alive(*p, s.now):
+		s.doc.Last.Outcome = engine.Overtaken
+	default:
 		s.doc.Last.Outcome = engine.Granted
 		if op.Downgrade {
 			s.left = pick(s.doc.Held, func(e engine.Entry) bool { return e.LockID == op.LockID })
 			s.downgrade(op)
 		}
 		p.ExpiresAt = later(p.ExpiresAt, expiry(now, p.TTL))
+		if op.TTL > 0 {
+			p.TTL, p.ExpiresAt = op.TTL, expiry(now, op.TTL)
+		}
 		p.RenewedAt = &s.now
 		s.heard(op.LockID)
 	}

@@ -244,8 +244,7 @@ func (s *state) drop(which func(engine.Entry) bool) {
 }
 
 // drained is a part that is cut off: it keeps others out as long as it may trust. One that was promised the lock
-// without end keeps nobody out: there is no end to wait for. Twice the TTL, since now may lie before the time of the grant; it
-// is an end for what somebody else extended, in a layout that is shared.
+// without end keeps nobody out: there is no end to wait for. Twice the TTL, since now may lie before the time of the grant.
 func (s *state) drained(e engine.Entry) engine.Entry {
 	e.State = engine.Draining
 	if end := s.now.Add(2 * ms(e.TTL)); end.Before(e.ExpiresAt) {

@@ -224,7 +224,7 @@ var nextFence = largest(add("$fence", int64(1)), on("$toLong", "$$NOW"))
 //
 //	g  whether the part is made, its fence and mode      k  the kept hold
 func (s *stages) enter(k acquireKind) {
-	// Whoever joins has the fence of the hold. What drains has none above it, but where a mongo-lock client made the hold.
+	// Whoever joins has the fence of the hold. What drains has none above it.
 	anew := expr(or(eq("$t.did", engine.Granted), "$t.m"))
 	if k.fresh {
 		anew = eq("$t.did", engine.Granted)

@@ -7,20 +7,27 @@ import (
 )
 
 // A renewal extends one part and its hold. Outcomes: the part is there and extended, or it is not
-// there (lost, superseded, released) and only the write is counted.
+// there (lost, superseded, released) and only the write is counted, as it is if a part with a new TTL has expired.
 func (k renewKind) stages() []bson.D {
 	mine := and(ownPart, running, eq("$$this.order", "$t.ord"))
 	var s stages
 	s.put(fresh, v("t.a", cond(in("$t.id", "$held.lockId"), filter("$held", ownID), none)))
-	s.set(v("g", ne(filter("$t.a", mine), none)))
+	otherwise := expr(engine.Lost)
 	end := v("expiresAt", largest("$$this.expiresAt", add("$$NOW", "$$this.ttl")))
-	own := each("$t.a", choose(mine, merge("$$this", doc(v("renewedAt", "$$NOW"), end)), isKept, merge("$$this", doc(end)), "$$this"))
+	renewed := doc(v("renewedAt", "$$NOW"), end)
+	if k.newTTL {
+		otherwise = cond(eq(filter("$t.a", mine), none), engine.Lost, engine.Overtaken)
+		mine = and(mine, alive)
+		renewed = doc(v("renewedAt", "$$NOW"), v("expiresAt", add("$$NOW", "$t.ttl")), v("ttl", "$t.ttl"))
+	}
+	s.set(v("g", ne(filter("$t.a", mine), none)))
+	own := each("$t.a", choose(mine, merge("$$this", renewed), isKept, merge("$$this", doc(end)), "$$this"))
 	if k.downgrade {
 		alone := eq(filter("$t.a", and(running, ne("$$this.part", "$t.part"))), none)
 		own = each(own, cond(and(holds, alone), merge("$$this", doc(v("mode", engine.SharedBy))), "$$this"))
 	}
 	s.put(v("held", cond("$t.g", concat(filter("$held", others), own), "$held")))
-	o := outcome{did: cond("$t.g", engine.Granted, engine.Lost), position: 0}
+	o := outcome{did: cond("$t.g", engine.Granted, otherwise), position: 0}
 	if k.downgrade {
 		o.left = cond("$t.g", "$t.a", none)
 	}

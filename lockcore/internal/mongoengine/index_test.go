@@ -25,7 +25,7 @@ func TestWhatIsContendedIsFoundByItsIndex(t *testing.T) {
 	}
 	_, err := h.coll.InsertMany(t.Context(), idle)
 	require.NoError(t, err)
-	op := exclusive("contended", "a", "p")
+	op := engine.Acquire{Policy: policy, Resource: "contended", Part: "p", Order: 1, Mode: engine.Exclusive, TTL: 30_000}
 	op.Queue, op.WaiterTTL, op.MaxWaiters = true, 30_000, 10
 	for _, op.LockID = range []string{"a", "b"} {
 		_, err := h.Acquire(t.Context(), op)

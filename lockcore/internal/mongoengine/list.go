@@ -19,7 +19,7 @@ import (
 func (e *Engine) List(ctx context.Context, q engine.Query) iter.Seq2[engine.Document, error] {
 	filter := e.filterOf(q)
 	return func(yield func(engine.Document, error) bool) {
-		if q.Live && !q.Contended && !e.shared {
+		if q.Live && !q.Contended {
 			live, err := e.live(ctx)
 			if err != nil {
 				yield(engine.Document{}, err)
@@ -44,9 +44,9 @@ func (e *Engine) filterOf(q engine.Query) bson.D {
 	filter := bson.D{}
 	where := func(name string, value any) { filter = append(filter, bson.E{Key: name, Value: value}) }
 	if q.Resource != "" {
-		where(e.name(), bson.D{{Key: "$eq", Value: q.Resource}})
-	} else if (q.Prefix != "" && !q.Contended) || e.shared { // or the index on _id is chosen, which has all documents
-		where(e.name(), bson.D{{Key: "$gte", Value: q.Prefix}})
+		where("_id", bson.D{{Key: "$eq", Value: q.Resource}})
+	} else if q.Prefix != "" && !q.Contended { // or the index on _id is chosen, which has all documents
+		where("_id", bson.D{{Key: "$gte", Value: q.Prefix}})
 	}
 	var all bson.A
 	for _, value := range []string{q.LockID, q.Owner} {
@@ -55,21 +55,19 @@ func (e *Engine) filterOf(q engine.Query) bson.D {
 		}
 		var some bson.A
 		// An owner that is its lock ID is not stored.
-		for _, field := range e.names() {
+		for _, field := range []string{"held.lockId", "held.owner", "waiters.lockId", "waiters.owner"} {
 			some = append(some, bson.D{{Key: field, Value: bson.D{{Key: "$eq", Value: value}}}})
 		}
 		all = append(all, bson.D{{Key: "$or", Value: some}})
 	}
 	if q.LockIDPrefix != "" {
 		var some bson.A
-		for _, field := range e.names() {
-			if strings.HasSuffix(field, "lockId") {
-				some = append(some, bson.D{{Key: field, Value: bson.D{{Key: "$gte", Value: q.LockIDPrefix}, {Key: "$lt", Value: q.LockIDPrefix + lastRune}}}})
-			}
+		for _, field := range []string{"held.lockId", "waiters.lockId"} {
+			some = append(some, bson.D{{Key: field, Value: bson.D{{Key: "$gte", Value: q.LockIDPrefix}, {Key: "$lt", Value: q.LockIDPrefix + lastRune}}}})
 		}
 		all = append(all, bson.D{{Key: "$or", Value: some}})
 	}
-	if (q.Waiting || q.Contended) && !e.shared {
+	if q.Waiting || q.Contended {
 		all = append(all, bson.D{{Key: "attn", Value: contended}})
 	}
 	if q.Waiting {
@@ -104,11 +102,8 @@ func (e *Engine) live(ctx context.Context) (bson.E, error) {
 
 // listing is the pipeline that lists documents.
 func (e *Engine) listing(filter bson.D) mongo.Pipeline {
-	pipeline := mongo.Pipeline{on("$match", filter), on("$sort", doc(v(e.name(), 1)))}
+	pipeline := mongo.Pipeline{on("$match", filter), on("$sort", doc(v("_id", 1)))}
 	pipeline = append(pipeline, on("$set", doc(v("at", "$$NOW"))))
-	if e.shared {
-		pipeline = append(pipeline, understood()...)
-	}
 	return pipeline
 }
 
@@ -142,11 +137,7 @@ var noStreams = []int32{13, 59, 115, 303, 40324, 40415, 40573, 31325, 238}
 // Watch opens a change stream on the collection. A change stream reads the whole log of the server's writes, so
 // one per process is enough.
 func (e *Engine) Watch(ctx context.Context, ready func(), changed func(resource string)) error {
-	name, opts := "$documentKey._id", options.ChangeStream()
-	if e.shared { // the key is an ObjectID
-		name, opts = "$fullDocument.resource", opts.SetFullDocument(options.UpdateLookup)
-	}
-	stream, err := e.coll.Watch(ctx, mongo.Pipeline{on("$project", doc(v("name", name)))}, opts)
+	stream, err := e.coll.Watch(ctx, mongo.Pipeline{on("$project", doc(v("name", "$documentKey._id")))})
 	if err != nil {
 		var refused mongo.CommandError
 		if errors.As(err, &refused) && slices.Contains(noStreams, refused.Code) {

@@ -173,5 +173,5 @@ func lastOf(items expr, n int) expr { return op("$slice", items, -n) }
 
 // drained is an entry that is cut off: it keeps others out as long as it may trust. One that was promised the
 // lock without end keeps nobody out: there is no end to wait for. Twice the TTL, since $$NOW may lie before the time of
-// the grant; it is an end for what a mongo-lock client extended.
+// the grant.
 var drained = doc(v("state", engine.Draining), v("expiresAt", op("$min", "$$this.expiresAt", op("$add", "$$NOW", "$$this.ttl", "$$this.ttl"))))
