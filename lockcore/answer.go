@@ -13,7 +13,7 @@ func answer(op *engine.Acquire, d *engine.Document, sent time.Time) (Lease, erro
 	switch d.Last.Outcome {
 	case engine.Granted, engine.Joined, engine.Again:
 		lease := leaseOf(d.Part(op.LockID, op.Part, op.Order), d, sent)
-		lease.Joined = d.Last.Outcome == engine.Joined
+		lease.Joined, lease.Bars, lease.began = d.Last.Outcome == engine.Joined, op.NewFence, true
 		return lease, nil
 	case engine.Lost:
 		return Lease{}, lostError(d, op.LockID, op.Part, op.Order)
@@ -58,14 +58,19 @@ func lostError(d *engine.Document, lockID, part string, order int64) *LostError 
 
 func leaseOf(p *engine.Entry, d *engine.Document, sent time.Time) Lease {
 	lease := Lease{
-		Resource: d.ID, LockID: p.LockID, Part: p.Part, Order: orderOf(p.Order), Mode: Mode(p.Mode), Fence: p.Fence, FirstFence: p.FirstFence,
-		Left: remaining(p.ExpiresAt, d.At), forever: p.TTL == 0, ttl: time.Duration(p.TTL) * time.Millisecond,
+		Resource: d.ID, LockID: p.LockID, Part: p.Part, Order: orderOf(p.Order), Mode: Mode(p.Mode), Fence: p.Fence,
+		HoldFence: p.FirstFence, Left: remaining(p.ExpiresAt, d.At), forever: p.TTL == 0, ttl: time.Duration(p.TTL) * time.Millisecond,
 	}
-	if !lease.forever {
-		lease.validUntil = sent.Add(lease.Left - lease.ttl/trustMargin)
+	stands := lease.Left
+	if lease.forever {
+		lease.ttl, stands = endlessTrust, endlessTrust
 	}
+	lease.validUntil = sent.Add(stands - lease.ttl/trustMargin)
 	return lease
 }
+
+// endlessTrust is for how long a lease without end is trusted after it was confirmed, and renewed like others of this TTL.
+const endlessTrust = 30 * time.Second
 
 // trustMargin is the part of the TTL by which trust ends early: a tenth, for what the two clocks may
 // differ in speed, and for work that is noticed late.

@@ -35,9 +35,12 @@ func (l *Locker) leaveOp(lease Lease, undo bool) engine.Leave {
 
 func (l *Locker) leave(outer context.Context, op engine.Leave, lease Lease, why ending) error {
 	ctx, span := l.tel.start(outer, telemetry.SpanLeave, lease)
-	d, err := insist(ctx, "leave", op.Resource, lease.Order, func() (engine.Document, error) { return l.eng.Leave(ctx, op) })
-	l.settled(outer, &d, why)
+	d, err := l.retryUnknown(ctx, "leave", op.Resource, lease.Order, func() (engine.Document, error) { return l.eng.Leave(ctx, op) })
+	l.afterWrite(outer, &d, why)
 	span.end(&d, err)
+	if err == nil {
+		l.leaveLate(outer, lease)
+	}
 	return err
 }
 
@@ -188,7 +191,7 @@ func (r *Release) checkOrder() error {
 	if r.Leaving != nil && r.Order == (Order{}) {
 		return &InvalidError{Field: "Release.Leaving", Value: quote(*r.Leaving), Bound: "nil without Release.Order, which says which request of the part"}
 	}
-	return firstError(checkFirstFence("Release.FirstFence", r.FirstFence, r.Resources), checkText("Release.Orphaned", r.Orphaned, 0, maxName), checkSchedule("Release.Order.Schedule", r.Order))
+	return firstError(checkFirstFence("Release.HoldFence", r.FirstFence, r.Resources), checkText("Release.Orphaned", r.Orphaned, 0, maxName), checkSchedule("Release.Order.Schedule", r.Order))
 }
 
 // checkFirstFence refuses to look for one hold on several resources.
@@ -201,7 +204,7 @@ func checkFirstFence(field string, fence int64, resources []string) error {
 
 func checkEnd(field, lockID string, resources []string) error {
 	checks := []error{
-		checkText(field+".LockID", lockID, 1, maxName),
+		checkText(field+".LockID", lockID, 1, maxLockID),
 		checkCount("len("+field+".Resources)", len(resources), 1, maxResources),
 	}
 	for i, name := range resources {
@@ -212,8 +215,8 @@ func checkEnd(field, lockID string, resources []string) error {
 
 func (l *Locker) release(outer context.Context, op engine.Release, order Order, why ending) (engine.Document, error) {
 	ctx, span := l.tel.start(outer, telemetry.SpanRelease, Lease{Resource: op.Resource, LockID: op.LockID, Order: order})
-	d, err := insist(ctx, "release", op.Resource, order, func() (engine.Document, error) { return l.eng.Release(ctx, op) })
-	l.settled(outer, &d, why)
+	d, err := l.retryUnknown(ctx, "release", op.Resource, order, func() (engine.Document, error) { return l.eng.Release(ctx, op) })
+	l.afterWrite(outer, &d, why)
 	optional(span, telemetry.Reason, why.reason)
 	span.end(&d, err)
 	return d, err
@@ -227,9 +230,9 @@ func joined(before, err error) error {
 	return errors.Join(before, err)
 }
 
-// settled takes in what a write did beside its own purpose: it writes the spans of what it ended, and wakes
+// afterWrite takes in what a write did beside its own purpose: it writes the spans of what it ended, and wakes
 // those who wait in this process and were granted a claim, or tells of it.
-func (l *Locker) settled(ctx context.Context, d *engine.Document, why ending) {
+func (l *Locker) afterWrite(ctx context.Context, d *engine.Document, why ending) {
 	l.server.learn(d.At)
 	l.tel.ended(ctx, d, why)
 	l.watch.wrote(d)

@@ -2,29 +2,25 @@ package lockcore
 
 import (
 	"context"
-	"errors"
 )
 
-// Downgrade makes the session's exclusive leases shared, so that readers may come in beside it. A lock ID that
-// has other running parts on a resource stays exclusive there: the lease's Mode says so. It takes one command
-// per resource. The fences stay. Errors are those of Renew; what was downgraded before one stays so. After an error of the
-// database the lease is taken to be shared, since readers may be in.
+// Downgrade makes the session's exclusive leases shared, so that readers may come in beside it. A
+// lock ID that has other running parts on a resource stays exclusive there: the lease's Mode says
+// so. It takes one command per resource. The fences stay. Errors are those of Renew; what was
+// downgraded before one stays so. From before the command is sent the session trusts only shared:
+// after an error Mode says so, and Downgrade may be repeated.
 func (s *Session) Downgrade(ctx context.Context) error {
 	for _, lease := range s.Leases() {
-		if lease.Mode != ModeExclusive {
+		if lease.Mode != ModeExclusive && !lease.downgrading {
 			continue
 		}
-		weaker := lease
-		weaker.Mode = ModeShared
-		if !s.replace(weaker) { // from before the command is sent
-			return ErrEnded
-		}
+		s.trustShared(lease.Resource)
 		down, err := s.locker.Downgrade(ctx, lease)
 		if err != nil {
 			return err
 		}
-		if !s.replace(down) {
-			return ErrEnded
+		if err := s.replace(down); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -60,8 +56,9 @@ func (s *Session) Upgrade(ctx context.Context, resource string) error {
 		}
 		return err
 	}
-	if !s.replace(up) {
-		return errors.Join(ErrEnded, s.locker.Leave(context.WithoutCancel(ctx), up))
+	if err := s.replace(up); err != nil {
+		s.locker.giveUp(ctx, up)
+		return err
 	}
 	return nil
 }
@@ -99,7 +96,7 @@ func (s *Session) takeBackUpgrade(ctx context.Context, lease Lease, order Order)
 	up := lease
 	up.Order = order
 	if down, err := s.locker.Downgrade(ctx, up); err == nil {
-		s.replace(down)
+		_ = s.replace(down) // or it has ended, or lost its lock
 		return
 	}
 	op := s.locker.leaveOp(up, false)

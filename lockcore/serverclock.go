@@ -55,7 +55,7 @@ func (l *Locker) issueTime(ctx context.Context) (time.Time, error) {
 func (l *Locker) CollectionID(ctx context.Context) (string, error) {
 	id, err := l.eng.Identify(ctx)
 	if err != nil {
-		return "", failure("identify", "", Order{}, err)
+		return "", failure("identify", "", Order{}, err, outcomeUnknown(err))
 	}
 	return id.ID, nil
 }

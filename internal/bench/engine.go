@@ -128,7 +128,7 @@ func (b *bench) pairOf(locker *lockcore.Locker, name string, res lockcore.Resour
 				return err
 			}
 			return locker.Release(ctx, lockcore.Release{
-				LockID: leases[0].LockID, Resources: []string{res.Name}, FirstFence: leases[0].FirstFence, Order: leases[0].Order, Leaving: &leases[0].Part,
+				LockID: leases[0].LockID, Resources: []string{res.Name}, FirstFence: leases[0].HoldFence, Order: leases[0].Order, Leaving: &leases[0].Part,
 			})
 		})
 	}
@@ -205,6 +205,10 @@ func (b *bench) queue(waiters int) func(context.Context, int) (time.Duration, er
 			if err := enqueue(ctx); err != nil {
 				return 0, err
 			}
+		}
+		// On a busy machine it may have waited for so long that it would be passed over.
+		if _, err := b.locker.Recheck(ctx, request(round+1), res.Name, true); ignoreBusy(err) != nil {
+			return 0, err
 		}
 		return timed(func() error {
 			if err := b.locker.Leave(ctx, holder...); err != nil {

@@ -90,9 +90,9 @@ func holders(in []Holder) []lockcore.Holder {
 	out := make([]lockcore.Holder, 0, len(in))
 	for _, h := range in {
 		out = append(out, lockcore.Holder{
-			LockID: h.LockID, Owner: h.Owner, Host: h.Host, Mode: h.Mode, Fence: h.Fence,
+			LockID: h.LockID, Owner: h.Owner, Host: h.Host, Mode: h.Mode, Fence: h.Fence, FirstFence: h.FirstFence,
 			Since: h.Since, ExpiresIn: time.Duration(h.ExpiresIn), Trace: h.Trace, Claimed: h.Claimed,
-			FirstFence: h.FirstFence, Draining: h.Draining, Limit: h.Limit, Comment: h.Comment,
+			Draining: h.Draining, Limit: h.Limit, Comment: h.Comment,
 		})
 	}
 	return out

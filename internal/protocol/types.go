@@ -107,10 +107,11 @@ type Lease struct {
 	Order    lockcore.Order `json:"order"`
 	Mode     lockcore.Mode  `json:"mode"`
 	Fence    int64          `json:"fence"`
-	// FirstFence is the one with which the hold began.
-	FirstFence int64    `json:"firstFence,omitempty"`
-	Left       Duration `json:"left"`
-	Joined     bool     `json:"joined,omitempty"`
+	// HoldFence is the fence with which the hold began, and Bars says that a new fence was asked for.
+	HoldFence int64    `json:"holdFence,omitempty"`
+	Bars      bool     `json:"bars,omitempty"`
+	Left      Duration `json:"left"`
+	Joined    bool     `json:"joined,omitempty"`
 }
 
 // AcquireParams is the input of [ActivityAcquire].
@@ -252,20 +253,19 @@ type KeepResult struct{}
 
 // Holder is a [lockcore.Holder] as other languages read it.
 type Holder struct {
-	LockID string        `json:"lockId"`
-	Owner  string        `json:"owner,omitempty"`
-	Host   string        `json:"host,omitempty"`
-	Mode   lockcore.Mode `json:"mode"`
-	Fence  int64         `json:"fence,omitempty"`
-	// FirstFence is the one with which the hold began.
-	FirstFence int64     `json:"firstFence,omitempty"`
-	Since      time.Time `json:"since,omitzero"`
-	ExpiresIn  Duration  `json:"expiresIn,omitempty"`
-	Trace      string    `json:"trace,omitempty"`
-	Claimed    bool      `json:"claimed,omitempty"`
-	Draining   bool      `json:"draining,omitempty"`
-	Limit      int       `json:"limit,omitempty"`
-	Comment    string    `json:"comment,omitempty"`
+	LockID     string        `json:"lockId"`
+	Owner      string        `json:"owner,omitempty"`
+	Host       string        `json:"host,omitempty"`
+	Mode       lockcore.Mode `json:"mode"`
+	Fence      int64         `json:"fence,omitempty"`
+	FirstFence int64         `json:"firstFence,omitempty"`
+	Since      time.Time     `json:"since,omitzero"`
+	ExpiresIn  Duration      `json:"expiresIn,omitempty"`
+	Trace      string        `json:"trace,omitempty"`
+	Claimed    bool          `json:"claimed,omitempty"`
+	Draining   bool          `json:"draining,omitempty"`
+	Limit      int           `json:"limit,omitempty"`
+	Comment    string        `json:"comment,omitempty"`
 }
 
 // BusyDetails are the details of [FailureBusy].

@@ -109,7 +109,7 @@ func (k acquireKind) stages() []bson.D {
 	}
 	o := outcome{granted: eq("$t.did", engine.Granted), alone: k.fresh, crowd: k.mode == engine.SharedBy, did: "$t.did", position: position}
 	if !k.fresh {
-		o.verdict = "$t.tomb.verdict"
+		o.verdict = cond(eq("$t.did", engine.Deadlock), "$t.tomb.verdict", "$$REMOVE")
 	}
 	return s.store(o)
 }
@@ -117,7 +117,8 @@ func (k acquireKind) stages() []bson.D {
 // find sets what there is of the lock ID and the part:
 //
 //	a  the lock ID's entries      l  the others that are alive, for a limit      i  the part's place in the queue, or -1
-//	o  those of its hold      p  those of the part      m  the part, as it runs or was claimed for last      tomb  the part's tombstone
+//	o  those of its hold      p  those of the part      m  the part, as it runs or was claimed for last
+//	tomb  the part's tombstone
 func (s *stages) find(k acquireKind) {
 	own := filter("$held", ownID)
 	if k.keep { // that somebody came is a sign of life of the hold
@@ -260,7 +261,8 @@ func (s *stages) entries(k acquireKind) expr {
 		unchanged)
 }
 
-// goesAhead reports whether the request queues ahead of others: it is an upgrade, or it slept through its claim.
+// goesAhead reports whether the request queues ahead of others: it is an upgrade, or it slept
+// through its claim.
 var goesAhead = or(ne("$t.o", none), isClaim)
 
 // isClaim tells whether the request confirms a claim, or goes back to the queue from one; a part that is superseded does not

@@ -138,7 +138,8 @@ var lives = or(holds, alive, gt("$$this.place", "$$NOW"))
 var (
 	heldAndQueue = concat("$held", cond(in("$t.id", "$waiters.lockId"), "$waiters", none))
 	queued       = lte("$$this.state", engine.Claimed)
-	// gone are the places and claims in it that were not given up before. Of a tombstone the withdrawal told.
+	// gone are the places and claims in it that were not given up before. Of a tombstone the
+	// withdrawal told.
 	gone = filter("$t.a", and(queued, gt(largest("$$this.expiresAt", "$$this.place"), "$$NOW"), not("$$this.verdict")))
 	// forget keeps the places that are not in it.
 	forget = v("waiters", cond(in("$t.id", "$waiters.lockId"), filter("$waiters", not(in("$$this", "$t.a"))), "$waiters"))
