@@ -135,7 +135,7 @@ func Repeated(once, twice engine.Document) error {
 	for _, d := range []*engine.Document{&a, &b} {
 		d.Held = pick(d.Held, func(e engine.Entry) bool { return e.Holds() || alive(e, d.At) })
 		slices.SortFunc(d.Held, byName)
-		d.Seq, d.Last, d.Released = 0, engine.Last{}, nil
+		d.Seq, d.Last, d.Released, d.Attn = 0, engine.Last{}, nil, nil
 	}
 	if !same(a, b) {
 		return fmt.Errorf("I6: run once it left %+v, run twice %+v", a, b)

@@ -43,8 +43,8 @@ func New(coll *mongo.Collection, retention time.Duration) *Engine {
 	}
 }
 
-// Prepare makes the TTL index on idleAt, or the indexes of mongo-lock. A collection in the other layout is refused
-// with an *engine.LayoutError.
+// Prepare makes the TTL index on idleAt and the partial index on attn, or the indexes of
+// mongo-lock. A collection in the other layout is refused with an *engine.LayoutError.
 func (e *Engine) Prepare(ctx context.Context) error {
 	if e.shared {
 		return e.prepareShared(ctx)
@@ -52,12 +52,18 @@ func (e *Engine) Prepare(ctx context.Context) error {
 	if err := e.check(ctx); err != nil {
 		return err
 	}
-	_, err := e.coll.Indexes().CreateOne(ctx, mongo.IndexModel{
-		Keys:    bson.D{{Key: "idleAt", Value: 1}},
-		Options: options.Index().SetName(idleIndex).SetExpireAfterSeconds(int32(e.retention.Seconds())),
+	_, err := e.coll.Indexes().CreateMany(ctx, []mongo.IndexModel{
+		{
+			Keys:    bson.D{{Key: "idleAt", Value: 1}},
+			Options: options.Index().SetName(idleIndex).SetExpireAfterSeconds(int32(e.retention.Seconds())),
+		},
+		{
+			Keys:    bson.D{{Key: "attn", Value: 1}},
+			Options: options.Index().SetName(attnIndex).SetPartialFilterExpression(bson.D{{Key: "attn", Value: contended}}),
+		},
 	})
 	if err != nil {
-		return fmt.Errorf("lockstep: create the index on idleAt of %s: %w", e.coll.Name(), err)
+		return fmt.Errorf("lockstep: create the indexes on idleAt and attn of %s: %w", e.coll.Name(), err)
 	}
 	e.checked.Store(false)
 	return e.check(ctx) // again, for somebody who prepared it as the other at the same time
@@ -106,7 +112,7 @@ type answers struct {
 	full, lean *options.FindOneAndUpdateOptionsBuilder
 }
 
-var ourAnswers = answersWithout("waiters")
+var ourAnswers = answersWithout("waiters", "attn")
 
 func answersWithout(fields ...string) answers {
 	ask := func(fields ...string) *options.FindOneAndUpdateOptionsBuilder {

@@ -15,6 +15,9 @@ import (
 // idleIndex is the name of the index that only a collection in our own layout has.
 const idleIndex = "lockstep_idle"
 
+// attnIndex has only the documents in which more stands than plain holds.
+const attnIndex = "lockstep_attn"
+
 // A collection says by its indexes which layout it is in: one of ours has idleIndex, and one of mongo-lock's a unique
 // index on resource, without which their documents are not safe. So no operation has to look.
 
