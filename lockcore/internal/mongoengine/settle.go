@@ -48,6 +48,8 @@ var fresh = v("waiters", cond(gt(minOf("$waiters.expiresAt"), "$$NOW"), "$waiter
 var (
 	awake       = gt("$$this.overdueAt", "$$NOW")
 	nobodyWaits = lte(maxOf("$waiters.overdueAt"), "$$NOW")
+	// awakeQueue is the queue of all others. Mostly that is everybody, which a path tells without a look at each waiter.
+	awakeQueue = cond(gt(minOf("$waiters.overdueAt"), "$$NOW"), "$waiters", filter("$waiters", awake))
 )
 
 // distinct is how many lock IDs there are in ids, a path, beside one.
@@ -64,7 +66,7 @@ func distinct(ids string, beside expr) expr {
 //	d  the first of them; later, to whom room was given      l  what is alive
 //	c  the claims, which are taken out of the queue      x  the expired holds that are displaced
 func (s *stages) settle(o outcome) {
-	head := expr(first(filter("$waiters", awake)))
+	head := expr(first("$t.w"))
 	if o.alone {
 		head = cond(o.granted, "$t.who", head)
 	}
@@ -74,7 +76,8 @@ func (s *stages) settle(o outcome) {
 	if o.crowd {
 		matters = or(matters, expired)
 	}
-	s.set(v("d", head), v("w", op("$slice", filter("$waiters", awake), engine.SettleMost)), v("l", cond(matters, filter("$held", alive), none)))
+	s.set(v("w", op("$slice", awakeQueue, engine.SettleMost)), v("l", cond(matters, filter("$held", alive), none)))
+	s.set(v("d", head))
 	room := op("$subtract", ifNull("$t.d.limit", engine.Unlimited), distinct("$t.l.lockId", "$t.d.lockId"))
 	run := op("$indexOfArray", concat(each("$t.w", gte(ifNull("$$this.limit", engine.Unlimited), ifNull("$t.d.limit", engine.Unlimited))), list(false)), false)
 	held := in(list("$t.d.lockId", engine.Exclusive), each("$held", list("$$this.lockId", "$$this.mode")))
@@ -91,7 +94,10 @@ func (s *stages) settle(o outcome) {
 	if o.crowd {
 		given = and(given, expired)
 	}
-	waiters := cond(eq("$t.c", none), "$waiters", filter("$waiters", not(in("$$this", "$t.c"))))
+	// Unless one of them was passed over, those who are granted are the first of the queue.
+	behind := cond(eq("$t.c", op("$slice", "$waiters", size("$t.c"))), op("$slice", "$waiters", size("$t.c"), engine.Unlimited),
+		filter("$waiters", not(in("$$this", "$t.c"))))
+	waiters := cond(eq("$t.c", none), "$waiters", behind)
 	s.put(v("waiters", waiters), v("t.x", cond(given,
 		filter("$held", and(lte("$$this.expiresAt", "$$NOW"), holds, ne("$$this.lockId", "$t.d.lockId"), or(exclusive, and(crowded, not(in("$$this.lockId", concat("$t.l.lockId", "$t.c.lockId"))))))), none)))
 }
