@@ -1,0 +1,49 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+)
+
+// What the simulation reads from the stored document, and the calls of the library that are likely to change, stand here.
+
+// lives reports whether an entry still stands.
+func lives(e *engine.Entry, now time.Time) bool { return e.ExpiresAt.After(now) }
+
+// waits reports whether a place in the queue still stands, for a request that has not been refused yet.
+func waits(w *engine.Waiter, now time.Time) bool { return w.ExpiresAt.After(now) }
+
+// passedOver reports whether a place is not waited for, since nothing was heard of the waiter in time.
+func passedOver(*engine.Waiter, time.Time) bool { return false }
+
+// condemned are the requests that a write took out of the queue to end a deadlock.
+func condemned(before, after *engine.Document) []partKey {
+	var out []partKey
+	for _, r := range after.Released {
+		if r.Part == nil || !strings.HasPrefix(r.Reason, "deadlock: ") {
+			continue
+		}
+		for _, q := range before.Waiters {
+			if q.LockID == r.LockID && q.Part == *r.Part && q.Order == r.Order {
+				out = append(out, partKey{before.ID, q.LockID, q.Part})
+			}
+		}
+	}
+	return out
+}
+
+// lossOf is the loss that a session tells of, or nil.
+func lossOf(s *lockcore.Session) error {
+	if err := context.Cause(s.Context()); errors.Is(err, lockcore.ErrLost) {
+		return err
+	}
+	return nil
+}
+
+// closeLocker ends what a Locker still does.
+func closeLocker(*lockcore.Locker) {}

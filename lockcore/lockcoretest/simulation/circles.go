@@ -1,0 +1,199 @@
+package simulation
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+)
+
+// circles is the truth about deadlocks in the documents as they stand. It is found the other way round than the library does:
+// whoever can go on goes on, and gives up what it has, until nobody is left who can. Those who are left wait for ever.
+type circles struct {
+	docs  []engine.Document
+	waits []*stander
+	// going are the owners that can go on.
+	going map[string]bool
+	// owners are those of lock IDs.
+	owners map[string]string
+}
+
+// stander is a live place in a queue.
+type stander struct {
+	key          partKey
+	owner        string
+	d            *engine.Document
+	w            *engine.Waiter
+	ahead        []*stander
+	gone         bool
+	call         *call
+	limitIsLarge bool
+}
+
+// seeCircles notes who is in a deadlock now.
+func (w *world) seeCircles() {
+	for _, s := range w.inCircles(true) {
+		w.circled[s.key] = time.Now()
+	}
+}
+
+// inCircles are the waits that are in a deadlock, those with limits above 1 among them or not.
+func (w *world) inCircles(limits bool) []*stander {
+	c := w.newCircles(limits)
+	if c == nil {
+		return nil
+	}
+	for changed := true; changed; {
+		changed = false
+		for _, s := range c.waits {
+			if !s.gone && c.canGo(s) {
+				s.gone, changed = true, true
+			}
+		}
+		c.goOn()
+	}
+	var out []*stander
+	for _, s := range c.waits {
+		if !s.gone && c.reaches(s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// newCircles is nil where nobody waits.
+func (w *world) newCircles(limits bool) *circles {
+	c := &circles{going: map[string]bool{}, owners: map[string]string{}}
+	some := false
+	for _, r := range w.plan.resources {
+		d := w.db.Document(r)
+		some = some || len(d.Waiters) > 0
+		c.docs = append(c.docs, d)
+	}
+	if !some {
+		return nil
+	}
+	for i := range c.docs {
+		d := &c.docs[i]
+		for _, e := range d.Held {
+			c.owners[e.LockID] = cmp.Or(c.owners[e.LockID], e.Owner)
+		}
+		var ahead []*stander
+		for j := range d.Waiters {
+			q := &d.Waiters[j]
+			key := partKey{d.ID, q.LockID, q.Part}
+			owner := cmp.Or(q.Owner, q.LockID)
+			c.owners[q.LockID] = owner
+			if !w.present(key, q) {
+				continue
+			}
+			s := &stander{key: key, owner: owner, d: d, w: q, ahead: ahead, call: w.calls[key]}
+			s.gone = !limits && q.Mode == engine.SharedBy && q.Limit > 1
+			c.waits, ahead = append(c.waits, s), append(ahead, s)
+		}
+	}
+	c.goOn()
+	return c
+}
+
+// goOn lets those owners go on that wait for nothing any more.
+func (c *circles) goOn() {
+	stays := map[string]bool{}
+	for _, s := range c.waits {
+		if !s.gone {
+			stays[s.owner] = true
+		}
+	}
+	c.going = map[string]bool{}
+	for id, owner := range c.owners {
+		if owner = cmp.Or(owner, id); !stays[owner] {
+			c.going[owner] = true
+		}
+	}
+}
+
+func (c *circles) ownerOf(lockID string) string { return cmp.Or(c.owners[lockID], lockID) }
+
+// obstacles are the owners that a wait waits for, of those who stay.
+func (c *circles) obstacles(s *stander) []string {
+	var out []string
+	now := time.Now()
+	party := s.w.Party()
+	others := map[string]bool{}
+	for i := range s.d.Held {
+		e := &s.d.Held[i]
+		if e.LockID == s.w.LockID {
+			if e.Holds() && lives(e, now) && engine.Covers(e.Mode, s.w.Mode) {
+				return nil // it joins
+			}
+			continue
+		}
+		if !lives(e, now) || e.State == engine.Draining || c.going[c.ownerOf(e.LockID)] {
+			continue
+		}
+		others[e.LockID] = true
+		if e.Blocks(party, now) {
+			out = append(out, c.ownerOf(e.LockID))
+		}
+	}
+	if party.Limit > 0 && int64(len(others)) >= party.Limit {
+		for id := range others {
+			out = append(out, c.ownerOf(id))
+		}
+	}
+	for _, a := range s.ahead {
+		if !a.gone && a.w.LockID != s.w.LockID {
+			out = append(out, a.owner)
+		}
+	}
+	return out
+}
+
+func (c *circles) canGo(s *stander) bool { return len(c.obstacles(s)) == 0 }
+
+// reaches reports whether a wait leads back to its own owner.
+func (c *circles) reaches(s *stander) bool {
+	seen := map[string]bool{}
+	next := c.obstacles(s)
+	for len(next) > 0 {
+		owner := next[0]
+		next = next[1:]
+		if owner == s.owner {
+			return true
+		}
+		if seen[owner] {
+			continue
+		}
+		seen[owner] = true
+		for _, o := range c.waits {
+			if !o.gone && o.owner == owner {
+				next = append(next, c.obstacles(o)...)
+			}
+		}
+	}
+	return false
+}
+
+// verdictsAreTrue is the half of I12 that nobody is told of a deadlock that is none.
+func (w *world) verdictsAreTrue(c *command, before, after *engine.Document) {
+	for _, key := range condemned(before, after) {
+		if at, ever := w.circled[key]; !ever || time.Since(at) > recently {
+			w.broken("I12", key.lockID, "%s is told of a deadlock on %s, and is in none", key.lockID, key.resource)
+		}
+	}
+	op, ok := c.op.(engine.Acquire)
+	if !ok {
+		return
+	}
+	for _, r := range before.Released {
+		if r.Part != nil && *r.Part == op.Part && r.LockID == op.LockID && r.Order == op.Order && r.Reason != "" {
+			w.verdicts[entryKey{partKey{before.ID, op.LockID, op.Part}, op.Order}] = true
+		}
+	}
+	if w.verdicts[entryKey{partKey{before.ID, op.LockID, op.Part}, op.Order}] && after.Last.Outcome == engine.Queued {
+		w.broken("I12", op.LockID, "%s was taken out of the queue of %s to end a deadlock, was not told, and queues again", op.LockID, before.ID)
+	}
+}
+
+// recently is for how long a deadlock that has ended may still be told of: searches take time, and so do commands.
+const recently = 12 * time.Second

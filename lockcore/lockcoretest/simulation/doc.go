@@ -1,0 +1,2 @@
+// Package simulation plays many Lockers in virtual time.
+package simulation
