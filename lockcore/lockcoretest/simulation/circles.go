@@ -20,14 +20,13 @@ type circles struct {
 
 // stander is a live place in a queue.
 type stander struct {
-	key          partKey
-	owner        string
-	d            *engine.Document
-	w            *engine.Waiter
-	ahead        []*stander
-	gone         bool
-	call         *call
-	limitIsLarge bool
+	key   partKey
+	owner string
+	d     *engine.Document
+	w     *engine.Waiter
+	ahead []*stander
+	// gone says that it waits no more, or is passed over, and granted that it can be granted.
+	gone, granted bool
 }
 
 // seeCircles notes who is in a deadlock now.
@@ -47,7 +46,7 @@ func (w *world) inCircles(limits bool) []*stander {
 		changed = false
 		for _, s := range c.waits {
 			if !s.gone && c.canGo(s) {
-				s.gone, changed = true, true
+				s.gone, s.granted, changed = true, true, true
 			}
 		}
 		c.goOn()
@@ -87,7 +86,7 @@ func (w *world) newCircles(limits bool) *circles {
 			if !w.present(key, q) {
 				continue
 			}
-			s := &stander{key: key, owner: owner, d: d, w: q, ahead: ahead, call: w.calls[key]}
+			s := &stander{key: key, owner: owner, d: d, w: q, ahead: ahead}
 			s.gone = !limits && q.Mode == engine.SharedBy && q.Limit > 1
 			c.waits, ahead = append(c.waits, s), append(ahead, s)
 		}
@@ -144,6 +143,12 @@ func (c *circles) obstacles(s *stander) []string {
 	for _, a := range s.ahead {
 		if !a.gone && a.w.LockID != s.w.LockID {
 			out = append(out, a.owner)
+		}
+	}
+	// Whoever got what it waited for holds it as long as its owner waits for something else.
+	for _, o := range c.waits {
+		if o.granted && o.d == s.d && o.w.LockID != s.w.LockID && !c.going[o.owner] && !engine.Compatible(o.w.Mode, s.w.Mode) {
+			out = append(out, o.owner)
 		}
 	}
 	return out

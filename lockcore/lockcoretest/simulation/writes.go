@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"slices"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
@@ -25,6 +26,8 @@ type dbChecks struct {
 	relied map[partKey]bool
 	// claimed are the requests that had a claim before: whoever slept through it is passed over.
 	claimed map[partKey]bool
+	// ahead are the requests that queued while their lock ID held.
+	ahead map[partKey]bool
 	// calls are the latest calls that asked for a part.
 	calls map[partKey]*call
 	// verdicts are requests that were taken out of the queue, by their orders.
@@ -34,7 +37,7 @@ type dbChecks struct {
 func newDBChecks() dbChecks {
 	return dbChecks{
 		fences: map[string]int64{}, made: map[entryKey]time.Time{}, relied: map[partKey]bool{}, claimed: map[partKey]bool{},
-		calls: map[partKey]*call{}, verdicts: map[entryKey]bool{},
+		ahead: map[partKey]bool{}, calls: map[partKey]*call{}, verdicts: map[entryKey]bool{},
 	}
 }
 
@@ -237,10 +240,16 @@ func (w *world) forgetRelied(resource, lockID string) {
 // firstComeFirstServed is I4. Upgrades, joins, and those who were passed over are apart.
 func (w *world) firstComeFirstServed(c *command, before, after *engine.Document) {
 	op, ok := c.op.(engine.Acquire)
+	if ok && after.Last.Outcome == engine.Queued && slices.ContainsFunc(before.Held, func(e engine.Entry) bool { return e.LockID == op.LockID && e.Holds() }) {
+		w.ahead[partKey{before.ID, op.LockID, op.Part}] = true
+	}
 	if !ok || after.Last.Outcome != engine.Granted {
 		return
 	}
-	came := after.At
+	came, key := after.At, partKey{before.ID, op.LockID, op.Part}
+	if w.ahead[key] {
+		return
+	}
 	for i := range before.Held {
 		e := &before.Held[i]
 		if e.LockID != op.LockID {
