@@ -115,6 +115,11 @@ func (c *circles) ownerOf(lockID string) string { return cmp.Or(c.owners[lockID]
 
 // obstacles are the owners that a wait waits for, of those who stay.
 func (c *circles) obstacles(s *stander) []string {
+	for _, o := range c.waits {
+		if o.granted && o.d == s.d && o.w.LockID == s.w.LockID && engine.Covers(o.w.Mode, s.w.Mode) {
+			return nil // it joins what was granted on the way
+		}
+	}
 	var out []string
 	now := time.Now()
 	party := s.w.Party()
@@ -196,7 +201,7 @@ func (w *world) verdictsAreTrue(c *command, before, after *engine.Document) {
 		}
 	}
 	if w.verdicts[entryKey{partKey{before.ID, op.LockID, op.Part}, op.Order}] && after.Last.Outcome == engine.Queued {
-		w.broken("I12", op.LockID, "%s was taken out of the queue of %s to end a deadlock, was not told, and queues again", op.LockID, before.ID)
+		w.broken("I12 verdict", op.LockID, "%s was taken out of the queue of %s to end a deadlock, was not told, and queues again", op.LockID, before.ID)
 	}
 }
 

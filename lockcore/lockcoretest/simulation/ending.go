@@ -3,6 +3,7 @@ package simulation
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -78,7 +79,7 @@ func (w *world) renewedSeldom(a *actor, s *lockcore.Session, ttl time.Duration) 
 	}
 	fair := 8 + 3*int(time.Since(st.began)/(ttl/3))
 	for _, l := range s.Leases() {
-		if n := w.renewals[partKey{l.Resource, l.LockID, l.Part}]; n > fair && !st.p.suffered(st.began, time.Now(), l.Resource) {
+		if n := w.renewals[partKey{l.Resource, l.LockID, l.Part}]; n > fair && !st.p.suffered(time.Since(st.began), l.Resource) {
 			w.broken("cost", a.lockID, "%s of %s on %s was renewed %d times in %v", a.name, a.lockID, l.Resource, n, time.Since(st.began))
 		}
 	}
@@ -96,7 +97,7 @@ func (w *world) settleDown(quiet <-chan struct{}) {
 			break
 		}
 		if time.Since(began) > endWithin {
-			w.violate("I9 end", left, "", "%s has not ended what it began within %v", left, endWithin)
+			w.violate("I9 end", left, strings.Join(w.plan.resources, " "), "%s has not ended what it began within %v", left, endWithin)
 		}
 		w.phase(500*time.Millisecond, quiet)
 	}

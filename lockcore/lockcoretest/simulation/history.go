@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
 // Violation is a broken invariant, and what led to it.
@@ -93,6 +95,30 @@ func (w *world) around(at time.Duration, text, about string) []string {
 		}
 	}
 	slices.Reverse(out)
+	for _, r := range w.plan.resources {
+		if mentions(r) {
+			out = append(out, standsOn(w.db.Document(r))...)
+		}
+	}
+	return out
+}
+
+// standsOn lists what a document has, with what is left of it.
+func standsOn(d engine.Document) []string {
+	var out []string
+	left := func(t time.Time) string {
+		if !t.Before(engine.Never) {
+			return "no end"
+		}
+		return fmt.Sprintf("%d ms left", time.Until(t).Milliseconds())
+	}
+	for _, e := range d.Held {
+		out = append(out, fmt.Sprintf("then %s: %s %s %s/%d fence %d, %s", d.ID, e.State, e.Mode, e.LockID, e.Order, e.Fence, left(e.ExpiresAt)))
+	}
+	for i, q := range d.Waiters {
+		out = append(out, fmt.Sprintf("then %s: waits at %d %s %s/%d since %d ms ago, limit %d, %s", d.ID, i+1, q.Mode, q.LockID, q.Order,
+			time.Since(q.Since).Milliseconds(), q.Limit, left(q.ExpiresAt)))
+	}
 	return out
 }
 

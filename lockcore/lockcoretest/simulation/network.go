@@ -77,7 +77,7 @@ func (p *process) fateOf(c *command) fate {
 		f.again = late
 	}
 	if slow || lost || refused {
-		p.suffer(trouble{from: c.sent, to: c.sent.Add(f.there + f.back), single: !slow || long < time.Second})
+		p.suffer(trouble{from: c.sent, to: c.sent.Add(f.there + f.back), single: true})
 	}
 	return f
 }

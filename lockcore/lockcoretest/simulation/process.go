@@ -162,17 +162,18 @@ func (p *process) suffer(t trouble) {
 	p.troubles = append(p.troubles, t)
 }
 
-// suffered reports whether the process had a trouble between two moments that may cost it a lease on the resource: a long
+// suffered reports whether the process had a trouble in the last ttl that may cost it a lease on the resource: a long
 // one, or several commands that failed.
-func (p *process) suffered(from, to time.Time, resource string) bool {
+func (p *process) suffered(ttl time.Duration, resource string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	single := 0
+	to := time.Now()
+	from, single := to.Add(-ttl), 0
 	for _, t := range p.troubles {
 		if t.to.Before(from) || t.from.After(to) || (t.resource != "" && t.resource != resource) {
 			continue
 		}
-		if !t.single {
+		if !t.single || t.to.Sub(t.from) > ttl/6 {
 			return true
 		}
 		single++

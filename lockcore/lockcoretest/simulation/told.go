@@ -154,8 +154,7 @@ func (w *world) lost(st *standing) {
 		if d.Part(l.LockID, l.Part, number(l.Order)) == nil {
 			return // how it was ended was checked when that was written
 		}
-		ttl := w.plan.cfg.TTL
-		if !st.p.suffered(time.Now().Add(-ttl), time.Now(), l.Resource) {
+		if !st.p.suffered(l.Left, l.Resource) {
 			w.broken("false loss", st.lockID, "%s in %s is told that %s has lost %s, which it holds: %v", st.actor, st.p.name, st.lockID, l.Resource, loss)
 		}
 	}

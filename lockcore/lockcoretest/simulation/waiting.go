@@ -76,7 +76,7 @@ func (w *world) well(key partKey) (since time.Time, within time.Duration, ok boo
 // everyWaiterGetsItsTurn is I9: the first who waits is granted what nobody has, and whoever may join joins.
 func (w *world) everyWaiterGetsItsTurn() {
 	now := time.Now()
-	free := map[partKey]bool{}
+	free := map[partKey]string{}
 	for _, r := range w.plan.resources {
 		d := w.db.Document(r)
 		d.At = now.Add(-w.plan.jump)
@@ -87,18 +87,20 @@ func (w *world) everyWaiterGetsItsTurn() {
 			if !w.present(key, q) {
 				continue
 			}
-			if (first && d.Admits(q.Party())) || joins(&d, q) {
-				free[key] = true
+			if joins(&d, q) {
+				free[key] = "I9 join"
+			} else if first && d.Admits(q.Party()) {
+				free[key] = "I9"
 			}
 			first = false
 		}
 	}
 	for key := range w.idle {
-		if !free[key] {
+		if free[key] == "" {
 			delete(w.idle, key)
 		}
 	}
-	for key := range free {
+	for key, kind := range free {
 		since, known := w.idle[key]
 		if !known {
 			since = now
@@ -109,7 +111,7 @@ func (w *world) everyWaiterGetsItsTurn() {
 		}
 		w.idle[key] = since
 		if now.Sub(since) > within {
-			w.broken("I9", key.lockID, "%s waits for %s, which has been there for it since %d ms", key.lockID, key.resource, since.Sub(w.began).Milliseconds())
+			w.broken(kind, key.lockID, "%s waits for %s, which has been there for it since %d ms", key.lockID, key.resource, since.Sub(w.began).Milliseconds())
 		}
 	}
 }
@@ -140,7 +142,7 @@ func (w *world) deadlocksEnd() {
 		}
 		w.stuck[s.key] = since
 		if now.Sub(since) > breakWithin {
-			w.broken("I12", s.key.lockID, "%s has been in a deadlock on %s since %d ms", s.key.lockID, s.key.resource, since.Sub(w.began).Milliseconds())
+			w.broken("I12 stays", s.key.lockID, "%s has been in a deadlock on %s since %d ms", s.key.lockID, s.key.resource, since.Sub(w.began).Milliseconds())
 		}
 	}
 	for key := range w.stuck {

@@ -262,6 +262,11 @@ func (w *world) firstComeFirstServed(c *command, before, after *engine.Document)
 			came = *e.Since
 		}
 	}
+	for i := range before.Waiters {
+		if q := &before.Waiters[i]; q.LockID == op.LockID && q.Part == op.Part && q.Since.Before(came) {
+			came = q.Since
+		}
+	}
 	slack := 2*w.plan.jump + time.Millisecond
 	for i := range before.Waiters {
 		q := &before.Waiters[i]
