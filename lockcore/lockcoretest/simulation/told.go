@@ -127,7 +127,7 @@ func (w *world) lossesAreTold() {
 		case time.Since(st.untrusted) > time.Second:
 			kind := "untold loss"
 			if s.Context().Err() != nil {
-				kind = "untold loss, parent ended"
+				kind = "untold loss parent"
 			}
 			w.broken(kind, st.lockID, "%s of %s in %s has a lease on %s that is over, and nobody told it", st.actor, st.lockID, st.p.name, over)
 		}

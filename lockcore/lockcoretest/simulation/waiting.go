@@ -130,7 +130,8 @@ func joins(d *engine.Document, q *engine.Waiter) bool {
 func (w *world) deadlocksEnd() {
 	now := time.Now()
 	in := map[partKey]bool{}
-	for _, s := range w.inCircles(false) {
+	stuck := w.inCircles(false)
+	for _, s := range stuck {
 		in[s.key] = true
 		since, known := w.stuck[s.key]
 		if !known {
@@ -142,7 +143,7 @@ func (w *world) deadlocksEnd() {
 		}
 		w.stuck[s.key] = since
 		if now.Sub(since) > breakWithin {
-			w.broken("I12 stays", s.key.lockID, "%s has been in a deadlock on %s since %d ms", s.key.lockID, s.key.resource, since.Sub(w.began).Milliseconds())
+			w.broken("I12 stays", s.key.lockID, "%s has been in a deadlock on %s since %d ms:%s", s.key.lockID, s.key.resource, since.Sub(w.began).Milliseconds(), listed(stuck))
 		}
 	}
 	for key := range w.stuck {
@@ -150,4 +151,13 @@ func (w *world) deadlocksEnd() {
 			delete(w.stuck, key)
 		}
 	}
+}
+
+// listed says who is in deadlocks, and on what.
+func listed(all []*stander) string {
+	out := ""
+	for _, s := range all {
+		out += " " + s.key.lockID + " waits for " + s.key.resource + ";"
+	}
+	return out
 }
