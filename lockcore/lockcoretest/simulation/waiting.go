@@ -80,19 +80,23 @@ func (w *world) everyWaiterGetsItsTurn() {
 	for _, r := range w.plan.resources {
 		d := w.db.Document(r)
 		d.At = now.Add(-w.plan.jump)
-		first := true
+		ahead := false
 		for i := range d.Waiters {
 			q := &d.Waiters[i]
 			key := partKey{r, q.LockID, q.Part}
-			if !w.present(key, q) {
-				continue
-			}
-			if joins(&d, q) {
+			switch here, admits := w.present(key, q), d.Admits(q.Party()); {
+			case !here && (admits || passedOver(q, now)):
+				// The dead is granted a claim, which then keeps others out, or is passed over.
+			case !here:
+				ahead = true
+			case joins(&d, q):
 				free[key] = "I9 join"
-			} else if first && d.Admits(q.Party()) {
+			case !ahead && admits:
 				free[key] = "I9"
+				ahead = true
+			default:
+				ahead = true
 			}
-			first = false
 		}
 	}
 	for key := range w.idle {
