@@ -49,6 +49,10 @@ bench: stack-up ## measure the engine against raw commands of the same server (B
 bench-temporal: stack-up ## measure guarded workflows against unguarded ones, and a crowd that waits (BENCH_FLAGS="--waiters 200")
 	@$(WITH_STACK) && exec go run ./internal/bench temporal $(BENCH_FLAGS)
 
+.PHONY: bench-idle
+bench-idle: stack-up ## measure background work beside idle documents (BENCH_FLAGS="--documents 0,100000,1000000")
+	@$(WITH_STACK) && exec go run ./internal/bench idle $(BENCH_FLAGS)
+
 .PHONY: histories
 histories: stack-up ## record the histories of unreleased features anew (worker/testdata/histories)
 	@$(WITH_STACK) && exec go test -count=1 -run '^TestKeptHistoriesReplay$$' ./worker -record

@@ -94,7 +94,10 @@ func enterFailure(ctx context.Context, guard protocol.Guard, err error) error {
 	if ctx.Err() != nil && protocol.LockError(err) == nil {
 		return fmt.Errorf("lockstep: enter %q: %w", guard.Part, ctx.Err())
 	}
+	var deadlock *lockcore.DeadlockError
 	switch busy := errors.Is(err, lockcore.ErrBusy); {
+	case guard.Undo && errors.As(err, &deadlock) && isFirst(ctx, guard):
+		return protocol.DeadlockFailure(deadlock, guard.Part)
 	case guard.Try && guard.Undo && busy && isFirst(ctx, guard):
 		return protocol.TriedFailure(err, guard.Part)
 	case guard.Try:

@@ -255,6 +255,28 @@ func TestAnAttemptThatEndsWhileItEntersIsNotALockFailure(t *testing.T) {
 	require.ErrorAs(t, enterFailure(ctx, sagaGuard(), &lockcore.LostError{}), &app)
 }
 
+// A wrong "never ran" leaves work undone. Only an attempt that is known to be the first says it.
+func TestAVictimSaysThatItNeverRanOnlyWhenThatIsKnown(t *testing.T) {
+	t.Parallel()
+	undone := sagaGuard()
+	undone.Undo = true
+	reset := undone
+	reset.Run = "the run before a reset"
+	for name, tc := range map[string]struct {
+		guard protocol.Guard
+		want  string
+	}{"first attempt": {undone, undone.Part}, "in a run before": {reset, ""}, "not undone": {sagaGuard(), ""}} {
+		l := &fakeLocker{enter: func(context.Context, int, lockcore.Request) error {
+			return &lockcore.DeadlockError{Resource: "account/1", Cycle: "a waits for b, b waits for a"}
+		}}
+		_, err := runStep(t, l, tc.guard, done)
+		requireFailure(t, err, protocol.FailureDeadlock, true)
+		var details protocol.DeadlockDetails
+		require.NoError(t, application(t, err).Details(&details))
+		require.Equal(t, protocol.DeadlockDetails{Resource: "account/1", Cycle: "a waits for b, b waits for a", NeverRan: tc.want}, details, name)
+	}
+}
+
 // Where time stands still while anybody works.
 func TestLeavingTakesAtMostHalfOfTheTimeThatIsLeft(t *testing.T) {
 	t.Parallel()

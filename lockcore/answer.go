@@ -21,10 +21,12 @@ func answer(op *engine.Acquire, d *engine.Document, sent time.Time) (Lease, erro
 		return lease, nil
 	case engine.Lost:
 		return Lease{}, lostError(d, op.LockID, op.Part, op.Order)
+	case engine.Deadlock:
+		return Lease{}, deadlockError(op, d.Last.Verdict)
 	case engine.Overtaken:
 		by, _ := d.Overtaker(op.LockID, op.Part, op.Order)
-		if cycle, ok := strings.CutPrefix(by.Reason, deadlockReason); ok {
-			return Lease{}, &DeadlockError{Resource: op.Resource, LockID: op.LockID, Part: op.Part, Order: orderOf(op.Order), Cycle: cycle}
+		if strings.HasPrefix(by.Reason, deadlockReason) { // it was told, and the answer was lost
+			return Lease{}, deadlockError(op, by.Reason)
 		}
 		later := d.Later(op.LockID, op.Part, op.Order) != nil
 		return Lease{}, &SupersededError{
@@ -34,6 +36,11 @@ func answer(op *engine.Acquire, d *engine.Document, sent time.Time) (Lease, erro
 	default:
 		return Lease{}, busy(op, d)
 	}
+}
+
+func deadlockError(op *engine.Acquire, verdict string) *DeadlockError {
+	cycle := strings.TrimPrefix(verdict, deadlockReason)
+	return &DeadlockError{Resource: op.Resource, LockID: op.LockID, Part: op.Part, Order: orderOf(op.Order), Cycle: cycle}
 }
 
 // lostError says what is remembered of a hold that is gone.

@@ -65,5 +65,5 @@ func TestWrongLayoutIsNoUnknownOutcome(t *testing.T) {
 type layoutEngine struct{ *hookEngine }
 
 func (e *layoutEngine) Acquire(context.Context, engine.Acquire) (engine.Document, error) {
-	return engine.Document{}, &engine.LayoutError{Collection: "c", Reason: "other"}
+	return engine.Document{}, &engine.LayoutError{Collection: "c", Found: "other"}
 }

@@ -42,8 +42,6 @@ type Config struct {
 	// attribute lock.resource.class of metrics, which is left out where it is "". The function is called by
 	// many goroutines at once. Defaults to nil: metrics do not tell resources apart.
 	ResourceClass func(resource string) string
-	// Layout is how locks are stored in the collection. Defaults to LayoutOwn.
-	Layout Layout
 }
 
 const (
@@ -85,7 +83,6 @@ func (c Config) withDefaults() (Config, error) {
 		checkRange("Config.Retention", c.Retention, minRetention, maxRetention),
 		checkCount("Config.MaxWaiters", c.MaxWaiters, 1, 5000),
 		checkText("Config.Host", c.Host, 1, 255),
-		checkLayout(c.Layout),
 	)
 }
 

@@ -68,31 +68,13 @@ func (l *Locker) queues(ctx context.Context) ([]engine.Document, error) {
 }
 
 // BreakDeadlocks ends the deadlocks that are there: it takes the victim of each out of the queue, if it still stands
-// there, and returns those that it ended. The victim is told with ErrDeadlock: by its Acquire, by Recheck and Withdrawn, and by an
-// Enter of the same order. An Enter with a greater order is not told, and queues anew. Acquire does this by itself as long as it
-// waits.
+// there, and returns those that it ended. The victim is told with ErrDeadlock: by its Acquire, by Recheck and Withdrawn, and by the
+// next Enter of its part on that resource, whatever the order. After that Enter it may queue anew. Acquire does this by itself
+// as long as it waits.
 func (l *Locker) BreakDeadlocks(ctx context.Context) ([]Deadlock, error) {
 	first, err := l.Deadlocks(ctx)
-	if err != nil {
+	if err != nil || len(first) == 0 {
 		return nil, err
-	}
-	return l.breakThose(ctx, first)
-}
-
-// search is BreakDeadlocks for those who wait in this process, and returns what it read.
-func (l *Locker) search(ctx context.Context) ([]engine.Document, error) {
-	docs, err := l.queues(ctx)
-	if err != nil {
-		return nil, err
-	}
-	_, err = l.breakThose(ctx, deadlocksIn(docs))
-	return docs, err
-}
-
-// breakThose ends deadlocks that were found, and are still there.
-func (l *Locker) breakThose(ctx context.Context, first []Deadlock) ([]Deadlock, error) {
-	if len(first) == 0 {
-		return nil, nil
 	}
 	// The documents were read one after the other. What is no deadlock does not look like the same one twice.
 	second, err := l.Deadlocks(ctx)
@@ -138,11 +120,11 @@ func (l *Locker) withdraw(outer context.Context, w Wait, reason string) (bool, e
 	d, err := insist(ctx, "withdraw", w.Resource, w.Order, func() (engine.Document, error) { return l.eng.Withdraw(ctx, op) })
 	if err == nil {
 		l.settled(outer, &d, victim())
-		l.waits.call(w.Resource, w.LockID, w.Part)
+		l.watch.call(w.Resource, w.LockID, w.Part)
 		if d.Last.Outcome == engine.Granted {
-			l.turns.tell(Turn{
+			l.watch.tell([]Turn{{
 				Resource: w.Resource, LockID: w.LockID, Part: w.Part, Order: w.Order, Deadlock: strings.TrimPrefix(reason, deadlockReason),
-			})
+			}})
 		}
 	}
 	if err == nil && d.Last.Outcome != engine.Granted { // another process was faster

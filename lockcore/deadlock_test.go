@@ -2,12 +2,14 @@ package lockcore_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 )
 
@@ -117,8 +119,22 @@ func TestDeadlocksAreListedWithTheirOwners(t *testing.T) {
 	again, err := l.BreakDeadlocks(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, again, "one victim is enough")
-	require.Empty(t, mem.Document("x").Waiters)
 	require.Len(t, mem.Document("y").Waiters, 2)
+
+	// The victim comes back late, with a greater order, and after much else has ended there.
+	victim := one("c", lockcore.Exclusive("x"))
+	victim.Part, victim.Order = "wait", lockcore.Order{Schedule: 1, Attempt: 2}
+	for i := range 2 * engine.MaxReleased {
+		require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: fmt.Sprint("other/", i), Resources: []string{"x"}}))
+	}
+	require.ErrorIs(t, l.Withdrawn(t.Context(), victim), lockcore.ErrDeadlock)
+	_, err = l.Enter(t.Context(), victim, true)
+	require.ErrorIs(t, err, lockcore.ErrDeadlock)
+	_, err = l.Enter(t.Context(), victim, true)
+	require.ErrorIs(t, err, lockcore.ErrDeadlock, "the same request again")
+	victim.Order.Attempt++
+	_, err = l.Enter(t.Context(), victim, true)
+	require.ErrorIs(t, err, lockcore.ErrBusy)
 }
 
 func TestRoomUnderALimitIsNoEdge(t *testing.T) {

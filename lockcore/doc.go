@@ -83,7 +83,7 @@
 //	ErrInvalid              *InvalidError     the field, the value and the bound. Nothing was sent
 //	ErrUnknownOutcome       *UnknownOutcomeError
 //	                                          it may have taken effect: repeat it with the same order, or release
-//	                        *LayoutError      the collection is in the other layout. Nothing was written
+//	                        *LayoutError      the collection is in another layout. Nothing was written
 //
 // Other errors are the database's, and say that nothing was done. Busy, lost and "the database failed" are never
 // mixed.

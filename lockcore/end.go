@@ -121,6 +121,5 @@ func joined(before, err error) error {
 // those who wait in this process and were granted a claim, or tells of it.
 func (l *Locker) settled(ctx context.Context, d *engine.Document, why ending) {
 	l.tel.ended(ctx, d, why)
-	l.waits.notify(d)
-	l.turns.granted(d)
+	l.watch.wrote(d)
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
 // Conditions. Match them with [errors.Is]; the types below carry the facts.
@@ -178,3 +180,7 @@ func (e *UnknownOutcomeError) Is(target error) bool { return target == ErrUnknow
 
 // Unwrap returns the driver's error.
 func (e *UnknownOutcomeError) Unwrap() error { return e.Err }
+
+// LayoutError says that a collection is not in the layout of this version: it has documents of something else.
+// CreateIndexes answers with it, and so does the first operation of a Locker. Nothing was written.
+type LayoutError = engine.LayoutError

@@ -15,14 +15,20 @@ func (l *Locker) EndSessions() {
 
 // Tended is how many resources are tended.
 func (l *Locker) Tended() int {
-	l.turns.mu.Lock()
-	defer l.turns.mu.Unlock()
-	return len(l.turns.tended)
+	l.watch.mu.Lock()
+	defer l.watch.mu.Unlock()
+	n := 0
+	for _, r := range l.watch.table {
+		if r.parked {
+			n++
+		}
+	}
+	return n
 }
 
-// Reading is how many wait for a read that they share.
-func (l *Locker) Reading() int {
-	l.reads.mu.Lock()
-	defer l.reads.mu.Unlock()
-	return l.reads.waiting
+// Remembered reports whether a read is kept for others to share.
+func (l *Locker) Remembered() bool {
+	l.watch.reads.mu.Lock()
+	defer l.watch.reads.mu.Unlock()
+	return l.watch.reads.last != nil
 }

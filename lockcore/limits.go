@@ -23,6 +23,7 @@ func (r *Request) check() error {
 		checkText("Request.LockID", r.LockID, 1, maxName),
 		checkText("Request.Part", r.Part, 0, maxName),
 		checkText("Request.Owner", r.Owner, 0, maxName),
+		checkText("Request.Host", r.Host, 0, 255),
 		checkText("Request.Comment", r.Comment, 0, maxComment),
 		checkTTL("Request.TTL", r.TTL),
 		checkTTL("Request.HoldTTL", r.HoldTTL),

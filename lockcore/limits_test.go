@@ -179,7 +179,6 @@ func TestEveryBoundOfTheConfigurationIsRefusedByName(t *testing.T) {
 		"host of 256 bytes":        {"Config.Host", lockcore.Config{Host: strings.Repeat("x", 256)}},
 		"host with NUL":            {"Config.Host", lockcore.Config{Host: "a\x00"}},
 		"host that is not UTF-8":   {"Config.Host", lockcore.Config{Host: "\xff"}},
-		"layout that nobody knows": {"Config.Layout", lockcore.Config{Layout: "other"}},
 	} {
 		_, err := lockcore.New(l.coll, c.cfg)
 		var invalid *lockcore.InvalidError

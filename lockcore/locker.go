@@ -12,6 +12,7 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 	"github.com/temporal-lockstep/lockstep/lockcore/internal/clock"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/mongoengine"
 )
 
 // Locker takes, renews and releases locks in one collection. It is safe for concurrent use; one per
@@ -22,12 +23,9 @@ type Locker struct {
 	clock clock.Clock
 	cfg   Config
 	tel   observer
-	// keeper renews for all sessions, and waits wakes all that wait.
+	// keeper renews for all sessions, and watch wakes all that wait.
 	keeper *keeper
-	waits  *waits
-	// turns tells those who wait elsewhere, and reads is shared by them.
-	turns *turns
-	reads reads
+	watch  *watcher
 	// lastOrder is the highest that was given to a request, or a release, without one.
 	lastOrder atomic.Int64
 }
@@ -43,7 +41,7 @@ func New(coll *mongo.Collection, cfg Config) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newLocker(newEngine(coll, &cfg), cfg)
+	return newLocker(mongoengine.New(coll, cfg.Retention), cfg)
 }
 
 // NewOn makes a Locker on another engine, such as the one in memory of package lockcoretest.
@@ -61,14 +59,13 @@ func newLocker(eng engine.Engine, cfg Config) (*Locker, error) {
 		return nil, err
 	}
 	ticks := clock.Of(eng)
-	l := &Locker{eng: eng, clock: ticks, cfg: cfg, tel: tel, reads: reads{eng: eng, clock: ticks}}
-	l.keeper, l.waits, l.turns = newKeeper(l), newWaits(l), newTurns(l)
+	l := &Locker{eng: eng, clock: ticks, cfg: cfg, tel: tel}
+	l.keeper, l.watch = newKeeper(l), newWatcher(l)
 	return l, nil
 }
 
-// CreateIndexes makes the index by which documents of idle resources are removed, or those that Config.Layout
-// needs. It may be called again at any time. In lockstep's own layout locks work without it, and documents stay for
-// ever. A collection in the other layout is refused with a *LayoutError.
+// CreateIndexes makes the index by which documents of idle resources are removed. It may be called again at any time.
+// Locks work without it, and documents stay for ever. A collection in another layout is refused with a *LayoutError.
 func (l *Locker) CreateIndexes(ctx context.Context) error { return l.eng.Prepare(ctx) }
 
 // insist sends an operation, and repeats it a few times while nobody knows whether it took effect: every

@@ -25,6 +25,8 @@ type cutEngine struct {
 	// lose is how many of the next answers are lost after the operation was applied; negative loses all.
 	lose int
 	sent int
+	// refusing says that nothing is applied, reads included.
+	refusing bool
 }
 
 func (e *cutEngine) answer(d engine.Document, err error) (engine.Document, error) {
@@ -38,6 +40,39 @@ func (e *cutEngine) answer(d engine.Document, err error) (engine.Document, error
 	return d, err
 }
 
+// refuse has everything fail, or not any more.
+func (e *cutEngine) refuse(all bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.refusing = all
+}
+
+func (e *cutEngine) refuses() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.refusing {
+		e.sent++
+	}
+	return e.refusing
+}
+
+// commands is how many operations were asked for.
+func (e *cutEngine) commands() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.sent
+}
+
+func (e *cutEngine) Read(ctx context.Context, names ...string) ([]engine.Document, error) {
+	e.mu.Lock()
+	refusing := e.refusing
+	e.mu.Unlock()
+	if refusing {
+		return nil, errCut
+	}
+	return e.Engine.Read(ctx, names...)
+}
+
 func (e *cutEngine) cut(answers int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -45,6 +80,9 @@ func (e *cutEngine) cut(answers int) {
 }
 
 func (e *cutEngine) Acquire(ctx context.Context, op engine.Acquire) (engine.Document, error) {
+	if e.refuses() {
+		return engine.Document{}, errCut
+	}
 	return e.answer(e.Engine.Acquire(ctx, op))
 }
 
@@ -63,9 +101,7 @@ func (e *cutEngine) Release(ctx context.Context, op engine.Release) (engine.Docu
 func onCutEngine(t *testing.T, cfg lockcore.Config) (*lockcore.Locker, *cutEngine) {
 	t.Helper()
 	e := &cutEngine{Engine: lockcoretest.NewEngine(time.Now)}
-	l, err := lockcore.NewOn(e, cfg)
-	require.NoError(t, err)
-	return l, e
+	return on(t, e, cfg), e
 }
 
 func TestLostAnswerIsAskedForAgainAndEndsAsIfItHadRunOnce(t *testing.T) {

@@ -43,7 +43,7 @@ func TestBatchThatTheDatabaseRefusesIsNoUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	for name, refusal := range map[string]error{
 		"not authorized": mongo.CommandError{Code: 13, Message: "not authorized"},
-		"other layout":   &engine.LayoutError{Collection: "c", Reason: "other"},
+		"other layout":   &engine.LayoutError{Collection: "c", Found: "other"},
 	} {
 		e := &batchEngine{Engine: lockcoretest.NewEngine(time.Now), renewed: make([]bool, 3), err: refusal}
 		l := on(t, e, lockcore.Config{})

@@ -148,6 +148,9 @@ func statusesOf(d *engine.Document) []Status {
 		out = append(out, s)
 	}
 	for i, w := range d.Waiters {
+		if w.Verdict != "" {
+			continue
+		}
 		limit := int(w.Limit)
 		if w.Mode == engine.Exclusive {
 			limit = 0

@@ -38,7 +38,7 @@ func TestStatusIsFilteredByEachField(t *testing.T) {
 	before := time.Now().Add(-time.Hour)
 	enter(false, lockcore.Request{LockID: "a", Resources: []lockcore.Resource{lockcore.Exclusive("x/1")}, Owner: "saga", TTL: time.Minute})
 	enter(false, lockcore.Request{LockID: "b", Resources: []lockcore.Resource{lockcore.Shared("x/2")}, TTL: lockcore.Forever, Comment: "$$ROOT"})
-	enter(false, lockcore.Request{LockID: "c", Resources: []lockcore.Resource{lockcore.Shared("x/2")}, TTL: time.Hour})
+	enter(false, lockcore.Request{LockID: "c", Resources: []lockcore.Resource{lockcore.Shared("x/2")}, TTL: 3 * time.Hour})
 	enter(true, lockcore.Request{LockID: "d", Resources: []lockcore.Resource{lockcore.Exclusive("x/1")}, Owner: "saga"})
 	enter(true, lockcore.Request{LockID: "$owner", Resources: []lockcore.Resource{lockcore.Exclusive("x/2")}})
 
@@ -62,8 +62,8 @@ func TestStatusIsFilteredByEachField(t *testing.T) {
 		"mode":              {lockcore.Filter{Mode: lockcore.ModeShared}, everything[2:4]},
 		"created after":     {lockcore.Filter{CreatedAfter: before}, everything},
 		"created before":    {lockcore.Filter{CreatedBefore: before}, []string{}},
-		"TTL below":         {lockcore.Filter{TTLBelow: 30 * time.Minute}, []string{everything[0], everything[1], everything[4]}},
-		"TTL at least":      {lockcore.Filter{TTLAtLeast: 30 * time.Minute}, everything[2:4]},
+		"TTL below":         {lockcore.Filter{TTLBelow: 2 * time.Hour}, []string{everything[0], everything[1], everything[4]}},
+		"TTL at least":      {lockcore.Filter{TTLAtLeast: 2 * time.Hour}, everything[2:4]},
 		"expired":           {lockcore.Filter{TTLBelow: 1}, []string{}},
 		"waiting":           {lockcore.Filter{States: []lockcore.State{lockcore.StateWaiting}}, []string{everything[1], everything[4]}},
 		"holding":           {lockcore.Filter{States: []lockcore.State{lockcore.StateHolding}, Resource: "x/2"}, everything[2:4]},

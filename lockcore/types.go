@@ -120,6 +120,8 @@ type Request struct {
 	// NeverVictim keeps the request from being the one that gives up in a deadlock, as long as another one in it may.
 	// Compensations set it. Where all that are in a deadlock say so it is as if none did: else none would ever go on.
 	NeverVictim bool `json:"neverVictim,omitempty"`
+	// Host is where the owner is, for people. At most 255 bytes. Defaults to Config.Host.
+	Host string `json:"host,omitempty"`
 	// Comment is for people. At most 1,024 bytes.
 	Comment string `json:"comment,omitempty"`
 	// MaxWait is how long to wait at most: for Acquire, where 0, the default, is as long as the context

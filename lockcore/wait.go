@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/internal/clock"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
 )
 
 // Acquire waits in the queue until all resources are held, ctx ends or req.MaxWait has passed. Resources
@@ -50,26 +50,31 @@ func (l *Locker) Acquire(ctx context.Context, req Request) (*Session, error) {
 }
 
 // await asks for one resource until it is granted, or until wait ends: then the answer is the last *BusyError, which is last,
-// the caller's own, where no other came. It ends too when held, what was taken before, is lost. The end of the wait does not
+// the caller's own, if no other came. It ends too when held, what was taken before, is lost. The end of the wait does not
 // cut off a command that is under way, whose outcome would be unknown.
+//
+// Once the request has queued, an error that passes does not end the wait: it asks again, with growing pauses, and queues
+// anew if its place has ended meanwhile.
 func (l *Locker) await(ctx, wait context.Context, req *Request, res Resource, last error, held *Session) (Lease, error) {
+	op := l.acquireOp(req, res)
 	// Registered before the request queues, so that no claim is made for it unheard.
-	one := l.waits.add(res.Name, req.LockID, req.Part)
-	defer l.waits.remove(one)
+	one := l.watch.add(res.Name, op.Waiter())
+	defer l.watch.remove(one)
 	// A place is given up unless it is refreshed.
-	refresh := l.clock.NewTimer(l.cfg.WaiterTTL / 3)
-	defer refresh.Stop()
+	refresh := l.cfg.WaiterTTL / 3
+	again := l.clock.NewTimer(refresh)
+	defer again.Stop()
 	var lost <-chan struct{}
 	if held != nil {
 		lost = held.ctx.Done()
 	}
-	// Where the request has queued before, a claim may have been made for it meanwhile.
-	soon := last != nil
+	// If the request has queued before, a claim may have been made for it meanwhile.
+	soon, failures := last != nil, 0
 	var behind []blocker
 	for {
 		if last != nil {
 			behind = alsoBehind(behind, last)
-			l.waits.watch(one, soon)
+			l.watch.queued(one, soon)
 			soon = false
 			select {
 			case <-wait.Done():
@@ -77,20 +82,35 @@ func (l *Locker) await(ctx, wait context.Context, req *Request, res Resource, la
 			case <-lost:
 				return Lease{}, context.Cause(held.ctx)
 			case <-one.turn:
-			case <-refresh.C:
-				refresh.Reset(l.cfg.WaiterTTL / 3)
+			case <-again.C:
 			}
 		}
-		lease, err := l.enterOne(ctx, req, res, how{queue: true, behind: behind})
+		lease, err := l.enterOne(ctx, req, res, how{queue: true, heardIn: l.cfg.WaiterTTL / 3, behind: behind})
 		switch {
 		case err == nil:
 			return lease, nil
 		case errors.Is(err, ErrBusy) && !errors.Is(err, ErrQueueFull):
-			last = err
+			last, failures = err, 0
+			again.Reset(refresh)
+		case last != nil && passes(err):
+			again.Reset(pauseAfter(failures))
+			failures++
 		default:
 			return Lease{}, err
 		}
 	}
+}
+
+// passes reports whether an error may be over when a request that has queued asks again.
+func passes(err error) bool {
+	var selection topology.ServerSelectionError
+	return errors.Is(err, ErrUnknownOutcome) || errors.Is(err, ErrQueueFull) || errors.As(err, &selection)
+}
+
+// pauseAfter grows from 1 s to 30 s with the failures before, and a bit, so that not all come at once.
+func pauseAfter(failures int) time.Duration {
+	d := min(time.Second<<min(failures, 5), 30*time.Second)
+	return d + rand.N(d/4) //nolint:gosec // spreads the requests, hides nothing
 }
 
 // alsoBehind adds those of whom a refusal says that they are in the way.
@@ -105,18 +125,6 @@ func alsoBehind(behind []blocker, refusal error) []blocker {
 		}
 	}
 	return behind
-}
-
-// rest pauses for about d, and tells whether ctx still lives.
-func rest(ctx context.Context, c clock.Clock, d time.Duration) bool {
-	timer := c.NewTimer(d/2 + rand.N(d/2+1)) //nolint:gosec // spreads the looks, hides nothing
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }
 
 // abandon leaves the queue and gives back what was taken.

@@ -2,24 +2,24 @@ package lockcore
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
-// waitGraph is what the documents with queues say of who waits for whom. Its edges are not written down: in a
-// queue of n that want a resource alone there are n²/2 of them.
+// waitGraph is what the documents with queues say of which waiters wait for which. Its nodes are places in queues. One
+// waits for another if that is ahead of it in the same queue; or if a hold is in its way that does not end as long as the
+// other waits: the hold is tied to that wait. A waiter goes on only when all that it waits for have ended. So those in a
+// cycle never go on.
+//
+// The edges are not written down: in a queue of n there are n²/2 of them.
 type waitGraph struct {
 	docs []engine.Document
-	// holders are the owners of what is held and alive, by document and entry.
-	holders [][]party
-	// waits are an owner's places.
+	// owners are the owners of what is held, by document and entry: only one entry of a hold tells of it.
+	owners [][]string
+	// waits are the places of each owner, in the order of the documents and queues.
 	waits map[string][]place
 }
-
-// party is one that holds or waits.
-type party struct{ lockID, owner, mode string }
 
 // place is a waiter of a document.
 type place struct{ doc, waiter int }
@@ -27,14 +27,14 @@ type place struct{ doc, waiter int }
 // deadlocksIn finds a shortest cycle through each owner that is in one, each once. The same documents give the same
 // cycles, whoever looks.
 func deadlocksIn(docs []engine.Document) []Deadlock {
-	g, starts := newWaitGraph(docs)
+	g := newWaitGraph(docs)
 	var out []Deadlock
 	covered := map[string]bool{}
-	for _, owner := range starts {
-		if covered[owner] {
+	for _, start := range g.starts() {
+		if covered[g.owner(start)] {
 			continue
 		}
-		if waits := g.cycleThrough(owner); waits != nil {
+		if waits := g.cycleThrough(start); waits != nil {
 			for _, w := range waits {
 				covered[w.Owner] = true
 			}
@@ -44,100 +44,138 @@ func deadlocksIn(docs []engine.Document) []Deadlock {
 	return out
 }
 
-// newWaitGraph also returns the owners that hold and wait: there is one in every deadlock.
-func newWaitGraph(docs []engine.Document) (g *waitGraph, holdAndWait []string) {
-	g = &waitGraph{docs: docs, holders: make([][]party, len(docs)), waits: map[string][]place{}}
-	holding := map[string]bool{}
+func newWaitGraph(docs []engine.Document) *waitGraph {
+	g := &waitGraph{docs: docs, owners: make([][]string, len(docs)), waits: map[string][]place{}}
 	for i := range docs {
 		d := &docs[i]
-		owners := map[string]string{}
+		told := map[string]string{}
 		for _, e := range d.Held {
-			owners[e.LockID] = cmp.Or(owners[e.LockID], e.Owner)
+			told[e.LockID] = cmp.Or(told[e.LockID], e.Owner)
 		}
-		for _, e := range d.Held {
-			// What drains ends by itself.
-			if e.ExpiresAt.After(d.At) && e.State != engine.Draining {
-				p := party{e.LockID, cmp.Or(owners[e.LockID], e.LockID), e.Mode}
-				g.holders[i] = append(g.holders[i], p)
-				holding[p.owner] = true
-			}
+		g.owners[i] = make([]string, len(d.Held))
+		for j, e := range d.Held {
+			g.owners[i][j] = cmp.Or(told[e.LockID], e.LockID)
 		}
-		for j, w := range d.Waiters {
-			if w.ExpiresAt.After(d.At) {
-				owner := cmp.Or(w.Owner, w.LockID)
-				g.waits[owner] = append(g.waits[owner], place{i, j})
+		queue := d.Queue()
+		for j := range d.Waiters {
+			w := &d.Waiters[j]
+			if w.Waits(d.At) && queue.Next(w).Answer != engine.NextGo {
+				p := place{i, j}
+				g.waits[g.owner(p)] = append(g.waits[g.owner(p)], p)
 			}
 		}
 	}
-	for owner := range maps.Keys(g.waits) {
-		if holding[owner] {
-			holdAndWait = append(holdAndWait, owner)
-		}
-	}
-	slices.Sort(holdAndWait)
-	return g, holdAndWait
+	return g
 }
 
-// cycleThrough walks the graph breadth first until it is back at the owner.
-func (g *waitGraph) cycleThrough(owner string) []Wait {
-	came := map[string]Wait{} // the edge by which each owner was reached first
-	// Those ahead of an exclusive waiter need to be looked at once.
+// starts are the waits to which holds are tied, by owner: there is one in every deadlock.
+func (g *waitGraph) starts() []place {
+	var out []place
+	known := map[place]bool{}
+	for i := range g.docs {
+		for j := range g.docs[i].Held {
+			for _, p := range g.tied(i, j) {
+				if !known[p] {
+					known[p] = true
+					out = append(out, p)
+				}
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b place) int {
+		return cmp.Or(cmp.Compare(g.owner(a), g.owner(b)), cmp.Compare(a.doc, b.doc), cmp.Compare(a.waiter, b.waiter))
+	})
+	return out
+}
+
+func (g *waitGraph) waiter(p place) *engine.Waiter { return &g.docs[p.doc].Waiters[p.waiter] }
+
+func (g *waitGraph) owner(p place) string {
+	w := g.waiter(p)
+	return cmp.Or(w.Owner, w.LockID)
+}
+
+// tied lists the waits to which an entry is tied: it stands as long as they do. These are all waits of its owner, which is
+// one thread of work. What drains, and a claim that is not confirmed, end by themselves.
+func (g *waitGraph) tied(doc, entry int) []place {
+	e := &g.docs[doc].Held[entry]
+	if !e.Holds() || !e.Stands(g.docs[doc].At) {
+		return nil
+	}
+	return g.waits[g.owners[doc][entry]]
+}
+
+// cycleThrough walks the graph breadth first until it is back at the start.
+func (g *waitGraph) cycleThrough(start place) []Wait {
+	came := map[place]place{} // from where each place was reached first
+	// Those ahead of a waiter need to be looked at once.
 	seen := make([]int, len(g.docs))
-	queue := []string{owner}
+	queue := []place{start}
 	for len(queue) > 0 {
 		at := queue[0]
 		queue = queue[1:]
-		for _, p := range g.waits[at] {
-			for _, other := range g.inTheWay(p, seen) {
-				w := g.wait(p, at, other)
-				if other == owner {
-					path := []Wait{w}
-					for path[0].Owner != owner {
-						path = slices.Insert(path, 0, came[path[0].Owner])
-					}
-					return path
-				}
-				if _, known := came[other]; !known && other != at {
-					came[other] = w
-					queue = append(queue, other)
-				}
+		for _, next := range g.waitedFor(at, seen) {
+			if next == start {
+				return g.path(came, start, at)
+			}
+			if _, known := came[next]; !known && next != at {
+				came[next] = at
+				queue = append(queue, next)
 			}
 		}
 	}
 	return nil
 }
 
-// inTheWay lists the owners that a waiter waits for: holders whose mode does not go together with its own, and such
-// waiters ahead, but for those that were listed before. Waiting for room under a limit makes no edge.
-func (g *waitGraph) inTheWay(p place, seen []int) []string {
-	d := &g.docs[p.doc]
-	w := &d.Waiters[p.waiter]
-	self := cmp.Or(w.Owner, w.LockID)
-	var out []string
-	add := func(o party) {
-		if o.lockID != w.LockID && o.owner != self && !engine.Compatible(o.mode, w.Mode) {
-			out = append(out, o.owner)
+// path is the cycle from the start to a place, and back.
+func (g *waitGraph) path(came map[place]place, start, last place) []Wait {
+	var out []Wait
+	next := start
+	for at := last; ; at = came[at] {
+		out = append(out, g.wait(at, next))
+		if next = at; at == start {
+			break
 		}
 	}
-	for _, h := range g.holders[p.doc] {
-		add(h)
-	}
-	for j := seen[p.doc]; j < p.waiter; j++ {
-		if a := &d.Waiters[j]; a.ExpiresAt.After(d.At) {
-			add(party{a.LockID, cmp.Or(a.Owner, a.LockID), a.Mode})
-		}
-	}
-	if w.Mode == engine.Exclusive {
-		seen[p.doc] = max(seen[p.doc], p.waiter)
-	}
+	slices.Reverse(out)
 	return out
 }
 
-func (g *waitGraph) wait(p place, owner, other string) Wait {
-	d := &g.docs[p.doc]
-	q := &d.Waiters[p.waiter]
+// waitedFor lists the waits that must end before a place's does: those to which a hold in its way is tied, and those
+// ahead of it in its queue, but for those that were listed before. A party that may join its own hold waits for neither,
+// but for running parts that are in its way. Waiting for room under a limit makes no edge, unless the limit is 1.
+func (g *waitGraph) waitedFor(p place, seen []int) []place {
+	d, w, self := &g.docs[p.doc], g.waiter(p), g.owner(p)
+	party := w.Party()
+	joins := d.Covered(party)
+	if party.Limit == 1 {
+		party.Mode = engine.Exclusive
+	}
+	var out []place
+	for i := range d.Held {
+		e := &d.Held[i]
+		if g.owners[p.doc][i] != self && e.Blocks(party, d.At) && (!joins || e.State == engine.Part) {
+			out = append(out, g.tied(p.doc, i)...)
+		}
+	}
+	if joins {
+		return out
+	}
+	for i := seen[p.doc]; i < p.waiter; i++ {
+		if a := (place{p.doc, i}); d.Precedes(g.waiter(a)) && g.owner(a) != self && g.waiter(a).LockID != w.LockID {
+			out = append(out, a)
+		}
+	}
+	seen[p.doc] = max(seen[p.doc], p.waiter)
+	return out
+}
+
+// wait is the edge from one place to another.
+func (g *waitGraph) wait(p, next place) Wait {
+	q := g.waiter(p)
 	w := Wait{
-		Resource: d.ID, Owner: owner, LockID: q.LockID, Part: q.Part, Order: orderOf(q.Order), For: other, Started: q.Since, NeverVictim: q.Safe,
+		Resource: g.docs[p.doc].ID, Owner: g.owner(p), LockID: q.LockID, Part: q.Part, Order: orderOf(q.Order), For: g.owner(next),
+		Started: q.Since, NeverVictim: q.Safe,
 	}
 	if q.Started != nil {
 		w.Started = *q.Started
@@ -145,7 +183,7 @@ func (g *waitGraph) wait(p place, owner, other string) Wait {
 	return w
 }
 
-// victimOf is the wait that has to end. Where all are those of requests that never are victims it is one of them
+// victimOf is the wait that has to end. If all are those of requests that never are victims it is one of them
 // nevertheless: none of them would ever get its lock.
 func victimOf(waits []Wait) int {
 	spared := slices.ContainsFunc(waits, func(w Wait) bool { return !w.NeverVictim })

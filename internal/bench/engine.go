@@ -21,18 +21,11 @@ type bench struct {
 }
 
 func benchEngine(ctx context.Context, uri string, rounds int) (report Report, err error) {
-	client, err := mongo.Connect(options.Client().ApplyURI(uri))
+	db, drop, err := database(ctx, uri)
 	if err != nil {
-		return report, fmt.Errorf("connect to LOCKSTEP_MONGODB_URI: %w", err)
+		return report, err
 	}
-	db := client.Database(fmt.Sprintf("lockstep_bench_%d", time.Now().UnixNano()))
-	defer func() {
-		// The context may have ended by Ctrl-C, and the database must go all the same.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-		defer cancel()
-		_ = db.Drop(ctx)
-		_ = client.Disconnect(ctx)
-	}()
+	defer drop()
 	locker, err := lockcore.New(db.Collection("locks"), lockcore.Config{MaxWaiters: 5000})
 	if err != nil {
 		return report, err
@@ -62,6 +55,22 @@ func benchEngine(ctx context.Context, uri string, rounds int) (report Report, er
 	facts, err = b.renewals(ctx, uri)
 	report.Facts = append(report.Facts, facts...)
 	return report, err
+}
+
+// database connects, and returns a new database and what drops it in the end.
+func database(ctx context.Context, uri string) (*mongo.Database, func(), error) {
+	client, err := mongo.Connect(options.Client().ApplyURI(uri))
+	if err != nil {
+		return nil, nil, fmt.Errorf("connect to LOCKSTEP_MONGODB_URI: %w", err)
+	}
+	db := client.Database(fmt.Sprintf("lockstep_bench_%d", time.Now().UnixNano()))
+	return db, func() {
+		// The context may have ended by Ctrl-C, and the database must go all the same.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		_ = db.Drop(ctx)
+		_ = client.Disconnect(ctx)
+	}, nil
 }
 
 func timed(f func() error) (time.Duration, error) {

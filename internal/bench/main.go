@@ -3,7 +3,10 @@
 //
 //	go run ./internal/bench engine [--json] [--rounds n]
 //	go run ./internal/bench temporal [--json] [--rounds n] [--waiters n] [--wait d]
+//	go run ./internal/bench idle [--json] [--rounds n] [--documents n,n,…]
 //	go run ./internal/bench contention [--json] [--spans n] [--resources n]
+//
+// idle measures what background work costs beside documents that nobody holds or waits for.
 //
 // It needs servers: LOCKSTEP_MONGODB_URI and TEMPORAL_ADDRESS, as `make stack-env` prints them; but contention, which reads
 // traces that it makes itself, needs none. Times of a shared machine are noisy, so
@@ -36,11 +39,14 @@ func main() {
 }
 
 var errUsage = errors.New("usage: bench engine [--json] [--rounds n], bench temporal [--json] [--rounds n] [--waiters n] [--wait d], " +
-	"or bench contention [--json] [--spans n] [--resources n]")
+	"bench idle [--json] [--rounds n] [--documents n,n,…], or bench contention [--json] [--spans n] [--resources n]")
 
 func run(ctx context.Context, args []string, out io.Writer, env func(string) string) error {
 	if len(args) > 0 && args[0] == "contention" {
 		return runContention(ctx, args[1:], out)
+	}
+	if len(args) > 0 && args[0] == "idle" {
+		return runIdle(ctx, args[1:], out, env)
 	}
 	if len(args) == 2 && strings.HasPrefix(args[0], "contention-read") { // started by the above
 		return readTraces(ctx, args[1], args[0] == "contention-read-all", out)
@@ -72,10 +78,8 @@ func run(ctx context.Context, args []string, out io.Writer, env func(string) str
 	if args[0] == "temporal" {
 		needs = append(needs, "TEMPORAL_ADDRESS")
 	}
-	for _, name := range needs {
-		if env(name) == "" {
-			return fmt.Errorf(`%s is not set: start the servers with "make stack-up", then eval "$(make -s stack-env)"`, name)
-		}
+	if err := present(env, needs...); err != nil {
+		return err
 	}
 	cfg.uri, cfg.address, cfg.rounds = env("LOCKSTEP_MONGODB_URI"), env("TEMPORAL_ADDRESS"), *rounds
 	var report Report
@@ -89,6 +93,16 @@ func run(ctx context.Context, args []string, out io.Writer, env func(string) str
 		return err
 	}
 	return tell(out, report, *asJSON)
+}
+
+// present reports which variable is missing, as an error.
+func present(env func(string) string, names ...string) error {
+	for _, name := range names {
+		if env(name) == "" {
+			return fmt.Errorf(`%s is not set: start the servers with "make stack-up", then eval "$(make -s stack-env)"`, name)
+		}
+	}
+	return nil
 }
 
 func tell(out io.Writer, report Report, asJSON bool) error {

@@ -94,6 +94,9 @@ func (r Report) print(out io.Writer) error {
 		}
 		fmt.Fprintln(w, "\t\t\t\t\t\t")
 	}
+	if len(r.Facts) == 0 {
+		return w.Flush()
+	}
 	fmt.Fprintln(w, "beside these\tvalue\tunit\tlimit\t\t")
 	for _, f := range r.Facts {
 		limit, verdict := "", ""

@@ -45,9 +45,7 @@ func Failure(err error) error {
 	case errors.As(err, &superseded):
 		return supersededFailure(superseded)
 	case errors.As(err, &deadlock):
-		return failure(deadlock, FailureDeadlock, false, DeadlockDetails{
-			Resource: deadlock.Resource, LockID: deadlock.LockID, Part: deadlock.Part, Order: deadlock.Order, Cycle: deadlock.Cycle,
-		})
+		return DeadlockFailure(deadlock, "")
 	case errors.As(err, &invalid):
 		return failure(invalid, FailureInvalid, false, InvalidDetails{
 			Field: Cut(invalid.Field, MaxName), Value: Cut(invalid.Value, MaxName), Bound: Cut(invalid.Bound, MaxName),
@@ -68,6 +66,15 @@ func LostFailure(lost *lockcore.LostError, step error) error {
 		Details: []any{LostDetails{
 			Resource: lost.Resource, LockID: lost.LockID, Part: lost.Part, Order: lost.Order, By: lost.By, Reason: lost.Reason,
 		}},
+	})
+}
+
+// DeadlockFailure is the failure of an attempt that was given up to end a deadlock. neverRan is as
+// in [TriedFailure].
+func DeadlockFailure(deadlock *lockcore.DeadlockError, neverRan string) error {
+	return failure(deadlock, FailureDeadlock, false, DeadlockDetails{
+		Resource: deadlock.Resource, LockID: deadlock.LockID, Part: deadlock.Part, Order: deadlock.Order, Cycle: deadlock.Cycle,
+		NeverRan: neverRan,
 	})
 }
 

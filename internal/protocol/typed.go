@@ -149,14 +149,18 @@ func WasTried(err error) bool {
 	return !parked
 }
 
-// Tried returns the part of a step that found its lock busy and is known never to have run, empty for any other failure. What
-// a step's own code returns may be anybody's: the part is to be compared.
+// Tried returns the part of a step that found its lock busy, or was given up to end a deadlock, and
+// is known never to have run. It is empty for any other failure. A step's own code may return such
+// a failure of another step: compare the part.
 func (e *StepError) Tried() string {
 	app, ok := e.ActivityError.Unwrap().(*temporal.ApplicationError) //nolint:errorlint // the failure itself, and not what caused it
-	if !ok || app.Type() != FailureBusy {
-		return ""
+	switch {
+	case ok && app.Type() == FailureBusy:
+		return details[BusyDetails](app).NeverRan
+	case ok && app.Type() == FailureDeadlock:
+		return details[DeadlockDetails](app).NeverRan
 	}
-	return details[BusyDetails](app).NeverRan
+	return ""
 }
 
 // WaitError is what ended the waiting of a step, or the failure of a local one, as workflow code gets it. To every reader of failures it is the

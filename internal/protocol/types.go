@@ -78,7 +78,8 @@ type Guard struct {
 	Park bool `json:"park,omitempty"`
 	// Try asks without queueing.
 	Try bool `json:"try,omitempty"`
-	// Undo says that the step is undone unless it is known that it never ran: BusyDetails.NeverRan and Again are to be found out.
+	// Undo says that the step is undone unless it is known that it never ran: the NeverRan and Again
+	// of its failure's details are to be found out.
 	Undo bool `json:"undo,omitempty"`
 	// MaxWait is how long the step may wait, 0 as long as it takes. It is for BusyDetails.MaxWait alone.
 	MaxWait *Duration `json:"maxWait,omitempty"`
@@ -313,6 +314,8 @@ type DeadlockDetails struct {
 	Part     string         `json:"part,omitempty"`
 	Order    lockcore.Order `json:"order"`
 	Cycle    string         `json:"cycle,omitempty"`
+	// NeverRan is the Part of a guarded step of which it is known that no attempt ever ran.
+	NeverRan string `json:"neverRan,omitempty"`
 }
 
 // InvalidDetails are the details of [FailureInvalid].

@@ -21,7 +21,8 @@
 //     upgraded.
 //  5. Room, and nobody ahead in the queue: granted, with a new fence. A request that has a claim has nobody ahead.
 //  6. Else it queues, if asked, or keeps its place; else it is busy. A lock ID that holds, and a request that let its
-//     claim lapse, queue at the head.
+//     claim lapse and comes back before its place is over, queue ahead of all others, and also if the queue is full. Among
+//     themselves they are served in the order in which they came.
 //
 // Rule 2 is tried before rule 1. Between the two, a lock ID that is known to have held, and does not any more, is
 // told that it has lost.
@@ -29,8 +30,11 @@
 // Whoever asks with Keep gives a sign of life for its kept hold, whatever the answer, unless rule 2 refused it.
 //
 // Renew extends one part and its kept hold. Leave ends one part, Release a lock ID's entries up to an order: its
-// parts drain, but for the one that is known to have stopped. Both leave a record. Withdraw ends a place in the
-// queue, and Purge the holds that have expired.
+// parts drain, but for the one that is known to have stopped. Both leave a record. Purge ends the holds that have expired.
+//
+// Withdraw takes a waiter out of the queue, to end a deadlock. A tombstone stays in its place until its part has read the
+// verdict, or has left, or until the place would have been given up. The next request of that part reads it, whatever its
+// order. A tombstone is in no other's way.
 //
 // Whatever an operation does, the document is settled in the same write: places that nobody refreshed go, and the
 // head of the queue is granted a claim while it fits: one exclusive, one with a limit, or a run of shared ones. A claim

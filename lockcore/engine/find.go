@@ -1,6 +1,9 @@
 package engine
 
-import "cmp"
+import (
+	"cmp"
+	"time"
+)
 
 // Covers tells whether holding in mode have is enough for a request of mode want.
 func Covers(have, want string) bool { return have == Exclusive || want == SharedBy }
@@ -43,6 +46,21 @@ func (d *Document) last(lockID, part string, which func(*Entry) bool) *Entry {
 	for i := len(d.Held) - 1; i >= 0; i-- {
 		if e := &d.Held[i]; e.LockID == lockID && e.Part == part && which(e) {
 			return e
+		}
+	}
+	return nil
+}
+
+// GivenUp reports whether a claim has lapsed, and its place in the queue is over too.
+func (e *Entry) GivenUp(now time.Time) bool {
+	return e.State == Claimed && !e.ExpiresAt.After(now) && (e.Place == nil || !e.Place.After(now))
+}
+
+// Tombstone returns what stands for a part that was taken out of the queue to end a deadlock, or nil.
+func (d *Document) Tombstone(lockID, part string) *Waiter {
+	for i := range d.Waiters {
+		if w := &d.Waiters[i]; w.LockID == lockID && w.Part == part && w.Verdict != "" {
+			return w
 		}
 	}
 	return nil

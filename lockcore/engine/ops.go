@@ -52,8 +52,11 @@ type Acquire struct {
 	// Refresh: refresh a place in the queue, and with Keep the hold that stands, but grant and claim nothing for the
 	// request. A claim that lapsed becomes a place at the head again; where there is neither, or
 	// without Queue, the answer is Busy.
-	Refresh    bool
-	WaiterTTL  int64
+	Refresh   bool
+	WaiterTTL int64
+	// HeardIn is when the waiter will be heard of next. If that takes it twice as long, it is passed over until it is heard of.
+	// Defaults to half of WaiterTTL: a waiter is not passed over as long as its place stands.
+	HeardIn    int64
 	MaxWaiters int64
 	Owner      string
 	Host       string
@@ -82,6 +85,14 @@ func (a *Acquire) Room() int64 {
 	return Unlimited
 }
 
+// Patience is how long after this request its waiter is passed over: twice HeardIn, and no longer than its place stands.
+func (a *Acquire) Patience() int64 {
+	if a.HeardIn == 0 {
+		return a.WaiterTTL
+	}
+	return min(2*a.HeardIn, a.WaiterTTL)
+}
+
 // LongestClaim bounds how long the claims of a request become that sleeps through shorter ones: no longer than a place stands
 // that nobody refreshes.
 func (a *Acquire) LongestClaim() int64 { return max(a.ClaimTTL, a.WaiterTTL) }
@@ -95,6 +106,10 @@ type Renew struct {
 	Order    int64
 	// Downgrade: hold in shared mode from now on, unless the hold has other parts.
 	Downgrade bool
+	// TTL, unless 0, is the part's new TTL, and its end is that long from now, also if that is sooner.
+	// It is for parts that nobody trusts by a lease. A part that has expired is not renewed: the
+	// answer is Overtaken, and nothing changes.
+	TTL int64
 }
 
 // Leave ends a part; and the hold, where it is not kept and this was the last.
@@ -123,14 +138,15 @@ type Release struct {
 	Reason string
 }
 
-// Withdraw takes one request out of the queue, if it still waits there and was granted nothing.
+// Withdraw takes one request out of the queue, if it still waits there and was granted nothing. A tombstone stays in its
+// place: see Waiter.Verdict.
 type Withdraw struct {
 	Policy
 	Resource string
 	LockID   string
 	Part     string
 	Order    int64
-	// Reason is what the request is told when it comes back.
+	// Reason is the verdict that the part is told when it comes back, with whatever order: 1 byte or more.
 	Reason string
 }
 

@@ -133,6 +133,11 @@ func newFence(op *engine.Acquire)  { op.NewFence = true }
 func refresh(op *engine.Acquire)   { op.Queue, op.Refresh = true, true }
 func forever(op *engine.Acquire)   { op.TTL, op.HoldTTL = 0, 0 }
 
+// heardIn is when a waiter says that it will be heard of.
+func heardIn(d time.Duration) with {
+	return func(op *engine.Acquire) { op.HeardIn = d.Milliseconds() }
+}
+
 func limit(n int64) with { return func(op *engine.Acquire) { op.Mode, op.Limit = engine.SharedBy, n } }
 
 func room(n int64) with { return func(op *engine.Acquire) { op.MaxWaiters = n } }
@@ -188,6 +193,14 @@ func (s *stage) wait(place int64, lockID, part string, order int64, changes ...w
 func (s *stage) renew(lockID, part string, order int64) engine.Document {
 	s.Helper()
 	d, err := s.h.Renew(s.Context(), engine.Renew{Policy: policy, Resource: s.resource, LockID: lockID, Part: part, Order: order})
+	s.must(err)
+	return d
+}
+
+func (s *stage) retime(lockID, part string, order int64, ttl time.Duration) engine.Document {
+	s.Helper()
+	op := engine.Renew{Policy: policy, Resource: s.resource, LockID: lockID, Part: part, Order: order, TTL: ttl.Milliseconds()}
+	d, err := s.h.Renew(s.Context(), op)
 	s.must(err)
 	return d
 }

@@ -1,6 +1,7 @@
 package lockcoretest
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
@@ -36,6 +37,26 @@ var endingScenarios = []Scenario{
 		lasts()
 		s.outcome(s.ask("a", "p", 1, keep), engine.Again)
 		lasts()
+	}},
+	{"renew/a new TTL counts from now, if it is shorter too", func(s *stage) {
+		for i, ttl := range []time.Duration{2 * partTTL, partTTL / 2} {
+			s.take("a", "p", int64(i+1), forever)
+			d := s.outcome(s.retime("a", "p", int64(i+1), ttl), engine.Granted)
+			e := s.entry(d, "a", "p", int64(i+1))
+			s.check(e.TTL == ttl.Milliseconds() && e.ExpiresAt.Sub(d.At) == ttl, "%v left, got %+v", ttl, e)
+			d = s.outcome(s.retime("a", "p", int64(i+1), time.Minute), engine.Granted)
+			e = s.entry(d, "a", "p", int64(i+1))
+			s.check(e.ExpiresAt.Sub(d.At) == time.Minute, "a minute left, got %+v", e)
+			s.release("a", int64(i+1), "p")
+		}
+	}},
+	{"renew/a new TTL is not for what has expired", func(s *stage) {
+		s.take("a", "p", 1)
+		s.pass(partTTL)
+		before := s.stored()
+		s.outcome(s.retime("a", "p", 1, time.Minute), engine.Overtaken)
+		s.unchanged(before)
+		s.outcome(s.retime("a", "p", 2, time.Minute), engine.Lost)
 	}},
 	{"renew/what is not there is lost", func(s *stage) {
 		s.outcome(s.renew("a", "p", 1), engine.Lost)
@@ -119,14 +140,45 @@ var endingScenarios = []Scenario{
 		by, _ := d.Overtaker("a", "q", 7)
 		s.check(by.Reason == "by hand", "the reason, got %+v", by)
 	}},
-	{"withdraw/it takes one request out of the queue, and tells it why", func(s *stage) {
+	{"withdraw/it takes one request out of the queue, and its part is told why, once, whatever its order", func(s *stage) {
+		s.take("a", "p", 1)
+		for _, order := range []int64{1, 2} {
+			s.wait(1, "b", "p", order)
+			s.outcome(s.withdraw("b", "p", order), engine.Granted)
+			s.outcome(s.withdraw("b", "p", order), engine.Lost)
+			d := s.outcome(s.ask("b", "p", 2*order-1, queue), engine.Deadlock)
+			s.check(d.Last.Verdict == "deadlock", "the verdict, got %+v", d.Last)
+			d = s.outcome(s.ask("b", "p", 2*order-1, queue), engine.Overtaken)
+			by, _ := d.Overtaker("b", "p", 2*order-1)
+			s.check(by.Reason == "deadlock", "the verdict again, got %+v", by)
+		}
+		s.wait(1, "b", "p", 4)
+	}},
+	{"withdraw/its verdict is not forgotten, whatever else ends before it is read", func(s *stage) {
 		s.take("a", "p", 1)
 		s.wait(1, "b", "p", 1)
-		s.outcome(s.withdraw("b", "p", 1), engine.Granted)
-		d := s.outcome(s.ask("b", "p", 1, queue), engine.Overtaken)
-		by, _ := d.Overtaker("b", "p", 1)
-		s.check(by.Reason == "deadlock", "the reason, got %+v", by)
+		s.withdraw("b", "p", 1)
+		for i := range engine.MaxReleased + 1 {
+			s.leave(fmt.Sprint("other", i), "p", 1)
+		}
+		s.outcome(s.ask("b", "p", 1, queue), engine.Deadlock)
+	}},
+	{"withdraw/who was taken out of the queue gets no claim, is in nobody's way, and may leave", func(s *stage) {
+		s.take("a", "p", 1)
+		s.wait(1, "b", "p", 1)
+		s.wait(2, "b", "q", 1)
+		s.withdraw("b", "p", 1)
+		s.withdraw("b", "q", 1)
+		s.leave("a", "p", 1)
+		s.check(len(s.stored().Held) == 0, "no claim, got %+v", s.stored().Held)
+		s.take("c", "p", 1)
+		s.gone(s.leave("b", "p", 1))
+		s.gone(s.release("b", 1))
+		s.check(len(s.stored().Waiters) == 0, "nothing of b, got %+v", s.stored().Waiters)
 		s.wait(1, "b", "p", 2)
+		s.withdraw("b", "p", 2)
+		s.pass(waiterTTL)
+		s.outcome(s.ask("b", "p", 3), engine.Granted)
 	}},
 	{"withdraw/it takes away neither a claim nor another order's place", func(s *stage) {
 		s.take("a", "p", 1)

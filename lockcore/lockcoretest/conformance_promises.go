@@ -181,6 +181,7 @@ func (s *stage) spell(text string) {
 	w := d.Waiters[0]
 	s.check(w.LockID == text+"2" && w.Part == text && w.Owner == text+"o", "%q to wait, got %+v", text, w)
 	s.withdraw(text+"2", text, 1)
+	s.outcome(s.ask(text+"2", text, 1), engine.Deadlock)
 	s.force(text, text)
 	d = s.stored()
 	s.check(len(d.Evicted) == 1 && d.Evicted[0].LockID == text && d.Evicted[0].Reason == text, "a record of %q, got %+v", text, d.Evicted)

@@ -47,6 +47,42 @@ var queueScenarios = []Scenario{
 		s.leave("b0", "p", 1)
 		s.claimed("b2", "p")
 	}},
+	{"settle/as many requests with a limit are granted in one write as there is room for", func(s *stage) {
+		s.take("a", "p", 1)
+		for i, n := range []int64{3, 3, 4, 4, 3} {
+			s.wait(int64(i+1), fmt.Sprint("b", i), "p", 1, limit(n))
+		}
+		s.leave("a", "p", 1)
+		d := s.stored()
+		s.check(len(d.Held) == 3 && len(d.Waiters) == 2, "three claims, got %+v", d.Held)
+		s.take("b0", "p", 1, limit(3))
+		s.claimed("b3", "p")
+		s.check(len(s.stored().Waiters) == 1, "one to wait, got %+v", s.stored().Waiters)
+	}},
+	{"settle/no request is granted with those ahead of it that asks for a smaller limit", func(s *stage) {
+		s.take("a", "p", 1)
+		s.wait(1, "b", "p", 1, limit(3))
+		s.wait(2, "c", "p", 1, limit(2))
+		s.wait(3, "d", "p", 1, limit(3))
+		s.leave("a", "p", 1)
+		s.check(len(s.stored().Held) == 1, "one claim, got %+v", s.stored().Held)
+		s.take("b", "p", 1, limit(3))
+		s.claimed("c", "p")
+		s.check(s.stored().Claim("d", "p") == nil, "d to wait, got %+v", s.stored().Held)
+		s.take("c", "p", 1, limit(2))
+		s.claimed("d", "p")
+	}},
+	{"settle/an expired hold goes if it would exceed the limit beside all who are granted at once", func(s *stage) {
+		s.take("a", "p", 1, limit(3))
+		s.take("b", "p", 1, limit(3), forever)
+		s.take("c", "p", 1, limit(3), forever)
+		s.wait(1, "d", "p", 1, limit(3))
+		s.wait(2, "e", "p", 1, limit(3))
+		s.pass(partTTL)
+		s.leave("b", "p", 1)
+		s.check(s.stored().Claim("d", "p") != nil && s.stored().Claim("e", "p") != nil, "claims of d and e, got %+v", s.stored().Held)
+		s.outcome(s.renew("a", "p", 1), engine.Lost)
+	}},
 	{"settle/many shared requests are granted, a bounded number in one write", func(s *stage) {
 		s.take("a", "p", 1)
 		for i := range engine.SettleMost + 1 {
@@ -123,16 +159,20 @@ var queueScenarios = []Scenario{
 		s.claimed("b", "p")
 	}},
 	{"claim/each that is slept through makes the next stand twice as long, up to the TTL of a place", func(s *stage) {
+		long := func(op *engine.Acquire) { op.WaiterTTL = 3 * claimTTL.Milliseconds() }
 		s.take("a", "p", 1)
-		s.wait(1, "b", "p", 1)
+		s.wait(1, "b", "p", 1, long)
 		s.leave("a", "p", 1)
-		for i, ttl := range []time.Duration{claimTTL, 2 * claimTTL, 2 * claimTTL} { // waiterTTL
+		for i, ttl := range []time.Duration{claimTTL, 2 * claimTTL, 3 * claimTTL} {
 			c := s.claimed("b", "p")
 			s.check(c.ExpiresAt.Sub(*c.ClaimedAt) == ttl, "a claim for %v, got %+v", ttl, c)
+			if ttl == 3*claimTTL {
+				break
+			}
 			s.pass(ttl)
 			s.take("c", "p", int64(i+1))
-			s.wait(1, "b", "p", int64(i+2))
-			s.wait(1, "b", "p", int64(i+2), refresh)
+			s.wait(1, "b", "p", int64(i+2), long)
+			s.wait(1, "b", "p", int64(i+2), long, refresh)
 			s.leave("c", "p", int64(i+1))
 		}
 		s.take("b", "p", 9)
@@ -175,6 +215,42 @@ var queueScenarios = []Scenario{
 		s.pass(claimTTL)
 		s.take("b", "p", 2, queue)
 	}},
+	{"claim/those who slept through theirs are ahead of the queue in the order in which they come back", func(s *stage) {
+		s.take("a", "p", 1)
+		for i, lockID := range []string{"b", "c", "d"} {
+			s.wait(int64(i+1), lockID, "p", 1, shared)
+		}
+		s.wait(4, "e", "p", 1)
+		s.leave("a", "p", 1)
+		s.pass(claimTTL)
+		s.take("d", "p", 2, shared)
+		s.wait(1, "c", "p", 2)
+		s.wait(2, "b", "p", 2)
+		s.wait(1, "c", "p", 3)
+		s.leave("d", "p", 2)
+		s.claimed("c", "p")
+		s.check(s.stored().Waiters[0].LockID == "b" && s.stored().Waiters[1].LockID == "e", "b ahead of e, got %+v", s.stored().Waiters)
+	}},
+	{"claim/who comes back when its place is over queues behind the others", func(s *stage) {
+		s.take("a", "p", 1)
+		s.wait(1, "b", "p", 1)
+		s.leave("a", "p", 1)
+		s.pass(claimTTL)
+		s.take("a", "p", 2, forever)
+		s.wait(1, "c", "p", 1)
+		s.pass(waiterTTL - claimTTL)
+		s.wait(2, "b", "p", 2)
+		s.check(!s.stored().Waiters[1].Ahead && s.stored().Waiters[1].ClaimTTL == 0, "a new place, got %+v", s.stored().Waiters)
+	}},
+	{"claim/one whose place is over does not let its request in ahead of the queue", func(s *stage) {
+		s.take("a", "p", 1, shared)
+		s.wait(1, "b", "p", 1)
+		s.leave("a", "p", 1)
+		s.pass(waiterTTL)
+		s.take("a", "p", 2, shared)
+		s.wait(1, "c", "p", 1)
+		s.outcome(s.ask("b", "p", 2, shared), engine.Busy)
+	}},
 	{"claim/leaving gives it up to the next in line", func(s *stage) {
 		s.take("a", "p", 1)
 		s.wait(1, "b", "p", 1)
@@ -190,6 +266,30 @@ var queueScenarios = []Scenario{
 		s.leave("a", "p", 1)
 		s.take("b", "p", 5)
 		s.check(len(s.stored().Held) == 1, "one entry, got %+v", s.stored().Held)
+	}},
+	{"queue/who is overdue is passed over, by those behind it and by newcomers, and keeps its place", func(s *stage) {
+		s.take("a", "p", 1)
+		s.wait(1, "late", "p", 1, heardIn(time.Minute))
+		s.wait(2, "b", "p", 1)
+		s.pass(2 * time.Minute)
+		s.leave("a", "p", 1)
+		s.check(s.stored().Claim("late", "p") == nil, "no claim of who is overdue, got %+v", s.stored().Held)
+		s.take("b", "p", 1)
+		s.leave("b", "p", 1)
+		s.take("c", "p", 1)
+		s.wait(2, "d", "p", 1)
+		s.wait(1, "late", "p", 1, refresh)
+		s.leave("c", "p", 1)
+		s.claimed("late", "p")
+	}},
+	{"queue/who does not say when it is heard of is not overdue while its place stands", func(s *stage) {
+		s.take("a", "p", 1)
+		s.wait(1, "b", "p", 1)
+		w := s.stored().Waiters[0]
+		s.check(w.OverdueAt.Equal(w.ExpiresAt), "it not to be overdue before %v, got %v", w.ExpiresAt, w.OverdueAt)
+		s.wait(1, "b", "p", 1, heardIn(waiterTTL))
+		w = s.stored().Waiters[0]
+		s.check(w.OverdueAt.Equal(w.ExpiresAt), "it not to be overdue after %v, got %v", w.ExpiresAt, w.OverdueAt)
 	}},
 	{"queue/who is released leaves it", func(s *stage) {
 		s.take("a", "p", 1)

@@ -70,6 +70,19 @@ var ruleScenarios = []Scenario{
 		s.claimed("a", "q")
 		s.take("a", "q", 1)
 	}},
+	{"rule 4/upgrades are ahead of the queue, first come first served among them, and also if it is full", func(s *stage) {
+		for _, lockID := range []string{"a", "b", "c"} {
+			s.take(lockID, "p", 1, shared)
+		}
+		s.wait(1, "d", "p", 1, room(1))
+		s.wait(1, "a", "q", 1, room(1))
+		s.wait(2, "b", "q", 1, room(1))
+		s.wait(1, "a", "q", 2, room(1))
+		s.outcome(s.ask("e", "p", 1, queue, room(1)), engine.Full)
+		s.leave("b", "p", 1)
+		s.leave("c", "p", 1)
+		s.claimed("a", "q")
+	}},
 	{"rule 5/what is free is granted", func(s *stage) {
 		d := s.outcome(s.ask("a", "p", 1), engine.Granted)
 		e := s.entry(d, "a", "p", 1)

@@ -29,6 +29,7 @@ type Step struct {
 //	I8  what was reported lost is not reported held again
 //	I9  what is dead delays nobody, and nobody has to act for that
 //	I10 what a caller passes is stored as it is
+//	I12 who was taken out of the queue to end a deadlock is told so, and no other is
 //
 // Time may run backwards between steps, as a server's does where the later of two commands began earlier.
 //
@@ -48,7 +49,7 @@ type Invariants struct {
 	// evictions counts the records of displaced holds, and evicted has the count at each lock ID's own.
 	evictions int
 	evicted   map[string]int
-	// ended is what was left, released or withdrawn, in that order.
+	// ended is what was left, released or told of a deadlock, in that order.
 	ended []engine.Released
 }
 
@@ -73,7 +74,7 @@ func (v *Invariants) Check(s Step) error {
 		check func(*Step) error
 	}{
 		{"I6", v.late}, {"I8", v.neverHeldAgain}, {"I3", v.fences},
-		{"I1", v.alone}, {"I1", lasting}, {"I2", limits}, {"I4", firstCome}, {"I5", named}, {"I9", noDelay}, {"I10", verbatim},
+		{"I1", v.alone}, {"I1", lasting}, {"I2", limits}, {"I4", firstCome}, {"I5", named}, {"I9", noDelay}, {"I10", verbatim}, {"I12", told},
 	}
 	v.latest = later(v.latest, s.now())
 	v.hear(&s)
@@ -162,8 +163,11 @@ func (v *Invariants) remember(s *Step) {
 	}
 	switch op := s.Op.(type) {
 	case engine.Acquire:
-		if s.After.Last.Outcome == engine.Granted {
+		switch s.After.Last.Outcome {
+		case engine.Granted:
 			delete(v.evicted, op.LockID)
+		case engine.Deadlock: // once
+			v.ended = append(v.ended, engine.Released{LockID: op.LockID, Part: &op.Part, Order: op.Order})
 		}
 	case engine.Renew:
 		r := request{op.LockID, op.Part, op.Order}
@@ -184,10 +188,6 @@ func (v *Invariants) remember(s *Step) {
 				v.evicted[e.LockID] = v.evictions
 			}
 		}
-	case engine.Withdraw:
-		if s.After.Last.Outcome == engine.Granted {
-			v.ended = append(v.ended, engine.Released{LockID: op.LockID, Part: &op.Part, Order: op.Order})
-		}
 	}
 }
 
@@ -199,7 +199,7 @@ func highest(s *Step, lockID string) int64 {
 			order = max(order, e.Order)
 		}
 	}
-	for _, w := range awake(s) {
+	for _, w := range standing(s) {
 		if w.LockID == lockID {
 			order = max(order, w.Order)
 		}
@@ -207,7 +207,13 @@ func highest(s *Step, lockID string) int64 {
 	return order
 }
 
-// awake is the queue before the step without the places that nobody refreshed.
-func awake(s *Step) []engine.Waiter {
+// standing is the queue before the step without the places that nobody refreshed.
+func standing(s *Step) []engine.Waiter {
 	return pick(s.Before.Waiters, func(w engine.Waiter) bool { return w.ExpiresAt.After(s.now()) })
 }
+
+// awake is the queue before the step without those who are passed over.
+func awake(s *Step) []engine.Waiter { return pick(standing(s), s.serves) }
+
+// serves reports whether a waiter may be granted something by the step.
+func (s *Step) serves(w engine.Waiter) bool { return w.Waits(s.now()) && !w.Overdue(s.now()) }

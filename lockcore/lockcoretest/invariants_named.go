@@ -18,7 +18,7 @@ func named(s *Step) error {
 			return fmt.Errorf("the entry %+v was touched", e)
 		}
 	}
-	for _, w := range awake(s) {
+	for _, w := range standing(s) {
 		claimed := func(a engine.Entry) bool {
 			return a.State == engine.Claimed && a.LockID == w.LockID && a.Part == w.Part && a.Order == w.Order
 		}

@@ -40,15 +40,16 @@ func (v *Invariants) fences(s *Step) error {
 // firstCome is I4: the queue is served from its head, and nobody is put ahead of it but who holds already, and who was
 // granted a claim before.
 func firstCome(s *Step) error {
-	queue := awake(s)
+	queue := standing(s)
 	if _, batch := s.Op.([]engine.Renew); batch { // drops nobody
 		queue = s.Before.Waiters
 	}
 	op, acquires := s.Op.(engine.Acquire)
-	privileged := acquires && (s.Before.Claim(op.LockID, op.Part) != nil ||
+	claim := s.Before.Claim(op.LockID, op.Part)
+	privileged := acquires && ((claim != nil && !claim.GivenUp(s.now())) ||
 		slices.ContainsFunc(s.Before.Held, func(e engine.Entry) bool { return e.LockID == op.LockID && e.Holds() }))
-	if acquires && s.After.Last.Outcome == engine.Granted && !privileged && len(queue) > 0 {
-		return fmt.Errorf("%q was granted ahead of %d who wait", op.LockID, len(queue))
+	if acquires && s.After.Last.Outcome == engine.Granted && !privileged && len(awake(s)) > 0 {
+		return fmt.Errorf("%q was granted ahead of %d who wait", op.LockID, len(awake(s)))
 	}
 	place := func(in []engine.Waiter, lockID, part string) int {
 		return slices.IndexFunc(in, func(w engine.Waiter) bool { return w.LockID == lockID && w.Part == part })
@@ -66,8 +67,11 @@ func firstCome(s *Step) error {
 	}
 	for _, c := range claims(s) {
 		was := place(queue, c.LockID, c.Part)
+		if was >= 0 && queue[was].Verdict != "" {
+			return fmt.Errorf("%q has a claim, and was taken out of the queue", c.LockID)
+		}
 		for _, w := range s.After.Waiters {
-			if ahead := place(queue, w.LockID, w.Part); ahead >= 0 && ahead < was {
+			if ahead := place(queue, w.LockID, w.Part); ahead >= 0 && ahead < was && s.serves(w) {
 				return fmt.Errorf("%q has a claim ahead of %q, who came before", c.LockID, w.LockID)
 			}
 		}
@@ -75,7 +79,26 @@ func firstCome(s *Step) error {
 	return nil
 }
 
-// late is the second half of I6: an order that was left, released or withdrawn, or that a later one of the same
+// told is I12 on one resource: the next request of the part that was taken out of the queue is told, unless it is late.
+func told(s *Step) error {
+	op, ok := s.Op.(engine.Acquire)
+	if !ok {
+		return nil
+	}
+	i := slices.IndexFunc(standing(s), func(w engine.Waiter) bool {
+		return w.LockID == op.LockID && w.Part == op.Part && w.Verdict != ""
+	})
+	switch outcome := s.After.Last.Outcome; {
+	case outcome == engine.Overtaken:
+	case i < 0 && outcome == engine.Deadlock:
+		return fmt.Errorf("%q was told of a deadlock, and there was none", op.LockID)
+	case i >= 0 && (outcome != engine.Deadlock || s.After.Last.Verdict != standing(s)[i].Verdict):
+		return fmt.Errorf("%q was told %q, and not of the deadlock", op.LockID, outcome)
+	}
+	return nil
+}
+
+// late is the second half of I6: an order that was left, released or told of a deadlock, or that a later one of the same
 // part superseded, gets nothing; and nobody else is refused as late.
 func (v *Invariants) late(s *Step) error {
 	op, ok := s.Op.(engine.Acquire)

@@ -21,7 +21,7 @@ func Random(pick func(possibilities int) int, resource string, step int) any {
 	default:
 		return RandomAcquire(pick, engine.Acquire{Policy: policy, Resource: resource, LockID: lockID, Part: part, Order: order})
 	case 6, 7:
-		return engine.Renew{Policy: policy, Resource: resource, LockID: lockID, Part: part, Order: order, Downgrade: pick(3) == 1}
+		return engine.Renew{Policy: policy, Resource: resource, LockID: lockID, Part: part, Order: order, Downgrade: pick(3) == 1, TTL: []int64{0, 0, 5_000}[pick(3)]}
 	case 8, 9:
 		return engine.Leave{Policy: policy, Resource: resource, LockID: lockID, Part: part, Order: order, Undo: pick(2) == 1}
 	case 10, 11:
@@ -54,6 +54,7 @@ func RandomAcquire(pick func(int) int, op engine.Acquire) engine.Acquire {
 	}
 	op.Keep, op.Queue = pick(2) == 1, pick(3) > 0
 	op.WaiterTTL, op.MaxWaiters = 40_000, 3
+	op.HeardIn = []int64{0, 2_000, 10_000}[pick(3)]
 	op.Held, op.Reacquire, op.NewFence, op.Refresh = seldom(), seldom(), seldom(), seldom()
 	op.Owner = []string{op.LockID, "$saga"}[pick(2)]
 	op.Host, op.Comment, op.Trace = "$host", "$$ROOT", "$trace"

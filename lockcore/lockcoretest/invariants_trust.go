@@ -44,8 +44,11 @@ func (v *Invariants) alone(s *Step) error {
 }
 
 // lasting is the half of I1 that no margin is needed for: whoever goes on is never promised less than before, at
-// whatever time.
+// whatever time. A new TTL is asked for by the part itself.
 func lasting(s *Step) error {
+	if op, ok := s.Op.(engine.Renew); ok && op.TTL > 0 {
+		return nil
+	}
 	for _, b := range s.Before.Held {
 		shortened := func(a engine.Entry) bool {
 			return a.LockID == b.LockID && a.Part == b.Part && a.Order == b.Order && a.State == b.State && a.Fence == b.Fence && a.ExpiresAt.Before(b.ExpiresAt)
@@ -117,8 +120,8 @@ func noDelay(s *Step) error {
 			return fmt.Errorf("the next claim of %q is to stand for %v, and nobody came back to a shorter one", w.LockID, ms(w.ClaimTTL))
 		}
 	}
-	if len(s.After.Waiters) > 0 && len(made) == 0 {
-		w := &s.After.Waiters[0]
+	if first := pick(s.After.Waiters, s.serves); len(first) > 0 && len(made) == 0 {
+		w := &first[0]
 		if !inTheWay(s.After.Held, s, w.LockID, limitOf(w)) && !joins(s, w.LockID) {
 			return fmt.Errorf("%q is first in the queue, nobody is in its way, and it waits", w.LockID)
 		}
@@ -129,14 +132,14 @@ func noDelay(s *Step) error {
 // mostOfClaim is how much longer than others a claim may stand after the step: as long as was known of its place; or, where its own
 // request finds one that has lapsed, twice as long as that, within the bound.
 func mostOfClaim(s *Step, lockID, part string) int64 {
-	for _, w := range awake(s) {
+	for _, w := range standing(s) {
 		if w.LockID == lockID && w.Part == part {
 			return w.ClaimTTL
 		}
 	}
 	c := s.Before.Claim(lockID, part)
 	op, ok := s.Op.(engine.Acquire)
-	if c == nil || !ok || op.LockID != lockID || op.Part != part || alive(*c, s.now()) {
+	if c == nil || c.GivenUp(s.now()) || !ok || op.LockID != lockID || op.Part != part || alive(*c, s.now()) {
 		return 0
 	}
 	return min(2*max(c.ClaimTTL, op.ClaimTTL), op.LongestClaim())
@@ -171,7 +174,10 @@ func refusedForAReason(s *Step) error {
 	if op.Refresh {
 		return nil // takes nothing
 	}
-	if !inTheWay(s.Before.Held, s, op.LockID, op.Room()) && len(awake(s)) == 0 {
+	// Who was passed over refreshes its place, and is served like the others.
+	overdue := slices.ContainsFunc(standing(s), func(w engine.Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })
+	served := overdue && (s.After.Claim(op.LockID, op.Part) != nil || joins(s, op.LockID))
+	if !served && !inTheWay(s.Before.Held, s, op.LockID, op.Room()) && len(awake(s)) == 0 {
 		return fmt.Errorf("%q was told %q, and nobody was in its way", op.LockID, s.After.Last.Outcome)
 	}
 	return nil

@@ -28,13 +28,21 @@ func Acquire(before engine.Document, op engine.Acquire, now time.Time) engine.Do
 func Renew(before engine.Document, op engine.Renew, now time.Time) engine.Document {
 	s := begin(before, op.Resource, op.Policy, now)
 	s.doc.Last.Outcome = engine.Lost
-	if p := s.doc.Part(op.LockID, op.Part, op.Order); p != nil {
+	p := s.doc.Part(op.LockID, op.Part, op.Order)
+	switch {
+	case p == nil:
+	case op.TTL > 0 && !alive(*p, s.now):
+		s.doc.Last.Outcome = engine.Overtaken
+	default:
 		s.doc.Last.Outcome = engine.Granted
 		if op.Downgrade {
 			s.left = pick(s.doc.Held, func(e engine.Entry) bool { return e.LockID == op.LockID })
 			s.downgrade(op)
 		}
 		p.ExpiresAt = later(p.ExpiresAt, expiry(now, p.TTL))
+		if op.TTL > 0 {
+			p.TTL, p.ExpiresAt = op.TTL, expiry(now, op.TTL)
+		}
 		p.RenewedAt = &s.now
 		s.heard(op.LockID)
 	}
@@ -128,14 +136,13 @@ func Release(before engine.Document, op engine.Release, now time.Time) engine.Do
 // Withdraw is the specification of that operation.
 func Withdraw(before engine.Document, op engine.Withdraw, now time.Time) engine.Document {
 	s := begin(before, op.Resource, op.Policy, now)
-	which := func(w engine.Waiter) bool {
-		return w.LockID == op.LockID && w.Part == op.Part && w.Order == op.Order
-	}
 	s.doc.Last.Outcome = engine.Lost
-	if slices.ContainsFunc(s.doc.Waiters, which) {
-		s.doc.Last.Outcome = engine.Granted
-		s.forget(which)
-		s.remember(engine.Released{LockID: op.LockID, Part: &op.Part, Order: op.Order, Reason: op.Reason})
+	for i := range s.doc.Waiters {
+		if w := &s.doc.Waiters[i]; w.LockID == op.LockID && w.Part == op.Part && w.Order == op.Order && w.Verdict == "" {
+			s.doc.Last.Outcome = engine.Granted
+			s.tellGone(*w)
+			w.Verdict, w.OverdueAt = op.Reason, engine.LongAgo
+		}
 	}
 	return s.end()
 }
@@ -169,12 +176,18 @@ func (s *state) lost(op engine.Acquire) bool {
 func (s *state) enter(op engine.Acquire) {
 	holding := s.holding(op.LockID)
 	part := s.doc.Latest(op.LockID, op.Part)
-	claim := s.doc.Claim(op.LockID, op.Part)
+	claim := s.claim(op.LockID, op.Part)
+	tombstone := s.doc.Tombstone(op.LockID, op.Part)
 	place := slices.IndexFunc(s.doc.Waiters, func(w engine.Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })
 	// An upgrade goes ahead of the queue: those who wait there wait for its own hold. A request that has a
-	// place gets its claim when its turn has come, in whichever write that is.
-	turn := claim != nil || holding || len(s.doc.Waiters) == 0
+	// place gets its claim when its turn has come, in whichever write that is; and so does one that was passed over, which
+	// refreshes its place.
+	turn := claim != nil || holding || ((!op.Queue || place < 0) && !slices.ContainsFunc(s.doc.Waiters, s.awake))
 	switch {
+	case tombstone != nil:
+		s.doc.Last.Outcome, s.doc.Last.Verdict = engine.Deadlock, tombstone.Verdict
+		s.remember(engine.Released{LockID: op.LockID, Part: &op.Part, Order: op.Order, Reason: tombstone.Verdict})
+		s.doc.Waiters = slices.Delete(s.doc.Waiters, place, place+1)
 	case s.lost(op):
 		s.doc.Last.Outcome = engine.Lost
 	case op.Refresh && (!op.Queue || (claim == nil && place < 0) || (claim != nil && alive(*claim, s.now))):
@@ -199,7 +212,7 @@ func (s *state) enter(op engine.Acquire) {
 
 // place queues a request, or refreshes its place, the index of which is not negative then.
 func (s *state) place(op engine.Acquire, place int, ahead bool) {
-	if place < 0 && int64(len(s.doc.Waiters)) >= op.MaxWaiters {
+	if place < 0 && !ahead && int64(len(s.doc.Waiters)) >= op.MaxWaiters {
 		s.doc.Last.Outcome = engine.Full
 		return
 	}
@@ -212,7 +225,9 @@ func (s *state) grant(op engine.Acquire) {
 	mine := func(e *engine.Entry, state string) bool {
 		return e.LockID == op.LockID && e.Part == op.Part && e.State == state
 	}
-	again := func(e *engine.Entry) bool { return mine(e, engine.Part) || mine(e, engine.Claimed) }
+	again := func(e *engine.Entry) bool {
+		return mine(e, engine.Part) || (mine(e, engine.Claimed) && !e.GivenUp(s.now))
+	}
 	fence, mode := int64(0), op.Mode
 	for _, e := range s.doc.Held {
 		if e.LockID != op.LockID {
@@ -244,7 +259,7 @@ func (s *state) grant(op engine.Acquire) {
 	}
 	part.LockID, part.Part, part.Order, part.Mode, part.State = op.LockID, op.Part, op.Order, mode, engine.Part
 	part.Fence, part.TTL, part.ExpiresAt = fence, op.TTL, expiry(s.now, op.TTL)
-	if c := s.doc.Claim(op.LockID, op.Part); c != nil {
+	if c := s.claim(op.LockID, op.Part); c != nil {
 		part.Since, part.ClaimedAt, part.After = c.Since, c.ClaimedAt, c.After
 	}
 	entries := []engine.Entry{part}
@@ -304,7 +319,7 @@ func (s *state) kept(op engine.Acquire, told engine.Entry, mode string, fence in
 func (s *state) queue(op engine.Acquire, place int, ahead bool) {
 	w := engine.Waiter{
 		LockID: op.LockID, Part: op.Part, Order: op.Order, Mode: op.Mode, Limit: op.Limit,
-		Since: s.now, ExpiresAt: s.now.Add(ms(op.WaiterTTL)), Safe: op.Safe,
+		Since: s.now, ExpiresAt: s.now.Add(ms(op.WaiterTTL)), OverdueAt: s.now.Add(ms(op.Patience())), Safe: op.Safe,
 	}
 	if !op.Started.IsZero() {
 		w.Started = &op.Started
@@ -315,20 +330,26 @@ func (s *state) queue(op engine.Acquire, place int, ahead bool) {
 	if op.Owner != op.LockID {
 		w.Owner = op.Owner
 	}
+	claim := s.claim(op.LockID, op.Part)
 	switch {
 	case place >= 0:
-		w.Since, w.ClaimTTL = s.doc.Waiters[place].Since, s.doc.Waiters[place].ClaimTTL
+		was := s.doc.Waiters[place]
+		w.Since, w.ClaimTTL, w.Ahead = was.Since, was.ClaimTTL, was.Ahead
 		s.doc.Waiters[place] = w
 	case ahead: // an upgrade, or one that slept through its claim
-		place = 0
-		if c := s.doc.Claim(op.LockID, op.Part); c != nil {
-			w.Since = *c.Since
-			w.ClaimTTL = min(2*max(op.ClaimTTL, c.ClaimTTL), op.LongestClaim())
+		w.Ahead = true
+		if claim != nil {
+			w.Since = *claim.Since
+			w.ClaimTTL = min(2*max(op.ClaimTTL, claim.ClaimTTL), op.LongestClaim())
 		}
-		s.doc.Waiters = slices.Insert(s.doc.Waiters, 0, w)
+		place = len(pick(s.doc.Waiters, func(w engine.Waiter) bool { return w.Ahead }))
+		s.doc.Waiters = slices.Insert(s.doc.Waiters, place, w)
 	default:
 		place = len(s.doc.Waiters)
 		s.doc.Waiters = append(s.doc.Waiters, w)
 	}
+	s.doc.Held = slices.DeleteFunc(s.doc.Held, func(e engine.Entry) bool {
+		return e.LockID == op.LockID && e.Part == op.Part && e.State == engine.Claimed
+	})
 	s.doc.Last.Position = int64(place) + 1
 }

@@ -38,26 +38,18 @@ func (s *state) end() engine.Document {
 	return clone(s.doc)
 }
 
-// settle claims the resource for the head of the queue while it fits: one exclusive, one of those with a limit, or
-// consecutive shared ones, at most engine.SettleMost in one write.
+// settle claims the resource for those who are next in the queue, as many as it has room for: for the first, and for those
+// right behind it that ask for no smaller limit, so many as the first one's limit leaves room for, and at most
+// engine.SettleMost in one write. Waiters that are overdue, and tombstones, are passed over.
 func (s *state) settle() {
-	waiting := s.doc.Waiters
-	// Where its own lock ID holds exclusively the head joins when it comes, and those behind it must not go
-	// with it.
-	exclusive := s.some(func(e *engine.Entry) bool { return e.Mode == engine.Exclusive && alive(*e, s.now) })
-	if len(waiting) == 0 || exclusive || !s.fits(waiting[0].LockID, limitOf(&waiting[0])) {
-		if s.granted != nil {
-			s.displace(s.granted.LockID, min(s.granted.Room(), engine.Crowd))
-		}
-		return
+	waiting := pick(s.doc.Waiters, s.awake)
+	k := s.served(waiting)
+	switch {
+	case k > 0:
+		s.displace(waiting[:k], waiting[0].LockID, limitOf(&waiting[0]))
+	case s.granted != nil:
+		s.displace(nil, s.granted.LockID, s.granted.Room())
 	}
-	// Nor where it held exclusively, and may come back before they do.
-	alone := waiting[0].Limit > 0 || s.some(func(e *engine.Entry) bool { return e.LockID == waiting[0].LockID && e.Mode == engine.Exclusive })
-	k := 1
-	for !alone && k < len(waiting) && k < engine.SettleMost && waiting[k].Limit == 0 {
-		k++
-	}
-	s.displace(waiting[0].LockID, min(limitOf(&waiting[0]), engine.Crowd))
 	for _, w := range waiting[:k] {
 		s.doc.Held = append(s.doc.Held, engine.Entry{
 			LockID: w.LockID, Part: w.Part, Order: w.Order, Mode: w.Mode, Limit: w.Limit, Owner: w.Owner, State: engine.Claimed,
@@ -65,8 +57,43 @@ func (s *state) settle() {
 			Since: &w.Since, ClaimedAt: &s.now, Place: &w.ExpiresAt, After: s.after(),
 		})
 	}
-	s.doc.Waiters = waiting[k:]
+	s.doc.Waiters = slices.DeleteFunc(s.doc.Waiters, func(w engine.Waiter) bool { return slices.Contains(waiting[:k], w) })
 }
+
+// served is how many of those who wait, who are not passed over, are granted claims now.
+func (s *state) served(waiting []engine.Waiter) int {
+	// If its own lock ID holds exclusively the head joins when it comes, and those behind it must not go
+	// with it.
+	exclusive := s.some(func(e *engine.Entry) bool { return e.Mode == engine.Exclusive && alive(*e, s.now) })
+	if len(waiting) == 0 || exclusive {
+		return 0
+	}
+	head := &waiting[0]
+	room := max(0, limitOf(head)-s.others(head.LockID))
+	// Nor if it held exclusively, and may come back before they do.
+	if s.some(func(e *engine.Entry) bool { return e.LockID == head.LockID && e.Mode == engine.Exclusive }) {
+		room = min(room, 1)
+	}
+	k := 0
+	for k < len(waiting) && k < int(min(room, engine.SettleMost)) && limitOf(&waiting[k]) >= limitOf(head) {
+		k++
+	}
+	return k
+}
+
+// others counts the other lock IDs that are alive.
+func (s *state) others(lockID string) int64 {
+	ids := map[string]bool{}
+	for _, e := range s.doc.Held {
+		if e.LockID != lockID && alive(e, s.now) {
+			ids[e.LockID] = true
+		}
+	}
+	return int64(len(ids))
+}
+
+// awake reports whether a waiter may be granted a claim.
+func (s *state) awake(w engine.Waiter) bool { return w.Waits(s.now) && !w.Overdue(s.now) }
 
 // after is the hold that this write ended, of several the first; or else the one whose part, cut off, leaves with it, or that it downgraded. It is what
 // a waiter who is granted a claim now waited for last.
@@ -92,9 +119,9 @@ func (s *state) fits(lockID string, limit int64) bool {
 	return s.doc.Admits(engine.Party{LockID: lockID, Mode: engine.SharedBy, Limit: limit})
 }
 
-// displace ends the expired holds whose room is given to a lock ID: the exclusive ones, and all others' where they
-// would exceed its limit if they came back, or are a crowd.
-func (s *state) displace(lockID string, limit int64) {
+// displace ends the expired holds whose room is given to a lock ID, and to those that are served with it: the exclusive ones,
+// and all others' if they would exceed its limit if they came back, or are a crowd.
+func (s *state) displace(served []engine.Waiter, lockID string, limit int64) {
 	others, live := map[string]bool{}, map[string]bool{}
 	for _, e := range s.doc.Held {
 		if e.LockID != lockID {
@@ -102,7 +129,10 @@ func (s *state) displace(lockID string, limit int64) {
 			live[e.LockID] = live[e.LockID] || alive(e, s.now)
 		}
 	}
-	crowded := int64(len(others)) >= limit
+	for _, w := range served {
+		live[w.LockID] = true
+	}
+	crowded := len(others)+max(1, len(served)) > int(min(limit, engine.Crowd))
 	gone := func(e engine.Entry) bool {
 		return e.LockID != lockID && e.Holds() && !alive(e, s.now) && (e.Mode == engine.Exclusive || (crowded && !live[e.LockID]))
 	}
@@ -180,7 +210,7 @@ func (s *state) latest(lockID string) int64 {
 // is up, and claims whose place is given up.
 func (s *state) drop(which func(engine.Entry) bool) {
 	s.doc.Held = slices.DeleteFunc(s.doc.Held, func(e engine.Entry) bool {
-		return !e.Holds() && !alive(e, s.now) && (e.Place == nil || !e.Place.After(s.now))
+		return e.GivenUp(s.now) || (e.State == engine.Draining && !alive(e, s.now))
 	})
 	gone := pick(s.doc.Held, which)
 	s.doc.Held = slices.DeleteFunc(s.doc.Held, which)
@@ -198,8 +228,7 @@ func (s *state) drop(which func(engine.Entry) bool) {
 }
 
 // drained is a part that is cut off: it keeps others out as long as it may trust. One that was promised the lock
-// without end keeps nobody out: there is no end to wait for. Twice the TTL, since now may lie before the time of the grant; it
-// is an end for what somebody else extended, in a layout that is shared.
+// without end keeps nobody out: there is no end to wait for. Twice the TTL, since now may lie before the time of the grant.
 func (s *state) drained(e engine.Entry) engine.Entry {
 	e.State = engine.Draining
 	if end := s.now.Add(2 * ms(e.TTL)); end.Before(e.ExpiresAt) {
@@ -211,11 +240,25 @@ func (s *state) drained(e engine.Entry) engine.Entry {
 // forget takes places away, and tells of them.
 func (s *state) forget(which func(engine.Waiter) bool) {
 	for _, w := range pick(s.doc.Waiters, which) {
-		s.doc.Last.Gone = append(s.doc.Last.Gone, engine.Gone{
-			LockID: w.LockID, Part: w.Part, Order: w.Order, Mode: w.Mode, Limit: w.Limit, Owner: w.Owner, Since: w.Since,
-		})
+		if w.Verdict == "" { // of a tombstone the withdrawal told
+			s.tellGone(w)
+		}
 	}
 	s.doc.Waiters = slices.DeleteFunc(s.doc.Waiters, which)
+}
+
+func (s *state) tellGone(w engine.Waiter) {
+	s.doc.Last.Gone = append(s.doc.Last.Gone, engine.Gone{
+		LockID: w.LockID, Part: w.Part, Order: w.Order, Mode: w.Mode, Limit: w.Limit, Owner: w.Owner, Since: w.Since,
+	})
+}
+
+// claim is the claim of a part, or nil. One that has lapsed, and whose place is over too, is none.
+func (s *state) claim(lockID, part string) *engine.Entry {
+	if c := s.doc.Claim(lockID, part); c != nil && !c.GivenUp(s.now) {
+		return c
+	}
+	return nil
 }
 
 // remember appends a record, and drops the oldest where there are too many.

@@ -2,96 +2,150 @@ package mongolock
 
 import (
 	"context"
-	"crypto/rand"
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
+	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 	"github.com/temporal-lockstep/lockstep/lockcore/internal/mongoengine"
 )
 
 // Client takes and ends locks in one collection. It is safe for concurrent use, and keeps nothing in memory: any
 // client of the collection can unlock and renew by lock ID.
-type Client struct{ eng *mongoengine.Shared }
+type Client struct {
+	locker *lockcore.Locker
+	eng    engine.Engine
+}
+
+// retention is how long an idle document stays, lockcore's default.
+const retention = 24 * time.Hour
 
 // NewClient makes a Client on collection, which must not be nil. It asks the database nothing; call CreateIndexes once per
 // deployment. The collection is cloned with majority, journaled writes, majority reads and the primary, whatever it was
 // set to.
 func NewClient(collection *mongo.Collection) *Client {
-	return &Client{eng: mongoengine.NewShared(collection)}
+	eng := mongoengine.New(collection, retention)
+	locker, err := lockcore.NewOn(eng, lockcore.Config{Retention: retention})
+	if err != nil {
+		panic(err) // the instruments of the global meter provider are refused: a mistake in the program
+	}
+	return &Client{locker: locker, eng: eng}
 }
 
-// CreateIndexes makes the unique index on resource, without which nothing is locked, and those by which locks are found
-// by their lock IDs. One that is there already stays as it is. It may be called again at any time. A collection in
-// lockstep's own layout is refused with a *lockcore.LayoutError.
-func (c *Client) CreateIndexes(ctx context.Context) error { return c.eng.Prepare(ctx) }
+// CreateIndexes makes the index by which documents of idle resources are removed. Locks work without it, and documents
+// stay for ever. It may be called again at any time. A collection in another layout, such as that of the package
+// mongo-lock, is refused with a *lockcore.LayoutError.
+func (c *Client) CreateIndexes(ctx context.Context) error { return c.locker.CreateIndexes(ctx) }
 
 // XLock takes an exclusive lock on a resource in the name of lockID: nobody else holds the resource beside it. The answer
-// is ErrAlreadyLocked where others hold it and their locks have not expired, and where lockID itself does. What
-// expired gives way, without a purge.
+// is ErrAlreadyLocked if others hold it and their locks have not expired, or if lockID itself does. An expired
+// lock gives way, without a purge.
 //
 // Any other error leaves open whether the lock was taken, unless it is a *lockcore.InvalidError, which names what is
 // never accepted, or a *lockcore.LayoutError. Unlock takes it back.
 func (c *Client) XLock(ctx context.Context, resourceName, lockID string, ld LockDetails) error {
-	return c.lock(ctx, resourceName, lockID, ld, engine.Exclusive, 0)
+	if err := checkLock(resourceName, lockID, &ld); err != nil {
+		return err
+	}
+	_, err := c.take(ctx, lockcore.Exclusive(resourceName), lockID, &ld)
+	return err
 }
 
 // SLock takes a shared lock on a resource in the name of lockID, beside others that are shared. With maxConcurrent of 0
-// or more it is granted only while fewer than so many other lock IDs hold the resource, so that 0 never is; a
+// or more it is granted only while fewer than so many others hold the resource, so that 0 never is; a
 // negative maxConcurrent is no limit. The answers are those of XLock.
 func (c *Client) SLock(ctx context.Context, resourceName, lockID string, ld LockDetails, maxConcurrent int) error {
-	// More than any document could hold is no limit.
-	limit := int64(min(maxConcurrent, engine.Unlimited-1))
-	if maxConcurrent < 0 {
-		limit = 0
-	}
-	if maxConcurrent == 0 {
-		if err := checkLock(resourceName, lockID, &ld); err != nil {
-			return err
-		}
-		return ErrAlreadyLocked
-	}
-	return c.lock(ctx, resourceName, lockID, ld, engine.SharedBy, limit)
-}
-
-// claimTTL is how long a waiter of lockcore, to whom one of these writes grants the resource, has to take it up.
-const claimTTL = 30 * time.Second
-
-var policy = engine.Policy{ClaimTTL: claimTTL.Milliseconds()}
-
-func (c *Client) lock(ctx context.Context, resource, lockID string, ld LockDetails, mode string, limit int64) error {
-	if err := checkLock(resource, lockID, &ld); err != nil {
+	if err := checkLock(resourceName, lockID, &ld); err != nil {
 		return err
 	}
-	ttl := seconds(ld.TTL).Milliseconds()
-	op := engine.Acquire{
-		Policy: policy, Resource: resource, LockID: lockID, Mode: mode, Limit: limit, TTL: ttl, HoldTTL: ttl,
-		// By its part the command is known again when it is repeated. Order 0 is that of locks by which nobody
-		// trusts a lease.
-		Part:  "mongo-lock/" + rand.Text()[:10],
-		Owner: ld.Owner, Host: ld.Host, Comment: ld.Comment,
-	}
-	d, _, err := repeat(ctx, func() (engine.Document, error) { return c.eng.Lock(ctx, op) })
-	if err != nil {
-		return fmt.Errorf("mongolock: lock %q for %q: %w", resource, lockID, err)
-	}
-	if o := d.Last.Outcome; o != engine.Granted && o != engine.Again {
+	if maxConcurrent == 0 {
 		return ErrAlreadyLocked
 	}
-	return nil
+	res := lockcore.Shared(resourceName)
+	if maxConcurrent > 0 && maxConcurrent <= mostLimit { // more than a document can hold is no limit
+		res.Limit = maxConcurrent
+	}
+	lease, err := c.take(ctx, res, lockID, &ld)
+	if err != nil {
+		return err
+	}
+	return c.once(ctx, lockID, &lease)
 }
 
-// repeat sends an operation again where the network failed and left open whether it took effect. It tells whether the
-// answer is that of a repetition.
-func repeat(ctx context.Context, send func() (engine.Document, error)) (d engine.Document, repeated bool, err error) {
-	const tries = 3
-	for try := range tries {
-		d, err = send()
-		if err == nil || !mongo.IsNetworkError(err) || ctx.Err() != nil {
-			return d, try > 0, err
+// mostLimit is lockcore's.
+const mostLimit = 1_000_000
+
+// take asks for a lock under a name of its own, since locks of one lock ID exclude each other here,
+// and lockcore's do not.
+func (c *Client) take(ctx context.Context, res lockcore.Resource, lockID string, ld *LockDetails) (lockcore.Lease, error) {
+	req := lockcore.Request{
+		LockID: nameOf(lockID), Resources: []lockcore.Resource{res}, Part: part, Order: order, TTL: lockcore.Forever,
+		Owner: ld.Owner, Host: ld.Host, Comment: ld.Comment,
+	}
+	if ld.TTL > 0 {
+		req.TTL = seconds(ld.TTL)
+	}
+	leases, err := c.locker.Enter(ctx, req, false)
+	switch {
+	case errors.Is(err, lockcore.ErrBusy):
+		return lockcore.Lease{}, ErrAlreadyLocked
+	case err != nil:
+		return lockcore.Lease{}, fmt.Errorf("mongolock: lock %q for %q: %w", res.Name, lockID, err)
+	}
+	return leases[0], nil
+}
+
+// once keeps a lock ID from having two shared locks on a resource. Of two, the one that was granted
+// later gives way: it finds the other. One that has expired is ended for the new one.
+func (c *Client) once(ctx context.Context, lockID string, mine *lockcore.Lease) error {
+	docs, err := c.eng.Read(ctx, mine.Resource)
+	if err != nil {
+		return fmt.Errorf("mongolock: lock %q for %q: %w", mine.Resource, lockID, err)
+	}
+	for i := range docs {
+		for _, l := range locksOf(&docs[i]) {
+			switch {
+			case l.status.LockId != lockID || l.name == mine.LockID || l.fence > mine.Fence:
+			case l.expired:
+				err = c.end(ctx, &l)
+			default:
+				if err := c.locker.Leave(ctx, *mine); err != nil {
+					return fmt.Errorf("mongolock: lock %q for %q: %w", mine.Resource, lockID, err)
+				}
+				return ErrAlreadyLocked
+			}
 		}
 	}
-	return d, true, err
+	return err
+}
+
+// A lock is stored as a hold of a lock ID that consists of this prefix, the caller's lock ID, and an
+// ObjectID, which orders the locks that one process took within a millisecond.
+const (
+	prefix    = "mongo-lock/"
+	idLen     = 2 * len(bson.ObjectID{})
+	maxLockID = 512 - len(prefix) - 1 - idLen
+)
+
+// part is the only part of each hold, and order its only order.
+const part = "mongo-lock"
+
+var order = lockcore.Order{Attempt: 1}
+
+func nameOf(lockID string) string { return prefix + lockID + "/" + bson.NewObjectID().Hex() }
+
+// parse takes such a name apart.
+func parse(name string) (lockID string, id bson.ObjectID, ok bool) {
+	rest, ok := strings.CutPrefix(name, prefix)
+	at := len(rest) - idLen - 1
+	if !ok || at < 1 || rest[at] != '/' {
+		return "", id, false
+	}
+	id, err := bson.ObjectIDFromHex(rest[at+1:])
+	return rest[:at], id, err == nil
 }

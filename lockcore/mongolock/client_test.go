@@ -51,7 +51,7 @@ func TestSharedUpToALimit(t *testing.T) {
 	require.NoError(t, c.SLock(t.Context(), "r", "d", forever, -1))
 	require.NoError(t, c.SLock(t.Context(), "r", "e", forever, math.MaxInt))
 	require.ErrorIs(t, c.XLock(t.Context(), "r", "f", forever), mongolock.ErrAlreadyLocked)
-	require.Equal(t, 5, c.stored(t, "r").Shared.Count)
+	require.Equal(t, "a b c d e", c.holders(t, "r"))
 }
 
 func TestOneOfManyGetsIt(t *testing.T) {
@@ -227,17 +227,21 @@ func TestExpiredLocksAreInNobodysWay(t *testing.T) {
 	require.NoError(t, c.SLock(t.Context(), "r", "reader", mongolock.LockDetails{TTL: 30}, 1))
 	c.age(t, "r", time.Minute)
 	require.NoError(t, c.SLock(t.Context(), "r", "reader", mongolock.LockDetails{TTL: 30}, 1), "nor in its own")
+	require.Equal(t, "reader", c.holders(t, "r"))
+	c.age(t, "r", time.Minute)
+	require.NoError(t, c.SLock(t.Context(), "r", "reader", mongolock.LockDetails{TTL: 30}, -1), "which has ended")
+	require.Equal(t, "reader", c.holders(t, "r"))
 	c.age(t, "r", time.Minute)
 	require.NoError(t, c.SLock(t.Context(), "r", "another", mongolock.LockDetails{TTL: 30}, 1))
 	c.age(t, "r", time.Minute)
 	require.NoError(t, c.XLock(t.Context(), "r", "writer", mongolock.LockDetails{TTL: 30}))
-	require.Zero(t, c.stored(t, "r").Shared.Count)
+	require.Equal(t, "writer", c.holders(t, "r"))
 	c.age(t, "r", time.Minute)
 	require.NoError(t, c.SLock(t.Context(), "r", "reader", hour, -1))
-	require.False(t, c.stored(t, "r").Exclusive.Acquired)
+	require.Equal(t, "reader", c.holders(t, "r"))
 }
 
-func TestPurgeEndsWhatExpired(t *testing.T) {
+func TestPurgeEndsAllOfALockIDWithOneThatExpired(t *testing.T) {
 	t.Parallel()
 	c := setup(t)
 	require.NoError(t, c.XLock(t.Context(), "x", "a", mongolock.LockDetails{TTL: 30}))
@@ -247,15 +251,28 @@ func TestPurgeEndsWhatExpired(t *testing.T) {
 	require.NoError(t, c.SLock(t.Context(), "s", "c", hour, -1))
 	require.NoError(t, c.XLock(t.Context(), "alive", "a", hour))
 	require.NoError(t, c.XLock(t.Context(), "forever", "b", forever))
+	require.NoError(t, c.XLock(t.Context(), "other", "c", forever))
+	l, err := lockcore.New(c.coll, lockcore.Config{})
+	require.NoError(t, err)
+	running, err := l.TryAcquire(t.Context(), lockcore.Request{LockID: "a", Resources: []lockcore.Resource{lockcore.Exclusive("running")}})
+	require.NoError(t, err)
 
 	purged, err := mongolock.NewPurger(c.Client).Purge(t.Context())
 	require.NoError(t, err)
-	require.Len(t, purged, 2)
-	require.Equal(t, "s", purged[0].Resource, "the newest first")
-	require.Equal(t, "x", purged[1].Resource)
+	var names []string
+	for _, s := range purged {
+		names = append(names, s.Resource+"/"+s.LockId)
+	}
+	require.Equal(t, "forever/b alive/a s/b x/a", strings.Join(names, " "), "all of both lock IDs, the newest first")
+	require.Equal(t, "c", c.holders(t, "s"))
+	require.Equal(t, "c", c.holders(t, "other"))
 	left, err := c.Status(t.Context(), mongolock.Filter{})
 	require.NoError(t, err)
-	require.Len(t, left, 3)
+	require.Len(t, left, 2)
+	// What a session of the same lock ID holds still runs.
+	require.ErrorIs(t, c.XLock(t.Context(), "running", "b", hour), mongolock.ErrAlreadyLocked)
+	require.NoError(t, running.Context().Err())
+	require.NoError(t, running.Release(t.Context()))
 	purged, err = mongolock.NewPurger(c.Client).Purge(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, purged)
@@ -295,6 +312,7 @@ func TestRefusals(t *testing.T) {
 		"ttl":                 second(c.Renew(t.Context(), "a", 0)),
 		"lockId ":             second(c.Renew(t.Context(), "", 1)),
 		"lockId  ":            second(c.Unlock(t.Context(), "")), // of mongo-lock, it unlocks everybody's
+		"lockId   ":           c.XLock(t.Context(), "r", long[:477], forever),
 	} {
 		var invalid *lockcore.InvalidError
 		require.ErrorAs(t, err, &invalid, field)

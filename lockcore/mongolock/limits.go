@@ -21,7 +21,7 @@ func checkLock(resource, lockID string, ld *LockDetails) error {
 		field, value string
 		least, most  int
 	}{
-		{"resourceName", resource, 1, 512}, {"lockId", lockID, 1, 512},
+		{"resourceName", resource, 1, 512}, {"lockId", lockID, 1, maxLockID},
 		{"LockDetails.Owner", ld.Owner, 0, 512}, {"LockDetails.Host", ld.Host, 0, 255}, {"LockDetails.Comment", ld.Comment, 0, 1024},
 	} {
 		if err := checkText(text.field, text.value, text.least, text.most); err != nil {
@@ -31,7 +31,7 @@ func checkLock(resource, lockID string, ld *LockDetails) error {
 	return checkTTL("LockDetails.TTL", ld.TTL, 0)
 }
 
-func checkLockID(lockID string) error { return checkText("lockId", lockID, 1, 512) }
+func checkLockID(lockID string) error { return checkText("lockId", lockID, 1, maxLockID) }
 
 func checkText(field, value string, least, most int) error {
 	if len(value) >= least && len(value) <= most && utf8.ValidString(value) && !strings.ContainsRune(value, 0) {

@@ -1,6 +1,8 @@
 package mongolock_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -9,7 +11,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/temporal-lockstep/lockstep/internal/testenv"
-	"github.com/temporal-lockstep/lockstep/lockcore/internal/theirs"
 	"github.com/temporal-lockstep/lockstep/lockcore/mongolock"
 )
 
@@ -18,7 +19,6 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 type fixture struct {
 	*mongolock.Client
 	coll *mongo.Collection
-	them theirs.Client
 }
 
 func setup(t *testing.T) fixture {
@@ -26,14 +26,20 @@ func setup(t *testing.T) fixture {
 	coll := testenv.Mongo(t).Collection("locks")
 	c := mongolock.NewClient(coll)
 	require.NoError(t, c.CreateIndexes(t.Context()))
-	return fixture{c, coll, theirs.Client{Coll: coll}}
+	return fixture{c, coll}
 }
 
-func (f fixture) stored(t *testing.T, resource string) theirs.Document {
+// holders are the lock IDs that hold a resource, whether their locks have expired or not, in the order of their names.
+func (f fixture) holders(t *testing.T, resource string) string {
 	t.Helper()
-	d, err := f.them.Read(t.Context(), resource)
+	statuses, err := f.Status(t.Context(), mongolock.Filter{Resource: resource})
 	require.NoError(t, err)
-	return d
+	ids := make([]string, 0, len(statuses))
+	for _, s := range statuses {
+		ids = append(ids, s.LockId)
+	}
+	slices.Sort(ids)
+	return strings.Join(ids, " ")
 }
 
 // requireLeft fails the test unless what is left of a TTL, in seconds, is all of it but what a machine may need for a test.
@@ -47,8 +53,8 @@ func requireLeft(t *testing.T, ttl, left int64) {
 func (f fixture) age(t *testing.T, resource string, d time.Duration) {
 	t.Helper()
 	var doc bson.D
-	require.NoError(t, f.coll.FindOne(t.Context(), bson.M{"resource": resource}).Decode(&doc))
-	_, err := f.coll.ReplaceOne(t.Context(), bson.M{"resource": resource}, aged(doc, d))
+	require.NoError(t, f.coll.FindOne(t.Context(), bson.M{"_id": resource}).Decode(&doc))
+	_, err := f.coll.ReplaceOne(t.Context(), bson.M{"_id": resource}, aged(doc, d))
 	require.NoError(t, err)
 }
 

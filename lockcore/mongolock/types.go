@@ -19,7 +19,7 @@ const (
 // The answers that are not the database's. They are returned as they are, so that == works as errors.Is does.
 var (
 	// ErrAlreadyLocked is XLock's and SLock's: others hold the resource, or the lock ID itself does, or others wait for
-	// it in a queue of lockcore. Nothing was taken.
+	// it in the queue of a lockcore.Locker. Nothing was taken.
 	ErrAlreadyLocked = errors.New("unable to acquire lock (resource is already locked)")
 	// ErrLockNotFound is Renew's: the lock ID has no lock, or one with less than a second left. An error of the
 	// database never becomes this one.
@@ -30,7 +30,7 @@ var (
 type LockDetails struct {
 	// Owner is who takes it, for people. At most 512 bytes.
 	Owner string
-	// Host is where it is taken, for people. At most 255 bytes.
+	// Host is where it is taken, for people. At most 255 bytes. Defaults to the host name and process ID.
 	Host string
 	// Comment is for people. At most 1,024 bytes.
 	Comment string
@@ -50,8 +50,7 @@ type LockStatus struct {
 	Owner   string
 	Host    string
 	Comment string
-	// CreatedAt is when it was taken: by the database server's clock, or by the clock of the mongo-lock client that
-	// took it.
+	// CreatedAt is when it was taken, by the database server's clock.
 	CreatedAt time.Time
 	// RenewedAt is when it was last renewed; nil if it never was.
 	RenewedAt *time.Time
@@ -62,8 +61,8 @@ type LockStatus struct {
 	objectID bson.ObjectID
 }
 
-// LockStatusesByCreatedAtDesc sorts locks, the newest first: by the ObjectIDs that they were given when they were
-// taken, which tell apart what one process took within a millisecond, and where a lock has none by CreatedAt.
+// LockStatusesByCreatedAtDesc sorts locks, the newest first. Those that one process took within a millisecond are in
+// the order in which it asked for them.
 type LockStatusesByCreatedAtDesc []LockStatus
 
 // Len is that of sort.Interface.
@@ -71,15 +70,18 @@ func (ls LockStatusesByCreatedAtDesc) Len() int { return len(ls) }
 
 // Less tells whether lock i is newer than lock j.
 func (ls LockStatusesByCreatedAtDesc) Less(i, j int) bool {
-	a, b := &ls[i], &ls[j]
-	if a.objectID.IsZero() || b.objectID.IsZero() {
-		return a.CreatedAt.After(b.CreatedAt)
-	}
-	return bytes.Compare(a.objectID[:], b.objectID[:]) > 0
+	return newer(&ls[i], &ls[j])
 }
 
 // Swap is that of sort.Interface.
 func (ls LockStatusesByCreatedAtDesc) Swap(i, j int) { ls[i], ls[j] = ls[j], ls[i] }
+
+func newer(a, b *LockStatus) bool {
+	if !a.CreatedAt.Equal(b.CreatedAt) {
+		return a.CreatedAt.After(b.CreatedAt)
+	}
+	return bytes.Compare(a.objectID[:], b.objectID[:]) > 0
+}
 
 // Filter says which locks Status tells of: those that match all of its fields. A field with its zero value selects
 // everything.
@@ -98,7 +100,9 @@ type Filter struct {
 }
 
 func (f *Filter) matches(s *LockStatus) bool {
-	return (f.CreatedBefore.IsZero() || s.CreatedAt.Before(f.CreatedBefore)) &&
+	is := func(want, got string) bool { return want == "" || want == got }
+	return is(f.Resource, s.Resource) && is(f.LockId, s.LockId) && is(f.Owner, s.Owner) &&
+		(f.CreatedBefore.IsZero() || s.CreatedAt.Before(f.CreatedBefore)) &&
 		(f.CreatedAfter.IsZero() || s.CreatedAt.After(f.CreatedAfter)) &&
 		(f.TTLlt == 0 || (s.TTL >= 0 && uint64(s.TTL) < uint64(f.TTLlt))) &&
 		(f.TTLgte == 0 || (s.TTL >= 0 && uint64(s.TTL) >= uint64(f.TTLgte)))

@@ -72,7 +72,7 @@ func acquireValues(a *engine.Acquire) bson.D {
 		if a.Safe {
 			place = append(place, v("safe", true))
 		}
-		values = append(values, v("place", place), v("wait", a.WaiterTTL), v("most", a.MaxWaiters), v("longest", a.LongestClaim()))
+		values = append(values, v("place", place), v("wait", a.WaiterTTL), v("heard", a.Patience()), v("most", a.MaxWaiters), v("longest", a.LongestClaim()))
 	}
 	return append(values, v("new", running), v("room", a.Room()),
 		v("who", doc(v("lockId", a.LockID), v("limit", min(a.Room(), engine.Crowd)))))
@@ -98,14 +98,17 @@ func (k acquireKind) stages() []bson.D {
 	if k.queue {
 		position = "$t.pos"
 	}
-	granted := eq("$t.did", engine.Granted)
-	return s.store(outcome{granted: granted, alone: k.fresh, crowd: k.mode == engine.SharedBy, did: "$t.did", position: position})
+	o := outcome{granted: eq("$t.did", engine.Granted), alone: k.fresh, crowd: k.mode == engine.SharedBy, did: "$t.did", position: position}
+	if !k.fresh {
+		o.verdict = "$t.tomb.verdict"
+	}
+	return s.store(o)
 }
 
 // find sets what there is of the lock ID and the part:
 //
 //	a  the lock ID's entries      l  the others that are alive, for a limit      i  the part's place in the queue, or -1
-//	o  those of its hold      m  the part, as it runs or was claimed for last
+//	o  those of its hold      m  the part, as it runs or was claimed for last      tomb  the part's tombstone
 func (s *stages) find(k acquireKind) {
 	own := filter("$held", ownID)
 	if k.keep { // that somebody came is a sign of life of the hold
@@ -121,7 +124,8 @@ func (s *stages) find(k acquireKind) {
 	}
 	vars := doc(
 		v("o", filter("$t.a", holds)),
-		v("m", op("$arrayElemAt", filter("$t.a", and(ownPart, in("$$this.state", list(engine.Part, engine.Claimed)))), -1)),
+		v("m", op("$arrayElemAt", filter("$t.a", and(ownPart, in("$$this.state", list(engine.Part, engine.Claimed)), lives)), -1)),
+		v("tomb", cond(eq("$waiters.verdict", none), nil, first(filter("$waiters", and(eq(ownPlace, me), "$$this.verdict"))))),
 	)
 	if k.queue {
 		vars = append(vars, v("i", cond(in("$t.id", "$waiters.lockId"), op("$indexOfArray", each("$waiters", ownPlace), me), -1)))
@@ -143,14 +147,20 @@ func (s *stages) decide(k acquireKind) {
 	}
 	fits := fitsIn(k)
 	// An upgrade goes ahead of the queue: those who wait there wait for its own hold. A request that has a
-	// place gets its claim when its turn has come, in whichever write that is.
+	// place gets its claim when its turn has come, in whichever write that is; and so does one that was passed over, which
+	// refreshes its place.
 	claimed := eq("$t.m.state", engine.Claimed)
-	turn := or(claimed, ne("$t.o", none), eq("$waiters", none))
+	free := nobodyWaits
+	if k.queue {
+		free = and(lt("$t.i", 0), nobodyWaits)
+	}
+	turn := or(claimed, ne("$t.o", none), free)
 	outcomes := list(
 		or(
 			gt("$t.m.order", "$t.ord"),
 			ne(filter("$released", and(ownID, gte("$$this.order", "$t.ord"), in("$$this.part", list(nil, "$t.part")))), none),
-		), engine.Overtaken)
+		), engine.Overtaken,
+		"$t.tomb.verdict", engine.Deadlock)
 	switch {
 	case k.reacquire:
 	case k.held:
@@ -168,7 +178,8 @@ func (s *stages) decide(k acquireKind) {
 		outcomes = append(outcomes, or(claimStands, and(lt("$t.i", 0), not(claimed))), engine.Busy)
 		fallthrough
 	default:
-		outcomes = append(outcomes, claimStands, engine.Busy, and(lt("$t.i", 0), gte(size("$waiters"), "$t.most")), engine.Full, true, engine.Queued)
+		full := and(lt("$t.i", 0), not(goesAhead), gte(size("$waiters"), "$t.most"))
+		outcomes = append(outcomes, claimStands, engine.Busy, full, engine.Full, true, engine.Queued)
 	}
 	s.set(v("did", choose(append(outcomes, engine.Busy)...)))
 }
@@ -189,7 +200,7 @@ func fitsIn(k acquireKind) expr {
 // command left, and it never queued.
 func freshOutcome(k acquireKind) expr {
 	hold := gte(maxOf("$t.a.state"), engine.StateHolds)
-	turn, covered := expr(eq("$waiters", none)), expr(hold)
+	turn, covered := expr(nobodyWaits), expr(hold)
 	same := and(eq(list("$$this.part", "$$this.state"), list("$t.part", engine.Part)), alive)
 	if k.mode == engine.Exclusive {
 		turn, covered = or(hold, turn), ne(filter("$t.a", and(holds, exclusive)), none)
@@ -212,7 +223,7 @@ var nextFence = largest(add("$fence", int64(1)), on("$toLong", "$$NOW"))
 //
 //	g  whether the part is made, its fence and mode      k  the kept hold
 func (s *stages) enter(k acquireKind) {
-	// Whoever joins has the fence of the hold. What drains has none above it, but where a mongo-lock client made the hold.
+	// Whoever joins has the fence of the hold. What drains has none above it.
 	anew := expr(or(eq("$t.did", engine.Granted), "$t.m"))
 	if k.fresh {
 		anew = eq("$t.did", engine.Granted)
@@ -247,23 +258,23 @@ func (s *stages) enter(k acquireKind) {
 		s.put(fields...)
 		return
 	}
+	told := doc(v("lockId", "$t.id"), v("part", "$t.part"), v("order", "$t.ord"), v("reason", "$t.tomb.verdict"))
+	fields = append(fields, v("released", cond(eq("$t.did", engine.Deadlock), lastOf(concat("$released", list(told)), engine.MaxReleased), "$released")))
 	queue, queues := expr("$waiters"), expr(in("$t.id", "$waiters.lockId"))
 	if k.queue {
 		queues = gte("$t.i", 0)
-		end := v("expiresAt", add("$$NOW", "$t.wait"))
-		// An upgrade, or one that slept through its claim.
+		ends := doc(v("expiresAt", add("$$NOW", "$t.wait")), v("overdueAt", add("$$NOW", "$t.heard")))
 		slept := doc(v("since", "$t.m.since"), v("claimTTL", twiceAsLong))
-		head := list(merge("$t.place", cond(isClaim, slept, doc(v("since", "$$NOW"))), doc(end)))
-		tail := list(merge("$t.place", doc(v("since", "$$NOW"), end)))
-		ahead := or(ne("$t.o", none), eq("$t.m.state", engine.Claimed))
+		head := list(merge("$t.place", cond(isClaim, slept, doc(v("since", "$$NOW"))), doc(v("ahead", true)), ends))
+		tail := list(merge("$t.place", doc(v("since", "$$NOW")), ends))
 		fields = append(fields, v("t.pos", cond(eq("$t.did", engine.Queued),
-			choose(gte("$t.i", 0), add("$t.i", 1), ahead, 1, add(size("$waiters"), 1)), 0)))
+			choose(gte("$t.i", 0), add("$t.i", 1), goesAhead, add(size("$waiters.ahead"), 1), add(size("$waiters"), 1)), 0)))
 		queue = cond(eq("$t.did", engine.Queued), choose(
-			gte("$t.i", 0), each("$waiters", cond(eq(ownPlace, me), merge("$t.place", doc(v("since", "$$this.since"), v("claimTTL", "$$this.claimTTL"), end)), "$$this")),
-			ahead, concat(head, "$waiters"),
+			gte("$t.i", 0), each("$waiters", cond(eq(ownPlace, me), merge("$t.place", doc(v("since", "$$this.since"), v("claimTTL", "$$this.claimTTL"), v("ahead", "$$this.ahead")), ends), "$$this")),
+			goesAhead, concat(filter("$waiters", "$$this.ahead"), head, filter("$waiters", not("$$this.ahead"))),
 			concat("$waiters", tail)), "$waiters")
 	}
-	s.put(append(fields, v("waiters", cond(and("$t.g", queues), filter("$waiters", ne(ownPlace, me)), queue)))...)
+	s.put(append(fields, v("waiters", cond(and(in("$t.did", list(engine.Granted, engine.Joined, engine.Deadlock)), queues), filter("$waiters", ne(ownPlace, me)), queue)))...)
 }
 
 // entries is what is held after the request: others, the rest of the own hold, and what the request makes.
@@ -301,10 +312,16 @@ func (s *stages) entries(k acquireKind) expr {
 	if k.keep {
 		unchanged = cond(or(eq("$t.a", none), eq("$t.did", engine.Overtaken)), "$held", concat(filter("$held", others), "$t.a"))
 	}
+	if k.queue { // the claim that was slept through is a place again
+		unchanged = filter(unchanged, or(ne("$t.did", engine.Queued), ne(list("$$this.lockId", "$$this.part", "$$this.state"), list("$t.id", "$t.part", engine.Claimed))))
+	}
 	return cond("$t.g",
 		concat(cond(eq("$t.a", none), "$held", filter("$held", others)), each(rest, merge(changes...)), made),
 		unchanged)
 }
+
+// goesAhead reports whether the request queues ahead of others: it is an upgrade, or it slept through its claim.
+var goesAhead = or(ne("$t.o", none), isClaim)
 
 // isClaim tells whether the request confirms a claim, or goes back to the queue from one; a part that is superseded does not
 // bequeath what it had of its own.

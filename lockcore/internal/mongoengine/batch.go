@@ -43,17 +43,12 @@ func (e *Engine) RenewAll(ctx context.Context, ops []engine.Renew) ([]bool, erro
 		for i, name := range names {
 			keys[i] = keysOf(ops, parts[name])
 		}
-		text := renewAllStages("$_id", names, keys)
-		if e.shared {
-			text = renewSharedStages(names, keys)
-		}
-		res, err := e.coll.UpdateMany(ctx, e.oneOf(names), bson.A(toAny(text)))
+		res, err := e.coll.UpdateMany(ctx, oneOf(names), renewAllStages(names, keys))
 		if err != nil {
 			return renewed, err
 		}
 		lost := map[string]bool{}
-		// A document that the other layout's stages leave as it was counts as modified on DocumentDB.
-		if e.shared || res.ModifiedCount < int64(len(names)) {
+		if res.ModifiedCount < int64(len(names)) {
 			lost = e.lost(ctx, names, ops, parts)
 		}
 		for _, name := range names {
@@ -67,9 +62,9 @@ func (e *Engine) RenewAll(ctx context.Context, ops []engine.Renew) ([]bool, erro
 
 // renewAllStages extends the parts of each document that keys names, or where one of them is not there none: then the
 // document stays as it was, and is not counted.
-func renewAllStages(name expr, names []string, keys bson.A) []bson.D {
+func renewAllStages(names []string, keys bson.A) []bson.D {
 	var s stages
-	s.set(v("k", op("$arrayElemAt", lit(keys), op("$indexOfArray", lit(names), name))))
+	s.set(v("k", op("$arrayElemAt", lit(keys), op("$indexOfArray", lit(names), "$_id"))))
 	s.set(v("n", filter("$held", and(running, in(list("$$this.lockId", "$$this.part", "$$this.order"), "$t.k")))))
 	s.set(v("g", eq(size("$t.n"), size("$t.k"))))
 	extended := merge("$$this", doc(v("renewedAt", "$$NOW"), v("expiresAt", largest("$$this.expiresAt", add("$$NOW", "$$this.ttl")))))
@@ -110,22 +105,14 @@ func keysOf(ops []engine.Renew, indexes []int) bson.A {
 	return keys
 }
 
-func (e *Engine) oneOf(names []string) bson.D {
-	return bson.D{{Key: e.name(), Value: bson.D{{Key: "$in", Value: names}}}}
-}
-
-func toAny[T any](in []T) []any {
-	out := make([]any, len(in))
-	for i, v := range in {
-		out[i] = v
-	}
-	return out
+func oneOf(names []string) bson.D {
+	return bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: names}}}}
 }
 
 // Read sends one command.
 func (e *Engine) Read(ctx context.Context, resources ...string) ([]engine.Document, error) {
 	var docs []engine.Document
-	for d, err := range e.find(ctx, e.oneOf(resources)) {
+	for d, err := range e.find(ctx, oneOf(resources)) {
 		if err != nil {
 			return nil, fmt.Errorf("lockstep: read lock documents: %w", err)
 		}

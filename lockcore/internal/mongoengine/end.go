@@ -7,20 +7,27 @@ import (
 )
 
 // A renewal extends one part and its hold. Outcomes: the part is there and extended, or it is not
-// there (lost, superseded, released) and only the write is counted.
+// there (lost, superseded, released) and only the write is counted, as it is if a part with a new TTL has expired.
 func (k renewKind) stages() []bson.D {
 	mine := and(ownPart, running, eq("$$this.order", "$t.ord"))
 	var s stages
 	s.put(fresh, v("t.a", cond(in("$t.id", "$held.lockId"), filter("$held", ownID), none)))
-	s.set(v("g", ne(filter("$t.a", mine), none)))
+	otherwise := expr(engine.Lost)
 	end := v("expiresAt", largest("$$this.expiresAt", add("$$NOW", "$$this.ttl")))
-	own := each("$t.a", choose(mine, merge("$$this", doc(v("renewedAt", "$$NOW"), end)), isKept, merge("$$this", doc(end)), "$$this"))
+	renewed := doc(v("renewedAt", "$$NOW"), end)
+	if k.newTTL {
+		otherwise = cond(eq(filter("$t.a", mine), none), engine.Lost, engine.Overtaken)
+		mine = and(mine, alive)
+		renewed = doc(v("renewedAt", "$$NOW"), v("expiresAt", add("$$NOW", "$t.ttl")), v("ttl", "$t.ttl"))
+	}
+	s.set(v("g", ne(filter("$t.a", mine), none)))
+	own := each("$t.a", choose(mine, merge("$$this", renewed), isKept, merge("$$this", doc(end)), "$$this"))
 	if k.downgrade {
 		alone := eq(filter("$t.a", and(running, ne("$$this.part", "$t.part"))), none)
 		own = each(own, cond(and(holds, alone), merge("$$this", doc(v("mode", engine.SharedBy))), "$$this"))
 	}
 	s.put(v("held", cond("$t.g", concat(filter("$held", others), own), "$held")))
-	o := outcome{did: cond("$t.g", engine.Granted, engine.Lost), position: 0}
+	o := outcome{did: cond("$t.g", engine.Granted, otherwise), position: 0}
 	if k.downgrade {
 		o.left = cond("$t.g", "$t.a", none)
 	}
@@ -69,14 +76,15 @@ func (k releaseKind) stages() []bson.D {
 	return s.store(outcome{did: engine.Granted, released: "$t.g", gone: gone, position: 0})
 }
 
-// A withdrawal takes one request out of the queue. Outcomes: it waited there, without a claim, and is
-// gone; or nothing changes.
+// A withdrawal makes a tombstone of one place in the queue. Outcomes: the request waited there, without a claim, and is
+// told of when its part comes back; or nothing changes.
 func (withdrawKind) stages() []bson.D {
-	which := and(eq(ownPlace, me), eq("$$this.order", "$t.ord"))
+	which := and(eq(ownPlace, me), eq("$$this.order", "$t.ord"), not("$$this.verdict"))
+	verdict := doc(v("verdict", "$t.reason"), v("overdueAt", engine.LongAgo))
 	var s stages
 	s.put(fresh)
 	s.set(v("a", filter("$waiters", which)))
-	s.put(forget, v("released", cond(ne("$t.a", none), remember.Value, "$released")))
+	s.put(v("waiters", cond(eq("$t.a", none), "$waiters", each("$waiters", cond(in("$$this", "$t.a"), merge("$$this", verdict), "$$this")))))
 	return s.store(outcome{did: cond(ne("$t.a", none), engine.Granted, engine.Lost), gone: "$t.a", position: 0})
 }
 
@@ -101,8 +109,8 @@ var lives = or(holds, alive, gt("$$this.place", "$$NOW"))
 var (
 	heldAndQueue = concat("$held", cond(in("$t.id", "$waiters.lockId"), "$waiters", none))
 	queued       = lte("$$this.state", engine.Claimed)
-	// gone are the places and claims in it that were not given up before.
-	gone = filter("$t.a", and(queued, gt(largest("$$this.expiresAt", "$$this.place"), "$$NOW")))
+	// gone are the places and claims in it that were not given up before. Of a tombstone the withdrawal told.
+	gone = filter("$t.a", and(queued, gt(largest("$$this.expiresAt", "$$this.place"), "$$NOW"), not("$$this.verdict")))
 	// forget keeps the places that are not in it.
 	forget = v("waiters", cond(in("$t.id", "$waiters.lockId"), filter("$waiters", not(in("$$this", "$t.a"))), "$waiters"))
 )

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -23,8 +22,7 @@ import (
 type Engine struct {
 	coll      *mongo.Collection
 	retention time.Duration
-	// shared tells that the collection is in the layout of mongo-lock, and checked that its layout was looked at.
-	shared  bool
+	// checked says that the collection's layout was looked at.
 	checked atomic.Bool
 }
 
@@ -43,12 +41,12 @@ func New(coll *mongo.Collection, retention time.Duration) *Engine {
 	}
 }
 
-// Prepare makes the TTL index on idleAt, or the indexes of mongo-lock. A collection in the other layout is refused
-// with an *engine.LayoutError.
+// idleIndex is the name of the index on idleAt.
+const idleIndex = "lockstep_idle"
+
+// Prepare makes the TTL index on idleAt. A collection in another layout is refused with an
+// *engine.LayoutError.
 func (e *Engine) Prepare(ctx context.Context) error {
-	if e.shared {
-		return e.prepareShared(ctx)
-	}
 	if err := e.check(ctx); err != nil {
 		return err
 	}
@@ -59,8 +57,7 @@ func (e *Engine) Prepare(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("lockstep: create the index on idleAt of %s: %w", e.coll.Name(), err)
 	}
-	e.checked.Store(false)
-	return e.check(ctx) // again, for somebody who prepared it as the other at the same time
+	return nil
 }
 
 // apply writes the resource's document through a pipeline for a lock ID, making it where there is none, and returns
@@ -69,54 +66,41 @@ func (e *Engine) apply(ctx context.Context, resource, lockID string, values bson
 	if err := e.check(ctx); err != nil {
 		return engine.Document{}, err
 	}
-	filter, answers := bson.D{{Key: "_id", Value: resource}}, ourAnswers
-	if e.shared {
-		filter, answers = named(resource), sharedAnswers
-		values, kind = append(values, v("name", resource)), sharedKind{kind}
-	}
 	pipeline, err := pipelineOf(values, kind)
 	if err != nil {
 		return engine.Document{}, err
 	}
-	answer := answers.full
+	answer := fullAnswer
 	if kind.lean() {
-		answer = answers.lean
+		answer = leanAnswer
 	}
+	filter := bson.D{{Key: "_id", Value: resource}}
 	for attempt := 0; ; attempt++ {
 		raw, err := e.coll.FindOneAndUpdate(ctx, filter, pipeline, answer).Raw()
 		switch {
 		case attempt < 5 && insertedByAnother(err):
-			if deadlocked(err) {
-				letOthersBy(ctx, attempt)
-			}
 			continue
 		case errors.Is(err, mongo.ErrNoDocuments):
 			return engine.Document{}, fmt.Errorf("lockstep: the database answered an upsert of %q with no document", resource)
 		case err != nil:
 			return engine.Document{}, err
 		}
-		d, err := decode(raw, lockID)
-		d.ID = resource
-		return d, err
+		return decode(raw, lockID)
 	}
 }
 
-// answers are what a write asks for of the document: everything but the queue, or lean, without the records too.
-type answers struct {
-	full, lean *options.FindOneAndUpdateOptionsBuilder
-}
+// A write asks for the document without its queue, and a lean one without the records too.
+var (
+	fullAnswer = answerWithout("waiters")
+	leanAnswer = answerWithout("waiters", "released", "evicted")
+)
 
-var ourAnswers = answersWithout("waiters")
-
-func answersWithout(fields ...string) answers {
-	ask := func(fields ...string) *options.FindOneAndUpdateOptionsBuilder {
-		without := bson.D{}
-		for _, f := range fields {
-			without = append(without, v(f, 0))
-		}
-		return options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After).SetProjection(without)
+func answerWithout(fields ...string) *options.FindOneAndUpdateOptionsBuilder {
+	without := bson.D{}
+	for _, f := range fields {
+		without = append(without, v(f, 0))
 	}
-	return answers{full: ask(fields...), lean: ask(append(fields, "released", "evicted")...)}
+	return options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After).SetProjection(without)
 }
 
 // insertedByAnother tells that two first requests of one resource tried to insert its document, and this one
@@ -127,33 +111,6 @@ func insertedByAnother(err error) bool {
 	if mongo.IsDuplicateKeyError(err) {
 		return true
 	}
-	if deadlocked(err) {
-		return true
-	}
 	var refused mongo.CommandError
-	if !errors.As(err, &refused) {
-		return false
-	}
-	// DocumentDB says the last of a unique index that is not on _id.
-	return (refused.Name == "FailedToParse" && strings.Contains(refused.Message, "$$NOW")) ||
-		strings.Contains(refused.Message, "violates exclusion constraint")
-}
-
-// deadlocked tells that several first requests of one resource waited for each other at DocumentDB's unique index, until
-// it refused this one.
-func deadlocked(err error) bool {
-	var refused mongo.CommandError
-	return errors.As(err, &refused) && strings.Contains(refused.Message, "deadlock detected")
-}
-
-// letOthersBy pauses after a deadlock, for longer each time, and not as long as others do. Whoever comes again at once
-// gets in the way of those that were left, who are refused in their turn: with many of them nobody gets through.
-func letOthersBy(ctx context.Context, attempt int) {
-	longest := 100 * time.Millisecond << attempt
-	pause := time.NewTimer(longest/4 + rand.N(longest)) //nolint:gosec // spreads them, hides nothing
-	defer pause.Stop()
-	select {
-	case <-ctx.Done(): // the next attempt says so
-	case <-pause.C:
-	}
+	return errors.As(err, &refused) && refused.Name == "FailedToParse" && strings.Contains(refused.Message, "$$NOW")
 }

@@ -12,6 +12,7 @@ import (
 var (
 	Alive, Holds, OwnID, Others, OwnPart, Running, IsKept, Lives expr = alive, holds, ownID, others, ownPart, running, isKept, lives
 
+	Awake          expr = awake
 	OwnPlace       expr = eq(ownPlace, me)
 	NextFence      expr = nextFence
 	FenceAlone     expr = add("$fence", int64(1))
@@ -29,6 +30,7 @@ var (
 	LaterStands    expr = gt("$t.m.order", "$t.ord")
 	WasEvicted     expr = in("$t.id", "$evicted.lockId")
 	QueueEmpty     expr = eq("$waiters", none)
+	NobodyWaits    expr = nobodyWaits
 	HeldAnything   expr = ne("$t.o", none)
 	HeldAlone      expr = in(engine.Exclusive, "$t.o.mode")
 	IsClaimed      expr = eq("$t.m.state", engine.Claimed)
@@ -41,14 +43,21 @@ var (
 	Tells          expr = tells
 	HeldAndQueue   expr = heldAndQueue
 	StillStood     expr = gt(largest(item("expiresAt"), item("place")), "$$NOW")
+	GivenUpClaim   expr = and(ownPart, in(item("state"), list(engine.Part, engine.Claimed)), lives)
+	AnyClaim       expr = and(ownPart, in(item("state"), list(engine.Part, engine.Claimed)))
+	NotAhead       expr = not(goesAhead)
+	EndsPlace      expr = list(engine.Granted, engine.Joined, engine.Deadlock)
+	EndsNoVerdict  expr = list(engine.Granted, engine.Joined)
 	// An upgrade is granted, and queued, ahead of the queue.
-	HasTurn        expr = or(eq("$t.m.state", engine.Claimed), ne("$t.o", none), eq("$waiters", none))
-	HasTurnOfQueue expr = or(eq("$t.m.state", engine.Claimed), eq("$waiters", none))
+	HasTurn        expr = or(eq("$t.m.state", engine.Claimed), ne("$t.o", none), nobodyWaits)
+	HasTurnOfQueue expr = or(eq("$t.m.state", engine.Claimed), nobodyWaits)
 	GoesAhead      expr = or(ne("$t.o", none), eq("$t.m.state", engine.Claimed))
 	// What the head of the queue may find that is exclusive.
-	NoneExclusive    expr = not(in(engine.Exclusive, "$t.l.mode"))
-	NoOtherExclusive expr = eq(filter("$t.l", and(exclusive, ne(item("lockId"), "$t.d.lockId"))), none)
-	HeldExclusively  expr = in(list("$t.d.lockId", engine.Exclusive), each("$held", list(item("lockId"), item("mode"))))
+	SomeExclusive   expr = in(engine.Exclusive, "$t.l.mode")
+	OtherExclusive  expr = ne(filter("$t.l", and(exclusive, ne(item("lockId"), "$t.d.lockId"))), none)
+	NoSmallerLimit  expr = gte(ifNull(item("limit"), engine.Unlimited), ifNull("$t.d.limit", engine.Unlimited))
+	AllServed       expr = largest(1, size("$t.c"))
+	HeldExclusively expr = in(list("$t.d.lockId", engine.Exclusive), each("$held", list(item("lockId"), item("mode"))))
 )
 
 // item is a field of the entry, place or record that a filter or a map looks at.

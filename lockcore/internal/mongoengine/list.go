@@ -20,9 +20,9 @@ func (e *Engine) List(ctx context.Context, q engine.Query) iter.Seq2[engine.Docu
 	filter := bson.D{}
 	where := func(name string, value any) { filter = append(filter, bson.E{Key: name, Value: value}) }
 	if q.Resource != "" {
-		where(e.name(), bson.D{{Key: "$eq", Value: q.Resource}})
-	} else if q.Prefix != "" || e.shared {
-		where(e.name(), bson.D{{Key: "$gte", Value: q.Prefix}})
+		where("_id", bson.D{{Key: "$eq", Value: q.Resource}})
+	} else if q.Prefix != "" {
+		where("_id", bson.D{{Key: "$gte", Value: q.Prefix}})
 	}
 	var all bson.A
 	for _, value := range []string{q.LockID, q.Owner} {
@@ -31,17 +31,15 @@ func (e *Engine) List(ctx context.Context, q engine.Query) iter.Seq2[engine.Docu
 		}
 		var some bson.A
 		// An owner that is its lock ID is not stored.
-		for _, field := range e.names() {
+		for _, field := range []string{"held.lockId", "held.owner", "waiters.lockId", "waiters.owner"} {
 			some = append(some, bson.D{{Key: field, Value: bson.D{{Key: "$eq", Value: value}}}})
 		}
 		all = append(all, bson.D{{Key: "$or", Value: some}})
 	}
 	if q.LockIDPrefix != "" {
 		var some bson.A
-		for _, field := range e.names() {
-			if strings.HasSuffix(field, "lockId") {
-				some = append(some, bson.D{{Key: field, Value: bson.D{{Key: "$gte", Value: q.LockIDPrefix}, {Key: "$lt", Value: q.LockIDPrefix + lastRune}}}})
-			}
+		for _, field := range []string{"held.lockId", "waiters.lockId"} {
+			some = append(some, bson.D{{Key: field, Value: bson.D{{Key: "$gte", Value: q.LockIDPrefix}, {Key: "$lt", Value: q.LockIDPrefix + lastRune}}}})
 		}
 		all = append(all, bson.D{{Key: "$or", Value: some}})
 	}
@@ -53,7 +51,7 @@ func (e *Engine) List(ctx context.Context, q engine.Query) iter.Seq2[engine.Docu
 		where("waiters.since", bson.D{{Key: "$gt", Value: time.Unix(0, 0)}})
 	}
 	return func(yield func(engine.Document, error) bool) {
-		if q.Live && !e.shared {
+		if q.Live {
 			live, err := e.live(ctx)
 			if err != nil {
 				yield(engine.Document{}, err)
@@ -89,11 +87,7 @@ func (e *Engine) live(ctx context.Context) (bson.E, error) {
 
 // find streams the documents that match, with the server's time in at.
 func (e *Engine) find(ctx context.Context, filter bson.D) iter.Seq2[engine.Document, error] {
-	pipeline := mongo.Pipeline{on("$match", filter), on("$sort", doc(v(e.name(), 1)))}
-	pipeline = append(pipeline, on("$set", doc(v("at", "$$NOW"))))
-	if e.shared {
-		pipeline = append(pipeline, understood()...)
-	}
+	pipeline := mongo.Pipeline{on("$match", filter), on("$sort", doc(v("_id", 1))), on("$set", doc(v("at", "$$NOW")))}
 	return func(yield func(engine.Document, error) bool) {
 		cursor, err := e.coll.Aggregate(ctx, pipeline, options.Aggregate().SetBatchSize(batch))
 		if err != nil {
@@ -122,11 +116,7 @@ var noStreams = []int32{13, 59, 115, 303, 40324, 40415, 40573, 31325, 238}
 // Watch opens a change stream on the collection. A change stream reads the whole log of the server's writes, so
 // one per process is enough.
 func (e *Engine) Watch(ctx context.Context, ready func(), changed func(resource string)) error {
-	name, opts := "$documentKey._id", options.ChangeStream()
-	if e.shared { // the key is an ObjectID
-		name, opts = "$fullDocument.resource", opts.SetFullDocument(options.UpdateLookup)
-	}
-	stream, err := e.coll.Watch(ctx, mongo.Pipeline{on("$project", doc(v("name", name)))}, opts)
+	stream, err := e.coll.Watch(ctx, mongo.Pipeline{on("$project", doc(v("name", "$documentKey._id")))})
 	if err != nil {
 		var refused mongo.CommandError
 		if errors.As(err, &refused) && slices.Contains(noStreams, refused.Code) {

@@ -45,7 +45,7 @@ var mutants = []mutant{
 	{"I2", "the limit of who waits is not looked at", instead("$t.d.limit", engine.Unlimited), "I2/a limit holds for those who wait"},
 	{"I3", "a fence is given twice", instead(mongoengine.NextFence, "$fence"), "I3/fences strictly increase over grants, upgrades, retakes and claims"},
 	{"I3", "the fence does not follow the time", instead(mongoengine.NextFence, mongoengine.FenceAlone), "I3/the fence is never below the time, so that it grows when a document was removed"},
-	{"I4", "newcomers do not look at the queue", instead(mongoengine.QueueEmpty, true), "I4/who comes later and could go does not go ahead of who waits"},
+	{"I4", "newcomers do not look at the queue", instead(mongoengine.NobodyWaits, true), "I4/who comes later and could go does not go ahead of who waits"},
 	{"I4", "newcomers go to the head of the queue", operator("$concatArrays", func(arg any) (any, bool) {
 		lists, ok := arg.(bson.A)
 		if !ok || len(lists) != 2 || lists[0] != "$waiters" {
@@ -69,9 +69,11 @@ var mutants = []mutant{
 		return bson.A{}, ok && m[0].Value == "$t.x"
 	}), "I8/a hold that was displaced is reported lost each time, until it is taken anew"},
 	{"I9", "the dead keep others out", instead(mongoengine.Alive, true), "I9/a dead holder delays others no longer than its own TTL"},
-	{"I9", "dead waiters stay", instead(mongoengine.FreshQueue, "$waiters"), "I9/a dead waiter delays nobody"},
+	{"I9", "dead waiters stay", instead(mongoengine.FreshQueue, "$waiters"), "I9/dead waiters do not keep newcomers out, nor count in the queue"},
+	{"I9", "who is overdue is granted claims", instead(mongoengine.Awake, true), "queue/who is overdue is passed over, by those behind it and by newcomers, and keeps its place"},
+	{"I9", "who is overdue keeps newcomers out", instead(mongoengine.NobodyWaits, mongoengine.QueueEmpty), "queue/who is overdue is passed over, by those behind it and by newcomers, and keeps its place"},
 	{"I9", "claims have no end", instead(mongoengine.ClaimEnd, mongoengine.Never), "I9/a dead claim delays others no longer than the claim's TTL"},
-	{"I9", "claims come to stand as long as it takes", instead("$t.longest", int64(time.Hour/time.Millisecond)), "claim/each that is slept through makes the next stand twice as long, up to the TTL of a place"},
+	{"I9", "claims come to stand as long as it takes", instead("$t.longest", int64(10*time.Hour/time.Millisecond)), "claim/each that is slept through makes the next stand twice as long, up to the TTL of a place"},
 	{"I9", "dead claims stay for ever", instead(mongoengine.Lives, true), "I9/a dead claim whose place is given up goes"},
 	{"I9", "nobody settles", field("t.c", bson.A{}), "settle/every write of a document serves its queue"},
 	{"I10", "what a caller passes is no literal", operator("$literal", func(arg any) (any, bool) { return arg, true }), "I10/what a caller passes is stored as it is, and names nothing"},
@@ -91,12 +93,20 @@ var mutants = []mutant{
 	{"rule 3", "a lock ID does not join its own hold", either(instead(mongoengine.HeldAlone, false), instead(mongoengine.HeldAnything, false)), "rule 3/another part of the lock ID joins its hold with its fence"},
 	{"rule 4", "an upgrade waits behind the queue", either(instead(mongoengine.GoesAhead, mongoengine.IsClaimed), instead(mongoengine.HasTurn, mongoengine.HasTurnOfQueue)), "rule 4/an upgrade waits for the others who share, ahead of the queue"},
 	{"rule 4", "an upgrade that could go does not go ahead of the queue", instead(mongoengine.HasTurn, mongoengine.HasTurnOfQueue), "rule 4/a lock ID that shares with nobody upgrades ahead of the queue"},
+	{"rule 4", "upgrades queue like others", field("ahead", "$$REMOVE"), "rule 4/upgrades are ahead of the queue, first come first served among them, and also if it is full"},
+	{"rule 4", "a full queue refuses upgrades", instead(mongoengine.NotAhead, true), "rule 4/upgrades are ahead of the queue, first come first served among them, and also if it is full"},
 	{"rule 5", "a kept hold is none", instead(mongoengine.IsKept, false), "kept/that somebody came is a sign of life, whatever the answer"},
 	{"rule 6", "the queue has no bound", instead("$t.most", engine.Unlimited), "rule 6/a full queue takes nobody, and refreshes who is in it"},
 	{"rule 6", "claims are not told from places", instead(mongoengine.IsClaimed, false), "rule 6/a refresh takes a lapsed claim back to the head of the queue"},
 	{"claim", "who slept through one is given no more time", instead(mongoengine.TwiceAsLong, "$t.claim"), "claim/who slept through one is granted by the second, though its slot comes as late as before"},
 	{"claim", "a place that is refreshed forgets what its sleeper slept through", field("claimTTL", "$$REMOVE"), "claim/each that is slept through makes the next stand twice as long, up to the TTL of a place"},
-	{"settle", "claims are made beside the own exclusive hold", instead(mongoengine.NoneExclusive, mongoengine.NoOtherExclusive), "settle/no claims beside an exclusive holder, not even its own"},
+	{"claim", "one whose place is over goes ahead of the queue", instead(mongoengine.GivenUpClaim, mongoengine.AnyClaim), "claim/one whose place is over does not let its request in ahead of the queue"},
+	{"I12", "verdicts are not looked for", instead("$t.tomb.verdict", nil), "withdraw/it takes one request out of the queue, and its part is told why, once, whatever its order"},
+	{"I12", "verdicts are told again and again", instead(mongoengine.EndsPlace, mongoengine.EndsNoVerdict), "withdraw/it takes one request out of the queue, and its part is told why, once, whatever its order"},
+	{"I12", "who was taken out of the queue is served", instead(engine.LongAgo, engine.Never), "withdraw/who was taken out of the queue gets no claim, is in nobody's way, and may leave"},
+	{"settle", "limits behind the first one's are not looked at", instead(mongoengine.NoSmallerLimit, true), "settle/no request is granted with those ahead of it that asks for a smaller limit"},
+	{"settle", "what expired is counted beside the first alone", instead(mongoengine.AllServed, 1), "settle/an expired hold goes if it would exceed the limit beside all who are granted at once"},
+	{"settle", "claims are made beside the own exclusive hold", instead(mongoengine.SomeExclusive, mongoengine.OtherExclusive), "settle/no claims beside an exclusive holder, not even its own"},
 	{"settle", "an exclusive hold that has expired is taken to be over", instead(mongoengine.HeldExclusively, false), "settle/a claim beside its own exclusive hold that has expired stands alone: the hold may come back"},
 	{"expiry", "a crowd is none", either(instead(engine.Crowd, engine.Unlimited), instead(int64(engine.Crowd), engine.Unlimited)), "expiry/shared holds that have expired go where they are a crowd, and not before"},
 	{"after", "what a release or a leave ended is not told", operator("$concatArrays", func(arg any) (any, bool) {
@@ -194,7 +204,7 @@ func TestPageOfMutantsIsCurrent(t *testing.T) {
 
 func TestEveryInvariantHasAMutant(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"I1", "I2", "I3", "I4", "I5", "I6", "I8", "I9", "I10"} {
+	for _, name := range []string{"I1", "I2", "I3", "I4", "I5", "I6", "I8", "I9", "I10", "I12"} {
 		require.True(t, slices.ContainsFunc(mutants, func(m mutant) bool { return m.breaks == name }), name)
 	}
 	require.Greater(t, len(mutants), 20)

@@ -21,7 +21,7 @@ type kind interface {
 }
 
 type (
-	renewKind    struct{ downgrade bool }
+	renewKind    struct{ downgrade, newTTL bool }
 	leaveKind    struct{ undo bool }
 	releaseKind  struct{ leaving, force bool }
 	withdrawKind struct{}
@@ -30,11 +30,7 @@ type (
 
 // Acquire sends one command, and a read to learn why where a fresh request was overtaken, which is rare.
 func (e *Engine) Acquire(ctx context.Context, op engine.Acquire) (engine.Document, error) {
-	values := acquireValues(&op)
-	if e.shared {
-		values = append(values, theirs(&op))
-	}
-	d, err := e.apply(ctx, op.Resource, op.LockID, values, kindOf(&op))
+	d, err := e.apply(ctx, op.Resource, op.LockID, acquireValues(&op), kindOf(&op))
 	if err == nil && op.Fresh && d.Last.Outcome == engine.Overtaken {
 		now, err := e.Read(ctx, op.Resource)
 		if err == nil && len(now) == 1 {
@@ -55,7 +51,8 @@ func (purgeKind) lean() bool     { return true }
 
 // Renew sends one command.
 func (e *Engine) Renew(ctx context.Context, op engine.Renew) (engine.Document, error) {
-	return e.apply(ctx, op.Resource, op.LockID, values(op.LockID, op.Part, op.Order, op.Policy), renewKind{op.Downgrade})
+	values := append(values(op.LockID, op.Part, op.Order, op.Policy), v("ttl", op.TTL))
+	return e.apply(ctx, op.Resource, op.LockID, values, renewKind{downgrade: op.Downgrade, newTTL: op.TTL > 0})
 }
 
 // Leave sends one command.
@@ -76,8 +73,7 @@ func (e *Engine) Release(ctx context.Context, op engine.Release) (engine.Documen
 
 // Withdraw sends one command.
 func (e *Engine) Withdraw(ctx context.Context, op engine.Withdraw) (engine.Document, error) {
-	rec := record(op.LockID, &op.Part, op.Order, op.Reason)
-	return e.apply(ctx, op.Resource, op.LockID, append(values(op.LockID, op.Part, op.Order, op.Policy), rec), withdrawKind{})
+	return e.apply(ctx, op.Resource, op.LockID, append(values(op.LockID, op.Part, op.Order, op.Policy), v("reason", op.Reason)), withdrawKind{})
 }
 
 // Purge sends one command.

@@ -44,19 +44,26 @@ func load(values bson.D) bson.D {
 // fresh is the queue without the places that nobody refreshed.
 var fresh = v("waiters", cond(gt(minOf("$waiters.expiresAt"), "$$NOW"), "$waiters", filter("$waiters", alive)))
 
+// A waiter that is overdue is passed over, and so is a tombstone, whose time was long ago.
+var (
+	awake       = gt("$$this.overdueAt", "$$NOW")
+	nobodyWaits = lte(maxOf("$waiters.overdueAt"), "$$NOW")
+)
+
 // distinct is how many lock IDs there are in ids, a path, beside one.
 func distinct(ids string, beside expr) expr {
 	return size(op("$setDifference", ids, list(beside)))
 }
 
-// settle claims the resource for the head of the queue while it fits: one exclusive, one of those with a limit, or
-// consecutive shared ones, up to a bound. Then it displaces the expired holds whose room was given away, in this
-// way or by the request itself, where granted holds, to who. It keeps in t
+// settle claims the resource for those who are next in the queue, as many as it has room for: for the first, and for those right
+// behind it that ask for no smaller limit, up to a bound. Then it displaces the expired holds whose room was given away, in
+// this way or by the request itself, if granted holds, to who. It keeps in t
 //
-//	d  the head of the queue; later, to whom room was given      l  what is alive
+//	w  those who wait and are not passed over, so many as one write serves at most
+//	d  the first of them; later, to whom room was given      l  what is alive
 //	c  the claims, which are taken out of the queue      x  the expired holds that are displaced
 func (s *stages) settle(o outcome) {
-	head := expr(first("$waiters"))
+	head := expr(first(filter("$waiters", awake)))
 	if o.alone {
 		head = cond(o.granted, "$t.who", head)
 	}
@@ -66,11 +73,11 @@ func (s *stages) settle(o outcome) {
 	if o.crowd {
 		matters = or(matters, expired)
 	}
-	s.set(v("d", head), v("l", cond(matters, filter("$held", alive), none)))
-	fits := and("$t.d", not(in(engine.Exclusive, "$t.l.mode")), lt(distinct("$t.l.lockId", "$t.d.lockId"), ifNull("$t.d.limit", engine.Unlimited)))
-	run := op("$indexOfArray", concat(each(op("$slice", "$waiters", engine.SettleMost), not("$$this.limit")), list(false)), false)
+	s.set(v("d", head), v("w", op("$slice", filter("$waiters", awake), engine.SettleMost)), v("l", cond(matters, filter("$held", alive), none)))
+	room := op("$subtract", ifNull("$t.d.limit", engine.Unlimited), distinct("$t.l.lockId", "$t.d.lockId"))
+	run := op("$indexOfArray", concat(each("$t.w", gte(ifNull("$$this.limit", engine.Unlimited), ifNull("$t.d.limit", engine.Unlimited))), list(false)), false)
 	held := in(list("$t.d.lockId", engine.Exclusive), each("$held", list("$$this.lockId", "$$this.mode")))
-	s.set(v("c", cond(fits, op("$slice", "$waiters", cond(held, 1, largest(1, run))), none)))
+	s.set(v("c", op("$slice", "$t.w", cond(in(engine.Exclusive, "$t.l.mode"), 0, largest(0, op("$min", room, cond(held, 1, run)))))))
 	given := expr(ne("$t.c", none))
 	switch {
 	case o.alone:
@@ -79,16 +86,13 @@ func (s *stages) settle(o outcome) {
 		s.set(v("d", cond(given, "$t.d", cond(o.granted, "$t.who", nil))))
 		given = gt("$t.d", nil)
 	}
-	crowded := gte(distinct("$held.lockId", "$t.d.lockId"), op("$min", "$t.d.limit", engine.Crowd))
+	crowded := gt(add(distinct("$held.lockId", "$t.d.lockId"), largest(1, size("$t.c"))), op("$min", "$t.d.limit", engine.Crowd))
 	if o.crowd {
 		given = and(given, expired)
 	}
-	waiters := expr(op("$slice", "$waiters", size("$t.c"), engine.Unlimited))
-	if o.position != expr(0) { // a queue that stays as it is need not be copied
-		waiters = cond(eq("$t.c", none), "$waiters", waiters)
-	}
+	waiters := cond(eq("$t.c", none), "$waiters", filter("$waiters", not(in("$$this", "$t.c"))))
 	s.put(v("waiters", waiters), v("t.x", cond(given,
-		filter("$held", and(lte("$$this.expiresAt", "$$NOW"), holds, ne("$$this.lockId", "$t.d.lockId"), or(exclusive, and(crowded, not(in("$$this.lockId", "$t.l.lockId")))))), none)))
+		filter("$held", and(lte("$$this.expiresAt", "$$NOW"), holds, ne("$$this.lockId", "$t.d.lockId"), or(exclusive, and(crowded, not(in("$$this.lockId", concat("$t.l.lockId", "$t.c.lockId"))))))), none)))
 }
 
 // outcome is what an operation tells in last.
@@ -102,6 +106,8 @@ type outcome struct {
 	// released are the entries of holds that the operation ended, and purged those that had expired; left are more that
 	// were in the way; gone are places and claims that were given up. Nil is none.
 	released, purged, left, gone expr
+	// verdict is what a tombstone said.
+	verdict expr
 }
 
 // together is one list of those that are not nil.
@@ -124,13 +130,17 @@ func (s *stages) store(o outcome) []bson.D {
 		v("state", engine.Claimed), v("expiresAt", claimEnd), v("claimedAt", "$$NOW"), v("place", "$$this.expiresAt"),
 		v("after", after(together(o.released, o.left, expired)))))
 	record := doc(v("lockId", "$$this.lockId"), v("fence", "$$this.fence"), v("by", "$t.d.lockId"))
+	last := doc(v("outcome", o.did), v("released", together(o.released)), v("expired", expired), v("gone", together(o.gone)), v("position", o.position),
+		v("length", size("$waiters")))
+	if o.verdict != nil {
+		last = append(last, v("verdict", o.verdict))
+	}
 	*s = append(*s, on("$set", doc(
 		v("seq", add("$seq", int64(1))), v("at", "$$NOW"),
 		v("held", concat(cond(eq("$t.x", none), "$held", filter("$held", not(in("$$this", "$t.x")))), each("$t.c", claim))),
 		v("evicted", lastOf(concat("$evicted", each("$t.x", record)), engine.MaxEvicted)),
 		v("idleAt", idleAt),
-		v("last", doc(v("outcome", o.did), v("released", together(o.released)), v("expired", expired), v("gone", together(o.gone)), v("position", o.position),
-			v("length", size("$waiters")))),
+		v("last", last),
 		v("t", "$$REMOVE"),
 	)))
 	return *s
@@ -158,5 +168,5 @@ func lastOf(items expr, n int) expr { return op("$slice", items, -n) }
 
 // drained is an entry that is cut off: it keeps others out as long as it may trust. One that was promised the
 // lock without end keeps nobody out: there is no end to wait for. Twice the TTL, since $$NOW may lie before the time of
-// the grant; it is an end for what a mongo-lock client extended.
+// the grant.
 var drained = doc(v("state", engine.Draining), v("expiresAt", op("$min", "$$this.expiresAt", op("$add", "$$NOW", "$$this.ttl", "$$this.ttl"))))

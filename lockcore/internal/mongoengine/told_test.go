@@ -21,7 +21,9 @@ func TestWhatIsNotKnownOfAHoldThatEndedIsAbsent(t *testing.T) {
 		return stored.Held
 	}
 	acquire := func(name, lockID string) {
-		op := exclusive(name, lockID, "p")
+		op := engine.Acquire{
+			Policy: policy, Resource: name, LockID: lockID, Part: "p", Order: 1, Mode: engine.Exclusive, TTL: 30_000, HoldTTL: 30_000, Owner: lockID,
+		}
 		op.Queue, op.WaiterTTL, op.MaxWaiters = true, 30_000, 10
 		_, err := h.Acquire(t.Context(), op)
 		require.NoError(t, err)

@@ -1,0 +1,217 @@
+package engine
+
+import "time"
+
+// Answer is what a document means for a request that wants its resource, and may stand in its queue.
+type Answer int
+
+const (
+	// NextWait: others are in the way, or ahead in the queue.
+	NextWait Answer = iota
+	// NextGo: a request that asks now gets the resource. A claim stands for it; or its party holds in a covering mode; or
+	// nothing is in its way, and it upgrades a hold, or others have passed it over: it was overdue, or slept through its claim.
+	NextGo
+	// NextSettle: nothing that is alive is in the way of the head of the queue, yet no write has granted it the resource.
+	// Any write of the document does. The head may be another request than the one that asks: one that is dead.
+	NextSettle
+	// NextGone: the request has no place. It was superseded or released, it was chosen as the victim of a deadlock, or its
+	// place has expired.
+	NextGone
+)
+
+// Look is the answer to one request.
+type Look struct {
+	Answer
+	// Place is the request's, nil if it has none.
+	Place *Waiter
+	// Position is its place among those that are waited for, from 1; 0 without a place.
+	Position int
+	// After, of NextWait and NextSettle, is after what time to look again, since the answer may change by time alone: an entry
+	// ends, the head of the queue is overdue, or the request's own place ends. 0 is never.
+	After time.Duration
+	// Verdict, of NextGone, is the deadlock that the request was the victim of.
+	Verdict string
+	// By, of NextGone, is what superseded the request; its Order is 0 if nothing did.
+	By Released
+}
+
+// Next is the one look at a queue: what the document means for the request r, of which its lock ID, part, order, mode
+// and limit count. A nil document has no holders and no queue.
+func Next(d *Document, r *Waiter) Look { return d.Queue().Next(r) }
+
+// Waiter is the request as it stands in a queue, without its times.
+func (a *Acquire) Waiter() *Waiter {
+	w := &Waiter{LockID: a.LockID, Part: a.Part, Order: a.Order, Mode: a.Mode, Limit: a.Limit}
+	if a.Mode == Exclusive {
+		w.Limit = a.Room()
+	}
+	return w
+}
+
+// Queue is what a document says of all that wait in it, for many looks at the same document.
+type Queue struct {
+	d *Document
+	// head is the first that waits for others, and due says that the next write grants it the resource.
+	head *Waiter
+	due  bool
+	// change is after what time the answers may change by time alone; 0 is never.
+	change time.Duration
+	// places are the indices of the places that stand, and ahead how many are waited for by each waiter.
+	places map[user]int
+	ahead  []int
+	// Waiting is how many places stand.
+	Waiting int
+}
+
+// user is one part of a lock ID.
+type user struct{ lockID, part string }
+
+// Queue looks at the document as a whole.
+func (d *Document) Queue() *Queue {
+	q := &Queue{d: d}
+	if d == nil {
+		return q
+	}
+	q.places, q.ahead = make(map[user]int, len(d.Waiters)), make([]int, len(d.Waiters))
+	ahead := 0
+	for i := range d.Waiters {
+		w := &d.Waiters[i]
+		q.ahead[i] = ahead
+		if !w.ExpiresAt.After(d.At) {
+			continue
+		}
+		q.places[user{w.LockID, w.Part}] = i
+		if w.Waits(d.At) {
+			q.Waiting++
+		}
+		if d.Precedes(w) {
+			ahead++
+			if q.head == nil {
+				q.head = w
+			}
+		}
+	}
+	q.due = q.head != nil && d.grants(q.head)
+	for i := range d.Held {
+		q.until(d.Held[i].ExpiresAt)
+	}
+	if q.head != nil {
+		q.until(q.head.OverdueAt)
+		q.until(q.head.ExpiresAt)
+	}
+	return q
+}
+
+// until notes that the answers may change at a time, if that is yet to come.
+func (q *Queue) until(at time.Time) { q.change = sooner(q.change, at.Sub(q.d.At)) }
+
+// sooner is the shorter one of two times to go, of which those that are not positive do not count.
+func sooner(a, b time.Duration) time.Duration {
+	if b > 0 && (a <= 0 || b < a) {
+		return b
+	}
+	return a
+}
+
+// Precedes reports whether those behind a waiter in the queue wait for it. Nobody waits for one that is dead, overdue, or
+// the victim of a deadlock, nor for one that may join.
+func (d *Document) Precedes(w *Waiter) bool {
+	return w.Waits(d.At) && !w.Overdue(d.At) && !d.Joins(w.Party())
+}
+
+// Covered reports whether the party holds in the same mode or a stronger one, and its hold has not expired.
+func (d *Document) Covered(p Party) bool {
+	return d.holds(p.LockID, func(e *Entry) bool { return e.Stands(d.At) && Covers(e.Mode, p.Mode) })
+}
+
+// Joins reports whether the party may join its own hold: it is covered, and no incompatible part of another party is running
+// beside.
+func (d *Document) Joins(p Party) bool { return d.Covered(p) && !d.runsBeside(p) }
+
+// holds reports whether a lock ID has an entry of a hold for which which reports true.
+func (d *Document) holds(lockID string, which func(*Entry) bool) bool {
+	for i := range d.Held {
+		if e := &d.Held[i]; e.LockID == lockID && e.Holds() && which(e) {
+			return true
+		}
+	}
+	return false
+}
+
+// runsBeside reports whether a running part is in the party's way.
+func (d *Document) runsBeside(p Party) bool {
+	for i := range d.Held {
+		if e := &d.Held[i]; e.State == Part && e.Blocks(p, d.At) {
+			return true
+		}
+	}
+	return false
+}
+
+// mayAsk reports whether the party gets the resource if it asks, without a place in the queue. It goes on with a hold that has
+// expired and still stands, since nobody needed its room. It upgrades a hold if nobody is in its way.
+func (d *Document) mayAsk(p Party) bool {
+	covered := d.holds(p.LockID, func(e *Entry) bool { return Covers(e.Mode, p.Mode) })
+	holds := d.holds(p.LockID, func(*Entry) bool { return true })
+	return (covered && !d.runsBeside(p)) || (holds && d.Admits(p))
+}
+
+// grants reports whether a write grants the resource to w, if w is the head of the queue. Nobody is granted a claim beside
+// an exclusive entry that is alive, not even the same party.
+func (d *Document) grants(w *Waiter) bool {
+	for i := range d.Held {
+		if e := &d.Held[i]; e.Mode == Exclusive && e.ExpiresAt.After(d.At) {
+			return false
+		}
+	}
+	return d.Admits(w.Party())
+}
+
+// Due reports whether the next write of the document, whatever it is for, grants the resource to the head of the queue.
+func (q *Queue) Due() bool { return q.due }
+
+// Change is after what time the document may mean something else, by time alone; 0 is never.
+func (q *Queue) Change() time.Duration { return q.change }
+
+// Next is [Next] of the document.
+func (q *Queue) Next(r *Waiter) Look {
+	d := q.d
+	if d == nil {
+		return Look{Answer: NextGone}
+	}
+	if t := d.Tombstone(r.LockID, r.Part); t != nil && t.ExpiresAt.After(d.At) {
+		return Look{Answer: NextGone, Place: t, Verdict: t.Verdict}
+	}
+	if by, ok := d.Overtaker(r.LockID, r.Part, r.Order); ok {
+		return Look{Answer: NextGone, By: by}
+	}
+	look := Look{Answer: NextWait, After: q.change}
+	if i, ok := q.places[user{r.LockID, r.Part}]; ok {
+		look.Place, look.Position = &d.Waiters[i], q.ahead[i]+1
+		look.After = sooner(look.After, look.Place.ExpiresAt.Sub(d.At))
+	}
+	claim := d.Claim(r.LockID, r.Part)
+	switch {
+	case claim == nil:
+	case claim.GivenUp(d.At):
+		claim = nil
+	case !claim.Stands(d.At): // it has lapsed, and counts as long as its place would have stood
+		look.After = sooner(look.After, claim.Place.Sub(d.At))
+	}
+	switch {
+	case look.Place != nil && look.Place.Order > r.Order:
+		return Look{Answer: NextGone, By: Released{LockID: r.LockID, Part: &r.Part, Order: look.Place.Order}}
+	case claim != nil && (claim.Stands(d.At) || d.Admits(r.Party())), d.mayAsk(r.Party()):
+		look.Answer = NextGo
+	case look.Place == nil && claim == nil:
+		look.Answer = NextGone
+	case q.due:
+		look.Answer = NextSettle
+	case look.Position == 1 && look.Place != q.head && d.grants(r): // it is overdue
+		look.Answer = NextGo
+	}
+	return look
+}
+
+// Stands reports whether the entry's promise has not ended at now.
+func (e *Entry) Stands(now time.Time) bool { return e.ExpiresAt.After(now) }

@@ -1,0 +1,130 @@
+package lockcoretest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+)
+
+// crowd does random operations on one document.
+type crowd struct {
+	rng *rand.Rand
+	doc engine.Document
+	now time.Time
+	// order is the last that was used.
+	order int64
+}
+
+var crowdPolicy = engine.Policy{ClaimTTL: 3_000}
+
+func newCrowd(seed uint64) *crowd {
+	return &crowd{rng: rand.New(rand.NewPCG(seed, 0)), now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)} //nolint:gosec // repeatable
+}
+
+func (c *crowd) request() engine.Acquire {
+	c.order++
+	op := engine.Acquire{
+		Policy: crowdPolicy, Resource: "r", LockID: fmt.Sprint("l", c.rng.IntN(4)), Part: fmt.Sprint("p", c.rng.IntN(2)), Order: c.order,
+		Mode: engine.Exclusive, TTL: 10_000, HoldTTL: 20_000, Keep: c.rng.IntN(3) == 0, Queue: true, Reacquire: true,
+		WaiterTTL: 30_000, HeardIn: []int64{0, 2_000, 5_000}[c.rng.IntN(3)], MaxWaiters: 10,
+	}
+	if c.rng.IntN(2) == 0 {
+		op.Mode, op.Limit = engine.SharedBy, int64(c.rng.IntN(3))
+	}
+	return op
+}
+
+func (c *crowd) step() {
+	c.now = c.now.Add(time.Duration(c.rng.IntN(4_000)) * time.Millisecond)
+	op := c.request()
+	switch c.rng.IntN(8) {
+	case 0:
+		c.doc = Leave(c.doc, engine.Leave{Policy: crowdPolicy, Resource: "r", LockID: op.LockID, Part: op.Part, Order: op.Order}, c.now)
+	case 1:
+		c.doc = Release(c.doc, engine.Release{Policy: crowdPolicy, Resource: "r", LockID: op.LockID, Order: op.Order}, c.now)
+	case 2:
+		if len(c.doc.Waiters) > 0 {
+			w := c.doc.Waiters[c.rng.IntN(len(c.doc.Waiters))]
+			c.doc = Withdraw(c.doc, engine.Withdraw{Policy: crowdPolicy, Resource: "r", LockID: w.LockID, Part: w.Part, Order: w.Order, Reason: "deadlock: d"}, c.now)
+		}
+	case 3: // one that waits is heard of
+		if len(c.doc.Waiters) > 0 {
+			w := c.doc.Waiters[c.rng.IntN(len(c.doc.Waiters))]
+			op.LockID, op.Part, op.Mode, op.Limit = w.LockID, w.Part, w.Mode, w.Limit
+			if op.Mode == engine.Exclusive {
+				op.Limit = 0
+			}
+			c.doc = Acquire(c.doc, op, c.now)
+		}
+	default:
+		c.doc = Acquire(c.doc, op, c.now)
+	}
+}
+
+// settles reports whether any write of a document grants a claim, to a request that could not join without it.
+func settles(d engine.Document) bool {
+	after := Withdraw(d, engine.Withdraw{Policy: crowdPolicy, Resource: "r", LockID: "-", Order: -1, Reason: "-"}, d.At)
+	return slices.ContainsFunc(after.Held, func(e engine.Entry) bool {
+		stood := slices.ContainsFunc(d.Held, func(b engine.Entry) bool {
+			return b.State == e.State && b.LockID == e.LockID && b.Part == e.Part && b.ExpiresAt.Equal(e.ExpiresAt)
+		})
+		return e.State == engine.Claimed && !stood && !d.Joins(engine.Party{LockID: e.LockID, Mode: e.Mode, Limit: e.Limit})
+	})
+}
+
+// What engine.Next says is what the specification does.
+func TestNextSaysWhatAWriteWouldDo(t *testing.T) {
+	t.Parallel()
+	answers := map[engine.Answer]int{}
+	for seed := range uint64(100) {
+		c := newCrowd(seed)
+		for range 40 {
+			c.step()
+			d := clone(c.doc)
+			d.At = c.now.Add(time.Duration(c.rng.IntN(5_000)) * time.Millisecond)
+			q := d.Queue()
+			require.Equal(t, settles(d), q.Due(), "seed %d: %+v", seed, d)
+			op := c.request()
+			if len(d.Waiters) > 0 && c.rng.IntN(4) > 0 {
+				w := d.Waiters[c.rng.IntN(len(d.Waiters))]
+				op.LockID, op.Part = w.LockID, w.Part
+			}
+			for _, w := range d.Waiters { // a request does not change its mode while it waits
+				if w.LockID == op.LockID && w.Part == op.Part {
+					op.Mode, op.Limit = w.Mode, w.Limit
+				}
+			}
+			if op.Mode == engine.Exclusive {
+				op.Limit = 0
+			}
+			look := engine.Next(&d, op.Waiter())
+			answers[look.Answer]++
+			after := Acquire(d, op, d.At)
+			asked := after.Last.Outcome
+			claim := after.Claim(op.LockID, op.Part)
+			granted := slices.Contains([]engine.Outcome{engine.Granted, engine.Joined, engine.Again}, asked) || (claim != nil && claim.Stands(d.At))
+			switch look.Answer {
+			case engine.NextGo:
+				require.True(t, granted, "seed %d: %s for %+v in %+v", seed, asked, op, d)
+			case engine.NextWait:
+				require.False(t, granted, "seed %d: %s for %+v in %+v", seed, asked, op, d)
+			}
+			// Until then nothing changes by itself.
+			if look.After > 0 {
+				before := clone(d)
+				before.At = d.At.Add(look.After - time.Millisecond)
+				require.Equal(t, look.Answer, engine.Next(&before, op.Waiter()).Answer, "seed %d: %+v in %+v", seed, op, d)
+				require.Equal(t, q.Due(), before.Queue().Due(), "seed %d: %+v", seed, d)
+			}
+		}
+	}
+	for _, a := range []engine.Answer{engine.NextWait, engine.NextGo, engine.NextSettle, engine.NextGone} {
+		require.Greater(t, answers[a], 20, "answer %d is hardly met: %v", a, answers)
+	}
+}

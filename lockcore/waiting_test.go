@@ -1,0 +1,356 @@
+package lockcore_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+)
+
+// enterOnce asks for r by a request that may queue, and that nobody renews or refreshes: its process is dead from then on.
+func enterOnce(t *testing.T, l *lockcore.Locker, lockID, part string) error {
+	t.Helper()
+	req := one(lockID, lockcore.Exclusive("r"))
+	req.Part, req.Order = part, lockcore.Order{Schedule: 1, Attempt: 1}
+	_, err := l.Enter(t.Context(), req, true)
+	return err
+}
+
+// Queue: L.a, W, L.b. When L.a is granted L.b may join, and waits neither for W nor for L.
+func TestARequestWhoseLockIDHoldsJoinsPastTheQueue(t *testing.T) {
+	t.Parallel()
+	for _, owners := range []string{"of its own", "another for each request"} {
+		t.Run(owners, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				mem := lockcoretest.NewEngine(time.Now)
+				here, elsewhere := on(t, mem, lockcore.Config{}), on(t, mem, lockcore.Config{})
+				held, err := elsewhere.TryAcquire(t.Context(), one("h", lockcore.Exclusive("r")))
+				require.NoError(t, err)
+				var waits []<-chan acquired
+				for i, lockID := range []string{"l", "w", "l"} {
+					req := one(lockID, lockcore.Exclusive("r"))
+					if owners != "of its own" {
+						req.Owner = fmt.Sprint("owner", i)
+					}
+					waits = append(waits, acquireLater(t.Context(), here, req))
+					eventually(t, i+1, waitersOf(mem, "r"), "it stands in the queue")
+				}
+				require.NoError(t, held.Release(t.Context()))
+				first := <-waits[0]
+				require.NoError(t, first.err)
+				since := time.Now()
+				second := <-waits[2]
+				require.NoError(t, second.err, "there is no deadlock")
+				require.LessOrEqual(t, time.Since(since), time.Second, "it joins at once")
+				require.NoError(t, first.session.Leave(t.Context()))
+				require.NoError(t, second.session.Leave(t.Context()))
+				last := <-waits[1]
+				require.NoError(t, last.err)
+				require.NoError(t, last.session.Leave(t.Context()))
+			})
+		})
+	}
+}
+
+func TestAParkedRequestWhoseLockIDHoldsJoinsPastTheQueue(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newParked(t, nil)
+		held, err := p.TryAcquire(t.Context(), one("h", lockcore.Exclusive("r")))
+		require.NoError(t, err)
+		for _, who := range [][2]string{{"l", "a"}, {"w", "a"}, {"l", "b"}} {
+			require.ErrorIs(t, enterOnce(t, p.Locker, who[0], who[1]), lockcore.ErrBusy)
+		}
+		p.Tend("r")
+		require.NoError(t, held.Release(t.Context()))
+		require.NoError(t, enterOnce(t, p.Locker, "l", "a"))
+		deadlocks, err := p.Deadlocks(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, deadlocks)
+		since := time.Now()
+		for turn := p.turn(t); turn.Part != "b"; turn = p.turn(t) {
+			require.Empty(t, turn.Deadlock)
+		}
+		require.LessOrEqual(t, time.Since(since), 2*time.Second)
+		require.NoError(t, enterOnce(t, p.Locker, "l", "b"))
+	})
+}
+
+// The holder and those ahead in the queue are dead: each of these costs one claim.
+func TestDeadPredecessorsCostTheirClaimsAndNoMore(t *testing.T) {
+	t.Parallel()
+	const dead, bound = 5, 30*time.Second + 5*30*time.Second + time.Second
+	for _, ttl := range []time.Duration{0, time.Hour} {
+		t.Run(fmt.Sprint("in a process, places stand for ", ttl), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				mem := lockcoretest.NewEngine(time.Now)
+				l := on(t, mem, lockcore.Config{WaiterTTL: ttl})
+				require.NoError(t, enterOnce(t, l, "holder", "p"))
+				since := time.Now()
+				for i := range dead {
+					require.ErrorIs(t, enterOnce(t, l, fmt.Sprint("dead", i), "p"), lockcore.ErrBusy)
+				}
+				got := <-acquireLater(t.Context(), l, one("live", lockcore.Exclusive("r")))
+				require.NoError(t, got.err)
+				require.LessOrEqual(t, time.Since(since), bound)
+				require.NoError(t, got.session.Release(t.Context()))
+			})
+		})
+	}
+	t.Run("parked", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			p := newParked(t, nil)
+			require.NoError(t, enterOnce(t, p.Locker, "holder", "p"))
+			since := time.Now()
+			for i := range dead {
+				require.ErrorIs(t, enterOnce(t, p.Locker, fmt.Sprint("dead", i), "p"), lockcore.ErrBusy)
+			}
+			require.ErrorIs(t, enterOnce(t, p.Locker, "live", "p"), lockcore.ErrBusy)
+			p.Tend("r")
+			p.turnOf(t, "live")
+			require.LessOrEqual(t, time.Since(since), bound)
+		})
+	})
+}
+
+// turnOf takes the turns of others away until that of a lock ID comes.
+func (p *parked) turnOf(t *testing.T, lockID string) {
+	t.Helper()
+	for {
+		select {
+		case turn := <-p.turns:
+			if turn.LockID == lockID {
+				return
+			}
+		case <-time.After(5 * time.Hour): // of virtual time
+			require.Fail(t, "nobody was told that it is its turn")
+		}
+	}
+}
+
+// Three commands fail at a refresh: the place stands, and so does the wait.
+func TestAPassingErrorDoesNotLoseThePlace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l, e := onCutEngine(t, lockcore.Config{})
+		held, err := l.TryAcquire(t.Context(), one("h", lockcore.Exclusive("r")))
+		require.NoError(t, err)
+		next := acquireLater(t.Context(), l, one("next", lockcore.Exclusive("r")))
+		eventually(t, 1, waitersOf(e.Engine, "r"), "it stands in the queue")
+		since := e.Document("r").Waiters[0].Since
+		time.Sleep(99 * time.Second) // a third of a place's 5 min is the next refresh
+		e.cut(3)
+		time.Sleep(time.Minute)
+		require.Equal(t, since, e.Document("r").Waiters[0].Since)
+		require.NoError(t, held.Release(t.Context()))
+		got := <-next
+		require.NoError(t, got.err)
+		require.NoError(t, got.session.Release(t.Context()))
+	})
+}
+
+// An outage that is longer than a place stands: the request queues again.
+func TestAWaiterThatLostItsPlaceInAnOutageQueuesAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l, e := onCutEngine(t, lockcore.Config{})
+		held, err := l.Enter(t.Context(), lockcore.Request{
+			LockID: "h", Resources: []lockcore.Resource{lockcore.Exclusive("r")}, TTL: lockcore.Forever,
+		}, false)
+		require.NoError(t, err)
+		next := acquireLater(t.Context(), l, one("next", lockcore.Exclusive("r")))
+		eventually(t, 1, waitersOf(e.Engine, "r"), "it stands in the queue")
+		e.refuse(true)
+		time.Sleep(10 * time.Minute)
+		sent := e.commands()
+		time.Sleep(10 * time.Minute)
+		require.LessOrEqual(t, e.commands()-sent, 3*20+3, "it asks with growing pauses")
+		e.refuse(false)
+		require.Eventually(t, func() bool {
+			d := e.Document("r")
+			return len(d.Waiters) == 1 && d.Waiters[0].ExpiresAt.After(time.Now())
+		}, time.Minute, time.Second)
+		require.NoError(t, l.Leave(t.Context(), held...))
+		got := <-next
+		require.NoError(t, got.err)
+		require.NoError(t, got.session.Release(t.Context()))
+	})
+}
+
+func TestADeadlockOfRequestsWithALimitOfOneEnds(t *testing.T) {
+	t.Parallel()
+	mem := lockcoretest.NewEngine(time.Now)
+	l := on(t, mem, lockcore.Config{})
+	for lockID, name := range map[string]string{"a": "x", "b": "y"} {
+		_, err := l.Enter(t.Context(), one(lockID, lockcore.SharedLimit(name, 1)), false)
+		require.NoError(t, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	a := acquireLater(ctx, l, one("a", lockcore.SharedLimit("y", 1)))
+	eventually(t, 1, waitersOf(mem, "y"), "a stands in the queue")
+	b := acquireLater(ctx, l, one("b", lockcore.SharedLimit("x", 1)))
+	select {
+	case got := <-b:
+		require.ErrorIs(t, got.err, lockcore.ErrDeadlock, "it queued last")
+	case <-time.After(15 * time.Second):
+		require.Fail(t, "the deadlock stands")
+	}
+	cancel()
+	require.ErrorIs(t, (<-a).err, context.Canceled)
+}
+
+// The search of a wait that is over ends late: it is no reason to put off that of the next wait.
+func TestASearchOfAnEarlierWaitDoesNotPutOffTheNext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := hooked()
+		searching, answer, searched := make(chan struct{}, 100), make(chan struct{}), time.Time{}
+		first := true
+		e.list = func(context.Context) error {
+			if first {
+				first = false
+				searching <- struct{}{}
+				<-answer
+				return errCut
+			}
+			if searched.IsZero() {
+				searched = time.Now()
+			}
+			return errCut
+		}
+		l := on(t, e, lockcore.Config{})
+		wait := func() (end func()) {
+			ctx, cancel := context.WithCancel(t.Context())
+			out := acquireLater(ctx, l, one("b", lockcore.Exclusive("r")))
+			eventually(t, 1, waitersOf(e.Engine, "r"), "it stands in the queue")
+			return func() {
+				cancel()
+				<-out
+			}
+		}
+		require.NoError(t, enterOnce(t, l, "a", "p"))
+		end := wait()
+		<-searching
+		end()
+		end = wait()
+		queued := time.Now()
+		close(answer)
+		time.Sleep(10 * time.Second)
+		require.LessOrEqual(t, searched.Sub(queued), 1500*time.Millisecond)
+		end()
+	})
+}
+
+// park enters a request, looks after it as a workflow's wait does, and takes the lock when its turn has come.
+func (p *parked) park(t *testing.T, lockID string, until time.Time) (granted time.Time) {
+	t.Helper()
+	woken := make(chan struct{}, 1)
+	defer p.OnTurn(func(turn lockcore.Turn) {
+		if turn.LockID == lockID {
+			select {
+			case woken <- struct{}{}:
+			default:
+			}
+		}
+	})()
+	req := one(lockID, lockcore.Exclusive("r"))
+	req.Part, req.Order = "p", lockcore.Order{Schedule: 1, Attempt: 1}
+	_, err := p.Enter(t.Context(), req, true)
+	for first := true; ; first = false {
+		if err == nil {
+			return time.Now()
+		}
+		require.ErrorIs(t, err, lockcore.ErrBusy)
+		again, busy := p.Recheck(t.Context(), req, "r", first)
+		if busy == nil {
+			req.Order.Attempt++
+			_, err = p.Enter(t.Context(), req, true)
+			continue
+		}
+		require.ErrorIs(t, busy, lockcore.ErrBusy)
+		if time.Now().Add(again).After(until) {
+			return time.Time{} // dead
+		}
+		select {
+		case <-woken:
+			req.Order.Attempt++
+			_, err = p.Enter(t.Context(), req, true)
+		case <-time.After(again):
+		}
+	}
+}
+
+// 500 requests park, wait for an hour, and their processes die. Then the holder does. The one behind them waits on.
+func TestACrowdOfDeadParkedRequestsCostsNoMoreThanTwentyMinutes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newParked(t, nil)
+		held, err := p.TryAcquire(t.Context(), one("holder", lockcore.Exclusive("r")))
+		require.NoError(t, err)
+		start := time.Now()
+		die := start.Add(time.Hour)
+		var dead sync.WaitGroup
+		for i := range 500 {
+			dead.Go(func() { require.Zero(t, p.park(t, fmt.Sprint("dead", i), die)) })
+		}
+		synctest.Wait()
+		live := make(chan time.Time, 1)
+		go func() { live <- p.park(t, "live", start.Add(10*time.Hour)) }()
+		dead.Wait()
+		writes := p.engine.acquires.Load()
+		require.LessOrEqual(t, writes, int64(501*10), "a parked hour costs few writes")
+		time.Sleep(time.Until(die))
+		require.NoError(t, held.Release(t.Context()))
+		p.Tend("r")
+		granted := <-live
+		require.LessOrEqual(t, granted.Sub(die), 20*time.Minute+31*time.Second)
+	})
+}
+
+func TestAReadIsNotRememberedForLongerThanItMayBeShared(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newParked(t, nil)
+		p.enter(t, "a", lockcore.Exclusive("r"))
+		for i := range 100 {
+			p.queue(t, fmt.Sprint("b", i), lockcore.Exclusive("r"))
+		}
+		_, err := p.Recheck(t.Context(), p.request("b1", lockcore.Exclusive("r")), "r", false)
+		require.ErrorIs(t, err, lockcore.ErrBusy)
+		require.True(t, p.Remembered())
+		time.Sleep(2 * time.Second)
+		require.False(t, p.Remembered())
+	})
+}
+
+// A waiter is passed over when it has not been heard of; it keeps its place, and goes on when nobody is in its way.
+func TestALocalWaiterPassesOneThatIsOverdue(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		mem := lockcoretest.NewEngine(time.Now)
+		l := on(t, mem, lockcore.Config{})
+		held, err := l.TryAcquire(t.Context(), one("h", lockcore.Exclusive("r")))
+		require.NoError(t, err)
+		require.ErrorIs(t, enterOnce(t, l, "late", "p"), lockcore.ErrBusy)
+		next := acquireLater(t.Context(), l, one("next", lockcore.Exclusive("r")))
+		eventually(t, 2, waitersOf(mem, "r"), "both stand in the queue")
+		time.Sleep(10 * time.Minute)
+		since := time.Now()
+		require.NoError(t, held.Release(t.Context()))
+		got := <-next
+		require.NoError(t, got.err)
+		require.LessOrEqual(t, time.Since(since), time.Second)
+		require.Len(t, mem.Document("r").Waiters, 1)
+		require.NoError(t, got.session.Release(t.Context()))
+	})
+}

@@ -1,0 +1,243 @@
+package lockcore
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/clock"
+)
+
+// # The watcher
+//
+// A request that has queued has to learn that its turn has come. One watcher per Locker sees to that, for two kinds of
+// waiters: the local ones, which wait in [Locker.Acquire], and the parked ones, which wait without a process and are woken
+// by whoever listens with [Locker.OnTurn]. The watcher keeps a table of the resources that they wait for. Three things
+// make it look at one:
+//
+//   - a write of this Locker, whose answer names the claims that it made: no read is needed;
+//   - the change stream, if the server has one, as long as a local waiter waits;
+//   - time: the intervals below, and the moments at which the document can mean something else by time alone.
+//
+// A look reads all resources that are due in one command, which the re-checks of parked waiters share, and asks
+// [engine.Next] what each document means:
+//
+//	Go, Gone   the local waiter asks again; the parked one's turn is told to those who listen
+//	Settle     the watcher writes the document once, so that the head of the queue is granted a claim, even if the head is
+//	           dead: its claim lapses, and the next look finds the next head
+//	Wait       the watcher looks again, at the latest when time alone may change the answer
+//
+// A timer fires when the next look is due. So nothing runs between two looks, or after the last waiter has gone. Beside
+// the looks, and as often for both kinds, it searches for deadlocks; see deadlock.go.
+type watcher struct {
+	locker *Locker
+	reads  sharedReads
+
+	mu    sync.Mutex
+	table map[string]*watched
+	// locals is how many local waiters there are.
+	locals int
+	// listeners are those of OnTurn, and lastListener numbers them.
+	listeners    map[int]func(Turn)
+	lastListener int
+	// timer fires at wakeAt, if that is not zero.
+	timer  *clock.Timer
+	wakeAt time.Time
+	// looking says that a look is under way, and searching that a search is.
+	looking, searching bool
+	// searchAt is when to search for deadlocks next, and searched when the last search began.
+	searchAt, searched time.Time
+	// stream is open or opening as long as a local waiter waits; noStream says that the server has none.
+	stream   *stream
+	noStream bool
+}
+
+// watched is a resource for which somebody waits.
+type watched struct {
+	local []*waiter
+	// parked says that there are, or may be, parked waiters.
+	parked bool
+	// read is when it was last read, and next when to read it again: zero if no local waiter has queued yet.
+	read, next time.Time
+	// changed says that something happened when no look was due, or while one was under way.
+	changed bool
+	// failures is how many looks failed in a row.
+	failures int
+}
+
+// waiter is one request of Acquire.
+type waiter struct {
+	resource string
+	request  *engine.Waiter
+	// turn holds one token when asking again is worthwhile.
+	turn chan struct{}
+	// searched says that a search for deadlocks was asked for after it queued.
+	searched bool
+}
+
+const (
+	// readEvery is the pause between two reads of a resource with local waiters and no change stream, and changesEvery the
+	// least pause on a change stream's word.
+	readEvery    = 250 * time.Millisecond
+	changesEvery = 20 * time.Millisecond
+	// tellEvery is the pause while a parked waiter has been told of its turn and has not come.
+	tellEvery = 500 * time.Millisecond
+	// lookEvery is the longest pause. Nothing should depend on it: it is for wake-ups that were lost.
+	lookEvery = 20 * time.Second
+	// spread is what the looks of several processes at the same promise's end are spread over.
+	spread = 20 * time.Millisecond
+	// searchAfter is how long after a request queued deadlocks are searched for, together with all that queue in that
+	// time: most waits are over sooner. searchEvery is the pause while anybody waits, and searchPause the least pause.
+	searchAfter = 500 * time.Millisecond
+	searchEvery = 5 * time.Second
+	searchPause = time.Second
+	// searchWithin bounds a search.
+	searchWithin = time.Minute
+)
+
+func newWatcher(l *Locker) *watcher {
+	return &watcher{
+		locker: l, reads: sharedReads{eng: l.eng, clock: l.clock},
+		table: map[string]*watched{}, listeners: map[int]func(Turn){},
+	}
+}
+
+// of is the table's row of a resource, which is made if there is none. The mutex is held.
+func (w *watcher) of(resource string) *watched {
+	r := w.table[resource]
+	if r == nil {
+		r = &watched{}
+		w.table[resource] = r
+	}
+	return r
+}
+
+// add registers a request before it queues, so that no claim is made for it unheard.
+func (w *watcher) add(resource string, request *engine.Waiter) *waiter {
+	one := &waiter{resource: resource, request: request, turn: make(chan struct{}, 1)}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := w.of(resource)
+	r.local = append(r.local, one)
+	w.locals++
+	return one
+}
+
+// queued has the resource of a request watched, which waits now. soon says that it had queued before it was registered.
+// The last that queues in a deadlock always sees it, since the search comes after.
+func (w *watcher) queued(one *waiter, soon bool) {
+	now := time.Now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !one.searched {
+		one.searched = true
+		w.searchBy(now.Add(searchAfter))
+	}
+	r := w.table[one.resource]
+	next := now.Add(readEvery)
+	if w.streaming() {
+		next = now.Add(lookEvery)
+	}
+	if soon || r.changed {
+		next = now
+	}
+	r.changed = false
+	w.lookBy(r, next)
+	w.openStream()
+}
+
+// lookBy makes the next look at a resource no later than at. The mutex is held.
+func (w *watcher) lookBy(r *watched, at time.Time) {
+	if r.next.IsZero() || at.Before(r.next) {
+		r.next = at
+		w.wakeBy(at)
+	}
+}
+
+// remove forgets a request that does not wait any more.
+func (w *watcher) remove(one *waiter) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := w.table[one.resource]
+	r.local = slices.DeleteFunc(r.local, func(other *waiter) bool { return other == one })
+	if len(r.local) == 0 && !r.parked {
+		delete(w.table, one.resource)
+	}
+	w.locals--
+	w.closeStream()
+}
+
+// call has a request asked again, if it waits in this process.
+func (w *watcher) call(resource, lockID, part string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if r := w.table[resource]; r != nil {
+		for _, one := range r.local {
+			if one.request.LockID == lockID && one.request.Part == part {
+				one.call()
+			}
+		}
+	}
+}
+
+// call gives the waiter a token, unless it has one.
+func (one *waiter) call() {
+	select {
+	case one.turn <- struct{}{}:
+	default:
+	}
+}
+
+// wrote takes in a document that a write of this Locker left, which may lack the queue: it wakes those who were granted
+// a claim, or whose lock ID has come to hold. The resource is looked at soon after a claim for a parked waiter: by then
+// the claim is confirmed, and others of its lock ID may join.
+func (w *watcher) wrote(d *engine.Document) {
+	var turns []Turn
+	for i := range d.Held {
+		if e := &d.Held[i]; e.State == engine.Claimed && e.Stands(d.At) {
+			turns = append(turns, turnOf(d, e.LockID, e.Part, e.Order))
+		}
+	}
+	w.mu.Lock()
+	r := w.table[d.ID]
+	if len(turns) > 0 && len(w.listeners) > 0 {
+		r = w.of(d.ID)
+		r.parked = true
+		w.searchBy(time.Now().Add(searchEvery))
+		w.lookBy(r, time.Now().Add(tellEvery))
+	}
+	if r != nil {
+		for _, one := range r.local {
+			if c := d.Claim(one.request.LockID, one.request.Part); (c != nil && c.Stands(d.At)) || d.Joins(one.request.Party()) {
+				one.call()
+			}
+		}
+	}
+	w.mu.Unlock()
+	w.tell(turns)
+}
+
+// searchBy makes the next search no later than at, but not too soon after the last. The mutex is held.
+func (w *watcher) searchBy(at time.Time) {
+	at = later(at, w.searched.Add(searchPause))
+	if w.searchAt.IsZero() || at.Before(w.searchAt) {
+		w.searchAt = at
+		if !w.searching {
+			w.wakeBy(at)
+		}
+	}
+}
+
+// wakeBy has the timer fire no later than at. The mutex is held. While a look is under way the timer waits for its end.
+func (w *watcher) wakeBy(at time.Time) {
+	if w.looking || (!w.wakeAt.IsZero() && !at.Before(w.wakeAt)) {
+		return
+	}
+	w.wakeAt = at
+	if wait := max(0, time.Until(at)); w.timer == nil {
+		w.timer = w.locker.clock.AfterFunc(wait, w.pass)
+	} else {
+		w.timer.Reset(wait)
+	}
+}

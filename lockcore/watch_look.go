@@ -1,0 +1,160 @@
+package lockcore
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+)
+
+// pass looks at what is due, and begins a search for deadlocks if one is. The search runs beside the looks: one that takes
+// long must not keep them waiting.
+func (w *watcher) pass() {
+	w.mu.Lock()
+	if w.looking {
+		w.mu.Unlock()
+		return
+	}
+	w.looking, w.wakeAt = true, time.Time{}
+	now := time.Now()
+	var due []string
+	for name, r := range w.table {
+		if !r.next.IsZero() && !r.next.After(now) {
+			due = append(due, name)
+			r.read, r.next, r.changed = now, now.Add(lookEvery), false
+		}
+	}
+	if len(w.table) > 0 && !w.searching && !w.searchAt.After(now) {
+		w.searching, w.searched, w.searchAt = true, now, now.Add(searchEvery)
+		go w.search()
+	}
+	w.mu.Unlock()
+	if len(due) > 0 {
+		w.look(due)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.looking = false
+	waits := false
+	for _, r := range w.table {
+		if !r.next.IsZero() {
+			w.wakeBy(r.next)
+			waits = true
+		}
+	}
+	switch {
+	case !waits:
+		w.searchAt = time.Time{}
+	case !w.searching:
+		w.wakeBy(w.searchAt)
+	}
+}
+
+func (w *watcher) search() {
+	ctx, cancel := w.locker.clock.WithTimeout(context.Background(), searchWithin)
+	defer cancel()
+	_, _ = w.locker.BreakDeadlocks(ctx) // after an error the next search comes after the pause
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.searching = false
+	if !w.searchAt.IsZero() {
+		w.wakeBy(w.searchAt)
+	}
+}
+
+// look reads resources, does what each document asks for, and says when to look again.
+func (w *watcher) look(names []string) {
+	ctx, cancel := w.locker.clock.WithTimeout(context.Background(), cleanupTimeout)
+	defer cancel()
+	docs, err := w.reads.get(ctx, names, 0)
+	for _, name := range names {
+		if err != nil {
+			w.failed(name)
+			continue
+		}
+		d := docs[name]
+		q := d.Queue()
+		turns, eager := turnsIn(d, q)
+		pause := w.found(name, d, q, eager)
+		w.tell(turns)
+		switch {
+		case pause == 0:
+		case q.Due() && w.locker.settle(ctx, name):
+			pause = min(pause, tellEvery)
+		case q.Due():
+			pause = time.Second
+		}
+		w.lookAgain(name, pause)
+	}
+}
+
+// found calls the local waiters that a document lets go on, and returns when to look again; 0 if nobody waits there. told
+// says that parked ones were told of their turns, and are expected.
+func (w *watcher) found(name string, d *engine.Document, q *engine.Queue, told bool) (pause time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := w.table[name]
+	if r == nil {
+		return 0
+	}
+	r.failures = 0
+	r.parked = r.parked && (q.Waiting > 0 || hasClaim(d))
+	switch {
+	case len(r.local) > 0 && !w.streaming():
+		pause = readEvery
+	case r.parked && told:
+		pause = tellEvery
+	case len(r.local) > 0 || r.parked:
+		pause = lookEvery
+	default:
+		return 0
+	}
+	for _, one := range r.local {
+		look := q.Next(one.request)
+		if look.Answer == engine.NextGo || look.Answer == engine.NextGone {
+			one.call()
+		}
+		pause = sooner(pause, look.After)
+	}
+	return sooner(pause, q.Change())
+}
+
+// sooner is the pause, or less if something changes by time alone in that time.
+func sooner(pause, change time.Duration) time.Duration {
+	if change > 0 && change < pause {
+		return change + time.Millisecond + rand.N(spread) //nolint:gosec // spreads the looks, hides nothing
+	}
+	return pause
+}
+
+// lookAgain sets when to look next, or forgets a resource for which nobody waits.
+func (w *watcher) lookAgain(name string, pause time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := w.table[name]
+	switch {
+	case r == nil:
+	case r.changed:
+		r.changed = false
+		r.next = later(time.Now(), r.read.Add(changesEvery))
+	case pause == 0 && len(r.local) == 0:
+		delete(w.table, name)
+	default:
+		w.lookBy(r, r.read.Add(max(pause, changesEvery)))
+	}
+}
+
+// failed has a resource looked at again after an error: soon if a local waiter waits, and else with growing pauses.
+func (w *watcher) failed(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if r := w.table[name]; r != nil {
+		r.failures++
+		pause := min(time.Duration(r.failures)*time.Second, lookEvery)
+		if len(r.local) > 0 {
+			pause = readEvery
+		}
+		w.lookBy(r, time.Now().Add(pause))
+	}
+}
