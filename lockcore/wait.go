@@ -3,7 +3,6 @@ package lockcore
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -93,7 +92,7 @@ func (l *Locker) await(ctx, wait context.Context, req *Request, res Resource, la
 			last, failures = err, 0
 			again.Reset(refresh)
 		case last != nil && passes(err):
-			again.Reset(pauseAfter(failures))
+			again.Reset(l.pauseAfter(failures))
 			failures++
 		default:
 			return Lease{}, err
@@ -108,9 +107,9 @@ func passes(err error) bool {
 }
 
 // pauseAfter grows from 1 s to 30 s with the failures before, and a bit, so that not all come at once.
-func pauseAfter(failures int) time.Duration {
+func (l *Locker) pauseAfter(failures int) time.Duration {
 	d := min(time.Second<<min(failures, 5), 30*time.Second)
-	return d + rand.N(d/4) //nolint:gosec // spreads the requests, hides nothing
+	return d + l.clock.Jitter(d/4)
 }
 
 // alsoBehind adds those of whom a refusal says that they are in the way.

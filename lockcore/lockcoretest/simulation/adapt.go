@@ -3,7 +3,6 @@ package simulation
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -16,22 +15,18 @@ import (
 func lives(e *engine.Entry, now time.Time) bool { return e.ExpiresAt.After(now) }
 
 // waits reports whether a place in the queue still stands, for a request that has not been refused yet.
-func waits(w *engine.Waiter, now time.Time) bool { return w.ExpiresAt.After(now) }
+func waits(w *engine.Waiter, now time.Time) bool { return w.Waits(now) }
 
 // passedOver reports whether a place is not waited for, since nothing was heard of the waiter in time.
-func passedOver(*engine.Waiter, time.Time) bool { return false }
+func passedOver(w *engine.Waiter, now time.Time) bool { return w.Overdue(now) }
 
-// condemned are the requests that a write took out of the queue to end a deadlock.
+// condemned are the requests that a write made the victims of a deadlock.
 func condemned(before, after *engine.Document) []partKey {
 	var out []partKey
-	for _, r := range after.Released {
-		if r.Part == nil || !strings.HasPrefix(r.Reason, "deadlock: ") {
-			continue
-		}
-		for _, q := range before.Waiters {
-			if q.LockID == r.LockID && q.Part == *r.Part && q.Order == r.Order {
-				out = append(out, partKey{before.ID, q.LockID, q.Part})
-			}
+	for i := range after.Waiters {
+		q := &after.Waiters[i]
+		if q.Verdict != "" && before.Tombstone(q.LockID, q.Part) == nil {
+			out = append(out, partKey{before.ID, q.LockID, q.Part})
 		}
 	}
 	return out

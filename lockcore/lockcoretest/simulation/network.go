@@ -201,6 +201,7 @@ func (p *process) RenewAll(ctx context.Context, ops []engine.Renew) ([]bool, err
 
 // Read answers with what is stored.
 func (p *process) Read(ctx context.Context, resources ...string) ([]engine.Document, error) {
+	resources = slices.Sorted(slices.Values(resources))
 	c := &command{kind: "read", resources: resources, run: func() ([]engine.Document, []bool, error) {
 		docs, err := p.w.db.Read(forDB, resources...)
 		return docs, nil, err

@@ -225,6 +225,11 @@ func (c ticks) WithTimeout(ctx context.Context, d time.Duration) (context.Contex
 	}
 }
 
+// Jitter follows from the seed.
+func (c ticks) Jitter(most time.Duration) time.Duration {
+	return newDice(c.p.ring()).between(0, most)
+}
+
 // bounded is a context that ends at a deadline of the process's clock.
 type bounded struct {
 	context.Context

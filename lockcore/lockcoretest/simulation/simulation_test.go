@@ -16,11 +16,12 @@ var (
 	seeds   = flag.Int("seeds", 0, "how many seeds to play")
 	from    = flag.Uint64("from", 1, "the first seed")
 	ignored = flag.String("ignore", "", "kinds of violations to pass over")
+	times   = flag.Int("times", 1, "how often to play each seed")
 	all     = flag.Bool("all", false, "go on after a violation")
 )
 
 func TestSimulation(t *testing.T) {
-	n := uint64(max(*seeds, 0)) // nothing by itself, until the engine's known defects are mended
+	n := uint64(max(*seeds**times, 0)) // nothing by itself, until the engine's known defects are mended
 	var next atomic.Uint64
 	var stop atomic.Bool
 	var mu sync.Mutex
@@ -32,7 +33,7 @@ func TestSimulation(t *testing.T) {
 			if i >= n {
 				return
 			}
-			seed := *from + i
+			seed := *from + i/uint64(*times)
 			var v *Violation
 			synctest.Test(t, func(*testing.T) { v = Run(seed, strings.Split(*ignored, ",")...) })
 			if v == nil {

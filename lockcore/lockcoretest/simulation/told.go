@@ -41,8 +41,9 @@ type standing struct {
 	actor  string
 	lockID string
 	began  time.Time
-	// untrusted is since when it has a lease that is over.
+	// untrusted is since when it has a lease that is over, and hadLost says that it has told of a loss.
 	untrusted time.Time
+	hadLost   bool
 }
 
 // holds takes down that an actor was given a session.
@@ -113,6 +114,10 @@ func (w *world) trustIsExclusive(resource string) {
 // lossesAreTold: whoever has a lease that is over hears of it. The mutex is held.
 func (w *world) lossesAreTold() {
 	for s, st := range w.sessions {
+		if st.hadLost && lossOf(s) == nil {
+			w.broken("I8", st.lockID, "%s of %s had told of a loss, and does not any more", st.actor, st.lockID)
+		}
+		st.hadLost = lossOf(s) != nil
 		over := ""
 		for _, l := range s.Leases() {
 			if !l.Valid() {

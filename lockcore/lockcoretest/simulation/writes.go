@@ -1,7 +1,6 @@
 package simulation
 
 import (
-	"slices"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
@@ -24,10 +23,8 @@ type dbChecks struct {
 	made map[entryKey]time.Time
 	// relied are the parts that were told of a kept hold.
 	relied map[partKey]bool
-	// claimed are the requests that had a claim before: whoever slept through it is passed over.
-	claimed map[partKey]bool
-	// ahead are the requests that queued while their lock ID held.
-	ahead map[partKey]bool
+	// losses are, of lock IDs that were told of a loss, the greatest fences of the holds that it was about.
+	losses map[partKey]int64
 	// calls are the latest calls that asked for a part.
 	calls map[partKey]*call
 	// verdicts are requests that were taken out of the queue, by their orders.
@@ -36,8 +33,8 @@ type dbChecks struct {
 
 func newDBChecks() dbChecks {
 	return dbChecks{
-		fences: map[string]int64{}, made: map[entryKey]time.Time{}, relied: map[partKey]bool{}, claimed: map[partKey]bool{},
-		ahead: map[partKey]bool{}, calls: map[partKey]*call{}, verdicts: map[entryKey]bool{},
+		fences: map[string]int64{}, made: map[entryKey]time.Time{}, relied: map[partKey]bool{}, losses: map[partKey]int64{},
+		calls: map[partKey]*call{}, verdicts: map[entryKey]bool{},
 	}
 }
 
@@ -51,7 +48,8 @@ func (w *world) written(c *command, before, after engine.Document) {
 	w.fencesGrow(c, &before, &after)
 	w.copiesChangeNothing(c, &before, &after)
 	w.endsAreMeant(c, &before, &after)
-	w.firstComeFirstServed(c, &before, &after)
+	w.grantsAreDue(c, &before, &after)
+	w.lostStaysLost(c, &before, &after)
 	w.verdictsAreTrue(c, &before, &after)
 	if c.kind != "renewAll" && c.kind != "renew" {
 		w.seeCircles()
@@ -115,9 +113,6 @@ func (w *world) register(c *command, after *engine.Document) {
 		key := keyOf(after.ID, e)
 		if _, known := w.made[key]; !known && e.Holds() {
 			w.made[key] = time.Now()
-		}
-		if e.State == engine.Claimed {
-			w.claimed[partKey{after.ID, e.LockID, e.Part}] = true
 		}
 	}
 }
@@ -233,49 +228,6 @@ func (w *world) forgetRelied(resource, lockID string) {
 	for p := range w.relied {
 		if p.resource == resource && p.lockID == lockID {
 			delete(w.relied, p)
-		}
-	}
-}
-
-// firstComeFirstServed is I4. Upgrades, joins, and those who were passed over are apart.
-func (w *world) firstComeFirstServed(c *command, before, after *engine.Document) {
-	op, ok := c.op.(engine.Acquire)
-	if ok && after.Last.Outcome == engine.Queued && slices.ContainsFunc(before.Held, func(e engine.Entry) bool { return e.LockID == op.LockID && e.Holds() }) {
-		w.ahead[partKey{before.ID, op.LockID, op.Part}] = true
-	}
-	if !ok || after.Last.Outcome != engine.Granted {
-		return
-	}
-	came, key := after.At, partKey{before.ID, op.LockID, op.Part}
-	if w.ahead[key] {
-		return
-	}
-	for i := range before.Held {
-		e := &before.Held[i]
-		if e.LockID != op.LockID {
-			continue
-		}
-		if e.Holds() {
-			return
-		}
-		if e.State == engine.Claimed && e.Part == op.Part && e.Place != nil && e.Place.After(after.At) {
-			came = *e.Since
-		}
-	}
-	for i := range before.Waiters {
-		if q := &before.Waiters[i]; q.LockID == op.LockID && q.Part == op.Part && q.Since.Before(came) {
-			came = q.Since
-		}
-	}
-	slack := 2*w.plan.jump + time.Millisecond
-	for i := range before.Waiters {
-		q := &before.Waiters[i]
-		key := partKey{before.ID, q.LockID, q.Part}
-		if q.LockID == op.LockID || !waits(q, after.At.Add(slack)) || passedOver(q, after.At) || w.claimed[key] {
-			continue
-		}
-		if q.Since.Add(slack).Before(came) {
-			w.broken("I4", op.LockID, "%s was granted %s, and %s came %v before it and still waits", op.LockID, before.ID, q.LockID, came.Sub(q.Since))
 		}
 	}
 }
