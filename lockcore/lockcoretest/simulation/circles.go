@@ -29,16 +29,17 @@ type stander struct {
 	gone, granted bool
 }
 
-// seeCircles notes who is in a deadlock now.
+// seeCircles notes who is in a deadlock now, as far as the documents say: that a waiter is dead they do not.
 func (w *world) seeCircles() {
-	for _, s := range w.inCircles(true) {
+	for _, s := range w.inCircles(false) {
 		w.circled[s.key] = time.Now()
 	}
 }
 
-// inCircles are the waits that are in a deadlock, those with limits above 1 among them or not.
-func (w *world) inCircles(limits bool) []*stander {
-	c := w.newCircles(limits)
+// inCircles are the waits that are in a deadlock. If it must end, neither those with limits above 1 count, nor those that
+// nobody waits for any more.
+func (w *world) inCircles(mustEnd bool) []*stander {
+	c := w.newCircles(mustEnd)
 	if c == nil {
 		return nil
 	}
@@ -61,7 +62,7 @@ func (w *world) inCircles(limits bool) []*stander {
 }
 
 // newCircles is nil where nobody waits.
-func (w *world) newCircles(limits bool) *circles {
+func (w *world) newCircles(mustEnd bool) *circles {
 	c := &circles{going: map[string]bool{}, owners: map[string]string{}}
 	some := false
 	for _, r := range w.plan.resources {
@@ -83,11 +84,11 @@ func (w *world) newCircles(limits bool) *circles {
 			key := partKey{d.ID, q.LockID, q.Part}
 			owner := cmp.Or(q.Owner, q.LockID)
 			c.owners[q.LockID] = owner
-			if !w.present(key, q) {
+			if !waits(q, time.Now()) || (mustEnd && !w.present(key, q)) {
 				continue
 			}
 			s := &stander{key: key, owner: owner, d: d, w: q, ahead: ahead}
-			s.gone = !limits && q.Mode == engine.SharedBy && q.Limit > 1
+			s.gone = mustEnd && q.Mode == engine.SharedBy && q.Limit > 1
 			c.waits, ahead = append(c.waits, s), append(ahead, s)
 		}
 	}

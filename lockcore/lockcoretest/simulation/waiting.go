@@ -134,7 +134,7 @@ func joins(d *engine.Document, q *engine.Waiter) bool {
 func (w *world) deadlocksEnd() {
 	now := time.Now()
 	in := map[partKey]bool{}
-	stuck := w.inCircles(false)
+	stuck := w.inCircles(true)
 	for _, s := range stuck {
 		in[s.key] = true
 		since, known := w.stuck[s.key]
