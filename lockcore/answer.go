@@ -13,7 +13,7 @@ func answer(op *engine.Acquire, d *engine.Document, sent time.Time) (Lease, erro
 	switch d.Last.Outcome {
 	case engine.Granted, engine.Joined, engine.Again:
 		lease := leaseOf(d.Part(op.LockID, op.Part, op.Order), d, sent)
-		lease.Joined = d.Last.Outcome == engine.Joined
+		lease.Joined, lease.Bars = d.Last.Outcome == engine.Joined, op.NewFence
 		for _, e := range d.Held {
 			// Where the answer was lost and this is a repetition nobody knows, and a kept hold stays.
 			lease.began = lease.began || (e.LockID == op.LockID && e.State == engine.Kept && e.CreatedAt.Equal(d.At))
@@ -60,13 +60,18 @@ func lostError(d *engine.Document, lockID, part string, order int64) *LostError 
 func leaseOf(p *engine.Entry, d *engine.Document, sent time.Time) Lease {
 	lease := Lease{
 		Resource: d.ID, LockID: p.LockID, Part: p.Part, Order: orderOf(p.Order), Mode: Mode(p.Mode), Fence: p.Fence,
-		Left: remaining(p.ExpiresAt, d.At), forever: p.TTL == 0, ttl: time.Duration(p.TTL) * time.Millisecond,
+		HoldFence: d.HoldFence(p.LockID), Left: remaining(p.ExpiresAt, d.At), forever: p.TTL == 0, ttl: time.Duration(p.TTL) * time.Millisecond,
 	}
-	if !lease.forever {
-		lease.validUntil = sent.Add(lease.Left - lease.ttl/trustMargin)
+	stands := lease.Left
+	if lease.forever {
+		lease.ttl, stands = endlessTrust, endlessTrust
 	}
+	lease.validUntil = sent.Add(stands - lease.ttl/trustMargin)
 	return lease
 }
+
+// endlessTrust is for how long a lease without end is trusted after it was confirmed, and renewed like others of this TTL.
+const endlessTrust = 30 * time.Second
 
 // trustMargin is the part of the TTL by which trust ends early: a tenth, for what the two clocks may
 // differ in speed, and for work that is noticed late.

@@ -156,7 +156,7 @@ func TestHolderWithoutEndIsToldOfAForcedRelease(t *testing.T) {
 		require.NoError(t, err)
 		o, err := l.TryAcquire(t.Context(), one("b", lockcore.Exclusive("a")))
 		require.NoError(t, err)
-		require.True(t, done(s, 3*time.Second), "b holds fence %d, and a was not told", o.Leases()[0].Fence)
+		require.True(t, done(s, 11*time.Second), "b holds fence %d, and a was not told", o.Leases()[0].Fence)
 	})
 }
 

@@ -18,7 +18,7 @@ type Config struct {
 	// Defaults to 30 s.
 	TTL time.Duration
 	// HoldTTL is how long a hold that is kept may stand with no part and no sign of life: 100 ms or
-	// more, or Forever. Not less than TTL. Defaults to 10 min, or TTL where that is more.
+	// more, or Forever. Not less than TTL. Defaults to 1 h, or TTL if that is more.
 	HoldTTL time.Duration
 	// ClaimTTL is how long a grant to a waiter stands before it must be confirmed. Each time that a waiter comes too late,
 	// and others were let in, its next grant stands twice as long, up to WaiterTTL where that is longer. One that never
@@ -59,7 +59,7 @@ const (
 // withDefaults fills what is unset and refuses what contradicts itself.
 func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.TTL, 30*time.Second)
-	setDefault(&c.HoldTTL, max(10*time.Minute, c.TTL))
+	setDefault(&c.HoldTTL, max(time.Hour, c.TTL))
 	setDefault(&c.ClaimTTL, 30*time.Second)
 	setDefault(&c.WaiterTTL, 5*time.Minute)
 	setDefault(&c.Retention, 24*time.Hour)

@@ -117,9 +117,9 @@ func (l *Locker) withdraw(outer context.Context, w Wait, reason string) (bool, e
 	op := engine.Withdraw{
 		Policy: l.cfg.policy(), Resource: w.Resource, LockID: w.LockID, Part: w.Part, Order: w.Order.number(), Reason: reason,
 	}
-	d, err := insist(ctx, "withdraw", w.Resource, w.Order, func() (engine.Document, error) { return l.eng.Withdraw(ctx, op) })
+	d, err := l.retryUnknown(ctx, "withdraw", w.Resource, w.Order, func() (engine.Document, error) { return l.eng.Withdraw(ctx, op) })
 	if err == nil {
-		l.settled(outer, &d, victim())
+		l.afterWrite(outer, &d, victim())
 		l.watch.call(w.Resource, w.LockID, w.Part)
 		if d.Last.Outcome == engine.Granted {
 			l.watch.tell([]Turn{{

@@ -64,8 +64,9 @@
 // # How long a lease may be trusted
 //
 // Expiry is decided by the database server's clock alone. An answer carries what is left of the promise; a part
-// trusts it for that long, on its own monotonic clock, counted from before the command was sent, less a tenth of
-// the TTL. So no two clocks need to agree on what time it is. What a lease cannot do is stop a process that
+// trusts it for that long, by its own clocks, counted from before the command was sent, less a tenth of
+// the TTL: by the monotonic clock, or by the wall clock if that says that more time has passed, since the former stands still
+// while a machine is suspended. A lease without end is trusted for 27 s after it was last confirmed. So no two clocks need to agree on what time it is. What a lease cannot do is stop a process that
 // sleeps through it: between the look at the clock and the write that follows, a process can be paused for longer
 // than its TTL. Where that matters, let the resource compare fences: each grant of a resource gets a greater one,
 // for ever, and whoever remembers the greatest it has seen can refuse the rest. [UpdateFenced] does so for a
@@ -82,7 +83,8 @@
 //	ErrFenced               *FencedError      a write with a greater fence came first. Nothing was written
 //	ErrInvalid              *InvalidError     the field, the value and the bound. Nothing was sent
 //	ErrUnknownOutcome       *UnknownOutcomeError
-//	                                          it may have taken effect: repeat it with the same order, or release
+//	                                          it may have taken effect: see Cancellation
+//	ErrClosed               none              Locker.Close ended it, or came before it
 //	                        *LayoutError      the collection is in another layout. Nothing was written
 //
 // Other errors are the database's, and say that nothing was done. Busy, lost and "the database failed" are never
@@ -90,10 +92,17 @@
 //
 // # Cancellation
 //
-// When its context ends, Acquire leaves the queue, gives back what it took, on a context of its own and for 5 s at
-// most, and answers with the context's cause. A command that was under way then may have an unknown outcome; giving
-// back covers it. Leave and Release wait for the database as long as their context allows; what they cannot end
-// ends with its TTL. So call them with a context that has not ended: context.WithoutCancel, with a bound.
+// When its context ends, Acquire leaves the queue, gives back what it took, and answers with the context's cause. So do
+// TryAcquire and an Enter that does not queue, also after an answer that was lost: what a request may have got that failed is
+// given back, for 5 s at most before it answers, and then in the background until that is known to have been done. An Enter
+// that queues leaves what stands to its caller, who asks again, leaves or releases.
+//
+// Leave and Release wait for the database as long as their context allows, and send nothing after it has ended; what they
+// cannot end ends with its TTL, or may be ended by calling them again. So call them with a context that has not ended:
+// context.WithoutCancel, with a bound.
+//
+// A session outlives its context: work that was cancelled still cleans up under its locks. Such work learns of a loss from
+// [Session.Lost]. [Locker.Close] ends all of this: waits, sessions, and the cleanup in the background.
 //
 // # Waiting
 //
@@ -116,6 +125,7 @@
 //	a holder's process dies             its part ends with its TTL; others get in then, or when the hold's TTL has ended
 //	the database does not answer        a Session goes on as long as its lease can be trusted, then its context is cancelled
 //	an answer is lost                   the operation is repeated: every one ends as if it had run once
+//	one document cannot be written      its holders lose their locks in time; the sessions renewed with it do not
 //	a command arrives late              it changes nothing: an order that was released or superseded is refused
 //	an owner comes back after its TTL   nobody was in between: it goes on; somebody was: ErrLost
 //	a waiter dies                       its place ends with Config.WaiterTTL, a grant to it with Config.ClaimTTL

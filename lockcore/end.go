@@ -25,9 +25,12 @@ func (l *Locker) leaveOne(outer context.Context, lease Lease, undo bool) error {
 	op := engine.Leave{
 		Policy: l.cfg.policy(), Resource: lease.Resource, LockID: lease.LockID, Part: lease.Part, Order: lease.Order.number(), Undo: undo,
 	}
-	d, err := insist(ctx, "leave", lease.Resource, lease.Order, func() (engine.Document, error) { return l.eng.Leave(ctx, op) })
-	l.settled(outer, &d, ending{})
+	d, err := l.retryUnknown(ctx, "leave", lease.Resource, lease.Order, func() (engine.Document, error) { return l.eng.Leave(ctx, op) })
+	l.afterWrite(outer, &d, ending{})
 	span.end(&d, err)
+	if err == nil {
+		l.leaveLate(outer, lease)
+	}
 	return err
 }
 
@@ -91,7 +94,7 @@ func (r *Release) checkOrder() error {
 
 func checkEnd(field, lockID string, resources []string) error {
 	checks := []error{
-		checkText(field+".LockID", lockID, 1, maxName),
+		checkText(field+".LockID", lockID, 1, maxLockID),
 		checkCount("len("+field+".Resources)", len(resources), 1, maxResources),
 	}
 	for i, name := range resources {
@@ -102,8 +105,8 @@ func checkEnd(field, lockID string, resources []string) error {
 
 func (l *Locker) release(outer context.Context, op engine.Release, order Order, why ending) (engine.Document, error) {
 	ctx, span := l.tel.start(outer, telemetry.SpanRelease, Lease{Resource: op.Resource, LockID: op.LockID, Order: order})
-	d, err := insist(ctx, "release", op.Resource, order, func() (engine.Document, error) { return l.eng.Release(ctx, op) })
-	l.settled(outer, &d, why)
+	d, err := l.retryUnknown(ctx, "release", op.Resource, order, func() (engine.Document, error) { return l.eng.Release(ctx, op) })
+	l.afterWrite(outer, &d, why)
 	optional(span, telemetry.Reason, why.reason)
 	span.end(&d, err)
 	return d, err
@@ -117,9 +120,9 @@ func joined(before, err error) error {
 	return errors.Join(before, err)
 }
 
-// settled takes in what a write did beside its own purpose: it writes the spans of what it ended, and wakes
+// afterWrite takes in what a write did beside its own purpose: it writes the spans of what it ended, and wakes
 // those who wait in this process and were granted a claim, or tells of it.
-func (l *Locker) settled(ctx context.Context, d *engine.Document, why ending) {
+func (l *Locker) afterWrite(ctx context.Context, d *engine.Document, why ending) {
 	l.tel.ended(ctx, d, why)
 	l.watch.wrote(d)
 }

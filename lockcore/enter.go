@@ -21,7 +21,21 @@ import (
 //
 // Other errors: *InvalidError and *LayoutError (nothing was sent), *LostError, *SupersededError and *DeadlockError (nothing was
 // taken), *UnknownOutcomeError, and the database's where it refused.
+//
+// When ctx ends, the error matches ctx's. What a request that does not queue has got by then, or may have got after an unknown
+// outcome, is given back, in the background if need be; one that queues is asked again, left or released by its caller.
+// So an Order with which a request failed in this way is not to be used again.
 func (l *Locker) Enter(ctx context.Context, req Request, queue bool) ([]Lease, error) {
+	ctx, done, err := l.life.call(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	leases, err := l.enter(ctx, req, queue)
+	return leases, endedByClose(ctx, err)
+}
+
+func (l *Locker) enter(ctx context.Context, req Request, queue bool) ([]Lease, error) {
 	fresh := !queue && !req.Keep && req.Order == (Order{}) && req.Part == ""
 	if !queue {
 		req = l.number(req)
@@ -40,7 +54,7 @@ func (l *Locker) Enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 			lease, err = l.awaitBriefly(ctx, &req, res, err)
 		}
 		if err != nil {
-			l.giveBack(ctx, leases, err, !queue || !req.Keep)
+			l.giveBack(ctx, &req, res, leases, err, queue)
 			return nil, err
 		}
 		leases = append(leases, lease)
@@ -133,23 +147,26 @@ func (l *Locker) enterOne(outer context.Context, req *Request, res Resource, how
 		tries++
 		d, err := l.eng.Acquire(ctx, op)
 		op.Fresh = false // a repetition may find what the first one left
+		if err != nil && outcomeUnknown(err) {
+			req.lostAt = time.Now()
+		}
 		return d, err
 	}
-	d, err := insist(ctx, "acquire", res.Name, req.Order, ask)
+	d, err := l.retryUnknown(ctx, "acquire", res.Name, req.Order, ask)
 	if err == nil && d.Last.Outcome == engine.Queued && d.Claim(op.LockID, op.Part) != nil {
 		// Whoever was in the way had expired, and the write that said so made a claim for this request.
-		l.settled(outer, &d, ending{by: op.LockID})
+		l.afterWrite(outer, &d, ending{by: op.LockID})
 		tries = 0
-		d, err = insist(ctx, "acquire", res.Name, req.Order, ask)
+		d, err = l.retryUnknown(ctx, "acquire", res.Name, req.Order, ask)
 	}
 	if err != nil {
 		span.end(nil, err)
 		return Lease{}, err
 	}
-	l.settled(outer, &d, ending{by: op.LockID})
+	l.afterWrite(outer, &d, ending{by: op.LockID})
 	span.asked.again = tries > 1
 	lease, err := answer(&op, &d, sent)
-	lease.owner = req.Owner
+	lease.owner, lease.lostAt = req.Owner, req.lostAt
 	if err == nil {
 		span.took(&d, op.LockID, lease.Fence)
 		// A repetition has been told of, unless it is ours, after an answer that was lost.
@@ -176,16 +193,19 @@ func (l *Locker) acquireOp(req *Request, res Resource) engine.Acquire {
 	return op
 }
 
-// giveBack ends the parts that a failed request got before it failed. Where the outcome of a later one is
-// unknown the caller repeats the request or releases, and what was taken waits for that.
-func (l *Locker) giveBack(ctx context.Context, leases []Lease, cause error, undo bool) {
-	if errors.Is(cause, ErrUnknownOutcome) || len(leases) == 0 {
+// giveBack ends what a request got before it failed, and what it may have got then. A request that queues keeps its place,
+// and after an unknown outcome everything: its caller asks again, leaves or releases.
+func (l *Locker) giveBack(ctx context.Context, req *Request, at Resource, leases []Lease, cause error, queue bool) {
+	unknown := errors.Is(cause, ErrUnknownOutcome)
+	switch {
+	case queue && unknown:
 		return
+	case queue && req.Keep:
+		for i := range leases {
+			leases[i].began = false // the kept holds stand
+		}
+	case !queue && (unknown || !req.lostAt.IsZero()):
+		leases = append(leases, req.leaseOn(at.Name))
 	}
-	ctx, cancel := l.detached(ctx)
-	defer cancel()
-	for _, lease := range leases {
-		// An error leaves the part to its TTL; the cause is what the caller must see.
-		_ = l.leaveOne(ctx, lease, undo && lease.began)
-	}
+	l.giveUp(ctx, leases...)
 }

@@ -25,8 +25,9 @@ var (
 	ErrDeadlock = errors.New("lockstep: deadlock")
 	// ErrInvalid: the caller passed something that is never accepted. The database was not asked.
 	ErrInvalid = errors.New("lockstep: invalid")
-	// ErrUnknownOutcome: the database failed in a way that leaves open whether the operation took effect.
-	// Repeat it with the same order, or release.
+	// ErrUnknownOutcome: the database failed in a way that leaves open whether the operation took effect. A request that
+	// queues may be repeated with a greater order; what any other may have taken is given back in the background. All other
+	// operations may be repeated as they are.
 	ErrUnknownOutcome = errors.New("lockstep: outcome unknown")
 )
 

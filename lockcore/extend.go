@@ -42,11 +42,11 @@ func (l *Locker) extendOne(ctx context.Context, lockID, name string) (time.Durat
 		TTL: millis(minTTL), HoldTTL: millis(minTTL), WaiterTTL: l.cfg.WaiterTTL.Milliseconds(), MaxWaiters: int64(l.cfg.MaxWaiters),
 		Owner: lockID, Host: l.cfg.Host,
 	}
-	d, err := insist(ctx, "extend", name, order, func() (engine.Document, error) { return l.eng.Acquire(ctx, op) })
+	d, err := l.retryUnknown(ctx, "extend", name, order, func() (engine.Document, error) { return l.eng.Acquire(ctx, op) })
 	if err != nil {
 		return 0, err
 	}
-	l.settled(ctx, &d, ending{})
+	l.afterWrite(ctx, &d, ending{})
 	i := slices.IndexFunc(d.Held, func(e engine.Entry) bool { return e.LockID == lockID && e.State == engine.Kept })
 	if i < 0 {
 		return 0, lostError(&d, lockID, "", order.number())

@@ -2,8 +2,11 @@ package lockcore
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -14,13 +17,14 @@ import (
 // ErrFenced: a write with a higher fence came first.
 var ErrFenced = errors.New("lockstep: fenced off")
 
-// FencedError says by which fence a write was overtaken. It matches ErrFenced. Whoever gets it has lost its lock,
-// whatever it believes: nothing was written.
+// FencedError says by which fence a write was overtaken. It matches ErrFenced. The part that gets
+// it has lost its lock, whatever it believes: nothing was written.
 type FencedError struct {
 	// Resource and Fence are the lease's.
 	Resource string
 	Fence    int64
-	// By is the fence that the document carries.
+	// By is the fence of the write that came first, or with which the hold began that it was made
+	// under.
 	By int64
 }
 
@@ -31,68 +35,138 @@ func (e *FencedError) Error() string {
 // Is makes errors.Is(err, ErrFenced) true.
 func (e *FencedError) Is(target error) bool { return target == ErrFenced }
 
-// FenceField is where [UpdateFenced] keeps the highest fence that a document was written with.
+// FenceField is where [UpdateFenced] keeps what it remembers of the writes of a document.
 const FenceField = "lockFence"
 
-// UpdateFenced updates one document of the caller's on condition that nobody has written it with a higher fence than the
-// lease's, and remembers the fence in the document's field FenceField. So a holder that was paused for longer than its TTL,
-// and does not know yet that somebody else holds the lock, cannot overwrite what that one wrote. It takes one command,
-// and a second one where nothing was written, to tell why.
+// What FenceField has: least is the smallest fence that may still write, and attempts are the last
+// that wrote with a fence above that of their hold, which is to say after an earlier attempt of
+// their part may have written.
+const (
+	fenceLeast    = FenceField + ".least"
+	fenceAttempts = FenceField + ".attempts"
+	mostAttempts  = 64
+)
+
+// fenceRecord is what a document has in FenceField.
+type fenceRecord struct {
+	Least    int64          `bson:"least"`
+	Attempts []fenceAttempt `bson:"attempts"`
+}
+
+// fenceAttempt is an attempt of a part. Part is a hash of its name, since names may be long.
+type fenceAttempt struct {
+	Part  int64 `bson:"part"`
+	Fence int64 `bson:"fence"`
+}
+
+// UpdateFenced updates one document of the caller's on condition that the lease was not overtaken:
+// by a write under a later hold, by one of a later attempt of the same part, or by any with a
+// greater fence that asked for it by Request.NewFence. So a holder that was paused for longer than
+// its TTL, and does not know yet that another one holds the lock, cannot overwrite what that one
+// wrote. Parallel parts of one hold do not keep each other from writing. It takes one command; an
+// attempt that is not the first of its part takes two for its first write; and one more says why
+// nothing was written.
 //
-// filter and update are those of the driver's UpdateOne: update is a document of update operators that leaves
-// FenceField alone. All writers of the document have to use it, under leases of the same resource.
+// filter and update are those of the driver's UpdateOne: update is a document of update operators
+// that leaves FenceField alone. All writers of the document have to use it, under exclusive leases
+// of the same resource: shared leases are refused, since fences do not order them. FenceField
+// remembers the last 64 attempts that were not the first of their part; it takes about 3 KB at
+// most.
 //
-// Errors: *FencedError; mongo.ErrNoDocuments where no document matches filter; *InvalidError; the driver's. After an error
-// of the driver the outcome is unknown, and the same update may be repeated under the same lease if it is one that
-// may run twice. The collection's own write concern counts: use majority, or the fence can be rolled back with the write.
+// Errors: *FencedError; mongo.ErrNoDocuments if no document matches filter; *InvalidError; the
+// driver's. After an error of the driver, also when ctx ends, the outcome is unknown, and the same
+// update may be repeated under the same lease if it is one that may run twice. The collection's own
+// write concern counts: use majority, or the fence can be rolled back with the write.
 //
 // A source of the idea is Martin Kleppmann's "How to do distributed locking" (2016).
 func UpdateFenced(ctx context.Context, coll *mongo.Collection, lease Lease, filter, update any) error {
-	if lease.Fence <= 0 {
+	switch {
+	case lease.Fence <= 0:
 		return &InvalidError{Field: "lease.Fence", Value: fmt.Sprint(lease.Fence), Bound: "the fence of a lease that was granted"}
+	case lease.Mode == ModeShared:
+		return &InvalidError{Field: "lease.Mode", Value: lease.Mode.String(), Bound: "exclusive: fences do not order shared leases"}
 	}
-	fenced, err := withFence(update, lease.Fence)
+	ops, err := operators(update)
 	if err != nil {
 		return err
 	}
-	notAfter := bson.D{{Key: "$or", Value: bson.A{
-		bson.D{{Key: FenceField, Value: bson.D{{Key: "$exists", Value: false}}}},
-		bson.D{{Key: FenceField, Value: bson.D{{Key: "$lte", Value: lease.Fence}}}},
-	}}}
+	me := attemptOf(lease)
 	primary := coll.Clone(options.Collection().SetReadPreference(readpref.Primary()))
 	// A document may come between the update that did not find it and the question why.
 	for range 3 {
-		res, err := coll.UpdateOne(ctx, bson.D{{Key: "$and", Value: bson.A{filter, notAfter}}}, fenced)
-		if err != nil {
-			return fmt.Errorf("lockstep: update under fence %d: %w", lease.Fence, err)
+		for _, try := range me.updates(lease, ops) {
+			res, err := coll.UpdateOne(ctx, bson.D{{Key: "$and", Value: bson.A{filter, try.condition}}}, try.update)
+			if err != nil {
+				return fmt.Errorf("lockstep: update under fence %d: %w", lease.Fence, err)
+			}
+			if res.MatchedCount > 0 {
+				return nil
+			}
 		}
-		if res.MatchedCount > 0 {
-			return nil
-		}
-		if err := whyNot(ctx, primary, lease, filter); err != nil {
+		if err := me.whyNot(ctx, primary, lease, filter); err != nil {
 			return err
 		}
 	}
 	return fmt.Errorf("lockstep: nothing was updated under fence %d: the document keeps changing", lease.Fence)
 }
 
-// whyNot tells why nothing was updated; nil where nothing stands in the way now.
-func whyNot(ctx context.Context, coll *mongo.Collection, lease Lease, filter any) error {
+func attemptOf(lease Lease) fenceAttempt {
+	sum := sha256.Sum256([]byte(lease.LockID + "\x00" + lease.Part))
+	return fenceAttempt{int64(binary.BigEndian.Uint64(sum[:])), lease.Fence} //nolint:gosec // any 64 bits are a name
+}
+
+type fencedUpdate struct{ condition, update bson.D }
+
+// updates are those of which the first that finds the document writes it. An attempt that has to be
+// remembered is so once.
+func (a fenceAttempt) updates(lease Lease, ops bson.D) []fencedUpdate {
+	is := func(field, op string, value any) bson.D {
+		return bson.D{{Key: field, Value: bson.D{{Key: op, Value: value}}}}
+	}
+	both := func(a, b bson.D) bson.D { return bson.D{{Key: "$and", Value: bson.A{a, b}}} }
+	remembered := func(op string) bson.D {
+		return is(fenceAttempts, "$elemMatch", bson.D{{Key: "part", Value: a.Part}, {Key: "fence", Value: bson.D{{Key: op, Value: a.Fence}}}})
+	}
+	least := lease.HoldFence
+	if lease.Bars || least == 0 {
+		least = lease.Fence
+	}
+	notOlder := bson.D{{Key: "$or", Value: bson.A{is(fenceLeast, "$exists", false), is(fenceLeast, "$lte", a.Fence)}}}
+	notSuperseded := both(notOlder, bson.D{{Key: "$nor", Value: bson.A{remembered("$gt")}}})
+	raised := merged(ops, "$max", bson.E{Key: fenceLeast, Value: least})
+	if a.Fence == least { // nothing of this hold has a smaller fence
+		return []fencedUpdate{{notSuperseded, raised}}
+	}
+	push := bson.D{{Key: "$each", Value: bson.A{a}}, {Key: "$slice", Value: -mostAttempts}}
+	return []fencedUpdate{
+		{both(notSuperseded, remembered("$eq")), raised},
+		{both(notSuperseded, bson.D{{Key: "$nor", Value: bson.A{remembered("$eq")}}}), merged(raised, "$push", bson.E{Key: fenceAttempts, Value: push})},
+	}
+}
+
+// whyNot says why nothing was updated; nil if nothing stands in the way now.
+func (a fenceAttempt) whyNot(ctx context.Context, coll *mongo.Collection, lease Lease, filter any) error {
 	var found struct {
-		Fence int64 `bson:"lockFence"`
+		Fence fenceRecord `bson:"lockFence"`
 	}
 	only := options.FindOne().SetProjection(bson.D{{Key: FenceField, Value: 1}})
 	if err := coll.FindOne(ctx, filter, only).Decode(&found); err != nil {
 		return fmt.Errorf("lockstep: nothing was updated under fence %d: %w", lease.Fence, err)
 	}
-	if found.Fence <= lease.Fence {
+	by := found.Fence.Least
+	for _, other := range found.Fence.Attempts {
+		if other.Part == a.Part {
+			by = max(by, other.Fence)
+		}
+	}
+	if by <= a.Fence {
 		return nil
 	}
-	return &FencedError{Resource: lease.Resource, Fence: lease.Fence, By: found.Fence}
+	return &FencedError{Resource: lease.Resource, Fence: lease.Fence, By: by}
 }
 
-// withFence adds the fence to an update of operators.
-func withFence(update any, fence int64) (bson.D, error) {
+// operators is an update of operators that leaves FenceField alone.
+func operators(update any) (bson.D, error) {
 	invalid := func(value string) error {
 		return &InvalidError{Field: "update", Value: value, Bound: "a document of update operators that leaves " + FenceField + " alone"}
 	}
@@ -104,23 +178,30 @@ func withFence(update any, fence int64) (bson.D, error) {
 	if err := bson.Unmarshal(raw, &ops); err != nil {
 		return nil, invalid(fmt.Sprintf("%T (%v)", update, err))
 	}
-	highest := bson.D{}
-	out := bson.D{}
 	for _, e := range ops {
 		fields, ok := e.Value.(bson.D)
 		if e.Key == "" || e.Key[0] != '$' || !ok {
 			return nil, invalid(quote(e.Key))
 		}
 		for _, f := range fields {
-			if f.Key == FenceField {
-				return nil, invalid(e.Key + " of " + FenceField)
+			if f.Key == FenceField || strings.HasPrefix(f.Key, FenceField+".") {
+				return nil, invalid(e.Key + " of " + f.Key)
 			}
 		}
-		if e.Key == "$max" {
-			highest = append(highest, fields...)
-			continue
-		}
-		out = append(out, e)
 	}
-	return append(out, bson.E{Key: "$max", Value: append(highest, bson.E{Key: FenceField, Value: fence})}), nil
+	return ops, nil
+}
+
+// merged are operators with one more field under op.
+func merged(ops bson.D, op string, field bson.E) bson.D {
+	fields := bson.D{}
+	out := bson.D{}
+	for _, e := range ops {
+		if e.Key == op {
+			fields = append(fields, e.Value.(bson.D)...)
+		} else {
+			out = append(out, e)
+		}
+	}
+	return append(out, bson.E{Key: op, Value: append(fields, field)})
 }

@@ -2,12 +2,14 @@ package lockcore
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
 
-// keeper renews the leases of all sessions of a Locker, together where they come due together. Its goroutine runs
-// while there are sessions.
+// keeper renews the leases of all sessions of a Locker, together if they come due together. Its
+// goroutine runs while there are sessions.
 type keeper struct {
 	locker *Locker
 
@@ -16,6 +18,7 @@ type keeper struct {
 	// renewing are the sessions whose renewal is under way.
 	renewing map[*Session]bool
 	running  bool
+	closed   bool
 	// next is when the keeper looks again.
 	next time.Time
 	wake chan struct{}
@@ -25,9 +28,14 @@ func newKeeper(l *Locker) *keeper {
 	return &keeper{locker: l, sessions: map[*Session]bool{}, renewing: map[*Session]bool{}, wake: make(chan struct{}, 1)}
 }
 
-func (k *keeper) add(s *Session) {
+// add reports whether the Locker still renews.
+func (k *keeper) add(s *Session) bool {
 	due, _ := s.due()
 	k.mu.Lock()
+	if k.closed {
+		k.mu.Unlock()
+		return false
+	}
 	k.sessions[s] = true
 	start := !k.running
 	k.running = true
@@ -39,6 +47,7 @@ func (k *keeper) add(s *Session) {
 	case sooner: // a look goes through all sessions, so there is none for each that is added
 		k.poke()
 	}
+	return true
 }
 
 func (k *keeper) remove(s *Session) {
@@ -51,6 +60,14 @@ func (k *keeper) remove(s *Session) {
 	}
 }
 
+// close takes no more sessions, and returns those that are to be ended.
+func (k *keeper) close() []*Session {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.closed = true
+	return slices.Collect(maps.Keys(k.sessions))
+}
+
 // poke makes the keeper look again at what is due.
 func (k *keeper) poke() {
 	select {
@@ -59,21 +76,26 @@ func (k *keeper) poke() {
 	}
 }
 
-// run renews what is due until there are no sessions; then nobody needs the answers of what is under way.
+// run renews what is due until there are no sessions; then no session needs the answers of what is
+// under way.
 func (k *keeper) run() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	timer := k.locker.clock.NewTimer(time.Hour)
+	timer := k.locker.clock.NewTimer(keeperPause)
 	defer timer.Stop()
 	for {
-		due, wait, any := k.look(time.Now())
+		now := time.Now()
+		next, any := k.look(now)
 		if !any {
 			return
 		}
-		if len(due) > 0 {
-			go k.renew(ctx, due)
+		if len(next.due) > 0 {
+			go k.renew(ctx, next.due)
 		}
-		timer.Reset(wait)
+		for _, s := range next.over {
+			s.expire(now)
+		}
+		timer.Reset(next.pause)
 		select {
 		case <-timer.C:
 		case <-k.wake:
@@ -81,92 +103,93 @@ func (k *keeper) run() {
 	}
 }
 
-// look expires what cannot be trusted any more, and takes out the sessions to renew now: where one is due, all that
-// are nearly so. It tells how long nothing needs to be done, and whether any session is left.
-func (k *keeper) look(now time.Time) (due []*Session, wait time.Duration, any bool) {
+// keeperPause is the longest pause between two looks: a timer stands still while the machine is
+// suspended.
+const keeperPause = time.Second
+
+// outlook is what a keeper finds to do.
+type outlook struct {
+	// due are the sessions to renew now, and over those that can be trusted no more.
+	due, over []*Session
+	// pause is how long nothing else needs to be done.
+	pause time.Duration
+}
+
+// look says what to do now, and reports whether any session is left. If one is due, all that are
+// nearly so are renewed with it.
+func (k *keeper) look(now time.Time) (found outlook, any bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if len(k.sessions) == 0 {
 		k.running = false
-		return nil, 0, false
+		return found, false
 	}
-	wait = time.Hour
-	sooner := func(at time.Time) { wait = min(wait, max(at.Sub(now), time.Millisecond)) }
+	found.pause = keeperPause
+	sooner := func(at time.Time) { found.pause = min(found.pause, max(-elapsed(at, now), time.Millisecond)) }
 	var near []*Session
 	for s := range k.sessions {
 		next, trusted := s.due()
-		if !trusted.IsZero() {
-			if !now.Before(trusted) {
-				// Not under this lock: it removes the session.
-				go s.expire()
-				continue
-			}
-			sooner(trusted)
+		switch {
+		case trusted.IsZero(): // it holds nothing
+			continue
+		case over(trusted, now):
+			found.over = append(found.over, s)
+			sooner(now) // what replaces the lease in this moment is looked at then
+			continue
 		}
+		sooner(trusted)
 		switch {
 		case k.renewing[s]:
-		case !now.Before(next):
-			due = append(due, s)
-		case next.Sub(now) < s.slack():
+		case over(next, now):
+			found.due = append(found.due, s)
+		case -elapsed(next, now) < s.slack():
 			near = append(near, s)
 			sooner(next)
 		default:
 			sooner(next)
 		}
 	}
-	k.next = now.Add(wait)
-	if len(due) == 0 {
-		return nil, wait, true
+	k.next = now.Add(found.pause)
+	if len(found.due) > 0 {
+		found.due = append(found.due, near...)
 	}
-	due = append(due, near...)
-	for _, s := range due {
+	for _, s := range found.due {
 		k.renewing[s] = true
 	}
-	return due, wait, true
+	return found, true
 }
 
 // renew renews the leases of sessions, and gives each session its answers as they come.
 func (k *keeper) renew(ctx context.Context, sessions []*Session) {
 	now := time.Now()
-	until := now
+	within := time.Duration(0)
 	var leases []Lease
 	var of []*Session
-	unanswered := map[*Session]int{}
 	for _, s := range sessions {
-		// The longest trust bounds the command: whoever cannot trust that long is told in time all the same.
-		if _, trusted := s.due(); trusted.After(until) {
-			until = trusted
-		}
-		s.began(now)
-		for _, lease := range s.Leases() {
+		// The longest trust bounds the commands: a session that cannot trust that long is told in
+		// time all the same.
+		_, trusted := s.due()
+		within = max(within, min(trusted.Sub(now), commandTimeout))
+		mine := s.beginRenewal(now)
+		for _, lease := range mine {
 			leases, of = append(leases, lease), append(of, s)
-			unanswered[s]++
 		}
-		if unanswered[s] == 0 { // ended meanwhile
+		if len(mine) == 0 { // it ended meanwhile
 			k.renewed(s)
 		}
 	}
-	if latest := now.Add(renewWithin); until.Equal(now) || latest.Before(until) {
-		until = latest
-	}
-	ctx, cancel := k.locker.clock.WithTimeout(ctx, until.Sub(now))
+	ctx, cancel := k.locker.clock.WithTimeout(ctx, within)
 	defer cancel()
-	k.locker.renewAll(ctx, leases, func(i int, r renewal) {
-		s := of[i]
-		s.answer(r.lease, r.err)
-		if unanswered[s]--; unanswered[s] == 0 {
-			k.renewed(s)
+	k.locker.renewAll(ctx, within/2, leases, func(i int, r renewResult) {
+		if of[i].apply(r) {
+			k.renewed(of[i])
 		}
 	})
 	k.poke()
 }
 
-// renewWithin bounds one renewal: the next try may find a better server.
-const renewWithin = 10 * time.Second
-
 // renewed notes that a session has its answers.
 func (k *keeper) renewed(s *Session) {
-	s.answered()
 	k.mu.Lock()
 	delete(k.renewing, s)
 	k.mu.Unlock()

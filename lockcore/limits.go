@@ -11,7 +11,9 @@ import (
 
 // Bounds of what a caller may pass.
 const (
-	maxName      = 512
+	maxName = 512
+	// maxLockID leaves room for a workflow ID, of up to 1,000 bytes, and what else names a party.
+	maxLockID    = 1500
 	maxComment   = 1024
 	maxResources = 100
 	maxLimit     = 1_000_000
@@ -20,9 +22,8 @@ const (
 // check refuses what is never accepted, before the database is asked.
 func (r *Request) check() error {
 	errs := []error{
-		checkText("Request.LockID", r.LockID, 1, maxName),
+		checkText("Request.LockID", r.LockID, 1, maxLockID),
 		checkText("Request.Part", r.Part, 0, maxName),
-		checkText("Request.Owner", r.Owner, 0, maxName),
 		checkText("Request.Host", r.Host, 0, 255),
 		checkText("Request.Comment", r.Comment, 0, maxComment),
 		checkTTL("Request.TTL", r.TTL),
@@ -31,6 +32,9 @@ func (r *Request) check() error {
 		checkRange("Request.MaxWait", r.MaxWait, 0, maxTTL),
 		checkSchedule("Request.Order.Schedule", r.Order),
 		checkCount("len(Request.Resources)", len(r.Resources), 1, maxResources),
+	}
+	if r.Owner != r.LockID { // which it defaults to
+		errs = append(errs, checkText("Request.Owner", r.Owner, 0, maxName))
 	}
 	seen := make(map[string]bool, len(r.Resources))
 	for i, res := range r.Resources {

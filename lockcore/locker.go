@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -26,6 +27,9 @@ type Locker struct {
 	// keeper renews for all sessions, and watch wakes all that wait.
 	keeper *keeper
 	watch  *watcher
+	// life is how it ends, and cleaner ends what requests have left.
+	life    lifecycle
+	cleaner *cleaner
 	// lastOrder is the highest that was given to a request, or a release, without one.
 	lastOrder atomic.Int64
 }
@@ -59,8 +63,10 @@ func newLocker(eng engine.Engine, cfg Config) (*Locker, error) {
 		return nil, err
 	}
 	ticks := clock.Of(eng)
-	l := &Locker{eng: eng, clock: ticks, cfg: cfg, tel: tel}
+	l := &Locker{clock: ticks, cfg: cfg, tel: tel, life: newLifecycle()}
+	l.eng = &gate{Engine: eng, clock: ticks, closed: l.life.closed}
 	l.keeper, l.watch = newKeeper(l), newWatcher(l)
+	l.cleaner = &cleaner{locker: l, pending: map[*Lease]bool{}}
 	return l, nil
 }
 
@@ -68,24 +74,56 @@ func newLocker(eng engine.Engine, cfg Config) (*Locker, error) {
 // Locks work without it, and documents stay for ever. A collection in another layout is refused with a *LayoutError.
 func (l *Locker) CreateIndexes(ctx context.Context) error { return l.eng.Prepare(ctx) }
 
-// insist sends an operation, and repeats it a few times while nobody knows whether it took effect: every
-// operation may be repeated, and ends as if it had run once.
-func insist(ctx context.Context, op, resource string, order Order, send func() (engine.Document, error)) (engine.Document, error) {
+// retryUnknown sends an operation, and repeats it a few times while its outcome is unknown: every operation may be
+// repeated, and ends as if it had run once. After ctx has ended nothing is sent.
+func (l *Locker) retryUnknown(ctx context.Context, op, resource string, order Order, send func() (engine.Document, error)) (engine.Document, error) {
+	if ctx.Err() != nil {
+		return engine.Document{}, fmt.Errorf("lockstep: %s of %q was not sent: %w", op, resource, context.Cause(ctx))
+	}
 	const tries = 3
+	unknown, pause := false, retryPause
 	for try := 1; ; try++ {
 		d, err := send()
 		if err == nil {
 			return d, nil
 		}
-		if !outcomeUnknown(err) || try == tries || ctx.Err() != nil {
-			return d, failure(op, resource, order, err)
+		passes := outcomeUnknown(err)
+		unknown = unknown || passes // what is refused now may have been done before
+		if !passes || try == tries || !rest(ctx, l.clock, pause) {
+			return d, failure(op, resource, order, err, unknown)
 		}
+		pause *= 4
 	}
 }
 
-// failure tells of an error of the database: that nothing was done, or that nobody knows.
-func failure(op, resource string, order Order, err error) error {
-	if outcomeUnknown(err) {
+const (
+	// commandTimeout bounds one command: the next try may find a better server. A copy of a command that is still on its
+	// way after that time is taken to be lost.
+	commandTimeout = 10 * time.Second
+	// retryPause is the pause before a command is first sent again. The shortest TTL leaves room for three tries.
+	retryPause = 10 * time.Millisecond
+)
+
+// rest pauses for about d, and reports whether ctx still lives.
+func rest(ctx context.Context, c clock.Clock, d time.Duration) bool {
+	return sleep(ctx, c, d/2+rand.N(d/2+1)) //nolint:gosec // spreads the tries, hides nothing
+}
+
+// sleep pauses for d, and reports whether ctx still lives.
+func sleep(ctx context.Context, c clock.Clock, d time.Duration) bool {
+	timer := c.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// failure tells of an error of the database: that nothing was done, or that the outcome is unknown.
+func failure(op, resource string, order Order, err error, unknown bool) error {
+	if unknown {
 		return &UnknownOutcomeError{Op: op, Resource: resource, Order: order, Err: err}
 	}
 	return fmt.Errorf("lockstep: %s of %q: %w", op, resource, err)
@@ -96,7 +134,7 @@ func failure(op, resource string, order Order, err error) error {
 func outcomeUnknown(err error) bool {
 	var selection topology.ServerSelectionError
 	var layout *engine.LayoutError
-	if errors.As(err, &selection) || errors.As(err, &layout) {
+	if errors.As(err, &selection) || errors.As(err, &layout) || errors.Is(err, ErrClosed) {
 		return false
 	}
 	var refused mongo.CommandError

@@ -118,21 +118,22 @@ func TestLostAnswerIsAskedForAgainAndEndsAsIfItHadRunOnce(t *testing.T) {
 	require.Empty(t, e.Document("r").Held)
 }
 
-func TestOutcomeThatStaysUnknownIsSaidWithTheOrderToRepeatItWith(t *testing.T) {
+func TestOutcomeThatStaysUnknownIsSaidAndCleanedUp(t *testing.T) {
 	t.Parallel()
-	l, e := onCutEngine(t, lockcore.Config{})
-	e.cut(-1)
-	_, err := l.Enter(t.Context(), one("a", lockcore.Exclusive("r")), false)
-	var unknown *lockcore.UnknownOutcomeError
-	require.ErrorAs(t, err, &unknown)
-	require.ErrorIs(t, err, lockcore.ErrUnknownOutcome)
-	require.ErrorIs(t, err, errCut)
-	require.NotErrorIs(t, err, lockcore.ErrBusy)
-	require.Equal(t, 3, e.sent)
-	e.cut(0)
-	require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r"}, Order: unknown.Order, Leaving: &e.Document("r").Held[0].Part}))
-	_, err = l.Enter(t.Context(), one("b", lockcore.Exclusive("r")), false)
-	require.NoError(t, err)
+	synctest.Test(t, func(t *testing.T) {
+		l, e := onCutEngine(t, lockcore.Config{})
+		e.cut(-1)
+		_, err := l.Enter(t.Context(), one("a", lockcore.Exclusive("r")), false)
+		var unknown *lockcore.UnknownOutcomeError
+		require.ErrorAs(t, err, &unknown)
+		require.ErrorIs(t, err, lockcore.ErrUnknownOutcome)
+		require.ErrorIs(t, err, errCut)
+		require.NotErrorIs(t, err, lockcore.ErrBusy)
+		require.Equal(t, "acquire", unknown.Op)
+		e.cut(0)
+		_, err = l.Enter(t.Context(), one("b", lockcore.Exclusive("r")), false)
+		require.NoError(t, err)
+	})
 }
 
 func TestOutageLosesTheLockOnlyWhenThePromiseEnds(t *testing.T) {

@@ -129,7 +129,7 @@ func hasClaim(d *engine.Document) bool {
 func (l *Locker) settle(ctx context.Context, resource string) bool {
 	d, err := l.eng.Withdraw(ctx, engine.Withdraw{Policy: l.cfg.policy(), Resource: resource, LockID: "-", Order: -1, Reason: "-"})
 	if err == nil {
-		l.settled(ctx, &d, ending{})
+		l.afterWrite(ctx, &d, ending{})
 	}
 	return err == nil
 }

@@ -87,11 +87,11 @@ func (l *Locker) recheckOne(ctx context.Context, req *Request, res Resource, d *
 	}
 	if look.Answer == engine.NextSettle || look.Place == nil || look.Place.OverdueAt.Sub(d.At) < again*5/4+recheckEvery {
 		op.HeardIn = min(2*again+recheckEvery, recheckMost).Milliseconds()
-		fresh, err := insist(ctx, "refresh", res.Name, req.Order, func() (engine.Document, error) { return l.eng.Acquire(ctx, op) })
+		fresh, err := l.retryUnknown(ctx, "refresh", res.Name, req.Order, func() (engine.Document, error) { return l.eng.Acquire(ctx, op) })
 		if err != nil {
 			return 0, err
 		}
-		l.settled(ctx, &fresh, ending{})
+		l.afterWrite(ctx, &fresh, ending{})
 		switch {
 		case fresh.Last.Outcome == engine.Deadlock:
 			return 0, deadlockError(&op, fresh.Last.Verdict)

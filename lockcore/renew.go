@@ -4,51 +4,60 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
-// Renew extends the leases, each by the TTL it was taken with, and returns those that stand with what is
-// left now. Several leases are renewed in batches of up to 500 resources, one command each. A lease that is lost is
-// left out and answered by a *LostError; an error of the database leaves a lease as it was, since a promise outlives
-// a passing error, and is an *UnknownOutcomeError where the lease may have been extended. Several errors are joined.
+// Renew extends the leases, each by the TTL it was taken with, and returns those that stand with
+// what is left now. Several leases are renewed in batches of up to 500 resources, one command each;
+// what a batch could not renew is renewed one by one. A lease that is lost is left out and answered
+// by a *LostError; an error of the database leaves a lease as it was, since a promise outlives a
+// passing error, and is an *UnknownOutcomeError if the lease may have been extended. Several errors
+// are joined. When ctx ends, leases that were not renewed by then are answered so.
 func (l *Locker) Renew(ctx context.Context, leases ...Lease) ([]Lease, error) {
 	kept := make([]Lease, 0, len(leases))
 	var errs []error
-	answers := make([]renewal, len(leases))
-	l.renewAll(ctx, leases, func(i int, r renewal) { answers[i] = r })
-	for _, a := range answers {
-		if a.err != nil {
-			errs = append(errs, a.err)
+	results := make([]renewResult, len(leases))
+	l.renewAll(ctx, commandTimeout/2, leases, func(i int, r renewResult) { results[i] = r })
+	for _, r := range results {
+		if r.err != nil {
+			errs = append(errs, r.err)
 		}
-		if a.err == nil || !errors.Is(a.err, ErrLost) {
-			kept = append(kept, a.lease)
+		if errors.Is(r.err, ErrLost) {
+			l.tel.lost(ctx, r.lease.Resource)
+		} else {
+			kept = append(kept, r.lease)
 		}
 	}
 	return kept, errors.Join(errs...)
 }
 
-// Downgrade makes an exclusive lease shared, and renews it, so that readers may come in beside it. Where the lock ID has
-// other running parts it stays exclusive: the answer's Mode tells. Errors are those of Renew.
+// Downgrade makes an exclusive lease shared, and renews it, so that readers may come in beside it.
+// If the lock ID has other running parts it stays exclusive: the answer's Mode says so. Errors are
+// those of Renew: after one, trust the lease in shared mode only.
 func (l *Locker) Downgrade(ctx context.Context, lease Lease) (Lease, error) {
 	return l.renewOne(ctx, lease, true)
 }
 
-// renewal is what became of a lease.
-type renewal struct {
+// renewResult is what became of a lease.
+type renewResult struct {
 	lease Lease
 	err   error
 }
 
-// renewAll renews in batches, and then one by one what a batch could not renew, which tells why, and what came from
-// another process and has a TTL that is not known here. It tells of each lease as soon as it knows: what asks for one must
+// renewAll renews in batches, which take no longer than within, and then one by one what is left:
+// what a batch could not renew, which says why; what failed the last time, so that it fails no
+// batch; and what came from another process and has a TTL that is not known here. It calls apply
+// for each lease as soon as it knows, from several goroutines at once: a question about one must
 // not keep the others' holders waiting.
-func (l *Locker) renewAll(ctx context.Context, leases []Lease, tell func(int, renewal)) {
+func (l *Locker) renewAll(ctx context.Context, within time.Duration, leases []Lease, apply func(int, renewResult)) {
 	var together, alone []int
 	for i, lease := range leases {
-		if len(leases) > 1 && (lease.forever || lease.ttl > 0) {
+		if len(leases) > 1 && lease.ttl > 0 && !lease.failing {
 			together = append(together, i)
 		} else {
 			alone = append(alone, i)
@@ -56,26 +65,40 @@ func (l *Locker) renewAll(ctx context.Context, leases []Lease, tell func(int, re
 	}
 	if len(together) > 0 {
 		sent := time.Now()
-		renewed, err := l.renewBatch(ctx, leases, together)
+		batch, cancel := l.clock.WithTimeout(ctx, within)
+		renewed := l.renewBatch(batch, leases, together)
+		cancel()
 		for n, i := range together {
-			switch {
-			case n < len(renewed) && renewed[n]: // also where a later command of the batch failed
-				tell(i, renewal{extended(leases[i], sent), nil})
-			case err != nil:
-				tell(i, renewal{leases[i], failure("renew", leases[i].Resource, leases[i].Order, err)})
-			default:
+			if n < len(renewed) && renewed[n] {
+				apply(i, renewResult{extended(leases[i], sent), nil})
+			} else {
 				alone = append(alone, i)
 			}
 		}
 	}
-	for _, i := range alone {
-		lease, err := l.renewOne(ctx, leases[i], false)
-		tell(i, renewal{lease, err})
-	}
+	inParallel(len(alone), func(n int) {
+		lease, err := l.renewOne(ctx, leases[alone[n]], false)
+		apply(alone[n], renewResult{lease, err})
+	})
 }
 
-// renewBatch renews those of the leases whose indexes are given. The error is the engine's.
-func (l *Locker) renewBatch(ctx context.Context, leases []Lease, indexes []int) ([]bool, error) {
+// inParallel calls do with 0 to n-1, a few at a time.
+func inParallel(n int, do func(int)) {
+	const atOnce = 16
+	var calls sync.WaitGroup
+	var next atomic.Int64
+	for range min(n, atOnce) {
+		calls.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				do(i)
+			}
+		})
+	}
+	calls.Wait()
+}
+
+// renewBatch renews those of the leases whose indexes are given, and returns which it did.
+func (l *Locker) renewBatch(ctx context.Context, leases []Lease, indexes []int) []bool {
 	ctx, span := l.tel.batch(ctx, len(indexes))
 	ops := make([]engine.Renew, len(indexes))
 	for n, i := range indexes {
@@ -87,7 +110,7 @@ func (l *Locker) renewBatch(ctx context.Context, leases []Lease, indexes []int) 
 		told = fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 	}
 	span.end(nil, told)
-	return renewed, err
+	return renewed
 }
 
 // renewOp is a lease's renewal, as engines take it.
@@ -97,13 +120,13 @@ func (l *Locker) renewOp(lease Lease) engine.Renew {
 	}
 }
 
-// extended is a lease after a batch that was sent then. The batch does not say what is left, and need not: it is the
-// whole TTL, counted from no earlier than that.
+// extended is a lease after a batch that was sent then. The batch does not say what is left, and
+// need not: it is the whole TTL, counted from no earlier than that.
 func extended(lease Lease, sent time.Time) Lease {
 	if !lease.forever {
 		lease.Left = lease.ttl
-		lease.validUntil = sent.Add(lease.Left - lease.ttl/trustMargin)
 	}
+	lease.validUntil = sent.Add(lease.ttl - lease.ttl/trustMargin)
 	return lease
 }
 
@@ -112,7 +135,7 @@ func (l *Locker) renewOne(ctx context.Context, lease Lease, downgrade bool) (Lea
 	op := l.renewOp(lease)
 	op.Downgrade = downgrade
 	var sent time.Time
-	d, err := insist(ctx, "renew", lease.Resource, lease.Order, func() (engine.Document, error) {
+	d, err := l.retryUnknown(ctx, "renew", lease.Resource, lease.Order, func() (engine.Document, error) {
 		sent = time.Now()
 		return l.eng.Renew(ctx, op)
 	})
@@ -120,7 +143,7 @@ func (l *Locker) renewOne(ctx context.Context, lease Lease, downgrade bool) (Lea
 		span.end(nil, err)
 		return lease, err
 	}
-	l.settled(ctx, &d, ending{})
+	l.afterWrite(ctx, &d, ending{})
 	p := d.Part(op.LockID, op.Part, op.Order)
 	if p == nil {
 		err := lostError(&d, lease.LockID, lease.Part, lease.Order.number())
@@ -128,12 +151,11 @@ func (l *Locker) renewOne(ctx context.Context, lease Lease, downgrade bool) (Lea
 			span.ended(&d, telemetry.OutcomeGone, nil) // it was left meanwhile, by its holder
 			return lease, err
 		}
-		l.tel.lost(ctx, lease.Resource)
 		span.end(&d, err)
 		return lease, err
 	}
 	renewed := leaseOf(p, &d, sent)
-	renewed.Joined, renewed.owner = lease.Joined, lease.owner
+	renewed.Joined, renewed.Bars, renewed.owner = lease.Joined, lease.Bars, lease.owner
 	span.end(&d, nil)
 	return renewed, nil
 }

@@ -13,11 +13,18 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 )
 
-// batchEngine answers a renewal of many as its test says.
+// batchEngine answers a renewal of many as its test says, and a renewal of one with an error if it has one.
 type batchEngine struct {
 	*lockcoretest.Engine
-	renewed []bool
-	err     error
+	renewed  []bool
+	err, one error
+}
+
+func (e *batchEngine) Renew(ctx context.Context, op engine.Renew) (engine.Document, error) {
+	if e.one != nil {
+		return engine.Document{}, e.one
+	}
+	return e.Engine.Renew(ctx, op)
 }
 
 func (e *batchEngine) RenewAll(context.Context, []engine.Renew) ([]bool, error) {
@@ -45,7 +52,7 @@ func TestBatchThatTheDatabaseRefusesIsNoUnknownOutcome(t *testing.T) {
 		"not authorized": mongo.CommandError{Code: 13, Message: "not authorized"},
 		"other layout":   &engine.LayoutError{Collection: "c", Found: "other"},
 	} {
-		e := &batchEngine{Engine: lockcoretest.NewEngine(time.Now), renewed: make([]bool, 3), err: refusal}
+		e := &batchEngine{Engine: lockcoretest.NewEngine(time.Now), renewed: make([]bool, 3), err: refusal, one: refusal}
 		l := on(t, e, lockcore.Config{})
 		leases := threeLeases(t, l)
 		kept, err := l.Renew(t.Context(), leases...)
@@ -62,7 +69,7 @@ func TestBatchThatTheDatabaseRefusesIsNoUnknownOutcome(t *testing.T) {
 
 func TestBatchWithoutAnAnswerIsToldToEachLeaseInItsOwnName(t *testing.T) {
 	t.Parallel()
-	e := &batchEngine{Engine: lockcoretest.NewEngine(time.Now), err: errCut}
+	e := &batchEngine{Engine: lockcoretest.NewEngine(time.Now), err: errCut, one: errCut}
 	l := on(t, e, lockcore.Config{})
 	leases := threeLeases(t, l)
 	_, err := l.Renew(t.Context(), leases...)
@@ -78,7 +85,7 @@ func TestBatchWithoutAnAnswerIsToldToEachLeaseInItsOwnName(t *testing.T) {
 
 func TestWhatABatchRenewedBeforeItFailedIsRenewed(t *testing.T) {
 	t.Parallel()
-	e := &batchEngine{Engine: lockcoretest.NewEngine(time.Now), renewed: []bool{true, false, true}, err: errCut}
+	e := &batchEngine{Engine: lockcoretest.NewEngine(time.Now), renewed: []bool{true, false, true}, err: errCut, one: errCut}
 	l := on(t, e, lockcore.Config{})
 	_, err := l.Renew(t.Context(), threeLeases(t, l)...)
 	require.Len(t, each(t, err), 1)

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Session is a lock that is held and renewed in the background until Leave or Release, or until it is
-// lost. It is safe for concurrent use. A session that is neither left nor released renews for as long as
-// the process lives.
+// Session is a lock that is held and renewed in the background until Leave or Release, or until it
+// is lost. It is safe for concurrent use. A session that is neither left nor released renews until
+// Locker.Close, or for as long as the process lives.
 type Session struct {
 	locker *Locker
 	ctx    context.Context
@@ -18,38 +18,61 @@ type Session struct {
 
 	mu     sync.Mutex
 	leases []Lease
-	// kept is when the session began, and tried when the last renewal did.
-	kept, tried time.Time
-	// failed is an error of the last renewal, and failing of the one that is under way.
-	failed, failing error
-	ended           bool
+	// startedAt is when the session began, and lastTry when the last renewal did.
+	startedAt, lastTry time.Time
+	// lastErr is an error of the last renewal, and currentErr of the one that is under way.
+	lastErr, currentErr error
+	// unanswered is how many leases the renewal that is under way has not heard of.
+	unanswered int
+	lost       *LostError
+	ended      bool
 }
 
-// ErrEnded is the cause with which a session's context is cancelled when the session was left or released.
+// ErrEnded is the cause with which a session's context is cancelled when the session was left or
+// released.
 var ErrEnded = errors.New("lockstep: session ended")
 
 // Keep renews leases that Enter gave in the background. The session's context derives from ctx; the
-// renewal does not end with ctx, since work that was cancelled still cleans up under its locks: it ends
-// with Leave or Release.
+// renewal does not end with ctx, since work that was cancelled still cleans up under its locks: it
+// ends with Leave or Release. On a Locker that was closed the session has ended, with ErrClosed.
 func (l *Locker) Keep(ctx context.Context, leases []Lease) *Session {
-	s := &Session{locker: l, leases: slices.Clone(leases), kept: time.Now()}
+	s := &Session{locker: l, leases: slices.Clone(leases), startedAt: time.Now()}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
-	l.keeper.add(s)
+	if !l.keeper.add(s) {
+		s.end(ErrClosed)
+	}
 	return s
 }
 
 // TryAcquire is Enter, with a Session that renews what it got.
 func (l *Locker) TryAcquire(ctx context.Context, req Request) (*Session, error) {
-	leases, err := l.Enter(ctx, req, false)
+	call, done, err := l.life.call(ctx)
 	if err != nil {
 		return nil, err
+	}
+	defer done()
+	leases, err := l.enter(call, req, false)
+	if err != nil {
+		return nil, endedByClose(call, err)
 	}
 	return l.Keep(ctx, leases), nil
 }
 
-// Context is derived from the one that acquired the session; it is cancelled when the lock is lost, with
-// the *LostError as its cause, and with ErrEnded when the session ends.
+// Context is derived from the one that acquired the session; it is cancelled when the lock is lost,
+// with the *LostError as its cause, and with ErrEnded when the session ends, or ErrClosed if
+// Locker.Close ended it.
 func (s *Session) Context() context.Context { return s.ctx }
+
+// Lost returns the *LostError if the session has lost a lock, and else nil. Unlike the cause of its
+// context it tells of a loss that came after the context had ended.
+func (s *Session) Lost() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lost == nil {
+		return nil
+	}
+	return s.lost
+}
 
 // Leases are what the session holds now, in the order of their resources' names.
 func (s *Session) Leases() []Lease {
@@ -58,17 +81,19 @@ func (s *Session) Leases() []Lease {
 	return slices.Clone(s.leases)
 }
 
-// Leave stops the renewal and ends this part. A hold that was kept stands. It waits for the database as
-// long as ctx allows; what it could not end ends with its TTL.
-func (s *Session) Leave(ctx context.Context) error {
-	return s.locker.Leave(ctx, s.end()...)
+// Leave stops the renewal and ends this part. A hold that was kept stands. It waits for the
+// database as long as ctx allows; what it could not end ends with its TTL. It may be repeated.
+func (s *Session) Leave(ctx context.Context) error { return s.leave(ctx, ErrEnded) }
+
+func (s *Session) leave(ctx context.Context, cause error) error {
+	return s.locker.Leave(ctx, s.end(cause)...)
 }
 
-// Release stops the renewal and ends the hold of the whole lock ID. It waits for the database as long as
-// ctx allows; what it could not end ends with its TTL.
+// Release stops the renewal and ends the hold of the whole lock ID. It waits for the database as
+// long as ctx allows; what it could not end ends with its TTL. It may be repeated.
 func (s *Session) Release(ctx context.Context) error {
 	var errs []error
-	for _, lease := range slices.Backward(s.end()) {
+	for _, lease := range slices.Backward(s.end(ErrEnded)) {
 		errs = append(errs, s.locker.Release(ctx, Release{
 			LockID: lease.LockID, Resources: []string{lease.Resource}, Order: lease.Order, Leaving: &lease.Part,
 		}))
@@ -76,34 +101,39 @@ func (s *Session) Release(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Downgrade makes the session's exclusive leases shared, so that readers may come in beside it. A lock ID that
-// has other running parts on a resource stays exclusive there: the lease's Mode tells. It takes one command
-// per resource. The fences stay. Errors are those of Renew; what was downgraded before one stays so.
+// Downgrade makes the session's exclusive leases shared, so that readers may come in beside it. A
+// lock ID that has other running parts on a resource stays exclusive there: the lease's Mode says
+// so. It takes one command per resource. The fences stay. Errors are those of Renew; what was
+// downgraded before one stays so. From before the command is sent the session trusts only shared:
+// after an error Mode says so, and Downgrade may be repeated.
 func (s *Session) Downgrade(ctx context.Context) error {
 	for _, lease := range s.Leases() {
-		if lease.Mode != ModeExclusive {
+		if lease.Mode != ModeExclusive && !lease.downgrading {
 			continue
 		}
+		s.trustShared(lease.Resource)
 		down, err := s.locker.Downgrade(ctx, lease)
 		if err != nil {
 			return err
 		}
-		if !s.replace(down) {
-			return ErrEnded
+		if err := s.replace(down); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// Upgrade makes the session's shared lease on a resource exclusive, with a new fence. It goes ahead of the queue and waits
-// until the other holders have left, or ctx ends: then, as after any other error, the session holds in shared
-// mode as before. Two sessions that both wait to upgrade on a resource wait for each other: one of them gets ErrDeadlock.
+// Upgrade makes the session's shared lease on a resource exclusive, with a new fence. It goes ahead
+// of the queue and waits until the other holders have left, or ctx ends: then, as after any other
+// error, the session holds in shared mode as before. Two sessions that both wait to upgrade on a
+// resource wait for each other: one of them gets ErrDeadlock.
 func (s *Session) Upgrade(ctx context.Context, resource string) error {
 	for _, lease := range s.Leases() {
 		if lease.Resource != resource {
 			continue
 		}
-		// The upgrade is a part of its own, so that the shared one stands while it waits, and after it has failed.
+		// The upgrade is a part of its own, so that the shared one stands while it waits, and after
+		// it has failed.
 		ttl := lease.ttl
 		if lease.forever {
 			ttl = Forever
@@ -114,29 +144,46 @@ func (s *Session) Upgrade(ctx context.Context, resource string) error {
 		if err != nil {
 			return err
 		}
-		got := up.end()
-		if !s.replace(got...) {
-			return errors.Join(ErrEnded, s.locker.Leave(context.WithoutCancel(ctx), got...))
+		got := up.end(ErrEnded)
+		if err := s.replace(got...); err != nil {
+			s.locker.giveUp(ctx, got...)
+			return err
 		}
-		// The shared part is not needed any more; what could not be ended now ends with its TTL.
-		_ = s.locker.Leave(ctx, lease)
+		s.locker.giveUp(ctx, lease) // the shared part is not needed any more
 		return nil
 	}
 	return &InvalidError{Field: "resource", Value: quote(resource), Bound: "one that the session holds"}
 }
 
-// replace puts leases in the place of those of the same resources, unless the session has ended or lost its lock.
-func (s *Session) replace(leases ...Lease) bool {
+// trustShared makes the session trust no more than a shared lease on a resource.
+func (s *Session) trustShared(resource string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended || errors.Is(context.Cause(s.ctx), ErrLost) {
-		return false
+	lease := s.leaseOn(resource)
+	lease.Mode, lease.downgrading = ModeShared, true
+}
+
+// replace puts leases in the place of those of the same resources, unless the session has ended or
+// lost its lock.
+func (s *Session) replace(leases ...Lease) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.lost != nil:
+		return s.lost
+	case s.ended:
+		return ErrEnded
 	}
 	for _, lease := range leases {
-		i := slices.IndexFunc(s.leases, func(old Lease) bool { return old.Resource == lease.Resource })
-		s.leases[i] = lease
+		*s.leaseOn(lease.Resource) = lease
 	}
-	return true
+	return nil
+}
+
+// leaseOn is the session's lease on a resource. The mutex is held.
+func (s *Session) leaseOn(resource string) *Lease {
+	i := slices.IndexFunc(s.leases, func(l Lease) bool { return l.Resource == resource })
+	return &s.leases[i]
 }
 
 // add lets the session keep another lease, unless it has lost what it had.
@@ -151,134 +198,14 @@ func (s *Session) add(lease Lease) error {
 	return nil
 }
 
-// end stops the renewal, and returns what is left to end in the database. A renewal that is under way does
-// no harm: one that comes after the end finds nothing to renew.
-func (s *Session) end() []Lease {
+// end stops the renewal, and returns what is left to end in the database. A renewal that is under
+// way does no harm: one that comes after the end finds nothing to renew.
+func (s *Session) end(cause error) []Lease {
 	s.mu.Lock()
 	s.ended = true
 	leases := slices.Clone(s.leases)
 	s.mu.Unlock()
 	s.locker.keeper.remove(s)
-	s.cancel(ErrEnded)
+	s.cancel(cause)
 	return leases
-}
-
-// due is when to renew next, and until when all leases can be trusted; a zero trusted means for ever. A failure is
-// tried again sooner, as long as the leases can be trusted: a passing error loses nothing.
-func (s *Session) due() (next, trusted time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	shortest := Forever
-	for _, lease := range s.leases {
-		var at, end time.Time
-		switch {
-		case lease.forever:
-			// Nothing ends it but others, by force: that is asked for as often as leases of the usual TTL are renewed.
-			if ask := later(s.kept, s.tried).Add(s.locker.cfg.TTL / 3); next.IsZero() || ask.Before(next) {
-				next = ask
-			}
-			continue
-		case lease.unknown():
-			// It came from another process, and nobody knows for how long it can be trusted until it was renewed here.
-			at, end = s.kept, s.kept.Add(unknownTrust)
-			shortest = min(shortest, 3*time.Second)
-		default:
-			stood := lease.validUntil.Add(lease.ttl/trustMargin - lease.ttl)
-			at, end = stood.Add(lease.ttl/3), lease.validUntil
-			shortest = min(shortest, lease.ttl)
-		}
-		if trusted.IsZero() || end.Before(trusted) {
-			trusted = end
-		}
-		if next.IsZero() || at.Before(next) {
-			next = at
-		}
-	}
-	if s.failed != nil && shortest != Forever {
-		next = s.tried.Add(shortest / 15)
-	}
-	return next, trusted
-}
-
-// unknownTrust is how long a session tries to renew a lease that came from another process, before it gives it up.
-const unknownTrust = 10 * time.Second
-
-// slack is by how much the leases may be renewed early, to go with others: a quarter of the interval.
-func (s *Session) slack() time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	shortest := Forever
-	for _, lease := range s.leases {
-		if !lease.forever && !lease.unknown() {
-			shortest = min(shortest, lease.ttl)
-		}
-	}
-	return shortest / 12
-}
-
-// began notes that a renewal of the session's leases begins.
-func (s *Session) began(at time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.tried, s.failing = at, nil
-}
-
-// answered notes that the renewal is over.
-func (s *Session) answered() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.failed = s.failing
-}
-
-// answer takes in what became of a lease that the keeper renewed.
-func (s *Session) answer(lease Lease, err error) {
-	s.mu.Lock()
-	if s.ended {
-		s.mu.Unlock()
-		return
-	}
-	i := slices.IndexFunc(s.leases, func(old Lease) bool {
-		return old.Resource == lease.Resource && old.Part == lease.Part && old.Order == lease.Order
-	})
-	var lost *LostError
-	switch {
-	case i < 0: // replaced meanwhile
-	case errors.As(err, &lost):
-	case err != nil:
-		s.failing = err
-	default:
-		// Only what the renewal is about: the mode may have changed while it was under way.
-		old := &s.leases[i]
-		old.Left, old.validUntil, old.ttl, old.forever = lease.Left, lease.validUntil, lease.ttl, lease.forever
-	}
-	s.mu.Unlock()
-	if lost != nil && i >= 0 {
-		s.lose(lost)
-	}
-}
-
-// lose tells the holder, and stops the renewal.
-func (s *Session) lose(lost *LostError) {
-	s.locker.keeper.remove(s)
-	tellLoss(s.ctx, lost)
-	s.cancel(lost)
-}
-
-// expire tells the holder that its trust has ended.
-func (s *Session) expire() {
-	s.mu.Lock()
-	failed, leases := s.failed, slices.Clone(s.leases)
-	s.mu.Unlock()
-	for _, lease := range leases {
-		if lease.Valid() {
-			continue
-		}
-		lost := &LostError{Resource: lease.Resource, LockID: lease.LockID, Part: lease.Part, Order: lease.Order, Reason: "it could not be renewed in time"}
-		if failed != nil {
-			lost.Reason += ": " + failed.Error()
-		}
-		s.locker.tel.lost(s.ctx, lease.Resource)
-		s.lose(lost)
-		return
-	}
 }

@@ -45,7 +45,7 @@ type Filter struct {
 	Resource, Prefix string
 	LockID, Owner    string
 	Host             string
-	// LockIDPrefix is the beginning of lock IDs. At most 512 bytes.
+	// LockIDPrefix is the beginning of lock IDs. At most 1,500 bytes.
 	LockIDPrefix string
 	// Mode is ModeExclusive or ModeShared.
 	Mode Mode
@@ -91,9 +91,9 @@ func (f *Filter) check() error {
 	errs := []error{
 		checkText("Filter.Resource", f.Resource, 0, maxName),
 		checkText("Filter.Prefix", f.Prefix, 0, maxName),
-		checkText("Filter.LockID", f.LockID, 0, maxName),
-		checkText("Filter.LockIDPrefix", f.LockIDPrefix, 0, maxName),
-		checkText("Filter.Owner", f.Owner, 0, maxName),
+		checkText("Filter.LockID", f.LockID, 0, maxLockID),
+		checkText("Filter.LockIDPrefix", f.LockIDPrefix, 0, maxLockID),
+		checkText("Filter.Owner", f.Owner, 0, maxLockID),
 		checkText("Filter.Host", f.Host, 0, 255),
 	}
 	if f.Mode != "" {
@@ -211,10 +211,10 @@ func (l *Locker) Purge(ctx context.Context, prefix string) (int, error) {
 	var errs error
 	for name := range names {
 		op := engine.Purge{Policy: l.cfg.policy(), Resource: name, Reason: "it had expired and was purged"}
-		d, err := insist(ctx, "purge", name, Order{}, func() (engine.Document, error) { return l.eng.Purge(ctx, op) })
+		d, err := l.retryUnknown(ctx, "purge", name, Order{}, func() (engine.Document, error) { return l.eng.Purge(ctx, op) })
 		errs = joined(errs, err)
 		if err == nil {
-			l.settled(ctx, &d, ending{reason: op.Reason})
+			l.afterWrite(ctx, &d, ending{reason: op.Reason})
 			n += len(holdsIn(d.Last.Expired))
 		}
 	}

@@ -135,9 +135,7 @@ func TestWriteWithALowerFenceIsRefusedAndToldByWhich(t *testing.T) {
 	require.ErrorAs(t, err, &fenced)
 	require.ErrorIs(t, err, lockcore.ErrFenced)
 	require.Equal(t, &lockcore.FencedError{Resource: "r", Fence: 7, By: 9}, fenced)
-	var doc struct {
-		Balance, LockFence int64
-	}
+	var doc struct{ Balance int64 }
 	require.NoError(t, coll.FindOne(t.Context(), byID).Decode(&doc))
 	require.EqualValues(t, 4, doc.Balance)
 
@@ -145,6 +143,7 @@ func TestWriteWithALowerFenceIsRefusedAndToldByWhich(t *testing.T) {
 	require.ErrorIs(t, lockcore.UpdateFenced(t.Context(), coll, newer, nobody, set(1)), mongo.ErrNoDocuments)
 	for _, update := range []any{
 		bson.D{{Key: "balance", Value: 1}}, bson.D{{Key: "$set", Value: bson.D{{Key: lockcore.FenceField, Value: 1}}}}, 7, nil,
+		bson.D{{Key: "$max", Value: bson.D{{Key: lockcore.FenceField + ".least", Value: 1}}}},
 	} {
 		require.ErrorIs(t, lockcore.UpdateFenced(t.Context(), coll, newer, byID, update), lockcore.ErrInvalid)
 	}

@@ -87,7 +87,7 @@ func (o operation) end(d *engine.Document, err error) {
 	switch {
 	case err == nil && o.asked == nil:
 		outcome = telemetry.OutcomeOK
-	case outcome == telemetry.OutcomeUnknown && errors.Is(o.ctx.Err(), context.Canceled):
+	case (outcome == telemetry.OutcomeUnknown || outcome == telemetry.OutcomeError) && errors.Is(o.ctx.Err(), context.Canceled):
 		outcome, err = telemetry.OutcomeCanceled, nil // as its caller wished
 	}
 	o.ended(d, outcome, err)

@@ -43,6 +43,7 @@ func observe(t *testing.T, cfg lockcore.Config) *observed {
 	for _, l := range []**lockcore.Locker{&o.Locker, &o.other} {
 		made, err := lockcore.NewOn(o.faults, cfg)
 		require.NoError(t, err)
+		t.Cleanup(made.EndSessions)
 		*l = made
 	}
 	return o

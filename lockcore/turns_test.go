@@ -30,7 +30,7 @@ func newParked(t *testing.T, clock *lockcoretest.Clock) *parked {
 		now = clock.Now
 	}
 	p := &parked{engine: &countingEngine{Engine: lockcoretest.NewEngine(now)}, clock: clock, turns: make(chan lockcore.Turn, 100)}
-	l, err := lockcore.NewOn(p.engine, lockcore.Config{})
+	l, err := lockcore.NewOn(p.engine, lockcore.Config{HoldTTL: 10 * time.Minute})
 	require.NoError(t, err)
 	p.Locker = l
 	t.Cleanup(l.OnTurn(func(turn lockcore.Turn) {

@@ -83,7 +83,7 @@ func LastAttempt(schedule uint32) Order { return Order{Schedule: schedule, Attem
 //
 // The zero value of every field but LockID and Resources is the usual choice.
 type Request struct {
-	// LockID names the hold: 1 to 512 bytes of valid UTF-8 without NUL. Requests of one lock ID never
+	// LockID names the hold: 1 to 1,500 bytes of valid UTF-8 without NUL. Requests of one lock ID never
 	// block each other.
 	LockID string `json:"lockId"`
 	// Resources are taken in the order of their names, all or none. 1 to 100, no name twice.
@@ -111,7 +111,7 @@ type Request struct {
 	// fences refuses whatever an earlier step may still send. Compensations set it.
 	NewFence bool `json:"newFence,omitempty"`
 	// Owner is the party that waits and holds, for people and for deadlock detection: requests of one owner
-	// are taken to wait for one another, so it names one thread of work, such as a saga. At most 512 bytes.
+	// are taken to wait for one another, so it names one thread of work, such as a saga. At most 512 bytes, or LockID.
 	// Defaults to LockID.
 	Owner string `json:"owner,omitempty"`
 	// Started is when the owner began. Of those in a deadlock the one that started last gives up. Defaults to when
@@ -127,6 +127,14 @@ type Request struct {
 	// MaxWait is how long to wait at most: for Acquire, where 0, the default, is as long as the context
 	// lives; and for an Enter that queues, while it is next in line, where 0 is not at all.
 	MaxWait time.Duration `json:"maxWait,omitempty"`
+
+	// lostAt is when an answer to one of its commands was last lost.
+	lostAt time.Time
+}
+
+// leaseOn is what the request may have got on a resource, for giving it up.
+func (r *Request) leaseOn(resource string) Lease {
+	return Lease{Resource: resource, LockID: r.LockID, Part: r.Part, Order: r.Order, ttl: r.TTL, forever: r.TTL == Forever, lostAt: r.lostAt}
 }
 
 // Lease is what one part got on one resource: a value that can be stored, sent, and used by another
@@ -140,30 +148,39 @@ type Lease struct {
 	// Fence grows with every grant of the resource. A resource that remembers the highest fence it has
 	// seen, and refuses lower ones, is safe from a holder that does not know yet that it has lost.
 	Fence int64 `json:"fence"`
+	// HoldFence is the fence with which the lock ID's hold began; later attempts of a step and upgrades have greater fences.
+	HoldFence int64 `json:"holdFence,omitempty"`
+	// Bars says that the request asked for NewFence: writes under smaller fences are refused after one under this lease,
+	// also those of other parts of the hold.
+	Bars bool `json:"bars,omitempty"`
 	// Left is what was left of the part's promise when the database answered; Forever where it has no end.
 	Left time.Duration `json:"left"`
 	// Joined tells that the lock ID held the resource before this request.
 	Joined bool `json:"joined,omitempty"`
 
-	// validUntil is Left, counted on this process's monotonic clock from before the command was sent,
-	// less the margin. It does not travel: another process has another clock.
+	// validUntil is until when the part may trust the lease, by this process's clocks: counted from before the command was
+	// sent, less the margin. It does not travel: another process has other clocks.
 	validUntil time.Time
-	forever    bool
-	ttl        time.Duration
+	// ttl is for how long a confirmation is trusted, and forever says that the promise has no end.
+	ttl     time.Duration
+	forever bool
 	// owner is the request's, for an upgrade.
 	owner string
-	// began tells that the hold began with this lease, so that taking the request back ends it.
+	// began reports that the hold began with this lease, so that taking the request back ends it.
 	began bool
+	// lostAt is when an answer to the request was last lost, a late copy of which may still come.
+	lostAt time.Time
+	// failing reports that the last renewal failed, and downgrading that a downgrade was sent that was not answered.
+	failing, downgrading bool
 }
 
-// Valid tells whether the part may still trust this lease by this process's monotonic clock. A lease
-// that came from another process is not valid until it was renewed here.
-func (l Lease) Valid() bool {
-	return l.forever || (!l.validUntil.IsZero() && time.Now().Before(l.validUntil))
-}
+// Valid reports whether the part may still trust this lease by this process's clocks. A lease
+// that came from another process is not valid until it was renewed here. One without end is trusted for 27 s after it was
+// last confirmed: it may have been released by force.
+func (l Lease) Valid() bool { return !l.unknown() && !over(l.validUntil, time.Now()) }
 
-// unknown tells that the lease came from another process and was not renewed here yet.
-func (l Lease) unknown() bool { return !l.forever && l.validUntil.IsZero() }
+// unknown reports that the lease came from another process and was not renewed here yet.
+func (l Lease) unknown() bool { return l.validUntil.IsZero() }
 
 // Holder is one that holds a resource, or waits ahead, as others see it.
 type Holder struct {

@@ -20,6 +20,12 @@ func (l *Locker) Acquire(ctx context.Context, req Request) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
+	parent := ctx
+	ctx, done, err := l.life.call(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	waitCtx := ctx
 	if req.MaxWait > 0 {
 		var cancel context.CancelFunc
@@ -37,7 +43,7 @@ func (l *Locker) Acquire(ctx context.Context, req Request) (*Session, error) {
 			return nil, err
 		}
 		if s == nil {
-			s = l.Keep(ctx, []Lease{lease})
+			s = l.Keep(parent, []Lease{lease})
 			continue
 		}
 		if err := s.add(lease); err != nil {
@@ -128,18 +134,12 @@ func alsoBehind(behind []blocker, refusal error) []blocker {
 
 // abandon leaves the queue and gives back what was taken.
 func (l *Locker) abandon(ctx context.Context, s *Session, req *Request, at Resource, cause error) {
-	ctx, cancel := l.detached(ctx)
-	defer cancel()
-	leases := []Lease{{Resource: at.Name, LockID: req.LockID, Part: req.Part, Order: req.Order}}
-	if errors.Is(cause, ErrInvalid) || errors.Is(cause, ErrSuperseded) || errors.Is(cause, ErrDeadlock) {
-		leases = nil
-	}
+	var leases []Lease
 	if s != nil {
-		s.end()
-		leases = append(s.Leases(), leases...)
+		leases = s.end(ErrEnded)
 	}
-	for _, lease := range leases {
-		// An error leaves it to its TTL; the cause is what the caller must see.
-		_ = l.leaveOne(ctx, lease, lease.began)
+	if !errors.Is(cause, ErrInvalid) && !errors.Is(cause, ErrSuperseded) && !errors.Is(cause, ErrDeadlock) {
+		leases = append(leases, req.leaseOn(at.Name))
 	}
+	l.giveUp(ctx, leases...)
 }

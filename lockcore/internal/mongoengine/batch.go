@@ -2,6 +2,7 @@ package mongoengine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -15,7 +16,8 @@ import (
 // batch is how many documents one command renews. Each document looks its parts up in a list of that length.
 const batch = 500
 
-// RenewAll sends one command per batch of documents, and one read for a batch where something was lost.
+// RenewAll sends one command per batch of documents, and one read for a batch in which something was lost. A batch that
+// fails keeps no other from being sent; of its documents some may have been renewed, and are said not to have been.
 func (e *Engine) RenewAll(ctx context.Context, ops []engine.Renew) ([]bool, error) {
 	renewed := make([]bool, len(ops))
 	if err := e.check(ctx); err != nil {
@@ -38,6 +40,7 @@ func (e *Engine) RenewAll(ctx context.Context, ops []engine.Renew) ([]bool, erro
 		parts[op.Resource] = append(parts[op.Resource], i)
 	}
 	slices.Sort(names) // batches that run at once lock documents in the same order
+	var failed []error
 	for names := range slices.Chunk(names, batch) {
 		keys := make(bson.A, len(names))
 		for i, name := range names {
@@ -45,7 +48,11 @@ func (e *Engine) RenewAll(ctx context.Context, ops []engine.Renew) ([]bool, erro
 		}
 		res, err := e.coll.UpdateMany(ctx, oneOf(names), renewAllStages(names, keys))
 		if err != nil {
-			return renewed, err
+			failed = append(failed, err)
+			if ctx.Err() != nil {
+				break
+			}
+			continue
 		}
 		lost := map[string]bool{}
 		if res.ModifiedCount < int64(len(names)) {
@@ -57,7 +64,7 @@ func (e *Engine) RenewAll(ctx context.Context, ops []engine.Renew) ([]bool, erro
 			}
 		}
 	}
-	return renewed, nil
+	return renewed, errors.Join(failed...)
 }
 
 // renewAllStages extends the parts of each document that keys names, or where one of them is not there none: then the

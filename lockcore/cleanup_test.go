@@ -1,0 +1,192 @@
+package lockcore_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+)
+
+// asking is how a request may be made that is not to stay when it fails.
+var asking = map[string]func(context.Context, *lockcore.Locker, lockcore.Request) error{
+	"TryAcquire": func(ctx context.Context, l *lockcore.Locker, req lockcore.Request) error {
+		_, err := l.TryAcquire(ctx, req)
+		return err
+	},
+	"Acquire": func(ctx context.Context, l *lockcore.Locker, req lockcore.Request) error {
+		_, err := l.Acquire(ctx, req)
+		return err
+	},
+	"Enter": func(ctx context.Context, l *lockcore.Locker, req lockcore.Request) error {
+		_, err := l.Enter(ctx, req, false)
+		return err
+	},
+}
+
+func forEver(lockID string, res ...lockcore.Resource) lockcore.Request {
+	req := one(lockID, res...)
+	req.TTL = lockcore.Forever
+	return req
+}
+
+func TestRequestWhoseAnswerIsLostLeavesNothingForEver(t *testing.T) {
+	t.Parallel()
+	for name, ask := range asking {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				e := faulty()
+				l := on(t, e, lockcore.Config{})
+				lost := func(ctx context.Context, op any) error {
+					if op, yes := op.(engine.Acquire); yes && op.Resource == "a" {
+						return nil
+					}
+					return errCut
+				}
+				e.set(cutting[engine.Leave], lost) // an outage
+				require.ErrorIs(t, ask(t.Context(), l, forEver("a", lockcore.Exclusive("a"), lockcore.Exclusive("b"))), lockcore.ErrUnknownOutcome)
+				require.Len(t, e.Document("b").Held, 1, "it took effect")
+				elapse(time.Minute)
+				e.set(nil, nil)
+				elapse(2 * time.Minute)
+				require.Empty(t, e.Document("a").Held)
+				require.Empty(t, e.Document("b").Held)
+			})
+		})
+	}
+}
+
+func TestRequestThatIsCancelledUnderWayLeavesNothing(t *testing.T) {
+	t.Parallel()
+	for name, ask := range asking {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				e := faulty()
+				l := on(t, e, lockcore.Config{})
+				ctx, cancel := context.WithCancel(t.Context())
+				e.set(nil, func(_ context.Context, op any) error {
+					if _, yes := op.(engine.Acquire); yes {
+						cancel()
+						return ctx.Err()
+					}
+					return nil
+				})
+				require.ErrorIs(t, ask(ctx, l, forEver("a", lockcore.Exclusive("r"))), context.Canceled)
+				require.Empty(t, e.Document("r").Held, "it could be given back at once")
+			})
+		})
+	}
+}
+
+func TestLateCopyOfARequestThatGaveUpHoldsNothingForLong(t *testing.T) {
+	t.Parallel()
+	for name, ask := range asking {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				e := faulty()
+				l := on(t, e, lockcore.Config{})
+				var late engine.Acquire
+				e.set(func(_ context.Context, op any) error { // still on its way when its caller has given up
+					if op, yes := op.(engine.Acquire); yes && op.LockID == "late" {
+						late = op
+						return errCut
+					}
+					return nil
+				}, nil)
+				require.ErrorIs(t, ask(t.Context(), l, forEver("late", lockcore.Exclusive("r"))), lockcore.ErrUnknownOutcome)
+				for i := range 20 { // the records of the document have forgotten it
+					s, err := l.TryAcquire(t.Context(), one(fmt.Sprint("other/", i), lockcore.Exclusive("r")))
+					require.NoError(t, err)
+					require.NoError(t, s.Leave(t.Context()))
+				}
+				_, err := e.Engine.Acquire(t.Context(), late)
+				require.NoError(t, err)
+				elapse(20 * time.Second)
+				require.Empty(t, e.Document("r").Held)
+			})
+		})
+	}
+}
+
+// The first try is under way when the second one finds the resource busy.
+func TestLateCopyOfARequestThatFoundItBusyHoldsNothingForLong(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := faulty()
+		l := on(t, e, lockcore.Config{})
+		holder, err := l.TryAcquire(t.Context(), one("holder", lockcore.Exclusive("r")))
+		require.NoError(t, err)
+		var late *engine.Acquire
+		e.set(func(_ context.Context, op any) error {
+			if op, yes := op.(engine.Acquire); yes && op.LockID == "late" && late == nil {
+				late = &op
+				return errCut
+			}
+			return nil
+		}, nil)
+		_, err = l.TryAcquire(t.Context(), forEver("late", lockcore.Exclusive("r")))
+		require.ErrorIs(t, err, lockcore.ErrBusy)
+		require.NoError(t, holder.Leave(t.Context()))
+		_, err = e.Engine.Acquire(t.Context(), *late)
+		require.NoError(t, err)
+		elapse(20 * time.Second)
+		require.Empty(t, e.Document("r").Held)
+	})
+}
+
+func TestRefusalAfterALostAnswerLeavesTheOutcomeUnknown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := faulty()
+		l := on(t, e, lockcore.Config{})
+		n := 0
+		e.set(func(_ context.Context, op any) error {
+			if _, yes := op.(engine.Acquire); yes {
+				if n++; n > 1 {
+					return mongo.CommandError{Code: 13, Message: "not authorized any more"}
+				}
+			}
+			return nil
+		}, cutting[engine.Acquire])
+		_, err := l.TryAcquire(t.Context(), forEver("a", lockcore.Exclusive("r")))
+		require.ErrorIs(t, err, lockcore.ErrUnknownOutcome, "the first try may have taken effect, and did")
+		require.Empty(t, e.Document("r").Held)
+	})
+}
+
+func TestLateCopyOfARequestThatWasGrantedAndLeftHoldsNothingForLong(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := faulty()
+		l := on(t, e, lockcore.Config{})
+		var late *engine.Acquire
+		e.set(func(_ context.Context, op any) error {
+			if op, yes := op.(engine.Acquire); yes && late == nil {
+				late = &op
+				return errCut
+			}
+			return nil
+		}, nil)
+		s, err := l.TryAcquire(t.Context(), forEver("late", lockcore.Exclusive("r")))
+		require.NoError(t, err)
+		require.NoError(t, s.Leave(t.Context()))
+		for i := range 20 { // the records of the document have forgotten it
+			s, err := l.TryAcquire(t.Context(), one(fmt.Sprint("other/", i), lockcore.Exclusive("r")))
+			require.NoError(t, err)
+			require.NoError(t, s.Leave(t.Context()))
+		}
+		_, err = e.Engine.Acquire(t.Context(), *late)
+		require.NoError(t, err)
+		elapse(20 * time.Second)
+		require.Empty(t, e.Document("r").Held)
+	})
+}

@@ -1,0 +1,172 @@
+package lockcore_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+)
+
+func TestCloseLeavesQueuesEndsSessionsAndStops(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := faulty()
+		l, other := on(t, e, lockcore.Config{}), on(t, e.Engine, lockcore.Config{})
+		_, err := other.TryAcquire(t.Context(), one("other", lockcore.Exclusive("busy")))
+		require.NoError(t, err)
+		plain, err := l.TryAcquire(t.Context(), forEver("plain", lockcore.Exclusive("plain")))
+		require.NoError(t, err)
+		kept := one("saga", lockcore.Exclusive("kept"))
+		kept.Keep = true
+		_, err = l.TryAcquire(t.Context(), kept)
+		require.NoError(t, err)
+		waits := acquireLater(t.Context(), l, one("waits", lockcore.Exclusive("a"), lockcore.Exclusive("busy")))
+		eventually(t, 1, waitersOf(e.Engine, "busy"), "it waits")
+
+		require.NoError(t, l.Close(t.Context()))
+		require.ErrorIs(t, (<-waits).err, lockcore.ErrClosed)
+		require.ErrorIs(t, context.Cause(plain.Context()), lockcore.ErrClosed)
+		require.NoError(t, plain.Lost())
+		require.Empty(t, e.Document("busy").Waiters)
+		require.Empty(t, e.Document("a").Held)
+		require.Empty(t, e.Document("plain").Held)
+		require.Len(t, e.Document("kept").Held, 1)
+		require.Equal(t, engine.Kept, e.Document("kept").Held[0].State, "the saga goes on elsewhere")
+		require.NoError(t, l.Close(t.Context()), "again")
+		sent := len(e.commands())
+		elapse(time.Hour)
+		require.Len(t, e.commands(), sent, "nothing goes on")
+	})
+}
+
+func TestEveryCallOfAClosedLockerSaysSo(t *testing.T) {
+	t.Parallel()
+	e := faulty()
+	l := on(t, e, lockcore.Config{})
+	leases, err := l.Enter(t.Context(), one("a", lockcore.Exclusive("r"), lockcore.Exclusive("r/2")), false)
+	require.NoError(t, err)
+	require.NoError(t, l.Close(t.Context()))
+	ctx, req := t.Context(), one("b", lockcore.Exclusive("b"))
+	queued := req
+	queued.Part, queued.Order = "p", lockcore.Order{Schedule: 1}
+	names := []string{"r"}
+	for name, call := range map[string]func() error{
+		"Acquire":    func() error { _, err := l.Acquire(ctx, req); return err },
+		"TryAcquire": func() error { _, err := l.TryAcquire(ctx, req); return err },
+		"Enter":      func() error { _, err := l.Enter(ctx, queued, true); return err },
+		"Renew":      func() error { _, err := l.Renew(ctx, leases...); return err },
+		"Downgrade":  func() error { _, err := l.Downgrade(ctx, leases[0]); return err },
+		"Leave":      func() error { return l.Leave(ctx, leases...) },
+		"Release":    func() error { return l.Release(ctx, lockcore.Release{LockID: "a", Resources: names}) },
+		"ForceRelease": func() error {
+			_, err := l.ForceRelease(ctx, lockcore.ForceRelease{LockID: "a", Resources: names, Reason: "r"})
+			return err
+		},
+		"Extend":         func() error { _, err := l.Extend(ctx, "a", "r"); return err },
+		"Status":         func() error { return firstStatus(ctx, l, lockcore.Filter{}) },
+		"Purge":          func() error { _, err := l.Purge(ctx, ""); return err },
+		"Deadlocks":      func() error { _, err := l.Deadlocks(ctx); return err },
+		"BreakDeadlocks": func() error { _, err := l.BreakDeadlocks(ctx); return err },
+		"Recheck":        func() error { _, err := l.Recheck(ctx, queued, "b", true); return err },
+		"Withdrawn":      func() error { return l.Withdrawn(ctx, queued) },
+		"CreateIndexes":  func() error { return l.CreateIndexes(ctx) },
+		"Keep":           func() error { return context.Cause(l.Keep(ctx, leases).Context()) },
+	} {
+		err := call()
+		require.ErrorIs(t, err, lockcore.ErrClosed, name)
+		require.NotErrorIs(t, err, lockcore.ErrUnknownOutcome, name)
+	}
+	require.Len(t, e.Document("r").Held, 1)
+}
+
+func TestCloseSaysWhatItCouldNotDo(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := faulty()
+		l := on(t, e, lockcore.Config{})
+		_, err := l.TryAcquire(t.Context(), forEver("a", lockcore.Exclusive("held")))
+		require.NoError(t, err)
+		e.set(cutting[engine.Leave], cutting[engine.Acquire])
+		_, err = l.TryAcquire(t.Context(), forEver("a", lockcore.Exclusive("gone")))
+		require.ErrorIs(t, err, lockcore.ErrUnknownOutcome)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		began := time.Now()
+		err = l.Close(ctx)
+		require.ErrorIs(t, err, lockcore.ErrUnknownOutcome)
+		require.ErrorContains(t, err, `"held"`)
+		require.ErrorContains(t, err, `"gone"`)
+		require.Less(t, time.Since(began), 6*time.Second)
+	})
+}
+
+func TestCloseWaitsForCleanup(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := faulty()
+		l := on(t, e, lockcore.Config{})
+		e.set(cutting[engine.Leave], cutting[engine.Acquire])
+		_, err := l.TryAcquire(t.Context(), forEver("a", lockcore.Exclusive("r")))
+		require.ErrorIs(t, err, lockcore.ErrUnknownOutcome)
+		e.set(nil, nil)
+		require.NoError(t, l.Close(t.Context()))
+		require.Empty(t, e.Document("r").Held)
+	})
+}
+
+func TestCloseCutsOffACallThatHangs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := faulty()
+		l := on(t, e, lockcore.Config{})
+		hang := make(chan struct{})
+		e.set(func(ctx context.Context, op any) error {
+			if _, yes := op.(engine.Release); yes {
+				close(hang)
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return nil
+		}, nil)
+		released := make(chan error, 1)
+		go func() {
+			released <- l.Release(context.Background(), lockcore.Release{LockID: "a", Resources: []string{"r"}})
+		}()
+		<-hang
+		require.NoError(t, l.Close(t.Context()))
+		require.ErrorIs(t, <-released, lockcore.ErrUnknownOutcome)
+	})
+}
+
+func TestCloseEndsARequestThatHangs(t *testing.T) {
+	t.Parallel()
+	for name, ask := range asking {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				e := faulty()
+				l := on(t, e, lockcore.Config{})
+				hang := make(chan struct{})
+				e.set(nil, func(ctx context.Context, op any) error {
+					if _, yes := op.(engine.Acquire); yes {
+						close(hang)
+						<-ctx.Done()
+						return ctx.Err()
+					}
+					return nil
+				})
+				asked := make(chan error, 1)
+				go func() { asked <- ask(context.Background(), l, forEver("a", lockcore.Exclusive("r"))) }()
+				<-hang
+				require.NoError(t, l.Close(t.Context()))
+				require.ErrorIs(t, <-asked, lockcore.ErrClosed)
+				require.Empty(t, e.Document("r").Held)
+			})
+		})
+	}
+}

@@ -1,0 +1,195 @@
+package lockcore_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+)
+
+func TestDocumentThatCannotBeWrittenCostsNoOtherSessionItsLock(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := faulty()
+		l := on(t, e, lockcore.Config{})
+		all := sessions(t, l, 0, 5)
+		e.set(func(_ context.Context, op any) error {
+			bad := func(op engine.Renew) bool { return op.Resource == "r/2" }
+			switch op := op.(type) {
+			case engine.Renew:
+				if bad(op) {
+					return errCut
+				}
+			case []engine.Renew:
+				if slices.ContainsFunc(op, bad) {
+					return errCut
+				}
+			}
+			return nil
+		}, nil)
+		<-all[2].Context().Done()
+		elapse(2 * time.Minute)
+		for i, s := range all {
+			if i != 2 {
+				require.NoError(t, context.Cause(s.Context()), "session %d", i)
+				require.True(t, s.Leases()[0].Valid())
+			}
+		}
+	})
+}
+
+func TestDocumentThatHangsCostsNoOtherSessionItsLock(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := faulty()
+		l := on(t, e, lockcore.Config{})
+		all := sessions(t, l, 0, 5)
+		e.set(func(ctx context.Context, op any) error {
+			hangs := func(op engine.Renew) bool { return op.Resource == "r/0" }
+			one, _ := op.(engine.Renew)
+			many, _ := op.([]engine.Renew)
+			if hangs(one) || slices.ContainsFunc(many, hangs) {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return nil
+		}, nil)
+		<-all[0].Context().Done()
+		elapse(2 * time.Minute)
+		for _, s := range all[1:] {
+			require.NoError(t, context.Cause(s.Context()))
+			require.True(t, s.Leases()[0].Valid())
+		}
+	})
+}
+
+func TestEndlessSessionIsNotRenewedWithEveryShortOne(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := faulty()
+		l := on(t, e, lockcore.Config{})
+		for name, ttl := range map[string]time.Duration{"short": 100 * time.Millisecond, "endless": lockcore.Forever} {
+			req := one(name, lockcore.Exclusive(name))
+			req.TTL = ttl
+			_, err := l.TryAcquire(t.Context(), req)
+			require.NoError(t, err)
+		}
+		elapse(time.Minute)
+		n := 0
+		for _, op := range e.commands() {
+			one, _ := op.(engine.Renew)
+			many, _ := op.([]engine.Renew)
+			if one.LockID == "endless" || slices.ContainsFunc(many, func(op engine.Renew) bool { return op.LockID == "endless" }) {
+				n++
+			}
+		}
+		require.LessOrEqual(t, n, 12)
+		require.GreaterOrEqual(t, n, 3, "it is confirmed like any other")
+	})
+}
+
+func TestSessionOfNothingDoesNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := faulty()
+		l := on(t, e, lockcore.Config{})
+		s := l.Keep(t.Context(), nil)
+		elapse(time.Hour)
+		require.NoError(t, s.Context().Err())
+		require.Empty(t, e.commands())
+		require.NoError(t, s.Leave(t.Context()))
+	})
+}
+
+func TestDowngradeWithoutAnAnswerLeavesTheSessionSharedUntilItIsKnown(t *testing.T) {
+	t.Parallel()
+	e := faulty()
+	l := on(t, e, lockcore.Config{})
+	s, err := l.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
+	require.NoError(t, err)
+	e.set(nil, cutting[engine.Renew])
+	require.ErrorIs(t, s.Downgrade(t.Context()), lockcore.ErrUnknownOutcome)
+	e.set(nil, nil)
+	_, err = l.TryAcquire(t.Context(), one("b", lockcore.Shared("r")))
+	require.NoError(t, err, "the downgrade took effect")
+	require.Equal(t, lockcore.ModeShared, s.Leases()[0].Mode, "a reader is in")
+
+	// One that took no effect is made good by the next call, though the session trusts only shared
+	// meanwhile.
+	c, err := l.TryAcquire(t.Context(), one("c", lockcore.Exclusive("r/2")))
+	require.NoError(t, err)
+	e.set(cutting[engine.Renew], nil)
+	require.ErrorIs(t, c.Downgrade(t.Context()), lockcore.ErrUnknownOutcome)
+	e.set(nil, nil)
+	require.Equal(t, lockcore.ModeShared, c.Leases()[0].Mode)
+	require.Equal(t, engine.Exclusive, e.Document("r/2").Held[0].Mode)
+	require.NoError(t, c.Downgrade(t.Context()))
+	require.Equal(t, engine.SharedBy, e.Document("r/2").Held[0].Mode)
+}
+
+func TestLossAfterTheContextEndedIsTold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := faulty()
+		l := on(t, e, lockcore.Config{})
+		ctx, cancel := context.WithCancel(t.Context())
+		s, err := l.TryAcquire(ctx, one("a", lockcore.Exclusive("r")))
+		require.NoError(t, err)
+		cancel()
+		elapse(time.Minute)
+		require.NoError(t, s.Lost(), "it is renewed nevertheless")
+		require.True(t, s.Leases()[0].Valid())
+		_, err = l.ForceRelease(t.Context(), lockcore.ForceRelease{LockID: "a", Resources: []string{"r"}, Reason: "an operator said so"})
+		require.NoError(t, err)
+		elapse(time.Minute)
+		require.ErrorIs(t, context.Cause(s.Context()), context.Canceled)
+		var lost *lockcore.LostError
+		require.ErrorAs(t, s.Lost(), &lost)
+		require.Equal(t, "an operator said so", lost.Reason)
+		require.ErrorIs(t, s.Downgrade(t.Context()), lockcore.ErrLost)
+	})
+}
+
+func TestEndlessLeaseIsTrustedNoLongerThanItsConfirmationIsOld(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := faulty()
+		l := on(t, e, lockcore.Config{})
+		s, err := l.TryAcquire(t.Context(), forEver("a", lockcore.Exclusive("r")))
+		require.NoError(t, err)
+		elapse(time.Minute)
+		require.NoError(t, s.Lost())
+		e.set(cutting[engine.Renew], nil)
+		elapse(15 * time.Second)
+		require.True(t, s.Leases()[0].Valid(), "a passing error loses nothing")
+		elapse(15 * time.Second)
+		require.False(t, s.Leases()[0].Valid())
+		require.ErrorIs(t, s.Lost(), lockcore.ErrLost)
+	})
+}
+
+func TestPassingErrorsCostNoPlaceInTheQueue(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := faulty()
+		l, other := on(t, e, lockcore.Config{}), on(t, e.Engine, lockcore.Config{})
+		holder, err := other.TryAcquire(t.Context(), one("holder", lockcore.Exclusive("r")))
+		require.NoError(t, err)
+		next := acquireLater(t.Context(), l, one("next", lockcore.Exclusive("r")))
+		eventually(t, 1, waitersOf(e.Engine, "r"), "it waits")
+		since := e.Document("r").Waiters[0].Since
+		e.set(cutting[engine.Acquire], nil) // while the place is refreshed
+		elapse(2 * time.Minute)
+		e.set(nil, nil)
+		elapse(time.Minute)
+		require.Equal(t, since, e.Document("r").Waiters[0].Since)
+		require.NoError(t, holder.Leave(t.Context()))
+		require.NoError(t, (<-next).err)
+	})
+}
