@@ -2,7 +2,6 @@ package simulation
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -33,12 +32,7 @@ func condemned(before, after *engine.Document) []partKey {
 }
 
 // lossOf is the loss that a session tells of, or nil.
-func lossOf(s *lockcore.Session) error {
-	if err := context.Cause(s.Context()); errors.Is(err, lockcore.ErrLost) {
-		return err
-	}
-	return nil
-}
+func lossOf(s *lockcore.Session) error { return s.Lost() }
 
 // closeLocker ends what a Locker still does.
-func closeLocker(*lockcore.Locker) {}
+func closeLocker(l *lockcore.Locker) { _ = l.Close(context.Background()) }
