@@ -102,7 +102,7 @@ func holders(d *engine.Document) []Holder {
 		h := Holder{
 			LockID: e.LockID, Owner: cmp.Or(e.Owner, e.LockID), Host: e.Host, Mode: Mode(e.Mode), Fence: e.Fence, Claimed: e.State == engine.Claimed,
 			Draining: e.State == engine.Draining, ExpiresIn: remaining(e.ExpiresAt, d.At), Trace: e.Trace, Comment: e.Comment, Limit: int(e.Limit),
-			hold: cmp.Or(e.Granted, e.Fence),
+			FirstFence: cmp.Or(e.Granted, e.Fence),
 		}
 		switch {
 		case e.CreatedAt != nil:
@@ -121,7 +121,7 @@ func holders(d *engine.Document) []Holder {
 		default:
 			out[i].ExpiresIn = max(out[i].ExpiresIn, h.ExpiresIn)
 			out[i].Fence = max(out[i].Fence, h.Fence)
-			out[i].hold = min(out[i].hold, h.hold)
+			out[i].FirstFence = min(out[i].FirstFence, h.FirstFence)
 			if h.Mode == ModeExclusive {
 				out[i].Mode = ModeExclusive
 			}

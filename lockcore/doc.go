@@ -134,8 +134,9 @@
 //
 // # Looking in
 //
-// [Locker.Status] lists who holds and who waits. [Locker.ForceRelease] ends what does not end itself, with a reason
-// that its holder gets to see. [Locker.Purge] drops what has expired. Spans of each acquire, wait, hold, renewal
+// [Locker.Status] lists who holds and who waits; the text of a [Status] says until when, and names
+// what ends it. [Locker.ForceRelease] ends what does not end itself, with a reason that its holder
+// gets to see. [Locker.Purge] drops what has expired. Spans of each acquire, wait, hold, renewal
 // and release go to Config.TracerProvider.
 //
 // # What one operation costs
@@ -153,5 +154,6 @@
 // gets what is free, and keeps it until its TTL ends. Deadlocks are found between owners. Waits for room under a
 // limit are not looked at, since any of several holders may make that room.
 //
-// All of this at length, with the stored document and the reasons: docs/engine.md in the repository.
+// At length, in the repository: docs/concepts.md for what is promised, docs/operations.md for how to run
+// it, and docs/internals.md for the stored document and the reasons.
 package lockcore

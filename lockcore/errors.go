@@ -48,22 +48,31 @@ type BusyError struct {
 	Full bool
 }
 
+// mostNamed is how many holders the text of a BusyError names. A semaphore may have thousands.
+const mostNamed = 3
+
 func (e *BusyError) Error() string {
-	who := make([]string, 0, len(e.Holders))
-	for _, h := range e.Holders {
+	place := ""
+	switch {
+	case e.Full:
+		place = fmt.Sprintf(", and its queue is full (%d wait)", e.Waiting)
+	case e.Position > 0 && e.Waiting > 0:
+		place = fmt.Sprintf(" (place %d of %d in the queue)", e.Position, e.Waiting)
+	case e.Position > 0:
+		place = fmt.Sprintf(" (place %d in the queue)", e.Position)
+	}
+	var who []string
+	for i, h := range e.Holders {
+		if i == mostNamed {
+			who = append(who, fmt.Sprintf("and %d more", len(e.Holders)-i))
+			break
+		}
 		who = append(who, h.String())
 	}
 	if len(who) == 0 {
-		who = append(who, "others ahead in the queue")
+		who = []string{"others are ahead in the queue"}
 	}
-	if e.Full {
-		return fmt.Sprintf("lockstep: the queue of %q is full: %d wait", e.Resource, e.Waiting)
-	}
-	place := ""
-	if e.Position > 0 {
-		place = fmt.Sprintf(" (place %d in the queue)", e.Position)
-	}
-	return fmt.Sprintf("lockstep: %q is busy for %q%s: %s", e.Resource, e.LockID, place, strings.Join(who, ", "))
+	return fmt.Sprintf("lockstep: %q is busy for %q%s: %s", e.Resource, e.LockID, place, strings.Join(who, "; "))
 }
 
 // Is makes errors.Is(err, ErrBusy) true, and errors.Is(err, ErrQueueFull) where the queue was full.

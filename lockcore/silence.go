@@ -6,7 +6,8 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
-// silences tells by lock ID for how long nothing was heard of what it has in a document, its queued places apart.
+// silences are, by lock ID, for how long nothing was heard of its entries in a document. Places in
+// the queue do not count.
 func silences(d *engine.Document) map[string]time.Duration {
 	silent := map[string]time.Duration{}
 	for i := range d.Held {
@@ -19,7 +20,8 @@ func silences(d *engine.Document) map[string]time.Duration {
 	return silent
 }
 
-// seen is when an entry last gave a sign of life. One with an end was promised its TTL from then on.
+// seen is when an entry last gave a sign of life. An entry with an end was promised its TTL from
+// then on.
 func seen(e *engine.Entry) time.Time {
 	var last time.Time
 	for _, t := range []*time.Time{e.CreatedAt, e.ClaimedAt, e.RenewedAt} {

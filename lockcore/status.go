@@ -25,17 +25,22 @@ const (
 	StateWaiting State = "waiting"
 )
 
-// Status is one that holds a resource, or waits for it.
+// Status is a party that holds a resource, or waits for it, as [Locker.Status] found it. Its String
+// is for people.
 type Status struct {
 	Resource string `json:"resource"`
 	Holder
 	State State `json:"state"`
-	// Part is the request's, where it waits, was granted a claim, or drains.
+	// Part is that of a waiter, of a claim, or of a part that drains.
 	Part string `json:"part,omitempty"`
-	// Position is the place in the queue, from 1; 0 for those that do not wait.
+	// Order is the request's, of a waiter. Together with LockID and Part it names the request.
+	Order Order `json:"order,omitzero"`
+	// Position is a waiter's place in the queue, from 1; otherwise 0.
 	Position int `json:"position,omitempty"`
-	// Silent is for how long it has given no sign of life, by the database server's clock: since it was granted, joined or
-	// renewed, and for one that waits since it queued.
+	// Overdue says that a waiter was not heard of when it had said, and is passed over until it is.
+	Overdue bool `json:"overdue,omitempty"`
+	// Silent is for how long a holder has given no sign of life, by the database server's clock:
+	// since it was granted, joined or renewed. For a waiter it is how long it has waited.
 	Silent time.Duration `json:"silent,omitempty"`
 }
 
@@ -52,17 +57,18 @@ type Filter struct {
 	// CreatedAfter and CreatedBefore bound when the hold was granted, or the request queued, by the database
 	// server's clock; both exclusive.
 	CreatedAfter, CreatedBefore time.Time
-	// TTLBelow and TTLAtLeast bound what is left of the promise. What has no end is above any bound, and what has expired
-	// has nothing, or less, left. Zero is no bound: for what has expired set TTLBelow to 1 ns, and for what has not
-	// TTLAtLeast.
+	// TTLBelow and TTLAtLeast bound what is left of the promise. A promise without end is above any
+	// bound. One that has expired has nothing left, or less. Zero is no bound. To find only what
+	// has expired set TTLBelow to 1 ns; to find only what has not, set TTLAtLeast to 1 ns.
 	TTLBelow, TTLAtLeast time.Duration
 	// States are what to list. Defaults to all.
 	States []State
 }
 
-// Status streams who holds and who waits, in the order of the resources' names, and in each the holders before the
-// queue. A name is found by itself; any other filter reads all lock documents. What is listed is what a majority of the
-// servers had when it was read; documents are read one after the other.
+// Status streams who holds and who waits: by the resources' names, and of each resource the holders
+// before the queue. A name is found by itself; any other filter reads all lock documents. What is
+// listed is what a majority of the servers had when it was read. Documents are read one after the
+// other.
 //
 // The sequence ends after the first error: an *InvalidError, ctx's, or the database's.
 func (l *Locker) Status(ctx context.Context, f Filter) iter.Seq2[Status, error] {
@@ -147,16 +153,19 @@ func statusesOf(d *engine.Document) []Status {
 		}
 		out = append(out, s)
 	}
-	for i, w := range d.Waiters {
+	position := 0
+	for _, w := range d.Waiters {
 		if w.Verdict != "" {
 			continue
 		}
+		position++
 		limit := int(w.Limit)
 		if w.Mode == engine.Exclusive {
 			limit = 0
 		}
 		out = append(out, Status{
-			Resource: d.ID, State: StateWaiting, Part: w.Part, Position: i + 1, Silent: max(0, d.At.Sub(w.Since)),
+			Resource: d.ID, State: StateWaiting, Part: w.Part, Order: orderOf(w.Order), Position: position,
+			Overdue: w.Overdue(d.At), Silent: max(0, d.At.Sub(w.Since)),
 			Holder: Holder{
 				LockID: w.LockID, Owner: cmp.Or(w.Owner, w.LockID), Mode: Mode(w.Mode), Since: w.Since, Limit: limit, ExpiresIn: remaining(w.ExpiresAt, d.At),
 			},

@@ -31,7 +31,7 @@ func blockersIn(holders []Holder) []blocker {
 	var found []blocker
 	add := func(h Holder) {
 		if len(found) < mostBlockers && !slices.ContainsFunc(found, func(f blocker) bool { return f.lockID == h.LockID }) {
-			found = append(found, blocker{h.LockID, h.Owner, h.hold, h.Trace})
+			found = append(found, blocker{h.LockID, h.Owner, h.FirstFence, h.Trace})
 		}
 	}
 	for _, draining := range []bool{false, true} {

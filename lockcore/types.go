@@ -182,14 +182,18 @@ func (l Lease) Valid() bool { return !l.unknown() && !over(l.validUntil, time.No
 // unknown reports that the lease came from another process and was not renewed here yet.
 func (l Lease) unknown() bool { return l.validUntil.IsZero() }
 
-// Holder is one that holds a resource, or waits ahead, as others see it.
+// Holder is a party that holds a resource, or was granted it, as others see it. Its String is for
+// people.
 type Holder struct {
 	LockID string `json:"lockId"`
 	Owner  string `json:"owner,omitempty"`
 	Host   string `json:"host,omitempty"`
 	Mode   Mode   `json:"mode"`
 	Fence  int64  `json:"fence,omitempty"`
-	// Claimed says that it was a waiter to whom the resource was granted, and who has not taken it up yet.
+	// FirstFence is the one with which the hold began, by which [ForceRelease] names it.
+	FirstFence int64 `json:"firstFence,omitempty"`
+	// Claimed says that it is a waiter to whom the resource was granted, and who has not confirmed
+	// that yet.
 	Claimed bool `json:"claimed,omitempty"`
 	// Draining says that it was cut off, by a later attempt of its step or by a release in its name, and may
 	// not know yet.
@@ -207,15 +211,4 @@ type Holder struct {
 
 	// part is the entry's, for a claim or a part that drains.
 	part string
-	// hold is the fence with which the hold began, by which its span names it.
-	hold int64
-}
-
-// String says who it is, in words for an error message.
-func (h Holder) String() string {
-	since := h.Since.UTC().Format(time.RFC3339)
-	if h.Claimed {
-		return fmt.Sprintf("granted to %s (%s) at %s, not yet taken up", h.Owner, h.Mode, since)
-	}
-	return fmt.Sprintf("held by %s (%s, fence %d) since %s", h.Owner, h.Mode, h.Fence, since)
 }

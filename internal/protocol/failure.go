@@ -166,7 +166,7 @@ func busyDetails(busy *lockcore.BusyError) BusyDetails {
 	size := jsonSize(d)
 	for i, h := range busy.Holders {
 		holder := Holder{
-			LockID: h.LockID, Owner: h.Owner, Host: h.Host, Mode: h.Mode, Fence: h.Fence,
+			LockID: h.LockID, Owner: h.Owner, Host: h.Host, Mode: h.Mode, Fence: h.Fence, FirstFence: h.FirstFence,
 			Since: h.Since, ExpiresIn: Duration(h.ExpiresIn), Trace: h.Trace, Claimed: h.Claimed,
 			Draining: h.Draining, Limit: h.Limit, Comment: h.Comment,
 		}

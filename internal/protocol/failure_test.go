@@ -43,7 +43,7 @@ func conditions() map[string]error {
 		"busy": &lockcore.BusyError{
 			Resource: "account/1", LockID: "mine", Position: 3, RetryIn: 4 * time.Second,
 			Holders: []lockcore.Holder{
-				{LockID: "a", Owner: "alice", Host: "h", Mode: lockcore.ModeExclusive, Fence: 7, Since: since, ExpiresIn: time.Minute, Trace: "00-x"},
+				{LockID: "a", Owner: "alice", Host: "h", Mode: lockcore.ModeExclusive, Fence: 7, FirstFence: 6, Since: since, ExpiresIn: time.Minute, Trace: "00-x"},
 				{LockID: "b", Mode: lockcore.ModeShared, ExpiresIn: lockcore.Forever},
 			},
 		},

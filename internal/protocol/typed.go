@@ -90,7 +90,7 @@ func holders(in []Holder) []lockcore.Holder {
 	out := make([]lockcore.Holder, 0, len(in))
 	for _, h := range in {
 		out = append(out, lockcore.Holder{
-			LockID: h.LockID, Owner: h.Owner, Host: h.Host, Mode: h.Mode, Fence: h.Fence,
+			LockID: h.LockID, Owner: h.Owner, Host: h.Host, Mode: h.Mode, Fence: h.Fence, FirstFence: h.FirstFence,
 			Since: h.Since, ExpiresIn: time.Duration(h.ExpiresIn), Trace: h.Trace, Claimed: h.Claimed,
 			Draining: h.Draining, Limit: h.Limit, Comment: h.Comment,
 		})

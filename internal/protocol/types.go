@@ -250,18 +250,19 @@ type KeepResult struct{}
 
 // Holder is a [lockcore.Holder] as other languages read it.
 type Holder struct {
-	LockID    string        `json:"lockId"`
-	Owner     string        `json:"owner,omitempty"`
-	Host      string        `json:"host,omitempty"`
-	Mode      lockcore.Mode `json:"mode"`
-	Fence     int64         `json:"fence,omitempty"`
-	Since     time.Time     `json:"since,omitzero"`
-	ExpiresIn Duration      `json:"expiresIn,omitempty"`
-	Trace     string        `json:"trace,omitempty"`
-	Claimed   bool          `json:"claimed,omitempty"`
-	Draining  bool          `json:"draining,omitempty"`
-	Limit     int           `json:"limit,omitempty"`
-	Comment   string        `json:"comment,omitempty"`
+	LockID     string        `json:"lockId"`
+	Owner      string        `json:"owner,omitempty"`
+	Host       string        `json:"host,omitempty"`
+	Mode       lockcore.Mode `json:"mode"`
+	Fence      int64         `json:"fence,omitempty"`
+	FirstFence int64         `json:"firstFence,omitempty"`
+	Since      time.Time     `json:"since,omitzero"`
+	ExpiresIn  Duration      `json:"expiresIn,omitempty"`
+	Trace      string        `json:"trace,omitempty"`
+	Claimed    bool          `json:"claimed,omitempty"`
+	Draining   bool          `json:"draining,omitempty"`
+	Limit      int           `json:"limit,omitempty"`
+	Comment    string        `json:"comment,omitempty"`
 }
 
 // BusyDetails are the details of [FailureBusy].

@@ -3,7 +3,7 @@
 //
 // Engines apply an operation to one document atomically. The rules are written down twice: for people and for tests
 // as plain functions in package lockcoretest, and as MongoDB pipelines in lockcore/internal/mongoengine. A model
-// test holds the one to the other, document by document. Why a rule is as it is, is told in docs/engine.md.
+// test holds the one to the other, document by document. Why a rule is as it is, is told in docs/internals.md.
 //
 // # The rules
 //

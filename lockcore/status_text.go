@@ -1,0 +1,145 @@
+package lockcore
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// String says who it is and for how long it is in the way. It names what [Locker.ForceRelease] asks
+// for: the lock ID, and the fence with which the hold began.
+func (h Holder) String() string {
+	part := ""
+	if h.part != "" {
+		part = fmt.Sprintf("part %q", h.part)
+	}
+	switch over := h.ExpiresIn <= 0; {
+	case h.Claimed && over:
+		return fmt.Sprintf("granted to %s, lapsed %s", h.who("at", part), ago(-h.ExpiresIn))
+	case h.Claimed:
+		return fmt.Sprintf("granted to %s, lapses in %s unless confirmed", h.who("at", part), roughly(h.ExpiresIn))
+	case h.Draining && over:
+		return fmt.Sprintf("drained %s: %s, was cut off", ago(-h.ExpiresIn), h.who("since", part))
+	case h.Draining && h.ExpiresIn == Forever:
+		return fmt.Sprintf("draining until it leaves: %s, was cut off", h.who("since", part))
+	case h.Draining:
+		return fmt.Sprintf("draining for another %s: %s, was cut off", roughly(h.ExpiresIn), h.who("since", part))
+	case over:
+		return fmt.Sprintf("held by %s, expired %s", h.who("since", part), ago(-h.ExpiresIn))
+	case h.ExpiresIn == Forever:
+		return fmt.Sprintf("held by %s, no end", h.who("since", part))
+	default:
+		return fmt.Sprintf("held by %s, for another %s unless renewed", h.who("since", part), roughly(h.ExpiresIn))
+	}
+}
+
+// who names a party, and says how it holds or asks. The preposition stands before the time at which
+// that began.
+func (h Holder) who(preposition string, facts ...string) string {
+	s := fmt.Sprintf("%q", h.LockID)
+	if h.Owner != "" && h.Owner != h.LockID {
+		s += fmt.Sprintf(" of %q", h.Owner)
+	}
+	if h.Host != "" {
+		s += " on " + h.Host
+	}
+	mode := h.Mode.String()
+	if h.Limit > 0 {
+		mode += fmt.Sprintf(" with limit %d", h.Limit)
+	}
+	shown := []string{mode}
+	for _, fact := range append(facts, h.fences()) {
+		if fact != "" {
+			shown = append(shown, fact)
+		}
+	}
+	s += " (" + strings.Join(shown, ", ") + ")"
+	if !h.Since.IsZero() {
+		s += " " + preposition + " " + h.Since.UTC().Format(time.RFC3339)
+	}
+	return s
+}
+
+// fences are "" for a claim, which has none yet.
+func (h Holder) fences() string {
+	switch {
+	case h.FirstFence != 0 && h.FirstFence != h.Fence:
+		return fmt.Sprintf("first fence %d, latest %d", h.FirstFence, h.Fence)
+	case h.FirstFence != 0:
+		return fmt.Sprintf("first fence %d", h.FirstFence)
+	case h.Fence != 0:
+		return fmt.Sprintf("fence %d", h.Fence)
+	}
+	return ""
+}
+
+// String says the resource, who holds it or waits for it, and until when. It names what is needed
+// to end that: of a hold the lock ID and the fence with which it began; of a waiter the lock ID,
+// the part and the order.
+func (s Status) String() string {
+	if s.State == StateWaiting {
+		place := "its place ended " + ago(-s.ExpiresIn)
+		switch {
+		case s.ExpiresIn <= 0:
+		case s.Overdue:
+			place = fmt.Sprintf("overdue: passed over until it asks again, its place ends in %s", roughly(s.ExpiresIn))
+		default:
+			place = fmt.Sprintf("its place ends in %s unless it asks again", roughly(s.ExpiresIn))
+		}
+		who := s.who("since", fmt.Sprintf("part %q", s.Part), "order "+s.Order.String())
+		return fmt.Sprintf("%q: waiting at place %d for %s: %s, %s", s.Resource, s.Position, roughly(s.Silent), who, place)
+	}
+	h := s.Holder
+	h.part = s.Part
+	text := fmt.Sprintf("%q: %s", s.Resource, h)
+	if s.State == StateHolding && s.Silent > 0 {
+		text += "; heard of " + ago(s.Silent)
+	}
+	if s.Comment != "" {
+		text += fmt.Sprintf("; comment %q", s.Comment)
+	}
+	return text
+}
+
+func ago(d time.Duration) string {
+	if d = d.Round(10 * time.Millisecond); d <= 0 {
+		return "just now"
+	}
+	return roughly(d) + " ago"
+}
+
+const day = 24 * time.Hour
+
+// grains are what people round to: durations below the first are rounded to the second.
+var grains = []struct{ below, to time.Duration }{
+	{time.Second, 10 * time.Millisecond}, {10 * time.Minute, time.Second}, {10 * time.Hour, time.Minute}, {10 * day, time.Hour}, {1<<63 - 1, day},
+}
+
+// roughly is a duration in at most two units, such as "4 min 40 s".
+func roughly(d time.Duration) string {
+	for _, g := range grains {
+		if d < g.below {
+			d = d.Round(g.to)
+			break
+		}
+	}
+	if d < time.Second {
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	}
+	var words []string
+	for _, u := range []struct {
+		one  time.Duration
+		name string
+	}{{day, "day"}, {time.Hour, "h"}, {time.Minute, "min"}, {time.Second, "s"}} {
+		n := d / u.one
+		d %= u.one
+		switch {
+		case n == 0:
+		case u.one == day && n > 1:
+			words = append(words, fmt.Sprintf("%d days", n))
+		default:
+			words = append(words, fmt.Sprintf("%d %s", n, u.name))
+		}
+	}
+	return strings.Join(words, " ")
+}

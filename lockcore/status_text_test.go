@@ -1,0 +1,191 @@
+package lockcore_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+)
+
+// A person who reads a status has to act on it: everything that a forced release or a withdrawal
+// needs is in the text.
+func TestStatusSaysWhatAPersonNeedsToAct(t *testing.T) {
+	t.Parallel()
+	since := time.Date(2026, 1, 2, 3, 4, 5, 600_000_000, time.UTC)
+	hold := lockcore.Holder{LockID: "pay/1", Owner: "pay/1", Mode: lockcore.ModeExclusive, Fence: 3, FirstFence: 3, Since: since}
+	with := func(change func(*lockcore.Holder)) lockcore.Holder {
+		h := hold
+		change(&h)
+		return h
+	}
+	for name, c := range map[string]struct {
+		status lockcore.Status
+		want   string
+	}{
+		"hold": {
+			lockcore.Status{State: lockcore.StateHolding, Silent: 5 * time.Second, Holder: with(func(h *lockcore.Holder) { h.ExpiresIn = 25*time.Second + 1 })},
+			`held by "pay/1" (exclusive, first fence 3) since 2026-01-02T03:04:05Z, for another 25 s unless renewed; heard of 5 s ago`,
+		},
+		"hold of an owner, somewhere, for a reason": {
+			lockcore.Status{State: lockcore.StateHolding, Silent: 5 * time.Second, Holder: with(func(h *lockcore.Holder) {
+				h.Owner, h.Host, h.Comment, h.ExpiresIn = "transfer-7", "worker-1:4711", "debit", 10*time.Minute
+			})},
+			`held by "pay/1" of "transfer-7" on worker-1:4711 (exclusive, first fence 3) since 2026-01-02T03:04:05Z, ` +
+				`for another 10 min unless renewed; heard of 5 s ago; comment "debit"`,
+		},
+		"hold that was given more fences": {
+			lockcore.Status{State: lockcore.StateHolding, Holder: with(func(h *lockcore.Holder) {
+				h.Mode, h.Limit, h.Fence, h.ExpiresIn = lockcore.ModeShared, 4, 7, time.Second
+			})},
+			`held by "pay/1" (shared with limit 4, first fence 3, latest 7) since 2026-01-02T03:04:05Z, for another 1 s unless renewed`,
+		},
+		"hold without end": {
+			lockcore.Status{State: lockcore.StateHolding, Silent: 50 * time.Hour, Holder: with(func(h *lockcore.Holder) { h.ExpiresIn = lockcore.Forever })},
+			`held by "pay/1" (exclusive, first fence 3) since 2026-01-02T03:04:05Z, no end; heard of 2 days 2 h ago`,
+		},
+		"hold that has expired": {
+			lockcore.Status{State: lockcore.StateHolding, Silent: 90 * time.Second, Holder: with(func(h *lockcore.Holder) { h.ExpiresIn = -time.Minute - 2*time.Millisecond })},
+			`held by "pay/1" (exclusive, first fence 3) since 2026-01-02T03:04:05Z, expired 1 min ago; heard of 1 min 30 s ago`,
+		},
+		"claim": {
+			lockcore.Status{State: lockcore.StateClaimed, Part: "p", Holder: with(func(h *lockcore.Holder) {
+				h.Claimed, h.Fence, h.FirstFence, h.ExpiresIn = true, 0, 0, 20*time.Second
+			})},
+			`granted to "pay/1" (exclusive, part "p") at 2026-01-02T03:04:05Z, lapses in 20 s unless confirmed`,
+		},
+		"claim that was slept through": {
+			lockcore.Status{State: lockcore.StateClaimed, Part: "p", Holder: with(func(h *lockcore.Holder) {
+				h.Claimed, h.Fence, h.FirstFence, h.ExpiresIn = true, 0, 0, -300*time.Millisecond
+			})},
+			`granted to "pay/1" (exclusive, part "p") at 2026-01-02T03:04:05Z, lapsed 300 ms ago`,
+		},
+		"part that drains": {
+			lockcore.Status{State: lockcore.StateDraining, Part: "p", Holder: with(func(h *lockcore.Holder) { h.Draining, h.ExpiresIn = true, 12*time.Second })},
+			`draining for another 12 s: "pay/1" (exclusive, part "p", first fence 3) since 2026-01-02T03:04:05Z, was cut off`,
+		},
+		"part that has drained": {
+			lockcore.Status{State: lockcore.StateDraining, Holder: with(func(h *lockcore.Holder) {
+				h.Draining, h.Since, h.ExpiresIn = true, time.Time{}, 0
+			})},
+			`drained just now: "pay/1" (exclusive, first fence 3), was cut off`,
+		},
+		"part without end that drains": {
+			lockcore.Status{State: lockcore.StateDraining, Holder: with(func(h *lockcore.Holder) {
+				h.Draining, h.Since, h.ExpiresIn = true, time.Time{}, lockcore.Forever
+			})},
+			`draining until it leaves: "pay/1" (exclusive, first fence 3), was cut off`,
+		},
+		"waiter": {
+			lockcore.Status{
+				State: lockcore.StateWaiting, Part: "3/Debit", Order: lockcore.Order{Schedule: 4, Attempt: 2}, Position: 3, Silent: 2 * time.Hour,
+				Holder: lockcore.Holder{LockID: "b", Owner: "saga-2", Mode: lockcore.ModeExclusive, Since: since, ExpiresIn: 4*time.Minute + 40*time.Second},
+			},
+			`waiting at place 3 for 2 h: "b" of "saga-2" (exclusive, part "3/Debit", order 4.2) since 2026-01-02T03:04:05Z, ` +
+				`its place ends in 4 min 40 s unless it asks again`,
+		},
+		"waiter that is overdue": {
+			lockcore.Status{
+				State: lockcore.StateWaiting, Part: "p", Position: 1, Silent: 5 * time.Minute, Overdue: true,
+				Holder: lockcore.Holder{LockID: "b", Owner: "b", Mode: lockcore.ModeExclusive, Since: since, ExpiresIn: 55 * time.Minute},
+			},
+			`waiting at place 1 for 5 min: "b" (exclusive, part "p", order 0.0) since 2026-01-02T03:04:05Z, ` +
+				`overdue: passed over until it asks again, its place ends in 55 min`,
+		},
+		"waiter whose place is over": {
+			lockcore.Status{
+				State: lockcore.StateWaiting, Part: "p", Position: 1, Silent: 11*time.Hour + 40*time.Minute,
+				Holder: lockcore.Holder{LockID: "b", Owner: "b", Mode: lockcore.ModeShared, Limit: 2, Since: since, ExpiresIn: -2 * time.Hour},
+			},
+			`waiting at place 1 for 12 h: "b" (shared with limit 2, part "p", order 0.0) since 2026-01-02T03:04:05Z, its place ended 2 h ago`,
+		},
+	} {
+		c.status.Resource = "account/42"
+		require.Equal(t, `"account/42": `+c.want, fmt.Sprint(c.status), name)
+	}
+}
+
+func TestBusySaysWhoIsInTheWayInTheSameWords(t *testing.T) {
+	t.Parallel()
+	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	holder := lockcore.Holder{LockID: "a", Owner: "saga", Mode: lockcore.ModeShared, Fence: 3, FirstFence: 3, Since: since, ExpiresIn: lockcore.Forever}
+	const words = `held by "a" of "saga" (shared, first fence 3) since 2026-01-02T03:04:05Z, no end`
+	draining := lockcore.Holder{LockID: "b", Mode: lockcore.ModeExclusive, Fence: 2, Draining: true, ExpiresIn: 12 * time.Second}
+	for name, c := range map[string]struct {
+		err  lockcore.BusyError
+		want string
+	}{
+		"held":         {lockcore.BusyError{Holders: []lockcore.Holder{holder}}, words},
+		"others ahead": {lockcore.BusyError{}, `others are ahead in the queue`},
+		"two": {
+			lockcore.BusyError{Holders: []lockcore.Holder{holder, draining}},
+			words + `; draining for another 12 s: "b" (exclusive, fence 2), was cut off`,
+		},
+		"a crowd": {
+			lockcore.BusyError{Holders: []lockcore.Holder{holder, holder, holder, holder, holder}},
+			words + "; " + words + "; " + words + "; and 2 more",
+		},
+	} {
+		c.err.Resource, c.err.LockID = "r", "me"
+		require.EqualError(t, &c.err, `lockstep: "r" is busy for "me": `+c.want, name)
+		c.err.Position, c.err.Waiting = 2, 7
+		require.EqualError(t, &c.err, `lockstep: "r" is busy for "me" (place 2 of 7 in the queue): `+c.want, name)
+		c.err.Position, c.err.Full = 0, true
+		require.EqualError(t, &c.err, `lockstep: "r" is busy for "me", and its queue is full (7 wait): `+c.want, name)
+	}
+}
+
+// What the texts are made of comes from the document.
+func TestStatusOfAResourceReadsLikeAList(t *testing.T) {
+	t.Parallel()
+	clock := lockcoretest.NewClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	mem := lockcoretest.NewEngine(clock.Now)
+	l := on(t, mem, lockcore.Config{Host: "host:1"})
+	hold := one("a", lockcore.Exclusive("r"))
+	hold.TTL = lockcore.Forever
+	leases, err := l.Enter(t.Context(), hold, false)
+	require.NoError(t, err)
+	wait := lockcore.Request{
+		LockID: "b", Owner: "saga", Resources: []lockcore.Resource{lockcore.Exclusive("r")}, Part: "3/Debit", Order: lockcore.Order{Schedule: 4, Attempt: 2},
+	}
+	clock.Advance(10 * time.Second)
+	_, err = l.Enter(t.Context(), wait, true)
+	require.EqualError(t, err, fmt.Sprintf(`lockstep: "r" is busy for "b" (place 1 of 1 in the queue): `+
+		`held by "a" on host:1 (exclusive, first fence %d) since 2026-01-02T03:04:05Z, no end`, leases[0].Fence))
+	behind := one("c", lockcore.Exclusive("r"))
+	behind.Part, behind.Order = "p", lockcore.Order{Schedule: 1}
+	_, err = l.Enter(t.Context(), behind, true)
+	require.ErrorIs(t, err, lockcore.ErrBusy)
+	list := func() []string {
+		var got []string
+		for s, err := range l.Status(t.Context(), lockcore.Filter{}) {
+			require.NoError(t, err)
+			got = append(got, s.String())
+		}
+		return got
+	}
+	const (
+		first  = `"b" of "saga" (exclusive, part "3/Debit", order 4.2) since 2026-01-02T03:04:15Z, `
+		second = `"c" (exclusive, part "p", order 1.0) since 2026-01-02T03:04:15Z, `
+	)
+	held := fmt.Sprintf(`"r": held by "a" on host:1 (exclusive, first fence %d) since 2026-01-02T03:04:05Z, no end; heard of `, leases[0].Fence)
+	clock.Advance(20 * time.Second)
+	require.Equal(t, []string{
+		held + "30 s ago",
+		`"r": waiting at place 1 for 20 s: ` + first + "its place ends in 1 h unless it asks again",
+		`"r": waiting at place 2 for 20 s: ` + second + "its place ends in 1 h unless it asks again",
+	}, list())
+
+	withdraw := engine.Withdraw{Resource: "r", LockID: "b", Part: wait.Part, Order: 4<<32 | 2, Reason: "a deadlock"}
+	_, err = mem.Withdraw(t.Context(), withdraw)
+	require.NoError(t, err)
+	clock.Advance(4*time.Minute + 40*time.Second)
+	require.Equal(t, []string{
+		held + "5 min 10 s ago",
+		`"r": waiting at place 1 for 5 min: ` + second + "overdue: passed over until it asks again, its place ends in 55 min",
+	}, list(), "who was taken out of the queue has no place, and counts for none behind it")
+}
