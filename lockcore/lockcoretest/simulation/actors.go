@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -67,7 +69,6 @@ func (a *actor) returned(c *call, ctx context.Context, err error) {
 	if err != nil {
 		a.w.noted(a.name, a.lockID, "%s: %v", c.what, err)
 	}
-	var unknown *lockcore.UnknownOutcomeError
 	switch {
 	case err == nil, ctx.Err() != nil, errors.Is(err, lockcore.ErrDeadlock), errors.Is(err, lockcore.ErrLost), errors.Is(err, lockcore.ErrEnded):
 	case errors.Is(err, lockcore.ErrQueueFull):
@@ -82,8 +83,9 @@ func (a *actor) returned(c *call, ctx context.Context, err error) {
 		if !a.w.releases[a.lockID].After(c.began.Add(-lateAfter)) {
 			a.w.broken("superseded", a.lockID, "%s of %s was overtaken by nobody: %v", c.what, a.lockID, err)
 		}
-	case errors.As(err, &unknown), errors.Is(err, context.DeadlineExceeded), true:
-		if c.queued {
+	default:
+		var refused mongo.CommandError
+		if c.queued && !(errors.As(err, &refused) && refused.Code == errInvalid.Code) {
 			a.w.broken("place", a.lockID, "%s of %s had queued, and gives up for a passing error: %v", c.what, a.lockID, err)
 		}
 		if a.w.faultlessFor(5 * time.Second) {

@@ -48,15 +48,15 @@ func (w *world) limitHolds(after *engine.Document, e *engine.Entry) {
 }
 
 // firstComeFirstServed is I4: no request still waits that came before one that was granted. Waiters that may join and those
-// that are overdue are apart.
+// that are overdue are apart. Those that slept through a claim are ahead, in the order in which they came back.
 func (w *world) firstComeFirstServed(c *command, before, after *engine.Document, e *engine.Entry) {
-	came := engine.Waiter{Since: after.At}
-	if b := before.Claim(e.LockID, e.Part); b != nil { // it slept through its claim
-		came = engine.Waiter{Since: *b.Since, Ahead: true}
+	if before.Claim(e.LockID, e.Part) != nil {
+		return // it slept through its claim, for which all ahead of it had been passed over, and nobody came since
 	}
+	came := engine.Waiter{Since: after.At}
 	for i := range before.Waiters {
 		if q := &before.Waiters[i]; q.LockID == e.LockID && q.Part == e.Part {
-			came = engine.Waiter{Since: q.Since, Ahead: q.Ahead || came.Ahead}
+			came = *q
 		}
 	}
 	slack := 2*w.plan.jump + time.Millisecond
@@ -65,7 +65,7 @@ func (w *world) firstComeFirstServed(c *command, before, after *engine.Document,
 		if q.LockID == e.LockID || !after.Precedes(q) {
 			continue
 		}
-		if q.Ahead == came.Ahead && q.Since.Add(slack).Before(came.Since) || q.Ahead && !came.Ahead {
+		if !came.Ahead && (q.Ahead || q.Since.Add(slack).Before(came.Since)) {
 			w.broken("I4", e.LockID, "%s was granted %s (%s), and %s came %v before it and still waits", e.LockID, before.ID, c, q.LockID, came.Since.Sub(q.Since))
 		}
 	}

@@ -16,7 +16,7 @@ import (
 // What the database answers where it does not do what it was asked for: that nobody knows, and that nothing was done.
 var (
 	errReset   = errors.New("simulated: connection reset")
-	errRefused = mongo.CommandError{Code: 189, Name: "PrimarySteppedDown", Message: "simulated: refused"}
+	errRefused = mongo.CommandError{Code: 189, Name: "PrimarySteppedDown", Message: "simulated: refused", Labels: []string{"RetryableWriteError"}}
 	errInvalid = mongo.CommandError{Code: 121, Name: "DocumentValidationFailure", Message: "simulated: this document cannot be written"}
 	errAway    = topology.ServerSelectionError{Wrapped: errors.New("simulated: no server")}
 )
