@@ -24,8 +24,10 @@ const (
 	missingAfter = time.Hour
 )
 
-// Reap releases what closed workflow runs of this cluster have left, and counts it. It lists the locks and the queued
-// places of the cluster's runs that have not expired, and asks Temporal about each exact run, once. One of these happens:
+// Reap releases what closed workflow runs of this cluster have left, and counts it. It lists the
+// holds that are kept, and the claims and queued places, of the cluster's runs that have not
+// expired, with what else stands beside them, and asks Temporal about each exact run, once. One of
+// these happens:
 //  1. the run is open, or paused, or continued as new and its workflow is open, for the successor may have been handed
 //     its locks: nothing;
 //  2. the run is closed, and so is its workflow if it continued as new: everything that it has is released. A part
@@ -96,11 +98,13 @@ type suspect struct {
 	silent time.Duration
 }
 
-// list finds who is to be asked about. What has expired is in nobody's way, and what drains ends by itself.
+// list finds who is to be asked about. What has expired is in nobody's way, and what drains ends by
+// itself. So does a plain hold, which an attempt keeps alive: where nothing else stands it is not
+// listed.
 func (r *reap) list(ctx context.Context) (map[string]*suspect, error) {
 	suspects := map[string]*suspect{}
 	for s, err := range r.locker.Status(ctx, lockcore.Filter{
-		LockIDPrefix: protocol.ClusterPrefix(r.cluster), TTLAtLeast: 1,
+		LockIDPrefix: protocol.ClusterPrefix(r.cluster), TTLAtLeast: 1, Contended: true,
 		States: []lockcore.State{lockcore.StateHolding, lockcore.StateClaimed, lockcore.StateWaiting},
 	}) {
 		if err != nil {

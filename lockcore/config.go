@@ -24,8 +24,8 @@ type Config struct {
 	// and others were let in, its next grant stands twice as long, up to WaiterTTL where that is longer. One that never
 	// comes delays others no longer than its latest grant stands. At least 100 ms and at most 1 h. Defaults to 30 s.
 	ClaimTTL time.Duration
-	// WaiterTTL is how long a queued place stands without being refreshed. At least 1 s and at most 1 h. Defaults to
-	// 5 min.
+	// WaiterTTL is how long the place of a request of Acquire stands without being refreshed. At least 1 s and at most 1 h.
+	// A place that Enter took stands for 1 h. Defaults to 5 min.
 	WaiterTTL time.Duration
 	// Retention is how long the document of an idle resource is kept, and with it the memory of its
 	// fence and of what was released. At least 1 h and at most 1 year. Defaults to 24 h.

@@ -16,7 +16,7 @@ import (
 type Wait struct {
 	Resource string
 	// Owner waits, under LockID, Part and Order, and For is the owner that it waits for: a holder whose mode
-	// does not go together with the request's, or such a request ahead in the queue.
+	// is not compatible with the request's, or a request ahead in the queue.
 	Owner  string
 	LockID string
 	Part   string
@@ -46,7 +46,7 @@ func (d Deadlock) String() string {
 }
 
 // Deadlocks lists the cycles in the wait-for graph as it stands: a shortest one through each owner that is in one, each
-// once. Waiting for room under a limit is no edge of the graph, since any of several may give it.
+// once. Waiting for room under a limit of more than 1 is no edge of the graph, since any of several may give it.
 //
 // It reads every document that has a queue, not in one moment: a cycle is certain only when it is found twice, and then
 // it stays until somebody gives up.
@@ -68,9 +68,9 @@ func (l *Locker) queues(ctx context.Context) ([]engine.Document, error) {
 }
 
 // BreakDeadlocks ends the deadlocks that are there: it takes the victim of each out of the queue, if it still stands
-// there, and returns those that it ended. The victim is told with ErrDeadlock: by its Acquire, by Recheck and Withdrawn, and by the
-// next Enter of its part on that resource, whatever the order. After that Enter it may queue anew. Acquire does this by itself
-// as long as it waits.
+// there, and returns those that it ended. The victim is told with ErrDeadlock: by its Acquire, by
+// Recheck and Withdrawn, and by the next Enter of its part on that resource, whatever the order.
+// After that Enter it may queue anew. Acquire does this by itself as long as it waits.
 func (l *Locker) BreakDeadlocks(ctx context.Context) ([]Deadlock, error) {
 	first, err := l.Deadlocks(ctx)
 	if err != nil || len(first) == 0 {

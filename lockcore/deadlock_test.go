@@ -189,3 +189,55 @@ func TestTwoUpgradesWaitForEachOtherAndOneIsTold(t *testing.T) {
 		require.NoError(t, s.Release(t.Context()))
 	}
 }
+
+// A claim that is not confirmed ends by itself, so its party's other waits make no circle with it.
+func TestAClaimTiesNothing(t *testing.T) {
+	t.Parallel()
+	mem := lockcoretest.NewEngine(time.Now)
+	l := on(t, mem, lockcore.Config{})
+	held := map[string][]lockcore.Lease{}
+	for lockID, name := range map[string]string{"h": "x", "b": "y"} {
+		leases, err := l.Enter(t.Context(), one(lockID, lockcore.Exclusive(name)), false)
+		require.NoError(t, err)
+		held[lockID] = leases
+	}
+	queue := func(lockID, part, name string) {
+		req := one(lockID, lockcore.Exclusive(name))
+		req.Part, req.Order = part, lockcore.Order{Schedule: 1}
+		_, err := l.Enter(t.Context(), req, true)
+		require.ErrorIs(t, err, lockcore.ErrBusy)
+	}
+	queue("a", "first", "x")
+	require.NoError(t, l.Leave(t.Context(), held["h"]...))
+	queue("a", "second", "y")
+	queue("b", "wait", "x")
+	d := mem.Document("x")
+	require.NotNil(t, d.Claim("a", "first"))
+	found, err := l.Deadlocks(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, found)
+}
+
+// c is behind b though their modes are compatible: who comes first is served first.
+func TestAWaiterWaitsForAllThatAreAheadOfIt(t *testing.T) {
+	t.Parallel()
+	mem := lockcoretest.NewEngine(time.Now)
+	l := on(t, mem, lockcore.Config{})
+	for lockID, res := range map[string]lockcore.Resource{"a": lockcore.SharedLimit("x", 2), "c": lockcore.Exclusive("y")} {
+		_, err := l.Enter(t.Context(), one(lockID, res), false)
+		require.NoError(t, err)
+	}
+	queue := func(lockID string, res lockcore.Resource) {
+		req := one(lockID, res)
+		req.Part, req.Order = "wait", lockcore.Order{Schedule: 1}
+		_, err := l.Enter(t.Context(), req, true)
+		require.ErrorIs(t, err, lockcore.ErrBusy)
+	}
+	queue("b", lockcore.SharedLimit("x", 1)) // waits for a
+	queue("c", lockcore.Shared("x"))         // waits for b
+	queue("a", lockcore.Exclusive("y"))      // waits for c
+	found, err := l.Deadlocks(t.Context())
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	require.Equal(t, "a waits for c on y, c waits for b on x, b waits for a on x", found[0].String())
+}

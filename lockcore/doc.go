@@ -107,14 +107,18 @@
 // # Waiting
 //
 // Acquire waits in the queue of one resource after the other. It is woken by a release in the same Locker at once,
-// by a change stream where the server has them, and else by reads, which all that wait in the process share: at
+// by a change stream if the server has them, and else by reads, which all that wait in the process share: at
 // most four a second for each resource. It does not poll with writes. Enter can queue too, for callers who come
-// again by themselves.
+// again by themselves; [Locker.Recheck] says when.
+//
+// If the holder and k waiters ahead die, a live waiter gets the resource when the holder's TTL and k claims have ended,
+// however long places stand. A waiter that is not heard of for twice as long as it said is passed over, and keeps its place.
+// A passing error of the database ends no wait: a waiter whose place ended in an outage queues again.
 //
 // # Deadlocks
 //
 // A request of several resources takes them in the order of their names, so such requests never wait for each other
-// in a circle. Those who take one after the other can. Whoever waits in Acquire searches the queues for circles of
+// in a circle. Those who take one after the other can. A Locker with waiters searches the queues for circles of
 // owners ([Request].Owner), and of each the owner that started last gives up, with ErrDeadlock. It has to release
 // what it holds before the others go on. [Locker.Deadlocks] lists them, and [Locker.BreakDeadlocks] ends them for
 // those who wait elsewhere.
@@ -128,7 +132,7 @@
 //	one document cannot be written      its holders lose their locks in time; the sessions renewed with it do not
 //	a command arrives late              it changes nothing: an order that was released or superseded is refused
 //	an owner comes back after its TTL   nobody was in between: it goes on; somebody was: ErrLost
-//	a waiter dies                       its place ends with Config.WaiterTTL, a grant to it with Config.ClaimTTL
+//	a waiter dies                       it is passed over when it is overdue; a grant to it ends with Config.ClaimTTL
 //	an operator releases somebody's     its parts are cut off, and keep others out until they leave or their TTL has ended
 //	two wait for each other             the one that started last gets ErrDeadlock
 //
@@ -152,7 +156,7 @@
 // a lease leaves it standing until somebody releases it, and a part that is cut off with one does not drain. A late
 // copy of a request, which arrives after 16 others have left or released on the resource, is taken for a new one: it
 // gets what is free, and keeps it until its TTL ends. Deadlocks are found between owners. Waits for room under a
-// limit are not looked at, since any of several holders may make that room.
+// limit of more than 1 are not looked at, since any of several holders may make that room.
 //
 // At length, in the repository: docs/concepts.md for what is promised, docs/operations.md for how to run
 // it, and docs/internals.md for the stored document and the reasons.

@@ -16,7 +16,7 @@ import (
 //
 // When a resource is busy the answer is a *BusyError and nothing was taken, unless queue is set: then the
 // request, which brings its own Order, stands in the queue of that resource until it is asked for again with a greater
-// order, left or released, or Config.WaiterTTL has passed; and with Keep, the holds that it got before stand too. With
+// order, left or released, or an hour has passed without a Recheck; and with Keep, the holds that it got before stand too. With
 // MaxWait it waits that long first, but only while it is next in line.
 //
 // Other errors: *InvalidError and *LayoutError (nothing was sent), *LostError, *SupersededError and *DeadlockError (nothing was

@@ -125,11 +125,11 @@ func hasClaim(d *engine.Document) bool {
 }
 
 // settle writes a document for no other purpose than to have the head of its queue granted a claim: no request has a
-// negative order. It reports whether the write is known to have been made.
+// negative order. It reports whether there is one then.
 func (l *Locker) settle(ctx context.Context, resource string) bool {
 	d, err := l.eng.Withdraw(ctx, engine.Withdraw{Policy: l.cfg.policy(), Resource: resource, LockID: "-", Order: -1, Reason: "-"})
 	if err == nil {
 		l.afterWrite(ctx, &d, ending{})
 	}
-	return err == nil
+	return err == nil && hasClaim(&d)
 }

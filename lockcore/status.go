@@ -63,12 +63,17 @@ type Filter struct {
 	TTLBelow, TTLAtLeast time.Duration
 	// States are what to list. Defaults to all.
 	States []State
+	// Contended leaves out resources on which nothing but plain holds stands: it lists those that
+	// have a queue, a claim, a draining part or a hold that is kept, with all that stands there.
+	// However many other documents there are, they cost nothing, if CreateIndexes was called.
+	// Defaults to false.
+	Contended bool
 }
 
 // Status streams who holds and who waits: by the resources' names, and of each resource the holders
-// before the queue. A name is found by itself; any other filter reads all lock documents. What is
-// listed is what a majority of the servers had when it was read. Documents are read one after the
-// other.
+// before the queue. A name is found by itself, and what is contended or kept by an index; any other
+// filter reads all lock documents. What is listed is what a majority of the servers had when it was
+// read. Documents are read one after the other.
 //
 // The sequence ends after the first error: an *InvalidError, ctx's, or the database's.
 func (l *Locker) Status(ctx context.Context, f Filter) iter.Seq2[Status, error] {
@@ -78,11 +83,14 @@ func (l *Locker) Status(ctx context.Context, f Filter) iter.Seq2[Status, error] 
 			return
 		}
 		q := engine.Query{Resource: f.Resource, Prefix: f.Prefix, LockID: f.LockID, Owner: f.Owner, LockIDPrefix: f.LockIDPrefix}
-		q.Live = f.TTLAtLeast > 0
+		q.Live, q.Contended = f.TTLAtLeast > 0, f.Contended
 		for d, err := range l.eng.List(ctx, q) {
 			if err != nil {
 				yield(Status{}, fmt.Errorf("lockstep: list the locks: %w", err))
 				return
+			}
+			if f.Contended && len(d.Attn) == 0 {
+				continue
 			}
 			for _, s := range statusesOf(&d) {
 				if f.selects(&s) && !yield(s, nil) {

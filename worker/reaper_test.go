@@ -136,7 +136,9 @@ func TestAPartThatStillTrustsDrainsWhenItsWorkflowIsReaped(t *testing.T) {
 	t.Parallel()
 	b := reaping(t)
 	b.work(t, sdkworker.Options{}, nil)
-	leases, err := b.locker.Enter(t.Context(), request(lockID(b.ended(t))), false)
+	req := request(lockID(b.ended(t)))
+	req.Keep = true
+	leases, err := b.locker.Enter(t.Context(), req, false)
 	require.NoError(t, err)
 	require.Equal(t, 1, b.reap(t).Released)
 	free, err := b.isFree(t.Context(), account.Name)

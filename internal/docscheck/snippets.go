@@ -1,6 +1,7 @@
 package docscheck
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -52,6 +54,8 @@ func Snippets(ctx context.Context, t Tree, module string) ([]Problem, error) {
 		return problems, err
 	}
 	found, err := compile(ctx, module, snippets)
+	// The compiler builds packages side by side, and complains in the order in which it ends them.
+	slices.SortStableFunc(found, func(a, b Problem) int { return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line)) })
 	return append(problems, found...), err
 }
 

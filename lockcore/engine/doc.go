@@ -20,9 +20,10 @@
 //  4. A lock ID that holds in a weaker mode upgrades, ahead of the queue, with a new fence. All of its hold is
 //     upgraded.
 //  5. Room, and nobody ahead in the queue: granted, with a new fence. A request that has a claim has nobody ahead.
-//  6. Else it queues, if asked, or keeps its place; else it is busy. A lock ID that holds, and a request that let its
-//     claim lapse and comes back before its place is over, queue ahead of all others, and also if the queue is full. Among
-//     themselves they are served in the order in which they came.
+//  6. Else it queues, if asked, or keeps its place; else it is busy. A lock ID that holds queues ahead
+//     of all others, and also if the queue is full; so does a request that let its claim lapse and
+//     comes back before its place is over. Among themselves they are served in the order in which
+//     they came.
 //
 // Rule 2 is tried before rule 1. Between the two, a lock ID that is known to have held, and does not any more, is
 // told that it has lost.
@@ -30,15 +31,17 @@
 // Whoever asks with Keep gives a sign of life for its kept hold, whatever the answer, unless rule 2 refused it.
 //
 // Renew extends one part and its kept hold. Leave ends one part, Release a lock ID's entries up to an order: its
-// parts drain, but for the one that is known to have stopped. Both leave a record. Purge ends the holds that have expired.
+// parts drain, but for the one that is known to have stopped. Both leave a record. Purge ends the
+// holds that have expired.
 //
-// Withdraw takes a waiter out of the queue, to end a deadlock. A tombstone stays in its place until its part has read the
-// verdict, or has left, or until the place would have been given up. The next request of that part reads it, whatever its
-// order. A tombstone is in no other's way.
+// Withdraw takes a waiter out of the queue, to end a deadlock. A tombstone stays in its place until
+// its part has read the verdict, or has left, or until the place would have been given up. The next
+// request of that part reads it, whatever its order. A tombstone is in no other's way.
 //
-// Whatever an operation does, the document is settled in the same write: places that nobody refreshed go, and the
-// head of the queue is granted a claim while it fits: one exclusive, one with a limit, or a run of shared ones. A claim
-// tells of the hold that ended in that write, and the part that confirms it keeps that.
+// Whatever an operation does, the document is settled in the same write. Places that nobody refreshed
+// go. The first in the queue is granted a claim if it fits, and so are those right behind it that ask
+// for no smaller limit, as many as there is room for. Waiters that are overdue are passed over.
+// A claim tells of the hold that ended in that write, and the part that confirms it keeps that.
 //
 // Expired holds stay until their room is given away. Then they leave a record, so that their owner learns of it
 // when it comes back. Beside a crowd, of [Crowd] or more other lock IDs, a grant ends those that have expired though it

@@ -29,6 +29,11 @@ type Document struct {
 	// IdleAt is when the last promise in the document ends, but for claims just made, rounded up. A TTL index removes the document
 	// a retention time later.
 	IdleAt time.Time `bson:"idleAt"`
+	// Attn is what stands in the document beside plain holds, in no order: states of entries other
+	// than Part, and modes of those who wait or were granted a claim by the last write. It is empty
+	// for most documents, and an index has the others. What the last write ended in passing may
+	// still be in it.
+	Attn []string `bson:"attn"`
 }
 
 // States of an entry. Those that come before stateHolds in the alphabet go when they expire, and the others
@@ -118,14 +123,15 @@ type Waiter struct {
 	Since time.Time `bson:"since"`
 	// ExpiresAt is when the place is given up unless it is refreshed.
 	ExpiresAt time.Time `bson:"expiresAt"`
-	// OverdueAt is when the waiter is passed over, until it is heard of again. It keeps its place meanwhile. It is not after
-	// ExpiresAt.
+	// OverdueAt is when the waiter is passed over, until it is heard of again. It keeps its place
+	// meanwhile. It is not after ExpiresAt.
 	OverdueAt time.Time `bson:"overdueAt"`
-	// Verdict, of a tombstone, is the deadlock that the waiter was taken out of the queue for. A tombstone is ahead of no
-	// waiter and gets no claim. It stays until its owner has read it or has left, or until ExpiresAt; its OverdueAt is
-	// LongAgo.
+	// Verdict, of a tombstone, is the deadlock that the waiter was taken out of the queue for. A
+	// tombstone is ahead of no waiter and gets no claim. It stays until its owner has read it or
+	// has left, or until ExpiresAt; its OverdueAt is LongAgo.
 	Verdict string `bson:"verdict,omitempty"`
-	// Ahead says that the waiter queues before all that do not say so: it upgrades its hold, or it slept through its claim.
+	// Ahead says that the waiter queues before all that do not say so: it upgrades its hold, or it
+	// slept through its claim.
 	Ahead bool `bson:"ahead,omitempty"`
 	// ClaimTTL is how many milliseconds its next claim stands, where that is longer than Policy.ClaimTTL. Whoever comes
 	// back and finds that its claim has lapsed waits for a claim that stands twice as long, up to
@@ -136,10 +142,12 @@ type Waiter struct {
 // LongAgo is before every time of a server.
 var LongAgo = time.Unix(0, 0).UTC()
 
-// Waits reports whether the waiter has a place in the queue at now: its place stands, and it is no tombstone.
+// Waits reports whether the waiter has a place in the queue at now: its place stands, and it is no
+// tombstone.
 func (w *Waiter) Waits(now time.Time) bool { return w.Verdict == "" && w.ExpiresAt.After(now) }
 
-// Overdue reports whether the waiter is passed over at now, since it was not heard of when it had said.
+// Overdue reports whether the waiter is passed over at now, since it was not heard of when it had
+// said.
 func (w *Waiter) Overdue(now time.Time) bool { return !w.OverdueAt.After(now) }
 
 // Evicted says that a lock ID lost its hold, with which fence, and to whom or why.
@@ -208,7 +216,8 @@ type Gone struct {
 // Outcome is what became of a request, as it is stored.
 type Outcome string
 
-// The outcomes. Acquire has all of them. Renew and Withdraw are granted or lost; Leave and Release are always granted.
+// The outcomes. Acquire has all of them. Renew and Withdraw are granted or lost; Leave and Release
+// are always granted.
 const (
 	// Granted: a new hold, or an upgrade; the part stands, and may trust until its expiry.
 	Granted Outcome = "granted"
@@ -226,7 +235,7 @@ const (
 	Lost Outcome = "lost"
 	// Overtaken: a later request of the same part, or a release, came first.
 	Overtaken Outcome = "overtaken"
-	// Deadlock: the part waited, and was taken out of the queue to end a deadlock. It is told once; the same request again
-	// is overtaken by a record that gives the verdict as its reason.
+	// Deadlock: the part waited, and was taken out of the queue to end a deadlock. It is told once;
+	// the same request again is overtaken by a record that gives the verdict as its reason.
 	Deadlock Outcome = "deadlock"
 )

@@ -56,7 +56,8 @@ func (e *Entry) GivenUp(now time.Time) bool {
 	return e.State == Claimed && !e.ExpiresAt.After(now) && (e.Place == nil || !e.Place.After(now))
 }
 
-// Tombstone returns what stands for a part that was taken out of the queue to end a deadlock, or nil.
+// Tombstone returns what stands for a part that was taken out of the queue to end a deadlock, or
+// nil.
 func (d *Document) Tombstone(lockID, part string) *Waiter {
 	for i := range d.Waiters {
 		if w := &d.Waiters[i]; w.LockID == lockID && w.Part == part && w.Verdict != "" {

@@ -54,8 +54,9 @@ type Acquire struct {
 	// without Queue, the answer is Busy.
 	Refresh   bool
 	WaiterTTL int64
-	// HeardIn is when the waiter will be heard of next. If that takes it twice as long, it is passed over until it is heard of.
-	// Defaults to half of WaiterTTL: a waiter is not passed over as long as its place stands.
+	// HeardIn is when the waiter will be heard of next. If that takes it twice as long, it is
+	// passed over until it is heard of. Defaults to half of WaiterTTL: a waiter is not passed over
+	// as long as its place stands.
 	HeardIn    int64
 	MaxWaiters int64
 	Owner      string
@@ -85,7 +86,8 @@ func (a *Acquire) Room() int64 {
 	return Unlimited
 }
 
-// Patience is how long after this request its waiter is passed over: twice HeardIn, and no longer than its place stands.
+// Patience is how long after this request its waiter is passed over: twice HeardIn, and no longer
+// than its place stands.
 func (a *Acquire) Patience() int64 {
 	if a.HeardIn == 0 {
 		return a.WaiterTTL
@@ -138,15 +140,16 @@ type Release struct {
 	Reason string
 }
 
-// Withdraw takes one request out of the queue, if it still waits there and was granted nothing. A tombstone stays in its
-// place: see Waiter.Verdict.
+// Withdraw takes one request out of the queue, if it still waits there and was granted nothing. A
+// tombstone stays in its place: see Waiter.Verdict.
 type Withdraw struct {
 	Policy
 	Resource string
 	LockID   string
 	Part     string
 	Order    int64
-	// Reason is the verdict that the part is told when it comes back, with whatever order: 1 byte or more.
+	// Reason is the verdict that the part is told when it comes back, with whatever order: 1 byte
+	// or more.
 	Reason string
 }
 
@@ -167,6 +170,8 @@ type Query struct {
 	LockID, Owner string
 	// Waiting selects documents with a queue.
 	Waiting bool
+	// Contended selects documents with a queue, a claim, a draining part or a kept hold.
+	Contended bool
 	// LockIDPrefix is the beginning of the lock ID of somebody who holds or waits.
 	LockIDPrefix string
 	// Live selects documents in which a promise may still stand.

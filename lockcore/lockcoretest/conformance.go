@@ -107,6 +107,7 @@ func (s *stage) unchanged(before *engine.Document) {
 func atRest(d *engine.Document) engine.Document {
 	rest := clone(*d)
 	rest.Seq, rest.At, rest.Last, rest.IdleAt = 0, time.Time{}, engine.Last{}, time.Time{}
+	slices.Sort(rest.Attn)
 	return rest
 }
 

@@ -73,10 +73,43 @@ var batchScenarios = []Scenario{
 		s.wait(1, "waiter", "p", 1, func(op *engine.Acquire) { op.Owner = "saga" })
 		s.check(same(s.list(engine.Query{Prefix: names[0][:len(names[0])-1]}), names), "all three in order")
 		s.check(same(s.list(engine.Query{Resource: names[2]}), names[2:]), "the one of that name")
-		for _, q := range []engine.Query{{LockID: "waiter"}, {Owner: "saga"}, {Waiting: true}} {
+		for _, q := range []engine.Query{{LockID: "waiter"}, {Owner: "saga"}, {Waiting: true}, {Contended: true}} {
 			q.Prefix = names[0][:len(names[0])-1]
 			s.check(slices.Contains(s.list(q), names[1]), "%+v to find who waits", q)
 		}
+	}},
+	{"List/what is contended or kept is listed without plain holds", func(s *stage) {
+		base := s.resource
+		listed := func(name string, want bool) {
+			s.Helper()
+			s.resource = base + "/" + name
+			got := s.list(engine.Query{Prefix: s.resource, Contended: true})
+			s.check(slices.Contains(got, s.resource) == want, "%q to be listed: %v, got %v", s.resource, want, got)
+		}
+		listed("plain", false)
+		s.take("a", "p", 1)
+		listed("plain", false)
+		s.wait(1, "b", "p", 1)
+		listed("plain", true)
+		s.leave("a", "p", 1)
+		listed("plain", true) // a claim
+		s.take("b", "p", 1)
+		listed("plain", false)
+		s.join("b", "p", 2)
+		listed("plain", true) // a draining part
+		s.leave("b", "p", 1)
+		listed("plain", false)
+		renewed, err := s.h.RenewAll(s.Context(), renewals([]string{s.resource}, "b", "p", 2))
+		s.must(err)
+		s.check(same(renewed, []bool{true}), "it to be renewed, got %v", renewed)
+		listed("plain", false)
+		listed("kept", false)
+		s.take("a", "p", 1, keep)
+		listed("kept", true)
+		s.leave("a", "p", 1)
+		listed("kept", true)
+		s.release("a", 1)
+		listed("kept", false)
 	}},
 	{"List/it stops when nobody wants more", func(s *stage) {
 		s.several("a", "p", 1)

@@ -140,7 +140,7 @@ func (e *Engine) List(ctx context.Context, q engine.Query) iter.Seq2[engine.Docu
 				yield(engine.Document{}, err)
 				return
 			}
-			if len(docs) == 1 && !yield(docs[0], nil) {
+			if len(docs) == 1 && (len(docs[0].Attn) > 0 || !q.Contended) && !yield(docs[0], nil) {
 				return
 			}
 		}

@@ -66,6 +66,8 @@ func namesEntry(s *Step, e *engine.Entry) bool {
 		switch s.After.Last.Outcome {
 		case engine.Granted, engine.Joined:
 			return true
+		case engine.Queued: // it has no room any more for its claim
+			return e.State == engine.Claimed && e.Part == op.Part || op.Keep && e.State == engine.Kept
 		case engine.Overtaken, engine.Lost:
 			return false
 		}
@@ -135,7 +137,7 @@ func Repeated(once, twice engine.Document) error {
 	for _, d := range []*engine.Document{&a, &b} {
 		d.Held = pick(d.Held, func(e engine.Entry) bool { return e.Holds() || alive(e, d.At) })
 		slices.SortFunc(d.Held, byName)
-		d.Seq, d.Last, d.Released = 0, engine.Last{}, nil
+		d.Seq, d.Last, d.Released, d.Attn = 0, engine.Last{}, nil, nil
 	}
 	if !same(a, b) {
 		return fmt.Errorf("I6: run once it left %+v, run twice %+v", a, b)

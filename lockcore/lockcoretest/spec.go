@@ -180,8 +180,8 @@ func (s *state) enter(op engine.Acquire) {
 	tombstone := s.doc.Tombstone(op.LockID, op.Part)
 	place := slices.IndexFunc(s.doc.Waiters, func(w engine.Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })
 	// An upgrade goes ahead of the queue: those who wait there wait for its own hold. A request that has a
-	// place gets its claim when its turn has come, in whichever write that is; and so does one that was passed over, which
-	// refreshes its place.
+	// place gets its claim when its turn has come, in whichever write that is; and so does one that
+	// was passed over, which refreshes its place.
 	turn := claim != nil || holding || ((!op.Queue || place < 0) && !slices.ContainsFunc(s.doc.Waiters, s.awake))
 	switch {
 	case tombstone != nil:

@@ -2,6 +2,7 @@ package lockcoretest
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -13,6 +14,8 @@ type state struct {
 	doc    engine.Document
 	now    time.Time
 	policy engine.Policy
+	// attn is what the document's Attn will be.
+	attn map[string]bool
 	// granted is the request that was granted, if one was.
 	granted *engine.Acquire
 	// left are the entries of the part that leaves, where one does: one that drained was in the way too.
@@ -25,22 +28,33 @@ func begin(before engine.Document, resource string, policy engine.Policy, now ti
 	d.ID, d.At, d.Seq = resource, now, d.Seq+1
 	d.Last = engine.Last{Outcome: engine.Granted, Released: []engine.Entry{}, Expired: []engine.Entry{}, Gone: []engine.Gone{}}
 	d.Waiters = slices.DeleteFunc(d.Waiters, func(w engine.Waiter) bool { return !w.ExpiresAt.After(now) })
-	return &state{doc: d, now: now, policy: policy}
+	return &state{doc: d, now: now, policy: policy, attn: map[string]bool{}}
 }
 
 // end settles the document and completes it.
 func (s *state) end() engine.Document {
 	idle := s.idleAt() // of what stood before: claims end sooner than any retention
+	for _, e := range s.doc.Held {
+		if e.State != engine.Part {
+			s.attn[e.State] = true
+		}
+	}
 	s.settle()
+	if len(s.doc.Waiters) > 0 {
+		s.attn[s.doc.Waiters[0].Mode] = true
+	}
+	s.doc.Attn = slices.AppendSeq([]string{}, maps.Keys(s.attn))
+	slices.Sort(s.doc.Attn)
 	s.doc.Evicted = last(s.doc.Evicted, engine.MaxEvicted)
 	s.doc.Last.Length = int64(len(s.doc.Waiters))
 	s.doc.IdleAt = idle
 	return clone(s.doc)
 }
 
-// settle claims the resource for those who are next in the queue, as many as it has room for: for the first, and for those
-// right behind it that ask for no smaller limit, so many as the first one's limit leaves room for, and at most
-// engine.SettleMost in one write. Waiters that are overdue, and tombstones, are passed over.
+// settle claims the resource for those who are next in the queue, as many as it has room for: for
+// the first, and for those right behind it that ask for no smaller limit, so many as the first
+// one's limit leaves room for, and at most engine.SettleMost in one write. Waiters that are
+// overdue, and tombstones, are passed over.
 func (s *state) settle() {
 	waiting := pick(s.doc.Waiters, s.awake)
 	k := s.served(waiting)
@@ -51,6 +65,7 @@ func (s *state) settle() {
 		s.displace(nil, s.granted.LockID, s.granted.Room())
 	}
 	for _, w := range waiting[:k] {
+		s.attn[w.Mode] = true
 		s.doc.Held = append(s.doc.Held, engine.Entry{
 			LockID: w.LockID, Part: w.Part, Order: w.Order, Mode: w.Mode, Limit: w.Limit, Owner: w.Owner, State: engine.Claimed,
 			ExpiresAt: s.now.Add(ms(max(s.policy.ClaimTTL, w.ClaimTTL))), ClaimTTL: w.ClaimTTL,
@@ -62,8 +77,8 @@ func (s *state) settle() {
 
 // served is how many of those who wait, who are not passed over, are granted claims now.
 func (s *state) served(waiting []engine.Waiter) int {
-	// If its own lock ID holds exclusively the head joins when it comes, and those behind it must not go
-	// with it.
+	// If its own lock ID holds exclusively the head joins when it comes, and those behind it must
+	// not go with it.
 	exclusive := s.some(func(e *engine.Entry) bool { return e.Mode == engine.Exclusive && alive(*e, s.now) })
 	if len(waiting) == 0 || exclusive {
 		return 0
@@ -119,8 +134,9 @@ func (s *state) fits(lockID string, limit int64) bool {
 	return s.doc.Admits(engine.Party{LockID: lockID, Mode: engine.SharedBy, Limit: limit})
 }
 
-// displace ends the expired holds whose room is given to a lock ID, and to those that are served with it: the exclusive ones,
-// and all others' if they would exceed its limit if they came back, or are a crowd.
+// displace ends the expired holds whose room is given to a lock ID, and to those that are served
+// with it: the exclusive ones, and all others' if they would exceed its limit if they came back, or
+// are a crowd.
 func (s *state) displace(served []engine.Waiter, lockID string, limit int64) {
 	others, live := map[string]bool{}, map[string]bool{}
 	for _, e := range s.doc.Held {

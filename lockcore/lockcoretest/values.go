@@ -49,6 +49,7 @@ func clone(d engine.Document) engine.Document {
 	d.Waiters = append([]engine.Waiter{}, d.Waiters...)
 	d.Evicted = append([]engine.Evicted{}, d.Evicted...)
 	d.Released = append([]engine.Released{}, d.Released...)
+	d.Attn = append([]string{}, d.Attn...)
 	d.Last.Released = slices.Clone(d.Last.Released)
 	d.Last.Expired = slices.Clone(d.Last.Expired)
 	d.Last.Gone = slices.Clone(d.Last.Gone)

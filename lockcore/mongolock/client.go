@@ -37,6 +37,11 @@ func NewClient(collection *mongo.Collection) *Client {
 	return &Client{locker: locker, eng: eng}
 }
 
+// Close ends what goes on in the background after an answer was lost: the request is taken back once more, 10 s later, so
+// that no late copy of it holds anything. It waits for that as long as ctx allows. Locks stand. What the Client is asked
+// afterwards fails with lockcore.ErrClosed.
+func (c *Client) Close(ctx context.Context) error { return c.locker.Close(ctx) }
+
 // CreateIndexes makes the index by which documents of idle resources are removed. Locks work without it, and documents
 // stay for ever. It may be called again at any time. A collection in another layout, such as that of the package
 // mongo-lock, is refused with a *lockcore.LayoutError.

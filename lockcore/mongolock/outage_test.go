@@ -57,6 +57,11 @@ func setupCut(t *testing.T) (fixture, *cutter) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, client.Disconnect(context.Background())) })
 	f.Client = mongolock.NewClient(client.Database(f.coll.Database().Name()).Collection(f.coll.Name()))
+	t.Cleanup(func() {
+		ended, cancel := context.WithCancel(context.Background())
+		cancel() // without waiting until no copy of a command can come
+		_ = f.Close(ended)
+	})
 	_, err = f.Status(t.Context(), mongolock.Filter{})
 	require.NoError(t, err)
 	return f, d

@@ -108,7 +108,8 @@ func (k acquireKind) stages() []bson.D {
 // find sets what there is of the lock ID and the part:
 //
 //	a  the lock ID's entries      l  the others that are alive, for a limit      i  the part's place in the queue, or -1
-//	o  those of its hold      m  the part, as it runs or was claimed for last      tomb  the part's tombstone
+//	o  those of its hold      m  the part, as it runs or was claimed for last
+//	tomb  the part's tombstone
 func (s *stages) find(k acquireKind) {
 	own := filter("$held", ownID)
 	if k.keep { // that somebody came is a sign of life of the hold
@@ -147,8 +148,8 @@ func (s *stages) decide(k acquireKind) {
 	}
 	fits := fitsIn(k)
 	// An upgrade goes ahead of the queue: those who wait there wait for its own hold. A request that has a
-	// place gets its claim when its turn has come, in whichever write that is; and so does one that was passed over, which
-	// refreshes its place.
+	// place gets its claim when its turn has come, in whichever write that is; and so does one that
+	// was passed over, which refreshes its place.
 	claimed := eq("$t.m.state", engine.Claimed)
 	free := nobodyWaits
 	if k.queue {
@@ -319,8 +320,8 @@ func (s *stages) entries(k acquireKind) expr {
 		unchanged)
 }
 
-// goesAhead reports whether the request queues ahead of others: it is an upgrade; or it slept through its claim, or there is
-// no room for it any more.
+// goesAhead reports whether the request queues ahead of others: it is an upgrade; or it slept
+// through its claim, or there is no room for it any more.
 var goesAhead = or(ne("$t.o", none), isClaim)
 
 // isClaim tells whether the request confirms a claim, or goes back to the queue from one; a part that is superseded does not

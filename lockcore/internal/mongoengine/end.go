@@ -76,8 +76,8 @@ func (k releaseKind) stages() []bson.D {
 	return s.store(outcome{did: engine.Granted, released: "$t.g", gone: gone, position: 0})
 }
 
-// A withdrawal makes a tombstone of one place in the queue. Outcomes: the request waited there, without a claim, and is
-// told of when its part comes back; or nothing changes.
+// A withdrawal makes a tombstone of one place in the queue. Outcomes: the request waited there,
+// without a claim, and is told of when its part comes back; or nothing changes.
 func (withdrawKind) stages() []bson.D {
 	which := and(eq(ownPlace, me), eq("$$this.order", "$t.ord"), not("$$this.verdict"))
 	verdict := doc(v("verdict", "$t.reason"), v("overdueAt", engine.LongAgo))
@@ -109,7 +109,8 @@ var lives = or(holds, alive, gt("$$this.place", "$$NOW"))
 var (
 	heldAndQueue = concat("$held", cond(in("$t.id", "$waiters.lockId"), "$waiters", none))
 	queued       = lte("$$this.state", engine.Claimed)
-	// gone are the places and claims in it that were not given up before. Of a tombstone the withdrawal told.
+	// gone are the places and claims in it that were not given up before. Of a tombstone the
+	// withdrawal told.
 	gone = filter("$t.a", and(queued, gt(largest("$$this.expiresAt", "$$this.place"), "$$NOW"), not("$$this.verdict")))
 	// forget keeps the places that are not in it.
 	forget = v("waiters", cond(in("$t.id", "$waiters.lockId"), filter("$waiters", not(in("$$this", "$t.a"))), "$waiters"))

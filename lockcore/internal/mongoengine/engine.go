@@ -41,21 +41,31 @@ func New(coll *mongo.Collection, retention time.Duration) *Engine {
 	}
 }
 
-// idleIndex is the name of the index on idleAt.
-const idleIndex = "lockstep_idle"
+// idleIndex is the name of the index on idleAt. That on attn has only the documents in which more
+// stands than plain holds.
+const (
+	idleIndex = "lockstep_idle"
+	attnIndex = "lockstep_attn"
+)
 
-// Prepare makes the TTL index on idleAt. A collection in another layout is refused with an
-// *engine.LayoutError.
+// Prepare makes the TTL index on idleAt and the partial index on attn. A collection in another layout
+// is refused with an *engine.LayoutError.
 func (e *Engine) Prepare(ctx context.Context) error {
 	if err := e.check(ctx); err != nil {
 		return err
 	}
-	_, err := e.coll.Indexes().CreateOne(ctx, mongo.IndexModel{
-		Keys:    bson.D{{Key: "idleAt", Value: 1}},
-		Options: options.Index().SetName(idleIndex).SetExpireAfterSeconds(int32(e.retention.Seconds())),
+	_, err := e.coll.Indexes().CreateMany(ctx, []mongo.IndexModel{
+		{
+			Keys:    bson.D{{Key: "idleAt", Value: 1}},
+			Options: options.Index().SetName(idleIndex).SetExpireAfterSeconds(int32(e.retention.Seconds())),
+		},
+		{
+			Keys:    bson.D{{Key: "attn", Value: 1}},
+			Options: options.Index().SetName(attnIndex).SetPartialFilterExpression(bson.D{{Key: "attn", Value: contended}}),
+		},
 	})
 	if err != nil {
-		return fmt.Errorf("lockstep: create the index on idleAt of %s: %w", e.coll.Name(), err)
+		return fmt.Errorf("lockstep: create the indexes on idleAt and attn of %s: %w", e.coll.Name(), err)
 	}
 	return nil
 }
@@ -91,8 +101,8 @@ func (e *Engine) apply(ctx context.Context, resource, lockID string, values bson
 
 // A write asks for the document without its queue, and a lean one without the records too.
 var (
-	fullAnswer = answerWithout("waiters")
-	leanAnswer = answerWithout("waiters", "released", "evicted")
+	fullAnswer = answerWithout("waiters", "attn")
+	leanAnswer = answerWithout("waiters", "attn", "released", "evicted")
 )
 
 func answerWithout(fields ...string) *options.FindOneAndUpdateOptionsBuilder {

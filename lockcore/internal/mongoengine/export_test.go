@@ -1,6 +1,7 @@
 package mongoengine
 
 import (
+	"context"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -59,6 +60,12 @@ var (
 	AllServed       expr = largest(1, size("$t.c"))
 	HeldExclusively expr = in(list("$t.d.lockId", engine.Exclusive), each("$held", list(item("lockId"), item("mode"))))
 )
+
+// Explain asks the server how it would find the documents of a query.
+func (e *Engine) Explain(ctx context.Context, q engine.Query) (bson.Raw, error) {
+	command := bson.D{{Key: "aggregate", Value: e.coll.Name()}, {Key: "pipeline", Value: e.listing(e.filterOf(q))}, {Key: "cursor", Value: bson.D{}}}
+	return e.coll.Database().RunCommand(ctx, bson.D{{Key: "explain", Value: command}}).Raw()
+}
 
 // item is a field of the entry, place or record that a filter or a map looks at.
 func item(field string) string {

@@ -15,13 +15,37 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
-// List sends one command, and more of them where the answer is long.
+// List sends one command, and more of them if the answer is long.
 func (e *Engine) List(ctx context.Context, q engine.Query) iter.Seq2[engine.Document, error] {
+	filter := e.filterOf(q)
+	return func(yield func(engine.Document, error) bool) {
+		if q.Live && !q.Contended {
+			live, err := e.live(ctx)
+			if err != nil {
+				yield(engine.Document{}, err)
+				return
+			}
+			filter = append(filter, live)
+		}
+		for d, err := range e.find(ctx, filter) {
+			// They come sorted.
+			if err == nil && d.ID < q.Prefix {
+				continue
+			}
+			if (err == nil && !strings.HasPrefix(d.ID, q.Prefix)) || !yield(d, err) {
+				return
+			}
+		}
+	}
+}
+
+// filterOf is what the documents meet that a query selects, but for their time.
+func (e *Engine) filterOf(q engine.Query) bson.D {
 	filter := bson.D{}
 	where := func(name string, value any) { filter = append(filter, bson.E{Key: name, Value: value}) }
 	if q.Resource != "" {
 		where("_id", bson.D{{Key: "$eq", Value: q.Resource}})
-	} else if q.Prefix != "" {
+	} else if q.Prefix != "" && !q.Contended { // or the index on _id is chosen, which has all documents
 		where("_id", bson.D{{Key: "$gte", Value: q.Prefix}})
 	}
 	var all bson.A
@@ -43,30 +67,21 @@ func (e *Engine) List(ctx context.Context, q engine.Query) iter.Seq2[engine.Docu
 		}
 		all = append(all, bson.D{{Key: "$or", Value: some}})
 	}
+	if q.Waiting || q.Contended {
+		all = append(all, bson.D{{Key: "attn", Value: contended}})
+	}
+	if q.Waiting {
+		all = append(all, bson.D{{Key: "waiters.since", Value: bson.D{{Key: "$gt", Value: time.Unix(0, 0)}}}})
+	}
 	if all != nil {
 		where("$and", all)
 	}
-	if q.Waiting {
-		// What a sparse index can answer, where somebody has so many documents that they made one.
-		where("waiters.since", bson.D{{Key: "$gt", Value: time.Unix(0, 0)}})
-	}
-	return func(yield func(engine.Document, error) bool) {
-		if q.Live {
-			live, err := e.live(ctx)
-			if err != nil {
-				yield(engine.Document{}, err)
-				return
-			}
-			filter = append(filter, live)
-		}
-		for d, err := range e.find(ctx, filter) {
-			// They come sorted.
-			if (err == nil && !strings.HasPrefix(d.ID, q.Prefix)) || !yield(d, err) {
-				return
-			}
-		}
-	}
+	return filter
 }
+
+// contended is the filter of the index on attn, and word for word what a query has to ask for so
+// that the index is used.
+var contended = bson.D{{Key: "$gte", Value: ""}}
 
 // lastRune is greater than any that follows a prefix.
 const lastRune = "\U0010FFFF"
@@ -85,11 +100,17 @@ func (e *Engine) live(ctx context.Context) (bson.E, error) {
 	return bson.E{Key: "idleAt", Value: bson.D{{Key: "$gte", Value: from}}}, nil
 }
 
+// listing is the pipeline that lists documents.
+func (e *Engine) listing(filter bson.D) mongo.Pipeline {
+	pipeline := mongo.Pipeline{on("$match", filter), on("$sort", doc(v("_id", 1)))}
+	pipeline = append(pipeline, on("$set", doc(v("at", "$$NOW"))))
+	return pipeline
+}
+
 // find streams the documents that match, with the server's time in at.
 func (e *Engine) find(ctx context.Context, filter bson.D) iter.Seq2[engine.Document, error] {
-	pipeline := mongo.Pipeline{on("$match", filter), on("$sort", doc(v("_id", 1))), on("$set", doc(v("at", "$$NOW")))}
 	return func(yield func(engine.Document, error) bool) {
-		cursor, err := e.coll.Aggregate(ctx, pipeline, options.Aggregate().SetBatchSize(batch))
+		cursor, err := e.coll.Aggregate(ctx, e.listing(filter), options.Aggregate().SetBatchSize(batch))
 		if err != nil {
 			yield(engine.Document{}, err)
 			return

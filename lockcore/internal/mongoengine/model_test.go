@@ -2,6 +2,7 @@ package mongoengine_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -133,6 +134,7 @@ func (m *model) compare(t *rapid.T, op any, want, stored engine.Document) {
 func (m *model) read(t *rapid.T) engine.Document {
 	d, err := harness{m.eng, m.coll}.stored(t.Context(), m.name)
 	require.NoError(t, err)
+	slices.Sort(d.Attn) // a set
 	return d
 }
 

@@ -125,6 +125,7 @@ var mutants = []mutant{
 	{"after", "the part that confirms a claim forgets it", instead("$t.m.after", "$$REMOVE"), "after/a claim tells of the hold whose end let it in, and the part that confirms it keeps that"},
 	{"gone", "places are not looked for", instead(mongoengine.HeldAndQueue, "$held"), "gone/a leave tells of the place that it gives up, once"},
 	{"gone", "places that had expired are told", instead(mongoengine.StillStood, true), "gone/places that nobody refreshed are not told, nor is a claim that was confirmed"},
+	{"List", "what is contended or kept is not marked", field("attn", bson.A{}), "List/what is contended or kept is listed without plain holds"},
 	{"every answer is a write", "writes are not counted", instead(mongoengine.CountWrite, "$seq"), "rule 5/what is free is granted"},
 }
 

@@ -55,9 +55,10 @@ func distinct(ids string, beside expr) expr {
 	return size(op("$setDifference", ids, list(beside)))
 }
 
-// settle claims the resource for those who are next in the queue, as many as it has room for: for the first, and for those right
-// behind it that ask for no smaller limit, up to a bound. Then it displaces the expired holds whose room was given away, in
-// this way or by the request itself, if granted holds, to who. It keeps in t
+// settle claims the resource for those who are next in the queue, as many as it has room for: for
+// the first, and for those right behind it that ask for no smaller limit, up to a bound. Then it
+// displaces the expired holds whose room was given away, in this way or by the request itself, if
+// granted holds, to who. It keeps in t
 //
 //	w  those who wait and are not passed over, so many as one write serves at most
 //	d  the first of them; later, to whom room was given      l  what is alive
@@ -132,14 +133,16 @@ func (s *stages) store(o outcome) []bson.D {
 	record := doc(v("lockId", "$$this.lockId"), v("fence", "$$this.fence"), v("by", "$t.d.lockId"))
 	last := doc(v("outcome", o.did), v("released", together(o.released)), v("expired", expired), v("gone", together(o.gone)), v("position", o.position),
 		v("length", size("$waiters")))
+	verdict := expr("$$REMOVE") // what the write before said must not stay
 	if o.verdict != nil {
-		last = append(last, v("verdict", o.verdict))
+		verdict = ifNull(o.verdict, verdict)
 	}
+	last = append(last, v("verdict", verdict))
 	*s = append(*s, on("$set", doc(
 		v("seq", add("$seq", int64(1))), v("at", "$$NOW"),
 		v("held", concat(cond(eq("$t.x", none), "$held", filter("$held", not(in("$$this", "$t.x")))), each("$t.c", claim))),
 		v("evicted", lastOf(concat("$evicted", each("$t.x", record)), engine.MaxEvicted)),
-		v("idleAt", idleAt),
+		v("idleAt", idleAt), v("attn", attn),
 		v("last", last),
 		v("t", "$$REMOVE"),
 	)))
@@ -163,6 +166,10 @@ func after(ended expr) expr {
 // rounded up to engine.IdleGrain.
 var idleAt = on("$dateTrunc", doc(
 	v("date", add(largest("$$NOW", maxOf("$held.expiresAt")), engine.IdleGrain.Milliseconds())), v("unit", "hour")))
+
+// attn is what stands beside plain holds: by their states, and those who wait or are granted claims
+// by their modes.
+var attn = op("$setDifference", concat("$held.state", "$t.c.mode", op("$slice", "$waiters.mode", 1)), list(engine.Part))
 
 func lastOf(items expr, n int) expr { return op("$slice", items, -n) }
 

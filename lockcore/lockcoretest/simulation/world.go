@@ -61,7 +61,7 @@ type call struct {
 	done   bool
 	// patient says that it waits as long as it takes.
 	patient bool
-	// queued says that the database had a place for it.
+	// queued says that it was told of its place in a queue.
 	queued bool
 	// first is when it first took effect on each resource.
 	first map[string]time.Time

@@ -92,7 +92,6 @@ func (w *world) register(c *command, after *engine.Document) {
 		}
 		if op, ok := c.op.(engine.Acquire); ok {
 			w.calls[partKey{after.ID, op.LockID, op.Part}] = c.call
-			c.call.queued = c.call.queued || after.Last.Outcome == engine.Queued
 		}
 	}
 	switch op := c.op.(type) {

@@ -1,0 +1,118 @@
+package lockcore_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+)
+
+// park enters a request, looks after it as a workflow's wait does, and takes the lock when its turn has come.
+func (p *parked) park(t *testing.T, lockID string, until time.Time) (granted time.Time) {
+	t.Helper()
+	woken := make(chan struct{}, 1)
+	defer p.OnTurn(func(turn lockcore.Turn) {
+		if turn.LockID == lockID {
+			select {
+			case woken <- struct{}{}:
+			default:
+			}
+		}
+	})()
+	req := one(lockID, lockcore.Exclusive("r"))
+	req.Part, req.Order = "p", lockcore.Order{Schedule: 1, Attempt: 1}
+	_, err := p.Enter(t.Context(), req, true)
+	for first := true; ; first = false {
+		if err == nil {
+			return time.Now()
+		}
+		require.ErrorIs(t, err, lockcore.ErrBusy)
+		again, busy := p.Recheck(t.Context(), req, "r", first)
+		if busy == nil {
+			req.Order.Attempt++
+			_, err = p.Enter(t.Context(), req, true)
+			continue
+		}
+		require.ErrorIs(t, busy, lockcore.ErrBusy)
+		if time.Now().Add(again).After(until) {
+			return time.Time{} // dead
+		}
+		select {
+		case <-woken:
+			req.Order.Attempt++
+			_, err = p.Enter(t.Context(), req, true)
+		case <-time.After(again):
+		}
+	}
+}
+
+// 500 requests park, wait for an hour, and their processes die. Then the holder does. The one behind them waits on.
+func TestACrowdOfDeadParkedRequestsCostsNoMoreThanTwentyMinutes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newParked(t, nil)
+		held, err := p.TryAcquire(t.Context(), one("holder", lockcore.Exclusive("r")))
+		require.NoError(t, err)
+		start := time.Now()
+		die := start.Add(time.Hour)
+		var dead sync.WaitGroup
+		for i := range 500 {
+			dead.Go(func() { require.Zero(t, p.park(t, fmt.Sprint("dead", i), die)) })
+		}
+		synctest.Wait()
+		live := make(chan time.Time, 1)
+		go func() { live <- p.park(t, "live", start.Add(10*time.Hour)) }()
+		dead.Wait()
+		writes := p.engine.acquires.Load()
+		require.LessOrEqual(t, writes, int64(501*10), "a parked hour costs few writes")
+		time.Sleep(time.Until(die))
+		require.NoError(t, held.Release(t.Context()))
+		p.Tend("r")
+		granted := <-live
+		require.LessOrEqual(t, granted.Sub(die), 20*time.Minute+31*time.Second)
+	})
+}
+
+func TestAReadIsNotRememberedForLongerThanItMayBeShared(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newParked(t, nil)
+		p.enter(t, "a", lockcore.Exclusive("r"))
+		for i := range 100 {
+			p.queue(t, fmt.Sprint("b", i), lockcore.Exclusive("r"))
+		}
+		_, err := p.Recheck(t.Context(), p.request("b1", lockcore.Exclusive("r")), "r", false)
+		require.ErrorIs(t, err, lockcore.ErrBusy)
+		require.True(t, p.Remembered())
+		time.Sleep(2 * time.Second)
+		require.False(t, p.Remembered())
+	})
+}
+
+// A waiter is passed over when it has not been heard of; it keeps its place, and goes on when nobody is in its way.
+func TestALocalWaiterPassesOneThatIsOverdue(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		mem := lockcoretest.NewEngine(time.Now)
+		l := on(t, mem, lockcore.Config{})
+		held, err := l.TryAcquire(t.Context(), one("h", lockcore.Exclusive("r")))
+		require.NoError(t, err)
+		require.ErrorIs(t, enterOnce(t, l, "late", "p"), lockcore.ErrBusy)
+		next := acquireLater(t.Context(), l, one("next", lockcore.Exclusive("r")))
+		eventually(t, 2, waitersOf(mem, "r"), "both stand in the queue")
+		time.Sleep(10 * time.Minute)
+		since := time.Now()
+		require.NoError(t, held.Release(t.Context()))
+		got := <-next
+		require.NoError(t, got.err)
+		require.LessOrEqual(t, time.Since(since), time.Second)
+		require.Len(t, mem.Document("r").Waiters, 1)
+		require.NoError(t, got.session.Release(t.Context()))
+	})
+}
