@@ -2,6 +2,8 @@ package simulation
 
 import (
 	"cmp"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
@@ -12,10 +14,8 @@ import (
 type circles struct {
 	docs  []engine.Document
 	waits []*stander
-	// going are the owners that can go on.
-	going map[string]bool
-	// owners are those of lock IDs.
-	owners map[string]string
+	// stays are the owners that cannot go on.
+	stays map[string]bool
 }
 
 // stander is a live place in a queue.
@@ -63,7 +63,7 @@ func (w *world) inCircles(mustEnd bool) []*stander {
 
 // newCircles is nil where nobody waits.
 func (w *world) newCircles(mustEnd bool) *circles {
-	c := &circles{going: map[string]bool{}, owners: map[string]string{}}
+	c := &circles{stays: map[string]bool{}}
 	some := false
 	for _, r := range w.plan.resources {
 		d := w.db.Document(r)
@@ -75,15 +75,11 @@ func (w *world) newCircles(mustEnd bool) *circles {
 	}
 	for i := range c.docs {
 		d := &c.docs[i]
-		for _, e := range d.Held {
-			c.owners[e.LockID] = cmp.Or(c.owners[e.LockID], e.Owner)
-		}
 		var ahead []*stander
 		for j := range d.Waiters {
 			q := &d.Waiters[j]
 			key := partKey{d.ID, q.LockID, q.Part}
 			owner := cmp.Or(q.Owner, q.LockID)
-			c.owners[q.LockID] = owner
 			if !waits(q, time.Now()) || (mustEnd && !w.present(key, q)) {
 				continue
 			}
@@ -96,7 +92,7 @@ func (w *world) newCircles(mustEnd bool) *circles {
 	return c
 }
 
-// goOn lets those owners go on that wait for nothing any more.
+// goOn sees which owners wait for something: all others go on.
 func (c *circles) goOn() {
 	stays := map[string]bool{}
 	for _, s := range c.waits {
@@ -104,15 +100,19 @@ func (c *circles) goOn() {
 			stays[s.owner] = true
 		}
 	}
-	c.going = map[string]bool{}
-	for id, owner := range c.owners {
-		if owner = cmp.Or(owner, id); !stays[owner] {
-			c.going[owner] = true
-		}
-	}
+	c.stays = stays
 }
 
-func (c *circles) ownerOf(lockID string) string { return cmp.Or(c.owners[lockID], lockID) }
+// ownerOf is the owner of an entry. A kept hold tells it for the parts of its lock ID.
+func ownerOf(d *engine.Document, e *engine.Entry) string {
+	owner := e.Owner
+	for i := range d.Held {
+		if k := &d.Held[i]; k.LockID == e.LockID && k.State == engine.Kept && e.CreatedAt == nil {
+			owner = cmp.Or(owner, k.Owner)
+		}
+	}
+	return cmp.Or(owner, e.LockID)
+}
 
 // obstacles are the owners that a wait waits for, of those who stay.
 func (c *circles) obstacles(s *stander) []string {
@@ -124,7 +124,7 @@ func (c *circles) obstacles(s *stander) []string {
 	var out []string
 	now := time.Now()
 	party := s.w.Party()
-	others := map[string]bool{}
+	others := map[string]string{}
 	for i := range s.d.Held {
 		e := &s.d.Held[i]
 		if e.LockID == s.w.LockID {
@@ -133,18 +133,16 @@ func (c *circles) obstacles(s *stander) []string {
 			}
 			continue
 		}
-		if !lives(e, now) || e.State == engine.Draining || c.going[c.ownerOf(e.LockID)] {
+		if !lives(e, now) || e.State == engine.Draining || !c.stays[ownerOf(s.d, e)] {
 			continue
 		}
-		others[e.LockID] = true
+		others[e.LockID] = ownerOf(s.d, e)
 		if e.Blocks(party, now) {
-			out = append(out, c.ownerOf(e.LockID))
+			out = append(out, ownerOf(s.d, e))
 		}
 	}
 	if party.Limit > 0 && int64(len(others)) >= party.Limit {
-		for id := range others {
-			out = append(out, c.ownerOf(id))
-		}
+		out = slices.AppendSeq(out, maps.Values(others))
 	}
 	for _, a := range s.ahead {
 		if !a.gone && a.w.LockID != s.w.LockID {
@@ -153,7 +151,7 @@ func (c *circles) obstacles(s *stander) []string {
 	}
 	// Whoever got what it waited for holds it as long as its owner waits for something else.
 	for _, o := range c.waits {
-		if o.granted && o.d == s.d && o.w.LockID != s.w.LockID && !c.going[o.owner] && !engine.Compatible(o.w.Mode, s.w.Mode) {
+		if o.granted && o.d == s.d && o.w.LockID != s.w.LockID && c.stays[o.owner] && !engine.Compatible(o.w.Mode, s.w.Mode) {
 			out = append(out, o.owner)
 		}
 	}
