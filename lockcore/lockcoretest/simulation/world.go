@@ -17,7 +17,6 @@ import (
 type world struct {
 	seed    uint64
 	plan    *plan
-	ignore  map[string]bool
 	db      *lockcoretest.Engine
 	procs   []*process
 	began   time.Time
@@ -67,21 +66,17 @@ type call struct {
 	first map[string]time.Time
 }
 
-// Run plays a seed, inside a bubble of package synctest, and returns the first violation, or nil. Violations of the kinds
-// in ignore are passed over.
-func Run(seed uint64, ignore ...string) *Violation {
-	w := newWorld(seed, ignore)
+// Run plays a seed, inside a bubble of package synctest, and returns the first violation, or nil.
+func Run(seed uint64) *Violation {
+	w := newWorld(seed)
 	w.run()
 	return w.result
 }
 
-func newWorld(seed uint64, ignore []string) *world {
+func newWorld(seed uint64) *world {
 	w := &world{
-		seed: seed, plan: newPlan(seed), ignore: map[string]bool{}, began: time.Now(), end: make(chan struct{}), stop: make(chan struct{}),
+		seed: seed, plan: newPlan(seed), began: time.Now(), end: make(chan struct{}), stop: make(chan struct{}),
 		blocked: map[string]time.Time{}, dbChecks: newDBChecks(), told: newTold(), waiting: newWaiting(),
-	}
-	for _, kind := range ignore {
-		w.ignore[kind] = true
 	}
 	w.base, w.cancel = context.WithCancel(context.Background())
 	w.db = lockcoretest.NewEngine(w.serverNow)
