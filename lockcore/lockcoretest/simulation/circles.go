@@ -14,6 +14,8 @@ import (
 type circles struct {
 	docs  []engine.Document
 	waits []*stander
+	// mustEnd says that only deadlocks count that must end.
+	mustEnd bool
 	// stays are the owners that cannot go on.
 	stays map[string]bool
 }
@@ -63,7 +65,7 @@ func (w *world) inCircles(mustEnd bool) []*stander {
 
 // newCircles is nil where nobody waits.
 func (w *world) newCircles(mustEnd bool) *circles {
-	c := &circles{stays: map[string]bool{}}
+	c := &circles{mustEnd: mustEnd, stays: map[string]bool{}}
 	some := false
 	for _, r := range w.plan.resources {
 		d := w.db.Document(r)
@@ -149,8 +151,12 @@ func (c *circles) obstacles(s *stander) []string {
 			out = append(out, a.owner)
 		}
 	}
-	// Whoever got what it waited for holds it as long as its owner waits for something else.
+	// Whoever gets what it waits for holds it as long as its owner waits for something else. A deadlock that is made so need
+	// not end before it is made.
 	for _, o := range c.waits {
+		if c.mustEnd {
+			break
+		}
 		if o.granted && o.d == s.d && o.w.LockID != s.w.LockID && c.stays[o.owner] && !engine.Compatible(o.w.Mode, s.w.Mode) {
 			out = append(out, o.owner)
 		}
@@ -186,8 +192,12 @@ func (c *circles) reaches(s *stander) bool {
 // verdictsAreTrue is the half of I12 that nobody is told of a deadlock that is none.
 func (w *world) verdictsAreTrue(c *command, before, after *engine.Document) {
 	for _, key := range condemned(before, after) {
+		kind := "I12"
+		if time.Since(c.sent) > lateAfter { // it was no verdict of now
+			kind = "I6"
+		}
 		if at, ever := w.circled[key]; !ever || time.Since(at) > recently {
-			w.broken("I12", key.lockID, "%s is told of a deadlock on %s, and is in none", key.lockID, key.resource)
+			w.broken(kind, key.lockID, "%s is told of a deadlock on %s, and is in none", key.lockID, key.resource)
 		}
 	}
 	op, ok := c.op.(engine.Acquire)

@@ -125,8 +125,8 @@ func (p *process) send(ctx context.Context, c *command) ([]engine.Document, []bo
 		docs, renewed = nil, nil
 	}
 	p.pass(key)
-	if c.call != nil && err == nil && len(docs) == 1 && docs[0].Last.Outcome == engine.Queued {
-		c.call.queued = true
+	if c.call != nil && err == nil && c.kind == "acquire" {
+		c.call.queued = docs[0].Last.Outcome == engine.Queued
 	}
 	return docs, renewed, err
 }

@@ -3,6 +3,7 @@ package simulation
 import (
 	"flag"
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -23,6 +24,7 @@ func TestSimulation(t *testing.T) {
 	var mu sync.Mutex
 	fails := map[uint64]int{}
 	began := time.Now()
+	debug.SetGCPercent(400) // a seed leaves much behind, and all of it can go
 	play := func(t *testing.T) {
 		for *times > 1 || !failed.Load() {
 			i := next.Add(1) - 1

@@ -42,7 +42,11 @@ func (w *world) tick() {
 		}
 		w.lossesAreTold()
 		w.mu.Unlock()
-		w.phase(tickEvery, nil)
+		pause := tickEvery
+		if w.calm() {
+			pause *= 4 // little happens any more
+		}
+		w.phase(pause, nil)
 	}
 }
 
