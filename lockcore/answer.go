@@ -13,24 +13,23 @@ func answer(op *engine.Acquire, d *engine.Document, sent time.Time) (Lease, erro
 	switch d.Last.Outcome {
 	case engine.Granted, engine.Joined, engine.Again:
 		lease := leaseOf(d.Part(op.LockID, op.Part, op.Order), d, sent)
-		lease.Joined, lease.Bars = d.Last.Outcome == engine.Joined, op.NewFence
-		for _, e := range d.Held {
-			// Where the answer was lost and this is a repetition nobody knows, and a kept hold stays.
-			lease.began = lease.began || (e.LockID == op.LockID && e.State == engine.Kept && e.CreatedAt.Equal(d.At))
-		}
+		lease.Joined, lease.Bars, lease.began = d.Last.Outcome == engine.Joined, op.NewFence, true
 		return lease, nil
 	case engine.Lost:
 		return Lease{}, lostError(d, op.LockID, op.Part, op.Order)
 	case engine.Deadlock:
 		return Lease{}, deadlockError(op, d.Last.Verdict)
 	case engine.Overtaken:
-		by, _ := d.Overtaker(op.LockID, op.Part, op.Order)
+		by, known := d.Overtaker(op.LockID, op.Part, op.Order)
+		if !known { // answers leave out the queue, in which the later request waits
+			by.Order = op.Order
+		}
 		if strings.HasPrefix(by.Reason, deadlockReason) { // it was told, and the answer was lost
 			return Lease{}, deadlockError(op, by.Reason)
 		}
-		later := d.Later(op.LockID, op.Part, op.Order) != nil
+		_, later := d.Later(op.LockID, op.Part, op.Order)
 		return Lease{}, &SupersededError{
-			Resource: op.Resource, LockID: op.LockID, Part: op.Part, Order: orderOf(op.Order), By: orderOf(by.Order), Released: !later,
+			Resource: op.Resource, LockID: op.LockID, Part: op.Part, Order: orderOf(op.Order), By: orderOf(by.Order), Released: known && !later,
 			Reason: by.Reason,
 		}
 	default:
@@ -60,7 +59,7 @@ func lostError(d *engine.Document, lockID, part string, order int64) *LostError 
 func leaseOf(p *engine.Entry, d *engine.Document, sent time.Time) Lease {
 	lease := Lease{
 		Resource: d.ID, LockID: p.LockID, Part: p.Part, Order: orderOf(p.Order), Mode: Mode(p.Mode), Fence: p.Fence,
-		HoldFence: d.HoldFence(p.LockID), Left: remaining(p.ExpiresAt, d.At), forever: p.TTL == 0, ttl: time.Duration(p.TTL) * time.Millisecond,
+		HoldFence: p.FirstFence, Left: remaining(p.ExpiresAt, d.At), forever: p.TTL == 0, ttl: time.Duration(p.TTL) * time.Millisecond,
 	}
 	stands := lease.Left
 	if lease.forever {
@@ -102,7 +101,7 @@ func holders(d *engine.Document) []Holder {
 		h := Holder{
 			LockID: e.LockID, Owner: cmp.Or(e.Owner, e.LockID), Host: e.Host, Mode: Mode(e.Mode), Fence: e.Fence, Claimed: e.State == engine.Claimed,
 			Draining: e.State == engine.Draining, ExpiresIn: remaining(e.ExpiresAt, d.At), Trace: e.Trace, Comment: e.Comment, Limit: int(e.Limit),
-			FirstFence: cmp.Or(e.Granted, e.Fence),
+			FirstFence: e.FirstFence,
 		}
 		switch {
 		case e.CreatedAt != nil:
@@ -121,7 +120,6 @@ func holders(d *engine.Document) []Holder {
 		default:
 			out[i].ExpiresIn = max(out[i].ExpiresIn, h.ExpiresIn)
 			out[i].Fence = max(out[i].Fence, h.Fence)
-			out[i].FirstFence = min(out[i].FirstFence, h.FirstFence)
 			if h.Mode == ModeExclusive {
 				out[i].Mode = ModeExclusive
 			}

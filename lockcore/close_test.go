@@ -135,7 +135,7 @@ func TestCloseCutsOffACallThatHangs(t *testing.T) {
 		}, nil)
 		released := make(chan error, 1)
 		go func() {
-			released <- l.Release(context.Background(), lockcore.Release{LockID: "a", Resources: []string{"r"}})
+			released <- l.Release(context.Background(), lockcore.Release{LockID: "a", Resources: []string{"r"}, Order: lockcore.LastAttempt(1)})
 		}()
 		<-hang
 		require.NoError(t, l.Close(t.Context()))

@@ -109,7 +109,7 @@ func TestEachOperationIsOneCommandPerResource(t *testing.T) {
 	require.NoError(t, err)
 	w.sends(t, "release three by force", func() {
 		_, err = l.ForceRelease(t.Context(), lockcore.ForceRelease{LockID: "c", Resources: []string{"r/1", "r/2", "r/3"}, Reason: "by hand"})
-	}, write, write, write)
+	}, "aggregate", write, write, write)
 	require.NoError(t, err)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -38,14 +39,16 @@ func (l *Locker) Enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 func (l *Locker) enter(ctx context.Context, req Request, queue bool) ([]Lease, error) {
 	fresh := !queue && !req.Keep && req.Order == (Order{}) && req.Part == ""
 	if !queue {
-		req = l.number(req)
+		req = numbered(req)
 	}
 	req, err := l.complete(req)
 	if err != nil {
 		return nil, err
 	}
-	if req.Order == (Order{}) { // it queues: others were numbered
-		return nil, &InvalidError{Field: "Request.Order", Value: req.Order.String(), Bound: "0.1 or more for a request that queues, which is asked again by it"}
+	if req.Order == (Order{}) {
+		return nil, &InvalidError{
+			Field: "Request.Order", Value: req.Order.String(), Bound: "0.1 or more for a request that queues, or that names its part: it is asked again by it",
+		}
 	}
 	leases := make([]Lease, 0, len(req.Resources))
 	for _, res := range req.Resources {
@@ -62,28 +65,13 @@ func (l *Locker) enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 	return leases, nil
 }
 
-// number gives a request that its caller did not number a place after all that this process numbered
-// before, and by the clock after those of others.
-func (l *Locker) number(req Request) Request {
-	if req.Order != (Order{}) {
-		return req
+// numbered is a request whose caller named neither a part nor an order, as the first of a part of its own. What is drawn
+// at random collides with nobody's, so that no clock has to order the requests of several processes.
+func numbered(req Request) Request {
+	if req.Part == "" && req.Order == (Order{}) {
+		req.Part, req.Order = rand.Text()[:16], Order{Attempt: 1}
 	}
-	if req.Part == "" {
-		req.Part = rand.Text()[:10]
-	}
-	req.Order = l.nextOrder()
 	return req
-}
-
-// nextOrder is later than all that this process numbered, and by the clock than those that others did until now.
-func (l *Locker) nextOrder() Order {
-	for {
-		last := l.lastOrder.Load()
-		next := max(last+1, time.Now().UnixMicro())
-		if l.lastOrder.CompareAndSwap(last, next) {
-			return orderOf(next)
-		}
-	}
 }
 
 // awaitBriefly is for a request that is next in line: a moment's patience often saves it from coming again.
@@ -142,15 +130,25 @@ func (l *Locker) enterOne(outer context.Context, req *Request, res Resource, how
 	}
 	var sent time.Time
 	tries := 0
-	ask := func() (engine.Document, error) {
-		sent = time.Now()
-		tries++
-		d, err := l.eng.Acquire(ctx, op)
-		op.Fresh = false // a repetition may find what the first one left
-		if err != nil && outcomeUnknown(err) {
-			req.lostAt = time.Now()
+	ask := func() (d engine.Document, err error) {
+		for range mostLate { // it is this process's own, so that it was late on its way, or by an old guess at the server's time
+			sent = time.Now()
+			if op.Issued, err = l.issueTime(ctx); err != nil {
+				return d, err
+			}
+			tries++
+			d, err = l.eng.Acquire(ctx, op)
+			op.Fresh = false // a repetition may find what the first one left
+			if err != nil && outcomeUnknown(err) {
+				req.lostAt = time.Now()
+			}
+			if err != nil || d.Last.Outcome != engine.Late {
+				return d, err
+			}
+			l.afterWrite(outer, &d, ending{})
+			tries--
 		}
-		return d, err
+		return d, errAlwaysLate
 	}
 	d, err := l.retryUnknown(ctx, "acquire", res.Name, req.Order, ask)
 	if err == nil && d.Last.Outcome == engine.Queued && d.Claim(op.LockID, op.Part) != nil {
@@ -178,12 +176,19 @@ func (l *Locker) enterOne(outer context.Context, req *Request, res Resource, how
 	return lease, err
 }
 
+// mostLate is how often a request is sent that comes too late each time.
+const mostLate = 4
+
+// errAlwaysLate says that a request took longer than engine.CommandTimeout to reach the database, each time. None of
+// its copies can take effect any more.
+var errAlwaysLate = fmt.Errorf("the request reached the database more than %v after it was sent, %d times", engine.CommandTimeout, mostLate)
+
 // acquireOp is a complete request for one of its resources, as engines take it.
 func (l *Locker) acquireOp(req *Request, res Resource) engine.Acquire {
 	op := engine.Acquire{
 		Policy: l.cfg.policy(), Resource: res.Name, LockID: req.LockID, Part: req.Part, Order: req.Order.number(),
 		Mode: string(res.Mode), Limit: int64(res.Limit), TTL: millis(req.TTL), HoldTTL: millis(req.HoldTTL),
-		Keep: req.Keep, Held: res.Held, Reacquire: req.Reacquire, NewFence: req.NewFence,
+		Keep: req.Keep, Held: res.Held, Converts: req.converts.number(), Reacquire: req.Reacquire, NewFence: req.NewFence,
 		WaiterTTL: l.cfg.WaiterTTL.Milliseconds(), MaxWaiters: int64(l.cfg.MaxWaiters),
 		Owner: req.Owner, Host: req.Host, Comment: req.Comment, Safe: req.NeverVictim,
 	}

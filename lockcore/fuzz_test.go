@@ -109,13 +109,17 @@ func FuzzNamesOfWhatEnds(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, resource, lockID, reason string) {
 		before := contents(t, l.coll)
-		_, err := l.ForceRelease(t.Context(), lockcore.ForceRelease{LockID: lockID, Resources: []string{resource}, Reason: reason})
-		if !l.refused(t, err, before) {
-			d := l.document(t, resource)
-			require.Len(t, d.Released, 1)
-			require.Equal(t, released{LockID: lockID, Reason: reason}, d.Released[0])
+		_, err := l.Enter(t.Context(), one(lockID, lockcore.Exclusive(resource)), false)
+		if err == nil {
+			_, err = l.ForceRelease(t.Context(), lockcore.ForceRelease{LockID: lockID, Resources: []string{resource}, Reason: reason})
+			if err == nil {
+				d := l.document(t, resource)
+				require.Len(t, d.Released, 1)
+				require.Equal(t, released{LockID: lockID, Reason: reason}, d.Released[0])
+			}
 			l.forget(t, resource, before)
 		}
+		l.refused(t, err, before)
 		part := reason
 		err = l.Release(t.Context(), lockcore.Release{LockID: lockID, Resources: []string{resource}, Order: lockcore.Order{Attempt: 1}, Leaving: &part})
 		if !l.refused(t, err, before) {

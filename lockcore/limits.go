@@ -60,6 +60,9 @@ func checkMode(field string, r Resource) error {
 			return &InvalidError{Field: field + ".Limit", Value: strconv.Itoa(r.Limit), Bound: "0 in exclusive mode"}
 		}
 	case ModeShared:
+		if r.Limit == noPlaces {
+			return &InvalidError{Field: field + ".Limit", Value: "0", Bound: fmt.Sprintf("1 to %d; lockcore.Shared has no limit", maxLimit)}
+		}
 		return checkCount(field+".Limit", r.Limit, 0, maxLimit)
 	default:
 		return &InvalidError{Field: field + ".Mode", Value: quote(string(r.Mode)), Bound: `"X" (exclusive) or "S" (shared)`}

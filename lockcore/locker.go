@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -25,12 +24,12 @@ type Locker struct {
 	tel   observer
 	// keeper renews for all sessions, and watch wakes all that wait.
 	keeper *keeper
+	// server is what is known of the server's clock.
+	server serverClock
 	watch  *watcher
 	// life is how it ends, and cleaner ends what requests have left.
 	life    lifecycle
 	cleaner *cleaner
-	// lastOrder is the highest that was given to a request, or a release, without one.
-	lastOrder atomic.Int64
 }
 
 // New makes a Locker on coll. The collection is cloned with majority, journaled writes, majority reads
@@ -133,7 +132,7 @@ func failure(op, resource string, order Order, err error, unknown bool) error {
 func outcomeUnknown(err error) bool {
 	var selection topology.ServerSelectionError
 	var layout *engine.LayoutError
-	if errors.As(err, &selection) || errors.As(err, &layout) || errors.Is(err, ErrClosed) {
+	if errors.As(err, &selection) || errors.As(err, &layout) || errors.Is(err, ErrClosed) || errors.Is(err, errAlwaysLate) {
 		return false
 	}
 	var refused mongo.CommandError

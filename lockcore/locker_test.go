@@ -300,7 +300,7 @@ func TestBadInputIsRefusedByNameAndTheDatabaseIsNotAsked(t *testing.T) {
 		require.ErrorIs(t, err, lockcore.ErrInvalid)
 		require.Equal(t, strings.TrimSpace(field), invalid.Field)
 	}
-	n, err := l.coll.CountDocuments(t.Context(), bson.D{})
+	n, err := l.coll.CountDocuments(t.Context(), bson.D{{Key: "_id", Value: bson.D{{Key: "$gte", Value: ""}}}})
 	require.NoError(t, err)
 	require.Zero(t, n)
 	for _, cfg := range []lockcore.Config{{TTL: -1}, {TTL: time.Hour, HoldTTL: time.Minute}, {Retention: time.Second}, {MaxWaiters: -1}, {ClaimTTL: 1}} {

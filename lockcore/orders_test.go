@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -18,7 +19,13 @@ func releaseAll(t *testing.T, l *lockcore.Locker, lockID string) {
 	require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: lockID, Resources: []string{"r"}}))
 }
 
-func TestReleaseWithoutAnOrderEndsAllThatWasAskedForUntilNow(t *testing.T) {
+// holdFence is the fence with which the hold of "a" began, and 0 if it has none.
+func holdFence(e interface{ Document(string) engine.Document }, resource string) int64 {
+	d := e.Document(resource)
+	return d.HoldFence("a")
+}
+
+func TestReleaseWithoutAnOrderEndsWhatStands(t *testing.T) {
 	t.Parallel()
 	e := lockcoretest.NewEngine(time.Now)
 	l := on(t, e, lockcore.Config{})
@@ -27,7 +34,7 @@ func TestReleaseWithoutAnOrderEndsAllThatWasAskedForUntilNow(t *testing.T) {
 	leases, err := l.Enter(t.Context(), kept, false)
 	require.NoError(t, err)
 	require.NoError(t, l.Leave(t.Context(), leases...))
-	numbered := one("saga", lockcore.Exclusive("r"))
+	numbered := kept
 	numbered.Part, numbered.Order = "step", lockcore.Order{Schedule: 400_000, Attempt: 7}
 	leases, err = l.Enter(t.Context(), numbered, false)
 	require.NoError(t, err)
@@ -39,7 +46,6 @@ func TestReleaseWithoutAnOrderEndsAllThatWasAskedForUntilNow(t *testing.T) {
 	_, err = l.Enter(t.Context(), numbered, false)
 	require.ErrorIs(t, err, lockcore.ErrSuperseded, "it arrives late")
 
-	// What is numbered later gets it at once.
 	leases, err = l.Enter(t.Context(), kept, false)
 	require.NoError(t, err)
 	require.NoError(t, l.Leave(t.Context(), leases...))
@@ -49,22 +55,186 @@ func TestReleaseWithoutAnOrderEndsAllThatWasAskedForUntilNow(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestReleaseWithoutAnOrderIsNumberedWithTheRequests(t *testing.T) {
+// TestOrdersComeFromNoClock has two processes of one lock ID, of which the first is years ahead of the other: what it asked
+// for and released must not make the other's requests late.
+func TestOrdersComeFromNoClock(t *testing.T) {
+	t.Parallel()
+	e := lockcoretest.NewEngine(time.Now)
+	ahead, err := on(t, e, lockcore.Config{}).TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
+	require.NoError(t, err)
+	require.NoError(t, ahead.Release(t.Context()))
+	synctest.Test(t, func(t *testing.T) { // in which it is the year 2000
+		s, err := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{}).TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
+		require.NoError(t, err)
+		require.NoError(t, s.Release(t.Context()))
+		behind := on(t, e, lockcore.Config{})
+		s, err = behind.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
+		require.NoError(t, err)
+		require.NoError(t, s.Release(t.Context()))
+		require.Zero(t, holdFence(e, "r"), "its release released it")
+	})
+}
+
+// TestReleaseOfASessionEndsNothingThatWasGrantedSince repeats what a session's release sent, when another session of the
+// lock ID holds.
+func TestReleaseOfASessionEndsNothingThatWasGrantedSince(t *testing.T) {
+	t.Parallel()
+	e := lockcoretest.NewEngine(time.Now)
+	l := on(t, e, lockcore.Config{})
+	first, err := l.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
+	require.NoError(t, err)
+	lease := first.Leases()[0]
+	require.NoError(t, first.Release(t.Context()))
+	second, err := l.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
+	require.NoError(t, err)
+	require.NoError(t, first.Release(t.Context()))
+	require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r"}, FirstFence: lease.HoldFence}))
+	require.Equal(t, second.Leases()[0].HoldFence, holdFence(e, "r"))
+}
+
+// TestForceReleaseRepeatedEndsNothingThatWasGrantedSince, and one that does not wait frees the resource although its holder
+// was promised hours.
+func TestForceReleaseRepeatedEndsNothingThatWasGrantedSince(t *testing.T) {
+	t.Parallel()
+	e := lockcoretest.NewEngine(time.Now)
+	l := on(t, e, lockcore.Config{})
+	req := one("a", lockcore.Exclusive("r"))
+	req.TTL = 6 * time.Hour
+	dead, err := l.Enter(t.Context(), req, false)
+	require.NoError(t, err)
+	force := lockcore.ForceRelease{LockID: "a", Resources: []string{"r"}, FirstFence: dead[0].HoldFence, Reason: "it hangs"}
+	held, err := l.ForceRelease(t.Context(), force)
+	require.NoError(t, err)
+	require.Equal(t, []string{"r"}, held)
+	_, err = l.Enter(t.Context(), one("b", lockcore.Exclusive("r")), false)
+	require.ErrorContains(t, err, "draining", "it may still work")
+
+	force.Now = true
+	_, err = l.ForceRelease(t.Context(), force)
+	require.NoError(t, err)
+	again, err := l.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
+	require.NoError(t, err)
+	_, err = l.ForceRelease(t.Context(), force)
+	require.NoError(t, err)
+	require.Equal(t, again.Leases()[0].HoldFence, holdFence(e, "r"))
+}
+
+// TestReleaseRepeatedAfterALostAnswerIsNoLoss, and one that finds evidence of a loss says so as often as it is asked.
+func TestReleaseRepeatedAfterALostAnswerIsNoLoss(t *testing.T) {
+	t.Parallel()
+	clock := lockcoretest.NewClock(time.Now())
+	e := &deafEngine{Engine: lockcoretest.NewEngine(clock.Now)}
+	l := on(t, e, lockcore.Config{})
+	req := one("a", lockcore.Exclusive("r"))
+	req.Part, req.Order, req.Keep = "p", lockcore.Order{Schedule: 1, Attempt: 1}, true
+	_, err := l.Enter(t.Context(), req, false)
+	require.NoError(t, err)
+	e.lost = 1
+	held, err := l.ReleaseHeld(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r"}, Order: req.Order, Leaving: &req.Part})
+	require.NoError(t, err)
+	require.Equal(t, []string{"r"}, held, "its first copy released it")
+
+	req.Order.Schedule = 2
+	_, err = l.Enter(t.Context(), req, false)
+	require.NoError(t, err)
+	clock.Advance(2 * time.Hour)
+	_, err = on(t, e, lockcore.Config{}).Enter(t.Context(), one("b", lockcore.Exclusive("r")), false)
+	require.NoError(t, err)
+	for range 2 {
+		e.lost = 1
+		held, err = l.ReleaseHeld(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r"}, Order: req.Order})
+		require.NoError(t, err)
+		require.Empty(t, held, "b was let in")
+	}
+}
+
+// deafEngine loses the answers to so many releases.
+type deafEngine struct {
+	*lockcoretest.Engine
+	lost int
+}
+
+func (e *deafEngine) Release(ctx context.Context, op engine.Release) (engine.Document, error) {
+	d, err := e.Engine.Release(ctx, op)
+	if e.lost > 0 {
+		e.lost--
+		return engine.Document{}, errCut
+	}
+	return d, err
+}
+
+// TestRequestThatGivesUpLeavesAHoldThatAnotherEntered: its second resource is busy, and meanwhile another part entered, and
+// left, the hold that it had begun on the first.
+func TestRequestThatGivesUpLeavesAHoldThatAnotherEntered(t *testing.T) {
 	t.Parallel()
 	e := hooked()
 	l := on(t, e, lockcore.Config{})
-	var last lockcore.Order
-	// Faster than the clock of a coarse machine counts: each is after the one before all the same.
-	for range 200 {
-		leases, err := l.Enter(t.Context(), one("a", lockcore.Exclusive("r")), false)
+	_, err := l.Enter(t.Context(), one("b", lockcore.Exclusive("r/2")), false)
+	require.NoError(t, err)
+	other := one("a", lockcore.Exclusive("r/1"))
+	other.Keep = true
+	e.acquired = func(op engine.Acquire, d engine.Document) {
+		if op.Resource != "r/2" || d.Last.Outcome != engine.Busy {
+			return
+		}
+		e.acquired = nil
+		leases, err := l.Enter(t.Context(), other, false)
 		require.NoError(t, err)
-		require.True(t, last.Less(leases[0].Order))
-		last = leases[0].Order
-		releaseAll(t, l, "a")
-		released := e.Document("r").Released
-		require.Greater(t, released[len(released)-1].Order, int64(last.Schedule)<<32|int64(last.Attempt))
 		require.NoError(t, l.Leave(t.Context(), leases...))
 	}
+	req := one("a", lockcore.Exclusive("r/1"), lockcore.Exclusive("r/2"))
+	req.Keep = true
+	_, err = l.Enter(t.Context(), req, false)
+	require.ErrorIs(t, err, lockcore.ErrBusy)
+	require.NotZero(t, holdFence(e, "r/1"), "the other part relies on it")
+	_, err = l.Enter(t.Context(), one("c", lockcore.Exclusive("r/1")), false)
+	require.ErrorIs(t, err, lockcore.ErrBusy)
+}
+
+// TestUpgradeThatWasGrantedUnheardIsTakenBack: the session goes on in shared mode, under the order that it was granted.
+func TestUpgradeThatWasGrantedUnheardIsTakenBack(t *testing.T) {
+	t.Parallel()
+	e := &unheardEngine{Engine: lockcoretest.NewEngine(time.Now)}
+	l := on(t, e, lockcore.Config{})
+	s, err := l.TryAcquire(t.Context(), one("a", lockcore.Shared("r")))
+	require.NoError(t, err)
+	e.deaf = true
+	require.ErrorIs(t, s.Upgrade(t.Context(), "r"), lockcore.ErrUnknownOutcome)
+	e.deaf = false
+	require.Equal(t, lockcore.ModeShared, s.Leases()[0].Mode)
+	leases, err := l.Renew(t.Context(), s.Leases()...)
+	require.NoError(t, err)
+	require.Len(t, leases, 1)
+	_, err = l.Enter(t.Context(), one("b", lockcore.Shared("r")), false)
+	require.NoError(t, err)
+	require.NoError(t, s.Leave(t.Context()))
+	require.Zero(t, holdFence(e, "r"))
+}
+
+// unheardEngine does what it is asked to do, and while it is deaf its answers to acquires are lost.
+type unheardEngine struct {
+	*lockcoretest.Engine
+	deaf bool
+}
+
+func (e *unheardEngine) Acquire(ctx context.Context, op engine.Acquire) (engine.Document, error) {
+	d, err := e.Engine.Acquire(ctx, op)
+	if e.deaf {
+		return engine.Document{}, errCut
+	}
+	return d, err
+}
+
+func TestASemaphoreOfNoPlacesIsRefused(t *testing.T) {
+	t.Parallel()
+	l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})
+	_, err := l.Enter(t.Context(), one("a", lockcore.SharedLimit("r", 0)), false)
+	var invalid *lockcore.InvalidError
+	require.ErrorAs(t, err, &invalid)
+	require.Equal(t, "Request.Resources[0].Limit", invalid.Field)
+	require.Equal(t, "0", invalid.Value)
+	_, err = l.Enter(t.Context(), one("a", lockcore.Shared("r")), false)
+	require.NoError(t, err)
 }
 
 func TestReleaseWithoutAnOrderTakesWaitersOutOfTheQueue(t *testing.T) {

@@ -153,7 +153,7 @@ func TestUpgradeThatIsLostLeavesNoClaimBehind(t *testing.T) {
 	eventually(t, 1, waitersOf(e, "r"), "the upgrade waits for b")
 	require.NoError(t, s.Leave(t.Context()))
 	require.NoError(t, reader.Release(t.Context()))
-	require.ErrorIs(t, <-upgraded, lockcore.ErrLost)
+	require.ErrorIs(t, <-upgraded, lockcore.ErrEnded)
 	require.Empty(t, e.Document("r").Held, "a claim keeps others out for 30 s")
 	require.Empty(t, e.Document("r").Waiters)
 }

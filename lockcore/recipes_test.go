@@ -81,7 +81,7 @@ func TestRecipeLockPerProgramRun(t *testing.T) {
 
 func lockDocument(ctx context.Context, locker *lockcore.Locker, session string, id bson.ObjectID) (lockcore.Lease, error) {
 	leases, err := locker.Enter(ctx, lockcore.Request{
-		LockID: session, Part: "edit", Keep: true, HoldTTL: 15 * time.Minute,
+		LockID: session, Keep: true, HoldTTL: 15 * time.Minute,
 		Resources: []lockcore.Resource{lockcore.Exclusive("invoices/" + id.Hex())},
 	}, false)
 	if err != nil {
@@ -91,7 +91,7 @@ func lockDocument(ctx context.Context, locker *lockcore.Locker, session string, 
 }
 
 func unlockDocument(ctx context.Context, locker *lockcore.Locker, lease lockcore.Lease) error {
-	return locker.Release(ctx, lockcore.Release{LockID: lease.LockID, Resources: []string{lease.Resource}, Order: lease.Order})
+	return locker.Release(ctx, lockcore.Release{LockID: lease.LockID, Resources: []string{lease.Resource}, FirstFence: lease.HoldFence})
 }
 
 func unlockAll(ctx context.Context, locker *lockcore.Locker, session string) error {

@@ -26,6 +26,9 @@ type Session struct {
 	unanswered int
 	lost       *LostError
 	ended      bool
+	// orders is the highest order of the session's part, and upgrading is the resource on which it asks for more just now.
+	orders    Order
+	upgrading string
 }
 
 // ErrEnded is the cause with which a session's context is cancelled when the session was left or
@@ -37,6 +40,11 @@ var ErrEnded = errors.New("lockstep: session ended")
 // ends with Leave or Release. On a Locker that was closed the session has ended, with ErrClosed.
 func (l *Locker) Keep(ctx context.Context, leases []Lease) *Session {
 	s := &Session{locker: l, leases: slices.Clone(leases), startedAt: time.Now()}
+	for _, lease := range leases {
+		if s.orders.Less(lease.Order) {
+			s.orders = lease.Order
+		}
+	}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	if !l.keeper.add(s) {
 		s.end(ErrClosed)
@@ -95,64 +103,10 @@ func (s *Session) Release(ctx context.Context) error {
 	var errs []error
 	for _, lease := range slices.Backward(s.end(ErrEnded)) {
 		errs = append(errs, s.locker.Release(ctx, Release{
-			LockID: lease.LockID, Resources: []string{lease.Resource}, Order: lease.Order, Leaving: &lease.Part,
+			LockID: lease.LockID, Resources: []string{lease.Resource}, FirstFence: lease.HoldFence, Order: lease.Order, Leaving: &lease.Part,
 		}))
 	}
 	return errors.Join(errs...)
-}
-
-// Downgrade makes the session's exclusive leases shared, so that readers may come in beside it. A
-// lock ID that has other running parts on a resource stays exclusive there: the lease's Mode says
-// so. It takes one command per resource. The fences stay. Errors are those of Renew; what was
-// downgraded before one stays so. From before the command is sent the session trusts only shared:
-// after an error Mode says so, and Downgrade may be repeated.
-func (s *Session) Downgrade(ctx context.Context) error {
-	for _, lease := range s.Leases() {
-		if lease.Mode != ModeExclusive && !lease.downgrading {
-			continue
-		}
-		s.trustShared(lease.Resource)
-		down, err := s.locker.Downgrade(ctx, lease)
-		if err != nil {
-			return err
-		}
-		if err := s.replace(down); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Upgrade makes the session's shared lease on a resource exclusive, with a new fence. It goes ahead
-// of the queue and waits until the other holders have left, or ctx ends: then, as after any other
-// error, the session holds in shared mode as before. Two sessions that both wait to upgrade on a
-// resource wait for each other: one of them gets ErrDeadlock.
-func (s *Session) Upgrade(ctx context.Context, resource string) error {
-	for _, lease := range s.Leases() {
-		if lease.Resource != resource {
-			continue
-		}
-		// The upgrade is a part of its own, so that the shared one stands while it waits, and after
-		// it has failed.
-		ttl := lease.ttl
-		if lease.forever {
-			ttl = Forever
-		}
-		up, err := s.locker.Acquire(ctx, Request{
-			LockID: lease.LockID, Resources: []Resource{{Name: resource, Mode: ModeExclusive, Held: true}}, TTL: ttl, Owner: lease.owner,
-		})
-		if err != nil {
-			return err
-		}
-		got := up.end(ErrEnded)
-		if err := s.replace(got...); err != nil {
-			s.locker.giveUp(ctx, got...)
-			return err
-		}
-		s.locker.giveUp(ctx, lease) // the shared part is not needed any more
-		return nil
-	}
-	return &InvalidError{Field: "resource", Value: quote(resource), Bound: "one that the session holds"}
 }
 
 // trustShared makes the session trust no more than a shared lease on a resource.

@@ -95,6 +95,10 @@ func (s *Session) take(r renewResult) (lost *LostError) {
 	old := &s.leases[i]
 	old.failing = r.err != nil
 	switch {
+	case errors.As(r.err, &lost) && s.upgrading == r.lease.Resource:
+		// The upgrade may have taken its place already: its answer tells.
+		s.currentErr = r.err
+		return nil
 	case errors.As(r.err, &lost):
 		s.lost = lost
 		return lost

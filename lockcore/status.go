@@ -188,25 +188,38 @@ type ForceRelease struct {
 	LockID string
 	// Resources are where: 1 to 100 names.
 	Resources []string
+	// FirstFence names the hold to end, on the one resource that is named, by the fence with which it began: that of its
+	// lease, or of its Status. It also names a hold whose parts drain, since it was released before. Places in the queue
+	// stay. Defaults to 0: what stands when the release looks.
+	FirstFence int64
+	// Now does not wait for parts that may still trust their leases. It is for a holder that is known to be dead: if it
+	// lives, it works beside the next one. Defaults to false: such a part drains, and keeps others out until it leaves or
+	// its promise ends.
+	Now bool
 	// Reason is what the holder gets to see: 1 to 512 bytes.
 	Reason string
 }
 
-// ForceRelease ends the holds of a lock ID that does not do so itself, and takes it out of the queues. Its next renewal,
-// or its next step, answers with a *LostError that gives the reason. A part that may still trust its lease keeps
-// others out until its promise ends. It returns the names of the resources that the lock ID held. All resources
-// are tried; errors are joined.
+// ForceRelease ends the holds of a lock ID that does not do so itself, and without a FirstFence it takes the lock ID out of
+// the queues too. The holder's next renewal, or its next step, answers with a *LostError that gives the reason. A part that
+// may still trust its lease drains, unless Now says otherwise: Status says until when.
+//
+// It returns the names of the resources that the lock ID held. A repetition ends nothing that was granted since the first
+// call, if it names the FirstFence. All resources are tried; errors are joined.
 func (l *Locker) ForceRelease(ctx context.Context, r ForceRelease) (held []string, err error) {
-	if err := firstError(checkEnd("ForceRelease", r.LockID, r.Resources), checkText("ForceRelease.Reason", r.Reason, 1, maxName)); err != nil {
+	err = firstError(checkEnd("ForceRelease", r.LockID, r.Resources), checkText("ForceRelease.Reason", r.Reason, 1, maxName),
+		checkFirstFence("ForceRelease.HoldFence", r.FirstFence, r.Resources))
+	if err != nil {
 		return nil, err
 	}
-	for _, name := range r.Resources {
-		op := engine.Release{Policy: l.cfg.policy(), Resource: name, LockID: r.LockID, Force: true, Reason: r.Reason}
-		d, one := l.release(ctx, op, Order{}, revoked(r.Reason))
-		err = joined(err, one)
-		if len(d.Last.Released) > 0 {
-			held = append(held, name)
-		}
+	op := engine.Release{Policy: l.cfg.policy(), LockID: r.LockID, FirstFence: r.FirstFence, Force: true, Now: r.Now, Reason: r.Reason}
+	if r.FirstFence == 0 {
+		return l.endStanding(ctx, r.LockID, r.Resources, op, revoked(r.Reason))
+	}
+	op.Resource = r.Resources[0]
+	d, err := l.release(ctx, op, Order{}, revoked(r.Reason))
+	if len(d.Last.Released) > 0 {
+		held = r.Resources
 	}
 	return held, err
 }

@@ -247,7 +247,7 @@ func (o *observer) hold(ctx context.Context, d *engine.Document, e *engine.Entry
 		attribute.String(telemetry.Mode, Mode(e.Mode).String()),
 		attribute.String(telemetry.LockID, e.LockID),
 		attribute.String(telemetry.Owner, cmp.Or(e.Owner, e.LockID)),
-		attribute.Int64(telemetry.Fence, cmp.Or(e.Granted, e.Fence)),
+		attribute.Int64(telemetry.Fence, e.FirstFence),
 		attribute.String(telemetry.Host, e.Host),
 		attribute.String(telemetry.Outcome, outcome),
 	)

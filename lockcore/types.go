@@ -45,10 +45,17 @@ func Exclusive(name string) Resource { return Resource{Name: name, Mode: ModeExc
 // Shared asks for name together with any number of other shared holders.
 func Shared(name string) Resource { return Resource{Name: name, Mode: ModeShared} }
 
-// SharedLimit asks for one of limit places on name: a semaphore.
+// SharedLimit asks for one of limit places on name: a semaphore. A limit of 0 is refused, since nobody could ever hold:
+// [Shared] is the one without limit.
 func SharedLimit(name string, limit int) Resource {
+	if limit == 0 {
+		limit = noPlaces
+	}
 	return Resource{Name: name, Mode: ModeShared, Limit: limit}
 }
+
+// noPlaces is the limit of a semaphore of no places, which is not the same as no limit.
+const noPlaces = math.MinInt32
 
 // Forever, as a TTL, makes a promise that never ends by itself: the lock stands until somebody
 // releases it. A process that dies with one leaves it standing.
@@ -56,8 +63,7 @@ const Forever time.Duration = math.MaxInt64
 
 // Order numbers the requests of one step, so that a request which arrives late can be told from a
 // new one: whoever schedules the step numbers the schedulings, and each scheduling its attempts.
-// The zero Order is none: the Locker numbers by the clock then, after every Schedule below 400,000. In
-// Temporal, Attempt is the activity's attempt number, which starts again at 1 with every scheduling.
+// The zero Order is none: then the Locker draws a part for the request, and numbers within it. In Temporal, Attempt is the activity's attempt number, which starts again at 1 with every scheduling.
 type Order struct {
 	Schedule uint32 `json:"schedule"`
 	Attempt  uint32 `json:"attempt"`
@@ -89,12 +95,12 @@ type Request struct {
 	// Resources are taken in the order of their names, all or none. 1 to 100, no name twice.
 	Resources []Resource `json:"resources"`
 	// Part names the user of the hold that asks: a step of a saga. At most 512 bytes. A later
-	// request of the same part supersedes the earlier one. Defaults, with a zero Order, to a new name:
-	// the request is a user of its own, beside others of the same lock ID.
+	// request of the same part supersedes the earlier one. It goes with an Order. Defaults to a new name, if there is no
+	// Order: the request is a user of its own, beside others of the same lock ID.
 	Part string `json:"part,omitempty"`
-	// Order is this request's place among the requests of the same part. The zero Order lets the Locker
-	// number it, later than all that it numbered before; a request that may be repeated has to bring its own, and
-	// its Part. One that Enter queues without an Order is refused: nobody could ask for it again.
+	// Order is this request's place among the requests of the same part. A request that may be repeated has to bring its
+	// Order and its Part. Whoever names a Part counts its requests; and one that Enter queues without an Order is refused,
+	// since nobody could ask for it again. Defaults to the first of a new part.
 	Order Order `json:"order"`
 	// TTL is how long the part may be silent: 100 ms or more, or Forever. Defaults to Config.TTL.
 	TTL time.Duration `json:"ttl,omitempty"`
@@ -128,13 +134,15 @@ type Request struct {
 	// lives; and for an Enter that queues, while it is next in line, where 0 is not at all.
 	MaxWait time.Duration `json:"maxWait,omitempty"`
 
+	// converts is the order of the part's own lease which the request makes stronger, or zero.
+	converts Order
 	// lostAt is when an answer to one of its commands was last lost.
 	lostAt time.Time
 }
 
 // leaseOn is what the request may have got on a resource, for giving it up.
 func (r *Request) leaseOn(resource string) Lease {
-	return Lease{Resource: resource, LockID: r.LockID, Part: r.Part, Order: r.Order, ttl: r.TTL, forever: r.TTL == Forever, lostAt: r.lostAt}
+	return Lease{Resource: resource, LockID: r.LockID, Part: r.Part, Order: r.Order, ttl: r.TTL, forever: r.TTL == Forever, lostAt: r.lostAt, began: true}
 }
 
 // Lease is what one part got on one resource: a value that can be stored, sent, and used by another

@@ -16,9 +16,12 @@ import (
 // When it gives up it leaves the queue and gives back what it took, and the error is ctx's cause, or after
 // req.MaxWait the *BusyError that says who is in the way. The other errors are those of Enter.
 func (l *Locker) Acquire(ctx context.Context, req Request) (*Session, error) {
-	req, err := l.complete(l.number(req))
+	req, err := l.complete(numbered(req))
 	if err != nil {
 		return nil, err
+	}
+	if req.Order == (Order{}) {
+		return nil, &InvalidError{Field: "Request.Order", Value: req.Order.String(), Bound: "0.1 or more for a request that names its part"}
 	}
 	parent := ctx
 	ctx, done, err := l.life.call(ctx)

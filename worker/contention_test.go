@@ -108,7 +108,7 @@ func (s *scene) recorded() (holds, waits []stay) {
 		d := &s.writes[i]
 		for _, e := range slices.Concat(d.Last.Released, d.Last.Expired) {
 			if e.CreatedAt != nil {
-				holds = append(holds, stay{e.LockID, max(e.Granted, 0), *e.CreatedAt, d.At})
+				holds = append(holds, stay{e.LockID, e.FirstFence, *e.CreatedAt, d.At})
 			}
 		}
 		for _, e := range d.Held {

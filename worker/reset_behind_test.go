@@ -73,8 +73,12 @@ func (b *bundle) queues(t *testing.T) <-chan *lockcore.Session {
 	t.Helper()
 	got := make(chan *lockcore.Session, 1)
 	go func() {
-		if s, err := b.locker.Acquire(t.Context(), lockcore.Request{LockID: "somebody", Resources: []lockcore.Resource{account}}); err == nil {
+		defer close(got)
+		s, err := b.locker.Acquire(t.Context(), lockcore.Request{LockID: "somebody", Resources: []lockcore.Resource{account}})
+		if err == nil {
 			got <- s
+		} else if t.Context().Err() == nil {
+			t.Errorf("the one who stands in the queue: %v", err)
 		}
 	}()
 	b.untilQueued(t, account.Name, 1)

@@ -30,7 +30,7 @@ func Leases(in []lockcore.Lease) []Lease {
 	for _, l := range in {
 		out = append(out, Lease{
 			Resource: l.Resource, LockID: l.LockID, Part: l.Part, Order: l.Order, Mode: l.Mode,
-			Fence: l.Fence, Left: Duration(l.Left), Joined: l.Joined,
+			Fence: l.Fence, HoldFence: l.HoldFence, Bars: l.Bars, Left: Duration(l.Left), Joined: l.Joined,
 		})
 	}
 	return out
@@ -42,7 +42,7 @@ func CoreLeases(in []Lease) []lockcore.Lease {
 	for _, l := range in {
 		out = append(out, lockcore.Lease{
 			Resource: l.Resource, LockID: l.LockID, Part: l.Part, Order: l.Order, Mode: l.Mode,
-			Fence: l.Fence, Left: time.Duration(l.Left), Joined: l.Joined,
+			Fence: l.Fence, HoldFence: l.HoldFence, Bars: l.Bars, Left: time.Duration(l.Left), Joined: l.Joined,
 		})
 	}
 	return out

@@ -107,8 +107,11 @@ type Lease struct {
 	Order    lockcore.Order `json:"order"`
 	Mode     lockcore.Mode  `json:"mode"`
 	Fence    int64          `json:"fence"`
-	Left     Duration       `json:"left"`
-	Joined   bool           `json:"joined,omitempty"`
+	// HoldFence is the fence with which the hold began, and Bars says that a new fence was asked for.
+	HoldFence int64    `json:"holdFence,omitempty"`
+	Bars      bool     `json:"bars,omitempty"`
+	Left      Duration `json:"left"`
+	Joined    bool     `json:"joined,omitempty"`
 }
 
 // AcquireParams is the input of [ActivityAcquire].

@@ -12,6 +12,7 @@
 // who have not confirmed them. Two entries go together if they have the same lock ID or compatible modes. An entry
 // that has expired is in nobody's way. An exclusive request counts as one with a limit of 1.
 //
+//  0. A request that comes later than CommandTimeout after it was issued is refused, and changes nothing.
 //  1. The same part and order again gets the same answer.
 //  2. An order that was released, or that a later request of the same part has overtaken, is refused and changes
 //     nothing.

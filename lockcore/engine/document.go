@@ -70,6 +70,11 @@ type Entry struct {
 	State string `bson:"state"`
 	// Fence is the one that this entry was last given; a claim has none yet.
 	Fence int64 `bson:"fence,omitempty"`
+	// FirstFence is the one with which the entry's hold began: it names the hold, also after its part was cut off.
+	FirstFence int64 `bson:"first,omitempty"`
+	// Joined, of a kept entry, says that a later request has entered the hold since it was kept, so that the first request
+	// cannot take it back.
+	Joined bool `bson:"joined,omitempty"`
 	// TTL is, in milliseconds, how long the entry stands without a sign of life; 0 is without end.
 	TTL       int64     `bson:"ttl,omitempty"`
 	ExpiresAt time.Time `bson:"expiresAt"`
@@ -88,9 +93,8 @@ type Entry struct {
 	ClaimTTL int64 `bson:"claimTTL,omitempty"`
 
 	// What is told of a hold stands in its Kept entry, or in the parts that need none. Such an entry has
-	// CreatedAt, which is when it began; Granted is the fence with which a kept hold did.
+	// CreatedAt, which is when it began.
 	CreatedAt *time.Time `bson:"createdAt,omitempty"`
-	Granted   int64      `bson:"granted,omitempty"`
 	// Owner is absent where it is the lock ID.
 	Owner   string `bson:"owner,omitempty"`
 	Host    string `bson:"host,omitempty"`
@@ -150,12 +154,15 @@ func (w *Waiter) Waits(now time.Time) bool { return w.Verdict == "" && w.Expires
 // said.
 func (w *Waiter) Overdue(now time.Time) bool { return !w.OverdueAt.After(now) }
 
-// Evicted says that a lock ID lost its hold, with which fence, and to whom or why.
+// Evicted is evidence: it says that a lock ID lost its hold, and to whom or why.
 type Evicted struct {
 	LockID string `bson:"lockId"`
-	Fence  int64  `bson:"fence"`
-	By     string `bson:"by,omitempty"`
-	Reason string `bson:"reason,omitempty"`
+	// Fence is the one with which the hold began.
+	Fence int64 `bson:"fence"`
+	// At is when that was.
+	At     time.Time `bson:"at"`
+	By     string    `bson:"by,omitempty"`
+	Reason string    `bson:"reason,omitempty"`
 }
 
 // Released says that everything a lock ID, or one of its parts, asked for up to an order has ended.
@@ -164,6 +171,8 @@ type Released struct {
 	// Part is null where the whole lock ID was released.
 	Part  *string `bson:"part"`
 	Order int64   `bson:"order"`
+	// Lost, of a release of the whole lock ID, says that there was evidence of a loss then. The release has ended that.
+	Lost bool `bson:"lost,omitempty"`
 	// Reason is why, where somebody else did it.
 	Reason string `bson:"reason,omitempty"`
 }
@@ -233,6 +242,8 @@ const (
 	Full Outcome = "full"
 	// Lost: the lock ID held before and does not any more.
 	Lost Outcome = "lost"
+	// Late: the request came later than [CommandTimeout] after it was issued. Nothing changed.
+	Late Outcome = "late"
 	// Overtaken: a later request of the same part, or a release, came first.
 	Overtaken Outcome = "overtaken"
 	// Deadlock: the part waited, and was taken out of the queue to end a deadlock. It is told once;

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"time"
 )
 
 // Engine applies operations to documents, each atomically. Every method answers with the document that its
@@ -27,9 +28,25 @@ type Engine interface {
 	Read(ctx context.Context, resources ...string) ([]Document, error)
 	// List streams documents in the order of their names, with the server's time in At.
 	List(ctx context.Context, q Query) iter.Seq2[Document, error]
+	// Identify returns what the collection says of itself, and the server's time. Whoever asks first draws its ID.
+	Identify(ctx context.Context) (Identity, error)
 	// Prepare makes what the engine needs beside documents, such as indexes; it may be called again.
 	Prepare(ctx context.Context) error
 }
+
+// Identity is what a collection says of itself.
+type Identity struct {
+	// ID tells it from all others, also from those of the same name elsewhere.
+	ID string `bson:"id"`
+	// Version is its layout's.
+	Version int `bson:"version"`
+	// At is the server's time.
+	At time.Time `bson:"at"`
+}
+
+// LayoutVersion is the version of the layout that this package describes. A collection with another one is refused with a
+// *LayoutError.
+const LayoutVersion = 2
 
 // Watcher is an engine that can tell of changes, where its server can.
 type Watcher interface {

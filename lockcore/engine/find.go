@@ -1,9 +1,6 @@
 package engine
 
-import (
-	"cmp"
-	"time"
-)
+import "time"
 
 // Covers tells whether holding in mode have is enough for a request of mode want.
 func Covers(have, want string) bool { return have == Exclusive || want == SharedBy }
@@ -16,17 +13,14 @@ func (d *Document) Part(lockID, part string, order int64) *Entry {
 	return d.last(lockID, part, func(e *Entry) bool { return e.State == Part && e.Order == order })
 }
 
-// HoldFence is the fence with which the hold that a lock ID has began, and 0 where it has none.
+// HoldFence is the fence with which a lock ID's hold began, and 0 if it has none.
 func (d *Document) HoldFence(lockID string) int64 {
-	var began int64
 	for i := range d.Held {
 		if e := &d.Held[i]; e.LockID == lockID && e.Holds() {
-			if fence := cmp.Or(e.Granted, e.Fence); began == 0 || fence < began {
-				began = fence
-			}
+			return e.FirstFence
 		}
 	}
-	return began
+	return 0
 }
 
 // Latest returns a part as it runs or was claimed for last, or nil.
@@ -77,24 +71,62 @@ func (d *Document) EvictedRecord(lockID string) *Evicted {
 	return nil
 }
 
-// Overtaker returns what overtook a request: a release up to its order or beyond, or a later request of
-// the same part.
+// LostHold reports whether evidence says that a lock ID lost the hold that began with a fence.
+func (d *Document) LostHold(lockID string, first int64) bool {
+	for _, e := range d.Evicted {
+		if e.LockID == lockID && e.Fence == first {
+			return true
+		}
+	}
+	return false
+}
+
+// LostUpTo reports whether a release of a lock ID up to exactly this order found evidence of a loss.
+func (d *Document) LostUpTo(lockID string, order int64) bool {
+	for _, r := range d.Released {
+		if r.LockID == lockID && r.Part == nil && r.Order == order && r.Lost {
+			return true
+		}
+	}
+	return false
+}
+
+// EvidenceSince is from when on the evidence is complete; zero if nothing was forgotten of it.
+func (d *Document) EvidenceSince() time.Time {
+	if len(d.Evicted) < MaxEvicted {
+		return time.Time{}
+	}
+	return d.Evicted[0].At
+}
+
+// Overtaker returns what overtook a request: an ending of its order or a later one, or a later request of the same part
+// that stands, waits or drains.
 func (d *Document) Overtaker(lockID, part string, order int64) (by Released, ok bool) {
 	for _, r := range d.Released {
 		if r.LockID == lockID && (r.Part == nil || *r.Part == part) && r.Order >= order {
 			return r, true
 		}
 	}
-	if e := d.Later(lockID, part, order); e != nil {
-		return Released{LockID: lockID, Part: &e.Part, Order: e.Order}, true
+	if later, ok := d.Later(lockID, part, order); ok {
+		return Released{LockID: lockID, Part: &part, Order: later}, true
 	}
 	return Released{}, false
 }
 
-// Later returns the entry of a later request of the same part, or nil.
-func (d *Document) Later(lockID, part string, order int64) *Entry {
-	if e := d.Latest(lockID, part); e != nil && e.Order > order {
-		return e
+// Later returns the order of a later request of the same part that runs, waits, has a claim or was cut off. An order that
+// was cut off itself is over too, and is returned.
+func (d *Document) Later(lockID, part string, order int64) (later int64, ok bool) {
+	for i := range d.Held {
+		e := &d.Held[i]
+		own := e.LockID == lockID && e.Part == part && e.State != Kept
+		if own && (e.Order > order || (e.Order == order && e.State == Draining)) {
+			later, ok = max(later, e.Order), true
+		}
 	}
-	return nil
+	for i := range d.Waiters {
+		if w := &d.Waiters[i]; w.LockID == lockID && w.Part == part && w.Order > order {
+			later, ok = max(later, w.Order), true
+		}
+	}
+	return later, ok
 }

@@ -11,7 +11,7 @@ const (
 // Bounds of the two lists that remember what ended. A request that arrives late is recognised as long
 // as no more than this many other things ended on the resource in between.
 const (
-	MaxEvicted  = 16
+	MaxEvicted  = 64
 	MaxReleased = 16
 )
 
@@ -30,14 +30,17 @@ type Policy struct {
 type Acquire struct {
 	Policy
 	Resource string
-	LockID   string
-	Part     string
-	Order    int64
-	Mode     string
-	Limit    int64
-	TTL      int64
-	HoldTTL  int64
-	Keep     bool
+	// Issued is when the request was issued, in the server's time. It is refused if it comes later than [CommandTimeout]
+	// after that. Zero is never late.
+	Issued  time.Time
+	LockID  string
+	Part    string
+	Order   int64
+	Mode    string
+	Limit   int64
+	TTL     int64
+	HoldTTL int64
+	Keep    bool
 	// Held: not holding already is a loss.
 	Held bool
 	// Reacquire: a loss is no obstacle.
@@ -46,6 +49,9 @@ type Acquire struct {
 	NewFence bool
 	// Queue: take or refresh a place in the queue where it is busy.
 	Queue bool
+	// Converts is the order of the part's own running entry which this request strengthens: its caller uses it no longer
+	// once the request is granted, so that it goes and does not drain. 0 is none.
+	Converts int64
 	// Fresh: the part is new with this request, and nothing of it can be there but what a copy of the same command,
 	// sent again by the driver, finds. It goes with neither Keep nor Queue, and makes a shorter command.
 	Fresh bool
@@ -66,6 +72,15 @@ type Acquire struct {
 	// Started and Safe stand in the queue, for deadlocks; Started may be zero.
 	Started time.Time
 	Safe    bool
+}
+
+// CommandTimeout is how long after it was issued a request may still take effect. No record of what has ended has to stand for
+// longer than that, and nothing is held by a copy that a slow network brings later.
+const CommandTimeout = 10 * time.Second
+
+// Late reports whether the request comes too late at now.
+func (a *Acquire) Late(now time.Time) bool {
+	return !a.Issued.IsZero() && now.After(a.Issued.Add(CommandTimeout))
 }
 
 // Crowd is how many lock IDs may be on a resource before a grant ends the holds among them that have expired. Below it
@@ -121,23 +136,34 @@ type Leave struct {
 	LockID   string
 	Part     string
 	Order    int64
-	// Undo takes back a request: the hold ends with its last part even where it would be kept.
+	// Undo takes back a request: the hold that it began to keep ends with it, unless another request has entered the hold
+	// since, or another part runs.
 	Undo bool
+	// Waiting ends places and claims alone, and no part that runs.
+	Waiting bool
+	// Reason is why, if somebody else than the waiter does it.
+	Reason string
 }
 
-// Release ends a lock ID's hold, claims and places up to an order.
+// Release ends a lock ID's hold: either the one that FirstFence names, or, if that is 0, everything up to an order, claims
+// and places too.
 type Release struct {
 	Policy
 	Resource string
 	LockID   string
-	// Order bounds what ends. Forced, all that is there ends.
+	// FirstFence is the fence with which the hold began. Its parts drain, and what drains already still matches.
+	FirstFence int64
+	// Order bounds what ends. With FirstFence it is only that of the part Leaving.
 	Order int64
 	// Leaving names a part whose request with exactly this order is known to have stopped: it does not drain. Nil
 	// names none.
 	Leaving *string
-	// Force leaves an evicted record with the reason, for the holder to see. Reason is 1 to 512 bytes.
+	// Force, with FirstFence, leaves an evicted record with the reason, for the holder to see. Reason is 1 to 512 bytes.
 	Force  bool
 	Reason string
+	// Now, with Force, waits for no part: the holder is known to be dead. Parts that drain since an earlier release of the
+	// hold go too.
+	Now bool
 }
 
 // Withdraw takes one request out of the queue, if it still waits there and was granted nothing. A

@@ -141,6 +141,12 @@ func heardIn(d time.Duration) with {
 
 func limit(n int64) with { return func(op *engine.Acquire) { op.Mode, op.Limit = engine.SharedBy, n } }
 
+func converts(order int64) with { return func(op *engine.Acquire) { op.Converts = order } }
+
+func fresh(op *engine.Acquire) { op.Fresh = true }
+
+func issued(at time.Time) with { return func(op *engine.Acquire) { op.Issued = at } }
+
 func room(n int64) with { return func(op *engine.Acquire) { op.MaxWaiters = n } }
 
 // request asks exclusively, for the shortest TTL, without a place in the queue.
@@ -240,10 +246,39 @@ func (s *stage) release(lockID string, order int64, leaving ...string) engine.Do
 	return d
 }
 
+// endHold releases the hold that began with a fence.
+func (s *stage) endHold(lockID string, first int64, changes ...func(*engine.Release)) engine.Document {
+	s.Helper()
+	op := engine.Release{Policy: policy, Resource: s.resource, LockID: lockID, FirstFence: first}
+	for _, change := range changes {
+		change(&op)
+	}
+	d, err := s.h.Release(s.Context(), op)
+	s.must(err)
+	return d
+}
+
+// force ends the hold that a lock ID has.
 func (s *stage) force(lockID, reason string) engine.Document {
 	s.Helper()
-	op := engine.Release{Policy: policy, Resource: s.resource, LockID: lockID, Force: true, Reason: reason}
-	d, err := s.h.Release(s.Context(), op)
+	return s.endHold(lockID, max(1, s.stored().HoldFence(lockID)), forced(reason))
+}
+
+func forced(reason string) func(*engine.Release) {
+	return func(op *engine.Release) { op.Force, op.Reason = true, reason }
+}
+
+func leaving(part string, order int64) func(*engine.Release) {
+	return func(op *engine.Release) { op.Leaving, op.Order = &part, order }
+}
+
+func atOnce(op *engine.Release) { op.Now = true }
+
+// giveUp ends the place or the claim of a request, for a reason of somebody else.
+func (s *stage) giveUp(lockID, part string, order int64, reason string) engine.Document {
+	s.Helper()
+	op := engine.Leave{Policy: policy, Resource: s.resource, LockID: lockID, Part: part, Order: order, Waiting: true, Reason: reason}
+	d, err := s.h.Leave(s.Context(), op)
 	s.must(err)
 	return d
 }

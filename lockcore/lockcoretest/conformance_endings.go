@@ -136,9 +136,91 @@ var endingScenarios = []Scenario{
 		d := s.outcome(s.ask("a", "q", 8, keep), engine.Lost)
 		r := d.EvictedRecord("a")
 		s.check(r != nil && r.Reason == "by hand", "the reason, got %+v", r)
-		d = s.outcome(s.ask("a", "q", 7), engine.Overtaken)
-		by, _ := d.Overtaker("a", "q", 7)
+	}},
+	{"release/forced, it tells the parts that ran why", func(s *stage) {
+		s.take("a", "p", 7)
+		s.force("a", "by hand")
+		d := s.outcome(s.ask("a", "p", 7), engine.Overtaken)
+		by, _ := d.Overtaker("a", "p", 7)
 		s.check(by.Reason == "by hand", "the reason, got %+v", by)
+	}},
+	{"release/of a hold by its first fence, a repetition ends nothing that began later", func(s *stage) {
+		first := s.take("a", "p", 1, keep).FirstFence
+		s.endHold("a", first, leaving("p", 1))
+		second := s.take("a", "q", 1, keep)
+		before := s.stored()
+		s.endHold("a", first, leaving("p", 1))
+		s.endHold("a", first, forced("by hand"), atOnce)
+		s.unchanged(before)
+		s.check(second.FirstFence > first, "a first fence above %d, got %+v", first, second)
+	}},
+	{"release/of a hold by its first fence ends all that entered it, whatever their fences", func(s *stage) {
+		first := s.take("a", "p", 1, keep).FirstFence
+		q := s.join("a", "q", 1, keep, newFence)
+		s.check(q.FirstFence == first && q.Fence > first, "the first fence %d and a new one, got %+v", first, q)
+		s.leave("a", "p", 1)
+		s.endHold("a", first, leaving("q", 1))
+		s.outcome(s.ask("a", "q", 1, keep), engine.Overtaken)
+		s.take("b", "p", 1)
+	}},
+	{"release/of a hold by its first fence lets parts drain, and finds them again while they do", func(s *stage) {
+		first := s.take("a", "p", 1).FirstFence
+		s.endHold("a", first, forced("by hand"))
+		s.outcome(s.ask("b", "p", 1), engine.Busy)
+		s.endHold("a", first, forced("by hand"))
+		s.outcome(s.ask("b", "p", 1), engine.Busy)
+		s.endHold("a", first, forced("its machine burnt down"), atOnce)
+		s.take("b", "p", 1)
+		s.check(len(s.stored().Evicted) == 1, "one record, got %+v", s.stored().Evicted)
+	}},
+	{"release/forced at once, it waits for no part, though it had been promised hours", func(s *stage) {
+		first := s.take("a", "p", 1, forever, keep).FirstFence
+		s.endHold("a", first, forced("its machine burnt down"), atOnce)
+		s.take("b", "p", 1)
+	}},
+	{"release/it says whether there was evidence of a loss, which ends with it, also when it is repeated", func(s *stage) {
+		s.take("a", "p", 1, keep)
+		s.release("a", 1, "p")
+		s.release("a", 1, "p")
+		d := s.stored()
+		s.check(!d.LostUpTo("a", 1), "a release that was repeated, and no loss, got %+v", d.Released)
+		first := s.take("a", "p", 2, keep).FirstFence
+		s.pass(holdTTL)
+		s.take("b", "p", 1)
+		d = s.stored()
+		s.check(d.LostHold("a", first) && !d.Evicted[0].At.IsZero() && !d.Evicted[0].At.After(d.At), "evidence, got %+v", d.Evicted)
+		s.outcome(s.ask("a", "p", 3, keep), engine.Lost)
+		s.release("a", 4)
+		s.release("a", 4)
+		d = s.stored()
+		s.check(d.LostUpTo("a", 4) && !d.LostUpTo("a", 1), "a loss, got %+v", d.Released)
+		s.outcome(s.ask("a", "p", 5, keep), engine.Busy)
+	}},
+	{"leave/it gives up a place or a claim for somebody else, and no part that runs", func(s *stage) {
+		s.take("a", "p", 1)
+		s.wait(1, "b", "p", 1)
+		s.giveUp("b", "p", 1, "by hand")
+		d := s.outcome(s.ask("b", "p", 1, queue), engine.Overtaken)
+		by, _ := d.Overtaker("b", "p", 1)
+		s.check(by.Reason == "by hand", "the reason, got %+v", by)
+		before := s.stored()
+		s.giveUp("a", "p", 1, "by hand")
+		s.check(same(before.Held, s.stored().Held), "a to hold as before, got %+v", s.stored().Held)
+	}},
+	{"leave/it takes back no hold that another request has entered since, though that has left", func(s *stage) {
+		s.take("a", "p", 1, keep)
+		s.join("a", "q", 1, keep)
+		s.leave("a", "q", 1)
+		s.undo("a", "p", 1)
+		s.outcome(s.ask("b", "p", 1), engine.Busy)
+		s.join("a", "r", 1, keep, held)
+	}},
+	{"leave/what a later attempt takes back is not what an earlier one made", func(s *stage) {
+		s.take("a", "p", 1, keep)
+		s.leave("a", "p", 1)
+		s.join("a", "p", 2, keep)
+		s.undo("a", "p", 2)
+		s.outcome(s.ask("b", "p", 1), engine.Busy)
 	}},
 	{"withdraw/it takes one request out of the queue, and its part is told why, once, whatever its order", func(s *stage) {
 		s.take("a", "p", 1)

@@ -49,6 +49,19 @@ var promiseScenarios = []Scenario{
 		s.outcome(s.ask("a", "p", 2, queue), engine.Overtaken)
 		s.unchanged(before)
 	}},
+	{"I6/a request that comes too late after it was issued is refused, though nothing remembers it", func(s *stage) {
+		s.take("b", "p", 1)
+		s.leave("b", "p", 1)
+		before := s.stored()
+		late := issued(before.At.Add(-engine.CommandTimeout - time.Second))
+		for _, changes := range [][]with{{late}, {late, fresh}, {late, shared, fresh}, {late, keep, queue}} {
+			s.outcome(s.ask("a", "p", 1, changes...), engine.Late)
+			s.unchanged(before)
+		}
+		s.take("a", "p", 1, issued(s.stored().At.Add(-time.Second)))
+		s.outcome(s.ask("a", "q", 1, issued(s.stored().At.Add(-time.Hour)), keep), engine.Late)
+		s.check(len(s.stored().Held) == 1, "one part, got %+v", s.stored().Held)
+	}},
 	{"I6/a late copy of what ends a request leaves the later ones", func(s *stage) {
 		s.take("a", "p", 1)
 		s.leave("a", "p", 1)
@@ -97,6 +110,7 @@ var promiseScenarios = []Scenario{
 		s.take("b", "p", 1)
 		d := s.stored()
 		s.check(len(d.Evicted) == engine.MaxEvicted && d.Evicted[0].LockID == "a1", "%d records from a1 on, got %+v", engine.MaxEvicted, d.Evicted)
+		s.check(d.EvidenceSince().Equal(d.Evicted[0].At), "complete from a1 on, got %v", d.EvidenceSince())
 	}},
 	{"I9/a dead holder delays others no longer than its own TTL", func(s *stage) {
 		s.take("a", "p", 1)
@@ -185,7 +199,7 @@ func (s *stage) spell(text string) {
 	s.force(text, text)
 	d = s.stored()
 	s.check(len(d.Evicted) == 1 && d.Evicted[0].LockID == text && d.Evicted[0].Reason == text, "a record of %q, got %+v", text, d.Evicted)
-	s.check(len(d.Released) == 2 && *d.Released[0].Part == text && d.Released[1].LockID == text && d.Released[1].Reason == text, "records of %q, got %+v", text, d.Released)
+	s.check(len(d.Released) == 2 && *d.Released[1].Part == text && d.Released[1].LockID == text && d.Released[1].Reason == text, "records of %q, got %+v", text, d.Released)
 	s.leave(text, text, 1)
 	s.check(len(s.stored().Held) == 0, "nothing held, got %+v", s.stored().Held)
 }

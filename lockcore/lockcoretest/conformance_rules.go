@@ -70,6 +70,22 @@ var ruleScenarios = []Scenario{
 		s.claimed("a", "q")
 		s.take("a", "q", 1)
 	}},
+	{"rule 4/an upgrade converts the entry of its part, which stands while it waits and if it gives up", func(s *stage) {
+		first := s.take("a", "p", 1, shared)
+		s.take("b", "p", 1, shared)
+		s.wait(1, "a", "p", 2, converts(1), held)
+		s.outcome(s.renew("a", "p", 1), engine.Granted)
+		s.giveUp("a", "p", 2, "")
+		s.outcome(s.renew("a", "p", 1), engine.Granted)
+		s.wait(1, "a", "p", 3, converts(1), held)
+		s.leave("b", "p", 1)
+		e := s.take("a", "p", 3, converts(1), held)
+		s.check(e.Mode == engine.Exclusive && e.Fence > first.Fence && e.FirstFence == first.Fence, "the hold with a new fence, got %+v", e)
+		s.check(e.CreatedAt != nil && !e.CreatedAt.After(*first.CreatedAt), "the time at which the hold began, got %+v", e)
+		s.outcome(s.renew("a", "p", 1), engine.Lost)
+		s.leave("a", "p", 3)
+		s.take("b", "p", 2)
+	}},
 	{"rule 4/upgrades are ahead of the queue, first come first served among them, and also if it is full", func(s *stage) {
 		for _, lockID := range []string{"a", "b", "c"} {
 			s.take(lockID, "p", 1, shared)
@@ -170,6 +186,19 @@ var refusalScenarios = []Scenario{
 		before := s.stored()
 		s.outcome(s.ask("a", "p", 2), engine.Overtaken)
 		s.unchanged(before)
+	}},
+	{"rule 2/an order below one that waits, or was cut off, is refused and changes nothing", func(s *stage) {
+		s.take("a", "p", 1)
+		s.wait(1, "b", "p", 3)
+		before := s.stored()
+		s.outcome(s.ask("b", "p", 2, queue), engine.Overtaken)
+		s.outcome(s.ask("b", "p", 2), engine.Overtaken)
+		s.unchanged(before)
+		s.endHold("a", s.stored().HoldFence("a"))
+		for i := range engine.MaxReleased { // until nothing remembers that its hold was released
+			s.leave("c", "p", int64(i))
+		}
+		s.outcome(s.ask("a", "p", 1, queue), engine.Overtaken)
 	}},
 	{"rule 2/a lock ID's orders are its own", func(s *stage) {
 		s.release("a", 5)

@@ -134,8 +134,8 @@ var toldScenarios = []Scenario{
 		g := s.gone(s.release("b", 2), "p", "q")
 		s.check(g[0].ClaimedAt != nil && g[1].ClaimedAt == nil, "a claim and a place, got %+v", g)
 		s.claimed("b", "r")
-		s.gone(s.force("c", "by hand"), "p")
-		s.gone(s.force("b", "by hand"), "r")
+		s.gone(s.giveUp("c", "p", 1, "by hand"), "p")
+		s.gone(s.giveUp("b", "r", 3, "by hand"), "r")
 		s.gone(s.release("b", 9))
 	}},
 	{"gone/a withdrawal tells of the place that it takes away", func(s *stage) {

@@ -2,6 +2,7 @@ package lockcoretest
 
 import (
 	"context"
+	"crypto/rand"
 	"iter"
 	"maps"
 	"slices"
@@ -19,6 +20,7 @@ import (
 //
 // It is safe for concurrent use. Give it the Now of a [Clock] to decide what time it is.
 type Engine struct {
+	id   string
 	now  func() time.Time
 	mu   sync.Mutex
 	docs map[string]engine.Document
@@ -27,7 +29,7 @@ type Engine struct {
 // NewEngine makes an engine without any document. Expiry is decided by now, as it is by the server's clock on a
 // database.
 func NewEngine(now func() time.Time) *Engine {
-	return &Engine{now: now, docs: map[string]engine.Document{}}
+	return &Engine{id: rand.Text(), now: now, docs: map[string]engine.Document{}}
 }
 
 // Document returns what is stored for a resource; its ID is empty where nothing is.
@@ -145,6 +147,11 @@ func (e *Engine) List(ctx context.Context, q engine.Query) iter.Seq2[engine.Docu
 			}
 		}
 	}
+}
+
+// Identify names the engine, of which there is no other with its documents.
+func (e *Engine) Identify(ctx context.Context) (engine.Identity, error) {
+	return engine.Identity{ID: e.id, Version: engine.LayoutVersion, At: e.time()}, ctx.Err()
 }
 
 // Prepare has nothing to make.

@@ -124,6 +124,9 @@ func (v *Invariants) hear(s *Step) {
 		}
 	}
 	tell(s.granted())
+	if op, ok := s.Op.(engine.Acquire); ok && op.Converts > 0 && s.granted() != nil {
+		delete(v.told, request{op.LockID, op.Part, op.Converts})
+	}
 	switch op := s.Op.(type) {
 	case []engine.Renew:
 		for _, r := range op {
@@ -132,11 +135,13 @@ func (v *Invariants) hear(s *Step) {
 	case engine.Leave:
 		delete(v.told, request{op.LockID, op.Part, op.Order})
 	case engine.Release:
-		if op.Force {
-			op.Order = highest(s, op.LockID)
-		}
 		if op.Leaving != nil {
 			delete(v.told, request{op.LockID, *op.Leaving, op.Order})
+		}
+		for _, e := range s.Before.Held {
+			if op.Now && endsHold(&op, &e) { // its caller knows it to be dead
+				delete(v.told, request{e.LockID, e.Part, e.Order})
+			}
 		}
 	}
 	for r, p := range v.told {
@@ -177,13 +182,19 @@ func (v *Invariants) remember(s *Step) {
 	case engine.Leave:
 		v.ended = append(v.ended, engine.Released{LockID: op.LockID, Part: &op.Part, Order: op.Order})
 	case engine.Release:
-		if op.Force {
-			op.Order = highest(s, op.LockID)
+		if op.FirstFence == 0 {
+			v.ended = append(v.ended, engine.Released{LockID: op.LockID, Order: op.Order})
+			delete(v.evicted, op.LockID)
 		}
-		v.ended = append(v.ended, engine.Released{LockID: op.LockID, Order: op.Order})
-		// A forced release leaves a record for each entry that told of a hold.
 		for _, e := range s.Before.Held {
-			if op.Force && e.LockID == op.LockID && e.Holds() && e.CreatedAt != nil {
+			if !endsHold(&op, &e) {
+				continue
+			}
+			if e.State == engine.Part {
+				v.ended = append(v.ended, engine.Released{LockID: op.LockID, Part: &e.Part, Order: e.Order})
+			}
+			// A forced release leaves a record for each entry that told of a hold.
+			if op.Force && e.Holds() && e.CreatedAt != nil {
 				v.evictions++
 				v.evicted[e.LockID] = v.evictions
 			}
@@ -191,20 +202,9 @@ func (v *Invariants) remember(s *Step) {
 	}
 }
 
-// highest is the highest order that a lock ID had anything under.
-func highest(s *Step, lockID string) int64 {
-	var order int64
-	for _, e := range s.Before.Held {
-		if e.LockID == lockID {
-			order = max(order, e.Order)
-		}
-	}
-	for _, w := range standing(s) {
-		if w.LockID == lockID {
-			order = max(order, w.Order)
-		}
-	}
-	return order
+// endsHold reports whether a release names the hold that an entry belongs to.
+func endsHold(op *engine.Release, e *engine.Entry) bool {
+	return op.FirstFence > 0 && e.LockID == op.LockID && e.FirstFence == op.FirstFence
 }
 
 // standing is the queue before the step without the places that nobody refreshed.

@@ -68,7 +68,7 @@ func namesEntry(s *Step, e *engine.Entry) bool {
 			return true
 		case engine.Queued: // it has no room any more for its claim
 			return e.State == engine.Claimed && e.Part == op.Part || op.Keep && e.State == engine.Kept
-		case engine.Overtaken, engine.Lost:
+		case engine.Overtaken, engine.Lost, engine.Late:
 			return false
 		}
 		return op.Keep && e.State == engine.Kept // that somebody came is a sign of life
@@ -76,9 +76,12 @@ func namesEntry(s *Step, e *engine.Entry) bool {
 		return s.After.Last.Outcome == engine.Granted && (renews(&op, e) || (op.Downgrade && e.Holds()))
 	case engine.Leave:
 		return (e.Part == op.Part && e.State != engine.Kept && e.Order <= op.Order && (e.Order == op.Order || e.State == engine.Claimed)) ||
-			(op.Undo && e.State == engine.Kept)
+			(op.Undo && e.State == engine.Kept && !e.Joined)
 	case engine.Release:
-		return op.Force || e.Order <= op.Order
+		if op.FirstFence > 0 {
+			return endsHold(&op, e)
+		}
+		return e.Order <= op.Order
 	}
 	return false
 }
@@ -98,7 +101,7 @@ func namesWaiter(op any, w *engine.Waiter) bool {
 	case engine.Leave:
 		return w.Part == op.Part && w.Order <= op.Order
 	case engine.Release:
-		return op.Force || w.Order <= op.Order
+		return op.FirstFence == 0 && w.Order <= op.Order
 	case engine.Withdraw:
 		return w.Part == op.Part && w.Order == op.Order
 	}

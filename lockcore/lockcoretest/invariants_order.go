@@ -93,6 +93,7 @@ func told(s *Step) error {
 	case outcome == engine.Overtaken:
 	case i < 0 && outcome == engine.Deadlock:
 		return fmt.Errorf("%q was told of a deadlock, and there was none", op.LockID)
+	case outcome == engine.Late: // it changes nothing, and reads nothing
 	case i >= 0 && (outcome != engine.Deadlock || s.After.Last.Verdict != standing(s)[i].Verdict):
 		return fmt.Errorf("%q was told %q, and not of the deadlock", op.LockID, outcome)
 	}
@@ -109,7 +110,15 @@ func (v *Invariants) late(s *Step) error {
 	over := func(r engine.Released) bool {
 		return r.LockID == op.LockID && (r.Part == nil || *r.Part == op.Part) && r.Order >= op.Order
 	}
-	superseded := s.Before.Later(op.LockID, op.Part, op.Order) != nil
+	if op.Late(s.now()) != (s.After.Last.Outcome == engine.Late) {
+		return fmt.Errorf("it was issued %v ago, and was told %q", s.now().Sub(op.Issued), s.After.Last.Outcome)
+	}
+	if s.After.Last.Outcome == engine.Late {
+		return nil
+	}
+	before := s.Before
+	before.Waiters = standing(s)
+	_, superseded := before.Later(op.LockID, op.Part, op.Order)
 	refused := s.After.Last.Outcome == engine.Overtaken
 	switch {
 	case refused && !superseded && !slices.ContainsFunc(v.ended, over):

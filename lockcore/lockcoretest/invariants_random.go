@@ -11,33 +11,54 @@ import (
 )
 
 // Random makes an operation of one of a few parties on a resource. What pick returns, for a number of possibilities,
-// decides everything, so that who picks can repeat and shrink. Orders grow with step, and late ones are among them.
-func Random(pick func(possibilities int) int, resource string, step int) any {
+// decides everything, so that who picks can repeat and shrink. Orders grow with step, and late ones are among them. What
+// stands in the document is named often.
+func Random(pick func(possibilities int) int, d engine.Document, resource string, step int) any {
 	policy := engine.Policy{ClaimTTL: 20_000}
 	lockID := []string{"$owner", "a.b", "c", "$$NOW"}[pick(4)]
 	part := []string{"", "$p"}[pick(2)]
 	order := int64(1 + step/4 + pick(4))
-	switch kind := pick(14); kind {
+	switch kind := pick(16); kind {
 	default:
-		return RandomAcquire(pick, engine.Acquire{Policy: policy, Resource: resource, LockID: lockID, Part: part, Order: order})
+		op := engine.Acquire{Policy: policy, Resource: resource, LockID: lockID, Part: part, Order: order}
+		if !d.At.IsZero() {
+			op.Issued = d.At.Add(-[]time.Duration{0, time.Hour, 0, 0, 0, 0}[pick(6)])
+		}
+		return RandomAcquire(pick, op)
 	case 6, 7:
 		return engine.Renew{Policy: policy, Resource: resource, LockID: lockID, Part: part, Order: order, Downgrade: pick(3) == 1, TTL: []int64{0, 0, 5_000}[pick(3)]}
 	case 8, 9:
-		return engine.Leave{Policy: policy, Resource: resource, LockID: lockID, Part: part, Order: order, Undo: pick(2) == 1}
+		return engine.Leave{Policy: policy, Resource: resource, LockID: lockID, Part: part, Order: order, Undo: pick(2) == 1, Waiting: pick(4) == 1}
 	case 10, 11:
 		op := engine.Release{Policy: policy, Resource: resource, LockID: lockID, Order: order}
 		switch pick(4) {
 		case 1, 2:
 			op.Leaving = &part
-		case 3: // by somebody who knows of no part that it has stopped
-			op.Force, op.Reason = true, "$because"
 		}
 		return op
+	case 14, 15:
+		return endHold(pick, d, engine.Release{Policy: policy, Resource: resource, LockID: lockID, Order: order})
 	case 12:
 		return engine.Withdraw{Policy: policy, Resource: resource, LockID: lockID, Part: part, Order: order, Reason: "$because"}
 	case 13:
 		return engine.Purge{Policy: policy, Resource: resource, Reason: "$because"}
 	}
+}
+
+// endHold is a release of one hold by its first fence, usually of one that stands or drains.
+func endHold(pick func(int) int, d engine.Document, op engine.Release) engine.Release {
+	op.FirstFence = max(1, d.Fence)
+	if len(d.Held) > 0 && pick(6) > 0 {
+		e := d.Held[pick(len(d.Held))]
+		op.LockID, op.FirstFence = e.LockID, max(1, e.FirstFence)
+		if pick(2) == 1 {
+			op.Leaving, op.Order = &e.Part, e.Order
+		}
+	}
+	if op.Force = pick(2) == 1; op.Force {
+		op.Leaving, op.Reason, op.Now = nil, "$because", pick(2) == 1
+	}
+	return op
 }
 
 // RandomAcquire completes a request.
@@ -56,6 +77,7 @@ func RandomAcquire(pick func(int) int, op engine.Acquire) engine.Acquire {
 	op.WaiterTTL, op.MaxWaiters = 40_000, 3
 	op.HeardIn = []int64{0, 2_000, 10_000}[pick(3)]
 	op.Held, op.Reacquire, op.NewFence, op.Refresh = seldom(), seldom(), seldom(), seldom()
+	op.Converts = []int64{0, 0, 0, op.Order - 1}[pick(4)]
 	op.Owner = []string{op.LockID, "$saga"}[pick(2)]
 	op.Host, op.Comment, op.Trace = "$host", "$$ROOT", "$trace"
 	return op

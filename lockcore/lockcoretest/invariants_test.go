@@ -34,7 +34,7 @@ func TestSpecificationKeepsTheInvariants(t *testing.T) {
 				}
 				op = batch
 			} else {
-				op = lockcoretest.Random(pick, "r", step)
+				op = lockcoretest.Random(pick, d, "r", step)
 			}
 			after := lockcoretest.Next(d, op, now)
 			t.Logf("%v %s: %+v", now.Sub(start), after.Last.Outcome, op)
@@ -78,7 +78,7 @@ func runBackwards(t *rapid.T) {
 		if pick(10) == 1 {
 			op = m.renewAll(t, lockcoretest.Batch(pick, before))
 		} else {
-			op = lockcoretest.Random(pick, "r", step)
+			op = lockcoretest.Random(pick, before, "r", step)
 			_, err := lockcoretest.Apply(t.Context(), m, op)
 			require.NoError(t, err)
 		}

@@ -12,9 +12,12 @@ import (
 // document after. Its outcome stands in Last.
 func Acquire(before engine.Document, op engine.Acquire, now time.Time) engine.Document {
 	s := begin(before, op.Resource, op.Policy, now)
-	if s.overtaken(op.LockID, op.Part, op.Order) {
+	switch {
+	case op.Late(now):
+		s.doc.Last.Outcome = engine.Late
+	case s.overtaken(op.LockID, op.Part, op.Order):
 		s.doc.Last.Outcome = engine.Overtaken
-	} else {
+	default:
 		if op.Keep {
 			s.heard(op.LockID)
 		}
@@ -85,80 +88,6 @@ func (s *state) downgrade(op engine.Renew) {
 	}
 }
 
-// Leave is the specification of that operation.
-func Leave(before engine.Document, op engine.Leave, now time.Time) engine.Document {
-	s := begin(before, op.Resource, op.Policy, now)
-	own := func(e engine.Entry) bool { return e.LockID == op.LockID && e.Part == op.Part && e.State != engine.Kept }
-	left := s.doc.Part(op.LockID, op.Part, op.Order) != nil
-	goes := func(e engine.Entry) bool {
-		return own(e) && (e.Order == op.Order || (e.State == engine.Claimed && e.Order < op.Order))
-	}
-	s.left = pick(s.doc.Held, goes)
-	s.drop(goes)
-	if op.Undo && left && !s.some(func(e *engine.Entry) bool { return e.LockID == op.LockID && e.State == engine.Part }) {
-		s.drop(func(e engine.Entry) bool { return e.LockID == op.LockID && e.State == engine.Kept })
-	}
-	s.forget(func(w engine.Waiter) bool {
-		return w.LockID == op.LockID && w.Part == op.Part && w.Order <= op.Order
-	})
-	s.remember(engine.Released{LockID: op.LockID, Part: &op.Part, Order: op.Order})
-	return s.end()
-}
-
-// Release is the specification of that operation.
-func Release(before engine.Document, op engine.Release, now time.Time) engine.Document {
-	s := begin(before, op.Resource, op.Policy, now)
-	if op.Force {
-		op.Order = s.latest(op.LockID)
-	}
-	upTo := func(e engine.Entry) bool { return e.LockID == op.LockID && e.Order <= op.Order }
-	if op.Force {
-		for _, e := range s.doc.Held {
-			if upTo(e) && e.Holds() && e.CreatedAt != nil {
-				s.doc.Evicted = append(s.doc.Evicted, engine.Evicted{LockID: e.LockID, Fence: e.Fence, Reason: op.Reason})
-			}
-		}
-	}
-	var draining []engine.Entry
-	for _, e := range s.doc.Held {
-		stopped := op.Leaving != nil && e.Part == *op.Leaving && e.Order == op.Order
-		if upTo(e) && !stopped && (e.State == engine.Draining || e.State == engine.Part) {
-			draining = append(draining, s.drained(e))
-		}
-	}
-	s.drop(upTo)
-	s.doc.Held = append(s.doc.Held, draining...)
-	s.forget(func(w engine.Waiter) bool { return w.LockID == op.LockID && w.Order <= op.Order })
-	s.remember(engine.Released{LockID: op.LockID, Order: op.Order, Reason: op.Reason})
-	return s.end()
-}
-
-// Withdraw is the specification of that operation.
-func Withdraw(before engine.Document, op engine.Withdraw, now time.Time) engine.Document {
-	s := begin(before, op.Resource, op.Policy, now)
-	s.doc.Last.Outcome = engine.Lost
-	for i := range s.doc.Waiters {
-		if w := &s.doc.Waiters[i]; w.LockID == op.LockID && w.Part == op.Part && w.Order == op.Order && w.Verdict == "" {
-			s.doc.Last.Outcome = engine.Granted
-			s.tellGone(*w)
-			w.Verdict, w.OverdueAt = op.Reason, engine.LongAgo
-		}
-	}
-	return s.end()
-}
-
-// Purge is the specification of that operation.
-func Purge(before engine.Document, op engine.Purge, now time.Time) engine.Document {
-	s := begin(before, op.Resource, op.Policy, now)
-	live := map[string]bool{}
-	for _, e := range s.doc.Held {
-		live[e.LockID] = live[e.LockID] || alive(e, now)
-	}
-	s.expire(func(e engine.Entry) bool { return !live[e.LockID] }, engine.Evicted{Reason: op.Reason})
-	s.drop(func(engine.Entry) bool { return false })
-	return s.end()
-}
-
 func (s *state) overtaken(lockID, part string, order int64) bool {
 	_, yes := s.doc.Overtaker(lockID, part, order)
 	return yes
@@ -225,6 +154,7 @@ func (s *state) grant(op engine.Acquire) {
 	mine := func(e *engine.Entry, state string) bool {
 		return e.LockID == op.LockID && e.Part == op.Part && e.State == state
 	}
+	first := s.doc.HoldFence(op.LockID)
 	again := func(e *engine.Entry) bool {
 		return mine(e, engine.Part) || (mine(e, engine.Claimed) && !e.GivenUp(s.now))
 	}
@@ -252,10 +182,15 @@ func (s *state) grant(op engine.Acquire) {
 	if op.Owner == op.LockID {
 		op.Owner = ""
 	}
-	told := engine.Entry{CreatedAt: &s.now, Owner: op.Owner, Host: op.Host, Comment: op.Comment, Limit: op.Limit, Trace: op.Trace}
+	if first == 0 {
+		first = fence
+	}
+	told := engine.Entry{FirstFence: first, CreatedAt: &s.now, Owner: op.Owner, Host: op.Host, Comment: op.Comment, Limit: op.Limit, Trace: op.Trace}
 	part := told
 	if op.Keep {
-		part = engine.Entry{Trace: op.Trace}
+		part = engine.Entry{FirstFence: first, Trace: op.Trace}
+	} else if old := s.converted(op); old != nil && old.CreatedAt != nil {
+		part.CreatedAt = old.CreatedAt
 	}
 	part.LockID, part.Part, part.Order, part.Mode, part.State = op.LockID, op.Part, op.Order, mode, engine.Part
 	part.Fence, part.TTL, part.ExpiresAt = fence, op.TTL, expiry(s.now, op.TTL)
@@ -277,6 +212,14 @@ func (s *state) grant(op engine.Acquire) {
 	}
 }
 
+// converted is the part's own entry that the request strengthens, or nil.
+func (s *state) converted(op engine.Acquire) *engine.Entry {
+	if op.Converts == 0 {
+		return nil
+	}
+	return s.doc.Part(op.LockID, op.Part, op.Converts)
+}
+
 // replaced is what is held without what a grant replaces: the part's claim, its earlier request, which drains, and the
 // kept entry. The own entries come last.
 func (s *state) replaced(op engine.Acquire) []engine.Entry {
@@ -289,6 +232,7 @@ func (s *state) replaced(op engine.Acquire) []engine.Entry {
 		case e.LockID != op.LockID:
 			rest = append(rest, e)
 		case op.Keep && (e.State == engine.Kept || (!e.Holds() && !alive(e, s.now))), mine(&e, engine.Claimed):
+		case mine(&e, engine.Part) && op.Converts > 0 && e.Order == op.Converts:
 		case mine(&e, engine.Part):
 			own = append(own, s.drained(e))
 		default:
@@ -301,10 +245,10 @@ func (s *state) replaced(op engine.Acquire) []engine.Entry {
 // kept is the entry of a hold that stands without parts, made or extended.
 func (s *state) kept(op engine.Acquire, told engine.Entry, mode string, fence int64) engine.Entry {
 	k := told
-	k.LockID, k.State, k.Granted = op.LockID, engine.Kept, fence
+	k.LockID, k.State = op.LockID, engine.Kept
 	for _, e := range s.doc.Held {
 		if e.LockID == op.LockID && e.State == engine.Kept {
-			k = e
+			k, k.Joined = e, true
 			// What the entry lacks is told now.
 			k.Limit = cmp.Or(k.Limit, told.Limit)
 			k.Owner, k.Host, k.Comment = cmp.Or(k.Owner, told.Owner), cmp.Or(k.Host, told.Host), cmp.Or(k.Comment, told.Comment)

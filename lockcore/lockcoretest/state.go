@@ -1,7 +1,6 @@
 package lockcoretest
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -115,7 +114,7 @@ func (s *state) awake(w engine.Waiter) bool { return w.Waits(s.now) && !w.Overdu
 func (s *state) after() *engine.Ended {
 	for _, e := range slices.Concat(s.doc.Last.Released, s.left, s.doc.Last.Expired) {
 		if e.CreatedAt != nil || e.State == engine.Draining {
-			return &engine.Ended{LockID: e.LockID, Fence: cmp.Or(e.Granted, e.Fence), Owner: e.Owner, Trace: e.Trace}
+			return &engine.Ended{LockID: e.LockID, Fence: e.FirstFence, Owner: e.Owner, Trace: e.Trace}
 		}
 	}
 	return nil
@@ -160,7 +159,7 @@ func (s *state) expire(which func(engine.Entry) bool, record engine.Evicted) {
 	gone := func(e engine.Entry) bool { return e.Holds() && which(e) }
 	for _, e := range pick(s.doc.Held, gone) {
 		s.doc.Last.Expired = append(s.doc.Last.Expired, e)
-		record.LockID, record.Fence = e.LockID, e.Fence
+		record.LockID, record.Fence, record.At = e.LockID, e.FirstFence, s.now
 		s.doc.Evicted = append(s.doc.Evicted, record)
 	}
 	s.doc.Held = slices.DeleteFunc(s.doc.Held, gone)
@@ -204,22 +203,6 @@ func (s *state) some(which func(*engine.Entry) bool) bool {
 		}
 	}
 	return false
-}
-
-// latest is the highest order that a lock ID has anything under.
-func (s *state) latest(lockID string) int64 {
-	var order int64
-	for _, e := range s.doc.Held {
-		if e.LockID == lockID {
-			order = max(order, e.Order)
-		}
-	}
-	for _, w := range s.doc.Waiters {
-		if w.LockID == lockID {
-			order = max(order, w.Order)
-		}
-	}
-	return order
 }
 
 // drop takes entries away, and tells of the holds and the claims among them. What is dead goes with them: draining parts whose time

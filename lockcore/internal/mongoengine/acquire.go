@@ -11,12 +11,14 @@ type acquireKind struct {
 	mode                                                       string
 	limited, forever, holdForever                              bool
 	fresh, keep, held, reacquire, newFence, queue, refreshOnly bool
+	converts, timed                                            bool
 }
 
 func kindOf(a *engine.Acquire) acquireKind {
 	return acquireKind{
 		mode: a.Mode, limited: a.Limit > 0, forever: a.TTL == 0, holdForever: a.Keep && a.HoldTTL == 0,
 		fresh: a.Fresh, keep: a.Keep, held: a.Held && !a.Reacquire, reacquire: a.Reacquire, newFence: a.NewFence, queue: a.Queue, refreshOnly: a.Refresh,
+		converts: a.Converts > 0, timed: !a.Issued.IsZero(),
 	}
 }
 
@@ -46,6 +48,12 @@ func acquireValues(a *engine.Acquire) bson.D {
 		{Key: "claim", Value: a.ClaimTTL}, {Key: "ttl", Value: a.TTL},
 	}
 	running := append(part[:4:4], v("state", engine.Part), v("ttl", a.TTL))
+	if !a.Issued.IsZero() {
+		values = append(values, v("late", a.Issued.Add(engine.CommandTimeout)))
+	}
+	if a.Converts > 0 {
+		values = append(values, v("old", a.Converts))
+	}
 	if a.Keep {
 		kept := bson.D{
 			{Key: "lockId", Value: a.LockID}, {Key: "part", Value: nil}, {Key: "order", Value: a.Order}, {Key: "mode", Value: a.Mode},
@@ -80,6 +88,7 @@ func acquireValues(a *engine.Acquire) bson.D {
 
 // The stages of an acquire are the whole of acquire and enter. Its outcomes:
 //
+//  0. late: it was issued too long ago; nothing changes.
 //  1. overtaken: a record or a later request of the same part came first; nothing changes.
 //  2. lost: the lock ID held before and does not any more; nothing changes.
 //  3. again: the request was granted before, and its part stands.
@@ -100,7 +109,7 @@ func (k acquireKind) stages() []bson.D {
 	}
 	o := outcome{granted: eq("$t.did", engine.Granted), alone: k.fresh, crowd: k.mode == engine.SharedBy, did: "$t.did", position: position}
 	if !k.fresh {
-		o.verdict = "$t.tomb.verdict"
+		o.verdict = cond(eq("$t.did", engine.Deadlock), "$t.tomb.verdict", "$$REMOVE")
 	}
 	return s.store(o)
 }
@@ -108,7 +117,7 @@ func (k acquireKind) stages() []bson.D {
 // find sets what there is of the lock ID and the part:
 //
 //	a  the lock ID's entries      l  the others that are alive, for a limit      i  the part's place in the queue, or -1
-//	o  those of its hold      m  the part, as it runs or was claimed for last
+//	o  those of its hold      p  those of the part      m  the part, as it runs or was claimed for last
 //	tomb  the part's tombstone
 func (s *stages) find(k acquireKind) {
 	own := filter("$held", ownID)
@@ -125,6 +134,7 @@ func (s *stages) find(k acquireKind) {
 	}
 	vars := doc(
 		v("o", filter("$t.a", holds)),
+		v("p", filter("$t.a", ownPart)),
 		v("m", op("$arrayElemAt", filter("$t.a", and(ownPart, in("$$this.state", list(engine.Part, engine.Claimed)), lives)), -1)),
 		v("tomb", cond(eq("$waiters.verdict", none), nil, first(filter("$waiters", and(eq(ownPlace, me), "$$this.verdict"))))),
 	)
@@ -132,87 +142,6 @@ func (s *stages) find(k acquireKind) {
 		vars = append(vars, v("i", cond(in("$t.id", "$waiters.lockId"), op("$indexOfArray", each("$waiters", ownPlace), me), -1)))
 	}
 	s.set(vars...)
-}
-
-// decide sets did, the outcome.
-func (s *stages) decide(k acquireKind) {
-	if k.fresh {
-		s.set(v("did", freshOutcome(k)))
-		return
-	}
-	covered := ne("$t.o", none)
-	again := and(gt("$t.m.expiresAt", "$$NOW"), eq(list("$t.m.order", "$t.m.state"), list("$t.ord", engine.Part)))
-	if k.mode == engine.Exclusive {
-		covered = in(engine.Exclusive, "$t.o.mode")
-		again = and(gt("$t.m.expiresAt", "$$NOW"), eq(list("$t.m.order", "$t.m.state", "$t.m.mode"), list("$t.ord", engine.Part, engine.Exclusive)))
-	}
-	fits := fitsIn(k)
-	// An upgrade goes ahead of the queue: those who wait there wait for its own hold. A request that has a
-	// place gets its claim when its turn has come, in whichever write that is; and so does one that
-	// was passed over, which refreshes its place.
-	claimed := eq("$t.m.state", engine.Claimed)
-	free := nobodyWaits
-	if k.queue {
-		free = and(lt("$t.i", 0), nobodyWaits)
-	}
-	turn := or(claimed, ne("$t.o", none), free)
-	outcomes := list(
-		or(
-			gt("$t.m.order", "$t.ord"),
-			ne(filter("$released", and(ownID, gte("$$this.order", "$t.ord"), in("$$this.part", list(nil, "$t.part")))), none),
-		), engine.Overtaken,
-		"$t.tomb.verdict", engine.Deadlock)
-	switch {
-	case k.reacquire:
-	case k.held:
-		outcomes = append(outcomes, eq("$t.o", none), engine.Lost)
-	case k.keep:
-		outcomes = append(outcomes, and(eq("$t.o", none), in("$t.id", "$evicted.lockId")), engine.Lost)
-	}
-	if !k.refreshOnly {
-		outcomes = append(outcomes, again, engine.Again, covered, engine.Joined, and(turn, fits), engine.Granted)
-	}
-	switch {
-	case !k.queue:
-	case k.refreshOnly:
-		outcomes = append(outcomes, or(claimStands, and(lt("$t.i", 0), not(claimed))), engine.Busy)
-		fallthrough
-	default:
-		full := and(lt("$t.i", 0), not(goesAhead), gte(size("$waiters"), "$t.most"))
-		outcomes = append(outcomes, full, engine.Full, true, engine.Queued)
-	}
-	s.set(v("did", choose(append(outcomes, engine.Busy)...)))
-}
-
-// fitsIn tells whether the others who are alive leave room.
-func fitsIn(k acquireKind) expr {
-	switch {
-	case k.mode == engine.Exclusive:
-		return eq(filter("$held", and(others, alive)), none)
-	case k.limited:
-		return and(not(in(engine.Exclusive, "$t.l.mode")), lt(size(op("$setUnion", "$t.l.lockId")), "$t.room"))
-	default:
-		return or(not(in(engine.Exclusive, "$held.mode")), eq(filter("$held", and(others, alive, exclusive)), none))
-	}
-}
-
-// freshOutcome is the outcome of a request whose part is new with it: what there is of the part is what a copy of the same
-// command left, and it never queued.
-func freshOutcome(k acquireKind) expr {
-	hold := gte(maxOf("$t.a.state"), engine.StateHolds)
-	turn, covered := expr(nobodyWaits), expr(hold)
-	same := and(eq(list("$$this.part", "$$this.state"), list("$t.part", engine.Part)), alive)
-	if k.mode == engine.Exclusive {
-		turn, covered = or(hold, turn), ne(filter("$t.a", and(holds, exclusive)), none)
-		same = and(eq(list("$$this.part", "$$this.state", "$$this.mode"), list("$t.part", engine.Part, engine.Exclusive)), alive)
-	}
-	released := filter("$released", and(ownID, gte("$$this.order", "$t.ord"), in("$$this.part", list(nil, "$t.part"))))
-	outcomes := list(ne(released, none), engine.Overtaken)
-	if k.held && !k.reacquire {
-		outcomes = append(outcomes, not(hold), engine.Lost)
-	}
-	return choose(append(outcomes,
-		ne(filter("$t.a", same), none), engine.Again, covered, engine.Joined, and(turn, fitsIn(k)), engine.Granted, engine.Busy)...)
 }
 
 // nextFence grows although the document may have been removed and made anew: it is never below the time.
@@ -288,11 +217,23 @@ func (s *stages) entries(k acquireKind) expr {
 		changes = append(changes, doc(v("mode", engine.Exclusive)))
 	}
 	changes = append(changes, cond(eq(list("$$this.part", "$$this.state"), list("$t.part", engine.Part)), drained, nil))
-	part := doc(v("expiresAt", until("$t.ttl", k.forever)))
+	firstFence := v("first", ifNull(maxOf("$t.o.first"), "$t.new.fence"))
+	part := doc(v("expiresAt", until("$t.ttl", k.forever)), firstFence)
+	created := expr("$$NOW")
+	if k.converts {
+		old := filter("$t.p", eq(list("$$this.state", "$$this.order"), list(engine.Part, "$t.old")))
+		rest = filter(rest, not(in("$$this", old)))
+		created = ifNull(first(each(old, "$$this.createdAt")), created)
+	}
 	if !k.keep {
-		part = append(part, v("createdAt", "$$NOW"))
+		part = append(part, v("createdAt", created))
 	}
 	if k.fresh {
+		joins := expr(eq("$t.did", engine.Joined))
+		if k.mode == engine.Exclusive {
+			joins = gte(maxOf("$t.a.state"), engine.StateHolds)
+		}
+		part[1].Value = cond(joins, maxOf("$t.a.first"), "$t.new.fence")
 		made := list(merge("$t.new", part))
 		held := expr("$held")
 		if k.mode == engine.Exclusive {
@@ -304,13 +245,13 @@ func (s *stages) entries(k acquireKind) expr {
 	made := list(merge("$t.new", part, cond(isClaim, ofClaim, nil)))
 	if k.keep {
 		made = append(list(
-			merge("$t.kept", doc(v("createdAt", "$$NOW"), v("granted", "$t.new.fence")), "$t.k", doc(
+			merge("$t.kept", doc(v("createdAt", "$$NOW"), firstFence), "$t.k", cond("$t.k", doc(v("joined", true)), nil), doc(
 				v("mode", "$t.new.mode"), v("order", largest("$t.k.order", "$t.ord")), v("fence", "$t.new.fence"), v("ttl", "$t.kept.ttl"),
 				v("trace", "$t.kept.trace"), v("expiresAt", largest("$t.k.expiresAt", until("$t.hold", k.holdForever || k.forever)))))), made...)
 	}
 	unchanged := expr("$held")
 	if k.keep {
-		unchanged = cond(or(eq("$t.a", none), eq("$t.did", engine.Overtaken)), "$held", concat(filter("$held", others), "$t.a"))
+		unchanged = cond(or(eq("$t.a", none), in("$t.did", list(engine.Overtaken, engine.Late))), "$held", concat(filter("$held", others), "$t.a"))
 	}
 	if k.queue { // the claim that was slept through is a place again
 		unchanged = filter(unchanged, or(ne("$t.did", engine.Queued), ne(list("$$this.lockId", "$$this.part", "$$this.state"), list("$t.id", "$t.part", engine.Claimed))))

@@ -39,11 +39,14 @@ func (k renewKind) stages() []bson.D {
 // this order are over.
 func (k leaveKind) stages() []bson.D {
 	goes := and(eq(ownPlace, me), lte("$$this.order", "$t.ord"), or(queued, eq("$$this.order", "$t.ord")))
+	if k.waiting {
+		goes = and(eq(ownPlace, me), lte("$$this.order", "$t.ord"), queued)
+	}
 	var s stages
 	s.put(fresh, v("t.a", filter(heldAndQueue, goes)))
 	s.put(v("t.g", filter("$t.a", running)), v("held", filter("$held", and(not(in("$$this", "$t.a")), lives))), forget, remember)
 	if k.undo {
-		kept := and(ownID, isKept)
+		kept := and(ownID, isKept, not("$$this.joined"))
 		last := and(ne("$t.g", none), eq(filter("$held", and(ownID, running)), none))
 		s.set(v("k", cond(last, filter("$held", kept), none)))
 		s.put(v("t.g", concat("$t.g", "$t.k")), v("held", cond(eq("$t.k", none), "$held", filter("$held", not(kept)))))
@@ -54,30 +57,56 @@ func (k leaveKind) stages() []bson.D {
 // A release ends a lock ID up to an order, wherever it stands. Outcomes: what was there up to the
 // order goes, its parts drain; or nothing was there. Either way a record remembers the order.
 func (k releaseKind) stages() []bson.D {
+	if k.named {
+		return k.endHold()
+	}
 	upTo := and(ownID, lte("$$this.order", "$t.ord"))
 	drains := expr(in("$$this.state", list(engine.Draining, engine.Part)))
 	if k.leaving {
 		drains = and(ne(list("$$this.part", "$$this.order"), list("$t.part", "$t.ord")), drains)
 	}
 	var s stages
-	if k.force {
-		s.set(v("ord", largest(int64(0), maxOf(each(filter(concat("$held", filter("$waiters", alive)), ownID), "$$this.order")))))
-		s.set(v("rec.order", "$t.ord"))
-	}
-	s.put(fresh, v("t.a", filter(heldAndQueue, upTo)))
+	s.put(fresh, v("t.a", filter(heldAndQueue, upTo)), v("t.rec.lost", wasEvicted))
 	s.put(
 		v("t.g", filter("$t.a", holds)),
 		v("held", concat(filter("$held", and(not(in("$$this", "$t.a")), lives)), each(filter("$t.a", drains), merge("$$this", drained)))),
-		forget, remember)
-	if k.force {
-		record := doc(v("lockId", "$$this.lockId"), v("fence", "$$this.fence"), v("reason", "$t.rec.reason"))
-		s.put(v("evicted", lastOf(concat("$evicted", each(filter("$t.g", "$$this.createdAt"), record)), engine.MaxEvicted)))
-	}
+		forget, remember, v("evicted", cond("$t.rec.lost", filter("$evicted", others), "$evicted")))
 	return s.store(outcome{did: engine.Granted, released: "$t.g", gone: gone, position: 0})
 }
 
-// A withdrawal makes a tombstone of one place in the queue. Outcomes: the request waited there,
-// without a claim, and is told of when its part comes back; or nothing changes.
+// endHold ends the hold that the release names by its first fence, and nothing that began later. Outcomes: its entries go,
+// and its parts drain unless they are known to have stopped; or the hold is not there, and nothing changes.
+func (k releaseKind) endHold() []bson.D {
+	var s stages
+	s.put(fresh, v("t.a", filter("$held", ofHold)))
+	s.set(v("g", filter("$t.a", holds)))
+	drains := expr(each(filter("$t.a", in("$$this.state", list(engine.Draining, engine.Part))), merge("$$this", drained)))
+	switch {
+	case k.now:
+		drains = none
+	case k.leaving:
+		drains = each(filter("$t.a", and(ne(list("$$this.part", "$$this.order"), list("$t.part", "$t.ord")), in("$$this.state", list(engine.Draining, engine.Part)))),
+			merge("$$this", drained))
+	}
+	record := doc(v("lockId", "$t.id"), v("part", "$$this.part"), v("order", "$$this.order"), v("reason", "$t.rec.reason"))
+	s.put(
+		v("held", concat(filter("$held", and(not(in("$$this", "$t.a")), lives)), drains)),
+		v("released", lastOf(concat("$released", each(filter("$t.g", running), record)), engine.MaxReleased)))
+	if k.force {
+		evicted := doc(v("lockId", "$t.id"), v("fence", "$$this.first"), v("at", "$$NOW"), v("reason", "$t.rec.reason"))
+		s.put(v("evicted", lastOf(concat("$evicted", each(filter("$t.g", "$$this.createdAt"), evicted)), engine.MaxEvicted)))
+	}
+	return s.store(outcome{did: engine.Granted, released: "$t.g", position: 0})
+}
+
+// wasEvicted reports whether there is evidence that the lock ID lost a hold.
+var wasEvicted = in("$t.id", "$evicted.lockId")
+
+// ofHold is what stands of the hold that a release names.
+var ofHold = eq(list("$$this.lockId", "$$this.first"), list("$t.id", "$t.first"))
+
+// A withdrawal makes a tombstone of one place in the queue. Outcomes: the request waited there, without a claim, and is
+// told of when its part comes back; or nothing changes.
 func (withdrawKind) stages() []bson.D {
 	which := and(eq(ownPlace, me), eq("$$this.order", "$t.ord"), not("$$this.verdict"))
 	verdict := doc(v("verdict", "$t.reason"), v("overdueAt", engine.LongAgo))
@@ -93,7 +122,7 @@ func (purgeKind) stages() []bson.D {
 	var s stages
 	s.put(fresh, v("t.l", filter("$held", alive)))
 	s.set(v("g", filter("$held", and(holds, not(in("$$this.lockId", "$t.l.lockId"))))))
-	record := doc(v("lockId", "$$this.lockId"), v("fence", "$$this.fence"), v("reason", "$t.reason"))
+	record := doc(v("lockId", "$$this.lockId"), v("fence", "$$this.first"), v("at", "$$NOW"), v("reason", "$t.reason"))
 	s.put(
 		v("held", filter("$held", and(not(in("$$this", "$t.g")), lives))),
 		v("evicted", lastOf(concat("$evicted", each("$t.g", record)), engine.MaxEvicted)),

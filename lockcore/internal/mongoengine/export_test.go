@@ -25,11 +25,16 @@ var (
 	ClaimEnd       expr = claimEnd
 	TwiceAsLong    expr = twiceAsLong
 	SupersedesPart expr = eq(list(item("part"), item("state")), list("$t.part", engine.Part))
+	WasCutOff      expr = in(list(engine.Draining, "$t.ord"), each("$t.p", list(item("state"), item("order"))))
+	TooLate        expr = tooLate
+	LaterWaits     expr = laterWaits
+	NotJoined      expr = not(item("joined"))
+	OfHold         expr = ofHold
 	SameOrder      expr = eq(item("order"), "$t.ord")
 	UpToOrder      expr = lte(item("order"), "$t.ord")
 	OverFrom       expr = gte(item("order"), "$t.ord")
-	LaterStands    expr = gt("$t.m.order", "$t.ord")
-	WasEvicted     expr = in("$t.id", "$evicted.lockId")
+	LaterStands    expr = gt(maxOf("$t.p.order"), "$t.ord")
+	WasEvicted     expr = wasEvicted
 	QueueEmpty     expr = eq("$waiters", none)
 	NobodyWaits    expr = nobodyWaits
 	HeldAnything   expr = ne("$t.o", none)
@@ -39,7 +44,7 @@ var (
 	CountWrite     expr = add("$seq", int64(1))
 	AllThere       expr = eq(size("$t.n"), size("$t.k"))
 	Never          expr = never
-	Began          expr = ifNull(item("granted"), item("fence"))
+	Began          expr = item("first")
 	LastFence      expr = item("fence")
 	Tells          expr = tells
 	HeldAndQueue   expr = heldAndQueue

@@ -2,6 +2,7 @@ package mongoengine
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 
@@ -27,8 +28,10 @@ func (e *Engine) check(ctx context.Context) error {
 		options.FindOne().SetProjection(bson.D{{Key: "resource", Value: 1}})).Decode(&foreign)
 	switch {
 	case errors.Is(err, mongo.ErrNoDocuments):
-		e.checked.Store(true)
-		return nil
+		if _, err = e.identify(ctx); err == nil {
+			e.checked.Store(true)
+		}
+		return err
 	case err != nil:
 		return fmt.Errorf("lockstep: look at the layout of %s: %w", e.coll.Name(), err)
 	}
@@ -37,4 +40,51 @@ func (e *Engine) check(ctx context.Context) error {
 		found += ", with a field resource, as clients of mongo-lock write it"
 	}
 	return &engine.LayoutError{Collection: e.coll.Name(), Found: found, Help: "Use a collection of its own for these locks."}
+}
+
+// identityID is the _id of the document in which the collection says what it is. It is no string, so that no resource has it.
+const identityID = int32(0)
+
+// Identify reads the collection's own document, and makes it if there is none: of several who try, one does.
+func (e *Engine) Identify(ctx context.Context) (engine.Identity, error) {
+	if err := e.check(ctx); err != nil {
+		return engine.Identity{}, err
+	}
+	return e.identify(ctx)
+}
+
+func (e *Engine) identify(ctx context.Context) (engine.Identity, error) {
+	own := bson.D{{Key: "_id", Value: identityID}}
+	for attempt := 0; ; attempt++ {
+		found, err := e.readIdentity(ctx, own)
+		switch {
+		case err != nil:
+			return engine.Identity{}, fmt.Errorf("lockstep: read the identity of %s: %w", e.coll.Name(), err)
+		case found.ID != "" && found.Version == engine.LayoutVersion:
+			return found, nil
+		case found.ID != "" || attempt == 3:
+			return engine.Identity{}, &engine.LayoutError{
+				Collection: e.coll.Name(), Found: fmt.Sprintf("it says version %d, and this is version %d", found.Version, engine.LayoutVersion),
+				Help: "Use a collection of its own for these locks, or the version of Lockstep that made it.",
+			}
+		}
+		_, err = e.coll.InsertOne(ctx, append(own[:1:1], v("version", engine.LayoutVersion), v("id", rand.Text())))
+		if err != nil && !mongo.IsDuplicateKeyError(err) {
+			return engine.Identity{}, fmt.Errorf("lockstep: write the identity of %s: %w", e.coll.Name(), err)
+		}
+	}
+}
+
+// readIdentity is empty if the collection says nothing of itself yet.
+func (e *Engine) readIdentity(ctx context.Context, own bson.D) (engine.Identity, error) {
+	var found engine.Identity
+	cursor, err := e.coll.Aggregate(ctx, mongo.Pipeline{on("$match", own), on("$set", doc(v("at", "$$NOW")))})
+	if err != nil {
+		return found, err
+	}
+	defer func() { _ = cursor.Close(context.WithoutCancel(ctx)) }()
+	if cursor.Next(ctx) {
+		return found, cursor.Decode(&found)
+	}
+	return found, cursor.Err()
 }

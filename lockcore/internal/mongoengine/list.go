@@ -18,6 +18,9 @@ import (
 // List sends one command, and more of them if the answer is long.
 func (e *Engine) List(ctx context.Context, q engine.Query) iter.Seq2[engine.Document, error] {
 	filter := e.filterOf(q)
+	if len(filter) == 0 { // all resources, and not what the collection says of itself
+		filter = append(filter, v("_id", doc(v("$gte", ""))))
+	}
 	return func(yield func(engine.Document, error) bool) {
 		if q.Live && !q.Contended {
 			live, err := e.live(ctx)

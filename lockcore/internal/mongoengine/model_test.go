@@ -72,6 +72,7 @@ func (m *model) freshly(pick func(int) int, op engine.Acquire) engine.Acquire {
 	}
 	m.parts++
 	op.Fresh, op.Keep, op.Queue, op.Refresh, op.Part = true, false, false, false, fmt.Sprint("fresh/", m.parts)
+	op.Converts = 0
 	m.fresh = op
 	return op
 }
@@ -95,7 +96,7 @@ func (m *model) step(t *rapid.T, step int) {
 		m.renewAll(t, lockcoretest.Batch(pick, m.doc))
 		return
 	default:
-		op = lockcoretest.Random(pick, m.name, step)
+		op = lockcoretest.Random(pick, m.doc, m.name, step)
 		if a, ok := op.(engine.Acquire); ok {
 			op = m.freshly(pick, a)
 		}

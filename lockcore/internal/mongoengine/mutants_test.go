@@ -61,7 +61,12 @@ var mutants = []mutant{
 	{"I5", "a batch renews what is left of it", instead(mongoengine.AllThere, true), "RenewAll/of one document all are extended, or none"},
 	{"I6", "nothing is remembered of what ended", instead(mongoengine.Remembered, "$released"), "I6/a late copy of a request changes nothing"},
 	{"I6", "what ended is not looked at", instead(mongoengine.OverFrom, false), "I6/a late copy of a request changes nothing"},
-	{"I6", "a later request of the same part is not looked at", instead(mongoengine.LaterStands, false), "I6/a late copy of a request changes nothing"},
+	{"I6", "a later request of the same part is not looked at", instead(mongoengine.LaterStands, false), "rule 2/an order that was superseded is refused and changes nothing"},
+	{"I6", "when a request was issued is not looked at", instead(mongoengine.TooLate, false), "I6/a request that comes too late after it was issued is refused, though nothing remembers it"},
+	{"I6", "what was cut off is not looked at", instead(mongoengine.WasCutOff, false), "rule 2/an order below one that waits, or was cut off, is refused and changes nothing"},
+	{"I6", "a later request that waits is not looked at", instead(mongoengine.LaterWaits, false), "rule 2/an order below one that waits, or was cut off, is refused and changes nothing"},
+	{"I5", "a hold that others entered is taken back", instead(mongoengine.NotJoined, true), "leave/it takes back no hold that another request has entered since, though that has left"},
+	{"I5", "a release by fence ends whatever the lock ID holds", instead(mongoengine.OfHold, mongoengine.OwnID), "release/of a hold by its first fence, a repetition ends nothing that began later"},
 	{"I8", "the superseded part is not cut off", instead(mongoengine.SupersedesPart, false), "I8/a part that was reported lost is not renewed again"},
 	{"I8", "displaced holds are not looked for", instead(mongoengine.WasEvicted, false), "I8/a hold that was displaced is reported lost each time, until it is taken anew"},
 	{"I8", "displaced holds leave no record", operator("$map", func(arg any) (any, bool) {

@@ -22,8 +22,8 @@ type kind interface {
 
 type (
 	renewKind    struct{ downgrade, newTTL bool }
-	leaveKind    struct{ undo bool }
-	releaseKind  struct{ leaving, force bool }
+	leaveKind    struct{ undo, waiting bool }
+	releaseKind  struct{ named, leaving, force, now bool }
 	withdrawKind struct{}
 	purgeKind    struct{}
 )
@@ -57,8 +57,8 @@ func (e *Engine) Renew(ctx context.Context, op engine.Renew) (engine.Document, e
 
 // Leave sends one command.
 func (e *Engine) Leave(ctx context.Context, op engine.Leave) (engine.Document, error) {
-	rec := record(op.LockID, &op.Part, op.Order, "")
-	return e.apply(ctx, op.Resource, op.LockID, append(values(op.LockID, op.Part, op.Order, op.Policy), rec), leaveKind{op.Undo})
+	rec := record(op.LockID, &op.Part, op.Order, op.Reason)
+	return e.apply(ctx, op.Resource, op.LockID, append(values(op.LockID, op.Part, op.Order, op.Policy), rec), leaveKind{op.Undo, op.Waiting})
 }
 
 // Release sends one command.
@@ -68,7 +68,12 @@ func (e *Engine) Release(ctx context.Context, op engine.Release) (engine.Documen
 		part = *op.Leaving
 	}
 	rec := record(op.LockID, nil, op.Order, op.Reason)
-	return e.apply(ctx, op.Resource, op.LockID, append(values(op.LockID, part, op.Order, op.Policy), rec), releaseKind{op.Leaving != nil, op.Force})
+	values := append(values(op.LockID, part, op.Order, op.Policy), rec)
+	if op.FirstFence > 0 {
+		values = append(values, v("first", op.FirstFence))
+	}
+	kind := releaseKind{named: op.FirstFence > 0, leaving: op.Leaving != nil, force: op.Force, now: op.Now}
+	return e.apply(ctx, op.Resource, op.LockID, values, kind)
 }
 
 // Withdraw sends one command.

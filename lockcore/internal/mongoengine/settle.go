@@ -130,7 +130,7 @@ func (s *stages) store(o outcome) []bson.D {
 	claim := merge("$$this", doc(
 		v("state", engine.Claimed), v("expiresAt", claimEnd), v("claimedAt", "$$NOW"), v("place", "$$this.expiresAt"),
 		v("after", after(together(o.released, o.left, expired)))))
-	record := doc(v("lockId", "$$this.lockId"), v("fence", "$$this.fence"), v("by", "$t.d.lockId"))
+	record := doc(v("lockId", "$$this.lockId"), v("fence", "$$this.first"), v("at", "$$NOW"), v("by", "$t.d.lockId"))
 	last := doc(v("outcome", o.did), v("released", together(o.released)), v("expired", expired), v("gone", together(o.gone)), v("position", o.position),
 		v("length", size("$waiters")))
 	verdict := expr("$$REMOVE") // what the write before said must not stay
@@ -141,7 +141,7 @@ func (s *stages) store(o outcome) []bson.D {
 	*s = append(*s, on("$set", doc(
 		v("seq", add("$seq", int64(1))), v("at", "$$NOW"),
 		v("held", concat(cond(eq("$t.x", none), "$held", filter("$held", not(in("$$this", "$t.x")))), each("$t.c", claim))),
-		v("evicted", lastOf(concat("$evicted", each("$t.x", record)), engine.MaxEvicted)),
+		v("evicted", cond(eq("$t.x", none), "$evicted", lastOf(concat("$evicted", each("$t.x", record)), engine.MaxEvicted))),
 		v("idleAt", idleAt), v("attn", attn),
 		v("last", last),
 		v("t", "$$REMOVE"),
@@ -159,7 +159,7 @@ var tells = or("$$this.createdAt", eq("$$this.state", engine.Draining))
 // claims are made and nowhere else, so that it is not computed without a queue. Where there is none it is missing.
 func after(ended expr) expr {
 	return first(each(filter(ended, tells), doc(
-		v("lockId", "$$this.lockId"), v("fence", ifNull("$$this.granted", "$$this.fence")), v("owner", "$$this.owner"), v("trace", "$$this.trace"))))
+		v("lockId", "$$this.lockId"), v("fence", "$$this.first"), v("owner", "$$this.owner"), v("trace", "$$this.trace"))))
 }
 
 // idleAt is the end of the last promise before the claims that are made, which end sooner than any retention does. It is

@@ -139,7 +139,7 @@ func (w *world) bury() {
 			if e.TTL != 0 || !lives(&e, time.Now()) || !w.died(e.LockID) {
 				continue
 			}
-			_, _ = w.procs[0].locker.ForceRelease(context.Background(), lockcore.ForceRelease{LockID: e.LockID, Resources: []string{r}, Reason: "its process was killed"})
+			_, _ = w.procs[0].locker.ForceRelease(context.Background(), lockcore.ForceRelease{LockID: e.LockID, Resources: []string{r}, Now: true, Reason: "its process was killed"})
 		}
 	}
 }

@@ -233,6 +233,15 @@ func (p *process) List(ctx context.Context, q engine.Query) iter.Seq2[engine.Doc
 	}
 }
 
+// Identify answers with the server's time.
+func (p *process) Identify(ctx context.Context) (id engine.Identity, err error) {
+	_, _, sent := p.send(ctx, &command{kind: "identify", resources: []string{""}, run: func() ([]engine.Document, []bool, error) {
+		id, err = p.w.db.Identify(forDB)
+		return nil, nil, err
+	}})
+	return id, sent
+}
+
 // Prepare has nothing to make.
 func (p *process) Prepare(context.Context) error { return nil }
 

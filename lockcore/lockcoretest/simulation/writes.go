@@ -95,6 +95,10 @@ func (w *world) register(c *command, after *engine.Document) {
 		}
 	}
 	switch op := c.op.(type) {
+	case engine.Leave:
+		if op.Waiting { // by whoever releases the lock ID
+			w.releases[op.LockID] = time.Now()
+		}
 	case engine.Release:
 		w.releases[op.LockID] = time.Now()
 		w.allReleases = append(w.allReleases, released{op.LockID, op.Resource, time.Now()})

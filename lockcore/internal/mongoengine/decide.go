@@ -1,0 +1,104 @@
+package mongoengine
+
+import (
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+)
+
+// decide sets did, the outcome.
+func (s *stages) decide(k acquireKind) {
+	if k.fresh {
+		s.set(v("did", freshOutcome(k)))
+		return
+	}
+	covered := ne("$t.o", none)
+	again := and(gt("$t.m.expiresAt", "$$NOW"), eq(list("$t.m.order", "$t.m.state"), list("$t.ord", engine.Part)))
+	if k.mode == engine.Exclusive {
+		covered = in(engine.Exclusive, "$t.o.mode")
+		again = and(gt("$t.m.expiresAt", "$$NOW"), eq(list("$t.m.order", "$t.m.state", "$t.m.mode"), list("$t.ord", engine.Part, engine.Exclusive)))
+	}
+	fits := fitsIn(k)
+	// An upgrade goes ahead of the queue: those who wait there wait for its own hold. A request that has a
+	// place gets its claim when its turn has come, in whichever write that is; and so does one that was passed over, which
+	// refreshes its place.
+	claimed := eq("$t.m.state", engine.Claimed)
+	free := nobodyWaits
+	if k.queue {
+		free = and(lt("$t.i", 0), nobodyWaits)
+	}
+	turn := or(claimed, ne("$t.o", none), free)
+	outcomes := append(k.late(),
+		or(
+			gt(maxOf("$t.p.order"), "$t.ord"),
+			in(list(engine.Draining, "$t.ord"), each("$t.p", list("$$this.state", "$$this.order"))),
+			laterWaits,
+			ne(filter("$released", and(ownID, gte("$$this.order", "$t.ord"), in("$$this.part", list(nil, "$t.part")))), none),
+		), engine.Overtaken,
+		"$t.tomb.verdict", engine.Deadlock)
+	switch {
+	case k.reacquire:
+	case k.held:
+		outcomes = append(outcomes, eq("$t.o", none), engine.Lost)
+	case k.keep:
+		outcomes = append(outcomes, and(eq("$t.o", none), in("$t.id", "$evicted.lockId")), engine.Lost)
+	}
+	if !k.refreshOnly {
+		outcomes = append(outcomes, again, engine.Again, covered, engine.Joined, and(turn, fits), engine.Granted)
+	}
+	switch {
+	case !k.queue:
+	case k.refreshOnly:
+		outcomes = append(outcomes, or(claimStands, and(lt("$t.i", 0), not(claimed))), engine.Busy)
+		fallthrough
+	default:
+		full := and(lt("$t.i", 0), not(goesAhead), gte(size("$waiters"), "$t.most"))
+		outcomes = append(outcomes, full, engine.Full, true, engine.Queued)
+	}
+	s.set(v("did", choose(append(outcomes, engine.Busy)...)))
+}
+
+// late is the first pair of outcomes, of a request that says when it was issued.
+func (k acquireKind) late() bson.A {
+	if !k.timed {
+		return list()
+	}
+	return list(tooLate, engine.Late)
+}
+
+// tooLate reports whether a request came too long after it was issued.
+var tooLate = gt("$$NOW", "$t.late")
+
+// laterWaits reports whether a later request of the part has a place in the queue.
+var laterWaits = and(in("$t.id", "$waiters.lockId"), ne(filter("$waiters", and(eq(ownPlace, me), gt("$$this.order", "$t.ord"))), none))
+
+// fitsIn tells whether the others who are alive leave room.
+func fitsIn(k acquireKind) expr {
+	switch {
+	case k.mode == engine.Exclusive:
+		return eq(filter("$held", and(others, alive)), none)
+	case k.limited:
+		return and(not(in(engine.Exclusive, "$t.l.mode")), lt(size(op("$setUnion", "$t.l.lockId")), "$t.room"))
+	default:
+		return or(not(in(engine.Exclusive, "$held.mode")), eq(filter("$held", and(others, alive, exclusive)), none))
+	}
+}
+
+// freshOutcome is the outcome of a request whose part is new with it: what there is of the part is what a copy of the same
+// command left, and it never queued.
+func freshOutcome(k acquireKind) expr {
+	hold := gte(maxOf("$t.a.state"), engine.StateHolds)
+	turn, covered := expr(nobodyWaits), expr(hold)
+	same := and(eq(list("$$this.part", "$$this.state"), list("$t.part", engine.Part)), alive)
+	if k.mode == engine.Exclusive {
+		turn, covered = or(hold, turn), ne(filter("$t.a", and(holds, exclusive)), none)
+		same = and(eq(list("$$this.part", "$$this.state", "$$this.mode"), list("$t.part", engine.Part, engine.Exclusive)), alive)
+	}
+	released := filter("$released", and(ownID, gte("$$this.order", "$t.ord"), in("$$this.part", list(nil, "$t.part"))))
+	outcomes := append(k.late(), ne(released, none), engine.Overtaken)
+	if k.held && !k.reacquire {
+		outcomes = append(outcomes, not(hold), engine.Lost)
+	}
+	return choose(append(outcomes,
+		ne(filter("$t.a", same), none), engine.Again, covered, engine.Joined, and(turn, fitsIn(k)), engine.Granted, engine.Busy)...)
+}

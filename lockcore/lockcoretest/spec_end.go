@@ -1,0 +1,94 @@
+package lockcoretest
+
+import (
+	"slices"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+)
+
+// Leave is the specification of that operation.
+func Leave(before engine.Document, op engine.Leave, now time.Time) engine.Document {
+	s := begin(before, op.Resource, op.Policy, now)
+	own := func(e engine.Entry) bool { return e.LockID == op.LockID && e.Part == op.Part && e.State != engine.Kept }
+	left := s.doc.Part(op.LockID, op.Part, op.Order) != nil
+	goes := func(e engine.Entry) bool {
+		if e.State == engine.Claimed {
+			return own(e) && e.Order <= op.Order
+		}
+		return own(e) && e.Order == op.Order && !op.Waiting
+	}
+	s.left = pick(s.doc.Held, goes)
+	s.drop(goes)
+	if op.Undo && left && !s.some(func(e *engine.Entry) bool { return e.LockID == op.LockID && e.State == engine.Part }) {
+		s.drop(func(e engine.Entry) bool { return e.LockID == op.LockID && e.State == engine.Kept && !e.Joined })
+	}
+	s.forget(func(w engine.Waiter) bool {
+		return w.LockID == op.LockID && w.Part == op.Part && w.Order <= op.Order
+	})
+	s.remember(engine.Released{LockID: op.LockID, Part: &op.Part, Order: op.Order, Reason: op.Reason})
+	return s.end()
+}
+
+// Release is the specification of that operation.
+func Release(before engine.Document, op engine.Release, now time.Time) engine.Document {
+	s := begin(before, op.Resource, op.Policy, now)
+	named := func(e engine.Entry) bool {
+		if op.FirstFence > 0 {
+			return e.LockID == op.LockID && e.FirstFence == op.FirstFence
+		}
+		return e.LockID == op.LockID && e.Order <= op.Order
+	}
+	stopped := func(e engine.Entry) bool {
+		return op.Now || (op.Leaving != nil && e.Part == *op.Leaving && e.Order == op.Order)
+	}
+	var draining []engine.Entry
+	for _, e := range s.doc.Held {
+		if !named(e) {
+			continue
+		}
+		if op.Force && e.Holds() && e.CreatedAt != nil {
+			s.doc.Evicted = append(s.doc.Evicted, engine.Evicted{LockID: e.LockID, Fence: e.FirstFence, At: s.now, Reason: op.Reason})
+		}
+		if !stopped(e) && (e.State == engine.Draining || e.State == engine.Part) {
+			draining = append(draining, s.drained(e))
+		}
+		if op.FirstFence > 0 && e.State == engine.Part {
+			s.remember(engine.Released{LockID: op.LockID, Part: &e.Part, Order: e.Order, Reason: op.Reason})
+		}
+	}
+	s.drop(named)
+	s.doc.Held = append(s.doc.Held, draining...)
+	if op.FirstFence == 0 {
+		s.forget(func(w engine.Waiter) bool { return w.LockID == op.LockID && w.Order <= op.Order })
+		s.remember(engine.Released{LockID: op.LockID, Order: op.Order, Lost: s.doc.EvictedRecord(op.LockID) != nil, Reason: op.Reason})
+		s.doc.Evicted = slices.DeleteFunc(s.doc.Evicted, func(e engine.Evicted) bool { return e.LockID == op.LockID })
+	}
+	return s.end()
+}
+
+// Withdraw is the specification of that operation.
+func Withdraw(before engine.Document, op engine.Withdraw, now time.Time) engine.Document {
+	s := begin(before, op.Resource, op.Policy, now)
+	s.doc.Last.Outcome = engine.Lost
+	for i := range s.doc.Waiters {
+		if w := &s.doc.Waiters[i]; w.LockID == op.LockID && w.Part == op.Part && w.Order == op.Order && w.Verdict == "" {
+			s.doc.Last.Outcome = engine.Granted
+			s.tellGone(*w)
+			w.Verdict, w.OverdueAt = op.Reason, engine.LongAgo
+		}
+	}
+	return s.end()
+}
+
+// Purge is the specification of that operation.
+func Purge(before engine.Document, op engine.Purge, now time.Time) engine.Document {
+	s := begin(before, op.Resource, op.Policy, now)
+	live := map[string]bool{}
+	for _, e := range s.doc.Held {
+		live[e.LockID] = live[e.LockID] || alive(e, now)
+	}
+	s.expire(func(e engine.Entry) bool { return !live[e.LockID] }, engine.Evicted{Reason: op.Reason})
+	s.drop(func(engine.Entry) bool { return false })
+	return s.end()
+}
