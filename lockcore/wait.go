@@ -88,7 +88,11 @@ func (l *Locker) await(ctx, wait context.Context, req *Request, res Resource, la
 			case <-wait.Done():
 				return Lease{}, last
 			case <-lost:
-				return Lease{}, context.Cause(held.ctx)
+				if err := held.replace(); err != nil {
+					return Lease{}, err
+				}
+				lost = nil // what ended was the context that the session was acquired with
+				continue
 			case <-one.turn:
 			case <-again.C:
 			}
