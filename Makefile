@@ -41,6 +41,10 @@ demo: stack-up ## see sagas wait, commit, compensate and crash (DEMO_FLAGS="..."
 test: stack-up ## run all tests against real servers, with the race detector (TEST_FLAGS="./lockcore/...")
 	@$(WITH_STACK) && exec go test -race -timeout 30m $(TEST_FLAGS)
 
+.PHONY: simulate
+simulate: ## play seeds of the simulation of whole Lockers (SEEDS=20000 FROM=1)
+	@exec go test -count=1 -timeout 12h ./lockcore/lockcoretest/simulation -seeds $(or $(SEEDS),2000) -from $(or $(FROM),1)
+
 .PHONY: bench
 bench: stack-up ## measure the engine against raw commands of the same server (BENCH_FLAGS="...")
 	@$(WITH_STACK) && exec go run ./internal/bench engine $(BENCH_FLAGS)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -105,7 +104,7 @@ const (
 
 // rest pauses for about d, and reports whether ctx still lives.
 func rest(ctx context.Context, c clock.Clock, d time.Duration) bool {
-	return sleep(ctx, c, d/2+rand.N(d/2+1)) //nolint:gosec // spreads the tries, hides nothing
+	return sleep(ctx, c, d/2+c.Jitter(d/2+1))
 }
 
 // sleep pauses for d, and reports whether ctx still lives.

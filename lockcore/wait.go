@@ -3,7 +3,6 @@ package lockcore
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -89,7 +88,11 @@ func (l *Locker) await(ctx, wait context.Context, req *Request, res Resource, la
 			case <-wait.Done():
 				return Lease{}, last
 			case <-lost:
-				return Lease{}, context.Cause(held.ctx)
+				if err := held.replace(); err != nil {
+					return Lease{}, err
+				}
+				lost = nil // what ended was the context that the session was acquired with
+				continue
 			case <-one.turn:
 			case <-again.C:
 			}
@@ -102,7 +105,7 @@ func (l *Locker) await(ctx, wait context.Context, req *Request, res Resource, la
 			last, failures = err, 0
 			again.Reset(refresh)
 		case last != nil && passes(err):
-			again.Reset(pauseAfter(failures))
+			again.Reset(l.pauseAfter(failures))
 			failures++
 		default:
 			return Lease{}, err
@@ -117,9 +120,9 @@ func passes(err error) bool {
 }
 
 // pauseAfter grows from 1 s to 30 s with the failures before, and a bit, so that not all come at once.
-func pauseAfter(failures int) time.Duration {
+func (l *Locker) pauseAfter(failures int) time.Duration {
 	d := min(time.Second<<min(failures, 5), 30*time.Second)
-	return d + rand.N(d/4) //nolint:gosec // spreads the requests, hides nothing
+	return d + l.clock.Jitter(d/4)
 }
 
 // alsoBehind adds those of whom a refusal says that they are in the way.

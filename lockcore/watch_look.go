@@ -2,7 +2,6 @@ package lockcore
 
 import (
 	"context"
-	"math/rand/v2"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
@@ -115,15 +114,15 @@ func (w *watcher) found(name string, d *engine.Document, q *engine.Queue, told b
 		if look.Answer == engine.NextGo || look.Answer == engine.NextGone {
 			one.call()
 		}
-		pause = sooner(pause, look.After)
+		pause = w.sooner(pause, look.After)
 	}
-	return sooner(pause, q.Change())
+	return w.sooner(pause, q.Change())
 }
 
 // sooner is the pause, or less if something changes by time alone in that time.
-func sooner(pause, change time.Duration) time.Duration {
+func (w *watcher) sooner(pause, change time.Duration) time.Duration {
 	if change > 0 && change < pause {
-		return change + time.Millisecond + rand.N(spread) //nolint:gosec // spreads the looks, hides nothing
+		return change + time.Millisecond + w.locker.clock.Jitter(spread)
 	}
 	return pause
 }

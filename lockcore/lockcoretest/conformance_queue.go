@@ -197,6 +197,19 @@ var queueScenarios = []Scenario{
 		s.outcome(s.ask("d", "p", 2), engine.Busy)
 		s.take("b", "p", 3)
 	}},
+	{"claim/one for which there is no room any more under its limit is the first place in the queue again", func(s *stage) {
+		s.take("a", "p", 1)
+		s.wait(1, "b", "p", 1, limit(1))
+		s.leave("a", "p", 1)
+		s.claimed("b", "p")
+		s.take("c", "p", 1, shared)
+		s.wait(1, "b", "p", 1, limit(1))
+		s.outcome(s.ask("d", "p", 1, shared), engine.Busy)
+		s.leave("c", "p", 1)
+		c := s.claimed("b", "p")
+		s.check(c.ExpiresAt.Sub(*c.ClaimedAt) == claimTTL, "a claim for %v, got %+v", claimTTL, c)
+		s.take("b", "p", 1, limit(1))
+	}},
 	{"claim/a refresh that finds it lapsed has one that stands twice as long", func(s *stage) {
 		s.take("a", "p", 1)
 		s.wait(1, "b", "p", 1)

@@ -66,6 +66,8 @@ func namesEntry(s *Step, e *engine.Entry) bool {
 		switch s.After.Last.Outcome {
 		case engine.Granted, engine.Joined:
 			return true
+		case engine.Queued: // it has no room any more for its claim
+			return e.State == engine.Claimed && e.Part == op.Part || op.Keep && e.State == engine.Kept
 		case engine.Overtaken, engine.Lost, engine.Late:
 			return false
 		}

@@ -132,7 +132,7 @@ func (s *state) enter(op engine.Acquire) {
 		s.doc.Last.Outcome = engine.Granted
 		s.granted = &op
 		s.grant(op)
-	case !op.Queue || (claim != nil && alive(*claim, s.now)):
+	case !op.Queue:
 		s.doc.Last.Outcome = engine.Busy
 	default:
 		s.place(op, place, holding || claim != nil)
@@ -280,11 +280,13 @@ func (s *state) queue(op engine.Acquire, place int, ahead bool) {
 		was := s.doc.Waiters[place]
 		w.Since, w.ClaimTTL, w.Ahead = was.Since, was.ClaimTTL, was.Ahead
 		s.doc.Waiters[place] = w
-	case ahead: // an upgrade, or one that slept through its claim
+	case ahead: // an upgrade; or one that slept through its claim, or for which there is no room any more under its limit
 		w.Ahead = true
 		if claim != nil {
-			w.Since = *claim.Since
-			w.ClaimTTL = min(2*max(op.ClaimTTL, claim.ClaimTTL), op.LongestClaim())
+			w.Since, w.ClaimTTL = *claim.Since, claim.ClaimTTL
+			if !alive(*claim, s.now) {
+				w.ClaimTTL = min(2*max(op.ClaimTTL, claim.ClaimTTL), op.LongestClaim())
+			}
 		}
 		place = len(pick(s.doc.Waiters, func(w engine.Waiter) bool { return w.Ahead }))
 		s.doc.Waiters = slices.Insert(s.doc.Waiters, place, w)

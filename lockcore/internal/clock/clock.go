@@ -1,4 +1,4 @@
-// Package clock is what a Locker waits by: timers, and contexts that end.
+// Package clock is what a Locker waits by: timers, contexts that end, and what spreads them.
 //
 // A process can be stopped for longer than a lease lasts, and go on. Its timers stand still meanwhile, and fire when it
 // goes on. The simulation in lockcoretest stops a Locker in this way, through a clock of its own; everywhere else the
@@ -7,6 +7,7 @@ package clock
 
 import (
 	"context"
+	"math/rand/v2"
 	"time"
 )
 
@@ -18,6 +19,8 @@ type Clock interface {
 	AfterFunc(d time.Duration, f func()) *Timer
 	// WithTimeout is context.WithTimeout.
 	WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc)
+	// Jitter draws from 0 to most, so that not all act at once. most is positive.
+	Jitter(most time.Duration) time.Duration
 }
 
 // Source is implemented by an engine that brings the clock of the process that it stands for.
@@ -66,4 +69,9 @@ func (Real) AfterFunc(d time.Duration, f func()) *Timer {
 // WithTimeout is context.WithTimeout.
 func (Real) WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, d)
+}
+
+// Jitter draws at random.
+func (Real) Jitter(most time.Duration) time.Duration {
+	return rand.N(most) //nolint:gosec // spreads, and hides nothing
 }

@@ -193,7 +193,7 @@ func (s *stages) enter(k acquireKind) {
 	if k.queue {
 		queues = gte("$t.i", 0)
 		ends := doc(v("expiresAt", add("$$NOW", "$t.wait")), v("overdueAt", add("$$NOW", "$t.heard")))
-		slept := doc(v("since", "$t.m.since"), v("claimTTL", twiceAsLong))
+		slept := doc(v("since", "$t.m.since"), v("claimTTL", cond(claimStands, "$t.m.claimTTL", twiceAsLong)))
 		head := list(merge("$t.place", cond(isClaim, slept, doc(v("since", "$$NOW"))), doc(v("ahead", true)), ends))
 		tail := list(merge("$t.place", doc(v("since", "$$NOW")), ends))
 		fields = append(fields, v("t.pos", cond(eq("$t.did", engine.Queued),
@@ -261,13 +261,16 @@ func (s *stages) entries(k acquireKind) expr {
 		unchanged)
 }
 
-// goesAhead reports whether the request queues ahead of others: it is an upgrade, or it slept
-// through its claim.
+// goesAhead reports whether the request queues ahead of others: it is an upgrade; or it slept
+// through its claim, or there is no room for it any more.
 var goesAhead = or(ne("$t.o", none), isClaim)
 
 // isClaim tells whether the request confirms a claim, or goes back to the queue from one; a part that is superseded does not
 // bequeath what it had of its own.
 var isClaim = eq("$t.m.state", engine.Claimed)
+
+// claimStands tells whether the claim of the request has not lapsed.
+var claimStands = and(isClaim, gt("$t.m.expiresAt", "$$NOW"))
 
 // twiceAsLong is how long the next claim of a request stands that slept through one.
 var twiceAsLong = op("$min", op("$multiply", int64(2), largest("$t.claim", "$t.m.claimTTL")), "$t.longest")

@@ -46,7 +46,6 @@ func (s *stages) decide(k acquireKind) {
 	if !k.refreshOnly {
 		outcomes = append(outcomes, again, engine.Again, covered, engine.Joined, and(turn, fits), engine.Granted)
 	}
-	claimStands := and(claimed, gt("$t.m.expiresAt", "$$NOW"))
 	switch {
 	case !k.queue:
 	case k.refreshOnly:
@@ -54,7 +53,7 @@ func (s *stages) decide(k acquireKind) {
 		fallthrough
 	default:
 		full := and(lt("$t.i", 0), not(goesAhead), gte(size("$waiters"), "$t.most"))
-		outcomes = append(outcomes, claimStands, engine.Busy, full, engine.Full, true, engine.Queued)
+		outcomes = append(outcomes, full, engine.Full, true, engine.Queued)
 	}
 	s.set(v("did", choose(append(outcomes, engine.Busy)...)))
 }

@@ -139,9 +139,11 @@ func (s *stages) store(o outcome) []bson.D {
 	record := doc(v("lockId", "$$this.lockId"), v("fence", "$$this.first"), v("at", "$$NOW"), v("by", "$t.d.lockId"))
 	last := doc(v("outcome", o.did), v("released", together(o.released)), v("expired", expired), v("gone", together(o.gone)), v("position", o.position),
 		v("length", size("$waiters")))
+	verdict := expr("$$REMOVE") // what the write before said must not stay
 	if o.verdict != nil {
-		last = append(last, v("verdict", o.verdict))
+		verdict = ifNull(o.verdict, verdict)
 	}
+	last = append(last, v("verdict", verdict))
 	*s = append(*s, on("$set", doc(
 		v("seq", add("$seq", int64(1))), v("at", "$$NOW"),
 		v("held", concat(cond(eq("$t.x", none), "$held", filter("$held", not(in("$$this", "$t.x")))), each("$t.c", claim))),

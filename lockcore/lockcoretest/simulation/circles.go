@@ -1,0 +1,218 @@
+package simulation
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+)
+
+// circles is the truth about deadlocks in the documents as they stand. It is found the other way round than the library does:
+// whoever can go on goes on, and gives up what it has, until nobody is left who can. Those who are left wait for ever.
+type circles struct {
+	docs  []engine.Document
+	waits []*stander
+	// mustEnd says that only deadlocks count that must end.
+	mustEnd bool
+	// stays are the owners that cannot go on.
+	stays map[string]bool
+}
+
+// stander is a live place in a queue.
+type stander struct {
+	key   partKey
+	owner string
+	d     *engine.Document
+	w     *engine.Waiter
+	ahead []*stander
+	// gone says that it waits no more, or is passed over, and granted that it can be granted.
+	gone, granted bool
+}
+
+// seeCircles notes who is in a deadlock now, as far as the documents say: that a waiter is dead they do not.
+func (w *world) seeCircles() {
+	for _, s := range w.inCircles(false) {
+		w.circled[s.key] = time.Now()
+	}
+}
+
+// inCircles are the waits that are in a deadlock. If it must end, neither those with limits above 1 count, nor those that
+// nobody waits for any more.
+func (w *world) inCircles(mustEnd bool) []*stander {
+	c := w.newCircles(mustEnd)
+	if c == nil {
+		return nil
+	}
+	for changed := true; changed; {
+		changed = false
+		for _, s := range c.waits {
+			if !s.gone && c.canGo(s) {
+				s.gone, s.granted, changed = true, true, true
+			}
+		}
+		c.goOn()
+	}
+	var out []*stander
+	for _, s := range c.waits {
+		if !s.gone && c.reaches(s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// newCircles is nil where nobody waits.
+func (w *world) newCircles(mustEnd bool) *circles {
+	c := &circles{mustEnd: mustEnd, stays: map[string]bool{}}
+	some := false
+	for _, r := range w.plan.resources {
+		d := w.db.Document(r)
+		some = some || len(d.Waiters) > 0
+		c.docs = append(c.docs, d)
+	}
+	if !some {
+		return nil
+	}
+	for i := range c.docs {
+		d := &c.docs[i]
+		var ahead []*stander
+		for j := range d.Waiters {
+			q := &d.Waiters[j]
+			key := partKey{d.ID, q.LockID, q.Part}
+			owner := cmp.Or(q.Owner, q.LockID)
+			if !waits(q, time.Now()) || (mustEnd && !w.present(key, q)) {
+				continue
+			}
+			s := &stander{key: key, owner: owner, d: d, w: q, ahead: ahead}
+			s.gone = mustEnd && q.Mode == engine.SharedBy && q.Limit > 1
+			c.waits, ahead = append(c.waits, s), append(ahead, s)
+		}
+	}
+	c.goOn()
+	return c
+}
+
+// goOn sees which owners wait for something: all others go on.
+func (c *circles) goOn() {
+	stays := map[string]bool{}
+	for _, s := range c.waits {
+		if !s.gone {
+			stays[s.owner] = true
+		}
+	}
+	c.stays = stays
+}
+
+// ownerOf is the owner of an entry. A kept hold tells it for the parts of its lock ID.
+func ownerOf(d *engine.Document, e *engine.Entry) string {
+	owner := e.Owner
+	for i := range d.Held {
+		if k := &d.Held[i]; k.LockID == e.LockID && k.State == engine.Kept && e.CreatedAt == nil {
+			owner = cmp.Or(owner, k.Owner)
+		}
+	}
+	return cmp.Or(owner, e.LockID)
+}
+
+// obstacles are the owners that a wait waits for, of those who stay.
+func (c *circles) obstacles(s *stander) []string {
+	for _, o := range c.waits {
+		if o.granted && o.d == s.d && o.w.LockID == s.w.LockID && engine.Covers(o.w.Mode, s.w.Mode) {
+			return nil // it joins what was granted on the way
+		}
+	}
+	var out []string
+	now := time.Now()
+	party := s.w.Party()
+	others := map[string]string{}
+	for i := range s.d.Held {
+		e := &s.d.Held[i]
+		if e.LockID == s.w.LockID {
+			if e.Holds() && lives(e, now) && engine.Covers(e.Mode, s.w.Mode) {
+				return nil // it joins
+			}
+			continue
+		}
+		if !lives(e, now) || e.State == engine.Draining || !c.stays[ownerOf(s.d, e)] {
+			continue
+		}
+		others[e.LockID] = ownerOf(s.d, e)
+		if e.Blocks(party, now) {
+			out = append(out, ownerOf(s.d, e))
+		}
+	}
+	if party.Limit > 0 && int64(len(others)) >= party.Limit {
+		out = slices.AppendSeq(out, maps.Values(others))
+	}
+	for _, a := range s.ahead {
+		if !a.gone && a.w.LockID != s.w.LockID {
+			out = append(out, a.owner)
+		}
+	}
+	// Whoever gets what it waits for holds it as long as its owner waits for something else. A deadlock that is made so need
+	// not end before it is made.
+	for _, o := range c.waits {
+		if c.mustEnd {
+			break
+		}
+		if o.granted && o.d == s.d && o.w.LockID != s.w.LockID && c.stays[o.owner] && !engine.Compatible(o.w.Mode, s.w.Mode) {
+			out = append(out, o.owner)
+		}
+	}
+	return out
+}
+
+func (c *circles) canGo(s *stander) bool { return len(c.obstacles(s)) == 0 }
+
+// reaches reports whether a wait leads back to its own owner.
+func (c *circles) reaches(s *stander) bool {
+	seen := map[string]bool{}
+	next := c.obstacles(s)
+	for len(next) > 0 {
+		owner := next[0]
+		next = next[1:]
+		if owner == s.owner {
+			return true
+		}
+		if seen[owner] {
+			continue
+		}
+		seen[owner] = true
+		for _, o := range c.waits {
+			if !o.gone && o.owner == owner {
+				next = append(next, c.obstacles(o)...)
+			}
+		}
+	}
+	return false
+}
+
+// verdictsAreTrue is the half of I12 that nobody is told of a deadlock that is none.
+func (w *world) verdictsAreTrue(c *command, before, after *engine.Document) {
+	for _, key := range condemned(before, after) {
+		kind := "I12"
+		if time.Since(c.sent) > lateAfter { // it was no verdict of now
+			kind = "I6"
+		}
+		if at, ever := w.circled[key]; !ever || time.Since(at) > recently {
+			w.broken(kind, key.lockID, "%s is told of a deadlock on %s, and is in none", key.lockID, key.resource)
+		}
+	}
+	op, ok := c.op.(engine.Acquire)
+	if !ok {
+		return
+	}
+	for _, r := range before.Released {
+		if r.Part != nil && *r.Part == op.Part && r.LockID == op.LockID && r.Order == op.Order && r.Reason != "" {
+			w.verdicts[entryKey{partKey{before.ID, op.LockID, op.Part}, op.Order}] = true
+		}
+	}
+	if w.verdicts[entryKey{partKey{before.ID, op.LockID, op.Part}, op.Order}] && after.Last.Outcome == engine.Queued {
+		w.broken("I12 verdict", op.LockID, "%s was taken out of the queue of %s to end a deadlock, was not told, and queues again", op.LockID, before.ID)
+	}
+}
+
+// recently is for how long a deadlock that has ended may still be told of: searches take time, and so do commands.
+const recently = 12 * time.Second

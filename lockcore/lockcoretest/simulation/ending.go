@@ -1,0 +1,173 @@
+package simulation
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+)
+
+// finished takes down that an actor is done.
+func (w *world) finished(a *actor) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.done[a.name] = true
+}
+
+// owns takes down a session of nothing, to be ended with the play.
+func (w *world) owns(s *lockcore.Session) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.all = append(w.all, s)
+}
+
+// faultlessFor reports whether nothing has gone wrong for d. The mutex is held.
+func (w *world) faultlessFor(d time.Duration) bool {
+	return w.faultless && w.since() > w.plan.busy+d
+}
+
+// keptFirmly are the resources on which a lock ID has a kept hold that does not end by itself soon.
+func (w *world) keptFirmly(lockID string) []string {
+	var out []string
+	for _, r := range w.plan.resources {
+		d := w.db.Document(r)
+		if slices.ContainsFunc(d.Held, func(e engine.Entry) bool {
+			return e.LockID == lockID && e.State == engine.Kept && e.ExpiresAt.After(time.Now().Add(15*time.Second))
+		}) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// committed checks what a saga was told that it held, against what is known to have stood when it asked.
+func (w *world) committed(a *actor, c *call, sure, told []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c.done = true
+	w.noted(a.name, a.lockID, "committed, and held %v", told)
+	for _, r := range sure {
+		if first, ok := c.first[r]; ok && !slices.Contains(told, r) && !w.releasedBy(a.lockID, r, c.began, first) && time.Since(c.began) < 12*time.Second {
+			w.broken("I6 commit", a.lockID, "%s held %s until it committed, and is told that it did not", a.lockID, r)
+		}
+	}
+}
+
+// releasedBy reports whether another call released a lock ID's hold in that time.
+func (w *world) releasedBy(lockID, resource string, from, to time.Time) bool {
+	for _, r := range w.allReleases {
+		if r.lockID == lockID && r.resource == resource && !r.at.Before(from) && r.at.Before(to) {
+			return true
+		}
+	}
+	return false
+}
+
+// renewedSeldom checks what a session costs.
+func (w *world) renewedSeldom(a *actor, s *lockcore.Session, ttl time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	st := w.sessions[s]
+	if st == nil || w.isOver() {
+		return
+	}
+	if ttl == 0 || ttl == lockcore.Forever {
+		ttl = w.plan.cfg.TTL
+	}
+	fair := 8 + 3*int(time.Since(st.began)/(ttl/3))
+	for _, l := range s.Leases() {
+		if n := w.renewals[partKey{l.Resource, l.LockID, l.Part}]; n > fair && !st.p.suffered(time.Since(st.began), l.Resource) {
+			w.broken("cost", a.lockID, "%s of %s on %s was renewed %d times in %v", a.name, a.lockID, l.Resource, n, time.Since(st.began))
+		}
+	}
+}
+
+// settleDown waits until all have ended what they began, and then until every promise is over: everything can be had then.
+func (w *world) settleDown(quiet <-chan struct{}) {
+	began := time.Now()
+	for !w.over() {
+		w.bury()
+		w.mu.Lock()
+		left := w.left()
+		w.mu.Unlock()
+		if left == "" {
+			break
+		}
+		if time.Since(began) > endWithin {
+			w.violate("I9 end", left, strings.Join(w.plan.resources, " "), "%s has not ended what it began within %v", left, endWithin)
+		}
+		w.phase(500*time.Millisecond, quiet)
+	}
+	w.phase(w.plan.cfg.HoldTTL+110*time.Second, nil)
+	w.bury()
+	w.phase(2*w.plan.cfg.TTL, nil)
+	for _, r := range w.plan.resources {
+		if w.over() {
+			return
+		}
+		ctx := context.Background()
+		s, err := w.procs[0].locker.TryAcquire(ctx, lockcore.Request{LockID: "the last", Resources: []lockcore.Resource{lockcore.Exclusive(r)}})
+		if err != nil {
+			w.violate("I11", "the last", r, "all have ended or died, all times are over, and %s cannot be had: %v", r, err)
+			return
+		}
+		_ = s.Leave(ctx)
+	}
+}
+
+// endWithin is how long all that was begun may take to end.
+const endWithin = 240 * time.Second
+
+// left is an actor that is not done, and not dead. The mutex is held.
+func (w *world) left() string {
+	for i := range w.plan.actors {
+		if a := w.cast[i]; !w.done[a.name] && !a.p.dead() {
+			return a.name
+		}
+	}
+	return ""
+}
+
+// bury ends by force what has no end and belongs to processes that were killed.
+func (w *world) bury() {
+	for _, r := range w.plan.resources {
+		d := w.db.Document(r)
+		for _, e := range d.Held {
+			if e.TTL != 0 || !lives(&e, time.Now()) || !w.died(e.LockID) {
+				continue
+			}
+			_, _ = w.procs[0].locker.ForceRelease(context.Background(), lockcore.ForceRelease{LockID: e.LockID, Resources: []string{r}, Now: true, Reason: "its process was killed"})
+		}
+	}
+}
+
+// died reports whether a lock ID is an actor's whose process was killed.
+func (w *world) died(lockID string) bool {
+	for _, a := range w.cast {
+		if a.lockID == lockID && a.p.dead() {
+			return true
+		}
+	}
+	return false
+}
+
+// wreck ends what is left in memory after the checks: everybody goes on, and all sessions end.
+func (w *world) wreck() {
+	w.cancel()
+	for _, p := range w.procs {
+		p.revive()
+	}
+	w.mu.Lock()
+	all := w.all
+	w.mu.Unlock()
+	for _, s := range all {
+		_ = s.Leave(context.Background())
+	}
+	for i, p := range w.procs {
+		w.hush[i]()
+		closeLocker(p.locker)
+	}
+}

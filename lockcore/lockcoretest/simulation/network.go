@@ -1,0 +1,249 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+)
+
+// What the database answers where it does not do what it was asked for: that nobody knows, and that nothing was done.
+var (
+	errReset   = errors.New("simulated: connection reset")
+	errRefused = mongo.CommandError{Code: 189, Name: "PrimarySteppedDown", Message: "simulated: refused", Labels: []string{"RetryableWriteError"}}
+	errInvalid = mongo.CommandError{Code: 121, Name: "DocumentValidationFailure", Message: "simulated: this document cannot be written"}
+	errAway    = topology.ServerSelectionError{Wrapped: errors.New("simulated: no server")}
+)
+
+// command is one on its way to the database.
+type command struct {
+	p         *process
+	kind      string
+	resources []string
+	lockID    string
+	// op is the operation as the engine takes it.
+	op any
+	// call is the caller's, if it is known, and sent when the command was first sent.
+	call *call
+	sent time.Time
+	// copy counts how often it was applied before.
+	copy int
+	run  func() ([]engine.Document, []bool, error)
+}
+
+// fate is what becomes of a command.
+type fate struct {
+	there, back time.Duration
+	// refused is an error instead of the effect, lost one instead of the answer.
+	refused, lost error
+	// again is after what time a copy of the command is applied; 0 is never.
+	again time.Duration
+	// arrives says that it takes effect though its sender gave up while it was on its way.
+	arrives bool
+}
+
+// fateOf follows from the seed, and from the how manieth command of its kind this is.
+func (p *process) fateOf(c *command) fate {
+	p.mu.Lock()
+	key := c.kind + "/" + c.resources[0] + "/" + c.lockID
+	p.sent[key]++
+	n := p.sent[key]
+	p.mu.Unlock()
+	d := newDice(draw(p.w.seed, key, uint64(p.n), n))
+	f := fate{there: d.between(200*time.Microsecond, 4*time.Millisecond), back: d.between(200*time.Microsecond, 4*time.Millisecond), arrives: d.chance(0.5)}
+	if p.w.calm() {
+		return f
+	}
+	pl := p.w.plan
+	slow, lost, refused, again := d.chance(pl.slow), d.chance(pl.lost), d.chance(pl.refused), d.chance(pl.again)
+	long, late := d.between(50*time.Millisecond, 8*time.Second), d.between(time.Second, 100*time.Second)
+	switch {
+	case slow && d.chance(0.5):
+		f.there = long
+	case slow:
+		f.back = long
+	case lost:
+		f.lost = errReset
+	case refused:
+		f.refused = errRefused
+	}
+	if again && f.refused == nil {
+		f.again = late
+	}
+	if slow || lost || refused {
+		p.suffer(trouble{from: c.sent, to: c.sent.Add(f.there + f.back), single: true})
+	}
+	return f
+}
+
+// send takes a command to the database, and its answer back.
+func (p *process) send(ctx context.Context, c *command) ([]engine.Document, []bool, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	c.p, c.sent = p, time.Now()
+	c.call, _ = ctx.Value(callKey{}).(*call)
+	p.countCommand(c)
+	f := p.fateOf(c)
+	key := draw(p.w.seed, c.kind, uint64(f.there))
+	p.pass(key)
+	if !pause(ctx, f.there) {
+		if f.arrives {
+			time.AfterFunc(f.there, func() { _, _, _ = p.w.apply(c) })
+		}
+		p.pass(key)
+		return nil, nil, ctx.Err()
+	}
+	if f.refused == nil {
+		f.refused = p.w.away(ctx, p, key)
+	}
+	if f.refused != nil {
+		p.w.note(p.name, c.about(), "%s: %v", c, f.refused)
+		p.pass(key)
+		return nil, nil, f.refused
+	}
+	docs, renewed, err := p.w.apply(c)
+	if f.again > 0 && err == nil {
+		time.AfterFunc(f.again, func() { _, _, _ = p.w.apply(c) })
+	}
+	if !pause(ctx, f.back) {
+		p.pass(key)
+		return nil, nil, ctx.Err()
+	}
+	if f.lost == nil {
+		f.lost = p.w.away(ctx, p, key)
+	}
+	if f.lost != nil && err == nil {
+		p.w.note(p.name, c.about(), "%s: answer lost", c)
+		err = errReset
+		docs, renewed = nil, nil
+	}
+	p.pass(key)
+	if c.call != nil && err == nil && c.kind == "acquire" {
+		c.call.queued = docs[0].Last.Outcome == engine.Queued
+	}
+	return docs, renewed, err
+}
+
+// pause waits, and reports whether ctx still lives.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// one sends a command about one document.
+func (p *process) one(ctx context.Context, kind, resource, lockID string, op any, run func() (engine.Document, error)) (engine.Document, error) {
+	docs, _, err := p.send(ctx, &command{kind: kind, resources: []string{resource}, lockID: lockID, op: op, run: func() ([]engine.Document, []bool, error) {
+		d, err := run()
+		return []engine.Document{d}, nil, err
+	}})
+	if err != nil {
+		return engine.Document{}, err
+	}
+	return docs[0], nil
+}
+
+// The engine that the process's Locker works on.
+
+func (p *process) Acquire(ctx context.Context, op engine.Acquire) (engine.Document, error) {
+	return p.one(ctx, "acquire", op.Resource, op.LockID, op, func() (engine.Document, error) { return p.w.db.Acquire(forDB, op) })
+}
+
+func (p *process) Renew(ctx context.Context, op engine.Renew) (engine.Document, error) {
+	return p.one(ctx, "renew", op.Resource, op.LockID, op, func() (engine.Document, error) { return p.w.db.Renew(forDB, op) })
+}
+
+func (p *process) Leave(ctx context.Context, op engine.Leave) (engine.Document, error) {
+	return p.one(ctx, "leave", op.Resource, op.LockID, op, func() (engine.Document, error) { return p.w.db.Leave(forDB, op) })
+}
+
+func (p *process) Release(ctx context.Context, op engine.Release) (engine.Document, error) {
+	return p.one(ctx, "release", op.Resource, op.LockID, op, func() (engine.Document, error) { return p.w.db.Release(forDB, op) })
+}
+
+func (p *process) Withdraw(ctx context.Context, op engine.Withdraw) (engine.Document, error) {
+	return p.one(ctx, "withdraw", op.Resource, op.LockID, op, func() (engine.Document, error) { return p.w.db.Withdraw(forDB, op) })
+}
+
+func (p *process) Purge(ctx context.Context, op engine.Purge) (engine.Document, error) {
+	return p.one(ctx, "purge", op.Resource, "", op, func() (engine.Document, error) { return p.w.db.Purge(forDB, op) })
+}
+
+// RenewAll is one command for several documents. What comes before a document that cannot be written was written.
+func (p *process) RenewAll(ctx context.Context, ops []engine.Renew) ([]bool, error) {
+	c := &command{kind: "renewAll", op: ops}
+	for _, op := range ops {
+		if !slices.Contains(c.resources, op.Resource) {
+			c.resources = append(c.resources, op.Resource)
+		}
+	}
+	slices.Sort(c.resources)
+	c.run = func() ([]engine.Document, []bool, error) {
+		good := slices.DeleteFunc(slices.Clone(ops), func(op engine.Renew) bool { return p.w.unwritable(op.Resource) })
+		renewed, err := p.w.db.RenewAll(forDB, good)
+		if len(good) < len(ops) {
+			return nil, nil, errInvalid
+		}
+		return nil, renewed, err
+	}
+	_, renewed, err := p.send(ctx, c)
+	return renewed, err
+}
+
+// Read answers with what is stored.
+func (p *process) Read(ctx context.Context, resources ...string) ([]engine.Document, error) {
+	resources = slices.Sorted(slices.Values(resources))
+	c := &command{kind: "read", resources: resources, run: func() ([]engine.Document, []bool, error) {
+		docs, err := p.w.db.Read(forDB, resources...)
+		return docs, nil, err
+	}}
+	docs, _, err := p.send(ctx, c)
+	return docs, err
+}
+
+// List reads one document after the other.
+func (p *process) List(ctx context.Context, q engine.Query) iter.Seq2[engine.Document, error] {
+	return func(yield func(engine.Document, error) bool) {
+		names := p.w.plan.resources
+		if q.Resource != "" {
+			names = []string{q.Resource}
+		}
+		for _, name := range names {
+			docs, err := p.Read(ctx, name)
+			if err != nil {
+				yield(engine.Document{}, err)
+				return
+			}
+			if len(docs) == 1 && !yield(docs[0], nil) {
+				return
+			}
+		}
+	}
+}
+
+// Identify answers with the server's time.
+func (p *process) Identify(ctx context.Context) (id engine.Identity, err error) {
+	_, _, sent := p.send(ctx, &command{kind: "identify", resources: []string{""}, run: func() ([]engine.Document, []bool, error) {
+		id, err = p.w.db.Identify(forDB)
+		return nil, nil, err
+	}})
+	return id, sent
+}
+
+// Prepare has nothing to make.
+func (p *process) Prepare(context.Context) error { return nil }
+
+// forDB is what commands run under that have arrived: their senders may have given up.
+var forDB = context.Background()

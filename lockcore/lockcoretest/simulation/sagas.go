@@ -1,0 +1,234 @@
+package simulation
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+// parking is a saga's place in a queue, while it waits without a process.
+type parking struct {
+	began time.Time
+	turn  chan lockcore.Turn
+}
+
+// turn is what every process calls when it knows of a turn.
+func (w *world) turn(t lockcore.Turn) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p := w.parked[partKey{t.Resource, t.LockID, t.Part}]; p != nil {
+		select {
+		case p.turn <- t:
+		default:
+		}
+	}
+}
+
+// saga runs a few steps, each as an activity in any process, under holds that stand between them.
+func saga(a *actor) {
+	held := map[string]bool{}
+	for range 2 + a.d.upTo(2) {
+		a.schedule++
+		rs, _ := a.resources(0.25, false)
+		for i := range rs {
+			rs[i].Mode = lockcore.ModeExclusive
+			rs[i].Held = held[rs[i].Name]
+		}
+		if !a.step(rs, held) {
+			break
+		}
+		for _, r := range rs {
+			held[r.Name] = true
+		}
+		if a.w.over() {
+			return
+		}
+	}
+	a.commit(held)
+}
+
+// outcome is what an attempt of a step came to.
+type outcome struct{ err error }
+
+// step runs a step until it is done, and reports whether it is.
+func (a *actor) step(rs []lockcore.Resource, held map[string]bool) bool {
+	req := lockcore.Request{LockID: a.lockID, Part: fmt.Sprintf("step%d", a.schedule), Resources: rs, Keep: true}
+	for attempt := uint32(1); attempt < 60 && !a.w.over(); attempt++ {
+		req.Order = lockcore.Order{Schedule: a.schedule, Attempt: attempt}
+		p := a.anyProcess()
+		done := make(chan outcome, 1)
+		a.w.actors.Add(1)
+		work := a.d.between(30*time.Millisecond, 2*time.Second)
+		go a.attempt(p, req, work, done)
+		var err error
+		timeout := time.NewTimer(6 * time.Second)
+		select {
+		case o := <-done:
+			err = o.err
+		case <-timeout.C:
+			a.w.note(a.name, a.lockID, "attempt %d of %s in %s has timed out", attempt, req.Part, p.name)
+			continue
+		}
+		timeout.Stop()
+		var busy *lockcore.BusyError
+		switch {
+		case err == nil:
+			return true
+		case errors.Is(err, lockcore.ErrDeadlock), errors.Is(err, lockcore.ErrLost):
+			return false
+		case errors.As(err, &busy) && !busy.Full:
+			if !a.park(req, busy.Resource, held) {
+				return false
+			}
+		default:
+			time.Sleep(time.Second)
+		}
+	}
+	return false
+}
+
+// anyProcess is one that was not killed.
+func (a *actor) anyProcess() *process {
+	for {
+		if p := a.w.procs[a.d.upTo(len(a.w.procs))]; !p.dead() {
+			return p
+		}
+	}
+}
+
+// attempt enters, works and leaves, in a process.
+func (a *actor) attempt(p *process, req lockcore.Request, work time.Duration, done chan outcome) {
+	defer a.w.actors.Done()
+	ctx, c := a.begin(a.ctx, p, "enter "+names(req.Resources)+" "+req.Order.String(), false)
+	leases, err := p.locker.Enter(ctx, req, true)
+	a.w.mu.Lock()
+	c.done = true
+	a.w.mu.Unlock()
+	if err != nil {
+		a.w.note(a.name, a.lockID, "%v", err)
+		done <- outcome{err}
+		return
+	}
+	s := p.locker.Keep(a.ctx, leases)
+	a.w.holds(a, p, req.LockID, s, true)
+	p.sleep(work)
+	a.w.ends(s)
+	loss := lossOf(s)
+	ctx, c = a.begin(a.ctx, p, "leave "+req.Order.String(), false)
+	_ = s.Leave(ctx)
+	a.w.mu.Lock()
+	c.done = true
+	a.w.mu.Unlock()
+	done <- outcome{loss}
+}
+
+// park waits in the queue without a process, and reports whether to enter again.
+func (a *actor) park(req lockcore.Request, at string, held map[string]bool) bool {
+	key := partKey{at, req.LockID, req.Part}
+	place := &parking{began: time.Now(), turn: make(chan lockcore.Turn, 1)}
+	a.w.mu.Lock()
+	a.w.parked[key] = place
+	a.w.mu.Unlock()
+	defer func() {
+		a.w.mu.Lock()
+		delete(a.w.parked, key)
+		a.w.mu.Unlock()
+	}()
+	var others []string
+	for _, name := range a.w.plan.resources {
+		if held[name] && name != at {
+			others = append(others, name)
+		}
+	}
+	for first := true; !a.w.over(); first = false {
+		p := a.anyProcess()
+		p.locker.Tend(at)
+		ctx, c := a.begin(a.ctx, p, "recheck "+at, false)
+		again, err := a.recheck(p, func() (time.Duration, error) { return p.locker.Recheck(ctx, req, at, first, others...) })
+		a.w.mu.Lock()
+		c.done = true
+		a.w.mu.Unlock()
+		switch {
+		case err == nil:
+			return true
+		case errors.Is(err, lockcore.ErrDeadlock):
+			return false
+		case !errors.Is(err, lockcore.ErrBusy):
+			again = time.Second
+		}
+		t := time.NewTimer(again)
+		select {
+		case turn := <-place.turn:
+			t.Stop()
+			a.w.note(a.name, a.lockID, "its turn on %s has come: deadlock %q", at, turn.Deadlock)
+			return turn.Deadlock == ""
+		case <-t.C:
+		case <-a.w.stop:
+			t.Stop()
+		}
+	}
+	return false
+}
+
+// errNoAnswer is what a saga sees where the process that it asked was frozen or killed.
+var errNoAnswer = errors.New("simulated: the attempt has timed out")
+
+// recheck asks a process, and goes on where that does not answer.
+func (a *actor) recheck(p *process, ask func() (time.Duration, error)) (time.Duration, error) {
+	type answer struct {
+		again time.Duration
+		err   error
+	}
+	done := make(chan answer, 1)
+	a.w.actors.Add(1)
+	go func() {
+		defer a.w.actors.Done()
+		p.pass(0)
+		again, err := ask()
+		p.pass(0)
+		done <- answer{again, err}
+	}()
+	timeout := time.NewTimer(12 * time.Second)
+	defer timeout.Stop()
+	select {
+	case got := <-done:
+		return got.again, got.err
+	case <-timeout.C:
+		return 0, errNoAnswer
+	}
+}
+
+// commit releases what the saga holds, and checks that it is told what it held.
+func (a *actor) commit(held map[string]bool) {
+	var all []string
+	for _, name := range a.w.plan.resources {
+		all = append(all, name)
+	}
+	for !a.w.over() {
+		p := a.anyProcess()
+		ctx, c := a.begin(a.ctx, p, "commit", false)
+		sure := a.w.keptFirmly(a.lockID)
+		done := make(chan error, 1)
+		a.w.actors.Add(1)
+		go func() {
+			defer a.w.actors.Done()
+			told, err := p.locker.ReleaseHeld(ctx, lockcore.Release{LockID: a.lockID, Resources: all, Order: lockcore.LastAttempt(a.schedule)})
+			if err == nil {
+				a.w.committed(a, c, sure, told)
+			}
+			done <- err
+		}()
+		t := time.NewTimer(10 * time.Second)
+		select {
+		case err := <-done:
+			t.Stop()
+			if err == nil {
+				return
+			}
+		case <-t.C:
+		}
+		time.Sleep(time.Second)
+	}
+}

@@ -1,0 +1,236 @@
+package simulation
+
+import (
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+)
+
+// partKey names a request: the part of a lock ID, on a resource.
+type partKey struct{ resource, lockID, part string }
+
+// entryKey names an entry of a document. A kept hold has no part and no order.
+type entryKey struct {
+	partKey
+	order int64
+}
+
+// dbChecks is what the checks of single writes remember.
+type dbChecks struct {
+	// fences are the greatest that were given.
+	fences map[string]int64
+	// made is when each entry was made.
+	made map[entryKey]time.Time
+	// relied are the parts that were told of a kept hold.
+	relied map[partKey]bool
+	// losses are, of lock IDs that were told of a loss, the greatest fences of the holds that it was about.
+	losses map[partKey]int64
+	// calls are the latest calls that asked for a part.
+	calls map[partKey]*call
+	// verdicts are requests that were taken out of the queue, by their orders.
+	verdicts map[entryKey]bool
+}
+
+func newDBChecks() dbChecks {
+	return dbChecks{
+		fences: map[string]int64{}, made: map[entryKey]time.Time{}, relied: map[partKey]bool{}, losses: map[partKey]int64{},
+		calls: map[partKey]*call{}, verdicts: map[entryKey]bool{},
+	}
+}
+
+// lateAfter is how old a command is that must not take effect any more: the command timeout, and what clocks differ.
+const lateAfter = 11 * time.Second
+
+// written checks one write.
+func (w *world) written(c *command, before, after engine.Document) {
+	w.tellWrite(c, &after)
+	w.register(c, &after)
+	w.fencesGrow(c, &before, &after)
+	w.copiesChangeNothing(c, &before, &after)
+	w.endsAreMeant(c, &before, &after)
+	w.grantsAreDue(c, &before, &after)
+	w.lostStaysLost(c, &before, &after)
+	w.verdictsAreTrue(c, &before, &after)
+	if c.kind != "renewAll" && c.kind != "renew" {
+		w.seeCircles()
+	}
+	w.trustIsExclusive(after.ID)
+}
+
+// tellWrite takes down what the write did.
+func (w *world) tellWrite(c *command, after *engine.Document) {
+	copied := ""
+	if c.copy > 0 {
+		copied = " (a copy of " + (time.Since(c.sent)).Round(time.Millisecond).String() + " ago)"
+	}
+	switch op := c.op.(type) {
+	case engine.Acquire:
+		w.noted(c.p.name, c.lockID, "acquire %s %s %s/%d: %s fence %d%s", op.Resource, op.Mode, op.LockID, op.Order, after.Last.Outcome, after.Fence, copied)
+	case engine.Renew:
+		if op.Downgrade || after.Last.Outcome != engine.Granted {
+			w.noted(c.p.name, c.lockID, "renew %s %s/%d downgrade %v: %s%s", op.Resource, op.LockID, op.Order, op.Downgrade, after.Last.Outcome, copied)
+		}
+	case []engine.Renew:
+	case engine.Leave:
+		w.noted(c.p.name, c.lockID, "leave %s %s/%d undo %v%s", op.Resource, op.LockID, op.Order, op.Undo, copied)
+	case engine.Release:
+		w.noted(c.p.name, c.lockID, "release %s %s/%d force %v: ended %d%s", op.Resource, op.LockID, op.Order, op.Force, len(after.Last.Released), copied)
+	case engine.Withdraw:
+		if op.Order >= 0 {
+			w.noted(c.p.name, op.LockID, "withdraw %s %s/%d: %s %s%s", op.Resource, op.LockID, op.Order, after.Last.Outcome, op.Reason, copied)
+		}
+	default:
+		w.noted(c.p.name, c.lockID, "%s%s", c, copied)
+	}
+}
+
+// register remembers which call stands behind an entry or a place.
+func (w *world) register(c *command, after *engine.Document) {
+	if c.call != nil && c.copy == 0 {
+		if _, known := c.call.first[after.ID]; !known {
+			c.call.first[after.ID] = time.Now()
+		}
+		if op, ok := c.op.(engine.Acquire); ok {
+			w.calls[partKey{after.ID, op.LockID, op.Part}] = c.call
+		}
+	}
+	switch op := c.op.(type) {
+	case engine.Leave:
+		if op.Waiting { // by whoever releases the lock ID
+			w.releases[op.LockID] = time.Now()
+		}
+	case engine.Release:
+		w.releases[op.LockID] = time.Now()
+		w.allReleases = append(w.allReleases, released{op.LockID, op.Resource, time.Now()})
+	case engine.Renew:
+		w.renewals[partKey{op.Resource, op.LockID, op.Part}]++
+	case []engine.Renew:
+		for _, one := range op {
+			if one.Resource == after.ID {
+				w.renewals[partKey{one.Resource, one.LockID, one.Part}]++
+			}
+		}
+	}
+	for i := range after.Held {
+		e := &after.Held[i]
+		key := keyOf(after.ID, e)
+		if _, known := w.made[key]; !known && e.Holds() {
+			w.made[key] = time.Now()
+		}
+	}
+}
+
+func keyOf(resource string, e *engine.Entry) entryKey {
+	if e.State == engine.Kept {
+		return entryKey{partKey{resource, e.LockID, ""}, 0}
+	}
+	return entryKey{partKey{resource, e.LockID, e.Part}, e.Order}
+}
+
+// fencesGrow is I3.
+func (w *world) fencesGrow(c *command, before, after *engine.Document) {
+	op, ok := c.op.(engine.Acquire)
+	if !ok || after.Last.Outcome != engine.Granted {
+		return
+	}
+	p := after.Part(op.LockID, op.Part, op.Order)
+	if p == nil || p.Fence <= w.fences[after.ID] || p.Fence <= before.Fence {
+		w.broken("I3", op.LockID, "%s was granted %s with a fence that is not above %d", op.LockID, after.ID, w.fences[after.ID])
+		return
+	}
+	w.fences[after.ID] = p.Fence
+}
+
+// copiesChangeNothing is the half of I6 that is about copies of commands that come late.
+func (w *world) copiesChangeNothing(c *command, before, after *engine.Document) {
+	op, ok := c.op.(engine.Acquire)
+	if !ok || time.Since(c.sent) < lateAfter {
+		return
+	}
+	stood := map[entryKey]bool{}
+	for i := range before.Held {
+		if e := &before.Held[i]; lives(e, before.At) {
+			stood[keyOf(before.ID, e)] = true
+		}
+	}
+	for i := range after.Held {
+		if e := &after.Held[i]; e.LockID == op.LockID && e.Order == op.Order && e.Part == op.Part && e.State != engine.Draining && !stood[keyOf(after.ID, e)] {
+			w.broken("I6", op.LockID, "a command of %s for %s that is %v old was granted", op.LockID, after.ID, time.Since(c.sent).Round(time.Millisecond))
+		}
+	}
+	places := map[string]bool{}
+	for _, q := range before.Waiters {
+		places[q.LockID+"/"+q.Part] = true
+	}
+	for _, q := range after.Waiters {
+		if q.LockID == op.LockID && q.Part == op.Part && !places[q.LockID+"/"+q.Part] {
+			w.broken("I6", op.LockID, "a command of %s for %s that is %v old has queued", op.LockID, after.ID, time.Since(c.sent).Round(time.Millisecond))
+		}
+	}
+}
+
+// endsAreMeant is I5, and the half of I6 that is about repeated ends: what was in force and is not any more was named, and
+// was there when the command first took effect.
+func (w *world) endsAreMeant(c *command, before, after *engine.Document) {
+	stands := map[entryKey]bool{}
+	for i := range after.Held {
+		if e := &after.Held[i]; e.Holds() {
+			stands[keyOf(after.ID, e)] = true
+		}
+	}
+	for i := range before.Held {
+		e := &before.Held[i]
+		key := keyOf(before.ID, e)
+		if !e.Holds() || stands[key] {
+			continue
+		}
+		made := w.made[key]
+		delete(w.made, key)
+		if !lives(e, after.At) {
+			continue
+		}
+		if why := w.meant(c, e, made); why != "" {
+			w.broken("I5", e.LockID, "%s ended %s of %s on %s: %s", c, e.State, e.LockID, before.ID, why)
+		}
+		if e.State == engine.Kept {
+			w.forgetRelied(before.ID, e.LockID)
+		}
+	}
+}
+
+// meant says why a command should not have ended an entry, and nothing if it should.
+func (w *world) meant(c *command, e *engine.Entry, made time.Time) string {
+	if c.lockID != e.LockID {
+		return "it belongs to another lock ID, and has not expired"
+	}
+	switch op := c.op.(type) {
+	case engine.Acquire:
+		if e.State == engine.Kept || e.Part != op.Part || e.Order >= op.Order {
+			return "it is not an earlier request of the same part"
+		}
+	case engine.Leave:
+		if e.State == engine.Part && (e.Part != op.Part || e.Order != op.Order) {
+			return "it is another part"
+		}
+		for p := range w.relied {
+			if e.State == engine.Kept && p.resource == op.Resource && p.lockID == op.LockID && p.part != op.Part {
+				return "another part of the lock ID was told that it holds, and relies on it"
+			}
+		}
+	case engine.Release:
+		if c.call != nil && made.After(c.call.first[op.Resource]) {
+			return "it was granted after the call had taken effect"
+		}
+	default:
+		return "it ends nothing"
+	}
+	return ""
+}
+
+func (w *world) forgetRelied(resource, lockID string) {
+	for p := range w.relied {
+		if p.resource == resource && p.lockID == lockID {
+			delete(w.relied, p)
+		}
+	}
+}
