@@ -13,6 +13,7 @@ func answer(op *engine.Acquire, d *engine.Document, sent time.Time) (Lease, erro
 	switch d.Last.Outcome {
 	case engine.Granted, engine.Joined, engine.Again:
 		lease := leaseOf(d.Part(op.LockID, op.Part, op.Order), d, sent)
+		lease.granted = d.At
 		lease.Joined, lease.Bars, lease.began = d.Last.Outcome == engine.Joined, op.NewFence, true
 		return lease, nil
 	case engine.Lost:

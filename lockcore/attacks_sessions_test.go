@@ -204,3 +204,35 @@ func TestDrainIsNoDeadlock(t *testing.T) {
 // elapse lets some of a TTL go by: that is what its test is about, and nobody waits for anything here. No more goes by than
 // that: time stands still while anybody works.
 func elapse(d time.Duration) { <-time.After(d) }
+
+func TestReleaseOfASessionSaysThatItsHoldWasLost(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := on(t, hooked(), lockcore.Config{})
+		begin := func(lockID string) *lockcore.Session {
+			s, err := l.TryAcquire(t.Context(), one(lockID, lockcore.Exclusive("r")))
+			require.NoError(t, err)
+			return s
+		}
+		force := func(s *lockcore.Session) {
+			lease := s.Leases()[0]
+			_, err := l.ForceRelease(t.Context(), lockcore.ForceRelease{
+				LockID: lease.LockID, Resources: []string{"r"}, FirstFence: lease.HoldFence, Reason: "by hand", Now: true,
+			})
+			require.NoError(t, err)
+		}
+		forced := begin("a")
+		force(forced)
+		var lost *lockcore.LostError
+		require.ErrorAs(t, forced.Release(t.Context()), &lost)
+		require.Equal(t, "by hand", lost.Reason)
+		ended := begin("a")
+		require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r"}}))
+		require.NoError(t, ended.Release(t.Context()), "it was released, and not lost")
+		for i := range engine.MaxEvicted + 1 {
+			force(begin(fmt.Sprint("b", i)))
+		}
+		require.ErrorAs(t, ended.Release(t.Context()), &lost)
+		require.Contains(t, lost.Reason, "not known any more")
+	})
+}

@@ -28,7 +28,7 @@ type Config struct {
 	// A place that Enter took stands for 1 h. Defaults to 5 min.
 	WaiterTTL time.Duration
 	// Retention is how long the document of an idle resource is kept, and with it the memory of its
-	// fence and of what was released. At least 1 h and at most 1 year. Defaults to 24 h.
+	// fence and of what was released. Evidence of lost holds is kept as long. At least 1 h and at most 1 year. Defaults to 24 h.
 	Retention time.Duration
 	// MaxWaiters bounds the queue of one resource. 1 to 5,000. Defaults to 2,000.
 	MaxWaiters int
@@ -87,7 +87,7 @@ func (c Config) withDefaults() (Config, error) {
 }
 
 func (c Config) policy() engine.Policy {
-	return engine.Policy{ClaimTTL: c.ClaimTTL.Milliseconds()}
+	return engine.Policy{ClaimTTL: c.ClaimTTL.Milliseconds(), Retention: c.Retention.Milliseconds()}
 }
 
 func setDefault[T comparable](field *T, value T) {

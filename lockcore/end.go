@@ -83,7 +83,10 @@ func (l *Locker) Release(ctx context.Context, r Release) error {
 // been released before, as by a first try of the same release whose answer did not come. If the lock ID was known to hold
 // a resource that is missing here, its isolation was lost. Without an Order and a FirstFence only what was held is returned.
 func (l *Locker) ReleaseHeld(ctx context.Context, r Release) (held []string, err error) {
-	return l.releaseHeld(ctx, r, func(op *engine.Release) (bool, error) { return l.lostBefore(ctx, op, r.HeldSince) })
+	return l.releaseHeld(ctx, r, func(op *engine.Release) (bool, error) {
+		lost, err := l.lostBefore(ctx, op, r.HeldSince)
+		return lost != nil, err
+	})
 }
 
 // releaseHeld asks whether the hold was lost if it is missing.
@@ -113,19 +116,45 @@ func (l *Locker) releaseHeld(ctx context.Context, r Release, lostBefore func(*en
 	return held, err
 }
 
-// lostBefore reports whether a hold that a release did not find was lost, and not released before: evidence says so, or
-// some of it was forgotten since the hold began.
-func (l *Locker) lostBefore(ctx context.Context, op *engine.Release, began time.Time) (bool, error) {
+// lostBefore is the loss if a hold that a release did not find was lost, and not released before: evidence
+// says so, or some of it was forgotten since the hold began.
+func (l *Locker) lostBefore(ctx context.Context, op *engine.Release, began time.Time) (*LostError, error) {
 	docs, err := l.eng.Read(ctx, op.Resource)
 	if err != nil || len(docs) == 0 {
-		return false, err
+		return nil, err
 	}
 	d := &docs[0]
-	forgotten := !began.IsZero() && d.EvidenceSince().After(began)
+	lost := d.LostUpToBefore(op.LockID, op.Order, began)
 	if op.FirstFence > 0 {
-		return forgotten || d.LostHold(op.LockID, op.FirstFence), nil
+		lost = d.LostBefore(op.LockID, op.FirstFence, began)
 	}
-	return forgotten || d.LostUpTo(op.LockID, op.Order), nil
+	if !lost {
+		return nil, nil
+	}
+	e := &LostError{Resource: op.Resource, LockID: op.LockID, Order: orderOf(op.Order), Reason: "what became of it is not known any more"}
+	if op.Leaving != nil {
+		e.Part = *op.Leaving
+	}
+	if by := d.EvictedRecord(op.LockID); by != nil {
+		e.By, e.Reason = by.By, by.Reason
+	}
+	return e, nil
+}
+
+// releaseLease ends the hold of a lease, and returns a *LostError if the hold had been lost before.
+func (l *Locker) releaseLease(ctx context.Context, lease Lease) error {
+	r := Release{
+		LockID: lease.LockID, Resources: []string{lease.Resource}, FirstFence: lease.HoldFence, Order: lease.Order, Leaving: &lease.Part,
+	}
+	var lost *LostError
+	_, err := l.releaseHeld(ctx, r, func(op *engine.Release) (is bool, err error) {
+		lost, err = l.lostBefore(ctx, op, lease.granted)
+		return lost != nil, err
+	})
+	if lost != nil {
+		return joined(err, lost)
+	}
+	return err
 }
 
 // endStanding ends what a lock ID has on the resources now: it reads which holds, claims and places there are, and ends

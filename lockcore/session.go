@@ -98,13 +98,12 @@ func (s *Session) leave(ctx context.Context, cause error) error {
 }
 
 // Release stops the renewal and ends the hold of the whole lock ID. It waits for the database as
-// long as ctx allows; what it could not end ends with its TTL. It may be repeated.
+// long as ctx allows; what it could not end ends with its TTL. It may be repeated. It returns a
+// *LostError if the hold is missing and was not released: evidence says so, or is not complete any more.
 func (s *Session) Release(ctx context.Context) error {
 	var errs []error
 	for _, lease := range slices.Backward(s.end(ErrEnded)) {
-		errs = append(errs, s.locker.Release(ctx, Release{
-			LockID: lease.LockID, Resources: []string{lease.Resource}, FirstFence: lease.HoldFence, Order: lease.Order, Leaving: &lease.Part,
-		}))
+		errs = append(errs, s.locker.releaseLease(ctx, lease))
 	}
 	return errors.Join(errs...)
 }

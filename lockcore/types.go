@@ -176,6 +176,8 @@ type Lease struct {
 	owner string
 	// began reports that the hold began with this lease, so that taking the request back ends it.
 	began bool
+	// granted is when the part was granted, by the server's clock; zero if that is not known.
+	granted time.Time
 	// lostAt is when an answer to the request was last lost, a late copy of which may still come.
 	lostAt time.Time
 	// failing reports that the last renewal failed, and downgrading that a downgrade was sent that was not answered.

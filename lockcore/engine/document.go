@@ -21,6 +21,9 @@ type Document struct {
 	// Evicted remembers, a few at a time, who was displaced after its promise had ended, released by force, or
 	// taken out of the queue.
 	Evicted []Evicted `bson:"evicted"`
+	// EvidenceSince is from when on Evicted is complete. That it says nothing of a hold proves that the
+	// hold was not lost, if it began after that.
+	EvidenceSince time.Time `bson:"since"`
 	// Released remembers, a few at a time, what has ended, so that a request that arrives late changes
 	// nothing.
 	Released []Released `bson:"released"`

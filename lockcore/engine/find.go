@@ -91,12 +91,21 @@ func (d *Document) LostUpTo(lockID string, order int64) bool {
 	return false
 }
 
-// EvidenceSince is from when on the evidence is complete; zero if nothing was forgotten of it.
-func (d *Document) EvidenceSince() time.Time {
-	if len(d.Evicted) < MaxEvicted {
-		return time.Time{}
-	}
-	return d.Evicted[0].At
+// LostBefore reports whether a hold that began with a fence, and is not there, has to be taken for lost.
+// Either evidence says so, or some evidence was forgotten since the hold began. A zero time is not known,
+// and only evidence counts.
+func (d *Document) LostBefore(lockID string, first int64, began time.Time) bool {
+	return d.forgotten(began) || d.LostHold(lockID, first)
+}
+
+// LostUpToBefore is LostBefore, for a release of a lock ID up to exactly this order.
+func (d *Document) LostUpToBefore(lockID string, order int64, began time.Time) bool {
+	return d.forgotten(began) || d.LostUpTo(lockID, order)
+}
+
+// forgotten reports whether there may have been evidence of a hold that is not there any more.
+func (d *Document) forgotten(began time.Time) bool {
+	return !began.IsZero() && !began.After(d.EvidenceSince)
 }
 
 // Overtaker returns what overtook a request: an ending of its order or a later one, or a later request of the same part

@@ -23,6 +23,17 @@ const SettleMost = 64
 type Policy struct {
 	// ClaimTTL is how long a claim stands unconfirmed, unless Waiter.ClaimTTL is longer.
 	ClaimTTL int64
+	// Retention is how long evidence is kept, and the document of an idle resource: no evidence of what
+	// began later can have gone with a document. Defaults to a day.
+	Retention int64
+}
+
+// Memory is Retention, or its default.
+func (p Policy) Memory() int64 {
+	if p.Retention == 0 {
+		return (24 * time.Hour).Milliseconds()
+	}
+	return p.Retention
 }
 
 // Acquire asks for a place among the holders, or in the queue. All times are in milliseconds; a TTL of

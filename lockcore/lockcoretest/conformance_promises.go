@@ -110,7 +110,36 @@ var promiseScenarios = []Scenario{
 		s.take("b", "p", 1)
 		d := s.stored()
 		s.check(len(d.Evicted) == engine.MaxEvicted && d.Evicted[0].LockID == "a1", "%d records from a1 on, got %+v", engine.MaxEvicted, d.Evicted)
-		s.check(d.EvidenceSince().Equal(d.Evicted[0].At), "complete from a1 on, got %v", d.EvidenceSince())
+		ago := d.Evicted[0].At.Sub(d.EvidenceSince)
+		s.check(ago > partTTL/2 && ago < 2*partTTL, "complete since a0 was displaced, got %v before a1 was", ago)
+	}},
+	{"I8/evidence of a new document is complete since a day ago, and stays so while none is forgotten", func(s *stage) {
+		first := s.take("a", "p", 1, forever).FirstFence
+		d := s.stored()
+		s.check(d.At.Sub(d.EvidenceSince) < 25*time.Hour && d.At.Sub(d.EvidenceSince) > 23*time.Hour, "a day, got %v", d.At.Sub(d.EvidenceSince))
+		s.check(!d.LostBefore("a", first, d.At.Add(-23*time.Hour)), "proof that nothing was lost, got %+v", d)
+		s.check(d.LostBefore("a", first, d.At.Add(-25*time.Hour)), "no proof, got %+v", d)
+		s.pass(48 * time.Hour)
+		s.renew("a", "p", 1)
+		d = s.stored()
+		s.check(d.At.Sub(d.EvidenceSince) > 71*time.Hour, "since a day before the document, got %v", d.At.Sub(d.EvidenceSince))
+	}},
+	{"I8/evidence is forgotten after a day when more is added, which is said", func(s *stage) {
+		a := s.take("a", "p", 1)
+		began := s.stored().At
+		s.pass(partTTL)
+		s.take("b", "p", 1)
+		passed := partTTL + 24*time.Hour
+		s.pass(24 * time.Hour)
+		d := s.stored()
+		s.check(d.LostHold("a", a.FirstFence), "evidence, since nothing was added, got %+v", d.Evicted)
+		c := s.take("c", "p", 1)
+		d = s.stored()
+		s.check(!d.LostHold("a", a.FirstFence) && len(d.Evicted) == 1 && d.Evicted[0].LockID == "b", "evidence of b alone, got %+v", d.Evicted)
+		ago := d.At.Sub(d.EvidenceSince)
+		s.check(ago >= 24*time.Hour && ago < 25*time.Hour, "complete since a was displaced, got %v ago", ago)
+		s.check(d.LostBefore("a", a.FirstFence, d.At.Add(-passed)), "that a began before, at %v, got %+v", began, d)
+		s.check(!d.LostBefore("c", c.FirstFence, d.At), "nothing lost, got %+v", d.Evicted)
 	}},
 	{"I9/a dead holder delays others no longer than its own TTL", func(s *stage) {
 		s.take("a", "p", 1)

@@ -162,6 +162,11 @@ func (v *Invariants) remember(s *Step) {
 	if e := s.granted(); e != nil {
 		v.granted[request{e.LockID, e.Part, e.Order}] = e.Fence
 	}
+	for _, e := range s.Before.Evicted { // it may be forgotten
+		if !e.At.After(s.After.At.Add(-randomRetention)) {
+			delete(v.evicted, e.LockID)
+		}
+	}
 	for _, e := range s.After.Last.Expired {
 		v.evictions++
 		v.evicted[e.LockID] = v.evictions

@@ -10,11 +10,14 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
+// randomRetention is how long the evidence of random operations is kept.
+const randomRetention = 2 * time.Minute
+
 // Random makes an operation of one of a few parties on a resource. What pick returns, for a number of possibilities,
 // decides everything, so that who picks can repeat and shrink. Orders grow with step, and late ones are among them. What
 // stands in the document is named often.
 func Random(pick func(possibilities int) int, d engine.Document, resource string, step int) any {
-	policy := engine.Policy{ClaimTTL: 20_000}
+	policy := engine.Policy{ClaimTTL: 20_000, Retention: randomRetention.Milliseconds()}
 	lockID := []string{"$owner", "a.b", "c", "$$NOW"}[pick(4)]
 	part := []string{"", "$p"}[pick(2)]
 	order := int64(1 + step/4 + pick(4))

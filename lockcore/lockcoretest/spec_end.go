@@ -48,7 +48,7 @@ func Release(before engine.Document, op engine.Release, now time.Time) engine.Do
 			continue
 		}
 		if op.Force && e.Holds() && e.CreatedAt != nil {
-			s.doc.Evicted = append(s.doc.Evicted, engine.Evicted{LockID: e.LockID, Fence: e.FirstFence, At: s.now, Reason: op.Reason})
+			s.evidence = append(s.evidence, engine.Evicted{LockID: e.LockID, Fence: e.FirstFence, At: s.now, Reason: op.Reason})
 		}
 		if !stopped(e) && (e.State == engine.Draining || e.State == engine.Part) {
 			draining = append(draining, s.drained(e))

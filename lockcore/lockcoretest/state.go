@@ -19,6 +19,8 @@ type state struct {
 	granted *engine.Acquire
 	// left are the entries of the part that leaves, where one does: one that drained was in the way too.
 	left []engine.Entry
+	// evidence is what this write adds to the evidence.
+	evidence []engine.Evicted
 }
 
 // begin copies the document, counts the write, and drops the places that nobody refreshed.
@@ -27,6 +29,9 @@ func begin(before engine.Document, resource string, policy engine.Policy, now ti
 	d.ID, d.At, d.Seq = resource, now, d.Seq+1
 	d.Last = engine.Last{Outcome: engine.Granted, Released: []engine.Entry{}, Expired: []engine.Entry{}, Gone: []engine.Gone{}}
 	d.Waiters = slices.DeleteFunc(d.Waiters, func(w engine.Waiter) bool { return !w.ExpiresAt.After(now) })
+	if d.EvidenceSince.IsZero() {
+		d.EvidenceSince = now.Add(-ms(policy.Memory()))
+	}
 	return &state{doc: d, now: now, policy: policy, attn: map[string]bool{}}
 }
 
@@ -44,7 +49,7 @@ func (s *state) end() engine.Document {
 	}
 	s.doc.Attn = slices.AppendSeq([]string{}, maps.Keys(s.attn))
 	slices.Sort(s.doc.Attn)
-	s.doc.Evicted = last(s.doc.Evicted, engine.MaxEvicted)
+	s.addEvidence()
 	s.doc.Last.Length = int64(len(s.doc.Waiters))
 	s.doc.IdleAt = idle
 	return clone(s.doc)
@@ -160,9 +165,29 @@ func (s *state) expire(which func(engine.Entry) bool, record engine.Evicted) {
 	for _, e := range pick(s.doc.Held, gone) {
 		s.doc.Last.Expired = append(s.doc.Last.Expired, e)
 		record.LockID, record.Fence, record.At = e.LockID, e.FirstFence, s.now
-		s.doc.Evicted = append(s.doc.Evicted, record)
+		s.evidence = append(s.evidence, record)
 	}
 	s.doc.Held = slices.DeleteFunc(s.doc.Held, gone)
+}
+
+// addEvidence keeps the evidence of this write, and forgets what is too old and then the oldest if there
+// is too much. What is forgotten moves EvidenceSince on.
+func (s *state) addEvidence() {
+	if len(s.evidence) == 0 {
+		return
+	}
+	old := s.now.Add(-ms(s.policy.Memory()))
+	recent := pick(s.doc.Evicted, func(e engine.Evicted) bool { return e.At.After(old) })
+	for _, e := range s.doc.Evicted {
+		if !e.At.After(old) {
+			s.doc.EvidenceSince = later(s.doc.EvidenceSince, e.At)
+		}
+	}
+	all := slices.Concat(s.doc.Evicted, s.evidence)
+	if over := len(all) - engine.MaxEvicted; over > 0 {
+		s.doc.EvidenceSince = later(s.doc.EvidenceSince, all[over-1].At)
+	}
+	s.doc.Evicted = last(slices.Concat(recent, s.evidence), engine.MaxEvicted)
 }
 
 // idleAt is the end of the last promise, rounded up to engine.IdleGrain.

@@ -45,7 +45,7 @@ func acquireValues(a *engine.Acquire) bson.D {
 	}
 	values := bson.D{
 		{Key: "id", Value: a.LockID}, {Key: "part", Value: a.Part}, {Key: "ord", Value: a.Order},
-		{Key: "claim", Value: a.ClaimTTL}, {Key: "ttl", Value: a.TTL},
+		{Key: "claim", Value: a.ClaimTTL}, {Key: "mem", Value: a.Memory()}, {Key: "ttl", Value: a.TTL},
 	}
 	running := append(part[:4:4], v("state", engine.Part), v("ttl", a.TTL))
 	if !a.Issued.IsZero() {

@@ -92,11 +92,12 @@ func (k releaseKind) endHold() []bson.D {
 	s.put(
 		v("held", concat(filter("$held", and(not(in("$$this", "$t.a")), lives)), drains)),
 		v("released", lastOf(concat("$released", each(filter("$t.g", running), record)), engine.MaxReleased)))
+	o := outcome{did: engine.Granted, released: "$t.g", position: 0}
 	if k.force {
 		evicted := doc(v("lockId", "$t.id"), v("fence", "$$this.first"), v("at", "$$NOW"), v("reason", "$t.rec.reason"))
-		s.put(v("evicted", lastOf(concat("$evicted", each(filter("$t.g", "$$this.createdAt"), evicted)), engine.MaxEvicted)))
+		o.evidence = each(filter("$t.g", "$$this.createdAt"), evicted)
 	}
-	return s.store(outcome{did: engine.Granted, released: "$t.g", position: 0})
+	return s.store(o)
 }
 
 // wasEvicted reports whether there is evidence that the lock ID lost a hold.
@@ -123,11 +124,8 @@ func (purgeKind) stages() []bson.D {
 	s.put(fresh, v("t.l", filter("$held", alive)))
 	s.set(v("g", filter("$held", and(holds, not(in("$$this.lockId", "$t.l.lockId"))))))
 	record := doc(v("lockId", "$$this.lockId"), v("fence", "$$this.first"), v("at", "$$NOW"), v("reason", "$t.reason"))
-	s.put(
-		v("held", filter("$held", and(not(in("$$this", "$t.g")), lives))),
-		v("evicted", lastOf(concat("$evicted", each("$t.g", record)), engine.MaxEvicted)),
-	)
-	return s.store(outcome{did: engine.Granted, position: 0, purged: "$t.g"})
+	s.put(v("held", filter("$held", and(not(in("$$this", "$t.g")), lives))))
+	return s.store(outcome{did: engine.Granted, position: 0, purged: "$t.g", evidence: each("$t.g", record)})
 }
 
 // lives is false for draining parts whose time is up, and for claims whose place is given up.

@@ -35,6 +35,7 @@ var (
 	OverFrom       expr = gte(item("order"), "$t.ord")
 	LaterStands    expr = gt(maxOf("$t.p.order"), "$t.ord")
 	WasEvicted     expr = wasEvicted
+	RecentEvidence expr = gt(item("at"), tooOld)
 	QueueEmpty     expr = eq("$waiters", none)
 	NobodyWaits    expr = nobodyWaits
 	HeldAnything   expr = ne("$t.o", none)

@@ -73,6 +73,11 @@ var mutants = []mutant{
 		m, ok := arg.(bson.D)
 		return bson.A{}, ok && m[0].Value == "$t.x"
 	}), "I8/a hold that was displaced is reported lost each time, until it is taken anew"},
+	{"I8", "evidence is never too old", instead(mongoengine.RecentEvidence, true), "I8/evidence is forgotten after a day when more is added, which is said"},
+	{"I8", "what was forgotten of the evidence is not said", operator("$arrayElemAt", func(arg any) (any, bool) {
+		items, ok := arg.(bson.A)
+		return nil, ok && items[1] == int32(-engine.MaxEvicted-1)
+	}), "I8/records of displaced holds are bounded, the oldest go first"},
 	{"I9", "the dead keep others out", instead(mongoengine.Alive, true), "I9/a dead holder delays others no longer than its own TTL"},
 	{"I9", "dead waiters stay", instead(mongoengine.FreshQueue, "$waiters"), "I9/dead waiters do not keep newcomers out, nor count in the queue"},
 	{"I9", "who is overdue is granted claims", instead(mongoengine.Awake, true), "queue/who is overdue is passed over, by those behind it and by newcomers, and keeps its place"},

@@ -89,7 +89,7 @@ func (e *Engine) Purge(ctx context.Context, op engine.Purge) (engine.Document, e
 // values are the literals that every pipeline works with.
 func values(lockID, part string, order int64, policy engine.Policy) bson.D {
 	return bson.D{
-		{Key: "id", Value: lockID}, {Key: "part", Value: part}, {Key: "ord", Value: order}, {Key: "claim", Value: policy.ClaimTTL},
+		{Key: "id", Value: lockID}, {Key: "part", Value: part}, {Key: "ord", Value: order}, {Key: "claim", Value: policy.ClaimTTL}, {Key: "mem", Value: policy.Memory()},
 	}
 }
 

@@ -113,6 +113,8 @@ type outcome struct {
 	// released are the entries of holds that the operation ended, and purged those that had expired; left are more that
 	// were in the way; gone are places and claims that were given up. Nil is none.
 	released, purged, left, gone expr
+	// evidence are records that the operation itself leaves. Nil is none.
+	evidence expr
 	// verdict is what a tombstone said.
 	verdict expr
 }
@@ -137,6 +139,10 @@ func (s *stages) store(o outcome) []bson.D {
 		v("state", engine.Claimed), v("expiresAt", claimEnd), v("claimedAt", "$$NOW"), v("place", "$$this.expiresAt"),
 		v("after", after(together(o.released, o.left, expired)))))
 	record := doc(v("lockId", "$$this.lockId"), v("fence", "$$this.first"), v("at", "$$NOW"), v("by", "$t.d.lockId"))
+	evidence, adds := together(o.evidence, each("$t.x", record)), expr(ne("$t.x", none))
+	if o.evidence != nil {
+		adds = ne(evidence, none)
+	}
 	last := doc(v("outcome", o.did), v("released", together(o.released)), v("expired", expired), v("gone", together(o.gone)), v("position", o.position),
 		v("length", size("$waiters")))
 	verdict := expr("$$REMOVE") // what the write before said must not stay
@@ -147,13 +153,19 @@ func (s *stages) store(o outcome) []bson.D {
 	*s = append(*s, on("$set", doc(
 		v("seq", add("$seq", int64(1))), v("at", "$$NOW"),
 		v("held", concat(cond(eq("$t.x", none), "$held", filter("$held", not(in("$$this", "$t.x")))), each("$t.c", claim))),
-		v("evicted", cond(eq("$t.x", none), "$evicted", lastOf(concat("$evicted", each("$t.x", record)), engine.MaxEvicted))),
+		v("evicted", cond(adds, lastOf(concat(filter("$evicted", gt("$$this.at", tooOld)), evidence), engine.MaxEvicted), "$evicted")),
+		v("since", largest(ifNull("$since", tooOld), cond(adds, largest(
+			maxOf(filter("$evicted.at", lte("$$this", tooOld))),
+			op("$arrayElemAt", concat("$evicted.at", each(evidence, "$$NOW")), -engine.MaxEvicted-1)), nil))),
 		v("idleAt", idleAt), v("attn", attn),
 		v("last", last),
 		v("t", "$$REMOVE"),
 	)))
 	return *s
 }
+
+// tooOld is up to when evidence is forgotten, and may have gone with an earlier document.
+var tooOld = op("$subtract", "$$NOW", "$t.mem")
 
 // claimEnd is the end of a claim made now: whoever slept through one has longer.
 var claimEnd = add("$$NOW", largest("$t.claim", "$$this.claimTTL"))
