@@ -130,7 +130,8 @@
 //	the database does not answer        a Session goes on as long as its lease can be trusted, then its context is cancelled
 //	an answer is lost                   the operation is repeated: every one ends as if it had run once
 //	one document cannot be written      its holders lose their locks in time; the sessions renewed with it do not
-//	a command arrives late              it changes nothing: an order that was released or superseded is refused
+//	a command arrives late              it changes nothing: what can grant is refused when it is 10 s old, and before
+//	                                    that an order that was released or superseded is
 //	an owner comes back after its TTL   nobody was in between: it goes on; somebody was: ErrLost
 //	a waiter dies                       it is passed over when it is overdue; a grant to it ends with Config.ClaimTTL
 //	an operator releases somebody's     its parts are cut off, and keep others out until they leave or their TTL has ended
@@ -153,10 +154,9 @@
 //
 // On a sharded cluster the server's clock is that of the router that was asked, and after a failover it is another
 // machine's: the margin has to cover what these clocks differ by. Forever is for ever: a process that dies with such
-// a lease leaves it standing until somebody releases it, and a part that is cut off with one does not drain. A late
-// copy of a request, which arrives after 16 others have left or released on the resource, is taken for a new one: it
-// gets what is free, and keeps it until its TTL ends. Deadlocks are found between owners. Waits for room under a
-// limit of more than 1 are not looked at, since any of several holders may make that room.
+// a lease leaves it standing until it is released, and a part that is cut off with one does not drain. Deadlocks
+// are found between owners. Waits for room under a limit of more than 1 are not looked at, since any of several
+// holders may make that room.
 //
 // At length, in the repository: docs/concepts.md for what is promised, docs/operations.md for how to run
 // it, and docs/internals.md for the stored document and the reasons.
