@@ -241,3 +241,31 @@ func TestAWaiterWaitsForAllThatAreAheadOfIt(t *testing.T) {
 	require.Len(t, found, 1)
 	require.Equal(t, "a waits for c on y, c waits for b on x, b waits for a on x", found[0].String())
 }
+
+// The parts of a lock ID have owners of their own, who wait each for themselves.
+func TestEachPartOfALockIDCountsForItsOwnOwner(t *testing.T) {
+	t.Parallel()
+	mem := lockcoretest.NewEngine(time.Now)
+	l := on(t, mem, lockcore.Config{})
+	take := func(lockID, owner string, res lockcore.Resource) {
+		req := one(lockID, res)
+		req.Owner = owner
+		_, err := l.Enter(t.Context(), req, false)
+		require.NoError(t, err)
+	}
+	take("family", "first", lockcore.Shared("x"))
+	take("family", "second", lockcore.Shared("x"))
+	take("b", "b", lockcore.Exclusive("y"))
+	queue := func(lockID, owner, name string) {
+		req := one(lockID, lockcore.Exclusive(name))
+		req.Part, req.Owner, req.Order = "wait", owner, lockcore.Order{Schedule: 1}
+		_, err := l.Enter(t.Context(), req, true)
+		require.ErrorIs(t, err, lockcore.ErrBusy)
+	}
+	queue("family", "second", "y")
+	queue("b", "b", "x")
+	found, err := l.Deadlocks(t.Context())
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	require.Equal(t, "b waits for second on x, second waits for b on y", found[0].String())
+}

@@ -15,7 +15,7 @@ import (
 // The edges are not written down: in a queue of n there are n²/2 of them.
 type waitGraph struct {
 	docs []engine.Document
-	// owners are the owners of what is held, by document and entry: only one entry of a hold tells of it.
+	// owners are the owners of what is held, by document and entry. Parts of a kept hold leave it to that to tell.
 	owners [][]string
 	// waits are the places of each owner, in the order of the documents and queues.
 	waits map[string][]place
@@ -48,14 +48,7 @@ func newWaitGraph(docs []engine.Document) *waitGraph {
 	g := &waitGraph{docs: docs, owners: make([][]string, len(docs)), waits: map[string][]place{}}
 	for i := range docs {
 		d := &docs[i]
-		told := map[string]string{}
-		for _, e := range d.Held {
-			told[e.LockID] = cmp.Or(told[e.LockID], e.Owner)
-		}
-		g.owners[i] = make([]string, len(d.Held))
-		for j, e := range d.Held {
-			g.owners[i][j] = cmp.Or(told[e.LockID], e.LockID)
-		}
+		g.owners[i] = ownersOf(d)
 		queue := d.Queue()
 		for j := range d.Waiters {
 			w := &d.Waiters[j]
@@ -66,6 +59,24 @@ func newWaitGraph(docs []engine.Document) *waitGraph {
 		}
 	}
 	return g
+}
+
+// ownersOf are the owners of what is held in a document, by entry.
+func ownersOf(d *engine.Document) []string {
+	kept := map[string]string{}
+	for _, e := range d.Held {
+		if e.State == engine.Kept {
+			kept[e.LockID] = e.Owner
+		}
+	}
+	owners := make([]string, len(d.Held))
+	for j, e := range d.Held {
+		if e.CreatedAt == nil {
+			e.Owner = cmp.Or(e.Owner, kept[e.LockID])
+		}
+		owners[j] = cmp.Or(e.Owner, e.LockID)
+	}
+	return owners
 }
 
 // starts are the waits to which holds are tied, by owner: there is one in every deadlock.
