@@ -269,3 +269,44 @@ func TestEachPartOfALockIDCountsForItsOwnOwner(t *testing.T) {
 	require.Len(t, found, 1)
 	require.Equal(t, "b waits for second on x, second waits for b on y", found[0].String())
 }
+
+// The second of two requests of a lock ID that wait in one queue joins the first when that is granted, so it does not
+// wait for those between them.
+func TestARequestBehindAnotherOfItsLockIDWaitsForThatAlone(t *testing.T) {
+	t.Parallel()
+	mem := lockcoretest.NewEngine(time.Now)
+	l := on(t, mem, lockcore.Config{})
+	other, err := l.Enter(t.Context(), one("other", lockcore.Exclusive("x")), false)
+	require.NoError(t, err)
+	ask := func(lockID, part string, mode lockcore.Resource) ([]lockcore.Lease, error) {
+		req := one(lockID, mode)
+		req.Part, req.Order = part, lockcore.Order{Schedule: 1}
+		return l.Enter(t.Context(), req, true)
+	}
+	for _, w := range []struct {
+		lockID, part string
+		res          lockcore.Resource
+	}{
+		{"family", "reads", lockcore.Shared("x")},
+		{"reader", "reads", lockcore.Shared("x")},
+		{"family", "writes", lockcore.Exclusive("x")},
+		{"plain", "writes", lockcore.Exclusive("x")},
+		{"family", "writes too", lockcore.Exclusive("x")},
+	} {
+		_, err := ask(w.lockID, w.part, w.res)
+		require.ErrorIs(t, err, lockcore.ErrBusy)
+	}
+	require.NoError(t, l.Leave(t.Context(), other...))
+	_, err = ask("family", "reads", lockcore.Shared("x"))
+	require.NoError(t, err)
+	reader, err := ask("reader", "reads", lockcore.Shared("x"))
+	require.NoError(t, err)
+	found, err := l.Deadlocks(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, found, "the reader may leave, and then the family goes on")
+	require.NoError(t, l.Leave(t.Context(), reader...))
+	for _, part := range []string{"writes", "writes too"} {
+		_, err = ask("family", part, lockcore.Exclusive("x"))
+		require.NoError(t, err)
+	}
+}
