@@ -240,13 +240,16 @@ func (p *process) List(ctx context.Context, q engine.Query) iter.Seq2[engine.Doc
 	}
 }
 
-// Identify answers with the server's time.
-func (p *process) Identify(ctx context.Context) (id engine.Identity, err error) {
-	_, _, sent := p.send(ctx, &command{kind: "identify", resources: []string{""}, run: func() ([]engine.Document, []bool, error) {
-		id, err = p.w.db.Identify(forDB)
-		return nil, nil, err
+// Identify answers with the server's time. A copy may run after this has returned, so the answer comes as a document does.
+func (p *process) Identify(ctx context.Context) (engine.Identity, error) {
+	docs, _, err := p.send(ctx, &command{kind: "identify", resources: []string{""}, run: func() ([]engine.Document, []bool, error) {
+		id, err := p.w.db.Identify(forDB)
+		return []engine.Document{{ID: id.ID, At: id.At}}, nil, err
 	}})
-	return id, sent
+	if err != nil {
+		return engine.Identity{}, err
+	}
+	return engine.Identity{ID: docs[0].ID, Version: engine.LayoutVersion, At: docs[0].At}, nil
 }
 
 // Prepare has nothing to make.
