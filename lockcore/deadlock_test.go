@@ -241,3 +241,72 @@ func TestAWaiterWaitsForAllThatAreAheadOfIt(t *testing.T) {
 	require.Len(t, found, 1)
 	require.Equal(t, "a waits for c on y, c waits for b on x, b waits for a on x", found[0].String())
 }
+
+// The parts of a lock ID have owners of their own, who wait each for themselves.
+func TestEachPartOfALockIDCountsForItsOwnOwner(t *testing.T) {
+	t.Parallel()
+	mem := lockcoretest.NewEngine(time.Now)
+	l := on(t, mem, lockcore.Config{})
+	take := func(lockID, owner string, res lockcore.Resource) {
+		req := one(lockID, res)
+		req.Owner = owner
+		_, err := l.Enter(t.Context(), req, false)
+		require.NoError(t, err)
+	}
+	take("family", "first", lockcore.Shared("x"))
+	take("family", "second", lockcore.Shared("x"))
+	take("b", "b", lockcore.Exclusive("y"))
+	queue := func(lockID, owner, name string) {
+		req := one(lockID, lockcore.Exclusive(name))
+		req.Part, req.Owner, req.Order = "wait", owner, lockcore.Order{Schedule: 1}
+		_, err := l.Enter(t.Context(), req, true)
+		require.ErrorIs(t, err, lockcore.ErrBusy)
+	}
+	queue("family", "second", "y")
+	queue("b", "b", "x")
+	found, err := l.Deadlocks(t.Context())
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	require.Equal(t, "b waits for second on x, second waits for b on y", found[0].String())
+}
+
+// The second of two requests of a lock ID that wait in one queue joins the first when that is granted, so it does not
+// wait for those between them.
+func TestARequestBehindAnotherOfItsLockIDWaitsForThatAlone(t *testing.T) {
+	t.Parallel()
+	mem := lockcoretest.NewEngine(time.Now)
+	l := on(t, mem, lockcore.Config{})
+	other, err := l.Enter(t.Context(), one("other", lockcore.Exclusive("x")), false)
+	require.NoError(t, err)
+	ask := func(lockID, part string, mode lockcore.Resource) ([]lockcore.Lease, error) {
+		req := one(lockID, mode)
+		req.Part, req.Order = part, lockcore.Order{Schedule: 1}
+		return l.Enter(t.Context(), req, true)
+	}
+	for _, w := range []struct {
+		lockID, part string
+		res          lockcore.Resource
+	}{
+		{"family", "reads", lockcore.Shared("x")},
+		{"reader", "reads", lockcore.Shared("x")},
+		{"family", "writes", lockcore.Exclusive("x")},
+		{"plain", "writes", lockcore.Exclusive("x")},
+		{"family", "writes too", lockcore.Exclusive("x")},
+	} {
+		_, err := ask(w.lockID, w.part, w.res)
+		require.ErrorIs(t, err, lockcore.ErrBusy)
+	}
+	require.NoError(t, l.Leave(t.Context(), other...))
+	_, err = ask("family", "reads", lockcore.Shared("x"))
+	require.NoError(t, err)
+	reader, err := ask("reader", "reads", lockcore.Shared("x"))
+	require.NoError(t, err)
+	found, err := l.Deadlocks(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, found, "the reader may leave, and then the family goes on")
+	require.NoError(t, l.Leave(t.Context(), reader...))
+	for _, part := range []string{"writes", "writes too"} {
+		_, err = ask("family", part, lockcore.Exclusive("x"))
+		require.NoError(t, err)
+	}
+}

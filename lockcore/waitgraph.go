@@ -15,8 +15,10 @@ import (
 // The edges are not written down: in a queue of n there are n²/2 of them.
 type waitGraph struct {
 	docs []engine.Document
-	// owners are the owners of what is held, by document and entry: only one entry of a hold tells of it.
+	// owners are the owners of what is held, by document and entry. Parts of a kept hold leave it to that to tell.
 	owners [][]string
+	// leads are, by document and waiter, the earlier place in the queue that the waiter will join when that is granted, or -1.
+	leads [][]int
 	// waits are the places of each owner, in the order of the documents and queues.
 	waits map[string][]place
 }
@@ -45,17 +47,10 @@ func deadlocksIn(docs []engine.Document) []Deadlock {
 }
 
 func newWaitGraph(docs []engine.Document) *waitGraph {
-	g := &waitGraph{docs: docs, owners: make([][]string, len(docs)), waits: map[string][]place{}}
+	g := &waitGraph{docs: docs, owners: make([][]string, len(docs)), leads: make([][]int, len(docs)), waits: map[string][]place{}}
 	for i := range docs {
 		d := &docs[i]
-		told := map[string]string{}
-		for _, e := range d.Held {
-			told[e.LockID] = cmp.Or(told[e.LockID], e.Owner)
-		}
-		g.owners[i] = make([]string, len(d.Held))
-		for j, e := range d.Held {
-			g.owners[i][j] = cmp.Or(told[e.LockID], e.LockID)
-		}
+		g.owners[i], g.leads[i] = ownersOf(d), leadsOf(d)
 		queue := d.Queue()
 		for j := range d.Waiters {
 			w := &d.Waiters[j]
@@ -66,6 +61,53 @@ func newWaitGraph(docs []engine.Document) *waitGraph {
 		}
 	}
 	return g
+}
+
+// ownersOf are the owners of what is held in a document, by entry.
+func ownersOf(d *engine.Document) []string {
+	kept := map[string]string{}
+	for _, e := range d.Held {
+		if e.State == engine.Kept {
+			kept[e.LockID] = e.Owner
+		}
+	}
+	owners := make([]string, len(d.Held))
+	for j, e := range d.Held {
+		if e.CreatedAt == nil {
+			e.Owner = cmp.Or(e.Owner, kept[e.LockID])
+		}
+		owners[j] = cmp.Or(e.Owner, e.LockID)
+	}
+	return owners
+}
+
+// leadsOf are, by waiter, the first place ahead of it of the same lock ID and of a mode that covers its own, or -1.
+func leadsOf(d *engine.Document) []int {
+	leads := make([]int, len(d.Waiters))
+	first := map[string]int{} // by lock ID
+	exclusive := map[string]int{}
+	for j := range d.Waiters {
+		w := &d.Waiters[j]
+		among := first
+		if w.Mode == engine.Exclusive {
+			among = exclusive
+		}
+		leads[j] = -1
+		if i, ok := among[w.LockID]; ok {
+			leads[j] = i
+			continue
+		}
+		if !d.Precedes(w) {
+			continue
+		}
+		if w.Mode == engine.Exclusive {
+			exclusive[w.LockID] = j
+		}
+		if _, ok := first[w.LockID]; !ok {
+			first[w.LockID] = j
+		}
+	}
+	return leads
 }
 
 // starts are the waits to which holds are tied, by owner: there is one in every deadlock.
@@ -143,11 +185,15 @@ func (g *waitGraph) path(came map[place]place, start, last place) []Wait {
 
 // waitedFor lists the waits that must end before a place's does: those to which a hold in its way is tied, and those
 // ahead of it in its queue, but for those that were listed before. A party that may join its own hold waits for neither,
-// but for running parts that are in its way. Waiting for room under a limit makes no edge, unless the limit is 1.
+// but for running parts that are in its way; and one behind another place of its lock ID that it will join waits for that
+// place alone. Waiting for room under a limit makes no edge, unless the limit is 1.
 func (g *waitGraph) waitedFor(p place, seen []int) []place {
 	d, w, self := &g.docs[p.doc], g.waiter(p), g.owner(p)
 	party := w.Party()
 	joins := d.Covered(party)
+	if lead := g.leads[p.doc][p.waiter]; lead >= 0 && !joins {
+		return []place{{p.doc, lead}}
+	}
 	if party.Limit == 1 {
 		party.Mode = engine.Exclusive
 	}

@@ -136,7 +136,7 @@ func (w *world) bury() {
 	for _, r := range w.plan.resources {
 		d := w.db.Document(r)
 		for _, e := range d.Held {
-			if e.TTL != 0 || !lives(&e, time.Now()) || !w.died(e.LockID) {
+			if e.State == engine.Claimed || e.TTL != 0 || !lives(&e, time.Now()) || !w.died(e.LockID) {
 				continue
 			}
 			_, _ = w.procs[0].locker.ForceRelease(context.Background(), lockcore.ForceRelease{LockID: e.LockID, Resources: []string{r}, Now: true, Reason: "its process was killed"})
@@ -144,14 +144,18 @@ func (w *world) bury() {
 	}
 }
 
-// died reports whether a lock ID is an actor's whose process was killed.
+// died reports whether the processes of all actors of a lock ID were killed.
 func (w *world) died(lockID string) bool {
+	died := false
 	for _, a := range w.cast {
-		if a.lockID == lockID && a.p.dead() {
-			return true
+		if a.lockID == lockID {
+			if !a.p.dead() {
+				return false
+			}
+			died = true
 		}
 	}
-	return false
+	return died
 }
 
 // wreck ends what is left in memory after the checks: everybody goes on, and all sessions end.

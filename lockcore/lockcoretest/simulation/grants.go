@@ -14,7 +14,7 @@ func (w *world) grantsAreDue(c *command, before, after *engine.Document) {
 		if e.State == engine.Kept || e.State == engine.Draining || !isNew(before, after.At, e) {
 			continue
 		}
-		w.limitHolds(after, e)
+		w.limitHolds(before, after, e)
 		w.firstComeFirstServed(c, before, after, e)
 	}
 }
@@ -31,14 +31,16 @@ func isNew(before *engine.Document, now time.Time, e *engine.Entry) bool {
 	return true
 }
 
-// limitHolds is I2: a grant with a limit finds fewer others than that.
-func (w *world) limitHolds(after *engine.Document, e *engine.Entry) {
+// limitHolds is I2: a grant with a limit finds fewer others than that. Claims that the write of a grant makes come after it.
+func (w *world) limitHolds(before, after *engine.Document, e *engine.Entry) {
 	if e.Limit == 0 {
 		return
 	}
 	others := map[string]bool{}
 	for i := range after.Held {
-		if o := &after.Held[i]; o.LockID != e.LockID && lives(o, after.At) {
+		o := &after.Held[i]
+		later := e.State == engine.Part && o.State == engine.Claimed && isNew(before, after.At, o)
+		if o.LockID != e.LockID && lives(o, after.At) && !later {
 			others[o.LockID] = true
 		}
 	}

@@ -109,7 +109,7 @@ func (p *process) send(ctx context.Context, c *command) ([]engine.Document, []bo
 		return nil, nil, f.refused
 	}
 	docs, renewed, err := p.w.apply(c)
-	if f.again > 0 && err == nil {
+	if f.again > 0 && err == nil && (f.lost != nil || !refusedAsBusy(c, docs)) {
 		time.AfterFunc(f.again, func() { _, _, _ = p.w.apply(c) })
 	}
 	if !pause(ctx, f.back) {
@@ -129,6 +129,13 @@ func (p *process) send(ctx context.Context, c *command) ([]engine.Document, []bo
 		c.call.queued = docs[0].Last.Outcome == engine.Queued
 	}
 	return docs, renewed, err
+}
+
+// refusedAsBusy reports whether a request found others in the way and does not queue. It is over with its answer. A driver
+// sends a command again only if its answer was lost, and then the requester knows: whoever gave up leaves again when no copy
+// can come any more. So there is no copy of a refused request whose answer came.
+func refusedAsBusy(c *command, docs []engine.Document) bool {
+	return c.kind == "acquire" && docs[0].Last.Outcome == engine.Busy
 }
 
 // pause waits, and reports whether ctx still lives.
@@ -233,13 +240,16 @@ func (p *process) List(ctx context.Context, q engine.Query) iter.Seq2[engine.Doc
 	}
 }
 
-// Identify answers with the server's time.
-func (p *process) Identify(ctx context.Context) (id engine.Identity, err error) {
-	_, _, sent := p.send(ctx, &command{kind: "identify", resources: []string{""}, run: func() ([]engine.Document, []bool, error) {
-		id, err = p.w.db.Identify(forDB)
-		return nil, nil, err
+// Identify answers with the server's time. A copy may run after this has returned, so the answer comes as a document does.
+func (p *process) Identify(ctx context.Context) (engine.Identity, error) {
+	docs, _, err := p.send(ctx, &command{kind: "identify", resources: []string{""}, run: func() ([]engine.Document, []bool, error) {
+		id, err := p.w.db.Identify(forDB)
+		return []engine.Document{{ID: id.ID, At: id.At}}, nil, err
 	}})
-	return id, sent
+	if err != nil {
+		return engine.Identity{}, err
+	}
+	return engine.Identity{ID: docs[0].ID, Version: engine.LayoutVersion, At: docs[0].At}, nil
 }
 
 // Prepare has nothing to make.

@@ -55,7 +55,7 @@ func (w *world) holds(a *actor, p *process, lockID string, s *lockcore.Session, 
 	w.all = append(w.all, s)
 	for _, l := range s.Leases() {
 		w.noted(a.name, lockID, "holds %s %s in %s with fence %d", l.Resource, l.Mode, p.name, l.Fence)
-		if kept {
+		if d := w.db.Document(l.Resource); kept && d.HoldFence(lockID) == l.HoldFence { // or it was released while the answer was on its way
 			w.relied[partKey{l.Resource, lockID, l.Part}] = true
 		}
 	}

@@ -153,14 +153,17 @@ func (w *world) copiesChangeNothing(c *command, before, after *engine.Document) 
 			stood[keyOf(before.ID, e)] = true
 		}
 	}
-	for i := range after.Held {
-		if e := &after.Held[i]; e.LockID == op.LockID && e.Order == op.Order && e.Part == op.Part && e.State != engine.Draining && !stood[keyOf(after.ID, e)] {
-			w.broken("I6", op.LockID, "a command of %s for %s that is %v old was granted", op.LockID, after.ID, time.Since(c.sent).Round(time.Millisecond))
-		}
-	}
 	places := map[string]bool{}
 	for _, q := range before.Waiters {
 		places[q.LockID+"/"+q.Part] = true
+	}
+	for i := range after.Held {
+		e := &after.Held[i]
+		mine := e.LockID == op.LockID && e.Order == op.Order && e.Part == op.Part
+		turn := e.State == engine.Claimed && places[e.LockID+"/"+e.Part] // any write may have granted it its claim
+		if mine && e.State != engine.Draining && lives(e, after.At) && !turn && !stood[keyOf(after.ID, e)] {
+			w.broken("I6", op.LockID, "a command of %s for %s that is %v old was granted", op.LockID, after.ID, time.Since(c.sent).Round(time.Millisecond))
+		}
 	}
 	for _, q := range after.Waiters {
 		if q.LockID == op.LockID && q.Part == op.Part && !places[q.LockID+"/"+q.Part] {
