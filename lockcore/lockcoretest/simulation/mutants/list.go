@@ -76,7 +76,7 @@ var mutants = []mutant{
 	}, in: engineTests, tests: "TestForceReleaseRepeatedEndsNothingThatWasGrantedSince"},
 	{defect: "9", what: "a forced release waits for the drain of a holder that is known to be dead", edits: []edit{
 		{"lockcore/lockcoretest/spec_end.go", "return op.Now || (", "return ("},
-	}, in: specTests, tests: "TestEngineInMemoryConforms/release/forced at once"},
+	}, in: engineTests, tests: "TestForceReleaseRepeatedEndsNothingThatWasGrantedSince"},
 	{defect: "10", what: "a release that finds nothing is taken for a loss", edits: []edit{
 		{"lockcore/end.go", "{ return l.lostBefore(ctx, op, r.HeldSince) }", "{ return true, nil }"},
 	}, in: engineTests, tests: "TestReleaseRepeatedAfterALostAnswerIsNoLoss"},
@@ -97,7 +97,7 @@ var mutants = []mutant{
 	}, in: engineTests, tests: "TestDowngradeWithoutAnAnswerLeavesTheSessionSharedUntilItIsKnown"},
 	{defect: "12", what: "a passing error ends the wait of a request that has queued", edits: []edit{
 		{"lockcore/wait.go", "case last != nil && passes(err):", "case false:"},
-	}, in: engineTests, tests: "TestAPassingErrorDoesNotLoseThePlace"},
+	}, in: engineTests, tests: "TestAPassingErrorDoesNotLoseThePlace|TestPassingErrorsCostNoPlaceInTheQueue"},
 	{defect: "12", what: "an upgrade is refused if the queue is full", edits: []edit{
 		{"lockcore/lockcoretest/spec.go", "place < 0 && !ahead && int64", "place < 0 && int64"},
 	}, in: specTests, tests: "TestEngineInMemoryConforms/rule 4/upgrades are ahead of the queue"},

@@ -159,7 +159,7 @@ func (m *mutant) test(parent, dir, overlay string) ([]string, error) {
 	if out, err := execute(sound, m.in, "-test.run", m.tests); err != nil {
 		return nil, fmt.Errorf("%s fails without the mutant: %s", m.tests, out)
 	}
-	out, err := execute(broken, m.in, "-test.timeout", "1m", "-test.run", m.tests)
+	out, err := execute(broken, m.in, "-test.timeout", "20s", "-test.run", m.tests)
 	if err == nil {
 		return nil, fmt.Errorf("%s passes", m.tests)
 	}
@@ -181,7 +181,7 @@ func (m *mutant) test(parent, dir, overlay string) ([]string, error) {
 	for _, fail := range regexp.MustCompile(`--- FAIL: (\S+) `).FindAllSubmatch(out, -1) {
 		add(string(fail[1]), "")
 	}
-	if hangs := regexp.MustCompile(`panic: test timed out after 1m0s\s+running tests:\s+(\w+)`).FindSubmatch(out); hangs != nil {
+	if hangs := regexp.MustCompile(`panic: test timed out after 20s\s+running tests:\s+(\w+)`).FindSubmatch(out); hangs != nil {
 		add(string(hangs[1]), ", which does not end")
 	}
 	if len(found) == 0 {
