@@ -5,7 +5,8 @@ const header = `# What finds the defects that lockcore had
 Each row is a defect that the lock engine once had, put back on purpose by a change of its source. The last column says what was
 seen to find it: a seed of the simulation in ` + "`lockcore/lockcoretest/simulation`" + `, with the kind of violation, or a test, or both. A
 seed counts only if it passes without the change. Some defects no simulation of Lockers can see: texts, validation, and
-documents of users. For the others that have no seed here, none was searched for, or none of the first 1,000 fails.
+documents of users. For most of the others no seed has been searched for yet. "not shown yet" says that the change was not
+played, or that nothing that was tried finds it.
 Rules of single operations have a page of their own, [mutants](mutants.md).
 
 This page is written by
