@@ -1,100 +1,213 @@
-// Command mutants puts defects that lockcore once had back into its source, one at a time, and plays seeds of the
-// simulation until one finds it. It writes docs/simulation-mutants.md. Run it in the root of the repository:
+// Command mutants puts defects that lockcore once had back into its source, one at a time, and sees what finds each: a
+// seed of the simulation, or another test. It writes docs/simulation-mutants.md. Run it in the root of the repository, with
+// the servers of the stack up:
 //
 //	go run ./lockcore/lockcoretest/simulation/mutants
 package main
 
 import (
-	"bytes"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
 const (
 	page    = "docs/simulation-mutants.md"
 	pattern = "./lockcore/lockcoretest/simulation"
+	// unknown stands in the rows of mutants that were not played, or not found.
+	unknown = "not shown yet"
 )
 
 var (
-	seeds = flag.Int("seeds", 1000, "how many seeds to play at most")
-	only  = flag.String("only", "", "play the mutants of this defect alone, and write no page")
+	seeds     = flag.Int("seeds", 1000, "how many seeds to play at most")
+	only      = flag.String("only", "", "play the mutants of these defects alone, as 5,12, and keep the other rows of the page")
+	simulated = flag.Bool("simulate", false, "play the simulation for mutants too that are found by a test, with these seeds")
 )
 
 func main() {
 	flag.Parse()
-	rows, failed := "", 0
-	for _, m := range mutants {
-		if *only != "" && m.defect != *only {
-			continue
-		}
-		found, err := m.find()
-		if err != nil {
-			failed++
-			found = err.Error()
-		}
-		row := fmt.Sprintf("| %s | %s | %s |\n", m.defect, m.what, found)
-		fmt.Print(row)
-		rows += row
-	}
-	if *only == "" && failed == 0 {
-		if err := os.WriteFile(page, []byte(header+rows), 0o600); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			failed++
-		}
-	}
-	if failed > 0 {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-// find says what notices the mutant.
-func (m *mutant) find() (string, error) {
-	if m.test != "" {
-		return m.named()
+// run plays the mutants, and writes the page.
+func run() error {
+	old, err := os.ReadFile(page)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
 	}
-	dir, err := os.MkdirTemp("", "mutant")
+	dir, err := os.MkdirTemp("", "mutants")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	text := header
+	var failed error
+	for i := range mutants {
+		m := &mutants[i]
+		begin := fmt.Sprintf("| %s | %s | ", m.defect, m.what)
+		found := rowOf(string(old), begin)
+		if *only == "" || slices.Contains(strings.Split(*only, ","), m.defect) {
+			if found, err = m.find(dir); err != nil {
+				failed = errors.Join(failed, fmt.Errorf("%s: %w", m.what, err))
+				found = unknown
+			}
+			fmt.Println(begin + found + " |")
+		}
+		text += begin + found + " |\n"
+	}
+	return errors.Join(failed, os.WriteFile(page, []byte(text), 0o600))
+}
+
+// rowOf is what a page says in the row that begins so.
+func rowOf(page, begin string) string {
+	if _, rest, ok := strings.Cut(page, begin); ok {
+		found, _, _ := strings.Cut(rest, " |\n")
+		return found
+	}
+	return unknown
+}
+
+// find says what notices the mutant.
+func (m *mutant) find(parent string) (string, error) {
+	dir, err := os.MkdirTemp(parent, "mutant")
 	if err != nil {
 		return "", err
 	}
-	defer os.RemoveAll(dir)
 	overlay, err := m.overlay(dir)
 	if err != nil {
 		return "", err
 	}
-	binary := filepath.Join(dir, "simulation.test")
-	if out, err := exec.Command("go", "test", "-c", "-overlay", overlay, "-o", binary, pattern).CombinedOutput(); err != nil { //nolint:gosec // our own
-		return "", fmt.Errorf("it does not compile: %s", out)
+	var found []string
+	if m.simulated || *simulated {
+		seed, err := play(parent, dir, overlay)
+		if err != nil {
+			return "", err
+		}
+		if seed != "" {
+			found = append(found, seed)
+		}
 	}
-	play := exec.Command(binary, "-test.timeout", "30m", "-seeds", fmt.Sprint(*seeds)) //nolint:gosec // our own
-	play.Dir = pattern
-	out, err := play.CombinedOutput()
-	hit := regexp.MustCompile(`seed (\d+): (.+?) after \d+ ms: `).FindSubmatch(out)
-	switch {
-	case hit != nil:
-		return fmt.Sprintf("seed %s: %s", hit[1], hit[2]), nil
-	case err != nil:
-		return "", fmt.Errorf("the simulation fails without a violation: %s", out[max(0, len(out)-2000):])
+	if m.tests != "" {
+		names, err := m.test(parent, dir, overlay)
+		if err != nil {
+			return "", err
+		}
+		found = append(found, names...)
 	}
-	return "", fmt.Errorf("NOT FOUND by %d seeds", *seeds)
+	if len(found) == 0 {
+		return "", fmt.Errorf("not found by %d seeds", *seeds)
+	}
+	return strings.Join(found, "; "), nil
 }
 
-// named makes sure that the test that notices the mutant is there.
-func (m *mutant) named() (string, error) {
-	name, file, _ := strings.Cut(m.test, " in ")
-	source, err := os.ReadFile(file)
+var hit = regexp.MustCompile(`seed (\d+): (.+?) after \d+ ms: `)
+
+// play returns the first seed that the mutant fails, and that passes without it; "" if there is none.
+func play(parent, dir, overlay string) (string, error) {
+	sound, err := built(parent, pattern)
 	if err != nil {
 		return "", err
 	}
-	if !bytes.Contains(source, []byte("func "+name+"(")) {
-		return "", fmt.Errorf("there is no test %s in %s", name, file)
+	broken, err := built(dir, pattern, "-overlay", overlay)
+	if err != nil {
+		return "", err
 	}
-	return fmt.Sprintf("`%s` in `%s`", name, file), nil
+	passes := func(binary string, from, count int) ([]byte, error) {
+		return execute(binary, pattern, "-test.timeout", "30m", "-from", fmt.Sprint(from), "-seeds", fmt.Sprint(count))
+	}
+	for from := 1; from <= *seeds; {
+		out, err := passes(broken, from, *seeds+1-from)
+		found := hit.FindSubmatch(out)
+		switch {
+		case err == nil:
+			return "", nil
+		case found == nil:
+			return "", fmt.Errorf("the simulation fails without a violation: %s", out[max(0, len(out)-2000):])
+		}
+		var seed int
+		if _, err := fmt.Sscan(string(found[1]), &seed); err != nil {
+			return "", err
+		}
+		if _, err := passes(sound, seed, 1); err == nil {
+			return fmt.Sprintf("seed %d: %s", seed, found[2]), nil
+		}
+		from = seed + 1
+	}
+	return "", nil
+}
+
+// test returns the tests that fail with the mutant, and pass without it.
+func (m *mutant) test(parent, dir, overlay string) ([]string, error) {
+	sound, err := built(parent, m.in)
+	if err != nil {
+		return nil, err
+	}
+	broken, err := built(dir, m.in, "-overlay", overlay)
+	if err != nil {
+		return nil, err
+	}
+	if out, err := execute(sound, m.in, "-test.run", m.tests); err != nil {
+		return nil, fmt.Errorf("%s fails without the mutant: %s", m.tests, out)
+	}
+	out, err := execute(broken, m.in, "-test.timeout", "20s", "-test.run", m.tests)
+	if err == nil {
+		return nil, fmt.Errorf("%s passes", m.tests)
+	}
+	var found []string
+	add := func(name, how string) {
+		// A test is named by itself, and a scenario with what plays it.
+		name, scenario, _ := strings.Cut(name, "/")
+		name = "`" + name + "`" + how
+		if strings.Contains(m.in, "lockcoretest") {
+			if scenario == "" {
+				return
+			}
+			name += ": " + strings.ReplaceAll(scenario, "_", " ")
+		} else if scenario != "" {
+			return
+		}
+		found = append(found, name)
+	}
+	for _, fail := range regexp.MustCompile(`--- FAIL: (\S+) `).FindAllSubmatch(out, -1) {
+		add(string(fail[1]), "")
+	}
+	if hangs := regexp.MustCompile(`panic: test timed out after 20s\s+running tests:\s+(\w+)`).FindSubmatch(out); hangs != nil {
+		add(string(hangs[1]), ", which does not end")
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("%s fails without a failure: %s", m.tests, out[:min(len(out), 2000)])
+	}
+	return found, nil
+}
+
+// built is the binary of a package's tests, which is made in dir if it is not there.
+func built(dir, in string, flags ...string) (string, error) {
+	binary := filepath.Join(dir, filepath.Base(in)+".test")
+	if _, err := os.Stat(binary); err == nil {
+		return binary, nil
+	}
+	args := append([]string{"test", "-c", "-ldflags=-s -w", "-o", binary}, flags...)
+	if out, err := exec.Command("go", append(args, in)...).CombinedOutput(); err != nil { //nolint:gosec // our own
+		return "", fmt.Errorf("it does not compile: %s", out)
+	}
+	return binary, nil
+}
+
+// execute runs the binary of a package's tests.
+func execute(binary, in string, args ...string) ([]byte, error) {
+	c := exec.Command(binary, args...) //nolint:gosec // our own
+	c.Dir = in
+	return c.CombinedOutput()
 }
 
 // overlay writes the changed files, and which they stand for.
