@@ -40,7 +40,7 @@ func TestCopyThatComesMinutesLaterTakesNothing(t *testing.T) {
 		l := on(t, e, lockcore.Config{})
 		_, err := l.Enter(t.Context(), one("a", lockcore.Exclusive("r")), false)
 		require.NoError(t, err)
-		time.Sleep(time.Hour)
+		elapse(time.Hour)
 		other, err := l.Enter(t.Context(), one("b", lockcore.Exclusive("r")), false)
 		require.NoError(t, err)
 		require.NoError(t, l.Leave(t.Context(), other...))

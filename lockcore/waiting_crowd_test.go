@@ -67,13 +67,15 @@ func TestACrowdOfDeadParkedRequestsCostsNoMoreThanTwentyMinutes(t *testing.T) {
 		}
 		synctest.Wait()
 		live := make(chan time.Time, 1)
-		go func() { live <- p.park(t, "live", start.Add(10*time.Hour)) }()
+		var alive sync.WaitGroup
+		alive.Go(func() { live <- p.park(t, "live", start.Add(10*time.Hour)) })
 		dead.Wait()
 		writes := p.engine.acquires.Load()
 		require.LessOrEqual(t, writes, int64(501*10), "a parked hour costs few writes")
-		time.Sleep(time.Until(die))
+		elapse(time.Until(die))
 		require.NoError(t, held.Release(t.Context()))
 		p.Tend("r")
+		alive.Wait()
 		granted := <-live
 		require.LessOrEqual(t, granted.Sub(die), 20*time.Minute+31*time.Second)
 	})
@@ -90,7 +92,7 @@ func TestAReadIsNotRememberedForLongerThanItMayBeShared(t *testing.T) {
 		_, err := p.Recheck(t.Context(), p.request("b1", lockcore.Exclusive("r")), "r", false)
 		require.ErrorIs(t, err, lockcore.ErrBusy)
 		require.True(t, p.Remembered())
-		time.Sleep(2 * time.Second)
+		elapse(2 * time.Second)
 		require.False(t, p.Remembered())
 	})
 }
@@ -106,7 +108,7 @@ func TestALocalWaiterPassesOneThatIsOverdue(t *testing.T) {
 		require.ErrorIs(t, enterOnce(t, l, "late", "p"), lockcore.ErrBusy)
 		next := acquireLater(t.Context(), l, one("next", lockcore.Exclusive("r")))
 		eventually(t, 2, waitersOf(mem, "r"), "both stand in the queue")
-		time.Sleep(10 * time.Minute)
+		elapse(10 * time.Minute)
 		since := time.Now()
 		require.NoError(t, held.Release(t.Context()))
 		got := <-next

@@ -147,9 +147,9 @@ func TestAPassingErrorDoesNotLoseThePlace(t *testing.T) {
 		next := acquireLater(t.Context(), l, one("next", lockcore.Exclusive("r")))
 		eventually(t, 1, waitersOf(e.Engine, "r"), "it stands in the queue")
 		since := e.Document("r").Waiters[0].Since
-		time.Sleep(99 * time.Second) // a third of a place's 5 min is the next refresh
+		elapse(99 * time.Second) // a third of a place's 5 min is the next refresh
 		e.cut(3)
-		time.Sleep(time.Minute)
+		elapse(time.Minute)
 		require.Equal(t, since, e.Document("r").Waiters[0].Since)
 		require.NoError(t, held.Release(t.Context()))
 		got := <-next
@@ -170,9 +170,9 @@ func TestAWaiterThatLostItsPlaceInAnOutageQueuesAgain(t *testing.T) {
 		next := acquireLater(t.Context(), l, one("next", lockcore.Exclusive("r")))
 		eventually(t, 1, waitersOf(e.Engine, "r"), "it stands in the queue")
 		e.refuse(true)
-		time.Sleep(10 * time.Minute)
+		elapse(10 * time.Minute)
 		sent := e.commands()
-		time.Sleep(10 * time.Minute)
+		elapse(10 * time.Minute)
 		require.LessOrEqual(t, e.commands()-sent, 3*20+3, "it asks with growing pauses")
 		e.refuse(false)
 		require.Eventually(t, func() bool {
@@ -244,7 +244,7 @@ func TestASearchOfAnEarlierWaitDoesNotPutOffTheNext(t *testing.T) {
 		end = wait()
 		queued := time.Now()
 		close(answer)
-		time.Sleep(10 * time.Second)
+		elapse(10 * time.Second)
 		require.LessOrEqual(t, searched.Sub(queued), 1500*time.Millisecond)
 		end()
 	})

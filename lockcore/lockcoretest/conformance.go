@@ -259,9 +259,9 @@ func (s *stage) endHold(lockID string, first int64, changes ...func(*engine.Rele
 }
 
 // force ends the hold that a lock ID has.
-func (s *stage) force(lockID, reason string) engine.Document {
+func (s *stage) force(lockID, reason string) {
 	s.Helper()
-	return s.endHold(lockID, max(1, s.stored().HoldFence(lockID)), forced(reason))
+	s.endHold(lockID, max(1, s.stored().HoldFence(lockID)), forced(reason))
 }
 
 func forced(reason string) func(*engine.Release) {

@@ -55,11 +55,6 @@ type model struct {
 	parts int
 }
 
-// acquire is a random request.
-func (m *model) acquire(t *rapid.T, lockID, part string, order int64) engine.Acquire {
-	return m.freshly(picker(t), lockcoretest.RandomAcquire(picker(t), engine.Acquire{Policy: policy, Resource: m.name, LockID: lockID, Part: part, Order: order}))
-}
-
 // freshly is seldom a request with a new part, or the last one of those again, instead of op.
 func (m *model) freshly(pick func(int) int, op engine.Acquire) engine.Acquire {
 	if pick(6) != 1 {

@@ -59,7 +59,7 @@ func (a *actor) begin(ctx context.Context, p *process, what string, patient bool
 }
 
 // returned takes down how the call ended, and checks that it may end like this.
-func (a *actor) returned(c *call, ctx context.Context, err error) {
+func (a *actor) returned(ctx context.Context, c *call, err error) {
 	a.w.mu.Lock()
 	defer a.w.mu.Unlock()
 	c.done = true
@@ -130,7 +130,7 @@ func (a *actor) acquire(req lockcore.Request, patient bool) *lockcore.Session {
 	defer cancel()
 	ctx, c := a.begin(ctx, a.p, "acquire "+names(req.Resources), patient)
 	s, err := a.p.locker.Acquire(ctx, req)
-	a.returned(c, ctx, err)
+	a.returned(ctx, c, err)
 	return a.keep(s, req)
 }
 
@@ -147,7 +147,7 @@ func (a *actor) leave(s *lockcore.Session) {
 	a.w.ends(s)
 	ctx, c := a.begin(a.ctx, a.p, "leave "+leased(s), false)
 	err := s.Leave(ctx)
-	a.returned(c, ctx, err)
+	a.returned(ctx, c, err)
 	for err != nil && !a.w.over() {
 		a.p.sleep(time.Second)
 		err = a.p.locker.Leave(ctx, s.Leases()...)
@@ -159,7 +159,7 @@ func (a *actor) release(s *lockcore.Session) {
 	a.w.ends(s)
 	ctx, c := a.begin(a.ctx, a.p, "release "+leased(s), false)
 	err := s.Release(ctx)
-	a.returned(c, ctx, err)
+	a.returned(ctx, c, err)
 	if err != nil {
 		a.leave(s)
 	}
@@ -249,7 +249,7 @@ func trying(a *actor) {
 	defer cancel()
 	ctx, c := a.begin(ctx, a.p, "try "+names(rs), false)
 	s, err := a.p.locker.TryAcquire(ctx, req)
-	a.returned(c, ctx, err)
+	a.returned(ctx, c, err)
 	if a.keep(s, req) != nil {
 		a.work()
 		a.leave(s)
@@ -270,14 +270,14 @@ func climbing(a *actor) {
 	}
 	ctx, c := a.begin(ctx, a.p, "upgrade", true)
 	err := s.Upgrade(ctx, r)
-	a.returned(c, ctx, err)
+	a.returned(ctx, c, err)
 	cancel()
 	if err == nil {
 		a.w.note(a.name, a.lockID, "upgraded %s", r)
 		a.work()
 		ctx, c := a.begin(a.ctx, a.p, "downgrade "+r, false)
 		err = s.Downgrade(ctx)
-		a.returned(c, ctx, err)
+		a.returned(ctx, c, err)
 		a.work()
 	}
 	a.leave(s)
@@ -310,7 +310,7 @@ func lasting(a *actor) {
 	defer cancel()
 	ctx, c := a.begin(parent, a.p, "try "+names(req.Resources), false)
 	s, err := a.p.locker.TryAcquire(ctx, req)
-	a.returned(c, ctx, err)
+	a.returned(ctx, c, err)
 	if a.keep(s, req) == nil {
 		return
 	}
@@ -331,28 +331,5 @@ func operator(a *actor) {
 	ctx, c := a.begin(a.ctx, a.p, "force release of "+cast.lockID, false)
 	r := a.w.plan.resource(a.d)
 	_, err := a.p.locker.ForceRelease(ctx, lockcore.ForceRelease{LockID: cast.lockID, Resources: []string{r}, Reason: "the operator says so"})
-	a.returned(c, ctx, err)
-}
-
-// keeping takes holds that stand, beside others of its lock ID.
-func keeping(a *actor) {
-	rs, _ := a.resources(0.6, false)
-	req := lockcore.Request{LockID: a.lockID, Resources: rs, Keep: true}
-	if a.d.chance(0.6) {
-		ctx, c := a.begin(a.ctx, a.p, "try, to keep, "+names(rs), false)
-		s, err := a.p.locker.TryAcquire(ctx, req)
-		a.returned(c, ctx, err)
-		if a.keep(s, req) != nil {
-			a.work()
-			a.leave(s)
-		}
-	} else if s := a.acquire(req, false); s != nil {
-		a.work()
-		a.leave(s)
-	}
-	if a.d.chance(0.15) {
-		ctx, c := a.begin(a.ctx, a.p, "release of all", false)
-		err := a.p.locker.Release(ctx, lockcore.Release{LockID: a.lockID, Resources: a.w.plan.resources})
-		a.returned(c, ctx, err)
-	}
+	a.returned(ctx, c, err)
 }

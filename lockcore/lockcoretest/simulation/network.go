@@ -55,7 +55,7 @@ func (p *process) fateOf(c *command) fate {
 	p.sent[key]++
 	n := p.sent[key]
 	p.mu.Unlock()
-	d := newDice(draw(p.w.seed, key, uint64(p.n), n))
+	d := newDice(draw(p.w.seed, key, uint64(p.n), n)) //nolint:gosec // a few processes
 	f := fate{there: d.between(200*time.Microsecond, 4*time.Millisecond), back: d.between(200*time.Microsecond, 4*time.Millisecond), arrives: d.chance(0.5)}
 	if p.w.calm() {
 		return f
@@ -91,7 +91,7 @@ func (p *process) send(ctx context.Context, c *command) ([]engine.Document, []bo
 	c.call, _ = ctx.Value(callKey{}).(*call)
 	p.countCommand(c)
 	f := p.fateOf(c)
-	key := draw(p.w.seed, c.kind, uint64(f.there))
+	key := draw(p.w.seed, c.kind, uint64(f.there)) //nolint:gosec // not negative
 	p.pass(key)
 	if !pause(ctx, f.there) {
 		if f.arrives {

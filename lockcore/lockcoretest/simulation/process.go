@@ -135,7 +135,7 @@ func (p *process) ring() uint64 {
 		p.w.violate("spin", p.name, "", "%s does something again and again while no time passes", p.name)
 		<-p.w.end
 	}
-	return draw(p.w.seed, "ring", uint64(p.n), n)
+	return draw(p.w.seed, "ring", uint64(p.n), n) //nolint:gosec // a few processes
 }
 
 // mostCommands is how many commands a process may send in a second: with the few actors that it has, it needs a tenth.

@@ -3,6 +3,7 @@ package simulation
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -46,7 +47,7 @@ func saga(a *actor) {
 			return
 		}
 	}
-	a.commit(held)
+	a.commit()
 }
 
 // outcome is what an attempt of a step came to.
@@ -201,11 +202,8 @@ func (a *actor) recheck(p *process, ask func() (time.Duration, error)) (time.Dur
 }
 
 // commit releases what the saga holds, and checks that it is told what it held.
-func (a *actor) commit(held map[string]bool) {
-	var all []string
-	for _, name := range a.w.plan.resources {
-		all = append(all, name)
-	}
+func (a *actor) commit() {
+	all := slices.Clone(a.w.plan.resources)
 	for !a.w.over() {
 		p := a.anyProcess()
 		ctx, c := a.begin(a.ctx, p, "commit", false)
@@ -230,5 +228,28 @@ func (a *actor) commit(held map[string]bool) {
 		case <-t.C:
 		}
 		time.Sleep(time.Second)
+	}
+}
+
+// keeping takes holds that stand, beside others of its lock ID.
+func keeping(a *actor) {
+	rs, _ := a.resources(0.6, false)
+	req := lockcore.Request{LockID: a.lockID, Resources: rs, Keep: true}
+	if a.d.chance(0.6) {
+		ctx, c := a.begin(a.ctx, a.p, "try, to keep, "+names(rs), false)
+		s, err := a.p.locker.TryAcquire(ctx, req)
+		a.returned(ctx, c, err)
+		if a.keep(s, req) != nil {
+			a.work()
+			a.leave(s)
+		}
+	} else if s := a.acquire(req, false); s != nil {
+		a.work()
+		a.leave(s)
+	}
+	if a.d.chance(0.15) {
+		ctx, c := a.begin(a.ctx, a.p, "release of all", false)
+		err := a.p.locker.Release(ctx, lockcore.Release{LockID: a.lockID, Resources: a.w.plan.resources})
+		a.returned(ctx, c, err)
 	}
 }

@@ -55,7 +55,6 @@ type call struct {
 	actor  string
 	what   string
 	lockID string
-	owner  string
 	began  time.Time
 	done   bool
 	// patient says that it waits as long as it takes.
@@ -143,23 +142,14 @@ func (w *world) run() {
 }
 
 // phase lets d pass, or less: until done, or a violation.
-func (w *world) phase(d time.Duration, done <-chan struct{}) (ended bool) {
+func (w *world) phase(d time.Duration, done <-chan struct{}) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
-		return false
 	case <-done:
-		return true
 	case <-w.stop:
-		return false
 	}
-}
-
-func (w *world) violated() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.result != nil
 }
 
 // over reports whether all checks are over.

@@ -6,6 +6,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -65,7 +66,7 @@ func run() error {
 		}
 		text += begin + found + " |\n"
 	}
-	return errors.Join(failed, os.WriteFile(page, []byte(text), 0o600))
+	return errors.Join(failed, os.WriteFile(page, []byte(text), 0o600)) //nolint:gosec // the page of this repository
 }
 
 // rowOf is what a page says in the row that begins so.
@@ -197,7 +198,7 @@ func built(dir, in string, flags ...string) (string, error) {
 		return binary, nil
 	}
 	args := append([]string{"test", "-c", "-ldflags=-s -w", "-o", binary}, flags...)
-	if out, err := exec.Command("go", append(args, in)...).CombinedOutput(); err != nil { //nolint:gosec // our own
+	if out, err := exec.CommandContext(context.Background(), "go", append(args, in)...).CombinedOutput(); err != nil { //nolint:gosec // our own
 		return "", fmt.Errorf("it does not compile: %s", out)
 	}
 	return binary, nil
@@ -205,7 +206,7 @@ func built(dir, in string, flags ...string) (string, error) {
 
 // execute runs the binary of a package's tests.
 func execute(binary, in string, args ...string) ([]byte, error) {
-	c := exec.Command(binary, args...) //nolint:gosec // our own
+	c := exec.CommandContext(context.Background(), binary, args...) //nolint:gosec // our own
 	c.Dir = in
 	return c.CombinedOutput()
 }
