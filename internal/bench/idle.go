@@ -202,7 +202,7 @@ func (c *idleCollection) searchDeadlocks(ctx context.Context, _ int) error {
 
 // readForJanitor reads what the janitor asks Temporal about.
 func (c *idleCollection) readForJanitor(ctx context.Context, _ int) error {
-	return expect(busy*(1+queuedOn+1), c.locker.Status(ctx, lockcore.Filter{
+	return expect(busy*(1+queuedOn+1), c.locker.Status(ctx, lockcore.Filter{Contended: true,
 		LockIDPrefix: busyPrefix, TTLAtLeast: 1,
 		States: []lockcore.State{lockcore.StateHolding, lockcore.StateClaimed, lockcore.StateWaiting},
 	}))
@@ -210,7 +210,7 @@ func (c *idleCollection) readForJanitor(ctx context.Context, _ int) error {
 
 // readOwner reads what one owner waits for.
 func (c *idleCollection) readOwner(ctx context.Context, round int) error {
-	return expect(1, c.locker.Status(ctx, lockcore.Filter{Owner: ownerOf(contended(round%busy), queuedOn)}))
+	return expect(1, c.locker.Status(ctx, lockcore.Filter{Contended: true, Owner: ownerOf(contended(round%busy), queuedOn)}))
 }
 
 // expect reads a status to its end, which has to be of so many.
