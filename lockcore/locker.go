@@ -97,7 +97,7 @@ func (l *Locker) retryUnknown(ctx context.Context, op, resource string, order Or
 const (
 	// commandTimeout bounds one command: the next try may find a better server. A copy of a command that is still on its
 	// way after that time is taken to be lost.
-	commandTimeout = 10 * time.Second
+	commandTimeout = engine.CommandTimeout
 	// retryPause is the pause before a command is first sent again. The shortest TTL leaves room for three tries.
 	retryPause = 10 * time.Millisecond
 )

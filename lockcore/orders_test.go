@@ -112,6 +112,9 @@ func TestForceReleaseRepeatedEndsNothingThatWasGrantedSince(t *testing.T) {
 	force.Now = true
 	_, err = l.ForceRelease(t.Context(), force)
 	require.NoError(t, err)
+	other, err := l.TryAcquire(t.Context(), one("b", lockcore.Exclusive("r")))
+	require.NoError(t, err, "it does not wait for the holder, which is dead")
+	require.NoError(t, other.Release(t.Context()))
 	again, err := l.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
 	require.NoError(t, err)
 	_, err = l.ForceRelease(t.Context(), force)
