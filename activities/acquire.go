@@ -8,6 +8,7 @@ import (
 
 	"go.temporal.io/sdk/activity"
 
+	"github.com/temporal-lockstep/lockstep/internal/openrun"
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
@@ -16,18 +17,15 @@ import (
 // attempt fails with a retryable lockstep.Busy; the next attempt finds its place again. With Park the failure is not
 // retryable, and the caller waits by Wait; with Try it is not either, and nothing stays in the queue.
 func (a *Activities) Acquire(ctx context.Context, p AcquireParams) (AcquireResult, error) {
-	if err := protocol.CheckCluster(ctx, a.Cluster); err != nil {
-		return AcquireResult{}, protocol.Failure(err)
+	caller, err := a.caller(ctx)
+	if err != nil {
+		return AcquireResult{}, err
 	}
-	info := activity.GetInfo(ctx)
-	req := a.request(p, info)
+	req := request(p, caller, activity.GetInfo(ctx))
 	if err := a.withdrawn(ctx, p, req); err != nil {
 		return AcquireResult{}, protocol.Failure(err)
 	}
-	leases, err := a.enter(ctx, p, req)
-	if err == nil && p.Downgrade {
-		err = a.downgrade(ctx, req.Resources, leases)
-	}
+	leases, err := a.enter(ctx, p, caller, req)
 	if err == nil && p.HoldOnly {
 		err = a.Locker.Leave(ctx, leases...)
 	}
@@ -37,7 +35,7 @@ func (a *Activities) Acquire(ctx context.Context, p AcquireParams) (AcquireResul
 	case p.Try:
 		return AcquireResult{}, protocol.TriedFailure(err, "")
 	case p.Park:
-		return AcquireResult{}, protocol.ParkFailure(err, req.Order.Attempt, p.Run != "" && p.Run != info.WorkflowExecution.RunID, nil)
+		return AcquireResult{}, protocol.ParkFailure(err, req.Order.Attempt, false)
 	default:
 		if busy := new(lockcore.BusyError); errors.As(err, &busy) {
 			a.Locker.Tend(busy.Resource)
@@ -56,19 +54,15 @@ func (a *Activities) withdrawn(ctx context.Context, p AcquireParams, req lockcor
 }
 
 // enter takes the locks. Those of a lock ID that the caller has chosen may be any party's, and are asked for as they are;
-// a run's own may be in the hands of a closed run of the same workflow, see protocol.Enter.
-func (a *Activities) enter(ctx context.Context, p AcquireParams, req lockcore.Request) ([]lockcore.Lease, error) {
-	if p.LockID != "" {
+// what is its own workflow's may be in the hands of another run, see openrun.
+func (a *Activities) enter(ctx context.Context, p AcquireParams, caller protocol.Run, req lockcore.Request) ([]lockcore.Lease, error) {
+	if req.Run == "" {
 		return a.Locker.Enter(ctx, req, !p.Try)
 	}
-	return protocol.Enter(ctx, a.Locker, a.run("", activity.GetInfo(ctx)), req, !p.Try, p.Former...)
+	return openrun.Enter(ctx, a.Locker, caller, req, !p.Try)
 }
 
-func (a *Activities) request(p AcquireParams, info activity.Info) lockcore.Request {
-	owner := p.Owner
-	if owner == "" {
-		owner = info.WorkflowExecution.ID
-	}
+func request(p AcquireParams, caller protocol.Run, info activity.Info) lockcore.Request {
 	comment := p.Comment
 	if comment == "" {
 		comment = fmt.Sprintf("%s, activity %s, attempt %d", info.ActivityType.Name, info.ActivityID, info.Attempt)
@@ -78,17 +72,19 @@ func (a *Activities) request(p AcquireParams, info activity.Info) lockcore.Reque
 		// The part ends before this attempt does, and must not make the hold last longer than was asked for.
 		ttl = min(holdTTL, holdOnlyTTL)
 	}
+	who := partyOf(p.LockID, caller)
 	return lockcore.Request{
-		LockID:    a.lockID(p.LockID, p.LockRun, info),
+		LockID:    who.lockID,
+		Run:       who.run,
 		Resources: p.Resources,
-		Part:      p.Part,
+		Part:      who.part(caller, p.Part),
 		Order:     lockcore.Order{Schedule: p.Schedule, Attempt: uint32(max(info.Attempt, 0))},
 		TTL:       ttl,
 		Keep:      true,
 		HoldTTL:   holdTTL,
 		Reacquire: p.Reacquire,
 		NewFence:  p.NewFence,
-		Owner:     protocol.Cut(owner, protocol.MaxName),
+		Owner:     p.Owner.Of(caller),
 		Started:   p.Started, NeverVictim: p.NeverVictim,
 		Comment: protocol.Cut(comment, 1024),
 	}
@@ -96,22 +92,3 @@ func (a *Activities) request(p AcquireParams, info activity.Info) lockcore.Reque
 
 // holdOnlyTTL is the TTL of a part that leaves at once, where none is given: lockcore's default.
 const holdOnlyTTL = 30 * time.Second
-
-// downgrade makes shared what was asked for so, and puts the leases as they are then into their places.
-func (a *Activities) downgrade(ctx context.Context, asked []lockcore.Resource, leases []lockcore.Lease) error {
-	shared := map[string]bool{}
-	for _, r := range asked {
-		shared[r.Name] = r.Mode == lockcore.ModeShared
-	}
-	for i, lease := range leases {
-		if !shared[lease.Resource] || lease.Mode == lockcore.ModeShared {
-			continue
-		}
-		down, err := a.Locker.Downgrade(ctx, lease)
-		if err != nil {
-			return err
-		}
-		leases[i] = down
-	}
-	return nil
-}

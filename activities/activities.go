@@ -2,13 +2,15 @@ package activities
 
 import (
 	"context"
-	"errors"
 	"iter"
+	"math"
 	"slices"
 	"time"
 
 	"go.temporal.io/sdk/activity"
 
+	"github.com/temporal-lockstep/lockstep/internal/namespace"
+	"github.com/temporal-lockstep/lockstep/internal/openrun"
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
@@ -35,7 +37,6 @@ type (
 	ReleaseParams = protocol.ReleaseParams
 	ReleaseResult = protocol.ReleaseResult
 	WaitParams    = protocol.WaitParams
-	WaitResult    = protocol.WaitResult
 	KeepParams    = protocol.KeepParams
 	KeepResult    = protocol.KeepResult
 	ReapParams    = protocol.ReapParams
@@ -58,8 +59,7 @@ type Locker interface {
 	Recheck(ctx context.Context, req lockcore.Request, at string, first bool, held ...string) (again time.Duration, err error)
 	Withdrawn(ctx context.Context, req lockcore.Request) error
 	Tend(resource string)
-	Extend(ctx context.Context, lockID string, resources ...string) (again time.Duration, err error)
-	Downgrade(ctx context.Context, lease lockcore.Lease) (lockcore.Lease, error)
+	Extend(ctx context.Context, lockID, run string, resources ...string) (again time.Duration, err error)
 	Status(ctx context.Context, f lockcore.Filter) iter.Seq2[lockcore.Status, error]
 }
 
@@ -69,11 +69,9 @@ type Locker interface {
 type Activities struct {
 	// Locker does the work. Required.
 	Locker Locker
-	// Cluster names the Temporal cluster in lock IDs; package worker checks it. Where the same worker's interceptor has another, Acquire,
-	// Wait and Release fail with lockstep.Invalid: they would not find what the interceptor has locked.
-	Cluster string
 
-	seen sightings
+	namespaces namespace.IDs
+	seen       sightings
 }
 
 // Renew extends leases that Acquire gave, each by the TTL it was taken with. Where one is lost it
@@ -94,23 +92,21 @@ func (a *Activities) Leave(ctx context.Context, p LeaveParams) (LeaveResult, err
 // Release ends what the lock ID holds and asks for on the resources, up to the schedule number.
 // Releasing what is not held is no error.
 func (a *Activities) Release(ctx context.Context, p ReleaseParams) (ReleaseResult, error) {
-	if err := protocol.CheckCluster(ctx, a.Cluster); err != nil {
-		return ReleaseResult{}, protocol.Failure(err)
+	caller, err := a.caller(ctx)
+	if err != nil {
+		return ReleaseResult{}, err
 	}
 	if len(p.Leases) > 0 {
 		if err := a.Locker.Leave(ctx, protocol.CoreLeases(p.Leases)...); err != nil {
 			return ReleaseResult{}, protocol.Failure(err)
 		}
 	}
-	release := lockcore.Release{
-		LockID: a.lockID(p.LockID, p.LockRun, activity.GetInfo(ctx)),
-		Order:  lockcore.LastAttempt(p.Schedule),
+	who := partyOf(p.LockID, caller)
+	held, err := a.release(ctx, lockcore.Release{LockID: who.lockID, Run: who.run, Order: lockcore.LastAttempt(p.Schedule)}, p.Resources)
+	if err == nil && (p.Inherits || p.All) && who.run != "" {
+		err = a.releaseInherited(ctx, p, caller)
 	}
-	held, err := a.release(ctx, release, p.Resources)
 	if err != nil {
-		return ReleaseResult{}, protocol.Failure(err)
-	}
-	if err := a.releaseFormer(ctx, p, release.LockID); err != nil {
 		return ReleaseResult{}, protocol.Failure(err)
 	}
 	var result ReleaseResult
@@ -122,28 +118,34 @@ func (a *Activities) Release(ctx context.Context, p ReleaseParams) (ReleaseResul
 	return result, nil
 }
 
-// releaseFormer ends what the runs before a reset have left: those that the run knows, and then whoever else is found there. One
-// between two resets is not known where nothing told in whose name it locked.
-func (a *Activities) releaseFormer(ctx context.Context, p ReleaseParams, lockID string) error {
-	if len(p.Former) == 0 {
+// releaseInherited ends what other runs of the workflow hold, and have left to the caller, which is the current run.
+func (a *Activities) releaseInherited(ctx context.Context, p ReleaseParams, caller protocol.Run) error {
+	byRun := map[string][]string{}
+	for s, err := range a.Locker.Status(ctx, lockcore.Filter{LockID: caller.LockID(), Contended: true}) {
+		switch {
+		case err != nil:
+			return err
+		case s.Run == "" || s.Run == caller.RunID || s.State == lockcore.StateDraining:
+		case p.All || slices.Contains(p.Resources, s.Resource):
+			byRun[s.Run] = append(byRun[s.Run], s.Resource)
+		}
+	}
+	if len(byRun) == 0 {
 		return nil
 	}
-	info := activity.GetInfo(ctx)
-	end := func(lockID string) error {
-		// Without an order all that a closed run asked for until now ends: its own numbers are smaller than the clock's.
-		_, err := a.release(ctx, lockcore.Release{LockID: lockID, Orphaned: protocol.FormerRun}, p.Resources)
+	if current, err := openrun.IsCurrent(ctx, caller); !current {
 		return err
 	}
-	for _, run := range p.Former {
-		if err := end(a.lockID("", run, info)); err != nil {
+	for run, names := range byRun {
+		release := lockcore.Release{
+			LockID: caller.LockID(), Run: run, Order: lockcore.LastAttempt(math.MaxInt32), Orphaned: "released by a later run of its workflow",
+		}
+		slices.Sort(names)
+		if _, err := a.release(ctx, release, slices.Compact(names)); err != nil {
 			return err
 		}
 	}
-	left, err := protocol.LeftOn(ctx, a.Locker, a.run("", info), lockID, p.Resources)
-	for _, run := range left {
-		err = errors.Join(err, end(run.LockID()))
-	}
-	return err
+	return nil
 }
 
 func (a *Activities) release(ctx context.Context, r lockcore.Release, names []string) (held []string, err error) {
@@ -158,18 +160,28 @@ func (a *Activities) release(ctx context.Context, r lockcore.Release, names []st
 	return held, nil
 }
 
-// lockID is the one given, or that of a run of the workflow which calls: the one named, or the one that calls.
-func (a *Activities) lockID(given, lockRun string, info activity.Info) string {
-	if given != "" {
-		return given
-	}
-	return a.run(lockRun, info).LockID()
+// caller is the run that calls.
+func (a *Activities) caller(ctx context.Context) (protocol.Run, error) {
+	id, err := a.namespaces.Of(ctx)
+	execution := activity.GetInfo(ctx).WorkflowExecution
+	return protocol.Run{Namespace: id, WorkflowID: execution.ID, RunID: execution.RunID}, err
 }
 
-// run is a run of the workflow which calls: the one named, or the one that calls.
-func (a *Activities) run(named string, info activity.Info) protocol.Run {
-	if named == "" {
-		named = info.WorkflowExecution.RunID
+// party is in whose name an activity acts: run is the run label, and empty for a lock ID of the caller's choice.
+type party struct{ lockID, run string }
+
+// partyOf is the party with the lock ID that is given, or the caller's workflow.
+func partyOf(given string, caller protocol.Run) party {
+	if own := caller.LockID(); given == "" || given == own {
+		return party{own, caller.RunID}
 	}
-	return protocol.Run{Cluster: a.Cluster, Namespace: info.Namespace, WorkflowID: info.WorkflowExecution.ID, RunID: named}
+	return party{lockID: given}
+}
+
+// part is the name of a part of the party's.
+func (p party) part(caller protocol.Run, name string) string {
+	if p.run == "" {
+		return name
+	}
+	return caller.Part(name)
 }

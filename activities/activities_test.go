@@ -72,14 +72,9 @@ func (f *fakeLocker) Withdrawn(context.Context, lockcore.Request) error { return
 
 func (f *fakeLocker) Tend(resource string) { f.tended = append(f.tended, resource) }
 
-func (f *fakeLocker) Extend(_ context.Context, _ string, resources ...string) (time.Duration, error) {
+func (f *fakeLocker) Extend(_ context.Context, _, _ string, resources ...string) (time.Duration, error) {
 	f.extended = append(f.extended, resources...)
 	return time.Hour, f.err
-}
-
-func (f *fakeLocker) Downgrade(_ context.Context, lease lockcore.Lease) (lockcore.Lease, error) {
-	lease.Mode = lockcore.ModeShared
-	return lease, nil
 }
 
 func lease(lockID string) lockcore.Lease {
@@ -89,7 +84,7 @@ func lease(lockID string) lockcore.Lease {
 	}
 }
 
-const ownLockID = "temporal:test/default-test-namespace/default-test-workflow-id/default-test-run-id"
+const ownLockID = "default-test-namespace/default-test-workflow-id"
 
 // call runs an activity as a caller in another language does: by name, with JSON in and out.
 func call(t *testing.T, f *fakeLocker, name, in string) (string, error) {
@@ -97,7 +92,7 @@ func call(t *testing.T, f *fakeLocker, name, in string) (string, error) {
 	var suite testsuite.WorkflowTestSuite
 	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestActivityEnvironment()
-	activities.Register(env, &activities.Activities{Locker: f, Cluster: "test"})
+	activities.Register(env, &activities.Activities{Locker: f})
 	value, err := env.ExecuteActivity(name, json.RawMessage(in))
 	if err != nil {
 		return "", err
@@ -121,9 +116,9 @@ func TestAcquireAsksOnceInTheNameOfTheRun(t *testing.T) {
 	require.Contains(t, f.request.Comment, "lockstep.Acquire")
 	f.request.Comment = ""
 	require.Equal(t, lockcore.Request{
-		LockID: ownLockID, Resources: []lockcore.Resource{{Name: "account/1"}, lockcore.SharedLimit("seats", 3)},
-		Part: "p", Order: lockcore.Order{Schedule: 4, Attempt: 1}, TTL: 20 * time.Second, Keep: true, HoldTTL: lockcore.Forever,
-		Reacquire: true, NewFence: true, Owner: "default-test-workflow-id",
+		LockID: ownLockID, Run: "default-test-run-id", Resources: []lockcore.Resource{{Name: "account/1"}, lockcore.SharedLimit("seats", 3)},
+		Part: "default-test-run-id/p", Order: lockcore.Order{Schedule: 4, Attempt: 1}, TTL: 20 * time.Second, Keep: true, HoldTTL: lockcore.Forever,
+		Reacquire: true, NewFence: true, Owner: "default-test-namespace/default-test-workflow-id",
 	}, f.request)
 }
 
@@ -160,15 +155,6 @@ func TestAcquireThatParksOrTriesIsNotRetried(t *testing.T) {
 		require.True(t, app.NonRetryable())
 		require.Equal(t, queued, f.queued)
 	}
-}
-
-func TestAcquireMakesSharedWhatWasHeldExclusively(t *testing.T) {
-	t.Parallel()
-	f := &fakeLocker{}
-	out, err := call(t, f, "lockstep.Acquire", `{"resources":[{"name":"account/1","mode":"S","held":true}],"holdOnly":true,"downgrade":true}`)
-	require.NoError(t, err)
-	require.Contains(t, out, `"mode":"S"`)
-	require.Len(t, f.left, 1)
 }
 
 func TestKeepEndsWhereTheHoldIsLost(t *testing.T) {
@@ -211,6 +197,7 @@ func TestReleaseEndsAnyNumberOfResourcesUpToTheSchedule(t *testing.T) {
 	for _, r := range f.released {
 		require.LessOrEqual(t, len(r.Resources), 100)
 		require.Equal(t, ownLockID, r.LockID)
+		require.Equal(t, "default-test-run-id", r.Run)
 		require.Equal(t, lockcore.LastAttempt(9), r.Order)
 		got = append(got, r.Resources...)
 	}

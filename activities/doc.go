@@ -18,7 +18,7 @@
 // calling activities by name, with JSON in and out:
 //
 //	lockstep.Acquire  {"resources": [{"name": "account/42"}], "schedule": 1, "holdTtl": "10m", "holdOnly": true}
-//	               →  {"lockId": "temporal:default/…", "leases": [{"resource": "account/42", "fence": 1767225600000, …}]}
+//	               →  {"lockId": "5b1e…/order-7/…", "leases": [{"resource": "account/42", "fence": 1767225600000, …}]}
 //	lockstep.Renew    {"leases": […]}  →  {"leases": […]}
 //	lockstep.Leave    {"leases": […]}  →  {}
 //	lockstep.Release  {"resources": ["account/42"], "schedule": 1}  →  {}
@@ -40,8 +40,7 @@
 // An Acquire with "try" asks without queueing, and fails at once. One with "park" is for callers that wait as Lockstep's own
 // workflows do: its lockstep.Busy is not retryable and carries the "attempt"; the caller runs lockstep.Wait, with
 // the order of the request and the activity ID "lockstep-wait-" and its schedule, until it returns, and acquires again with a
-// greater schedule. One with "downgrade" makes shared what the lock ID holds exclusively and asks for in mode "S"; the mode
-// of its leases says whether it could. "started" and "neverVictim" are for deadlocks: who began last gives up, unless it
+// greater schedule. "started" and "neverVictim" are for deadlocks: who began last gives up, unless it
 // must not.
 //
 // Keep, with a heartbeat timeout of 30 s or so, extends the holds every third of their HoldTTL for as long as it

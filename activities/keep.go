@@ -3,10 +3,12 @@ package activities
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 
 	"go.temporal.io/sdk/activity"
 
+	"github.com/temporal-lockstep/lockstep/internal/openrun"
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
@@ -22,19 +24,27 @@ const (
 
 // Keep keeps the holds of the lock ID alive on the resources, every third of their HoldTTL, until its context is
 // cancelled. It takes nothing. Where a hold is lost it fails with lockstep.Lost; an error of the database is tried
-// again. It needs a HeartbeatTimeout, by which it learns that the workflow has ended. In a run that was made by a reset, and has
-// it from the run before, it ends at once: the locks are to be taken anew first. It also does in the SDK's test environment, after
-// one extension: the environment does not skip time while an activity runs.
+// again. It needs a HeartbeatTimeout, by which it learns that the workflow has ended. In a run that was made by a reset it goes on
+// for the hold of the run before. In the SDK's test environment it ends after one extension: the environment does not skip
+// time while an activity runs.
 //
 // Its context is cancelled when the workflow cancels it, when another attempt has taken its place, when the
-// worker stops, and when the workflow run has closed. It asks Temporal which it was, and releases the locks only of a run
-// that has closed, and not of one that continued as new, which has handed over or released them itself.
+// worker stops, and when the workflow run has closed. It asks Temporal which it was, and releases the locks only if no run of
+// the workflow is open, which could go on with them.
 func (a *Activities) Keep(ctx context.Context, p KeepParams) (KeepResult, error) {
 	info := activity.GetInfo(ctx)
-	if p.Run != "" && p.Run != info.WorkflowExecution.RunID {
-		return KeepResult{}, nil
+	caller, err := a.caller(ctx)
+	if err != nil {
+		return KeepResult{}, err
 	}
-	lockID := a.lockID(p.LockID, p.LockRun, info)
+	who := partyOf(p.LockID, caller)
+	if p.Once {
+		_, err := a.extend(ctx, who, caller, p.Resources)
+		if p.Inherits && errors.Is(err, lockcore.ErrLost) {
+			err = nil
+		}
+		return KeepResult{}, protocol.Failure(err)
+	}
 	beat := keepBeat
 	if info.HeartbeatTimeout > 0 {
 		beat = info.HeartbeatTimeout / 3
@@ -43,7 +53,7 @@ func (a *Activities) Keep(ctx context.Context, p KeepParams) (KeepResult, error)
 	for ctx.Err() == nil {
 		activity.RecordHeartbeat(ctx)
 		if !time.Now().Before(due) {
-			again, err := a.extend(ctx, lockID, p.Resources)
+			again, err := a.extend(ctx, who, caller, p.Resources)
 			if errors.Is(err, lockcore.ErrLost) || errors.Is(err, lockcore.ErrInvalid) {
 				return KeepResult{}, protocol.Failure(err)
 			}
@@ -59,25 +69,41 @@ func (a *Activities) Keep(ctx context.Context, p KeepParams) (KeepResult, error)
 		}
 		timer.Stop()
 	}
-	a.endKeep(ctx, info, lockID, p.Resources)
+	a.endKeep(ctx, info, who, p.Resources)
 	return KeepResult{}, ctx.Err()
 }
 
-func (a *Activities) extend(ctx context.Context, lockID string, resources []string) (time.Duration, error) {
+// extend extends the holds, also those that a run before the caller has left to it.
+func (a *Activities) extend(ctx context.Context, who party, caller protocol.Run, resources []string) (time.Duration, error) {
 	bounded, cancel := context.WithTimeout(ctx, keepTimeout)
 	defer cancel()
-	again, err := a.Locker.Extend(bounded, lockID, resources...)
+	again := time.Duration(math.MaxInt64)
+	var errs []error
+	for _, name := range resources {
+		after, err := a.Locker.Extend(bounded, who.lockID, who.run, name)
+		var other *lockcore.OtherRunError
+		if errors.As(err, &other) {
+			if current, asked := openrun.IsCurrent(bounded, caller); current {
+				after, err = a.Locker.Extend(bounded, who.lockID, other.Other, name)
+			} else {
+				err = errors.Join(err, asked)
+			}
+		}
+		errs = append(errs, err)
+		again = min(again, after)
+	}
+	err := errors.Join(errs...)
 	if err == nil {
 		return again, nil
 	}
 	if ctx.Err() == nil {
-		activity.GetLogger(ctx).Warn("lockstep: a hold was not extended, and is tried again", "lockId", lockID, "error", err)
+		activity.GetLogger(ctx).Warn("lockstep: a hold was not extended", "lockId", who.lockID, "error", err)
 	}
 	return keepAgain, err
 }
 
 // endKeep releases what a run that has closed left behind.
-func (a *Activities) endKeep(ctx context.Context, info activity.Info, lockID string, resources []string) {
+func (a *Activities) endKeep(ctx context.Context, info activity.Info, who party, resources []string) {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepTimeout)
 	defer cancel()
 	if !hasClosed(bounded, info) {
@@ -85,16 +111,16 @@ func (a *Activities) endKeep(ctx context.Context, info activity.Info, lockID str
 	}
 	// Nothing of the run asks any more: all that it has asked for until now ends.
 	if _, err := a.Locker.ReleaseHeld(bounded, lockcore.Release{
-		LockID: lockID, Resources: resources, Orphaned: "released by its keep-alive, since its workflow run is closed",
+		LockID: who.lockID, Run: who.run, Resources: resources, Orphaned: "released by its keep-alive, since its workflow run is closed",
 	}); err != nil {
 		activity.GetLogger(ctx).Warn("lockstep: the locks of a closed workflow were not released, and stand until they expire",
 			"resources", resources, "error", err)
 	}
 }
 
-// hasClosed tells whether the activity's run is known to have ended for good. One that cannot be asked about is not, nor
-// is one that goes on as a new run.
+// hasClosed reports whether the activity's workflow is known to have ended for good: no run of it is open, which could go on
+// with its locks.
 func hasClosed(ctx context.Context, info activity.Info) bool {
-	run, err := protocol.Describe(ctx, activity.GetClient(ctx).WorkflowService(), info.Namespace, info.WorkflowExecution.ID, info.WorkflowExecution.RunID)
-	return err == nil && protocol.HasEnded(run.GetStatus())
+	now, err := protocol.Describe(ctx, activity.GetClient(ctx).WorkflowService(), info.Namespace, info.WorkflowExecution.ID, "")
+	return err == nil && protocol.HasEnded(now.GetStatus())
 }

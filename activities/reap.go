@@ -24,28 +24,29 @@ const (
 	missingAfter = time.Hour
 )
 
-// Reap releases what closed workflow runs of this cluster have left, and counts it. It lists the
-// holds that are kept, and the claims and queued places, of the cluster's runs that have not
+// Reap releases what closed workflow runs of its namespace have left, and counts it. It lists the
+// holds that are kept, and the claims and queued places, of the namespace's runs that have not
 // expired, with what else stands beside them, and asks Temporal about each exact run, once. One of
 // these happens:
-//  1. the run is open, or paused, or continued as new and its workflow is open, for the successor may have been handed
-//     its locks: nothing;
-//  2. the run is closed, and so is its workflow if it continued as new: everything that it has is released. A part
+//  1. the run is open, or paused, or it was reset or continued as new and the run that goes on is open, which takes over
+//     what it left when it asks: nothing;
+//  2. the run is closed, and nobody goes on for it: everything that it has is released. A part
 //     that still trusts its lease drains. A closed run never acquires again, so nothing new is lost if it was
 //     listed long before; an attempt of it that comes late is refused;
 //  3. its namespace does not know it, nor its workflow's successor. Where an earlier reap of this worker saw it open, in a namespace
-//     that is not replicated, it was deleted: everything is released. Else it may also be not replicated yet, or of another cluster that
-//     has the same name: it is released when nothing of it has given a sign of life for MissingAfter;
-//  4. it could not be asked about: nothing. That is so where the namespace is unknown or closed to the worker, where the
-//     question failed, and where the lock ID carries a hash that Temporal's visibility does not know yet.
+//     that is not replicated, it was deleted: everything is released. Else it may also be not replicated yet: it is released when nothing of it has given a sign of life for MissingAfter;
+//  4. it could not be asked about, since the question failed, or the lock ID is no run's or carries a hash: nothing.
 //
 // A run that could not be asked about, or whose release failed, is no error: it is counted, and the next reap tries again. The
-// error is a retryable lockstep.Unavailable where the locks could not be listed, and ctx's.
+// error is a retryable lockstep.Unavailable if the locks could not be listed or the namespace not be described, and ctx's.
 func (a *Activities) Reap(ctx context.Context, p ReapParams) (ReapResult, error) {
+	id, err := a.namespaces.Of(ctx)
+	if err != nil {
+		return ReapResult{}, err
+	}
 	r := &reap{
-		locker: a.Locker, cluster: a.Cluster, temporal: activity.GetClient(ctx).WorkflowService(), logger: activity.GetLogger(ctx),
-		missingAfter: time.Duration(p.MissingAfter), namespaces: map[string]verdict{}, replicated: map[string]bool{},
-		seen: &a.seen, open: map[string]string{},
+		locker: a.Locker, id: id, namespace: activity.GetInfo(ctx).Namespace, temporal: activity.GetClient(ctx).WorkflowService(), logger: activity.GetLogger(ctx),
+		missingAfter: time.Duration(p.MissingAfter), seen: &a.seen, open: map[string]bool{},
 	}
 	if r.missingAfter <= 0 {
 		r.missingAfter = missingAfter
@@ -64,36 +65,34 @@ func (a *Activities) Reap(ctx context.Context, p ReapParams) (ReapResult, error)
 		write = r.logger.Info
 	}
 	write("lockstep: reaped", "listed", n.Listed, "runs", n.Runs, "asked", n.Asked, "open", n.Open, "closed", n.Closed,
-		"released", n.Released, "missing", n.Missing, "denied", n.Denied, "unknown", n.Unknown, "failed", n.Failed)
+		"released", n.Released, "missing", n.Missing, "unknown", n.Unknown, "failed", n.Failed)
 	return n, nil
 }
 
 // reap is one run of the reaper.
 type reap struct {
-	locker  Locker
-	cluster string
-	// temporal is asked with the namespace of each run, which need not be the worker's.
-	temporal     workflowservice.WorkflowServiceClient
-	logger       log.Logger
-	missingAfter time.Duration
+	locker Locker
+	// id and namespace are the worker's namespace and its name.
+	id, namespace string
+	temporal      workflowservice.WorkflowServiceClient
+	logger        log.Logger
+	missingAfter  time.Duration
 
 	mu     sync.Mutex
 	result ReapResult
-	// namespaces are those that are known to be unknown, or closed to us, and replicated tells of those that were asked whether they are.
-	namespaces map[string]verdict
-	replicated map[string]bool
-	// seen are the runs that the reap before saw open, and open the workflows of those that this one did, by lock ID.
+	// replicated says whether the namespace is, if that is known.
+	replicated *bool
+	// seen are the runs that the reap before saw open, and open those that this one did, by lock ID and run.
 	seen *sightings
-	open map[string]string
+	open map[string]bool
 }
 
 // suspect is a run that has locks, or waits for some.
 type suspect struct {
-	lockID string
-	// workflowID is that of its run, once it is known.
-	workflowID string
-	resources  map[string]bool
-	listed     int
+	lockID    string
+	run       string // the run label
+	resources map[string]bool
+	listed    int
 	// silent is for how long nothing that it has gave a sign of life.
 	silent time.Duration
 }
@@ -104,17 +103,18 @@ type suspect struct {
 func (r *reap) list(ctx context.Context) (map[string]*suspect, error) {
 	suspects := map[string]*suspect{}
 	for s, err := range r.locker.Status(ctx, lockcore.Filter{
-		LockIDPrefix: protocol.ClusterPrefix(r.cluster), TTLAtLeast: 1, Contended: true,
+		LockIDPrefix: protocol.NamespacePrefix(r.id), TTLAtLeast: 1, Contended: true,
 		States: []lockcore.State{lockcore.StateHolding, lockcore.StateClaimed, lockcore.StateWaiting},
 	}) {
 		if err != nil {
 			return nil, err
 		}
 		activity.RecordHeartbeat(ctx)
-		found := suspects[s.LockID]
+		key := s.LockID + "/" + s.Run
+		found := suspects[key]
 		if found == nil {
-			found = &suspect{lockID: s.LockID, resources: map[string]bool{}, silent: s.Silent}
-			suspects[s.LockID] = found
+			found = &suspect{lockID: s.LockID, run: s.Run, resources: map[string]bool{}, silent: s.Silent}
+			suspects[key] = found
 		}
 		found.resources[s.Resource] = true
 		found.listed++
@@ -154,20 +154,18 @@ func (r *reap) one(ctx context.Context, s *suspect) {
 	}
 	switch found {
 	case closed:
-		r.logger.Info("lockstep: released what a closed workflow left", "lockId", s.lockID, "why", why,
+		r.logger.Info("lockstep: released what a closed workflow left", "lockId", s.lockID, "run", s.run, "why", why,
 			"resources", slices.Sorted(maps.Keys(s.resources)))
 	case failed:
 		if ctx.Err() == nil {
 			r.logger.Warn("lockstep: it is not known whether a lock was left by a closed workflow, or it could not be released; "+
-				"the next reap tries again", "lockId", s.lockID, "error", err)
+				"the next reap tries again", "lockId", s.lockID, "run", s.run, "error", err)
 		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if workflowID, seen := r.seen.of(s.lockID); found == open {
-		r.open[s.lockID] = s.workflowID
-	} else if seen && found != closed {
-		r.open[s.lockID] = workflowID
+	if key := s.lockID + "/" + s.run; found == open || found != closed && r.seen.has(key) {
+		r.open[key] = true
 	}
 	switch found {
 	case open:
@@ -177,8 +175,6 @@ func (r *reap) one(ctx context.Context, s *suspect) {
 		r.result.Released += s.listed
 	case missing:
 		r.result.Missing++
-	case denied:
-		r.result.Denied++
 	case unknown:
 		r.result.Unknown++
 	case failed:
@@ -191,7 +187,7 @@ func (r *reap) release(ctx context.Context, s *suspect, why string) error {
 	var errs error
 	for batch := range slices.Chunk(slices.Sorted(maps.Keys(s.resources)), releaseBatch) {
 		_, err := r.locker.ReleaseHeld(ctx, lockcore.Release{
-			LockID: s.lockID, Resources: batch, Order: lockcore.LastAttempt(math.MaxInt32),
+			LockID: s.lockID, Run: s.run, Resources: batch, Order: lockcore.LastAttempt(math.MaxInt32),
 			Orphaned: protocol.Cut("reaped, since its workflow run is closed: "+why, protocol.MaxName),
 		})
 		errs = errors.Join(errs, err)

@@ -16,45 +16,40 @@ import (
 // For that its activity ID has to be protocol.WaitID of the request's schedule number; under another ID it finds the grant
 // at its next attempt.
 //
+// It has no result: what became of the request is told to the next Acquire or attempt of the step, also if its place was given up
+// to end a deadlock. If an attempt of Wait finds that out itself, it fails with lockstep.Deadlock, which is not retryable.
+//
 // In a run that was made by a reset, and has the wait from the run before, it gives up the place of that one and is over.
 //
 // It takes nothing. It keeps alive the place in the queue, and the holds of the lock ID on the resources in Held.
-func (a *Activities) Wait(ctx context.Context, p WaitParams) (WaitResult, error) {
-	if err := protocol.CheckCluster(ctx, a.Cluster); err != nil {
-		return WaitResult{}, protocol.Failure(err)
+func (a *Activities) Wait(ctx context.Context, p WaitParams) error {
+	caller, err := a.caller(ctx)
+	if err != nil {
+		return err
 	}
-	info := activity.GetInfo(ctx)
-	owner := p.Owner
-	if owner == "" {
-		owner = info.WorkflowExecution.ID
-	}
-	lockID := a.lockID(p.LockID, "", info)
-	if p.Run != "" && p.Run != info.WorkflowExecution.RunID {
-		return WaitResult{}, protocol.Failure(a.Locker.Leave(ctx, lockcore.Lease{
-			Resource: p.Resource.Name, LockID: lockID, Part: p.Part, Order: p.Order,
+	info, who := activity.GetInfo(ctx), partyOf(p.LockID, caller)
+	if p.Run != "" && p.Run != caller.RunID {
+		caller.RunID = p.Run
+		return protocol.Failure(a.Locker.Leave(ctx, lockcore.Lease{
+			Resource: p.Resource.Name, LockID: who.lockID, Run: p.Run, Part: caller.Part(p.Part), Order: p.Order,
 		}))
 	}
 	a.Locker.Tend(p.Resource.Name)
 	again, err := a.Locker.Recheck(ctx, lockcore.Request{
-		LockID: lockID, Resources: []lockcore.Resource{p.Resource}, Part: p.Part, Order: p.Order,
-		Owner: protocol.Cut(owner, protocol.MaxName), Started: p.Started, NeverVictim: p.NeverVictim,
+		LockID: who.lockID, Run: who.run, Resources: []lockcore.Resource{p.Resource}, Part: who.part(caller, p.Part), Order: p.Order,
+		Owner: p.Owner.Of(caller), Started: p.Started, NeverVictim: p.NeverVictim,
 	}, p.Resource.Name, info.Attempt <= 1, p.Held...)
 	var busy *lockcore.BusyError
-	var deadlock *lockcore.DeadlockError
 	switch {
-	case err == nil:
-		return WaitResult{}, nil
-	case errors.As(err, &deadlock):
-		return WaitResult{Deadlock: deadlock.Cycle}, nil
 	case errors.As(err, &busy) && p.MaxWait > 0:
 		left := time.Duration(p.MaxWait) - time.Since(info.ScheduledTime)
 		if left <= 0 {
-			return WaitResult{}, protocol.TriedFailure(busy, "")
+			return protocol.TriedFailure(busy, "")
 		}
-		return WaitResult{}, protocol.WaitingFailure(busy, min(again, left))
+		return protocol.WaitingFailure(busy, min(again, left))
 	case errors.As(err, &busy):
-		return WaitResult{}, protocol.WaitingFailure(busy, again)
+		return protocol.WaitingFailure(busy, again)
 	default:
-		return WaitResult{}, protocol.Failure(err)
+		return protocol.Failure(err)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/temporal"
 
+	"github.com/temporal-lockstep/lockstep/internal/namespace"
+	"github.com/temporal-lockstep/lockstep/internal/openrun"
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
@@ -25,67 +27,114 @@ const inlineWait = 500 * time.Millisecond
 // activityInbound takes a step's locks around the step.
 type activityInbound struct {
 	interceptor.ActivityInboundInterceptorBase
-	locker  locker
-	cluster string
-	waker   *waker
+	locker     locker
+	namespaces *namespace.IDs
+	waker      *waker
+	rules      map[string]Rule
 }
 
-// ExecuteActivity runs the step under the locks that its header asks for. One of these happens:
-//  1. no guard: the step runs as it is, unless the workflow had taken its locks in a run that was reset since;
-//  2. the locks cannot be had: the step does not run, and the attempt fails, see enterFailure;
+// ExecuteActivity runs the step under the locks that its header and a rule ask for. One of these happens:
+//  1. neither asks for any: the step runs as it is;
+//  2. the locks cannot be had: the step does not run, and the attempt fails, see enterFailure and enterRule;
 //  3. the step runs under its locks, which it leaves however it ends.
 func (a *activityInbound) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
-	a.waker.use(ctx)
-	header := interceptor.Header(ctx)
-	if err := protocol.CheckUnder(header[protocol.UnderKey], activity.GetInfo(ctx).WorkflowExecution.RunID); err != nil {
-		return nil, err
-	}
-	if ours(activity.GetInfo(ctx).ActivityType.Name) {
-		return a.Next.ExecuteActivity(protocol.ContextWithCluster(ctx, a.cluster), in)
-	}
-	payload := header[protocol.HeaderKey]
-	if _, guarded := protocol.LeasesFrom(ctx); payload == nil || guarded {
+	if protocol.IsMachinery(activity.GetInfo(ctx).ActivityType.Name) {
+		if id, err := a.namespaces.Of(ctx); err == nil { // else the activity says so itself
+			a.waker.use(ctx, id)
+		}
 		return a.Next.ExecuteActivity(ctx, in)
 	}
-	guard, err := protocol.DecodeGuard(payload)
+	guard, err := guardOf(ctx)
 	if err != nil {
-		return nil, protocol.Failure(err)
+		return nil, err
 	}
-	if r := guard.Refused; r != nil {
-		return nil, protocol.Failure(&lockcore.InvalidError{Field: r.Field, Value: r.Value, Bound: r.Bound})
+	ruled, err := a.ruled(ctx, in.Args)
+	if err != nil {
+		return nil, err
+	}
+	if _, inside := protocol.LeasesFrom(ctx); inside || guard == nil && len(ruled) == 0 {
+		return a.Next.ExecuteActivity(ctx, in)
 	}
 	if a.locker == nil {
 		return nil, temporal.NewApplicationError(
 			"lockstep: this worker has no Locker and cannot guard the step", protocol.FailureUnavailable)
 	}
-	req := a.request(ctx, guard)
-	leases, err := protocol.Enter(ctx, a.locker, a.run(ctx), req, !guard.Try, guard.Closed(a.run(ctx).RunID)...)
+	run, err := a.run(ctx)
 	if err != nil {
-		switch {
-		case isLast(ctx, guard):
-			a.withdraw(ctx, req)
-		case !req.Keep && guard.Waited != "":
-			a.giveBack(ctx, req, guard.Waited, err)
-		}
-		return nil, enterFailure(ctx, guard, err)
+		return nil, err
+	}
+	leases, err := a.enter(ctx, run, guard, addRule(guard, ruled))
+	if err != nil {
+		return nil, err
 	}
 	return a.step(ctx, in, leases)
 }
 
+// guardOf is the guard in the step's header, nil if there is none.
+func guardOf(ctx context.Context) (*protocol.Guard, error) {
+	payload := interceptor.Header(ctx)[protocol.HeaderKey]
+	if payload == nil {
+		return nil, nil //nolint:nilnil // no guard, and no error
+	}
+	guard, err := protocol.DecodeGuard(payload)
+	if err != nil {
+		return nil, protocol.Failure(err)
+	}
+	return &guard, nil
+}
+
+// enter takes what the guard asks for, and then what a rule asks for besides.
+func (a *activityInbound) enter(ctx context.Context, run protocol.Run, guard *protocol.Guard, ruled []lockcore.Resource) (leases []lockcore.Lease, err error) {
+	if guard != nil {
+		if leases, err = a.enterGuard(ctx, run, *guard); err != nil {
+			return nil, err
+		}
+	}
+	if len(ruled) == 0 {
+		return leases, nil
+	}
+	more, err := a.enterRule(ctx, run, guard, ruled)
+	if err != nil {
+		if len(leases) > 0 {
+			leave(ctx, func(ctx context.Context) error { return a.locker.Leave(ctx, leases...) })
+		}
+		return nil, err
+	}
+	return append(leases, more...), nil
+}
+
+func (a *activityInbound) enterGuard(ctx context.Context, run protocol.Run, guard protocol.Guard) ([]lockcore.Lease, error) {
+	req := request(ctx, run, guard)
+	leases, err := openrun.Enter(ctx, a.locker, run, req, !guard.Try)
+	if err == nil {
+		return leases, nil
+	}
+	switch {
+	case hasCanceled(ctx) || !guard.Park && isLast(ctx):
+		a.withdraw(ctx, req)
+	case !req.Keep && guard.Waited != "":
+		a.giveBack(ctx, req, guard.Waited, err)
+	}
+	return nil, enterFailure(ctx, guard, err)
+}
+
 // request is the guard in the name of this attempt.
-func (a *activityInbound) request(ctx context.Context, guard protocol.Guard) lockcore.Request {
+func request(ctx context.Context, run protocol.Run, guard protocol.Guard) lockcore.Request {
 	info := activity.GetInfo(ctx)
-	req := guard.Request(a.run(ctx), info.Attempt, fmt.Sprintf("%s, activity %s, attempt %d", info.ActivityType.Name, info.ActivityID, info.Attempt))
+	req := guard.Request(run, info.Attempt, fmt.Sprintf("%s, activity %s, attempt %d", info.ActivityType.Name, info.ActivityID, info.Attempt))
 	req.MaxWait = inlineWait
 	return req
 }
 
-// run is the run of the attempt.
-func (a *activityInbound) run(ctx context.Context) protocol.Run {
-	info := activity.GetInfo(ctx)
-	return protocol.Run{
-		Cluster: a.cluster, Namespace: info.Namespace, WorkflowID: info.WorkflowExecution.ID, RunID: info.WorkflowExecution.RunID,
+// run is the run of the attempt, whose workflows this worker wakes from now on.
+func (a *activityInbound) run(ctx context.Context) (protocol.Run, error) {
+	id, err := a.namespaces.Of(ctx)
+	if err != nil {
+		return protocol.Run{}, err
 	}
+	a.waker.use(ctx, id)
+	execution := activity.GetInfo(ctx).WorkflowExecution
+	return protocol.Run{Namespace: id, WorkflowID: execution.ID, RunID: execution.RunID}, nil
 }
 
 // enterFailure tells a cancelled or timed-out attempt, which is Temporal's to judge, from a lock that
@@ -104,19 +153,16 @@ func enterFailure(ctx context.Context, guard protocol.Guard, err error) error {
 		return protocol.TriedFailure(err, "")
 	case guard.Park:
 		again := guard.Undo && busy && !isFirst(ctx, guard)
-		return protocol.ParkFailure(err, uint32(max(activity.GetInfo(ctx).Attempt, 0)), again, guard.MaxWait)
+		return protocol.ParkFailure(err, uint32(max(activity.GetInfo(ctx).Attempt, 0)), again)
 	default:
 		return protocol.Failure(err)
 	}
 }
 
-// isLast tells whether nobody will come back to the place in the queue.
-func isLast(ctx context.Context, guard protocol.Guard) bool {
-	if temporal.IsCanceledError(context.Cause(ctx)) {
+// isLast reports whether no attempt will come back to the place in the queue, unless the workflow schedules the step again.
+func isLast(ctx context.Context) bool {
+	if hasCanceled(ctx) {
 		return true
-	}
-	if guard.Park {
-		return false
 	}
 	info := activity.GetInfo(ctx)
 	policy := info.RetryPolicy
@@ -127,11 +173,13 @@ func isLast(ctx context.Context, guard protocol.Guard) bool {
 		slices.Contains(policy.NonRetryableErrorTypes, protocol.FailureBusy)
 }
 
+func hasCanceled(ctx context.Context) bool { return temporal.IsCanceledError(context.Cause(ctx)) }
+
 // withdraw gives up what the request may have left: a place in a queue, or a grant nobody knows of.
 func (a *activityInbound) withdraw(ctx context.Context, req lockcore.Request) {
 	leases := make([]lockcore.Lease, 0, len(req.Resources))
 	for _, r := range req.Resources {
-		leases = append(leases, lockcore.Lease{Resource: r.Name, LockID: req.LockID, Part: req.Part, Order: req.Order})
+		leases = append(leases, leaseOf(req, r.Name))
 	}
 	leave(ctx, func(ctx context.Context) error { return a.locker.Leave(ctx, leases...) })
 }
@@ -143,8 +191,12 @@ func (a *activityInbound) giveBack(ctx context.Context, req lockcore.Request, wa
 	if !errors.As(err, &busy) || busy.Resource == waited {
 		return
 	}
-	lease := lockcore.Lease{Resource: waited, LockID: req.LockID, Part: req.Part, Order: req.Order}
-	leave(ctx, func(ctx context.Context) error { return a.locker.Leave(ctx, lease) })
+	leave(ctx, func(ctx context.Context) error { return a.locker.Leave(ctx, leaseOf(req, waited)) })
+}
+
+// leaseOf names what a request may have got on a resource.
+func leaseOf(req lockcore.Request, resource string) lockcore.Lease {
+	return lockcore.Lease{Resource: resource, LockID: req.LockID, Run: req.Run, Part: req.Part, Order: req.Order}
 }
 
 // step runs the step while its leases are renewed. The leave is deferred, so that a panic leaves too.

@@ -88,11 +88,11 @@ func TestAStepRunsUnderItsLocksAndLeavesThem(t *testing.T) {
 
 	req := l.asked()[0]
 	require.Equal(t, []bool{true}, l.queued)
-	require.Equal(t, "3/Debit", req.Part)
+	require.Equal(t, "default-test-run-id/3/Debit", req.Part)
 	require.Equal(t, lockcore.Order{Schedule: 5, Attempt: 1}, req.Order)
 	require.True(t, req.Keep)
 	require.Equal(t, sagaGuard().Resources, req.Resources)
-	require.True(t, strings.HasPrefix(req.LockID, "temporal:test/"), req.LockID)
+	require.True(t, strings.HasPrefix(req.LockID, "default-test-namespace/"), req.LockID)
 	require.Contains(t, req.Comment, "Debit")
 }
 

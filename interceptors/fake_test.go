@@ -114,7 +114,7 @@ func (s *fakeSession) leaves() int {
 }
 
 func with(l locker) *Interceptor {
-	return &Interceptor{options: Options{Cluster: "test"}, locker: l}
+	return &Interceptor{options: Options{}, locker: l}
 }
 
 // workflowEnv is the SDK's test environment with these interceptors installed.

@@ -21,7 +21,7 @@ const firstTimeout = 5 * time.Second
 func isFirst(ctx context.Context, guard protocol.Guard) bool {
 	info := activity.GetInfo(ctx)
 	switch c := activity.GetClient(ctx); {
-	case info.Attempt != 1 || info.IsLocalActivity || guard.IsPast(info.WorkflowExecution.RunID):
+	case info.Attempt != 1 || guard.IsPast(info.WorkflowExecution.RunID):
 		return false
 	case !protocol.Connects(c): // a test environment, in which nobody resets
 		return true

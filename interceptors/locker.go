@@ -11,7 +11,6 @@ type locker interface {
 	Enter(ctx context.Context, req lockcore.Request, queue bool) ([]lockcore.Lease, error)
 	Keep(ctx context.Context, leases []lockcore.Lease) session
 	Leave(ctx context.Context, leases ...lockcore.Lease) error
-	ReleaseHeld(ctx context.Context, r lockcore.Release) (held []string, err error)
 }
 
 // session is what it needs of a *lockcore.Session.

@@ -44,7 +44,7 @@ func TestCompensationsReacquireWithANewFenceAndReleaseIsLast(t *testing.T) {
 	require.Len(t, asked, 3)
 	require.False(t, asked[1].Reacquire)
 	require.False(t, asked[1].NewFence)
-	require.Equal(t, "3/Credit", asked[2].Part)
+	require.Equal(t, "default-test-run-id/3/Credit", asked[2].Part)
 	require.True(t, asked[2].Reacquire)
 	require.True(t, asked[2].NewFence)
 	require.True(t, asked[2].Keep)

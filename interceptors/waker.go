@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
@@ -13,8 +12,6 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
 
-	workflowpb "go.temporal.io/api/workflow/v1"
-
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
@@ -22,12 +19,11 @@ import (
 // waker completes the activities by which workflows wait, when their turn has come. It does so in the background and
 // as well as it can: a wake-up that is lost is repaired by the waiting activity's next attempt.
 type waker struct {
-	cluster string
-	locker  *lockcore.Locker
-	// temporal is set by the first activity that this worker runs.
-	temporal atomic.Pointer[connection]
+	locker *lockcore.Locker
 
 	mu sync.Mutex
+	// temporal are the connections by the IDs of namespaces in which this process has run activities.
+	temporal map[string]connection
 	// told is when a wake-up was sent, so that a turn that is seen again is not told again at once.
 	told  map[lockcore.Turn]time.Time
 	queue []lockcore.Turn
@@ -36,8 +32,9 @@ type waker struct {
 }
 
 type connection struct {
-	client client.Client
-	logger log.Logger
+	client    client.Client
+	namespace string
+	logger    log.Logger
 }
 
 const (
@@ -50,21 +47,23 @@ const (
 	wakeTimeout = 10 * time.Second
 )
 
-func newWaker(l *lockcore.Locker, cluster string) *waker {
-	return &waker{cluster: cluster, locker: l, told: map[lockcore.Turn]time.Time{}}
+func newWaker(l *lockcore.Locker) *waker {
+	return &waker{locker: l, told: map[lockcore.Turn]time.Time{}, temporal: map[string]connection{}}
 }
 
-// use takes the connection of the worker that runs an activity, and hears of turns from then on.
-func (w *waker) use(ctx context.Context) {
-	if w == nil {
+// use takes the connection of the worker that runs an activity in a namespace, and hears of turns from then on.
+func (w *waker) use(ctx context.Context, namespaceID string) {
+	c := activity.GetClient(ctx)
+	if w == nil || !protocol.Connects(c) {
 		return
 	}
-	c, known := activity.GetClient(ctx), w.temporal.Load()
-	if known != nil && known.client == c || !protocol.Connects(c) {
-		return
+	w.mu.Lock()
+	first := len(w.temporal) == 0
+	if w.temporal[namespaceID].client != c { // the latest one counts: an earlier worker's may have been closed with it
+		w.temporal[namespaceID] = connection{c, activity.GetInfo(ctx).Namespace, activity.GetLogger(ctx)}
 	}
-	// The latest one counts: an earlier worker's client may have been closed with it.
-	if w.temporal.Swap(&connection{c, activity.GetLogger(ctx)}) == nil {
+	w.mu.Unlock()
+	if first {
 		w.locker.OnTurn(w.turn)
 	}
 }
@@ -107,65 +106,43 @@ func (w *waker) send() {
 	}
 }
 
-// wake completes the activity that waits for a turn. One of these happens:
-//  1. it is completed, whether it runs or waits for its next attempt, in the run itself or in the one that it has handed
-//     its locks over to;
-//  2. there is none yet, or none any more: its first attempt, or whoever came in between, sees the turn;
-//  3. its workflow run is closed, and none goes on in its name: what was granted to it is given back.
+// wake completes the activity that waits for a turn, with no result: this process may have another data converter than the
+// one that waits, and what became of the request is told to whoever asks next. One of these happens:
+//  1. it is completed, whether it runs or waits for its next attempt;
+//  2. there is none yet, or none any more: its first attempt, or what came in between, sees the turn;
+//  3. its workflow run is closed: what was granted to it is given back.
 func (w *waker) wake(t lockcore.Turn) {
-	run, err := protocol.ParseLockID(t.LockID)
-	if err != nil || run.Cluster != w.cluster || run.Hashed {
+	run, step, err := protocol.ParseLockID(t.LockID)
+	if err != nil || step != "" || t.Run == "" { // a rule's request comes back by itself
 		return
 	}
-	c := w.temporal.Load()
+	run.RunID = t.Run
+	w.mu.Lock()
+	c, known := w.temporal[run.Namespace]
+	w.mu.Unlock()
+	if !known { // another namespace's workers look after it
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), wakeTimeout)
 	defer cancel()
-	var result any
-	if t.Deadlock != "" {
-		result = protocol.WaitResult{Deadlock: t.Deadlock}
-	}
-	complete := func(runID string) error {
-		return c.client.CompleteActivityByID(ctx, run.Namespace, run.WorkflowID, runID, protocol.WaitID(t.Order.Schedule), result, nil)
-	}
-	closed, err := false, complete(run.RunID)
+	err = c.client.CompleteActivityByID(ctx, c.namespace, run.WorkflowID, run.RunID, protocol.WaitID(t.Order.Schedule), nil, nil)
 	var notFound *serviceerror.NotFound
-	if errors.As(err, &notFound) {
-		var heir string
-		if heir, closed = w.heir(ctx, run); heir != "" {
-			err = complete(heir)
-		}
-	}
 	switch {
 	case err == nil:
 	case !errors.As(err, &notFound):
 		c.logger.Warn("lockstep: a workflow that waits for a lock was not woken, and will look by itself", "resource", t.Resource, "error", err)
-	case t.Deadlock == "" && closed:
-		if err := w.locker.Leave(ctx, lockcore.Lease{Resource: t.Resource, LockID: t.LockID, Part: t.Part, Order: t.Order}); err != nil {
+	case t.Deadlock == "" && c.hasClosed(ctx, run):
+		lease := lockcore.Lease{Resource: t.Resource, LockID: t.LockID, Run: t.Run, Part: t.Part, Order: t.Order}
+		if err := w.locker.Leave(ctx, lease); err != nil {
 			c.logger.Warn("lockstep: a lock that was granted to a closed workflow was not given back, and stands until the grant lapses",
 				"resource", t.Resource, "error", err)
 		}
 	}
 }
 
-// heir tells whether a run is known to have ended, and, where it has continued as new, which open run may go on in its
-// name. One that cannot be asked about has not ended.
-func (w *waker) heir(ctx context.Context, run protocol.Run) (heir string, closed bool) {
-	info, err := w.describe(ctx, run, run.RunID)
-	switch {
-	case err != nil:
-		return "", false
-	case info.GetStatus() != enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW:
-		return "", protocol.HasEnded(info.GetStatus())
-	}
-	now, err := w.describe(ctx, run, "")
-	if err != nil {
-		return "", false
-	}
-	heir, known := protocol.Heir(info, now)
-	return heir, known && heir == ""
-}
-
-// describe asks about a run of a workflow, the last one where runID is empty.
-func (w *waker) describe(ctx context.Context, run protocol.Run, runID string) (*workflowpb.WorkflowExecutionInfo, error) {
-	return protocol.Describe(ctx, w.temporal.Load().client.WorkflowService(), run.Namespace, run.WorkflowID, runID)
+// hasClosed reports whether a run is known to be closed. It leaves its queues before it continues as new.
+func (c connection) hasClosed(ctx context.Context, run protocol.Run) bool {
+	info, err := protocol.Describe(ctx, c.client.WorkflowService(), c.namespace, run.WorkflowID, run.RunID)
+	status := info.GetStatus()
+	return err == nil && (protocol.HasEnded(status) || status == enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW)
 }

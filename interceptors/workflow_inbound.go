@@ -15,10 +15,8 @@ type workflowInbound struct {
 	state *run.State
 }
 
-func newWorkflowInbound(next interceptor.WorkflowInboundInterceptor, rules map[string]run.Rule) *workflowInbound {
-	state := run.NewState()
-	state.Rules = rules
-	return &workflowInbound{WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, state: state}
+func newWorkflowInbound(next interceptor.WorkflowInboundInterceptor) *workflowInbound {
+	return &workflowInbound{WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, state: run.NewState()}
 }
 
 // Init puts the outbound side into the chain.
@@ -29,7 +27,7 @@ func (w *workflowInbound) Init(outbound interceptor.WorkflowOutboundInterceptor)
 }
 
 // ExecuteWorkflow runs the workflow function with the state in its context, and releases what was
-// held for the whole run when it has returned, or hands it over to the run that continues it. Not in a deferred
+// held for the whole run when it has returned, or leaves it to the run that continues it. Not in a deferred
 // function: those run on eviction too, and after a panic, which must leave the locks to the run that is tried again.
 func (w *workflowInbound) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteWorkflowInput) (any, error) {
 	if run.StateFrom(ctx) != nil { // installed twice: the outer one does it
@@ -38,17 +36,10 @@ func (w *workflowInbound) ExecuteWorkflow(ctx workflow.Context, in *interceptor.
 	if err := w.state.Begin(ctx, interceptor.WorkflowHeader(ctx)); err != nil {
 		panic(err) // fails the workflow task, and not the workflow, until a worker comes that can read the header
 	}
-	var (
-		result any
-		err    error
-	)
-	w.state.Run(run.WithState(ctx, w.state), func(ctx workflow.Context) { result, err = w.execute(ctx, in) })
-	return result, err
-}
-
-func (w *workflowInbound) execute(ctx workflow.Context, in *interceptor.ExecuteWorkflowInput) (any, error) {
+	ctx = run.WithState(ctx, w.state)
 	result, err := w.Next.ExecuteWorkflow(ctx, in)
-	if w.state.HandOver(ctx, err) {
+	done, err := w.state.HandOver(ctx, err)
+	if done {
 		return result, err
 	}
 	w.state.ReleaseAll(ctx, run.ReleaseOptions{})

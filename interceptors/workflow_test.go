@@ -3,6 +3,8 @@ package interceptors
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -53,7 +55,7 @@ func runWorkflow(t *testing.T, env *testsuite.TestWorkflowEnvironment, r *releas
 	env.RegisterActivityWithOptions(func(context.Context) error {
 		return temporal.NewNonRetryableApplicationError("no", "No", nil)
 	}, activity.RegisterOptions{Name: "Refuse"})
-	activities.Register(env, &activities.Activities{Locker: r, Cluster: "test"})
+	activities.Register(env, &activities.Activities{Locker: r})
 	env.RegisterWorkflowWithOptions(func(ctx workflow.Context) error {
 		return fn(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute}))
 	}, workflow.RegisterOptions{Name: "W"})
@@ -91,7 +93,10 @@ func TestStepsAreNumberedAndHeldIsWhatCompletedInTheSaga(t *testing.T) {
 		part     string
 		schedule uint32
 		held     []bool
-	}{{"2/Refuse", 2, []bool{false}}, {"3/Debit", 3, []bool{false}}, {"4/Credit", 4, []bool{true, false}}} {
+	}{
+		{"default-test-run-id/2/Refuse", 2, []bool{false}}, {"default-test-run-id/3/Debit", 3, []bool{false}},
+		{"default-test-run-id/4/Credit", 4, []bool{true, false}},
+	} {
 		require.Equal(t, want.part, asked[i].Part)
 		require.Equal(t, lockcore.Order{Schedule: want.schedule, Attempt: 1}, asked[i].Order)
 		require.True(t, asked[i].Keep)
@@ -156,20 +161,6 @@ func TestScopeSagaOutsideASagaIsReleasedWhenTheWorkflowReturns(t *testing.T) {
 	require.ErrorContains(t, err, "failed in the end")
 	require.Equal(t, []string{"account/1"}, r.seen[0].Resources)
 	require.Equal(t, lockcore.LastAttempt(1), r.seen[0].Order)
-}
-
-func TestAStepThatMayHaveLeftAPlaceInAQueueIsReleasedToo(t *testing.T) {
-	t.Parallel()
-	l := &fakeLocker{enter: func(context.Context, int, lockcore.Request) error { return errors.New("no primary") }}
-	r := &releases{}
-	err := runWorkflow(t, workflowEnv(t, with(l)), r, func(ctx workflow.Context) error {
-		ctx = workflow.WithRetryPolicy(workflows.Guard(ctx, account), temporal.RetryPolicy{MaximumAttempts: 3})
-		return step(ctx, "Debit")
-	})
-	require.Error(t, err)
-	require.Len(t, l.asked(), 3)
-	require.Equal(t, lockcore.Order{Schedule: 1, Attempt: 3}, l.asked()[2].Order)
-	require.Equal(t, []string{"account/1"}, r.seen[0].Resources)
 }
 
 func TestLockFailuresReachWorkflowCodeTyped(t *testing.T) {
@@ -248,8 +239,8 @@ func TestInstalledTwiceTheWorkflowSideGuardsOnce(t *testing.T) {
 	}))
 	asked := l.asked()
 	require.Len(t, asked, 2)
-	require.Equal(t, "1/Debit", asked[0].Part)
-	require.Equal(t, "2/Credit", asked[1].Part)
+	require.Equal(t, "default-test-run-id/1/Debit", asked[0].Part)
+	require.Equal(t, "default-test-run-id/2/Credit", asked[1].Part)
 	require.True(t, asked[1].Resources[0].Held)
 	require.Len(t, r.seen, 1)
 }
@@ -279,22 +270,25 @@ func TestInstalledTwiceWorkflowAndUpdatesShareOneState(t *testing.T) {
 		}
 		return workflow.Await(ctx, func() bool { return paid })
 	}))
-	require.Equal(t, "1/Debit", l.asked()[0].Part)
-	require.Equal(t, "2/Credit", l.asked()[1].Part)
+	require.Equal(t, "default-test-run-id/1/Debit", l.asked()[0].Part)
+	require.Equal(t, "default-test-run-id/2/Credit", l.asked()[1].Part)
 }
 
-func TestALocalActivityUnderLocksIsGuarded(t *testing.T) {
+// Nothing is scheduled, and the error says what to use instead.
+func TestALocalActivityUnderLocksIsRefused(t *testing.T) {
 	t.Parallel()
 	l := &fakeLocker{}
 	require.NoError(t, runWorkflow(t, workflowEnv(t, with(l)), &releases{}, func(ctx workflow.Context) error {
 		ctx = workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{StartToCloseTimeout: time.Minute})
-		if err := workflow.ExecuteLocalActivity(workflows.Guard(ctx, account), "Debit").Get(ctx, nil); err != nil {
-			return err
+		guarded := workflows.Guard(ctx, account)
+		err := workflow.ExecuteLocalActivity(guarded, "Debit").Get(ctx, nil)
+		var invalid *lockcore.InvalidError
+		if !errors.As(err, &invalid) || !strings.Contains(err.Error(), "workflow.ExecuteActivity") {
+			return fmt.Errorf("it was not refused: %w", err)
 		}
-		return workflow.ExecuteLocalActivity(ctx, "Debit").Get(ctx, nil)
+		return workflow.ExecuteLocalActivity(workflows.Unguarded(guarded), "Debit").Get(ctx, nil)
 	}))
-	require.Len(t, l.asked(), 1)
-	require.Equal(t, "1/Debit", l.asked()[0].Part)
+	require.Empty(t, l.asked())
 }
 
 func TestLockstepsOwnActivitiesAreNeverGuarded(t *testing.T) {
@@ -322,7 +316,7 @@ func TestSessionsAreNotGuardedAndTheirStepsAre(t *testing.T) {
 		return step(ctx, "Debit")
 	}))
 	require.Len(t, l.asked(), 1)
-	require.Equal(t, "1/Debit", l.asked()[0].Part)
+	require.Equal(t, "default-test-run-id/1/Debit", l.asked()[0].Part)
 }
 
 // UserActivities has a method of the same name as one of Lockstep's own.

@@ -14,14 +14,17 @@ func answer(op *engine.Acquire, d *engine.Document, sent time.Time) (Lease, erro
 	case engine.Granted, engine.Joined, engine.Again:
 		lease := leaseOf(d.Part(op.LockID, op.Part, op.Order), d, sent)
 		lease.granted = d.At
-		lease.Joined, lease.Bars, lease.began = d.Last.Outcome == engine.Joined, op.NewFence, true
+		lease.Joined, lease.began = d.Last.Outcome == engine.Joined, true
+		lease.Bars, lease.Undone = op.NewFence && len(op.Undo) == 0, op.Undo
 		return lease, nil
 	case engine.Lost:
-		return Lease{}, lostError(d, op.LockID, op.Part, op.Order)
+		return Lease{}, lostError(d, op.LockID, op.Label, op.Part, op.Order)
+	case engine.OtherRun:
+		return Lease{}, &OtherRunError{Resource: op.Resource, LockID: op.LockID, Run: op.Label, Other: d.Last.Note}
 	case engine.Deadlock:
-		return Lease{}, deadlockError(op, d.Last.Verdict)
+		return Lease{}, deadlockError(op, d.Last.Note)
 	case engine.Overtaken:
-		by, known := d.Overtaker(op.LockID, op.Part, op.Order)
+		by, known := d.Overtaker(op.LockID, op.Label, op.Part, op.Order)
 		if !known { // answers leave out the queue, in which the later request waits
 			by.Order = op.Order
 		}
@@ -33,9 +36,8 @@ func answer(op *engine.Acquire, d *engine.Document, sent time.Time) (Lease, erro
 			Resource: op.Resource, LockID: op.LockID, Part: op.Part, Order: orderOf(op.Order), By: orderOf(by.Order), Released: known && !later,
 			Reason: by.Reason,
 		}
-	default:
-		return Lease{}, busy(op, d)
 	}
+	return Lease{}, busy(op, d)
 }
 
 func deadlockError(op *engine.Acquire, verdict string) *DeadlockError {
@@ -44,11 +46,11 @@ func deadlockError(op *engine.Acquire, verdict string) *DeadlockError {
 }
 
 // lostError says what is remembered of a hold that is gone.
-func lostError(d *engine.Document, lockID, part string, order int64) *LostError {
+func lostError(d *engine.Document, lockID, label, part string, order int64) *LostError {
 	lost := &LostError{Resource: d.ID, LockID: lockID, Part: part, Order: orderOf(order), Reason: "it does not hold any more"}
-	if e := d.EvictedRecord(lockID); e != nil {
+	if e := d.EvictedRecord(lockID, label); e != nil {
 		lost.By, lost.Reason = e.By, e.Reason
-	} else if by, ok := d.Overtaker(lockID, part, order); ok {
+	} else if by, ok := d.Overtaker(lockID, label, part, order); ok {
 		lost.Reason = "overtaken by order " + orderOf(by.Order).String()
 		if by.Reason != "" {
 			lost.Reason = by.Reason
@@ -57,25 +59,24 @@ func lostError(d *engine.Document, lockID, part string, order int64) *LostError 
 	return lost
 }
 
+// trustMargin is the part of the TTL by which trust ends early, for what the two clocks may differ
+// in speed, and for work that is noticed late.
+const trustMargin = 10
+
+// leaseOf is the lease of a part, by the answer to a command that was sent then. It is trusted
+// until sent + left - ttl/trustMargin.
 func leaseOf(p *engine.Entry, d *engine.Document, sent time.Time) Lease {
 	lease := Lease{
-		Resource: d.ID, LockID: p.LockID, Part: p.Part, Order: orderOf(p.Order), Mode: Mode(p.Mode), Fence: p.Fence,
-		HoldFence: p.FirstFence, Left: remaining(p.ExpiresAt, d.At), forever: p.TTL == 0, ttl: time.Duration(p.TTL) * time.Millisecond,
+		Resource: d.ID, LockID: p.LockID, Run: p.Label, Part: p.Part, Order: orderOf(p.Order), Mode: Mode(p.Mode), Fence: p.Fence,
+		FirstFence: p.FirstFence, Left: remaining(p.ExpiresAt, d.At), forever: p.TTL == 0, ttl: time.Duration(p.TTL) * time.Millisecond,
 	}
 	stands := lease.Left
 	if lease.forever {
-		lease.ttl, stands = endlessTrust, endlessTrust
+		lease.ttl, stands = engine.EndlessTTL, engine.EndlessTTL
 	}
 	lease.validUntil = sent.Add(stands - lease.ttl/trustMargin)
 	return lease
 }
-
-// endlessTrust is for how long a lease without end is trusted after it was confirmed, and renewed like others of this TTL.
-const endlessTrust = 30 * time.Second
-
-// trustMargin is the part of the TTL by which trust ends early: a tenth, for what the two clocks may
-// differ in speed, and for work that is noticed late.
-const trustMargin = 10
 
 // busy says who is in the way of a request.
 func busy(op *engine.Acquire, d *engine.Document) *BusyError {
@@ -93,16 +94,17 @@ func busy(op *engine.Acquire, d *engine.Document) *BusyError {
 	return e
 }
 
-// holders lists a document's holds, draining parts and claims, as others see them. A hold that has expired,
-// and still stands, has nothing left.
+// holders lists a document's holds, draining parts and claims, as others see them. A hold that has
+// expired, and still stands, has nothing left.
 func holders(d *engine.Document) []Holder {
 	var out []Holder
 	at := map[string]int{} // holds by lock ID
-	for _, e := range d.Held {
+	silent := map[string]time.Duration{}
+	for i := range d.Held {
+		e := &d.Held[i]
 		h := Holder{
-			LockID: e.LockID, Owner: cmp.Or(e.Owner, e.LockID), Host: e.Host, Mode: Mode(e.Mode), Fence: e.Fence, Claimed: e.State == engine.Claimed,
-			Draining: e.State == engine.Draining, ExpiresIn: remaining(e.ExpiresAt, d.At), Trace: e.Trace, Comment: e.Comment, Limit: int(e.Limit),
-			FirstFence: e.FirstFence,
+			LockID: e.LockID, Run: e.Label, Owner: cmp.Or(e.Owner, e.LockID), Host: e.Host, Mode: Mode(e.Mode), State: StateHolding,
+			Fence: e.Fence, FirstFence: e.FirstFence, ExpiresIn: remaining(e.ExpiresAt, d.At), Trace: e.Trace, Comment: e.Comment, Limit: int(e.Limit),
 		}
 		switch {
 		case e.CreatedAt != nil:
@@ -110,21 +112,54 @@ func holders(d *engine.Document) []Holder {
 		case e.ClaimedAt != nil:
 			h.Since = *e.ClaimedAt
 		}
+		if e.State == engine.Kept {
+			h.HoldTTL = ttlOf(e)
+		}
+		now := max(0, d.At.Sub(lastSign(e)))
+		if before, known := silent[e.LockID]; !known || now < before {
+			silent[e.LockID] = now
+		}
 		i, known := at[e.LockID]
 		switch {
 		case !e.Holds():
-			h.part = e.Part
+			h.State, h.Part = State(e.State), e.Part // their names are the same
 			out = append(out, h)
 		case !known:
 			at[e.LockID] = len(out)
 			out = append(out, h)
 		default:
 			out[i].ExpiresIn = max(out[i].ExpiresIn, h.ExpiresIn)
+			out[i].HoldTTL = max(out[i].HoldTTL, h.HoldTTL)
 			out[i].Fence = max(out[i].Fence, h.Fence)
 			if h.Mode == ModeExclusive {
 				out[i].Mode = ModeExclusive
 			}
 		}
 	}
+	for i := range out {
+		out[i].Silent = silent[out[i].LockID]
+	}
 	return out
+}
+
+// ttlOf is the TTL that an entry was taken with.
+func ttlOf(e *engine.Entry) time.Duration {
+	if e.TTL == 0 {
+		return Forever
+	}
+	return time.Duration(e.TTL) * time.Millisecond
+}
+
+// lastSign is when an entry last gave a sign of life. An entry with an end was promised its TTL
+// from then on.
+func lastSign(e *engine.Entry) (last time.Time) {
+	if e.TTL > 0 && e.ExpiresAt.Before(engine.Never) {
+		last = e.ExpiresAt.Add(-time.Duration(e.TTL) * time.Millisecond)
+	}
+	for _, t := range []*time.Time{e.CreatedAt, e.ClaimedAt, e.RenewedAt} {
+		if t != nil {
+			last = later(last, *t)
+		}
+	}
+	return last
 }

@@ -154,9 +154,12 @@ func TestHolderWithoutEndIsToldOfAForcedRelease(t *testing.T) {
 		require.NoError(t, err)
 		_, err = l.ForceRelease(t.Context(), lockcore.ForceRelease{LockID: "a", Resources: []string{"a"}, Reason: "op"})
 		require.NoError(t, err)
-		o, err := l.TryAcquire(t.Context(), one("b", lockcore.Exclusive("a")))
-		require.NoError(t, err)
-		require.True(t, done(s, 11*time.Second), "b holds fence %d, and a was not told", o.Leases()[0].Fence)
+		released := time.Now()
+		next := acquireLater(t.Context(), l, one("b", lockcore.Exclusive("a")))
+		require.True(t, done(s, 11*time.Second), "a was not told")
+		require.NoError(t, (<-next).err)
+		waited := time.Since(released)
+		require.True(t, waited >= engine.EndlessTTL && waited < engine.EndlessTTL+time.Second, "b was let in after %v: a had trusted its lease", waited)
 	})
 }
 
@@ -217,7 +220,7 @@ func TestReleaseOfASessionSaysThatItsHoldWasLost(t *testing.T) {
 		force := func(s *lockcore.Session) {
 			lease := s.Leases()[0]
 			_, err := l.ForceRelease(t.Context(), lockcore.ForceRelease{
-				LockID: lease.LockID, Resources: []string{"r"}, FirstFence: lease.HoldFence, Reason: "by hand", Now: true,
+				LockID: lease.LockID, Resources: []string{"r"}, FirstFence: lease.FirstFence, Reason: "by hand", Now: true,
 			})
 			require.NoError(t, err)
 		}

@@ -117,6 +117,42 @@ func TestLateCopyOfARequestThatGaveUpHoldsNothingForLong(t *testing.T) {
 	}
 }
 
+// It was told of a deadlock, or of what superseded it, after an answer had been lost.
+func TestLateCopyOfARequestThatWasTakenOutOfTheQueueWaitsForNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := faulty()
+		l := on(t, e, lockcore.Config{})
+		holder, err := l.TryAcquire(t.Context(), one("holder", lockcore.Shared("r")))
+		require.NoError(t, err)
+		var late engine.Acquire
+		e.set(nil, func(_ context.Context, op any) error {
+			if op, yes := op.(engine.Acquire); yes && op.LockID == "late" && late.LockID == "" {
+				late = op
+				return errCut
+			}
+			return nil
+		})
+		next := acquireLater(t.Context(), l, one("late", lockcore.Exclusive("r")))
+		synctest.Wait()
+		elapse(time.Second)
+		_, err = e.Withdraw(t.Context(), engine.Withdraw{Resource: "r", LockID: "late", Part: late.Part, Order: late.Order, Reason: "deadlock: so they say"})
+		require.NoError(t, err)
+		require.ErrorIs(t, (<-next).err, lockcore.ErrDeadlock)
+		for i := range 20 { // the records of the document have forgotten it
+			s, err := l.TryAcquire(t.Context(), one(fmt.Sprint("other/", i), lockcore.Shared("r")))
+			require.NoError(t, err)
+			require.NoError(t, s.Leave(t.Context()))
+		}
+		_, err = e.Engine.Acquire(t.Context(), late)
+		require.NoError(t, err)
+		require.Len(t, e.Document("r").Waiters, 1, "the copy has queued")
+		elapse(20 * time.Second)
+		require.Empty(t, e.Document("r").Waiters)
+		require.NoError(t, holder.Leave(t.Context()))
+	})
+}
+
 // The first try is under way when the second one finds the resource busy.
 func TestLateCopyOfARequestThatFoundItBusyHoldsNothingForLong(t *testing.T) {
 	t.Parallel()

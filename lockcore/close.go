@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 )
 
 // ErrClosed is answered by every call of a Locker that was closed, and is the cause with which
@@ -22,21 +24,22 @@ var ErrClosed = errors.New("lockstep: locker closed")
 // was lost. What it could not do by then it says, in joined errors that name the resources: it ends
 // with its TTL. Calling Close again does nothing.
 func (l *Locker) Close(ctx context.Context) error {
-	if !l.life.begin() {
+	if l.life.begun.Swap(true) {
 		return nil
 	}
+	l.life.begin(ErrClosed)
 	l.watch.end()
 	var errs []error
-	if n := l.life.calls.wait(ctx); n > 0 {
+	if n := len(l.life.calls.wait(ctx)); n > 0 {
 		errs = append(errs, fmt.Errorf("lockstep: close: %d calls are still under way: %w", n, context.Cause(ctx)))
 	}
 	sessions := l.keeper.close()
 	failed := make([]error, len(sessions))
 	inParallel(len(sessions), func(i int) { failed[i] = sessions[i].leave(ctx, ErrClosed) })
 	errs = append(errs, failed...)
-	l.life.cleanups.wait(ctx)
+	left := l.life.cleanups.wait(ctx)
 	l.life.end()
-	for _, lease := range l.cleaner.left() {
+	for _, lease := range left {
 		errs = append(errs, &UnknownOutcomeError{Op: "leave", Resource: lease.Resource, Order: lease.Order, Err: ErrClosed})
 	}
 	return errors.Join(errs...)
@@ -45,35 +48,27 @@ func (l *Locker) Close(ctx context.Context) error {
 // lifecycle is how a Locker comes to its end: first nothing new begins, and then nothing is sent
 // any more.
 type lifecycle struct {
+	begun           atomic.Bool
 	closing, closed context.Context
-	begin           func() bool
-	end             func()
+	begin           context.CancelCauseFunc
+	end             context.CancelFunc
 	// calls are those that may take something, and cleanups end what others have left.
-	calls, cleanups *group
+	calls, cleanups group
 }
 
-func newLifecycle() lifecycle {
-	closing, begin := context.WithCancelCause(context.Background())
-	closed, end := context.WithCancel(context.Background())
-	var once sync.Once
-	return lifecycle{
-		closing: closing, closed: closed, calls: &group{}, cleanups: &group{}, end: end,
-		begin: func() (first bool) {
-			once.Do(func() {
-				first = true
-				begin(ErrClosed)
-			})
-			return first
-		},
-	}
+func newLifecycle() *lifecycle {
+	l := &lifecycle{calls: group{jobs: map[*Lease]bool{}}, cleanups: group{jobs: map[*Lease]bool{}}}
+	l.closing, l.begin = context.WithCancelCause(context.Background())
+	l.closed, l.end = context.WithCancel(context.Background())
+	return l
 }
 
 // call begins a call that may take something. Its context ends when Close begins; done has to be
 // called at its end.
 func (l *lifecycle) call(ctx context.Context) (_ context.Context, done func(), err error) {
-	l.calls.add()
+	ended := l.calls.add(Lease{})
 	if l.closing.Err() != nil {
-		l.calls.done()
+		ended()
 		return nil, nil, ErrClosed
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -81,7 +76,7 @@ func (l *lifecycle) call(ctx context.Context) (_ context.Context, done func(), e
 	return ctx, func() {
 		stop()
 		cancel(nil)
-		l.calls.done()
+		ended()
 	}, nil
 }
 
@@ -93,48 +88,47 @@ func endedByClose(ctx context.Context, err error) error {
 	return err
 }
 
-// group counts what is under way.
+// group is what is under way, each with the lease that it is about, if it is about one.
 type group struct {
 	mu   sync.Mutex
-	n    int
-	zero chan struct{}
+	jobs map[*Lease]bool
+	// none is closed when nothing is under way any more, if one waits for that.
+	none chan struct{}
 }
 
-func (g *group) add() {
+func (g *group) add(lease Lease) (done func()) {
+	job := &lease
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.n++
-}
-
-func (g *group) done() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.n--; g.n == 0 && g.zero != nil {
-		close(g.zero)
-		g.zero = nil
+	g.jobs[job] = true
+	return func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		delete(g.jobs, job)
+		if len(g.jobs) == 0 && g.none != nil {
+			close(g.none)
+			g.none = nil
+		}
 	}
 }
 
-// wait waits until nothing is under way or ctx ends, and returns how much still is.
-func (g *group) wait(ctx context.Context) int {
+// wait waits until nothing is under way or ctx ends, and returns what still is.
+func (g *group) wait(ctx context.Context) []*Lease {
+	none := make(chan struct{})
 	g.mu.Lock()
-	if g.n == 0 {
-		g.mu.Unlock()
-		return 0
+	if len(g.jobs) == 0 {
+		close(none)
+	} else {
+		g.none = none
 	}
-	if g.zero == nil {
-		g.zero = make(chan struct{})
-	}
-	zero := g.zero
 	g.mu.Unlock()
 	select {
-	case <-zero:
-		return 0
+	case <-none:
 	case <-ctx.Done():
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.n
+	return slices.Collect(maps.Keys(g.jobs))
 }
 
 // end stops looking after those who wait elsewhere.
@@ -145,4 +139,57 @@ func (w *watcher) end() {
 	for _, id := range listeners {
 		w.forget(id)
 	}
+}
+
+const (
+	cleanupPause   = 250 * time.Millisecond
+	longestCleanup = 30 * time.Second
+)
+
+// giveUp leaves what a request got, or may have got, although its context may have ended. What
+// cannot be left now is left in the background.
+//
+// If an answer to the request was lost, it is left twice: at once, and when no copy of a command
+// can be on its way any more. A copy that arrives in between, when the records of the document have
+// forgotten the first time, so holds nothing for longer than that.
+func (l *Locker) giveUp(ctx context.Context, leases ...Lease) {
+	ctx, cancel := l.detached(ctx)
+	defer cancel()
+	for _, lease := range leases {
+		if err := l.leaveOne(ctx, lease, lease.began); err != nil {
+			l.cleanLater(ctx, lease, cleanupPause)
+		}
+	}
+}
+
+// leaveLate leaves again what was left, if a late copy of a lost command may still come.
+func (l *Locker) leaveLate(ctx context.Context, lease Lease) {
+	if lease.lostAt.IsZero() {
+		return
+	}
+	wait := commandTimeout - time.Since(lease.lostAt)
+	lease.lostAt = time.Time{}
+	if wait > 0 {
+		l.cleanLater(ctx, lease, wait)
+	}
+}
+
+// cleanLater leaves a lease after a pause. It goes on until that is known to have been done, or
+// what there may be has ended by itself: a request whose outcome is unknown may hold for ever.
+func (l *Locker) cleanLater(ctx context.Context, lease Lease, pause time.Duration) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(l.life.closed, cancel)
+	done := l.life.cleanups.add(lease)
+	go func() {
+		defer done()
+		defer cancel()
+		defer stop()
+		began, stands := time.Now(), max(lease.ttl, l.cfg.WaiterTTL)+commandTimeout
+		for sleep(ctx, l.clock, pause) {
+			if l.leaveOne(ctx, lease, lease.began) == nil || (!lease.forever && time.Since(began) > stands) {
+				return
+			}
+			pause = min(max(2*pause, cleanupPause), longestCleanup)
+		}
+	}()
 }

@@ -67,9 +67,8 @@ func TestEveryCallOfAClosedLockerSaysSo(t *testing.T) {
 			_, err := l.ForceRelease(ctx, lockcore.ForceRelease{LockID: "a", Resources: names, Reason: "r"})
 			return err
 		},
-		"Extend":         func() error { _, err := l.Extend(ctx, "a", "r"); return err },
+		"Extend":         func() error { _, err := l.Extend(ctx, "a", "", "r"); return err },
 		"Status":         func() error { return firstStatus(ctx, l, lockcore.Filter{}) },
-		"Purge":          func() error { _, err := l.Purge(ctx, ""); return err },
 		"Deadlocks":      func() error { _, err := l.Deadlocks(ctx); return err },
 		"BreakDeadlocks": func() error { _, err := l.BreakDeadlocks(ctx); return err },
 		"Recheck":        func() error { _, err := l.Recheck(ctx, queued, "b", true); return err },

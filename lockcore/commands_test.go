@@ -113,15 +113,13 @@ func TestEachOperationIsOneCommandPerResource(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestWithdrawalAndPurgeAreOneCommandPerResource(t *testing.T) {
+func TestWithdrawalIsOneCommandPerResource(t *testing.T) {
 	t.Parallel()
 	coll, w := careless(t)
 	eng := mongoengine.New(coll, 24*time.Hour)
 	_, err := eng.Acquire(t.Context(), acquire("r", "a", engine.Exclusive))
 	require.NoError(t, err)
 	w.sends(t, "withdraw", func() { _, err = eng.Withdraw(t.Context(), engine.Withdraw{Resource: "r", LockID: "b"}) }, "findAndModify")
-	require.NoError(t, err)
-	w.sends(t, "purge", func() { _, err = eng.Purge(t.Context(), engine.Purge{Resource: "r"}) }, "findAndModify")
 	require.NoError(t, err)
 	w.sends(t, "read", func() { _, err = eng.Read(t.Context(), "r", "s", "t") }, "aggregate")
 	require.NoError(t, err)
@@ -223,7 +221,6 @@ func TestEveryWriteAsksForAMajorityAndTheJournalAndEveryReadForAMajority(t *test
 			_, err := eng.Withdraw(t.Context(), engine.Withdraw{Resource: "r", LockID: "b"})
 			return err
 		},
-		"purge": func() error { _, err := eng.Purge(t.Context(), engine.Purge{Resource: "r"}); return err },
 		"renew all": func() error {
 			_, err := eng.RenewAll(t.Context(), []engine.Renew{{Resource: "r", LockID: "a", Part: "p", Order: 1}})
 			return err
@@ -253,7 +250,7 @@ func TestEveryWriteAsksForAMajorityAndTheJournalAndEveryReadForAMajority(t *test
 			}
 		}
 	}
-	require.Equal(t, 7, writes)
+	require.Equal(t, 6, writes)
 	// A batch that comes after the release reads why.
 	require.GreaterOrEqual(t, reads, 2)
 }

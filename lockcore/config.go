@@ -14,33 +14,35 @@ import (
 
 // Config is what a [Locker] is made with. Its zero value is the default.
 type Config struct {
-	// TTL is how long a part may be silent before others may displace it: 100 ms to ten years, or Forever.
-	// Defaults to 30 s.
+	// TTL is how long a part may be silent before others may displace it: 100 ms to ten years, or
+	// Forever. Defaults to 30 s.
 	TTL time.Duration
 	// HoldTTL is how long a hold that is kept may stand with no part and no sign of life: 100 ms or
 	// more, or Forever. Not less than TTL. Defaults to 1 h, or TTL if that is more.
 	HoldTTL time.Duration
-	// ClaimTTL is how long a grant to a waiter stands before it must be confirmed. Each time that a waiter comes too late,
-	// and others were let in, its next grant stands twice as long, up to WaiterTTL where that is longer. One that never
-	// comes delays others no longer than its latest grant stands. At least 100 ms and at most 1 h. Defaults to 30 s.
+	// ClaimTTL is how long a grant to a waiter stands before it must be confirmed. Each time that a
+	// waiter comes too late, and others were let in, its next grant stands twice as long, up to
+	// WaiterTTL if that is longer. 100 ms to 1 h. Defaults to 30 s.
 	ClaimTTL time.Duration
-	// WaiterTTL is how long the place of a request of Acquire stands without being refreshed. At least 1 s and at most 1 h.
-	// A place that Enter took stands for 1 h. Defaults to 5 min.
+	// WaiterTTL is how long the place of a request of Acquire stands without being refreshed: 1 s to 1
+	// h. A place that Enter took stands for 1 h. Defaults to 5 min.
 	WaiterTTL time.Duration
 	// Retention is how long the document of an idle resource is kept, and with it the memory of its
-	// fence and of what was released. Evidence of lost holds is kept as long. At least 1 h and at most 1 year. Defaults to 24 h.
+	// fence and of what was released. Evidence of lost holds is kept as long. 1 h to 1 year. Defaults
+	// to 24 h.
 	Retention time.Duration
 	// MaxWaiters bounds the queue of one resource. 1 to 5,000. Defaults to 2,000.
 	MaxWaiters int
-	// Host is stored with each hold, for people. At most 255 bytes. Defaults to the host name and process ID.
+	// Host is stored with each hold, for people. At most 255 bytes. Defaults to the host name and
+	// process ID.
 	Host string
 	// TracerProvider makes the spans. Defaults to the global one.
 	TracerProvider trace.TracerProvider
 	// MeterProvider makes the metrics. Defaults to the global one.
 	MeterProvider metric.MeterProvider
-	// ResourceClass maps a resource's name to one of a few classes, such as "account" for "account/42". The class is the
-	// attribute lock.resource.class of metrics, which is left out where it is "". The function is called by
-	// many goroutines at once. Defaults to nil: metrics do not tell resources apart.
+	// ResourceClass maps a resource's name to one of a few classes, such as "account" for
+	// "account/42". The class is the attribute lock.resource.class of metrics; "" leaves it out. Many
+	// goroutines call it at once. Defaults to nil: metrics do not tell resources apart.
 	ResourceClass func(resource string) string
 }
 
@@ -49,11 +51,9 @@ const (
 	maxTTL       = 10 * 365 * 24 * time.Hour
 	minRetention = time.Hour
 	maxRetention = 365 * 24 * time.Hour
-	// maxQueueTTL bounds the promises that a document's idleAt does not count: those of the queue must not outlive the document.
+	// maxQueueTTL bounds the promises of the queue, which a document's idleAt does not count: they
+	// must not outlive the document.
 	maxQueueTTL = minRetention
-
-	// cleanupTimeout bounds the commands that end something after the caller's context has ended.
-	cleanupTimeout = 5 * time.Second
 )
 
 // withDefaults fills what is unset and refuses what contradicts itself.
@@ -81,7 +81,7 @@ func (c Config) withDefaults() (Config, error) {
 		checkRange("Config.ClaimTTL", c.ClaimTTL, minTTL, maxQueueTTL),
 		checkRange("Config.WaiterTTL", c.WaiterTTL, time.Second, maxQueueTTL),
 		checkRange("Config.Retention", c.Retention, minRetention, maxRetention),
-		checkCount("Config.MaxWaiters", c.MaxWaiters, 1, 5000),
+		checkRange("Config.MaxWaiters", c.MaxWaiters, 1, 5000),
 		checkText("Config.Host", c.Host, 1, 255),
 	)
 }

@@ -19,6 +19,7 @@ type Wait struct {
 	// is not compatible with the request's, or a request ahead in the queue.
 	Owner  string
 	LockID string
+	Run    string // the run label; empty outside of Temporal
 	Part   string
 	Order  Order
 	For    string
@@ -117,14 +118,14 @@ func (l *Locker) withdraw(outer context.Context, w Wait, reason string) (bool, e
 	op := engine.Withdraw{
 		Policy: l.cfg.policy(), Resource: w.Resource, LockID: w.LockID, Part: w.Part, Order: w.Order.number(), Reason: reason,
 	}
-	d, err := l.retryUnknown(ctx, "withdraw", w.Resource, w.Order, func() (engine.Document, error) { return l.eng.Withdraw(ctx, op) })
+	d, err := l.retryUnknown(ctx, "withdraw", w.Resource, w.Order, func(ctx context.Context) (engine.Document, error) { return l.eng.Withdraw(ctx, op) })
 	if err == nil {
 		l.afterWrite(outer, &d, victim())
 		l.watch.call(w.Resource, w.LockID, w.Part)
 		if d.Last.Outcome == engine.Granted {
-			l.watch.tell([]Turn{{
-				Resource: w.Resource, LockID: w.LockID, Part: w.Part, Order: w.Order, Deadlock: strings.TrimPrefix(reason, deadlockReason),
-			}})
+			turn := turnOf(&d, w.LockID, w.Run, w.Part, w.Order.number())
+			turn.Deadlock = strings.TrimPrefix(reason, deadlockReason)
+			l.watch.tell([]Turn{turn})
 		}
 	}
 	if err == nil && d.Last.Outcome != engine.Granted { // another process was faster

@@ -13,20 +13,22 @@ import (
 var (
 	// ErrBusy: others hold the resource, or are ahead in its queue. Nothing was taken.
 	ErrBusy = errors.New("lockstep: busy")
-	// ErrLost: the lock ID, or the part, no longer holds what it held: it expired and somebody else was
-	// let in, or it was released by force.
+	// ErrLost: the lock ID, or the part, no longer holds what it held: it expired and another was let
+	// in, or it was released by force.
 	ErrLost = errors.New("lockstep: lost")
-	// ErrSuperseded: a later request of the same part, or a release, overtook this one. Nothing changed.
+	// ErrSuperseded: a later request of the same part, or a release, came first. Nothing changed.
 	ErrSuperseded = errors.New("lockstep: superseded")
-	// ErrQueueFull: the request would have queued, and the queue has as many waiters as Config.MaxWaiters
-	// allows. Nothing was taken. It is an ErrBusy too.
+	// ErrOtherRun: another run of the workflow speaks for its lock ID. Nothing was taken.
+	ErrOtherRun = errors.New("lockstep: another run holds")
+	// ErrQueueFull: the request would have queued, and the queue has Config.MaxWaiters. Nothing was
+	// taken. It is an ErrBusy too.
 	ErrQueueFull = errors.New("lockstep: queue full")
 	// ErrDeadlock: the request was taken out of the queue to end a deadlock.
 	ErrDeadlock = errors.New("lockstep: deadlock")
-	// ErrInvalid: the caller passed something that is never accepted. The database was not asked.
+	// ErrInvalid: an argument is never accepted. The database was not asked.
 	ErrInvalid = errors.New("lockstep: invalid")
-	// ErrUnknownOutcome: the database failed in a way that leaves open whether the operation took effect. A request that
-	// queues may be repeated with a greater order; what any other may have taken is given back in the background. All other
+	// ErrUnknownOutcome: the operation may have taken effect. A request that queues may be repeated
+	// with a greater order; what any other may have taken is given back in the background. All other
 	// operations may be repeated as they are.
 	ErrUnknownOutcome = errors.New("lockstep: outcome unknown")
 )
@@ -35,16 +37,17 @@ var (
 type BusyError struct {
 	Resource string
 	LockID   string
-	// Position is this request's place in the queue, counted from 1; 0 where it did not queue.
+	// Position is this request's place among all that wait in the queue, from 1; 0 if it did not
+	// queue. A waiter that is passed over keeps its place.
 	Position int
-	// Holders are those whose mode does not go together with the request's.
+	// Holders are those that are in its way.
 	Holders []Holder
-	// RetryIn is the time until all of them could be displaced if nothing is heard of them. Forever where
-	// one of them does not end by itself.
+	// RetryIn is the time until all of them could be displaced if nothing is heard of them; Forever if
+	// one does not end by itself.
 	RetryIn time.Duration
 	// Waiting is how many wait in the queue.
 	Waiting int
-	// Full tells that there was no room in the queue; the error matches ErrQueueFull too.
+	// Full says that there was no room in the queue; the error matches ErrQueueFull too.
 	Full bool
 }
 
@@ -75,18 +78,18 @@ func (e *BusyError) Error() string {
 	return fmt.Sprintf("lockstep: %q is busy for %q%s: %s", e.Resource, e.LockID, place, strings.Join(who, "; "))
 }
 
-// Is makes errors.Is(err, ErrBusy) true, and errors.Is(err, ErrQueueFull) where the queue was full.
+// Is makes errors.Is(err, ErrBusy) true, and errors.Is(err, ErrQueueFull) if the queue was full.
 func (e *BusyError) Is(target error) bool {
 	return target == ErrBusy || (e.Full && target == ErrQueueFull)
 }
 
-// LostError says what was lost, and to whom where that is known. It matches ErrLost.
+// LostError says what was lost, and to whom if that is known. It matches ErrLost.
 type LostError struct {
 	Resource string
 	LockID   string
 	Part     string
 	Order    Order
-	// By is the lock ID that was let in, empty where it is not known.
+	// By is the lock ID that was let in, empty if it is not known.
 	By string
 	// Reason is what a forced release gave as its reason, or how the loss was noticed.
 	Reason string
@@ -114,9 +117,9 @@ type SupersededError struct {
 	Order    Order
 	// By is the order that overtook this one.
 	By Order
-	// Released tells that it was a release; else it was a later request of the same part.
+	// Released says that it was a release; else it was a later request of the same part.
 	Released bool
-	// Reason is why, where somebody else released it by force.
+	// Reason is that of a forced release.
 	Reason string
 }
 
@@ -135,14 +138,14 @@ func (e *SupersededError) Error() string {
 // Is makes errors.Is(err, ErrSuperseded) true.
 func (e *SupersededError) Is(target error) bool { return target == ErrSuperseded }
 
-// DeadlockError says that a request had to give up its place, because it was in a circle of those that wait for one
-// another. It matches ErrDeadlock. What its owner holds stands: others go on when the owner has released it.
+// DeadlockError says that a request had to give up its place, because it was in a circle of waits.
+// It matches ErrDeadlock. What its owner holds stands: others go on when the owner has released it.
 type DeadlockError struct {
 	Resource string
 	LockID   string
 	Part     string
 	Order    Order
-	// Cycle tells who waited for whom, for people.
+	// Cycle says who waited for whom, for people.
 	Cycle string
 }
 
@@ -173,7 +176,8 @@ func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
 // UnknownOutcomeError wraps what the driver said. It matches ErrUnknownOutcome, and unwraps to the
 // driver's error.
 type UnknownOutcomeError struct {
-	// Op is the operation that ran: "acquire", "refresh", "extend", "renew", "leave", "release", "withdraw" or "purge".
+	// Op is the operation that ran: "acquire", "refresh", "extend", "renew", "leave", "release" or
+	// "withdraw".
 	Op       string
 	Resource string
 	// Order is the one to repeat the operation with.
@@ -191,6 +195,23 @@ func (e *UnknownOutcomeError) Is(target error) bool { return target == ErrUnknow
 // Unwrap returns the driver's error.
 func (e *UnknownOutcomeError) Unwrap() error { return e.Err }
 
-// LayoutError says that a collection is not in the layout of this version: it has documents of something else.
-// CreateIndexes answers with it, and so does the first operation of a Locker. Nothing was written.
+// LayoutError says that a collection is not in the layout of this version. CreateIndexes answers
+// with it, and so does the first operation of a Locker. Nothing was written.
 type LayoutError = engine.LayoutError
+
+// OtherRunError says which run of a workflow speaks for its lock ID. It matches ErrOtherRun. If
+// Temporal says that Run is the workflow's current run, the same request is asked again with
+// Request.TakeOver set to Other. Else Run has ended, and its request with it.
+type OtherRunError struct {
+	Resource, LockID string
+	// Run and Other are the labels of the run that asked, and of the one that speaks. Other is empty
+	// if the lock ID was used without a run label.
+	Run, Other string
+}
+
+func (e *OtherRunError) Error() string {
+	return fmt.Sprintf("lockstep: run %q of %q asks for %q, and run %q speaks for it", e.Run, e.LockID, e.Resource, e.Other)
+}
+
+// Is makes errors.Is(err, ErrOtherRun) true.
+func (e *OtherRunError) Is(target error) bool { return target == ErrOtherRun }

@@ -28,7 +28,7 @@ func TestExtendKeepsWhatStandsAndTellsWhatIsLost(t *testing.T) {
 	keptOn(t, l, "a", time.Minute, mine, gone)
 	for range 5 {
 		clock.Advance(45 * time.Second)
-		again, err := l.Extend(t.Context(), "a", mine.Name, gone.Name)
+		again, err := l.Extend(t.Context(), "a", "", mine.Name, gone.Name)
 		require.NoError(t, err)
 		require.Equal(t, 20*time.Second, again)
 	}
@@ -38,7 +38,7 @@ func TestExtendKeepsWhatStandsAndTellsWhatIsLost(t *testing.T) {
 
 	_, err = l.ForceRelease(t.Context(), lockcore.ForceRelease{LockID: "a", Resources: []string{gone.Name}, Reason: "it has to go"})
 	require.NoError(t, err)
-	_, err = l.Extend(t.Context(), "a", gone.Name, mine.Name)
+	_, err = l.Extend(t.Context(), "a", "", gone.Name, mine.Name)
 	var lost *lockcore.LostError
 	require.ErrorAs(t, err, &lost)
 	require.Equal(t, gone.Name, lost.Resource)
@@ -53,20 +53,20 @@ func TestExtendTakesNothingAndIsNotStoppedByARelease(t *testing.T) {
 	clock := lockcoretest.NewClock(time.Now())
 	l := on(t, lockcoretest.NewEngine(clock.Now), lockcore.Config{})
 	r := lockcore.Exclusive("r/1")
-	_, err := l.Extend(t.Context(), "a", r.Name)
+	_, err := l.Extend(t.Context(), "a", "", r.Name)
 	require.ErrorIs(t, err, lockcore.ErrLost)
 
 	keptOn(t, l, "a", lockcore.Forever, r)
-	again, err := l.Extend(t.Context(), "a", r.Name)
+	again, err := l.Extend(t.Context(), "a", "", r.Name)
 	require.NoError(t, err)
 	require.Equal(t, 5*time.Minute, again)
 	require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{r.Name}, Order: lockcore.LastAttempt(7)}))
-	_, err = l.Extend(t.Context(), "a", r.Name)
+	_, err = l.Extend(t.Context(), "a", "", r.Name)
 	require.ErrorIs(t, err, lockcore.ErrLost)
 	_, err = l.Enter(t.Context(), one("b", r), false)
 	require.NoError(t, err)
 
-	_, err = l.Extend(t.Context(), "", r.Name)
+	_, err = l.Extend(t.Context(), "", "", r.Name)
 	require.ErrorIs(t, err, lockcore.ErrInvalid)
 }
 

@@ -23,8 +23,7 @@ type FencedError struct {
 	// Resource and Fence are the lease's.
 	Resource string
 	Fence    int64
-	// By is the fence of the write that came first, or with which the hold began that it was made
-	// under.
+	// By is the fence of the write that came first, or with which its hold began.
 	By int64
 }
 
@@ -38,9 +37,8 @@ func (e *FencedError) Is(target error) bool { return target == ErrFenced }
 // FenceField is where [UpdateFenced] keeps what it remembers of the writes of a document.
 const FenceField = "lockFence"
 
-// What FenceField has: least is the smallest fence that may still write, and attempts are the last
-// that wrote with a fence above that of their hold, which is to say after an earlier attempt of
-// their part may have written.
+// What FenceField has: the smallest fence that may still write, and the last attempts that wrote
+// with a fence above that of their hold: an earlier attempt of their part may have written before.
 const (
 	fenceLeast    = FenceField + ".least"
 	fenceAttempts = FenceField + ".attempts"
@@ -61,22 +59,21 @@ type fenceAttempt struct {
 
 // UpdateFenced updates one document of the caller's on condition that the lease was not overtaken:
 // by a write under a later hold, by one of a later attempt of the same part, or by any with a
-// greater fence that asked for it by Request.NewFence. So a holder that was paused for longer than
-// its TTL, and does not know yet that another one holds the lock, cannot overwrite what that one
-// wrote. Parallel parts of one hold do not keep each other from writing. It takes one command; an
-// attempt that is not the first of its part takes two for its first write; and one more says why
-// nothing was written.
+// greater fence that asked for it by Request.NewFence, or that undoes the lease's part. So a holder
+// that was paused for longer than its TTL cannot overwrite what the next holder wrote. Parallel
+// parts of one hold do not keep each other from writing. It takes one command; the first write of
+// an attempt that is not the first of its part takes two; and one more says why nothing was
+// written.
 //
 // filter and update are those of the driver's UpdateOne: update is a document of update operators
-// that leaves FenceField alone. All writers of the document have to use it, under exclusive leases
-// of the same resource: shared leases are refused, since fences do not order them. FenceField
-// remembers the last 64 attempts that were not the first of their part; it takes about 3 KB at
-// most.
+// that leaves FenceField alone, which takes about 3 KB at most. All writers of the document have to
+// use it, under exclusive leases of the same resource: shared leases are refused, since fences do
+// not order them.
 //
 // Errors: *FencedError; mongo.ErrNoDocuments if no document matches filter; *InvalidError; the
 // driver's. After an error of the driver, also when ctx ends, the outcome is unknown, and the same
-// update may be repeated under the same lease if it is one that may run twice. The collection's own
-// write concern counts: use majority, or the fence can be rolled back with the write.
+// update may be repeated under the same lease if it may run twice. The collection's own write
+// concern counts: use majority, or the fence can be rolled back with the write.
 //
 // A source of the idea is Martin Kleppmann's "How to do distributed locking" (2016).
 func UpdateFenced(ctx context.Context, coll *mongo.Collection, lease Lease, filter, update any) error {
@@ -111,14 +108,17 @@ func UpdateFenced(ctx context.Context, coll *mongo.Collection, lease Lease, filt
 }
 
 func attemptOf(lease Lease) fenceAttempt {
-	sum := sha256.Sum256([]byte(lease.LockID + "\x00" + lease.Part))
-	return fenceAttempt{int64(binary.BigEndian.Uint64(sum[:])), lease.Fence} //nolint:gosec // any 64 bits are a name
+	return fenceAttempt{partHash(lease.LockID, lease.Part), lease.Fence}
+}
+
+func partHash(lockID, part string) int64 {
+	sum := sha256.Sum256([]byte(lockID + "\x00" + part))
+	return int64(binary.BigEndian.Uint64(sum[:])) //nolint:gosec // any 64 bits are a name
 }
 
 type fencedUpdate struct{ condition, update bson.D }
 
-// updates are those of which the first that finds the document writes it. An attempt that has to be
-// remembered is so once.
+// updates are tried in turn until one finds the document. Only the last remembers the attempt.
 func (a fenceAttempt) updates(lease Lease, ops bson.D) []fencedUpdate {
 	is := func(field, op string, value any) bson.D {
 		return bson.D{{Key: field, Value: bson.D{{Key: op, Value: value}}}}
@@ -127,7 +127,7 @@ func (a fenceAttempt) updates(lease Lease, ops bson.D) []fencedUpdate {
 	remembered := func(op string) bson.D {
 		return is(fenceAttempts, "$elemMatch", bson.D{{Key: "part", Value: a.Part}, {Key: "fence", Value: bson.D{{Key: op, Value: a.Fence}}}})
 	}
-	least := lease.HoldFence
+	least := lease.FirstFence
 	if lease.Bars || least == 0 {
 		least = lease.Fence
 	}
@@ -137,7 +137,11 @@ func (a fenceAttempt) updates(lease Lease, ops bson.D) []fencedUpdate {
 	if a.Fence == least { // nothing of this hold has a smaller fence
 		return []fencedUpdate{{notSuperseded, raised}}
 	}
-	push := bson.D{{Key: "$each", Value: bson.A{a}}, {Key: "$slice", Value: -mostAttempts}}
+	these := bson.A{a}
+	for _, part := range lease.Undone {
+		these = append(these, fenceAttempt{partHash(lease.LockID, part), lease.Fence})
+	}
+	push := bson.D{{Key: "$each", Value: these}, {Key: "$slice", Value: -mostAttempts}}
 	return []fencedUpdate{
 		{both(notSuperseded, remembered("$eq")), raised},
 		{both(notSuperseded, bson.D{{Key: "$nor", Value: bson.A{remembered("$eq")}}}), merged(raised, "$push", bson.E{Key: fenceAttempts, Value: push})},

@@ -54,7 +54,7 @@ func TestParallelPartsOfOneHoldWriteAndEarlierAttemptsDoNot(t *testing.T) {
 	require.NoError(t, write(b1))
 	b2 := part(t, l, "b", 2)
 	require.Greater(t, b2.Fence, a.Fence)
-	require.Equal(t, a.HoldFence, b2.HoldFence)
+	require.Equal(t, a.FirstFence, b2.FirstFence)
 	for range 3 {
 		require.NoError(t, write(b2))
 		require.NoError(t, write(a), "it holds, in parallel")

@@ -121,7 +121,7 @@ func FuzzNamesOfWhatEnds(f *testing.F) {
 		}
 		l.refused(t, err, before)
 		part := reason
-		err = l.Release(t.Context(), lockcore.Release{LockID: lockID, Resources: []string{resource}, Order: lockcore.Order{Attempt: 1}, Leaving: &part})
+		err = l.Release(t.Context(), lockcore.Release{LockID: lockID, Resources: []string{resource}, Order: lockcore.Order{Schedule: 1, Attempt: 1}, Leaving: &part})
 		if !l.refused(t, err, before) {
 			d := l.document(t, resource)
 			require.Len(t, d.Released, 1)

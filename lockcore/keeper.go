@@ -2,6 +2,7 @@ package lockcore
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -9,14 +10,14 @@ import (
 )
 
 // keeper renews the leases of all sessions of a Locker, together if they come due together. Its
-// goroutine runs while there are sessions.
+// goroutine runs while there are sessions, and looks at them when the next lease is due: a third of
+// its TTL has passed, or a failed renewal is to be repeated. It renews with it those that are
+// nearly due. If a lease cannot be trusted any more its session is lost.
 type keeper struct {
 	locker *Locker
 
 	mu       sync.Mutex
 	sessions map[*Session]bool
-	// renewing are the sessions whose renewal is under way.
-	renewing map[*Session]bool
 	running  bool
 	closed   bool
 	// next is when the keeper looks again.
@@ -25,12 +26,12 @@ type keeper struct {
 }
 
 func newKeeper(l *Locker) *keeper {
-	return &keeper{locker: l, sessions: map[*Session]bool{}, renewing: map[*Session]bool{}, wake: make(chan struct{}, 1)}
+	return &keeper{locker: l, sessions: map[*Session]bool{}, wake: make(chan struct{}, 1)}
 }
 
 // add reports whether the Locker still renews.
 func (k *keeper) add(s *Session) bool {
-	due, _ := s.due()
+	due, _ := s.times()
 	k.mu.Lock()
 	if k.closed {
 		k.mu.Unlock()
@@ -85,17 +86,17 @@ func (k *keeper) run() {
 	defer timer.Stop()
 	for {
 		now := time.Now()
-		next, any := k.look(now)
+		found, any := k.look(now)
 		if !any {
 			return
 		}
-		if len(next.due) > 0 {
-			go k.renew(ctx, next.due)
+		if len(found.due) > 0 {
+			go k.renew(ctx, found)
 		}
-		for _, s := range next.over {
+		for _, s := range found.over {
 			s.expire(now)
 		}
-		timer.Reset(next.pause)
+		timer.Reset(found.pause)
 		select {
 		case <-timer.C:
 		case <-k.wake:
@@ -109,14 +110,18 @@ const keeperPause = time.Second
 
 // outlook is what a keeper finds to do.
 type outlook struct {
-	// due are the sessions to renew now, and over those that can be trusted no more.
-	due, over []*Session
+	// due are the leases to renew now, and of their sessions.
+	due []Lease
+	of  []*Session
+	// within bounds the renewal: the longest trust of those leases, or a command.
+	within time.Duration
+	// over are the sessions that can be trusted no more.
+	over []*Session
 	// pause is how long nothing else needs to be done.
 	pause time.Duration
 }
 
-// look says what to do now, and reports whether any session is left. If one is due, all that are
-// nearly so are renewed with it.
+// look finds what to do now, and reports whether any session is left.
 func (k *keeper) look(now time.Time) (found outlook, any bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -126,9 +131,9 @@ func (k *keeper) look(now time.Time) (found outlook, any bool) {
 	}
 	found.pause = keeperPause
 	sooner := func(at time.Time) { found.pause = min(found.pause, max(-elapsed(at, now), time.Millisecond)) }
-	var near []*Session
+	due := false
 	for s := range k.sessions {
-		next, trusted := s.due()
+		next, trusted := s.times()
 		switch {
 		case trusted.IsZero(): // it holds nothing
 			continue
@@ -139,58 +144,147 @@ func (k *keeper) look(now time.Time) (found outlook, any bool) {
 		}
 		sooner(trusted)
 		switch {
-		case k.renewing[s]:
+		case next.IsZero():
 		case over(next, now):
-			found.due = append(found.due, s)
-		case -elapsed(next, now) < s.slack():
-			near = append(near, s)
-			sooner(next)
+			due = true
 		default:
 			sooner(next)
 		}
 	}
 	k.next = now.Add(found.pause)
-	if len(found.due) > 0 {
-		found.due = append(found.due, near...)
+	if !due {
+		return found, true
 	}
-	for _, s := range found.due {
-		k.renewing[s] = true
+	for s := range k.sessions {
+		for _, lease := range s.beginRenewal(now) {
+			found.due, found.of = append(found.due, lease), append(found.of, s)
+			found.within = max(found.within, min(lease.validUntil.Sub(now), commandTimeout))
+		}
 	}
 	return found, true
 }
 
-// renew renews the leases of sessions, and gives each session its answers as they come.
-func (k *keeper) renew(ctx context.Context, sessions []*Session) {
-	now := time.Now()
-	within := time.Duration(0)
-	var leases []Lease
-	var of []*Session
-	for _, s := range sessions {
-		// The longest trust bounds the commands: a session that cannot trust that long is told in
-		// time all the same.
-		_, trusted := s.due()
-		within = max(within, min(trusted.Sub(now), commandTimeout))
-		mine := s.beginRenewal(now)
-		for _, lease := range mine {
-			leases, of = append(leases, lease), append(of, s)
-		}
-		if len(mine) == 0 { // it ended meanwhile
-			k.renewed(s)
-		}
-	}
-	ctx, cancel := k.locker.clock.WithTimeout(ctx, within)
+// renew gives each session its answers as they come.
+func (k *keeper) renew(ctx context.Context, found outlook) {
+	ctx, cancel := k.locker.clock.WithTimeout(ctx, found.within)
 	defer cancel()
-	k.locker.renewAll(ctx, within/2, leases, func(i int, r renewResult) {
-		if of[i].apply(r) {
-			k.renewed(of[i])
-		}
-	})
+	k.locker.renewAll(ctx, found.within/2, found.due, func(i int, r renewResult) { found.of[i].apply(r) })
 	k.poke()
 }
 
-// renewed notes that a session has its answers.
-func (k *keeper) renewed(s *Session) {
-	k.mu.Lock()
-	delete(k.renewing, s)
-	k.mu.Unlock()
+// held is a lease of a session, and how its renewal goes.
+type held struct {
+	Lease
+	// renewing says that a renewal is under way, and lastTry when the last one began.
+	renewing bool
+	lastTry  time.Time
+	// lastErr is an error of the last renewal.
+	lastErr error
+}
+
+// next is when to renew the lease. A renewal that failed is tried again soon, as long as the lease
+// can be trusted: a passing error loses nothing.
+func (h *held) next() time.Time {
+	switch {
+	case h.lastErr != nil:
+		return h.lastTry.Add(h.ttl / 15)
+	case h.unconfirmed:
+		return h.validUntil.Add(-h.ttl)
+	}
+	return h.validUntil.Add(h.ttl/trustMargin - h.ttl + h.ttl/3)
+}
+
+// times are when to renew a lease next, but for those that are being renewed, and until when all
+// can be trusted; zero if there are none.
+func (s *Session) times() (next, trusted time.Time) {
+	earlier := func(a, b time.Time) time.Time {
+		if a.IsZero() || b.Before(a) {
+			return b
+		}
+		return a
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.leases {
+		h := &s.leases[i]
+		trusted = earlier(trusted, h.validUntil)
+		if !h.renewing {
+			next = earlier(next, h.next())
+		}
+	}
+	return next, trusted
+}
+
+// beginRenewal begins to renew the leases that are due, or will be within a quarter of their
+// interval, to go with others.
+func (s *Session) beginRenewal(now time.Time) (due []Lease) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.leases {
+		h := &s.leases[i]
+		if s.ended || s.lost != nil || h.renewing || -elapsed(h.next(), now) >= h.ttl/12 || over(h.validUntil, now) {
+			continue
+		}
+		h.failing = h.lastErr != nil
+		h.renewing, h.lastTry = true, now
+		due = append(due, h.Lease)
+	}
+	return due
+}
+
+// apply takes in what became of a lease that the keeper renewed.
+func (s *Session) apply(r renewResult) {
+	var lost *LostError
+	s.mu.Lock()
+	i := slices.IndexFunc(s.leases, func(h held) bool {
+		return h.Resource == r.lease.Resource && h.Part == r.lease.Part && h.Order == r.lease.Order
+	})
+	if i >= 0 && !s.ended && s.lost == nil { // or it was replaced meanwhile
+		h := &s.leases[i]
+		h.renewing, h.lastErr = false, r.err
+		switch {
+		case errors.As(r.err, &lost) && s.upgrading == r.lease.Resource:
+			lost = nil // the upgrade may have taken the lease's place already: its answer tells
+		case lost != nil:
+			s.lost = lost
+		case r.err == nil:
+			if h.unconfirmed || r.lease.validUntil.After(h.validUntil) {
+				h.validUntil = r.lease.validUntil
+			}
+			// Only what the renewal is about: the mode may have changed while it was under way.
+			h.Left, h.ttl, h.forever, h.unconfirmed = r.lease.Left, r.lease.ttl, r.lease.forever, false
+		}
+	}
+	s.mu.Unlock()
+	s.tellLost(lost)
+}
+
+// expire ends the session's trust, if it is over. What was replaced since the keeper looked is
+// trusted.
+func (s *Session) expire(now time.Time) {
+	s.mu.Lock()
+	i := slices.IndexFunc(s.leases, func(h held) bool { return over(h.validUntil, now) })
+	if i < 0 || s.ended || s.lost != nil {
+		s.mu.Unlock()
+		return
+	}
+	h := s.leases[i]
+	lost := &LostError{Resource: h.Resource, LockID: h.LockID, Part: h.Part, Order: h.Order, Reason: "it could not be renewed in time"}
+	if h.lastErr != nil {
+		lost.Reason += ": " + h.lastErr.Error()
+	}
+	s.lost = lost
+	s.mu.Unlock()
+	s.tellLost(lost)
+}
+
+// tellLost tells the holder, and stops the renewal.
+func (s *Session) tellLost(lost *LostError) {
+	if lost == nil {
+		return
+	}
+	s.locker.keeper.remove(s)
+	s.locker.tel.lost(s.ctx, lost.Resource)
+	tellLoss(s.ctx, lost)
+	s.cancel(lost)
 }

@@ -15,7 +15,7 @@ func TestLeaseThatIsReplacedWhenItExpiresIsLookedAtAgain(t *testing.T) {
 	require.NoError(t, err)
 	now := time.Now()
 	old := Lease{Resource: "r", ttl: 30 * time.Second, validUntil: now.Add(-time.Millisecond)}
-	s := &Session{locker: l, leases: []Lease{old}}
+	s := &Session{locker: l, leases: []held{{Lease: old}}}
 	s.cancel = func(error) {}
 	s.ctx = t.Context()
 	l.keeper.sessions[s] = true

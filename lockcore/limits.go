@@ -7,12 +7,14 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
 // Bounds of what a caller may pass.
 const (
 	maxName = 512
-	// maxLockID leaves room for a workflow ID, of up to 1,000 bytes, and what else names a party.
+	// maxLockID leaves room for a workflow ID, of up to 1,000 bytes, and a namespace's.
 	maxLockID    = 1500
 	maxComment   = 1024
 	maxResources = 100
@@ -30,9 +32,10 @@ func (r *Request) check() error {
 		checkTTL("Request.HoldTTL", r.HoldTTL),
 		checkAtLeast("Request.HoldTTL", r.HoldTTL, r.TTL, "Request.TTL"),
 		checkRange("Request.MaxWait", r.MaxWait, 0, maxTTL),
-		checkSchedule("Request.Order.Schedule", r.Order),
-		checkCount("len(Request.Resources)", len(r.Resources), 1, maxResources),
+		checkRange("Request.Order.Schedule", int(r.Order.Schedule), 0, math.MaxInt32),
+		checkRange("len(Request.Resources)", len(r.Resources), 1, maxResources),
 	}
+	errs = append(errs, r.checkRun()...)
 	if r.Owner != r.LockID { // which it defaults to
 		errs = append(errs, checkText("Request.Owner", r.Owner, 0, maxName))
 	}
@@ -45,12 +48,71 @@ func (r *Request) check() error {
 		}
 		seen[res.Name] = true
 	}
+	if r.Order == (Order{}) {
+		errs = append(errs, &InvalidError{
+			Field: "Request.Order", Value: r.Order.String(), Bound: "0.1 or more for a request that queues, or that names its part: it is asked again by it",
+		})
+	}
 	return firstError(errs...)
 }
 
-// checkSchedule refuses what has no place in the number that is stored.
-func checkSchedule(field string, o Order) error {
-	return checkCount(field, int(o.Schedule), 0, math.MaxInt32)
+// checkRun refuses what does not go together of a request with a run label.
+func (r *Request) checkRun() []error {
+	errs := []error{
+		checkText("Request.Run", r.Run, 0, maxName), checkText("Request.TakeOver", r.TakeOver, 0, maxName),
+		checkText("Request.Within", r.Within, 0, maxLockID), checkRange("len(Request.Undo)", len(r.Undo), 0, engine.MaxUndone),
+	}
+	refuse := func(is bool, field, value, bound string) {
+		if is {
+			errs = append(errs, &InvalidError{Field: field, Value: quote(value), Bound: bound})
+		}
+	}
+	refuse(engine.IsCutOff(r.LockID), "Request.LockID", r.LockID, "one that does not end like those of parts that were cut off")
+	refuse(r.TakeOver != "" && (r.Run == "" || r.TakeOver == r.Run), "Request.TakeOver", r.TakeOver, "another label than Request.Run, which is set")
+	refuse(r.Within != "" && (r.Run == "" || r.Keep || r.Within == r.LockID), "Request.Within", r.Within,
+		"another lock ID than the request's, with Request.Run and without Request.Keep")
+	for i, part := range r.Undo {
+		field := fmt.Sprintf("Request.Undo[%d]", i)
+		errs = append(errs, checkText(field, part, 0, maxName))
+		refuse(r.Run == "" || part == r.Part, field, part, "another part than Request.Part, with Request.Run")
+	}
+	return errs
+}
+
+func (r *Release) check() error {
+	var order error
+	switch {
+	case r.Leaving != nil && r.Order == (Order{}):
+		order = &InvalidError{Field: "Release.Leaving", Value: quote(*r.Leaving), Bound: "nil without Release.Order, which says which request of the part"}
+	case r.FirstFence == 0 && r.Order.Schedule == 0 && r.Order != (Order{}) && r.Order != LastAttempt(0):
+		order = &InvalidError{
+			Field: "Release.Order", Value: r.Order.String(), Bound: "one with a Schedule of 1 or more, or LastAttempt; a plain request is named by FirstFence",
+		}
+	}
+	return firstError(
+		checkEnd("Release", r.LockID, r.FirstFence, r.Resources),
+		order,
+		checkText("Release.Orphaned", r.Orphaned, 0, maxName),
+		checkText("Release.Run", r.Run, 0, maxName),
+		checkRange("Release.Order.Schedule", int(r.Order.Schedule), 0, math.MaxInt32),
+	)
+}
+
+// checkEnd refuses among others to look for one hold on several resources.
+func checkEnd(field, lockID string, firstFence int64, resources []string) error {
+	checks := []error{
+		checkText(field+".LockID", lockID, 1, maxLockID),
+		checkRange("len("+field+".Resources)", len(resources), 1, maxResources),
+	}
+	for i, name := range resources {
+		checks = append(checks, checkText(fmt.Sprintf("%s.Resources[%d]", field, i), name, 1, maxName))
+	}
+	if firstFence < 0 || (firstFence > 0 && len(resources) != 1) {
+		checks = append(checks, &InvalidError{
+			Field: field + ".FirstFence", Value: strconv.FormatInt(firstFence, 10), Bound: "that of a lease, with one resource; or 0",
+		})
+	}
+	return firstError(checks...)
 }
 
 func checkMode(field string, r Resource) error {
@@ -63,7 +125,7 @@ func checkMode(field string, r Resource) error {
 		if r.Limit == noPlaces {
 			return &InvalidError{Field: field + ".Limit", Value: "0", Bound: fmt.Sprintf("1 to %d; lockcore.Shared has no limit", maxLimit)}
 		}
-		return checkCount(field+".Limit", r.Limit, 0, maxLimit)
+		return checkRange(field+".Limit", r.Limit, 0, maxLimit)
 	default:
 		return &InvalidError{Field: field + ".Mode", Value: quote(string(r.Mode)), Bound: `"X" (exclusive) or "S" (shared)`}
 	}
@@ -92,18 +154,11 @@ func checkAtLeast(field string, d, least time.Duration, of string) error {
 	return &InvalidError{Field: field, Value: d.String(), Bound: fmt.Sprintf("at least %s, which is %v", of, least)}
 }
 
-func checkRange(field string, d, atLeast, atMost time.Duration) error {
-	if d >= atLeast && d <= atMost {
+func checkRange[T int | time.Duration](field string, v, least, most T) error {
+	if v >= least && v <= most {
 		return nil
 	}
-	return &InvalidError{Field: field, Value: d.String(), Bound: fmt.Sprintf("%v to %v", atLeast, atMost)}
-}
-
-func checkCount(field string, n, atLeast, atMost int) error {
-	if n >= atLeast && n <= atMost {
-		return nil
-	}
-	return &InvalidError{Field: field, Value: strconv.Itoa(n), Bound: fmt.Sprintf("%d to %d", atLeast, atMost)}
+	return &InvalidError{Field: field, Value: fmt.Sprint(v), Bound: fmt.Sprintf("%v to %v", least, most)}
 }
 
 func firstError(errs ...error) error {

@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
 // contents is every document of a collection, byte by byte.
@@ -162,6 +163,18 @@ func badRequests() map[string]badRequest {
 	add("no such mode", "Request.Resources[0].Mode", func(r *lockcore.Request) { r.Resources[0].Mode = "Q" })
 	add("negative limit", "Request.Resources[0].Limit", func(r *lockcore.Request) { r.Resources[0] = lockcore.SharedLimit("r", -1) })
 	add("limit above a million", "Request.Resources[0].Limit", func(r *lockcore.Request) { r.Resources[0] = lockcore.SharedLimit("r", 1_000_001) })
+	add("lock ID of what was cut off", "Request.LockID", func(r *lockcore.Request) { r.LockID = engine.CutOff("holder") })
+	add("take over without a run", "Request.TakeOver", func(r *lockcore.Request) { r.TakeOver = "one" })
+	add("take over from itself", "Request.TakeOver", func(r *lockcore.Request) { r.Run, r.TakeOver = "one", "one" })
+	add("run of 513 bytes", "Request.Run", func(r *lockcore.Request) { r.Run = strings.Repeat("x", 513) })
+	add("undo without a run", "Request.Undo[0]", func(r *lockcore.Request) { r.Undo = []string{"step"} })
+	add("undo of itself", "Request.Undo[1]", func(r *lockcore.Request) {
+		r.Run, r.Part, r.Order.Attempt, r.Undo = "one", "undo", 1, []string{"step", "undo"}
+	})
+	add("undo of 65 parts", "len(Request.Undo)", func(r *lockcore.Request) { r.Run, r.Undo = "one", make([]string, 65) })
+	add("within without a run", "Request.Within", func(r *lockcore.Request) { r.Within = "w" })
+	add("within itself", "Request.Within", func(r *lockcore.Request) { r.Run, r.Within = "one", "holder" })
+	add("kept within another", "Request.Within", func(r *lockcore.Request) { r.Run, r.Within, r.Keep = "one", "w", true })
 	add("limit in exclusive mode", "Request.Resources[0].Limit", func(r *lockcore.Request) { r.Resources[0].Limit = 1 })
 	return bad
 }

@@ -207,7 +207,7 @@ func (p *party) do(ctx context.Context, in call) (reply, error) {
 		return reply{ok: true}, p.Leave(ctx, *held)
 	default:
 		p.leases[in.resource] = nil
-		return reply{ok: true}, p.Release(ctx, lockcore.Release{LockID: held.LockID, Resources: []string{name}, FirstFence: held.HoldFence, Order: held.Order, Leaving: &held.Part})
+		return reply{ok: true}, p.Release(ctx, lockcore.Release{LockID: held.LockID, Resources: []string{name}, FirstFence: held.FirstFence, Order: held.Order, Leaving: &held.Part})
 	}
 }
 

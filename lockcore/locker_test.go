@@ -122,7 +122,7 @@ func TestSessionIsRenewedAndCancelledWithTheCauseWhenLost(t *testing.T) {
 	require.ErrorIs(t, err, lockcore.ErrBusy)
 
 	// Somebody else releases it: nothing that the session could have done.
-	require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r"}, Order: s.Leases()[0].Order}))
+	require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r"}, FirstFence: first.FirstFence}))
 	<-s.Context().Done()
 	require.ErrorIs(t, context.Cause(s.Context()), lockcore.ErrLost)
 	require.NoError(t, s.Release(t.Context()))

@@ -14,7 +14,8 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
-// metrics are the instruments. The names of resources are not among their attributes, of which there must be few.
+// metrics are the instruments. The names of resources are not among their attributes, of which
+// there must be few.
 type metrics struct {
 	class func(resource string) string
 
@@ -75,7 +76,7 @@ func (m *metrics) operated(ctx context.Context, span, outcome string, took time.
 	}
 }
 
-// acquired counts the answer to a request: d is nil where there was none.
+// acquired counts the answer to a request: d is nil if there was none.
 func (m *metrics) acquired(ctx context.Context, r *asked, outcome string, d *engine.Document) {
 	if d == nil || !m.grants.Enabled(ctx) {
 		return
@@ -108,7 +109,8 @@ type asked struct {
 	again bool
 }
 
-// queuedIn tells whether the request took its place in the queue in the write that left the document.
+// queuedIn reports whether the request took its place in the queue in the write that left the
+// document.
 func (r *asked) queuedIn(d *engine.Document) bool {
 	for i := range d.Waiters {
 		if w := &d.Waiters[i]; w.LockID == r.lockID && w.Part == r.part {

@@ -1,8 +1,6 @@
 package lockcore
 
-import (
-	"context"
-)
+import "context"
 
 // Downgrade makes the session's exclusive leases shared, so that readers may come in beside it. A
 // lock ID that has other running parts on a resource stays exclusive there: the lease's Mode says
@@ -26,29 +24,33 @@ func (s *Session) Downgrade(ctx context.Context) error {
 	return nil
 }
 
-// Upgrade makes the session's shared lease on a resource exclusive, with a new fence. It goes ahead of the queue and waits
-// until the other holders have left, or ctx ends: then, as after any other error, the session holds in shared
-// mode as before. Two sessions that both wait to upgrade on a resource wait for each other: one of them gets ErrDeadlock.
-// A session upgrades one resource at a time.
+// trustShared makes the session trust no more than a shared lease on a resource.
+func (s *Session) trustShared(resource string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	lease := s.leaseOn(resource)
+	lease.Mode, lease.downgrading = ModeShared, true
+}
+
+// Upgrade makes the session's shared lease on a resource exclusive, with a new fence. It goes ahead
+// of the queue and waits until the other holders have left, or ctx ends: then, as after any other
+// error, the session holds in shared mode as before. If two sessions wait to upgrade on a resource,
+// one of them gets ErrDeadlock. A session upgrades one resource at a time.
 func (s *Session) Upgrade(ctx context.Context, resource string) error {
 	lease, order, err := s.beginUpgrade(resource)
 	if err != nil {
 		return err
 	}
 	defer s.endUpgrade()
-	ttl := lease.ttl
-	if lease.forever {
-		ttl = Forever
-	}
 	// It is the session's own part, which asks for more: its shared entry stands until it gets that.
 	req, err := s.locker.complete(Request{
 		LockID: lease.LockID, Resources: []Resource{{Name: resource, Mode: ModeExclusive, Held: true}}, Part: lease.Part, Order: order,
-		TTL: ttl, Owner: lease.owner, converts: lease.Order,
-	})
+		TTL: lease.askedTTL(), Owner: lease.owner, converts: lease.Order,
+	}, false)
 	if err != nil {
 		return err
 	}
-	up, err := s.locker.await(ctx, ctx, &req, req.Resources[0], nil, s)
+	up, err := s.locker.await(ctx, ctx, &req, s.locker.acquireOp(&req, req.Resources[0]), nil, s)
 	if err != nil {
 		s.takeBackUpgrade(ctx, lease, order)
 		if ctx.Err() != nil {
@@ -67,16 +69,16 @@ func (s *Session) Upgrade(ctx context.Context, resource string) error {
 func (s *Session) beginUpgrade(resource string) (Lease, Order, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, lease := range s.leases {
+	for _, h := range s.leases {
 		switch {
-		case lease.Resource != resource:
+		case h.Resource != resource:
 			continue
 		case s.upgrading != "":
 			return Lease{}, Order{}, &InvalidError{Field: "resource", Value: quote(resource), Bound: "one upgrade of a session at a time"}
 		}
 		s.upgrading = resource
-		s.orders = orderOf(s.orders.number() + 1)
-		return lease, s.orders, nil
+		s.orders++
+		return h.Lease, orderOf(s.orders), nil
 	}
 	return Lease{}, Order{}, &InvalidError{Field: "resource", Value: quote(resource), Bound: "one that the session holds"}
 }
@@ -88,19 +90,18 @@ func (s *Session) endUpgrade() {
 	s.locker.keeper.poke()
 }
 
-// takeBackUpgrade ends what the request for an upgrade made: its place or its claim goes. If it was granted, and the answer
-// lost, the session goes on with what it got, in shared mode.
+// takeBackUpgrade ends the request for an upgrade: its place or its claim goes. If it was granted,
+// and the answer lost, the session goes on with what it got, in shared mode.
 func (s *Session) takeBackUpgrade(ctx context.Context, lease Lease, order Order) {
 	ctx, cancel := s.locker.detached(ctx)
 	defer cancel()
-	up := lease
-	up.Order = order
-	if down, err := s.locker.Downgrade(ctx, up); err == nil {
+	lease.Order = order
+	if down, err := s.locker.Downgrade(ctx, lease); err == nil {
 		_ = s.replace(down) // or it has ended, or lost its lock
 		return
 	}
-	op := s.locker.leaveOp(up, false)
+	op := s.locker.leaveOp(lease, false)
 	op.Waiting = true
 	// An error leaves the place to its TTL; the cause is what the caller must see.
-	_ = s.locker.leave(ctx, op, up, ending{})
+	_ = s.locker.leave(ctx, op, lease, ending{})
 }

@@ -88,8 +88,8 @@ func TestReleaseOfASessionEndsNothingThatWasGrantedSince(t *testing.T) {
 	second, err := l.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
 	require.NoError(t, err)
 	require.NoError(t, first.Release(t.Context()))
-	require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r"}, FirstFence: lease.HoldFence}))
-	require.Equal(t, second.Leases()[0].HoldFence, holdFence(e, "r"))
+	require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r"}, FirstFence: lease.FirstFence}))
+	require.Equal(t, second.Leases()[0].FirstFence, holdFence(e, "r"))
 }
 
 // TestForceReleaseRepeatedEndsNothingThatWasGrantedSince, and one that does not wait frees the resource although its holder
@@ -102,7 +102,7 @@ func TestForceReleaseRepeatedEndsNothingThatWasGrantedSince(t *testing.T) {
 	req.TTL = 6 * time.Hour
 	dead, err := l.Enter(t.Context(), req, false)
 	require.NoError(t, err)
-	force := lockcore.ForceRelease{LockID: "a", Resources: []string{"r"}, FirstFence: dead[0].HoldFence, Reason: "it hangs"}
+	force := lockcore.ForceRelease{LockID: "a", Resources: []string{"r"}, FirstFence: dead[0].FirstFence, Reason: "it hangs"}
 	held, err := l.ForceRelease(t.Context(), force)
 	require.NoError(t, err)
 	require.Equal(t, []string{"r"}, held)
@@ -119,7 +119,7 @@ func TestForceReleaseRepeatedEndsNothingThatWasGrantedSince(t *testing.T) {
 	require.NoError(t, err)
 	_, err = l.ForceRelease(t.Context(), force)
 	require.NoError(t, err)
-	require.Equal(t, again.Leases()[0].HoldFence, holdFence(e, "r"))
+	require.Equal(t, again.Leases()[0].FirstFence, holdFence(e, "r"))
 }
 
 // TestReleaseRepeatedAfterALostAnswerIsNoLoss, and one that finds evidence of a loss says so as often as it is asked.
@@ -293,4 +293,7 @@ func TestOrdersThatSayNothingAreRefusedAndNothingIsSent(t *testing.T) {
 	refused(l.Release(t.Context(), release), "Release.Leaving", `"step"`)
 	release.Order = lockcore.LastAttempt(math.MaxInt32 + 1)
 	refused(l.Release(t.Context(), release), "Release.Order.Schedule", "2147483648")
+	// All plain requests have such orders: it would end those that others of the lock ID made.
+	plain := lockcore.Release{LockID: "a", Resources: []string{"r"}, Order: lockcore.Order{Attempt: 1}}
+	refused(l.Release(t.Context(), plain), "Release.Order", "0.1")
 }

@@ -6,29 +6,31 @@ import (
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/pace"
 )
 
 // Turn says that a queued request is worth making again, by [Locker.Enter] with a greater order.
 type Turn struct {
 	Resource string
 	LockID   string
-	Part     string
-	Order    Order
-	// Deadlock is empty if the resource was granted to the request, as a claim that stands for Config.ClaimTTL, or the
-	// request may join what its lock ID holds. Else the request was taken out of the queue to end this deadlock.
+	// Run is the run label; empty outside of Temporal.
+	Run   string
+	Part  string
+	Order Order
+	// Deadlock is empty if the request was granted a claim, which stands for Config.ClaimTTL, or may
+	// join what its lock ID holds. Else it was taken out of the queue to end this deadlock.
 	Deadlock string
 }
 
-func turnOf(d *engine.Document, lockID, part string, order int64) Turn {
-	return Turn{Resource: d.ID, LockID: lockID, Part: part, Order: orderOf(order)}
+func turnOf(d *engine.Document, lockID, run, part string, order int64) Turn {
+	return Turn{Resource: d.ID, LockID: lockID, Run: run, Part: part, Order: orderOf(order)}
 }
 
-// OnTurn has f called with the turns that this Locker comes to know of: by its own writes, and on the resources that
-// it tends. f may be called more than once with the same turn, and for requests for which an Acquire of this process
-// waits; it must not block. After stop it is not called any more.
-//
-// It is for requests that wait without a process, such as those of workflows. A turn that is not heard is told again as
-// long as a Locker tends the resource.
+// OnTurn has f called with the turns that this Locker comes to know of: by its own writes, and on
+// the resources that it tends. It is for requests that wait without a process, such as those of
+// workflows. A turn that is not heard is told again as long as a Locker tends the resource, so f
+// may be called more than once with one, and also for an Acquire of this process; it must not
+// block. After stop it is not called any more.
 func (l *Locker) OnTurn(f func(Turn)) (stop func()) {
 	w := l.watch
 	w.mu.Lock()
@@ -39,9 +41,9 @@ func (l *Locker) OnTurn(f func(Turn)) (stop func()) {
 	return func() { w.forget(id) }
 }
 
-// Tend looks after a resource until no request waits for it, beside those that wait in Acquire: it has the head of the
-// queue granted a claim when the holder's promise ends, and searches for deadlocks, for requests that were queued by
-// Enter. What it finds goes to OnTurn; without that it does nothing. It returns at once.
+// Tend looks after a resource until no request waits for it but those of Acquire: it has the head
+// of the queue granted a claim when the holder's promise ends, and searches for deadlocks. What it
+// finds goes to OnTurn; without that it does nothing. It returns at once.
 func (l *Locker) Tend(resource string) {
 	w := l.watch
 	now := time.Now()
@@ -50,7 +52,7 @@ func (l *Locker) Tend(resource string) {
 	if len(w.listeners) == 0 {
 		return
 	}
-	w.searchBy(now.Add(searchAfter))
+	w.searchBy(now.Add(pace.SearchAfter))
 	r := w.of(resource)
 	if !r.parked {
 		r.parked = true
@@ -95,8 +97,8 @@ func (w *watcher) tell(turns []Turn) {
 	}
 }
 
-// turnsIn lists the requests in a document that may go on, and reports whether one of them is expected soon: it has a claim,
-// or may join. One that slept through its claim may go on as well, if nobody came after it.
+// turnsIn lists the requests in a document that may go on: by a claim, also one that they slept
+// through if none came after it, or by joining. It reports whether one of them is expected soon.
 func turnsIn(d *engine.Document, q *engine.Queue) (turns []Turn, expected bool) {
 	if d == nil {
 		return nil, false
@@ -106,14 +108,14 @@ func turnsIn(d *engine.Document, q *engine.Queue) (turns []Turn, expected bool) 
 		if e.State != engine.Claimed {
 			continue
 		}
-		r := &engine.Waiter{LockID: e.LockID, Part: e.Part, Order: e.Order, Mode: e.Mode, Limit: e.Limit}
+		r := &engine.Waiter{LockID: e.LockID, Part: e.Part, Order: e.Order, Mode: e.Mode, Limit: e.Limit, Label: e.Label}
 		if q.Next(r).Answer == engine.NextGo {
-			turns, expected = append(turns, turnOf(d, e.LockID, e.Part, e.Order)), expected || e.Stands(d.At)
+			turns, expected = append(turns, turnOf(d, e.LockID, e.Label, e.Part, e.Order)), expected || e.Stands(d.At)
 		}
 	}
 	for i := range d.Waiters {
-		if w := &d.Waiters[i]; w.Waits(d.At) && d.Joins(w.Party()) {
-			turns, expected = append(turns, turnOf(d, w.LockID, w.Part, w.Order)), expected || !w.Overdue(d.At)
+		if w := &d.Waiters[i]; w.Waits(d.At) && d.AsksItself(w.Party()) {
+			turns, expected = append(turns, turnOf(d, w.LockID, w.Label, w.Part, w.Order)), expected || !w.Overdue(d.At)
 		}
 	}
 	return turns, expected
@@ -124,10 +126,11 @@ func hasClaim(d *engine.Document) bool {
 	return d != nil && slices.ContainsFunc(d.Held, func(e engine.Entry) bool { return e.State == engine.Claimed })
 }
 
-// settle writes a document for no other purpose than to have the head of its queue granted a claim: no request has a
-// negative order. It reports whether there is one then.
+// settle writes a document only to have the head of its queue granted a claim: no request has a
+// negative order. It reports whether there is a claim then.
 func (l *Locker) settle(ctx context.Context, resource string) bool {
-	d, err := l.eng.Withdraw(ctx, engine.Withdraw{Policy: l.cfg.policy(), Resource: resource, LockID: "-", Order: -1, Reason: "-"})
+	op := engine.Withdraw{Policy: l.cfg.policy(), Resource: resource, LockID: "-", Order: -1, Reason: "-"}
+	d, err := l.retryUnknown(ctx, "settle", resource, Order{}, func(ctx context.Context) (engine.Document, error) { return l.eng.Withdraw(ctx, op) })
 	if err == nil {
 		l.afterWrite(ctx, &d, ending{})
 	}

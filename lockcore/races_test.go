@@ -206,7 +206,9 @@ func TestChangeBeforeTheAnswerOfTheRequestThatQueuesIsNotForgotten(t *testing.T)
 	var once atomic.Bool
 	e.acquired = func(op engine.Acquire, _ engine.Document) { // it has queued, and does not know yet
 		if op.LockID == "b" && once.CompareAndSwap(false, true) {
-			require.NoError(t, elsewhere.Release(context.Background(), lockcore.Release{LockID: "a", Resources: []string{"r"}, Order: a.Leases()[0].Order, Leaving: &a.Leases()[0].Part}))
+			require.NoError(t, elsewhere.Release(context.Background(), lockcore.Release{
+				LockID: "a", Resources: []string{"r"}, FirstFence: a.Leases()[1].FirstFence, Order: a.Leases()[1].Order, Leaving: &a.Leases()[1].Part,
+			}))
 			changed("r")
 		}
 	}

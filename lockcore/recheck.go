@@ -9,41 +9,33 @@ import (
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/pace"
 )
 
 const (
-	// recheckEvery is how long after it queued the head of a queue looks whether its turn was told of, and recheckEach by
-	// how much later the next does. From then on a waiter looks when it has waited twice as long, but after recheckMost at
-	// the latest.
-	recheckEvery = 20 * time.Second
-	recheckEach  = 50 * time.Millisecond
-	recheckMost  = 10 * time.Minute
-	// recheckLeast is the least pause between two looks.
-	recheckLeast = 100 * time.Millisecond
-	// parkedHeardIn is when a request that has just parked will be heard of at the latest.
+	// parkedHeardIn is when a request that has just parked will be heard of at the latest, and
+	// parkedTTL how long its place stands if nothing is heard of it.
 	parkedHeardIn = 2 * time.Minute
-	// parkedTTL is how long the place of a parked request stands if nothing is heard of it.
-	parkedTTL = maxQueueTTL
+	parkedTTL     = maxQueueTTL
 )
 
-// Recheck looks after a request that Enter queued on the resource at, for those who wait without a process. It takes
-// nothing, and keeps alive what stands: the place in the queue, and the kept holds of the lock ID there and on the
-// resources held. It reads, in one command that all who ask at the same time share, and writes only what a promise needs.
+// Recheck looks after a request that Enter queued on the resource at, for those who wait without a
+// process. It takes nothing, and keeps alive what stands: the place in the queue, and the kept
+// holds of the lock ID there and on the resources held. It reads, in one command that all who ask
+// at the same time share, and writes only what a promise needs.
 //
-// first says that the request has queued just now. Its turn may have come before anybody listened for it, so this look reads
-// what stands after the call; later ones may share what was read up to a second ago, if many wait.
+// first says that the request has queued just now: what it reads is no older than the call. Later
+// looks may share what was read up to a second ago, if many wait.
 //
-// It returns nil if calling Enter again, with a greater order, is worthwhile. While the request waits it returns a
-// *BusyError, and when to look again: after 20 s at first, and after up to 10 min when it has waited long. A request that
-// comes twice as late as that is passed over until it is heard of. A request that was taken out of the queue to end a
-// deadlock gets a *DeadlockError. Other errors are the database's, and ctx's.
+// It returns nil if calling Enter again, with a greater order, is worthwhile. While the request
+// waits it returns a *BusyError, and when to look again: after 20 s at first, and after up to 10
+// min when it has waited long. A request that comes twice as late as that is passed over until it
+// is heard of. The victim of a deadlock gets a *DeadlockError. Other errors are the database's, and
+// ctx's.
 func (l *Locker) Recheck(ctx context.Context, req Request, at string, first bool, held ...string) (again time.Duration, err error) {
-	req, err = l.complete(req)
+	req, err = l.complete(req, false)
 	if err != nil {
 		return 0, err
-	}
-	if req.Order == (Order{}) {
-		return 0, &InvalidError{Field: "Request.Order", Value: "0.0", Bound: "that of the request that queued"}
 	}
 	i := slices.IndexFunc(req.Resources, func(r Resource) bool { return r.Name == at })
 	if i < 0 {
@@ -58,7 +50,7 @@ func (l *Locker) Recheck(ctx context.Context, req Request, at string, first bool
 	if err != nil {
 		return 0, err
 	}
-	again = recheckMost
+	again = pace.RecheckMost
 	for _, name := range names {
 		after, err := l.keepHold(ctx, &req, name, docs[name])
 		if err != nil {
@@ -81,35 +73,37 @@ func (l *Locker) recheckOne(ctx context.Context, req *Request, res Resource, d *
 	if look.Place != nil {
 		waited = d.At.Sub(look.Place.Since)
 	}
-	again = min(again, max(waited, recheckEvery+time.Duration(position)*recheckEach))
+	again = min(again, max(waited, pace.Recheck+time.Duration(position)*pace.RecheckEach))
 	if position == 1 && look.After > 0 {
-		again = min(again, max(look.After, recheckLeast))
+		again = min(again, max(look.After, pace.RecheckLeast))
 	}
-	if look.Answer == engine.NextSettle || look.Place == nil || look.Place.OverdueAt.Sub(d.At) < again*5/4+recheckEvery {
-		op.HeardIn = min(2*again+recheckEvery, recheckMost).Milliseconds()
-		fresh, err := l.retryUnknown(ctx, "refresh", res.Name, req.Order, func() (engine.Document, error) { return l.eng.Acquire(ctx, op) })
+	if look.Answer == engine.NextSettle || look.Place == nil || look.Place.OverdueAt.Sub(d.At) < again*5/4+pace.Recheck {
+		op.HeardIn = min(2*again+pace.Recheck, pace.RecheckMost).Milliseconds()
+		after, err := l.retryUnknown(ctx, "refresh", res.Name, req.Order, func(ctx context.Context) (engine.Document, error) { return l.eng.Acquire(ctx, op) })
 		if err != nil {
 			return 0, err
 		}
-		l.afterWrite(ctx, &fresh, ending{})
+		l.afterWrite(ctx, &after, ending{})
 		switch {
-		case fresh.Last.Outcome == engine.Deadlock:
-			return 0, deadlockError(&op, fresh.Last.Verdict)
-		case fresh.Last.Outcome != engine.Queued || fresh.Claim(op.LockID, op.Part) != nil:
+		case after.Last.Outcome == engine.Deadlock:
+			return 0, deadlockError(&op, after.Last.Note)
+		case after.Last.Outcome != engine.Queued || after.Claim(op.LockID, op.Part) != nil:
 			return 0, nil
 		}
-		position = int(fresh.Last.Position)
+		position = int(after.Last.Position)
+	} else {
+		position = positions(d)[slices.IndexFunc(d.Waiters, func(w engine.Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })]
 	}
 	busy := busy(&op, d)
 	busy.Position, busy.Waiting, busy.Full = position, d.Queue().Waiting, false
 	return again, busy
 }
 
-// Withdrawn returns a *DeadlockError if a request that Enter queued was taken out of a queue to end a deadlock, and nobody
-// waited who could be told: asking again would close the circle again. Else it returns nil, or the database's error, or
-// ctx's. It reads, in one command that all who ask at the same time share.
+// Withdrawn returns a *DeadlockError if a request that Enter queued was taken out of a queue to end
+// a deadlock: asking again would close the circle again. Else it returns nil, or the database's
+// error, or ctx's. It reads, in one command that all who ask at the same time share.
 func (l *Locker) Withdrawn(ctx context.Context, req Request) error {
-	req, err := l.complete(req)
+	req, err := l.complete(req, false)
 	if err != nil {
 		return err
 	}
@@ -130,7 +124,7 @@ func (l *Locker) Withdrawn(ctx context.Context, req Request) error {
 	return nil
 }
 
-// verdict is the *DeadlockError of a request that was the victim of a deadlock, and nil if it was of none. One that has read
+// verdict is the *DeadlockError of the victim of a deadlock, and else nil. A request that has read
 // it before, in an answer that was lost, is known by what superseded it.
 func verdict(op *engine.Acquire, look engine.Look) error {
 	reason := cmp.Or(look.Verdict, look.By.Reason)
@@ -140,22 +134,25 @@ func verdict(op *engine.Acquire, look engine.Look) error {
 	return deadlockError(op, reason)
 }
 
-// keepHold extends the kept hold that the lock ID has in a document, and returns when that is to be done again.
+// keepHold extends the kept hold that the lock ID has in a document, and returns when that is to be
+// done again.
 func (l *Locker) keepHold(ctx context.Context, req *Request, name string, d *engine.Document) (time.Duration, error) {
 	if d == nil {
-		return recheckMost, nil
+		return pace.RecheckMost, nil
 	}
 	i := slices.IndexFunc(d.Held, func(e engine.Entry) bool { return e.LockID == req.LockID && e.State == engine.Kept })
 	if i < 0 || d.Held[i].TTL == 0 {
-		return recheckMost, nil
+		return pace.RecheckMost, nil
 	}
 	ttl := time.Duration(d.Held[i].TTL) * time.Millisecond
 	if left := d.Held[i].ExpiresAt.Sub(d.At); left > ttl*2/3 {
-		return max(left-ttl/2, recheckLeast), nil
+		return max(left-ttl/2, pace.RecheckLeast), nil
 	}
-	// Not in the request's own order: what it got before it was queued it has left, and would be refused there.
-	if _, err := l.extendOne(ctx, req.LockID, name); err != nil && !errors.Is(err, ErrLost) { // a loss is for the next step to find
+	// Not in the request's own order, which it has left here; and a loss is for the next step to find. A run that was
+	// reset holds under the label of the run before until its next step takes over.
+	_, err := l.extendOne(ctx, req.LockID, d.Held[i].Label, name)
+	if err != nil && !errors.Is(err, ErrLost) && !errors.Is(err, ErrOtherRun) {
 		return 0, err
 	}
-	return max(ttl/3, recheckLeast), nil
+	return max(ttl/3, pace.RecheckLeast), nil
 }

@@ -91,7 +91,7 @@ func lockDocument(ctx context.Context, locker *lockcore.Locker, session string, 
 }
 
 func unlockDocument(ctx context.Context, locker *lockcore.Locker, lease lockcore.Lease) error {
-	return locker.Release(ctx, lockcore.Release{LockID: lease.LockID, Resources: []string{lease.Resource}, FirstFence: lease.HoldFence})
+	return locker.Release(ctx, lockcore.Release{LockID: lease.LockID, Resources: []string{lease.Resource}, FirstFence: lease.FirstFence})
 }
 
 func unlockAll(ctx context.Context, locker *lockcore.Locker, session string) error {

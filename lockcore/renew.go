@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
@@ -51,13 +51,12 @@ type renewResult struct {
 
 // renewAll renews in batches, which take no longer than within, and then one by one what is left:
 // what a batch could not renew, which says why; what failed the last time, so that it fails no
-// batch; and what came from another process and has a TTL that is not known here. It calls apply
-// for each lease as soon as it knows, from several goroutines at once: a question about one must
-// not keep the others' holders waiting.
+// batch; and what has a TTL that is not known here. It calls apply for each lease as soon as it
+// knows, from several goroutines at once: one that is slow must not keep the others waiting.
 func (l *Locker) renewAll(ctx context.Context, within time.Duration, leases []Lease, apply func(int, renewResult)) {
 	var together, alone []int
 	for i, lease := range leases {
-		if len(leases) > 1 && lease.ttl > 0 && !lease.failing {
+		if len(leases) > 1 && lease.ttl > 0 && !lease.unconfirmed && !lease.failing {
 			together = append(together, i)
 		} else {
 			alone = append(alone, i)
@@ -84,20 +83,18 @@ func (l *Locker) renewAll(ctx context.Context, within time.Duration, leases []Le
 
 // inParallel calls do with 0 to n-1, a few at a time.
 func inParallel(n int, do func(int)) {
-	const atOnce = 16
-	var calls sync.WaitGroup
-	var next atomic.Int64
-	for range min(n, atOnce) {
-		calls.Go(func() {
-			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
-				do(i)
-			}
+	var calls errgroup.Group
+	calls.SetLimit(16)
+	for i := range n {
+		calls.Go(func() error {
+			do(i)
+			return nil
 		})
 	}
-	calls.Wait()
+	_ = calls.Wait()
 }
 
-// renewBatch renews those of the leases whose indexes are given, and returns which it did.
+// renewBatch returns which of the leases whose indexes are given it renewed.
 func (l *Locker) renewBatch(ctx context.Context, leases []Lease, indexes []int) []bool {
 	ctx, span := l.tel.batch(ctx, len(indexes))
 	ops := make([]engine.Renew, len(indexes))
@@ -113,15 +110,14 @@ func (l *Locker) renewBatch(ctx context.Context, leases []Lease, indexes []int) 
 	return renewed
 }
 
-// renewOp is a lease's renewal, as engines take it.
 func (l *Locker) renewOp(lease Lease) engine.Renew {
 	return engine.Renew{
 		Policy: l.cfg.policy(), Resource: lease.Resource, LockID: lease.LockID, Part: lease.Part, Order: lease.Order.number(),
 	}
 }
 
-// extended is a lease after a batch that was sent then. The batch does not say what is left, and
-// need not: it is the whole TTL, counted from no earlier than that.
+// extended is a lease after a batch that was sent then. The batch does not say what is left: it is
+// the whole TTL, counted from no earlier than that.
 func extended(lease Lease, sent time.Time) Lease {
 	if !lease.forever {
 		lease.Left = lease.ttl
@@ -135,7 +131,7 @@ func (l *Locker) renewOne(ctx context.Context, lease Lease, downgrade bool) (Lea
 	op := l.renewOp(lease)
 	op.Downgrade = downgrade
 	var sent time.Time
-	d, err := l.retryUnknown(ctx, "renew", lease.Resource, lease.Order, func() (engine.Document, error) {
+	d, err := l.retryUnknown(ctx, "renew", lease.Resource, lease.Order, func(ctx context.Context) (engine.Document, error) {
 		sent = time.Now()
 		return l.eng.Renew(ctx, op)
 	})
@@ -146,8 +142,8 @@ func (l *Locker) renewOne(ctx context.Context, lease Lease, downgrade bool) (Lea
 	l.afterWrite(ctx, &d, ending{})
 	p := d.Part(op.LockID, op.Part, op.Order)
 	if p == nil {
-		err := lostError(&d, lease.LockID, lease.Part, lease.Order.number())
-		if by, ok := d.Overtaker(lease.LockID, lease.Part, lease.Order.number()); ok && by.Part != nil && by.Order == lease.Order.number() {
+		err := lostError(&d, lease.LockID, lease.Run, lease.Part, lease.Order.number())
+		if by, ok := d.Overtaker(lease.LockID, lease.Run, lease.Part, lease.Order.number()); ok && by.Part != nil && by.Order == lease.Order.number() {
 			span.ended(&d, telemetry.OutcomeGone, nil) // it was left meanwhile, by its holder
 			return lease, err
 		}
@@ -155,7 +151,7 @@ func (l *Locker) renewOne(ctx context.Context, lease Lease, downgrade bool) (Lea
 		return lease, err
 	}
 	renewed := leaseOf(p, &d, sent)
-	renewed.Joined, renewed.Bars, renewed.owner = lease.Joined, lease.Bars, lease.owner
+	renewed.Joined, renewed.Bars, renewed.Undone, renewed.owner = lease.Joined, lease.Bars, lease.Undone, lease.owner
 	span.end(&d, nil)
 	return renewed, nil
 }

@@ -17,17 +17,12 @@ type Session struct {
 	cancel context.CancelCauseFunc
 
 	mu     sync.Mutex
-	leases []Lease
-	// startedAt is when the session began, and lastTry when the last renewal did.
-	startedAt, lastTry time.Time
-	// lastErr is an error of the last renewal, and currentErr of the one that is under way.
-	lastErr, currentErr error
-	// unanswered is how many leases the renewal that is under way has not heard of.
-	unanswered int
-	lost       *LostError
-	ended      bool
-	// orders is the highest order of the session's part, and upgrading is the resource on which it asks for more just now.
-	orders    Order
+	leases []held
+	lost   *LostError
+	ended  bool
+	// orders is the highest order of the session's part, and upgrading the resource on which it asks
+	// for more now.
+	orders    int64
 	upgrading string
 }
 
@@ -35,15 +30,21 @@ type Session struct {
 // released.
 var ErrEnded = errors.New("lockstep: session ended")
 
-// Keep renews leases that Enter gave in the background. The session's context derives from ctx; the
-// renewal does not end with ctx, since work that was cancelled still cleans up under its locks: it
-// ends with Leave or Release. On a Locker that was closed the session has ended, with ErrClosed.
+// unknownTrust is how long a session tries to renew a lease that came from another process, before
+// it gives it up.
+const unknownTrust = 10 * time.Second
+
+// Keep renews leases that Enter gave, here or in another process, in the background. The session's
+// context derives from ctx; the session does not end with ctx, but with Leave or Release. On a
+// Locker that was closed the session has ended, with ErrClosed.
 func (l *Locker) Keep(ctx context.Context, leases []Lease) *Session {
-	s := &Session{locker: l, leases: slices.Clone(leases), startedAt: time.Now()}
+	s := &Session{locker: l}
 	for _, lease := range leases {
-		if s.orders.Less(lease.Order) {
-			s.orders = lease.Order
+		s.orders = max(s.orders, lease.Order.number())
+		if lease.validUntil.IsZero() {
+			lease.unconfirmed, lease.ttl, lease.validUntil = true, unknownTrust, time.Now().Add(unknownTrust)
 		}
+		s.leases = append(s.leases, held{Lease: lease})
 	}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	if !l.keeper.add(s) {
@@ -52,27 +53,13 @@ func (l *Locker) Keep(ctx context.Context, leases []Lease) *Session {
 	return s
 }
 
-// TryAcquire is Enter, with a Session that renews what it got.
-func (l *Locker) TryAcquire(ctx context.Context, req Request) (*Session, error) {
-	call, done, err := l.life.call(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	leases, err := l.enter(call, req, false)
-	if err != nil {
-		return nil, endedByClose(call, err)
-	}
-	return l.Keep(ctx, leases), nil
-}
-
-// Context is derived from the one that acquired the session; it is cancelled when the lock is lost,
-// with the *LostError as its cause, and with ErrEnded when the session ends, or ErrClosed if
-// Locker.Close ended it.
+// Context is derived from the one that acquired the session. It is cancelled when the lock is lost,
+// with the *LostError as its cause; when the session ends, with ErrEnded; and when Locker.Close
+// ends it, with ErrClosed.
 func (s *Session) Context() context.Context { return s.ctx }
 
-// Lost returns the *LostError if the session has lost a lock, and else nil. Unlike the cause of its
-// context it tells of a loss that came after the context had ended.
+// Lost returns the *LostError if the session has lost a lock, and else nil: also if the session's
+// context had ended before the loss.
 func (s *Session) Lost() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,7 +73,11 @@ func (s *Session) Lost() error {
 func (s *Session) Leases() []Lease {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.leases)
+	leases := make([]Lease, len(s.leases))
+	for i := range s.leases {
+		leases[i] = s.leases[i].Lease
+	}
+	return leases
 }
 
 // Leave stops the renewal and ends this part. A hold that was kept stands. It waits for the
@@ -97,23 +88,14 @@ func (s *Session) leave(ctx context.Context, cause error) error {
 	return s.locker.Leave(ctx, s.end(cause)...)
 }
 
-// Release stops the renewal and ends the hold of the whole lock ID. It waits for the database as
-// long as ctx allows; what it could not end ends with its TTL. It may be repeated. It returns a
-// *LostError if the hold is missing and was not released: evidence says so, or is not complete any more.
+// Release is Leave that ends the hold of the whole lock ID, also one that was kept. It returns a
+// *LostError if the hold is missing and was not released: evidence says so, or is not complete.
 func (s *Session) Release(ctx context.Context) error {
 	var errs []error
 	for _, lease := range slices.Backward(s.end(ErrEnded)) {
 		errs = append(errs, s.locker.releaseLease(ctx, lease))
 	}
 	return errors.Join(errs...)
-}
-
-// trustShared makes the session trust no more than a shared lease on a resource.
-func (s *Session) trustShared(resource string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	lease := s.leaseOn(resource)
-	lease.Mode, lease.downgrading = ModeShared, true
 }
 
 // replace puts leases in the place of those of the same resources, unless the session has ended or
@@ -128,37 +110,33 @@ func (s *Session) replace(leases ...Lease) error {
 		return ErrEnded
 	}
 	for _, lease := range leases {
-		*s.leaseOn(lease.Resource) = lease
+		*s.leaseOn(lease.Resource) = held{Lease: lease}
 	}
 	return nil
 }
 
 // leaseOn is the session's lease on a resource. The mutex is held.
-func (s *Session) leaseOn(resource string) *Lease {
-	i := slices.IndexFunc(s.leases, func(l Lease) bool { return l.Resource == resource })
+func (s *Session) leaseOn(resource string) *held {
+	i := slices.IndexFunc(s.leases, func(h held) bool { return h.Resource == resource })
 	return &s.leases[i]
 }
 
 // add lets the session keep another lease, unless it has lost what it had.
 func (s *Session) add(lease Lease) error {
 	s.mu.Lock()
-	s.leases = append(s.leases, lease)
+	s.leases = append(s.leases, held{Lease: lease})
 	s.mu.Unlock()
 	s.locker.keeper.poke()
-	if s.ctx.Err() != nil {
-		return context.Cause(s.ctx)
-	}
-	return nil
+	return context.Cause(s.ctx)
 }
 
 // end stops the renewal, and returns what is left to end in the database. A renewal that is under
-// way does no harm: one that comes after the end finds nothing to renew.
+// way does no harm: if it comes after the end it finds nothing to renew.
 func (s *Session) end(cause error) []Lease {
 	s.mu.Lock()
 	s.ended = true
-	leases := slices.Clone(s.leases)
 	s.mu.Unlock()
 	s.locker.keeper.remove(s)
 	s.cancel(cause)
-	return leases
+	return s.Leases()
 }

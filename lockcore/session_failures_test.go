@@ -188,6 +188,7 @@ func TestPassingErrorsCostNoPlaceInTheQueue(t *testing.T) {
 		elapse(2 * time.Minute)
 		e.set(nil, nil)
 		elapse(time.Minute)
+		require.Len(t, e.Document("r").Waiters, 1)
 		require.Equal(t, since, e.Document("r").Waiters[0].Since)
 		require.NoError(t, holder.Leave(t.Context()))
 		require.NoError(t, (<-next).err)

@@ -30,7 +30,15 @@ func setup(t *testing.T, cfg lockcore.Config) fixture {
 	l, err := lockcore.New(coll, cfg)
 	require.NoError(t, err)
 	require.NoError(t, l.CreateIndexes(t.Context()))
+	t.Cleanup(func() { closeSoon(l) })
 	return fixture{l, coll}
+}
+
+// closeSoon ends what a Locker still does in the background, such as leaving again after a lost answer.
+func closeSoon(l *lockcore.Locker) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	_ = l.Close(ctx) // a test may have cut it off
 }
 
 // waiting counts the queue of a resource as it is stored.
@@ -57,7 +65,7 @@ func on(t *testing.T, e engine.Engine, cfg lockcore.Config) *lockcore.Locker {
 	t.Helper()
 	l, err := lockcore.NewOn(e, cfg)
 	require.NoError(t, err)
-	t.Cleanup(l.EndSessions)
+	t.Cleanup(func() { closeSoon(l) })
 	return l
 }
 

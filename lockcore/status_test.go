@@ -82,29 +82,6 @@ func TestStatusIsFilteredByEachField(t *testing.T) {
 	}
 }
 
-func TestPurgeEndsWhatHasExpiredAndNothingElse(t *testing.T) {
-	t.Parallel()
-	clock := lockcoretest.NewClock(time.Now())
-	mem := lockcoretest.NewEngine(clock.Now)
-	l := on(t, mem, lockcore.Config{})
-	dead, err := l.Enter(t.Context(), one("dead", lockcore.Exclusive("x/1")), false)
-	require.NoError(t, err)
-	req := one("alive", lockcore.Exclusive("x/2"))
-	req.TTL = time.Hour
-	_, err = l.Enter(t.Context(), req, false)
-	require.NoError(t, err)
-	_, err = l.Enter(t.Context(), one("elsewhere", lockcore.Exclusive("y")), false)
-	require.NoError(t, err)
-	clock.Advance(time.Minute)
-	n, err := l.Purge(t.Context(), "x/")
-	require.NoError(t, err)
-	require.Equal(t, 1, n)
-	require.Equal(t, []string{"x/2 alive holding", "y elsewhere holding"}, list(t, l, lockcore.Filter{}))
-	_, err = l.Renew(t.Context(), dead...)
-	require.ErrorIs(t, err, lockcore.ErrLost, "what was purged stays lost")
-	require.ErrorContains(t, err, "purged")
-}
-
 func TestForceReleaseNeedsAReasonAndTellsWhatWasHeld(t *testing.T) {
 	t.Parallel()
 	l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})
@@ -197,4 +174,30 @@ func TestSilenceIsCountedFromTheLastSignOfLife(t *testing.T) {
 	require.NoError(t, l.Leave(t.Context(), leases...))
 	clock.Advance(time.Minute)
 	require.GreaterOrEqual(t, silent()["a"], time.Minute)
+}
+
+// TestStatusSaysWhichHoldsAreKept and by which TTL.
+func TestStatusSaysWhichHoldsAreKept(t *testing.T) {
+	t.Parallel()
+	l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})
+	for name, c := range map[string]struct {
+		change func(*lockcore.Request)
+		want   time.Duration
+	}{
+		"a part alone": {func(req *lockcore.Request) { req.Keep = false }, 0},
+		"kept":         {func(req *lockcore.Request) { req.HoldTTL = 3 * time.Minute }, 3 * time.Minute},
+		"without end":  {func(req *lockcore.Request) { req.HoldTTL = lockcore.Forever }, lockcore.Forever},
+	} {
+		req := run("one", "step", c.change)
+		req.Resources = []lockcore.Resource{lockcore.Exclusive(name)}
+		leases, err := l.Enter(t.Context(), req, false)
+		require.NoError(t, err)
+		for range 2 { // with its part, and without
+			for s, err := range l.Status(t.Context(), lockcore.Filter{Resource: name}) {
+				require.NoError(t, err)
+				require.Equal(t, c.want, s.HoldTTL, name)
+			}
+			require.NoError(t, l.Leave(t.Context(), leases...))
+		}
+	}
 }

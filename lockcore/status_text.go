@@ -7,30 +7,30 @@ import (
 )
 
 // String says who it is and for how long it is in the way. It names what [Locker.ForceRelease] asks
-// for: the lock ID, and the fence with which the hold began.
+// for: the lock ID and the first fence.
 func (h Holder) String() string {
 	part := ""
-	if h.part != "" {
-		part = fmt.Sprintf("part %q", h.part)
+	if h.Part != "" {
+		part = fmt.Sprintf("part %q", h.Part)
 	}
-	switch over := h.ExpiresIn <= 0; {
-	case h.Claimed && over:
-		return fmt.Sprintf("granted to %s, lapsed %s", h.who("at", part), ago(-h.ExpiresIn))
-	case h.Claimed:
-		return fmt.Sprintf("granted to %s, lapses in %s unless confirmed", h.who("at", part), roughly(h.ExpiresIn))
-	case h.Draining && over:
-		return fmt.Sprintf("drained %s: %s, was cut off", ago(-h.ExpiresIn), h.who("since", part))
-	case h.Draining && h.ExpiresIn == Forever:
-		return fmt.Sprintf("draining until it leaves: %s, was cut off", h.who("since", part))
-	case h.Draining:
-		return fmt.Sprintf("draining for another %s: %s, was cut off", roughly(h.ExpiresIn), h.who("since", part))
-	case over:
-		return fmt.Sprintf("held by %s, expired %s", h.who("since", part), ago(-h.ExpiresIn))
+	switch h.State {
+	case StateClaimed:
+		return "granted to " + h.who("at", part) + ", " + h.until("lapsed %s", "no end", "lapses in %s unless confirmed")
+	case StateDraining:
+		return h.until("drained %s", "draining until it leaves", "draining for another %s") + ": " + h.who("since", part) + ", was cut off"
+	}
+	return "held by " + h.who("since", part) + ", " + h.until("expired %s", "no end", "for another %s unless renewed")
+}
+
+// until says when the promise ended, that it has no end, or what is left of it.
+func (h Holder) until(over, endless, left string) string {
+	switch {
+	case h.ExpiresIn <= 0:
+		return fmt.Sprintf(over, ago(-h.ExpiresIn))
 	case h.ExpiresIn == Forever:
-		return fmt.Sprintf("held by %s, no end", h.who("since", part))
-	default:
-		return fmt.Sprintf("held by %s, for another %s unless renewed", h.who("since", part), roughly(h.ExpiresIn))
+		return endless
 	}
+	return fmt.Sprintf(left, roughly(h.ExpiresIn))
 }
 
 // who names a party, and says how it holds or asks. The preposition stands before the time at which
@@ -73,25 +73,18 @@ func (h Holder) fences() string {
 	return ""
 }
 
-// String says the resource, who holds it or waits for it, and until when. It names what is needed
-// to end that: of a hold the lock ID and the fence with which it began; of a waiter the lock ID,
-// the part and the order.
+// String says the resource, who holds it or waits for it, and until when. It names what ends that:
+// of a hold the lock ID and the first fence; of a waiter the lock ID, the part and the order.
 func (s Status) String() string {
 	if s.State == StateWaiting {
-		place := "its place ended " + ago(-s.ExpiresIn)
-		switch {
-		case s.ExpiresIn <= 0:
-		case s.Overdue:
-			place = fmt.Sprintf("overdue: passed over until it asks again, its place ends in %s", roughly(s.ExpiresIn))
-		default:
-			place = fmt.Sprintf("its place ends in %s unless it asks again", roughly(s.ExpiresIn))
+		place := s.until("its place ended %s", "", "its place ends in %s unless it asks again")
+		if s.Overdue && s.ExpiresIn > 0 {
+			place = "overdue: passed over until it asks again, its place ends in " + roughly(s.ExpiresIn)
 		}
 		who := s.who("since", fmt.Sprintf("part %q", s.Part), "order "+s.Order.String())
 		return fmt.Sprintf("%q: waiting at place %d for %s: %s, %s", s.Resource, s.Position, roughly(s.Silent), who, place)
 	}
-	h := s.Holder
-	h.part = s.Part
-	text := fmt.Sprintf("%q: %s", s.Resource, h)
+	text := fmt.Sprintf("%q: %s", s.Resource, s.Holder)
 	if s.State == StateHolding && s.Silent > 0 {
 		text += "; heard of " + ago(s.Silent)
 	}

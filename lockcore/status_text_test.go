@@ -12,101 +12,80 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 )
 
+// says holds the text of a status of account/42, of each change of base, against what is wanted.
+func says(t *testing.T, base lockcore.Status, texts map[string]func(*lockcore.Status)) {
+	t.Helper()
+	for want, change := range texts {
+		s := base
+		s.Resource, s.Since = "account/42", time.Date(2026, 1, 2, 3, 4, 5, 600_000_000, time.UTC)
+		change(&s)
+		require.Equal(t, `"account/42": `+want, fmt.Sprint(s))
+	}
+}
+
 // A person who reads a status has to act on it: everything that a forced release or a withdrawal
 // needs is in the text.
-func TestStatusSaysWhatAPersonNeedsToAct(t *testing.T) {
+func TestStatusOfAHoldSaysWhatAPersonNeedsToAct(t *testing.T) {
 	t.Parallel()
-	since := time.Date(2026, 1, 2, 3, 4, 5, 600_000_000, time.UTC)
-	hold := lockcore.Holder{LockID: "pay/1", Owner: "pay/1", Mode: lockcore.ModeExclusive, Fence: 3, FirstFence: 3, Since: since}
-	with := func(change func(*lockcore.Holder)) lockcore.Holder {
-		h := hold
-		change(&h)
-		return h
-	}
-	for name, c := range map[string]struct {
-		status lockcore.Status
-		want   string
-	}{
-		"hold": {
-			lockcore.Status{State: lockcore.StateHolding, Silent: 5 * time.Second, Holder: with(func(h *lockcore.Holder) { h.ExpiresIn = 25*time.Second + 1 })},
-			`held by "pay/1" (exclusive, first fence 3) since 2026-01-02T03:04:05Z, for another 25 s unless renewed; heard of 5 s ago`,
+	hold := lockcore.Holder{LockID: "pay/1", Owner: "pay/1", Mode: lockcore.ModeExclusive, Fence: 3, FirstFence: 3, State: lockcore.StateHolding}
+	says(t, lockcore.Status{Holder: hold}, map[string]func(*lockcore.Status){
+		`held by "pay/1" (exclusive, first fence 3) since 2026-01-02T03:04:05Z, for another 25 s unless renewed; heard of 5 s ago`: func(s *lockcore.Status) {
+			s.Silent, s.ExpiresIn = 5*time.Second, 25*time.Second+1
 		},
-		"hold of an owner, somewhere, for a reason": {
-			lockcore.Status{State: lockcore.StateHolding, Silent: 5 * time.Second, Holder: with(func(h *lockcore.Holder) {
-				h.Owner, h.Host, h.Comment, h.ExpiresIn = "transfer-7", "worker-1:4711", "debit", 10*time.Minute
-			})},
-			`held by "pay/1" of "transfer-7" on worker-1:4711 (exclusive, first fence 3) since 2026-01-02T03:04:05Z, ` +
-				`for another 10 min unless renewed; heard of 5 s ago; comment "debit"`,
+		`held by "pay/1" of "transfer-7" on worker-1:4711 (exclusive, first fence 3) since 2026-01-02T03:04:05Z, ` +
+			`for another 10 min unless renewed; heard of 5 s ago; comment "debit"`: func(s *lockcore.Status) {
+			s.Silent, s.Owner, s.Host, s.Comment, s.ExpiresIn = 5*time.Second, "transfer-7", "worker-1:4711", "debit", 10*time.Minute
 		},
-		"hold that was given more fences": {
-			lockcore.Status{State: lockcore.StateHolding, Holder: with(func(h *lockcore.Holder) {
-				h.Mode, h.Limit, h.Fence, h.ExpiresIn = lockcore.ModeShared, 4, 7, time.Second
-			})},
-			`held by "pay/1" (shared with limit 4, first fence 3, latest 7) since 2026-01-02T03:04:05Z, for another 1 s unless renewed`,
+		`held by "pay/1" (shared with limit 4, first fence 3, latest 7) since 2026-01-02T03:04:05Z, for another 1 s unless renewed`: func(s *lockcore.Status) {
+			s.Mode, s.Limit, s.Fence, s.ExpiresIn = lockcore.ModeShared, 4, 7, time.Second
 		},
-		"hold without end": {
-			lockcore.Status{State: lockcore.StateHolding, Silent: 50 * time.Hour, Holder: with(func(h *lockcore.Holder) { h.ExpiresIn = lockcore.Forever })},
-			`held by "pay/1" (exclusive, first fence 3) since 2026-01-02T03:04:05Z, no end; heard of 2 days 2 h ago`,
+		`held by "pay/1" (exclusive, first fence 3) since 2026-01-02T03:04:05Z, no end; heard of 2 days 2 h ago`: func(s *lockcore.Status) {
+			s.Silent, s.ExpiresIn = 50*time.Hour, lockcore.Forever
 		},
-		"hold that has expired": {
-			lockcore.Status{State: lockcore.StateHolding, Silent: 90 * time.Second, Holder: with(func(h *lockcore.Holder) { h.ExpiresIn = -time.Minute - 2*time.Millisecond })},
-			`held by "pay/1" (exclusive, first fence 3) since 2026-01-02T03:04:05Z, expired 1 min ago; heard of 1 min 30 s ago`,
+		`held by "pay/1" (exclusive, first fence 3) since 2026-01-02T03:04:05Z, expired 1 min ago; heard of 1 min 30 s ago`: func(s *lockcore.Status) {
+			s.Silent, s.ExpiresIn = 90*time.Second, -time.Minute-2*time.Millisecond
 		},
-		"claim": {
-			lockcore.Status{State: lockcore.StateClaimed, Part: "p", Holder: with(func(h *lockcore.Holder) {
-				h.Claimed, h.Fence, h.FirstFence, h.ExpiresIn = true, 0, 0, 20*time.Second
-			})},
-			`granted to "pay/1" (exclusive, part "p") at 2026-01-02T03:04:05Z, lapses in 20 s unless confirmed`,
+	})
+	hold.State = lockcore.StateDraining
+	says(t, lockcore.Status{Holder: hold}, map[string]func(*lockcore.Status){
+		`draining for another 12 s: "pay/1" (exclusive, part "p", first fence 3) since 2026-01-02T03:04:05Z, was cut off`: func(s *lockcore.Status) {
+			s.Part, s.ExpiresIn = "p", 12*time.Second
 		},
-		"claim that was slept through": {
-			lockcore.Status{State: lockcore.StateClaimed, Part: "p", Holder: with(func(h *lockcore.Holder) {
-				h.Claimed, h.Fence, h.FirstFence, h.ExpiresIn = true, 0, 0, -300*time.Millisecond
-			})},
-			`granted to "pay/1" (exclusive, part "p") at 2026-01-02T03:04:05Z, lapsed 300 ms ago`,
+		`drained just now: "pay/1" (exclusive, first fence 3), was cut off`: func(s *lockcore.Status) {
+			s.Since, s.ExpiresIn = time.Time{}, 0
 		},
-		"part that drains": {
-			lockcore.Status{State: lockcore.StateDraining, Part: "p", Holder: with(func(h *lockcore.Holder) { h.Draining, h.ExpiresIn = true, 12*time.Second })},
-			`draining for another 12 s: "pay/1" (exclusive, part "p", first fence 3) since 2026-01-02T03:04:05Z, was cut off`,
+		`draining until it leaves: "pay/1" (exclusive, first fence 3), was cut off`: func(s *lockcore.Status) {
+			s.Since, s.ExpiresIn = time.Time{}, lockcore.Forever
 		},
-		"part that has drained": {
-			lockcore.Status{State: lockcore.StateDraining, Holder: with(func(h *lockcore.Holder) {
-				h.Draining, h.Since, h.ExpiresIn = true, time.Time{}, 0
-			})},
-			`drained just now: "pay/1" (exclusive, first fence 3), was cut off`,
+	})
+}
+
+func TestStatusOfAWaiterSaysWhatAPersonNeedsToAct(t *testing.T) {
+	t.Parallel()
+	claimed := lockcore.Holder{LockID: "pay/1", Owner: "pay/1", Mode: lockcore.ModeExclusive, State: lockcore.StateClaimed, Part: "p"}
+	says(t, lockcore.Status{Holder: claimed}, map[string]func(*lockcore.Status){
+		`granted to "pay/1" (exclusive, part "p") at 2026-01-02T03:04:05Z, lapses in 20 s unless confirmed`: func(s *lockcore.Status) {
+			s.ExpiresIn = 20 * time.Second
 		},
-		"part without end that drains": {
-			lockcore.Status{State: lockcore.StateDraining, Holder: with(func(h *lockcore.Holder) {
-				h.Draining, h.Since, h.ExpiresIn = true, time.Time{}, lockcore.Forever
-			})},
-			`draining until it leaves: "pay/1" (exclusive, first fence 3), was cut off`,
+		`granted to "pay/1" (exclusive, part "p") at 2026-01-02T03:04:05Z, lapsed 300 ms ago`: func(s *lockcore.Status) {
+			s.ExpiresIn = -300 * time.Millisecond
 		},
-		"waiter": {
-			lockcore.Status{
-				State: lockcore.StateWaiting, Part: "3/Debit", Order: lockcore.Order{Schedule: 4, Attempt: 2}, Position: 3, Silent: 2 * time.Hour,
-				Holder: lockcore.Holder{LockID: "b", Owner: "saga-2", Mode: lockcore.ModeExclusive, Since: since, ExpiresIn: 4*time.Minute + 40*time.Second},
-			},
-			`waiting at place 3 for 2 h: "b" of "saga-2" (exclusive, part "3/Debit", order 4.2) since 2026-01-02T03:04:05Z, ` +
-				`its place ends in 4 min 40 s unless it asks again`,
+	})
+	waiter := lockcore.Holder{LockID: "b", Owner: "b", Mode: lockcore.ModeExclusive, State: lockcore.StateWaiting, Part: "p"}
+	says(t, lockcore.Status{Position: 1, Holder: waiter}, map[string]func(*lockcore.Status){
+		`waiting at place 3 for 2 h: "b" of "saga-2" (exclusive, part "3/Debit", order 4.2) since 2026-01-02T03:04:05Z, ` +
+			`its place ends in 4 min 40 s unless it asks again`: func(s *lockcore.Status) {
+			s.Part, s.Order, s.Position, s.Owner = "3/Debit", lockcore.Order{Schedule: 4, Attempt: 2}, 3, "saga-2"
+			s.Silent, s.ExpiresIn = 2*time.Hour, 4*time.Minute+40*time.Second
 		},
-		"waiter that is overdue": {
-			lockcore.Status{
-				State: lockcore.StateWaiting, Part: "p", Position: 1, Silent: 5 * time.Minute, Overdue: true,
-				Holder: lockcore.Holder{LockID: "b", Owner: "b", Mode: lockcore.ModeExclusive, Since: since, ExpiresIn: 55 * time.Minute},
-			},
-			`waiting at place 1 for 5 min: "b" (exclusive, part "p", order 0.0) since 2026-01-02T03:04:05Z, ` +
-				`overdue: passed over until it asks again, its place ends in 55 min`,
+		`waiting at place 1 for 5 min: "b" (exclusive, part "p", order 0.0) since 2026-01-02T03:04:05Z, ` +
+			`overdue: passed over until it asks again, its place ends in 55 min`: func(s *lockcore.Status) {
+			s.Overdue, s.Silent, s.ExpiresIn = true, 5*time.Minute, 55*time.Minute
 		},
-		"waiter whose place is over": {
-			lockcore.Status{
-				State: lockcore.StateWaiting, Part: "p", Position: 1, Silent: 11*time.Hour + 40*time.Minute,
-				Holder: lockcore.Holder{LockID: "b", Owner: "b", Mode: lockcore.ModeShared, Limit: 2, Since: since, ExpiresIn: -2 * time.Hour},
-			},
-			`waiting at place 1 for 12 h: "b" (shared with limit 2, part "p", order 0.0) since 2026-01-02T03:04:05Z, its place ended 2 h ago`,
+		`waiting at place 1 for 12 h: "b" (shared with limit 2, part "p", order 0.0) since 2026-01-02T03:04:05Z, its place ended 2 h ago`: func(s *lockcore.Status) {
+			s.Mode, s.Limit, s.Silent, s.ExpiresIn = lockcore.ModeShared, 2, 11*time.Hour+40*time.Minute, -2*time.Hour
 		},
-	} {
-		c.status.Resource = "account/42"
-		require.Equal(t, `"account/42": `+c.want, fmt.Sprint(c.status), name)
-	}
+	})
 }
 
 func TestBusySaysWhoIsInTheWayInTheSameWords(t *testing.T) {
@@ -114,7 +93,7 @@ func TestBusySaysWhoIsInTheWayInTheSameWords(t *testing.T) {
 	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	holder := lockcore.Holder{LockID: "a", Owner: "saga", Mode: lockcore.ModeShared, Fence: 3, FirstFence: 3, Since: since, ExpiresIn: lockcore.Forever}
 	const words = `held by "a" of "saga" (shared, first fence 3) since 2026-01-02T03:04:05Z, no end`
-	draining := lockcore.Holder{LockID: "b", Mode: lockcore.ModeExclusive, Fence: 2, Draining: true, ExpiresIn: 12 * time.Second}
+	draining := lockcore.Holder{LockID: "b", Mode: lockcore.ModeExclusive, Fence: 2, State: lockcore.StateDraining, ExpiresIn: 12 * time.Second}
 	for name, c := range map[string]struct {
 		err  lockcore.BusyError
 		want string

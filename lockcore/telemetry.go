@@ -14,8 +14,9 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
-// observer makes the spans and keeps the metrics. What it costs must not be noticed beside a round trip: attributes
-// are made only for spans that are recorded. docs/telemetry.md lists all that it says.
+// observer makes the spans and keeps the metrics. What it costs must not be noticed beside a round
+// trip: attributes are made only for spans that are recorded. docs/telemetry.md lists all that it
+// says.
 type observer struct {
 	tracer trace.Tracer
 	metrics
@@ -150,8 +151,8 @@ func outcomeOf(d *engine.Document, err error) string {
 
 var traceContext propagation.TraceContext
 
-// traceparent is the span that ctx is in, in the W3C form: that of the step where there is one, and else the
-// acquire's own.
+// traceparent is the span that ctx is in, in the W3C form: that of the step if there is one, and
+// else the acquire's own.
 func traceparent(outer, inner context.Context) string {
 	if trace.SpanContextFromContext(outer).IsValid() {
 		inner = outer

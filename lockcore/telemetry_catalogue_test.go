@@ -291,7 +291,7 @@ func (o *observed) failures(t *testing.T) {
 		_, err = o.Renew(t.Context(), leases...)
 		require.Error(t, err)
 		require.Error(t, o.Leave(t.Context(), leases...))
-		require.Error(t, o.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"failures"}, FirstFence: leases[0].HoldFence}))
+		require.Error(t, o.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"failures"}, FirstFence: leases[0].FirstFence}))
 		o.faults.fail(nil)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -304,7 +304,7 @@ func (o *observed) failures(t *testing.T) {
 	_, err = o.Renew(ctx, leases...)
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorIs(t, o.Leave(ctx, leases...), context.Canceled)
-	require.ErrorIs(t, o.Release(ctx, lockcore.Release{LockID: "a", Resources: []string{"failures"}, FirstFence: leases[0].HoldFence}), context.Canceled)
+	require.ErrorIs(t, o.Release(ctx, lockcore.Release{LockID: "a", Resources: []string{"failures"}, FirstFence: leases[0].FirstFence}), context.Canceled)
 	require.NoError(t, o.Leave(t.Context(), leases...))
 	_, err = o.Renew(t.Context(), leases...)
 	require.ErrorIs(t, err, lockcore.ErrLost, "its holder left")

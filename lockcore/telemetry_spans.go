@@ -3,6 +3,7 @@ package lockcore
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -13,20 +14,21 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
-// Spans of waits and holds: whoever ends one writes it, from what the document says. Their starts and ends are the
-// database server's times, so that their lengths compare whichever process reports them.
+// Spans of waits and holds: the process that ends one writes it, from what the document says. Their
+// starts and ends are the database server's times, so that their lengths compare.
 
 // mostBlockers bounds the holds that a span names and links to.
 const mostBlockers = 16
 
-// blocker is a hold that was in somebody's way.
+// blocker is a hold that was in the way of a request.
 type blocker struct {
 	lockID, owner string
 	fence         int64
 	trace         string
 }
 
-// blockersIn are the first of holders, each lock ID once: by its hold where there is one, which tells more than a part that drains.
+// blockersIn are the first of holders, each lock ID once: by its hold if there is one, which says
+// more than a part that drains.
 func blockersIn(holders []Holder) []blocker {
 	var found []blocker
 	add := func(h Holder) {
@@ -39,12 +41,26 @@ func blockersIn(holders []Holder) []blocker {
 			if len(found) == mostBlockers {
 				return found
 			}
-			if h.Draining == draining {
+			if (h.State == StateDraining) == draining {
 				add(h)
 			}
 		}
 	}
 	return found
+}
+
+// alsoBehind adds those of whom a refusal says that they are in the way.
+func alsoBehind(behind []blocker, refusal error) []blocker {
+	var busy *BusyError
+	if errors.As(refusal, &busy) {
+		for _, b := range blockersIn(busy.Holders) {
+			known := slices.ContainsFunc(behind, func(k blocker) bool { return k.lockID == b.lockID && k.fence == b.fence })
+			if !known && len(behind) < mostBlockers {
+				behind = append(behind, b)
+			}
+		}
+	}
+	return behind
 }
 
 func endedBlocker(e *engine.Ended) []blocker {
@@ -54,7 +70,8 @@ func endedBlocker(e *engine.Ended) []blocker {
 	return []blocker{{e.LockID, cmp.Or(e.Owner, e.LockID), e.Fence, e.Trace}}
 }
 
-// blockers names them on a span: each by an event at that time and a link to its step, and the last by attributes too.
+// blockers names them on a span: each by an event at that time and a link to its step, and the last
+// by attributes too.
 func blockers(span trace.Span, found []blocker, at time.Time) {
 	for i, b := range found {
 		attrs := []attribute.KeyValue{attribute.String(telemetry.BlockedByID, b.lockID)}
@@ -85,8 +102,8 @@ type wait struct {
 	since, until                  time.Time
 	fence                         int64
 	outcome                       string
-	// before are those that were in the way when it queued, and after is the one whose end let it in, or those that
-	// were in the way when it gave up.
+	// before are those that were in the way when it queued, and after is the one whose end let it in,
+	// or those that were in the way when it gave up.
 	before, after []blocker
 }
 
@@ -134,8 +151,9 @@ func (o *observer) granted(ctx context.Context, req *Request, op *engine.Acquire
 	})
 }
 
-// lastBlocker is the hold whose end let a request in; or, where no hold ended then, what drained until then, or the claim of another that was slept
-// through: whichever ended last. Such a claim never had a fence.
+// lastBlocker is the hold whose end let a request in. If no hold ended then it is what drained
+// until then, or the claim that another slept through, which never had a fence: whichever ended
+// last.
 func lastBlocker(d *engine.Document, p *engine.Entry) []blocker {
 	if p.After != nil {
 		return endedBlocker(p.After)
@@ -157,7 +175,8 @@ func lastBlocker(d *engine.Document, p *engine.Entry) []blocker {
 	return []blocker{{last.LockID, last.Owner, last.Fence, last.Trace}}
 }
 
-// ended writes the spans of what a write ended: waits that were given up, and holds, its caller's own or those of others.
+// ended writes the spans of what a write ended: waits that were given up, and holds, its caller's
+// own or those of others.
 func (o *observer) ended(ctx context.Context, d *engine.Document, why ending) {
 	for i := range d.Last.Gone {
 		o.gone(ctx, d, &d.Last.Gone[i], why)
@@ -178,7 +197,7 @@ func (o *observer) ended(ctx context.Context, d *engine.Document, why ending) {
 	}
 }
 
-// ending is why and by whom something ends, where that is not just its own release.
+// ending is why and by whom something ends, if that is not just its own release.
 type ending struct {
 	outcome, reason string
 	// by is the lock ID that acts.
@@ -187,7 +206,8 @@ type ending struct {
 	deadlock bool
 }
 
-// roomGivenTo is for whom the holds that had expired were displaced: whoever was granted a claim in that write, or asked.
+// roomGivenTo is for whom the holds that had expired were displaced: the lock ID that was granted a
+// claim in that write, or that asked.
 func roomGivenTo(d *engine.Document, by string) string {
 	for i := range d.Held {
 		if e := &d.Held[i]; e.State == engine.Claimed && e.ClaimedAt != nil && e.ClaimedAt.Equal(d.At) {
@@ -270,7 +290,8 @@ func (o *observer) hold(ctx context.Context, d *engine.Document, e *engine.Entry
 	span.End(trace.WithTimestamp(end))
 }
 
-// drainsUntil is until when parts of a lock ID keep others out although its hold has ended; zero where none does.
+// drainsUntil is until when parts of a lock ID keep others out although its hold has ended; zero if
+// none does.
 func drainsUntil(d *engine.Document, lockID string) (until time.Time) {
 	for i := range d.Held {
 		if e := &d.Held[i]; e.State == engine.Draining && e.LockID == lockID && e.ExpiresAt.After(until) {
@@ -280,7 +301,7 @@ func drainsUntil(d *engine.Document, lockID string) (until time.Time) {
 	return until
 }
 
-// tellLoss tells the span of the step, or whatever else holds the lock, that it lost it.
+// tellLoss notes on the span of the step, or of what else holds the lock, that it was lost.
 func tellLoss(ctx context.Context, lost *LostError) {
 	span := trace.SpanFromContext(ctx)
 	if !span.IsRecording() {
@@ -310,7 +331,7 @@ func optional(span trace.Span, key, value string) {
 	}
 }
 
-// revoked is the ending of a hold that somebody else releases by force.
+// revoked is the ending of a hold that is released by force.
 func revoked(reason string) ending { return ending{outcome: telemetry.OutcomeRevoked, reason: reason} }
 
 // orphaned is the ending of a hold whose holder is known to have ended.

@@ -158,10 +158,14 @@ func TestARecheckReadsAndWritesOnlyWhenAPromiseNeedsIt(t *testing.T) {
 	_, err = p.Recheck(t.Context(), p.request("c", lockcore.Exclusive("r")), "r", true)
 	require.ErrorIs(t, err, lockcore.ErrBusy)
 	require.Equal(t, before+1, p.engine.acquires.Load(), "an old one is")
-	clock.Advance(4 * time.Minute) // b, which nobody looked after, is gone
+	clock.Advance(4 * time.Minute) // b, which nobody looked after, is passed over, and keeps its place
 	again, err = p.Recheck(t.Context(), p.request("c", lockcore.Exclusive("r")), "r", true)
 	require.ErrorAs(t, err, &busy)
-	require.Equal(t, 1, busy.Position)
+	require.Equal(t, 2, busy.Position)
+	for s, err := range p.Status(t.Context(), lockcore.Filter{LockID: "c"}) {
+		require.NoError(t, err)
+		require.Equal(t, busy.Position, s.Position)
+	}
 	require.LessOrEqual(t, again, 2*time.Minute, "the head of the queue looks when the holder's promise ends")
 }
 

@@ -34,8 +34,8 @@ type Resource struct {
 	// granted, itself included. The limit belongs to the request: others may ask with another one.
 	// Defaults to 0, which is no limit.
 	Limit int `json:"limit,omitempty"`
-	// Held says that the lock ID is known to hold the resource already. Where it does not, isolation
-	// was lost: the answer is ErrLost, and nothing is taken.
+	// Held says that the lock ID is known to hold the resource already. If it does not, isolation was
+	// lost: the answer is ErrLost, and nothing is taken.
 	Held bool `json:"held,omitempty"`
 }
 
@@ -45,8 +45,8 @@ func Exclusive(name string) Resource { return Resource{Name: name, Mode: ModeExc
 // Shared asks for name together with any number of other shared holders.
 func Shared(name string) Resource { return Resource{Name: name, Mode: ModeShared} }
 
-// SharedLimit asks for one of limit places on name: a semaphore. A limit of 0 is refused, since nobody could ever hold:
-// [Shared] is the one without limit.
+// SharedLimit asks for one of limit places on name: a semaphore. A limit of 0 is refused: [Shared]
+// is the one without limit.
 func SharedLimit(name string, limit int) Resource {
 	if limit == 0 {
 		limit = noPlaces
@@ -57,26 +57,24 @@ func SharedLimit(name string, limit int) Resource {
 // noPlaces is the limit of a semaphore of no places, which is not the same as no limit.
 const noPlaces = math.MinInt32
 
-// Forever, as a TTL, makes a promise that never ends by itself: the lock stands until somebody
-// releases it. A process that dies with one leaves it standing.
+// Forever, as a TTL, makes a promise that never ends by itself: the lock stands until it is
+// released. A process that dies with one leaves it standing.
 const Forever time.Duration = math.MaxInt64
 
-// Order numbers the requests of one step, so that a request which arrives late can be told from a
-// new one: whoever schedules the step numbers the schedulings, and each scheduling its attempts.
-// The zero Order is none: then the Locker draws a part for the request, and numbers within it. In Temporal, Attempt is the activity's attempt number, which starts again at 1 with every scheduling.
+// Order numbers the requests of one part, so that a request that arrives late can be told from a
+// new one: the scheduling of a step, and its attempt, which starts again at 1 with every
+// scheduling. The zero Order is none: then the Locker draws a part for the request, and numbers
+// within it.
 type Order struct {
 	Schedule uint32 `json:"schedule"`
 	Attempt  uint32 `json:"attempt"`
 }
 
-// Less tells whether o came before p.
-func (o Order) Less(p Order) bool { return o.number() < p.number() }
-
 // String returns "schedule.attempt".
 func (o Order) String() string { return fmt.Sprintf("%d.%d", o.Schedule, o.Attempt) }
 
 // number is the order as it is stored: one integer that compares like the pair. The schedule number
-// keeps 31 bits, so that the sum stays positive in a signed 64-bit integer.
+// keeps 31 bits, so that it stays positive.
 func (o Order) number() int64 { return int64(o.Schedule&math.MaxInt32)<<32 | int64(o.Attempt) }
 
 func orderOf(n int64) Order { return Order{Schedule: uint32(n >> 32), Attempt: uint32(n)} } //nolint:gosec // both halves fit by construction
@@ -85,53 +83,71 @@ func orderOf(n int64) Order { return Order{Schedule: uint32(n >> 32), Attempt: u
 // everything that the scheduling, and all before it, took or may still ask for.
 func LastAttempt(schedule uint32) Order { return Order{Schedule: schedule, Attempt: math.MaxUint32} }
 
-// Request asks for a hold on one or several resources in the name of one lock ID.
-//
-// The zero value of every field but LockID and Resources is the usual choice.
+// Request asks for a hold on one or several resources in the name of one lock ID. The zero value of
+// every field but LockID and Resources is the usual choice.
 type Request struct {
-	// LockID names the hold: 1 to 1,500 bytes of valid UTF-8 without NUL. Requests of one lock ID never
-	// block each other.
+	// LockID names the hold: 1 to 1,500 bytes of valid UTF-8 without NUL. Requests of one lock ID
+	// never block each other.
 	LockID string `json:"lockId"`
+	// Run is the run label, if the party is a workflow: which of its runs speaks for it. At most 512
+	// bytes. If another run's hold, part or place stands, or a run replaced this one, the answer is an
+	// [OtherRunError], and nothing is taken. A lock ID is used either always with a run label or
+	// never. Defaults to none.
+	Run string `json:"run,omitempty"`
+	// TakeOver, with Run, is the label that Run may replace, as the OtherRunError named it: the caller
+	// knows that its run is the one that goes on. What that run keeps goes on under a new fence. Its
+	// running parts are cut off, and keep every party out until they leave or their time is over. Its
+	// places in queues go. The label never returns.
+	TakeOver string `json:"takeOver,omitempty"`
+	// Undo, with Run, names the parts that the request, a compensation, undoes: at most 64, not its
+	// own. They are over: a later request of theirs is refused for ten minutes, and this one waits for
+	// those that run or drain, although its party holds. Writes by [UpdateFenced] under its lease bar
+	// theirs, if the request asks for NewFence.
+	Undo []string `json:"undo,omitempty"`
+	// Within, with Run, is the lock ID of a workflow, if this one is of a step within it. What the
+	// workflow keeps neither blocks the request nor counts under its limit, and while it is kept the
+	// request goes ahead of the queue. It does not go with Keep.
+	Within string `json:"within,omitempty"`
 	// Resources are taken in the order of their names, all or none. 1 to 100, no name twice.
 	Resources []Resource `json:"resources"`
-	// Part names the user of the hold that asks: a step of a saga. At most 512 bytes. A later
-	// request of the same part supersedes the earlier one. It goes with an Order. Defaults to a new name, if there is no
-	// Order: the request is a user of its own, beside others of the same lock ID.
+	// Part names the user of the hold that asks: a step of a saga. At most 512 bytes. A later request
+	// of the same part supersedes the earlier one. Defaults, without an Order, to a new name: the
+	// request is a user of its own, beside others of the same lock ID.
 	Part string `json:"part,omitempty"`
-	// Order is this request's place among the requests of the same part. A request that may be repeated has to bring its
-	// Order and its Part. Whoever names a Part counts its requests; and one that Enter queues without an Order is refused,
-	// since nobody could ask for it again. Defaults to the first of a new part.
+	// Order is this request's place among the requests of the same part. A request that names its
+	// Part, or that Enter queues, has to bring one: it is asked again by it. Defaults to the first of
+	// a new part.
 	Order Order `json:"order"`
 	// TTL is how long the part may be silent: 100 ms or more, or Forever. Defaults to Config.TTL.
 	TTL time.Duration `json:"ttl,omitempty"`
-	// Keep lets the hold stand when its last part has left, until it is released or HoldTTL has
-	// passed without a sign of life. Without it, the hold ends with its last part.
+	// Keep lets the hold stand when its last part has left, until it is released or HoldTTL has passed
+	// without a sign of life. Without it, the hold ends with its last part.
 	Keep bool `json:"keep,omitempty"`
 	// HoldTTL, with Keep, is how long the hold may stand with no part and no sign of life: 100 ms or
 	// more, or Forever. Defaults to Config.HoldTTL.
 	HoldTTL time.Duration `json:"holdTtl,omitempty"`
-	// Reacquire takes the lock anew where it was lost, instead of answering ErrLost. Compensations
-	// set it: they must run, and not beside somebody else.
+	// Reacquire takes a lock that was lost again, instead of answering ErrLost. Compensations set it:
+	// they must run, and not beside others.
 	Reacquire bool `json:"reacquire,omitempty"`
-	// NewFence gives a new fence even when the lock ID holds already, so that a resource that checks
+	// NewFence gives a new fence even if the lock ID holds already, so that a resource that checks
 	// fences refuses whatever an earlier step may still send. Compensations set it.
 	NewFence bool `json:"newFence,omitempty"`
-	// Owner is the party that waits and holds, for people and for deadlock detection: requests of one owner
-	// are taken to wait for one another, so it names one thread of work, such as a saga. At most 512 bytes, or LockID.
-	// Defaults to LockID.
+	// Owner is the party that waits and holds, for people and for deadlock detection: requests of one
+	// owner are taken to wait for one another, so it names one thread of work, such as a saga. At most
+	// 512 bytes, or LockID. Defaults to LockID.
 	Owner string `json:"owner,omitempty"`
-	// Started is when the owner began. Of those in a deadlock the one that started last gives up. Defaults to when
-	// the request queued.
+	// Started is when the owner began. Of those in a deadlock the one that started last gives up.
+	// Defaults to when the request queued.
 	Started time.Time `json:"started,omitzero"`
-	// NeverVictim keeps the request from being the one that gives up in a deadlock, as long as another one in it may.
-	// Compensations set it. Where all that are in a deadlock say so it is as if none did: else none would ever go on.
+	// NeverVictim keeps the request from being the one that gives up in a deadlock, unless all in it
+	// say so. Compensations set it.
 	NeverVictim bool `json:"neverVictim,omitempty"`
 	// Host is where the owner is, for people. At most 255 bytes. Defaults to Config.Host.
 	Host string `json:"host,omitempty"`
 	// Comment is for people. At most 1,024 bytes.
 	Comment string `json:"comment,omitempty"`
-	// MaxWait is how long to wait at most: for Acquire, where 0, the default, is as long as the context
-	// lives; and for an Enter that queues, while it is next in line, where 0 is not at all.
+	// MaxWait is how long to wait at most: for Acquire, which defaults to as long as its context
+	// lives; and for an Enter that queues and is next in line, which defaults to not at all.
 	MaxWait time.Duration `json:"maxWait,omitempty"`
 
 	// converts is the order of the part's own lease which the request makes stronger, or zero.
@@ -142,7 +158,7 @@ type Request struct {
 
 // leaseOn is what the request may have got on a resource, for giving it up.
 func (r *Request) leaseOn(resource string) Lease {
-	return Lease{Resource: resource, LockID: r.LockID, Part: r.Part, Order: r.Order, ttl: r.TTL, forever: r.TTL == Forever, lostAt: r.lostAt, began: true}
+	return Lease{Resource: resource, LockID: r.LockID, Run: r.Run, Part: r.Part, Order: r.Order, ttl: r.TTL, forever: r.TTL == Forever, lostAt: r.lostAt, began: true}
 }
 
 // Lease is what one part got on one resource: a value that can be stored, sent, and used by another
@@ -150,75 +166,107 @@ func (r *Request) leaseOn(resource string) Lease {
 type Lease struct {
 	Resource string `json:"resource"`
 	LockID   string `json:"lockId"`
+	Run      string `json:"run,omitempty"`
 	Part     string `json:"part,omitempty"`
 	Order    Order  `json:"order"`
 	Mode     Mode   `json:"mode"`
 	// Fence grows with every grant of the resource. A resource that remembers the highest fence it has
 	// seen, and refuses lower ones, is safe from a holder that does not know yet that it has lost.
 	Fence int64 `json:"fence"`
-	// HoldFence is the fence with which the lock ID's hold began; later attempts of a step and upgrades have greater fences.
-	HoldFence int64 `json:"holdFence,omitempty"`
-	// Bars says that the request asked for NewFence: writes under smaller fences are refused after one under this lease,
-	// also those of other parts of the hold.
-	Bars bool `json:"bars,omitempty"`
-	// Left is what was left of the part's promise when the database answered; Forever where it has no end.
+	// FirstFence is the fence with which the hold began, and names the hold. Later attempts of a step
+	// and upgrades have greater fences.
+	FirstFence int64 `json:"firstFence,omitempty"`
+	// Bars says that the request asked for NewFence: writes under smaller fences are refused after one
+	// under this lease, also those of other parts of the hold. Undone are the parts that the request
+	// undid: they are barred instead.
+	Bars   bool     `json:"bars,omitempty"`
+	Undone []string `json:"undone,omitempty"`
+	// Left is what was left of the part's promise when the database answered; Forever if it has no
+	// end.
 	Left time.Duration `json:"left"`
-	// Joined tells that the lock ID held the resource before this request.
+	// Joined says that the lock ID held the resource before this request.
 	Joined bool `json:"joined,omitempty"`
 
-	// validUntil is until when the part may trust the lease, by this process's clocks: counted from before the command was
-	// sent, less the margin. It does not travel: another process has other clocks.
-	validUntil time.Time
+	// What follows does not travel: another process has other clocks.
+
+	// validUntil is until when the part may trust the lease: see leaseOf. It is zero in a lease that
+	// came from another process; if a session renews that, unconfirmed says that it has not yet.
+	validUntil  time.Time
+	unconfirmed bool
 	// ttl is for how long a confirmation is trusted, and forever says that the promise has no end.
 	ttl     time.Duration
 	forever bool
 	// owner is the request's, for an upgrade.
 	owner string
-	// began reports that the hold began with this lease, so that taking the request back ends it.
+	// began says that the hold began with this lease, so that taking the request back ends it.
 	began bool
 	// granted is when the part was granted, by the server's clock; zero if that is not known.
 	granted time.Time
 	// lostAt is when an answer to the request was last lost, a late copy of which may still come.
 	lostAt time.Time
-	// failing reports that the last renewal failed, and downgrading that a downgrade was sent that was not answered.
+	// failing says that the last renewal failed, and downgrading that a downgrade has no answer yet.
 	failing, downgrading bool
 }
 
-// Valid reports whether the part may still trust this lease by this process's clocks. A lease
-// that came from another process is not valid until it was renewed here. One without end is trusted for 27 s after it was
-// last confirmed: it may have been released by force.
-func (l Lease) Valid() bool { return !l.unknown() && !over(l.validUntil, time.Now()) }
+// Valid reports whether the part may still trust this lease by this process's clocks. A lease that
+// came from another process is not valid until it was renewed here. One without end is trusted for
+// 27 s after it was last confirmed: it may have been released by force.
+func (l Lease) Valid() bool { return !l.unconfirmed && !over(l.validUntil, time.Now()) }
 
-// unknown reports that the lease came from another process and was not renewed here yet.
-func (l Lease) unknown() bool { return l.validUntil.IsZero() }
+// askedTTL is the TTL as a request names it; 0 if it is not known.
+func (l Lease) askedTTL() time.Duration {
+	switch {
+	case l.forever:
+		return Forever
+	case l.unconfirmed:
+		return 0
+	}
+	return l.ttl
+}
+
+// State says how a party stands on a resource.
+type State string
+
+const (
+	// StateHolding is a hold, expired or not.
+	StateHolding State = "holding"
+	// StateClaimed is a waiter to whom the resource was granted, and who has not taken it up yet.
+	StateClaimed State = "claimed"
+	// StateDraining is a part that was cut off, and may not know yet.
+	StateDraining State = "draining"
+	// StateWaiting is a request in the queue.
+	StateWaiting State = "waiting"
+)
 
 // Holder is a party that holds a resource, or was granted it, as others see it. Its String is for
 // people.
 type Holder struct {
 	LockID string `json:"lockId"`
-	Owner  string `json:"owner,omitempty"`
-	Host   string `json:"host,omitempty"`
-	Mode   Mode   `json:"mode"`
-	Fence  int64  `json:"fence,omitempty"`
+	// Run is the run label; empty outside of Temporal.
+	Run   string `json:"run,omitempty"`
+	Owner string `json:"owner,omitempty"`
+	Host  string `json:"host,omitempty"`
+	Mode  Mode   `json:"mode"`
+	Fence int64  `json:"fence,omitempty"`
 	// FirstFence is the one with which the hold began, by which [ForceRelease] names it.
 	FirstFence int64 `json:"firstFence,omitempty"`
-	// Claimed says that it is a waiter to whom the resource was granted, and who has not confirmed
-	// that yet.
-	Claimed bool `json:"claimed,omitempty"`
-	// Draining says that it was cut off, by a later attempt of its step or by a release in its name, and may
-	// not know yet.
-	Draining bool `json:"draining,omitempty"`
+	State      State `json:"state"`
+	// Part is that of a claim, of a part that drains, or of a waiter.
+	Part string `json:"part,omitempty"`
 	// Limit is the semaphore limit that it was granted with; 0 is none.
 	Limit   int    `json:"limit,omitempty"`
 	Comment string `json:"comment,omitempty"`
 	// Since is when the hold was granted, by the database server's clock.
 	Since time.Time `json:"since,omitzero"`
 	// ExpiresIn is what is left until the holder can be displaced if nothing is heard of it; Forever
-	// where it never ends by itself.
+	// if it never ends by itself.
 	ExpiresIn time.Duration `json:"expiresIn"`
-	// Trace is the W3C traceparent of the step that holds; empty where none was known.
+	// Trace is the W3C traceparent of the step that holds; empty if none was known.
 	Trace string `json:"trace,omitempty"`
-
-	// part is the entry's, for a claim or a part that drains.
-	part string
+	// Silent is for how long a holder has given no sign of life, by the database server's clock: since
+	// it was granted, joined or renewed. For a waiter it is how long it has waited.
+	Silent time.Duration `json:"silent,omitempty"`
+	// HoldTTL is for how long a hold that is kept stands without a sign of life; Forever if it has no
+	// end. It is 0 if the hold is not kept, so that it ends with its last part.
+	HoldTTL time.Duration `json:"holdTtl,omitempty"`
 }

@@ -138,13 +138,25 @@ func (g *waitGraph) owner(p place) string {
 }
 
 // tied lists the waits to which an entry is tied: it stands as long as they do. These are all waits of its owner, which is
-// one thread of work. What drains, and a claim that is not confirmed, end by themselves.
+// one thread of work. Of a workflow, whose entries have a run label, only what is kept stands so: a running part of it is
+// a step, which waits for nothing but the rest of its own locks. What drains, and a claim that is not confirmed, end by
+// themselves.
 func (g *waitGraph) tied(doc, entry int) []place {
 	e := &g.docs[doc].Held[entry]
 	if !e.Holds() || !e.Stands(g.docs[doc].At) {
 		return nil
 	}
-	return g.waits[g.owners[doc][entry]]
+	waits := g.waits[g.owners[doc][entry]]
+	if e.Label == "" || e.State == engine.Kept {
+		return waits
+	}
+	var own []place
+	for _, p := range waits {
+		if w := g.waiter(p); w.LockID == e.LockID && w.Part == e.Part {
+			own = append(own, p)
+		}
+	}
+	return own
 }
 
 // cycleThrough walks the graph breadth first until it is back at the start.
@@ -220,7 +232,7 @@ func (g *waitGraph) waitedFor(p place, seen []int) []place {
 func (g *waitGraph) wait(p, next place) Wait {
 	q := g.waiter(p)
 	w := Wait{
-		Resource: g.docs[p.doc].ID, Owner: g.owner(p), LockID: q.LockID, Part: q.Part, Order: orderOf(q.Order), For: g.owner(next),
+		Resource: g.docs[p.doc].ID, Owner: g.owner(p), LockID: q.LockID, Run: q.Label, Part: q.Part, Order: orderOf(q.Order), For: g.owner(next),
 		Started: q.Since, NeverVictim: q.Safe,
 	}
 	if q.Started != nil {

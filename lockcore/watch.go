@@ -7,6 +7,7 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 	"github.com/temporal-lockstep/lockstep/lockcore/internal/clock"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/pace"
 )
 
 // # The watcher
@@ -18,7 +19,7 @@ import (
 //
 //   - a write of this Locker, whose answer names the claims that it made: no read is needed;
 //   - the change stream, if the server has one, as long as a local waiter waits;
-//   - time: the intervals below, and the moments at which the document can mean something else by time alone.
+//   - time: the intervals of package pace, and the moments at which the document can mean something else by time alone.
 //
 // A look reads all resources that are due in one command, which the re-checks of parked waiters share, and asks
 // [engine.Next] what each document means:
@@ -76,25 +77,8 @@ type waiter struct {
 	searched bool
 }
 
-const (
-	// readEvery is the pause between two reads of a resource with local waiters and no change stream, and changesEvery the
-	// least pause on a change stream's word.
-	readEvery    = 250 * time.Millisecond
-	changesEvery = 20 * time.Millisecond
-	// tellEvery is the pause while a parked waiter has been told of its turn and has not come.
-	tellEvery = 500 * time.Millisecond
-	// lookEvery is the longest pause. Nothing should depend on it: it is for wake-ups that were lost.
-	lookEvery = 20 * time.Second
-	// spread is what the looks of several processes at the same promise's end are spread over.
-	spread = 20 * time.Millisecond
-	// searchAfter is how long after a request queued deadlocks are searched for, together with all that queue in that
-	// time: most waits are over sooner. searchEvery is the pause while anybody waits, and searchPause the least pause.
-	searchAfter = 500 * time.Millisecond
-	searchEvery = 5 * time.Second
-	searchPause = time.Second
-	// searchWithin bounds a search.
-	searchWithin = time.Minute
-)
+// searchWithin bounds a search.
+const searchWithin = time.Minute
 
 func newWatcher(l *Locker) *watcher {
 	return &watcher{
@@ -132,12 +116,12 @@ func (w *watcher) queued(one *waiter, soon bool) {
 	defer w.mu.Unlock()
 	if !one.searched {
 		one.searched = true
-		w.searchBy(now.Add(searchAfter))
+		w.searchBy(now.Add(pace.SearchAfter))
 	}
 	r := w.table[one.resource]
-	next := now.Add(readEvery)
+	next := now.Add(pace.Read)
 	if w.streaming() {
-		next = now.Add(lookEvery)
+		next = now.Add(pace.Look)
 	}
 	if soon || r.changed {
 		next = now
@@ -196,7 +180,7 @@ func (w *watcher) wrote(d *engine.Document) {
 	var turns []Turn
 	for i := range d.Held {
 		if e := &d.Held[i]; e.State == engine.Claimed && e.Stands(d.At) {
-			turns = append(turns, turnOf(d, e.LockID, e.Part, e.Order))
+			turns = append(turns, turnOf(d, e.LockID, e.Label, e.Part, e.Order))
 		}
 	}
 	w.mu.Lock()
@@ -204,8 +188,8 @@ func (w *watcher) wrote(d *engine.Document) {
 	if len(turns) > 0 && len(w.listeners) > 0 {
 		r = w.of(d.ID)
 		r.parked = true
-		w.searchBy(time.Now().Add(searchEvery))
-		w.lookBy(r, time.Now().Add(tellEvery))
+		w.searchBy(time.Now().Add(pace.Search))
+		w.lookBy(r, time.Now().Add(pace.Tell))
 	}
 	if r != nil {
 		for _, one := range r.local {
@@ -220,7 +204,7 @@ func (w *watcher) wrote(d *engine.Document) {
 
 // searchBy makes the next search no later than at, but not too soon after the last. The mutex is held.
 func (w *watcher) searchBy(at time.Time) {
-	at = later(at, w.searched.Add(searchPause))
+	at = later(at, w.searched.Add(pace.SearchLeast))
 	if w.searchAt.IsZero() || at.Before(w.searchAt) {
 		w.searchAt = at
 		if !w.searching {

@@ -2,9 +2,11 @@ package lockcore
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/pace"
 )
 
 // pass looks at what is due, and begins a search for deadlocks if one is. The search runs beside the looks: one that takes
@@ -21,11 +23,12 @@ func (w *watcher) pass() {
 	for name, r := range w.table {
 		if !r.next.IsZero() && !r.next.After(now) {
 			due = append(due, name)
-			r.read, r.next, r.changed = now, now.Add(lookEvery), false
+			r.read, r.next, r.changed = now, now.Add(pace.Look), false
 		}
 	}
+	slices.Sort(due)
 	if len(w.table) > 0 && !w.searching && !w.searchAt.After(now) {
-		w.searching, w.searched, w.searchAt = true, now, now.Add(searchEvery)
+		w.searching, w.searched, w.searchAt = true, now, now.Add(pace.Search)
 		go w.search()
 	}
 	w.mu.Unlock()
@@ -80,9 +83,9 @@ func (w *watcher) look(names []string) {
 		switch {
 		case pause == 0:
 		case q.Due() && w.locker.settle(ctx, name):
-			pause = min(pause, tellEvery)
+			pause = min(pause, pace.Tell)
 		case q.Due():
-			pause = time.Second
+			pause = pace.Settle
 		}
 		w.lookAgain(name, pause)
 	}
@@ -101,11 +104,11 @@ func (w *watcher) found(name string, d *engine.Document, q *engine.Queue, told b
 	r.parked = r.parked && (q.Waiting > 0 || hasClaim(d))
 	switch {
 	case len(r.local) > 0 && !w.streaming():
-		pause = readEvery
+		pause = pace.Read
 	case r.parked && told:
-		pause = tellEvery
+		pause = pace.Tell
 	case len(r.local) > 0 || r.parked:
-		pause = lookEvery
+		pause = pace.Look
 	default:
 		return 0
 	}
@@ -122,7 +125,7 @@ func (w *watcher) found(name string, d *engine.Document, q *engine.Queue, told b
 // sooner is the pause, or less if something changes by time alone in that time.
 func (w *watcher) sooner(pause, change time.Duration) time.Duration {
 	if change > 0 && change < pause {
-		return change + time.Millisecond + w.locker.clock.Jitter(spread)
+		return change + time.Millisecond + w.locker.clock.Jitter(pace.Spread)
 	}
 	return pause
 }
@@ -136,11 +139,11 @@ func (w *watcher) lookAgain(name string, pause time.Duration) {
 	case r == nil:
 	case r.changed:
 		r.changed = false
-		r.next = later(time.Now(), r.read.Add(changesEvery))
+		r.next = later(time.Now(), r.read.Add(pace.Changes))
 	case pause == 0 && len(r.local) == 0:
 		delete(w.table, name)
 	default:
-		w.lookBy(r, r.read.Add(max(pause, changesEvery)))
+		w.lookBy(r, r.read.Add(max(pause, pace.Changes)))
 	}
 }
 
@@ -150,9 +153,9 @@ func (w *watcher) failed(name string) {
 	defer w.mu.Unlock()
 	if r := w.table[name]; r != nil {
 		r.failures++
-		pause := min(time.Duration(r.failures)*time.Second, lookEvery)
+		pause := min(time.Duration(r.failures)*time.Second, pace.Look)
 		if len(r.local) > 0 {
-			pause = readEvery
+			pause = pace.Read
 		}
 		w.lookBy(r, time.Now().Add(pause))
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/pace"
 )
 
 // stream is the change stream of a watcher, from when the first local waiter queues to when the last one has gone. What a
@@ -21,7 +22,7 @@ func (w *watcher) streaming() bool { return w.stream != nil && w.stream.on }
 
 // openStream opens the change stream, if the engine has one. The mutex is held.
 func (w *watcher) openStream() {
-	changes, ok := w.locker.eng.(engine.Watcher)
+	changes, ok := w.locker.eng.Engine.(engine.Watcher)
 	if !ok || w.noStream || w.stream != nil {
 		return
 	}
@@ -72,7 +73,7 @@ func (w *watcher) turned(s *stream, on bool) {
 	s.on = on
 	for _, r := range w.table {
 		if len(r.local) > 0 && !r.next.IsZero() {
-			w.lookBy(r, later(time.Now(), r.read.Add(readEvery)))
+			w.lookBy(r, later(time.Now(), r.read.Add(pace.Read)))
 		}
 	}
 }
@@ -89,7 +90,7 @@ func (w *watcher) changed(s *stream, resource string) {
 		r.changed = true
 	}
 	if !r.next.IsZero() {
-		w.lookBy(r, later(time.Now(), r.read.Add(changesEvery)))
+		w.lookBy(r, later(time.Now(), r.read.Add(pace.Changes)))
 	}
 }
 

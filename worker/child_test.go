@@ -70,7 +70,7 @@ func child() {
 	if err != nil {
 		panic(err)
 	}
-	plugin, err := worker.NewPlugin(worker.Options{Locker: locker, Cluster: cluster})
+	plugin, err := worker.NewPlugin(worker.Options{Locker: locker})
 	if err != nil {
 		panic(err)
 	}

@@ -68,7 +68,7 @@ func setScene(t *testing.T) *scene {
 	t.Cleanup(func() { require.NoError(t, watched.Disconnect(context.WithoutCancel(t.Context()))) })
 	locker, err := lockcore.New(watched.Database(db.Name()).Collection(lockCollection), lockcore.Config{TracerProvider: provider})
 	require.NoError(t, err)
-	plugin, err := worker.NewPlugin(worker.Options{Locker: locker, Cluster: cluster})
+	plugin, err := worker.NewPlugin(worker.Options{Locker: locker})
 	require.NoError(t, err)
 	c, err := client.Dial(client.Options{HostPort: testenv.TemporalAddress(t), Interceptors: []interceptor.ClientInterceptor{tracing}})
 	require.NoError(t, err)
@@ -141,7 +141,7 @@ func total(stays []stay) float64 {
 
 // runLock is the lock ID of a run.
 func runLock(run client.WorkflowRun) string {
-	return protocol.Run{Cluster: cluster, Namespace: "default", WorkflowID: run.GetID(), RunID: run.GetRunID()}.LockID()
+	return protocol.Run{Namespace: namespaceID, WorkflowID: run.GetID()}.LockID()
 }
 
 // TestTheReportOfAKnownScene plays a scene whose answers are known: A holds, B queues, then C queues; a second later A lets

@@ -48,7 +48,7 @@ func TestARunOfACronScheduleHandsItsLocksOver(t *testing.T) {
 			own := b.client.GetWorkflow(t.Context(), first.GetID(), entries[1].run)
 			heir := b.untilContinued(t, own)
 			require.NotEqual(t, first.GetRunID(), own.GetRunID())
-			require.Equal(t, lockID(first), entries[0].lease.LockID)
+			require.Equal(t, first.GetRunID(), entries[0].lease.Run)
 			b.requireHolds(t, own, account)
 			require.Equal(t, activities.ReapResult{Listed: 1, Runs: 1, Asked: 1, Open: 1}, b.reap(t))
 			b.requireHolds(t, own, account)
@@ -61,7 +61,7 @@ func TestARunOfACronScheduleHandsItsLocksOver(t *testing.T) {
 			b.signal(t, heir, "go on")
 			require.NoError(t, b.last(t, heir)) // the workflow's last run
 			require.Equal(t, []string{"first", "second", "third"}, b.read())
-			require.Equal(t, lockID(own), entries[2].lease.LockID)
+			require.Equal(t, heir.GetRunID(), entries[2].lease.Run)
 			require.True(t, entries[2].lease.Joined)
 			b.requireFree(t, account.Name)
 			for _, run := range []client.WorkflowRun{own, heir} {

@@ -1,9 +1,9 @@
 package worker_test
 
 import (
-	"errors"
 	"testing"
 
+	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/client"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
@@ -54,7 +54,8 @@ func TestALockThatWasHandedOverIsReleasedByTheNextRunsLock(t *testing.T) {
 	first := b.start(t, "W")
 	next := b.untilContinued(t, first)
 	b.untilWritten(t, 2)
-	b.requireHolds(t, first, account, second)
+	b.untilHeldBy(t, next)
+	b.requireHolds(t, first, second)
 	b.signal(t, next, "go on")
 	b.untilFree(t, account.Name)
 	b.requireHolds(t, first, second)
@@ -63,7 +64,7 @@ func TestALockThatWasHandedOverIsReleasedByTheNextRunsLock(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"first", "second", "third"}, b.read())
 	for _, e := range entries[1:] {
-		require.Equal(t, lockID(first), e.lease.LockID)
+		require.Equal(t, next.GetRunID(), e.lease.Run)
 		require.True(t, e.lease.Joined, "it was taken anew")
 	}
 	b.requireFree(t, second.Name)
@@ -72,33 +73,36 @@ func TestALockThatWasHandedOverIsReleasedByTheNextRunsLock(t *testing.T) {
 func (b *bundle) requireHolds(t *testing.T, run client.WorkflowRun, resources ...lockcore.Resource) {
 	t.Helper()
 	for _, r := range resources {
-		require.Equal(t, []string{lockID(run)}, b.holders(t, r.Name))
+		require.Equal(t, []string{run.GetRunID()}, b.runs(t, r.Name))
 	}
 }
 
-// It is lost meanwhile, and the next run's lock is told so.
-func TestALossOfALockThatWasHandedOverIsTold(t *testing.T) {
+// The lock is lost before the hand-over: the run cannot continue as new, and says why.
+func TestALockThatIsLostIsNotHandedOver(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	var entries []entry
-	b.workflow("W", handsLocksOver(func(ctx workflow.Context) error {
+	b.workflow("W", func(ctx workflow.Context) error {
+		if _, err := workflows.Lock(ctx, lasting(account, second)); err != nil {
+			return err
+		}
 		receive(ctx, "go on")
-		return locksAgain(ctx)
-	}))
-	b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})
-	first := b.start(t, "W")
-	next := b.untilContinued(t, first)
-	_, err := b.locker.ForceRelease(t.Context(), lockcore.ForceRelease{LockID: lockID(first), Resources: []string{account.Name}, Reason: "test"})
+		return workflows.HandOver(ctx, workflow.NewContinueAsNewError(ctx, "W"))
+	})
+	b.work(t, sdkworker.Options{}, nil)
+	run := b.start(t, "W")
+	b.untilHeldBy(t, run)
+	_, err := b.locker.ForceRelease(t.Context(), lockcore.ForceRelease{LockID: lockID(run), Resources: []string{account.Name}, Reason: "test"})
 	require.NoError(t, err)
-	b.signal(t, next, "go on")
-	_, err = b.end(t, next)
+	b.signal(t, run, "go on")
+	_, err = b.end(t, run)
 	require.ErrorIs(t, workflows.LockError(err), lockcore.ErrLost)
+	require.Equal(t, enumspb.WORKFLOW_EXECUTION_STATUS_FAILED, b.status(t, run))
 	b.requireFree(t, account.Name)
 	b.requireFree(t, second.Name)
 }
 
-// A run to which locks around code were handed over is reset: it takes them anew in its own name.
-func TestALockThatWasHandedOverIsTakenAnewAfterAReset(t *testing.T) {
+// A run that goes on with the locks of another is reset, and goes on with them.
+func TestALockThatWasHandedOverStandsAfterAReset(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	var entries []entry
@@ -113,37 +117,13 @@ func TestALockThatWasHandedOverIsTakenAnewAfterAReset(t *testing.T) {
 	run := b.reset(t, next, 1)
 	b.signal(t, run, "go on")
 	b.untilWritten(t, 2)
-	b.requireHolds(t, run, account, second)
+	b.untilHeldBy(t, run)
+	b.requireHolds(t, first, second)
 	b.signal(t, run, "go on")
 	b.untilFree(t, account.Name)
-	b.requireHolds(t, run, second)
+	b.requireHolds(t, first, second)
 	b.signal(t, run, "go on")
 	_, err := b.end(t, run)
 	require.NoError(t, err)
-	b.requireFree(t, second.Name)
-}
-
-// A loss is told once; who asks again begins anew, as without a hand-over.
-func TestALockThatWasHandedOverAndLostCanBeHadAgain(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	var entries []entry
-	b.workflow("W", handsLocksOver(func(ctx workflow.Context) error {
-		receive(ctx, "go on")
-		if _, err := workflows.Lock(ctx, lasting(account)); !errors.Is(err, lockcore.ErrLost) {
-			return errors.Join(err, errors.New("the loss was not told"))
-		}
-		return under(ctx, lasting(account), func(*workflows.Hold) error { return call(workflows.Guard(ctx, account, second), "second") })
-	}))
-	b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})
-	first := b.start(t, "W")
-	next := b.untilContinued(t, first)
-	_, err := b.locker.ForceRelease(t.Context(), lockcore.ForceRelease{LockID: lockID(first), Resources: []string{account.Name}, Reason: "test"})
-	require.NoError(t, err)
-	b.signal(t, next, "go on")
-	_, err = b.end(t, next)
-	require.NoError(t, err)
-	require.Equal(t, []string{"first", "second"}, b.read())
-	b.requireFree(t, account.Name)
 	b.requireFree(t, second.Name)
 }

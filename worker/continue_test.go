@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/activities"
-	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
@@ -97,7 +96,7 @@ func woken(events []*historypb.HistoryEvent) (n int) {
 	return n
 }
 
-// The next run goes on under the lock ID of the first, with orders that grow, and nobody gets in between.
+// The next run goes on with what the first holds, under a new fence, and nobody gets in between.
 func TestContinueAsNewHandsOverAndNobodyGetsIn(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -133,45 +132,50 @@ func TestContinueAsNewHandsOverAndNobodyGetsIn(t *testing.T) {
 	require.Equal(t, []string{"first", "second", "other"}, b.read())
 	b.replayRun(t, first)
 	require.NotEqual(t, entries[0].run, entries[1].run)
-	require.Equal(t, lockID(first), entries[1].lease.LockID)
+	require.Equal(t, []string{first.GetRunID(), second.GetRunID()}, []string{entries[0].lease.Run, entries[1].lease.Run})
 	require.True(t, entries[1].lease.Joined, "it was taken anew")
-	require.Greater(t, entries[1].lease.Order.Schedule, entries[0].lease.Order.Schedule)
+	require.Equal(t, entries[0].lease.FirstFence, entries[1].lease.FirstFence)
+	require.Greater(t, entries[1].lease.Fence, entries[0].lease.Fence)
 	b.requireFree(t, account.Name)
 }
 
-// What is handed over twice is still known to be held: a loss is told.
-func TestALossAfterAHandOverIsTold(t *testing.T) {
+// What is handed over twice, and never asked for again, is released when the last run ends.
+func TestWhatIsHandedOverAndNotAskedForIsReleasedAtTheEnd(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	var entries []entry
 	b.workflow("W", func(ctx workflow.Context) error {
-		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
-			ctx = workflows.Guard(ctx, account)
-			switch info := workflow.GetInfo(ctx); info.ContinuedExecutionRunID {
-			case "":
-				if err := call(ctx, "first"); err != nil {
-					return err
-				}
-			case info.FirstRunID:
-				receive(ctx, "go on")
-			default:
-				receive(ctx, "go on")
-				return call(ctx, "third")
+		switch info := workflow.GetInfo(ctx); info.ContinuedExecutionRunID {
+		case "":
+			if err := call(workflows.WithLocks(ctx, saved(account)), "first"); err != nil {
+				return err
 			}
-			return workflows.HandOver(ctx, workflow.NewContinueAsNewError(ctx, "W"))
-		})
+		case info.FirstRunID:
+			if err := call(workflows.WithLocks(ctx, saved(second)), "second"); err != nil {
+				return err
+			}
+		default:
+			receive(ctx, "go on")
+			return nil
+		}
+		return workflows.HandOver(ctx, workflow.NewContinueAsNewError(ctx, "W"))
 	})
 	b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})
 	first := b.start(t, "W")
-	next := b.untilContinued(t, first)
-	b.signal(t, first, "go on")
+	b.untilWritten(t, 2)
+	next := b.client.GetWorkflow(t.Context(), first.GetID(), entries[1].run)
 	b.untilContinued(t, next)
-	require.NoError(t, b.locker.Release(t.Context(), lockcore.Release{
-		LockID: lockID(first), Resources: []string{account.Name}, Order: lockcore.LastAttempt(1),
-	}))
+	b.requireHolds(t, first, account)
+	b.requireHolds(t, next, second)
 	b.signal(t, first, "go on")
-	require.ErrorIs(t, workflows.LockError(b.last(t, first)), lockcore.ErrLost)
+	require.NoError(t, b.last(t, first))
 	b.requireFree(t, account.Name)
+	b.requireFree(t, second.Name)
+}
+
+// saved are locks that outlive their step outside of a saga.
+func saved(resources ...lockcore.Resource) workflows.Locks {
+	return workflows.Locks{Resources: resources, Scope: workflows.ScopeSaga}
 }
 
 // last waits for the end of the whole chain of runs.
@@ -201,7 +205,7 @@ func handsOver(fn func(ctx workflow.Context) error) func(ctx workflow.Context) e
 
 var second = lockcore.Exclusive("account/2")
 
-// A request of the next run stands under the lock ID of the first, which has no activity to complete any more.
+// A request of the next run is the next run's, and is woken there.
 func TestAWaitAfterAHandOverIsWoken(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -268,10 +272,8 @@ func TestARetryOfARunInheritsNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, b.last(t, first))
 	require.Equal(t, []string{"first", "next", "next"}, b.read())
-	own := protocol.Run{Cluster: cluster, Namespace: "default", WorkflowID: first.GetID(), RunID: entries[2].run}
-	require.Equal(t, lockID(first), entries[1].lease.LockID)
-	require.Equal(t, own.LockID(), entries[2].lease.LockID)
-	require.Equal(t, uint32(1), entries[2].lease.Order.Schedule)
+	require.True(t, entries[1].lease.Joined)
+	require.False(t, entries[2].lease.Joined)
 	b.requireFree(t, account.Name)
 }
 
@@ -321,7 +323,7 @@ func TestAChildInheritsTheOwnerWhereAsked(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			b.write("%s: %v", name, s.Owner == activity.GetInfo(ctx).WorkflowExecution.ID)
+			b.write("%s: %v", name, s.Owner == owner(activity.GetInfo(ctx).WorkflowExecution.ID))
 			b.mu.Lock()
 			owners[s.Owner] = name
 			b.mu.Unlock()
@@ -331,6 +333,6 @@ func TestAChildInheritsTheOwnerWhereAsked(t *testing.T) {
 	run := b.start(t, "W")
 	_, err := b.end(t, run)
 	require.NoError(t, err)
-	require.Contains(t, owners, run.GetID())
+	require.Contains(t, owners, owner(run.GetID()))
 	require.Equal(t, []string{"child: true", "next: true", "child: false", "next: false"}, b.read())
 }

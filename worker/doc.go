@@ -9,7 +9,7 @@
 //	w := sdkworker.New(c, "payments", sdkworker.Options{})
 //
 // The same plugin fits in worker.Options.Plugins and in worker.WorkflowReplayerOptions.Plugins. Where it
-// is met twice, it guards once and registers once. Two plugins on one worker that differ in Locker or cluster are
+// is met twice, it guards once and registers once. Two plugins on one worker that differ in Locker or rules are
 // refused when the worker is made.
 //
 // # Without
@@ -20,9 +20,13 @@
 //	w := sdkworker.New(c, "payments", sdkworker.Options{Interceptors: []interceptor.WorkerInterceptor{own}})
 //	err = worker.Register(w, o)
 //
-// Both halves take the same options. What the one takes in another collection the other would not find to release. Where the
-// clusters differ, Lockstep's activities fail on that worker with lockstep.Invalid, and what the steps of a saga took is not released:
-// the workflow's log says so, and why.
+// Both halves take the same options. What the one takes in another collection the other would not find to release.
+//
+// # Namespaces and clusters
+//
+// Lock IDs and owners begin with the ID of the worker's namespace, which Temporal is asked for (DescribeNamespace): so several
+// clusters may share a database, and need no names. A worker that may not describe its namespace does not start, and its
+// error is a *NamespaceError.
 //
 // # What is installed
 //

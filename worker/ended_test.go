@@ -40,7 +40,6 @@ func TestAStepThatWaitsWhenItsSagaEndsDoesNotRunAnyMore(t *testing.T) {
 	}{
 		"undone":          {workflows.Locks{}, errLate, []string{"undo"}},
 		"step scope":      {workflows.Locks{Scope: workflows.ScopeStep}, errLate, []string{"undo"}},
-		"from workflow":   {workflows.Locks{FromWorkflow: true}, errLate, []string{"undo"}},
 		"committed":       {workflows.Locks{}, nil, nil},
 		"committed, step": {workflows.Locks{Scope: workflows.ScopeStep}, nil, nil},
 	} {

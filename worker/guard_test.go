@@ -33,9 +33,14 @@ func do(ctx workflow.Context, name string) error {
 
 func nothing(context.Context) error { return nil }
 
-// lockID is the lock ID of a run of this test.
+// lockID is the lock ID of a workflow of this test, whichever of its runs.
 func lockID(run client.WorkflowRun) string {
-	return protocol.Run{Cluster: cluster, Namespace: "default", WorkflowID: run.GetID(), RunID: run.GetRunID()}.LockID()
+	return protocol.Run{Namespace: namespaceID, WorkflowID: run.GetID(), RunID: run.GetRunID()}.LockID()
+}
+
+// owner is that of a workflow.
+func owner(workflowID string) string {
+	return protocol.Run{Namespace: namespaceID, WorkflowID: workflowID}.Owner()
 }
 
 func TestAGuardAddsNoEventAndASagaAddsOne(t *testing.T) {

@@ -1,23 +1,17 @@
 package worker_test
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"testing"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	enumspb "go.temporal.io/api/enums/v1"
-	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
-	sdkworker "go.temporal.io/sdk/worker"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/worker"
 )
 
 // driver does what a workflow meets whose history is recorded.
@@ -100,45 +94,11 @@ func resetBetweenSteps(times int) driver {
 	}
 }
 
-// resetAndTakenAnew resets a workflow, and waits until it has taken its lock anew.
-func resetAndTakenAnew(t *testing.T, b *bundle, start func() client.WorkflowRun) client.WorkflowRun {
-	t.Helper()
-	old := start()
-	run := b.reset(t, old, b.untilIdle(t, old))
-	b.untilHeldBy(t, run)
-	b.signal(t, run, "go")
-	return run
-}
-
-// resetBehindSomebody resets a workflow under its lock, in such a way that somebody gets in between.
-func resetBehindSomebody(t *testing.T, b *bundle, start func() client.WorkflowRun) client.WorkflowRun {
-	t.Helper()
-	run, somebody := b.resetBehind(t, start())
-	b.untilParked(t, run)
-	b.signal(t, run, "go")
-	require.NoError(t, somebody.Leave(t.Context()))
-	return run
-}
-
-// resetWhileAStepIsPending resets a workflow whose step waits for a worker, which comes when the new run has taken its lock.
-func resetWhileAStepIsPending(t *testing.T, b *bundle, start func() client.WorkflowRun) client.WorkflowRun {
-	t.Helper()
-	old := start()
-	b.untilEvent(t, old, enumspb.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
-	tasks := b.tasks(t, old) + 1
-	b.signal(t, old, "noise")
-	b.completed(t, old, tasks)
-	run := b.reset(t, old, tasks)
-	b.untilHeldBy(t, run)
-	b.workForActivities(t)
-	return run
-}
-
 // untilHeldBy waits until a run holds the account, alone.
 func (b *bundle) untilHeldBy(t *testing.T, run client.WorkflowRun) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		return slices.Equal(b.holders(t, account.Name), []string{lockID(run)})
+		return slices.Equal(b.runs(t, account.Name), []string{run.GetRunID()})
 	}, within, lookEvery, "the account is not held")
 }
 
@@ -155,48 +115,6 @@ func resetAfterAWait(t *testing.T, b *bundle, start func() client.WorkflowRun) c
 	b.completed(t, old, tasks+1)
 	run := b.reset(t, old, tasks+1)
 	b.signal(t, run, "go")
-	return run
-}
-
-// workWithoutADatabase starts a worker for workflows and local activities, which fail; ordinary ones wait for [bundle.workForActivities].
-func (b *bundle) workWithoutADatabase(t *testing.T) {
-	t.Helper()
-	nowhere, err := mongo.Connect(options.Client().ApplyURI("mongodb://127.0.0.1:1").SetServerSelectionTimeout(50 * time.Millisecond))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, nowhere.Disconnect(context.WithoutCancel(t.Context()))) })
-	locker, err := lockcore.New(nowhere.Database("none").Collection(lockCollection), lockcore.Config{})
-	require.NoError(t, err)
-	plugin, err := worker.NewPlugin(worker.Options{Locker: locker, Cluster: cluster})
-	require.NoError(t, err)
-	b.work(t, sdkworker.Options{LocalActivityWorkerOnly: true, Plugins: []sdkworker.Plugin{plugin}}, nil)
-}
-
-// workForActivities starts the worker for them.
-func (b *bundle) workForActivities(t *testing.T) {
-	t.Helper()
-	w := sdkworker.New(b.client, b.queue, sdkworker.Options{Plugins: []sdkworker.Plugin{b.plugin}, DisableWorkflowWorker: true})
-	for name, fn := range recorded {
-		w.RegisterActivityWithOptions(fn, activity.RegisterOptions{Name: name})
-	}
-	require.NoError(t, w.Start())
-	t.Cleanup(w.Stop)
-}
-
-// resetWhileItAsks resets a workflow before it asks for its lock, and again while the ordinary activity that asks for it waits
-// for a worker, which comes then.
-func resetWhileItAsks(t *testing.T, b *bundle, start func() client.WorkflowRun) client.WorkflowRun {
-	t.Helper()
-	first := start()
-	b.completed(t, first, 1)
-	run := b.reset(t, first, 1)
-	b.completed(t, run, 1)
-	b.signal(t, run, "go")
-	b.untilEvent(t, run, enumspb.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
-	tasks := b.tasks(t, run)
-	b.signal(t, run, "noise")
-	b.completed(t, run, tasks+1)
-	run = b.reset(t, run, tasks+1)
-	b.workForActivities(t)
 	return run
 }
 

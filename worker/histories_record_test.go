@@ -16,7 +16,6 @@ import (
 	enumspb "go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
 	"go.temporal.io/api/temporalproto"
-	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
@@ -25,7 +24,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/internal/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/worker"
@@ -38,12 +36,12 @@ func record(t *testing.T, f feature) {
 	locker, err := lockcore.New(testenv.Mongo(t).Collection(lockCollection), lockcore.Config{Host: "host"})
 	require.NoError(t, err)
 	b.locker = locker
-	b.plugin, err = worker.NewPlugin(worker.Options{Locker: locker, Cluster: cluster, Rules: f.rules})
+	b.plugin, err = worker.NewPlugin(worker.Options{Locker: locker})
 	require.NoError(t, err)
 	b.workflows[f.name] = f.workflow
 	var o sdkworker.Options
-	if f.before != nil {
-		b.workflows[f.name], o.Plugins = f.before, []sdkworker.Plugin{}
+	if f.without {
+		o.Plugins = []sdkworker.Plugin{}
 	}
 	if f.work == nil {
 		f.work = func(b *bundle, t *testing.T) { b.work(t, o, recorded) }
@@ -57,9 +55,6 @@ func record(t *testing.T, f feature) {
 	id, runID := run.GetID(), run.GetRunID()
 	b.untilRecorded(t, f, run)
 	history := b.historyOf(t, id, runID)
-	if f.open {
-		require.NoError(t, b.client.TerminateWorkflow(t.Context(), id, runID, "it is recorded"))
-	}
 	require.Equal(t, f.commands, commands(t, history), f.name)
 	names := map[string]string{id: "workflow", runID: uuid(1), b.queue: "histories"}
 	for _, e := range history.GetEvents() { // the runs that were reset, which must go on being different ones
@@ -75,22 +70,11 @@ func record(t *testing.T, f feature) {
 var recorded = map[string]any{
 	"Do": nothing, "Undo": nothing,
 	"Refuse": func(context.Context) error { return temporal.NewNonRetryableApplicationError("no", "Refused", nil) },
-	"Park": func(context.Context) error {
-		return protocol.ParkFailure(&lockcore.BusyError{Resource: account.Name, LockID: "lock", Position: 1}, 1, false, nil)
-	},
-	"Stall": func(ctx context.Context) error {
-		<-ctx.Done()
-		return activity.ErrResultPending // so that the server finds out by itself
-	},
 }
 
-// untilRecorded waits until the run has ended, or sleeps.
+// untilRecorded waits until the run has ended.
 func (b *bundle) untilRecorded(t *testing.T, f feature, run client.WorkflowRun) {
 	t.Helper()
-	if f.open {
-		b.untilEvent(t, run, enumspb.EVENT_TYPE_TIMER_STARTED)
-		return
-	}
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
 	_ = run.GetWithOptions(ctx, nil, client.WorkflowRunGetOptions{DisableFollowingRuns: true}) // how it ends stands in its history

@@ -27,26 +27,6 @@ func twoSteps(ctx workflow.Context) error {
 	return do(ctx, "Do")
 }
 
-// sleepsAfter lets a step fail, and goes on for long.
-func sleepsAfter(step string) func(workflow.Context) error {
-	return func(ctx workflow.Context) error {
-		return errors.Join(endsAfter(step)(ctx), workflow.Sleep(ctx, time.Hour))
-	}
-}
-
-// endsAfter lets a step fail, and does not mind.
-func endsAfter(step string) func(workflow.Context) error {
-	return func(ctx workflow.Context) error {
-		err := do(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-			StartToCloseTimeout: time.Second, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1},
-		}), step)
-		if err == nil {
-			return errors.New("the step did not fail")
-		}
-		return nil
-	}
-}
-
 func guarded(fn func(workflow.Context) error) func(workflow.Context) error {
 	return func(ctx workflow.Context) error { return fn(workflows.Guard(ctx, account)) }
 }
@@ -54,11 +34,6 @@ func guarded(fn func(workflow.Context) error) func(workflow.Context) error {
 func guardedBy(l workflows.Locks) func(workflow.Context) error {
 	l.Resources = []lockcore.Resource{account}
 	return func(ctx workflow.Context) error { return do(workflows.WithLocks(withOptions(ctx), l), "Do") }
-}
-
-func localStep(ctx workflow.Context) error {
-	ctx = workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{ScheduleToCloseTimeout: time.Minute})
-	return workflow.ExecuteLocalActivity(workflows.Guard(ctx, account), "Do").Get(ctx, nil)
 }
 
 func runScope(ctx workflow.Context) error {
@@ -80,7 +55,7 @@ func keptSaga(o workflows.SagaOptions, steps ...string) func(workflow.Context) e
 	}
 }
 
-// stopsBetweenSteps waits for a signal.
+// endsWhileAStepWaits fails, after a signal, while its step waits.
 func endsWhileAStepWaits(ctx workflow.Context) error {
 	return workflows.RunSaga(withOptions(ctx), workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
 		s.CompensateWith(workflows.Unguarded(ctx), "Undo")
@@ -90,6 +65,7 @@ func endsWhileAStepWaits(ctx workflow.Context) error {
 	})
 }
 
+// stopsBetweenSteps waits for a signal.
 func stopsBetweenSteps(ctx workflow.Context) error {
 	return workflows.RunSaga(withOptions(ctx), workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
 		ctx = workflows.Guard(ctx, account)
@@ -160,22 +136,6 @@ func locked(l workflows.Locks) func(workflow.Context) error {
 	}
 }
 
-func upgradesAndDowngrades(ctx workflow.Context) error {
-	hold, err := workflows.Lock(ctx, workflows.Locks{Resources: []lockcore.Resource{lockcore.Shared(account.Name)}})
-	if err != nil {
-		return err
-	}
-	if err := hold.Upgrade(ctx); err != nil {
-		return err
-	}
-	if err := do(withOptions(ctx), "Do"); err != nil {
-		return err
-	}
-	err = hold.Downgrade(ctx)
-	hold.Release(ctx)
-	return err
-}
-
 func handsItsLocksOver(ctx workflow.Context) error {
 	again := workflow.GetInfo(ctx).ContinuedExecutionRunID != ""
 	return workflows.RunSaga(withOptions(ctx), workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
@@ -183,42 +143,6 @@ func handsItsLocksOver(ctx workflow.Context) error {
 			return err
 		}
 		return workflows.HandOver(ctx, workflow.NewContinueAsNewError(ctx, workflow.GetInfo(ctx).WorkflowType.Name))
-	})
-}
-
-// Two attempts, of which both find the lock busy.
-func twice(ctx workflow.Context) workflow.Context {
-	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		StartToCloseTimeout: time.Minute, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 2},
-	})
-}
-
-func guardedTwice(ctx workflow.Context) error {
-	return do(workflows.Guard(twice(ctx), account), "Do")
-}
-
-func sagaTwice(ctx workflow.Context) error {
-	return workflows.RunSaga(twice(ctx), workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
-		free := workflows.Guard(ctx, account2)
-		s.CompensateWith(free, "Undo")
-		if err := do(free, "Do"); err != nil {
-			return err
-		}
-		return do(workflows.Guard(ctx, account), "Do")
-	})
-}
-
-// guardDo is a rule for the step that the recorded workflows do.
-var guardDo = workflows.RuleFor("Do", func(any) workflows.Locks { return workflows.Locks{Resources: []lockcore.Resource{account}} })
-
-func ruledSaga(ctx workflow.Context) error {
-	return workflows.RunSaga(withOptions(ctx), workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
-		for range 2 {
-			if err := workflow.ExecuteActivity(ctx, "Do", "").Get(ctx, nil); err != nil {
-				return err
-			}
-		}
-		return nil
 	})
 }
 
@@ -238,31 +162,6 @@ func stopsUnderALock(l workflows.Locks, times int) func(ctx workflow.Context) er
 		hold.Release(ctx)
 		return err
 	}
-}
-
-// startsAChildUnderALock starts itself as a child, which does nothing, and signals nobody, after a signal.
-func startsAChildUnderALock(ctx workflow.Context) error {
-	info := workflow.GetInfo(ctx)
-	if info.ParentWorkflowExecution != nil {
-		return nil
-	}
-	hold, err := workflows.Lock(ctx, workflows.Locks{Resources: []lockcore.Resource{account}})
-	if err != nil {
-		return err
-	}
-	workflow.GetSignalChannel(ctx, "go").Receive(ctx, nil)
-	err = workflow.ExecuteChildWorkflow(ctx, info.WorkflowType.Name).Get(ctx, nil)
-	if workflow.SignalExternalWorkflow(ctx, "nobody", "", "done", nil).Get(ctx, nil) == nil {
-		err = errors.Join(err, errors.New("somebody was there"))
-	}
-	hold.Release(ctx)
-	return err
-}
-
-// locksAfterASignal does its step under a lock, after a signal.
-func locksAfterASignal(ctx workflow.Context) error {
-	workflow.GetSignalChannel(ctx, "go").Receive(ctx, nil)
-	return locked(workflows.Locks{})(ctx)
 }
 
 // waitsInVain is a saga whose step, and so its undoing, never runs; then it waits for a signal.
@@ -298,13 +197,5 @@ func triesInASaga(ctx workflow.Context) error {
 	return workflows.RunSaga(withOptions(ctx), workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
 		ctx = workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, Try: true})
 		return s.Step(ctx, "Do", "Undo").Get(ctx, nil)
-	})
-}
-
-func registersAndTries(ctx workflow.Context) error {
-	return workflows.RunSaga(withOptions(ctx), workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
-		ctx = workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, Try: true})
-		s.CompensateWith(ctx, "Undo")
-		return do(ctx, "Do")
 	})
 }

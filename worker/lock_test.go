@@ -8,7 +8,6 @@ import (
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
-	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
@@ -298,35 +297,4 @@ func TestAStepUnderALostLockFails(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"locked", "free: false"}, b.read())
 	b.requireFree(t, account.Name)
-}
-
-// The worker that runs the steps knows nothing of Lockstep, and would run a guarded step without its locks.
-func TestLocksFromTheWorkflowNeedNothingOfTheWorkerThatRunsTheStep(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	elsewhere := b.queue + "-elsewhere"
-	w := sdkworker.New(b.client, elsewhere, sdkworker.Options{})
-	w.RegisterActivityWithOptions(b.look, activity.RegisterOptions{Name: "Look"})
-	require.NoError(t, w.Start())
-	t.Cleanup(w.Stop)
-	steps := func(scope workflows.Scope) func(workflow.Context) error {
-		return func(ctx workflow.Context) error {
-			ctx = workflow.WithTaskQueue(ctx, elsewhere)
-			if err := do(workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, Scope: scope, FromWorkflow: true}), "Look"); err != nil {
-				return err
-			}
-			return do(ctx, "Look")
-		}
-	}
-	b.workflow("step", steps(workflows.ScopeStep))
-	b.workflow("saga", func(ctx workflow.Context) error {
-		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error { return steps("")(ctx) })
-	})
-	b.work(t, sdkworker.Options{}, nil)
-	for _, name := range []string{"step", "saga"} {
-		_, err := b.end(t, b.start(t, name))
-		require.NoError(t, err)
-		b.requireFree(t, account.Name)
-	}
-	require.Equal(t, []string{"free: false", "free: true", "free: false", "free: false"}, b.read())
 }

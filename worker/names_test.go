@@ -67,7 +67,7 @@ func TestTheActivitiesServeCallersInAnyLanguage(t *testing.T) {
 	free, err := b.isFree(t.Context(), account.Name)
 	require.NoError(t, err)
 	require.False(t, free)
-	require.NoError(t, b.locker.Release(t.Context(), lockcore.Release{LockID: lockID(run), Resources: []string{account.Name}, Order: lockcore.LastAttempt(3)}))
+	require.NoError(t, b.locker.Release(t.Context(), lockcore.Release{LockID: lockID(run), Run: run.GetRunID(), Resources: []string{account.Name}, Order: lockcore.LastAttempt(3)}))
 	b.requireFree(t, account.Name)
 }
 

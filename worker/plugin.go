@@ -2,18 +2,19 @@ package worker
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"reflect"
 	"sync"
 
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
 
 	"github.com/temporal-lockstep/lockstep/activities"
 	"github.com/temporal-lockstep/lockstep/interceptors"
+	"github.com/temporal-lockstep/lockstep/internal/namespace"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
 // PluginName is the name under which the plugin appears in Temporal.
@@ -33,24 +34,38 @@ type Plugin struct {
 //	c, err := client.Dial(client.Options{Plugins: []client.Plugin{plugin}})
 //
 // The error is a *lockcore.InvalidError that names the option. A worker on which two plugins meet that
-// differ in Locker, Cluster or Rules panics when it is made, as the SDK does with errors of plugins: such a
+// differ in Locker or Rules panics when it is made, as the SDK does with errors of plugins: such a
 // worker would take locks in one place and release them in another.
 func NewPlugin(o Options) (*Plugin, error) {
-	o, err := o.checked()
-	if err != nil {
+	if err := o.checked(); err != nil {
 		return nil, err
 	}
-	return newPlugin(o.interceptor(), func(registry activities.Registry) { activities.Register(registry, o.activities()) }), nil
+	return newPlugin(o.interceptor(), o.Rules, func(registry activities.Registry) { activities.Register(registry, o.activities()) }), nil
+}
+
+// NamespaceError says that a worker does not know the ID of its namespace, with which its lock IDs begin.
+type NamespaceError = namespace.Error
+
+// StartWorker starts the worker. The SDK asks the server about the worker's namespace then; if the worker may not describe
+// it, or nobody answers, the error is a *[NamespaceError].
+func (p *Plugin) StartWorker(
+	ctx context.Context, o sdkworker.PluginStartWorkerOptions, next func(context.Context, sdkworker.PluginStartWorkerOptions) error,
+) error {
+	err := p.SimplePlugin.StartWorker(ctx, o, next)
+	var denied *serviceerror.PermissionDenied
+	if errors.As(err, &denied) {
+		return &NamespaceError{Err: err}
+	}
+	return err
 }
 
 // NewReplayPlugin makes a plugin for worker.WorkflowReplayerOptions.Plugins: it replays histories of
-// guarded workflows and needs no database. The rules are those of the workers that made the histories. On a live worker,
-// guarded steps would fail with it.
-func NewReplayPlugin(rules ...workflows.Rule) *Plugin {
-	return newPlugin(interceptors.New(interceptors.Options{Rules: rules}), func(activities.Registry) {})
+// guarded workflows and needs no database. On a live worker, guarded steps would fail with it.
+func NewReplayPlugin() *Plugin {
+	return newPlugin(interceptors.New(interceptors.Options{}), nil, func(activities.Registry) {})
 }
 
-func newPlugin(own *interceptors.Interceptor, register func(activities.Registry)) *Plugin {
+func newPlugin(own *interceptors.Interceptor, rules []Rule, register func(activities.Registry)) *Plugin {
 	var workers sync.Map // their *registrations, by key
 	simple, err := temporal.NewSimplePlugin(temporal.SimplePluginOptions{
 		Name: PluginName,
@@ -71,7 +86,7 @@ func newPlugin(own *interceptors.Interceptor, register func(activities.Registry)
 			if !isWorker { // but a replayer, which has no activities
 				return nil
 			}
-			return given.(*registrations).check(o.Registry, own.Options().Rules)
+			return given.(*registrations).check(o.Registry, rules)
 		},
 		RunContextAfter: func(_ context.Context, o temporal.SimplePluginRunContextAfterOptions) {
 			workers.Delete(o.InstanceKey)
@@ -89,8 +104,8 @@ func install(list *[]interceptor.WorkerInterceptor, own *interceptors.Intercepto
 		if there, ok := other.(*interceptors.Interceptor); ok {
 			if !there.Options().Same(own.Options()) {
 				return &lockcore.InvalidError{
-					Field: "plugin", Value: fmt.Sprintf("cluster %q", own.Options().Cluster),
-					Bound: fmt.Sprintf("the Locker, the cluster (%q) and the rules of the Lockstep interceptor that the worker has already", there.Options().Cluster),
+					Field: "plugin", Value: "another Locker, or other rules",
+					Bound: "the Locker and the rules of the Lockstep interceptor that the worker has already",
 				}
 			}
 			return nil

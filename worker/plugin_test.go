@@ -2,7 +2,6 @@ package worker_test
 
 import (
 	"errors"
-	"strings"
 	"testing"
 
 	historypb "go.temporal.io/api/history/v1"
@@ -23,16 +22,11 @@ import (
 
 func TestOptionsAreCheckedWhenThePluginIsMade(t *testing.T) {
 	t.Parallel()
-	locker := &lockcore.Locker{}
 	for name, tc := range map[string]struct {
 		options worker.Options
 		field   string
 	}{
-		"no locker":     {worker.Options{}, "worker.Options.Locker"},
-		"slash":         {worker.Options{Locker: locker, Cluster: "a/b"}, "worker.Options.Cluster"},
-		"long":          {worker.Options{Locker: locker, Cluster: strings.Repeat("c", 65)}, "worker.Options.Cluster"},
-		"not UTF-8":     {worker.Options{Locker: locker, Cluster: "\xff"}, "worker.Options.Cluster"},
-		"NUL character": {worker.Options{Locker: locker, Cluster: "a\x00"}, "worker.Options.Cluster"},
+		"no locker": {worker.Options{}, "worker.Options.Locker"},
 	} {
 		var invalid *lockcore.InvalidError
 		_, err := worker.NewPlugin(tc.options)
@@ -42,8 +36,6 @@ func TestOptionsAreCheckedWhenThePluginIsMade(t *testing.T) {
 		require.ErrorAs(t, err, &invalid, name)
 		require.ErrorAs(t, worker.Register(nil, tc.options), &invalid, name)
 	}
-	_, err := worker.NewPlugin(worker.Options{Locker: locker, Cluster: strings.Repeat("c", 64)})
-	require.NoError(t, err)
 }
 
 func TestThePluginInstallsOneInterceptor(t *testing.T) {
@@ -64,13 +56,11 @@ func TestThePluginInstallsOneInterceptor(t *testing.T) {
 	}
 	require.Len(t, options.Interceptors, 1)
 
-	for _, other := range []worker.Options{{Locker: &lockcore.Locker{}}, {Locker: o.Locker, Cluster: "other"}} {
-		p, err := worker.NewPlugin(other)
-		require.NoError(t, err)
-		require.ErrorIs(t, p.ConfigureWorker(t.Context(), sdkworker.PluginConfigureWorkerOptions{
-			WorkerOptions: &options, WorkerRegistryOptions: &sdkworker.PluginConfigureWorkerRegistryOptions{},
-		}), lockcore.ErrInvalid)
-	}
+	other, err := worker.NewPlugin(worker.Options{Locker: &lockcore.Locker{}})
+	require.NoError(t, err)
+	require.ErrorIs(t, other.ConfigureWorker(t.Context(), sdkworker.PluginConfigureWorkerOptions{
+		WorkerOptions: &options, WorkerRegistryOptions: &sdkworker.PluginConfigureWorkerRegistryOptions{},
+	}), lockcore.ErrInvalid)
 }
 
 func guardedSaga(ctx workflow.Context) error {
@@ -115,7 +105,7 @@ func TestAnExistingWorkerIsServedByInterceptorAndRegister(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", guardedSaga)
-	o := worker.Options{Locker: b.locker, Cluster: cluster}
+	o := worker.Options{Locker: b.locker}
 	own, err := worker.Interceptor(o)
 	require.NoError(t, err)
 	w := sdkworker.New(b.client, b.queue, sdkworker.Options{Interceptors: []interceptor.WorkerInterceptor{own}})

@@ -37,13 +37,13 @@ const (
 
 // ReaperOptions is what the orphan reaper is scheduled with.
 type ReaperOptions struct {
-	// TaskQueue is where the reaper runs: that of workers that run workflows and have Lockstep installed. They say which
-	// cluster's locks it looks at, and in which collection. Required: 1 to 255 bytes.
+	// TaskQueue is where the reaper runs: that of workers that run workflows and have Lockstep installed. They say in
+	// which namespace it looks at locks, and in which collection. Required: 1 to 255 bytes.
 	TaskQueue string
 	// Interval is how often it runs: 5 s to 24 h, in whole seconds. A lock outlives its workflow for no longer than
 	// that. Defaults to DefaultReaperInterval.
 	Interval time.Duration
-	// ID is the schedule's. One reaper for a collection and a cluster is enough; several do no harm. 1 to 255 bytes.
+	// ID is the schedule's. One reaper for a collection and a namespace is enough; several do no harm. 1 to 255 bytes.
 	// Defaults to "lockstep-reaper-" and the task queue.
 	ID string
 	// MissingAfter is for how long a lock must have given no sign of life before it is released for a workflow run that
@@ -100,7 +100,7 @@ func (o ReaperOptions) action() *client.ScheduleWorkflowAction {
 //
 //	err := worker.CreateReaper(ctx, c, worker.ReaperOptions{TaskQueue: "payments"})
 //
-// The reaper looks at the locks of all namespaces of the worker's cluster, and releases what closed workflow runs have left;
+// The reaper looks at the locks of the worker's namespace, and releases what closed workflow runs have left;
 // see [activities.Activities.Reap]. A reap that is still running when the next is due lets it be skipped, and times out
 // after 15 minutes: so one that no worker takes does not end the reaping.
 //

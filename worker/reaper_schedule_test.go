@@ -40,7 +40,8 @@ func TestTheReapersScheduleIsMadeOnceAndRuns(t *testing.T) {
 	require.True(t, d.Schedule.State.Paused, "who has paused it wanted that")
 	require.Equal(t, "mine", d.Schedule.State.Note)
 
-	b.hold(t, lockID(b.ended(t)), account.Name)
+	run := b.ended(t)
+	b.hold(t, lockID(run), run.GetRunID(), account.Name)
 	require.NoError(t, schedule.Trigger(t.Context(), client.ScheduleTriggerOptions{}))
 	require.Eventually(t, func() bool { free, err := b.isFree(t.Context(), account.Name); return err == nil && free },
 		within, 50*time.Millisecond, "the schedule started no reap")
@@ -95,7 +96,7 @@ func TestAWorkerWithoutWorkflowsTakesLockstepToo(t *testing.T) {
 	t.Parallel()
 	b := reaping(t)
 	b.work(t, sdkworker.Options{DisableWorkflowWorker: true}, nil)
-	o := worker.Options{Locker: b.locker, Cluster: cluster}
+	o := worker.Options{Locker: b.locker}
 	w := sdkworker.New(b.client, b.queue, sdkworker.Options{DisableWorkflowWorker: true})
 	require.NoError(t, errors.Join(worker.Register(w, o), w.Start()))
 	t.Cleanup(w.Stop)

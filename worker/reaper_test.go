@@ -83,12 +83,12 @@ func (b *bundle) held(t *testing.T) []string {
 	return all
 }
 
-// hold makes a hold without end, or queues for it, in the name of a lock ID.
-func (b *bundle) hold(t *testing.T, lockID string, resources ...string) {
+// hold makes a hold without end in the name of a run.
+func (b *bundle) hold(t *testing.T, lockID, run string, resources ...string) {
 	t.Helper()
 	for _, name := range resources {
 		leases, err := b.locker.Enter(t.Context(), lockcore.Request{
-			LockID: lockID, Resources: []lockcore.Resource{lockcore.Exclusive(name)}, Part: "p", Order: lockcore.Order{Schedule: 1, Attempt: 1},
+			LockID: lockID, Run: run, Resources: []lockcore.Resource{lockcore.Exclusive(name)}, Part: "p", Order: lockcore.Order{Schedule: 1, Attempt: 1},
 			Keep: true, HoldTTL: lockcore.Forever,
 		}, false)
 		require.NoError(t, err)
@@ -136,8 +136,9 @@ func TestAPartThatStillTrustsDrainsWhenItsWorkflowIsReaped(t *testing.T) {
 	t.Parallel()
 	b := reaping(t)
 	b.work(t, sdkworker.Options{}, nil)
-	req := request(lockID(b.ended(t)))
-	req.Keep = true
+	run := b.ended(t)
+	req := request(lockID(run))
+	req.Keep, req.Run = true, run.GetRunID()
 	leases, err := b.locker.Enter(t.Context(), req, false)
 	require.NoError(t, err)
 	require.Equal(t, 1, b.reap(t).Released)
@@ -147,7 +148,7 @@ func TestAPartThatStillTrustsDrainsWhenItsWorkflowIsReaped(t *testing.T) {
 	_, err = b.locker.Renew(t.Context(), leases...)
 	require.Error(t, err)
 	_, err = b.locker.Enter(t.Context(), lockcore.Request{
-		LockID: leases[0].LockID, Resources: []lockcore.Resource{account}, Part: "late", Order: lockcore.Order{Schedule: 1_700_000_000, Attempt: 1},
+		LockID: leases[0].LockID, Run: leases[0].Run, Resources: []lockcore.Resource{account}, Part: "late", Order: lockcore.Order{Schedule: 1_700_000_000, Attempt: 1},
 	}, false)
 	require.ErrorIs(t, err, lockcore.ErrSuperseded, "a closed run never acquires again")
 	require.NoError(t, b.locker.Leave(t.Context(), leases...))
@@ -162,7 +163,7 @@ func TestARunThatWasDeletedWhileOpenIsReleasedByTheNextReap(t *testing.T) {
 	for name, workflowID := range map[string]string{"short": "deleted-" + b.queue, "hashed": strings.Repeat("x", 600) + b.queue} {
 		run, err := b.client.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: workflowID, TaskQueue: b.queue}, "Stay")
 		require.NoError(t, err)
-		b.hold(t, lockID(run), name)
+		b.hold(t, lockID(run), run.GetRunID(), name)
 		require.Eventually(t, func() bool { return b.reap(t).Open == 1 }, within, 100*time.Millisecond, "visibility never tells of it")
 
 		_, err = b.client.WorkflowService().DeleteWorkflowExecution(t.Context(), &workflowservice.DeleteWorkflowExecutionRequest{
@@ -185,22 +186,20 @@ func TestWhatCannotBeAskedAboutIsNotReaped(t *testing.T) {
 	b := reaping(t)
 	b.work(t, sdkworker.Options{}, nil)
 	run := b.ended(t)
-	name := func(cluster, namespace, runID string) string {
-		return protocol.Run{Cluster: cluster, Namespace: namespace, WorkflowID: run.GetID(), RunID: runID}.LockID()
+	name := func(namespaceID string) string {
+		return protocol.Run{Namespace: namespaceID, WorkflowID: run.GetID()}.LockID()
 	}
-	b.hold(t, name("other", "default", run.GetRunID()), "of another cluster")
-	b.hold(t, name(cluster+"ing", "default", run.GetRunID()), "of a cluster whose name begins alike")
-	b.hold(t, "plain Go", "of nobody")
-	b.hold(t, name(cluster, "nowhere-"+b.queue, run.GetRunID()), "of an unknown namespace")
-	b.hold(t, name(cluster, "default", "no-run-ID"), "of a run that cannot be")
-	b.hold(t, "temporal:"+cluster+"/"+run.GetID(), "of a name made by hand")
 	const noRun = "11111111-2222-4333-8444-555555555555"
-	b.hold(t, name(cluster, "default", noRun), "of a run that is missing")
-	b.hold(t, name(cluster, "temporal-system", noRun), "of a run that is missing in a namespace other than the worker's")
-	b.hold(t, protocol.Run{Cluster: cluster, Namespace: "default", WorkflowID: strings.Repeat("x", 600), RunID: run.GetRunID()}.LockID(), "of a hash")
+	b.hold(t, name(noRun), run.GetRunID(), "of another namespace")
+	b.hold(t, name(namespaceID+"0"), run.GetRunID(), "of a namespace whose ID begins alike")
+	b.hold(t, "plain Go", "", "of nobody")
+	b.hold(t, name(namespaceID), "no-run-ID", "of a run that cannot be")
+	b.hold(t, name(namespaceID)+"x", "", "of a name made by hand")
+	b.hold(t, name(namespaceID), noRun, "of a run that is missing")
+	b.hold(t, protocol.Run{Namespace: namespaceID, WorkflowID: strings.Repeat("/", 1000)}.LockID(), run.GetRunID(), "of a hash")
 	before := b.held(t)
-	require.Len(t, before, 9)
-	require.Equal(t, activities.ReapResult{Listed: 6, Runs: 6, Asked: 5, Unknown: 4, Missing: 2}, b.reap(t))
+	require.Len(t, before, 7)
+	require.Equal(t, activities.ReapResult{Listed: 4, Runs: 4, Asked: 2, Unknown: 3, Missing: 1}, b.reap(t))
 	require.Equal(t, before, b.held(t))
 
 	// A run that its namespace does not know is gone when its locks were silent for long enough, and only that.
@@ -209,8 +208,8 @@ func TestWhatCannotBeAskedAboutIsNotReaped(t *testing.T) {
 	require.NoError(t, err)
 	var result activities.ReapResult
 	require.NoError(t, missing.Get(t.Context(), &result))
-	require.Equal(t, activities.ReapResult{Listed: 6, Runs: 6, Asked: 5, Unknown: 4, Closed: 2, Released: 2}, result)
-	require.Len(t, b.held(t), 7)
+	require.Equal(t, activities.ReapResult{Listed: 4, Runs: 4, Asked: 2, Unknown: 3, Closed: 1, Released: 1}, result)
+	require.Len(t, b.held(t), 6)
 	b.requireFree(t, "of a run that is missing")
 }
 
@@ -226,7 +225,7 @@ func TestARunThatContinuedAsNewKeepsItsLocksUntilItsSuccessorHasEnded(t *testing
 		d, err := b.client.DescribeWorkflowExecution(t.Context(), id, "")
 		return err == nil && d.GetWorkflowExecutionInfo().GetExecution().GetRunId() != run.GetRunID()
 	}, within, 10*time.Millisecond, "it did not continue as new")
-	b.hold(t, first, account.Name)
+	b.hold(t, first, run.GetRunID(), account.Name)
 	require.Equal(t, activities.ReapResult{Listed: 1, Runs: 1, Asked: 1, Open: 1}, b.reap(t))
 	b.terminate(t, run)
 	require.Equal(t, activities.ReapResult{Listed: 1, Runs: 1, Asked: 1, Closed: 1, Released: 1}, b.reap(t))
@@ -235,29 +234,9 @@ func TestARunThatContinuedAsNewKeepsItsLocksUntilItsSuccessorHasEnded(t *testing
 	// Another workflow with the same ID is no successor.
 	_, err = b.client.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{TaskQueue: b.queue, ID: id}, "Again")
 	require.NoError(t, err)
-	b.hold(t, first, "another account")
+	b.hold(t, first, run.GetRunID(), "another account")
 	require.Equal(t, 1, b.reap(t).Released)
 	b.requireFree(t, "another account")
-}
-
-func TestAWorkflowWhoseIDIsTooLongForALockIDIsReapedToo(t *testing.T) {
-	t.Parallel()
-	b := reaping(t)
-	b.work(t, sdkworker.Options{}, nil)
-	start := func(workflow string) client.WorkflowRun {
-		run, err := b.client.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{
-			TaskQueue: b.queue, ID: workflow + b.queue + strings.Repeat("x", 500),
-		}, workflow)
-		require.NoError(t, err)
-		return run
-	}
-	closed, open := start("End"), start("Hold")
-	require.Contains(t, lockID(closed), "sha256:")
-	b.hold(t, lockID(closed), "a")
-	b.hold(t, lockID(open), "b")
-	require.Eventually(t, func() bool { return b.reap(t).Released == 1 }, within, 100*time.Millisecond, "visibility does not know the run")
-	require.Eventually(t, func() bool { return b.reap(t).Open == 1 }, within, 100*time.Millisecond, "visibility does not know the run")
-	require.Equal(t, []string{"b holding " + lockID(open)}, b.held(t))
 }
 
 // describes is a client that counts the questions about workflows, and fails those that fail says.
@@ -290,9 +269,9 @@ func TestEachRunIsAskedAboutOnceHoweverManyLocksItHas(t *testing.T) {
 	b.client = c
 	b.work(t, sdkworker.Options{}, nil)
 	for i := range 20 {
-		id := lockID(b.ended(t))
+		run := b.ended(t)
 		for j := range 10 {
-			b.hold(t, id, fmt.Sprintf("%d/%d", i, j))
+			b.hold(t, lockID(run), run.GetRunID(), fmt.Sprintf("%d/%d", i, j))
 		}
 	}
 	before := asked.Load()
@@ -304,24 +283,21 @@ func TestEachRunIsAskedAboutOnceHoweverManyLocksItHas(t *testing.T) {
 func TestAQuestionThatIsRefusedOrFailsReleasesNothing(t *testing.T) {
 	t.Parallel()
 	b := reaping(t)
-	const closedToUs = "closed-to-us"
-	c, asked := describes(t, func(r *workflowservice.DescribeWorkflowExecutionRequest) error {
-		switch {
-		case r.GetNamespace() == closedToUs:
+	c, _ := describes(t, func(r *workflowservice.DescribeWorkflowExecutionRequest) error {
+		switch r.GetExecution().GetWorkflowId() {
+		case "refused":
 			return status.Error(codes.PermissionDenied, "not yours")
-		case strings.HasPrefix(r.GetExecution().GetWorkflowId(), "broken"):
+		case "broken":
 			return status.Error(codes.FailedPrecondition, "broken")
 		}
 		return nil
 	})
 	b.client = c
 	b.work(t, sdkworker.Options{}, nil)
-	for i := range 40 {
-		b.hold(t, protocol.Run{Cluster: cluster, Namespace: closedToUs, WorkflowID: "w", RunID: fmt.Sprint(i)}.LockID(), fmt.Sprint("d", i))
+	for _, id := range []string{"refused", "broken"} {
+		b.hold(t, protocol.Run{Namespace: namespaceID, WorkflowID: id}.LockID(), "1", id)
 	}
-	b.hold(t, protocol.Run{Cluster: cluster, Namespace: "default", WorkflowID: "broken", RunID: "1"}.LockID(), "f")
 	result := b.reap(t)
-	require.Equal(t, []int{41, 40, 1, 0}, []int{result.Runs, result.Denied, result.Failed, result.Released})
-	require.LessOrEqual(t, asked.Load(), int64(16+1), "a namespace that refuses is asked no more than at once")
-	require.Len(t, b.held(t), 41)
+	require.Equal(t, []int{2, 2, 0}, []int{result.Runs, result.Failed, result.Released})
+	require.Len(t, b.held(t), 2)
 }

@@ -41,7 +41,7 @@ func TestALockOfALaterRunGetsWhatAClosedOneLeft(t *testing.T) {
 	run, err := b.client.ExecuteWorkflow(t.Context(), o, "W")
 	require.NoError(t, err)
 	b.untilWritten(t, 2)
-	require.Equal(t, []string{lockID(run)}, b.holders(t, account.Name))
+	require.Equal(t, []string{run.GetRunID()}, b.runs(t, account.Name))
 	b.signal(t, run, "go on")
 	_, err = b.end(t, run)
 	require.NoError(t, err)
@@ -67,8 +67,8 @@ func underALock(guard func(workflow.Context) workflow.Context, steps ...string) 
 	}
 }
 
-// The new run takes the lock anew before its next activity, guarded or not, and holds it until the lock's release.
-func TestALockIsTakenAnewAfterAReset(t *testing.T) {
+// The lock stands, whoever waits for it, until the new run releases it.
+func TestALockStandsAfterAReset(t *testing.T) {
 	t.Parallel()
 	guards := map[string]func(workflow.Context) workflow.Context{
 		"guarded steps": func(ctx workflow.Context) workflow.Context { return workflows.Guard(ctx, account) },
@@ -88,6 +88,7 @@ func TestALockIsTakenAnewAfterAReset(t *testing.T) {
 				b.completed(t, old, 2)
 				b.signal(t, old, "noise")
 				b.completed(t, old, 3)
+				queued := b.queues(t)
 				run := b.reset(t, old, n)
 				want := []string{"first", "second", "third"}
 				if n == 1 {
@@ -95,87 +96,41 @@ func TestALockIsTakenAnewAfterAReset(t *testing.T) {
 				}
 				b.signal(t, run, "go on")
 				b.untilWritten(t, len(want)-1)
-				require.Equal(t, []string{lockID(run)}, b.holders(t, account.Name), "it was not taken anew, or the old one stands")
+				require.Empty(t, queued, "somebody got in between")
 				sdkworker.PurgeStickyWorkflowCache()
 				b.signal(t, run, "go on")
 				b.untilWritten(t, len(want))
-				b.untilFree(t, account.Name) // released while the run goes on
+				somebody := <-queued // released while the run goes on
+				require.NoError(t, somebody.Leave(t.Context()))
 				b.signal(t, run, "go on")
 				_, err := b.end(t, run)
 				require.NoError(t, err)
 				require.Equal(t, want, b.read())
+				b.requireFree(t, account.Name)
 			})
 		}
 	}
 }
 
-// Who got in between is waited for.
-func TestALockThatIsTakenAnewWaitsForWhoGotInBetween(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	var entries []entry
-	b.workflow("W", underALock(func(ctx workflow.Context) workflow.Context { return ctx }, "first", "second", "third"))
-	b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})
-	run, somebody := b.resetBehind(t, b.start(t, "W"))
-	b.untilParked(t, run)
-	tasks := b.tasks(t, run)
-	b.signal(t, run, "go on")
-	b.completed(t, run, tasks+1)
-	require.Equal(t, []string{"first"}, b.read())
-	require.NoError(t, somebody.Leave(t.Context()))
-	b.untilWritten(t, 2)
-	require.Equal(t, []string{lockID(run)}, b.holders(t, account.Name))
-	for range 2 {
-		b.signal(t, run, "go on")
-	}
-	_, err := b.end(t, run)
-	require.NoError(t, err)
-	b.requireFree(t, account.Name)
-}
-
-// Steps that run side by side under a lock that is taken anew are all under it, and it is taken once.
-func TestALockIsTakenAnewOnce(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	var entries []entry
-	b.workflow("W", func(ctx workflow.Context) error {
-		return under(ctx, lasting(account), func(*workflows.Hold) error {
-			if err := call(ctx, "first"); err != nil {
-				return err
-			}
-			receive(ctx, "go on")
-			steps := make([]workflow.Future, 3)
-			for i := range steps {
-				steps[i] = workflow.ExecuteActivity(workflows.Guard(ctx, account), "Enter", "next")
-			}
-			var errs error
-			for _, step := range steps {
-				errs = errors.Join(errs, step.Get(ctx, nil))
-			}
-			return errs
-		})
-	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})
-	_, run := b.startAndReset(t)
-	b.signal(t, run, "go on")
-	events, err := b.end(t, run)
-	require.NoError(t, err)
-	acquires := 0
-	for _, e := range events {
-		if m := e.GetMarkerRecordedEventAttributes(); m != nil && marker(t, m) == "local lockstep.Acquire" {
-			acquires++
+// queues has somebody stand in the queue of the account, and tells when they have got it.
+func (b *bundle) queues(t *testing.T) <-chan *lockcore.Session {
+	t.Helper()
+	got := make(chan *lockcore.Session, 1)
+	go func() {
+		defer close(got)
+		s, err := b.locker.Acquire(t.Context(), lockcore.Request{LockID: "somebody", Resources: []lockcore.Resource{account}})
+		if err == nil {
+			got <- s
+		} else if t.Context().Err() == nil {
+			t.Errorf("the one who stands in the queue: %v", err)
 		}
-	}
-	require.Equal(t, 2, acquires) // that of the old run is one
-	for _, e := range entries[1:] {
-		require.Equal(t, lockID(run), e.lease.LockID)
-		require.True(t, e.lease.Joined)
-	}
-	b.requireFree(t, account.Name)
+	}()
+	b.untilQueued(t, account.Name, 1)
+	return got
 }
 
-// A run that was reset is reset: what its part of the history took anew is followed, and taken anew once more.
-func TestALockIsTakenAnewAfterEachReset(t *testing.T) {
+// A run that was reset is reset, and again: the lock stands, and the last run releases it.
+func TestALockStandsAfterEachReset(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	var entries []entry
@@ -189,7 +144,7 @@ func TestALockIsTakenAnewAfterEachReset(t *testing.T) {
 		b.signal(t, run, "go on")
 		if i+2 < len(names) {
 			b.untilWritten(t, i+2)
-			require.Equal(t, []string{lockID(run)}, b.holders(t, account.Name))
+			require.Len(t, b.holders(t, account.Name), 1)
 		}
 	}
 	b.untilFree(t, account.Name)
@@ -224,7 +179,7 @@ func (b *bundle) untilIdle(t *testing.T, run client.WorkflowRun) (tasks int) {
 	return tasks
 }
 
-// The keep-alive goes on with the lock that was taken anew, and what it finds before is no loss.
+// The keep-alive goes on in the new run, with what the run before holds.
 func TestAKeepAliveGoesOnAfterAReset(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -247,39 +202,4 @@ func TestAKeepAliveGoesOnAfterAReset(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"first", "second", "free: false"}, b.read())
 	b.requireFree(t, account.Name)
-}
-
-// A saga whose locks are taken from the workflow takes all of them anew with its next step.
-func TestLocksFromTheWorkflowAreTakenAnewAfterAReset(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	var entries []entry
-	b.workflow("W", func(ctx workflow.Context) error {
-		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
-			step := func(r lockcore.Resource) workflow.Context {
-				l := lasting(r)
-				l.FromWorkflow = true
-				return workflows.WithLocks(ctx, l)
-			}
-			if err := call(step(account), "first"); err != nil {
-				return err
-			}
-			receive(ctx, "go on")
-			if err := call(step(second), "second"); err != nil {
-				return err
-			}
-			receive(ctx, "go on")
-			return nil
-		})
-	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})
-	_, run := b.startAndReset(t)
-	b.signal(t, run, "go on")
-	b.untilWritten(t, 2)
-	b.requireHolds(t, run, account, second)
-	b.signal(t, run, "go on")
-	_, err := b.end(t, run)
-	require.NoError(t, err)
-	b.requireFree(t, account.Name)
-	b.requireFree(t, second.Name)
 }

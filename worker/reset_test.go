@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -81,8 +82,8 @@ func threeSteps(ctx workflow.Context) error {
 	})
 }
 
-// The new run takes what the old one held, at its first guarded step, all of it; and from then on knows that it holds it.
-func TestARunThatWasResetTakesItsLocksAnew(t *testing.T) {
+// Nobody gets in between two steps of a saga whose run is reset there: the new run goes on with what the old one holds.
+func TestNobodyGetsInBetweenWhenARunIsReset(t *testing.T) {
 	t.Parallel()
 	for name, n := range map[string]int{
 		// The reset comes right after the first step, whose outcome both runs have, or after a task that had nothing new.
@@ -94,50 +95,35 @@ func TestARunThatWasResetTakesItsLocksAnew(t *testing.T) {
 			b := setup(t)
 			var entries []entry
 			b.workflow("W", threeSteps)
+			b.workflow("other", func(ctx workflow.Context) error { return call(workflows.Guard(ctx, account), "other") })
 			b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})
 			old := b.start(t, "W")
 			b.completed(t, old, 2)
 			b.signal(t, old, "noise")
 			b.completed(t, old, 3)
+			other := b.start(t, "other")
+			b.untilParked(t, other)
 			run := b.reset(t, old, n)
 			b.signal(t, run, "go on")
 			b.untilWritten(t, 2)
-			require.Eventually(t, func() bool { return len(b.holders(t, second.Name)) == 1 }, within, lookEvery, "account/2 is not held")
-			require.Equal(t, []string{lockID(run)}, b.holders(t, account.Name), "the first step's lock was not taken anew, or the old one stands")
+			b.requireHolds(t, old, account)
+			b.requireHolds(t, run, second)
 			sdkworker.PurgeStickyWorkflowCache()
 			b.signal(t, run, "go on")
 			_, err := b.end(t, run)
 			require.NoError(t, err)
-			require.Equal(t, []string{"first", "second", "third"}, b.read())
-			require.Equal(t, lockID(old), entries[0].lease.LockID)
-			require.Equal(t, lockID(run), entries[2].lease.LockID)
-			require.True(t, entries[2].lease.Joined)
-			require.Greater(t, entries[2].lease.Fence, entries[0].lease.Fence)
+			_, err = b.end(t, other)
+			require.NoError(t, err)
+			require.Equal(t, []string{"first", "second", "third", "other"}, b.read())
+			first, third := entries[0].lease, entries[2].lease
+			require.Equal(t, []string{old.GetRunID(), run.GetRunID()}, []string{first.Run, third.Run})
+			require.True(t, third.Joined)
+			require.Equal(t, first.FirstFence, third.FirstFence)
+			require.Greater(t, third.Fence, first.Fence)
 			b.requireFree(t, account.Name)
 			b.requireFree(t, second.Name)
 		})
 	}
-}
-
-// What the new run has taken itself it knows to hold, after a replay too: a loss is told.
-func TestALossAfterAResetIsTold(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	var entries []entry
-	b.workflow("W", threeSteps)
-	b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})
-	_, run := b.startAndReset(t)
-	b.signal(t, run, "go on")
-	b.untilWritten(t, 2)
-	require.Eventually(t, func() bool { return len(b.holders(t, second.Name)) == 1 }, within, lookEvery, "account/2 is not held")
-	require.NoError(t, b.locker.Release(t.Context(), lockcore.Release{
-		LockID: lockID(run), Resources: []string{account.Name}, Order: lockcore.LastAttempt(2),
-	}))
-	sdkworker.PurgeStickyWorkflowCache()
-	b.signal(t, run, "go on")
-	_, err := b.end(t, run)
-	require.ErrorIs(t, workflows.LockError(err), lockcore.ErrLost)
-	require.Equal(t, []string{"first", "second"}, b.read())
 }
 
 // The saga had ended: its locks were released, and the reset takes them again.
@@ -205,7 +191,7 @@ func TestAStepThatRunsDuringAResetIsDoneAgainAlone(t *testing.T) {
 	})
 	b.work(t, sdkworker.Options{}, map[string]any{"First": nothing, "Step": func(ctx context.Context) error {
 		b.mu.Lock()
-		ids = append(ids, activities.Leases(ctx)[0].LockID)
+		ids = append(ids, activities.Leases(ctx)[0].Run)
 		n := len(ids)
 		b.mu.Unlock()
 		if n == 1 {
@@ -225,7 +211,7 @@ func TestAStepThatRunsDuringAResetIsDoneAgainAlone(t *testing.T) {
 	_, err := b.end(t, run)
 	require.NoError(t, err)
 	require.Equal(t, []string{"step 1", "step 2"}, b.read())
-	require.Equal(t, []string{lockID(old), lockID(run)}, ids)
+	require.Equal(t, []string{old.GetRunID(), run.GetRunID()}, ids)
 	b.requireFree(t, account.Name)
 }
 
@@ -243,17 +229,21 @@ func TestARunThatWaitsIsReset(t *testing.T) {
 	b.completed(t, old, 3)
 	run := b.reset(t, old, 3)
 	require.Eventually(t, func() bool {
-		w := b.waiters(t, account.Name)
-		return len(w) == 1 && w[0] == lockID(run)
+		var waits []string
+		for s, err := range b.locker.Status(t.Context(), lockcore.Filter{Resource: account.Name, States: []lockcore.State{lockcore.StateWaiting}}) {
+			require.NoError(t, err)
+			waits = append(waits, s.Run)
+		}
+		return slices.Equal(waits, []string{run.GetRunID()})
 	}, within, lookEvery, "the new run does not wait alone")
 	require.NoError(t, somebody.Leave(t.Context()))
 	_, err := b.end(t, run)
 	require.NoError(t, err)
-	require.Equal(t, lockID(run), entries[0].lease.LockID)
+	require.Equal(t, run.GetRunID(), entries[0].lease.Run)
 	b.requireFree(t, account.Name)
 }
 
-// A run to which locks were handed over is reset: it locks in its own name from then on.
+// A run to which locks were handed over is reset: the new one goes on with them.
 func TestARunThatGoesOnForAnotherIsReset(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -274,10 +264,11 @@ func TestARunThatGoesOnForAnotherIsReset(t *testing.T) {
 	b.signal(t, run, "go on")
 	b.untilWritten(t, 2)
 	require.Eventually(t, func() bool { return len(b.holders(t, second.Name)) == 1 }, within, lookEvery, "account/2 is not held")
-	require.Equal(t, []string{lockID(run)}, b.holders(t, account.Name))
+	b.requireHolds(t, first, account)
 	b.signal(t, run, "go on")
 	require.NoError(t, b.last(t, run))
-	require.Equal(t, lockID(run), entries[2].lease.LockID)
+	require.Equal(t, run.GetRunID(), entries[2].lease.Run)
+	require.True(t, entries[2].lease.Joined)
 	b.requireFree(t, account.Name)
 	b.requireFree(t, second.Name)
 }

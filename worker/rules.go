@@ -10,24 +10,89 @@ import (
 	sdkworker "go.temporal.io/sdk/worker"
 
 	"github.com/temporal-lockstep/lockstep/activities"
+	"github.com/temporal-lockstep/lockstep/interceptors"
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
-func checkRules(rules []workflows.Rule) error {
+// Rule guards every activity of one type, in workflows of any SDK, as long as a worker with the rule runs it. Make one with
+// [RuleFor], and give it to [Options.Rules].
+type Rule struct {
+	activity  string
+	input     reflect.Type
+	resources func(first any) []lockcore.Resource
+	elsewhere bool
+}
+
+// RuleFor makes the rule of an activity type, by the name under which it is registered, from a function that says what an
+// activity with this first argument locks while it runs. An empty answer means no locks.
+//
+//	worker.RuleFor("Debit", func(t Transfer) []lockcore.Resource {
+//		return []lockcore.Resource{lockcore.Exclusive("account/" + t.From)}
+//	})
+//
+// The activity worker calls it before each attempt: workflow code need not know, and nothing is written to the history. T is
+// the type of the activity's first argument, or any; a worker with another type does not start.
+//
+// The locks have scope step. What the workflow holds for a saga, or by workflows.Lock, does not block the step. A guard on the
+// same step is added to: on a resource that both name, the stronger mode and the guard's scope count. workflows.Unguarded does
+// not take a rule away.
+//
+// A step that finds its locks busy does not park. The attempt fails with a retryable lockstep.Busy and keeps its place in the
+// queue; the next one comes the sooner the nearer it is to the head, within 20 s, and within ScheduleToCloseTimeout. Such
+// attempts count against MaximumAttempts. A step that must be woken fast needs a guard. A local activity with a rule fails
+// with lockstep.Invalid.
+func RuleFor[T any](activityType string, resources func(in T) []lockcore.Resource) Rule {
+	rule := Rule{activity: activityType, input: reflect.TypeFor[T]()}
+	if resources != nil {
+		rule.resources = func(first any) []lockcore.Resource {
+			in, _ := first.(T) // the zero value if T is an interface, and the argument nil
+			return resources(in)
+		}
+	}
+	return rule
+}
+
+// Elsewhere returns the rule for a worker that does not run activities of this type: it is no error then that the type is
+// unknown there.
+func (r Rule) Elsewhere() Rule {
+	r.elsewhere = true
+	return r
+}
+
+// forInterceptor is the rule as the interceptor calls it.
+func (r Rule) forInterceptor() interceptors.Rule {
+	return interceptors.Rule{Activity: r.activity, Resources: func(args []any) ([]lockcore.Resource, error) {
+		var first any
+		if len(args) > 0 {
+			first = args[0]
+		}
+		if first != nil && !reflect.TypeOf(first).AssignableTo(r.input) || first == nil && !takesNil(r.input) {
+			return nil, &lockcore.InvalidError{
+				Field: "worker.Options.Rules", Value: fmt.Sprintf("%q was called with a %T", r.activity, first), Bound: fmt.Sprintf("what its rule takes, a %v", r.input),
+			}
+		}
+		return r.resources(first), nil
+	}}
+}
+
+func takesNil(t reflect.Type) bool {
+	return t.Kind() == reflect.Interface || t.Kind() == reflect.Pointer
+}
+
+func checkRules(rules []Rule) error {
 	seen := map[string]bool{}
 	for i, r := range rules {
 		field := fmt.Sprintf("worker.Options.Rules[%d]", i)
 		switch {
-		case r.Activity == "":
-			return &lockcore.InvalidError{Field: field, Value: `""`, Bound: "the name of an activity type"}
-		case r.Locks == nil:
-			return &lockcore.InvalidError{Field: field, Value: fmt.Sprintf("%q without a function", r.Activity), Bound: "a rule made by workflows.RuleFor, with a function"}
-		case seen[r.Activity]:
-			return &lockcore.InvalidError{Field: field, Value: fmt.Sprintf("%q again", r.Activity), Bound: "one rule for each activity type"}
+		case r.activity == "" || protocol.IsMachinery(r.activity):
+			return &lockcore.InvalidError{Field: field, Value: fmt.Sprintf("%q", r.activity), Bound: "the name of an activity type of the user's"}
+		case r.resources == nil:
+			return &lockcore.InvalidError{Field: field, Value: fmt.Sprintf("%q without a function", r.activity), Bound: "a rule made by worker.RuleFor, with a function"}
+		case seen[r.activity]:
+			return &lockcore.InvalidError{Field: field, Value: fmt.Sprintf("%q again", r.activity), Bound: "one rule for each activity type"}
 		}
-		seen[r.Activity] = true
+		seen[r.activity] = true
 	}
 	return nil
 }
@@ -90,25 +155,37 @@ func (r *registrations) argument(name string) (t reflect.Type, known bool) {
 }
 
 // check refuses rules for activity types that the worker does not have, and those that cannot look at what the activity takes.
-func (r *registrations) check(registry activities.Registry, rules []workflows.Rule) error {
+func (r *registrations) check(registry activities.Registry, rules []Rule) error {
 	for _, rule := range rules {
-		argument, known := r.argument(rule.Activity)
+		argument, known := r.argument(rule.activity)
 		switch {
 		case known:
-			if misfit := rule.Misfit(argument); misfit != "" {
+			if !rule.fits(argument) {
 				return &lockcore.InvalidError{
-					Field: "worker.Options.Rules", Value: fmt.Sprintf("%q takes %s", rule.Activity, misfit),
-					Bound: fmt.Sprintf("what its rule takes, a %v: give the rule the activity's own type", rule.Input),
+					Field: "worker.Options.Rules", Value: fmt.Sprintf("%q takes %s", rule.activity, typeName(argument)),
+					Bound: fmt.Sprintf("what its rule takes, a %v: give the rule the activity's own type", rule.input),
 				}
 			}
-		case !rule.IsElsewhere && !taken(registry, rule.Activity):
+		case !rule.elsewhere && !taken(registry, rule.activity):
 			return &lockcore.InvalidError{
-				Field: "worker.Options.Rules", Value: fmt.Sprintf("%q", rule.Activity),
+				Field: "worker.Options.Rules", Value: fmt.Sprintf("%q", rule.activity),
 				Bound: "an activity type that is registered on the worker, or a rule with Elsewhere() where other workers run it",
 			}
 		}
 	}
 	return nil
+}
+
+// fits reports whether the rule can look at the first argument of an activity, which is of type t; t is nil if it has none.
+func (r Rule) fits(t reflect.Type) bool {
+	return r.input.Kind() == reflect.Interface && t == nil || t != nil && (t.AssignableTo(r.input) || t.Kind() == reflect.Interface)
+}
+
+func typeName(t reflect.Type) string {
+	if t == nil {
+		return "no argument"
+	}
+	return "a " + t.String()
 }
 
 // taken tells whether the registry has an activity type that it has told nobody of: it refuses a name that is taken.

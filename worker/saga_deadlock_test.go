@@ -28,10 +28,6 @@ func TestAStepGivenUpBeforeItParkedIsNotUndone(t *testing.T) {
 		"Step": func(ctx workflow.Context, s *workflows.Saga, name, id string) error {
 			return s.Step(ctx, name, "Undo"+name, id).Get(ctx, nil)
 		},
-		"CompensateWith": func(ctx workflow.Context, s *workflows.Saga, name, id string) error {
-			s.CompensateWith(ctx, "Undo"+name, id)
-			return workflow.ExecuteActivity(ctx, name, id).Get(ctx, nil)
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -132,7 +132,7 @@ func TestALossBetweenStepsIsToldAndCompensationTakesTheLockAnew(t *testing.T) {
 	run := b.start(t, "W")
 	b.untilWritten(t, 1)
 	require.NoError(t, b.locker.Release(t.Context(), lockcore.Release{
-		LockID: lockID(run), Resources: []string{account.Name}, Order: lockcore.LastAttempt(1),
+		LockID: lockID(run), Run: run.GetRunID(), Resources: []string{account.Name}, Order: lockcore.LastAttempt(1),
 	}))
 	intruder, err := b.locker.Acquire(t.Context(), request("intruder"))
 	require.NoError(t, err)

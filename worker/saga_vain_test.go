@@ -3,7 +3,6 @@ package worker_test
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -47,8 +46,7 @@ func TestSagasInOppositeDirectionsEnd(t *testing.T) {
 			return workflows.RunSaga(ctx, workflows.SagaOptions{DeadlockRetries: 10}, func(ctx workflow.Context, s *workflows.Saga) error {
 				for _, r := range accounts {
 					ctx := workflows.Guard(ctx, r)
-					s.CompensateWith(ctx, "Undo", r.Name)
-					if err := workflow.ExecuteActivity(ctx, "Meet", r.Name).Get(ctx, nil); err != nil {
+					if err := s.Step(ctx, "Meet", "Undo", r.Name).Get(ctx, nil); err != nil {
 						return err
 					}
 				}
@@ -88,9 +86,7 @@ func TestAStepThatGivesUpItsWaitIsNotUndone(t *testing.T) {
 			l.Resources = []lockcore.Resource{account}
 			b.workflow("W", func(ctx workflow.Context) error {
 				return saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
-					ctx = workflows.WithLocks(ctx, l)
-					s.CompensateWith(ctx, "Look")
-					return do(ctx, "Look")
+					return s.Step(workflows.WithLocks(ctx, l), "Look", "Look").Get(ctx, nil)
 				})
 			})
 			b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
@@ -110,115 +106,25 @@ func TestAStepThatGivesUpItsWaitIsNotUndone(t *testing.T) {
 	}
 }
 
-// undoAccount registers a compensation under the account's lock, and triesInVain is a step that does not get it.
-func undoAccount(ctx workflow.Context, s *workflows.Saga) {
-	s.CompensateWith(workflows.Guard(ctx, account), "Undo")
-}
-
-func triesInVain(ctx workflow.Context, of ...lockcore.Resource) error {
-	return do(workflows.WithLocks(ctx, workflows.Locks{Resources: of, Try: true}), "Do")
-}
-
-// mayHaveRun are sagas of which something may have run that "Undo" undoes.
-var mayHaveRun = map[string]func(ctx workflow.Context, s *workflows.Saga) error{
-	"an activity without a guard": func(ctx workflow.Context, s *workflows.Saga) error {
-		undoAccount(ctx, s)
-		return errors.Join(do(ctx, "Do"), triesInVain(ctx, account))
-	},
-	"a local activity without a guard": func(ctx workflow.Context, s *workflows.Saga) error {
-		undoAccount(ctx, s)
-		local := workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{StartToCloseTimeout: time.Minute})
-		return errors.Join(workflow.ExecuteLocalActivity(local, "Do").Get(ctx, nil), triesInVain(ctx, account))
-	},
-	"a child workflow": func(ctx workflow.Context, s *workflows.Saga) error {
-		undoAccount(ctx, s)
-		return errors.Join(workflow.ExecuteChildWorkflow(ctx, "Child").Get(ctx, nil), triesInVain(ctx, account))
-	},
-	"a signal": func(ctx workflow.Context, s *workflows.Saga) error {
-		undoAccount(ctx, s)
-		return errors.Join(workflow.SignalExternalWorkflow(ctx, "nobody", "", "noted", nil).Get(ctx, nil), triesInVain(ctx, account))
-	},
-	"a request to cancel": func(ctx workflow.Context, s *workflows.Saga) error {
-		undoAccount(ctx, s)
-		return errors.Join(workflow.RequestCancelExternalWorkflow(ctx, "nobody", "").Get(ctx, nil), triesInVain(ctx, account))
-	},
-	"another guarded step": func(ctx workflow.Context, s *workflows.Saga) error {
-		undoAccount(ctx, s)
-		return errors.Join(do(workflows.Guard(ctx, account2), "Do"), triesInVain(ctx, account))
-	},
-	"another guarded step that failed": func(ctx workflow.Context, s *workflows.Saga) error {
-		undoAccount(ctx, s)
-		return errors.Join(do(workflows.Guard(ctx, account2), "Refuse"), triesInVain(ctx, account))
-	},
-	"another step that is pending": func(ctx workflow.Context, s *workflows.Saga) error {
-		undoAccount(ctx, s)
-		workflow.ExecuteActivity(workflows.Guard(ctx, account2), "Do")
-		return triesInVain(ctx, account)
-	},
-	"a step before it, under other locks": func(ctx workflow.Context, s *workflows.Saga) error {
-		err := do(workflows.Guard(ctx, account2), "Do")
-		undoAccount(ctx, s) // of that step, by a saga that registers afterwards
-		return errors.Join(err, triesInVain(ctx, account))
-	},
-	"a step before it, without a guard": func(ctx workflow.Context, s *workflows.Saga) error {
-		s.CompensateWith(workflows.Guard(ctx, account2), "Do")
-		err := do(ctx, "Do")
-		undoAccount(ctx, s)
-		return errors.Join(err, triesInVain(ctx, account))
-	},
-	"a step before it, under one of its locks": func(ctx workflow.Context, s *workflows.Saga) error {
-		s.CompensateWith(workflows.Guard(ctx, account2), "Do")
-		err := do(workflows.Guard(ctx, account2), "Do")
-		both := []lockcore.Resource{account, account2}
-		s.CompensateWith(workflows.Guard(ctx, both...), "Undo")
-		return errors.Join(err, triesInVain(ctx, both...))
-	},
-	"a step under other locks in vain": func(ctx workflow.Context, s *workflows.Saga) error {
-		s.CompensateWith(workflows.Guard(ctx, account2), "Undo")
-		return triesInVain(ctx, account)
-	},
-	"no step": func(ctx workflow.Context, s *workflows.Saga) error {
-		undoAccount(ctx, s)
-		s.CompensateWith(workflows.Guard(ctx, account), "Do") // which is that of the step
-		return triesInVain(ctx, account)
-	},
-	"code": func(ctx workflow.Context, s *workflows.Saga) error {
-		ctx = workflows.Guard(ctx, account)
-		s.Compensate(ctx, func(ctx workflow.Context) error { return do(ctx, "Undo") })
-		return triesInVain(ctx, account)
-	},
-	"no locks": func(ctx workflow.Context, s *workflows.Saga) error {
-		s.CompensateWith(ctx, "Undo")
-		return triesInVain(ctx, account)
-	},
-}
-
-// A compensation is kept wherever it may be for something that ran, though a step since its registration tried its lock in vain.
-func TestACompensationOfWhatMayHaveRunIsKept(t *testing.T) {
+// What CompensateWith registered always runs: which step it undoes is not said.
+func TestWhatCompensateWithRegisteredRunsThoughItsStepNeverRan(t *testing.T) {
 	t.Parallel()
-	for name, fn := range mayHaveRun {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t)
-			b.workflow("W", func(ctx workflow.Context) error {
-				return saga(ctx, fn)
-			})
-			b.workflow("Child", func(workflow.Context) error { return nil })
-			b.work(t, sdkworker.Options{}, map[string]any{
-				"Do": nothing, "Refuse": refuse, "Undo": func(context.Context) error { b.write("undone"); return nil },
-			})
-			other := b.taken(t, account)
-			run := b.start(t, "W")
-			require.Eventually(t, func() bool {
-				return slices.Contains(commands(t, b.historyOf(t, run.GetID(), run.GetRunID())), "Undo")
-			}, within, lookEvery, "the compensation was dropped")
-			require.NoError(t, other.Leave(t.Context()))
-			_, err := b.end(t, run)
-			require.ErrorContains(t, err, "is busy for", "the step did not try in vain")
-			require.Equal(t, []string{"undone"}, b.read())
-			b.requireFree(t, account.Name)
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		return saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
+			s.CompensateWith(workflows.Guard(ctx, account), "Look")
+			return do(workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, Try: true}), "Look")
 		})
-	}
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
+	other := b.taken(t, account)
+	run := b.start(t, "W")
+	b.untilParked(t, run) // the compensation, for the step tried
+	require.NoError(t, other.Leave(t.Context()))
+	_, err := b.end(t, run)
+	require.ErrorIs(t, workflows.LockError(err), lockcore.ErrBusy)
+	require.Equal(t, []string{"free: false"}, b.read())
+	b.requireFree(t, account.Name)
 }
 
 // A step under the lock that has run, and then failed, is undone.

@@ -13,6 +13,7 @@ import (
 	enumspb "go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
 	workflowpb "go.temporal.io/api/workflow/v1"
+	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	sdkworker "go.temporal.io/sdk/worker"
@@ -23,7 +24,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/worker"
-	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
 func TestMain(m *testing.M) {
@@ -54,32 +54,46 @@ type bundle struct {
 
 	mu        sync.Mutex
 	workflows map[string]any
-	rules     []workflows.Rule
 	lines     []string
 }
 
-func setup(t *testing.T, rules ...workflows.Rule) *bundle {
+func setup(t *testing.T, rules ...worker.Rule) *bundle {
 	t.Helper()
 	return setupWith(t, lockcore.Config{}, rules...)
 }
 
-func setupWith(t *testing.T, config lockcore.Config, rules ...workflows.Rule) *bundle {
+func setupWith(t *testing.T, config lockcore.Config, rules ...worker.Rule) *bundle {
 	t.Helper()
 	db := testenv.Mongo(t)
 	locker, err := lockcore.New(db.Collection(lockCollection), config)
 	require.NoError(t, err)
-	plugin, err := worker.NewPlugin(worker.Options{Locker: locker, Cluster: cluster, Rules: rules})
+	plugin, err := worker.NewPlugin(worker.Options{Locker: locker, Rules: rules})
 	require.NoError(t, err)
+	c := testenv.Temporal(t)
+	askForNamespace(t, c)
 	return &bundle{
-		client: testenv.Temporal(t), locker: locker, plugin: plugin, queue: testenv.TaskQueue(t), database: db.Name(),
-		workflows: map[string]any{}, rules: rules,
+		client: c, locker: locker, plugin: plugin, queue: testenv.TaskQueue(t), database: db.Name(),
+		workflows: map[string]any{},
 	}
 }
 
-const (
-	lockCollection = "locks"
-	cluster        = "test"
+const lockCollection = "locks"
+
+var (
+	// namespaceID is that of the namespace "default", which the first test asks for.
+	namespaceID   string
+	askNamespaces sync.Once
 )
+
+func askForNamespace(t *testing.T, c client.Client) {
+	t.Helper()
+	askNamespaces.Do(func() {
+		answer, err := c.WorkflowService().DescribeNamespace(t.Context(), &workflowservice.DescribeNamespaceRequest{Namespace: "default"})
+		require.NoError(t, err)
+		namespaceID = answer.GetNamespaceInfo().GetId()
+	})
+	require.NotEmpty(t, namespaceID)
+}
 
 // work starts a worker with the plugin, the workflows so far and the given activities, until the test ends.
 func (b *bundle) work(t *testing.T, o sdkworker.Options, activities map[string]any) sdkworker.Worker {
@@ -163,7 +177,7 @@ func (b *bundle) replay(t *testing.T, history *historypb.History) {
 func (b *bundle) tryReplay(t *testing.T, history *historypb.History) error {
 	t.Helper()
 	replayer, err := sdkworker.NewWorkflowReplayerWithOptions(sdkworker.WorkflowReplayerOptions{
-		Plugins:                  []sdkworker.Plugin{worker.NewReplayPlugin(b.rules...)},
+		Plugins:                  []sdkworker.Plugin{worker.NewReplayPlugin()},
 		DisableDeadlockDetection: true, // a second without an end is no deadlock on a machine that is busy
 	})
 	require.NoError(t, err)
@@ -210,6 +224,16 @@ func (b *bundle) holders(t *testing.T, resource string) []string {
 func (b *bundle) waiters(t *testing.T, resource string) []string {
 	t.Helper()
 	return b.lockIDs(t, resource, lockcore.StateWaiting)
+}
+
+// runs are the run labels of those that hold a resource.
+func (b *bundle) runs(t *testing.T, resource string) (labels []string) {
+	t.Helper()
+	for s, err := range b.locker.Status(t.Context(), lockcore.Filter{Resource: resource, States: []lockcore.State{lockcore.StateHolding}}) {
+		require.NoError(t, err)
+		labels = append(labels, s.Run)
+	}
+	return labels
 }
 
 // isFree tells whether somebody else could have the resource at this moment.

@@ -69,7 +69,7 @@ func TestSpansOfLocksStandUnderTheirSteps(t *testing.T) {
 	for _, s := range spans {
 		switch s.Name {
 		case telemetry.SpanAcquire, telemetry.SpanLeave:
-			if strings.HasPrefix(attributeOf(s, telemetry.LockID).AsString(), "temporal:") {
+			if strings.HasPrefix(attributeOf(s, telemetry.LockID).AsString(), namespaceID) {
 				require.Contains(t, steps, s.Parent.SpanID().String(), "%s is under no step", s.Name)
 			}
 		case telemetry.SpanWait:
@@ -87,7 +87,7 @@ func TestSpansOfLocksStandUnderTheirSteps(t *testing.T) {
 		})
 		require.Len(t, blockers, 1, "the hold that the wait names")
 		require.Equal(t, blockers[0].EndTime, w.EndTime, "its end let the wait in")
-		if strings.HasPrefix(attributeOf(blockers[0], telemetry.LockID).AsString(), "temporal:") {
+		if strings.HasPrefix(attributeOf(blockers[0], telemetry.LockID).AsString(), namespaceID) {
 			held := steps[attributeOf(w, telemetry.BlockedBySpan).AsString()]
 			require.Equal(t, "RunActivity:Look", held.Name, "the step that held")
 			require.NotEqual(t, held.SpanContext.TraceID(), w.SpanContext.TraceID(), "it is another workflow's")
@@ -127,7 +127,7 @@ func TestAReplayMakesNoSpans(t *testing.T) {
 	for _, file := range kept(t) {
 		name := strings.TrimSuffix(filepath.Base(file), ".json")
 		f := features[slices.IndexFunc(features, func(f feature) bool { return f.name == name })]
-		plugin, err := worker.NewPlugin(worker.Options{Locker: b.locker, Cluster: cluster, Rules: f.rules})
+		plugin, err := worker.NewPlugin(worker.Options{Locker: b.locker})
 		require.NoError(t, err)
 		replayer, err := sdkworker.NewWorkflowReplayerWithOptions(sdkworker.WorkflowReplayerOptions{Plugins: []sdkworker.Plugin{plugin}, DisableDeadlockDetection: true})
 		require.NoError(t, err)

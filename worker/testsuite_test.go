@@ -78,18 +78,16 @@ func (s *suite) run(t *testing.T, fn func(ctx workflow.Context) error) error {
 
 func TestInTheTestEnvironmentAStepWaitsUntilTheLockIsLetGo(t *testing.T) {
 	t.Parallel()
-	for name, step := range map[string]func(workflow.Context) error{"activity": twoSteps, "local activity": localStep} {
-		for clock, now := range map[string]func(*testsuite.TestWorkflowEnvironment) func() time.Time{"its clock": itsClock, "wall clock": wallClock} {
-			s := inMemory(t, now)
-			leases := s.taken(t, time.Hour)
-			s.RegisterDelayedCallback(func() { require.NoError(t, s.locker.Leave(t.Context(), leases...)) }, time.Minute)
-			began := s.Now()
-			require.NoError(t, s.run(t, step), "%s, %s", name, clock)
-			require.GreaterOrEqual(t, s.Now().Sub(began), time.Minute)
-			require.Positive(t, s.ran)
-			require.Equal(t, s.ran, s.guarded)
-			require.True(t, s.isFree(t.Context()))
-		}
+	for clock, now := range map[string]func(*testsuite.TestWorkflowEnvironment) func() time.Time{"its clock": itsClock, "wall clock": wallClock} {
+		s := inMemory(t, now)
+		leases := s.taken(t, time.Hour)
+		s.RegisterDelayedCallback(func() { require.NoError(t, s.locker.Leave(t.Context(), leases...)) }, time.Minute)
+		began := s.Now()
+		require.NoError(t, s.run(t, twoSteps), clock)
+		require.GreaterOrEqual(t, s.Now().Sub(began), time.Minute)
+		require.Positive(t, s.ran)
+		require.Equal(t, s.ran, s.guarded)
+		require.True(t, s.isFree(t.Context()))
 	}
 }
 

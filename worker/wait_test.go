@@ -70,7 +70,7 @@ func TestABusyStepWaitsWithoutSlotAndIsWoken(t *testing.T) {
 	for _, run := range append(runs, first) {
 		events, err := b.end(t, run)
 		require.NoError(t, err)
-		require.LessOrEqual(t, countEvents(events), 26)
+		require.LessOrEqual(t, countEvents(events), 24)
 	}
 	require.Equal(t, []string{"free: false", "free: false", "free: false", "free: false", "free: false", "free: false"}, b.read())
 	b.requireFree(t, account.Name)
@@ -163,24 +163,6 @@ func TestWhoWaitsIsSeenInTheRunsDetails(t *testing.T) {
 	_, err = b.end(t, run)
 	require.NoError(t, err)
 	require.Contains(t, b.read(), "after: mine")
-}
-
-func TestALocalActivityWaitsToo(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error {
-		ctx = workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{ScheduleToCloseTimeout: time.Minute})
-		return workflow.ExecuteLocalActivity(workflows.Guard(ctx, account), b.look).Get(ctx, nil)
-	})
-	b.work(t, sdkworker.Options{}, nil)
-	other := b.taken(t, account)
-	run := b.start(t, "W")
-	b.untilParked(t, run)
-	require.NoError(t, other.Leave(t.Context()))
-	_, err := b.end(t, run)
-	require.NoError(t, err)
-	require.Equal(t, []string{"free: false"}, b.read())
-	b.requireFree(t, account.Name)
 }
 
 func runID(ctx context.Context) string { return activity.GetInfo(ctx).WorkflowExecution.RunID }

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	historypb "go.temporal.io/api/history/v1"
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
@@ -62,30 +61,6 @@ func TestStepsOfOneSagaThatWaitTogetherAreLetInTogether(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A step that failed may have left something behind, which the run's end releases. It must not keep what others hold.
-func TestWhatAFailedStepMayHaveLeftKeepsNoLaterReleaseBack(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error {
-		once := workflow.WithRetryPolicy(workflow.WithStartToCloseTimeout(ctx, time.Second), temporal.RetryPolicy{MaximumAttempts: 1})
-		if do(workflows.Guard(once, account), "Stall") == nil {
-			b.write("the step did not fail")
-		}
-		hold, err := workflows.Lock(ctx, workflows.Locks{Resources: []lockcore.Resource{account}})
-		if err != nil {
-			return err
-		}
-		hold.Release(ctx)
-		return do(ctx, "Look")
-	})
-	b.work(t, sdkworker.Options{}, map[string]any{
-		"Look": b.look, "Stall": func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
-	})
-	_, err := b.end(t, b.start(t, "W"))
-	require.NoError(t, err)
-	require.Equal(t, []string{"free: true"}, b.read())
-}
-
 func TestCancellingASagaWhoseStepNeverRanUndoesNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -125,42 +100,6 @@ func TestAStepThatWaitsForAnotherResourceGivesBackWhatItWasGranted(t *testing.T)
 	require.NoError(t, first.Leave(t.Context()))
 	_, err := b.end(t, run)
 	require.NoError(t, err)
-}
-
-func TestARuleThatHasWaitedIsRetiredFirst(t *testing.T) {
-	t.Parallel()
-	b := setup(t, payments(""))
-	b.workflow("W", func(ctx workflow.Context) error {
-		if err := pay(ctx, payment{account.Name}); err != nil {
-			return err
-		}
-		return pay(workflows.Unguarded(ctx), payment{account.Name})
-	})
-	b.work(t, sdkworker.Options{}, lookAt(b))
-	other := b.taken(t, account)
-	run := b.start(t, "W")
-	b.untilParked(t, run)
-	require.NoError(t, other.Leave(t.Context()))
-	events, err := b.end(t, run)
-	require.NoError(t, err)
-	b.rules = []workflows.Rule{payments("").Retired()}
-	b.replay(t, &historypb.History{Events: events})
-}
-
-func TestARuleThatChangesItsScopeLeavesTheReleaseInPlace(t *testing.T) {
-	t.Parallel()
-	b := setup(t, payments(""))
-	b.workflow("W", func(ctx workflow.Context) error {
-		if err := sagaOfTwo(ctx); err != nil {
-			return err
-		}
-		return pay(workflows.Unguarded(ctx), payment{account.Name})
-	})
-	b.work(t, sdkworker.Options{}, lookAt(b))
-	events, err := b.end(t, b.start(t, "W"))
-	require.NoError(t, err)
-	b.rules = []workflows.Rule{payments(workflows.ScopeStep)}
-	b.replay(t, &historypb.History{Events: events})
 }
 
 // What a workflow returns is recorded as what it is, whatever type it has in workflow code.

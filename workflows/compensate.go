@@ -17,20 +17,18 @@ type compensation struct {
 	activity string
 	// dropped says that there is nothing to undo.
 	dropped bool
-	// undoing tells whether there is, of a compensation that is registered apart from its step.
-	undoing *run.Undoing
 	// ctx is the context of the registration: its options and locks are the compensation's.
 	ctx workflow.Context
 	fn  func(ctx workflow.Context) error
 }
 
-// add registers a compensation. apart says that it is an activity whose step is called apart from it.
-func (s *Saga) add(ctx workflow.Context, activity string, apart bool, fn func(ctx workflow.Context) error) *compensation {
+// add registers a compensation.
+func (s *Saga) add(ctx workflow.Context, activity string, fn func(ctx workflow.Context) error) *compensation {
 	if s.ended {
 		panic("lockstep: a compensation was registered with a saga that has ended: it would never run")
 	}
 	s.registered++
-	c := &compensation{number: s.registered, activity: activity, undoing: s.ledger.Register(ctx, apart), ctx: ctx, fn: fn}
+	c := &compensation{number: s.registered, activity: activity, ctx: ctx, fn: fn}
 	s.pending = append(s.pending, c)
 	return c
 }
@@ -40,7 +38,7 @@ func (s *Saga) add(ctx workflow.Context, activity string, apart bool, fn func(ct
 func (s *Saga) compensate(ctx workflow.Context, parallel bool, err error) error {
 	var failed []*CompensationError
 	for len(s.pending) > 0 {
-		for _, done := range start(ctx, s.next(ctx, parallel)) {
+		for _, done := range start(ctx, s.next(parallel)) {
 			if err := done.future.Get(ctx, nil); err != nil {
 				failed = append(failed, &CompensationError{Step: done.number, Activity: done.activity, Err: err})
 			}
@@ -53,25 +51,15 @@ func (s *Saga) compensate(ctx workflow.Context, parallel bool, err error) error 
 }
 
 // next takes out the compensations that run next: all of them, the last first, or the last alone.
-func (s *Saga) next(ctx workflow.Context, all bool) []*compensation {
+func (s *Saga) next(all bool) []*compensation {
 	from := len(s.pending) - 1
 	if all {
 		from = 0
 	}
-	next := slices.DeleteFunc(slices.Clone(s.pending[from:]), func(c *compensation) bool { return c.dropped || c.inVain(ctx) })
+	next := slices.DeleteFunc(slices.Clone(s.pending[from:]), func(c *compensation) bool { return c.dropped })
 	slices.Reverse(next)
 	s.pending = s.pending[:from]
 	return next
-}
-
-// inVain tells whether the step of a compensation that was registered apart from it is known never to have run.
-func (c *compensation) inVain(ctx workflow.Context) bool {
-	if !c.undoing.InVain(ctx) {
-		return false
-	}
-	workflow.GetLogger(ctx).Info("lockstep: a compensation is dropped, since its step asked for its locks in vain and never ran",
-		"compensation", c.number, "activity", c.activity)
-	return true
 }
 
 type running struct {

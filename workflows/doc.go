@@ -52,7 +52,7 @@
 // the activity's options name one. So an idempotency key is made neither of activity.Info's ActivityID, where it is the default, nor of its Attempt,
 // but of the workflow ID (or the run ID) and a key of the step's own; or the options say an ActivityID, which stays.
 //
-// The activity that waits, lockstep.Wait, goes to the step's own task queue, and for [Lock] and local activities to the workflow's, as do
+// The activity that waits, lockstep.Wait, goes to the step's own task queue, and for [Lock] to the workflow's, as do
 // the lock activities that locks around code and a release fall back on, and that of Locks.KeepAlive. So Lockstep has to be
 // installed on workers of both that run activities, and not only local ones. Where no worker does that (all workers of the workflow's queue have
 // LocalActivityWorkerOnly), the workflow is woken when a worker with Lockstep lets the lock go, but nobody keeps its place in the queue
@@ -85,15 +85,12 @@
 //     their HoldTTL has passed, the orphan reaper finds them (see worker.CreateReaper), or a later run of the same
 //     workflow ID asks for them.
 //   - A step of scope step with several resources holds none of them while it waits for one.
-//   - A workflow that is reset in the middle of a saga goes on under another run ID. Its next guarded step takes anew
-//     all that the saga held, after what the run before left was released; others may have been in between. A Lock is
-//     taken anew at once, and activities, child workflows and signals wait for that; an activity without a guard that was
-//     pending does not. A step with Locks.FromWorkflow that was pending does, where its worker has the interceptor.
-//   - All sagas and locks of one run are held in the run's name: they do not keep each other out.
+//   - A workflow that is reset goes on with what it held. What it had released after the point of the reset is gone, and
+//     its history does not say so: others may have been in between.
+//   - All sagas and locks of one workflow are held in its name: they do not keep each other out.
 //
 // # Changing workflows that are running
 //
-// A guard adds nothing to the history by itself, but a saga's release does. Putting RunSaga or a guard of
-// scope saga around steps of workflows in flight is a change of workflow code like any other, and needs
-// workflow.GetVersion like any other.
+// Putting a guard, RunSaga or Lock around steps of workflows in flight is a change of workflow code like any other, and
+// needs workflow.GetVersion like any other.
 package workflows

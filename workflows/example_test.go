@@ -94,23 +94,3 @@ func ExampleLock() {
 	}
 	_ = maintain
 }
-
-// Reading together, and writing alone, without letting go in between.
-func ExampleHold_Upgrade() {
-	revise := func(ctx workflow.Context) error {
-		hold, err := workflows.Lock(ctx, workflows.Locks{Resources: []lockcore.Resource{lockcore.Shared("book")}})
-		if err != nil {
-			return err
-		}
-		err = workflow.ExecuteActivity(ctx, "Read").Get(ctx, nil)
-		if err == nil {
-			err = hold.Upgrade(ctx) // waits until the other readers have gone
-		}
-		if err == nil {
-			err = workflow.ExecuteActivity(ctx, "Write").Get(ctx, nil)
-		}
-		hold.Release(ctx)
-		return err
-	}
-	_ = revise
-}

@@ -31,16 +31,14 @@ type Hold struct {
 // somebody is, it waits in the queue as a guarded step does: without a slot, without history, and woken when its
 // turn has come.
 //
-// [Locks.Scope] and [Locks.FromWorkflow] are for steps, and refused here; TTL has no meaning but that it is not more than HoldTTL. The locks stand for
+// [Locks.Scope] is for steps, and refused here; TTL has no meaning but that it is not more than HoldTTL. The locks stand for
 // HoldTTL after the last sign of life, which is a step under them, a wait of the run, or [Locks.KeepAlive].
 //
 // All locks of a run are held in its name. A guarded step inside joins them, and fails with a *lockcore.LostError where
 // they are lost; two calls of Lock in one run do not keep each other out.
 //
-// In a run that was reset under the locks they are taken anew at once, whatever it waits for. Activities, guarded or not, and
-// signals to other workflows wait for them as Lock did and fail as Lock does; so do workflow.ExecuteChildWorkflow and Nexus
-// operations, which block meanwhile, and need the context of the coroutine that calls them. Timers run on, and what was under way
-// before the reset. What the run before has handed over ([HandOver]) of the same resources is from then on this Hold's.
+// All runs of a workflow share its locks: one that was reset, or continues another ([HandOver]), goes on with what the run
+// before holds.
 //
 // Cancelling ctx while it waits leaves the queue, and what was granted meanwhile is released; the error is a
 // *temporal.CanceledError. Other errors match *lockcore.BusyError (after MaxWait, or at once with Try), *lockcore.DeadlockError,
@@ -69,11 +67,9 @@ func Lock(ctx workflow.Context, l Locks) (*Hold, error) {
 func (l *Locks) forLock(locks *run.Locks) error {
 	switch refused := locks.Refused(); {
 	case refused != nil:
-		return &lockcore.InvalidError{Field: refused.Field, Value: refused.Value, Bound: refused.Bound}
+		return refused
 	case l.Scope != "":
 		return &lockcore.InvalidError{Field: "Locks.Scope", Value: fmt.Sprintf("%q", l.Scope), Bound: "empty with Lock: its locks are held until Release"}
-	case l.FromWorkflow:
-		return &lockcore.InvalidError{Field: "Locks.FromWorkflow", Value: "true", Bound: "false with Lock, which takes its locks from the workflow anyway"}
 	}
 	return nil
 }
@@ -85,23 +81,12 @@ func (l *Locks) forLock(locks *run.Locks) error {
 // Steps that run under the locks must have returned: they are cut off, and fail with a *lockcore.LostError.
 func (h *Hold) Release(ctx workflow.Context) { h.lock.Release(ctx, run.ReleaseOptions{}) }
 
-// Upgrade takes exclusively what is held in shared mode, ahead of the queue, and waits until nobody shares it any more.
-// MaxWait and Try are those of [Lock]. Where it fails the locks are as they were before. The error matches
-// *lockcore.DeadlockError where two that share a resource both wait to upgrade, and lockcore.ErrEnded after Release;
-// otherwise it is as of Lock.
-func (h *Hold) Upgrade(ctx workflow.Context) error { return h.lock.Upgrade(ctx) }
-
-// Downgrade makes shared what is held exclusively, so that others may share it. Where a step of the same run is running
-// under a lock, that lock stays exclusive, and the error is a *lockcore.BusyError with the run's own lock ID.
-func (h *Hold) Downgrade(ctx workflow.Context) error { return h.lock.Downgrade(ctx) }
-
 // Lost returns a future for selectors. With [Locks.KeepAlive] it is ready with an error that matches *lockcore.LostError
 // when a lock is found to be lost: others may hold it, and what is done from then on is not isolated. It is ready without an
-// error after Release. Without KeepAlive nobody looks, and the next guarded step finds out. A reset of the run is no loss,
-// though others may have held the lock until the new run has taken it anew; a loss that was told before the reset stays one.
+// error after Release. Without KeepAlive nobody looks, and the next guarded step finds out. A reset of the run is no loss.
 func (h *Hold) Lost() workflow.Future { return h.lock.Lost() }
 
-// Fence returns the fence with which a resource was taken or upgraded last; ok is false where it is none of the Hold's.
+// Fence returns the fence with which a resource was taken last; ok is false where it is none of the Hold's.
 // It can be passed to whatever checks fences. Steps under the Hold know theirs by activities.Fence.
 func (h *Hold) Fence(resource string) (fence int64, ok bool) {
 	for _, lease := range h.lock.Leases() {

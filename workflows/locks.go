@@ -36,8 +36,8 @@ type Locks struct {
 	// 100 ms to ten years, or lockcore.Forever, and not less than TTL. ScopeStep ignores it. Defaults to
 	// the HoldTTL of the activity worker's Locker.
 	HoldTTL time.Duration
-	// Owner is the party that waits and holds, for people and for deadlock detection. Defaults to the
-	// workflow ID.
+	// Owner is who waits and holds, for people and for deadlock detection. Defaults to the workflow, as its namespace's ID,
+	// "/" and its workflow ID.
 	Owner string
 	// Reacquire takes a lock anew that this saga has lost, instead of failing the step with a
 	// *lockcore.LostError: for sagas that choose to go on. Compensations always do.
@@ -45,21 +45,8 @@ type Locks struct {
 	// MaxWait is how long the step may wait for its locks, all its schedulings together, before it fails with a
 	// *lockcore.BusyError. It is no part of the step's own timeouts and attempts, which waiting does not use up: after a
 	// wait the step is scheduled again with what is left of them. Where no worker takes the activity that waits, it ends 10 s
-	// later. Compensations do not heed it: they have to run. That of a step which gave up its wait is dropped; see [Saga.Step] and
-	// [Saga.CompensateWith]. 0 or more. Defaults to 0, which is as long as it takes.
+	// later. Compensations do not heed it: they have to run. That of a [Saga.Step] which gave up its wait is dropped. 0 or more. Defaults to 0, which is as long as it takes.
 	MaxWait time.Duration
-	// FromWorkflow has the workflow take the locks before the step is scheduled, and let them go after it, as [Lock] does:
-	// for task queues on which a worker without Lockstep's interceptor may run the step, which would run a guarded one
-	// without its locks. It costs two events for each step, and the step has no fence and is not told of a loss while it runs:
-	// HoldTTL must be longer than the step, all its attempts together. With ScopeSaga the locks stay until the saga's end.
-	//
-	// Where the run is reset while such a step is pending, the server runs it again in the new run at once. A worker with the
-	// interceptor refuses it; then the workflow takes the locks anew, and schedules the step again. WARNING: a worker without the
-	// interceptor runs it WITHOUT its locks, and an attempt of the old run that still runs is not waited for. Use it only for
-	// steps that are safe then, or cancel the step before a reset. A guarded step has no such gap.
-	//
-	// Defaults to false.
-	FromWorkflow bool
 	// Try fails the step at once with a *lockcore.BusyError where its locks are busy, and leaves no place in a queue. A
 	// retry policy whose NonRetryableErrorTypes name "lockstep.Busy" does the same. Compensations do not heed either, as with MaxWait.
 	Try bool
@@ -73,11 +60,11 @@ type Locks struct {
 
 // WithLocks returns a context under which every activity is a guarded step: its locks are taken when
 // it is entered, renewed while it runs, and let go as l.Scope says. It takes nothing by itself, adds
-// no event to the history, and does not change ctx. Local activities are guarded too; child workflows
-// and timers are not.
+// no event to the history, and does not change ctx. Local activities are refused, with a
+// *lockcore.InvalidError; child workflows and timers are not guarded.
 //
-// A WithLocks inside another replaces it and does not add to it: what the innermost one names is what
-// a step holds. In ScopeSaga what earlier steps took stays held nevertheless.
+// A WithLocks inside another adds to it: a step holds what both name, on a resource of both in the stronger mode, and all of it
+// for the longer scope. Of the other options those of the inner one count, if it sets them. [Unguarded] begins anew.
 //
 // A step whose locks cannot be had fails with an error that matches [lockcore.ErrBusy],
 // [lockcore.ErrLost], [lockcore.ErrDeadlock], [lockcore.ErrSuperseded] or [lockcore.ErrInvalid], and the
@@ -100,13 +87,11 @@ func (l Locks) run() run.Locks {
 		Scope:     string(l.Scope),
 		TTL:       l.TTL,
 		HoldTTL:   l.HoldTTL,
-		Owner:     l.Owner,
+		Owner:     protocol.Owner{Name: l.Owner},
 		Reacquire: l.Reacquire,
 		MaxWait:   l.MaxWait,
 		Try:       l.Try,
-
-		FromWorkflow: l.FromWorkflow,
-		KeepAlive:    l.KeepAlive,
+		KeepAlive: l.KeepAlive,
 	}
 }
 
@@ -114,7 +99,7 @@ const notInstalled = "lockstep: this workflow asks for locks, but its worker run
 	"add worker.NewPlugin(…) to client.Options.Plugins or to worker.Options.Plugins, " +
 	"or worker.Interceptor(…) to worker.Options.Interceptors"
 
-// Guard is [WithLocks] with nothing but resources:
+// Guard is [WithLocks] with nothing but resources. A Guard inside another adds to it:
 //
 //	ctx = workflows.Guard(ctx, lockcore.Exclusive("account/42"), lockcore.Shared("rates"))
 func Guard(ctx workflow.Context, resources ...lockcore.Resource) workflow.Context {

@@ -21,7 +21,7 @@ var reapOptions = workflow.ActivityOptions{
 	RetryPolicy:         &temporal.RetryPolicy{InitialInterval: time.Second, MaximumInterval: 10 * time.Second},
 }
 
-// Reap is the orphan reaper's workflow: it releases once what closed workflow runs of the worker's cluster have left, and
+// Reap is the orphan reaper's workflow: it releases once what closed workflow runs of the worker's namespace have left, and
 // returns what it counted. See [activities.Activities.Reap], its only activity. A schedule starts it, which
 // worker.CreateReaper makes. When it is cancelled it stops where it is; the next one goes on.
 func Reap(ctx workflow.Context, p activities.ReapParams) (activities.ReapResult, error) {

@@ -33,11 +33,12 @@ type SagaOptions struct {
 // that outlives the function it was given to.
 type Saga struct {
 	// pending are the compensations that have not run, in the order of registration.
-	pending    []*compensation
+	pending []*compensation
+	// scope is nil if the interceptor is not installed.
+	scope      *run.Scope
 	registered int
 	attempt    int
 	ended      bool
-	ledger     *run.Ledger
 }
 
 // Attempt is how often fn has been called, this time included: 1, or more with [SagaOptions.DeadlockRetries]. Steps that are
@@ -107,9 +108,8 @@ func backOff(attempt int, runID string) time.Duration {
 // runOnce is one attempt of a saga.
 func runOnce(ctx workflow.Context, opts SagaOptions, attempt int, fn func(ctx workflow.Context, s *Saga) error) error {
 	inner, scope := enterScope(ctx)
-	s := &Saga{attempt: attempt, ledger: run.OpenLedger(ctx)}
+	s := &Saga{attempt: attempt, scope: run.ScopeFrom(inner)}
 	err := fn(inner, s)
-	s.ledger.Close()
 	if err != nil && !continuesAsNew(err) {
 		if scope != nil {
 			scope.Undo(ctx)
@@ -148,7 +148,7 @@ func continuesAsNew(err error) bool {
 // still send. They wait for locks as long as it takes, whatever [Locks] says of it, and fail with a *lockcore.DeadlockError only
 // where all that wait for each other are compensations. fn is not dropped where its step never ran: [Saga.Step] does that.
 func (s *Saga) Compensate(ctx workflow.Context, fn func(ctx workflow.Context) error) {
-	s.add(ctx, "", false, fn)
+	s.add(ctx, "", fn)
 }
 
 // CompensateWith registers an activity that undoes a step; see [Saga.Compensate]. Its options and its
@@ -157,20 +157,11 @@ func (s *Saga) Compensate(ctx workflow.Context, fn func(ctx workflow.Context) er
 //	s.CompensateWith(ctx, Refund, in)
 //	err := workflow.ExecuteActivity(ctx, Debit, in).Get(ctx, nil)
 //
-// Like that of [Saga.Step] it is dropped where there is nothing to undo. But which step it is for is not said, so it is
-// dropped only where nothing that this saga has sent out can be it:
-//
-//   - between this registration and the next, at least one step asked for one of its locks, nothing else was sent out but guarded
-//     steps, and of each it is known that it asked or waited for its locks in vain;
-//   - no other step that may have run asked for any of its locks, and none came before the saga's first registration;
-//   - nothing was sent out without a guard: activities, child workflows, Nexus operations, signals to other workflows and requests
-//     to cancel them. A step that only a rule guards counts as one without; one with Locks.FromWorkflow as one that may have run.
-//
-// Elsewhere it runs, and waits for its locks as long as it takes, though the step gave up after its MaxWait, or with Try, or
-// was cancelled: prefer Step where a step has an undo of its own. What has to happen whenever the saga fails, and undoes no step,
-// is for [Saga.Compensate], or for after RunSaga. The first time that one is dropped adds a version marker to the history.
+// It always runs when the saga fails, and waits for its locks as long as it takes, even if the step gave up after its
+// MaxWait, or with Try, or was cancelled: which step it undoes is not said. Prefer [Saga.Step] if a step has an undo of
+// its own.
 func (s *Saga) CompensateWith(ctx workflow.Context, activity any, args ...any) {
-	s.add(ctx, activityName(activity), true, func(ctx workflow.Context) error {
+	s.add(ctx, activityName(activity), func(ctx workflow.Context) error {
 		return workflow.ExecuteActivity(ctx, activity, args...).Get(ctx, nil)
 	})
 }
@@ -182,11 +173,25 @@ func (s *Saga) CompensateWith(ctx workflow.Context, activity any, args ...any) {
 // undo is registered before the activity is scheduled, as [Saga.CompensateWith] does. It is dropped again where the step
 // is known never to have run, since it asked or waited for its locks in vain: then there is nothing to undo, and nothing for which
 // undo would have to take the same locks. Cancelling ctx cancels the activity.
+//
+// undo never runs beside the activity. If an attempt still runs, which ignored its cancellation or timed out, undo waits
+// until it has returned, or must know that it has lost its locks; an attempt that comes later is refused.
+//
+// ctx is the one that RunSaga gives to its function, or one made of it. Under another one the step is refused with a
+// *lockcore.InvalidError, and nothing runs: it would not hold its locks for the saga.
 func (s *Saga) Step(ctx workflow.Context, activity, undo any, args ...any) workflow.Future {
-	c := s.add(ctx, activityName(undo), false, func(ctx workflow.Context) error {
-		return workflow.ExecuteActivity(ctx, undo, args...).Get(ctx, nil)
+	if run.ScopeFrom(ctx) != s.scope {
+		refused, settable := workflow.NewFuture(ctx)
+		settable.SetError(protocol.NewWaitError(&lockcore.InvalidError{
+			Field: "Saga.Step", Value: "a context from outside the saga", Bound: "the context that RunSaga gives to its function, or one made of it",
+		}, true))
+		return refused
+	}
+	undone := &run.Undone{}
+	c := s.add(ctx, activityName(undo), func(ctx workflow.Context) error {
+		return workflow.ExecuteActivity(run.WithUndoing(ctx, undone), undo, args...).Get(ctx, nil)
 	})
-	inner := workflow.ExecuteActivity(run.WithUndone(ctx), activity, args...)
+	inner := workflow.ExecuteActivity(run.WithUndone(ctx, undone), activity, args...)
 	outer, settable := workflow.NewFuture(ctx)
 	workflow.GoNamed(ctx, "saga-step", func(ctx workflow.Context) {
 		c.dropped = protocol.NeverRan(inner.Get(ctx, nil))

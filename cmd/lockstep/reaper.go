@@ -98,11 +98,10 @@ func printReap(out io.Writer, n activities.ReapResult) error {
 	_, err := fmt.Fprintf(out, `%7d locks and queued places listed, of %d workflow runs
 %7d runs are open
 %7d runs are closed: %d locks and places were released
-%7d runs are unknown to their namespace, and gave signs of life too recently
-%7d runs are in namespaces that the worker may not read
+%7d runs are unknown to the namespace, and gave signs of life too recently
 %7d runs could not be asked about
 %7d questions or releases failed
-`, n.Listed, n.Runs, n.Open, n.Closed, n.Released, n.Missing, n.Denied, n.Unknown, n.Failed)
+`, n.Listed, n.Runs, n.Open, n.Closed, n.Released, n.Missing, n.Unknown, n.Failed)
 	return err
 }
 

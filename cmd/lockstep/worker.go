@@ -30,8 +30,8 @@ const uriVariable = "LOCKSTEP_MONGODB_URI"
 // workerConfig is what a worker is started with.
 type workerConfig struct {
 	temporalFlags
-	uri, database, collection, cluster string
-	reaper                             time.Duration
+	uri, database, collection string
+	reaper                    time.Duration
 }
 
 func workerCommand(s streams) *cobra.Command {
@@ -66,7 +66,6 @@ Exit status: 0 after it was stopped, 1 if it could not start, 2 for wrong usage.
 	f.StringVar(&cfg.uri, "mongodb-uri", "", "where the locks' database is (LOCKSTEP_MONGODB_URI)")
 	f.StringVar(&cfg.database, "database", "", `the database; that of the URI by default, or "`+defaultDatabase+`"`)
 	f.StringVar(&cfg.collection, "collection", "locks", "the collection of the locks")
-	f.StringVar(&cfg.cluster, "cluster", worker.DefaultCluster, "this Temporal cluster's name in lock IDs")
 	f.DurationVar(&cfg.reaper, "reaper", worker.DefaultReaperInterval, "how often the orphan reaper runs; 0 leaves its schedule as it is")
 	return c
 }
@@ -96,7 +95,7 @@ func (cfg *workerConfig) run(ctx context.Context, s streams) error {
 	if err != nil {
 		return usage(err)
 	}
-	plugin, err := worker.NewPlugin(worker.Options{Locker: locker, Cluster: cfg.cluster})
+	plugin, err := worker.NewPlugin(worker.Options{Locker: locker})
 	if err != nil {
 		return usage(err)
 	}

@@ -71,7 +71,7 @@ func serveWith(t *testing.T, env []string, args ...string) *served {
 	require.NoError(t, err)
 	s := &served{client: testenv.Temporal(t), locker: locker, locks: testenv.TaskQueue(t), database: db.Name(), stderr: &text{}}
 	s.cmd = exec.CommandContext(t.Context(), binary, append([]string{
-		"worker", "--task-queue", s.locks, "--database", s.database, "--cluster", "test",
+		"worker", "--task-queue", s.locks, "--database", s.database,
 	}, args...)...)
 	s.cmd.Dir = t.TempDir()
 	s.cmd.Env = append(s.cmd.Environ(), env...)
@@ -157,7 +157,7 @@ func TestTheWorkerServesWorkflowsThatKnowOnlyNamesAndJSON(t *testing.T) {
 			return err
 		}
 		leases, ok := got["leases"].([]any)
-		if !ok || len(leases) != 2 || !strings.HasPrefix(fmt.Sprint(got["lockId"]), "temporal:test/default/") {
+		if !ok || len(leases) != 2 || strings.Count(fmt.Sprint(got["lockId"]), "/") != 1 {
 			return fmt.Errorf("acquire: %v", got)
 		}
 		if got, err = call(locks, "lockstep.Renew", map[string]any{"leases": leases}); err != nil || len(got["leases"].([]any)) != 2 {
@@ -260,7 +260,7 @@ func TestTheReaperIsScheduledRunAndDeletedFromTheCommandLine(t *testing.T) {
 		return err
 	})
 	require.Eventually(t, func() bool { return len(s.states(t, "account/1")) == 1 }, within, 20*time.Millisecond, "it has no lock")
-	require.JSONEq(t, `{"listed":1,"runs":1,"asked":1,"open":1,"closed":0,"released":0,"missing":0,"denied":0,"unknown":0,"failed":0}`, reaper("run", "--json"))
+	require.JSONEq(t, `{"listed":1,"runs":1,"asked":1,"open":1,"closed":0,"released":0,"missing":0,"unknown":0,"failed":0}`, reaper("run", "--json"))
 	require.NoError(t, s.client.TerminateWorkflow(t.Context(), run.GetID(), run.GetRunID(), "for the test"))
 	require.Contains(t, reaper("run"), "1 runs are closed: 1 locks and places were released")
 	require.Empty(t, s.states(t, "account/1"))

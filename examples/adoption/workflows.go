@@ -28,8 +28,16 @@ func Before(ctx workflow.Context, customer string) error {
 	return workflow.ExecuteActivity(ctx, "Charge", customer).Get(ctx, nil)
 }
 
-// Guarded is the same with a guard on its steps, which adds no event: runs of Before go on with it as they are.
+// Guarded is the same with a guard on its steps. It adds no event, but a guarded step that finds its lock busy does: so runs
+// that began without the guard go on without it.
 func Guarded(ctx workflow.Context, customer string) error {
+	if workflow.GetVersion(ctx, "locks", workflow.DefaultVersion, 1) == workflow.DefaultVersion {
+		return Before(ctx, customer)
+	}
+	return guarded(ctx, customer)
+}
+
+func guarded(ctx workflow.Context, customer string) error {
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute})
 	ctx = workflows.Guard(ctx, lockcore.Exclusive("customer/"+customer))
 	if err := workflow.ExecuteActivity(ctx, "Open", customer).Get(ctx, nil); err != nil {
@@ -39,13 +47,17 @@ func Guarded(ctx workflow.Context, customer string) error {
 	return workflow.ExecuteActivity(ctx, "Charge", customer).Get(ctx, nil)
 }
 
-// Isolated holds the lock from the first step to the last, as a saga. The release at its end is an event, so a run that
-// began without it must go on without it: that is what GetVersion is for.
+// Isolated holds the lock from the first step to the last, as a saga. The release at its end is an event, so a run goes on
+// as it began: that is what GetVersion is for.
 func Isolated(ctx workflow.Context, customer string) error {
-	if workflow.GetVersion(ctx, "saga", workflow.DefaultVersion, 1) == workflow.DefaultVersion {
-		return Guarded(ctx, customer)
+	switch workflow.GetVersion(ctx, "locks", workflow.DefaultVersion, 2) {
+	case workflow.DefaultVersion:
+		return Before(ctx, customer)
+	case 1:
+		return guarded(ctx, customer)
+	default:
+		return Saga(ctx, customer)
 	}
-	return Saga(ctx, customer)
 }
 
 // Saga is what new runs of Isolated do.

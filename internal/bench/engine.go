@@ -128,7 +128,7 @@ func (b *bench) pairOf(locker *lockcore.Locker, name string, res lockcore.Resour
 				return err
 			}
 			return locker.Release(ctx, lockcore.Release{
-				LockID: leases[0].LockID, Resources: []string{res.Name}, FirstFence: leases[0].HoldFence, Order: leases[0].Order, Leaving: &leases[0].Part,
+				LockID: leases[0].LockID, Resources: []string{res.Name}, FirstFence: leases[0].FirstFence, Order: leases[0].Order, Leaving: &leases[0].Part,
 			})
 		})
 	}

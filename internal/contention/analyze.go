@@ -134,26 +134,34 @@ func (a *analysis) modeOf(r *record) string {
 	return cmp.Or(a.symbols.text(r.texts[textMode]), lockcore.ModeExclusive.String())
 }
 
-// workflowOf reads a lock ID that is a Temporal workflow run's.
-func workflowOf(lockID string) (workflow, run string) {
-	of, err := protocol.ParseLockID(lockID)
+// workflowOf reads a lock ID that is a Temporal workflow's.
+func workflowOf(lockID string) string {
+	of, _, err := protocol.ParseLockID(lockID)
 	if err != nil {
-		return "", ""
+		return ""
 	}
-	return of.WorkflowID, of.RunID
+	return of.WorkflowID
 }
 
 // workflowOr is the workflow ID in a lock ID, or the lock ID.
-func workflowOr(lockID string) string {
-	workflow, _ := workflowOf(lockID)
-	return cmp.Or(workflow, lockID)
+func workflowOr(lockID string) string { return cmp.Or(workflowOf(lockID), lockID) }
+
+// runOf is the run ID with which the parts of a workflow's run begin.
+func runOf(lockID, part string) string {
+	run, step, _ := strings.Cut(part, "/")
+	if workflowOf(lockID) == "" || stepName(step) == step {
+		return ""
+	}
+	return run
 }
 
-// stepName is the activity's type in a part such as "3/Debit", or else the part.
+// stepName is the activity's type in a part such as "<run ID>/3/Debit", or else the part.
 func stepName(part string) string {
-	number, name, ok := strings.Cut(part, "/")
-	if ok && name != "" && number != "" && strings.Trim(number, "0123456789") == "" {
-		return name
+	pieces := strings.SplitN(part, "/", 3)
+	for i := 0; i+1 < len(pieces) && i < 2; i++ {
+		if number := pieces[i]; number != "" && strings.Trim(number, "0123456789") == "" {
+			return cmp.Or(strings.Join(pieces[i+1:], "/"), part)
+		}
 	}
 	return part
 }

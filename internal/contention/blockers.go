@@ -322,7 +322,7 @@ func (a *analysis) blockerOf(w *wait, c *candidate) Blocker {
 		}
 		b.Workflow = h.Workflow
 	} else {
-		b.Workflow, _ = workflowOf(b.LockID)
+		b.Workflow = workflowOf(b.LockID)
 	}
 	return b
 }

@@ -146,7 +146,7 @@ func TestDurationsForPeople(t *testing.T) {
 
 func TestStepNames(t *testing.T) {
 	t.Parallel()
-	for part, want := range map[string]string{"3/Debit": "Debit", "12/a/b": "a/b", "Debit": "Debit", "x/Debit": "x/Debit", "3/": "3/", "": ""} {
+	for part, want := range map[string]string{"3/Debit": "Debit", "12/a/b": "a/b", "run/3/Debit": "Debit", "run/12/a/b": "a/b", "Debit": "Debit", "x/Debit": "x/Debit", "3/": "3/", "": ""} {
 		require.Equal(t, want, stepName(part), part)
 	}
 }

@@ -54,7 +54,7 @@ func (s *scene) add(name string, from, to int, a attrs, events ...sceneEvent) *s
 
 // lockID is that of an owner, which is a workflow.
 func lockID(owner string) string {
-	return protocol.Run{Cluster: "default", Namespace: "default", WorkflowID: owner, RunID: "run-" + owner}.LockID()
+	return protocol.Run{Namespace: "default", WorkflowID: owner}.LockID()
 }
 
 func about(resource, owner string, more attrs) attrs {
@@ -74,6 +74,9 @@ func (s *scene) hold(resource, owner string, fence, from, to int, more attrs) *s
 func (s *scene) wait(resource, owner string, fence, from, to int, more attrs, by ...attrs) *sceneSpan {
 	a := about(resource, owner, attrs{telemetry.Fence: fence, telemetry.Outcome: telemetry.OutcomeGranted})
 	maps.Copy(a, more)
+	if part, ok := a[telemetry.Part].(string); ok {
+		a[telemetry.Part] = "run-" + owner + "/" + part
+	}
 	var events []sceneEvent
 	for _, b := range by {
 		events = append(events, sceneEvent{telemetry.EventBlockedBy, from, b})
@@ -84,6 +87,7 @@ func (s *scene) wait(resource, owner string, fence, from, to int, more attrs, by
 
 // step adds a part's acquire, and its leave, which is missing where to is 0.
 func (s *scene) step(resource, owner, part string, fence, from, to int, outcome string) {
+	part = "run-" + owner + "/" + part
 	request := attrs{telemetry.Part: part, telemetry.Order: "1.1", telemetry.Hold: fence, telemetry.Outcome: outcome, telemetry.Host: "worker-1"}
 	s.add(telemetry.SpanAcquire, from-2, from, about(resource, owner, request))
 	if to > 0 {

@@ -31,6 +31,7 @@ func (a *analysis) makeSteps() {
 			Start: timeOf(r.end), Host: a.symbols.text(r.texts[textHost]),
 		}
 		s.Name = stepName(s.Part)
+		h.Run = cmp.Or(h.Run, runOf(h.LockID, s.Part))
 		s.Trace, s.Span = hexIDs(r.trace, r.id)
 		if at, ok := left[r.request()]; ok {
 			s.End = timeOf(max(at, r.end))

@@ -47,8 +47,8 @@ func (a *analysis) waitOf(r *record) wait {
 	text := a.symbols.text
 	w := wait{interval: interval{r.start, r.end}, record: r, owner: ownerOf(r.texts[textOwner], r.texts[textLockID])}
 	w.Resource, w.LockID, w.Owner, w.Mode = text(r.texts[textResource]), text(r.texts[textLockID]), text(w.owner), a.modeOf(r)
-	w.Workflow, w.Run = workflowOf(w.LockID)
 	w.Part = text(r.texts[textPart])
+	w.Workflow, w.Run = workflowOf(w.LockID), runOf(w.LockID, w.Part)
 	w.Step = stepName(w.Part)
 	w.Start, w.End = timeOf(r.start), timeOf(r.end)
 	w.Outcome, w.Position = text(r.texts[textOutcome]), int(r.position)

@@ -90,7 +90,7 @@ var payloads = map[string]reflect.Type{
 	"AcquireParams": reflect.TypeFor[protocol.AcquireParams](), "AcquireResult": reflect.TypeFor[protocol.AcquireResult](),
 	"RenewParams": reflect.TypeFor[protocol.RenewParams](), "RenewResult": reflect.TypeFor[protocol.RenewResult](),
 	"LeaveParams": reflect.TypeFor[protocol.LeaveParams](), "ReleaseParams": reflect.TypeFor[protocol.ReleaseParams](),
-	"WaitParams": reflect.TypeFor[protocol.WaitParams](), "KeepParams": reflect.TypeFor[protocol.KeepParams](), "WaitResult": reflect.TypeFor[protocol.WaitResult](),
+	"WaitParams": reflect.TypeFor[protocol.WaitParams](), "KeepParams": reflect.TypeFor[protocol.KeepParams](),
 	"ReapParams": reflect.TypeFor[protocol.ReapParams](), "ReapResult": reflect.TypeFor[protocol.ReapResult](),
 	"Resource": reflect.TypeFor[lockcore.Resource](), "Lease": reflect.TypeFor[protocol.Lease](), "Holder": reflect.TypeFor[protocol.Holder](),
 	"BusyDetails": reflect.TypeFor[protocol.BusyDetails](), "LostDetails": reflect.TypeFor[protocol.LostDetails](),

@@ -36,10 +36,15 @@ func Failure(err error) error {
 		superseded *lockcore.SupersededError
 		deadlock   *lockcore.DeadlockError
 		invalid    *lockcore.InvalidError
+		other      *lockcore.OtherRunError
 	)
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &other):
+		return failure(other, FailureOtherRun, true, OtherRunDetails{
+			Resource: other.Resource, LockID: other.LockID, Run: other.Run, Other: other.Other,
+		})
 	case errors.As(err, &lost):
 		return LostFailure(lost, nil)
 	case errors.As(err, &superseded):
@@ -137,13 +142,13 @@ func busyForNow(busy *lockcore.BusyError, details BusyDetails) error {
 
 // ParkFailure is the failure of a step's attempt which the workflow answers by waiting. One that found no room in the queue
 // has nothing to wait for, and is an ordinary one. again says that an attempt before may have run, whatever its number.
-func ParkFailure(err error, attempt uint32, again bool, maxWait *Duration) error {
+func ParkFailure(err error, attempt uint32, again bool) error {
 	var busy *lockcore.BusyError
 	if !errors.As(err, &busy) || busy.Full {
 		return Failure(err)
 	}
 	details := busyDetails(busy)
-	details.Attempt, details.Again, details.MaxWait = attempt, again, maxWait
+	details.Attempt, details.Again = attempt, again
 	return busyForNow(busy, details)
 }
 
@@ -166,9 +171,9 @@ func busyDetails(busy *lockcore.BusyError) BusyDetails {
 	size := jsonSize(d)
 	for i, h := range busy.Holders {
 		holder := Holder{
-			LockID: h.LockID, Owner: h.Owner, Host: h.Host, Mode: h.Mode, Fence: h.Fence, FirstFence: h.FirstFence,
-			Since: h.Since, ExpiresIn: Duration(h.ExpiresIn), Trace: h.Trace, Claimed: h.Claimed,
-			Draining: h.Draining, Limit: h.Limit, Comment: h.Comment,
+			LockID: h.LockID, Run: h.Run, Owner: h.Owner, Host: h.Host, Mode: h.Mode, Fence: h.Fence, FirstFence: h.FirstFence,
+			Since: h.Since, ExpiresIn: Duration(h.ExpiresIn), Trace: h.Trace, State: string(h.State),
+			Part: h.Part, Silent: Duration(h.Silent), HoldTTL: Duration(h.HoldTTL), Limit: h.Limit, Comment: h.Comment,
 		}
 		if size += jsonSize(holder); size > maxBusyDetails {
 			d.MoreHolders = len(busy.Holders) - i

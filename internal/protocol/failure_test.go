@@ -56,6 +56,7 @@ func conditions() map[string]error {
 		},
 		"deadlock": &lockcore.DeadlockError{Resource: "account/1", LockID: "mine", Part: "3/Debit", Order: lockcore.Order{Schedule: 1}, Cycle: "a waits for b"},
 		"invalid":  &lockcore.InvalidError{Field: "resource", Value: `""`, Bound: "1 to 512 bytes"},
+		"otherRun": &lockcore.OtherRunError{Resource: "r", LockID: "n/w", Run: "r2", Other: "r1"},
 	}
 }
 
@@ -74,7 +75,7 @@ func TestConditionsReachWorkflowCodeAsTheSameTypedErrors(t *testing.T) {
 			require.Equal(t, "5", act.ActivityID())
 			var app *temporal.ApplicationError
 			require.ErrorAs(t, typed, &app)
-			require.Equal(t, name != "busy", app.NonRetryable())
+			require.Equal(t, name != "busy" && name != "otherRun", app.NonRetryable())
 		}
 	}
 }
@@ -100,7 +101,7 @@ func TestAnAttemptThatALaterOneOvertookMayComeBack(t *testing.T) {
 // A field that lockcore's errors gain must travel too.
 func TestEveryFieldOfLockcoresErrorsTravels(t *testing.T) {
 	t.Parallel()
-	for _, want := range []error{&lockcore.BusyError{}, &lockcore.LostError{}, &lockcore.SupersededError{}, &lockcore.DeadlockError{}, &lockcore.InvalidError{}} {
+	for _, want := range []error{&lockcore.BusyError{}, &lockcore.LostError{}, &lockcore.SupersededError{}, &lockcore.DeadlockError{}, &lockcore.InvalidError{}, &lockcore.OtherRunError{}} {
 		fill(reflect.ValueOf(want).Elem())
 		require.Equal(t, want, LockError(throughHistory(Failure(want))))
 	}
@@ -238,7 +239,7 @@ func TestBusyDelayGrowsWithThePlaceInTheQueue(t *testing.T) {
 }
 
 func sentinel(err error) error {
-	for _, s := range []error{lockcore.ErrBusy, lockcore.ErrLost, lockcore.ErrSuperseded, lockcore.ErrDeadlock, lockcore.ErrInvalid} {
+	for _, s := range []error{lockcore.ErrBusy, lockcore.ErrLost, lockcore.ErrSuperseded, lockcore.ErrDeadlock, lockcore.ErrInvalid, lockcore.ErrOtherRun} {
 		if errors.Is(err, s) {
 			return s
 		}

@@ -37,48 +37,36 @@ func DecodeGuard(p *commonpb.Payload) (Guard, error) {
 	return g, nil
 }
 
-// IsPast tells that the step was scheduled by another run than the one which has it, before a reset.
+// IsPast reports whether the step was scheduled by another run than the one that has it, before a reset.
 func (g Guard) IsPast(run string) bool { return g.Run != "" && g.Run != run }
-
-// Closed are the runs with whose locks nobody goes on, as far as the guard tells: that in whose name the run before a reset has
-// locked is one.
-func (g Guard) Closed(run string) []string {
-	if g.IsPast(run) && g.LockRun != "" {
-		return append(slices.Clone(g.Former), g.LockRun)
-	}
-	return g.Former
-}
 
 // Request is what the guard asks of the locks, for a step of a run and an attempt.
 func (g Guard) Request(run Run, attempt int32, comment string) lockcore.Request {
-	if g.IsPast(run.RunID) {
-		g.LockRun, g.Resources = "", slices.Clone(g.Resources)
-		for i := range g.Resources {
-			g.Resources[i].Held = false
-		}
-	}
-	if g.LockRun != "" {
-		run.RunID = g.LockRun
-	}
-	owner := g.Owner
-	if owner == "" {
-		owner = run.WorkflowID
+	resources := slices.Clone(g.Resources)
+	for i := range resources {
+		resources[i].Held = resources[i].Held && !g.IsPast(run.RunID)
 	}
 	keep, holdTTL := g.Scope == ScopeSaga, time.Duration(g.HoldTTL)
 	if !keep {
 		holdTTL = 0
 	}
+	var undo []string
+	if g.Undoes != "" {
+		undo = []string{run.Part(g.Undoes)}
+	}
 	return lockcore.Request{
 		LockID:    run.LockID(),
-		Resources: g.Resources,
-		Part:      g.Part,
+		Run:       run.RunID,
+		Resources: resources,
+		Part:      run.Part(g.Part),
 		Order:     lockcore.Order{Schedule: g.Schedule, Attempt: uint32(max(attempt, 0))},
 		TTL:       time.Duration(g.TTL),
 		Keep:      keep,
 		HoldTTL:   holdTTL,
 		Reacquire: g.Reacquire,
 		NewFence:  g.NewFence,
-		Owner:     Cut(owner, MaxName),
+		Undo:      undo,
+		Owner:     g.Owner.Of(run),
 		Started:   g.Started, NeverVictim: g.NeverVictim,
 		Comment: Cut(comment, 1024),
 	}

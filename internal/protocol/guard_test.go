@@ -28,7 +28,7 @@ func TestGuardIsTheSameTextInEveryVersion(t *testing.T) {
 	held.Held = true
 	want := Guard{
 		Part: "3/Debit", Schedule: 4, Scope: ScopeSaga, Resources: []lockcore.Resource{held, lockcore.SharedLimit("rates", 3)},
-		TTL: Duration(30 * time.Second), HoldTTL: Duration(lockcore.Forever), Reacquire: true, NewFence: true, Owner: "me",
+		TTL: Duration(30 * time.Second), HoldTTL: Duration(lockcore.Forever), Reacquire: true, NewFence: true, Owner: Owner{Name: "me"},
 	}
 	p, err := EncodeGuard(want)
 	require.NoError(t, err)
@@ -61,18 +61,21 @@ func TestRequestOfAGuard(t *testing.T) {
 	t.Parallel()
 	g, err := DecodeGuard(guardPayload(guardText))
 	require.NoError(t, err)
-	run := Run{Cluster: "c", Namespace: "n", WorkflowID: strings.Repeat("w", 600), RunID: "r"}
+	run := Run{Namespace: "n", WorkflowID: strings.Repeat("w", 600), RunID: "r"}
 	req := g.Request(run, 7, strings.Repeat("x", 2000))
 	require.Equal(t, lockcore.Request{
-		LockID: run.LockID(), Resources: g.Resources, Part: "3/Debit", Order: lockcore.Order{Schedule: 4, Attempt: 7},
+		LockID: run.LockID(), Run: "r", Resources: g.Resources, Part: "r/3/Debit", Order: lockcore.Order{Schedule: 4, Attempt: 7},
 		TTL: 30 * time.Second, Keep: true, HoldTTL: lockcore.Forever, Reacquire: true, NewFence: true, Owner: "me", Comment: strings.Repeat("x", 1024),
 	}, req)
 
-	g.Scope, g.Owner = ScopeStep, ""
+	g.Undoes = "2/Debit"
+	require.Equal(t, []string{"r/2/Debit"}, g.Request(run, 1, "").Undo)
+
+	g.Scope, g.Owner = ScopeStep, Owner{}
 	req = g.Request(run, 1, "")
 	require.False(t, req.Keep)
 	require.Zero(t, req.HoldTTL)
-	require.Equal(t, strings.Repeat("w", 512), req.Owner)
+	require.Equal(t, run.Owner(), req.Owner)
 }
 
 func FuzzGuard(f *testing.F) {

@@ -14,43 +14,17 @@ import (
 const (
 	// HandoverKey carries a [Handover], from a run that continued as new.
 	HandoverKey = "lockstep-handover"
-	// OwnerKey carries the party of the parent, as text.
+	// OwnerKey carries the [Owner] of the parent.
 	OwnerKey = "lockstep-owner"
 )
 
-// Handover is what a run that continues as new leaves to the run that continues it. The server copies headers to the
-// retries of a run and to its next runs by a cron schedule; those must not heed it: see From.
+// Handover marks a run that goes on with what the run before it holds: that one has continued as new, and has not released
+// it. The server copies headers to the retries of a run and to its next runs by a cron schedule; those must not heed it.
 type Handover struct {
 	// From is the run that handed over. Only the run that continues it is meant.
 	From string `json:"from"`
-	// LockRun is the run in whose name the locks are held.
-	LockRun string `json:"lockRun"`
-	// Schedule and Steps are the last numbers that were given: those of the next run go on growing.
-	Schedule uint32 `json:"schedule"`
-	Steps    int    `json:"steps"`
 	// Started is when the first of the runs began.
 	Started time.Time `json:"started,omitzero"`
-	// Saga are the resources of the saga that handed over, and Run those of the run itself. Held says which are known to
-	// be held; on the others there may be something.
-	Saga []lockcore.Resource `json:"saga,omitempty"`
-	Run  []lockcore.Resource `json:"run,omitempty"`
-	// Locks are those of locks around code, as they were written before Holds were.
-	Locks []lockcore.Resource `json:"locks,omitempty"`
-	// Holds are the locks around code.
-	Holds []Hold `json:"holds,omitempty"`
-	// Lacks are the names that were held before a reset, and not taken anew until the run handed over: the next run takes
-	// them anew. Former are the runs in whose names they may still stand.
-	Lacks  []string `json:"lacks,omitempty"`
-	Former []string `json:"former,omitempty"`
-}
-
-// Hold is a lock around code that is handed over, with what its owner asked for.
-type Hold struct {
-	Resources []lockcore.Resource `json:"resources"`
-	HoldTTL   Duration            `json:"holdTtl,omitempty"`
-	Owner     string              `json:"owner,omitempty"`
-	Reacquire bool                `json:"reacquire,omitempty"`
-	KeepAlive bool                `json:"keepAlive,omitempty"`
 }
 
 // EncodeHandover makes the header's payload; see [EncodeGuard].
@@ -72,7 +46,7 @@ func DecodeHandover(p *commonpb.Payload) (Handover, error) {
 }
 
 // EncodeOwner makes the payload of [OwnerKey].
-func EncodeOwner(owner string) (*commonpb.Payload, error) {
+func EncodeOwner(owner Owner) (*commonpb.Payload, error) {
 	p, err := converter.GetDefaultDataConverter().ToPayload(owner)
 	if err != nil {
 		return nil, fmt.Errorf("lockstep: write the owner: %w", err)
@@ -81,10 +55,10 @@ func EncodeOwner(owner string) (*commonpb.Payload, error) {
 }
 
 // DecodeOwner reads the payload of [OwnerKey]. The error is a *lockcore.InvalidError.
-func DecodeOwner(p *commonpb.Payload) (string, error) {
-	var owner string
+func DecodeOwner(p *commonpb.Payload) (Owner, error) {
+	var owner Owner
 	if err := converter.GetDefaultDataConverter().FromPayload(p, &owner); err != nil {
-		return "", &lockcore.InvalidError{Field: "header " + OwnerKey, Value: Cut(err.Error(), 128), Bound: "a text"}
+		return Owner{}, &lockcore.InvalidError{Field: "header " + OwnerKey, Value: Cut(err.Error(), 128), Bound: "the JSON of an owner"}
 	}
 	return owner, nil
 }

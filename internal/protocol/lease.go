@@ -29,8 +29,8 @@ func Leases(in []lockcore.Lease) []Lease {
 	out := make([]Lease, 0, len(in))
 	for _, l := range in {
 		out = append(out, Lease{
-			Resource: l.Resource, LockID: l.LockID, Part: l.Part, Order: l.Order, Mode: l.Mode,
-			Fence: l.Fence, HoldFence: l.HoldFence, Bars: l.Bars, Left: Duration(l.Left), Joined: l.Joined,
+			Resource: l.Resource, LockID: l.LockID, Run: l.Run, Undone: l.Undone, Part: l.Part, Order: l.Order, Mode: l.Mode,
+			Fence: l.Fence, FirstFence: l.FirstFence, Bars: l.Bars, Left: Duration(l.Left), Joined: l.Joined,
 		})
 	}
 	return out
@@ -41,8 +41,8 @@ func CoreLeases(in []Lease) []lockcore.Lease {
 	out := make([]lockcore.Lease, 0, len(in))
 	for _, l := range in {
 		out = append(out, lockcore.Lease{
-			Resource: l.Resource, LockID: l.LockID, Part: l.Part, Order: l.Order, Mode: l.Mode,
-			Fence: l.Fence, HoldFence: l.HoldFence, Bars: l.Bars, Left: time.Duration(l.Left), Joined: l.Joined,
+			Resource: l.Resource, LockID: l.LockID, Run: l.Run, Undone: l.Undone, Part: l.Part, Order: l.Order, Mode: l.Mode,
+			Fence: l.Fence, FirstFence: l.FirstFence, Bars: l.Bars, Left: time.Duration(l.Left), Joined: l.Joined,
 		})
 	}
 	return out

@@ -10,88 +10,107 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// The lock ID of a workflow run is
+// The lock ID of a workflow is
 //
-//	temporal:<cluster>/<namespace>/<workflowID>/<runID>
+//	<namespace ID>/<workflow ID>
 //
-// Cluster, namespace and run ID never contain a "/": where one does, it is escaped. The workflow ID may contain
-// anything, so it is whatever stands between the second slash and the last. Where it cannot stand as
-// it is, because the whole would be longer than lockcore takes, because it contains NUL or is not
-// UTF-8, or because it looks like its own replacement, "sha256:" and its hexadecimal hash stand for it.
+// whichever of its runs asks. A step that has a lock ID of its own has its workflow's, "/" and the step's name. In each
+// place "/", "%", NUL and bytes that are no UTF-8 are escaped as in URLs, so that no two parties have the same. A workflow
+// ID that would be too long is replaced by "%sha256:" and its hexadecimal hash, which no escaped text begins with.
 const (
-	lockIDPrefix = "temporal:"
-	hashPrefix   = "sha256:"
-	// maxPlace bounds cluster, namespace and run ID, so that all three and a hashed workflow ID always
-	// fit: 9 + 3*128 + 71 + 3 < 512.
-	maxPlace = 128
+	hashPrefix = "%sha256:"
+	// maxPlace is the length of a hash, and bounds the namespace ID, which is a UUID, and the step's name. maxWorkflowID makes
+	// the whole fit into the 1,500 bytes that lockcore takes, and maxOwnerID makes an owner fit into MaxName.
+	maxPlace      = len(hashPrefix) + 2*sha256.Size
+	maxWorkflowID = 1500 - 2*(maxPlace+1)
+	maxOwnerID    = MaxName - maxPlace - 1
 )
 
 // Run names one workflow run.
 type Run struct {
-	Cluster    string
+	// Namespace is the namespace's ID and not its name, which two Temporal clusters may both have.
 	Namespace  string
 	WorkflowID string
-	RunID      string
-	// Hashed says that WorkflowID is not the ID but what stands for it in the lock ID. Set by [ParseLockID].
-	Hashed bool
+	// RunID is the run label: it says which of the workflow's runs speaks for its lock ID.
+	RunID string
 }
 
-var (
-	escaper   = strings.NewReplacer("%", "%25", "/", "%2F", "\x00", "%00")
-	unescaper = strings.NewReplacer("%25", "%", "%2F", "/", "%00", "\x00")
-)
-
-// LockID returns the run's lock ID. Different runs have different ones.
+// LockID returns the lock ID of the run's workflow. Different workflows have different ones.
 func (r Run) LockID() string {
-	id := r.WorkflowID
-	whole := func() string {
-		return lockIDPrefix + place(r.Cluster) + "/" + place(r.Namespace) + "/" + id + "/" + place(r.RunID)
-	}
-	if !r.Hashed && strings.HasPrefix(id, hashPrefix) || strings.ContainsRune(id, 0) || !utf8.ValidString(id) || len(whole()) > MaxName {
-		id = hashed(id)
-	}
-	return whole()
+	return place(r.Namespace, maxPlace) + "/" + place(r.WorkflowID, maxWorkflowID)
 }
+
+// StepLockID returns the lock ID of a step that has one of its own beneath its workflow's.
+func (r Run) StepLockID(step string) string { return r.LockID() + "/" + place(step, maxPlace) }
+
+// Part returns the name of a part of the run's. Parts of different runs have different ones.
+func (r Run) Part(step string) string { return Cut(r.RunID+"/"+step, MaxName) }
+
+// Owner returns the workflow as an owner.
+func (r Run) Owner() string {
+	return place(r.Namespace, maxPlace) + "/" + place(r.WorkflowID, maxOwnerID)
+}
+
+// NamespacePrefix is what the lock IDs of all workflows of a namespace begin with, and no others.
+func NamespacePrefix(namespaceID string) string { return place(namespaceID, maxPlace) + "/" }
 
 // WaitID is the ID of the activity by which a step's schedule waits, as whoever grants the lock makes it from the order
 // of the request. It is made once in a run, since a run's numbers grow.
 func WaitID(schedule uint32) string { return fmt.Sprintf("lockstep-wait-%d", schedule) }
 
-// ParseLockID is the reverse of [Run.LockID]. The error is a *lockcore.InvalidError; lock IDs that do
-// not belong to Temporal get one too.
-func ParseLockID(lockID string) (Run, error) {
-	rest, ok := strings.CutPrefix(lockID, lockIDPrefix)
-	cluster, rest, ok1 := strings.Cut(rest, "/")
-	namespace, rest, ok2 := strings.Cut(rest, "/")
-	last := strings.LastIndexByte(rest, '/')
-	if !ok || !ok1 || !ok2 || last < 0 {
-		return Run{}, &lockcore.InvalidError{
-			Field: "lock ID", Value: Cut(lockID, 128), Bound: lockIDPrefix + "<cluster>/<namespace>/<workflow ID>/<run ID>",
+// ParseLockID is the reverse of [Run.LockID], and of [Run.StepLockID]. The run has no RunID, which is the run label that stands
+// beside the lock ID. The error is a *lockcore.InvalidError. Lock IDs that are no workflow's get one, and so do those with a
+// hash, which cannot be read back.
+func ParseLockID(lockID string) (of Run, step string, err error) {
+	parts := strings.Split(lockID, "/")
+	texts := make([]string, 3)
+	valid := len(parts) == 2 || len(parts) == 3
+	for i := 0; valid && i < len(parts); i++ {
+		texts[i], valid = unescape(parts[i])
+	}
+	if !valid {
+		bound := "<namespace ID>/<workflow ID>, or that and /<step>"
+		return Run{}, "", &lockcore.InvalidError{Field: "lock ID", Value: Cut(lockID, 128), Bound: bound}
+	}
+	return Run{Namespace: texts[0], WorkflowID: texts[1]}, texts[2], nil
+}
+
+// place is a part of the lock ID between slashes.
+func place(s string, most int) string {
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		r, size := utf8.DecodeRuneInString(s[i:])
+		if r == '/' || r == '%' || r == 0 || r == utf8.RuneError && size == 1 {
+			fmt.Fprintf(&b, "%%%02X", s[i])
+		} else {
+			b.WriteString(s[i : i+size])
 		}
+		i += size
 	}
-	id := rest[:last]
-	return Run{
-		Cluster: unescaper.Replace(cluster), Namespace: unescaper.Replace(namespace), WorkflowID: id,
-		RunID: unescaper.Replace(rest[last+1:]), Hashed: isHashed(id),
-	}, nil
-}
-
-// place is a part of the lock ID between slashes. What is not UTF-8, or too long, is hashed: Temporal
-// has no such names.
-func place(s string) string {
-	e := escaper.Replace(s)
-	if len(e) > maxPlace || !utf8.ValidString(e) || strings.HasPrefix(e, hashPrefix) {
-		return hashed(s)
+	if b.Len() <= most {
+		return b.String()
 	}
-	return e
-}
-
-func hashed(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return hashPrefix + hex.EncodeToString(sum[:])
 }
 
-func isHashed(s string) bool {
-	sum, ok := strings.CutPrefix(s, hashPrefix)
-	return ok && len(sum) == 2*sha256.Size && strings.Trim(sum, "0123456789abcdef") == ""
+// unescape is the reverse of place; ok is false for a hash, and for what place never makes.
+func unescape(s string) (text string, ok bool) {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] != '%' {
+			b.WriteByte(s[i])
+			continue
+		}
+		if i+3 > len(s) {
+			return "", false
+		}
+		escaped, err := hex.DecodeString(s[i+1 : i+3])
+		if err != nil {
+			return "", false
+		}
+		b.Write(escaped)
+		i += 2
+	}
+	return b.String(), true
 }

@@ -13,97 +13,86 @@ import (
 func TestLockIDIsWhatTheProtocolSays(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		run  Run
-		want string
+		run         Run
+		want, owner string
 	}{
-		"plain":             {Run{Cluster: "default", Namespace: "shop", WorkflowID: "order-7", RunID: "r1"}, "temporal:default/shop/order-7/r1"},
-		"slashes in the ID": {Run{Cluster: "c", Namespace: "n", WorkflowID: "a/b//c/", RunID: "r"}, "temporal:c/n/a/b//c//r"},
-		"empty ID":          {Run{Cluster: "c", Namespace: "n", RunID: "r"}, "temporal:c/n//r"},
-		"slash in a place":  {Run{Cluster: "c/d", Namespace: "100%", WorkflowID: "w", RunID: "r"}, "temporal:c%2Fd/100%25/w/r"},
+		"plain":    {Run{Namespace: "n", WorkflowID: "order-7", RunID: "r1"}, "n/order-7", "n/order-7"},
+		"slashes":  {Run{Namespace: "n", WorkflowID: "a/b", RunID: "r"}, "n/a%2Fb", "n/a%2Fb"},
+		"percent":  {Run{Namespace: "n", WorkflowID: "100%", RunID: "r"}, "n/100%25", "n/100%25"},
+		"NUL":      {Run{Namespace: "n", WorkflowID: "a\x00", RunID: "r"}, "n/a%00", "n/a%00"},
+		"no UTF-8": {Run{Namespace: "n", WorkflowID: "\xffä", RunID: "r"}, "n/%FFä", "n/%FFä"},
+		"empty ID": {Run{Namespace: "n", RunID: "r"}, "n/", "n/"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			require.Equal(t, tc.want, tc.run.LockID())
-			got, err := ParseLockID(tc.want)
+			require.Equal(t, tc.owner, tc.run.Owner())
+			require.True(t, strings.HasPrefix(tc.want, NamespacePrefix("n")))
+			tc.run.RunID = "" // it stands beside
+			got, step, err := ParseLockID(tc.want)
 			require.NoError(t, err)
 			require.Equal(t, tc.run, got)
+			require.Empty(t, step)
+			got, step, err = ParseLockID(tc.run.StepLockID("7@1/x"))
+			require.NoError(t, err)
+			require.Equal(t, tc.run, got)
+			require.Equal(t, "7@1/x", step)
 		})
 	}
 }
 
-func TestLockIDOfALongWorkflowIDFitsAndSaysSo(t *testing.T) {
+// A workflow ID of Temporal, which has at most 1,000 bytes, stands in the lock ID as it is.
+func TestALongWorkflowIDFits(t *testing.T) {
 	t.Parallel()
-	long := Run{Cluster: "default", Namespace: "shop", WorkflowID: strings.Repeat("ä", 500), RunID: "r1"}
-	id := long.LockID()
-	require.LessOrEqual(t, len(id), MaxName)
-	got, err := ParseLockID(id)
+	long := Run{Namespace: strings.Repeat("n", 36), WorkflowID: strings.Repeat("ä", 500)}
+	got, _, err := ParseLockID(long.LockID())
 	require.NoError(t, err)
-	require.True(t, got.Hashed)
-	require.Equal(t, "r1", got.RunID)
-
+	require.Equal(t, long, got)
 	other := long
-	other.WorkflowID += "x"
-	require.NotEqual(t, id, other.LockID())
+	other.WorkflowID = long.WorkflowID[2:] + "ö"
+	require.NotEqual(t, long.Owner(), other.Owner(), "it was cut")
 }
 
 func TestLockIDOfAnotherPartyIsRefused(t *testing.T) {
 	t.Parallel()
-	for _, id := range []string{"", "plain-go", "temporal:", "temporal:a/b", "temporal:a/b/c", "other:a/b/c/d"} {
-		_, err := ParseLockID(id)
+	for _, id := range []string{"", "plain-go", "a/b/c/d", "n/%", "n/%zz/r", "n/" + hashPrefix + strings.Repeat("0", 64)} {
+		_, _, err := ParseLockID(id)
 		var invalid *lockcore.InvalidError
 		require.ErrorAs(t, err, &invalid, "%q", id)
 	}
 }
 
-// FuzzLockID checks that every run has a lock ID that lockcore takes, that it reads back as the same run,
-// and that two runs never share one.
+// FuzzLockID checks that every workflow has a lock ID and an owner that lockcore takes, that the ID reads back as the same workflow, and
+// that two workflows never share one.
 func FuzzLockID(f *testing.F) {
-	f.Add("default", "shop", "order-7", "r1", "order-8")
-	f.Add("c/d", "100%", "a/b/", "%2F", "a/b")
-	f.Add("", "", "", "", "/")
-	f.Add("c", "n", hashed("x"), "r", "x")
-	f.Add("c", hashed("n"), "w", "r", "\x00")
-	f.Add("c", "n", strings.Repeat("w", 1000), "r", strings.Repeat("w", 1001))
-	f.Fuzz(func(t *testing.T, cluster, namespace, workflowID, runID, otherID string) {
-		run := Run{Cluster: cluster, Namespace: namespace, WorkflowID: workflowID, RunID: runID}
+	f.Add("shop", "order-7", "r1", "order-8")
+	f.Add("100%", "a/b/", "%2F", "a/b")
+	f.Add("", "", "", "/")
+	f.Add("n", hashPrefix, "r", "\x00")
+	f.Add("n", strings.Repeat("%", 1000), "r", strings.Repeat("%", 1001))
+	f.Fuzz(func(t *testing.T, namespaceID, workflowID, runID, otherID string) {
+		run := Run{Namespace: namespaceID, WorkflowID: workflowID, RunID: runID}
 		id := run.LockID()
-		require.LessOrEqual(t, len(id), MaxName)
-		require.True(t, utf8.ValidString(id))
-		require.NotContains(t, id, "\x00")
-
-		got, err := ParseLockID(id)
-		require.NoError(t, err)
-		if got.Hashed {
-			require.Equal(t, hashed(workflowID), got.WorkflowID)
+		require.LessOrEqual(t, len(id), 1500)
+		require.LessOrEqual(t, len(run.Owner()), MaxName)
+		for _, text := range []string{id, run.Owner()} {
+			require.True(t, utf8.ValidString(text))
+			require.NotContains(t, text, "\x00")
+		}
+		if got, _, err := ParseLockID(id); err == nil {
+			got.RunID = runID
+			require.Equal(t, run, got)
 		} else {
-			require.Equal(t, workflowID, got.WorkflowID)
+			require.Contains(t, id, hashPrefix)
 		}
-		require.Equal(t, place(cluster), escaper.Replace(got.Cluster))
-		require.Equal(t, place(namespace), escaper.Replace(got.Namespace))
-		require.Equal(t, place(runID), escaper.Replace(got.RunID))
-
-		other := run
-		other.WorkflowID = otherID
-		require.Equal(t, workflowID == otherID, other.LockID() == id)
-	})
-}
-
-// FuzzParseLockID checks that no text makes the parser panic, and that what it reads of a workflow ID
-// comes back from a lock ID made of it.
-func FuzzParseLockID(f *testing.F) {
-	f.Add("temporal:default/shop/order-7/r1")
-	f.Add("temporal:%2F/%/a//")
-	f.Add("temporal:c/n/" + hashed("w") + "/r")
-	f.Fuzz(func(t *testing.T, id string) {
-		run, err := ParseLockID(id)
-		if err != nil {
-			require.ErrorIs(t, err, lockcore.ErrInvalid)
-			return
+		require.LessOrEqual(t, len(run.StepLockID(otherID)), 1500)
+		require.NotEqual(t, id, run.StepLockID(otherID))
+		for _, other := range []Run{{namespaceID, otherID, runID}, {otherID, workflowID, runID}} {
+			require.Equal(t, run == other, other.LockID() == id)
 		}
-		again, err := ParseLockID(run.LockID())
-		require.NoError(t, err)
-		if run.Hashed || !again.Hashed {
-			require.Equal(t, run.WorkflowID, again.WorkflowID)
+		require.Equal(t, id, Run{namespaceID, workflowID, otherID}.LockID(), "all runs are one party")
+		for _, other := range []Run{{Namespace: namespaceID, WorkflowID: otherID}, {Namespace: otherID, WorkflowID: workflowID}} {
+			require.Equal(t, run.Namespace == other.Namespace && run.WorkflowID == other.WorkflowID, other.Owner() == run.Owner())
 		}
 	})
 }

@@ -8,15 +8,15 @@ const (
 
 // ReapParams is the input of [WorkflowReap] and of [ActivityReap].
 type ReapParams struct {
-	// MissingAfter is how long a lock must have given no sign of life before it is released for a run that its
+	// MissingAfter is how long a lock must have given no sign of life before it is released for a run that the
 	// namespace does not know, and that no earlier reap has seen open. Absent means an hour.
 	MissingAfter Duration `json:"missingAfter,omitempty"`
 }
 
 // ReapResult is the result of [WorkflowReap] and of [ActivityReap]. Each of the Runs is counted once in one of Open,
-// Closed, Missing, Denied, Unknown and Failed.
+// Closed, Missing, Unknown and Failed.
 type ReapResult struct {
-	// Listed are the locks and places in queues that runs of this cluster have.
+	// Listed are the locks and places in queues that runs of the namespace have.
 	Listed int `json:"listed"`
 	// Runs are the workflow runs that they belong to, and Asked those that Temporal was asked about.
 	Runs  int `json:"runs"`
@@ -28,14 +28,8 @@ type ReapResult struct {
 	Released int `json:"released"`
 	// Missing are runs that their namespace does not know, and whose locks gave signs of life too recently to be released.
 	Missing int `json:"missing"`
-	// Denied are runs in namespaces that the worker may not read.
-	Denied int `json:"denied"`
-	// Unknown are runs that nobody could be asked about: their namespace is not on this cluster, or their name
-	// is not one that Temporal knows.
+	// Unknown are runs that Temporal could not be asked about: their name is not one that it knows.
 	Unknown int `json:"unknown"`
 	// Failed are runs where the question or the release failed.
 	Failed int `json:"failed"`
 }
-
-// ClusterPrefix is what the lock IDs of all runs of a cluster begin with, and no others.
-func ClusterPrefix(cluster string) string { return lockIDPrefix + place(cluster) + "/" }

@@ -30,8 +30,11 @@ func coreError(err error) error {
 		deadlock   *lockcore.DeadlockError
 		invalid    *lockcore.InvalidError
 		busy       *lockcore.BusyError
+		other      *lockcore.OtherRunError
 	)
 	switch {
+	case errors.As(err, &other):
+		return other
 	case errors.As(err, &lost):
 		return lost
 	case errors.As(err, &superseded):
@@ -68,6 +71,9 @@ func typed(app *temporal.ApplicationError) error {
 	case FailureDeadlock:
 		d := details[DeadlockDetails](app)
 		return &lockcore.DeadlockError{Resource: d.Resource, LockID: d.LockID, Part: d.Part, Order: d.Order, Cycle: d.Cycle}
+	case FailureOtherRun:
+		d := details[OtherRunDetails](app)
+		return &lockcore.OtherRunError{Resource: d.Resource, LockID: d.LockID, Run: d.Run, Other: d.Other}
 	case FailureInvalid:
 		d := details[InvalidDetails](app)
 		return &lockcore.InvalidError{Field: d.Field, Value: d.Value, Bound: d.Bound}
@@ -90,9 +96,9 @@ func holders(in []Holder) []lockcore.Holder {
 	out := make([]lockcore.Holder, 0, len(in))
 	for _, h := range in {
 		out = append(out, lockcore.Holder{
-			LockID: h.LockID, Owner: h.Owner, Host: h.Host, Mode: h.Mode, Fence: h.Fence, FirstFence: h.FirstFence,
-			Since: h.Since, ExpiresIn: time.Duration(h.ExpiresIn), Trace: h.Trace, Claimed: h.Claimed,
-			Draining: h.Draining, Limit: h.Limit, Comment: h.Comment,
+			LockID: h.LockID, Run: h.Run, Owner: h.Owner, Host: h.Host, Mode: h.Mode, Fence: h.Fence, FirstFence: h.FirstFence,
+			Since: h.Since, ExpiresIn: time.Duration(h.ExpiresIn), Trace: h.Trace, State: lockcore.State(h.State),
+			Part: h.Part, Silent: time.Duration(h.Silent), HoldTTL: time.Duration(h.HoldTTL), Limit: h.Limit, Comment: h.Comment,
 		})
 	}
 	return out
@@ -109,7 +115,7 @@ type StepError struct {
 	NeverRan bool
 }
 
-// TypedError returns err as a [*StepError], or a [*WaitError] for a local activity, where a lock was the reason, else
+// TypedError returns err as a [*StepError], or a [*WaitError] for Lockstep's own local activities, where a lock was the reason, else
 // err itself.
 func TypedError(err error) error {
 	var (
@@ -139,16 +145,6 @@ func Parked(err error) (BusyDetails, bool) {
 	return d, d.Attempt > 0 && d.Resource != ""
 }
 
-// WasTried tells whether a step failed with a [TriedFailure] about a busy lock.
-func WasTried(err error) bool {
-	var app *temporal.ApplicationError
-	if !errors.As(err, &app) || app.Type() != FailureBusy || !app.NonRetryable() {
-		return false
-	}
-	_, parked := Parked(err)
-	return !parked
-}
-
 // Tried returns the part of a step that found its lock busy, or was given up to end a deadlock, and
 // is known never to have run. It is empty for any other failure. A step's own code may return such
 // a failure of another step: compare the part.
@@ -163,7 +159,7 @@ func (e *StepError) Tried() string {
 	return ""
 }
 
-// WaitError is what ended the waiting of a step, or the failure of a local one, as workflow code gets it. To every reader of failures it is the
+// WaitError is what ended the waiting of a step, or kept it from being scheduled, as workflow code gets it. To every reader of failures it is the
 // application failure that stands for it, and it matches lockcore's error too.
 type WaitError struct {
 	*temporal.ApplicationError

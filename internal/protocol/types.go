@@ -9,9 +9,6 @@ import (
 // HeaderKey is the activity header under which a step's [Guard] travels.
 const HeaderKey = "lockstep-guard"
 
-// UnderKey is the header of an activity whose locks the workflow takes: the ID of the run that has them, as JSON.
-const UnderKey = "lockstep-under"
-
 // Names of the activities, the same for every SDK.
 const (
 	ActivityPrefix  = "lockstep."
@@ -22,6 +19,18 @@ const (
 	ActivityWait    = "lockstep.Wait"
 	ActivityKeep    = "lockstep.Keep"
 )
+
+// IsMachinery reports whether an activity, by its exact name, is one of Lockstep's own, or one by which the SDK makes and ends
+// sessions: it is never guarded.
+func IsMachinery(activityType string) bool {
+	switch activityType {
+	case ActivityAcquire, ActivityRenew, ActivityLeave, ActivityRelease, ActivityWait, ActivityKeep, ActivityReap,
+		"internalSessionCreationActivity", "internalSessionCompletionActivity":
+		return true
+	default:
+		return false
+	}
+}
 
 // Types of application failures.
 const (
@@ -38,11 +47,11 @@ const (
 	FailureInvalid = "lockstep.Invalid"
 	// FailureUnavailable means that the database, or the worker's configuration, failed. Retryable.
 	FailureUnavailable = "lockstep.Unavailable"
+	// FailureOtherRun carries [OtherRunDetails]: another run of the workflow holds, and Temporal does not say that the one which
+	// asks is the current one. Retryable: the answer may have been an old one.
+	FailureOtherRun = "lockstep.OtherRun"
 	// FailureResultPending means that a guarded activity returned activity.ErrResultPending. Not retryable.
 	FailureResultPending = "lockstep.ResultPending"
-	// FailureReset means that the workflow takes the step's locks, and has not done so in the run that a reset has made. Benign and
-	// not retryable: the workflow takes them, and schedules the step again.
-	FailureReset = "lockstep.Reset"
 	// FailureEnded is the workflow's own, for a step that was still waiting for its locks when its saga ended. Not retryable.
 	FailureEnded = "lockstep.Ended"
 )
@@ -72,8 +81,8 @@ type Guard struct {
 	Reacquire bool `json:"reacquire,omitempty"`
 	// NewFence gives a new fence even where the lock is held already.
 	NewFence bool `json:"newFence,omitempty"`
-	// Owner is the party; absent means the workflow ID.
-	Owner string `json:"owner,omitempty"`
+	// Owner is who stands behind the lock ID; absent means the workflow.
+	Owner Owner `json:"owner,omitzero"`
 	// Park says that the workflow answers FailureBusy by waiting, so that the attempt is not to be retried.
 	Park bool `json:"park,omitempty"`
 	// Try asks without queueing.
@@ -81,37 +90,35 @@ type Guard struct {
 	// Undo says that the step is undone unless it is known that it never ran: the NeverRan and Again
 	// of its failure's details are to be found out.
 	Undo bool `json:"undo,omitempty"`
-	// MaxWait is how long the step may wait, 0 as long as it takes. It is for BusyDetails.MaxWait alone.
-	MaxWait *Duration `json:"maxWait,omitempty"`
+	// Undoes is the Part of the step that this one undoes: it waits until no attempt of that step runs any more, and none
+	// that comes later runs. Its resources contain that step's.
+	Undoes string `json:"undoes,omitempty"`
 	// Waited is the resource for which the step has waited, and on which a claim may stand for it.
 	Waited string `json:"waited,omitempty"`
-	// Refused is why the step must not run.
-	Refused *InvalidDetails `json:"refused,omitempty"`
 	// Started is when the workflow run began, and NeverVictim says that the step must not be given up to end a deadlock.
 	Started     time.Time `json:"started,omitzero"`
 	NeverVictim bool      `json:"neverVictim,omitempty"`
-	// Run is the run that wrote the guard, where Held, LockRun or Undo is set. In another run, which was made by a reset and has
-	// the step from the one before, the first two mean nothing, and the step may have run.
+	// Run is the run that wrote the guard, if Held or Undo is set. In another run, which was made by a reset and has the step
+	// from the one before, Held means nothing, and the step may have run.
 	Run string `json:"run,omitempty"`
-	// LockRun is the run of the same workflow in whose name the step locks; absent means its own.
-	LockRun string `json:"lockRun,omitempty"`
-	// Former are runs of the same workflow that are closed, and with whose locks nobody goes on.
-	Former []string `json:"former,omitempty"`
 }
 
 // Lease is a [lockcore.Lease] as other languages read it.
 type Lease struct {
-	Resource string         `json:"resource"`
-	LockID   string         `json:"lockId"`
-	Part     string         `json:"part,omitempty"`
-	Order    lockcore.Order `json:"order"`
-	Mode     lockcore.Mode  `json:"mode"`
-	Fence    int64          `json:"fence"`
-	// HoldFence is the fence with which the hold began, and Bars says that a new fence was asked for.
-	HoldFence int64    `json:"holdFence,omitempty"`
-	Bars      bool     `json:"bars,omitempty"`
-	Left      Duration `json:"left"`
-	Joined    bool     `json:"joined,omitempty"`
+	Resource string `json:"resource"`
+	LockID   string `json:"lockId"`
+	// Run is the run label, and Undone names what the lease bars besides: see [lockcore.Lease].
+	Run    string         `json:"run,omitempty"`
+	Undone []string       `json:"undone,omitempty"`
+	Part   string         `json:"part,omitempty"`
+	Order  lockcore.Order `json:"order"`
+	Mode   lockcore.Mode  `json:"mode"`
+	Fence  int64          `json:"fence"`
+	// FirstFence is the fence with which the hold began, and Bars says that a new fence was asked for.
+	FirstFence int64    `json:"firstFence,omitempty"`
+	Bars       bool     `json:"bars,omitempty"`
+	Left       Duration `json:"left"`
+	Joined     bool     `json:"joined,omitempty"`
 }
 
 // AcquireParams is the input of [ActivityAcquire].
@@ -136,8 +143,8 @@ type AcquireParams struct {
 	Reacquire bool `json:"reacquire,omitempty"`
 	// NewFence gives a new fence even where the lock is held already.
 	NewFence bool `json:"newFence,omitempty"`
-	// Owner is the party, for people and deadlock detection; absent means the workflow ID.
-	Owner string `json:"owner,omitempty"`
+	// Owner is who stands behind the lock ID, for people and deadlock detection; absent means the workflow.
+	Owner Owner `json:"owner,omitzero"`
 	// Comment is for people; absent means the activity's type and ID.
 	Comment string `json:"comment,omitempty"`
 	// Park makes a FailureBusy not retryable, with the attempt in its details: the workflow answers it by ActivityWait
@@ -145,19 +152,9 @@ type AcquireParams struct {
 	Park bool `json:"park,omitempty"`
 	// Try asks without queueing: FailureBusy is not retryable, and nothing is left in a queue.
 	Try bool `json:"try,omitempty"`
-	// Downgrade makes shared what is asked for in shared mode and was held exclusively. Where a step runs under it
-	// the lock stays exclusive, and its lease says so.
-	Downgrade bool `json:"downgrade,omitempty"`
 	// Started is when the workflow run began, and NeverVictim says that the request must not be given up to end a deadlock.
 	Started     time.Time `json:"started,omitzero"`
 	NeverVictim bool      `json:"neverVictim,omitempty"`
-	// LockRun is the run of the same workflow whose lock ID it is, where LockID is absent; absent means the run which calls.
-	LockRun string `json:"lockRun,omitempty"`
-	// Run is the run that scheduled it; absent means the run which calls. In another one, which was made by a reset, it may
-	// have been granted before.
-	Run string `json:"run,omitempty"`
-	// Former are runs of the same workflow that are closed, and with whose locks nobody goes on.
-	Former []string `json:"former,omitempty"`
 }
 
 // AcquireResult is the result of [ActivityAcquire].
@@ -196,10 +193,10 @@ type ReleaseParams struct {
 	Leases []Lease `json:"leases,omitempty"`
 	// Held are those of the resources that steps are known to have held.
 	Held []string `json:"held,omitempty"`
-	// LockRun is the run of the same workflow whose lock ID it is, where LockID is absent; absent means the run which calls.
-	LockRun string `json:"lockRun,omitempty"`
-	// Former are runs of the same workflow that are closed, and may have left something on the resources: it ends too.
-	Former []string `json:"former,omitempty"`
+	// Inherits says that the run was reset, or goes on for one that continued as new with HandOver. Then what other runs of its
+	// workflow hold on the resources ends too, if the run is the current one. All says that it ends on whatever resource.
+	Inherits bool `json:"inherits,omitempty"`
+	All      bool `json:"all,omitempty"`
 }
 
 // ReleaseResult is the result of [ActivityRelease].
@@ -215,7 +212,7 @@ type WaitParams struct {
 	Resource lockcore.Resource `json:"resource"`
 	Part     string            `json:"part,omitempty"`
 	Order    lockcore.Order    `json:"order"`
-	Owner    string            `json:"owner,omitempty"`
+	Owner    Owner             `json:"owner,omitzero"`
 	Started  time.Time         `json:"started,omitzero"`
 	// NeverVictim keeps the request from being given up to end a deadlock.
 	NeverVictim bool `json:"neverVictim,omitempty"`
@@ -229,31 +226,25 @@ type WaitParams struct {
 	Run string `json:"run,omitempty"`
 }
 
-// WaitResult is the result of [ActivityWait]; none at all, as whoever granted the lock sends it, is its zero value,
-// and says that asking again is worthwhile.
-type WaitResult struct {
-	// Deadlock, where it is not empty, is what the request was given up for.
-	Deadlock string `json:"deadlock,omitempty"`
-}
-
 // KeepParams is the input of [ActivityKeep].
 type KeepParams struct {
 	// LockID names the hold; absent means that of the workflow run which calls.
 	LockID string `json:"lockId,omitempty"`
 	// Resources are where it is kept alive: 1 to 100 names.
 	Resources []string `json:"resources"`
-	// LockRun is the run of the same workflow whose lock ID it is, where LockID is absent; absent means the run which calls.
-	LockRun string `json:"lockRun,omitempty"`
-	// Run is the run that scheduled it. In another one, which was made by a reset, it has nothing to keep, and ends.
-	Run string `json:"run,omitempty"`
+	// Once extends the holds once and returns.
+	Once bool `json:"once,omitempty"`
+	// Inherits is as in [ReleaseParams]: a hold that is missing is no loss then.
+	Inherits bool `json:"inherits,omitempty"`
 }
 
-// KeepResult is the result of [ActivityKeep], which ends by itself only by a failure, or in a run that was made by a reset.
+// KeepResult is the result of [ActivityKeep], which without Once ends by itself only by a failure.
 type KeepResult struct{}
 
 // Holder is a [lockcore.Holder] as other languages read it.
 type Holder struct {
 	LockID     string        `json:"lockId"`
+	Run        string        `json:"run,omitempty"`
 	Owner      string        `json:"owner,omitempty"`
 	Host       string        `json:"host,omitempty"`
 	Mode       lockcore.Mode `json:"mode"`
@@ -262,8 +253,10 @@ type Holder struct {
 	Since      time.Time     `json:"since,omitzero"`
 	ExpiresIn  Duration      `json:"expiresIn,omitempty"`
 	Trace      string        `json:"trace,omitempty"`
-	Claimed    bool          `json:"claimed,omitempty"`
-	Draining   bool          `json:"draining,omitempty"`
+	State      string        `json:"state,omitempty"`
+	Part       string        `json:"part,omitempty"`
+	Silent     Duration      `json:"silent,omitempty"`
+	HoldTTL    Duration      `json:"holdTtl,omitempty"`
 	Limit      int           `json:"limit,omitempty"`
 	Comment    string        `json:"comment,omitempty"`
 }
@@ -284,8 +277,6 @@ type BusyDetails struct {
 	// Again says, for a step that is undone, that an attempt before may have run, whatever Attempt is: the activity or its run
 	// was reset, or it is not known.
 	Again bool `json:"again,omitempty"`
-	// MaxWait is that of the guard, where the workflow is to wait: what it does then must not hang on a rule that may have changed.
-	MaxWait *Duration `json:"maxWait,omitempty"`
 	// NeverRan is the Part of a step that does not wait, where it is known that no attempt of it ever ran.
 	NeverRan string `json:"neverRan,omitempty"`
 }
@@ -320,6 +311,14 @@ type DeadlockDetails struct {
 	Cycle    string         `json:"cycle,omitempty"`
 	// NeverRan is the Part of a guarded step of which it is known that no attempt ever ran.
 	NeverRan string `json:"neverRan,omitempty"`
+}
+
+// OtherRunDetails are the details of [FailureOtherRun].
+type OtherRunDetails struct {
+	Resource string `json:"resource"`
+	LockID   string `json:"lockId,omitempty"`
+	Run      string `json:"run,omitempty"`
+	Other    string `json:"other,omitempty"`
 }
 
 // InvalidDetails are the details of [FailureInvalid].

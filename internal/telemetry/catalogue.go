@@ -38,8 +38,8 @@ var (
 	resource = Attribute{Key: Resource, Type: "string", Help: "the resource's name"}
 	mode     = Attribute{Key: Mode, Type: "string", Help: "exclusive or shared"}
 	limit    = Attribute{Key: Limit, Type: "int", Help: "the limit of a shared request, where it has one: a semaphore's", Optional: true}
-	lockID   = Attribute{Key: LockID, Type: "string", Help: "the lock ID; in Temporal it contains cluster, namespace, workflow ID and run ID"}
-	part     = Attribute{Key: Part, Type: "string", Help: "the part: in Temporal the step, as `3/Debit`"}
+	lockID   = Attribute{Key: LockID, Type: "string", Help: "the lock ID; in Temporal it contains namespace ID and workflow ID"}
+	part     = Attribute{Key: Part, Type: "string", Help: "the part: in Temporal the run ID and the step, as `<run ID>/3/Debit`"}
 	order    = Attribute{Key: Order, Type: "string", Help: "schedule number and attempt, as `3.1`"}
 	owner    = Attribute{Key: Owner, Type: "string", Help: "the party that waits and holds: in Temporal the workflow ID, unless another is set"}
 	position = Attribute{Key: Position, Type: "int", Help: "the request's place in the queue, from 1", Optional: true}
@@ -122,7 +122,7 @@ var Spans = []Span{
 		},
 		Outcomes: []Value{
 			{OutcomeReleased, "by its holder"},
-			{OutcomeExpired, "its promise had ended, and somebody needed its room, or purged"},
+			{OutcomeExpired, "its promise had ended, and another needed its room"},
 			{OutcomeRevoked, "by force, by somebody else"},
 			{OutcomeOrphaned, "by somebody else, because its holder is known to have ended: its workflow is closed"},
 		},

@@ -67,7 +67,7 @@ var (
 	Expired = Metric{
 		Name: "lock.expired", Kind: "counter", Unit: "{hold}",
 		Help:       "Holds whose promise had ended and that were displaced",
-		When:       "when somebody takes their room, or purges",
+		When:       "when another takes their room",
 		Attributes: []string{Class},
 	}
 	Deadlocks = Metric{

@@ -112,7 +112,7 @@ const (
 // How holds end.
 const (
 	OutcomeReleased = "released"
-	// OutcomeExpired is that its promise had ended, and an incompatible request, or a purge, took its room.
+	// OutcomeExpired is that its promise had ended, and an incompatible request took its room.
 	OutcomeExpired = "expired"
 	// OutcomeOrphaned is that somebody else released it, because its holder is known to have ended.
 	OutcomeOrphaned = "orphaned"

@@ -8,18 +8,27 @@ type Party struct {
 	Mode   string
 	// Limit is how many lock IDs may hold when the request is granted, itself included; 0 is without limit.
 	Limit int64
+	// Labelled says that the party has a run label.
+	Labelled bool
+	// Within is the lock ID whose kept hold neither blocks nor counts.
+	Within string
 }
 
 // Party is the request as the rule of compatibility sees it.
-func (a *Acquire) Party() Party { return Party{LockID: a.LockID, Mode: a.Mode, Limit: a.Limit} }
+func (a *Acquire) Party() Party { return Party{a.LockID, a.Mode, a.Limit, a.Label != "", a.Within} }
 
 // Party is the queued request as the rule of compatibility sees it.
-func (w *Waiter) Party() Party { return Party{LockID: w.LockID, Mode: w.Mode, Limit: w.Limit} }
+func (w *Waiter) Party() Party { return Party{w.LockID, w.Mode, w.Limit, w.Label != "", w.Within} }
 
-// Counts reports whether the entry stands beside the party at now: it is alive, and not the party's own. Such an entry
-// counts under the party's limit, and is in its way if their modes are not compatible.
+// Counts reports whether the entry stands beside the party at now: it is alive, and neither the party's own nor kept by the
+// lock ID that the party lives within. Such an entry counts under the party's limit, and is in its way if their modes are
+// not compatible.
 func (e *Entry) Counts(p Party, now time.Time) bool {
-	return e.LockID != p.LockID && e.ExpiresAt.After(now)
+	return e.LockID != p.LockID && e.ExpiresAt.After(now) && !p.within(e)
+}
+
+func (p *Party) within(e *Entry) bool {
+	return p.Within != "" && e.LockID == p.Within && e.State == Kept
 }
 
 // Blocks reports whether the entry is in the party's way at now by its mode. A limit that is reached is another matter,
@@ -29,7 +38,11 @@ func (e *Entry) Blocks(p Party, now time.Time) bool {
 }
 
 // Admits reports whether the party may hold beside all entries that are alive at d.At: this is the rule of compatibility.
+// A party with a run label that holds exclusively is only admitted so: others may live within its hold.
 func (d *Document) Admits(p Party) bool {
+	if p.Labelled && d.holds(p.LockID, func(e *Entry) bool { return e.Mode == Exclusive }) {
+		p.Mode = Exclusive
+	}
 	others := map[string]bool{}
 	for i := range d.Held {
 		e := &d.Held[i]

@@ -32,8 +32,7 @@
 // Whoever asks with Keep gives a sign of life for its kept hold, whatever the answer, unless rule 2 refused it.
 //
 // Renew extends one part and its kept hold. Leave ends one part, Release a lock ID's entries up to an order: its
-// parts drain, but for the one that is known to have stopped. Both leave a record. Purge ends the
-// holds that have expired.
+// parts drain, but for the one that is known to have stopped. Both leave a record.
 //
 // Withdraw takes a waiter out of the queue, to end a deadlock. A tombstone stays in its place until
 // its part has read the verdict, or has left, or until the place would have been given up. The next

@@ -21,6 +21,8 @@ type Document struct {
 	// Evicted remembers, a few at a time, who was displaced after its promise had ended, released by force, or
 	// taken out of the queue.
 	Evicted []Evicted `bson:"evicted"`
+	// Undone are the parts that compensations undo, for some minutes.
+	Undone []Undone `bson:"undone,omitempty"`
 	// EvidenceSince is from when on Evicted is complete. That it says nothing of a hold proves that the
 	// hold was not lost, if it began after that.
 	EvidenceSince time.Time `bson:"since"`
@@ -66,6 +68,8 @@ var Never = time.Date(9000, 1, 1, 0, 0, 0, 0, time.UTC)
 // together.
 type Entry struct {
 	LockID string `bson:"lockId"`
+	// Label is the run label that the entry was made under, empty outside of Temporal.
+	Label string `bson:"label,omitempty"`
 	// Part is null in a kept entry.
 	Part  string `bson:"part"`
 	Order int64  `bson:"order"`
@@ -114,6 +118,9 @@ func (e *Entry) Holds() bool { return e.State >= StateHolds }
 // Waiter is a queued request. It is small, since every write of the document rewrites the queue.
 type Waiter struct {
 	LockID string `bson:"lockId"`
+	// Label and Within are the request's.
+	Label  string `bson:"label,omitempty"`
+	Within string `bson:"within,omitempty"`
 	Part   string `bson:"part"`
 	Order  int64  `bson:"order"`
 	Mode   string `bson:"mode"`
@@ -157,10 +164,14 @@ func (w *Waiter) Waits(now time.Time) bool { return w.Verdict == "" && w.Expires
 // said.
 func (w *Waiter) Overdue(now time.Time) bool { return !w.OverdueAt.After(now) }
 
-// Evicted is evidence: it says that a lock ID lost its hold, and to whom or why.
+// Evicted is evidence: it says that a lock ID lost its hold, and to whom or why; or that another run speaks for its party.
 type Evicted struct {
 	LockID string `bson:"lockId"`
-	// Fence is the one with which the hold began.
+	// Label is the run label that the hold had.
+	Label string `bson:"label,omitempty"`
+	// To, of a change of run, is the label that replaced it. Nothing was lost then.
+	To string `bson:"to,omitempty"`
+	// Fence is the one with which the hold began; 0 of a change of run.
 	Fence int64 `bson:"fence"`
 	// At is when that was.
 	At     time.Time `bson:"at"`
@@ -171,6 +182,8 @@ type Evicted struct {
 // Released says that everything a lock ID, or one of its parts, asked for up to an order has ended.
 type Released struct {
 	LockID string `bson:"lockId"`
+	// Label is the run's that ended it. A release of the whole lock ID is over for the requests of that run only.
+	Label string `bson:"label,omitempty"`
 	// Part is null where the whole lock ID was released.
 	Part  *string `bson:"part"`
 	Order int64   `bson:"order"`
@@ -206,8 +219,8 @@ type Last struct {
 	Position int64 `bson:"position"`
 	// Length is how many wait.
 	Length int64 `bson:"length"`
-	// Verdict, of the outcome Deadlock, is what the waiter's tombstone said.
-	Verdict string `bson:"verdict,omitempty"`
+	// Note, of the outcome Deadlock, is what the waiter's tombstone said, and of OtherRun the other run's label.
+	Note string `bson:"note,omitempty"`
 }
 
 // Gone is a place in the queue, or a claim, that was given up.

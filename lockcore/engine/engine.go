@@ -19,7 +19,6 @@ type Engine interface {
 	Leave(ctx context.Context, op Leave) (Document, error)
 	Release(ctx context.Context, op Release) (Document, error)
 	Withdraw(ctx context.Context, op Withdraw) (Document, error)
-	Purge(ctx context.Context, op Purge) (Document, error)
 	// RenewAll extends many parts, in few commands, and tells of each whether it is known to have been extended. It
 	// settles nothing, so that it makes no claims that nobody hears of. Where it says no, Renew tells why.
 	RenewAll(ctx context.Context, ops []Renew) ([]bool, error)

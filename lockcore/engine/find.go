@@ -61,11 +61,11 @@ func (d *Document) Tombstone(lockID, part string) *Waiter {
 	return nil
 }
 
-// EvictedRecord returns what is remembered of a lock ID's displacement, or nil.
-func (d *Document) EvictedRecord(lockID string) *Evicted {
+// EvictedRecord returns what is remembered of a lock ID's displacement, or nil. With a label it is that of the run's own hold.
+func (d *Document) EvictedRecord(lockID, label string) *Evicted {
 	for i := len(d.Evicted) - 1; i >= 0; i-- {
-		if d.Evicted[i].LockID == lockID {
-			return &d.Evicted[i]
+		if e := &d.Evicted[i]; e.LockID == lockID && e.To == "" && (label == "" || e.Label == label) {
+			return e
 		}
 	}
 	return nil
@@ -74,17 +74,17 @@ func (d *Document) EvictedRecord(lockID string) *Evicted {
 // LostHold reports whether evidence says that a lock ID lost the hold that began with a fence.
 func (d *Document) LostHold(lockID string, first int64) bool {
 	for _, e := range d.Evicted {
-		if e.LockID == lockID && e.Fence == first {
+		if e.LockID == lockID && e.Fence == first && e.To == "" {
 			return true
 		}
 	}
 	return false
 }
 
-// LostUpTo reports whether a release of a lock ID up to exactly this order found evidence of a loss.
-func (d *Document) LostUpTo(lockID string, order int64) bool {
+// LostUpTo reports whether a release of a lock ID, by a run, up to exactly this order found evidence of a loss.
+func (d *Document) LostUpTo(lockID, label string, order int64) bool {
 	for _, r := range d.Released {
-		if r.LockID == lockID && r.Part == nil && r.Order == order && r.Lost {
+		if r.LockID == lockID && r.Label == label && r.Part == nil && r.Order == order && r.Lost {
 			return true
 		}
 	}
@@ -99,8 +99,8 @@ func (d *Document) LostBefore(lockID string, first int64, began time.Time) bool 
 }
 
 // LostUpToBefore is LostBefore, for a release of a lock ID up to exactly this order.
-func (d *Document) LostUpToBefore(lockID string, order int64, began time.Time) bool {
-	return d.forgotten(began) || d.LostUpTo(lockID, order)
+func (d *Document) LostUpToBefore(lockID, label string, order int64, began time.Time) bool {
+	return d.forgotten(began) || d.LostUpTo(lockID, label, order)
 }
 
 // forgotten reports whether there may have been evidence of a hold that is not there any more.
@@ -108,13 +108,17 @@ func (d *Document) forgotten(began time.Time) bool {
 	return !began.IsZero() && !began.After(d.EvidenceSince)
 }
 
-// Overtaker returns what overtook a request: an ending of its order or a later one, or a later request of the same part
-// that stands, waits or drains.
-func (d *Document) Overtaker(lockID, part string, order int64) (by Released, ok bool) {
+// Overtaker returns what overtook a request: an ending of its order or a later one, a later request of the same part
+// that stands, waits or drains, or a compensation that undoes the part.
+func (d *Document) Overtaker(lockID, label, part string, order int64) (by Released, ok bool) {
 	for _, r := range d.Released {
-		if r.LockID == lockID && (r.Part == nil || *r.Part == part) && r.Order >= order {
+		own := r.Part != nil && *r.Part == part
+		if all := r.Part == nil && (label == "" || r.Label == label); r.LockID == lockID && (own || all) && r.Order >= order {
 			return r, true
 		}
+	}
+	if label != "" && d.Undoes(lockID, part) {
+		return Released{LockID: lockID, Label: label, Part: &part, Order: order, Reason: ReasonUndone}, true
 	}
 	if later, ok := d.Later(lockID, part, order); ok {
 		return Released{LockID: lockID, Part: &part, Order: later}, true

@@ -41,7 +41,7 @@ func Next(d *Document, r *Waiter) Look { return d.Queue().Next(r) }
 
 // Waiter is the request as it stands in a queue, without its times.
 func (a *Acquire) Waiter() *Waiter {
-	w := &Waiter{LockID: a.LockID, Part: a.Part, Order: a.Order, Mode: a.Mode, Limit: a.Limit}
+	w := &Waiter{LockID: a.LockID, Label: a.Label, Within: a.Within, Part: a.Part, Order: a.Order, Mode: a.Mode, Limit: a.Limit}
 	if a.Mode == Exclusive {
 		w.Limit = a.Room()
 	}
@@ -124,9 +124,15 @@ func (d *Document) Covered(p Party) bool {
 	return d.holds(p.LockID, func(e *Entry) bool { return e.Stands(d.At) && Covers(e.Mode, p.Mode) })
 }
 
-// Joins reports whether the party may join its own hold: it is covered, and no incompatible part of another party is running
-// beside.
-func (d *Document) Joins(p Party) bool { return d.Covered(p) && !d.runsBeside(p) }
+// Joins reports whether the party may join its own hold: it is covered, and fits beside what stands there.
+func (d *Document) Joins(p Party) bool { return d.Covered(p) && d.FitsBeside(p) }
+
+// FitsBeside reports whether a party that is covered may join its hold. A party with a run label may not beside an incompatible
+// entry of another lock ID: one that lives within the party's hold, or a part that was cut off. The limit is for new holds.
+func (d *Document) FitsBeside(p Party) bool {
+	p.Limit = 0
+	return !p.Labelled || d.Admits(p)
+}
 
 // holds reports whether a lock ID has an entry of a hold for which which reports true.
 func (d *Document) holds(lockID string, which func(*Entry) bool) bool {
@@ -138,33 +144,33 @@ func (d *Document) holds(lockID string, which func(*Entry) bool) bool {
 	return false
 }
 
-// runsBeside reports whether a running part is in the party's way.
-func (d *Document) runsBeside(p Party) bool {
-	for i := range d.Held {
-		if e := &d.Held[i]; e.State == Part && e.Blocks(p, d.At) {
-			return true
-		}
-	}
-	return false
-}
-
 // mayAsk reports whether the party gets the resource if it asks, without a place in the queue. It goes on with a hold that has
 // expired and still stands, since nobody needed its room. It upgrades a hold if nobody is in its way.
 func (d *Document) mayAsk(p Party) bool {
 	covered := d.holds(p.LockID, func(e *Entry) bool { return Covers(e.Mode, p.Mode) })
-	holds := d.holds(p.LockID, func(*Entry) bool { return true })
-	return (covered && !d.runsBeside(p)) || (holds && d.Admits(p))
+	ahead := d.holds(p.LockID, func(*Entry) bool { return true }) || d.Surrounds(p)
+	return (covered && d.FitsBeside(p)) || (ahead && d.Admits(p))
+}
+
+// AsksItself reports whether a request that waits may go on without a claim: it may join; or its workflow came to keep the
+// resource while it waited behind others, and nothing is in its way.
+func (d *Document) AsksItself(p Party) bool { return d.Joins(p) || (d.Surrounds(p) && d.Admits(p)) }
+
+// Surrounds reports whether the lock ID that the party lives within keeps the resource.
+func (d *Document) Surrounds(p Party) bool {
+	return d.holds(p.Within, func(e *Entry) bool { return p.within(e) && e.Stands(d.At) })
 }
 
 // grants reports whether a write grants the resource to w, if w is the head of the queue. Nobody is granted a claim beside
-// an exclusive entry that is alive, not even the same party.
+// an exclusive entry that is alive, not even the same party; but for what is kept around it.
 func (d *Document) grants(w *Waiter) bool {
+	p := w.Party()
 	for i := range d.Held {
-		if e := &d.Held[i]; e.Mode == Exclusive && e.ExpiresAt.After(d.At) {
+		if e := &d.Held[i]; e.Mode == Exclusive && e.ExpiresAt.After(d.At) && !p.within(e) {
 			return false
 		}
 	}
-	return d.Admits(w.Party())
+	return d.Admits(p)
 }
 
 // Due reports whether the next write of the document, whatever it is for, grants the resource to the head of the queue.
@@ -182,7 +188,7 @@ func (q *Queue) Next(r *Waiter) Look {
 	if t := d.Tombstone(r.LockID, r.Part); t != nil && t.ExpiresAt.After(d.At) {
 		return Look{Answer: NextGone, Place: t, Verdict: t.Verdict}
 	}
-	if by, ok := d.Overtaker(r.LockID, r.Part, r.Order); ok {
+	if by, ok := d.Overtaker(r.LockID, r.Label, r.Part, r.Order); ok {
 		return Look{Answer: NextGone, By: by}
 	}
 	look := Look{Answer: NextWait, After: q.change}

@@ -43,8 +43,24 @@ type Acquire struct {
 	Resource string
 	// Issued is when the request was issued, in the server's time. It is refused if it comes later than [CommandTimeout]
 	// after that. Zero is never late.
-	Issued  time.Time
-	LockID  string
+	Issued time.Time
+	LockID string
+	// Label says which run speaks for the party; see [OtherRun]. It does not go with Fresh.
+	//
+	// The rules of a labelled request stand before all others, but for Late. If another run's hold stands, or anything of it is
+	// alive, or a run has replaced this one, the answer is [OtherRun]. Else the run takes over what stands of others: kept holds go on under its
+	// label and a new fence, parts are cut off (see [CutOff]), places and claims go. What its party keeps admits it only beside
+	// no incompatible entry of another lock ID.
+	Label string
+	// TakeOver is the label that Label may replace. A hold that has expired, and still stands, needs the permission too: a
+	// step of a run that was replaced may come back at any time, and must not get the hold of the run that replaced it.
+	TakeOver string
+	// Undo, with Label, names the parts that this request, a compensation, undoes: they are over, and what runs or drains of them
+	// is cut off, so that the request waits for it.
+	Undo []string
+	// Within, with Label, is a lock ID that has a kept hold around this one's: that hold neither blocks the request nor counts
+	// under its limit, and as long as it stands the request goes ahead of the queue. It does not go with Keep.
+	Within  string
 	Part    string
 	Order   int64
 	Mode    string
@@ -88,6 +104,10 @@ type Acquire struct {
 // CommandTimeout is how long after it was issued a request may still take effect. No record of what has ended has to stand for
 // longer than that, and nothing is held by a copy that a slow network brings later.
 const CommandTimeout = 10 * time.Second
+
+// EndlessTTL is the TTL that stands in for none: a lease without end is renewed and trusted like one of this TTL, since its
+// holder has to hear of a release too. So its part drains for as long when it is cut off.
+const EndlessTTL = 30 * time.Second
 
 // Late reports whether the request comes too late at now.
 func (a *Acquire) Late(now time.Time) bool {
@@ -145,8 +165,10 @@ type Leave struct {
 	Policy
 	Resource string
 	LockID   string
-	Part     string
-	Order    int64
+	// Label is the request's. With it the leave also ends what drains of the part since it was cut off.
+	Label string
+	Part  string
+	Order int64
 	// Undo takes back a request: the hold that it began to keep ends with it, unless another request has entered the hold
 	// since, or another part runs.
 	Undo bool
@@ -162,6 +184,9 @@ type Release struct {
 	Policy
 	Resource string
 	LockID   string
+	// Label, unless it is empty, restricts the release to what stands under that run label. It does not go with Force, which
+	// ends what was cut off of the hold, too.
+	Label string
 	// FirstFence is the fence with which the hold began. Its parts drain, and what drains already still matches.
 	FirstFence int64
 	// Order bounds what ends. With FirstFence it is only that of the part Leaving.
@@ -187,14 +212,6 @@ type Withdraw struct {
 	Order    int64
 	// Reason is the verdict that the part is told when it comes back, with whatever order: 1 byte
 	// or more.
-	Reason string
-}
-
-// Purge ends the holds of which nothing is alive, and drops whatever else is dead.
-type Purge struct {
-	Policy
-	Resource string
-	// Reason stands in the evicted records.
 	Reason string
 }
 

@@ -33,7 +33,7 @@ func (s Scenario) Run(t testing.TB, h Harness, resource string) {
 
 // Scenarios returns all of them.
 func Scenarios() []Scenario {
-	return slices.Concat(ruleScenarios, refusalScenarios, queueScenarios, endingScenarios, passingScenarios, toldScenarios, batchScenarios, invariantScenarios, promiseScenarios)
+	return slices.Concat(ruleScenarios, refusalScenarios, queueScenarios, endingScenarios, passingScenarios, toldScenarios, batchScenarios, invariantScenarios, promiseScenarios, runScenarios)
 }
 
 // Conformance plays every scenario on an engine, each in a test of its own, in parallel. The setup is called once for
@@ -287,13 +287,6 @@ func (s *stage) withdraw(lockID, part string, order int64) engine.Document {
 	s.Helper()
 	op := engine.Withdraw{Policy: policy, Resource: s.resource, LockID: lockID, Part: part, Order: order, Reason: "deadlock"}
 	d, err := s.h.Withdraw(s.Context(), op)
-	s.must(err)
-	return d
-}
-
-func (s *stage) purge() engine.Document {
-	s.Helper()
-	d, err := s.h.Purge(s.Context(), engine.Purge{Policy: policy, Resource: s.resource, Reason: "purged"})
 	s.must(err)
 	return d
 }

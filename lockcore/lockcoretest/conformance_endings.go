@@ -134,14 +134,14 @@ var endingScenarios = []Scenario{
 		s.leave("a", "p", 7)
 		s.force("a", "by hand")
 		d := s.outcome(s.ask("a", "q", 8, keep), engine.Lost)
-		r := d.EvictedRecord("a")
+		r := d.EvictedRecord("a", "")
 		s.check(r != nil && r.Reason == "by hand", "the reason, got %+v", r)
 	}},
 	{"release/forced, it tells the parts that ran why", func(s *stage) {
 		s.take("a", "p", 7)
 		s.force("a", "by hand")
 		d := s.outcome(s.ask("a", "p", 7), engine.Overtaken)
-		by, _ := d.Overtaker("a", "p", 7)
+		by, _ := d.Overtaker("a", "", "p", 7)
 		s.check(by.Reason == "by hand", "the reason, got %+v", by)
 	}},
 	{"release/of a hold by its first fence, a repetition ends nothing that began later", func(s *stage) {
@@ -183,7 +183,7 @@ var endingScenarios = []Scenario{
 		s.release("a", 1, "p")
 		s.release("a", 1, "p")
 		d := s.stored()
-		s.check(!d.LostUpTo("a", 1), "a release that was repeated, and no loss, got %+v", d.Released)
+		s.check(!d.LostUpTo("a", "", 1), "a release that was repeated, and no loss, got %+v", d.Released)
 		first := s.take("a", "p", 2, keep).FirstFence
 		s.pass(holdTTL)
 		s.take("b", "p", 1)
@@ -193,7 +193,7 @@ var endingScenarios = []Scenario{
 		s.release("a", 4)
 		s.release("a", 4)
 		d = s.stored()
-		s.check(d.LostUpTo("a", 4) && !d.LostUpTo("a", 1), "a loss, got %+v", d.Released)
+		s.check(d.LostUpTo("a", "", 4) && !d.LostUpTo("a", "", 1), "a loss, got %+v", d.Released)
 		s.outcome(s.ask("a", "p", 5, keep), engine.Busy)
 	}},
 	{"leave/it gives up a place or a claim for somebody else, and no part that runs", func(s *stage) {
@@ -201,7 +201,7 @@ var endingScenarios = []Scenario{
 		s.wait(1, "b", "p", 1)
 		s.giveUp("b", "p", 1, "by hand")
 		d := s.outcome(s.ask("b", "p", 1, queue), engine.Overtaken)
-		by, _ := d.Overtaker("b", "p", 1)
+		by, _ := d.Overtaker("b", "", "p", 1)
 		s.check(by.Reason == "by hand", "the reason, got %+v", by)
 		before := s.stored()
 		s.giveUp("a", "p", 1, "by hand")
@@ -229,9 +229,9 @@ var endingScenarios = []Scenario{
 			s.outcome(s.withdraw("b", "p", order), engine.Granted)
 			s.outcome(s.withdraw("b", "p", order), engine.Lost)
 			d := s.outcome(s.ask("b", "p", 2*order-1, queue), engine.Deadlock)
-			s.check(d.Last.Verdict == "deadlock", "the verdict, got %+v", d.Last)
+			s.check(d.Last.Note == "deadlock", "the verdict, got %+v", d.Last)
 			d = s.outcome(s.ask("b", "p", 2*order-1, queue), engine.Overtaken)
-			by, _ := d.Overtaker("b", "p", 2*order-1)
+			by, _ := d.Overtaker("b", "", "p", 2*order-1)
 			s.check(by.Reason == "deadlock", "the verdict again, got %+v", by)
 		}
 		s.wait(1, "b", "p", 4)
@@ -270,15 +270,5 @@ var endingScenarios = []Scenario{
 		s.leave("a", "p", 1)
 		s.outcome(s.withdraw("b", "p", 2), engine.Lost)
 		s.take("b", "p", 2)
-	}},
-	{"purge/it ends the holds of which nothing lives, and no others", func(s *stage) {
-		s.take("a", "p", 1, shared)
-		s.take("b", "p", 1, shared, keep)
-		s.pass(partTTL)
-		d := s.purge()
-		s.check(len(d.Last.Expired) == 1 && d.Last.Expired[0].LockID == "a", "a to expire, got %+v", d.Last.Expired)
-		s.join("b", "q", 1, shared, keep)
-		r := s.outcome(s.ask("a", "q", 1, shared, keep), engine.Lost).EvictedRecord("a")
-		s.check(r != nil && r.Reason == "purged", "the reason, got %+v", r)
 	}},
 }

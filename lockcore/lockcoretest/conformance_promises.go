@@ -28,7 +28,6 @@ var promiseScenarios = []Scenario{
 			func() { s.withdraw("b", "p", 1) },
 			func() { s.release("a", 3) },
 			func() { s.force("a", "by hand") },
-			func() { s.purge() },
 		} {
 			twice()
 			before = s.stored()

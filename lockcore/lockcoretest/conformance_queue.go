@@ -121,7 +121,6 @@ var queueScenarios = []Scenario{
 			"leave":    func() { s.outcome(s.leave("nobody", "p", 1), engine.Granted) },
 			"release":  func() { s.outcome(s.release("nobody", 1), engine.Granted) },
 			"withdraw": func() { s.outcome(s.withdraw("nobody", "p", 1), engine.Lost) },
-			"purge":    func() { s.outcome(s.purge(), engine.Granted) },
 		} {
 			s.resource = base + "/" + name
 			s.take("a", "p", 1)

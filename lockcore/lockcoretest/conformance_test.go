@@ -55,7 +55,7 @@ func TestEveryRuleInvariantAndOutcomeHasAScenario(t *testing.T) {
 	}
 	for _, about := range []string{
 		"rule 1", "rule 2", "rule 3", "rule 4", "rule 5", "rule 6", "I1", "I2", "I3", "I4", "I5", "I6", "I8", "I9", "I10",
-		"settle", "claim", "draining", "expiry", "renew", "leave", "release", "withdraw", "purge", "RenewAll", "Read", "List",
+		"settle", "claim", "draining", "expiry", "renew", "leave", "release", "withdraw", "RenewAll", "Read", "List",
 	} {
 		require.Condition(t, func() bool {
 			for name := range names {

@@ -23,7 +23,7 @@ var passingScenarios = []Scenario{
 		d := s.outcome(s.ask("b", "p", 1), engine.Granted)
 		s.check(len(d.Last.Expired) > 0 && d.Last.Expired[0].LockID == "a", "a to expire, got %+v", d.Last.Expired)
 		s.leave("b", "p", 1)
-		r := s.outcome(s.ask("a", "q", 1, keep), engine.Lost).EvictedRecord("a")
+		r := s.outcome(s.ask("a", "q", 1, keep), engine.Lost).EvictedRecord("a", "")
 		s.check(r != nil && r.By == "b" && r.Fence == e.Fence, "a record of b and fence %d, got %+v", e.Fence, r)
 	}},
 	{"expiry/a claim displaces as well, and names who waited", func(s *stage) {
@@ -34,7 +34,7 @@ var passingScenarios = []Scenario{
 		s.pass(waiterTTL / 2)
 		s.renew("nobody", "p", 1)
 		s.claimed("b", "p")
-		r := s.stored().EvictedRecord("a")
+		r := s.stored().EvictedRecord("a", "")
 		s.check(r != nil && r.By == "b", "a record of b, got %+v", r)
 	}},
 	{"expiry/shared holds that have expired stand beside others who share", func(s *stage) {
@@ -63,7 +63,7 @@ var passingScenarios = []Scenario{
 		for _, lockID := range []string{"a0", "b", "c"} {
 			s.outcome(s.renew(lockID, "p", 1), engine.Granted)
 		}
-		r := s.stored().EvictedRecord(fmt.Sprint("a", engine.Crowd-2))
+		r := s.stored().EvictedRecord(fmt.Sprint("a", engine.Crowd-2), "")
 		s.check(r != nil && r.By == "c", "a record of c, got %+v", r)
 	}},
 	{"expiry/a part's end is not its hold's: the next attempt goes on", func(s *stage) {
@@ -72,7 +72,7 @@ var passingScenarios = []Scenario{
 		s.pass(partTTL)
 		s.take("c", "p", 1, limit(3))
 		s.outcome(s.renew("a", "p", 1), engine.Granted)
-		r := s.stored().EvictedRecord("b")
+		r := s.stored().EvictedRecord("b", "")
 		s.check(r == nil, "no record of a hold that stands, got %+v", r)
 	}},
 	{"expiry/the same part and order again after its end goes on with a promise, though somebody waits", func(s *stage) {
@@ -120,10 +120,22 @@ var passingScenarios = []Scenario{
 		s.release("a", 1)
 		s.take("a", "q", 2)
 	}},
-	{"draining/a part without end that is cut off keeps nobody out", func(s *stage) {
+	{"draining/a part without end that is cut off keeps others out as long as it may trust", func(s *stage) {
 		s.take("a", "p", 1, forever)
 		s.release("a", 1)
-		s.take("b", "p", 1)
+		s.outcome(s.ask("b", "p", 1), engine.Busy)
+		s.pass(engine.EndlessTTL - time.Second)
+		s.outcome(s.ask("b", "p", 2), engine.Busy)
+		s.pass(time.Second)
+		s.take("b", "p", 3)
+	}},
+	{"draining/a part without end that is superseded keeps others out as long as it may trust", func(s *stage) {
+		s.take("a", "p", 1, forever)
+		s.join("a", "p", 2)
+		s.leave("a", "p", 2)
+		s.outcome(s.ask("b", "p", 1), engine.Busy)
+		s.pass(engine.EndlessTTL)
+		s.take("b", "p", 2)
 	}},
 	{"lost/who knows that it held, and does not any more, is told", func(s *stage) {
 		s.outcome(s.ask("a", "p", 1, held), engine.Lost)

@@ -39,11 +39,6 @@ var toldScenarios = []Scenario{
 		s.pass(partTTL)
 		s.outcome(s.renew("nobody", "p", 1), engine.Lost)
 		s.after(s.claimed("b", "p"), &engine.Ended{LockID: "a", Fence: a.Fence, Trace: "trace"})
-		s.take("b", "p", 1)
-		s.wait(1, "c", "p", 1)
-		s.pass(partTTL)
-		d := s.purge()
-		s.after(s.claimed("c", "p"), &engine.Ended{LockID: "b", Fence: d.Last.Expired[0].Fence, Trace: "trace"})
 	}},
 	{"after/a part that was cut off and leaves is told", func(s *stage) {
 		a := s.take("a", "p", 1)

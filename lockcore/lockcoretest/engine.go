@@ -80,11 +80,6 @@ func (e *Engine) Withdraw(ctx context.Context, op engine.Withdraw) (engine.Docum
 	return e.apply(ctx, op.Resource, func(d engine.Document, now time.Time) engine.Document { return Withdraw(d, op, now) })
 }
 
-// Purge applies the specification's [Purge].
-func (e *Engine) Purge(ctx context.Context, op engine.Purge) (engine.Document, error) {
-	return e.apply(ctx, op.Resource, func(d engine.Document, now time.Time) engine.Document { return Purge(d, op, now) })
-}
-
 // RenewAll applies the specification's [Extend] to each document.
 func (e *Engine) RenewAll(ctx context.Context, ops []engine.Renew) ([]bool, error) {
 	if err := ctx.Err(); err != nil {

@@ -9,8 +9,8 @@ import (
 
 // Step is one operation that an engine applied to the document of one resource.
 type Step struct {
-	// Op is the operation: an engine.Acquire, engine.Renew, engine.Leave, engine.Release, engine.Withdraw or
-	// engine.Purge; or a []engine.Renew that was extended as a batch.
+	// Op is the operation: an engine.Acquire, engine.Renew, engine.Leave, engine.Release or
+	// engine.Withdraw; or a []engine.Renew that was extended as a batch.
 	Op any
 	// Before and After are the document, queue included, as the operation found and left it.
 	Before, After engine.Document
@@ -48,7 +48,10 @@ type Invariants struct {
 	lost map[request]int64
 	// evictions counts the records of displaced holds, and evicted has the count at each lock ID's own.
 	evictions int
-	evicted   map[string]int
+	evicted   map[run]int
+	// replaced are the runs that another one took over from, and within the lock IDs around others.
+	replaced map[run]bool
+	within   map[string]string
 	// ended is what was left, released or told of a deadlock, in that order.
 	ended []engine.Released
 }
@@ -59,24 +62,28 @@ type request struct {
 }
 
 type promise struct {
-	until   time.Time
-	mode    string
-	forever bool
+	// until is when it ends, and heard when it was confirmed last.
+	until, heard time.Time
+	mode         string
 }
 
 // Check returns an error that names the promise which the step broke.
 func (v *Invariants) Check(s Step) error {
 	if v.told == nil {
-		v.told, v.granted, v.lost, v.evicted = map[request]promise{}, map[request]int64{}, map[request]int64{}, map[string]int{}
+		v.told, v.granted, v.lost, v.evicted = map[request]promise{}, map[request]int64{}, map[request]int64{}, map[run]int{}
+		v.replaced, v.within = map[run]bool{}, map[string]string{}
 	}
 	checks := []struct {
 		name  string
 		check func(*Step) error
 	}{
 		{"I6", v.late}, {"I8", v.neverHeldAgain}, {"I3", v.fences},
-		{"I1", v.alone}, {"I1", lasting}, {"I2", limits}, {"I4", firstCome}, {"I5", named}, {"I9", noDelay}, {"I10", verbatim}, {"I12", told},
+		{"I1", v.alone}, {"I1", lasting}, {"I2", v.limits}, {"I4", firstCome}, {"I5", named}, {"I9", noDelay}, {"I10", verbatim}, {"I12", told},
 	}
 	v.latest = later(v.latest, s.now())
+	if err := v.speaks(&s); err != nil {
+		return fmt.Errorf("I5: after %+v: %w", s.Op, err)
+	}
 	v.hear(&s)
 	for _, c := range checks {
 		if err := c.check(&s); err != nil {
@@ -93,8 +100,9 @@ func (v *Invariants) Shift(back time.Duration) {
 	for r, p := range v.told {
 		if p.until.Before(engine.Never) {
 			p.until = p.until.Add(-back)
-			v.told[r] = p
 		}
+		p.heard = p.heard.Add(-back)
+		v.told[r] = p
 	}
 }
 
@@ -120,7 +128,7 @@ func (s *Step) granted() *engine.Entry {
 func (v *Invariants) hear(s *Step) {
 	tell := func(e *engine.Entry) {
 		if e != nil {
-			v.told[request{e.LockID, e.Part, e.Order}] = promise{until: e.ExpiresAt, mode: e.Mode, forever: e.TTL == 0}
+			v.told[request{e.LockID, e.Part, e.Order}] = promise{until: e.ExpiresAt, heard: s.now(), mode: e.Mode}
 		}
 	}
 	tell(s.granted())
@@ -134,6 +142,9 @@ func (v *Invariants) hear(s *Step) {
 		}
 	case engine.Leave:
 		delete(v.told, request{op.LockID, op.Part, op.Order})
+		if op.Label != "" {
+			delete(v.told, request{engine.CutOff(op.LockID), op.Part, op.Order})
+		}
 	case engine.Release:
 		if op.Leaving != nil {
 			delete(v.told, request{op.LockID, *op.Leaving, op.Order})
@@ -145,9 +156,12 @@ func (v *Invariants) hear(s *Step) {
 		}
 	}
 	for r, p := range v.told {
-		// Whoever was promised the lock without end, and is cut off, is not waited for.
-		cutOff := p.forever && s.After.Part(r.lockID, r.part, r.order) == nil
-		if cutOff || !p.until.After(s.now()) {
+		// Whoever was promised the lock without end, and is cut off, trusts as if it had been promised EndlessTTL, less the margin.
+		if !p.until.Before(engine.Never) && s.After.Part(r.lockID, r.part, r.order) == nil {
+			p.until = p.heard.Add(engine.EndlessTTL - engine.EndlessTTL/10)
+			v.told[r] = p
+		}
+		if !p.until.After(s.now()) {
 			delete(v.told, r)
 		}
 	}
@@ -164,18 +178,22 @@ func (v *Invariants) remember(s *Step) {
 	}
 	for _, e := range s.Before.Evicted { // it may be forgotten
 		if !e.At.After(s.After.At.Add(-randomRetention)) {
-			delete(v.evicted, e.LockID)
+			delete(v.evicted, run{e.LockID, e.Label})
+			delete(v.replaced, run{e.LockID, e.Label})
 		}
 	}
 	for _, e := range s.After.Last.Expired {
+		if s.After.HoldFence(e.LockID) == e.FirstFence {
+			continue // a part went, and what is kept stands
+		}
 		v.evictions++
-		v.evicted[e.LockID] = v.evictions
+		v.evicted[run{e.LockID, e.Label}] = v.evictions
 	}
 	switch op := s.Op.(type) {
 	case engine.Acquire:
 		switch s.After.Last.Outcome {
 		case engine.Granted:
-			delete(v.evicted, op.LockID)
+			delete(v.evicted, run{op.LockID, op.Label})
 		case engine.Deadlock: // once
 			v.ended = append(v.ended, engine.Released{LockID: op.LockID, Part: &op.Part, Order: op.Order})
 		}
@@ -188,8 +206,12 @@ func (v *Invariants) remember(s *Step) {
 		v.ended = append(v.ended, engine.Released{LockID: op.LockID, Part: &op.Part, Order: op.Order})
 	case engine.Release:
 		if op.FirstFence == 0 {
-			v.ended = append(v.ended, engine.Released{LockID: op.LockID, Order: op.Order})
-			delete(v.evicted, op.LockID)
+			v.ended = append(v.ended, engine.Released{LockID: op.LockID, Label: op.Label, Order: op.Order})
+			for r := range v.evicted {
+				if r.lockID == op.LockID && (op.Label == "" || r.label == op.Label) {
+					delete(v.evicted, r)
+				}
+			}
 		}
 		for _, e := range s.Before.Held {
 			if !endsHold(&op, &e) {
@@ -201,7 +223,7 @@ func (v *Invariants) remember(s *Step) {
 			// A forced release leaves a record for each entry that told of a hold.
 			if op.Force && e.Holds() && e.CreatedAt != nil {
 				v.evictions++
-				v.evicted[e.LockID] = v.evictions
+				v.evicted[run{e.LockID, e.Label}] = v.evictions
 			}
 		}
 	}
@@ -209,7 +231,11 @@ func (v *Invariants) remember(s *Step) {
 
 // endsHold reports whether a release names the hold that an entry belongs to.
 func endsHold(op *engine.Release, e *engine.Entry) bool {
-	return op.FirstFence > 0 && e.LockID == op.LockID && e.FirstFence == op.FirstFence
+	ours := e.LockID == op.LockID && (op.Label == "" || e.Label == op.Label)
+	if op.Force {
+		ours = ours || e.LockID == engine.CutOff(op.LockID)
+	}
+	return op.FirstFence > 0 && ours && e.FirstFence == op.FirstFence
 }
 
 // standing is the queue before the step without the places that nobody refreshed.

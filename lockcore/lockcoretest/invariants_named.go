@@ -30,7 +30,7 @@ func named(s *Step) error {
 	for _, e := range s.After.Held {
 		known := slices.ContainsFunc(s.Before.Held, func(b engine.Entry) bool { return same(b, e) })
 		waited := slices.ContainsFunc(s.Before.Waiters, func(w engine.Waiter) bool { return w.LockID == e.LockID && w.Part == e.Part && w.Order == e.Order })
-		if lockID := lockIDOf(s.Op); !known && e.LockID != lockID && lockID != "" && (e.State != engine.Claimed || !waited) {
+		if lockID := lockIDOf(s.Op); !known && e.LockID != lockID && e.LockID != engine.CutOff(lockID) && lockID != "" && (e.State != engine.Claimed || !waited) {
 			return fmt.Errorf("the entry %+v was made", e)
 		}
 	}
@@ -58,6 +58,12 @@ func namesEntry(s *Step, e *engine.Entry) bool {
 	if batch, ok := s.Op.([]engine.Renew); ok {
 		return slices.ContainsFunc(batch, func(r engine.Renew) bool { return renews(&r, e) })
 	}
+	if op, ok := s.Op.(engine.Leave); ok && op.Label != "" && e.LockID == engine.CutOff(op.LockID) && !op.Waiting {
+		return e.Part == op.Part && e.Order == op.Order
+	}
+	if op, ok := s.Op.(engine.Release); ok && op.FirstFence > 0 {
+		return endsHold(&op, e)
+	}
 	if e.LockID != lockIDOf(s.Op) {
 		return false
 	}
@@ -68,7 +74,7 @@ func namesEntry(s *Step, e *engine.Entry) bool {
 			return true
 		case engine.Queued: // it has no room any more for its claim
 			return e.State == engine.Claimed && e.Part == op.Part || op.Keep && e.State == engine.Kept
-		case engine.Overtaken, engine.Lost, engine.Late:
+		case engine.Overtaken, engine.Late, engine.OtherRun:
 			return false
 		}
 		return op.Keep && e.State == engine.Kept // that somebody came is a sign of life
@@ -78,10 +84,7 @@ func namesEntry(s *Step, e *engine.Entry) bool {
 		return (e.Part == op.Part && e.State != engine.Kept && e.Order <= op.Order && (e.Order == op.Order || e.State == engine.Claimed)) ||
 			(op.Undo && e.State == engine.Kept && !e.Joined)
 	case engine.Release:
-		if op.FirstFence > 0 {
-			return endsHold(&op, e)
-		}
-		return e.Order <= op.Order
+		return e.Order <= op.Order && (op.Label == "" || e.Label == op.Label)
 	}
 	return false
 }
@@ -101,7 +104,7 @@ func namesWaiter(op any, w *engine.Waiter) bool {
 	case engine.Leave:
 		return w.Part == op.Part && w.Order <= op.Order
 	case engine.Release:
-		return op.FirstFence == 0 && w.Order <= op.Order
+		return op.FirstFence == 0 && w.Order <= op.Order && (op.Label == "" || w.Label == op.Label)
 	case engine.Withdraw:
 		return w.Part == op.Part && w.Order == op.Order
 	}
@@ -150,7 +153,7 @@ func Repeated(once, twice engine.Document) error {
 		if r.Part != nil {
 			part = *r.Part
 		}
-		if _, over := (&engine.Document{Released: twice.Released}).Overtaker(r.LockID, part, r.Order); !over && len(twice.Released) < engine.MaxReleased {
+		if _, over := (&engine.Document{Released: twice.Released}).Overtaker(r.LockID, "", part, r.Order); !over && len(twice.Released) < engine.MaxReleased {
 			return fmt.Errorf("I6: run twice it forgot %+v", r)
 		}
 	}

@@ -46,7 +46,8 @@ func firstCome(s *Step) error {
 	}
 	op, acquires := s.Op.(engine.Acquire)
 	claim := s.Before.Claim(op.LockID, op.Part)
-	privileged := acquires && ((claim != nil && !claim.GivenUp(s.now())) ||
+	s.Before.At = s.now()
+	privileged := acquires && (s.Before.Surrounds(op.Party()) || (claim != nil && !claim.GivenUp(s.now())) ||
 		slices.ContainsFunc(s.Before.Held, func(e engine.Entry) bool { return e.LockID == op.LockID && e.Holds() }))
 	if acquires && s.After.Last.Outcome == engine.Granted && !privileged && len(awake(s)) > 0 {
 		return fmt.Errorf("%q was granted ahead of %d who wait", op.LockID, len(awake(s)))
@@ -93,8 +94,8 @@ func told(s *Step) error {
 	case outcome == engine.Overtaken:
 	case i < 0 && outcome == engine.Deadlock:
 		return fmt.Errorf("%q was told of a deadlock, and there was none", op.LockID)
-	case outcome == engine.Late: // it changes nothing, and reads nothing
-	case i >= 0 && (outcome != engine.Deadlock || s.After.Last.Verdict != standing(s)[i].Verdict):
+	case outcome == engine.Late, outcome == engine.OtherRun: // it changes nothing, and reads nothing
+	case i >= 0 && (outcome != engine.Deadlock || s.After.Last.Note != standing(s)[i].Verdict):
 		return fmt.Errorf("%q was told %q, and not of the deadlock", op.LockID, outcome)
 	}
 	return nil
@@ -108,12 +109,13 @@ func (v *Invariants) late(s *Step) error {
 		return nil
 	}
 	over := func(r engine.Released) bool {
-		return r.LockID == op.LockID && (r.Part == nil || *r.Part == op.Part) && r.Order >= op.Order
+		all := r.Part == nil && (op.Label == "" || r.Label == op.Label)
+		return r.LockID == op.LockID && (all || (r.Part != nil && *r.Part == op.Part)) && r.Order >= op.Order
 	}
 	if op.Late(s.now()) != (s.After.Last.Outcome == engine.Late) {
 		return fmt.Errorf("it was issued %v ago, and was told %q", s.now().Sub(op.Issued), s.After.Last.Outcome)
 	}
-	if s.After.Last.Outcome == engine.Late {
+	if outcome := s.After.Last.Outcome; outcome == engine.Late || outcome == engine.OtherRun || s.After.Undoes(op.LockID, op.Part) {
 		return nil
 	}
 	before := s.Before
@@ -144,7 +146,7 @@ func (v *Invariants) neverHeldAgain(s *Step) error {
 		return nil
 	}
 	holding := slices.ContainsFunc(s.Before.Held, func(e engine.Entry) bool { return e.LockID == op.LockID && e.Holds() })
-	at, evicted := v.evicted[op.LockID]
+	at, evicted := v.evicted[run{op.LockID, op.Label}]
 	switch {
 	case op.Held && !holding:
 		return fmt.Errorf("%q knows that it held, did not any more, and was not told", op.LockID)

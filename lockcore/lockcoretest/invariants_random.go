@@ -19,11 +19,12 @@ const randomRetention = 2 * time.Minute
 func Random(pick func(possibilities int) int, d engine.Document, resource string, step int) any {
 	policy := engine.Policy{ClaimTTL: 20_000, Retention: randomRetention.Milliseconds()}
 	lockID := []string{"$owner", "a.b", "c", "$$NOW"}[pick(4)]
+	label := labelOf(pick, lockID)
 	part := []string{"", "$p"}[pick(2)]
 	order := int64(1 + step/4 + pick(4))
 	switch kind := pick(16); kind {
 	default:
-		op := engine.Acquire{Policy: policy, Resource: resource, LockID: lockID, Part: part, Order: order}
+		op := engine.Acquire{Policy: policy, Resource: resource, LockID: lockID, Label: label, Part: part, Order: order}
 		if !d.At.IsZero() {
 			op.Issued = d.At.Add(-[]time.Duration{0, time.Hour, 0, 0, 0, 0}[pick(6)])
 		}
@@ -31,21 +32,27 @@ func Random(pick func(possibilities int) int, d engine.Document, resource string
 	case 6, 7:
 		return engine.Renew{Policy: policy, Resource: resource, LockID: lockID, Part: part, Order: order, Downgrade: pick(3) == 1, TTL: []int64{0, 0, 5_000}[pick(3)]}
 	case 8, 9:
-		return engine.Leave{Policy: policy, Resource: resource, LockID: lockID, Part: part, Order: order, Undo: pick(2) == 1, Waiting: pick(4) == 1}
+		return engine.Leave{Policy: policy, Resource: resource, LockID: lockID, Label: label, Part: part, Order: order, Undo: pick(2) == 1, Waiting: pick(4) == 1}
 	case 10, 11:
-		op := engine.Release{Policy: policy, Resource: resource, LockID: lockID, Order: order}
+		op := engine.Release{Policy: policy, Resource: resource, LockID: lockID, Label: label, Order: order}
 		switch pick(4) {
 		case 1, 2:
 			op.Leaving = &part
 		}
 		return op
 	case 14, 15:
-		return endHold(pick, d, engine.Release{Policy: policy, Resource: resource, LockID: lockID, Order: order})
-	case 12:
+		return endHold(pick, d, engine.Release{Policy: policy, Resource: resource, LockID: lockID, Label: label, Order: order})
+	case 12, 13:
 		return engine.Withdraw{Policy: policy, Resource: resource, LockID: lockID, Part: part, Order: order, Reason: "$because"}
-	case 13:
-		return engine.Purge{Policy: policy, Resource: resource, Reason: "$because"}
 	}
+}
+
+// labelOf is the label of an operation of a lock ID. Those of workflows always have one.
+func labelOf(pick func(int) int, lockID string) string {
+	if lockID != "$owner" && lockID != "c" {
+		return ""
+	}
+	return []string{"$run1", "$run2", "$run1"}[pick(3)]
 }
 
 // endHold is a release of one hold by its first fence, usually of one that stands or drains.
@@ -54,11 +61,15 @@ func endHold(pick func(int) int, d engine.Document, op engine.Release) engine.Re
 	if len(d.Held) > 0 && pick(6) > 0 {
 		e := d.Held[pick(len(d.Held))]
 		op.LockID, op.FirstFence = e.LockID, max(1, e.FirstFence)
+		if op.Label = e.Label; pick(6) == 1 {
+			op.Label = ""
+		}
 		if pick(2) == 1 {
 			op.Leaving, op.Order = &e.Part, e.Order
 		}
 	}
 	if op.Force = pick(2) == 1; op.Force {
+		op.Label = ""
 		op.Leaving, op.Reason, op.Now = nil, "$because", pick(2) == 1
 	}
 	return op
@@ -83,7 +94,21 @@ func RandomAcquire(pick func(int) int, op engine.Acquire) engine.Acquire {
 	op.Converts = []int64{0, 0, 0, op.Order - 1}[pick(4)]
 	op.Owner = []string{op.LockID, "$saga"}[pick(2)]
 	op.Host, op.Comment, op.Trace = "$host", "$$ROOT", "$trace"
+	if op.Label != "" {
+		randomRun(pick, &op)
+	}
 	return op
+}
+
+// randomRun completes a request with a run label.
+func randomRun(pick func(int) int, op *engine.Acquire) {
+	op.TakeOver = []string{"", "$run1", "$run2"}[pick(3)]
+	if pick(6) == 1 {
+		op.Undo = []string{map[string]string{"": "$p", "$p": ""}[op.Part]} // the other part
+	}
+	if op.LockID == "c" && !op.Keep && pick(2) == 1 {
+		op.Within = "$owner"
+	}
 }
 
 // Batch makes renewals of all parts of a document that may be renewed and that pick does not leave out, and seldom of one
@@ -114,8 +139,6 @@ func Next(before engine.Document, op any, now time.Time) engine.Document {
 		return Release(before, op, now)
 	case engine.Withdraw:
 		return Withdraw(before, op, now)
-	case engine.Purge:
-		return Purge(before, op, now)
 	case []engine.Renew:
 		after, _ := Extend(before, op, now)
 		return after
@@ -136,8 +159,6 @@ func Apply(ctx context.Context, eng engine.Engine, op any) (engine.Document, err
 		return eng.Release(ctx, op)
 	case engine.Withdraw:
 		return eng.Withdraw(ctx, op)
-	case engine.Purge:
-		return eng.Purge(ctx, op)
 	}
 	panic(fmt.Sprintf("lockcoretest: %T is no operation", op))
 }

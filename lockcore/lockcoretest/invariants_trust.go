@@ -19,7 +19,8 @@ func (v *Invariants) alone(s *Step) error {
 	}
 	for a, p := range v.told {
 		for b, q := range v.told {
-			if a.lockID != b.lockID && !engine.Compatible(p.mode, q.mode) {
+			own := a.lockID == engine.CutOff(b.lockID) || b.lockID == engine.CutOff(a.lockID) // they stood side by side before
+			if a.lockID != b.lockID && !own && !engine.Compatible(p.mode, q.mode) {
 				return fmt.Errorf("%v and %v trust at once", a, b)
 			}
 		}
@@ -35,7 +36,7 @@ func (v *Invariants) alone(s *Step) error {
 	live := pick(s.After.Held, func(e engine.Entry) bool { return alive(e, v.latest) })
 	for i, a := range live {
 		for _, b := range live[:i] {
-			if a.LockID != b.LockID && !engine.Compatible(a.Mode, b.Mode) {
+			if a.LockID != b.LockID && !engine.Compatible(a.Mode, b.Mode) && !v.together(&a, &b) {
 				return fmt.Errorf("%s %q (%s) and %s %q (%s) live at once", a.State, a.LockID, a.Mode, b.State, b.LockID, b.Mode)
 			}
 		}
@@ -60,11 +61,12 @@ func lasting(s *Step) error {
 	return nil
 }
 
-// others counts the other lock IDs that are live.
-func others(held []engine.Entry, s *Step, lockID string) int64 {
+// othersLive counts the other lock IDs that are live, but for what one keeps that a request lives within.
+func othersLive(held []engine.Entry, s *Step, lockID, within string) int64 {
 	ids := map[string]bool{}
 	for _, e := range held {
-		if e.LockID != lockID && alive(e, s.now()) {
+		around := within == e.LockID && e.State == engine.Kept
+		if e.LockID != lockID && !around && alive(e, s.now()) {
 			ids[e.LockID] = true
 		}
 	}
@@ -72,14 +74,14 @@ func others(held []engine.Entry, s *Step, lockID string) int64 {
 }
 
 // limits is I2, for requests and for claims.
-func limits(s *Step) error {
+func (v *Invariants) limits(s *Step) error {
 	if op, ok := s.Op.(engine.Acquire); ok && s.After.Last.Outcome == engine.Granted {
-		if n := others(s.Before.Held, s, op.LockID); n >= op.Room() {
+		if n := othersLive(s.Before.Held, s, op.LockID, op.Within); n >= op.Room() {
 			return fmt.Errorf("%q was granted one of %d places beside %d others", op.LockID, op.Room(), n)
 		}
 	}
 	for _, c := range claims(s) {
-		if n := others(s.After.Held, s, c.LockID); c.Limit > 0 && n >= c.Limit {
+		if n := othersLive(s.After.Held, s, c.LockID, v.within[c.LockID]); c.Limit > 0 && n >= c.Limit {
 			return fmt.Errorf("%q has a claim to one of %d places beside %d others", c.LockID, c.Limit, n)
 		}
 	}
@@ -122,7 +124,7 @@ func noDelay(s *Step) error {
 	}
 	if first := pick(s.After.Waiters, s.serves); len(first) > 0 && len(made) == 0 {
 		w := &first[0]
-		if !inTheWay(s.After.Held, s, w.LockID, limitOf(w)) && !joins(s, w.LockID) {
+		if !inTheWay(s.After.Held, s, w.LockID, w.Within, limitOf(w)) && !joins(s, w.LockID) {
 			return fmt.Errorf("%q is first in the queue, nobody is in its way, and it waits", w.LockID)
 		}
 	}
@@ -153,11 +155,12 @@ func joins(s *Step, lockID string) bool {
 }
 
 // inTheWay tells whether others who are alive leave a lock ID no room.
-func inTheWay(held []engine.Entry, s *Step, lockID string, room int64) bool {
+func inTheWay(held []engine.Entry, s *Step, lockID, within string, room int64) bool {
 	exclusive := slices.ContainsFunc(held, func(e engine.Entry) bool {
-		return e.LockID != lockID && e.Mode == engine.Exclusive && alive(e, s.now())
+		around := within == e.LockID && e.State == engine.Kept
+		return e.LockID != lockID && !around && e.Mode == engine.Exclusive && alive(e, s.now())
 	})
-	return exclusive || others(held, s, lockID) >= room
+	return exclusive || othersLive(held, s, lockID, within) >= room
 }
 
 // refusedForAReason: who was not granted had somebody in its way, who was alive.
@@ -177,7 +180,13 @@ func refusedForAReason(s *Step) error {
 	// Who was passed over refreshes its place, and is served like the others.
 	overdue := slices.ContainsFunc(standing(s), func(w engine.Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })
 	served := overdue && (s.After.Claim(op.LockID, op.Part) != nil || joins(s, op.LockID))
-	if !served && !inTheWay(s.Before.Held, s, op.LockID, op.Room()) && len(awake(s)) == 0 {
+	room := op.Room()
+	if op.Label != "" && slices.ContainsFunc(s.Before.Held, func(e engine.Entry) bool {
+		return e.LockID == op.LockID && e.Holds() && e.Mode == engine.Exclusive
+	}) {
+		room = 1 // its hold is exclusive, and others may live within it
+	}
+	if !served && !inTheWay(s.Before.Held, s, op.LockID, op.Within, room) && len(awake(s)) == 0 {
 		return fmt.Errorf("%q was told %q, and nobody was in its way", op.LockID, s.After.Last.Outcome)
 	}
 	return nil
@@ -194,8 +203,6 @@ func policyOf(op any) engine.Policy {
 	case engine.Release:
 		return op.Policy
 	case engine.Withdraw:
-		return op.Policy
-	case engine.Purge:
 		return op.Policy
 	}
 	return engine.Policy{}

@@ -37,7 +37,22 @@ func (c *crowd) request() engine.Acquire {
 	if c.rng.IntN(2) == 0 {
 		op.Mode, op.Limit = engine.SharedBy, int64(c.rng.IntN(3))
 	}
+	c.ofRun(&op)
 	return op
+}
+
+// ofRun makes two of the lock IDs those of a workflow, and of a step within it. Requests of the workflow undo each other.
+func (c *crowd) ofRun(op *engine.Acquire) {
+	op.Label, op.Within, op.Undo = "", "", nil
+	switch op.LockID {
+	case "l0":
+		op.Label = "run"
+		if c.rng.IntN(6) == 0 {
+			op.Undo = []string{map[string]string{"p0": "p1", "p1": "p0"}[op.Part]}
+		}
+	case "l1":
+		op.Label, op.Within, op.Keep = "run", "l0", false
+	}
 }
 
 func (c *crowd) step() {
@@ -45,7 +60,7 @@ func (c *crowd) step() {
 	op := c.request()
 	switch c.rng.IntN(8) {
 	case 0:
-		c.doc = Leave(c.doc, engine.Leave{Policy: crowdPolicy, Resource: "r", LockID: op.LockID, Part: op.Part, Order: op.Order}, c.now)
+		c.doc = Leave(c.doc, engine.Leave{Policy: crowdPolicy, Resource: "r", LockID: op.LockID, Label: op.Label, Part: op.Part, Order: op.Order}, c.now)
 	case 1:
 		c.doc = Release(c.doc, engine.Release{Policy: crowdPolicy, Resource: "r", LockID: op.LockID, Order: op.Order}, c.now)
 	case 2:
@@ -57,6 +72,7 @@ func (c *crowd) step() {
 		if len(c.doc.Waiters) > 0 {
 			w := c.doc.Waiters[c.rng.IntN(len(c.doc.Waiters))]
 			op.LockID, op.Part, op.Mode, op.Limit = w.LockID, w.Part, w.Mode, w.Limit
+			c.ofRun(&op)
 			if op.Mode == engine.Exclusive {
 				op.Limit = 0
 			}
@@ -74,7 +90,7 @@ func settles(d engine.Document) bool {
 		stood := slices.ContainsFunc(d.Held, func(b engine.Entry) bool {
 			return b.State == e.State && b.LockID == e.LockID && b.Part == e.Part && b.ExpiresAt.Equal(e.ExpiresAt)
 		})
-		return e.State == engine.Claimed && !stood && !d.Joins(engine.Party{LockID: e.LockID, Mode: e.Mode, Limit: e.Limit})
+		return e.State == engine.Claimed && !stood && !d.Joins(engine.Party{LockID: e.LockID, Mode: e.Mode, Limit: e.Limit, Labelled: e.Label != ""})
 	})
 }
 
@@ -95,6 +111,8 @@ func TestNextSaysWhatAWriteWouldDo(t *testing.T) {
 				w := d.Waiters[c.rng.IntN(len(d.Waiters))]
 				op.LockID, op.Part = w.LockID, w.Part
 			}
+			c.ofRun(&op)
+			op.Undo = nil                 // what it undoes it has undone when it queued
 			for _, w := range d.Waiters { // a request does not change its mode while it waits
 				if w.LockID == op.LockID && w.Part == op.Part {
 					op.Mode, op.Limit = w.Mode, w.Limit

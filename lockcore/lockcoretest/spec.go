@@ -12,18 +12,29 @@ import (
 // document after. Its outcome stands in Last.
 func Acquire(before engine.Document, op engine.Acquire, now time.Time) engine.Document {
 	s := begin(before, op.Resource, op.Policy, now)
+	label, other := s.doc.OtherRun(&op)
 	switch {
 	case op.Late(now):
 		s.doc.Last.Outcome = engine.Late
-	case s.overtaken(op.LockID, op.Part, op.Order):
-		s.doc.Last.Outcome = engine.Overtaken
+	case other:
+		s.doc.Last.Outcome, s.doc.Last.Note = engine.OtherRun, label
 	default:
-		if op.Keep {
-			s.heard(op.LockID)
-		}
-		s.enter(op)
+		s.speaks(op)
+		s.enterInOrder(op)
 	}
 	return s.end()
+}
+
+// enterInOrder refuses what a later request overtook.
+func (s *state) enterInOrder(op engine.Acquire) {
+	if _, yes := s.doc.Overtaker(op.LockID, op.Label, op.Part, op.Order); yes {
+		s.doc.Last.Outcome = engine.Overtaken
+		return
+	}
+	if op.Keep {
+		s.heard(op.LockID)
+	}
+	s.enter(op)
 }
 
 // Renew is the specification of that operation. A part that is not there, or drains, is not renewed, and nothing
@@ -88,17 +99,16 @@ func (s *state) downgrade(op engine.Renew) {
 	}
 }
 
-func (s *state) overtaken(lockID, part string, order int64) bool {
-	_, yes := s.doc.Overtaker(lockID, part, order)
-	return yes
-}
-
 // lost tells whether op finds that its lock ID lost the hold.
 func (s *state) lost(op engine.Acquire) bool {
-	if op.Reacquire || s.holding(op.LockID) {
+	evicted := op.Keep && s.doc.EvictedRecord(op.LockID, op.Label) != nil
+	if op.Reacquire {
 		return false
 	}
-	return op.Held || (op.Keep && s.doc.EvictedRecord(op.LockID) != nil)
+	if s.holding(op.LockID) { // another run of the party may have taken the lock since
+		return op.Label != "" && evicted
+	}
+	return op.Held || evicted
 }
 
 // enter grants the request where it fits, or queues it where that is asked for.
@@ -111,11 +121,12 @@ func (s *state) enter(op engine.Acquire) {
 	// An upgrade goes ahead of the queue: those who wait there wait for its own hold. A request that has a
 	// place gets its claim when its turn has come, in whichever write that is; and so does one that
 	// was passed over, which refreshes its place.
-	turn := claim != nil || holding || ((!op.Queue || place < 0) && !slices.ContainsFunc(s.doc.Waiters, s.awake))
+	ahead := holding || s.doc.Surrounds(op.Party())
+	turn := claim != nil || ahead || ((!op.Queue || place < 0) && !slices.ContainsFunc(s.doc.Waiters, s.awake))
 	switch {
 	case tombstone != nil:
-		s.doc.Last.Outcome, s.doc.Last.Verdict = engine.Deadlock, tombstone.Verdict
-		s.remember(engine.Released{LockID: op.LockID, Part: &op.Part, Order: op.Order, Reason: tombstone.Verdict})
+		s.doc.Last.Outcome, s.doc.Last.Note = engine.Deadlock, tombstone.Verdict
+		s.remember(engine.Released{LockID: op.LockID, Label: op.Label, Part: &op.Part, Order: op.Order, Reason: tombstone.Verdict})
 		s.doc.Waiters = slices.Delete(s.doc.Waiters, place, place+1)
 	case s.lost(op):
 		s.doc.Last.Outcome = engine.Lost
@@ -125,17 +136,20 @@ func (s *state) enter(op engine.Acquire) {
 		s.place(op, place, true)
 	case part != nil && part.State == engine.Part && part.Order == op.Order && alive(*part, s.now) && engine.Covers(part.Mode, op.Mode):
 		s.doc.Last.Outcome = engine.Again
-	case s.covered(op.LockID, op.Mode):
+	case s.covered(op.LockID, op.Mode) && s.doc.FitsBeside(op.Party()):
 		s.doc.Last.Outcome = engine.Joined
+		if op.Label != "" { // what has expired beside it must not come back
+			s.granted = &op
+		}
 		s.grant(op)
-	case turn && s.fits(op.LockID, op.Room()):
+	case turn && s.fits(op.Party(), op.Room()):
 		s.doc.Last.Outcome = engine.Granted
 		s.granted = &op
 		s.grant(op)
 	case !op.Queue:
 		s.doc.Last.Outcome = engine.Busy
 	default:
-		s.place(op, place, holding || claim != nil)
+		s.place(op, place, ahead || claim != nil)
 	}
 }
 
@@ -185,10 +199,10 @@ func (s *state) grant(op engine.Acquire) {
 	if first == 0 {
 		first = fence
 	}
-	told := engine.Entry{FirstFence: first, CreatedAt: &s.now, Owner: op.Owner, Host: op.Host, Comment: op.Comment, Limit: op.Limit, Trace: op.Trace}
+	told := engine.Entry{Label: op.Label, FirstFence: first, CreatedAt: &s.now, Owner: op.Owner, Host: op.Host, Comment: op.Comment, Limit: op.Limit, Trace: op.Trace}
 	part := told
 	if op.Keep {
-		part = engine.Entry{FirstFence: first, Trace: op.Trace}
+		part = engine.Entry{Label: op.Label, FirstFence: first, Trace: op.Trace}
 	} else if old := s.converted(op); old != nil && old.CreatedAt != nil {
 		part.CreatedAt = old.CreatedAt
 	}
@@ -208,8 +222,15 @@ func (s *state) grant(op engine.Acquire) {
 	s.doc.Held = append(s.replaced(op), entries...)
 	s.doc.Waiters = slices.DeleteFunc(s.doc.Waiters, func(w engine.Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })
 	if op.Keep {
-		s.doc.Evicted = slices.DeleteFunc(s.doc.Evicted, func(e engine.Evicted) bool { return e.LockID == op.LockID })
+		s.forgive(op.LockID, op.Label)
 	}
+}
+
+// forgive drops the evidence of a party's loss. That another run replaced one of its runs stays.
+func (s *state) forgive(lockID, label string) {
+	s.doc.Evicted = slices.DeleteFunc(s.doc.Evicted, func(e engine.Evicted) bool {
+		return e.LockID == lockID && (label == "" || (e.Label == label && e.To == ""))
+	})
 }
 
 // converted is the part's own entry that the request strengthens, or nil.
@@ -262,7 +283,7 @@ func (s *state) kept(op engine.Acquire, told engine.Entry, mode string, fence in
 // queue takes a place, or refreshes the one that stands at index place.
 func (s *state) queue(op engine.Acquire, place int, ahead bool) {
 	w := engine.Waiter{
-		LockID: op.LockID, Part: op.Part, Order: op.Order, Mode: op.Mode, Limit: op.Limit,
+		LockID: op.LockID, Label: op.Label, Within: op.Within, Part: op.Part, Order: op.Order, Mode: op.Mode, Limit: op.Limit,
 		Since: s.now, ExpiresAt: s.now.Add(ms(op.WaiterTTL)), OverdueAt: s.now.Add(ms(op.Patience())), Safe: op.Safe,
 	}
 	if !op.Started.IsZero() {

@@ -1,7 +1,6 @@
 package lockcoretest
 
 import (
-	"slices"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
@@ -10,7 +9,10 @@ import (
 // Leave is the specification of that operation.
 func Leave(before engine.Document, op engine.Leave, now time.Time) engine.Document {
 	s := begin(before, op.Resource, op.Policy, now)
-	own := func(e engine.Entry) bool { return e.LockID == op.LockID && e.Part == op.Part && e.State != engine.Kept }
+	own := func(e engine.Entry) bool {
+		ours := e.LockID == op.LockID || (op.Label != "" && e.LockID == engine.CutOff(op.LockID))
+		return ours && e.Part == op.Part && e.State != engine.Kept
+	}
 	left := s.doc.Part(op.LockID, op.Part, op.Order) != nil
 	goes := func(e engine.Entry) bool {
 		if e.State == engine.Claimed {
@@ -26,7 +28,7 @@ func Leave(before engine.Document, op engine.Leave, now time.Time) engine.Docume
 	s.forget(func(w engine.Waiter) bool {
 		return w.LockID == op.LockID && w.Part == op.Part && w.Order <= op.Order
 	})
-	s.remember(engine.Released{LockID: op.LockID, Part: &op.Part, Order: op.Order, Reason: op.Reason})
+	s.remember(engine.Released{LockID: op.LockID, Label: op.Label, Part: &op.Part, Order: op.Order, Reason: op.Reason})
 	return s.end()
 }
 
@@ -34,10 +36,15 @@ func Leave(before engine.Document, op engine.Leave, now time.Time) engine.Docume
 func Release(before engine.Document, op engine.Release, now time.Time) engine.Document {
 	s := begin(before, op.Resource, op.Policy, now)
 	named := func(e engine.Entry) bool {
-		if op.FirstFence > 0 {
-			return e.LockID == op.LockID && e.FirstFence == op.FirstFence
+		switch {
+		case op.Force:
+			return (e.LockID == op.LockID || e.LockID == engine.CutOff(op.LockID)) && e.FirstFence == op.FirstFence
+		case e.LockID != op.LockID || (op.Label != "" && e.Label != op.Label):
+			return false
+		case op.FirstFence > 0:
+			return e.FirstFence == op.FirstFence
 		}
-		return e.LockID == op.LockID && e.Order <= op.Order
+		return e.Order <= op.Order
 	}
 	stopped := func(e engine.Entry) bool {
 		return op.Now || (op.Leaving != nil && e.Part == *op.Leaving && e.Order == op.Order)
@@ -48,21 +55,24 @@ func Release(before engine.Document, op engine.Release, now time.Time) engine.Do
 			continue
 		}
 		if op.Force && e.Holds() && e.CreatedAt != nil {
-			s.evidence = append(s.evidence, engine.Evicted{LockID: e.LockID, Fence: e.FirstFence, At: s.now, Reason: op.Reason})
+			s.evidence = append(s.evidence, engine.Evicted{LockID: e.LockID, Label: e.Label, Fence: e.FirstFence, At: s.now, Reason: op.Reason})
 		}
 		if !stopped(e) && (e.State == engine.Draining || e.State == engine.Part) {
 			draining = append(draining, s.drained(e))
 		}
 		if op.FirstFence > 0 && e.State == engine.Part {
-			s.remember(engine.Released{LockID: op.LockID, Part: &e.Part, Order: e.Order, Reason: op.Reason})
+			s.remember(engine.Released{LockID: op.LockID, Label: op.Label, Part: &e.Part, Order: e.Order, Reason: op.Reason})
 		}
 	}
 	s.drop(named)
 	s.doc.Held = append(s.doc.Held, draining...)
 	if op.FirstFence == 0 {
-		s.forget(func(w engine.Waiter) bool { return w.LockID == op.LockID && w.Order <= op.Order })
-		s.remember(engine.Released{LockID: op.LockID, Order: op.Order, Lost: s.doc.EvictedRecord(op.LockID) != nil, Reason: op.Reason})
-		s.doc.Evicted = slices.DeleteFunc(s.doc.Evicted, func(e engine.Evicted) bool { return e.LockID == op.LockID })
+		s.forget(func(w engine.Waiter) bool {
+			return w.LockID == op.LockID && (op.Label == "" || w.Label == op.Label) && w.Order <= op.Order
+		})
+		lost := s.doc.EvictedRecord(op.LockID, op.Label) != nil
+		s.remember(engine.Released{LockID: op.LockID, Label: op.Label, Order: op.Order, Lost: lost, Reason: op.Reason})
+		s.forgive(op.LockID, op.Label)
 	}
 	return s.end()
 }
@@ -78,17 +88,5 @@ func Withdraw(before engine.Document, op engine.Withdraw, now time.Time) engine.
 			w.Verdict, w.OverdueAt = op.Reason, engine.LongAgo
 		}
 	}
-	return s.end()
-}
-
-// Purge is the specification of that operation.
-func Purge(before engine.Document, op engine.Purge, now time.Time) engine.Document {
-	s := begin(before, op.Resource, op.Policy, now)
-	live := map[string]bool{}
-	for _, e := range s.doc.Held {
-		live[e.LockID] = live[e.LockID] || alive(e, now)
-	}
-	s.expire(func(e engine.Entry) bool { return !live[e.LockID] }, engine.Evicted{Reason: op.Reason})
-	s.drop(func(engine.Entry) bool { return false })
 	return s.end()
 }

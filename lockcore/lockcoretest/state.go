@@ -64,14 +64,21 @@ func (s *state) settle() {
 	k := s.served(waiting)
 	switch {
 	case k > 0:
-		s.displace(waiting[:k], waiting[0].LockID, limitOf(&waiting[0]))
+		s.displace(waiting[:k], engine.Party{LockID: waiting[0].LockID, Limit: limitOf(&waiting[0])}, waiting[0].Within)
 	case s.granted != nil:
-		s.displace(nil, s.granted.LockID, s.granted.Room())
+		to := engine.Party{LockID: s.granted.LockID, Limit: s.granted.Room(), Within: s.granted.Within}
+		if s.doc.Last.Outcome == engine.Joined { // the limit is for new holds, and the hold's mode counts
+			to.Limit = engine.Unlimited
+			if s.covered(to.LockID, engine.Exclusive) {
+				to.Limit = 1
+			}
+		}
+		s.displace(nil, to, "")
 	}
 	for _, w := range waiting[:k] {
 		s.attn[w.Mode] = true
 		s.doc.Held = append(s.doc.Held, engine.Entry{
-			LockID: w.LockID, Part: w.Part, Order: w.Order, Mode: w.Mode, Limit: w.Limit, Owner: w.Owner, State: engine.Claimed,
+			LockID: w.LockID, Label: w.Label, Part: w.Part, Order: w.Order, Mode: w.Mode, Limit: w.Limit, Owner: w.Owner, State: engine.Claimed,
 			ExpiresAt: s.now.Add(ms(max(s.policy.ClaimTTL, w.ClaimTTL))), ClaimTTL: w.ClaimTTL,
 			Since: &w.Since, ClaimedAt: &s.now, Place: &w.ExpiresAt, After: s.after(),
 		})
@@ -83,14 +90,19 @@ func (s *state) settle() {
 func (s *state) served(waiting []engine.Waiter) int {
 	// If its own lock ID holds exclusively the head joins when it comes, and those behind it must
 	// not go with it.
-	exclusive := s.some(func(e *engine.Entry) bool { return e.Mode == engine.Exclusive && alive(*e, s.now) })
-	if len(waiting) == 0 || exclusive {
+	if len(waiting) == 0 {
 		return 0
 	}
 	head := &waiting[0]
-	room := max(0, limitOf(head)-s.others(head.LockID))
-	// Nor if it held exclusively, and may come back before they do.
-	if s.some(func(e *engine.Entry) bool { return e.LockID == head.LockID && e.Mode == engine.Exclusive }) {
+	beside := pick(s.doc.Held, func(e engine.Entry) bool {
+		return alive(e, s.now) && (head.Within == "" || e.LockID != head.Within || e.State != engine.Kept)
+	})
+	if slices.ContainsFunc(beside, func(e engine.Entry) bool { return e.Mode == engine.Exclusive }) {
+		return 0
+	}
+	room := max(0, limitOf(head)-others(beside, head.LockID))
+	// Nor if it held exclusively, and may come back before they do; nor if it alone lives within what is kept.
+	if head.Within != "" || s.some(func(e *engine.Entry) bool { return e.LockID == head.LockID && e.Mode == engine.Exclusive }) {
 		room = min(room, 1)
 	}
 	k := 0
@@ -100,11 +112,11 @@ func (s *state) served(waiting []engine.Waiter) int {
 	return k
 }
 
-// others counts the other lock IDs that are alive.
-func (s *state) others(lockID string) int64 {
+// others counts the other lock IDs among entries.
+func others(entries []engine.Entry, lockID string) int64 {
 	ids := map[string]bool{}
-	for _, e := range s.doc.Held {
-		if e.LockID != lockID && alive(e, s.now) {
+	for _, e := range entries {
+		if e.LockID != lockID {
 			ids[e.LockID] = true
 		}
 	}
@@ -132,16 +144,25 @@ func limitOf(w *engine.Waiter) int64 {
 	return w.Limit
 }
 
-// fits reports whether there is room for a lock ID: no other that is alive holds exclusively, and fewer others than the
+// fits reports whether there is room for a party: no other that is alive holds exclusively, and fewer others than the
 // limit are alive. An exclusive request is one with room for itself alone.
-func (s *state) fits(lockID string, limit int64) bool {
-	return s.doc.Admits(engine.Party{LockID: lockID, Mode: engine.SharedBy, Limit: limit})
+func (s *state) fits(p engine.Party, limit int64) bool {
+	p.Mode, p.Limit = engine.SharedBy, limit
+	return s.doc.Admits(p)
 }
 
 // displace ends the expired holds whose room is given to a lock ID, and to those that are served
 // with it: the exclusive ones, and all others' if they would exceed its limit if they came back, or
 // are a crowd.
-func (s *state) displace(served []engine.Waiter, lockID string, limit int64) {
+//
+// What a lock ID keeps, around the party's, goes on. Its parts that have expired go without evidence when the party is let
+// in: the hold is not lost. Until then, while a claim stands, they are spared.
+func (s *state) displace(served []engine.Waiter, to engine.Party, spared string) {
+	around := ""
+	if s.doc.Surrounds(to) {
+		around = to.Within
+	}
+	lockID, limit := to.LockID, to.Limit
 	others, live := map[string]bool{}, map[string]bool{}
 	for _, e := range s.doc.Held {
 		if e.LockID != lockID {
@@ -154,9 +175,15 @@ func (s *state) displace(served []engine.Waiter, lockID string, limit int64) {
 	}
 	crowded := len(others)+max(1, len(served)) > int(min(limit, engine.Crowd))
 	gone := func(e engine.Entry) bool {
-		return e.LockID != lockID && e.Holds() && !alive(e, s.now) && (e.Mode == engine.Exclusive || (crowded && !live[e.LockID]))
+		if around != "" && e.LockID == around {
+			return e.State == engine.Part && !alive(e, s.now)
+		}
+		return e.LockID != lockID && (spared == "" || e.LockID != spared) && e.Holds() && !alive(e, s.now) && (e.Mode == engine.Exclusive || (crowded && !live[e.LockID]))
 	}
 	s.expire(gone, engine.Evicted{By: lockID})
+	if around != "" {
+		s.evidence = pick(s.evidence, func(e engine.Evicted) bool { return e.LockID != around })
+	}
 }
 
 // expire ends holds, tells of them, and leaves records like this one.
@@ -164,7 +191,7 @@ func (s *state) expire(which func(engine.Entry) bool, record engine.Evicted) {
 	gone := func(e engine.Entry) bool { return e.Holds() && which(e) }
 	for _, e := range pick(s.doc.Held, gone) {
 		s.doc.Last.Expired = append(s.doc.Last.Expired, e)
-		record.LockID, record.Fence, record.At = e.LockID, e.FirstFence, s.now
+		record.LockID, record.Label, record.Fence, record.At = e.LockID, e.Label, e.FirstFence, s.now
 		s.evidence = append(s.evidence, record)
 	}
 	s.doc.Held = slices.DeleteFunc(s.doc.Held, gone)
@@ -243,19 +270,24 @@ func (s *state) drop(which func(engine.Entry) bool) {
 		case e.Holds():
 			s.doc.Last.Released = append(s.doc.Last.Released, e)
 		case e.State == engine.Claimed:
-			s.doc.Last.Gone = append(s.doc.Last.Gone, engine.Gone{
-				LockID: e.LockID, Part: e.Part, Order: e.Order, Mode: e.Mode, Limit: e.Limit, Owner: e.Owner,
-				Since: *e.Since, ClaimedAt: e.ClaimedAt, After: e.After,
-			})
+			s.tellClaim(e)
 		}
 	}
 }
 
-// drained is a part that is cut off: it keeps others out as long as it may trust. One that was promised the lock
-// without end keeps nobody out: there is no end to wait for. Twice the TTL, since now may lie before the time of the grant.
+func (s *state) tellClaim(e engine.Entry) {
+	s.doc.Last.Gone = append(s.doc.Last.Gone, engine.Gone{
+		LockID: e.LockID, Part: e.Part, Order: e.Order, Mode: e.Mode, Limit: e.Limit, Owner: e.Owner,
+		Since: *e.Since, ClaimedAt: e.ClaimedAt, After: e.After,
+	})
+}
+
+// drained is a part that is cut off: it keeps others out as long as it may trust, which is until its promise ends. A
+// promise without end is trusted for EndlessTTL after it was confirmed. One with an end is never shortened, although now may
+// lie before the time of the grant: hence twice the TTL.
 func (s *state) drained(e engine.Entry) engine.Entry {
 	e.State = engine.Draining
-	if end := s.now.Add(2 * ms(e.TTL)); end.Before(e.ExpiresAt) {
+	if end := s.now.Add(2*ms(e.TTL) + engine.EndlessTTL); end.Before(e.ExpiresAt) {
 		e.ExpiresAt = end
 	}
 	return e

@@ -48,6 +48,9 @@ func clone(d engine.Document) engine.Document {
 	d.Held = append([]engine.Entry{}, d.Held...)
 	d.Waiters = append([]engine.Waiter{}, d.Waiters...)
 	d.Evicted = append([]engine.Evicted{}, d.Evicted...)
+	if d.Undone = append([]engine.Undone{}, d.Undone...); len(d.Undone) == 0 {
+		d.Undone = nil // a document has it only if there is one
+	}
 	d.Released = append([]engine.Released{}, d.Released...)
 	d.Attn = append([]string{}, d.Attn...)
 	d.Last.Released = slices.Clone(d.Last.Released)

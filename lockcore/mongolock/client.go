@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -15,8 +17,8 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/internal/mongoengine"
 )
 
-// Client takes and ends locks in one collection. It is safe for concurrent use, and keeps nothing in memory: any
-// client of the collection can unlock and renew by lock ID.
+// Client takes, renews and ends locks in one collection. It is safe for concurrent use. Every
+// Client of the collection can unlock and renew by lock ID.
 type Client struct {
 	locker *lockcore.Locker
 	eng    engine.Engine
@@ -25,9 +27,9 @@ type Client struct {
 // retention is how long an idle document stays, lockcore's default.
 const retention = 24 * time.Hour
 
-// NewClient makes a Client on collection, which must not be nil. It asks the database nothing; call CreateIndexes once per
-// deployment. The collection is cloned with majority, journaled writes, majority reads and the primary, whatever it was
-// set to.
+// NewClient makes a Client on collection. It asks the database nothing; call CreateIndexes once per
+// deployment. The collection is cloned with majority, journaled writes, majority reads and the
+// primary, whatever it was set to.
 func NewClient(collection *mongo.Collection) *Client {
 	eng := mongoengine.New(collection, retention)
 	locker, err := lockcore.NewOn(eng, lockcore.Config{Retention: retention})
@@ -37,35 +39,33 @@ func NewClient(collection *mongo.Collection) *Client {
 	return &Client{locker: locker, eng: eng}
 }
 
-// Close ends what goes on in the background after an answer was lost: the request is taken back once more, 10 s later, so
-// that no late copy of it holds anything. It waits for that as long as ctx allows. Locks stand. What the Client is asked
-// afterwards fails with lockcore.ErrClosed.
+// Close ends what goes on in the background after an answer was lost: the request is taken back
+// once more, 10 s later, so that no late copy of it holds anything. It waits for that as long as
+// ctx allows. Locks stand. What the Client is asked afterwards fails with lockcore.ErrClosed.
 func (c *Client) Close(ctx context.Context) error { return c.locker.Close(ctx) }
 
-// CreateIndexes makes the index by which documents of idle resources are removed. Locks work without it, and documents
-// stay for ever. It may be called again at any time. A collection in another layout, such as that of the package
-// mongo-lock, is refused with a *lockcore.LayoutError.
+// CreateIndexes makes the index by which documents of idle resources are removed. Locks work
+// without it, and documents stay for ever. It may be called again at any time. A collection in
+// another layout, such as that of the package mongo-lock, is refused with a *lockcore.LayoutError.
 func (c *Client) CreateIndexes(ctx context.Context) error { return c.locker.CreateIndexes(ctx) }
 
-// XLock takes an exclusive lock on a resource in the name of lockID: nobody else holds the resource beside it. The answer
-// is ErrAlreadyLocked if others hold it and their locks have not expired, or if lockID itself does. An expired
-// lock gives way, without a purge.
+// XLock takes an exclusive lock on a resource in the name of lockID: no other holds the resource
+// beside it. The answer is ErrAlreadyLocked if others hold it and their locks have not expired, or
+// if lockID itself does. An expired lock gives way, without a purge.
 //
-// Any other error leaves open whether the lock was taken, unless it is a *lockcore.InvalidError, which names what is
-// never accepted, or a *lockcore.LayoutError. Unlock takes it back.
+// Any other error leaves open whether the lock was taken, unless it is a *lockcore.InvalidError or
+// a *lockcore.LayoutError. Unlock takes it back.
 func (c *Client) XLock(ctx context.Context, resourceName, lockID string, ld LockDetails) error {
-	if err := checkLock(resourceName, lockID, &ld); err != nil {
-		return err
-	}
 	_, err := c.take(ctx, lockcore.Exclusive(resourceName), lockID, &ld)
 	return err
 }
 
-// SLock takes a shared lock on a resource in the name of lockID, beside others that are shared. With maxConcurrent of 0
-// or more it is granted only while fewer than so many others hold the resource, so that 0 never is; a
-// negative maxConcurrent is no limit. The answers are those of XLock.
+// SLock takes a shared lock on a resource in the name of lockID, beside others that are shared.
+// With maxConcurrent of 0 or more it is granted only while fewer than so many others hold the
+// resource, so that 0 never is; a negative maxConcurrent is no limit. The answers are those of
+// XLock.
 func (c *Client) SLock(ctx context.Context, resourceName, lockID string, ld LockDetails, maxConcurrent int) error {
-	if err := checkLock(resourceName, lockID, &ld); err != nil {
+	if err := checkLockID(lockID); err != nil {
 		return err
 	}
 	if maxConcurrent == 0 {
@@ -82,12 +82,21 @@ func (c *Client) SLock(ctx context.Context, resourceName, lockID string, ld Lock
 	return c.once(ctx, lockID, &lease)
 }
 
-// mostLimit is lockcore's.
-const mostLimit = 1_000_000
+// mostLimit and maxTTL, in seconds, are lockcore's.
+const (
+	mostLimit = 1_000_000
+	maxTTL    = 10 * 365 * 24 * 60 * 60
+)
+
+// seconds of more than maxTTL is a duration that lockcore refuses.
+func seconds(n uint) time.Duration { return time.Duration(min(n, maxTTL+1)) * time.Second }
 
 // take asks for a lock under a name of its own, since locks of one lock ID exclude each other here,
 // and lockcore's do not.
 func (c *Client) take(ctx context.Context, res lockcore.Resource, lockID string, ld *LockDetails) (lockcore.Lease, error) {
+	if err := checkLockID(lockID); err != nil {
+		return lockcore.Lease{}, err
+	}
 	req := lockcore.Request{
 		LockID: nameOf(lockID), Resources: []lockcore.Resource{res}, Part: part, Order: order, TTL: lockcore.Forever,
 		Owner: ld.Owner, Host: ld.Host, Comment: ld.Comment,
@@ -96,14 +105,21 @@ func (c *Client) take(ctx context.Context, res lockcore.Resource, lockID string,
 		req.TTL = seconds(ld.TTL)
 	}
 	leases, err := c.locker.Enter(ctx, req, false)
+	var invalid *lockcore.InvalidError
 	switch {
 	case errors.Is(err, lockcore.ErrBusy):
 		return lockcore.Lease{}, ErrAlreadyLocked
+	case errors.As(err, &invalid):
+		invalid.Field = argumentOf.Replace(invalid.Field)
+		return lockcore.Lease{}, invalid
 	case err != nil:
 		return lockcore.Lease{}, fmt.Errorf("mongolock: lock %q for %q: %w", res.Name, lockID, err)
 	}
 	return leases[0], nil
 }
+
+// argumentOf names the argument that became a field of a lockcore.Request.
+var argumentOf = strings.NewReplacer("Request.Resources[0].Name", "resourceName", "Request.", "LockDetails.")
 
 // once keeps a lock ID from having two shared locks on a resource. Of two, the one that was granted
 // later gives way: it finds the other. One that has expired is ended for the new one.
@@ -115,7 +131,7 @@ func (c *Client) once(ctx context.Context, lockID string, mine *lockcore.Lease) 
 	for i := range docs {
 		for _, l := range locksOf(&docs[i]) {
 			switch {
-			case l.status.LockId != lockID || l.name == mine.LockID || l.fence > mine.Fence:
+			case l.LockId != lockID || l.name == mine.LockID || l.fence > mine.Fence:
 			case l.expired:
 				err = c.end(ctx, &l)
 			default:
@@ -129,8 +145,8 @@ func (c *Client) once(ctx context.Context, lockID string, mine *lockcore.Lease) 
 	return err
 }
 
-// A lock is stored as a hold of a lock ID that consists of this prefix, the caller's lock ID, and an
-// ObjectID, which orders the locks that one process took within a millisecond.
+// A lock is stored as a hold of a lock ID that consists of this prefix, the caller's lock ID, and
+// an ObjectID, which orders the locks that one process took within a millisecond.
 const (
 	prefix    = "mongo-lock/"
 	idLen     = 2 * len(bson.ObjectID{})
@@ -153,4 +169,14 @@ func parse(name string) (lockID string, id bson.ObjectID, ok bool) {
 	}
 	id, err := bson.ObjectIDFromHex(rest[at+1:])
 	return rest[:at], id, err == nil
+}
+
+// checkLockID refuses what has no place in a name, before the database is asked.
+func checkLockID(lockID string) error {
+	if len(lockID) >= 1 && len(lockID) <= maxLockID && utf8.ValidString(lockID) && !strings.ContainsRune(lockID, 0) {
+		return nil
+	}
+	return &lockcore.InvalidError{
+		Field: "lockId", Value: strconv.Quote(lockID[:min(len(lockID), 64)]), Bound: fmt.Sprintf("1 to %d bytes of valid UTF-8 without NUL", maxLockID),
+	}
 }

@@ -1,13 +1,14 @@
-// Package mongolock has the names and the documented behaviour of the Go package mongo-lock, which came from square
-// and then from foomo, for version 2 of the MongoDB driver. Its locks are lockcore's, in lockcore's documents: a
-// Client and a lockcore.Locker on one collection keep each other out. The documents of mongo-lock's own clients are
-// another layout, and a collection that has any is refused. docs/mongolock.md says how to move.
+// Package mongolock has the names and the documented behaviour of the Go package mongo-lock, which
+// came from square and then from foomo, for version 2 of the MongoDB driver. Its locks are
+// lockcore's, in lockcore's documents: a Client and a lockcore.Locker on one collection keep each
+// other out. The documents of mongo-lock's own clients are another layout, and a collection that
+// has any is refused. docs/mongolock.md says how to move.
 //
 // # Locks
 //
-// A resource is a string, and so is a lock ID. XLock takes a resource alone, SLock together with other shared
-// locks, up to a number that the request names. All locks of one lock ID are renewed and unlocked together, by
-// whoever knows it: knowing a resource is not enough. A lock ID holds a resource once; asking again is ErrAlreadyLocked.
+// A resource is a string, and so is a lock ID. XLock takes a resource alone, SLock together with
+// other shared locks, up to a number that the request names. All locks of one lock ID are renewed
+// and unlocked together. A lock ID holds a resource once; asking again is ErrAlreadyLocked.
 //
 //	               XLock, SLock
 //	free ─────────────────────────────► held ◄───┐
@@ -18,11 +19,13 @@
 //	  │ Purge, or the room               ▼
 //	  └──────── is needed ────────── expired
 //
-// A TTL is in seconds, and 0 is none: such a lock stands until it is unlocked, whatever becomes of who took it.
-// Expiry is decided by the database server's clock, and the times in a LockStatus are that server's.
+// A TTL is in seconds, and 0 is none: such a lock stands until it is unlocked, whatever becomes of
+// who took it. Expiry is decided by the database server's clock, and the times in a LockStatus are
+// that server's.
 //
-// Nothing waits and nothing is renewed by itself. A lockcore.Locker on the same collection has a queue, sessions
-// that renew, and fencing tokens. It sees a lock of lock ID "import" as held by "mongo-lock/import/" and an ID.
+// Nothing waits and nothing is renewed by itself. A lockcore.Locker on the same collection has a
+// queue, sessions that renew, and fencing tokens. It sees a lock of lock ID "import" as held by
+// "mongo-lock/import/" and an ID.
 //
 // # Errors
 //
@@ -33,15 +36,6 @@
 //	any other                the database's; whether the operation took effect is open. All may be repeated, and
 //	                         after a lock that may have been taken, Unlock is safe
 //
-// # What it does otherwise
-//
-// It keeps what mongo-lock documents, and departs from what that package does by mistake or by its clients' clocks:
-//
-//   - An error of the database is never reported as ErrLockNotFound.
-//   - An expired shared lock keeps no writer out, and does not count for maxConcurrent. No purge is needed.
-//   - Purge ends what has expired by the server's clock, not what has less than a second left.
-//   - Renew with a lock that is about to expire renews none of the lock ID's.
-//   - An empty lock ID is refused. There, Unlock of it unlocks everybody's.
-//   - CreatedBefore and CreatedAfter work together.
-//   - GC does nothing: the database removes the documents of idle resources, a day after their last lock.
+// It keeps what mongo-lock documents. docs/mongolock.md says in what it departs from what that
+// package does by mistake or by its clients' clocks.
 package mongolock

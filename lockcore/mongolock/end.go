@@ -3,45 +3,63 @@ package mongolock
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strconv"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
+	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
-// Unlock ends all locks of lockID, the newest first, and returns what they were, in that order. That there is none is no
-// error. It ends the locks that it finds: one that is taken in the name of lockID meanwhile stands.
+// Unlock ends all locks of lockID, the newest first, and returns what they were, in that order.
+// That there is none is no error. It ends the locks that it finds: one that is taken in the name of
+// lockID meanwhile stands.
 //
-// An error is the database's: locks may be left, and those that were ended before it are returned. Call it again.
+// An error is the database's: locks may be left, and those that were ended before it are returned.
+// Call it again.
 func (c *Client) Unlock(ctx context.Context, lockID string) ([]LockStatus, error) {
 	if err := checkLockID(lockID); err != nil {
 		return []LockStatus{}, err
 	}
-	found, err := c.list(ctx, &Filter{LockId: lockID})
+	found, err := c.Status(ctx, Filter{LockId: lockID})
 	if err != nil {
 		return []LockStatus{}, err
 	}
-	for i := range found {
-		if err := c.end(ctx, &found[i]); err != nil {
-			return statusesOf(found[:i]), fmt.Errorf("mongolock: unlock %q of %q: %w", found[i].status.Resource, lockID, err)
-		}
-	}
-	return statusesOf(found), nil
+	return c.endAll(ctx, found, "unlock")
 }
 
-// Renew gives all locks of lockID a TTL of ttl seconds, 1 to ten years, from now, and returns how they stand then, the
-// newest first. A lock needs at least a second left to be renewed; one without an end gets one. If a lock has less, or
-// there is none, the answer is ErrLockNotFound: whoever gets it can trust none of the locks any more, and should unlock.
+// endAll returns the locks that it ended.
+func (c *Client) endAll(ctx context.Context, locks []LockStatus, verb string) ([]LockStatus, error) {
+	for i := range locks {
+		if err := c.end(ctx, &locks[i]); err != nil {
+			return locks[:i], fmt.Errorf("mongolock: %s %q of %q: %w", verb, locks[i].Resource, locks[i].LockId, err)
+		}
+	}
+	return locks, nil
+}
+
+// end ends a lock. Another one that was taken meanwhile has another name, and stands.
+func (c *Client) end(ctx context.Context, l *LockStatus) error {
+	return c.locker.Leave(ctx, lockcore.Lease{Resource: l.Resource, LockID: l.name, Part: part, Order: order})
+}
+
+// Renew gives all locks of lockID a TTL of ttl seconds, 1 to ten years, from now, and returns how
+// they stand then, the newest first. A lock needs at least a second left to be renewed; one without
+// an end gets one. If a lock has less, or there is none, the answer is ErrLockNotFound: trust none
+// of the locks any more, and unlock.
 //
 // Any other error says nothing of the locks. They stand as long as they did, or were renewed.
 func (c *Client) Renew(ctx context.Context, lockID string, ttl uint) ([]LockStatus, error) {
 	if err := checkLockID(lockID); err != nil {
 		return []LockStatus{}, err
 	}
-	if err := checkTTL("ttl", ttl, 1); err != nil {
-		return []LockStatus{}, err
+	if ttl < 1 || ttl > maxTTL {
+		return []LockStatus{}, &lockcore.InvalidError{
+			Field: "ttl", Value: strconv.FormatUint(uint64(ttl), 10), Bound: fmt.Sprintf("1 to %d seconds", maxTTL),
+		}
 	}
-	found, err := c.list(ctx, &Filter{LockId: lockID})
+	found, err := c.Status(ctx, Filter{LockId: lockID})
 	if err != nil {
 		return []LockStatus{}, err
 	}
@@ -49,39 +67,66 @@ func (c *Client) Renew(ctx context.Context, lockID string, ttl uint) ([]LockStat
 		return []LockStatus{}, ErrLockNotFound
 	}
 	for i := range found {
-		if found[i].status.TTL == 0 { // renewing the others would promise nothing
+		if found[i].TTL == 0 { // renewing the others would promise nothing
 			return []LockStatus{}, ErrLockNotFound
 		}
 	}
 	for i := range found {
 		if err := c.renew(ctx, &found[i], ttl); err != nil {
-			return statusesOf(found[:i]), err
+			return found[:i], err
 		}
 	}
-	return statusesOf(found), nil
+	return found, nil
 }
 
-// renew gives a lock a new TTL.
-func (c *Client) renew(ctx context.Context, l *lock, ttl uint) error {
-	op := engine.Renew{
-		Policy: policy, Resource: l.status.Resource, LockID: l.name, Part: part, Order: int64(order.Attempt), TTL: seconds(ttl).Milliseconds(),
-	}
+// renew gives a lock a new TTL. It sends the renewal again if its answer was lost.
+func (c *Client) renew(ctx context.Context, l *LockStatus, ttl uint) error {
+	const tries = 3
+	op := engine.Renew{Policy: policy, Resource: l.Resource, LockID: l.name, Part: part, Order: int64(order.Attempt), TTL: seconds(ttl).Milliseconds()}
 	d, err := c.eng.Renew(ctx, op)
 	for try := 1; try < tries && mongo.IsNetworkError(err) && ctx.Err() == nil; try++ {
 		d, err = c.eng.Renew(ctx, op)
 	}
 	switch {
 	case err != nil:
-		return fmt.Errorf("mongolock: renew %q of %q: %w", l.status.Resource, l.status.LockId, err)
+		return fmt.Errorf("mongolock: renew %q of %q: %w", l.Resource, l.LockId, err)
 	case d.Last.Outcome != engine.Granted:
 		return ErrLockNotFound
 	}
-	l.status.RenewedAt, l.status.TTL = &d.At, int64(ttl) //nolint:gosec // ten years at most
+	l.RenewedAt, l.TTL = &d.At, int64(ttl) //nolint:gosec // ten years at most
 	return nil
 }
 
-// tries is how often a renewal is sent while its answer is lost.
-const tries = 3
-
-// policy is lockcore's default: how long a waiter of a Locker, to whom a renewal grants the resource, has to take it up.
+// policy is lockcore's default: how long a waiter of a Locker, to whom a renewal grants the
+// resource, has to take it up.
 var policy = engine.Policy{ClaimTTL: 30_000}
+
+// Purger ends locks that expired.
+type Purger interface {
+	// Purge ends every lock that has expired, and all other locks of the same lock IDs, which their
+	// holders cannot trust any more. It returns what they were, the newest first. What a
+	// lockcore.Locker holds stands.
+	Purge(ctx context.Context) ([]LockStatus, error)
+}
+
+// NewPurger makes a Purger for the collection of client. Others need none to go on: an expired lock
+// keeps none out.
+func NewPurger(client *Client) Purger { return purger{client} }
+
+type purger struct{ client *Client }
+
+func (p purger) Purge(ctx context.Context) ([]LockStatus, error) {
+	all, err := p.client.Status(ctx, Filter{})
+	if err != nil {
+		return []LockStatus{}, err
+	}
+	expired := map[string]bool{} // by lock ID; no renewal can save them, since it refuses what has expired
+	for i := range all {
+		expired[all[i].LockId] = expired[all[i].LockId] || all[i].expired
+	}
+	return p.client.endAll(ctx, slices.DeleteFunc(all, func(l LockStatus) bool { return !expired[l.LockId] }), "purge")
+}
+
+// GC does nothing: the database removes the documents of idle resources, a day after their last
+// lock has ended. It is here for programs that call it.
+func (c *Client) GC(context.Context) error { return nil }

@@ -17,7 +17,8 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/mongolock"
 )
 
-// TestALockerOnTheSameCollection has a Locker wait for a lock of a client, in the queue, and the other way round.
+// TestALockerOnTheSameCollection has a Locker wait for a lock of a client, in the queue, and the
+// other way round.
 func TestALockerOnTheSameCollection(t *testing.T) {
 	t.Parallel()
 	c := setup(t)
@@ -60,7 +61,8 @@ func TestALockerOnTheSameCollection(t *testing.T) {
 	require.NoError(t, c.XLock(t.Context(), "r", "saga", hour))
 }
 
-// TestAnotherLayoutIsRefused has a collection in which clients of the package mongo-lock have left a document.
+// TestAnotherLayoutIsRefused has a collection in which clients of the package mongo-lock have left
+// a document.
 func TestAnotherLayoutIsRefused(t *testing.T) {
 	t.Parallel()
 	coll := testenv.Mongo(t).Collection("locks")

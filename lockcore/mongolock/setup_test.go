@@ -29,7 +29,8 @@ func setup(t *testing.T) fixture {
 	return fixture{c, coll}
 }
 
-// holders are the lock IDs that hold a resource, whether their locks have expired or not, in the order of their names.
+// holders are the lock IDs that hold a resource, whether their locks have expired or not, in the
+// order of their names.
 func (f fixture) holders(t *testing.T, resource string) string {
 	t.Helper()
 	statuses, err := f.Status(t.Context(), mongolock.Filter{Resource: resource})
@@ -42,7 +43,8 @@ func (f fixture) holders(t *testing.T, resource string) string {
 	return strings.Join(ids, " ")
 }
 
-// requireLeft fails the test unless what is left of a TTL, in seconds, is all of it but what a machine may need for a test.
+// requireLeft fails the test unless what is left of a TTL, in seconds, is all of it but what a
+// machine may need for a test.
 func requireLeft(t *testing.T, ttl, left int64) {
 	t.Helper()
 	require.LessOrEqual(t, left, ttl+1) // the database's clock may run backwards for a moment

@@ -16,25 +16,29 @@ const (
 	LOCK_TYPE_SHARED = "shared" //nolint:staticcheck // the name is mongo-lock's
 )
 
-// The answers that are not the database's. They are returned as they are, so that == works as errors.Is does.
+// The answers that are not the database's. They are returned as they are, so that == works as
+// errors.Is does.
 var (
-	// ErrAlreadyLocked is XLock's and SLock's: others hold the resource, or the lock ID itself does, or others wait for
-	// it in the queue of a lockcore.Locker. Nothing was taken.
+	// ErrAlreadyLocked is XLock's and SLock's: others hold the resource, or the lock ID itself does,
+	// or others wait for it in the queue of a lockcore.Locker. Nothing was taken.
 	ErrAlreadyLocked = errors.New("unable to acquire lock (resource is already locked)")
-	// ErrLockNotFound is Renew's: the lock ID has no lock, or one with less than a second left. An error of the
-	// database never becomes this one.
+	// ErrLockNotFound is Renew's: the lock ID has no lock, or one with less than a second left. An
+	// error of the database never becomes this one.
 	ErrLockNotFound = errors.New("unable to find lock")
 )
 
-// LockDetails is what is told of a lock that is taken. Its zero value is a lock without an end of which nothing is told.
+// LockDetails is what is told of a lock that is taken. Its zero value is a lock without an end of
+// which nothing is told.
 type LockDetails struct {
 	// Owner is who takes it, for people. At most 512 bytes.
 	Owner string
-	// Host is where it is taken, for people. At most 255 bytes. Defaults to the host name and process ID.
+	// Host is where it is taken, for people. At most 255 bytes. Defaults to the host name and process
+	// ID.
 	Host string
 	// Comment is for people. At most 1,024 bytes.
 	Comment string
-	// TTL is how many seconds the lock stands unless it is renewed, at most ten years. 0 is without an end.
+	// TTL is how many seconds the lock stands unless it is renewed, at most ten years. 0 is without an
+	// end.
 	TTL uint
 }
 
@@ -54,43 +58,44 @@ type LockStatus struct {
 	CreatedAt time.Time
 	// RenewedAt is when it was last renewed; nil if it never was.
 	RenewedAt *time.Time
-	// TTL is how many whole seconds were left, by the database server's clock, when it was read: 0 for less
-	// than one and for a lock that has expired, -1 for one without an end.
+	// TTL is how many whole seconds were left, by the database server's clock, when it was read: 0 for
+	// less than one and for a lock that has expired, -1 for one without an end.
 	TTL int64
 
+	// objectID, name and fence are the hold's in lockcore.
 	objectID bson.ObjectID
+	name     string
+	fence    int64
+	expired  bool
 }
 
-// LockStatusesByCreatedAtDesc sorts locks, the newest first. Those that one process took within a millisecond are in
-// the order in which it asked for them.
+// LockStatusesByCreatedAtDesc sorts locks, the newest first. Those that one process took within a
+// millisecond are in the order in which it asked for them.
 type LockStatusesByCreatedAtDesc []LockStatus
 
 // Len is that of sort.Interface.
 func (ls LockStatusesByCreatedAtDesc) Len() int { return len(ls) }
 
-// Less tells whether lock i is newer than lock j.
+// Less reports whether lock i is newer than lock j.
 func (ls LockStatusesByCreatedAtDesc) Less(i, j int) bool {
-	return newer(&ls[i], &ls[j])
-}
-
-// Swap is that of sort.Interface.
-func (ls LockStatusesByCreatedAtDesc) Swap(i, j int) { ls[i], ls[j] = ls[j], ls[i] }
-
-func newer(a, b *LockStatus) bool {
+	a, b := &ls[i], &ls[j]
 	if !a.CreatedAt.Equal(b.CreatedAt) {
 		return a.CreatedAt.After(b.CreatedAt)
 	}
 	return bytes.Compare(a.objectID[:], b.objectID[:]) > 0
 }
 
-// Filter says which locks Status tells of: those that match all of its fields. A field with its zero value selects
-// everything.
+// Swap is that of sort.Interface.
+func (ls LockStatusesByCreatedAtDesc) Swap(i, j int) { ls[i], ls[j] = ls[j], ls[i] }
+
+// Filter says which locks Status tells of: those that match all of its fields. A field with its
+// zero value selects everything.
 type Filter struct {
 	// CreatedBefore and CreatedAfter are compared with LockStatus.CreatedAt. Both may be given.
 	CreatedBefore time.Time
 	CreatedAfter  time.Time
-	// TTLlt and TTLgte are compared with LockStatus.TTL: less than, and greater than or equal to. A lock without an
-	// end matches neither.
+	// TTLlt and TTLgte are compared with LockStatus.TTL: less than, and greater than or equal to. A
+	// lock without an end matches neither.
 	TTLlt  uint
 	TTLgte uint
 	// Resource, LockId and Owner are compared with the fields of the same names.

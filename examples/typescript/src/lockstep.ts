@@ -35,7 +35,7 @@ const ROUNDS = 20;
 
 interface LockActivities {
   'lockstep.Acquire'(params: object): Promise<{ lockId: string; leases: Lease[] }>;
-  'lockstep.Wait'(params: object): Promise<{ deadlock?: string } | null>;
+  'lockstep.Wait'(params: object): Promise<void>;
   'lockstep.Release'(params: object): Promise<object>;
 }
 
@@ -91,6 +91,8 @@ export class Locks {
         for (const r of resources) this.held.add(r.name);
         return leases;
       } catch (err) {
+        const deadlock = deadlockOf(err);
+        if (deadlock) throw deadlock;
         const busy = busyOf(err);
         if (!busy || busy.full) throw err;
         await this.turn(resources, busy, { ...order, attempt: busy.attempt ?? 1 });
@@ -109,11 +111,10 @@ export class Locks {
   /** Waits until what busy tells of is granted. */
   private async turn(resources: Resource[], busy: Busy, order: { schedule: number; attempt: number }): Promise<void> {
     const wait = this.activities({ activityId: `lockstep-wait-${order.schedule}`, summary: `waits for ${busy.resource}` });
-    const result = await wait['lockstep.Wait']({
+    await wait['lockstep.Wait']({
       resource: resources.find((r) => r.name === busy.resource), order, started: this.started, maxWait: this.options.maxWait,
       held: [...this.asked].filter((name) => name !== busy.resource), // what it may hold is kept alive meanwhile
-    });
-    if (result?.deadlock) throw ApplicationFailure.nonRetryable(result.deadlock, DEADLOCK);
+    }).catch((err: unknown) => { throw deadlockOf(err) ?? err; });
   }
 
   private activities(more: ActivityOptions = {}): LockActivities {
@@ -121,6 +122,12 @@ export class Locks {
       taskQueue: this.options.taskQueue ?? 'lockstep', startToCloseTimeout: '10s', ...more,
     });
   }
+}
+
+/** The failure of an activity whose request was given up to end a deadlock, and undefined for any other. */
+function deadlockOf(err: unknown): ApplicationFailure | undefined {
+  const cause = err instanceof ActivityFailure ? err.cause : undefined;
+  return cause instanceof ApplicationFailure && cause.type === DEADLOCK ? cause : undefined;
 }
 
 /** What a 'lockstep.Busy' says, and undefined for any other failure. */

@@ -1,7 +1,9 @@
 package run
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -18,31 +20,70 @@ type Locks struct {
 	Scope     string
 	TTL       time.Duration
 	HoldTTL   time.Duration
-	Owner     string
+	Owner     protocol.Owner
 	Reacquire bool
 	MaxWait   time.Duration
 	Try       bool
-	// FromWorkflow takes them from the workflow, around the step.
-	FromWorkflow bool
 	// KeepAlive was asked for, which no step has.
 	KeepAlive bool
-	// retired says that they are those of a rule that guards nothing any more.
-	retired bool
 }
 
 // Refused is what nobody else could refuse: a name that JSON would change on its way, and a wait that would be without end.
-func (l *Locks) Refused() *protocol.InvalidDetails {
+func (l *Locks) Refused() *lockcore.InvalidError {
 	for i, r := range l.Resources {
 		if !utf8.ValidString(r.Name) {
-			return &protocol.InvalidDetails{
+			return &lockcore.InvalidError{
 				Field: fmt.Sprintf("Locks.Resources[%d].Name", i), Value: fmt.Sprintf("%q", protocol.Cut(r.Name, 64)), Bound: "1 to 512 bytes of valid UTF-8 without NUL",
 			}
 		}
 	}
 	if l.MaxWait < 0 {
-		return &protocol.InvalidDetails{Field: "Locks.MaxWait", Value: l.MaxWait.String(), Bound: "0, which is without end, or more"}
+		return &lockcore.InvalidError{Field: "Locks.MaxWait", Value: l.MaxWait.String(), Bound: "0, which is without end, or more"}
 	}
 	return nil
+}
+
+// refusedForSteps is what only steps refuse: nobody would do it, for a step renews its locks itself.
+func (l *Locks) refusedForSteps() error {
+	if l.KeepAlive {
+		return &lockcore.InvalidError{Field: "Locks.KeepAlive", Value: "true", Bound: "false for steps: it is for workflows.Lock"}
+	}
+	if refused := l.Refused(); refused != nil {
+		return refused
+	}
+	return nil
+}
+
+// with adds what an inner context asks for: one request for each resource, with the stronger mode, and the longer scope. Of
+// the other options those of the inner one count, if it says any.
+func (l *Locks) with(inner *Locks) *Locks {
+	sum := *l
+	sum.Resources = slices.Clone(l.Resources)
+	for _, r := range inner.Resources {
+		i := slices.IndexFunc(sum.Resources, func(own lockcore.Resource) bool { return own.Name == r.Name })
+		if i < 0 {
+			sum.Resources = append(sum.Resources, r)
+			continue
+		}
+		sum.Resources[i] = protocol.Stronger(sum.Resources[i], r)
+	}
+	sum.Scope = longer(l.Scope, inner.Scope)
+	sum.TTL, sum.HoldTTL = cmp.Or(inner.TTL, l.TTL), cmp.Or(inner.HoldTTL, l.HoldTTL)
+	sum.Owner, sum.MaxWait = cmp.Or(inner.Owner, l.Owner), cmp.Or(inner.MaxWait, l.MaxWait)
+	sum.Reacquire, sum.Try, sum.KeepAlive = l.Reacquire || inner.Reacquire, l.Try || inner.Try, l.KeepAlive || inner.KeepAlive
+	return &sum
+}
+
+// longer is the longer of two scopes. An empty one is what is usual at the place, which is never shorter than the step; one that
+// does not exist is kept, so that it is refused.
+func longer(a, b string) string {
+	rank := func(scope string) int {
+		return slices.Index([]string{protocol.ScopeSaga, "", protocol.ScopeStep}, scope)
+	}
+	if rank(a) < rank(b) {
+		return a
+	}
+	return b
 }
 
 type (
@@ -51,6 +92,7 @@ type (
 	scopeKey        struct{}
 	compensatingKey struct{}
 	undoneKey       struct{}
+	undoingKey      struct{}
 	ownerKey        struct{}
 )
 
@@ -65,8 +107,11 @@ func StateFrom(ctx workflow.Context) *State {
 	return s
 }
 
-// WithLocks returns a context whose steps ask for locks, or for none where l is nil.
+// WithLocks returns a context whose steps ask for locks, and for those that ctx asks for already; or for none if l is nil.
 func WithLocks(ctx workflow.Context, l *Locks) workflow.Context {
+	if outer, _ := ctx.Value(locksKey{}).(*Locks); outer != nil && l != nil {
+		l = outer.with(l)
+	}
 	return workflow.WithValue(ctx, locksKey{}, l)
 }
 
@@ -98,29 +143,46 @@ func isCompensating(ctx workflow.Context) bool {
 	return c
 }
 
-// WithUndone returns a context whose step is undone, if its saga fails, unless it is known that it never ran.
-func WithUndone(ctx workflow.Context) workflow.Context {
-	return workflow.WithValue(ctx, undoneKey{}, true)
+// Undone is a step that is undone if its saga fails, unless it is known that it never ran.
+type Undone struct {
+	// part is the step's name; empty if it is not guarded.
+	part string
 }
 
-func isUndone(ctx workflow.Context) bool {
-	undone, _ := ctx.Value(undoneKey{}).(bool)
-	return undone
+// WithUndone returns a context whose step is u.
+func WithUndone(ctx workflow.Context, u *Undone) workflow.Context {
+	return workflow.WithValue(ctx, undoneKey{}, u)
 }
 
-// WithOwner returns a context whose steps wait and hold as owner, and whose child workflows inherit it. Where owner is
-// empty, it is the party of the run itself.
-func WithOwner(ctx workflow.Context, owner string) workflow.Context {
-	if owner == "" {
-		owner = workflow.GetInfo(ctx).WorkflowExecution.ID
-		if s := StateFrom(ctx); s != nil && s.owner != "" {
+// WithUndoing returns a context whose step undoes u, and never runs beside it.
+func WithUndoing(ctx workflow.Context, u *Undone) workflow.Context {
+	return workflow.WithValue(ctx, undoingKey{}, u)
+}
+
+// undo says which step the guard's undoes, and that it is undone itself.
+func undo(ctx workflow.Context, g *protocol.Guard) {
+	if u, _ := ctx.Value(undoneKey{}).(*Undone); u != nil {
+		u.part, g.Undo = g.Part, true
+	}
+	if u, _ := ctx.Value(undoingKey{}).(*Undone); u != nil {
+		g.Undoes = u.part
+	}
+}
+
+// WithOwner returns a context whose steps wait and hold as owner, and whose child workflows inherit it. If the name is
+// empty, it is the owner of the run itself.
+func WithOwner(ctx workflow.Context, name string) workflow.Context {
+	owner := protocol.Owner{Name: name}
+	if name == "" {
+		owner.Workflow = workflow.GetInfo(ctx).WorkflowExecution.ID
+		if s := StateFrom(ctx); s != nil && !s.owner.IsZero() {
 			owner = s.owner
 		}
 	}
 	return workflow.WithValue(ctx, ownerKey{}, owner)
 }
 
-func ownerFrom(ctx workflow.Context) string {
-	owner, _ := ctx.Value(ownerKey{}).(string)
+func ownerFrom(ctx workflow.Context) protocol.Owner {
+	owner, _ := ctx.Value(ownerKey{}).(protocol.Owner)
 	return owner
 }

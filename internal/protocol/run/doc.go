@@ -8,36 +8,28 @@
 //
 // # Steps and locks around code
 //
-// A [Step] is one call of ExecuteActivity or ExecuteLocalActivity. Whoever schedules it has one of four ways:
-//
-//	a guard, in its header          the worker that runs the step takes the locks; [Step.Wait] and [Step.Again]
-//	                                where they are busy
-//	no guard                        nothing is asked for
-//	[Step.Around]                   the workflow takes the locks before the step, and lets them go after it
-//	[Step.Under]                    locks around code are taken anew first, after a reset
+// A [Step] is one call of ExecuteActivity. With a guard, in its header, the worker that runs the step takes the locks; if they
+// are busy, [Step.Wait] and [Step.Again] follow. Without one nothing is asked for.
 //
 // A [Lock] is locks around code. It is a step without an activity: it has a step's numbers and way of waiting, and a
 // scope of its own. [Lock.KeepAlive] extends it by an activity for as long as it stands.
 //
 // # What a scope knows
 //
-// For each resource: whether any step asked for it (wanted, or traces where the lock ends with the step), so that it is
-// released at the end; whether a step is known to have left it held (held), which the next guard says, so that a loss is
-// noticed; whether somebody was told of its loss (lost); and whether the run before a reset held it and this one does not
-// yet (lacks).
+// For each resource: whether any step asked for it (wanted, or traces if the lock ends with the step), so that it is
+// released at the end; and whether a step is known to have left it held (held), which the next guard says, so that a loss is
+// noticed.
 //
 // # Runs that follow on others
 //
-// A run that continues as new may hand its scopes to the next one, in the header of its start: [State.HandOver],
-// [State.Begin]. The next run goes on in the lock ID of the first.
-//
-// A run that was made by a reset replays a history in which another run has locked. From the point of the reset on it
-// holds nothing: what its scopes held they lack, and take anew. How that point is found is told at the type past.
+// All runs of a workflow share its lock ID. Who holds, and which run may take over, is asked where it is known, by the worker
+// that runs the activity: see package openrun. Workflow code knows two things of it. A run that continues as new may leave
+// its holds to the next one: [State.HandOver], [State.Begin]. And a run that was made by a reset does not say in its headers
+// that it holds anything, since its history may be older than a release.
 //
 // # Replay
 //
 // Everything here runs in workflow code: it depends on nothing but the calls that the workflow makes
-// and on the outcomes in its history, so a replay comes to the same state. Commands that a run without Lockstep would
-// not have made stand behind a version marker, whose change ID is asked for at the first of them: see the constants that
-// begin with version. A State is used by one coroutine at a time, as Temporal runs them, and needs no lock.
+// and on the outcomes in its history, so a replay comes to the same state. That a step found its locks busy stands in the
+// history as its failure, which is what the run answers by waiting; no version marker is needed. A State is used by one coroutine at a time, as Temporal runs them, and needs no lock.
 package run

@@ -8,17 +8,10 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
 )
 
-// versionEnded is the change ID of ending the waits of steps whose saga or run ends, asked for where a step is waiting then, or
-// begins to wait afterwards: earlier builds scheduled such a step again, behind its saga's compensations.
-const versionEnded = "lockstep.ended"
-
-func endsWaits(ctx workflow.Context) bool {
-	return workflow.GetVersion(ctx, versionEnded, workflow.DefaultVersion, 1) != workflow.DefaultVersion
-}
-
 // parking is a step that waits for its locks.
 type parking struct {
 	step *Step
+	run  string
 	busy protocol.BusyDetails
 	// stop ends the wait.
 	stop workflow.CancelFunc
@@ -26,7 +19,7 @@ type parking struct {
 
 // park notes that the step begins to wait, and returns the context of the wait.
 func (t *Step) park(ctx workflow.Context, busy protocol.BusyDetails) (workflow.Context, *parking) {
-	p := &parking{step: t, busy: busy}
+	p := &parking{step: t, run: runID(ctx), busy: busy}
 	ctx, p.stop = workflow.WithCancel(ctx)
 	if t.within != nil {
 		t.within.parked = append(t.within.parked, p)
@@ -44,9 +37,9 @@ func (p *parking) unpark() {
 
 // over tells whether the saga that the step belongs to has ended, or is being undone and the step does not undo it. Such a
 // step must not run any more.
-func (t *Step) over(ctx workflow.Context) bool {
+func (t *Step) over() bool {
 	c := t.within
-	return c != nil && (c.closed || c.undoing && !t.Guard.NeverVictim) && endsWaits(ctx)
+	return c != nil && (c.closed || c.undoing && !t.Guard.NeverVictim)
 }
 
 // Undo ends the waits of the saga's steps before what undoes them runs: a step that came to run afterwards would not be
@@ -58,21 +51,21 @@ func (c *Scope) Undo(ctx workflow.Context) {
 
 // endWaits blocks until all steps that wait have left the queue; their futures have an error then.
 func (c *Scope) endWaits(ctx workflow.Context) {
-	if len(c.parked) == 0 || !endsWaits(ctx) {
+	if len(c.parked) == 0 {
 		return
 	}
 	for _, p := range slices.Clone(c.parked) {
 		p.stop()
 	}
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
-	until(ctx, func() bool { return len(c.parked) == 0 })
+	_ = workflow.Await(ctx, func() bool { return len(c.parked) == 0 }) // nobody cancels it
 }
 
 // places are those in queues of the steps that wait when the run ends.
 func (s *State) places() (places []protocol.Lease) {
 	for _, c := range s.open {
 		for _, p := range c.parked {
-			places = append(places, p.step.place(p.busy))
+			places = append(places, p.step.place(p.run, p.busy))
 		}
 	}
 	return places
@@ -82,7 +75,7 @@ func (s *State) places() (places []protocol.Lease) {
 // wait until the grants lapse.
 func (s *State) leavePlaces(ctx workflow.Context) {
 	places := s.places()
-	if len(places) == 0 || !endsWaits(ctx) {
+	if len(places) == 0 {
 		return
 	}
 	for _, c := range s.open { // nothing is scheduled again meanwhile

@@ -2,23 +2,23 @@ package run
 
 import (
 	"errors"
-	"slices"
+	"strings"
 	"time"
 
 	commonpb "go.temporal.io/api/common/v1"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
-	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // Header is the header of a run's start, of a child's or of a run that continues another.
 type Header = map[string]*commonpb.Payload
 
-// Begin takes in what the run was started with: the locks of the run that it continues, and the party of its parent.
-// What cannot be read is an error: the locks would be nobody's.
+// Begin takes in what the run was started with: its party, and the mark of the run before it. What cannot be read is an
+// error.
 func (s *State) Begin(ctx workflow.Context, header Header) error {
-	s.base, s.past = ctx, newPast(ctx)
+	info := workflow.GetInfo(ctx)
+	s.base, s.wasReset = ctx, info.OriginalRunID != "" && info.OriginalRunID != info.WorkflowExecution.RunID
 	if p := header[protocol.OwnerKey]; p != nil {
 		owner, err := protocol.DecodeOwner(p)
 		if err != nil {
@@ -35,86 +35,13 @@ func (s *State) Begin(ctx workflow.Context, header Header) error {
 		return err
 	}
 	// The server gives a run's header to its retries and its next runs by a cron schedule too.
-	if h.From == "" || h.From != workflow.GetInfo(ctx).ContinuedExecutionRunID {
-		return nil
-	}
-	s.lockRun, s.schedule, s.steps, s.started = h.LockRun, h.Schedule, h.Steps, h.Started
-	for _, run := range h.Former {
-		s.former.add(run)
-	}
-	s.root.take(h.Run, h.Lacks)
-	if len(h.Locks) > 0 {
-		h.Holds = append(h.Holds, protocol.Hold{Resources: h.Locks})
-	}
-	for _, hold := range h.Holds {
-		s.handedLocks = append(s.handedLocks, s.handed(ctx, hold, h.Lacks))
-	}
-	if len(h.Saga) > 0 {
-		scope := s.Open()
-		scope.take(h.Saga, h.Lacks)
-		s.handedScope = scope
+	if h.From != "" && h.From == info.ContinuedExecutionRunID {
+		s.continues, s.started = true, h.Started
 	}
 	return nil
 }
 
-// take makes the scope one that wants and holds what another one did, and lacks what that one did.
-func (c *Scope) take(resources []lockcore.Resource, lacks []string) {
-	c.want(resources)
-	for _, r := range resources {
-		switch {
-		case r.Held:
-			c.held.add(r.Name)
-		case slices.Contains(lacks, r.Name):
-			c.lacks.add(r.Name)
-		}
-	}
-}
-
-// handed makes a lock that took, and holds, what one of the run before did.
-func (s *State) handed(ctx workflow.Context, hold protocol.Hold, lacks []string) *Lock {
-	l := s.NewLock(ctx, &Locks{HoldTTL: time.Duration(hold.HoldTTL), Owner: hold.Owner, Reacquire: hold.Reacquire})
-	l.step.scope.take(hold.Resources, lacks)
-	l.step.Guard.LockRun = s.lockRun
-	l.leave(l.step.scope.asked)
-	switch {
-	case !hold.KeepAlive:
-	case len(l.step.scope.lacks) == 0:
-		l.KeepAlive(ctx)
-	default: // it is started when they have been taken anew
-		l.keepAlive.stop = func() {}
-	}
-	return l
-}
-
-// leave makes the lock one for what is left of it.
-func (l *Lock) leave(resources []lockcore.Resource) {
-	l.asked = slices.Clone(resources)
-	l.step.Guard.Resources = slices.Clone(resources)
-}
-
-// adopted leaves to locks around code what the run before had taken by such locks: their release is its release.
-func (s *State) adopted(ctx workflow.Context, resources []lockcore.Resource) {
-	for _, l := range slices.Clone(s.handedLocks) {
-		scope := l.step.scope
-		before := len(scope.wanted)
-		for _, r := range resources {
-			scope.drop(r.Name)
-		}
-		l.leave(scope.asked)
-		switch {
-		case len(scope.wanted) == before:
-		case len(scope.wanted) == 0:
-			l.keepAlive.end()
-			scope.close()
-			s.handedLocks = slices.DeleteFunc(s.handedLocks, func(o *Lock) bool { return o == l })
-		case l.keepAlive.stop != nil && len(scope.lacks) == 0:
-			l.keepAlive.stop()
-			l.KeepAlive(ctx)
-		}
-	}
-}
-
-// begun is when the first of the runs began that hand their locks over to each other.
+// begun is when the first of the runs began that go on with each other's holds.
 func (s *State) begun(ctx workflow.Context) time.Time {
 	if !s.started.IsZero() {
 		return s.started
@@ -149,79 +76,44 @@ func HandsOver(err error) bool {
 	return errors.As(err, &again) && again.Header.GetFields()[protocol.HandoverKey] != nil
 }
 
-// HandOver writes, at the end of a run, its locks into the header of the run that continues it, where err asks for that.
-// Then there is nothing to release.
-func (s *State) HandOver(ctx workflow.Context, err error) (done bool) {
+// HandOver leaves, at the end of a run, what it holds to the run that continues it, if err asks for that: it marks that run,
+// and extends the holds once. Then there is nothing to release. It returns err, or the error for which the run cannot
+// continue: then what it holds is to be released.
+func (s *State) HandOver(ctx workflow.Context, err error) (done bool, out error) {
 	var again *workflow.ContinueAsNewError
 	if !HandsOver(err) || !errors.As(err, &again) {
-		return false
+		return false, err
 	}
 	s.leavePlaces(ctx)
-	s.look()
-	info := workflow.GetInfo(ctx)
-	h := protocol.Handover{
-		From: info.WorkflowExecution.RunID, LockRun: s.LockRun(ctx), Schedule: s.schedule, Steps: s.steps, Started: s.begun(ctx),
-		Run: s.root.give(), Former: s.former,
+	p, failed := protocol.EncodeHandover(protocol.Handover{From: workflow.GetInfo(ctx).WorkflowExecution.RunID, Started: s.begun(ctx)})
+	if failed == nil {
+		failed = s.extend(ctx, s.held(""))
 	}
-	var lacks names
-	for _, c := range s.open {
-		for _, name := range c.lacks {
-			lacks.add(name)
-		}
-		switch {
-		case c == s.root:
-		case c.lock != nil:
-			h.Holds = append(h.Holds, c.lock.give())
-		default:
-			h.Saga = append(h.Saga, c.give()...)
-		}
-	}
-	h.Lacks = lacks
-	p, encodeErr := protocol.EncodeHandover(h)
-	if encodeErr != nil {
-		workflow.GetLogger(ctx).Error("lockstep: locks were not handed over, and are released", "error", encodeErr)
-		delete(again.Header.Fields, protocol.HandoverKey)
-		return false
+	if failed != nil {
+		return false, failed
 	}
 	again.Header.Fields[protocol.HandoverKey] = p
-	return true
+	return true, err
 }
 
-// give lists what the scope wants, and says what it holds.
-func (c *Scope) give() []lockcore.Resource {
-	c.closed = true
-	all := c.all()
-	out := make([]lockcore.Resource, 0, len(all))
-	for _, name := range all {
-		r := lockcore.Resource{Name: name}
-		if i, found := slices.BinarySearchFunc(c.asked, name, byName); found {
-			r = c.asked[i]
-		}
-		r.Held = c.held.has(name)
-		out = append(out, r)
+// extend extends holds once.
+func (s *State) extend(ctx workflow.Context, held names) error {
+	if len(held) == 0 {
+		return nil
 	}
-	return out
-}
-
-// give says what the lock wants and holds, and how.
-func (l *Lock) give() protocol.Hold {
-	g := l.step.Guard
-	return protocol.Hold{
-		Resources: l.step.scope.give(), HoldTTL: g.HoldTTL, Owner: g.Owner, Reacquire: l.reacquire, KeepAlive: l.keepAlive.stop != nil,
+	ctx, _ = workflow.NewDisconnectedContext(ctx)
+	params := protocol.KeepParams{Resources: held, Once: true, Inherits: s.wasReset}
+	summary := protocol.Cut("hand over "+strings.Join(held, ", "), 120)
+	err := locally(ctx, protocol.ActivityKeep, summary, params)
+	if err != nil && askAgain(err) {
+		err = s.ordinarily(ctx, protocol.ActivityKeep, summary, releaseTimeout, params)
 	}
-}
-
-// LockRun is the run of the workflow in whose name this run locks: its own, or that which handed its locks over.
-func (s *State) LockRun(ctx workflow.Context) string {
-	if s.lockRun != "" {
-		return s.lockRun
-	}
-	return workflow.GetInfo(ctx).WorkflowExecution.RunID
+	return protocol.TypedError(err)
 }
 
 // Continue writes what every run that continues this one has to know into its header.
 func (s *State) Continue(header Header) error {
-	if s.owner == "" || header == nil {
+	if s.owner.IsZero() || header == nil {
 		return nil
 	}
 	return writeOwner(header, s.owner)
@@ -229,14 +121,15 @@ func (s *State) Continue(header Header) error {
 
 // Adopt writes the party that a child workflow started under ctx inherits into its header, where ctx says so.
 func Adopt(ctx workflow.Context, header Header) error {
-	if owner := ownerFrom(ctx); owner != "" && header != nil {
+	if owner := ownerFrom(ctx); !owner.IsZero() && header != nil {
 		return writeOwner(header, owner)
 	}
 	return nil
 }
 
-func writeOwner(header Header, owner string) error {
-	p, err := protocol.EncodeOwner(protocol.Cut(owner, protocol.MaxName))
+func writeOwner(header Header, owner protocol.Owner) error {
+	owner.Name = protocol.Cut(owner.Name, protocol.MaxName)
+	p, err := protocol.EncodeOwner(owner)
 	if err != nil {
 		return err
 	}

@@ -42,34 +42,14 @@ func (l *Lock) KeepAlive(ctx workflow.Context) {
 		HeartbeatTimeout:    l.heartbeat(),
 		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 1},
 		Summary:             protocol.Cut("keep "+strings.Join(resources, ", "), 120),
-	}), protocol.ActivityKeep, protocol.KeepParams{
-		Resources: resources, LockRun: l.step.Guard.LockRun, Run: workflow.GetInfo(ctx).WorkflowExecution.RunID,
-	})
+	}), protocol.ActivityKeep, protocol.KeepParams{Resources: resources})
 	workflow.GoNamed(ctx, "lockstep-keep", func(ctx workflow.Context) {
 		switch err := kept.Get(ctx, nil); {
-		case l.step.scope.closed:
-		case err == nil:
-			l.goOn(ctx)
+		case l.step.scope.closed || err == nil:
 		case !l.keepAlive.lost.IsReady():
-			l.step.scope.state.lose(err)
 			l.keepAlive.tell.SetError(protocol.TypedError(err))
 		}
 	})
-}
-
-// versionKeep is the change ID of taking a lock anew when its keep-alive finds that the run was made by a reset, asked for at
-// the first of a run that does. It is for runs that were reset before there was versionAnew.
-const versionKeep = "lockstep.keep"
-
-// goOn takes the locks anew where the keep-alive has ended since the run was reset, and nobody else does so by themselves.
-func (l *Lock) goOn(ctx workflow.Context) {
-	l.step.scope.state.look()
-	if len(l.step.scope.lacks) == 0 || takesAnew(ctx) || workflow.GetVersion(ctx, versionKeep, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
-		return
-	}
-	if err := l.retake(ctx); err != nil {
-		workflow.GetLogger(ctx).Warn("lockstep: a lock was not taken anew after a reset, and is asked for again by the next activity", "error", err)
-	}
 }
 
 // heartbeat leaves time for another attempt to go on while the hold stands.

@@ -42,18 +42,35 @@ func startLocally(ctx workflow.Context, name, summary string, params any) workfl
 	}), name, params)
 }
 
-// release lets go of names, of which steps are known to have left those in held.
-func (o ReleaseOptions) release(ctx workflow.Context, s *State, names []string, held names) {
-	if len(names) == 0 {
+// ordinarily runs an activity of ours as an ordinary one.
+func (s *State) ordinarily(ctx workflow.Context, name, summary string, timeout time.Duration, params any) error {
+	// Every option that matters is given: where one is not, the caller's own would be taken.
+	ours, _ := s.apart(ctx)
+	return workflow.ExecuteActivity(workflow.WithActivityOptions(ours, workflow.ActivityOptions{
+		TaskQueue:              workflow.GetInfo(ctx).TaskQueueName,
+		StartToCloseTimeout:    min(releaseAttempt, timeout),
+		ScheduleToCloseTimeout: timeout,
+		RetryPolicy:            &temporal.RetryPolicy{InitialInterval: time.Second, MaximumInterval: 30 * time.Second},
+		Summary:                summary,
+	}), name, params).Get(ctx, nil)
+}
+
+// release lets go of names, of which steps are known to have left those in held. all says that whatever a run before this one
+// has left goes too.
+func (o ReleaseOptions) release(ctx workflow.Context, s *State, names []string, held names, all bool) {
+	if len(names) == 0 && !all {
 		return
 	}
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
-	s.look()
-	params := protocol.ReleaseParams{
-		Resources: names, Held: slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !held.has(name) }),
-		Schedule: s.schedule, LockRun: s.lockRun, Former: s.former,
+	params := protocol.ReleaseParams{Resources: names, Schedule: s.schedule, Inherits: s.wasReset || s.continues, All: all}
+	if !s.wasReset {
+		params.Held = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !held.has(name) })
 	}
-	summary := protocol.Cut("release "+strings.Join(names, ", "), 120)
+	what := "what the run before has left"
+	if len(names) > 0 {
+		what = strings.Join(names, ", ")
+	}
+	summary := protocol.Cut("release "+what, 120)
 	var result protocol.ReleaseResult
 	err := startLocally(ctx, protocol.ActivityRelease, summary, params).Get(ctx, &result)
 	if err == nil {
@@ -67,16 +84,7 @@ func (o ReleaseOptions) release(ctx workflow.Context, s *State, names []string, 
 	if timeout <= 0 {
 		timeout = releaseTimeout
 	}
-	// Every option that matters is given: where one is not, the caller's own would be taken.
-	ours, _ := s.apart(ctx)
-	err = workflow.ExecuteActivity(workflow.WithActivityOptions(ours, workflow.ActivityOptions{
-		TaskQueue:              workflow.GetInfo(ctx).TaskQueueName,
-		StartToCloseTimeout:    min(releaseAttempt, timeout),
-		ScheduleToCloseTimeout: timeout,
-		RetryPolicy:            &temporal.RetryPolicy{InitialInterval: time.Second, MaximumInterval: 30 * time.Second},
-		Summary:                summary,
-	}), protocol.ActivityRelease, params).Get(ctx, nil)
-	if err != nil {
+	if err := s.ordinarily(ctx, protocol.ActivityRelease, summary, timeout, params); err != nil {
 		workflow.GetLogger(ctx).Error("lockstep: locks were not released and stand until they expire",
 			"resources", names, "error", err)
 	}

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	enumspb "go.temporal.io/api/enums/v1"
-	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
@@ -19,10 +17,6 @@ import (
 type State struct {
 	// base is the context with which the run began.
 	base workflow.Context
-	// Rules are the worker's, by activity type.
-	Rules map[string]Rule
-	// ruled are the activity types by whose rules something is released at the end of the run.
-	ruled names
 	// steps numbers the calls of ExecuteActivity, guarded or not, so that a step keeps its name when
 	// another one gains or loses its guard.
 	steps int
@@ -34,26 +28,15 @@ type State struct {
 	root *Scope
 	// notes are what the run waits for.
 	notes notes
-	// followed are the guarded steps that have not ended.
-	followed followed
 	// open are the scopes that may hold something: the run's own, and the sagas in progress.
 	open []*Scope
-	// handedScope is the scope of what a saga of the run before handed over, until a saga opens.
-	handedScope *Scope
-	// handedLocks are locks around code of the run before, as far as no such lock of this run has asked for the same.
-	handedLocks []*Lock
-	// lockRun is the run in whose name this one locks; empty is its own.
-	lockRun string
-	// owner is the party where the run inherited one, and started when the first of the runs began that handed their locks over.
-	owner   string
+	// owner is the one that the run inherited, if any, and started when the first of the runs began that go on with each
+	// other's holds.
+	owner   protocol.Owner
 	started time.Time
-	past    past
-	// watching says that somebody waits for a reset, to take locks around code anew.
-	watching bool
-	// former are the runs that resets have closed, as far as they are known.
-	former names
-	// ledgers are those of the sagas in progress.
-	ledgers []*Ledger
+	// continues says that it goes on with what the run holds that it continues. wasReset says that it was made by a reset: what
+	// the history says to be held may have been released since.
+	continues, wasReset bool
 }
 
 // NewState makes the state of a run that has asked for nothing yet.
@@ -70,10 +53,8 @@ type Step struct {
 	scope *Scope
 	// within is the scope whose end is the end of the step's wait; nil where that has no end but its own.
 	within *Scope
-	// around are locks that are taken in the workflow; then there is no guard.
-	around *Locks
-	// local says that it is a local activity.
-	local bool
+	// noActivity says that it is locks around code, and not an activity.
+	noActivity bool
 	// maxWait is how long it may wait; 0 is as long as it takes. waiting is since when it does.
 	maxWait time.Duration
 	waiting time.Time
@@ -82,52 +63,34 @@ type Step struct {
 	used      time.Duration
 	// ran says that an attempt may have run the step's own code.
 	ran bool
-	// retired says that the guard is not written any more.
-	retired bool
-	// resets is how many resets the run had been made by when it was scheduled.
-	resets int
-	// lacks says that it is under locks around code that are to be taken anew.
-	lacks bool
-	// sent are its notes in ledgers, until it is known that it never ran.
-	sent []sent
 }
 
-// LocalStep is Step for a call of ExecuteLocalActivity.
-func (s *State) LocalStep(ctx workflow.Context, activityType string, args ...any) *Step {
-	step := s.Step(ctx, activityType, args...)
-	step.local = true
-	return step
+// RefuseLocal refuses a local activity under locks. Its attempts carry the clock of the worker and not the server's, so
+// that they cannot be put into an order.
+func RefuseLocal(ctx workflow.Context, activityType string) error {
+	if l, _ := ctx.Value(locksKey{}).(*Locks); l == nil {
+		return nil
+	}
+	return protocol.NewWaitError(&lockcore.InvalidError{
+		Field: "workflows.Guard", Value: fmt.Sprintf("around the local activity %q", protocol.Cut(activityType, 128)),
+		Bound: "ordinary activities: use workflow.ExecuteActivity, or workflows.Lock around the local activity",
+	}, true)
 }
 
-// Step numbers a call of ExecuteActivity and says how it is guarded under ctx.
-func (s *State) Step(ctx workflow.Context, activityType string, args ...any) *Step {
-	step := s.guarded(ctx, activityType, args)
-	s.send(ctx, step)
-	return step
-}
-
-func (s *State) guarded(ctx workflow.Context, activityType string, args []any) *Step {
-	s.look()
+// Step numbers a call of ExecuteActivity and says how it is guarded under ctx. An error is a *protocol.WaitError: the step must
+// not be scheduled.
+func (s *State) Step(ctx workflow.Context, activityType string) (*Step, error) {
 	s.steps++
 	s.schedule++
-	locks, err := s.wanted(ctx, activityType, args)
-	if err == nil && locks != nil {
-		err = locks.Refused()
+	locks, _ := ctx.Value(locksKey{}).(*Locks)
+	if locks == nil {
+		return &Step{scope: s.root}, nil
 	}
-	switch {
-	case err != nil: // the step is scheduled all the same, and refused where it would run: its command depends on no rule
-		part := protocol.Cut(fmt.Sprintf("%d/%s", s.steps, activityType), protocol.MaxName)
-		return &Step{scope: s.root, Guard: &protocol.Guard{Part: part, Schedule: s.schedule, Scope: protocol.ScopeStep, Park: true, Refused: err}}
-	case locks == nil:
-		return &Step{scope: s.root, lacks: s.lacks()}
+	if refused := locks.refusedForSteps(); refused != nil {
+		return nil, protocol.NewWaitError(refused, true)
 	}
 	scope, _ := s.scope(ctx)
 	kind := s.kind(ctx, locks)
-	if locks.FromWorkflow {
-		around := *locks
-		around.Scope = kind
-		return &Step{scope: scope, around: &around}
-	}
 	compensating := isCompensating(ctx)
 	g := &protocol.Guard{
 		Part:      protocol.Cut(fmt.Sprintf("%d/%s", s.steps, activityType), protocol.MaxName),
@@ -141,44 +104,40 @@ func (s *State) guarded(ctx workflow.Context, activityType string, args []any) *
 		Owner:     cmp.Or(locks.Owner, ownerFrom(ctx), s.owner),
 		Park:      true,
 		Try:       !compensating && (locks.Try || triesOnce(ctx)),
-		Undo:      isUndone(ctx) || s.undoes(ctx),
 		Started:   s.begun(ctx),
 		// What undoes others must run, and its saga cannot be undone to let another go first.
 		NeverVictim: compensating,
 	}
+	undo(ctx, g)
 	copy(g.Resources, locks.Resources)
 	if kind != protocol.ScopeStep {
-		g.Resources = append(g.Resources, scope.missing(g.Resources)...)
 		scope.want(g.Resources)
 	}
-	step := &Step{Guard: g, scope: scope, within: scope, scheduled: workflow.Now(ctx), retired: locks.retired, lacks: s.lacks()}
+	step := &Step{Guard: g, scope: scope, within: scope, scheduled: workflow.Now(ctx)}
 	if !compensating { // which has to run, however long it takes
 		step.maxWait = locks.MaxWait
 	}
-	bound := protocol.Duration(step.maxWait)
-	g.MaxWait = &bound
 	step.name(ctx)
-	return step
+	return step, nil
 }
 
-// name says in whose name the step locks, and what is known to be held in it.
+// name says what is known to be held, and by which run. A run that was reset does not know: what its history says to be
+// held may have been released since.
 func (t *Step) name(ctx workflow.Context) {
 	s, g := t.scope.state, t.Guard
-	t.resets, g.LockRun, g.Run, g.Former = s.past.resets, s.lockRun, "", slices.Clone(s.former)
-	named := g.LockRun != "" || g.Undo
+	named := g.Undo
 	for i := range g.Resources {
-		g.Resources[i].Held = s.knows(t.scope, g.Resources[i].Name)
+		g.Resources[i].Held = !s.wasReset && s.knows(t.scope, g.Resources[i].Name)
 		named = named || g.Resources[i].Held
 	}
-	if named {
-		g.Run = workflow.GetInfo(ctx).WorkflowExecution.RunID
+	if g.Run = ""; named {
+		g.Run = runID(ctx)
 	}
 }
 
 // renumber gives a step that is scheduled again the next number, and says anew what is known to be held.
 func (t *Step) renumber(ctx workflow.Context) {
 	state := t.scope.state
-	state.look()
 	state.schedule++
 	next := *t.Guard
 	next.Schedule = state.schedule
@@ -187,14 +146,10 @@ func (t *Step) renumber(ctx workflow.Context) {
 	t.name(ctx)
 }
 
-// Retired tells that the guard is not to be written: the step is one of a rule that guards nothing any more, and is followed
-// for what stands in the history.
-func (t *Step) Retired() bool { return t.retired }
-
 // knows tells whether the run is known to hold a resource for a scope: by the scope itself, or by locks around code.
 func (s *State) knows(scope *Scope, name string) bool {
 	return slices.ContainsFunc(s.open, func(o *Scope) bool {
-		return (o == scope || o.lock != nil || scope.lock != nil) && o.held.has(name)
+		return (o == scope || o.isLock || scope.isLock) && o.held.has(name)
 	})
 }
 
@@ -219,34 +174,26 @@ func (s *State) scope(ctx workflow.Context) (scope *Scope, inSaga bool) {
 	return s.root, false
 }
 
-// versionTraces is the change ID of releasing what a step of scope step may have left, asked for at the first such step
-// of a run that failed in a way that steps without guards fail in too: a run that was recorded without Lockstep goes on
-// as it did.
-const versionTraces = "lockstep.traces"
-
-// Done notes what became of the step.
-func (t *Step) Done(ctx workflow.Context, err error) {
-	if t.Guard == nil || t.scope.closed {
-		return
-	}
-	t.scope.state.lose(err)
-	switch {
-	case err == nil && t.Guard.Scope == protocol.ScopeSaga && !t.retired:
-		t.scope.hold(t.Guard.Resources, t.stale())
-	case err == nil || t.Guard.Scope == protocol.ScopeSaga || !leavesTraces(err): // what a saga's step asked for is wanted already
-	case protocol.WasTried(err): // it queued nowhere
-	case ofLockstep(err) || t.tracesTimeouts(ctx):
-		t.scope.trace(t.Guard.Resources)
+// kind is the scope of locks under ctx.
+func (s *State) kind(ctx workflow.Context, l *Locks) string {
+	switch _, inSaga := s.scope(ctx); {
+	case l.Scope != "":
+		return l.Scope
+	case inSaga:
+		return protocol.ScopeSaga
+	default:
+		return protocol.ScopeStep
 	}
 }
 
-// tracesTimeouts tells whether the run releases what a step may have left that failed as steps without guards do too. A retired
-// rule has left nothing since, and asks for what stands in the history.
-func (t *Step) tracesTimeouts(ctx workflow.Context) bool {
-	if t.retired && !workflow.IsReplaying(ctx) {
-		return false
+// Done notes what became of the step.
+func (t *Step) Done(err error) {
+	if t.Guard == nil || t.scope.closed {
+		return
 	}
-	return workflow.GetVersion(ctx, versionTraces, workflow.DefaultVersion, 1) != workflow.DefaultVersion
+	if err == nil && t.Guard.Scope == protocol.ScopeSaga {
+		t.scope.hold(t.Guard.Resources)
+	}
 }
 
 // Failed says of the error of a step that has ended whether it is known that the step never ran.
@@ -257,26 +204,4 @@ func (t *Step) Failed(err error) error {
 	}
 	step.NeverRan = !t.ran && step.Tried() == t.Guard.Part
 	return err
-}
-
-// leavesTraces tells whether a step that failed so may have left a place in a queue or a hold behind,
-// its scope being step or not: nothing of ours ran when it ended.
-func leavesTraces(err error) bool {
-	var (
-		act      *temporal.ActivityError
-		timeout  *temporal.TimeoutError
-		canceled *temporal.CanceledError
-	)
-	switch {
-	case errors.As(err, &canceled), errors.As(err, &timeout):
-		return true
-	default:
-		return ofLockstep(err) || errors.As(err, &act) && act.RetryState() == enumspb.RETRY_STATE_TIMEOUT
-	}
-}
-
-// ofLockstep tells whether a step failed as only guarded ones do, and may have left a place in a queue.
-func ofLockstep(err error) bool {
-	var app *temporal.ApplicationError
-	return errors.As(err, &app) && (app.Type() == protocol.FailureBusy || app.Type() == protocol.FailureUnavailable)
 }

@@ -13,10 +13,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// versionWait is the change ID of waiting, asked for at the first step of a run that finds a lock busy: the
-// commands of a run in which none does are those of a run without Lockstep.
-const versionWait = "lockstep.wait"
-
 const (
 	// waitAttempt is how long one look may take.
 	waitAttempt = 30 * time.Second
@@ -24,36 +20,23 @@ const (
 	waitSlack = 10 * time.Second
 )
 
-// Waits tells whether a step that failed so is to wait for its locks in this run.
-func Waits(ctx workflow.Context, err error) (protocol.BusyDetails, bool) {
-	busy, ok := protocol.Parked(err)
-	if !ok || workflow.GetVersion(ctx, versionWait, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
-		return busy, false
-	}
-	return busy, true
-}
-
 // Wait waits until scheduling the step again is worthwhile, in an activity that takes no slot and adds no history as
 // long as it waits. failure is what the step found busy. The other ways in which it ends:
 //
 //  1. ctx is cancelled: the queue is left, and the error is a *temporal.CanceledError;
 //  2. the step has waited for its MaxWait: the queue is left, and the error matches *lockcore.BusyError;
-//  3. the request was given up to end a deadlock: the error matches *lockcore.DeadlockError;
+//  3. the request was given up to end a deadlock, and the wait itself found out: the error matches *lockcore.DeadlockError;
 //  4. the step's saga ends: the queue is left, and the error matches lockcore.ErrEnded.
 func (t *Step) Wait(ctx workflow.Context, busy protocol.BusyDetails, failure error) error {
 	state, now := t.scope.state, workflow.Now(ctx)
 	t.used = now.Sub(t.scheduled)
-	state.look()
 	t.ran = t.ran || busy.Again || busy.Attempt > 1 // what an earlier attempt came to is not known
-	if t.over(ctx) {
+	if t.over() {
 		t.leaveQueue(ctx, busy)
 		return protocol.NewWaitEnded(!t.ran)
 	}
 	if t.waiting.IsZero() {
 		t.waiting = now
-	}
-	if busy.MaxWait != nil { // as it was when the step was scheduled, whatever a rule says now
-		t.maxWait = time.Duration(*busy.MaxWait)
 	}
 	var left time.Duration
 	if t.maxWait > 0 {
@@ -63,33 +46,28 @@ func (t *Step) Wait(ctx workflow.Context, busy protocol.BusyDetails, failure err
 		}
 	}
 	note := state.notes.add(ctx, message(failure))
-	var result protocol.WaitResult
 	params := t.waitParams(ctx, busy)
 	params.MaxWait = protocol.Duration(left)
 	waiting, parking := t.park(ctx, busy)
-	err := workflow.ExecuteActivity(t.waitOptions(waiting, busy, left), protocol.ActivityWait, params).Get(ctx, &result)
+	err := workflow.ExecuteActivity(t.waitOptions(waiting, busy, left), protocol.ActivityWait, params).Get(ctx, nil)
 	state.notes.remove(ctx, note)
-	err = t.waited(ctx, busy, result, err, failure)
+	err = t.waited(ctx, busy, err, failure)
 	parking.unpark()
 	return err
 }
 
 // waited is what became of a wait. Whatever it was granted, it gives up where the step is not to run.
-func (t *Step) waited(ctx workflow.Context, busy protocol.BusyDetails, result protocol.WaitResult, err, failure error) error {
+func (t *Step) waited(ctx workflow.Context, busy protocol.BusyDetails, err, failure error) error {
 	switch {
-	case t.over(ctx):
+	case t.over():
 		t.leaveQueue(ctx, busy)
 		return protocol.NewWaitEnded(!t.ran)
-	case err == nil && result.Deadlock == "":
+	case err == nil: // the next scheduling is told what became of the request
 		return nil
-	case err == nil:
-		return protocol.NewWaitError(&lockcore.DeadlockError{
-			Resource: busy.Resource, LockID: busy.LockID, Part: t.Guard.Part, Order: t.order(busy), Cycle: result.Deadlock,
-		}, !t.ran)
 	case temporal.IsCanceledError(err):
 		t.leaveQueue(ctx, busy)
 		return protocol.NewWaitCanceled(!t.ran)
-	default: // its time is over, and the error says who is in the way now
+	default: // its time is over, and the error says who is in the way now; or it was given up to end a deadlock
 		t.leaveQueue(ctx, busy)
 		lock := protocol.LockError(err)
 		if timeout := new(temporal.TimeoutError); lock == nil && errors.As(err, &timeout) {
@@ -116,8 +94,8 @@ func (t *Step) order(busy protocol.BusyDetails) lockcore.Order {
 func (t *Step) waitParams(ctx workflow.Context, busy protocol.BusyDetails) protocol.WaitParams {
 	g := t.Guard
 	p := protocol.WaitParams{
-		LockID: busy.LockID, Part: g.Part, Order: t.order(busy), Owner: g.Owner, Started: g.Started, NeverVictim: g.NeverVictim,
-		Run: workflow.GetInfo(ctx).WorkflowExecution.RunID,
+		Part: g.Part, Order: t.order(busy), Owner: g.Owner, Started: g.Started, NeverVictim: g.NeverVictim,
+		Run: runID(ctx),
 	}
 	held := t.scope.state.held(busy.Resource)
 	for _, r := range g.Resources {
@@ -140,7 +118,7 @@ func (t *Step) waitOptions(ctx workflow.Context, busy protocol.BusyDetails, left
 	if left > 0 {
 		end = left + waitSlack
 	}
-	if t.local {
+	if t.noActivity {
 		ctx = t.scope.state.outside(ctx)
 	}
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
@@ -154,7 +132,7 @@ func (t *Step) waitOptions(ctx workflow.Context, busy protocol.BusyDetails, left
 }
 
 func (t *Step) taskQueue(ctx workflow.Context) string {
-	if own := workflow.GetActivityOptions(ctx).TaskQueue; own != "" && !t.local {
+	if own := workflow.GetActivityOptions(ctx).TaskQueue; own != "" && !t.noActivity {
 		return own
 	}
 	return workflow.GetInfo(ctx).TaskQueueName
@@ -164,26 +142,25 @@ func (t *Step) taskQueue(ctx workflow.Context) string {
 // the end of the scope does it.
 func (t *Step) leaveQueue(ctx workflow.Context, busy protocol.BusyDetails) {
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
-	place := protocol.LeaveParams{Leases: []protocol.Lease{t.place(busy)}}
+	place := protocol.LeaveParams{Leases: []protocol.Lease{t.place(runID(ctx), busy)}}
 	if err := locally(ctx, protocol.ActivityLeave, "leave the queue of "+busy.Resource, place); err != nil {
 		t.scope.traces.add(busy.Resource)
 	}
 }
 
-func (t *Step) place(busy protocol.BusyDetails) protocol.Lease {
-	return protocol.Lease{Resource: busy.Resource, LockID: busy.LockID, Part: t.Guard.Part, Order: t.order(busy)}
+// place names the request of the step that waits in a run.
+func (t *Step) place(run string, busy protocol.BusyDetails) protocol.Lease {
+	part := protocol.Run{RunID: run}.Part(t.Guard.Part)
+	return protocol.Lease{Resource: busy.Resource, LockID: busy.LockID, Run: run, Part: part, Order: t.order(busy)}
 }
+
+func runID(ctx workflow.Context) string { return workflow.GetInfo(ctx).WorkflowExecution.RunID }
 
 // Again numbers the next scheduling of a step that has waited, and says with what options: those of ctx, less the attempts
 // and the time that the step itself has used.
 func (t *Step) Again(ctx workflow.Context, busy protocol.BusyDetails) workflow.Context {
 	t.renumber(ctx)
 	t.Guard.Waited = busy.Resource
-	if t.local {
-		opts := workflow.GetLocalActivityOptions(ctx)
-		opts.RetryPolicy, opts.ScheduleToCloseTimeout = t.left(opts.RetryPolicy, busy, opts.ScheduleToCloseTimeout)
-		return workflow.WithLocalActivityOptions(ctx, opts)
-	}
 	opts := workflow.GetActivityOptions(ctx)
 	opts.RetryPolicy, opts.ScheduleToCloseTimeout = t.left(opts.RetryPolicy, busy, opts.ScheduleToCloseTimeout)
 	return workflow.WithActivityOptions(ctx, opts)

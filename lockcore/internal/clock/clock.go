@@ -1,8 +1,8 @@
 // Package clock is what a Locker waits by: timers, contexts that end, and what spreads them.
 //
-// A process can be stopped for longer than a lease lasts, and go on. Its timers stand still meanwhile, and fire when it
-// goes on. The simulation in lockcoretest stops a Locker in this way, through a clock of its own; everywhere else the
-// clock is [Real].
+// A process can be stopped for longer than a lease lasts, and go on; its timers fire then. The
+// simulation in lockcoretest stops a Locker in this way, through a clock of its own; everywhere
+// else the clock is [Real].
 package clock
 
 import (

@@ -1,6 +1,8 @@
 package mongoengine
 
 import (
+	"slices"
+
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
@@ -11,14 +13,14 @@ type acquireKind struct {
 	mode                                                       string
 	limited, forever, holdForever                              bool
 	fresh, keep, held, reacquire, newFence, queue, refreshOnly bool
-	converts, timed                                            bool
+	converts, timed, labelled, undoes, within                  bool
 }
 
 func kindOf(a *engine.Acquire) acquireKind {
 	return acquireKind{
 		mode: a.Mode, limited: a.Limit > 0, forever: a.TTL == 0, holdForever: a.Keep && a.HoldTTL == 0,
 		fresh: a.Fresh, keep: a.Keep, held: a.Held && !a.Reacquire, reacquire: a.Reacquire, newFence: a.NewFence, queue: a.Queue, refreshOnly: a.Refresh,
-		converts: a.Converts > 0, timed: !a.Issued.IsZero(),
+		converts: a.Converts > 0, timed: !a.Issued.IsZero(), labelled: a.Label != "", undoes: len(a.Undo) > 0, within: a.Within != "",
 	}
 }
 
@@ -43,11 +45,15 @@ func acquireValues(a *engine.Acquire) bson.D {
 	part := bson.D{
 		{Key: "lockId", Value: a.LockID}, {Key: "part", Value: a.Part}, {Key: "order", Value: a.Order}, {Key: "mode", Value: a.Mode},
 	}
+	if a.Label != "" {
+		part = append(part, v("label", a.Label))
+	}
 	values := bson.D{
 		{Key: "id", Value: a.LockID}, {Key: "part", Value: a.Part}, {Key: "ord", Value: a.Order},
 		{Key: "claim", Value: a.ClaimTTL}, {Key: "mem", Value: a.Memory()}, {Key: "ttl", Value: a.TTL},
 	}
-	running := append(part[:4:4], v("state", engine.Part), v("ttl", a.TTL))
+	values = append(values, labelValues(a)...)
+	running := append(slices.Clip(part), v("state", engine.Part), v("ttl", a.TTL))
 	if !a.Issued.IsZero() {
 		values = append(values, v("late", a.Issued.Add(engine.CommandTimeout)))
 	}
@@ -59,6 +65,9 @@ func acquireValues(a *engine.Acquire) bson.D {
 			{Key: "lockId", Value: a.LockID}, {Key: "part", Value: nil}, {Key: "order", Value: a.Order}, {Key: "mode", Value: a.Mode},
 			{Key: "state", Value: engine.Kept}, {Key: "ttl", Value: a.HoldTTL},
 		}
+		if a.Label != "" {
+			kept = append(kept, v("label", a.Label))
+		}
 		values = append(values, v("kept", append(kept, told...)), v("hold", max(a.HoldTTL, a.TTL)))
 		if a.Trace != "" { // its hold tells the rest
 			running = append(running, v("trace", a.Trace))
@@ -67,28 +76,36 @@ func acquireValues(a *engine.Acquire) bson.D {
 		running = append(running, told...)
 	}
 	if a.Queue {
-		place := part[:4:4]
-		if room := a.Room(); room != engine.Unlimited {
-			place = append(place, v("limit", room))
-		}
-		if a.Owner != a.LockID {
-			place = append(place, v("owner", a.Owner))
-		}
-		if !a.Started.IsZero() {
-			place = append(place, v("started", a.Started))
-		}
-		if a.Safe {
-			place = append(place, v("safe", true))
-		}
-		values = append(values, v("place", place), v("wait", a.WaiterTTL), v("heard", a.Patience()), v("most", a.MaxWaiters), v("longest", a.LongestClaim()))
+		values = append(values, placeValues(a, part)...)
 	}
 	return append(values, v("new", running), v("room", a.Room()),
 		v("who", doc(v("lockId", a.LockID), v("limit", min(a.Room(), engine.Crowd)))))
 }
 
+// placeValues are the literals of a request that queues: its place, and for how long that stands.
+func placeValues(a *engine.Acquire, part bson.D) bson.D {
+	place := slices.Clip(part)
+	if a.Within != "" {
+		place = append(place, v("within", a.Within))
+	}
+	if room := a.Room(); room != engine.Unlimited {
+		place = append(place, v("limit", room))
+	}
+	if a.Owner != a.LockID {
+		place = append(place, v("owner", a.Owner))
+	}
+	if !a.Started.IsZero() {
+		place = append(place, v("started", a.Started))
+	}
+	if a.Safe {
+		place = append(place, v("safe", true))
+	}
+	return bson.D{v("place", place), v("wait", a.WaiterTTL), v("heard", a.Patience()), v("most", a.MaxWaiters), v("longest", a.LongestClaim())}
+}
+
 // The stages of an acquire are the whole of acquire and enter. Its outcomes:
 //
-//  0. late: it was issued too long ago; nothing changes.
+//  0. late: it was issued too long ago; or another run speaks for the party. Nothing changes.
 //  1. overtaken: a record or a later request of the same part came first; nothing changes.
 //  2. lost: the lock ID held before and does not any more; nothing changes.
 //  3. again: the request was granted before, and its part stands.
@@ -100,6 +117,9 @@ func acquireValues(a *engine.Acquire) bson.D {
 // Whatever the outcome, the write is counted and the document settled.
 func (k acquireKind) stages() []bson.D {
 	var s stages
+	if k.labelled {
+		s.speak(k)
+	}
 	s.find(k)
 	s.decide(k)
 	s.enter(k)
@@ -109,8 +129,16 @@ func (k acquireKind) stages() []bson.D {
 	}
 	o := outcome{granted: eq("$t.did", engine.Granted), alone: k.fresh, crowd: k.mode == engine.SharedBy, did: "$t.did", position: position}
 	if !k.fresh {
-		o.verdict = cond(eq("$t.did", engine.Deadlock), "$t.tomb.verdict", "$$REMOVE")
+		o.note = cond(eq("$t.did", engine.Deadlock), "$t.tomb.verdict", "$$REMOVE")
 	}
+	if k.labelled { // what has expired beside who joins must not come back
+		o.granted = in("$t.did", list(engine.Granted, engine.Joined))
+		if k.mode == engine.SharedBy { // the limit is for new holds, and the hold's mode counts
+			o.who = cond(eq("$t.did", engine.Joined), merge("$t.who", doc(v("limit", cond(in(engine.Exclusive, "$t.o.mode"), 1, engine.Crowd)))), "$t.who")
+		}
+		o.tellsOfRuns()
+	}
+	o.within = k.within
 	return s.store(o)
 }
 
@@ -126,7 +154,7 @@ func (s *stages) find(k acquireKind) {
 	}
 	lists := doc(fresh, v("t.a", cond(in("$t.id", "$held.lockId"), own, none)))
 	if k.limited {
-		lists = append(lists, v("t.l", filter("$held", and(others, alive))))
+		lists = append(lists, v("t.l", filter("$held", and(k.beside(), alive))))
 	}
 	s.put(lists...)
 	if k.fresh { // whose only copies are those of the same command: see freshOutcome
@@ -140,6 +168,10 @@ func (s *stages) find(k acquireKind) {
 	)
 	if k.queue {
 		vars = append(vars, v("i", cond(in("$t.id", "$waiters.lockId"), op("$indexOfArray", each("$waiters", ownPlace), me), -1)))
+	}
+	if k.within {
+		kept := filter("$held", eq(list("$$this.lockId", "$$this.state"), list("$t.within", engine.Kept)))
+		vars = append(vars, v("around", gt(maxOf(each(kept, "$$this.expiresAt")), "$$NOW")))
 	}
 	s.set(vars...)
 }
@@ -181,13 +213,17 @@ func (s *stages) enter(k acquireKind) {
 	}
 	fields := doc(v("held", s.entries(k)), v("fence", fence))
 	if k.keep {
-		fields = append(fields, v("evicted", cond(and("$t.g", in("$t.id", "$evicted.lockId")), filter("$evicted", others), "$evicted")))
+		fields = append(fields, v("evicted", cond(and("$t.g", in("$t.id", "$evicted.lockId")), filter("$evicted", notForgiven(k.labelled)), "$evicted")))
 	}
 	if k.fresh {
 		s.put(fields...)
 		return
 	}
 	told := doc(v("lockId", "$t.id"), v("part", "$t.part"), v("order", "$t.ord"), v("reason", "$t.tomb.verdict"))
+	if k.labelled {
+		told = append(told, v("label", "$t.label"))
+	}
+	goesAhead := k.goesAhead()
 	fields = append(fields, v("released", cond(eq("$t.did", engine.Deadlock), lastOf(concat("$released", list(told)), engine.MaxReleased), "$released")))
 	queue, queues := expr("$waiters"), expr(in("$t.id", "$waiters.lockId"))
 	if k.queue {
@@ -251,7 +287,7 @@ func (s *stages) entries(k acquireKind) expr {
 	}
 	unchanged := expr("$held")
 	if k.keep {
-		unchanged = cond(or(eq("$t.a", none), in("$t.did", list(engine.Overtaken, engine.Late))), "$held", concat(filter("$held", others), "$t.a"))
+		unchanged = cond(or(eq("$t.a", none), in("$t.did", list(engine.Overtaken, engine.Late, engine.OtherRun))), "$held", concat(filter("$held", others), "$t.a"))
 	}
 	if k.queue { // the claim that was slept through is a place again
 		unchanged = filter(unchanged, or(ne("$t.did", engine.Queued), ne(list("$$this.lockId", "$$this.part", "$$this.state"), list("$t.id", "$t.part", engine.Claimed))))
@@ -262,7 +298,14 @@ func (s *stages) entries(k acquireKind) expr {
 }
 
 // goesAhead reports whether the request queues ahead of others: it is an upgrade; or it slept
-// through its claim, or there is no room for it any more.
+// through its claim, or there is no room for it any more; or it lives within a hold that is kept.
+func (k acquireKind) goesAhead() expr {
+	if k.within {
+		return or(ne("$t.o", none), isClaim, "$t.around")
+	}
+	return goesAhead
+}
+
 var goesAhead = or(ne("$t.o", none), isClaim)
 
 // isClaim tells whether the request confirms a claim, or goes back to the queue from one; a part that is superseded does not

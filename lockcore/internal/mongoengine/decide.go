@@ -28,20 +28,34 @@ func (s *stages) decide(k acquireKind) {
 		free = and(lt("$t.i", 0), nobodyWaits)
 	}
 	turn := or(claimed, ne("$t.o", none), free)
-	outcomes := append(k.late(),
-		or(
-			gt(maxOf("$t.p.order"), "$t.ord"),
-			in(list(engine.Draining, "$t.ord"), each("$t.p", list("$$this.state", "$$this.order"))),
-			laterWaits,
-			ne(filter("$released", and(ownID, gte("$$this.order", "$t.ord"), in("$$this.part", list(nil, "$t.part")))), none),
-		), engine.Overtaken,
-		"$t.tomb.verdict", engine.Deadlock)
+	if k.within {
+		turn = or(claimed, ne("$t.o", none), "$t.around", free)
+	}
+	outcomes := k.late()
+	if k.labelled {
+		covered, fits = and(covered, k.joinsBeside()), and(fits, k.joinsBeside())
+		outcomes = append(outcomes, isOtherRun, engine.OtherRun)
+	}
+	overtaken := list(
+		gt(maxOf("$t.p.order"), "$t.ord"),
+		in(list(engine.Draining, "$t.ord"), each("$t.p", list("$$this.state", "$$this.order"))),
+		laterWaits,
+		ne(filter("$released", and(ownID, gte("$$this.order", "$t.ord"), k.endedByOwn())), none),
+	)
+	if k.labelled {
+		overtaken = append(overtaken, isUndone)
+	}
+	outcomes = append(outcomes, or(overtaken...), engine.Overtaken, "$t.tomb.verdict", engine.Deadlock)
 	switch {
 	case k.reacquire:
+	case k.labelled && k.keep && k.held:
+		outcomes = append(outcomes, or(eq("$t.o", none), wasEvictedBy(k.labelled)), engine.Lost)
+	case k.labelled && k.keep:
+		outcomes = append(outcomes, wasEvictedBy(k.labelled), engine.Lost)
 	case k.held:
 		outcomes = append(outcomes, eq("$t.o", none), engine.Lost)
 	case k.keep:
-		outcomes = append(outcomes, and(eq("$t.o", none), in("$t.id", "$evicted.lockId")), engine.Lost)
+		outcomes = append(outcomes, and(eq("$t.o", none), wasEvictedBy(k.labelled)), engine.Lost)
 	}
 	if !k.refreshOnly {
 		outcomes = append(outcomes, again, engine.Again, covered, engine.Joined, and(turn, fits), engine.Granted)
@@ -52,7 +66,7 @@ func (s *stages) decide(k acquireKind) {
 		outcomes = append(outcomes, or(claimStands, and(lt("$t.i", 0), not(claimed))), engine.Busy)
 		fallthrough
 	default:
-		full := and(lt("$t.i", 0), not(goesAhead), gte(size("$waiters"), "$t.most"))
+		full := and(lt("$t.i", 0), not(k.goesAhead()), gte(size("$waiters"), "$t.most"))
 		outcomes = append(outcomes, full, engine.Full, true, engine.Queued)
 	}
 	s.set(v("did", choose(append(outcomes, engine.Busy)...)))
@@ -76,12 +90,28 @@ var laterWaits = and(in("$t.id", "$waiters.lockId"), ne(filter("$waiters", and(e
 func fitsIn(k acquireKind) expr {
 	switch {
 	case k.mode == engine.Exclusive:
-		return eq(filter("$held", and(others, alive)), none)
+		return k.fitsBeside()
 	case k.limited:
 		return and(not(in(engine.Exclusive, "$t.l.mode")), lt(size(op("$setUnion", "$t.l.lockId")), "$t.room"))
 	default:
-		return or(not(in(engine.Exclusive, "$held.mode")), eq(filter("$held", and(others, alive, exclusive)), none))
+		return k.fitsBeside()
 	}
+}
+
+// joinsBeside is whether a hold may be joined beside all others: its mode counts.
+func (k acquireKind) joinsBeside() expr {
+	if k.mode == engine.Exclusive {
+		return k.fitsBeside()
+	}
+	return cond(in(engine.Exclusive, "$t.o.mode"), acquireKind{mode: engine.Exclusive, within: k.within}.fitsBeside(), k.fitsBeside())
+}
+
+// fitsBeside is fitsIn without a limit, which is for new holds.
+func (k acquireKind) fitsBeside() expr {
+	if k.mode == engine.Exclusive {
+		return eq(filter("$held", and(k.beside(), alive)), none)
+	}
+	return or(not(in(engine.Exclusive, "$held.mode")), eq(filter("$held", and(k.beside(), alive, exclusive)), none))
 }
 
 // freshOutcome is the outcome of a request whose part is new with it: what there is of the part is what a copy of the same

@@ -42,6 +42,9 @@ func (k leaveKind) stages() []bson.D {
 	if k.waiting {
 		goes = and(eq(ownPlace, me), lte("$$this.order", "$t.ord"), queued)
 	}
+	if k.labelled {
+		goes = or(goes, and(ownCutOff, eq("$$this.order", "$t.ord"), not(k.waiting)))
+	}
 	var s stages
 	s.put(fresh, v("t.a", filter(heldAndQueue, goes)))
 	s.put(v("t.g", filter("$t.a", running)), v("held", filter("$held", and(not(in("$$this", "$t.a")), lives))), forget, remember)
@@ -61,16 +64,19 @@ func (k releaseKind) stages() []bson.D {
 		return k.endHold()
 	}
 	upTo := and(ownID, lte("$$this.order", "$t.ord"))
+	if k.labelled {
+		upTo = and(upTo, ownLabel)
+	}
 	drains := expr(in("$$this.state", list(engine.Draining, engine.Part)))
 	if k.leaving {
 		drains = and(ne(list("$$this.part", "$$this.order"), list("$t.part", "$t.ord")), drains)
 	}
 	var s stages
-	s.put(fresh, v("t.a", filter(heldAndQueue, upTo)), v("t.rec.lost", wasEvicted))
+	s.put(fresh, v("t.a", filter(heldAndQueue, upTo)), v("t.rec.lost", wasEvictedBy(k.labelled)))
 	s.put(
 		v("t.g", filter("$t.a", holds)),
 		v("held", concat(filter("$held", and(not(in("$$this", "$t.a")), lives)), each(filter("$t.a", drains), merge("$$this", drained)))),
-		forget, remember, v("evicted", cond("$t.rec.lost", filter("$evicted", others), "$evicted")))
+		forget, remember, v("evicted", cond("$t.rec.lost", filter("$evicted", notForgiven(k.labelled)), "$evicted")))
 	return s.store(outcome{did: engine.Granted, released: "$t.g", gone: gone, position: 0})
 }
 
@@ -78,7 +84,14 @@ func (k releaseKind) stages() []bson.D {
 // and its parts drain unless they are known to have stopped; or the hold is not there, and nothing changes.
 func (k releaseKind) endHold() []bson.D {
 	var s stages
-	s.put(fresh, v("t.a", filter("$held", ofHold)))
+	hold := ofHold
+	switch {
+	case k.force:
+		hold = and(in("$$this.lockId", list("$t.id", "$t.cut")), eq("$$this.first", "$t.first"))
+	case k.labelled:
+		hold = and(hold, ownLabel)
+	}
+	s.put(fresh, v("t.a", filter("$held", hold)))
 	s.set(v("g", filter("$t.a", holds)))
 	drains := expr(each(filter("$t.a", in("$$this.state", list(engine.Draining, engine.Part))), merge("$$this", drained)))
 	switch {
@@ -88,20 +101,17 @@ func (k releaseKind) endHold() []bson.D {
 		drains = each(filter("$t.a", and(ne(list("$$this.part", "$$this.order"), list("$t.part", "$t.ord")), in("$$this.state", list(engine.Draining, engine.Part)))),
 			merge("$$this", drained))
 	}
-	record := doc(v("lockId", "$t.id"), v("part", "$$this.part"), v("order", "$$this.order"), v("reason", "$t.rec.reason"))
+	record := doc(v("lockId", "$t.id"), v("part", "$$this.part"), v("order", "$$this.order"), v("reason", "$t.rec.reason"), v("label", "$t.rec.label"))
 	s.put(
 		v("held", concat(filter("$held", and(not(in("$$this", "$t.a")), lives)), drains)),
 		v("released", lastOf(concat("$released", each(filter("$t.g", running), record)), engine.MaxReleased)))
 	o := outcome{did: engine.Granted, released: "$t.g", position: 0}
 	if k.force {
-		evicted := doc(v("lockId", "$t.id"), v("fence", "$$this.first"), v("at", "$$NOW"), v("reason", "$t.rec.reason"))
+		evicted := doc(v("lockId", "$t.id"), v("label", "$$this.label"), v("fence", "$$this.first"), v("at", "$$NOW"), v("reason", "$t.rec.reason"))
 		o.evidence = each(filter("$t.g", "$$this.createdAt"), evicted)
 	}
 	return s.store(o)
 }
-
-// wasEvicted reports whether there is evidence that the lock ID lost a hold.
-var wasEvicted = in("$t.id", "$evicted.lockId")
 
 // ofHold is what stands of the hold that a release names.
 var ofHold = eq(list("$$this.lockId", "$$this.first"), list("$t.id", "$t.first"))
@@ -118,16 +128,6 @@ func (withdrawKind) stages() []bson.D {
 	return s.store(outcome{did: cond(ne("$t.a", none), engine.Granted, engine.Lost), gone: "$t.a", position: 0})
 }
 
-// A purge ends the holds of which nothing is alive, and drops whatever else is dead.
-func (purgeKind) stages() []bson.D {
-	var s stages
-	s.put(fresh, v("t.l", filter("$held", alive)))
-	s.set(v("g", filter("$held", and(holds, not(in("$$this.lockId", "$t.l.lockId"))))))
-	record := doc(v("lockId", "$$this.lockId"), v("fence", "$$this.first"), v("at", "$$NOW"), v("reason", "$t.reason"))
-	s.put(v("held", filter("$held", and(not(in("$$this", "$t.g")), lives))))
-	return s.store(outcome{did: engine.Granted, position: 0, purged: "$t.g", evidence: each("$t.g", record)})
-}
-
 // lives is false for draining parts whose time is up, and for claims whose place is given up.
 var lives = or(holds, alive, gt("$$this.place", "$$NOW"))
 
@@ -136,12 +136,16 @@ var lives = or(holds, alive, gt("$$this.place", "$$NOW"))
 var (
 	heldAndQueue = concat("$held", cond(in("$t.id", "$waiters.lockId"), "$waiters", none))
 	queued       = lte("$$this.state", engine.Claimed)
-	// gone are the places and claims in it that were not given up before. Of a tombstone the
-	// withdrawal told.
-	gone = filter("$t.a", and(queued, gt(largest("$$this.expiresAt", "$$this.place"), "$$NOW"), not("$$this.verdict")))
+	// gone are the places and claims in it that were not given up before.
+	gone = goneOf("$t.a")
 	// forget keeps the places that are not in it.
 	forget = v("waiters", cond(in("$t.id", "$waiters.lockId"), filter("$waiters", not(in("$$this", "$t.a"))), "$waiters"))
 )
+
+// goneOf are the places and claims in a list that were not given up before. Of a tombstone the withdrawal told.
+func goneOf(list expr) expr {
+	return filter(list, and(queued, gt(largest("$$this.expiresAt", "$$this.place"), "$$NOW"), not("$$this.verdict")))
+}
 
 // remember adds rec, the new record of what was released.
 var remember = v("released", lastOf(concat("$released", list("$t.rec")), engine.MaxReleased))

@@ -19,6 +19,7 @@ var (
 	FenceAlone     expr = add("$fence", int64(1))
 	Drained        expr = drained
 	EndsAtOnce     expr = doc(v("state", engine.Draining), v("expiresAt", "$$NOW"))
+	DrainedToEnd   expr = doc(drained[0], v("expiresAt", op("$min", "$$this.expiresAt", add("$$NOW", "$$this.ttl"))))
 	ExclusiveEntry expr = exclusive
 	FreshQueue     expr = fresh.Value
 	Remembered     expr = remember.Value
@@ -60,10 +61,17 @@ var (
 	HasTurnOfQueue expr = or(eq("$t.m.state", engine.Claimed), nobodyWaits)
 	GoesAhead      expr = or(ne("$t.o", none), eq("$t.m.state", engine.Claimed))
 	// What the head of the queue may find that is exclusive.
-	SomeExclusive   expr = in(engine.Exclusive, "$t.l.mode")
-	OtherExclusive  expr = ne(filter("$t.l", and(exclusive, ne(item("lockId"), "$t.d.lockId"))), none)
+	SomeExclusive   expr = in(engine.Exclusive, "$t.b.mode")
+	OtherExclusive  expr = ne(filter("$t.b", and(exclusive, ne(item("lockId"), "$t.d.lockId"))), none)
 	NoSmallerLimit  expr = gte(ifNull(item("limit"), engine.Unlimited), ifNull("$t.d.limit", engine.Unlimited))
 	AllServed       expr = largest(1, size("$t.c"))
+	IsOtherRun      expr = isOtherRun
+	WasReplaced     expr = wasReplaced
+	OwnLabel        expr = ownLabel
+	CutOff          expr = cutOff
+	IsUndone        expr = isUndone
+	BesideWithin    expr = besideWithin
+	Around          expr = around
 	HeldExclusively expr = in(list("$t.d.lockId", engine.Exclusive), each("$held", list(item("lockId"), item("mode"))))
 )
 

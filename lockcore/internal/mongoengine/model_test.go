@@ -57,7 +57,7 @@ type model struct {
 
 // freshly is seldom a request with a new part, or the last one of those again, instead of op.
 func (m *model) freshly(pick func(int) int, op engine.Acquire) engine.Acquire {
-	if pick(6) != 1 {
+	if pick(6) != 1 || op.Label != "" {
 		return op
 	}
 	if m.fresh.LockID != "" && pick(3) == 1 {

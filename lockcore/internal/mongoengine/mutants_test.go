@@ -39,6 +39,7 @@ var mutants = []mutant{
 	{"I1", "the living keep nobody out", instead(mongoengine.Alive, false), "I1/nobody is let in beside an exclusive part that may trust"},
 	{"I1", "other lock IDs keep nobody out", instead(mongoengine.Others, false), "I1/an exclusive request is not let in beside parts that share"},
 	{"I1", "what drains ends at once", instead(mongoengine.Drained, mongoengine.EndsAtOnce), "I1/a part that was cut off still keeps others out"},
+	{"I1", "what drains without an end ends at once", instead(mongoengine.Drained, mongoengine.DrainedToEnd), "draining/a part without end that is cut off keeps others out as long as it may trust"},
 	{"I1", "expired exclusive holds stay beside those who share", instead(mongoengine.ExclusiveEntry, false), "I1/an expired exclusive hold does not come back beside those who share"},
 	{"I1", "displaced holds stay", field("t.x", bson.A{}), "I1/an expired hold does not come back beside whom it made room for"},
 	{"I2", "the limit of a request is not looked at", instead("$t.room", engine.Unlimited), "I2/a limit counts all others that are live: holds, drains and claims"},
@@ -136,6 +137,14 @@ var mutants = []mutant{
 	{"gone", "places are not looked for", instead(mongoengine.HeldAndQueue, "$held"), "gone/a leave tells of the place that it gives up, once"},
 	{"gone", "places that had expired are told", instead(mongoengine.StillStood, true), "gone/places that nobody refreshed are not told, nor is a claim that was confirmed"},
 	{"List", "what is contended or kept is not marked", field("attn", bson.A{}), "List/what is contended or kept is listed without plain holds"},
+	{"run", "another run of the party is not looked at", instead(mongoengine.IsOtherRun, false), "run/another run of the party is answered with the label of the one that speaks, and changes nothing"},
+	{"run", "which run was replaced is not looked at", instead(mongoengine.WasReplaced, false), "run/a label that was replaced never returns"},
+	{"run", "what is cut off lets its own party in", instead(mongoengine.CutOff, mongoengine.Drained), "run/a running part of the run before keeps its own party out until it has left"},
+	{"run", "a release ends what any run has", instead(mongoengine.OwnLabel, true), "run/a release of the run before ends nothing of the next"},
+	{"undo", "a step that is undone may come back", instead(mongoengine.IsUndone, false), "undo/a step that is undone comes too late, whatever its order, also one that drained before"},
+	{"within", "what its workflow keeps is in a step's way", instead(mongoengine.BesideWithin, mongoengine.Others), "within/what a workflow keeps does not keep its own step out, and nobody else gets in"},
+	{"within", "a step waits behind those who wait for its workflow", instead("$t.around", false), "within/the step goes ahead of the queue as long as its workflow keeps the resource"},
+	{"within", "a step displaces its own workflow", instead(mongoengine.Around, false), "within/a step displaces nothing of its own workflow, though a part of it has died"},
 	{"every answer is a write", "writes are not counted", instead(mongoengine.CountWrite, "$seq"), "rule 5/what is free is granted"},
 }
 

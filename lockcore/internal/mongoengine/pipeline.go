@@ -22,10 +22,9 @@ type kind interface {
 
 type (
 	renewKind    struct{ downgrade, newTTL bool }
-	leaveKind    struct{ undo, waiting bool }
-	releaseKind  struct{ named, leaving, force, now bool }
+	leaveKind    struct{ undo, waiting, labelled bool }
+	releaseKind  struct{ named, leaving, force, now, labelled bool }
 	withdrawKind struct{}
-	purgeKind    struct{}
 )
 
 // Acquire sends one command, and a read to learn why where a fresh request was overtaken, which is rare.
@@ -47,7 +46,6 @@ func (leaveKind) lean() bool     { return true }
 func (releaseKind) lean() bool   { return true }
 func (renewKind) lean() bool     { return false }
 func (withdrawKind) lean() bool  { return false }
-func (purgeKind) lean() bool     { return true }
 
 // Renew sends one command.
 func (e *Engine) Renew(ctx context.Context, op engine.Renew) (engine.Document, error) {
@@ -57,8 +55,11 @@ func (e *Engine) Renew(ctx context.Context, op engine.Renew) (engine.Document, e
 
 // Leave sends one command.
 func (e *Engine) Leave(ctx context.Context, op engine.Leave) (engine.Document, error) {
-	rec := record(op.LockID, &op.Part, op.Order, op.Reason)
-	return e.apply(ctx, op.Resource, op.LockID, append(values(op.LockID, op.Part, op.Order, op.Policy), rec), leaveKind{op.Undo, op.Waiting})
+	values := append(values(op.LockID, op.Part, op.Order, op.Policy), record(op.LockID, op.Label, &op.Part, op.Order, op.Reason))
+	if op.Label != "" {
+		values = append(values, v("cut", engine.CutOff(op.LockID)))
+	}
+	return e.apply(ctx, op.Resource, op.LockID, values, leaveKind{op.Undo, op.Waiting, op.Label != ""})
 }
 
 // Release sends one command.
@@ -67,23 +68,23 @@ func (e *Engine) Release(ctx context.Context, op engine.Release) (engine.Documen
 	if op.Leaving != nil {
 		part = *op.Leaving
 	}
-	rec := record(op.LockID, nil, op.Order, op.Reason)
-	values := append(values(op.LockID, part, op.Order, op.Policy), rec)
+	values := append(values(op.LockID, part, op.Order, op.Policy), record(op.LockID, op.Label, nil, op.Order, op.Reason))
+	if op.Label != "" {
+		values = append(values, v("label", op.Label))
+	}
+	if op.Force {
+		values = append(values, v("cut", engine.CutOff(op.LockID)))
+	}
 	if op.FirstFence > 0 {
 		values = append(values, v("first", op.FirstFence))
 	}
-	kind := releaseKind{named: op.FirstFence > 0, leaving: op.Leaving != nil, force: op.Force, now: op.Now}
+	kind := releaseKind{named: op.FirstFence > 0, leaving: op.Leaving != nil, force: op.Force, now: op.Now, labelled: op.Label != ""}
 	return e.apply(ctx, op.Resource, op.LockID, values, kind)
 }
 
 // Withdraw sends one command.
 func (e *Engine) Withdraw(ctx context.Context, op engine.Withdraw) (engine.Document, error) {
 	return e.apply(ctx, op.Resource, op.LockID, append(values(op.LockID, op.Part, op.Order, op.Policy), v("reason", op.Reason)), withdrawKind{})
-}
-
-// Purge sends one command.
-func (e *Engine) Purge(ctx context.Context, op engine.Purge) (engine.Document, error) {
-	return e.apply(ctx, op.Resource, "", append(values("", "", 0, op.Policy), v("reason", op.Reason)), purgeKind{})
 }
 
 // values are the literals that every pipeline works with.
@@ -94,8 +95,11 @@ func values(lockID, part string, order int64, policy engine.Policy) bson.D {
 }
 
 // record is the literal of a released record.
-func record(lockID string, part *string, order int64, reason string) bson.E {
+func record(lockID, label string, part *string, order int64, reason string) bson.E {
 	rec := bson.D{{Key: "lockId", Value: lockID}, {Key: "part", Value: part}, {Key: "order", Value: order}}
+	if label != "" {
+		rec = append(rec, v("label", label))
+	}
 	if reason != "" {
 		rec = append(rec, v("reason", reason))
 	}

@@ -52,6 +52,9 @@ var (
 	awakeQueue = cond(gt(minOf("$waiters.overdueAt"), "$$NOW"), "$waiters", filter("$waiters", awake))
 )
 
+// besideHead is which entries are not kept by the lock ID that the first of those who wait lives within.
+var besideHead = ne(list("$$this.lockId", "$$this.state"), list(on("$let", doc(v("vars", doc(v("head", first("$t.w")))), v("in", "$$head.within"))), engine.Kept))
+
 // distinct is how many lock IDs there are in ids, a path, beside one.
 func distinct(ids string, beside expr) expr {
 	return size(op("$setDifference", ids, list(beside)))
@@ -63,12 +66,12 @@ func distinct(ids string, beside expr) expr {
 // granted holds, to who. It keeps in t
 //
 //	w  those who wait and are not passed over, so many as one write serves at most
-//	d  the first of them; later, to whom room was given      l  what is alive
+//	d  the first of them; later, to whom room was given      l  what is alive      b  and not kept around the first
 //	c  the claims, which are taken out of the queue      x  the expired holds that are displaced
 func (s *stages) settle(o outcome) {
 	head := expr(first("$t.w"))
 	if o.alone {
-		head = cond(o.granted, "$t.who", head)
+		head = cond(o.granted, o.whom(), head)
 	}
 	// Who is alive matters to those who wait; and beside a crowd, to what has expired.
 	expired := lte(minOf("$held.expiresAt"), "$$NOW")
@@ -77,17 +80,17 @@ func (s *stages) settle(o outcome) {
 		matters = or(matters, expired)
 	}
 	s.set(v("w", op("$slice", awakeQueue, engine.SettleMost)), v("l", cond(matters, filter("$held", alive), none)))
-	s.set(v("d", head))
-	room := op("$subtract", ifNull("$t.d.limit", engine.Unlimited), distinct("$t.l.lockId", "$t.d.lockId"))
+	s.set(v("d", head), v("b", filter("$t.l", besideHead)))
+	room := op("$subtract", ifNull("$t.d.limit", engine.Unlimited), distinct("$t.b.lockId", "$t.d.lockId"))
 	run := op("$indexOfArray", concat(each("$t.w", gte(ifNull("$$this.limit", engine.Unlimited), ifNull("$t.d.limit", engine.Unlimited))), list(false)), false)
 	held := in(list("$t.d.lockId", engine.Exclusive), each("$held", list("$$this.lockId", "$$this.mode")))
-	s.set(v("c", op("$slice", "$t.w", cond(in(engine.Exclusive, "$t.l.mode"), 0, largest(0, op("$min", room, cond(held, 1, run)))))))
+	s.set(v("c", op("$slice", "$t.w", cond(in(engine.Exclusive, "$t.b.mode"), 0, largest(0, op("$min", room, cond(or(held, "$t.d.within"), 1, run)))))))
 	given := expr(ne("$t.c", none))
 	switch {
 	case o.alone:
 		given = or(o.granted, given)
 	case o.granted != nil:
-		s.set(v("d", cond(given, "$t.d", cond(o.granted, "$t.who", nil))))
+		s.set(v("d", cond(given, "$t.d", cond(o.granted, o.whom(), nil))))
 		given = gt("$t.d", nil)
 	}
 	crowded := gt(add(distinct("$held.lockId", "$t.d.lockId"), largest(1, size("$t.c"))), op("$min", "$t.d.limit", engine.Crowd))
@@ -98,8 +101,11 @@ func (s *stages) settle(o outcome) {
 	behind := cond(eq("$t.c", op("$slice", "$waiters", size("$t.c"))), op("$slice", "$waiters", size("$t.c"), engine.Unlimited),
 		filter("$waiters", not(in("$$this", "$t.c"))))
 	waiters := cond(eq("$t.c", none), "$waiters", behind)
-	s.put(v("waiters", waiters), v("t.x", cond(given,
-		filter("$held", and(lte("$$this.expiresAt", "$$NOW"), holds, ne("$$this.lockId", "$t.d.lockId"), or(exclusive, and(crowded, not(in("$$this.lockId", concat("$t.l.lockId", "$t.c.lockId"))))))), none)))
+	gone := and(not(in("$$this.lockId", list("$t.d.lockId", "$t.d.within"))), or(exclusive, and(crowded, not(in("$$this.lockId", concat("$t.l.lockId", "$t.c.lockId"))))))
+	if o.within {
+		gone = cond(around, running, gone)
+	}
+	s.put(v("waiters", waiters), v("t.x", cond(given, filter("$held", and(lte("$$this.expiresAt", "$$NOW"), holds, gone)), none)))
 }
 
 // outcome is what an operation tells in last.
@@ -110,13 +116,23 @@ type outcome struct {
 	granted       expr
 	alone, crowd  bool
 	did, position expr
-	// released are the entries of holds that the operation ended, and purged those that had expired; left are more that
-	// were in the way; gone are places and claims that were given up. Nil is none.
-	released, purged, left, gone expr
+	// released are the entries of holds that the operation ended; left are more that were in the way; gone are places and claims that were given up. Nil is none.
+	released, left, gone expr
 	// evidence are records that the operation itself leaves. Nil is none.
 	evidence expr
-	// verdict is what a tombstone said.
-	verdict expr
+	// note is what last says of the outcome. Nil is nothing.
+	note expr
+	// who is whom the request gives room to. Nil is who, with the request's limit.
+	who expr
+	// within says that what the request lives within is not displaced by it.
+	within bool
+}
+
+func (o *outcome) whom() expr {
+	if o.who == nil {
+		return "$t.who"
+	}
+	return o.who
 }
 
 // together is one list of those that are not nil.
@@ -134,22 +150,25 @@ func together(lists ...expr) expr {
 // store settles, completes the document, and removes t. Fields that this version does not know are kept.
 func (s *stages) store(o outcome) []bson.D {
 	s.settle(o)
-	expired := together(o.purged, "$t.x")
 	claim := merge("$$this", doc(
 		v("state", engine.Claimed), v("expiresAt", claimEnd), v("claimedAt", "$$NOW"), v("place", "$$this.expiresAt"),
-		v("after", after(together(o.released, o.left, expired)))))
-	record := doc(v("lockId", "$$this.lockId"), v("fence", "$$this.first"), v("at", "$$NOW"), v("by", "$t.d.lockId"))
-	evidence, adds := together(o.evidence, each("$t.x", record)), expr(ne("$t.x", none))
-	if o.evidence != nil {
+		v("after", after(together(o.released, o.left, "$t.x")))))
+	record := doc(v("lockId", "$$this.lockId"), v("label", "$$this.label"), v("fence", "$$this.first"), v("at", "$$NOW"), v("by", "$t.d.lockId"))
+	lost := expr("$t.x")
+	if o.within { // what is kept around the request is not lost
+		lost = filter(lost, not(around))
+	}
+	evidence, adds := together(o.evidence, each(lost, record)), expr(ne("$t.x", none))
+	if o.evidence != nil || o.within {
 		adds = ne(evidence, none)
 	}
-	last := doc(v("outcome", o.did), v("released", together(o.released)), v("expired", expired), v("gone", together(o.gone)), v("position", o.position),
+	last := doc(v("outcome", o.did), v("released", together(o.released)), v("expired", "$t.x"), v("gone", together(o.gone)), v("position", o.position),
 		v("length", size("$waiters")))
-	verdict := expr("$$REMOVE") // what the write before said must not stay
-	if o.verdict != nil {
-		verdict = ifNull(o.verdict, verdict)
+	note := expr("$$REMOVE") // what the write before said must not stay
+	if o.note != nil {
+		note = ifNull(o.note, note)
 	}
-	last = append(last, v("verdict", verdict))
+	last = append(last, v("note", note))
 	*s = append(*s, on("$set", doc(
 		v("seq", add("$seq", int64(1))), v("at", "$$NOW"),
 		v("held", concat(cond(eq("$t.x", none), "$held", filter("$held", not(in("$$this", "$t.x")))), each("$t.c", claim))),
@@ -191,7 +210,7 @@ var attn = op("$setDifference", concat("$held.state", "$t.c.mode", op("$slice", 
 
 func lastOf(items expr, n int) expr { return op("$slice", items, -n) }
 
-// drained is an entry that is cut off: it keeps others out as long as it may trust. One that was promised the
-// lock without end keeps nobody out: there is no end to wait for. Twice the TTL, since $$NOW may lie before the time of
-// the grant.
-var drained = doc(v("state", engine.Draining), v("expiresAt", op("$min", "$$this.expiresAt", op("$add", "$$NOW", "$$this.ttl", "$$this.ttl"))))
+// drained is an entry that is cut off: it keeps others out as long as it may trust, which is until its promise ends. A
+// promise without end, of the TTL 0, is trusted for EndlessTTL after it was confirmed. One with an end is never shortened,
+// although $$NOW may lie before the time of the grant: hence twice the TTL.
+var drained = doc(v("state", engine.Draining), v("expiresAt", op("$min", "$$this.expiresAt", op("$add", "$$NOW", "$$this.ttl", "$$this.ttl", engine.EndlessTTL.Milliseconds()))))

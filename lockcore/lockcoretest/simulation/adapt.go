@@ -10,13 +10,6 @@ import (
 
 // What the simulation reads from the stored document, and the calls of the library that are likely to change, stand here.
 
-// pending are kinds of violations that are known and not mended yet:
-//
-//	I1 no end   a forced release of a lease without end does not wait until its holder has heard of it
-//	I12         a victim that is in no deadlock, seen in about one play of three of seed 1305, and of seed 2037. It is not
-//	            known yet whether the search is wrong or the check
-var pending = []string{"I1 no end", "I12"}
-
 // lives reports whether an entry still stands.
 func lives(e *engine.Entry, now time.Time) bool { return e.ExpiresAt.After(now) }
 

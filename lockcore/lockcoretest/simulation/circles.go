@@ -31,8 +31,15 @@ type stander struct {
 	gone, granted bool
 }
 
-// seeCircles notes who is in a deadlock now, as far as the documents say: that a waiter is dead they do not.
+// seeCircles notes who is in a deadlock now.
 func (w *world) seeCircles() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.circlesStand()
+}
+
+// circlesStand is seeCircles, with the mutex held. It goes by what the documents say: that a waiter is dead they do not.
+func (w *world) circlesStand() {
 	for _, s := range w.inCircles(false) {
 		w.circled[s.key] = time.Now()
 	}
@@ -126,22 +133,26 @@ func (c *circles) obstacles(s *stander) []string {
 	var out []string
 	now := time.Now()
 	party := s.w.Party()
+	joined := joins(s.d, s.w)
+	if joined && s.w.Label == "" {
+		return nil
+	}
 	others := map[string]string{}
 	for i := range s.d.Held {
 		e := &s.d.Held[i]
-		if e.LockID == s.w.LockID {
-			if e.Holds() && lives(e, now) && engine.Covers(e.Mode, s.w.Mode) {
-				return nil // it joins
-			}
-			continue
-		}
-		if !lives(e, now) || e.State == engine.Draining || !c.stays[ownerOf(s.d, e)] {
+		if e.LockID == s.w.LockID || !e.Counts(party, now) || e.State == engine.Draining || !c.stands(s.d, e) {
 			continue
 		}
 		others[e.LockID] = ownerOf(s.d, e)
 		if e.Blocks(party, now) {
 			out = append(out, ownerOf(s.d, e))
 		}
+	}
+	if joined { // it waits for running parts alone
+		return out
+	}
+	if a := s.leader(); a != nil {
+		return c.obstacles(a)
 	}
 	if party.Limit > 0 && int64(len(others)) >= party.Limit {
 		out = slices.AppendSeq(out, maps.Values(others))
@@ -162,6 +173,26 @@ func (c *circles) obstacles(s *stander) []string {
 		}
 	}
 	return out
+}
+
+// stands reports whether an entry stands as long as its owner waits for something. A running part of a workflow ends by
+// itself, unless its own step waits for more locks.
+func (c *circles) stands(d *engine.Document, e *engine.Entry) bool {
+	if e.Label == "" || e.State != engine.Part {
+		return c.stays[ownerOf(d, e)]
+	}
+	return slices.ContainsFunc(c.waits, func(o *stander) bool { return !o.gone && o.w.LockID == e.LockID && o.w.Part == e.Part })
+}
+
+// leader is the first place ahead of its own lock ID that asks for as much, or nil. A queue is served in its order, also
+// among requests of one party: s joins when its leader is granted, and not before.
+func (s *stander) leader() *stander {
+	for _, a := range s.ahead {
+		if !a.gone && a.w.LockID == s.w.LockID && engine.Covers(a.w.Mode, s.w.Mode) {
+			return a
+		}
+	}
+	return nil
 }
 
 func (c *circles) canGo(s *stander) bool { return len(c.obstacles(s)) == 0 }
@@ -201,7 +232,7 @@ func (w *world) verdictsAreTrue(c *command, before, after *engine.Document) {
 		}
 	}
 	op, ok := c.op.(engine.Acquire)
-	if !ok {
+	if !ok || c.copy > 0 { // its sender leaves again
 		return
 	}
 	for _, r := range before.Released {
@@ -214,5 +245,6 @@ func (w *world) verdictsAreTrue(c *command, before, after *engine.Document) {
 	}
 }
 
-// recently is for how long a deadlock that has ended may still be told of: searches take time, and so do commands.
-const recently = 12 * time.Second
+// recently is for how long a deadlock that has ended may still be told of: the read that saw it took time, and so does the
+// command that ends it.
+const recently = 2 * engine.CommandTimeout

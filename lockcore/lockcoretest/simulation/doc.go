@@ -7,14 +7,19 @@
 // processes that are frozen or killed, a server clock that jumps. A seed has a few of these, not all: what happens often
 // hides what happens seldom.
 //
+// [RunWorkflows] plays workflows beside strangers: sagas that are reset in the middle of a step, whose old steps go on, that
+// compensate, and that have steps with lock IDs of their own within what they keep.
+//
 // Time is that of a bubble of testing/synctest: an hour takes as long as its events do. Each process waits by a clock of its
 // own (see lockcore's package clock), which holds timers and answers while the process is frozen. All latencies follow from
-// the seed, the process, the operation and how often it was sent. So a seed that fails fails again, except if goroutines that
-// run in the same instant take turns otherwise.
+// the seed, the process, the operation and how often it was sent, and all else that is drawn from the seed, the process and
+// the time. So a seed that fails fails again, except if goroutines that run in the same instant take turns otherwise, which
+// matters seldom: docs/simulation-mutants.md says how often, for each seed that finds a defect.
 //
 // # What is checked
 //
-//	I1   at each write and several times a second: of all sessions that trust a lease, no two are incompatible
+//	I1   at each write and several times a second: of all sessions that trust a lease, no two are incompatible, nor is one of
+//	     another run of its workflow, or undone by the other
 //	I2   a grant with a limit finds fewer others
 //	I3   fences grow
 //	I4   nobody still waits who came before one that was granted, and a place keeps its time
@@ -22,7 +27,7 @@
 //	I6   what comes late, or again, changes nothing; a commit says what it released
 //	I8   a loss stays a loss
 //	I9   who waits first for what is free has it within a bound, and all ends in the end
-//	I11  when all have ended or died, everything can be had
+//	I11  nothing stands of a request that gave up; and when all have ended or died, everything can be had
 //	I12  verdicts are true, and deadlocks end
 //
 // Beside these: a lease that is over is told to its session, and no other loss is; a patient request gives up for no passing
@@ -36,9 +41,9 @@
 // # The bound of I9
 //
 // It counts from when the resource is free for the first who waits, and nothing has troubled its process since: no freeze,
-// no outage, no command that failed. A local waiter looks every 250 ms, and a write that grants it its claim and one that
-// confirms it take two commands: 4 s is ample. A parked one may have been told of its turn by a process that died then, and
-// looks again after 20 s, or twice that if it was late: 40 s.
+// no outage, no command that failed. It follows from the intervals in lockcore's package pace, as the bound for deadlocks
+// does: see grantWithin, parkedWithin and breakWithin. How long all may take to end, and how long after that nothing is held
+// any more, follows from the TTLs that the seed has drawn.
 //
 // # When a seed fails
 //

@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -87,7 +88,7 @@ func (w *world) renewedSeldom(a *actor, s *lockcore.Session, ttl time.Duration) 
 
 // settleDown waits until all have ended what they began, and then until every promise is over: everything can be had then.
 func (w *world) settleDown(quiet <-chan struct{}) {
-	began := time.Now()
+	began, endWithin := time.Now(), w.endWithin()
 	for !w.over() {
 		w.bury()
 		w.mu.Lock()
@@ -101,7 +102,7 @@ func (w *world) settleDown(quiet <-chan struct{}) {
 		}
 		w.phase(500*time.Millisecond, quiet)
 	}
-	w.phase(w.plan.cfg.HoldTTL+110*time.Second, nil)
+	w.phase(w.timesOver(), nil)
 	w.bury()
 	w.phase(2*w.plan.cfg.TTL, nil)
 	for _, r := range w.plan.resources {
@@ -118,8 +119,15 @@ func (w *world) settleDown(quiet <-chan struct{}) {
 	}
 }
 
-// endWithin is how long all that was begun may take to end.
-const endWithin = 240 * time.Second
+// timesOver is when no promise stands any more that was made before: a hold, a place, a claim of one that had slept, what
+// drains without an end, and what a late command made.
+func (w *world) timesOver() time.Duration {
+	c := &w.plan.cfg
+	return c.HoldTTL + 2*c.WaiterTTL + engine.EndlessTTL + engine.CommandTimeout
+}
+
+// endWithin is how long all that was begun may take to end: what the dead have left goes, and the living wait for each other.
+func (w *world) endWithin() time.Duration { return w.timesOver() + parkedWithin + breakWithin }
 
 // left is an actor that is not done, and not dead. The mutex is held.
 func (w *world) left() string {
@@ -131,6 +139,41 @@ func (w *world) left() string {
 	return ""
 }
 
+// leftWithin is how long after a request gave up, or after its process's troubles, what it asked for may stand: a copy may
+// come until the command timeout is over, and the cleanup pauses for up to 30 s after failures.
+const leftWithin = engine.CommandTimeout + 35*time.Second
+
+// nothingIsLeft is the half of I11 that is about requests that gave up: nothing stands of them that a living process should
+// have taken back. The mutex is held.
+func (w *world) nothingIsLeft() {
+	left := func(key partKey, what string) {
+		c := w.calls[key]
+		if c == nil || c.gaveUp.IsZero() || !c.p.running() {
+			return
+		}
+		since := c.gaveUp
+		if last := c.p.lastTrouble(key.resource); last.After(since) {
+			since = last
+		}
+		if time.Since(since) > leftWithin {
+			w.broken("I11 left", key.lockID, "%s of %s gave up %v ago, and has a %s on %s", c.what, key.lockID, time.Since(c.gaveUp).Round(time.Millisecond), what, key.resource)
+		}
+	}
+	for _, r := range w.plan.resources {
+		d := w.db.Document(r)
+		for i := range d.Held {
+			if e := &d.Held[i]; e.State != engine.Kept && lives(e, time.Now()) {
+				left(partKey{r, e.LockID, e.Part}, e.State+" entry")
+			}
+		}
+		for i := range d.Waiters {
+			if q := &d.Waiters[i]; waits(q, time.Now()) {
+				left(partKey{r, q.LockID, q.Part}, "place")
+			}
+		}
+	}
+}
+
 // bury ends by force what has no end and belongs to processes that were killed.
 func (w *world) bury() {
 	for _, r := range w.plan.resources {
@@ -139,9 +182,18 @@ func (w *world) bury() {
 			if e.State == engine.Claimed || e.TTL != 0 || !lives(&e, time.Now()) || !w.died(e.LockID) {
 				continue
 			}
+			w.mourn(e.LockID)
 			_, _ = w.procs[0].locker.ForceRelease(context.Background(), lockcore.ForceRelease{LockID: e.LockID, Resources: []string{r}, Now: true, Reason: "its process was killed"})
 		}
 	}
+}
+
+// mourn takes the sessions of a lock ID whose processes were killed from those who trust: a release that does not wait says
+// that they are known to be dead.
+func (w *world) mourn(lockID string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	maps.DeleteFunc(w.sessions, func(_ *lockcore.Session, st *standing) bool { return st.lockID == lockID && st.p.dead() })
 }
 
 // died reports whether the processes of all actors of a lock ID were killed.

@@ -14,7 +14,7 @@ func (w *world) grantsAreDue(c *command, before, after *engine.Document) {
 		if e.State == engine.Kept || e.State == engine.Draining || !isNew(before, after.At, e) {
 			continue
 		}
-		w.limitHolds(before, after, e)
+		w.limitHolds(c, before, after, e)
 		w.firstComeFirstServed(c, before, after, e)
 	}
 }
@@ -32,15 +32,17 @@ func isNew(before *engine.Document, now time.Time, e *engine.Entry) bool {
 }
 
 // limitHolds is I2: a grant with a limit finds fewer others than that. Claims that the write of a grant makes come after it.
-func (w *world) limitHolds(before, after *engine.Document, e *engine.Entry) {
+func (w *world) limitHolds(c *command, before, after *engine.Document, e *engine.Entry) {
 	if e.Limit == 0 {
 		return
 	}
 	others := map[string]bool{}
+	within := withinOf(c, before, e)
 	for i := range after.Held {
 		o := &after.Held[i]
 		later := e.State == engine.Part && o.State == engine.Claimed && isNew(before, after.At, o)
-		if o.LockID != e.LockID && lives(o, after.At) && !later {
+		around := within != "" && o.State == engine.Kept && o.LockID == within
+		if o.LockID != e.LockID && !around && lives(o, after.At) && !later {
 			others[o.LockID] = true
 		}
 	}
@@ -49,11 +51,27 @@ func (w *world) limitHolds(before, after *engine.Document, e *engine.Entry) {
 	}
 }
 
+// withinOf is the lock ID that the request of a grant lives within.
+func withinOf(c *command, before *engine.Document, e *engine.Entry) string {
+	if op, ok := c.op.(engine.Acquire); ok && op.LockID == e.LockID && op.Part == e.Part {
+		return op.Within
+	}
+	for _, q := range before.Waiters {
+		if q.LockID == e.LockID && q.Part == e.Part {
+			return q.Within
+		}
+	}
+	return ""
+}
+
 // firstComeFirstServed is I4: no request still waits that came before one that was granted. Waiters that may join and those
 // that are overdue are apart. Those that slept through a claim are ahead, in the order in which they came back.
 func (w *world) firstComeFirstServed(c *command, before, after *engine.Document, e *engine.Entry) {
 	if before.Claim(e.LockID, e.Part) != nil {
 		return // it slept through its claim, for which all ahead of it had been passed over, and nobody came since
+	}
+	if op, ok := c.op.(engine.Acquire); ok && e.LockID == op.LockID && after.Surrounds(op.Party()) {
+		return // all wait for the workflow that it lives within
 	}
 	came := engine.Waiter{Since: after.At}
 	for i := range before.Waiters {
@@ -90,7 +108,7 @@ func (w *world) placesStay(before, after *engine.Document) {
 func (w *world) lostStaysLost(c *command, before, after *engine.Document) {
 	if after.Last.Outcome == engine.Lost {
 		key := partKey{resource: after.ID, lockID: c.lockID}
-		switch e := before.EvictedRecord(c.lockID); {
+		switch e := before.EvictedRecord(c.lockID, ""); {
 		case before.HoldFence(c.lockID) == 0:
 			w.losses[key] = max(w.losses[key], before.Fence)
 		case c.kind == "acquire" && e != nil:

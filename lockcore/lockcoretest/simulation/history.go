@@ -67,10 +67,7 @@ func (w *world) violate(kind, who, about, format string, args ...any) {
 
 // broken is violate, with the mutex held.
 func (w *world) broken(kind, about, format string, args ...any) {
-	if w.isOver() || slices.Contains(pending, kind) {
-		if kind == "spin" || kind == "cost: commands" || kind == "I9 end" {
-			w.stopped.Do(func() { close(w.stop) })
-		}
+	if w.isOver() {
 		return
 	}
 	v := &Violation{Seed: w.seed, Kind: kind, Text: fmt.Sprintf(format, args...), At: w.since()}

@@ -42,7 +42,7 @@ type fate struct {
 	there, back time.Duration
 	// refused is an error instead of the effect, lost one instead of the answer.
 	refused, lost error
-	// again is after what time a copy of the command is applied; 0 is never.
+	// again is after what time a copy of the command is applied, if its sender gets no answer; 0 is never.
 	again time.Duration
 	// arrives says that it takes effect though its sender gave up while it was on its way.
 	arrives bool
@@ -63,6 +63,9 @@ func (p *process) fateOf(c *command) fate {
 	pl := p.w.plan
 	slow, lost, refused, again := d.chance(pl.slow), d.chance(pl.lost), d.chance(pl.refused), d.chance(pl.again)
 	long, late := d.between(50*time.Millisecond, 8*time.Second), d.between(time.Second, 100*time.Second)
+	if d.chance(0.6) { // it is granted if no record stands any more of what it asked for
+		late = d.between(100*time.Millisecond, engine.CommandTimeout)
+	}
 	switch {
 	case slow && d.chance(0.5):
 		f.there = long
@@ -70,6 +73,9 @@ func (p *process) fateOf(c *command) fate {
 		f.back = long
 	case lost:
 		f.lost = errReset
+		if d.chance(pl.breaks) {
+			p.w.cutOff(p, f.there+f.back, d.between(500*time.Millisecond, 12*time.Second))
+		}
 	case refused:
 		f.refused = errRefused
 	}
@@ -109,10 +115,8 @@ func (p *process) send(ctx context.Context, c *command) ([]engine.Document, []bo
 		return nil, nil, f.refused
 	}
 	docs, renewed, err := p.w.apply(c)
-	if f.again > 0 && err == nil && (f.lost != nil || !refusedAsBusy(c, docs)) {
-		time.AfterFunc(f.again, func() { _, _, _ = p.w.apply(c) })
-	}
 	if !pause(ctx, f.back) {
+		p.repeat(c, f)
 		p.pass(key)
 		return nil, nil, ctx.Err()
 	}
@@ -121,6 +125,7 @@ func (p *process) send(ctx context.Context, c *command) ([]engine.Document, []bo
 	}
 	if f.lost != nil && err == nil {
 		p.w.note(p.name, c.about(), "%s: answer lost", c)
+		p.repeat(c, f)
 		err = errReset
 		docs, renewed = nil, nil
 	}
@@ -131,11 +136,13 @@ func (p *process) send(ctx context.Context, c *command) ([]engine.Document, []bo
 	return docs, renewed, err
 }
 
-// refusedAsBusy reports whether a request found others in the way and does not queue. It is over with its answer. A driver
-// sends a command again only if its answer was lost, and then the requester knows: whoever gave up leaves again when no copy
-// can come any more. So there is no copy of a refused request whose answer came.
-func refusedAsBusy(c *command, docs []engine.Document) bool {
-	return c.kind == "acquire" && docs[0].Last.Outcome == engine.Busy
+// repeat lets a copy of a command take effect later, whose sender got no answer: it knows, and whoever gave up leaves again
+// when no copy can come any more. No command is repeated whose answer came: a driver does not send it again, and a server
+// knows its own repetition.
+func (p *process) repeat(c *command, f fate) {
+	if f.again > 0 {
+		time.AfterFunc(f.again, func() { _, _, _ = p.w.apply(c) })
+	}
 }
 
 // pause waits, and reports whether ctx still lives.
@@ -182,10 +189,6 @@ func (p *process) Release(ctx context.Context, op engine.Release) (engine.Docume
 
 func (p *process) Withdraw(ctx context.Context, op engine.Withdraw) (engine.Document, error) {
 	return p.one(ctx, "withdraw", op.Resource, op.LockID, op, func() (engine.Document, error) { return p.w.db.Withdraw(forDB, op) })
-}
-
-func (p *process) Purge(ctx context.Context, op engine.Purge) (engine.Document, error) {
-	return p.one(ctx, "purge", op.Resource, "", op, func() (engine.Document, error) { return p.w.db.Purge(forDB, op) })
 }
 
 // RenewAll is one command for several documents. What comes before a document that cannot be written was written.

@@ -17,10 +17,11 @@ type plan struct {
 	busy time.Duration
 	// jump is by how much the server's clock differs between two commands at most.
 	jump time.Duration
-	// slow, lost, refused and again are how likely a command is slow, has its answer lost, is refused, has a late copy.
-	slow, lost, refused, again float64
-	events                     []event
-	actors                     []casting
+	// slow, lost, refused and again are how likely a command is slow, has its answer lost, is refused, has a late copy if its
+	// answer is lost. breaks is how likely such a loss is the beginning of an outage of its process.
+	slow, lost, refused, again, breaks float64
+	events                             []event
+	actors                             []casting
 }
 
 // event is something that happens to a process, to all of them (-1), or to a resource.
@@ -72,7 +73,8 @@ func (p *plan) drawFaults(d *dice) {
 		}
 		return 0
 	}
-	p.slow, p.lost, p.refused, p.again = some(0.3, 0.05), some(0.5, 0.15), some(0.3, 0.1), some(0.4, 0.1)
+	p.slow, p.lost, p.refused, p.again = some(0.3, 0.05), some(0.5, 0.15), some(0.3, 0.1), some(0.5, 1)
+	p.breaks = some(0.4, 0.1)
 	if d.chance(0.4) {
 		p.jump = 100 * time.Millisecond
 	}
@@ -107,7 +109,7 @@ func (p *plan) drawTheme(d *dice, theme int) {
 			add(r, name(kind, i), "")
 		}
 	}
-	switch d.upTo(9) {
+	switch d.upTo(10) {
 	case 0: // strangers
 		each(2+d.upTo(4), plainly, "plain")
 	case 1: // one lock ID in several places
@@ -148,6 +150,9 @@ func (p *plan) drawTheme(d *dice, theme int) {
 		add(plainly, id, "")
 		each(1, plainly, "plain")
 		each(1, operator, "operator")
+	case 9: // those who come and go so fast that the records of what has ended are soon forgotten
+		each(2+d.upTo(2), hurrying, "hurry")
+		each(1, plainly, "plain")
 	}
 }
 

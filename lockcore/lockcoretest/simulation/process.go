@@ -24,12 +24,13 @@ type process struct {
 	// shut is closed when the process goes on; it is nil while it runs.
 	shut   chan struct{}
 	killed bool
-	// sent counts the commands of each kind, and rung the timers, so that latencies follow from the seed.
+	// sent counts the commands of each kind, so that latencies follow from the seed.
 	sent map[string]uint64
-	rung uint64
 	// at and spins count what happens in one instant.
 	at    time.Time
 	spins int
+	// spun says that too much did. From then on all timers ring later, so that time passes, and the play can end.
+	spun bool
 	// second and commands count what is sent in one second.
 	second   time.Time
 	commands int
@@ -115,27 +116,36 @@ func (p *process) pass(key uint64) {
 // sleep is time.Sleep in the process.
 func (p *process) sleep(d time.Duration) {
 	time.Sleep(d)
-	p.pass(p.ring())
+	p.pass(p.ring(d))
 }
 
-// ring draws what sets the order in which timers that are held go on. It also notices a process that asks its clock for
-// something again and again while no time passes.
-func (p *process) ring() uint64 {
+// ring draws what sets the order in which timers that are held go on: by when they were set, and for how long, so that it
+// does not matter in which order goroutines come here that run in the same instant. It also notices a process that asks its
+// clock for something again and again while no time passes.
+func (p *process) ring(d time.Duration) uint64 {
 	p.mu.Lock()
-	p.rung++
-	n := p.rung
 	if now := time.Now(); now.Equal(p.at) {
 		p.spins++
 	} else {
 		p.at, p.spins = now, 0
 	}
-	spins := p.spins >= mostSpins
+	spins := p.spins == mostSpins
+	p.spun = p.spun || spins
 	p.mu.Unlock()
 	if spins {
 		p.w.violate("spin", p.name, "", "%s does something again and again while no time passes", p.name)
-		<-p.w.end
 	}
-	return draw(p.w.seed, "ring", uint64(p.n), n) //nolint:gosec // a few processes
+	return draw(p.w.seed, "ring", uint64(p.n), uint64(p.w.since()), uint64(d)) //nolint:gosec // a few processes
+}
+
+// pause is by how much timers ring later than they were set to.
+func (p *process) pause() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.spun {
+		return time.Second
+	}
+	return 0
 }
 
 // mostCommands is how many commands a process may send in a second: with the few actors that it has, it needs a tenth.
@@ -227,7 +237,7 @@ func (c ticks) WithTimeout(ctx context.Context, d time.Duration) (context.Contex
 
 // Jitter follows from the seed.
 func (c ticks) Jitter(most time.Duration) time.Duration {
-	return newDice(c.p.ring()).between(0, most)
+	return newDice(c.p.ring(most)).between(0, most)
 }
 
 // bounded is a context that ends at a deadline of the process's clock.
@@ -271,7 +281,7 @@ func (a *alarm) stop() bool {
 }
 
 func (a *alarm) reset(d time.Duration) bool {
-	key := a.p.ring()
+	key := a.p.ring(d)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	was := a.live
@@ -282,7 +292,7 @@ func (a *alarm) reset(d time.Duration) bool {
 		a.timer.Stop()
 	}
 	a.drain()
-	a.timer = time.AfterFunc(d, func() { a.rings(set, key) })
+	a.timer = time.AfterFunc(d+a.p.pause(), func() { a.rings(set, key) })
 	return was
 }
 

@@ -237,6 +237,7 @@ func keeping(a *actor) {
 	req := lockcore.Request{LockID: a.lockID, Resources: rs, Keep: true}
 	if a.d.chance(0.6) {
 		ctx, c := a.begin(a.ctx, a.p, "try, to keep, "+names(rs), false)
+		c.takes = true
 		s, err := a.p.locker.TryAcquire(ctx, req)
 		a.returned(ctx, c, err)
 		if a.keep(s, req) != nil {

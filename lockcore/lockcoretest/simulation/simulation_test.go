@@ -17,8 +17,12 @@ var (
 	times = flag.Uint64("times", 1, "how often to play each seed; above 1, how often each fails is counted")
 )
 
-// Two seeds are played at once, up to the first that fails.
-func TestSimulation(t *testing.T) {
+func TestSimulation(t *testing.T) { playSeeds(t, Run, *seeds) }
+
+func TestSimulationOfWorkflows(t *testing.T) { playSeeds(t, RunWorkflows, *seeds/4) }
+
+// playSeeds plays two seeds at once, up to the first that fails.
+func playSeeds(t *testing.T, run func(uint64) *Violation, seeds uint64) {
 	var next atomic.Uint64
 	var failed atomic.Bool
 	var mu sync.Mutex
@@ -28,12 +32,12 @@ func TestSimulation(t *testing.T) {
 	play := func(t *testing.T) {
 		for *times > 1 || !failed.Load() {
 			i := next.Add(1) - 1
-			if i >= *seeds**times {
+			if i >= seeds**times {
 				return
 			}
 			seed := *from + i / *times
 			var v *Violation
-			synctest.Test(t, func(*testing.T) { v = Run(seed) })
+			synctest.Test(t, func(*testing.T) { v = run(seed) })
 			if v == nil {
 				continue
 			}
@@ -56,5 +60,5 @@ func TestSimulation(t *testing.T) {
 	if *times > 1 {
 		t.Logf("of %d times each seed failed: %v", *times, fails)
 	}
-	t.Logf("%d seeds from %d in %v", *seeds, *from, time.Since(began).Round(time.Millisecond))
+	t.Logf("%d seeds from %d in %v", seeds, *from, time.Since(began).Round(time.Millisecond))
 }

@@ -3,6 +3,7 @@ package simulation
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -55,7 +56,7 @@ func (w *world) holds(a *actor, p *process, lockID string, s *lockcore.Session, 
 	w.all = append(w.all, s)
 	for _, l := range s.Leases() {
 		w.noted(a.name, lockID, "holds %s %s in %s with fence %d", l.Resource, l.Mode, p.name, l.Fence)
-		if d := w.db.Document(l.Resource); kept && d.HoldFence(lockID) == l.HoldFence { // or it was released while the answer was on its way
+		if d := w.db.Document(l.Resource); kept && d.HoldFence(lockID) == l.FirstFence { // or it was released while the answer was on its way
 			w.relied[partKey{l.Resource, lockID, l.Part}] = true
 		}
 	}
@@ -98,18 +99,21 @@ func (w *world) trustIsExclusive(resource string) {
 			continue
 		}
 		for _, o := range all {
+			if o.l.LockID == l.LockID && (o.l.Run != l.Run || undoes(o.l, l) || undoes(l, o.l)) {
+				w.broken("I1 run", l.LockID, "%s of run %s (in %s) and %s of run %s (in %s) both trust %s: one was cut off", l.Part, l.Run, st.p.name, o.l.Part, o.l.Run,
+					o.st.p.name, resource)
+			}
 			if o.l.LockID != l.LockID && !engine.Compatible(string(o.l.Mode), string(l.Mode)) {
-				kind := "I1"
-				if l.Left == lockcore.Forever || o.l.Left == lockcore.Forever {
-					kind = "I1 no end"
-				}
-				w.broken(kind, l.LockID, "%s of %s (%s, fence %d, in %s) and %s of %s (%s, fence %d, in %s) both trust %s", st.actor, l.LockID, l.Mode, l.Fence,
+				w.broken("I1", l.LockID, "%s of %s (%s, fence %d, in %s) and %s of %s (%s, fence %d, in %s) both trust %s", st.actor, l.LockID, l.Mode, l.Fence,
 					st.p.name, o.st.actor, o.l.LockID, o.l.Mode, o.l.Fence, o.st.p.name, resource)
 			}
 		}
 		all = append(all, trust{st, l})
 	}
 }
+
+// undoes reports whether a lease is that of a compensation of another one's step.
+func undoes(l, of lockcore.Lease) bool { return slices.Contains(l.Undone, of.Part) }
 
 // lossesAreTold: whoever has a lease that is over hears of it. The mutex is held.
 func (w *world) lossesAreTold() {
@@ -159,7 +163,8 @@ func (w *world) lost(st *standing) {
 		if d.Part(l.LockID, l.Part, number(l.Order)) == nil {
 			return // how it was ended was checked when that was written
 		}
-		if !st.p.suffered(l.Left, l.Resource) {
+		// What is left may be little from the beginning, if the answer to the grant was lost.
+		if !st.p.suffered(l.Left, l.Resource) && !st.p.suffered(w.plan.cfg.TTL, l.Resource) {
 			w.broken("false loss", st.lockID, "%s in %s is told that %s has lost %s, which it holds: %v", st.actor, st.p.name, st.lockID, l.Resource, loss)
 		}
 	}

@@ -1,9 +1,11 @@
 package simulation
 
 import (
+	"slices"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/pace"
 )
 
 // waiting is what the checks of those who wait remember.
@@ -23,12 +25,14 @@ func newWaiting() waiting {
 const (
 	// tickEvery is the pause between two looks at all that is told and all who wait.
 	tickEvery = 200 * time.Millisecond
-	// grantWithin is how long what nobody has may be refused to the first who waits; parkedWithin is for those who wait without
-	// a process.
-	grantWithin  = 4 * time.Second
-	parkedWithin = 40 * time.Second
-	// breakWithin is how long a deadlock may stand.
-	breakWithin = 25 * time.Second
+	// grantWithin is how long what nobody has may be refused to the first who waits: its process looks, and writes if no
+	// write has granted it its claim. Looks and writes of others may come between, twice.
+	grantWithin = 3 * (pace.Read + pace.Settle)
+	// parkedWithin is the same for those who wait without a process. Whoever told of the turn may have died then: so it
+	// counts until the request looks itself, which it does twice as late at most.
+	parkedWithin = 2 * pace.Recheck
+	// breakWithin is how long a deadlock may stand. A search ends what stood when it began, and a shortest circle in each.
+	breakWithin = 3 * pace.Search
 )
 
 // tick looks again and again.
@@ -41,6 +45,7 @@ func (w *world) tick() {
 			w.trustIsExclusive(r)
 		}
 		w.lossesAreTold()
+		w.nothingIsLeft()
 		w.mu.Unlock()
 		pause := tickEvery
 		if w.calm() {
@@ -88,12 +93,12 @@ func (w *world) everyWaiterGetsItsTurn() {
 		for i := range d.Waiters {
 			q := &d.Waiters[i]
 			key := partKey{r, q.LockID, q.Part}
-			switch here, admits := w.present(key, q), d.Admits(q.Party()); {
+			switch here, admits := w.present(key, q), d.Admits(q.Party()) && !exclusivelyHeld(&d, q); {
 			case !here && (admits || passedOver(q, now)):
 				// The dead is granted a claim, which then keeps others out, or is passed over.
 			case !here:
 				ahead = true
-			case joins(&d, q):
+			case q.Label == "" && joins(&d, q), q.Label != "" && d.AsksItself(q.Party()):
 				free[key] = "I9 join"
 			case !ahead && admits:
 				free[key] = "I9"
@@ -122,6 +127,15 @@ func (w *world) everyWaiterGetsItsTurn() {
 			w.broken(kind, key.lockID, "%s waits for %s, which has been there for it since %d ms", key.lockID, key.resource, since.Sub(w.began).Milliseconds())
 		}
 	}
+}
+
+// exclusivelyHeld reports whether an exclusive entry stands. Beside it nobody is granted a claim, not even its own party,
+// which waits until what drains of it has ended: see "No claims beside an exclusive holder" in docs/internals.md.
+func exclusivelyHeld(d *engine.Document, q *engine.Waiter) bool {
+	return slices.ContainsFunc(d.Held, func(e engine.Entry) bool {
+		around := q.Within != "" && e.LockID == q.Within && e.State == engine.Kept
+		return e.Mode == engine.Exclusive && lives(&e, d.At) && !around
+	})
 }
 
 // joins reports whether the request's lock ID holds what it asks for.

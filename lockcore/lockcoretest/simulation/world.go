@@ -61,20 +61,30 @@ type call struct {
 	patient bool
 	// queued says that it was told of its place in a queue.
 	queued bool
+	// fence is that of the one hold that it names, 0 if it names none.
+	fence int64
+	// takes says that it asks for locks which it gives back if it fails, and gaveUp is when it did.
+	takes  bool
+	gaveUp time.Time
 	// first is when it first took effect on each resource.
 	first map[string]time.Time
 }
 
 // Run plays a seed, inside a bubble of package synctest, and returns the first violation, or nil.
-func Run(seed uint64) *Violation {
-	w := newWorld(seed)
+func Run(seed uint64) *Violation { return play(seed, newPlan(seed)) }
+
+// RunWorkflows plays a seed of workflows, whose runs take over from each other, in the same way.
+func RunWorkflows(seed uint64) *Violation { return play(seed, newRunsPlan(seed)) }
+
+func play(seed uint64, p *plan) *Violation {
+	w := newWorld(seed, p)
 	w.run()
 	return w.result
 }
 
-func newWorld(seed uint64) *world {
+func newWorld(seed uint64, p *plan) *world {
 	w := &world{
-		seed: seed, plan: newPlan(seed), began: time.Now(), end: make(chan struct{}), stop: make(chan struct{}),
+		seed: seed, plan: p, began: time.Now(), end: make(chan struct{}), stop: make(chan struct{}),
 		blocked: map[string]time.Time{}, dbChecks: newDBChecks(), told: newTold(), waiting: newWaiting(),
 	}
 	w.base, w.cancel = context.WithCancel(context.Background())
@@ -191,9 +201,7 @@ func (w *world) happen(_ int, e event) {
 	case "kill":
 		w.procs[e.process].kill()
 	case "outage":
-		w.mu.Lock()
-		w.outages = append(w.outages, trouble{from: time.Now(), to: until, resource: name})
-		w.mu.Unlock()
+		w.outage(name, until)
 		for _, p := range w.procs {
 			if e.process < 0 || e.process == p.n {
 				p.suffer(trouble{from: time.Now(), to: until})
@@ -207,6 +215,23 @@ func (w *world) happen(_ int, e event) {
 			p.suffer(trouble{from: time.Now(), to: until, resource: e.resource})
 		}
 	}
+}
+
+// outage keeps a process, or all if the name is "", from the database from now on.
+func (w *world) outage(name string, until time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.outages = append(w.outages, trouble{from: time.Now(), to: until, resource: name})
+}
+
+// cutOff begins an outage of a process after a while.
+func (w *world) cutOff(p *process, after, lasts time.Duration) {
+	time.AfterFunc(after, func() {
+		until := time.Now().Add(lasts)
+		w.note(p.name, "", "is cut off for %v", lasts.Round(time.Millisecond))
+		w.outage(p.name, until)
+		p.suffer(trouble{from: time.Now(), to: until})
+	})
 }
 
 // away is the error of a command of a process that cannot reach the database, after the time that it takes to see it.
@@ -243,6 +268,9 @@ func (w *world) apply(c *command) ([]engine.Document, []bool, error) {
 	w.applying.Lock()
 	defer w.applying.Unlock()
 	w.writes.Add(1)
+	if c.kind == "withdraw" {
+		w.seeCircles() // the last write may be long ago
+	}
 	before := make([]engine.Document, len(c.resources))
 	for i, r := range c.resources {
 		before[i] = w.db.Document(r)

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"slices"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
@@ -27,6 +28,8 @@ type dbChecks struct {
 	losses map[partKey]int64
 	// calls are the latest calls that asked for a part.
 	calls map[partKey]*call
+	// runs numbers the run labels in the order in which the runs began.
+	runs map[string]int
 	// verdicts are requests that were taken out of the queue, by their orders.
 	verdicts map[entryKey]bool
 }
@@ -34,12 +37,12 @@ type dbChecks struct {
 func newDBChecks() dbChecks {
 	return dbChecks{
 		fences: map[string]int64{}, made: map[entryKey]time.Time{}, relied: map[partKey]bool{}, losses: map[partKey]int64{},
-		calls: map[partKey]*call{}, verdicts: map[entryKey]bool{},
+		calls: map[partKey]*call{}, verdicts: map[entryKey]bool{}, runs: map[string]int{},
 	}
 }
 
 // lateAfter is how old a command is that must not take effect any more: the command timeout, and what clocks differ.
-const lateAfter = 11 * time.Second
+const lateAfter = engine.CommandTimeout + time.Second
 
 // written checks one write.
 func (w *world) written(c *command, before, after engine.Document) {
@@ -52,7 +55,7 @@ func (w *world) written(c *command, before, after engine.Document) {
 	w.lostStaysLost(c, &before, &after)
 	w.verdictsAreTrue(c, &before, &after)
 	if c.kind != "renewAll" && c.kind != "renew" {
-		w.seeCircles()
+		w.circlesStand()
 	}
 	w.trustIsExclusive(after.ID)
 }
@@ -208,10 +211,19 @@ func (w *world) meant(c *command, e *engine.Entry, made time.Time) string {
 	}
 	switch op := c.op.(type) {
 	case engine.Acquire:
+		switch {
+		case op.Label != "" && e.Label != op.Label && w.runs[op.Label] < w.runs[e.Label]:
+			return "it is that of a later run"
+		case op.Label != "" && (e.Label != op.Label || slices.Contains(op.Undo, e.Part)):
+			return ""
+		}
 		if e.State == engine.Kept || e.Part != op.Part || e.Order >= op.Order {
 			return "it is not an earlier request of the same part"
 		}
 	case engine.Leave:
+		if op.Label != e.Label {
+			return "it is that of another run"
+		}
 		if e.State == engine.Part && (e.Part != op.Part || e.Order != op.Order) {
 			return "it is another part"
 		}
@@ -221,6 +233,12 @@ func (w *world) meant(c *command, e *engine.Entry, made time.Time) string {
 			}
 		}
 	case engine.Release:
+		if op.Label != "" && op.Label != e.Label {
+			return "it is that of another run"
+		}
+		if c.call != nil && c.call.fence > 0 && e.FirstFence != c.call.fence {
+			return "it is another hold than the one that was named"
+		}
 		if c.call != nil && made.After(c.call.first[op.Resource]) {
 			return "it was granted after the call had taken effect"
 		}

@@ -111,6 +111,11 @@ func (m *mutant) find(parent string) (string, error) {
 	return strings.Join(found, "; "), nil
 }
 
+// repeats is how often a seed that was found is played again.
+const repeats = 100
+
+var counted = regexp.MustCompile(`each seed failed: map\[\d+:(\d+)\]`)
+
 var hit = regexp.MustCompile(`seed (\d+): (.+?) after \d+ ms: `)
 
 // play returns the first seed that the mutant fails, and that passes without it; "" if there is none.
@@ -140,7 +145,12 @@ func play(parent, dir, overlay string) (string, error) {
 			return "", err
 		}
 		if _, err := passes(sound, seed, 1); err == nil {
-			return fmt.Sprintf("seed %d: %s", seed, found[2]), nil
+			again, _ := execute(broken, pattern, "-test.timeout", "30m", "-from", fmt.Sprint(seed), "-seeds", "1", "-times", fmt.Sprint(repeats))
+			fails := counted.FindSubmatch(again)
+			if fails == nil {
+				return "", fmt.Errorf("seed %d does not fail again: %s", seed, again[max(0, len(again)-2000):])
+			}
+			return fmt.Sprintf("seed %d (%s of %d times): %s", seed, fails[1], repeats, found[2]), nil
 		}
 		from = seed + 1
 	}

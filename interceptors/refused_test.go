@@ -1,0 +1,104 @@
+package interceptors
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/workflows"
+)
+
+// The context around a saga would give its step the scope step, and the saga would not be isolated.
+func TestASagasStepUnderAContextFromOutsideTheSagaIsRefused(t *testing.T) {
+	t.Parallel()
+	l := &fakeLocker{}
+	require.NoError(t, runWorkflow(t, workflowEnv(t, with(l)), &releases{}, func(outside workflow.Context) error {
+		outside = workflows.Guard(outside, account)
+		return workflows.RunSaga(outside, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+			err := s.Step(outside, "Debit", "Credit").Get(ctx, nil)
+			var invalid *lockcore.InvalidError
+			if !errors.As(err, &invalid) || invalid.Field != "Saga.Step" {
+				return fmt.Errorf("it was not refused: %w", err)
+			}
+			return nil
+		})
+	}))
+	require.Empty(t, l.asked(), "neither the step nor its undoing")
+}
+
+// A user's activity is guarded whatever its name begins with.
+func TestAnActivityIsExemptByItsExactNameAlone(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"internalSessionAudit", "internalSession", "lockstep.Audit", "lockstepAudit", "lockstep."} {
+		l := &fakeLocker{}
+		env := workflowEnv(t, with(l))
+		env.RegisterActivityWithOptions(func(context.Context) error { return nil }, activity.RegisterOptions{Name: name})
+		require.NoError(t, runWorkflow(t, env, &releases{}, func(ctx workflow.Context) error {
+			return step(workflows.Guard(ctx, account), name)
+		}))
+		require.Len(t, l.asked(), 1, name)
+	}
+}
+
+// What a guard inside another asks for, and what the outer one does, is asked for at once.
+func TestGuardsAddUp(t *testing.T) {
+	t.Parallel()
+	exclusive, shared := lockcore.Exclusive, lockcore.Shared
+	limited := lockcore.SharedLimit
+	for name, tc := range map[string]struct {
+		outer, inner workflows.Locks
+		want         []lockcore.Resource
+		inSaga, keep bool
+	}{
+		"another resource": {
+			outer: workflows.Locks{Resources: []lockcore.Resource{exclusive("b")}}, inner: workflows.Locks{Resources: []lockcore.Resource{exclusive("a")}},
+			want: []lockcore.Resource{exclusive("b"), exclusive("a")},
+		},
+		"the stronger mode": {
+			outer: workflows.Locks{Resources: []lockcore.Resource{exclusive("a"), shared("b"), limited("c", 3)}},
+			inner: workflows.Locks{Resources: []lockcore.Resource{shared("a"), exclusive("b"), limited("c", 2)}},
+			want:  []lockcore.Resource{exclusive("a"), exclusive("b"), limited("c", 2)},
+		},
+		"the longer scope outside": {
+			outer: workflows.Locks{Resources: []lockcore.Resource{account}, Scope: workflows.ScopeSaga}, inner: workflows.Locks{Resources: []lockcore.Resource{account}},
+			want: []lockcore.Resource{account}, keep: true,
+		},
+		"the longer scope inside": {
+			outer: workflows.Locks{Resources: []lockcore.Resource{account}, Scope: workflows.ScopeStep},
+			inner: workflows.Locks{Resources: []lockcore.Resource{account}, Scope: workflows.ScopeSaga},
+			want:  []lockcore.Resource{account}, keep: true,
+		},
+		"the scope of a saga": {
+			outer: workflows.Locks{Resources: []lockcore.Resource{account}}, inner: workflows.Locks{Resources: []lockcore.Resource{account}, Scope: workflows.ScopeStep},
+			want: []lockcore.Resource{account}, inSaga: true, keep: true,
+		},
+		"no more than the step": {
+			outer: workflows.Locks{Resources: []lockcore.Resource{account}, Scope: workflows.ScopeStep},
+			inner: workflows.Locks{Resources: []lockcore.Resource{account}, Scope: workflows.ScopeStep},
+			want:  []lockcore.Resource{account}, inSaga: true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := &fakeLocker{}
+			run := func(ctx workflow.Context) error {
+				return step(workflows.WithLocks(workflows.WithLocks(ctx, tc.outer), tc.inner), "Debit")
+			}
+			require.NoError(t, runWorkflow(t, workflowEnv(t, with(l)), &releases{}, func(ctx workflow.Context) error {
+				if !tc.inSaga {
+					return run(ctx)
+				}
+				return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error { return run(ctx) })
+			}))
+			require.Len(t, l.asked(), 1)
+			require.Equal(t, tc.want, l.asked()[0].Resources)
+			require.Equal(t, tc.keep, l.asked()[0].Keep)
+		})
+	}
+}

@@ -1,0 +1,117 @@
+package interceptors
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+
+	"github.com/temporal-lockstep/lockstep/internal/openrun"
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+// Rule says what every activity of one type locks while it runs. Package worker makes them.
+type Rule struct {
+	// Activity is the type's name.
+	Activity string
+	// Resources are those of an activity with these arguments; none means no locks.
+	Resources func(args []any) ([]lockcore.Resource, error)
+}
+
+// ruled are the resources that a rule names for an attempt.
+func (a *activityInbound) ruled(ctx context.Context, args []any) ([]lockcore.Resource, error) {
+	info := activity.GetInfo(ctx)
+	rule, ok := a.rules[info.ActivityType.Name]
+	if !ok {
+		return nil, nil
+	}
+	resources, err := rule.Resources(args)
+	if err == nil && len(resources) > 0 && info.IsLocalActivity {
+		err = &lockcore.InvalidError{
+			Field: "worker.Options.Rules", Value: fmt.Sprintf("the local activity %q", protocol.Cut(info.ActivityType.Name, 128)),
+			Bound: "ordinary activities: use workflow.ExecuteActivity, or workflows.Lock around the local activity",
+		}
+	}
+	return resources, protocol.Failure(err)
+}
+
+// addRule strengthens what the guard asks for by what a rule names, and returns the rest, which the step takes besides.
+func addRule(guard *protocol.Guard, ruled []lockcore.Resource) (rest []lockcore.Resource) {
+	if guard == nil {
+		return ruled
+	}
+	guard.Resources = slices.Clone(guard.Resources)
+	for _, r := range ruled {
+		i := slices.IndexFunc(guard.Resources, func(own lockcore.Resource) bool { return own.Name == r.Name })
+		if i < 0 {
+			rest = append(rest, r)
+			continue
+		}
+		guard.Resources[i] = protocol.Stronger(guard.Resources[i], r)
+	}
+	return rest
+}
+
+// enterRule takes what a rule names, in a lock ID of the step's own: what its workflow keeps does not block it. A busy attempt
+// fails, and comes back by itself.
+func (a *activityInbound) enterRule(ctx context.Context, run protocol.Run, guard *protocol.Guard, resources []lockcore.Resource) ([]lockcore.Lease, error) {
+	info := activity.GetInfo(ctx)
+	req := lockcore.Request{
+		LockID: run.StepLockID(fmt.Sprintf("%s@%d", info.ActivityID, info.ScheduledTime.UnixNano())), Within: run.LockID(), Run: run.RunID,
+		Resources: resources, Part: run.Part("rule/" + info.ActivityType.Name), Order: lockcore.Order{Schedule: 1, Attempt: uint32(max(info.Attempt, 0))},
+		Owner: run.Owner(), Started: info.ScheduledTime, MaxWait: inlineWait,
+		Comment: protocol.Cut(fmt.Sprintf("rule of %s, activity %s, attempt %d", info.ActivityType.Name, info.ActivityID, info.Attempt), 1024),
+	}
+	if guard != nil {
+		req.Started, req.NeverVictim = guard.Started, guard.NeverVictim
+	}
+	leases, err := openrun.Enter(ctx, a.locker, run, req, true)
+	if err == nil {
+		return leases, nil
+	}
+	if isLast(ctx) {
+		a.withdraw(ctx, req)
+	}
+	var busy *lockcore.BusyError
+	switch {
+	case ctx.Err() != nil && protocol.LockError(err) == nil:
+		return nil, fmt.Errorf("lockstep: enter by the rule of %q: %w", info.ActivityType.Name, ctx.Err())
+	case errors.As(err, &busy):
+		return nil, protocol.WaitingFailure(busy, comeBack(busy, info, rand.Float64())) //nolint:gosec // spreads retries, guards nothing
+	default:
+		return nil, protocol.Failure(err)
+	}
+}
+
+const (
+	// firstPause and longestStep are the pauses of the head of a queue, which double with the attempts; others pause as many
+	// times as long as they have others ahead. longestPause is less than a claim stands.
+	firstPause   = 50 * time.Millisecond
+	longestStep  = 5 * time.Second
+	longestPause = 20 * time.Second
+)
+
+// comeBack is when an attempt that found its locks busy is made again: sooner the nearer it is to the head of the queue, spread
+// by chance (from 0 to 1), and never so late that the activity's time would be over, for which the server fails it at once.
+func comeBack(busy *lockcore.BusyError, info activity.Info, chance float64) time.Duration {
+	position := max(busy.Position, 1)
+	if busy.Full {
+		position = max(busy.Waiting, 1)
+	}
+	step := min(firstPause<<min(max(info.Attempt, 1), 16), longestStep)
+	pause := longestPause
+	if position < int(longestPause/step) {
+		pause = time.Duration(position) * step
+	}
+	pause = pause*3/4 + time.Duration(chance*float64(pause)/4)
+	if info.ScheduleToCloseTimeout > 0 {
+		left := info.ScheduleToCloseTimeout - info.StartedTime.Sub(info.ScheduledTime)
+		pause = max(time.Millisecond, min(pause, left/2))
+	}
+	return pause
+}

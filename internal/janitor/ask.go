@@ -1,0 +1,143 @@
+package janitor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	commonpb "go.temporal.io/api/common/v1"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflowservice/v1"
+	"golang.org/x/time/rate"
+
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
+)
+
+// askTimeout bounds one question. The client repeats it meanwhile if the server has no capacity.
+const askTimeout = 10 * time.Second
+
+// verdict says what is known of a run.
+type verdict int
+
+const (
+	// The zero verdict: Temporal does not know the run, or cannot say whether it has an heir.
+	_ verdict = iota
+	// open: the run is open, or its heir is.
+	open
+	// closed: the run is closed, and has no heir.
+	closed
+)
+
+// answer is Temporal's.
+type answer struct {
+	verdict
+	// idle says that the run itself is open, and that nothing in it is pending by which a request
+	// could come back to its place. A run that is paused is never idle.
+	idle bool
+	// why says how a closed run ended.
+	why string
+}
+
+// asker answers questions about runs. The error is a *RefusedError if it never will.
+type asker interface {
+	ask(ctx context.Context, workflowID, run string) (answer, error)
+}
+
+// RefusedError says that Temporal does not let the janitor ask about workflows.
+type RefusedError struct {
+	// Namespace is the name.
+	Namespace string
+	// Err is Temporal's answer.
+	Err error
+}
+
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("lockstep: asking about workflows in namespace %q is refused, and needs credentials that allow DescribeWorkflowExecution: %v",
+		e.Namespace, e.Err)
+}
+
+// Unwrap returns Temporal's answer.
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+// temporalAsker asks a Temporal server.
+type temporalAsker struct {
+	service   protocol.Describer
+	namespace string
+	pace      *rate.Limiter
+}
+
+// ask asks about the run, and if it is closed about the workflow's current run. The round paces the
+// first question.
+func (t temporalAsker) ask(ctx context.Context, workflowID, run string) (answer, error) {
+	then, err := t.describe(ctx, workflowID, run)
+	if then == nil {
+		return answer{}, err
+	}
+	if isOpen(then) {
+		running := then.GetWorkflowExecutionInfo().GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
+		return answer{verdict: open, idle: running && len(then.GetPendingActivities()) == 0 && then.GetPendingWorkflowTask() == nil}, nil
+	}
+	if err := t.pace.Wait(ctx); err != nil {
+		return answer{}, err
+	}
+	now, err := t.describe(ctx, workflowID, "")
+	if now == nil {
+		return answer{}, err
+	}
+	return succession(then, now), nil
+}
+
+// succession is the verdict on a closed run, if now is the current run of its workflow. After a
+// run that was terminated its chain goes on only if it was reset, as the current run or an earlier
+// one.
+func succession(then, now *workflowservice.DescribeWorkflowExecutionResponse) answer {
+	was, is := then.GetWorkflowExecutionInfo(), now.GetWorkflowExecutionInfo()
+	gaveWay := then.GetWorkflowExtendedInfo().GetResetRunId() != ""
+	switch was.GetStatus() {
+	case enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW, enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED:
+		gaveWay = true
+	}
+	switch {
+	case !gaveWay, !isOpen(now):
+		return answer{verdict: closed, why: was.GetStatus().String()}
+	case was.GetFirstRunId() == "" || is.GetFirstRunId() == "": // the server is too old to say
+		return answer{}
+	case was.GetFirstRunId() != is.GetFirstRunId():
+		return answer{verdict: closed, why: was.GetStatus().String() + ", and another chain of runs began"}
+	}
+	return answer{verdict: open}
+}
+
+// isOpen reports whether a run is open. One in a state that did not exist when this was written is.
+func isOpen(run *workflowservice.DescribeWorkflowExecutionResponse) bool {
+	status := run.GetWorkflowExecutionInfo().GetStatus()
+	return !protocol.HasEnded(status) && status != enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW
+}
+
+// describe asks about a run, or about the current one if run is empty. It returns nil and no error
+// if Temporal does not know the run, or if there can be none of that name.
+func (t temporalAsker) describe(ctx context.Context, workflowID, run string) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	found, err := t.service.DescribeWorkflowExecution(ctx, &workflowservice.DescribeWorkflowExecutionRequest{
+		Namespace: t.namespace, Execution: &commonpb.WorkflowExecution{WorkflowId: workflowID, RunId: run},
+	})
+	var (
+		missing *serviceerror.NotFound
+		invalid *serviceerror.InvalidArgument
+		denied  *serviceerror.PermissionDenied
+	)
+	switch {
+	case errors.As(err, &missing), errors.As(err, &invalid):
+		return nil, nil //nolint:nilnil // there is none
+	case errors.As(err, &denied):
+		return nil, &RefusedError{Namespace: t.namespace, Err: err}
+	case err != nil:
+		return nil, err
+	case found.GetWorkflowExecutionInfo() == nil:
+		return nil, fmt.Errorf("lockstep: the server's answer about workflow %q is empty", workflowID)
+	}
+	return found, nil
+}

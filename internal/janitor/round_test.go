@@ -1,0 +1,164 @@
+package janitor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+// TestARoundDoesWhatTemporalSays, and touches nothing else.
+func TestARoundDoesWhatTemporalSays(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		for _, name := range []string{"open", "closed", "missing"} {
+			w.keeps(t, "ns/"+name, "r", name, time.Hour)
+		}
+		w.keeps(t, "ns/closed/step", "r", "closed too", lockcore.Forever)
+		w.keeps(t, "other/closed", "r", "another namespace's", time.Hour)
+		w.waits(t, "ns/closed", "r", "open")
+		part := request("ns/closed", "r", "runs", 0)
+		part.Keep, part.TTL = false, 2*time.Hour
+		_, err := w.Enter(t.Context(), part, false)
+		require.NoError(t, err)
+		w.waits(t, "other/w", "r", "runs")
+		elapse(31 * time.Minute)
+		w.keeps(t, "ns/open", "r", "newer", time.Hour)
+		w.keeps(t, "ns/unlabelled", "", "by hand", time.Hour)
+		w.keeps(t, "ns/a/b/c", "r", "by hand too", time.Hour)
+		w.is("open/r", answer{verdict: open})
+		w.is("closed/r", answer{verdict: closed, why: "Terminated"})
+
+		require.Equal(t, Result{
+			Listed: 8, Asked: 3, Open: 1, Closed: 1, Unknown: 3, Extended: 1, Released: 3,
+		}, w.round(t, w.janitor(t)))
+		require.ElementsMatch(t, []string{"open/r", "closed/r", "missing/r"}, w.asked, "each run is asked about once")
+		elapse(59 * time.Minute)
+		for resource, want := range map[string][]string{
+			"open": {"ns/open holding"}, "closed": nil, "closed too": nil, "missing": nil, "newer": {"ns/open holding"},
+			"another namespace's": nil, "runs": {"ns/closed holding"},
+		} {
+			require.Equal(t, want, w.on(t, resource), resource)
+		}
+	})
+}
+
+// TestARunThatHasTakenOverKeepsWhatItTook, if that is done after the locks were listed.
+func TestARunThatHasTakenOverKeepsWhatItTook(t *testing.T) {
+	t.Parallel()
+	for name, found := range map[string]answer{"closed": {verdict: closed}, "open": {verdict: open}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.keeps(t, "ns/w", "one", "r", time.Minute)
+				w.is("w/one", found)
+				w.before = func() {
+					req := request("ns/w", "two", "r", time.Hour)
+					req.TakeOver = "one"
+					_, err := w.Enter(t.Context(), req, false)
+					require.NoError(t, err)
+				}
+				result := w.round(t, w.janitor(t))
+				require.Zero(t, result.Errors)
+				require.Zero(t, result.Extended)
+				w.before = nil
+				_, err := w.Enter(t.Context(), request("ns/w", "two", "r", time.Hour), false)
+				require.NoError(t, err, "it still holds")
+			})
+		})
+	}
+}
+
+// TestThePromiseThatEndsFirstIsAskedAboutFirst, and the questions are paced.
+func TestThePromiseThatEndsFirstIsAskedAboutFirst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var want []string
+		w.keeps(t, "ns/for ever", "r", "for ever", lockcore.Forever)
+		for i := 9; i > 0; i-- {
+			name := fmt.Sprint("w", i)
+			w.keeps(t, "ns/"+name, "r", name, time.Duration(i)*time.Hour)
+			want = append([]string{name + "/r"}, want...)
+		}
+		w.round(t, w.janitor(t, func(o *Options) { o.QuestionsPerSecond = 10 }))
+		require.Equal(t, append(want, "for ever/r"), w.asked)
+		require.Equal(t, 900*time.Millisecond, w.at[9].Sub(w.at[0]).Round(time.Millisecond))
+	})
+}
+
+// TestAQuestionThatFailsChangesNothing, and the others are asked.
+func TestAQuestionThatFailsChangesNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.keeps(t, "ns/a", "r", "a", time.Minute)
+		w.keeps(t, "ns/b", "r", "b", time.Minute)
+		w.err = errors.New("no answer")
+		j := w.janitor(t)
+		require.Equal(t, Result{Listed: 2, Asked: 2, Failed: 2}, w.round(t, j))
+		require.Equal(t, []string{"ns/a holding"}, w.on(t, "a"))
+		w.err = nil
+		w.is("a/r", answer{verdict: open})
+		require.Equal(t, Result{Listed: 2, Asked: 2, Open: 1, Unknown: 1, Extended: 1}, w.round(t, j))
+	})
+}
+
+// TestAPlaceThatAnOpenRunHasLeftIsGivenUp: nothing is pending in the run by which the request
+// could come back. What the run keeps stands, and so does a request that came since.
+func TestAPlaceThatAnOpenRunHasLeftIsGivenUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.keeps(t, "ns/other", "r", "busy", lockcore.Forever)
+		w.keeps(t, "ns/other", "r", "busy too", lockcore.Forever)
+		w.keeps(t, "ns/w", "r", "kept", lockcore.Forever)
+		w.waits(t, "ns/w", "r", "busy")
+		w.waits(t, "ns/w", "r", "busy too")
+		w.is("w/r", answer{verdict: open})
+		j := w.janitor(t)
+		require.Zero(t, w.round(t, j).Released)
+		w.is("w/r", answer{verdict: open, idle: true})
+		w.before = func() {
+			w.before = nil
+			again := request("ns/w", "r", "busy too", time.Hour)
+			again.Order.Schedule++
+			_, err := w.Enter(t.Context(), again, true)
+			require.ErrorIs(t, err, lockcore.ErrBusy)
+		}
+		w.round(t, j)
+		require.Equal(t, []string{"ns/other holding"}, w.on(t, "busy"))
+		require.Equal(t, []string{"ns/other holding", "ns/w waiting"}, w.on(t, "busy too"))
+		require.Equal(t, []string{"ns/w holding"}, w.on(t, "kept"))
+	})
+}
+
+// TestARoundEndsWithItsContext, and with Temporal's refusal.
+func TestARoundEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		for i := range 20 {
+			w.keeps(t, fmt.Sprint("ns/", i), "r", fmt.Sprint(i), time.Hour)
+		}
+		j := w.janitor(t, func(o *Options) { o.QuestionsPerSecond = 1 })
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		_, err := j.Round(ctx)
+		require.Error(t, err)
+		require.Less(t, len(w.asked), 8)
+		w.asked, w.err = nil, &RefusedError{Namespace: "name", Err: errors.New("no")}
+		_, err = j.Round(t.Context())
+		var refused *RefusedError
+		require.ErrorAs(t, err, &refused)
+		require.Len(t, w.asked, 1)
+	})
+}

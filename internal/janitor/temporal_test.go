@@ -1,0 +1,339 @@
+package janitor
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"maps"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	commonpb "go.temporal.io/api/common/v1"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
+	sdkworker "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/internal/testenv"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+// within bounds what a test waits for, and lookEvery is how often one looks.
+const (
+	within    = 2 * time.Minute
+	lookEvery = 20 * time.Millisecond
+)
+
+// servers is what a test on real servers has: a database of its own, and a worker with one
+// workflow.
+type servers struct {
+	*lockcore.Locker
+	client             client.Client
+	queue, namespaceID string
+}
+
+func newServers(t *testing.T) *servers {
+	t.Helper()
+	l, err := lockcore.New(testenv.Mongo(t).Collection("locks"), lockcore.Config{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, l.Close(context.Background())) })
+	c := testenv.Temporal(t)
+	answer, err := c.WorkflowService().DescribeNamespace(t.Context(), &workflowservice.DescribeNamespaceRequest{Namespace: "default"})
+	require.NoError(t, err)
+	s := &servers{Locker: l, client: c, queue: testenv.TaskQueue(t), namespaceID: answer.GetNamespaceInfo().GetId()}
+	w := sdkworker.New(c, s.queue, sdkworker.Options{DeadlockDetectionTimeout: within})
+	w.RegisterWorkflowWithOptions(obey, workflow.RegisterOptions{Name: "obey"})
+	require.NoError(t, w.Start())
+	t.Cleanup(w.Stop)
+	return s
+}
+
+// obey ends as a signal says.
+func obey(ctx workflow.Context) error {
+	var how string
+	workflow.GetSignalChannel(ctx, "end").Receive(ctx, &how)
+	switch how {
+	case "continue":
+		return workflow.NewContinueAsNewError(ctx, "obey")
+	case "fail":
+		return temporal.NewApplicationError("for the test", "test")
+	default:
+		return nil
+	}
+}
+
+// start starts a workflow, and waits until its first task is done.
+func (s *servers) start(t *testing.T) *commonpb.WorkflowExecution {
+	t.Helper()
+	run, err := s.client.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{
+		ID: "a/b%" + rand.Text(), TaskQueue: s.queue, RetryPolicy: &temporal.RetryPolicy{InitialInterval: time.Millisecond},
+	}, "obey")
+	require.NoError(t, err)
+	return s.ready(t, &commonpb.WorkflowExecution{WorkflowId: run.GetID(), RunId: run.GetRunID()})
+}
+
+// ready waits until the first task of a run is done.
+func (s *servers) ready(t *testing.T, run *commonpb.WorkflowExecution) *commonpb.WorkflowExecution {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		events := s.client.GetWorkflowHistory(t.Context(), run.GetWorkflowId(), run.GetRunId(), false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+		for events.HasNext() {
+			event, err := events.Next()
+			if err == nil && event.GetEventType() == enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED {
+				return true
+			}
+		}
+		return false
+	}, within, lookEvery, "no task was done")
+	return run
+}
+
+// end ends a run, waits for the end, and returns the workflow's current run.
+func (s *servers) end(t *testing.T, run *commonpb.WorkflowExecution, how string) *commonpb.WorkflowExecution {
+	t.Helper()
+	require.NoError(t, s.client.SignalWorkflow(t.Context(), run.GetWorkflowId(), run.GetRunId(), "end", how))
+	require.Eventually(t, func() bool {
+		found, err := s.client.DescribeWorkflowExecution(t.Context(), run.GetWorkflowId(), run.GetRunId())
+		return err == nil && found.GetWorkflowExecutionInfo().GetStatus() != enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
+	}, within, lookEvery, "the run did not end")
+	found, err := s.client.DescribeWorkflowExecution(t.Context(), run.GetWorkflowId(), "")
+	require.NoError(t, err)
+	return found.GetWorkflowExecutionInfo().GetExecution()
+}
+
+func (s *servers) terminate(t *testing.T, run *commonpb.WorkflowExecution) {
+	t.Helper()
+	require.NoError(t, s.client.TerminateWorkflow(t.Context(), run.GetWorkflowId(), run.GetRunId(), "for the test"))
+}
+
+// reset makes a new run out of the first task of a run.
+func (s *servers) reset(t *testing.T, run *commonpb.WorkflowExecution) *commonpb.WorkflowExecution {
+	t.Helper()
+	answer, err := s.client.ResetWorkflowExecution(t.Context(), &workflowservice.ResetWorkflowExecutionRequest{
+		Namespace: "default", WorkflowExecution: run, Reason: "for the test", RequestId: rand.Text(), WorkflowTaskFinishEventId: 4,
+		ResetReapplyType: enumspb.RESET_REAPPLY_TYPE_NONE, //nolint:staticcheck // the newer field says what to leave out, one by one
+	})
+	require.NoError(t, err)
+	return s.ready(t, &commonpb.WorkflowExecution{WorkflowId: run.GetWorkflowId(), RunId: answer.GetRunId()})
+}
+
+// verdictCase is a run to ask about, and what is to be said of it.
+type verdictCase struct {
+	make func(t *testing.T) *commonpb.WorkflowExecution
+	want answer
+}
+
+// TestTheVerdictOnARun on real runs.
+func TestTheVerdictOnARun(t *testing.T) {
+	t.Parallel()
+	s := newServers(t)
+	cases := s.endedRuns()
+	maps.Copy(cases, s.resetRuns())
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			run := c.make(t)
+			j, err := New(s.options())
+			require.NoError(t, err)
+			found, err := j.asker.ask(t.Context(), run.GetWorkflowId(), run.GetRunId())
+			require.NoError(t, err)
+			require.Equal(t, c.want, found)
+		})
+	}
+}
+
+// endedRuns are runs that were not reset.
+func (s *servers) endedRuns() map[string]verdictCase {
+	return map[string]verdictCase{
+		"open, and nothing is pending": {s.start, answer{verdict: open, idle: true}},
+		"terminated": {func(t *testing.T) *commonpb.WorkflowExecution {
+			run := s.start(t)
+			s.terminate(t, run)
+			return run
+		}, answer{verdict: closed, why: "Terminated"}},
+		"completed": {func(t *testing.T) *commonpb.WorkflowExecution {
+			run := s.start(t)
+			s.end(t, run, "complete")
+			return run
+		}, answer{verdict: closed, why: "Completed"}},
+		"failed, and retried": {func(t *testing.T) *commonpb.WorkflowExecution {
+			run := s.start(t)
+			require.NotEqual(t, run.GetRunId(), s.end(t, run, "fail").GetRunId())
+			return run
+		}, answer{verdict: closed, why: "Failed"}},
+		"continued as new": {func(t *testing.T) *commonpb.WorkflowExecution {
+			run := s.start(t)
+			s.end(t, run, "continue")
+			return run
+		}, answer{verdict: open}},
+		"continued as new, and then terminated": {func(t *testing.T) *commonpb.WorkflowExecution {
+			run := s.start(t)
+			s.terminate(t, s.end(t, run, "continue"))
+			return run
+		}, answer{verdict: closed, why: "ContinuedAsNew"}},
+		"continued as new, and another workflow has the ID": {func(t *testing.T) *commonpb.WorkflowExecution {
+			run := s.start(t)
+			s.terminate(t, s.end(t, run, "continue"))
+			_, err := s.client.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: run.GetWorkflowId(), TaskQueue: s.queue}, "obey")
+			require.NoError(t, err)
+			return run
+		}, answer{verdict: closed, why: "ContinuedAsNew, and another chain of runs began"}},
+		"of a workflow that is not known": {func(*testing.T) *commonpb.WorkflowExecution {
+			return &commonpb.WorkflowExecution{WorkflowId: "unknown-" + rand.Text(), RunId: "0198c2a4-0000-7000-8000-000000000000"}
+		}, answer{}},
+		"with a name that no run has": {func(t *testing.T) *commonpb.WorkflowExecution {
+			run := s.start(t)
+			run.RunId = "by hand"
+			return run
+		}, answer{}},
+	}
+}
+
+// resetRuns are runs that a reset has to do with.
+func (s *servers) resetRuns() map[string]verdictCase {
+	return map[string]verdictCase{
+		"reset": {func(t *testing.T) *commonpb.WorkflowExecution {
+			run := s.start(t)
+			s.reset(t, run)
+			return run
+		}, answer{verdict: open}},
+		"reset when it had completed": {func(t *testing.T) *commonpb.WorkflowExecution {
+			run := s.start(t)
+			s.end(t, run, "complete")
+			s.reset(t, run)
+			return run
+		}, answer{verdict: open}},
+		"reset twice": {func(t *testing.T) *commonpb.WorkflowExecution {
+			run := s.start(t)
+			s.reset(t, s.reset(t, run))
+			return run
+		}, answer{verdict: open}},
+		"current when an earlier run was reset": {func(t *testing.T) *commonpb.WorkflowExecution {
+			first := s.start(t)
+			run := s.ready(t, s.end(t, first, "continue"))
+			s.reset(t, first)
+			return run
+		}, answer{verdict: open}},
+		"current when an earlier run was reset, which then continued as new": {func(t *testing.T) *commonpb.WorkflowExecution {
+			first := s.start(t)
+			run := s.ready(t, s.end(t, first, "continue"))
+			s.end(t, s.reset(t, first), "continue")
+			return run
+		}, answer{verdict: open}},
+		"reset, and then continued as new": {func(t *testing.T) *commonpb.WorkflowExecution {
+			run := s.start(t)
+			s.end(t, s.reset(t, run), "continue")
+			return run
+		}, answer{verdict: open}},
+	}
+}
+
+func (s *servers) options() Options {
+	return Options{Locker: s.Locker, Temporal: s.client.WorkflowService(), Namespace: "default", NamespaceID: s.namespaceID, Interval: time.Second, Logger: logger()}
+}
+
+// lockID is that of a workflow.
+func (s *servers) lockID(run *commonpb.WorkflowExecution) string {
+	return protocol.Run{Namespace: s.namespaceID, WorkflowID: run.GetWorkflowId()}.LockID()
+}
+
+// keeps has a run keep a resource, as between two steps of a saga.
+func (s *servers) keeps(t *testing.T, run *commonpb.WorkflowExecution, resource string, holdTTL time.Duration) {
+	t.Helper()
+	leases, err := s.Enter(t.Context(), request(s.lockID(run), run.GetRunId(), resource, holdTTL), false)
+	require.NoError(t, err)
+	require.NoError(t, s.Leave(t.Context(), leases...))
+}
+
+// isFree reports whether a stranger could have the resource at this moment.
+func (s *servers) isFree(t *testing.T, resource string) bool {
+	t.Helper()
+	stranger, err := s.TryAcquire(t.Context(), lockcore.Request{LockID: "stranger", Resources: []lockcore.Resource{lockcore.Exclusive(resource)}})
+	if err != nil {
+		require.ErrorIs(t, err, lockcore.ErrBusy)
+		return false
+	}
+	require.NoError(t, stranger.Release(t.Context()))
+	return true
+}
+
+// TestATerminatedRunsLocksAreFreeWithinARound, and its place goes to the next.
+func TestATerminatedRunsLocksAreFreeWithinARound(t *testing.T) {
+	t.Parallel()
+	s := newServers(t)
+	ended, stands := s.start(t), s.start(t)
+	s.keeps(t, ended, "saga's", lockcore.Forever)
+	s.keeps(t, stands, "open run's", lockcore.Forever)
+	_, err := s.Enter(t.Context(), request(s.lockID(ended), ended.GetRunId(), "open run's", time.Hour), true)
+	require.ErrorIs(t, err, lockcore.ErrBusy)
+	s.terminate(t, ended)
+	require.False(t, s.isFree(t, "saga's"))
+	j, err := New(s.options())
+	require.NoError(t, err)
+	result, err := j.Round(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, Result{Listed: 3, Asked: 2, Open: 1, Closed: 1, Released: 2}, result)
+	require.True(t, s.isFree(t, "saga's"))
+	require.False(t, s.isFree(t, "open run's"))
+	for entry, err := range s.Status(t.Context(), lockcore.Filter{LockID: s.lockID(ended)}) {
+		require.NoError(t, err)
+		t.Errorf("%v stands", entry)
+	}
+}
+
+// TestTheHoldsOfAnOpenRunAndOfItsHeirOutliveTheirTTL, also one whose run was reset. One of a run
+// that is not known ends with its TTL.
+func TestTheHoldsOfAnOpenRunAndOfItsHeirOutliveTheirTTL(t *testing.T) {
+	t.Parallel()
+	s := newServers(t)
+	const ttl = 10 * time.Second // half of which a busy machine may stand still
+	var results results
+	o := s.options()
+	o.Interval, o.OnRound = ttl/10, results.add
+	j, err := New(o)
+	require.NoError(t, err)
+	running, old := s.start(t), s.start(t)
+	heir := s.reset(t, old)
+	missing := &commonpb.WorkflowExecution{WorkflowId: "unknown-" + rand.Text(), RunId: heir.GetRunId()}
+	stop := run(t, j)
+	s.keeps(t, running, "open", ttl)
+	s.keeps(t, old, "reset", ttl)
+	s.keeps(t, missing, "missing", ttl)
+	for began, look := time.Now(), time.NewTicker(ttl/40); time.Since(began) < 3*ttl; <-look.C {
+		require.False(t, s.isFree(t, "open"), results.String())
+		require.False(t, s.isFree(t, "reset"), results.String())
+	}
+	require.True(t, s.isFree(t, "missing"))
+	taken, err := s.Enter(t.Context(), func() lockcore.Request {
+		req := request(s.lockID(heir), heir.GetRunId(), "reset", ttl)
+		req.TakeOver = old.GetRunId()
+		return req
+	}(), false)
+	require.NoError(t, err)
+	require.True(t, taken[0].Joined, "the heir goes on with what the run before kept")
+	require.NoError(t, s.Leave(t.Context(), taken...))
+	stop()
+	require.True(t, s.isFree(t, Office(s.namespaceID)))
+}
+
+// results are those of a janitor's rounds.
+type results struct {
+	mu  sync.Mutex
+	all []Result
+}
+
+func (r *results) add(one Result) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(r.all, one)
+}
+
+func (r *results) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return fmt.Sprintf("%+v", r.all)
+}

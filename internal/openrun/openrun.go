@@ -1,0 +1,71 @@
+// Package openrun asks Temporal which run of a workflow is the current one, if another run of it holds, and takes over.
+//
+// A workflow is one party, whichever of its runs asks: retries, resets, continue-as-new and restarts of a workflow ID share
+// its lock ID. The run label says which run speaks for it. A request of one run that meets what another has left is answered
+// by a *lockcore.OtherRunError, and nothing changes. Then the activity worker asks Temporal, once:
+//
+//  1. the run that asks is the workflow's current one, and open: it asks again, with permission to take over from exactly
+//     that label. What the other run keeps goes on under the new label and a new fence, and nobody gets in between;
+//  2. it is not, or Temporal does not answer: the attempt fails, and comes again. A zombie's failure is ignored by Temporal; a
+//     standby's answer may have been an old one.
+package openrun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/activity"
+
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+const (
+	// mostOthers bounds from how many other runs one request takes over. Each of its resources may be another run's.
+	mostOthers = 8
+	// askTimeout bounds the question.
+	askTimeout = 5 * time.Second
+)
+
+// Locker is what the package needs of a *lockcore.Locker.
+type Locker interface {
+	Enter(ctx context.Context, req lockcore.Request, queue bool) ([]lockcore.Lease, error)
+	Leave(ctx context.Context, leases ...lockcore.Lease) error
+}
+
+// Enter is Locker.Enter for a request of own, in an activity of it, and takes over what other runs of the workflow hold. The
+// error is that of Locker.Enter; a *lockcore.OtherRunError says that own is not known to be the current run.
+func Enter(ctx context.Context, locker Locker, own protocol.Run, req lockcore.Request, queue bool) ([]lockcore.Lease, error) {
+	leases, err := locker.Enter(ctx, req, queue)
+	var other *lockcore.OtherRunError
+	for n := 0; errors.As(err, &other); n++ {
+		current, failed := IsCurrent(ctx, own)
+		if !current || n == mostOthers {
+			left := locker.Leave(context.WithoutCancel(ctx), leases...)
+			return nil, errors.Join(err, failed, left)
+		}
+		req.TakeOver = other.Other
+		leases, err = locker.Enter(ctx, req, queue)
+	}
+	return leases, err
+}
+
+// IsCurrent reports whether Temporal says that a run is its workflow's current one, and open. It is asked in an activity.
+func IsCurrent(ctx context.Context, own protocol.Run) (bool, error) {
+	c := activity.GetClient(ctx)
+	if !protocol.Connects(c) { // a test environment, in which no run follows on another
+		return true, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	now, err := protocol.Describe(ctx, c.WorkflowService(), activity.GetInfo(ctx).Namespace, own.WorkflowID, "")
+	if err != nil {
+		return false, fmt.Errorf("lockstep: ask which run of workflow %q is the current one: %w", own.WorkflowID, err)
+	}
+	status := now.GetStatus()
+	open := !protocol.HasEnded(status) && status != enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW
+	return open && now.GetExecution().GetRunId() == own.RunID, nil
+}

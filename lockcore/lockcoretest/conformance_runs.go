@@ -1,0 +1,184 @@
+package lockcoretest
+
+import (
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+)
+
+func label(l string) with       { return func(op *engine.Acquire) { op.Label = l } }
+func takeOver(l string) with    { return func(op *engine.Acquire) { op.TakeOver = l } }
+func undoes(part string) with   { return func(op *engine.Acquire) { op.Undo = []string{part} } }
+func within(lockID string) with { return func(op *engine.Acquire) { op.Within = lockID } }
+
+func (s *stage) leaveOf(lockID, label, part string, order int64) engine.Document {
+	s.Helper()
+	d, err := s.h.Leave(s.Context(), engine.Leave{Policy: policy, Resource: s.resource, LockID: lockID, Label: label, Part: part, Order: order})
+	s.must(err)
+	return d
+}
+
+func (s *stage) releaseOf(lockID, label string, order, first int64) engine.Document {
+	s.Helper()
+	op := engine.Release{Policy: policy, Resource: s.resource, LockID: lockID, Label: label, Order: order, FirstFence: first}
+	d, err := s.h.Release(s.Context(), op)
+	s.must(err)
+	return d
+}
+
+// runScenarios show the runs of a workflow, of which one after the other speaks for its party.
+var runScenarios = []Scenario{
+	{"run/another run of the party is answered with the label of the one that speaks, and changes nothing", func(s *stage) {
+		s.take("a", "p", 1, keep, label("one"))
+		for _, changes := range [][]with{{label("two")}, {label("two"), keep, queue}, {label("two"), takeOver("three"), undoes("p")}} {
+			before := s.stored()
+			d := s.outcome(s.ask("a", "q", 1, changes...), engine.OtherRun)
+			s.check(d.Last.Note == "one", "the label, got %q", d.Last.Note)
+			s.unchanged(before)
+		}
+		s.pass(2 * holdTTL) // it stands until somebody needs the room
+		s.outcome(s.ask("a", "q", 1, label("two")), engine.OtherRun)
+	}},
+	{"run/a place in the queue speaks for its run", func(s *stage) {
+		s.take("b", "p", 1)
+		s.wait(1, "a", "p", 1, label("one"))
+		s.outcome(s.ask("a", "q", 1, label("two"), queue), engine.OtherRun)
+		s.outcome(s.ask("a", "q", 1, label("two"), takeOver("one"), queue), engine.Queued)
+		s.outcome(s.ask("a", "p", 2, label("one"), queue), engine.OtherRun)
+		s.leave("b", "p", 1)
+		s.claimed("a", "q")
+	}},
+	{"run/the next run goes on with what the one before keeps, under a new fence and the same first one", func(s *stage) {
+		first := s.take("a", "p", 1, keep, label("one"))
+		s.leaveOf("a", "one", "p", 1)
+		next := s.join("a", "q", 1, keep, label("two"), takeOver("one"))
+		s.check(next.Fence > first.Fence && next.FirstFence == first.FirstFence, "a new fence, got %+v after %+v", next, first)
+		s.outcome(s.ask("b", "p", 1), engine.Busy)
+	}},
+	{"run/a running part of the run before keeps its own party out until it has left", func(s *stage) {
+		s.take("a", "p", 1, keep, label("one"))
+		s.outcome(s.ask("a", "q", 1, keep, queue, label("two"), takeOver("one")), engine.Queued)
+		s.outcome(s.ask("b", "p", 1), engine.Busy)
+		s.outcome(s.renew("a", "p", 1), engine.Lost)
+		s.leaveOf("a", "one", "p", 1)
+		s.join("a", "q", 1, keep, queue, label("two"))
+	}},
+	{"run/a running part of the run before keeps its own party out no longer than it may trust", func(s *stage) {
+		s.take("a", "p", 1, keep, label("one"))
+		s.outcome(s.ask("a", "q", 1, keep, queue, label("two"), takeOver("one")), engine.Queued)
+		s.pass(partTTL)
+		s.join("a", "q", 1, keep, queue, label("two"))
+	}},
+	{"run/a label that was replaced never returns", func(s *stage) {
+		s.take("a", "p", 1, keep, label("one"))
+		s.leaveOf("a", "one", "p", 1)
+		s.join("a", "q", 1, keep, label("two"), takeOver("one"))
+		before := s.stored()
+		d := s.outcome(s.ask("a", "p", 2, keep, label("one"), takeOver("two")), engine.OtherRun)
+		s.check(d.Last.Note == "two", "the label, got %q", d.Last.Note)
+		s.unchanged(before)
+		s.releaseOf("a", "two", 9, 0)
+		s.outcome(s.ask("a", "p", 2, keep, label("one")), engine.OtherRun)
+	}},
+	{"run/a release of the run before ends nothing of the next", func(s *stage) {
+		first := s.take("a", "p", 1, keep, label("one"))
+		s.leaveOf("a", "one", "p", 1)
+		s.join("a", "q", 1, keep, label("two"), takeOver("one"))
+		before := s.stored()
+		s.releaseOf("a", "one", 9, first.FirstFence)
+		s.check(same(before.Held, s.stored().Held), "the hold to stand, got %+v", s.stored().Held)
+		s.releaseOf("a", "one", 9, 0)
+		s.check(same(before.Held, s.stored().Held), "the hold to stand, got %+v", s.stored().Held)
+		s.outcome(s.ask("a", "r", 1, keep, label("two")), engine.Joined)
+		s.releaseOf("a", "two", 9, 0)
+		s.check(s.stored().HoldFence("a") == 0, "no hold, got %+v", s.stored().Held)
+	}},
+	{"run/the release of the next run ends what it took over, though its numbers begin anew", func(s *stage) {
+		s.take("a", "p", 50, keep, label("one"))
+		s.leaveOf("a", "one", "p", 50)
+		s.join("a", "q", 1, keep, label("two"), takeOver("one"))
+		s.leaveOf("a", "two", "q", 1)
+		s.releaseOf("a", "two", 1, 0)
+		s.check(s.stored().HoldFence("a") == 0, "no hold, got %+v", s.stored().Held)
+	}},
+	{"run/a loss is told to the run that lost, and not to the next", func(s *stage) {
+		s.take("a", "p", 1, keep, label("one"))
+		s.force("a", "by hand")
+		s.outcome(s.ask("a", "q", 1, keep, label("one")), engine.Lost)
+		s.leaveOf("a", "one", "p", 1)
+		s.take("a", "r", 1, keep, label("two"))
+		s.outcome(s.ask("a", "q", 1, keep, label("one"), takeOver("two")), engine.Lost)
+	}},
+	{"run/a forced release matches what was cut off of the hold", func(s *stage) {
+		e := s.take("a", "p", 1, keep, label("one"))
+		s.outcome(s.ask("a", "q", 1, keep, label("two"), takeOver("one")), engine.Busy)
+		s.endHold("a", e.FirstFence, forced("by hand"), atOnce)
+		s.take("b", "p", 1)
+	}},
+	{"undo/a compensation waits for its own step, though its party holds", func(s *stage) {
+		for lockID, mode := range map[string]with{"a": keep, "b": shared} {
+			s.take(lockID, "step", 1, keep, mode, label("one"))
+			s.join(lockID, "parallel", 1, keep, mode, label("one"))
+			s.outcome(s.ask(lockID, "undo", 1, keep, mode, queue, label("one"), undoes("step")), engine.Queued)
+			s.outcome(s.renew(lockID, "parallel", 1), engine.Granted)
+			s.outcome(s.renew(lockID, "step", 1), engine.Lost)
+			s.leaveOf(lockID, "one", "step", 1)
+			s.join(lockID, "undo", 1, keep, mode, queue, label("one"), undoes("step"))
+			s.releaseOf(lockID, "one", 9, 0)
+			s.pass(time.Hour)
+		}
+	}},
+	{"undo/a step that is undone comes too late, whatever its order, also one that drained before", func(s *stage) {
+		s.take("a", "step", 1, keep, label("one"))
+		s.join("a", "step", 2, keep, label("one"))
+		s.outcome(s.ask("a", "undo", 1, keep, queue, label("one"), undoes("step")), engine.Queued)
+		s.outcome(s.ask("a", "step", 3, keep, queue, label("one")), engine.Overtaken)
+		s.leaveOf("a", "one", "step", 2)
+		s.outcome(s.ask("a", "undo", 1, keep, queue, label("one"), undoes("step")), engine.Queued)
+		s.leaveOf("a", "one", "step", 1)
+		s.join("a", "undo", 1, keep, queue, label("one"), undoes("step"))
+		s.outcome(s.ask("a", "step", 4, keep, queue, label("one")), engine.Overtaken)
+	}},
+	{"undo/places and claims of the step go, and its compensation waits like others", func(s *stage) {
+		s.take("b", "p", 1)
+		s.wait(1, "a", "step", 1, keep, label("one"))
+		s.wait(1, "a", "undo", 1, keep, label("one"), undoes("step"))
+		s.leave("b", "p", 1)
+		s.claimed("a", "undo")
+		s.wait(1, "c", "p", 1)
+		d := s.outcome(s.ask("a", "again", 1, keep, queue, label("one"), undoes("undo")), engine.Queued)
+		s.check(len(d.Last.Gone) == 1 && d.Last.Gone[0].Part == "undo", "the claim to go, got %+v", d.Last.Gone)
+	}},
+	{"within/what a workflow keeps does not keep its own step out, and nobody else gets in", func(s *stage) {
+		s.take("w", "saga", 1, keep, label("one"))
+		s.outcome(s.ask("w/1", "", 1, label("one"), within("w")), engine.Busy) // the running part does
+		s.leaveOf("w", "one", "saga", 1)
+		s.take("w/1", "", 1, label("one"), within("w"))
+		s.outcome(s.ask("w/2", "", 1, label("one"), within("w")), engine.Busy)
+		s.outcome(s.ask("b", "p", 1), engine.Busy)
+		s.outcome(s.ask("w", "saga2", 1, keep, label("one")), engine.Busy)
+		s.leaveOf("w/1", "one", "", 1)
+		s.join("w", "saga2", 1, keep, label("one"))
+	}},
+	{"within/what a workflow keeps does not count under the limit of its own step", func(s *stage) {
+		s.take("w", "saga", 1, keep, limit(1), label("one"))
+		s.leaveOf("w", "one", "saga", 1)
+		s.take("w/1", "", 1, label("one"), within("w"), limit(1))
+		s.outcome(s.ask("w/2", "", 1, label("one"), within("w"), limit(1)), engine.Busy)
+	}},
+	{"within/the step goes ahead of the queue as long as its workflow keeps the resource", func(s *stage) {
+		s.take("w", "saga", 1, keep, shared, label("one"))
+		s.leaveOf("w", "one", "saga", 1)
+		s.take("r", "p", 1, shared)
+		s.wait(1, "b", "p", 1)
+		s.wait(1, "w/1", "", 1, label("one"), within("w"))
+		s.leave("r", "p", 1)
+		s.take("w/1", "", 1, label("one"), within("w"), queue)
+	}},
+	{"within/a step displaces nothing of its own workflow, though a part of it has died", func(s *stage) {
+		s.take("w", "saga", 1, keep, label("one"))
+		s.pass(partTTL)
+		s.take("w/1", "", 1, label("one"), within("w"))
+		s.check(s.stored().EvictedRecord("w", "") == nil && s.stored().HoldFence("w") > 0, "the hold to stand, got %+v", s.stored())
+	}},
+}

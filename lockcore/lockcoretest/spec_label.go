@@ -1,0 +1,69 @@
+package lockcoretest
+
+import (
+	"slices"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+)
+
+// speaks makes the run of the request the one that speaks for its party, and ends the parts that it undoes.
+func (s *state) speaks(op engine.Acquire) {
+	if op.Label == "" {
+		return
+	}
+	fence, was, other := int64(0), "", false
+	goes := func(lockID, label, part string) bool {
+		if lockID == op.LockID && label != op.Label && !other {
+			was, other = label, true
+		}
+		return lockID == op.LockID && (label != op.Label || slices.Contains(op.Undo, part))
+	}
+	var held []engine.Entry
+	for _, e := range s.doc.Held {
+		switch {
+		case e.State == engine.Kept && e.LockID == op.LockID && e.Label != op.Label:
+			goes(e.LockID, e.Label, "")
+			if fence == 0 {
+				fence = max(s.doc.Fence+1, s.now.UnixMilli())
+			}
+			e.Label, e.Fence, e.Order = op.Label, fence, 0 // that was the other run's number
+			held = append(held, e)
+		case e.State == engine.Kept || !goes(e.LockID, e.Label, e.Part):
+			held = append(held, e)
+		case e.State == engine.Claimed:
+			if !e.GivenUp(s.now) {
+				s.tellClaim(e)
+			}
+		default:
+			if e.State == engine.Part && e.CreatedAt != nil {
+				s.doc.Last.Released = append(s.doc.Last.Released, e)
+			}
+			if alive(e, s.now) {
+				e = s.drained(e)
+				e.LockID, e.Mode = engine.CutOff(op.LockID), engine.Exclusive
+				held = append(held, e)
+			}
+		}
+	}
+	s.doc.Held, s.doc.Fence = held, max(s.doc.Fence, fence)
+	s.forget(func(w engine.Waiter) bool { return goes(w.LockID, w.Label, w.Part) })
+	if other {
+		s.evidence = append(s.evidence, engine.Evicted{LockID: op.LockID, Label: was, To: op.Label, At: s.now})
+	}
+	s.undo(op)
+}
+
+// undo remembers which parts are undone.
+func (s *state) undo(op engine.Acquire) {
+	if len(op.Undo) == 0 {
+		return
+	}
+	s.doc.Undone = pick(s.doc.Undone, func(u engine.Undone) bool {
+		again := u.LockID == op.LockID && slices.Contains(op.Undo, u.Part)
+		return !again && u.At.After(s.now.Add(-engine.UndoneFor))
+	})
+	for _, part := range op.Undo {
+		s.doc.Undone = append(s.doc.Undone, engine.Undone{LockID: op.LockID, Part: part, At: s.now})
+	}
+	s.doc.Undone = last(s.doc.Undone, engine.MaxUndone)
+}
