@@ -41,7 +41,7 @@ var (
 	lockID   = Attribute{Key: LockID, Type: "string", Help: "the lock ID; in Temporal it contains namespace ID and workflow ID"}
 	part     = Attribute{Key: Part, Type: "string", Help: "the part: in Temporal the run ID and the step, as `<run ID>/3/Debit`"}
 	order    = Attribute{Key: Order, Type: "string", Help: "schedule number and attempt, as `3.1`"}
-	owner    = Attribute{Key: Owner, Type: "string", Help: "the party that waits and holds: in Temporal the workflow ID, unless another is set"}
+	owner    = Attribute{Key: Owner, Type: "string", Help: "the party that waits and holds: in Temporal `<namespace ID>/<workflow ID>`, unless another is set"}
 	position = Attribute{Key: Position, Type: "int", Help: "the request's place in the queue, from 1", Optional: true}
 	length   = Attribute{Key: Length, Type: "int", Help: "how many wait after this command", Optional: true}
 
