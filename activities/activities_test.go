@@ -59,7 +59,7 @@ func (f *fakeLocker) ReleaseHeld(_ context.Context, r lockcore.Release) ([]strin
 	return r.Resources[:1], f.err
 }
 
-func (f *fakeLocker) Recheck(_ context.Context, req lockcore.Request, _ string, _ bool, _ ...string) (time.Duration, error) {
+func (f *fakeLocker) Recheck(_ context.Context, req lockcore.Request, _ bool) (time.Duration, error) {
 	f.request = req
 	return 7 * time.Second, f.err
 }
