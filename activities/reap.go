@@ -103,7 +103,7 @@ type suspect struct {
 func (r *reap) list(ctx context.Context) (map[string]*suspect, error) {
 	suspects := map[string]*suspect{}
 	for s, err := range r.locker.Status(ctx, lockcore.Filter{
-		LockIDPrefix: protocol.NamespacePrefix(r.id), TTLAtLeast: 1, Contended: true,
+		LockIDPrefix: protocol.NamespacePrefix(r.id), Live: true, Contended: true,
 		States: []lockcore.State{lockcore.StateHolding, lockcore.StateClaimed, lockcore.StateWaiting},
 	}) {
 		if err != nil {
