@@ -35,7 +35,6 @@ func TestStatusIsFilteredByEachField(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
-	before := time.Now().Add(-time.Hour)
 	enter(false, lockcore.Request{LockID: "a", Resources: []lockcore.Resource{lockcore.Exclusive("x/1")}, Owner: "saga", TTL: time.Minute})
 	enter(false, lockcore.Request{LockID: "b", Resources: []lockcore.Resource{lockcore.Shared("x/2")}, TTL: lockcore.Forever, Comment: "$$ROOT"})
 	enter(false, lockcore.Request{LockID: "c", Resources: []lockcore.Resource{lockcore.Shared("x/2")}, TTL: 3 * time.Hour})
