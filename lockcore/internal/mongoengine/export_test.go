@@ -70,6 +70,7 @@ var (
 	OwnLabel        expr = ownLabel
 	CutOff          expr = cutOff
 	IsUndone        expr = isUndone
+	Committed       expr = committed
 	BesideWithin    expr = besideWithin
 	Around          expr = around
 	HeldExclusively expr = in(list("$t.d.lockId", engine.Exclusive), each("$held", list(item("lockId"), item("mode"))))
