@@ -79,7 +79,7 @@ func (l *Locks) forLock(locks *run.Locks) error {
 // saga in progress, or another Hold, holds too stays until that ends. Releasing again does nothing.
 //
 // Steps that run under the locks must have returned: they are cut off, and fail with a *lockcore.LostError.
-func (h *Hold) Release(ctx workflow.Context) { h.lock.Release(ctx, run.ReleaseOptions{}) }
+func (h *Hold) Release(ctx workflow.Context) error { return h.lock.Release(ctx) }
 
 // Lost returns a future for selectors. With [Locks.KeepAlive] it is ready with an error that matches *lockcore.LostError
 // when a lock is found to be lost: others may hold it, and what is done from then on is not isolated. It is ready without an

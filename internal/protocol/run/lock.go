@@ -28,6 +28,8 @@ type Lock struct {
 	reacquire bool
 	leases    []protocol.Lease
 	keepAlive keepAlive
+	// released is what became of the release.
+	released error
 }
 
 // NewLock numbers locks around code; [Lock.Acquire] takes them.
@@ -64,10 +66,10 @@ func (l *Lock) Acquire(ctx workflow.Context) error {
 	if err == nil {
 		return nil
 	}
-	names := scope.close()
-	if !leavesNothing(err, l.step.Guard.Try) {
-		ReleaseOptions{}.release(ctx, scope.state, names, nil, false)
+	if leavesNothing(err, l.step.Guard.Try) {
+		scope.wanted = nil
 	}
+	_ = scope.Release(ctx, ReleaseOptions{}) // it is logged
 	return err
 }
 
@@ -76,13 +78,19 @@ func leavesNothing(err error, try bool) bool {
 	return errors.Is(err, lockcore.ErrInvalid) || try && errors.Is(err, lockcore.ErrBusy)
 }
 
-// Release lets go of the locks, but for what another scope in progress holds too.
-func (l *Lock) Release(ctx workflow.Context, o ReleaseOptions) {
-	if l.step.scope.closed {
-		return
+// Release makes sure that the locks were held, and lets go of them, but for what another scope in progress holds too. If one was
+// lost, the error matches lockcore.ErrLost, and the others are let go. Releasing again gives the same answer.
+func (l *Lock) Release(ctx workflow.Context) error {
+	scope := l.step.scope
+	if scope.closed {
+		return l.released
 	}
 	l.keepAlive.end()
-	l.step.scope.Release(ctx, o)
+	l.released = scope.Commit(ctx, ReleaseOptions{})
+	if errors.Is(l.released, lockcore.ErrLost) {
+		_ = scope.Release(ctx, ReleaseOptions{}) // it is logged
+	}
+	return l.released
 }
 
 // Leases are what the last acquire got.
@@ -103,7 +111,7 @@ func (l *Lock) take(ctx workflow.Context, resources []lockcore.Resource) error {
 			return lockcore.ErrEnded
 		case err == nil:
 			l.leases = result.Leases
-			step.scope.hold(resources)
+			step.scope.hold(step.Guard)
 			return nil
 		case !parked:
 			return protocol.TypedError(err)
