@@ -20,7 +20,6 @@ const (
 	ReleaseName = protocol.ActivityRelease
 	WaitName    = protocol.ActivityWait
 	KeepName    = protocol.ActivityKeep
-	ReapName    = protocol.ActivityReap
 )
 
 // Inputs and results of the activities. They are the wire format: fields are only ever appended.
@@ -36,8 +35,6 @@ type (
 	WaitParams    = protocol.WaitParams
 	KeepParams    = protocol.KeepParams
 	KeepResult    = protocol.KeepResult
-	ReapParams    = protocol.ReapParams
-	ReapResult    = protocol.ReapResult
 	// Lease is what Acquire got on one resource.
 	Lease = protocol.Lease
 	// Use is what must be held when it is released.
@@ -68,7 +65,6 @@ type Activities struct {
 	Locker Locker
 
 	namespaces namespace.IDs
-	seen       sightings
 }
 
 // Renew extends leases that Acquire gave, each by the TTL it was taken with. Where one is lost it

@@ -27,7 +27,6 @@ type Lock struct {
 	// reacquire is what the caller said; a first acquire always may.
 	reacquire bool
 	leases    []protocol.Lease
-	keepAlive keepAlive
 	// released is what became of the release.
 	released error
 }
@@ -51,9 +50,7 @@ func (s *State) NewLock(ctx workflow.Context, locks *Locks) *Lock {
 		// What undoes others must run, and its saga cannot be undone to let another go first.
 		NeverVictim: compensating,
 	}}
-	return &Lock{
-		step: step, asked: slices.Clone(locks.Resources), reacquire: locks.Reacquire || compensating, keepAlive: newKeepAlive(ctx),
-	}
+	return &Lock{step: step, asked: slices.Clone(locks.Resources), reacquire: locks.Reacquire || compensating}
 }
 
 // Acquire takes the locks, all or none, and waits where they are busy. What it may have left, where it fails, it
@@ -85,7 +82,6 @@ func (l *Lock) Release(ctx workflow.Context) error {
 	if scope.closed {
 		return l.released
 	}
-	l.keepAlive.end()
 	l.released = scope.Commit(ctx, ReleaseOptions{})
 	if errors.Is(l.released, lockcore.ErrLost) {
 		_ = scope.Release(ctx, ReleaseOptions{}) // it is logged
