@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
@@ -44,6 +45,48 @@ func TestALockThatWasLostFailsItsRelease(t *testing.T) {
 	b.goBetween(t, run)
 	_, err := b.end(t, run)
 	require.ErrorIs(t, workflows.LockError(err), lockcore.ErrLost)
+	b.requireFree(t, account.Name)
+}
+
+func TestALockThatWasLostAndIsNotReleasedFailsTheWorkflow(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		if _, err := workflows.Lock(ctx, brief); err != nil {
+			return err
+		}
+		receive(ctx, "go on")
+		return nil
+	})
+	b.work(t, sdkworker.Options{}, nil)
+	run := b.start(t, "W")
+	b.goBetween(t, run)
+	_, err := b.end(t, run)
+	require.ErrorIs(t, workflows.LockError(err), lockcore.ErrLost)
+	var app *temporal.ApplicationError
+	require.ErrorAs(t, err, &app)
+	require.Equal(t, "lockstep.Lost", app.Type())
+	b.requireFree(t, account.Name)
+}
+
+func TestASagaMayCommitAfterALoss(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		return workflows.RunSaga(ctx, workflows.SagaOptions{GoOnAfterLoss: true}, func(ctx workflow.Context, s *workflows.Saga) error {
+			if err := s.Step(workflows.WithLocks(ctx, brief), "Note", "Undo", "step").Get(ctx, nil); err != nil {
+				return err
+			}
+			receive(ctx, "go on")
+			return s.Step(workflows.WithLocks(ctx, brief), "Note", "Undo", "step 2").Get(ctx, nil)
+		})
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Note": b.note, "Undo": b.undoes})
+	run := b.start(t, "W")
+	b.goBetween(t, run)
+	_, err := b.end(t, run)
+	require.NoError(t, err)
+	require.Equal(t, []string{"step", "step 2"}, b.read())
 	b.requireFree(t, account.Name)
 }
 

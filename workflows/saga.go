@@ -117,6 +117,9 @@ func backOff(attempt int, runID string) time.Duration {
 // runOnce is one attempt of a saga.
 func runOnce(ctx workflow.Context, opts SagaOptions, attempt int, fn func(ctx workflow.Context, s *Saga) error) error {
 	inner, scope := enterScope(ctx)
+	if scope != nil && opts.GoOnAfterLoss {
+		scope.GoOn()
+	}
 	s := &Saga{attempt: attempt, scope: run.ScopeFrom(inner)}
 	err := fn(inner, s)
 	if run.HandsOver(err) { // the run hands its locks over, or releases them, when it has ended

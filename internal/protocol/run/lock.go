@@ -24,7 +24,7 @@ type Lock struct {
 	step *Step
 	// asked are the resources as the caller asked for them.
 	asked []lockcore.Resource
-	// reacquire is what the caller said; a first acquire always may.
+	// reacquire says that the locks are taken anew if they were lost; a first acquire always does.
 	reacquire bool
 	leases    []protocol.Lease
 	// released is what became of the release.
@@ -50,7 +50,7 @@ func (s *State) NewLock(ctx workflow.Context, locks *Locks) *Lock {
 		// What undoes others must run, and its saga cannot be undone to let another go first.
 		NeverVictim: compensating,
 	}}
-	return &Lock{step: step, asked: slices.Clone(locks.Resources), reacquire: locks.Reacquire || compensating}
+	return &Lock{step: step, asked: slices.Clone(locks.Resources), reacquire: compensating}
 }
 
 // Acquire takes the locks, all or none, and waits where they are busy. What it may have left, where it fails, it

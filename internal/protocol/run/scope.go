@@ -25,6 +25,8 @@ type Scope struct {
 	// parked are the steps that wait for their locks, and undoing says that those are not to run any more which do not undo others.
 	parked  []*parking
 	undoing bool
+	// goesOn says that the saga takes anew what it has lost.
+	goesOn bool
 	// isLock says that the scope is that of locks around code.
 	isLock bool
 }
@@ -42,6 +44,9 @@ func (n names) has(name string) bool {
 	_, found := slices.BinarySearch(n, name)
 	return found
 }
+
+// GoOn says that the saga takes anew what it has lost.
+func (c *Scope) GoOn() { c.goesOn = true }
 
 // uses are resources that completed steps have used, in the order of their names, each with the number of the first such step's
 // scheduling.

@@ -101,7 +101,7 @@ func (s *State) Step(ctx workflow.Context, activityType string) (*Step, error) {
 		Resources: make([]lockcore.Resource, len(locks.Resources)),
 		TTL:       protocol.Duration(locks.TTL),
 		HoldTTL:   protocol.Duration(locks.HoldTTL),
-		Reacquire: locks.Reacquire || compensating,
+		Reacquire: scope.goesOn || compensating,
 		NewFence:  compensating,
 		Owner:     cmp.Or(locks.Owner, ownerFrom(ctx), s.owner),
 		Park:      true,
