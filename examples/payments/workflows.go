@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"time"
 
 	"go.temporal.io/sdk/workflow"
@@ -49,8 +50,7 @@ func Freeze(ctx workflow.Context, account string) error {
 		return err
 	}
 	err = workflow.Sleep(ctx, time.Second) // or a signal, a child workflow, a person's decision
-	hold.Release(ctx)
-	return err
+	return errors.Join(err, hold.Release(ctx))
 }
 
 // statementLocks is the rule of Statement: nobody changes the account while it is written.
