@@ -83,6 +83,8 @@ type Entry struct {
 	FirstFence int64 `bson:"first,omitempty"`
 	// FirstOrder, of a kept entry, is the order of the request that made it, and 0 once another run has taken it over.
 	FirstOrder int64 `bson:"firstOrder,omitempty"`
+	// HandedOver, of a kept entry, says that its run has left it to the next one: see Acquire.HandOver.
+	HandedOver bool `bson:"handed,omitempty"`
 	// Joined, of a kept entry, says that a later request has entered the hold since it was kept, so that the first request
 	// cannot take it back.
 	Joined bool `bson:"joined,omitempty"`
