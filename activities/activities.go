@@ -52,7 +52,7 @@ type Locker interface {
 	CollectionID(ctx context.Context) (string, error)
 	Commit(ctx context.Context, c lockcore.Commit) error
 	ReleaseHeld(ctx context.Context, r lockcore.Release) (held []string, err error)
-	Recheck(ctx context.Context, req lockcore.Request, at string, first bool, held ...string) (again time.Duration, err error)
+	Recheck(ctx context.Context, req lockcore.Request, first bool) (again time.Duration, err error)
 	Withdrawn(ctx context.Context, req lockcore.Request) error
 	Tend(resource string)
 	Extend(ctx context.Context, lockID, run string, resources ...string) (again time.Duration, err error)
