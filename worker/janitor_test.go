@@ -33,10 +33,14 @@ import (
 // often is the interval of the tests' janitors.
 const often = 200 * time.Millisecond
 
+func oftenOn(b *bundle) worker.Options {
+	return worker.Options{Locker: b.locker, Janitor: worker.JanitorOptions{Interval: often}}
+}
+
 // janitored gives a bundle a plugin whose janitor works often, on the client.
 func janitored(t *testing.T, b *bundle, dial ...grpc.DialOption) {
 	t.Helper()
-	plugin, err := worker.NewPlugin(worker.Options{Locker: b.locker, Janitor: worker.JanitorOptions{Interval: often}})
+	plugin, err := worker.NewPlugin(oftenOn(b))
 	require.NoError(t, err)
 	b.plugin = plugin
 	b.client = b.dial(t, client.Options{ConnectionOptions: client.ConnectionOptions{DialOptions: dial}})
@@ -172,7 +176,8 @@ func TestWhatIsHeldIsExtendedWhileTheRestIsWaitedFor(t *testing.T) {
 	const holdTTL = 5 * time.Second
 	b.workflow("W", func(ctx workflow.Context) error {
 		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
-			return do(workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account2, account}, TTL: time.Second, HoldTTL: holdTTL}), "Nothing")
+			l := workflows.Locks{Resources: []lockcore.Resource{account2, account}, TTL: time.Second, HoldTTL: holdTTL}
+			return do(workflows.WithLocks(ctx, l), "Nothing")
 		})
 	})
 	b.work(t, sdkworker.Options{}, map[string]any{"Nothing": nothing})
@@ -257,7 +262,7 @@ func TestTheJanitorBeginsWithTheWorker(t *testing.T) {
 func TestWithThePluginOnTheWorkerAloneTheJanitorBeginsWithAnActivity(t *testing.T) {
 	t.Parallel()
 	b := leftBehind(setup(t))
-	plugin, err := worker.NewPlugin(worker.Options{Locker: b.locker, Janitor: worker.JanitorOptions{Interval: often}})
+	plugin, err := worker.NewPlugin(oftenOn(b))
 	require.NoError(t, err)
 	b.plugin = plugin
 	b.work(t, sdkworker.Options{}, map[string]any{"Note": func(context.Context) error { return nil }})
@@ -292,7 +297,7 @@ func TestTheJanitorHasTheClientsCredentials(t *testing.T) {
 	pair := authority.Issue(t, "lockstep")
 	cert, err := tls.X509KeyPair(pair.Cert, pair.Key)
 	require.NoError(t, err)
-	plugin, err := worker.NewPlugin(worker.Options{Locker: b.locker, Janitor: worker.JanitorOptions{Interval: often}})
+	plugin, err := worker.NewPlugin(oftenOn(b))
 	require.NoError(t, err)
 	b.plugin = plugin
 	b.client = b.dial(t, client.Options{
@@ -307,7 +312,7 @@ func TestTheJanitorHasTheClientsCredentials(t *testing.T) {
 func TestTheJanitorSharesTheConnectionThatTheClientShares(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	plugin, err := worker.NewPlugin(worker.Options{Locker: b.locker, Janitor: worker.JanitorOptions{Interval: often}})
+	plugin, err := worker.NewPlugin(oftenOn(b))
 	require.NoError(t, err)
 	b.plugin = plugin
 	c, err := client.NewClientFromExisting(b.client, client.Options{Plugins: []client.Plugin{plugin}})

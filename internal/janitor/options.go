@@ -82,9 +82,11 @@ func (o Options) complete() (Options, error) {
 func CheckPace(prefix string, interval time.Duration, questions int) error {
 	switch {
 	case interval != 0 && (interval < minInterval || interval > maxInterval):
-		return &lockcore.InvalidError{Field: prefix + "Interval", Value: interval.String(), Bound: fmt.Sprintf("%v to %v", minInterval, maxInterval)}
+		bound := fmt.Sprintf("%v to %v", minInterval, maxInterval)
+		return &lockcore.InvalidError{Field: prefix + "Interval", Value: interval.String(), Bound: bound}
 	case questions < 0 || questions > maxQuestions:
-		return &lockcore.InvalidError{Field: prefix + "QuestionsPerSecond", Value: fmt.Sprint(questions), Bound: fmt.Sprintf("1 to %d", maxQuestions)}
+		bound := fmt.Sprintf("1 to %d", maxQuestions)
+		return &lockcore.InvalidError{Field: prefix + "QuestionsPerSecond", Value: fmt.Sprint(questions), Bound: bound}
 	}
 	return nil
 }
