@@ -101,7 +101,7 @@ func (l *Locker) Enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 }
 
 func (l *Locker) enter(ctx context.Context, req Request, queue bool) ([]Lease, error) {
-	newPart := !queue && !req.Keep && req.Run == "" && req.Order == (Order{}) && req.Part == ""
+	fresh := !queue && !req.Keep && req.Run == "" && req.Part == ""
 	req, err := l.complete(req, !queue)
 	if err != nil {
 		return nil, err
@@ -109,8 +109,7 @@ func (l *Locker) enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 	leases := make([]Lease, 0, len(req.Resources))
 	for _, res := range req.Resources {
 		op := l.acquireOp(&req, res)
-		op.Queue, op.Fresh = queue, newPart
-		op.WaiterTTL, op.HeardIn = parkedTTL.Milliseconds(), parkedHeardIn.Milliseconds()
+		op.Fresh, op.Queue, op.WaiterTTL, op.HeardIn = fresh, queue, parkedTTL.Milliseconds(), parkedHeardIn.Milliseconds()
 		lease, err := l.ask(ctx, &req, op, nil)
 		var busy *BusyError
 		if queue && req.MaxWait > 0 && errors.As(err, &busy) && busy.Position == 1 { // a short wait often saves it from coming again
@@ -261,7 +260,6 @@ func (l *Locker) ask(outer context.Context, req *Request, op engine.Acquire, beh
 			return d, err
 		}
 		d, err = l.eng.Acquire(ctx, op)
-		op.Fresh = false // a repetition may find what the first one left
 		switch {
 		case err != nil && outcomeUnknown(err):
 			answerLost, req.lostAt = true, time.Now()

@@ -55,7 +55,7 @@ func (l *Locker) Status(ctx context.Context, f Filter) iter.Seq2[Status, error] 
 			return
 		}
 		q := engine.Query{
-			Resource: f.Resource, Prefix: f.Prefix, LockID: f.LockID, Owner: f.Owner, LockIDPrefix: f.LockIDPrefix, Live: f.Live, Contended: f.Contended,
+			Resource: f.Resource, Prefix: f.Prefix, LockID: f.LockID, Owner: f.Owner, LockIDPrefix: f.LockIDPrefix, Contended: f.Contended,
 		}
 		for d, err := range l.eng.List(ctx, q) {
 			if err != nil {

@@ -189,7 +189,7 @@ func (s *state) grant(op engine.Acquire) {
 			}
 		}
 	}
-	if s.doc.Last.Outcome == engine.Granted || op.NewFence || (!op.Fresh && s.some(again)) {
+	if s.doc.Last.Outcome == engine.Granted || op.NewFence || s.some(again) {
 		s.doc.Fence = max(s.doc.Fence+1, s.now.UnixMilli())
 		fence = s.doc.Fence
 	}
@@ -214,10 +214,6 @@ func (s *state) grant(op engine.Acquire) {
 	entries := []engine.Entry{part}
 	if op.Keep {
 		entries = []engine.Entry{s.kept(op, told, mode, fence), part}
-	}
-	if op.Fresh {
-		s.doc.Held = append(s.doc.Held, part)
-		return
 	}
 	s.doc.Held = append(s.replaced(op), entries...)
 	s.doc.Waiters = slices.DeleteFunc(s.doc.Waiters, func(w engine.Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })

@@ -14,12 +14,12 @@ import (
 // its way. Claims, and what drains, are always read.
 func decode(raw bson.Raw, lockID string) (engine.Document, error) {
 	var lean struct {
-		ID    string        `bson:"_id"`
-		Seq   int64         `bson:"seq"`
-		At    time.Time     `bson:"at"`
-		Fence int64         `bson:"fence"`
-		Held  bson.RawValue `bson:"held"`
-		Last  engine.Last   `bson:"last"`
+		ID    string      `bson:"_id"`
+		Seq   int64       `bson:"seq"`
+		At    time.Time   `bson:"at"`
+		Fence int64       `bson:"fence"`
+		Held  []bson.Raw  `bson:"held"`
+		Last  engine.Last `bson:"last"`
 	}
 	if err := bson.Unmarshal(raw, &lean); err != nil {
 		return engine.Document{}, unreadable(err)
@@ -32,15 +32,7 @@ func decode(raw bson.Raw, lockID string) (engine.Document, error) {
 		return d, nil
 	}
 	d := engine.Document{ID: lean.ID, Seq: lean.Seq, At: lean.At, Fence: lean.Fence, Last: lean.Last}
-	items, err := lean.Held.Array().Values()
-	if err != nil {
-		return d, unreadable(err)
-	}
-	for _, item := range items {
-		stored, ok := item.DocumentOK()
-		if !ok {
-			return d, unreadable(fmt.Errorf("an entry is a %s", item.Type))
-		}
+	for _, stored := range lean.Held {
 		of, _ := stored.Lookup("lockId").StringValueOK()
 		state, _ := stored.Lookup("state").StringValueOK()
 		if of != lockID && state != engine.Claimed && state != engine.Draining {

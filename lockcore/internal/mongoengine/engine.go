@@ -80,10 +80,6 @@ func (e *Engine) apply(ctx context.Context, resource, lockID string, values bson
 	if err != nil {
 		return engine.Document{}, err
 	}
-	answer := fullAnswer
-	if kind.lean() {
-		answer = leanAnswer
-	}
 	filter := bson.D{{Key: "_id", Value: resource}}
 	for attempt := 0; ; attempt++ {
 		raw, err := e.coll.FindOneAndUpdate(ctx, filter, pipeline, answer).Raw()
@@ -99,19 +95,9 @@ func (e *Engine) apply(ctx context.Context, resource, lockID string, values bson
 	}
 }
 
-// A write asks for the document without its queue, and a lean one without the records too.
-var (
-	fullAnswer = answerWithout("waiters", "attn")
-	leanAnswer = answerWithout("waiters", "attn", "released", "evicted")
-)
-
-func answerWithout(fields ...string) *options.FindOneAndUpdateOptionsBuilder {
-	without := bson.D{}
-	for _, f := range fields {
-		without = append(without, v(f, 0))
-	}
-	return options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After).SetProjection(without)
-}
+// answer is the document without its queue and its records.
+var answer = options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After).
+	SetProjection(doc(v("waiters", 0), v("attn", 0), v("released", 0), v("evicted", 0), v("undone", 0)))
 
 // insertedByAnother tells that two first requests of one resource tried to insert its document, and this one
 // came second: nothing was written, and it finds the document when it asks again. MongoDB says so with a

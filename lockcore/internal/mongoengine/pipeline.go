@@ -12,13 +12,8 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
-// kind is what the text of a pipeline depends on.
-type kind interface {
-	// stages are the pipeline after the stage that sets its values.
-	stages() []bson.D
-	// lean says that the answer may leave out the records.
-	lean() bool
-}
+// kind is what the text of a pipeline depends on: stages are the pipeline after the stage that sets its values.
+type kind interface{ stages() []bson.D }
 
 type (
 	renewKind    struct{ downgrade, newTTL bool }
@@ -27,35 +22,35 @@ type (
 	withdrawKind struct{}
 )
 
-// Acquire sends one command, and a read to learn why where a fresh request was overtaken, which is rare.
+// Acquire sends one command, and one more to learn of a loss.
 func (e *Engine) Acquire(ctx context.Context, op engine.Acquire) (engine.Document, error) {
-	d, err := e.apply(ctx, op.Resource, op.LockID, acquireValues(&op), kindOf(&op))
-	if err == nil && op.Fresh && d.Last.Outcome == engine.Overtaken {
-		now, err := e.Read(ctx, op.Resource)
-		if err == nil && len(now) == 1 {
-			d.Released, d.Evicted = now[0].Released, now[0].Evicted
+	return e.withRecords(ctx)(e.apply(ctx, op.Resource, op.LockID, acquireValues(&op), kindOf(&op)))
+}
+
+// Renew sends one command, and one more to learn of a loss.
+func (e *Engine) Renew(ctx context.Context, op engine.Renew) (engine.Document, error) {
+	values := append(values(op.LockID, op.Part, op.Order, op.Policy), v("ttl", op.TTL))
+	return e.withRecords(ctx)(e.apply(ctx, op.Resource, op.LockID, values, renewKind{downgrade: op.Downgrade, newTTL: op.TTL > 0}))
+}
+
+// withRecords reads the records for an answer that is about them, which is rare. They are most of a document, and answers
+// leave them out.
+func (e *Engine) withRecords(ctx context.Context) func(engine.Document, error) (engine.Document, error) {
+	return func(d engine.Document, err error) (engine.Document, error) {
+		if err != nil || (d.Last.Outcome != engine.Lost && d.Last.Outcome != engine.Overtaken) {
+			return d, err
+		}
+		now, err := e.Read(ctx, d.ID)
+		if len(now) == 1 {
+			d.Released, d.Evicted, d.Undone = now[0].Released, now[0].Evicted, now[0].Undone
 		}
 		return d, err
 	}
-	return d, err
-}
-
-// The kinds whose outcome is never about the records, which are most of the document: their answers leave them out.
-func (k acquireKind) lean() bool { return k.fresh }
-func (leaveKind) lean() bool     { return true }
-func (releaseKind) lean() bool   { return true }
-func (renewKind) lean() bool     { return false }
-func (withdrawKind) lean() bool  { return false }
-
-// Renew sends one command.
-func (e *Engine) Renew(ctx context.Context, op engine.Renew) (engine.Document, error) {
-	values := append(values(op.LockID, op.Part, op.Order, op.Policy), v("ttl", op.TTL))
-	return e.apply(ctx, op.Resource, op.LockID, values, renewKind{downgrade: op.Downgrade, newTTL: op.TTL > 0})
 }
 
 // Leave sends one command.
 func (e *Engine) Leave(ctx context.Context, op engine.Leave) (engine.Document, error) {
-	values := append(values(op.LockID, op.Part, op.Order, op.Policy), record(op.LockID, op.Label, &op.Part, op.Order, op.Reason))
+	values := append(values(op.LockID, op.Part, op.Order, op.Policy), v("rec", engine.Released{LockID: op.LockID, Label: op.Label, Part: &op.Part, Order: op.Order, Reason: op.Reason}))
 	if op.Label != "" {
 		values = append(values, v("cut", engine.CutOff(op.LockID)))
 	}
@@ -68,7 +63,7 @@ func (e *Engine) Release(ctx context.Context, op engine.Release) (engine.Documen
 	if op.Leaving != nil {
 		part = *op.Leaving
 	}
-	values := append(values(op.LockID, part, op.Order, op.Policy), record(op.LockID, op.Label, nil, op.Order, op.Reason))
+	values := append(values(op.LockID, part, op.Order, op.Policy), v("rec", engine.Released{LockID: op.LockID, Label: op.Label, Order: op.Order, Reason: op.Reason}))
 	if op.Label != "" {
 		values = append(values, v("label", op.Label))
 	}
@@ -92,18 +87,6 @@ func values(lockID, part string, order int64, policy engine.Policy) bson.D {
 	return bson.D{
 		{Key: "id", Value: lockID}, {Key: "part", Value: part}, {Key: "ord", Value: order}, {Key: "claim", Value: policy.ClaimTTL}, {Key: "mem", Value: policy.Memory()},
 	}
-}
-
-// record is the literal of a released record.
-func record(lockID, label string, part *string, order int64, reason string) bson.E {
-	rec := bson.D{{Key: "lockId", Value: lockID}, {Key: "part", Value: part}, {Key: "order", Value: order}}
-	if label != "" {
-		rec = append(rec, v("label", label))
-	}
-	if reason != "" {
-		rec = append(rec, v("reason", reason))
-	}
-	return v("rec", rec)
 }
 
 // pipeline is a marshalled array of stages: what a command costs its client is mostly marshalling.

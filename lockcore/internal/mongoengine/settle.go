@@ -69,10 +69,6 @@ func distinct(ids string, beside expr) expr {
 //	d  the first of them; later, to whom room was given      l  what is alive      b  and not kept around the first
 //	c  the claims, which are taken out of the queue      x  the expired holds that are displaced
 func (s *stages) settle(o outcome) {
-	head := expr(first("$t.w"))
-	if o.alone {
-		head = cond(o.granted, o.whom(), head)
-	}
 	// Who is alive matters to those who wait; and beside a crowd, to what has expired.
 	expired := lte(minOf("$held.expiresAt"), "$$NOW")
 	matters := ne("$waiters", none)
@@ -80,16 +76,13 @@ func (s *stages) settle(o outcome) {
 		matters = or(matters, expired)
 	}
 	s.set(v("w", op("$slice", awakeQueue, engine.SettleMost)), v("l", cond(matters, filter("$held", alive), none)))
-	s.set(v("d", head), v("b", filter("$t.l", besideHead)))
+	s.set(v("d", first("$t.w")), v("b", filter("$t.l", besideHead)))
 	room := op("$subtract", ifNull("$t.d.limit", engine.Unlimited), distinct("$t.b.lockId", "$t.d.lockId"))
 	run := op("$indexOfArray", concat(each("$t.w", gte(ifNull("$$this.limit", engine.Unlimited), ifNull("$t.d.limit", engine.Unlimited))), list(false)), false)
 	held := in(list("$t.d.lockId", engine.Exclusive), each("$held", list("$$this.lockId", "$$this.mode")))
 	s.set(v("c", op("$slice", "$t.w", cond(in(engine.Exclusive, "$t.b.mode"), 0, largest(0, op("$min", room, cond(or(held, "$t.d.within"), 1, run)))))))
 	given := expr(ne("$t.c", none))
-	switch {
-	case o.alone:
-		given = or(o.granted, given)
-	case o.granted != nil:
+	if o.granted != nil {
 		s.set(v("d", cond(given, "$t.d", cond(o.granted, o.whom(), nil))))
 		given = gt("$t.d", nil)
 	}
@@ -110,11 +103,10 @@ func (s *stages) settle(o outcome) {
 
 // outcome is what an operation tells in last.
 type outcome struct {
-	// granted tells whether the request gave room to who; nil where the operation grants nothing itself. Then alone says
-	// that it makes no claims beside, and crowd that many others may hold beside who, so that a path is worth asking before each
-	// of them is looked at.
+	// granted tells whether the request gave room to who; nil where the operation grants nothing itself. crowd says that many
+	// others may hold beside who, so that a path is worth asking before each of them is looked at.
 	granted       expr
-	alone, crowd  bool
+	crowd         bool
 	did, position expr
 	// released are the entries of holds that the operation ended; left are more that were in the way; gone are places and claims that were given up. Nil is none.
 	released, left, gone expr
@@ -175,7 +167,7 @@ func (s *stages) store(o outcome) []bson.D {
 		v("evicted", cond(adds, lastOf(concat(filter("$evicted", gt("$$this.at", tooOld)), evidence), engine.MaxEvicted), "$evicted")),
 		v("since", largest(ifNull("$since", tooOld), cond(adds, largest(
 			maxOf(filter("$evicted.at", lte("$$this", tooOld))),
-			op("$arrayElemAt", concat("$evicted.at", each(evidence, "$$NOW")), -engine.MaxEvicted-1)), nil))),
+			op("$arrayElemAt", concat("$evicted.at", each(together(o.evidence, lost), "$$NOW")), -engine.MaxEvicted-1)), nil))),
 		v("idleAt", idleAt), v("attn", attn),
 		v("last", last),
 		v("t", "$$REMOVE"),
