@@ -295,7 +295,6 @@ func (l *Locker) ask(outer context.Context, req *Request, op engine.Acquire, beh
 	return lease, err
 }
 
-// abandon ends what a request of Acquire has: what it took, and its place in the queue of at.
 func (l *Locker) abandon(ctx context.Context, s *Session, req *Request, at Resource, cause error) {
 	var leases []Lease
 	if s != nil {

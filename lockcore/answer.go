@@ -8,7 +8,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
-// answer turns the document that a request left into a lease or an error.
 func answer(op *engine.Acquire, d *engine.Document, sent time.Time) (Lease, error) {
 	switch d.Last.Outcome {
 	case engine.Granted, engine.Joined, engine.Again:
@@ -45,7 +44,6 @@ func deadlockError(op *engine.Acquire, verdict string) *DeadlockError {
 	return &DeadlockError{Resource: op.Resource, LockID: op.LockID, Part: op.Part, Order: orderOf(op.Order), Cycle: cycle}
 }
 
-// lostError says what is remembered of a hold that is gone.
 func lostError(d *engine.Document, lockID, label, part string, order int64) *LostError {
 	lost := &LostError{Resource: d.ID, LockID: lockID, Part: part, Order: orderOf(order), Reason: "it does not hold any more"}
 	if e := d.EvictedRecord(lockID, label); e != nil {
@@ -78,7 +76,6 @@ func leaseOf(p *engine.Entry, d *engine.Document, sent time.Time) Lease {
 	return lease
 }
 
-// busy says who is in the way of a request.
 func busy(op *engine.Acquire, d *engine.Document) *BusyError {
 	e := &BusyError{
 		Resource: op.Resource, LockID: op.LockID, Position: int(d.Last.Position), Waiting: int(d.Last.Length),
@@ -142,7 +139,6 @@ func holders(d *engine.Document) []Holder {
 	return out
 }
 
-// ttlOf is the TTL that an entry was taken with.
 func ttlOf(e *engine.Entry) time.Duration {
 	if e.TTL == 0 {
 		return Forever

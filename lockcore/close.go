@@ -80,7 +80,6 @@ func (l *lifecycle) call(ctx context.Context) (_ context.Context, done func(), e
 	}, nil
 }
 
-// endedByClose adds ErrClosed to the error of a call whose context Close ended.
 func endedByClose(ctx context.Context, err error) error {
 	if err != nil && errors.Is(context.Cause(ctx), ErrClosed) && !errors.Is(err, ErrClosed) {
 		return fmt.Errorf("%w: %w", ErrClosed, err)

@@ -51,7 +51,6 @@ func (l *Locker) retryUnknown(ctx context.Context, op, resource string, order Or
 	}
 }
 
-// failure wraps an error of the database: nothing was done, or the outcome is unknown.
 func failure(op, resource string, order Order, err error, unknown bool) error {
 	if unknown {
 		return &UnknownOutcomeError{Op: op, Resource: resource, Order: order, Err: err}

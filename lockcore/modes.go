@@ -24,7 +24,6 @@ func (s *Session) Downgrade(ctx context.Context) error {
 	return nil
 }
 
-// trustShared makes the session trust no more than a shared lease on a resource.
 func (s *Session) trustShared(resource string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,7 +64,6 @@ func (s *Session) Upgrade(ctx context.Context, resource string) error {
 	return nil
 }
 
-// beginUpgrade finds the lease to upgrade, and draws the order of the request.
 func (s *Session) beginUpgrade(resource string) (Lease, Order, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

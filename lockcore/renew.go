@@ -43,7 +43,6 @@ func (l *Locker) Downgrade(ctx context.Context, lease Lease) (Lease, error) {
 	return l.renewOne(ctx, lease, true)
 }
 
-// renewResult is what became of a lease.
 type renewResult struct {
 	lease Lease
 	err   error
@@ -94,7 +93,6 @@ func inParallel(n int, do func(int)) {
 	_ = calls.Wait()
 }
 
-// renewBatch returns which of the leases whose indexes are given it renewed.
 func (l *Locker) renewBatch(ctx context.Context, leases []Lease, indexes []int) []bool {
 	ctx, span := l.tel.batch(ctx, len(indexes))
 	ops := make([]engine.Renew, len(indexes))

@@ -95,7 +95,6 @@ func (f *Filter) selects(s *Status) bool {
 		strings.HasPrefix(s.LockID, f.LockIDPrefix) && (!f.Live || s.ExpiresIn > 0) && (len(f.States) == 0 || slices.Contains(f.States, s.State))
 }
 
-// statusesOf lists who is in a document.
 func statusesOf(d *engine.Document) []Status {
 	var out []Status
 	for _, h := range holders(d) {

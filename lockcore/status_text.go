@@ -22,7 +22,6 @@ func (h Holder) String() string {
 	return "held by " + h.who("since", part) + ", " + h.until("expired %s", "no end", "for another %s unless renewed")
 }
 
-// until says when the promise ended, that it has no end, or what is left of it.
 func (h Holder) until(over, endless, left string) string {
 	switch {
 	case h.ExpiresIn <= 0:

@@ -10,26 +10,18 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/internal/pace"
 )
 
-// # The watcher
-//
-// A request that has queued has to learn that its turn has come. One watcher per Locker sees to that, for two kinds of
-// waiters: the local ones, which wait in [Locker.Acquire], and the parked ones, which wait without a process and are woken
-// by whoever listens with [Locker.OnTurn]. The watcher keeps a table of the resources that they wait for. Three things
-// make it look at one:
-//
-//   - a write of this Locker, whose answer names the claims that it made: no read is needed;
-//   - time: the intervals of package pace, and the moments at which the document can mean something else by time alone.
-//
-// A look reads all resources that are due in one command, which the re-checks of parked waiters share, and asks
-// [engine.Next] what each document means:
+// watcher wakes those who have queued, of two kinds: local waiters wait in [Locker.Acquire], and parked
+// ones without a process, woken by those that listen with [Locker.OnTurn]. It looks at a resource
+// after a write of this Locker, whose answer names the claims that it made, and by the intervals of
+// package pace. A look reads all resources that are due in one command, which the re-checks of parked
+// waiters share, and asks [engine.Next] what each document means:
 //
 //	Go, Gone   the local waiter asks again; the parked one's turn is told to those who listen
-//	Settle     the watcher writes the document once, so that the head of the queue is granted a claim, even if the head is
-//	           dead: its claim lapses, and the next look finds the next head
+//	Settle     the watcher writes the document once, so that the head of the queue is granted a claim;
+//	           if the head is dead its claim lapses, and the next look finds the next head
 //	Wait       the watcher looks again, at the latest when time alone may change the answer
 //
-// A timer fires when the next look is due. So nothing runs between two looks, or after the last waiter has gone. Beside
-// the looks, and as often for both kinds, it searches for deadlocks; see deadlock.go.
+// A timer fires when the next look is due, and when a search for deadlocks is: see deadlock.go.
 type watcher struct {
 	locker *Locker
 	reads  sharedReads
@@ -48,7 +40,6 @@ type watcher struct {
 	searchAt, searched time.Time
 }
 
-// watched is a resource for which somebody waits.
 type watched struct {
 	local []*waiter
 	// parked says that there are, or may be, parked waiters.
@@ -61,7 +52,6 @@ type watched struct {
 	failures int
 }
 
-// waiter is one request of Acquire.
 type waiter struct {
 	resource string
 	request  *engine.Waiter
@@ -71,7 +61,6 @@ type waiter struct {
 	searched bool
 }
 
-// searchWithin bounds a search.
 const searchWithin = time.Minute
 
 func newWatcher(l *Locker) *watcher {
@@ -101,8 +90,8 @@ func (w *watcher) add(resource string, request *engine.Waiter) *waiter {
 	return one
 }
 
-// queued has the resource of a request watched, which waits now. soon says that it had queued before it was registered.
-// The last that queues in a deadlock always sees it, since the search comes after.
+// queued has the resource of a request watched, which waits now. soon says that it had queued before it
+// was registered. The last that queues in a deadlock always sees it, since the search comes after.
 func (w *watcher) queued(one *waiter, soon bool) {
 	now := time.Now()
 	w.mu.Lock()
@@ -125,7 +114,6 @@ func (w *watcher) lookBy(r *watched, at time.Time) {
 	}
 }
 
-// remove forgets a request that does not wait any more.
 func (w *watcher) remove(one *waiter) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -149,7 +137,6 @@ func (w *watcher) call(resource, lockID, part string) {
 	}
 }
 
-// call gives the waiter a token, unless it has one.
 func (one *waiter) call() {
 	select {
 	case one.turn <- struct{}{}:
@@ -157,9 +144,9 @@ func (one *waiter) call() {
 	}
 }
 
-// wrote takes in a document that a write of this Locker left, which may lack the queue: it wakes those who were granted
-// a claim, or whose lock ID has come to hold. The resource is looked at soon after a claim for a parked waiter: by then
-// the claim is confirmed, and others of its lock ID may join.
+// wrote takes in a document that a write of this Locker left, which may lack the queue: it wakes those
+// who were granted a claim, or whose lock ID has come to hold. After a claim for a parked waiter the
+// resource is looked at soon, when the claim is confirmed, and others of its lock ID may join.
 func (w *watcher) wrote(d *engine.Document) {
 	var turns []Turn
 	for i := range d.Held {

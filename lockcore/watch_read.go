@@ -70,7 +70,6 @@ func (b *sharedRead) has(name string) bool {
 	return asked
 }
 
-// run reads until nobody asks.
 func (r *sharedReads) run() {
 	for {
 		r.mu.Lock()

@@ -42,29 +42,3 @@ const (
 func (d *Document) Undoes(lockID, part string) bool {
 	return slices.ContainsFunc(d.Undone, func(u Undone) bool { return u.LockID == lockID && u.Part == part })
 }
-
-// OtherRun is the label of the run that keeps a request from speaking for its party, if one does.
-func (d *Document) OtherRun(a *Acquire) (label string, yes bool) {
-	if a.Label == "" {
-		return "", false
-	}
-	for _, e := range d.Evicted {
-		if e.LockID == a.LockID && e.Label == a.Label && e.To != "" {
-			return e.To, true
-		}
-	}
-	other := func(lockID, label string) bool {
-		return lockID == a.LockID && label != a.Label && (label == "" || label != a.TakeOver)
-	}
-	for i := range d.Held {
-		if e := &d.Held[i]; other(e.LockID, e.Label) && (e.Holds() || e.Stands(d.At)) {
-			return e.Label, true
-		}
-	}
-	for i := range d.Waiters {
-		if w := &d.Waiters[i]; other(w.LockID, w.Label) && w.ExpiresAt.After(d.At) {
-			return w.Label, true
-		}
-	}
-	return "", false
-}

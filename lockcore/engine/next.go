@@ -62,7 +62,6 @@ type Queue struct {
 	Waiting int
 }
 
-// user is one part of a lock ID.
 type user struct{ lockID, part string }
 
 // Queue looks at the document as a whole.
@@ -134,7 +133,6 @@ func (d *Document) FitsBeside(p Party) bool {
 	return !p.Labelled || d.Admits(p)
 }
 
-// holds reports whether a lock ID has an entry of a hold for which which reports true.
 func (d *Document) holds(lockID string, which func(*Entry) bool) bool {
 	for i := range d.Held {
 		if e := &d.Held[i]; e.LockID == lockID && e.Holds() && which(e) {

@@ -82,11 +82,6 @@ const CommandTimeout = 10 * time.Second
 // EndlessTTL is the TTL by which a lease without end is renewed, trusted and drained.
 const EndlessTTL = 30 * time.Second
 
-// Late reports whether the request comes too late at now.
-func (a *Acquire) Late(now time.Time) bool {
-	return !a.Issued.IsZero() && now.After(a.Issued.Add(CommandTimeout))
-}
-
 // Crowd is how many lock IDs may be on a resource before a grant ends the holds among them that have
 // expired, needed or not, so that a document stays small.
 const Crowd = 256

@@ -12,9 +12,9 @@ import (
 // document after. Its outcome stands in Last.
 func Acquire(before engine.Document, op engine.Acquire, now time.Time) engine.Document {
 	s := begin(before, op.Resource, op.Policy, now)
-	label, other := s.doc.OtherRun(&op)
+	label, other := otherRun(&s.doc, &op)
 	switch {
-	case op.Late(now):
+	case late(&op, now):
 		s.doc.Last.Outcome = engine.Late
 	case other:
 		s.doc.Last.Outcome, s.doc.Last.Note = engine.OtherRun, label

@@ -6,7 +6,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
-// acquireKind is what the text of an acquire depends on. Everything else is in the literal of its first stage.
+// acquireKind is what the text of an acquire depends on.
 type acquireKind struct {
 	mode                                                       string
 	limited, forever, holdForever                              bool
@@ -69,8 +69,6 @@ func acquireValues(a *engine.Acquire) bson.D {
 //  5. granted: an upgrade, or a new hold.
 //  6. queued, or the place refreshed.
 //  7. busy, or the queue full; nothing changes.
-//
-// Whatever the outcome, the write is counted and the document settled.
 func (k acquireKind) stages() []bson.D {
 	var s stages
 	if k.labelled {
@@ -234,28 +232,25 @@ func (s *stages) entries(k acquireKind) expr {
 		unchanged)
 }
 
-// goesAhead reports whether the request queues ahead of others: it is an upgrade; or it slept
-// through its claim, or there is no room for it any more; or it lives within a hold that is kept.
+// goesAhead is whether the request queues ahead of others: it is an upgrade; or it had a claim; or it
+// lives within a hold that is kept.
 func (k acquireKind) goesAhead() expr {
 	if k.within {
-		return or(ne("$t.o", none), isClaim, "$t.around")
+		return or(goesAhead, "$t.around")
 	}
 	return goesAhead
 }
 
 var goesAhead = or(ne("$t.o", none), isClaim)
 
-// isClaim tells whether the request confirms a claim, or goes back to the queue from one; a part that is superseded does not
-// bequeath what it had of its own.
+// isClaim is whether the request confirms a claim, or goes back to the queue from one.
 var isClaim = eq("$t.m.state", engine.Claimed)
 
-// claimStands tells whether the claim of the request has not lapsed.
 var claimStands = and(isClaim, gt("$t.m.expiresAt", "$$NOW"))
 
 // twiceAsLong is how long the next claim of a request stands that slept through one.
 var twiceAsLong = op("$min", op("$multiply", int64(2), largest("$t.claim", "$t.m.claimTTL")), "$t.longest")
 
-// until is the end of a promise of ttl milliseconds made now.
 func until(ttl expr, forever bool) expr {
 	if forever {
 		return never

@@ -6,7 +6,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
-// decide sets did, the outcome.
 func (s *stages) decide(k acquireKind) {
 	covered := ne("$t.o", none)
 	again := and(gt("$t.m.expiresAt", "$$NOW"), eq(list("$t.m.order", "$t.m.state"), list("$t.ord", engine.Part)))
@@ -15,9 +14,7 @@ func (s *stages) decide(k acquireKind) {
 		again = and(gt("$t.m.expiresAt", "$$NOW"), eq(list("$t.m.order", "$t.m.state", "$t.m.mode"), list("$t.ord", engine.Part, engine.Exclusive)))
 	}
 	fits := fitsIn(k)
-	// An upgrade goes ahead of the queue: those who wait there wait for its own hold. A request that has a
-	// place gets its claim when its turn has come, in whichever write that is; and so does one that was passed over, which
-	// refreshes its place.
+	// A request that has a place gets its claim when its turn has come, in whichever write that is.
 	free := nobodyWaits
 	if k.queue {
 		free = and(lt("$t.i", 0), nobodyWaits)
@@ -77,13 +74,11 @@ func (k acquireKind) late() bson.A {
 	return list(tooLate, engine.Late)
 }
 
-// tooLate reports whether a request came too long after it was issued.
 var tooLate = gt("$$NOW", "$t.late")
 
-// laterWaits reports whether a later request of the part has a place in the queue.
 var laterWaits = and(in("$t.id", "$waiters.lockId"), ne(filter("$waiters", and(eq(ownPlace, me), gt("$$this.order", "$t.ord"))), none))
 
-// fitsIn tells whether the others who are alive leave room.
+// fitsIn is whether the others who are alive leave room.
 func fitsIn(k acquireKind) expr {
 	switch {
 	case k.mode == engine.Exclusive:

@@ -9,9 +9,9 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
-// decode reads an answer to a request of a lock ID. What is not about it is not read, since reading a few hundred
-// holders takes longer than a round trip: the records only where it lost, and others' holds only where they may be in
-// its way. Claims, and what drains, are always read.
+// decode reads an answer to a request of a lock ID. Others' holds are read only if they may be in its
+// way, since reading a few hundred takes longer than a round trip. Claims, and what drains, are always
+// read.
 func decode(raw bson.Raw, lockID string) (engine.Document, error) {
 	var lean struct {
 		ID    string      `bson:"_id"`
@@ -24,14 +24,12 @@ func decode(raw bson.Raw, lockID string) (engine.Document, error) {
 	if err := bson.Unmarshal(raw, &lean); err != nil {
 		return engine.Document{}, unreadable(err)
 	}
+	var d engine.Document
 	if aboutOthers(&lean.Last) {
-		var d engine.Document
-		if err := bson.Unmarshal(raw, &d); err != nil {
-			return engine.Document{}, unreadable(err)
-		}
-		return d, nil
+		err := bson.Unmarshal(raw, &d)
+		return d, unreadable(err)
 	}
-	d := engine.Document{ID: lean.ID, Seq: lean.Seq, At: lean.At, Fence: lean.Fence, Last: lean.Last}
+	d = engine.Document{ID: lean.ID, Seq: lean.Seq, At: lean.At, Fence: lean.Fence, Last: lean.Last}
 	for _, stored := range lean.Held {
 		of, _ := stored.Lookup("lockId").StringValueOK()
 		state, _ := stored.Lookup("state").StringValueOK()
@@ -47,7 +45,6 @@ func decode(raw bson.Raw, lockID string) (engine.Document, error) {
 	return d, nil
 }
 
-// aboutOthers tells whether an answer is about others' holds: those in the way of a request, or of one that was given up.
 func aboutOthers(last *engine.Last) bool {
 	switch last.Outcome {
 	case engine.Granted, engine.Joined, engine.Again:
@@ -56,4 +53,9 @@ func aboutOthers(last *engine.Last) bool {
 	return true
 }
 
-func unreadable(err error) error { return fmt.Errorf("lockstep: read a lock document: %w", err) }
+func unreadable(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("lockstep: read a lock document: %w", err)
+}

@@ -34,9 +34,8 @@ func (k renewKind) stages() []bson.D {
 	return s.store(o)
 }
 
-// A leave ends one part. Outcomes: the part was there and goes, and with it the hold where it is not
-// kept and this was its last part; or it was not there. Either way a record remembers that requests up to
-// this order are over.
+// A leave ends one part. Outcomes: the part was there and goes, and with the last one a hold that is not
+// kept; or it was not there. Either way a record remembers that requests up to this order are over.
 func (k leaveKind) stages() []bson.D {
 	goes := and(eq(ownPlace, me), lte("$$this.order", "$t.ord"), or(queued, eq("$$this.order", "$t.ord")))
 	if k.waiting {
@@ -67,17 +66,22 @@ func (k releaseKind) stages() []bson.D {
 	if k.labelled {
 		upTo = and(upTo, ownLabel)
 	}
-	drains := expr(in("$$this.state", list(engine.Draining, engine.Part)))
-	if k.leaving {
-		drains = and(ne(list("$$this.part", "$$this.order"), list("$t.part", "$t.ord")), drains)
-	}
 	var s stages
 	s.put(fresh, v("t.a", filter(heldAndQueue, upTo)), v("t.rec.lost", wasEvictedBy(k.labelled)))
 	s.put(
 		v("t.g", filter("$t.a", holds)),
-		v("held", concat(filter("$held", and(not(in("$$this", "$t.a")), lives)), each(filter("$t.a", drains), merge("$$this", drained)))),
+		v("held", concat(filter("$held", and(not(in("$$this", "$t.a")), lives)), each(filter("$t.a", k.drains()), merge("$$this", drained)))),
 		forget, remember, v("evicted", cond("$t.rec.lost", filter("$evicted", notForgiven(k.labelled)), "$evicted")))
 	return s.store(outcome{did: engine.Granted, released: "$t.g", gone: gone, position: 0})
+}
+
+// drains is which of what a release ends may still trust.
+func (k releaseKind) drains() expr {
+	trusts := in("$$this.state", list(engine.Draining, engine.Part))
+	if k.leaving {
+		return and(ne(list("$$this.part", "$$this.order"), list("$t.part", "$t.ord")), trusts)
+	}
+	return trusts
 }
 
 // endHold ends the hold that the release names by its first fence, and nothing that began later. Outcomes: its entries go,
@@ -93,13 +97,9 @@ func (k releaseKind) endHold() []bson.D {
 	}
 	s.put(fresh, v("t.a", filter("$held", hold)))
 	s.set(v("g", filter("$t.a", holds)))
-	drains := expr(each(filter("$t.a", in("$$this.state", list(engine.Draining, engine.Part))), merge("$$this", drained)))
-	switch {
-	case k.now:
+	drains := expr(each(filter("$t.a", k.drains()), merge("$$this", drained)))
+	if k.now {
 		drains = none
-	case k.leaving:
-		drains = each(filter("$t.a", and(ne(list("$$this.part", "$$this.order"), list("$t.part", "$t.ord")), in("$$this.state", list(engine.Draining, engine.Part)))),
-			merge("$$this", drained))
 	}
 	record := doc(v("lockId", "$t.id"), v("part", "$$this.part"), v("order", "$$this.order"), v("reason", "$t.rec.reason"), v("label", "$t.rec.label"))
 	s.put(
@@ -113,7 +113,6 @@ func (k releaseKind) endHold() []bson.D {
 	return s.store(o)
 }
 
-// ofHold is what stands of the hold that a release names.
 var ofHold = eq(list("$$this.lockId", "$$this.first"), list("$t.id", "$t.first"))
 
 // A withdrawal makes a tombstone of one place in the queue. Outcomes: the request waited there, without a claim, and is
@@ -131,8 +130,8 @@ func (withdrawKind) stages() []bson.D {
 // lives is false for draining parts whose time is up, and for claims whose place is given up.
 var lives = or(holds, alive, gt("$$this.place", "$$NOW"))
 
-// What a leave or a release ends, a, is looked for in one go: in what is held and, where the lock ID waits, in the queue.
-// An item without a state is a place in the queue.
+// What a leave or a release ends, a, is looked for in one go: in what is held and, if the lock ID waits,
+// in the queue, whose items have no state.
 var (
 	heldAndQueue = concat("$held", cond(in("$t.id", "$waiters.lockId"), "$waiters", none))
 	queued       = lte("$$this.state", engine.Claimed)
@@ -147,5 +146,4 @@ func goneOf(list expr) expr {
 	return filter(list, and(queued, gt(largest("$$this.expiresAt", "$$this.place"), "$$NOW"), not("$$this.verdict")))
 }
 
-// remember adds rec, the new record of what was released.
 var remember = v("released", lastOf(concat("$released", list("$t.rec")), engine.MaxReleased))

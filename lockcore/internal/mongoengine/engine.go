@@ -70,8 +70,7 @@ func (e *Engine) Prepare(ctx context.Context) error {
 	return nil
 }
 
-// apply writes the resource's document through a pipeline for a lock ID, making it where there is none, and returns
-// what engine.Engine promises of what the write left. The text of a pipeline depends on its kind alone, and is made once.
+// apply writes the resource's document through a pipeline for a lock ID, making it if there is none.
 func (e *Engine) apply(ctx context.Context, resource, lockID string, values bson.D, kind kind) (engine.Document, error) {
 	if err := e.check(ctx); err != nil {
 		return engine.Document{}, err
@@ -86,8 +85,6 @@ func (e *Engine) apply(ctx context.Context, resource, lockID string, values bson
 		switch {
 		case attempt < 5 && insertedByAnother(err):
 			continue
-		case errors.Is(err, mongo.ErrNoDocuments):
-			return engine.Document{}, fmt.Errorf("lockstep: the database answered an upsert of %q with no document", resource)
 		case err != nil:
 			return engine.Document{}, err
 		}
@@ -99,10 +96,9 @@ func (e *Engine) apply(ctx context.Context, resource, lockID string, values bson
 var answer = options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After).
 	SetProjection(doc(v("waiters", 0), v("attn", 0), v("released", 0), v("evicted", 0), v("undone", 0)))
 
-// insertedByAnother tells that two first requests of one resource tried to insert its document, and this one
-// came second: nothing was written, and it finds the document when it asks again. MongoDB says so with a
-// duplicate key. DocumentDB updates the other's document on a path of its own that knows no $$NOW, and refuses; that
-// every pipeline uses $$NOW keeps it from writing there what was computed from no document.
+// insertedByAnother reports whether another request inserted the document first: nothing was written,
+// and this one finds the document when it asks again. MongoDB says so with a duplicate key. DocumentDB
+// updates the other's document on a path of its own that knows no $$NOW, and refuses.
 func insertedByAnother(err error) bool {
 	if mongo.IsDuplicateKeyError(err) {
 		return true

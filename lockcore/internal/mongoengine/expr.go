@@ -10,7 +10,6 @@ type expr = any
 
 func op(name string, args ...expr) bson.D { return bson.D{{Key: name, Value: bson.A(args)}} }
 
-// on is an operator with one argument that is not an array.
 func on(name string, arg expr) bson.D { return bson.D{{Key: name, Value: arg}} }
 
 func lit(v any) bson.D { return on("$literal", v) }

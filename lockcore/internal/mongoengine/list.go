@@ -76,7 +76,6 @@ var contended = bson.D{{Key: "$gte", Value: ""}}
 // lastRune is greater than any that follows a prefix.
 const lastRune = "\U0010FFFF"
 
-// listing is the pipeline that lists documents.
 func listing(filter bson.D) mongo.Pipeline {
 	return mongo.Pipeline{on("$match", filter), on("$sort", doc(v("_id", 1))), on("$set", doc(v("at", "$$NOW")))}
 }

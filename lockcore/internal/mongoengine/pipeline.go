@@ -82,7 +82,6 @@ func (e *Engine) Withdraw(ctx context.Context, op engine.Withdraw) (engine.Docum
 	return e.apply(ctx, op.Resource, op.LockID, append(values(op.LockID, op.Part, op.Order, op.Policy), v("reason", op.Reason)), withdrawKind{})
 }
 
-// values are the literals that every pipeline works with.
 func values(lockID, part string, order int64, policy engine.Policy) bson.D {
 	return bson.D{
 		{Key: "id", Value: lockID}, {Key: "part", Value: part}, {Key: "ord", Value: order}, {Key: "claim", Value: policy.ClaimTTL}, {Key: "mem", Value: policy.Memory()},
@@ -121,7 +120,6 @@ func pipelineOf(values bson.D, kind kind) (pipeline, error) {
 	return out, nil
 }
 
-// elements marshals stages as the elements of an array from index 1.
 func elements(stages []bson.D) ([]byte, error) {
 	var out []byte
 	for i, stage := range stages {

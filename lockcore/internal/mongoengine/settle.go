@@ -8,14 +8,14 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
-// A pipeline loads the document's lists, acts on them, settles, and stores. Stages change the fields of the
-// document itself, and keep what they need in between in the temporary field t, which the first stage sets, as one
-// literal, to what the caller passed:
+// A pipeline loads the document's lists, acts on them, settles, and stores. Its stages keep what they
+// need in between in the temporary field t. The first stage sets t, as one literal, to what the caller
+// passed:
 //
-//	id  the lock ID      part      ord  the order      claim  the TTL of claims, and what else the operation needs
+//	id  the lock ID      part      ord  the order      claim  the TTL of claims      and more
 //
-// Text costs more than anything else: a server parses a pipeline anew for each command. And the usual
-// case must cost least: a list is searched by a path, such as "$held.lockId", before it is filtered entry by entry.
+// The usual case must cost least: a list is searched by a path, such as "$held.lockId", before it is
+// filtered entry by entry.
 
 var (
 	never  = bson.NewDateTimeFromTime(engine.Never)
@@ -33,7 +33,7 @@ var (
 	none      = bson.A{}
 )
 
-// load is the first stage: it makes the fields where the document is new, and sets t.
+// load is the first stage: it makes the fields if the document is new, and sets t.
 func load(values bson.D) bson.D {
 	return on("$replaceWith", merge(lit(bson.D{
 		{Key: "seq", Value: int64(0)}, {Key: "fence", Value: int64(0)}, {Key: "held", Value: none}, {Key: "waiters", Value: none},
@@ -48,7 +48,7 @@ var fresh = v("waiters", cond(gt(minOf("$waiters.expiresAt"), "$$NOW"), "$waiter
 var (
 	awake       = gt("$$this.overdueAt", "$$NOW")
 	nobodyWaits = lte(maxOf("$waiters.overdueAt"), "$$NOW")
-	// awakeQueue is the queue of all others. Mostly that is everybody, which a path tells without a look at each waiter.
+	// awakeQueue is the queue of all others: mostly the whole, which a path finds out.
 	awakeQueue = cond(gt(minOf("$waiters.overdueAt"), "$$NOW"), "$waiters", filter("$waiters", awake))
 )
 
@@ -60,10 +60,9 @@ func distinct(ids string, beside expr) expr {
 	return size(op("$setDifference", ids, list(beside)))
 }
 
-// settle claims the resource for those who are next in the queue, as many as it has room for: for
-// the first, and for those right behind it that ask for no smaller limit, up to a bound. Then it
-// displaces the expired holds whose room was given away, in this way or by the request itself, if
-// granted holds, to who. It keeps in t
+// settle claims the resource for the first in the queue, and for those right behind it that ask for no
+// smaller limit, as many as there is room for. Then it displaces the expired holds whose room was given
+// away, in this way or by the request itself, if granted holds, to who. It keeps in t
 //
 //	w  those who wait and are not passed over, so many as one write serves at most
 //	d  the first of them; later, to whom room was given      l  what is alive      b  and not kept around the first
@@ -101,21 +100,17 @@ func (s *stages) settle(o outcome) {
 	s.put(v("waiters", waiters), v("t.x", cond(given, filter("$held", and(lte("$$this.expiresAt", "$$NOW"), holds, gone)), none)))
 }
 
-// outcome is what an operation tells in last.
+// outcome is what an operation says in last. Nil is none.
 type outcome struct {
-	// granted tells whether the request gave room to who; nil where the operation grants nothing itself. crowd says that many
-	// others may hold beside who, so that a path is worth asking before each of them is looked at.
-	granted       expr
-	crowd         bool
-	did, position expr
-	// released are the entries of holds that the operation ended; left are more that were in the way; gone are places and claims that were given up. Nil is none.
-	released, left, gone expr
-	// evidence are records that the operation itself leaves. Nil is none.
-	evidence expr
-	// note is what last says of the outcome. Nil is nothing.
-	note expr
-	// who is whom the request gives room to. Nil is who, with the request's limit.
-	who expr
+	// granted is whether the request gave room to who, by default itself with its limit. crowd says that
+	// many others may hold beside who, so that a path is worth asking before each of them is looked at.
+	granted, who expr
+	crowd        bool
+	// note is what last says of the outcome did.
+	did, position, note expr
+	// released are the entries of holds that the operation ended; left are more that were in the way;
+	// gone are places and claims that were given up; evidence are records that it leaves.
+	released, left, gone, evidence expr
 	// within says that what the request lives within is not displaced by it.
 	within bool
 }
@@ -127,7 +122,6 @@ func (o *outcome) whom() expr {
 	return o.who
 }
 
-// together is one list of those that are not nil.
 func together(lists ...expr) expr {
 	lists = slices.DeleteFunc(lists, func(l expr) bool { return l == nil })
 	switch len(lists) {
@@ -156,11 +150,10 @@ func (s *stages) store(o outcome) []bson.D {
 	}
 	last := doc(v("outcome", o.did), v("released", together(o.released)), v("expired", "$t.x"), v("gone", together(o.gone)), v("position", o.position),
 		v("length", size("$waiters")))
-	note := expr("$$REMOVE") // what the write before said must not stay
-	if o.note != nil {
-		note = ifNull(o.note, note)
+	if o.note == nil {
+		o.note = "$$REMOVE" // what the write before said must not stay
 	}
-	last = append(last, v("note", note))
+	last = append(last, v("note", o.note))
 	*s = append(*s, on("$set", doc(
 		v("seq", add("$seq", int64(1))), v("at", "$$NOW"),
 		v("held", concat(cond(eq("$t.x", none), "$held", filter("$held", not(in("$$this", "$t.x")))), each("$t.c", claim))),
@@ -184,15 +177,14 @@ var claimEnd = add("$$NOW", largest("$t.claim", "$$this.claimTTL"))
 // tells is which entries tell of a hold, or drain for one that has ended.
 var tells = or("$$this.createdAt", eq("$$this.state", engine.Draining))
 
-// after is the first of the entries that tells of a hold, or drains, as those who waited for it remember it. It stands where
-// claims are made and nowhere else, so that it is not computed without a queue. Where there is none it is missing.
+// after is the first of the entries that tells of a hold, or drains, as those who waited for it
+// remember it; missing if there is none. Only claims mention it, so that a queue alone pays for it.
 func after(ended expr) expr {
 	return first(each(filter(ended, tells), doc(
 		v("lockId", "$$this.lockId"), v("fence", "$$this.first"), v("owner", "$$this.owner"), v("trace", "$$this.trace"))))
 }
 
-// idleAt is the end of the last promise before the claims that are made, which end sooner than any retention does. It is
-// rounded up to engine.IdleGrain.
+// idleAt is the end of the last promise but for new claims, rounded up to engine.IdleGrain.
 var idleAt = on("$dateTrunc", doc(
 	v("date", add(largest("$$NOW", maxOf("$held.expiresAt")), engine.IdleGrain.Milliseconds())), v("unit", "hour")))
 
@@ -202,7 +194,7 @@ var attn = op("$setDifference", concat("$held.state", "$t.c.mode", op("$slice", 
 
 func lastOf(items expr, n int) expr { return op("$slice", items, -n) }
 
-// drained is an entry that is cut off: it keeps others out as long as it may trust, which is until its promise ends. A
-// promise without end, of the TTL 0, is trusted for EndlessTTL after it was confirmed. One with an end is never shortened,
-// although $$NOW may lie before the time of the grant: hence twice the TTL.
+// drained is an entry that is cut off: it keeps others out until its promise ends, or without end for
+// EndlessTTL. A promise with an end is never shortened, although $$NOW may lie before the time of the
+// grant: hence twice the TTL.
 var drained = doc(v("state", engine.Draining), v("expiresAt", op("$min", "$$this.expiresAt", op("$add", "$$NOW", "$$this.ttl", "$$this.ttl", engine.EndlessTTL.Milliseconds()))))
