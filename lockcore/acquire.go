@@ -178,12 +178,8 @@ func (l *Locker) acquireOp(req *Request, res Resource) engine.Acquire {
 func (l *Locker) refreshEvery() time.Duration { return l.cfg.WaiterTTL / 3 }
 
 // await asks for one resource until it is granted, or until wait ends: then the answer is the last
-// *BusyError, which is last, the caller's own, if no other came. The end of the wait cuts off no
-// command that is under way, whose outcome would be unknown. await ends too if held, what was taken
-// before, is lost.
-//
-// Once the request has queued, an error that passes does not end the wait: it asks again, with
-// growing pauses, and queues again if its place has ended meanwhile.
+// *BusyError, which is last, the caller's own, if no other came. It ends too if held, what was taken
+// before, is lost. Once the request has queued, an error that passes does not end the wait.
 func (l *Locker) await(ctx, wait context.Context, req *Request, op engine.Acquire, last error, held *Session) (Lease, error) {
 	// Registered before the request queues, so that no claim is made for it unheard.
 	one := l.watch.add(op.Resource, op.Waiter())

@@ -96,25 +96,18 @@ func busy(op *engine.Acquire, d *engine.Document) *BusyError {
 func holders(d *engine.Document) []Holder {
 	var out []Holder
 	at := map[string]int{} // holds by lock ID
-	silent := map[string]time.Duration{}
 	for i := range d.Held {
 		e := &d.Held[i]
 		h := Holder{
 			LockID: e.LockID, Run: e.Label, Owner: cmp.Or(e.Owner, e.LockID), Host: e.Host, Mode: Mode(e.Mode), State: StateHolding,
 			Fence: e.Fence, FirstFence: e.FirstFence, ExpiresIn: remaining(e.ExpiresAt, d.At), Trace: e.Trace, Comment: e.Comment, Limit: int(e.Limit),
+			Silent: max(0, d.At.Sub(lastSign(e))),
 		}
-		switch {
-		case e.CreatedAt != nil:
-			h.Since = *e.CreatedAt
-		case e.ClaimedAt != nil:
-			h.Since = *e.ClaimedAt
+		if began := cmp.Or(e.CreatedAt, e.ClaimedAt); began != nil {
+			h.Since = *began
 		}
 		if e.State == engine.Kept {
 			h.HoldTTL = ttlOf(e)
-		}
-		now := max(0, d.At.Sub(lastSign(e)))
-		if before, known := silent[e.LockID]; !known || now < before {
-			silent[e.LockID] = now
 		}
 		i, known := at[e.LockID]
 		switch {
@@ -128,13 +121,11 @@ func holders(d *engine.Document) []Holder {
 			out[i].ExpiresIn = max(out[i].ExpiresIn, h.ExpiresIn)
 			out[i].HoldTTL = max(out[i].HoldTTL, h.HoldTTL)
 			out[i].Fence = max(out[i].Fence, h.Fence)
+			out[i].Silent = min(out[i].Silent, h.Silent)
 			if h.Mode == ModeExclusive {
 				out[i].Mode = ModeExclusive
 			}
 		}
-	}
-	for i := range out {
-		out[i].Silent = silent[out[i].LockID]
 	}
 	return out
 }

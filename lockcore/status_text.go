@@ -2,6 +2,7 @@ package lockcore
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -46,13 +47,8 @@ func (h Holder) who(preposition string, facts ...string) string {
 	if h.Limit > 0 {
 		mode += fmt.Sprintf(" with limit %d", h.Limit)
 	}
-	shown := []string{mode}
-	for _, fact := range append(facts, h.fences()) {
-		if fact != "" {
-			shown = append(shown, fact)
-		}
-	}
-	s += " (" + strings.Join(shown, ", ") + ")"
+	facts = slices.DeleteFunc(append([]string{mode}, append(facts, h.fences())...), func(fact string) bool { return fact == "" })
+	s += " (" + strings.Join(facts, ", ") + ")"
 	if !h.Since.IsZero() {
 		s += " " + preposition + " " + h.Since.UTC().Format(time.RFC3339)
 	}

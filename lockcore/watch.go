@@ -57,8 +57,6 @@ type waiter struct {
 	request  *engine.Waiter
 	// turn holds one token when asking again is worthwhile.
 	turn chan struct{}
-	// searched says that a search for deadlocks was asked for after it queued.
-	searched bool
 }
 
 const searchWithin = time.Minute
@@ -96,10 +94,7 @@ func (w *watcher) queued(one *waiter, soon bool) {
 	now := time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !one.searched {
-		one.searched = true
-		w.searchBy(now.Add(pace.SearchAfter))
-	}
+	w.searchBy(now.Add(pace.SearchAfter))
 	if !soon {
 		now = now.Add(pace.Read)
 	}

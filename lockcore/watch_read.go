@@ -43,7 +43,7 @@ const (
 func (r *sharedReads) get(ctx context.Context, names []string, age time.Duration) (map[string]*engine.Document, error) {
 	r.mu.Lock()
 	mine := r.last
-	if mine == nil || time.Since(mine.sent) >= age || slices.ContainsFunc(names, func(name string) bool { return !mine.has(name) }) {
+	if mine == nil || time.Since(mine.sent) >= age || slices.ContainsFunc(names, mine.lacks) {
 		if r.next == nil {
 			r.next = &sharedRead{docs: map[string]*engine.Document{}, done: make(chan struct{})}
 		}
@@ -65,9 +65,9 @@ func (r *sharedReads) get(ctx context.Context, names []string, age time.Duration
 	}
 }
 
-func (b *sharedRead) has(name string) bool {
+func (b *sharedRead) lacks(name string) bool {
 	_, asked := b.docs[name]
-	return asked
+	return !asked
 }
 
 func (r *sharedReads) run() {

@@ -114,10 +114,8 @@ func (a *Acquire) LongestClaim() int64 { return max(a.ClaimTTL, a.WaiterTTL) }
 // Renew extends a part by its own TTL, and its hold with it.
 type Renew struct {
 	Policy
-	Resource string
-	LockID   string
-	Part     string
-	Order    int64
+	Resource, LockID, Part string
+	Order                  int64
 	// Downgrade: hold in shared mode from now on, unless the hold has other parts.
 	Downgrade bool
 	// TTL, unless 0, is the part's new TTL, from now, also if that ends sooner: for parts that are not
@@ -128,8 +126,7 @@ type Renew struct {
 // Leave ends a part, and with the last one a hold that is not kept.
 type Leave struct {
 	Policy
-	Resource string
-	LockID   string
+	Resource, LockID string
 	// Label is the request's. With it the leave also ends what drains of the part since it was cut off.
 	Label string
 	Part  string
@@ -147,8 +144,7 @@ type Leave struct {
 // order, claims and places too.
 type Release struct {
 	Policy
-	Resource string
-	LockID   string
+	Resource, LockID string
 	// Label, unless it is empty, restricts the release to what stands under that run label. It does not
 	// go with Force, which ends what was cut off of the hold, too.
 	Label string
@@ -168,11 +164,9 @@ type Release struct {
 // tombstone with the Reason, which is not empty, stays in its place: see Waiter.Verdict.
 type Withdraw struct {
 	Policy
-	Resource string
-	LockID   string
-	Part     string
-	Order    int64
-	Reason   string
+	Resource, LockID, Part string
+	Order                  int64
+	Reason                 string
 }
 
 // Query says which documents to list. What is unset selects everything; an engine may list more than

@@ -33,15 +33,9 @@ func acquireValues(a *engine.Acquire) bson.D {
 		LockID: a.LockID, Label: a.Label, Part: a.Part, Order: a.Order, Mode: a.Mode, State: engine.Part, TTL: a.TTL,
 		Owner: owner, Host: a.Host, Comment: a.Comment, Limit: a.Limit, Trace: a.Trace,
 	}
-	values := append(values(a.LockID, a.Part, a.Order, a.Policy), v("ttl", a.TTL), v("room", a.Room()),
+	values := append(values(a.LockID, a.Part, a.Order, a.Policy), v("late", a.Issued.Add(engine.CommandTimeout)), v("old", a.Converts), v("ttl", a.TTL), v("room", a.Room()),
 		v("who", doc(v("lockId", a.LockID), v("limit", min(a.Room(), engine.Crowd)))))
 	values = append(values, labelValues(a)...)
-	if !a.Issued.IsZero() {
-		values = append(values, v("late", a.Issued.Add(engine.CommandTimeout)))
-	}
-	if a.Converts > 0 {
-		values = append(values, v("old", a.Converts))
-	}
 	if a.Keep {
 		kept := part
 		kept.State, kept.TTL = engine.Kept, a.HoldTTL

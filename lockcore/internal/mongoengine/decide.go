@@ -1,10 +1,6 @@
 package mongoengine
 
-import (
-	"go.mongodb.org/mongo-driver/v2/bson"
-
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
-)
+import "github.com/temporal-lockstep/lockstep/lockcore/engine"
 
 func (s *stages) decide(k acquireKind) {
 	covered := ne("$t.o", none)
@@ -23,7 +19,10 @@ func (s *stages) decide(k acquireKind) {
 	if k.within {
 		turn = or(isClaim, ne("$t.o", none), "$t.around", free)
 	}
-	outcomes := k.late()
+	outcomes := list()
+	if k.timed {
+		outcomes = list(tooLate, engine.Late)
+	}
 	if k.labelled {
 		covered, fits = and(covered, k.joinsBeside()), and(fits, k.joinsBeside())
 		outcomes = append(outcomes, isOtherRun, engine.OtherRun)
@@ -66,28 +65,16 @@ func (s *stages) decide(k acquireKind) {
 	s.set(v("did", choose(append(outcomes, engine.Busy)...)))
 }
 
-// late is the first pair of outcomes, of a request that says when it was issued.
-func (k acquireKind) late() bson.A {
-	if !k.timed {
-		return list()
-	}
-	return list(tooLate, engine.Late)
-}
-
 var tooLate = gt("$$NOW", "$t.late")
 
 var laterWaits = and(in("$t.id", "$waiters.lockId"), ne(filter("$waiters", and(eq(ownPlace, me), gt("$$this.order", "$t.ord"))), none))
 
 // fitsIn is whether the others who are alive leave room.
 func fitsIn(k acquireKind) expr {
-	switch {
-	case k.mode == engine.Exclusive:
-		return k.fitsBeside()
-	case k.limited:
+	if k.limited {
 		return and(not(in(engine.Exclusive, "$t.l.mode")), lt(size(op("$setUnion", "$t.l.lockId")), "$t.room"))
-	default:
-		return k.fitsBeside()
 	}
+	return k.fitsBeside()
 }
 
 // joinsBeside is whether a hold may be joined beside all others: its mode counts.

@@ -1,6 +1,7 @@
 package mongoengine
 
 import (
+	"cmp"
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -19,18 +20,9 @@ func labelValues(a *engine.Acquire) bson.D {
 	if a.Label == "" {
 		return nil
 	}
-	from := a.TakeOver
-	if from == "" {
-		from = a.Label
+	return bson.D{
+		v("label", a.Label), v("from", cmp.Or(a.TakeOver, a.Label)), v("cut", engine.CutOff(a.LockID)), v("undo", a.Undo), v("within", a.Within),
 	}
-	values := bson.D{v("label", a.Label), v("from", from), v("cut", engine.CutOff(a.LockID))}
-	if len(a.Undo) > 0 {
-		values = append(values, v("undo", a.Undo))
-	}
-	if a.Within != "" {
-		values = append(values, v("within", a.Within))
-	}
-	return values
 }
 
 var (

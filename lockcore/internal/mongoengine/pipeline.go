@@ -2,12 +2,11 @@ package mongoengine
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
-	"strconv"
 	"sync"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
@@ -50,10 +49,8 @@ func (e *Engine) withRecords(ctx context.Context) func(engine.Document, error) (
 
 // Leave sends one command.
 func (e *Engine) Leave(ctx context.Context, op engine.Leave) (engine.Document, error) {
-	values := append(values(op.LockID, op.Part, op.Order, op.Policy), v("rec", engine.Released{LockID: op.LockID, Label: op.Label, Part: &op.Part, Order: op.Order, Reason: op.Reason}))
-	if op.Label != "" {
-		values = append(values, v("cut", engine.CutOff(op.LockID)))
-	}
+	values := append(values(op.LockID, op.Part, op.Order, op.Policy), v("cut", engine.CutOff(op.LockID)),
+		v("rec", engine.Released{LockID: op.LockID, Label: op.Label, Part: &op.Part, Order: op.Order, Reason: op.Reason}))
 	return e.apply(ctx, op.Resource, op.LockID, values, leaveKind{op.Undo, op.Waiting, op.Label != ""})
 }
 
@@ -63,16 +60,8 @@ func (e *Engine) Release(ctx context.Context, op engine.Release) (engine.Documen
 	if op.Leaving != nil {
 		part = *op.Leaving
 	}
-	values := append(values(op.LockID, part, op.Order, op.Policy), v("rec", engine.Released{LockID: op.LockID, Label: op.Label, Order: op.Order, Reason: op.Reason}))
-	if op.Label != "" {
-		values = append(values, v("label", op.Label))
-	}
-	if op.Force {
-		values = append(values, v("cut", engine.CutOff(op.LockID)))
-	}
-	if op.FirstFence > 0 {
-		values = append(values, v("first", op.FirstFence))
-	}
+	values := append(values(op.LockID, part, op.Order, op.Policy), v("label", op.Label), v("cut", engine.CutOff(op.LockID)), v("first", op.FirstFence),
+		v("rec", engine.Released{LockID: op.LockID, Label: op.Label, Order: op.Order, Reason: op.Reason}))
 	kind := releaseKind{named: op.FirstFence > 0, leaving: op.Leaving != nil, force: op.Force, now: op.Now, labelled: op.Label != ""}
 	return e.apply(ctx, op.Resource, op.LockID, values, kind)
 }
@@ -94,41 +83,34 @@ type pipeline []byte
 // MarshalBSONValue returns the array as it is.
 func (p pipeline) MarshalBSONValue() (byte, []byte, error) { return byte(bson.TypeArray), p, nil }
 
-// texts keeps the stages of each kind of pipeline after the first, as elements of an array.
+// texts keeps the marshalled stages of each kind of pipeline after the first.
 var texts sync.Map
 
 // pipelineOf is a pipeline of its kind, after the stage that sets its values.
 func pipelineOf(values bson.D, kind kind) (pipeline, error) {
 	known, ok := texts.Load(kind)
 	if !ok {
-		made, err := elements(kind.stages())
+		made, err := marshalled(kind.stages()...)
 		if err != nil {
 			return nil, err
 		}
 		known, _ = texts.LoadOrStore(kind, made)
 	}
-	rest := known.([]byte)
-	first, err := bson.Marshal(load(values))
+	first, err := marshalled(load(values))
 	if err != nil {
-		return nil, fmt.Errorf("lockstep: marshal a pipeline's values: %w", err)
+		return nil, err
 	}
-	// An array is a document with the indexes as keys: its length, the elements, and a zero byte.
-	out := make([]byte, 4, 4+3+len(first)+len(rest)+1)
-	out = append(out, byte(bson.TypeEmbeddedDocument), '0', 0)
-	out = append(append(append(out, first...), rest...), 0)
-	binary.LittleEndian.PutUint32(out, uint32(len(out))) //nolint:gosec // some kilobytes
-	return out, nil
+	return pipeline(bsoncore.BuildArray(nil, append(first, known.([]bsoncore.Value)...)...)), nil
 }
 
-func elements(stages []bson.D) ([]byte, error) {
-	var out []byte
+func marshalled(stages ...bson.D) ([]bsoncore.Value, error) {
+	out := make([]bsoncore.Value, len(stages))
 	for i, stage := range stages {
 		raw, err := bson.Marshal(stage)
 		if err != nil {
 			return nil, fmt.Errorf("lockstep: marshal a pipeline: %w", err)
 		}
-		out = append(append(out, byte(bson.TypeEmbeddedDocument)), strconv.Itoa(i+1)...)
-		out = append(append(out, 0), raw...)
+		out[i] = bsoncore.Value{Type: bsoncore.TypeEmbeddedDocument, Data: raw}
 	}
 	return out, nil
 }
