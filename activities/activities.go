@@ -3,14 +3,12 @@ package activities
 import (
 	"context"
 	"iter"
-	"math"
-	"slices"
 	"time"
 
 	"go.temporal.io/sdk/activity"
 
+	"github.com/temporal-lockstep/lockstep/internal/collection"
 	"github.com/temporal-lockstep/lockstep/internal/namespace"
-	"github.com/temporal-lockstep/lockstep/internal/openrun"
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
@@ -23,7 +21,6 @@ const (
 	ReleaseName = protocol.ActivityRelease
 	WaitName    = protocol.ActivityWait
 	KeepName    = protocol.ActivityKeep
-	ReapName    = protocol.ActivityReap
 )
 
 // Inputs and results of the activities. They are the wire format: fields are only ever appended.
@@ -39,24 +36,23 @@ type (
 	WaitParams    = protocol.WaitParams
 	KeepParams    = protocol.KeepParams
 	KeepResult    = protocol.KeepResult
-	ReapParams    = protocol.ReapParams
-	ReapResult    = protocol.ReapResult
 	// Lease is what Acquire got on one resource.
 	Lease = protocol.Lease
+	// Use is what must be held when it is released.
+	Use = protocol.Use
 	// Duration is a time.Duration that is text in JSON.
 	Duration = protocol.Duration
 )
-
-// releaseBatch is how many resources lockcore releases at once.
-const releaseBatch = 100
 
 // Locker is what the activities need of a *lockcore.Locker.
 type Locker interface {
 	Enter(ctx context.Context, req lockcore.Request, queue bool) ([]lockcore.Lease, error)
 	Renew(ctx context.Context, leases ...lockcore.Lease) ([]lockcore.Lease, error)
 	Leave(ctx context.Context, leases ...lockcore.Lease) error
+	CollectionID(ctx context.Context) (string, error)
+	Commit(ctx context.Context, c lockcore.Commit) error
 	ReleaseHeld(ctx context.Context, r lockcore.Release) (held []string, err error)
-	Recheck(ctx context.Context, req lockcore.Request, at string, first bool, held ...string) (again time.Duration, err error)
+	Recheck(ctx context.Context, req lockcore.Request, first bool) (again time.Duration, err error)
 	Withdrawn(ctx context.Context, req lockcore.Request) error
 	Tend(resource string)
 	Extend(ctx context.Context, lockID, run string, resources ...string) (again time.Duration, err error)
@@ -71,7 +67,7 @@ type Activities struct {
 	Locker Locker
 
 	namespaces namespace.IDs
-	seen       sightings
+	collection collection.ID
 }
 
 // Renew extends leases that Acquire gave, each by the TTL it was taken with. Where one is lost it
@@ -89,79 +85,11 @@ func (a *Activities) Leave(ctx context.Context, p LeaveParams) (LeaveResult, err
 	return LeaveResult{}, protocol.Failure(a.Locker.Leave(ctx, protocol.CoreLeases(p.Leases)...))
 }
 
-// Release ends what the lock ID holds and asks for on the resources, up to the schedule number.
-// Releasing what is not held is no error.
-func (a *Activities) Release(ctx context.Context, p ReleaseParams) (ReleaseResult, error) {
-	caller, err := a.caller(ctx)
-	if err != nil {
-		return ReleaseResult{}, err
+// caller is the run that calls, whose worker keeps its locks in a collection, if that is known.
+func (a *Activities) caller(ctx context.Context, collection string) (protocol.Run, error) {
+	if err := a.collection.Check(ctx, a.Locker, collection); err != nil {
+		return protocol.Run{}, err
 	}
-	if len(p.Leases) > 0 {
-		if err := a.Locker.Leave(ctx, protocol.CoreLeases(p.Leases)...); err != nil {
-			return ReleaseResult{}, protocol.Failure(err)
-		}
-	}
-	who := partyOf(p.LockID, caller)
-	held, err := a.release(ctx, lockcore.Release{LockID: who.lockID, Run: who.run, Order: lockcore.LastAttempt(p.Schedule)}, p.Resources)
-	if err == nil && (p.Inherits || p.All) && who.run != "" {
-		err = a.releaseInherited(ctx, p, caller)
-	}
-	if err != nil {
-		return ReleaseResult{}, protocol.Failure(err)
-	}
-	var result ReleaseResult
-	for _, name := range p.Held {
-		if activity.GetInfo(ctx).Attempt <= 1 && !slices.Contains(held, name) { // an earlier attempt may have released it
-			result.Missing = append(result.Missing, name)
-		}
-	}
-	return result, nil
-}
-
-// releaseInherited ends what other runs of the workflow hold, and have left to the caller, which is the current run.
-func (a *Activities) releaseInherited(ctx context.Context, p ReleaseParams, caller protocol.Run) error {
-	byRun := map[string][]string{}
-	for s, err := range a.Locker.Status(ctx, lockcore.Filter{LockID: caller.LockID(), Contended: true}) {
-		switch {
-		case err != nil:
-			return err
-		case s.Run == "" || s.Run == caller.RunID || s.State == lockcore.StateDraining:
-		case p.All || slices.Contains(p.Resources, s.Resource):
-			byRun[s.Run] = append(byRun[s.Run], s.Resource)
-		}
-	}
-	if len(byRun) == 0 {
-		return nil
-	}
-	if current, err := openrun.IsCurrent(ctx, caller); !current {
-		return err
-	}
-	for run, names := range byRun {
-		release := lockcore.Release{
-			LockID: caller.LockID(), Run: run, Order: lockcore.LastAttempt(math.MaxInt32), Orphaned: "released by a later run of its workflow",
-		}
-		slices.Sort(names)
-		if _, err := a.release(ctx, release, slices.Compact(names)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (a *Activities) release(ctx context.Context, r lockcore.Release, names []string) (held []string, err error) {
-	for batch := range slices.Chunk(names, releaseBatch) {
-		r.Resources = batch
-		found, err := a.Locker.ReleaseHeld(ctx, r)
-		if err != nil {
-			return nil, err
-		}
-		held = append(held, found...)
-	}
-	return held, nil
-}
-
-// caller is the run that calls.
-func (a *Activities) caller(ctx context.Context) (protocol.Run, error) {
 	id, err := a.namespaces.Of(ctx)
 	execution := activity.GetInfo(ctx).WorkflowExecution
 	return protocol.Run{Namespace: id, WorkflowID: execution.ID, RunID: execution.RunID}, err

@@ -7,6 +7,7 @@ import (
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/temporal-lockstep/lockstep/internal/collection"
 	"github.com/temporal-lockstep/lockstep/internal/namespace"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
@@ -18,6 +19,9 @@ type Options struct {
 	Locker *lockcore.Locker
 	// Rules guard activities by their type; package worker checks them.
 	Rules []Rule
+	// Connected, unless nil, is called with each connection to Temporal that the interceptor comes to know: by
+	// [Interceptor.Connect], and by the first activity of a namespace that this process runs. It must not block.
+	Connected func(Connection)
 }
 
 // Same tells whether two interceptors with these options would guard alike: with the same Locker, by rules for the same activities.
@@ -35,6 +39,8 @@ type Interceptor struct {
 	rules   map[string]Rule
 	// namespaces are shared by all attempts.
 	namespaces *namespace.IDs
+	// collection is that of the Locker.
+	collection collection.ID
 }
 
 var _ interceptor.WorkerInterceptor = (*Interceptor)(nil)
@@ -47,7 +53,7 @@ func New(o Options) *Interceptor {
 	}
 	if o.Locker != nil {
 		i.locker = coreLocker{o.Locker}
-		i.waker = newWaker(o.Locker)
+		i.waker = newWaker(o.Locker, o.Connected)
 	}
 	return i
 }
@@ -55,9 +61,25 @@ func New(o Options) *Interceptor {
 // Options returns what the interceptor was made with.
 func (i *Interceptor) Options() Options { return i.options }
 
+// Connect has the workflows of a namespace that wait for locks woken by this process, before it has run an activity of
+// theirs. The interceptor must have a Locker. Call disconnect before the connection is closed.
+func (i *Interceptor) Connect(c Connection) (disconnect func()) {
+	c.Own = true
+	i.waker.connect(c)
+	return func() { i.waker.disconnect(c) }
+}
+
+// Learn asks the database for the ID of the Locker's collection, so that the first step of a workflow can be compared already. It
+// takes two seconds at most.
+func (i *Interceptor) Learn(ctx context.Context) {
+	if i.locker != nil {
+		i.collection.Ask(ctx, i.locker)
+	}
+}
+
 // InterceptWorkflow makes the workflow side, once for each run in the worker's cache.
 func (i *Interceptor) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
-	return newWorkflowInbound(next)
+	return newWorkflowInbound(next, &i.collection)
 }
 
 // InterceptActivity makes the activity side, once for each attempt.
@@ -68,5 +90,6 @@ func (i *Interceptor) InterceptActivity(_ context.Context, next interceptor.Acti
 		namespaces:                     i.namespaces,
 		rules:                          i.rules,
 		waker:                          i.waker,
+		collection:                     &i.collection,
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/temporal-lockstep/lockstep/internal/collection"
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/internal/protocol/run"
 )
@@ -15,8 +16,8 @@ type workflowInbound struct {
 	state *run.State
 }
 
-func newWorkflowInbound(next interceptor.WorkflowInboundInterceptor) *workflowInbound {
-	return &workflowInbound{WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, state: run.NewState()}
+func newWorkflowInbound(next interceptor.WorkflowInboundInterceptor, collection *collection.ID) *workflowInbound {
+	return &workflowInbound{WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, state: run.NewState(collection)}
 }
 
 // Init puts the outbound side into the chain.
@@ -42,8 +43,11 @@ func (w *workflowInbound) ExecuteWorkflow(ctx workflow.Context, in *interceptor.
 	if done {
 		return result, err
 	}
-	w.state.ReleaseAll(ctx, run.ReleaseOptions{})
-	return result, protocol.Plain(err)
+	ended := w.state.End(ctx, err)
+	if err == nil && ended != nil {
+		result = nil
+	}
+	return result, protocol.Plain(ended)
 }
 
 // ExecuteUpdate runs an update handler, whose context does not derive from the workflow function's,

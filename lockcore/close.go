@@ -15,11 +15,11 @@ import (
 // calls that wait end then.
 var ErrClosed = errors.New("lockstep: locker closed")
 
-// Close ends what the Locker does. Calls that wait in a queue leave it and answer with ErrClosed. All
-// sessions end as by [Session.Leave]: so stop the work that they protect first. Then Close waits for
-// the cleanup that goes on in the background after requests that gave up, as long as ctx allows, and
-// for up to 10 s after the last answer that was lost. What it could not do by then it says, in joined
-// errors that name the resources: it ends with its TTL. Calling Close again does nothing.
+// Close ends what the Locker does. Calls that wait in a queue leave it and answer with ErrClosed.
+// All sessions end as by [Session.Leave]: so stop the work that they protect first. Then Close
+// waits for the cleanup that goes on in the background after requests that gave up, as long as ctx
+// allows, and for up to 10 s after the last answer that was lost. What it could not do by then it
+// says, in joined errors that name the resources: it ends with its TTL. A second call does nothing.
 func (l *Locker) Close(ctx context.Context) error {
 	if l.life.begun.Swap(true) {
 		return nil
@@ -167,8 +167,7 @@ func (l *Locker) leaveLate(ctx context.Context, lease Lease) {
 	}
 }
 
-// cleanLater leaves a lease after a pause, until that is known to have been done, or what there may be
-// has ended by itself.
+// cleanLater leaves a lease after a pause, until that is known to be done, or the lease has ended.
 func (l *Locker) cleanLater(ctx context.Context, lease Lease, pause time.Duration) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(l.life.closed, cancel)

@@ -27,8 +27,8 @@ const (
 	exceededTimeLimit = 50
 )
 
-// retryUnknown sends an operation, and repeats it a few times while its outcome is unknown, or if it
-// came too late. After ctx has ended nothing is sent.
+// retryUnknown sends an operation, and repeats it a few times while its outcome is unknown, or if
+// it came too late. After ctx has ended nothing is sent.
 func (l *Locker) retryUnknown(ctx context.Context, op, resource string, order Order, send func(context.Context) (engine.Document, error)) (engine.Document, error) {
 	if ctx.Err() != nil {
 		return engine.Document{}, fmt.Errorf("lockstep: %s of %q was not sent: %w", op, resource, context.Cause(ctx))

@@ -12,11 +12,11 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
-// Wait is an edge of the wait-for graph: a request in the queue of a resource, and whom it waits for.
+// Wait is an edge of the wait-for graph: a request in a queue, and whom it waits for.
 type Wait struct {
 	Resource string
-	// Owner waits, under LockID, Run, Part and Order, and For is the owner that it waits for: of a hold
-	// in its way, or of a request ahead in the queue.
+	// Owner waits, under LockID, Run, Part and Order, and For is the owner that it waits for: of a
+	// hold in its way, or of a request ahead in the queue.
 	Owner, LockID, Run, Part string
 	Order                    Order
 	For                      string
@@ -25,11 +25,11 @@ type Wait struct {
 	NeverVictim bool
 }
 
-// Deadlock is a cycle of waits: each waits for the owner of the next, and the last for that of the first.
+// Deadlock is a cycle of waits: each waits for the owner of the next.
 type Deadlock struct {
 	Waits []Wait
-	// Victim is the index of the wait that has to end: of those that may be one, or of all if none may,
-	// that of the owner that started last, and then of the greatest name. All who see the cycle agree.
+	// Victim is the index of the wait that has to end: of those that may be one, or of all if none
+	// may, that of the owner that started last, and then of the greatest name.
 	Victim int
 }
 
@@ -42,8 +42,9 @@ func (d Deadlock) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// Deadlocks lists the cycles in the wait-for graph as it stands: a shortest one through each owner that is in one, each
-// once. Waiting for room under a limit of more than 1 is no edge of the graph, since any of several may give it.
+// Deadlocks lists the cycles in the wait-for graph as it stands: a shortest one through each owner
+// that is in one, each once. Waiting for room under a limit of more than 1 is no edge of the graph,
+// since any of several may give it.
 //
 // It reads every document that has a queue, not in one moment: a cycle is certain only when it is
 // found twice, and then it stays until a request gives up.
@@ -63,16 +64,16 @@ func (l *Locker) queues(ctx context.Context) ([]engine.Document, error) {
 	return docs, nil
 }
 
-// BreakDeadlocks ends the deadlocks that are there: it takes the victim of each out of the queue, if it still stands
-// there, and returns those that it ended. The victim is told with ErrDeadlock: by its Acquire, by
-// Recheck and Withdrawn, and by the next Enter of its part on that resource, whatever the order.
-// After that Enter it may queue anew. Acquire does this by itself as long as it waits.
+// BreakDeadlocks ends the deadlocks that are there: it takes the victim of each out of the queue,
+// if it still stands there, and returns those that it ended. The victim is told with ErrDeadlock:
+// by its Acquire, by Recheck and Withdrawn, and by the next Enter of its part on that resource,
+// whatever the order. After that Enter it may queue anew. Acquire does this by itself.
 func (l *Locker) BreakDeadlocks(ctx context.Context) ([]Deadlock, error) {
 	first, err := l.Deadlocks(ctx)
 	if err != nil || len(first) == 0 {
 		return nil, err
 	}
-	// The documents were read one after the other. What is no deadlock does not look like the same one twice.
+	// Documents are read one by one. What is no deadlock does not look like the same one twice.
 	second, err := l.Deadlocks(ctx)
 	if err != nil {
 		return nil, err

@@ -55,10 +55,10 @@
 // it" is said only after a write that a majority of the servers has.
 //
 // The database server's clock alone decides expiry. A part trusts its lease from before its command
-// was sent for as long as the answer says is left, less a tenth of the TTL. It goes by its monotonic
-// or its wall clock, whichever says that more time has passed; no two clocks need to agree. A
-// process can still be paused between its look at the clock and the write that follows. If that
-// matters, let the resource compare fences; [UpdateFenced] does so for a document of MongoDB.
+// was sent for as long as the answer says is left, less a tenth of the TTL. It goes by its
+// monotonic or its wall clock, whichever says that more time has passed; no two clocks need to
+// agree. A process can still be paused between its look at the clock and the write that follows. If
+// that matters, let the resource compare fences; [UpdateFenced] does so for a document of MongoDB.
 //
 // # Errors
 //
@@ -91,8 +91,8 @@
 // # Waiting
 //
 // Acquire waits in the queue of one resource after the other. It is woken by a release in the same
-// Locker at once, and else by reads, which all that wait in the process share: at most four a second
-// for each resource. Enter can queue too, for callers who come again by themselves;
+// Locker at once, and else by reads, which all that wait in the process share: at most four a
+// second for each resource. Enter can queue too, for callers who come again by themselves;
 // [Locker.Recheck] says when.
 //
 // A request of several resources takes them in the order of their names, so such requests never
@@ -108,5 +108,6 @@
 // resources.
 //
 // In the repository: docs/concepts.md for what is promised and what is not, docs/operations.md for
-// failures, clocks and how to run it, and docs/internals.md for the stored document and the reasons.
+// failures, clocks and how to run it, and docs/internals.md for the stored document and the
+// reasons.
 package lockcore

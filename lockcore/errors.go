@@ -145,8 +145,8 @@ func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
 
 // InvalidError names what was refused. It matches ErrInvalid.
 type InvalidError struct {
-	// Field is the name of the field or argument, Value what was passed, shortened for display, and Bound
-	// what would be accepted.
+	// Field is the name of the field or argument, Value what was passed, shortened for display, and
+	// Bound what would be accepted.
 	Field, Value, Bound string
 }
 

@@ -17,8 +17,8 @@ import (
 // ErrFenced: a write with a higher fence came first.
 var ErrFenced = errors.New("lockstep: fenced off")
 
-// FencedError says by which fence a write was overtaken. It matches ErrFenced. The part that gets it
-// has lost its lock, and nothing was written.
+// FencedError says by which fence a write was overtaken. It matches ErrFenced. The part that gets
+// it has lost its lock, and nothing was written.
 type FencedError struct {
 	// Resource and Fence are the lease's.
 	Resource string

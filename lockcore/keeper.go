@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// keeper renews the leases of all sessions of a Locker. Its goroutine runs while there are sessions,
-// and looks at them when the next lease is due: a third of its TTL has passed, or a failed renewal is
-// to be repeated. It renews with it those that are nearly due. If a lease cannot be trusted any more
-// its session is lost.
+// keeper renews the leases of all sessions of a Locker. Its goroutine runs while there are
+// sessions, and looks at them when the next lease is due: a third of its TTL has passed, or a
+// failed renewal is to be repeated. It renews with it those that are nearly due. If a lease cannot
+// be trusted any more its session is lost.
 type keeper struct {
 	locker *Locker
 
@@ -161,8 +161,8 @@ func (k *keeper) renew(ctx context.Context, found outlook) {
 	k.poke()
 }
 
-// held is a lease of a session, and how its renewal goes: whether one is under way, when the last one
-// began, and its error.
+// held is a lease of a session, and how its renewal goes: whether one is under way, when the last
+// one began, and its error.
 type held struct {
 	Lease
 	renewing bool

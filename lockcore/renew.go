@@ -48,9 +48,9 @@ type renewResult struct {
 	err   error
 }
 
-// renewAll renews in batches, which take no longer than within, and then one by one what a batch could
-// not renew, what failed the last time, and what has a TTL that is not known here. It calls apply for
-// each lease as soon as it knows, from several goroutines at once.
+// renewAll renews in batches, which take no longer than within, and then one by one what a batch
+// could not renew, what failed the last time, and what has a TTL that is not known here. It calls
+// apply for each lease as soon as it knows, from several goroutines at once.
 func (l *Locker) renewAll(ctx context.Context, within time.Duration, leases []Lease, apply func(int, renewResult)) {
 	var together, alone []int
 	for i, lease := range leases {

@@ -72,7 +72,8 @@ type Order struct {
 // String returns "schedule.attempt".
 func (o Order) String() string { return fmt.Sprintf("%d.%d", o.Schedule, o.Attempt) }
 
-// number is the order as it is stored: one integer that compares like the pair, and is not negative.
+// number is the order as it is stored: one integer that compares like the pair, and is not
+// negative.
 func (o Order) number() int64 { return int64(o.Schedule&math.MaxInt32)<<32 | int64(o.Attempt) }
 
 func orderOf(n int64) Order { return Order{Schedule: uint32(n >> 32), Attempt: uint32(n)} } //nolint:gosec // both halves fit by construction
@@ -92,9 +93,9 @@ type Request struct {
 	// [OtherRunError], and nothing is taken. A lock ID is used either always with a run label or
 	// never. Defaults to none.
 	Run string `json:"run,omitempty"`
-	// TakeOver, with Run, is the label that Run may replace, as the OtherRunError named it. What that run
-	// keeps goes on under a new fence. Its running parts are cut off, and keep every party out until they
-	// leave or their time is over. Its places in queues go. The label never returns.
+	// TakeOver, with Run, is the label that Run may replace, as the OtherRunError named it. What that
+	// run keeps goes on under a new fence. Its running parts are cut off, and keep every party out
+	// until they leave or their time is over. Its places in queues go. The label never returns.
 	TakeOver string `json:"takeOver,omitempty"`
 	// Undo, with Run, names the parts that the request, a compensation, undoes: at most 64, not its
 	// own. They are over: a later request of theirs is refused for ten minutes, and this one waits for
@@ -197,8 +198,8 @@ type Lease struct {
 	owner string
 	// began says that the hold began with this lease, so that taking the request back ends it.
 	began bool
-	// granted is when the part was granted, by the server's clock, if known; lostAt is when an answer to
-	// the request was last lost, a late copy of which may still come.
+	// granted is when the part was granted, by the server's clock, if known; lostAt is when an answer
+	// to the request was last lost, a late copy of which may still come.
 	granted, lostAt time.Time
 	// failing says that the last renewal failed, and downgrading that a downgrade has no answer yet.
 	failing, downgrading bool
@@ -220,16 +221,14 @@ func (l Lease) askedTTL() time.Duration {
 	return l.ttl
 }
 
-// State says how a party stands on a resource: by a hold, expired or not; as a waiter to whom it was
-// granted, and who has not taken it up yet; as a part that was cut off, and may not know yet; or as a
-// request in the queue.
+// State says how a party stands on a resource.
 type State string
 
 const (
-	StateHolding  State = "holding"
-	StateClaimed  State = "claimed"
-	StateDraining State = "draining"
-	StateWaiting  State = "waiting"
+	StateHolding  State = "holding"  // a hold, expired or not
+	StateClaimed  State = "claimed"  // a waiter to whom the resource was granted, and who has not taken it up yet
+	StateDraining State = "draining" // a part that was cut off, and may not know yet
+	StateWaiting  State = "waiting"  // a request in the queue
 )
 
 // Holder is a party that holds a resource, or was granted it, as others see it. Its String is for

@@ -8,14 +8,15 @@ import (
 )
 
 // waitGraph is what the documents with queues say of which waiters wait for which. Its nodes are
-// places in queues. A place waits for those ahead of it in its queue. It also waits for each place to
-// which a hold in its way is tied: the hold does not end as long as that one waits. Places in a cycle
-// never go on. The edges are not written down: in a queue of n there are n²/2 of them.
+// places in queues. A place waits for those ahead of it in its queue. It also waits for each place
+// to which a hold in its way is tied: the hold does not end as long as that one waits. Places in a
+// cycle never go on. The edges are not written down: in a queue of n there are n²/2 of them.
 type waitGraph struct {
 	docs []engine.Document
 	// owners are those of what is held, by document and entry.
 	owners [][]string
-	// leads are, by document and waiter, the earlier place that the waiter will join when that is granted, or -1.
+	// leads are, by document and waiter, the earlier place that the waiter will join when that is
+	// granted, or -1.
 	leads [][]int
 	// waits are the places of each owner, in the order of the documents and queues.
 	waits map[string][]place
@@ -23,8 +24,8 @@ type waitGraph struct {
 
 type place struct{ doc, waiter int }
 
-// deadlocksIn finds a shortest cycle through each owner that is in one, each once. The same documents give the same
-// cycles, whoever looks.
+// deadlocksIn finds a shortest cycle through each owner that is in one, each once. The same
+// documents give the same cycles, whoever looks.
 func deadlocksIn(docs []engine.Document) []Deadlock {
 	g := newWaitGraph(docs)
 	var out []Deadlock
@@ -60,7 +61,8 @@ func newWaitGraph(docs []engine.Document) *waitGraph {
 	return g
 }
 
-// ownersOf are the owners of what is held in a document, by entry. Parts leave it to their kept hold to tell.
+// ownersOf are the owners of what is held in a document, by entry. Parts leave it to their kept
+// hold to tell.
 func ownersOf(d *engine.Document) []string {
 	kept := map[string]string{}
 	for _, e := range d.Held {
@@ -78,8 +80,8 @@ func ownersOf(d *engine.Document) []string {
 	return owners
 }
 
-// leadsOf are, by waiter, the first place ahead of it of the same lock ID and of a mode that covers its
-// own, or -1.
+// leadsOf are, by waiter, the first place ahead of it of the same lock ID and of a mode that covers
+// its own, or -1.
 func leadsOf(d *engine.Document) []int {
 	leads := make([]int, len(d.Waiters))
 	first := map[[2]string]int{} // by lock ID and mode
@@ -126,10 +128,10 @@ func (g *waitGraph) owner(p place) string {
 	return cmp.Or(w.Owner, w.LockID)
 }
 
-// tied lists the waits to which an entry is tied: it stands as long as they do. These are all waits of
-// its owner, which is one thread of work. Of a workflow only what is kept is tied so: a running part is
-// a step, which waits for nothing but the rest of its own locks. Draining parts and claims end by
-// themselves.
+// tied lists the waits to which an entry is tied: it stands as long as they do. These are all waits
+// of its owner, which is one thread of work. Of a workflow only what is kept is tied so: a running
+// part is a step, which waits for nothing but the rest of its own locks. Draining parts and claims
+// end by themselves.
 func (g *waitGraph) tied(doc, entry int) []place {
 	e := &g.docs[doc].Held[entry]
 	if !e.Holds() || !e.Stands(g.docs[doc].At) {
@@ -178,10 +180,10 @@ func (g *waitGraph) path(came map[place]place, start, last place) []Wait {
 	return out
 }
 
-// waitedFor lists the waits that must end before a place's does, but for those ahead of it that were
-// listed before. A party that may join its own hold waits only for running parts in its way. A place
-// behind another of its lock ID that it will join waits for that one alone. Room under a limit makes no
-// edge, unless the limit is 1.
+// waitedFor lists the waits that must end before a place's does, but for those ahead of it that
+// were listed before. A party that may join its own hold waits only for running parts in its way. A
+// place behind another of its lock ID that it will join waits for that one alone. Room under a
+// limit makes no edge, unless the limit is 1.
 func (g *waitGraph) waitedFor(p place, seen []int) []place {
 	d, w, self := &g.docs[p.doc], g.waiter(p), g.owner(p)
 	party := w.Party()
@@ -189,7 +191,7 @@ func (g *waitGraph) waitedFor(p place, seen []int) []place {
 	if lead := g.leads[p.doc][p.waiter]; lead >= 0 && !joins {
 		return []place{{p.doc, lead}}
 	}
-	if party.Limit == 1 {
+	if party.Limit == 1 && !joins { // a limit is for new holds
 		party.Mode = engine.Exclusive
 	}
 	var out []place

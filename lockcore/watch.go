@@ -10,11 +10,11 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/internal/pace"
 )
 
-// watcher wakes those who have queued, of two kinds: local waiters wait in [Locker.Acquire], and parked
-// ones without a process, woken by those that listen with [Locker.OnTurn]. It looks at a resource
-// after a write of this Locker, whose answer names the claims that it made, and by the intervals of
-// package pace. A look reads all resources that are due in one command, which the re-checks of parked
-// waiters share, and asks [engine.Next] what each document means:
+// watcher wakes those who have queued, of two kinds: local waiters wait in [Locker.Acquire], and
+// parked ones without a process, woken by those that listen with [Locker.OnTurn]. It looks at a
+// resource after a write of this Locker, whose answer names the claims that it made, and by the
+// intervals of package pace. A look reads all resources that are due in one command, which the
+// re-checks of parked waiters share, and asks [engine.Next] what each document means:
 //
 //	Go, Gone   the local waiter asks again; the parked one's turn is told to those who listen
 //	Settle     the watcher writes the document once, so that the head of the queue is granted a claim;
@@ -44,7 +44,8 @@ type watched struct {
 	local []*waiter
 	// parked says that there are, or may be, parked waiters.
 	parked bool
-	// read is when it was last read, and next when to read it again: zero if no local waiter has queued yet.
+	// read is when it was last read, and next when to read it again: zero if no local waiter has
+	// queued yet.
 	read, next time.Time
 	// changed says that something happened when no look was due, or while one was under way.
 	changed bool
@@ -88,8 +89,9 @@ func (w *watcher) add(resource string, request *engine.Waiter) *waiter {
 	return one
 }
 
-// queued has the resource of a request watched, which waits now. soon says that it had queued before it
-// was registered. The last that queues in a deadlock always sees it, since the search comes after.
+// queued has the resource of a request watched, which waits now. soon says that it had queued
+// before it was registered. The last that queues in a deadlock always sees it, since the search
+// comes after.
 func (w *watcher) queued(one *waiter, soon bool) {
 	now := time.Now()
 	w.mu.Lock()
@@ -139,9 +141,10 @@ func (one *waiter) call() {
 	}
 }
 
-// wrote takes in a document that a write of this Locker left, which may lack the queue: it wakes those
-// who were granted a claim, or whose lock ID has come to hold. After a claim for a parked waiter the
-// resource is looked at soon, when the claim is confirmed, and others of its lock ID may join.
+// wrote takes in a document that a write of this Locker left, which may lack the queue: it wakes
+// those who were granted a claim, or whose lock ID has come to hold. After a claim for a parked
+// waiter the resource is looked at soon, when the claim is confirmed, and others of its lock ID may
+// join.
 func (w *watcher) wrote(d *engine.Document) {
 	var turns []Turn
 	for i := range d.Held {
@@ -168,7 +171,8 @@ func (w *watcher) wrote(d *engine.Document) {
 	w.tell(turns)
 }
 
-// searchBy makes the next search no later than at, but not too soon after the last. The mutex is held.
+// searchBy makes the next search no later than at, but not too soon after the last. The mutex is
+// held.
 func (w *watcher) searchBy(at time.Time) {
 	at = later(at, w.searched.Add(pace.SearchLeast))
 	if w.searchAt.IsZero() || at.Before(w.searchAt) {
@@ -179,7 +183,8 @@ func (w *watcher) searchBy(at time.Time) {
 	}
 }
 
-// wakeBy has the timer fire no later than at. The mutex is held. While a look is under way the timer waits for its end.
+// wakeBy has the timer fire no later than at. The mutex is held. While a look is under way the
+// timer waits for its end.
 func (w *watcher) wakeBy(at time.Time) {
 	if w.looking || (!w.wakeAt.IsZero() && !at.Before(w.wakeAt)) {
 		return

@@ -89,8 +89,8 @@ func (w *watcher) look(names []string) {
 	}
 }
 
-// found calls the local waiters that a document lets go on, and returns when to look again; 0 if none
-// is left. told says that parked ones were told of their turns, and are expected.
+// found calls the local waiters that a document lets go on, and returns when to look again; 0 if
+// none is left. told says that parked ones were told of their turns, and are expected.
 func (w *watcher) found(name string, d *engine.Document, q *engine.Queue, told bool) (pause time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -145,7 +145,8 @@ func (w *watcher) lookAgain(name string, pause time.Duration) {
 	}
 }
 
-// failed has a resource looked at again after an error: soon if a local waiter waits, and else with growing pauses.
+// failed has a resource looked at again after an error: soon if a local waiter waits, and else with
+// growing pauses.
 func (w *watcher) failed(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

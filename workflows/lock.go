@@ -23,8 +23,7 @@ type Hold struct {
 //		return err
 //	}
 //	err = workflow.Sleep(ctx, time.Minute)
-//	hold.Release(ctx)
-//	return err
+//	return errors.Join(err, hold.Release(ctx))
 //
 // Several resources are taken in the order of their names, all or none; what it has already stands while it waits for
 // the rest. Where nobody is in the way it is one event in the history, of a local activity, and the release is another. Where
@@ -32,7 +31,8 @@ type Hold struct {
 // turn has come.
 //
 // [Locks.Scope] is for steps, and refused here; TTL has no meaning but that it is not more than HoldTTL. The locks stand for
-// HoldTTL after the last sign of life, which is a step under them, a wait of the run, or [Locks.KeepAlive].
+// HoldTTL after the last sign of life. A step under them gives one, and so does the janitor as long as the run is open: see
+// worker.JanitorOptions.
 //
 // All locks of a run are held in its name. A guarded step inside joins them, and fails with a *lockcore.LostError where
 // they are lost; two calls of Lock in one run do not keep each other out.
@@ -57,9 +57,6 @@ func Lock(ctx workflow.Context, l Locks) (*Hold, error) {
 	if err := hold.lock.Acquire(ctx); err != nil {
 		return nil, err
 	}
-	if l.KeepAlive {
-		hold.lock.KeepAlive(ctx)
-	}
 	return hold, nil
 }
 
@@ -74,17 +71,19 @@ func (l *Locks) forLock(locks *run.Locks) error {
 	return nil
 }
 
-// Release lets the locks go, also where ctx is cancelled. It is one local activity, so one event, and an ordinary activity
-// where that fails for as long as ten minutes; what could not be released is logged, and stands for its HoldTTL. What a
-// saga in progress, or another Hold, holds too stays until that ends. Releasing again does nothing.
+// Release makes sure that the locks are held, and have been held since [Lock], and lets them go, also if ctx is cancelled. If
+// one was lost, others may have been in between: the error matches [lockcore.ErrLost], and the other locks are let go.
+//
+// It is one local activity, so one event, and an ordinary activity if that fails, for as long as ten minutes. After that the
+// error says why, and whether a lock was lost is not known: the locks stand until the workflow ends, which tries once more,
+// and then until the janitor releases them or their HoldTTL is over. What a saga in progress, or another Hold, holds too stays
+// until that ends. Releasing again gives the same answer.
+//
+// Locks that are never released are released when the workflow function has returned. If it returned no error, and a lock
+// was lost, the workflow fails with that error.
 //
 // Steps that run under the locks must have returned: they are cut off, and fail with a *lockcore.LostError.
-func (h *Hold) Release(ctx workflow.Context) { h.lock.Release(ctx, run.ReleaseOptions{}) }
-
-// Lost returns a future for selectors. With [Locks.KeepAlive] it is ready with an error that matches *lockcore.LostError
-// when a lock is found to be lost: others may hold it, and what is done from then on is not isolated. It is ready without an
-// error after Release. Without KeepAlive nobody looks, and the next guarded step finds out. A reset of the run is no loss.
-func (h *Hold) Lost() workflow.Future { return h.lock.Lost() }
+func (h *Hold) Release(ctx workflow.Context) error { return h.lock.Release(ctx) }
 
 // Fence returns the fence with which a resource was taken last; ok is false where it is none of the Hold's.
 // It can be passed to whatever checks fences. Steps under the Hold know theirs by activities.Fence.

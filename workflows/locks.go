@@ -39,9 +39,6 @@ type Locks struct {
 	// Owner is who waits and holds, for people and for deadlock detection. Defaults to the workflow, as its namespace's ID,
 	// "/" and its workflow ID.
 	Owner string
-	// Reacquire takes a lock anew that this saga has lost, instead of failing the step with a
-	// *lockcore.LostError: for sagas that choose to go on. Compensations always do.
-	Reacquire bool
 	// MaxWait is how long the step may wait for its locks, all its schedulings together, before it fails with a
 	// *lockcore.BusyError. It is no part of the step's own timeouts and attempts, which waiting does not use up: after a
 	// wait the step is scheduled again with what is left of them. Where no worker takes the activity that waits, it ends 10 s
@@ -50,12 +47,6 @@ type Locks struct {
 	// Try fails the step at once with a *lockcore.BusyError where its locks are busy, and leaves no place in a queue. A
 	// retry policy whose NonRetryableErrorTypes name "lockstep.Busy" does the same. Compensations do not heed either, as with MaxWait.
 	Try bool
-	// KeepAlive, with [Lock], runs an activity that extends the locks until they are released, for code that may take
-	// longer than HoldTTL without a step under them. It takes a slot of an activity worker, and adds up to four events. It
-	// finds out when a lock is lost (see [Hold.Lost]), and when the workflow was terminated or has timed out, within
-	// 30 s, or a third of HoldTTL where that is less; the locks are released then. Steps, which renew their locks themselves, fail
-	// with it. Defaults to false.
-	KeepAlive bool
 }
 
 // WithLocks returns a context under which every activity is a guarded step: its locks are taken when
@@ -88,10 +79,8 @@ func (l Locks) run() run.Locks {
 		TTL:       l.TTL,
 		HoldTTL:   l.HoldTTL,
 		Owner:     protocol.Owner{Name: l.Owner},
-		Reacquire: l.Reacquire,
 		MaxWait:   l.MaxWait,
 		Try:       l.Try,
-		KeepAlive: l.KeepAlive,
 	}
 }
 

@@ -24,7 +24,7 @@ const (
 // sessions: it is never guarded.
 func IsMachinery(activityType string) bool {
 	switch activityType {
-	case ActivityAcquire, ActivityRenew, ActivityLeave, ActivityRelease, ActivityWait, ActivityKeep, ActivityReap,
+	case ActivityAcquire, ActivityRenew, ActivityLeave, ActivityRelease, ActivityWait, ActivityKeep,
 		"internalSessionCreationActivity", "internalSessionCompletionActivity":
 		return true
 	default:
@@ -50,6 +50,9 @@ const (
 	// FailureOtherRun carries [OtherRunDetails]: another run of the workflow holds, and Temporal does not say that the one which
 	// asks is the current one. Retryable: the answer may have been an old one.
 	FailureOtherRun = "lockstep.OtherRun"
+	// FailureOtherCollection means that the worker keeps its locks in another collection than the workflow's. Retryable: another
+	// worker may come.
+	FailureOtherCollection = "lockstep.OtherCollection"
 	// FailureResultPending means that a guarded activity returned activity.ErrResultPending. Not retryable.
 	FailureResultPending = "lockstep.ResultPending"
 	// FailureEnded is the workflow's own, for a step that was still waiting for its locks when its saga ended. Not retryable.
@@ -101,6 +104,9 @@ type Guard struct {
 	// Run is the run that wrote the guard, if Held or Undo is set. In another run, which was made by a reset and has the step
 	// from the one before, Held means nothing, and the step may have run.
 	Run string `json:"run,omitempty"`
+	// Collection is the ID of the collection in which the workflow's worker keeps its locks, if that is known. A worker with
+	// another one refuses the step.
+	Collection string `json:"collection,omitempty"`
 }
 
 // Lease is a [lockcore.Lease] as other languages read it.
@@ -155,6 +161,8 @@ type AcquireParams struct {
 	// Started is when the workflow run began, and NeverVictim says that the request must not be given up to end a deadlock.
 	Started     time.Time `json:"started,omitzero"`
 	NeverVictim bool      `json:"neverVictim,omitempty"`
+	// Collection is as in [Guard].
+	Collection string `json:"collection,omitempty"`
 }
 
 // AcquireResult is the result of [ActivityAcquire].
@@ -187,23 +195,33 @@ type ReleaseParams struct {
 	LockID string `json:"lockId,omitempty"`
 	// Resources are where: any number of names.
 	Resources []string `json:"resources"`
-	// Schedule is the highest number of the requests that end. What was asked for later stays.
+	// Schedule is the highest number of the requests that end. What was asked for later stays. A release that is made again after
+	// its outcome was not known has the same number, and every other one another.
 	Schedule uint32 `json:"schedule,omitempty"`
 	// Leases are left first, so that their parts do not keep others out until their TTL ends.
 	Leases []Lease `json:"leases,omitempty"`
-	// Held are those of the resources that steps are known to have held.
-	Held []string `json:"held,omitempty"`
-	// Inherits says that the run was reset, or goes on for one that continued as new with HandOver. Then what other runs of its
-	// workflow hold on the resources ends too, if the run is the current one. All says that it ends on whatever resource.
+	// Used are what must be held by now, since completed steps have used it. If something of it is lost, nothing is released,
+	// and the failure is a FailureLost.
+	Used []Use `json:"used,omitempty"`
+	// Inherits says that the run was reset, or goes on for one that continued as new with HandOver. Then a hold of Used that is
+	// missing is lost only if there is evidence, and what other runs of its workflow hold on the resources ends too, if the run is
+	// the current one. All says that it ends on whatever resource.
 	Inherits bool `json:"inherits,omitempty"`
 	All      bool `json:"all,omitempty"`
+	// Before is the run that was reset, whose losses are this one's.
+	Before string `json:"before,omitempty"`
+	// Collection is as in [Guard].
+	Collection string `json:"collection,omitempty"`
+}
+
+// Use says that the request with a schedule number, or one before it, has used a resource, and that it must be held since.
+type Use struct {
+	Resource string `json:"resource"`
+	Schedule uint32 `json:"schedule"`
 }
 
 // ReleaseResult is the result of [ActivityRelease].
-type ReleaseResult struct {
-	// Missing are those of Held that were not held any more. Where it is an earlier attempt that released them it is none.
-	Missing []string `json:"missing,omitempty"`
-}
+type ReleaseResult struct{}
 
 // WaitParams is the input of [ActivityWait]: a request that is queued, as a step that found the resource busy left it.
 type WaitParams struct {
@@ -224,6 +242,8 @@ type WaitParams struct {
 	// Run is the run that scheduled the wait. In another one, which was made by a reset, there is nothing to wait for:
 	// the place is given up, and the wait is over.
 	Run string `json:"run,omitempty"`
+	// Collection is as in [Guard].
+	Collection string `json:"collection,omitempty"`
 }
 
 // KeepParams is the input of [ActivityKeep].
@@ -236,6 +256,8 @@ type KeepParams struct {
 	Once bool `json:"once,omitempty"`
 	// Inherits is as in [ReleaseParams]: a hold that is missing is no loss then.
 	Inherits bool `json:"inherits,omitempty"`
+	// Collection is as in [Guard].
+	Collection string `json:"collection,omitempty"`
 }
 
 // KeepResult is the result of [ActivityKeep], which without Once ends by itself only by a failure.

@@ -6,7 +6,7 @@ import "time"
 type Party struct {
 	LockID string
 	Mode   string
-	// Limit is how many lock IDs may hold when the request is granted, itself included; 0 is without limit.
+	// Limit is how many lock IDs may hold when the request is granted; 0 is without limit.
 	Limit int64
 	// Labelled says that the party has a run label.
 	Labelled bool
@@ -20,8 +20,8 @@ func (a *Acquire) Party() Party { return Party{a.LockID, a.Mode, a.Limit, a.Labe
 // Party is the queued request as the rule of compatibility sees it.
 func (w *Waiter) Party() Party { return Party{w.LockID, w.Mode, w.Limit, w.Label != "", w.Within} }
 
-// Counts reports whether the entry stands beside the party at now, and counts under its limit: it is
-// alive, and neither the party's own nor kept around it.
+// Counts reports whether the entry stands beside the party at now, and counts under its limit: it
+// is alive, and neither the party's own nor kept around it.
 func (e *Entry) Counts(p Party, now time.Time) bool {
 	return e.LockID != p.LockID && e.ExpiresAt.After(now) && !p.within(e)
 }
@@ -35,8 +35,8 @@ func (e *Entry) Blocks(p Party, now time.Time) bool {
 	return e.Counts(p, now) && !Compatible(e.Mode, p.Mode)
 }
 
-// Admits is the rule of compatibility: whether the party may hold beside all entries that are alive at
-// d.At. A party with a run label that holds exclusively is only admitted so.
+// Admits is the rule of compatibility: whether the party may hold beside all entries that are alive
+// at d.At. A party with a run label that holds exclusively is only admitted so.
 func (d *Document) Admits(p Party) bool {
 	if p.Labelled && d.holds(p.LockID, func(e *Entry) bool { return e.Mode == Exclusive }) {
 		p.Mode = Exclusive

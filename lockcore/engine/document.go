@@ -22,6 +22,8 @@ type Document struct {
 	EvidenceSince time.Time `bson:"since"`
 	// Undone are the parts that compensations undo, for some minutes.
 	Undone []Undone `bson:"undone,omitempty"`
+	// Commits are releases by runs, of all that their parties had up to an order, for some minutes.
+	Commits []Commit `bson:"commits,omitempty"`
 	// Released remembers what has ended, so that a request that arrives late changes nothing.
 	Released []Released `bson:"released"`
 	// Last is what the last write did, for its caller to read in the answer.
@@ -47,8 +49,8 @@ const (
 // Never is the expiry of what has no end.
 var Never = time.Date(9000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Entry is what is stored of a holder, a draining part or a claim. A lock ID's hold is its entries in
-// the states Part and Kept, which have the same mode.
+// Entry is what is stored of a holder, a draining part or a claim. A lock ID's hold is its entries
+// in the states Part and Kept, which have the same mode.
 type Entry struct {
 	LockID string `bson:"lockId"`
 	// Label is the run label that the entry was made under, empty outside of Temporal.
@@ -62,6 +64,8 @@ type Entry struct {
 	Fence int64 `bson:"fence,omitempty"`
 	// FirstFence is the one with which the entry's hold began: it names the hold.
 	FirstFence int64 `bson:"first,omitempty"`
+	// FirstOrder, of a kept entry, is that of the request that made it; 0 after a take over.
+	FirstOrder int64 `bson:"firstOrder,omitempty"`
 	// Joined, of a kept entry, says that a later request has entered the hold, so that the first one
 	// cannot take it back.
 	Joined bool `bson:"joined,omitempty"`
@@ -73,16 +77,16 @@ type Entry struct {
 	// Since is when the request queued, if it had to wait, and ClaimedAt when it was granted then.
 	Since     *time.Time `bson:"since,omitempty"`
 	ClaimedAt *time.Time `bson:"claimedAt,omitempty"`
-	// After, of a request that had to wait, is the hold whose end let it in, if one did: the first that
-	// the write which made the claim released, then ended otherwise, then displaced.
+	// After, of a request that had to wait, is the hold whose end let it in, if one did: the first
+	// that the write which made the claim released, then ended otherwise, then displaced.
 	After *Ended `bson:"after,omitempty"`
 	// Place is, of a claim, when its place in the queue would have been given up, and ClaimTTL that of
 	// its waiter.
 	Place    *time.Time `bson:"place,omitempty"`
 	ClaimTTL int64      `bson:"claimTTL,omitempty"`
 
-	// CreatedAt is when the hold began. It and what follows stand in the Kept entry, or in the parts of
-	// a hold that has none.
+	// CreatedAt is when the hold began. It and what follows stand in the Kept entry, or in the parts
+	// of a hold that has none.
 	CreatedAt *time.Time `bson:"createdAt,omitempty"`
 	// Owner is absent if it is the lock ID.
 	Owner   string `bson:"owner,omitempty"`
@@ -106,8 +110,8 @@ type Waiter struct {
 	Part   string `bson:"part"`
 	Order  int64  `bson:"order"`
 	Mode   string `bson:"mode"`
-	// Limit is how many lock IDs may hold when this one is granted, itself included: 1 for an exclusive
-	// request, absent if there is no limit.
+	// Limit is how many lock IDs may hold when this one is granted, itself included: 1 for an
+	// exclusive request, absent if there is no limit.
 	Limit int64 `bson:"limit,omitempty"`
 	// Owner is absent if it is the lock ID.
 	Owner string `bson:"owner,omitempty"`
@@ -122,8 +126,8 @@ type Waiter struct {
 	// again. It keeps its place meanwhile.
 	OverdueAt time.Time `bson:"overdueAt"`
 	// Verdict, of a tombstone, is the deadlock that the waiter was taken out of the queue for. A
-	// tombstone is ahead of no waiter and gets no claim. It stays until its part has read it or has
-	// left, or until ExpiresAt; its OverdueAt is LongAgo.
+	// tombstone is ahead of no waiter and gets no claim. Every request of the part reads it, until the
+	// part leaves, or until ExpiresAt; its OverdueAt is LongAgo.
 	Verdict string `bson:"verdict,omitempty"`
 	// Ahead says that the waiter queues before all that do not say so.
 	Ahead bool `bson:"ahead,omitempty"`
@@ -171,6 +175,15 @@ type Released struct {
 	Reason string `bson:"reason,omitempty"`
 }
 
+// Commit says that a run has released all that its party had up to an order. A repetition of that
+// release knows by it that it is one, also after many others.
+type Commit struct {
+	LockID string    `bson:"lockId"`
+	Label  string    `bson:"label"`
+	Order  int64     `bson:"order"`
+	At     time.Time `bson:"at"`
+}
+
 // Ended is a hold that has ended, as a request that waited for it remembers it.
 type Ended struct {
 	LockID string `bson:"lockId"`
@@ -186,17 +199,16 @@ type Ended struct {
 type Last struct {
 	// Outcome is what became of the request that this write was for.
 	Outcome Outcome `bson:"outcome"`
-	// Released and Expired are the entries of holds that this write ended; those with CreatedAt tell of
-	// the hold.
+	// Released and Expired are the entries of holds that this write ended.
 	Released []Entry `bson:"released"`
 	Expired  []Entry `bson:"expired"`
 	// Gone are the places and claims that this write's own request gave up, and that had not ended.
 	Gone []Gone `bson:"gone"`
-	// Position is the place in the queue of the request that this write was for, from 1; 0 without one.
+	// Position is the request's place in the queue, from 1; 0 without one.
 	Position int64 `bson:"position"`
 	// Length is how many wait.
 	Length int64 `bson:"length"`
-	// Note, of the outcome Deadlock, is what the waiter's tombstone said, and of OtherRun the other run's label.
+	// Note is the tombstone's verdict, of Deadlock, and the other run's label, of OtherRun.
 	Note string `bson:"note,omitempty"`
 }
 
@@ -239,7 +251,7 @@ const (
 	Late Outcome = "late"
 	// Overtaken: a later request of the same part, or a release, came first.
 	Overtaken Outcome = "overtaken"
-	// Deadlock: the part waited, and was taken out of the queue to end a deadlock. It is told once; the
-	// same request again is overtaken by a record with the verdict as its reason.
+	// Deadlock: the part waited, and was taken out of the queue to end a deadlock. It is told once;
+	// the same request again is overtaken by a record with the verdict as its reason.
 	Deadlock Outcome = "deadlock"
 )

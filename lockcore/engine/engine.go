@@ -7,9 +7,9 @@ import (
 )
 
 // Engine applies operations to documents, each atomically. Every method answers with the document
-// that its own write left. The answer may leave out the queue; the records, unless the outcome is Lost
-// or Overtaken; and if the request took effect, what others hold, but not their claims, which the
-// caller is to wake.
+// that its own write left. The answer may leave out the queue; the records, unless the outcome is
+// Lost or Overtaken; and if the request took effect, what others hold, but not their claims, which
+// the caller is to wake.
 //
 // An error is the database's: it leaves open whether the operation took effect. What the operation
 // found is not an error; it stands in the document.
@@ -22,8 +22,8 @@ type Engine interface {
 	// RenewAll extends many parts, in few commands, and says of each whether it is known to have been
 	// extended. It settles nothing. If it says no, Renew says why.
 	RenewAll(ctx context.Context, ops []Renew) ([]bool, error)
-	// Read answers with the documents of the resources that have one, queue included, with the server's
-	// time in At. It reads what a majority has.
+	// Read answers with the documents of the resources that have one, queue included, with the
+	// server's time in At. It reads what a majority has.
 	Read(ctx context.Context, resources ...string) ([]Document, error)
 	// List streams documents in the order of their names, with the server's time in At.
 	List(ctx context.Context, q Query) iter.Seq2[Document, error]

@@ -24,6 +24,16 @@ func (d *Document) HoldFence(lockID string) int64 {
 	return 0
 }
 
+// Kept returns what is kept of a lock ID's hold, or nil.
+func (d *Document) Kept(lockID string) *Entry {
+	for i := range d.Held {
+		if e := &d.Held[i]; e.LockID == lockID && e.State == Kept {
+			return e
+		}
+	}
+	return nil
+}
+
 // Latest returns a part as it runs or was claimed for last, or nil.
 func (d *Document) Latest(lockID, part string) *Entry {
 	return d.last(lockID, part, func(e *Entry) bool { return e.State == Part || e.State == Claimed })
@@ -51,7 +61,7 @@ func (e *Entry) GivenUp(now time.Time) bool {
 	return e.State == Claimed && !e.ExpiresAt.After(now) && (e.Place == nil || !e.Place.After(now))
 }
 
-// Tombstone returns what stands for a part that was taken out of the queue to end a deadlock, or nil.
+// Tombstone returns the place of a part that was taken out of the queue to end a deadlock, or nil.
 func (d *Document) Tombstone(lockID, part string) *Waiter {
 	i := slices.IndexFunc(d.Waiters, func(w Waiter) bool { return w.LockID == lockID && w.Part == part && w.Verdict != "" })
 	if i < 0 {
@@ -60,8 +70,8 @@ func (d *Document) Tombstone(lockID, part string) *Waiter {
 	return &d.Waiters[i]
 }
 
-// EvictedRecord returns what is remembered of a lock ID's loss, or nil. With a label it is that of the
-// run's own hold.
+// EvictedRecord returns what is remembered of a lock ID's loss, or nil. With a label it is that of
+// the run's own hold.
 func (d *Document) EvictedRecord(lockID, label string) *Evicted {
 	for i := len(d.Evicted) - 1; i >= 0; i-- {
 		if e := &d.Evicted[i]; e.LockID == lockID && e.To == "" && (label == "" || e.Label == label) {
@@ -76,8 +86,7 @@ func (d *Document) LostHold(lockID string, first int64) bool {
 	return slices.ContainsFunc(d.Evicted, func(e Evicted) bool { return e.LockID == lockID && e.Fence == first && e.To == "" })
 }
 
-// LostUpTo reports whether a release of a lock ID, by a run, up to exactly this order found evidence
-// of a loss.
+// LostUpTo reports whether a release of a run up to exactly this order found evidence of a loss.
 func (d *Document) LostUpTo(lockID, label string, order int64) bool {
 	return slices.ContainsFunc(d.Released, func(r Released) bool {
 		return r.LockID == lockID && r.Label == label && r.Part == nil && r.Order == order && r.Lost
@@ -85,8 +94,8 @@ func (d *Document) LostUpTo(lockID, label string, order int64) bool {
 }
 
 // LostBefore reports whether a hold that began with a fence, and is not there, has to be taken for
-// lost. Either evidence says so, or some evidence was forgotten since the hold began. A zero time is
-// not known, and only evidence counts.
+// lost. Either evidence says so, or some evidence was forgotten since the hold began. A zero time
+// is not known, and only evidence counts.
 func (d *Document) LostBefore(lockID string, first int64, began time.Time) bool {
 	return d.forgotten(began) || d.LostHold(lockID, first)
 }
@@ -101,8 +110,8 @@ func (d *Document) forgotten(began time.Time) bool {
 	return !began.IsZero() && !began.After(d.EvidenceSince)
 }
 
-// Overtaker returns what overtook a request: an ending of its order or a later one, a later request of
-// the same part, or a compensation that undoes the part.
+// Overtaker returns what overtook a request: an ending of its order or a later one, a later request
+// of the same part, or a compensation that undoes the part.
 func (d *Document) Overtaker(lockID, label, part string, order int64) (by Released, ok bool) {
 	for _, r := range d.Released {
 		own := r.Part != nil && *r.Part == part
@@ -119,8 +128,8 @@ func (d *Document) Overtaker(lockID, label, part string, order int64) (by Releas
 	return Released{}, false
 }
 
-// Later returns the order of a later request of the same part that runs, waits, has a claim or was cut
-// off; or this one, if it was cut off itself.
+// Later returns the order of a later request of the same part that runs, waits, has a claim or was
+// cut off; or this one, if it was cut off itself.
 func (d *Document) Later(lockID, part string, order int64) (later int64, ok bool) {
 	for i := range d.Held {
 		e := &d.Held[i]

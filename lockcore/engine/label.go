@@ -8,13 +8,13 @@ import (
 
 // OtherRun: another run speaks for the party, or replaced the one that asks. Nothing changed, and
 // Last.Note is its label. This is the answer if another run's hold stands, or anything of it is
-// alive, unless Acquire.TakeOver permits to replace it. Then kept holds go on under the new label and
-// a new fence, parts are cut off, and places and claims go. A lock ID that is used with labels must
-// never be used without.
+// alive, unless Acquire.TakeOver permits to replace it. Then kept holds go on under the new label
+// and a new fence, parts are cut off, and places and claims go. A lock ID that is used with labels
+// must never be used without.
 const OtherRun Outcome = "other run"
 
-// CutOff is the lock ID under which a running part drains that was cut off by another run of its own
-// party, or by an undo. Such an entry is exclusive, and keeps its own party out too.
+// CutOff is the lock ID under which a running part drains that was cut off by another run of its
+// own party, or by an undo. Such an entry is exclusive, and keeps its own party out too.
 func CutOff(lockID string) string { return lockID + cutOff }
 
 // IsCutOff reports whether the lock ID stands for cut-off parts, so that no party may use it.
@@ -41,4 +41,26 @@ const (
 // Undoes reports whether the part was undone.
 func (d *Document) Undoes(lockID, part string) bool {
 	return slices.ContainsFunc(d.Undone, func(u Undone) bool { return u.LockID == lockID && u.Part == part })
+}
+
+// CommitFor is how long a commit is known, and MaxCommits how many at most.
+const (
+	CommitFor  = 10 * time.Minute
+	MaxCommits = 64
+)
+
+// HasCommitted reports whether a run is known to have released all up to exactly this order.
+func (d *Document) HasCommitted(lockID, label string, order int64) bool {
+	return slices.ContainsFunc(d.Commits, func(c Commit) bool { return c.LockID == lockID && c.Label == label && c.Order == order })
+}
+
+// Replaced are a run of a party and those that it is known to have replaced, one after the other.
+func (d *Document) Replaced(lockID, label string) []string {
+	labels := []string{label}
+	for i := len(d.Evicted) - 1; i >= 0; i-- { // the latest change of run comes last
+		if e := &d.Evicted[i]; e.LockID == lockID && e.To != "" && slices.Contains(labels, e.To) && !slices.Contains(labels, e.Label) {
+			labels = append(labels, e.Label)
+		}
+	}
+	return labels
 }

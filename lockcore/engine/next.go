@@ -2,7 +2,7 @@ package engine
 
 import "time"
 
-// Answer is what a document means for a request that wants its resource, and may stand in its queue.
+// Answer is what a document means for a request.
 type Answer int
 
 const (
@@ -50,12 +50,12 @@ func (a *Acquire) Waiter() *Waiter {
 // Queue is what a document says of all that wait in it, for many looks at the same document.
 type Queue struct {
 	d *Document
-	// head is the first that waits for others, and due says that the next write grants it the resource.
+	// head is the first waiter, and due says that the next write grants it the resource.
 	head *Waiter
 	due  bool
 	// change is after what time the answers may change by time alone; 0 is never.
 	change time.Duration
-	// places are the indices of the places that stand, and ahead how many are waited for by each waiter.
+	// places are the indices of the places that stand, and ahead how many each waiter waits for.
 	places map[user]int
 	ahead  []int
 	// Waiting is how many places stand.
@@ -111,8 +111,8 @@ func sooner(a, b time.Duration) time.Duration {
 	return a
 }
 
-// Precedes reports whether those behind a waiter in the queue wait for it: it is not dead, overdue, or
-// the victim of a deadlock, and may not join.
+// Precedes reports whether those behind a waiter in the queue wait for it: it is not dead, overdue,
+// or the victim of a deadlock, and may not join.
 func (d *Document) Precedes(w *Waiter) bool {
 	return w.Waits(d.At) && !w.Overdue(d.At) && !d.Joins(w.Party())
 }
@@ -122,12 +122,12 @@ func (d *Document) Covered(p Party) bool {
 	return d.holds(p.LockID, func(e *Entry) bool { return e.Stands(d.At) && Covers(e.Mode, p.Mode) })
 }
 
-// Joins reports whether the party may join its own hold: it is covered, and fits beside what stands there.
+// Joins reports whether the party may join its own hold.
 func (d *Document) Joins(p Party) bool { return d.Covered(p) && d.FitsBeside(p) }
 
-// FitsBeside reports whether a party that is covered may join its hold. A party with a run label may
-// not beside an incompatible entry, which lives within its hold or was cut off. The limit is for new
-// holds.
+// FitsBeside reports whether a party that is covered may join its hold. A party with a run label
+// may not beside an incompatible entry, which lives within its hold or was cut off. The limit is
+// for new holds.
 func (d *Document) FitsBeside(p Party) bool {
 	p.Limit = 0
 	return !p.Labelled || d.Admits(p)
@@ -142,8 +142,8 @@ func (d *Document) holds(lockID string, which func(*Entry) bool) bool {
 	return false
 }
 
-// mayAsk reports whether the party gets the resource if it asks, without a place in the queue: also by
-// a hold that has expired and still stands.
+// mayAsk reports whether the party gets the resource if it asks, without a place in the queue: also
+// by a hold that has expired and still stands.
 func (d *Document) mayAsk(p Party) bool {
 	covered := d.holds(p.LockID, func(e *Entry) bool { return Covers(e.Mode, p.Mode) })
 	ahead := d.holds(p.LockID, func(*Entry) bool { return true }) || d.Surrounds(p)
@@ -159,8 +159,8 @@ func (d *Document) Surrounds(p Party) bool {
 	return d.holds(p.Within, func(e *Entry) bool { return p.within(e) && e.Stands(d.At) })
 }
 
-// grants reports whether a write grants the resource to w, if w is the head of the queue: not beside a
-// live exclusive entry, its own party's too, but for what is kept around it.
+// grants reports whether a write grants the resource to w, if w is the head of the queue: not
+// beside a live exclusive entry, its own party's too, but for what is kept around it.
 func (d *Document) grants(w *Waiter) bool {
 	p := w.Party()
 	for i := range d.Held {
@@ -171,7 +171,7 @@ func (d *Document) grants(w *Waiter) bool {
 	return d.Admits(p)
 }
 
-// Due reports whether the next write of the document, whatever it is for, grants the resource to the head of the queue.
+// Due reports whether any write of the document grants the resource to the head of the queue.
 func (q *Queue) Due() bool { return q.due }
 
 // Change is after what time the document may mean something else, by time alone; 0 is never.

@@ -31,17 +31,16 @@ func (p Policy) Memory() int64 {
 	return p.Retention
 }
 
-// Acquire asks for a place among the holders, or in the queue. All times are in milliseconds; a TTL of
-// 0 has no end.
+// Acquire asks for the resource. All times are in milliseconds; a TTL of 0 has no end.
 type Acquire struct {
 	Policy
 	Resource string
 	// Issued is when the request was issued, in the server's time; zero is never late.
 	Issued time.Time
 	LockID string
-	// Label says which run speaks for the party, TakeOver which label it may replace, also if that one's
-	// hold has expired, Undo which parts the request undoes, and Within which lock ID it lives within.
-	// Their rules stand before all others but Late: see [OtherRun].
+	// Label says which run speaks for the party, TakeOver which label it may replace, also if that
+	// one's hold has expired, Undo which parts the request undoes, and Within which lock ID it lives
+	// within. Their rules stand before all others but Late: see [OtherRun].
 	Label, TakeOver string
 	Undo            []string
 	Within          string
@@ -54,12 +53,12 @@ type Acquire struct {
 	// Held: not holding already is a loss. Reacquire: a loss is no obstacle. NewFence: joining gives a
 	// new fence. Queue: take or refresh a place in the queue if it is busy.
 	Held, Reacquire, NewFence, Queue bool
-	// Converts is the order of the part's own running entry which this request strengthens. It goes when
-	// the request is granted, and does not drain. 0 is none.
+	// Converts is the order of the part's own running entry which this request strengthens. It goes
+	// when the request is granted, and does not drain. 0 is none.
 	Converts int64
-	// Fresh: the part is new with this request, so that no other request of it waits, was granted a claim
-	// or was superseded. It is for unlabelled requests that neither keep nor queue, and makes their
-	// command shorter.
+	// Fresh: the part is new with this request, so that no other request of it waits, was granted a
+	// claim or was superseded. It is for unlabelled requests that neither keep nor queue, and makes
+	// their command shorter.
 	Fresh bool
 	// Refresh: refresh a place in the queue, and with Keep the hold that stands, but grant and claim
 	// nothing for the request. A claim that lapsed becomes a place at the head again. If there is
@@ -82,8 +81,8 @@ const CommandTimeout = 10 * time.Second
 // EndlessTTL is the TTL by which a lease without end is renewed, trusted and drained.
 const EndlessTTL = 30 * time.Second
 
-// Crowd is how many lock IDs may be on a resource before a grant ends the holds among them that have
-// expired, needed or not, so that a document stays small.
+// Crowd is how many lock IDs may be on a resource before a grant ends the holds among them that
+// have expired, needed or not, so that a document stays small.
 const Crowd = 256
 
 // Unlimited is the room of a shared request without a limit.
@@ -127,7 +126,7 @@ type Renew struct {
 type Leave struct {
 	Policy
 	Resource, LockID string
-	// Label is the request's. With it the leave also ends what drains of the part since it was cut off.
+	// Label is the request's. With it the leave also ends what was cut off of the part.
 	Label string
 	Part  string
 	Order int64
@@ -140,15 +139,15 @@ type Leave struct {
 	Reason string
 }
 
-// Release ends a lock ID's hold: the one that FirstFence names, or, if that is 0, everything up to an
-// order, claims and places too.
+// Release ends a lock ID's hold: the one that FirstFence names, or, if that is 0, everything up to
+// an order, claims and places too.
 type Release struct {
 	Policy
 	Resource, LockID string
-	// Label, unless it is empty, restricts the release to what stands under that run label. It does not
-	// go with Force, which ends what was cut off of the hold, too.
+	// Label, unless it is empty, restricts the release to what stands under that run label. It does
+	// not go with Force, which ends what was cut off of the hold, too.
 	Label string
-	// FirstFence is the fence with which the hold began. Its parts drain, and what drains already still matches.
+	// FirstFence is the fence with which the hold began. What drains already still matches.
 	FirstFence int64
 	// Order bounds what ends. With FirstFence it is only that of the part Leaving.
 	Order int64
@@ -169,15 +168,13 @@ type Withdraw struct {
 	Reason                 string
 }
 
-// Query says which documents to list. What is unset selects everything; an engine may list more than
-// was asked for.
+// Query says which documents to list. An engine may list more than was asked for.
 type Query struct {
 	// Resource is one name, and Prefix the beginning of names.
 	Resource, Prefix string
 	// LockID, the beginning LockIDPrefix, and Owner are those of a party that holds or waits.
 	LockID, LockIDPrefix, Owner string
-	// Waiting selects documents with a queue, and Contended those with a queue, a claim, a draining part
-	// or a kept hold.
+	// Waiting selects documents with a queue, Contended those with more than plain holds.
 	Waiting, Contended bool
 }
 

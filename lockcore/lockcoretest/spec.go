@@ -126,8 +126,6 @@ func (s *state) enter(op engine.Acquire) {
 	switch {
 	case tombstone != nil:
 		s.doc.Last.Outcome, s.doc.Last.Note = engine.Deadlock, tombstone.Verdict
-		s.remember(engine.Released{LockID: op.LockID, Label: op.Label, Part: &op.Part, Order: op.Order, Reason: tombstone.Verdict})
-		s.doc.Waiters = slices.Delete(s.doc.Waiters, place, place+1)
 	case s.lost(op):
 		s.doc.Last.Outcome = engine.Lost
 	case op.Refresh && (!op.Queue || (claim == nil && place < 0) || (claim != nil && alive(*claim, s.now))):
@@ -262,7 +260,7 @@ func (s *state) replaced(op engine.Acquire) []engine.Entry {
 // kept is the entry of a hold that stands without parts, made or extended.
 func (s *state) kept(op engine.Acquire, told engine.Entry, mode string, fence int64) engine.Entry {
 	k := told
-	k.LockID, k.State = op.LockID, engine.Kept
+	k.LockID, k.State, k.FirstOrder = op.LockID, engine.Kept, op.Order
 	for _, e := range s.doc.Held {
 		if e.LockID == op.LockID && e.State == engine.Kept {
 			k, k.Joined = e, true

@@ -17,15 +17,12 @@ import (
 type Locks struct {
 	Resources []lockcore.Resource
 	// Scope is one of the protocol's scopes, or empty for what is usual at the place.
-	Scope     string
-	TTL       time.Duration
-	HoldTTL   time.Duration
-	Owner     protocol.Owner
-	Reacquire bool
-	MaxWait   time.Duration
-	Try       bool
-	// KeepAlive was asked for, which no step has.
-	KeepAlive bool
+	Scope   string
+	TTL     time.Duration
+	HoldTTL time.Duration
+	Owner   protocol.Owner
+	MaxWait time.Duration
+	Try     bool
 }
 
 // Refused is what nobody else could refuse: a name that JSON would change on its way, and a wait that would be without end.
@@ -39,17 +36,6 @@ func (l *Locks) Refused() *lockcore.InvalidError {
 	}
 	if l.MaxWait < 0 {
 		return &lockcore.InvalidError{Field: "Locks.MaxWait", Value: l.MaxWait.String(), Bound: "0, which is without end, or more"}
-	}
-	return nil
-}
-
-// refusedForSteps is what only steps refuse: nobody would do it, for a step renews its locks itself.
-func (l *Locks) refusedForSteps() error {
-	if l.KeepAlive {
-		return &lockcore.InvalidError{Field: "Locks.KeepAlive", Value: "true", Bound: "false for steps: it is for workflows.Lock"}
-	}
-	if refused := l.Refused(); refused != nil {
-		return refused
 	}
 	return nil
 }
@@ -70,7 +56,7 @@ func (l *Locks) with(inner *Locks) *Locks {
 	sum.Scope = longer(l.Scope, inner.Scope)
 	sum.TTL, sum.HoldTTL = cmp.Or(inner.TTL, l.TTL), cmp.Or(inner.HoldTTL, l.HoldTTL)
 	sum.Owner, sum.MaxWait = cmp.Or(inner.Owner, l.Owner), cmp.Or(inner.MaxWait, l.MaxWait)
-	sum.Reacquire, sum.Try, sum.KeepAlive = l.Reacquire || inner.Reacquire, l.Try || inner.Try, l.KeepAlive || inner.KeepAlive
+	sum.Try = l.Try || inner.Try
 	return &sum
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/temporal-lockstep/lockstep/internal/collection"
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
@@ -37,11 +38,15 @@ type State struct {
 	// continues says that it goes on with what the run holds that it continues. wasReset says that it was made by a reset: what
 	// the history says to be held may have been released since.
 	continues, wasReset bool
+	// collection is that in which the worker keeps its locks.
+	collection *collection.ID
+	// ending says that a scope is being ended.
+	ending bool
 }
 
-// NewState makes the state of a run that has asked for nothing yet.
-func NewState() *State {
-	s := &State{}
+// NewState makes the state of a run that has asked for nothing yet. collection is what is known of the worker's.
+func NewState(collection *collection.ID) *State {
+	s := &State{collection: collection}
 	s.root = s.Open()
 	return s
 }
@@ -86,7 +91,7 @@ func (s *State) Step(ctx workflow.Context, activityType string) (*Step, error) {
 	if locks == nil {
 		return &Step{scope: s.root}, nil
 	}
-	if refused := locks.refusedForSteps(); refused != nil {
+	if refused := locks.Refused(); refused != nil {
 		return nil, protocol.NewWaitError(refused, true)
 	}
 	scope, _ := s.scope(ctx)
@@ -99,7 +104,7 @@ func (s *State) Step(ctx workflow.Context, activityType string) (*Step, error) {
 		Resources: make([]lockcore.Resource, len(locks.Resources)),
 		TTL:       protocol.Duration(locks.TTL),
 		HoldTTL:   protocol.Duration(locks.HoldTTL),
-		Reacquire: locks.Reacquire || compensating,
+		Reacquire: scope.goesOn || compensating,
 		NewFence:  compensating,
 		Owner:     cmp.Or(locks.Owner, ownerFrom(ctx), s.owner),
 		Park:      true,
@@ -125,6 +130,7 @@ func (s *State) Step(ctx workflow.Context, activityType string) (*Step, error) {
 // held may have been released since.
 func (t *Step) name(ctx workflow.Context) {
 	s, g := t.scope.state, t.Guard
+	g.Collection = s.collection.Known()
 	named := g.Undo
 	for i := range g.Resources {
 		g.Resources[i].Held = !s.wasReset && s.knows(t.scope, g.Resources[i].Name)
@@ -157,9 +163,9 @@ func (s *State) knows(scope *Scope, name string) bool {
 func (s *State) held(but string) names {
 	var all names
 	for _, c := range s.open {
-		for _, name := range c.held {
-			if name != but {
-				all.add(name)
+		for _, use := range c.held {
+			if use.Resource != but {
+				all.add(use.Resource)
 			}
 		}
 	}
@@ -192,7 +198,7 @@ func (t *Step) Done(err error) {
 		return
 	}
 	if err == nil && t.Guard.Scope == protocol.ScopeSaga {
-		t.scope.hold(t.Guard.Resources)
+		t.scope.hold(t.Guard)
 	}
 }
 

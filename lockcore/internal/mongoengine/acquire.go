@@ -22,8 +22,8 @@ func kindOf(a *engine.Acquire) acquireKind {
 	}
 }
 
-// acquireValues are the literals that acquire works with: new is the part to be, kept the hold, and place the
-// place in the queue.
+// acquireValues are the literals of an acquire: new is the part to be, kept the hold, place the
+// place.
 func acquireValues(a *engine.Acquire) bson.D {
 	owner := a.Owner
 	if owner == a.LockID {
@@ -38,7 +38,7 @@ func acquireValues(a *engine.Acquire) bson.D {
 	values = append(values, labelValues(a)...)
 	if a.Keep {
 		kept := part
-		kept.State, kept.TTL = engine.Kept, a.HoldTTL
+		kept.State, kept.TTL, kept.FirstOrder = engine.Kept, a.HoldTTL, a.Order
 		values = append(values, v("kept", kept), v("hold", max(a.HoldTTL, a.TTL)))
 		part.Owner, part.Host, part.Comment, part.Limit = "", "", "", 0 // its hold tells
 	}
@@ -123,11 +123,11 @@ func (s *stages) find(k acquireKind) {
 	s.set(vars...)
 }
 
-// nextFence grows although the document may have been removed and made anew: it is never below the time.
+// nextFence grows although the document may have been made anew: it is never below the time.
 var nextFence = largest(add("$fence", int64(1)), on("$toLong", "$$NOW"))
 
-// enter makes or joins the hold and makes the part, cutting off the part that it supersedes; or takes or
-// refreshes the place in the queue. It sets
+// enter makes or joins the hold and makes the part, cutting off the part that it supersedes; or
+// takes or refreshes the place in the queue. It sets
 //
 //	g  whether the part is made, its fence and mode      k  the kept hold
 func (s *stages) enter(k acquireKind) {
@@ -155,12 +155,7 @@ func (s *stages) enter(k acquireKind) {
 		s.put(fields...)
 		return
 	}
-	told := doc(v("lockId", "$t.id"), v("part", "$t.part"), v("order", "$t.ord"), v("reason", "$t.tomb.verdict"))
-	if k.labelled {
-		told = append(told, v("label", "$t.label"))
-	}
 	goesAhead := k.goesAhead()
-	fields = append(fields, v("released", cond(eq("$t.did", engine.Deadlock), lastOf(concat("$released", list(told)), engine.MaxReleased), "$released")))
 	queue, queues := expr("$waiters"), expr(in("$t.id", "$waiters.lockId"))
 	if k.queue {
 		queues = gte("$t.i", 0)
@@ -175,10 +170,10 @@ func (s *stages) enter(k acquireKind) {
 			goesAhead, concat(filter("$waiters", "$$this.ahead"), head, filter("$waiters", not("$$this.ahead"))),
 			concat("$waiters", tail)), "$waiters")
 	}
-	s.put(append(fields, v("waiters", cond(and(in("$t.did", list(engine.Granted, engine.Joined, engine.Deadlock)), queues), filter("$waiters", ne(ownPlace, me)), queue)))...)
+	s.put(append(fields, v("waiters", cond(and(in("$t.did", list(engine.Granted, engine.Joined)), queues), filter("$waiters", ne(ownPlace, me)), queue)))...)
 }
 
-// entries is what is held after the request: others, the rest of the own hold, and what the request makes.
+// entries is what is held after the request: others, the own hold, and what the request makes.
 func (s *stages) entries(k acquireKind) expr {
 	rest := expr("$t.a")
 	switch {
@@ -226,8 +221,8 @@ func (s *stages) entries(k acquireKind) expr {
 		unchanged)
 }
 
-// goesAhead is whether the request queues ahead of others: it is an upgrade; or it had a claim; or it
-// lives within a hold that is kept.
+// goesAhead is whether the request queues ahead of others: it is an upgrade; or it had a claim; or
+// it lives within a hold that is kept.
 func (k acquireKind) goesAhead() expr {
 	if k.within {
 		return or(goesAhead, "$t.around")

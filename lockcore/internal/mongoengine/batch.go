@@ -13,11 +13,11 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
-// batch is how many documents one command renews. Each document looks its parts up in a list of that length.
+// batch is how many documents one command renews. Each looks itself up in a list of that length.
 const batch = 500
 
-// RenewAll sends one command per batch of documents, and one read for a batch in which something was
-// lost. A batch that fails keeps no other from being sent.
+// RenewAll sends one command per batch of documents, and one read for a batch in which something
+// was lost. A batch that fails keeps no other from being sent.
 func (e *Engine) RenewAll(ctx context.Context, ops []engine.Renew) ([]bool, error) {
 	renewed := make([]bool, len(ops))
 	if err := e.check(ctx); err != nil {
@@ -84,8 +84,8 @@ func renewAllStages(names []string, keys bson.A) []bson.D {
 	return append(s, on("$unset", "t"))
 }
 
-// lost says of which of the documents a part is not there: those were not renewed. If the read fails
-// it says so of all, so that each is asked for.
+// lost says of which of the documents a part is not there: those were not renewed. If the read
+// fails it says so of all, so that each is asked for.
 func (e *Engine) lost(ctx context.Context, names []string, ops []engine.Renew, parts map[string][]int) map[string]bool {
 	docs, _ := e.Read(ctx, names...) // none where it failed
 	lost := map[string]bool{}

@@ -9,9 +9,9 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
-// decode reads an answer to a request of a lock ID. Others' holds are read only if they may be in its
-// way, since reading a few hundred takes longer than a round trip. Claims, and what drains, are always
-// read.
+// decode reads an answer to a request of a lock ID. Others' holds are read only if they may be in
+// its way, since reading a few hundred takes longer than a round trip. Claims, and what drains, are
+// always read.
 func decode(raw bson.Raw, lockID string) (engine.Document, error) {
 	var lean struct {
 		ID    string      `bson:"_id"`

@@ -7,7 +7,8 @@ import (
 )
 
 // A renewal extends one part and its hold. Outcomes: the part is there and extended, or it is not
-// there (lost, superseded, released) and only the write is counted, as it is if a part with a new TTL has expired.
+// there (lost, superseded, released) and only the write is counted, as it is if a part with a new
+// TTL has expired.
 func (k renewKind) stages() []bson.D {
 	mine := and(ownPart, running, eq("$$this.order", "$t.ord"))
 	var s stages
@@ -34,8 +35,9 @@ func (k renewKind) stages() []bson.D {
 	return s.store(o)
 }
 
-// A leave ends one part. Outcomes: the part was there and goes, and with the last one a hold that is not
-// kept; or it was not there. Either way a record remembers that requests up to this order are over.
+// A leave ends one part. Outcomes: the part was there and goes, and with the last one a hold that
+// is not kept; or it was not there. Either way a record remembers that requests up to this order
+// are over.
 func (k leaveKind) stages() []bson.D {
 	goes := and(eq(ownPlace, me), lte("$$this.order", "$t.ord"), or(queued, eq("$$this.order", "$t.ord")))
 	if k.waiting {
@@ -72,8 +74,16 @@ func (k releaseKind) stages() []bson.D {
 		v("t.g", filter("$t.a", holds)),
 		v("held", concat(filter("$held", and(not(in("$$this", "$t.a")), lives)), each(filter("$t.a", k.drains()), merge("$$this", drained)))),
 		forget, remember, v("evicted", cond("$t.rec.lost", filter("$evicted", notForgiven(k.labelled)), "$evicted")))
+	if k.labelled {
+		other := and(gt("$$this.at", op("$subtract", "$$NOW", engine.CommitFor.Milliseconds())), ne(list("$$this.lockId", "$$this.label", "$$this.order"), committed))
+		commit := doc(v("lockId", "$t.id"), v("label", "$t.label"), v("order", "$t.ord"), v("at", "$$NOW"))
+		s.put(v("commits", lastOf(concat(filter(ifNull("$commits", none), other), list(commit)), engine.MaxCommits)))
+	}
 	return s.store(outcome{did: engine.Granted, released: "$t.g", gone: gone, position: 0})
 }
+
+// committed names the release as it is remembered.
+var committed = list("$t.id", "$t.label", "$t.ord")
 
 // drains is which of what a release ends may still trust.
 func (k releaseKind) drains() expr {
@@ -84,8 +94,9 @@ func (k releaseKind) drains() expr {
 	return trusts
 }
 
-// endHold ends the hold that the release names by its first fence, and nothing that began later. Outcomes: its entries go,
-// and its parts drain unless they are known to have stopped; or the hold is not there, and nothing changes.
+// endHold ends the hold that the release names by its first fence, and nothing that began later.
+// Outcomes: its entries go, and its parts drain unless they are known to have stopped; or the hold
+// is not there, and nothing changes.
 func (k releaseKind) endHold() []bson.D {
 	var s stages
 	hold := ofHold
@@ -115,8 +126,8 @@ func (k releaseKind) endHold() []bson.D {
 
 var ofHold = eq(list("$$this.lockId", "$$this.first"), list("$t.id", "$t.first"))
 
-// A withdrawal makes a tombstone of one place in the queue. Outcomes: the request waited there, without a claim, and is
-// told of when its part comes back; or nothing changes.
+// A withdrawal makes a tombstone of one place in the queue. Outcomes: the request waited there,
+// without a claim, and is told of when its part comes back; or nothing changes.
 func (withdrawKind) stages() []bson.D {
 	which := and(eq(ownPlace, me), eq("$$this.order", "$t.ord"), not("$$this.verdict"))
 	verdict := doc(v("verdict", "$t.reason"), v("overdueAt", engine.LongAgo))
@@ -130,8 +141,8 @@ func (withdrawKind) stages() []bson.D {
 // lives is false for draining parts whose time is up, and for claims whose place is given up.
 var lives = or(holds, alive, gt("$$this.place", "$$NOW"))
 
-// What a leave or a release ends, a, is looked for in one go: in what is held and, if the lock ID waits,
-// in the queue, whose items have no state.
+// What a leave or a release ends, a, is looked for in one go: in what is held and, if the lock ID
+// waits, in the queue, whose items have no state.
 var (
 	heldAndQueue = concat("$held", cond(in("$t.id", "$waiters.lockId"), "$waiters", none))
 	queued       = lte("$$this.state", engine.Claimed)
@@ -141,7 +152,7 @@ var (
 	forget = v("waiters", cond(in("$t.id", "$waiters.lockId"), filter("$waiters", not(in("$$this", "$t.a"))), "$waiters"))
 )
 
-// goneOf are the places and claims in a list that were not given up before. Of a tombstone the withdrawal told.
+// goneOf are the places and claims in a list that were not given up before.
 func goneOf(list expr) expr {
 	return filter(list, and(queued, gt(largest("$$this.expiresAt", "$$this.place"), "$$NOW"), not("$$this.verdict")))
 }

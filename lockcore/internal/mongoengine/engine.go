@@ -26,8 +26,8 @@ type Engine struct {
 	checked atomic.Bool
 }
 
-// New clones coll with majority, journaled writes, majority reads and the primary. Documents of idle
-// resources go after retention.
+// New clones coll with majority, journaled writes, majority reads and the primary. Documents of
+// idle resources go after retention.
 func New(coll *mongo.Collection, retention time.Duration) *Engine {
 	journaled := true
 	wc := writeconcern.Majority()
@@ -48,8 +48,8 @@ const (
 	attnIndex = "lockstep_attn"
 )
 
-// Prepare makes the TTL index on idleAt and the partial index on attn. A collection in another layout
-// is refused with an *engine.LayoutError.
+// Prepare makes the TTL index on idleAt and the partial index on attn. A collection in another
+// layout is refused with an *engine.LayoutError.
 func (e *Engine) Prepare(ctx context.Context) error {
 	if err := e.check(ctx); err != nil {
 		return err
@@ -70,7 +70,7 @@ func (e *Engine) Prepare(ctx context.Context) error {
 	return nil
 }
 
-// apply writes the resource's document through a pipeline for a lock ID, making it if there is none.
+// apply writes the resource's document for a lock ID, and makes it if there is none.
 func (e *Engine) apply(ctx context.Context, resource, lockID string, values bson.D, kind kind) (engine.Document, error) {
 	if err := e.check(ctx); err != nil {
 		return engine.Document{}, err
@@ -94,11 +94,12 @@ func (e *Engine) apply(ctx context.Context, resource, lockID string, values bson
 
 // answer is the document without its queue and its records.
 var answer = options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After).
-	SetProjection(doc(v("waiters", 0), v("attn", 0), v("released", 0), v("evicted", 0), v("undone", 0)))
+	SetProjection(doc(v("waiters", 0), v("attn", 0), v("released", 0), v("evicted", 0), v("undone", 0), v("commits", 0)))
 
-// insertedByAnother reports whether another request inserted the document first: nothing was written,
-// and this one finds the document when it asks again. MongoDB says so with a duplicate key. DocumentDB
-// updates the other's document on a path of its own that knows no $$NOW, and refuses.
+// insertedByAnother reports whether another request inserted the document first: nothing was
+// written, and this one finds the document when it asks again. MongoDB says so with a duplicate
+// key. DocumentDB updates the other's document on a path of its own that knows no $$NOW, and
+// refuses.
 func insertedByAnother(err error) bool {
 	if mongo.IsDuplicateKeyError(err) {
 		return true

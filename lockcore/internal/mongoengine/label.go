@@ -57,7 +57,7 @@ func (s *stages) speak(k acquireKind) {
 	}
 	s.set(v("out", cond(goes, filter(concat("$held", "$waiters"), and(ownID, leaves)), none)), v("goes", goes))
 	s.set(v("was", first(filter("$t.out", otherLabel))))
-	passesOn := cond(isKept, doc(v("label", "$t.label"), v("fence", nextFence), v("order", int64(0))), cutOff)
+	passesOn := cond(isKept, doc(v("label", "$t.label"), v("fence", nextFence), v("order", int64(0)), v("firstOrder", int64(0))), cutOff)
 	stays := or(not(in("$$this", "$t.out")), isKept, and(gt("$$this.state", engine.Claimed), alive))
 	fields := doc(
 		v("held", cond(eq("$t.out", none), "$held",
@@ -102,7 +102,7 @@ func (k acquireKind) endedByOwn() expr {
 
 var isUndone = in(me, each(ifNull("$undone", none), ownPlace))
 
-// wasEvictedBy reports whether there is evidence that the lock ID lost a hold; with a label, that its own run did.
+// wasEvictedBy is whether there is evidence that the lock ID, or its own run, lost a hold.
 func wasEvictedBy(labelled bool) expr {
 	if labelled {
 		return in(list("$t.id", "$t.label", false), each("$evicted", list("$$this.lockId", "$$this.label", gt("$$this.to", nil))))
@@ -112,7 +112,7 @@ func wasEvictedBy(labelled bool) expr {
 
 var wasEvicted = in("$t.id", "$evicted.lockId")
 
-// notForgiven is the evidence that stays when a party takes its lock again after a loss, or releases it.
+// notForgiven is the evidence that stays when a party takes or releases its lost lock.
 func notForgiven(labelled bool) expr {
 	if labelled {
 		return or(others, otherLabel, "$$this.to")

@@ -13,9 +13,9 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
-// check looks at the collection's layout once, before the first operation. The ID of a lock document
-// is a string, so a document with an ObjectID was written by something else: a client of mongo-lock,
-// usually, whose locks are not seen here. The look-up is one range of the index on _id.
+// check looks at the collection's layout once, before the first operation. The ID of a lock
+// document is a string, so a document with an ObjectID was written by something else: a client of
+// mongo-lock, usually, whose locks are not seen here. The look-up is one range of the index on _id.
 func (e *Engine) check(ctx context.Context) error {
 	if e.checked.Load() {
 		return nil
@@ -42,10 +42,10 @@ func (e *Engine) check(ctx context.Context) error {
 	return &engine.LayoutError{Collection: e.coll.Name(), Found: found, Help: "Use a collection of its own for these locks."}
 }
 
-// identityID is the _id of the document in which the collection says what it is. It is no string, so that no resource has it.
+// identityID is the _id of the collection's own document. No resource has it: it is no string.
 const identityID = int32(0)
 
-// Identify reads the collection's own document, and makes it if there is none: of several who try, one does.
+// Identify reads the collection's own document, and makes it if there is none.
 func (e *Engine) Identify(ctx context.Context) (engine.Identity, error) {
 	if err := e.check(ctx); err != nil {
 		return engine.Identity{}, err

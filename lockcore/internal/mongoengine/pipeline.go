@@ -11,7 +11,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
-// kind is what the text of a pipeline depends on: stages are the pipeline after the stage that sets its values.
+// kind is what the text of a pipeline depends on, but for the stage that sets its values.
 type kind interface{ stages() []bson.D }
 
 type (
@@ -32,8 +32,7 @@ func (e *Engine) Renew(ctx context.Context, op engine.Renew) (engine.Document, e
 	return e.withRecords(ctx)(e.apply(ctx, op.Resource, op.LockID, values, renewKind{downgrade: op.Downgrade, newTTL: op.TTL > 0}))
 }
 
-// withRecords reads the records for an answer that is about them, which is rare. They are most of a document, and answers
-// leave them out.
+// withRecords reads the records for an answer that is about them. Other answers leave them out.
 func (e *Engine) withRecords(ctx context.Context) func(engine.Document, error) (engine.Document, error) {
 	return func(d engine.Document, err error) (engine.Document, error) {
 		if err != nil || (d.Last.Outcome != engine.Lost && d.Last.Outcome != engine.Overtaken) {

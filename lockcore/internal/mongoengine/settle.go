@@ -8,14 +8,14 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
-// A pipeline loads the document's lists, acts on them, settles, and stores. Its stages keep what they
-// need in between in the temporary field t. The first stage sets t, as one literal, to what the caller
-// passed:
+// A pipeline loads the document's lists, acts on them, settles, and stores. Its stages keep what
+// they need in between in the temporary field t. The first stage sets t, as one literal, to what
+// the caller passed:
 //
 //	id  the lock ID      part      ord  the order      claim  the TTL of claims      and more
 //
-// The usual case must cost least: a list is searched by a path, such as "$held.lockId", before it is
-// filtered entry by entry.
+// The usual case must cost least: a list is searched by a path, such as "$held.lockId", before it
+// is filtered entry by entry.
 
 var (
 	never  = bson.NewDateTimeFromTime(engine.Never)
@@ -23,7 +23,8 @@ var (
 	holds  = gte("$$this.state", engine.StateHolds)
 	ownID  = eq("$$this.lockId", "$t.id")
 	others = ne("$$this.lockId", "$t.id")
-	// ownPart is the own part, or its claim or place. The part of a kept hold is null, so that it is nobody's.
+	// ownPart is the own part, or its claim or place. The part of a kept hold is null, so that it is
+	// nobody's.
 	ownPart   = eq("$$this.part", "$t.part")
 	running   = eq("$$this.state", engine.Part)
 	isKept    = eq("$$this.state", engine.Kept)
@@ -52,7 +53,8 @@ var (
 	awakeQueue = cond(gt(minOf("$waiters.overdueAt"), "$$NOW"), "$waiters", filter("$waiters", awake))
 )
 
-// besideHead is which entries are not kept by the lock ID that the first of those who wait lives within.
+// besideHead is which entries are not kept by the lock ID that the first of those who wait lives
+// within.
 var besideHead = ne(list("$$this.lockId", "$$this.state"), list(on("$let", doc(v("vars", doc(v("head", first("$t.w")))), v("in", "$$head.within"))), engine.Kept))
 
 // distinct is how many lock IDs there are in ids, a path, beside one.
@@ -60,9 +62,9 @@ func distinct(ids string, beside expr) expr {
 	return size(op("$setDifference", ids, list(beside)))
 }
 
-// settle claims the resource for the first in the queue, and for those right behind it that ask for no
-// smaller limit, as many as there is room for. Then it displaces the expired holds whose room was given
-// away, in this way or by the request itself, if granted holds, to who. It keeps in t
+// settle claims the resource for the first in the queue, and for those right behind it that ask for
+// no smaller limit, as many as there is room for. Then it displaces the expired holds whose room
+// was given away, in this way or by the request itself, if granted holds, to who. It keeps in t
 //
 //	w  those who wait and are not passed over, so many as one write serves at most
 //	d  the first of them; later, to whom room was given      l  what is alive      b  and not kept around the first
@@ -76,10 +78,11 @@ func (s *stages) settle(o outcome) {
 	}
 	s.set(v("w", op("$slice", awakeQueue, engine.SettleMost)), v("l", cond(matters, filter("$held", alive), none)))
 	s.set(v("d", first("$t.w")), v("b", filter("$t.l", besideHead)))
-	room := op("$subtract", ifNull("$t.d.limit", engine.Unlimited), distinct("$t.b.lockId", "$t.d.lockId"))
+	held := in("$t.d.lockId", each(filter("$held", and(exclusive, holds)), "$$this.lockId"))
+	limit := cond(held, 1, ifNull("$t.d.limit", engine.Unlimited)) // it may come back with what it held
+	room := op("$subtract", limit, distinct("$t.b.lockId", "$t.d.lockId"))
 	run := op("$indexOfArray", concat(each("$t.w", gte(ifNull("$$this.limit", engine.Unlimited), ifNull("$t.d.limit", engine.Unlimited))), list(false)), false)
-	held := in(list("$t.d.lockId", engine.Exclusive), each("$held", list("$$this.lockId", "$$this.mode")))
-	s.set(v("c", op("$slice", "$t.w", cond(in(engine.Exclusive, "$t.b.mode"), 0, largest(0, op("$min", room, cond(or(held, "$t.d.within"), 1, run)))))))
+	s.set(v("c", op("$slice", "$t.w", cond(in(engine.Exclusive, "$t.b.mode"), 0, largest(0, op("$min", room, cond("$t.d.within", 1, run)))))))
 	given := expr(ne("$t.c", none))
 	if o.granted != nil {
 		s.set(v("d", cond(given, "$t.d", cond(o.granted, o.whom(), nil))))
@@ -102,8 +105,9 @@ func (s *stages) settle(o outcome) {
 
 // outcome is what an operation says in last. Nil is none.
 type outcome struct {
-	// granted is whether the request gave room to who, by default itself with its limit. crowd says that
-	// many others may hold beside who, so that a path is worth asking before each of them is looked at.
+	// granted is whether the request gave room to who, by default itself with its limit. crowd says
+	// that many others may hold beside who, so that a path is worth asking before each of them is
+	// looked at.
 	granted, who expr
 	crowd        bool
 	// note is what last says of the outcome did.
@@ -133,7 +137,8 @@ func together(lists ...expr) expr {
 	return concat(lists...)
 }
 
-// store settles, completes the document, and removes t. Fields that this version does not know are kept.
+// store settles, completes the document, and removes t. Fields that this version does not know are
+// kept.
 func (s *stages) store(o outcome) []bson.D {
 	s.settle(o)
 	claim := merge("$$this", doc(
@@ -194,7 +199,7 @@ var attn = op("$setDifference", concat("$held.state", "$t.c.mode", op("$slice", 
 
 func lastOf(items expr, n int) expr { return op("$slice", items, -n) }
 
-// drained is an entry that is cut off: it keeps others out until its promise ends, or without end for
-// EndlessTTL. A promise with an end is never shortened, although $$NOW may lie before the time of the
-// grant: hence twice the TTL.
+// drained is an entry that is cut off: it keeps others out until its promise ends, or without end
+// for EndlessTTL. A promise with an end is never shortened, although $$NOW may lie before the time
+// of the grant: hence twice the TTL.
 var drained = doc(v("state", engine.Draining), v("expiresAt", op("$min", "$$this.expiresAt", op("$add", "$$NOW", "$$this.ttl", "$$this.ttl", engine.EndlessTTL.Milliseconds()))))

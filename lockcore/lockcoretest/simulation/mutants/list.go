@@ -107,7 +107,7 @@ var mutants = []mutant{
 		{"lockcore/lockcoretest/spec.go", "place < 0 && !ahead && int64", "place < 0 && int64"},
 	}, in: specTests, tests: "TestEngineInMemoryConforms/rule 4/upgrades are ahead of the queue", simulated: true},
 	{defect: "12", what: "requests with the limit 1 are in no deadlock", edits: []edit{
-		{"lockcore/waitgraph.go", "if party.Limit == 1 {", "if false {"},
+		{"lockcore/waitgraph.go", "if party.Limit == 1 && !joins {", "if false {"},
 	}, in: engineTests, tests: "TestADeadlockOfRequestsWithALimitOfOneEnds", simulated: true},
 	{defect: "12", what: "a semaphore of no places is one without limit", edits: []edit{
 		{"lockcore/types.go", "		limit = noPlaces\n", "		limit = 0\n"},
@@ -128,7 +128,7 @@ var mutants = []mutant{
 		{"lockcore/watch_read.go", "		if r.last == read {\n			r.last = nil\n		}\n", ""},
 	}, in: engineTests, tests: "TestAReadIsNotRememberedForLongerThanItMayBeShared"},
 	{defect: "found by the simulation", what: "a request that was told of a deadlock, after a lost answer, is not left again", edits: []edit{
-		{"lockcore/acquire.go", "(!told || !req.lostAt.IsZero())", "!told"},
+		{"lockcore/acquire.go", "&& !gone", "&& !gone && !errors.Is(cause, ErrDeadlock)"},
 	}, in: engineTests, tests: "TestLateCopyOfARequestThatWasTakenOutOfTheQueueWaitsForNothing"},
 	{defect: "found by the simulation", what: "a forced release of a lease without end waits for nothing", edits: []edit{
 		{"lockcore/lockcoretest/state.go", "2*ms(e.TTL) + engine.EndlessTTL", "2 * ms(e.TTL)"},
