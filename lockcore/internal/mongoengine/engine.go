@@ -79,6 +79,10 @@ func (e *Engine) apply(ctx context.Context, resource, lockID string, values bson
 	if err != nil {
 		return engine.Document{}, err
 	}
+	answer := leanAnswer
+	if k, ok := kind.(acquireKind); ok && k.refreshOnly { // a commit, or a look after a hold
+		answer = fullAnswer
+	}
 	filter := bson.D{{Key: "_id", Value: resource}}
 	for attempt := 0; ; attempt++ {
 		raw, err := e.coll.FindOneAndUpdate(ctx, filter, pipeline, answer).Raw()
@@ -92,9 +96,19 @@ func (e *Engine) apply(ctx context.Context, resource, lockID string, values bson
 	}
 }
 
-// answer is the document without its queue and its records.
-var answer = options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After).
-	SetProjection(doc(v("waiters", 0), v("attn", 0), v("released", 0), v("evicted", 0), v("undone", 0), v("commits", 0)))
+// An answer is the document without its queue, and without its records unless they are asked for.
+var (
+	fullAnswer = answerWithout("waiters", "attn")
+	leanAnswer = answerWithout("waiters", "attn", "released", "evicted", "undone", "commits")
+)
+
+func answerWithout(fields ...string) *options.FindOneAndUpdateOptionsBuilder {
+	without := bson.D{}
+	for _, f := range fields {
+		without = append(without, v(f, 0))
+	}
+	return options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After).SetProjection(without)
+}
 
 // insertedByAnother reports whether another request inserted the document first: nothing was
 // written, and this one finds the document when it asks again. MongoDB says so with a duplicate
