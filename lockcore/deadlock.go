@@ -49,11 +49,6 @@ func (d Deadlock) String() string {
 // It reads every document that has a queue, not in one moment: a cycle is certain only when it is
 // found twice, and then it stays until a request gives up.
 func (l *Locker) Deadlocks(ctx context.Context) ([]Deadlock, error) {
-	docs, err := l.queues(ctx)
-	return deadlocksIn(docs), err
-}
-
-func (l *Locker) queues(ctx context.Context) ([]engine.Document, error) {
 	var docs []engine.Document
 	for d, err := range l.eng.List(ctx, engine.Query{Waiting: true}) {
 		if err != nil {
@@ -61,7 +56,7 @@ func (l *Locker) queues(ctx context.Context) ([]engine.Document, error) {
 		}
 		docs = append(docs, d)
 	}
-	return docs, nil
+	return deadlocksIn(docs), nil
 }
 
 // BreakDeadlocks ends the deadlocks that are there: it takes the victim of each out of the queue,
