@@ -50,6 +50,7 @@ type Locker interface {
 	Renew(ctx context.Context, leases ...lockcore.Lease) ([]lockcore.Lease, error)
 	Leave(ctx context.Context, leases ...lockcore.Lease) error
 	CollectionID(ctx context.Context) (string, error)
+	Replaced(ctx context.Context, lockID, run string, resources ...string) ([]string, error)
 	Commit(ctx context.Context, c lockcore.Commit) error
 	ReleaseHeld(ctx context.Context, r lockcore.Release) (held []string, err error)
 	Recheck(ctx context.Context, req lockcore.Request, first bool) (again time.Duration, err error)

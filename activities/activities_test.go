@@ -68,6 +68,8 @@ func (f *fakeLocker) Commit(_ context.Context, c lockcore.Commit) error {
 
 func (f *fakeLocker) CollectionID(context.Context) (string, error) { return "own", nil }
 
+func (f *fakeLocker) Replaced(context.Context, string, string, ...string) ([]string, error) { return nil, nil }
+
 func (f *fakeLocker) Recheck(_ context.Context, req lockcore.Request, _ bool) (time.Duration, error) {
 	f.request = req
 	return 7 * time.Second, f.err
