@@ -1,0 +1,77 @@
+//go:build newtemporal
+
+package worker_test
+
+import (
+	"context"
+	"crypto/rand"
+	"testing"
+	"time"
+
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+	sdkworker "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/workflows"
+)
+
+// Workflows can be paused on servers from 1.30 on, if the setting frontend.WorkflowPauseEnabled says so: internal/stack/newtemporal
+// starts one.
+func TestWhatIsHeldAndWaitedForSurvivesAPause(t *testing.T) {
+	t.Parallel()
+	const holdTTL = 2 * time.Second
+	b := setup(t)
+	janitored(t, b)
+	b.workflow("Saga", func(ctx workflow.Context) error {
+		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
+			ctx = workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, TTL: time.Second, HoldTTL: holdTTL})
+			err := do(ctx, "Note")
+			workflow.GetSignalChannel(ctx, "end").Receive(ctx, nil)
+			return err
+		})
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Note": func(context.Context) error { b.write("entered"); return nil }})
+	holder := b.start(t, "Saga")
+	b.untilWritten(t, 1)
+	waiter := b.start(t, "Saga")
+	b.untilParked(t, waiter)
+	last := b.start(t, "Saga")
+	b.untilParked(t, last)
+	b.pause(t, holder)
+	b.pause(t, waiter)
+
+	<-time.After(3 * holdTTL) // in which the holds would end if nobody extended them
+	b.requireHolds(t, holder, account)
+	b.untilQueued(t, account.Name, 2)
+
+	for _, run := range []client.WorkflowRun{holder, waiter} {
+		b.unpause(t, run)
+	}
+	for i, run := range []client.WorkflowRun{holder, waiter, last} { // in their order, though the last was never paused
+		b.untilWritten(t, i+1)
+		b.requireHolds(t, run, account)
+		require.NoError(t, b.client.SignalWorkflow(t.Context(), run.GetID(), run.GetRunID(), "end", nil))
+		require.NoError(t, run.Get(t.Context(), nil))
+	}
+	b.untilFree(t, account.Name)
+}
+
+func (b *bundle) pause(t *testing.T, run client.WorkflowRun) {
+	t.Helper()
+	_, err := b.client.WorkflowService().PauseWorkflowExecution(t.Context(), &workflowservice.PauseWorkflowExecutionRequest{
+		Namespace: client.DefaultNamespace, WorkflowId: run.GetID(), RunId: run.GetRunID(), Reason: "a test", RequestId: rand.Text(),
+	})
+	require.NoError(t, err)
+}
+
+func (b *bundle) unpause(t *testing.T, run client.WorkflowRun) {
+	t.Helper()
+	_, err := b.client.WorkflowService().UnpauseWorkflowExecution(t.Context(), &workflowservice.UnpauseWorkflowExecutionRequest{
+		Namespace: client.DefaultNamespace, WorkflowId: run.GetID(), RunId: run.GetRunID(), Reason: "a test", RequestId: rand.Text(),
+	})
+	require.NoError(t, err)
+}
