@@ -115,6 +115,24 @@ func (c *Commit) lost(d *engine.Document, use Use) error {
 	return e
 }
 
+// Replaced are the labels of the runs that a run of a party is known to have replaced on resources, by one taking over from the
+// other. The error is the database's.
+func (l *Locker) Replaced(ctx context.Context, lockID, run string, resources ...string) ([]string, error) {
+	docs, err := l.eng.Read(ctx, resources...)
+	if err != nil {
+		return nil, failure("read", "", Order{}, err, false)
+	}
+	var labels []string
+	for i := range docs {
+		for _, label := range docs[i].Replaced(lockID, run) {
+			if label != run && !slices.Contains(labels, label) {
+				labels = append(labels, label)
+			}
+		}
+	}
+	return labels, nil
+}
+
 // refreshHold gives a sign of life for the kept hold of a party on a resource, and returns the
 // document. A request that only refreshes asks for nothing, so that its order can be one which no
 // release has reached.
