@@ -22,6 +22,8 @@ type Status struct {
 	Position int `json:"position,omitempty"`
 	// Overdue says that a waiter was not heard of when it had said, and is passed over until it is.
 	Overdue bool `json:"overdue,omitempty"`
+	// HandedOver says that the run which keeps the hold has left it to the run that continues it.
+	HandedOver bool `json:"handedOver,omitempty"`
 }
 
 // Filter selects what Status lists. The zero Filter selects everything; each field that is set
@@ -98,7 +100,11 @@ func (f *Filter) selects(s *Status) bool {
 func statusesOf(d *engine.Document) []Status {
 	var out []Status
 	for _, h := range holders(d) {
-		out = append(out, Status{Resource: d.ID, Holder: h})
+		s := Status{Resource: d.ID, Holder: h}
+		if k := d.Kept(h.LockID); k != nil && h.State == StateHolding {
+			s.HandedOver = k.HandedOver
+		}
+		out = append(out, s)
 	}
 	places := positions(d)
 	for i := range d.Waiters {

@@ -66,6 +66,8 @@ type Entry struct {
 	FirstFence int64 `bson:"first,omitempty"`
 	// FirstOrder, of a kept entry, is that of the request that made it; 0 after a take over.
 	FirstOrder int64 `bson:"firstOrder,omitempty"`
+	// HandedOver, of a kept entry, says that its run has left it to the next one: see Acquire.HandOver.
+	HandedOver bool `bson:"handed,omitempty"`
 	// Joined, of a kept entry, says that a later request has entered the hold, so that the first one
 	// cannot take it back.
 	Joined bool `bson:"joined,omitempty"`

@@ -63,7 +63,10 @@ type Acquire struct {
 	// Refresh: refresh a place in the queue, and with Keep the hold that stands, but grant and claim
 	// nothing for the request. A claim that lapsed becomes a place at the head again. If there is
 	// neither, or without Queue, the answer is Busy.
-	Refresh   bool
+	Refresh bool
+	// HandOver, with Keep, marks the hold that stands as one that its run leaves to the run that
+	// continues it, until another run takes it over.
+	HandOver  bool
 	WaiterTTL int64
 	// HeardIn is when the waiter will be heard of next. If that takes it twice as long, it is passed
 	// over until it is heard of. Defaults to half of WaiterTTL.

@@ -33,6 +33,11 @@ func (s *state) enterInOrder(op engine.Acquire) {
 	}
 	if op.Keep {
 		s.heard(op.LockID)
+		for i := range s.doc.Held {
+			if e := &s.doc.Held[i]; e.LockID == op.LockID && e.State == engine.Kept {
+				e.HandedOver = e.HandedOver || op.HandOver
+			}
+		}
 	}
 	s.enter(op)
 }

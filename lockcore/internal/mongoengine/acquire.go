@@ -11,14 +11,14 @@ type acquireKind struct {
 	mode                                                       string
 	limited, forever, holdForever                              bool
 	fresh, keep, held, reacquire, newFence, queue, refreshOnly bool
-	converts, timed, labelled, undoes, within                  bool
+	converts, timed, labelled, undoes, within, handsOver       bool
 }
 
 func kindOf(a *engine.Acquire) acquireKind {
 	return acquireKind{
 		mode: a.Mode, limited: a.Limit > 0, forever: a.TTL == 0, holdForever: a.Keep && a.HoldTTL == 0,
 		fresh: a.Fresh, keep: a.Keep, held: a.Held && !a.Reacquire, reacquire: a.Reacquire, newFence: a.NewFence, queue: a.Queue, refreshOnly: a.Refresh,
-		converts: a.Converts > 0, timed: !a.Issued.IsZero(), labelled: a.Label != "", undoes: len(a.Undo) > 0, within: a.Within != "",
+		converts: a.Converts > 0, timed: !a.Issued.IsZero(), labelled: a.Label != "", undoes: len(a.Undo) > 0, within: a.Within != "", handsOver: a.HandOver,
 	}
 }
 
@@ -98,7 +98,11 @@ func (k acquireKind) stages() []bson.D {
 func (s *stages) find(k acquireKind) {
 	own := filter("$held", ownID)
 	if k.keep { // that somebody came is a sign of life of the hold
-		own = each(own, cond(isKept, merge("$$this", doc(v("expiresAt", largest("$$this.expiresAt", add("$$NOW", "$$this.ttl"))))), "$$this"))
+		heard := doc(v("expiresAt", largest("$$this.expiresAt", add("$$NOW", "$$this.ttl"))))
+		if k.handsOver {
+			heard = append(heard, v("handed", true))
+		}
+		own = each(own, cond(isKept, merge("$$this", heard), "$$this"))
 	}
 	lists := doc(fresh, v("t.a", cond(in("$t.id", "$held.lockId"), own, none)))
 	if k.limited {
