@@ -1,0 +1,326 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	commonpb "go.temporal.io/api/common/v1"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+
+	"github.com/temporal-lockstep/lockstep/internal/connect"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+const (
+	// atOnce is how many workflows run at a time.
+	atOnce = 12
+	// endsWithin bounds a workflow: it waits for others, and for the promises of processes that died.
+	endsWithin = 60 * time.Second
+	// freeWithin is how long after the last workflow's end a lock may stand: the HoldTTL of one that was terminated.
+	freeWithin = holdTTL + 10*time.Second
+	namespace  = "default"
+)
+
+// Outcome is what a seed came to.
+type Outcome struct {
+	Plan    Plan
+	Records []Record
+	// Violations that only the servers show; the checks find the others.
+	Seen []Violation
+}
+
+// play is a run of a plan.
+type play struct {
+	Plan
+	run  string // names the task queue, the database and, as a prefix, the workflows
+	dir  string
+	tc   client.Client
+	log  *Log
+	pool *pool
+
+	locker *lockcore.Locker
+	// giveUp ends the run when a workflow has not ended: others wait for it, and there is nothing more to see.
+	giveUp context.CancelCauseFunc
+
+	mu   sync.Mutex
+	seen []Violation
+	open map[string]bool // workflows by their ID in the plan
+}
+
+var errGaveUp = errors.New("a workflow has not ended")
+
+// Play plays a plan. The error is that of a machine which cannot: of servers, files and processes.
+func Play(ctx context.Context, plan Plan, dir string) (_ Outcome, err error) {
+	p := &play{Plan: plan, dir: dir, open: map[string]bool{}, run: fmt.Sprintf("sagafuzz_%d_%d", plan.Seed, time.Now().UnixMilli())}
+	outcome := Outcome{Plan: plan}
+	if p.log, err = OpenLog(dir, "fuzzer"); err != nil {
+		return outcome, err
+	}
+	defer func() { _ = p.log.Close() }() // each write was checked
+	output, err := os.Create(dir + "/fuzzer.output")
+	if err != nil {
+		return outcome, err
+	}
+	defer func() { _ = output.Close() }() // nothing of worth
+	if p.tc, err = dial(ctx, output); err != nil {
+		return outcome, err
+	}
+	defer p.tc.Close()
+	var disconnect func()
+	if p.locker, disconnect, err = newLocker(ctx, p.run); err != nil {
+		return outcome, err
+	}
+	defer disconnect()
+	defer func() { err = errors.Join(err, dropDatabase(ctx, p.run)) }()
+	if err := p.locker.CreateIndexes(ctx); err != nil {
+		return outcome, err
+	}
+	p.pool = &pool{dir: dir, run: p.run, log: p.log}
+	defer p.pool.stop()
+	if err := p.processes(); err != nil {
+		return outcome, err
+	}
+	defer p.terminate(ctx)
+	if err := p.everything(ctx); err != nil {
+		return outcome, err
+	}
+	p.pool.stop()
+	outcome.Seen = p.seen
+	outcome.Records, err = ReadLogs(dir)
+	return outcome, err
+}
+
+func dropDatabase(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	mc, err := connect.Mongo(ctx, os.Getenv("LOCKSTEP_MONGODB_URI"), "lockstep sagafuzz")
+	if err != nil {
+		return err
+	}
+	return errors.Join(mc.Database(name).Drop(ctx), mc.Disconnect(ctx))
+}
+
+func (p *play) processes() error {
+	var wg sync.WaitGroup
+	var failed [processes]error
+	for slot := range processes {
+		wg.Go(func() { failed[slot] = p.pool.start(slot) })
+	}
+	wg.Wait()
+	return errors.Join(failed[:]...)
+}
+
+// everything plays the workflows and the faults of processes, until all have ended and left no lock.
+func (p *play) everything(ctx context.Context) error {
+	running, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	p.giveUp = giveUp
+	errs := make([]error, len(p.Workflows)+1)
+	var wg sync.WaitGroup
+	wg.Go(func() { errs[len(p.Workflows)] = p.pool.play(running, p.Faults, time.Now()) })
+	room := make(chan struct{}, atOnce)
+	for i := range p.Workflows {
+		room <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-room }()
+			if running.Err() == nil {
+				errs[i] = p.workflow(running, &p.Workflows[i])
+			}
+		})
+	}
+	wg.Wait()
+	if errors.Is(context.Cause(running), errGaveUp) {
+		return nil
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return p.free(ctx)
+}
+
+// terminate ends the workflows that a run which was given up has left.
+func (p *play) terminate(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	for i := range p.Workflows {
+		if p.open[p.Workflows[i].ID] {
+			_ = p.tc.TerminateWorkflow(ctx, p.id(&p.Workflows[i]), "", "the run is over") // it may have ended by itself
+		}
+	}
+}
+
+func (p *play) id(w *Workflow) string { return p.run + "_" + w.ID }
+
+// workflow starts a workflow, does to it what the plan says, and waits until it has ended.
+func (p *play) workflow(ctx context.Context, w *Workflow) error {
+	p.setOpen(w, true)
+	if err := p.start(ctx, w); err != nil {
+		return err
+	}
+	for _, f := range w.Faults {
+		if !pause(ctx, f.After) {
+			return context.Cause(ctx)
+		}
+		if err := p.meddle(ctx, w, f); err != nil {
+			return fmt.Errorf("%s %s: %w", f.Kind, w.ID, err)
+		}
+	}
+	return p.end(ctx, w)
+}
+
+func (p *play) setOpen(w *Workflow, open bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.open[w.ID] = open
+}
+
+func (p *play) start(ctx context.Context, w *Workflow) error {
+	_, err := p.tc.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
+		ID: p.id(w), TaskQueue: p.run, WorkflowTaskTimeout: 3 * time.Second,
+		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_TERMINATE_EXISTING,
+	}, playName, w.Input)
+	return err
+}
+
+// end waits until the workflow has ended, in all of its runs, and looks at its history.
+func (p *play) end(ctx context.Context, w *Workflow) error {
+	limited, cancel := context.WithTimeout(ctx, endsWithin)
+	defer cancel()
+	_ = p.tc.GetWorkflow(limited, p.id(w), "").Get(limited, nil) // how it ends is looked at below
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	d, err := p.tc.DescribeWorkflowExecution(ctx, p.id(w), "")
+	if err != nil {
+		return err
+	}
+	info := d.GetWorkflowExecutionInfo()
+	p.log.Write(&Record{What: Closed, Workflow: p.id(w), Run: info.GetExecution().GetRunId(), Type: info.GetStatus().String()})
+	if info.GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING {
+		left, err := p.left(ctx)
+		p.violation("liveness", fmt.Sprintf("%s has not ended within %v%s", p.id(w), endsWithin, left), p.id(w))
+		p.giveUp(errGaveUp)
+		return err
+	}
+	p.setOpen(w, false)
+	if most := eventBound(&w.Input.Body); info.GetHistoryLength() > most {
+		p.violation("history", fmt.Sprintf("%d events, more than %d", info.GetHistoryLength(), most), p.id(w))
+	}
+	return nil
+}
+
+// eventBound is how long the history of one run of a workflow may be. A step is three events, three of its workflow task, and
+// as much again for each resource that it has to wait for, for its compensation, and for each retry of its saga.
+func eventBound(n *Node) int64 {
+	most := int64(40)
+	for i := range n.Children {
+		most += eventBound(&n.Children[i])
+	}
+	return most * int64(1+n.Retries)
+}
+
+func (p *play) violation(check, text string, involved ...string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.seen = append(p.seen, Violation{Check: check, Text: text, Involved: involved, At: time.Now().UnixNano()})
+}
+
+// left says what stands and waits, one line each; empty if nothing does.
+func (p *play) left(ctx context.Context) (text string, err error) {
+	for status, err := range p.locker.Status(ctx, lockcore.Filter{TTLAtLeast: 1}) {
+		if err != nil {
+			return "", err
+		}
+		text += "\n  " + status.String()
+	}
+	return text, nil
+}
+
+// free waits until no lock stands and no request waits.
+func (p *play) free(ctx context.Context) error {
+	until := time.Now().Add(freeWithin)
+	for {
+		left, err := p.left(ctx)
+		if err != nil || left == "" {
+			return err
+		}
+		if time.Now().After(until) {
+			p.violation("left", fmt.Sprintf("after %v there are still%s", freeWithin, left))
+			return nil
+		}
+		if !pause(ctx, 100*time.Millisecond) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// meddle does to a workflow what an operator may do. What has ended already may be reset and restarted.
+func (p *play) meddle(ctx context.Context, w *Workflow, f WorkflowFault) (err error) {
+	record := &Record{What: Meddled, Workflow: p.id(w), Type: f.Kind, At: time.Now().UnixNano()}
+	switch f.Kind {
+	case "cancel":
+		err = p.tc.CancelWorkflow(ctx, p.id(w), "")
+	case "terminate":
+		err = p.tc.TerminateWorkflow(ctx, p.id(w), "", "as planned")
+	case "restart":
+		err = p.start(ctx, w)
+	case "reset":
+		record.Run, record.Other, err = p.reset(ctx, p.id(w), f.Pick)
+	case "activity":
+		err = p.resetActivity(ctx, p.id(w), f.Pick)
+	}
+	p.log.Write(record)
+	var gone *serviceerror.NotFound
+	var early *serviceerror.FailedPrecondition
+	var invalid *serviceerror.InvalidArgument
+	if errors.As(err, &gone) || errors.As(err, &early) || errors.As(err, &invalid) {
+		return nil // it has ended, or has no such activity or workflow task
+	}
+	return err
+}
+
+// reset makes a new run out of the history up to one of the workflow's tasks.
+func (p *play) reset(ctx context.Context, id string, pick uint64) (old, run string, err error) {
+	var tasks []int64
+	events := p.tc.GetWorkflowHistory(ctx, id, "", false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+	for events.HasNext() {
+		event, err := events.Next()
+		if err != nil {
+			return "", "", err
+		}
+		if event.GetEventType() == enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED {
+			tasks = append(tasks, event.GetEventId())
+		}
+	}
+	d, err := p.tc.DescribeWorkflowExecution(ctx, id, "")
+	if err != nil || len(tasks) == 0 {
+		return "", "", err
+	}
+	old = d.GetWorkflowExecutionInfo().GetExecution().GetRunId()
+	answer, err := p.tc.ResetWorkflowExecution(ctx, &workflowservice.ResetWorkflowExecutionRequest{
+		Namespace: namespace, WorkflowExecution: &commonpb.WorkflowExecution{WorkflowId: id, RunId: old},
+		Reason: "as planned", RequestId: fmt.Sprintf("%s %d", old, pick), WorkflowTaskFinishEventId: tasks[pick%uint64(len(tasks))],
+	})
+	return old, answer.GetRunId(), err
+}
+
+// resetActivity has a pending step begin again with attempt 1.
+func (p *play) resetActivity(ctx context.Context, id string, pick uint64) error {
+	d, err := p.tc.DescribeWorkflowExecution(ctx, id, "")
+	if err != nil || len(d.GetPendingActivities()) == 0 {
+		return err
+	}
+	pending := d.GetPendingActivities()[pick%uint64(len(d.GetPendingActivities()))]
+	_, err = p.tc.WorkflowService().ResetActivity(ctx, &workflowservice.ResetActivityRequest{
+		Namespace: namespace, Execution: d.GetWorkflowExecutionInfo().GetExecution(),
+		Activity: &workflowservice.ResetActivityRequest_Id{Id: pending.GetActivityId()},
+	})
+	return err
+}
