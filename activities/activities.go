@@ -23,7 +23,6 @@ const (
 	ReleaseName = protocol.ActivityRelease
 	WaitName    = protocol.ActivityWait
 	KeepName    = protocol.ActivityKeep
-	ReapName    = protocol.ActivityReap
 )
 
 // Inputs and results of the activities. They are the wire format: fields are only ever appended.
@@ -39,8 +38,6 @@ type (
 	WaitParams    = protocol.WaitParams
 	KeepParams    = protocol.KeepParams
 	KeepResult    = protocol.KeepResult
-	ReapParams    = protocol.ReapParams
-	ReapResult    = protocol.ReapResult
 	// Lease is what Acquire got on one resource.
 	Lease = protocol.Lease
 	// Duration is a time.Duration that is text in JSON.
@@ -71,7 +68,6 @@ type Activities struct {
 	Locker Locker
 
 	namespaces namespace.IDs
-	seen       sightings
 }
 
 // Renew extends leases that Acquire gave, each by the TTL it was taken with. Where one is lost it

@@ -240,7 +240,7 @@ func TestTheNamesOfTheActivities(t *testing.T) {
 		names = append(names, "lockstep."+m.Name)
 	}
 	require.Equal(t, []string{
-		activities.AcquireName, activities.KeepName, activities.LeaveName, activities.ReapName, activities.ReleaseName, activities.RenewName, activities.WaitName,
+		activities.AcquireName, activities.KeepName, activities.LeaveName, activities.ReleaseName, activities.RenewName, activities.WaitName,
 	}, names)
 }
 

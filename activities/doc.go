@@ -50,8 +50,8 @@
 // # What it does not promise
 //
 // What Acquire took is renewed by nobody but Keep. Between activities it stands for its HoldTTL, counted
-// from the last sign of life. A workflow that ends without Release leaves it standing that long, or until the orphan
-// reaper, which is the activity lockstep.Reap, finds it.
+// from the last sign of life. A workflow that ends without Release leaves it standing that long, or until the
+// janitor of a worker finds it.
 //
 // All of it at length: docs/activities.md in the repository.
 package activities

@@ -18,6 +18,9 @@ type Options struct {
 	Locker *lockcore.Locker
 	// Rules guard activities by their type; package worker checks them.
 	Rules []Rule
+	// Connected, unless nil, is called with each connection to Temporal that the interceptor comes to know: by
+	// [Interceptor.Connect], and by the first activity of a namespace that this process runs. It must not block.
+	Connected func(Connection)
 }
 
 // Same tells whether two interceptors with these options would guard alike: with the same Locker, by rules for the same activities.
@@ -47,13 +50,21 @@ func New(o Options) *Interceptor {
 	}
 	if o.Locker != nil {
 		i.locker = coreLocker{o.Locker}
-		i.waker = newWaker(o.Locker)
+		i.waker = newWaker(o.Locker, o.Connected)
 	}
 	return i
 }
 
 // Options returns what the interceptor was made with.
 func (i *Interceptor) Options() Options { return i.options }
+
+// Connect has the workflows of a namespace that wait for locks woken by this process, before it has run an activity of
+// theirs. The interceptor must have a Locker. Call disconnect before the connection is closed.
+func (i *Interceptor) Connect(c Connection) (disconnect func()) {
+	c.Own = true
+	i.waker.connect(c)
+	return func() { i.waker.disconnect(c) }
+}
 
 // InterceptWorkflow makes the workflow side, once for each run in the worker's cache.
 func (i *Interceptor) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {

@@ -20,10 +20,14 @@ import (
 // as well as it can: a wake-up that is lost is repaired by the waiting activity's next attempt.
 type waker struct {
 	locker *lockcore.Locker
+	// connected, unless nil, is called with each new connection.
+	connected func(Connection)
 
 	mu sync.Mutex
-	// temporal are the connections by the IDs of namespaces in which this process has run activities.
-	temporal map[string]connection
+	// temporal are the connections by the IDs of namespaces.
+	temporal map[string]Connection
+	// listens says that the waker hears of turns.
+	listens bool
 	// told is when a wake-up was sent, so that a turn that is seen again is not told again at once.
 	told  map[lockcore.Turn]time.Time
 	queue []lockcore.Turn
@@ -31,10 +35,14 @@ type waker struct {
 	senders int
 }
 
-type connection struct {
-	client    client.Client
-	namespace string
-	logger    log.Logger
+// Connection is a way to the Temporal server of a namespace.
+type Connection struct {
+	Client client.Client
+	// Namespace is the name, and NamespaceID the ID, with which lock IDs begin.
+	Namespace, NamespaceID string
+	Logger                 log.Logger
+	// Own says that it is not a worker's, which may be closed with the worker: no worker's replaces it.
+	Own bool
 }
 
 const (
@@ -47,24 +55,45 @@ const (
 	wakeTimeout = 10 * time.Second
 )
 
-func newWaker(l *lockcore.Locker) *waker {
-	return &waker{locker: l, told: map[lockcore.Turn]time.Time{}, temporal: map[string]connection{}}
+func newWaker(l *lockcore.Locker, connected func(Connection)) *waker {
+	return &waker{locker: l, connected: connected, told: map[lockcore.Turn]time.Time{}, temporal: map[string]Connection{}}
 }
 
-// use takes the connection of the worker that runs an activity in a namespace, and hears of turns from then on.
+// use takes the connection of the worker that runs an activity in a namespace.
 func (w *waker) use(ctx context.Context, namespaceID string) {
 	c := activity.GetClient(ctx)
 	if w == nil || !protocol.Connects(c) {
 		return
 	}
+	w.connect(Connection{Client: c, Namespace: activity.GetInfo(ctx).Namespace, NamespaceID: namespaceID, Logger: activity.GetLogger(ctx)})
+}
+
+// connect wakes workflows of a namespace by a connection from now on. Among those of workers the latest one counts: an
+// earlier worker's may have been closed with it.
+func (w *waker) connect(c Connection) {
 	w.mu.Lock()
-	first := len(w.temporal) == 0
-	if w.temporal[namespaceID].client != c { // the latest one counts: an earlier worker's may have been closed with it
-		w.temporal[namespaceID] = connection{c, activity.GetInfo(ctx).Namespace, activity.GetLogger(ctx)}
+	known := w.temporal[c.NamespaceID]
+	isNew := known.Client != c.Client && (c.Own || !known.Own)
+	if isNew {
+		w.temporal[c.NamespaceID] = c
 	}
+	listens := w.listens
+	w.listens = true
 	w.mu.Unlock()
-	if first {
+	if !listens {
 		w.locker.OnTurn(w.turn)
+	}
+	if isNew && w.connected != nil {
+		w.connected(c)
+	}
+}
+
+// disconnect forgets a connection, unless another one has replaced it.
+func (w *waker) disconnect(c Connection) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.temporal[c.NamespaceID].Client == c.Client {
+		delete(w.temporal, c.NamespaceID)
 	}
 }
 
@@ -125,24 +154,24 @@ func (w *waker) wake(t lockcore.Turn) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), wakeTimeout)
 	defer cancel()
-	err = c.client.CompleteActivityByID(ctx, c.namespace, run.WorkflowID, run.RunID, protocol.WaitID(t.Order.Schedule), nil, nil)
+	err = c.Client.CompleteActivityByID(ctx, c.Namespace, run.WorkflowID, run.RunID, protocol.WaitID(t.Order.Schedule), nil, nil)
 	var notFound *serviceerror.NotFound
 	switch {
 	case err == nil:
 	case !errors.As(err, &notFound):
-		c.logger.Warn("lockstep: a workflow that waits for a lock was not woken, and will look by itself", "resource", t.Resource, "error", err)
+		c.Logger.Warn("lockstep: a workflow that waits for a lock was not woken, and will look by itself", "resource", t.Resource, "error", err)
 	case t.Deadlock == "" && c.hasClosed(ctx, run):
 		lease := lockcore.Lease{Resource: t.Resource, LockID: t.LockID, Run: t.Run, Part: t.Part, Order: t.Order}
 		if err := w.locker.Leave(ctx, lease); err != nil {
-			c.logger.Warn("lockstep: a lock that was granted to a closed workflow was not given back, and stands until the grant lapses",
+			c.Logger.Warn("lockstep: a lock that was granted to a closed workflow was not given back, and stands until the grant lapses",
 				"resource", t.Resource, "error", err)
 		}
 	}
 }
 
 // hasClosed reports whether a run is known to be closed. It leaves its queues before it continues as new.
-func (c connection) hasClosed(ctx context.Context, run protocol.Run) bool {
-	info, err := protocol.Describe(ctx, c.client.WorkflowService(), c.namespace, run.WorkflowID, run.RunID)
+func (c Connection) hasClosed(ctx context.Context, run protocol.Run) bool {
+	info, err := protocol.Describe(ctx, c.Client.WorkflowService(), c.Namespace, run.WorkflowID, run.RunID)
 	status := info.GetStatus()
 	return err == nil && (protocol.HasEnded(status) || status == enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW)
 }

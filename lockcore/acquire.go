@@ -303,25 +303,27 @@ func (l *Locker) abandon(ctx context.Context, s *Session, req *Request, at Resou
 	if s != nil {
 		leases = s.end(ErrEnded)
 	}
-	told := errors.Is(cause, ErrSuperseded) || errors.Is(cause, ErrDeadlock) // that nothing stands, but a late copy may come
-	if !errors.Is(cause, ErrInvalid) && (!told || !req.lostAt.IsZero()) {
+	gone := errors.Is(cause, ErrSuperseded) && req.lostAt.IsZero() // nothing stands, and no late copy comes
+	if !errors.Is(cause, ErrInvalid) && !gone {
 		leases = append(leases, req.leaseOn(at.Name))
 	}
 	l.giveUp(ctx, leases...)
 }
 
 // giveBack ends what a request of Enter has, and what it may have got at the resource at. One that
-// queues keeps its place and kept holds, and after an unknown outcome everything.
+// queues keeps its place and kept holds, and after an unknown outcome everything. The victim of a
+// deadlock has read the verdict, and leaves its tombstone.
 func (l *Locker) giveBack(ctx context.Context, req *Request, at Resource, leases []Lease, cause error, queue bool) {
 	unknown := errors.Is(cause, ErrUnknownOutcome)
-	switch {
-	case queue && unknown:
+	if queue && unknown {
 		return
-	case queue && req.Keep:
+	}
+	if queue && req.Keep {
 		for i := range leases {
 			leases[i].began = false // the kept holds stand
 		}
-	case !queue && (unknown || !req.lostAt.IsZero()):
+	}
+	if errors.Is(cause, ErrDeadlock) || (!queue && (unknown || !req.lostAt.IsZero())) {
 		leases = append(leases, req.leaseOn(at.Name))
 	}
 	l.giveUp(ctx, leases...)

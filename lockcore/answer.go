@@ -28,9 +28,6 @@ func answer(op *engine.Acquire, d *engine.Document, sent time.Time) (Lease, erro
 		if !known { // answers leave out the queue, in which the later request waits
 			by.Order = op.Order
 		}
-		if strings.HasPrefix(by.Reason, deadlockReason) { // it was told, and the answer was lost
-			return Lease{}, deadlockError(op, by.Reason)
-		}
 		_, later := d.Later(op.LockID, op.Part, op.Order)
 		return Lease{}, &SupersededError{
 			Resource: op.Resource, LockID: op.LockID, Part: op.Part, Order: orderOf(op.Order), By: orderOf(by.Order), Released: known && !later,

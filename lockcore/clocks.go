@@ -19,6 +19,13 @@ func elapsed(from, to time.Time) time.Duration {
 // over reports whether a trust that ends at end is over.
 func over(end, now time.Time) bool { return elapsed(end, now) >= 0 }
 
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
 // sleep pauses for d, and reports whether ctx still lives.
 func sleep(ctx context.Context, c clock.Clock, d time.Duration) bool {
 	timer := c.NewTimer(d)

@@ -100,9 +100,9 @@
 // # Waiting
 //
 // Acquire waits in the queue of one resource after the other. It is woken by a release in the same
-// Locker at once, by a change stream if the server has them, and else by reads, which all that wait
-// in the process share: at most four a second for each resource. Enter can queue too, for callers
-// who come again by themselves; [Locker.Recheck] says when.
+// Locker at once, and else by reads, which all that wait in the process share: at most four a second
+// for each resource. Enter can queue too, for callers who come again by themselves;
+// [Locker.Recheck] says when.
 //
 // If the holder and k waiters ahead die, a live waiter gets the resource when the holder's TTL and
 // k claims have ended. A waiter that is not heard of for twice as long as it said is passed over,

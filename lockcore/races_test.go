@@ -13,11 +13,10 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 )
 
-// watchedEngine has a change stream that does as its test says. Its reads are counted, and can be refused; and it has no
-// answer to searches, which read all queues and would find what a test keeps from the reads.
+// watchedEngine counts its reads, and can refuse them. It has no answer to searches, which read all queues and would find
+// what a test keeps from the reads.
 type watchedEngine struct {
 	*hookEngine
-	watch  func(ctx context.Context, ready func(), changed func(string)) error
 	reads  atomic.Int64
 	refuse atomic.Bool
 }
@@ -36,23 +35,7 @@ func (e *watchedEngine) Read(ctx context.Context, names ...string) ([]engine.Doc
 	return e.Engine.Read(ctx, names...)
 }
 
-func (e *watchedEngine) Watch(ctx context.Context, ready func(), changed func(string)) error {
-	return e.watch(ctx, ready, changed)
-}
-
-// open gives the engine a stream that is on at once, and hands over what its changes are told to.
-func (e *watchedEngine) open() <-chan func(string) {
-	opened := make(chan func(string), 100)
-	e.watch = func(ctx context.Context, ready func(), changed func(string)) error {
-		ready()
-		opened <- changed
-		<-ctx.Done()
-		return nil
-	}
-	return opened
-}
-
-// reading waits for some reads. Where the stream is on, or is taken to be, there is one in 20 s.
+// reading waits for some reads.
 func (e *watchedEngine) reading(t *testing.T, why string) {
 	t.Helper()
 	n := e.reads.Load()
@@ -93,17 +76,16 @@ func TestSlowSearchForDeadlocksDoesNotKeepTheReadsWaiting(t *testing.T) {
 func TestSearchForDeadlocksThatFailsDoesNotTakeTheTurnOfARead(t *testing.T) {
 	t.Parallel()
 	e := watched()
-	opened, searching := e.open(), make(chan struct{}, 100)
+	searching := make(chan struct{}, 100)
 	e.list = func(context.Context) error {
 		searching <- struct{}{}
 		return errCut
 	}
-	e.refuse.Store(true) // so that a read is due, whatever the stream tells
+	e.refuse.Store(true) // so that a read is due again and again
 	here, elsewhere := on(t, e, lockcore.Config{}), on(t, e.Engine, lockcore.Config{})
 	a, err := elsewhere.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
 	require.NoError(t, err)
 	b := acquireLater(t.Context(), here, one("b", lockcore.Exclusive("r")))
-	<-opened
 	<-searching
 	e.reading(t, "the search stands for the read, and found nothing")
 	require.NoError(t, a.Release(t.Context()))
@@ -156,82 +138,4 @@ func TestUpgradeThatIsLostLeavesNoClaimBehind(t *testing.T) {
 	require.ErrorIs(t, <-upgraded, lockcore.ErrEnded)
 	require.Empty(t, e.Document("r").Held, "a claim keeps others out for 30 s")
 	require.Empty(t, e.Document("r").Waiters)
-}
-
-func TestStreamThatOpensWhenItIsOverIsIgnored(t *testing.T) {
-	t.Parallel()
-	e := watched()
-	over, late, told, second := make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan struct{})
-	var n atomic.Int64
-	e.watch = func(ctx context.Context, ready func(), _ func(string)) error {
-		if n.Add(1) == 1 {
-			<-ctx.Done()
-			close(over)
-			<-late
-			ready()
-			close(told)
-			return nil
-		}
-		close(second)
-		<-ctx.Done()
-		return nil
-	}
-	here, elsewhere := on(t, e, lockcore.Config{}), on(t, e.Engine, lockcore.Config{})
-	first, err := here.TryAcquire(t.Context(), one("first", lockcore.Exclusive("r")))
-	require.NoError(t, err)
-	next := acquireLater(t.Context(), here, one("next", lockcore.Exclusive("r")))
-	eventually(t, 1, waitersOf(e.Engine, "r"), "it stands in the queue")
-	require.NoError(t, first.Release(t.Context()))
-	granted(t, next, "it is told by the release")
-	<-over
-	a, err := elsewhere.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
-	require.NoError(t, err)
-	b := acquireLater(t.Context(), here, one("b", lockcore.Exclusive("r")))
-	<-second
-	close(late)
-	<-told
-	e.reading(t, "no stream is on, and nobody reads")
-	require.NoError(t, a.Release(t.Context()))
-	granted(t, b, "nobody reads")
-}
-
-func TestChangeBeforeTheAnswerOfTheRequestThatQueuesIsNotForgotten(t *testing.T) {
-	t.Parallel()
-	e := watched()
-	opened := e.open()
-	here, elsewhere := on(t, e, lockcore.Config{}), on(t, e.Engine, lockcore.Config{})
-	a, err := elsewhere.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r"), lockcore.Exclusive("other")))
-	require.NoError(t, err)
-	var changed func(string)
-	var once atomic.Bool
-	e.acquired = func(op engine.Acquire, _ engine.Document) { // it has queued, and does not know yet
-		if op.LockID == "b" && once.CompareAndSwap(false, true) {
-			require.NoError(t, elsewhere.Release(context.Background(), lockcore.Release{
-				LockID: "a", Resources: []string{"r"}, FirstFence: a.Leases()[1].FirstFence, Order: a.Leases()[1].Order, Leaving: &a.Leases()[1].Part,
-			}))
-			changed("r")
-		}
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	bystander := acquireLater(ctx, here, one("bystander", lockcore.Exclusive("other")))
-	changed = <-opened
-	granted(t, acquireLater(t.Context(), here, one("b", lockcore.Exclusive("r"))), "the change was forgotten")
-	cancel()
-	require.ErrorIs(t, (<-bystander).err, context.Canceled)
-}
-
-func TestReadThatFailedIsRepeatedSoonThoughTheStreamIsOn(t *testing.T) {
-	t.Parallel()
-	e := watched()
-	opened := e.open()
-	e.refuse.Store(true)
-	here, elsewhere := on(t, e, lockcore.Config{}), on(t, e.Engine, lockcore.Config{})
-	a, err := elsewhere.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
-	require.NoError(t, err)
-	b := acquireLater(t.Context(), here, one("b", lockcore.Exclusive("r")))
-	<-opened
-	e.reading(t, "a read that failed is not repeated")
-	require.NoError(t, a.Release(t.Context()))
-	e.refuse.Store(false)
-	granted(t, b, "nobody reads, and the change was told when reads failed")
 }

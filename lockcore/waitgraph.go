@@ -206,7 +206,7 @@ func (g *waitGraph) waitedFor(p place, seen []int) []place {
 	if lead := g.leads[p.doc][p.waiter]; lead >= 0 && !joins {
 		return []place{{p.doc, lead}}
 	}
-	if party.Limit == 1 {
+	if party.Limit == 1 && !joins { // a limit is for new holds
 		party.Mode = engine.Exclusive
 	}
 	var out []place

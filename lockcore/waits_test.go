@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -18,7 +17,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 )
 
-// countingEngine counts the commands, and can tell of changes.
+// countingEngine counts the commands.
 type countingEngine struct {
 	*lockcoretest.Engine
 	acquires, reads, lists atomic.Int64
@@ -42,43 +41,6 @@ func (e *countingEngine) Read(ctx context.Context, names ...string) ([]engine.Do
 func (e *countingEngine) List(ctx context.Context, q engine.Query) iter.Seq2[engine.Document, error] {
 	e.lists.Add(1)
 	return e.Engine.List(ctx, q)
-}
-
-// streamingEngine has a change stream too.
-type streamingEngine struct {
-	*countingEngine
-	mu      sync.Mutex
-	changed map[int]func(string)
-	next    int
-	opened  chan struct{}
-}
-
-func newStreamingEngine(e *lockcoretest.Engine) *streamingEngine {
-	return &streamingEngine{countingEngine: &countingEngine{Engine: e}, changed: map[int]func(string){}, opened: make(chan struct{}, 100)}
-}
-
-func (e *streamingEngine) Watch(ctx context.Context, ready func(), changed func(string)) error {
-	e.mu.Lock()
-	e.next++
-	id := e.next
-	e.changed[id] = changed
-	e.mu.Unlock()
-	ready()
-	e.opened <- struct{}{}
-	<-ctx.Done()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.changed, id)
-	return nil
-}
-
-// tell is what the server does after a write.
-func (e *streamingEngine) tell(resource string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, changed := range e.changed {
-		changed(resource)
-	}
 }
 
 func TestReleaseInTheSameProcessWakesTheNextWithoutARead(t *testing.T) {
@@ -141,26 +103,6 @@ func TestDeadHolderIsNoticedWithoutAnybodyReleasing(t *testing.T) {
 	got := <-next
 	require.NoError(t, got.err)
 	require.NoError(t, got.session.Release(t.Context()))
-}
-
-func TestChangeStreamWakesWithoutPolling(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		mem := lockcoretest.NewEngine(time.Now)
-		e := newStreamingEngine(mem)
-		here, elsewhere := on(t, e, lockcore.Config{}), on(t, mem, lockcore.Config{})
-		a, err := elsewhere.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
-		require.NoError(t, err)
-		next := acquireLater(t.Context(), here, one("b", lockcore.Exclusive("r")))
-		eventually(t, 1, waitersOf(mem, "r"), "b stands in the queue")
-		<-e.opened
-		require.NoError(t, a.Release(t.Context()))
-		e.tell("r")
-		got := <-next
-		require.NoError(t, got.err)
-		require.NoError(t, got.session.Release(t.Context()))
-		require.LessOrEqual(t, e.reads.Load(), int64(3), "one when the stream opened, and one for the change")
-	})
 }
 
 func TestWaitersThatAreCancelledLeaveNothingBehind(t *testing.T) {

@@ -18,7 +18,6 @@ import (
 // make it look at one:
 //
 //   - a write of this Locker, whose answer names the claims that it made: no read is needed;
-//   - the change stream, if the server has one, as long as a local waiter waits;
 //   - time: the intervals of package pace, and the moments at which the document can mean something else by time alone.
 //
 // A look reads all resources that are due in one command, which the re-checks of parked waiters share, and asks
@@ -37,8 +36,6 @@ type watcher struct {
 
 	mu    sync.Mutex
 	table map[string]*watched
-	// locals is how many local waiters there are.
-	locals int
 	// listeners are those of OnTurn, and lastListener numbers them.
 	listeners    map[int]func(Turn)
 	lastListener int
@@ -49,9 +46,6 @@ type watcher struct {
 	looking, searching bool
 	// searchAt is when to search for deadlocks next, and searched when the last search began.
 	searchAt, searched time.Time
-	// stream is open or opening as long as a local waiter waits; noStream says that the server has none.
-	stream   *stream
-	noStream bool
 }
 
 // watched is a resource for which somebody waits.
@@ -104,7 +98,6 @@ func (w *watcher) add(resource string, request *engine.Waiter) *waiter {
 	defer w.mu.Unlock()
 	r := w.of(resource)
 	r.local = append(r.local, one)
-	w.locals++
 	return one
 }
 
@@ -118,17 +111,10 @@ func (w *watcher) queued(one *waiter, soon bool) {
 		one.searched = true
 		w.searchBy(now.Add(pace.SearchAfter))
 	}
-	r := w.table[one.resource]
-	next := now.Add(pace.Read)
-	if w.streaming() {
-		next = now.Add(pace.Look)
+	if !soon {
+		now = now.Add(pace.Read)
 	}
-	if soon || r.changed {
-		next = now
-	}
-	r.changed = false
-	w.lookBy(r, next)
-	w.openStream()
+	w.lookBy(w.table[one.resource], now)
 }
 
 // lookBy makes the next look at a resource no later than at. The mutex is held.
@@ -148,8 +134,6 @@ func (w *watcher) remove(one *waiter) {
 	if len(r.local) == 0 && !r.parked {
 		delete(w.table, one.resource)
 	}
-	w.locals--
-	w.closeStream()
 }
 
 // call has a request asked again, if it waits in this process.

@@ -103,11 +103,11 @@ func (w *watcher) found(name string, d *engine.Document, q *engine.Queue, told b
 	r.failures = 0
 	r.parked = r.parked && (q.Waiting > 0 || hasClaim(d))
 	switch {
-	case len(r.local) > 0 && !w.streaming():
+	case len(r.local) > 0:
 		pause = pace.Read
 	case r.parked && told:
 		pause = pace.Tell
-	case len(r.local) > 0 || r.parked:
+	case r.parked:
 		pause = pace.Look
 	default:
 		return 0
@@ -139,11 +139,11 @@ func (w *watcher) lookAgain(name string, pause time.Duration) {
 	case r == nil:
 	case r.changed:
 		r.changed = false
-		r.next = later(time.Now(), r.read.Add(pace.Changes))
+		r.next = later(time.Now(), r.read.Add(pace.LookLeast))
 	case pause == 0 && len(r.local) == 0:
 		delete(w.table, name)
 	default:
-		w.lookBy(r, r.read.Add(max(pause, pace.Changes)))
+		w.lookBy(r, r.read.Add(max(pause, pace.LookLeast)))
 	}
 }
 

@@ -68,7 +68,7 @@ func setScene(t *testing.T) *scene {
 	t.Cleanup(func() { require.NoError(t, watched.Disconnect(context.WithoutCancel(t.Context()))) })
 	locker, err := lockcore.New(watched.Database(db.Name()).Collection(lockCollection), lockcore.Config{TracerProvider: provider})
 	require.NoError(t, err)
-	plugin, err := worker.NewPlugin(worker.Options{Locker: locker})
+	plugin, err := worker.NewPlugin(worker.Options{Locker: locker, Janitor: worker.JanitorOptions{Off: true}})
 	require.NoError(t, err)
 	c, err := client.Dial(client.Options{HostPort: testenv.TemporalAddress(t), Interceptors: []interceptor.ClientInterceptor{tracing}})
 	require.NoError(t, err)
@@ -284,12 +284,12 @@ func TestAWaitAndItsBlockerAreJoinedAcrossProcesses(t *testing.T) {
 	require.Equal(t, b.Trace, hold.Trace)
 }
 
-// TestWhatAReapedStepStillKeepsOutIsBlamedOnIt: a workflow is terminated while its step runs, the reaper releases its lock, and
+// TestWhatAStepOfAClosedRunStillKeepsOutIsBlamedOnIt: a workflow is terminated while its step runs, the janitor releases its lock, and
 // the step, which may still trust its lease, keeps the next one out until it returns.
-func TestWhatAReapedStepStillKeepsOutIsBlamedOnIt(t *testing.T) {
+func TestWhatAStepOfAClosedRunStillKeepsOutIsBlamedOnIt(t *testing.T) {
 	t.Parallel()
 	s := setScene(t)
-	reapingOn(s.bundle)
+	leftBehind(s.bundle)
 	entered, returns := make(chan struct{}, 2), make(chan struct{})
 	s.work(t, sdkworker.Options{}, map[string]any{"Note": func(context.Context) error {
 		entered <- struct{}{}
@@ -301,11 +301,11 @@ func TestWhatAReapedStepStillKeepsOutIsBlamedOnIt(t *testing.T) {
 	next := s.start(t, "Hold")
 	s.untilParked(t, next)
 	s.terminate(t, holder)
-	require.Equal(t, 1, s.reap(t).Released)
+	require.Equal(t, 1, s.round(t).Released)
 	close(returns)
 	<-entered
 	s.terminate(t, next)
-	require.Equal(t, 1, s.reap(t).Released)
+	require.Equal(t, 1, s.round(t).Released)
 
 	r := s.report(t)
 	require.Len(t, r.Waits, 1)

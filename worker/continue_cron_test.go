@@ -9,12 +9,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/temporal-lockstep/lockstep/activities"
+	"github.com/temporal-lockstep/lockstep/internal/janitor"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
 // All runs of a cron schedule have the same first run. Each locks in its own name; one that continues as new hands its
-// locks to the run that continues it, which leaves the schedule behind; and the reaper tells whose they are.
+// locks to the run that continues it, which leaves the schedule behind; and the janitor tells whose they are.
 func TestARunOfACronScheduleHandsItsLocksOver(t *testing.T) {
 	t.Parallel()
 	for _, end := range []string{"completed", "terminated"} {
@@ -50,11 +50,11 @@ func TestARunOfACronScheduleHandsItsLocksOver(t *testing.T) {
 			require.NotEqual(t, first.GetRunID(), own.GetRunID())
 			require.Equal(t, first.GetRunID(), entries[0].lease.Run)
 			b.requireHolds(t, own, account)
-			require.Equal(t, activities.ReapResult{Listed: 1, Runs: 1, Asked: 1, Open: 1}, b.reap(t))
+			require.Equal(t, janitor.Result{Listed: 1, Asked: 1, Open: 1}, b.round(t))
 			b.requireHolds(t, own, account)
 			if end == "terminated" {
 				b.terminate(t, heir)
-				require.Equal(t, activities.ReapResult{Listed: 1, Runs: 1, Asked: 1, Closed: 1, Released: 1}, b.reap(t))
+				require.Equal(t, janitor.Result{Listed: 1, Asked: 1, Closed: 1, Released: 1}, b.round(t))
 				b.requireFree(t, account.Name)
 				return
 			}

@@ -20,7 +20,8 @@
 //	w := sdkworker.New(c, "payments", sdkworker.Options{Interceptors: []interceptor.WorkerInterceptor{own}})
 //	err = worker.Register(w, o)
 //
-// Both halves take the same options. What the one takes in another collection the other would not find to release.
+// Both halves take the same options. What the one takes in another collection the other would not find to release. They
+// have no janitor: run the command "lockstep janitor" beside such workers.
 //
 // # Namespaces and clusters
 //
@@ -35,12 +36,8 @@
 // Workflows that ask for no locks run as before: no event, no database command, and their histories
 // replay.
 //
-// The workflow and the activity lockstep.Reap are the orphan reaper, which releases what terminated workflows have left.
-// They run once there is a schedule for them:
-//
-//	err = worker.CreateReaper(ctx, c, worker.ReaperOptions{TaskQueue: "payments"})
-//
-// Workers that run no workflows (DisableWorkflowWorker) have the activity only.
+// The plugin also has the janitor, which asks Temporal about the runs that hold locks: it releases what terminated workflows
+// have left, and extends what open ones hold. See [JanitorOptions].
 //
 // # Rolling out
 //
@@ -50,6 +47,5 @@
 //
 // # What it does not do
 //
-// It opens and closes no connection: the Locker and its MongoDB client are the caller's, and must outlive the
-// worker. Workflows whose turn has come are woken in the background, by as many goroutines as there are to wake, within bounds.
+// It does not close the Locker: that and its MongoDB client are the caller's, and must outlive the worker. Workflows whose turn has come are woken in the background, by as many goroutines as there are to wake, within bounds.
 package worker

@@ -96,10 +96,6 @@ var features = []feature{
 		name: "lock-waited", workflow: locked(workflows.Locks{}), drive: whileTaken((*bundle).leaveWhenParked),
 		commands: []string{"local lockstep.Acquire", "lockstep.Wait", "local lockstep.Acquire", "Do", "local lockstep.Release", "completed"},
 	},
-	{
-		name: "lock-kept-alive", workflow: locked(workflows.Locks{KeepAlive: true}),
-		commands: []string{"local lockstep.Acquire", "lockstep.Keep", "Do", "local lockstep.Release", "completed"},
-	},
 	{name: "handed-over", workflow: handsItsLocksOver, commands: []string{"Do", "local lockstep.Keep", "continued as new"}},
 	{
 		name: "reset", workflow: stopsBetweenSteps, drive: resetBetweenSteps(1),
@@ -110,10 +106,6 @@ var features = []feature{
 		commands: []string{
 			"local lockstep.Acquire", "Do", "reset", "Do", "reset", "Do", "reset", "Do", "local lockstep.Release", "completed",
 		},
-	},
-	{
-		name: "lock-kept-alive-reset", workflow: stopsUnderALock(workflows.Locks{KeepAlive: true}, 1), drive: resetBetweenSteps(1),
-		commands: []string{"local lockstep.Acquire", "lockstep.Keep", "Do", "reset", "Do", "local lockstep.Release", "completed"},
 	},
 	{
 		name: "waited-in-vain-reset", workflow: waitsInVain, drive: resetAfterAWait,

@@ -16,6 +16,8 @@ type Options struct {
 	// and when a worker starts: a type that it does not have is an error, and so is one whose first argument is of another
 	// type than the rule's.
 	Rules []Rule
+	// Janitor is for the plugin alone: [Interceptor] and [Register] have no janitor.
+	Janitor JanitorOptions
 }
 
 // checked refuses what cannot be.
@@ -23,15 +25,18 @@ func (o Options) checked() error {
 	if o.Locker == nil {
 		return &lockcore.InvalidError{Field: "worker.Options.Locker", Value: "nil", Bound: "a Locker made by lockcore.New"}
 	}
+	if err := o.Janitor.checked(); err != nil {
+		return err
+	}
 	return checkRules(o.Rules)
 }
 
-func (o Options) interceptor() *interceptors.Interceptor {
+func (o Options) interceptor(connected func(interceptors.Connection)) *interceptors.Interceptor {
 	rules := make([]interceptors.Rule, len(o.Rules))
 	for i, r := range o.Rules {
 		rules[i] = r.forInterceptor()
 	}
-	return interceptors.New(interceptors.Options{Locker: o.Locker, Rules: rules})
+	return interceptors.New(interceptors.Options{Locker: o.Locker, Rules: rules, Connected: connected})
 }
 
 func (o Options) activities() *activities.Activities {
@@ -39,26 +44,22 @@ func (o Options) activities() *activities.Activities {
 }
 
 // Interceptor makes the worker interceptor alone, for worker.Options.Interceptors of a worker that
-// uses no plugins. Such a worker calls [Register] too. The error is a *lockcore.InvalidError that
+// uses no plugins. Such a worker calls [Register] too, and has no janitor: run "lockstep janitor" beside it. The error is a *lockcore.InvalidError that
 // names the option.
 func Interceptor(o Options) (interceptor.WorkerInterceptor, error) {
 	if err := o.checked(); err != nil {
 		return nil, err
 	}
-	return o.interceptor(), nil
+	return o.interceptor(nil), nil
 }
 
-// Register registers Lockstep's activities on a worker that already exists, and the orphan reaper's workflow where it runs
-// workflows; it may be called again. Give it the options of [Interceptor]: with a Locker on another
-// collection, locks would be taken in one place and released in another. The error is a *lockcore.InvalidError that names
-// the option.
+// Register registers Lockstep's activities on a worker that already exists; it may be called again. Give it the options of
+// [Interceptor]: with a Locker on another collection, locks would be taken in one place and released in another. The error
+// is a *lockcore.InvalidError that names the option.
 func Register(registry activities.Registry, o Options) error {
 	if err := o.checked(); err != nil {
 		return err
 	}
 	activities.Register(registry, o.activities())
-	if workflows, ok := registry.(WorkflowRegistry); ok {
-		tryRegisterReaper(workflows)
-	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
@@ -20,15 +21,19 @@ import (
 // PluginName is the name under which the plugin appears in Temporal.
 const PluginName = "temporal-lockstep.lockstep"
 
-// Plugin installs Lockstep in clients, workers and replayers. Make it with [NewPlugin]. It holds no
-// resources of its own and needs no closing; it does not close the Locker.
+// Plugin installs Lockstep in clients, workers and replayers. Make it with [NewPlugin]. It needs no
+// closing, and does not close the Locker. While a worker runs that has it, it holds one more connection
+// to Temporal for each client that it was given to, which is made as the client was.
 type Plugin struct {
 	*temporal.SimplePlugin
+	// janitors is nil in a plugin for replayers.
+	janitors *janitors
 }
 
-// NewPlugin makes a plugin that installs Lockstep: its interceptor and its activities. Give it to
+// NewPlugin makes a plugin that installs Lockstep: its interceptor, its activities and its janitor. Give it to
 // client.Options.Plugins, from where it reaches every worker made from that client, or to
-// worker.Options.Plugins; given to both, it guards once and registers once:
+// worker.Options.Plugins; given to both, it guards once and registers once. The janitor of a plugin that no client was
+// given begins when a worker runs its first activity, and that of others when a worker starts:
 //
 //	plugin, err := worker.NewPlugin(worker.Options{Locker: locker})
 //	c, err := client.Dial(client.Options{Plugins: []client.Plugin{plugin}})
@@ -40,13 +45,29 @@ func NewPlugin(o Options) (*Plugin, error) {
 	if err := o.checked(); err != nil {
 		return nil, err
 	}
-	return newPlugin(o.interceptor(), o.Rules, func(registry activities.Registry) { activities.Register(registry, o.activities()) }), nil
+	j := &janitors{options: o, clients: map[[2]string]clientOptions{}, workers: map[string]bool{}}
+	own := o.interceptor(j.connected)
+	j.connect = own.Connect
+	p := newPlugin(own, o.Rules, func(registry activities.Registry) { activities.Register(registry, o.activities()) })
+	p.janitors = j
+	return p, nil
 }
 
 // NamespaceError says that a worker does not know the ID of its namespace, with which its lock IDs begin.
 type NamespaceError = namespace.Error
 
-// StartWorker starts the worker. The SDK asks the server about the worker's namespace then; if the worker may not describe
+// NewClient connects the client.
+func (p *Plugin) NewClient(
+	ctx context.Context, o client.PluginNewClientOptions, next func(context.Context, client.PluginNewClientOptions) error,
+) error {
+	err := p.SimplePlugin.NewClient(ctx, o, next)
+	if err == nil && p.janitors != nil {
+		p.janitors.madeClient(clientOptions{o.ClientOptions, o.FromExisting})
+	}
+	return err
+}
+
+// StartWorker starts the worker, and the janitor unless it has started already. The SDK asks the server about the worker's namespace then; if the worker may not describe
 // it, or nobody answers, the error is a *[NamespaceError].
 func (p *Plugin) StartWorker(
 	ctx context.Context, o sdkworker.PluginStartWorkerOptions, next func(context.Context, sdkworker.PluginStartWorkerOptions) error,
@@ -56,7 +77,20 @@ func (p *Plugin) StartWorker(
 	if errors.As(err, &denied) {
 		return &NamespaceError{Err: err}
 	}
+	if err == nil && p.janitors != nil {
+		p.janitors.started(o.WorkerInstanceKey)
+	}
 	return err
+}
+
+// StopWorker ends the janitor with the last worker, and stops the worker.
+func (p *Plugin) StopWorker(
+	ctx context.Context, o sdkworker.PluginStopWorkerOptions, next func(context.Context, sdkworker.PluginStopWorkerOptions),
+) {
+	if p.janitors != nil {
+		p.janitors.stopped(o.WorkerInstanceKey)
+	}
+	p.SimplePlugin.StopWorker(ctx, o, next)
 }
 
 // NewReplayPlugin makes a plugin for worker.WorkflowReplayerOptions.Plugins: it replays histories of
@@ -81,7 +115,6 @@ func newPlugin(own *interceptors.Interceptor, rules []Rule, register func(activi
 		},
 		RunContextBefore: func(_ context.Context, o temporal.SimplePluginRunContextBeforeOptions) error {
 			register(o.Registry)
-			tryRegisterReaper(o.Registry)
 			given, isWorker := workers.Load(o.InstanceKey)
 			if !isWorker { // but a replayer, which has no activities
 				return nil
@@ -95,7 +128,7 @@ func newPlugin(own *interceptors.Interceptor, rules []Rule, register func(activi
 	if err != nil {
 		panic(err) // it refuses only a plugin without a name
 	}
-	return &Plugin{simple}
+	return &Plugin{SimplePlugin: simple}
 }
 
 // install appends the interceptor unless one of its kind is there already.

@@ -3,6 +3,7 @@ package worker_test
 import (
 	"errors"
 	"testing"
+	"time"
 
 	historypb "go.temporal.io/api/history/v1"
 	"go.temporal.io/sdk/activity"
@@ -26,7 +27,12 @@ func TestOptionsAreCheckedWhenThePluginIsMade(t *testing.T) {
 		options worker.Options
 		field   string
 	}{
-		"no locker": {worker.Options{}, "worker.Options.Locker"},
+		"no locker":             {worker.Options{}, "worker.Options.Locker"},
+		"no janitor, but often": {withJanitor(worker.JanitorOptions{Off: true, Interval: time.Minute}), "worker.Options.Janitor.Interval"},
+		"no janitor, but fast":  {withJanitor(worker.JanitorOptions{Off: true, QuestionsPerSecond: 1}), "worker.Options.Janitor.QuestionsPerSecond"},
+		"too often":             {withJanitor(worker.JanitorOptions{Interval: time.Millisecond}), "worker.Options.Janitor.Interval"},
+		"too seldom":            {withJanitor(worker.JanitorOptions{Interval: 2 * time.Hour}), "worker.Options.Janitor.Interval"},
+		"too slow":              {withJanitor(worker.JanitorOptions{QuestionsPerSecond: -1}), "worker.Options.Janitor.QuestionsPerSecond"},
 	} {
 		var invalid *lockcore.InvalidError
 		_, err := worker.NewPlugin(tc.options)
@@ -36,6 +42,10 @@ func TestOptionsAreCheckedWhenThePluginIsMade(t *testing.T) {
 		require.ErrorAs(t, err, &invalid, name)
 		require.ErrorAs(t, worker.Register(nil, tc.options), &invalid, name)
 	}
+}
+
+func withJanitor(o worker.JanitorOptions) worker.Options {
+	return worker.Options{Locker: &lockcore.Locker{}, Janitor: o}
 }
 
 func TestThePluginInstallsOneInterceptor(t *testing.T) {

@@ -21,9 +21,6 @@ func TestWhatIsForTheOthersIsRefused(t *testing.T) {
 		_, err := workflows.Lock(ctx, workflows.Locks{Resources: resources, Scope: workflows.ScopeSaga})
 		return err
 	})
-	b.workflow("keep-alive", func(ctx workflow.Context) error {
-		return do(workflows.WithLocks(ctx, workflows.Locks{Resources: resources, KeepAlive: true}), "Look")
-	})
 	odd := lockcore.Exclusive("\xff\xfe")
 	b.workflow("name of a step", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account, odd), "Look") })
 	b.workflow("name", func(ctx workflow.Context) error {
@@ -35,7 +32,7 @@ func TestWhatIsForTheOthersIsRefused(t *testing.T) {
 	})
 	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
 	for name, field := range map[string]string{
-		"scope": "Locks.Scope", "keep-alive": "Locks.KeepAlive",
+		"scope":          "Locks.Scope",
 		"name of a step": "Locks.Resources[1].Name", "name": "Locks.Resources[0].Name", "wait": "Locks.MaxWait",
 	} {
 		_, err := b.end(t, b.start(t, name))

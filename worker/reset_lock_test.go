@@ -1,7 +1,6 @@
 package worker_test
 
 import (
-	"errors"
 	"testing"
 
 	enumspb "go.temporal.io/api/enums/v1"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/temporal-lockstep/lockstep/activities"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
@@ -154,16 +152,13 @@ func TestALockStandsAfterEachReset(t *testing.T) {
 	require.Equal(t, names, b.read())
 }
 
-// untilIdle waits until a run has done all that it can, but for keeping locks alive, and says how many workflow tasks that were.
+// untilIdle waits until a run has done all that it can, and says how many workflow tasks that were.
 func (b *bundle) untilIdle(t *testing.T, run client.WorkflowRun) (tasks int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		tasks = 0
 		open := 0
 		for _, e := range b.historyOf(t, run.GetID(), run.GetRunID()).GetEvents() {
-			if e.GetActivityTaskScheduledEventAttributes().GetActivityType().GetName() == activities.KeepName {
-				continue
-			}
 			switch e.GetEventType() {
 			case enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
 				tasks++
@@ -177,29 +172,4 @@ func (b *bundle) untilIdle(t *testing.T, run client.WorkflowRun) (tasks int) {
 		return open == 0
 	}, within, lookEvery, "the run does not come to rest")
 	return tasks
-}
-
-// The keep-alive goes on in the new run, with what the run before holds.
-func TestAKeepAliveGoesOnAfterAReset(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error {
-		l := workflows.Locks{Resources: []lockcore.Resource{account}, HoldTTL: keptTTL, KeepAlive: true}
-		return under(ctx, l, func(hold *workflows.Hold) error {
-			err := say(ctx, "first")
-			receive(ctx, "go on")
-			err = errors.Join(err, say(ctx, "second"), workflow.Sleep(ctx, sleptThrough))
-			if hold.Lost().IsReady() {
-				err = errors.Join(err, hold.Lost().Get(ctx, nil), errors.New("lost"))
-			}
-			return errors.Join(err, do(ctx, "Look"))
-		})
-	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Note": b.note, "Look": b.look})
-	_, run := b.startAndReset(t)
-	b.signal(t, run, "go on")
-	_, err := b.end(t, run)
-	require.NoError(t, err)
-	require.Equal(t, []string{"first", "second", "free: false"}, b.read())
-	b.requireFree(t, account.Name)
 }

@@ -120,17 +120,17 @@ func TestWhatARunBetweenResetsHeldIsReleasedAtTheEnd(t *testing.T) {
 	b.requireFree(t, second.Name)
 }
 
-// The reaper lets it stand as long as the last run is open, which goes on with it, and no longer.
-func TestWhatARunBeforeAResetHeldIsReapedWithTheLast(t *testing.T) {
+// The janitor lets it stand as long as the last run is open, which goes on with it, and no longer.
+func TestWhatARunBeforeAResetHeldIsReleasedWithTheLast(t *testing.T) {
 	t.Parallel()
-	b := reaping(t)
+	b := setup(t)
 	between, last := heldInBetween(t, b)
-	result := b.reap(t)
-	require.Equal(t, []int{2, 2, 0}, []int{result.Runs, result.Open, result.Released})
+	result := b.round(t)
+	require.Equal(t, []int{2, 2, 0}, []int{result.Asked, result.Open, result.Released})
 	b.requireHolds(t, between, second)
 	b.terminate(t, last)
-	result = b.reap(t)
-	require.Equal(t, []int{2, 2, 2}, []int{result.Runs, result.Closed, result.Released})
+	result = b.round(t)
+	require.Equal(t, []int{2, 2, 2}, []int{result.Asked, result.Closed, result.Released})
 	b.requireFree(t, account.Name)
 	b.requireFree(t, second.Name)
 }

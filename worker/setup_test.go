@@ -67,7 +67,8 @@ func setupWith(t *testing.T, config lockcore.Config, rules ...worker.Rule) *bund
 	db := testenv.Mongo(t)
 	locker, err := lockcore.New(db.Collection(lockCollection), config)
 	require.NoError(t, err)
-	plugin, err := worker.NewPlugin(worker.Options{Locker: locker, Rules: rules})
+	// Without a janitor, which would mend what tests of other things break.
+	plugin, err := worker.NewPlugin(worker.Options{Locker: locker, Rules: rules, Janitor: worker.JanitorOptions{Off: true}})
 	require.NoError(t, err)
 	c := testenv.Temporal(t)
 	askForNamespace(t, c)

@@ -96,16 +96,16 @@ func TestSpansOfLocksStandUnderTheirSteps(t *testing.T) {
 	}
 }
 
-// The span of a hold whose workflow was terminated is written by the reaper, in the trace of the step that held, and says so.
-func TestTheReaperFinishesTheSpansOfOrphans(t *testing.T) {
+// The span of a hold whose workflow was terminated is written by the janitor, in the trace of the step that held, and says so.
+func TestTheJanitorFinishesTheSpansOfOrphans(t *testing.T) {
 	t.Parallel()
 	b, exported := traced(t)
-	reapingOn(b)
+	leftBehind(b)
 	b.work(t, sdkworker.Options{}, map[string]any{"Note": func(context.Context) error { b.write("entered"); return nil }})
 	holder := b.start(t, "Hold")
 	b.untilWritten(t, 1)
 	b.terminate(t, holder)
-	require.Equal(t, 1, b.reap(t).Released)
+	require.Equal(t, 1, b.round(t).Released)
 	var hold, step tracetest.SpanStub
 	for _, s := range exported.GetSpans() {
 		switch s.Name {

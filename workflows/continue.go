@@ -19,7 +19,7 @@ import (
 // that error, and releases what it holds.
 //
 // Compensations are not handed over: they are functions, and the next run registers anew what is to be undone. Nor are
-// steps that still run, which the server cancels, and activities of [Locks.KeepAlive]. A run that is retried, or started by
+// steps that still run, which the server cancels. A run that is retried, or started by
 // a cron schedule, inherits nothing.
 //
 // If err is another error, or nil, HandOver does nothing. It adds one event, of a local activity, if anything is held. It

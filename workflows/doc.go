@@ -36,8 +36,7 @@
 //
 // They cost an event to take and an event to release. Where somebody is in the way the workflow waits in the queue, with no
 // slot and with no more history however long it takes. They stand for their HoldTTL after the last sign of
-// life, which is a step under them or a wait of the run; Locks.KeepAlive gives one for code that takes longer, and frees the
-// locks when the workflow is terminated.
+// life. A step under them gives one, and so does the janitor (see worker.JanitorOptions) as long as the run is open.
 //
 // # Waiting
 //
@@ -53,7 +52,7 @@
 // but of the workflow ID (or the run ID) and a key of the step's own; or the options say an ActivityID, which stays.
 //
 // The activity that waits, lockstep.Wait, goes to the step's own task queue, and for [Lock] to the workflow's, as do
-// the lock activities that locks around code and a release fall back on, and that of Locks.KeepAlive. So Lockstep has to be
+// the lock activities that locks around code and a release fall back on. So Lockstep has to be
 // installed on workers of both that run activities, and not only local ones. Where no worker does that (all workers of the workflow's queue have
 // LocalActivityWorkerOnly), the workflow is woken when a worker with Lockstep lets the lock go, but nobody keeps its place in the queue
 // alive, and nobody looks when a holder is dead. Run one more worker on that queue, with DisableWorkflowWorker and Register of package
@@ -82,7 +81,7 @@
 //   - A step that ran under a lock which was lost meanwhile may have done its work beside somebody
 //     else's. Resources that must refuse it check the fence; see activities.Fence.
 //   - A workflow that is terminated, times out or is deleted runs no code. Its locks stand until
-//     their HoldTTL has passed, the orphan reaper finds them (see worker.CreateReaper), or a later run of the same
+//     their HoldTTL has passed, the janitor finds them (see worker.JanitorOptions), or a later run of the same
 //     workflow ID asks for them.
 //   - A step of scope step with several resources holds none of them while it waits for one.
 //   - A workflow that is reset goes on with what it held. What it had released after the point of the reset is gone, and

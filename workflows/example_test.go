@@ -73,22 +73,17 @@ func ExampleWithLocks() {
 	_ = report
 }
 
-// A lock over a timer, kept alive for longer than it would stand by itself.
+// A lock over a timer that is longer than its HoldTTL: the janitor extends it as long as the run is open.
 func ExampleLock() {
 	maintain := func(ctx workflow.Context) error {
 		hold, err := workflows.Lock(ctx, workflows.Locks{
 			Resources: []lockcore.Resource{lockcore.Exclusive("turbine/7")},
 			MaxWait:   time.Hour,
-			KeepAlive: true,
 		})
 		if err != nil {
 			return err // a *lockcore.BusyError says who held it for an hour
 		}
-		cooled := workflow.NewTimer(ctx, 6*time.Hour)
-		workflow.NewSelector(ctx).
-			AddFuture(cooled, func(workflow.Future) { err = nil }).
-			AddFuture(hold.Lost(), func(f workflow.Future) { err = f.Get(ctx, nil) }).
-			Select(ctx)
+		err = workflow.Sleep(ctx, 6*time.Hour)
 		hold.Release(ctx)
 		return err
 	}

@@ -32,7 +32,8 @@ type Hold struct {
 // turn has come.
 //
 // [Locks.Scope] is for steps, and refused here; TTL has no meaning but that it is not more than HoldTTL. The locks stand for
-// HoldTTL after the last sign of life, which is a step under them, a wait of the run, or [Locks.KeepAlive].
+// HoldTTL after the last sign of life. A step under them gives one, and so does the janitor as long as the run is open: see
+// worker.JanitorOptions.
 //
 // All locks of a run are held in its name. A guarded step inside joins them, and fails with a *lockcore.LostError where
 // they are lost; two calls of Lock in one run do not keep each other out.
@@ -57,9 +58,6 @@ func Lock(ctx workflow.Context, l Locks) (*Hold, error) {
 	if err := hold.lock.Acquire(ctx); err != nil {
 		return nil, err
 	}
-	if l.KeepAlive {
-		hold.lock.KeepAlive(ctx)
-	}
 	return hold, nil
 }
 
@@ -80,11 +78,6 @@ func (l *Locks) forLock(locks *run.Locks) error {
 //
 // Steps that run under the locks must have returned: they are cut off, and fail with a *lockcore.LostError.
 func (h *Hold) Release(ctx workflow.Context) { h.lock.Release(ctx, run.ReleaseOptions{}) }
-
-// Lost returns a future for selectors. With [Locks.KeepAlive] it is ready with an error that matches *lockcore.LostError
-// when a lock is found to be lost: others may hold it, and what is done from then on is not isolated. It is ready without an
-// error after Release. Without KeepAlive nobody looks, and the next guarded step finds out. A reset of the run is no loss.
-func (h *Hold) Lost() workflow.Future { return h.lock.Lost() }
 
 // Fence returns the fence with which a resource was taken last; ok is false where it is none of the Hold's.
 // It can be passed to whatever checks fences. Steps under the Hold know theirs by activities.Fence.

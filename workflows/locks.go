@@ -50,12 +50,6 @@ type Locks struct {
 	// Try fails the step at once with a *lockcore.BusyError where its locks are busy, and leaves no place in a queue. A
 	// retry policy whose NonRetryableErrorTypes name "lockstep.Busy" does the same. Compensations do not heed either, as with MaxWait.
 	Try bool
-	// KeepAlive, with [Lock], runs an activity that extends the locks until they are released, for code that may take
-	// longer than HoldTTL without a step under them. It takes a slot of an activity worker, and adds up to four events. It
-	// finds out when a lock is lost (see [Hold.Lost]), and when the workflow was terminated or has timed out, within
-	// 30 s, or a third of HoldTTL where that is less; the locks are released then. Steps, which renew their locks themselves, fail
-	// with it. Defaults to false.
-	KeepAlive bool
 }
 
 // WithLocks returns a context under which every activity is a guarded step: its locks are taken when
@@ -91,7 +85,6 @@ func (l Locks) run() run.Locks {
 		Reacquire: l.Reacquire,
 		MaxWait:   l.MaxWait,
 		Try:       l.Try,
-		KeepAlive: l.KeepAlive,
 	}
 }
 

@@ -25,7 +25,7 @@ func pairs(env map[string]string) (all []string) {
 	return all
 }
 
-func TestTheReaperIsScheduledThroughAServerThatAsksForCertificates(t *testing.T) {
+func TestTheJanitorAsksAServerThatAsksForCertificates(t *testing.T) {
 	t.Parallel()
 	authority := tlsfront.NewAuthority(t)
 	cert, key := authority.Issue(t, "lockstep").Files(t, t.TempDir())
@@ -35,23 +35,18 @@ func TestTheReaperIsScheduledThroughAServerThatAsksForCertificates(t *testing.T)
 		"TEMPORAL_TLS_SERVER_CA_CERT_PATH": authority.File(t),
 		"TEMPORAL_TLS_CLIENT_CERT_PATH":    cert,
 		"TEMPORAL_TLS_CLIENT_KEY_PATH":     key,
+		"LOCKSTEP_MONGODB_URI":             testenv.MongoURI(t),
 	}
-	queue := testenv.TaskQueue(t)
-	schedule := testenv.Temporal(t).ScheduleClient().GetHandle(t.Context(), "lockstep-reaper-"+queue)
-	reaper := func(env map[string]string, word string, flags ...string) (code int, stderr string) {
-		code, stdout, stderr := lockstep(t, pairs(env), append([]string{"reaper", word, "--task-queue", queue}, flags...)...)
-		require.Empty(t, stdout)
+	database := testenv.Mongo(t).Name()
+	janitor := func(env map[string]string, flags ...string) (code int, stderr string) {
+		code, _, stderr = lockstep(t, pairs(env), append([]string{"janitor", "--once", "--database", database}, flags...)...)
 		return code, stderr
 	}
-	code, stderr := reaper(env, "create")
+	code, stderr := janitor(env)
 	require.Equal(t, 0, code, stderr)
-	_, err := schedule.Describe(t.Context())
-	require.NoError(t, err)
 	require.Contains(t, front.Clients(), "lockstep")
-	code, stderr = reaper(env, "delete", "--tls", "--temporal-address", front.Address)
+	code, stderr = janitor(env, "--tls", "--temporal-address", front.Address)
 	require.Equal(t, 0, code, stderr)
-	_, err = schedule.Describe(t.Context())
-	require.Error(t, err)
 
 	for variable, want := range map[string]struct{ value, says string }{
 		"TEMPORAL_TLS_CLIENT_CERT_PATH":    {filepath.Join(t.TempDir(), "none"), "no such file"},
@@ -62,7 +57,7 @@ func TestTheReaperIsScheduledThroughAServerThatAsksForCertificates(t *testing.T)
 	} {
 		other := maps.Clone(env)
 		other[variable] = want.value
-		code, stderr := reaper(other, "create")
+		code, stderr := janitor(other)
 		require.Equal(t, 1, code)
 		require.Contains(t, stderr, want.says)
 		require.Equal(t, 1, strings.Count(stderr, "\n"), stderr)
@@ -85,7 +80,7 @@ api_key = "the-key"
 server_ca_cert_path = "`+authority.File(t)+`"
 `), 0o600))
 	env := []string{"TEMPORAL_ADDRESS=", "TEMPORAL_CONFIG_FILE=" + file, "TEMPORAL_PROFILE=cloud", "LOCKSTEP_MONGODB_URI=" + mongoByTLS(t, authority)}
-	s := serveWith(t, env, "--reaper", "0")
+	s := serveWith(t, env, "--janitor", "0")
 	run := s.foreign(t, func(_ workflow.Context, locks workflow.Context) error {
 		_, err := call(locks, "lockstep.Acquire", map[string]any{"resources": []any{map[string]any{"name": "account/1"}}, "schedule": 1, "holdOnly": true})
 		return err

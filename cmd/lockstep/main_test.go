@@ -95,10 +95,12 @@ func TestWrongInputIsAnsweredInFewWords(t *testing.T) {
 		"worker's URI":        {env: nowhere, args: "worker --mongodb-uri http://user:secret@x/", code: 1, want: "--mongodb-uri"},
 		"worker without URI":  {env: []string{"LOCKSTEP_MONGODB_URI="}, args: "worker", code: 2, want: "neither --mongodb-uri nor LOCKSTEP_MONGODB_URI"},
 		"worker's argument":   {env: nowhere, args: "worker now", code: 2, want: `takes no argument: have "now"`},
-		"worker's reaper":     {env: nowhere, args: "worker --reaper often", code: 2, want: `invalid argument "often"`},
-		"reaper's Temporal":   {env: nowhere, args: "reaper create", code: 1, want: "no Temporal server answers at 127.0.0.1:1"},
-		"reaper's argument":   {env: nowhere, args: "reaper create now", code: 2, want: `takes no argument: have "now"`},
-		"unknown reaper word": {env: nowhere, args: "reaper destroy", code: 2, want: `"destroy"`},
+		"worker's janitor":    {env: nowhere, args: "worker --janitor often", code: 2, want: `invalid argument "often"`},
+		"janitor's database":  {env: nowhere, args: "janitor", code: 1, want: "no database answers at [127.0.0.1:1]"},
+		"janitor's argument":  {env: nowhere, args: "janitor now", code: 2, want: `takes no argument: have "now"`},
+		"janitor's interval":  {env: nowhere, args: "janitor --interval 1ms", code: 2, want: "100ms to 1h"},
+		"janitor of one mind": {env: nowhere, args: "janitor --once --interval 5m", code: 2, want: "--interval is for the loop"},
+		"janitor's JSON":      {env: nowhere, args: "janitor --json", code: 2, want: "needs --once"},
 		"worker on its own":   {args: "demo-worker", code: 2, want: "started by lockstep demo"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -31,7 +31,7 @@ func rootCommand(s streams) *cobra.Command {
 	root.SetErr(s.err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(workerCommand(s), reaperCommand(s), demoCommand(s), demoWorkerCommand(s), contentionCommand(s), versionCommand())
+	root.AddCommand(workerCommand(s), janitorCommand(s), demoCommand(s), demoWorkerCommand(s), contentionCommand(s), versionCommand())
 	return root
 }
 

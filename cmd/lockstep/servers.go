@@ -1,11 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
+	"os"
 
+	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/interceptor"
 	sdklog "go.temporal.io/sdk/log"
 
 	"github.com/temporal-lockstep/lockstep/internal/connect"
@@ -24,7 +27,8 @@ type temporalFlags struct {
 	tls       bool
 	set       flagSet
 	taskQueue string
-	namespace string // that of the connection, once there is one
+	// namespace is that of the connection, once there is one.
+	namespace string
 }
 
 // flagSet is what flags are added to.
@@ -40,11 +44,10 @@ func (t *temporalFlags) add(f flagSet) {
 	f.StringVar(&t.said.Address, "temporal-address", "", "Temporal's frontend (TEMPORAL_ADDRESS, or else "+client.DefaultHostPort+")")
 	f.StringVar(&t.said.Namespace, "namespace", "", "the namespace (TEMPORAL_NAMESPACE, or else "+client.DefaultNamespace+")")
 	f.BoolVar(&t.tls, "tls", false, "connect with TLS, as TEMPORAL_TLS=true, a certificate, or a key in TEMPORAL_API_KEY do too")
-	f.StringVar(&t.taskQueue, "task-queue", "lockstep", "the task queue")
 }
 
-// dial connects; logs of the SDK go to s.err.
-func (t *temporalFlags) dial(ctx context.Context, s streams, with ...interceptor.ClientInterceptor) (client.Client, error) {
+// dial connects, with options that change has changed. Logs of the SDK go to s.err.
+func (t *temporalFlags) dial(ctx context.Context, s streams, change func(*client.Options)) (client.Client, error) {
 	if t.set.Changed("tls") {
 		t.said.TLS = &t.tls
 	}
@@ -52,7 +55,47 @@ func (t *temporalFlags) dial(ctx context.Context, s streams, with ...interceptor
 	if err != nil {
 		return nil, err
 	}
-	f.Options.Interceptors, f.Options.Logger = with, sdklog.NewStructuredLogger(slog.New(slog.NewTextHandler(s.err, nil)))
+	f.Options.Logger = logger(s)
+	change(&f.Options)
 	t.namespace = f.Options.Namespace
 	return f.Dial(ctx)
+}
+
+// logger writes to s.err.
+func logger(s streams) sdklog.Logger {
+	return sdklog.NewStructuredLogger(slog.New(slog.NewTextHandler(s.err, nil)))
+}
+
+// defaultDatabase is where the locks are if nothing else is said.
+const defaultDatabase = "lockstep"
+
+// uriVariable says where the database is.
+const uriVariable = "LOCKSTEP_MONGODB_URI"
+
+// databaseFlags say where the locks are.
+type databaseFlags struct{ uri, database, collection string }
+
+func (d *databaseFlags) add(f flagSet) {
+	// No default is shown: the environment's may hold a password.
+	f.StringVar(&d.uri, "mongodb-uri", "", "where the locks' database is (LOCKSTEP_MONGODB_URI)")
+	f.StringVar(&d.database, "database", "", `the database; that of the URI by default, or "`+defaultDatabase+`"`)
+	f.StringVar(&d.collection, "collection", "locks", "the collection of the locks")
+}
+
+// connect connects to the database, as a command with this name.
+func (d *databaseFlags) connect(ctx context.Context, command string) (coll *mongo.Collection, disconnect func(), err error) {
+	uri := cmp.Or(d.uri, os.Getenv(uriVariable))
+	if uri == "" {
+		return nil, nil, fmt.Errorf("%w: neither --mongodb-uri nor LOCKSTEP_MONGODB_URI says where the database is", errUsage)
+	}
+	mc, err := connect.Mongo(ctx, uri, command)
+	if err != nil {
+		from := uriVariable
+		if d.uri != "" {
+			from = "--mongodb-uri"
+		}
+		return nil, nil, fmt.Errorf("%s: %w", from, err)
+	}
+	coll = mc.Database(cmp.Or(d.database, connect.Database(uri), defaultDatabase)).Collection(d.collection)
+	return coll, func() { _ = mc.Disconnect(context.WithoutCancel(ctx)) }, nil // the process ends anyway
 }

@@ -1,16 +1,15 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/contrib/opentelemetry"
+	"go.temporal.io/sdk/interceptor"
 	sdkworker "go.temporal.io/sdk/worker"
 
 	"github.com/temporal-lockstep/lockstep/internal/connect"
@@ -21,17 +20,11 @@ import (
 // drain is how long the worker's activities, each a few database commands, have to end when it is stopped.
 const drain = 10 * time.Second
 
-// defaultDatabase is where the locks are if nothing else is said.
-const defaultDatabase = "lockstep"
-
-// uriVariable says where the database is.
-const uriVariable = "LOCKSTEP_MONGODB_URI"
-
 // workerConfig is what a worker is started with.
 type workerConfig struct {
 	temporalFlags
-	uri, database, collection string
-	reaper                    time.Duration
+	databaseFlags
+	janitor time.Duration
 }
 
 func workerCommand(s streams) *cobra.Command {
@@ -39,11 +32,11 @@ func workerCommand(s streams) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "worker",
 		Short: "Serve the lock activities on a task queue, for workflows in any language",
-		Long: `Serves the activities lockstep.Acquire, Wait, Keep, Renew, Leave, Release and Reap on a task queue, so
+		Long: `Serves the activities lockstep.Acquire, Wait, Keep, Renew, Leave and Release on a task queue, so
 that workflows in any language lock by calling them by name. docs/activities.md has their JSON.
 
-It makes the schedule of the orphan reaper, which releases what closed workflows have left; see
-"lockstep reaper". Any number of workers may serve a task queue.
+It also runs the janitor, which releases what closed workflows have left; see "lockstep janitor". Any
+number of workers may serve a task queue: one janitor among them works at a time.
 
 With OTEL_EXPORTER_OTLP_ENDPOINT set, spans and metrics are sent there over OTLP, as http/protobuf;
 with OTEL_METRICS_EXPORTER=none, spans alone.
@@ -61,31 +54,20 @@ Exit status: 0 after it was stopped, 1 if it could not start, 2 for wrong usage.
 	}
 	f := c.Flags()
 	f.SortFlags = false
-	cfg.add(f)
-	// No default is shown: the environment's may hold a password.
-	f.StringVar(&cfg.uri, "mongodb-uri", "", "where the locks' database is (LOCKSTEP_MONGODB_URI)")
-	f.StringVar(&cfg.database, "database", "", `the database; that of the URI by default, or "`+defaultDatabase+`"`)
-	f.StringVar(&cfg.collection, "collection", "locks", "the collection of the locks")
-	f.DurationVar(&cfg.reaper, "reaper", worker.DefaultReaperInterval, "how often the orphan reaper runs; 0 leaves its schedule as it is")
+	cfg.temporalFlags.add(f)
+	f.StringVar(&cfg.taskQueue, "task-queue", "lockstep", "the task queue")
+	cfg.databaseFlags.add(f)
+	f.DurationVar(&cfg.janitor, "janitor", worker.DefaultJanitorInterval, "how often the janitor asks Temporal; 0 runs none in this process")
 	return c
 }
 
 // run serves until ctx ends, and lets what is running end.
 func (cfg *workerConfig) run(ctx context.Context, s streams) error {
-	uri := cmp.Or(cfg.uri, os.Getenv(uriVariable))
-	if uri == "" {
-		return fmt.Errorf("%w: neither --mongodb-uri nor LOCKSTEP_MONGODB_URI says where the database is", errUsage)
-	}
-	mc, err := connect.Mongo(ctx, uri, "lockstep worker")
+	coll, disconnect, err := cfg.connect(ctx, "lockstep worker")
 	if err != nil {
-		from := uriVariable
-		if cfg.uri != "" {
-			from = "--mongodb-uri"
-		}
-		return fmt.Errorf("%s: %w", from, err)
+		return err
 	}
-	defer func() { _ = mc.Disconnect(context.WithoutCancel(ctx)) }() // the process ends anyway
-	coll := mc.Database(cmp.Or(cfg.database, connect.Database(uri), defaultDatabase)).Collection(cfg.collection)
+	defer disconnect()
 	observed, err := connect.NewTelemetry(ctx, connect.TelemetryOptions{Service: "lockstep-worker", Errs: s.err})
 	if err != nil {
 		return fmt.Errorf("%w: %w", errUsage, err)
@@ -95,7 +77,9 @@ func (cfg *workerConfig) run(ctx context.Context, s streams) error {
 	if err != nil {
 		return usage(err)
 	}
-	plugin, err := worker.NewPlugin(worker.Options{Locker: locker})
+	plugin, err := worker.NewPlugin(worker.Options{
+		Locker: locker, Janitor: worker.JanitorOptions{Off: cfg.janitor == 0, Interval: cfg.janitor},
+	})
 	if err != nil {
 		return usage(err)
 	}
@@ -106,24 +90,19 @@ func (cfg *workerConfig) run(ctx context.Context, s streams) error {
 	if err != nil {
 		return err
 	}
-	tc, err := cfg.dial(ctx, s, tracing)
+	tc, err := cfg.dial(ctx, s, func(o *client.Options) {
+		o.Interceptors, o.Plugins = []interceptor.ClientInterceptor{tracing}, []client.Plugin{plugin}
+	})
 	if err != nil {
 		return err
 	}
 	defer tc.Close()
-	return cfg.serve(ctx, s, tc, plugin)
+	return cfg.serve(ctx, s, tc)
 }
 
-func (cfg *workerConfig) serve(ctx context.Context, s streams, tc client.Client, plugin *worker.Plugin) error {
+func (cfg *workerConfig) serve(ctx context.Context, s streams, tc client.Client) error {
 	fatal := make(chan error, 1)
-	w := sdkworker.New(tc, cfg.taskQueue, sdkworker.Options{
-		Plugins: []sdkworker.Plugin{plugin}, WorkerStopTimeout: drain, OnFatalError: func(err error) { fatal <- err },
-	})
-	if cfg.reaper != 0 {
-		if err := worker.CreateReaper(ctx, tc, worker.ReaperOptions{TaskQueue: cfg.taskQueue, Interval: cfg.reaper}); err != nil {
-			return usage(err)
-		}
-	}
+	w := sdkworker.New(tc, cfg.taskQueue, sdkworker.Options{WorkerStopTimeout: drain, OnFatalError: func(err error) { fatal <- err }})
 	if err := w.Start(); err != nil {
 		return fmt.Errorf("start the worker: %w", err)
 	}

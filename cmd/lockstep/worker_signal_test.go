@@ -22,7 +22,7 @@ import (
 func stuck(t *testing.T) (s *served, run client.WorkflowRun, thaw func()) {
 	t.Helper()
 	uri, gate, asked := throttled(t, "account/1")
-	s = serve(t, "--reaper", "0", "--mongodb-uri", uri)
+	s = serve(t, "--janitor", "0", "--mongodb-uri", uri)
 	gate.Lock()
 	run = s.foreign(t, func(_ workflow.Context, locks workflow.Context) error {
 		_, err := call(locks, "lockstep.Release", map[string]any{"resources": []string{"account/1"}, "schedule": 1})

@@ -149,7 +149,7 @@ func call(ctx workflow.Context, name string, in map[string]any) (out map[string]
 
 func TestTheWorkerServesWorkflowsThatKnowOnlyNamesAndJSON(t *testing.T) {
 	t.Parallel()
-	s := serve(t, "--reaper", "0")
+	s := serve(t, "--janitor", "0")
 	resources := []map[string]any{{"name": "account/1"}, {"name": "seats", "mode": "S", "limit": 3}}
 	run := s.foreign(t, func(_ workflow.Context, locks workflow.Context) error {
 		got, err := call(locks, "lockstep.Acquire", map[string]any{"resources": resources, "schedule": 1, "ttl": "20s", "holdTtl": "1m"})
@@ -195,7 +195,7 @@ func failsAs(err error, failure, field string, want any) error {
 // woken by the worker that grants it, and asks again.
 func TestAForeignWorkflowWaitsItsTurn(t *testing.T) {
 	t.Parallel()
-	s := serve(t, "--reaper", "0")
+	s := serve(t, "--janitor", "0")
 	resource := map[string]any{"name": "account/1"}
 	names := []string{"account/1"}
 	run := s.foreign(t, func(ctx workflow.Context, locks workflow.Context) error {
@@ -233,25 +233,9 @@ func TestAForeignWorkflowWaitsItsTurn(t *testing.T) {
 	require.Empty(t, s.states(t, "account/1"))
 }
 
-func TestTheReaperIsScheduledRunAndDeletedFromTheCommandLine(t *testing.T) {
-	t.Parallel()
-	s := serve(t, "--reaper", "12h")
-	schedule := s.client.ScheduleClient().GetHandle(t.Context(), "lockstep-reaper-"+s.locks)
-	t.Cleanup(func() { _ = schedule.Delete(context.Background()) }) // where the test failed before it did
-	every := func() time.Duration {
-		d, err := schedule.Describe(t.Context())
-		require.NoError(t, err)
-		return d.Schedule.Spec.Intervals[0].Every
-	}
-	require.Equal(t, 12*time.Hour, every())
-	reaper := func(words ...string) string {
-		code, stdout, stderr := lockstep(t, servers(t), append(append([]string{"reaper"}, words...), "--task-queue", s.locks)...)
-		require.Equal(t, 0, code, stderr)
-		return stdout
-	}
-	require.Empty(t, reaper("create", "--interval", "6h"))
-	require.Equal(t, 6*time.Hour, every())
-
+// holds is a workflow that keeps an account for ever.
+func (s *served) holds(t *testing.T) client.WorkflowRun {
+	t.Helper()
 	run := s.foreign(t, func(ctx workflow.Context, locks workflow.Context) error {
 		_, err := call(locks, "lockstep.Acquire", map[string]any{
 			"resources": []any{map[string]any{"name": "account/1"}}, "schedule": 1, "holdTtl": "forever", "holdOnly": true,
@@ -260,21 +244,45 @@ func TestTheReaperIsScheduledRunAndDeletedFromTheCommandLine(t *testing.T) {
 		return err
 	})
 	require.Eventually(t, func() bool { return len(s.states(t, "account/1")) == 1 }, within, 20*time.Millisecond, "it has no lock")
-	require.JSONEq(t, `{"listed":1,"runs":1,"asked":1,"open":1,"closed":0,"released":0,"missing":0,"unknown":0,"failed":0}`, reaper("run", "--json"))
-	require.NoError(t, s.client.TerminateWorkflow(t.Context(), run.GetID(), run.GetRunID(), "for the test"))
-	require.Contains(t, reaper("run"), "1 runs are closed: 1 locks and places were released")
-	require.Empty(t, s.states(t, "account/1"))
-	require.Empty(t, reaper("delete"))
-	_, err := schedule.Describe(t.Context())
-	require.Error(t, err)
-	require.Empty(t, reaper("delete"))
+	return run
 }
 
-func TestTheReaperSaysThatNobodyServesIt(t *testing.T) {
+func (s *served) untilReleased(t *testing.T) {
+	t.Helper()
+	require.Eventually(t, func() bool { return len(s.states(t, "account/1")) == 0 }, within, 20*time.Millisecond, "the lock stands")
+}
+
+func TestTheWorkersJanitorReleasesWhatATerminatedWorkflowLeft(t *testing.T) {
 	t.Parallel()
-	queue := testenv.TaskQueue(t)
-	code, stdout, stderr := lockstep(t, servers(t), "reaper", "run", "--task-queue", queue, "--timeout", "2s")
-	require.Equal(t, 1, code)
-	require.Empty(t, stdout)
-	require.Contains(t, stderr, "no worker on task queue")
+	s := serve(t, "--janitor", "200ms")
+	run := s.holds(t)
+	require.NoError(t, s.client.TerminateWorkflow(t.Context(), run.GetID(), run.GetRunID(), "for the test"))
+	s.untilReleased(t)
+	require.Equal(t, 0, s.stop(t), "%s", s.stderr)
+}
+
+func TestTheJanitorAloneDoesARoundOrManyFromTheCommandLine(t *testing.T) {
+	t.Parallel()
+	s := serve(t, "--janitor", "0")
+	run := s.holds(t)
+	once := func(flags ...string) string {
+		code, stdout, stderr := lockstep(t, servers(t), append([]string{"janitor", "--once", "--database", s.database}, flags...)...)
+		require.Equal(t, 0, code, stderr)
+		return stdout
+	}
+	require.JSONEq(t, `{"listed":1,"asked":1,"open":1,"closed":0,"unknown":0,"failed":0,"extended":0,"released":0,"errors":0}`, once("--json"))
+	require.NoError(t, s.client.TerminateWorkflow(t.Context(), run.GetID(), run.GetRunID(), "for the test"))
+	require.Contains(t, once(), "1 locks and requests were released")
+	require.Empty(t, s.states(t, "account/1"))
+
+	run = s.holds(t)
+	c := exec.CommandContext(t.Context(), binary, "janitor", "--interval", "200ms", "--database", s.database)
+	c.Env = append(c.Environ(), servers(t)...)
+	require.NoError(t, c.Start())
+	t.Cleanup(func() { _ = c.Process.Kill() }) // if the test did not stop it
+	require.NoError(t, s.client.TerminateWorkflow(t.Context(), run.GetID(), run.GetRunID(), "for the test"))
+	s.untilReleased(t)
+	require.NoError(t, c.Process.Signal(os.Interrupt))
+	_ = c.Wait() // the exit status says it
+	require.Equal(t, 0, c.ProcessState.ExitCode())
 }

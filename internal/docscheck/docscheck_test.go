@@ -91,7 +91,6 @@ var payloads = map[string]reflect.Type{
 	"RenewParams": reflect.TypeFor[protocol.RenewParams](), "RenewResult": reflect.TypeFor[protocol.RenewResult](),
 	"LeaveParams": reflect.TypeFor[protocol.LeaveParams](), "ReleaseParams": reflect.TypeFor[protocol.ReleaseParams](),
 	"WaitParams": reflect.TypeFor[protocol.WaitParams](), "KeepParams": reflect.TypeFor[protocol.KeepParams](),
-	"ReapParams": reflect.TypeFor[protocol.ReapParams](), "ReapResult": reflect.TypeFor[protocol.ReapResult](),
 	"Resource": reflect.TypeFor[lockcore.Resource](), "Lease": reflect.TypeFor[protocol.Lease](), "Holder": reflect.TypeFor[protocol.Holder](),
 	"BusyDetails": reflect.TypeFor[protocol.BusyDetails](), "LostDetails": reflect.TypeFor[protocol.LostDetails](),
 	"SupersededDetails": reflect.TypeFor[protocol.SupersededDetails](), "InvalidDetails": reflect.TypeFor[protocol.InvalidDetails](),

@@ -78,9 +78,6 @@ func (j *Janitor) work(office *lockcore.Session) time.Duration {
 		defer cancel()
 		_ = office.Release(ctx) // if it fails, the office ends with its TTL
 	}()
-	if j.Wake != nil {
-		defer j.Locker.OnTurn(j.Wake)()
-	}
 	rounds := time.NewTicker(j.Interval)
 	defer rounds.Stop()
 	for {

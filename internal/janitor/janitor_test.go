@@ -44,6 +44,11 @@ func newWorld(t *testing.T) *world {
 	l, err := lockcore.NewOn(lockcoretest.NewEngine(time.Now), lockcore.Config{})
 	require.NoError(t, err)
 	w := &world{Locker: l, answers: map[string]answer{}}
+	l.OnTurn(func(turn lockcore.Turn) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.wakes = append(w.wakes, turn)
+	})
 	t.Cleanup(func() { require.NoError(t, l.Close(context.Background())) })
 	return w
 }
@@ -70,11 +75,6 @@ func (w *world) is(run string, a answer) {
 func (w *world) options() Options {
 	return Options{
 		Locker: w.Locker, Temporal: refusing{}, Namespace: "name", NamespaceID: "ns", Logger: logger(),
-		Wake: func(turn lockcore.Turn) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.wakes = append(w.wakes, turn)
-		},
 		OnRound: func(r Result) {
 			w.mu.Lock()
 			defer w.mu.Unlock()

@@ -1,6 +1,7 @@
 package janitor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -29,13 +30,13 @@ type Locker interface {
 	Release(ctx context.Context, r lockcore.Release) error
 	Leave(ctx context.Context, leases ...lockcore.Lease) error
 	TryAcquire(ctx context.Context, req lockcore.Request) (*lockcore.Session, error)
-	OnTurn(f func(lockcore.Turn)) (stop func())
 	Tend(resource string)
 }
 
 // Options are what a janitor works with.
 type Options struct {
-	// Locker has the locks. Required.
+	// Locker has the locks. Required. Queues are tended if it has a listener: see
+	// [lockcore.Locker.OnTurn].
 	Locker Locker
 	// Temporal is asked about runs. Required.
 	Temporal protocol.Describer
@@ -47,10 +48,6 @@ type Options struct {
 	// QuestionsPerSecond bounds the questions to Temporal: 1 to 10,000. Defaults to
 	// DefaultQuestionsPerSecond.
 	QuestionsPerSecond int
-	// Wake is called with requests whose turn has come, while the janitor is in office, as by
-	// [lockcore.Locker.OnTurn]. It must not block. Defaults to none: then queues are tended only
-	// if the Locker has another listener.
-	Wake func(lockcore.Turn)
 	// OnRound is called after each round, for metrics. It must not block. Defaults to none.
 	OnRound func(Result)
 	// Logger is told of releases and failures. Required.
@@ -59,12 +56,6 @@ type Options struct {
 
 // complete fills in defaults and refuses what cannot be.
 func (o Options) complete() (Options, error) {
-	if o.Interval == 0 {
-		o.Interval = DefaultInterval
-	}
-	if o.QuestionsPerSecond == 0 {
-		o.QuestionsPerSecond = DefaultQuestionsPerSecond
-	}
 	for _, field := range []struct {
 		name, value, bound string
 		wrong              bool
@@ -74,15 +65,25 @@ func (o Options) complete() (Options, error) {
 		{"Logger", "nil", "a logger", o.Logger == nil},
 		{"Namespace", `""`, "1 byte or more", o.Namespace == ""},
 		{"NamespaceID", `""`, "1 byte or more", o.NamespaceID == ""},
-		{"Interval", o.Interval.String(), fmt.Sprintf("%v to %v", minInterval, maxInterval), o.Interval < minInterval || o.Interval > maxInterval},
-		{
-			"QuestionsPerSecond", fmt.Sprint(o.QuestionsPerSecond), fmt.Sprintf("1 to %d", maxQuestions),
-			o.QuestionsPerSecond < 1 || o.QuestionsPerSecond > maxQuestions,
-		},
 	} {
 		if field.wrong {
 			return o, &lockcore.InvalidError{Field: "janitor.Options." + field.name, Value: field.value, Bound: field.bound}
 		}
 	}
-	return o, nil
+	err := CheckPace("janitor.Options.", o.Interval, o.QuestionsPerSecond)
+	o.Interval = cmp.Or(o.Interval, DefaultInterval)
+	o.QuestionsPerSecond = cmp.Or(o.QuestionsPerSecond, DefaultQuestionsPerSecond)
+	return o, err
+}
+
+// CheckPace refuses an Interval and QuestionsPerSecond that are out of bounds. 0 is the default. The
+// error is a *lockcore.InvalidError whose field begins with prefix.
+func CheckPace(prefix string, interval time.Duration, questions int) error {
+	switch {
+	case interval != 0 && (interval < minInterval || interval > maxInterval):
+		return &lockcore.InvalidError{Field: prefix + "Interval", Value: interval.String(), Bound: fmt.Sprintf("%v to %v", minInterval, maxInterval)}
+	case questions < 0 || questions > maxQuestions:
+		return &lockcore.InvalidError{Field: prefix + "QuestionsPerSecond", Value: fmt.Sprint(questions), Bound: fmt.Sprintf("1 to %d", maxQuestions)}
+	}
+	return nil
 }

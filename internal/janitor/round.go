@@ -21,22 +21,24 @@ const (
 // Result says what a round did.
 type Result struct {
 	// Listed are the kept holds, claims and places that were found.
-	Listed int
+	Listed int `json:"listed"`
 	// Asked are the runs that Temporal was asked about. Each is also counted as Open, Closed or
 	// Failed, or in Unknown.
-	Asked int
+	Asked int `json:"asked"`
 	// Open are runs that are open or have an heir. Closed are runs that are closed, without an
 	// heir.
-	Open, Closed int
+	Open   int `json:"open"`
+	Closed int `json:"closed"`
 	// Unknown are runs that Temporal does not know, and entries that name none.
-	Unknown int
+	Unknown int `json:"unknown"`
 	// Failed are runs about which a question failed.
-	Failed int
+	Failed int `json:"failed"`
 	// Extended are kept holds. Released are entries of closed runs, and places that an open run
 	// left.
-	Extended, Released int
+	Extended int `json:"extended"`
+	Released int `json:"released"`
 	// Errors are commands to the database that failed. The next round repeats them.
-	Errors int
+	Errors int `json:"errors"`
 }
 
 // round is a round that is under way.

@@ -65,16 +65,24 @@ func (n *IDs) Of(ctx context.Context) (string, error) {
 	if id, ok := n.known.Load(key{c, name}); ok {
 		return id.(string), nil //nolint:forcetypeassert // nothing else is stored
 	}
+	id, err := Ask(ctx, c.WorkflowService(), name)
+	if err != nil {
+		return "", temporal.NewApplicationErrorWithOptions(err.Error(), protocol.FailureUnavailable, temporal.ApplicationErrorOptions{Cause: err})
+	}
+	n.known.Store(key{c, name}, id)
+	return id, nil
+}
+
+// Ask asks a server for the ID of a namespace. The error is an *[Error].
+func Ask(ctx context.Context, service workflowservice.WorkflowServiceClient, name string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	answer, err := c.WorkflowService().DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: name})
+	answer, err := service.DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: name})
 	if err == nil && answer.GetNamespaceInfo().GetId() == "" {
 		err = errors.New("the server's answer has no ID")
 	}
 	if err != nil {
-		failed := &Error{Namespace: name, Err: err}
-		return "", temporal.NewApplicationErrorWithOptions(failed.Error(), protocol.FailureUnavailable, temporal.ApplicationErrorOptions{Cause: failed})
+		return "", &Error{Namespace: name, Err: err}
 	}
-	n.known.Store(key{c, name}, answer.GetNamespaceInfo().GetId())
 	return answer.GetNamespaceInfo().GetId(), nil
 }

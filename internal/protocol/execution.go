@@ -31,20 +31,6 @@ func Describe(ctx context.Context, service Describer, namespace, workflowID, run
 	return answer.GetWorkflowExecutionInfo(), nil
 }
 
-// Heir returns the run that may go on with the locks of a run which continued as new, where now is their workflow's current
-// one: that one, where it is of the same chain and has not ended, else none. (A later chain begins only when the one before
-// has ended.) A server that is too old does not say which chain a run belongs to, and it is not known.
-func Heir(run, now *workflowpb.WorkflowExecutionInfo) (heir string, known bool) {
-	switch {
-	case run.GetFirstRunId() == "" || now.GetFirstRunId() == "":
-		return "", false
-	case run.GetFirstRunId() != now.GetFirstRunId() || HasEnded(now.GetStatus()):
-		return "", true
-	default:
-		return now.GetExecution().GetRunId(), true
-	}
-}
-
 // HasEnded tells whether a run with this status is over for good, so that nobody locks in its name any more. One that
 // continued as new is not, since its successor may go on with its locks; nor is one in a state that did not exist when this
 // was written.

@@ -24,7 +24,7 @@ const (
 // sessions: it is never guarded.
 func IsMachinery(activityType string) bool {
 	switch activityType {
-	case ActivityAcquire, ActivityRenew, ActivityLeave, ActivityRelease, ActivityWait, ActivityKeep, ActivityReap,
+	case ActivityAcquire, ActivityRenew, ActivityLeave, ActivityRelease, ActivityWait, ActivityKeep,
 		"internalSessionCreationActivity", "internalSessionCompletionActivity":
 		return true
 	default:

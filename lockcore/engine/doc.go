@@ -35,8 +35,8 @@
 // parts drain, but for the one that is known to have stopped. Both leave a record.
 //
 // Withdraw takes a waiter out of the queue, to end a deadlock. A tombstone stays in its place until
-// its part has read the verdict, or has left, or until the place would have been given up. The next
-// request of that part reads it, whatever its order. A tombstone is in no other's way.
+// its part has left, or until the place would have been given up. Every request of that part reads
+// the verdict meanwhile, whatever its order. A tombstone is in no other's way.
 //
 // Whatever an operation does, the document is settled in the same write. Places that nobody refreshed
 // go. The first in the queue is granted a claim if it fits, and so are those right behind it that ask

@@ -141,8 +141,8 @@ type Waiter struct {
 	// meanwhile. It is not after ExpiresAt.
 	OverdueAt time.Time `bson:"overdueAt"`
 	// Verdict, of a tombstone, is the deadlock that the waiter was taken out of the queue for. A
-	// tombstone is ahead of no waiter and gets no claim. It stays until its owner has read it or
-	// has left, or until ExpiresAt; its OverdueAt is LongAgo.
+	// tombstone is ahead of no waiter and gets no claim. Every request of the part reads it, until
+	// the part leaves, or until ExpiresAt; its OverdueAt is LongAgo.
 	Verdict string `bson:"verdict,omitempty"`
 	// Ahead says that the waiter queues before all that do not say so: it upgrades its hold, or it
 	// slept through its claim.

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"time"
 )
@@ -46,13 +45,3 @@ type Identity struct {
 // LayoutVersion is the version of the layout that this package describes. A collection with another one is refused with a
 // *LayoutError.
 const LayoutVersion = 2
-
-// Watcher is an engine that can tell of changes, where its server can.
-type Watcher interface {
-	// Watch calls changed with the name of each resource that is written, from the moment when ready is called on. It
-	// returns ErrNoWatch where the server cannot tell, and when ctx ends.
-	Watch(ctx context.Context, ready func(), changed func(resource string)) error
-}
-
-// ErrNoWatch says that the server has no change streams.
-var ErrNoWatch = errors.New("lockstep: the server has no change streams")

@@ -222,17 +222,18 @@ var endingScenarios = []Scenario{
 		s.undo("a", "p", 2)
 		s.outcome(s.ask("b", "p", 1), engine.Busy)
 	}},
-	{"withdraw/it takes one request out of the queue, and its part is told why, once, whatever its order", func(s *stage) {
+	{"withdraw/it takes one request out of the queue, and its part is told why until it leaves, whatever its order", func(s *stage) {
 		s.take("a", "p", 1)
 		for _, order := range []int64{1, 2} {
 			s.wait(1, "b", "p", order)
 			s.outcome(s.withdraw("b", "p", order), engine.Granted)
 			s.outcome(s.withdraw("b", "p", order), engine.Lost)
-			d := s.outcome(s.ask("b", "p", 2*order-1, queue), engine.Deadlock)
-			s.check(d.Last.Note == "deadlock", "the verdict, got %+v", d.Last)
-			d = s.outcome(s.ask("b", "p", 2*order-1, queue), engine.Overtaken)
-			by, _ := d.Overtaker("b", "", "p", 2*order-1)
-			s.check(by.Reason == "deadlock", "the verdict again, got %+v", by)
+			for range 2 { // the first answer may be lost
+				d := s.outcome(s.ask("b", "p", 2*order-1, queue), engine.Deadlock)
+				s.check(d.Last.Note == "deadlock", "the verdict, got %+v", d.Last)
+			}
+			s.leave("b", "p", 2*order-1)
+			s.outcome(s.ask("b", "p", 2*order-1, queue), engine.Overtaken)
 		}
 		s.wait(1, "b", "p", 4)
 	}},
@@ -240,10 +241,12 @@ var endingScenarios = []Scenario{
 		s.take("a", "p", 1)
 		s.wait(1, "b", "p", 1)
 		s.withdraw("b", "p", 1)
-		for i := range engine.MaxReleased + 1 {
-			s.leave(fmt.Sprint("other", i), "p", 1)
+		for range 2 { // and whatever ends before it is read again, after a lost answer
+			for i := range engine.MaxReleased + 1 {
+				s.leave(fmt.Sprint("other", i), "p", 1)
+			}
+			s.outcome(s.ask("b", "p", 1, queue), engine.Deadlock)
 		}
-		s.outcome(s.ask("b", "p", 1, queue), engine.Deadlock)
 	}},
 	{"withdraw/who was taken out of the queue gets no claim, is in nobody's way, and may leave", func(s *stage) {
 		s.take("a", "p", 1)

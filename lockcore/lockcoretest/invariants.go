@@ -52,7 +52,7 @@ type Invariants struct {
 	// replaced are the runs that another one took over from, and within the lock IDs around others.
 	replaced map[run]bool
 	within   map[string]string
-	// ended is what was left, released or told of a deadlock, in that order.
+	// ended is what was left or released, in that order.
 	ended []engine.Released
 }
 
@@ -194,8 +194,6 @@ func (v *Invariants) remember(s *Step) {
 		switch s.After.Last.Outcome {
 		case engine.Granted:
 			delete(v.evicted, run{op.LockID, op.Label})
-		case engine.Deadlock: // once
-			v.ended = append(v.ended, engine.Released{LockID: op.LockID, Part: &op.Part, Order: op.Order})
 		}
 	case engine.Renew:
 		r := request{op.LockID, op.Part, op.Order}

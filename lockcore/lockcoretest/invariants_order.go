@@ -80,8 +80,8 @@ func firstCome(s *Step) error {
 	return nil
 }
 
-// told is I12 on one resource: the next request of the part that was taken out of the queue is
-// told, unless it is late.
+// told is I12 on one resource: each request of the part that was taken out of the queue is told,
+// until the part leaves, unless it is late.
 func told(s *Step) error {
 	op, ok := s.Op.(engine.Acquire)
 	if !ok {
@@ -101,7 +101,7 @@ func told(s *Step) error {
 	return nil
 }
 
-// late is the second half of I6: an order that was left, released or told of a deadlock, or that a
+// late is the second half of I6: an order that was left or released, or that a
 // later one of the same part superseded, gets nothing; and nobody else is refused as late.
 func (v *Invariants) late(s *Step) error {
 	op, ok := s.Op.(engine.Acquire)

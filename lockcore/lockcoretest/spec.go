@@ -126,8 +126,6 @@ func (s *state) enter(op engine.Acquire) {
 	switch {
 	case tombstone != nil:
 		s.doc.Last.Outcome, s.doc.Last.Note = engine.Deadlock, tombstone.Verdict
-		s.remember(engine.Released{LockID: op.LockID, Label: op.Label, Part: &op.Part, Order: op.Order, Reason: tombstone.Verdict})
-		s.doc.Waiters = slices.Delete(s.doc.Waiters, place, place+1)
 	case s.lost(op):
 		s.doc.Last.Outcome = engine.Lost
 	case op.Refresh && (!op.Queue || (claim == nil && place < 0) || (claim != nil && alive(*claim, s.now))):

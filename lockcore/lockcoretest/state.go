@@ -100,9 +100,13 @@ func (s *state) served(waiting []engine.Waiter) int {
 	if slices.ContainsFunc(beside, func(e engine.Entry) bool { return e.Mode == engine.Exclusive }) {
 		return 0
 	}
-	room := max(0, limitOf(head)-others(beside, head.LockID))
-	// Nor if it held exclusively, and may come back before they do; nor if it alone lives within what is kept.
-	if head.Within != "" || s.some(func(e *engine.Entry) bool { return e.LockID == head.LockID && e.Mode == engine.Exclusive }) {
+	limit := limitOf(head)
+	// Nor if it held exclusively, and may come back before they do: it needs the room for that.
+	if s.some(func(e *engine.Entry) bool { return e.LockID == head.LockID && e.Holds() && e.Mode == engine.Exclusive }) {
+		limit = 1
+	}
+	room := max(0, limit-others(beside, head.LockID))
+	if head.Within != "" { // it alone lives within what is kept
 		room = min(room, 1)
 	}
 	k := 0

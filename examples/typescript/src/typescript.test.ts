@@ -52,7 +52,6 @@ after(async () => {
   await connection?.close();
   await native?.close();
   if (lockstep?.exitCode === null && lockstep.kill('SIGTERM')) await once(lockstep, 'exit');
-  execFileSync(join(folder, 'lockstep'), ['reaper', 'delete', '--temporal-address', address, '--task-queue', locks.taskQueue], { stdio: 'ignore' });
   rmSync(folder, { recursive: true });
 });
 

@@ -24,8 +24,6 @@ type Locks struct {
 	Reacquire bool
 	MaxWait   time.Duration
 	Try       bool
-	// KeepAlive was asked for, which no step has.
-	KeepAlive bool
 }
 
 // Refused is what nobody else could refuse: a name that JSON would change on its way, and a wait that would be without end.
@@ -39,17 +37,6 @@ func (l *Locks) Refused() *lockcore.InvalidError {
 	}
 	if l.MaxWait < 0 {
 		return &lockcore.InvalidError{Field: "Locks.MaxWait", Value: l.MaxWait.String(), Bound: "0, which is without end, or more"}
-	}
-	return nil
-}
-
-// refusedForSteps is what only steps refuse: nobody would do it, for a step renews its locks itself.
-func (l *Locks) refusedForSteps() error {
-	if l.KeepAlive {
-		return &lockcore.InvalidError{Field: "Locks.KeepAlive", Value: "true", Bound: "false for steps: it is for workflows.Lock"}
-	}
-	if refused := l.Refused(); refused != nil {
-		return refused
 	}
 	return nil
 }
@@ -70,7 +57,7 @@ func (l *Locks) with(inner *Locks) *Locks {
 	sum.Scope = longer(l.Scope, inner.Scope)
 	sum.TTL, sum.HoldTTL = cmp.Or(inner.TTL, l.TTL), cmp.Or(inner.HoldTTL, l.HoldTTL)
 	sum.Owner, sum.MaxWait = cmp.Or(inner.Owner, l.Owner), cmp.Or(inner.MaxWait, l.MaxWait)
-	sum.Reacquire, sum.Try, sum.KeepAlive = l.Reacquire || inner.Reacquire, l.Try || inner.Try, l.KeepAlive || inner.KeepAlive
+	sum.Reacquire, sum.Try = l.Reacquire || inner.Reacquire, l.Try || inner.Try
 	return &sum
 }
 

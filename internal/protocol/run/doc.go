@@ -12,7 +12,7 @@
 // are busy, [Step.Wait] and [Step.Again] follow. Without one nothing is asked for.
 //
 // A [Lock] is locks around code. It is a step without an activity: it has a step's numbers and way of waiting, and a
-// scope of its own. [Lock.KeepAlive] extends it by an activity for as long as it stands.
+// scope of its own.
 //
 // # What a scope knows
 //

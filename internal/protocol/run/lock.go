@@ -27,7 +27,6 @@ type Lock struct {
 	// reacquire is what the caller said; a first acquire always may.
 	reacquire bool
 	leases    []protocol.Lease
-	keepAlive keepAlive
 }
 
 // NewLock numbers locks around code; [Lock.Acquire] takes them.
@@ -49,9 +48,7 @@ func (s *State) NewLock(ctx workflow.Context, locks *Locks) *Lock {
 		// What undoes others must run, and its saga cannot be undone to let another go first.
 		NeverVictim: compensating,
 	}}
-	return &Lock{
-		step: step, asked: slices.Clone(locks.Resources), reacquire: locks.Reacquire || compensating, keepAlive: newKeepAlive(ctx),
-	}
+	return &Lock{step: step, asked: slices.Clone(locks.Resources), reacquire: locks.Reacquire || compensating}
 }
 
 // Acquire takes the locks, all or none, and waits where they are busy. What it may have left, where it fails, it
@@ -81,7 +78,6 @@ func (l *Lock) Release(ctx workflow.Context, o ReleaseOptions) {
 	if l.step.scope.closed {
 		return
 	}
-	l.keepAlive.end()
 	l.step.scope.Release(ctx, o)
 }
 

@@ -86,7 +86,7 @@ func (s *State) Step(ctx workflow.Context, activityType string) (*Step, error) {
 	if locks == nil {
 		return &Step{scope: s.root}, nil
 	}
-	if refused := locks.refusedForSteps(); refused != nil {
+	if refused := locks.Refused(); refused != nil {
 		return nil, protocol.NewWaitError(refused, true)
 	}
 	scope, _ := s.scope(ctx)

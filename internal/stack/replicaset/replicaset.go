@@ -1,7 +1,6 @@
 // Package replicaset makes one-node replica sets.
 //
-// A MongoDB that is no replica set has no change streams and gives the driver no retried writes, so a single one for
-// development is run as a set of itself.
+// A MongoDB that is no replica set gives the driver no retried writes, so a single one for development is run as a set of itself.
 package replicaset
 
 import (

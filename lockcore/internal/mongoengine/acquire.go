@@ -219,12 +219,7 @@ func (s *stages) enter(k acquireKind) {
 		s.put(fields...)
 		return
 	}
-	told := doc(v("lockId", "$t.id"), v("part", "$t.part"), v("order", "$t.ord"), v("reason", "$t.tomb.verdict"))
-	if k.labelled {
-		told = append(told, v("label", "$t.label"))
-	}
 	goesAhead := k.goesAhead()
-	fields = append(fields, v("released", cond(eq("$t.did", engine.Deadlock), lastOf(concat("$released", list(told)), engine.MaxReleased), "$released")))
 	queue, queues := expr("$waiters"), expr(in("$t.id", "$waiters.lockId"))
 	if k.queue {
 		queues = gte("$t.i", 0)
@@ -239,7 +234,7 @@ func (s *stages) enter(k acquireKind) {
 			goesAhead, concat(filter("$waiters", "$$this.ahead"), head, filter("$waiters", not("$$this.ahead"))),
 			concat("$waiters", tail)), "$waiters")
 	}
-	s.put(append(fields, v("waiters", cond(and(in("$t.did", list(engine.Granted, engine.Joined, engine.Deadlock)), queues), filter("$waiters", ne(ownPlace, me)), queue)))...)
+	s.put(append(fields, v("waiters", cond(and(in("$t.did", list(engine.Granted, engine.Joined)), queues), filter("$waiters", ne(ownPlace, me)), queue)))...)
 }
 
 // entries is what is held after the request: others, the rest of the own hold, and what the request makes.

@@ -54,8 +54,8 @@ var (
 	GivenUpClaim   expr = and(ownPart, in(item("state"), list(engine.Part, engine.Claimed)), lives)
 	AnyClaim       expr = and(ownPart, in(item("state"), list(engine.Part, engine.Claimed)))
 	NotAhead       expr = not(goesAhead)
-	EndsPlace      expr = list(engine.Granted, engine.Joined, engine.Deadlock)
-	EndsNoVerdict  expr = list(engine.Granted, engine.Joined)
+	EndsPlace      expr = and(in("$t.did", list(engine.Granted, engine.Joined)), gte("$t.i", 0))
+	EndsVerdict    expr = and(in("$t.did", list(engine.Granted, engine.Joined, engine.Deadlock)), gte("$t.i", 0))
 	// An upgrade is granted, and queued, ahead of the queue.
 	HasTurn        expr = or(eq("$t.m.state", engine.Claimed), ne("$t.o", none), nobodyWaits)
 	HasTurnOfQueue expr = or(eq("$t.m.state", engine.Claimed), nobodyWaits)
@@ -72,7 +72,7 @@ var (
 	IsUndone        expr = isUndone
 	BesideWithin    expr = besideWithin
 	Around          expr = around
-	HeldExclusively expr = in(list("$t.d.lockId", engine.Exclusive), each("$held", list(item("lockId"), item("mode"))))
+	HeldExclusively expr = in("$t.d.lockId", each(filter("$held", and(exclusive, holds)), item("lockId")))
 )
 
 // Explain asks the server how it would find the documents of a query.

@@ -2,9 +2,7 @@ package mongoengine
 
 import (
 	"context"
-	"errors"
 	"iter"
-	"slices"
 	"strings"
 	"time"
 
@@ -131,33 +129,4 @@ func (e *Engine) find(ctx context.Context, filter bson.D) iter.Seq2[engine.Docum
 			yield(engine.Document{}, err)
 		}
 	}
-}
-
-// noStreams are the codes by which a server says that it has no change streams: not authorised, no such command, unsupported,
-// no such stage, unknown argument, not a replica set, unknown expression; not implemented, by FerretDB.
-var noStreams = []int32{13, 59, 115, 303, 40324, 40415, 40573, 31325, 238}
-
-// Watch opens a change stream on the collection. A change stream reads the whole log of the server's writes, so
-// one per process is enough.
-func (e *Engine) Watch(ctx context.Context, ready func(), changed func(resource string)) error {
-	stream, err := e.coll.Watch(ctx, mongo.Pipeline{on("$project", doc(v("name", "$documentKey._id")))})
-	if err != nil {
-		var refused mongo.CommandError
-		if errors.As(err, &refused) && slices.Contains(noStreams, refused.Code) {
-			return errors.Join(engine.ErrNoWatch, err)
-		}
-		return err
-	}
-	defer func() { _ = stream.Close(context.WithoutCancel(ctx)) }()
-	ready()
-	for stream.Next(ctx) {
-		var change struct {
-			Name string `bson:"name"`
-		}
-		if err := stream.Decode(&change); err != nil {
-			return err
-		}
-		changed(change.Name)
-	}
-	return stream.Err()
 }

@@ -81,10 +81,11 @@ func (s *stages) settle(o outcome) {
 	}
 	s.set(v("w", op("$slice", awakeQueue, engine.SettleMost)), v("l", cond(matters, filter("$held", alive), none)))
 	s.set(v("d", head), v("b", filter("$t.l", besideHead)))
-	room := op("$subtract", ifNull("$t.d.limit", engine.Unlimited), distinct("$t.b.lockId", "$t.d.lockId"))
+	held := in("$t.d.lockId", each(filter("$held", and(exclusive, holds)), "$$this.lockId"))
+	limit := cond(held, 1, ifNull("$t.d.limit", engine.Unlimited)) // it may come back with what it held
+	room := op("$subtract", limit, distinct("$t.b.lockId", "$t.d.lockId"))
 	run := op("$indexOfArray", concat(each("$t.w", gte(ifNull("$$this.limit", engine.Unlimited), ifNull("$t.d.limit", engine.Unlimited))), list(false)), false)
-	held := in(list("$t.d.lockId", engine.Exclusive), each("$held", list("$$this.lockId", "$$this.mode")))
-	s.set(v("c", op("$slice", "$t.w", cond(in(engine.Exclusive, "$t.b.mode"), 0, largest(0, op("$min", room, cond(or(held, "$t.d.within"), 1, run)))))))
+	s.set(v("c", op("$slice", "$t.w", cond(in(engine.Exclusive, "$t.b.mode"), 0, largest(0, op("$min", room, cond("$t.d.within", 1, run)))))))
 	given := expr(ne("$t.c", none))
 	switch {
 	case o.alone:

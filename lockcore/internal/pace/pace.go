@@ -6,10 +6,9 @@ import "time"
 
 // Looks of the watcher at a resource.
 const (
-	// Read is the pause between two looks at a resource with local waiters and no change stream, and Changes the least pause
-	// on a change stream's word.
-	Read    = 250 * time.Millisecond
-	Changes = 20 * time.Millisecond
+	// Read is the pause between two looks at a resource with local waiters, and LookLeast the least pause.
+	Read      = 250 * time.Millisecond
+	LookLeast = 20 * time.Millisecond
 	// Tell is the pause while a parked waiter has been told of its turn and has not come.
 	Tell = 500 * time.Millisecond
 	// Settle is the pause after a write that was to grant the head of the queue a claim, and granted none.

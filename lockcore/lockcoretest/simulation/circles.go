@@ -231,18 +231,6 @@ func (w *world) verdictsAreTrue(c *command, before, after *engine.Document) {
 			w.broken(kind, key.lockID, "%s is told of a deadlock on %s, and is in none", key.lockID, key.resource)
 		}
 	}
-	op, ok := c.op.(engine.Acquire)
-	if !ok || c.copy > 0 { // its sender leaves again
-		return
-	}
-	for _, r := range before.Released {
-		if r.Part != nil && *r.Part == op.Part && r.LockID == op.LockID && r.Order == op.Order && r.Reason != "" {
-			w.verdicts[entryKey{partKey{before.ID, op.LockID, op.Part}, op.Order}] = true
-		}
-	}
-	if w.verdicts[entryKey{partKey{before.ID, op.LockID, op.Part}, op.Order}] && after.Last.Outcome == engine.Queued {
-		w.broken("I12 verdict", op.LockID, "%s was taken out of the queue of %s to end a deadlock, was not told, and queues again", op.LockID, before.ID)
-	}
 }
 
 // recently is for how long a deadlock that has ended may still be told of: the read that saw it took time, and so does the

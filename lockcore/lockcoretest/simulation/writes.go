@@ -30,14 +30,12 @@ type dbChecks struct {
 	calls map[partKey]*call
 	// runs numbers the run labels in the order in which the runs began.
 	runs map[string]int
-	// verdicts are requests that were taken out of the queue, by their orders.
-	verdicts map[entryKey]bool
 }
 
 func newDBChecks() dbChecks {
 	return dbChecks{
 		fences: map[string]int64{}, made: map[entryKey]time.Time{}, relied: map[partKey]bool{}, losses: map[partKey]int64{},
-		calls: map[partKey]*call{}, verdicts: map[entryKey]bool{}, runs: map[string]int{},
+		calls: map[partKey]*call{}, runs: map[string]int{},
 	}
 }
 

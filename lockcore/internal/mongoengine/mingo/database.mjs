@@ -60,7 +60,6 @@ const handlers = {
   createIndexes: nothing,
   find: (c) => cursor(c, c.find, found(collection(c, c.find), c.filter ?? {}).slice(0, c.limit || undefined)),
   aggregate: (c) => {
-    if (c.pipeline[0]?.$changeStream) throw failure(40573, 'there are no change streams');
     const filter = c.pipeline[0]?.$match;
     return cursor(c, c.aggregate, run(found(collection(c, c.aggregate), filter ?? {}), c.pipeline.slice(filter ? 1 : 0)));
   },

@@ -128,7 +128,7 @@ var mutants = []mutant{
 		{"lockcore/watch_read.go", "		if r.last == read {\n			r.last = nil\n		}\n", ""},
 	}, in: engineTests, tests: "TestAReadIsNotRememberedForLongerThanItMayBeShared"},
 	{defect: "found by the simulation", what: "a request that was told of a deadlock, after a lost answer, is not left again", edits: []edit{
-		{"lockcore/acquire.go", "(!told || !req.lostAt.IsZero())", "!told"},
+		{"lockcore/acquire.go", "&& !gone", "&& !gone && !errors.Is(cause, ErrDeadlock)"},
 	}, in: engineTests, tests: "TestLateCopyOfARequestThatWasTakenOutOfTheQueueWaitsForNothing"},
 	{defect: "found by the simulation", what: "a forced release of a lease without end waits for nothing", edits: []edit{
 		{"lockcore/lockcoretest/state.go", "2*ms(e.TTL) + engine.EndlessTTL", "2 * ms(e.TTL)"},

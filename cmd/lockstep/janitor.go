@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.temporal.io/sdk/client"
+
+	"github.com/temporal-lockstep/lockstep/interceptors"
+	"github.com/temporal-lockstep/lockstep/internal/janitor"
+	"github.com/temporal-lockstep/lockstep/internal/namespace"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+// janitorConfig is what the janitor is started with.
+type janitorConfig struct {
+	temporalFlags
+	databaseFlags
+	interval   time.Duration
+	once, json bool
+}
+
+func janitorCommand(s streams) *cobra.Command {
+	var cfg janitorConfig
+	c := &cobra.Command{
+		Use:   "janitor",
+		Short: "Release what closed workflows have left, and extend what open ones hold",
+		Long: `Asks Temporal, once a minute, about the workflow runs that hold locks or wait for them: what closed runs
+have left is released, what open runs hold is extended, and workflows whose turn has come are woken.
+
+Every worker that has Lockstep's plugin does the same, unless it is switched off there. One janitor at a
+time works for a namespace and a collection; the others stand by.
+
+  lockstep janitor          works, or stands by, until it is stopped
+  lockstep janitor --once   does one round, beside whoever works, and prints what it did; it wakes nobody
+
+` + connectionHelp + `
+
+Exit status: 0 after it was stopped or a round was done, 1 if it could not start or the round was refused,
+2 for wrong usage.`,
+		Args: noArguments,
+		RunE: func(c *cobra.Command, _ []string) error { return cfg.run(c.Context(), s) },
+	}
+	f := c.Flags()
+	f.SortFlags = false
+	cfg.temporalFlags.add(f)
+	cfg.databaseFlags.add(f)
+	f.DurationVar(&cfg.interval, "interval", janitor.DefaultInterval, "how often it asks")
+	f.BoolVar(&cfg.once, "once", false, "do one round, and print what it did")
+	f.BoolVar(&cfg.json, "json", false, "with --once: print JSON")
+	return c
+}
+
+func (cfg *janitorConfig) run(ctx context.Context, s streams) error {
+	if err := cfg.check(); err != nil {
+		return fmt.Errorf("%w: %w", errUsage, err)
+	}
+	coll, disconnect, err := cfg.connect(ctx, "lockstep janitor")
+	if err != nil {
+		return err
+	}
+	defer disconnect()
+	locker, err := lockcore.New(coll, lockcore.Config{})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = locker.Close(context.WithoutCancel(ctx)) }() // what it could not end ends with its TTL
+	tc, err := cfg.dial(ctx, s, func(*client.Options) {})
+	if err != nil {
+		return err
+	}
+	defer tc.Close()
+	id, err := namespace.Ask(ctx, tc.WorkflowService(), cfg.namespace)
+	if err != nil {
+		return err
+	}
+	j, err := janitor.New(janitor.Options{
+		Locker: locker, Temporal: tc.WorkflowService(), Namespace: cfg.namespace, NamespaceID: id, Interval: cfg.interval, Logger: logger(s),
+	})
+	if err != nil {
+		return err
+	}
+	if cfg.once {
+		done, err := j.Round(ctx)
+		if err != nil {
+			return err
+		}
+		return cfg.print(s.out, done)
+	}
+	waker := interceptors.New(interceptors.Options{Locker: locker})
+	defer waker.Connect(interceptors.Connection{Client: tc, Namespace: cfg.namespace, NamespaceID: id, Logger: logger(s)})()
+	if _, err := fmt.Fprintf(s.out, "looking after the locks of namespace %q; Ctrl-C stops\n", cfg.namespace); err != nil {
+		return err
+	}
+	j.Run(ctx)
+	return nil
+}
+
+// check refuses what contradicts itself.
+func (cfg *janitorConfig) check() error {
+	switch {
+	case cfg.json && !cfg.once:
+		return errors.New("--json prints what a round did, and needs --once")
+	case cfg.once && cfg.set.Changed("interval"):
+		return errors.New("--interval is for the loop, and --once does one round")
+	case cfg.interval == 0:
+		return errors.New("--interval is 0s: want 100ms to 1h")
+	}
+	return janitor.CheckPace("--", cfg.interval, 0)
+}
+
+func (cfg *janitorConfig) print(out io.Writer, n janitor.Result) error {
+	if cfg.json {
+		return json.NewEncoder(out).Encode(n)
+	}
+	_, err := fmt.Fprintf(out, `%7d kept locks, granted and queued requests listed
+%7d workflow runs asked about
+%7d are open: %d locks were extended
+%7d are closed
+%7d locks and requests were released
+%7d are unknown to Temporal, or no workflow's: left alone
+%7d questions failed, and %d commands to the database
+`, n.Listed, n.Asked, n.Open, n.Extended, n.Closed, n.Released, n.Unknown, n.Failed, n.Errors)
+	return err
+}

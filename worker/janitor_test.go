@@ -1,0 +1,327 @@
+package worker_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/log"
+	sdkworker "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/internal/janitor"
+	"github.com/temporal-lockstep/lockstep/internal/testenv"
+	"github.com/temporal-lockstep/lockstep/internal/testenv/tlsfront"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/worker"
+	"github.com/temporal-lockstep/lockstep/workflows"
+)
+
+// often is the interval of the tests' janitors.
+const often = 200 * time.Millisecond
+
+// janitored gives a bundle a plugin whose janitor works often, on the client.
+func janitored(t *testing.T, b *bundle, dial ...grpc.DialOption) {
+	t.Helper()
+	plugin, err := worker.NewPlugin(worker.Options{Locker: b.locker, Janitor: worker.JanitorOptions{Interval: often}})
+	require.NoError(t, err)
+	b.plugin = plugin
+	b.client = b.dial(t, client.Options{ConnectionOptions: client.ConnectionOptions{DialOptions: dial}})
+}
+
+// dial connects with the bundle's plugin.
+func (b *bundle) dial(t *testing.T, o client.Options) client.Client {
+	t.Helper()
+	if o.HostPort == "" {
+		o.HostPort = testenv.TemporalAddress(t)
+	}
+	o.Plugins, o.Logger = []client.Plugin{b.plugin}, log.NewStructuredLogger(slog.New(slog.DiscardHandler))
+	c, err := client.Dial(o)
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	return c
+}
+
+// leftBehind gives a bundle the workflows of the janitor's tests: "Hold" is a saga that keeps the account for ever and stays
+// open, "Stay" stays open, and "End" ends.
+func leftBehind(b *bundle) *bundle {
+	stay := func(ctx workflow.Context) { workflow.GetSignalChannel(ctx, "end").Receive(ctx, nil) }
+	b.workflow("Hold", func(ctx workflow.Context) error {
+		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
+			ctx = workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, HoldTTL: lockcore.Forever})
+			err := do(ctx, "Note")
+			stay(ctx)
+			return err
+		})
+	})
+	b.workflow("Stay", func(ctx workflow.Context) error {
+		stay(ctx)
+		return nil
+	})
+	b.workflow("End", func(workflow.Context) error { return nil })
+	return b
+}
+
+// round does a round of a janitor.
+func (b *bundle) round(t *testing.T) janitor.Result {
+	t.Helper()
+	j, err := janitor.New(janitor.Options{
+		Locker: b.locker, Temporal: b.client.WorkflowService(), Namespace: "default", NamespaceID: namespaceID,
+		Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler)),
+	})
+	require.NoError(t, err)
+	result, err := j.Round(t.Context())
+	require.NoError(t, err)
+	return result
+}
+
+// hold makes a hold without end in the name of a run.
+func (b *bundle) hold(t *testing.T, lockID, run string, resources ...string) {
+	t.Helper()
+	for _, name := range resources {
+		leases, err := b.locker.Enter(t.Context(), lockcore.Request{
+			LockID: lockID, Run: run, Resources: []lockcore.Resource{lockcore.Exclusive(name)}, Part: "p", Order: lockcore.Order{Schedule: 1, Attempt: 1},
+			Keep: true, HoldTTL: lockcore.Forever,
+		}, false)
+		require.NoError(t, err)
+		require.NoError(t, b.locker.Leave(t.Context(), leases...))
+	}
+}
+
+func (b *bundle) ended(t *testing.T) client.WorkflowRun {
+	t.Helper()
+	run := b.start(t, "End")
+	require.NoError(t, run.Get(t.Context(), nil))
+	return run
+}
+
+// untilOffice waits until a janitor of the tests' namespace is in office, or until none is.
+func (b *bundle) untilOffice(t *testing.T, taken bool) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		free, err := b.isFree(t.Context(), janitor.Office(namespaceID))
+		return err == nil && free != taken
+	}, within, lookEvery, "the office is not as it should be")
+}
+
+func TestATerminatedWorkflowsLocksAreFreeWithinARound(t *testing.T) {
+	t.Parallel()
+	b := leftBehind(setup(t))
+	janitored(t, b)
+	b.work(t, sdkworker.Options{}, map[string]any{"Note": func(context.Context) error { b.write("entered"); return nil }})
+	holder := b.start(t, "Hold")
+	b.untilWritten(t, 1)
+	waiter, next := b.start(t, "Hold"), b.start(t, "Hold")
+	b.untilParked(t, waiter)
+	b.untilParked(t, next)
+	b.terminate(t, waiter)
+	b.untilQueued(t, account.Name, 1)
+	b.terminate(t, holder)
+	b.untilWritten(t, 2)
+	b.requireHolds(t, next, account)
+	b.terminate(t, next)
+	b.untilFree(t, account.Name)
+}
+
+// The lock has no sign of life but the janitor's, and somebody else asks for it all the time.
+func TestALockOfAnOpenRunStandsForLongerThanItsHoldTTL(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	janitored(t, b)
+	const holdTTL = 5 * time.Second // of which a busy machine may stand still for a half
+	b.workflow("first", func(ctx workflow.Context) error {
+		l := workflows.Locks{Resources: []lockcore.Resource{account}, HoldTTL: holdTTL}
+		return under(ctx, l, func(*workflows.Hold) error {
+			return errors.Join(say(ctx, "locked"), workflow.Sleep(ctx, 3*holdTTL), say(ctx, "done"))
+		})
+	})
+	b.workflow("second", func(ctx workflow.Context) error {
+		return under(ctx, locks(account), func(*workflows.Hold) error { return say(ctx, "second") })
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Note": b.note})
+	first := b.start(t, "first")
+	b.untilWritten(t, 1)
+	second := b.start(t, "second")
+	b.untilParked(t, second)
+	_, err := b.end(t, first)
+	require.NoError(t, err)
+	_, err = b.end(t, second)
+	require.NoError(t, err)
+	require.Equal(t, []string{"locked", "done", "second"}, b.read())
+	b.requireFree(t, account.Name)
+}
+
+// Nothing is released for a run that Temporal does not let the janitor ask about, and the office is left to others.
+func TestANamespaceThatItMayNotDescribeIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	b := leftBehind(setup(t))
+	run := b.startedAndTerminated(t)
+	b.hold(t, lockID(run), run.GetRunID(), account.Name)
+	var asked atomic.Int64
+	janitored(t, b, grpc.WithChainUnaryInterceptor(func(
+		ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+	) error {
+		if _, ok := req.(*workflowservice.DescribeWorkflowExecutionRequest); ok {
+			asked.Add(1)
+			return status.Error(codes.PermissionDenied, "not yours")
+		}
+		return invoke(ctx, method, req, reply, cc, opts...)
+	}))
+	b.work(t, sdkworker.Options{}, nil)
+	require.Eventually(t, func() bool { return asked.Load() > 1 }, within, lookEvery, "it does not stand for office again")
+	b.untilOffice(t, false)
+	b.requireHolds(t, run, account)
+}
+
+func (b *bundle) startedAndTerminated(t *testing.T) client.WorkflowRun {
+	t.Helper()
+	run := b.start(t, "Stay")
+	b.terminate(t, run)
+	return run
+}
+
+// A worker that has run no activity yet releases what is left, and wakes the workflows that wait: nobody else is there.
+func TestTheJanitorBeginsWithTheWorker(t *testing.T) {
+	t.Parallel()
+	b := leftBehind(setup(t))
+	b.workflow("W", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Look") })
+	other := b.taken(t, account)
+	w := b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
+	waits := b.start(t, "W")
+	b.untilParked(t, waits)
+	w.Stop()
+	require.NoError(t, other.Leave(t.Context()))
+	orphan := b.startedAndTerminated(t)
+	b.hold(t, lockID(orphan), orphan.GetRunID(), account2.Name)
+
+	fresh := setup(t)
+	locker, err := lockcore.New(testenv.Mongo(t).Client().Database(b.database).Collection(lockCollection), lockcore.Config{})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = locker.Close(context.Background()) }) // the database goes with the test
+	fresh.locker = locker
+	janitored(t, fresh)
+	fresh.work(t, sdkworker.Options{}, nil)
+	b.untilFree(t, account2.Name)
+	require.Eventually(t, func() bool {
+		for _, e := range b.historyOf(t, waits.GetID(), waits.GetRunID()).GetEvents() {
+			if e.GetEventType() == enumspb.EVENT_TYPE_ACTIVITY_TASK_COMPLETED {
+				return true
+			}
+		}
+		return false
+	}, within, lookEvery, "the workflow is not woken")
+	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
+	_, err = b.end(t, waits)
+	require.NoError(t, err)
+}
+
+func TestWithThePluginOnTheWorkerAloneTheJanitorBeginsWithAnActivity(t *testing.T) {
+	t.Parallel()
+	b := leftBehind(setup(t))
+	plugin, err := worker.NewPlugin(worker.Options{Locker: b.locker, Janitor: worker.JanitorOptions{Interval: often}})
+	require.NoError(t, err)
+	b.plugin = plugin
+	b.work(t, sdkworker.Options{}, map[string]any{"Note": func(context.Context) error { return nil }})
+	holder := b.start(t, "Hold")
+	b.untilHeldBy(t, holder)
+	b.terminate(t, holder)
+	b.untilFree(t, account.Name)
+}
+
+// It ends with the last worker, and works again with the next.
+func TestTheJanitorEndsWithTheLastWorker(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	janitored(t, b)
+	first := b.work(t, sdkworker.Options{}, nil)
+	last := b.work(t, sdkworker.Options{}, nil)
+	b.untilOffice(t, true)
+	first.Stop()
+	b.untilOffice(t, true)
+	last.Stop()
+	b.requireFree(t, janitor.Office(namespaceID))
+	b.work(t, sdkworker.Options{}, nil)
+	b.untilOffice(t, true)
+}
+
+// The janitor's own connection is made as the client was, which has applied its credentials to its options already.
+func TestTheJanitorHasTheClientsCredentials(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	authority := tlsfront.NewAuthority(t)
+	front := tlsfront.New(t, authority.AskingClients(t), testenv.TemporalAddress(t))
+	pair := authority.Issue(t, "lockstep")
+	cert, err := tls.X509KeyPair(pair.Cert, pair.Key)
+	require.NoError(t, err)
+	plugin, err := worker.NewPlugin(worker.Options{Locker: b.locker, Janitor: worker.JanitorOptions{Interval: often}})
+	require.NoError(t, err)
+	b.plugin = plugin
+	b.client = b.dial(t, client.Options{
+		HostPort: front.Address, Credentials: client.NewMTLSCredentials(cert),
+		ConnectionOptions: client.ConnectionOptions{TLS: &tls.Config{RootCAs: authority.Pool(), ServerName: "127.0.0.1"}},
+	})
+	b.work(t, sdkworker.Options{}, nil)
+	b.untilOffice(t, true)
+}
+
+// A client that shares another one's connection gives the plugin that connection too.
+func TestTheJanitorSharesTheConnectionThatTheClientShares(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	plugin, err := worker.NewPlugin(worker.Options{Locker: b.locker, Janitor: worker.JanitorOptions{Interval: often}})
+	require.NoError(t, err)
+	b.plugin = plugin
+	c, err := client.NewClientFromExisting(b.client, client.Options{Plugins: []client.Plugin{plugin}})
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	b.client = c
+	b.work(t, sdkworker.Options{}, nil)
+	b.untilOffice(t, true)
+}
+
+// What a closed run has left is released, and a part of it that still trusts its lease drains.
+func TestAPartThatStillTrustsDrainsWhenItsRunIsClosed(t *testing.T) {
+	t.Parallel()
+	b := leftBehind(setup(t))
+	b.work(t, sdkworker.Options{}, nil)
+	run := b.ended(t)
+	req := request(lockID(run))
+	req.Keep, req.Run = true, run.GetRunID()
+	leases, err := b.locker.Enter(t.Context(), req, false)
+	require.NoError(t, err)
+	require.Equal(t, janitor.Result{Listed: 1, Asked: 1, Closed: 1, Released: 1}, b.round(t))
+	free, err := b.isFree(t.Context(), account.Name)
+	require.NoError(t, err)
+	require.False(t, free, "its process may still trust the lock")
+	_, err = b.locker.Renew(t.Context(), leases...)
+	require.Error(t, err)
+	require.NoError(t, b.locker.Leave(t.Context(), leases...))
+	b.requireFree(t, account.Name)
+}
+
+func TestEachRunIsAskedAboutOnceHoweverManyLocksItHas(t *testing.T) {
+	t.Parallel()
+	b := leftBehind(setup(t))
+	b.work(t, sdkworker.Options{}, nil)
+	for i := range 5 {
+		run := b.ended(t)
+		for j := range 10 {
+			b.hold(t, lockID(run), run.GetRunID(), fmt.Sprintf("%d/%d", i, j))
+		}
+	}
+	require.Equal(t, janitor.Result{Listed: 50, Asked: 5, Closed: 5, Released: 50}, b.round(t))
+	require.Zero(t, b.round(t))
+}
