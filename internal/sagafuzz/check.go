@@ -160,8 +160,20 @@ func (s *Story) explained(scope *Scope, outcome string) bool {
 		return true
 	case "lost", "superseded":
 		return !s.calm || len(s.meddled[scope.workflow]) > 0
-	case "sagaerror": // compensations never fail by themselves
-		return !s.calm
+	case "sagaerror":
+		return !s.calm || s.onlyWith(scope.run)
 	}
 	return false
+}
+
+// onlyWith reports whether the compensations of a run that failed are those of CompensateWith that ended a deadlock. They run
+// although their step may never have, and so wait for what their saga does not have.
+func (s *Story) onlyWith(run string) bool {
+	for _, a := range s.attempts {
+		if a.Run == run && a.Undo && a.exit != 0 && a.outcome != "" && a.outcome != "busy" &&
+			(a.Call.Node.Undo != "with" || a.outcome != "deadlock") {
+			return false
+		}
+	}
+	return true
 }

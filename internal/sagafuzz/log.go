@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
@@ -120,17 +119,13 @@ func ReadLogs(dir string) (all []Record, err error) {
 		if err != nil {
 			return nil, err
 		}
-		lines := bufio.NewScanner(bytes.NewReader(text))
-		lines.Buffer(nil, 1<<20)
-		for lines.Scan() {
+		whole := text[:bytes.LastIndexByte(text, '\n')+1] // the last line may be under way
+		for line := range bytes.Lines(whole) {
 			var r Record
-			if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+			if err := json.Unmarshal(line, &r); err != nil {
 				return nil, fmt.Errorf("%s: %w", name, err)
 			}
 			all = append(all, r)
-		}
-		if err := lines.Err(); err != nil {
-			return nil, err
 		}
 	}
 	slices.SortStableFunc(all, func(a, b Record) int { return int(a.At - b.At) })

@@ -34,7 +34,7 @@ func run(ctx context.Context) error {
 	seed := flag.Uint64("seed", 1, "the first seed")
 	runs := flag.Uint64("runs", 10, "how many seeds to play")
 	begins := flag.Duration("for", 0, "begin no seed after this time; 0 is no limit")
-	dir := flag.String("dir", "", "where the logs go (default: a temporary folder, which stays if a seed fails)")
+	dir := flag.String("dir", "", "where the logs go and stay (default: a temporary folder, which stays if a seed fails)")
 	flag.Parse()
 	began := time.Now()
 	for i := range *runs {
@@ -51,9 +51,6 @@ func run(ctx context.Context) error {
 
 // playSeed plays one seed, and tells what it violates.
 func playSeed(ctx context.Context, seed uint64, parent string) error {
-	if parent == "" {
-		parent = os.TempDir()
-	}
 	dir, err := os.MkdirTemp(parent, fmt.Sprintf("sagafuzz-%d-", seed))
 	if err != nil {
 		return err
@@ -69,7 +66,10 @@ func playSeed(ctx context.Context, seed uint64, parent string) error {
 	violations := append(outcome.Seen, Check(outcome.Plan, outcome.Records)...)
 	fmt.Printf("seed %d: %d workflows, %d faults of processes, %d records in %.1f s: %d violations\n", seed,
 		len(outcome.Plan.Workflows), len(outcome.Plan.Faults), len(outcome.Records), time.Since(began).Seconds(), len(violations))
-	if len(violations) == 0 {
+	switch {
+	case len(violations) == 0 && parent != "":
+		return nil
+	case len(violations) == 0:
 		return os.RemoveAll(dir)
 	}
 	counts := map[string]int{}

@@ -123,9 +123,13 @@ type planner struct {
 // NewPlan draws the plan of a seed.
 func NewPlan(seed uint64) Plan {
 	p := &planner{Rand: rand.New(rand.NewPCG(seed, 0x5a6a))} //nolint:gosec // it must be the same each time
-	p.names, p.limits = 3+p.IntN(5), 1+p.IntN(2)
+	p.names, p.limits = 8+p.IntN(17), 1+p.IntN(2)
 	plan := Plan{Seed: seed}
-	for i := range 50 + p.IntN(60) {
+	count := 50 + p.IntN(30)
+	if p.one(20) {
+		count = 200
+	}
+	for i := range count {
 		plan.Workflows = append(plan.Workflows, p.workflow(i))
 	}
 	if seed%calmEvery == 0 {
@@ -226,7 +230,7 @@ func (p *planner) inSaga(depth int) Node {
 		return n
 	case kind == 2:
 		n := p.node(Sleep)
-		n.Time = p.span(10, 900)
+		n.Time = p.span(10, 300)
 		return n
 	}
 	return p.step(true)
@@ -238,7 +242,7 @@ func (p *planner) lock() Node {
 	n.Needs = p.needs(1 + p.IntN(2))
 	p.waiting(&n)
 	sleep := p.node(Sleep)
-	sleep.Time = p.span(10, 1200)
+	sleep.Time = p.span(10, 600)
 	n.Children = []Node{sleep}
 	if p.one(2) {
 		step := p.step(false)

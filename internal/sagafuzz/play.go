@@ -4,14 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
-	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
-	"go.temporal.io/api/serviceerror"
-	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 
 	"github.com/temporal-lockstep/lockstep/internal/connect"
@@ -21,8 +21,10 @@ import (
 const (
 	// atOnce is how many workflows run at a time.
 	atOnce = 12
-	// endsWithin bounds a workflow: it waits for others, and for the promises of processes that died.
-	endsWithin = 60 * time.Second
+	// quiet is after what time without a step that began, or a scope that ended, nothing goes on any more: twice the time
+	// after which a wake-up that was lost is repaired. No run takes longer than longest.
+	quiet   = 40 * time.Second
+	longest = 5 * time.Minute
 	// freeWithin is how long after the last workflow's end a lock may stand: the HoldTTL of one that was terminated.
 	freeWithin = holdTTL + 10*time.Second
 	namespace  = "default"
@@ -51,7 +53,7 @@ type play struct {
 
 	mu   sync.Mutex
 	seen []Violation
-	open map[string]bool // workflows by their ID in the plan
+	open map[string]bool // IDs of workflows
 }
 
 var errGaveUp = errors.New("a workflow has not ended")
@@ -125,6 +127,8 @@ func (p *play) everything(ctx context.Context) error {
 	errs := make([]error, len(p.Workflows)+1)
 	var wg sync.WaitGroup
 	wg.Go(func() { errs[len(p.Workflows)] = p.pool.play(running, p.Faults, time.Now()) })
+	watched := make(chan error, 1)
+	go func() { watched <- p.watch(running) }()
 	room := make(chan struct{}, atOnce)
 	for i := range p.Workflows {
 		room <- struct{}{}
@@ -137,12 +141,42 @@ func (p *play) everything(ctx context.Context) error {
 	}
 	wg.Wait()
 	if errors.Is(context.Cause(running), errGaveUp) {
-		return nil
+		return <-watched
 	}
-	if err := errors.Join(errs...); err != nil {
+	giveUp(nil)
+	if err := errors.Join(append(errs, <-watched, context.Cause(ctx))...); err != nil {
 		return err
 	}
 	return p.free(ctx)
+}
+
+// watch gives the run up if nothing goes on any more.
+func (p *play) watch(ctx context.Context) error {
+	began := time.Now()
+	for pause(ctx, 2*time.Second) {
+		records, err := ReadLogs(p.dir)
+		if err != nil {
+			return err
+		}
+		last := began
+		for i := range records {
+			if r := &records[i]; r.What != Enter && r.What != Exit {
+				last = time.Unix(0, r.At)
+			}
+		}
+		if time.Since(last) < quiet && time.Since(began) < longest {
+			continue
+		}
+		left, err := p.left(ctx)
+		p.mu.Lock()
+		open := slices.Sorted(maps.Keys(p.open))
+		p.mu.Unlock()
+		p.violation("liveness", fmt.Sprintf("%v have not ended in %v, and for %v nothing goes on%s", open,
+			time.Since(began).Round(time.Second), time.Since(last).Round(time.Second), left), open...)
+		p.giveUp(errGaveUp)
+		return err
+	}
+	return nil
 }
 
 // terminate ends the workflows that a run which was given up has left.
@@ -150,7 +184,7 @@ func (p *play) terminate(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	for i := range p.Workflows {
-		if p.open[p.Workflows[i].ID] {
+		if p.open[p.id(&p.Workflows[i])] {
 			_ = p.tc.TerminateWorkflow(ctx, p.id(&p.Workflows[i]), "", "the run is over") // it may have ended by itself
 		}
 	}
@@ -178,7 +212,9 @@ func (p *play) workflow(ctx context.Context, w *Workflow) error {
 func (p *play) setOpen(w *Workflow, open bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.open[w.ID] = open
+	if p.open[p.id(w)] = true; !open {
+		delete(p.open, p.id(w))
+	}
 }
 
 func (p *play) start(ctx context.Context, w *Workflow) error {
@@ -191,9 +227,7 @@ func (p *play) start(ctx context.Context, w *Workflow) error {
 
 // end waits until the workflow has ended, in all of its runs, and looks at its history.
 func (p *play) end(ctx context.Context, w *Workflow) error {
-	limited, cancel := context.WithTimeout(ctx, endsWithin)
-	defer cancel()
-	_ = p.tc.GetWorkflow(limited, p.id(w), "").Get(limited, nil) // how it ends is looked at below
+	_ = p.tc.GetWorkflow(ctx, p.id(w), "").Get(ctx, nil) // how it ends is looked at below
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -202,16 +236,13 @@ func (p *play) end(ctx context.Context, w *Workflow) error {
 		return err
 	}
 	info := d.GetWorkflowExecutionInfo()
-	p.log.Write(&Record{What: Closed, Workflow: p.id(w), Run: info.GetExecution().GetRunId(), Type: info.GetStatus().String()})
 	if info.GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING {
-		left, err := p.left(ctx)
-		p.violation("liveness", fmt.Sprintf("%s has not ended within %v%s", p.id(w), endsWithin, left), p.id(w))
-		p.giveUp(errGaveUp)
-		return err
+		return p.end(ctx, w)
 	}
+	p.log.Write(&Record{What: Closed, Workflow: p.id(w), Run: info.GetExecution().GetRunId(), Type: info.GetStatus().String()})
 	p.setOpen(w, false)
 	if most := eventBound(&w.Input.Body); info.GetHistoryLength() > most {
-		p.violation("history", fmt.Sprintf("%d events, more than %d", info.GetHistoryLength(), most), p.id(w))
+		p.violation("history", fmt.Sprintf("%s: %d events, more than %d", p.id(w), info.GetHistoryLength(), most), p.id(w))
 	}
 	return nil
 }
@@ -238,6 +269,9 @@ func (p *play) left(ctx context.Context) (text string, err error) {
 		if err != nil {
 			return "", err
 		}
+		if strings.HasPrefix(status.LockID, "%janitor/") {
+			continue // its office, as long as a process runs
+		}
 		text += "\n  " + status.String()
 	}
 	return text, nil
@@ -259,68 +293,4 @@ func (p *play) free(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
-}
-
-// meddle does to a workflow what an operator may do. What has ended already may be reset and restarted.
-func (p *play) meddle(ctx context.Context, w *Workflow, f WorkflowFault) (err error) {
-	record := &Record{What: Meddled, Workflow: p.id(w), Type: f.Kind, At: time.Now().UnixNano()}
-	switch f.Kind {
-	case "cancel":
-		err = p.tc.CancelWorkflow(ctx, p.id(w), "")
-	case "terminate":
-		err = p.tc.TerminateWorkflow(ctx, p.id(w), "", "as planned")
-	case "restart":
-		err = p.start(ctx, w)
-	case "reset":
-		record.Run, record.Other, err = p.reset(ctx, p.id(w), f.Pick)
-	case "activity":
-		err = p.resetActivity(ctx, p.id(w), f.Pick)
-	}
-	p.log.Write(record)
-	var gone *serviceerror.NotFound
-	var early *serviceerror.FailedPrecondition
-	var invalid *serviceerror.InvalidArgument
-	if errors.As(err, &gone) || errors.As(err, &early) || errors.As(err, &invalid) {
-		return nil // it has ended, or has no such activity or workflow task
-	}
-	return err
-}
-
-// reset makes a new run out of the history up to one of the workflow's tasks.
-func (p *play) reset(ctx context.Context, id string, pick uint64) (old, run string, err error) {
-	var tasks []int64
-	events := p.tc.GetWorkflowHistory(ctx, id, "", false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
-	for events.HasNext() {
-		event, err := events.Next()
-		if err != nil {
-			return "", "", err
-		}
-		if event.GetEventType() == enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED {
-			tasks = append(tasks, event.GetEventId())
-		}
-	}
-	d, err := p.tc.DescribeWorkflowExecution(ctx, id, "")
-	if err != nil || len(tasks) == 0 {
-		return "", "", err
-	}
-	old = d.GetWorkflowExecutionInfo().GetExecution().GetRunId()
-	answer, err := p.tc.ResetWorkflowExecution(ctx, &workflowservice.ResetWorkflowExecutionRequest{
-		Namespace: namespace, WorkflowExecution: &commonpb.WorkflowExecution{WorkflowId: id, RunId: old},
-		Reason: "as planned", RequestId: fmt.Sprintf("%s %d", old, pick), WorkflowTaskFinishEventId: tasks[pick%uint64(len(tasks))],
-	})
-	return old, answer.GetRunId(), err
-}
-
-// resetActivity has a pending step begin again with attempt 1.
-func (p *play) resetActivity(ctx context.Context, id string, pick uint64) error {
-	d, err := p.tc.DescribeWorkflowExecution(ctx, id, "")
-	if err != nil || len(d.GetPendingActivities()) == 0 {
-		return err
-	}
-	pending := d.GetPendingActivities()[pick%uint64(len(d.GetPendingActivities()))]
-	_, err = p.tc.WorkflowService().ResetActivity(ctx, &workflowservice.ResetActivityRequest{
-		Namespace: namespace, Execution: d.GetWorkflowExecutionInfo().GetExecution(),
-		Activity: &workflowservice.ResetActivityRequest_Id{Id: pending.GetActivityId()},
-	})
-	return err
 }

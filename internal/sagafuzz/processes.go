@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,7 +30,14 @@ const (
 	partTTL  = 2 * time.Second
 	holdTTL  = 6 * time.Second
 	claimTTL = time.Second
+
+	janitorInterval = time.Second
 )
+
+// withoutJanitor reports whether a process, by its name, has no janitor: that of the last slot.
+func withoutJanitor(process string) bool {
+	return strings.HasPrefix(process, fmt.Sprintf("p%d-", processes-1))
+}
 
 func newLocker(ctx context.Context, database string) (*lockcore.Locker, func(), error) {
 	mc, err := connect.Mongo(ctx, os.Getenv("LOCKSTEP_MONGODB_URI"), "lockstep sagafuzz")
@@ -66,7 +74,11 @@ func runWorker(ctx context.Context, dir, run, name string) error {
 		return err
 	}
 	defer tc.Close()
-	plugin, err := worker.NewPlugin(worker.Options{Locker: locker, Rules: []worker.Rule{
+	janitor := worker.JanitorOptions{Interval: janitorInterval}
+	if withoutJanitor(name) {
+		janitor = worker.JanitorOptions{Off: true}
+	}
+	plugin, err := worker.NewPlugin(worker.Options{Locker: locker, Janitor: janitor, Rules: []worker.Rule{
 		worker.RuleFor(ruledName, func(c Call) []lockcore.Resource { return resources(c.Node.Rule) }),
 	}})
 	if err != nil {
