@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/temporal"
+)
+
+// Bank has the activities, on accounts that know which payments they have seen: an activity may run twice.
+type Bank struct {
+	Accounts *mongo.Collection
+}
+
+type account struct {
+	Name  string   `bson:"_id"`
+	Cents int64    `bson:"cents"`
+	Seen  []string `bson:"seen"`
+}
+
+// Open opens accounts with 10.00 each, anew.
+func (b *Bank) Open(ctx context.Context, names ...string) error {
+	for _, name := range names {
+		if _, err := b.Accounts.DeleteOne(ctx, bson.D{{Key: "_id", Value: name}}); err != nil {
+			return err
+		}
+		if _, err := b.Accounts.InsertOne(ctx, account{Name: name, Cents: 1000}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Balances are those of all accounts.
+func (b *Bank) Balances(ctx context.Context) (map[string]int64, error) {
+	found, err := b.Accounts.Find(ctx, bson.D{})
+	if err != nil {
+		return nil, err
+	}
+	var all []account
+	if err := found.All(ctx, &all); err != nil {
+		return nil, err
+	}
+	balances := map[string]int64{}
+	for _, a := range all {
+		balances[a.Name] = a.Cents
+	}
+	return balances, nil
+}
+
+// Debit takes the money from one account.
+func (b *Bank) Debit(ctx context.Context, p Payment) error {
+	return b.add(ctx, p.From, -p.Cents, "debit")
+}
+
+// Refund undoes Debit, if it has debited.
+func (b *Bank) Refund(ctx context.Context, p Payment) error {
+	of, err := b.read(ctx, p.From)
+	if err != nil || !of.saw(key(ctx, "debit")) {
+		return err
+	}
+	return b.add(ctx, p.From, p.Cents, "refund")
+}
+
+// Credit gives it to the other.
+func (b *Bank) Credit(ctx context.Context, p Payment) error {
+	return b.add(ctx, p.To, p.Cents, "credit")
+}
+
+// Statement reads an account.
+func (b *Bank) Statement(ctx context.Context, name string) (string, error) {
+	of, err := b.read(ctx, name)
+	return fmt.Sprintf("%s: %d", name, of.Cents), err
+}
+
+// Print takes its time.
+func (b *Bank) Print(_ context.Context, name string) error {
+	if name == "" {
+		return temporal.NewNonRetryableApplicationError("a letter to nobody", "payments.NoName", nil)
+	}
+	return nil
+}
+
+// key tells a step of a workflow from all others. An ActivityID would not: a step that waited for its locks gets another one.
+func key(ctx context.Context, step string) string {
+	return activity.GetInfo(ctx).WorkflowExecution.ID + "/" + step
+}
+
+func (b *Bank) add(ctx context.Context, name string, cents int64, step string) error {
+	of, err := b.read(ctx, name)
+	if err != nil || of.saw(key(ctx, step)) {
+		return err
+	}
+	of.Cents += cents
+	of.Seen = append(of.Seen, key(ctx, step))
+	_, err = b.Accounts.ReplaceOne(ctx, bson.D{{Key: "_id", Value: name}}, of)
+	return err
+}
+
+func (b *Bank) read(ctx context.Context, name string) (a account, err error) {
+	err = b.Accounts.FindOne(ctx, bson.D{{Key: "_id", Value: name}}).Decode(&a)
+	return a, err
+}
+
+func (a account) saw(key string) bool {
+	for _, seen := range a.Seen {
+		if seen == key {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,20 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/internal/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+// TestTheProgramOfTheREADMERuns although its sagas lock two accounts in both orders, and its bank reads, computes and writes.
+func TestTheProgramOfTheREADMERuns(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	require.NoError(t, run(t.Context(), testenv.Temporal(t), testenv.Mongo(t), testenv.TaskQueue(t), &out))
+	require.Equal(t, "20 workflows ended well; ada has 0, ben has 2000\n", out.String())
+}

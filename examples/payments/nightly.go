@@ -1,0 +1,25 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+// nightly does work that one process does at a time. It needs no Temporal.
+func nightly(ctx context.Context, locker *lockcore.Locker, work func(ctx context.Context, fence int64) error) error {
+	session, err := locker.Acquire(ctx, lockcore.Request{
+		LockID:    "nightly-report",
+		Resources: []lockcore.Resource{lockcore.Exclusive("report")}, // or Shared, or SharedLimit for a semaphore
+	})
+	if err != nil {
+		return err // for example a *lockcore.BusyError, which says who holds it
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		_ = session.Release(ctx) // what cannot be released ends with its TTL
+	}()
+	return work(session.Context(), session.Leases()[0].Fence) // the context is cancelled, with the cause, when the lock is lost
+}

@@ -1,0 +1,71 @@
+package workflows_test
+
+import (
+	"context"
+	"time"
+
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/workflows"
+)
+
+var stepOptions = workflow.ActivityOptions{StartToCloseTimeout: 10 * time.Second}
+
+// The handler of an update locks in its workflow's name. Two updates of one workflow keep each other out by a guard of scope step.
+func Example_update() {
+	account := func(ctx workflow.Context, id string) error {
+		err := workflow.SetUpdateHandler(ctx, "debit", func(ctx workflow.Context, o order) error {
+			ctx = workflow.WithActivityOptions(ctx, stepOptions)
+			ctx = workflows.Guard(ctx, lockcore.Exclusive("account/"+id))
+			return workflow.ExecuteActivity(ctx, debit, o).Get(ctx, nil)
+		})
+		if err != nil {
+			return err
+		}
+		workflow.GetSignalChannel(ctx, "close").Receive(ctx, nil)
+		// What handlers still run would otherwise be cut off, and its locks with it.
+		return workflow.Await(ctx, func() bool { return workflow.AllHandlersFinished(ctx) })
+	}
+	_ = account
+}
+
+// A workflow for each account, which the first order starts. The locks of one order are free before the next begins.
+func Example_signalWithStart() {
+	orders := func(ctx workflow.Context) error {
+		incoming := workflow.GetSignalChannel(ctx, "order")
+		ctx = workflow.WithActivityOptions(ctx, stepOptions)
+		for {
+			var o order
+			if ok, _ := incoming.ReceiveWithTimeout(ctx, time.Hour, &o); !ok {
+				return ctx.Err()
+			}
+			err := workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+				ctx = workflows.Guard(ctx, lockcore.Exclusive("account/"+o.From), lockcore.Exclusive("account/"+o.To))
+				if err := s.Step(ctx, debit, refund, o).Get(ctx, nil); err != nil {
+					return err
+				}
+				return workflow.ExecuteActivity(ctx, credit, o).Get(ctx, nil)
+			})
+			if err != nil {
+				workflow.GetLogger(ctx).Error("an order failed and was undone", "error", err)
+			}
+		}
+	}
+	send := func(ctx context.Context, c client.Client, o order) error {
+		_, err := c.SignalWithStartWorkflow(ctx, "orders-"+o.From, "order", o, client.StartWorkflowOptions{TaskQueue: "payments"}, orders)
+		return err
+	}
+	_ = send
+}
+
+// A child is a party of its own, which its parent's locks keep out. With the owner of its parent, a deadlock is found in which another
+// workflow waits for the parent, and the child for that workflow.
+func Example_childWorkflow() {
+	settle := func(ctx workflow.Context, o order) error {
+		ctx = workflow.WithChildOptions(workflows.WithOwner(ctx, ""), workflow.ChildWorkflowOptions{WorkflowID: "settle-" + o.From})
+		return workflow.ExecuteChildWorkflow(ctx, "Settle", o).Get(ctx, nil)
+	}
+	_ = settle
+}
