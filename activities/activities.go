@@ -3,14 +3,11 @@ package activities
 import (
 	"context"
 	"iter"
-	"math"
-	"slices"
 	"time"
 
 	"go.temporal.io/sdk/activity"
 
 	"github.com/temporal-lockstep/lockstep/internal/namespace"
-	"github.com/temporal-lockstep/lockstep/internal/openrun"
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
@@ -40,18 +37,18 @@ type (
 	KeepResult    = protocol.KeepResult
 	// Lease is what Acquire got on one resource.
 	Lease = protocol.Lease
+	// Use is what must be held when it is released.
+	Use = protocol.Use
 	// Duration is a time.Duration that is text in JSON.
 	Duration = protocol.Duration
 )
-
-// releaseBatch is how many resources lockcore releases at once.
-const releaseBatch = 100
 
 // Locker is what the activities need of a *lockcore.Locker.
 type Locker interface {
 	Enter(ctx context.Context, req lockcore.Request, queue bool) ([]lockcore.Lease, error)
 	Renew(ctx context.Context, leases ...lockcore.Lease) ([]lockcore.Lease, error)
 	Leave(ctx context.Context, leases ...lockcore.Lease) error
+	Commit(ctx context.Context, c lockcore.Commit) error
 	ReleaseHeld(ctx context.Context, r lockcore.Release) (held []string, err error)
 	Recheck(ctx context.Context, req lockcore.Request, at string, first bool, held ...string) (again time.Duration, err error)
 	Withdrawn(ctx context.Context, req lockcore.Request) error
@@ -83,77 +80,6 @@ func (a *Activities) Renew(ctx context.Context, p RenewParams) (RenewResult, err
 // Leave ends the parts that the leases name. The hold stands, for its HoldTTL, until Release.
 func (a *Activities) Leave(ctx context.Context, p LeaveParams) (LeaveResult, error) {
 	return LeaveResult{}, protocol.Failure(a.Locker.Leave(ctx, protocol.CoreLeases(p.Leases)...))
-}
-
-// Release ends what the lock ID holds and asks for on the resources, up to the schedule number.
-// Releasing what is not held is no error.
-func (a *Activities) Release(ctx context.Context, p ReleaseParams) (ReleaseResult, error) {
-	caller, err := a.caller(ctx)
-	if err != nil {
-		return ReleaseResult{}, err
-	}
-	if len(p.Leases) > 0 {
-		if err := a.Locker.Leave(ctx, protocol.CoreLeases(p.Leases)...); err != nil {
-			return ReleaseResult{}, protocol.Failure(err)
-		}
-	}
-	who := partyOf(p.LockID, caller)
-	held, err := a.release(ctx, lockcore.Release{LockID: who.lockID, Run: who.run, Order: lockcore.LastAttempt(p.Schedule)}, p.Resources)
-	if err == nil && (p.Inherits || p.All) && who.run != "" {
-		err = a.releaseInherited(ctx, p, caller)
-	}
-	if err != nil {
-		return ReleaseResult{}, protocol.Failure(err)
-	}
-	var result ReleaseResult
-	for _, name := range p.Held {
-		if activity.GetInfo(ctx).Attempt <= 1 && !slices.Contains(held, name) { // an earlier attempt may have released it
-			result.Missing = append(result.Missing, name)
-		}
-	}
-	return result, nil
-}
-
-// releaseInherited ends what other runs of the workflow hold, and have left to the caller, which is the current run.
-func (a *Activities) releaseInherited(ctx context.Context, p ReleaseParams, caller protocol.Run) error {
-	byRun := map[string][]string{}
-	for s, err := range a.Locker.Status(ctx, lockcore.Filter{LockID: caller.LockID(), Contended: true}) {
-		switch {
-		case err != nil:
-			return err
-		case s.Run == "" || s.Run == caller.RunID || s.State == lockcore.StateDraining:
-		case p.All || slices.Contains(p.Resources, s.Resource):
-			byRun[s.Run] = append(byRun[s.Run], s.Resource)
-		}
-	}
-	if len(byRun) == 0 {
-		return nil
-	}
-	if current, err := openrun.IsCurrent(ctx, caller); !current {
-		return err
-	}
-	for run, names := range byRun {
-		release := lockcore.Release{
-			LockID: caller.LockID(), Run: run, Order: lockcore.LastAttempt(math.MaxInt32), Orphaned: "released by a later run of its workflow",
-		}
-		slices.Sort(names)
-		if _, err := a.release(ctx, release, slices.Compact(names)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (a *Activities) release(ctx context.Context, r lockcore.Release, names []string) (held []string, err error) {
-	for batch := range slices.Chunk(names, releaseBatch) {
-		r.Resources = batch
-		found, err := a.Locker.ReleaseHeld(ctx, r)
-		if err != nil {
-			return nil, err
-		}
-		held = append(held, found...)
-	}
-	return held, nil
 }
 
 // caller is the run that calls.

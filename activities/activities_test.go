@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/activities"
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -32,6 +33,7 @@ type fakeLocker struct {
 	renewed  []lockcore.Lease
 	left     []lockcore.Lease
 	released []lockcore.Release
+	commits  []lockcore.Commit
 	tended   []string
 	extended []string
 }
@@ -57,6 +59,11 @@ func (f *fakeLocker) Leave(_ context.Context, leases ...lockcore.Lease) error {
 func (f *fakeLocker) ReleaseHeld(_ context.Context, r lockcore.Release) ([]string, error) {
 	f.released = append(f.released, r)
 	return r.Resources[:1], f.err
+}
+
+func (f *fakeLocker) Commit(_ context.Context, c lockcore.Commit) error {
+	f.commits = append(f.commits, c)
+	return f.err
 }
 
 func (f *fakeLocker) Recheck(_ context.Context, req lockcore.Request, _ string, _ bool, _ ...string) (time.Duration, error) {
@@ -189,15 +196,15 @@ func TestReleaseEndsAnyNumberOfResourcesUpToTheSchedule(t *testing.T) {
 	for i := range names {
 		names[i] = fmt.Sprintf("r%03d", i)
 	}
-	in, err := json.Marshal(map[string]any{"resources": names, "schedule": 9, "leases": []json.RawMessage{json.RawMessage(leaseText)}})
+	in, err := json.Marshal(map[string]any{"lockId": "mine", "resources": names, "schedule": 9, "leases": []json.RawMessage{json.RawMessage(leaseText)}})
 	require.NoError(t, err)
 	_, err = call(t, f, "lockstep.Release", string(in))
 	require.NoError(t, err)
 	var got []string
 	for _, r := range f.released {
 		require.LessOrEqual(t, len(r.Resources), 100)
-		require.Equal(t, ownLockID, r.LockID)
-		require.Equal(t, "default-test-run-id", r.Run)
+		require.Equal(t, "mine", r.LockID)
+		require.Empty(t, r.Run)
 		require.Equal(t, lockcore.LastAttempt(9), r.Order)
 		got = append(got, r.Resources...)
 	}
@@ -244,11 +251,20 @@ func TestTheNamesOfTheActivities(t *testing.T) {
 	}, names)
 }
 
-// What steps are known to have held, and is not held at the end, was lost, or never taken by a worker without the interceptor.
-func TestReleaseTellsWhatWasHeldAndIsMissing(t *testing.T) {
+// What was used is verified before anything is released; a lock ID of the caller's choice has no runs, and is told afterwards.
+func TestReleaseVerifiesWhatWasUsed(t *testing.T) {
 	t.Parallel()
-	f := &fakeLocker{} // which finds the first resource held
-	out, err := call(t, f, "lockstep.Release", `{"resources":["account/1","account/2","account/3"],"held":["account/1","account/2"]}`)
+	f := &fakeLocker{}
+	out, err := call(t, f, "lockstep.Release", `{"resources":["account/1"],"schedule":3,"used":[{"resource":"account/1","schedule":2}],"before":"run 1"}`)
 	require.NoError(t, err)
-	require.JSONEq(t, `{"missing":["account/2"]}`, out)
+	require.JSONEq(t, `{}`, out)
+	require.Equal(t, []lockcore.Commit{{
+		LockID: ownLockID, Run: "default-test-run-id", Resources: []string{"account/1"}, Order: lockcore.LastAttempt(3),
+		Uses:     []lockcore.Use{{Resource: "account/1", By: lockcore.LastAttempt(2)}},
+		Inherits: true, // in the test environment
+		Before:   []string{"run 1"},
+	}}, f.commits)
+	_, err = call(t, f, "lockstep.Release", `{"lockId":"mine","resources":["a","b"],"schedule":3,"used":[{"resource":"b","schedule":2}]}`)
+	require.ErrorIs(t, protocol.LockError(err), lockcore.ErrLost) // it finds the first resource held
+	require.Len(t, f.commits, 1)
 }

@@ -49,9 +49,9 @@
 //
 // # What it does not promise
 //
-// What Acquire took is renewed by nobody but Keep. Between activities it stands for its HoldTTL, counted
-// from the last sign of life. A workflow that ends without Release leaves it standing that long, or until the
-// janitor of a worker finds it.
+// What Acquire took stands for its HoldTTL, counted from the last sign of life. Signs of life are Keep and, if it was taken
+// in the workflow's own name, the janitor of a worker as long as the run is open. The janitor also releases what a workflow
+// leaves that ends without Release.
 //
 // All of it at length: docs/activities.md in the repository.
 package activities

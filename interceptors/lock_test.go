@@ -51,9 +51,7 @@ func lockOnce(t *testing.T, d *doors, l workflows.Locks) error {
 		if fence, ok := hold.Fence(account.Name); !ok || fence != 7 {
 			return errors.New("the fence is not told")
 		}
-		hold.Release(ctx)
-		hold.Release(ctx)
-		return nil
+		return errors.Join(hold.Release(ctx), hold.Release(ctx))
 	})
 	require.NoError(t, err)
 	return taken

@@ -85,8 +85,8 @@ func TestASagaMayGoOnAfterALoss(t *testing.T) {
 	t.Parallel()
 	l := &fakeLocker{}
 	require.NoError(t, runWorkflow(t, workflowEnv(t, with(l)), &releases{}, func(ctx workflow.Context) error {
-		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
-			return step(workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, Reacquire: true}), "Debit")
+		return workflows.RunSaga(ctx, workflows.SagaOptions{GoOnAfterLoss: true}, func(ctx workflow.Context, _ *workflows.Saga) error {
+			return step(workflows.Guard(ctx, account), "Debit")
 		})
 	}))
 	require.True(t, l.asked()[0].Reacquire)

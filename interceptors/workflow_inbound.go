@@ -42,8 +42,11 @@ func (w *workflowInbound) ExecuteWorkflow(ctx workflow.Context, in *interceptor.
 	if done {
 		return result, err
 	}
-	w.state.ReleaseAll(ctx, run.ReleaseOptions{})
-	return result, protocol.Plain(err)
+	ended := w.state.End(ctx, err)
+	if err == nil && ended != nil {
+		result = nil
+	}
+	return result, protocol.Plain(ended)
 }
 
 // ExecuteUpdate runs an update handler, whose context does not derive from the workflow function's,

@@ -30,20 +30,20 @@ var account = lockcore.Exclusive("account/1")
 type releases struct {
 	activities.Locker
 	mu   sync.Mutex
-	seen []lockcore.Release
+	seen []lockcore.Commit
 	// fail is how many releases fail before one succeeds.
 	fail int
 }
 
-func (r *releases) ReleaseHeld(_ context.Context, rel lockcore.Release) ([]string, error) {
+func (r *releases) Commit(_ context.Context, c lockcore.Commit) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.fail > 0 {
 		r.fail--
-		return nil, errors.New("no primary")
+		return errors.New("no primary")
 	}
-	r.seen = append(r.seen, rel)
-	return rel.Resources, nil
+	r.seen = append(r.seen, c)
+	return nil
 }
 
 // runWorkflow runs fn with the steps Debit, Credit, which succeed, and Refuse, which does not.

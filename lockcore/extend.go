@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
@@ -35,26 +34,15 @@ func (l *Locker) Extend(ctx context.Context, lockID, run string, resources ...st
 // extendEvery is how often a hold without end is looked after.
 const extendEvery = 5 * time.Minute
 
-// extendOne extends one hold and returns its TTL, 0 if it has no end. A request that only refreshes
-// asks for nothing, so that its order can be one which no release has reached.
+// extendOne extends one hold and returns its TTL, 0 if it has no end.
 func (l *Locker) extendOne(ctx context.Context, lockID, run, name string) (time.Duration, error) {
-	order := LastAttempt(math.MaxInt32)
-	op := engine.Acquire{
-		Policy: l.cfg.policy(), Resource: name, LockID: lockID, Label: run, Order: order.number(), Mode: engine.SharedBy, Keep: true, Refresh: true,
-		TTL: millis(minTTL), HoldTTL: millis(minTTL), WaiterTTL: l.cfg.WaiterTTL.Milliseconds(), MaxWaiters: int64(l.cfg.MaxWaiters),
-		Owner: lockID, Host: l.cfg.Host,
-	}
-	d, err := l.retryUnknown(ctx, "extend", name, order, func(ctx context.Context) (engine.Document, error) { return l.eng.Acquire(ctx, op) })
+	d, err := l.refreshHold(ctx, name, engine.Acquire{LockID: lockID, Label: run})
 	if err != nil {
 		return 0, err
 	}
-	l.afterWrite(ctx, &d, ending{})
-	if d.Last.Outcome == engine.OtherRun {
-		return 0, &OtherRunError{Resource: name, LockID: lockID, Run: run, Other: d.Last.Note}
+	k := d.Kept(lockID)
+	if k == nil {
+		return 0, lostError(&d, lockID, run, "", LastAttempt(math.MaxInt32).number())
 	}
-	i := slices.IndexFunc(d.Held, func(e engine.Entry) bool { return e.LockID == lockID && e.State == engine.Kept })
-	if i < 0 {
-		return 0, lostError(&d, lockID, run, "", order.number())
-	}
-	return time.Duration(d.Held[i].TTL) * time.Millisecond, nil
+	return time.Duration(k.TTL) * time.Millisecond, nil
 }

@@ -3,6 +3,7 @@ package lockcore
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -32,133 +33,116 @@ func (r *Request) check() error {
 		checkTTL("Request.HoldTTL", r.HoldTTL),
 		checkAtLeast("Request.HoldTTL", r.HoldTTL, r.TTL, "Request.TTL"),
 		checkRange("Request.MaxWait", r.MaxWait, 0, maxTTL),
-		checkRange("Request.Order.Schedule", int(r.Order.Schedule), 0, math.MaxInt32),
-		checkRange("len(Request.Resources)", len(r.Resources), 1, maxResources),
+		checkSchedule("Request", r.Order),
 	}
 	errs = append(errs, r.checkRun()...)
 	if r.Owner != r.LockID { // which it defaults to
 		errs = append(errs, checkText("Request.Owner", r.Owner, 0, maxName))
 	}
-	seen := make(map[string]bool, len(r.Resources))
+	names := make([]string, len(r.Resources))
 	for i, res := range r.Resources {
 		field := fmt.Sprintf("Request.Resources[%d]", i)
-		errs = append(errs, checkText(field+".Name", res.Name, 1, maxName), checkMode(field, res))
-		if seen[res.Name] {
-			errs = append(errs, &InvalidError{Field: field + ".Name", Value: quote(res.Name), Bound: "each resource once in a request"})
-		}
-		seen[res.Name] = true
+		twice := slices.Contains(names[:i], res.Name)
+		errs = append(errs, checkMode(field, res), refuse(twice, field+".Name", quote(res.Name), "each resource once in a request"))
+		names[i] = res.Name
 	}
-	if r.Order == (Order{}) {
-		errs = append(errs, &InvalidError{
-			Field: "Request.Order", Value: r.Order.String(), Bound: "0.1 or more for a request that queues, or that names its part: it is asked again by it",
-		})
-	}
-	return firstError(errs...)
+	return firstError(append(errs, checkResources("Request.Resources", names, ".Name"),
+		refuse(r.Order == (Order{}), "Request.Order", r.Order.String(),
+			"0.1 or more for a request that queues, or that names its part: it is asked again by it"))...)
 }
 
 // checkRun refuses what does not go together of a request with a run label.
 func (r *Request) checkRun() []error {
 	errs := []error{
-		checkText("Request.Run", r.Run, 0, maxName), checkText("Request.TakeOver", r.TakeOver, 0, maxName),
-		checkText("Request.Within", r.Within, 0, maxLockID), checkRange("len(Request.Undo)", len(r.Undo), 0, engine.MaxUndone),
+		checkText("Request.Run", r.Run, 0, maxName),
+		checkText("Request.TakeOver", r.TakeOver, 0, maxName),
+		checkText("Request.Within", r.Within, 0, maxLockID),
+		checkRange("len(Request.Undo)", len(r.Undo), 0, engine.MaxUndone),
+		refuse(engine.IsCutOff(r.LockID), "Request.LockID", quote(r.LockID), "one that does not end like those of parts that were cut off"),
+		refuse(r.TakeOver != "" && (r.Run == "" || r.TakeOver == r.Run), "Request.TakeOver", quote(r.TakeOver),
+			"another label than Request.Run, which is set"),
+		refuse(r.Within != "" && (r.Run == "" || r.Keep || r.Within == r.LockID), "Request.Within", quote(r.Within),
+			"another lock ID than the request's, with Request.Run and without Request.Keep"),
 	}
-	refuse := func(is bool, field, value, bound string) {
-		if is {
-			errs = append(errs, &InvalidError{Field: field, Value: quote(value), Bound: bound})
-		}
-	}
-	refuse(engine.IsCutOff(r.LockID), "Request.LockID", r.LockID, "one that does not end like those of parts that were cut off")
-	refuse(r.TakeOver != "" && (r.Run == "" || r.TakeOver == r.Run), "Request.TakeOver", r.TakeOver, "another label than Request.Run, which is set")
-	refuse(r.Within != "" && (r.Run == "" || r.Keep || r.Within == r.LockID), "Request.Within", r.Within,
-		"another lock ID than the request's, with Request.Run and without Request.Keep")
 	for i, part := range r.Undo {
 		field := fmt.Sprintf("Request.Undo[%d]", i)
-		errs = append(errs, checkText(field, part, 0, maxName))
-		refuse(r.Run == "" || part == r.Part, field, part, "another part than Request.Part, with Request.Run")
+		errs = append(errs, checkText(field, part, 0, maxName),
+			refuse(r.Run == "" || part == r.Part, field, quote(part), "another part than Request.Part, with Request.Run"))
 	}
 	return errs
 }
 
 func (r *Release) check() error {
-	var order error
-	switch {
-	case r.Leaving != nil && r.Order == (Order{}):
-		order = &InvalidError{Field: "Release.Leaving", Value: quote(*r.Leaving), Bound: "nil without Release.Order, which says which request of the part"}
-	case r.FirstFence == 0 && r.Order.Schedule == 0 && r.Order != (Order{}) && r.Order != LastAttempt(0):
-		order = &InvalidError{
-			Field: "Release.Order", Value: r.Order.String(), Bound: "one with a Schedule of 1 or more, or LastAttempt; a plain request is named by FirstFence",
-		}
+	leaving := ""
+	if r.Leaving != nil {
+		leaving = *r.Leaving
 	}
 	return firstError(
 		checkEnd("Release", r.LockID, r.FirstFence, r.Resources),
-		order,
+		refuse(r.Leaving != nil && r.Order == (Order{}), "Release.Leaving", quote(leaving),
+			"nil without Release.Order, which says which request of the part"),
+		refuse(r.FirstFence == 0 && r.Order.Schedule == 0 && r.Order != (Order{}) && r.Order != LastAttempt(0), "Release.Order", r.Order.String(),
+			"one with a Schedule of 1 or more, or LastAttempt; a plain request is named by FirstFence"),
 		checkText("Release.Orphaned", r.Orphaned, 0, maxName),
 		checkText("Release.Run", r.Run, 0, maxName),
-		checkRange("Release.Order.Schedule", int(r.Order.Schedule), 0, math.MaxInt32),
+		checkSchedule("Release", r.Order),
 	)
 }
 
 // checkEnd refuses among others to look for one hold on several resources.
 func checkEnd(field, lockID string, firstFence int64, resources []string) error {
-	checks := []error{
+	return firstError(
 		checkText(field+".LockID", lockID, 1, maxLockID),
-		checkRange("len("+field+".Resources)", len(resources), 1, maxResources),
+		checkResources(field+".Resources", resources, ""),
+		refuse(firstFence < 0 || (firstFence > 0 && len(resources) != 1), field+".FirstFence", strconv.FormatInt(firstFence, 10),
+			"that of a lease, with one resource; or 0"),
+	)
+}
+
+func checkResources(field string, names []string, of string) error {
+	errs := []error{checkRange("len("+field+")", len(names), 1, maxResources)}
+	for i, name := range names {
+		errs = append(errs, checkText(fmt.Sprintf("%s[%d]%s", field, i, of), name, 1, maxName))
 	}
-	for i, name := range resources {
-		checks = append(checks, checkText(fmt.Sprintf("%s.Resources[%d]", field, i), name, 1, maxName))
-	}
-	if firstFence < 0 || (firstFence > 0 && len(resources) != 1) {
-		checks = append(checks, &InvalidError{
-			Field: field + ".FirstFence", Value: strconv.FormatInt(firstFence, 10), Bound: "that of a lease, with one resource; or 0",
-		})
-	}
-	return firstError(checks...)
+	return firstError(errs...)
+}
+
+func checkSchedule(field string, o Order) error {
+	return checkRange(field+".Order.Schedule", int(o.Schedule), 0, math.MaxInt32)
 }
 
 func checkMode(field string, r Resource) error {
-	switch r.Mode {
-	case ModeExclusive:
-		if r.Limit != 0 {
-			return &InvalidError{Field: field + ".Limit", Value: strconv.Itoa(r.Limit), Bound: "0 in exclusive mode"}
-		}
-	case ModeShared:
-		if r.Limit == noPlaces {
-			return &InvalidError{Field: field + ".Limit", Value: "0", Bound: fmt.Sprintf("1 to %d; lockcore.Shared has no limit", maxLimit)}
-		}
-		return checkRange(field+".Limit", r.Limit, 0, maxLimit)
-	default:
-		return &InvalidError{Field: field + ".Mode", Value: quote(string(r.Mode)), Bound: `"X" (exclusive) or "S" (shared)`}
-	}
-	return nil
+	return firstError(
+		refuse(r.Mode != ModeExclusive && r.Mode != ModeShared, field+".Mode", quote(string(r.Mode)), `"X" (exclusive) or "S" (shared)`),
+		refuse(r.Mode == ModeExclusive && r.Limit != 0, field+".Limit", strconv.Itoa(r.Limit), "0 in exclusive mode"),
+		refuse(r.Limit == noPlaces, field+".Limit", "0", fmt.Sprintf("1 to %d; lockcore.Shared has no limit", maxLimit)),
+		checkRange(field+".Limit", r.Limit, 0, maxLimit),
+	)
 }
 
 func checkText(field, value string, atLeast, atMost int) error {
-	bound := fmt.Sprintf("%d to %d bytes of valid UTF-8 without NUL", atLeast, atMost)
-	if len(value) < atLeast || len(value) > atMost || !utf8.ValidString(value) || strings.ContainsRune(value, 0) {
-		return &InvalidError{Field: field, Value: quote(value), Bound: bound}
-	}
-	return nil
+	invalid := len(value) < atLeast || len(value) > atMost || !utf8.ValidString(value) || strings.ContainsRune(value, 0)
+	return refuse(invalid, field, quote(value), fmt.Sprintf("%d to %d bytes of valid UTF-8 without NUL", atLeast, atMost))
 }
 
 func checkTTL(field string, d time.Duration) error {
-	if d == Forever || (d >= minTTL && d <= maxTTL) {
-		return nil
-	}
-	return &InvalidError{Field: field, Value: d.String(), Bound: fmt.Sprintf("%v to ten years, or lockcore.Forever", minTTL)}
+	return refuse(d != Forever && (d < minTTL || d > maxTTL), field, d.String(), fmt.Sprintf("%v to ten years, or lockcore.Forever", minTTL))
 }
 
 func checkAtLeast(field string, d, least time.Duration, of string) error {
-	if d >= least {
-		return nil
-	}
-	return &InvalidError{Field: field, Value: d.String(), Bound: fmt.Sprintf("at least %s, which is %v", of, least)}
+	return refuse(d < least, field, d.String(), fmt.Sprintf("at least %s, which is %v", of, least))
 }
 
 func checkRange[T int | time.Duration](field string, v, least, most T) error {
-	if v >= least && v <= most {
+	return refuse(v < least || v > most, field, fmt.Sprint(v), fmt.Sprintf("%v to %v", least, most))
+}
+
+// refuse is an *InvalidError if the value is invalid.
+func refuse(invalid bool, field, value, bound string) error {
+	if !invalid {
 		return nil
 	}
-	return &InvalidError{Field: field, Value: fmt.Sprint(v), Bound: fmt.Sprintf("%v to %v", least, most)}
+	return &InvalidError{Field: field, Value: value, Bound: bound}
 }
 
 func firstError(errs ...error) error {

@@ -94,7 +94,6 @@ func TestEveryBoundOfARequestIsRefusedByNameAndNothingChanges(t *testing.T) {
 	}
 	refuse("no resource", "len(Release.Resources)", l.Release(t.Context(), lockcore.Release{LockID: "holder"}))
 	refuse("101 resources", "len(Release.Resources)", l.Release(t.Context(), lockcore.Release{LockID: "holder", Resources: hundredAndOne}))
-	refuse("no such mode", "Filter.Mode", firstStatus(t.Context(), l.Locker, lockcore.Filter{Mode: "Q"}))
 	refuse("no such state", "Filter.States[0]", firstStatus(t.Context(), l.Locker, lockcore.Filter{States: []lockcore.State{"gone"}}))
 	require.Equal(t, before, contents(t, l.coll))
 }

@@ -7,7 +7,6 @@ import (
 	"iter"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
@@ -26,23 +25,15 @@ type Status struct {
 }
 
 // Filter selects what Status lists. The zero Filter selects everything; each field that is set
-// narrows it.
+// narrows it. What it has no field for, such as a host, is a condition of the caller's loop.
 type Filter struct {
 	// Resource is one name, and Prefix the beginning of names. At most 512 bytes each.
 	Resource, Prefix string
 	LockID, Owner    string
-	Host             string
 	// LockIDPrefix is the beginning of lock IDs. At most 1,500 bytes.
 	LockIDPrefix string
-	// Mode is ModeExclusive or ModeShared.
-	Mode Mode
-	// CreatedAfter and CreatedBefore bound when the hold was granted, or the request queued, by the
-	// database server's clock; both exclusive.
-	CreatedAfter, CreatedBefore time.Time
-	// TTLBelow and TTLAtLeast bound what is left of the promise: nothing, or less, if it has expired,
-	// and more than any bound if it has no end. Zero is no bound. 1 ns as TTLBelow finds only what has
-	// expired, and as TTLAtLeast only what has not.
-	TTLBelow, TTLAtLeast time.Duration
+	// Live leaves out what has expired.
+	Live bool
 	// States are what to list. Defaults to all.
 	States []State
 	// Contended lists only resources that have a queue, a claim, a draining part or a hold that is
@@ -64,8 +55,7 @@ func (l *Locker) Status(ctx context.Context, f Filter) iter.Seq2[Status, error] 
 			return
 		}
 		q := engine.Query{
-			Resource: f.Resource, Prefix: f.Prefix, LockID: f.LockID, Owner: f.Owner, LockIDPrefix: f.LockIDPrefix,
-			Live: f.TTLAtLeast > 0, Contended: f.Contended,
+			Resource: f.Resource, Prefix: f.Prefix, LockID: f.LockID, Owner: f.Owner, LockIDPrefix: f.LockIDPrefix, Live: f.Live, Contended: f.Contended,
 		}
 		for d, err := range l.eng.List(ctx, q) {
 			if err != nil {
@@ -91,35 +81,18 @@ func (f *Filter) check() error {
 		checkText("Filter.LockID", f.LockID, 0, maxLockID),
 		checkText("Filter.LockIDPrefix", f.LockIDPrefix, 0, maxLockID),
 		checkText("Filter.Owner", f.Owner, 0, maxLockID),
-		checkText("Filter.Host", f.Host, 0, 255),
-	}
-	if f.Mode != "" {
-		errs = append(errs, checkMode("Filter", Resource{Mode: f.Mode}))
 	}
 	for i, s := range f.States {
-		switch s {
-		case StateHolding, StateClaimed, StateDraining, StateWaiting:
-		default:
-			errs = append(errs, &InvalidError{
-				Field: fmt.Sprintf("Filter.States[%d]", i), Value: quote(string(s)), Bound: `"holding", "claimed", "draining" or "waiting"`,
-			})
-		}
+		known := slices.Contains([]State{StateHolding, StateClaimed, StateDraining, StateWaiting}, s)
+		errs = append(errs, refuse(!known, fmt.Sprintf("Filter.States[%d]", i), quote(string(s)), `"holding", "claimed", "draining" or "waiting"`))
 	}
 	return firstError(errs...)
 }
 
 func (f *Filter) selects(s *Status) bool {
 	is := func(want, got string) bool { return want == "" || want == got }
-	switch {
-	case !is(f.Resource, s.Resource), !strings.HasPrefix(s.Resource, f.Prefix), !is(f.LockID, s.LockID), !is(f.Owner, s.Owner),
-		!strings.HasPrefix(s.LockID, f.LockIDPrefix), !is(f.Host, s.Host), !is(string(f.Mode), string(s.Mode)):
-		return false
-	case !f.CreatedAfter.IsZero() && !s.Since.After(f.CreatedAfter), !f.CreatedBefore.IsZero() && !s.Since.Before(f.CreatedBefore):
-		return false
-	case f.TTLBelow != 0 && s.ExpiresIn >= f.TTLBelow, f.TTLAtLeast != 0 && s.ExpiresIn < f.TTLAtLeast:
-		return false
-	}
-	return len(f.States) == 0 || slices.Contains(f.States, s.State)
+	return is(f.Resource, s.Resource) && strings.HasPrefix(s.Resource, f.Prefix) && is(f.LockID, s.LockID) && is(f.Owner, s.Owner) &&
+		strings.HasPrefix(s.LockID, f.LockIDPrefix) && (!f.Live || s.ExpiresIn > 0) && (len(f.States) == 0 || slices.Contains(f.States, s.State))
 }
 
 // statusesOf lists who is in a document.

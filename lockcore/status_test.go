@@ -35,7 +35,6 @@ func TestStatusIsFilteredByEachField(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
-	before := time.Now().Add(-time.Hour)
 	enter(false, lockcore.Request{LockID: "a", Resources: []lockcore.Resource{lockcore.Exclusive("x/1")}, Owner: "saga", TTL: time.Minute})
 	enter(false, lockcore.Request{LockID: "b", Resources: []lockcore.Resource{lockcore.Shared("x/2")}, TTL: lockcore.Forever, Comment: "$$ROOT"})
 	enter(false, lockcore.Request{LockID: "c", Resources: []lockcore.Resource{lockcore.Shared("x/2")}, TTL: 3 * time.Hour})
@@ -54,17 +53,10 @@ func TestStatusIsFilteredByEachField(t *testing.T) {
 		"lock ID":           {lockcore.Filter{LockID: "$owner"}, everything[4:]},
 		"lock ID's prefix":  {lockcore.Filter{LockIDPrefix: "$own"}, everything[4:]},
 		"prefix of no lock": {lockcore.Filter{LockIDPrefix: "b "}, []string{}},
-		"not expired":       {lockcore.Filter{TTLAtLeast: 1}, everything},
+		"not expired":       {lockcore.Filter{Live: true}, everything},
 		"owner":             {lockcore.Filter{Owner: "saga"}, everything[:2]},
 		"owner by lock ID":  {lockcore.Filter{Owner: "c"}, everything[3:4]},
 		"lock ID and owner": {lockcore.Filter{LockID: "d", Owner: "saga"}, everything[1:2]},
-		"host":              {lockcore.Filter{Host: "host:1"}, []string{everything[0], everything[2], everything[3]}},
-		"mode":              {lockcore.Filter{Mode: lockcore.ModeShared}, everything[2:4]},
-		"created after":     {lockcore.Filter{CreatedAfter: before}, everything},
-		"created before":    {lockcore.Filter{CreatedBefore: before}, []string{}},
-		"TTL below":         {lockcore.Filter{TTLBelow: 2 * time.Hour}, []string{everything[0], everything[1], everything[4]}},
-		"TTL at least":      {lockcore.Filter{TTLAtLeast: 2 * time.Hour}, everything[2:4]},
-		"expired":           {lockcore.Filter{TTLBelow: 1}, []string{}},
 		"waiting":           {lockcore.Filter{States: []lockcore.State{lockcore.StateWaiting}}, []string{everything[1], everything[4]}},
 		"holding":           {lockcore.Filter{States: []lockcore.State{lockcore.StateHolding}, Resource: "x/2"}, everything[2:4]},
 	} {
@@ -75,7 +67,7 @@ func TestStatusIsFilteredByEachField(t *testing.T) {
 		require.Equal(t, 1, s.Position)
 		require.Equal(t, "p", s.Part)
 	}
-	for _, f := range []lockcore.Filter{{Mode: "Z"}, {States: []lockcore.State{"sleeping"}}, {LockID: "\xff"}} {
+	for _, f := range []lockcore.Filter{{States: []lockcore.State{"sleeping"}}, {LockID: "\xff"}} {
 		for _, err := range l.Status(t.Context(), f) {
 			require.ErrorIs(t, err, lockcore.ErrInvalid)
 		}
@@ -141,7 +133,7 @@ func TestOfIdleDocumentsOnlyThoseThatLiveAreListed(t *testing.T) {
 	_, err := l.coll.UpdateOne(t.Context(), bson.D{{Key: "_id", Value: "minute"}},
 		bson.D{{Key: "$set", Value: bson.D{{Key: "idleAt", Value: time.Now().Add(-4 * time.Hour)}}}})
 	require.NoError(t, err)
-	require.Equal(t, []string{"forever forever holding"}, list(t, l.Locker, lockcore.Filter{TTLAtLeast: 1}))
+	require.Equal(t, []string{"forever forever holding"}, list(t, l.Locker, lockcore.Filter{Live: true}))
 	require.Len(t, list(t, l.Locker, lockcore.Filter{}), 2)
 }
 

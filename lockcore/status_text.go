@@ -101,38 +101,22 @@ func ago(d time.Duration) string {
 	return roughly(d) + " ago"
 }
 
-const day = 24 * time.Hour
-
-// grains are what people round to: durations below the first are rounded to the second.
-var grains = []struct{ below, to time.Duration }{
-	{time.Second, 10 * time.Millisecond}, {10 * time.Minute, time.Second}, {10 * time.Hour, time.Minute}, {10 * day, time.Hour}, {1<<63 - 1, day},
-}
-
-// roughly is a duration in at most two units, such as "4 min 40 s".
+// roughly is a duration in at most two units, such as "4m40s".
 func roughly(d time.Duration) string {
-	for _, g := range grains {
-		if d < g.below {
-			d = d.Round(g.to)
-			break
+	grain := 10 * time.Millisecond
+	switch {
+	case d >= 10*time.Hour:
+		grain = time.Hour
+	case d >= 10*time.Minute:
+		grain = time.Minute
+	case d >= time.Second:
+		grain = time.Second
+	}
+	text := d.Round(grain).String()
+	for _, none := range []string{"0s", "0m"} {
+		if before, has := strings.CutSuffix(text, none); has && !strings.ContainsAny(before[max(0, len(before)-1):], "0123456789") {
+			text = before
 		}
 	}
-	if d < time.Second {
-		return fmt.Sprintf("%d ms", d.Milliseconds())
-	}
-	var words []string
-	for _, u := range []struct {
-		one  time.Duration
-		name string
-	}{{day, "day"}, {time.Hour, "h"}, {time.Minute, "min"}, {time.Second, "s"}} {
-		n := d / u.one
-		d %= u.one
-		switch {
-		case n == 0:
-		case u.one == day && n > 1:
-			words = append(words, fmt.Sprintf("%d days", n))
-		default:
-			words = append(words, fmt.Sprintf("%d %s", n, u.name))
-		}
-	}
-	return strings.Join(words, " ")
+	return text
 }

@@ -29,26 +29,26 @@ func TestStatusOfAHoldSaysWhatAPersonNeedsToAct(t *testing.T) {
 	t.Parallel()
 	hold := lockcore.Holder{LockID: "pay/1", Owner: "pay/1", Mode: lockcore.ModeExclusive, Fence: 3, FirstFence: 3, State: lockcore.StateHolding}
 	says(t, lockcore.Status{Holder: hold}, map[string]func(*lockcore.Status){
-		`held by "pay/1" (exclusive, first fence 3) since 2026-01-02T03:04:05Z, for another 25 s unless renewed; heard of 5 s ago`: func(s *lockcore.Status) {
+		`held by "pay/1" (exclusive, first fence 3) since 2026-01-02T03:04:05Z, for another 25s unless renewed; heard of 5s ago`: func(s *lockcore.Status) {
 			s.Silent, s.ExpiresIn = 5*time.Second, 25*time.Second+1
 		},
 		`held by "pay/1" of "transfer-7" on worker-1:4711 (exclusive, first fence 3) since 2026-01-02T03:04:05Z, ` +
-			`for another 10 min unless renewed; heard of 5 s ago; comment "debit"`: func(s *lockcore.Status) {
+			`for another 10m unless renewed; heard of 5s ago; comment "debit"`: func(s *lockcore.Status) {
 			s.Silent, s.Owner, s.Host, s.Comment, s.ExpiresIn = 5*time.Second, "transfer-7", "worker-1:4711", "debit", 10*time.Minute
 		},
-		`held by "pay/1" (shared with limit 4, first fence 3, latest 7) since 2026-01-02T03:04:05Z, for another 1 s unless renewed`: func(s *lockcore.Status) {
+		`held by "pay/1" (shared with limit 4, first fence 3, latest 7) since 2026-01-02T03:04:05Z, for another 1s unless renewed`: func(s *lockcore.Status) {
 			s.Mode, s.Limit, s.Fence, s.ExpiresIn = lockcore.ModeShared, 4, 7, time.Second
 		},
-		`held by "pay/1" (exclusive, first fence 3) since 2026-01-02T03:04:05Z, no end; heard of 2 days 2 h ago`: func(s *lockcore.Status) {
+		`held by "pay/1" (exclusive, first fence 3) since 2026-01-02T03:04:05Z, no end; heard of 50h ago`: func(s *lockcore.Status) {
 			s.Silent, s.ExpiresIn = 50*time.Hour, lockcore.Forever
 		},
-		`held by "pay/1" (exclusive, first fence 3) since 2026-01-02T03:04:05Z, expired 1 min ago; heard of 1 min 30 s ago`: func(s *lockcore.Status) {
+		`held by "pay/1" (exclusive, first fence 3) since 2026-01-02T03:04:05Z, expired 1m ago; heard of 1m30s ago`: func(s *lockcore.Status) {
 			s.Silent, s.ExpiresIn = 90*time.Second, -time.Minute-2*time.Millisecond
 		},
 	})
 	hold.State = lockcore.StateDraining
 	says(t, lockcore.Status{Holder: hold}, map[string]func(*lockcore.Status){
-		`draining for another 12 s: "pay/1" (exclusive, part "p", first fence 3) since 2026-01-02T03:04:05Z, was cut off`: func(s *lockcore.Status) {
+		`draining for another 12s: "pay/1" (exclusive, part "p", first fence 3) since 2026-01-02T03:04:05Z, was cut off`: func(s *lockcore.Status) {
 			s.Part, s.ExpiresIn = "p", 12*time.Second
 		},
 		`drained just now: "pay/1" (exclusive, first fence 3), was cut off`: func(s *lockcore.Status) {
@@ -64,25 +64,25 @@ func TestStatusOfAWaiterSaysWhatAPersonNeedsToAct(t *testing.T) {
 	t.Parallel()
 	claimed := lockcore.Holder{LockID: "pay/1", Owner: "pay/1", Mode: lockcore.ModeExclusive, State: lockcore.StateClaimed, Part: "p"}
 	says(t, lockcore.Status{Holder: claimed}, map[string]func(*lockcore.Status){
-		`granted to "pay/1" (exclusive, part "p") at 2026-01-02T03:04:05Z, lapses in 20 s unless confirmed`: func(s *lockcore.Status) {
+		`granted to "pay/1" (exclusive, part "p") at 2026-01-02T03:04:05Z, lapses in 20s unless confirmed`: func(s *lockcore.Status) {
 			s.ExpiresIn = 20 * time.Second
 		},
-		`granted to "pay/1" (exclusive, part "p") at 2026-01-02T03:04:05Z, lapsed 300 ms ago`: func(s *lockcore.Status) {
+		`granted to "pay/1" (exclusive, part "p") at 2026-01-02T03:04:05Z, lapsed 300ms ago`: func(s *lockcore.Status) {
 			s.ExpiresIn = -300 * time.Millisecond
 		},
 	})
 	waiter := lockcore.Holder{LockID: "b", Owner: "b", Mode: lockcore.ModeExclusive, State: lockcore.StateWaiting, Part: "p"}
 	says(t, lockcore.Status{Position: 1, Holder: waiter}, map[string]func(*lockcore.Status){
-		`waiting at place 3 for 2 h: "b" of "saga-2" (exclusive, part "3/Debit", order 4.2) since 2026-01-02T03:04:05Z, ` +
-			`its place ends in 4 min 40 s unless it asks again`: func(s *lockcore.Status) {
+		`waiting at place 3 for 2h: "b" of "saga-2" (exclusive, part "3/Debit", order 4.2) since 2026-01-02T03:04:05Z, ` +
+			`its place ends in 4m40s unless it asks again`: func(s *lockcore.Status) {
 			s.Part, s.Order, s.Position, s.Owner = "3/Debit", lockcore.Order{Schedule: 4, Attempt: 2}, 3, "saga-2"
 			s.Silent, s.ExpiresIn = 2*time.Hour, 4*time.Minute+40*time.Second
 		},
-		`waiting at place 1 for 5 min: "b" (exclusive, part "p", order 0.0) since 2026-01-02T03:04:05Z, ` +
-			`overdue: passed over until it asks again, its place ends in 55 min`: func(s *lockcore.Status) {
+		`waiting at place 1 for 5m: "b" (exclusive, part "p", order 0.0) since 2026-01-02T03:04:05Z, ` +
+			`overdue: passed over until it asks again, its place ends in 55m`: func(s *lockcore.Status) {
 			s.Overdue, s.Silent, s.ExpiresIn = true, 5*time.Minute, 55*time.Minute
 		},
-		`waiting at place 1 for 12 h: "b" (shared with limit 2, part "p", order 0.0) since 2026-01-02T03:04:05Z, its place ended 2 h ago`: func(s *lockcore.Status) {
+		`waiting at place 1 for 12h: "b" (shared with limit 2, part "p", order 0.0) since 2026-01-02T03:04:05Z, its place ended 2h ago`: func(s *lockcore.Status) {
 			s.Mode, s.Limit, s.Silent, s.ExpiresIn = lockcore.ModeShared, 2, 11*time.Hour+40*time.Minute, -2*time.Hour
 		},
 	})
@@ -102,7 +102,7 @@ func TestBusySaysWhoIsInTheWayInTheSameWords(t *testing.T) {
 		"others ahead": {lockcore.BusyError{}, `others are ahead in the queue`},
 		"two": {
 			lockcore.BusyError{Holders: []lockcore.Holder{holder, draining}},
-			words + `; draining for another 12 s: "b" (exclusive, fence 2), was cut off`,
+			words + `; draining for another 12s: "b" (exclusive, fence 2), was cut off`,
 		},
 		"a crowd": {
 			lockcore.BusyError{Holders: []lockcore.Holder{holder, holder, holder, holder, holder}},
@@ -154,9 +154,9 @@ func TestStatusOfAResourceReadsLikeAList(t *testing.T) {
 	held := fmt.Sprintf(`"r": held by "a" on host:1 (exclusive, first fence %d) since 2026-01-02T03:04:05Z, no end; heard of `, leases[0].Fence)
 	clock.Advance(20 * time.Second)
 	require.Equal(t, []string{
-		held + "30 s ago",
-		`"r": waiting at place 1 for 20 s: ` + first + "its place ends in 1 h unless it asks again",
-		`"r": waiting at place 2 for 20 s: ` + second + "its place ends in 1 h unless it asks again",
+		held + "30s ago",
+		`"r": waiting at place 1 for 20s: ` + first + "its place ends in 1h unless it asks again",
+		`"r": waiting at place 2 for 20s: ` + second + "its place ends in 1h unless it asks again",
 	}, list())
 
 	withdraw := engine.Withdraw{Resource: "r", LockID: "b", Part: wait.Part, Order: 4<<32 | 2, Reason: "a deadlock"}
@@ -164,7 +164,7 @@ func TestStatusOfAResourceReadsLikeAList(t *testing.T) {
 	require.NoError(t, err)
 	clock.Advance(4*time.Minute + 40*time.Second)
 	require.Equal(t, []string{
-		held + "5 min 10 s ago",
-		`"r": waiting at place 1 for 5 min: ` + second + "overdue: passed over until it asks again, its place ends in 55 min",
+		held + "5m10s ago",
+		`"r": waiting at place 1 for 5m: ` + second + "overdue: passed over until it asks again, its place ends in 55m",
 	}, list(), "who was taken out of the queue has no place, and counts for none behind it")
 }

@@ -131,8 +131,7 @@ func locked(l workflows.Locks) func(workflow.Context) error {
 			return err
 		}
 		err = do(withOptions(ctx), "Do")
-		hold.Release(ctx)
-		return err
+		return errors.Join(err, hold.Release(ctx))
 	}
 }
 
@@ -159,8 +158,7 @@ func stopsUnderALock(l workflows.Locks, times int) func(ctx workflow.Context) er
 			workflow.GetSignalChannel(ctx, "go").Receive(ctx, nil)
 			err = errors.Join(err, do(withOptions(ctx), "Do"))
 		}
-		hold.Release(ctx)
-		return err
+		return errors.Join(err, hold.Release(ctx))
 	}
 }
 
@@ -189,8 +187,7 @@ func handsALockOver(ctx workflow.Context) error {
 	if !again {
 		return workflows.HandOver(ctx, workflow.NewContinueAsNewError(ctx, workflow.GetInfo(ctx).WorkflowType.Name))
 	}
-	hold.Release(ctx)
-	return nil
+	return hold.Release(ctx)
 }
 
 func triesInASaga(ctx workflow.Context) error {

@@ -25,9 +25,7 @@ func under(ctx workflow.Context, l workflows.Locks, fn func(hold *workflows.Hold
 	if err != nil {
 		return err
 	}
-	err = fn(hold)
-	hold.Release(ctx)
-	return err
+	return errors.Join(fn(hold), hold.Release(ctx))
 }
 
 func locks(resources ...lockcore.Resource) workflows.Locks {

@@ -70,7 +70,7 @@ func TestAStepThatWaitsForASlotLongerThanAClaimStandsGetsItsLock(t *testing.T) {
 
 // takeSlot is an activity that takes its slot until somebody has just entered the account, or a claim to it has stood for a second.
 func (b *bundle) takeSlot(ctx context.Context) error {
-	filter := lockcore.Filter{Resource: account.Name, TTLAtLeast: 1, States: []lockcore.State{lockcore.StateHolding, lockcore.StateClaimed}}
+	filter := lockcore.Filter{Resource: account.Name, Live: true, States: []lockcore.State{lockcore.StateHolding, lockcore.StateClaimed}}
 	for {
 		select {
 		case <-ctx.Done():

@@ -24,7 +24,7 @@
 //
 //	hold, err := workflows.Lock(ctx, workflows.Locks{Resources: []lockcore.Resource{lockcore.Exclusive("account/42")}})
 //	…
-//	hold.Release(ctx)
+//	err = hold.Release(ctx)
 //
 // If locks are busy, the workflow waits in their queue: first come, first served, without a slot, and without using the
 // step's attempts or time. Its worker needs the plugin of package worker, and so does the activity's.

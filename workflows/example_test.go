@@ -84,8 +84,7 @@ func ExampleLock() {
 			return err // a *lockcore.BusyError says who held it for an hour
 		}
 		err = workflow.Sleep(ctx, 6*time.Hour)
-		hold.Release(ctx)
-		return err
+		return errors.Join(err, hold.Release(ctx))
 	}
 	_ = maintain
 }

@@ -23,8 +23,7 @@ type Hold struct {
 //		return err
 //	}
 //	err = workflow.Sleep(ctx, time.Minute)
-//	hold.Release(ctx)
-//	return err
+//	return errors.Join(err, hold.Release(ctx))
 //
 // Several resources are taken in the order of their names, all or none; what it has already stands while it waits for
 // the rest. Where nobody is in the way it is one event in the history, of a local activity, and the release is another. Where
@@ -72,12 +71,19 @@ func (l *Locks) forLock(locks *run.Locks) error {
 	return nil
 }
 
-// Release lets the locks go, also where ctx is cancelled. It is one local activity, so one event, and an ordinary activity
-// where that fails for as long as ten minutes; what could not be released is logged, and stands for its HoldTTL. What a
-// saga in progress, or another Hold, holds too stays until that ends. Releasing again does nothing.
+// Release makes sure that the locks are held, and have been held since [Lock], and lets them go, also if ctx is cancelled. If
+// one was lost, others may have been in between: the error matches [lockcore.ErrLost], and the other locks are let go.
+//
+// It is one local activity, so one event, and an ordinary activity if that fails, for as long as ten minutes. After that the
+// error says why, and whether a lock was lost is not known: the locks stand until the workflow ends, which tries once more,
+// and then until the janitor releases them or their HoldTTL is over. What a saga in progress, or another Hold, holds too stays
+// until that ends. Releasing again gives the same answer.
+//
+// Locks that are never released are released when the workflow function has returned. If it returned no error, and a lock
+// was lost, the workflow fails with that error.
 //
 // Steps that run under the locks must have returned: they are cut off, and fail with a *lockcore.LostError.
-func (h *Hold) Release(ctx workflow.Context) { h.lock.Release(ctx, run.ReleaseOptions{}) }
+func (h *Hold) Release(ctx workflow.Context) error { return h.lock.Release(ctx) }
 
 // Fence returns the fence with which a resource was taken last; ok is false where it is none of the Hold's.
 // It can be passed to whatever checks fences. Steps under the Hold know theirs by activities.Fence.

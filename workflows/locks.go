@@ -39,9 +39,6 @@ type Locks struct {
 	// Owner is who waits and holds, for people and for deadlock detection. Defaults to the workflow, as its namespace's ID,
 	// "/" and its workflow ID.
 	Owner string
-	// Reacquire takes a lock anew that this saga has lost, instead of failing the step with a
-	// *lockcore.LostError: for sagas that choose to go on. Compensations always do.
-	Reacquire bool
 	// MaxWait is how long the step may wait for its locks, all its schedulings together, before it fails with a
 	// *lockcore.BusyError. It is no part of the step's own timeouts and attempts, which waiting does not use up: after a
 	// wait the step is scheduled again with what is left of them. Where no worker takes the activity that waits, it ends 10 s
@@ -82,7 +79,6 @@ func (l Locks) run() run.Locks {
 		TTL:       l.TTL,
 		HoldTTL:   l.HoldTTL,
 		Owner:     protocol.Owner{Name: l.Owner},
-		Reacquire: l.Reacquire,
 		MaxWait:   l.MaxWait,
 		Try:       l.Try,
 	}

@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -19,13 +20,16 @@ type SagaOptions struct {
 	// ParallelCompensation runs all compensations at once instead of one after the other in reverse
 	// order. Defaults to false.
 	ParallelCompensation bool
-	// ReleaseTimeout is how long the release of the locks is tried before the saga goes on without it;
-	// the locks then stand until their HoldTTL ends. Defaults to 10 min.
+	// ReleaseTimeout is how long the commit is tried before the saga goes on without it. Then it is logged that the locks stand: the
+	// end of the workflow tries once more, and after that the janitor releases them, or their HoldTTL ends. Defaults to 10 min.
 	ReleaseTimeout time.Duration
-	// DeadlockRetries is how often fn is called again, after compensation and release, where a step was given up to end a
-	// deadlock (*lockcore.DeadlockError): 0 to 1,000. Before each time the saga sleeps, 100 ms at first and up to 10 s,
-	// spread by the run's ID; that is a timer, two events. A saga inside another one is not called again: the locks are
-	// the outer one's. Defaults to 0.
+	// GoOnAfterLoss lets a saga commit, or go on, though it has lost a lock, instead of being undone: a step takes anew what was
+	// lost, and the commit logs it. Others may have been in between. Defaults to false.
+	GoOnAfterLoss bool
+	// DeadlockRetries is how often fn is called again, after compensation and release, if a step was given up to end a
+	// deadlock (*lockcore.DeadlockError): up to 1,000, or -1 for never. Before each time the saga sleeps, 100 ms at first and up
+	// to 10 s, spread by the run's ID; that is a timer, two events. A saga inside another one is not called again: the locks are
+	// the outer one's. Defaults to 10.
 	DeadlockRetries int
 }
 
@@ -48,7 +52,9 @@ func (s *Saga) Attempt() int { return s.attempt }
 // RunSaga runs fn as a saga. Steps guarded in fn, by [Guard] or [WithLocks], hold their locks until
 // RunSaga returns:
 //
-//  1. fn returns nil: the saga has committed. The locks are released, and RunSaga returns nil.
+//  1. fn returns nil: RunSaga makes sure that the saga still holds every lock that its steps have used, and that it was held
+//     before. Then the saga has committed: the locks are released, and RunSaga returns nil. If a lock was lost the saga is
+//     undone, as in 2, and the error matches [lockcore.ErrLost], unless [SagaOptions.GoOnAfterLoss] is set.
 //  2. fn returns an error, that of a cancelled context too: the compensations registered with the
 //     Saga run in reverse order while the locks are still held, on a context that is not cancelled.
 //     A failing one does not stop the others. Then the locks are released. RunSaga returns fn's error as it
@@ -57,8 +63,8 @@ func (s *Saga) Attempt() int { return s.attempt }
 //     RunSaga returns the error for the workflow to return. The next run starts with no locks and no
 //     compensations. With [HandOver] the locks are not released: the next run goes on with them.
 //
-// The release is one local activity, so one event, and an ordinary activity where that fails. A saga
-// with no guarded step releases nothing and adds no event. A release that fails for
+// The commit is one local activity, so one event, and an ordinary activity if that fails. A saga
+// with no guarded step releases nothing and adds no event. A commit that fails for
 // [SagaOptions.ReleaseTimeout] is logged and changes nothing of the result.
 //
 // fn must wait for the steps it starts. A step that still waits for its locks when fn has returned does not run any more: it
@@ -66,12 +72,12 @@ func (s *Saga) Attempt() int { return s.attempt }
 // compensations, and hands its locks to the outer one, which releases them. Nothing here relies on
 // deferred functions, which also run when a workflow is evicted from a worker's cache.
 func RunSaga(ctx workflow.Context, opts SagaOptions, fn func(ctx workflow.Context, s *Saga) error) error {
-	if opts.DeadlockRetries < 0 || opts.DeadlockRetries > maxRetries {
+	if opts.DeadlockRetries < -1 || opts.DeadlockRetries > maxRetries {
 		return &lockcore.InvalidError{
-			Field: "SagaOptions.DeadlockRetries", Value: strconv.Itoa(opts.DeadlockRetries), Bound: fmt.Sprintf("0 to %d", maxRetries),
+			Field: "SagaOptions.DeadlockRetries", Value: strconv.Itoa(opts.DeadlockRetries), Bound: fmt.Sprintf("-1 to %d", maxRetries),
 		}
 	}
-	retries := opts.DeadlockRetries
+	retries := cmp.Or(opts.DeadlockRetries, defaultRetries)
 	if run.InScope(ctx) {
 		retries = 0
 	}
@@ -86,7 +92,10 @@ func RunSaga(ctx workflow.Context, opts SagaOptions, fn func(ctx workflow.Contex
 	}
 }
 
-const maxRetries = 1000
+const (
+	maxRetries     = 1000
+	defaultRetries = 10
+)
 
 // undone is what went wrong when the saga was undone, or nil.
 func undone(err error) error {
@@ -108,8 +117,28 @@ func backOff(attempt int, runID string) time.Duration {
 // runOnce is one attempt of a saga.
 func runOnce(ctx workflow.Context, opts SagaOptions, attempt int, fn func(ctx workflow.Context, s *Saga) error) error {
 	inner, scope := enterScope(ctx)
+	if scope != nil && opts.GoOnAfterLoss {
+		scope.GoOn()
+	}
 	s := &Saga{attempt: attempt, scope: run.ScopeFrom(inner)}
 	err := fn(inner, s)
+	if run.HandsOver(err) { // the run hands its locks over, or releases them, when it has ended
+		s.ended = true
+		return err
+	}
+	release := run.ReleaseOptions{Timeout: opts.ReleaseTimeout}
+	if scope != nil && (err == nil || continuesAsNew(err)) {
+		lost := scope.Commit(ctx, release)
+		if !errors.Is(lost, lockcore.ErrLost) { // else what could not be released is logged
+			s.ended = true
+			return err
+		}
+		if opts.GoOnAfterLoss {
+			workflow.GetLogger(ctx).Warn("lockstep: a saga goes on though it has lost a lock", "error", lost)
+		} else {
+			err = lost
+		}
+	}
 	if err != nil && !continuesAsNew(err) {
 		if scope != nil {
 			scope.Undo(ctx)
@@ -117,8 +146,8 @@ func runOnce(ctx workflow.Context, opts SagaOptions, attempt int, fn func(ctx wo
 		err = s.compensate(ctx, opts.ParallelCompensation, err)
 	}
 	s.ended = true
-	if scope != nil && !run.HandsOver(err) { // else the run hands them over, or releases them, when it has ended
-		scope.Release(ctx, run.ReleaseOptions{Timeout: opts.ReleaseTimeout})
+	if scope != nil {
+		_ = scope.Release(ctx, release) // what could not be released is logged
 	}
 	return err
 }

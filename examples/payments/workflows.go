@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"time"
 
 	"go.temporal.io/sdk/workflow"
@@ -48,9 +49,8 @@ func Freeze(ctx workflow.Context, account string) error {
 	if err != nil {
 		return err
 	}
-	err = workflow.Sleep(ctx, time.Second) // or a signal, a child workflow, a person's decision
-	hold.Release(ctx)
-	return err
+	err = workflow.Sleep(ctx, time.Second)     // or a signal, a child workflow, a person's decision
+	return errors.Join(err, hold.Release(ctx)) // an error if the lock was lost meanwhile
 }
 
 // statementLocks is the rule of Statement: nobody changes the account while it is written.

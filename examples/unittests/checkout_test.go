@@ -139,8 +139,7 @@ func TestALockStandsWhileTheEnvironmentSkipsTime(t *testing.T) {
 		if th.isFree(t.Context()) {
 			err = errors.New("it was not held")
 		}
-		hold.Release(ctx)
-		return err
+		return errors.Join(err, hold.Release(ctx))
 	})
 	require.True(t, th.env.IsWorkflowCompleted())
 	require.NoError(t, th.env.GetWorkflowError())

@@ -53,6 +53,30 @@ func Enter(ctx context.Context, locker Locker, own protocol.Run, req lockcore.Re
 	return leases, err
 }
 
+// Committer is what Commit needs of a *lockcore.Locker.
+type Committer interface {
+	Commit(ctx context.Context, c lockcore.Commit) error
+}
+
+// Commit is Committer.Commit for own, in an activity of it, and takes over what other runs of the workflow hold if own inherits
+// from them. Else a hold of another run is none of own: its step would have taken it over, had it been guarded.
+func Commit(ctx context.Context, locker Committer, own protocol.Run, c lockcore.Commit) error {
+	for n := 0; ; n++ {
+		err := locker.Commit(ctx, c)
+		var other *lockcore.OtherRunError
+		if !errors.As(err, &other) || n == mostOthers {
+			return err
+		}
+		switch current, failed := IsCurrent(ctx, own); {
+		case !current:
+			return errors.Join(err, failed)
+		case !c.Inherits:
+			return &lockcore.LostError{Resource: other.Resource, LockID: other.LockID, Reason: "a run before this one holds it, and no step of this one does"}
+		}
+		c.TakeOver = other.Other
+	}
+}
+
 // IsCurrent reports whether Temporal says that a run is its workflow's current one, and open. It is asked in an activity.
 func IsCurrent(ctx context.Context, own protocol.Run) (bool, error) {
 	c := activity.GetClient(ctx)

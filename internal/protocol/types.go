@@ -187,23 +187,31 @@ type ReleaseParams struct {
 	LockID string `json:"lockId,omitempty"`
 	// Resources are where: any number of names.
 	Resources []string `json:"resources"`
-	// Schedule is the highest number of the requests that end. What was asked for later stays.
+	// Schedule is the highest number of the requests that end. What was asked for later stays. A release that is made again after
+	// its outcome was not known has the same number, and every other one another.
 	Schedule uint32 `json:"schedule,omitempty"`
 	// Leases are left first, so that their parts do not keep others out until their TTL ends.
 	Leases []Lease `json:"leases,omitempty"`
-	// Held are those of the resources that steps are known to have held.
-	Held []string `json:"held,omitempty"`
-	// Inherits says that the run was reset, or goes on for one that continued as new with HandOver. Then what other runs of its
-	// workflow hold on the resources ends too, if the run is the current one. All says that it ends on whatever resource.
+	// Used are what must be held by now, since completed steps have used it. If something of it is lost, nothing is released,
+	// and the failure is a FailureLost.
+	Used []Use `json:"used,omitempty"`
+	// Inherits says that the run was reset, or goes on for one that continued as new with HandOver. Then a hold of Used that is
+	// missing is lost only if there is evidence, and what other runs of its workflow hold on the resources ends too, if the run is
+	// the current one. All says that it ends on whatever resource.
 	Inherits bool `json:"inherits,omitempty"`
 	All      bool `json:"all,omitempty"`
+	// Before is the run that was reset, whose losses are this one's.
+	Before string `json:"before,omitempty"`
+}
+
+// Use says that the request with a schedule number, or one before it, has used a resource, and that it must be held since.
+type Use struct {
+	Resource string `json:"resource"`
+	Schedule uint32 `json:"schedule"`
 }
 
 // ReleaseResult is the result of [ActivityRelease].
-type ReleaseResult struct {
-	// Missing are those of Held that were not held any more. Where it is an earlier attempt that released them it is none.
-	Missing []string `json:"missing,omitempty"`
-}
+type ReleaseResult struct{}
 
 // WaitParams is the input of [ActivityWait]: a request that is queued, as a step that found the resource busy left it.
 type WaitParams struct {

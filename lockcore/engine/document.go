@@ -23,6 +23,8 @@ type Document struct {
 	Evicted []Evicted `bson:"evicted"`
 	// Undone are the parts that compensations undo, for some minutes.
 	Undone []Undone `bson:"undone,omitempty"`
+	// Commits are releases by runs, of all that their parties had up to an order, for some minutes.
+	Commits []Commit `bson:"commits,omitempty"`
 	// EvidenceSince is from when on Evicted is complete. That it says nothing of a hold proves that the
 	// hold was not lost, if it began after that.
 	EvidenceSince time.Time `bson:"since"`
@@ -79,6 +81,8 @@ type Entry struct {
 	Fence int64 `bson:"fence,omitempty"`
 	// FirstFence is the one with which the entry's hold began: it names the hold, also after its part was cut off.
 	FirstFence int64 `bson:"first,omitempty"`
+	// FirstOrder, of a kept entry, is the order of the request that made it, and 0 once another run has taken it over.
+	FirstOrder int64 `bson:"firstOrder,omitempty"`
 	// Joined, of a kept entry, says that a later request has entered the hold since it was kept, so that the first request
 	// cannot take it back.
 	Joined bool `bson:"joined,omitempty"`
@@ -191,6 +195,15 @@ type Released struct {
 	Lost bool `bson:"lost,omitempty"`
 	// Reason is why, where somebody else did it.
 	Reason string `bson:"reason,omitempty"`
+}
+
+// Commit says that a run has released all that its party had up to an order. A repetition of that release knows by it that it
+// is one, also after many others.
+type Commit struct {
+	LockID string    `bson:"lockId"`
+	Label  string    `bson:"label"`
+	Order  int64     `bson:"order"`
+	At     time.Time `bson:"at"`
 }
 
 // Ended is a hold that has ended, as those who waited for it remember it.

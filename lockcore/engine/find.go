@@ -23,6 +23,16 @@ func (d *Document) HoldFence(lockID string) int64 {
 	return 0
 }
 
+// Kept returns what is kept of a lock ID's hold, or nil.
+func (d *Document) Kept(lockID string) *Entry {
+	for i := range d.Held {
+		if e := &d.Held[i]; e.LockID == lockID && e.State == Kept {
+			return e
+		}
+	}
+	return nil
+}
+
 // Latest returns a part as it runs or was claimed for last, or nil.
 func (d *Document) Latest(lockID, part string) *Entry {
 	return d.last(lockID, part, func(e *Entry) bool { return e.State == Part || e.State == Claimed })

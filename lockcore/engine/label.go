@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"strings"
 	"time"
 )
@@ -46,6 +47,33 @@ func (d *Document) Undoes(lockID, part string) bool {
 		}
 	}
 	return false
+}
+
+// CommitFor is how long a commit is known, and MaxCommits how many at most, the oldest of which go first.
+const (
+	CommitFor  = 10 * time.Minute
+	MaxCommits = 64
+)
+
+// HasCommitted reports whether a run is known to have released all that its party had up to exactly this order.
+func (d *Document) HasCommitted(lockID, label string, order int64) bool {
+	for _, c := range d.Commits {
+		if c.LockID == lockID && c.Label == label && c.Order == order {
+			return true
+		}
+	}
+	return false
+}
+
+// Replaced are a run of a party and those that it is known to have replaced, one after the other.
+func (d *Document) Replaced(lockID, label string) []string {
+	labels := []string{label}
+	for i := len(d.Evicted) - 1; i >= 0; i-- { // the latest change of run comes last
+		if e := &d.Evicted[i]; e.LockID == lockID && e.To != "" && slices.Contains(labels, e.To) && !slices.Contains(labels, e.Label) {
+			labels = append(labels, e.Label)
+		}
+	}
+	return labels
 }
 
 // OtherRun is the label of the run that keeps a request from speaking for its party, if one does: a run that has replaced

@@ -101,6 +101,42 @@ var runScenarios = []Scenario{
 		s.releaseOf("a", "two", 1, 0)
 		s.check(s.stored().HoldFence("a") == 0, "no hold, got %+v", s.stored().Held)
 	}},
+	{"run/a release by a run is known for some minutes, also after many others", func(s *stage) {
+		s.take("a", "p", 1, keep, label("one"))
+		s.releaseOf("a", "one", 1, 0)
+		for order := range int64(2 * engine.MaxReleased) {
+			s.releaseOf("b", "two", order+1, 0)
+		}
+		s.releaseOf("a", "one", 1, 0) // again
+		d := s.stored()
+		s.check(d.HasCommitted("a", "one", 1) && !d.HasCommitted("a", "two", 1) && !d.HasCommitted("a", "one", 2), "one of a, got %+v", d.Commits)
+		s.check(len(d.Commits) == 2*engine.MaxReleased+1, "each once, got %+v", d.Commits)
+		s.pass(engine.CommitFor)
+		s.releaseOf("b", "two", 99, 0)
+		s.check(len(s.stored().Commits) == 1, "the latest alone, got %+v", s.stored().Commits)
+		for order := range int64(2 * engine.MaxCommits) {
+			s.releaseOf("b", "two", 100+order, 0)
+		}
+		s.check(len(s.stored().Commits) == engine.MaxCommits, "a bounded number, got %d", len(s.stored().Commits))
+	}},
+	{"run/a kept hold has the order of the request that made it, and none when another run has taken it over", func(s *stage) {
+		kept := func() engine.Entry {
+			s.Helper()
+			for _, e := range s.stored().Held {
+				if e.State == engine.Kept {
+					return e
+				}
+			}
+			return engine.Entry{}
+		}
+		s.take("a", "p", 2, keep, label("one"))
+		s.join("a", "q", 3, keep, label("one"))
+		s.check(kept().FirstOrder == 2 && kept().Order == 3, "2 and 3, got %+v", kept())
+		s.leaveOf("a", "one", "p", 2)
+		s.leaveOf("a", "one", "q", 3)
+		s.join("a", "r", 1, keep, label("two"), takeOver("one"))
+		s.check(kept().FirstOrder == 0 && kept().Order == 1, "0 and 1, got %+v", kept())
+	}},
 	{"run/a loss is told to the run that lost, and not to the next", func(s *stage) {
 		s.take("a", "p", 1, keep, label("one"))
 		s.force("a", "by hand")

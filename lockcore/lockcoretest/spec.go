@@ -264,7 +264,7 @@ func (s *state) replaced(op engine.Acquire) []engine.Entry {
 // kept is the entry of a hold that stands without parts, made or extended.
 func (s *state) kept(op engine.Acquire, told engine.Entry, mode string, fence int64) engine.Entry {
 	k := told
-	k.LockID, k.State = op.LockID, engine.Kept
+	k.LockID, k.State, k.FirstOrder = op.LockID, engine.Kept, op.Order
 	for _, e := range s.doc.Held {
 		if e.LockID == op.LockID && e.State == engine.Kept {
 			k, k.Joined = e, true

@@ -73,8 +73,22 @@ func Release(before engine.Document, op engine.Release, now time.Time) engine.Do
 		lost := s.doc.EvictedRecord(op.LockID, op.Label) != nil
 		s.remember(engine.Released{LockID: op.LockID, Label: op.Label, Order: op.Order, Lost: lost, Reason: op.Reason})
 		s.forgive(op.LockID, op.Label)
+		s.committed(op)
 	}
 	return s.end()
+}
+
+// committed remembers that a run has released all that its party had.
+func (s *state) committed(op engine.Release) {
+	if op.Label == "" {
+		return
+	}
+	s.doc.Commits = pick(s.doc.Commits, func(c engine.Commit) bool {
+		again := c.LockID == op.LockID && c.Label == op.Label && c.Order == op.Order
+		return !again && c.At.After(s.now.Add(-engine.CommitFor))
+	})
+	s.doc.Commits = append(s.doc.Commits, engine.Commit{LockID: op.LockID, Label: op.Label, Order: op.Order, At: s.now})
+	s.doc.Commits = last(s.doc.Commits, engine.MaxCommits)
 }
 
 // Withdraw is the specification of that operation.

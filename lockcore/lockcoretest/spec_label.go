@@ -26,7 +26,7 @@ func (s *state) speaks(op engine.Acquire) {
 			if fence == 0 {
 				fence = max(s.doc.Fence+1, s.now.UnixMilli())
 			}
-			e.Label, e.Fence, e.Order = op.Label, fence, 0 // that was the other run's number
+			e.Label, e.Fence, e.Order, e.FirstOrder = op.Label, fence, 0, 0 // those were the other run's numbers
 			held = append(held, e)
 		case e.State == engine.Kept || !goes(e.LockID, e.Label, e.Part):
 			held = append(held, e)

@@ -51,6 +51,9 @@ func clone(d engine.Document) engine.Document {
 	if d.Undone = append([]engine.Undone{}, d.Undone...); len(d.Undone) == 0 {
 		d.Undone = nil // a document has it only if there is one
 	}
+	if d.Commits = append([]engine.Commit{}, d.Commits...); len(d.Commits) == 0 {
+		d.Commits = nil // nor these
+	}
 	d.Released = append([]engine.Released{}, d.Released...)
 	d.Attn = append([]string{}, d.Attn...)
 	d.Last.Released = slices.Clone(d.Last.Released)

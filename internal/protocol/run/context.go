@@ -17,13 +17,12 @@ import (
 type Locks struct {
 	Resources []lockcore.Resource
 	// Scope is one of the protocol's scopes, or empty for what is usual at the place.
-	Scope     string
-	TTL       time.Duration
-	HoldTTL   time.Duration
-	Owner     protocol.Owner
-	Reacquire bool
-	MaxWait   time.Duration
-	Try       bool
+	Scope   string
+	TTL     time.Duration
+	HoldTTL time.Duration
+	Owner   protocol.Owner
+	MaxWait time.Duration
+	Try     bool
 }
 
 // Refused is what nobody else could refuse: a name that JSON would change on its way, and a wait that would be without end.
@@ -57,7 +56,7 @@ func (l *Locks) with(inner *Locks) *Locks {
 	sum.Scope = longer(l.Scope, inner.Scope)
 	sum.TTL, sum.HoldTTL = cmp.Or(inner.TTL, l.TTL), cmp.Or(inner.HoldTTL, l.HoldTTL)
 	sum.Owner, sum.MaxWait = cmp.Or(inner.Owner, l.Owner), cmp.Or(inner.MaxWait, l.MaxWait)
-	sum.Reacquire, sum.Try = l.Reacquire || inner.Reacquire, l.Try || inner.Try
+	sum.Try = l.Try || inner.Try
 	return &sum
 }
 

@@ -41,6 +41,14 @@ func (s *State) Begin(ctx workflow.Context, header Header) error {
 	return nil
 }
 
+// before is the run that was reset, if this one was made so.
+func (s *State) before(ctx workflow.Context) string {
+	if !s.wasReset {
+		return ""
+	}
+	return workflow.GetInfo(ctx).OriginalRunID
+}
+
 // begun is when the first of the runs began that go on with each other's holds.
 func (s *State) begun(ctx workflow.Context) time.Time {
 	if !s.started.IsZero() {

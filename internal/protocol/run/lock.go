@@ -24,9 +24,11 @@ type Lock struct {
 	step *Step
 	// asked are the resources as the caller asked for them.
 	asked []lockcore.Resource
-	// reacquire is what the caller said; a first acquire always may.
+	// reacquire says that the locks are taken anew if they were lost; a first acquire always does.
 	reacquire bool
 	leases    []protocol.Lease
+	// released is what became of the release.
+	released error
 }
 
 // NewLock numbers locks around code; [Lock.Acquire] takes them.
@@ -48,7 +50,7 @@ func (s *State) NewLock(ctx workflow.Context, locks *Locks) *Lock {
 		// What undoes others must run, and its saga cannot be undone to let another go first.
 		NeverVictim: compensating,
 	}}
-	return &Lock{step: step, asked: slices.Clone(locks.Resources), reacquire: locks.Reacquire || compensating}
+	return &Lock{step: step, asked: slices.Clone(locks.Resources), reacquire: compensating}
 }
 
 // Acquire takes the locks, all or none, and waits where they are busy. What it may have left, where it fails, it
@@ -61,10 +63,10 @@ func (l *Lock) Acquire(ctx workflow.Context) error {
 	if err == nil {
 		return nil
 	}
-	names := scope.close()
-	if !leavesNothing(err, l.step.Guard.Try) {
-		ReleaseOptions{}.release(ctx, scope.state, names, nil, false)
+	if leavesNothing(err, l.step.Guard.Try) {
+		scope.wanted = nil
 	}
+	_ = scope.Release(ctx, ReleaseOptions{}) // it is logged
 	return err
 }
 
@@ -73,12 +75,18 @@ func leavesNothing(err error, try bool) bool {
 	return errors.Is(err, lockcore.ErrInvalid) || try && errors.Is(err, lockcore.ErrBusy)
 }
 
-// Release lets go of the locks, but for what another scope in progress holds too.
-func (l *Lock) Release(ctx workflow.Context, o ReleaseOptions) {
-	if l.step.scope.closed {
-		return
+// Release makes sure that the locks were held, and lets go of them, but for what another scope in progress holds too. If one was
+// lost, the error matches lockcore.ErrLost, and the others are let go. Releasing again gives the same answer.
+func (l *Lock) Release(ctx workflow.Context) error {
+	scope := l.step.scope
+	if scope.closed {
+		return l.released
 	}
-	l.step.scope.Release(ctx, o)
+	l.released = scope.Commit(ctx, ReleaseOptions{})
+	if errors.Is(l.released, lockcore.ErrLost) {
+		_ = scope.Release(ctx, ReleaseOptions{}) // it is logged
+	}
+	return l.released
 }
 
 // Leases are what the last acquire got.
@@ -99,7 +107,7 @@ func (l *Lock) take(ctx workflow.Context, resources []lockcore.Resource) error {
 			return lockcore.ErrEnded
 		case err == nil:
 			l.leases = result.Leases
-			step.scope.hold(resources)
+			step.scope.hold(step.Guard)
 			return nil
 		case !parked:
 			return protocol.TypedError(err)

@@ -1,6 +1,8 @@
 package run
 
 import (
+	"cmp"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -9,6 +11,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 const (
@@ -23,7 +26,7 @@ const (
 
 // ReleaseOptions is how locks are let go: by a local activity, which is one event, tried once and
 // briefly, else by an ordinary activity. Both run on a context that is not cancelled with the caller's. No
-// names, no event. What could not be released is logged.
+// names, no event.
 type ReleaseOptions struct {
 	// Timeout bounds the ordinary activity with all its attempts. Defaults to 10 min.
 	Timeout time.Duration
@@ -55,37 +58,54 @@ func (s *State) ordinarily(ctx workflow.Context, name, summary string, timeout t
 	}), name, params).Get(ctx, nil)
 }
 
-// release lets go of names, of which steps are known to have left those in held. all says that whatever a run before this one
-// has left goes too.
-func (o ReleaseOptions) release(ctx workflow.Context, s *State, names []string, held names, all bool) {
-	if len(names) == 0 && !all {
-		return
+// letGo is what an end lets go of.
+type letGo struct {
+	// names are the resources, and used what must be held on them.
+	names []string
+	used  uses
+	// all says that whatever a run before this one has left goes too.
+	all bool
+}
+
+// release verifies that what was used is held, and then lets go. If something was lost the error matches lockcore.ErrLost, and
+// nothing was let go. After another error, which is logged, the run's end tries once more.
+func (o ReleaseOptions) release(ctx workflow.Context, s *State, what letGo) error {
+	if len(what.names) == 0 && len(what.used) == 0 && !what.all {
+		return nil
 	}
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
-	params := protocol.ReleaseParams{Resources: names, Schedule: s.schedule, Inherits: s.wasReset || s.continues, All: all}
-	if !s.wasReset {
-		params.Held = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !held.has(name) })
+	params := protocol.ReleaseParams{
+		Resources: what.names, Schedule: s.schedule, Used: what.used, Inherits: s.wasReset || s.continues, All: what.all, Before: s.before(ctx),
 	}
-	what := "what the run before has left"
-	if len(names) > 0 {
-		what = strings.Join(names, ", ")
+	title := "what the run before has left"
+	if len(what.names)+len(what.used) > 0 {
+		title = strings.Join(append(slices.Clone(what.names), what.used.besides(what.names)...), ", ")
 	}
-	summary := protocol.Cut("release "+what, 120)
-	var result protocol.ReleaseResult
-	err := startLocally(ctx, protocol.ActivityRelease, summary, params).Get(ctx, &result)
-	if err == nil {
-		if len(result.Missing) > 0 {
-			workflow.GetLogger(ctx).Error("lockstep: steps completed under locks that are not held at the end: either they were lost after the last step, "+
-				"or a worker without Lockstep's interceptor ran the steps, and nobody was kept out", "resources", result.Missing)
+	summary := protocol.Cut("release "+title, 120)
+	err := locally(ctx, protocol.ActivityRelease, summary, params)
+	if err != nil && askAgain(err) {
+		err = s.ordinarily(ctx, protocol.ActivityRelease, summary, cmp.Or(o.Timeout, releaseTimeout), params)
+	}
+	lock := protocol.LockError(err)
+	switch {
+	case err == nil:
+	case errors.Is(lock, lockcore.ErrLost):
+		return protocol.NewWaitError(lock, false)
+	default:
+		workflow.GetLogger(ctx).Error("lockstep: it is not known whether locks were lost, and they were not released: they stand until the workflow "+
+			"ends, and then until the janitor releases them or their HoldTTL is over", "resources", what.names, "error", err)
+		for _, name := range what.names {
+			s.root.traces.add(name)
 		}
-		return
 	}
-	timeout := o.Timeout
-	if timeout <= 0 {
-		timeout = releaseTimeout
-	}
-	if err := s.ordinarily(ctx, protocol.ActivityRelease, summary, timeout, params); err != nil {
-		workflow.GetLogger(ctx).Error("lockstep: locks were not released and stand until they expire",
-			"resources", names, "error", err)
-	}
+	return protocol.TypedError(err)
+}
+
+// inTurn runs the ends of scopes one after the other: what one lets go depends on which others are open.
+func (s *State) inTurn(ctx workflow.Context, end func() error) error {
+	ctx, _ = workflow.NewDisconnectedContext(ctx)
+	_ = workflow.Await(ctx, func() bool { return !s.ending }) // nobody cancels it
+	s.ending = true
+	defer func() { s.ending = false }()
+	return end()
 }

@@ -37,6 +37,8 @@ type State struct {
 	// continues says that it goes on with what the run holds that it continues. wasReset says that it was made by a reset: what
 	// the history says to be held may have been released since.
 	continues, wasReset bool
+	// ending says that a scope is being ended.
+	ending bool
 }
 
 // NewState makes the state of a run that has asked for nothing yet.
@@ -99,7 +101,7 @@ func (s *State) Step(ctx workflow.Context, activityType string) (*Step, error) {
 		Resources: make([]lockcore.Resource, len(locks.Resources)),
 		TTL:       protocol.Duration(locks.TTL),
 		HoldTTL:   protocol.Duration(locks.HoldTTL),
-		Reacquire: locks.Reacquire || compensating,
+		Reacquire: scope.goesOn || compensating,
 		NewFence:  compensating,
 		Owner:     cmp.Or(locks.Owner, ownerFrom(ctx), s.owner),
 		Park:      true,
@@ -157,9 +159,9 @@ func (s *State) knows(scope *Scope, name string) bool {
 func (s *State) held(but string) names {
 	var all names
 	for _, c := range s.open {
-		for _, name := range c.held {
-			if name != but {
-				all.add(name)
+		for _, use := range c.held {
+			if use.Resource != but {
+				all.add(use.Resource)
 			}
 		}
 	}
@@ -192,7 +194,7 @@ func (t *Step) Done(err error) {
 		return
 	}
 	if err == nil && t.Guard.Scope == protocol.ScopeSaga {
-		t.scope.hold(t.Guard.Resources)
+		t.scope.hold(t.Guard)
 	}
 }
 

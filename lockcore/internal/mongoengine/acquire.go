@@ -63,7 +63,7 @@ func acquireValues(a *engine.Acquire) bson.D {
 	if a.Keep {
 		kept := bson.D{
 			{Key: "lockId", Value: a.LockID}, {Key: "part", Value: nil}, {Key: "order", Value: a.Order}, {Key: "mode", Value: a.Mode},
-			{Key: "state", Value: engine.Kept}, {Key: "ttl", Value: a.HoldTTL},
+			{Key: "state", Value: engine.Kept}, {Key: "ttl", Value: a.HoldTTL}, {Key: "firstOrder", Value: a.Order},
 		}
 		if a.Label != "" {
 			kept = append(kept, v("label", a.Label))

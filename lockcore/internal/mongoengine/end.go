@@ -77,8 +77,16 @@ func (k releaseKind) stages() []bson.D {
 		v("t.g", filter("$t.a", holds)),
 		v("held", concat(filter("$held", and(not(in("$$this", "$t.a")), lives)), each(filter("$t.a", drains), merge("$$this", drained)))),
 		forget, remember, v("evicted", cond("$t.rec.lost", filter("$evicted", notForgiven(k.labelled)), "$evicted")))
+	if k.labelled {
+		other := and(gt("$$this.at", op("$subtract", "$$NOW", engine.CommitFor.Milliseconds())), ne(list("$$this.lockId", "$$this.label", "$$this.order"), committed))
+		commit := doc(v("lockId", "$t.id"), v("label", "$t.label"), v("order", "$t.ord"), v("at", "$$NOW"))
+		s.put(v("commits", lastOf(concat(filter(ifNull("$commits", none), other), list(commit)), engine.MaxCommits)))
+	}
 	return s.store(outcome{did: engine.Granted, released: "$t.g", gone: gone, position: 0})
 }
+
+// committed names the release as it is remembered.
+var committed = list("$t.id", "$t.label", "$t.ord")
 
 // endHold ends the hold that the release names by its first fence, and nothing that began later. Outcomes: its entries go,
 // and its parts drain unless they are known to have stopped; or the hold is not there, and nothing changes.

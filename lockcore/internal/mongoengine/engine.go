@@ -102,7 +102,7 @@ func (e *Engine) apply(ctx context.Context, resource, lockID string, values bson
 // A write asks for the document without its queue, and a lean one without the records too.
 var (
 	fullAnswer = answerWithout("waiters", "attn")
-	leanAnswer = answerWithout("waiters", "attn", "released", "evicted")
+	leanAnswer = answerWithout("waiters", "attn", "released", "evicted", "commits")
 )
 
 func answerWithout(fields ...string) *options.FindOneAndUpdateOptionsBuilder {

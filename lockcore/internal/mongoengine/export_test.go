@@ -70,6 +70,7 @@ var (
 	OwnLabel        expr = ownLabel
 	CutOff          expr = cutOff
 	IsUndone        expr = isUndone
+	Committed       expr = committed
 	BesideWithin    expr = besideWithin
 	Around          expr = around
 	HeldExclusively expr = in("$t.d.lockId", each(filter("$held", and(exclusive, holds)), item("lockId")))

@@ -141,6 +141,7 @@ var mutants = []mutant{
 	{"run", "which run was replaced is not looked at", instead(mongoengine.WasReplaced, false), "run/a label that was replaced never returns"},
 	{"run", "what is cut off lets its own party in", instead(mongoengine.CutOff, mongoengine.Drained), "run/a running part of the run before keeps its own party out until it has left"},
 	{"run", "a release ends what any run has", instead(mongoengine.OwnLabel, true), "run/a release of the run before ends nothing of the next"},
+	{"run", "a commit is known by its party alone", instead(mongoengine.Committed, "$t.id"), "run/a release by a run is known for some minutes, also after many others"},
 	{"undo", "a step that is undone may come back", instead(mongoengine.IsUndone, false), "undo/a step that is undone comes too late, whatever its order, also one that drained before"},
 	{"within", "what its workflow keeps is in a step's way", instead(mongoengine.BesideWithin, mongoengine.Others), "within/what a workflow keeps does not keep its own step out, and nobody else gets in"},
 	{"within", "a step waits behind those who wait for its workflow", instead("$t.around", false), "within/the step goes ahead of the queue as long as its workflow keeps the resource"},

@@ -1,0 +1,118 @@
+package activities
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+
+	"go.temporal.io/sdk/activity"
+
+	"github.com/temporal-lockstep/lockstep/internal/openrun"
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+// releaseBatch is how many resources lockcore releases at once.
+const releaseBatch = 100
+
+// Release ends what the lock ID holds and asks for on the resources, up to the schedule number. Releasing what is not held is no
+// error. With Used it is how a saga commits: first it makes sure, by a majority write to each resource, that what was used is
+// held. If something is lost it ends nothing, and fails with lockstep.Lost.
+//
+// It may be run again after an unknown outcome, with the same input: one that had begun to release is known by that for ten
+// minutes, and does the rest. In the SDK's test environment, in which mocked steps take no locks, a hold is lost only if
+// there is evidence.
+func (a *Activities) Release(ctx context.Context, p ReleaseParams) (ReleaseResult, error) {
+	caller, err := a.caller(ctx)
+	if err != nil {
+		return ReleaseResult{}, err
+	}
+	if len(p.Leases) > 0 {
+		if err := a.Locker.Leave(ctx, protocol.CoreLeases(p.Leases)...); err != nil {
+			return ReleaseResult{}, protocol.Failure(err)
+		}
+	}
+	who := partyOf(p.LockID, caller)
+	if who.run == "" {
+		return ReleaseResult{}, protocol.Failure(a.releaseOther(ctx, who, p))
+	}
+	if err = a.commit(ctx, p, caller); err == nil && (p.Inherits || p.All) {
+		err = a.releaseInherited(ctx, p, caller)
+	}
+	if errors.Is(err, lockcore.ErrLost) {
+		activity.GetLogger(ctx).Warn("lockstep: locks were lost, and nothing was released", "lockId", who.lockID, "error", err)
+	}
+	return ReleaseResult{}, protocol.Failure(err)
+}
+
+// commit verifies and releases what the caller's own workflow holds.
+func (a *Activities) commit(ctx context.Context, p ReleaseParams, caller protocol.Run) error {
+	c := lockcore.Commit{
+		LockID: caller.LockID(), Run: caller.RunID, Resources: p.Resources, Order: lockcore.LastAttempt(p.Schedule),
+		Inherits: p.Inherits || !protocol.Connects(activity.GetClient(ctx)),
+	}
+	if p.Before != "" {
+		c.Before = []string{p.Before}
+	}
+	for _, u := range p.Used {
+		c.Uses = append(c.Uses, lockcore.Use{Resource: u.Resource, By: lockcore.LastAttempt(u.Schedule)})
+	}
+	return openrun.Commit(ctx, a.Locker, caller, c)
+}
+
+// releaseOther releases what a lock ID of the caller's choice holds. Such a party has no runs, and is not verified before: what
+// of it was lost is told afterwards.
+func (a *Activities) releaseOther(ctx context.Context, who party, p ReleaseParams) error {
+	held, err := a.release(ctx, lockcore.Release{LockID: who.lockID, Order: lockcore.LastAttempt(p.Schedule)}, p.Resources)
+	for _, u := range p.Used {
+		if slices.Contains(p.Resources, u.Resource) && !slices.Contains(held, u.Resource) {
+			err = errors.Join(err, &lockcore.LostError{
+				Resource: u.Resource, LockID: who.lockID, Order: lockcore.LastAttempt(u.Schedule), Reason: "it was not held any more when it was released",
+			})
+		}
+	}
+	return err
+}
+
+// releaseInherited ends what other runs of the workflow hold, and have left to the caller, which is the current run.
+func (a *Activities) releaseInherited(ctx context.Context, p ReleaseParams, caller protocol.Run) error {
+	byRun := map[string][]string{}
+	for s, err := range a.Locker.Status(ctx, lockcore.Filter{LockID: caller.LockID(), Contended: true}) {
+		switch {
+		case err != nil:
+			return err
+		case s.Run == "" || s.Run == caller.RunID || s.State == lockcore.StateDraining:
+		case p.All || slices.Contains(p.Resources, s.Resource):
+			byRun[s.Run] = append(byRun[s.Run], s.Resource)
+		}
+	}
+	if len(byRun) == 0 {
+		return nil
+	}
+	if current, err := openrun.IsCurrent(ctx, caller); !current {
+		return err
+	}
+	for run, names := range byRun {
+		release := lockcore.Release{
+			LockID: caller.LockID(), Run: run, Order: lockcore.LastAttempt(math.MaxInt32), Orphaned: "released by a later run of its workflow",
+		}
+		slices.Sort(names)
+		if _, err := a.release(ctx, release, slices.Compact(names)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *Activities) release(ctx context.Context, r lockcore.Release, names []string) (held []string, err error) {
+	for batch := range slices.Chunk(names, releaseBatch) {
+		r.Resources = batch
+		found, err := a.Locker.ReleaseHeld(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		held = append(held, found...)
+	}
+	return held, nil
+}

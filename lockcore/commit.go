@@ -1,0 +1,133 @@
+package lockcore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+)
+
+// Commit is what [Locker.Commit] verifies and then releases.
+type Commit struct {
+	// LockID is whose holds these are, and Run the run label, which is required.
+	LockID string
+	Run    string
+	// TakeOver is the label that Run may replace; see [Request]. First fences stay.
+	TakeOver string
+	// Uses say what must be held. Defaults to nothing: the commit is a release.
+	Uses []Use
+	// Inherits says that holds may be missing which an earlier run of the party has released. Then a
+	// hold is lost only if there is evidence, of this run, of Before, or of a run that one of them
+	// is known to have replaced. Defaults to false: a hold that is missing is lost.
+	Inherits bool
+	// Before are labels of earlier runs whose losses are this one's.
+	Before []string
+	// Resources are released, up to Order: any number of names. Each commit of a run has another Order.
+	Resources []string
+	Order     Order
+}
+
+// Use says that the party has used a resource, and must hold it since.
+type Use struct {
+	Resource string
+	// By is an order: the hold must have been made by a request of that order or an earlier one.
+	By Order
+}
+
+// Commit makes sure by a majority write to each resource that the party holds what it used, and then
+// releases. If something is lost it releases nothing, and returns the *LostErrors, joined. If another
+// run holds, the answer is an *OtherRunError, and nothing is released. Other errors are those of
+// [Locker.Release].
+//
+// A commit may be repeated after an unknown outcome, as often as needed for ten minutes. One that has
+// begun to release is known by that: its repetition verifies nothing and releases the rest.
+func (l *Locker) Commit(ctx context.Context, c Commit) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	decided, err := l.verify(ctx, &c)
+	if err != nil && !decided {
+		return err
+	}
+	var errs []error
+	for names := range slices.Chunk(c.Resources, maxResources) {
+		errs = append(errs, l.Release(ctx, Release{LockID: c.LockID, Run: c.Run, Resources: names, Order: c.Order}))
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Commit) check() error {
+	checks := []error{
+		checkText("Commit.LockID", c.LockID, 1, maxLockID), checkText("Commit.Run", c.Run, 1, maxName), checkText("Commit.TakeOver", c.TakeOver, 0, maxName),
+		checkRange("Commit.Order.Schedule", int(c.Order.Schedule), 0, math.MaxInt32),
+	}
+	for i, u := range c.Uses {
+		checks = append(checks, checkText(fmt.Sprintf("Commit.Uses[%d].Resource", i), u.Resource, 1, maxName))
+	}
+	for i, name := range c.Resources {
+		checks = append(checks, checkText(fmt.Sprintf("Commit.Resources[%d]", i), name, 1, maxName))
+	}
+	return firstError(checks...)
+}
+
+// verify returns what is lost, and whether the commit has begun to release.
+func (l *Locker) verify(ctx context.Context, c *Commit) (decided bool, err error) {
+	docs, errs := make([]engine.Document, len(c.Uses)), make([]error, len(c.Uses))
+	inParallel(len(c.Uses), func(i int) {
+		docs[i], errs[i] = l.refreshHold(ctx, c.Uses[i].Resource, engine.Acquire{LockID: c.LockID, Label: c.Run, TakeOver: c.TakeOver})
+		if errs[i] == nil {
+			errs[i] = c.lost(&docs[i], c.Uses[i])
+		}
+	})
+	for i := range docs {
+		decided = decided || docs[i].HasCommitted(c.LockID, c.Run, c.Order.number())
+		if errors.Is(errs[i], ErrLost) {
+			l.tel.lost(ctx, c.Uses[i].Resource)
+		}
+	}
+	return decided, errors.Join(errs...)
+}
+
+// lost is the loss if the party does not hold what it used.
+func (c *Commit) lost(d *engine.Document, use Use) error {
+	if k := d.Kept(c.LockID); k != nil && k.FirstOrder <= use.By.number() {
+		return nil
+	}
+	var labels []string
+	for _, label := range append([]string{c.Run}, c.Before...) {
+		labels = append(labels, d.Replaced(c.LockID, label)...)
+	}
+	e := &LostError{Resource: d.ID, LockID: c.LockID, Order: use.By}
+	for _, label := range labels {
+		if by := d.EvictedRecord(c.LockID, label); by != nil {
+			e.By, e.Reason = by.By, by.Reason
+			return e
+		}
+	}
+	if c.Inherits {
+		return nil
+	}
+	e.Reason = "it does not hold what it used: a worker without Lockstep ran the step, or what became of the hold is not known any more"
+	return e
+}
+
+// refreshHold gives a sign of life for the kept hold of a party on a resource, and returns the document. A request that only
+// refreshes asks for nothing, so that its order can be one which no release has reached.
+func (l *Locker) refreshHold(ctx context.Context, name string, op engine.Acquire) (engine.Document, error) {
+	order := LastAttempt(math.MaxInt32)
+	op.Policy, op.Resource, op.Order, op.Mode, op.Keep, op.Refresh = l.cfg.policy(), name, order.number(), engine.SharedBy, true, true
+	op.TTL, op.HoldTTL, op.WaiterTTL, op.MaxWaiters = millis(minTTL), millis(minTTL), l.cfg.WaiterTTL.Milliseconds(), int64(l.cfg.MaxWaiters)
+	op.Owner, op.Host = op.LockID, l.cfg.Host
+	d, err := l.retryUnknown(ctx, "extend", name, order, func(ctx context.Context) (engine.Document, error) { return l.eng.Acquire(ctx, op) })
+	if err != nil {
+		return d, err
+	}
+	l.afterWrite(ctx, &d, ending{})
+	if d.Last.Outcome == engine.OtherRun {
+		err = &OtherRunError{Resource: name, LockID: op.LockID, Run: op.Label, Other: d.Last.Note}
+	}
+	return d, err
+}

@@ -1,0 +1,173 @@
+package lockcore_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+)
+
+// committing is a saga of the run "one" that has used r by its scheduling 1, and s by 2.
+type committing struct {
+	*testing.T
+	*lockcore.Locker
+	commit lockcore.Commit
+}
+
+// commits runs fn for such a saga, which holds both.
+func commits(t *testing.T, fn func(c *committing)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c := &committing{T: t, Locker: on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{TTL: time.Second, HoldTTL: time.Minute})}
+		c.commit = lockcore.Commit{
+			LockID: "w", Run: "one", Resources: []string{"r", "s"}, Order: lockcore.LastAttempt(2),
+			Uses: []lockcore.Use{{Resource: "r", By: lockcore.LastAttempt(1)}, {Resource: "s", By: lockcore.LastAttempt(2)}},
+		}
+		c.use("r", "one", 1)
+		c.use("s", "one", 2)
+		fn(c)
+	})
+}
+
+func (c *committing) use(resource, label string, schedule uint32, changes ...func(*lockcore.Request)) {
+	c.Helper()
+	changes = append(changes, func(req *lockcore.Request) {
+		req.Resources, req.Order.Schedule = []lockcore.Resource{lockcore.Exclusive(resource)}, schedule
+	})
+	leases, err := c.Enter(c.Context(), run(label, "step", changes...), false)
+	require.NoError(c, err)
+	require.NoError(c, c.Leave(c.Context(), leases...))
+}
+
+// other takes a resource, as another party, and lets it go.
+func (c *committing) other(resource string) {
+	c.Helper()
+	leases, err := c.Enter(c.Context(), lockcore.Request{LockID: "other", Resources: []lockcore.Resource{lockcore.Exclusive(resource)}}, false)
+	require.NoError(c, err, "%s is not free", resource)
+	require.NoError(c, c.Leave(c.Context(), leases...))
+}
+
+func (c *committing) requireHeld(resource string) {
+	c.Helper()
+	_, err := c.Enter(c.Context(), lockcore.Request{LockID: "other", Resources: []lockcore.Resource{lockcore.Exclusive(resource)}}, false)
+	require.ErrorIs(c, err, lockcore.ErrBusy)
+}
+
+func reacquire(req *lockcore.Request) { req.Reacquire = true }
+
+func TestACommitReleasesWhatIsHeldAndMayBeRepeated(t *testing.T) {
+	t.Parallel()
+	commits(t, func(c *committing) {
+		for range 2 {
+			require.NoError(c, c.Commit(c.Context(), c.commit))
+			c.other("r")
+			c.other("s")
+		}
+	})
+}
+
+func TestACommitThatFindsALossReleasesNothing(t *testing.T) {
+	t.Parallel()
+	commits(t, func(c *committing) {
+		elapse(time.Minute)
+		c.other("r")
+		var lost *lockcore.LostError
+		err := c.Commit(c.Context(), c.commit)
+		require.ErrorAs(c, err, &lost)
+		require.Equal(c, "r", lost.Resource)
+		require.Equal(c, "other", lost.By)
+		c.requireHeld("s")
+		c.commit.Uses = nil
+		require.NoError(c, c.Commit(c.Context(), c.commit))
+		c.other("s")
+	})
+}
+
+// A step that completed, and of which no hold was made by then, was run without its lock.
+func TestACommitFindsAHoldThatWasNeverMadeOrTooLate(t *testing.T) {
+	t.Parallel()
+	commits(t, func(c *committing) {
+		c.commit.Uses[1].By = lockcore.LastAttempt(1)
+		require.ErrorIs(c, c.Commit(c.Context(), c.commit), lockcore.ErrLost)
+		c.commit.Uses[1] = lockcore.Use{Resource: "never", By: lockcore.LastAttempt(2)}
+		require.ErrorIs(c, c.Commit(c.Context(), c.commit), lockcore.ErrLost)
+		c.requireHeld("s")
+		c.commit.Inherits = true // a run before may have released it
+		require.NoError(c, c.Commit(c.Context(), c.commit))
+		c.other("s")
+	})
+}
+
+// The hold was lost, and taken again by a later step.
+func TestACommitFindsAHoldThatWasTakenAgain(t *testing.T) {
+	t.Parallel()
+	commits(t, func(c *committing) {
+		elapse(time.Minute)
+		c.other("r")
+		c.use("r", "one", 2, reacquire)
+		require.ErrorIs(c, c.Commit(c.Context(), c.commit), lockcore.ErrLost)
+		c.requireHeld("r")
+	})
+}
+
+// The first try had released r, where another party is by now, when it was cut off.
+func TestACommitThatHadBegunToReleaseGoesOn(t *testing.T) {
+	t.Parallel()
+	commits(t, func(c *committing) {
+		require.NoError(c, c.Release(c.Context(), lockcore.Release{LockID: "w", Run: "one", Resources: []string{"r"}, Order: c.commit.Order}))
+		c.other("r")
+		require.NoError(c, c.Commit(c.Context(), c.commit))
+		c.other("s")
+	})
+}
+
+func TestACommitTakesOverFromTheRunBefore(t *testing.T) {
+	t.Parallel()
+	commits(t, func(c *committing) {
+		c.commit.Run, c.commit.Inherits = "two", true
+		var other *lockcore.OtherRunError
+		require.ErrorAs(c, c.Commit(c.Context(), c.commit), &other)
+		require.Equal(c, "one", other.Other)
+		c.requireHeld("s")
+		c.commit.TakeOver = other.Other
+		require.NoError(c, c.Commit(c.Context(), c.commit))
+		c.other("r")
+		c.other("s")
+	})
+}
+
+// The run before lost a hold which the next one has never had: that is a loss of the next one too.
+func TestACommitFindsWhatTheRunBeforeLost(t *testing.T) {
+	t.Parallel()
+	commits(t, func(c *committing) {
+		elapse(time.Minute)
+		c.other("r")
+		c.commit.Run, c.commit.Inherits, c.commit.TakeOver = "two", true, "one"
+		require.NoError(c, c.Commit(c.Context(), c.commit), "whose loss that was is not said")
+	})
+	commits(t, func(c *committing) {
+		elapse(time.Minute)
+		c.other("r")
+		c.commit.Run, c.commit.Inherits, c.commit.TakeOver, c.commit.Before = "two", true, "one", []string{"one"}
+		require.ErrorIs(c, c.Commit(c.Context(), c.commit), lockcore.ErrLost)
+	})
+}
+
+func TestACommitIsRefusedThatNamesNoRunOrAWrongResource(t *testing.T) {
+	t.Parallel()
+	commits(t, func(c *committing) {
+		for field, wrong := range map[string]lockcore.Commit{
+			"Commit.LockID": {Run: "one", Order: c.commit.Order}, "Commit.Run": {LockID: "w", Order: c.commit.Order},
+			"Commit.Resources[0]":     {LockID: "w", Run: "one", Order: c.commit.Order, Resources: []string{""}},
+			"Commit.Uses[0].Resource": {LockID: "w", Run: "one", Order: c.commit.Order, Uses: []lockcore.Use{{}}},
+		} {
+			var invalid *lockcore.InvalidError
+			require.ErrorAs(c, c.Commit(c.Context(), wrong), &invalid)
+			require.Equal(c, field, invalid.Field)
+		}
+	})
+}

@@ -1,0 +1,134 @@
+package worker_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
+	sdkworker "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/workflows"
+)
+
+// brief is a lock on the account that stands for a moment after the last sign of life.
+var brief = workflows.Locks{Resources: []lockcore.Resource{account}, TTL: 300 * time.Millisecond, HoldTTL: 300 * time.Millisecond}
+
+// goBetween has another party take the account as soon as the run's promise on it has ended, and lets it go; then the run goes on.
+func (b *bundle) goBetween(t *testing.T, run client.WorkflowRun) {
+	t.Helper()
+	require.Eventually(t, func() bool { return len(b.holders(t, account.Name)) == 1 }, within, lookEvery, "it holds nothing")
+	other, err := b.locker.Acquire(t.Context(), lockcore.Request{LockID: "other", Resources: []lockcore.Resource{account}})
+	require.NoError(t, err)
+	require.NoError(t, other.Leave(t.Context()))
+	b.signal(t, run, "go on")
+}
+
+func TestALockThatWasLostFailsItsRelease(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		hold, err := workflows.Lock(ctx, brief)
+		if err != nil {
+			return err
+		}
+		receive(ctx, "go on")
+		return hold.Release(ctx)
+	})
+	b.work(t, sdkworker.Options{}, nil)
+	run := b.start(t, "W")
+	b.goBetween(t, run)
+	_, err := b.end(t, run)
+	require.ErrorIs(t, workflows.LockError(err), lockcore.ErrLost)
+	b.requireFree(t, account.Name)
+}
+
+func TestALockThatWasLostAndIsNotReleasedFailsTheWorkflow(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		if _, err := workflows.Lock(ctx, brief); err != nil {
+			return err
+		}
+		receive(ctx, "go on")
+		return nil
+	})
+	b.work(t, sdkworker.Options{}, nil)
+	run := b.start(t, "W")
+	b.goBetween(t, run)
+	_, err := b.end(t, run)
+	require.ErrorIs(t, workflows.LockError(err), lockcore.ErrLost)
+	var app *temporal.ApplicationError
+	require.ErrorAs(t, err, &app)
+	require.Equal(t, "lockstep.Lost", app.Type())
+	b.requireFree(t, account.Name)
+}
+
+func TestASagaMayCommitAfterALoss(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		return workflows.RunSaga(ctx, workflows.SagaOptions{GoOnAfterLoss: true}, func(ctx workflow.Context, s *workflows.Saga) error {
+			if err := s.Step(workflows.WithLocks(ctx, brief), "Note", "Undo", "step").Get(ctx, nil); err != nil {
+				return err
+			}
+			receive(ctx, "go on")
+			return s.Step(workflows.WithLocks(ctx, brief), "Note", "Undo", "step 2").Get(ctx, nil)
+		})
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Note": b.note, "Undo": b.undoes})
+	run := b.start(t, "W")
+	b.goBetween(t, run)
+	_, err := b.end(t, run)
+	require.NoError(t, err)
+	require.Equal(t, []string{"step", "step 2"}, b.read())
+	b.requireFree(t, account.Name)
+}
+
+func TestASagaWhoseLockWasLostIsUndone(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		return saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
+			if err := s.Step(workflows.WithLocks(ctx, brief), "Note", "Undo", "step").Get(ctx, nil); err != nil {
+				return err
+			}
+			receive(ctx, "go on")
+			return nil
+		})
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Note": b.note, "Undo": b.undoes})
+	run := b.start(t, "W")
+	b.goBetween(t, run)
+	_, err := b.end(t, run)
+	require.ErrorIs(t, workflows.LockError(err), lockcore.ErrLost)
+	require.Equal(t, []string{"step", "undid step"}, b.read())
+	b.requireFree(t, account.Name)
+}
+
+func (b *bundle) undoes(_ context.Context, what string) error {
+	b.write("undid %s", what)
+	return nil
+}
+
+// The worker that runs the step knows nothing of locks: nobody was kept out.
+func TestAStepThatAWorkerWithoutThePluginRanIsFoundAtTheCommit(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		return saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
+			return s.Step(workflows.Guard(ctx, account), "Note", "Undo", "step").Get(ctx, nil)
+		})
+	})
+	b.work(t, sdkworker.Options{LocalActivityWorkerOnly: true}, nil)
+	b.work(t, sdkworker.Options{DisableWorkflowWorker: true, Plugins: []sdkworker.Plugin{}}, map[string]any{"Note": b.note, "Undo": b.undoes})
+	_, err := b.end(t, b.start(t, "W"))
+	require.ErrorIs(t, workflows.LockError(err), lockcore.ErrLost)
+	require.Equal(t, []string{"step", "undid step"}, b.read())
+	b.requireFree(t, account.Name)
+}
