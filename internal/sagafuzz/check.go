@@ -156,7 +156,7 @@ func (s *Story) checkLosses() (all []Violation) {
 // explained reports whether what a scope ended with is what the plan or its faults make of it.
 func (s *Story) explained(scope *Scope, outcome string) bool {
 	switch outcome {
-	case "", "planned", "cancelled", "busy", "deadlock", "other":
+	case "", "planned", "cancelled", "busy", "deadlock", "other": // "other" are a timeout and a termination
 		return true
 	case "lost", "superseded":
 		return !s.calm || len(s.meddled[scope.workflow]) > 0

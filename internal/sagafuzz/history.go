@@ -83,6 +83,10 @@ func Read(records []Record) *Story {
 			}
 		case Locked, Leaving, HandOver, Returned:
 			s.scope(r)
+		case Closed: // the end of a run is that of its root scope
+			root := *r
+			root.What, root.Scope = Returned, rootScope
+			s.scope(&root)
 		case Killed:
 			s.killed[r.Other], s.calm = r.At, false
 		case Stopped:

@@ -202,7 +202,7 @@ func (p *planner) top() Node {
 
 func (p *planner) saga(depth int) Node {
 	n := p.node(Saga)
-	n.Retries = 5 * p.IntN(2)
+	n.Retries = 6*p.IntN(2) - 1 // -1 for never
 	alone := p.one(8)
 	need := p.semaphore()
 	for range 1 + p.IntN(3) {

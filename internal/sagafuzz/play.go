@@ -227,7 +227,7 @@ func (p *play) start(ctx context.Context, w *Workflow) error {
 
 // end waits until the workflow has ended, in all of its runs, and looks at its history.
 func (p *play) end(ctx context.Context, w *Workflow) error {
-	_ = p.tc.GetWorkflow(ctx, p.id(w), "").Get(ctx, nil) // how it ends is looked at below
+	ended := p.tc.GetWorkflow(ctx, p.id(w), "").Get(ctx, nil)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -239,7 +239,7 @@ func (p *play) end(ctx context.Context, w *Workflow) error {
 	if info.GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING {
 		return p.end(ctx, w)
 	}
-	p.log.Write(&Record{What: Closed, Workflow: p.id(w), Run: info.GetExecution().GetRunId(), Type: info.GetStatus().String()})
+	p.log.Write(&Record{What: Closed, Workflow: p.id(w), Run: info.GetExecution().GetRunId(), Type: kindOf(ended), Error: info.GetStatus().String()})
 	p.setOpen(w, false)
 	if most := eventBound(&w.Input.Body); info.GetHistoryLength() > most {
 		p.violation("history", fmt.Sprintf("%s: %d events, more than %d", p.id(w), info.GetHistoryLength(), most), p.id(w))
@@ -254,7 +254,7 @@ func eventBound(n *Node) int64 {
 	for i := range n.Children {
 		most += eventBound(&n.Children[i])
 	}
-	return most * int64(1+n.Retries)
+	return most * int64(1+max(0, n.Retries))
 }
 
 func (p *play) violation(check, text string, involved ...string) {
@@ -265,7 +265,7 @@ func (p *play) violation(check, text string, involved ...string) {
 
 // left says what stands and waits, one line each; empty if nothing does.
 func (p *play) left(ctx context.Context) (text string, err error) {
-	for status, err := range p.locker.Status(ctx, lockcore.Filter{TTLAtLeast: 1}) {
+	for status, err := range p.locker.Status(ctx, lockcore.Filter{Live: true}) {
 		if err != nil {
 			return "", err
 		}

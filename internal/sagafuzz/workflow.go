@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -160,9 +161,9 @@ func (w *walk) lock(ctx workflow.Context, s *workflows.Saga, instance string, n 
 	w.write(ctx, &Record{What: Locked, Scope: scope, Needs: n.Needs})
 	err = w.each(ctx, s, instance, n)
 	w.leave(ctx, scope, err)
-	hold.Release(ctx)
-	w.returned(ctx, scope, err)
-	return err
+	released := hold.Release(ctx)
+	w.returned(ctx, scope, released)
+	return cmp.Or(err, released)
 }
 
 func (w *walk) step(ctx workflow.Context, s *workflows.Saga, instance string, n *Node) error {
