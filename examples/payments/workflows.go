@@ -49,8 +49,8 @@ func Freeze(ctx workflow.Context, account string) error {
 	if err != nil {
 		return err
 	}
-	err = workflow.Sleep(ctx, time.Second)     // or a signal, a child workflow, a person's decision
-	return errors.Join(err, hold.Release(ctx)) // an error if the lock was lost meanwhile
+	err = workflow.Sleep(ctx, time.Second) // or a signal, a child workflow, a person's decision
+	return errors.Join(err, hold.Release(ctx))
 }
 
 // statementLocks is the rule of Statement: nobody changes the account while it is written.
