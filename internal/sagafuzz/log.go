@@ -71,7 +71,7 @@ const (
 	Stopped  = "stopped"
 	Resumed  = "resumed"
 	Meddled  = "meddled" // Type says what an operator did to a workflow
-	Closed   = "closed" // a run has ended; Error is its status
+	Closed   = "closed"  // a run has ended; Error is its status
 )
 
 // Log appends records to a file.

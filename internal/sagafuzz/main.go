@@ -34,6 +34,7 @@ func run(ctx context.Context) error {
 	seed := flag.Uint64("seed", 1, "the first seed")
 	runs := flag.Uint64("runs", 10, "how many seeds to play")
 	begins := flag.Duration("for", 0, "begin no seed after this time; 0 is no limit")
+	most := flag.Int("workflows", 200, "play no more workflows of each seed than these")
 	dir := flag.String("dir", "", "where the logs go and stay (default: a temporary folder, which stays if a seed fails)")
 	flag.Parse()
 	began := time.Now()
@@ -42,7 +43,7 @@ func run(ctx context.Context) error {
 			fmt.Printf("%d of %d seeds played in %v\n", i, *runs, *begins)
 			return nil
 		}
-		if err := playSeed(ctx, *seed+i, *dir); err != nil {
+		if err := playSeed(ctx, *seed+i, *most, *dir); err != nil {
 			return fmt.Errorf("seed %d: %w", *seed+i, err)
 		}
 	}
@@ -50,7 +51,7 @@ func run(ctx context.Context) error {
 }
 
 // playSeed plays one seed, and tells what it violates.
-func playSeed(ctx context.Context, seed uint64, parent string) error {
+func playSeed(ctx context.Context, seed uint64, most int, parent string) error {
 	dir, err := os.MkdirTemp(parent, fmt.Sprintf("sagafuzz-%d-", seed))
 	if err != nil {
 		return err
@@ -59,7 +60,9 @@ func playSeed(ctx context.Context, seed uint64, parent string) error {
 		return err
 	}
 	began := time.Now()
-	outcome, err := Play(ctx, NewPlan(seed), dir)
+	plan := NewPlan(seed)
+	plan.Workflows = plan.Workflows[:min(most, len(plan.Workflows))]
+	outcome, err := Play(ctx, plan, dir)
 	if err != nil {
 		return fmt.Errorf("%w (logs in %s)", err, dir)
 	}

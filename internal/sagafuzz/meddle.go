@@ -34,6 +34,9 @@ func (p *play) meddle(ctx context.Context, w *Workflow, f WorkflowFault) (err er
 	if errors.As(err, &gone) || errors.As(err, &early) || errors.As(err, &invalid) {
 		return nil // it has ended, or has no such activity or workflow task
 	}
+	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		return nil // the server is slow; no check needs to know whether it was done
+	}
 	return err
 }
 

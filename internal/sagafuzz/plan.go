@@ -118,12 +118,14 @@ type planner struct {
 	*rand.Rand
 	names, limits int // how many resources there are of both kinds
 	nodes         int // of the present workflow
+	calm          bool
 }
 
 // NewPlan draws the plan of a seed.
 func NewPlan(seed uint64) Plan {
 	p := &planner{Rand: rand.New(rand.NewPCG(seed, 0x5a6a))} //nolint:gosec // it must be the same each time
 	p.names, p.limits = 8+p.IntN(17), 1+p.IntN(2)
+	p.calm = seed%calmEvery == 0
 	plan := Plan{Seed: seed}
 	count := 50 + p.IntN(30)
 	if p.one(20) {
@@ -132,10 +134,10 @@ func NewPlan(seed uint64) Plan {
 	for i := range count {
 		plan.Workflows = append(plan.Workflows, p.workflow(i))
 	}
-	if seed%calmEvery == 0 {
+	if p.calm {
 		return plan
 	}
-	for at := p.span(500, 2500); at < 12*time.Second; at += p.span(800, 3500) {
+	for at := p.span(500, 2500); at < 12*time.Second; at += p.span(1500, 5000) {
 		fault := ProcessFault{At: at, Process: p.IntN(processes)}
 		if p.one(2) {
 			fault.For = p.span(300, 4500)
@@ -241,6 +243,9 @@ func (p *planner) lock() Node {
 	n := p.node(Lock)
 	n.Needs = p.needs(1 + p.IntN(2))
 	p.waiting(&n)
+	if p.one(3) {
+		p.short(&n)
+	}
 	sleep := p.node(Sleep)
 	sleep.Time = p.span(10, 600)
 	n.Children = []Node{sleep}
@@ -254,7 +259,7 @@ func (p *planner) lock() Node {
 
 func (p *planner) step(inSaga bool) Node {
 	n := p.node(Step)
-	n.Time, n.Timeout, n.Attempts = p.span(1, 60), 4*time.Second, 3
+	n.Time, n.Timeout, n.Attempts = p.span(1, 60), 2*time.Second, 3
 	n.Needs = p.needs(p.IntN(3))
 	if inSaga {
 		n.Undo = []string{"step", "step", "with", ""}[p.IntN(4)]
@@ -279,6 +284,8 @@ func (p *planner) step(inSaga bool) Node {
 		}
 	case 7:
 		p.waiting(&n)
+	case 8, 9:
+		p.short(&n)
 	}
 	if p.one(4) && (n.Scope == "step" || n.Scope == "" && !inSaga) {
 		n.Needs = append(n.Needs, p.semaphore())
@@ -293,6 +300,13 @@ func (p *planner) waiting(n *Node) {
 		n.Try = true
 	case 1:
 		n.MaxWait = p.span(50, 800)
+	}
+}
+
+// short draws a HoldTTL that ends if the janitor's process dies.
+func (p *planner) short(n *Node) {
+	if !p.calm {
+		n.HoldTTL = p.span(2000, 4000)
 	}
 }
 

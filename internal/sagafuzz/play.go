@@ -195,7 +195,11 @@ func (p *play) id(w *Workflow) string { return p.run + "_" + w.ID }
 // workflow starts a workflow, does to it what the plan says, and waits until it has ended.
 func (p *play) workflow(ctx context.Context, w *Workflow) error {
 	p.setOpen(w, true)
-	if err := p.start(ctx, w); err != nil {
+	err := p.start(ctx, w)
+	for try := 1; try < 4 && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded); try++ {
+		err = p.start(ctx, w) // the server is slow
+	}
+	if err != nil {
 		return err
 	}
 	for _, f := range w.Faults {
@@ -219,7 +223,7 @@ func (p *play) setOpen(w *Workflow, open bool) {
 
 func (p *play) start(ctx context.Context, w *Workflow) error {
 	_, err := p.tc.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
-		ID: p.id(w), TaskQueue: p.run, WorkflowTaskTimeout: 3 * time.Second,
+		ID: p.id(w), TaskQueue: p.run, WorkflowTaskTimeout: 2 * time.Second,
 		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_TERMINATE_EXISTING,
 	}, playName, w.Input)
 	return err

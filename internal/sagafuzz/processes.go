@@ -28,8 +28,8 @@ import (
 // Promises are short, so that a run meets the end of many.
 const (
 	partTTL  = 2 * time.Second
-	holdTTL  = 6 * time.Second
-	claimTTL = time.Second
+	holdTTL  = 30 * time.Second
+	claimTTL = 3 * time.Second
 
 	janitorInterval = time.Second
 )
