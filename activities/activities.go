@@ -7,6 +7,7 @@ import (
 
 	"go.temporal.io/sdk/activity"
 
+	"github.com/temporal-lockstep/lockstep/internal/collection"
 	"github.com/temporal-lockstep/lockstep/internal/namespace"
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -48,9 +49,10 @@ type Locker interface {
 	Enter(ctx context.Context, req lockcore.Request, queue bool) ([]lockcore.Lease, error)
 	Renew(ctx context.Context, leases ...lockcore.Lease) ([]lockcore.Lease, error)
 	Leave(ctx context.Context, leases ...lockcore.Lease) error
+	CollectionID(ctx context.Context) (string, error)
 	Commit(ctx context.Context, c lockcore.Commit) error
 	ReleaseHeld(ctx context.Context, r lockcore.Release) (held []string, err error)
-	Recheck(ctx context.Context, req lockcore.Request, at string, first bool, held ...string) (again time.Duration, err error)
+	Recheck(ctx context.Context, req lockcore.Request, first bool) (again time.Duration, err error)
 	Withdrawn(ctx context.Context, req lockcore.Request) error
 	Tend(resource string)
 	Extend(ctx context.Context, lockID, run string, resources ...string) (again time.Duration, err error)
@@ -65,6 +67,7 @@ type Activities struct {
 	Locker Locker
 
 	namespaces namespace.IDs
+	collection collection.ID
 }
 
 // Renew extends leases that Acquire gave, each by the TTL it was taken with. Where one is lost it
@@ -82,8 +85,11 @@ func (a *Activities) Leave(ctx context.Context, p LeaveParams) (LeaveResult, err
 	return LeaveResult{}, protocol.Failure(a.Locker.Leave(ctx, protocol.CoreLeases(p.Leases)...))
 }
 
-// caller is the run that calls.
-func (a *Activities) caller(ctx context.Context) (protocol.Run, error) {
+// caller is the run that calls, whose worker keeps its locks in a collection, if that is known.
+func (a *Activities) caller(ctx context.Context, collection string) (protocol.Run, error) {
+	if err := a.collection.Check(ctx, a.Locker, collection); err != nil {
+		return protocol.Run{}, err
+	}
 	id, err := a.namespaces.Of(ctx)
 	execution := activity.GetInfo(ctx).WorkflowExecution
 	return protocol.Run{Namespace: id, WorkflowID: execution.ID, RunID: execution.RunID}, err

@@ -66,7 +66,9 @@ func (f *fakeLocker) Commit(_ context.Context, c lockcore.Commit) error {
 	return f.err
 }
 
-func (f *fakeLocker) Recheck(_ context.Context, req lockcore.Request, _ string, _ bool, _ ...string) (time.Duration, error) {
+func (f *fakeLocker) CollectionID(context.Context) (string, error) { return "own", nil }
+
+func (f *fakeLocker) Recheck(_ context.Context, req lockcore.Request, _ bool) (time.Duration, error) {
 	f.request = req
 	return 7 * time.Second, f.err
 }

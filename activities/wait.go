@@ -21,9 +21,9 @@ import (
 //
 // In a run that was made by a reset, and has the wait from the run before, it gives up the place of that one and is over.
 //
-// It takes nothing. It keeps alive the place in the queue, and the holds of the lock ID on the resources in Held.
+// It takes nothing. It keeps alive the place in the queue; what the lock ID holds is extended by the janitor.
 func (a *Activities) Wait(ctx context.Context, p WaitParams) error {
-	caller, err := a.caller(ctx)
+	caller, err := a.caller(ctx, p.Collection)
 	if err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func (a *Activities) Wait(ctx context.Context, p WaitParams) error {
 	again, err := a.Locker.Recheck(ctx, lockcore.Request{
 		LockID: who.lockID, Run: who.run, Resources: []lockcore.Resource{p.Resource}, Part: who.part(caller, p.Part), Order: p.Order,
 		Owner: p.Owner.Of(caller), Started: p.Started, NeverVictim: p.NeverVictim,
-	}, p.Resource.Name, info.Attempt <= 1, p.Held...)
+	}, info.Attempt <= 1)
 	var busy *lockcore.BusyError
 	switch {
 	case errors.As(err, &busy) && p.MaxWait > 0:

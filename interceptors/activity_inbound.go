@@ -11,6 +11,7 @@ import (
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/temporal"
 
+	"github.com/temporal-lockstep/lockstep/internal/collection"
 	"github.com/temporal-lockstep/lockstep/internal/namespace"
 	"github.com/temporal-lockstep/lockstep/internal/openrun"
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
@@ -31,6 +32,7 @@ type activityInbound struct {
 	namespaces *namespace.IDs
 	waker      *waker
 	rules      map[string]Rule
+	collection *collection.ID
 }
 
 // ExecuteActivity runs the step under the locks that its header and a rule ask for. One of these happens:
@@ -58,6 +60,11 @@ func (a *activityInbound) ExecuteActivity(ctx context.Context, in *interceptor.E
 	if a.locker == nil {
 		return nil, temporal.NewApplicationError(
 			"lockstep: this worker has no Locker and cannot guard the step", protocol.FailureUnavailable)
+	}
+	if guard != nil {
+		if err := a.collection.Check(ctx, a.locker, guard.Collection); err != nil {
+			return nil, err
+		}
 	}
 	run, err := a.run(ctx)
 	if err != nil {
@@ -107,6 +114,7 @@ func (a *activityInbound) enterGuard(ctx context.Context, run protocol.Run, guar
 	req := request(ctx, run, guard)
 	leases, err := openrun.Enter(ctx, a.locker, run, req, !guard.Try)
 	if err == nil {
+		a.collection.Ask(ctx, a.locker) // so that the workflow's next steps say it
 		return leases, nil
 	}
 	switch {

@@ -7,6 +7,7 @@ import (
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/temporal-lockstep/lockstep/internal/collection"
 	"github.com/temporal-lockstep/lockstep/internal/namespace"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
@@ -38,6 +39,8 @@ type Interceptor struct {
 	rules   map[string]Rule
 	// namespaces are shared by all attempts.
 	namespaces *namespace.IDs
+	// collection is that of the Locker.
+	collection collection.ID
 }
 
 var _ interceptor.WorkerInterceptor = (*Interceptor)(nil)
@@ -66,9 +69,17 @@ func (i *Interceptor) Connect(c Connection) (disconnect func()) {
 	return func() { i.waker.disconnect(c) }
 }
 
+// Learn asks the database for the ID of the Locker's collection, so that the first step of a workflow can be compared already. It
+// takes two seconds at most.
+func (i *Interceptor) Learn(ctx context.Context) {
+	if i.locker != nil {
+		i.collection.Ask(ctx, i.locker)
+	}
+}
+
 // InterceptWorkflow makes the workflow side, once for each run in the worker's cache.
 func (i *Interceptor) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
-	return newWorkflowInbound(next)
+	return newWorkflowInbound(next, &i.collection)
 }
 
 // InterceptActivity makes the activity side, once for each attempt.
@@ -79,5 +90,6 @@ func (i *Interceptor) InterceptActivity(_ context.Context, next interceptor.Acti
 		namespaces:                     i.namespaces,
 		rules:                          i.rules,
 		waker:                          i.waker,
+		collection:                     &i.collection,
 	}
 }

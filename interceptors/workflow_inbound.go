@@ -4,6 +4,7 @@ import (
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/temporal-lockstep/lockstep/internal/collection"
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/internal/protocol/run"
 )
@@ -15,8 +16,8 @@ type workflowInbound struct {
 	state *run.State
 }
 
-func newWorkflowInbound(next interceptor.WorkflowInboundInterceptor) *workflowInbound {
-	return &workflowInbound{WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, state: run.NewState()}
+func newWorkflowInbound(next interceptor.WorkflowInboundInterceptor, collection *collection.ID) *workflowInbound {
+	return &workflowInbound{WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, state: run.NewState(collection)}
 }
 
 // Init puts the outbound side into the chain.

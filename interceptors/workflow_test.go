@@ -35,6 +35,8 @@ type releases struct {
 	fail int
 }
 
+func (r *releases) CollectionID(context.Context) (string, error) { return "own", nil }
+
 func (r *releases) Commit(_ context.Context, c lockcore.Commit) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -70,8 +70,8 @@ func TestExtendTakesNothingAndIsNotStoppedByARelease(t *testing.T) {
 	require.ErrorIs(t, err, lockcore.ErrInvalid)
 }
 
-// What a request got, and gave back, before it was queued is kept alive by whoever looks after its place.
-func TestRecheckKeepsTheHoldsThatTheRequestItselfHasLeft(t *testing.T) {
+// What a request got, and left, before it was queued is extended like any kept hold.
+func TestWhatARequestHasBeforeItQueuesIsExtended(t *testing.T) {
 	t.Parallel()
 	clock := lockcoretest.NewClock(time.Now())
 	l := on(t, lockcoretest.NewEngine(clock.Now), lockcore.Config{})
@@ -82,8 +82,8 @@ func TestRecheckKeepsTheHoldsThatTheRequestItselfHasLeft(t *testing.T) {
 	require.ErrorIs(t, err, lockcore.ErrBusy)
 	for range 5 {
 		clock.Advance(15 * time.Second)
-		_, err = l.Recheck(t.Context(), lockcore.Request{LockID: "a", Resources: req.Resources[1:], Part: req.Part, Order: req.Order}, "r/2", true, "r/1")
-		require.ErrorIs(t, err, lockcore.ErrBusy)
+		_, err = l.Extend(t.Context(), "a", "", "r/1")
+		require.NoError(t, err)
 	}
 	_, err = l.Enter(t.Context(), one("b", lockcore.Exclusive("r/1")), false)
 	require.ErrorIs(t, err, lockcore.ErrBusy)

@@ -3,7 +3,7 @@ package lockcore
 import (
 	"cmp"
 	"context"
-	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -19,10 +19,9 @@ const (
 	parkedTTL     = maxQueueTTL
 )
 
-// Recheck looks after a request that Enter queued on the resource at, for those who wait without a
-// process. It takes nothing, and keeps alive what stands: the place in the queue, and the kept
-// holds of the lock ID there and on the resources held. It reads, in one command that all who ask
-// at the same time share, and writes only what a promise needs.
+// Recheck looks after a request for one resource that Enter queued, for those who wait without a
+// process. It takes nothing, and keeps alive the place in the queue. It reads, in one command that
+// all who ask at the same time share, and writes only if the place needs it.
 //
 // first says that the request has queued just now: what it reads is no older than the call. Later
 // looks may share what was read up to a second ago, if many wait.
@@ -32,38 +31,23 @@ const (
 // min when it has waited long. A request that comes twice as late as that is passed over until it
 // is heard of. The victim of a deadlock gets a *DeadlockError. Other errors are the database's, and
 // ctx's.
-func (l *Locker) Recheck(ctx context.Context, req Request, at string, first bool, held ...string) (again time.Duration, err error) {
+func (l *Locker) Recheck(ctx context.Context, req Request, first bool) (again time.Duration, err error) {
 	req, err = l.complete(req, false)
 	if err != nil {
 		return 0, err
 	}
-	i := slices.IndexFunc(req.Resources, func(r Resource) bool { return r.Name == at })
-	if i < 0 {
-		return 0, &InvalidError{Field: "at", Value: quote(at), Bound: "one of the request's resources"}
+	if n := len(req.Resources); n != 1 {
+		return 0, &InvalidError{Field: "Request.Resources", Value: fmt.Sprint(n), Bound: "1 for Recheck"}
 	}
-	age := readFor
+	res, age := req.Resources[0], readFor
 	if first {
 		age = 0
 	}
-	names := append(slices.Clone(held), at)
-	docs, err := l.watch.reads.get(ctx, names, age)
+	docs, err := l.watch.reads.get(ctx, []string{res.Name}, age)
 	if err != nil {
 		return 0, err
 	}
-	again = pace.RecheckMost
-	for _, name := range names {
-		after, err := l.keepHold(ctx, &req, name, docs[name])
-		if err != nil {
-			return 0, err
-		}
-		again = min(again, after)
-	}
-	return l.recheckOne(ctx, &req, req.Resources[i], docs[at], again)
-}
-
-// recheckOne looks after the place, and returns no error if the request is not to wait any more.
-func (l *Locker) recheckOne(ctx context.Context, req *Request, res Resource, d *engine.Document, again time.Duration) (time.Duration, error) {
-	op := l.acquireOp(req, res)
+	d, op := docs[res.Name], l.acquireOp(&req, res)
 	op.Queue, op.Refresh, op.WaiterTTL = true, true, parkedTTL.Milliseconds()
 	look := engine.Next(d, op.Waiter())
 	if look.Answer == engine.NextGo || look.Answer == engine.NextGone {
@@ -73,7 +57,7 @@ func (l *Locker) recheckOne(ctx context.Context, req *Request, res Resource, d *
 	if look.Place != nil {
 		waited = d.At.Sub(look.Place.Since)
 	}
-	again = min(again, max(waited, pace.Recheck+time.Duration(position)*pace.RecheckEach))
+	again = min(pace.RecheckMost, max(waited, pace.Recheck+time.Duration(position)*pace.RecheckEach))
 	if position == 1 && look.After > 0 {
 		again = min(again, max(look.After, pace.RecheckLeast))
 	}
@@ -97,6 +81,41 @@ func (l *Locker) recheckOne(ctx context.Context, req *Request, res Resource, d *
 	busy := busy(&op, d)
 	busy.Position, busy.Waiting, busy.Full = position, d.Queue().Waiting, false
 	return again, busy
+}
+
+// KeepPlace prolongs the place of a request that Enter queued, if it stands, for whoever knows that
+// the request will come back. It asks for nothing. Whether the request is passed over, since it was
+// not heard of in time, stays as it is. The lease names resource, lock ID, run, part and order. An
+// error is the database's, or ctx's.
+func (l *Locker) KeepPlace(ctx context.Context, place Lease) error {
+	docs, err := l.watch.reads.get(ctx, []string{place.Resource}, readFor)
+	if err != nil || docs[place.Resource] == nil {
+		return err
+	}
+	d := docs[place.Resource]
+	i := slices.IndexFunc(d.Waiters, func(w engine.Waiter) bool {
+		return w.LockID == place.LockID && w.Label == place.Run && w.Part == place.Part && w.Order == place.Order.number() && w.Waits(d.At)
+	})
+	if i < 0 {
+		return nil
+	}
+	w := d.Waiters[i]
+	op := engine.Acquire{
+		Policy: l.cfg.policy(), Resource: d.ID, LockID: w.LockID, Label: w.Label, Within: w.Within, Part: w.Part, Order: w.Order, Mode: w.Mode,
+		Queue: true, Refresh: true, TTL: millis(minTTL), WaiterTTL: parkedTTL.Milliseconds(), MaxWaiters: int64(l.cfg.MaxWaiters),
+		HeardIn: cmp.Or(w.OverdueAt.Sub(d.At).Milliseconds()/2, -1), Owner: cmp.Or(w.Owner, w.LockID), Host: l.cfg.Host, Safe: w.Safe,
+	}
+	if w.Mode == engine.SharedBy {
+		op.Limit = w.Limit
+	}
+	if w.Started != nil {
+		op.Started = *w.Started
+	}
+	after, err := l.retryUnknown(ctx, "refresh", d.ID, place.Order, func(ctx context.Context) (engine.Document, error) { return l.eng.Acquire(ctx, op) })
+	if err == nil {
+		l.afterWrite(ctx, &after, ending{})
+	}
+	return err
 }
 
 // Withdrawn returns a *DeadlockError if a request that Enter queued was taken out of a queue to end
@@ -132,27 +151,4 @@ func verdict(op *engine.Acquire, look engine.Look) error {
 		return nil
 	}
 	return deadlockError(op, reason)
-}
-
-// keepHold extends the kept hold that the lock ID has in a document, and returns when that is to be
-// done again.
-func (l *Locker) keepHold(ctx context.Context, req *Request, name string, d *engine.Document) (time.Duration, error) {
-	if d == nil {
-		return pace.RecheckMost, nil
-	}
-	i := slices.IndexFunc(d.Held, func(e engine.Entry) bool { return e.LockID == req.LockID && e.State == engine.Kept })
-	if i < 0 || d.Held[i].TTL == 0 {
-		return pace.RecheckMost, nil
-	}
-	ttl := time.Duration(d.Held[i].TTL) * time.Millisecond
-	if left := d.Held[i].ExpiresAt.Sub(d.At); left > ttl*2/3 {
-		return max(left-ttl/2, pace.RecheckLeast), nil
-	}
-	// Not in the request's own order, which it has left here; and a loss is for the next step to find. A run that was
-	// reset holds under the label of the run before until its next step takes over.
-	_, err := l.extendOne(ctx, req.LockID, d.Held[i].Label, name)
-	if err != nil && !errors.Is(err, ErrLost) && !errors.Is(err, ErrOtherRun) {
-		return 0, err
-	}
-	return max(ttl/3, pace.RecheckLeast), nil
 }

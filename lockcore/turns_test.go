@@ -120,7 +120,7 @@ func TestTendingEndsDeadlocksOfThoseWhoWaitElsewhere(t *testing.T) {
 	require.Contains(t, turn.Deadlock, "young waits for old on r1")
 	req := p.request("young", lockcore.Exclusive("r1"))
 	req.Part = "second step"
-	_, err := p.Recheck(t.Context(), req, "r1", true)
+	_, err := p.Recheck(t.Context(), req, true)
 	var deadlock *lockcore.DeadlockError
 	require.ErrorAs(t, err, &deadlock)
 	require.Equal(t, turn.Deadlock, deadlock.Cycle)
@@ -146,7 +146,7 @@ func TestARecheckReadsAndWritesOnlyWhenAPromiseNeedsIt(t *testing.T) {
 	p.queue(t, "b", lockcore.Exclusive("r"))
 	p.queue(t, "c", lockcore.Exclusive("r"))
 	before := p.engine.acquires.Load()
-	again, err := p.Recheck(t.Context(), p.request("c", lockcore.Exclusive("r")), "r", true)
+	again, err := p.Recheck(t.Context(), p.request("c", lockcore.Exclusive("r")), true)
 	var busy *lockcore.BusyError
 	require.ErrorAs(t, err, &busy)
 	require.Equal(t, 2, busy.Position)
@@ -155,11 +155,11 @@ func TestARecheckReadsAndWritesOnlyWhenAPromiseNeedsIt(t *testing.T) {
 	require.Equal(t, before, p.engine.acquires.Load(), "a place that is fresh is not written")
 
 	clock.Advance(4 * time.Minute)
-	_, err = p.Recheck(t.Context(), p.request("c", lockcore.Exclusive("r")), "r", true)
+	_, err = p.Recheck(t.Context(), p.request("c", lockcore.Exclusive("r")), true)
 	require.ErrorIs(t, err, lockcore.ErrBusy)
 	require.Equal(t, before+1, p.engine.acquires.Load(), "an old one is")
 	clock.Advance(4 * time.Minute) // b, which nobody looked after, is passed over, and keeps its place
-	again, err = p.Recheck(t.Context(), p.request("c", lockcore.Exclusive("r")), "r", true)
+	again, err = p.Recheck(t.Context(), p.request("c", lockcore.Exclusive("r")), true)
 	require.ErrorAs(t, err, &busy)
 	require.Equal(t, 2, busy.Position)
 	for s, err := range p.Status(t.Context(), lockcore.Filter{LockID: "c"}) {
@@ -173,7 +173,7 @@ func TestARecheckSaysWhenItIsWorthToAsk(t *testing.T) {
 	t.Parallel()
 	p := newParked(t, nil)
 	ask := func() error {
-		_, err := p.Recheck(t.Context(), p.request("b", lockcore.Exclusive("r")), "r", true)
+		_, err := p.Recheck(t.Context(), p.request("b", lockcore.Exclusive("r")), true)
 		return err
 	}
 	require.NoError(t, ask(), "there is no place")
@@ -188,26 +188,38 @@ func TestARecheckSaysWhenItIsWorthToAsk(t *testing.T) {
 	require.Empty(t, p.engine.Document("r").Held, "and it takes nothing")
 }
 
-func TestARecheckKeepsTheHoldsOfItsLockID(t *testing.T) {
+// The place stands on and nothing else changes: neither what it says of the request, nor when the request is passed over.
+func TestAPlaceIsKeptWithoutAnyoneAskingForIt(t *testing.T) {
 	t.Parallel()
 	clock := lockcoretest.NewClock(time.Now())
 	p := newParked(t, clock)
-	require.NoError(t, p.Leave(t.Context(), p.enter(t, "b", lockcore.Exclusive("mine"))...))
 	p.enter(t, "a", lockcore.Exclusive("r"))
-	req := p.request("b", lockcore.Exclusive("r"))
-	req.Part = "second step"
+	req := p.request("b", lockcore.SharedLimit("r", 3))
+	req.Run, req.Owner, req.Started, req.NeverVictim = "run", "somebody", clock.Now().Add(-time.Hour), true
 	_, err := p.Enter(t.Context(), req, true)
 	require.ErrorIs(t, err, lockcore.ErrBusy)
-	for range 20 { // each a minute and a half: half an hour, and a hold has ten minutes
-		clock.Advance(90 * time.Second)
-		again, err := p.Recheck(t.Context(), req, "r", true, "mine")
-		require.NotErrorIs(t, err, lockcore.ErrLost)
-		require.LessOrEqual(t, again, 5*time.Minute)
+	place := lockcore.Lease{Resource: "r", LockID: "b", Run: "run", Part: req.Part, Order: req.Order}
+	waiter := func() engine.Waiter { return p.engine.Document("r").Waiters[0] }
+	for _, after := range []time.Duration{time.Minute, 50 * time.Minute, 50 * time.Minute} { // it is passed over from 4 min on
+		clock.Advance(after)
+		before := waiter()
+		require.NoError(t, p.KeepPlace(t.Context(), place))
+		now := waiter()
+		require.WithinDuration(t, clock.Now().Add(time.Hour), now.ExpiresAt, time.Second)
+		require.WithinDuration(t, before.OverdueAt, now.OverdueAt, time.Second)
+		now.ExpiresAt, now.OverdueAt = before.ExpiresAt, before.OverdueAt
+		require.Equal(t, before, now)
 	}
-	held := p.engine.Document("mine").Held
-	require.Len(t, held, 1)
-	require.Equal(t, engine.Kept, held[0].State)
-	require.True(t, held[0].ExpiresAt.After(clock.Now()))
+	stands := waiter()
+	other, later, gone := place, place, place
+	other.Run, later.Order, gone.Resource = "another", lockcore.Order{Schedule: 2, Attempt: 1}, "no such"
+	for _, one := range []lockcore.Lease{other, later, gone} {
+		require.NoError(t, p.KeepPlace(t.Context(), one))
+		require.Equal(t, stands, waiter())
+	}
+	require.NoError(t, p.Leave(t.Context(), place))
+	require.NoError(t, p.KeepPlace(t.Context(), place))
+	require.Empty(t, p.engine.Document("r").Waiters, "who has left is not queued again")
 }
 
 func TestRechecksAtTheSameTimeShareARead(t *testing.T) {
@@ -219,7 +231,7 @@ func TestRechecksAtTheSameTimeShareARead(t *testing.T) {
 		p.engine.hold = make(chan struct{})
 		var wg sync.WaitGroup
 		for range 200 {
-			wg.Go(func() { _, _ = p.Recheck(t.Context(), p.request("b", lockcore.Exclusive("r")), "r", true) })
+			wg.Go(func() { _, _ = p.Recheck(t.Context(), p.request("b", lockcore.Exclusive("r")), true) })
 		}
 		synctest.Wait() // all of them wait
 		close(p.engine.hold)
@@ -231,15 +243,17 @@ func TestRechecksAtTheSameTimeShareARead(t *testing.T) {
 func TestARecheckThatIsNotOfAQueuedRequestIsRefused(t *testing.T) {
 	t.Parallel()
 	p := newParked(t, nil)
-	_, err := p.Recheck(t.Context(), p.request("b", lockcore.Exclusive("r")), "other", true)
+	two := p.request("b", lockcore.Exclusive("r"))
+	two.Resources = append(two.Resources, lockcore.Exclusive("other"))
+	_, err := p.Recheck(t.Context(), two, true)
 	require.ErrorIs(t, err, lockcore.ErrInvalid)
 	unnumbered := p.request("b", lockcore.Exclusive("r"))
 	unnumbered.Order = lockcore.Order{}
-	_, err = p.Recheck(t.Context(), unnumbered, "r", true)
+	_, err = p.Recheck(t.Context(), unnumbered, true)
 	require.ErrorIs(t, err, lockcore.ErrInvalid)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = p.Recheck(ctx, p.request("b", lockcore.Exclusive("r")), "r", true)
+	_, err = p.Recheck(ctx, p.request("b", lockcore.Exclusive("r")), true)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Zero(t, p.engine.acquires.Load())
 }
@@ -254,7 +268,7 @@ func TestLaterRechecksShareAReadThatIsNotOld(t *testing.T) {
 		}
 		p.queue(t, "b", lockcore.Exclusive("r"))
 		look := func(first bool) {
-			_, err := p.Recheck(t.Context(), p.request("b", lockcore.Exclusive("r")), "r", first)
+			_, err := p.Recheck(t.Context(), p.request("b", lockcore.Exclusive("r")), first)
 			require.ErrorIs(t, err, lockcore.ErrBusy)
 		}
 		look(true)

@@ -33,7 +33,7 @@ func (p *parked) park(t *testing.T, lockID string, until time.Time) (granted tim
 			return time.Now()
 		}
 		require.ErrorIs(t, err, lockcore.ErrBusy)
-		again, busy := p.Recheck(t.Context(), req, "r", first)
+		again, busy := p.Recheck(t.Context(), req, first)
 		if busy == nil {
 			req.Order.Attempt++
 			_, err = p.Enter(t.Context(), req, true)
@@ -89,7 +89,7 @@ func TestAReadIsNotRememberedForLongerThanItMayBeShared(t *testing.T) {
 		for i := range 100 {
 			p.queue(t, fmt.Sprint("b", i), lockcore.Exclusive("r"))
 		}
-		_, err := p.Recheck(t.Context(), p.request("b1", lockcore.Exclusive("r")), "r", false)
+		_, err := p.Recheck(t.Context(), p.request("b1", lockcore.Exclusive("r")), false)
 		require.ErrorIs(t, err, lockcore.ErrBusy)
 		require.True(t, p.Remembered())
 		elapse(2 * time.Second)

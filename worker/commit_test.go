@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	workflowpb "go.temporal.io/api/workflow/v1"
+	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
@@ -131,4 +133,50 @@ func TestAStepThatAWorkerWithoutThePluginRanIsFoundAtTheCommit(t *testing.T) {
 	require.ErrorIs(t, workflows.LockError(err), lockcore.ErrLost)
 	require.Equal(t, []string{"step", "undid step"}, b.read())
 	b.requireFree(t, account.Name)
+}
+
+// Two sagas lock one account, and the worker that runs the second one's step has its locks in another database: it must not run it
+// beside the first. A worker with the workflow's database does.
+func TestAWorkerWithItsLocksElsewhereIsRefused(t *testing.T) {
+	t.Parallel()
+	b, astray := setup(t), setup(t)
+	elsewhere := b.queue + "-elsewhere"
+	step := func(queue string) func(ctx workflow.Context) error {
+		return func(ctx workflow.Context) error {
+			return saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
+				ctx = workflow.WithTaskQueue(workflows.Guard(ctx, account), queue)
+				if err := s.Step(ctx, "Note", "Undo", queue).Get(ctx, nil); err != nil {
+					return err
+				}
+				receive(ctx, "go on")
+				return nil
+			})
+		}
+	}
+	b.workflow("first", step(b.queue))
+	b.workflow("second", step(elsewhere))
+	steps := map[string]any{"Note": b.note, "Undo": b.undoes}
+	b.work(t, sdkworker.Options{}, steps)
+	astray.queue = elsewhere
+	astray.work(t, sdkworker.Options{DisableWorkflowWorker: true}, steps)
+	first := b.start(t, "first")
+	b.untilWritten(t, 1)
+	second := b.start(t, "second")
+	b.untilActivity(t, second, func(a *workflowpb.PendingActivityInfo) bool {
+		return a.GetLastFailure().GetApplicationFailureInfo().GetType() == "lockstep.OtherCollection"
+	}, "the step was not refused")
+	require.Equal(t, []string{b.queue}, b.read())
+	b.signal(t, first, "go on")
+	_, err := b.end(t, first)
+	require.NoError(t, err)
+	own := sdkworker.New(b.client, elsewhere, sdkworker.Options{DisableWorkflowWorker: true, Plugins: []sdkworker.Plugin{b.plugin}})
+	for name, fn := range steps {
+		own.RegisterActivityWithOptions(fn, activity.RegisterOptions{Name: name})
+	}
+	require.NoError(t, own.Start())
+	t.Cleanup(own.Stop)
+	b.signal(t, second, "go on")
+	_, err = b.end(t, second)
+	require.NoError(t, err)
+	require.Equal(t, []string{b.queue, elsewhere}, b.read())
 }

@@ -164,6 +164,32 @@ func TestALockOfAnOpenRunStandsForLongerThanItsHoldTTL(t *testing.T) {
 	b.requireFree(t, account.Name)
 }
 
+// What a saga has already stands while it waits for the rest: the janitor extends it, and not the wait.
+func TestWhatIsHeldIsExtendedWhileTheRestIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	janitored(t, b)
+	const holdTTL = 5 * time.Second
+	b.workflow("W", func(ctx workflow.Context) error {
+		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
+			return do(workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account2, account}, TTL: time.Second, HoldTTL: holdTTL}), "Nothing")
+		})
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Nothing": nothing})
+	other := b.taken(t, account2)
+	run := b.start(t, "W")
+	b.untilParked(t, run)
+	for began, look := time.Now(), time.NewTicker(holdTTL/50); time.Since(began) < 3*holdTTL; <-look.C {
+		free, err := b.isFree(t.Context(), account.Name)
+		require.NoError(t, err)
+		require.False(t, free)
+	}
+	require.NoError(t, other.Leave(t.Context()))
+	_, err := b.end(t, run)
+	require.NoError(t, err)
+	b.requireFree(t, account.Name)
+}
+
 // Nothing is released for a run that Temporal does not let the janitor ask about, and the office is left to others.
 func TestANamespaceThatItMayNotDescribeIsLeftAlone(t *testing.T) {
 	t.Parallel()

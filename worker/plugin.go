@@ -28,6 +28,8 @@ type Plugin struct {
 	*temporal.SimplePlugin
 	// janitors is nil in a plugin for replayers.
 	janitors *janitors
+	// interceptor is the one that it installs.
+	interceptor *interceptors.Interceptor
 }
 
 // NewPlugin makes a plugin that installs Lockstep: its interceptor, its activities and its janitor. Give it to
@@ -72,6 +74,7 @@ func (p *Plugin) NewClient(
 func (p *Plugin) StartWorker(
 	ctx context.Context, o sdkworker.PluginStartWorkerOptions, next func(context.Context, sdkworker.PluginStartWorkerOptions) error,
 ) error {
+	p.interceptor.Learn(ctx)
 	err := p.SimplePlugin.StartWorker(ctx, o, next)
 	var denied *serviceerror.PermissionDenied
 	if errors.As(err, &denied) {
@@ -128,7 +131,7 @@ func newPlugin(own *interceptors.Interceptor, rules []Rule, register func(activi
 	if err != nil {
 		panic(err) // it refuses only a plugin without a name
 	}
-	return &Plugin{SimplePlugin: simple}
+	return &Plugin{SimplePlugin: simple, interceptor: own}
 }
 
 // install appends the interceptor unless one of its kind is there already.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	commonpb "go.temporal.io/api/common/v1"
@@ -13,6 +15,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // askTimeout bounds one question. The client repeats it meanwhile if the server has no capacity.
@@ -24,8 +27,10 @@ type verdict int
 const (
 	// The zero verdict: Temporal does not know the run, or cannot say whether it has an heir.
 	_ verdict = iota
-	// open: the run is open, or its heir is.
+	// open: the run is open.
 	open
+	// inherited: the run is closed, and its heir is open.
+	inherited
 	// closed: the run is closed, and has no heir.
 	closed
 )
@@ -33,11 +38,38 @@ const (
 // answer is Temporal's.
 type answer struct {
 	verdict
-	// idle says that the run itself is open, and that nothing in it is pending by which a request
-	// could come back to its place. A run that is paused is never idle.
-	idle bool
+	// settled says, of an open run, that no workflow task is outstanding: what is not among the
+	// pending activities has ended. A run that is paused is never settled.
+	settled bool
+	pending []pendingActivity
 	// why says how a closed run ended.
 	why string
+}
+
+// pendingActivity is one that runs, or waits for its next attempt.
+type pendingActivity struct{ id, activityType string }
+
+// isOver reports whether the step whose entry it is has ended without giving the entry up. A step
+// of scope step is told by the lock ID of its own. One of the workflow's lock ID is not told from
+// others, and may be any that is pending.
+func (a *answer) isOver(e *lockcore.Status) bool {
+	_, step, err := protocol.ParseLockID(e.LockID)
+	switch {
+	case err != nil || a.verdict != open || !a.settled:
+		return false
+	case step == "":
+		return e.State == lockcore.StateWaiting && len(a.pending) == 0
+	default:
+		return !slices.ContainsFunc(a.pending, func(p pendingActivity) bool { return p.mayBe(step) })
+	}
+}
+
+// mayBe reports whether the activity may be an attempt of a step, or the wait of one. The step is
+// named by a guard, as number and type, or by a rule, as ID and time.
+func (p pendingActivity) mayBe(step string) bool {
+	_, guarded, _ := strings.Cut(step, "/")
+	ruled, _, _ := strings.Cut(step, "@")
+	return p.activityType == protocol.ActivityWait || protocol.IsHash(step) || guarded == p.activityType || ruled == p.id
 }
 
 // asker answers questions about runs. The error is a *RefusedError if it never will.
@@ -76,8 +108,12 @@ func (t temporalAsker) ask(ctx context.Context, workflowID, run string) (answer,
 		return answer{}, err
 	}
 	if isOpen(then) {
-		running := then.GetWorkflowExecutionInfo().GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
-		return answer{verdict: open, idle: running && len(then.GetPendingActivities()) == 0 && then.GetPendingWorkflowTask() == nil}, nil
+		found := answer{verdict: open}
+		found.settled = then.GetWorkflowExecutionInfo().GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING && then.GetPendingWorkflowTask() == nil
+		for _, p := range then.GetPendingActivities() {
+			found.pending = append(found.pending, pendingActivity{p.GetActivityId(), p.GetActivityType().GetName()})
+		}
+		return found, nil
 	}
 	if err := t.pace.Wait(ctx); err != nil {
 		return answer{}, err
@@ -107,7 +143,7 @@ func succession(then, now *workflowservice.DescribeWorkflowExecutionResponse) an
 	case was.GetFirstRunId() != is.GetFirstRunId():
 		return answer{verdict: closed, why: was.GetStatus().String() + ", and another chain of runs began"}
 	}
-	return answer{verdict: open}
+	return answer{verdict: inherited}
 }
 
 // isOpen reports whether a run is open. One in a state that did not exist when this was written is.

@@ -6,9 +6,9 @@
 // and asks Temporal about each run, once in every round:
 //
 //	the run is                                  | then
-//	open, also if it is paused                  | kept holds are extended, queues are tended
-//	open, and nothing in it is pending          | the same, and its places are given up
-//	closed, and the current run is its heir     | as if it were open
+//	open, also if it is paused                  | kept holds and places are prolonged, queues are tended
+//	open, and a step of it has ended            | what the step has left is given up
+//	closed, and the current run is its heir     | kept holds are prolonged, queues are tended
 //	closed, without an heir                     | everything is released
 //	not found, or the question had no answer    | nothing
 //
@@ -16,6 +16,10 @@
 // runs, and was made by a reset or by continuing as new. A retry, the next run of a cron schedule
 // and a workflow that was started again are no heirs: they take over what they need, if it still
 // stands.
+//
+// The answer about an open run lists its pending activities. If no workflow task is outstanding, a
+// step of scope step has ended if neither it nor a wait is among them. In the workflow's own lock
+// ID no step is told from others: its places are given up if nothing at all is pending.
 //
 // Everything is done under the run label that was listed. If another run has taken over since,
 // nothing changes. A part that still trusts its lease drains before anybody else is let in.
@@ -42,7 +46,8 @@
 //   - A run that Temporal does not know is never released. Its holds end with their HoldTTL; one
 //     without an end needs a forced release. A standby cluster that lags does not know a run that
 //     is open, so not knowing is no proof.
-//   - It does not prolong the place of a parked request. The wait's own attempts do that.
+//   - A request that is not heard of when it had said is passed over, although its place stands: its
+//     workers are away, and others would wait for them.
 //   - Lock IDs that name no workflow, or carry a hash, because the workflow's ID was too long, are
 //     left alone, and so is what carries no run label.
 package janitor

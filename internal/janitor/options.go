@@ -27,6 +27,7 @@ const (
 type Locker interface {
 	Status(ctx context.Context, f lockcore.Filter) iter.Seq2[lockcore.Status, error]
 	Extend(ctx context.Context, lockID, run string, resources ...string) (again time.Duration, err error)
+	KeepPlace(ctx context.Context, place lockcore.Lease) error
 	Release(ctx context.Context, r lockcore.Release) error
 	Leave(ctx context.Context, leases ...lockcore.Lease) error
 	TryAcquire(ctx context.Context, req lockcore.Request) (*lockcore.Session, error)

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -33,8 +35,8 @@ type Result struct {
 	Unknown int `json:"unknown"`
 	// Failed are runs about which a question failed.
 	Failed int `json:"failed"`
-	// Extended are kept holds. Released are entries of closed runs, and places that an open run
-	// left.
+	// Extended are kept holds and places. Released are entries of closed runs, and of steps of open
+	// runs that have ended.
 	Extended int `json:"extended"`
 	Released int `json:"released"`
 	// Errors are commands to the database that failed. The next round repeats them.
@@ -85,15 +87,12 @@ func (r *round) deal(ctx context.Context, s *suspect) error {
 	case err != nil:
 		r.Logger.Warn("lockstep: it is not known whether a workflow is open; the next round asks again", "lockId", s.lockID, "run", s.run, "error", err)
 		r.count(func(n *Result) { n.Failed++ })
-	case found.verdict == open:
-		r.count(func(n *Result) { n.Open++ })
-		r.extend(ctx, s)
-		if found.idle {
-			r.leave(ctx, s)
-		}
 	case found.verdict == closed:
 		r.count(func(n *Result) { n.Closed++ })
-		r.release(ctx, s, found.why)
+		r.release(ctx, s.entries, "its workflow run is closed: "+found.why)
+	case found.verdict == open, found.verdict == inherited:
+		r.count(func(n *Result) { n.Open++ })
+		r.tend(ctx, s, &found)
 	default:
 		r.count(func(n *Result) { n.Unknown++ })
 	}
@@ -101,58 +100,89 @@ func (r *round) deal(ctx context.Context, s *suspect) error {
 	return nil
 }
 
-// extend gives a sign of life for the kept holds of an open run, if half of their time is gone, or
-// if they would not stand for two intervals more.
-func (r *round) extend(ctx context.Context, s *suspect) {
+// tend deals with what an open run has, or a run whose heir is open. What its steps have left when they ended is given up.
+// Other kept holds and places are prolonged. The places of a run that has an heir are not: the heir queues for itself.
+func (r *round) tend(ctx context.Context, s *suspect, found *answer) {
+	var over []lockcore.Status
 	for _, e := range s.entries {
-		if e.HoldTTL == 0 || e.ExpiresIn > max(e.HoldTTL/2, 2*r.Interval) {
-			continue
+		switch _, step, _ := protocol.ParseLockID(e.LockID); {
+		case found.isOver(&e) && step == "":
+			r.leave(ctx, e)
+		case found.isOver(&e):
+			over = append(over, e)
+		case e.State == lockcore.StateWaiting && found.verdict == open:
+			r.keepPlace(ctx, e)
+		case e.HoldTTL != 0:
+			r.extend(ctx, e)
 		}
-		_, err := r.Locker.Extend(ctx, e.LockID, e.Run, e.Resource)
-		switch {
-		case err == nil:
-			r.count(func(n *Result) { n.Extended++ })
-		case errors.Is(err, lockcore.ErrLost), errors.Is(err, lockcore.ErrOtherRun): // released or taken over since it was listed
-		default:
-			r.failed(ctx, "extend", e.LockID, err)
-		}
+	}
+	r.release(ctx, over, "its step has ended")
+}
+
+// extend gives a sign of life for a kept hold, if half of its time is gone, or if it would not
+// stand for two intervals more.
+func (r *round) extend(ctx context.Context, e lockcore.Status) {
+	if e.ExpiresIn > max(e.HoldTTL/2, 2*r.Interval) {
+		return
+	}
+	_, err := r.Locker.Extend(ctx, e.LockID, e.Run, e.Resource)
+	switch {
+	case err == nil:
+		r.count(func(n *Result) { n.Extended++ })
+	case errors.Is(err, lockcore.ErrLost), errors.Is(err, lockcore.ErrOtherRun): // released or taken over since it was listed
+	default:
+		r.failed(ctx, "extend", e.LockID, err)
 	}
 }
 
-// leave gives up the places of an open run in which nothing is pending: the steps that waited there
-// have ended without doing so. A request that came since has a greater order, and stands.
-func (r *round) leave(ctx context.Context, s *suspect) {
-	for _, e := range s.entries {
-		if e.State != lockcore.StateWaiting {
-			continue
-		}
-		err := r.Locker.Leave(ctx, lockcore.Lease{Resource: e.Resource, LockID: e.LockID, Run: e.Run, Part: e.Part, Order: e.Order})
-		if err != nil {
-			r.failed(ctx, "leave", e.LockID, err)
-			continue
-		}
-		r.count(func(n *Result) { n.Released++ })
+// placeStands is what is left of a place that is not prolonged yet.
+const placeStands = 30 * time.Minute
+
+// keepPlace prolongs a place in a queue, likewise.
+func (r *round) keepPlace(ctx context.Context, e lockcore.Status) {
+	if e.ExpiresIn > max(placeStands, 2*r.Interval) {
+		return
 	}
+	if err := r.Locker.KeepPlace(ctx, place(e)); err != nil {
+		r.failed(ctx, "keep the place", e.LockID, err)
+		return
+	}
+	r.count(func(n *Result) { n.Extended++ })
 }
 
-// release ends all that a closed run has. It asks for nothing any more, so that nothing new is
-// ended if it was listed long before.
-func (r *round) release(ctx context.Context, s *suspect, why string) {
-	resources := map[string][]string{} // by lock ID
-	for _, e := range s.entries {
-		resources[e.LockID] = append(resources[e.LockID], e.Resource)
+func place(e lockcore.Status) lockcore.Lease {
+	return lockcore.Lease{Resource: e.Resource, LockID: e.LockID, Run: e.Run, Part: e.Part, Order: e.Order}
+}
+
+// leave gives up a place. A request that came since has a greater order, and stands.
+func (r *round) leave(ctx context.Context, e lockcore.Status) {
+	if err := r.Locker.Leave(ctx, place(e)); err != nil {
+		r.failed(ctx, "leave", e.LockID, err)
+		return
 	}
-	for lockID, names := range resources {
+	r.count(func(n *Result) { n.Released++ })
+}
+
+// release ends all that parties have which ask for nothing any more. So nothing new is ended if it
+// was listed long before.
+func (r *round) release(ctx context.Context, entries []lockcore.Status, why string) {
+	type party struct{ lockID, run string }
+	resources := map[party][]string{}
+	for _, e := range entries {
+		of := party{e.LockID, e.Run}
+		resources[of] = append(resources[of], e.Resource)
+	}
+	for of, names := range resources {
 		slices.Sort(names)
 		for batch := range slices.Chunk(slices.Compact(names), releaseBatch) {
 			err := r.Locker.Release(ctx, lockcore.Release{
-				LockID: lockID, Run: s.run, Resources: batch, Orphaned: "released by the janitor, since the workflow run is closed: " + why,
+				LockID: of.lockID, Run: of.run, Resources: batch, Orphaned: protocol.Cut("released by the janitor, since "+why, protocol.MaxName),
 			})
 			if err != nil {
-				r.failed(ctx, "release", lockID, err)
+				r.failed(ctx, "release", of.lockID, err)
 				continue
 			}
-			r.Logger.Info("lockstep: the janitor released what a closed workflow run left", "lockId", lockID, "run", s.run, "why", why, "resources", batch)
+			r.Logger.Info("lockstep: the janitor released what was left", "lockId", of.lockID, "run", of.run, "why", why, "resources", batch)
 			r.count(func(n *Result) { n.Released += len(batch) })
 		}
 	}

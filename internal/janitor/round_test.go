@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -126,7 +127,7 @@ func TestAPlaceThatAnOpenRunHasLeftIsGivenUp(t *testing.T) {
 		w.is("w/r", answer{verdict: open})
 		j := w.janitor(t)
 		require.Zero(t, w.round(t, j).Released)
-		w.is("w/r", answer{verdict: open, idle: true})
+		w.is("w/r", answer{verdict: open, settled: true})
 		w.before = func() {
 			w.before = nil
 			again := request("ns/w", "r", "busy too", time.Hour)
@@ -160,5 +161,72 @@ func TestARoundEndsWithItsContext(t *testing.T) {
 		var refused *RefusedError
 		require.ErrorAs(t, err, &refused)
 		require.Len(t, w.asked, 1)
+	})
+}
+
+// TestWhatAStepLeavesIsGivenUpWhenTheStepHasEnded: all that stands in the lock ID of its own, and nothing of its workflow's.
+func TestWhatAStepLeavesIsGivenUpWhenTheStepHasEnded(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		found answer
+		ends  bool
+	}{
+		"a task is outstanding":        {answer{verdict: open}, false},
+		"it is pending":                {answer{verdict: open, settled: true, pending: []pendingActivity{{"7", "Debit"}}}, false},
+		"a wait is pending":            {answer{verdict: open, settled: true, pending: []pendingActivity{{"lockstep-wait-9", "lockstep.Wait"}}}, false},
+		"another one is pending":       {answer{verdict: open, settled: true, pending: []pendingActivity{{"7", "Credit"}}}, true},
+		"nothing is pending":           {answer{verdict: open, settled: true}, true},
+		"its run has an heir":          {answer{verdict: inherited}, false},
+		"it is not known of its run":   {answer{}, false},
+		"its activity has an odd name": {answer{verdict: open, settled: true, pending: []pendingActivity{{"3", "3"}}}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				step := protocol.Run{Namespace: "ns", WorkflowID: "w"}.StepLockID("3/Debit")
+				w.keeps(t, "ns/other", "r", "busy", lockcore.Forever)
+				w.keeps(t, step, "r", "taken", lockcore.Forever)
+				w.keeps(t, "ns/w", "r", "saga's", lockcore.Forever)
+				w.waits(t, step, "r", "busy")
+				w.is("w/r", c.found)
+				w.round(t, w.janitor(t))
+				require.Equal(t, !c.ends, len(w.on(t, "taken")) == 1)
+				require.Equal(t, !c.ends, len(w.on(t, "busy")) == 2)
+				require.Len(t, w.on(t, "saga's"), 1)
+			})
+		})
+	}
+}
+
+// TestARulesPlaceIsGivenUpWithItsActivity, which the lock ID names.
+func TestARulesPlaceIsGivenUpWithItsActivity(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		step := protocol.Run{Namespace: "ns", WorkflowID: "w"}.StepLockID("17@1700000000")
+		w.keeps(t, "ns/other", "r", "busy", lockcore.Forever)
+		w.waits(t, step, "r", "busy")
+		j := w.janitor(t)
+		w.is("w/r", answer{verdict: open, settled: true, pending: []pendingActivity{{"17", "Debit"}, {"18", "Debit"}}})
+		require.Zero(t, w.round(t, j).Released)
+		w.is("w/r", answer{verdict: open, settled: true, pending: []pendingActivity{{"18", "Debit"}}})
+		require.Equal(t, 1, w.round(t, j).Released)
+	})
+}
+
+// TestAPlaceOfAnOpenRunStands however long its workers are away. One of a run that has an heir does not.
+func TestAPlaceOfAnOpenRunStands(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.keeps(t, "ns/other", "r", "busy", lockcore.Forever)
+		w.waits(t, "ns/w", "r", "busy")
+		w.waits(t, "ns/reset", "r", "busy")
+		w.is("w/r", answer{verdict: open, settled: true, pending: []pendingActivity{{"7", "Debit"}}})
+		w.is("reset/r", answer{verdict: inherited})
+		defer run(t, w.janitor(t))()
+		elapse(25 * time.Hour)
+		require.Equal(t, []string{"ns/other holding", "ns/w waiting"}, w.on(t, "busy"))
 	})
 }

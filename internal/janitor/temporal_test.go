@@ -149,7 +149,7 @@ func TestTheVerdictOnARun(t *testing.T) {
 // endedRuns are runs that were not reset.
 func (s *servers) endedRuns() map[string]verdictCase {
 	return map[string]verdictCase{
-		"open, and nothing is pending": {s.start, answer{verdict: open, idle: true}},
+		"open, and nothing is pending": {s.start, answer{verdict: open, settled: true}},
 		"terminated": {func(t *testing.T) *commonpb.WorkflowExecution {
 			run := s.start(t)
 			s.terminate(t, run)
@@ -169,7 +169,7 @@ func (s *servers) endedRuns() map[string]verdictCase {
 			run := s.start(t)
 			s.end(t, run, "continue")
 			return run
-		}, answer{verdict: open}},
+		}, answer{verdict: inherited}},
 		"continued as new, and then terminated": {func(t *testing.T) *commonpb.WorkflowExecution {
 			run := s.start(t)
 			s.terminate(t, s.end(t, run, "continue"))
@@ -200,35 +200,35 @@ func (s *servers) resetRuns() map[string]verdictCase {
 			run := s.start(t)
 			s.reset(t, run)
 			return run
-		}, answer{verdict: open}},
+		}, answer{verdict: inherited}},
 		"reset when it had completed": {func(t *testing.T) *commonpb.WorkflowExecution {
 			run := s.start(t)
 			s.end(t, run, "complete")
 			s.reset(t, run)
 			return run
-		}, answer{verdict: open}},
+		}, answer{verdict: inherited}},
 		"reset twice": {func(t *testing.T) *commonpb.WorkflowExecution {
 			run := s.start(t)
 			s.reset(t, s.reset(t, run))
 			return run
-		}, answer{verdict: open}},
+		}, answer{verdict: inherited}},
 		"current when an earlier run was reset": {func(t *testing.T) *commonpb.WorkflowExecution {
 			first := s.start(t)
 			run := s.ready(t, s.end(t, first, "continue"))
 			s.reset(t, first)
 			return run
-		}, answer{verdict: open}},
+		}, answer{verdict: inherited}},
 		"current when an earlier run was reset, which then continued as new": {func(t *testing.T) *commonpb.WorkflowExecution {
 			first := s.start(t)
 			run := s.ready(t, s.end(t, first, "continue"))
 			s.end(t, s.reset(t, first), "continue")
 			return run
-		}, answer{verdict: open}},
+		}, answer{verdict: inherited}},
 		"reset, and then continued as new": {func(t *testing.T) *commonpb.WorkflowExecution {
 			run := s.start(t)
 			s.end(t, s.reset(t, run), "continue")
 			return run
-		}, answer{verdict: open}},
+		}, answer{verdict: inherited}},
 	}
 }
 

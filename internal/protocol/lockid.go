@@ -59,14 +59,17 @@ func NamespacePrefix(namespaceID string) string { return place(namespaceID, maxP
 func WaitID(schedule uint32) string { return fmt.Sprintf("lockstep-wait-%d", schedule) }
 
 // ParseLockID is the reverse of [Run.LockID], and of [Run.StepLockID]. The run has no RunID, which is the run label that stands
-// beside the lock ID. The error is a *lockcore.InvalidError. Lock IDs that are no workflow's get one, and so do those with a
-// hash, which cannot be read back.
+// beside the lock ID. Of a step with a long name it returns the hash: see [IsHash]. The error is a *lockcore.InvalidError. Lock
+// IDs that are no workflow's get one, and so do those with a hash in another place, which cannot be read back.
 func ParseLockID(lockID string) (of Run, step string, err error) {
 	parts := strings.Split(lockID, "/")
 	texts := make([]string, 3)
 	valid := len(parts) == 2 || len(parts) == 3
 	for i := 0; valid && i < len(parts); i++ {
 		texts[i], valid = unescape(parts[i])
+		if i == 2 && IsHash(parts[i]) {
+			texts[i], valid = parts[i], true
+		}
 	}
 	if !valid {
 		bound := "<namespace ID>/<workflow ID>, or that and /<step>"
@@ -74,6 +77,9 @@ func ParseLockID(lockID string) (of Run, step string, err error) {
 	}
 	return Run{Namespace: texts[0], WorkflowID: texts[1]}, texts[2], nil
 }
+
+// IsHash reports whether a step's name, as [ParseLockID] returns it, is the hash of its name.
+func IsHash(step string) bool { return strings.HasPrefix(step, hashPrefix) }
 
 // place is a part of the lock ID between slashes.
 func place(s string, most int) string {

@@ -53,6 +53,19 @@ func TestALongWorkflowIDFits(t *testing.T) {
 	require.NotEqual(t, long.Owner(), other.Owner(), "it was cut")
 }
 
+// The workflow of a step is known, however long the step's name is.
+func TestTheHashOfALongStepIsReadAsItIs(t *testing.T) {
+	t.Parallel()
+	want := Run{Namespace: "n", WorkflowID: "w/1"}
+	for name, hashed := range map[string]bool{"3/Debit": false, "3/" + strings.Repeat("Debit", 20): true} {
+		of, step, err := ParseLockID(want.StepLockID(name))
+		require.NoError(t, err)
+		require.Equal(t, want, of)
+		require.Equal(t, hashed, IsHash(step))
+		require.Equal(t, !hashed, step == name)
+	}
+}
+
 func TestLockIDOfAnotherPartyIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, id := range []string{"", "plain-go", "a/b/c/d", "n/%", "n/%zz/r", "n/" + hashPrefix + strings.Repeat("0", 64)} {

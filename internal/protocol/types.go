@@ -50,6 +50,9 @@ const (
 	// FailureOtherRun carries [OtherRunDetails]: another run of the workflow holds, and Temporal does not say that the one which
 	// asks is the current one. Retryable: the answer may have been an old one.
 	FailureOtherRun = "lockstep.OtherRun"
+	// FailureOtherCollection means that the worker keeps its locks in another collection than the workflow's. Retryable: another
+	// worker may come.
+	FailureOtherCollection = "lockstep.OtherCollection"
 	// FailureResultPending means that a guarded activity returned activity.ErrResultPending. Not retryable.
 	FailureResultPending = "lockstep.ResultPending"
 	// FailureEnded is the workflow's own, for a step that was still waiting for its locks when its saga ended. Not retryable.
@@ -101,6 +104,9 @@ type Guard struct {
 	// Run is the run that wrote the guard, if Held or Undo is set. In another run, which was made by a reset and has the step
 	// from the one before, Held means nothing, and the step may have run.
 	Run string `json:"run,omitempty"`
+	// Collection is the ID of the collection in which the workflow's worker keeps its locks, if that is known. A worker with
+	// another one refuses the step.
+	Collection string `json:"collection,omitempty"`
 }
 
 // Lease is a [lockcore.Lease] as other languages read it.
@@ -155,6 +161,8 @@ type AcquireParams struct {
 	// Started is when the workflow run began, and NeverVictim says that the request must not be given up to end a deadlock.
 	Started     time.Time `json:"started,omitzero"`
 	NeverVictim bool      `json:"neverVictim,omitempty"`
+	// Collection is as in [Guard].
+	Collection string `json:"collection,omitempty"`
 }
 
 // AcquireResult is the result of [ActivityAcquire].
@@ -202,6 +210,8 @@ type ReleaseParams struct {
 	All      bool `json:"all,omitempty"`
 	// Before is the run that was reset, whose losses are this one's.
 	Before string `json:"before,omitempty"`
+	// Collection is as in [Guard].
+	Collection string `json:"collection,omitempty"`
 }
 
 // Use says that the request with a schedule number, or one before it, has used a resource, and that it must be held since.
@@ -232,6 +242,8 @@ type WaitParams struct {
 	// Run is the run that scheduled the wait. In another one, which was made by a reset, there is nothing to wait for:
 	// the place is given up, and the wait is over.
 	Run string `json:"run,omitempty"`
+	// Collection is as in [Guard].
+	Collection string `json:"collection,omitempty"`
 }
 
 // KeepParams is the input of [ActivityKeep].
@@ -244,6 +256,8 @@ type KeepParams struct {
 	Once bool `json:"once,omitempty"`
 	// Inherits is as in [ReleaseParams]: a hold that is missing is no loss then.
 	Inherits bool `json:"inherits,omitempty"`
+	// Collection is as in [Guard].
+	Collection string `json:"collection,omitempty"`
 }
 
 // KeepResult is the result of [ActivityKeep], which without Once ends by itself only by a failure.

@@ -171,7 +171,7 @@ func (l *Lock) params(ctx workflow.Context) protocol.AcquireParams {
 		Resources: g.Resources, Part: g.Part, Schedule: g.Schedule, TTL: g.TTL, HoldTTL: g.HoldTTL, HoldOnly: true,
 		Reacquire: g.Reacquire, NewFence: g.NewFence, Owner: g.Owner, Park: !g.Try, Try: g.Try,
 		Comment: protocol.Cut(fmt.Sprintf("%s, %s", workflow.GetInfo(ctx).WorkflowType.Name, g.Part), 1024),
-		Started: g.Started, NeverVictim: g.NeverVictim,
+		Started: g.Started, NeverVictim: g.NeverVictim, Collection: g.Collection,
 	}
 }
 

@@ -75,7 +75,7 @@ func (o ReleaseOptions) release(ctx workflow.Context, s *State, what letGo) erro
 	}
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
 	params := protocol.ReleaseParams{
-		Resources: what.names, Schedule: s.schedule, Used: what.used, Inherits: s.wasReset || s.continues, All: what.all, Before: s.before(ctx),
+		Resources: what.names, Schedule: s.schedule, Used: what.used, Inherits: s.wasReset || s.continues, All: what.all, Before: s.before(ctx), Collection: s.collection.Known(),
 	}
 	title := "what the run before has left"
 	if len(what.names)+len(what.used) > 0 {

@@ -9,6 +9,7 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/temporal-lockstep/lockstep/internal/collection"
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
@@ -37,13 +38,15 @@ type State struct {
 	// continues says that it goes on with what the run holds that it continues. wasReset says that it was made by a reset: what
 	// the history says to be held may have been released since.
 	continues, wasReset bool
+	// collection is that in which the worker keeps its locks.
+	collection *collection.ID
 	// ending says that a scope is being ended.
 	ending bool
 }
 
-// NewState makes the state of a run that has asked for nothing yet.
-func NewState() *State {
-	s := &State{}
+// NewState makes the state of a run that has asked for nothing yet. collection is what is known of the worker's.
+func NewState(collection *collection.ID) *State {
+	s := &State{collection: collection}
 	s.root = s.Open()
 	return s
 }
@@ -127,6 +130,7 @@ func (s *State) Step(ctx workflow.Context, activityType string) (*Step, error) {
 // held may have been released since.
 func (t *Step) name(ctx workflow.Context) {
 	s, g := t.scope.state, t.Guard
+	g.Collection = s.collection.Known()
 	named := g.Undo
 	for i := range g.Resources {
 		g.Resources[i].Held = !s.wasReset && s.knows(t.scope, g.Resources[i].Name)

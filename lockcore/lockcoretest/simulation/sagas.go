@@ -143,11 +143,18 @@ func (a *actor) park(req lockcore.Request, at string, held map[string]bool) bool
 			others = append(others, name)
 		}
 	}
+	one := req
+	one.Resources = slices.DeleteFunc(slices.Clone(req.Resources), func(r lockcore.Resource) bool { return r.Name != at })
 	for first := true; !a.w.over(); first = false {
 		p := a.anyProcess()
 		p.locker.Tend(at)
 		ctx, c := a.begin(a.ctx, p, "recheck "+at, false)
-		again, err := a.recheck(p, func() (time.Duration, error) { return p.locker.Recheck(ctx, req, at, first, others...) })
+		again, err := a.recheck(p, func() (time.Duration, error) {
+			if len(others) > 0 { // as a janitor does
+				_, _ = p.locker.Extend(ctx, req.LockID, req.Run, others...) // what is lost is found by the next request
+			}
+			return p.locker.Recheck(ctx, one, first)
+		})
 		a.w.mu.Lock()
 		c.done = true
 		a.w.mu.Unlock()
