@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Violation is a promise that was not kept.
@@ -140,7 +141,7 @@ func (s *Story) checkUndo() (all []Violation) {
 func (s *Story) checkLosses() (all []Violation) {
 	for _, scope := range s.scopes {
 		for _, r := range []*Record{scope.leaving, scope.returned} {
-			if r == nil || s.explained(scope, r.Type) {
+			if r == nil || s.explained(scope, r) {
 				continue
 			}
 			all = append(all, Violation{
@@ -154,14 +155,15 @@ func (s *Story) checkLosses() (all []Violation) {
 }
 
 // explained reports whether what a scope ended with is what the plan or its faults make of it.
-func (s *Story) explained(scope *Scope, outcome string) bool {
-	switch outcome {
+func (s *Story) explained(scope *Scope, r *Record) bool {
+	switch r.Type {
 	case "", "planned", "cancelled", "busy", "deadlock", "other": // "other" are a timeout and a termination
 		return true
 	case "lost", "superseded":
 		return !s.calm || len(s.meddled[scope.workflow]) > 0
 	case "sagaerror":
-		return !s.calm || s.onlyWith(scope.run)
+		_, undone, _ := strings.Cut(r.Error, "it was not undone")
+		return !s.calm || strings.Contains(undone, "timeout (type: StartToClose)") || s.onlyWith(scope.run)
 	}
 	return false
 }

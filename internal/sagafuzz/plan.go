@@ -259,7 +259,7 @@ func (p *planner) lock() Node {
 
 func (p *planner) step(inSaga bool) Node {
 	n := p.node(Step)
-	n.Time, n.Timeout, n.Attempts = p.span(1, 60), 2*time.Second, 3
+	n.Time, n.Timeout, n.Attempts = p.span(1, 60), 2*time.Second, 8
 	n.Needs = p.needs(p.IntN(3))
 	if inSaga {
 		n.Undo = []string{"step", "step", "with", ""}[p.IntN(4)]

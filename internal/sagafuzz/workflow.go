@@ -309,7 +309,7 @@ func kindOf(err error) string {
 	switch {
 	case err == nil:
 		return ""
-	case errors.As(err, &undone):
+	case errors.As(err, &undone), errors.As(err, &failed) && failed.Type() == "SagaError":
 		return "sagaerror"
 	case errors.Is(typed, lockcore.ErrLost):
 		return "lost"
