@@ -17,7 +17,7 @@ type Violation struct {
 // Check finds what a log shows to be wrong.
 func Check(plan Plan, records []Record) []Violation {
 	s := Read(records)
-	return slices.Concat(s.checkIsolation(), s.checkFences(), s.checkUndo(), s.checkAtomicity(plan), s.checkLosses())
+	return slices.Concat(s.checkIsolation(), s.checkFences(), s.checkUndo(), s.checkVain(), s.checkAtomicity(plan), s.checkLosses())
 }
 
 // excludes reports whether two claims on one resource must not overlap.

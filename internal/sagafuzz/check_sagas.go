@@ -94,6 +94,37 @@ func checkSaga(scope *Scope, failed bool, steps map[int]*undoable, at map[int]po
 	return all
 }
 
+// checkVain finds compensations of steps that never ran, in a run that knows it: each attempt found its locks busy, and was
+// the first of its scheduling. Nothing is known if a process died, or an operator meddled.
+func (s *Story) checkVain() (all []Violation) {
+	if !s.calm {
+		return nil
+	}
+	ran := map[string]bool{}
+	for _, a := range s.attempts {
+		vain := (a.outcome == "busy" || a.outcome == "deadlock") && a.exit != 0 && a.begin == 0 && a.Attempt == 1
+		ran[a.key()] = ran[a.key()] || !a.Undo && !vain
+	}
+	tried := map[string]bool{}
+	for _, a := range s.attempts {
+		if !a.Undo {
+			tried[a.key()] = true
+			continue
+		}
+		scope := s.byScope[[2]string{a.Run, a.Call.Instance}]
+		if a.Call.Node.Undo != "step" || !tried[a.key()] || ran[a.key()] || len(s.meddled[a.Workflow]) > 0 ||
+			scope == nil || scope.leaving == nil || scope.leaving.Type != "deadlock" && scope.leaving.Type != "busy" {
+			continue
+		}
+		ran[a.key()] = true // once is enough
+		all = append(all, Violation{
+			Check: "vain", At: a.At, Involved: []string{a.Workflow},
+			Text: fmt.Sprintf("%s: the compensation of %s ran, which never did", a.Workflow, a.step()),
+		})
+	}
+	return all
+}
+
 // position is where a node stands in the plan: the index among its siblings at each level, negative among parallel ones.
 type position []int
 

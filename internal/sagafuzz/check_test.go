@@ -146,6 +146,13 @@ func TestTheChecksFindWhatIsWrong(t *testing.T) {
 			l.end("a")
 			l.scope(Returned, "f_w1", "r1", "1.1", "planned")
 		}, []string{"undo"}},
+		"a compensation of a step that never ran": {func(l *logged) {
+			l.enter("a", "f_w1", "r1", step(2, "1.1", account), false)
+			l.exit("a", "deadlock")
+			l.scope(Leaving, "f_w1", "r1", "1.1", "deadlock")
+			l.whole("u", "f_w1", "r1", step(2, "1.1", account), true, fence(2))
+			l.scope(Returned, "f_w1", "r1", "1.1", "deadlock")
+		}, []string{"vain"}},
 		"a step after its compensation": {func(l *logged) {
 			l.scope(Leaving, "f_w1", "r1", "1.1", "planned")
 			l.whole("u", "f_w1", "r1", step(2, "1.1", account), true, fence(2))

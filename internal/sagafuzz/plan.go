@@ -116,8 +116,9 @@ const (
 // planner draws a plan.
 type planner struct {
 	*rand.Rand
-	names, limits int // how many resources there are of both kinds
-	nodes         int // of the present workflow
+	names, limits int    // how many resources there are of both kinds
+	nodes         int    // of the present workflow
+	last          string // resource that a step of a saga was given
 	calm          bool
 }
 
@@ -156,7 +157,7 @@ func (p *planner) span(from, to int) time.Duration {
 }
 
 func (p *planner) workflow(i int) Workflow {
-	p.nodes = 0
+	p.nodes, p.last = 0, ""
 	w := Workflow{ID: fmt.Sprintf("w%d", i)}
 	switch {
 	case p.one(12): // one saga, so that what is handed over is asked for first by the next run
@@ -262,6 +263,12 @@ func (p *planner) step(inSaga bool) Node {
 	n.Time, n.Timeout, n.Attempts = p.span(1, 60), 2*time.Second, 8
 	n.Needs = p.needs(p.IntN(3))
 	if inSaga {
+		if p.one(4) && p.last != "" { // again, in the same mode or another
+			n.Needs = append(without(n.Needs, p.last), Need{Name: p.last, Shared: p.one(3)})
+		}
+		if len(n.Needs) > 0 {
+			p.last = n.Needs[0].Name
+		}
 		n.Undo = []string{"step", "step", "with", ""}[p.IntN(4)]
 		if n.Undo == "" && p.one(2) {
 			n.Scope = "step"
