@@ -279,9 +279,12 @@ func (p *planner) step(inSaga bool) Node {
 	switch p.IntN(30) {
 	case 0, 1, 2:
 		n.Fail = true
-	case 3: // it takes longer than it may, and another attempt follows
+	case 3, 10: // it takes longer than it may, and another attempt follows, or its compensation
 		n.Time, n.Timeout, n.Attempts = p.span(1300, 2600), time.Second, 1+p.Int32N(2)
-		n.Deaf = p.one(2)
+		n.Deaf = !p.one(4)
+		if len(n.Needs) == 0 {
+			n.Needs = p.needs(1)
+		}
 	case 4: // long enough for cancellations to meet it
 		n.Time, n.Deaf = p.span(400, 1500), p.one(2)
 	case 5, 6:
