@@ -35,8 +35,7 @@
 // A process that is stopped cannot know what it has lost, and may go on for a moment when it continues.
 // What it does then is refused by fences, not prevented by time. So a running claim ends when the
 // attempt last saw that all its leases are valid, which it looks at every few milliseconds; that of an
-// attempt that left no end, with the first stop or kill of its process. An attempt that succeeded is
-// trusted in full, also over a stop: Lockstep says that it was isolated.
+// attempt that left no end, with the first stop or kill of its process.
 //
 // The kept claims of a scope that was told of a loss are dropped. Whether faults explain the loss is a
 // check of its own: seeds without faults of processes are strict.

@@ -138,8 +138,6 @@ func (s *Story) scope(r *Record) {
 func (s *Story) trust(a *Attempt) {
 	switch {
 	case a.begin == 0:
-	case a.exit != 0 && a.outcome == "" && a.end != 0:
-		a.trusted = a.end
 	case a.end == 0:
 		if killed, ok := s.killed[a.Process]; ok {
 			a.trusted = killed
