@@ -119,7 +119,7 @@ func (s *Story) checkUndo() (all []Violation) {
 			if !s.since(u.Run, a.Run) {
 				continue // a later run does the step again
 			}
-			text := ""
+			var text string
 			switch {
 			case a.begin < u.trusted && u.begin < a.trusted:
 				text = "runs beside its step"

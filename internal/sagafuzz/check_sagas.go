@@ -42,12 +42,11 @@ func (s *Story) checkAtomicity(plan Plan) (all []Violation) {
 
 // undoable is a step of a saga, and its compensation.
 type undoable struct {
-	id          int
-	began       bool  // the step's code has run
-	done        bool  // and Temporal was told so
-	undoBegan   int64 // 0 if it did not
-	undoEnded   int64 // when an attempt of it succeeded
-	undoStarted bool
+	id        int
+	began     bool  // the step's code has run
+	done      bool  // and Temporal was told so
+	undoBegan int64 // 0 if it did not
+	undoEnded int64 // when an attempt of it succeeded
 }
 
 func add(steps map[int]*undoable, a *Attempt) {

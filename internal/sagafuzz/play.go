@@ -66,7 +66,7 @@ func Play(ctx context.Context, plan Plan, dir string) (_ Outcome, err error) {
 		return outcome, err
 	}
 	defer func() { _ = p.log.Close() }() // each write was checked
-	output, err := os.Create(dir + "/fuzzer.output")
+	output, err := os.Create(dir + "/fuzzer.output") //nolint:gosec // our own
 	if err != nil {
 		return outcome, err
 	}
@@ -144,7 +144,7 @@ func (p *play) everything(ctx context.Context) error {
 		return <-watched
 	}
 	giveUp(nil)
-	if err := errors.Join(append(errs, <-watched, context.Cause(ctx))...); err != nil {
+	if err := errors.Join(errors.Join(errs...), <-watched, context.Cause(ctx)); err != nil {
 		return err
 	}
 	return p.free(ctx)
@@ -243,7 +243,9 @@ func (p *play) end(ctx context.Context, w *Workflow) error {
 	if info.GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING {
 		return p.end(ctx, w)
 	}
-	p.log.Write(&Record{What: Closed, Workflow: p.id(w), Run: info.GetExecution().GetRunId(), Type: kindOf(ended), Error: info.GetStatus().String()})
+	p.log.Write(&Record{
+		What: Closed, Workflow: p.id(w), Run: info.GetExecution().GetRunId(), Type: kindOf(ended), Error: info.GetStatus().String(),
+	})
 	p.setOpen(w, false)
 	if most := eventBound(&w.Input.Body); info.GetHistoryLength() > most {
 		p.violation("history", fmt.Sprintf("%s: %d events, more than %d", p.id(w), info.GetHistoryLength(), most), p.id(w))

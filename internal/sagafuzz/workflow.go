@@ -181,11 +181,13 @@ func (w *walk) step(ctx workflow.Context, s *workflows.Saga, instance string, n 
 	}
 	if len(n.Needs) > 0 {
 		ctx = workflows.WithLocks(ctx, workflows.Locks{
-			Resources: resources(n.Needs), Scope: workflows.Scope(n.Scope), HoldTTL: n.HoldTTL, MaxWait: n.MaxWait, Try: n.Try,
+			Resources: resources(n.Needs), Scope: workflows.Scope(n.Scope),
+			HoldTTL: n.HoldTTL, MaxWait: n.MaxWait, Try: n.Try,
 		})
 	}
 	undo := workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		StartToCloseTimeout: 2 * time.Second, RetryPolicy: &temporal.RetryPolicy{InitialInterval: 50 * time.Millisecond, BackoffCoefficient: 1},
+		StartToCloseTimeout: 2 * time.Second,
+		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: 50 * time.Millisecond, BackoffCoefficient: 1},
 	})
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		StartToCloseTimeout: n.Timeout, WaitForCancellation: n.Deaf && n.ID%2 == 0,
@@ -262,7 +264,9 @@ func valid(ctx context.Context) bool {
 }
 
 // InterceptActivity has attempts logged outside of Lockstep's own interceptor, which stands behind this one.
-func (p *player) InterceptActivity(_ context.Context, next interceptor.ActivityInboundInterceptor) interceptor.ActivityInboundInterceptor {
+func (p *player) InterceptActivity(
+	_ context.Context, next interceptor.ActivityInboundInterceptor,
+) interceptor.ActivityInboundInterceptor {
 	return &outside{interceptor.ActivityInboundInterceptorBase{Next: next}, p}
 }
 
