@@ -65,7 +65,7 @@ func Play(ctx context.Context, plan Plan, dir string) (_ Outcome, err error) {
 	if p.log, err = OpenLog(dir, "fuzzer"); err != nil {
 		return outcome, err
 	}
-	defer func() { _ = p.log.Close() }() // each write was checked
+	defer func() { _ = p.log.Close() }()             // each write was checked
 	output, err := os.Create(dir + "/fuzzer.output") //nolint:gosec // our own
 	if err != nil {
 		return outcome, err
