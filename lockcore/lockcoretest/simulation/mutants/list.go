@@ -32,6 +32,8 @@ type mutant struct {
 	in, tests string
 	// simulated says that a seed of the simulation finds it.
 	simulated bool
+	// check, if not empty, is the check of the fuzzer of sagas that finds it.
+	check string
 }
 
 // edit replaces the one place in a file that has the old text.
