@@ -17,7 +17,7 @@ import (
 // attempt fails with a retryable lockstep.Busy; the next attempt finds its place again. With Park the failure is not
 // retryable, and the caller waits by Wait; with Try it is not either, and nothing stays in the queue.
 func (a *Activities) Acquire(ctx context.Context, p AcquireParams) (AcquireResult, error) {
-	caller, err := a.caller(ctx, p.Collection)
+	caller, err := a.caller(ctx, p.LockID, p.Collection)
 	if err != nil {
 		return AcquireResult{}, err
 	}

@@ -50,6 +50,7 @@ type Locker interface {
 	Renew(ctx context.Context, leases ...lockcore.Lease) ([]lockcore.Lease, error)
 	Leave(ctx context.Context, leases ...lockcore.Lease) error
 	CollectionID(ctx context.Context) (string, error)
+	Replaced(ctx context.Context, lockID, run string, resources ...string) ([]string, error)
 	Commit(ctx context.Context, c lockcore.Commit) error
 	ReleaseHeld(ctx context.Context, r lockcore.Release) (held []string, err error)
 	Recheck(ctx context.Context, req lockcore.Request, first bool) (again time.Duration, err error)
@@ -86,8 +87,14 @@ func (a *Activities) Leave(ctx context.Context, p LeaveParams) (LeaveResult, err
 	return LeaveResult{}, protocol.Failure(a.Locker.Leave(ctx, protocol.CoreLeases(p.Leases)...))
 }
 
-// caller is the run that calls, whose worker keeps its locks in a collection, if that is known.
-func (a *Activities) caller(ctx context.Context, collection string) (protocol.Run, error) {
+// caller is the run that calls, in the name of a lock ID if one is given. Its worker keeps its locks in a collection, if that is
+// known. An activity without a workflow has no name of its own, and all of them would be one party: it has to give a lock ID.
+func (a *Activities) caller(ctx context.Context, lockID, collection string) (protocol.Run, error) {
+	if info := activity.GetInfo(ctx); lockID == "" && !info.IsWorkflowActivity() {
+		return protocol.Run{}, protocol.Failure(&lockcore.InvalidError{
+			Field: "lockId", Value: `""`, Bound: "a lock ID of the caller's choice, in an activity without a workflow",
+		})
+	}
 	if err := a.collection.Check(ctx, a.Locker, collection); err != nil {
 		return protocol.Run{}, err
 	}

@@ -68,6 +68,9 @@ func (f *fakeLocker) Commit(_ context.Context, c lockcore.Commit) error {
 
 func (f *fakeLocker) CollectionID(context.Context) (string, error) { return "own", nil }
 
+func (f *fakeLocker) Replaced(context.Context, string, string, ...string) ([]string, error) {
+	return nil, nil
+}
 func (f *fakeLocker) HandOver(context.Context, string, string, ...string) error { return f.err }
 
 func (f *fakeLocker) Recheck(_ context.Context, req lockcore.Request, _ bool) (time.Duration, error) {
@@ -100,13 +103,23 @@ const ownLockID = "default-test-namespace/default-test-workflow-id"
 // call runs an activity as a caller in another language does: by name, with JSON in and out.
 func call(t *testing.T, f *fakeLocker, name, in string) (string, error) {
 	t.Helper()
+	return callFrom(t, f, true, name, in)
+}
+
+// callFrom calls from a workflow, or from no workflow.
+func callFrom(t *testing.T, f *fakeLocker, workflow bool, name, in string) (string, error) {
+	t.Helper()
 	var suite testsuite.WorkflowTestSuite
 	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestActivityEnvironment()
+	env.SetExecuteActivitiesInWorkflow(workflow)
 	activities.Register(env, &activities.Activities{Locker: f})
 	value, err := env.ExecuteActivity(name, json.RawMessage(in))
 	if err != nil {
 		return "", err
+	}
+	if !value.HasValue() {
+		return "", nil
 	}
 	var out json.RawMessage
 	require.NoError(t, value.Get(&out))
@@ -271,4 +284,19 @@ func TestReleaseVerifiesWhatWasUsed(t *testing.T) {
 	_, err = call(t, f, "lockstep.Release", `{"lockId":"mine","resources":["a","b"],"schedule":3,"used":[{"resource":"b","schedule":2}]}`)
 	require.ErrorIs(t, protocol.LockError(err), lockcore.ErrLost) // it finds the first resource held
 	require.Len(t, f.commits, 1)
+}
+
+// All activities without a workflow would be one party.
+func TestAnActivityWithoutAWorkflowHasToGiveALockID(t *testing.T) {
+	t.Parallel()
+	for name, in := range map[string]string{
+		"lockstep.Acquire": `"resources":[{"name":"account/1"}]`, "lockstep.Release": `"resources":["account/1"]`,
+		"lockstep.Keep": `"resources":["account/1"]`, "lockstep.Wait": `"resource":{"name":"account/1"}`,
+	} {
+		_, err := callFrom(t, &fakeLocker{}, false, name, "{"+in+"}")
+		require.ErrorIs(t, protocol.LockError(err), lockcore.ErrInvalid, name)
+		require.ErrorContains(t, err, "lockId")
+		_, err = callFrom(t, &fakeLocker{}, false, name, `{"lockId":"mine",`+in+"}")
+		require.NoError(t, err, name)
+	}
 }

@@ -33,7 +33,7 @@ const (
 // the workflow is open, which could go on with them.
 func (a *Activities) Keep(ctx context.Context, p KeepParams) (KeepResult, error) {
 	info := activity.GetInfo(ctx)
-	caller, err := a.caller(ctx, p.Collection)
+	caller, err := a.caller(ctx, p.LockID, p.Collection)
 	if err != nil {
 		return KeepResult{}, err
 	}

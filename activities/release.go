@@ -24,7 +24,7 @@ const releaseBatch = 100
 // minutes, and does the rest. In the SDK's test environment, in which mocked steps take no locks, a hold is lost only if
 // there is evidence.
 func (a *Activities) Release(ctx context.Context, p ReleaseParams) (ReleaseResult, error) {
-	caller, err := a.caller(ctx, p.Collection)
+	caller, err := a.caller(ctx, p.LockID, p.Collection)
 	if err != nil {
 		return ReleaseResult{}, err
 	}

@@ -23,7 +23,7 @@ import (
 //
 // It takes nothing. It keeps alive the place in the queue; what the lock ID holds is extended by the janitor.
 func (a *Activities) Wait(ctx context.Context, p WaitParams) error {
-	caller, err := a.caller(ctx, p.Collection)
+	caller, err := a.caller(ctx, p.LockID, p.Collection)
 	if err != nil {
 		return err
 	}

@@ -52,6 +52,10 @@ func (f *fakeLocker) Enter(ctx context.Context, req lockcore.Request, queue bool
 
 func (f *fakeLocker) CollectionID(context.Context) (string, error) { return "own", nil }
 
+func (f *fakeLocker) Replaced(context.Context, string, string, ...string) ([]string, error) {
+	return nil, nil
+}
+
 func (f *fakeLocker) Keep(ctx context.Context, leases []lockcore.Lease) session {
 	ctx, cancel := context.WithCancelCause(ctx)
 	s := &fakeSession{ctx: ctx, cancel: cancel, leases: leases, leaveErr: f.leaveErr}

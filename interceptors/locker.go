@@ -8,6 +8,7 @@ import (
 
 // locker is what the activity side needs of a *lockcore.Locker.
 type locker interface {
+	Replaced(ctx context.Context, lockID, run string, resources ...string) ([]string, error)
 	CollectionID(ctx context.Context) (string, error)
 	Enter(ctx context.Context, req lockcore.Request, queue bool) ([]lockcore.Lease, error)
 	Keep(ctx context.Context, leases []lockcore.Lease) session

@@ -31,6 +31,12 @@ func (a *activityInbound) ruled(ctx context.Context, args []any) ([]lockcore.Res
 		return nil, nil
 	}
 	resources, err := rule.Resources(args)
+	if err == nil && len(resources) > 0 && !info.IsWorkflowActivity() {
+		err = &lockcore.InvalidError{
+			Field: "worker.Options.Rules", Value: fmt.Sprintf("the activity %q without a workflow", protocol.Cut(info.ActivityType.Name, 128)),
+			Bound: "activities of workflows, in whose name they lock: take the locks in the activity, by lockcore.Locker.Acquire",
+		}
+	}
 	if err == nil && len(resources) > 0 && info.IsLocalActivity {
 		err = &lockcore.InvalidError{
 			Field: "worker.Options.Rules", Value: fmt.Sprintf("the local activity %q", protocol.Cut(info.ActivityType.Name, 128)),

@@ -57,7 +57,7 @@ func (l *Locker) Status(ctx context.Context, f Filter) iter.Seq2[Status, error] 
 			return
 		}
 		q := engine.Query{
-			Resource: f.Resource, Prefix: f.Prefix, LockID: f.LockID, Owner: f.Owner, LockIDPrefix: f.LockIDPrefix, Live: f.Live, Contended: f.Contended,
+			Resource: f.Resource, Prefix: f.Prefix, LockID: f.LockID, Owner: f.Owner, LockIDPrefix: f.LockIDPrefix, Contended: f.Contended,
 		}
 		for d, err := range l.eng.List(ctx, q) {
 			if err != nil {
@@ -97,7 +97,6 @@ func (f *Filter) selects(s *Status) bool {
 		strings.HasPrefix(s.LockID, f.LockIDPrefix) && (!f.Live || s.ExpiresIn > 0) && (len(f.States) == 0 || slices.Contains(f.States, s.State))
 }
 
-// statusesOf lists who is in a document.
 func statusesOf(d *engine.Document) []Status {
 	var out []Status
 	for _, h := range holders(d) {

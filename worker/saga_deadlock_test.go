@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -49,11 +50,70 @@ func TestAStepGivenUpBeforeItParkedIsNotUndone(t *testing.T) {
 	}
 }
 
+// Fifty pairs of sagas in opposite directions: both have debited before either credits. However the deadlock is found, one gives way,
+// begins again by itself, and both end well.
+func TestFiftyPairsOfSagasInOppositeDirectionsEndWell(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	step := func(ctx workflow.Context, s *workflows.Saga, name, id string) error {
+		return s.Step(ctx, name, "Undo"+name, id).Get(ctx, nil)
+	}
+	var pairs []pair
+	for i := range 50 {
+		one, other := lockcore.Exclusive(fmt.Sprintf("account/%d/a", i)), lockcore.Exclusive(fmt.Sprintf("account/%d/b", i))
+		there, back := fmt.Sprintf("there %d", i), fmt.Sprintf("back %d", i)
+		b.workflow(there, transfer(step, one, other))
+		b.workflow(back, transfer(step, other, one))
+		pairs = append(pairs, pair{there, back, one.Name, other.Name})
+	}
+	steps := map[string]any{}
+	for _, name := range []string{"Debit", "UndoDebit", "Credit", "UndoCredit"} {
+		steps[name] = func(_ context.Context, id string) error { b.write("%s %s", name, id); return nil }
+	}
+	b.work(t, sdkworker.Options{}, steps)
+	for batch := range slices.Chunk(pairs, 10) { // more at once would only wait for the machine
+		b.crossAll(t, batch)
+	}
+	b.requireUndoneIfDone(t)
+}
+
+// pair are two workflows that lock two accounts in opposite orders.
+type pair struct{ there, back, one, other string }
+
+// crossAll runs pairs, each of which meets in a deadlock, and requires that all end well.
+func (b *bundle) crossAll(t *testing.T, pairs []pair) {
+	t.Helper()
+	var runs []client.WorkflowRun
+	for _, p := range pairs {
+		runs = append(runs, b.start(t, p.there), b.start(t, p.back))
+	}
+	for _, run := range runs {
+		b.untilEvent(t, run, enumspb.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
+	}
+	for _, run := range runs {
+		b.signal(t, run, "credit")
+	}
+	left := slices.Clone(runs)
+	require.Eventually(t, func() bool {
+		_, err := b.locker.BreakDeadlocks(t.Context())
+		left = slices.DeleteFunc(left, func(run client.WorkflowRun) bool { return b.hasEnded(t, run) })
+		return err == nil && len(left) == 0
+	}, 5*within, 10*lookEvery, "the sagas do not end")
+	for _, run := range runs {
+		_, err := b.end(t, run)
+		require.NoError(t, err)
+	}
+	for _, p := range pairs {
+		b.requireFree(t, p.one)
+		b.requireFree(t, p.other)
+	}
+}
+
 // transfer debits one account and credits the other. Its first Credit is scheduled when the test
 // says so.
 func transfer(step stepOf, from, to lockcore.Resource) func(ctx workflow.Context) error {
 	return func(ctx workflow.Context) error {
-		return workflows.RunSaga(ctx, workflows.SagaOptions{DeadlockRetries: 10}, func(ctx workflow.Context, s *workflows.Saga) error {
+		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
 			id := fmt.Sprintf("%s/%d", workflow.GetInfo(ctx).WorkflowExecution.ID, s.Attempt())
 			if err := step(workflows.Guard(ctx, from), s, "Debit", id); err != nil {
 				return err

@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -14,6 +15,7 @@ import (
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/stretchr/testify/mock"
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -32,8 +34,13 @@ type suite struct {
 
 func inMemory(t *testing.T, now func(*testsuite.TestWorkflowEnvironment) func() time.Time) *suite {
 	t.Helper()
+	return inMemoryLogging(t, now, slog.DiscardHandler)
+}
+
+func inMemoryLogging(t *testing.T, now func(*testsuite.TestWorkflowEnvironment) func() time.Time, logs slog.Handler) *suite {
+	t.Helper()
 	all := &testsuite.WorkflowTestSuite{}
-	all.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
+	all.SetLogger(log.NewStructuredLogger(slog.New(logs)))
 	s := &suite{TestWorkflowEnvironment: all.NewTestWorkflowEnvironment()}
 	locker, err := lockcore.NewOn(lockcoretest.NewEngine(now(s.TestWorkflowEnvironment)), lockcore.Config{})
 	require.NoError(t, err)
@@ -133,4 +140,23 @@ func (s *suite) waiting(t *testing.T) (all []lockcore.Status) {
 		all = append(all, status)
 	}
 	return all
+}
+
+// A mocked step takes no locks, which is no loss there, and nothing to log.
+func TestInTheTestEnvironmentASagaOfMockedStepsIsQuiet(t *testing.T) {
+	t.Parallel()
+	var logs bytes.Buffer
+	s := inMemoryLogging(t, itsClock, slog.NewTextHandler(&logs, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	s.OnActivity("Do", mock.Anything).Return(nil)
+	require.NoError(t, s.run(t, func(ctx workflow.Context) error {
+		hold, err := workflows.Lock(ctx, locks(account))
+		if err != nil {
+			return err
+		}
+		return errors.Join(saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
+			ctx = workflows.Guard(ctx, account, lockcore.Exclusive("account/2"))
+			return s.Step(ctx, "Do", "Do").Get(ctx, nil)
+		}), hold.Release(ctx))
+	}))
+	require.Empty(t, logs.String())
 }

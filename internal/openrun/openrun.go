@@ -14,6 +14,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
@@ -33,12 +35,16 @@ const (
 // Locker is what the package needs of a *lockcore.Locker.
 type Locker interface {
 	Enter(ctx context.Context, req lockcore.Request, queue bool) ([]lockcore.Lease, error)
+	Replaced(ctx context.Context, lockID, run string, resources ...string) ([]string, error)
 	Leave(ctx context.Context, leases ...lockcore.Lease) error
 }
 
 // Enter is Locker.Enter for a request of own, in an activity of it, and takes over what other runs of the workflow hold. The
 // error is that of Locker.Enter; a *lockcore.OtherRunError says that own is not known to be the current run.
 func Enter(ctx context.Context, locker Locker, own protocol.Run, req lockcore.Request, queue bool) ([]lockcore.Lease, error) {
+	if err := undoAlso(ctx, locker, own, &req, own.RunID); err != nil {
+		return nil, err
+	}
 	leases, err := locker.Enter(ctx, req, queue)
 	var other *lockcore.OtherRunError
 	for n := 0; errors.As(err, &other); n++ {
@@ -48,9 +54,36 @@ func Enter(ctx context.Context, locker Locker, own protocol.Run, req lockcore.Re
 			return nil, errors.Join(err, failed, left)
 		}
 		req.TakeOver = other.Other
+		if err := undoAlso(ctx, locker, own, &req, other.Other); err != nil {
+			return nil, errors.Join(err, locker.Leave(context.WithoutCancel(ctx), leases...))
+		}
 		leases, err = locker.Enter(ctx, req, queue)
 	}
 	return leases, err
+}
+
+// undoAlso has a compensation of a run that was reset, which names the step that it undoes by own and by the run that was reset,
+// name it by another run too, and by all that this one is known to have replaced.
+func undoAlso(ctx context.Context, locker Locker, own protocol.Run, req *lockcore.Request, run string) error {
+	if len(req.Undo) < 2 {
+		return nil
+	}
+	names := make([]string, len(req.Resources))
+	for i, r := range req.Resources {
+		names[i] = r.Name
+	}
+	labels, err := locker.Replaced(ctx, req.LockID, run, names...)
+	if err != nil {
+		return err
+	}
+	step := strings.TrimPrefix(req.Undo[0], own.Part(""))
+	req.Undo = slices.Clone(req.Undo)
+	for _, label := range append(labels, run) {
+		if part := (protocol.Run{RunID: label}).Part(step); !slices.Contains(req.Undo, part) {
+			req.Undo = append(req.Undo, part)
+		}
+	}
+	return nil
 }
 
 // Committer is what Commit needs of a *lockcore.Locker.

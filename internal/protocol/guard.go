@@ -53,6 +53,9 @@ func (g Guard) Request(run Run, attempt int32, comment string) lockcore.Request 
 	var undo []string
 	if g.Undoes != "" {
 		undo = []string{run.Part(g.Undoes)}
+		if g.Before != "" {
+			undo = append(undo, Run{RunID: g.Before}.Part(g.Undoes))
+		}
 	}
 	return lockcore.Request{
 		LockID:    run.LockID(),

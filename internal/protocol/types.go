@@ -96,6 +96,9 @@ type Guard struct {
 	// Undoes is the Part of the step that this one undoes: it waits until no attempt of that step runs any more, and none
 	// that comes later runs. Its resources contain that step's.
 	Undoes string `json:"undoes,omitempty"`
+	// Before is the run that was reset, of which the same step is undone too. Other runs that this one has replaced are known where
+	// the lock is.
+	Before string `json:"before,omitempty"`
 	// Waited is the resource for which the step has waited, and on which a claim may stand for it.
 	Waited string `json:"waited,omitempty"`
 	// Started is when the workflow run began, and NeverVictim says that the step must not be given up to end a deadlock.

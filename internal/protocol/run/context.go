@@ -152,6 +152,9 @@ func undo(ctx workflow.Context, g *protocol.Guard) {
 	}
 	if u, _ := ctx.Value(undoingKey{}).(*Undone); u != nil {
 		g.Undoes = u.part
+		if s := StateFrom(ctx); s != nil {
+			g.Before = s.before(ctx)
+		}
 	}
 }
 
