@@ -39,6 +39,7 @@ func (a *Activities) Wait(ctx context.Context, p WaitParams) error {
 		LockID: who.lockID, Run: who.run, Resources: []lockcore.Resource{p.Resource}, Part: who.part(caller, p.Part), Order: p.Order,
 		Owner: p.Owner.Of(caller), Started: p.Started, NeverVictim: p.NeverVictim,
 	}, info.Attempt <= 1)
+	protocol.TellAncestors(err, caller, p.Ancestors)
 	var busy *lockcore.BusyError
 	switch {
 	case errors.As(err, &busy) && p.MaxWait > 0:

@@ -117,6 +117,7 @@ func (a *activityInbound) enterGuard(ctx context.Context, run protocol.Run, guar
 		a.collection.Ask(ctx, a.locker) // so that the workflow's next steps say it
 		return leases, nil
 	}
+	protocol.TellAncestors(err, run, guard.Ancestors)
 	switch {
 	case hasCanceled(ctx) || !guard.Park && isLast(ctx):
 		a.withdraw(ctx, req)

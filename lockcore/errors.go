@@ -3,6 +3,7 @@ package lockcore
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -46,6 +47,8 @@ type BusyError struct {
 	Waiting int
 	// Full says that there was no room in the queue; the error matches ErrQueueFull too.
 	Full bool
+	// Note is what else is known of the wait, for people; empty if nothing is.
+	Note string
 }
 
 // mostNamed is how many holders the text of a BusyError names. A semaphore may have thousands.
@@ -68,6 +71,9 @@ func (e *BusyError) Error() string {
 	}
 	if more := len(e.Holders) - mostNamed; more > 0 {
 		who = append(who, fmt.Sprintf("and %d more", more))
+	}
+	if e.Note != "" {
+		who = slices.Insert(who, 0, e.Note)
 	}
 	return fmt.Sprintf("lockstep: %q is busy for %q%s: %s", e.Resource, e.LockID, place, strings.Join(who, "; "))
 }

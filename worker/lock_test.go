@@ -25,7 +25,11 @@ func under(ctx workflow.Context, l workflows.Locks, fn func(hold *workflows.Hold
 	if err != nil {
 		return err
 	}
-	return errors.Join(fn(hold), hold.Release(ctx))
+	err = fn(hold)
+	if lost := hold.Release(ctx); err == nil {
+		err = lost
+	}
+	return err
 }
 
 func locks(resources ...lockcore.Resource) workflows.Locks {

@@ -84,7 +84,10 @@ func ExampleLock() {
 			return err // a *lockcore.BusyError says who held it for an hour
 		}
 		err = workflow.Sleep(ctx, 6*time.Hour)
-		return errors.Join(err, hold.Release(ctx))
+		if lost := hold.Release(ctx); err == nil {
+			err = lost // others may have been in between
+		}
+		return err
 	}
 	_ = maintain
 }

@@ -23,7 +23,10 @@ type Hold struct {
 //		return err
 //	}
 //	err = workflow.Sleep(ctx, time.Minute)
-//	return errors.Join(err, hold.Release(ctx))
+//	if lost := hold.Release(ctx); err == nil {
+//		err = lost
+//	}
+//	return err
 //
 // Several resources are taken in the order of their names, all or none; what it has already stands while it waits for
 // the rest. Where nobody is in the way it is one event in the history, of a local activity, and the release is another. Where

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"time"
 
 	"go.temporal.io/sdk/workflow"
@@ -50,7 +49,10 @@ func Freeze(ctx workflow.Context, account string) error {
 		return err
 	}
 	err = workflow.Sleep(ctx, time.Second) // or a signal, a child workflow, a person's decision
-	return errors.Join(err, hold.Release(ctx))
+	if lost := hold.Release(ctx); err == nil {
+		err = lost // others may have been in between
+	}
+	return err
 }
 
 // statementLocks is the rule of Statement: nobody changes the account while it is written.

@@ -166,7 +166,7 @@ func busyDelay(position int, chance float64) time.Duration {
 func busyDetails(busy *lockcore.BusyError) BusyDetails {
 	d := BusyDetails{
 		Resource: busy.Resource, LockID: busy.LockID, Position: busy.Position, RetryIn: Duration(busy.RetryIn),
-		Waiting: busy.Waiting, Full: busy.Full,
+		Waiting: busy.Waiting, Full: busy.Full, Note: busy.Note,
 	}
 	size := jsonSize(d)
 	for i, h := range busy.Holders {

@@ -56,7 +56,7 @@ func typed(app *temporal.ApplicationError) error {
 		d := details[BusyDetails](app)
 		return &lockcore.BusyError{
 			Resource: d.Resource, LockID: d.LockID, Position: d.Position, Holders: holders(d.Holders),
-			RetryIn: time.Duration(d.RetryIn), Waiting: d.Waiting, Full: d.Full,
+			RetryIn: time.Duration(d.RetryIn), Waiting: d.Waiting, Full: d.Full, Note: d.Note,
 		}
 	case FailureLost:
 		d := details[LostDetails](app)

@@ -110,6 +110,8 @@ type Guard struct {
 	// Collection is the ID of the collection in which the workflow's worker keeps its locks, if that is known. A worker with
 	// another one refuses the step.
 	Collection string `json:"collection,omitempty"`
+	// Ancestors are the IDs of the parent and of the root of a child workflow.
+	Ancestors []string `json:"ancestors,omitempty"`
 }
 
 // Lease is a [lockcore.Lease] as other languages read it.
@@ -166,6 +168,8 @@ type AcquireParams struct {
 	NeverVictim bool      `json:"neverVictim,omitempty"`
 	// Collection is as in [Guard].
 	Collection string `json:"collection,omitempty"`
+	// Ancestors are as in [Guard].
+	Ancestors []string `json:"ancestors,omitempty"`
 }
 
 // AcquireResult is the result of [ActivityAcquire].
@@ -247,6 +251,8 @@ type WaitParams struct {
 	Run string `json:"run,omitempty"`
 	// Collection is as in [Guard].
 	Collection string `json:"collection,omitempty"`
+	// Ancestors are as in [Guard].
+	Ancestors []string `json:"ancestors,omitempty"`
 }
 
 // KeepParams is the input of [ActivityKeep].
@@ -299,6 +305,8 @@ type BusyDetails struct {
 	MoreHolders int  `json:"moreHolders,omitempty"`
 	Waiting     int  `json:"waiting,omitempty"`
 	Full        bool `json:"full,omitempty"`
+	// Note is what else is known of the wait, for people.
+	Note string `json:"note,omitempty"`
 	// Attempt is that which found the resource busy, where the workflow is to wait for it.
 	Attempt uint32 `json:"attempt,omitempty"`
 	// Again says, for a step that is undone, that an attempt before may have run, whatever Attempt is: the activity or its run

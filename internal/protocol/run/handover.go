@@ -2,6 +2,7 @@ package run
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,6 +48,17 @@ func (s *State) before(ctx workflow.Context) string {
 		return ""
 	}
 	return workflow.GetInfo(ctx).OriginalRunID
+}
+
+// ancestors are the workflow IDs of a child's parent and root.
+func ancestors(ctx workflow.Context) (ids []string) {
+	info := workflow.GetInfo(ctx)
+	for _, of := range []*workflow.Execution{info.ParentWorkflowExecution, info.RootWorkflowExecution} {
+		if of != nil && of.ID != info.WorkflowExecution.ID && !slices.Contains(ids, of.ID) {
+			ids = append(ids, of.ID)
+		}
+	}
+	return ids
 }
 
 // begun is when the first of the runs began that go on with each other's holds.

@@ -45,6 +45,7 @@ func (s *State) NewLock(ctx workflow.Context, locks *Locks) *Lock {
 		HoldTTL:   protocol.Duration(locks.HoldTTL),
 		NewFence:  compensating,
 		Owner:     cmp.Or(locks.Owner, ownerFrom(ctx), s.owner),
+		Ancestors: ancestors(ctx),
 		Try:       locks.Try,
 		Started:   s.begun(ctx),
 		// What undoes others must run, and its saga cannot be undone to let another go first.
@@ -171,7 +172,7 @@ func (l *Lock) params(ctx workflow.Context) protocol.AcquireParams {
 		Resources: g.Resources, Part: g.Part, Schedule: g.Schedule, TTL: g.TTL, HoldTTL: g.HoldTTL, HoldOnly: true,
 		Reacquire: g.Reacquire, NewFence: g.NewFence, Owner: g.Owner, Park: !g.Try, Try: g.Try,
 		Comment: protocol.Cut(fmt.Sprintf("%s, %s", workflow.GetInfo(ctx).WorkflowType.Name, g.Part), 1024),
-		Started: g.Started, NeverVictim: g.NeverVictim, Collection: g.Collection,
+		Started: g.Started, NeverVictim: g.NeverVictim, Collection: g.Collection, Ancestors: g.Ancestors,
 	}
 }
 

@@ -107,6 +107,7 @@ func (s *State) Step(ctx workflow.Context, activityType string) (*Step, error) {
 		Reacquire: scope.goesOn || compensating,
 		NewFence:  compensating,
 		Owner:     cmp.Or(locks.Owner, ownerFrom(ctx), s.owner),
+		Ancestors: ancestors(ctx),
 		Park:      true,
 		Try:       !compensating && (locks.Try || triesOnce(ctx)),
 		Started:   s.begun(ctx),

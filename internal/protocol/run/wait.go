@@ -95,7 +95,7 @@ func (t *Step) waitParams(ctx workflow.Context, busy protocol.BusyDetails) proto
 	g := t.Guard
 	p := protocol.WaitParams{
 		Part: g.Part, Order: t.order(busy), Owner: g.Owner, Started: g.Started, NeverVictim: g.NeverVictim,
-		Run: runID(ctx), Collection: g.Collection,
+		Run: runID(ctx), Collection: g.Collection, Ancestors: g.Ancestors,
 	}
 	held := t.scope.state.held(busy.Resource)
 	for _, r := range g.Resources {
