@@ -2,11 +2,12 @@ package mongoengine
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
+	"strconv"
 	"sync"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
@@ -82,34 +83,41 @@ type pipeline []byte
 // MarshalBSONValue returns the array as it is.
 func (p pipeline) MarshalBSONValue() (byte, []byte, error) { return byte(bson.TypeArray), p, nil }
 
-// texts keeps the marshalled stages of each kind of pipeline after the first.
+// texts keeps the stages of each kind of pipeline after the first, as elements of an array.
 var texts sync.Map
 
 // pipelineOf is a pipeline of its kind, after the stage that sets its values.
 func pipelineOf(values bson.D, kind kind) (pipeline, error) {
 	known, ok := texts.Load(kind)
 	if !ok {
-		made, err := marshalled(kind.stages()...)
+		made, err := elements(kind.stages())
 		if err != nil {
 			return nil, err
 		}
 		known, _ = texts.LoadOrStore(kind, made)
 	}
-	first, err := marshalled(load(values))
+	rest := known.([]byte)
+	first, err := bson.Marshal(load(values))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("lockstep: marshal a pipeline's values: %w", err)
 	}
-	return pipeline(bsoncore.BuildArray(nil, append(first, known.([]bsoncore.Value)...)...)), nil
+	// An array is a document with the indexes as keys: its length, the elements, and a zero byte.
+	out := make([]byte, 4, 4+3+len(first)+len(rest)+1)
+	out = append(out, byte(bson.TypeEmbeddedDocument), '0', 0)
+	out = append(append(append(out, first...), rest...), 0)
+	binary.LittleEndian.PutUint32(out, uint32(len(out))) //nolint:gosec // some kilobytes
+	return out, nil
 }
 
-func marshalled(stages ...bson.D) ([]bsoncore.Value, error) {
-	out := make([]bsoncore.Value, len(stages))
+func elements(stages []bson.D) ([]byte, error) {
+	var out []byte
 	for i, stage := range stages {
 		raw, err := bson.Marshal(stage)
 		if err != nil {
 			return nil, fmt.Errorf("lockstep: marshal a pipeline: %w", err)
 		}
-		out[i] = bsoncore.Value{Type: bsoncore.TypeEmbeddedDocument, Data: raw}
+		out = append(append(out, byte(bson.TypeEmbeddedDocument)), strconv.Itoa(i+1)...)
+		out = append(append(out, 0), raw...)
 	}
 	return out, nil
 }
