@@ -10,6 +10,8 @@ WITH_STACK := env="$$($(STACKCTL) env)" && eval "$$env"
 DEMO_FLAGS ?=
 # What `make test` runs, for example TEST_FLAGS="-run Acquire ./lockcore/...".
 TEST_FLAGS ?= ./...
+# What `make fuzz-sagas` passes on, for example FUZZ_FLAGS="-for 2m".
+FUZZ_FLAGS ?=
 # What `make bench` passes on, for example BENCH_FLAGS="--rounds 1000".
 BENCH_FLAGS ?=
 
@@ -44,6 +46,10 @@ test: stack-up ## run all tests against real servers, with the race detector (TE
 .PHONY: simulate
 simulate: ## play seeds of the simulation of whole Lockers (SEEDS=20000 FROM=1)
 	@exec go test -count=1 -timeout 12h ./lockcore/lockcoretest/simulation -seeds $(or $(SEEDS),2000) -from $(or $(FROM),1)
+
+.PHONY: fuzz-sagas
+fuzz-sagas: stack-up ## play random sagas on the servers, with workers that are killed (SEED=1 RUNS=10)
+	@$(WITH_STACK) && exec go run ./internal/sagafuzz -seed $(or $(SEED),1) -runs $(or $(RUNS),10) $(FUZZ_FLAGS)
 
 .PHONY: bench
 bench: stack-up ## measure the engine against raw commands of the same server (BENCH_FLAGS="...")

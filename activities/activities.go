@@ -57,6 +57,7 @@ type Locker interface {
 	Withdrawn(ctx context.Context, req lockcore.Request) error
 	Tend(resource string)
 	Extend(ctx context.Context, lockID, run string, resources ...string) (again time.Duration, err error)
+	HandOver(ctx context.Context, lockID, run string, resources ...string) error
 	Status(ctx context.Context, f lockcore.Filter) iter.Seq2[lockcore.Status, error]
 }
 

@@ -71,6 +71,7 @@ func (f *fakeLocker) CollectionID(context.Context) (string, error) { return "own
 func (f *fakeLocker) Replaced(context.Context, string, string, ...string) ([]string, error) {
 	return nil, nil
 }
+func (f *fakeLocker) HandOver(context.Context, string, string, ...string) error { return f.err }
 
 func (f *fakeLocker) Recheck(_ context.Context, req lockcore.Request, _ bool) (time.Duration, error) {
 	f.request = req

@@ -39,7 +39,7 @@ func (a *Activities) Keep(ctx context.Context, p KeepParams) (KeepResult, error)
 	}
 	who := partyOf(p.LockID, caller)
 	if p.Once {
-		_, err := a.extend(ctx, who, caller, p.Resources)
+		_, err := a.extend(ctx, who, caller, p)
 		if p.Inherits && errors.Is(err, lockcore.ErrLost) {
 			err = nil
 		}
@@ -53,7 +53,7 @@ func (a *Activities) Keep(ctx context.Context, p KeepParams) (KeepResult, error)
 	for ctx.Err() == nil {
 		activity.RecordHeartbeat(ctx)
 		if !time.Now().Before(due) {
-			again, err := a.extend(ctx, who, caller, p.Resources)
+			again, err := a.extend(ctx, who, caller, p)
 			if errors.Is(err, lockcore.ErrLost) || errors.Is(err, lockcore.ErrInvalid) {
 				return KeepResult{}, protocol.Failure(err)
 			}
@@ -73,18 +73,24 @@ func (a *Activities) Keep(ctx context.Context, p KeepParams) (KeepResult, error)
 	return KeepResult{}, ctx.Err()
 }
 
-// extend extends the holds, also those that a run before the caller has left to it.
-func (a *Activities) extend(ctx context.Context, who party, caller protocol.Run, resources []string) (time.Duration, error) {
+// extend extends the holds, also those that a run before the caller has left to it, or hands them over.
+func (a *Activities) extend(ctx context.Context, who party, caller protocol.Run, p KeepParams) (time.Duration, error) {
 	bounded, cancel := context.WithTimeout(ctx, keepTimeout)
 	defer cancel()
+	extend := func(run, name string) (time.Duration, error) {
+		if p.HandOver {
+			return 0, a.Locker.HandOver(bounded, who.lockID, run, name)
+		}
+		return a.Locker.Extend(bounded, who.lockID, run, name)
+	}
 	again := time.Duration(math.MaxInt64)
 	var errs []error
-	for _, name := range resources {
-		after, err := a.Locker.Extend(bounded, who.lockID, who.run, name)
+	for _, name := range p.Resources {
+		after, err := extend(who.run, name)
 		var other *lockcore.OtherRunError
 		if errors.As(err, &other) {
 			if current, asked := openrun.IsCurrent(bounded, caller); current {
-				after, err = a.Locker.Extend(bounded, who.lockID, other.Other, name)
+				after, err = extend(other.Other, name)
 			} else {
 				err = errors.Join(err, asked)
 			}

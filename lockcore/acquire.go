@@ -101,7 +101,7 @@ func (l *Locker) Enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 }
 
 func (l *Locker) enter(ctx context.Context, req Request, queue bool) ([]Lease, error) {
-	newPart := !queue && !req.Keep && req.Run == "" && req.Order == (Order{}) && req.Part == ""
+	fresh := !queue && !req.Keep && req.Run == "" && req.Part == ""
 	req, err := l.complete(req, !queue)
 	if err != nil {
 		return nil, err
@@ -109,8 +109,7 @@ func (l *Locker) enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 	leases := make([]Lease, 0, len(req.Resources))
 	for _, res := range req.Resources {
 		op := l.acquireOp(&req, res)
-		op.Queue, op.Fresh = queue, newPart
-		op.WaiterTTL, op.HeardIn = parkedTTL.Milliseconds(), parkedHeardIn.Milliseconds()
+		op.Fresh, op.Queue, op.WaiterTTL, op.HeardIn = fresh, queue, parkedTTL.Milliseconds(), parkedHeardIn.Milliseconds()
 		lease, err := l.ask(ctx, &req, op, nil)
 		var busy *BusyError
 		if queue && req.MaxWait > 0 && errors.As(err, &busy) && busy.Position == 1 { // a short wait often saves it from coming again
@@ -179,12 +178,8 @@ func (l *Locker) acquireOp(req *Request, res Resource) engine.Acquire {
 func (l *Locker) refreshEvery() time.Duration { return l.cfg.WaiterTTL / 3 }
 
 // await asks for one resource until it is granted, or until wait ends: then the answer is the last
-// *BusyError, which is last, the caller's own, if no other came. The end of the wait cuts off no
-// command that is under way, whose outcome would be unknown. await ends too if held, what was taken
-// before, is lost.
-//
-// Once the request has queued, an error that passes does not end the wait: it asks again, with
-// growing pauses, and queues again if its place has ended meanwhile.
+// *BusyError, which is last, the caller's own, if no other came. It ends too if held, what was
+// taken before, is lost. Once the request has queued, an error that passes does not end the wait.
 func (l *Locker) await(ctx, wait context.Context, req *Request, op engine.Acquire, last error, held *Session) (Lease, error) {
 	// Registered before the request queues, so that no claim is made for it unheard.
 	one := l.watch.add(op.Resource, op.Waiter())
@@ -261,7 +256,6 @@ func (l *Locker) ask(outer context.Context, req *Request, op engine.Acquire, beh
 			return d, err
 		}
 		d, err = l.eng.Acquire(ctx, op)
-		op.Fresh = false // a repetition may find what the first one left
 		switch {
 		case err != nil && outcomeUnknown(err):
 			answerLost, req.lostAt = true, time.Now()
@@ -297,7 +291,6 @@ func (l *Locker) ask(outer context.Context, req *Request, op engine.Acquire, beh
 	return lease, err
 }
 
-// abandon ends what a request of Acquire has: what it took, and its place in the queue of at.
 func (l *Locker) abandon(ctx context.Context, s *Session, req *Request, at Resource, cause error) {
 	var leases []Lease
 	if s != nil {

@@ -8,7 +8,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
-// answer turns the document that a request left into a lease or an error.
 func answer(op *engine.Acquire, d *engine.Document, sent time.Time) (Lease, error) {
 	switch d.Last.Outcome {
 	case engine.Granted, engine.Joined, engine.Again:
@@ -42,7 +41,6 @@ func deadlockError(op *engine.Acquire, verdict string) *DeadlockError {
 	return &DeadlockError{Resource: op.Resource, LockID: op.LockID, Part: op.Part, Order: orderOf(op.Order), Cycle: cycle}
 }
 
-// lostError says what is remembered of a hold that is gone.
 func lostError(d *engine.Document, lockID, label, part string, order int64) *LostError {
 	lost := &LostError{Resource: d.ID, LockID: lockID, Part: part, Order: orderOf(order), Reason: "it does not hold any more"}
 	if e := d.EvictedRecord(lockID, label); e != nil {
@@ -75,7 +73,6 @@ func leaseOf(p *engine.Entry, d *engine.Document, sent time.Time) Lease {
 	return lease
 }
 
-// busy says who is in the way of a request.
 func busy(op *engine.Acquire, d *engine.Document) *BusyError {
 	e := &BusyError{
 		Resource: op.Resource, LockID: op.LockID, Position: int(d.Last.Position), Waiting: int(d.Last.Length),
@@ -96,25 +93,18 @@ func busy(op *engine.Acquire, d *engine.Document) *BusyError {
 func holders(d *engine.Document) []Holder {
 	var out []Holder
 	at := map[string]int{} // holds by lock ID
-	silent := map[string]time.Duration{}
 	for i := range d.Held {
 		e := &d.Held[i]
 		h := Holder{
 			LockID: e.LockID, Run: e.Label, Owner: cmp.Or(e.Owner, e.LockID), Host: e.Host, Mode: Mode(e.Mode), State: StateHolding,
 			Fence: e.Fence, FirstFence: e.FirstFence, ExpiresIn: remaining(e.ExpiresAt, d.At), Trace: e.Trace, Comment: e.Comment, Limit: int(e.Limit),
+			Silent: max(0, d.At.Sub(lastSign(e))),
 		}
-		switch {
-		case e.CreatedAt != nil:
-			h.Since = *e.CreatedAt
-		case e.ClaimedAt != nil:
-			h.Since = *e.ClaimedAt
+		if began := cmp.Or(e.CreatedAt, e.ClaimedAt); began != nil {
+			h.Since = *began
 		}
 		if e.State == engine.Kept {
 			h.HoldTTL = ttlOf(e)
-		}
-		now := max(0, d.At.Sub(lastSign(e)))
-		if before, known := silent[e.LockID]; !known || now < before {
-			silent[e.LockID] = now
 		}
 		i, known := at[e.LockID]
 		switch {
@@ -128,18 +118,15 @@ func holders(d *engine.Document) []Holder {
 			out[i].ExpiresIn = max(out[i].ExpiresIn, h.ExpiresIn)
 			out[i].HoldTTL = max(out[i].HoldTTL, h.HoldTTL)
 			out[i].Fence = max(out[i].Fence, h.Fence)
+			out[i].Silent = min(out[i].Silent, h.Silent)
 			if h.Mode == ModeExclusive {
 				out[i].Mode = ModeExclusive
 			}
 		}
 	}
-	for i := range out {
-		out[i].Silent = silent[out[i].LockID]
-	}
 	return out
 }
 
-// ttlOf is the TTL that an entry was taken with.
 func ttlOf(e *engine.Entry) time.Duration {
 	if e.TTL == 0 {
 		return Forever

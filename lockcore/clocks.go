@@ -16,7 +16,6 @@ func elapsed(from, to time.Time) time.Duration {
 	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
 }
 
-// over reports whether a trust that ends at end is over.
 func over(end, now time.Time) bool { return elapsed(end, now) >= 0 }
 
 func later(a, b time.Time) time.Time {
@@ -63,7 +62,6 @@ type serverClock struct {
 	at, heard time.Time
 }
 
-// learn takes in the time in an answer that has just come.
 func (c *serverClock) learn(at time.Time) {
 	if at.IsZero() {
 		return
@@ -86,7 +84,6 @@ func (c *serverClock) now() time.Time {
 	return c.at.Add(max(0, passed)).Truncate(time.Millisecond)
 }
 
-// issueTime is the server's time at which a command is issued now.
 func (l *Locker) issueTime(ctx context.Context) (time.Time, error) {
 	if now := l.server.now(); !now.IsZero() {
 		return now, nil

@@ -17,12 +17,9 @@ var ErrClosed = errors.New("lockstep: locker closed")
 
 // Close ends what the Locker does. Calls that wait in a queue leave it and answer with ErrClosed.
 // All sessions end as by [Session.Leave]: so stop the work that they protect first. Then Close
-// waits for the cleanup that goes on in the background after requests that gave up. In the end
-// every call answers with ErrClosed.
-//
-// Close waits for the database as long as ctx allows, and for up to 10 s after the last answer that
-// was lost. What it could not do by then it says, in joined errors that name the resources: it ends
-// with its TTL. Calling Close again does nothing.
+// waits for the cleanup that goes on in the background after requests that gave up, as long as ctx
+// allows, and for up to 10 s after the last answer that was lost. What it could not do by then it
+// says, in joined errors that name the resources: it ends with its TTL. A second call does nothing.
 func (l *Locker) Close(ctx context.Context) error {
 	if l.life.begun.Swap(true) {
 		return nil
@@ -80,7 +77,6 @@ func (l *lifecycle) call(ctx context.Context) (_ context.Context, done func(), e
 	}, nil
 }
 
-// endedByClose adds ErrClosed to the error of a call whose context Close ended.
 func endedByClose(ctx context.Context, err error) error {
 	if err != nil && errors.Is(context.Cause(ctx), ErrClosed) && !errors.Is(err, ErrClosed) {
 		return fmt.Errorf("%w: %w", ErrClosed, err)
@@ -146,12 +142,9 @@ const (
 	longestCleanup = 30 * time.Second
 )
 
-// giveUp leaves what a request got, or may have got, although its context may have ended. What
-// cannot be left now is left in the background.
-//
-// If an answer to the request was lost, it is left twice: at once, and when no copy of a command
-// can be on its way any more. A copy that arrives in between, when the records of the document have
-// forgotten the first time, so holds nothing for longer than that.
+// giveUp leaves what a request got, or may have got, although its context may have ended; in the
+// background, if it cannot be left now. If an answer to the request was lost, it is left twice: at
+// once, and when no copy of a command can be on its way any more.
 func (l *Locker) giveUp(ctx context.Context, leases ...Lease) {
 	ctx, cancel := l.detached(ctx)
 	defer cancel()
@@ -174,8 +167,7 @@ func (l *Locker) leaveLate(ctx context.Context, lease Lease) {
 	}
 }
 
-// cleanLater leaves a lease after a pause. It goes on until that is known to have been done, or
-// what there may be has ended by itself: a request whose outcome is unknown may hold for ever.
+// cleanLater leaves a lease after a pause, until that is known to be done, or the lease has ended.
 func (l *Locker) cleanLater(ctx context.Context, lease Lease, pause time.Duration) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(l.life.closed, cancel)

@@ -28,8 +28,7 @@ const (
 )
 
 // retryUnknown sends an operation, and repeats it a few times while its outcome is unknown, or if
-// it came too late: every operation may be repeated, and ends as if it had run once. After ctx has
-// ended nothing is sent.
+// it came too late. After ctx has ended nothing is sent.
 func (l *Locker) retryUnknown(ctx context.Context, op, resource string, order Order, send func(context.Context) (engine.Document, error)) (engine.Document, error) {
 	if ctx.Err() != nil {
 		return engine.Document{}, fmt.Errorf("lockstep: %s of %q was not sent: %w", op, resource, context.Cause(ctx))
@@ -51,7 +50,6 @@ func (l *Locker) retryUnknown(ctx context.Context, op, resource string, order Or
 	}
 }
 
-// failure wraps an error of the database: nothing was done, or the outcome is unknown.
 func failure(op, resource string, order Order, err error, unknown bool) error {
 	if unknown {
 		return &UnknownOutcomeError{Op: op, Resource: resource, Order: order, Err: err}
@@ -79,9 +77,8 @@ func (l *Locker) detached(ctx context.Context) (context.Context, context.CancelF
 	return l.clock.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 }
 
-// gate is the engine as its Locker uses it: no command on documents takes longer than
-// commandTimeout. After Close none is sent, and what is under way is cut off. Operations on one
-// document pass it in retryUnknown.
+// gate is the engine as its Locker uses it: no command takes longer than commandTimeout, and after
+// Close none is sent. Operations on one document pass it in retryUnknown.
 type gate struct {
 	engine.Engine
 	clock  clock.Clock

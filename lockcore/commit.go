@@ -25,7 +25,8 @@ type Commit struct {
 	Inherits bool
 	// Before are labels of earlier runs whose losses are this one's.
 	Before []string
-	// Resources are released, up to Order: any number of names. Each commit of a run has another Order.
+	// Resources are released, up to Order: any number of names. Each commit of a run has another
+	// Order.
 	Resources []string
 	Order     Order
 }
@@ -37,13 +38,13 @@ type Use struct {
 	By Order
 }
 
-// Commit makes sure by a majority write to each resource that the party holds what it used, and then
-// releases. If something is lost it releases nothing, and returns the *LostErrors, joined. If another
-// run holds, the answer is an *OtherRunError, and nothing is released. Other errors are those of
-// [Locker.Release].
+// Commit makes sure by a majority write to each resource that the party holds what it used, and
+// then releases. If something is lost it releases nothing, and returns the *LostErrors, joined. If
+// another run holds, the answer is an *OtherRunError, and nothing is released. Other errors are
+// those of [Locker.Release].
 //
-// A commit may be repeated after an unknown outcome, as often as needed for ten minutes. One that has
-// begun to release is known by that: its repetition verifies nothing and releases the rest.
+// A commit may be repeated after an unknown outcome, as often as needed for ten minutes. One that
+// has begun to release is known by that: its repetition verifies nothing and releases the rest.
 func (l *Locker) Commit(ctx context.Context, c Commit) error {
 	if err := c.check(); err != nil {
 		return err
@@ -132,8 +133,9 @@ func (l *Locker) Replaced(ctx context.Context, lockID, run string, resources ...
 	return labels, nil
 }
 
-// refreshHold gives a sign of life for the kept hold of a party on a resource, and returns the document. A request that only
-// refreshes asks for nothing, so that its order can be one which no release has reached.
+// refreshHold gives a sign of life for the kept hold of a party on a resource, and returns the
+// document. A request that only refreshes asks for nothing, so that its order can be one which no
+// release has reached.
 func (l *Locker) refreshHold(ctx context.Context, name string, op engine.Acquire) (engine.Document, error) {
 	order := LastAttempt(math.MaxInt32)
 	op.Policy, op.Resource, op.Order, op.Mode, op.Keep, op.Refresh = l.cfg.policy(), name, order.number(), engine.SharedBy, true, true

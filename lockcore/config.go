@@ -56,7 +56,6 @@ const (
 	maxQueueTTL = minRetention
 )
 
-// withDefaults fills what is unset and refuses what contradicts itself.
 func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.TTL, 30*time.Second)
 	setDefault(&c.HoldTTL, max(time.Hour, c.TTL))

@@ -12,32 +12,28 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
-// Wait is an edge of the wait-for graph: one that waits in the queue of a resource, and one that it waits for.
+// Wait is an edge of the wait-for graph: a request in a queue, and whom it waits for.
 type Wait struct {
 	Resource string
-	// Owner waits, under LockID, Part and Order, and For is the owner that it waits for: a holder whose mode
-	// is not compatible with the request's, or a request ahead in the queue.
-	Owner  string
-	LockID string
-	Run    string // the run label; empty outside of Temporal
-	Part   string
-	Order  Order
-	For    string
-	// Started is the request's, or when it queued.
-	Started time.Time
-	// NeverVictim is the request's.
+	// Owner waits, under LockID, Run, Part and Order, and For is the owner that it waits for: of a
+	// hold in its way, or of a request ahead in the queue.
+	Owner, LockID, Run, Part string
+	Order                    Order
+	For                      string
+	// Started is the request's, or when it queued, and NeverVictim the request's.
+	Started     time.Time
 	NeverVictim bool
 }
 
-// Deadlock is a cycle of waits: each waits for the owner of the next, and the last for that of the first.
+// Deadlock is a cycle of waits: each waits for the owner of the next.
 type Deadlock struct {
 	Waits []Wait
-	// Victim is the wait that has to end: of those that may be one, the owner's that started last, and of these the one
-	// with the greatest name. Where all say NeverVictim it is one of them all. Everybody who sees the cycle picks the same.
+	// Victim is the index of the wait that has to end: of those that may be one, or of all if none
+	// may, that of the owner that started last, and then of the greatest name.
 	Victim int
 }
 
-// String tells who waits for whom.
+// String says who waits for whom.
 func (d Deadlock) String() string {
 	parts := make([]string, len(d.Waits))
 	for i, w := range d.Waits {
@@ -46,18 +42,13 @@ func (d Deadlock) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// Deadlocks lists the cycles in the wait-for graph as it stands: a shortest one through each owner that is in one, each
-// once. Waiting for room under a limit of more than 1 is no edge of the graph, since any of several may give it.
+// Deadlocks lists the cycles in the wait-for graph as it stands: a shortest one through each owner
+// that is in one, each once. Waiting for room under a limit of more than 1 is no edge of the graph,
+// since any of several may give it.
 //
-// It reads every document that has a queue, not in one moment: a cycle is certain only when it is found twice, and then
-// it stays until somebody gives up.
+// It reads every document that has a queue, not in one moment: a cycle is certain only when it is
+// found twice, and then it stays until a request gives up.
 func (l *Locker) Deadlocks(ctx context.Context) ([]Deadlock, error) {
-	docs, err := l.queues(ctx)
-	return deadlocksIn(docs), err
-}
-
-// queues reads the documents that have a queue.
-func (l *Locker) queues(ctx context.Context) ([]engine.Document, error) {
 	var docs []engine.Document
 	for d, err := range l.eng.List(ctx, engine.Query{Waiting: true}) {
 		if err != nil {
@@ -65,19 +56,19 @@ func (l *Locker) queues(ctx context.Context) ([]engine.Document, error) {
 		}
 		docs = append(docs, d)
 	}
-	return docs, nil
+	return deadlocksIn(docs), nil
 }
 
-// BreakDeadlocks ends the deadlocks that are there: it takes the victim of each out of the queue, if it still stands
-// there, and returns those that it ended. The victim is told with ErrDeadlock: by its Acquire, by
-// Recheck and Withdrawn, and by the next Enter of its part on that resource, whatever the order.
-// After that Enter it may queue anew. Acquire does this by itself as long as it waits.
+// BreakDeadlocks ends the deadlocks that are there: it takes the victim of each out of the queue,
+// if it still stands there, and returns those that it ended. The victim is told with ErrDeadlock:
+// by its Acquire, by Recheck and Withdrawn, and by the next Enter of its part on that resource,
+// whatever the order. After that Enter it may queue anew. Acquire does this by itself.
 func (l *Locker) BreakDeadlocks(ctx context.Context) ([]Deadlock, error) {
 	first, err := l.Deadlocks(ctx)
 	if err != nil || len(first) == 0 {
 		return nil, err
 	}
-	// The documents were read one after the other. What is no deadlock does not look like the same one twice.
+	// Documents are read one by one. What is no deadlock does not look like the same one twice.
 	second, err := l.Deadlocks(ctx)
 	if err != nil {
 		return nil, err
@@ -86,12 +77,9 @@ func (l *Locker) BreakDeadlocks(ctx context.Context) ([]Deadlock, error) {
 	var errs []error
 	victims := map[Wait]bool{}
 	for _, d := range second {
-		if !slices.ContainsFunc(first, func(f Deadlock) bool { return slices.Equal(f.Waits, d.Waits) }) {
-			continue
-		}
 		v := d.Waits[d.Victim]
 		v.For = ""
-		if victims[v] {
+		if victims[v] || !slices.ContainsFunc(first, func(f Deadlock) bool { return slices.Equal(f.Waits, d.Waits) }) {
 			continue
 		}
 		victims[v] = true

@@ -31,21 +31,15 @@
 //	                                           │         │
 //	                                    kept   ▼         ▼   not kept
 //	                              held, without parts   free
-//	                                 │           │
-//	                         Release │           │ HoldTTL ends: stays until
-//	                                 ▼           ▼ another needs the room
-//	                               free       evicted
 //
 // A plain lock is one part, and ends with it. A saga asks with Keep: its hold stands between steps,
-// for the longer HoldTTL. A part that a later attempt superseded, or whose hold another released,
-// drains: it cannot be renewed, and keeps others out until it leaves or its TTL ends. On a resource
-// with 256 or more lock IDs a grant ends all expired holds, needed or not.
-//
-// # Two types
+// for the longer HoldTTL, until Release. A part that a later attempt superseded, or whose hold
+// another released, drains: it cannot be renewed, and keeps others out until it leaves or its TTL
+// ends.
 //
 // A [Lease] is a value: what one part got on one resource. [Locker.Enter] gives leases; they can be
-// stored, sent, and used by another process. [Locker.Renew] renews them, [Locker.Leave] ends the
-// part, and [Locker.Release] the hold, which is named by its first fence.
+// stored, sent, and used by another process with [Locker.Renew], [Locker.Leave] and
+// [Locker.Release].
 //
 // A [Session] is alive: leases that are renewed in the background, and a context that is cancelled
 // when one is lost. [Locker.Acquire] waits for one in the queue, [Locker.TryAcquire] does not wait,
@@ -60,14 +54,11 @@
 // fence than all before. Every operation may be repeated, and ends as if it had run once. "You hold
 // it" is said only after a write that a majority of the servers has.
 //
-// # How long a lease may be trusted
-//
-// The database server's clock alone decides expiry. An answer carries what is left of the promise.
-// A part trusts it for that long from before the command was sent, less a tenth of the TTL: by its
-// monotonic or its wall clock, whichever says that more time has passed. So no two clocks need to
-// agree. What no lease can do is stop a process that sleeps through it: it can be paused between
-// its look at the clock and the write that follows. If that matters, let the resource compare
-// fences; [UpdateFenced] does so for a document of MongoDB.
+// The database server's clock alone decides expiry. A part trusts its lease from before its command
+// was sent for as long as the answer says is left, less a tenth of the TTL. It goes by its
+// monotonic or its wall clock, whichever says that more time has passed; no two clocks need to
+// agree. A process can still be paused between its look at the clock and the write that follows. If
+// that matters, let the resource compare fences; [UpdateFenced] does so for a document of MongoDB.
 //
 // # Errors
 //
@@ -100,29 +91,15 @@
 // # Waiting
 //
 // Acquire waits in the queue of one resource after the other. It is woken by a release in the same
-// Locker at once, and else by reads, which all that wait in the process share: at most four a second
-// for each resource. Enter can queue too, for callers who come again by themselves;
+// Locker at once, and else by reads, which all that wait in the process share: at most four a
+// second for each resource. Enter can queue too, for callers who come again by themselves;
 // [Locker.Recheck] says when.
-//
-// If the holder and k waiters ahead die, a live waiter gets the resource when the holder's TTL and
-// k claims have ended. A waiter that is not heard of for twice as long as it said is passed over,
-// and keeps its place. A passing error of the database ends no wait.
 //
 // A request of several resources takes them in the order of their names, so such requests never
 // wait for each other in a circle. Those who take one after the other can. A Locker with waiters
 // searches the queues for circles of owners ([Request].Owner), and of each the owner that started
-// last gets ErrDeadlock. It has to release what it holds before the others go on.
-//
-// # Failures
-//
-//	a holder's process dies         its part ends with its TTL; others get in then, or after HoldTTL
-//	the database does not answer    a session goes on as long as its lease can be trusted
-//	an answer is lost               the operation is repeated
-//	one document cannot be written  its holders lose their locks in time; others do not
-//	a command arrives late          it changes nothing: what can grant is refused when it is
-//	                                10 s old, and what was released or superseded always
-//	an owner comes back late        if none was in between it goes on; else ErrLost
-//	a waiter dies                   it is passed over; a grant to it ends with Config.ClaimTTL
+// last gets ErrDeadlock. It has to release what it holds before the others go on. Waits for room
+// under a limit of more than 1 are in no circle.
 //
 // # Cost
 //
@@ -130,13 +107,7 @@
 // before. The leases of all sessions of a Locker are renewed together, in one command for up to 500
 // resources.
 //
-// # What is not promised
-//
-// On a sharded cluster the server's clock is that of the router that was asked, and after a
-// failover it is another machine's: the margin has to cover what these clocks differ by. Forever is
-// for ever: a process that dies with such a lease leaves it standing until it is released.
-// Deadlocks are found between owners, and not through waits for room under a limit of more than 1.
-//
-// In the repository: docs/concepts.md for what is promised, docs/operations.md for how to run it,
-// and docs/internals.md for the stored document and the reasons.
+// In the repository: docs/concepts.md for what is promised and what is not, docs/operations.md for
+// failures, clocks and how to run it, and docs/internals.md for the stored document and the
+// reasons.
 package lockcore

@@ -14,15 +14,13 @@ import (
 var (
 	// ErrBusy: others hold the resource, or are ahead in its queue. Nothing was taken.
 	ErrBusy = errors.New("lockstep: busy")
-	// ErrLost: the lock ID, or the part, no longer holds what it held: it expired and another was let
-	// in, or it was released by force.
+	// ErrLost: the lock ID, or the part, no longer holds what it held.
 	ErrLost = errors.New("lockstep: lost")
 	// ErrSuperseded: a later request of the same part, or a release, came first. Nothing changed.
 	ErrSuperseded = errors.New("lockstep: superseded")
 	// ErrOtherRun: another run of the workflow speaks for its lock ID. Nothing was taken.
 	ErrOtherRun = errors.New("lockstep: another run holds")
-	// ErrQueueFull: the request would have queued, and the queue has Config.MaxWaiters. Nothing was
-	// taken. It is an ErrBusy too.
+	// ErrQueueFull: the queue has Config.MaxWaiters. Nothing was taken. It is an ErrBusy too.
 	ErrQueueFull = errors.New("lockstep: queue full")
 	// ErrDeadlock: the request was taken out of the queue to end a deadlock.
 	ErrDeadlock = errors.New("lockstep: deadlock")
@@ -36,8 +34,7 @@ var (
 
 // BusyError says who is in the way. It matches ErrBusy.
 type BusyError struct {
-	Resource string
-	LockID   string
+	Resource, LockID string
 	// Position is this request's place among all that wait in the queue, from 1; 0 if it did not
 	// queue. A waiter that is passed over keeps its place.
 	Position int
@@ -62,21 +59,18 @@ func (e *BusyError) Error() string {
 	switch {
 	case e.Full:
 		place = fmt.Sprintf(", and its queue is full (%d wait)", e.Waiting)
-	case e.Position > 0 && e.Waiting > 0:
-		place = fmt.Sprintf(" (place %d of %d in the queue)", e.Position, e.Waiting)
 	case e.Position > 0:
-		place = fmt.Sprintf(" (place %d in the queue)", e.Position)
+		place = fmt.Sprintf(" (place %d of %d in the queue)", e.Position, max(e.Waiting, e.Position))
 	}
-	var who []string
-	for i, h := range e.Holders {
-		if i == mostNamed {
-			who = append(who, fmt.Sprintf("and %d more", len(e.Holders)-i))
-			break
-		}
+	who := []string{"others are ahead in the queue"}
+	if len(e.Holders) > 0 {
+		who = nil
+	}
+	for _, h := range e.Holders[:min(mostNamed, len(e.Holders))] {
 		who = append(who, h.String())
 	}
-	if len(who) == 0 {
-		who = []string{"others are ahead in the queue"}
+	if more := len(e.Holders) - mostNamed; more > 0 {
+		who = append(who, fmt.Sprintf("and %d more", more))
 	}
 	if e.Note != "" {
 		who = slices.Insert(who, 0, e.Note)
@@ -91,10 +85,8 @@ func (e *BusyError) Is(target error) bool {
 
 // LostError says what was lost, and to whom if that is known. It matches ErrLost.
 type LostError struct {
-	Resource string
-	LockID   string
-	Part     string
-	Order    Order
+	Resource, LockID, Part string
+	Order                  Order
 	// By is the lock ID that was let in, empty if it is not known.
 	By string
 	// Reason is what a forced release gave as its reason, or how the loss was noticed.
@@ -117,12 +109,9 @@ func (e *LostError) Is(target error) bool { return target == ErrLost }
 
 // SupersededError says which request came too late, and what overtook it. It matches ErrSuperseded.
 type SupersededError struct {
-	Resource string
-	LockID   string
-	Part     string
-	Order    Order
-	// By is the order that overtook this one.
-	By Order
+	Resource, LockID, Part string
+	// Order is the request's, and By what overtook it.
+	Order, By Order
 	// Released says that it was a release; else it was a later request of the same part.
 	Released bool
 	// Reason is that of a forced release.
@@ -147,10 +136,8 @@ func (e *SupersededError) Is(target error) bool { return target == ErrSuperseded
 // DeadlockError says that a request had to give up its place, because it was in a circle of waits.
 // It matches ErrDeadlock. What its owner holds stands: others go on when the owner has released it.
 type DeadlockError struct {
-	Resource string
-	LockID   string
-	Part     string
-	Order    Order
+	Resource, LockID, Part string
+	Order                  Order
 	// Cycle says who waited for whom, for people.
 	Cycle string
 }
@@ -164,12 +151,9 @@ func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
 
 // InvalidError names what was refused. It matches ErrInvalid.
 type InvalidError struct {
-	// Field is the name of the field or argument.
-	Field string
-	// Value is what was passed, shortened for display.
-	Value string
-	// Bound is what would be accepted.
-	Bound string
+	// Field is the name of the field or argument, Value what was passed, shortened for display, and
+	// Bound what would be accepted.
+	Field, Value, Bound string
 }
 
 func (e *InvalidError) Error() string {

@@ -22,7 +22,7 @@ func (l *Locker) Extend(ctx context.Context, lockID, run string, resources ...st
 	}
 	again = extendEvery
 	for _, name := range resources {
-		ttl, one := l.extendOne(ctx, lockID, run, name)
+		ttl, one := l.extendOne(ctx, name, engine.Acquire{LockID: lockID, Label: run})
 		err = errors.Join(err, one)
 		if one == nil && ttl > 0 {
 			again = min(again, max(ttl/3, minTTL/3))
@@ -34,15 +34,29 @@ func (l *Locker) Extend(ctx context.Context, lockID, run string, resources ...st
 // extendEvery is how often a hold without end is looked after.
 const extendEvery = 5 * time.Minute
 
+// HandOver is Extend, and marks the holds as left to the run that continues this one: Status says
+// so until another run has taken them over.
+func (l *Locker) HandOver(ctx context.Context, lockID, run string, resources ...string) error {
+	if err := checkEnd("HandOver", lockID, 0, resources); err != nil {
+		return err
+	}
+	var errs []error
+	for _, name := range resources {
+		_, err := l.extendOne(ctx, name, engine.Acquire{LockID: lockID, Label: run, HandOver: true})
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
 // extendOne extends one hold and returns its TTL, 0 if it has no end.
-func (l *Locker) extendOne(ctx context.Context, lockID, run, name string) (time.Duration, error) {
-	d, err := l.refreshHold(ctx, name, engine.Acquire{LockID: lockID, Label: run})
+func (l *Locker) extendOne(ctx context.Context, name string, op engine.Acquire) (time.Duration, error) {
+	d, err := l.refreshHold(ctx, name, op)
 	if err != nil {
 		return 0, err
 	}
-	k := d.Kept(lockID)
+	k := d.Kept(op.LockID)
 	if k == nil {
-		return 0, lostError(&d, lockID, run, "", LastAttempt(math.MaxInt32).number())
+		return 0, lostError(&d, op.LockID, op.Label, "", LastAttempt(math.MaxInt32).number())
 	}
 	return time.Duration(k.TTL) * time.Millisecond, nil
 }

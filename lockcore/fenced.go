@@ -18,7 +18,7 @@ import (
 var ErrFenced = errors.New("lockstep: fenced off")
 
 // FencedError says by which fence a write was overtaken. It matches ErrFenced. The part that gets
-// it has lost its lock, whatever it believes: nothing was written.
+// it has lost its lock, and nothing was written.
 type FencedError struct {
 	// Resource and Fence are the lease's.
 	Resource string
@@ -38,18 +38,12 @@ func (e *FencedError) Is(target error) bool { return target == ErrFenced }
 const FenceField = "lockFence"
 
 // What FenceField has: the smallest fence that may still write, and the last attempts that wrote
-// with a fence above that of their hold: an earlier attempt of their part may have written before.
+// with a fence above that of their hold, since an earlier attempt of their part may have written.
 const (
 	fenceLeast    = FenceField + ".least"
 	fenceAttempts = FenceField + ".attempts"
 	mostAttempts  = 64
 )
-
-// fenceRecord is what a document has in FenceField.
-type fenceRecord struct {
-	Least    int64          `bson:"least"`
-	Attempts []fenceAttempt `bson:"attempts"`
-}
 
 // fenceAttempt is an attempt of a part. Part is a hash of its name, since names may be long.
 type fenceAttempt struct {
@@ -87,7 +81,7 @@ func UpdateFenced(ctx context.Context, coll *mongo.Collection, lease Lease, filt
 	if err != nil {
 		return err
 	}
-	me := attemptOf(lease)
+	me := fenceAttempt{partHash(lease.LockID, lease.Part), lease.Fence}
 	primary := coll.Clone(options.Collection().SetReadPreference(readpref.Primary()))
 	// A document may come between the update that did not find it and the question why.
 	for range 3 {
@@ -107,10 +101,6 @@ func UpdateFenced(ctx context.Context, coll *mongo.Collection, lease Lease, filt
 	return fmt.Errorf("lockstep: nothing was updated under fence %d: the document keeps changing", lease.Fence)
 }
 
-func attemptOf(lease Lease) fenceAttempt {
-	return fenceAttempt{partHash(lease.LockID, lease.Part), lease.Fence}
-}
-
 func partHash(lockID, part string) int64 {
 	sum := sha256.Sum256([]byte(lockID + "\x00" + part))
 	return int64(binary.BigEndian.Uint64(sum[:])) //nolint:gosec // any 64 bits are a name
@@ -123,7 +113,8 @@ func (a fenceAttempt) updates(lease Lease, ops bson.D) []fencedUpdate {
 	is := func(field, op string, value any) bson.D {
 		return bson.D{{Key: field, Value: bson.D{{Key: op, Value: value}}}}
 	}
-	both := func(a, b bson.D) bson.D { return bson.D{{Key: "$and", Value: bson.A{a, b}}} }
+	all := func(conditions ...any) bson.D { return bson.D{{Key: "$and", Value: bson.A(conditions)}} }
+	none := func(condition bson.D) bson.D { return bson.D{{Key: "$nor", Value: bson.A{condition}}} }
 	remembered := func(op string) bson.D {
 		return is(fenceAttempts, "$elemMatch", bson.D{{Key: "part", Value: a.Part}, {Key: "fence", Value: bson.D{{Key: op, Value: a.Fence}}}})
 	}
@@ -131,8 +122,7 @@ func (a fenceAttempt) updates(lease Lease, ops bson.D) []fencedUpdate {
 	if lease.Bars || least == 0 {
 		least = lease.Fence
 	}
-	notOlder := bson.D{{Key: "$or", Value: bson.A{is(fenceLeast, "$exists", false), is(fenceLeast, "$lte", a.Fence)}}}
-	notSuperseded := both(notOlder, bson.D{{Key: "$nor", Value: bson.A{remembered("$gt")}}})
+	notSuperseded := all(none(is(fenceLeast, "$gt", a.Fence)), none(remembered("$gt")))
 	raised := merged(ops, "$max", bson.E{Key: fenceLeast, Value: least})
 	if a.Fence == least { // nothing of this hold has a smaller fence
 		return []fencedUpdate{{notSuperseded, raised}}
@@ -143,15 +133,18 @@ func (a fenceAttempt) updates(lease Lease, ops bson.D) []fencedUpdate {
 	}
 	push := bson.D{{Key: "$each", Value: these}, {Key: "$slice", Value: -mostAttempts}}
 	return []fencedUpdate{
-		{both(notSuperseded, remembered("$eq")), raised},
-		{both(notSuperseded, bson.D{{Key: "$nor", Value: bson.A{remembered("$eq")}}}), merged(raised, "$push", bson.E{Key: fenceAttempts, Value: push})},
+		{all(notSuperseded, remembered("$eq")), raised},
+		{all(notSuperseded, none(remembered("$eq"))), merged(raised, "$push", bson.E{Key: fenceAttempts, Value: push})},
 	}
 }
 
 // whyNot says why nothing was updated; nil if nothing stands in the way now.
 func (a fenceAttempt) whyNot(ctx context.Context, coll *mongo.Collection, lease Lease, filter any) error {
 	var found struct {
-		Fence fenceRecord `bson:"lockFence"`
+		Fence struct {
+			Least    int64          `bson:"least"`
+			Attempts []fenceAttempt `bson:"attempts"`
+		} `bson:"lockFence"`
 	}
 	only := options.FindOne().SetProjection(bson.D{{Key: FenceField, Value: 1}})
 	if err := coll.FindOne(ctx, filter, only).Decode(&found); err != nil {
@@ -169,17 +162,16 @@ func (a fenceAttempt) whyNot(ctx context.Context, coll *mongo.Collection, lease 
 	return &FencedError{Resource: lease.Resource, Fence: lease.Fence, By: by}
 }
 
-// operators is an update of operators that leaves FenceField alone.
 func operators(update any) (bson.D, error) {
 	invalid := func(value string) error {
 		return &InvalidError{Field: "update", Value: value, Bound: "a document of update operators that leaves " + FenceField + " alone"}
 	}
-	raw, err := bson.Marshal(update)
-	if err != nil {
-		return nil, invalid(fmt.Sprintf("%T (%v)", update, err))
-	}
 	var ops bson.D
-	if err := bson.Unmarshal(raw, &ops); err != nil {
+	raw, err := bson.Marshal(update)
+	if err == nil {
+		err = bson.Unmarshal(raw, &ops)
+	}
+	if err != nil {
 		return nil, invalid(fmt.Sprintf("%T (%v)", update, err))
 	}
 	for _, e := range ops {
@@ -196,7 +188,6 @@ func operators(update any) (bson.D, error) {
 	return ops, nil
 }
 
-// merged are operators with one more field under op.
 func merged(ops bson.D, op string, field bson.E) bson.D {
 	fields := bson.D{}
 	out := bson.D{}

@@ -9,17 +9,16 @@ import (
 	"time"
 )
 
-// keeper renews the leases of all sessions of a Locker, together if they come due together. Its
-// goroutine runs while there are sessions, and looks at them when the next lease is due: a third of
-// its TTL has passed, or a failed renewal is to be repeated. It renews with it those that are
-// nearly due. If a lease cannot be trusted any more its session is lost.
+// keeper renews the leases of all sessions of a Locker. Its goroutine runs while there are
+// sessions, and looks at them when the next lease is due: a third of its TTL has passed, or a
+// failed renewal is to be repeated. It renews with it those that are nearly due. If a lease cannot
+// be trusted any more its session is lost.
 type keeper struct {
 	locker *Locker
 
-	mu       sync.Mutex
-	sessions map[*Session]bool
-	running  bool
-	closed   bool
+	mu              sync.Mutex
+	sessions        map[*Session]bool
+	running, closed bool
 	// next is when the keeper looks again.
 	next time.Time
 	wake chan struct{}
@@ -33,19 +32,16 @@ func newKeeper(l *Locker) *keeper {
 func (k *keeper) add(s *Session) bool {
 	due, _ := s.times()
 	k.mu.Lock()
+	defer k.mu.Unlock()
 	if k.closed {
-		k.mu.Unlock()
 		return false
 	}
 	k.sessions[s] = true
-	start := !k.running
-	k.running = true
-	sooner := due.Before(k.next)
-	k.mu.Unlock()
 	switch {
-	case start:
+	case !k.running:
+		k.running = true
 		go k.run()
-	case sooner: // a look goes through all sessions, so there is none for each that is added
+	case due.Before(k.next): // a look goes through all sessions, so there is none for each that is added
 		k.poke()
 	}
 	return true
@@ -53,10 +49,8 @@ func (k *keeper) add(s *Session) bool {
 
 func (k *keeper) remove(s *Session) {
 	k.mu.Lock()
-	delete(k.sessions, s)
-	last := len(k.sessions) == 0
-	k.mu.Unlock()
-	if last {
+	defer k.mu.Unlock()
+	if delete(k.sessions, s); len(k.sessions) == 0 {
 		k.poke()
 	}
 }
@@ -69,7 +63,6 @@ func (k *keeper) close() []*Session {
 	return slices.Collect(maps.Keys(k.sessions))
 }
 
-// poke makes the keeper look again at what is due.
 func (k *keeper) poke() {
 	select {
 	case k.wake <- struct{}{}:
@@ -108,7 +101,6 @@ func (k *keeper) run() {
 // suspended.
 const keeperPause = time.Second
 
-// outlook is what a keeper finds to do.
 type outlook struct {
 	// due are the leases to renew now, and of their sessions.
 	due []Lease
@@ -141,21 +133,19 @@ func (k *keeper) look(now time.Time) (found outlook, any bool) {
 			found.over = append(found.over, s)
 			sooner(now) // what replaces the lease in this moment is looked at then
 			continue
-		}
-		sooner(trusted)
-		switch {
 		case next.IsZero():
 		case over(next, now):
 			due = true
 		default:
 			sooner(next)
 		}
+		sooner(trusted)
 	}
 	k.next = now.Add(found.pause)
-	if !due {
-		return found, true
-	}
 	for s := range k.sessions {
+		if !due {
+			break
+		}
 		for _, lease := range s.beginRenewal(now) {
 			found.due, found.of = append(found.due, lease), append(found.of, s)
 			found.within = max(found.within, min(lease.validUntil.Sub(now), commandTimeout))
@@ -164,7 +154,6 @@ func (k *keeper) look(now time.Time) (found outlook, any bool) {
 	return found, true
 }
 
-// renew gives each session its answers as they come.
 func (k *keeper) renew(ctx context.Context, found outlook) {
 	ctx, cancel := k.locker.clock.WithTimeout(ctx, found.within)
 	defer cancel()
@@ -172,14 +161,13 @@ func (k *keeper) renew(ctx context.Context, found outlook) {
 	k.poke()
 }
 
-// held is a lease of a session, and how its renewal goes.
+// held is a lease of a session, and how its renewal goes: whether one is under way, when the last
+// one began, and its error.
 type held struct {
 	Lease
-	// renewing says that a renewal is under way, and lastTry when the last one began.
 	renewing bool
 	lastTry  time.Time
-	// lastErr is an error of the last renewal.
-	lastErr error
+	lastErr  error
 }
 
 // next is when to renew the lease. A renewal that failed is tried again soon, as long as the lease
@@ -197,19 +185,18 @@ func (h *held) next() time.Time {
 // times are when to renew a lease next, but for those that are being renewed, and until when all
 // can be trusted; zero if there are none.
 func (s *Session) times() (next, trusted time.Time) {
-	earlier := func(a, b time.Time) time.Time {
-		if a.IsZero() || b.Before(a) {
-			return b
+	earliest := func(a *time.Time, b time.Time) {
+		if a.IsZero() || b.Before(*a) {
+			*a = b
 		}
-		return a
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.leases {
 		h := &s.leases[i]
-		trusted = earlier(trusted, h.validUntil)
+		earliest(&trusted, h.validUntil)
 		if !h.renewing {
-			next = earlier(next, h.next())
+			earliest(&next, h.next())
 		}
 	}
 	return next, trusted
@@ -232,7 +219,6 @@ func (s *Session) beginRenewal(now time.Time) (due []Lease) {
 	return due
 }
 
-// apply takes in what became of a lease that the keeper renewed.
 func (s *Session) apply(r renewResult) {
 	var lost *LostError
 	s.mu.Lock()
@@ -278,7 +264,6 @@ func (s *Session) expire(now time.Time) {
 	s.tellLost(lost)
 }
 
-// tellLost tells the holder, and stops the renewal.
 func (s *Session) tellLost(lost *LostError) {
 	if lost == nil {
 		return

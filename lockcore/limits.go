@@ -137,7 +137,6 @@ func checkRange[T int | time.Duration](field string, v, least, most T) error {
 	return refuse(v < least || v > most, field, fmt.Sprint(v), fmt.Sprintf("%v to %v", least, most))
 }
 
-// refuse is an *InvalidError if the value is invalid.
 func refuse(invalid bool, field, value, bound string) error {
 	if !invalid {
 		return nil

@@ -1,6 +1,9 @@
 package lockcore
 
-import "context"
+import (
+	"context"
+	"slices"
+)
 
 // Downgrade makes the session's exclusive leases shared, so that readers may come in beside it. A
 // lock ID that has other running parts on a resource stays exclusive there: the lease's Mode says
@@ -24,7 +27,6 @@ func (s *Session) Downgrade(ctx context.Context) error {
 	return nil
 }
 
-// trustShared makes the session trust no more than a shared lease on a resource.
 func (s *Session) trustShared(resource string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,22 +67,18 @@ func (s *Session) Upgrade(ctx context.Context, resource string) error {
 	return nil
 }
 
-// beginUpgrade finds the lease to upgrade, and draws the order of the request.
 func (s *Session) beginUpgrade(resource string) (Lease, Order, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, h := range s.leases {
-		switch {
-		case h.Resource != resource:
-			continue
-		case s.upgrading != "":
-			return Lease{}, Order{}, &InvalidError{Field: "resource", Value: quote(resource), Bound: "one upgrade of a session at a time"}
-		}
-		s.upgrading = resource
-		s.orders++
-		return h.Lease, orderOf(s.orders), nil
+	i := slices.IndexFunc(s.leases, func(h held) bool { return h.Resource == resource })
+	err := firstError(refuse(i < 0, "resource", quote(resource), "one that the session holds"),
+		refuse(s.upgrading != "", "resource", quote(resource), "one upgrade of a session at a time"))
+	if err != nil {
+		return Lease{}, Order{}, err
 	}
-	return Lease{}, Order{}, &InvalidError{Field: "resource", Value: quote(resource), Bound: "one that the session holds"}
+	s.upgrading = resource
+	s.orders++
+	return s.leases[i].Lease, orderOf(s.orders), nil
 }
 
 func (s *Session) endUpgrade() {

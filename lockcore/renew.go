@@ -43,16 +43,14 @@ func (l *Locker) Downgrade(ctx context.Context, lease Lease) (Lease, error) {
 	return l.renewOne(ctx, lease, true)
 }
 
-// renewResult is what became of a lease.
 type renewResult struct {
 	lease Lease
 	err   error
 }
 
-// renewAll renews in batches, which take no longer than within, and then one by one what is left:
-// what a batch could not renew, which says why; what failed the last time, so that it fails no
-// batch; and what has a TTL that is not known here. It calls apply for each lease as soon as it
-// knows, from several goroutines at once: one that is slow must not keep the others waiting.
+// renewAll renews in batches, which take no longer than within, and then one by one what a batch
+// could not renew, what failed the last time, and what has a TTL that is not known here. It calls
+// apply for each lease as soon as it knows, from several goroutines at once.
 func (l *Locker) renewAll(ctx context.Context, within time.Duration, leases []Lease, apply func(int, renewResult)) {
 	var together, alone []int
 	for i, lease := range leases {
@@ -94,7 +92,6 @@ func inParallel(n int, do func(int)) {
 	_ = calls.Wait()
 }
 
-// renewBatch returns which of the leases whose indexes are given it renewed.
 func (l *Locker) renewBatch(ctx context.Context, leases []Lease, indexes []int) []bool {
 	ctx, span := l.tel.batch(ctx, len(indexes))
 	ops := make([]engine.Renew, len(indexes))

@@ -22,6 +22,8 @@ type Status struct {
 	Position int `json:"position,omitempty"`
 	// Overdue says that a waiter was not heard of when it had said, and is passed over until it is.
 	Overdue bool `json:"overdue,omitempty"`
+	// HandedOver says that the run which keeps the hold has left it to the run that continues it.
+	HandedOver bool `json:"handedOver,omitempty"`
 }
 
 // Filter selects what Status lists. The zero Filter selects everything; each field that is set
@@ -55,7 +57,7 @@ func (l *Locker) Status(ctx context.Context, f Filter) iter.Seq2[Status, error] 
 			return
 		}
 		q := engine.Query{
-			Resource: f.Resource, Prefix: f.Prefix, LockID: f.LockID, Owner: f.Owner, LockIDPrefix: f.LockIDPrefix, Live: f.Live, Contended: f.Contended,
+			Resource: f.Resource, Prefix: f.Prefix, LockID: f.LockID, Owner: f.Owner, LockIDPrefix: f.LockIDPrefix, Contended: f.Contended,
 		}
 		for d, err := range l.eng.List(ctx, q) {
 			if err != nil {
@@ -95,11 +97,14 @@ func (f *Filter) selects(s *Status) bool {
 		strings.HasPrefix(s.LockID, f.LockIDPrefix) && (!f.Live || s.ExpiresIn > 0) && (len(f.States) == 0 || slices.Contains(f.States, s.State))
 }
 
-// statusesOf lists who is in a document.
 func statusesOf(d *engine.Document) []Status {
 	var out []Status
 	for _, h := range holders(d) {
-		out = append(out, Status{Resource: d.ID, Holder: h})
+		s := Status{Resource: d.ID, Holder: h}
+		if k := d.Kept(h.LockID); k != nil && h.State == StateHolding {
+			s.HandedOver = k.HandedOver
+		}
+		out = append(out, s)
 	}
 	places := positions(d)
 	for i := range d.Waiters {

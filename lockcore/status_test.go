@@ -119,24 +119,6 @@ func TestWriteWithALowerFenceIsRefusedAndToldByWhich(t *testing.T) {
 	require.ErrorIs(t, lockcore.UpdateFenced(t.Context(), coll, lockcore.Lease{}, byID, set(1)), lockcore.ErrInvalid)
 }
 
-// What is idle is not even looked at, and what lives is found however its promises were made.
-func TestOfIdleDocumentsOnlyThoseThatLiveAreListed(t *testing.T) {
-	t.Parallel()
-	l := setup(t, lockcore.Config{})
-	for name, ttl := range map[string]time.Duration{"minute": time.Minute, "forever": lockcore.Forever} {
-		req := one(name, lockcore.Exclusive(name))
-		req.Keep, req.HoldTTL = true, ttl
-		leases, err := l.Enter(t.Context(), req, false)
-		require.NoError(t, err)
-		require.NoError(t, l.Leave(t.Context(), leases...))
-	}
-	_, err := l.coll.UpdateOne(t.Context(), bson.D{{Key: "_id", Value: "minute"}},
-		bson.D{{Key: "$set", Value: bson.D{{Key: "idleAt", Value: time.Now().Add(-4 * time.Hour)}}}})
-	require.NoError(t, err)
-	require.Equal(t, []string{"forever forever holding"}, list(t, l.Locker, lockcore.Filter{Live: true}))
-	require.Len(t, list(t, l.Locker, lockcore.Filter{}), 2)
-}
-
 func TestSilenceIsCountedFromTheLastSignOfLife(t *testing.T) {
 	t.Parallel()
 	clock := lockcoretest.NewClock(time.Now())

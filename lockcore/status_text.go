@@ -2,6 +2,7 @@ package lockcore
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -22,7 +23,6 @@ func (h Holder) String() string {
 	return "held by " + h.who("since", part) + ", " + h.until("expired %s", "no end", "for another %s unless renewed")
 }
 
-// until says when the promise ended, that it has no end, or what is left of it.
 func (h Holder) until(over, endless, left string) string {
 	switch {
 	case h.ExpiresIn <= 0:
@@ -47,13 +47,8 @@ func (h Holder) who(preposition string, facts ...string) string {
 	if h.Limit > 0 {
 		mode += fmt.Sprintf(" with limit %d", h.Limit)
 	}
-	shown := []string{mode}
-	for _, fact := range append(facts, h.fences()) {
-		if fact != "" {
-			shown = append(shown, fact)
-		}
-	}
-	s += " (" + strings.Join(shown, ", ") + ")"
+	facts = slices.DeleteFunc(append([]string{mode}, append(facts, h.fences())...), func(fact string) bool { return fact == "" })
+	s += " (" + strings.Join(facts, ", ") + ")"
 	if !h.Since.IsZero() {
 		s += " " + preposition + " " + h.Since.UTC().Format(time.RFC3339)
 	}

@@ -34,8 +34,8 @@ type Resource struct {
 	// granted, itself included. The limit belongs to the request: others may ask with another one.
 	// Defaults to 0, which is no limit.
 	Limit int `json:"limit,omitempty"`
-	// Held says that the lock ID is known to hold the resource already. If it does not, isolation was
-	// lost: the answer is ErrLost, and nothing is taken.
+	// Held says that the lock ID is known to hold the resource already. If it does not, the answer is
+	// ErrLost, and nothing is taken.
 	Held bool `json:"held,omitempty"`
 }
 
@@ -61,10 +61,9 @@ const noPlaces = math.MinInt32
 // released. A process that dies with one leaves it standing.
 const Forever time.Duration = math.MaxInt64
 
-// Order numbers the requests of one part, so that a request that arrives late can be told from a
-// new one: the scheduling of a step, and its attempt, which starts again at 1 with every
-// scheduling. The zero Order is none: then the Locker draws a part for the request, and numbers
-// within it.
+// Order numbers the requests of one part: the scheduling of a step, and its attempt, which starts
+// again at 1 with every scheduling. The zero Order is none: then the Locker draws a part for the
+// request, and numbers within it.
 type Order struct {
 	Schedule uint32 `json:"schedule"`
 	Attempt  uint32 `json:"attempt"`
@@ -73,8 +72,8 @@ type Order struct {
 // String returns "schedule.attempt".
 func (o Order) String() string { return fmt.Sprintf("%d.%d", o.Schedule, o.Attempt) }
 
-// number is the order as it is stored: one integer that compares like the pair. The schedule number
-// keeps 31 bits, so that it stays positive.
+// number is the order as it is stored: one integer that compares like the pair, and is not
+// negative.
 func (o Order) number() int64 { return int64(o.Schedule&math.MaxInt32)<<32 | int64(o.Attempt) }
 
 func orderOf(n int64) Order { return Order{Schedule: uint32(n >> 32), Attempt: uint32(n)} } //nolint:gosec // both halves fit by construction
@@ -94,10 +93,9 @@ type Request struct {
 	// [OtherRunError], and nothing is taken. A lock ID is used either always with a run label or
 	// never. Defaults to none.
 	Run string `json:"run,omitempty"`
-	// TakeOver, with Run, is the label that Run may replace, as the OtherRunError named it: the caller
-	// knows that its run is the one that goes on. What that run keeps goes on under a new fence. Its
-	// running parts are cut off, and keep every party out until they leave or their time is over. Its
-	// places in queues go. The label never returns.
+	// TakeOver, with Run, is the label that Run may replace, as the OtherRunError named it. What that
+	// run keeps goes on under a new fence. Its running parts are cut off, and keep every party out
+	// until they leave or their time is over. Its places in queues go. The label never returns.
 	TakeOver string `json:"takeOver,omitempty"`
 	// Undo, with Run, names the parts that the request, a compensation, undoes: at most 64, not its
 	// own. They are over: a later request of theirs is refused for ten minutes, and this one waits for
@@ -200,10 +198,9 @@ type Lease struct {
 	owner string
 	// began says that the hold began with this lease, so that taking the request back ends it.
 	began bool
-	// granted is when the part was granted, by the server's clock; zero if that is not known.
-	granted time.Time
-	// lostAt is when an answer to the request was last lost, a late copy of which may still come.
-	lostAt time.Time
+	// granted is when the part was granted, by the server's clock, if known; lostAt is when an answer
+	// to the request was last lost, a late copy of which may still come.
+	granted, lostAt time.Time
 	// failing says that the last renewal failed, and downgrading that a downgrade has no answer yet.
 	failing, downgrading bool
 }
@@ -228,14 +225,10 @@ func (l Lease) askedTTL() time.Duration {
 type State string
 
 const (
-	// StateHolding is a hold, expired or not.
-	StateHolding State = "holding"
-	// StateClaimed is a waiter to whom the resource was granted, and who has not taken it up yet.
-	StateClaimed State = "claimed"
-	// StateDraining is a part that was cut off, and may not know yet.
-	StateDraining State = "draining"
-	// StateWaiting is a request in the queue.
-	StateWaiting State = "waiting"
+	StateHolding  State = "holding"  // a hold, expired or not
+	StateClaimed  State = "claimed"  // a waiter to whom the resource was granted, and who has not taken it up yet
+	StateDraining State = "draining" // a part that was cut off, and may not know yet
+	StateWaiting  State = "waiting"  // a request in the queue
 )
 
 // Holder is a party that holds a resource, or was granted it, as others see it. Its String is for
@@ -263,10 +256,10 @@ type Holder struct {
 	ExpiresIn time.Duration `json:"expiresIn"`
 	// Trace is the W3C traceparent of the step that holds; empty if none was known.
 	Trace string `json:"trace,omitempty"`
-	// Silent is for how long a holder has given no sign of life, by the database server's clock: since
-	// it was granted, joined or renewed. For a waiter it is how long it has waited.
+	// Silent is for how long a holder has given no sign of life, by the database server's clock. For a
+	// waiter it is how long it has waited.
 	Silent time.Duration `json:"silent,omitempty"`
-	// HoldTTL is for how long a hold that is kept stands without a sign of life; Forever if it has no
-	// end. It is 0 if the hold is not kept, so that it ends with its last part.
+	// HoldTTL is for how long a hold that is kept stands without a sign of life, Forever if it has no
+	// end, and 0 if it is not kept.
 	HoldTTL time.Duration `json:"holdTtl,omitempty"`
 }

@@ -7,27 +7,25 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
-// waitGraph is what the documents with queues say of which waiters wait for which. Its nodes are places in queues. One
-// waits for another if that is ahead of it in the same queue; or if a hold is in its way that does not end as long as the
-// other waits: the hold is tied to that wait. A waiter goes on only when all that it waits for have ended. So those in a
-// cycle never go on.
-//
-// The edges are not written down: in a queue of n there are n²/2 of them.
+// waitGraph is what the documents with queues say of which waiters wait for which. Its nodes are
+// places in queues. A place waits for those ahead of it in its queue. It also waits for each place
+// to which a hold in its way is tied: the hold does not end as long as that one waits. Places in a
+// cycle never go on. The edges are not written down: in a queue of n there are n²/2 of them.
 type waitGraph struct {
 	docs []engine.Document
-	// owners are the owners of what is held, by document and entry. Parts of a kept hold leave it to that to tell.
+	// owners are those of what is held, by document and entry.
 	owners [][]string
-	// leads are, by document and waiter, the earlier place in the queue that the waiter will join when that is granted, or -1.
+	// leads are, by document and waiter, the earlier place that the waiter will join when that is
+	// granted, or -1.
 	leads [][]int
 	// waits are the places of each owner, in the order of the documents and queues.
 	waits map[string][]place
 }
 
-// place is a waiter of a document.
 type place struct{ doc, waiter int }
 
-// deadlocksIn finds a shortest cycle through each owner that is in one, each once. The same documents give the same
-// cycles, whoever looks.
+// deadlocksIn finds a shortest cycle through each owner that is in one, each once. The same
+// documents give the same cycles, whoever looks.
 func deadlocksIn(docs []engine.Document) []Deadlock {
 	g := newWaitGraph(docs)
 	var out []Deadlock
@@ -63,7 +61,8 @@ func newWaitGraph(docs []engine.Document) *waitGraph {
 	return g
 }
 
-// ownersOf are the owners of what is held in a document, by entry.
+// ownersOf are the owners of what is held in a document, by entry. Parts leave it to their kept
+// hold to tell.
 func ownersOf(d *engine.Document) []string {
 	kept := map[string]string{}
 	for _, e := range d.Held {
@@ -81,30 +80,22 @@ func ownersOf(d *engine.Document) []string {
 	return owners
 }
 
-// leadsOf are, by waiter, the first place ahead of it of the same lock ID and of a mode that covers its own, or -1.
+// leadsOf are, by waiter, the first place ahead of it of the same lock ID and of a mode that covers
+// its own, or -1.
 func leadsOf(d *engine.Document) []int {
 	leads := make([]int, len(d.Waiters))
-	first := map[string]int{} // by lock ID
-	exclusive := map[string]int{}
+	first := map[[2]string]int{} // by lock ID and mode
 	for j := range d.Waiters {
 		w := &d.Waiters[j]
-		among := first
-		if w.Mode == engine.Exclusive {
-			among = exclusive
-		}
 		leads[j] = -1
-		if i, ok := among[w.LockID]; ok {
-			leads[j] = i
-			continue
+		for _, mode := range []string{engine.Exclusive, engine.SharedBy} {
+			i, known := first[[2]string{w.LockID, mode}]
+			if known && engine.Covers(mode, w.Mode) && (leads[j] < 0 || i < leads[j]) {
+				leads[j] = i
+			}
 		}
-		if !d.Precedes(w) {
-			continue
-		}
-		if w.Mode == engine.Exclusive {
-			exclusive[w.LockID] = j
-		}
-		if _, ok := first[w.LockID]; !ok {
-			first[w.LockID] = j
+		if leads[j] < 0 && d.Precedes(w) {
+			first[[2]string{w.LockID, w.Mode}] = j
 		}
 	}
 	return leads
@@ -124,7 +115,7 @@ func (g *waitGraph) starts() []place {
 			}
 		}
 	}
-	slices.SortStableFunc(out, func(a, b place) int {
+	slices.SortFunc(out, func(a, b place) int {
 		return cmp.Or(cmp.Compare(g.owner(a), g.owner(b)), cmp.Compare(a.doc, b.doc), cmp.Compare(a.waiter, b.waiter))
 	})
 	return out
@@ -137,10 +128,10 @@ func (g *waitGraph) owner(p place) string {
 	return cmp.Or(w.Owner, w.LockID)
 }
 
-// tied lists the waits to which an entry is tied: it stands as long as they do. These are all waits of its owner, which is
-// one thread of work. Of a workflow, whose entries have a run label, only what is kept stands so: a running part of it is
-// a step, which waits for nothing but the rest of its own locks. What drains, and a claim that is not confirmed, end by
-// themselves.
+// tied lists the waits to which an entry is tied: it stands as long as they do. These are all waits
+// of its owner, which is one thread of work. Of a workflow only what is kept is tied so: a running
+// part is a step, which waits for nothing but the rest of its own locks. Draining parts and claims
+// end by themselves.
 func (g *waitGraph) tied(doc, entry int) []place {
 	e := &g.docs[doc].Held[entry]
 	if !e.Holds() || !e.Stands(g.docs[doc].At) {
@@ -150,16 +141,11 @@ func (g *waitGraph) tied(doc, entry int) []place {
 	if e.Label == "" || e.State == engine.Kept {
 		return waits
 	}
-	var own []place
-	for _, p := range waits {
-		if w := g.waiter(p); w.LockID == e.LockID && w.Part == e.Part {
-			own = append(own, p)
-		}
-	}
-	return own
+	return slices.DeleteFunc(slices.Clone(waits), func(p place) bool {
+		return g.waiter(p).LockID != e.LockID || g.waiter(p).Part != e.Part
+	})
 }
 
-// cycleThrough walks the graph breadth first until it is back at the start.
 func (g *waitGraph) cycleThrough(start place) []Wait {
 	came := map[place]place{} // from where each place was reached first
 	// Those ahead of a waiter need to be looked at once.
@@ -181,7 +167,6 @@ func (g *waitGraph) cycleThrough(start place) []Wait {
 	return nil
 }
 
-// path is the cycle from the start to a place, and back.
 func (g *waitGraph) path(came map[place]place, start, last place) []Wait {
 	var out []Wait
 	next := start
@@ -195,10 +180,10 @@ func (g *waitGraph) path(came map[place]place, start, last place) []Wait {
 	return out
 }
 
-// waitedFor lists the waits that must end before a place's does: those to which a hold in its way is tied, and those
-// ahead of it in its queue, but for those that were listed before. A party that may join its own hold waits for neither,
-// but for running parts that are in its way; and one behind another place of its lock ID that it will join waits for that
-// place alone. Waiting for room under a limit makes no edge, unless the limit is 1.
+// waitedFor lists the waits that must end before a place's does, but for those ahead of it that
+// were listed before. A party that may join its own hold waits only for running parts in its way. A
+// place behind another of its lock ID that it will join waits for that one alone. Room under a
+// limit makes no edge, unless the limit is 1.
 func (g *waitGraph) waitedFor(p place, seen []int) []place {
 	d, w, self := &g.docs[p.doc], g.waiter(p), g.owner(p)
 	party := w.Party()
@@ -228,7 +213,6 @@ func (g *waitGraph) waitedFor(p place, seen []int) []place {
 	return out
 }
 
-// wait is the edge from one place to another.
 func (g *waitGraph) wait(p, next place) Wait {
 	q := g.waiter(p)
 	w := Wait{
@@ -241,8 +225,7 @@ func (g *waitGraph) wait(p, next place) Wait {
 	return w
 }
 
-// victimOf is the wait that has to end. If all are those of requests that never are victims it is one of them
-// nevertheless: none of them would ever get its lock.
+// victimOf is the wait that has to end: one that is no victim only if all are none.
 func victimOf(waits []Wait) int {
 	spared := slices.ContainsFunc(waits, func(w Wait) bool { return !w.NeverVictim })
 	victim := -1

@@ -10,26 +10,18 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/internal/pace"
 )
 
-// # The watcher
-//
-// A request that has queued has to learn that its turn has come. One watcher per Locker sees to that, for two kinds of
-// waiters: the local ones, which wait in [Locker.Acquire], and the parked ones, which wait without a process and are woken
-// by whoever listens with [Locker.OnTurn]. The watcher keeps a table of the resources that they wait for. Three things
-// make it look at one:
-//
-//   - a write of this Locker, whose answer names the claims that it made: no read is needed;
-//   - time: the intervals of package pace, and the moments at which the document can mean something else by time alone.
-//
-// A look reads all resources that are due in one command, which the re-checks of parked waiters share, and asks
-// [engine.Next] what each document means:
+// watcher wakes those who have queued, of two kinds: local waiters wait in [Locker.Acquire], and
+// parked ones without a process, woken by those that listen with [Locker.OnTurn]. It looks at a
+// resource after a write of this Locker, whose answer names the claims that it made, and by the
+// intervals of package pace. A look reads all resources that are due in one command, which the
+// re-checks of parked waiters share, and asks [engine.Next] what each document means:
 //
 //	Go, Gone   the local waiter asks again; the parked one's turn is told to those who listen
-//	Settle     the watcher writes the document once, so that the head of the queue is granted a claim, even if the head is
-//	           dead: its claim lapses, and the next look finds the next head
+//	Settle     the watcher writes the document once, so that the head of the queue is granted a claim;
+//	           if the head is dead its claim lapses, and the next look finds the next head
 //	Wait       the watcher looks again, at the latest when time alone may change the answer
 //
-// A timer fires when the next look is due. So nothing runs between two looks, or after the last waiter has gone. Beside
-// the looks, and as often for both kinds, it searches for deadlocks; see deadlock.go.
+// A timer fires when the next look is due, and when a search for deadlocks is: see deadlock.go.
 type watcher struct {
 	locker *Locker
 	reads  sharedReads
@@ -48,12 +40,12 @@ type watcher struct {
 	searchAt, searched time.Time
 }
 
-// watched is a resource for which somebody waits.
 type watched struct {
 	local []*waiter
 	// parked says that there are, or may be, parked waiters.
 	parked bool
-	// read is when it was last read, and next when to read it again: zero if no local waiter has queued yet.
+	// read is when it was last read, and next when to read it again: zero if no local waiter has
+	// queued yet.
 	read, next time.Time
 	// changed says that something happened when no look was due, or while one was under way.
 	changed bool
@@ -61,17 +53,13 @@ type watched struct {
 	failures int
 }
 
-// waiter is one request of Acquire.
 type waiter struct {
 	resource string
 	request  *engine.Waiter
 	// turn holds one token when asking again is worthwhile.
 	turn chan struct{}
-	// searched says that a search for deadlocks was asked for after it queued.
-	searched bool
 }
 
-// searchWithin bounds a search.
 const searchWithin = time.Minute
 
 func newWatcher(l *Locker) *watcher {
@@ -101,16 +89,14 @@ func (w *watcher) add(resource string, request *engine.Waiter) *waiter {
 	return one
 }
 
-// queued has the resource of a request watched, which waits now. soon says that it had queued before it was registered.
-// The last that queues in a deadlock always sees it, since the search comes after.
+// queued has the resource of a request watched, which waits now. soon says that it had queued
+// before it was registered. The last that queues in a deadlock always sees it, since the search
+// comes after.
 func (w *watcher) queued(one *waiter, soon bool) {
 	now := time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !one.searched {
-		one.searched = true
-		w.searchBy(now.Add(pace.SearchAfter))
-	}
+	w.searchBy(now.Add(pace.SearchAfter))
 	if !soon {
 		now = now.Add(pace.Read)
 	}
@@ -125,7 +111,6 @@ func (w *watcher) lookBy(r *watched, at time.Time) {
 	}
 }
 
-// remove forgets a request that does not wait any more.
 func (w *watcher) remove(one *waiter) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -149,7 +134,6 @@ func (w *watcher) call(resource, lockID, part string) {
 	}
 }
 
-// call gives the waiter a token, unless it has one.
 func (one *waiter) call() {
 	select {
 	case one.turn <- struct{}{}:
@@ -157,9 +141,10 @@ func (one *waiter) call() {
 	}
 }
 
-// wrote takes in a document that a write of this Locker left, which may lack the queue: it wakes those who were granted
-// a claim, or whose lock ID has come to hold. The resource is looked at soon after a claim for a parked waiter: by then
-// the claim is confirmed, and others of its lock ID may join.
+// wrote takes in a document that a write of this Locker left, which may lack the queue: it wakes
+// those who were granted a claim, or whose lock ID has come to hold. After a claim for a parked
+// waiter the resource is looked at soon, when the claim is confirmed, and others of its lock ID may
+// join.
 func (w *watcher) wrote(d *engine.Document) {
 	var turns []Turn
 	for i := range d.Held {
@@ -186,7 +171,8 @@ func (w *watcher) wrote(d *engine.Document) {
 	w.tell(turns)
 }
 
-// searchBy makes the next search no later than at, but not too soon after the last. The mutex is held.
+// searchBy makes the next search no later than at, but not too soon after the last. The mutex is
+// held.
 func (w *watcher) searchBy(at time.Time) {
 	at = later(at, w.searched.Add(pace.SearchLeast))
 	if w.searchAt.IsZero() || at.Before(w.searchAt) {
@@ -197,7 +183,8 @@ func (w *watcher) searchBy(at time.Time) {
 	}
 }
 
-// wakeBy has the timer fire no later than at. The mutex is held. While a look is under way the timer waits for its end.
+// wakeBy has the timer fire no later than at. The mutex is held. While a look is under way the
+// timer waits for its end.
 func (w *watcher) wakeBy(at time.Time) {
 	if w.looking || (!w.wakeAt.IsZero() && !at.Before(w.wakeAt)) {
 		return

@@ -9,8 +9,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/internal/pace"
 )
 
-// pass looks at what is due, and begins a search for deadlocks if one is. The search runs beside the looks: one that takes
-// long must not keep them waiting.
+// pass looks at what is due, and begins a search for deadlocks if one is, beside the looks.
 func (w *watcher) pass() {
 	w.mu.Lock()
 	if w.looking {
@@ -65,7 +64,6 @@ func (w *watcher) search() {
 	}
 }
 
-// look reads resources, does what each document asks for, and says when to look again.
 func (w *watcher) look(names []string) {
 	ctx, cancel := w.locker.clock.WithTimeout(context.Background(), cleanupTimeout)
 	defer cancel()
@@ -91,8 +89,8 @@ func (w *watcher) look(names []string) {
 	}
 }
 
-// found calls the local waiters that a document lets go on, and returns when to look again; 0 if nobody waits there. told
-// says that parked ones were told of their turns, and are expected.
+// found calls the local waiters that a document lets go on, and returns when to look again; 0 if
+// none is left. told says that parked ones were told of their turns, and are expected.
 func (w *watcher) found(name string, d *engine.Document, q *engine.Queue, told bool) (pause time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -147,7 +145,8 @@ func (w *watcher) lookAgain(name string, pause time.Duration) {
 	}
 }
 
-// failed has a resource looked at again after an error: soon if a local waiter waits, and else with growing pauses.
+// failed has a resource looked at again after an error: soon if a local waiter waits, and else with
+// growing pauses.
 func (w *watcher) failed(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

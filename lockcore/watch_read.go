@@ -11,8 +11,8 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/internal/clock"
 )
 
-// sharedReads lets those who read at the same time share one command: what is asked for while one is under way goes into
-// the next.
+// sharedReads lets those who read at the same time share one command: what is asked for while one
+// is under way goes into the next.
 type sharedReads struct {
 	eng   engine.Engine
 	clock clock.Clock
@@ -32,18 +32,18 @@ type sharedRead struct {
 }
 
 const (
-	// readFor is how old a read may be that later re-checks share, if at least longQueue wait: reading a short queue costs
-	// little.
+	// readFor is how old a read may be that later re-checks share, if at least longQueue wait: reading
+	// a short queue costs little.
 	readFor   = time.Second
 	longQueue = 64
 )
 
-// get reads documents in a command that was sent no longer ago than age. The answer may have others beside, and the caller
-// must not change them.
+// get reads documents in a command that was sent no longer ago than age. The answer may have others
+// beside, and the caller must not change them.
 func (r *sharedReads) get(ctx context.Context, names []string, age time.Duration) (map[string]*engine.Document, error) {
 	r.mu.Lock()
 	mine := r.last
-	if mine == nil || time.Since(mine.sent) >= age || slices.ContainsFunc(names, func(name string) bool { return !mine.has(name) }) {
+	if mine == nil || time.Since(mine.sent) >= age || slices.ContainsFunc(names, mine.lacks) {
 		if r.next == nil {
 			r.next = &sharedRead{docs: map[string]*engine.Document{}, done: make(chan struct{})}
 		}
@@ -65,12 +65,11 @@ func (r *sharedReads) get(ctx context.Context, names []string, age time.Duration
 	}
 }
 
-func (b *sharedRead) has(name string) bool {
+func (b *sharedRead) lacks(name string) bool {
 	_, asked := b.docs[name]
-	return asked
+	return !asked
 }
 
-// run reads until nobody asks.
 func (r *sharedReads) run() {
 	for {
 		r.mu.Lock()

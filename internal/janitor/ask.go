@@ -44,6 +44,9 @@ type answer struct {
 	pending []pendingActivity
 	// why says how a closed run ended.
 	why string
+	// continued says, of a run with an heir, that it continued as new: the heir inherits only what the
+	// run has handed over.
+	continued bool
 }
 
 // pendingActivity is one that runs, or waits for its next attempt.
@@ -125,16 +128,10 @@ func (t temporalAsker) ask(ctx context.Context, workflowID, run string) (answer,
 	return succession(then, now), nil
 }
 
-// succession is the verdict on a closed run, if now is the current run of its workflow. After a
-// run that was terminated its chain goes on only if it was reset, as the current run or an earlier
-// one.
+// succession is the verdict on a closed run, if now is the current run of its workflow.
 func succession(then, now *workflowservice.DescribeWorkflowExecutionResponse) answer {
 	was, is := then.GetWorkflowExecutionInfo(), now.GetWorkflowExecutionInfo()
-	gaveWay := then.GetWorkflowExtendedInfo().GetResetRunId() != ""
-	switch was.GetStatus() {
-	case enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW, enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED:
-		gaveWay = true
-	}
+	gaveWay := wasReset(then) || was.GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW
 	switch {
 	case !gaveWay, !isOpen(now):
 		return answer{verdict: closed, why: was.GetStatus().String()}
@@ -143,7 +140,14 @@ func succession(then, now *workflowservice.DescribeWorkflowExecutionResponse) an
 	case was.GetFirstRunId() != is.GetFirstRunId():
 		return answer{verdict: closed, why: was.GetStatus().String() + ", and another chain of runs began"}
 	}
-	return answer{verdict: inherited}
+	return answer{verdict: inherited, continued: !wasReset(then)}
+}
+
+// wasReset reports whether a closed run was reset, if its chain goes on: after a run that was
+// terminated it does so only if that one was reset, or an earlier one.
+func wasReset(run *workflowservice.DescribeWorkflowExecutionResponse) bool {
+	return run.GetWorkflowExtendedInfo().GetResetRunId() != "" ||
+		run.GetWorkflowExecutionInfo().GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED
 }
 
 // isOpen reports whether a run is open. One in a state that did not exist when this was written is.

@@ -13,7 +13,8 @@
 //	not found, or the question had no answer    | nothing
 //
 // The heir of a run is the workflow's current run, if that is open, belongs to the same chain of
-// runs, and was made by a reset or by continuing as new. A retry, the next run of a cron schedule
+// runs, and was made by a reset or by continuing as new; in the latter case it inherits what the
+// run has handed over, and the rest is released. A retry, the next run of a cron schedule
 // and a workflow that was started again are no heirs: they take over what they need, if it still
 // stands.
 //

@@ -103,9 +103,11 @@ func (r *round) deal(ctx context.Context, s *suspect) error {
 // tend deals with what an open run has, or a run whose heir is open. What its steps have left when they ended is given up.
 // Other kept holds and places are prolonged. The places of a run that has an heir are not: the heir queues for itself.
 func (r *round) tend(ctx context.Context, s *suspect, found *answer) {
-	var over []lockcore.Status
+	var over, left []lockcore.Status
 	for _, e := range s.entries {
 		switch _, step, _ := protocol.ParseLockID(e.LockID); {
+		case found.continued && !e.HandedOver:
+			left = append(left, e)
 		case found.isOver(&e) && step == "":
 			r.leave(ctx, e)
 		case found.isOver(&e):
@@ -117,6 +119,7 @@ func (r *round) tend(ctx context.Context, s *suspect, found *answer) {
 		}
 	}
 	r.release(ctx, over, "its step has ended")
+	r.release(ctx, left, "its workflow run has continued as new, and not handed it over")
 }
 
 // extend gives a sign of life for a kept hold, if half of its time is gone, or if it would not

@@ -230,3 +230,20 @@ func TestAPlaceOfAnOpenRunStands(t *testing.T) {
 		require.Equal(t, []string{"ns/other holding", "ns/w waiting"}, w.on(t, "busy"))
 	})
 }
+
+// TestARunThatContinuedAsNewKeepsWhatItHasHandedOver, and nothing else.
+func TestARunThatContinuedAsNewKeepsWhatItHasHandedOver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.keeps(t, "ns/w", "r", "handed over", time.Hour)
+		w.keeps(t, "ns/w", "r", "not released", time.Hour)
+		require.NoError(t, w.HandOver(t.Context(), "ns/w", "r", "handed over"))
+		w.is("w/r", answer{verdict: inherited, continued: true})
+		defer run(t, w.janitor(t))()
+		elapse(time.Minute)
+		require.Empty(t, w.on(t, "not released"))
+		elapse(3 * time.Hour)
+		require.Equal(t, []string{"ns/w holding"}, w.on(t, "handed over"))
+	})
+}

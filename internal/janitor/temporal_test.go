@@ -169,7 +169,7 @@ func (s *servers) endedRuns() map[string]verdictCase {
 			run := s.start(t)
 			s.end(t, run, "continue")
 			return run
-		}, answer{verdict: inherited}},
+		}, answer{verdict: inherited, continued: true}},
 		"continued as new, and then terminated": {func(t *testing.T) *commonpb.WorkflowExecution {
 			run := s.start(t)
 			s.terminate(t, s.end(t, run, "continue"))

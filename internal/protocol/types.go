@@ -263,6 +263,8 @@ type KeepParams struct {
 	Resources []string `json:"resources"`
 	// Once extends the holds once and returns.
 	Once bool `json:"once,omitempty"`
+	// HandOver, with Once, also marks the holds as left to the run that continues this one.
+	HandOver bool `json:"handOver,omitempty"`
 	// Inherits is as in [ReleaseParams]: a hold that is missing is no loss then.
 	Inherits bool `json:"inherits,omitempty"`
 	// Collection is as in [Guard].

@@ -6,7 +6,7 @@ import "time"
 type Party struct {
 	LockID string
 	Mode   string
-	// Limit is how many lock IDs may hold when the request is granted, itself included; 0 is without limit.
+	// Limit is how many lock IDs may hold when the request is granted; 0 is without limit.
 	Limit int64
 	// Labelled says that the party has a run label.
 	Labelled bool
@@ -20,9 +20,8 @@ func (a *Acquire) Party() Party { return Party{a.LockID, a.Mode, a.Limit, a.Labe
 // Party is the queued request as the rule of compatibility sees it.
 func (w *Waiter) Party() Party { return Party{w.LockID, w.Mode, w.Limit, w.Label != "", w.Within} }
 
-// Counts reports whether the entry stands beside the party at now: it is alive, and neither the party's own nor kept by the
-// lock ID that the party lives within. Such an entry counts under the party's limit, and is in its way if their modes are
-// not compatible.
+// Counts reports whether the entry stands beside the party at now, and counts under its limit: it
+// is alive, and neither the party's own nor kept around it.
 func (e *Entry) Counts(p Party, now time.Time) bool {
 	return e.LockID != p.LockID && e.ExpiresAt.After(now) && !p.within(e)
 }
@@ -31,14 +30,13 @@ func (p *Party) within(e *Entry) bool {
 	return p.Within != "" && e.LockID == p.Within && e.State == Kept
 }
 
-// Blocks reports whether the entry is in the party's way at now by its mode. A limit that is reached is another matter,
-// since no single entry is the cause: see [Document.Admits].
+// Blocks reports whether the entry is in the party's way at now by its mode.
 func (e *Entry) Blocks(p Party, now time.Time) bool {
 	return e.Counts(p, now) && !Compatible(e.Mode, p.Mode)
 }
 
-// Admits reports whether the party may hold beside all entries that are alive at d.At: this is the rule of compatibility.
-// A party with a run label that holds exclusively is only admitted so: others may live within its hold.
+// Admits is the rule of compatibility: whether the party may hold beside all entries that are alive
+// at d.At. A party with a run label that holds exclusively is only admitted so.
 func (d *Document) Admits(p Party) bool {
 	if p.Labelled && d.holds(p.LockID, func(e *Entry) bool { return e.Mode == Exclusive }) {
 		p.Mode = Exclusive

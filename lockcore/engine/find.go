@@ -1,11 +1,14 @@
 package engine
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
-// Covers tells whether holding in mode have is enough for a request of mode want.
+// Covers reports whether holding in mode have is enough for a request of mode want.
 func Covers(have, want string) bool { return have == Exclusive || want == SharedBy }
 
-// Compatible tells whether two lock IDs may hold in these modes at the same time.
+// Compatible reports whether two lock IDs may hold in these modes at the same time.
 func Compatible(a, b string) bool { return a == SharedBy && b == SharedBy }
 
 // Part returns the part with exactly this order that may still be renewed, or nil.
@@ -15,10 +18,8 @@ func (d *Document) Part(lockID, part string, order int64) *Entry {
 
 // HoldFence is the fence with which a lock ID's hold began, and 0 if it has none.
 func (d *Document) HoldFence(lockID string) int64 {
-	for i := range d.Held {
-		if e := &d.Held[i]; e.LockID == lockID && e.Holds() {
-			return e.FirstFence
-		}
+	if i := slices.IndexFunc(d.Held, func(e Entry) bool { return e.LockID == lockID && e.Holds() }); i >= 0 {
+		return d.Held[i].FirstFence
 	}
 	return 0
 }
@@ -60,18 +61,17 @@ func (e *Entry) GivenUp(now time.Time) bool {
 	return e.State == Claimed && !e.ExpiresAt.After(now) && (e.Place == nil || !e.Place.After(now))
 }
 
-// Tombstone returns what stands for a part that was taken out of the queue to end a deadlock, or
-// nil.
+// Tombstone returns the place of a part that was taken out of the queue to end a deadlock, or nil.
 func (d *Document) Tombstone(lockID, part string) *Waiter {
-	for i := range d.Waiters {
-		if w := &d.Waiters[i]; w.LockID == lockID && w.Part == part && w.Verdict != "" {
-			return w
-		}
+	i := slices.IndexFunc(d.Waiters, func(w Waiter) bool { return w.LockID == lockID && w.Part == part && w.Verdict != "" })
+	if i < 0 {
+		return nil
 	}
-	return nil
+	return &d.Waiters[i]
 }
 
-// EvictedRecord returns what is remembered of a lock ID's displacement, or nil. With a label it is that of the run's own hold.
+// EvictedRecord returns what is remembered of a lock ID's loss, or nil. With a label it is that of
+// the run's own hold.
 func (d *Document) EvictedRecord(lockID, label string) *Evicted {
 	for i := len(d.Evicted) - 1; i >= 0; i-- {
 		if e := &d.Evicted[i]; e.LockID == lockID && e.To == "" && (label == "" || e.Label == label) {
@@ -83,27 +83,19 @@ func (d *Document) EvictedRecord(lockID, label string) *Evicted {
 
 // LostHold reports whether evidence says that a lock ID lost the hold that began with a fence.
 func (d *Document) LostHold(lockID string, first int64) bool {
-	for _, e := range d.Evicted {
-		if e.LockID == lockID && e.Fence == first && e.To == "" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(d.Evicted, func(e Evicted) bool { return e.LockID == lockID && e.Fence == first && e.To == "" })
 }
 
-// LostUpTo reports whether a release of a lock ID, by a run, up to exactly this order found evidence of a loss.
+// LostUpTo reports whether a release of a run up to exactly this order found evidence of a loss.
 func (d *Document) LostUpTo(lockID, label string, order int64) bool {
-	for _, r := range d.Released {
-		if r.LockID == lockID && r.Label == label && r.Part == nil && r.Order == order && r.Lost {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(d.Released, func(r Released) bool {
+		return r.LockID == lockID && r.Label == label && r.Part == nil && r.Order == order && r.Lost
+	})
 }
 
-// LostBefore reports whether a hold that began with a fence, and is not there, has to be taken for lost.
-// Either evidence says so, or some evidence was forgotten since the hold began. A zero time is not known,
-// and only evidence counts.
+// LostBefore reports whether a hold that began with a fence, and is not there, has to be taken for
+// lost. Either evidence says so, or some evidence was forgotten since the hold began. A zero time
+// is not known, and only evidence counts.
 func (d *Document) LostBefore(lockID string, first int64, began time.Time) bool {
 	return d.forgotten(began) || d.LostHold(lockID, first)
 }
@@ -118,8 +110,8 @@ func (d *Document) forgotten(began time.Time) bool {
 	return !began.IsZero() && !began.After(d.EvidenceSince)
 }
 
-// Overtaker returns what overtook a request: an ending of its order or a later one, a later request of the same part
-// that stands, waits or drains, or a compensation that undoes the part.
+// Overtaker returns what overtook a request: an ending of its order or a later one, a later request
+// of the same part, or a compensation that undoes the part.
 func (d *Document) Overtaker(lockID, label, part string, order int64) (by Released, ok bool) {
 	for _, r := range d.Released {
 		own := r.Part != nil && *r.Part == part
@@ -136,8 +128,8 @@ func (d *Document) Overtaker(lockID, label, part string, order int64) (by Releas
 	return Released{}, false
 }
 
-// Later returns the order of a later request of the same part that runs, waits, has a claim or was cut off. An order that
-// was cut off itself is over too, and is returned.
+// Later returns the order of a later request of the same part that runs, waits, has a claim or was
+// cut off; or this one, if it was cut off itself.
 func (d *Document) Later(lockID, part string, order int64) (later int64, ok bool) {
 	for i := range d.Held {
 		e := &d.Held[i]

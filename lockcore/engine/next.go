@@ -2,20 +2,19 @@ package engine
 
 import "time"
 
-// Answer is what a document means for a request that wants its resource, and may stand in its queue.
+// Answer is what a document means for a request.
 type Answer int
 
 const (
 	// NextWait: others are in the way, or ahead in the queue.
 	NextWait Answer = iota
-	// NextGo: a request that asks now gets the resource. A claim stands for it; or its party holds in a covering mode; or
-	// nothing is in its way, and it upgrades a hold, or others have passed it over: it was overdue, or slept through its claim.
+	// NextGo: a request that asks now gets the resource.
 	NextGo
-	// NextSettle: nothing that is alive is in the way of the head of the queue, yet no write has granted it the resource.
-	// Any write of the document does. The head may be another request than the one that asks: one that is dead.
+	// NextSettle: nothing alive is in the way of the head of the queue, and any write of the document
+	// grants it the resource. The head may be another request than the one that asks.
 	NextSettle
-	// NextGone: the request has no place. It was superseded or released, it was chosen as the victim of a deadlock, or its
-	// place has expired.
+	// NextGone: the request has no place. It was superseded, released or chosen as the victim of a
+	// deadlock, or its place has expired.
 	NextGone
 )
 
@@ -26,8 +25,8 @@ type Look struct {
 	Place *Waiter
 	// Position is its place among those that are waited for, from 1; 0 without a place.
 	Position int
-	// After, of NextWait and NextSettle, is after what time to look again, since the answer may change by time alone: an entry
-	// ends, the head of the queue is overdue, or the request's own place ends. 0 is never.
+	// After, of NextWait and NextSettle, is after what time the answer may change by time alone; 0 is
+	// never.
 	After time.Duration
 	// Verdict, of NextGone, is the deadlock that the request was the victim of.
 	Verdict string
@@ -35,8 +34,8 @@ type Look struct {
 	By Released
 }
 
-// Next is the one look at a queue: what the document means for the request r, of which its lock ID, part, order, mode
-// and limit count. A nil document has no holders and no queue.
+// Next is the one look at a queue: what the document means for the request r, whose times do not
+// count. A nil document has no holders and no queue.
 func Next(d *Document, r *Waiter) Look { return d.Queue().Next(r) }
 
 // Waiter is the request as it stands in a queue, without its times.
@@ -51,19 +50,18 @@ func (a *Acquire) Waiter() *Waiter {
 // Queue is what a document says of all that wait in it, for many looks at the same document.
 type Queue struct {
 	d *Document
-	// head is the first that waits for others, and due says that the next write grants it the resource.
+	// head is the first waiter, and due says that the next write grants it the resource.
 	head *Waiter
 	due  bool
 	// change is after what time the answers may change by time alone; 0 is never.
 	change time.Duration
-	// places are the indices of the places that stand, and ahead how many are waited for by each waiter.
+	// places are the indices of the places that stand, and ahead how many each waiter waits for.
 	places map[user]int
 	ahead  []int
 	// Waiting is how many places stand.
 	Waiting int
 }
 
-// user is one part of a lock ID.
 type user struct{ lockID, part string }
 
 // Queue looks at the document as a whole.
@@ -113,28 +111,28 @@ func sooner(a, b time.Duration) time.Duration {
 	return a
 }
 
-// Precedes reports whether those behind a waiter in the queue wait for it. Nobody waits for one that is dead, overdue, or
-// the victim of a deadlock, nor for one that may join.
+// Precedes reports whether those behind a waiter in the queue wait for it: it is not dead, overdue,
+// or the victim of a deadlock, and may not join.
 func (d *Document) Precedes(w *Waiter) bool {
 	return w.Waits(d.At) && !w.Overdue(d.At) && !d.Joins(w.Party())
 }
 
-// Covered reports whether the party holds in the same mode or a stronger one, and its hold has not expired.
+// Covered reports whether the party has a live hold in the same mode or a stronger one.
 func (d *Document) Covered(p Party) bool {
 	return d.holds(p.LockID, func(e *Entry) bool { return e.Stands(d.At) && Covers(e.Mode, p.Mode) })
 }
 
-// Joins reports whether the party may join its own hold: it is covered, and fits beside what stands there.
+// Joins reports whether the party may join its own hold.
 func (d *Document) Joins(p Party) bool { return d.Covered(p) && d.FitsBeside(p) }
 
-// FitsBeside reports whether a party that is covered may join its hold. A party with a run label may not beside an incompatible
-// entry of another lock ID: one that lives within the party's hold, or a part that was cut off. The limit is for new holds.
+// FitsBeside reports whether a party that is covered may join its hold. A party with a run label
+// may not beside an incompatible entry, which lives within its hold or was cut off. The limit is
+// for new holds.
 func (d *Document) FitsBeside(p Party) bool {
 	p.Limit = 0
 	return !p.Labelled || d.Admits(p)
 }
 
-// holds reports whether a lock ID has an entry of a hold for which which reports true.
 func (d *Document) holds(lockID string, which func(*Entry) bool) bool {
 	for i := range d.Held {
 		if e := &d.Held[i]; e.LockID == lockID && e.Holds() && which(e) {
@@ -144,16 +142,16 @@ func (d *Document) holds(lockID string, which func(*Entry) bool) bool {
 	return false
 }
 
-// mayAsk reports whether the party gets the resource if it asks, without a place in the queue. It goes on with a hold that has
-// expired and still stands, since nobody needed its room. It upgrades a hold if nobody is in its way.
+// mayAsk reports whether the party gets the resource if it asks, without a place in the queue: also
+// by a hold that has expired and still stands.
 func (d *Document) mayAsk(p Party) bool {
 	covered := d.holds(p.LockID, func(e *Entry) bool { return Covers(e.Mode, p.Mode) })
 	ahead := d.holds(p.LockID, func(*Entry) bool { return true }) || d.Surrounds(p)
 	return (covered && d.FitsBeside(p)) || (ahead && d.Admits(p))
 }
 
-// AsksItself reports whether a request that waits may go on without a claim: it may join; or its workflow came to keep the
-// resource while it waited behind others, and nothing is in its way.
+// AsksItself reports whether a request that waits may go on without a claim: it may join; or its
+// workflow came to keep the resource meanwhile, and nothing is in its way.
 func (d *Document) AsksItself(p Party) bool { return d.Joins(p) || (d.Surrounds(p) && d.Admits(p)) }
 
 // Surrounds reports whether the lock ID that the party lives within keeps the resource.
@@ -161,8 +159,8 @@ func (d *Document) Surrounds(p Party) bool {
 	return d.holds(p.Within, func(e *Entry) bool { return p.within(e) && e.Stands(d.At) })
 }
 
-// grants reports whether a write grants the resource to w, if w is the head of the queue. Nobody is granted a claim beside
-// an exclusive entry that is alive, not even the same party; but for what is kept around it.
+// grants reports whether a write grants the resource to w, if w is the head of the queue: not
+// beside a live exclusive entry, its own party's too, but for what is kept around it.
 func (d *Document) grants(w *Waiter) bool {
 	p := w.Party()
 	for i := range d.Held {
@@ -173,7 +171,7 @@ func (d *Document) grants(w *Waiter) bool {
 	return d.Admits(p)
 }
 
-// Due reports whether the next write of the document, whatever it is for, grants the resource to the head of the queue.
+// Due reports whether any write of the document grants the resource to the head of the queue.
 func (q *Queue) Due() bool { return q.due }
 
 // Change is after what time the document may mean something else, by time alone; 0 is never.

@@ -1,6 +1,7 @@
 package lockcoretest
 
 import (
+	"slices"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
@@ -136,6 +137,24 @@ var runScenarios = []Scenario{
 		s.leaveOf("a", "one", "q", 3)
 		s.join("a", "r", 1, keep, label("two"), takeOver("one"))
 		s.check(kept().FirstOrder == 0 && kept().Order == 1, "0 and 1, got %+v", kept())
+	}},
+	{"run/a kept hold is marked as handed over until another run takes it over", func(s *stage) {
+		handed := func() (marks []bool) {
+			s.Helper()
+			for _, e := range s.stored().Held {
+				marks = append(marks, e.HandedOver)
+			}
+			return marks
+		}
+		handOver := func(op *engine.Acquire) { op.Refresh, op.HandOver = true, true }
+		s.take("a", "p", 1, keep, label("one"))
+		s.leaveOf("a", "one", "p", 1)
+		s.outcome(s.ask("a", "", 2, keep, label("two"), handOver), engine.OtherRun)
+		s.check(slices.Equal(handed(), []bool{false}), "no mark by another run, got %v", handed())
+		s.outcome(s.ask("a", "", 2, keep, label("one"), handOver), engine.Busy)
+		s.check(slices.Equal(handed(), []bool{true}), "a mark, got %v", handed())
+		s.join("a", "q", 1, keep, label("two"), takeOver("one"))
+		s.check(slices.Equal(handed(), []bool{false, false}), "no mark, got %v", handed())
 	}},
 	{"run/a loss is told to the run that lost, and not to the next", func(s *stage) {
 		s.take("a", "p", 1, keep, label("one"))

@@ -19,7 +19,7 @@ func (v *Invariants) speaks(s *Step) error {
 		v.within[op.LockID] = op.Within
 	}
 	now := begin(s.Before, op.Resource, op.Policy, s.now())
-	label, other := now.doc.OtherRun(&op)
+	label, other := otherRun(&now.doc, &op)
 	switch outcome := s.After.Last.Outcome; {
 	case outcome == engine.Late:
 		return nil

@@ -112,7 +112,7 @@ func (v *Invariants) late(s *Step) error {
 		all := r.Part == nil && (op.Label == "" || r.Label == op.Label)
 		return r.LockID == op.LockID && (all || (r.Part != nil && *r.Part == op.Part)) && r.Order >= op.Order
 	}
-	if op.Late(s.now()) != (s.After.Last.Outcome == engine.Late) {
+	if late(&op, s.now()) != (s.After.Last.Outcome == engine.Late) {
 		return fmt.Errorf("it was issued %v ago, and was told %q", s.now().Sub(op.Issued), s.After.Last.Outcome)
 	}
 	if outcome := s.After.Last.Outcome; outcome == engine.Late || outcome == engine.OtherRun || s.After.Undoes(op.LockID, op.Part) {

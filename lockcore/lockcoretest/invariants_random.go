@@ -109,6 +109,7 @@ func randomRun(pick func(int) int, op *engine.Acquire) {
 	if op.LockID == "c" && !op.Keep && pick(2) == 1 {
 		op.Within = "$owner"
 	}
+	op.HandOver = op.Keep && op.Refresh
 }
 
 // Batch makes renewals of all parts of a document that may be renewed and that pick does not leave out, and seldom of one

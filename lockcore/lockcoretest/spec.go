@@ -12,9 +12,9 @@ import (
 // document after. Its outcome stands in Last.
 func Acquire(before engine.Document, op engine.Acquire, now time.Time) engine.Document {
 	s := begin(before, op.Resource, op.Policy, now)
-	label, other := s.doc.OtherRun(&op)
+	label, other := otherRun(&s.doc, &op)
 	switch {
-	case op.Late(now):
+	case late(&op, now):
 		s.doc.Last.Outcome = engine.Late
 	case other:
 		s.doc.Last.Outcome, s.doc.Last.Note = engine.OtherRun, label
@@ -33,6 +33,11 @@ func (s *state) enterInOrder(op engine.Acquire) {
 	}
 	if op.Keep {
 		s.heard(op.LockID)
+		for i := range s.doc.Held {
+			if e := &s.doc.Held[i]; e.LockID == op.LockID && e.State == engine.Kept {
+				e.HandedOver = e.HandedOver || op.HandOver
+			}
+		}
 	}
 	s.enter(op)
 }
@@ -187,7 +192,7 @@ func (s *state) grant(op engine.Acquire) {
 			}
 		}
 	}
-	if s.doc.Last.Outcome == engine.Granted || op.NewFence || (!op.Fresh && s.some(again)) {
+	if s.doc.Last.Outcome == engine.Granted || op.NewFence || s.some(again) {
 		s.doc.Fence = max(s.doc.Fence+1, s.now.UnixMilli())
 		fence = s.doc.Fence
 	}
@@ -212,10 +217,6 @@ func (s *state) grant(op engine.Acquire) {
 	entries := []engine.Entry{part}
 	if op.Keep {
 		entries = []engine.Entry{s.kept(op, told, mode, fence), part}
-	}
-	if op.Fresh {
-		s.doc.Held = append(s.doc.Held, part)
-		return
 	}
 	s.doc.Held = append(s.replaced(op), entries...)
 	s.doc.Waiters = slices.DeleteFunc(s.doc.Waiters, func(w engine.Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })

@@ -2,6 +2,7 @@ package lockcoretest
 
 import (
 	"slices"
+	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
@@ -26,7 +27,7 @@ func (s *state) speaks(op engine.Acquire) {
 			if fence == 0 {
 				fence = max(s.doc.Fence+1, s.now.UnixMilli())
 			}
-			e.Label, e.Fence, e.Order, e.FirstOrder = op.Label, fence, 0, 0 // those were the other run's numbers
+			e.Label, e.Fence, e.Order, e.FirstOrder, e.HandedOver = op.Label, fence, 0, 0, false // those were the other run's
 			held = append(held, e)
 		case e.State == engine.Kept || !goes(e.LockID, e.Label, e.Part):
 			held = append(held, e)
@@ -66,4 +67,35 @@ func (s *state) undo(op engine.Acquire) {
 		s.doc.Undone = append(s.doc.Undone, engine.Undone{LockID: op.LockID, Part: part, At: s.now})
 	}
 	s.doc.Undone = last(s.doc.Undone, engine.MaxUndone)
+}
+
+// otherRun is the label of the run that keeps a request from speaking for its party, if one does.
+func otherRun(d *engine.Document, a *engine.Acquire) (label string, yes bool) {
+	if a.Label == "" {
+		return "", false
+	}
+	for _, e := range d.Evicted {
+		if e.LockID == a.LockID && e.Label == a.Label && e.To != "" {
+			return e.To, true
+		}
+	}
+	other := func(lockID, label string) bool {
+		return lockID == a.LockID && label != a.Label && (label == "" || label != a.TakeOver)
+	}
+	for i := range d.Held {
+		if e := &d.Held[i]; other(e.LockID, e.Label) && (e.Holds() || e.Stands(d.At)) {
+			return e.Label, true
+		}
+	}
+	for i := range d.Waiters {
+		if w := &d.Waiters[i]; other(w.LockID, w.Label) && w.ExpiresAt.After(d.At) {
+			return w.Label, true
+		}
+	}
+	return "", false
+}
+
+// late reports whether the request comes too late at now.
+func late(a *engine.Acquire, now time.Time) bool {
+	return !a.Issued.IsZero() && now.After(a.Issued.Add(engine.CommandTimeout))
 }

@@ -160,7 +160,6 @@ var order = lockcore.Order{Attempt: 1}
 
 func nameOf(lockID string) string { return prefix + lockID + "/" + bson.NewObjectID().Hex() }
 
-// parse takes such a name apart.
 func parse(name string) (lockID string, id bson.ObjectID, ok bool) {
 	rest, ok := strings.CutPrefix(name, prefix)
 	at := len(rest) - idLen - 1

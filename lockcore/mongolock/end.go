@@ -29,7 +29,6 @@ func (c *Client) Unlock(ctx context.Context, lockID string) ([]LockStatus, error
 	return c.endAll(ctx, found, "unlock")
 }
 
-// endAll returns the locks that it ended.
 func (c *Client) endAll(ctx context.Context, locks []LockStatus, verb string) ([]LockStatus, error) {
 	for i := range locks {
 		if err := c.end(ctx, &locks[i]); err != nil {
@@ -63,13 +62,9 @@ func (c *Client) Renew(ctx context.Context, lockID string, ttl uint) ([]LockStat
 	if err != nil {
 		return []LockStatus{}, err
 	}
-	if len(found) == 0 {
+	// If one is about to end, renewing the others would promise nothing.
+	if len(found) == 0 || slices.ContainsFunc(found, func(l LockStatus) bool { return l.TTL == 0 }) {
 		return []LockStatus{}, ErrLockNotFound
-	}
-	for i := range found {
-		if found[i].TTL == 0 { // renewing the others would promise nothing
-			return []LockStatus{}, ErrLockNotFound
-		}
 	}
 	for i := range found {
 		if err := c.renew(ctx, &found[i], ttl); err != nil {

@@ -32,7 +32,6 @@ func (c *Client) Status(ctx context.Context, f Filter) ([]LockStatus, error) {
 	return locks, nil
 }
 
-// locksOf lists the locks in a document that this package made.
 func locksOf(d *engine.Document) []LockStatus {
 	var locks []LockStatus
 	for i := range d.Held {

@@ -8,12 +8,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// The types of locks.
+// The Type of a lock that XLock made, and of one that SLock made.
 const (
-	// LOCK_TYPE_EXCLUSIVE is the Type of a lock that XLock made.
 	LOCK_TYPE_EXCLUSIVE = "exclusive" //nolint:staticcheck // the name is mongo-lock's
-	// LOCK_TYPE_SHARED is the Type of a lock that SLock made.
-	LOCK_TYPE_SHARED = "shared" //nolint:staticcheck // the name is mongo-lock's
+	LOCK_TYPE_SHARED    = "shared"    //nolint:staticcheck // the name is mongo-lock's
 )
 
 // The answers that are not the database's. They are returned as they are, so that == works as
@@ -30,13 +28,9 @@ var (
 // LockDetails is what is told of a lock that is taken. Its zero value is a lock without an end of
 // which nothing is told.
 type LockDetails struct {
-	// Owner is who takes it, for people. At most 512 bytes.
-	Owner string
-	// Host is where it is taken, for people. At most 255 bytes. Defaults to the host name and process
-	// ID.
-	Host string
-	// Comment is for people. At most 1,024 bytes.
-	Comment string
+	// Owner, Host and Comment are for people: at most 512, 255 and 1,024 bytes. Host defaults to the
+	// host name and process ID.
+	Owner, Host, Comment string
 	// TTL is how many seconds the lock stands unless it is renewed, at most ten years. 0 is without an
 	// end.
 	TTL uint
@@ -44,19 +38,15 @@ type LockDetails struct {
 
 // LockStatus is one lock as it stands.
 type LockStatus struct {
-	// Resource is what is locked.
 	Resource string
-	// LockId is whose lock it is.
-	LockId string //nolint:staticcheck // the name is mongo-lock's
+	LockId   string //nolint:staticcheck // the name is mongo-lock's
 	// Type is LOCK_TYPE_EXCLUSIVE or LOCK_TYPE_SHARED.
 	Type string
 	// Owner, Host and Comment are what LockDetails told.
-	Owner   string
-	Host    string
-	Comment string
-	// CreatedAt is when it was taken, by the database server's clock.
+	Owner, Host, Comment string
+	// CreatedAt is when it was taken, and RenewedAt when it was last renewed, nil if it never was, by
+	// the database server's clock.
 	CreatedAt time.Time
-	// RenewedAt is when it was last renewed; nil if it never was.
 	RenewedAt *time.Time
 	// TTL is how many whole seconds were left, by the database server's clock, when it was read: 0 for
 	// less than one and for a lock that has expired, -1 for one without an end.
@@ -92,12 +82,10 @@ func (ls LockStatusesByCreatedAtDesc) Swap(i, j int) { ls[i], ls[j] = ls[j], ls[
 // zero value selects everything.
 type Filter struct {
 	// CreatedBefore and CreatedAfter are compared with LockStatus.CreatedAt. Both may be given.
-	CreatedBefore time.Time
-	CreatedAfter  time.Time
+	CreatedBefore, CreatedAfter time.Time
 	// TTLlt and TTLgte are compared with LockStatus.TTL: less than, and greater than or equal to. A
 	// lock without an end matches neither.
-	TTLlt  uint
-	TTLgte uint
+	TTLlt, TTLgte uint
 	// Resource, LockId and Owner are compared with the fields of the same names.
 	Resource string
 	LockId   string //nolint:staticcheck // the name is mongo-lock's

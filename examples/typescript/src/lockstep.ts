@@ -113,7 +113,6 @@ export class Locks {
     const wait = this.activities({ activityId: `lockstep-wait-${order.schedule}`, summary: `waits for ${busy.resource}` });
     await wait['lockstep.Wait']({
       resource: resources.find((r) => r.name === busy.resource), order, started: this.started, maxWait: this.options.maxWait,
-      held: [...this.asked].filter((name) => name !== busy.resource), // what it may hold is kept alive meanwhile
     }).catch((err: unknown) => { throw deadlockOf(err) ?? err; });
   }
 

@@ -122,7 +122,7 @@ func (s *State) extend(ctx workflow.Context, held names) error {
 		return nil
 	}
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
-	params := protocol.KeepParams{Resources: held, Once: true, Inherits: s.wasReset, Collection: s.collection.Known()}
+	params := protocol.KeepParams{Resources: held, Once: true, HandOver: true, Inherits: s.wasReset, Collection: s.collection.Known()}
 	summary := protocol.Cut("hand over "+strings.Join(held, ", "), 120)
 	err := locally(ctx, protocol.ActivityKeep, summary, params)
 	if err != nil && askAgain(err) {

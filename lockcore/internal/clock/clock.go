@@ -36,20 +36,12 @@ func Of(engine any) Clock {
 	return Real{}
 }
 
-// Timer is a time.Timer that a Clock made.
+// Timer is a time.Timer that a Clock made. C is nil if it calls a function.
 type Timer struct {
-	// C is nil in a timer that calls a function.
-	C <-chan time.Time
-	// StopFunc and ResetFunc are what Stop and Reset do.
-	StopFunc  func() bool
-	ResetFunc func(time.Duration) bool
+	C     <-chan time.Time
+	Stop  func() bool
+	Reset func(time.Duration) bool
 }
-
-// Stop is time.Timer's.
-func (t *Timer) Stop() bool { return t.StopFunc() }
-
-// Reset is time.Timer's.
-func (t *Timer) Reset(d time.Duration) bool { return t.ResetFunc(d) }
 
 // Real is the clock of the process itself.
 type Real struct{}
@@ -57,13 +49,13 @@ type Real struct{}
 // NewTimer is time.NewTimer.
 func (Real) NewTimer(d time.Duration) *Timer {
 	t := time.NewTimer(d)
-	return &Timer{C: t.C, StopFunc: t.Stop, ResetFunc: t.Reset}
+	return &Timer{C: t.C, Stop: t.Stop, Reset: t.Reset}
 }
 
 // AfterFunc is time.AfterFunc.
 func (Real) AfterFunc(d time.Duration, f func()) *Timer {
 	t := time.AfterFunc(d, f)
-	return &Timer{StopFunc: t.Stop, ResetFunc: t.Reset}
+	return &Timer{Stop: t.Stop, Reset: t.Reset}
 }
 
 // WithTimeout is context.WithTimeout.

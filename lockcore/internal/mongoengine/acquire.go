@@ -1,106 +1,56 @@
 package mongoengine
 
 import (
-	"slices"
-
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
-// acquireKind is what the text of an acquire depends on. Everything else is in the literal of its first stage.
+// acquireKind is what the text of an acquire depends on.
 type acquireKind struct {
 	mode                                                       string
 	limited, forever, holdForever                              bool
 	fresh, keep, held, reacquire, newFence, queue, refreshOnly bool
-	converts, timed, labelled, undoes, within                  bool
+	converts, timed, labelled, undoes, within, handsOver       bool
 }
 
 func kindOf(a *engine.Acquire) acquireKind {
 	return acquireKind{
 		mode: a.Mode, limited: a.Limit > 0, forever: a.TTL == 0, holdForever: a.Keep && a.HoldTTL == 0,
 		fresh: a.Fresh, keep: a.Keep, held: a.Held && !a.Reacquire, reacquire: a.Reacquire, newFence: a.NewFence, queue: a.Queue, refreshOnly: a.Refresh,
-		converts: a.Converts > 0, timed: !a.Issued.IsZero(), labelled: a.Label != "", undoes: len(a.Undo) > 0, within: a.Within != "",
+		converts: a.Converts > 0, timed: !a.Issued.IsZero(), labelled: a.Label != "", undoes: len(a.Undo) > 0, within: a.Within != "", handsOver: a.HandOver,
 	}
 }
 
-// acquireValues are the literals that acquire works with: new is the part to be, kept the hold, and place the
-// place in the queue.
+// acquireValues are the literals of an acquire: new is the part to be, kept the hold, place the
+// place.
 func acquireValues(a *engine.Acquire) bson.D {
-	told := make(bson.D, 0, 5)
-	tell := func(name, text string) {
-		if text != "" {
-			told = append(told, v(name, text))
-		}
+	owner := a.Owner
+	if owner == a.LockID {
+		owner = ""
 	}
-	if a.Owner != a.LockID {
-		tell("owner", a.Owner)
+	part := engine.Entry{
+		LockID: a.LockID, Label: a.Label, Part: a.Part, Order: a.Order, Mode: a.Mode, State: engine.Part, TTL: a.TTL,
+		Owner: owner, Host: a.Host, Comment: a.Comment, Limit: a.Limit, Trace: a.Trace,
 	}
-	tell("host", a.Host)
-	tell("comment", a.Comment)
-	tell("trace", a.Trace)
-	if a.Limit > 0 {
-		told = append(told, v("limit", a.Limit))
-	}
-	part := bson.D{
-		{Key: "lockId", Value: a.LockID}, {Key: "part", Value: a.Part}, {Key: "order", Value: a.Order}, {Key: "mode", Value: a.Mode},
-	}
-	if a.Label != "" {
-		part = append(part, v("label", a.Label))
-	}
-	values := bson.D{
-		{Key: "id", Value: a.LockID}, {Key: "part", Value: a.Part}, {Key: "ord", Value: a.Order},
-		{Key: "claim", Value: a.ClaimTTL}, {Key: "mem", Value: a.Memory()}, {Key: "ttl", Value: a.TTL},
-	}
+	values := append(values(a.LockID, a.Part, a.Order, a.Policy), v("late", a.Issued.Add(engine.CommandTimeout)), v("old", a.Converts), v("ttl", a.TTL), v("room", a.Room()),
+		v("who", doc(v("lockId", a.LockID), v("limit", min(a.Room(), engine.Crowd)))))
 	values = append(values, labelValues(a)...)
-	running := append(slices.Clip(part), v("state", engine.Part), v("ttl", a.TTL))
-	if !a.Issued.IsZero() {
-		values = append(values, v("late", a.Issued.Add(engine.CommandTimeout)))
-	}
-	if a.Converts > 0 {
-		values = append(values, v("old", a.Converts))
-	}
 	if a.Keep {
-		kept := bson.D{
-			{Key: "lockId", Value: a.LockID}, {Key: "part", Value: nil}, {Key: "order", Value: a.Order}, {Key: "mode", Value: a.Mode},
-			{Key: "state", Value: engine.Kept}, {Key: "ttl", Value: a.HoldTTL}, {Key: "firstOrder", Value: a.Order},
-		}
-		if a.Label != "" {
-			kept = append(kept, v("label", a.Label))
-		}
-		values = append(values, v("kept", append(kept, told...)), v("hold", max(a.HoldTTL, a.TTL)))
-		if a.Trace != "" { // its hold tells the rest
-			running = append(running, v("trace", a.Trace))
-		}
-	} else {
-		running = append(running, told...)
+		kept := part
+		kept.State, kept.TTL, kept.FirstOrder = engine.Kept, a.HoldTTL, a.Order
+		values = append(values, v("kept", kept), v("hold", max(a.HoldTTL, a.TTL)))
+		part.Owner, part.Host, part.Comment, part.Limit = "", "", "", 0 // its hold tells
 	}
 	if a.Queue {
-		values = append(values, placeValues(a, part)...)
+		place := a.Waiter()
+		place.Owner, place.Safe = owner, a.Safe
+		if !a.Started.IsZero() {
+			place.Started = &a.Started
+		}
+		values = append(values, v("place", place), v("wait", a.WaiterTTL), v("heard", a.Patience()), v("most", a.MaxWaiters), v("longest", a.LongestClaim()))
 	}
-	return append(values, v("new", running), v("room", a.Room()),
-		v("who", doc(v("lockId", a.LockID), v("limit", min(a.Room(), engine.Crowd)))))
-}
-
-// placeValues are the literals of a request that queues: its place, and for how long that stands.
-func placeValues(a *engine.Acquire, part bson.D) bson.D {
-	place := slices.Clip(part)
-	if a.Within != "" {
-		place = append(place, v("within", a.Within))
-	}
-	if room := a.Room(); room != engine.Unlimited {
-		place = append(place, v("limit", room))
-	}
-	if a.Owner != a.LockID {
-		place = append(place, v("owner", a.Owner))
-	}
-	if !a.Started.IsZero() {
-		place = append(place, v("started", a.Started))
-	}
-	if a.Safe {
-		place = append(place, v("safe", true))
-	}
-	return bson.D{v("place", place), v("wait", a.WaiterTTL), v("heard", a.Patience()), v("most", a.MaxWaiters), v("longest", a.LongestClaim())}
+	return append(values, v("new", part))
 }
 
 // The stages of an acquire are the whole of acquire and enter. Its outcomes:
@@ -113,8 +63,6 @@ func placeValues(a *engine.Acquire, part bson.D) bson.D {
 //  5. granted: an upgrade, or a new hold.
 //  6. queued, or the place refreshed.
 //  7. busy, or the queue full; nothing changes.
-//
-// Whatever the outcome, the write is counted and the document settled.
 func (k acquireKind) stages() []bson.D {
 	var s stages
 	if k.labelled {
@@ -127,7 +75,7 @@ func (k acquireKind) stages() []bson.D {
 	if k.queue {
 		position = "$t.pos"
 	}
-	o := outcome{granted: eq("$t.did", engine.Granted), alone: k.fresh, crowd: k.mode == engine.SharedBy, did: "$t.did", position: position}
+	o := outcome{granted: eq("$t.did", engine.Granted), crowd: k.mode == engine.SharedBy, did: "$t.did", position: position}
 	if !k.fresh {
 		o.note = cond(eq("$t.did", engine.Deadlock), "$t.tomb.verdict", "$$REMOVE")
 	}
@@ -150,22 +98,25 @@ func (k acquireKind) stages() []bson.D {
 func (s *stages) find(k acquireKind) {
 	own := filter("$held", ownID)
 	if k.keep { // that somebody came is a sign of life of the hold
-		own = each(own, cond(isKept, merge("$$this", doc(v("expiresAt", largest("$$this.expiresAt", add("$$NOW", "$$this.ttl"))))), "$$this"))
+		heard := doc(v("expiresAt", largest("$$this.expiresAt", add("$$NOW", "$$this.ttl"))))
+		if k.handsOver {
+			heard = append(heard, v("handed", true))
+		}
+		own = each(own, cond(isKept, merge("$$this", heard), "$$this"))
 	}
 	lists := doc(fresh, v("t.a", cond(in("$t.id", "$held.lockId"), own, none)))
 	if k.limited {
 		lists = append(lists, v("t.l", filter("$held", and(k.beside(), alive))))
 	}
 	s.put(lists...)
-	if k.fresh { // whose only copies are those of the same command: see freshOutcome
-		return
-	}
 	vars := doc(
 		v("o", filter("$t.a", holds)),
-		v("p", filter("$t.a", ownPart)),
 		v("m", op("$arrayElemAt", filter("$t.a", and(ownPart, in("$$this.state", list(engine.Part, engine.Claimed)), lives)), -1)),
-		v("tomb", cond(eq("$waiters.verdict", none), nil, first(filter("$waiters", and(eq(ownPlace, me), "$$this.verdict"))))),
 	)
+	if !k.fresh {
+		vars = append(vars, v("p", filter("$t.a", ownPart)),
+			v("tomb", cond(eq("$waiters.verdict", none), nil, first(filter("$waiters", and(eq(ownPlace, me), "$$this.verdict"))))))
+	}
 	if k.queue {
 		vars = append(vars, v("i", cond(in("$t.id", "$waiters.lockId"), op("$indexOfArray", each("$waiters", ownPlace), me), -1)))
 	}
@@ -176,19 +127,16 @@ func (s *stages) find(k acquireKind) {
 	s.set(vars...)
 }
 
-// nextFence grows although the document may have been removed and made anew: it is never below the time.
+// nextFence grows although the document may have been made anew: it is never below the time.
 var nextFence = largest(add("$fence", int64(1)), on("$toLong", "$$NOW"))
 
-// enter makes or joins the hold and makes the part, cutting off the part that it supersedes; or takes or
-// refreshes the place in the queue. It sets
+// enter makes or joins the hold and makes the part, cutting off the part that it supersedes; or
+// takes or refreshes the place in the queue. It sets
 //
 //	g  whether the part is made, its fence and mode      k  the kept hold
 func (s *stages) enter(k acquireKind) {
 	// Whoever joins has the fence of the hold. What drains has none above it.
 	anew := expr(or(eq("$t.did", engine.Granted), "$t.m"))
-	if k.fresh {
-		anew = eq("$t.did", engine.Granted)
-	}
 	if k.newFence {
 		anew = true
 	}
@@ -196,22 +144,14 @@ func (s *stages) enter(k acquireKind) {
 		v("g", in("$t.did", list(engine.Granted, engine.Joined))),
 		v("new.fence", cond(anew, nextFence, maxOf("$t.a.fence"))),
 	)
-	switch {
-	case k.mode == engine.Exclusive:
-	case k.fresh:
-		vars = append(vars, v("new.mode", largest(engine.SharedBy, maxOf(each(filter("$t.a", holds), "$$this.mode")))))
-	default:
+	if k.mode == engine.SharedBy {
 		vars = append(vars, v("new.mode", largest(engine.SharedBy, maxOf("$t.o.mode"))))
 	}
 	if k.keep {
 		vars = append(vars, v("k", first(filter("$t.o", isKept))))
 	}
 	s.set(vars...)
-	fence := expr(largest("$fence", "$t.new.fence"))
-	if !k.fresh || k.newFence { // which has a new one although it may not be used
-		fence = cond("$t.g", fence, "$fence")
-	}
-	fields := doc(v("held", s.entries(k)), v("fence", fence))
+	fields := doc(v("held", s.entries(k)), v("fence", cond("$t.g", largest("$fence", "$t.new.fence"), "$fence")))
 	if k.keep {
 		fields = append(fields, v("evicted", cond(and("$t.g", in("$t.id", "$evicted.lockId")), filter("$evicted", notForgiven(k.labelled)), "$evicted")))
 	}
@@ -237,11 +177,14 @@ func (s *stages) enter(k acquireKind) {
 	s.put(append(fields, v("waiters", cond(and(in("$t.did", list(engine.Granted, engine.Joined)), queues), filter("$waiters", ne(ownPlace, me)), queue)))...)
 }
 
-// entries is what is held after the request: others, the rest of the own hold, and what the request makes.
+// entries is what is held after the request: others, the own hold, and what the request makes.
 func (s *stages) entries(k acquireKind) expr {
-	rest := filter("$t.a", ne(list("$$this.part", "$$this.state"), list("$t.part", engine.Claimed)))
-	if k.keep {
+	rest := expr("$t.a")
+	switch {
+	case k.keep:
 		rest = filter("$t.a", and(not(isKept), or(holds, alive), ne(list("$$this.part", "$$this.state"), list("$t.part", engine.Claimed))))
+	case !k.fresh:
+		rest = filter(rest, ne(list("$$this.part", "$$this.state"), list("$t.part", engine.Claimed)))
 	}
 	changes := list("$$this")
 	if k.mode == engine.Exclusive { // an upgrade is one of the whole hold
@@ -259,24 +202,14 @@ func (s *stages) entries(k acquireKind) expr {
 	if !k.keep {
 		part = append(part, v("createdAt", created))
 	}
-	if k.fresh {
-		joins := expr(eq("$t.did", engine.Joined))
-		if k.mode == engine.Exclusive {
-			joins = gte(maxOf("$t.a.state"), engine.StateHolds)
-		}
-		part[1].Value = cond(joins, maxOf("$t.a.first"), "$t.new.fence")
-		made := list(merge("$t.new", part))
-		held := expr("$held")
-		if k.mode == engine.Exclusive {
-			held = each("$held", cond(ownID, merge("$$this", doc(v("mode", engine.Exclusive))), "$$this"))
-		}
-		return cond("$t.g", concat(held, made), "$held")
+	made := list(merge("$t.new", part))
+	if !k.fresh {
+		ofClaim := doc(v("since", "$t.m.since"), v("claimedAt", "$t.m.claimedAt"), v("after", "$t.m.after"))
+		made = list(merge("$t.new", part, cond(isClaim, ofClaim, nil)))
 	}
-	ofClaim := doc(v("since", "$t.m.since"), v("claimedAt", "$t.m.claimedAt"), v("after", "$t.m.after"))
-	made := list(merge("$t.new", part, cond(isClaim, ofClaim, nil)))
 	if k.keep {
 		made = append(list(
-			merge("$t.kept", doc(v("createdAt", "$$NOW"), firstFence), "$t.k", cond("$t.k", doc(v("joined", true)), nil), doc(
+			merge("$t.kept", doc(v("part", nil), v("createdAt", "$$NOW"), firstFence), "$t.k", cond("$t.k", doc(v("joined", true)), nil), doc(
 				v("mode", "$t.new.mode"), v("order", largest("$t.k.order", "$t.ord")), v("fence", "$t.new.fence"), v("ttl", "$t.kept.ttl"),
 				v("trace", "$t.kept.trace"), v("expiresAt", largest("$t.k.expiresAt", until("$t.hold", k.holdForever || k.forever)))))), made...)
 	}
@@ -292,28 +225,25 @@ func (s *stages) entries(k acquireKind) expr {
 		unchanged)
 }
 
-// goesAhead reports whether the request queues ahead of others: it is an upgrade; or it slept
-// through its claim, or there is no room for it any more; or it lives within a hold that is kept.
+// goesAhead is whether the request queues ahead of others: it is an upgrade; or it had a claim; or
+// it lives within a hold that is kept.
 func (k acquireKind) goesAhead() expr {
 	if k.within {
-		return or(ne("$t.o", none), isClaim, "$t.around")
+		return or(goesAhead, "$t.around")
 	}
 	return goesAhead
 }
 
 var goesAhead = or(ne("$t.o", none), isClaim)
 
-// isClaim tells whether the request confirms a claim, or goes back to the queue from one; a part that is superseded does not
-// bequeath what it had of its own.
+// isClaim is whether the request confirms a claim, or goes back to the queue from one.
 var isClaim = eq("$t.m.state", engine.Claimed)
 
-// claimStands tells whether the claim of the request has not lapsed.
 var claimStands = and(isClaim, gt("$t.m.expiresAt", "$$NOW"))
 
 // twiceAsLong is how long the next claim of a request stands that slept through one.
 var twiceAsLong = op("$min", op("$multiply", int64(2), largest("$t.claim", "$t.m.claimTTL")), "$t.longest")
 
-// until is the end of a promise of ttl milliseconds made now.
 func until(ttl expr, forever bool) expr {
 	if forever {
 		return never

@@ -13,18 +13,17 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
-// batch is how many documents one command renews. Each document looks its parts up in a list of that length.
+// batch is how many documents one command renews. Each looks itself up in a list of that length.
 const batch = 500
 
-// RenewAll sends one command per batch of documents, and one read for a batch in which something was lost. A batch that
-// fails keeps no other from being sent; of its documents some may have been renewed, and are said not to have been.
+// RenewAll sends one command per batch of documents, and one read for a batch in which something
+// was lost. A batch that fails keeps no other from being sent.
 func (e *Engine) RenewAll(ctx context.Context, ops []engine.Renew) ([]bool, error) {
 	renewed := make([]bool, len(ops))
 	if err := e.check(ctx); err != nil {
 		return renewed, err
 	}
-	// What is read after an update has to be no older than it: a part that was released just before would be found, where
-	// a majority does not know yet.
+	// What is read after an update has to be no older than it.
 	session, err := e.coll.Database().Client().StartSession(options.Session().SetCausalConsistency(true))
 	if err != nil {
 		return renewed, fmt.Errorf("lockstep: renew a batch: %w", err)
@@ -67,8 +66,8 @@ func (e *Engine) RenewAll(ctx context.Context, ops []engine.Renew) ([]bool, erro
 	return renewed, errors.Join(failed...)
 }
 
-// renewAllStages extends the parts of each document that keys names, or where one of them is not there none: then the
-// document stays as it was, and is not counted.
+// renewAllStages extends the parts of each document that keys names, or none if one of them is not
+// there: then the document stays as it was, and is not counted.
 func renewAllStages(names []string, keys bson.A) []bson.D {
 	var s stages
 	s.set(v("k", op("$arrayElemAt", lit(keys), op("$indexOfArray", lit(names), "$_id"))))
@@ -85,9 +84,8 @@ func renewAllStages(names []string, keys bson.A) []bson.D {
 	return append(s, on("$unset", "t"))
 }
 
-// lost tells of which of the documents a part is not there: those were not renewed. A part that was there then and has
-// gone since counts as lost too, which it is; none comes back. Where the read fails all are said to be lost, so that each
-// is asked for: the update took effect.
+// lost says of which of the documents a part is not there: those were not renewed. If the read
+// fails it says so of all, so that each is asked for.
 func (e *Engine) lost(ctx context.Context, names []string, ops []engine.Renew, parts map[string][]int) map[string]bool {
 	docs, _ := e.Read(ctx, names...) // none where it failed
 	lost := map[string]bool{}

@@ -1,17 +1,8 @@
 package mongoengine
 
-import (
-	"go.mongodb.org/mongo-driver/v2/bson"
+import "github.com/temporal-lockstep/lockstep/lockcore/engine"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
-)
-
-// decide sets did, the outcome.
 func (s *stages) decide(k acquireKind) {
-	if k.fresh {
-		s.set(v("did", freshOutcome(k)))
-		return
-	}
 	covered := ne("$t.o", none)
 	again := and(gt("$t.m.expiresAt", "$$NOW"), eq(list("$t.m.order", "$t.m.state"), list("$t.ord", engine.Part)))
 	if k.mode == engine.Exclusive {
@@ -19,33 +10,35 @@ func (s *stages) decide(k acquireKind) {
 		again = and(gt("$t.m.expiresAt", "$$NOW"), eq(list("$t.m.order", "$t.m.state", "$t.m.mode"), list("$t.ord", engine.Part, engine.Exclusive)))
 	}
 	fits := fitsIn(k)
-	// An upgrade goes ahead of the queue: those who wait there wait for its own hold. A request that has a
-	// place gets its claim when its turn has come, in whichever write that is; and so does one that was passed over, which
-	// refreshes its place.
-	claimed := eq("$t.m.state", engine.Claimed)
+	// A request that has a place gets its claim when its turn has come, in whichever write that is.
 	free := nobodyWaits
 	if k.queue {
 		free = and(lt("$t.i", 0), nobodyWaits)
 	}
-	turn := or(claimed, ne("$t.o", none), free)
+	turn := or(isClaim, ne("$t.o", none), free)
 	if k.within {
-		turn = or(claimed, ne("$t.o", none), "$t.around", free)
+		turn = or(isClaim, ne("$t.o", none), "$t.around", free)
 	}
-	outcomes := k.late()
+	outcomes := list()
+	if k.timed {
+		outcomes = list(tooLate, engine.Late)
+	}
 	if k.labelled {
 		covered, fits = and(covered, k.joinsBeside()), and(fits, k.joinsBeside())
 		outcomes = append(outcomes, isOtherRun, engine.OtherRun)
 	}
-	overtaken := list(
-		gt(maxOf("$t.p.order"), "$t.ord"),
-		in(list(engine.Draining, "$t.ord"), each("$t.p", list("$$this.state", "$$this.order"))),
-		laterWaits,
-		ne(filter("$released", and(ownID, gte("$$this.order", "$t.ord"), k.endedByOwn())), none),
-	)
+	overtaken := list(ne(filter("$released", and(ownID, gte("$$this.order", "$t.ord"), k.endedByOwn())), none))
+	if !k.fresh {
+		overtaken = append(overtaken, gt(maxOf("$t.p.order"), "$t.ord"),
+			in(list(engine.Draining, "$t.ord"), each("$t.p", list("$$this.state", "$$this.order"))), laterWaits)
+	}
 	if k.labelled {
 		overtaken = append(overtaken, isUndone)
 	}
-	outcomes = append(outcomes, or(overtaken...), engine.Overtaken, "$t.tomb.verdict", engine.Deadlock)
+	outcomes = append(outcomes, or(overtaken...), engine.Overtaken)
+	if !k.fresh {
+		outcomes = append(outcomes, "$t.tomb.verdict", engine.Deadlock)
+	}
 	switch {
 	case k.reacquire:
 	case k.labelled && k.keep && k.held:
@@ -63,7 +56,7 @@ func (s *stages) decide(k acquireKind) {
 	switch {
 	case !k.queue:
 	case k.refreshOnly:
-		outcomes = append(outcomes, or(claimStands, and(lt("$t.i", 0), not(claimed))), engine.Busy)
+		outcomes = append(outcomes, or(claimStands, and(lt("$t.i", 0), not(isClaim))), engine.Busy)
 		fallthrough
 	default:
 		full := and(lt("$t.i", 0), not(k.goesAhead()), gte(size("$waiters"), "$t.most"))
@@ -72,30 +65,16 @@ func (s *stages) decide(k acquireKind) {
 	s.set(v("did", choose(append(outcomes, engine.Busy)...)))
 }
 
-// late is the first pair of outcomes, of a request that says when it was issued.
-func (k acquireKind) late() bson.A {
-	if !k.timed {
-		return list()
-	}
-	return list(tooLate, engine.Late)
-}
-
-// tooLate reports whether a request came too long after it was issued.
 var tooLate = gt("$$NOW", "$t.late")
 
-// laterWaits reports whether a later request of the part has a place in the queue.
 var laterWaits = and(in("$t.id", "$waiters.lockId"), ne(filter("$waiters", and(eq(ownPlace, me), gt("$$this.order", "$t.ord"))), none))
 
-// fitsIn tells whether the others who are alive leave room.
+// fitsIn is whether the others who are alive leave room.
 func fitsIn(k acquireKind) expr {
-	switch {
-	case k.mode == engine.Exclusive:
-		return k.fitsBeside()
-	case k.limited:
+	if k.limited {
 		return and(not(in(engine.Exclusive, "$t.l.mode")), lt(size(op("$setUnion", "$t.l.lockId")), "$t.room"))
-	default:
-		return k.fitsBeside()
 	}
+	return k.fitsBeside()
 }
 
 // joinsBeside is whether a hold may be joined beside all others: its mode counts.
@@ -112,23 +91,4 @@ func (k acquireKind) fitsBeside() expr {
 		return eq(filter("$held", and(k.beside(), alive)), none)
 	}
 	return or(not(in(engine.Exclusive, "$held.mode")), eq(filter("$held", and(k.beside(), alive, exclusive)), none))
-}
-
-// freshOutcome is the outcome of a request whose part is new with it: what there is of the part is what a copy of the same
-// command left, and it never queued.
-func freshOutcome(k acquireKind) expr {
-	hold := gte(maxOf("$t.a.state"), engine.StateHolds)
-	turn, covered := expr(nobodyWaits), expr(hold)
-	same := and(eq(list("$$this.part", "$$this.state"), list("$t.part", engine.Part)), alive)
-	if k.mode == engine.Exclusive {
-		turn, covered = or(hold, turn), ne(filter("$t.a", and(holds, exclusive)), none)
-		same = and(eq(list("$$this.part", "$$this.state", "$$this.mode"), list("$t.part", engine.Part, engine.Exclusive)), alive)
-	}
-	released := filter("$released", and(ownID, gte("$$this.order", "$t.ord"), in("$$this.part", list(nil, "$t.part"))))
-	outcomes := append(k.late(), ne(released, none), engine.Overtaken)
-	if k.held && !k.reacquire {
-		outcomes = append(outcomes, not(hold), engine.Lost)
-	}
-	return choose(append(outcomes,
-		ne(filter("$t.a", same), none), engine.Again, covered, engine.Joined, and(turn, fitsIn(k)), engine.Granted, engine.Busy)...)
 }

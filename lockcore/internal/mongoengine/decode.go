@@ -9,38 +9,28 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
-// decode reads an answer to a request of a lock ID. What is not about it is not read, since reading a few hundred
-// holders takes longer than a round trip: the records only where it lost, and others' holds only where they may be in
-// its way. Claims, and what drains, are always read.
+// decode reads an answer to a request of a lock ID. Others' holds are read only if they may be in
+// its way, since reading a few hundred takes longer than a round trip. Claims, and what drains, are
+// always read.
 func decode(raw bson.Raw, lockID string) (engine.Document, error) {
 	var lean struct {
-		ID    string        `bson:"_id"`
-		Seq   int64         `bson:"seq"`
-		At    time.Time     `bson:"at"`
-		Fence int64         `bson:"fence"`
-		Held  bson.RawValue `bson:"held"`
-		Last  engine.Last   `bson:"last"`
+		ID    string      `bson:"_id"`
+		Seq   int64       `bson:"seq"`
+		At    time.Time   `bson:"at"`
+		Fence int64       `bson:"fence"`
+		Held  []bson.Raw  `bson:"held"`
+		Last  engine.Last `bson:"last"`
 	}
 	if err := bson.Unmarshal(raw, &lean); err != nil {
 		return engine.Document{}, unreadable(err)
 	}
+	var d engine.Document
 	if aboutOthers(&lean.Last) {
-		var d engine.Document
-		if err := bson.Unmarshal(raw, &d); err != nil {
-			return engine.Document{}, unreadable(err)
-		}
-		return d, nil
-	}
-	d := engine.Document{ID: lean.ID, Seq: lean.Seq, At: lean.At, Fence: lean.Fence, Last: lean.Last}
-	items, err := lean.Held.Array().Values()
-	if err != nil {
+		err := bson.Unmarshal(raw, &d)
 		return d, unreadable(err)
 	}
-	for _, item := range items {
-		stored, ok := item.DocumentOK()
-		if !ok {
-			return d, unreadable(fmt.Errorf("an entry is a %s", item.Type))
-		}
+	d = engine.Document{ID: lean.ID, Seq: lean.Seq, At: lean.At, Fence: lean.Fence, Last: lean.Last}
+	for _, stored := range lean.Held {
 		of, _ := stored.Lookup("lockId").StringValueOK()
 		state, _ := stored.Lookup("state").StringValueOK()
 		if of != lockID && state != engine.Claimed && state != engine.Draining {
@@ -55,7 +45,6 @@ func decode(raw bson.Raw, lockID string) (engine.Document, error) {
 	return d, nil
 }
 
-// aboutOthers tells whether an answer is about others' holds: those in the way of a request, or of one that was given up.
 func aboutOthers(last *engine.Last) bool {
 	switch last.Outcome {
 	case engine.Granted, engine.Joined, engine.Again:
@@ -64,4 +53,9 @@ func aboutOthers(last *engine.Last) bool {
 	return true
 }
 
-func unreadable(err error) error { return fmt.Errorf("lockstep: read a lock document: %w", err) }
+func unreadable(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("lockstep: read a lock document: %w", err)
+}

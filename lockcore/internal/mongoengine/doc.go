@@ -1,8 +1,4 @@
-// Package mongoengine keeps the documents of package engine in MongoDB: each operation is one findAndModify with
-// a pipeline that decides everything.
-//
-// A pipeline is a row of $set stages that work on a temporary field, t, and two last ones that make the document of it and
-// take t away. Stages and not nested $let, since DocumentDB evaluates a $let variable anew at each mention.
-//
-// Whatever a caller passed goes through $literal, and no name of a field comes from a caller.
+// Package mongoengine keeps the documents of package engine in MongoDB: each operation is one
+// findAndModify with a pipeline that decides everything. docs/adr/0003-variables-are-stages.md says
+// why a pipeline is a row of stages, and what its text costs.
 package mongoengine

@@ -7,7 +7,8 @@ import (
 )
 
 // A renewal extends one part and its hold. Outcomes: the part is there and extended, or it is not
-// there (lost, superseded, released) and only the write is counted, as it is if a part with a new TTL has expired.
+// there (lost, superseded, released) and only the write is counted, as it is if a part with a new
+// TTL has expired.
 func (k renewKind) stages() []bson.D {
 	mine := and(ownPart, running, eq("$$this.order", "$t.ord"))
 	var s stages
@@ -34,9 +35,9 @@ func (k renewKind) stages() []bson.D {
 	return s.store(o)
 }
 
-// A leave ends one part. Outcomes: the part was there and goes, and with it the hold where it is not
-// kept and this was its last part; or it was not there. Either way a record remembers that requests up to
-// this order are over.
+// A leave ends one part. Outcomes: the part was there and goes, and with the last one a hold that
+// is not kept; or it was not there. Either way a record remembers that requests up to this order
+// are over.
 func (k leaveKind) stages() []bson.D {
 	goes := and(eq(ownPlace, me), lte("$$this.order", "$t.ord"), or(queued, eq("$$this.order", "$t.ord")))
 	if k.waiting {
@@ -67,15 +68,11 @@ func (k releaseKind) stages() []bson.D {
 	if k.labelled {
 		upTo = and(upTo, ownLabel)
 	}
-	drains := expr(in("$$this.state", list(engine.Draining, engine.Part)))
-	if k.leaving {
-		drains = and(ne(list("$$this.part", "$$this.order"), list("$t.part", "$t.ord")), drains)
-	}
 	var s stages
 	s.put(fresh, v("t.a", filter(heldAndQueue, upTo)), v("t.rec.lost", wasEvictedBy(k.labelled)))
 	s.put(
 		v("t.g", filter("$t.a", holds)),
-		v("held", concat(filter("$held", and(not(in("$$this", "$t.a")), lives)), each(filter("$t.a", drains), merge("$$this", drained)))),
+		v("held", concat(filter("$held", and(not(in("$$this", "$t.a")), lives)), each(filter("$t.a", k.drains()), merge("$$this", drained)))),
 		forget, remember, v("evicted", cond("$t.rec.lost", filter("$evicted", notForgiven(k.labelled)), "$evicted")))
 	if k.labelled {
 		other := and(gt("$$this.at", op("$subtract", "$$NOW", engine.CommitFor.Milliseconds())), ne(list("$$this.lockId", "$$this.label", "$$this.order"), committed))
@@ -88,8 +85,18 @@ func (k releaseKind) stages() []bson.D {
 // committed names the release as it is remembered.
 var committed = list("$t.id", "$t.label", "$t.ord")
 
-// endHold ends the hold that the release names by its first fence, and nothing that began later. Outcomes: its entries go,
-// and its parts drain unless they are known to have stopped; or the hold is not there, and nothing changes.
+// drains is which of what a release ends may still trust.
+func (k releaseKind) drains() expr {
+	trusts := in("$$this.state", list(engine.Draining, engine.Part))
+	if k.leaving {
+		return and(ne(list("$$this.part", "$$this.order"), list("$t.part", "$t.ord")), trusts)
+	}
+	return trusts
+}
+
+// endHold ends the hold that the release names by its first fence, and nothing that began later.
+// Outcomes: its entries go, and its parts drain unless they are known to have stopped; or the hold
+// is not there, and nothing changes.
 func (k releaseKind) endHold() []bson.D {
 	var s stages
 	hold := ofHold
@@ -101,13 +108,9 @@ func (k releaseKind) endHold() []bson.D {
 	}
 	s.put(fresh, v("t.a", filter("$held", hold)))
 	s.set(v("g", filter("$t.a", holds)))
-	drains := expr(each(filter("$t.a", in("$$this.state", list(engine.Draining, engine.Part))), merge("$$this", drained)))
-	switch {
-	case k.now:
+	drains := expr(each(filter("$t.a", k.drains()), merge("$$this", drained)))
+	if k.now {
 		drains = none
-	case k.leaving:
-		drains = each(filter("$t.a", and(ne(list("$$this.part", "$$this.order"), list("$t.part", "$t.ord")), in("$$this.state", list(engine.Draining, engine.Part)))),
-			merge("$$this", drained))
 	}
 	record := doc(v("lockId", "$t.id"), v("part", "$$this.part"), v("order", "$$this.order"), v("reason", "$t.rec.reason"), v("label", "$t.rec.label"))
 	s.put(
@@ -121,11 +124,10 @@ func (k releaseKind) endHold() []bson.D {
 	return s.store(o)
 }
 
-// ofHold is what stands of the hold that a release names.
 var ofHold = eq(list("$$this.lockId", "$$this.first"), list("$t.id", "$t.first"))
 
-// A withdrawal makes a tombstone of one place in the queue. Outcomes: the request waited there, without a claim, and is
-// told of when its part comes back; or nothing changes.
+// A withdrawal makes a tombstone of one place in the queue. Outcomes: the request waited there,
+// without a claim, and is told of when its part comes back; or nothing changes.
 func (withdrawKind) stages() []bson.D {
 	which := and(eq(ownPlace, me), eq("$$this.order", "$t.ord"), not("$$this.verdict"))
 	verdict := doc(v("verdict", "$t.reason"), v("overdueAt", engine.LongAgo))
@@ -139,8 +141,8 @@ func (withdrawKind) stages() []bson.D {
 // lives is false for draining parts whose time is up, and for claims whose place is given up.
 var lives = or(holds, alive, gt("$$this.place", "$$NOW"))
 
-// What a leave or a release ends, a, is looked for in one go: in what is held and, where the lock ID waits, in the queue.
-// An item without a state is a place in the queue.
+// What a leave or a release ends, a, is looked for in one go: in what is held and, if the lock ID
+// waits, in the queue, whose items have no state.
 var (
 	heldAndQueue = concat("$held", cond(in("$t.id", "$waiters.lockId"), "$waiters", none))
 	queued       = lte("$$this.state", engine.Claimed)
@@ -150,10 +152,9 @@ var (
 	forget = v("waiters", cond(in("$t.id", "$waiters.lockId"), filter("$waiters", not(in("$$this", "$t.a"))), "$waiters"))
 )
 
-// goneOf are the places and claims in a list that were not given up before. Of a tombstone the withdrawal told.
+// goneOf are the places and claims in a list that were not given up before.
 func goneOf(list expr) expr {
 	return filter(list, and(queued, gt(largest("$$this.expiresAt", "$$this.place"), "$$NOW"), not("$$this.verdict")))
 }
 
-// remember adds rec, the new record of what was released.
 var remember = v("released", lastOf(concat("$released", list("$t.rec")), engine.MaxReleased))

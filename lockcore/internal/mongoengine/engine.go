@@ -26,8 +26,8 @@ type Engine struct {
 	checked atomic.Bool
 }
 
-// New clones coll with majority, journaled writes, majority reads and the primary. Documents of idle
-// resources go after retention.
+// New clones coll with majority, journaled writes, majority reads and the primary. Documents of
+// idle resources go after retention.
 func New(coll *mongo.Collection, retention time.Duration) *Engine {
 	journaled := true
 	wc := writeconcern.Majority()
@@ -48,8 +48,8 @@ const (
 	attnIndex = "lockstep_attn"
 )
 
-// Prepare makes the TTL index on idleAt and the partial index on attn. A collection in another layout
-// is refused with an *engine.LayoutError.
+// Prepare makes the TTL index on idleAt and the partial index on attn. A collection in another
+// layout is refused with an *engine.LayoutError.
 func (e *Engine) Prepare(ctx context.Context) error {
 	if err := e.check(ctx); err != nil {
 		return err
@@ -70,8 +70,7 @@ func (e *Engine) Prepare(ctx context.Context) error {
 	return nil
 }
 
-// apply writes the resource's document through a pipeline for a lock ID, making it where there is none, and returns
-// what engine.Engine promises of what the write left. The text of a pipeline depends on its kind alone, and is made once.
+// apply writes the resource's document for a lock ID, and makes it if there is none.
 func (e *Engine) apply(ctx context.Context, resource, lockID string, values bson.D, kind kind) (engine.Document, error) {
 	if err := e.check(ctx); err != nil {
 		return engine.Document{}, err
@@ -80,9 +79,9 @@ func (e *Engine) apply(ctx context.Context, resource, lockID string, values bson
 	if err != nil {
 		return engine.Document{}, err
 	}
-	answer := fullAnswer
-	if kind.lean() {
-		answer = leanAnswer
+	answer := leanAnswer
+	if k, ok := kind.(acquireKind); ok && k.refreshOnly { // a commit, or a look after a hold
+		answer = fullAnswer
 	}
 	filter := bson.D{{Key: "_id", Value: resource}}
 	for attempt := 0; ; attempt++ {
@@ -90,8 +89,6 @@ func (e *Engine) apply(ctx context.Context, resource, lockID string, values bson
 		switch {
 		case attempt < 5 && insertedByAnother(err):
 			continue
-		case errors.Is(err, mongo.ErrNoDocuments):
-			return engine.Document{}, fmt.Errorf("lockstep: the database answered an upsert of %q with no document", resource)
 		case err != nil:
 			return engine.Document{}, err
 		}
@@ -99,10 +96,10 @@ func (e *Engine) apply(ctx context.Context, resource, lockID string, values bson
 	}
 }
 
-// A write asks for the document without its queue, and a lean one without the records too.
+// An answer is the document without its queue, and without its records unless they are asked for.
 var (
 	fullAnswer = answerWithout("waiters", "attn")
-	leanAnswer = answerWithout("waiters", "attn", "released", "evicted", "commits")
+	leanAnswer = answerWithout("waiters", "attn", "released", "evicted", "undone", "commits")
 )
 
 func answerWithout(fields ...string) *options.FindOneAndUpdateOptionsBuilder {
@@ -113,10 +110,10 @@ func answerWithout(fields ...string) *options.FindOneAndUpdateOptionsBuilder {
 	return options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After).SetProjection(without)
 }
 
-// insertedByAnother tells that two first requests of one resource tried to insert its document, and this one
-// came second: nothing was written, and it finds the document when it asks again. MongoDB says so with a
-// duplicate key. DocumentDB updates the other's document on a path of its own that knows no $$NOW, and refuses; that
-// every pipeline uses $$NOW keeps it from writing there what was computed from no document.
+// insertedByAnother reports whether another request inserted the document first: nothing was
+// written, and this one finds the document when it asks again. MongoDB says so with a duplicate
+// key. DocumentDB updates the other's document on a path of its own that knows no $$NOW, and
+// refuses.
 func insertedByAnother(err error) bool {
 	if mongo.IsDuplicateKeyError(err) {
 		return true

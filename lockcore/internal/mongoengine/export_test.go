@@ -78,7 +78,7 @@ var (
 
 // Explain asks the server how it would find the documents of a query.
 func (e *Engine) Explain(ctx context.Context, q engine.Query) (bson.Raw, error) {
-	command := bson.D{{Key: "aggregate", Value: e.coll.Name()}, {Key: "pipeline", Value: e.listing(e.filterOf(q))}, {Key: "cursor", Value: bson.D{}}}
+	command := bson.D{{Key: "aggregate", Value: e.coll.Name()}, {Key: "pipeline", Value: listing(e.filterOf(q))}, {Key: "cursor", Value: bson.D{}}}
 	return e.coll.Database().RunCommand(ctx, bson.D{{Key: "explain", Value: command}}).Raw()
 }
 

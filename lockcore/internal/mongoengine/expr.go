@@ -2,15 +2,14 @@ package mongoengine
 
 import "go.mongodb.org/mongo-driver/v2/bson"
 
-// The words of the aggregation language that the pipelines use. Each returns an expression; strings that
-// start with "$" are field paths or variables. Nothing that a caller passed stands in an expression: it is in
-// the literal that the first stage sets.
+// The words of the aggregation language that the pipelines use. Each returns an expression; strings
+// that start with "$" are field paths or variables. Nothing that a caller passed stands in an
+// expression: it is in the literal that the first stage sets.
 
 type expr = any
 
 func op(name string, args ...expr) bson.D { return bson.D{{Key: name, Value: bson.A(args)}} }
 
-// on is an operator with one argument that is not an array.
 func on(name string, arg expr) bson.D { return bson.D{{Key: name, Value: arg}} }
 
 func lit(v any) bson.D { return on("$literal", v) }
@@ -22,7 +21,7 @@ func doc(fields ...bson.E) bson.D { return fields }
 // list is an array; never nil, which would be sent as null.
 func list(items ...expr) bson.A { return append(bson.A{}, items...) }
 
-// stages is a pipeline that grows. Each stage sees what the ones before it left, and nothing of its own.
+// stages is a pipeline that grows. Each stage sees what the ones before it left.
 type stages []bson.D
 
 // put sets fields of the document, and set those of t.

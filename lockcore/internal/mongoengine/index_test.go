@@ -33,7 +33,7 @@ func TestWhatIsContendedIsFoundByItsIndex(t *testing.T) {
 	}
 	for _, q := range []engine.Query{
 		{Waiting: true}, {Contended: true}, {Contended: true, LockIDPrefix: "a"},
-		{Contended: true, LockID: "b", Live: true}, {Contended: true, Prefix: "c"},
+		{Contended: true, LockID: "b"}, {Contended: true, Prefix: "c"},
 	} {
 		var found []string
 		for d, err := range h.List(t.Context(), q) {

@@ -1,6 +1,7 @@
 package mongoengine
 
 import (
+	"cmp"
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -15,23 +16,13 @@ import (
 //	other  the label of the run that the request may not replace; missing if there is none
 //	out  the party's entries and places that another run made, or that are undone      was  the label that is replaced
 
-// labelValues are the literals that only requests with a label need.
 func labelValues(a *engine.Acquire) bson.D {
 	if a.Label == "" {
 		return nil
 	}
-	from := a.TakeOver
-	if from == "" {
-		from = a.Label
+	return bson.D{
+		v("label", a.Label), v("from", cmp.Or(a.TakeOver, a.Label)), v("cut", engine.CutOff(a.LockID)), v("undo", a.Undo), v("within", a.Within),
 	}
-	values := bson.D{v("label", a.Label), v("from", from), v("cut", engine.CutOff(a.LockID))}
-	if len(a.Undo) > 0 {
-		values = append(values, v("undo", a.Undo))
-	}
-	if a.Within != "" {
-		values = append(values, v("within", a.Within))
-	}
-	return values
 }
 
 var (
@@ -41,16 +32,16 @@ var (
 	isOtherRun = gt("$t.other", nil)
 	// wasReplaced is which evidence says that another run replaced the request's.
 	wasReplaced = and(ownID, ownLabel, "$$this.to")
-	// cutOff is what becomes of a running part, or one that drains, which is cut off.
+	// cutOff is what becomes of a running or draining part that is cut off.
 	cutOff = append(slices.Clone(drained), v("lockId", "$t.cut"), v("mode", engine.Exclusive))
-	// besideWithin is which entries are neither the party's own nor kept by the lock ID that the request lives within.
+	// besideWithin is which entries are neither the party's own nor kept around the request.
 	besideWithin = and(others, ne(list("$$this.lockId", "$$this.state"), list("$t.within", engine.Kept)))
-	// around is which lock IDs are that one, as long as it keeps the resource.
+	// around is which entries are of the lock ID around the request, as long as it keeps the resource.
 	around = and("$t.around", eq(list("$$this.lockId", "$t.id"), list("$t.within", "$t.d.lockId")))
 )
 
-// speak makes the run of the request the one that speaks for its party, and ends the parts that it undoes, unless the request
-// is late or another run is in its way.
+// speak makes the run of the request the one that speaks for its party, and ends the parts that it
+// undoes, unless the request is late or another run is in its way.
 func (s *stages) speak(k acquireKind) {
 	inTheWay := and(ownID, or(holds, alive), not(in("$$this.label", list("$t.label", "$t.from"))))
 	s.put(fresh, v("t.other", first(concat(
@@ -66,7 +57,7 @@ func (s *stages) speak(k acquireKind) {
 	}
 	s.set(v("out", cond(goes, filter(concat("$held", "$waiters"), and(ownID, leaves)), none)), v("goes", goes))
 	s.set(v("was", first(filter("$t.out", otherLabel))))
-	passesOn := cond(isKept, doc(v("label", "$t.label"), v("fence", nextFence), v("order", int64(0)), v("firstOrder", int64(0))), cutOff)
+	passesOn := cond(isKept, doc(v("label", "$t.label"), v("fence", nextFence), v("order", int64(0)), v("firstOrder", int64(0)), v("handed", false)), cutOff)
 	stays := or(not(in("$$this", "$t.out")), isKept, and(gt("$$this.state", engine.Claimed), alive))
 	fields := doc(
 		v("held", cond(eq("$t.out", none), "$held",
@@ -82,7 +73,6 @@ func (s *stages) speak(k acquireKind) {
 	s.put(fields...)
 }
 
-// recentlyUndone is since when parts are known to be undone.
 var recentlyUndone = op("$subtract", "$$NOW", engine.UndoneFor.Milliseconds())
 
 // tellsOfRuns adds to the outcome of an acquire what became of other runs.
@@ -94,7 +84,6 @@ func (o *outcome) tellsOfRuns() {
 	o.evidence = cond("$t.was", list(change), none)
 }
 
-// beside is which entries stand beside the request: not its party's own, nor what the lock ID keeps that it lives within.
 func (k acquireKind) beside() expr {
 	if k.within {
 		return besideWithin
@@ -102,7 +91,8 @@ func (k acquireKind) beside() expr {
 	return others
 }
 
-// endedByOwn is which records of the lock ID are about the request: its part's, and releases of the whole lock ID by its run.
+// endedByOwn is which records of the lock ID are about the request: its part's, and releases of the
+// whole lock ID by its run.
 func (k acquireKind) endedByOwn() expr {
 	if k.labelled {
 		return or(ownPart, eq(list("$$this.part", "$$this.label"), list(nil, "$t.label")))
@@ -110,10 +100,9 @@ func (k acquireKind) endedByOwn() expr {
 	return in("$$this.part", list(nil, "$t.part"))
 }
 
-// isUndone reports whether a compensation undoes the request's part.
 var isUndone = in(me, each(ifNull("$undone", none), ownPlace))
 
-// wasEvictedBy reports whether there is evidence that the lock ID lost a hold; with a label, that its own run did.
+// wasEvictedBy is whether there is evidence that the lock ID, or its own run, lost a hold.
 func wasEvictedBy(labelled bool) expr {
 	if labelled {
 		return in(list("$t.id", "$t.label", false), each("$evicted", list("$$this.lockId", "$$this.label", gt("$$this.to", nil))))
@@ -123,8 +112,7 @@ func wasEvictedBy(labelled bool) expr {
 
 var wasEvicted = in("$t.id", "$evicted.lockId")
 
-// notForgiven is the evidence that stays when a party takes its lock again after a loss, or releases it: that of others, and
-// of changes of run.
+// notForgiven is the evidence that stays when a party takes or releases its lost lock.
 func notForgiven(labelled bool) expr {
 	if labelled {
 		return or(others, otherLabel, "$$this.to")

@@ -13,9 +13,9 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
-// check looks at the collection's layout once, before the first operation. The ID of a lock document
-// is a string, so a document with an ObjectID was written by something else: a client of mongo-lock,
-// usually, whose locks are not seen here. The look-up is one range of the index on _id.
+// check looks at the collection's layout once, before the first operation. The ID of a lock
+// document is a string, so a document with an ObjectID was written by something else: a client of
+// mongo-lock, usually, whose locks are not seen here. The look-up is one range of the index on _id.
 func (e *Engine) check(ctx context.Context) error {
 	if e.checked.Load() {
 		return nil
@@ -42,10 +42,10 @@ func (e *Engine) check(ctx context.Context) error {
 	return &engine.LayoutError{Collection: e.coll.Name(), Found: found, Help: "Use a collection of its own for these locks."}
 }
 
-// identityID is the _id of the document in which the collection says what it is. It is no string, so that no resource has it.
+// identityID is the _id of the collection's own document. No resource has it: it is no string.
 const identityID = int32(0)
 
-// Identify reads the collection's own document, and makes it if there is none: of several who try, one does.
+// Identify reads the collection's own document, and makes it if there is none.
 func (e *Engine) Identify(ctx context.Context) (engine.Identity, error) {
 	if err := e.check(ctx); err != nil {
 		return engine.Identity{}, err
@@ -53,38 +53,35 @@ func (e *Engine) Identify(ctx context.Context) (engine.Identity, error) {
 	return e.identify(ctx)
 }
 
-func (e *Engine) identify(ctx context.Context) (engine.Identity, error) {
+func (e *Engine) identify(ctx context.Context) (found engine.Identity, err error) {
 	own := bson.D{{Key: "_id", Value: identityID}}
-	for attempt := 0; ; attempt++ {
-		found, err := e.readIdentity(ctx, own)
-		switch {
-		case err != nil:
-			return engine.Identity{}, fmt.Errorf("lockstep: read the identity of %s: %w", e.coll.Name(), err)
-		case found.ID != "" && found.Version == engine.LayoutVersion:
-			return found, nil
-		case found.ID != "" || attempt == 3:
-			return engine.Identity{}, &engine.LayoutError{
-				Collection: e.coll.Name(), Found: fmt.Sprintf("it says version %d, and this is version %d", found.Version, engine.LayoutVersion),
-				Help: "Use a collection of its own for these locks, or the version of Lockstep that made it.",
-			}
+	for attempt := 0; err == nil && found.ID == "" && attempt < 3; attempt++ {
+		if found, err = e.readIdentity(ctx, own); err == nil && found.ID == "" {
+			_, err = e.coll.InsertOne(ctx, append(own[:1:1], v("version", engine.LayoutVersion), v("id", rand.Text())))
 		}
-		_, err = e.coll.InsertOne(ctx, append(own[:1:1], v("version", engine.LayoutVersion), v("id", rand.Text())))
-		if err != nil && !mongo.IsDuplicateKeyError(err) {
-			return engine.Identity{}, fmt.Errorf("lockstep: write the identity of %s: %w", e.coll.Name(), err)
+		if mongo.IsDuplicateKeyError(err) {
+			err = nil
 		}
 	}
+	switch {
+	case err != nil:
+		return found, fmt.Errorf("lockstep: read or write the identity of %s: %w", e.coll.Name(), err)
+	case found.ID == "" || found.Version != engine.LayoutVersion:
+		return found, &engine.LayoutError{
+			Collection: e.coll.Name(), Found: fmt.Sprintf("it says version %d, and this is version %d", found.Version, engine.LayoutVersion),
+			Help: "Use a collection of its own for these locks, or the version of Lockstep that made it.",
+		}
+	}
+	return found, nil
 }
 
 // readIdentity is empty if the collection says nothing of itself yet.
 func (e *Engine) readIdentity(ctx context.Context, own bson.D) (engine.Identity, error) {
-	var found engine.Identity
 	cursor, err := e.coll.Aggregate(ctx, mongo.Pipeline{on("$match", own), on("$set", doc(v("at", "$$NOW")))})
 	if err != nil {
-		return found, err
+		return engine.Identity{}, err
 	}
-	defer func() { _ = cursor.Close(context.WithoutCancel(ctx)) }()
-	if cursor.Next(ctx) {
-		return found, cursor.Decode(&found)
-	}
-	return found, cursor.Err()
+	found := []engine.Identity{}
+	err = cursor.All(ctx, &found)
+	return append(found, engine.Identity{})[0], err
 }

@@ -20,14 +20,6 @@ func (e *Engine) List(ctx context.Context, q engine.Query) iter.Seq2[engine.Docu
 		filter = append(filter, v("_id", doc(v("$gte", ""))))
 	}
 	return func(yield func(engine.Document, error) bool) {
-		if q.Live && !q.Contended {
-			live, err := e.live(ctx)
-			if err != nil {
-				yield(engine.Document{}, err)
-				return
-			}
-			filter = append(filter, live)
-		}
 		for d, err := range e.find(ctx, filter) {
 			// They come sorted.
 			if err == nil && d.ID < q.Prefix {
@@ -50,23 +42,20 @@ func (e *Engine) filterOf(q engine.Query) bson.D {
 		where("_id", bson.D{{Key: "$gte", Value: q.Prefix}})
 	}
 	var all bson.A
-	for _, value := range []string{q.LockID, q.Owner} {
-		if value == "" {
-			continue
+	some := func(condition bson.D, fields ...string) {
+		var either bson.A
+		for _, field := range fields {
+			either = append(either, bson.D{{Key: field, Value: condition}})
 		}
-		var some bson.A
-		// An owner that is its lock ID is not stored.
-		for _, field := range []string{"held.lockId", "held.owner", "waiters.lockId", "waiters.owner"} {
-			some = append(some, bson.D{{Key: field, Value: bson.D{{Key: "$eq", Value: value}}}})
+		all = append(all, bson.D{{Key: "$or", Value: either}})
+	}
+	for _, value := range []string{q.LockID, q.Owner} { // an owner that is its lock ID is not stored
+		if value != "" {
+			some(bson.D{{Key: "$eq", Value: value}}, "held.lockId", "held.owner", "waiters.lockId", "waiters.owner")
 		}
-		all = append(all, bson.D{{Key: "$or", Value: some}})
 	}
 	if q.LockIDPrefix != "" {
-		var some bson.A
-		for _, field := range []string{"held.lockId", "waiters.lockId"} {
-			some = append(some, bson.D{{Key: field, Value: bson.D{{Key: "$gte", Value: q.LockIDPrefix}, {Key: "$lt", Value: q.LockIDPrefix + lastRune}}}})
-		}
-		all = append(all, bson.D{{Key: "$or", Value: some}})
+		some(bson.D{{Key: "$gte", Value: q.LockIDPrefix}, {Key: "$lt", Value: q.LockIDPrefix + lastRune}}, "held.lockId", "waiters.lockId")
 	}
 	if q.Waiting || q.Contended {
 		all = append(all, bson.D{{Key: "attn", Value: contended}})
@@ -87,31 +76,14 @@ var contended = bson.D{{Key: "$gte", Value: ""}}
 // lastRune is greater than any that follows a prefix.
 const lastRune = "\U0010FFFF"
 
-// live is what documents meet in which a promise may stand: the TTL index on idleAt finds them, so that those that are
-// idle, and merely kept for their fence, cost nothing. idleAt is no earlier than the last write, and a place in a queue
-// ends within an hour of it at most. The time is the server's, and the second hour for several servers.
-func (e *Engine) live(ctx context.Context) (bson.E, error) {
-	var server struct {
-		LocalTime time.Time `bson:"localTime"`
-	}
-	if err := e.coll.Database().RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&server); err != nil {
-		return bson.E{}, err
-	}
-	from := server.LocalTime.Add(-2 * time.Hour)
-	return bson.E{Key: "idleAt", Value: bson.D{{Key: "$gte", Value: from}}}, nil
-}
-
-// listing is the pipeline that lists documents.
-func (e *Engine) listing(filter bson.D) mongo.Pipeline {
-	pipeline := mongo.Pipeline{on("$match", filter), on("$sort", doc(v("_id", 1)))}
-	pipeline = append(pipeline, on("$set", doc(v("at", "$$NOW"))))
-	return pipeline
+func listing(filter bson.D) mongo.Pipeline {
+	return mongo.Pipeline{on("$match", filter), on("$sort", doc(v("_id", 1))), on("$set", doc(v("at", "$$NOW")))}
 }
 
 // find streams the documents that match, with the server's time in at.
 func (e *Engine) find(ctx context.Context, filter bson.D) iter.Seq2[engine.Document, error] {
 	return func(yield func(engine.Document, error) bool) {
-		cursor, err := e.coll.Aggregate(ctx, e.listing(filter), options.Aggregate().SetBatchSize(batch))
+		cursor, err := e.coll.Aggregate(ctx, listing(filter), options.Aggregate().SetBatchSize(batch))
 		if err != nil {
 			yield(engine.Document{}, err)
 			return

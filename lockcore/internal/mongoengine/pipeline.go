@@ -2,23 +2,17 @@ package mongoengine
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
-	"strconv"
 	"sync"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
-// kind is what the text of a pipeline depends on.
-type kind interface {
-	// stages are the pipeline after the stage that sets its values.
-	stages() []bson.D
-	// lean says that the answer may leave out the records.
-	lean() bool
-}
+// kind is what the text of a pipeline depends on, but for the stage that sets its values.
+type kind interface{ stages() []bson.D }
 
 type (
 	renewKind    struct{ downgrade, newTTL bool }
@@ -27,38 +21,35 @@ type (
 	withdrawKind struct{}
 )
 
-// Acquire sends one command, and a read to learn why where a fresh request was overtaken, which is rare.
+// Acquire sends one command, and one more to learn of a loss.
 func (e *Engine) Acquire(ctx context.Context, op engine.Acquire) (engine.Document, error) {
-	d, err := e.apply(ctx, op.Resource, op.LockID, acquireValues(&op), kindOf(&op))
-	if err == nil && op.Fresh && d.Last.Outcome == engine.Overtaken {
-		now, err := e.Read(ctx, op.Resource)
-		if err == nil && len(now) == 1 {
-			d.Released, d.Evicted = now[0].Released, now[0].Evicted
+	return e.withRecords(ctx)(e.apply(ctx, op.Resource, op.LockID, acquireValues(&op), kindOf(&op)))
+}
+
+// Renew sends one command, and one more to learn of a loss.
+func (e *Engine) Renew(ctx context.Context, op engine.Renew) (engine.Document, error) {
+	values := append(values(op.LockID, op.Part, op.Order, op.Policy), v("ttl", op.TTL))
+	return e.withRecords(ctx)(e.apply(ctx, op.Resource, op.LockID, values, renewKind{downgrade: op.Downgrade, newTTL: op.TTL > 0}))
+}
+
+// withRecords reads the records for an answer that is about them. Other answers leave them out.
+func (e *Engine) withRecords(ctx context.Context) func(engine.Document, error) (engine.Document, error) {
+	return func(d engine.Document, err error) (engine.Document, error) {
+		if err != nil || (d.Last.Outcome != engine.Lost && d.Last.Outcome != engine.Overtaken) {
+			return d, err
+		}
+		now, err := e.Read(ctx, d.ID)
+		if len(now) == 1 {
+			d.Released, d.Evicted, d.Undone = now[0].Released, now[0].Evicted, now[0].Undone
 		}
 		return d, err
 	}
-	return d, err
-}
-
-// The kinds whose outcome is never about the records, which are most of the document: their answers leave them out.
-func (k acquireKind) lean() bool { return k.fresh }
-func (leaveKind) lean() bool     { return true }
-func (releaseKind) lean() bool   { return true }
-func (renewKind) lean() bool     { return false }
-func (withdrawKind) lean() bool  { return false }
-
-// Renew sends one command.
-func (e *Engine) Renew(ctx context.Context, op engine.Renew) (engine.Document, error) {
-	values := append(values(op.LockID, op.Part, op.Order, op.Policy), v("ttl", op.TTL))
-	return e.apply(ctx, op.Resource, op.LockID, values, renewKind{downgrade: op.Downgrade, newTTL: op.TTL > 0})
 }
 
 // Leave sends one command.
 func (e *Engine) Leave(ctx context.Context, op engine.Leave) (engine.Document, error) {
-	values := append(values(op.LockID, op.Part, op.Order, op.Policy), record(op.LockID, op.Label, &op.Part, op.Order, op.Reason))
-	if op.Label != "" {
-		values = append(values, v("cut", engine.CutOff(op.LockID)))
-	}
+	values := append(values(op.LockID, op.Part, op.Order, op.Policy), v("cut", engine.CutOff(op.LockID)),
+		v("rec", engine.Released{LockID: op.LockID, Label: op.Label, Part: &op.Part, Order: op.Order, Reason: op.Reason}))
 	return e.apply(ctx, op.Resource, op.LockID, values, leaveKind{op.Undo, op.Waiting, op.Label != ""})
 }
 
@@ -68,16 +59,8 @@ func (e *Engine) Release(ctx context.Context, op engine.Release) (engine.Documen
 	if op.Leaving != nil {
 		part = *op.Leaving
 	}
-	values := append(values(op.LockID, part, op.Order, op.Policy), record(op.LockID, op.Label, nil, op.Order, op.Reason))
-	if op.Label != "" {
-		values = append(values, v("label", op.Label))
-	}
-	if op.Force {
-		values = append(values, v("cut", engine.CutOff(op.LockID)))
-	}
-	if op.FirstFence > 0 {
-		values = append(values, v("first", op.FirstFence))
-	}
+	values := append(values(op.LockID, part, op.Order, op.Policy), v("label", op.Label), v("cut", engine.CutOff(op.LockID)), v("first", op.FirstFence),
+		v("rec", engine.Released{LockID: op.LockID, Label: op.Label, Order: op.Order, Reason: op.Reason}))
 	kind := releaseKind{named: op.FirstFence > 0, leaving: op.Leaving != nil, force: op.Force, now: op.Now, labelled: op.Label != ""}
 	return e.apply(ctx, op.Resource, op.LockID, values, kind)
 }
@@ -87,23 +70,10 @@ func (e *Engine) Withdraw(ctx context.Context, op engine.Withdraw) (engine.Docum
 	return e.apply(ctx, op.Resource, op.LockID, append(values(op.LockID, op.Part, op.Order, op.Policy), v("reason", op.Reason)), withdrawKind{})
 }
 
-// values are the literals that every pipeline works with.
 func values(lockID, part string, order int64, policy engine.Policy) bson.D {
 	return bson.D{
 		{Key: "id", Value: lockID}, {Key: "part", Value: part}, {Key: "ord", Value: order}, {Key: "claim", Value: policy.ClaimTTL}, {Key: "mem", Value: policy.Memory()},
 	}
-}
-
-// record is the literal of a released record.
-func record(lockID, label string, part *string, order int64, reason string) bson.E {
-	rec := bson.D{{Key: "lockId", Value: lockID}, {Key: "part", Value: part}, {Key: "order", Value: order}}
-	if label != "" {
-		rec = append(rec, v("label", label))
-	}
-	if reason != "" {
-		rec = append(rec, v("reason", reason))
-	}
-	return v("rec", rec)
 }
 
 // pipeline is a marshalled array of stages: what a command costs its client is mostly marshalling.
@@ -112,42 +82,34 @@ type pipeline []byte
 // MarshalBSONValue returns the array as it is.
 func (p pipeline) MarshalBSONValue() (byte, []byte, error) { return byte(bson.TypeArray), p, nil }
 
-// texts keeps the stages of each kind of pipeline after the first, as elements of an array.
+// texts keeps the marshalled stages of each kind of pipeline after the first.
 var texts sync.Map
 
 // pipelineOf is a pipeline of its kind, after the stage that sets its values.
 func pipelineOf(values bson.D, kind kind) (pipeline, error) {
 	known, ok := texts.Load(kind)
 	if !ok {
-		made, err := elements(kind.stages())
+		made, err := marshalled(kind.stages()...)
 		if err != nil {
 			return nil, err
 		}
 		known, _ = texts.LoadOrStore(kind, made)
 	}
-	rest := known.([]byte)
-	first, err := bson.Marshal(load(values))
+	first, err := marshalled(load(values))
 	if err != nil {
-		return nil, fmt.Errorf("lockstep: marshal a pipeline's values: %w", err)
+		return nil, err
 	}
-	// An array is a document with the indexes as keys: its length, the elements, and a zero byte.
-	out := make([]byte, 4, 4+3+len(first)+len(rest)+1)
-	out = append(out, byte(bson.TypeEmbeddedDocument), '0', 0)
-	out = append(append(append(out, first...), rest...), 0)
-	binary.LittleEndian.PutUint32(out, uint32(len(out))) //nolint:gosec // some kilobytes
-	return out, nil
+	return pipeline(bsoncore.BuildArray(nil, append(first, known.([]bsoncore.Value)...)...)), nil
 }
 
-// elements marshals stages as the elements of an array from index 1.
-func elements(stages []bson.D) ([]byte, error) {
-	var out []byte
+func marshalled(stages ...bson.D) ([]bsoncore.Value, error) {
+	out := make([]bsoncore.Value, len(stages))
 	for i, stage := range stages {
 		raw, err := bson.Marshal(stage)
 		if err != nil {
 			return nil, fmt.Errorf("lockstep: marshal a pipeline: %w", err)
 		}
-		out = append(append(out, byte(bson.TypeEmbeddedDocument)), strconv.Itoa(i+1)...)
-		out = append(append(out, 0), raw...)
+		out[i] = bsoncore.Value{Type: bsoncore.TypeEmbeddedDocument, Data: raw}
 	}
 	return out, nil
 }

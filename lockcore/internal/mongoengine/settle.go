@@ -8,14 +8,14 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
-// A pipeline loads the document's lists, acts on them, settles, and stores. Stages change the fields of the
-// document itself, and keep what they need in between in the temporary field t, which the first stage sets, as one
-// literal, to what the caller passed:
+// A pipeline loads the document's lists, acts on them, settles, and stores. Its stages keep what
+// they need in between in the temporary field t. The first stage sets t, as one literal, to what
+// the caller passed:
 //
-//	id  the lock ID      part      ord  the order      claim  the TTL of claims, and what else the operation needs
+//	id  the lock ID      part      ord  the order      claim  the TTL of claims      and more
 //
-// Text costs more than anything else: a server parses a pipeline anew for each command. And the usual
-// case must cost least: a list is searched by a path, such as "$held.lockId", before it is filtered entry by entry.
+// The usual case must cost least: a list is searched by a path, such as "$held.lockId", before it
+// is filtered entry by entry.
 
 var (
 	never  = bson.NewDateTimeFromTime(engine.Never)
@@ -23,7 +23,8 @@ var (
 	holds  = gte("$$this.state", engine.StateHolds)
 	ownID  = eq("$$this.lockId", "$t.id")
 	others = ne("$$this.lockId", "$t.id")
-	// ownPart is the own part, or its claim or place. The part of a kept hold is null, so that it is nobody's.
+	// ownPart is the own part, or its claim or place. The part of a kept hold is null, so that it is
+	// nobody's.
 	ownPart   = eq("$$this.part", "$t.part")
 	running   = eq("$$this.state", engine.Part)
 	isKept    = eq("$$this.state", engine.Kept)
@@ -33,7 +34,7 @@ var (
 	none      = bson.A{}
 )
 
-// load is the first stage: it makes the fields where the document is new, and sets t.
+// load is the first stage: it makes the fields if the document is new, and sets t.
 func load(values bson.D) bson.D {
 	return on("$replaceWith", merge(lit(bson.D{
 		{Key: "seq", Value: int64(0)}, {Key: "fence", Value: int64(0)}, {Key: "held", Value: none}, {Key: "waiters", Value: none},
@@ -48,11 +49,12 @@ var fresh = v("waiters", cond(gt(minOf("$waiters.expiresAt"), "$$NOW"), "$waiter
 var (
 	awake       = gt("$$this.overdueAt", "$$NOW")
 	nobodyWaits = lte(maxOf("$waiters.overdueAt"), "$$NOW")
-	// awakeQueue is the queue of all others. Mostly that is everybody, which a path tells without a look at each waiter.
+	// awakeQueue is the queue of all others: mostly the whole, which a path finds out.
 	awakeQueue = cond(gt(minOf("$waiters.overdueAt"), "$$NOW"), "$waiters", filter("$waiters", awake))
 )
 
-// besideHead is which entries are not kept by the lock ID that the first of those who wait lives within.
+// besideHead is which entries are not kept by the lock ID that the first of those who wait lives
+// within.
 var besideHead = ne(list("$$this.lockId", "$$this.state"), list(on("$let", doc(v("vars", doc(v("head", first("$t.w")))), v("in", "$$head.within"))), engine.Kept))
 
 // distinct is how many lock IDs there are in ids, a path, beside one.
@@ -60,19 +62,14 @@ func distinct(ids string, beside expr) expr {
 	return size(op("$setDifference", ids, list(beside)))
 }
 
-// settle claims the resource for those who are next in the queue, as many as it has room for: for
-// the first, and for those right behind it that ask for no smaller limit, up to a bound. Then it
-// displaces the expired holds whose room was given away, in this way or by the request itself, if
-// granted holds, to who. It keeps in t
+// settle claims the resource for the first in the queue, and for those right behind it that ask for
+// no smaller limit, as many as there is room for. Then it displaces the expired holds whose room
+// was given away, in this way or by the request itself, if granted holds, to who. It keeps in t
 //
 //	w  those who wait and are not passed over, so many as one write serves at most
 //	d  the first of them; later, to whom room was given      l  what is alive      b  and not kept around the first
 //	c  the claims, which are taken out of the queue      x  the expired holds that are displaced
 func (s *stages) settle(o outcome) {
-	head := expr(first("$t.w"))
-	if o.alone {
-		head = cond(o.granted, o.whom(), head)
-	}
 	// Who is alive matters to those who wait; and beside a crowd, to what has expired.
 	expired := lte(minOf("$held.expiresAt"), "$$NOW")
 	matters := ne("$waiters", none)
@@ -80,17 +77,14 @@ func (s *stages) settle(o outcome) {
 		matters = or(matters, expired)
 	}
 	s.set(v("w", op("$slice", awakeQueue, engine.SettleMost)), v("l", cond(matters, filter("$held", alive), none)))
-	s.set(v("d", head), v("b", filter("$t.l", besideHead)))
+	s.set(v("d", first("$t.w")), v("b", filter("$t.l", besideHead)))
 	held := in("$t.d.lockId", each(filter("$held", and(exclusive, holds)), "$$this.lockId"))
 	limit := cond(held, 1, ifNull("$t.d.limit", engine.Unlimited)) // it may come back with what it held
 	room := op("$subtract", limit, distinct("$t.b.lockId", "$t.d.lockId"))
 	run := op("$indexOfArray", concat(each("$t.w", gte(ifNull("$$this.limit", engine.Unlimited), ifNull("$t.d.limit", engine.Unlimited))), list(false)), false)
 	s.set(v("c", op("$slice", "$t.w", cond(in(engine.Exclusive, "$t.b.mode"), 0, largest(0, op("$min", room, cond("$t.d.within", 1, run)))))))
 	given := expr(ne("$t.c", none))
-	switch {
-	case o.alone:
-		given = or(o.granted, given)
-	case o.granted != nil:
+	if o.granted != nil {
 		s.set(v("d", cond(given, "$t.d", cond(o.granted, o.whom(), nil))))
 		given = gt("$t.d", nil)
 	}
@@ -109,22 +103,18 @@ func (s *stages) settle(o outcome) {
 	s.put(v("waiters", waiters), v("t.x", cond(given, filter("$held", and(lte("$$this.expiresAt", "$$NOW"), holds, gone)), none)))
 }
 
-// outcome is what an operation tells in last.
+// outcome is what an operation says in last. Nil is none.
 type outcome struct {
-	// granted tells whether the request gave room to who; nil where the operation grants nothing itself. Then alone says
-	// that it makes no claims beside, and crowd that many others may hold beside who, so that a path is worth asking before each
-	// of them is looked at.
-	granted       expr
-	alone, crowd  bool
-	did, position expr
-	// released are the entries of holds that the operation ended; left are more that were in the way; gone are places and claims that were given up. Nil is none.
-	released, left, gone expr
-	// evidence are records that the operation itself leaves. Nil is none.
-	evidence expr
-	// note is what last says of the outcome. Nil is nothing.
-	note expr
-	// who is whom the request gives room to. Nil is who, with the request's limit.
-	who expr
+	// granted is whether the request gave room to who, by default itself with its limit. crowd says
+	// that many others may hold beside who, so that a path is worth asking before each of them is
+	// looked at.
+	granted, who expr
+	crowd        bool
+	// note is what last says of the outcome did.
+	did, position, note expr
+	// released are the entries of holds that the operation ended; left are more that were in the way;
+	// gone are places and claims that were given up; evidence are records that it leaves.
+	released, left, gone, evidence expr
 	// within says that what the request lives within is not displaced by it.
 	within bool
 }
@@ -136,7 +126,6 @@ func (o *outcome) whom() expr {
 	return o.who
 }
 
-// together is one list of those that are not nil.
 func together(lists ...expr) expr {
 	lists = slices.DeleteFunc(lists, func(l expr) bool { return l == nil })
 	switch len(lists) {
@@ -148,7 +137,8 @@ func together(lists ...expr) expr {
 	return concat(lists...)
 }
 
-// store settles, completes the document, and removes t. Fields that this version does not know are kept.
+// store settles, completes the document, and removes t. Fields that this version does not know are
+// kept.
 func (s *stages) store(o outcome) []bson.D {
 	s.settle(o)
 	claim := merge("$$this", doc(
@@ -165,18 +155,17 @@ func (s *stages) store(o outcome) []bson.D {
 	}
 	last := doc(v("outcome", o.did), v("released", together(o.released)), v("expired", "$t.x"), v("gone", together(o.gone)), v("position", o.position),
 		v("length", size("$waiters")))
-	note := expr("$$REMOVE") // what the write before said must not stay
-	if o.note != nil {
-		note = ifNull(o.note, note)
+	if o.note == nil {
+		o.note = "$$REMOVE" // what the write before said must not stay
 	}
-	last = append(last, v("note", note))
+	last = append(last, v("note", o.note))
 	*s = append(*s, on("$set", doc(
 		v("seq", add("$seq", int64(1))), v("at", "$$NOW"),
 		v("held", concat(cond(eq("$t.x", none), "$held", filter("$held", not(in("$$this", "$t.x")))), each("$t.c", claim))),
 		v("evicted", cond(adds, lastOf(concat(filter("$evicted", gt("$$this.at", tooOld)), evidence), engine.MaxEvicted), "$evicted")),
 		v("since", largest(ifNull("$since", tooOld), cond(adds, largest(
 			maxOf(filter("$evicted.at", lte("$$this", tooOld))),
-			op("$arrayElemAt", concat("$evicted.at", each(evidence, "$$NOW")), -engine.MaxEvicted-1)), nil))),
+			op("$arrayElemAt", concat("$evicted.at", each(together(o.evidence, lost), "$$NOW")), -engine.MaxEvicted-1)), nil))),
 		v("idleAt", idleAt), v("attn", attn),
 		v("last", last),
 		v("t", "$$REMOVE"),
@@ -193,15 +182,14 @@ var claimEnd = add("$$NOW", largest("$t.claim", "$$this.claimTTL"))
 // tells is which entries tell of a hold, or drain for one that has ended.
 var tells = or("$$this.createdAt", eq("$$this.state", engine.Draining))
 
-// after is the first of the entries that tells of a hold, or drains, as those who waited for it remember it. It stands where
-// claims are made and nowhere else, so that it is not computed without a queue. Where there is none it is missing.
+// after is the first of the entries that tells of a hold, or drains, as those who waited for it
+// remember it; missing if there is none. Only claims mention it, so that a queue alone pays for it.
 func after(ended expr) expr {
 	return first(each(filter(ended, tells), doc(
 		v("lockId", "$$this.lockId"), v("fence", "$$this.first"), v("owner", "$$this.owner"), v("trace", "$$this.trace"))))
 }
 
-// idleAt is the end of the last promise before the claims that are made, which end sooner than any retention does. It is
-// rounded up to engine.IdleGrain.
+// idleAt is the end of the last promise but for new claims, rounded up to engine.IdleGrain.
 var idleAt = on("$dateTrunc", doc(
 	v("date", add(largest("$$NOW", maxOf("$held.expiresAt")), engine.IdleGrain.Milliseconds())), v("unit", "hour")))
 
@@ -211,7 +199,7 @@ var attn = op("$setDifference", concat("$held.state", "$t.c.mode", op("$slice", 
 
 func lastOf(items expr, n int) expr { return op("$slice", items, -n) }
 
-// drained is an entry that is cut off: it keeps others out as long as it may trust, which is until its promise ends. A
-// promise without end, of the TTL 0, is trusted for EndlessTTL after it was confirmed. One with an end is never shortened,
-// although $$NOW may lie before the time of the grant: hence twice the TTL.
+// drained is an entry that is cut off: it keeps others out until its promise ends, or without end
+// for EndlessTTL. A promise with an end is never shortened, although $$NOW may lie before the time
+// of the grant: hence twice the TTL.
 var drained = doc(v("state", engine.Draining), v("expiresAt", op("$min", "$$this.expiresAt", op("$add", "$$NOW", "$$this.ttl", "$$this.ttl", engine.EndlessTTL.Milliseconds()))))

@@ -1,17 +1,19 @@
-// Package pace is how often a Locker looks at what requests wait for. How long a free resource, a lost wake-up or a deadlock
-// can go unnoticed follows from it: the simulation in lockcoretest derives its bounds from these intervals.
+// Package pace is how often a Locker looks at what requests wait for. The simulation in
+// lockcoretest derives from it how long a free resource, a lost wake-up or a deadlock can go
+// unnoticed.
 package pace
 
 import "time"
 
 // Looks of the watcher at a resource.
 const (
-	// Read is the pause between two looks at a resource with local waiters, and LookLeast the least pause.
+	// Read is the pause between two looks at a resource with local waiters, and LookLeast the least
+	// pause.
 	Read      = 250 * time.Millisecond
 	LookLeast = 20 * time.Millisecond
-	// Tell is the pause while a parked waiter has been told of its turn and has not come.
-	Tell = 500 * time.Millisecond
-	// Settle is the pause after a write that was to grant the head of the queue a claim, and granted none.
+	// Tell is the pause while a parked waiter has been told of its turn and has not come, and Settle
+	// that after a write that was to grant the head of the queue a claim, and granted none.
+	Tell   = 500 * time.Millisecond
 	Settle = time.Second
 	// Look is the longest pause. Nothing should depend on it: it is for wake-ups that were lost.
 	Look = 20 * time.Second
@@ -21,21 +23,20 @@ const (
 
 // Searches for deadlocks.
 const (
-	// SearchAfter is how long after a request queued deadlocks are searched for, together with all that queue in that time:
-	// most waits are over sooner.
+	// SearchAfter is how long after a request queued deadlocks are searched for: most waits are over
+	// sooner. Search is the pause while any request waits, and SearchLeast the least pause.
 	SearchAfter = 500 * time.Millisecond
-	// Search is the pause while any request waits, and SearchLeast the least pause.
 	Search      = 5 * time.Second
 	SearchLeast = time.Second
 )
 
 // Looks of parked requests at their own place.
 const (
-	// Recheck is how long after it queued the head of a queue looks whether its turn was told of, and RecheckEach by how much
-	// later the next does. From then on a waiter looks when it has waited twice as long, but after RecheckMost at the latest.
-	Recheck     = 20 * time.Second
-	RecheckEach = 50 * time.Millisecond
-	RecheckMost = 10 * time.Minute
-	// RecheckLeast is the least pause between two looks.
+	// Recheck is how long after it queued the head of a queue looks, and RecheckEach by how much later
+	// the next does. From then on a waiter looks when it has waited twice as long, but after
+	// RecheckMost at the latest, and RecheckLeast at the least.
+	Recheck      = 20 * time.Second
+	RecheckEach  = 50 * time.Millisecond
+	RecheckMost  = 10 * time.Minute
 	RecheckLeast = 100 * time.Millisecond
 )

@@ -215,14 +215,14 @@ func (c ticks) NewTimer(d time.Duration) *clock.Timer {
 	ch := make(chan time.Time, 1)
 	a := &alarm{p: c.p, send: ch}
 	a.reset(d)
-	return &clock.Timer{C: ch, StopFunc: a.stop, ResetFunc: a.reset}
+	return &clock.Timer{C: ch, Stop: a.stop, Reset: a.reset}
 }
 
 // AfterFunc is time.AfterFunc, held while the process is frozen.
 func (c ticks) AfterFunc(d time.Duration, f func()) *clock.Timer {
 	a := &alarm{p: c.p, call: f}
 	a.reset(d)
-	return &clock.Timer{StopFunc: a.stop, ResetFunc: a.reset}
+	return &clock.Timer{Stop: a.stop, Reset: a.reset}
 }
 
 // WithTimeout is context.WithTimeout, held while the process is frozen.

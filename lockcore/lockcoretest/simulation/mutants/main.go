@@ -3,6 +3,8 @@
 // the servers of the stack up:
 //
 //	go run ./lockcore/lockcoretest/simulation/mutants
+//
+// With -sagas it does so with defects of the Temporal side, plays them with the fuzzer of sagas, and writes docs/saga-mutants.md.
 package main
 
 import (
@@ -20,7 +22,6 @@ import (
 )
 
 const (
-	page    = "docs/simulation-mutants.md"
 	pattern = "./lockcore/lockcoretest/simulation"
 	// unknown stands in the rows of mutants that were not played, or not found.
 	unknown = "not shown yet"
@@ -28,6 +29,7 @@ const (
 
 var (
 	seeds     = flag.Int("seeds", 1000, "how many seeds to play at most")
+	sagas     = flag.Bool("sagas", false, "play the defects of the Temporal side, with the fuzzer of sagas")
 	only      = flag.String("only", "", "play the mutants of these defects alone, as 5,12, and keep the other rows of the page")
 	simulated = flag.Bool("simulate", false, "play the simulation for mutants too that are found by a test, with these seeds")
 )
@@ -42,6 +44,10 @@ func main() {
 
 // run plays the mutants, and writes the page.
 func run() error {
+	page, header, mutants := "docs/simulation-mutants.md", header, mutants
+	if *sagas {
+		page, header, mutants = "docs/saga-mutants.md", sagaHeader, sagaMutants
+	}
 	old, err := os.ReadFile(page)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -89,6 +95,15 @@ func (m *mutant) find(parent string) (string, error) {
 		return "", err
 	}
 	var found []string
+	if m.check != "" {
+		seed, err := m.fuzz(parent, dir, overlay)
+		if err != nil {
+			return "", err
+		}
+		if seed != "" {
+			found = append(found, seed)
+		}
+	}
 	if m.simulated || *simulated {
 		seed, err := play(parent, dir, overlay)
 		if err != nil {
@@ -201,13 +216,16 @@ func (m *mutant) test(parent, dir, overlay string) ([]string, error) {
 	return found, nil
 }
 
-// built is the binary of a package's tests, which is made in dir if it is not there.
+// built is the binary of a package's tests, or of the fuzzer, which is made in dir if it is not there.
 func built(dir, in string, flags ...string) (string, error) {
 	binary := filepath.Join(dir, filepath.Base(in)+".test")
 	if _, err := os.Stat(binary); err == nil {
 		return binary, nil
 	}
 	args := append([]string{"test", "-c", "-ldflags=-s -w", "-o", binary}, flags...)
+	if in == fuzzer {
+		args = append([]string{"build", "-o", binary}, flags...)
+	}
 	if out, err := exec.CommandContext(context.Background(), "go", append(args, in)...).CombinedOutput(); err != nil { //nolint:gosec // our own
 		return "", fmt.Errorf("it does not compile: %s", out)
 	}

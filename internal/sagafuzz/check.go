@@ -1,0 +1,181 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Violation is a promise that was not kept.
+type Violation struct {
+	Check, Text string
+	// Involved are the workflows whose story it is, and At when it happened, or 0.
+	Involved []string
+	At       int64
+}
+
+// Check finds what a log shows to be wrong.
+func Check(plan Plan, records []Record) []Violation {
+	s := Read(records)
+	return slices.Concat(s.checkIsolation(), s.checkFences(), s.checkUndo(), s.checkVain(), s.checkAtomicity(plan), s.checkLosses())
+}
+
+// excludes reports whether two claims on one resource must not overlap.
+func excludes(a, b *Claim) bool {
+	switch {
+	case a.Shared && b.Shared, a.part == b.part, a.kept && b.kept && a.workflow == b.workflow:
+		return false
+	case a.kept || b.kept: // what a workflow keeps does not keep its own steps out
+		return a.workflow != b.workflow
+	}
+	// Two steps that run: those of one run's saga are one party.
+	return a.lockID != b.lockID
+}
+
+// checkIsolation finds claims that exclude each other and overlap, and semaphores with too many in them.
+func (s *Story) checkIsolation() (all []Violation) {
+	for _, claims := range s.claims() {
+		for i, c := range claims {
+			for _, earlier := range claims[:i] {
+				if earlier.to > c.from && excludes(earlier, c) {
+					all = append(all, Violation{
+						Check: "isolation", At: c.from, Involved: []string{earlier.workflow, c.workflow},
+						Text: fmt.Sprintf("%s: %s of %s began while %s of %s had it", c.Name, c.what, c.workflow, earlier.what, earlier.workflow),
+					})
+				}
+			}
+			if in := within(claims[:i], c); c.Limit > 0 && len(in) >= c.Limit {
+				all = append(all, Violation{
+					Check: "limit", At: c.from, Involved: append(in, c.workflow),
+					Text: fmt.Sprintf("%s: %s of %s began while %d others had it, of %d", c.Name, c.what, c.workflow, len(in), c.Limit),
+				})
+			}
+		}
+	}
+	return all
+}
+
+// within are the lock IDs that stand on a semaphore when another one comes, by their workflows. One that has it already
+// joins.
+func within(earlier []*Claim, c *Claim) (in []string) {
+	seen := map[string]bool{}
+	for _, e := range earlier {
+		switch {
+		case e.to <= c.from || seen[e.lockID] || e.kept && e.workflow == c.workflow:
+		case e.lockID == c.lockID:
+			return nil
+		default:
+			seen[e.lockID] = true
+			in = append(in, e.workflow)
+		}
+	}
+	if !c.kept && c.lockID == c.workflow {
+		return nil // its saga's claim is the one that counts
+	}
+	return in
+}
+
+// checkFences finds grants with a fence that is not greater than an earlier grant's.
+func (s *Story) checkFences() (all []Violation) {
+	type grant struct {
+		*Attempt
+		Held
+	}
+	byResource := map[string][]grant{}
+	for _, a := range s.attempts {
+		for _, h := range a.held {
+			byResource[h.Resource] = append(byResource[h.Resource], grant{a, h})
+		}
+	}
+	for name, grants := range byResource {
+		for _, later := range grants {
+			for _, earlier := range grants {
+				if earlier.begin < later.At && earlier.Fence >= later.Fence && !later.Joined {
+					all = append(all, Violation{
+						Check: "fences", At: later.begin, Involved: []string{earlier.Workflow, later.Workflow},
+						Text: fmt.Sprintf("%s: %s of %s has the fence %d, and %s of %s had %d before",
+							name, later.step(), later.Workflow, later.Fence, earlier.step(), earlier.Workflow, earlier.Fence),
+					})
+				}
+			}
+		}
+	}
+	return all
+}
+
+// checkUndo finds compensations beside their own step, and steps that come after their compensation.
+func (s *Story) checkUndo() (all []Violation) {
+	undos := map[string][]*Attempt{}
+	for _, a := range s.attempts {
+		if a.Undo && a.ran() {
+			undos[a.key()] = append(undos[a.key()], a)
+		}
+	}
+	for _, a := range s.attempts {
+		if a.Undo || !a.ran() || a.Call.Node.Undo != "step" || len(a.held) == 0 {
+			continue
+		}
+		for _, u := range undos[a.key()] {
+			if !s.since(u.Run, a.Run) {
+				continue // a later run does the step again
+			}
+			var text string
+			switch {
+			case a.begin < u.trusted && u.begin < a.trusted:
+				text = "runs beside its step"
+			case a.begin > u.begin:
+				text = "ran before its step"
+			default:
+				continue
+			}
+			all = append(all, Violation{
+				Check: "undo", At: u.begin, Involved: []string{a.Workflow},
+				Text: fmt.Sprintf("%s: the compensation of %s (%s) %s (%s)", a.Workflow, a.step(), u.Exec, text, a.Exec),
+			})
+		}
+	}
+	return all
+}
+
+// checkLosses finds outcomes of scopes that no fault explains.
+func (s *Story) checkLosses() (all []Violation) {
+	for _, scope := range s.scopes {
+		for _, r := range []*Record{scope.leaving, scope.returned} {
+			if r == nil || s.explained(scope, r) {
+				continue
+			}
+			all = append(all, Violation{
+				Check: "unexplained", At: r.At, Involved: []string{scope.workflow},
+				Text: fmt.Sprintf("%s: %s of scope %s: %s", scope.workflow, r.Type, scope.name, r.Error),
+			})
+			break
+		}
+	}
+	return all
+}
+
+// explained reports whether what a scope ended with is what the plan or its faults make of it.
+func (s *Story) explained(scope *Scope, r *Record) bool {
+	switch r.Type {
+	case "", "planned", "cancelled", "busy", "deadlock", "other": // "other" are a timeout and a termination
+		return true
+	case "lost", "superseded":
+		return !s.calm || len(s.meddled[scope.workflow]) > 0
+	case "sagaerror":
+		_, undone, _ := strings.Cut(r.Error, "it was not undone")
+		return !s.calm || strings.Contains(undone, "timeout (type: StartToClose)") || s.onlyWith(scope.run)
+	}
+	return false
+}
+
+// onlyWith reports whether the compensations of a run that failed are those of CompensateWith that ended a deadlock. They run
+// although their step may never have, and so wait for what their saga does not have.
+func (s *Story) onlyWith(run string) bool {
+	for _, a := range s.attempts {
+		if a.Run == run && a.Undo && a.exit != 0 && a.outcome != "" && a.outcome != "busy" &&
+			(a.Call.Node.Undo != "with" || a.outcome != "deadlock") {
+			return false
+		}
+	}
+	return true
+}

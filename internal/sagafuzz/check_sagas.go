@@ -1,0 +1,149 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// checkAtomicity finds sagas that failed and were not undone, newest first, and sagas that committed and were.
+func (s *Story) checkAtomicity(plan Plan) (all []Violation) {
+	byRun := map[string][]*Attempt{}
+	for _, a := range s.attempts {
+		if a.begin != 0 {
+			byRun[a.Run] = append(byRun[a.Run], a)
+		}
+	}
+	positions := map[string]map[int]position{}
+	for i := range plan.Workflows {
+		w := &plan.Workflows[i]
+		at := map[int]position{}
+		place(&w.Input.Body, nil, at)
+		positions[w.ID] = at
+	}
+	for _, scope := range s.scopes {
+		if !scope.isSaga() {
+			continue
+		}
+		failed, known := scope.failed()
+		if !known {
+			continue
+		}
+		steps := map[int]*undoable{}
+		for _, a := range byRun[scope.run] {
+			if a.Call.Instance == scope.name && a.Call.Node.Undo != "" {
+				add(steps, a)
+			}
+		}
+		_, id, _ := strings.Cut(scope.workflow, "_w")
+		all = append(all, checkSaga(scope, failed, steps, positions["w"+id])...)
+	}
+	return all
+}
+
+// undoable is a step of a saga, and its compensation.
+type undoable struct {
+	id        int
+	began     bool  // the step's code has run
+	done      bool  // and Temporal was told so
+	undoBegan int64 // 0 if it did not
+	undoEnded int64 // when an attempt of it succeeded
+}
+
+func add(steps map[int]*undoable, a *Attempt) {
+	step := steps[a.Call.Node.ID]
+	if step == nil {
+		step = &undoable{id: a.Call.Node.ID}
+		steps[step.id] = step
+	}
+	if !a.Undo {
+		step.began = true
+		step.done = step.done || a.completed()
+		return
+	}
+	if step.undoBegan == 0 {
+		step.undoBegan = a.begin
+	}
+	if a.completed() && step.undoEnded == 0 {
+		step.undoEnded = a.end
+	}
+}
+
+func checkSaga(scope *Scope, failed bool, steps map[int]*undoable, at map[int]position) (all []Violation) {
+	wrong := func(format string, args ...any) {
+		all = append(all, Violation{
+			Check: "atomicity", At: scope.leaving.At, Involved: []string{scope.workflow},
+			Text: fmt.Sprintf("%s: saga %s: ", scope.workflow, scope.name) + fmt.Sprintf(format, args...),
+		})
+	}
+	undone := scope.returned != nil && scope.returned.Type != "sagaerror"
+	for _, step := range steps {
+		switch {
+		case !failed && step.undoBegan != 0:
+			wrong("it committed, and step %d was undone", step.id)
+		case failed && undone && step.began && step.undoEnded == 0:
+			wrong("it failed, and step %d was not undone", step.id)
+		}
+		for _, later := range steps {
+			if failed && step.done && later.done && at[step.id].before(at[later.id]) &&
+				step.undoBegan != 0 && step.undoBegan < later.undoEnded {
+				wrong("step %d was undone before step %d, which came after it", step.id, later.id)
+			}
+		}
+	}
+	return all
+}
+
+// checkVain finds compensations of steps that never ran, in a run that knows it: each attempt found its locks busy, and was
+// the first of its scheduling. Nothing is known if a process died, or an operator meddled.
+func (s *Story) checkVain() (all []Violation) {
+	if !s.calm {
+		return nil
+	}
+	ran := map[string]bool{}
+	for _, a := range s.attempts {
+		vain := (a.outcome == "busy" || a.outcome == "deadlock") && a.exit != 0 && a.begin == 0 && a.Attempt == 1
+		ran[a.key()] = ran[a.key()] || !a.Undo && !vain
+	}
+	tried := map[string]bool{}
+	for _, a := range s.attempts {
+		if !a.Undo {
+			tried[a.key()] = true
+			continue
+		}
+		scope := s.byScope[[2]string{a.Run, a.Call.Instance}]
+		if a.Call.Node.Undo != "step" || !tried[a.key()] || ran[a.key()] || len(s.meddled[a.Workflow]) > 0 ||
+			scope == nil || scope.leaving == nil || scope.leaving.Type != "deadlock" && scope.leaving.Type != "busy" {
+			continue
+		}
+		ran[a.key()] = true // once is enough
+		all = append(all, Violation{
+			Check: "vain", At: a.At, Involved: []string{a.Workflow},
+			Text: fmt.Sprintf("%s: the compensation of %s ran, which never did", a.Workflow, a.step()),
+		})
+	}
+	return all
+}
+
+// position is where a node stands in the plan: the index among its siblings at each level, negative among parallel ones.
+type position []int
+
+func place(n *Node, here position, at map[int]position) {
+	at[n.ID] = here
+	for i := range n.Children {
+		index := i + 1
+		if n.Kind == Par {
+			index = -index
+		}
+		place(&n.Children[i], append(here[:len(here):len(here)], index), at)
+	}
+}
+
+// before reports whether a node is always done when the other begins.
+func (p position) before(other position) bool {
+	for i := range min(len(p), len(other)) {
+		if p[i] != other[i] {
+			return p[i] > 0 && other[i] > 0 && p[i] < other[i]
+		}
+	}
+	return false
+}

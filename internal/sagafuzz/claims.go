@@ -1,0 +1,170 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+)
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+// Claim is that a party had a resource from then until then, at least.
+type Claim struct {
+	Need
+	workflow string
+	// lockID is the party: the workflow, or a step of scope step.
+	lockID string
+	// part is whose claim it is: those of one part do not exclude each other.
+	part     string
+	kept     bool
+	from, to int64
+	what     string
+}
+
+// claims are what the parties had, by resource.
+func (s *Story) claims() map[string][]*Claim {
+	all := map[string][]*Claim{}
+	add := func(c *Claim) {
+		if c.from != 0 && c.from <= c.to {
+			all[c.Name] = append(all[c.Name], c)
+		}
+	}
+	for _, a := range s.attempts {
+		if !a.ran() {
+			continue
+		}
+		s.running(a, add)
+	}
+	for _, c := range s.kept() {
+		add(c)
+	}
+	for _, scope := range s.scopes {
+		if scope.locked != nil && scope.leaving != nil && !s.toldLost(scope) {
+			for _, n := range scope.locked.Needs {
+				add(&Claim{
+					Need: n, workflow: scope.workflow, lockID: scope.workflow, kept: true, part: scope.run + " Lock " + scope.name,
+					from: scope.locked.At, to: scope.leaving.At, what: "Lock " + scope.name,
+				})
+			}
+		}
+	}
+	for _, claims := range all {
+		slices.SortFunc(claims, func(a, b *Claim) int { return cmp.Compare(a.from, b.from) })
+	}
+	return all
+}
+
+// running are the claims of an attempt.
+func (s *Story) running(a *Attempt, add func(*Claim)) {
+	what := fmt.Sprintf("%s attempt %d (%s)", a.step(), a.Attempt, a.Exec)
+	if a.Undo {
+		what = "undo of " + what
+	}
+	step := Claim{
+		workflow: a.Workflow, lockID: a.Workflow + "/" + a.step(), part: fmt.Sprint(a.Run, a.key(), a.Undo),
+		from: a.begin, to: a.trusted, what: what,
+	}
+	for _, n := range a.Call.Node.Needs {
+		c := step
+		c.Need = n
+		if a.Call.Kept != "" {
+			c.lockID = a.Workflow
+		}
+		add(&c)
+	}
+	if a.Undo {
+		return // compensations are of another type, without a rule
+	}
+	for _, n := range a.Call.Node.Rule {
+		c := step
+		c.Need = n
+		add(&c)
+	}
+}
+
+// kept are the claims of sagas, and of steps whose locks stand until the run's end: one for each
+// scope, resource and mode.
+func (s *Story) kept() []*Claim {
+	type key struct {
+		run, scope string
+		need       Need
+	}
+	found := map[key]*Claim{}
+	var all []*Claim
+	for _, a := range s.attempts {
+		if !a.ran() || a.Call.Kept == "" || s.stoppedBetween(a.Process, a.At, a.begin) {
+			continue
+		}
+		for _, n := range a.Call.Node.Needs {
+			k := key{a.Run, a.Call.Kept, n}
+			c := found[k]
+			if c == nil {
+				c = &Claim{
+					Need: n, workflow: a.Workflow, lockID: a.Workflow, kept: true, part: a.Run + " saga " + k.scope,
+					from: a.begin, what: "scope " + k.scope,
+				}
+				found[k] = c
+				all = append(all, c)
+			}
+		}
+	}
+	for k, c := range found {
+		c.to = s.keptUntil(k.run, k.scope)
+		if c.to >= c.from {
+			s.extend(c, k.run, k.scope)
+		}
+	}
+	return all
+}
+
+// keptUntil is until when a scope had its locks at least; 0 if it was told of a loss.
+func (s *Story) keptUntil(run, scope string) (until int64) {
+	if sc := s.byScope[[2]string{run, scope}]; sc != nil {
+		if s.toldLost(sc) {
+			return 0
+		}
+		if sc.leaving != nil {
+			until = sc.leaving.At
+		}
+	}
+	for _, a := range s.attempts {
+		if a.Run != run || a.Call.Kept != scope || a.begin == 0 {
+			continue
+		}
+		if a.outcome == "lost" || a.whatEnds == "lost" {
+			return 0
+		}
+		if a.Undo && a.completed() && !s.stoppedBetween(a.Process, a.At, a.begin) {
+			until = max(until, a.begin)
+		}
+	}
+	return until
+}
+
+// toldLost reports whether a scope ended with the word that its locks were lost.
+func (s *Story) toldLost(scope *Scope) bool {
+	lost := func(r *Record) bool { return r != nil && (r.Type == "lost" || r.Type == "sagaerror") }
+	return lost(scope.leaving) || lost(scope.returned)
+}
+
+// extend has a claim go on in the run that continues as new from its own, and was handed its locks: until that run's first
+// step on the resource.
+func (s *Story) extend(c *Claim, run, scope string) {
+	sc := s.byScope[[2]string{run, scope}]
+	if sc == nil || !sc.handsOver {
+		return
+	}
+	for _, a := range s.attempts {
+		if a.Workflow != c.workflow || s.order[a.Run] <= s.order[run] || a.At < c.to {
+			continue
+		}
+		if a.outcome == "lost" || s.order[a.Run] > s.order[run] && len(s.meddled[c.workflow]) > 0 {
+			return // it may be another run than the heir
+		}
+		if a.begin != 0 && slices.ContainsFunc(a.held, func(h Held) bool { return h.Resource == c.Name }) {
+			c.to = max(c.to, a.begin)
+			return
+		}
+	}
+}

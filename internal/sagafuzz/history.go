@@ -1,0 +1,167 @@
+package main
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// Attempt is what the log says of one execution of a step or a compensation.
+type Attempt struct {
+	Record                  // of its entry
+	begin, end, exit  int64 // 0 if it is not in the log
+	trusted           int64 // see Record.Trusted
+	held              []Held
+	outcome, whatEnds string // the type of its exit's error, and of its end's
+}
+
+// key names the step of which this is an attempt, in all runs of its workflow.
+func (a *Attempt) key() string { return a.Workflow + " " + a.Call.Instance + " " + a.step() }
+
+func (a *Attempt) step() string { return "step " + itoa(a.Call.Node.ID) }
+
+// Scope is what the log says of a saga with all that is nested in it, of a Lock, or of a run's whole function.
+type Scope struct {
+	workflow, run, name string
+	leaving, returned   *Record // nil if they are not in the log
+	locked              *Record // of a Lock
+	handsOver           bool
+}
+
+// failed reports whether the scope's code did not end well; known is false if the log does not tell.
+func (s *Scope) failed() (failed, known bool) {
+	switch {
+	case s.leaving == nil || s.handsOver:
+		return false, false
+	case s.leaving.Error != "":
+		return true, true
+	case s.returned == nil:
+		return false, false
+	}
+	return s.returned.Error != "", true
+}
+
+func (s *Scope) isSaga() bool { return strings.Contains(s.name, ".") }
+
+// Story is what a log says.
+type Story struct {
+	Records  []Record
+	attempts []*Attempt // by entry
+	scopes   []*Scope
+	byScope  map[[2]string]*Scope // run, name
+	// stops are when each process was stopped, in time order, and killed when it was killed.
+	stops  map[string][]int64
+	killed map[string]int64
+	// resetFrom is the run that each run was reset from.
+	resetFrom map[string]string
+	// order is in which order the runs of a workflow were seen first.
+	order map[string]int
+	// meddled is what was done to each workflow.
+	meddled map[string][]string
+	calm    bool
+}
+
+// Read makes a story of a log, which is in time order.
+func Read(records []Record) *Story {
+	s := &Story{
+		Records: records, byScope: map[[2]string]*Scope{}, stops: map[string][]int64{}, killed: map[string]int64{},
+		resetFrom: map[string]string{}, order: map[string]int{}, meddled: map[string][]string{}, calm: true,
+	}
+	execs := map[string]*Attempt{}
+	for i := range records {
+		r := &records[i]
+		if _, seen := s.order[r.Run]; !seen && r.Run != "" {
+			s.order[r.Run] = len(s.order)
+		}
+		switch r.What {
+		case Enter:
+			execs[r.Exec] = &Attempt{Record: *r}
+			s.attempts = append(s.attempts, execs[r.Exec])
+		case Begin, End, Exit:
+			if a := execs[r.Exec]; a != nil {
+				a.add(r)
+			}
+		case Locked, Leaving, HandOver, Returned:
+			s.scope(r)
+		case Closed: // the end of a run is that of its root scope
+			root := *r
+			root.What, root.Scope = Returned, rootScope
+			s.scope(&root)
+		case Killed:
+			s.killed[r.Other], s.calm = r.At, false
+		case Stopped:
+			s.stops[r.Other], s.calm = append(s.stops[r.Other], r.At), false
+		case Meddled:
+			s.meddled[r.Workflow] = append(s.meddled[r.Workflow], r.Type)
+			if r.Type == "reset" && r.Other != "" {
+				s.resetFrom[r.Other] = r.Run
+			}
+		}
+	}
+	for _, a := range s.attempts {
+		s.trust(a)
+	}
+	return s
+}
+
+func (a *Attempt) add(r *Record) {
+	switch r.What {
+	case Begin:
+		a.begin, a.held = r.At, r.Held
+	case End:
+		a.end, a.trusted, a.whatEnds = r.At, r.Trusted, r.Type
+	case Exit:
+		a.exit, a.outcome = r.At, r.Type
+	}
+}
+
+// scope notes the earliest of the records that a workflow task may have written more than once.
+func (s *Story) scope(r *Record) {
+	key := [2]string{r.Run, r.Scope}
+	scope := s.byScope[key]
+	if scope == nil {
+		scope = &Scope{workflow: r.Workflow, run: r.Run, name: r.Scope}
+		s.byScope[key] = scope
+		s.scopes = append(s.scopes, scope)
+	}
+	switch {
+	case r.What == Locked && scope.locked == nil:
+		scope.locked = r
+	case r.What == Returned && scope.returned == nil:
+		scope.returned = r
+	case (r.What == Leaving || r.What == HandOver) && scope.leaving == nil:
+		scope.leaving, scope.handsOver = r, r.What == HandOver
+	}
+}
+
+// trust says until when an attempt trusted its locks; see the package's introduction.
+func (s *Story) trust(a *Attempt) {
+	switch {
+	case a.begin == 0:
+	case a.end == 0:
+		if killed, ok := s.killed[a.Process]; ok {
+			a.trusted = killed
+		} else {
+			a.trusted = a.begin
+		}
+		for _, stop := range s.stops[a.Process] {
+			if stop > a.At {
+				a.trusted = min(a.trusted, stop)
+			}
+		}
+	}
+}
+
+// ran reports whether the attempt's code has run, under locks that it trusted.
+func (a *Attempt) ran() bool { return a.begin != 0 && a.trusted >= a.begin }
+
+// completed reports whether Temporal was told that it went well.
+func (a *Attempt) completed() bool { return a.exit != 0 && a.outcome == "" }
+
+// stoppedBetween reports whether a process was stopped in a time.
+func (s *Story) stoppedBetween(process string, from, to int64) bool {
+	return slices.ContainsFunc(s.stops[process], func(at int64) bool { return from <= at && at <= to })
+}
+
+// since reports whether a run is the other, or came later.
+func (s *Story) since(run, other string) bool { return cmp.Compare(s.order[run], s.order[other]) >= 0 }

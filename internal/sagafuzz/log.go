@@ -1,0 +1,133 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Call is what a step is called with, and what its compensation is.
+type Call struct {
+	Node Node
+	// Instance is the sagas around the step, each with its attempt, as "3.1/5.1"; empty outside of sagas.
+	Instance string
+	// Kept is the scope that keeps the step's locks: the outermost saga with its attempt, or
+	// rootScope; empty if the step alone has them.
+	Kept string
+}
+
+// rootScope is the scope of locks that are kept until the workflow's function returns.
+const rootScope = "root"
+
+// Held is what an attempt got on a resource.
+type Held struct {
+	Resource string
+	Fence    int64
+	Joined   bool `json:",omitempty"`
+}
+
+// Record is a line of the log. What is set depends on What.
+type Record struct {
+	At      int64  // Unix time in ns
+	What    string // see the constants
+	Process string `json:",omitempty"`
+
+	Workflow string `json:",omitempty"`
+	Run      string `json:",omitempty"`
+	// Exec names one execution of an attempt, by all four of its records.
+	Exec    string `json:",omitempty"`
+	Call    *Call  `json:",omitempty"`
+	Undo    bool   `json:",omitempty"`
+	Attempt int32  `json:",omitempty"`
+	Held    []Held `json:",omitempty"`
+	// Trusted is when a step's end last saw that its leases were valid; 0 if it never did.
+	Trusted int64 `json:",omitempty"`
+	// Scope is that of Call.Kept, or the instance of a nested saga, or a Lock by its node's ID.
+	Scope string `json:",omitempty"`
+	Needs []Need `json:",omitempty"`
+	// Error is an outcome's text, and Type the kind of it as Lockstep tells it.
+	Error string `json:",omitempty"`
+	Type  string `json:",omitempty"`
+	// Other is the run that a reset made, or that a run which continues as new was followed by.
+	Other string `json:",omitempty"`
+}
+
+// What a record tells.
+const (
+	Enter    = "enter"    // an attempt came to the worker
+	Begin    = "begin"    // its code runs, under locks
+	End      = "end"      // its code has ended
+	Exit     = "exit"     // what Temporal is told
+	Locked   = "locked"   // a Lock has its locks
+	Leaving  = "leaving"  // a scope is about to end; a saga may be undone yet
+	Returned = "returned" // a scope has ended
+	HandOver = "handover" // a run leaves its locks to the next
+	Killed   = "killed"
+	Stopped  = "stopped"
+	Resumed  = "resumed"
+	Meddled  = "meddled" // Type says what an operator did to a workflow
+	Closed   = "closed"  // a run has ended; Error is its status
+)
+
+// Log appends records to a file.
+type Log struct {
+	mu      sync.Mutex
+	file    *os.File
+	process string
+}
+
+// OpenLog opens the log of one process in dir.
+func OpenLog(dir, process string) (*Log, error) {
+	f, err := os.OpenFile(filepath.Join(dir, process+".log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600) //nolint:gosec // our own
+	return &Log{file: f, process: process}, err
+}
+
+// Write appends a record, in one write, so that a kill leaves no part of it. It panics if it cannot: without a log there is
+// nothing to check.
+func (l *Log) Write(r *Record) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r.Process = l.process
+	if r.At == 0 {
+		r.At = time.Now().UnixNano()
+	}
+	line, err := json.Marshal(r)
+	if err == nil {
+		_, err = l.file.Write(append(line, '\n'))
+	}
+	if err != nil {
+		panic(fmt.Sprintf("the log of %s: %v", l.process, err))
+	}
+}
+
+// Close closes the file.
+func (l *Log) Close() error { return l.file.Close() }
+
+// ReadLogs returns what all logs in dir say, in time order.
+func ReadLogs(dir string) (all []Record, err error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.log"))
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range files {
+		text, err := os.ReadFile(name) //nolint:gosec // our own
+		if err != nil {
+			return nil, err
+		}
+		whole := text[:bytes.LastIndexByte(text, '\n')+1] // the last line may be under way
+		for line := range bytes.Lines(whole) {
+			var r Record
+			if err := json.Unmarshal(line, &r); err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
+			all = append(all, r)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Record) int { return int(a.At - b.At) })
+	return all, nil
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	commonpb "go.temporal.io/api/common/v1"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflowservice/v1"
+)
+
+// meddle does to a workflow what an operator may do. What has ended already may be reset and restarted.
+func (p *play) meddle(ctx context.Context, w *Workflow, f WorkflowFault) (err error) {
+	record := &Record{What: Meddled, Workflow: p.id(w), Type: f.Kind, At: time.Now().UnixNano()}
+	switch f.Kind {
+	case "cancel":
+		err = p.tc.CancelWorkflow(ctx, p.id(w), "")
+	case "terminate":
+		err = p.tc.TerminateWorkflow(ctx, p.id(w), "", "as planned")
+	case "restart":
+		err = p.start(ctx, w)
+	case "reset":
+		record.Run, record.Other, err = p.reset(ctx, p.id(w), f.Pick)
+	case "activity":
+		err = p.resetActivity(ctx, p.id(w), f.Pick)
+	}
+	p.log.Write(record)
+	var gone *serviceerror.NotFound
+	var early *serviceerror.FailedPrecondition
+	var invalid *serviceerror.InvalidArgument
+	if errors.As(err, &gone) || errors.As(err, &early) || errors.As(err, &invalid) {
+		return nil // it has ended, or has no such activity or workflow task
+	}
+	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		return nil // the server is slow; no check needs to know whether it was done
+	}
+	return err
+}
+
+// reset makes a new run out of the history up to one of the workflow's tasks.
+func (p *play) reset(ctx context.Context, id string, pick uint64) (old, run string, err error) {
+	var tasks []int64
+	events := p.tc.GetWorkflowHistory(ctx, id, "", false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+	for events.HasNext() {
+		event, err := events.Next()
+		if err != nil {
+			return "", "", err
+		}
+		if event.GetEventType() == enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED {
+			tasks = append(tasks, event.GetEventId())
+		}
+	}
+	d, err := p.tc.DescribeWorkflowExecution(ctx, id, "")
+	if err != nil || len(tasks) == 0 {
+		return "", "", err
+	}
+	old = d.GetWorkflowExecutionInfo().GetExecution().GetRunId()
+	answer, err := p.tc.ResetWorkflowExecution(ctx, &workflowservice.ResetWorkflowExecutionRequest{
+		Namespace: namespace, WorkflowExecution: &commonpb.WorkflowExecution{WorkflowId: id, RunId: old},
+		Reason: "as planned", RequestId: fmt.Sprintf("%s %d", old, pick), WorkflowTaskFinishEventId: tasks[pick%uint64(len(tasks))],
+	})
+	return old, answer.GetRunId(), err
+}
+
+// resetActivity has a pending step begin again with attempt 1.
+func (p *play) resetActivity(ctx context.Context, id string, pick uint64) error {
+	d, err := p.tc.DescribeWorkflowExecution(ctx, id, "")
+	if err != nil || len(d.GetPendingActivities()) == 0 {
+		return err
+	}
+	pending := d.GetPendingActivities()[pick%uint64(len(d.GetPendingActivities()))]
+	_, err = p.tc.WorkflowService().ResetActivity(ctx, &workflowservice.ResetActivityRequest{
+		Namespace: namespace, Execution: d.GetWorkflowExecutionInfo().GetExecution(),
+		Activity: &workflowservice.ResetActivityRequest_Id{Id: pending.GetActivityId()},
+	})
+	return err
+}

@@ -1,0 +1,346 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+// Plan is what one seed plays.
+type Plan struct {
+	Seed      uint64
+	Workflows []Workflow
+	// Faults are those of worker processes, in time order. A calm plan has none.
+	Faults []ProcessFault
+}
+
+// Workflow is one workflow and what is done to it.
+type Workflow struct {
+	ID    string
+	Input Input
+	// Faults are done one after the other, each so long after the one before.
+	Faults []WorkflowFault
+}
+
+// Input is what the workflow is started with.
+type Input struct {
+	Body Node
+	// Again is how often it continues as new; HandOver says that it keeps its locks then.
+	Again    int
+	HandOver bool
+}
+
+// Kind is what a node does.
+type Kind string
+
+const (
+	Seq   Kind = "seq"
+	Par   Kind = "par"
+	Step  Kind = "step"
+	Saga  Kind = "saga"
+	Lock  Kind = "lock"
+	Sleep Kind = "sleep"
+)
+
+// Node is a piece of workflow code.
+type Node struct {
+	Kind     Kind
+	ID       int // unique in its workflow
+	Children []Node
+	// Needs are what a step is guarded with, or a Lock takes.
+	Needs []Need
+	// Scope is that of a step's guard. Empty is the default of where it stands.
+	Scope string
+	// HoldTTL, MaxWait and Try are options of the locks; Retries one of a saga.
+	HoldTTL, MaxWait time.Duration
+	Try              bool
+	Retries          int
+	// Undo says how a step of a saga is undone: by "step" (Saga.Step), "with" (CompensateWith) or not.
+	Undo string
+	// Rule is what the activity worker guards a step with. Time is its work, or a sleep's length.
+	Rule          []Need
+	Time, Timeout time.Duration
+	// Attempts is how often it is tried. It fails if Fail, and works on when it is cancelled if Deaf.
+	Attempts   int32
+	Fail, Deaf bool
+}
+
+// Need is a resource as a step needs it: exclusive, or shared, with a limit if that is not 0.
+type Need struct {
+	Name   string
+	Shared bool
+	Limit  int
+}
+
+func (n Need) resource() lockcore.Resource {
+	switch {
+	case n.Limit > 0:
+		return lockcore.SharedLimit(n.Name, n.Limit)
+	case n.Shared:
+		return lockcore.Shared(n.Name)
+	}
+	return lockcore.Exclusive(n.Name)
+}
+
+func resources(needs []Need) (all []lockcore.Resource) {
+	for _, n := range needs {
+		all = append(all, n.resource())
+	}
+	return all
+}
+
+// WorkflowFault is what an operator does to a workflow: cancel, terminate, reset, restart, activity.
+type WorkflowFault struct {
+	Kind  string
+	After time.Duration
+	// Pick chooses among what there is, such as the workflow task to reset to.
+	Pick uint64
+}
+
+// ProcessFault kills a worker process and starts it again, or stops it for a time.
+type ProcessFault struct {
+	At      time.Duration
+	Process int
+	// For is how long it is stopped; 0 kills it.
+	For time.Duration
+}
+
+const (
+	processes = 4
+	// calmEvery is how many seeds there are for each one without faults of processes.
+	calmEvery = 3
+)
+
+// planner draws a plan.
+type planner struct {
+	*rand.Rand
+	names, limits int    // how many resources there are of both kinds
+	nodes         int    // of the present workflow
+	last          string // resource that a step of a saga was given
+	calm          bool
+}
+
+// NewPlan draws the plan of a seed.
+func NewPlan(seed uint64) Plan {
+	p := &planner{Rand: rand.New(rand.NewPCG(seed, 0x5a6a))} //nolint:gosec // it must be the same each time
+	p.names, p.limits = 8+p.IntN(17), 1+p.IntN(2)
+	p.calm = seed%calmEvery == 0
+	plan := Plan{Seed: seed}
+	count := 50 + p.IntN(30)
+	if p.one(20) {
+		count = 200
+	}
+	for i := range count {
+		plan.Workflows = append(plan.Workflows, p.workflow(i))
+	}
+	if p.calm {
+		return plan
+	}
+	for at := p.span(500, 2500); at < 12*time.Second; at += p.span(1500, 5000) {
+		fault := ProcessFault{At: at, Process: p.IntN(processes)}
+		if p.one(2) {
+			fault.For = p.span(300, 4500)
+		}
+		plan.Faults = append(plan.Faults, fault)
+	}
+	return plan
+}
+
+// one reports true once in n times.
+func (p *planner) one(n int) bool { return p.IntN(n) == 0 }
+
+// span draws a duration between two numbers of milliseconds.
+func (p *planner) span(from, to int) time.Duration {
+	return time.Duration(from+p.IntN(to-from)) * time.Millisecond
+}
+
+func (p *planner) workflow(i int) Workflow {
+	p.nodes, p.last = 0, ""
+	w := Workflow{ID: fmt.Sprintf("w%d", i)}
+	switch {
+	case p.one(12): // one saga, so that what is handed over is asked for first by the next run
+		w.Input = Input{Body: p.saga(1), Again: 1 + p.IntN(2), HandOver: p.one(2)}
+	default:
+		w.Input.Body = p.node(Seq)
+		for range 1 + p.IntN(2) {
+			w.Input.Body.Children = append(w.Input.Body.Children, p.top())
+		}
+	}
+	for p.one(4) && len(w.Faults) < 2 {
+		kinds := []string{"cancel", "cancel", "terminate", "reset", "reset", "restart", "activity"}
+		w.Faults = append(w.Faults, WorkflowFault{Kind: kinds[p.IntN(len(kinds))], After: p.span(10, 1500), Pick: p.Uint64()})
+	}
+	return w
+}
+
+func (p *planner) node(k Kind) Node {
+	p.nodes++
+	return Node{Kind: k, ID: p.nodes}
+}
+
+// top draws what a workflow does outside of sagas: mostly a saga.
+func (p *planner) top() Node {
+	switch p.IntN(10) {
+	case 0:
+		return p.lock()
+	case 1:
+		return p.step(false)
+	case 2: // parallel steps of one workflow, which exclude each other if their scope is the step
+		n := p.node(Par)
+		needs := p.needs(1)
+		if p.one(2) {
+			needs = []Need{p.semaphore()}
+		}
+		for range 2 + p.IntN(3) {
+			step := p.step(false)
+			step.Needs, step.Scope, step.Rule = needs, "", nil
+			n.Children = append(n.Children, step)
+		}
+		return n
+	}
+	return p.saga(2)
+}
+
+func (p *planner) saga(depth int) Node {
+	n := p.node(Saga)
+	n.Retries = 6*p.IntN(2) - 1 // -1 for never
+	alone := p.one(8)
+	need := p.semaphore()
+	for range 1 + p.IntN(3) {
+		if alone {
+			step := p.step(true)
+			step.Scope, step.Needs, step.Rule = "", []Need{need}, nil
+			n.Children = append(n.Children, step)
+			continue
+		}
+		n.Children = append(n.Children, p.inSaga(depth))
+	}
+	return n
+}
+
+func (p *planner) inSaga(depth int) Node {
+	kind := p.IntN(12)
+	switch {
+	case kind == 0 && depth > 1:
+		return p.saga(depth - 1)
+	case kind == 1:
+		n := p.node(Par)
+		for range 2 {
+			n.Children = append(n.Children, p.step(true))
+		}
+		return n
+	case kind == 2:
+		n := p.node(Sleep)
+		n.Time = p.span(10, 300)
+		return n
+	}
+	return p.step(true)
+}
+
+// lock draws locks around a sleep and a step, which may outlast a short HoldTTL.
+func (p *planner) lock() Node {
+	n := p.node(Lock)
+	n.Needs = p.needs(1 + p.IntN(2))
+	p.waiting(&n)
+	if p.one(3) {
+		p.short(&n)
+	}
+	sleep := p.node(Sleep)
+	sleep.Time = p.span(10, 600)
+	n.Children = []Node{sleep}
+	if p.one(2) {
+		step := p.step(false)
+		step.Scope = ""
+		n.Children = append(n.Children, step)
+	}
+	return n
+}
+
+func (p *planner) step(inSaga bool) Node {
+	n := p.node(Step)
+	n.Time, n.Timeout, n.Attempts = p.span(1, 60), 2*time.Second, 8
+	n.Needs = p.needs(p.IntN(3))
+	if inSaga {
+		if p.one(4) && p.last != "" { // again, in the same mode or another
+			n.Needs = append(without(n.Needs, p.last), Need{Name: p.last, Shared: p.one(3)})
+		}
+		if len(n.Needs) > 0 {
+			p.last = n.Needs[0].Name
+		}
+		n.Undo = []string{"step", "step", "with", ""}[p.IntN(4)]
+		if n.Undo == "" && p.one(2) {
+			n.Scope = "step"
+		}
+	} else if p.one(6) {
+		n.Scope = "saga"
+	}
+	switch p.IntN(30) {
+	case 0, 1, 2:
+		n.Fail = true
+	case 3, 10: // it takes longer than it may, and another attempt follows, or its compensation
+		n.Time, n.Timeout, n.Attempts = p.span(1300, 2600), time.Second, 1+p.Int32N(2)
+		n.Deaf = !p.one(4)
+		if len(n.Needs) == 0 {
+			n.Needs = p.needs(1)
+		}
+	case 4: // long enough for cancellations to meet it
+		n.Time, n.Deaf = p.span(400, 1500), p.one(2)
+	case 5, 6:
+		if n.Scope == "" && inSaga || n.Scope == "step" {
+			n.Rule, n.Attempts = p.needs(1), 0
+			n.Needs = without(n.Needs, n.Rule[0].Name)
+		}
+	case 7:
+		p.waiting(&n)
+	case 8, 9:
+		p.short(&n)
+	}
+	if p.one(4) && (n.Scope == "step" || n.Scope == "" && !inSaga) {
+		n.Needs = append(n.Needs, p.semaphore())
+	}
+	return n
+}
+
+// waiting draws the options that end a wait.
+func (p *planner) waiting(n *Node) {
+	switch p.IntN(4) {
+	case 0:
+		n.Try = true
+	case 1:
+		n.MaxWait = p.span(50, 800)
+	}
+}
+
+// short draws a HoldTTL that ends if the janitor's process dies.
+func (p *planner) short(n *Node) {
+	if !p.calm {
+		n.HoldTTL = p.span(2000, 4000)
+	}
+}
+
+// needs draws n resources, without a semaphore.
+func (p *planner) needs(n int) (all []Need) {
+	for range n {
+		need := Need{Name: fmt.Sprintf("x/%d", p.IntN(p.names)), Shared: p.one(4)}
+		all = append(without(all, need.Name), need)
+	}
+	return all
+}
+
+// semaphore draws one, which is always asked for with the same limit. Nobody waits for anything else while it has one, for
+// deadlocks through semaphores are not found: so it is alone in its saga, or is the last by its name of what a step has.
+func (p *planner) semaphore() Need {
+	at := p.IntN(p.limits)
+	return Need{Name: fmt.Sprintf("z/%d", at), Shared: true, Limit: at + 2}
+}
+
+func without(needs []Need, name string) (rest []Need) {
+	for _, n := range needs {
+		if n.Name != name {
+			rest = append(rest, n)
+		}
+	}
+	return rest
+}

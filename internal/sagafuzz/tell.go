@@ -1,0 +1,84 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// tellLines bounds a story: what comes before is left out.
+const tellLines = 60
+
+// Tell prints a violation and the story of the workflows that it is about, in time order.
+func Tell(out io.Writer, v *Violation, records []Record) {
+	fmt.Fprintf(out, "VIOLATION %s: %s\n", v.Check, v.Text)
+	var began int64
+	if len(records) > 0 {
+		began = records[0].At
+	}
+	execs := map[string]*Record{}
+	var lines []string
+	for i := range records {
+		r := &records[i]
+		about := r
+		if r.What == Enter {
+			execs[r.Exec] = r
+		} else if r.Exec != "" && execs[r.Exec] != nil {
+			about = execs[r.Exec]
+		}
+		ofProcess := r.What == Killed || r.What == Stopped || r.What == Resumed
+		if !ofProcess && !slices.Contains(v.Involved, about.Workflow) {
+			continue
+		}
+		mark := " "
+		if v.At != 0 && r.At >= v.At && (i == 0 || records[i-1].At < v.At) {
+			mark = ">"
+		}
+		lines = append(lines, fmt.Sprintf("%s%8.3f s  %s", mark, float64(r.At-began)/1e9, line(r, about)))
+	}
+	if len(lines) > tellLines {
+		at := max(0, slices.IndexFunc(lines, func(l string) bool { return l[0] == '>' })-tellLines*3/4)
+		at = min(at, len(lines)-tellLines)
+		lines = lines[at : at+tellLines]
+	}
+	for _, l := range lines {
+		fmt.Fprintln(out, short(l))
+	}
+}
+
+// line says a record in one line; about is the entry of its attempt.
+func line(r, about *Record) string {
+	var b strings.Builder
+	if about.Workflow != "" {
+		_, id, _ := strings.Cut(about.Workflow, "_w")
+		fmt.Fprintf(&b, "w%s %.4s ", id, about.Run)
+	}
+	if c := about.Call; c != nil {
+		kind := "step"
+		if about.Undo {
+			kind = "undo"
+		}
+		fmt.Fprintf(&b, "%s %d#%d [%s] %s on %s", kind, c.Node.ID, about.Attempt, c.Instance, r.What, r.Process)
+		if r.What == Enter {
+			fmt.Fprintf(&b, " needs %v %s rule %v", c.Node.Needs, c.Kept, c.Node.Rule)
+		}
+	} else {
+		fmt.Fprintf(&b, "%s %s %s", r.What, r.Scope, r.Other)
+	}
+	for _, h := range r.Held {
+		fmt.Fprintf(&b, " %s@%d", h.Resource, h.Fence)
+	}
+	if r.Type != "" || r.Error != "" {
+		fmt.Fprintf(&b, " %s: %s", r.Type, r.Error)
+	}
+	return b.String()
+}
+
+func short(s string) string {
+	const most = 260
+	if len(s) > most {
+		return s[:most] + "…"
+	}
+	return s
+}

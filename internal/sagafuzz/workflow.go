@@ -1,0 +1,334 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/interceptor"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/temporal-lockstep/lockstep/activities"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/workflows"
+)
+
+// Names of what the fuzzer registers.
+const (
+	playName  = "play"
+	stepName  = "step"
+	ruledName = "ruled-step"
+	undoName  = "undo"
+)
+
+// player does in one worker process what plans say.
+type player struct {
+	interceptor.WorkerInterceptorBase
+	log   *Log
+	execs atomic.Int64
+}
+
+// Play is the workflow.
+func (p *player) Play(ctx workflow.Context, in Input) error {
+	w := &walk{player: p, in: in}
+	err := w.do(ctx, nil, "", &in.Body)
+	if err == nil && in.Again > 0 {
+		err = w.again(ctx)
+	}
+	w.leave(ctx, rootScope, err)
+	return err
+}
+
+// walk is one run of a workflow.
+type walk struct {
+	*player
+	in Input
+}
+
+// again is how the run ends if another is to follow.
+func (w *walk) again(ctx workflow.Context) error {
+	next := w.in
+	next.Again--
+	return workflow.NewContinueAsNewError(ctx, playName, next)
+}
+
+// write logs what workflow code has come to, unless it is replayed.
+func (w *walk) write(ctx workflow.Context, r *Record) {
+	if workflow.IsReplaying(ctx) {
+		return
+	}
+	info := workflow.GetInfo(ctx).WorkflowExecution
+	r.Workflow, r.Run = info.ID, info.RunID
+	w.log.Write(r)
+}
+
+// leave logs that a scope is about to end, as err says.
+func (w *walk) leave(ctx workflow.Context, scope string, err error) {
+	r := &Record{What: Leaving, Scope: scope, Error: text(err), Type: kindOf(err)}
+	var again *workflow.ContinueAsNewError
+	if errors.As(err, &again) {
+		r.Error, r.Type = "", ""
+		if w.in.HandOver {
+			r.What = HandOver
+		}
+	}
+	w.write(ctx, r)
+}
+
+// do runs a node. instance is the sagas around it, and s the innermost.
+func (w *walk) do(ctx workflow.Context, s *workflows.Saga, instance string, n *Node) error {
+	switch n.Kind {
+	case Seq:
+		return w.each(ctx, s, instance, n)
+	case Par:
+		return w.parallel(ctx, s, instance, n)
+	case Saga:
+		return w.saga(ctx, instance, n)
+	case Lock:
+		return w.lock(ctx, s, instance, n)
+	case Sleep:
+		return workflow.Sleep(ctx, n.Time)
+	}
+	return w.step(ctx, s, instance, n)
+}
+
+func (w *walk) each(ctx workflow.Context, s *workflows.Saga, instance string, n *Node) error {
+	for i := range n.Children {
+		if err := w.do(ctx, s, instance, &n.Children[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *walk) parallel(ctx workflow.Context, s *workflows.Saga, instance string, n *Node) (first error) {
+	wg := workflow.NewWaitGroup(ctx)
+	for i := range n.Children {
+		wg.Add(1)
+		workflow.Go(ctx, func(ctx workflow.Context) {
+			defer wg.Done()
+			if err := w.do(ctx, s, instance, &n.Children[i]); err != nil && first == nil {
+				first = err
+			}
+		})
+	}
+	wg.Wait(ctx)
+	return first
+}
+
+func (w *walk) saga(ctx workflow.Context, outer string, n *Node) error {
+	var scope string
+	err := workflows.RunSaga(ctx, workflows.SagaOptions{DeadlockRetries: n.Retries},
+		func(ctx workflow.Context, s *workflows.Saga) error {
+			scope = strings.TrimPrefix(fmt.Sprintf("%s/%d.%d", outer, n.ID, s.Attempt()), "/")
+			err := w.each(ctx, s, scope, n)
+			if err == nil && outer == "" && w.in.Again > 0 {
+				err = w.again(ctx)
+				if w.in.HandOver {
+					err = workflows.HandOver(ctx, err)
+				}
+			}
+			w.leave(ctx, scope, err)
+			return err
+		})
+	w.returned(ctx, scope, err)
+	return err
+}
+
+func (w *walk) returned(ctx workflow.Context, scope string, err error) {
+	var again *workflow.ContinueAsNewError
+	if errors.As(err, &again) {
+		err = nil
+	}
+	w.write(ctx, &Record{What: Returned, Scope: scope, Error: text(err), Type: kindOf(err)})
+}
+
+func (w *walk) lock(ctx workflow.Context, s *workflows.Saga, instance string, n *Node) error {
+	hold, err := workflows.Lock(ctx, workflows.Locks{
+		Resources: resources(n.Needs), HoldTTL: n.HoldTTL, MaxWait: n.MaxWait, Try: n.Try,
+	})
+	if err != nil {
+		return err
+	}
+	scope := strconv.Itoa(n.ID)
+	w.write(ctx, &Record{What: Locked, Scope: scope, Needs: n.Needs})
+	err = w.each(ctx, s, instance, n)
+	w.leave(ctx, scope, err)
+	released := hold.Release(ctx)
+	w.returned(ctx, scope, released)
+	return cmp.Or(err, released)
+}
+
+func (w *walk) step(ctx workflow.Context, s *workflows.Saga, instance string, n *Node) error {
+	call := Call{Node: *n, Instance: instance}
+	switch {
+	case n.Scope == "step" || n.Scope == "" && s == nil:
+	case s == nil:
+		call.Kept = rootScope
+	default:
+		call.Kept, _, _ = strings.Cut(instance, "/")
+	}
+	name := stepName
+	if len(n.Rule) > 0 {
+		name = ruledName
+	}
+	if len(n.Needs) > 0 {
+		ctx = workflows.WithLocks(ctx, workflows.Locks{
+			Resources: resources(n.Needs), Scope: workflows.Scope(n.Scope),
+			HoldTTL: n.HoldTTL, MaxWait: n.MaxWait, Try: n.Try,
+		})
+	}
+	undo := workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		StartToCloseTimeout: 2 * time.Second,
+		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: 50 * time.Millisecond, BackoffCoefficient: 1},
+	})
+	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		StartToCloseTimeout: n.Timeout, WaitForCancellation: n.Deaf && n.ID%2 == 0,
+		RetryPolicy: &temporal.RetryPolicy{InitialInterval: 50 * time.Millisecond, BackoffCoefficient: 1, MaximumAttempts: n.Attempts},
+	})
+	switch n.Undo {
+	case "step":
+		return s.Step(ctx, name, undoName, call).Get(ctx, nil)
+	case "with":
+		s.CompensateWith(undo, undoName, call)
+	}
+	return workflow.ExecuteActivity(ctx, name, call).Get(ctx, nil)
+}
+
+type execKey struct{}
+
+// Step is the activity of all steps: it works for a time, and stops when its context is done, unless it is deaf.
+func (p *player) Step(ctx context.Context, call Call) error {
+	if err := p.work(ctx, call.Node.Time, call.Node.Deaf); err != nil {
+		return err
+	}
+	if call.Node.Fail {
+		return temporal.NewNonRetryableApplicationError("as planned", "planned", nil)
+	}
+	return nil
+}
+
+// Undo is the activity that undoes one. It never fails by itself.
+func (p *player) Undo(ctx context.Context, _ Call) error {
+	return p.work(ctx, 10*time.Millisecond, false)
+}
+
+// lookEvery is how often a step looks whether its leases are valid.
+const lookEvery = 5 * time.Millisecond
+
+func (p *player) work(ctx context.Context, long time.Duration, deaf bool) (err error) {
+	exec, _ := ctx.Value(execKey{}).(string)
+	begin := &Record{What: Begin, Exec: exec}
+	for _, l := range activities.Leases(ctx) {
+		begin.Held = append(begin.Held, Held{Resource: l.Resource, Fence: l.Fence, Joined: l.Joined})
+	}
+	p.log.Write(begin)
+	done := ctx.Done()
+	if deaf {
+		done = nil
+	}
+	over := time.After(long)
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	trusted := int64(0)
+	for working := true; working; {
+		select {
+		case <-over:
+			working = false
+		case <-done:
+			working, err = false, context.Cause(ctx)
+		case <-look.C:
+		}
+		if now := time.Now().UnixNano(); valid(ctx) {
+			trusted = now
+		}
+	}
+	p.log.Write(&Record{What: End, Exec: exec, Trusted: trusted, Error: text(err), Type: kindOf(err)})
+	return err
+}
+
+func valid(ctx context.Context) bool {
+	for _, l := range activities.Leases(ctx) {
+		if !l.Valid() {
+			return false
+		}
+	}
+	return true
+}
+
+// InterceptActivity has attempts logged outside of Lockstep's own interceptor, which stands behind this one.
+func (p *player) InterceptActivity(
+	_ context.Context, next interceptor.ActivityInboundInterceptor,
+) interceptor.ActivityInboundInterceptor {
+	return &outside{interceptor.ActivityInboundInterceptorBase{Next: next}, p}
+}
+
+type outside struct {
+	interceptor.ActivityInboundInterceptorBase
+	*player
+}
+
+// ExecuteActivity logs an attempt of a step or a compensation.
+func (o *outside) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
+	if len(in.Args) != 1 {
+		return o.Next.ExecuteActivity(ctx, in)
+	}
+	call, ours := in.Args[0].(Call)
+	if !ours {
+		return o.Next.ExecuteActivity(ctx, in)
+	}
+	info := activity.GetInfo(ctx)
+	exec := fmt.Sprintf("%s.%d", o.log.process, o.execs.Add(1))
+	o.log.Write(&Record{
+		What: Enter, Exec: exec, Workflow: info.WorkflowExecution.ID, Run: info.WorkflowExecution.RunID,
+		Call: &call, Undo: info.ActivityType.Name == undoName, Attempt: info.Attempt,
+	})
+	result, err := o.Next.ExecuteActivity(context.WithValue(ctx, execKey{}, exec), in)
+	o.log.Write(&Record{What: Exit, Exec: exec, Error: text(err), Type: kindOf(err)})
+	return result, err
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// kindOf names what of Lockstep's an error is; "other" if nothing.
+func kindOf(err error) string {
+	var undone *workflows.SagaError
+	var failed *temporal.ApplicationError
+	typed := err
+	if found := workflows.LockError(err); found != nil {
+		typed = found
+	}
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &undone), errors.As(err, &failed) && failed.Type() == "SagaError":
+		return "sagaerror"
+	case errors.Is(typed, lockcore.ErrLost):
+		return "lost"
+	case errors.Is(typed, lockcore.ErrDeadlock):
+		return "deadlock"
+	case errors.Is(typed, lockcore.ErrSuperseded):
+		return "superseded"
+	case errors.Is(typed, lockcore.ErrInvalid):
+		return "invalid"
+	case errors.Is(typed, lockcore.ErrBusy):
+		return "busy"
+	case temporal.IsCanceledError(err) || errors.Is(err, context.Canceled):
+		return "cancelled"
+	case errors.As(err, &failed):
+		return failed.Type()
+	}
+	return "other"
+}
