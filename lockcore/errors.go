@@ -46,6 +46,9 @@ type BusyError struct {
 	Waiting int
 	// Full says that there was no room in the queue; the error matches ErrQueueFull too.
 	Full bool
+	// NotHeldSince is from when on, by the server's clock, the lock ID is known not to have held the
+	// resource. It is zero if the lock ID holds it, or may have held it in the last day.
+	NotHeldSince time.Time
 }
 
 // mostNamed is how many holders the text of a BusyError names. A semaphore may have thousands.
@@ -134,6 +137,8 @@ type DeadlockError struct {
 	Order                  Order
 	// Cycle says who waited for whom, for people.
 	Cycle string
+	// NotHeldSince is as in [BusyError].
+	NotHeldSince time.Time
 }
 
 func (e *DeadlockError) Error() string {

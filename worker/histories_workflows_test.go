@@ -103,7 +103,7 @@ func updatable(ctx workflow.Context) error {
 }
 
 func locksOneAfterTheOther(ctx workflow.Context) error {
-	return workflows.RunSaga(withOptions(ctx), workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+	return workflows.RunSaga(withOptions(ctx), workflows.SagaOptions{DeadlockRetries: -1}, func(ctx workflow.Context, s *workflows.Saga) error {
 		first := workflows.Guard(ctx, account)
 		s.CompensateWith(first, "Undo")
 		if err := do(first, "Do"); err != nil {
