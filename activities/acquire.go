@@ -36,7 +36,7 @@ func (a *Activities) Acquire(ctx context.Context, p AcquireParams) (AcquireResul
 	case p.Try:
 		return AcquireResult{}, protocol.TriedFailure(err, "")
 	case p.Park:
-		return AcquireResult{}, protocol.ParkFailure(err, req.Order.Attempt, false)
+		return AcquireResult{}, protocol.ParkFailure(err, req, "")
 	default:
 		if busy := new(lockcore.BusyError); errors.As(err, &busy) {
 			a.Locker.Tend(busy.Resource)
@@ -73,7 +73,7 @@ func request(p AcquireParams, caller protocol.Run, info activity.Info) lockcore.
 		// The part ends before this attempt does, and must not make the hold last longer than was asked for.
 		ttl = min(holdTTL, holdOnlyTTL)
 	}
-	who := partyOf(p.LockID, caller)
+	who := partyOf(p.LockID, "", caller)
 	return lockcore.Request{
 		LockID:    who.lockID,
 		Run:       who.run,

@@ -103,15 +103,20 @@ func (a *Activities) caller(ctx context.Context, lockID, collection string) (pro
 	return protocol.Run{Namespace: id, WorkflowID: execution.ID, RunID: execution.RunID}, err
 }
 
-// party is in whose name an activity acts: run is the run label, and empty for a lock ID of the caller's choice.
-type party struct{ lockID, run string }
+// party is in whose name an activity acts: run is the run label, and empty for a lock ID of the caller's choice. within is the
+// lock ID of the workflow, if it is a step's.
+type party struct{ lockID, run, within string }
 
-// partyOf is the party with the lock ID that is given, or the caller's workflow.
-func partyOf(given string, caller protocol.Run) party {
-	if own := caller.LockID(); given == "" || given == own {
-		return party{own, caller.RunID}
+// partyOf is the party with the lock ID that is given, a step of the caller's workflow, or the workflow.
+func partyOf(given, step string, caller protocol.Run) party {
+	switch own := caller.LockID(); {
+	case step != "":
+		return party{caller.StepLockID(step), caller.RunID, own}
+	case given == "" || given == own:
+		return party{lockID: own, run: caller.RunID}
+	default:
+		return party{lockID: given}
 	}
-	return party{lockID: given}
 }
 
 // part is the name of a part of the party's.

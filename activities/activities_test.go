@@ -170,14 +170,14 @@ func TestAcquireForTheHoldAloneLastsNoLongerThanTheHold(t *testing.T) {
 func TestAcquireThatParksOrTriesIsNotRetried(t *testing.T) {
 	t.Parallel()
 	busy := &lockcore.BusyError{Resource: "account/1", Position: 2}
-	for field, queued := range map[string]bool{"park": true, "try": false} {
+	for field, failureType := range map[string]string{"park": "lockstep.Parked", "try": "lockstep.Busy"} {
 		f := &fakeLocker{err: busy}
 		_, err := call(t, f, "lockstep.Acquire", `{"resources":[{"name":"account/1"}],"`+field+`":true}`)
 		var app *temporal.ApplicationError
 		require.ErrorAs(t, err, &app)
-		require.Equal(t, "lockstep.Busy", app.Type())
+		require.Equal(t, failureType, app.Type())
 		require.True(t, app.NonRetryable())
-		require.Equal(t, queued, f.queued)
+		require.Equal(t, field == "park", f.queued)
 	}
 }
 

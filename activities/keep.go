@@ -37,7 +37,7 @@ func (a *Activities) Keep(ctx context.Context, p KeepParams) (KeepResult, error)
 	if err != nil {
 		return KeepResult{}, err
 	}
-	who := partyOf(p.LockID, caller)
+	who := partyOf(p.LockID, "", caller)
 	if p.Once {
 		_, err := a.extend(ctx, who, caller, p)
 		if p.Inherits && errors.Is(err, lockcore.ErrLost) {

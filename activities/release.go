@@ -33,8 +33,8 @@ func (a *Activities) Release(ctx context.Context, p ReleaseParams) (ReleaseResul
 			return ReleaseResult{}, protocol.Failure(err)
 		}
 	}
-	who := partyOf(p.LockID, caller)
-	if who.run == "" {
+	who := partyOf(p.LockID, p.Step, caller)
+	if who.run == "" || p.Step != "" {
 		return ReleaseResult{}, protocol.Failure(a.releaseOther(ctx, who, p))
 	}
 	if err = a.commit(ctx, p, caller); err == nil && (p.Inherits || p.All) {
@@ -61,10 +61,10 @@ func (a *Activities) commit(ctx context.Context, p ReleaseParams, caller protoco
 	return openrun.Commit(ctx, a.Locker, caller, c)
 }
 
-// releaseOther releases what a lock ID of the caller's choice holds. Such a party has no runs, and is not verified before: what
-// of it was lost is told afterwards.
+// releaseOther releases what a lock ID of the caller's choice holds, or that of a step. It is not verified before: what of it was
+// lost is told afterwards.
 func (a *Activities) releaseOther(ctx context.Context, who party, p ReleaseParams) error {
-	held, err := a.release(ctx, lockcore.Release{LockID: who.lockID, Order: lockcore.LastAttempt(p.Schedule)}, p.Resources)
+	held, err := a.release(ctx, lockcore.Release{LockID: who.lockID, Run: who.run, Order: lockcore.LastAttempt(p.Schedule)}, p.Resources)
 	for _, u := range p.Used {
 		if slices.Contains(p.Resources, u.Resource) && !slices.Contains(held, u.Resource) {
 			err = errors.Join(err, &lockcore.LostError{

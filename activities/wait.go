@@ -3,6 +3,7 @@ package activities
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"time"
 
 	"go.temporal.io/sdk/activity"
@@ -11,13 +12,21 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
+const (
+	// firstPause and longestPause are those between two looks at a queue that is full, which double.
+	firstPause   = time.Second
+	longestPause = time.Minute
+)
+
 // Wait returns when a request that a guarded step or Acquire has queued is worth making again. As long as it waits, each attempt fails with a retryable lockstep.Busy that says when the next one is to
 // be made, so that it uses no slot and adds nothing to the history; whoever grants the lock completes it in between.
 // For that its activity ID has to be protocol.WaitID of the request's schedule number; under another ID it finds the grant
-// at its next attempt.
+// at its next attempt. While the database cannot be reached, an attempt fails with a retryable lockstep.Unavailable that says so.
 //
 // It has no result: what became of the request is told to the next Acquire or attempt of the step, also if its place was given up
 // to end a deadlock. If an attempt of Wait finds that out itself, it fails with lockstep.Deadlock, which is not retryable.
+//
+// A request that found the queue full has no place. It waits until there is room, and looks with growing pauses.
 //
 // In a run that was made by a reset, and has the wait from the run before, it gives up the place of that one and is over.
 //
@@ -27,30 +36,66 @@ func (a *Activities) Wait(ctx context.Context, p WaitParams) error {
 	if err != nil {
 		return err
 	}
-	info, who := activity.GetInfo(ctx), partyOf(p.LockID, caller)
+	info, who := activity.GetInfo(ctx), partyOf(p.LockID, p.Step, caller)
 	if p.Run != "" && p.Run != caller.RunID {
 		caller.RunID = p.Run
 		return protocol.Failure(a.Locker.Leave(ctx, lockcore.Lease{
 			Resource: p.Resource.Name, LockID: who.lockID, Run: p.Run, Part: caller.Part(p.Part), Order: p.Order,
 		}))
 	}
+	switch pause := pauseOf(p.Vain, info.Attempt); {
+	case p.Full > 0:
+		return waiting(p, info, pause, a.untilRoom(ctx, p, who, info.Attempt))
+	case p.Vain > 1 && info.Attempt <= 1: // the request was made just before, and the one before it
+		return protocol.UnavailableFailure(pause, nil)
+	}
 	a.Locker.Tend(p.Resource.Name)
 	again, err := a.Locker.Recheck(ctx, lockcore.Request{
-		LockID: who.lockID, Run: who.run, Resources: []lockcore.Resource{p.Resource}, Part: who.part(caller, p.Part), Order: p.Order,
+		LockID: who.lockID, Run: who.run, Within: who.within, Resources: []lockcore.Resource{p.Resource}, Part: who.part(caller, p.Part), Order: p.Order,
 		Owner: p.Owner.Of(caller), Started: p.Started, NeverVictim: p.NeverVictim,
 	}, info.Attempt <= 1)
 	protocol.TellAncestors(err, caller, p.Ancestors)
+	return waiting(p, info, again, err)
+}
+
+// waiting is the failure of an attempt that is to be made again, if others are in the way. Any other error is told as it is.
+func waiting(p WaitParams, info activity.Info, again time.Duration, err error) error {
 	var busy *lockcore.BusyError
-	switch {
-	case errors.As(err, &busy) && p.MaxWait > 0:
+	if !errors.As(err, &busy) {
+		return protocol.Failure(err)
+	}
+	if p.MaxWait > 0 {
 		left := time.Duration(p.MaxWait) - time.Since(info.ScheduledTime)
 		if left <= 0 {
 			return protocol.TriedFailure(busy, "")
 		}
-		return protocol.WaitingFailure(busy, min(again, left))
-	case errors.As(err, &busy):
-		return protocol.WaitingFailure(busy, again)
-	default:
-		return protocol.Failure(err)
+		again = min(again, left)
 	}
+	return protocol.WaitingFailure(busy, again)
+}
+
+// pauseOf is how long to wait without a place before the next look.
+func pauseOf(vain int, attempt int32) time.Duration {
+	pause := min(longestPause, firstPause<<min(max(vain, 1)+int(max(attempt, 1))-2, 16))
+	return pause*3/4 + rand.N(pause/4) //nolint:gosec // spreads looks, guards nothing
+}
+
+// untilRoom returns a *BusyError as long as the queue is full. The first attempt does not look, since the request was made just
+// before.
+func (a *Activities) untilRoom(ctx context.Context, p WaitParams, who party, attempt int32) error {
+	full := &lockcore.BusyError{Resource: p.Resource.Name, LockID: who.lockID, Waiting: p.Full, Full: true}
+	if attempt <= 1 {
+		return full
+	}
+	full.Waiting = 0
+	for _, err := range a.Locker.Status(ctx, lockcore.Filter{Resource: p.Resource.Name, States: []lockcore.State{lockcore.StateWaiting}}) {
+		if err != nil {
+			return err
+		}
+		full.Waiting++
+	}
+	if full.Waiting < p.Full {
+		return nil
+	}
+	return full
 }

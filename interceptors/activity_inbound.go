@@ -74,7 +74,7 @@ func (a *activityInbound) ExecuteActivity(ctx context.Context, in *interceptor.E
 	if err != nil {
 		return nil, err
 	}
-	return a.step(ctx, in, leases)
+	return a.step(ctx, in, leases, guard)
 }
 
 // guardOf is the guard in the step's header, nil if there is none.
@@ -92,22 +92,24 @@ func guardOf(ctx context.Context) (*protocol.Guard, error) {
 
 // enter takes what the guard asks for, and then what a rule asks for besides.
 func (a *activityInbound) enter(ctx context.Context, run protocol.Run, guard *protocol.Guard, ruled []lockcore.Resource) (leases []lockcore.Lease, err error) {
+	received := time.Now()
 	if guard != nil {
 		if leases, err = a.enterGuard(ctx, run, *guard); err != nil {
 			return nil, err
 		}
 	}
-	if len(ruled) == 0 {
-		return leases, nil
+	if len(ruled) > 0 {
+		var more []lockcore.Lease
+		more, err = a.enterRule(ctx, run, guard, ruled)
+		leases = append(leases, more...)
 	}
-	more, err := a.enterRule(ctx, run, guard, ruled)
-	if err != nil {
-		if len(leases) > 0 {
-			leave(ctx, func(ctx context.Context) error { return a.locker.Leave(ctx, leases...) })
-		}
-		return nil, err
+	if err == nil {
+		err = stillPending(ctx, received)
 	}
-	return append(leases, more...), nil
+	if err != nil && len(leases) > 0 {
+		leave(ctx, endOf(a.locker.Keep(ctx, leases), guard))
+	}
+	return leases, err
 }
 
 func (a *activityInbound) enterGuard(ctx context.Context, run protocol.Run, guard protocol.Guard) ([]lockcore.Lease, error) {
@@ -118,13 +120,12 @@ func (a *activityInbound) enterGuard(ctx context.Context, run protocol.Run, guar
 		return leases, nil
 	}
 	protocol.TellAncestors(err, run, guard.Ancestors)
-	switch {
-	case hasCanceled(ctx) || !guard.Park && isLast(ctx):
+	err = enterFailure(ctx, guard, req, err)
+	_, parked := protocol.Parked(err)
+	if hasCanceled(ctx) || !parked && (guard.Scope == protocol.ScopeStep || !guard.Park && isLast(ctx)) {
 		a.withdraw(ctx, req)
-	case !req.Keep && guard.Waited != "":
-		a.giveBack(ctx, req, guard.Waited, err)
 	}
-	return nil, enterFailure(ctx, guard, err)
+	return nil, err
 }
 
 // request is the guard in the name of this attempt.
@@ -148,24 +149,50 @@ func (a *activityInbound) run(ctx context.Context) (protocol.Run, error) {
 
 // enterFailure tells a cancelled or timed-out attempt, which is Temporal's to judge, from a lock that
 // cannot be had.
-func enterFailure(ctx context.Context, guard protocol.Guard, err error) error {
+func enterFailure(ctx context.Context, guard protocol.Guard, req lockcore.Request, err error) error {
 	if ctx.Err() != nil && protocol.LockError(err) == nil {
 		return fmt.Errorf("lockstep: enter %q: %w", guard.Part, ctx.Err())
 	}
 	var deadlock *lockcore.DeadlockError
-	switch busy := errors.Is(err, lockcore.ErrBusy); {
-	case guard.Undo && errors.As(err, &deadlock) && isFirst(ctx, guard):
-		return protocol.DeadlockFailure(deadlock, guard.Part)
-	case guard.Try && guard.Undo && busy && isFirst(ctx, guard):
-		return protocol.TriedFailure(err, guard.Part)
+	switch neverRan := neverRan(ctx, guard, err); {
+	case errors.As(err, &deadlock):
+		return protocol.DeadlockFailure(deadlock, neverRan)
 	case guard.Try:
-		return protocol.TriedFailure(err, "")
+		return protocol.TriedFailure(err, neverRan)
 	case guard.Park:
-		again := guard.Undo && busy && !isFirst(ctx, guard)
-		return protocol.ParkFailure(err, uint32(max(activity.GetInfo(ctx).Attempt, 0)), again)
+		return protocol.ParkFailure(err, req, neverRan)
 	default:
 		return protocol.Failure(err)
 	}
+}
+
+// clocksApart is how much the database's clock and Temporal's may differ where their times are compared.
+const clocksApart = time.Minute
+
+// neverRan is the part of a step if it is certain that no attempt of this scheduling has run its code. Temporal's count of
+// attempts does not say so: it begins anew if somebody resets the activity or the run. But a step that ran has held all its
+// locks. So it is certain if the database knows that the step's party has not held the resource which this attempt found busy,
+// since before the step was scheduled.
+func neverRan(ctx context.Context, guard protocol.Guard, err error) string {
+	var (
+		busy     *lockcore.BusyError
+		deadlock *lockcore.DeadlockError
+		since    time.Time
+	)
+	switch {
+	case errors.As(err, &deadlock):
+		since = deadlock.NotHeldSince
+	case errors.As(err, &busy):
+		since = busy.NotHeldSince
+	}
+	if since.IsZero() {
+		return ""
+	}
+	info := activity.GetInfo(ctx)
+	if info.Attempt != 1 || guard.Run != info.WorkflowExecution.RunID || !since.Before(info.ScheduledTime.Add(-clocksApart)) {
+		return ""
+	}
+	return guard.Part
 }
 
 // isLast reports whether no attempt will come back to the place in the queue, unless the workflow schedules the step again.
@@ -184,34 +211,37 @@ func isLast(ctx context.Context) bool {
 
 func hasCanceled(ctx context.Context) bool { return temporal.IsCanceledError(context.Cause(ctx)) }
 
-// withdraw gives up what the request may have left: a place in a queue, or a grant nobody knows of.
+// withdraw gives up what the request may have left: a place in a queue, or a grant nobody knows of; in scope step also what
+// earlier attempts have left.
 func (a *activityInbound) withdraw(ctx context.Context, req lockcore.Request) {
+	names := make([]string, 0, len(req.Resources))
 	leases := make([]lockcore.Lease, 0, len(req.Resources))
 	for _, r := range req.Resources {
-		leases = append(leases, leaseOf(req, r.Name))
+		names = append(names, r.Name)
+		leases = append(leases, lockcore.Lease{Resource: r.Name, LockID: req.LockID, Run: req.Run, Part: req.Part, Order: req.Order})
 	}
-	leave(ctx, func(ctx context.Context) error { return a.locker.Leave(ctx, leases...) })
+	leave(ctx, func(ctx context.Context) error {
+		if req.Within != "" {
+			return a.locker.Release(ctx, lockcore.Release{LockID: req.LockID, Run: req.Run, Resources: names, Order: req.Order, Leaving: &req.Part})
+		}
+		return a.locker.Leave(ctx, leases...)
+	})
 }
 
-// giveBack gives up what was granted on the resource that the step has waited for, where the step is busy on another one:
-// it holds nothing while it waits, and a claim that nobody is to take up would keep others out.
-func (a *activityInbound) giveBack(ctx context.Context, req lockcore.Request, waited string, err error) {
-	var busy *lockcore.BusyError
-	if !errors.As(err, &busy) || busy.Resource == waited {
-		return
+// endOf is how a step ends its part: what a saga keeps stands, and in scope step nothing does.
+func endOf(held session, guard *protocol.Guard) func(context.Context) error {
+	if guard != nil && guard.Scope == protocol.ScopeStep && guard.Keeps() {
+		return held.Release
 	}
-	leave(ctx, func(ctx context.Context) error { return a.locker.Leave(ctx, leaseOf(req, waited)) })
-}
-
-// leaseOf names what a request may have got on a resource.
-func leaseOf(req lockcore.Request, resource string) lockcore.Lease {
-	return lockcore.Lease{Resource: resource, LockID: req.LockID, Run: req.Run, Part: req.Part, Order: req.Order}
+	return held.Leave
 }
 
 // step runs the step while its leases are renewed. The leave is deferred, so that a panic leaves too.
-func (a *activityInbound) step(ctx context.Context, in *interceptor.ExecuteActivityInput, leases []lockcore.Lease) (result any, err error) {
+func (a *activityInbound) step(
+	ctx context.Context, in *interceptor.ExecuteActivityInput, leases []lockcore.Lease, guard *protocol.Guard,
+) (result any, err error) {
 	held := a.locker.Keep(ctx, leases)
-	defer leave(ctx, held.Leave)
+	defer leave(ctx, endOf(held, guard))
 	result, err = a.Next.ExecuteActivity(protocol.ContextWithLeases(held.Context(), held.Leases), in)
 	var lost *lockcore.LostError
 	switch {

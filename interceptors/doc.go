@@ -20,8 +20,12 @@
 // # What the activity side does
 //
 //   - Enter takes the locks in the name of the workflow run, and what a rule names for the step's type (worker.RuleFor) in a
-//     lock ID of the step's own. Where they are busy the attempt fails with a benign
-//     lockstep.Busy, which is not retried: the workflow side answers it. The request stands in the queue.
+//     lock ID of the step's own. If they are busy, the queue is full or the
+//     database does not answer, the attempt fails with a benign lockstep.Parked, which is not retried: the workflow side
+//     answers it. The request stands in the queue.
+//   - A guard of scope step has a lock ID of its own, within its workflow's. If it has several resources, it keeps those that
+//     it got while it waits for the rest.
+//   - An attempt that took longer than 10 s to get its locks asks Temporal whether it still counts.
 //   - While the step runs, its locks are renewed. The step's context is cancelled when one is lost, with the
 //     *lockcore.LostError as its cause (context.Cause). A step that lost a lock while it ran fails
 //     with lockstep.Lost, whatever its function returned: what it did may not have been isolated.
@@ -37,7 +41,7 @@
 // holds what it held; and it gives back futures that work in selectors and whose errors match
 // lockcore's typed errors.
 //
-// It answers lockstep.Busy by waiting: it runs the activity lockstep.Wait, whose attempts fail, in back-off, until asking
+// It answers lockstep.Parked by waiting: it runs the activity lockstep.Wait, whose attempts fail, in back-off, until asking
 // again is worthwhile, and then schedules the step again, under a new number, with the attempts and the time that the step
 // has left. The failure in the history is the record that it does so.
 //

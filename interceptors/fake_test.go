@@ -11,12 +11,12 @@ import (
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/testsuite"
 	sdkworker "go.temporal.io/sdk/worker"
-	"go.uber.org/goleak"
 
+	"github.com/temporal-lockstep/lockstep/internal/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testenv.Main(m) }
 
 // fakeLocker gives every lock that it is asked for, unless told otherwise, and remembers what was asked.
 type fakeLocker struct {
@@ -71,6 +71,8 @@ func (f *fakeLocker) ReleaseHeld(context.Context, lockcore.Release) ([]string, e
 	return nil, nil
 }
 
+func (f *fakeLocker) Release(context.Context, lockcore.Release) error { return nil }
+
 func (f *fakeLocker) asked() []lockcore.Request {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -112,6 +114,8 @@ func (s *fakeSession) Leave(ctx context.Context) error {
 	s.cancel(context.Canceled)
 	return s.leaveErr
 }
+
+func (s *fakeSession) Release(ctx context.Context) error { return s.Leave(ctx) }
 
 func (s *fakeSession) leaves() int {
 	s.mu.Lock()

@@ -13,6 +13,7 @@ type locker interface {
 	Enter(ctx context.Context, req lockcore.Request, queue bool) ([]lockcore.Lease, error)
 	Keep(ctx context.Context, leases []lockcore.Lease) session
 	Leave(ctx context.Context, leases ...lockcore.Lease) error
+	Release(ctx context.Context, r lockcore.Release) error
 }
 
 // session is what it needs of a *lockcore.Session.
@@ -20,6 +21,7 @@ type session interface {
 	Context() context.Context
 	Leases() []lockcore.Lease
 	Leave(ctx context.Context) error
+	Release(ctx context.Context) error
 }
 
 type coreLocker struct{ *lockcore.Locker }

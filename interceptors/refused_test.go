@@ -98,7 +98,26 @@ func TestGuardsAddUp(t *testing.T) {
 			}))
 			require.Len(t, l.asked(), 1)
 			require.Equal(t, tc.want, l.asked()[0].Resources)
-			require.Equal(t, tc.keep, l.asked()[0].Keep)
+			require.Equal(t, tc.keep, l.asked()[0].Within == "", "for the workflow, or for the step")
 		})
 	}
+}
+
+// What a saga's step did can be undone only while nobody else has seen it: its locks stand for the saga.
+func TestAStepWithAnUndoIsNotOfScopeStep(t *testing.T) {
+	t.Parallel()
+	l := &fakeLocker{}
+	err := runWorkflow(t, workflowEnv(t, with(l)), &releases{}, func(ctx workflow.Context) error {
+		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+			short := workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, Scope: workflows.ScopeStep})
+			err := s.Step(short, "Debit", "Debit").Get(ctx, nil)
+			var invalid *lockcore.InvalidError
+			if !errors.As(err, &invalid) || invalid.Field != "Locks.Scope" {
+				return errors.Join(errors.New("not refused"), err)
+			}
+			return err
+		})
+	})
+	require.ErrorIs(t, workflows.LockError(err), lockcore.ErrInvalid)
+	require.Empty(t, l.asked(), "neither the step nor its undo ran")
 }

@@ -141,8 +141,8 @@ func (w *waker) send() {
 //  2. there is none yet, or none any more: its first attempt, or what came in between, sees the turn;
 //  3. its workflow run is closed: what was granted to it is given back.
 func (w *waker) wake(t lockcore.Turn) {
-	run, step, err := protocol.ParseLockID(t.LockID)
-	if err != nil || step != "" || t.Run == "" { // a rule's request comes back by itself
+	run, _, err := protocol.ParseLockID(t.LockID)
+	if err != nil || t.Run == "" || isRules(t) { // a rule's request comes back by itself
 		return
 	}
 	run.RunID = t.Run

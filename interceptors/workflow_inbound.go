@@ -39,6 +39,7 @@ func (w *workflowInbound) ExecuteWorkflow(ctx workflow.Context, in *interceptor.
 	}
 	ctx = run.WithState(ctx, w.state)
 	result, err := w.Next.ExecuteWorkflow(ctx, in)
+	w.state.EndSteps(ctx)
 	done, err := w.state.HandOver(ctx, err)
 	if done {
 		return result, err

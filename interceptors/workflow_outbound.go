@@ -1,8 +1,10 @@
 package interceptors
 
 import (
+	"errors"
 	"fmt"
 
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/workflow"
@@ -31,7 +33,7 @@ func (w *workflowOutbound) ExecuteActivity(ctx workflow.Context, activityType st
 	if err != nil {
 		return failed(ctx, err)
 	}
-	return enter(workflow.WithValue(ctx, guardedKey{}, true), step, activityType, plain)
+	return w.enter(workflow.WithValue(ctx, guardedKey{}, true), step, activityType, plain)
 }
 
 // ExecuteLocalActivity refuses a guarded one.
@@ -44,12 +46,12 @@ func (w *workflowOutbound) ExecuteLocalActivity(ctx workflow.Context, activityTy
 	return w.Next.ExecuteLocalActivity(ctx, activityType, args...)
 }
 
-// enter schedules a step with its guard, where it has one.
-func enter(ctx workflow.Context, step *run.Step, activityType string, plain func(workflow.Context) workflow.Future) workflow.Future {
+// enter schedules a step with its guard, if it has one.
+func (w *workflowOutbound) enter(ctx workflow.Context, step *run.Step, activityType string, plain func(workflow.Context) workflow.Future) workflow.Future {
 	if step.Guard == nil {
 		return plain(ctx)
 	}
-	return watch(ctx, step, func(ctx workflow.Context) workflow.Future {
+	return w.watch(ctx, step, func(ctx workflow.Context) workflow.Future {
 		if err := writeGuard(ctx, step, activityType); err != nil {
 			return failed(ctx, err)
 		}
@@ -97,28 +99,45 @@ func (w *workflowOutbound) GetLogger(ctx workflow.Context) log.Logger {
 // watch schedules a step, waits for its locks when they are busy, and schedules it again. It returns a future that
 // completes as the step does, after what became of it was noted, and whose error matches lockcore's if a lock was the
 // reason. A struct around the future would do for Get, but not for selectors, which take only the SDK's own.
-func watch(ctx workflow.Context, step *run.Step, schedule func(workflow.Context) workflow.Future) workflow.Future {
+func (w *workflowOutbound) watch(ctx workflow.Context, step *run.Step, schedule func(workflow.Context) workflow.Future) workflow.Future {
 	inner := schedule(ctx)
 	outer, settable := workflow.NewFuture(ctx)
 	workflow.GoNamed(ctx, "lockstep-step", func(ctx workflow.Context) {
 		err := inner.Get(ctx, nil)
-		for busy, parked := protocol.Parked(err); parked; busy, parked = protocol.Parked(err) {
-			if err := step.Wait(ctx, busy, err); err != nil {
+		for details, parked := protocol.Parked(err); parked; details, parked = protocol.Parked(err) {
+			if err := step.Wait(ctx, details, err); err != nil {
 				settable.SetError(err)
 				return
 			}
-			ctx = step.Again(ctx, busy)
+			ctx = step.Again(ctx)
 			inner = schedule(ctx)
 			err = inner.Get(ctx, nil)
 		}
-		step.Done(err)
+		step.Done(ctx, err)
 		if typed := protocol.TypedError(err); typed != nil {
 			settable.SetError(step.Failed(typed))
 			return
 		}
-		settable.Chain(inner)
+		w.pass(ctx, inner, settable)
 	})
 	return outer
+}
+
+// pass hands the result of a step on. A future that is chained to another decodes with the workflow's data converter. One that
+// looks at what the payload belongs to may have made it with the step's: the future of the step undoes that, and the result is
+// made anew for the workflow, as the input of a run that continues this one is, which no run becomes.
+func (w *workflowOutbound) pass(ctx workflow.Context, from workflow.Future, to workflow.Settable) {
+	var raw converter.RawValue
+	if from.Get(ctx, &raw) != nil || raw.Payload() == nil {
+		to.Chain(from)
+		return
+	}
+	var anew *workflow.ContinueAsNewError
+	if !errors.As(w.Next.NewContinueAsNewError(ctx, "lockstep-result", raw), &anew) {
+		to.Chain(from)
+		return
+	}
+	to.SetValue(anew.Input)
 }
 
 func failed(ctx workflow.Context, err error) workflow.Future {

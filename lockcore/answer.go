@@ -2,6 +2,7 @@ package lockcore
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,7 +22,7 @@ func answer(op *engine.Acquire, d *engine.Document, sent time.Time) (Lease, erro
 	case engine.OtherRun:
 		return Lease{}, &OtherRunError{Resource: op.Resource, LockID: op.LockID, Run: op.Label, Other: d.Last.Note}
 	case engine.Deadlock:
-		return Lease{}, deadlockError(op, d.Last.Note)
+		return Lease{}, deadlockError(op, d, d.Last.Note)
 	case engine.Overtaken:
 		by, known := d.Overtaker(op.LockID, op.Label, op.Part, op.Order)
 		if !known { // answers leave out the queue, in which the later request waits
@@ -36,9 +37,23 @@ func answer(op *engine.Acquire, d *engine.Document, sent time.Time) (Lease, erro
 	return Lease{}, busy(op, d)
 }
 
-func deadlockError(op *engine.Acquire, verdict string) *DeadlockError {
-	cycle := strings.TrimPrefix(verdict, deadlockReason)
-	return &DeadlockError{Resource: op.Resource, LockID: op.LockID, Part: op.Part, Order: orderOf(op.Order), Cycle: cycle}
+func deadlockError(op *engine.Acquire, d *engine.Document, verdict string) *DeadlockError {
+	return &DeadlockError{
+		Resource: op.Resource, LockID: op.LockID, Part: op.Part, Order: orderOf(op.Order), Cycle: strings.TrimPrefix(verdict, deadlockReason),
+		NotHeldSince: notHeldSince(d, op.LockID),
+	}
+}
+
+// notHeldSince is from when on a lock ID is known not to have held; zero if it holds, or evidence
+// says that it held. What was released by its own holder leaves none.
+func notHeldSince(d *engine.Document, lockID string) time.Time {
+	held := func(e engine.Entry) bool {
+		return (e.LockID == lockID && e.State != engine.Claimed) || e.LockID == engine.CutOff(lockID)
+	}
+	if slices.ContainsFunc(d.Held, held) || slices.ContainsFunc(d.Evicted, func(e engine.Evicted) bool { return e.LockID == lockID }) {
+		return time.Time{}
+	}
+	return d.EvidenceSince
 }
 
 func lostError(d *engine.Document, lockID, label, part string, order int64) *LostError {
@@ -76,7 +91,7 @@ func leaseOf(p *engine.Entry, d *engine.Document, sent time.Time) Lease {
 func busy(op *engine.Acquire, d *engine.Document) *BusyError {
 	e := &BusyError{
 		Resource: op.Resource, LockID: op.LockID, Position: int(d.Last.Position), Waiting: int(d.Last.Length),
-		Full: d.Last.Outcome == engine.Full,
+		Full: d.Last.Outcome == engine.Full, NotHeldSince: notHeldSince(d, op.LockID),
 	}
 	for _, h := range holders(d) {
 		if h.LockID == op.LockID || h.ExpiresIn <= 0 || (engine.Compatible(string(h.Mode), op.Mode) && op.Limit == 0) {

@@ -49,6 +49,9 @@ type BusyError struct {
 	Full bool
 	// Note is what else is known of the wait, for people; empty if nothing is.
 	Note string
+	// NotHeldSince is from when on, by the server's clock, the lock ID is known not to have held the
+	// resource. It is zero if the lock ID holds it, or may have held it in the last day.
+	NotHeldSince time.Time
 }
 
 // mostNamed is how many holders the text of a BusyError names. A semaphore may have thousands.
@@ -140,6 +143,8 @@ type DeadlockError struct {
 	Order                  Order
 	// Cycle says who waited for whom, for people.
 	Cycle string
+	// NotHeldSince is as in [BusyError].
+	NotHeldSince time.Time
 }
 
 func (e *DeadlockError) Error() string {

@@ -61,8 +61,7 @@ func (r *Request) checkRun() []error {
 		refuse(engine.IsCutOff(r.LockID), "Request.LockID", quote(r.LockID), "one that does not end like those of parts that were cut off"),
 		refuse(r.TakeOver != "" && (r.Run == "" || r.TakeOver == r.Run), "Request.TakeOver", quote(r.TakeOver),
 			"another label than Request.Run, which is set"),
-		refuse(r.Within != "" && (r.Run == "" || r.Keep || r.Within == r.LockID), "Request.Within", quote(r.Within),
-			"another lock ID than the request's, with Request.Run and without Request.Keep"),
+		refuse(r.Within != "" && (r.Run == "" || r.Within == r.LockID), "Request.Within", quote(r.Within), "another lock ID than the request's, with Request.Run"),
 	}
 	for i, part := range r.Undo {
 		field := fmt.Sprintf("Request.Undo[%d]", i)

@@ -173,7 +173,6 @@ func badRequests() map[string]badRequest {
 	add("undo of 65 parts", "len(Request.Undo)", func(r *lockcore.Request) { r.Run, r.Undo = "one", make([]string, 65) })
 	add("within without a run", "Request.Within", func(r *lockcore.Request) { r.Within = "w" })
 	add("within itself", "Request.Within", func(r *lockcore.Request) { r.Run, r.Within = "one", "holder" })
-	add("kept within another", "Request.Within", func(r *lockcore.Request) { r.Run, r.Within, r.Keep = "one", "w", true })
 	add("limit in exclusive mode", "Request.Resources[0].Limit", func(r *lockcore.Request) { r.Resources[0].Limit = 1 })
 	return bad
 }

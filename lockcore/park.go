@@ -108,7 +108,7 @@ func turnsIn(d *engine.Document, q *engine.Queue) (turns []Turn, expected bool) 
 		if e.State != engine.Claimed {
 			continue
 		}
-		r := &engine.Waiter{LockID: e.LockID, Part: e.Part, Order: e.Order, Mode: e.Mode, Limit: e.Limit, Label: e.Label}
+		r := &engine.Waiter{LockID: e.LockID, Part: e.Part, Order: e.Order, Mode: e.Mode, Limit: e.Limit, Label: e.Label, Within: e.Within}
 		if q.Next(r).Answer == engine.NextGo {
 			turns, expected = append(turns, turnOf(d, e.LockID, e.Label, e.Part, e.Order)), expected || e.Stands(d.At)
 		}

@@ -51,7 +51,7 @@ func (l *Locker) Recheck(ctx context.Context, req Request, first bool) (again ti
 	op.Queue, op.Refresh, op.WaiterTTL = true, true, parkedTTL.Milliseconds()
 	look := engine.Next(d, op.Waiter())
 	if look.Answer == engine.NextGo || look.Answer == engine.NextGone {
-		return 0, verdict(&op, look)
+		return 0, verdict(&op, d, look)
 	}
 	position, waited := look.Position, time.Duration(0)
 	if look.Place != nil {
@@ -70,7 +70,7 @@ func (l *Locker) Recheck(ctx context.Context, req Request, first bool) (again ti
 		l.afterWrite(ctx, &after, ending{})
 		switch {
 		case after.Last.Outcome == engine.Deadlock:
-			return 0, deadlockError(&op, after.Last.Note)
+			return 0, deadlockError(&op, &after, after.Last.Note)
 		case after.Last.Outcome != engine.Queued || after.Claim(op.LockID, op.Part) != nil:
 			return 0, nil
 		}
@@ -136,7 +136,8 @@ func (l *Locker) Withdrawn(ctx context.Context, req Request) error {
 	}
 	for _, res := range req.Resources {
 		op := l.acquireOp(&req, res)
-		if err := verdict(&op, engine.Next(docs[res.Name], op.Waiter())); err != nil {
+		d := docs[res.Name]
+		if err := verdict(&op, d, engine.Next(d, op.Waiter())); err != nil {
 			return err
 		}
 	}
@@ -145,10 +146,10 @@ func (l *Locker) Withdrawn(ctx context.Context, req Request) error {
 
 // verdict is the *DeadlockError of the victim of a deadlock, and else nil. A request that has read
 // it before, in an answer that was lost, is known by what superseded it.
-func verdict(op *engine.Acquire, look engine.Look) error {
+func verdict(op *engine.Acquire, d *engine.Document, look engine.Look) error {
 	reason := cmp.Or(look.Verdict, look.By.Reason)
 	if !strings.HasPrefix(reason, deadlockReason) {
 		return nil
 	}
-	return deadlockError(op, reason)
+	return deadlockError(op, d, reason)
 }

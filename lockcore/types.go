@@ -104,7 +104,7 @@ type Request struct {
 	Undo []string `json:"undo,omitempty"`
 	// Within, with Run, is the lock ID of a workflow, if this one is of a step within it. What the
 	// workflow keeps neither blocks the request nor counts under its limit, and while it is kept the
-	// request goes ahead of the queue. It does not go with Keep.
+	// request goes ahead of the queue. With Keep, the hold stands while the step waits for the rest.
 	Within string `json:"within,omitempty"`
 	// Resources are taken in the order of their names, all or none. 1 to 100, no name twice.
 	Resources []Resource `json:"resources"`

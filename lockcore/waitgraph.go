@@ -130,19 +130,20 @@ func (g *waitGraph) owner(p place) string {
 
 // tied lists the waits to which an entry is tied: it stands as long as they do. These are all waits
 // of its owner, which is one thread of work. Of a workflow only what is kept is tied so: a running
-// part is a step, which waits for nothing but the rest of its own locks. Draining parts and claims
-// end by themselves.
+// part is a step, which waits for nothing but the rest of its own locks. What a step within the
+// workflow keeps is tied to the step's waits. Draining parts and claims end by themselves.
 func (g *waitGraph) tied(doc, entry int) []place {
 	e := &g.docs[doc].Held[entry]
 	if !e.Holds() || !e.Stands(g.docs[doc].At) {
 		return nil
 	}
 	waits := g.waits[g.owners[doc][entry]]
-	if e.Label == "" || e.State == engine.Kept {
+	if e.Label == "" || (e.State == engine.Kept && e.Within == "") {
 		return waits
 	}
 	return slices.DeleteFunc(slices.Clone(waits), func(p place) bool {
-		return g.waiter(p).LockID != e.LockID || g.waiter(p).Part != e.Part
+		w := g.waiter(p)
+		return w.LockID != e.LockID || (w.Part != e.Part && e.State != engine.Kept)
 	})
 }
 

@@ -266,12 +266,12 @@ func TestAWaitAndItsBlockerAreJoinedAcrossProcesses(t *testing.T) {
 	b := r.Waits[0].Blockers[0]
 	require.GreaterOrEqual(t, b.Hold, 0, "the hold's span was read")
 	hold := r.Holds[b.Hold]
-	require.Equal(t, runLock(killed), hold.LockID)
+	require.Equal(t, runLock(killed)+"/1%2FStep", hold.LockID)
 	require.Equal(t, hold.Fence, b.Fence)
 	require.True(t, b.Named && b.Last)
 	require.Equal(t, "Step", b.Step)
 	require.Equal(t, telemetry.OutcomeExpired, hold.Outcome)
-	require.Equal(t, runLock(other), hold.EndedBy)
+	require.Equal(t, runLock(other)+"/1%2FOther", hold.EndedBy)
 	require.Equal(t, []int{0}, hold.Blocks, "and back")
 	require.Len(t, hold.Steps, 1)
 	require.Equal(t, "Step", hold.Steps[0].Name)

@@ -69,11 +69,11 @@ var features = []feature{
 	},
 	{
 		name: "wait-cancelled", workflow: guarded(twoSteps), drive: whileTaken((*bundle).cancelWhenParked),
-		commands: []string{"Do", "lockstep.Wait", "local lockstep.Leave", "cancelled"},
+		commands: []string{"Do", "lockstep.Wait", "local lockstep.Release", "cancelled"},
 	},
 	{
 		name: "wait-ended", workflow: guardedBy(workflows.Locks{MaxWait: time.Second}), drive: whileTaken(nil),
-		commands: []string{"Do", "lockstep.Wait", "local lockstep.Leave", "failed: lockstep.Busy"},
+		commands: []string{"Do", "lockstep.Wait", "local lockstep.Release", "failed: lockstep.Busy"},
 	},
 	{
 		name: "saga-ended-waiting", workflow: endsWhileAStepWaits, drive: whileTaken((*bundle).goOnWhenParked),
@@ -109,7 +109,7 @@ var features = []feature{
 	},
 	{
 		name: "waited-in-vain-reset", workflow: waitsInVain, drive: resetAfterAWait,
-		commands: []string{"Do", "lockstep.Wait", "local lockstep.Leave", "reset", "Do", "completed"},
+		commands: []string{"Do", "lockstep.Wait", "local lockstep.Release", "reset", "Do", "completed"},
 	},
 	{name: "lock-handed-over", workflow: handsALockOver, commands: []string{"local lockstep.Acquire", "Do", "local lockstep.Keep", "continued as new"}},
 	{

@@ -274,20 +274,21 @@ func TestALockAndASagaOnTheSameResourceEndWithTheLater(t *testing.T) {
 	}
 }
 
-// Somebody breaks the lock by force: the next step under it is told before it runs, and a lock taken anew is not.
+// Somebody breaks the lock by force: the next step that joins it is told before it runs, and under a lock taken anew it is not.
 func TestAStepUnderALostLockFails(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", func(ctx workflow.Context) error {
+		joins := workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, Scope: workflows.ScopeSaga})
 		err := under(ctx, locks(account), func(*workflows.Hold) error {
 			err := say(ctx, "locked")
 			receive(ctx, "go on")
-			return errors.Join(err, do(workflows.Guard(ctx, account), "Look"))
+			return errors.Join(err, do(joins, "Look"))
 		})
 		if !errors.Is(err, lockcore.ErrLost) {
 			return fmt.Errorf("not lost: %w", err)
 		}
-		return under(ctx, locks(account), func(*workflows.Hold) error { return do(workflows.Guard(ctx, account), "Look") })
+		return under(ctx, locks(account), func(*workflows.Hold) error { return do(joins, "Look") })
 	})
 	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look, "Note": b.note})
 	run := b.start(t, "W")

@@ -80,28 +80,6 @@ func TestCancellingASagaWhoseStepNeverRanUndoesNothing(t *testing.T) {
 	require.NoError(t, other.Leave(t.Context()))
 }
 
-// A step of scope step holds nothing while it waits: what was granted on one resource while it waits for another is
-// given back, and not left to lapse.
-func TestAStepThatWaitsForAnotherResourceGivesBackWhatItWasGranted(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.workflow("both", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account, account2), "Nothing") })
-	b.work(t, sdkworker.Options{}, map[string]any{"Nothing": nothing})
-	second := b.taken(t, account2)
-	run := b.start(t, "both")
-	b.untilParked(t, run)
-	first := b.taken(t, account)
-	require.NoError(t, second.Leave(t.Context()))
-	b.untilQueued(t, account.Name, 1)
-	require.Eventually(t, func() bool {
-		free, err := b.isFree(t.Context(), account2.Name)
-		return err == nil && free
-	}, 20*time.Second, 20*time.Millisecond, "a claim that nobody takes up keeps others out") // it lapses after 30 s
-	require.NoError(t, first.Leave(t.Context()))
-	_, err := b.end(t, run)
-	require.NoError(t, err)
-}
-
 // What a workflow returns is recorded as what it is, whatever type it has in workflow code.
 func TestAReturnedLockErrorIsRecordedWithItsOwnType(t *testing.T) {
 	t.Parallel()

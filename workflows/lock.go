@@ -37,8 +37,9 @@ type Hold struct {
 // HoldTTL after the last sign of life. A step under them gives one, and so does the janitor as long as the run is open: see
 // worker.JanitorOptions.
 //
-// All locks of a run are held in its name. A guarded step inside joins them, and fails with a *lockcore.LostError where
-// they are lost; two calls of Lock in one run do not keep each other out.
+// All locks of a run are held in its name; two calls of Lock in one run do not keep each other out. Steps guarded in
+// [ScopeStep] are parties of their own, which the locks do not block. One guarded in [ScopeSaga] joins the locks, and fails with a
+// *lockcore.LostError if they are lost.
 //
 // All runs of a workflow share its locks: one that was reset, or continues another ([HandOver]), goes on with what the run
 // before holds.

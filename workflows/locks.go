@@ -15,7 +15,9 @@ import (
 type Scope string
 
 const (
-	// ScopeStep lets the locks go when the step returns.
+	// ScopeStep lets the locks go when the step returns. Each such step is a party of its own within its workflow: two of
+	// one workflow exclude each other, and count separately under a limit. What the workflow itself keeps, by a saga or
+	// [Lock], does not block them. [Saga.Step] refuses it.
 	ScopeStep Scope = protocol.ScopeStep
 	// ScopeSaga keeps the locks after the step has returned, until the saga around it has committed or
 	// has finished compensating. Outside a saga it keeps them until the workflow function has returned.

@@ -30,6 +30,8 @@ const (
 	mostOthers = 8
 	// askTimeout bounds the question.
 	askTimeout = 5 * time.Second
+	// enterTimeout bounds a request: an attempt that cannot get at the database is to say so, and not to wait in its slot.
+	enterTimeout = 10 * time.Second
 )
 
 // Locker is what the package needs of a *lockcore.Locker.
@@ -40,8 +42,16 @@ type Locker interface {
 }
 
 // Enter is Locker.Enter for a request of own, in an activity of it, and takes over what other runs of the workflow hold. The
-// error is that of Locker.Enter; a *lockcore.OtherRunError says that own is not known to be the current run.
+// error is that of Locker.Enter; a *lockcore.OtherRunError says that own is not known to be the current run. It takes 10 s at
+// most, and half of the time that the activity has left.
 func Enter(ctx context.Context, locker Locker, own protocol.Run, req lockcore.Request, queue bool) ([]lockcore.Lease, error) {
+	bound := enterTimeout
+	if deadline, ok := ctx.Deadline(); ok {
+		bound = min(bound, time.Until(deadline)/2)
+	}
+	ctx, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	req.MaxWait = min(req.MaxWait, bound/2)
 	if err := undoAlso(ctx, locker, own, &req, own.RunID); err != nil {
 		return nil, err
 	}

@@ -3,7 +3,10 @@ package protocol
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -58,9 +61,14 @@ func Failure(err error) error {
 	case errors.As(err, &busy):
 		return busyFailure(busy)
 	default:
-		return temporal.NewApplicationErrorWithOptions("lockstep: the locks' database failed", FailureUnavailable,
-			temporal.ApplicationErrorOptions{Cause: err})
+		return UnavailableFailure(0, err)
 	}
+}
+
+// UnavailableFailure is the failure of an attempt to which the database did not answer, and which is to be made again after a
+// time; if that is 0, when the retry policy says.
+func UnavailableFailure(again time.Duration, err error) error {
+	return temporal.NewApplicationErrorWithOptions(unavailable, FailureUnavailable, temporal.ApplicationErrorOptions{NextRetryDelay: again, Cause: err})
 }
 
 // LostFailure is the failure of a step that lost its lock. step is what the step itself returned, if anything.
@@ -79,7 +87,7 @@ func LostFailure(lost *lockcore.LostError, step error) error {
 func DeadlockFailure(deadlock *lockcore.DeadlockError, neverRan string) error {
 	return failure(deadlock, FailureDeadlock, false, DeadlockDetails{
 		Resource: deadlock.Resource, LockID: deadlock.LockID, Part: deadlock.Part, Order: deadlock.Order, Cycle: deadlock.Cycle,
-		NeverRan: neverRan,
+		NotHeldSince: deadlock.NotHeldSince, NeverRan: neverRan,
 	})
 }
 
@@ -119,8 +127,8 @@ func WaitingFailure(busy *lockcore.BusyError, again time.Duration) error {
 	})
 }
 
-// TriedFailure is the failure of an attempt that is not to come again where it finds its locks busy. neverRan is the part of
-// a step that is known never to have run, or empty.
+// TriedFailure is the failure of an attempt that is not to come again if it finds its locks busy. neverRan is as in
+// [BusyDetails].
 func TriedFailure(err error, neverRan string) error {
 	var busy *lockcore.BusyError
 	if !errors.As(err, &busy) {
@@ -128,28 +136,41 @@ func TriedFailure(err error, neverRan string) error {
 	}
 	details := busyDetails(busy)
 	details.NeverRan = neverRan
-	return busyForNow(busy, details)
+	return benign(busy, FailureBusy, details)
 }
 
-// busyForNow is a failure that the server is not to answer by another attempt.
-func busyForNow(busy *lockcore.BusyError, details BusyDetails) error {
-	return temporal.NewApplicationErrorWithOptions(Cut(busy.Error(), maxMessage), FailureBusy, temporal.ApplicationErrorOptions{
+// ParkFailure is the failure of an attempt which the workflow answers by waiting: others are in the way, the queue is full, or
+// the database does not answer. Any other error is an ordinary failure. neverRan is as in [BusyDetails].
+func ParkFailure(err error, req lockcore.Request, neverRan string) error {
+	var (
+		busy   *lockcore.BusyError
+		layout *lockcore.LayoutError
+	)
+	switch {
+	case errors.As(err, &busy):
+		details := ParkedDetails{BusyDetails: busyDetails(busy), Attempt: req.Order.Attempt}
+		details.NeverRan = neverRan
+		return benign(busy, FailureParked, details)
+	case LockError(err) != nil || errors.As(err, &layout):
+		return Failure(err)
+	default:
+		details := ParkedDetails{Attempt: req.Order.Attempt, Unavailable: true}
+		details.LockID = req.LockID
+		details.Resource = slices.MinFunc(req.Resources, func(a, b lockcore.Resource) int { return strings.Compare(a.Name, b.Name) }).Name
+		return benign(fmt.Errorf("%s: %w", unavailable, err), FailureParked, details)
+	}
+}
+
+// unavailable begins what is told of a database that does not answer.
+const unavailable = "lockstep: the locks' database cannot be reached"
+
+// benign is a failure that the server is not to answer by another attempt.
+func benign(err error, failureType string, details any) error {
+	return temporal.NewApplicationErrorWithOptions(Cut(err.Error(), maxMessage), failureType, temporal.ApplicationErrorOptions{
 		NonRetryable: true,
 		Category:     temporal.ApplicationErrorCategoryBenign,
 		Details:      []any{details},
 	})
-}
-
-// ParkFailure is the failure of a step's attempt which the workflow answers by waiting. One that found no room in the queue
-// has nothing to wait for, and is an ordinary one. again says that an attempt before may have run, whatever its number.
-func ParkFailure(err error, attempt uint32, again bool) error {
-	var busy *lockcore.BusyError
-	if !errors.As(err, &busy) || busy.Full {
-		return Failure(err)
-	}
-	details := busyDetails(busy)
-	details.Attempt, details.Again = attempt, again
-	return busyForNow(busy, details)
 }
 
 // busyDelay is (1+position) times busyStep, at most busyLongest, and a quarter more or less of it as
@@ -166,7 +187,7 @@ func busyDelay(position int, chance float64) time.Duration {
 func busyDetails(busy *lockcore.BusyError) BusyDetails {
 	d := BusyDetails{
 		Resource: busy.Resource, LockID: busy.LockID, Position: busy.Position, RetryIn: Duration(busy.RetryIn),
-		Waiting: busy.Waiting, Full: busy.Full, Note: busy.Note,
+		Waiting: busy.Waiting, Full: busy.Full, Note: busy.Note, NotHeldSince: busy.NotHeldSince,
 	}
 	size := jsonSize(d)
 	for i, h := range busy.Holders {

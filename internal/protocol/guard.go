@@ -40,15 +40,19 @@ func DecodeGuard(p *commonpb.Payload) (Guard, error) {
 // IsPast reports whether the step was scheduled by another run than the one that has it, before a reset.
 func (g Guard) IsPast(run string) bool { return g.Run != "" && g.Run != run }
 
-// Request is what the guard asks of the locks, for a step of a run and an attempt.
+// Keeps reports whether the guard's locks stand without the step: for its saga, or while it waits for the rest of them.
+func (g Guard) Keeps() bool { return g.Scope == ScopeSaga || len(g.Resources) > 1 }
+
+// Request is what the guard asks of the locks, for a step of a run and an attempt. In scope step the step has a lock ID of
+// its own, which no loss concerns: it takes its locks anew each time.
 func (g Guard) Request(run Run, attempt int32, comment string) lockcore.Request {
 	resources := slices.Clone(g.Resources)
 	for i := range resources {
 		resources[i].Held = resources[i].Held && !g.IsPast(run.RunID)
 	}
-	keep, holdTTL := g.Scope == ScopeSaga, time.Duration(g.HoldTTL)
-	if !keep {
-		holdTTL = 0
+	lockID, within, holdTTL := run.LockID(), "", time.Duration(g.HoldTTL)
+	if g.Scope == ScopeStep {
+		lockID, within, holdTTL = run.StepLockID(g.Part), lockID, 0
 	}
 	var undo []string
 	if g.Undoes != "" {
@@ -58,15 +62,16 @@ func (g Guard) Request(run Run, attempt int32, comment string) lockcore.Request 
 		}
 	}
 	return lockcore.Request{
-		LockID:    run.LockID(),
+		LockID:    lockID,
+		Within:    within,
 		Run:       run.RunID,
 		Resources: resources,
 		Part:      run.Part(g.Part),
 		Order:     lockcore.Order{Schedule: g.Schedule, Attempt: uint32(max(attempt, 0))},
 		TTL:       time.Duration(g.TTL),
-		Keep:      keep,
+		Keep:      g.Keeps(),
 		HoldTTL:   holdTTL,
-		Reacquire: g.Reacquire,
+		Reacquire: g.Reacquire || g.Scope == ScopeStep,
 		NewFence:  g.NewFence,
 		Undo:      undo,
 		Owner:     g.Owner.Of(run),

@@ -73,8 +73,12 @@ func TestRequestOfAGuard(t *testing.T) {
 
 	g.Scope, g.Owner = ScopeStep, Owner{}
 	req = g.Request(run, 1, "")
-	require.False(t, req.Keep)
+	require.Equal(t, run.StepLockID("3/Debit"), req.LockID)
+	require.Equal(t, run.LockID(), req.Within)
+	require.True(t, req.Keep, "while it waits for the rest")
 	require.Zero(t, req.HoldTTL)
+	g.Resources = g.Resources[:1]
+	require.False(t, g.Request(run, 1, "").Keep)
 	require.Equal(t, run.Owner(), req.Owner)
 }
 

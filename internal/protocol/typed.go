@@ -53,11 +53,12 @@ func coreError(err error) error {
 func typed(app *temporal.ApplicationError) error {
 	switch app.Type() {
 	case FailureBusy:
-		d := details[BusyDetails](app)
-		return &lockcore.BusyError{
-			Resource: d.Resource, LockID: d.LockID, Position: d.Position, Holders: holders(d.Holders),
-			RetryIn: time.Duration(d.RetryIn), Waiting: d.Waiting, Full: d.Full, Note: d.Note,
+		return details[BusyDetails](app).lockError()
+	case FailureParked:
+		if d := details[ParkedDetails](app); !d.Unavailable {
+			return d.lockError()
 		}
+		return nil
 	case FailureLost:
 		d := details[LostDetails](app)
 		return &lockcore.LostError{
@@ -70,7 +71,7 @@ func typed(app *temporal.ApplicationError) error {
 		}
 	case FailureDeadlock:
 		d := details[DeadlockDetails](app)
-		return &lockcore.DeadlockError{Resource: d.Resource, LockID: d.LockID, Part: d.Part, Order: d.Order, Cycle: d.Cycle}
+		return &lockcore.DeadlockError{Resource: d.Resource, LockID: d.LockID, Part: d.Part, Order: d.Order, Cycle: d.Cycle, NotHeldSince: d.NotHeldSince}
 	case FailureOtherRun:
 		d := details[OtherRunDetails](app)
 		return &lockcore.OtherRunError{Resource: d.Resource, LockID: d.LockID, Run: d.Run, Other: d.Other}
@@ -79,6 +80,13 @@ func typed(app *temporal.ApplicationError) error {
 		return &lockcore.InvalidError{Field: d.Field, Value: d.Value, Bound: d.Bound}
 	default:
 		return nil
+	}
+}
+
+func (d BusyDetails) lockError() error {
+	return &lockcore.BusyError{
+		Resource: d.Resource, LockID: d.LockID, Position: d.Position, Holders: holders(d.Holders),
+		RetryIn: time.Duration(d.RetryIn), Waiting: d.Waiting, Full: d.Full, NotHeldSince: d.NotHeldSince, Note: d.Note,
 	}
 }
 
@@ -136,13 +144,13 @@ func TypedError(err error) error {
 }
 
 // Parked returns what a step found that the workflow is to wait for.
-func Parked(err error) (BusyDetails, bool) {
+func Parked(err error) (ParkedDetails, bool) {
 	var app *temporal.ApplicationError
-	if !errors.As(err, &app) || app.Type() != FailureBusy || !app.NonRetryable() {
-		return BusyDetails{}, false
+	if !errors.As(err, &app) || app.Type() != FailureParked {
+		return ParkedDetails{}, false
 	}
-	d := details[BusyDetails](app)
-	return d, d.Attempt > 0 && d.Resource != ""
+	d := details[ParkedDetails](app)
+	return d, d.Resource != ""
 }
 
 // Tried returns the part of a step that found its lock busy, or was given up to end a deadlock, and
@@ -163,7 +171,7 @@ func (e *StepError) Tried() string {
 // application failure that stands for it, and it matches lockcore's error too.
 type WaitError struct {
 	*temporal.ApplicationError
-	// Lock is one of lockcore's typed errors.
+	// Lock is one of lockcore's typed errors; nil if the database did not answer.
 	Lock error
 	// NeverRan says that no attempt of the step got as far as its own code.
 	NeverRan bool
@@ -178,6 +186,17 @@ func NewWaitError(lock error, neverRan bool) error {
 		return lock
 	}
 	return &WaitError{ApplicationError: app, Lock: lock, NeverRan: neverRan}
+}
+
+// NewWaitUnavailable makes one of the failure of a step that gave up while the database did not answer.
+func NewWaitUnavailable(failure error, neverRan bool) error {
+	var parked, app *temporal.ApplicationError
+	message := unavailable
+	if errors.As(failure, &parked) {
+		message = parked.Message()
+	}
+	errors.As(temporal.NewNonRetryableApplicationError(message, FailureUnavailable, nil), &app)
+	return &WaitError{ApplicationError: app, NeverRan: neverRan}
 }
 
 // NewWaitEnded makes one for a step that was still waiting when its saga ended.

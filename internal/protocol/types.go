@@ -34,8 +34,10 @@ func IsMachinery(activityType string) bool {
 
 // Types of application failures.
 const (
-	// FailureBusy carries [BusyDetails]. Benign; not retryable where the workflow answers it by waiting, else retryable.
+	// FailureBusy carries [BusyDetails]. Benign; retryable, unless the request was not to queue.
 	FailureBusy = "lockstep.Busy"
+	// FailureParked carries [ParkedDetails]. Benign and not retryable: the workflow answers it by [ActivityWait], and asks again.
+	FailureParked = "lockstep.Parked"
 	// FailureLost carries [LostDetails]. Not retryable.
 	FailureLost = "lockstep.Lost"
 	// FailureSuperseded carries [SupersededDetails]. Not retryable, unless it is a later attempt of the
@@ -86,26 +88,21 @@ type Guard struct {
 	NewFence bool `json:"newFence,omitempty"`
 	// Owner is who stands behind the lock ID; absent means the workflow.
 	Owner Owner `json:"owner,omitzero"`
-	// Park says that the workflow answers FailureBusy by waiting, so that the attempt is not to be retried.
+	// Park says that the workflow can answer FailureParked.
 	Park bool `json:"park,omitempty"`
 	// Try asks without queueing.
 	Try bool `json:"try,omitempty"`
-	// Undo says that the step is undone unless it is known that it never ran: the NeverRan and Again
-	// of its failure's details are to be found out.
-	Undo bool `json:"undo,omitempty"`
 	// Undoes is the Part of the step that this one undoes: it waits until no attempt of that step runs any more, and none
 	// that comes later runs. Its resources contain that step's.
 	Undoes string `json:"undoes,omitempty"`
 	// Before is the run that was reset, of which the same step is undone too. Other runs that this one has replaced are known where
 	// the lock is.
 	Before string `json:"before,omitempty"`
-	// Waited is the resource for which the step has waited, and on which a claim may stand for it.
-	Waited string `json:"waited,omitempty"`
 	// Started is when the workflow run began, and NeverVictim says that the step must not be given up to end a deadlock.
 	Started     time.Time `json:"started,omitzero"`
 	NeverVictim bool      `json:"neverVictim,omitempty"`
-	// Run is the run that wrote the guard, if Held or Undo is set. In another run, which was made by a reset and has the step
-	// from the one before, Held means nothing, and the step may have run.
+	// Run is the run that wrote the guard. In another one, which was made by a reset and has the step from the one before, Held
+	// means nothing, and the step may have run.
 	Run string `json:"run,omitempty"`
 	// Collection is the ID of the collection in which the workflow's worker keeps its locks, if that is known. A worker with
 	// another one refuses the step.
@@ -158,8 +155,7 @@ type AcquireParams struct {
 	Owner Owner `json:"owner,omitzero"`
 	// Comment is for people; absent means the activity's type and ID.
 	Comment string `json:"comment,omitempty"`
-	// Park makes a FailureBusy not retryable, with the attempt in its details: the workflow answers it by ActivityWait
-	// and acquires again, with a greater number.
+	// Park says that the workflow answers a FailureParked by ActivityWait, and acquires again with a greater number.
 	Park bool `json:"park,omitempty"`
 	// Try asks without queueing: FailureBusy is not retryable, and nothing is left in a queue.
 	Try bool `json:"try,omitempty"`
@@ -200,6 +196,8 @@ type LeaveResult struct{}
 type ReleaseParams struct {
 	// LockID is whose holds end; absent means that of the workflow run which calls.
 	LockID string `json:"lockId,omitempty"`
+	// Step is the Part of a guard of scope step, whose lock ID it is then.
+	Step string `json:"step,omitempty"`
 	// Resources are where: any number of names.
 	Resources []string `json:"resources"`
 	// Schedule is the highest number of the requests that end. What was asked for later stays. A release that is made again after
@@ -233,7 +231,9 @@ type ReleaseResult struct{}
 // WaitParams is the input of [ActivityWait]: a request that is queued, as a step that found the resource busy left it.
 type WaitParams struct {
 	// LockID names the hold; absent means that of the workflow run which calls.
-	LockID   string            `json:"lockId,omitempty"`
+	LockID string `json:"lockId,omitempty"`
+	// Step is the Part of a guard of scope step, whose lock ID it is then.
+	Step     string            `json:"step,omitempty"`
 	Resource lockcore.Resource `json:"resource"`
 	Part     string            `json:"part,omitempty"`
 	Order    lockcore.Order    `json:"order"`
@@ -241,8 +241,6 @@ type WaitParams struct {
 	Started  time.Time         `json:"started,omitzero"`
 	// NeverVictim keeps the request from being given up to end a deadlock.
 	NeverVictim bool `json:"neverVictim,omitempty"`
-	// Held are resources on which the lock ID may have holds, which are kept alive meanwhile.
-	Held []string `json:"held,omitempty"`
 	// MaxWait is how long it waits, from when it was scheduled; then it fails, with a FailureBusy that is not retryable.
 	// Absent is for ever.
 	MaxWait Duration `json:"maxWait,omitempty"`
@@ -253,6 +251,11 @@ type WaitParams struct {
 	Collection string `json:"collection,omitempty"`
 	// Ancestors are as in [Guard].
 	Ancestors []string `json:"ancestors,omitempty"`
+	// Full is, of a request that found no room in the queue, how many stood there. It waits until there are fewer, and looks
+	// with growing pauses.
+	Full int `json:"full,omitempty"`
+	// Vain is how many waits in a row have been followed by another one without a place: the first pause grows with them.
+	Vain int `json:"vain,omitempty"`
 }
 
 // KeepParams is the input of [ActivityKeep].
@@ -307,13 +310,20 @@ type BusyDetails struct {
 	Full        bool `json:"full,omitempty"`
 	// Note is what else is known of the wait, for people.
 	Note string `json:"note,omitempty"`
-	// Attempt is that which found the resource busy, where the workflow is to wait for it.
-	Attempt uint32 `json:"attempt,omitempty"`
-	// Again says, for a step that is undone, that an attempt before may have run, whatever Attempt is: the activity or its run
-	// was reset, or it is not known.
-	Again bool `json:"again,omitempty"`
-	// NeverRan is the Part of a step that does not wait, where it is known that no attempt of it ever ran.
+	// NotHeldSince is as in [lockcore.BusyError].
+	NotHeldSince time.Time `json:"notHeldSince,omitzero"`
+	// NeverRan is the Part of a step if no attempt of this scheduling has run the step's code, and that is known for certain.
 	NeverRan string `json:"neverRan,omitempty"`
+}
+
+// ParkedDetails are the details of [FailureParked].
+type ParkedDetails struct {
+	BusyDetails
+	// Attempt is the one that did not get the locks.
+	Attempt uint32 `json:"attempt"`
+	// Unavailable says that the database did not answer. Then Resource is the first one that was asked for, and whether the
+	// request stands in a queue is not known.
+	Unavailable bool `json:"unavailable,omitempty"`
 }
 
 // LostDetails are the details of [FailureLost].
@@ -344,8 +354,9 @@ type DeadlockDetails struct {
 	Part     string         `json:"part,omitempty"`
 	Order    lockcore.Order `json:"order"`
 	Cycle    string         `json:"cycle,omitempty"`
-	// NeverRan is the Part of a guarded step of which it is known that no attempt ever ran.
-	NeverRan string `json:"neverRan,omitempty"`
+	// NotHeldSince and NeverRan are as in [BusyDetails].
+	NotHeldSince time.Time `json:"notHeldSince,omitzero"`
+	NeverRan     string    `json:"neverRan,omitempty"`
 }
 
 // OtherRunDetails are the details of [FailureOtherRun].

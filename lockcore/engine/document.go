@@ -71,6 +71,8 @@ type Entry struct {
 	// Joined, of a kept entry, says that a later request has entered the hold, so that the first one
 	// cannot take it back.
 	Joined bool `bson:"joined,omitempty"`
+	// Within, of a kept entry and of a claim, is the lock ID that its own lives within.
+	Within string `bson:"within,omitempty"`
 	// TTL is, in milliseconds, how long the entry stands without a sign of life; 0 is without end.
 	TTL       int64     `bson:"ttl"`
 	ExpiresAt time.Time `bson:"expiresAt"`

@@ -106,7 +106,7 @@ func randomRun(pick func(int) int, op *engine.Acquire) {
 	if pick(6) == 1 {
 		op.Undo = []string{map[string]string{"": "$p", "$p": ""}[op.Part]} // the other part
 	}
-	if op.LockID == "c" && !op.Keep && pick(2) == 1 {
+	if op.LockID == "c" && pick(2) == 1 {
 		op.Within = "$owner"
 	}
 	op.HandOver = op.Keep && op.Refresh

@@ -265,12 +265,12 @@ func (s *state) replaced(op engine.Acquire) []engine.Entry {
 // kept is the entry of a hold that stands without parts, made or extended.
 func (s *state) kept(op engine.Acquire, told engine.Entry, mode string, fence int64) engine.Entry {
 	k := told
-	k.LockID, k.State, k.FirstOrder = op.LockID, engine.Kept, op.Order
+	k.LockID, k.State, k.FirstOrder, k.Within = op.LockID, engine.Kept, op.Order, op.Within
 	for _, e := range s.doc.Held {
 		if e.LockID == op.LockID && e.State == engine.Kept {
 			k, k.Joined = e, true
 			// What the entry lacks is told now.
-			k.Limit = cmp.Or(k.Limit, told.Limit)
+			k.Limit, k.Within = cmp.Or(k.Limit, told.Limit), cmp.Or(k.Within, op.Within)
 			k.Owner, k.Host, k.Comment = cmp.Or(k.Owner, told.Owner), cmp.Or(k.Host, told.Host), cmp.Or(k.Comment, told.Comment)
 		}
 	}

@@ -78,7 +78,7 @@ func (s *state) settle() {
 	for _, w := range waiting[:k] {
 		s.attn[w.Mode] = true
 		s.doc.Held = append(s.doc.Held, engine.Entry{
-			LockID: w.LockID, Label: w.Label, Part: w.Part, Order: w.Order, Mode: w.Mode, Limit: w.Limit, Owner: w.Owner, State: engine.Claimed,
+			LockID: w.LockID, Label: w.Label, Within: w.Within, Part: w.Part, Order: w.Order, Mode: w.Mode, Limit: w.Limit, Owner: w.Owner, State: engine.Claimed,
 			ExpiresAt: s.now.Add(ms(max(s.policy.ClaimTTL, w.ClaimTTL))), ClaimTTL: w.ClaimTTL,
 			Since: &w.Since, ClaimedAt: &s.now, Place: &w.ExpiresAt, After: s.after(),
 		})

@@ -13,9 +13,9 @@ export interface Lease { resource: string; lockId: string; mode: 'X' | 'S'; fenc
 /** Who has a lock. */
 export interface Holder { lockId: string; owner: string; mode: 'X' | 'S'; fence: number; expiresIn?: string }
 
-/** The details of a failure of type 'lockstep.Busy'. */
+/** The details of failures of the types 'lockstep.Busy' and 'lockstep.Parked'. */
 export interface Busy {
-  resource: string; lockId: string; position: number; waiting: number; full?: boolean; attempt?: number; holders?: Holder[];
+  resource: string; lockId: string; position?: number; waiting?: number; full?: boolean; holders?: Holder[]; attempt?: number; unavailable?: boolean;
 }
 
 export interface LocksOptions {
@@ -73,13 +73,13 @@ export class Locks {
   /**
    * Takes locks, beside those that are held already, and waits for its turn, first come, first served. Waiting takes no
    * worker's slot, and adds no event however long it is. Fails with an ActivityFailure whose cause is an ApplicationFailure of type
-   * 'lockstep.Busy' (maxWait is over, or the queue is full), 'lockstep.Lost' (held before, and others were in between: compensate), or
+   * 'lockstep.Busy' (maxWait is over), 'lockstep.Lost' (held before, and others were in between: compensate), or
    * 'lockstep.Invalid'; and with an ApplicationFailure of type DEADLOCK. Where the workflow is cancelled, with what
    * Temporal throws then.
    */
   async acquire(...resources: Resource[]): Promise<Lease[]> {
     for (const r of resources) this.asked.add(r.name);
-    for (;;) {
+    for (let vain = 0; ;) {
       // A branch that nobody waits for any more must not lock when all has been let go.
       if (this.released) throw ApplicationFailure.nonRetryable('withLocks has ended', 'lockstep.Ended');
       const order = { schedule: ++schedule, attempt: 1 };
@@ -93,9 +93,10 @@ export class Locks {
       } catch (err) {
         const deadlock = deadlockOf(err);
         if (deadlock) throw deadlock;
-        const busy = busyOf(err);
-        if (!busy || busy.full) throw err;
-        await this.turn(resources, busy, { ...order, attempt: busy.attempt ?? 1 });
+        const busy = parkedOf(err);
+        if (!busy) throw err;
+        vain = busy.full || busy.unavailable ? vain + 1 : 0; // no place in a queue
+        await this.turn(resources, busy, { ...order, attempt: busy.attempt ?? 1 }, vain);
       }
     }
   }
@@ -109,10 +110,11 @@ export class Locks {
   }
 
   /** Waits until what busy tells of is granted. */
-  private async turn(resources: Resource[], busy: Busy, order: { schedule: number; attempt: number }): Promise<void> {
+  private async turn(resources: Resource[], busy: Busy, order: { schedule: number; attempt: number }, vain: number): Promise<void> {
     const wait = this.activities({ activityId: `lockstep-wait-${order.schedule}`, summary: `waits for ${busy.resource}` });
     await wait['lockstep.Wait']({
       resource: resources.find((r) => r.name === busy.resource), order, started: this.started, maxWait: this.options.maxWait,
+      full: busy.full ? busy.waiting : undefined, vain,
     }).catch((err: unknown) => { throw deadlockOf(err) ?? err; });
   }
 
@@ -130,7 +132,11 @@ function deadlockOf(err: unknown): ApplicationFailure | undefined {
 }
 
 /** What a 'lockstep.Busy' says, and undefined for any other failure. */
-export function busyOf(err: unknown): Busy | undefined {
+export function busyOf(err: unknown): Busy | undefined { return detailsOf(err, 'lockstep.Busy'); }
+
+function parkedOf(err: unknown): Busy | undefined { return detailsOf(err, 'lockstep.Parked'); }
+
+function detailsOf(err: unknown, type: string): Busy | undefined {
   const cause = err instanceof ActivityFailure ? err.cause : undefined;
-  return cause instanceof ApplicationFailure && cause.type === 'lockstep.Busy' ? (cause.details?.[0] as Busy) : undefined;
+  return cause instanceof ApplicationFailure && cause.type === type ? (cause.details?.[0] as Busy) : undefined;
 }

@@ -145,10 +145,15 @@ func WithUndoing(ctx workflow.Context, u *Undone) workflow.Context {
 	return workflow.WithValue(ctx, undoingKey{}, u)
 }
 
-// undo says which step the guard's undoes, and that it is undone itself.
+func undoneFrom(ctx workflow.Context) *Undone {
+	u, _ := ctx.Value(undoneKey{}).(*Undone)
+	return u
+}
+
+// undo says which step the guard's undoes, and notes the name of one that is undone.
 func undo(ctx workflow.Context, g *protocol.Guard) {
-	if u, _ := ctx.Value(undoneKey{}).(*Undone); u != nil {
-		u.part, g.Undo = g.Part, true
+	if u := undoneFrom(ctx); u != nil {
+		u.part = g.Part
 	}
 	if u, _ := ctx.Value(undoingKey{}).(*Undone); u != nil {
 		g.Undoes = u.part

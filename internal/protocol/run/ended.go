@@ -11,15 +11,13 @@ import (
 // parking is a step that waits for its locks.
 type parking struct {
 	step *Step
-	run  string
-	busy protocol.BusyDetails
 	// stop ends the wait.
 	stop workflow.CancelFunc
 }
 
 // park notes that the step begins to wait, and returns the context of the wait.
-func (t *Step) park(ctx workflow.Context, busy protocol.BusyDetails) (workflow.Context, *parking) {
-	p := &parking{step: t, run: runID(ctx), busy: busy}
+func (t *Step) park(ctx workflow.Context) (workflow.Context, *parking) {
+	p := &parking{step: t}
 	ctx, p.stop = workflow.WithCancel(ctx)
 	if t.within != nil {
 		t.within.parked = append(t.within.parked, p)
@@ -27,7 +25,7 @@ func (t *Step) park(ctx workflow.Context, busy protocol.BusyDetails) (workflow.C
 	return ctx, p
 }
 
-// unpark notes that it waits no more, and has left the queue where it had to.
+// unpark notes that it waits no more, and has left the queue if it had to.
 func (p *parking) unpark() {
 	p.stop() // its activity is over, and the context is not to be kept
 	if c := p.step.within; c != nil {
@@ -35,11 +33,11 @@ func (p *parking) unpark() {
 	}
 }
 
-// over tells whether the saga that the step belongs to has ended, or is being undone and the step does not undo it. Such a
-// step must not run any more.
+// over reports whether the run or the saga that the step belongs to has ended, or the saga is being undone and the step does not
+// undo it. Such a step must not run any more.
 func (t *Step) over() bool {
 	c := t.within
-	return c != nil && (c.closed || c.undoing && !t.Guard.NeverVictim)
+	return t.scope.state.ended || c != nil && (c.closed || c.undoing && !t.Guard.NeverVictim)
 }
 
 // Undo ends the waits of the saga's steps before what undoes them runs: a step that came to run afterwards would not be
@@ -61,25 +59,37 @@ func (c *Scope) endWaits(ctx workflow.Context) {
 	_ = workflow.Await(ctx, func() bool { return len(c.parked) == 0 }) // nobody cancels it
 }
 
+// EndSteps gives up what the steps of scope step keep that wait when the run ends: they have lock IDs of their own, of which
+// the run's release knows nothing. No step that waits runs afterwards.
+func (s *State) EndSteps(ctx workflow.Context) {
+	s.ended = true
+	for _, c := range s.open {
+		for _, p := range slices.Clone(c.parked) {
+			if p.step.Guard.Scope == protocol.ScopeStep {
+				p.step.giveUp(ctx)
+			}
+		}
+	}
+}
+
 // places are those in queues of the steps that wait when the run ends.
 func (s *State) places() (places []protocol.Lease) {
 	for _, c := range s.open {
 		for _, p := range c.parked {
-			places = append(places, p.step.place(p.run, p.busy))
+			if p.step.Guard.Scope != protocol.ScopeStep {
+				places = append(places, p.step.places()...)
+			}
 		}
 	}
 	return places
 }
 
-// leavePlaces gives them up, where the run hands its locks over: the next run does not wait in them. Where that fails others
+// leavePlaces gives them up, if the run hands its locks over: the next run does not wait in them. If that fails others
 // wait until the grants lapse.
 func (s *State) leavePlaces(ctx workflow.Context) {
 	places := s.places()
 	if len(places) == 0 {
 		return
-	}
-	for _, c := range s.open { // nothing is scheduled again meanwhile
-		c.closed = true
 	}
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
 	err := locally(ctx, protocol.ActivityLeave, "leave the queues", protocol.LeaveParams{Leases: places})

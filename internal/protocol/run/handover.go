@@ -107,7 +107,7 @@ func (s *State) HandOver(ctx workflow.Context, err error) (done bool, out error)
 	s.leavePlaces(ctx)
 	p, failed := protocol.EncodeHandover(protocol.Handover{From: workflow.GetInfo(ctx).WorkflowExecution.RunID, Started: s.begun(ctx)})
 	if failed == nil {
-		failed = s.extend(ctx, s.held(""))
+		failed = s.extend(ctx, s.held())
 	}
 	if failed != nil {
 		return false, failed

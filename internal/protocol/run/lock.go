@@ -156,9 +156,12 @@ func (l *Lock) left(ctx workflow.Context) time.Duration {
 // and what it asked for was granted and left by then.
 func askAgain(err error) bool {
 	var app *temporal.ApplicationError
+	details, parked := protocol.Parked(err)
 	switch {
 	case temporal.IsCanceledError(err):
 		return false
+	case parked: // a worker of activities may reach a database that this one does not
+		return details.Unavailable
 	case !errors.As(err, &app):
 		return true
 	default:

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/internal/collection"
@@ -42,6 +43,8 @@ type State struct {
 	collection *collection.ID
 	// ending says that a scope is being ended.
 	ending bool
+	// ended says that the workflow function has returned.
+	ended bool
 }
 
 // NewState makes the state of a run that has asked for nothing yet. collection is what is known of the worker's.
@@ -66,6 +69,11 @@ type Step struct {
 	// scheduled is when it was scheduled last, and used how long it took until it found a lock busy.
 	scheduled time.Time
 	used      time.Duration
+	// parked is what its last attempt found that did not get the locks, under the number parkedAs, and vain how many in a row
+	// left no place in a queue.
+	parked   *protocol.ParkedDetails
+	parkedAs uint32
+	vain     int
 	// ran says that an attempt may have run the step's own code.
 	ran bool
 }
@@ -96,6 +104,11 @@ func (s *State) Step(ctx workflow.Context, activityType string) (*Step, error) {
 	}
 	scope, _ := s.scope(ctx)
 	kind := s.kind(ctx, locks)
+	if u := undoneFrom(ctx); u != nil && kind == protocol.ScopeStep {
+		return nil, protocol.NewWaitError(&lockcore.InvalidError{
+			Field: "Locks.Scope", Value: fmt.Sprintf("%q", kind), Bound: "ScopeSaga, or empty, for Saga.Step: its locks stand until it cannot be undone any more",
+		}, true)
+	}
 	compensating := isCompensating(ctx)
 	g := &protocol.Guard{
 		Part:      protocol.Cut(fmt.Sprintf("%d/%s", s.steps, activityType), protocol.MaxName),
@@ -127,18 +140,14 @@ func (s *State) Step(ctx workflow.Context, activityType string) (*Step, error) {
 	return step, nil
 }
 
-// name says what is known to be held, and by which run. A run that was reset does not know: what its history says to be
-// held may have been released since.
+// name says which run asks, and what is known to be held for the step's saga. A run that was reset does not know: what its
+// history says to be held may have been released since.
 func (t *Step) name(ctx workflow.Context) {
 	s, g := t.scope.state, t.Guard
+	g.Run = runID(ctx)
 	g.Collection = s.collection.Known()
-	named := g.Undo
 	for i := range g.Resources {
-		g.Resources[i].Held = !s.wasReset && s.knows(t.scope, g.Resources[i].Name)
-		named = named || g.Resources[i].Held
-	}
-	if g.Run = ""; named {
-		g.Run = runID(ctx)
+		g.Resources[i].Held = g.Scope != protocol.ScopeStep && !s.wasReset && s.knows(t.scope, g.Resources[i].Name)
 	}
 }
 
@@ -160,14 +169,12 @@ func (s *State) knows(scope *Scope, name string) bool {
 	})
 }
 
-// held are the resources but one on which the run is known to have holds.
-func (s *State) held(but string) names {
+// held are the resources on which the run is known to have holds.
+func (s *State) held() names {
 	var all names
 	for _, c := range s.open {
 		for _, use := range c.held {
-			if use.Resource != but {
-				all.add(use.Resource)
-			}
+			all.add(use.Resource)
 		}
 	}
 	return all
@@ -193,22 +200,29 @@ func (s *State) kind(ctx workflow.Context, l *Locks) string {
 	}
 }
 
-// Done notes what became of the step.
-func (t *Step) Done(err error) {
-	if t.Guard == nil || t.scope.closed {
+// Done notes what became of the step, and gives up what it does not use any more: a grant that no attempt took up, since the
+// step was cancelled or its time was over first; and what an attempt kept that did not return.
+func (t *Step) Done(ctx workflow.Context, err error) {
+	if t.Guard == nil {
 		return
 	}
-	if err == nil && t.Guard.Scope == protocol.ScopeSaga {
+	timeout := new(temporal.TimeoutError)
+	isLate, isSaga := errors.As(err, &timeout), t.Guard.Scope == protocol.ScopeSaga
+	switch {
+	case err == nil && isSaga && !t.scope.closed:
 		t.scope.hold(t.Guard)
+	case isLate && !isSaga && (t.parked != nil || t.Guard.Keeps()):
+		t.giveUpTo(ctx, t.Guard.Schedule)
+	case (isLate || temporal.IsCanceledError(err)) && t.parked != nil && !(isSaga && t.scope.closed):
+		t.giveUp(ctx)
 	}
 }
 
 // Failed says of the error of a step that has ended whether it is known that the step never ran.
 func (t *Step) Failed(err error) error {
 	var step *protocol.StepError
-	if !errors.As(err, &step) || !t.Guard.Undo {
-		return err
+	if errors.As(err, &step) {
+		step.NeverRan = !t.ran && step.Tried() == t.Guard.Part
 	}
-	step.NeverRan = !t.ran && step.Tried() == t.Guard.Part
 	return err
 }

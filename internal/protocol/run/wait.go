@@ -18,64 +18,92 @@ const (
 	waitAttempt = 30 * time.Second
 	// waitSlack is how long after MaxWait the wait ends also where no worker takes it, to say who is in the way by then.
 	waitSlack = 10 * time.Second
+	// giveUpTimeout bounds how long the end of a wait waits for a database that does not answer.
+	giveUpTimeout = 10 * time.Second
 )
 
 // Wait waits until scheduling the step again is worthwhile, in an activity that takes no slot and adds no history as
-// long as it waits. failure is what the step found busy. The other ways in which it ends:
+// long as it waits. failure is what the step found, and parked are its details. The other ways in which it ends:
 //
-//  1. ctx is cancelled: the queue is left, and the error is a *temporal.CanceledError;
-//  2. the step has waited for its MaxWait: the queue is left, and the error matches *lockcore.BusyError;
+//  1. ctx is cancelled: the error is a *temporal.CanceledError;
+//  2. the step has waited for its MaxWait: the error matches *lockcore.BusyError, unless the database does not answer;
 //  3. the request was given up to end a deadlock, and the wait itself found out: the error matches *lockcore.DeadlockError;
-//  4. the step's saga ends: the queue is left, and the error matches lockcore.ErrEnded.
-func (t *Step) Wait(ctx workflow.Context, busy protocol.BusyDetails, failure error) error {
-	state, now := t.scope.state, workflow.Now(ctx)
-	t.used = now.Sub(t.scheduled)
-	t.ran = t.ran || busy.Again || busy.Attempt > 1 // what an earlier attempt came to is not known
+//  4. the step's saga ends: the error matches lockcore.ErrEnded.
+//
+// In each of them the step has given up its place by then, and what it was granted and does not keep for its saga.
+func (t *Step) Wait(ctx workflow.Context, parked protocol.ParkedDetails, failure error) error {
+	now := workflow.Now(ctx)
+	t.note(parked, now)
 	if t.over() {
-		t.leaveQueue(ctx, busy)
+		t.giveUp(ctx)
 		return protocol.NewWaitEnded(!t.ran)
-	}
-	if t.waiting.IsZero() {
-		t.waiting = now
 	}
 	var left time.Duration
 	if t.maxWait > 0 {
 		if left = t.maxWait - now.Sub(t.waiting); left <= 0 {
-			t.leaveQueue(ctx, busy)
-			return protocol.NewWaitError(protocol.LockError(failure), !t.ran)
+			t.giveUp(ctx)
+			return t.timeIsOver(nil, failure)
 		}
 	}
-	note := state.notes.add(ctx, message(failure))
-	params := t.waitParams(ctx, busy)
+	notes := &t.scope.state.notes
+	note := notes.add(ctx, message(failure))
+	waiting, parking := t.park(ctx)
+	params := t.waitParams(ctx)
 	params.MaxWait = protocol.Duration(left)
-	waiting, parking := t.park(ctx, busy)
-	err := workflow.ExecuteActivity(t.waitOptions(waiting, busy, left), protocol.ActivityWait, params).Get(ctx, nil)
-	state.notes.remove(ctx, note)
-	err = t.waited(ctx, busy, err, failure)
+	err := workflow.ExecuteActivity(t.waitOptions(waiting, left), protocol.ActivityWait, params).Get(ctx, nil)
+	notes.remove(ctx, note)
+	err = t.waited(ctx, err, failure)
 	parking.unpark()
 	return err
 }
 
-// waited is what became of a wait. Whatever it was granted, it gives up where the step is not to run.
-func (t *Step) waited(ctx workflow.Context, busy protocol.BusyDetails, err, failure error) error {
+// note takes in what an attempt found that did not get the locks.
+func (t *Step) note(parked protocol.ParkedDetails, now time.Time) {
+	if t.waiting.IsZero() {
+		t.waiting = now
+	}
+	t.vain++
+	if !parked.Full && !parked.Unavailable {
+		t.vain = 0
+	}
+	t.parked, t.parkedAs = &parked, t.Guard.Schedule
+	t.ran = t.ran || parked.NeverRan == ""
+	t.used = 0 // waiting uses no time of the step
+	if parked.Attempt > 1 {
+		t.used = now.Sub(t.scheduled)
+	}
+}
+
+// waited is what became of a wait. What it was granted it gives up if the step is not to run.
+func (t *Step) waited(ctx workflow.Context, err, failure error) error {
 	switch {
 	case t.over():
-		t.leaveQueue(ctx, busy)
+		t.giveUp(ctx)
 		return protocol.NewWaitEnded(!t.ran)
+	case temporal.IsCanceledError(err), ctx.Err() != nil: // it may have been granted the lock in the same workflow task
+		t.giveUp(ctx)
+		return protocol.NewWaitCanceled(!t.ran)
 	case err == nil: // the next scheduling is told what became of the request
 		return nil
-	case temporal.IsCanceledError(err):
-		t.leaveQueue(ctx, busy)
-		return protocol.NewWaitCanceled(!t.ran)
 	default: // its time is over, and the error says who is in the way now; or it was given up to end a deadlock
-		t.leaveQueue(ctx, busy)
-		lock := protocol.LockError(err)
-		if timeout := new(temporal.TimeoutError); lock == nil && errors.As(err, &timeout) {
-			lock = protocol.LockError(failure) // no worker came to say who is in the way now
-		}
-		if lock != nil {
-			return protocol.NewWaitError(lock, !t.ran)
-		}
+		t.giveUp(ctx)
+		return t.timeIsOver(err, failure)
+	}
+}
+
+// timeIsOver is the error of a step that has waited for its MaxWait. err is that of the wait; if it does not say who is in the
+// way, since no worker came, the failure of the step's last attempt does.
+func (t *Step) timeIsOver(err, failure error) error {
+	lock, timeout := protocol.LockError(err), new(temporal.TimeoutError)
+	if lock == nil && (err == nil || errors.As(err, &timeout)) {
+		lock = protocol.LockError(failure)
+	}
+	switch {
+	case lock != nil:
+		return protocol.NewWaitError(lock, !t.ran)
+	case t.parked.Unavailable:
+		return protocol.NewWaitUnavailable(failure, !t.ran)
+	default:
 		return err
 	}
 }
@@ -87,33 +115,33 @@ func triesOnce(ctx workflow.Context) bool {
 	return policy != nil && slices.Contains(policy.NonRetryableErrorTypes, protocol.FailureBusy)
 }
 
-func (t *Step) order(busy protocol.BusyDetails) lockcore.Order {
-	return lockcore.Order{Schedule: t.Guard.Schedule, Attempt: busy.Attempt}
+// order is that of the attempt that did not get the locks.
+func (t *Step) order() lockcore.Order {
+	return lockcore.Order{Schedule: t.parkedAs, Attempt: t.parked.Attempt}
 }
 
-func (t *Step) waitParams(ctx workflow.Context, busy protocol.BusyDetails) protocol.WaitParams {
+func (t *Step) waitParams(ctx workflow.Context) protocol.WaitParams {
 	g := t.Guard
 	p := protocol.WaitParams{
-		Part: g.Part, Order: t.order(busy), Owner: g.Owner, Started: g.Started, NeverVictim: g.NeverVictim,
-		Run: runID(ctx), Collection: g.Collection, Ancestors: g.Ancestors,
+		Part: g.Part, Order: t.order(), Owner: g.Owner, Started: g.Started, NeverVictim: g.NeverVictim,
+		Run: runID(ctx), Vain: t.vain, Collection: g.Collection, Ancestors: g.Ancestors,
 	}
-	held := t.scope.state.held(busy.Resource)
-	for _, r := range g.Resources {
-		switch {
-		case r.Name == busy.Resource:
-			p.Resource = r
-		case r.Name < busy.Resource && g.Scope != protocol.ScopeStep: // taken before this one was found busy, and kept
-			held.add(r.Name)
-		}
+	if t.parked.Full {
+		p.Full = t.parked.Waiting
 	}
-	p.Held = held
+	if g.Scope == protocol.ScopeStep {
+		p.Step = g.Part
+	}
+	if i := slices.IndexFunc(g.Resources, func(r lockcore.Resource) bool { return r.Name == t.parked.Resource }); i >= 0 {
+		p.Resource = g.Resources[i]
+	}
 	return p
 }
 
 // waitOptions are those of the activity that waits, on the step's task queue, where Lockstep is installed. Every option
 // that matters is given: where one is not, the step's own would be taken.
-func (t *Step) waitOptions(ctx workflow.Context, busy protocol.BusyDetails, left time.Duration) workflow.Context {
-	queue := t.taskQueue(ctx)
+func (t *Step) waitOptions(ctx workflow.Context, left time.Duration) workflow.Context {
+	queue, priority := t.taskQueue(ctx), workflow.GetActivityOptions(ctx).Priority
 	var end time.Duration
 	if left > 0 {
 		end = left + waitSlack
@@ -127,7 +155,8 @@ func (t *Step) waitOptions(ctx workflow.Context, busy protocol.BusyDetails, left
 		StartToCloseTimeout:    waitAttempt,
 		ScheduleToCloseTimeout: end,
 		RetryPolicy:            &temporal.RetryPolicy{InitialInterval: time.Second, MaximumInterval: 30 * time.Second},
-		Summary:                protocol.Cut("wait for "+busy.Resource, 120),
+		Priority:               priority,
+		Summary:                protocol.Cut("wait for "+t.parked.Resource, 120),
 	})
 }
 
@@ -138,36 +167,68 @@ func (t *Step) taskQueue(ctx workflow.Context) string {
 	return workflow.GetInfo(ctx).TaskQueueName
 }
 
-// leaveQueue gives up the place in the queue, or what was granted for it meanwhile. Where that fails the release at
-// the end of the scope does it.
-func (t *Step) leaveQueue(ctx workflow.Context, busy protocol.BusyDetails) {
-	ctx, _ = workflow.NewDisconnectedContext(ctx)
-	place := protocol.LeaveParams{Leases: []protocol.Lease{t.place(runID(ctx), busy)}}
-	if err := locally(ctx, protocol.ActivityLeave, "leave the queue of "+busy.Resource, place); err != nil {
-		t.scope.traces.add(busy.Resource)
+// giveUp gives up what the attempts up to the one that did not get the locks have left: the place in the queue, or what was
+// granted for it meanwhile; and in scope step what the step kept.
+func (t *Step) giveUp(ctx workflow.Context) {
+	switch g := t.Guard; {
+	case g.Scope == protocol.ScopeStep:
+		t.giveUpTo(ctx, t.parkedAs)
+	case !t.parked.Full: // else it has no place
+		params := protocol.LeaveParams{Leases: t.places()}
+		if err := t.end(ctx, protocol.ActivityLeave, "leave the queue of "+t.parked.Resource, params); err != nil {
+			t.scope.traces.add(t.parked.Resource)
+		}
 	}
 }
 
-// place names the request of the step that waits in a run.
-func (t *Step) place(run string, busy protocol.BusyDetails) protocol.Lease {
-	part := protocol.Run{RunID: run}.Part(t.Guard.Part)
-	return protocol.Lease{Resource: busy.Resource, LockID: busy.LockID, Run: run, Part: part, Order: t.order(busy)}
+// giveUpTo gives up what a step of scope step has, up to a number of its schedulings.
+func (t *Step) giveUpTo(ctx workflow.Context, schedule uint32) {
+	names := resourceNames(t.Guard.Resources)
+	params := protocol.ReleaseParams{Step: t.Guard.Part, Resources: names, Schedule: schedule}
+	if err := t.end(ctx, protocol.ActivityRelease, "release "+strings.Join(names, ", "), params); err != nil {
+		workflow.GetLogger(ctx).Warn("lockstep: what a step kept was not given up, and stands until it expires", "resources", names, "error", err)
+	}
+}
+
+// end runs an activity that ends something of the step, and blocks until it is done, or was tried for giveUpTimeout.
+func (t *Step) end(ctx workflow.Context, name, summary string, params any) error {
+	ctx, _ = workflow.NewDisconnectedContext(ctx)
+	err := locally(ctx, name, summary, params)
+	if err != nil {
+		err = t.scope.state.ordinarily(ctx, name, protocol.Cut(summary, 120), giveUpTimeout, params)
+	}
+	return err
+}
+
+// places name the request of the step that waits: on one resource, or on any of its own if that is not known.
+func (t *Step) places() []protocol.Lease {
+	own := protocol.Run{RunID: t.Guard.Run}
+	place := protocol.Lease{LockID: t.parked.LockID, Run: own.RunID, Part: own.Part(t.Guard.Part), Order: t.order()}
+	if !t.parked.Unavailable {
+		place.Resource = t.parked.Resource
+		return []protocol.Lease{place}
+	}
+	all := make([]protocol.Lease, 0, len(t.Guard.Resources))
+	for _, r := range t.Guard.Resources {
+		place.Resource = r.Name
+		all = append(all, place)
+	}
+	return all
 }
 
 func runID(ctx workflow.Context) string { return workflow.GetInfo(ctx).WorkflowExecution.RunID }
 
 // Again numbers the next scheduling of a step that has waited, and says with what options: those of ctx, less the attempts
 // and the time that the step itself has used.
-func (t *Step) Again(ctx workflow.Context, busy protocol.BusyDetails) workflow.Context {
+func (t *Step) Again(ctx workflow.Context) workflow.Context {
 	t.renumber(ctx)
-	t.Guard.Waited = busy.Resource
 	opts := workflow.GetActivityOptions(ctx)
-	opts.RetryPolicy, opts.ScheduleToCloseTimeout = t.left(opts.RetryPolicy, busy, opts.ScheduleToCloseTimeout)
+	opts.RetryPolicy, opts.ScheduleToCloseTimeout = t.left(opts.RetryPolicy, opts.ScheduleToCloseTimeout)
 	return workflow.WithActivityOptions(ctx, opts)
 }
 
-func (t *Step) left(policy *temporal.RetryPolicy, busy protocol.BusyDetails, timeout time.Duration) (*temporal.RetryPolicy, time.Duration) {
-	used := int32(busy.Attempt) - 1 //nolint:gosec // an attempt's number, which is an int32
+func (t *Step) left(policy *temporal.RetryPolicy, timeout time.Duration) (*temporal.RetryPolicy, time.Duration) {
+	used := int32(t.parked.Attempt) - 1 //nolint:gosec // an attempt's number, which is an int32
 	if policy != nil && policy.MaximumAttempts > 0 {
 		rest := *policy
 		rest.MaximumAttempts = max(1, rest.MaximumAttempts-used)

@@ -42,7 +42,9 @@ func main() {
 func run(name string, args ...string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	always := func(value any) []dynamicconfig.ConstrainedValue { return []dynamicconfig.ConstrainedValue{{Value: value}} }
+	always := func(value any) []dynamicconfig.ConstrainedValue {
+		return []dynamicconfig.ConstrainedValue{{Value: value}}
+	}
 	server := temporaltest.NewServer(temporaltest.WithBaseServerOptions(temporal.WithDynamicConfigClient(dynamicconfig.StaticClient{
 		dynamicconfig.ForceSearchAttributesCacheRefreshOnRead.Key(): always(true),
 		dynamicconfig.WorkflowPauseEnabled.Key():                    always(true),

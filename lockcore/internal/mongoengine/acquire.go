@@ -38,7 +38,7 @@ func acquireValues(a *engine.Acquire) bson.D {
 	values = append(values, labelValues(a)...)
 	if a.Keep {
 		kept := part
-		kept.State, kept.TTL, kept.FirstOrder = engine.Kept, a.HoldTTL, a.Order
+		kept.State, kept.TTL, kept.FirstOrder, kept.Within = engine.Kept, a.HoldTTL, a.Order, a.Within
 		values = append(values, v("kept", kept), v("hold", max(a.HoldTTL, a.TTL)))
 		part.Owner, part.Host, part.Comment, part.Limit = "", "", "", 0 // its hold tells
 	}

@@ -1,0 +1,296 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	enumspb "go.temporal.io/api/enums/v1"
+	sdkpb "go.temporal.io/api/sdk/v1"
+	workflowpb "go.temporal.io/api/workflow/v1"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
+	sdkworker "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/internal/testenv"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/worker"
+	"github.com/temporal-lockstep/lockstep/workflows"
+)
+
+// wire is a way to a server that can be cut.
+type wire struct {
+	to      string
+	address string
+
+	mu    sync.Mutex
+	isCut bool
+	conns []net.Conn
+}
+
+func newWire(t *testing.T, to string) *wire {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	w := &wire{to: to, address: listener.Addr().String()}
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			running.Go(func() { w.pass(conn, &running) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close() // it is the end of the loop above
+		w.cut()
+		running.Wait()
+	})
+	return w
+}
+
+func (w *wire) pass(conn net.Conn, running *sync.WaitGroup) {
+	back, err := net.Dial("tcp", w.to)
+	if err != nil {
+		_ = conn.Close() // the client tries again
+		return
+	}
+	w.mu.Lock()
+	w.conns = append(w.conns, conn, back)
+	isCut := w.isCut
+	w.mu.Unlock()
+	if isCut {
+		w.cut()
+	}
+	running.Go(func() {
+		_, _ = io.Copy(back, conn) // ends with either
+		_ = back.Close()
+	})
+	_, _ = io.Copy(conn, back) // as above
+	_ = conn.Close()
+}
+
+// cut ends all connections, and those that come.
+func (w *wire) cut() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.isCut = true
+	for _, c := range w.conns {
+		_ = c.Close() // it may have ended
+	}
+	w.conns = nil
+}
+
+func (w *wire) mend() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.isCut = false
+}
+
+// behindAWire has the bundle's workers reach their database by a wire.
+func (b *bundle) behindAWire(t *testing.T) *wire {
+	t.Helper()
+	_, host, _ := strings.Cut(testenv.MongoURI(t), "://")
+	host, _, _ = strings.Cut(host[strings.LastIndex(host, "@")+1:], "/")
+	w := newWire(t, host)
+	uri := strings.Replace(testenv.MongoURI(t), host, w.address, 1)
+	c, err := mongo.Connect(options.Client().ApplyURI(uri).SetDirect(true))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Disconnect(context.Background()) }) // the wire may be cut
+	locker, err := lockcore.New(c.Database(b.database).Collection(lockCollection), lockcore.Config{})
+	require.NoError(t, err)
+	b.plugin, err = worker.NewPlugin(worker.Options{Locker: locker})
+	require.NoError(t, err)
+	return w
+}
+
+// A step that cannot reach the database parks, and says so. It has all its attempts when the database is back.
+func TestAStepWaitsForADatabaseThatIsAway(t *testing.T) {
+	t.Parallel()
+	for name, fn := range map[string]func(ctx workflow.Context) error{
+		"step": func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Do") },
+		"lock": func(ctx workflow.Context) error {
+			return under(ctx, locks(account), func(*workflows.Hold) error { return do(ctx, "Do") })
+		},
+		"gives up": func(ctx workflow.Context) error {
+			return do(workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, MaxWait: 15 * time.Second}), "Do")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			w := b.behindAWire(t)
+			b.workflow("W", func(ctx workflow.Context) error {
+				return fn(workflow.WithRetryPolicy(ctx, temporal.RetryPolicy{MaximumAttempts: 1}))
+			})
+			b.work(t, sdkworker.Options{}, map[string]any{"Do": func(ctx context.Context) error {
+				b.write("attempt %d", activity.GetInfo(ctx).Attempt)
+				return nil
+			}})
+			w.cut()
+			run := b.start(t, "W")
+			if name == "gives up" {
+				_, err := b.end(t, run)
+				var app *temporal.ApplicationError
+				require.ErrorAs(t, err, &app)
+				require.Equal(t, "lockstep.Unavailable", app.Type())
+				require.Contains(t, app.Message(), "cannot be reached")
+				require.Empty(t, b.read())
+				return
+			}
+			b.untilActivity(t, run, func(a *workflowpb.PendingActivityInfo) bool {
+				f := a.GetLastFailure()
+				return a.GetActivityType().GetName() == "lockstep.Wait" && f.GetApplicationFailureInfo().GetType() == "lockstep.Unavailable" &&
+					strings.Contains(f.GetMessage(), "cannot be reached")
+			}, "the step does not wait for the database")
+			require.Contains(t, b.details(t, run), "cannot be reached")
+			w.mend()
+			_, err := b.end(t, run)
+			require.NoError(t, err)
+			require.Equal(t, []string{"attempt 1"}, b.read())
+			b.requireFree(t, account.Name)
+		})
+	}
+}
+
+// details are what Temporal's UI shows of a run.
+func (b *bundle) details(t *testing.T, run client.WorkflowRun) string {
+	t.Helper()
+	answer, err := b.client.QueryWorkflow(t.Context(), run.GetID(), run.GetRunID(), "__temporal_workflow_metadata")
+	require.NoError(t, err)
+	var meta sdkpb.WorkflowMetadata
+	require.NoError(t, answer.Get(&meta))
+	return meta.GetCurrentDetails()
+}
+
+// A step that finds no room in the queue waits for it, with all its attempts, and is not undone.
+func TestAStepWaitsForRoomInTheQueue(t *testing.T) {
+	t.Parallel()
+	b := setupWith(t, lockcore.Config{MaxWaiters: 1})
+	b.workflow("W", func(ctx workflow.Context) error {
+		return saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
+			ctx = workflow.WithRetryPolicy(workflows.Guard(ctx, account), temporal.RetryPolicy{MaximumAttempts: 1})
+			return s.Step(ctx, "Do", "Undo").Get(ctx, nil)
+		})
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{
+		"Do":   func(context.Context) error { b.write("done"); return nil },
+		"Undo": func(context.Context) error { b.write("undone"); return nil },
+	})
+	holds := b.taken(t, account)
+	first := make(chan error, 1)
+	go func() {
+		s, err := b.locker.Acquire(t.Context(), lockcore.Request{LockID: "first", Resources: []lockcore.Resource{account}})
+		if err == nil {
+			err = s.Leave(t.Context())
+		}
+		first <- err
+	}()
+	b.untilQueued(t, account.Name, 1)
+	run := b.start(t, "W")
+	b.untilActivity(t, run, func(a *workflowpb.PendingActivityInfo) bool {
+		return a.GetActivityType().GetName() == "lockstep.Wait" && a.GetAttempt() > 2 && strings.Contains(a.GetLastFailure().GetMessage(), "queue is full")
+	}, "the step does not wait for room")
+	require.NoError(t, holds.Leave(t.Context()))
+	require.NoError(t, <-first)
+	_, err := b.end(t, run)
+	require.NoError(t, err)
+	require.Equal(t, []string{"done"}, b.read())
+	b.requireFree(t, account.Name)
+}
+
+// A workflow that cancels its step's wait in the task in which it hears of the grant has given the grant up when the step's future
+// completes, whichever came first.
+func TestAGrantThatComesWithACancellationIsGivenUp(t *testing.T) {
+	t.Parallel()
+	for _, scope := range []workflows.Scope{workflows.ScopeStep, workflows.ScopeSaga} {
+		for _, grantFirst := range []bool{true, false} {
+			t.Run(string(scope), func(t *testing.T) {
+				t.Parallel()
+				b := setup(t)
+				b.workflow("W", func(ctx workflow.Context) error {
+					own, cancel := workflow.WithCancel(ctx)
+					step := workflow.ExecuteActivity(workflows.WithLocks(own, workflows.Locks{Resources: []lockcore.Resource{account}, Scope: scope}), "Nothing")
+					receive(ctx, "cancel")
+					cancel()
+					if err := step.Get(ctx, nil); !temporal.IsCanceledError(err) {
+						return errors.Join(errors.New("not cancelled"), err)
+					}
+					return do(ctx, "Look")
+				})
+				b.work(t, sdkworker.Options{DisableWorkflowWorker: true}, map[string]any{"Nothing": nothing, "Look": b.look})
+				decides := b.work(t, sdkworker.Options{LocalActivityWorkerOnly: true}, nil)
+				other := b.taken(t, account)
+				run := b.start(t, "W")
+				b.untilParked(t, run)
+				decides.Stop()
+				both := []func(){
+					func() {
+						require.NoError(t, other.Leave(t.Context()))
+						b.untilEvents(t, run, enumspb.EVENT_TYPE_ACTIVITY_TASK_COMPLETED, 1)
+					},
+					func() { b.signal(t, run, "cancel") },
+				}
+				if !grantFirst {
+					both[0], both[1] = both[1], both[0]
+				}
+				both[0]()
+				both[1]()
+				b.work(t, sdkworker.Options{LocalActivityWorkerOnly: true}, nil)
+				_, err := b.end(t, run)
+				require.NoError(t, err)
+				require.Equal(t, []string{"free: true"}, b.read())
+			})
+		}
+	}
+}
+
+// untilEvents waits until the run's history has n events of a type.
+func (b *bundle) untilEvents(t *testing.T, run client.WorkflowRun, kind enumspb.EventType, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		found := 0
+		for _, e := range b.historyOf(t, run.GetID(), run.GetRunID()).GetEvents() {
+			if e.GetEventType() == kind {
+				found++
+			}
+		}
+		return found >= n
+	}, within, lookEvery, "the history has no %d events %s", n, kind)
+}
+
+func TestAWaitHasThePriorityOfItsStep(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		return do(workflow.WithPriority(workflows.Guard(ctx, account), temporal.Priority{PriorityKey: 2}), "Nothing")
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Nothing": nothing})
+	other := b.taken(t, account)
+	run := b.start(t, "W")
+	b.untilParked(t, run)
+	require.NoError(t, other.Leave(t.Context()))
+	events, err := b.end(t, run)
+	require.NoError(t, err)
+	waits := 0
+	for _, e := range events {
+		if a := e.GetActivityTaskScheduledEventAttributes(); a.GetActivityType().GetName() == "lockstep.Wait" {
+			require.EqualValues(t, 2, a.GetPriority().GetPriorityKey())
+			waits++
+		}
+	}
+	require.Equal(t, 1, waits)
+}
