@@ -243,9 +243,9 @@ func (a *activityInbound) step(
 	held := a.locker.Keep(ctx, leases)
 	defer leave(ctx, endOf(held, guard))
 	result, err = a.Next.ExecuteActivity(protocol.ContextWithLeases(held.Context(), held.Leases), in)
-	var lost *lockcore.LostError
+	lost := a.lossOf(ctx, held)
 	switch {
-	case errors.As(context.Cause(held.Context()), &lost):
+	case lost != nil:
 		return nil, protocol.LostFailure(lost, unlessCanceled(err))
 	case errors.Is(err, activity.ErrResultPending):
 		return nil, temporal.NewNonRetryableApplicationError(
@@ -254,6 +254,26 @@ func (a *activityInbound) step(
 			protocol.FailureResultPending, nil)
 	default:
 		return result, err
+	}
+}
+
+// lossOf is the loss of one of the step's locks, nil if it has held them all. The session finds out by itself; but a process that was
+// stopped for longer than a TTL may come here first, so a promise that is over is renewed before the step is said to have succeeded.
+func (a *activityInbound) lossOf(ctx context.Context, held session) *lockcore.LostError {
+	var lost *lockcore.LostError
+	over := slices.DeleteFunc(held.Leases(), lockcore.Lease.Valid)
+	if errors.As(held.Lost(), &lost) || len(over) == 0 {
+		return lost
+	}
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
+	defer cancel()
+	_, err := a.locker.Renew(bounded, over...)
+	if err == nil || errors.As(err, &lost) {
+		return lost
+	}
+	return &lockcore.LostError{
+		Resource: over[0].Resource, LockID: over[0].LockID, Part: over[0].Part, Order: over[0].Order,
+		Reason: fmt.Sprintf("it could not be renewed in time: %v", err),
 	}
 }
 

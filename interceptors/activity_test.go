@@ -184,6 +184,16 @@ func TestAStepThatLostItsLockFailsEvenIfItReturnedNil(t *testing.T) {
 	requireFailure(t, err, protocol.FailureLost, true)
 }
 
+// As after a stop of the process for longer than the TTL: the step returns before the session has found out.
+func TestAStepThatReturnsAfterItsTTLIsAskedAboutItsLock(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{&lockcore.LostError{By: "another"}, errors.New("no database")} {
+		l := &fakeLocker{renewErr: err}
+		_, err := runStep(t, l, sagaGuard(), func(context.Context) (string, error) { return "done", nil })
+		requireFailure(t, err, protocol.FailureLost, true)
+	}
+}
+
 func TestTheOwnErrorOfAStepThatLostItsLockStaysItsCause(t *testing.T) {
 	t.Parallel()
 	l := &fakeLocker{}

@@ -2,6 +2,7 @@ package interceptors
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"testing"
@@ -20,6 +21,7 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 
 // fakeLocker gives every lock that it is asked for, unless told otherwise, and remembers what was asked.
 type fakeLocker struct {
+	renewErr error
 	mu       sync.Mutex
 	requests []lockcore.Request
 	queued   []bool
@@ -65,6 +67,10 @@ func (f *fakeLocker) Keep(ctx context.Context, leases []lockcore.Lease) session 
 	return s
 }
 
+func (f *fakeLocker) Renew(_ context.Context, leases ...lockcore.Lease) ([]lockcore.Lease, error) {
+	return leases, f.renewErr
+}
+
 func (f *fakeLocker) Leave(context.Context, ...lockcore.Lease) error { return nil }
 
 func (f *fakeLocker) ReleaseHeld(context.Context, lockcore.Release) ([]string, error) {
@@ -104,6 +110,14 @@ type fakeSession struct {
 }
 
 func (s *fakeSession) Context() context.Context { return s.ctx }
+func (s *fakeSession) Lost() error {
+	var lost *lockcore.LostError
+	if errors.As(context.Cause(s.ctx), &lost) {
+		return lost
+	}
+	return nil
+}
+
 func (s *fakeSession) Leases() []lockcore.Lease { return s.leases }
 
 func (s *fakeSession) Leave(ctx context.Context) error {

@@ -12,6 +12,7 @@ type locker interface {
 	CollectionID(ctx context.Context) (string, error)
 	Enter(ctx context.Context, req lockcore.Request, queue bool) ([]lockcore.Lease, error)
 	Keep(ctx context.Context, leases []lockcore.Lease) session
+	Renew(ctx context.Context, leases ...lockcore.Lease) ([]lockcore.Lease, error)
 	Leave(ctx context.Context, leases ...lockcore.Lease) error
 	Release(ctx context.Context, r lockcore.Release) error
 }
@@ -19,6 +20,7 @@ type locker interface {
 // session is what it needs of a *lockcore.Session.
 type session interface {
 	Context() context.Context
+	Lost() error
 	Leases() []lockcore.Lease
 	Leave(ctx context.Context) error
 	Release(ctx context.Context) error
