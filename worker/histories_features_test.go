@@ -109,7 +109,7 @@ var features = []feature{
 	},
 	{
 		name: "waited-in-vain-reset", workflow: waitsInVain, drive: resetAfterAWait,
-		commands: []string{"Do", "lockstep.Wait", "local lockstep.Release", "reset", "Do", "completed"},
+		commands: []string{"Do", "lockstep.Wait", "local lockstep.Leave", "local lockstep.Release", "reset", "Do", "completed"},
 	},
 	{name: "lock-handed-over", workflow: handsALockOver, commands: []string{"local lockstep.Acquire", "Do", "local lockstep.Keep", "continued as new"}},
 	{

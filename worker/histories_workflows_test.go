@@ -165,7 +165,7 @@ func stopsUnderALock(l workflows.Locks, times int) func(ctx workflow.Context) er
 // waitsInVain is a saga whose step, and so its undoing, never runs; then it waits for a signal.
 func waitsInVain(ctx workflow.Context) error {
 	err := workflows.RunSaga(withOptions(ctx), workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
-		ctx = workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, MaxWait: time.Second, Scope: workflows.ScopeStep})
+		ctx = workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, MaxWait: time.Second})
 		return s.Step(ctx, "Do", "Undo").Get(ctx, nil)
 	})
 	if !lockcoreBusy(err) {
