@@ -224,6 +224,7 @@ func (l Lease) askedTTL() time.Duration {
 // State says how a party stands on a resource.
 type State string
 
+// What Status lists.
 const (
 	StateHolding  State = "holding"  // a hold, expired or not
 	StateClaimed  State = "claimed"  // a waiter to whom the resource was granted, and who has not taken it up yet

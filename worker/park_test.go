@@ -41,7 +41,7 @@ type wire struct {
 
 func newWire(t *testing.T, to string) *wire {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	w := &wire{to: to, address: listener.Addr().String()}
 	var running sync.WaitGroup
@@ -63,7 +63,7 @@ func newWire(t *testing.T, to string) *wire {
 }
 
 func (w *wire) pass(conn net.Conn, running *sync.WaitGroup) {
-	back, err := net.Dial("tcp", w.to)
+	back, err := new(net.Dialer).DialContext(context.Background(), "tcp", w.to)
 	if err != nil {
 		_ = conn.Close() // the client tries again
 		return
