@@ -57,6 +57,19 @@ func TestKeptHistoriesReplay(t *testing.T) {
 	}
 }
 
+// TestWhatAWaitAddsToAHistory is what the README's section "Costs" says.
+func TestWhatAWaitAddsToAHistory(t *testing.T) {
+	t.Parallel()
+	events := func(name string) int {
+		return len(readHistory(t, filepath.Join(histories, unreleased, name+".json")).GetEvents())
+	}
+	require.Equal(t, 0, events("guarded-step")-events("unguarded"), "a guard")
+	require.Equal(t, 1, events("saga")-events("guarded-step"), "a saga")
+	require.Equal(t, 12, events("waited")-events("guarded-step"), "a step that waits")
+	require.Equal(t, 12, events("saga-waited")-events("saga"), "a step of a saga that waits")
+	require.Equal(t, 7, events("lock-waited")-events("lock"), "a Lock that waits")
+}
+
 // What replays must not replay with everything, or it would show nothing.
 func TestKeptHistoriesRefuseOtherWorkflows(t *testing.T) {
 	t.Parallel()
