@@ -98,7 +98,7 @@ func sealed(t *testing.T) client.Client {
 
 // toldOfADeadlock is a saga that expects to be the victim of one.
 func toldOfADeadlock(ctx workflow.Context) error {
-	err := saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
+	err := workflows.RunSaga(ctx, workflows.SagaOptions{DeadlockRetries: -1}, func(ctx workflow.Context, s *workflows.Saga) error {
 		if err := s.Step(workflows.Guard(ctx, account), "Do", "Do").Get(ctx, nil); err != nil {
 			return err
 		}

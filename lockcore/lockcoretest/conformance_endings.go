@@ -222,6 +222,17 @@ var endingScenarios = []Scenario{
 		s.undo("a", "p", 2)
 		s.outcome(s.ask("b", "p", 1), engine.Busy)
 	}},
+	{"evidence/the answer to a request that is busy says what became of its party's hold", func(s *stage) {
+		s.take("a", "p", 1, keep)
+		s.leave("a", "p", 1)
+		s.force("a", "by hand")
+		s.take("b", "p", 1)
+		for _, queued := range []bool{false, true} {
+			d := s.ask("a", "q", 1, func(op *engine.Acquire) { op.Queue = queued })
+			s.check(d.EvictedRecord("a", "") != nil, "evidence, got %+v", d)
+			s.check(!d.EvidenceSince.IsZero(), "since when it is complete")
+		}
+	}},
 	{"withdraw/it takes one request out of the queue, and its part is told why until it leaves, whatever its order", func(s *stage) {
 		s.take("a", "p", 1)
 		for _, order := range []int64{1, 2} {
