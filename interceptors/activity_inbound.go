@@ -120,9 +120,11 @@ func (a *activityInbound) enterGuard(ctx context.Context, run protocol.Run, guar
 		return leases, nil
 	}
 	protocol.TellAncestors(err, run, guard.Ancestors)
+	refused := errors.Is(err, lockcore.ErrInvalid) // and nothing was sent
 	err = enterFailure(ctx, guard, req, err)
-	_, parked := protocol.Parked(err)
-	if hasCanceled(ctx) || !parked && (guard.Scope == protocol.ScopeStep || !guard.Park && isLast(ctx)) {
+	if _, parked := protocol.Parked(err); refused {
+		return nil, err
+	} else if hasCanceled(ctx) || !parked && (guard.Scope == protocol.ScopeStep || !guard.Park && isLast(ctx)) {
 		a.withdraw(ctx, req)
 	}
 	return nil, err

@@ -107,6 +107,19 @@ func TestAStepWithoutGuardRunsAsItIs(t *testing.T) {
 	require.Empty(t, l.asked())
 }
 
+// A request that was refused has left nothing that could be given up.
+func TestARefusedGuardGivesNothingUp(t *testing.T) {
+	t.Parallel()
+	for _, scope := range []string{protocol.ScopeStep, protocol.ScopeSaga} {
+		l := &fakeLocker{enter: func(context.Context, int, lockcore.Request) error { return &lockcore.InvalidError{Field: "resource"} }}
+		guard := sagaGuard()
+		guard.Scope = scope
+		_, err := runStep(t, l, guard, func(context.Context) (string, error) { return "", nil })
+		requireFailure(t, err, protocol.FailureInvalid, true)
+		require.Zero(t, l.ends.Load(), scope)
+	}
+}
+
 func TestLocksThatCannotBeHadKeepTheStepFromRunning(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,6 +23,8 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 // fakeLocker gives every lock that it is asked for, unless told otherwise, and remembers what was asked.
 type fakeLocker struct {
 	renewErr error
+	// ends counts what was left or released.
+	ends     atomic.Int32
 	mu       sync.Mutex
 	requests []lockcore.Request
 	queued   []bool
@@ -71,13 +74,19 @@ func (f *fakeLocker) Renew(_ context.Context, leases ...lockcore.Lease) ([]lockc
 	return leases, f.renewErr
 }
 
-func (f *fakeLocker) Leave(context.Context, ...lockcore.Lease) error { return nil }
+func (f *fakeLocker) Leave(context.Context, ...lockcore.Lease) error {
+	f.ends.Add(1)
+	return nil
+}
 
 func (f *fakeLocker) ReleaseHeld(context.Context, lockcore.Release) ([]string, error) {
 	return nil, nil
 }
 
-func (f *fakeLocker) Release(context.Context, lockcore.Release) error { return nil }
+func (f *fakeLocker) Release(context.Context, lockcore.Release) error {
+	f.ends.Add(1)
+	return nil
+}
 
 func (f *fakeLocker) asked() []lockcore.Request {
 	f.mu.Lock()

@@ -81,6 +81,20 @@ func TestALostLockCompensatesByDefault(t *testing.T) {
 	require.Len(t, r.seen, 1)
 }
 
+func TestAStepWithoutAnUndoIsRefusedBeforeItRuns(t *testing.T) {
+	t.Parallel()
+	for _, undo := range []any{nil, 7, (func() error)(nil)} {
+		l := &fakeLocker{}
+		err := runWorkflow(t, workflowEnv(t, with(l)), &releases{}, func(ctx workflow.Context) error {
+			return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+				return s.Step(workflows.Guard(ctx, account), "Debit", undo).Get(ctx, nil)
+			})
+		})
+		require.ErrorContains(t, err, "an undo of type")
+		require.Empty(t, l.asked())
+	}
+}
+
 func TestASagaMayGoOnAfterALoss(t *testing.T) {
 	t.Parallel()
 	l := &fakeLocker{}

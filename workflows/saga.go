@@ -209,12 +209,16 @@ func (s *Saga) CompensateWith(ctx workflow.Context, activity any, args ...any) {
 // ctx is the one that RunSaga gives to its function, or one made of it. Under another one the step is refused with a
 // *lockcore.InvalidError, and nothing runs: it would not hold its locks for the saga.
 func (s *Saga) Step(ctx workflow.Context, activity, undo any, args ...any) workflow.Future {
-	if run.ScopeFrom(ctx) != s.scope {
+	refuse := func(value, bound string) workflow.Future {
 		refused, settable := workflow.NewFuture(ctx)
-		settable.SetError(protocol.NewWaitError(&lockcore.InvalidError{
-			Field: "Saga.Step", Value: "a context from outside the saga", Bound: "the context that RunSaga gives to its function, or one made of it",
-		}, true))
+		settable.SetError(protocol.NewWaitError(&lockcore.InvalidError{Field: "Saga.Step", Value: value, Bound: bound}, true))
 		return refused
+	}
+	if run.ScopeFrom(ctx) != s.scope {
+		return refuse("a context from outside the saga", "the context that RunSaga gives to its function, or one made of it")
+	}
+	if activityName(undo) == "" {
+		return refuse(fmt.Sprintf("an undo of type %T", undo), "an activity, or its name: a step that needs no undo is run by workflow.ExecuteActivity")
 	}
 	undone := &run.Undone{}
 	c := s.add(ctx, activityName(undo), func(ctx workflow.Context) error {

@@ -39,16 +39,11 @@ func program(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, m.Disconnect(context.WithoutCancel(ctx))) }()
-	c, err := client.DialContext(ctx, client.Options{HostPort: cmp.Or(os.Getenv("TEMPORAL_ADDRESS"), client.DefaultHostPort)})
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	return run(ctx, c, m.Database("payments"), "payments", os.Stdout)
+	return run(ctx, cmp.Or(os.Getenv("TEMPORAL_ADDRESS"), client.DefaultHostPort), m.Database("payments"), "payments", os.Stdout)
 }
 
 // run starts a worker on a task queue, has it work, and prints what came of it.
-func run(ctx context.Context, c client.Client, db *mongo.Database, queue string, out io.Writer) error {
+func run(ctx context.Context, address string, db *mongo.Database, queue string, out io.Writer) error {
 	locker, err := lockcore.New(db.Collection("locks"), lockcore.Config{})
 	if err != nil {
 		return err
@@ -60,7 +55,12 @@ func run(ctx context.Context, c client.Client, db *mongo.Database, queue string,
 	if err != nil {
 		return err
 	}
-	w := sdkworker.New(c, queue, sdkworker.Options{Plugins: []sdkworker.Plugin{lockstep}})
+	c, err := client.DialContext(ctx, client.Options{HostPort: address, Plugins: []client.Plugin{lockstep}})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	w := sdkworker.New(c, queue, sdkworker.Options{})
 	bank := &Bank{Accounts: db.Collection("accounts")}
 	w.RegisterWorkflow(Transfer)
 	w.RegisterWorkflow(Notify)

@@ -15,6 +15,6 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 func TestTheProgramOfTheREADMERuns(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
-	require.NoError(t, run(t.Context(), testenv.Temporal(t), testenv.Mongo(t), testenv.TaskQueue(t), &out))
+	require.NoError(t, run(t.Context(), testenv.TemporalAddress(t), testenv.Mongo(t), testenv.TaskQueue(t), &out))
 	require.Equal(t, "20 workflows ended well; ada has 0, ben has 2000\n", out.String())
 }
