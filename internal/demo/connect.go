@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -43,8 +42,8 @@ func connectTemporal(ctx context.Context, f *connect.Frontend, tp *sdktrace.Trac
 	return c, err
 }
 
-// observe writes spans to a file, soon enough that a process which is killed loses little, and exports them where the
-// environment says so.
+// observe writes each span to a file when it ends, so that a process which is killed loses none that has, and exports them
+// if the environment says so.
 func observe(ctx context.Context, service, path string, errs io.Writer) (*connect.Telemetry, error) {
 	exporter, err := otlpfile.New(ctx, path)
 	if err != nil {
@@ -52,6 +51,6 @@ func observe(ctx context.Context, service, path string, errs io.Writer) (*connec
 	}
 	return connect.NewTelemetry(ctx, connect.TelemetryOptions{
 		Service: service, Errs: errs, NoMetrics: true,
-		Beside: []sdktrace.TracerProviderOption{sdktrace.WithBatcher(exporter, sdktrace.WithBatchTimeout(500*time.Millisecond))},
+		Beside: []sdktrace.TracerProviderOption{sdktrace.WithSyncer(exporter)},
 	})
 }
