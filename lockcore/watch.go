@@ -64,7 +64,7 @@ const searchWithin = time.Minute
 
 func newWatcher(l *Locker) *watcher {
 	return &watcher{
-		locker: l, reads: sharedReads{eng: l.eng, clock: l.clock},
+		locker: l, reads: sharedReads{eng: l.eng, clock: l.clock, life: l.life},
 		table: map[string]*watched{}, listeners: map[int]func(Turn){},
 	}
 }

@@ -1,7 +1,6 @@
 package lockcore
 
 import (
-	"context"
 	"slices"
 	"time"
 
@@ -53,7 +52,7 @@ func (w *watcher) pass() {
 }
 
 func (w *watcher) search() {
-	ctx, cancel := w.locker.clock.WithTimeout(context.Background(), searchWithin)
+	ctx, cancel := w.locker.clock.WithTimeout(w.locker.life.closing, searchWithin)
 	defer cancel()
 	_, _ = w.locker.BreakDeadlocks(ctx) // after an error the next search comes after the pause
 	w.mu.Lock()
@@ -65,7 +64,7 @@ func (w *watcher) search() {
 }
 
 func (w *watcher) look(names []string) {
-	ctx, cancel := w.locker.clock.WithTimeout(context.Background(), cleanupTimeout)
+	ctx, cancel := w.locker.clock.WithTimeout(w.locker.life.closing, cleanupTimeout)
 	defer cancel()
 	docs, err := w.reads.get(ctx, names, 0)
 	for _, name := range names {

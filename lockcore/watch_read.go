@@ -16,6 +16,7 @@ import (
 type sharedReads struct {
 	eng   engine.Engine
 	clock clock.Clock
+	life  *lifecycle // no read outlives it
 
 	mu sync.Mutex
 	// next is what to read next, and last what was read last, as long as re-checks may share it.
@@ -81,7 +82,7 @@ func (r *sharedReads) run() {
 			return
 		}
 		read.sent = time.Now()
-		ctx, cancel := r.clock.WithTimeout(context.Background(), cleanupTimeout)
+		ctx, cancel := r.clock.WithTimeout(r.life.closing, cleanupTimeout)
 		docs, err := r.eng.Read(ctx, slices.Collect(maps.Keys(read.docs))...)
 		cancel()
 		long := false

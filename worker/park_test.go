@@ -112,6 +112,7 @@ func (b *bundle) behindAWire(t *testing.T) *wire {
 	t.Cleanup(func() { _ = c.Disconnect(context.Background()) }) // the wire may be cut
 	locker, err := lockcore.New(c.Database(b.database).Collection(lockCollection), lockcore.Config{})
 	require.NoError(t, err)
+	closeAtEnd(t, locker)
 	b.plugin, err = worker.NewPlugin(worker.Options{Locker: locker})
 	require.NoError(t, err)
 	return w

@@ -67,6 +67,7 @@ func setupWith(t *testing.T, config lockcore.Config, rules ...worker.Rule) *bund
 	db := testenv.Mongo(t)
 	locker, err := lockcore.New(db.Collection(lockCollection), config)
 	require.NoError(t, err)
+	closeAtEnd(t, locker)
 	// Without a janitor, which would mend what tests of other things break.
 	plugin, err := worker.NewPlugin(worker.Options{Locker: locker, Rules: rules, Janitor: worker.JanitorOptions{Off: true}})
 	require.NoError(t, err)
@@ -76,6 +77,16 @@ func setupWith(t *testing.T, config lockcore.Config, rules ...worker.Rule) *bund
 		client: c, locker: locker, plugin: plugin, queue: testenv.TaskQueue(t), database: db.Name(),
 		workflows: map[string]any{},
 	}
+}
+
+// closeAtEnd ends what a Locker still does when the test ends. What it cannot do within a second ends with its TTL.
+func closeAtEnd(t *testing.T, l *lockcore.Locker) {
+	t.Helper()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = l.Close(ctx) // the test may have cut its database off
+	})
 }
 
 const lockCollection = "locks"
