@@ -54,7 +54,7 @@ func (r *sharedReads) get(ctx context.Context, names []string, age time.Duration
 		}
 		if !r.reading {
 			r.reading = true
-			go r.run() //nolint:gosec // others share the read, and it has a bound of its own
+			go r.run() // others share the read, which has a bound of its own
 		}
 	}
 	r.mu.Unlock()
