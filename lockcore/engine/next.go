@@ -142,17 +142,15 @@ func (d *Document) holds(lockID string, which func(*Entry) bool) bool {
 	return false
 }
 
-// mayAsk reports whether the party gets the resource if it asks, without a place in the queue: also
-// by a hold that has expired and still stands.
-func (d *Document) mayAsk(p Party) bool {
+// AsksItself reports whether a request gets the resource if it asks, without a claim: so one that
+// waits has to be told. It goes on with a hold of its party that covers it, also with one that has
+// expired and still stands, since nobody needed its room. It upgrades a hold, or lives within what
+// its workflow keeps, if nothing is in its way.
+func (d *Document) AsksItself(p Party) bool {
 	covered := d.holds(p.LockID, func(e *Entry) bool { return Covers(e.Mode, p.Mode) })
 	ahead := d.holds(p.LockID, func(*Entry) bool { return true }) || d.Surrounds(p)
 	return (covered && d.FitsBeside(p)) || (ahead && d.Admits(p))
 }
-
-// AsksItself reports whether a request that waits may go on without a claim: it may join; or its
-// workflow came to keep the resource meanwhile, and nothing is in its way.
-func (d *Document) AsksItself(p Party) bool { return d.Joins(p) || (d.Surrounds(p) && d.Admits(p)) }
 
 // Surrounds reports whether the lock ID that the party lives within keeps the resource.
 func (d *Document) Surrounds(p Party) bool {
@@ -205,7 +203,7 @@ func (q *Queue) Next(r *Waiter) Look {
 	switch {
 	case look.Place != nil && look.Place.Order > r.Order:
 		return Look{Answer: NextGone, By: Released{LockID: r.LockID, Part: &r.Part, Order: look.Place.Order}}
-	case claim != nil && (claim.Stands(d.At) || d.Admits(r.Party())), d.mayAsk(r.Party()):
+	case claim != nil && (claim.Stands(d.At) || d.Admits(r.Party())), d.AsksItself(r.Party()):
 		look.Answer = NextGo
 	case look.Place == nil && claim == nil:
 		look.Answer = NextGone
