@@ -89,8 +89,8 @@ func (s *Story) checkFences() (all []Violation) {
 	}
 	for name, grants := range byResource {
 		for i, later := range grants {
-			// Who joins what its workflow has gets the fence of that hold.
-			if slices.ContainsFunc(grants[:i], func(g grant) bool { return g.Workflow == later.Workflow && g.Fence == later.Fence }) {
+			// Who joins what its workflow has gets the fence of that hold. A repeated request is not told that it joined.
+			if later.Joined || slices.ContainsFunc(grants[:i], func(g grant) bool { return g.Workflow == later.Workflow && g.Fence == later.Fence }) {
 				continue
 			}
 			for _, earlier := range grants {
