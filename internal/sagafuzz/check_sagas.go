@@ -94,7 +94,7 @@ func checkSaga(scope *Scope, failed bool, steps map[int]*undoable, at map[int]po
 }
 
 // checkVain finds compensations of steps that never ran, in a run that knows it: each attempt found its locks busy, and was
-// the first of its scheduling. Nothing is known if a process died, or an operator meddled.
+// the first of its scheduling. Nothing is known if a process died, if an operator meddled, or of what a rule was in the way.
 func (s *Story) checkVain() (all []Violation) {
 	if !s.calm {
 		return nil
@@ -111,7 +111,7 @@ func (s *Story) checkVain() (all []Violation) {
 			continue
 		}
 		scope := s.byScope[[2]string{a.Run, a.Call.Instance}]
-		if a.Call.Node.Undo != "step" || !tried[a.key()] || ran[a.key()] || len(s.meddled[a.Workflow]) > 0 ||
+		if a.Call.Node.Undo != "step" || len(a.Call.Node.Rule) > 0 || !tried[a.key()] || ran[a.key()] || len(s.meddled[a.Workflow]) > 0 ||
 			scope == nil || scope.leaving == nil || scope.leaving.Type != "deadlock" && scope.leaving.Type != "busy" {
 			continue
 		}
