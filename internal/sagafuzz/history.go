@@ -61,7 +61,7 @@ type Story struct {
 	// began is when each run was seen first, ended when its workflow's runs until then were ended from outside.
 	began map[string]int64
 	ended map[string][]int64
-	calm    bool
+	calm  bool
 }
 
 // Read makes a story of a log, which is in time order.
@@ -99,7 +99,7 @@ func Read(records []Record) *Story {
 			s.stops[r.Other], s.calm = append(s.stops[r.Other], r.At), false
 		case Meddled:
 			s.meddled[r.Workflow] = append(s.meddled[r.Workflow], r.Type)
-			if r.Type == "terminate" || r.Type == "reset" || r.Type == "restart" {
+			if r.Error == "" && (r.Type == "terminate" || r.Type == "reset" || r.Type == "restart") {
 				s.ended[r.Workflow] = append(s.ended[r.Workflow], r.At)
 			}
 			if r.Type == "reset" && r.Other != "" {
