@@ -8,7 +8,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
-	"github.com/temporal-lockstep/lockstep/internal/protocol/run"
+	"github.com/temporal-lockstep/lockstep/internal/sagalocks"
 )
 
 // compensation undoes one step.
@@ -74,7 +74,7 @@ func start(ctx workflow.Context, batch []*compensation) []running {
 	for _, c := range batch {
 		future, settable := workflow.NewFuture(ctx)
 		own, _ := workflow.NewDisconnectedContext(c.ctx)
-		workflow.GoNamed(run.WithCompensating(own), fmt.Sprintf("compensation-%d", c.number), func(ctx workflow.Context) {
+		workflow.GoNamed(sagalocks.WithCompensating(own), fmt.Sprintf("compensation-%d", c.number), func(ctx workflow.Context) {
 			settable.Set(nil, c.fn(ctx))
 		})
 		started = append(started, running{c, future})

@@ -11,7 +11,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
-	"github.com/temporal-lockstep/lockstep/internal/protocol/run"
+	"github.com/temporal-lockstep/lockstep/internal/sagalocks"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -39,7 +39,7 @@ type Saga struct {
 	// pending are the compensations that have not run, in the order of registration.
 	pending []*compensation
 	// scope is nil if the interceptor is not installed.
-	scope      *run.Scope
+	scope      *sagalocks.Scope
 	registered int
 	attempt    int
 	ended      bool
@@ -73,12 +73,10 @@ func (s *Saga) Attempt() int { return s.attempt }
 // deferred functions, which also run when a workflow is evicted from a worker's cache.
 func RunSaga(ctx workflow.Context, opts SagaOptions, fn func(ctx workflow.Context, s *Saga) error) error {
 	if opts.DeadlockRetries < -1 || opts.DeadlockRetries > maxRetries {
-		return &lockcore.InvalidError{
-			Field: "SagaOptions.DeadlockRetries", Value: strconv.Itoa(opts.DeadlockRetries), Bound: fmt.Sprintf("-1 to %d", maxRetries),
-		}
+		return sagalocks.Invalid("SagaOptions.DeadlockRetries", strconv.Itoa(opts.DeadlockRetries), fmt.Sprintf("-1 to %d", maxRetries))
 	}
 	retries := cmp.Or(opts.DeadlockRetries, defaultRetries)
-	if run.InScope(ctx) {
+	if sagalocks.InScope(ctx) {
 		retries = 0
 	}
 	for attempt := 1; ; attempt++ {
@@ -120,47 +118,45 @@ func runOnce(ctx workflow.Context, opts SagaOptions, attempt int, fn func(ctx wo
 	if scope != nil && opts.GoOnAfterLoss {
 		scope.GoOn()
 	}
-	s := &Saga{attempt: attempt, scope: run.ScopeFrom(inner)}
+	s := &Saga{attempt: attempt, scope: sagalocks.ScopeFrom(inner)}
 	err := fn(inner, s)
-	if run.HandsOver(err) { // the run hands its locks over, or releases them, when it has ended
+	if sagalocks.HandsOver(ctx, err) { // the run hands its locks over, or releases them, when it has ended
 		s.ended = true
 		return err
 	}
-	release := run.ReleaseOptions{Timeout: opts.ReleaseTimeout}
 	if scope != nil && (err == nil || continuesAsNew(err)) {
-		lost := scope.Commit(ctx, release)
-		if !errors.Is(lost, lockcore.ErrLost) { // else what could not be released is logged
+		failed := scope.Commit(ctx, opts.ReleaseTimeout)
+		switch {
+		case failed == nil:
 			s.ended = true
 			return err
-		}
-		if opts.GoOnAfterLoss {
-			workflow.GetLogger(ctx).Warn("lockstep: a saga goes on though it has lost a lock", "error", lost)
-		} else {
-			err = lost
+		case opts.GoOnAfterLoss:
+			workflow.GetLogger(ctx).Warn("lockstep: a saga goes on though it has lost a lock, or it is not known whether it has", "error", failed)
+		default:
+			err = failed
 		}
 	}
 	if err != nil && !continuesAsNew(err) {
 		if scope != nil {
-			scope.Undo(ctx)
+			scope.CancelWaits(ctx)
 		}
 		err = s.compensate(ctx, opts.ParallelCompensation, err)
 	}
 	s.ended = true
 	if scope != nil {
-		_ = scope.Release(ctx, release) // what could not be released is logged
+		scope.Release(ctx, opts.ReleaseTimeout)
 	}
 	return err
 }
 
 // enterScope returns the context of the saga's function, and the scope that the saga must release:
 // nil where an outer saga does, or where nothing can be guarded.
-func enterScope(ctx workflow.Context) (workflow.Context, *run.Scope) {
-	state := run.StateFrom(ctx)
-	if state == nil || run.InScope(ctx) {
+func enterScope(ctx workflow.Context) (workflow.Context, *sagalocks.Scope) {
+	state := sagalocks.StateFrom(ctx)
+	if state == nil || sagalocks.InScope(ctx) {
 		return ctx, nil
 	}
-	scope := state.Open()
-	return run.WithScope(ctx, scope), scope
+	return state.WithScope(ctx)
 }
 
 func continuesAsNew(err error) bool {
@@ -211,20 +207,20 @@ func (s *Saga) CompensateWith(ctx workflow.Context, activity any, args ...any) {
 func (s *Saga) Step(ctx workflow.Context, activity, undo any, args ...any) workflow.Future {
 	refuse := func(value, bound string) workflow.Future {
 		refused, settable := workflow.NewFuture(ctx)
-		settable.SetError(protocol.NewWaitError(&lockcore.InvalidError{Field: "Saga.Step", Value: value, Bound: bound}, true))
+		settable.SetError(sagalocks.Invalid("Saga.Step", value, bound))
 		return refused
 	}
-	if run.ScopeFrom(ctx) != s.scope {
+	if sagalocks.ScopeFrom(ctx) != s.scope {
 		return refuse("a context from outside the saga", "the context that RunSaga gives to its function, or one made of it")
 	}
 	if activityName(undo) == "" {
 		return refuse(fmt.Sprintf("an undo of type %T", undo), "an activity, or its name: a step that needs no undo is run by workflow.ExecuteActivity")
 	}
-	undone := &run.Undone{}
+	undone := &sagalocks.Undone{}
 	c := s.add(ctx, activityName(undo), func(ctx workflow.Context) error {
-		return workflow.ExecuteActivity(run.WithUndoing(ctx, undone), undo, args...).Get(ctx, nil)
+		return workflow.ExecuteActivity(sagalocks.WithUndoing(ctx, undone), undo, args...).Get(ctx, nil)
 	})
-	inner := workflow.ExecuteActivity(run.WithUndone(ctx, undone), activity, args...)
+	inner := workflow.ExecuteActivity(sagalocks.WithUndone(ctx, undone), activity, args...)
 	outer, settable := workflow.NewFuture(ctx)
 	workflow.GoNamed(ctx, "saga-step", func(ctx workflow.Context) {
 		c.dropped = protocol.NeverRan(inner.Get(ctx, nil))
