@@ -43,7 +43,7 @@ func (w *workflowInbound) ExecuteWorkflow(ctx workflow.Context, in *interceptor.
 	if ended != nil {
 		result = nil
 	}
-	return result, protocol.Plain(ended)
+	return result, protocol.Recorded(ended)
 }
 
 // ExecuteUpdate runs an update handler, whose context does not derive from the workflow function's,
@@ -52,5 +52,6 @@ func (w *workflowInbound) ExecuteUpdate(ctx workflow.Context, in *interceptor.Up
 	if sagalocks.StateFrom(ctx) == nil {
 		ctx = sagalocks.WithState(ctx, w.state)
 	}
-	return w.Next.ExecuteUpdate(ctx, in)
+	result, err := w.Next.ExecuteUpdate(ctx, in)
+	return result, protocol.Recorded(err)
 }

@@ -56,7 +56,7 @@ func (w *workflowOutbound) ExecuteLocalActivity(ctx workflow.Context, activityTy
 
 // Go tells coroutines apart, so that a step in a saga's function is found whose context comes from outside the saga.
 func (w *workflowOutbound) Go(ctx workflow.Context, name string, f func(ctx workflow.Context)) workflow.Context {
-	return w.Next.Go(ctx, name, func(ctx workflow.Context) { f(sagalocks.WithCoroutine(ctx)) })
+	return w.Next.Go(ctx, name, sagalocks.Go(ctx, f))
 }
 
 // writeGuard puts the step's guard into the header of its next scheduling.

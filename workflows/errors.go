@@ -41,6 +41,14 @@ func LockError(err error) error {
 	return protocol.LockError(err)
 }
 
+// Failure is what the history records if a workflow or an update handler returns e: a *temporal.ApplicationError of type
+// "lockstep.SagaFailed", which is not retryable. Its cause is the first of the failures that is no cancellation.
+func (e *SagaError) Failure() error {
+	return temporal.NewApplicationErrorWithOptions(e.Error(), protocol.FailureSagaFailed, temporal.ApplicationErrorOptions{
+		NonRetryable: true, Cause: protocol.Recorded(e.Unwrap()),
+	})
+}
+
 func (e *SagaError) Error() string {
 	texts := make([]string, 0, len(e.Compensations))
 	for _, c := range e.Compensations {

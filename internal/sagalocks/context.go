@@ -44,14 +44,14 @@ func WithState(ctx workflow.Context, s *State) workflow.Context {
 	return with(ctx, func(a *asked) { a.state, a.coroutine = s, &coroutine{} })
 }
 
-// WithCoroutine returns the context of a coroutine that was started under ctx. One that a saga's function starts under a context
-// from outside the saga is taken for the saga's, so that its steps are found too.
-func WithCoroutine(ctx workflow.Context) workflow.Context {
-	return with(ctx, func(a *asked) {
-		if a.strays() == nil {
-			a.coroutine = &coroutine{}
-		}
-	})
+// Go makes the function of a coroutine that is started under ctx. One that a saga's function starts under a context from outside
+// the saga is taken for the saga's, so that its steps are found too.
+func Go(ctx workflow.Context, f func(ctx workflow.Context)) func(ctx workflow.Context) {
+	own := &coroutine{}
+	if a := askedOf(ctx); a.strays() != nil {
+		own = a.coroutine
+	}
+	return func(ctx workflow.Context) { f(with(ctx, func(a *asked) { a.coroutine = own })) }
 }
 
 // strays returns the open saga in whose function the context is used, although it comes from outside the saga; else nil. RunSaga

@@ -179,12 +179,18 @@ func (s *State) letGo(ctx workflow.Context, timeout time.Duration, free, used us
 		Resources: free.names(), Schedule: s.schedule, Used: used, Inherits: s.wasReset || s.continues, All: all, Before: s.before(ctx),
 		Collection: s.collection.Known(),
 	}}, nil)
-	if lock := protocol.LockError(err); errors.Is(lock, lockcore.ErrLost) {
-		return protocol.NewWaitError(lock, false)
+	lock := protocol.LockError(err)
+	switch {
+	case err == nil:
+		return nil
+	case lock != nil:
+		err = protocol.NewWaitError(lock, false)
+	default:
+		err = protocol.NewWaitUnavailable("lockstep: whether locks were lost is not known, and they were not released: "+message(err), false)
 	}
-	if err != nil {
-		workflow.GetLogger(ctx).Error("lockstep: it is not known whether locks were lost, and they were not released: they stand until the workflow "+
-			"ends, and then until the janitor releases them or their HoldTTL is over", "resources", free.names(), "error", err)
+	if !errors.Is(lock, lockcore.ErrLost) {
+		workflow.GetLogger(ctx).Error("lockstep: locks were not released: they stand until the workflow ends, and then until the janitor releases them or "+
+			"their HoldTTL is over", "resources", free.names(), "error", err)
 	}
-	return protocol.TypedError(err)
+	return err
 }

@@ -151,12 +151,13 @@ func (s *State) releaseAll(ctx workflow.Context, err error) error {
 	}
 	if again := (*workflow.ContinueAsNewError)(nil); err == nil || errors.As(err, &again) {
 		failed := s.letGo(ctx, 0, all, all.held(), s.continues)
-		if failed == nil {
+		switch {
+		case failed == nil, len(all.held()) == 0: // nothing can be lost that is not used
 			return err
+		case !errors.Is(failed, lockcore.ErrLost):
+			return failed
 		}
-		if err = failed; !errors.Is(failed, lockcore.ErrLost) {
-			return err
-		}
+		err = failed
 	}
 	_ = s.letGo(ctx, 0, all, nil, s.continues) // it is logged
 	return err

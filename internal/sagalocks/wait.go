@@ -129,7 +129,7 @@ func (t *Step) timeIsOver(err, failure error) error {
 	case lock != nil:
 		return protocol.NewWaitError(lock, !t.ran)
 	case t.parked.Unavailable:
-		return protocol.NewWaitUnavailable(failure, !t.ran)
+		return protocol.NewWaitUnavailable(message(failure), !t.ran)
 	default:
 		return err
 	}
