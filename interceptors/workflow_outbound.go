@@ -97,13 +97,13 @@ func (w *workflowOutbound) NewContinueAsNewError(ctx workflow.Context, fn any, a
 func (w *workflowOutbound) watch(ctx workflow.Context, step *sagalocks.Step, schedule func(workflow.Context) workflow.Future) workflow.Future {
 	inner := schedule(ctx)
 	outer, settable := workflow.NewFuture(ctx)
-	workflow.GoNamed(ctx, "lockstep-step", func(ctx workflow.Context) {
-		err := step.Enter(ctx, func(ctx workflow.Context) error {
+	run := func(own workflow.Context) {
+		err := step.Enter(own, func(own workflow.Context) error {
 			if inner == nil {
-				inner = schedule(ctx)
+				inner = schedule(own)
 			}
 			this := inner
-			err := this.Get(ctx, nil)
+			err := this.Get(own, nil)
 			if _, parked := protocol.Parked(err); parked {
 				inner = nil
 			}
@@ -113,17 +113,25 @@ func (w *workflowOutbound) watch(ctx workflow.Context, step *sagalocks.Step, sch
 			settable.SetError(err)
 			return
 		}
-		w.pass(ctx, inner, settable)
+		w.pass(own, ctx, inner, settable)
+	}
+	sagalocks.StateFrom(ctx).When(inner, func(own workflow.Context) {
+		if sagalocks.IsOver(inner.Get(own, nil)) {
+			run(own)
+			return
+		}
+		workflow.GoNamed(ctx, "lockstep-step", run)
 	})
 	return outer
 }
 
 // pass hands the result of a step on. A future that is chained to another decodes with the workflow's data converter. One that
 // looks at what the payload belongs to may have made it with the step's: the future of the step undoes that, and the result is
-// made anew for the workflow, as the input of a run that continues this one is, which no run becomes.
-func (w *workflowOutbound) pass(ctx workflow.Context, from workflow.Future, to workflow.Settable) {
+// made anew for the workflow, as the input of a run that continues this one is, which no run becomes. own is the context of the
+// coroutine that calls, and ctx that of the step.
+func (w *workflowOutbound) pass(own, ctx workflow.Context, from workflow.Future, to workflow.Settable) {
 	var raw converter.RawValue
-	if from.Get(ctx, &raw) != nil || raw.Payload() == nil {
+	if from.Get(own, &raw) != nil || raw.Payload() == nil {
 		to.Chain(from)
 		return
 	}

@@ -15,8 +15,8 @@ import (
 type compensation struct {
 	number   int
 	activity string
-	// dropped says that there is nothing to undo.
-	dropped bool
+	// step is what it undoes, if that is known.
+	step workflow.Future
 	// ctx is the context of the registration: its options and locks are the compensation's.
 	ctx workflow.Context
 	fn  func(ctx workflow.Context) error
@@ -38,7 +38,7 @@ func (s *Saga) add(ctx workflow.Context, activity string, fn func(ctx workflow.C
 func (s *Saga) compensate(ctx workflow.Context, parallel bool, err error) error {
 	var failed []*CompensationError
 	for len(s.pending) > 0 {
-		for _, done := range start(ctx, s.next(parallel)) {
+		for _, done := range start(ctx, s.next(ctx, parallel)) {
 			if err := done.future.Get(ctx, nil); err != nil {
 				failed = append(failed, &CompensationError{Step: done.number, Activity: done.activity, Err: err})
 			}
@@ -50,13 +50,16 @@ func (s *Saga) compensate(ctx workflow.Context, parallel bool, err error) error 
 	return &SagaError{Err: err, Compensations: failed}
 }
 
-// next takes out the compensations that run next: all of them, the last first, or the last alone.
-func (s *Saga) next(all bool) []*compensation {
+// next takes out the compensations that run next: all of them, the last first, or the last alone. Those whose step is known never
+// to have run have nothing to undo.
+func (s *Saga) next(ctx workflow.Context, all bool) []*compensation {
 	from := len(s.pending) - 1
 	if all {
 		from = 0
 	}
-	next := slices.DeleteFunc(slices.Clone(s.pending[from:]), func(c *compensation) bool { return c.dropped })
+	next := slices.DeleteFunc(slices.Clone(s.pending[from:]), func(c *compensation) bool {
+		return c.step != nil && c.step.IsReady() && protocol.NeverRan(c.step.Get(ctx, nil))
+	})
 	slices.Reverse(next)
 	s.pending = s.pending[:from]
 	return next

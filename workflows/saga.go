@@ -10,7 +10,6 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/internal/sagalocks"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
@@ -220,11 +219,6 @@ func (s *Saga) Step(ctx workflow.Context, activity, undo any, args ...any) workf
 	c := s.add(ctx, activityName(undo), func(ctx workflow.Context) error {
 		return workflow.ExecuteActivity(sagalocks.WithUndoing(ctx, undone), undo, args...).Get(ctx, nil)
 	})
-	inner := workflow.ExecuteActivity(sagalocks.WithUndone(ctx, undone), activity, args...)
-	outer, settable := workflow.NewFuture(ctx)
-	workflow.GoNamed(ctx, "saga-step", func(ctx workflow.Context) {
-		c.dropped = protocol.NeverRan(inner.Get(ctx, nil))
-		settable.Chain(inner)
-	})
-	return outer
+	c.step = workflow.ExecuteActivity(sagalocks.WithUndone(ctx, undone), activity, args...)
+	return c.step
 }

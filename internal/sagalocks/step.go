@@ -163,6 +163,13 @@ func (t *Step) Enter(ctx workflow.Context, ask func(ctx workflow.Context) error)
 	}
 }
 
+// IsOver reports whether the outcome of a scheduling leaves nothing to wait for or to give up, so that [Step.Enter] does not block.
+func IsOver(err error) bool {
+	timeout := new(temporal.TimeoutError)
+	_, parked := protocol.Parked(err)
+	return !parked && !temporal.IsCanceledError(err) && !errors.As(err, &timeout)
+}
+
 // again numbers the next scheduling of a step that has waited, and says with what options: those of ctx, less the attempts and the
 // time that the step itself has used.
 func (t *Step) again(ctx workflow.Context) workflow.Context {
