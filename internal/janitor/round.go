@@ -106,7 +106,7 @@ func (r *round) tend(ctx context.Context, s *suspect, found *answer) {
 	var over, left []lockcore.Status
 	for _, e := range s.entries {
 		switch _, step, _ := protocol.ParseLockID(e.LockID); {
-		case found.continued && !e.HandedOver:
+		case found.continued && !r.handedOver(ctx, e):
 			left = append(left, e)
 		case found.isOver(&e) && step == "":
 			r.leave(ctx, e)
@@ -120,6 +120,24 @@ func (r *round) tend(ctx context.Context, s *suspect, found *answer) {
 	}
 	r.release(ctx, over, "its step has ended")
 	r.release(ctx, left, "its workflow run has continued as new, and not handed it over")
+}
+
+// handedOver reports whether a closed run has handed an entry over, perhaps after it was listed. If
+// that is not known it reports true.
+func (r *round) handedOver(ctx context.Context, e lockcore.Status) bool {
+	if e.HandedOver || e.State != lockcore.StateHolding {
+		return e.HandedOver
+	}
+	for now, err := range r.Locker.Status(ctx, lockcore.Filter{Resource: e.Resource, LockID: e.LockID}) {
+		if err != nil {
+			r.failed(ctx, "read", e.LockID, err)
+			return true
+		}
+		if now.State == lockcore.StateHolding && now.HandedOver {
+			return true
+		}
+	}
+	return false
 }
 
 // extend gives a sign of life for a kept hold, if half of its time is gone, or if it would not

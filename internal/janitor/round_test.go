@@ -231,6 +231,20 @@ func TestAPlaceOfAnOpenRunStands(t *testing.T) {
 	})
 }
 
+// TestWhatIsHandedOverAfterItWasListedStands: the run ends between the list and the question.
+func TestWhatIsHandedOverAfterItWasListedStands(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.keeps(t, "ns/w", "r", "handed over", time.Hour)
+		w.is("w/r", answer{verdict: inherited, continued: true})
+		w.before = func() { require.NoError(t, w.HandOver(t.Context(), "ns/w", "r", "handed over")) }
+		defer run(t, w.janitor(t))()
+		elapse(time.Minute)
+		require.Equal(t, []string{"ns/w holding"}, w.on(t, "handed over"))
+	})
+}
+
 // TestARunThatContinuedAsNewKeepsWhatItHasHandedOver, and nothing else.
 func TestARunThatContinuedAsNewKeepsWhatItHasHandedOver(t *testing.T) {
 	t.Parallel()

@@ -90,7 +90,8 @@ func (s *Story) checkFences() (all []Violation) {
 	for name, grants := range byResource {
 		for _, later := range grants {
 			for _, earlier := range grants {
-				if earlier.begin < later.At && earlier.Fence >= later.Fence && !later.Joined {
+				// A party's steps have one fence as long as its hold stands.
+				if earlier.begin < later.At && (earlier.Fence > later.Fence || earlier.Fence == later.Fence && earlier.Workflow != later.Workflow) {
 					all = append(all, Violation{
 						Check: "fences", At: later.begin, Involved: []string{earlier.Workflow, later.Workflow},
 						Text: fmt.Sprintf("%s: %s of %s has the fence %d, and %s of %s had %d before",

@@ -210,7 +210,7 @@ func (s *stages) entries(k acquireKind) expr {
 	if k.keep {
 		made = append(list(
 			merge("$t.kept", doc(v("part", nil), v("createdAt", "$$NOW"), firstFence), "$t.k", cond("$t.k", doc(v("joined", true)), nil), doc(
-				v("mode", "$t.new.mode"), v("order", largest("$t.k.order", "$t.ord")), v("fence", "$t.new.fence"), v("ttl", "$t.kept.ttl"),
+				v("mode", "$t.new.mode"), v("order", largest("$t.k.order", "$t.ord")), v("firstOrder", op("$min", "$t.k.firstOrder", "$t.ord")), v("fence", "$t.new.fence"), v("ttl", "$t.kept.ttl"),
 				v("trace", "$t.kept.trace"), v("expiresAt", largest("$t.k.expiresAt", until("$t.hold", k.holdForever || k.forever)))))), made...)
 	}
 	unchanged := expr("$held")
