@@ -182,3 +182,24 @@ func TestAStepBesideASagaIsNotRefused(t *testing.T) {
 	require.False(t, l.asked()[0].Keep)
 	require.True(t, l.asked()[1].Keep)
 }
+
+// What the database's side refuses is named as the user wrote it.
+func TestARefusalNamesTheLocksOrTheRule(t *testing.T) {
+	t.Parallel()
+	l := &fakeLocker{enter: func(context.Context, int, lockcore.Request) error {
+		return &lockcore.InvalidError{Field: "Request.Resources[0].Limit", Value: "-1", Bound: "1 or more"}
+	}}
+	fields := map[string]string{"Debit": "Locks.Resources[0].Limit", "Credit": `what the rule of "Credit" returns: Resources[0].Limit`}
+	i := New(Options{Rules: []Rule{{Activity: "Credit", Resources: func([]any) ([]lockcore.Resource, error) { return resources(account), nil }}}})
+	i.locker = l
+	require.NoError(t, runWorkflow(t, workflowEnv(t, i), &releases{}, func(ctx workflow.Context) error {
+		for name, ctx := range map[string]workflow.Context{"Debit": workflows.Guard(ctx, account), "Credit": ctx} {
+			err := step(ctx, name)
+			var refused *lockcore.InvalidError
+			if !errors.As(workflows.LockError(err), &refused) || refused.Field != fields[name] {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+		}
+		return nil
+	}))
+}

@@ -37,8 +37,10 @@ func (s *Saga) add(ctx workflow.Context, activity string, fn func(ctx workflow.C
 // returns err, or a *SagaError where a compensation failed.
 func (s *Saga) compensate(ctx workflow.Context, parallel bool, err error) error {
 	var failed []*CompensationError
+	ran := 0
 	for len(s.pending) > 0 {
 		for _, done := range start(ctx, s.next(ctx, parallel)) {
+			ran++
 			if err := done.future.Get(ctx, nil); err != nil {
 				failed = append(failed, &CompensationError{Step: done.number, Activity: done.activity, Err: err})
 			}
@@ -47,7 +49,7 @@ func (s *Saga) compensate(ctx workflow.Context, parallel bool, err error) error 
 	if len(failed) == 0 {
 		return err
 	}
-	return &SagaError{Err: err, Compensations: failed}
+	return &SagaError{Err: err, Compensations: failed, Ran: ran}
 }
 
 // next takes out the compensations that run next: all of them, the last first, or the last alone. Those whose step is known never

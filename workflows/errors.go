@@ -21,6 +21,8 @@ type SagaError struct {
 	Err error
 	// Compensations are the compensations that failed, in the order in which they ran.
 	Compensations []*CompensationError
+	// Ran is how many compensations ran, those that failed included.
+	Ran int
 }
 
 // CompensationError is the failure of one compensation.
@@ -54,7 +56,8 @@ func (e *SagaError) Error() string {
 	for _, c := range e.Compensations {
 		texts = append(texts, c.Error())
 	}
-	return fmt.Sprintf("%v; and it was not undone: %s", e.Err, strings.Join(texts, "; "))
+	return fmt.Sprintf("%v; and it was not undone, since %d of %d compensations failed: %s",
+		e.Err, len(e.Compensations), max(e.Ran, len(e.Compensations)), strings.Join(texts, "; "))
 }
 
 // Unwrap returns the first of the failures that is no cancellation, so that the history shows its

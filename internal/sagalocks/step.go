@@ -45,7 +45,7 @@ func RefuseLocal(ctx workflow.Context, activityType string) error {
 		return nil
 	}
 	return Invalid("workflows.Guard", fmt.Sprintf("around the local activity %q", protocol.Cut(activityType, 128)),
-		"ordinary activities: use workflow.ExecuteActivity; or take workflows.Lock, and run the local activity under workflows.Unguarded")
+		"an ordinary activity, by workflow.ExecuteActivity; or workflows.Lock, and the local activity under workflows.Unguarded")
 }
 
 // Step numbers a call of ExecuteActivity and says how it is guarded under ctx; nil if it is not. An error is a
