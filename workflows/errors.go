@@ -11,7 +11,8 @@ import (
 )
 
 // SagaError is what [RunSaga] returns when compensation itself failed: the state is neither what the
-// saga wanted nor what it was before, and somebody has to look.
+// saga wanted nor what it was before, and a person has to look. In a history, and so in a parent and in a client, it is an
+// application error of the type "lockstep.SagaFailed", which is not retryable.
 //
 // It matches, with errors.Is and errors.As, whatever Err or one of Compensations matches, with one
 // exception: never a *temporal.CanceledError. So a cancelled workflow whose compensation failed closes as failed, with the
