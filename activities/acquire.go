@@ -26,6 +26,7 @@ func (a *Activities) Acquire(ctx context.Context, p AcquireParams) (AcquireResul
 		return AcquireResult{}, protocol.Failure(err)
 	}
 	leases, err := a.enter(ctx, p, caller, req)
+	err = protocol.Asked(err, "")
 	protocol.TellAncestors(err, caller, p.Ancestors)
 	if err == nil && p.HoldOnly {
 		err = a.Locker.Leave(ctx, leases...)

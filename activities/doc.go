@@ -1,6 +1,7 @@
-// Package activities holds Lockstep's own activities, and what the code of a guarded step may ask about its locks.
+// Package activities is what the code of activities may ask about the locks under which it runs. Go code needs [Fence] and
+// [Leases], and nothing else of it: workflows ask for locks by package workflows, and package worker installs the activities.
 //
-// A step that runs under locks knows their fences. A fence is a number per resource that grows with every grant. A
+// A fence is a number per resource that grows with every grant. A
 // resource that remembers the highest one it has seen, and refuses lower ones, is safe from a step that has lost its lock:
 //
 //	func (a *Bank) Debit(ctx context.Context, in Transfer) error {

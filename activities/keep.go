@@ -59,7 +59,7 @@ func (a *Activities) Keep(ctx context.Context, p KeepParams) (KeepResult, error)
 			}
 			due = time.Now().Add(again)
 		}
-		if !protocol.Connects(activity.GetClient(ctx)) {
+		if !openrun.Connects(activity.GetClient(ctx)) {
 			return KeepResult{}, nil
 		}
 		timer := time.NewTimer(min(beat, time.Until(due)))
@@ -127,6 +127,6 @@ func (a *Activities) endKeep(ctx context.Context, info activity.Info, who party,
 // hasClosed reports whether the activity's workflow is known to have ended for good: no run of it is open, which could go on
 // with its locks.
 func hasClosed(ctx context.Context, info activity.Info) bool {
-	now, err := protocol.Describe(ctx, activity.GetClient(ctx).WorkflowService(), info.Namespace, info.WorkflowExecution.ID, "")
-	return err == nil && protocol.HasEnded(now.GetStatus())
+	now, err := openrun.Describe(ctx, activity.GetClient(ctx).WorkflowService(), info.Namespace, info.WorkflowExecution.ID, "")
+	return err == nil && openrun.HasEnded(now.GetStatus())
 }

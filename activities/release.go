@@ -50,7 +50,7 @@ func (a *Activities) Release(ctx context.Context, p ReleaseParams) (ReleaseResul
 func (a *Activities) commit(ctx context.Context, p ReleaseParams, caller protocol.Run) error {
 	c := lockcore.Commit{
 		LockID: caller.LockID(), Run: caller.RunID, Resources: p.Resources, Order: lockcore.LastAttempt(p.Schedule),
-		Inherits: p.Inherits || !protocol.Connects(activity.GetClient(ctx)),
+		Inherits: p.Inherits || !openrun.Connects(activity.GetClient(ctx)),
 	}
 	if p.Before != "" {
 		c.Before = []string{p.Before}

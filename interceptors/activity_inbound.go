@@ -122,7 +122,7 @@ func (a *activityInbound) enterGuard(ctx context.Context, run protocol.Run, guar
 	protocol.TellAncestors(err, run, guard.Ancestors)
 	// Nothing was sent, or nothing stands that is this attempt's.
 	refused := errors.Is(err, lockcore.ErrInvalid) || errors.Is(err, lockcore.ErrSuperseded)
-	err = enterFailure(ctx, guard, req, err)
+	err = enterFailure(ctx, guard, req, protocol.Asked(err, "Locks."))
 	if _, parked := protocol.Parked(err); refused {
 		return nil, err
 	} else if hasCanceled(ctx) || !parked && (guard.Scope == protocol.ScopeStep || !guard.Park && isLast(ctx)) {

@@ -166,3 +166,5 @@ func quietSuite() *testsuite.WorkflowTestSuite {
 	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	return suite
 }
+
+func resources(all ...lockcore.Resource) []lockcore.Resource { return all }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/activity"
@@ -120,4 +122,84 @@ func TestAStepWithAnUndoIsNotOfScopeStep(t *testing.T) {
 	})
 	require.ErrorIs(t, workflows.LockError(err), lockcore.ErrInvalid)
 	require.Empty(t, l.asked(), "neither the step nor its undo ran")
+}
+
+// A guarded step whose context comes from outside the saga would not hold its locks for the saga.
+func TestAStepInASagaUnderAContextFromOutsideIsRefused(t *testing.T) {
+	t.Parallel()
+	outside := func(outer workflow.Context, l workflows.Locks) func(workflow.Context) error {
+		l.Resources = resources(account)
+		return func(workflow.Context) error { return step(workflows.WithLocks(outer, l), "Debit") }
+	}
+	for name, tc := range map[string]struct {
+		fn      func(outer workflow.Context) func(ctx workflow.Context) error
+		refused bool
+	}{
+		"outer": {func(outer workflow.Context) func(workflow.Context) error { return outside(outer, workflows.Locks{}) }, true},
+		"a coroutine of the outer": {func(outer workflow.Context) func(workflow.Context) error {
+			return func(ctx workflow.Context) error {
+				future, settable := workflow.NewFuture(ctx)
+				workflow.Go(outer, func(own workflow.Context) { settable.Set(nil, outside(own, workflows.Locks{})(own)) })
+				return future.Get(ctx, nil)
+			}
+		}, true},
+		"said": {func(outer workflow.Context) func(workflow.Context) error {
+			return outside(outer, workflows.Locks{Scope: workflows.ScopeStep})
+		}, false},
+		"not guarded": {func(outer workflow.Context) func(workflow.Context) error {
+			return func(workflow.Context) error { return step(outer, "Debit") }
+		}, false},
+	} {
+		l := &fakeLocker{}
+		require.NoError(t, runWorkflow(t, workflowEnv(t, with(l)), &releases{}, func(outer workflow.Context) error {
+			err := workflows.RunSaga(outer, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error { return tc.fn(outer)(ctx) })
+			if !tc.refused {
+				return err
+			}
+			if !errors.Is(err, lockcore.ErrInvalid) || !strings.Contains(err.Error(), "outside the saga") {
+				return fmt.Errorf("it was not refused: %w", err)
+			}
+			return step(workflows.Guard(outer, account), "Credit") // the saga has ended
+		}), name)
+	}
+}
+
+// A step beside a saga, in a coroutine or a handler of its own, is not taken for the saga's.
+func TestAStepBesideASagaIsNotRefused(t *testing.T) {
+	t.Parallel()
+	l := &fakeLocker{}
+	require.NoError(t, runWorkflow(t, workflowEnv(t, with(l)), &releases{}, func(ctx workflow.Context) error {
+		beside, settable := workflow.NewFuture(ctx)
+		workflow.Go(ctx, func(ctx workflow.Context) {
+			err := workflow.Sleep(ctx, time.Second)
+			settable.Set(nil, errors.Join(err, step(workflows.Guard(ctx, account), "Credit")))
+		})
+		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
+			return errors.Join(beside.Get(ctx, nil), step(workflows.Guard(ctx, account), "Debit"))
+		})
+	}))
+	require.Len(t, l.asked(), 2)
+	require.False(t, l.asked()[0].Keep)
+	require.True(t, l.asked()[1].Keep)
+}
+
+// What the database's side refuses is named as the user wrote it.
+func TestARefusalNamesTheLocksOrTheRule(t *testing.T) {
+	t.Parallel()
+	l := &fakeLocker{enter: func(context.Context, int, lockcore.Request) error {
+		return &lockcore.InvalidError{Field: "Request.Resources[0].Limit", Value: "-1", Bound: "1 or more"}
+	}}
+	fields := map[string]string{"Debit": "Locks.Resources[0].Limit", "Credit": `what the rule of "Credit" returns: Resources[0].Limit`}
+	i := New(Options{Rules: []Rule{{Activity: "Credit", Resources: func([]any) ([]lockcore.Resource, error) { return resources(account), nil }}}})
+	i.locker = l
+	require.NoError(t, runWorkflow(t, workflowEnv(t, i), &releases{}, func(ctx workflow.Context) error {
+		for name, ctx := range map[string]workflow.Context{"Debit": workflows.Guard(ctx, account), "Credit": ctx} {
+			err := step(ctx, name)
+			var refused *lockcore.InvalidError
+			if !errors.As(workflows.LockError(err), &refused) || refused.Field != fields[name] {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+		}
+		return nil
+	}))
 }

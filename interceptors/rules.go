@@ -41,7 +41,7 @@ func (a *activityInbound) ruled(ctx context.Context, args []any) ([]lockcore.Res
 	if err == nil && len(resources) > 0 && info.IsLocalActivity {
 		err = &lockcore.InvalidError{
 			Field: "worker.Options.Rules", Value: fmt.Sprintf("the local activity %q", protocol.Cut(info.ActivityType.Name, 128)),
-			Bound: "ordinary activities: use workflow.ExecuteActivity, or workflows.Lock around the local activity",
+			Bound: "an ordinary activity, by workflow.ExecuteActivity: a rule cannot guard a local one",
 		}
 	}
 	return resources, protocol.Failure(err)
@@ -97,7 +97,7 @@ func (a *activityInbound) enterRule(ctx context.Context, run protocol.Run, guard
 	case errors.As(err, &busy):
 		return nil, protocol.WaitingFailure(busy, comeBack(busy, info, rand.Float64())) //nolint:gosec // spreads retries, guards nothing
 	default:
-		return nil, protocol.Failure(err)
+		return nil, protocol.Failure(protocol.Asked(err, fmt.Sprintf("what the rule of %q returns: ", info.ActivityType.Name)))
 	}
 }
 

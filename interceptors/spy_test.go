@@ -10,9 +10,11 @@ import (
 // spy is another party's interceptor, beside ours.
 type spy struct {
 	interceptor.WorkerInterceptorBase
-	// scheduled sees each activity that is scheduled; entered each that is run. Either may be nil.
+	// scheduled sees each activity that is scheduled, entered each that is run, and coroutine each that is started, by its name. Any of
+	// them may be nil.
 	scheduled func(ctx workflow.Context, activityType string)
 	entered   func(ctx context.Context)
+	coroutine func(name string)
 }
 
 func (s *spy) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
@@ -42,6 +44,13 @@ func (s *spyOutbound) ExecuteActivity(ctx workflow.Context, activityType string,
 		s.spy.scheduled(ctx, activityType)
 	}
 	return s.Next.ExecuteActivity(ctx, activityType, args...)
+}
+
+func (s *spyOutbound) Go(ctx workflow.Context, name string, f func(ctx workflow.Context)) workflow.Context {
+	if s.spy.coroutine != nil {
+		s.spy.coroutine(name)
+	}
+	return s.Next.Go(ctx, name, f)
 }
 
 type spyActivity struct {

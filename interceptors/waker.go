@@ -12,6 +12,7 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
 
+	"github.com/temporal-lockstep/lockstep/internal/openrun"
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
@@ -62,7 +63,7 @@ func newWaker(l *lockcore.Locker, connected func(Connection)) *waker {
 // use takes the connection of the worker that runs an activity in a namespace.
 func (w *waker) use(ctx context.Context, namespaceID string) {
 	c := activity.GetClient(ctx)
-	if w == nil || !protocol.Connects(c) {
+	if w == nil || !openrun.Connects(c) {
 		return
 	}
 	w.connect(Connection{Client: c, Namespace: activity.GetInfo(ctx).Namespace, NamespaceID: namespaceID, Logger: activity.GetLogger(ctx)})
@@ -171,7 +172,7 @@ func (w *waker) wake(t lockcore.Turn) {
 
 // hasClosed reports whether a run is known to be closed. It leaves its queues before it continues as new.
 func (c Connection) hasClosed(ctx context.Context, run protocol.Run) bool {
-	info, err := protocol.Describe(ctx, c.Client.WorkflowService(), c.Namespace, run.WorkflowID, run.RunID)
+	info, err := openrun.Describe(ctx, c.Client.WorkflowService(), c.Namespace, run.WorkflowID, run.RunID)
 	status := info.GetStatus()
-	return err == nil && (protocol.HasEnded(status) || status == enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW)
+	return err == nil && (openrun.HasEnded(status) || status == enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW)
 }

@@ -6,18 +6,18 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/collection"
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
-	"github.com/temporal-lockstep/lockstep/internal/protocol/run"
+	"github.com/temporal-lockstep/lockstep/internal/sagalocks"
 )
 
 // workflowInbound gives a run its state. There is one for each run in the cache, and another one when
 // the run is replayed, with a state of its own that the replay fills.
 type workflowInbound struct {
 	interceptor.WorkflowInboundInterceptorBase
-	state *run.State
+	state *sagalocks.State
 }
 
 func newWorkflowInbound(next interceptor.WorkflowInboundInterceptor, collection *collection.ID) *workflowInbound {
-	return &workflowInbound{WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, state: run.NewState(collection)}
+	return &workflowInbound{WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, state: sagalocks.NewState(collection)}
 }
 
 // Init puts the outbound side into the chain.
@@ -31,31 +31,27 @@ func (w *workflowInbound) Init(outbound interceptor.WorkflowOutboundInterceptor)
 // held for the whole run when it has returned, or leaves it to the run that continues it. Not in a deferred
 // function: those run on eviction too, and after a panic, which must leave the locks to the run that is tried again.
 func (w *workflowInbound) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteWorkflowInput) (any, error) {
-	if run.StateFrom(ctx) != nil { // installed twice: the outer one does it
+	if sagalocks.StateFrom(ctx) != nil { // installed twice: the outer one does it
 		return w.Next.ExecuteWorkflow(ctx, in)
 	}
 	if err := w.state.Begin(ctx, interceptor.WorkflowHeader(ctx)); err != nil {
 		panic(err) // fails the workflow task, and not the workflow, until a worker comes that can read the header
 	}
-	ctx = run.WithState(ctx, w.state)
+	ctx = sagalocks.WithState(ctx, w.state)
 	result, err := w.Next.ExecuteWorkflow(ctx, in)
-	w.state.EndSteps(ctx)
-	done, err := w.state.HandOver(ctx, err)
-	if done {
-		return result, err
-	}
 	ended := w.state.End(ctx, err)
-	if err == nil && ended != nil {
+	if ended != nil {
 		result = nil
 	}
-	return result, protocol.Plain(ended)
+	return result, protocol.Recorded(ended)
 }
 
 // ExecuteUpdate runs an update handler, whose context does not derive from the workflow function's,
 // with the same state.
 func (w *workflowInbound) ExecuteUpdate(ctx workflow.Context, in *interceptor.UpdateInput) (any, error) {
-	if run.StateFrom(ctx) == nil {
-		ctx = run.WithState(ctx, w.state)
+	if sagalocks.StateFrom(ctx) == nil {
+		ctx = sagalocks.WithState(ctx, w.state)
 	}
-	return w.Next.ExecuteUpdate(ctx, in)
+	result, err := w.Next.ExecuteUpdate(ctx, in)
+	return result, protocol.Recorded(err)
 }

@@ -6,11 +6,10 @@ import (
 
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/interceptor"
-	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
-	"github.com/temporal-lockstep/lockstep/internal/protocol/run"
+	"github.com/temporal-lockstep/lockstep/internal/sagalocks"
 )
 
 // workflowOutbound writes the guards of steps into their headers.
@@ -25,30 +24,16 @@ type guardedKey struct{}
 // adds no command.
 func (w *workflowOutbound) ExecuteActivity(ctx workflow.Context, activityType string, args ...any) workflow.Future {
 	plain := func(ctx workflow.Context) workflow.Future { return w.Next.ExecuteActivity(ctx, activityType, args...) }
-	state := run.StateFrom(ctx)
+	state := sagalocks.StateFrom(ctx)
 	if state == nil || ctx.Value(guardedKey{}) != nil || protocol.IsMachinery(activityType) {
 		return plain(ctx)
 	}
 	step, err := state.Step(ctx, activityType)
-	if err != nil {
+	ctx = workflow.WithValue(ctx, guardedKey{}, true)
+	switch {
+	case err != nil:
 		return failed(ctx, err)
-	}
-	return w.enter(workflow.WithValue(ctx, guardedKey{}, true), step, activityType, plain)
-}
-
-// ExecuteLocalActivity refuses a guarded one.
-func (w *workflowOutbound) ExecuteLocalActivity(ctx workflow.Context, activityType string, args ...any) workflow.Future {
-	if !protocol.IsMachinery(activityType) {
-		if err := run.RefuseLocal(ctx, activityType); err != nil {
-			return failed(ctx, err)
-		}
-	}
-	return w.Next.ExecuteLocalActivity(ctx, activityType, args...)
-}
-
-// enter schedules a step with its guard, if it has one.
-func (w *workflowOutbound) enter(ctx workflow.Context, step *run.Step, activityType string, plain func(workflow.Context) workflow.Future) workflow.Future {
-	if step.Guard == nil {
+	case step == nil:
 		return plain(ctx)
 	}
 	return w.watch(ctx, step, func(ctx workflow.Context) workflow.Future {
@@ -59,8 +44,23 @@ func (w *workflowOutbound) enter(ctx workflow.Context, step *run.Step, activityT
 	})
 }
 
+// ExecuteLocalActivity refuses a guarded one.
+func (w *workflowOutbound) ExecuteLocalActivity(ctx workflow.Context, activityType string, args ...any) workflow.Future {
+	if !protocol.IsMachinery(activityType) {
+		if err := sagalocks.RefuseLocal(ctx, activityType); err != nil {
+			return failed(ctx, err)
+		}
+	}
+	return w.Next.ExecuteLocalActivity(ctx, activityType, args...)
+}
+
+// Go tells coroutines apart, so that a step in a saga's function is found whose context comes from outside the saga.
+func (w *workflowOutbound) Go(ctx workflow.Context, name string, f func(ctx workflow.Context)) workflow.Context {
+	return w.Next.Go(ctx, name, sagalocks.Go(ctx, f))
+}
+
 // writeGuard puts the step's guard into the header of its next scheduling.
-func writeGuard(ctx workflow.Context, step *run.Step, activityType string) error {
+func writeGuard(ctx workflow.Context, step *sagalocks.Step, activityType string) error {
 	payload, err := protocol.EncodeGuard(*step.Guard)
 	if err != nil {
 		return err
@@ -75,7 +75,7 @@ func writeGuard(ctx workflow.Context, step *run.Step, activityType string) error
 
 // ExecuteChildWorkflow writes the party that the child inherits, if its context says so, into its header.
 func (w *workflowOutbound) ExecuteChildWorkflow(ctx workflow.Context, childType string, args ...any) workflow.ChildWorkflowFuture {
-	if err := run.Adopt(ctx, interceptor.WorkflowHeader(ctx)); err != nil {
+	if err := sagalocks.Adopt(ctx, interceptor.WorkflowHeader(ctx)); err != nil {
 		panic(err) // a text that cannot be written as JSON
 	}
 	return w.Next.ExecuteChildWorkflow(ctx, childType, args...)
@@ -83,7 +83,7 @@ func (w *workflowOutbound) ExecuteChildWorkflow(ctx workflow.Context, childType 
 
 // NewContinueAsNewError lets the next run keep the party that this one inherited.
 func (w *workflowOutbound) NewContinueAsNewError(ctx workflow.Context, fn any, args ...any) error {
-	if state := run.StateFrom(ctx); state != nil {
+	if state := sagalocks.StateFrom(ctx); state != nil {
 		if err := state.Continue(interceptor.WorkflowHeader(ctx)); err != nil {
 			panic(err) // a text that cannot be written as JSON
 		}
@@ -91,44 +91,47 @@ func (w *workflowOutbound) NewContinueAsNewError(ctx workflow.Context, fn any, a
 	return w.Next.NewContinueAsNewError(ctx, fn, args...)
 }
 
-// GetLogger returns the logger of the next one, but where nothing is to be logged.
-func (w *workflowOutbound) GetLogger(ctx workflow.Context) log.Logger {
-	return run.Logger(ctx, w.Next.GetLogger(ctx))
-}
-
-// watch schedules a step, waits for its locks when they are busy, and schedules it again. It returns a future that
-// completes as the step does, after what became of it was noted, and whose error matches lockcore's if a lock was the
-// reason. A struct around the future would do for Get, but not for selectors, which take only the SDK's own.
-func (w *workflowOutbound) watch(ctx workflow.Context, step *run.Step, schedule func(workflow.Context) workflow.Future) workflow.Future {
+// watch schedules a step, and again after each wait for its locks. It returns a future that completes as the step does, after what
+// became of it was noted, and whose error matches lockcore's if a lock was the reason. A struct around the future would do for
+// Get, but not for selectors, which take only the SDK's own.
+func (w *workflowOutbound) watch(ctx workflow.Context, step *sagalocks.Step, schedule func(workflow.Context) workflow.Future) workflow.Future {
 	inner := schedule(ctx)
 	outer, settable := workflow.NewFuture(ctx)
-	workflow.GoNamed(ctx, "lockstep-step", func(ctx workflow.Context) {
-		err := inner.Get(ctx, nil)
-		for details, parked := protocol.Parked(err); parked; details, parked = protocol.Parked(err) {
-			if err := step.Wait(ctx, details, err); err != nil {
-				settable.SetError(err)
-				return
+	run := func(own workflow.Context) {
+		err := step.Enter(own, func(own workflow.Context) error {
+			if inner == nil {
+				inner = schedule(own)
 			}
-			ctx = step.Again(ctx)
-			inner = schedule(ctx)
-			err = inner.Get(ctx, nil)
-		}
-		step.Done(ctx, err)
-		if typed := protocol.TypedError(err); typed != nil {
-			settable.SetError(step.Failed(typed))
+			this := inner
+			err := this.Get(own, nil)
+			if _, parked := protocol.Parked(err); parked {
+				inner = nil
+			}
+			return err
+		})
+		if err != nil {
+			settable.SetError(err)
 			return
 		}
-		w.pass(ctx, inner, settable)
+		w.pass(own, ctx, inner, settable)
+	}
+	sagalocks.StateFrom(ctx).When(inner, func(own workflow.Context) {
+		if sagalocks.IsOver(inner.Get(own, nil)) {
+			run(own)
+			return
+		}
+		workflow.GoNamed(ctx, "lockstep-step", run)
 	})
 	return outer
 }
 
 // pass hands the result of a step on. A future that is chained to another decodes with the workflow's data converter. One that
 // looks at what the payload belongs to may have made it with the step's: the future of the step undoes that, and the result is
-// made anew for the workflow, as the input of a run that continues this one is, which no run becomes.
-func (w *workflowOutbound) pass(ctx workflow.Context, from workflow.Future, to workflow.Settable) {
+// made anew for the workflow, as the input of a run that continues this one is, which no run becomes. own is the context of the
+// coroutine that calls, and ctx that of the step.
+func (w *workflowOutbound) pass(own, ctx workflow.Context, from workflow.Future, to workflow.Settable) {
 	var raw converter.RawValue
-	if from.Get(ctx, &raw) != nil || raw.Payload() == nil {
+	if from.Get(own, &raw) != nil || raw.Payload() == nil {
 		to.Chain(from)
 		return
 	}

@@ -20,6 +20,7 @@ const (
 	maxComment   = 1024
 	maxResources = 100
 	maxLimit     = 1_000_000
+	limitBound   = "1 to 1,000,000; lockcore.Shared has no limit"
 )
 
 // check refuses what is never accepted, before the database is asked.
@@ -114,8 +115,8 @@ func checkMode(field string, r Resource) error {
 	return firstError(
 		refuse(r.Mode != ModeExclusive && r.Mode != ModeShared, field+".Mode", quote(string(r.Mode)), `"X" (exclusive) or "S" (shared)`),
 		refuse(r.Mode == ModeExclusive && r.Limit != 0, field+".Limit", strconv.Itoa(r.Limit), "0 in exclusive mode"),
-		refuse(r.Limit == noPlaces, field+".Limit", "0", fmt.Sprintf("1 to %d; lockcore.Shared has no limit", maxLimit)),
-		checkRange(field+".Limit", r.Limit, 0, maxLimit),
+		refuse(r.Limit == noPlaces, field+".Limit", "0", limitBound),
+		refuse(r.Limit < 0 || r.Limit > maxLimit, field+".Limit", strconv.Itoa(r.Limit), limitBound),
 	)
 }
 

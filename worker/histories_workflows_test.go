@@ -130,9 +130,16 @@ func locked(l workflows.Locks) func(workflow.Context) error {
 		if err != nil {
 			return err
 		}
-		err = do(withOptions(ctx), "Do")
-		return errors.Join(err, hold.Release(ctx))
+		return released(ctx, hold, do(withOptions(ctx), "Do"))
 	}
+}
+
+// released releases a Hold, and returns the first of the errors as it is.
+func released(ctx workflow.Context, hold *workflows.Hold, err error) error {
+	if lost := hold.Release(ctx); err == nil {
+		err = lost
+	}
+	return err
 }
 
 func handsItsLocksOver(ctx workflow.Context) error {
@@ -154,11 +161,11 @@ func stopsUnderALock(l workflows.Locks, times int) func(ctx workflow.Context) er
 			return err
 		}
 		err = do(withOptions(ctx), "Do")
-		for range times {
+		for i := 0; i < times && err == nil; i++ {
 			workflow.GetSignalChannel(ctx, "go").Receive(ctx, nil)
-			err = errors.Join(err, do(withOptions(ctx), "Do"))
+			err = do(withOptions(ctx), "Do")
 		}
-		return errors.Join(err, hold.Release(ctx))
+		return released(ctx, hold, err)
 	}
 }
 

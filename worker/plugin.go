@@ -140,8 +140,8 @@ func install(list *[]interceptor.WorkerInterceptor, own *interceptors.Intercepto
 		if there, ok := other.(*interceptors.Interceptor); ok {
 			if !there.Options().Same(own.Options()) {
 				return &lockcore.InvalidError{
-					Field: "plugin", Value: "another Locker, or other rules",
-					Bound: "the Locker and the rules of the Lockstep interceptor that the worker has already",
+					Field: "worker.Options.Plugins", Value: "a second Lockstep plugin, with another Locker or other rules",
+					Bound: "one plugin for the client and its workers, or the same Locker and rules in each",
 				}
 			}
 			return nil

@@ -85,8 +85,10 @@ func checkRules(rules []Rule) error {
 	for i, r := range rules {
 		field := fmt.Sprintf("worker.Options.Rules[%d]", i)
 		switch {
-		case r.activity == "" || protocol.IsMachinery(r.activity):
-			return &lockcore.InvalidError{Field: field, Value: fmt.Sprintf("%q", r.activity), Bound: "the name of an activity type of the user's"}
+		case r.activity == "":
+			return &lockcore.InvalidError{Field: field, Value: "a rule without an activity type", Bound: `worker.RuleFor("Debit", …), with the name of an activity type`}
+		case protocol.IsMachinery(r.activity):
+			return &lockcore.InvalidError{Field: field, Value: fmt.Sprintf("%q", r.activity), Bound: "an activity type of your own: this one is never guarded"}
 		case r.resources == nil:
 			return &lockcore.InvalidError{Field: field, Value: fmt.Sprintf("%q without a function", r.activity), Bound: "a rule made by worker.RuleFor, with a function"}
 		case seen[r.activity]:

@@ -8,15 +8,15 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
-	"github.com/temporal-lockstep/lockstep/internal/protocol/run"
+	"github.com/temporal-lockstep/lockstep/internal/sagalocks"
 )
 
 // compensation undoes one step.
 type compensation struct {
 	number   int
 	activity string
-	// dropped says that there is nothing to undo.
-	dropped bool
+	// step is what it undoes, if that is known.
+	step workflow.Future
 	// ctx is the context of the registration: its options and locks are the compensation's.
 	ctx workflow.Context
 	fn  func(ctx workflow.Context) error
@@ -37,8 +37,10 @@ func (s *Saga) add(ctx workflow.Context, activity string, fn func(ctx workflow.C
 // returns err, or a *SagaError where a compensation failed.
 func (s *Saga) compensate(ctx workflow.Context, parallel bool, err error) error {
 	var failed []*CompensationError
+	ran := 0
 	for len(s.pending) > 0 {
-		for _, done := range start(ctx, s.next(parallel)) {
+		for _, done := range start(ctx, s.next(ctx, parallel)) {
+			ran++
 			if err := done.future.Get(ctx, nil); err != nil {
 				failed = append(failed, &CompensationError{Step: done.number, Activity: done.activity, Err: err})
 			}
@@ -47,16 +49,19 @@ func (s *Saga) compensate(ctx workflow.Context, parallel bool, err error) error 
 	if len(failed) == 0 {
 		return err
 	}
-	return &SagaError{Err: err, Compensations: failed}
+	return &SagaError{Err: err, Compensations: failed, Ran: ran}
 }
 
-// next takes out the compensations that run next: all of them, the last first, or the last alone.
-func (s *Saga) next(all bool) []*compensation {
+// next takes out the compensations that run next: all of them, the last first, or the last alone. Those whose step is known never
+// to have run have nothing to undo.
+func (s *Saga) next(ctx workflow.Context, all bool) []*compensation {
 	from := len(s.pending) - 1
 	if all {
 		from = 0
 	}
-	next := slices.DeleteFunc(slices.Clone(s.pending[from:]), func(c *compensation) bool { return c.dropped })
+	next := slices.DeleteFunc(slices.Clone(s.pending[from:]), func(c *compensation) bool {
+		return c.step != nil && c.step.IsReady() && protocol.NeverRan(c.step.Get(ctx, nil))
+	})
 	slices.Reverse(next)
 	s.pending = s.pending[:from]
 	return next
@@ -74,7 +79,7 @@ func start(ctx workflow.Context, batch []*compensation) []running {
 	for _, c := range batch {
 		future, settable := workflow.NewFuture(ctx)
 		own, _ := workflow.NewDisconnectedContext(c.ctx)
-		workflow.GoNamed(run.WithCompensating(own), fmt.Sprintf("compensation-%d", c.number), func(ctx workflow.Context) {
+		workflow.GoNamed(sagalocks.WithCompensating(own), fmt.Sprintf("compensation-%d", c.number), func(ctx workflow.Context) {
 			settable.Set(nil, c.fn(ctx))
 		})
 		started = append(started, running{c, future})

@@ -3,7 +3,7 @@ package workflows
 import (
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/temporal-lockstep/lockstep/internal/protocol/run"
+	"github.com/temporal-lockstep/lockstep/internal/sagalocks"
 )
 
 // HandOver returns err, and lets a run that ends with it as a [workflow.ContinueAsNewError] leave its locks to the run that
@@ -25,12 +25,11 @@ import (
 // If err is another error, or nil, HandOver does nothing. It adds one event, of a local activity, if anything is held. It
 // panics, and so fails the workflow task, if the worker runs without Lockstep's interceptor.
 func HandOver(ctx workflow.Context, err error) error {
-	if run.StateFrom(ctx) == nil {
+	state := sagalocks.StateFrom(ctx)
+	if state == nil {
 		panic(notInstalled)
 	}
-	if failed := run.MarkHandover(err); failed != nil {
-		return failed
-	}
+	state.MarkHandover(err)
 	return err
 }
 
@@ -43,5 +42,5 @@ func HandOver(ctx workflow.Context, err error) error {
 // for. A child that waits for a lock of its parent is not found: both are one party. WithOwner adds no event, and needs no
 // interceptor where nothing is guarded.
 func WithOwner(ctx workflow.Context, owner string) workflow.Context {
-	return run.WithOwner(ctx, owner)
+	return sagalocks.WithOwner(ctx, owner)
 }

@@ -11,7 +11,8 @@ import (
 )
 
 // SagaError is what [RunSaga] returns when compensation itself failed: the state is neither what the
-// saga wanted nor what it was before, and somebody has to look.
+// saga wanted nor what it was before, and a person has to look. In a history, and so in a parent and in a client, it is an
+// application error of the type "lockstep.SagaFailed", which is not retryable.
 //
 // It matches, with errors.Is and errors.As, whatever Err or one of Compensations matches, with one
 // exception: never a *temporal.CanceledError. So a cancelled workflow whose compensation failed closes as failed, with the
@@ -21,6 +22,8 @@ type SagaError struct {
 	Err error
 	// Compensations are the compensations that failed, in the order in which they ran.
 	Compensations []*CompensationError
+	// Ran is how many compensations ran, those that failed included.
+	Ran int
 }
 
 // CompensationError is the failure of one compensation.
@@ -41,12 +44,21 @@ func LockError(err error) error {
 	return protocol.LockError(err)
 }
 
+// Failure is what the history records if a workflow or an update handler returns e: a *temporal.ApplicationError of type
+// "lockstep.SagaFailed", which is not retryable. Its cause is the first of the failures that is no cancellation.
+func (e *SagaError) Failure() error {
+	return temporal.NewApplicationErrorWithOptions(e.Error(), protocol.FailureSagaFailed, temporal.ApplicationErrorOptions{
+		NonRetryable: true, Cause: protocol.Recorded(e.Unwrap()),
+	})
+}
+
 func (e *SagaError) Error() string {
 	texts := make([]string, 0, len(e.Compensations))
 	for _, c := range e.Compensations {
 		texts = append(texts, c.Error())
 	}
-	return fmt.Sprintf("%v; and it was not undone: %s", e.Err, strings.Join(texts, "; "))
+	return fmt.Sprintf("%v; and it was not undone, since %d of %d compensations failed: %s",
+		e.Err, len(e.Compensations), max(e.Ran, len(e.Compensations)), strings.Join(texts, "; "))
 }
 
 // Unwrap returns the first of the failures that is no cancellation, so that the history shows its

@@ -5,13 +5,12 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/temporal-lockstep/lockstep/internal/protocol/run"
-	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/internal/sagalocks"
 )
 
 // Hold is locks held around code, from [Lock] to [Hold.Release]. It belongs to the workflow run that took it.
 type Hold struct {
-	lock *run.Lock
+	lock *sagalocks.Lock
 }
 
 // Lock takes locks that stand until [Hold.Release], whatever the workflow does meanwhile: timers, child workflows,
@@ -49,30 +48,22 @@ type Hold struct {
 // *lockcore.LostError, *lockcore.InvalidError; with any error nothing is held. It blocks, and panics where the worker
 // runs without Lockstep's interceptor, as [WithLocks] does.
 func Lock(ctx workflow.Context, l Locks) (*Hold, error) {
-	state := run.StateFrom(ctx)
+	state := sagalocks.StateFrom(ctx)
 	if state == nil {
 		panic(notInstalled)
 	}
-	locks := l.run()
-	if err := l.forLock(&locks); err != nil {
+	locks := l.asked()
+	if err := locks.Refuse(); err != nil {
 		return nil, err
 	}
-	hold := &Hold{state.NewLock(ctx, &locks)}
-	if err := hold.lock.Acquire(ctx); err != nil {
+	if l.Scope != "" {
+		return nil, sagalocks.Invalid("Locks.Scope", fmt.Sprintf("%q", l.Scope), "empty with Lock: its locks are held until Release")
+	}
+	lock, err := state.Lock(ctx, &locks)
+	if err != nil {
 		return nil, err
 	}
-	return hold, nil
-}
-
-// forLock refuses what is for steps alone, and what is for nobody.
-func (l *Locks) forLock(locks *run.Locks) error {
-	switch refused := locks.Refused(); {
-	case refused != nil:
-		return refused
-	case l.Scope != "":
-		return &lockcore.InvalidError{Field: "Locks.Scope", Value: fmt.Sprintf("%q", l.Scope), Bound: "empty with Lock: its locks are held until Release"}
-	}
-	return nil
+	return &Hold{lock}, nil
 }
 
 // Release makes sure that the locks are held, and have been held since [Lock], and lets them go, also if ctx is cancelled. If
@@ -83,8 +74,11 @@ func (l *Locks) forLock(locks *run.Locks) error {
 // and then until the janitor releases them or their HoldTTL is over. What a saga in progress, or another Hold, holds too stays
 // until that ends. Releasing again gives the same answer.
 //
+// Return its error as it is, if nothing else failed before, as in the example of [Lock]. With errors.Join the history would have the
+// type of the joined error, and not "lockstep.Lost".
+//
 // Locks that are never released are released when the workflow function has returned. If it returned no error, and a lock
-// was lost, the workflow fails with that error.
+// was lost or could not be verified, the workflow fails with that error.
 //
 // Steps that run under the locks must have returned: they are cut off, and fail with a *lockcore.LostError.
 func (h *Hold) Release(ctx workflow.Context) error { return h.lock.Release(ctx) }

@@ -7,7 +7,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
-	"github.com/temporal-lockstep/lockstep/internal/protocol/run"
+	"github.com/temporal-lockstep/lockstep/internal/sagalocks"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -44,7 +44,7 @@ type Locks struct {
 	// MaxWait is how long the step may wait for its locks, all its schedulings together, before it fails with a
 	// *lockcore.BusyError. It is no part of the step's own timeouts and attempts, which waiting does not use up: after a
 	// wait the step is scheduled again with what is left of them. Where no worker takes the activity that waits, it ends 10 s
-	// later. Compensations do not heed it: they have to run. That of a [Saga.Step] which gave up its wait is dropped. 0 or more. Defaults to 0, which is as long as it takes.
+	// later. Compensations do not heed it: they have to sagalocks. That of a [Saga.Step] which gave up its wait is dropped. 0 or more. Defaults to 0, which is as long as it takes.
 	MaxWait time.Duration
 	// Try fails the step at once with a *lockcore.BusyError where its locks are busy, and leaves no place in a queue. A
 	// retry policy whose NonRetryableErrorTypes name "lockstep.Busy" does the same. Compensations do not heed either, as with MaxWait.
@@ -67,15 +67,15 @@ type Locks struct {
 // WithLocks panics, and so fails the workflow task and not the workflow, where the worker runs
 // without Lockstep's interceptor: a step is never run unguarded by mistake. See the package worker.
 func WithLocks(ctx workflow.Context, l Locks) workflow.Context {
-	if run.StateFrom(ctx) == nil {
+	if sagalocks.StateFrom(ctx) == nil {
 		panic(notInstalled)
 	}
-	locks := l.run()
-	return run.WithLocks(ctx, &locks)
+	locks := l.asked()
+	return sagalocks.WithLocks(ctx, &locks)
 }
 
-func (l Locks) run() run.Locks {
-	return run.Locks{
+func (l Locks) asked() sagalocks.Locks {
+	return sagalocks.Locks{
 		Resources: slices.Clone(l.Resources),
 		Scope:     string(l.Scope),
 		TTL:       l.TTL,
@@ -100,5 +100,5 @@ func Guard(ctx workflow.Context, resources ...lockcore.Resource) workflow.Contex
 // Unguarded returns a context whose activities are not guarded, for a step in between that needs no
 // locks. What the saga holds stays held.
 func Unguarded(ctx workflow.Context) workflow.Context {
-	return run.WithLocks(ctx, nil)
+	return sagalocks.WithLocks(ctx, nil)
 }

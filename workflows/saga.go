@@ -10,8 +10,7 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/temporal-lockstep/lockstep/internal/protocol"
-	"github.com/temporal-lockstep/lockstep/internal/protocol/run"
+	"github.com/temporal-lockstep/lockstep/internal/sagalocks"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -20,16 +19,18 @@ type SagaOptions struct {
 	// ParallelCompensation runs all compensations at once instead of one after the other in reverse
 	// order. Defaults to false.
 	ParallelCompensation bool
-	// ReleaseTimeout is how long the commit is tried before the saga goes on without it. Then it is logged that the locks stand: the
-	// end of the workflow tries once more, and after that the janitor releases them, or their HoldTTL ends. Defaults to 10 min.
+	// ReleaseTimeout is how long the commit is tried if the database does not answer. After that the saga is undone, as if it had lost
+	// a lock, and the error is of the type "lockstep.Unavailable". It also bounds the release after compensation: what that could not
+	// release, the end of the workflow tries again, and then the janitor. Defaults to 10 min.
 	ReleaseTimeout time.Duration
-	// GoOnAfterLoss lets a saga commit, or go on, though it has lost a lock, instead of being undone: a step takes anew what was
-	// lost, and the commit logs it. Others may have been in between. Defaults to false.
+	// GoOnAfterLoss lets a saga commit, or go on, though it has lost a lock or could not verify them, instead of being undone: a
+	// step takes anew what was lost, and the commit logs it. Others may have been in between. Defaults to false.
 	GoOnAfterLoss bool
-	// DeadlockRetries is how often fn is called again, after compensation and release, if a step was given up to end a
-	// deadlock (*lockcore.DeadlockError): up to 1,000, or -1 for never. Before each time the saga sleeps, 100 ms at first and up
-	// to 10 s, spread by the run's ID; that is a timer, two events. A saga inside another one is not called again: the locks are
-	// the outer one's. Defaults to 10.
+	// DeadlockRetries is how often fn is called again from its beginning, after compensation and release, if a step was given up to
+	// end a deadlock (*lockcore.DeadlockError): up to 1,000, or -1 for never. So fn sets anew what it keeps in variables outside, and
+	// puts [Saga.Attempt] into idempotency keys. Before each call the saga sleeps, 100 ms at first and up to 10 s, spread by the
+	// run's ID; that is a timer, two events. The function of a saga inside another one is not called again: the locks are the outer
+	// one's. Defaults to 10.
 	DeadlockRetries int
 }
 
@@ -39,7 +40,7 @@ type Saga struct {
 	// pending are the compensations that have not run, in the order of registration.
 	pending []*compensation
 	// scope is nil if the interceptor is not installed.
-	scope      *run.Scope
+	scope      *sagalocks.Scope
 	registered int
 	attempt    int
 	ended      bool
@@ -64,8 +65,11 @@ func (s *Saga) Attempt() int { return s.attempt }
 //     compensations. With [HandOver] the locks are not released: the next run goes on with them.
 //
 // The commit is one local activity, so one event, and an ordinary activity if that fails. A saga
-// with no guarded step releases nothing and adds no event. A commit that fails for
-// [SagaOptions.ReleaseTimeout] is logged and changes nothing of the result.
+// with no guarded step releases nothing and adds no event. If the database does not answer for [SagaOptions.ReleaseTimeout], it is
+// not known whether a lock was lost, and the saga is undone, as in 2.
+//
+// Guarded steps of fn need the context that fn is given, or one made of it. Under one from outside they fail with a
+// *lockcore.InvalidError, unless their [Locks.Scope] is ScopeStep.
 //
 // fn must wait for the steps it starts. A step that still waits for its locks when fn has returned does not run any more: it
 // leaves the queue before anything is undone, and its error matches lockcore.ErrEnded. RunSaga inside RunSaga is a saga of its own as to
@@ -73,12 +77,10 @@ func (s *Saga) Attempt() int { return s.attempt }
 // deferred functions, which also run when a workflow is evicted from a worker's cache.
 func RunSaga(ctx workflow.Context, opts SagaOptions, fn func(ctx workflow.Context, s *Saga) error) error {
 	if opts.DeadlockRetries < -1 || opts.DeadlockRetries > maxRetries {
-		return &lockcore.InvalidError{
-			Field: "SagaOptions.DeadlockRetries", Value: strconv.Itoa(opts.DeadlockRetries), Bound: fmt.Sprintf("-1 to %d", maxRetries),
-		}
+		return sagalocks.Invalid("SagaOptions.DeadlockRetries", strconv.Itoa(opts.DeadlockRetries), fmt.Sprintf("-1 to %d", maxRetries))
 	}
 	retries := cmp.Or(opts.DeadlockRetries, defaultRetries)
-	if run.InScope(ctx) {
+	if sagalocks.InScope(ctx) {
 		retries = 0
 	}
 	for attempt := 1; ; attempt++ {
@@ -120,47 +122,45 @@ func runOnce(ctx workflow.Context, opts SagaOptions, attempt int, fn func(ctx wo
 	if scope != nil && opts.GoOnAfterLoss {
 		scope.GoOn()
 	}
-	s := &Saga{attempt: attempt, scope: run.ScopeFrom(inner)}
+	s := &Saga{attempt: attempt, scope: sagalocks.ScopeFrom(inner)}
 	err := fn(inner, s)
-	if run.HandsOver(err) { // the run hands its locks over, or releases them, when it has ended
+	if sagalocks.HandsOver(ctx, err) { // the run hands its locks over, or releases them, when it has ended
 		s.ended = true
 		return err
 	}
-	release := run.ReleaseOptions{Timeout: opts.ReleaseTimeout}
 	if scope != nil && (err == nil || continuesAsNew(err)) {
-		lost := scope.Commit(ctx, release)
-		if !errors.Is(lost, lockcore.ErrLost) { // else what could not be released is logged
+		failed := scope.Commit(ctx, opts.ReleaseTimeout)
+		switch {
+		case failed == nil:
 			s.ended = true
 			return err
-		}
-		if opts.GoOnAfterLoss {
-			workflow.GetLogger(ctx).Warn("lockstep: a saga goes on though it has lost a lock", "error", lost)
-		} else {
-			err = lost
+		case opts.GoOnAfterLoss:
+			workflow.GetLogger(ctx).Warn("lockstep: a saga goes on though it has lost a lock, or it is not known whether it has", "error", failed)
+		default:
+			err = failed
 		}
 	}
 	if err != nil && !continuesAsNew(err) {
 		if scope != nil {
-			scope.Undo(ctx)
+			scope.CancelWaits(ctx)
 		}
 		err = s.compensate(ctx, opts.ParallelCompensation, err)
 	}
 	s.ended = true
 	if scope != nil {
-		_ = scope.Release(ctx, release) // what could not be released is logged
+		scope.Release(ctx, opts.ReleaseTimeout)
 	}
 	return err
 }
 
 // enterScope returns the context of the saga's function, and the scope that the saga must release:
 // nil where an outer saga does, or where nothing can be guarded.
-func enterScope(ctx workflow.Context) (workflow.Context, *run.Scope) {
-	state := run.StateFrom(ctx)
-	if state == nil || run.InScope(ctx) {
+func enterScope(ctx workflow.Context) (workflow.Context, *sagalocks.Scope) {
+	state := sagalocks.StateFrom(ctx)
+	if state == nil || sagalocks.InScope(ctx) {
 		return ctx, nil
 	}
-	scope := state.Open()
-	return run.WithScope(ctx, scope), scope
+	return state.WithScope(ctx)
 }
 
 func continuesAsNew(err error) bool {
@@ -211,24 +211,19 @@ func (s *Saga) CompensateWith(ctx workflow.Context, activity any, args ...any) {
 func (s *Saga) Step(ctx workflow.Context, activity, undo any, args ...any) workflow.Future {
 	refuse := func(value, bound string) workflow.Future {
 		refused, settable := workflow.NewFuture(ctx)
-		settable.SetError(protocol.NewWaitError(&lockcore.InvalidError{Field: "Saga.Step", Value: value, Bound: bound}, true))
+		settable.SetError(sagalocks.Invalid("Saga.Step", value, bound))
 		return refused
 	}
-	if run.ScopeFrom(ctx) != s.scope {
+	if sagalocks.ScopeFrom(ctx) != s.scope {
 		return refuse("a context from outside the saga", "the context that RunSaga gives to its function, or one made of it")
 	}
 	if activityName(undo) == "" {
 		return refuse(fmt.Sprintf("an undo of type %T", undo), "an activity, or its name: a step that needs no undo is run by workflow.ExecuteActivity")
 	}
-	undone := &run.Undone{}
+	undone := &sagalocks.Undone{}
 	c := s.add(ctx, activityName(undo), func(ctx workflow.Context) error {
-		return workflow.ExecuteActivity(run.WithUndoing(ctx, undone), undo, args...).Get(ctx, nil)
+		return workflow.ExecuteActivity(sagalocks.WithUndoing(ctx, undone), undo, args...).Get(ctx, nil)
 	})
-	inner := workflow.ExecuteActivity(run.WithUndone(ctx, undone), activity, args...)
-	outer, settable := workflow.NewFuture(ctx)
-	workflow.GoNamed(ctx, "saga-step", func(ctx workflow.Context) {
-		c.dropped = protocol.NeverRan(inner.Get(ctx, nil))
-		settable.Chain(inner)
-	})
-	return outer
+	c.step = workflow.ExecuteActivity(sagalocks.WithUndone(ctx, undone), activity, args...)
+	return c.step
 }

@@ -14,6 +14,7 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 	"golang.org/x/time/rate"
 
+	"github.com/temporal-lockstep/lockstep/internal/openrun"
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
@@ -103,7 +104,7 @@ func (e *RefusedError) Unwrap() error { return e.Err }
 
 // temporalAsker asks a Temporal server.
 type temporalAsker struct {
-	service   protocol.Describer
+	service   openrun.Describer
 	namespace string
 	pace      *rate.Limiter
 }
@@ -158,7 +159,7 @@ func wasReset(run *workflowservice.DescribeWorkflowExecutionResponse) bool {
 // isOpen reports whether a run is open. One in a state that did not exist when this was written is.
 func isOpen(run *workflowservice.DescribeWorkflowExecutionResponse) bool {
 	status := run.GetWorkflowExecutionInfo().GetStatus()
-	return !protocol.HasEnded(status) && status != enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW
+	return !openrun.HasEnded(status) && status != enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW
 }
 
 // describe asks about a run, or about the current one if run is empty. It returns nil and no error

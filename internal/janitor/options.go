@@ -9,7 +9,7 @@ import (
 
 	"go.temporal.io/sdk/log"
 
-	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/internal/openrun"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -40,7 +40,7 @@ type Options struct {
 	// [lockcore.Locker.OnTurn].
 	Locker Locker
 	// Temporal is asked about runs. Required.
-	Temporal protocol.Describer
+	Temporal openrun.Describer
 	// Namespace is the name of the namespace whose runs are asked about, and NamespaceID its ID,
 	// with which their lock IDs begin. Both are required.
 	Namespace, NamespaceID string

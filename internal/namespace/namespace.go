@@ -15,6 +15,7 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 
+	"github.com/temporal-lockstep/lockstep/internal/openrun"
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
 )
 
@@ -59,7 +60,7 @@ type key struct {
 // environment it is the name. An error is an application failure of type lockstep.Unavailable, which is retryable.
 func (n *IDs) Of(ctx context.Context) (string, error) {
 	c, name := activity.GetClient(ctx), activity.GetInfo(ctx).Namespace
-	if !protocol.Connects(c) {
+	if !openrun.Connects(c) {
 		return name, nil
 	}
 	if id, ok := n.known.Load(key{c, name}); ok {

@@ -125,16 +125,16 @@ func Commit(ctx context.Context, locker Committer, own protocol.Run, c lockcore.
 // IsCurrent reports whether Temporal says that a run is its workflow's current one, and open. It is asked in an activity.
 func IsCurrent(ctx context.Context, own protocol.Run) (bool, error) {
 	c := activity.GetClient(ctx)
-	if !protocol.Connects(c) { // a test environment, in which no run follows on another
+	if !Connects(c) { // a test environment, in which no run follows on another
 		return true, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	now, err := protocol.Describe(ctx, c.WorkflowService(), activity.GetInfo(ctx).Namespace, own.WorkflowID, "")
+	now, err := Describe(ctx, c.WorkflowService(), activity.GetInfo(ctx).Namespace, own.WorkflowID, "")
 	if err != nil {
 		return false, fmt.Errorf("lockstep: ask which run of workflow %q is the current one: %w", own.WorkflowID, err)
 	}
 	status := now.GetStatus()
-	open := !protocol.HasEnded(status) && status != enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW
+	open := !HasEnded(status) && status != enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW
 	return open && now.GetExecution().GetRunId() == own.RunID, nil
 }

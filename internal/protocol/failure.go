@@ -45,7 +45,7 @@ func Failure(err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &other):
-		return failure(other, FailureOtherRun, true, OtherRunDetails{
+		return failure(other, other.LockID, FailureOtherRun, true, OtherRunDetails{
 			Resource: other.Resource, LockID: other.LockID, Run: other.Run, Other: other.Other,
 		})
 	case errors.As(err, &lost):
@@ -55,7 +55,7 @@ func Failure(err error) error {
 	case errors.As(err, &deadlock):
 		return DeadlockFailure(deadlock, "")
 	case errors.As(err, &invalid):
-		return failure(invalid, FailureInvalid, false, InvalidDetails{
+		return failure(invalid, "", FailureInvalid, false, InvalidDetails{
 			Field: Cut(invalid.Field, MaxName), Value: Cut(invalid.Value, MaxName), Bound: Cut(invalid.Bound, MaxName),
 		})
 	case errors.As(err, &busy):
@@ -73,7 +73,7 @@ func UnavailableFailure(again time.Duration, err error) error {
 
 // LostFailure is the failure of a step that lost its lock. step is what the step itself returned, if anything.
 func LostFailure(lost *lockcore.LostError, step error) error {
-	return temporal.NewApplicationErrorWithOptions(Cut(lost.Error(), maxMessage), FailureLost, temporal.ApplicationErrorOptions{
+	return temporal.NewApplicationErrorWithOptions(text(lost, lost.LockID), FailureLost, temporal.ApplicationErrorOptions{
 		NonRetryable: true,
 		Cause:        step,
 		Details: []any{LostDetails{
@@ -85,14 +85,14 @@ func LostFailure(lost *lockcore.LostError, step error) error {
 // DeadlockFailure is the failure of an attempt that was given up to end a deadlock. neverRan is as
 // in [TriedFailure].
 func DeadlockFailure(deadlock *lockcore.DeadlockError, neverRan string) error {
-	return failure(deadlock, FailureDeadlock, false, DeadlockDetails{
+	return failure(deadlock, deadlock.LockID, FailureDeadlock, false, DeadlockDetails{
 		Resource: deadlock.Resource, LockID: deadlock.LockID, Part: deadlock.Part, Order: deadlock.Order, Cycle: deadlock.Cycle,
 		NotHeldSince: deadlock.NotHeldSince, NeverRan: neverRan,
 	})
 }
 
-func failure(err error, failureType string, retryable bool, details any) error {
-	return temporal.NewApplicationErrorWithOptions(Cut(err.Error(), maxMessage), failureType,
+func failure(err error, lockID, failureType string, retryable bool, details any) error {
+	return temporal.NewApplicationErrorWithOptions(text(err, lockID), failureType,
 		temporal.ApplicationErrorOptions{NonRetryable: !retryable, Details: []any{details}})
 }
 
@@ -107,7 +107,7 @@ func supersededFailure(e *lockcore.SupersededError) error {
 	if attempts {
 		o.NextRetryDelay = overtakeAgain
 	}
-	return temporal.NewApplicationErrorWithOptions(Cut(e.Error(), maxMessage), FailureSuperseded, o)
+	return temporal.NewApplicationErrorWithOptions(text(e, e.LockID), FailureSuperseded, o)
 }
 
 func busyFailure(busy *lockcore.BusyError) error {
@@ -120,7 +120,7 @@ func busyFailure(busy *lockcore.BusyError) error {
 
 // WaitingFailure is the failure of an attempt that is to be made again after a time.
 func WaitingFailure(busy *lockcore.BusyError, again time.Duration) error {
-	return temporal.NewApplicationErrorWithOptions(Cut(busy.Error(), maxMessage), FailureBusy, temporal.ApplicationErrorOptions{
+	return temporal.NewApplicationErrorWithOptions(text(busy, busy.LockID), FailureBusy, temporal.ApplicationErrorOptions{
 		NextRetryDelay: again,
 		Category:       temporal.ApplicationErrorCategoryBenign,
 		Details:        []any{busyDetails(busy)},
@@ -136,7 +136,7 @@ func TriedFailure(err error, neverRan string) error {
 	}
 	details := busyDetails(busy)
 	details.NeverRan = neverRan
-	return benign(busy, FailureBusy, details)
+	return benign(busy, busy.LockID, FailureBusy, details)
 }
 
 // ParkFailure is the failure of an attempt which the workflow answers by waiting: others are in the way, the queue is full, or
@@ -150,14 +150,14 @@ func ParkFailure(err error, req lockcore.Request, neverRan string) error {
 	case errors.As(err, &busy):
 		details := ParkedDetails{BusyDetails: busyDetails(busy), Attempt: req.Order.Attempt}
 		details.NeverRan = neverRan
-		return benign(busy, FailureParked, details)
+		return benign(busy, busy.LockID, FailureParked, details)
 	case LockError(err) != nil || errors.As(err, &layout):
 		return Failure(err)
 	default:
 		details := ParkedDetails{Attempt: req.Order.Attempt, Unavailable: true}
 		details.LockID = req.LockID
 		details.Resource = slices.MinFunc(req.Resources, func(a, b lockcore.Resource) int { return strings.Compare(a.Name, b.Name) }).Name
-		return benign(fmt.Errorf("%s: %w", unavailable, err), FailureParked, details)
+		return benign(fmt.Errorf("%s: %w", unavailable, err), req.LockID, FailureParked, details)
 	}
 }
 
@@ -165,8 +165,8 @@ func ParkFailure(err error, req lockcore.Request, neverRan string) error {
 const unavailable = "lockstep: the locks' database cannot be reached"
 
 // benign is a failure that the server is not to answer by another attempt.
-func benign(err error, failureType string, details any) error {
-	return temporal.NewApplicationErrorWithOptions(Cut(err.Error(), maxMessage), failureType, temporal.ApplicationErrorOptions{
+func benign(err error, lockID, failureType string, details any) error {
+	return temporal.NewApplicationErrorWithOptions(text(err, lockID), failureType, temporal.ApplicationErrorOptions{
 		NonRetryable: true,
 		Category:     temporal.ApplicationErrorCategoryBenign,
 		Details:      []any{details},

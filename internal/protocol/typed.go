@@ -188,14 +188,10 @@ func NewWaitError(lock error, neverRan bool) error {
 	return &WaitError{ApplicationError: app, Lock: lock, NeverRan: neverRan}
 }
 
-// NewWaitUnavailable makes one of the failure of a step that gave up while the database did not answer.
-func NewWaitUnavailable(failure error, neverRan bool) error {
-	var parked, app *temporal.ApplicationError
-	message := unavailable
-	if errors.As(failure, &parked) {
-		message = parked.Message()
-	}
-	errors.As(temporal.NewNonRetryableApplicationError(message, FailureUnavailable, nil), &app)
+// NewWaitUnavailable makes one for what was given up since the database did not answer.
+func NewWaitUnavailable(message string, neverRan bool) error {
+	var app *temporal.ApplicationError
+	errors.As(temporal.NewNonRetryableApplicationError(Cut(message, maxMessage), FailureUnavailable, nil), &app)
 	return &WaitError{ApplicationError: app, NeverRan: neverRan}
 }
 
@@ -233,9 +229,11 @@ func NeverRan(err error) bool {
 	return errors.As(err, &tried) && tried.NeverRan || errors.As(err, &waited) && waited.NeverRan || errors.As(err, &canceled) && canceled.neverRan
 }
 
-// Plain is an error as Temporal knows it, where it is one of ours: so a workflow that returns it is recorded with the type of its
-// failure.
-func Plain(err error) error {
+// Recorded is the error as which a history has a type of its own. An error of this package or of lockcore, and one that says by a
+// method what it is recorded as, must not be recorded under the name of its Go type, and as retryable.
+//
+//workflowcheck:ignore see [NewWaitError]
+func Recorded(err error) error {
 	switch e := err.(type) { //nolint:errorlint // what wraps ours has a type of its own
 	case *StepError:
 		return e.ActivityError
@@ -243,6 +241,11 @@ func Plain(err error) error {
 		return e.ApplicationError
 	case *WaitCanceledError:
 		return e.canceled
+	case interface{ Failure() error }:
+		return e.Failure()
+	}
+	if core := coreError(err); core != nil && core == err { //nolint:errorlint // as above
+		return Recorded(NewWaitError(core, false))
 	}
 	return err
 }

@@ -313,7 +313,7 @@ func kindOf(err error) string {
 	switch {
 	case err == nil:
 		return ""
-	case errors.As(err, &undone), errors.As(err, &failed) && failed.Type() == "SagaError":
+	case errors.As(err, &undone), errors.As(err, &failed) && failed.Type() == "lockstep.SagaFailed":
 		return "sagaerror"
 	case errors.Is(typed, lockcore.ErrLost):
 		return "lost"

@@ -27,10 +27,10 @@ const fuzzer = "./internal/sagafuzz"
 
 var sagaMutants = []mutant{
 	{defect: "1", what: "a compensation runs although its step never ran", check: "vain", edits: []edit{
-		{"workflows/saga.go", "protocol.NeverRan(inner.Get(ctx, nil))", "protocol.NeverRan(inner.Get(ctx, nil)) && false"},
+		{"workflows/compensate.go", "protocol.NeverRan(c.step.Get(ctx, nil))", "protocol.NeverRan(c.step.Get(ctx, nil)) && false"},
 	}},
 	{defect: "3", what: "a compensation does not wait for its step", check: "undo", edits: []edit{
-		{"internal/protocol/run/state.go", "	undo(ctx, g)\n", ""},
+		{"internal/sagalocks/step.go", "		step.Guard.Undoes, step.Guard.Before = a.undoing.part, s.before(ctx)\n", ""},
 	}},
 	{defect: "11", what: "a saga does not look at its end whether it still has its locks", check: "isolation", edits: []edit{
 		{"activities/release.go", "		c.Uses = append(c.Uses, lockcore.Use{Resource: u.Resource, By: lockcore.LastAttempt(u.Schedule)})\n", "		_ = u\n"},

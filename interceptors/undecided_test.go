@@ -1,0 +1,95 @@
+package interceptors
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/workflows"
+)
+
+// forAnHour is more attempts than a release makes in ten minutes, and fewer than in an hour.
+const forAnHour = 60
+
+// unknown checks that an error says that the database did not answer, and what is not known.
+func unknown(err error) bool {
+	var app *temporal.ApplicationError
+	return errors.As(err, &app) && app.Type() == "lockstep.Unavailable" && app.NonRetryable()
+}
+
+// recover lets the next releases succeed.
+func (r *releases) recover() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fail = 0
+}
+
+// A saga whose commit could not be tried is not known to have been isolated: it is undone like one that has lost a lock.
+func TestASagaThatCannotVerifyItsLocksIsUndone(t *testing.T) {
+	t.Parallel()
+	for _, goOn := range []bool{false, true} {
+		l, r := &fakeLocker{}, &releases{fail: forAnHour}
+		var took time.Duration
+		err := runWorkflow(t, workflowEnv(t, with(l)), r, func(ctx workflow.Context) error {
+			began := workflow.Now(ctx)
+			err := workflows.RunSaga(ctx, workflows.SagaOptions{GoOnAfterLoss: goOn, ReleaseTimeout: 5 * time.Minute},
+				func(ctx workflow.Context, s *workflows.Saga) error {
+					return s.Step(workflows.Guard(ctx, account), "Debit", "Credit").Get(ctx, nil)
+				})
+			took = workflow.Now(ctx).Sub(began)
+			return err
+		})
+		parts := []string{"default-test-run-id/1/Debit"}
+		if goOn {
+			require.NoError(t, err)
+		} else {
+			require.True(t, unknown(err), "%v", err)
+			require.ErrorContains(t, err, "whether locks were lost is not known")
+			parts = append(parts, "default-test-run-id/2/Credit")
+		}
+		for i, asked := range l.asked() {
+			require.Equal(t, parts[i], asked.Part)
+		}
+		require.Len(t, l.asked(), len(parts))
+		require.GreaterOrEqual(t, took, 5*time.Minute)
+		require.Less(t, took, 12*time.Minute)
+	}
+}
+
+// A release that gave up says so each time. The end of the workflow tries once more.
+func TestALockThatCouldNotBeReleasedSaysSo(t *testing.T) {
+	t.Parallel()
+	d := &doors{releases: &releases{fail: forAnHour}}
+	d.Locker = d
+	var first, second error
+	err := runWorkflow(t, workflowEnv(t, with(&fakeLocker{})), d.releases, func(ctx workflow.Context) error {
+		hold, err := workflows.Lock(ctx, workflows.Locks{Resources: resources(account)})
+		if err != nil {
+			return err
+		}
+		first, second = hold.Release(ctx), hold.Release(ctx)
+		d.recover()
+		return nil
+	})
+	require.NoError(t, err, "the workflow was told, and went on")
+	require.True(t, unknown(first), "%v", first)
+	require.Equal(t, first, second)
+	require.Len(t, d.seen, 1)
+	require.Equal(t, []string{account.Name}, d.seen[0].Resources)
+	require.Empty(t, d.seen[0].Uses, "what was lost is not told twice")
+}
+
+// Locks that nobody releases are verified at the end of the workflow, which fails if that cannot be done.
+func TestAWorkflowThatCannotVerifyItsLocksFails(t *testing.T) {
+	t.Parallel()
+	r := &releases{fail: forAnHour}
+	err := runWorkflow(t, workflowEnv(t, with(&fakeLocker{})), r, func(ctx workflow.Context) error {
+		return step(workflows.WithLocks(ctx, workflows.Locks{Resources: resources(account), Scope: workflows.ScopeSaga}), "Debit")
+	})
+	require.True(t, unknown(err), "%v", err)
+}

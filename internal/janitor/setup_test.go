@@ -1,0 +1,166 @@
+package janitor
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflowservice/v1"
+	sdklog "go.temporal.io/sdk/log"
+	"google.golang.org/grpc"
+
+	"github.com/temporal-lockstep/lockstep/internal/testenv"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+// world is what a test in virtual time has: a Locker on an engine in memory, and the answers about
+// runs.
+type world struct {
+	*lockcore.Locker
+	mu      sync.Mutex
+	answers map[string]answer // by workflow ID and run
+	err     error
+	// before, unless nil, is called before each answer.
+	before  func()
+	asked   []string
+	at      []time.Time
+	wakes   []lockcore.Turn
+	results []Result
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	l, err := lockcore.NewOn(lockcoretest.NewEngine(time.Now), lockcore.Config{})
+	require.NoError(t, err)
+	w := &world{Locker: l, answers: map[string]answer{}}
+	l.OnTurn(func(turn lockcore.Turn) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.wakes = append(w.wakes, turn)
+	})
+	t.Cleanup(func() { require.NoError(t, l.Close(context.Background())) })
+	return w
+}
+
+func (w *world) ask(_ context.Context, workflowID, run string) (answer, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.before != nil {
+		w.before()
+	}
+	w.asked, w.at = append(w.asked, workflowID+"/"+run), append(w.at, time.Now())
+	if w.err != nil {
+		return answer{}, w.err
+	}
+	return w.answers[workflowID+"/"+run], nil
+}
+
+func (w *world) is(run string, a answer) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.answers[run] = a
+}
+
+func (w *world) options() Options {
+	return Options{
+		Locker: w.Locker, Temporal: refusing{}, Namespace: "name", NamespaceID: "ns", Logger: logger(),
+		OnRound: func(r Result) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.results = append(w.results, r)
+		},
+	}
+}
+
+func (w *world) janitor(t *testing.T, changes ...func(*Options)) *Janitor {
+	t.Helper()
+	o := w.options()
+	for _, change := range changes {
+		change(&o)
+	}
+	j, err := New(o)
+	require.NoError(t, err)
+	j.asker = w
+	return j
+}
+
+func (w *world) round(t *testing.T, j *Janitor) Result {
+	t.Helper()
+	result, err := j.Round(t.Context())
+	require.NoError(t, err)
+	return result
+}
+
+// keeps has a run keep a resource, as between two steps of a saga.
+func (w *world) keeps(t *testing.T, lockID, run, resource string, holdTTL time.Duration) {
+	t.Helper()
+	leases, err := w.Enter(t.Context(), request(lockID, run, resource, holdTTL), false)
+	require.NoError(t, err)
+	require.NoError(t, w.Leave(t.Context(), leases...))
+}
+
+// waits has a run wait for a resource without a process.
+func (w *world) waits(t *testing.T, lockID, run, resource string) {
+	t.Helper()
+	_, err := w.Enter(t.Context(), request(lockID, run, resource, time.Hour), true)
+	require.ErrorIs(t, err, lockcore.ErrBusy)
+}
+
+func request(lockID, run, resource string, holdTTL time.Duration) lockcore.Request {
+	return lockcore.Request{
+		LockID: lockID, Run: run, Part: run + "/1", Order: lockcore.Order{Schedule: 1, Attempt: 1}, Keep: true, HoldTTL: holdTTL, TTL: min(holdTTL, time.Minute),
+		Resources: []lockcore.Resource{lockcore.Exclusive(resource)},
+	}
+}
+
+// on lists what stands on a resource, as lock ID and state.
+func (w *world) on(t *testing.T, resource string) (found []string) {
+	t.Helper()
+	for s, err := range w.Status(t.Context(), lockcore.Filter{Resource: resource}) {
+		require.NoError(t, err)
+		if s.ExpiresIn > 0 {
+			found = append(found, s.LockID+" "+string(s.State))
+		}
+	}
+	return found
+}
+
+// rounds are the results so far.
+func (w *world) rounds() []Result {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.results)
+}
+
+// run runs a janitor until the returned function has ended it.
+func run(t *testing.T, j *Janitor) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		j.Run(ctx)
+	}()
+	stop = sync.OnceFunc(func() { cancel(); <-done })
+	t.Cleanup(stop)
+	return stop
+}
+
+func logger() sdklog.Logger { return sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)) }
+
+// refusing is a Temporal that refuses every question.
+type refusing struct{}
+
+func (refusing) DescribeWorkflowExecution(
+	context.Context, *workflowservice.DescribeWorkflowExecutionRequest, ...grpc.CallOption,
+) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
+	return nil, serviceerror.NewPermissionDenied("no", "")
+}

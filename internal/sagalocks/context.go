@@ -1,0 +1,136 @@
+package sagalocks
+
+import (
+	"slices"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
+)
+
+// asked is what a context says of the steps under it.
+type asked struct {
+	state *State
+	locks *Locks
+	// scope is the innermost saga around the context.
+	scope *Scope
+	owner protocol.Owner
+	// compensating steps undo others: they wait without limit and are never victims.
+	compensating bool
+	// undone is what the step is undone as, and undoing what it undoes.
+	undone, undoing *Undone
+	// coroutine is the one to which the context was given.
+	coroutine *coroutine
+}
+
+// coroutine names a coroutine of the workflow by its address.
+type coroutine struct{ _ byte }
+
+type askedKey struct{}
+
+func askedOf(ctx workflow.Context) asked {
+	a, _ := ctx.Value(askedKey{}).(asked)
+	return a
+}
+
+func with(ctx workflow.Context, change func(a *asked)) workflow.Context {
+	a := askedOf(ctx)
+	change(&a)
+	return workflow.WithValue(ctx, askedKey{}, a)
+}
+
+// WithState returns a context of the run whose state s is, for the workflow function or a handler.
+func WithState(ctx workflow.Context, s *State) workflow.Context {
+	return with(ctx, func(a *asked) { a.state, a.coroutine = s, &coroutine{} })
+}
+
+// Go makes the function of a coroutine that is started under ctx. One that a saga's function starts under a context from outside
+// the saga is taken for the saga's, so that its steps are found too.
+func Go(ctx workflow.Context, f func(ctx workflow.Context)) func(ctx workflow.Context) {
+	own := &coroutine{}
+	if a := askedOf(ctx); a.strays() != nil {
+		own = a.coroutine
+	}
+	return func(ctx workflow.Context) { f(with(ctx, func(a *asked) { a.coroutine = own })) }
+}
+
+// strays returns the open saga in whose function the context is used, although it comes from outside the saga; else nil. RunSaga
+// blocks its own coroutine, so whoever uses that coroutine's context meanwhile is the saga's function.
+func (a asked) strays() *Scope {
+	if a.state == nil || a.scope != nil && !a.scope.closed {
+		return nil
+	}
+	i := slices.IndexFunc(a.state.open, func(c *Scope) bool { return c.coroutine != nil && c.coroutine == a.coroutine && !c.closed })
+	if i < 0 {
+		return nil
+	}
+	return a.state.open[i]
+}
+
+// StateFrom returns the run's state, or nil if the interceptor is not installed.
+func StateFrom(ctx workflow.Context) *State { return askedOf(ctx).state }
+
+// WithLocks returns a context whose steps ask for locks, and for those that ctx asks for already; or for none if l is nil.
+func WithLocks(ctx workflow.Context, l *Locks) workflow.Context {
+	return with(ctx, func(a *asked) {
+		if a.locks != nil && l != nil {
+			l = a.locks.with(l)
+		}
+		a.locks = l
+	})
+}
+
+// WithScope opens the scope of a saga and returns its context; [Scope.Commit] or [Scope.Release] ends it.
+func (s *State) WithScope(ctx workflow.Context) (workflow.Context, *Scope) {
+	scope := s.newScope()
+	scope.coroutine = askedOf(ctx).coroutine
+	return with(ctx, func(a *asked) { a.scope = scope }), scope
+}
+
+// ScopeFrom returns the scope of the innermost saga around ctx, nil if there is none.
+func ScopeFrom(ctx workflow.Context) *Scope { return askedOf(ctx).scope }
+
+// InScope reports whether ctx is within a saga that has not ended.
+func InScope(ctx workflow.Context) bool {
+	s := ScopeFrom(ctx)
+	return s != nil && !s.closed
+}
+
+// WithCompensating returns a context whose steps undo others: they must run, and must not run beside what they undo.
+func WithCompensating(ctx workflow.Context) workflow.Context {
+	return with(ctx, func(a *asked) { a.compensating = true })
+}
+
+// Undone is a step that is undone if its saga fails.
+type Undone struct {
+	// part is the step's name; empty if it is not guarded.
+	part string
+}
+
+// WithUndone returns a context whose step is u.
+func WithUndone(ctx workflow.Context, u *Undone) workflow.Context {
+	return with(ctx, func(a *asked) { a.undone = u })
+}
+
+// WithUndoing returns a context whose step undoes u, and never runs beside it.
+func WithUndoing(ctx workflow.Context, u *Undone) workflow.Context {
+	return with(ctx, func(a *asked) { a.undoing = u })
+}
+
+// WithOwner returns a context whose steps wait and hold as owner, and whose child workflows inherit it. If the name is
+// empty, it is the owner of the run itself.
+func WithOwner(ctx workflow.Context, name string) workflow.Context {
+	return with(ctx, func(a *asked) {
+		switch {
+		case name != "":
+			a.owner = protocol.Owner{Name: name}
+		case a.state != nil && !a.state.owner.IsZero():
+			a.owner = a.state.owner
+		default:
+			a.owner = protocol.Owner{Workflow: workflow.GetInfo(ctx).WorkflowExecution.ID}
+		}
+	})
+}
+
+// Adopt writes the owner that ctx names for child workflows into the header of one.
+func Adopt(ctx workflow.Context, header Header) error { return writeOwner(header, askedOf(ctx).owner) }

@@ -1,0 +1,245 @@
+package sagalocks
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	commonpb "go.temporal.io/api/common/v1"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/temporal-lockstep/lockstep/internal/collection"
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+// State is what one workflow run knows of its locks.
+type State struct {
+	// base is the context with which the run began.
+	base workflow.Context
+	// steps numbers the calls of ExecuteActivity, guarded or not, so that a step keeps its name when another one gains or loses
+	// its guard. schedule numbers the schedulings, and locks the locks around code.
+	steps, locks int
+	schedule     uint32
+	// root is the scope of what no saga holds.
+	root *Scope
+	// open are the scopes that may hold something: the root, and the sagas and locks in progress.
+	open []*Scope
+	// leftovers are what an end could not let go, or a wait could not give up. The next end tries again.
+	leftovers uses
+	// details are what Temporal's UI shows of the waits.
+	details details
+	// owner is the one that the run inherited, if any. started is when the first of the runs began that go on with each other's
+	// holds.
+	owner   protocol.Owner
+	started time.Time
+	// continues says that the run goes on with what the run holds that it continues, wasReset that a reset made it: what the
+	// history says to be held may have been released since.
+	continues, wasReset bool
+	// handsOver is the error for which the run leaves its holds to the next one.
+	handsOver *workflow.ContinueAsNewError
+	// collection is that in which the worker keeps its locks.
+	collection *collection.ID
+	// ending is held while a scope is being ended.
+	ending workflow.Mutex
+	// ended says that the workflow function has returned.
+	ended bool
+	// running are the steps that were scheduled, in that order.
+	running []running
+}
+
+// running is a future, and what is to be done when it is ready.
+type running struct {
+	future workflow.Future
+	then   func(ctx workflow.Context)
+}
+
+// When calls then, which must not block, when the future is ready. All steps of a run share one coroutine for that: the SDK asks
+// every coroutine after every event, so that with one for each of 2,000 open steps a replay took half a minute.
+func (s *State) When(future workflow.Future, then func(ctx workflow.Context)) {
+	s.running = append(s.running, running{future, then})
+	if len(s.running) > 1 {
+		return
+	}
+	ctx, _ := workflow.NewDisconnectedContext(s.base)
+	isReady := func(r running) bool { return r.future.IsReady() }
+	workflow.GoNamed(ctx, "lockstep-steps", func(ctx workflow.Context) {
+		for len(s.running) > 0 {
+			_ = workflow.Await(ctx, func() bool { return slices.ContainsFunc(s.running, isReady) }) // nobody cancels it
+			for _, r := range s.running {
+				if isReady(r) {
+					r.then(ctx)
+				}
+			}
+			s.running = slices.DeleteFunc(s.running, isReady)
+		}
+	})
+}
+
+// NewState makes the state of a run that has asked for nothing yet. collection is what is known of the worker's.
+func NewState(collection *collection.ID) *State {
+	s := &State{collection: collection}
+	s.root = s.newScope()
+	return s
+}
+
+// Header is the header of a run's start, of a child's or of a run that continues another.
+type Header = map[string]*commonpb.Payload
+
+// Begin takes in what the run was started with: its owner, and the mark of the run before it. It fails if the header cannot be
+// read.
+func (s *State) Begin(ctx workflow.Context, header Header) error {
+	info := workflow.GetInfo(ctx)
+	s.base, s.ending = ctx, workflow.NewMutex(ctx)
+	s.wasReset = info.OriginalRunID != "" && info.OriginalRunID != info.WorkflowExecution.RunID
+	s.started = info.WorkflowStartTime.UTC()
+	var err error
+	if p := header[protocol.OwnerKey]; p != nil {
+		if s.owner, err = protocol.DecodeOwner(p); err != nil {
+			return err
+		}
+	}
+	p := header[protocol.HandoverKey]
+	if p == nil {
+		return nil
+	}
+	h, err := protocol.DecodeHandover(p)
+	// The server gives a run's header to its retries and its next runs by a cron schedule too.
+	if err == nil && h.From != "" && h.From == info.ContinuedExecutionRunID {
+		s.continues = true
+		if !h.Started.IsZero() {
+			s.started = h.Started
+		}
+	}
+	return err
+}
+
+// before is the run that was reset, if this one was made so.
+func (s *State) before(ctx workflow.Context) string {
+	if !s.wasReset {
+		return ""
+	}
+	return workflow.GetInfo(ctx).OriginalRunID
+}
+
+// ancestors are the workflow IDs of a child's parent and root.
+func ancestors(ctx workflow.Context) (ids []string) {
+	info := workflow.GetInfo(ctx)
+	for _, of := range []*workflow.Execution{info.ParentWorkflowExecution, info.RootWorkflowExecution} {
+		if of != nil && of.ID != info.WorkflowExecution.ID && !slices.Contains(ids, of.ID) {
+			ids = append(ids, of.ID)
+		}
+	}
+	return ids
+}
+
+// knows reports whether the run is known to hold a resource for a scope: by the scope itself, or by locks around code.
+func (s *State) knows(scope *Scope, name string) bool {
+	return slices.ContainsFunc(s.open, func(o *Scope) bool {
+		return (o == scope || o.isLock || scope.isLock) && o.uses.holds(name)
+	})
+}
+
+// MarkHandover has the run leave its locks to the next one if it ends with err as a ContinueAsNewError.
+func (s *State) MarkHandover(err error) {
+	errors.As(err, &s.handsOver)
+}
+
+// HandsOver reports whether a function that ends with err leaves its locks to the next run; see [State.MarkHandover].
+func HandsOver(ctx workflow.Context, err error) bool {
+	s, again := StateFrom(ctx), (*workflow.ContinueAsNewError)(nil)
+	return s != nil && errors.As(err, &again) && again == s.handsOver
+}
+
+// End ends all that the run holds or waits for, when its function has returned err: it leaves the holds to the next run, or makes
+// sure that they were held, if the run has not failed, and lets go. It returns err; or the error for which the run fails instead.
+func (s *State) End(ctx workflow.Context, err error) error {
+	s.ended = true
+	for _, c := range slices.Clone(s.open) {
+		c.awaitParked(ctx)
+	}
+	if HandsOver(ctx, err) {
+		failed := s.handOver(ctx)
+		if failed == nil {
+			return err
+		}
+		err = failed
+	}
+	return s.releaseAll(ctx, err)
+}
+
+// releaseAll lets go of everything, and of what the run that this one continues has left.
+func (s *State) releaseAll(ctx workflow.Context, err error) error {
+	defer s.inTurn(ctx)()
+	all := slices.Clone(s.leftovers)
+	for _, c := range s.open {
+		c.closed = true
+		for _, use := range c.uses {
+			all.add(use)
+		}
+	}
+	if again := (*workflow.ContinueAsNewError)(nil); err == nil || errors.As(err, &again) {
+		failed := s.letGo(ctx, 0, all, all.held(), s.continues)
+		switch {
+		case failed == nil, len(all.held()) == 0: // nothing can be lost that is not used
+			return err
+		case !errors.Is(failed, lockcore.ErrLost):
+			return failed
+		}
+		err = failed
+	}
+	_ = s.letGo(ctx, 0, all, nil, s.continues) // it is logged
+	return err
+}
+
+// handOver extends the holds once, and marks the next run. Then there is nothing to release.
+func (s *State) handOver(ctx workflow.Context) error {
+	var held uses
+	for _, c := range s.open {
+		for _, use := range c.uses.held() {
+			held.add(use)
+		}
+	}
+	if len(held) > 0 {
+		ctx, _ := workflow.NewDisconnectedContext(ctx)
+		err := s.run(ctx, task{
+			name: protocol.ActivityKeep, summary: "hand over " + strings.Join(held.names(), ", "),
+			params: protocol.KeepParams{
+				Resources: held.names(), Once: true, HandOver: true, Inherits: s.wasReset, Collection: s.collection.Known(),
+			},
+		}, nil)
+		if err != nil {
+			return protocol.TypedError(err)
+		}
+	}
+	p, err := protocol.EncodeHandover(protocol.Handover{From: runID(ctx), Started: s.started})
+	if err != nil {
+		return err
+	}
+	if s.handsOver.Header == nil {
+		s.handsOver.Header = &commonpb.Header{}
+	}
+	if s.handsOver.Header.Fields == nil {
+		s.handsOver.Header.Fields = Header{}
+	}
+	s.handsOver.Header.Fields[protocol.HandoverKey] = p
+	return nil
+}
+
+// Continue writes what every run that continues this one has to know into its header.
+func (s *State) Continue(header Header) error { return writeOwner(header, s.owner) }
+
+func writeOwner(header Header, owner protocol.Owner) error {
+	if owner.IsZero() || header == nil {
+		return nil
+	}
+	owner.Name = protocol.Cut(owner.Name, protocol.MaxName)
+	p, err := protocol.EncodeOwner(owner)
+	if err == nil {
+		header[protocol.OwnerKey] = p
+	}
+	return err
+}
+
+func runID(ctx workflow.Context) string { return workflow.GetInfo(ctx).WorkflowExecution.RunID }

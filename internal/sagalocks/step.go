@@ -1,0 +1,218 @@
+package sagalocks
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+// Step is one call of ExecuteActivity under locks, or the taking of locks around code, which is a step without an activity.
+type Step struct {
+	Guard *protocol.Guard
+	scope *Scope
+	// queue and options are those of the activity.
+	queue    string
+	priority temporal.Priority
+	// maxWait is how long it may wait; 0 is as long as it takes. waiting is since when it does.
+	maxWait time.Duration
+	waiting time.Time
+	// scheduled is when it was scheduled last, and used how long it took until it found a lock busy.
+	scheduled time.Time
+	used      time.Duration
+	// parked is what its last attempt found that did not get the locks, under the number parkedAs, and vain how many in a row
+	// left no place in a queue.
+	parked   *protocol.ParkedDetails
+	parkedAs uint32
+	vain     int
+	// ran says that an attempt may have run the step's own code.
+	ran bool
+	// text is what people are told of the wait.
+	text string
+}
+
+// RefuseLocal refuses a local activity under locks. Its attempts carry the clock of the worker and not the server's, so
+// that they cannot be put into an order.
+func RefuseLocal(ctx workflow.Context, activityType string) error {
+	if askedOf(ctx).locks == nil {
+		return nil
+	}
+	return Invalid("workflows.Guard", fmt.Sprintf("around the local activity %q", protocol.Cut(activityType, 128)),
+		"an ordinary activity, by workflow.ExecuteActivity; or workflows.Lock, and the local activity under workflows.Unguarded")
+}
+
+// Step numbers a call of ExecuteActivity and says how it is guarded under ctx; nil if it is not. An error is a
+// *protocol.WaitError: the step must not be scheduled.
+func (s *State) Step(ctx workflow.Context, activityType string) (*Step, error) {
+	s.steps++
+	a := askedOf(ctx)
+	if a.locks == nil {
+		s.schedule++
+		return nil, nil //nolint:nilnil // no guard, and no error
+	}
+	if err := a.refuse(activityType); err != nil {
+		return nil, err
+	}
+	scope, locks := s.root, *a.locks
+	if InScope(ctx) {
+		scope = a.scope
+	}
+	locks.Try = locks.Try || triesOnce(ctx)
+	if a.compensating { // which has to run, however long it takes
+		locks.Try, locks.MaxWait = false, 0
+	}
+	step := s.newStep(ctx, fmt.Sprintf("%d/%s", s.steps, activityType), &locks, scope)
+	if a.undone != nil {
+		a.undone.part = step.Guard.Part
+	}
+	if a.undoing != nil {
+		step.Guard.Undoes, step.Guard.Before = a.undoing.part, s.before(ctx)
+	}
+	return step, nil
+}
+
+// refuse returns an error if the step must not be scheduled.
+func (a asked) refuse(activityType string) error {
+	if a.undone != nil && a.locks.Scope == protocol.ScopeStep {
+		return Invalid("Locks.Scope", fmt.Sprintf("%q", a.locks.Scope),
+			"ScopeSaga, or empty, for Saga.Step: its locks stand until it cannot be undone any more")
+	}
+	if a.locks.Scope == "" && !a.compensating && a.strays() != nil {
+		return Invalid("the context of ExecuteActivity", fmt.Sprintf("a context from outside the saga, for %q", protocol.Cut(activityType, 128)),
+			"the context that RunSaga gives to its function, or one made of it; or Locks.Scope: ScopeStep, if the locks are to end with the step")
+	}
+	return a.locks.Refuse()
+}
+
+// triesOnce reports whether the step's retry policy names the failure of a step that finds its lock busy as one that is not
+// to be retried.
+func triesOnce(ctx workflow.Context) bool {
+	policy := workflow.GetActivityOptions(ctx).RetryPolicy
+	return policy != nil && slices.Contains(policy.NonRetryableErrorTypes, protocol.FailureBusy)
+}
+
+// newStep makes the step and its guard. The first scheduling has its number.
+func (s *State) newStep(ctx workflow.Context, part string, locks *Locks, scope *Scope) *Step {
+	a, kind := askedOf(ctx), locks.Scope
+	if kind == "" {
+		kind = protocol.ScopeStep
+		if scope != s.root {
+			kind = protocol.ScopeSaga
+		}
+	}
+	if kind != protocol.ScopeStep {
+		scope.uses.addAll(locks.Resources, 0)
+	}
+	step := &Step{scope: scope, maxWait: locks.MaxWait, Guard: &protocol.Guard{
+		Part:        protocol.Cut(part, protocol.MaxName),
+		Scope:       kind,
+		Resources:   locks.Resources,
+		TTL:         protocol.Duration(locks.TTL),
+		HoldTTL:     protocol.Duration(locks.HoldTTL),
+		Reacquire:   scope.goesOn || a.compensating,
+		NewFence:    a.compensating,
+		Owner:       cmp.Or(locks.Owner, a.owner, s.owner),
+		Ancestors:   ancestors(ctx),
+		Park:        true,
+		Try:         locks.Try,
+		Started:     s.started,
+		NeverVictim: a.compensating,
+		Run:         runID(ctx),
+	}}
+	o := workflow.GetActivityOptions(ctx)
+	if step.priority = o.Priority; !scope.isLock {
+		step.queue = o.TaskQueue
+	}
+	step.number(ctx)
+	return step
+}
+
+// number numbers the next scheduling, and says what is known to be held. A run that was reset does not know.
+func (t *Step) number(ctx workflow.Context) {
+	s, next := t.scope.state, *t.Guard
+	s.schedule++
+	next.Schedule, next.Collection = s.schedule, s.collection.Known()
+	next.Resources = slices.Clone(next.Resources)
+	for i, r := range next.Resources {
+		next.Resources[i].Held = next.Scope != protocol.ScopeStep && !s.wasReset && s.knows(t.scope, r.Name)
+	}
+	t.Guard, t.scheduled = &next, workflow.Now(ctx)
+}
+
+// Enter has ask ask for the locks, and run what runs under them. If they are busy it waits, and has it ask again, with the
+// context of the next scheduling. It returns ask's error, or that of the wait, as one that matches lockcore's.
+func (t *Step) Enter(ctx workflow.Context, ask func(ctx workflow.Context) error) error {
+	for {
+		err := ask(ctx)
+		found, parked := protocol.Parked(err)
+		if !parked {
+			t.done(ctx, err)
+			return t.failed(protocol.TypedError(err))
+		}
+		if err := t.wait(ctx, found, err); err != nil {
+			return err
+		}
+		ctx = t.again(ctx)
+	}
+}
+
+// IsOver reports whether the outcome of a scheduling leaves nothing to wait for or to give up, so that [Step.Enter] does not block.
+func IsOver(err error) bool {
+	timeout := new(temporal.TimeoutError)
+	_, parked := protocol.Parked(err)
+	return !parked && !temporal.IsCanceledError(err) && !errors.As(err, &timeout)
+}
+
+// again numbers the next scheduling of a step that has waited, and says with what options: those of ctx, less the attempts and the
+// time that the step itself has used.
+func (t *Step) again(ctx workflow.Context) workflow.Context {
+	t.number(ctx)
+	opts := workflow.GetActivityOptions(ctx)
+	if policy := opts.RetryPolicy; policy != nil && policy.MaximumAttempts > 0 {
+		rest := *policy
+		rest.MaximumAttempts = max(1, rest.MaximumAttempts-int32(t.parked.Attempt)+1) //nolint:gosec // an attempt's number, which is an int32
+		opts.RetryPolicy = &rest
+	}
+	if opts.ScheduleToCloseTimeout > 0 {
+		opts.ScheduleToCloseTimeout = max(time.Second, opts.ScheduleToCloseTimeout-t.used)
+	}
+	return workflow.WithActivityOptions(ctx, opts)
+}
+
+// done notes what became of the step, and gives up what it does not use any more: a grant that no attempt took up, since the
+// step was cancelled or its time was over first; and what an attempt kept that did not return.
+func (t *Step) done(ctx workflow.Context, err error) {
+	timeout, keeps := new(temporal.TimeoutError), t.Guard.Scope == protocol.ScopeSaga
+	late := errors.As(err, &timeout)
+	switch {
+	case err == nil && keeps && !t.scope.closed:
+		t.scope.uses.addAll(t.Guard.Resources, t.Guard.Schedule)
+	case t.scope.isLock: // its scope is released
+	case late && !keeps && (t.parked != nil || t.Guard.Keeps()):
+		t.release(ctx, t.Guard.Schedule)
+	case (late || temporal.IsCanceledError(err)) && t.parked != nil && !(keeps && t.scope.closed):
+		t.giveUp(ctx)
+	}
+}
+
+// failed says of the error of a step that has ended whether it is known that the step never ran.
+func (t *Step) failed(err error) error {
+	var step *protocol.StepError
+	if errors.As(err, &step) {
+		step.NeverRan = !t.ran && step.Tried() == t.Guard.Part
+	}
+	return err
+}
+
+func names(resources []lockcore.Resource) []string {
+	var all uses
+	all.addAll(resources, 0)
+	return all.names()
+}
