@@ -132,22 +132,3 @@ func (l *Locker) Replaced(ctx context.Context, lockID, run string, resources ...
 	}
 	return labels, nil
 }
-
-// refreshHold gives a sign of life for the kept hold of a party on a resource, and returns the
-// document. A request that only refreshes asks for nothing, so that its order can be one which no
-// release has reached.
-func (l *Locker) refreshHold(ctx context.Context, name string, op engine.Acquire) (engine.Document, error) {
-	order := LastAttempt(math.MaxInt32)
-	op.Policy, op.Resource, op.Order, op.Mode, op.Keep, op.Refresh = l.cfg.policy(), name, order.number(), engine.SharedBy, true, true
-	op.TTL, op.HoldTTL, op.WaiterTTL, op.MaxWaiters = millis(minTTL), millis(minTTL), l.cfg.WaiterTTL.Milliseconds(), int64(l.cfg.MaxWaiters)
-	op.Owner, op.Host = op.LockID, l.cfg.Host
-	d, err := l.retryUnknown(ctx, "extend", name, order, func(ctx context.Context) (engine.Document, error) { return l.eng.Acquire(ctx, op) })
-	if err != nil {
-		return d, err
-	}
-	l.afterWrite(ctx, &d, ending{})
-	if d.Last.Outcome == engine.OtherRun {
-		err = &OtherRunError{Resource: name, LockID: op.LockID, Run: op.Label, Other: d.Last.Note}
-	}
-	return d, err
-}

@@ -28,3 +28,8 @@ func (l *Locker) Remembered() bool {
 	defer l.watch.reads.mu.Unlock()
 	return l.watch.reads.last != nil
 }
+
+// Downgrade makes an exclusive lease shared, as Session.Downgrade does.
+func (l *Locker) Downgrade(ctx context.Context, lease Lease) (Lease, error) {
+	return l.renewOne(ctx, lease, true)
+}

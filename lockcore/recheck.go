@@ -48,7 +48,7 @@ func (l *Locker) Recheck(ctx context.Context, req Request, first bool) (again ti
 		return 0, err
 	}
 	d, op := docs[res.Name], l.acquireOp(&req, res)
-	op.Queue, op.Refresh, op.WaiterTTL = true, true, parkedTTL.Milliseconds()
+	op.WaiterTTL = parkedTTL.Milliseconds()
 	look := engine.Next(d, op.Waiter())
 	if look.Answer == engine.NextGo || look.Answer == engine.NextGone {
 		return 0, verdict(&op, d, look)
@@ -63,11 +63,10 @@ func (l *Locker) Recheck(ctx context.Context, req Request, first bool) (again ti
 	}
 	if look.Answer == engine.NextSettle || look.Place == nil || look.Place.OverdueAt.Sub(d.At) < again*5/4+pace.Recheck {
 		op.HeardIn = min(2*again+pace.Recheck, pace.RecheckMost).Milliseconds()
-		after, err := l.retryUnknown(ctx, "refresh", res.Name, req.Order, func(ctx context.Context) (engine.Document, error) { return l.eng.Acquire(ctx, op) })
+		after, err := l.refresh(ctx, op)
 		if err != nil {
 			return 0, err
 		}
-		l.afterWrite(ctx, &after, ending{})
 		switch {
 		case after.Last.Outcome == engine.Deadlock:
 			return 0, deadlockError(&op, &after, after.Last.Note)
@@ -101,9 +100,8 @@ func (l *Locker) KeepPlace(ctx context.Context, place Lease) error {
 	}
 	w := d.Waiters[i]
 	op := engine.Acquire{
-		Policy: l.cfg.policy(), Resource: d.ID, LockID: w.LockID, Label: w.Label, Within: w.Within, Part: w.Part, Order: w.Order, Mode: w.Mode,
-		Queue: true, Refresh: true, TTL: millis(minTTL), WaiterTTL: parkedTTL.Milliseconds(), MaxWaiters: int64(l.cfg.MaxWaiters),
-		HeardIn: cmp.Or(w.OverdueAt.Sub(d.At).Milliseconds()/2, -1), Owner: cmp.Or(w.Owner, w.LockID), Host: l.cfg.Host, Safe: w.Safe,
+		Resource: d.ID, LockID: w.LockID, Label: w.Label, Within: w.Within, Part: w.Part, Order: w.Order, Mode: w.Mode, Queue: true,
+		WaiterTTL: parkedTTL.Milliseconds(), HeardIn: cmp.Or(w.OverdueAt.Sub(d.At).Milliseconds()/2, -1), Owner: cmp.Or(w.Owner, w.LockID), Safe: w.Safe,
 	}
 	if w.Mode == engine.SharedBy {
 		op.Limit = w.Limit
@@ -111,37 +109,8 @@ func (l *Locker) KeepPlace(ctx context.Context, place Lease) error {
 	if w.Started != nil {
 		op.Started = *w.Started
 	}
-	after, err := l.retryUnknown(ctx, "refresh", d.ID, place.Order, func(ctx context.Context) (engine.Document, error) { return l.eng.Acquire(ctx, op) })
-	if err == nil {
-		l.afterWrite(ctx, &after, ending{})
-	}
+	_, err = l.refresh(ctx, op)
 	return err
-}
-
-// Withdrawn returns a *DeadlockError if a request that Enter queued was taken out of a queue to end
-// a deadlock: asking again would close the circle again. Else it returns nil, or the database's
-// error, or ctx's. It reads, in one command that all who ask at the same time share.
-func (l *Locker) Withdrawn(ctx context.Context, req Request) error {
-	req, err := l.complete(req, false)
-	if err != nil {
-		return err
-	}
-	names := make([]string, len(req.Resources))
-	for i, r := range req.Resources {
-		names[i] = r.Name
-	}
-	docs, err := l.watch.reads.get(ctx, names, 0)
-	if err != nil {
-		return err
-	}
-	for _, res := range req.Resources {
-		op := l.acquireOp(&req, res)
-		d := docs[res.Name]
-		if err := verdict(&op, d, engine.Next(d, op.Waiter())); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // verdict is the *DeadlockError of the victim of a deadlock, and else nil. A request that has read

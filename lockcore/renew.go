@@ -36,13 +36,6 @@ func (l *Locker) Renew(ctx context.Context, leases ...Lease) ([]Lease, error) {
 	return kept, errors.Join(errs...)
 }
 
-// Downgrade makes an exclusive lease shared, and renews it, so that readers may come in beside it.
-// If the lock ID has other running parts it stays exclusive: the answer's Mode says so. Errors are
-// those of Renew: after one, trust the lease in shared mode only.
-func (l *Locker) Downgrade(ctx context.Context, lease Lease) (Lease, error) {
-	return l.renewOne(ctx, lease, true)
-}
-
 type renewResult struct {
 	lease Lease
 	err   error

@@ -331,15 +331,15 @@ func optional(span trace.Span, key, value string) {
 	}
 }
 
-// revoked is the ending of a hold that is released by force.
-func revoked(reason string) ending { return ending{outcome: telemetry.OutcomeRevoked, reason: reason} }
-
-// orphaned is the ending of a hold whose holder is known to have ended.
-func orphaned(reason string) ending {
-	if reason == "" {
-		return ending{}
+// ending is that of what a release ends: by its holder, by force, or since its holder has ended.
+func (r *Release) ending() ending {
+	switch {
+	case r.Force:
+		return ending{outcome: telemetry.OutcomeRevoked, reason: r.Reason}
+	case r.Reason != "":
+		return ending{outcome: telemetry.OutcomeOrphaned, reason: r.Reason}
 	}
-	return ending{outcome: telemetry.OutcomeOrphaned, reason: reason}
+	return ending{}
 }
 
 // victim is the ending of a wait that is given up to end a deadlock.

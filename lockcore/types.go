@@ -242,7 +242,7 @@ type Holder struct {
 	Host  string `json:"host,omitempty"`
 	Mode  Mode   `json:"mode"`
 	Fence int64  `json:"fence,omitempty"`
-	// FirstFence is the one with which the hold began, by which [ForceRelease] names it.
+	// FirstFence is the one with which the hold began, by which [Release] names it.
 	FirstFence int64 `json:"firstFence,omitempty"`
 	State      State `json:"state"`
 	// Part is that of a claim, of a part that drains, or of a waiter.

@@ -146,7 +146,7 @@ func (r *round) extend(ctx context.Context, e lockcore.Status) {
 	if e.ExpiresIn > max(e.HoldTTL/2, 2*r.Interval) {
 		return
 	}
-	_, err := r.Locker.Extend(ctx, e.LockID, e.Run, e.Resource)
+	_, err := r.Locker.Extend(ctx, e.LockID, e.Run, e.Resource, false)
 	switch {
 	case err == nil:
 		r.count(func(n *Result) { n.Extended++ })
@@ -197,7 +197,7 @@ func (r *round) release(ctx context.Context, entries []lockcore.Status, why stri
 		slices.Sort(names)
 		for batch := range slices.Chunk(slices.Compact(names), releaseBatch) {
 			err := r.Locker.Release(ctx, lockcore.Release{
-				LockID: of.lockID, Run: of.run, Resources: batch, Orphaned: protocol.Cut("released by the janitor, since "+why, protocol.MaxName),
+				LockID: of.lockID, Run: of.run, Resources: batch, Reason: protocol.Cut("released by the janitor, since "+why, protocol.MaxName),
 			})
 			if err != nil {
 				r.failed(ctx, "release", of.lockID, err)

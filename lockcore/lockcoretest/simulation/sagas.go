@@ -150,8 +150,8 @@ func (a *actor) park(req lockcore.Request, at string, held map[string]bool) bool
 		p.locker.Tend(at)
 		ctx, c := a.begin(a.ctx, p, "recheck "+at, false)
 		again, err := a.recheck(p, func() (time.Duration, error) {
-			if len(others) > 0 { // as a janitor does
-				_, _ = p.locker.Extend(ctx, req.LockID, req.Run, others...) // what is lost is found by the next request
+			for _, name := range others { // as a janitor does
+				_, _ = p.locker.Extend(ctx, req.LockID, req.Run, name, false) // what is lost is found by the next request
 			}
 			return p.locker.Recheck(ctx, one, first)
 		})

@@ -79,13 +79,13 @@ var mutants = []mutant{
 		{"lockcore/acquire.go", "rand.Text()[:16], Order{Attempt: 1}", "rand.Text()[:0], Order{Schedule: uint32(time.Now().Unix()), Attempt: 1}"},
 	}, in: engineTests, tests: "TestOrdersComeFromNoClock", simulated: true},
 	{defect: "8", what: "a forced release that names a hold ends whatever the lock ID holds", edits: []edit{
-		{"lockcore/end.go", "	if r.FirstFence == 0 {\n", "	if op.FirstFence = 0; true {\n"},
+		{"lockcore/end.go", "if r.Order == (Order{}) && r.FirstFence == 0 {\n", "if op.FirstFence = 0; r.Order == (Order{}) {\n"},
 	}, in: engineTests, tests: "TestForceReleaseRepeatedEndsNothingThatWasGrantedSince", simulated: true},
 	{defect: "9", what: "a forced release waits for the drain of a holder that is known to be dead", edits: []edit{
 		{"lockcore/lockcoretest/spec_end.go", "return op.Now || (", "return ("},
 	}, in: engineTests, tests: "TestForceReleaseRepeatedEndsNothingThatWasGrantedSince"},
 	{defect: "10", what: "a release that finds nothing is taken for a loss", edits: []edit{
-		{"lockcore/end.go", "lost == nil && one == nil {", "lost == nil && false {"},
+		{"lockcore/end.go", "	if !lost {\n", "	if false {\n"},
 	}, in: engineTests, tests: "TestReleaseRepeatedAfterALostAnswerIsNoLoss", simulated: true},
 	{defect: "11", what: "each fenced write bars all earlier fences, those of parallel parts too", edits: []edit{
 		{"lockcore/fenced.go", "if lease.Bars || least == 0 {", "if true {"},
