@@ -53,7 +53,7 @@ type Locker interface {
 	Replaced(ctx context.Context, lockID, run string, resources ...string) ([]string, error)
 	Commit(ctx context.Context, c lockcore.Commit) error
 	ReleaseHeld(ctx context.Context, r lockcore.Release) (held []string, err error)
-	Recheck(ctx context.Context, req lockcore.Request, first bool) (again time.Duration, err error)
+	Recheck(ctx context.Context, req lockcore.Request) (again time.Duration, err error)
 	Tend(resource string)
 	Extend(ctx context.Context, lockID, run, resource string, handOver bool) (again time.Duration, err error)
 	Status(ctx context.Context, f lockcore.Filter) iter.Seq2[lockcore.Status, error]

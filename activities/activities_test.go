@@ -72,7 +72,7 @@ func (f *fakeLocker) Replaced(context.Context, string, string, ...string) ([]str
 	return nil, nil
 }
 
-func (f *fakeLocker) Recheck(_ context.Context, req lockcore.Request, _ bool) (time.Duration, error) {
+func (f *fakeLocker) Recheck(_ context.Context, req lockcore.Request) (time.Duration, error) {
 	f.request = req
 	return 7 * time.Second, f.err
 }

@@ -78,10 +78,10 @@ const trustMargin = 10
 func leaseOf(p *engine.Entry, d *engine.Document, sent time.Time) Lease {
 	lease := Lease{
 		Resource: d.ID, LockID: p.LockID, Run: p.Label, Part: p.Part, Order: orderOf(p.Order), Mode: Mode(p.Mode), Fence: p.Fence,
-		FirstFence: p.FirstFence, Left: remaining(p.ExpiresAt, d.At), forever: p.TTL == 0, ttl: time.Duration(p.TTL) * time.Millisecond,
+		FirstFence: p.FirstFence, Left: remaining(p.ExpiresAt, d.At), ttl: time.Duration(p.TTL) * time.Millisecond,
 	}
 	stands := lease.Left
-	if lease.forever {
+	if p.TTL == 0 {
 		lease.ttl, stands = engine.EndlessTTL, engine.EndlessTTL
 	}
 	lease.validUntil = sent.Add(stands - lease.ttl/trustMargin)

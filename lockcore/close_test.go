@@ -70,7 +70,7 @@ func TestEveryCallOfAClosedLockerSaysSo(t *testing.T) {
 		"Status":         func() error { return firstStatus(ctx, l, lockcore.Filter{}) },
 		"Deadlocks":      func() error { _, err := l.Deadlocks(ctx); return err },
 		"BreakDeadlocks": func() error { _, err := l.BreakDeadlocks(ctx); return err },
-		"Recheck":        func() error { _, err := l.Recheck(ctx, queued, true); return err },
+		"Recheck":        func() error { _, err := l.Recheck(ctx, queued); return err },
 		"CreateIndexes":  func() error { return l.CreateIndexes(ctx) },
 		"Keep":           func() error { return context.Cause(l.Keep(ctx, leases).Context()) },
 	} {

@@ -45,7 +45,7 @@ func (l *Locker) end(outer context.Context, name string, of Lease, why ending, s
 	ctx, span := l.tel.start(outer, name, of)
 	d, err := l.retryUnknown(ctx, strings.TrimPrefix(name, "lock."), of.Resource, of.Order, send)
 	l.afterWrite(outer, &d, why)
-	optional(span, telemetry.Reason, why.reason)
+	why.on(span)
 	span.end(&d, err)
 	return d, err
 }
@@ -161,11 +161,10 @@ func (l *Locker) releaseLease(ctx context.Context, lease Lease) error {
 // and not released before: evidence says so, or some of it was forgotten since. A zero time is not
 // known.
 func (l *Locker) lostBefore(ctx context.Context, op *engine.Release, began time.Time) error {
-	docs, err := l.eng.Read(ctx, op.Resource)
-	if err != nil || len(docs) == 0 {
+	d, err := l.read(ctx, op.Resource)
+	if err != nil || d == nil {
 		return err
 	}
-	d := &docs[0]
 	lost := d.LostUpTo(op.LockID, op.Label, op.Order)
 	if op.FirstFence > 0 {
 		lost = d.LostBefore(op.LockID, op.FirstFence, began)

@@ -20,18 +20,15 @@ const (
 )
 
 // Recheck looks after a request for one resource that Enter queued, for those who wait without a
-// process. It takes nothing, and keeps alive the place in the queue. It reads, in one command that
-// all who ask at the same time share, and writes only if the place needs it.
-//
-// first says that the request has queued just now: what it reads is no older than the call. Later
-// looks may share what was read up to a second ago, if many wait.
+// process. It takes nothing, and keeps alive the place in the queue. It reads, and writes only if
+// the place needs it.
 //
 // It returns nil if calling Enter again, with a greater order, is worthwhile. While the request
 // waits it returns a *BusyError, and when to look again: after 20 s at first, and after up to 10
 // min when it has waited long. A request that comes twice as late as that is passed over until it
 // is heard of. The victim of a deadlock gets a *DeadlockError. Other errors are the database's, and
 // ctx's.
-func (l *Locker) Recheck(ctx context.Context, req Request, first bool) (again time.Duration, err error) {
+func (l *Locker) Recheck(ctx context.Context, req Request) (again time.Duration, err error) {
 	req, err = l.complete(req, false)
 	if err != nil {
 		return 0, err
@@ -39,15 +36,11 @@ func (l *Locker) Recheck(ctx context.Context, req Request, first bool) (again ti
 	if n := len(req.Resources); n != 1 {
 		return 0, &InvalidError{Field: "Request.Resources", Value: fmt.Sprint(n), Bound: "1 for Recheck"}
 	}
-	res, age := req.Resources[0], readFor
-	if first {
-		age = 0
-	}
-	docs, err := l.watch.reads.get(ctx, []string{res.Name}, age)
+	op := l.acquireOp(&req, req.Resources[0])
+	d, err := l.read(ctx, op.Resource)
 	if err != nil {
 		return 0, err
 	}
-	d, op := docs[res.Name], l.acquireOp(&req, res)
 	op.WaiterTTL = parkedTTL.Milliseconds()
 	look := engine.Next(d, op.Waiter())
 	if look.Answer == engine.NextGo || look.Answer == engine.NextGone {
@@ -87,11 +80,10 @@ func (l *Locker) Recheck(ctx context.Context, req Request, first bool) (again ti
 // not heard of in time, stays as it is. The lease names resource, lock ID, run, part and order. An
 // error is the database's, or ctx's.
 func (l *Locker) KeepPlace(ctx context.Context, place Lease) error {
-	docs, err := l.watch.reads.get(ctx, []string{place.Resource}, readFor)
-	if err != nil || docs[place.Resource] == nil {
+	d, err := l.read(ctx, place.Resource)
+	if err != nil || d == nil {
 		return err
 	}
-	d := docs[place.Resource]
 	i := slices.IndexFunc(d.Waiters, func(w engine.Waiter) bool {
 		return w.LockID == place.LockID && w.Label == place.Run && w.Part == place.Part && w.Order == place.Order.number() && w.Waits(d.At)
 	})
@@ -121,4 +113,13 @@ func verdict(op *engine.Acquire, d *engine.Document, look engine.Look) error {
 		return nil
 	}
 	return deadlockError(op, d, reason)
+}
+
+// read returns the document of a resource, nil if there is none.
+func (l *Locker) read(ctx context.Context, resource string) (*engine.Document, error) {
+	docs, err := l.eng.Read(ctx, resource)
+	if err != nil || len(docs) == 0 {
+		return nil, err
+	}
+	return &docs[0], nil
 }

@@ -109,7 +109,7 @@ func (l *Locker) renewOp(lease Lease) engine.Renew {
 // extended is a lease after a batch that was sent then. The batch does not say what is left: it is
 // the whole TTL, counted from no earlier than that.
 func extended(lease Lease, sent time.Time) Lease {
-	if !lease.forever {
+	if lease.Left != Forever {
 		lease.Left = lease.ttl
 	}
 	lease.validUntil = sent.Add(lease.ttl - lease.ttl/trustMargin)

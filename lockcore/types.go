@@ -156,7 +156,7 @@ type Request struct {
 
 // leaseOn is what the request may have got on a resource, for giving it up.
 func (r *Request) leaseOn(resource string) Lease {
-	return Lease{Resource: resource, LockID: r.LockID, Run: r.Run, Part: r.Part, Order: r.Order, ttl: r.TTL, forever: r.TTL == Forever, lostAt: r.lostAt, began: true}
+	return Lease{Resource: resource, LockID: r.LockID, Run: r.Run, Part: r.Part, Order: r.Order, ttl: r.TTL, Left: r.TTL, lostAt: r.lostAt, began: true}
 }
 
 // Lease is what one part got on one resource: a value that can be stored, sent, and used by another
@@ -191,9 +191,8 @@ type Lease struct {
 	// came from another process; if a session renews that, unconfirmed says that it has not yet.
 	validUntil  time.Time
 	unconfirmed bool
-	// ttl is for how long a confirmation is trusted, and forever says that the promise has no end.
-	ttl     time.Duration
-	forever bool
+	// ttl is for how long a confirmation is trusted.
+	ttl time.Duration
 	// owner is the request's, for an upgrade.
 	owner string
 	// began says that the hold began with this lease, so that taking the request back ends it.
@@ -213,7 +212,7 @@ func (l Lease) Valid() bool { return !l.unconfirmed && !over(l.validUntil, time.
 // askedTTL is the TTL as a request names it; 0 if it is not known.
 func (l Lease) askedTTL() time.Duration {
 	switch {
-	case l.forever:
+	case l.Left == Forever:
 		return Forever
 	case l.unconfirmed:
 		return 0

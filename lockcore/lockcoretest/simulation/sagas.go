@@ -145,7 +145,7 @@ func (a *actor) park(req lockcore.Request, at string, held map[string]bool) bool
 	}
 	one := req
 	one.Resources = slices.DeleteFunc(slices.Clone(req.Resources), func(r lockcore.Resource) bool { return r.Name != at })
-	for first := true; !a.w.over(); first = false {
+	for !a.w.over() {
 		p := a.anyProcess()
 		p.locker.Tend(at)
 		ctx, c := a.begin(a.ctx, p, "recheck "+at, false)
@@ -153,7 +153,7 @@ func (a *actor) park(req lockcore.Request, at string, held map[string]bool) bool
 			for _, name := range others { // as a janitor does
 				_, _ = p.locker.Extend(ctx, req.LockID, req.Run, name, false) // what is lost is found by the next request
 			}
-			return p.locker.Recheck(ctx, one, first)
+			return p.locker.Recheck(ctx, one)
 		})
 		a.w.mu.Lock()
 		c.done = true
