@@ -68,10 +68,7 @@ func (c *Commit) check() error {
 	for i, u := range c.Uses {
 		checks = append(checks, checkText(fmt.Sprintf("Commit.Uses[%d].Resource", i), u.Resource, 1, maxName))
 	}
-	for i, name := range c.Resources {
-		checks = append(checks, checkText(fmt.Sprintf("Commit.Resources[%d]", i), name, 1, maxName))
-	}
-	return firstError(checks...)
+	return firstError(append(checks, checkNames("Commit.Resources", c.Resources, ""))...)
 }
 
 // verify returns what is lost, and whether the commit has begun to release.
@@ -101,17 +98,11 @@ func (c *Commit) lost(d *engine.Document, use Use) error {
 	for _, label := range append([]string{c.Run}, c.Before...) {
 		labels = append(labels, d.Replaced(c.LockID, label)...)
 	}
-	e := &LostError{Resource: d.ID, LockID: c.LockID, Order: use.By}
-	for _, label := range labels {
-		if by := d.EvictedRecord(c.LockID, label); by != nil {
-			e.By, e.Reason = by.By, by.Reason
-			return e
-		}
-	}
-	if c.Inherits {
+	e, known := lossIn(d, c.LockID, use.By.number(), "it does not hold what it used: "+
+		"a worker without Lockstep ran the step, or what became of the hold is not known any more", labels...)
+	if !known && c.Inherits {
 		return nil
 	}
-	e.Reason = "it does not hold what it used: a worker without Lockstep ran the step, or what became of the hold is not known any more"
 	return e
 }
 

@@ -172,10 +172,7 @@ func (l *Locker) lostBefore(ctx context.Context, op *engine.Release, began time.
 	if !lost {
 		return nil
 	}
-	e := &LostError{Resource: op.Resource, LockID: op.LockID, Order: orderOf(op.Order), Reason: "what became of it is not known any more"}
-	if by := d.EvictedRecord(op.LockID, op.Label); by != nil {
-		e.By, e.Reason = by.By, by.Reason
-	}
+	e, _ := lossIn(d, op.LockID, op.Order, "what became of it is not known any more", op.Label)
 	return e
 }
 
@@ -193,47 +190,26 @@ func (l *Locker) endStanding(ctx context.Context, how engine.Release, names []st
 		return nil, fmt.Errorf("lockstep: read what %q holds: %w", how.LockID, err)
 	}
 	for i := range docs {
-		d := &docs[i]
-		waiting, fences := standing(d, how.LockID, how.Label, how.Now)
-		for _, lease := range waiting {
-			op := l.leaveOp(lease, false)
-			op.Waiting, op.Reason = true, how.Reason
-			err = errors.Join(err, l.leave(ctx, op, lease, why))
-		}
-		how.Resource = d.ID
-		for _, how.FirstFence = range fences {
+		for _, s := range slices.Backward(statusesOf(&docs[i])) { // the queue first, so that nothing is granted in it
+			if s.LockID != how.LockID || (how.Label != "" && s.Run != how.Label) || (s.State == StateDraining && !how.Now) {
+				continue
+			}
+			if s.State == StateWaiting || s.State == StateClaimed {
+				place := Lease{Resource: s.Resource, LockID: s.LockID, Run: how.Label, Part: s.Part, Order: s.Order}
+				op := l.leaveOp(place, false)
+				op.Waiting, op.Reason = true, how.Reason
+				err = errors.Join(err, l.leave(ctx, op, place, why))
+				continue
+			}
+			how.Resource, how.FirstFence = s.Resource, s.FirstFence
 			after, one := l.release(ctx, how, why)
 			err = errors.Join(err, one)
 			if len(after.Last.Released) > 0 {
-				held = append(held, d.ID)
+				held = append(held, s.Resource)
 			}
 		}
 	}
 	return held, err
-}
-
-// standing names what a lock ID has in a document: the requests that wait or have a claim, and the
-// first fences of its holds, and if drains, of those that ended and have parts that drain. With a
-// run label it is what that run has.
-func standing(d *engine.Document, lockID, run string, drains bool) (waiting []Lease, fences []int64) {
-	add := func(part string, order int64) {
-		waiting = append(waiting, Lease{Resource: d.ID, LockID: lockID, Run: run, Part: part, Order: orderOf(order)})
-	}
-	for _, w := range d.Waiters {
-		if w.LockID == lockID && (run == "" || w.Label == run) {
-			add(w.Part, w.Order)
-		}
-	}
-	for _, e := range d.Held {
-		switch {
-		case e.LockID != lockID, run != "" && e.Label != run:
-		case e.State == engine.Claimed:
-			add(e.Part, e.Order)
-		case (e.Holds() || drains) && !slices.Contains(fences, e.FirstFence):
-			fences = append(fences, e.FirstFence)
-		}
-	}
-	return waiting, fences
 }
 
 // afterWrite takes in what a write did beside its own purpose: it writes the spans of what it

@@ -16,7 +16,7 @@ import (
 type Status struct {
 	Resource string `json:"resource"`
 	Holder
-	// Order is the request's, of a waiter. Together with LockID and Part it names the request.
+	// Order is the request's, of a claim or a waiter. Together with LockID and Part it names the request.
 	Order Order `json:"order,omitzero"`
 	// Position is a waiter's place in the queue, as in BusyError; otherwise 0.
 	Position int `json:"position,omitempty"`
@@ -103,6 +103,9 @@ func statusesOf(d *engine.Document) []Status {
 		s := Status{Resource: d.ID, Holder: h}
 		if k := d.Kept(h.LockID); k != nil && h.State == StateHolding {
 			s.HandedOver = k.HandedOver
+		}
+		if c := d.Claim(h.LockID, h.Part); c != nil && h.State == StateClaimed {
+			s.Order = orderOf(c.Order)
 		}
 		out = append(out, s)
 	}
