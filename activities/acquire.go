@@ -22,9 +22,6 @@ func (a *Activities) Acquire(ctx context.Context, p AcquireParams) (AcquireResul
 		return AcquireResult{}, err
 	}
 	req := request(p, caller, activity.GetInfo(ctx))
-	if err := a.withdrawn(ctx, p, req); err != nil {
-		return AcquireResult{}, protocol.Failure(err)
-	}
 	leases, err := a.enter(ctx, p, caller, req)
 	err = protocol.Asked(err, "")
 	protocol.TellAncestors(err, caller, p.Ancestors)
@@ -44,15 +41,6 @@ func (a *Activities) Acquire(ctx context.Context, p AcquireParams) (AcquireResul
 		}
 		return AcquireResult{}, protocol.Failure(err)
 	}
-}
-
-// withdrawn tells an attempt that queues for itself that one before it gave up its place to end a deadlock.
-func (a *Activities) withdrawn(ctx context.Context, p AcquireParams, req lockcore.Request) error {
-	if p.Try || p.Park || req.Order.Attempt <= 1 {
-		return nil
-	}
-	req.Order.Attempt = 1
-	return a.Locker.Withdrawn(ctx, req)
 }
 
 // enter takes the locks. Those of a lock ID that the caller has chosen may be any party's, and are asked for as they are;

@@ -53,11 +53,9 @@ type Locker interface {
 	Replaced(ctx context.Context, lockID, run string, resources ...string) ([]string, error)
 	Commit(ctx context.Context, c lockcore.Commit) error
 	ReleaseHeld(ctx context.Context, r lockcore.Release) (held []string, err error)
-	Recheck(ctx context.Context, req lockcore.Request, first bool) (again time.Duration, err error)
-	Withdrawn(ctx context.Context, req lockcore.Request) error
+	Recheck(ctx context.Context, req lockcore.Request) (again time.Duration, err error)
 	Tend(resource string)
-	Extend(ctx context.Context, lockID, run string, resources ...string) (again time.Duration, err error)
-	HandOver(ctx context.Context, lockID, run string, resources ...string) error
+	Extend(ctx context.Context, lockID, run, resource string, handOver bool) (again time.Duration, err error)
 	Status(ctx context.Context, f lockcore.Filter) iter.Seq2[lockcore.Status, error]
 }
 

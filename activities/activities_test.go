@@ -71,9 +71,8 @@ func (f *fakeLocker) CollectionID(context.Context) (string, error) { return "own
 func (f *fakeLocker) Replaced(context.Context, string, string, ...string) ([]string, error) {
 	return nil, nil
 }
-func (f *fakeLocker) HandOver(context.Context, string, string, ...string) error { return f.err }
 
-func (f *fakeLocker) Recheck(_ context.Context, req lockcore.Request, _ bool) (time.Duration, error) {
+func (f *fakeLocker) Recheck(_ context.Context, req lockcore.Request) (time.Duration, error) {
 	f.request = req
 	return 7 * time.Second, f.err
 }
@@ -82,12 +81,10 @@ func (f *fakeLocker) Status(context.Context, lockcore.Filter) iter.Seq2[lockcore
 	return func(yield func(lockcore.Status, error) bool) { yield(lockcore.Status{}, f.err) }
 }
 
-func (f *fakeLocker) Withdrawn(context.Context, lockcore.Request) error { return nil }
-
 func (f *fakeLocker) Tend(resource string) { f.tended = append(f.tended, resource) }
 
-func (f *fakeLocker) Extend(_ context.Context, _, _ string, resources ...string) (time.Duration, error) {
-	f.extended = append(f.extended, resources...)
+func (f *fakeLocker) Extend(_ context.Context, _, _, resource string, _ bool) (time.Duration, error) {
+	f.extended = append(f.extended, resource)
 	return time.Hour, f.err
 }
 

@@ -77,20 +77,14 @@ func (a *Activities) Keep(ctx context.Context, p KeepParams) (KeepResult, error)
 func (a *Activities) extend(ctx context.Context, who party, caller protocol.Run, p KeepParams) (time.Duration, error) {
 	bounded, cancel := context.WithTimeout(ctx, keepTimeout)
 	defer cancel()
-	extend := func(run, name string) (time.Duration, error) {
-		if p.HandOver {
-			return 0, a.Locker.HandOver(bounded, who.lockID, run, name)
-		}
-		return a.Locker.Extend(bounded, who.lockID, run, name)
-	}
 	again := time.Duration(math.MaxInt64)
 	var errs []error
 	for _, name := range p.Resources {
-		after, err := extend(who.run, name)
+		after, err := a.Locker.Extend(bounded, who.lockID, who.run, name, p.HandOver)
 		var other *lockcore.OtherRunError
 		if errors.As(err, &other) {
 			if current, asked := openrun.IsCurrent(bounded, caller); current {
-				after, err = extend(other.Other, name)
+				after, err = a.Locker.Extend(bounded, who.lockID, other.Other, name, p.HandOver)
 			} else {
 				err = errors.Join(err, asked)
 			}
@@ -117,7 +111,7 @@ func (a *Activities) endKeep(ctx context.Context, info activity.Info, who party,
 	}
 	// Nothing of the run asks any more: all that it has asked for until now ends.
 	if _, err := a.Locker.ReleaseHeld(bounded, lockcore.Release{
-		LockID: who.lockID, Run: who.run, Resources: resources, Orphaned: "released by its keep-alive, since its workflow run is closed",
+		LockID: who.lockID, Run: who.run, Resources: resources, Reason: "released by its keep-alive, since its workflow run is closed",
 	}); err != nil {
 		activity.GetLogger(ctx).Warn("lockstep: the locks of a closed workflow were not released, and stand until they expire",
 			"resources", resources, "error", err)

@@ -95,7 +95,7 @@ func (a *Activities) releaseInherited(ctx context.Context, p ReleaseParams, call
 	}
 	for run, names := range byRun {
 		release := lockcore.Release{
-			LockID: caller.LockID(), Run: run, Order: lockcore.LastAttempt(math.MaxInt32), Orphaned: "released by a later run of its workflow",
+			LockID: caller.LockID(), Run: run, Order: lockcore.LastAttempt(math.MaxInt32), Reason: "released by a later run of its workflow",
 		}
 		slices.Sort(names)
 		if _, err := a.release(ctx, release, slices.Compact(names)); err != nil {

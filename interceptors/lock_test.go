@@ -35,7 +35,7 @@ func (d *doors) Enter(_ context.Context, req lockcore.Request, _ bool) ([]lockco
 
 func (d *doors) Tend(string) {}
 
-func (d *doors) Recheck(context.Context, lockcore.Request, bool) (time.Duration, error) {
+func (d *doors) Recheck(context.Context, lockcore.Request) (time.Duration, error) {
 	return 0, nil
 }
 

@@ -48,7 +48,11 @@ func (l *Locker) Acquire(ctx context.Context, req Request) (*Session, error) {
 			err = s.add(lease)
 		}
 		if err != nil {
-			l.abandon(ctx, s, &req, res, err)
+			var leases []Lease
+			if s != nil {
+				leases = s.end(ErrEnded)
+			}
+			l.giveBack(ctx, &req, res, leases, err, true, false)
 			if ctx.Err() != nil {
 				err = context.Cause(ctx)
 			}
@@ -121,7 +125,7 @@ func (l *Locker) enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 			return leases, err
 		}
 		if err != nil {
-			l.giveBack(ctx, &req, res, leases, err, queue)
+			l.giveBack(ctx, &req, res, leases, err, queue, queue)
 			return nil, err
 		}
 		leases = append(leases, lease)
@@ -294,32 +298,21 @@ func (l *Locker) ask(outer context.Context, req *Request, op engine.Acquire, beh
 	return lease, err
 }
 
-func (l *Locker) abandon(ctx context.Context, s *Session, req *Request, at Resource, cause error) {
-	var leases []Lease
-	if s != nil {
-		leases = s.end(ErrEnded)
-	}
-	gone := errors.Is(cause, ErrSuperseded) && req.lostAt.IsZero() // nothing stands, and no late copy comes
-	if !errors.Is(cause, ErrInvalid) && !gone {
-		leases = append(leases, req.leaseOn(at.Name))
-	}
-	l.giveUp(ctx, leases...)
-}
-
-// giveBack ends what a request of Enter has, and what it may have got at the resource at. One that
-// queues keeps its place and kept holds, and after an unknown outcome everything. The victim of a
-// deadlock has read the verdict, and leaves its tombstone.
-func (l *Locker) giveBack(ctx context.Context, req *Request, at Resource, leases []Lease, cause error, queue bool) {
+// giveBack ends what a request has, and what it may have got at the resource at. One that queued
+// leaves its place, unless that stays: then it keeps also what it keeps, and after an unknown
+// outcome everything. The victim of a deadlock has read the verdict, and leaves its tombstone.
+func (l *Locker) giveBack(ctx context.Context, req *Request, at Resource, leases []Lease, cause error, queued, stays bool) {
 	unknown := errors.Is(cause, ErrUnknownOutcome)
-	if queue && unknown {
+	if stays && unknown {
 		return
 	}
-	if queue && req.Keep {
+	if stays && req.Keep {
 		for i := range leases {
 			leases[i].began = false // the kept holds stand
 		}
 	}
-	if errors.Is(cause, ErrDeadlock) || (!queue && (unknown || !req.lostAt.IsZero())) {
+	stands := unknown || !req.lostAt.IsZero() || (queued && !errors.Is(cause, ErrSuperseded)) // or a late copy may come
+	if errors.Is(cause, ErrDeadlock) || (!stays && stands) {
 		leases = append(leases, req.leaseOn(at.Name))
 	}
 	l.giveUp(ctx, leases...)

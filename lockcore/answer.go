@@ -57,16 +57,22 @@ func notHeldSince(d *engine.Document, lockID string) time.Time {
 }
 
 func lostError(d *engine.Document, lockID, label, part string, order int64) *LostError {
-	lost := &LostError{Resource: d.ID, LockID: lockID, Part: part, Order: orderOf(order), Reason: "it does not hold any more"}
-	if e := d.EvictedRecord(lockID, label); e != nil {
-		lost.By, lost.Reason = e.By, e.Reason
-	} else if by, ok := d.Overtaker(lockID, label, part, order); ok {
-		lost.Reason = "overtaken by order " + orderOf(by.Order).String()
-		if by.Reason != "" {
-			lost.Reason = by.Reason
-		}
+	lost, known := lossIn(d, lockID, order, "it does not hold any more", label)
+	lost.Part = part
+	if by, ok := d.Overtaker(lockID, label, part, order); ok && !known {
+		lost.Reason = cmp.Or(by.Reason, "overtaken by order "+orderOf(by.Order).String())
 	}
 	return lost
+}
+
+// lossIn is the loss of a hold, as the evidence of one of the run labels tells it, if that is known.
+func lossIn(d *engine.Document, lockID string, order int64, unknown string, labels ...string) (lost *LostError, known bool) {
+	for _, label := range labels {
+		if e := d.EvictedRecord(lockID, label); e != nil {
+			return &LostError{Resource: d.ID, LockID: lockID, Order: orderOf(order), By: e.By, Reason: e.Reason}, true
+		}
+	}
+	return &LostError{Resource: d.ID, LockID: lockID, Order: orderOf(order), Reason: unknown}, false
 }
 
 // trustMargin is the part of the TTL by which trust ends early, for what the two clocks may differ
@@ -78,10 +84,10 @@ const trustMargin = 10
 func leaseOf(p *engine.Entry, d *engine.Document, sent time.Time) Lease {
 	lease := Lease{
 		Resource: d.ID, LockID: p.LockID, Run: p.Label, Part: p.Part, Order: orderOf(p.Order), Mode: Mode(p.Mode), Fence: p.Fence,
-		FirstFence: p.FirstFence, Left: remaining(p.ExpiresAt, d.At), forever: p.TTL == 0, ttl: time.Duration(p.TTL) * time.Millisecond,
+		FirstFence: p.FirstFence, Left: remaining(p.ExpiresAt, d.At), ttl: time.Duration(p.TTL) * time.Millisecond,
 	}
 	stands := lease.Left
-	if lease.forever {
+	if p.TTL == 0 {
 		lease.ttl, stands = engine.EndlessTTL, engine.EndlessTTL
 	}
 	lease.validUntil = sent.Add(stands - lease.ttl/trustMargin)

@@ -133,7 +133,7 @@ func TestLossOfTheFirstEndsTheWaitForTheRest(t *testing.T) {
 		require.NoError(t, err)
 		next := acquireLater(t.Context(), l, one("a", lockcore.Exclusive("a"), lockcore.Exclusive("b")))
 		eventually(t, 1, waitersOf(e.Engine, "b"), "")
-		_, err = l.ForceRelease(t.Context(), lockcore.ForceRelease{LockID: "a", Resources: []string{"a"}, Reason: "op"})
+		_, err = l.ReleaseHeld(t.Context(), lockcore.Release{Force: true, LockID: "a", Resources: []string{"a"}, Reason: "op"})
 		require.NoError(t, err)
 		select {
 		case <-next:
@@ -152,7 +152,7 @@ func TestHolderWithoutEndIsToldOfAForcedRelease(t *testing.T) {
 		req.TTL = lockcore.Forever
 		s, err := l.TryAcquire(t.Context(), req)
 		require.NoError(t, err)
-		_, err = l.ForceRelease(t.Context(), lockcore.ForceRelease{LockID: "a", Resources: []string{"a"}, Reason: "op"})
+		_, err = l.ReleaseHeld(t.Context(), lockcore.Release{Force: true, LockID: "a", Resources: []string{"a"}, Reason: "op"})
 		require.NoError(t, err)
 		released := time.Now()
 		next := acquireLater(t.Context(), l, one("b", lockcore.Exclusive("a")))
@@ -188,7 +188,7 @@ func TestDrainIsNoDeadlock(t *testing.T) {
 		require.NoError(t, err)
 		_, err = l.TryAcquire(t.Context(), one("B", lockcore.Exclusive("r2")))
 		require.NoError(t, err)
-		_, err = l.ForceRelease(t.Context(), lockcore.ForceRelease{LockID: "A", Resources: []string{"r1"}, Reason: "op"})
+		_, err = l.ReleaseHeld(t.Context(), lockcore.Release{Force: true, LockID: "A", Resources: []string{"r1"}, Reason: "op"})
 		require.NoError(t, err)
 		b := acquireLater(t.Context(), l, one("B", lockcore.Exclusive("r1")))
 		eventually(t, 1, waitersOf(e.Engine, "r1"), "")
@@ -219,7 +219,7 @@ func TestReleaseOfASessionSaysThatItsHoldWasLost(t *testing.T) {
 		}
 		force := func(s *lockcore.Session) {
 			lease := s.Leases()[0]
-			_, err := l.ForceRelease(t.Context(), lockcore.ForceRelease{
+			_, err := l.ReleaseHeld(t.Context(), lockcore.Release{Force: true,
 				LockID: lease.LockID, Resources: []string{"r"}, FirstFence: lease.FirstFence, Reason: "by hand", Now: true,
 			})
 			require.NoError(t, err)

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/clock"
 )
 
 // ErrClosed is answered by every call of a Locker that was closed, and is the cause with which
@@ -25,16 +27,15 @@ func (l *Locker) Close(ctx context.Context) error {
 		return nil
 	}
 	l.life.begin(ErrClosed)
-	l.watch.end()
 	var errs []error
-	if n := len(l.life.calls.wait(ctx)); n > 0 {
+	if n := len(l.life.calls.wait(ctx, l.clock)); n > 0 {
 		errs = append(errs, fmt.Errorf("lockstep: close: %d calls are still under way: %w", n, context.Cause(ctx)))
 	}
 	sessions := l.keeper.close()
 	failed := make([]error, len(sessions))
 	inParallel(len(sessions), func(i int) { failed[i] = sessions[i].leave(ctx, ErrClosed) })
 	errs = append(errs, failed...)
-	left := l.life.cleanups.wait(ctx)
+	left := l.life.cleanups.wait(ctx, l.clock)
 	l.life.end()
 	for _, lease := range left {
 		errs = append(errs, &UnknownOutcomeError{Op: "leave", Resource: lease.Resource, Order: lease.Order, Err: ErrClosed})
@@ -88,52 +89,29 @@ func endedByClose(ctx context.Context, err error) error {
 type group struct {
 	mu   sync.Mutex
 	jobs map[*Lease]bool
-	// none is closed when nothing is under way any more, if one waits for that.
-	none chan struct{}
 }
 
 func (g *group) add(lease Lease) (done func()) {
-	job := &lease
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.jobs[job] = true
+	g.jobs[&lease] = true
 	return func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		delete(g.jobs, job)
-		if len(g.jobs) == 0 && g.none != nil {
-			close(g.none)
-			g.none = nil
-		}
+		delete(g.jobs, &lease)
 	}
 }
 
 // wait waits until nothing is under way or ctx ends, and returns what still is.
-func (g *group) wait(ctx context.Context) []*Lease {
-	none := make(chan struct{})
-	g.mu.Lock()
-	if len(g.jobs) == 0 {
-		close(none)
-	} else {
-		g.none = none
-	}
-	g.mu.Unlock()
-	select {
-	case <-none:
-	case <-ctx.Done():
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return slices.Collect(maps.Keys(g.jobs))
-}
-
-// end stops looking after those who wait elsewhere.
-func (w *watcher) end() {
-	w.mu.Lock()
-	listeners := slices.Collect(maps.Keys(w.listeners))
-	w.mu.Unlock()
-	for _, id := range listeners {
-		w.forget(id)
+func (g *group) wait(ctx context.Context, c clock.Clock) []*Lease {
+	const look = 10 * time.Millisecond
+	for {
+		g.mu.Lock()
+		jobs := slices.Collect(maps.Keys(g.jobs))
+		g.mu.Unlock()
+		if len(jobs) == 0 || !sleep(ctx, c, look) {
+			return jobs
+		}
 	}
 }
 
@@ -178,7 +156,7 @@ func (l *Locker) cleanLater(ctx context.Context, lease Lease, pause time.Duratio
 		defer stop()
 		began, stands := time.Now(), max(lease.ttl, l.cfg.WaiterTTL)+commandTimeout
 		for sleep(ctx, l.clock, pause) {
-			if l.leaveOne(ctx, lease, lease.began) == nil || (!lease.forever && time.Since(began) > stands) {
+			if l.leaveOne(ctx, lease, lease.began) == nil || (lease.Left != Forever && time.Since(began) > stands) {
 				return
 			}
 			pause = min(max(2*pause, cleanupPause), longestCleanup)

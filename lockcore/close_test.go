@@ -60,19 +60,17 @@ func TestEveryCallOfAClosedLockerSaysSo(t *testing.T) {
 		"TryAcquire": func() error { _, err := l.TryAcquire(ctx, req); return err },
 		"Enter":      func() error { _, err := l.Enter(ctx, queued, true); return err },
 		"Renew":      func() error { _, err := l.Renew(ctx, leases...); return err },
-		"Downgrade":  func() error { _, err := l.Downgrade(ctx, leases[0]); return err },
 		"Leave":      func() error { return l.Leave(ctx, leases...) },
 		"Release":    func() error { return l.Release(ctx, lockcore.Release{LockID: "a", Resources: names}) },
-		"ForceRelease": func() error {
-			_, err := l.ForceRelease(ctx, lockcore.ForceRelease{LockID: "a", Resources: names, Reason: "r"})
+		"ReleaseHeld": func() error {
+			_, err := l.ReleaseHeld(ctx, lockcore.Release{Force: true, LockID: "a", Resources: names, Reason: "r"})
 			return err
 		},
-		"Extend":         func() error { _, err := l.Extend(ctx, "a", "", "r"); return err },
+		"Extend":         func() error { _, err := l.Extend(ctx, "a", "", "r", false); return err },
 		"Status":         func() error { return firstStatus(ctx, l, lockcore.Filter{}) },
 		"Deadlocks":      func() error { _, err := l.Deadlocks(ctx); return err },
 		"BreakDeadlocks": func() error { _, err := l.BreakDeadlocks(ctx); return err },
-		"Recheck":        func() error { _, err := l.Recheck(ctx, queued, true); return err },
-		"Withdrawn":      func() error { return l.Withdrawn(ctx, queued) },
+		"Recheck":        func() error { _, err := l.Recheck(ctx, queued); return err },
 		"CreateIndexes":  func() error { return l.CreateIndexes(ctx) },
 		"Keep":           func() error { return context.Cause(l.Keep(ctx, leases).Context()) },
 	} {

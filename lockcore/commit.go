@@ -68,10 +68,7 @@ func (c *Commit) check() error {
 	for i, u := range c.Uses {
 		checks = append(checks, checkText(fmt.Sprintf("Commit.Uses[%d].Resource", i), u.Resource, 1, maxName))
 	}
-	for i, name := range c.Resources {
-		checks = append(checks, checkText(fmt.Sprintf("Commit.Resources[%d]", i), name, 1, maxName))
-	}
-	return firstError(checks...)
+	return firstError(append(checks, checkNames("Commit.Resources", c.Resources, ""))...)
 }
 
 // verify returns what is lost, and whether the commit has begun to release.
@@ -101,17 +98,11 @@ func (c *Commit) lost(d *engine.Document, use Use) error {
 	for _, label := range append([]string{c.Run}, c.Before...) {
 		labels = append(labels, d.Replaced(c.LockID, label)...)
 	}
-	e := &LostError{Resource: d.ID, LockID: c.LockID, Order: use.By}
-	for _, label := range labels {
-		if by := d.EvictedRecord(c.LockID, label); by != nil {
-			e.By, e.Reason = by.By, by.Reason
-			return e
-		}
-	}
-	if c.Inherits {
+	e, known := lossIn(d, c.LockID, use.By.number(), "it does not hold what it used: "+
+		"a worker without Lockstep ran the step, or what became of the hold is not known any more", labels...)
+	if !known && c.Inherits {
 		return nil
 	}
-	e.Reason = "it does not hold what it used: a worker without Lockstep ran the step, or what became of the hold is not known any more"
 	return e
 }
 
@@ -131,23 +122,4 @@ func (l *Locker) Replaced(ctx context.Context, lockID, run string, resources ...
 		}
 	}
 	return labels, nil
-}
-
-// refreshHold gives a sign of life for the kept hold of a party on a resource, and returns the
-// document. A request that only refreshes asks for nothing, so that its order can be one which no
-// release has reached.
-func (l *Locker) refreshHold(ctx context.Context, name string, op engine.Acquire) (engine.Document, error) {
-	order := LastAttempt(math.MaxInt32)
-	op.Policy, op.Resource, op.Order, op.Mode, op.Keep, op.Refresh = l.cfg.policy(), name, order.number(), engine.SharedBy, true, true
-	op.TTL, op.HoldTTL, op.WaiterTTL, op.MaxWaiters = millis(minTTL), millis(minTTL), l.cfg.WaiterTTL.Milliseconds(), int64(l.cfg.MaxWaiters)
-	op.Owner, op.Host = op.LockID, l.cfg.Host
-	d, err := l.retryUnknown(ctx, "extend", name, order, func(ctx context.Context) (engine.Document, error) { return l.eng.Acquire(ctx, op) })
-	if err != nil {
-		return d, err
-	}
-	l.afterWrite(ctx, &d, ending{})
-	if d.Last.Outcome == engine.OtherRun {
-		err = &OtherRunError{Resource: name, LockID: op.LockID, Run: op.Label, Other: d.Last.Note}
-	}
-	return d, err
 }

@@ -61,8 +61,8 @@ func (l *Locker) Deadlocks(ctx context.Context) ([]Deadlock, error) {
 
 // BreakDeadlocks ends the deadlocks that are there: it takes the victim of each out of the queue,
 // if it still stands there, and returns those that it ended. The victim is told with ErrDeadlock:
-// by its Acquire, by Recheck and Withdrawn, and by the next Enter of its part on that resource,
-// whatever the order. After that Enter it may queue anew. Acquire does this by itself.
+// by its Acquire, by Recheck, and by the next Enter of its part on that resource, whatever the
+// order. After that Enter it may queue anew. Acquire does this by itself.
 func (l *Locker) BreakDeadlocks(ctx context.Context) ([]Deadlock, error) {
 	first, err := l.Deadlocks(ctx)
 	if err != nil || len(first) == 0 {
@@ -83,7 +83,7 @@ func (l *Locker) BreakDeadlocks(ctx context.Context) ([]Deadlock, error) {
 			continue
 		}
 		victims[v] = true
-		ended, err := l.withdraw(ctx, d.Waits[d.Victim], deadlockReason+d.String())
+		ended, err := l.withdraw(ctx, d.Waits[d.Victim], d.String())
 		errs = append(errs, err)
 		if ended {
 			broken = append(broken, d)
@@ -95,34 +95,26 @@ func (l *Locker) BreakDeadlocks(ctx context.Context) ([]Deadlock, error) {
 // deadlockReason begins the reason that a victim finds, and by which it knows.
 const deadlockReason = "deadlock: "
 
-func (l *Locker) withdraw(outer context.Context, w Wait, reason string) (bool, error) {
+// withdraw takes a victim out of the queue, and reports whether it still stood there.
+func (l *Locker) withdraw(ctx context.Context, w Wait, cycle string) (bool, error) {
 	const most = 1024 // of a record that every write of the document carries along
+	reason := deadlockReason + cycle
 	if len(reason) > most {
 		reason = strings.ToValidUTF8(reason[:most], "") + "…"
 	}
-	ctx, span := l.tel.start(outer, telemetry.SpanDeadlock, Lease{Resource: w.Resource, LockID: w.LockID, Part: w.Part, Order: w.Order})
-	optional(span, telemetry.Owner, w.Owner)
-	optional(span, telemetry.Cycle, strings.TrimPrefix(reason, deadlockReason))
 	op := engine.Withdraw{
 		Policy: l.cfg.policy(), Resource: w.Resource, LockID: w.LockID, Part: w.Part, Order: w.Order.number(), Reason: reason,
 	}
-	d, err := l.retryUnknown(ctx, "withdraw", w.Resource, w.Order, func(ctx context.Context) (engine.Document, error) { return l.eng.Withdraw(ctx, op) })
-	if err == nil {
-		l.afterWrite(outer, &d, victim())
-		l.watch.call(w.Resource, w.LockID, w.Part)
-		if d.Last.Outcome == engine.Granted {
-			turn := turnOf(&d, w.LockID, w.Run, w.Part, w.Order.number())
-			turn.Deadlock = strings.TrimPrefix(reason, deadlockReason)
-			l.watch.tell([]Turn{turn})
-		}
+	victim := Lease{Resource: w.Resource, LockID: w.LockID, Part: w.Part, Order: w.Order}
+	cycle = strings.TrimPrefix(reason, deadlockReason)
+	d, err := l.end(ctx, telemetry.SpanDeadlock, victim, ending{cycle: cycle, owner: w.Owner},
+		func(ctx context.Context) (engine.Document, error) { return l.eng.Withdraw(ctx, op) })
+	if err != nil || d.Last.Outcome != engine.Granted { // another process was faster
+		return false, err
 	}
-	if err == nil && d.Last.Outcome != engine.Granted { // another process was faster
-		span.ended(nil, telemetry.OutcomeGone, nil)
-		return false, nil
-	}
-	if err == nil {
-		l.tel.deadlock(ctx, w.Resource)
-	}
-	span.end(&d, err)
-	return err == nil, err
+	l.tel.deadlock(ctx, w.Resource)
+	turn := turnOf(&d, w.LockID, w.Run, w.Part, w.Order.number())
+	turn.Deadlock = cycle
+	l.watch.tell([]Turn{turn})
+	return true, nil
 }

@@ -22,9 +22,7 @@ func (l *Locker) Tended() int {
 	return n
 }
 
-// Remembered reports whether a read is kept for others to share.
-func (l *Locker) Remembered() bool {
-	l.watch.reads.mu.Lock()
-	defer l.watch.reads.mu.Unlock()
-	return l.watch.reads.last != nil
+// Downgrade makes an exclusive lease shared, as Session.Downgrade does.
+func (l *Locker) Downgrade(ctx context.Context, lease Lease) (Lease, error) {
+	return l.renewOne(ctx, lease, true)
 }

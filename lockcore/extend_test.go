@@ -28,22 +28,26 @@ func TestExtendKeepsWhatStandsAndTellsWhatIsLost(t *testing.T) {
 	keptOn(t, l, "a", time.Minute, mine, gone)
 	for range 5 {
 		clock.Advance(45 * time.Second)
-		again, err := l.Extend(t.Context(), "a", "", mine.Name, gone.Name)
-		require.NoError(t, err)
-		require.Equal(t, 20*time.Second, again)
+		for _, r := range []lockcore.Resource{mine, gone} {
+			again, err := l.Extend(t.Context(), "a", "", r.Name, false)
+			require.NoError(t, err)
+			require.Equal(t, 20*time.Second, again)
+		}
 	}
 	clock.Advance(45 * time.Second)
 	_, err := l.Enter(t.Context(), one("b", mine), false)
 	require.ErrorIs(t, err, lockcore.ErrBusy)
 
-	_, err = l.ForceRelease(t.Context(), lockcore.ForceRelease{LockID: "a", Resources: []string{gone.Name}, Reason: "it has to go"})
+	_, err = l.ReleaseHeld(t.Context(), lockcore.Release{Force: true, LockID: "a", Resources: []string{gone.Name}, Reason: "it has to go"})
 	require.NoError(t, err)
-	_, err = l.Extend(t.Context(), "a", "", gone.Name, mine.Name)
+	_, err = l.Extend(t.Context(), "a", "", gone.Name, false)
 	var lost *lockcore.LostError
 	require.ErrorAs(t, err, &lost)
 	require.Equal(t, gone.Name, lost.Resource)
 	require.Equal(t, "it has to go", lost.Reason)
-	clock.Advance(45 * time.Second) // the other one was extended nevertheless
+	_, err = l.Extend(t.Context(), "a", "", mine.Name, false)
+	require.NoError(t, err)
+	clock.Advance(45 * time.Second)
 	_, err = l.Enter(t.Context(), one("b", mine), false)
 	require.ErrorIs(t, err, lockcore.ErrBusy)
 }
@@ -53,20 +57,20 @@ func TestExtendTakesNothingAndIsNotStoppedByARelease(t *testing.T) {
 	clock := lockcoretest.NewClock(time.Now())
 	l := on(t, lockcoretest.NewEngine(clock.Now), lockcore.Config{})
 	r := lockcore.Exclusive("r/1")
-	_, err := l.Extend(t.Context(), "a", "", r.Name)
+	_, err := l.Extend(t.Context(), "a", "", r.Name, false)
 	require.ErrorIs(t, err, lockcore.ErrLost)
 
 	keptOn(t, l, "a", lockcore.Forever, r)
-	again, err := l.Extend(t.Context(), "a", "", r.Name)
+	again, err := l.Extend(t.Context(), "a", "", r.Name, false)
 	require.NoError(t, err)
 	require.Equal(t, 5*time.Minute, again)
 	require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{r.Name}, Order: lockcore.LastAttempt(7)}))
-	_, err = l.Extend(t.Context(), "a", "", r.Name)
+	_, err = l.Extend(t.Context(), "a", "", r.Name, false)
 	require.ErrorIs(t, err, lockcore.ErrLost)
 	_, err = l.Enter(t.Context(), one("b", r), false)
 	require.NoError(t, err)
 
-	_, err = l.Extend(t.Context(), "", "", r.Name)
+	_, err = l.Extend(t.Context(), "", "", r.Name, false)
 	require.ErrorIs(t, err, lockcore.ErrInvalid)
 }
 
@@ -82,7 +86,7 @@ func TestWhatARequestHasBeforeItQueuesIsExtended(t *testing.T) {
 	require.ErrorIs(t, err, lockcore.ErrBusy)
 	for range 5 {
 		clock.Advance(15 * time.Second)
-		_, err = l.Extend(t.Context(), "a", "", "r/1")
+		_, err = l.Extend(t.Context(), "a", "", "r/1", false)
 		require.NoError(t, err)
 	}
 	_, err = l.Enter(t.Context(), one("b", lockcore.Exclusive("r/1")), false)

@@ -111,7 +111,7 @@ func FuzzNamesOfWhatEnds(f *testing.F) {
 		before := contents(t, l.coll)
 		_, err := l.Enter(t.Context(), one(lockID, lockcore.Exclusive(resource)), false)
 		if err == nil {
-			_, err = l.ForceRelease(t.Context(), lockcore.ForceRelease{LockID: lockID, Resources: []string{resource}, Reason: reason})
+			_, err = l.ReleaseHeld(t.Context(), lockcore.Release{Force: true, LockID: lockID, Resources: []string{resource}, Reason: reason})
 			if err == nil {
 				d := l.document(t, resource)
 				require.Len(t, d.Released, 1)

@@ -238,7 +238,7 @@ func (s *Session) apply(r renewResult) {
 				h.validUntil = r.lease.validUntil
 			}
 			// Only what the renewal is about: the mode may have changed while it was under way.
-			h.Left, h.ttl, h.forever, h.unconfirmed = r.lease.Left, r.lease.ttl, r.lease.forever, false
+			h.Left, h.ttl, h.unconfirmed = r.lease.Left, r.lease.ttl, false
 		}
 	}
 	s.mu.Unlock()

@@ -73,9 +73,12 @@ func (r *Request) checkRun() []error {
 }
 
 func (r *Release) check() error {
-	leaving := ""
+	leaving, least := "", 0
 	if r.Leaving != nil {
 		leaving = *r.Leaving
+	}
+	if r.Force {
+		least = 1
 	}
 	return firstError(
 		checkEnd("Release", r.LockID, r.FirstFence, r.Resources),
@@ -83,7 +86,9 @@ func (r *Release) check() error {
 			"nil without Release.Order, which says which request of the part"),
 		refuse(r.FirstFence == 0 && r.Order.Schedule == 0 && r.Order != (Order{}) && r.Order != LastAttempt(0), "Release.Order", r.Order.String(),
 			"one with a Schedule of 1 or more, or LastAttempt; a plain request is named by FirstFence"),
-		checkText("Release.Orphaned", r.Orphaned, 0, maxName),
+		checkText("Release.Reason", r.Reason, least, maxName),
+		refuse(r.Force && (r.Run != "" || r.Order != (Order{})), "Release.Force", "true", "false with Release.Run or Release.Order"),
+		refuse(r.Now && !r.Force, "Release.Now", "true", "false without Release.Force"),
 		checkText("Release.Run", r.Run, 0, maxName),
 		checkSchedule("Release", r.Order),
 	)
@@ -100,7 +105,11 @@ func checkEnd(field, lockID string, firstFence int64, resources []string) error 
 }
 
 func checkResources(field string, names []string, of string) error {
-	errs := []error{checkRange("len("+field+")", len(names), 1, maxResources)}
+	return firstError(checkRange("len("+field+")", len(names), 1, maxResources), checkNames(field, names, of))
+}
+
+func checkNames(field string, names []string, of string) error {
+	var errs []error
 	for i, name := range names {
 		errs = append(errs, checkText(fmt.Sprintf("%s[%d]%s", field, i, of), name, 1, maxName))
 	}

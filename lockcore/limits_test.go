@@ -68,8 +68,8 @@ func TestEveryBoundOfARequestIsRefusedByNameAndNothingChanges(t *testing.T) {
 	}
 	for what, id := range badLockIDs {
 		refuse(what, "Release.LockID", l.Release(t.Context(), lockcore.Release{LockID: id, Resources: []string{"r"}}))
-		_, err := l.ForceRelease(t.Context(), lockcore.ForceRelease{LockID: id, Resources: []string{"r"}, Reason: "because"})
-		refuse(what, "ForceRelease.LockID", err)
+		_, err := l.ReleaseHeld(t.Context(), lockcore.Release{Force: true, LockID: id, Resources: []string{"r"}, Reason: "because"})
+		refuse(what, "Release.LockID", err)
 		if id != "" {
 			refuse(what, "Filter.LockID", firstStatus(t.Context(), l.Locker, lockcore.Filter{LockID: id}))
 			refuse(what, "Filter.Owner", firstStatus(t.Context(), l.Locker, lockcore.Filter{Owner: id}))
@@ -78,11 +78,11 @@ func TestEveryBoundOfARequestIsRefusedByNameAndNothingChanges(t *testing.T) {
 	for what, name := range badNames {
 		refuse(what, "Release.Resources[1]", l.Release(t.Context(), lockcore.Release{LockID: "holder", Resources: []string{"r", name}, Order: lockcore.LastAttempt(9)}))
 		force := func(lockID, reason string, resources ...string) error {
-			_, err := l.ForceRelease(t.Context(), lockcore.ForceRelease{LockID: lockID, Resources: resources, Reason: reason})
+			_, err := l.ReleaseHeld(t.Context(), lockcore.Release{Force: true, LockID: lockID, Resources: resources, Reason: reason})
 			return err
 		}
-		refuse(what, "ForceRelease.Resources[0]", force("holder", "because", name))
-		refuse(what, "ForceRelease.Reason", force("holder", name, "r"))
+		refuse(what, "Release.Resources[0]", force("holder", "because", name))
+		refuse(what, "Release.Reason", force("holder", name, "r"))
 		if name == "" {
 			continue
 		}

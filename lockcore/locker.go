@@ -33,10 +33,7 @@ func New(coll *mongo.Collection, cfg Config) (*Locker, error) {
 	if coll == nil {
 		return nil, &InvalidError{Field: "coll", Value: "nil", Bound: "a collection"}
 	}
-	cfg, err := cfg.withDefaults()
-	if err != nil {
-		return nil, err
-	}
+	setDefault(&cfg.Retention, defaultRetention)
 	return NewOn(mongoengine.New(coll, cfg.Retention), cfg)
 }
 

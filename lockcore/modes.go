@@ -16,7 +16,7 @@ func (s *Session) Downgrade(ctx context.Context) error {
 			continue
 		}
 		s.trustShared(lease.Resource)
-		down, err := s.locker.Downgrade(ctx, lease)
+		down, err := s.locker.renewOne(ctx, lease, true)
 		if err != nil {
 			return err
 		}
@@ -94,7 +94,7 @@ func (s *Session) takeBackUpgrade(ctx context.Context, lease Lease, order Order)
 	ctx, cancel := s.locker.detached(ctx)
 	defer cancel()
 	lease.Order = order
-	if down, err := s.locker.Downgrade(ctx, lease); err == nil {
+	if down, err := s.locker.renewOne(ctx, lease, true); err == nil {
 		_ = s.replace(down) // or it has ended, or lost its lock
 		return
 	}

@@ -102,22 +102,22 @@ func TestForceReleaseRepeatedEndsNothingThatWasGrantedSince(t *testing.T) {
 	req.TTL = 6 * time.Hour
 	dead, err := l.Enter(t.Context(), req, false)
 	require.NoError(t, err)
-	force := lockcore.ForceRelease{LockID: "a", Resources: []string{"r"}, FirstFence: dead[0].FirstFence, Reason: "it hangs"}
-	held, err := l.ForceRelease(t.Context(), force)
+	force := lockcore.Release{Force: true, LockID: "a", Resources: []string{"r"}, FirstFence: dead[0].FirstFence, Reason: "it hangs"}
+	held, err := l.ReleaseHeld(t.Context(), force)
 	require.NoError(t, err)
 	require.Equal(t, []string{"r"}, held)
 	_, err = l.Enter(t.Context(), one("b", lockcore.Exclusive("r")), false)
 	require.ErrorContains(t, err, "draining", "it may still work")
 
 	force.Now = true
-	_, err = l.ForceRelease(t.Context(), force)
+	_, err = l.ReleaseHeld(t.Context(), force)
 	require.NoError(t, err)
 	other, err := l.TryAcquire(t.Context(), one("b", lockcore.Exclusive("r")))
 	require.NoError(t, err, "it does not wait for the holder, which is dead")
 	require.NoError(t, other.Release(t.Context()))
 	again, err := l.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
 	require.NoError(t, err)
-	_, err = l.ForceRelease(t.Context(), force)
+	_, err = l.ReleaseHeld(t.Context(), force)
 	require.NoError(t, err)
 	require.Equal(t, again.Leases()[0].FirstFence, holdFence(e, "r"))
 }

@@ -2,6 +2,7 @@ package lockcore
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -35,10 +36,10 @@ func (l *Locker) OnTurn(f func(Turn)) (stop func()) {
 	w := l.watch
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.lastListener++
-	id := w.lastListener
-	w.listeners[id] = f
-	return func() { w.forget(id) }
+	w.listeners[&f] = true
+	stop = func() { w.forget(&f) }
+	context.AfterFunc(l.life.closing, stop)
+	return stop
 }
 
 // Tend looks after a resource until no request waits for it but those of Acquire: it has the head
@@ -64,7 +65,7 @@ func (l *Locker) Tend(resource string) {
 }
 
 // forget takes a listener away, and with the last one the parked waiters.
-func (w *watcher) forget(listener int) {
+func (w *watcher) forget(listener *func(Turn)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.listeners, listener)
@@ -79,20 +80,27 @@ func (w *watcher) forget(listener int) {
 	}
 }
 
-// tell has all listeners hear of turns.
+// tell has the requests of turns asked again that wait in this process, and all listeners hear of
+// them.
 func (w *watcher) tell(turns []Turn) {
 	if len(turns) == 0 {
 		return
 	}
 	w.mu.Lock()
-	listeners := make([]func(Turn), 0, len(w.listeners))
-	for _, f := range w.listeners {
-		listeners = append(listeners, f)
+	listeners := slices.Collect(maps.Keys(w.listeners))
+	for _, turn := range turns {
+		if r := w.table[turn.Resource]; r != nil {
+			for _, one := range r.local {
+				if one.request.LockID == turn.LockID && one.request.Part == turn.Part {
+					one.call()
+				}
+			}
+		}
 	}
 	w.mu.Unlock()
 	for _, turn := range turns {
 		for _, f := range listeners {
-			f(turn)
+			(*f)(turn)
 		}
 	}
 }

@@ -20,18 +20,15 @@ const (
 )
 
 // Recheck looks after a request for one resource that Enter queued, for those who wait without a
-// process. It takes nothing, and keeps alive the place in the queue. It reads, in one command that
-// all who ask at the same time share, and writes only if the place needs it.
-//
-// first says that the request has queued just now: what it reads is no older than the call. Later
-// looks may share what was read up to a second ago, if many wait.
+// process. It takes nothing, and keeps alive the place in the queue. It reads, and writes only if
+// the place needs it.
 //
 // It returns nil if calling Enter again, with a greater order, is worthwhile. While the request
 // waits it returns a *BusyError, and when to look again: after 20 s at first, and after up to 10
 // min when it has waited long. A request that comes twice as late as that is passed over until it
 // is heard of. The victim of a deadlock gets a *DeadlockError. Other errors are the database's, and
 // ctx's.
-func (l *Locker) Recheck(ctx context.Context, req Request, first bool) (again time.Duration, err error) {
+func (l *Locker) Recheck(ctx context.Context, req Request) (again time.Duration, err error) {
 	req, err = l.complete(req, false)
 	if err != nil {
 		return 0, err
@@ -39,16 +36,12 @@ func (l *Locker) Recheck(ctx context.Context, req Request, first bool) (again ti
 	if n := len(req.Resources); n != 1 {
 		return 0, &InvalidError{Field: "Request.Resources", Value: fmt.Sprint(n), Bound: "1 for Recheck"}
 	}
-	res, age := req.Resources[0], readFor
-	if first {
-		age = 0
-	}
-	docs, err := l.watch.reads.get(ctx, []string{res.Name}, age)
+	op := l.acquireOp(&req, req.Resources[0])
+	d, err := l.read(ctx, op.Resource)
 	if err != nil {
 		return 0, err
 	}
-	d, op := docs[res.Name], l.acquireOp(&req, res)
-	op.Queue, op.Refresh, op.WaiterTTL = true, true, parkedTTL.Milliseconds()
+	op.WaiterTTL = parkedTTL.Milliseconds()
 	look := engine.Next(d, op.Waiter())
 	if look.Answer == engine.NextGo || look.Answer == engine.NextGone {
 		return 0, verdict(&op, d, look)
@@ -63,11 +56,10 @@ func (l *Locker) Recheck(ctx context.Context, req Request, first bool) (again ti
 	}
 	if look.Answer == engine.NextSettle || look.Place == nil || look.Place.OverdueAt.Sub(d.At) < again*5/4+pace.Recheck {
 		op.HeardIn = min(2*again+pace.Recheck, pace.RecheckMost).Milliseconds()
-		after, err := l.retryUnknown(ctx, "refresh", res.Name, req.Order, func(ctx context.Context) (engine.Document, error) { return l.eng.Acquire(ctx, op) })
+		after, err := l.refresh(ctx, op)
 		if err != nil {
 			return 0, err
 		}
-		l.afterWrite(ctx, &after, ending{})
 		switch {
 		case after.Last.Outcome == engine.Deadlock:
 			return 0, deadlockError(&op, &after, after.Last.Note)
@@ -88,11 +80,10 @@ func (l *Locker) Recheck(ctx context.Context, req Request, first bool) (again ti
 // not heard of in time, stays as it is. The lease names resource, lock ID, run, part and order. An
 // error is the database's, or ctx's.
 func (l *Locker) KeepPlace(ctx context.Context, place Lease) error {
-	docs, err := l.watch.reads.get(ctx, []string{place.Resource}, readFor)
-	if err != nil || docs[place.Resource] == nil {
+	d, err := l.read(ctx, place.Resource)
+	if err != nil || d == nil {
 		return err
 	}
-	d := docs[place.Resource]
 	i := slices.IndexFunc(d.Waiters, func(w engine.Waiter) bool {
 		return w.LockID == place.LockID && w.Label == place.Run && w.Part == place.Part && w.Order == place.Order.number() && w.Waits(d.At)
 	})
@@ -101,9 +92,8 @@ func (l *Locker) KeepPlace(ctx context.Context, place Lease) error {
 	}
 	w := d.Waiters[i]
 	op := engine.Acquire{
-		Policy: l.cfg.policy(), Resource: d.ID, LockID: w.LockID, Label: w.Label, Within: w.Within, Part: w.Part, Order: w.Order, Mode: w.Mode,
-		Queue: true, Refresh: true, TTL: millis(minTTL), WaiterTTL: parkedTTL.Milliseconds(), MaxWaiters: int64(l.cfg.MaxWaiters),
-		HeardIn: cmp.Or(w.OverdueAt.Sub(d.At).Milliseconds()/2, -1), Owner: cmp.Or(w.Owner, w.LockID), Host: l.cfg.Host, Safe: w.Safe,
+		Resource: d.ID, LockID: w.LockID, Label: w.Label, Within: w.Within, Part: w.Part, Order: w.Order, Mode: w.Mode, Queue: true,
+		WaiterTTL: parkedTTL.Milliseconds(), HeardIn: cmp.Or(w.OverdueAt.Sub(d.At).Milliseconds()/2, -1), Owner: cmp.Or(w.Owner, w.LockID), Safe: w.Safe,
 	}
 	if w.Mode == engine.SharedBy {
 		op.Limit = w.Limit
@@ -111,37 +101,8 @@ func (l *Locker) KeepPlace(ctx context.Context, place Lease) error {
 	if w.Started != nil {
 		op.Started = *w.Started
 	}
-	after, err := l.retryUnknown(ctx, "refresh", d.ID, place.Order, func(ctx context.Context) (engine.Document, error) { return l.eng.Acquire(ctx, op) })
-	if err == nil {
-		l.afterWrite(ctx, &after, ending{})
-	}
+	_, err = l.refresh(ctx, op)
 	return err
-}
-
-// Withdrawn returns a *DeadlockError if a request that Enter queued was taken out of a queue to end
-// a deadlock: asking again would close the circle again. Else it returns nil, or the database's
-// error, or ctx's. It reads, in one command that all who ask at the same time share.
-func (l *Locker) Withdrawn(ctx context.Context, req Request) error {
-	req, err := l.complete(req, false)
-	if err != nil {
-		return err
-	}
-	names := make([]string, len(req.Resources))
-	for i, r := range req.Resources {
-		names[i] = r.Name
-	}
-	docs, err := l.watch.reads.get(ctx, names, 0)
-	if err != nil {
-		return err
-	}
-	for _, res := range req.Resources {
-		op := l.acquireOp(&req, res)
-		d := docs[res.Name]
-		if err := verdict(&op, d, engine.Next(d, op.Waiter())); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // verdict is the *DeadlockError of the victim of a deadlock, and else nil. A request that has read
@@ -152,4 +113,13 @@ func verdict(op *engine.Acquire, d *engine.Document, look engine.Look) error {
 		return nil
 	}
 	return deadlockError(op, d, reason)
+}
+
+// read returns the document of a resource, nil if there is none.
+func (l *Locker) read(ctx context.Context, resource string) (*engine.Document, error) {
+	docs, err := l.eng.Read(ctx, resource)
+	if err != nil || len(docs) == 0 {
+		return nil, err
+	}
+	return &docs[0], nil
 }

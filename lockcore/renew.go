@@ -36,13 +36,6 @@ func (l *Locker) Renew(ctx context.Context, leases ...Lease) ([]Lease, error) {
 	return kept, errors.Join(errs...)
 }
 
-// Downgrade makes an exclusive lease shared, and renews it, so that readers may come in beside it.
-// If the lock ID has other running parts it stays exclusive: the answer's Mode says so. Errors are
-// those of Renew: after one, trust the lease in shared mode only.
-func (l *Locker) Downgrade(ctx context.Context, lease Lease) (Lease, error) {
-	return l.renewOne(ctx, lease, true)
-}
-
 type renewResult struct {
 	lease Lease
 	err   error
@@ -116,7 +109,7 @@ func (l *Locker) renewOp(lease Lease) engine.Renew {
 // extended is a lease after a batch that was sent then. The batch does not say what is left: it is
 // the whole TTL, counted from no earlier than that.
 func extended(lease Lease, sent time.Time) Lease {
-	if !lease.forever {
+	if lease.Left != Forever {
 		lease.Left = lease.ttl
 	}
 	lease.validUntil = sent.Add(lease.ttl - lease.ttl/trustMargin)

@@ -104,7 +104,8 @@ func statusesOf(d *engine.Document) []Status {
 		s := Status{Resource: d.ID, Holder: h}
 		if k := d.Kept(h.LockID); k != nil && h.State == StateHolding {
 			s.HandedOver, s.Order = k.HandedOver, orderOf(k.Order)
-		} else if c := d.Claim(h.LockID, h.Part); c != nil && h.State == StateClaimed {
+		}
+		if c := d.Claim(h.LockID, h.Part); c != nil && h.State == StateClaimed {
 			s.Order = orderOf(c.Order)
 		}
 		out = append(out, s)

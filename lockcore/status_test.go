@@ -77,11 +77,11 @@ func TestStatusIsFilteredByEachField(t *testing.T) {
 func TestForceReleaseNeedsAReasonAndTellsWhatWasHeld(t *testing.T) {
 	t.Parallel()
 	l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})
-	_, err := l.ForceRelease(t.Context(), lockcore.ForceRelease{LockID: "a", Resources: []string{"r"}})
+	_, err := l.ReleaseHeld(t.Context(), lockcore.Release{Force: true, LockID: "a", Resources: []string{"r"}})
 	var invalid *lockcore.InvalidError
 	require.ErrorAs(t, err, &invalid)
-	require.Equal(t, "ForceRelease.Reason", invalid.Field)
-	held, err := l.ForceRelease(t.Context(), lockcore.ForceRelease{LockID: "a", Resources: []string{"r"}, Reason: "why"})
+	require.Equal(t, "Release.Reason", invalid.Field)
+	held, err := l.ReleaseHeld(t.Context(), lockcore.Release{Force: true, LockID: "a", Resources: []string{"r"}, Reason: "why"})
 	require.NoError(t, err)
 	require.Empty(t, held)
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// String says who it is and for how long it is in the way. It names what [Locker.ForceRelease] asks
+// String says who it is and for how long it is in the way. It names what a forced [Release] asks
 // for: the lock ID and the first fence.
 func (h Holder) String() string {
 	part := ""

@@ -86,6 +86,8 @@ func (o *observer) acquire(ctx context.Context, req *Request, res Resource) (con
 func (o operation) end(d *engine.Document, err error) {
 	outcome := outcomeOf(d, err)
 	switch {
+	case err == nil && o.name == telemetry.SpanDeadlock && d.Last.Outcome != engine.Granted: // another process was faster
+		outcome = telemetry.OutcomeGone
 	case err == nil && o.asked == nil:
 		outcome = telemetry.OutcomeOK
 	case (outcome == telemetry.OutcomeUnknown || outcome == telemetry.OutcomeError) && errors.Is(o.ctx.Err(), context.Canceled):

@@ -243,11 +243,11 @@ func (o *observed) endings(t *testing.T) {
 	o.enters(t, o.Locker, asksWith)
 	o.clock.Advance(time.Hour)
 	o.enters(t, o.other, asks("b", 1, r))
-	_, err := o.ForceRelease(t.Context(), lockcore.ForceRelease{LockID: "b", Resources: []string{"endings"}, Reason: "by hand"})
+	_, err := o.ReleaseHeld(t.Context(), lockcore.Release{Force: true, LockID: "b", Resources: []string{"endings"}, Reason: "by hand"})
 	require.NoError(t, err)
 	o.clock.Advance(time.Hour)
 	o.enters(t, o.other, asks("c", 1, r))
-	require.NoError(t, o.Release(t.Context(), lockcore.Release{LockID: "c", Resources: []string{"endings"}, Order: lockcore.LastAttempt(1), Orphaned: "it is closed"}))
+	require.NoError(t, o.Release(t.Context(), lockcore.Release{LockID: "c", Resources: []string{"endings"}, Order: lockcore.LastAttempt(1), Reason: "it is closed"}))
 	_, err = o.Enter(t.Context(), asks("c", 1, r), false)
 	require.ErrorIs(t, err, lockcore.ErrSuperseded)
 }

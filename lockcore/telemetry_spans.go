@@ -202,8 +202,15 @@ type ending struct {
 	outcome, reason string
 	// by is the lock ID that acts.
 	by string
-	// deadlock says that places are taken from the queue to end one.
-	deadlock bool
+	// cycle is the deadlock for which owner's place is taken from the queue.
+	cycle, owner string
+}
+
+// on says on a span why it ends something.
+func (e *ending) on(span trace.Span) {
+	optional(span, telemetry.Reason, e.reason)
+	optional(span, telemetry.Owner, e.owner)
+	optional(span, telemetry.Cycle, e.cycle)
 }
 
 // roomGivenTo is for whom the holds that had expired were displaced: the lock ID that was granted a
@@ -226,7 +233,7 @@ func (o *observer) gone(ctx context.Context, d *engine.Document, g *engine.Gone,
 		w.limit = g.Limit
 	}
 	switch {
-	case why.deadlock:
+	case why.cycle != "":
 		w.outcome = telemetry.OutcomeDeadlock
 	case g.ClaimedAt != nil:
 		w.outcome, w.until, w.after = telemetry.OutcomeUnclaimed, *g.ClaimedAt, endedBlocker(g.After)
@@ -331,16 +338,13 @@ func optional(span trace.Span, key, value string) {
 	}
 }
 
-// revoked is the ending of a hold that is released by force.
-func revoked(reason string) ending { return ending{outcome: telemetry.OutcomeRevoked, reason: reason} }
-
-// orphaned is the ending of a hold whose holder is known to have ended.
-func orphaned(reason string) ending {
-	if reason == "" {
-		return ending{}
+// ending is that of what a release ends: by its holder, by force, or since its holder has ended.
+func (r *Release) ending() ending {
+	switch {
+	case r.Force:
+		return ending{outcome: telemetry.OutcomeRevoked, reason: r.Reason}
+	case r.Reason != "":
+		return ending{outcome: telemetry.OutcomeOrphaned, reason: r.Reason}
 	}
-	return ending{outcome: telemetry.OutcomeOrphaned, reason: reason}
+	return ending{}
 }
-
-// victim is the ending of a wait that is given up to end a deadlock.
-func victim() ending { return ending{deadlock: true} }

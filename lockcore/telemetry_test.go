@@ -104,7 +104,7 @@ func TestAnAcquireThatWaitsNamesAllThatWereInTheWay(t *testing.T) {
 		}()
 		o.until(t, "c waits", func() bool { return o.waiting(t, "r") == 2 })
 		o.clock.Advance(time.Second)
-		require.NoError(t, o.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r"}, Order: lockcore.LastAttempt(1), Orphaned: "its workflow is closed"}))
+		require.NoError(t, o.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r"}, Order: lockcore.LastAttempt(1), Reason: "its workflow is closed"}))
 		o.clock.Advance(time.Minute) // the part of a drains
 		o.enters(t, o.Locker, asks("b", 2, r))
 		require.NoError(t, o.Release(t.Context(), lockcore.Release{LockID: "b", Resources: []string{"r"}, Leaving: new("1/Debit"), Order: lockcore.Order{Schedule: 2, Attempt: 1}}))
@@ -299,7 +299,7 @@ func TestAHoldThatIsReleasedByForceSaysSo(t *testing.T) {
 			var err error
 			session, err = o.TryAcquire(ctx, lockcore.Request{LockID: "a", Resources: []lockcore.Resource{lockcore.Exclusive("r")}})
 			require.NoError(t, err)
-			_, err = o.other.ForceRelease(ctx, lockcore.ForceRelease{LockID: "a", Resources: []string{"r"}, Reason: "the operator said so"})
+			_, err = o.other.ReleaseHeld(ctx, lockcore.Release{Force: true, LockID: "a", Resources: []string{"r"}, Reason: "the operator said so"})
 			require.NoError(t, err)
 			_, err = o.Renew(ctx, session.Leases()...)
 			require.ErrorIs(t, err, lockcore.ErrLost)

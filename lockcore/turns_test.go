@@ -2,10 +2,7 @@ package lockcore_test
 
 import (
 	"context"
-	"fmt"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -120,7 +117,7 @@ func TestTendingEndsDeadlocksOfThoseWhoWaitElsewhere(t *testing.T) {
 	require.Contains(t, turn.Deadlock, "young waits for old on r1")
 	req := p.request("young", lockcore.Exclusive("r1"))
 	req.Part = "second step"
-	_, err := p.Recheck(t.Context(), req, true)
+	_, err := p.Recheck(t.Context(), req)
 	var deadlock *lockcore.DeadlockError
 	require.ErrorAs(t, err, &deadlock)
 	require.Equal(t, turn.Deadlock, deadlock.Cycle)
@@ -146,7 +143,7 @@ func TestARecheckReadsAndWritesOnlyWhenAPromiseNeedsIt(t *testing.T) {
 	p.queue(t, "b", lockcore.Exclusive("r"))
 	p.queue(t, "c", lockcore.Exclusive("r"))
 	before := p.engine.acquires.Load()
-	again, err := p.Recheck(t.Context(), p.request("c", lockcore.Exclusive("r")), true)
+	again, err := p.Recheck(t.Context(), p.request("c", lockcore.Exclusive("r")))
 	var busy *lockcore.BusyError
 	require.ErrorAs(t, err, &busy)
 	require.Equal(t, 2, busy.Position)
@@ -155,11 +152,11 @@ func TestARecheckReadsAndWritesOnlyWhenAPromiseNeedsIt(t *testing.T) {
 	require.Equal(t, before, p.engine.acquires.Load(), "a place that is fresh is not written")
 
 	clock.Advance(4 * time.Minute)
-	_, err = p.Recheck(t.Context(), p.request("c", lockcore.Exclusive("r")), true)
+	_, err = p.Recheck(t.Context(), p.request("c", lockcore.Exclusive("r")))
 	require.ErrorIs(t, err, lockcore.ErrBusy)
 	require.Equal(t, before+1, p.engine.acquires.Load(), "an old one is")
 	clock.Advance(4 * time.Minute) // b, which nobody looked after, is passed over, and keeps its place
-	again, err = p.Recheck(t.Context(), p.request("c", lockcore.Exclusive("r")), true)
+	again, err = p.Recheck(t.Context(), p.request("c", lockcore.Exclusive("r")))
 	require.ErrorAs(t, err, &busy)
 	require.Equal(t, 2, busy.Position)
 	for s, err := range p.Status(t.Context(), lockcore.Filter{LockID: "c"}) {
@@ -173,7 +170,7 @@ func TestARecheckSaysWhenItIsWorthToAsk(t *testing.T) {
 	t.Parallel()
 	p := newParked(t, nil)
 	ask := func() error {
-		_, err := p.Recheck(t.Context(), p.request("b", lockcore.Exclusive("r")), true)
+		_, err := p.Recheck(t.Context(), p.request("b", lockcore.Exclusive("r")))
 		return err
 	}
 	require.NoError(t, ask(), "there is no place")
@@ -222,63 +219,20 @@ func TestAPlaceIsKeptWithoutAnyoneAskingForIt(t *testing.T) {
 	require.Empty(t, p.engine.Document("r").Waiters, "who has left is not queued again")
 }
 
-func TestRechecksAtTheSameTimeShareARead(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		p := newParked(t, nil)
-		p.enter(t, "a", lockcore.Exclusive("r"))
-		p.queue(t, "b", lockcore.Exclusive("r"))
-		p.engine.hold = make(chan struct{})
-		var wg sync.WaitGroup
-		for range 200 {
-			wg.Go(func() { _, _ = p.Recheck(t.Context(), p.request("b", lockcore.Exclusive("r")), true) })
-		}
-		synctest.Wait() // all of them wait
-		close(p.engine.hold)
-		wg.Wait()
-		require.LessOrEqual(t, p.engine.reads.Load(), int64(2))
-	})
-}
-
 func TestARecheckThatIsNotOfAQueuedRequestIsRefused(t *testing.T) {
 	t.Parallel()
 	p := newParked(t, nil)
 	two := p.request("b", lockcore.Exclusive("r"))
 	two.Resources = append(two.Resources, lockcore.Exclusive("other"))
-	_, err := p.Recheck(t.Context(), two, true)
+	_, err := p.Recheck(t.Context(), two)
 	require.ErrorIs(t, err, lockcore.ErrInvalid)
 	unnumbered := p.request("b", lockcore.Exclusive("r"))
 	unnumbered.Order = lockcore.Order{}
-	_, err = p.Recheck(t.Context(), unnumbered, true)
+	_, err = p.Recheck(t.Context(), unnumbered)
 	require.ErrorIs(t, err, lockcore.ErrInvalid)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = p.Recheck(ctx, p.request("b", lockcore.Exclusive("r")), true)
+	_, err = p.Recheck(ctx, p.request("b", lockcore.Exclusive("r")))
 	require.ErrorIs(t, err, context.Canceled)
 	require.Zero(t, p.engine.acquires.Load())
-}
-
-func TestLaterRechecksShareAReadThatIsNotOld(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		p := newParked(t, nil)
-		p.enter(t, "a", lockcore.Exclusive("r"))
-		for i := range 100 {
-			p.queue(t, fmt.Sprint("other/", i), lockcore.Exclusive("r"))
-		}
-		p.queue(t, "b", lockcore.Exclusive("r"))
-		look := func(first bool) {
-			_, err := p.Recheck(t.Context(), p.request("b", lockcore.Exclusive("r")), first)
-			require.ErrorIs(t, err, lockcore.ErrBusy)
-		}
-		look(true)
-		before := p.engine.reads.Load()
-		look(true)
-		require.Equal(t, before+1, p.engine.reads.Load(), "who has just queued looks at what stands now")
-		const many = 50
-		for range many {
-			look(false)
-		}
-		require.Equal(t, before+1, p.engine.reads.Load(), "the others find it fresh")
-	})
 }

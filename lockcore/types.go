@@ -161,7 +161,7 @@ type Request struct {
 
 // leaseOn is what the request may have got on a resource, for giving it up.
 func (r *Request) leaseOn(resource string) Lease {
-	return Lease{Resource: resource, LockID: r.LockID, Run: r.Run, Part: r.Part, Order: r.Order, ttl: r.TTL, forever: r.TTL == Forever, lostAt: r.lostAt, began: true}
+	return Lease{Resource: resource, LockID: r.LockID, Run: r.Run, Part: r.Part, Order: r.Order, ttl: r.TTL, Left: r.TTL, lostAt: r.lostAt, began: true}
 }
 
 // Lease is what one part got on one resource: a value that can be stored, sent, and used by another
@@ -196,9 +196,8 @@ type Lease struct {
 	// came from another process; if a session renews that, unconfirmed says that it has not yet.
 	validUntil  time.Time
 	unconfirmed bool
-	// ttl is for how long a confirmation is trusted, and forever says that the promise has no end.
-	ttl     time.Duration
-	forever bool
+	// ttl is for how long a confirmation is trusted.
+	ttl time.Duration
 	// owner is the request's, for an upgrade.
 	owner string
 	// began says that the hold began with this lease, so that taking the request back ends it.
@@ -218,7 +217,7 @@ func (l Lease) Valid() bool { return !l.unconfirmed && !over(l.validUntil, time.
 // askedTTL is the TTL as a request names it; 0 if it is not known.
 func (l Lease) askedTTL() time.Duration {
 	switch {
-	case l.forever:
+	case l.Left == Forever:
 		return Forever
 	case l.unconfirmed:
 		return 0
@@ -247,7 +246,7 @@ type Holder struct {
 	Host  string `json:"host,omitempty"`
 	Mode  Mode   `json:"mode"`
 	Fence int64  `json:"fence,omitempty"`
-	// FirstFence is the one with which the hold began, by which [ForceRelease] names it.
+	// FirstFence is the one with which the hold began, by which [Release] names it.
 	FirstFence int64 `json:"firstFence,omitempty"`
 	State      State `json:"state"`
 	// Part is that of a claim, of a part that drains, or of a waiter.

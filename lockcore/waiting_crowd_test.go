@@ -28,12 +28,12 @@ func (p *parked) park(t *testing.T, lockID string, until time.Time) (granted tim
 	req := one(lockID, lockcore.Exclusive("r"))
 	req.Part, req.Order = "p", lockcore.Order{Schedule: 1, Attempt: 1}
 	_, err := p.Enter(t.Context(), req, true)
-	for first := true; ; first = false {
+	for {
 		if err == nil {
 			return time.Now()
 		}
 		require.ErrorIs(t, err, lockcore.ErrBusy)
-		again, busy := p.Recheck(t.Context(), req, first)
+		again, busy := p.Recheck(t.Context(), req)
 		if busy == nil {
 			req.Order.Attempt++
 			_, err = p.Enter(t.Context(), req, true)
@@ -78,22 +78,6 @@ func TestACrowdOfDeadParkedRequestsCostsNoMoreThanTwentyMinutes(t *testing.T) {
 		alive.Wait()
 		granted := <-live
 		require.LessOrEqual(t, granted.Sub(die), 20*time.Minute+31*time.Second)
-	})
-}
-
-func TestAReadIsNotRememberedForLongerThanItMayBeShared(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		p := newParked(t, nil)
-		p.enter(t, "a", lockcore.Exclusive("r"))
-		for i := range 100 {
-			p.queue(t, fmt.Sprint("b", i), lockcore.Exclusive("r"))
-		}
-		_, err := p.Recheck(t.Context(), p.request("b1", lockcore.Exclusive("r")), false)
-		require.ErrorIs(t, err, lockcore.ErrBusy)
-		require.True(t, p.Remembered())
-		elapse(2 * time.Second)
-		require.False(t, p.Remembered())
 	})
 }
 

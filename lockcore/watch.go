@@ -13,8 +13,8 @@ import (
 // watcher wakes those who have queued, of two kinds: local waiters wait in [Locker.Acquire], and
 // parked ones without a process, woken by those that listen with [Locker.OnTurn]. It looks at a
 // resource after a write of this Locker, whose answer names the claims that it made, and by the
-// intervals of package pace. A look reads all resources that are due in one command, which the
-// re-checks of parked waiters share, and asks [engine.Next] what each document means:
+// intervals of package pace. A look reads all resources that are due in one command, and asks
+// [engine.Next] what each document means:
 //
 //	Go, Gone   the local waiter asks again; the parked one's turn is told to those who listen
 //	Settle     the watcher writes the document once, so that the head of the queue is granted a claim;
@@ -24,13 +24,11 @@ import (
 // A timer fires when the next look is due, and when a search for deadlocks is: see deadlock.go.
 type watcher struct {
 	locker *Locker
-	reads  sharedReads
 
 	mu    sync.Mutex
 	table map[string]*watched
-	// listeners are those of OnTurn, and lastListener numbers them.
-	listeners    map[int]func(Turn)
-	lastListener int
+	// listeners are those of OnTurn.
+	listeners map[*func(Turn)]bool
 	// timer fires at wakeAt, if that is not zero.
 	timer  *clock.Timer
 	wakeAt time.Time
@@ -47,10 +45,8 @@ type watched struct {
 	// read is when it was last read, and next when to read it again: zero if no local waiter has
 	// queued yet.
 	read, next time.Time
-	// changed says that something happened when no look was due, or while one was under way.
+	// changed says that parked waiters were tended while a look was under way.
 	changed bool
-	// failures is how many looks failed in a row.
-	failures int
 }
 
 type waiter struct {
@@ -64,8 +60,7 @@ const searchWithin = time.Minute
 
 func newWatcher(l *Locker) *watcher {
 	return &watcher{
-		locker: l, reads: sharedReads{eng: l.eng, clock: l.clock, life: l.life},
-		table: map[string]*watched{}, listeners: map[int]func(Turn){},
+		locker: l, table: map[string]*watched{}, listeners: map[*func(Turn)]bool{},
 	}
 }
 
@@ -121,19 +116,7 @@ func (w *watcher) remove(one *waiter) {
 	}
 }
 
-// call has a request asked again, if it waits in this process.
-func (w *watcher) call(resource, lockID, part string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if r := w.table[resource]; r != nil {
-		for _, one := range r.local {
-			if one.request.LockID == lockID && one.request.Part == part {
-				one.call()
-			}
-		}
-	}
-}
-
+// call has a request asked again.
 func (one *waiter) call() {
 	select {
 	case one.turn <- struct{}{}:
@@ -153,16 +136,15 @@ func (w *watcher) wrote(d *engine.Document) {
 		}
 	}
 	w.mu.Lock()
-	r := w.table[d.ID]
 	if len(turns) > 0 && len(w.listeners) > 0 {
-		r = w.of(d.ID)
+		r := w.of(d.ID)
 		r.parked = true
 		w.searchBy(time.Now().Add(pace.Search))
 		w.lookBy(r, time.Now().Add(pace.Tell))
 	}
-	if r != nil {
+	if r := w.table[d.ID]; r != nil {
 		for _, one := range r.local {
-			if c := d.Claim(one.request.LockID, one.request.Part); (c != nil && c.Stands(d.At)) || d.Joins(one.request.Party()) {
+			if d.Joins(one.request.Party()) {
 				one.call()
 			}
 		}

@@ -66,10 +66,14 @@ func (w *watcher) search() {
 func (w *watcher) look(names []string) {
 	ctx, cancel := w.locker.clock.WithTimeout(w.locker.life.closing, cleanupTimeout)
 	defer cancel()
-	docs, err := w.reads.get(ctx, names, 0)
+	found, err := w.locker.eng.Read(ctx, names...)
+	docs := map[string]*engine.Document{}
+	for i := range found {
+		docs[found[i].ID] = &found[i]
+	}
 	for _, name := range names {
 		if err != nil {
-			w.failed(name)
+			w.lookAgain(name, pace.Settle)
 			continue
 		}
 		d := docs[name]
@@ -97,8 +101,7 @@ func (w *watcher) found(name string, d *engine.Document, q *engine.Queue, told b
 	if r == nil {
 		return 0
 	}
-	r.failures = 0
-	r.parked = r.parked && (q.Waiting > 0 || hasClaim(d))
+	r.parked = r.parked && (r.changed || q.Waiting > 0 || hasClaim(d))
 	switch {
 	case len(r.local) > 0:
 		pause = pace.Read
@@ -134,27 +137,12 @@ func (w *watcher) lookAgain(name string, pause time.Duration) {
 	r := w.table[name]
 	switch {
 	case r == nil:
+		return
 	case r.changed:
-		r.changed = false
-		r.next = later(time.Now(), r.read.Add(pace.LookLeast))
+		r.changed, pause = false, 0
 	case pause == 0 && len(r.local) == 0:
 		delete(w.table, name)
-	default:
-		w.lookBy(r, r.read.Add(max(pause, pace.LookLeast)))
+		return
 	}
-}
-
-// failed has a resource looked at again after an error: soon if a local waiter waits, and else with
-// growing pauses.
-func (w *watcher) failed(name string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if r := w.table[name]; r != nil {
-		r.failures++
-		pause := min(time.Duration(r.failures)*time.Second, pace.Look)
-		if len(r.local) > 0 {
-			pause = pace.Read
-		}
-		w.lookBy(r, time.Now().Add(pause))
-	}
+	w.lookBy(r, r.read.Add(max(pause, pace.LookLeast)))
 }

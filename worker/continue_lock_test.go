@@ -90,7 +90,7 @@ func TestALockThatIsLostIsNotHandedOver(t *testing.T) {
 	b.work(t, sdkworker.Options{}, nil)
 	run := b.start(t, "W")
 	b.untilHeldBy(t, run)
-	_, err := b.locker.ForceRelease(t.Context(), lockcore.ForceRelease{LockID: lockID(run), Resources: []string{account.Name}, Reason: "test"})
+	_, err := b.locker.ReleaseHeld(t.Context(), lockcore.Release{Force: true, LockID: lockID(run), Resources: []string{account.Name}, Reason: "test"})
 	require.NoError(t, err)
 	b.signal(t, run, "go on")
 	_, err = b.end(t, run)

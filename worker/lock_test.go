@@ -293,7 +293,7 @@ func TestAStepUnderALostLockFails(t *testing.T) {
 	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look, "Note": b.note})
 	run := b.start(t, "W")
 	b.untilWritten(t, 1)
-	_, err := b.locker.ForceRelease(t.Context(), lockcore.ForceRelease{LockID: lockID(run), Resources: []string{account.Name}, Reason: "the test wants it"})
+	_, err := b.locker.ReleaseHeld(t.Context(), lockcore.Release{Force: true, LockID: lockID(run), Resources: []string{account.Name}, Reason: "the test wants it"})
 	require.NoError(t, err)
 	b.signal(t, run, "go on")
 	_, err = b.end(t, run)

@@ -57,7 +57,7 @@ func TestAStepThatRanBeforeItsActivityWasResetIsUndone(t *testing.T) {
 			run := b.start(t, "W")
 			b.untilWritten(t, 1)
 			b.untilFailed(t, run)
-			broken, err := b.locker.ForceRelease(t.Context(), lockcore.ForceRelease{LockID: lockID(run), Resources: []string{account.Name}, Reason: "the test wants it"})
+			broken, err := b.locker.ReleaseHeld(t.Context(), lockcore.Release{Force: true, LockID: lockID(run), Resources: []string{account.Name}, Reason: "the test wants it"})
 			require.NoError(t, err)
 			require.Equal(t, []string{account.Name}, broken)
 			for range 20 { // endings are remembered a few at a time, and evidence is not among them

@@ -207,7 +207,7 @@ func (b *bench) queue(waiters int) func(context.Context, int) (time.Duration, er
 			}
 		}
 		// On a busy machine it may have waited for so long that it would be passed over.
-		if _, err := b.locker.Recheck(ctx, request(round+1), true); ignoreBusy(err) != nil {
+		if _, err := b.locker.Recheck(ctx, request(round+1)); ignoreBusy(err) != nil {
 			return 0, err
 		}
 		return timed(func() error {

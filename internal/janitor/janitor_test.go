@@ -198,3 +198,10 @@ func TestOptionsThatCannotBeAreRefused(t *testing.T) {
 
 // elapse lets virtual time go by.
 func elapse(d time.Duration) { <-time.After(d) }
+
+// handsOver has a run leave what it keeps to the run that continues it.
+func (w *world) handsOver(t *testing.T, lockID, run, resource string) {
+	t.Helper()
+	_, err := w.Extend(t.Context(), lockID, run, resource, true)
+	require.NoError(t, err)
+}

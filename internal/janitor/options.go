@@ -26,7 +26,7 @@ const (
 // Locker is what a janitor needs of a *lockcore.Locker.
 type Locker interface {
 	Status(ctx context.Context, f lockcore.Filter) iter.Seq2[lockcore.Status, error]
-	Extend(ctx context.Context, lockID, run string, resources ...string) (again time.Duration, err error)
+	Extend(ctx context.Context, lockID, run, resource string, handOver bool) (again time.Duration, err error)
 	KeepPlace(ctx context.Context, place lockcore.Lease) error
 	Release(ctx context.Context, r lockcore.Release) error
 	Leave(ctx context.Context, leases ...lockcore.Lease) error

@@ -148,7 +148,7 @@ func (r *round) extend(ctx context.Context, e lockcore.Status) {
 	if e.ExpiresIn > max(e.HoldTTL/2, 2*r.Interval) {
 		return
 	}
-	_, err := r.Locker.Extend(ctx, e.LockID, e.Run, e.Resource)
+	_, err := r.Locker.Extend(ctx, e.LockID, e.Run, e.Resource, false)
 	switch {
 	case err == nil:
 		r.count(func(n *Result) { n.Extended++ })
@@ -204,7 +204,7 @@ func (r *round) releaseTo(ctx context.Context, order lockcore.Order, entries []l
 		slices.Sort(names)
 		for batch := range slices.Chunk(slices.Compact(names), releaseBatch) {
 			err := r.Locker.Release(ctx, lockcore.Release{
-				LockID: of.lockID, Run: of.run, Resources: batch, Order: order, Orphaned: protocol.Cut("released by the janitor, since "+why, protocol.MaxName),
+				LockID: of.lockID, Run: of.run, Resources: batch, Order: order, Reason: protocol.Cut("released by the janitor, since "+why, protocol.MaxName),
 			})
 			if err != nil {
 				r.failed(ctx, "release", of.lockID, err)

@@ -239,7 +239,7 @@ func TestWhatIsHandedOverAfterItWasListedStands(t *testing.T) {
 		w := newWorld(t)
 		w.keeps(t, "ns/w", "r", "handed over", time.Hour)
 		w.is("w/r", answer{verdict: inherited, continued: true})
-		w.before = func() { require.NoError(t, w.HandOver(t.Context(), "ns/w", "r", "handed over")) }
+		w.before = func() { w.handsOver(t, "ns/w", "r", "handed over") }
 		defer run(t, w.janitor(t))()
 		elapse(time.Minute)
 		require.Equal(t, []string{"ns/w holding"}, w.on(t, "handed over"))
@@ -253,7 +253,7 @@ func TestARunThatContinuedAsNewKeepsWhatItHasHandedOver(t *testing.T) {
 		w := newWorld(t)
 		w.keeps(t, "ns/w", "r", "handed over", time.Hour)
 		w.keeps(t, "ns/w", "r", "not released", time.Hour)
-		require.NoError(t, w.HandOver(t.Context(), "ns/w", "r", "handed over"))
+		w.handsOver(t, "ns/w", "r", "handed over")
 		w.is("w/r", answer{verdict: inherited, continued: true})
 		defer run(t, w.janitor(t))()
 		elapse(time.Minute)

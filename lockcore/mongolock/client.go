@@ -124,25 +124,23 @@ var argumentOf = strings.NewReplacer("Request.Resources[0].Name", "resourceName"
 // once keeps a lock ID from having two shared locks on a resource. Of two, the one that was granted
 // later gives way: it finds the other. One that has expired is ended for the new one.
 func (c *Client) once(ctx context.Context, lockID string, mine *lockcore.Lease) error {
-	docs, err := c.eng.Read(ctx, mine.Resource)
-	if err != nil {
-		return fmt.Errorf("mongolock: lock %q for %q: %w", mine.Resource, lockID, err)
-	}
-	for i := range docs {
-		for _, l := range locksOf(&docs[i]) {
-			switch {
-			case l.LockId != lockID || l.name == mine.LockID || l.fence > mine.Fence:
-			case l.expired:
-				err = c.end(ctx, &l)
-			default:
-				if err := c.locker.Leave(ctx, *mine); err != nil {
-					return fmt.Errorf("mongolock: lock %q for %q: %w", mine.Resource, lockID, err)
-				}
+	found, err := c.Status(ctx, Filter{Resource: mine.Resource, LockId: lockID})
+	var errs []error
+	for i := range found {
+		switch l := &found[i]; {
+		case l.name == mine.LockID || l.fence > mine.Fence:
+		case l.expired:
+			errs = append(errs, c.end(ctx, l))
+		default:
+			if err = c.locker.Leave(ctx, *mine); err == nil {
 				return ErrAlreadyLocked
 			}
 		}
 	}
-	return err
+	if err = errors.Join(append(errs, err)...); err != nil {
+		return fmt.Errorf("mongolock: lock %q for %q: %w", mine.Resource, lockID, err)
+	}
+	return nil
 }
 
 // A lock is stored as a hold of a lock ID that consists of this prefix, the caller's lock ID, and

@@ -19,10 +19,7 @@ import (
 // An error is the database's: locks may be left, and those that were ended before it are returned.
 // Call it again.
 func (c *Client) Unlock(ctx context.Context, lockID string) ([]LockStatus, error) {
-	if err := checkLockID(lockID); err != nil {
-		return []LockStatus{}, err
-	}
-	found, err := c.Status(ctx, Filter{LockId: lockID})
+	found, err := c.locksOf(ctx, lockID)
 	if err != nil {
 		return []LockStatus{}, err
 	}
@@ -50,15 +47,12 @@ func (c *Client) end(ctx context.Context, l *LockStatus) error {
 //
 // Any other error says nothing of the locks. They stand as long as they did, or were renewed.
 func (c *Client) Renew(ctx context.Context, lockID string, ttl uint) ([]LockStatus, error) {
-	if err := checkLockID(lockID); err != nil {
-		return []LockStatus{}, err
-	}
 	if ttl < 1 || ttl > maxTTL {
 		return []LockStatus{}, &lockcore.InvalidError{
 			Field: "ttl", Value: strconv.FormatUint(uint64(ttl), 10), Bound: fmt.Sprintf("1 to %d seconds", maxTTL),
 		}
 	}
-	found, err := c.Status(ctx, Filter{LockId: lockID})
+	found, err := c.locksOf(ctx, lockID)
 	if err != nil {
 		return []LockStatus{}, err
 	}

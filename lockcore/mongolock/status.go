@@ -22,7 +22,7 @@ func (c *Client) Status(ctx context.Context, f Filter) ([]LockStatus, error) {
 		if err != nil {
 			return []LockStatus{}, fmt.Errorf("mongolock: status: %w", err)
 		}
-		for _, l := range locksOf(&d) {
+		for _, l := range locksIn(&d) {
 			if f.matches(&l) {
 				locks = append(locks, l)
 			}
@@ -32,7 +32,15 @@ func (c *Client) Status(ctx context.Context, f Filter) ([]LockStatus, error) {
 	return locks, nil
 }
 
-func locksOf(d *engine.Document) []LockStatus {
+// locksOf lists the locks of a lock ID, the newest first.
+func (c *Client) locksOf(ctx context.Context, lockID string) ([]LockStatus, error) {
+	if err := checkLockID(lockID); err != nil {
+		return nil, err
+	}
+	return c.Status(ctx, Filter{LockId: lockID})
+}
+
+func locksIn(d *engine.Document) []LockStatus {
 	var locks []LockStatus
 	for i := range d.Held {
 		e := &d.Held[i]

@@ -12,7 +12,8 @@ const (
 	Read      = 250 * time.Millisecond
 	LookLeast = 20 * time.Millisecond
 	// Tell is the pause while a parked waiter has been told of its turn and has not come, and Settle
-	// that after a write that was to grant the head of the queue a claim, and granted none.
+	// that after a look that failed, or whose write was to grant the head of the queue a claim, and
+	// granted none.
 	Tell   = 500 * time.Millisecond
 	Settle = time.Second
 	// Look is the longest pause. Nothing should depend on it: it is for wake-ups that were lost.

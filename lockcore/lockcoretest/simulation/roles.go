@@ -173,13 +173,13 @@ func operator(a *actor) {
 	a.p.sleep(a.d.between(0, 3*time.Second))
 	cast := a.w.plan.actors[a.d.upTo(len(a.w.plan.actors))]
 	r := a.w.plan.resource(a.d)
-	force := lockcore.ForceRelease{LockID: cast.lockID, Resources: []string{r}, Reason: "the operator says so"}
+	force := lockcore.Release{Force: true, LockID: cast.lockID, Resources: []string{r}, Reason: "the operator says so"}
 	if d := a.w.db.Document(r); a.d.chance(0.5) { // what it saw may be over when it acts
 		force.FirstFence = d.HoldFence(cast.lockID)
 		a.p.sleep(a.d.between(0, 3*time.Second))
 	}
 	ctx, c := a.begin(a.ctx, a.p, "force release of "+cast.lockID, false)
 	c.fence = force.FirstFence
-	_, err := a.p.locker.ForceRelease(ctx, force)
+	_, err := a.p.locker.ReleaseHeld(ctx, force)
 	a.returned(ctx, c, err)
 }

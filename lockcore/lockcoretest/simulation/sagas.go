@@ -152,15 +152,15 @@ func (a *actor) park(req lockcore.Request, at string, held map[string]bool) bool
 	}
 	one := req
 	one.Resources = slices.DeleteFunc(slices.Clone(req.Resources), func(r lockcore.Resource) bool { return r.Name != at })
-	for first := true; !a.w.over(); first = false {
+	for !a.w.over() {
 		p := a.anyProcess()
 		p.locker.Tend(at)
 		ctx, c := a.begin(a.ctx, p, "recheck "+at, false)
 		again, err := a.recheck(p, func() (time.Duration, error) {
-			if len(others) > 0 { // as a janitor does
-				_, _ = p.locker.Extend(ctx, req.LockID, req.Run, others...) // what is lost is found by the next request
+			for _, name := range others { // as a janitor does
+				_, _ = p.locker.Extend(ctx, req.LockID, req.Run, name, false) // what is lost is found by the next request
 			}
-			return p.locker.Recheck(ctx, one, first)
+			return p.locker.Recheck(ctx, one)
 		})
 		a.w.mu.Lock()
 		c.done = true
