@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // meddle does to a workflow what an operator may do. What has ended already may be reset and restarted.
@@ -26,6 +29,8 @@ func (p *play) meddle(ctx context.Context, w *Workflow, f WorkflowFault) (err er
 		record.Run, record.Other, err = p.reset(ctx, p.id(w), f.Pick)
 	case "activity":
 		err = p.resetActivity(ctx, p.id(w), f.Pick)
+	case "break":
+		err = p.breakLocks(ctx, p.id(w))
 	}
 	var gone *serviceerror.NotFound
 	var early *serviceerror.FailedPrecondition
@@ -63,6 +68,25 @@ func (p *play) reset(ctx context.Context, id string, pick uint64) (old, run stri
 		Reason: "as planned", RequestId: fmt.Sprintf("%s %d", old, pick), WorkflowTaskFinishEventId: tasks[pick%uint64(len(tasks))],
 	})
 	return old, answer.GetRunId(), err
+}
+
+// breakLocks ends by force what a workflow holds. What runs under it drains.
+func (p *play) breakLocks(ctx context.Context, id string) error {
+	for s, err := range p.locker.Status(ctx, lockcore.Filter{States: []lockcore.State{lockcore.StateHolding}}) {
+		if err != nil {
+			return err
+		}
+		if !strings.HasSuffix(s.LockID, "/"+id) {
+			continue
+		}
+		err = p.locker.Release(ctx, lockcore.Release{
+			LockID: s.LockID, Resources: []string{s.Resource}, FirstFence: s.FirstFence, Force: true, Reason: "as planned",
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // resetActivity has a pending step begin again with attempt 1.

@@ -91,7 +91,8 @@ func resources(needs []Need) (all []lockcore.Resource) {
 	return all
 }
 
-// WorkflowFault is what an operator does to a workflow: cancel, terminate, reset, restart, activity.
+// WorkflowFault is what an operator does to a workflow: cancel, terminate, reset, restart, activity (whose attempts are counted
+// from 1 again), or break, which ends its holds by force.
 type WorkflowFault struct {
 	Kind  string
 	After time.Duration
@@ -169,7 +170,7 @@ func (p *planner) workflow(i int) Workflow {
 		}
 	}
 	for p.one(4) && len(w.Faults) < 2 {
-		kinds := []string{"cancel", "cancel", "terminate", "reset", "reset", "restart", "activity"}
+		kinds := []string{"cancel", "cancel", "terminate", "reset", "reset", "restart", "activity", "break"}
 		w.Faults = append(w.Faults, WorkflowFault{Kind: kinds[p.IntN(len(kinds))], After: p.span(10, 1500), Pick: p.Uint64()})
 	}
 	return w

@@ -22,9 +22,9 @@ const (
 	// atOnce is how many workflows run at a time.
 	atOnce = 12
 	// quiet is after what time without a step that began, or a scope that ended, nothing goes on any more: twice the time
-	// after which a wake-up that was lost is repaired. No run takes longer than longest.
+	// after which a wake-up that was lost is repaired. No run takes longer than longest for each of its workflows.
 	quiet   = 40 * time.Second
-	longest = 5 * time.Minute
+	longest = 6 * time.Second
 	// freeWithin is how long after the last workflow's end a lock may stand: the HoldTTL of one that was terminated.
 	freeWithin = holdTTL + 10*time.Second
 	namespace  = "default"
@@ -164,7 +164,7 @@ func (p *play) watch(ctx context.Context) error {
 				last = time.Unix(0, r.At)
 			}
 		}
-		if time.Since(last) < quiet && time.Since(began) < longest {
+		if time.Since(last) < quiet && time.Since(began) < longest*time.Duration(len(p.Workflows)) {
 			continue
 		}
 		left, err := p.left(ctx)
