@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Violation is a promise that was not kept.
@@ -17,7 +18,7 @@ type Violation struct {
 // Check finds what a log shows to be wrong.
 func Check(plan Plan, records []Record) []Violation {
 	s := Read(records)
-	return slices.Concat(s.checkIsolation(), s.checkFences(), s.checkUndo(), s.checkVain(), s.checkAtomicity(plan), s.checkLosses())
+	return slices.Concat(s.checkIsolation(), s.checkFences(), s.checkUndo(), s.checkVain(), s.checkAtomicity(plan), s.checkLosses(), s.checkPlaces())
 }
 
 // excludes reports whether two claims on one resource must not overlap.
@@ -139,6 +140,38 @@ func (s *Story) checkUndo() (all []Violation) {
 		}
 	}
 	return all
+}
+
+// mayBeLate is how long after an attempt that found its locks busy its workflow may not know yet that it left a place.
+const mayBeLate = int64(2 * time.Second)
+
+// checkPlaces finds places and claims that steps have while their saga is being undone already.
+func (s *Story) checkPlaces() (all []Violation) {
+	if !s.calm {
+		return nil
+	}
+	for _, scope := range s.scopes {
+		if !scope.isSaga() || strings.Contains(scope.name, "/") || scope.leaving == nil || scope.returned == nil || s.isUnderWay(scope) {
+			continue
+		}
+		for _, r := range s.seen {
+			if r.Run == scope.run && scope.leaving.At < r.Trusted && r.At < scope.returned.At {
+				all = append(all, Violation{
+					Check: "places", At: r.At, Involved: []string{scope.workflow},
+					Text: fmt.Sprintf("%s: %s has a place while saga %s is undone", scope.workflow, r.Scope, scope.name),
+				})
+				break
+			}
+		}
+	}
+	return all
+}
+
+// isUnderWay reports whether an attempt of a step may have left a place when its saga was about to be undone.
+func (s *Story) isUnderWay(scope *Scope) bool {
+	return slices.ContainsFunc(s.attempts, func(a *Attempt) bool {
+		return a.Run == scope.run && !a.Undo && a.At < scope.leaving.At && a.begin == 0 && (a.exit == 0 || a.exit > scope.leaving.At-mayBeLate)
+	})
 }
 
 // checkLosses finds outcomes of scopes that no fault explains.

@@ -61,7 +61,9 @@ type Story struct {
 	// began is when each run was seen first, ended when its workflow's runs until then were ended from outside.
 	began map[string]int64
 	ended map[string][]int64
-	calm  bool
+	// seen are the places and claims of steps.
+	seen []*Record
+	calm bool
 }
 
 // Read makes a story of a log, which is in time order.
@@ -93,6 +95,8 @@ func Read(records []Record) *Story {
 			root := *r
 			root.What, root.Scope = Returned, rootScope
 			s.scope(&root)
+		case Seen:
+			s.seen = append(s.seen, r)
 		case Killed:
 			s.killed[r.Other], s.calm = r.At, false
 		case Stopped:

@@ -45,7 +45,8 @@ type Record struct {
 	Undo    bool   `json:",omitempty"`
 	Attempt int32  `json:",omitempty"`
 	Held    []Held `json:",omitempty"`
-	// Trusted is when a step's end last saw that its leases were valid; 0 if it never did.
+	// Trusted is when a step's end last saw that its leases were valid; 0 if it never did. Of what was seen in the
+	// database it is when the look began.
 	Trusted int64 `json:",omitempty"`
 	// Scope is that of Call.Kept, or the instance of a nested saga, or a Lock by its node's ID.
 	Scope string `json:",omitempty"`
@@ -72,6 +73,7 @@ const (
 	Resumed  = "resumed"
 	Meddled  = "meddled" // Type says what an operator did to a workflow
 	Closed   = "closed"  // a run has ended; Error is its status
+	Seen     = "seen"    // a step of the run, named by Scope, has a place or a claim
 )
 
 // Log appends records to a file.

@@ -127,6 +127,9 @@ type planner struct {
 func NewPlan(seed uint64) Plan {
 	p := &planner{Rand: rand.New(rand.NewPCG(seed, 0x5a6a))} //nolint:gosec // it must be the same each time
 	p.names, p.limits = 8+p.IntN(17), 1+p.IntN(2)
+	if p.one(5) { // much waits for little
+		p.names = 3 + p.IntN(3)
+	}
 	p.calm = seed%calmEvery == 0
 	plan := Plan{Seed: seed}
 	count := 50 + p.IntN(30)

@@ -25,6 +25,8 @@ const (
 	// after which a wake-up that was lost is repaired. No run takes longer than longest for each of its workflows.
 	quiet   = 40 * time.Second
 	longest = 6 * time.Second
+	// lookAtQueues is how often it is logged who waits.
+	lookAtQueues = 200 * time.Millisecond
 	// freeWithin is how long after the last workflow's end a lock may stand: the HoldTTL of one that was terminated.
 	freeWithin = holdTTL + 10*time.Second
 	namespace  = "default"
@@ -129,6 +131,7 @@ func (p *play) everything(ctx context.Context) error {
 	wg.Go(func() { errs[len(p.Workflows)] = p.pool.play(running, p.Faults, time.Now()) })
 	watched := make(chan error, 1)
 	go func() { watched <- p.watch(running) }()
+	go p.look(running)
 	room := make(chan struct{}, atOnce)
 	for i := range p.Workflows {
 		room <- struct{}{}
@@ -177,6 +180,18 @@ func (p *play) watch(ctx context.Context) error {
 		return err
 	}
 	return nil
+}
+
+// look logs which steps have places and claims, so that the checks see what they leave.
+func (p *play) look(ctx context.Context) {
+	for pause(ctx, lookAtQueues) {
+		began := time.Now().UnixNano()
+		for s, err := range p.locker.Status(ctx, lockcore.Filter{Contended: true, States: []lockcore.State{lockcore.StateWaiting, lockcore.StateClaimed}}) {
+			if _, id, isStep := strings.Cut(s.LockID, "/"); err == nil && isStep && strings.HasSuffix(s.Part, "/"+stepName) {
+				p.log.Write(&Record{What: Seen, Workflow: id, Run: s.Run, Scope: s.Part, Trusted: began})
+			}
+		}
+	}
 }
 
 // terminate ends the workflows that a run which was given up has left.

@@ -29,11 +29,20 @@ var sagaMutants = []mutant{
 	{defect: "1", what: "a compensation runs although its step never ran", check: "vain", edits: []edit{
 		{"workflows/compensate.go", "protocol.NeverRan(c.step.Get(ctx, nil))", "protocol.NeverRan(c.step.Get(ctx, nil)) && false"},
 	}},
+	{defect: "2", what: "a step gives back what it has when another of its resources is busy", check: "history", edits: []edit{
+		{"interceptors/activity_inbound.go", "} else if hasCanceled(ctx) ||", "} else if hasCanceled(ctx) || parked && guard.Scope == protocol.ScopeStep ||"},
+	}},
 	{defect: "3", what: "a compensation does not wait for its step", check: "undo", edits: []edit{
 		{"internal/sagalocks/step.go", "		step.Guard.Undoes, step.Guard.Before = a.undoing.part, s.before(ctx)\n", ""},
 	}},
+	{defect: "8", what: "a step that is cancelled while it waits leaves its place, which is granted", check: "places", edits: []edit{
+		{"internal/sagalocks/wait.go", "		err = protocol.NewWaitCanceled(!t.ran)\n", "		return protocol.NewWaitCanceled(!t.ran)\n"},
+	}},
 	{defect: "11", what: "a saga does not look at its end whether it still has its locks", check: "isolation", edits: []edit{
 		{"activities/release.go", "		c.Uses = append(c.Uses, lockcore.Use{Resource: u.Resource, By: lockcore.LastAttempt(u.Schedule)})\n", "		_ = u\n"},
+	}},
+	{defect: "13", what: "steps of scope step share the lock ID of their workflow", check: "limit", edits: []edit{
+		{"internal/protocol/guard.go", "lockID, within, holdTTL = run.StepLockID(g.Part), lockID, 0", "within, holdTTL = \"\", 0"},
 	}},
 }
 
