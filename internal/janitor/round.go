@@ -204,7 +204,8 @@ func (r *round) releaseTo(ctx context.Context, order lockcore.Order, entries []l
 		slices.Sort(names)
 		for batch := range slices.Chunk(slices.Compact(names), releaseBatch) {
 			err := r.Locker.Release(ctx, lockcore.Release{
-				LockID: of.lockID, Run: of.run, Resources: batch, Order: order, Reason: protocol.Cut("released by the janitor, since "+why, protocol.MaxName),
+				LockID: of.lockID, Run: of.run, Resources: batch, Order: order,
+				Reason: protocol.Cut("released by the janitor, since "+why, protocol.MaxName),
 			})
 			if err != nil {
 				r.failed(ctx, "release", of.lockID, err)
