@@ -65,6 +65,9 @@ func (c *Client) XLock(ctx context.Context, resourceName, lockID string, ld Lock
 // resource, so that 0 never is; a negative maxConcurrent is no limit. The answers are those of
 // XLock.
 func (c *Client) SLock(ctx context.Context, resourceName, lockID string, ld LockDetails, maxConcurrent int) error {
+	if err := checkLockID(lockID); err != nil {
+		return err
+	}
 	if maxConcurrent == 0 {
 		return ErrAlreadyLocked
 	}
