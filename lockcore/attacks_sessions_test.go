@@ -2,7 +2,6 @@ package lockcore_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"sync"
 	"testing"
@@ -22,29 +21,6 @@ func done(s *lockcore.Session, d time.Duration) bool {
 	case <-time.After(d):
 		return false
 	}
-}
-
-func travelled(t *testing.T, in []lockcore.Lease) (out []lockcore.Lease) {
-	b, err := json.Marshal(in)
-	require.NoError(t, err)
-	require.NoError(t, json.Unmarshal(b, &out))
-	return out
-}
-
-func TestLeaseFromElsewhereThatCannotBeRenewedIsGivenUp(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		e := hooked()
-		l := on(t, e, lockcore.Config{TTL: time.Second})
-		ls, err := l.Enter(t.Context(), one("a", lockcore.Exclusive("r")), false)
-		require.NoError(t, err)
-		e.renew = func(context.Context, engine.Renew) error { return errCut }
-		s := l.Keep(t.Context(), travelled(t, ls))
-		if !done(s, 14*time.Second) {
-			o, err := l.TryAcquire(t.Context(), one("b", lockcore.Exclusive("r")))
-			t.Fatalf("not told after 14 s; other: %v %v; tries %d", o != nil, err, e.n.Load())
-		}
-	})
 }
 
 func TestSessionThatBeginsLateIsRenewedAtOnce(t *testing.T) {

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/internal/clock"
@@ -23,7 +22,7 @@ var ErrClosed = errors.New("lockstep: locker closed")
 // allows, and for up to 10 s after the last answer that was lost. What it could not do by then it
 // says, in joined errors that name the resources: it ends with its TTL. A second call does nothing.
 func (l *Locker) Close(ctx context.Context) error {
-	if l.life.begun.Swap(true) {
+	if l.life.closing.Err() != nil {
 		return nil
 	}
 	l.life.begin(ErrClosed)
@@ -46,7 +45,6 @@ func (l *Locker) Close(ctx context.Context) error {
 // lifecycle is how a Locker comes to its end: first nothing new begins, and then nothing is sent
 // any more.
 type lifecycle struct {
-	begun           atomic.Bool
 	closing, closed context.Context
 	begin           context.CancelCauseFunc
 	end             context.CancelFunc
@@ -115,10 +113,9 @@ func (g *group) wait(ctx context.Context, c clock.Clock) []*Lease {
 	}
 }
 
-const (
-	cleanupPause   = 250 * time.Millisecond
-	longestCleanup = 30 * time.Second
-)
+// cleanupPause is that before what could not be left is left again; it grows like that of those who
+// wait.
+const cleanupPause = 250 * time.Millisecond
 
 // giveUp leaves what a request got, or may have got, although its context may have ended; in the
 // background, if it cannot be left now. If an answer to the request was lost, it is left twice: at
@@ -155,11 +152,11 @@ func (l *Locker) cleanLater(ctx context.Context, lease Lease, pause time.Duratio
 		defer cancel()
 		defer stop()
 		began, stands := time.Now(), max(lease.ttl, l.cfg.WaiterTTL)+commandTimeout
-		for sleep(ctx, l.clock, pause) {
+		for tries := 0; sleep(ctx, l.clock, pause); tries++ {
 			if l.leaveOne(ctx, lease, lease.began) == nil || (lease.Left != Forever && time.Since(began) > stands) {
 				return
 			}
-			pause = min(max(2*pause, cleanupPause), longestCleanup)
+			pause = l.pauseAfter(tries)
 		}
 	}()
 }

@@ -51,8 +51,6 @@ const (
 	maxTTL       = 10 * 365 * 24 * time.Hour
 	minRetention = time.Hour
 	maxRetention = 365 * 24 * time.Hour
-	// defaultRetention is Config.Retention.
-	defaultRetention = 24 * time.Hour
 	// maxQueueTTL bounds the promises of the queue, which a document's idleAt does not count: they
 	// must not outlive the document.
 	maxQueueTTL = minRetention
@@ -63,7 +61,7 @@ func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.HoldTTL, max(time.Hour, c.TTL))
 	setDefault(&c.ClaimTTL, 30*time.Second)
 	setDefault(&c.WaiterTTL, 5*time.Minute)
-	setDefault(&c.Retention, defaultRetention)
+	setDefault(&c.Retention, 24*time.Hour)
 	setDefault(&c.MaxWaiters, 2000)
 	if c.Host == "" {
 		name, _ := os.Hostname() // the name is for people; without one the process ID remains

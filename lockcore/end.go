@@ -92,7 +92,7 @@ type Release struct {
 // repeat it with. A repetition ends nothing that was granted since, if it names the hold or an
 // order.
 func (l *Locker) Release(ctx context.Context, r Release) error {
-	_, err := l.releaseEach(ctx, r, false)
+	_, _, err := l.releaseEach(ctx, r, time.Time{}, false)
 	return err
 }
 
@@ -101,35 +101,15 @@ func (l *Locker) Release(ctx context.Context, r Release) error {
 // answer did not come. If a resource that the lock ID was known to hold is missing here, its
 // isolation was lost. Without an Order and a FirstFence it returns only what was held.
 func (l *Locker) ReleaseHeld(ctx context.Context, r Release) (held []string, err error) {
-	return l.releaseEach(ctx, r, true)
+	held, _, err = l.releaseEach(ctx, r, time.Time{}, true)
+	return held, err
 }
 
-// releaseEach looks for evidence of a loss only if it asks.
-func (l *Locker) releaseEach(ctx context.Context, r Release, asks bool) (held []string, err error) {
+// releaseEach returns also the *LostErrors of holds that began then, if it asks for them.
+func (l *Locker) releaseEach(ctx context.Context, r Release, began time.Time, asks bool) (held []string, lost []error, err error) {
 	if err := r.check(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	op, why := l.releaseOp(r), r.ending()
-	if r.Order == (Order{}) && r.FirstFence == 0 {
-		return l.endStanding(ctx, op, r.Resources, why)
-	}
-	var errs []error
-	for _, op.Resource = range r.Resources {
-		after, err := l.release(ctx, op, why)
-		if err == nil && asks && len(after.Last.Released) == 0 {
-			err = l.lostBefore(ctx, &op, time.Time{})
-		}
-		switch {
-		case err == nil:
-			held = append(held, op.Resource)
-		case !errors.Is(err, ErrLost):
-			errs = append(errs, err)
-		}
-	}
-	return held, errors.Join(errs...)
-}
-
-func (l *Locker) releaseOp(r Release) engine.Release {
 	op := engine.Release{
 		Policy: l.cfg.policy(), LockID: r.LockID, Label: r.Run, FirstFence: r.FirstFence, Order: r.Order.number(), Leaving: r.Leaving,
 		Force: r.Force, Now: r.Now,
@@ -137,24 +117,26 @@ func (l *Locker) releaseOp(r Release) engine.Release {
 	if r.Force {
 		op.Reason = r.Reason
 	}
-	return op
-}
-
-// releaseLease ends the hold of a lease, and returns a *LostError if the hold had been lost before.
-func (l *Locker) releaseLease(ctx context.Context, lease Lease) error {
-	r := Release{
-		LockID: lease.LockID, Run: lease.Run, Resources: []string{lease.Resource}, FirstFence: lease.FirstFence, Order: lease.Order, Leaving: &lease.Part,
+	if r.Order == (Order{}) && r.FirstFence == 0 {
+		held, err = l.endStanding(ctx, op, r.Resources, r.ending())
+		return held, nil, err
 	}
-	if err := r.check(); err != nil {
-		return err
+	var errs []error
+	for _, op.Resource = range r.Resources {
+		after, err := l.release(ctx, op, r.ending())
+		if err == nil && asks && len(after.Last.Released) == 0 {
+			err = l.lostBefore(ctx, &op, began)
+		}
+		switch {
+		case err == nil:
+			held = append(held, op.Resource)
+		case errors.Is(err, ErrLost):
+			lost = append(lost, err)
+		default:
+			errs = append(errs, err)
+		}
 	}
-	op := l.releaseOp(r)
-	op.Resource = lease.Resource
-	after, err := l.release(ctx, op, ending{})
-	if err != nil || len(after.Last.Released) > 0 {
-		return err
-	}
-	return l.lostBefore(ctx, &op, lease.granted)
+	return held, lost, errors.Join(errs...)
 }
 
 // lostBefore is a *LostError if a hold that began then, and that a release did not find, was lost

@@ -53,7 +53,8 @@ func (l *Locker) refreshHold(ctx context.Context, name string, op engine.Acquire
 // refresh sends a request that asks for nothing, and keeps alive what its party has.
 func (l *Locker) refresh(ctx context.Context, op engine.Acquire) (engine.Document, error) {
 	op.Policy, op.Refresh, op.TTL, op.MaxWaiters, op.Host = l.cfg.policy(), true, millis(minTTL), int64(l.cfg.MaxWaiters), l.cfg.Host
-	d, err := l.retryUnknown(ctx, "refresh", op.Resource, orderOf(op.Order), func(ctx context.Context) (engine.Document, error) { return l.eng.Acquire(ctx, op) })
+	send := func(ctx context.Context) (engine.Document, error) { return l.eng.Acquire(ctx, op) }
+	d, err := l.retryUnknown(ctx, "refresh", op.Resource, orderOf(op.Order), send)
 	if err == nil {
 		l.afterWrite(ctx, &d, ending{})
 	}

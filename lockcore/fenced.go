@@ -71,13 +71,12 @@ type fenceAttempt struct {
 //
 // A source of the idea is Martin Kleppmann's "How to do distributed locking" (2016).
 func UpdateFenced(ctx context.Context, coll *mongo.Collection, lease Lease, filter, update any) error {
-	switch {
-	case lease.Fence <= 0:
-		return &InvalidError{Field: "lease.Fence", Value: fmt.Sprint(lease.Fence), Bound: "the fence of a lease that was granted"}
-	case lease.Mode == ModeShared:
-		return &InvalidError{Field: "lease.Mode", Value: lease.Mode.String(), Bound: "exclusive: fences do not order shared leases"}
-	}
 	ops, err := operators(update)
+	err = firstError(
+		refuse(lease.Fence <= 0, "lease.Fence", fmt.Sprint(lease.Fence), "the fence of a lease that was granted"),
+		refuse(lease.Mode == ModeShared, "lease.Mode", lease.Mode.String(), "exclusive: fences do not order shared leases"),
+		err,
+	)
 	if err != nil {
 		return err
 	}
@@ -110,22 +109,17 @@ type fencedUpdate struct{ condition, update bson.D }
 
 // updates are tried in turn until one finds the document. Only the last remembers the attempt.
 func (a fenceAttempt) updates(lease Lease, ops bson.D) []fencedUpdate {
-	is := func(field, op string, value any) bson.D {
-		return bson.D{{Key: field, Value: bson.D{{Key: op, Value: value}}}}
-	}
-	all := func(conditions ...any) bson.D { return bson.D{{Key: "$and", Value: bson.A(conditions)}} }
-	none := func(condition bson.D) bson.D { return bson.D{{Key: "$nor", Value: bson.A{condition}}} }
-	remembered := func(op string) bson.D {
-		return is(fenceAttempts, "$elemMatch", bson.D{{Key: "part", Value: a.Part}, {Key: "fence", Value: bson.D{{Key: op, Value: a.Fence}}}})
-	}
+	greater := bson.D{{Key: "$gt", Value: a.Fence}}
+	attempt := func(a any) bson.D { return bson.D{{Key: fenceAttempts, Value: bson.D{{Key: "$elemMatch", Value: a}}}} }
+	none := func(of ...bson.D) bson.D { return bson.D{{Key: "$nor", Value: of}} }
+	overtaken := []bson.D{{{Key: fenceLeast, Value: greater}}, attempt(bson.D{{Key: "part", Value: a.Part}, {Key: "fence", Value: greater}})}
 	least := lease.FirstFence
 	if lease.Bars || least == 0 {
 		least = lease.Fence
 	}
-	notSuperseded := all(none(is(fenceLeast, "$gt", a.Fence)), none(remembered("$gt")))
 	raised := merged(ops, "$max", bson.E{Key: fenceLeast, Value: least})
 	if a.Fence == least { // nothing of this hold has a smaller fence
-		return []fencedUpdate{{notSuperseded, raised}}
+		return []fencedUpdate{{none(overtaken...), raised}}
 	}
 	these := bson.A{a}
 	for _, part := range lease.Undone {
@@ -133,8 +127,8 @@ func (a fenceAttempt) updates(lease Lease, ops bson.D) []fencedUpdate {
 	}
 	push := bson.D{{Key: "$each", Value: these}, {Key: "$slice", Value: -mostAttempts}}
 	return []fencedUpdate{
-		{all(notSuperseded, remembered("$eq")), raised},
-		{all(notSuperseded, none(remembered("$eq"))), merged(raised, "$push", bson.E{Key: fenceAttempts, Value: push})},
+		{append(none(overtaken...), attempt(a)...), raised},
+		{none(append(overtaken, attempt(a))...), merged(raised, "$push", bson.E{Key: fenceAttempts, Value: push})},
 	}
 }
 

@@ -173,11 +173,8 @@ type held struct {
 // next is when to renew the lease. A renewal that failed is tried again soon, as long as the lease
 // can be trusted: a passing error loses nothing.
 func (h *held) next() time.Time {
-	switch {
-	case h.lastErr != nil:
+	if h.lastErr != nil {
 		return h.lastTry.Add(h.ttl / 15)
-	case h.unconfirmed:
-		return h.validUntil.Add(-h.ttl)
 	}
 	return h.validUntil.Add(h.ttl/trustMargin - h.ttl + h.ttl/3)
 }
@@ -234,11 +231,9 @@ func (s *Session) apply(r renewResult) {
 		case lost != nil:
 			s.lost = lost
 		case r.err == nil:
-			if h.unconfirmed || r.lease.validUntil.After(h.validUntil) {
-				h.validUntil = r.lease.validUntil
-			}
+			h.validUntil = later(h.validUntil, r.lease.validUntil)
 			// Only what the renewal is about: the mode may have changed while it was under way.
-			h.Left, h.ttl, h.unconfirmed = r.lease.Left, r.lease.ttl, false
+			h.Left, h.ttl = r.lease.Left, r.lease.ttl
 		}
 	}
 	s.mu.Unlock()

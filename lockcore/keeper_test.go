@@ -199,7 +199,7 @@ func TestDowngradeLetsReadersInAndKeepsTheFence(t *testing.T) {
 	require.NoError(t, s.Release(t.Context()))
 }
 
-func TestLeaseOfAnotherProcessIsKeptAndTrustedFromItsFirstRenewal(t *testing.T) {
+func TestLeaseOfAnotherProcessIsTrustedAndKeptAfterItWasRenewed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		mem := lockcoretest.NewEngine(time.Now)
@@ -211,14 +211,18 @@ func TestLeaseOfAnotherProcessIsKeptAndTrustedFromItsFirstRenewal(t *testing.T) 
 		var got []lockcore.Lease
 		require.NoError(t, json.Unmarshal(sent, &got))
 		require.False(t, got[0].Valid())
-		s := l.Keep(t.Context(), got)
-		require.Eventually(t, func() bool { return s.Leases()[0].Valid() }, 10*time.Second, time.Millisecond)
+		renewed, err := l.Renew(t.Context(), got...)
+		require.NoError(t, err)
+		s := l.Keep(t.Context(), renewed)
+		require.True(t, s.Leases()[0].Valid())
+		elapse(time.Minute)
 		require.NoError(t, s.Context().Err())
-		require.NoError(t, s.Release(t.Context()))
 
-		// One that does not hold any more is told so.
+		// As it came, nobody knows how old it is.
 		gone := l.Keep(t.Context(), got)
 		<-gone.Context().Done()
 		require.ErrorIs(t, context.Cause(gone.Context()), lockcore.ErrLost)
+		require.NoError(t, s.Context().Err(), "the lock itself stands")
+		require.NoError(t, s.Release(t.Context()))
 	})
 }

@@ -33,7 +33,10 @@ func New(coll *mongo.Collection, cfg Config) (*Locker, error) {
 	if coll == nil {
 		return nil, &InvalidError{Field: "coll", Value: "nil", Bound: "a collection"}
 	}
-	setDefault(&cfg.Retention, defaultRetention)
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
 	return NewOn(mongoengine.New(coll, cfg.Retention), cfg)
 }
 

@@ -1,9 +1,6 @@
 package lockcore
 
-import (
-	"context"
-	"slices"
-)
+import "context"
 
 // Downgrade makes the session's exclusive leases shared, so that readers may come in beside it. A
 // lock ID that has other running parts on a resource stays exclusive there: the lease's Mode says
@@ -70,15 +67,15 @@ func (s *Session) Upgrade(ctx context.Context, resource string) error {
 func (s *Session) beginUpgrade(resource string) (Lease, Order, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i := slices.IndexFunc(s.leases, func(h held) bool { return h.Resource == resource })
-	err := firstError(refuse(i < 0, "resource", quote(resource), "one that the session holds"),
+	lease := s.leaseOn(resource)
+	err := firstError(refuse(lease == nil, "resource", quote(resource), "one that the session holds"),
 		refuse(s.upgrading != "", "resource", quote(resource), "one upgrade of a session at a time"))
 	if err != nil {
 		return Lease{}, Order{}, err
 	}
 	s.upgrading = resource
 	s.orders++
-	return s.leases[i].Lease, orderOf(s.orders), nil
+	return lease.Lease, orderOf(s.orders), nil
 }
 
 func (s *Session) endUpgrade() {

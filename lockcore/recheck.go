@@ -91,16 +91,14 @@ func (l *Locker) KeepPlace(ctx context.Context, place Lease) error {
 		return nil
 	}
 	w := d.Waiters[i]
-	op := engine.Acquire{
-		Resource: d.ID, LockID: w.LockID, Label: w.Label, Within: w.Within, Part: w.Part, Order: w.Order, Mode: w.Mode, Queue: true,
-		WaiterTTL: parkedTTL.Milliseconds(), HeardIn: cmp.Or(w.OverdueAt.Sub(d.At).Milliseconds()/2, -1), Owner: cmp.Or(w.Owner, w.LockID), Safe: w.Safe,
-	}
-	if w.Mode == engine.SharedBy {
-		op.Limit = w.Limit
+	req := Request{
+		LockID: w.LockID, Run: w.Label, Within: w.Within, Part: w.Part, Order: place.Order, Owner: cmp.Or(w.Owner, w.LockID), NeverVictim: w.Safe,
 	}
 	if w.Started != nil {
-		op.Started = *w.Started
+		req.Started = *w.Started
 	}
+	op := l.acquireOp(&req, Resource{Name: d.ID, Mode: Mode(w.Mode), Limit: limitOf(&w)})
+	op.WaiterTTL, op.HeardIn = parkedTTL.Milliseconds(), cmp.Or(w.OverdueAt.Sub(d.At).Milliseconds()/2, -1)
 	_, err = l.refresh(ctx, op)
 	return err
 }

@@ -47,7 +47,7 @@ type renewResult struct {
 func (l *Locker) renewAll(ctx context.Context, within time.Duration, leases []Lease, apply func(int, renewResult)) {
 	var together, alone []int
 	for i, lease := range leases {
-		if len(leases) > 1 && lease.ttl > 0 && !lease.unconfirmed && !lease.failing {
+		if len(leases) > 1 && lease.ttl > 0 && !lease.failing {
 			together = append(together, i)
 		} else {
 			alone = append(alone, i)

@@ -30,19 +30,16 @@ type Session struct {
 // released.
 var ErrEnded = errors.New("lockstep: session ended")
 
-// unknownTrust is how long a session tries to renew a lease that came from another process, before
-// it gives it up.
-const unknownTrust = 10 * time.Second
-
-// Keep renews leases that Enter gave, here or in another process, in the background. The session's
-// context derives from ctx; the session does not end with ctx, but with Leave or Release. On a
-// Locker that was closed the session has ended, with ErrClosed.
+// Keep renews leases that Enter or Renew gave, in the background. One that came from another
+// process has to be renewed here before: nobody knows how long it was on its way, so the session
+// would be lost at once. The session's context derives from ctx; the session does not end with ctx,
+// but with Leave or Release. On a Locker that was closed the session has ended, with ErrClosed.
 func (l *Locker) Keep(ctx context.Context, leases []Lease) *Session {
 	s := &Session{locker: l}
 	for _, lease := range leases {
 		s.orders = max(s.orders, lease.Order.number())
 		if lease.validUntil.IsZero() {
-			lease.unconfirmed, lease.ttl, lease.validUntil = true, unknownTrust, time.Now().Add(unknownTrust)
+			lease.validUntil = time.Now()
 		}
 		s.leases = append(s.leases, held{Lease: lease})
 	}
@@ -93,7 +90,10 @@ func (s *Session) leave(ctx context.Context, cause error) error {
 func (s *Session) Release(ctx context.Context) error {
 	var errs []error
 	for _, lease := range slices.Backward(s.end(ErrEnded)) {
-		errs = append(errs, s.locker.releaseLease(ctx, lease))
+		_, lost, err := s.locker.releaseEach(ctx, Release{
+			LockID: lease.LockID, Run: lease.Run, Resources: []string{lease.Resource}, FirstFence: lease.FirstFence, Order: lease.Order, Leaving: &lease.Part,
+		}, lease.granted, true)
+		errs = append(append(errs, lost...), err)
 	}
 	return errors.Join(errs...)
 }
@@ -115,10 +115,14 @@ func (s *Session) replace(leases ...Lease) error {
 	return nil
 }
 
-// leaseOn is the session's lease on a resource. The mutex is held.
+// leaseOn is the session's lease on a resource, or nil. The mutex is held.
 func (s *Session) leaseOn(resource string) *held {
-	i := slices.IndexFunc(s.leases, func(h held) bool { return h.Resource == resource })
-	return &s.leases[i]
+	for i := range s.leases {
+		if s.leases[i].Resource == resource {
+			return &s.leases[i]
+		}
+	}
+	return nil
 }
 
 // add lets the session keep another lease, unless it has lost what it had.

@@ -105,9 +105,6 @@ func statusesOf(d *engine.Document) []Status {
 		if k := d.Kept(h.LockID); k != nil && h.State == StateHolding {
 			s.HandedOver, s.Order = k.HandedOver, orderOf(k.Order)
 		}
-		if c := d.Claim(h.LockID, h.Part); c != nil && h.State == StateClaimed {
-			s.Order = orderOf(c.Order)
-		}
 		out = append(out, s)
 	}
 	places := positions(d)
@@ -116,19 +113,23 @@ func statusesOf(d *engine.Document) []Status {
 		if w.Verdict != "" {
 			continue
 		}
-		limit := int(w.Limit)
-		if w.Mode == engine.Exclusive {
-			limit = 0
-		}
 		out = append(out, Status{
 			Resource: d.ID, Order: orderOf(w.Order), Position: places[i], Overdue: w.Overdue(d.At),
 			Holder: Holder{
 				LockID: w.LockID, Run: w.Label, Owner: cmp.Or(w.Owner, w.LockID), Mode: Mode(w.Mode), State: StateWaiting, Part: w.Part, Since: w.Since,
-				Silent: max(0, d.At.Sub(w.Since)), Limit: limit, ExpiresIn: remaining(w.ExpiresAt, d.At),
+				Silent: max(0, d.At.Sub(w.Since)), Limit: limitOf(w), ExpiresIn: remaining(w.ExpiresAt, d.At),
 			},
 		})
 	}
 	return out
+}
+
+// limitOf is the limit that a waiter asked with.
+func limitOf(w *engine.Waiter) int {
+	if w.Mode == engine.Exclusive {
+		return 0
+	}
+	return int(w.Limit)
 }
 
 // positions are, by waiter, the places in the queue: among all that wait, from 1.

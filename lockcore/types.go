@@ -193,9 +193,8 @@ type Lease struct {
 	// What follows does not travel: another process has other clocks.
 
 	// validUntil is until when the part may trust the lease: see leaseOf. It is zero in a lease that
-	// came from another process; if a session renews that, unconfirmed says that it has not yet.
-	validUntil  time.Time
-	unconfirmed bool
+	// came from another process.
+	validUntil time.Time
 	// ttl is for how long a confirmation is trusted.
 	ttl time.Duration
 	// owner is the request's, for an upgrade.
@@ -212,15 +211,12 @@ type Lease struct {
 // Valid reports whether the part may still trust this lease by this process's clocks. A lease that
 // came from another process is not valid until it was renewed here. One without end is trusted for
 // 27 s after it was last confirmed: it may have been released by force.
-func (l Lease) Valid() bool { return !l.unconfirmed && !over(l.validUntil, time.Now()) }
+func (l Lease) Valid() bool { return !over(l.validUntil, time.Now()) }
 
-// askedTTL is the TTL as a request names it; 0 if it is not known.
+// askedTTL is the TTL as a request names it.
 func (l Lease) askedTTL() time.Duration {
-	switch {
-	case l.Left == Forever:
+	if l.Left == Forever {
 		return Forever
-	case l.unconfirmed:
-		return 0
 	}
 	return l.ttl
 }

@@ -84,18 +84,17 @@ func ownersOf(d *engine.Document) []string {
 // its own, or -1.
 func leadsOf(d *engine.Document) []int {
 	leads := make([]int, len(d.Waiters))
-	first := map[[2]string]int{} // by lock ID and mode
+	ahead := map[string][]int{} // those who may lead, two at most, by lock ID
 	for j := range d.Waiters {
 		w := &d.Waiters[j]
 		leads[j] = -1
-		for _, mode := range []string{engine.Exclusive, engine.SharedBy} {
-			i, known := first[[2]string{w.LockID, mode}]
-			if known && engine.Covers(mode, w.Mode) && (leads[j] < 0 || i < leads[j]) {
+		for _, i := range slices.Backward(ahead[w.LockID]) {
+			if engine.Covers(d.Waiters[i].Mode, w.Mode) {
 				leads[j] = i
 			}
 		}
 		if leads[j] < 0 && d.Precedes(w) {
-			first[[2]string{w.LockID, w.Mode}] = j
+			ahead[w.LockID] = append(ahead[w.LockID], j)
 		}
 	}
 	return leads
@@ -104,21 +103,15 @@ func leadsOf(d *engine.Document) []int {
 // starts are the waits to which holds are tied, by owner: there is one in every deadlock.
 func (g *waitGraph) starts() []place {
 	var out []place
-	known := map[place]bool{}
 	for i := range g.docs {
 		for j := range g.docs[i].Held {
-			for _, p := range g.tied(i, j) {
-				if !known[p] {
-					known[p] = true
-					out = append(out, p)
-				}
-			}
+			out = append(out, g.tied(i, j)...)
 		}
 	}
 	slices.SortFunc(out, func(a, b place) int {
 		return cmp.Or(cmp.Compare(g.owner(a), g.owner(b)), cmp.Compare(a.doc, b.doc), cmp.Compare(a.waiter, b.waiter))
 	})
-	return out
+	return slices.Compact(out)
 }
 
 func (g *waitGraph) waiter(p place) *engine.Waiter { return &g.docs[p.doc].Waiters[p.waiter] }

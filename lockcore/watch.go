@@ -129,12 +129,7 @@ func (one *waiter) call() {
 // waiter the resource is looked at soon, when the claim is confirmed, and others of its lock ID may
 // join.
 func (w *watcher) wrote(d *engine.Document) {
-	var turns []Turn
-	for i := range d.Held {
-		if e := &d.Held[i]; e.State == engine.Claimed && e.Stands(d.At) {
-			turns = append(turns, turnOf(d, e.LockID, e.Label, e.Part, e.Order))
-		}
-	}
+	turns, _ := turnsIn(d, d.Queue())
 	w.mu.Lock()
 	if len(turns) > 0 && len(w.listeners) > 0 {
 		r := w.of(d.ID)

@@ -97,17 +97,7 @@ func (d *Document) LostUpTo(lockID, label string, order int64) bool {
 // lost. Either evidence says so, or some evidence was forgotten since the hold began. A zero time
 // is not known, and only evidence counts.
 func (d *Document) LostBefore(lockID string, first int64, began time.Time) bool {
-	return d.forgotten(began) || d.LostHold(lockID, first)
-}
-
-// LostUpToBefore is LostBefore, for a release of a lock ID up to exactly this order.
-func (d *Document) LostUpToBefore(lockID, label string, order int64, began time.Time) bool {
-	return d.forgotten(began) || d.LostUpTo(lockID, label, order)
-}
-
-// forgotten reports whether there may have been evidence of a hold that is not there any more.
-func (d *Document) forgotten(began time.Time) bool {
-	return !began.IsZero() && !began.After(d.EvidenceSince)
+	return (!began.IsZero() && !began.After(d.EvidenceSince)) || d.LostHold(lockID, first)
 }
 
 // Overtaker returns what overtook a request: an ending of its order or a later one, a later request
