@@ -137,7 +137,7 @@ func (l *Locker) releaseEach(ctx context.Context, r Release) (held []string, mis
 		err = errors.Join(err, one)
 		switch {
 		case one != nil:
-		case len(d.Last.Released) > 0:
+		case len(d.Last.Released()) > 0:
 			held = append(held, name)
 		default:
 			missing = append(missing, op)
@@ -212,7 +212,7 @@ func (l *Locker) ForceRelease(ctx context.Context, r ForceRelease) (held []strin
 	}
 	op.Resource = r.Resources[0]
 	d, err := l.release(ctx, op, Order{}, revoked(r.Reason))
-	if len(d.Last.Released) > 0 {
+	if len(d.Last.Released()) > 0 {
 		held = r.Resources
 	}
 	return held, err
@@ -239,7 +239,7 @@ func (l *Locker) endStanding(ctx context.Context, lockID string, names []string,
 		for _, how.FirstFence = range fences {
 			after, one := l.release(ctx, how, Order{}, why)
 			err = errors.Join(err, one)
-			if len(after.Last.Released) > 0 {
+			if len(after.Last.Released()) > 0 {
 				held = append(held, d.ID)
 			}
 		}
