@@ -229,7 +229,7 @@ var endingScenarios = []Scenario{
 		s.take("b", "p", 1)
 		for _, queued := range []bool{false, true} {
 			d := s.ask("a", "q", 1, func(op *engine.Acquire) { op.Queue = queued })
-			s.check(d.EvictedRecord("a", "") != nil, "evidence, got %+v", d)
+			s.check(d.Last.Evidence, "evidence, got %+v", d)
 			s.check(!d.EvidenceSince.IsZero(), "since when it is complete")
 		}
 	}},

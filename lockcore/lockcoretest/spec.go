@@ -12,6 +12,7 @@ import (
 // document after. Its outcome stands in Last.
 func Acquire(before engine.Document, op engine.Acquire, now time.Time) engine.Document {
 	s := begin(before, op.Resource, op.Policy, now)
+	s.asks = op.LockID
 	label, other := otherRun(&s.doc, &op)
 	switch {
 	case late(&op, now):

@@ -15,7 +15,8 @@ type state struct {
 	policy engine.Policy
 	// attn is what the document's Attn will be.
 	attn map[string]bool
-	// granted is the request that was granted, if one was.
+	// asks is the lock ID of a request. granted is the request that was granted, if one was.
+	asks    string
 	granted *engine.Acquire
 	// left are the entries of a hold that was downgraded.
 	left []engine.Entry
@@ -47,6 +48,7 @@ func (s *state) end() engine.Document {
 	if len(s.doc.Waiters) > 0 {
 		s.attn[s.doc.Waiters[0].Mode] = true
 	}
+	s.doc.Last.Evidence = s.asks != "" && slices.ContainsFunc(s.doc.Evicted, func(e engine.Evicted) bool { return e.LockID == s.asks })
 	s.doc.Attn = slices.AppendSeq([]string{}, maps.Keys(s.attn))
 	slices.Sort(s.doc.Attn)
 	s.addEvidence()
@@ -178,7 +180,11 @@ func (s *state) displace(waiting []engine.Waiter, served int, to engine.Party, s
 		live[w.LockID] = live[w.LockID] || i < served
 		live[w.Within] = live[w.Within] || i == 0
 	}
-	crowded := len(others)+max(1, served) > int(min(limit, engine.Crowd))
+	for _, w := range waiting[:served] {
+		others[w.LockID] = true
+	}
+	others[lockID] = true
+	crowded := len(others) > int(min(limit, engine.Crowd))
 	gone := func(e engine.Entry) bool {
 		if around != "" && e.LockID == around {
 			return e.State == engine.Part && !alive(e, s.now)
@@ -202,9 +208,12 @@ func (s *state) expire(which func(engine.Entry) bool, record engine.Evicted) {
 	s.doc.Held = slices.DeleteFunc(s.doc.Held, gone)
 }
 
-// addEvidence forgets the oldest of the evidence if there is too much, which moves EvidenceSince on, and adds what this write
-// leaves.
+// addEvidence adds what this write leaves, and forgets the oldest of what there was before if that was too much, which moves
+// EvidenceSince on.
 func (s *state) addEvidence() {
+	if len(s.evidence) == 0 && len(s.doc.Last.Expired) == 0 {
+		return
+	}
 	if over := len(s.doc.Evicted) - engine.MaxEvicted; over > 0 {
 		s.doc.EvidenceSince = later(s.doc.EvidenceSince, s.doc.Evicted[over-1].At)
 	}

@@ -71,7 +71,10 @@ func (k acquireKind) stages() []bson.D {
 	s.find(k)
 	s.decide(k)
 	s.enter(k)
-	o := outcome{granted: eq("$t.did", engine.Granted), crowd: k.mode == engine.SharedBy, did: "$t.did", place: k.queue}
+	o := outcome{granted: eq("$t.did", engine.Granted), crowd: k.mode == engine.SharedBy, did: "$t.did", about: wasEvicted}
+	if k.queue {
+		o.position = cond(eq("$t.did", engine.Queued), add("$t.at", 1), 0)
+	}
 	if !k.fresh {
 		o.note = cond(eq("$t.did", engine.Deadlock), "$t.was.verdict", "$$REMOVE")
 	}
@@ -90,7 +93,7 @@ func (k acquireKind) stages() []bson.D {
 //
 //	a  the lock ID's entries      l  the others that are alive, for a limit      o  those of its hold
 //	p  those of the part      m  the part as it runs
-//	was  the part's place in the queue, which may be a tombstone, or its claim: that one has a field place
+//	was  the part's place in the queue, which may be a tombstone, or its claim: a place has the field overdueAt, a claim place
 func (s *stages) find(k acquireKind) {
 	lists := doc(fresh, v("t.a", cond(in("$t.id", "$held.lockId"), filter("$held", ownID), none)))
 	if k.limited {
@@ -121,17 +124,20 @@ var nextFence = largest(add("$fence", int64(1)), on("$toLong", "$$NOW"))
 // enter makes or joins the hold and makes the part, cutting off the part that it supersedes; or
 // takes or refreshes the place in the queue. It sets
 //
-//	g  whether the part is made, its fence and mode      k  the kept hold
+//	g  whether the part is made, its fence and mode      k  the kept hold      first  the hold's first fence
 //	rest  the queue without the part's place      at  where in it the new place is      ahead  whether it goes ahead of others
 func (s *stages) enter(k acquireKind) {
 	// Whoever joins has the fence of the hold. What drains has none above it.
-	anew := expr(or(eq("$t.did", engine.Granted), "$t.m", k.claim()))
+	anew := list(eq("$t.did", engine.Granted), "$t.m")
+	if !k.fresh {
+		anew = append(anew, "$t.was.place")
+	}
 	if k.newFence {
-		anew = true
+		anew = list(true)
 	}
 	vars := doc(
-		v("g", in("$t.did", list(engine.Granted, engine.Joined))),
-		v("new.fence", cond(anew, nextFence, maxOf("$t.a.fence"))),
+		v("g", in("$t.did", list(engine.Granted, engine.Joined))), v("first", maxOf("$t.o.first")),
+		v("new.fence", cond(or(anew...), nextFence, maxOf("$t.a.fence"))),
 	)
 	if k.mode == engine.SharedBy {
 		vars = append(vars, v("new.mode", largest(engine.SharedBy, maxOf("$t.o.mode"))))
@@ -143,8 +149,8 @@ func (s *stages) enter(k acquireKind) {
 		vars = append(vars, v("rest", cond("$t.was", filter("$waiters", ne(ownPlace, me)), "$waiters")))
 	}
 	if k.queue {
-		vars = append(vars, v("ahead", cond(hasPlace, "$t.was.ahead", k.goesAhead())),
-			v("at", choose(hasPlace, op("$indexOfArray", "$waiters", "$t.was"), k.goesAhead(), size("$waiters.ahead"), size("$waiters"))))
+		vars = append(vars, v("ahead", cond("$t.was.overdueAt", "$t.was.ahead", k.goesAhead())),
+			v("at", choose("$t.was.overdueAt", op("$indexOfArray", "$waiters", "$t.was"), k.goesAhead(), size("$waiters.ahead"), size("$waiters"))))
 	}
 	s.set(vars...)
 	fields := doc(v("held", s.entries(k)), v("fence", cond("$t.g", largest("$fence", "$t.new.fence"), "$fence")))
@@ -168,18 +174,18 @@ func (s *stages) enter(k acquireKind) {
 // entries is what is held after the request: others, the own hold, and what the request makes.
 func (s *stages) entries(k acquireKind) expr {
 	rest := expr("$t.a")
-	if !k.fresh {
+	switch {
+	case k.keep:
+		rest = filter("$t.a", not(in(list("$$this.part", "$$this.state"), list(list(nil, engine.Kept), list("$t.part", engine.Claimed)))))
+	case !k.fresh:
 		rest = filter(rest, not(isOwnClaim))
-	}
-	if k.keep {
-		rest = filter("$t.a", not(or(isKept, isOwnClaim)))
 	}
 	changes := list("$$this")
 	if k.mode == engine.Exclusive { // an upgrade is one of the whole hold
 		changes = append(changes, doc(v("mode", engine.Exclusive)))
 	}
 	changes = append(changes, cond(runs, drained, nil))
-	firstFence := v("first", ifNull(maxOf("$t.o.first"), "$t.new.fence"))
+	firstFence := v("first", ifNull("$t.first", "$t.new.fence"))
 	part := doc(v("expiresAt", until("$t.ttl", k.forever)), firstFence)
 	created := expr("$$NOW")
 	if k.converts {
@@ -218,14 +224,6 @@ func (s *stages) entries(k acquireKind) expr {
 	return cond(refused, "$held", concat(filter("$held", others), cond("$t.g", granted, unchanged)))
 }
 
-// claim is what is true if the request confirms a claim, or goes back to the queue from one.
-func (k acquireKind) claim() expr {
-	if k.fresh {
-		return false
-	}
-	return "$t.was.place"
-}
-
 // goesAhead is whether the request queues ahead of others, and does not wait for them: it is an
 // upgrade; or it had a claim; or it lives within a hold that is kept.
 func (k acquireKind) goesAhead() bson.D {
@@ -239,10 +237,7 @@ func (k acquireKind) goesAhead() bson.D {
 	return or(ways...)
 }
 
-var (
-	hasPlace    = and("$t.was", not("$t.was.place"))
-	claimStands = gt("$t.was.expiresAt", "$$NOW")
-)
+var claimStands = gt("$t.was.expiresAt", "$$NOW")
 
 // twiceAsLong is how long the next claim of a request stands that slept through one.
 var twiceAsLong = op("$min", op("$multiply", int64(2), largest("$t.claim", "$t.was.claimTTL")), "$t.longest")

@@ -40,7 +40,7 @@ func (s *stages) decide(k acquireKind) {
 		outcomes = append(outcomes, or(not("$t.was"), and("$t.was.place", claimStands)), engine.Busy)
 	}
 	if k.queue {
-		full := and(not("$t.was"), not(k.goesAhead()), gte(size("$waiters"), "$t.most"))
+		full := and(not(or("$t.was", k.goesAhead())), gte(size("$waiters"), "$t.most"))
 		outcomes = append(outcomes, full, engine.Full, engine.Queued)
 	} else {
 		outcomes = append(outcomes, engine.Busy)

@@ -50,7 +50,7 @@ var (
 	HeldAndQueue   expr = heldAndQueue
 	StandingClaim  expr = and(isOwnClaim, stillStood)
 	AnyClaim       expr = isOwnClaim
-	NotAhead       expr = not(acquireKind{}.goesAhead())
+	NeedsNoRoom    expr = or("$t.was", acquireKind{}.goesAhead())
 	EndsVerdict    expr = in("$t.did", list(engine.Granted, engine.Joined, engine.Deadlock))
 	// An upgrade is granted, and queued, ahead of the queue.
 	HasTurn        expr = or(acquireKind{}.goesAhead(), nobodyWaits)
@@ -60,7 +60,6 @@ var (
 	SomeExclusive   expr = in(engine.Exclusive, "$t.l.mode")
 	OtherExclusive  expr = ne(filter("$t.l", and(exclusive, ne(item("lockId"), "$t.d.lockId"))), none)
 	SameLimit       expr = sameLimit
-	AllServed       expr = largest(1, size("$t.c"))
 	IsOtherRun      expr = isOtherRun
 	WasReplaced     expr = wasReplaced
 	OwnLabel        expr = ownLabel

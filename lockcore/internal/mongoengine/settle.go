@@ -66,12 +66,7 @@ func distinct(ids string, beside expr) expr {
 //	to  to whom room is given: d, or who      l  what is alive, and not kept around d
 //	c  the claims, which are taken out of the queue      x  the expired holds that are displaced
 func (s *stages) settle(o outcome) {
-	early := doc(v("w", op("$slice", awakeQueue, engine.SettleMost)))
-	if o.place {
-		place := op("$indexOfArray", each("$waiters", ownPlace), me)
-		early = append(early, v("place", cond(eq("$t.did", engine.Queued), add(place, 1), 0)))
-	}
-	s.set(early...)
+	s.set(v("w", op("$slice", awakeQueue, engine.SettleMost)))
 	// Who is alive matters to those who wait; and beside a crowd, to what has expired.
 	expired := lte(minOf("$held.expiresAt"), "$$NOW")
 	matters := ne("$t.w", none)
@@ -87,13 +82,14 @@ func (s *stages) settle(o outcome) {
 	}
 	s.set(v("d", first("$t.w")), v("to", to), v("l", cond(matters, filter("$held", and(alive, besideHead)), none)))
 	s.set(v("c", claims))
-	crowded := gt(add(distinct("$held.lockId", "$t.to.lockId"), largest(1, size("$t.c"))), op("$min", "$t.to.limit", engine.Crowd))
-	gone := and(not(in("$$this.lockId", list("$t.to.lockId", "$t.to.within"))), or(exclusive, and(crowded, not(in("$$this.lockId", concat("$t.l.lockId", "$t.c.lockId", list("$t.d.within")))))))
+	crowded := gt(size(op("$setUnion", "$held.lockId", "$t.c.lockId", list("$t.to.lockId"))), op("$min", "$t.to.limit", engine.Crowd))
+	spared := in("$$this.lockId", concat("$t.l.lockId", "$t.c.lockId", list("$t.d.within")))
+	gone := list(not(in("$$this.lockId", list("$t.to.lockId", "$t.to.within"))), or(exclusive, and(crowded, not(spared))))
 	if o.within {
-		gone = cond(around, running, gone)
+		gone = list(cond(around, running, and(gone...)))
 	}
 	s.put(v("waiters", cond(eq("$t.c", none), "$waiters", filter("$waiters", not(in("$$this", "$t.c"))))),
-		v("t.x", cond(given, filter("$held", and(lte("$$this.expiresAt", "$$NOW"), holds, gone)), none)))
+		v("t.x", cond(given, filter("$held", and(append(list(lte("$$this.expiresAt", "$$NOW"), holds), gone...)...)), none)))
 }
 
 // besideHead is which entries are not kept by the lock ID that the first of those who wait lives
@@ -120,9 +116,10 @@ type outcome struct {
 	// looked at.
 	granted, who expr
 	crowd        bool
-	// note is what last says of the outcome did. place says that the request may have a place.
-	did, note expr
-	place     bool
+	// note and position are what last says of the outcome did.
+	did, note, position expr
+	// about is whether evidence is about the lock ID that asks.
+	about expr
 	// ended are the entries and places that the operation ended; left are more that were in the way;
 	// evidence are records that it leaves.
 	ended, left, evidence expr
@@ -153,27 +150,34 @@ func together(lists ...expr) expr {
 func (s *stages) store(o outcome) []bson.D {
 	s.settle(o)
 	claim := merge("$$this", doc(
-		v("state", engine.Claimed), v("expiresAt", claimEnd), v("claimedAt", "$$NOW"), v("place", "$$this.expiresAt"),
+		v("state", engine.Claimed), v("expiresAt", claimEnd), v("claimedAt", "$$NOW"), v("place", "$$this.expiresAt"), v("overdueAt", nil),
 		v("after", after(together(o.ended, o.left, "$t.x")))))
 	record := doc(v("lockId", "$$this.lockId"), v("label", "$$this.label"), v("fence", "$$this.first"), v("at", "$$NOW"), v("by", "$t.to.lockId"))
 	lost := expr("$t.x")
 	if o.within { // what is kept around the request is not lost
 		lost = filter(lost, not(around))
 	}
-	last := doc(v("outcome", o.did), v("ended", together(o.ended)), v("expired", "$t.x"), v("position", 0), v("length", size("$waiters")),
-		v("note", "$$REMOVE")) // what the write before said must not stay
-	if o.place {
-		last[3].Value = "$t.place"
+	evidence, adds := together(o.evidence, each(lost, record)), ne("$t.x", none)
+	if o.evidence != nil {
+		adds = or(adds, ne(o.evidence, none))
 	}
-	if o.note != nil {
-		last[5].Value = o.note
+	if o.note == nil {
+		o.note = "$$REMOVE" // what the write before said must not stay
 	}
+	if o.position == nil {
+		o.position = 0
+	}
+	if o.about == nil {
+		o.about = "$$REMOVE"
+	}
+	last := doc(v("outcome", o.did), v("evidence", o.about), v("ended", together(o.ended)), v("expired", "$t.x"), v("position", o.position), v("length", size("$waiters")),
+		v("note", o.note))
 	*s = append(*s, on("$set", doc(
 		v("seq", add("$seq", int64(1))), v("at", "$$NOW"),
 		v("held", concat(cond(eq("$t.x", none), "$held", filter("$held", not(in("$$this", "$t.x")))), each("$t.c", claim))),
-		// Evidence of earlier writes that is too much goes, and since says so.
-		v("evicted", concat(lastOf("$evicted", engine.MaxEvicted), together(o.evidence, each(lost, record)))),
-		v("since", largest(ifNull("$since", op("$subtract", "$$NOW", "$t.mem")), op("$arrayElemAt", "$evicted.at", -engine.MaxEvicted-1))),
+		// Who adds evidence forgets what was too much before, and since says so.
+		v("evicted", cond(adds, concat(lastOf("$evicted", engine.MaxEvicted), evidence), "$evicted")),
+		v("since", largest(ifNull("$since", op("$subtract", "$$NOW", "$t.mem")), cond(adds, op("$arrayElemAt", "$evicted.at", -engine.MaxEvicted-1), nil))),
 		v("idleAt", idleAt), v("attn", attn),
 		v("last", last),
 		v("t", "$$REMOVE"),
