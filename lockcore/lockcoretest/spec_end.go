@@ -20,9 +20,12 @@ func Leave(before engine.Document, op engine.Leave, now time.Time) engine.Docume
 		}
 		return own(e) && e.Order == op.Order && !op.Waiting
 	}
+	s.ended(pick(s.doc.Held, goes)...)
 	s.drop(goes)
 	if op.Undo && left && !s.some(func(e *engine.Entry) bool { return e.LockID == op.LockID && e.State == engine.Part }) {
-		s.drop(func(e engine.Entry) bool { return e.LockID == op.LockID && e.State == engine.Kept && !e.Joined })
+		kept := func(e engine.Entry) bool { return e.LockID == op.LockID && e.State == engine.Kept && !e.Joined }
+		s.ended(pick(s.doc.Held, kept)...)
+		s.drop(kept)
 	}
 	s.forget(before.Waiters, func(w engine.Waiter) bool {
 		return w.LockID == op.LockID && w.Part == op.Part && w.Order <= op.Order
@@ -63,6 +66,7 @@ func Release(before engine.Document, op engine.Release, now time.Time) engine.Do
 			s.remember(engine.Released{LockID: op.LockID, Label: op.Label, Part: &e.Part, Order: e.Order, Reason: op.Reason})
 		}
 	}
+	s.ended(pick(s.doc.Held, func(e engine.Entry) bool { return named(e) && e.State != engine.Draining })...) // those had ended already
 	s.drop(named)
 	s.doc.Held = append(s.doc.Held, draining...)
 	if op.FirstFence == 0 {

@@ -261,10 +261,9 @@ func (s *state) some(which func(*engine.Entry) bool) bool {
 	return false
 }
 
-// drop takes entries away, and tells of them. What is dead goes with them: draining parts whose time is up, and claims whose
+// drop takes entries away. What is dead goes with them: draining parts whose time is up, and claims whose
 // place is given up.
 func (s *state) drop(which func(engine.Entry) bool) {
-	s.ended(pick(s.doc.Held, which)...)
 	s.doc.Held = slices.DeleteFunc(s.doc.Held, func(e engine.Entry) bool {
 		return which(e) || e.GivenUp(s.now) || (e.State == engine.Draining && !alive(e, s.now))
 	})

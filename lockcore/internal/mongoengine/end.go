@@ -71,7 +71,7 @@ func (k releaseKind) stages() []bson.D {
 	var s stages
 	s.put(fresh, v("t.a", filter(heldAndQueue, upTo)), v("t.rec.lost", wasEvictedBy(k.labelled)))
 	s.put(
-		v("held", concat(filter("$held", and(not(in("$$this", "$t.a")), lives)), each(filter("$t.a", k.drains()), merge("$$this", drained)))),
+		released, v("held", concat(filter("$held", and(not(in("$$this", "$t.a")), lives)), each(filter("$t.a", k.drains()), merge("$$this", drained)))),
 		forget, remember, v("evicted", cond("$t.rec.lost", filter("$evicted", notForgiven(k.labelled)), "$evicted")))
 	if k.labelled {
 		other := ne(list("$$this.lockId", "$$this.label", "$$this.order"), committed)
@@ -112,7 +112,7 @@ func (k releaseKind) endHold() []bson.D {
 	}
 	record := doc(v("lockId", "$t.id"), v("part", "$$this.part"), v("order", "$$this.order"), v("reason", "$t.rec.reason"), v("label", "$t.rec.label"))
 	s.put(
-		v("held", concat(filter("$held", and(not(in("$$this", "$t.a")), lives)), drains)),
+		released, v("held", concat(filter("$held", and(not(in("$$this", "$t.a")), lives)), drains)),
 		v("released", lastOf(concat("$released", each(filter("$t.a", running), record)), engine.MaxReleased)))
 	o := outcome{did: engine.Granted, ended: "$t.a"}
 	if k.force {
@@ -135,6 +135,9 @@ func (withdrawKind) stages() []bson.D {
 	s.put(v("waiters", cond(eq("$t.a", none), "$waiters", each("$waiters", cond(in("$$this", "$t.a"), merge("$$this", verdict), "$$this")))))
 	return s.store(outcome{did: cond(ne("$t.a", none), engine.Granted, engine.Lost), ended: "$t.a"})
 }
+
+// released is what a release tells of. What drained before had ended already, and goes on draining.
+var released = v("t.a", filter("$t.a", ne("$$this.state", engine.Draining)))
 
 // lives is false for draining parts whose time is up, and for claims whose place is given up.
 var lives = or(holds, stillStood)
