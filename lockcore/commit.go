@@ -34,7 +34,7 @@ type Commit struct {
 // Use says that the party has used a resource, and must hold it since.
 type Use struct {
 	Resource string
-	// By is an order: the hold must have been made by a request of that order or an earlier one.
+	// By is an order: a request of that order or an earlier one must have entered the hold.
 	By Order
 }
 

@@ -102,6 +102,17 @@ func TestACommitFindsAHoldThatWasNeverMadeOrTooLate(t *testing.T) {
 	})
 }
 
+// The step that was scheduled first came second.
+func TestACommitFindsAHoldThatALaterStepMadeAndAnEarlierOneJoined(t *testing.T) {
+	t.Parallel()
+	commits(t, func(c *committing) {
+		c.use("t", "one", 3)
+		c.use("t", "one", 1, func(req *lockcore.Request) { req.Part += " beside it" })
+		c.commit.Uses = append(c.commit.Uses, lockcore.Use{Resource: "t", By: lockcore.LastAttempt(1)})
+		require.NoError(c, c.Commit(c.Context(), c.commit))
+	})
+}
+
 // The hold was lost, and taken again by a later step.
 func TestACommitFindsAHoldThatWasTakenAgain(t *testing.T) {
 	t.Parallel()

@@ -106,7 +106,7 @@ func (r *round) tend(ctx context.Context, s *suspect, found *answer) {
 	var over, left []lockcore.Status
 	for _, e := range s.entries {
 		switch _, step, _ := protocol.ParseLockID(e.LockID); {
-		case found.continued && !e.HandedOver:
+		case found.continued && !r.handedOver(ctx, e):
 			left = append(left, e)
 		case found.isOver(&e) && step == "":
 			r.leave(ctx, e)
@@ -118,8 +118,28 @@ func (r *round) tend(ctx context.Context, s *suspect, found *answer) {
 			r.extend(ctx, e)
 		}
 	}
-	r.release(ctx, over, "its step has ended")
+	for _, e := range over { // a step that asks again meanwhile has a greater order
+		r.releaseTo(ctx, lockcore.LastAttempt(e.Order.Schedule), []lockcore.Status{e}, "its step has ended")
+	}
 	r.release(ctx, left, "its workflow run has continued as new, and not handed it over")
+}
+
+// handedOver reports whether a closed run has handed an entry over, perhaps after it was listed. If
+// that is not known it reports true.
+func (r *round) handedOver(ctx context.Context, e lockcore.Status) bool {
+	if e.HandedOver || e.State != lockcore.StateHolding {
+		return e.HandedOver
+	}
+	for now, err := range r.Locker.Status(ctx, lockcore.Filter{Resource: e.Resource, LockID: e.LockID}) {
+		if err != nil {
+			r.failed(ctx, "read", e.LockID, err)
+			return true
+		}
+		if now.State == lockcore.StateHolding && now.HandedOver {
+			return true
+		}
+	}
+	return false
 }
 
 // extend gives a sign of life for a kept hold, if half of its time is gone, or if it would not
@@ -169,6 +189,11 @@ func (r *round) leave(ctx context.Context, e lockcore.Status) {
 // release ends all that parties have which ask for nothing any more. So nothing new is ended if it
 // was listed long before.
 func (r *round) release(ctx context.Context, entries []lockcore.Status, why string) {
+	r.releaseTo(ctx, lockcore.Order{}, entries, why)
+}
+
+// releaseTo is release up to an order; the zero one is none.
+func (r *round) releaseTo(ctx context.Context, order lockcore.Order, entries []lockcore.Status, why string) {
 	type party struct{ lockID, run string }
 	resources := map[party][]string{}
 	for _, e := range entries {
@@ -179,7 +204,7 @@ func (r *round) release(ctx context.Context, entries []lockcore.Status, why stri
 		slices.Sort(names)
 		for batch := range slices.Chunk(slices.Compact(names), releaseBatch) {
 			err := r.Locker.Release(ctx, lockcore.Release{
-				LockID: of.lockID, Run: of.run, Resources: batch, Orphaned: protocol.Cut("released by the janitor, since "+why, protocol.MaxName),
+				LockID: of.lockID, Run: of.run, Resources: batch, Order: order, Orphaned: protocol.Cut("released by the janitor, since "+why, protocol.MaxName),
 			})
 			if err != nil {
 				r.failed(ctx, "release", of.lockID, err)

@@ -67,7 +67,7 @@ type Entry struct {
 	Fence int64 `bson:"fence,omitempty"`
 	// FirstFence is the one with which the entry's hold began: it names the hold.
 	FirstFence int64 `bson:"first,omitempty"`
-	// FirstOrder, of a kept entry, is that of the request that made it; 0 after a take over.
+	// FirstOrder, of a kept entry, is the least of the requests that entered it; 0 after a take over.
 	FirstOrder int64 `bson:"firstOrder,omitempty"`
 	// HandedOver, of a kept entry, says that its run has left it to the next one: see Acquire.HandOver.
 	HandedOver bool `bson:"handed,omitempty"`

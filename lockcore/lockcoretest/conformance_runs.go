@@ -117,7 +117,7 @@ var runScenarios = []Scenario{
 		}
 		s.check(len(s.stored().Commits) == engine.MaxCommits, "a bounded number, got %d", len(s.stored().Commits))
 	}},
-	{"run/a kept hold has the order of the request that made it, and none when another run has taken it over", func(s *stage) {
+	{"run/a kept hold has the least order of the requests that entered it, and none when another run has taken it over", func(s *stage) {
 		kept := func() engine.Entry {
 			s.Helper()
 			for _, e := range s.stored().Held {
@@ -130,8 +130,11 @@ var runScenarios = []Scenario{
 		s.take("a", "p", 2, keep, label("one"))
 		s.join("a", "q", 3, keep, label("one"))
 		s.check(kept().FirstOrder == 2 && kept().Order == 3, "2 and 3, got %+v", kept())
+		s.join("a", "s", 1, keep, label("one"))
+		s.check(kept().FirstOrder == 1 && kept().Order == 3, "1 and 3, got %+v", kept())
 		s.leaveOf("a", "one", "p", 2)
 		s.leaveOf("a", "one", "q", 3)
+		s.leaveOf("a", "one", "s", 1)
 		s.join("a", "r", 1, keep, label("two"), takeOver("one"))
 		s.check(kept().FirstOrder == 0 && kept().Order == 1, "0 and 1, got %+v", kept())
 	}},

@@ -271,6 +271,7 @@ func (s *state) kept(op engine.Acquire, told engine.Entry, mode string, fence in
 		}
 	}
 	k.ExpiresAt = later(k.ExpiresAt, later(expiry(s.now, op.HoldTTL), expiry(s.now, op.TTL)))
+	k.FirstOrder = min(k.FirstOrder, op.Order)
 	k.Mode, k.Order, k.Fence, k.TTL, k.Trace = mode, max(k.Order, op.Order), fence, op.HoldTTL, op.Trace
 	return k
 }

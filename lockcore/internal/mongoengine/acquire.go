@@ -203,7 +203,8 @@ func (s *stages) entries(k acquireKind) expr {
 	if k.keep {
 		made = append(list(
 			merge("$t.kept", doc(v("part", nil), v("createdAt", "$$NOW"), firstFence), "$t.k", doc(
-				v("joined", gt("$t.k", nil)), v("mode", "$t.new.mode"), v("order", largest("$t.k.order", "$t.ord")), v("fence", "$t.new.fence"), v("ttl", "$t.kept.ttl"),
+				v("joined", gt("$t.k", nil)), v("mode", "$t.new.mode"), v("order", largest("$t.k.order", "$t.ord")),
+				v("firstOrder", op("$min", "$t.k.firstOrder", "$t.ord")), v("fence", "$t.new.fence"), v("ttl", "$t.kept.ttl"),
 				v("trace", "$t.kept.trace"), v("expiresAt", largest("$t.k.expiresAt", until("$t.hold", k.holdForever || k.forever)))))), made...)
 	}
 	granted, unchanged := concat(each(rest, merge(changes...)), made), expr("$t.a")
