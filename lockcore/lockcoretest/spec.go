@@ -247,7 +247,7 @@ func (s *state) replaced(op engine.Acquire) []engine.Entry {
 		switch {
 		case e.LockID != op.LockID:
 			rest = append(rest, e)
-		case op.Keep && e.State == engine.Kept, mine(&e, engine.Claimed):
+		case op.Keep && (e.State == engine.Kept || (!e.Holds() && !alive(e, s.now))), mine(&e, engine.Claimed):
 		case mine(&e, engine.Part) && op.Converts > 0 && e.Order == op.Converts:
 		case mine(&e, engine.Part):
 			own = append(own, s.drained(e))

@@ -22,14 +22,14 @@ func Leave(before engine.Document, op engine.Leave, now time.Time) engine.Docume
 	}
 	s.ended(pick(s.doc.Held, goes)...)
 	s.drop(goes)
+	s.forget(before.Waiters, func(w engine.Waiter) bool {
+		return w.LockID == op.LockID && w.Part == op.Part && w.Order <= op.Order
+	})
 	if op.Undo && left && !s.some(func(e *engine.Entry) bool { return e.LockID == op.LockID && e.State == engine.Part }) {
 		kept := func(e engine.Entry) bool { return e.LockID == op.LockID && e.State == engine.Kept && !e.Joined }
 		s.ended(pick(s.doc.Held, kept)...)
 		s.drop(kept)
 	}
-	s.forget(before.Waiters, func(w engine.Waiter) bool {
-		return w.LockID == op.LockID && w.Part == op.Part && w.Order <= op.Order
-	})
 	s.remember(engine.Released{LockID: op.LockID, Label: op.Label, Part: &op.Part, Order: op.Order, Reason: op.Reason})
 	return s.end()
 }

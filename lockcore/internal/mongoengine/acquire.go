@@ -175,8 +175,9 @@ func (s *stages) enter(k acquireKind) {
 func (s *stages) entries(k acquireKind) expr {
 	rest := expr("$t.a")
 	switch {
-	case k.keep:
-		rest = filter("$t.a", not(in(list("$$this.part", "$$this.state"), list(list(nil, engine.Kept), list("$t.part", engine.Claimed)))))
+	case k.keep: // attempts that never left do not pile up
+		replaced := in(list("$$this.part", "$$this.state"), list(list(nil, engine.Kept), list("$t.part", engine.Claimed)))
+		rest = filter("$t.a", and(not(replaced), or(holds, alive)))
 	case !k.fresh:
 		rest = filter(rest, not(isOwnClaim))
 	}
