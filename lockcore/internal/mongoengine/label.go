@@ -36,8 +36,9 @@ var (
 	cutOff = append(slices.Clone(drained), v("lockId", "$t.cut"), v("mode", engine.Exclusive))
 	// besideWithin is which entries are neither the party's own nor kept around the request.
 	besideWithin = and(others, ne(list("$$this.lockId", "$$this.state"), list("$t.within", engine.Kept)))
-	// around is which entries are of the lock ID around the request, as long as it keeps the resource.
-	around = and("$t.around", eq(list("$$this.lockId", "$t.id"), list("$t.within", "$t.to.lockId")))
+	// around is which entries are of the lock ID around a request that is let in, as long as that one
+	// keeps the resource.
+	around = and("$t.around", "$t.g", eq("$$this.lockId", "$t.within"))
 )
 
 // speak makes the run of the request the one that speaks for its party, and ends the parts that it
