@@ -50,7 +50,8 @@ func notHeldSince(d *engine.Document, lockID string) time.Time {
 	held := func(e engine.Entry) bool {
 		return (e.LockID == lockID && e.State != engine.Claimed) || e.LockID == engine.CutOff(lockID)
 	}
-	if slices.ContainsFunc(d.Held, held) || slices.ContainsFunc(d.Evicted, func(e engine.Evicted) bool { return e.LockID == lockID }) {
+	evicted := func(e engine.Evicted) bool { return e.LockID == lockID } // answers leave them out, and have Evidence
+	if d.Last.Evidence || slices.ContainsFunc(d.Held, held) || slices.ContainsFunc(d.Evicted, evicted) {
 		return time.Time{}
 	}
 	return d.EvidenceSince

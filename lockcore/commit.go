@@ -43,8 +43,9 @@ type Use struct {
 // another run holds, the answer is an *OtherRunError, and nothing is released. Other errors are
 // those of [Locker.Release].
 //
-// A commit may be repeated after an unknown outcome, as often as needed for ten minutes. One that
-// has begun to release is known by that: its repetition verifies nothing and releases the rest.
+// A commit may be repeated after an unknown outcome, as often as needed, until 64 others have
+// committed there. One that has begun to release is known by that: its repetition verifies nothing
+// and releases the rest.
 func (l *Locker) Commit(ctx context.Context, c Commit) error {
 	if err := c.check(); err != nil {
 		return err

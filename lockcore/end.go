@@ -124,7 +124,7 @@ func (l *Locker) releaseEach(ctx context.Context, r Release, began time.Time, as
 	var errs []error
 	for _, op.Resource = range r.Resources {
 		after, err := l.release(ctx, op, r.ending())
-		if err == nil && asks && len(after.Last.Released) == 0 {
+		if err == nil && asks && len(after.Last.Released()) == 0 {
 			err = l.lostBefore(ctx, &op, began)
 		}
 		switch {
@@ -186,7 +186,7 @@ func (l *Locker) endStanding(ctx context.Context, how engine.Release, names []st
 			how.Resource, how.FirstFence = s.Resource, s.FirstFence
 			after, one := l.release(ctx, how, why)
 			err = errors.Join(err, one)
-			if len(after.Last.Released) > 0 {
+			if len(after.Last.Released()) > 0 {
 				held = append(held, s.Resource)
 			}
 		}

@@ -178,8 +178,8 @@ func lastBlocker(d *engine.Document, p *engine.Entry) []blocker {
 // ended writes the spans of what a write ended: waits that were given up, and holds, its caller's
 // own or those of others.
 func (o *observer) ended(ctx context.Context, d *engine.Document, why ending) {
-	for i := range d.Last.Gone {
-		o.gone(ctx, d, &d.Last.Gone[i], why)
+	for _, g := range d.Last.Gone(d.At) {
+		o.gone(ctx, d, &g, why)
 	}
 	told := map[string]bool{}
 	write := func(entries []engine.Entry, why ending) {
@@ -191,7 +191,7 @@ func (o *observer) ended(ctx context.Context, d *engine.Document, why ending) {
 			}
 		}
 	}
-	write(d.Last.Released, why)
+	write(d.Last.Released(), why)
 	if len(d.Last.Expired) > 0 {
 		write(d.Last.Expired, ending{outcome: telemetry.OutcomeExpired, reason: why.reason, by: roomGivenTo(d, why.by)})
 	}
@@ -224,10 +224,10 @@ func roomGivenTo(d *engine.Document, by string) string {
 	return by
 }
 
-func (o *observer) gone(ctx context.Context, d *engine.Document, g *engine.Gone, why ending) {
+func (o *observer) gone(ctx context.Context, d *engine.Document, g *engine.Entry, why ending) {
 	w := wait{
 		resource: d.ID, lockID: g.LockID, part: g.Part, owner: cmp.Or(g.Owner, g.LockID), order: g.Order, mode: Mode(g.Mode),
-		since: g.Since, until: d.At, outcome: telemetry.OutcomeLeft,
+		since: *g.Since, until: d.At, outcome: telemetry.OutcomeLeft,
 	}
 	if w.mode == ModeShared {
 		w.limit = g.Limit
@@ -245,7 +245,7 @@ func (o *observer) gone(ctx context.Context, d *engine.Document, g *engine.Gone,
 }
 
 // inTheWay are those that still stand in the way of a place that was given up.
-func inTheWay(d *engine.Document, g *engine.Gone) []blocker {
+func inTheWay(d *engine.Document, g *engine.Entry) []blocker {
 	var way []Holder
 	for _, h := range holders(d) {
 		if h.LockID != g.LockID && h.ExpiresIn > 0 && (g.Limit > 0 || !engine.Compatible(string(h.Mode), g.Mode)) {

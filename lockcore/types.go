@@ -98,9 +98,9 @@ type Request struct {
 	// until they leave or their time is over. Its places in queues go. The label never returns.
 	TakeOver string `json:"takeOver,omitempty"`
 	// Undo, with Run, names the parts that the request, a compensation, undoes: at most 64, not its
-	// own. They are over: a later request of theirs is refused for ten minutes, and this one waits for
-	// those that run or drain, although its party holds. Writes by [UpdateFenced] under its lease bar
-	// theirs, if the request asks for NewFence.
+	// own. They are over: a later request of theirs is refused, until 64 others were undone there. And
+	// this one waits for those that run or drain, although its party holds. Writes by [UpdateFenced]
+	// under its lease bar theirs, if the request asks for NewFence.
 	Undo []string `json:"undo,omitempty"`
 	// Within, with Run, is the lock ID of a workflow, if this one is of a step within it. What the
 	// workflow keeps neither blocks the request nor counts under its limit, and while it is kept the

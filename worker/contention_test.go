@@ -106,7 +106,7 @@ func (s *scene) recorded() (holds, waits []stay) {
 	defer s.mu.Unlock()
 	for i := range s.writes {
 		d := &s.writes[i]
-		for _, e := range slices.Concat(d.Last.Released, d.Last.Expired) {
+		for _, e := range slices.Concat(d.Last.Released(), d.Last.Expired) {
 			if e.CreatedAt != nil {
 				holds = append(holds, stay{e.LockID, e.FirstFence, *e.CreatedAt, d.At})
 			}

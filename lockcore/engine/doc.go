@@ -24,6 +24,6 @@
 // # What every write does
 //
 // Every operation settles the document in the same write. Places that were not refreshed go. The
-// first in the queue is granted a claim if it fits, and so are those right behind it that ask for
-// no smaller limit, as many as there is room for. Holds whose room is given away so leave evidence.
+// first in the queue is granted a claim if it fits, and so are those right behind it with the same
+// limit, as many as there is room for. Holds whose room is given away so leave evidence.
 package engine

@@ -1,6 +1,9 @@
 package engine
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Document is what is stored for one resource.
 type Document struct {
@@ -20,9 +23,9 @@ type Document struct {
 	// Evicted is evidence of what became of holds, and complete from EvidenceSince on.
 	Evicted       []Evicted `bson:"evicted"`
 	EvidenceSince time.Time `bson:"since"`
-	// Undone are the parts that compensations undo, for some minutes.
+	// Undone are the parts that compensations undo: the last of them.
 	Undone []Undone `bson:"undone,omitempty"`
-	// Commits are releases by runs, of all that their parties had up to an order, for some minutes.
+	// Commits are releases by runs, of all that their parties had up to an order: the last of them.
 	Commits []Commit `bson:"commits,omitempty"`
 	// Released remembers what has ended, so that a request that arrives late changes nothing.
 	Released []Released `bson:"released"`
@@ -96,6 +99,8 @@ type Entry struct {
 	Owner   string `bson:"owner,omitempty"`
 	Host    string `bson:"host,omitempty"`
 	Comment string `bson:"comment,omitempty"`
+	// Verdict is that of a tombstone: see Waiter. Entries of Last.Ended alone have one.
+	Verdict string `bson:"verdict,omitempty"`
 	// Limit is the semaphore limit that the grant was asked with; 0 is none.
 	Limit int64 `bson:"limit,omitempty"`
 	// Trace is the W3C traceparent of whoever entered last.
@@ -182,10 +187,9 @@ type Released struct {
 // Commit says that a run has released all that its party had up to an order. A repetition of that
 // release knows by it that it is one, also after many others.
 type Commit struct {
-	LockID string    `bson:"lockId"`
-	Label  string    `bson:"label"`
-	Order  int64     `bson:"order"`
-	At     time.Time `bson:"at"`
+	LockID string `bson:"lockId"`
+	Label  string `bson:"label"`
+	Order  int64  `bson:"order"`
 }
 
 // Ended is a hold that has ended, as a request that waited for it remembers it.
@@ -203,32 +207,36 @@ type Ended struct {
 type Last struct {
 	// Outcome is what became of the request that this write was for.
 	Outcome Outcome `bson:"outcome"`
-	// Released and Expired are the entries of holds that this write ended.
-	Released []Entry `bson:"released"`
-	Expired  []Entry `bson:"expired"`
-	// Gone are the places and claims that this write's own request gave up, and that had not ended.
-	Gone []Gone `bson:"gone"`
+	// Ended are the entries and the places that this write's own request ended, as they stood. A place
+	// has no State.
+	Ended []Entry `bson:"ended"`
+	// Expired are the entries of holds whose room this write gave away.
+	Expired []Entry `bson:"expired"`
 	// Position is the request's place in the queue, from 1; 0 without one.
 	Position int64 `bson:"position"`
+	// Evidence says, to a request, that some evidence is about its lock ID.
+	Evidence bool `bson:"evidence,omitempty"`
 	// Length is how many wait.
 	Length int64 `bson:"length"`
 	// Note is the tombstone's verdict, of Deadlock, and the other run's label, of OtherRun.
 	Note string `bson:"note,omitempty"`
 }
 
-// Gone is a place in the queue, or a claim, that was given up.
-type Gone struct {
-	LockID string `bson:"lockId"`
-	Part   string `bson:"part"`
-	Order  int64  `bson:"order"`
-	Mode   string `bson:"mode"`
-	Owner  string `bson:"owner,omitempty"`
-	// Limit is the request's, as it stood in the queue.
-	Limit int64 `bson:"limit,omitempty"`
-	// Since is when it queued; ClaimedAt and After are a claim's.
-	Since     time.Time  `bson:"since"`
-	ClaimedAt *time.Time `bson:"claimedAt,omitempty"`
-	After     *Ended     `bson:"after,omitempty"`
+// Released are the entries of holds that the write's own request ended.
+func (l *Last) Released() []Entry {
+	return l.ended(func(e *Entry) bool { return e.Holds() })
+}
+
+// Gone are the places in the queue and the claims that the write's own request gave up, and that
+// had not ended by then.
+func (l *Last) Gone(at time.Time) []Entry {
+	return l.ended(func(e *Entry) bool {
+		return (e.State == "" || e.State == Claimed) && e.Verdict == "" && (e.Stands(at) || (e.Place != nil && e.Place.After(at)))
+	})
+}
+
+func (l *Last) ended(which func(*Entry) bool) []Entry {
+	return slices.DeleteFunc(slices.Clone(l.Ended), func(e Entry) bool { return !which(&e) })
 }
 
 // Outcome is what became of a request, as it is stored.

@@ -3,7 +3,6 @@ package engine
 import (
 	"slices"
 	"strings"
-	"time"
 )
 
 // OtherRun: another run speaks for the party, or replaced the one that asks. Nothing changed, and
@@ -24,30 +23,23 @@ const cutOff = " (cut off)"
 
 // Undone says that a compensation undoes a part: a request of it that comes later is refused.
 type Undone struct {
-	LockID string    `bson:"lockId"`
-	Part   string    `bson:"part"`
-	At     time.Time `bson:"at"`
+	LockID string `bson:"lockId"`
+	Part   string `bson:"part"`
 }
 
 // ReasonUndone is why a request of an undone part is refused.
 const ReasonUndone = "a compensation undoes it"
 
-// UndoneFor is how long a part is known to be undone, and MaxUndone how many parts at most.
+// MaxUndone is how many parts are known to be undone, and MaxCommits how many commits are known.
 const (
-	UndoneFor = 10 * time.Minute
-	MaxUndone = 64
+	MaxUndone  = 64
+	MaxCommits = 64
 )
 
 // Undoes reports whether the part was undone.
 func (d *Document) Undoes(lockID, part string) bool {
 	return slices.ContainsFunc(d.Undone, func(u Undone) bool { return u.LockID == lockID && u.Part == part })
 }
-
-// CommitFor is how long a commit is known, and MaxCommits how many at most.
-const (
-	CommitFor  = 10 * time.Minute
-	MaxCommits = 64
-)
 
 // HasCommitted reports whether a run is known to have released all up to exactly this order.
 func (d *Document) HasCommitted(lockID, label string, order int64) bool {

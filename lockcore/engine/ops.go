@@ -9,6 +9,7 @@ const (
 )
 
 // Bounds of the two lists that remember what ended, and how many waiters one write grants at most.
+// MaxEvicted is how much evidence a write leaves of what it finds; its own comes on top.
 const (
 	MaxEvicted  = 64
 	MaxReleased = 16
@@ -19,7 +20,8 @@ const (
 type Policy struct {
 	// ClaimTTL is how long a claim stands unconfirmed, unless Waiter.ClaimTTL is longer.
 	ClaimTTL int64
-	// Retention is how long evidence is kept, and the document of an idle resource. Defaults to a day.
+	// Retention is how long the document of an idle resource is kept: the evidence of a new one is
+	// complete since that long ago. Defaults to a day.
 	Retention int64
 }
 

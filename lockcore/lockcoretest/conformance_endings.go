@@ -85,9 +85,9 @@ var endingScenarios = []Scenario{
 	{"leave/it ends the part, and tells of the hold that ended with it", func(s *stage) {
 		e := s.take("a", "p", 1)
 		d := s.outcome(s.leave("a", "p", 1), engine.Granted)
-		s.check(len(d.Held) == 0 && len(d.Last.Released) == 1 && d.Last.Released[0].Fence == e.Fence, "the hold with fence %d to end, got %+v", e.Fence, d.Last)
+		s.check(len(d.Held) == 0 && len(d.Last.Released()) == 1 && d.Last.Released()[0].Fence == e.Fence, "the hold with fence %d to end, got %+v", e.Fence, d.Last)
 		d = s.outcome(s.leave("a", "p", 1), engine.Granted)
-		s.check(len(d.Last.Released) == 0, "nothing more to end, got %+v", d.Last)
+		s.check(len(d.Last.Released()) == 0, "nothing more to end, got %+v", d.Last)
 	}},
 	{"leave/it takes back a request with the hold that it made, where that is asked", func(s *stage) {
 		s.take("a", "p", 1, keep)
@@ -107,7 +107,7 @@ var endingScenarios = []Scenario{
 		s.take("a", "p", 1, keep)
 		s.leave("a", "p", 1)
 		d := s.release("a", 1)
-		s.check(len(d.Held) == 0 && len(d.Last.Released) == 1, "the hold to end, got %+v", d)
+		s.check(len(d.Held) == 0 && len(d.Last.Released()) == 1, "the hold to end, got %+v", d)
 		s.take("b", "p", 1)
 		s.wait(1, "a", "p", 2)
 		s.leave("b", "p", 1)
@@ -229,7 +229,7 @@ var endingScenarios = []Scenario{
 		s.take("b", "p", 1)
 		for _, queued := range []bool{false, true} {
 			d := s.ask("a", "q", 1, func(op *engine.Acquire) { op.Queue = queued })
-			s.check(d.EvictedRecord("a", "") != nil, "evidence, got %+v", d)
+			s.check(d.Last.Evidence, "evidence, got %+v", d)
 			s.check(!d.EvidenceSince.IsZero(), "since when it is complete")
 		}
 	}},

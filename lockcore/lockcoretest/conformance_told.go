@@ -167,12 +167,12 @@ func (s *stage) after(e *engine.Entry, want *engine.Ended) {
 }
 
 // gone fails the scenario unless the write gave up these parts' places and claims.
-func (s *stage) gone(d engine.Document, parts ...string) []engine.Gone {
+func (s *stage) gone(d engine.Document, parts ...string) []engine.Entry {
 	s.Helper()
 	got := []string{}
-	for _, g := range d.Last.Gone {
+	for _, g := range d.Last.Gone(d.At) {
 		got = append(got, g.Part)
 	}
-	s.check(d.Last.Gone != nil && same(got, append([]string{}, parts...)), "the parts %v to be gone, got %+v", parts, d.Last.Gone)
-	return d.Last.Gone
+	s.check(same(got, append([]string{}, parts...)), "the parts %v to be gone, got %+v", parts, d.Last.Ended)
+	return d.Last.Gone(d.At)
 }

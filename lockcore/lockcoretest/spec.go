@@ -12,6 +12,7 @@ import (
 // document after. Its outcome stands in Last.
 func Acquire(before engine.Document, op engine.Acquire, now time.Time) engine.Document {
 	s := begin(before, op.Resource, op.Policy, now)
+	s.asks = op.LockID
 	label, other := otherRun(&s.doc, &op)
 	switch {
 	case late(&op, now):
@@ -31,15 +32,10 @@ func (s *state) enterInOrder(op engine.Acquire) {
 		s.doc.Last.Outcome = engine.Overtaken
 		return
 	}
-	if op.Keep {
-		s.heard(op.LockID)
-		for i := range s.doc.Held {
-			if e := &s.doc.Held[i]; e.LockID == op.LockID && e.State == engine.Kept {
-				e.HandedOver = e.HandedOver || op.HandOver
-			}
-		}
-	}
 	s.enter(op)
+	if made := s.doc.Last.Outcome == engine.Granted || s.doc.Last.Outcome == engine.Joined; !made && (op.Keep || op.Queue) {
+		s.heard(op.LockID, op.Keep, op.HandOver)
+	}
 }
 
 // Renew is the specification of that operation. A part that is not there, or drains, is not renewed, and nothing
@@ -63,7 +59,7 @@ func Renew(before engine.Document, op engine.Renew, now time.Time) engine.Docume
 			p.TTL, p.ExpiresAt = op.TTL, expiry(now, op.TTL)
 		}
 		p.RenewedAt = &s.now
-		s.heard(op.LockID)
+		s.heard(op.LockID, true, false)
 	}
 	return s.end()
 }
@@ -119,7 +115,7 @@ func (s *state) lost(op engine.Acquire) bool {
 // enter grants the request where it fits, or queues it where that is asked for.
 func (s *state) enter(op engine.Acquire) {
 	holding := s.holding(op.LockID)
-	part := s.doc.Latest(op.LockID, op.Part)
+	part := s.doc.Part(op.LockID, op.Part, op.Order)
 	claim := s.claim(op.LockID, op.Part)
 	tombstone := s.doc.Tombstone(op.LockID, op.Part)
 	place := slices.IndexFunc(s.doc.Waiters, func(w engine.Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })
@@ -137,7 +133,7 @@ func (s *state) enter(op engine.Acquire) {
 		s.doc.Last.Outcome = engine.Busy
 	case op.Refresh:
 		s.place(op, place, true)
-	case part != nil && part.State == engine.Part && part.Order == op.Order && alive(*part, s.now) && engine.Covers(part.Mode, op.Mode):
+	case part != nil && alive(*part, s.now) && engine.Covers(part.Mode, op.Mode):
 		s.doc.Last.Outcome = engine.Again
 	case s.covered(op.LockID, op.Mode) && s.doc.FitsBeside(op.Party()):
 		s.doc.Last.Outcome = engine.Joined

@@ -20,14 +20,16 @@ func Leave(before engine.Document, op engine.Leave, now time.Time) engine.Docume
 		}
 		return own(e) && e.Order == op.Order && !op.Waiting
 	}
-	s.left = pick(s.doc.Held, goes)
+	s.ended(pick(s.doc.Held, goes)...)
 	s.drop(goes)
-	if op.Undo && left && !s.some(func(e *engine.Entry) bool { return e.LockID == op.LockID && e.State == engine.Part }) {
-		s.drop(func(e engine.Entry) bool { return e.LockID == op.LockID && e.State == engine.Kept && !e.Joined })
-	}
-	s.forget(func(w engine.Waiter) bool {
+	s.forget(before.Waiters, func(w engine.Waiter) bool {
 		return w.LockID == op.LockID && w.Part == op.Part && w.Order <= op.Order
 	})
+	if op.Undo && left && !s.some(func(e *engine.Entry) bool { return e.LockID == op.LockID && e.State == engine.Part }) {
+		kept := func(e engine.Entry) bool { return e.LockID == op.LockID && e.State == engine.Kept && !e.Joined }
+		s.ended(pick(s.doc.Held, kept)...)
+		s.drop(kept)
+	}
 	s.remember(engine.Released{LockID: op.LockID, Label: op.Label, Part: &op.Part, Order: op.Order, Reason: op.Reason})
 	return s.end()
 }
@@ -64,10 +66,11 @@ func Release(before engine.Document, op engine.Release, now time.Time) engine.Do
 			s.remember(engine.Released{LockID: op.LockID, Label: op.Label, Part: &e.Part, Order: e.Order, Reason: op.Reason})
 		}
 	}
+	s.ended(pick(s.doc.Held, func(e engine.Entry) bool { return named(e) && e.State != engine.Draining })...) // those had ended already
 	s.drop(named)
 	s.doc.Held = append(s.doc.Held, draining...)
 	if op.FirstFence == 0 {
-		s.forget(func(w engine.Waiter) bool {
+		s.forget(before.Waiters, func(w engine.Waiter) bool {
 			return w.LockID == op.LockID && (op.Label == "" || w.Label == op.Label) && w.Order <= op.Order
 		})
 		lost := s.doc.EvictedRecord(op.LockID, op.Label) != nil
@@ -84,10 +87,9 @@ func (s *state) committed(op engine.Release) {
 		return
 	}
 	s.doc.Commits = pick(s.doc.Commits, func(c engine.Commit) bool {
-		again := c.LockID == op.LockID && c.Label == op.Label && c.Order == op.Order
-		return !again && c.At.After(s.now.Add(-engine.CommitFor))
+		return c.LockID != op.LockID || c.Label != op.Label || c.Order != op.Order
 	})
-	s.doc.Commits = append(s.doc.Commits, engine.Commit{LockID: op.LockID, Label: op.Label, Order: op.Order, At: s.now})
+	s.doc.Commits = append(s.doc.Commits, engine.Commit{LockID: op.LockID, Label: op.Label, Order: op.Order})
 	s.doc.Commits = last(s.doc.Commits, engine.MaxCommits)
 }
 
@@ -98,7 +100,7 @@ func Withdraw(before engine.Document, op engine.Withdraw, now time.Time) engine.
 	for i := range s.doc.Waiters {
 		if w := &s.doc.Waiters[i]; w.LockID == op.LockID && w.Part == op.Part && w.Order == op.Order && w.Verdict == "" {
 			s.doc.Last.Outcome = engine.Granted
-			s.tellGone(*w)
+			s.ended(place(*w))
 			w.Verdict, w.OverdueAt = op.Reason, engine.LongAgo
 		}
 	}

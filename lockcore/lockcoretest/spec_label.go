@@ -23,7 +23,7 @@ func (s *state) speaks(op engine.Acquire) {
 	for _, e := range s.doc.Held {
 		switch {
 		case e.State == engine.Kept && e.LockID == op.LockID && e.Label != op.Label:
-			goes(e.LockID, e.Label, "")
+			was, other = e.Label, true
 			if fence == 0 {
 				fence = max(s.doc.Fence+1, s.now.UnixMilli())
 			}
@@ -31,15 +31,9 @@ func (s *state) speaks(op engine.Acquire) {
 			held = append(held, e)
 		case e.State == engine.Kept || !goes(e.LockID, e.Label, e.Part):
 			held = append(held, e)
-		case e.State == engine.Claimed:
-			if !e.GivenUp(s.now) {
-				s.tellClaim(e)
-			}
 		default:
-			if e.State == engine.Part && e.CreatedAt != nil {
-				s.doc.Last.Released = append(s.doc.Last.Released, e)
-			}
-			if alive(e, s.now) {
+			s.ended(e)
+			if e.State != engine.Claimed && alive(e, s.now) {
 				e = s.drained(e)
 				e.LockID, e.Mode = engine.CutOff(op.LockID), engine.Exclusive
 				held = append(held, e)
@@ -47,7 +41,7 @@ func (s *state) speaks(op engine.Acquire) {
 		}
 	}
 	s.doc.Held, s.doc.Fence = held, max(s.doc.Fence, fence)
-	s.forget(func(w engine.Waiter) bool { return goes(w.LockID, w.Label, w.Part) })
+	s.forget(s.doc.Waiters, func(w engine.Waiter) bool { return goes(w.LockID, w.Label, w.Part) })
 	if other {
 		s.evidence = append(s.evidence, engine.Evicted{LockID: op.LockID, Label: was, To: op.Label, At: s.now})
 	}
@@ -60,11 +54,10 @@ func (s *state) undo(op engine.Acquire) {
 		return
 	}
 	s.doc.Undone = pick(s.doc.Undone, func(u engine.Undone) bool {
-		again := u.LockID == op.LockID && slices.Contains(op.Undo, u.Part)
-		return !again && u.At.After(s.now.Add(-engine.UndoneFor))
+		return u.LockID != op.LockID || !slices.Contains(op.Undo, u.Part)
 	})
 	for _, part := range op.Undo {
-		s.doc.Undone = append(s.doc.Undone, engine.Undone{LockID: op.LockID, Part: part, At: s.now})
+		s.doc.Undone = append(s.doc.Undone, engine.Undone{LockID: op.LockID, Part: part})
 	}
 	s.doc.Undone = last(s.doc.Undone, engine.MaxUndone)
 }

@@ -15,9 +15,10 @@ type state struct {
 	policy engine.Policy
 	// attn is what the document's Attn will be.
 	attn map[string]bool
-	// granted is the request that was granted, if one was.
+	// asks is the lock ID of a request. granted is the request that was granted, if one was.
+	asks    string
 	granted *engine.Acquire
-	// left are the entries of the part that leaves, where one does: one that drained was in the way too.
+	// left are the entries of a hold that was downgraded.
 	left []engine.Entry
 	// evidence is what this write adds to the evidence.
 	evidence []engine.Evicted
@@ -27,7 +28,7 @@ type state struct {
 func begin(before engine.Document, resource string, policy engine.Policy, now time.Time) *state {
 	d := clone(before)
 	d.ID, d.At, d.Seq = resource, now, d.Seq+1
-	d.Last = engine.Last{Outcome: engine.Granted, Released: []engine.Entry{}, Expired: []engine.Entry{}, Gone: []engine.Gone{}}
+	d.Last = engine.Last{Outcome: engine.Granted, Ended: []engine.Entry{}, Expired: []engine.Entry{}}
 	d.Waiters = slices.DeleteFunc(d.Waiters, func(w engine.Waiter) bool { return !w.ExpiresAt.After(now) })
 	if d.EvidenceSince.IsZero() {
 		d.EvidenceSince = now.Add(-ms(policy.Memory()))
@@ -47,6 +48,7 @@ func (s *state) end() engine.Document {
 	if len(s.doc.Waiters) > 0 {
 		s.attn[s.doc.Waiters[0].Mode] = true
 	}
+	s.doc.Last.Evidence = s.asks != "" && slices.ContainsFunc(s.doc.Evicted, func(e engine.Evicted) bool { return e.LockID == s.asks })
 	s.doc.Attn = slices.AppendSeq([]string{}, maps.Keys(s.attn))
 	slices.Sort(s.doc.Attn)
 	s.addEvidence()
@@ -56,15 +58,13 @@ func (s *state) end() engine.Document {
 }
 
 // settle claims the resource for those who are next in the queue, as many as it has room for: for
-// the first, and for those right behind it that ask for no smaller limit, so many as the first
-// one's limit leaves room for, and at most engine.SettleMost in one write. Waiters that are
+// the first, and for those right behind it with the same limit, so many as that leaves room for, and
+// at most engine.SettleMost in one write. Waiters that are
 // overdue, and tombstones, are passed over.
 func (s *state) settle() {
 	waiting := pick(s.doc.Waiters, s.awake)
 	k := s.served(waiting)
 	switch {
-	case k > 0:
-		s.displace(waiting[:k], engine.Party{LockID: waiting[0].LockID, Limit: limitOf(&waiting[0])}, waiting[0].Within)
 	case s.granted != nil:
 		to := engine.Party{LockID: s.granted.LockID, Limit: s.granted.Room(), Within: s.granted.Within}
 		if s.doc.Last.Outcome == engine.Joined { // the limit is for new holds, and the hold's mode counts
@@ -73,7 +73,9 @@ func (s *state) settle() {
 				to.Limit = 1
 			}
 		}
-		s.displace(nil, to, "")
+		s.displace(waiting, k, to, "")
+	case k > 0:
+		s.displace(waiting, k, engine.Party{LockID: waiting[0].LockID, Limit: limitOf(&waiting[0])}, waiting[0].Within)
 	}
 	for _, w := range waiting[:k] {
 		s.attn[w.Mode] = true
@@ -102,7 +104,7 @@ func (s *state) served(waiting []engine.Waiter) int {
 	}
 	limit := limitOf(head)
 	// Nor if it held exclusively, and may come back before they do: it needs the room for that.
-	if s.some(func(e *engine.Entry) bool { return e.LockID == head.LockID && e.Holds() && e.Mode == engine.Exclusive }) {
+	if s.covered(head.LockID, engine.Exclusive) {
 		limit = 1
 	}
 	room := max(0, limit-others(beside, head.LockID))
@@ -110,7 +112,7 @@ func (s *state) served(waiting []engine.Waiter) int {
 		room = min(room, 1)
 	}
 	k := 0
-	for k < len(waiting) && k < int(min(room, engine.SettleMost)) && limitOf(&waiting[k]) >= limitOf(head) {
+	for k < len(waiting) && k < int(min(room, engine.SettleMost)) && waiting[k].Limit == head.Limit {
 		k++
 	}
 	return k
@@ -130,10 +132,10 @@ func others(entries []engine.Entry, lockID string) int64 {
 // awake reports whether a waiter may be granted a claim.
 func (s *state) awake(w engine.Waiter) bool { return w.Waits(s.now) && !w.Overdue(s.now) }
 
-// after is the hold that this write ended, of several the first; or else the one whose part, cut off, leaves with it, or that it downgraded. It is what
-// a waiter who is granted a claim now waited for last.
+// after is the hold that this write ended, or whose part, cut off, leaves with it, of several the first; or else the one that it
+// downgraded, or whose room it gave away. It is what a waiter who is granted a claim now waited for last.
 func (s *state) after() *engine.Ended {
-	for _, e := range slices.Concat(s.doc.Last.Released, s.left, s.doc.Last.Expired) {
+	for _, e := range slices.Concat(s.doc.Last.Ended, s.left, s.doc.Last.Expired) {
 		if e.CreatedAt != nil || e.State == engine.Draining {
 			return &engine.Ended{LockID: e.LockID, Fence: e.FirstFence, Owner: e.Owner, Trace: e.Trace}
 		}
@@ -161,7 +163,7 @@ func (s *state) fits(p engine.Party, limit int64) bool {
 //
 // What a lock ID keeps, around the party's, goes on. Its parts that have expired go without evidence when the party is let
 // in: the hold is not lost. Until then, while a claim stands, they are spared.
-func (s *state) displace(served []engine.Waiter, to engine.Party, spared string) {
+func (s *state) displace(waiting []engine.Waiter, served int, to engine.Party, spared string) {
 	around := ""
 	if s.doc.Surrounds(to) {
 		around = to.Within
@@ -174,10 +176,15 @@ func (s *state) displace(served []engine.Waiter, to engine.Party, spared string)
 			live[e.LockID] = live[e.LockID] || alive(e, s.now)
 		}
 	}
-	for _, w := range served {
-		live[w.LockID] = true
+	for i, w := range waiting {
+		live[w.LockID] = live[w.LockID] || i < served
+		live[w.Within] = live[w.Within] || i == 0
 	}
-	crowded := len(others)+max(1, len(served)) > int(min(limit, engine.Crowd))
+	for _, w := range waiting[:served] {
+		others[w.LockID] = true
+	}
+	others[lockID] = true
+	crowded := len(others) > int(min(limit, engine.Crowd))
 	gone := func(e engine.Entry) bool {
 		if around != "" && e.LockID == around {
 			return e.State == engine.Part && !alive(e, s.now)
@@ -201,24 +208,16 @@ func (s *state) expire(which func(engine.Entry) bool, record engine.Evicted) {
 	s.doc.Held = slices.DeleteFunc(s.doc.Held, gone)
 }
 
-// addEvidence keeps the evidence of this write, and forgets what is too old and then the oldest if there
-// is too much. What is forgotten moves EvidenceSince on.
+// addEvidence adds what this write leaves, and forgets the oldest of what there was before if that was too much, which moves
+// EvidenceSince on.
 func (s *state) addEvidence() {
-	if len(s.evidence) == 0 {
+	if len(s.evidence) == 0 && len(s.doc.Last.Expired) == 0 {
 		return
 	}
-	old := s.now.Add(-ms(s.policy.Memory()))
-	recent := pick(s.doc.Evicted, func(e engine.Evicted) bool { return e.At.After(old) })
-	for _, e := range s.doc.Evicted {
-		if !e.At.After(old) {
-			s.doc.EvidenceSince = later(s.doc.EvidenceSince, e.At)
-		}
+	if over := len(s.doc.Evicted) - engine.MaxEvicted; over > 0 {
+		s.doc.EvidenceSince = later(s.doc.EvidenceSince, s.doc.Evicted[over-1].At)
 	}
-	all := slices.Concat(s.doc.Evicted, s.evidence)
-	if over := len(all) - engine.MaxEvicted; over > 0 {
-		s.doc.EvidenceSince = later(s.doc.EvidenceSince, all[over-1].At)
-	}
-	s.doc.Evicted = last(slices.Concat(recent, s.evidence), engine.MaxEvicted)
+	s.doc.Evicted = append(last(s.doc.Evicted, engine.MaxEvicted), s.evidence...)
 }
 
 // idleAt is the end of the last promise, rounded up to engine.IdleGrain.
@@ -231,13 +230,14 @@ func (s *state) idleAt() time.Time {
 	return time.UnixMilli((at.UnixMilli()/grain + 1) * grain).UTC()
 }
 
-// heard extends a lock ID's kept hold: that somebody came is a sign of life, whatever the answer. The entries
-// of who was heard of come last.
-func (s *state) heard(lockID string) {
+// heard extends what the request's lock ID keeps, if the request does so: that somebody came is a sign of life. The entries of who was heard of come
+// last.
+func (s *state) heard(lockID string, keeps, handsOver bool) {
 	own := pick(s.doc.Held, func(e engine.Entry) bool { return e.LockID == lockID })
 	for i := range own {
-		if e := &own[i]; e.State == engine.Kept {
+		if e := &own[i]; keeps && e.State == engine.Kept {
 			e.ExpiresAt = later(e.ExpiresAt, expiry(s.now, e.TTL))
+			e.HandedOver = e.HandedOver || handsOver
 		}
 	}
 	s.doc.Held = append(pick(s.doc.Held, func(e engine.Entry) bool { return e.LockID != lockID }), own...)
@@ -261,29 +261,17 @@ func (s *state) some(which func(*engine.Entry) bool) bool {
 	return false
 }
 
-// drop takes entries away, and tells of the holds and the claims among them. What is dead goes with them: draining parts whose time
-// is up, and claims whose place is given up.
+// drop takes entries away. What is dead goes with them: draining parts whose time is up, and claims whose
+// place is given up.
 func (s *state) drop(which func(engine.Entry) bool) {
 	s.doc.Held = slices.DeleteFunc(s.doc.Held, func(e engine.Entry) bool {
-		return e.GivenUp(s.now) || (e.State == engine.Draining && !alive(e, s.now))
+		return which(e) || e.GivenUp(s.now) || (e.State == engine.Draining && !alive(e, s.now))
 	})
-	gone := pick(s.doc.Held, which)
-	s.doc.Held = slices.DeleteFunc(s.doc.Held, which)
-	for _, e := range gone {
-		switch {
-		case e.Holds():
-			s.doc.Last.Released = append(s.doc.Last.Released, e)
-		case e.State == engine.Claimed:
-			s.tellClaim(e)
-		}
-	}
 }
 
-func (s *state) tellClaim(e engine.Entry) {
-	s.doc.Last.Gone = append(s.doc.Last.Gone, engine.Gone{
-		LockID: e.LockID, Part: e.Part, Order: e.Order, Mode: e.Mode, Limit: e.Limit, Owner: e.Owner,
-		Since: *e.Since, ClaimedAt: e.ClaimedAt, After: e.After,
-	})
+// ended tells of what the request ended.
+func (s *state) ended(entries ...engine.Entry) {
+	s.doc.Last.Ended = append(s.doc.Last.Ended, entries...)
 }
 
 // drained is a part that is cut off: it keeps others out as long as it may trust, which is until its promise ends. A
@@ -297,20 +285,20 @@ func (s *state) drained(e engine.Entry) engine.Entry {
 	return e
 }
 
-// forget takes places away, and tells of them.
-func (s *state) forget(which func(engine.Waiter) bool) {
-	for _, w := range pick(s.doc.Waiters, which) {
-		if w.Verdict == "" { // of a tombstone the withdrawal told
-			s.tellGone(w)
-		}
+// forget takes places away, and tells of those among places.
+func (s *state) forget(places []engine.Waiter, which func(engine.Waiter) bool) {
+	for _, w := range pick(places, which) {
+		s.ended(place(w))
 	}
 	s.doc.Waiters = slices.DeleteFunc(s.doc.Waiters, which)
 }
 
-func (s *state) tellGone(w engine.Waiter) {
-	s.doc.Last.Gone = append(s.doc.Last.Gone, engine.Gone{
-		LockID: w.LockID, Part: w.Part, Order: w.Order, Mode: w.Mode, Limit: w.Limit, Owner: w.Owner, Since: w.Since,
-	})
+// place is a place in the queue as an entry without a state.
+func place(w engine.Waiter) engine.Entry {
+	return engine.Entry{
+		LockID: w.LockID, Label: w.Label, Within: w.Within, Part: w.Part, Order: w.Order, Mode: w.Mode, Limit: w.Limit, Owner: w.Owner,
+		Since: &w.Since, ExpiresAt: w.ExpiresAt, ClaimTTL: w.ClaimTTL, Verdict: w.Verdict,
+	}
 }
 
 // claim is the claim of a part, or nil. One that has lapsed, and whose place is over too, is none.

@@ -56,8 +56,7 @@ func clone(d engine.Document) engine.Document {
 	}
 	d.Released = append([]engine.Released{}, d.Released...)
 	d.Attn = append([]string{}, d.Attn...)
-	d.Last.Released = slices.Clone(d.Last.Released)
+	d.Last.Ended = slices.Clone(d.Last.Ended)
 	d.Last.Expired = slices.Clone(d.Last.Expired)
-	d.Last.Gone = slices.Clone(d.Last.Gone)
 	return d
 }

@@ -71,13 +71,12 @@ func (k acquireKind) stages() []bson.D {
 	s.find(k)
 	s.decide(k)
 	s.enter(k)
-	position := expr(0)
+	o := outcome{granted: eq("$t.did", engine.Granted), crowd: k.mode == engine.SharedBy, did: "$t.did", about: wasEvicted}
 	if k.queue {
-		position = "$t.pos"
+		o.position = cond(eq("$t.did", engine.Queued), add("$t.at", 1), 0)
 	}
-	o := outcome{granted: eq("$t.did", engine.Granted), crowd: k.mode == engine.SharedBy, did: "$t.did", position: position}
 	if !k.fresh {
-		o.note = cond(eq("$t.did", engine.Deadlock), "$t.tomb.verdict", "$$REMOVE")
+		o.note = cond(eq("$t.did", engine.Deadlock), "$t.was.verdict", "$$REMOVE")
 	}
 	if k.labelled { // what has expired beside who joins must not come back
 		o.granted = in("$t.did", list(engine.Granted, engine.Joined))
@@ -92,33 +91,20 @@ func (k acquireKind) stages() []bson.D {
 
 // find sets what there is of the lock ID and the part:
 //
-//	a  the lock ID's entries      l  the others that are alive, for a limit      i  the part's place in the queue, or -1
-//	o  those of its hold      p  those of the part      m  the part, as it runs or was claimed for last
-//	tomb  the part's tombstone
+//	a  the lock ID's entries      l  the others that are alive, for a limit      o  those of its hold
+//	p  those of the part      m  the part as it runs
+//	was  the part's place in the queue, which may be a tombstone, or its claim: a place has the field overdueAt, a claim place
 func (s *stages) find(k acquireKind) {
-	own := filter("$held", ownID)
-	if k.keep { // that somebody came is a sign of life of the hold
-		heard := doc(v("expiresAt", largest("$$this.expiresAt", add("$$NOW", "$$this.ttl"))))
-		if k.handsOver {
-			heard = append(heard, v("handed", true))
-		}
-		own = each(own, cond(isKept, merge("$$this", heard), "$$this"))
-	}
-	lists := doc(fresh, v("t.a", cond(in("$t.id", "$held.lockId"), own, none)))
+	lists := doc(fresh, v("t.a", cond(in("$t.id", "$held.lockId"), filter("$held", ownID), none)))
 	if k.limited {
 		lists = append(lists, v("t.l", filter("$held", and(k.beside(), alive))))
 	}
 	s.put(lists...)
-	vars := doc(
-		v("o", filter("$t.a", holds)),
-		v("m", op("$arrayElemAt", filter("$t.a", and(ownPart, in("$$this.state", list(engine.Part, engine.Claimed)), lives)), -1)),
-	)
+	vars := doc(v("o", filter("$t.a", holds)), v("m", first(filter("$t.a", runs))))
 	if !k.fresh {
+		claims := filter("$t.a", and(isOwnClaim, stillStood))
 		vars = append(vars, v("p", filter("$t.a", ownPart)),
-			v("tomb", cond(eq("$waiters.verdict", none), nil, first(filter("$waiters", and(eq(ownPlace, me), "$$this.verdict"))))))
-	}
-	if k.queue {
-		vars = append(vars, v("i", cond(in("$t.id", "$waiters.lockId"), op("$indexOfArray", each("$waiters", ownPlace), me), -1)))
+			v("was", first(concat(cond(in("$t.id", "$waiters.lockId"), filter("$waiters", eq(ownPlace, me)), none), claims))))
 	}
 	if k.within {
 		kept := filter("$held", eq(list("$$this.lockId", "$$this.state"), list("$t.within", engine.Kept)))
@@ -127,22 +113,31 @@ func (s *stages) find(k acquireKind) {
 	s.set(vars...)
 }
 
+var (
+	runs       = eq(list("$$this.part", "$$this.state"), list("$t.part", engine.Part))
+	isOwnClaim = eq(list("$$this.part", "$$this.state"), list("$t.part", engine.Claimed))
+)
+
 // nextFence grows although the document may have been made anew: it is never below the time.
 var nextFence = largest(add("$fence", int64(1)), on("$toLong", "$$NOW"))
 
 // enter makes or joins the hold and makes the part, cutting off the part that it supersedes; or
 // takes or refreshes the place in the queue. It sets
 //
-//	g  whether the part is made, its fence and mode      k  the kept hold
+//	g  whether the part is made, its fence and mode      k  the kept hold      first  the hold's first fence
+//	rest  the queue without the part's place      at  where in it the new place is      ahead  whether it goes ahead of others
 func (s *stages) enter(k acquireKind) {
 	// Whoever joins has the fence of the hold. What drains has none above it.
-	anew := expr(or(eq("$t.did", engine.Granted), "$t.m"))
+	anew := list(eq("$t.did", engine.Granted), "$t.m")
+	if !k.fresh {
+		anew = append(anew, "$t.was.place")
+	}
 	if k.newFence {
-		anew = true
+		anew = list(true)
 	}
 	vars := doc(
-		v("g", in("$t.did", list(engine.Granted, engine.Joined))),
-		v("new.fence", cond(anew, nextFence, maxOf("$t.a.fence"))),
+		v("g", in("$t.did", list(engine.Granted, engine.Joined))), v("first", maxOf("$t.o.first")),
+		v("new.fence", cond(or(anew...), nextFence, maxOf("$t.a.fence"))),
 	)
 	if k.mode == engine.SharedBy {
 		vars = append(vars, v("new.mode", largest(engine.SharedBy, maxOf("$t.o.mode"))))
@@ -150,48 +145,48 @@ func (s *stages) enter(k acquireKind) {
 	if k.keep {
 		vars = append(vars, v("k", first(filter("$t.o", isKept))))
 	}
+	if !k.fresh {
+		vars = append(vars, v("rest", cond("$t.was", filter("$waiters", ne(ownPlace, me)), "$waiters")))
+	}
+	if k.queue {
+		vars = append(vars, v("ahead", cond("$t.was.overdueAt", "$t.was.ahead", k.goesAhead())),
+			v("at", choose("$t.was.overdueAt", op("$indexOfArray", "$waiters", "$t.was"), k.goesAhead(), size("$waiters.ahead"), size("$waiters"))))
+	}
 	s.set(vars...)
 	fields := doc(v("held", s.entries(k)), v("fence", cond("$t.g", largest("$fence", "$t.new.fence"), "$fence")))
 	if k.keep {
-		fields = append(fields, v("evicted", cond(and("$t.g", in("$t.id", "$evicted.lockId")), filter("$evicted", notForgiven(k.labelled)), "$evicted")))
+		fields = append(fields, v("evicted", cond("$t.g", filter("$evicted", notForgiven(k.labelled)), "$evicted")))
 	}
-	if k.fresh {
-		s.put(fields...)
-		return
+	if !k.fresh {
+		queue := expr("$waiters")
+		if k.queue {
+			place := merge("$t.place", doc(
+				v("since", ifNull("$t.was.since", "$$NOW")), v("claimTTL", cond(and("$t.was.place", not(claimStands)), twiceAsLong, "$t.was.claimTTL")),
+				v("ahead", cond("$t.ahead", true, "$$REMOVE")), v("expiresAt", add("$$NOW", "$t.wait")), v("overdueAt", add("$$NOW", "$t.heard"))))
+			queue = cond(eq("$t.did", engine.Queued),
+				concat(op("$slice", "$t.rest", "$t.at"), list(place), op("$slice", "$t.rest", "$t.at", engine.Unlimited)), queue)
+		}
+		fields = append(fields, v("waiters", cond("$t.g", "$t.rest", queue)))
 	}
-	goesAhead := k.goesAhead()
-	queue, queues := expr("$waiters"), expr(in("$t.id", "$waiters.lockId"))
-	if k.queue {
-		queues = gte("$t.i", 0)
-		ends := doc(v("expiresAt", add("$$NOW", "$t.wait")), v("overdueAt", add("$$NOW", "$t.heard")))
-		slept := doc(v("since", "$t.m.since"), v("claimTTL", cond(claimStands, "$t.m.claimTTL", twiceAsLong)))
-		head := list(merge("$t.place", cond(isClaim, slept, doc(v("since", "$$NOW"))), doc(v("ahead", true)), ends))
-		tail := list(merge("$t.place", doc(v("since", "$$NOW")), ends))
-		fields = append(fields, v("t.pos", cond(eq("$t.did", engine.Queued),
-			choose(gte("$t.i", 0), add("$t.i", 1), goesAhead, add(size("$waiters.ahead"), 1), add(size("$waiters"), 1)), 0)))
-		queue = cond(eq("$t.did", engine.Queued), choose(
-			gte("$t.i", 0), each("$waiters", cond(eq(ownPlace, me), merge("$t.place", doc(v("since", "$$this.since"), v("claimTTL", "$$this.claimTTL"), v("ahead", "$$this.ahead")), ends), "$$this")),
-			goesAhead, concat(filter("$waiters", "$$this.ahead"), head, filter("$waiters", not("$$this.ahead"))),
-			concat("$waiters", tail)), "$waiters")
-	}
-	s.put(append(fields, v("waiters", cond(and(in("$t.did", list(engine.Granted, engine.Joined)), queues), filter("$waiters", ne(ownPlace, me)), queue)))...)
+	s.put(fields...)
 }
 
 // entries is what is held after the request: others, the own hold, and what the request makes.
 func (s *stages) entries(k acquireKind) expr {
 	rest := expr("$t.a")
 	switch {
-	case k.keep:
-		rest = filter("$t.a", and(not(isKept), or(holds, alive), ne(list("$$this.part", "$$this.state"), list("$t.part", engine.Claimed))))
+	case k.keep: // attempts that never left do not pile up
+		replaced := in(list("$$this.part", "$$this.state"), list(list(nil, engine.Kept), list("$t.part", engine.Claimed)))
+		rest = filter("$t.a", and(not(replaced), or(holds, alive)))
 	case !k.fresh:
-		rest = filter(rest, ne(list("$$this.part", "$$this.state"), list("$t.part", engine.Claimed)))
+		rest = filter(rest, not(isOwnClaim))
 	}
 	changes := list("$$this")
 	if k.mode == engine.Exclusive { // an upgrade is one of the whole hold
 		changes = append(changes, doc(v("mode", engine.Exclusive)))
 	}
-	changes = append(changes, cond(eq(list("$$this.part", "$$this.state"), list("$t.part", engine.Part)), drained, nil))
-	firstFence := v("first", ifNull(maxOf("$t.o.first"), "$t.new.fence"))
+	changes = append(changes, cond(runs, drained, nil))
+	firstFence := v("first", ifNull("$t.first", "$t.new.fence"))
 	part := doc(v("expiresAt", until("$t.ttl", k.forever)), firstFence)
 	created := expr("$$NOW")
 	if k.converts {
@@ -202,47 +197,52 @@ func (s *stages) entries(k acquireKind) expr {
 	if !k.keep {
 		part = append(part, v("createdAt", created))
 	}
-	made := list(merge("$t.new", part))
-	if !k.fresh {
-		ofClaim := doc(v("since", "$t.m.since"), v("claimedAt", "$t.m.claimedAt"), v("after", "$t.m.after"))
-		made = list(merge("$t.new", part, cond(isClaim, ofClaim, nil)))
+	if !k.fresh { // what there was of its claim
+		part = append(part, v("since", cond("$t.was.place", "$t.was.since", "$$REMOVE")), v("claimedAt", "$t.was.claimedAt"), v("after", "$t.was.after"))
 	}
+	made := list(merge("$t.new", part))
 	if k.keep {
 		made = append(list(
-			merge("$t.kept", doc(v("part", nil), v("createdAt", "$$NOW"), firstFence), "$t.k", cond("$t.k", doc(v("joined", true)), nil), doc(
-				v("mode", "$t.new.mode"), v("order", largest("$t.k.order", "$t.ord")), v("firstOrder", op("$min", "$t.k.firstOrder", "$t.ord")), v("fence", "$t.new.fence"), v("ttl", "$t.kept.ttl"),
+			merge("$t.kept", doc(v("part", nil), v("createdAt", "$$NOW"), firstFence), "$t.k", doc(
+				v("joined", gt("$t.k", nil)), v("mode", "$t.new.mode"), v("order", largest("$t.k.order", "$t.ord")),
+				v("firstOrder", op("$min", "$t.k.firstOrder", "$t.ord")), v("fence", "$t.new.fence"), v("ttl", "$t.kept.ttl"),
 				v("trace", "$t.kept.trace"), v("expiresAt", largest("$t.k.expiresAt", until("$t.hold", k.holdForever || k.forever)))))), made...)
 	}
-	unchanged := expr("$held")
-	if k.keep {
-		unchanged = cond(or(eq("$t.a", none), in("$t.did", list(engine.Overtaken, engine.Late, engine.OtherRun))), "$held", concat(filter("$held", others), "$t.a"))
-	}
+	granted, unchanged := concat(each(rest, merge(changes...)), made), expr("$t.a")
 	if k.queue { // the claim that was slept through is a place again
-		unchanged = filter(unchanged, or(ne("$t.did", engine.Queued), ne(list("$$this.lockId", "$$this.part", "$$this.state"), list("$t.id", "$t.part", engine.Claimed))))
+		unchanged = cond(eq("$t.did", engine.Queued), filter("$t.a", not(isOwnClaim)), unchanged)
 	}
-	return cond("$t.g",
-		concat(cond(eq("$t.a", none), "$held", filter("$held", others)), each(rest, merge(changes...)), made),
-		unchanged)
+	if k.keep { // that somebody came is a sign of life of the hold
+		heard := doc(v("expiresAt", largest("$$this.expiresAt", add("$$NOW", "$$this.ttl"))))
+		if k.handsOver {
+			heard = append(heard, v("handed", true))
+		}
+		unchanged = each(unchanged, cond(isKept, merge("$$this", heard), "$$this"))
+	}
+	if !k.keep && !k.queue {
+		return cond("$t.g", concat(filter("$held", others), granted), "$held")
+	}
+	refused := in("$t.did", list(engine.Overtaken, engine.Late, engine.OtherRun))
+	return cond(refused, "$held", concat(filter("$held", others), cond("$t.g", granted, unchanged)))
 }
 
-// goesAhead is whether the request queues ahead of others: it is an upgrade; or it had a claim; or
-// it lives within a hold that is kept.
-func (k acquireKind) goesAhead() expr {
+// goesAhead is whether the request queues ahead of others, and does not wait for them: it is an
+// upgrade; or it had a claim; or it lives within a hold that is kept.
+func (k acquireKind) goesAhead() bson.D {
+	ways := list(ne("$t.o", none))
+	if !k.fresh {
+		ways = append(ways, "$t.was.place")
+	}
 	if k.within {
-		return or(goesAhead, "$t.around")
+		ways = append(ways, "$t.around")
 	}
-	return goesAhead
+	return or(ways...)
 }
 
-var goesAhead = or(ne("$t.o", none), isClaim)
-
-// isClaim is whether the request confirms a claim, or goes back to the queue from one.
-var isClaim = eq("$t.m.state", engine.Claimed)
-
-var claimStands = and(isClaim, gt("$t.m.expiresAt", "$$NOW"))
+var claimStands = gt("$t.was.expiresAt", "$$NOW")
 
 // twiceAsLong is how long the next claim of a request stands that slept through one.
-var twiceAsLong = op("$min", op("$multiply", int64(2), largest("$t.claim", "$t.m.claimTTL")), "$t.longest")
+var twiceAsLong = op("$min", op("$multiply", int64(2), largest("$t.claim", "$t.was.claimTTL")), "$t.longest")
 
 func until(ttl expr, forever bool) expr {
 	if forever {

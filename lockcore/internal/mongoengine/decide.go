@@ -4,21 +4,12 @@ import "github.com/temporal-lockstep/lockstep/lockcore/engine"
 
 func (s *stages) decide(k acquireKind) {
 	covered := ne("$t.o", none)
-	again := and(gt("$t.m.expiresAt", "$$NOW"), eq(list("$t.m.order", "$t.m.state"), list("$t.ord", engine.Part)))
+	again := and(gt("$t.m.expiresAt", "$$NOW"), eq("$t.m.order", "$t.ord"))
 	if k.mode == engine.Exclusive {
 		covered = in(engine.Exclusive, "$t.o.mode")
-		again = and(gt("$t.m.expiresAt", "$$NOW"), eq(list("$t.m.order", "$t.m.state", "$t.m.mode"), list("$t.ord", engine.Part, engine.Exclusive)))
+		again = and(gt("$t.m.expiresAt", "$$NOW"), eq(list("$t.m.order", "$t.m.mode"), list("$t.ord", engine.Exclusive)))
 	}
 	fits := fitsIn(k)
-	// A request that has a place gets its claim when its turn has come, in whichever write that is.
-	free := nobodyWaits
-	if k.queue {
-		free = and(lt("$t.i", 0), nobodyWaits)
-	}
-	turn := or(isClaim, ne("$t.o", none), free)
-	if k.within {
-		turn = or(isClaim, ne("$t.o", none), "$t.around", free)
-	}
 	outcomes := list()
 	if k.timed {
 		outcomes = list(tooLate, engine.Late)
@@ -29,45 +20,64 @@ func (s *stages) decide(k acquireKind) {
 	}
 	overtaken := list(ne(filter("$released", and(ownID, gte("$$this.order", "$t.ord"), k.endedByOwn())), none))
 	if !k.fresh {
-		overtaken = append(overtaken, gt(maxOf("$t.p.order"), "$t.ord"),
-			in(list(engine.Draining, "$t.ord"), each("$t.p", list("$$this.state", "$$this.order"))), laterWaits)
+		overtaken = append(overtaken, gt(largest("$t.was.order", maxOf("$t.p.order")), "$t.ord"),
+			in(list(engine.Draining, "$t.ord"), each("$t.p", list("$$this.state", "$$this.order"))))
 	}
 	if k.labelled {
 		overtaken = append(overtaken, isUndone)
 	}
 	outcomes = append(outcomes, or(overtaken...), engine.Overtaken)
 	if !k.fresh {
-		outcomes = append(outcomes, "$t.tomb.verdict", engine.Deadlock)
+		outcomes = append(outcomes, "$t.was.verdict", engine.Deadlock)
 	}
-	switch {
-	case k.reacquire:
-	case k.labelled && k.keep && k.held:
-		outcomes = append(outcomes, or(eq("$t.o", none), wasEvictedBy(k.labelled)), engine.Lost)
-	case k.labelled && k.keep:
-		outcomes = append(outcomes, wasEvictedBy(k.labelled), engine.Lost)
-	case k.held:
-		outcomes = append(outcomes, eq("$t.o", none), engine.Lost)
-	case k.keep:
-		outcomes = append(outcomes, and(eq("$t.o", none), wasEvictedBy(k.labelled)), engine.Lost)
+	if lost := k.lost(); lost != nil {
+		outcomes = append(outcomes, lost, engine.Lost)
 	}
 	if !k.refreshOnly {
-		outcomes = append(outcomes, again, engine.Again, covered, engine.Joined, and(turn, fits), engine.Granted)
+		outcomes = append(outcomes, again, engine.Again, covered, engine.Joined, and(k.turn(), fits), engine.Granted)
 	}
+	if k.refreshOnly && k.queue {
+		outcomes = append(outcomes, or(not("$t.was"), and("$t.was.place", claimStands)), engine.Busy)
+	}
+	if k.queue {
+		full := and(not(or("$t.was", k.goesAhead())), gte(size("$waiters"), "$t.most"))
+		outcomes = append(outcomes, full, engine.Full, engine.Queued)
+	} else {
+		outcomes = append(outcomes, engine.Busy)
+	}
+	s.set(v("did", choose(outcomes...)))
+}
+
+// turn is whether nobody who waits goes before the request. One that has a place gets its claim when
+// its turn has come, in whichever write that is.
+func (k acquireKind) turn() expr {
+	free := nobodyWaits
+	if k.queue {
+		free = and(not("$t.was"), nobodyWaits)
+	}
+	return or(k.goesAhead(), free)
+}
+
+// lost is whether the lock ID held before and does not any more, and nil if the request does not
+// ask.
+func (k acquireKind) lost() expr {
+	gone := eq("$t.o", none)
 	switch {
-	case !k.queue:
-	case k.refreshOnly:
-		outcomes = append(outcomes, or(claimStands, and(lt("$t.i", 0), not(isClaim))), engine.Busy)
-		fallthrough
-	default:
-		full := and(lt("$t.i", 0), not(k.goesAhead()), gte(size("$waiters"), "$t.most"))
-		outcomes = append(outcomes, full, engine.Full, true, engine.Queued)
+	case k.reacquire:
+		return nil
+	case k.held && k.labelled && k.keep:
+		return or(gone, wasEvictedBy(k.labelled))
+	case k.held:
+		return gone
+	case k.keep && k.labelled: // another run of the party may have taken the lock since
+		return wasEvictedBy(k.labelled)
+	case k.keep:
+		return and(gone, wasEvicted)
 	}
-	s.set(v("did", choose(append(outcomes, engine.Busy)...)))
+	return nil
 }
 
 var tooLate = gt("$$NOW", "$t.late")
-
-var laterWaits = and(in("$t.id", "$waiters.lockId"), ne(filter("$waiters", and(eq(ownPlace, me), gt("$$this.order", "$t.ord"))), none))
 
 // fitsIn is whether the others who are alive leave room.
 func fitsIn(k acquireKind) expr {

@@ -25,7 +25,7 @@ func decode(raw bson.Raw, lockID string) (engine.Document, error) {
 		return engine.Document{}, unreadable(err)
 	}
 	var d engine.Document
-	if aboutOthers(&lean.Last) {
+	if aboutOthers(&lean.Last, lean.At) {
 		err := bson.Unmarshal(raw, &d)
 		return d, unreadable(err)
 	}
@@ -45,10 +45,10 @@ func decode(raw bson.Raw, lockID string) (engine.Document, error) {
 	return d, nil
 }
 
-func aboutOthers(last *engine.Last) bool {
+func aboutOthers(last *engine.Last, at time.Time) bool {
 	switch last.Outcome {
 	case engine.Granted, engine.Joined, engine.Again:
-		return len(last.Gone) > 0
+		return len(last.Gone(at)) > 0
 	}
 	return true
 }

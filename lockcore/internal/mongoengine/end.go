@@ -28,7 +28,7 @@ func (k renewKind) stages() []bson.D {
 		own = each(own, cond(and(holds, alone), merge("$$this", doc(v("mode", engine.SharedBy))), "$$this"))
 	}
 	s.put(v("held", cond("$t.g", concat(filter("$held", others), own), "$held")))
-	o := outcome{did: cond("$t.g", engine.Granted, otherwise), position: 0}
+	o := outcome{did: cond("$t.g", engine.Granted, otherwise)}
 	if k.downgrade {
 		o.left = cond("$t.g", "$t.a", none)
 	}
@@ -48,14 +48,14 @@ func (k leaveKind) stages() []bson.D {
 	}
 	var s stages
 	s.put(fresh, v("t.a", filter(heldAndQueue, goes)))
-	s.put(v("t.g", filter("$t.a", running)), v("held", filter("$held", and(not(in("$$this", "$t.a")), lives))), forget, remember)
+	s.put(v("held", filter("$held", and(not(in("$$this", "$t.a")), lives))), forget, remember)
 	if k.undo {
 		kept := and(ownID, isKept, not("$$this.joined"))
-		last := and(ne("$t.g", none), eq(filter("$held", and(ownID, running)), none))
+		last := and(in(engine.Part, "$t.a.state"), eq(filter("$held", and(ownID, running)), none))
 		s.set(v("k", cond(last, filter("$held", kept), none)))
-		s.put(v("t.g", concat("$t.g", "$t.k")), v("held", cond(eq("$t.k", none), "$held", filter("$held", not(kept)))))
+		s.put(v("t.a", concat("$t.a", "$t.k")), v("held", cond(eq("$t.k", none), "$held", filter("$held", not(kept)))))
 	}
-	return s.store(outcome{did: engine.Granted, released: "$t.g", left: "$t.a", gone: gone, position: 0})
+	return s.store(outcome{did: engine.Granted, ended: "$t.a"})
 }
 
 // A release ends a lock ID up to an order, wherever it stands. Outcomes: what was there up to the
@@ -71,15 +71,14 @@ func (k releaseKind) stages() []bson.D {
 	var s stages
 	s.put(fresh, v("t.a", filter(heldAndQueue, upTo)), v("t.rec.lost", wasEvictedBy(k.labelled)))
 	s.put(
-		v("t.g", filter("$t.a", holds)),
-		v("held", concat(filter("$held", and(not(in("$$this", "$t.a")), lives)), each(filter("$t.a", k.drains()), merge("$$this", drained)))),
+		released, v("held", concat(filter("$held", and(not(in("$$this", "$t.a")), lives)), each(filter("$t.a", k.drains()), merge("$$this", drained)))),
 		forget, remember, v("evicted", cond("$t.rec.lost", filter("$evicted", notForgiven(k.labelled)), "$evicted")))
 	if k.labelled {
-		other := and(gt("$$this.at", op("$subtract", "$$NOW", engine.CommitFor.Milliseconds())), ne(list("$$this.lockId", "$$this.label", "$$this.order"), committed))
-		commit := doc(v("lockId", "$t.id"), v("label", "$t.label"), v("order", "$t.ord"), v("at", "$$NOW"))
+		other := ne(list("$$this.lockId", "$$this.label", "$$this.order"), committed)
+		commit := doc(v("lockId", "$t.id"), v("label", "$t.label"), v("order", "$t.ord"))
 		s.put(v("commits", lastOf(concat(filter(ifNull("$commits", none), other), list(commit)), engine.MaxCommits)))
 	}
-	return s.store(outcome{did: engine.Granted, released: "$t.g", gone: gone, position: 0})
+	return s.store(outcome{did: engine.Granted, ended: "$t.a"})
 }
 
 // committed names the release as it is remembered.
@@ -107,19 +106,18 @@ func (k releaseKind) endHold() []bson.D {
 		hold = and(hold, ownLabel)
 	}
 	s.put(fresh, v("t.a", filter("$held", hold)))
-	s.set(v("g", filter("$t.a", holds)))
 	drains := expr(each(filter("$t.a", k.drains()), merge("$$this", drained)))
 	if k.now {
 		drains = none
 	}
 	record := doc(v("lockId", "$t.id"), v("part", "$$this.part"), v("order", "$$this.order"), v("reason", "$t.rec.reason"), v("label", "$t.rec.label"))
 	s.put(
-		v("held", concat(filter("$held", and(not(in("$$this", "$t.a")), lives)), drains)),
-		v("released", lastOf(concat("$released", each(filter("$t.g", running), record)), engine.MaxReleased)))
-	o := outcome{did: engine.Granted, released: "$t.g", position: 0}
+		released, v("held", concat(filter("$held", and(not(in("$$this", "$t.a")), lives)), drains)),
+		v("released", lastOf(concat("$released", each(filter("$t.a", running), record)), engine.MaxReleased)))
+	o := outcome{did: engine.Granted, ended: "$t.a"}
 	if k.force {
 		evicted := doc(v("lockId", "$t.id"), v("label", "$$this.label"), v("fence", "$$this.first"), v("at", "$$NOW"), v("reason", "$t.rec.reason"))
-		o.evidence = each(filter("$t.g", "$$this.createdAt"), evicted)
+		o.evidence = each(filter("$t.a", and(holds, "$$this.createdAt")), evicted)
 	}
 	return s.store(o)
 }
@@ -135,26 +133,25 @@ func (withdrawKind) stages() []bson.D {
 	s.put(fresh)
 	s.set(v("a", filter("$waiters", which)))
 	s.put(v("waiters", cond(eq("$t.a", none), "$waiters", each("$waiters", cond(in("$$this", "$t.a"), merge("$$this", verdict), "$$this")))))
-	return s.store(outcome{did: cond(ne("$t.a", none), engine.Granted, engine.Lost), gone: "$t.a", position: 0})
+	return s.store(outcome{did: cond(ne("$t.a", none), engine.Granted, engine.Lost), ended: "$t.a"})
 }
 
+// released is what a release tells of. What drained before had ended already, and goes on draining.
+var released = v("t.a", filter("$t.a", ne("$$this.state", engine.Draining)))
+
 // lives is false for draining parts whose time is up, and for claims whose place is given up.
-var lives = or(holds, alive, gt("$$this.place", "$$NOW"))
+var lives = or(holds, stillStood)
+
+// stillStood is which places and claims are not given up, and what else is alive.
+var stillStood = gt(largest("$$this.expiresAt", "$$this.place"), "$$NOW")
 
 // What a leave or a release ends, a, is looked for in one go: in what is held and, if the lock ID
 // waits, in the queue, whose items have no state.
 var (
 	heldAndQueue = concat("$held", cond(in("$t.id", "$waiters.lockId"), "$waiters", none))
 	queued       = lte("$$this.state", engine.Claimed)
-	// gone are the places and claims in it that were not given up before.
-	gone = goneOf("$t.a")
 	// forget keeps the places that are not in it.
 	forget = v("waiters", cond(in("$t.id", "$waiters.lockId"), filter("$waiters", not(in("$$this", "$t.a"))), "$waiters"))
 )
-
-// goneOf are the places and claims in a list that were not given up before.
-func goneOf(list expr) expr {
-	return filter(list, and(queued, gt(largest("$$this.expiresAt", "$$this.place"), "$$NOW"), not("$$this.verdict")))
-}
 
 var remember = v("released", lastOf(concat("$released", list("$t.rec")), engine.MaxReleased))

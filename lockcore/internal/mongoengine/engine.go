@@ -96,11 +96,10 @@ func (e *Engine) apply(ctx context.Context, resource, lockID string, values bson
 	}
 }
 
-// An answer is the document without its queue, and without its records but for evidence, unless they
-// are asked for.
+// An answer is the document without its queue, and without its records unless they are asked for.
 var (
 	fullAnswer = answerWithout("waiters", "attn")
-	leanAnswer = answerWithout("waiters", "attn", "released", "undone", "commits")
+	leanAnswer = answerWithout("waiters", "attn", "released", "evicted", "undone", "commits")
 )
 
 func answerWithout(fields ...string) *options.FindOneAndUpdateOptionsBuilder {

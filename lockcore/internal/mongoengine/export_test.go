@@ -25,23 +25,21 @@ var (
 	Remembered     expr = remember.Value
 	ClaimEnd       expr = claimEnd
 	TwiceAsLong    expr = twiceAsLong
-	SupersedesPart expr = eq(list(item("part"), item("state")), list("$t.part", engine.Part))
+	Before         expr = op("$slice", "$t.rest", "$t.at")
+	CutsOffPart    expr = cond(runs, drained, nil)
 	WasCutOff      expr = in(list(engine.Draining, "$t.ord"), each("$t.p", list(item("state"), item("order"))))
 	TooLate        expr = tooLate
-	LaterWaits     expr = laterWaits
 	NotJoined      expr = not(item("joined"))
 	OfHold         expr = ofHold
 	SameOrder      expr = eq(item("order"), "$t.ord")
 	UpToOrder      expr = lte(item("order"), "$t.ord")
 	OverFrom       expr = gte(item("order"), "$t.ord")
-	LaterStands    expr = gt(maxOf("$t.p.order"), "$t.ord")
+	LaterStands    expr = maxOf("$t.p.order")
 	WasEvicted     expr = wasEvicted
-	RecentEvidence expr = gt(item("at"), tooOld)
 	QueueEmpty     expr = eq("$waiters", none)
 	NobodyWaits    expr = nobodyWaits
 	HeldAnything   expr = ne("$t.o", none)
 	HeldAlone      expr = in(engine.Exclusive, "$t.o.mode")
-	IsClaimed      expr = eq("$t.m.state", engine.Claimed)
 	Expiry         expr = item("expiresAt")
 	CountWrite     expr = add("$seq", int64(1))
 	AllThere       expr = eq(size("$t.n"), size("$t.k"))
@@ -50,21 +48,18 @@ var (
 	LastFence      expr = item("fence")
 	Tells          expr = tells
 	HeldAndQueue   expr = heldAndQueue
-	StillStood     expr = gt(largest(item("expiresAt"), item("place")), "$$NOW")
-	GivenUpClaim   expr = and(ownPart, in(item("state"), list(engine.Part, engine.Claimed)), lives)
-	AnyClaim       expr = and(ownPart, in(item("state"), list(engine.Part, engine.Claimed)))
-	NotAhead       expr = not(goesAhead)
-	EndsPlace      expr = and(in("$t.did", list(engine.Granted, engine.Joined)), gte("$t.i", 0))
-	EndsVerdict    expr = and(in("$t.did", list(engine.Granted, engine.Joined, engine.Deadlock)), gte("$t.i", 0))
+	StandingClaim  expr = and(isOwnClaim, stillStood)
+	AnyClaim       expr = isOwnClaim
+	NeedsNoRoom    expr = or("$t.was", acquireKind{}.goesAhead())
+	EndsVerdict    expr = in("$t.did", list(engine.Granted, engine.Joined, engine.Deadlock))
 	// An upgrade is granted, and queued, ahead of the queue.
-	HasTurn        expr = or(eq("$t.m.state", engine.Claimed), ne("$t.o", none), nobodyWaits)
-	HasTurnOfQueue expr = or(eq("$t.m.state", engine.Claimed), nobodyWaits)
-	GoesAhead      expr = or(ne("$t.o", none), eq("$t.m.state", engine.Claimed))
+	HasTurn        expr = or(acquireKind{}.goesAhead(), nobodyWaits)
+	HasTurnOfQueue expr = or("$t.was.place", nobodyWaits)
+	GoesAhead      expr = acquireKind{}.goesAhead()
 	// What the head of the queue may find that is exclusive.
-	SomeExclusive   expr = in(engine.Exclusive, "$t.b.mode")
-	OtherExclusive  expr = ne(filter("$t.b", and(exclusive, ne(item("lockId"), "$t.d.lockId"))), none)
-	NoSmallerLimit  expr = gte(ifNull(item("limit"), engine.Unlimited), ifNull("$t.d.limit", engine.Unlimited))
-	AllServed       expr = largest(1, size("$t.c"))
+	SomeExclusive   expr = in(engine.Exclusive, "$t.l.mode")
+	OtherExclusive  expr = ne(filter("$t.l", and(exclusive, ne(item("lockId"), "$t.d.lockId"))), none)
+	SameLimit       expr = sameLimit
 	IsOtherRun      expr = isOtherRun
 	WasReplaced     expr = wasReplaced
 	OwnLabel        expr = ownLabel
@@ -73,7 +68,7 @@ var (
 	Committed       expr = committed
 	BesideWithin    expr = besideWithin
 	Around          expr = around
-	HeldExclusively expr = in("$t.d.lockId", each(filter("$held", and(exclusive, holds)), item("lockId")))
+	HeldExclusively expr = in(list("$t.d.lockId", engine.Exclusive, true), each("$held", list(item("lockId"), item("mode"), holds)))
 )
 
 // Explain asks the server how it would find the documents of a query.

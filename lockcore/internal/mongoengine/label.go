@@ -14,7 +14,7 @@ import (
 //	label  the request's run label      from  the label that it may replace, or its own      undo  the parts that it undoes
 //	cut  the lock ID of what is cut off      within  the lock ID that it lives within      around  whether that keeps the resource
 //	other  the label of the run that the request may not replace; missing if there is none
-//	out  the party's entries and places that another run made, or that are undone      was  the label that is replaced
+//	out  the party's entries and places that another run made, or that are undone      before  the first of them of another run
 
 func labelValues(a *engine.Acquire) bson.D {
 	if a.Label == "" {
@@ -36,8 +36,9 @@ var (
 	cutOff = append(slices.Clone(drained), v("lockId", "$t.cut"), v("mode", engine.Exclusive))
 	// besideWithin is which entries are neither the party's own nor kept around the request.
 	besideWithin = and(others, ne(list("$$this.lockId", "$$this.state"), list("$t.within", engine.Kept)))
-	// around is which entries are of the lock ID around the request, as long as it keeps the resource.
-	around = and("$t.around", eq(list("$$this.lockId", "$t.id"), list("$t.within", "$t.d.lockId")))
+	// around is which entries are of the lock ID around a request that is let in, as long as that one
+	// keeps the resource.
+	around = and("$t.around", "$t.g", eq("$$this.lockId", "$t.within"))
 )
 
 // speak makes the run of the request the one that speaks for its party, and ends the parts that it
@@ -56,7 +57,7 @@ func (s *stages) speak(k acquireKind) {
 		leaves = or(otherLabel, in("$$this.part", "$t.undo"))
 	}
 	s.set(v("out", cond(goes, filter(concat("$held", "$waiters"), and(ownID, leaves)), none)), v("goes", goes))
-	s.set(v("was", first(filter("$t.out", otherLabel))))
+	s.set(v("before", first(filter("$t.out", otherLabel))))
 	passesOn := cond(isKept, doc(v("label", "$t.label"), v("fence", nextFence), v("order", int64(0)), v("firstOrder", int64(0)), v("handed", false)), cutOff)
 	stays := or(not(in("$$this", "$t.out")), isKept, and(gt("$$this.state", engine.Claimed), alive))
 	fields := doc(
@@ -65,23 +66,19 @@ func (s *stages) speak(k acquireKind) {
 		v("waiters", cond(eq("$t.out", none), "$waiters", filter("$waiters", not(in("$$this", "$t.out"))))),
 		v("fence", cond(in(engine.Kept, "$t.out.state"), nextFence, "$fence")))
 	if k.undoes {
-		undone := ifNull("$undone", none)
-		kept := filter(undone, and(gt("$$this.at", recentlyUndone), not(and(ownID, in("$$this.part", "$t.undo")))))
-		added := each("$t.undo", doc(v("lockId", "$t.id"), v("part", "$$this"), v("at", "$$NOW")))
+		kept := filter(ifNull("$undone", none), not(and(ownID, in("$$this.part", "$t.undo"))))
+		added := each("$t.undo", doc(v("lockId", "$t.id"), v("part", "$$this")))
 		fields = append(fields, v("undone", cond("$t.goes", lastOf(concat(kept, added), engine.MaxUndone), ifNull("$undone", "$$REMOVE"))))
 	}
 	s.put(fields...)
 }
 
-var recentlyUndone = op("$subtract", "$$NOW", engine.UndoneFor.Milliseconds())
-
 // tellsOfRuns adds to the outcome of an acquire what became of other runs.
 func (o *outcome) tellsOfRuns() {
 	o.note = cond(eq("$t.did", engine.OtherRun), "$t.other", o.note)
-	o.released = filter("$t.out", and(running, "$$this.createdAt"))
-	o.gone = goneOf("$t.out")
-	change := doc(v("lockId", "$t.id"), v("label", "$t.was.label"), v("to", "$t.label"), v("fence", int64(0)), v("at", "$$NOW"))
-	o.evidence = cond("$t.was", list(change), none)
+	o.ended = filter("$t.out", not(isKept)) // those go on
+	change := doc(v("lockId", "$t.id"), v("label", "$t.before.label"), v("to", "$t.label"), v("fence", int64(0)), v("at", "$$NOW"))
+	o.evidence = cond("$t.before", list(change), none)
 }
 
 func (k acquireKind) beside() expr {

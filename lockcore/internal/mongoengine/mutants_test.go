@@ -49,10 +49,10 @@ var mutants = []mutant{
 	{"I4", "newcomers do not look at the queue", instead(mongoengine.NobodyWaits, true), "I4/who comes later and could go does not go ahead of who waits"},
 	{"I4", "newcomers go to the head of the queue", operator("$concatArrays", func(arg any) (any, bool) {
 		lists, ok := arg.(bson.A)
-		if !ok || len(lists) != 2 || lists[0] != "$waiters" {
+		if !ok || len(lists) != 3 || !reflect.DeepEqual(lists[0], sent(mongoengine.Before)) {
 			return nil, false
 		}
-		return bson.D{{Key: "$concatArrays", Value: bson.A{lists[1], lists[0]}}}, true
+		return bson.D{{Key: "$concatArrays", Value: bson.A{lists[1], lists[0], lists[2]}}}, true
 	}), "I4/the queue is served in its order"},
 	{"I5", "other lock IDs are taken for one's own", instead(mongoengine.OwnID, true), "I5/release touches only its lock ID, up to its order"},
 	{"I5", "other parts are taken for one's own", instead(mongoengine.OwnPart, true), "I5/renew, leave and withdraw touch only the part and order that they name"},
@@ -62,19 +62,18 @@ var mutants = []mutant{
 	{"I5", "a batch renews what is left of it", instead(mongoengine.AllThere, true), "RenewAll/of one document all are extended, or none"},
 	{"I6", "nothing is remembered of what ended", instead(mongoengine.Remembered, "$released"), "I6/a late copy of a request changes nothing"},
 	{"I6", "what ended is not looked at", instead(mongoengine.OverFrom, false), "I6/a late copy of a request changes nothing"},
-	{"I6", "a later request of the same part is not looked at", instead(mongoengine.LaterStands, false), "rule 2/an order that was superseded is refused and changes nothing"},
+	{"I6", "a later request of the same part is not looked at", instead(mongoengine.LaterStands, nil), "rule 2/an order that was superseded is refused and changes nothing"},
 	{"I6", "when a request was issued is not looked at", instead(mongoengine.TooLate, false), "I6/a request that comes too late after it was issued is refused, though nothing remembers it"},
 	{"I6", "what was cut off is not looked at", instead(mongoengine.WasCutOff, false), "rule 2/an order below one that waits, or was cut off, is refused and changes nothing"},
-	{"I6", "a later request that waits is not looked at", instead(mongoengine.LaterWaits, false), "rule 2/an order below one that waits, or was cut off, is refused and changes nothing"},
+	{"I6", "a later request that waits is not looked at", instead("$t.was.order", nil), "rule 2/an order below one that waits, or was cut off, is refused and changes nothing"},
 	{"I5", "a hold that others entered is taken back", instead(mongoengine.NotJoined, true), "leave/it takes back no hold that another request has entered since, though that has left"},
 	{"I5", "a release by fence ends whatever the lock ID holds", instead(mongoengine.OfHold, mongoengine.OwnID), "release/of a hold by its first fence, a repetition ends nothing that began later"},
-	{"I8", "the superseded part is not cut off", instead(mongoengine.SupersedesPart, false), "I8/a part that was reported lost is not renewed again"},
+	{"I8", "the superseded part is not cut off", instead(mongoengine.CutsOffPart, nil), "I8/a part that was reported lost is not renewed again"},
 	{"I8", "displaced holds are not looked for", instead(mongoengine.WasEvicted, false), "I8/a hold that was displaced is reported lost each time, until it is taken anew"},
 	{"I8", "displaced holds leave no record", operator("$map", func(arg any) (any, bool) {
 		m, ok := arg.(bson.D)
 		return bson.A{}, ok && m[0].Value == "$t.x"
 	}), "I8/a hold that was displaced is reported lost each time, until it is taken anew"},
-	{"I8", "evidence is never too old", instead(mongoengine.RecentEvidence, true), "I8/evidence is forgotten after a day when more is added, which is said"},
 	{"I8", "what was forgotten of the evidence is not said", operator("$arrayElemAt", func(arg any) (any, bool) {
 		items, ok := arg.(bson.A)
 		return nil, ok && items[1] == int32(-engine.MaxEvicted-1)
@@ -102,27 +101,39 @@ var mutants = []mutant{
 		return false, ok && part[0] == "$t.m.order"
 	}), "rule 1/the same part and order again gets the same answer"},
 	{"rule 3", "a lock ID does not join its own hold", either(instead(mongoengine.HeldAlone, false), instead(mongoengine.HeldAnything, false)), "rule 3/another part of the lock ID joins its hold with its fence"},
-	{"rule 4", "an upgrade waits behind the queue", either(instead(mongoengine.GoesAhead, mongoengine.IsClaimed), instead(mongoengine.HasTurn, mongoengine.HasTurnOfQueue)), "rule 4/an upgrade waits for the others who share, ahead of the queue"},
+	{"rule 4", "an upgrade waits behind the queue", either(instead(mongoengine.GoesAhead, "$t.was.place"), instead(mongoengine.HasTurn, mongoengine.HasTurnOfQueue)), "rule 4/an upgrade waits for the others who share, ahead of the queue"},
 	{"rule 4", "an upgrade that could go does not go ahead of the queue", instead(mongoengine.HasTurn, mongoengine.HasTurnOfQueue), "rule 4/a lock ID that shares with nobody upgrades ahead of the queue"},
 	{"rule 4", "upgrades queue like others", field("ahead", "$$REMOVE"), "rule 4/upgrades are ahead of the queue, first come first served among them, and also if it is full"},
-	{"rule 4", "a full queue refuses upgrades", instead(mongoengine.NotAhead, true), "rule 4/upgrades are ahead of the queue, first come first served among them, and also if it is full"},
+	{"rule 4", "a full queue refuses upgrades", instead(mongoengine.NeedsNoRoom, "$t.was"), "rule 4/upgrades are ahead of the queue, first come first served among them, and also if it is full"},
 	{"rule 5", "a kept hold is none", instead(mongoengine.IsKept, false), "kept/that somebody came is a sign of life, whatever the answer"},
 	{"rule 6", "the queue has no bound", instead("$t.most", engine.Unlimited), "rule 6/a full queue takes nobody, and refreshes who is in it"},
-	{"rule 6", "claims are not told from places", instead(mongoengine.IsClaimed, false), "rule 6/a refresh takes a lapsed claim back to the head of the queue"},
+	{"rule 6", "claims are not told from places", instead(mongoengine.AnyClaim, false), "rule 6/a refresh takes a lapsed claim back to the head of the queue"},
 	{"claim", "who slept through one is given no more time", instead(mongoengine.TwiceAsLong, "$t.claim"), "claim/who slept through one is granted by the second, though its slot comes as late as before"},
 	{"claim", "a place that is refreshed forgets what its sleeper slept through", field("claimTTL", "$$REMOVE"), "claim/each that is slept through makes the next stand twice as long, up to the TTL of a place"},
-	{"claim", "one whose place is over goes ahead of the queue", instead(mongoengine.GivenUpClaim, mongoengine.AnyClaim), "claim/one whose place is over does not let its request in ahead of the queue"},
-	{"I12", "verdicts are not looked for", instead("$t.tomb.verdict", nil), "withdraw/it takes one request out of the queue, and its part is told why until it leaves, whatever its order"},
-	{"I12", "verdicts are told once", instead(mongoengine.EndsPlace, mongoengine.EndsVerdict), "withdraw/it takes one request out of the queue, and its part is told why until it leaves, whatever its order"},
+	{"claim", "one whose place is over goes ahead of the queue", instead(mongoengine.StandingClaim, mongoengine.AnyClaim), "claim/one whose place is over does not let its request in ahead of the queue"},
+	{"I12", "verdicts are not looked for", instead("$t.was.verdict", nil), "withdraw/it takes one request out of the queue, and its part is told why until it leaves, whatever its order"},
+	{"I12", "verdicts are told once", operator("$cond", func(arg any) (any, bool) {
+		of, ok := arg.(bson.A)
+		if !ok || of[0] != "$t.g" || of[1] != "$t.rest" {
+			return nil, false
+		}
+		return bson.D{{Key: "$cond", Value: bson.A{sent(mongoengine.EndsVerdict), of[1], of[2]}}}, true
+	}), "withdraw/it takes one request out of the queue, and its part is told why until it leaves, whatever its order"},
 	{"I12", "who was taken out of the queue is served", instead(engine.LongAgo, engine.Never), "withdraw/who was taken out of the queue gets no claim, is in nobody's way, and may leave"},
-	{"settle", "limits behind the first one's are not looked at", instead(mongoengine.NoSmallerLimit, true), "settle/no request is granted with those ahead of it that asks for a smaller limit"},
-	{"settle", "what expired is counted beside the first alone", instead(mongoengine.AllServed, 1), "settle/an expired hold goes if it would exceed the limit beside all who are granted at once"},
+	{"settle", "limits behind the first one's are not looked at", instead(mongoengine.SameLimit, true), "settle/no request is granted with those ahead of it that asks for a smaller limit"},
+	{"settle", "what expired is counted beside the first alone", operator("$setUnion", func(arg any) (any, bool) {
+		ids, ok := arg.(bson.A)
+		if !ok || len(ids) != 3 {
+			return nil, false
+		}
+		return bson.D{{Key: "$setUnion", Value: bson.A{ids[0], ids[2]}}}, true
+	}), "settle/an expired hold goes if it would exceed the limit beside all who are granted at once"},
 	{"settle", "claims are made beside the own exclusive hold", instead(mongoengine.SomeExclusive, mongoengine.OtherExclusive), "settle/no claims beside an exclusive holder, not even its own"},
 	{"settle", "an exclusive hold that has expired is taken to be over", instead(mongoengine.HeldExclusively, false), "settle/a claim beside its own exclusive hold that has expired stands alone: the hold may come back"},
 	{"expiry", "a crowd is none", either(instead(engine.Crowd, engine.Unlimited), instead(int64(engine.Crowd), engine.Unlimited)), "expiry/shared holds that have expired go where they are a crowd, and not before"},
 	{"after", "what a release or a leave ended is not told", operator("$concatArrays", func(arg any) (any, bool) {
 		lists, ok := arg.(bson.A)
-		return "$t.x", ok && lists[0] == "$t.g" && lists[len(lists)-1] == "$t.x"
+		return "$t.x", ok && lists[0] == "$t.a" && lists[len(lists)-1] == "$t.x"
 	}), "after/a claim tells of the hold whose end let it in, and the part that confirms it keeps that"},
 	{"after", "what expired is not told", operator("$filter", func(arg any) (any, bool) {
 		f, ok := arg.(bson.D)
@@ -133,15 +144,15 @@ var mutants = []mutant{
 		return f[0].Value, ok && reflect.DeepEqual(f[1].Value, mongoengine.Tells)
 	}), "after/a kept hold has the fence with which it began, and the trace of who entered last"},
 	{"after", "a kept hold has the fence of who entered last", instead(mongoengine.Began, mongoengine.LastFence), "after/a kept hold has the fence with which it began, and the trace of who entered last"},
-	{"after", "the part that confirms a claim forgets it", instead("$t.m.after", "$$REMOVE"), "after/a claim tells of the hold whose end let it in, and the part that confirms it keeps that"},
+	{"after", "the part that confirms a claim forgets it", instead("$t.was.after", "$$REMOVE"), "after/a claim tells of the hold whose end let it in, and the part that confirms it keeps that"},
+	{"evidence", "what became of the party's hold is not told", field("evidence", false), "evidence/the answer to a request that is busy says what became of its party's hold"},
 	{"gone", "places are not looked for", instead(mongoengine.HeldAndQueue, "$held"), "gone/a leave tells of the place that it gives up, once"},
-	{"gone", "places that had expired are told", instead(mongoengine.StillStood, true), "gone/places that nobody refreshed are not told, nor is a claim that was confirmed"},
 	{"List", "what is contended or kept is not marked", field("attn", bson.A{}), "List/what is contended or kept is listed without plain holds"},
 	{"run", "another run of the party is not looked at", instead(mongoengine.IsOtherRun, false), "run/another run of the party is answered with the label of the one that speaks, and changes nothing"},
 	{"run", "which run was replaced is not looked at", instead(mongoengine.WasReplaced, false), "run/a label that was replaced never returns"},
 	{"run", "what is cut off lets its own party in", instead(mongoengine.CutOff, mongoengine.Drained), "run/a running part of the run before keeps its own party out until it has left"},
 	{"run", "a release ends what any run has", instead(mongoengine.OwnLabel, true), "run/a release of the run before ends nothing of the next"},
-	{"run", "a commit is known by its party alone", instead(mongoengine.Committed, "$t.id"), "run/a release by a run is known for some minutes, also after many others"},
+	{"run", "a commit is known by its party alone", instead(mongoengine.Committed, "$t.id"), "run/a release by a run is known also after many others"},
 	{"undo", "a step that is undone may come back", instead(mongoengine.IsUndone, false), "undo/a step that is undone comes too late, whatever its order, also one that drained before"},
 	{"within", "what its workflow keeps is in a step's way", instead(mongoengine.BesideWithin, mongoengine.Others), "within/what a workflow keeps does not keep its own step out, and nobody else gets in"},
 	{"within", "a step waits behind those who wait for its workflow", instead("$t.around", false), "within/the step goes ahead of the queue as long as its workflow keeps the resource"},

@@ -53,68 +53,76 @@ var (
 	awakeQueue = cond(gt(minOf("$waiters.overdueAt"), "$$NOW"), "$waiters", filter("$waiters", awake))
 )
 
-// besideHead is which entries are not kept by the lock ID that the first of those who wait lives
-// within.
-var besideHead = ne(list("$$this.lockId", "$$this.state"), list(on("$let", doc(v("vars", doc(v("head", first("$t.w")))), v("in", "$$head.within"))), engine.Kept))
-
 // distinct is how many lock IDs there are in ids, a path, beside one.
 func distinct(ids string, beside expr) expr {
 	return size(op("$setDifference", ids, list(beside)))
 }
 
-// settle claims the resource for the first in the queue, and for those right behind it that ask for
-// no smaller limit, as many as there is room for. Then it displaces the expired holds whose room
-// was given away, in this way or by the request itself, if granted holds, to who. It keeps in t
+// settle claims the resource for the first in the queue, and for those right behind it with the same
+// limit, as many as there is room for. Then it displaces the expired holds whose room was given
+// away, in this way or by the request itself, if granted holds, to who. It keeps in t
 //
-//	w  those who wait and are not passed over, so many as one write serves at most
-//	d  the first of them; later, to whom room was given      l  what is alive      b  and not kept around the first
+//	w  those who wait and are not passed over, so many as one write serves at most      d  the first of them
+//	to  to whom room is given: d, or who      l  what is alive, and not kept around d
 //	c  the claims, which are taken out of the queue      x  the expired holds that are displaced
 func (s *stages) settle(o outcome) {
+	s.set(v("w", op("$slice", awakeQueue, engine.SettleMost)))
 	// Who is alive matters to those who wait; and beside a crowd, to what has expired.
 	expired := lte(minOf("$held.expiresAt"), "$$NOW")
-	matters := ne("$waiters", none)
+	matters := ne("$t.w", none)
 	if o.crowd {
 		matters = or(matters, expired)
 	}
-	s.set(v("w", op("$slice", awakeQueue, engine.SettleMost)), v("l", cond(matters, filter("$held", alive), none)))
-	s.set(v("d", first("$t.w")), v("b", filter("$t.l", besideHead)))
-	held := in("$t.d.lockId", each(filter("$held", and(exclusive, holds)), "$$this.lockId"))
-	limit := cond(held, 1, ifNull("$t.d.limit", engine.Unlimited)) // it may come back with what it held
-	room := op("$subtract", limit, distinct("$t.b.lockId", "$t.d.lockId"))
-	run := op("$indexOfArray", concat(each("$t.w", gte(ifNull("$$this.limit", engine.Unlimited), ifNull("$t.d.limit", engine.Unlimited))), list(false)), false)
-	s.set(v("c", op("$slice", "$t.w", cond(in(engine.Exclusive, "$t.b.mode"), 0, largest(0, op("$min", room, cond("$t.d.within", 1, run)))))))
-	given := expr(ne("$t.c", none))
+	to, given := expr(first("$t.w")), expr(ne("$t.c", none))
 	if o.granted != nil {
-		s.set(v("d", cond(given, "$t.d", cond(o.granted, o.whom(), nil))))
-		given = gt("$t.d", nil)
+		to, given = cond(o.granted, o.whom(), to), or(given, o.granted)
 	}
-	crowded := gt(add(distinct("$held.lockId", "$t.d.lockId"), largest(1, size("$t.c"))), op("$min", "$t.d.limit", engine.Crowd))
 	if o.crowd {
 		given = and(given, expired)
 	}
-	// Unless one of them was passed over, those who are granted are the first of the queue.
-	behind := cond(eq("$t.c", op("$slice", "$waiters", size("$t.c"))), op("$slice", "$waiters", size("$t.c"), engine.Unlimited),
-		filter("$waiters", not(in("$$this", "$t.c"))))
-	waiters := cond(eq("$t.c", none), "$waiters", behind)
-	gone := and(not(in("$$this.lockId", list("$t.d.lockId", "$t.d.within"))), or(exclusive, and(crowded, not(in("$$this.lockId", concat("$t.l.lockId", "$t.c.lockId"))))))
+	s.set(v("d", first("$t.w")), v("to", to), v("l", cond(matters, filter("$held", and(alive, besideHead)), none)))
+	s.set(v("c", claims))
+	crowded := gt(size(op("$setUnion", "$held.lockId", "$t.c.lockId", list("$t.to.lockId"))), op("$min", "$t.to.limit", engine.Crowd))
+	spared := in("$$this.lockId", concat("$t.l.lockId", "$t.c.lockId", list("$t.d.within")))
+	gone := list(not(in("$$this.lockId", list("$t.to.lockId", "$t.to.within"))), or(exclusive, and(crowded, not(spared))))
 	if o.within {
-		gone = cond(around, running, gone)
+		gone = list(cond(around, running, and(gone...)))
 	}
-	s.put(v("waiters", waiters), v("t.x", cond(given, filter("$held", and(lte("$$this.expiresAt", "$$NOW"), holds, gone)), none)))
+	s.put(v("waiters", cond(eq("$t.c", none), "$waiters", filter("$waiters", not(in("$$this", "$t.c"))))),
+		v("t.x", cond(given, filter("$held", and(append(list(lte("$$this.expiresAt", "$$NOW"), holds), gone...)...)), none)))
 }
 
-// outcome is what an operation says in last. Nil is none.
+// besideHead is which entries are not kept by the lock ID that the first of those who wait lives
+// within.
+var besideHead = ne(list("$$this.lockId", "$$this.state"), list(on("$let", doc(v("vars", doc(v("head", first("$t.w")))), v("in", "$$head.within"))), engine.Kept))
+
+// claims are those of w who are granted claims: none beside what is exclusive, not even their own
+// party's; one if the first lives within a hold; else as many as there is room for of those with its
+// limit. If its own exclusive hold has expired, that may come back, and needs the room.
+var claims = func() expr {
+	held := in(list("$t.d.lockId", engine.Exclusive, true), each("$held", list("$$this.lockId", "$$this.mode", holds)))
+	room := op("$subtract", cond(held, 1, ifNull("$t.d.limit", engine.Unlimited)), distinct("$t.l.lockId", "$t.d.lockId"))
+	run := op("$indexOfArray", concat(each("$t.w", sameLimit), list(false)), false)
+	some := op("$slice", "$t.w", largest(0, op("$min", room, cond("$t.d.within", 1, run))))
+	return cond(or(eq("$t.w", none), in(engine.Exclusive, "$t.l.mode")), none, some)
+}()
+
+var sameLimit = eq("$$this.limit", "$t.d.limit")
+
+// outcome is what an operation says in last.
 type outcome struct {
 	// granted is whether the request gave room to who, by default itself with its limit. crowd says
 	// that many others may hold beside who, so that a path is worth asking before each of them is
 	// looked at.
 	granted, who expr
 	crowd        bool
-	// note is what last says of the outcome did.
-	did, position, note expr
-	// released are the entries of holds that the operation ended; left are more that were in the way;
-	// gone are places and claims that were given up; evidence are records that it leaves.
-	released, left, gone, evidence expr
+	// note and position are what last says of the outcome did.
+	did, note, position expr
+	// about is whether evidence is about the lock ID that asks.
+	about expr
+	// ended are the entries and places that the operation ended; left are more that were in the way;
+	// evidence are records that it leaves.
+	ended, left, evidence expr
 	// within says that what the request lives within is not displaced by it.
 	within bool
 }
@@ -142,39 +150,40 @@ func together(lists ...expr) expr {
 func (s *stages) store(o outcome) []bson.D {
 	s.settle(o)
 	claim := merge("$$this", doc(
-		v("state", engine.Claimed), v("expiresAt", claimEnd), v("claimedAt", "$$NOW"), v("place", "$$this.expiresAt"),
-		v("after", after(together(o.released, o.left, "$t.x")))))
-	record := doc(v("lockId", "$$this.lockId"), v("label", "$$this.label"), v("fence", "$$this.first"), v("at", "$$NOW"), v("by", "$t.d.lockId"))
+		v("state", engine.Claimed), v("expiresAt", claimEnd), v("claimedAt", "$$NOW"), v("place", "$$this.expiresAt"), v("overdueAt", nil),
+		v("after", after(together(o.ended, o.left, "$t.x")))))
+	record := doc(v("lockId", "$$this.lockId"), v("label", "$$this.label"), v("fence", "$$this.first"), v("at", "$$NOW"), v("by", "$t.to.lockId"))
 	lost := expr("$t.x")
 	if o.within { // what is kept around the request is not lost
 		lost = filter(lost, not(around))
 	}
-	evidence, adds := together(o.evidence, each(lost, record)), expr(ne("$t.x", none))
-	if o.evidence != nil || o.within {
-		adds = ne(evidence, none)
+	evidence, adds := together(o.evidence, each(lost, record)), ne("$t.x", none)
+	if o.evidence != nil {
+		adds = or(adds, ne(o.evidence, none))
 	}
-	last := doc(v("outcome", o.did), v("released", together(o.released)), v("expired", "$t.x"), v("gone", together(o.gone)), v("position", o.position),
-		v("length", size("$waiters")))
 	if o.note == nil {
 		o.note = "$$REMOVE" // what the write before said must not stay
 	}
-	last = append(last, v("note", o.note))
+	if o.position == nil {
+		o.position = 0
+	}
+	if o.about == nil {
+		o.about = "$$REMOVE"
+	}
+	last := doc(v("outcome", o.did), v("evidence", o.about), v("ended", together(o.ended)), v("expired", "$t.x"), v("position", o.position), v("length", size("$waiters")),
+		v("note", o.note))
 	*s = append(*s, on("$set", doc(
 		v("seq", add("$seq", int64(1))), v("at", "$$NOW"),
 		v("held", concat(cond(eq("$t.x", none), "$held", filter("$held", not(in("$$this", "$t.x")))), each("$t.c", claim))),
-		v("evicted", cond(adds, lastOf(concat(filter("$evicted", gt("$$this.at", tooOld)), evidence), engine.MaxEvicted), "$evicted")),
-		v("since", largest(ifNull("$since", tooOld), cond(adds, largest(
-			maxOf(filter("$evicted.at", lte("$$this", tooOld))),
-			op("$arrayElemAt", concat("$evicted.at", each(together(o.evidence, lost), "$$NOW")), -engine.MaxEvicted-1)), nil))),
+		// Who adds evidence forgets what was too much before, and since says so.
+		v("evicted", cond(adds, concat(lastOf("$evicted", engine.MaxEvicted), evidence), "$evicted")),
+		v("since", largest(ifNull("$since", op("$subtract", "$$NOW", "$t.mem")), cond(adds, op("$arrayElemAt", "$evicted.at", -engine.MaxEvicted-1), nil))),
 		v("idleAt", idleAt), v("attn", attn),
 		v("last", last),
 		v("t", "$$REMOVE"),
 	)))
 	return *s
 }
-
-// tooOld is up to when evidence is forgotten, and may have gone with an earlier document.
-var tooOld = op("$subtract", "$$NOW", "$t.mem")
 
 // claimEnd is the end of a claim made now: whoever slept through one has longer.
 var claimEnd = add("$$NOW", largest("$t.claim", "$$this.claimTTL"))

@@ -75,7 +75,7 @@ func (w *world) tellWrite(c *command, after *engine.Document) {
 	case engine.Leave:
 		w.noted(c.p.name, c.lockID, "leave %s %s/%d undo %v%s", op.Resource, op.LockID, op.Order, op.Undo, copied)
 	case engine.Release:
-		w.noted(c.p.name, c.lockID, "release %s %s/%d force %v: ended %d%s", op.Resource, op.LockID, op.Order, op.Force, len(after.Last.Released), copied)
+		w.noted(c.p.name, c.lockID, "release %s %s/%d force %v: ended %d%s", op.Resource, op.LockID, op.Order, op.Force, len(after.Last.Released()), copied)
 	case engine.Withdraw:
 		if op.Order >= 0 {
 			w.noted(c.p.name, op.LockID, "withdraw %s %s/%d: %s %s%s", op.Resource, op.LockID, op.Order, after.Last.Outcome, op.Reason, copied)
