@@ -154,6 +154,9 @@ func (s *State) WithScope(ctx workflow.Context) (workflow.Context, *Scope) {
 	return with(ctx, func(a *asked) { a.scope = scope }), scope
 }
 
+// Return notes that the saga's function has returned, and leaves what it holds to the end of the run.
+func (c *Scope) Return() { c.coroutine = nil }
+
 // ScopeFrom returns the scope of the innermost saga around ctx, nil if there is none.
 func ScopeFrom(ctx workflow.Context) *Scope { return askedOf(ctx).scope }
 
