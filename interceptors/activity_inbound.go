@@ -120,7 +120,8 @@ func (a *activityInbound) enterGuard(ctx context.Context, run protocol.Run, guar
 		return leases, nil
 	}
 	protocol.TellAncestors(err, run, guard.Ancestors)
-	refused := errors.Is(err, lockcore.ErrInvalid) // and nothing was sent
+	// Nothing was sent, or nothing stands that is this attempt's.
+	refused := errors.Is(err, lockcore.ErrInvalid) || errors.Is(err, lockcore.ErrSuperseded)
 	err = enterFailure(ctx, guard, req, protocol.Asked(err, "Locks."))
 	if _, parked := protocol.Parked(err); refused {
 		return nil, err

@@ -279,6 +279,9 @@ func (l *Locker) ask(outer context.Context, req *Request, op engine.Acquire, beh
 	l.afterWrite(outer, &d, ending{by: op.LockID})
 	span.asked.again = answerLost
 	lease, err := answer(&op, &d, sent)
+	if err == nil && d.Last.Outcome == engine.Again && req.First && req.lostAt.IsZero() {
+		lease, err = Lease{}, &SupersededError{Resource: op.Resource, LockID: op.LockID, Part: op.Part, Order: req.Order, By: req.Order}
+	}
 	lease.owner, lease.lostAt = req.Owner, req.lostAt
 	if err == nil {
 		span.took(&d, op.LockID, lease.Fence)

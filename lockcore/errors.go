@@ -123,6 +123,9 @@ type SupersededError struct {
 
 func (e *SupersededError) Error() string {
 	what := "a later request of the same part"
+	if e.By == e.Order {
+		what = "another request of the same part"
+	}
 	if e.Released {
 		what = "a release"
 	}

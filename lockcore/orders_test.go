@@ -228,6 +228,23 @@ func (e *unheardEngine) Acquire(ctx context.Context, op engine.Acquire) (engine.
 	return d, err
 }
 
+// TestAFirstRequestDoesNotShareAPart that stands by its order.
+func TestAFirstRequestDoesNotShareAPart(t *testing.T) {
+	t.Parallel()
+	l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})
+	req := one("a", lockcore.Exclusive("r"))
+	req.Part, req.Order, req.First = "step", lockcore.Order{Schedule: 1, Attempt: 1}, true
+	leases, err := l.Enter(t.Context(), req, false)
+	require.NoError(t, err)
+	_, err = l.Enter(t.Context(), req, false)
+	require.ErrorIs(t, err, lockcore.ErrSuperseded)
+	_, err = l.Renew(t.Context(), leases...)
+	require.NoError(t, err, "the part stands")
+	req.First = false
+	_, err = l.Enter(t.Context(), req, false)
+	require.NoError(t, err)
+}
+
 func TestASemaphoreOfNoPlacesIsRefused(t *testing.T) {
 	t.Parallel()
 	l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})

@@ -16,7 +16,8 @@ import (
 type Status struct {
 	Resource string `json:"resource"`
 	Holder
-	// Order is the request's, of a waiter. Together with LockID and Part it names the request.
+	// Order is the request's, of a waiter and of a claim; together with LockID and Part it names the
+	// request. Of a hold that is kept it is that of the last request which entered it.
 	Order Order `json:"order,omitzero"`
 	// Position is a waiter's place in the queue, as in BusyError; otherwise 0.
 	Position int `json:"position,omitempty"`
@@ -102,7 +103,9 @@ func statusesOf(d *engine.Document) []Status {
 	for _, h := range holders(d) {
 		s := Status{Resource: d.ID, Holder: h}
 		if k := d.Kept(h.LockID); k != nil && h.State == StateHolding {
-			s.HandedOver = k.HandedOver
+			s.HandedOver, s.Order = k.HandedOver, orderOf(k.Order)
+		} else if c := d.Claim(h.LockID, h.Part); c != nil && h.State == StateClaimed {
+			s.Order = orderOf(c.Order)
 		}
 		out = append(out, s)
 	}

@@ -116,6 +116,11 @@ type Request struct {
 	// Part, or that Enter queues, has to bring one: it is asked again by it. Defaults to the first of
 	// a new part.
 	Order Order `json:"order"`
+	// First says that the caller has not sent this Order before. If a part stands by it nevertheless,
+	// it is another user's who counts alike, such as an attempt of an activity whose count was reset:
+	// the answer is a *SupersededError, and the part stands. Defaults to false: a repeated request gets
+	// the part that it was granted.
+	First bool `json:"first,omitempty"`
 	// TTL is how long the part may be silent: 100 ms or more, or Forever. Defaults to Config.TTL.
 	TTL time.Duration `json:"ttl,omitempty"`
 	// Keep lets the hold stand when its last part has left, until it is released or HoldTTL has passed

@@ -18,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/temporal-lockstep/lockstep/activities"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
@@ -105,6 +106,49 @@ func TestAStepWhoseActivityIsResetRunsAgain(t *testing.T) {
 			b.requireFree(t, account.Name)
 		})
 	}
+}
+
+// The attempt that was reset is deaf and outlives its timeout, and the next one has its number: each has a part of its own.
+func TestAnAttemptDoesNotShareThePartOfOneThatHadItsNumber(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+			StartToCloseTimeout: time.Second, RetryPolicy: &temporal.RetryPolicy{InitialInterval: 2 * time.Second},
+		})
+		return do(workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}}), "Deaf")
+	})
+	goes, looked := make(chan struct{}), make(chan error, 1)
+	b.work(t, sdkworker.Options{}, map[string]any{"Deaf": func(ctx context.Context) error {
+		if b.write("ran"); len(b.read()) > 1 {
+			return nil
+		}
+		<-goes // it does not look at ctx
+		busy, valid := b.isBusy(t, account.Name), activities.Leases(ctx)[0].Valid()
+		if valid && !busy {
+			looked <- errors.New("it trusts its lock, which is free")
+		}
+		close(looked)
+		return nil
+	}})
+	run := b.start(t, "W")
+	b.untilActivity(t, run, func(a *workflowpb.PendingActivityInfo) bool {
+		return a.GetState() == enumspb.PENDING_ACTIVITY_STATE_SCHEDULED && a.GetAttempt() > 1
+	}, "the attempt is not over")
+	b.resetActivities(t, run, "Deaf")
+	require.NoError(t, run.Get(t.Context(), nil))
+	close(goes)
+	require.NoError(t, <-looked)
+}
+
+// isBusy reports whether another party cannot have a resource.
+func (b *bundle) isBusy(t *testing.T, name string) bool {
+	t.Helper()
+	s, err := b.locker.TryAcquire(context.WithoutCancel(t.Context()), lockcore.Request{LockID: "looks", Resources: []lockcore.Resource{lockcore.Exclusive(name)}})
+	if err != nil {
+		return errors.Is(err, lockcore.ErrBusy)
+	}
+	return s.Release(context.WithoutCancel(t.Context())) != nil
 }
 
 // untilFailed waits until the attempt of Fail that has begun is over, and no other has begun.

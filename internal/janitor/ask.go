@@ -53,23 +53,28 @@ type answer struct {
 // pendingActivity is one that runs, or waits for its next attempt.
 type pendingActivity struct{ id, activityType string }
 
-// isOver reports whether the step whose entry it is has ended without giving the entry up. A step
-// of scope step is told by the lock ID of its own. One of the workflow's lock ID is not told from
-// others, and may be any that is pending.
+// isOver reports whether the step whose entry it is has ended without giving the entry up. The wait
+// of a step is named by the number of its scheduling, which is in the entry's order. The step itself
+// is told by its lock ID, in scope step. One of the workflow's lock ID may be any activity.
 func (a *answer) isOver(e *lockcore.Status) bool {
 	_, step, err := protocol.ParseLockID(e.LockID)
 	switch {
 	case err != nil || a.verdict != open || !a.settled:
 		return false
 	case step == "":
-		return e.State == lockcore.StateWaiting && len(a.pending) == 0
+		return e.State == lockcore.StateWaiting && !slices.ContainsFunc(a.pending, func(p pendingActivity) bool { return p.mayAwait(e.Order) })
 	default:
-		return !slices.ContainsFunc(a.pending, func(p pendingActivity) bool { return p.mayBe(step) })
+		return !slices.ContainsFunc(a.pending, func(p pendingActivity) bool { return p.mayAwait(e.Order) && p.mayBe(step) })
 	}
 }
 
-// mayBe reports whether the activity may be an attempt of a step, or the wait of one. The step is
-// named by a guard, as number and type, or by a rule, as ID and time.
+// mayAwait reports whether the activity is the wait of a scheduling, or no wait.
+func (p pendingActivity) mayAwait(order lockcore.Order) bool {
+	return p.activityType != protocol.ActivityWait || p.id == protocol.WaitID(order.Schedule)
+}
+
+// mayBe reports whether the activity may be an attempt of a step, or a wait. The step is named by a
+// guard, as number and type, or by a rule, as ID and time.
 func (p pendingActivity) mayBe(step string) bool {
 	_, guarded, _ := strings.Cut(step, "/")
 	ruled, _, _ := strings.Cut(step, "@")

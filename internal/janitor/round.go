@@ -118,7 +118,9 @@ func (r *round) tend(ctx context.Context, s *suspect, found *answer) {
 			r.extend(ctx, e)
 		}
 	}
-	r.release(ctx, over, "its step has ended")
+	for _, e := range over { // a step that asks again meanwhile has a greater order
+		r.releaseTo(ctx, lockcore.LastAttempt(e.Order.Schedule), []lockcore.Status{e}, "its step has ended")
+	}
 	r.release(ctx, left, "its workflow run has continued as new, and not handed it over")
 }
 
@@ -187,6 +189,11 @@ func (r *round) leave(ctx context.Context, e lockcore.Status) {
 // release ends all that parties have which ask for nothing any more. So nothing new is ended if it
 // was listed long before.
 func (r *round) release(ctx context.Context, entries []lockcore.Status, why string) {
+	r.releaseTo(ctx, lockcore.Order{}, entries, why)
+}
+
+// releaseTo is release up to an order; the zero one is none.
+func (r *round) releaseTo(ctx context.Context, order lockcore.Order, entries []lockcore.Status, why string) {
 	type party struct{ lockID, run string }
 	resources := map[party][]string{}
 	for _, e := range entries {
@@ -197,7 +204,7 @@ func (r *round) release(ctx context.Context, entries []lockcore.Status, why stri
 		slices.Sort(names)
 		for batch := range slices.Chunk(slices.Compact(names), releaseBatch) {
 			err := r.Locker.Release(ctx, lockcore.Release{
-				LockID: of.lockID, Run: of.run, Resources: batch, Orphaned: protocol.Cut("released by the janitor, since "+why, protocol.MaxName),
+				LockID: of.lockID, Run: of.run, Resources: batch, Order: order, Orphaned: protocol.Cut("released by the janitor, since "+why, protocol.MaxName),
 			})
 			if err != nil {
 				r.failed(ctx, "release", of.lockID, err)

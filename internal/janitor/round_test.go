@@ -113,8 +113,8 @@ func TestAQuestionThatFailsChangesNothing(t *testing.T) {
 	})
 }
 
-// TestAPlaceThatAnOpenRunHasLeftIsGivenUp: nothing is pending in the run by which the request
-// could come back. What the run keeps stands, and so does a request that came since.
+// TestAPlaceThatAnOpenRunHasLeftIsGivenUp: only another wait is pending in the run, by which the
+// request cannot come back. What the run keeps stands, and so does a request that came since.
 func TestAPlaceThatAnOpenRunHasLeftIsGivenUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -127,7 +127,7 @@ func TestAPlaceThatAnOpenRunHasLeftIsGivenUp(t *testing.T) {
 		w.is("w/r", answer{verdict: open})
 		j := w.janitor(t)
 		require.Zero(t, w.round(t, j).Released)
-		w.is("w/r", answer{verdict: open, settled: true})
+		w.is("w/r", answer{verdict: open, settled: true, pending: []pendingActivity{{"lockstep-wait-7", "lockstep.Wait"}}})
 		w.before = func() {
 			w.before = nil
 			again := request("ns/w", "r", "busy too", time.Hour)
@@ -173,7 +173,8 @@ func TestWhatAStepLeavesIsGivenUpWhenTheStepHasEnded(t *testing.T) {
 	}{
 		"a task is outstanding":        {answer{verdict: open}, false},
 		"it is pending":                {answer{verdict: open, settled: true, pending: []pendingActivity{{"7", "Debit"}}}, false},
-		"a wait is pending":            {answer{verdict: open, settled: true, pending: []pendingActivity{{"lockstep-wait-9", "lockstep.Wait"}}}, false},
+		"its wait is pending":          {answer{verdict: open, settled: true, pending: []pendingActivity{{"lockstep-wait-1", "lockstep.Wait"}}}, false},
+		"another wait is pending":      {answer{verdict: open, settled: true, pending: []pendingActivity{{"lockstep-wait-9", "lockstep.Wait"}}}, true},
 		"another one is pending":       {answer{verdict: open, settled: true, pending: []pendingActivity{{"7", "Credit"}}}, true},
 		"nothing is pending":           {answer{verdict: open, settled: true}, true},
 		"its run has an heir":          {answer{verdict: inherited}, false},

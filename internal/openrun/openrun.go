@@ -55,7 +55,9 @@ func Enter(ctx context.Context, locker Locker, own protocol.Run, req lockcore.Re
 	if err := undoAlso(ctx, locker, own, &req, own.RunID); err != nil {
 		return nil, err
 	}
+	req.First = true
 	leases, err := locker.Enter(ctx, req, queue)
+	req.First = false
 	var other *lockcore.OtherRunError
 	for n := 0; errors.As(err, &other); n++ {
 		current, failed := IsCurrent(ctx, own)

@@ -88,10 +88,13 @@ func (s *Story) checkFences() (all []Violation) {
 		}
 	}
 	for name, grants := range byResource {
-		for _, later := range grants {
+		for i, later := range grants {
+			// Who joins what its workflow has gets the fence of that hold. A repeated request is not told that it joined.
+			if later.Joined || slices.ContainsFunc(grants[:i], func(g grant) bool { return g.Workflow == later.Workflow && g.Fence == later.Fence }) {
+				continue
+			}
 			for _, earlier := range grants {
-				// A party's steps have one fence as long as its hold stands.
-				if earlier.begin < later.At && (earlier.Fence > later.Fence || earlier.Fence == later.Fence && earlier.Workflow != later.Workflow) {
+				if earlier.begin < later.At && earlier.Fence >= later.Fence {
 					all = append(all, Violation{
 						Check: "fences", At: later.begin, Involved: []string{earlier.Workflow, later.Workflow},
 						Text: fmt.Sprintf("%s: %s of %s has the fence %d, and %s of %s had %d before",

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -94,7 +95,8 @@ func checkSaga(scope *Scope, failed bool, steps map[int]*undoable, at map[int]po
 }
 
 // checkVain finds compensations of steps that never ran, in a run that knows it: each attempt found its locks busy, and was
-// the first of its scheduling. Nothing is known if a process died, or an operator meddled.
+// the first of its scheduling. Nothing is known if a process died, if an operator meddled, of what a rule was in the way, or
+// if the workflow had one of the step's resources before.
 func (s *Story) checkVain() (all []Violation) {
 	if !s.calm {
 		return nil
@@ -111,7 +113,7 @@ func (s *Story) checkVain() (all []Violation) {
 			continue
 		}
 		scope := s.byScope[[2]string{a.Run, a.Call.Instance}]
-		if a.Call.Node.Undo != "step" || !tried[a.key()] || ran[a.key()] || len(s.meddled[a.Workflow]) > 0 ||
+		if a.Call.Node.Undo != "step" || len(a.Call.Node.Rule) > 0 || !tried[a.key()] || ran[a.key()] || len(s.meddled[a.Workflow]) > 0 || s.hadBefore(a) ||
 			scope == nil || scope.leaving == nil || scope.leaving.Type != "deadlock" && scope.leaving.Type != "busy" {
 			continue
 		}
@@ -122,6 +124,15 @@ func (s *Story) checkVain() (all []Violation) {
 		})
 	}
 	return all
+}
+
+// hadBefore reports whether another step of a's workflow ran under one of its resources before.
+func (s *Story) hadBefore(a *Attempt) bool {
+	return slices.ContainsFunc(s.attempts, func(b *Attempt) bool {
+		return b.Workflow == a.Workflow && b.key() != a.key() && b.begin != 0 && b.begin < a.At && slices.ContainsFunc(b.Call.Node.Needs, func(n Need) bool {
+			return slices.ContainsFunc(a.Call.Node.Needs, func(own Need) bool { return own.Name == n.Name })
+		})
+	})
 }
 
 // position is where a node stands in the plan: the index among its siblings at each level, negative among parallel ones.

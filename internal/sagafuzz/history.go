@@ -58,7 +58,10 @@ type Story struct {
 	order map[string]int
 	// meddled is what was done to each workflow.
 	meddled map[string][]string
-	calm    bool
+	// began is when each run was seen first, ended when its workflow's runs until then were ended from outside.
+	began map[string]int64
+	ended map[string][]int64
+	calm  bool
 }
 
 // Read makes a story of a log, which is in time order.
@@ -66,12 +69,13 @@ func Read(records []Record) *Story {
 	s := &Story{
 		Records: records, byScope: map[[2]string]*Scope{}, stops: map[string][]int64{}, killed: map[string]int64{},
 		resetFrom: map[string]string{}, order: map[string]int{}, meddled: map[string][]string{}, calm: true,
+		began: map[string]int64{}, ended: map[string][]int64{},
 	}
 	execs := map[string]*Attempt{}
 	for i := range records {
 		r := &records[i]
 		if _, seen := s.order[r.Run]; !seen && r.Run != "" {
-			s.order[r.Run] = len(s.order)
+			s.order[r.Run], s.began[r.Run] = len(s.order), r.At
 		}
 		switch r.What {
 		case Enter:
@@ -82,7 +86,9 @@ func Read(records []Record) *Story {
 				a.add(r)
 			}
 		case Locked, Leaving, HandOver, Returned:
-			s.scope(r)
+			if !s.isPast(r) {
+				s.scope(r)
+			}
 		case Closed: // the end of a run is that of its root scope
 			root := *r
 			root.What, root.Scope = Returned, rootScope
@@ -93,6 +99,9 @@ func Read(records []Record) *Story {
 			s.stops[r.Other], s.calm = append(s.stops[r.Other], r.At), false
 		case Meddled:
 			s.meddled[r.Workflow] = append(s.meddled[r.Workflow], r.Type)
+			if r.Error == "" && (r.Type == "terminate" || r.Type == "reset" || r.Type == "restart") {
+				s.ended[r.Workflow] = append(s.ended[r.Workflow], r.At)
+			}
 			if r.Type == "reset" && r.Other != "" {
 				s.resetFrom[r.Other] = r.Run
 			}
@@ -102,6 +111,11 @@ func Read(records []Record) *Story {
 		s.trust(a)
 	}
 	return s
+}
+
+// isPast reports whether a run's code says something after the run was ended, as in a process that was stopped meanwhile.
+func (s *Story) isPast(r *Record) bool {
+	return slices.ContainsFunc(s.ended[r.Workflow], func(at int64) bool { return s.began[r.Run] < at && at < r.At })
 }
 
 func (a *Attempt) add(r *Record) {

@@ -28,6 +28,7 @@ const rootScope = "root"
 type Held struct {
 	Resource string
 	Fence    int64
+	Joined   bool `json:",omitempty"`
 }
 
 // Record is a line of the log. What is set depends on What.

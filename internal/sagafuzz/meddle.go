@@ -27,13 +27,13 @@ func (p *play) meddle(ctx context.Context, w *Workflow, f WorkflowFault) (err er
 	case "activity":
 		err = p.resetActivity(ctx, p.id(w), f.Pick)
 	}
-	p.log.Write(record)
 	var gone *serviceerror.NotFound
 	var early *serviceerror.FailedPrecondition
 	var invalid *serviceerror.InvalidArgument
 	if errors.As(err, &gone) || errors.As(err, &early) || errors.As(err, &invalid) {
-		return nil // it has ended, or has no such activity or workflow task
+		record.Error, err = err.Error(), nil // it has ended, or has no such activity or workflow task
 	}
+	p.log.Write(record)
 	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 		return nil // the server is slow; no check needs to know whether it was done
 	}

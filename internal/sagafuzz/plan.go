@@ -205,8 +205,8 @@ func (p *planner) top() Node {
 
 func (p *planner) saga(depth int) Node {
 	n := p.node(Saga)
-	n.Retries = 6*p.IntN(2) - 1 // -1 for never
-	alone := p.one(8)
+	n.Retries = 6*p.IntN(2) - 1    // -1 for never
+	alone := p.one(8) && depth > 1 // within another saga it would keep the semaphore while that waits
 	need := p.semaphore()
 	for range 1 + p.IntN(3) {
 		if alone {

@@ -227,7 +227,7 @@ func (p *player) work(ctx context.Context, long time.Duration, deaf bool) (err e
 	exec, _ := ctx.Value(execKey{}).(string)
 	begin := &Record{What: Begin, Exec: exec}
 	for _, l := range activities.Leases(ctx) {
-		begin.Held = append(begin.Held, Held{Resource: l.Resource, Fence: l.Fence})
+		begin.Held = append(begin.Held, Held{Resource: l.Resource, Fence: l.Fence, Joined: l.Joined})
 	}
 	p.log.Write(begin)
 	done := ctx.Done()

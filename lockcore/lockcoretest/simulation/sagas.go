@@ -62,6 +62,9 @@ func (a *actor) step(rs []lockcore.Resource, held map[string]bool) bool {
 		done := make(chan outcome, 1)
 		a.w.actors.Add(1)
 		work := a.d.between(30*time.Millisecond, 2*time.Second)
+		if a.d.upTo(8) == 0 { // it outlasts its timeout
+			work += 5 * time.Second
+		}
 		go a.attempt(p, req, work, done)
 		var err error
 		timeout := time.NewTimer(6 * time.Second)
@@ -70,6 +73,9 @@ func (a *actor) step(rs []lockcore.Resource, held map[string]bool) bool {
 			err = o.err
 		case <-timeout.C:
 			a.w.note(a.name, a.lockID, "attempt %d of %s in %s has timed out", attempt, req.Part, p.name)
+			if a.d.upTo(4) == 0 { // an operator resets the activity, whose attempts count from 1 again
+				attempt = 0
+			}
 			continue
 		}
 		timeout.Stop()
@@ -103,6 +109,7 @@ func (a *actor) anyProcess() *process {
 func (a *actor) attempt(p *process, req lockcore.Request, work time.Duration, done chan outcome) {
 	defer a.w.actors.Done()
 	ctx, c := a.begin(a.ctx, p, "enter "+names(req.Resources)+" "+req.Order.String(), false)
+	req.First = true
 	leases, err := p.locker.Enter(ctx, req, true)
 	a.w.mu.Lock()
 	c.done = true

@@ -135,6 +135,9 @@ var mutants = []mutant{
 	{defect: "found by the simulation", what: "a forced release of a lease without end waits for nothing", edits: []edit{
 		{"lockcore/lockcoretest/state.go", "2*ms(e.TTL) + engine.EndlessTTL", "2 * ms(e.TTL)"},
 	}, in: engineTests, tests: "TestHolderWithoutEndIsToldOfAForcedRelease", simulated: true},
+	{defect: "found on the servers", what: "an attempt whose count was reset shares the part of one that lives on", edits: []edit{
+		{"lockcore/acquire.go", "engine.Again && req.First && req", "engine.Again && false && req"},
+	}, in: engineTests, tests: "TestAFirstRequestDoesNotShareAPart", simulated: true},
 	{defect: "found by the simulation", what: "a claim for which there is no room any more has its waiter ask again and again", edits: []edit{
 		{"lockcore/lockcoretest/spec.go", "	case !op.Queue:\n", "	case !op.Queue || (claim != nil && alive(*claim, s.now)):\n"},
 	}, simulated: true},
