@@ -141,7 +141,7 @@ func TestAcquireAsksOnceInTheNameOfTheRun(t *testing.T) {
 	f.request.Comment = ""
 	require.Equal(t, lockcore.Request{
 		LockID: ownLockID, Run: "default-test-run-id", Resources: []lockcore.Resource{{Name: "account/1"}, lockcore.SharedLimit("seats", 3)},
-		Part: "default-test-run-id/p", Order: lockcore.Order{Schedule: 4, Attempt: 1}, TTL: 20 * time.Second, Keep: true, HoldTTL: lockcore.Forever,
+		Part: "default-test-run-id/p", Order: lockcore.Order{Schedule: 4, Attempt: 1}, First: true, TTL: 20 * time.Second, Keep: true, HoldTTL: lockcore.Forever,
 		Reacquire: true, NewFence: true, Owner: "default-test-namespace/default-test-workflow-id",
 	}, f.request)
 }
