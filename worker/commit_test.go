@@ -64,7 +64,7 @@ func TestALockThatWasLostAndIsNotReleasedFailsTheWorkflow(t *testing.T) {
 	b.goBetween(t, run)
 	_, err := b.end(t, run)
 	require.ErrorIs(t, workflows.LockError(err), lockcore.ErrLost)
-	failedAs(t, err, "lockstep.Lost")
+	_ = failedAs(t, err, "lockstep.Lost")
 	b.requireFree(t, account.Name)
 }
 
