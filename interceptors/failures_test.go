@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/stretchr/testify/require"
@@ -90,4 +91,24 @@ func TestAParentSeesTheTypeOfWhatItsChildFailedWith(t *testing.T) {
 	}))
 	require.Equal(t, "lockstep.SagaFailed", seen.Type())
 	require.True(t, seen.NonRetryable())
+}
+
+// What an update fails with has its type for whoever sent it.
+func TestTheSenderOfAnUpdateSeesTheTypeOfItsFailure(t *testing.T) {
+	t.Parallel()
+	env := workflowEnv(t, with(&fakeLocker{}))
+	var seen error
+	env.RegisterDelayedCallback(func() {
+		env.UpdateWorkflow("pay", "", &testsuite.TestUpdateCallback{
+			OnAccept: func() {}, OnReject: func(err error) { panic(err) }, OnComplete: func(_ any, err error) { seen = err },
+		})
+	}, time.Second)
+	require.NoError(t, runWorkflow(t, env, &releases{}, func(ctx workflow.Context) error {
+		return errors.Join(workflow.SetUpdateHandler(ctx, "pay", func(ctx workflow.Context) error {
+			return brokenSaga(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute}))
+		}), workflow.Await(ctx, func() bool { return seen != nil }))
+	}))
+	app, ok := seen.(*temporal.ApplicationError) //nolint:errorlint // what is recorded, and not what it wraps
+	require.True(t, ok, "%T", seen)
+	require.Equal(t, "lockstep.SagaFailed", app.Type())
 }

@@ -183,6 +183,23 @@ func TestAStepBesideASagaIsNotRefused(t *testing.T) {
 	require.True(t, l.asked()[1].Keep)
 }
 
+// A saga that hands over has returned, though what it holds stands.
+func TestAStepAfterASagaThatHandsOverIsNotRefused(t *testing.T) {
+	t.Parallel()
+	l := &fakeLocker{}
+	err := runWorkflow(t, workflowEnv(t, with(l)), &releases{}, func(ctx workflow.Context) error {
+		err := workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
+			return workflows.HandOver(ctx, workflow.NewContinueAsNewError(ctx, "W"))
+		})
+		if failed := step(workflows.Guard(ctx, account), "Debit"); failed != nil {
+			return failed
+		}
+		return err
+	})
+	require.ErrorContains(t, err, "continue as new")
+	require.Len(t, l.asked(), 1)
+}
+
 // What the database's side refuses is named as the user wrote it.
 func TestARefusalNamesTheLocksOrTheRule(t *testing.T) {
 	t.Parallel()

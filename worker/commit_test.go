@@ -8,7 +8,6 @@ import (
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
@@ -65,9 +64,7 @@ func TestALockThatWasLostAndIsNotReleasedFailsTheWorkflow(t *testing.T) {
 	b.goBetween(t, run)
 	_, err := b.end(t, run)
 	require.ErrorIs(t, workflows.LockError(err), lockcore.ErrLost)
-	var app *temporal.ApplicationError
-	require.ErrorAs(t, err, &app)
-	require.Equal(t, "lockstep.Lost", app.Type())
+	_ = failedAs(t, err, "lockstep.Lost")
 	b.requireFree(t, account.Name)
 }
 

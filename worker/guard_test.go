@@ -254,9 +254,7 @@ func TestAResultThatIsPendingIsRefused(t *testing.T) {
 	b.workflow("W", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Pending") })
 	b.work(t, sdkworker.Options{}, map[string]any{"Pending": func(context.Context) error { return activity.ErrResultPending }})
 	_, err := b.end(t, b.start(t, "W"))
-	var app *temporal.ApplicationError
-	require.ErrorAs(t, err, &app)
-	require.Equal(t, "lockstep.ResultPending", app.Type())
+	_ = failedAs(t, err, "lockstep.ResultPending")
 	b.requireFree(t, account.Name)
 }
 

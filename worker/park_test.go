@@ -145,9 +145,7 @@ func TestAStepWaitsForADatabaseThatIsAway(t *testing.T) {
 			run := b.start(t, "W")
 			if name == "gives up" {
 				_, err := b.end(t, run)
-				var app *temporal.ApplicationError
-				require.ErrorAs(t, err, &app)
-				require.Equal(t, "lockstep.Unavailable", app.Type())
+				app := failedAs(t, err, "lockstep.Unavailable")
 				require.Contains(t, app.Message(), "cannot be reached")
 				require.Empty(t, b.read())
 				return

@@ -8,7 +8,6 @@ import (
 
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/interceptor"
-	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
@@ -66,9 +65,7 @@ func zombieOfAReset(t *testing.T, resources []lockcore.Resource) {
 	var other *lockcore.OtherRunError
 	require.ErrorAs(t, workflows.LockError(err), &other)
 	require.Equal(t, []string{old.GetRunID(), run.GetRunID()}, []string{other.Run, other.Other})
-	var app *temporal.ApplicationError
-	require.ErrorAs(t, err, &app)
-	require.Equal(t, "lockstep.OtherRun", app.Type())
+	app := failedAs(t, err, "lockstep.OtherRun")
 	require.False(t, app.NonRetryable(), "Temporal's answer may have been an old one")
 	require.Equal(t, before, b.leases(t))
 	b.signal(t, run, "go on")

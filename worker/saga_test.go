@@ -59,9 +59,7 @@ func TestCompensationRunsUnderTheLocksInReverseOrder(t *testing.T) {
 	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.lookAs(fences), "Refuse": refuse})
 	run := b.start(t, "W")
 	_, err := b.end(t, run)
-	var app *temporal.ApplicationError
-	require.ErrorAs(t, err, &app)
-	require.Equal(t, "NoMoney", app.Type())
+	_ = failedAs(t, err, "NoMoney")
 	require.Equal(t, []string{"1, free: false", "undo 2, free: false", "undo 1, free: false"}, b.read())
 	require.Greater(t, fences["undo 2"], fences["1"])
 	require.Greater(t, fences["undo 1"], fences["undo 2"])

@@ -182,7 +182,7 @@ func TestACircleOfCompensationsEnds(t *testing.T) {
 			var isDeadlock bool
 			require.NoError(t, app.Details(&isDeadlock))
 			require.True(t, isDeadlock, "%v", err)
-			require.ErrorContains(t, err, "it was not undone: compensation 2 (Undo)")
+			require.ErrorContains(t, err, "compensations failed: compensation 2 (Undo)")
 			failed++
 		}
 	}

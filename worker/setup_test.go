@@ -16,6 +16,7 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
@@ -278,4 +279,13 @@ func (b *bundle) untilBusy(t *testing.T, run client.WorkflowRun) {
 
 func isBusy(a *workflowpb.PendingActivityInfo) bool {
 	return a.GetLastFailure().GetApplicationFailureInfo().GetType() == "lockstep.Busy"
+}
+
+// failedAs requires the type of the application error with which a run, or a step, has failed.
+func failedAs(t *testing.T, err error, failureType string) *temporal.ApplicationError {
+	t.Helper()
+	var app *temporal.ApplicationError
+	require.ErrorAs(t, err, &app)
+	require.Equal(t, failureType, app.Type())
+	return app
 }

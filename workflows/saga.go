@@ -126,6 +126,9 @@ func runOnce(ctx workflow.Context, opts SagaOptions, attempt int, fn func(ctx wo
 	err := fn(inner, s)
 	if sagalocks.HandsOver(ctx, err) { // the run hands its locks over, or releases them, when it has ended
 		s.ended = true
+		if scope != nil {
+			scope.Return()
+		}
 		return err
 	}
 	if scope != nil && (err == nil || continuesAsNew(err)) {

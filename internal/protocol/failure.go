@@ -161,6 +161,16 @@ func ParkFailure(err error, req lockcore.Request, neverRan string) error {
 	}
 }
 
+// Parked returns what a step found that the workflow is to wait for.
+func Parked(err error) (ParkedDetails, bool) {
+	var app *temporal.ApplicationError
+	if !errors.As(err, &app) || app.Type() != FailureParked {
+		return ParkedDetails{}, false
+	}
+	d := details[ParkedDetails](app)
+	return d, d.Resource != ""
+}
+
 // unavailable begins what is told of a database that does not answer.
 const unavailable = "lockstep: the locks' database cannot be reached"
 

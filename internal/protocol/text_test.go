@@ -1,7 +1,6 @@
 package protocol
 
 import (
-	"strings"
 	"testing"
 
 	"go.temporal.io/sdk/temporal"
@@ -59,6 +58,6 @@ func TestARefusalNamesWhatTheUserWrote(t *testing.T) {
 	got := Asked(refused, "Locks.").Error()
 	require.Contains(t, got, "Locks.HoldTTL")
 	require.Contains(t, got, "Locks.TTL")
-	require.False(t, strings.Contains(got, "Request"))
+	require.NotContains(t, got, "Request")
 	require.Equal(t, lockcore.ErrBusy, Asked(lockcore.ErrBusy, "Locks."))
 }

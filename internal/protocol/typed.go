@@ -143,16 +143,6 @@ func TypedError(err error) error {
 	}
 }
 
-// Parked returns what a step found that the workflow is to wait for.
-func Parked(err error) (ParkedDetails, bool) {
-	var app *temporal.ApplicationError
-	if !errors.As(err, &app) || app.Type() != FailureParked {
-		return ParkedDetails{}, false
-	}
-	d := details[ParkedDetails](app)
-	return d, d.Resource != ""
-}
-
 // Tried returns the part of a step that found its lock busy, or was given up to end a deadlock, and
 // is known never to have run. It is empty for any other failure. A step's own code may return such
 // a failure of another step: compare the part.

@@ -112,8 +112,8 @@ func (c *Scope) awaitParked(ctx workflow.Context) {
 }
 
 // Commit makes sure that the saga still holds what its steps have used, and lets go. If a lock was lost, the error matches
-// lockcore.ErrLost; another error says that the database could not be asked for as long as timeout (0 is [releaseTimeout]). After an
-// error the scope goes on with what it holds.
+// lockcore.ErrLost; another error says that the database did not answer for timeout, which 0 makes ten minutes. After an error the
+// scope goes on with what it holds.
 func (c *Scope) Commit(ctx workflow.Context, timeout time.Duration) error {
 	return c.end(ctx, c.uses.held(), timeout)
 }
@@ -130,23 +130,22 @@ func (c *Scope) end(ctx workflow.Context, used uses, timeout time.Duration) erro
 	c.closed = true
 	c.awaitParked(ctx)
 	defer c.state.inTurn(ctx)()
-	if err := c.state.letGo(ctx, timeout, c.free(), used, false); err != nil {
+	free := c.free()
+	c.state.leftovers = nil // another open scope lets go of what is not free
+	if err := c.state.letGo(ctx, timeout, free, used, false); err != nil {
+		for _, use := range free {
+			c.state.leftovers.add(protocol.Use{Resource: use.Resource})
+		}
 		c.closed = false
 		return err
-	}
-	for _, use := range c.free() {
-		c.state.leftovers = slices.DeleteFunc(c.state.leftovers, func(o protocol.Use) bool { return o.Resource == use.Resource })
 	}
 	c.remove()
 	return nil
 }
 
-// drop ends the scope, and leaves what it holds to later ends.
+// drop ends the scope, and leaves what it could not let go to later ends.
 func (c *Scope) drop() {
 	c.closed = true
-	for _, use := range c.free() {
-		c.state.leftovers.add(protocol.Use{Resource: use.Resource})
-	}
 	c.remove()
 }
 
@@ -161,7 +160,7 @@ func (s *State) inTurn(ctx workflow.Context) (done func()) {
 	return s.ending.Unlock
 }
 
-// letGo makes sure that what was used is held, and then lets go of names; with all also of whatever an earlier run has left.
+// letGo makes sure that what was used is held, and then lets go of what is free; with all also of whatever an earlier run has left.
 func (s *State) letGo(ctx workflow.Context, timeout time.Duration, free, used uses, all bool) error {
 	if len(free) == 0 && len(used) == 0 && !all {
 		return nil
