@@ -8,8 +8,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/temporal-lockstep/lockstep/lockcore/internal/clock"
 )
 
 // ErrClosed is answered by every call of a Locker that was closed, and is the cause with which
@@ -21,20 +19,22 @@ var ErrClosed = errors.New("lockstep: locker closed")
 // waits for the cleanup that goes on in the background after requests that gave up, as long as ctx
 // allows, and for up to 10 s after the last answer that was lost. What it could not do by then it
 // says, in joined errors that name the resources: it ends with its TTL. A second call does nothing.
-func (l *Locker) Close(ctx context.Context) error {
-	if l.life.closing.Err() != nil {
-		return nil
-	}
+func (l *Locker) Close(ctx context.Context) (err error) {
+	l.life.once.Do(func() { err = l.close(ctx) })
+	return err
+}
+
+func (l *Locker) close(ctx context.Context) error {
 	l.life.begin(ErrClosed)
 	var errs []error
-	if n := len(l.life.calls.wait(ctx, l.clock)); n > 0 {
+	if n := len(l.life.calls.wait(ctx)); n > 0 {
 		errs = append(errs, fmt.Errorf("lockstep: close: %d calls are still under way: %w", n, context.Cause(ctx)))
 	}
 	sessions := l.keeper.close()
 	failed := make([]error, len(sessions))
 	inParallel(len(sessions), func(i int) { failed[i] = sessions[i].leave(ctx, ErrClosed) })
 	errs = append(errs, failed...)
-	left := l.life.cleanups.wait(ctx, l.clock)
+	left := l.life.cleanups.wait(ctx)
 	l.life.end()
 	for _, lease := range left {
 		errs = append(errs, &UnknownOutcomeError{Op: "leave", Resource: lease.Resource, Order: lease.Order, Err: ErrClosed})
@@ -45,6 +45,7 @@ func (l *Locker) Close(ctx context.Context) error {
 // lifecycle is how a Locker comes to its end: first nothing new begins, and then nothing is sent
 // any more.
 type lifecycle struct {
+	once            sync.Once
 	closing, closed context.Context
 	begin           context.CancelCauseFunc
 	end             context.CancelFunc
@@ -53,7 +54,7 @@ type lifecycle struct {
 }
 
 func newLifecycle() *lifecycle {
-	l := &lifecycle{calls: group{jobs: map[*Lease]bool{}}, cleanups: group{jobs: map[*Lease]bool{}}}
+	l := &lifecycle{calls: newGroup(), cleanups: newGroup()}
 	l.closing, l.begin = context.WithCancelCause(context.Background())
 	l.closed, l.end = context.WithCancel(context.Background())
 	return l
@@ -87,7 +88,10 @@ func endedByClose(ctx context.Context, err error) error {
 type group struct {
 	mu   sync.Mutex
 	jobs map[*Lease]bool
+	less chan struct{} // closed when one has ended
 }
+
+func newGroup() group { return group{jobs: map[*Lease]bool{}, less: make(chan struct{})} }
 
 func (g *group) add(lease Lease) (done func()) {
 	g.mu.Lock()
@@ -97,17 +101,23 @@ func (g *group) add(lease Lease) (done func()) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		delete(g.jobs, &lease)
+		close(g.less)
+		g.less = make(chan struct{})
 	}
 }
 
 // wait waits until nothing is under way or ctx ends, and returns what still is.
-func (g *group) wait(ctx context.Context, c clock.Clock) []*Lease {
-	const look = 10 * time.Millisecond
+func (g *group) wait(ctx context.Context) []*Lease {
 	for {
 		g.mu.Lock()
-		jobs := slices.Collect(maps.Keys(g.jobs))
+		jobs, less := slices.Collect(maps.Keys(g.jobs)), g.less
 		g.mu.Unlock()
-		if len(jobs) == 0 || !sleep(ctx, c, look) {
+		if len(jobs) == 0 {
+			return nil
+		}
+		select {
+		case <-less:
+		case <-ctx.Done():
 			return jobs
 		}
 	}

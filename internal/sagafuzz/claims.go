@@ -120,7 +120,8 @@ func (s *Story) kept() []*Claim {
 
 // keptUntil is until when a scope had its locks at least; 0 if it was told of a loss.
 func (s *Story) keptUntil(run, scope string) (until int64) {
-	if sc := s.byScope[[2]string{run, scope}]; sc != nil {
+	sc := s.byScope[[2]string{run, scope}]
+	if sc != nil {
 		if s.toldLost(sc) {
 			return 0
 		}
@@ -132,7 +133,7 @@ func (s *Story) keptUntil(run, scope string) (until int64) {
 		if a.Run != run || a.Call.Kept != scope || a.begin == 0 {
 			continue
 		}
-		if a.outcome == "lost" || a.whatEnds == "lost" {
+		if a.outcome == "lost" || a.whatEnds == "lost" || sc == nil && s.isBroken(a.Workflow) {
 			return 0
 		}
 		if a.Undo && a.completed() && !s.stoppedBetween(a.Process, a.At, a.begin) {
@@ -142,11 +143,17 @@ func (s *Story) keptUntil(run, scope string) (until int64) {
 	return until
 }
 
-// toldLost reports whether a scope ended with the word that its locks were lost.
+// toldLost reports whether a scope ended with the word that its locks were lost. One that fails anyway need not say so of
+// what an operator broke.
 func (s *Story) toldLost(scope *Scope) bool {
+	if failed, known := scope.failed(); s.isBroken(scope.workflow) && (failed || !known) {
+		return true
+	}
 	lost := func(r *Record) bool { return r != nil && (r.Type == "lost" || r.Type == "sagaerror") }
 	return lost(scope.leaving) || lost(scope.returned)
 }
+
+func (s *Story) isBroken(workflow string) bool { return slices.Contains(s.meddled[workflow], "break") }
 
 // extend has a claim go on in the run that continues as new from its own, and was handed its locks: until that run's first
 // step on the resource.

@@ -28,7 +28,7 @@ func Tell(out io.Writer, v *Violation, records []Record) {
 			about = execs[r.Exec]
 		}
 		ofProcess := r.What == Killed || r.What == Stopped || r.What == Resumed
-		if !ofProcess && !slices.Contains(v.Involved, about.Workflow) {
+		if r.What == Seen && v.Check != "places" || !ofProcess && !slices.Contains(v.Involved, about.Workflow) {
 			continue
 		}
 		mark := " "
