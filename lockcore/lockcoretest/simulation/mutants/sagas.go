@@ -8,7 +8,7 @@ import (
 const sagaHeader = `# What finds the defects that sagas had
 
 Each row is a defect that the Temporal side once had, put back on purpose by a change of its source. The last column says which
-seed of the fuzzer of sagas, ` + "`internal/sagafuzz`" + `, noticed with its first 30 workflows, and by which check. "not shown yet" says that
+seed of the fuzzer of sagas, ` + "`internal/sagafuzz`" + ` noticed, and by which check. "not shown yet" says that
 the change was not played, or not found. A seed counts only if it passes without the
 change. Runs on real servers do not repeat exactly, so another run may need another seed.
 
@@ -58,7 +58,7 @@ func (m *mutant) fuzz(parent, dir, overlay string) (string, error) {
 	}
 	for seed := 1; seed <= *seeds; seed++ {
 		play := func(binary string) (string, error) {
-			out, err := execute(binary, ".", "-seed", fmt.Sprint(seed), "-runs", "1", "-workflows", "30")
+			out, err := execute(binary, ".", "-seed", fmt.Sprint(seed), "-runs", "1")
 			return string(out), err
 		}
 		out, err := play(broken)
