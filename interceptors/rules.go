@@ -87,7 +87,7 @@ func (a *activityInbound) enterRule(ctx context.Context, run protocol.Run, guard
 	if err == nil {
 		return leases, nil
 	}
-	if isLast(ctx) {
+	if isLast(ctx) && !errors.Is(err, lockcore.ErrSuperseded) { // what stands then is another attempt's
 		a.withdraw(ctx, req)
 	}
 	var busy *lockcore.BusyError
