@@ -49,6 +49,7 @@ type Locker interface {
 	Enter(ctx context.Context, req lockcore.Request, queue bool) ([]lockcore.Lease, error)
 	Renew(ctx context.Context, leases ...lockcore.Lease) ([]lockcore.Lease, error)
 	Leave(ctx context.Context, leases ...lockcore.Lease) error
+	LeaveQueue(ctx context.Context, leases ...lockcore.Lease) error
 	CollectionID(ctx context.Context) (string, error)
 	Replaced(ctx context.Context, lockID, run string, resources ...string) ([]string, error)
 	Commit(ctx context.Context, c lockcore.Commit) error

@@ -51,6 +51,10 @@ func (f *fakeLocker) Renew(_ context.Context, leases ...lockcore.Lease) ([]lockc
 	return leases, f.err
 }
 
+func (f *fakeLocker) LeaveQueue(ctx context.Context, leases ...lockcore.Lease) error {
+	return f.Leave(ctx, leases...)
+}
+
 func (f *fakeLocker) Leave(_ context.Context, leases ...lockcore.Lease) error {
 	f.left = leases
 	return f.err

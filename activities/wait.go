@@ -39,7 +39,7 @@ func (a *Activities) Wait(ctx context.Context, p WaitParams) error {
 	info, who := activity.GetInfo(ctx), partyOf(p.LockID, p.Step, caller)
 	if p.Run != "" && p.Run != caller.RunID {
 		caller.RunID = p.Run
-		return protocol.Failure(a.Locker.Leave(ctx, lockcore.Lease{
+		return protocol.Failure(a.Locker.LeaveQueue(ctx, lockcore.Lease{
 			Resource: p.Resource.Name, LockID: who.lockID, Run: p.Run, Part: caller.Part(p.Part), Order: p.Order,
 		}))
 	}

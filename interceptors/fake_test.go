@@ -74,6 +74,10 @@ func (f *fakeLocker) Renew(_ context.Context, leases ...lockcore.Lease) ([]lockc
 	return leases, f.renewErr
 }
 
+func (f *fakeLocker) LeaveQueue(ctx context.Context, leases ...lockcore.Lease) error {
+	return f.Leave(ctx, leases...)
+}
+
 func (f *fakeLocker) Leave(context.Context, ...lockcore.Lease) error {
 	f.ends.Add(1)
 	return nil

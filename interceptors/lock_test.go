@@ -39,6 +39,8 @@ func (d *doors) Recheck(context.Context, lockcore.Request) (time.Duration, error
 	return 0, nil
 }
 
+func (d *doors) LeaveQueue(context.Context, ...lockcore.Lease) error { return nil }
+
 func (d *doors) Leave(context.Context, ...lockcore.Lease) error { return nil }
 
 // lockOnce runs a workflow that takes and releases one lock.

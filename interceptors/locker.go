@@ -14,6 +14,7 @@ type locker interface {
 	Keep(ctx context.Context, leases []lockcore.Lease) session
 	Renew(ctx context.Context, leases ...lockcore.Lease) ([]lockcore.Lease, error)
 	Leave(ctx context.Context, leases ...lockcore.Lease) error
+	LeaveQueue(ctx context.Context, leases ...lockcore.Lease) error
 	Release(ctx context.Context, r lockcore.Release) error
 }
 

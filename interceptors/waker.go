@@ -140,7 +140,7 @@ func (w *waker) send() {
 // one that waits, and what became of the request is told to whoever asks next. One of these happens:
 //  1. it is completed, whether it runs or waits for its next attempt;
 //  2. there is none yet, or none any more: its first attempt, or what came in between, sees the turn;
-//  3. its workflow run is closed: what was granted to it is given back.
+//  3. its workflow run is closed: what was granted to it is given back, unless an attempt that still runs has taken it.
 func (w *waker) wake(t lockcore.Turn) {
 	run, _, err := protocol.ParseLockID(t.LockID)
 	if err != nil || t.Run == "" || isRules(t) { // a rule's request comes back by itself
@@ -163,7 +163,7 @@ func (w *waker) wake(t lockcore.Turn) {
 		c.Logger.Warn("lockstep: a workflow that waits for a lock was not woken, and will look by itself", "resource", t.Resource, "error", err)
 	case t.Deadlock == "" && c.hasClosed(ctx, run):
 		lease := lockcore.Lease{Resource: t.Resource, LockID: t.LockID, Run: t.Run, Part: t.Part, Order: t.Order}
-		if err := w.locker.Leave(ctx, lease); err != nil {
+		if err := w.locker.LeaveQueue(ctx, lease); err != nil {
 			c.Logger.Warn("lockstep: a lock that was granted to a closed workflow was not given back, and stands until the grant lapses",
 				"resource", t.Resource, "error", err)
 		}

@@ -22,6 +22,19 @@ func (l *Locker) Leave(ctx context.Context, leases ...Lease) error {
 	return errors.Join(errs...)
 }
 
+// LeaveQueue gives up the places in queues, and the claims, of the requests that the leases name. A
+// part stands that has taken its claim up meanwhile, so it is for those who do not know whether the
+// request still waits. Giving up what is not there is no error. All are tried; errors are joined.
+func (l *Locker) LeaveQueue(ctx context.Context, leases ...Lease) error {
+	var errs []error
+	for _, lease := range leases {
+		op := l.leaveOp(lease, false)
+		op.Waiting = true
+		errs = append(errs, l.leave(ctx, op, lease, ending{}))
+	}
+	return errors.Join(errs...)
+}
+
 func (l *Locker) leaveOne(ctx context.Context, lease Lease, undo bool) error {
 	return l.leave(ctx, l.leaveOp(lease, undo), lease, ending{})
 }

@@ -228,6 +228,35 @@ func (e *unheardEngine) Acquire(ctx context.Context, op engine.Acquire) (engine.
 	return d, err
 }
 
+// TestARequestThatHasTakenItsClaimUpIsNotWaitingAnyMore: whoever gives up its place comes too late.
+func TestARequestThatHasTakenItsClaimUpIsNotWaitingAnyMore(t *testing.T) {
+	t.Parallel()
+	e := lockcoretest.NewEngine(time.Now)
+	l := on(t, e, lockcore.Config{})
+	other, err := l.Enter(t.Context(), one("other", lockcore.Exclusive("r")), false)
+	require.NoError(t, err)
+	req := one("a", lockcore.Exclusive("r"))
+	req.Part, req.Order = "step", lockcore.Order{Schedule: 1, Attempt: 1}
+	_, err = l.Enter(t.Context(), req, true)
+	require.ErrorIs(t, err, lockcore.ErrBusy)
+	place := lockcore.Lease{Resource: "r", LockID: "a", Part: "step", Order: req.Order}
+	require.NoError(t, l.Leave(t.Context(), other...))
+	leases, err := l.Enter(t.Context(), req, true)
+	require.NoError(t, err)
+	require.NoError(t, l.LeaveQueue(t.Context(), place))
+	_, err = l.Renew(t.Context(), leases...)
+	require.NoError(t, err, "the part stands")
+	require.NoError(t, l.Leave(t.Context(), leases...))
+	_, err = l.Enter(t.Context(), one("other", lockcore.Exclusive("r")), false)
+	require.NoError(t, err)
+	req.Order.Attempt++
+	_, err = l.Enter(t.Context(), req, true)
+	require.ErrorIs(t, err, lockcore.ErrBusy)
+	place.Order = req.Order
+	require.NoError(t, l.LeaveQueue(t.Context(), place))
+	require.Empty(t, e.Document("r").Waiters)
+}
+
 // TestAFirstRequestDoesNotShareAPart that stands by its order.
 func TestAFirstRequestDoesNotShareAPart(t *testing.T) {
 	t.Parallel()

@@ -29,7 +29,7 @@ type Locker interface {
 	Extend(ctx context.Context, lockID, run, resource string, handOver bool) (again time.Duration, err error)
 	KeepPlace(ctx context.Context, place lockcore.Lease) error
 	Release(ctx context.Context, r lockcore.Release) error
-	Leave(ctx context.Context, leases ...lockcore.Lease) error
+	LeaveQueue(ctx context.Context, leases ...lockcore.Lease) error
 	TryAcquire(ctx context.Context, req lockcore.Request) (*lockcore.Session, error)
 	Tend(resource string)
 }

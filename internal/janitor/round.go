@@ -179,7 +179,7 @@ func place(e lockcore.Status) lockcore.Lease {
 
 // leave gives up a place. A request that came since has a greater order, and stands.
 func (r *round) leave(ctx context.Context, e lockcore.Status) {
-	if err := r.Locker.Leave(ctx, place(e)); err != nil {
+	if err := r.Locker.LeaveQueue(ctx, place(e)); err != nil {
 		r.failed(ctx, "leave", e.LockID, err)
 		return
 	}
