@@ -17,6 +17,18 @@ var passingScenarios = []Scenario{
 		e := s.join("a", "q", 1, keep)
 		s.check(e.Fence == first.Fence, "fence %d, got %d", first.Fence, e.Fence)
 	}},
+	{"expiry/a request is not overtaken by a copy of itself that came when its part had expired", func(s *stage) {
+		for i, change := range []with{shared, keep} {
+			order := int64(i + 1)
+			s.take("a", "p", order, change)
+			for range 2 {
+				s.pass(partTTL)
+				s.join("a", "p", order, change)
+			}
+			s.release("a", order)
+			s.pass(2 * partTTL)
+		}
+	}},
 	{"expiry/one that was displaced leaves a record of who came", func(s *stage) {
 		e := s.take("a", "p", 1, keep)
 		s.pass(holdTTL)

@@ -177,9 +177,9 @@ func (s *stages) entries(k acquireKind) expr {
 	switch {
 	case k.keep: // attempts that never left do not pile up
 		replaced := in(list("$$this.part", "$$this.state"), list(list(nil, engine.Kept), list("$t.part", engine.Claimed)))
-		rest = filter("$t.a", and(not(replaced), or(holds, alive)))
+		rest = filter("$t.a", and(not(replaced), or(alive, and(holds, not(runs)))))
 	case !k.fresh:
-		rest = filter(rest, not(isOwnClaim))
+		rest = filter(rest, not(or(isOwnClaim, and(runs, lte("$$this.expiresAt", "$$NOW")))))
 	}
 	changes := list("$$this")
 	if k.mode == engine.Exclusive { // an upgrade is one of the whole hold
