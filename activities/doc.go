@@ -1,5 +1,6 @@
-// Package activities is what the code of activities may ask about the locks under which it runs. Go code needs [Fence] and
-// [Leases], and nothing else of it: workflows ask for locks by package workflows, and package worker installs the activities.
+// Package activities is what the code of activities may ask about the locks under which it runs. Go
+// code needs [Fence] and [Leases], and nothing else of it: workflows ask for locks by package
+// workflows, and package worker installs the activities.
 //
 // A fence is a number per resource that grows with every grant. A
 // resource that remembers the highest one it has seen, and refuses lower ones, is safe from a step that has lost its lock:

@@ -93,7 +93,7 @@ func TestAParentSeesTheTypeOfWhatItsChildFailedWith(t *testing.T) {
 	require.True(t, seen.NonRetryable())
 }
 
-// What an update fails with has its type for whoever sent it.
+// What an update fails with has its type for its caller.
 func TestTheSenderOfAnUpdateSeesTheTypeOfItsFailure(t *testing.T) {
 	t.Parallel()
 	env := workflowEnv(t, with(&fakeLocker{}))

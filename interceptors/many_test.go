@@ -10,7 +10,8 @@ import (
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
-// The SDK asks every coroutine after every event. With one for each open step, a replay took time by the square of their number.
+// The SDK asks every coroutine after every event. With one for each open step, a replay took time
+// by the square of their number.
 func TestOpenStepsShareOneCoroutine(t *testing.T) {
 	t.Parallel()
 	const steps = 20

@@ -10,8 +10,8 @@ import (
 // spy is another party's interceptor, beside ours.
 type spy struct {
 	interceptor.WorkerInterceptorBase
-	// scheduled sees each activity that is scheduled, entered each that is run, and coroutine each that is started, by its name. Any of
-	// them may be nil.
+	// scheduled sees each activity that is scheduled, entered each that is run, and coroutine each
+	// that is started, by its name. Any of them may be nil.
 	scheduled func(ctx workflow.Context, activityType string)
 	entered   func(ctx context.Context)
 	coroutine func(name string)

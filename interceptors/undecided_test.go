@@ -29,7 +29,8 @@ func (r *releases) recover() {
 	r.fail = 0
 }
 
-// A saga whose commit could not be tried is not known to have been isolated: it is undone like one that has lost a lock.
+// A saga whose commit could not be tried is not known to have been isolated: it is undone like one
+// that has lost a lock.
 func TestASagaThatCannotVerifyItsLocksIsUndone(t *testing.T) {
 	t.Parallel()
 	for _, goOn := range []bool{false, true} {
@@ -84,7 +85,8 @@ func TestALockThatCouldNotBeReleasedSaysSo(t *testing.T) {
 	require.Empty(t, d.seen[0].Uses, "what was lost is not told twice")
 }
 
-// Locks that nobody releases are verified at the end of the workflow, which fails if that cannot be done.
+// Locks that the workflow does not release are verified at the end of the workflow, which fails if
+// that cannot be done.
 func TestAWorkflowThatCannotVerifyItsLocksFails(t *testing.T) {
 	t.Parallel()
 	r := &releases{fail: forAnHour}

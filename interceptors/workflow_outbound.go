@@ -54,7 +54,8 @@ func (w *workflowOutbound) ExecuteLocalActivity(ctx workflow.Context, activityTy
 	return w.Next.ExecuteLocalActivity(ctx, activityType, args...)
 }
 
-// Go tells coroutines apart, so that a step in a saga's function is found whose context comes from outside the saga.
+// Go tells coroutines apart, so that a step in a saga's function is found whose context comes from
+// outside the saga.
 func (w *workflowOutbound) Go(ctx workflow.Context, name string, f func(ctx workflow.Context)) workflow.Context {
 	return w.Next.Go(ctx, name, sagalocks.Go(ctx, f))
 }
@@ -91,9 +92,10 @@ func (w *workflowOutbound) NewContinueAsNewError(ctx workflow.Context, fn any, a
 	return w.Next.NewContinueAsNewError(ctx, fn, args...)
 }
 
-// watch schedules a step, and again after each wait for its locks. It returns a future that completes as the step does, after what
-// became of it was noted, and whose error matches lockcore's if a lock was the reason. A struct around the future would do for
-// Get, but not for selectors, which take only the SDK's own.
+// watch schedules a step, and again after each wait for its locks. It returns a future that
+// completes as the step does, after what became of it was noted, and whose error matches lockcore's
+// if a lock was the reason. A struct around the future would do for Get, but not for selectors,
+// which take only the SDK's own.
 func (w *workflowOutbound) watch(ctx workflow.Context, step *sagalocks.Step, schedule func(workflow.Context) workflow.Future) workflow.Future {
 	inner := schedule(ctx)
 	outer, settable := workflow.NewFuture(ctx)
@@ -125,9 +127,10 @@ func (w *workflowOutbound) watch(ctx workflow.Context, step *sagalocks.Step, sch
 	return outer
 }
 
-// pass hands the result of a step on. A future that is chained to another decodes with the workflow's data converter. One that
-// looks at what the payload belongs to may have made it with the step's: the future of the step undoes that, and the result is
-// made anew for the workflow, as the input of a run that continues this one is, which no run becomes. own is the context of the
+// pass hands the result of a step on. A future that is chained to another decodes with the
+// workflow's data converter. One that looks at what the payload belongs to may have made it with
+// the step's: the future of the step undoes that, and the result is made for the workflow, as the
+// input of a run that continues this one is, which no run becomes. own is the context of the
 // coroutine that calls, and ctx that of the step.
 func (w *workflowOutbound) pass(own, ctx workflow.Context, from workflow.Future, to workflow.Settable) {
 	var raw converter.RawValue

@@ -66,7 +66,8 @@ func lostError(d *engine.Document, lockID, label, part string, order int64) *Los
 	return lost
 }
 
-// lossIn is the loss of a hold, as the evidence of one of the run labels tells it, if that is known.
+// lossIn is the loss of a hold, as the evidence of one of the run labels tells it, if that is
+// known.
 func lossIn(d *engine.Document, lockID string, order int64, unknown string, labels ...string) (lost *LostError, known bool) {
 	for _, label := range labels {
 		if e := d.EvictedRecord(lockID, label); e != nil {

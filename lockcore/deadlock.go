@@ -62,7 +62,7 @@ func (l *Locker) Deadlocks(ctx context.Context) ([]Deadlock, error) {
 // BreakDeadlocks ends the deadlocks that are there: it takes the victim of each out of the queue,
 // if it still stands there, and returns those that it ended. The victim is told with ErrDeadlock:
 // by its Acquire, by Recheck, and by the next Enter of its part on that resource, whatever the
-// order. After that Enter it may queue anew. Acquire does this by itself.
+// order. After that Enter it may queue again. Acquire does this by itself.
 func (l *Locker) BreakDeadlocks(ctx context.Context) ([]Deadlock, error) {
 	first, err := l.Deadlocks(ctx)
 	if err != nil || len(first) == 0 {

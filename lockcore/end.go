@@ -71,9 +71,10 @@ type Release struct {
 	Run string
 	// Resources are on which: 1 to 100 names.
 	Resources []string
-	// FirstFence is a lease's, or its Status's: the hold that began with it ends, on the one resource
-	// that is named, and no hold that began later. With Force it also names a hold that was released
-	// before, whose parts drain. Places in the queue stay. Defaults to 0: Order says what ends.
+	// FirstFence is a lease's, or its Status's: the hold that began with it ends, on the one
+	// resource that is named, and no hold that began later. With Force it also names a hold that
+	// was released before, whose parts drain. Places in the queue stay. Defaults to 0: Order says
+	// what ends.
 	FirstFence int64
 	// Order bounds what ends: everything up to it, and nothing that was asked for later. It is for
 	// requests that bring their own orders, with a Schedule of 1 or more, or LastAttempt. That of a
@@ -88,13 +89,13 @@ type Release struct {
 	// Reason is why another than the holder ends this, such as that its workflow is closed: at most
 	// 512 bytes. Spans say so. Defaults to none: it is the holder's own release.
 	Reason string
-	// Force is for a lock ID that does not end its holds itself. Its next renewal, or its next step,
-	// answers with a *LostError that gives the Reason, which is required. It does not go with Run or
-	// Order.
+	// Force is for a lock ID that does not end its holds itself. Its next renewal, or its next
+	// step, answers with a *LostError that gives the Reason, which is required. It does not go with
+	// Run or Order.
 	Force bool
-	// Now, with Force, does not wait for parts that may still trust their leases. It is for a holder
-	// that is known to be dead: if it lives, it works beside the next one. Defaults to false: such a
-	// part drains, and keeps others out until it leaves or its promise ends.
+	// Now, with Force, does not wait for parts that may still trust their leases. It is for a
+	// holder that is known to be dead: if it lives, it works beside the next one. Defaults to
+	// false: such a part drains, and keeps others out until it leaves or its promise ends.
 	Now bool
 }
 

@@ -174,8 +174,8 @@ func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
 // UnknownOutcomeError wraps what the driver said. It matches ErrUnknownOutcome, and unwraps to the
 // driver's error.
 type UnknownOutcomeError struct {
-	// Op is the operation that ran: "acquire", "refresh", "renew", "leave", "release" or "deadlock",
-	// which ends one.
+	// Op is the operation that ran: "acquire", "refresh", "renew", "leave", "release" or
+	// "deadlock", which ends one.
 	Op       string
 	Resource string
 	// Order is the one to repeat the operation with.

@@ -218,7 +218,7 @@ func TestLeaseOfAnotherProcessIsTrustedAndKeptAfterItWasRenewed(t *testing.T) {
 		elapse(time.Minute)
 		require.NoError(t, s.Context().Err())
 
-		// As it came, nobody knows how old it is.
+		// As it came, its age is not known.
 		gone := l.Keep(t.Context(), got)
 		<-gone.Context().Done()
 		require.ErrorIs(t, context.Cause(gone.Context()), lockcore.ErrLost)

@@ -228,7 +228,7 @@ func (e *unheardEngine) Acquire(ctx context.Context, op engine.Acquire) (engine.
 	return d, err
 }
 
-// TestARequestThatHasTakenItsClaimUpIsNotWaitingAnyMore: whoever gives up its place comes too late.
+// TestARequestThatHasTakenItsClaimUpIsNotWaitingAnyMore: giving up its place comes too late.
 func TestARequestThatHasTakenItsClaimUpIsNotWaitingAnyMore(t *testing.T) {
 	t.Parallel()
 	e := lockcoretest.NewEngine(time.Now)

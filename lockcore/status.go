@@ -16,8 +16,8 @@ import (
 type Status struct {
 	Resource string `json:"resource"`
 	Holder
-	// Order is the request's, of a waiter and of a claim; together with LockID and Part it names the
-	// request. Of a hold that is kept it is that of the last request which entered it.
+	// Order is the request's, of a waiter and of a claim; together with LockID and Part it names
+	// the request. Of a hold that is kept it is that of the last request which entered it.
 	Order Order `json:"order,omitzero"`
 	// Position is a waiter's place in the queue, as in BusyError; otherwise 0.
 	Position int `json:"position,omitempty"`

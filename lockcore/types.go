@@ -98,9 +98,9 @@ type Request struct {
 	// until they leave or their time is over. Its places in queues go. The label never returns.
 	TakeOver string `json:"takeOver,omitempty"`
 	// Undo, with Run, names the parts that the request, a compensation, undoes: at most 64, not its
-	// own. They are over: a later request of theirs is refused, until 64 others were undone there. And
-	// this one waits for those that run or drain, although its party holds. Writes by [UpdateFenced]
-	// under its lease bar theirs, if the request asks for NewFence.
+	// own. They are over: a later request of theirs is refused, until 64 others were undone there.
+	// And this one waits for those that run or drain, although its party holds. Writes by
+	// [UpdateFenced] under its lease bar theirs, if the request asks for NewFence.
 	Undo []string `json:"undo,omitempty"`
 	// Within, with Run, is the lock ID of a workflow, if this one is of a step within it. What the
 	// workflow keeps neither blocks the request nor counts under its limit, and while it is kept the
@@ -116,10 +116,10 @@ type Request struct {
 	// Part, or that Enter queues, has to bring one: it is asked again by it. Defaults to the first of
 	// a new part.
 	Order Order `json:"order"`
-	// First says that the caller has not sent this Order before. If a part stands by it nevertheless,
-	// it is another user's who counts alike, such as an attempt of an activity whose count was reset:
-	// the answer is a *SupersededError, and the part stands. Defaults to false: a repeated request gets
-	// the part that it was granted.
+	// First says that the caller has not sent this Order before. If a part stands by it
+	// nevertheless, it is another user's who counts alike, such as an attempt of an activity whose
+	// count was reset: the answer is a *SupersededError, and the part stands. Defaults to false: a
+	// repeated request gets the part that it was granted.
 	First bool `json:"first,omitempty"`
 	// TTL is how long the part may be silent: 100 ms or more, or Forever. Defaults to Config.TTL.
 	TTL time.Duration `json:"ttl,omitempty"`

@@ -16,7 +16,8 @@ import (
 	"github.com/temporal-lockstep/lockstep/worker"
 )
 
-// The janitor's own connection is made as the client was, which has applied its credentials to its options already.
+// The janitor's own connection is made as the client was, which has applied its credentials to its
+// options already.
 func TestTheJanitorHasTheClientsCredentials(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

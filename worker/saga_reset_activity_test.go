@@ -108,7 +108,8 @@ func TestAStepWhoseActivityIsResetRunsAgain(t *testing.T) {
 	}
 }
 
-// The attempt that was reset is deaf and outlives its timeout, and the next one has its number: each has a part of its own.
+// The attempt that was reset is deaf and outlives its timeout, and the next one has its number:
+// each has a part of its own.
 func TestAnAttemptDoesNotShareThePartOfOneThatHadItsNumber(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -80,7 +80,8 @@ func setupWith(t *testing.T, config lockcore.Config, rules ...worker.Rule) *bund
 	}
 }
 
-// closeAtEnd ends what a Locker still does when the test ends. What it cannot do within a second ends with its TTL.
+// closeAtEnd ends what a Locker still does when the test ends. What it cannot do within a second
+// ends with its TTL.
 func closeAtEnd(t *testing.T, l *lockcore.Locker) {
 	t.Helper()
 	t.Cleanup(func() {

@@ -52,8 +52,8 @@ func (s *Saga) compensate(ctx workflow.Context, parallel bool, err error) error 
 	return &SagaError{Err: err, Compensations: failed, Ran: ran}
 }
 
-// next takes out the compensations that run next: all of them, the last first, or the last alone. Those whose step is known never
-// to have run have nothing to undo.
+// next takes out the compensations that run next: all of them, the last first, or the last alone.
+// Those whose step is known never to have run have nothing to undo.
 func (s *Saga) next(ctx workflow.Context, all bool) []*compensation {
 	from := len(s.pending) - 1
 	if all {

@@ -10,9 +10,10 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
 )
 
-// SagaError is what [RunSaga] returns when compensation itself failed: the state is neither what the
-// saga wanted nor what it was before, and a person has to look. In a history, and so in a parent and in a client, it is an
-// application error of the type "lockstep.SagaFailed", which is not retryable.
+// SagaError is what [RunSaga] returns when compensation itself failed: the state is neither what
+// the saga wanted nor what it was before, and a person has to look. In a history, and so in a
+// parent and in a client, it is an application error of the type "lockstep.SagaFailed", which is
+// not retryable.
 //
 // It matches, with errors.Is and errors.As, whatever Err or one of Compensations matches, with one
 // exception: never a *temporal.CanceledError. So a cancelled workflow whose compensation failed closes as failed, with the
@@ -44,8 +45,9 @@ func LockError(err error) error {
 	return protocol.LockError(err)
 }
 
-// Failure is what the history records if a workflow or an update handler returns e: a *temporal.ApplicationError of type
-// "lockstep.SagaFailed", which is not retryable. Its cause is the first of the failures that is no cancellation.
+// Failure is what the history records if a workflow or an update handler returns e: a
+// *temporal.ApplicationError of type "lockstep.SagaFailed", which is not retryable. Its cause is
+// the first of the failures that is no cancellation.
 func (e *SagaError) Failure() error {
 	return temporal.NewApplicationErrorWithOptions(e.Error(), protocol.FailureSagaFailed, temporal.ApplicationErrorOptions{
 		NonRetryable: true, Cause: protocol.Recorded(e.Unwrap()),

@@ -74,8 +74,8 @@ func Lock(ctx workflow.Context, l Locks) (*Hold, error) {
 // and then until the janitor releases them or their HoldTTL is over. What a saga in progress, or another Hold, holds too stays
 // until that ends. Releasing again gives the same answer.
 //
-// Return its error as it is, if nothing else failed before, as in the example of [Lock]. With errors.Join the history would have the
-// type of the joined error, and not "lockstep.Lost".
+// Return its error as it is, if nothing else failed before, as in the example of [Lock]. With
+// errors.Join the history would have the type of the joined error, and not "lockstep.Lost".
 //
 // Locks that are never released are released when the workflow function has returned. If it returned no error, and a lock
 // was lost or could not be verified, the workflow fails with that error.

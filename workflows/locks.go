@@ -43,8 +43,10 @@ type Locks struct {
 	Owner string
 	// MaxWait is how long the step may wait for its locks, all its schedulings together, before it fails with a
 	// *lockcore.BusyError. It is no part of the step's own timeouts and attempts, which waiting does not use up: after a
-	// wait the step is scheduled again with what is left of them. Where no worker takes the activity that waits, it ends 10 s
-	// later. Compensations do not heed it: they have to sagalocks. That of a [Saga.Step] which gave up its wait is dropped. 0 or more. Defaults to 0, which is as long as it takes.
+	// wait the step is scheduled again with what is left of them. Where no worker takes the
+	// activity that waits, it ends 10 s later. Compensations do not heed it: they have to
+	// sagalocks. That of a [Saga.Step] which gave up its wait is dropped. 0 or more. Defaults to 0,
+	// which is as long as it takes.
 	MaxWait time.Duration
 	// Try fails the step at once with a *lockcore.BusyError where its locks are busy, and leaves no place in a queue. A
 	// retry policy whose NonRetryableErrorTypes name "lockstep.Busy" does the same. Compensations do not heed either, as with MaxWait.

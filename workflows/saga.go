@@ -19,18 +19,21 @@ type SagaOptions struct {
 	// ParallelCompensation runs all compensations at once instead of one after the other in reverse
 	// order. Defaults to false.
 	ParallelCompensation bool
-	// ReleaseTimeout is how long the commit is tried if the database does not answer. After that the saga is undone, as if it had lost
-	// a lock, and the error is of the type "lockstep.Unavailable". It also bounds the release after compensation: what that could not
+	// ReleaseTimeout is how long the commit is tried if the database does not answer. After that
+	// the saga is undone, as if it had lost a lock, and the error is of the type
+	// "lockstep.Unavailable". It also bounds the release after compensation: what that could not
 	// release, the end of the workflow tries again, and then the janitor. Defaults to 10 min.
 	ReleaseTimeout time.Duration
-	// GoOnAfterLoss lets a saga commit, or go on, though it has lost a lock or could not verify them, instead of being undone: a
-	// step takes anew what was lost, and the commit logs it. Others may have been in between. Defaults to false.
+	// GoOnAfterLoss lets a saga commit, or go on, though it has lost a lock or could not verify
+	// them, instead of being undone: a step takes again what was lost, and the commit logs it.
+	// Others may have been in between. Defaults to false.
 	GoOnAfterLoss bool
-	// DeadlockRetries is how often fn is called again from its beginning, after compensation and release, if a step was given up to
-	// end a deadlock (*lockcore.DeadlockError): up to 1,000, or -1 for never. So fn sets anew what it keeps in variables outside, and
-	// puts [Saga.Attempt] into idempotency keys. Before each call the saga sleeps, 100 ms at first and up to 10 s, spread by the
-	// run's ID; that is a timer, two events. The function of a saga inside another one is not called again: the locks are the outer
-	// one's. Defaults to 10.
+	// DeadlockRetries is how often fn is called again from its beginning, after compensation and
+	// release, if a step was given up to end a deadlock (*lockcore.DeadlockError): up to 1,000, or
+	// -1 for never. So fn sets again what it keeps in variables outside, and puts [Saga.Attempt]
+	// into idempotency keys. Before each call the saga sleeps, 100 ms at first and up to 10 s,
+	// spread by the run's ID; that is a timer, two events. The function of a saga inside another
+	// one is not called again: the locks are the outer one's. Defaults to 10.
 	DeadlockRetries int
 }
 
@@ -65,10 +68,12 @@ func (s *Saga) Attempt() int { return s.attempt }
 //     compensations. With [HandOver] the locks are not released: the next run goes on with them.
 //
 // The commit is one local activity, so one event, and an ordinary activity if that fails. A saga
-// with no guarded step releases nothing and adds no event. If the database does not answer for [SagaOptions.ReleaseTimeout], it is
-// not known whether a lock was lost, and the saga is undone, as in 2.
+// with no guarded step releases nothing and adds no event. If the database does not answer for
+// [SagaOptions.ReleaseTimeout], it is not known whether a lock was lost, and the saga is undone, as
+// in 2.
 //
-// Guarded steps of fn need the context that fn is given, or one made of it. Under one from outside they fail with a
+// Guarded steps of fn need the context that fn is given, or one made of it. Under one from outside
+// they fail with a
 // *lockcore.InvalidError, unless their [Locks.Scope] is ScopeStep.
 //
 // fn must wait for the steps it starts. A step that still waits for its locks when fn has returned does not run any more: it

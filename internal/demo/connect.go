@@ -42,8 +42,8 @@ func connectTemporal(ctx context.Context, f *connect.Frontend, tp *sdktrace.Trac
 	return c, err
 }
 
-// observe writes each span to a file when it ends, so that a process which is killed loses none that has, and exports them
-// if the environment says so.
+// observe writes each span to a file when it ends, so that a process which is killed loses none
+// that has, and exports them if the environment says so.
 func observe(ctx context.Context, service, path string, errs io.Writer) (*connect.Telemetry, error) {
 	exporter, err := otlpfile.New(ctx, path)
 	if err != nil {

@@ -54,8 +54,8 @@ type answer struct {
 type pendingActivity struct{ id, activityType string }
 
 // isOver reports whether the step whose entry it is has ended without giving the entry up. The wait
-// of a step is named by the number of its scheduling, which is in the entry's order. The step itself
-// is told by its lock ID, in scope step. One of the workflow's lock ID may be any activity.
+// of a step is named by the number of its scheduling, which is in the entry's order. The step
+// itself is told by its lock ID, in scope step. One of the workflow's lock ID may be any activity.
 func (a *answer) isOver(e *lockcore.Status) bool {
 	_, step, err := protocol.ParseLockID(e.LockID)
 	switch {

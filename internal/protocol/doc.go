@@ -1,5 +1,6 @@
 // Package protocol holds everything that travels between workflow code, activity workers and the
-// history that joins them: names, header payloads, activity parameters, failures, lock IDs. It does no I/O.
+// history that joins them: names, header payloads, activity parameters, failures, lock IDs. It does
+// no I/O.
 //
 // All of it outlives the process that wrote it. A history that was recorded by one version is replayed
 // by another, a worker of one version runs steps scheduled by another, and workflows in other languages

@@ -11,8 +11,8 @@ import (
 // namespaceIDs are those of namespaces, before workflow IDs.
 var namespaceIDs = regexp.MustCompile(`\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}/`)
 
-// text is an error's text for people, who know workflows by their IDs: the ID of the party's own namespace is left out. The details
-// have the full lock IDs.
+// text is an error's text for people, who know workflows by their IDs: the ID of the party's own
+// namespace is left out. The details have the full lock IDs.
 func text(err error, lockID string) string {
 	s := err.Error()
 	var lost *lockcore.LostError
@@ -25,8 +25,8 @@ func text(err error, lockID string) string {
 	return Cut(s, maxMessage)
 }
 
-// Asked says in a *lockcore.InvalidError what the user wrote, instead of the request that was made of it. place ends with a dot, or
-// is empty. Any other error stays as it is.
+// Asked says in a *lockcore.InvalidError what the user wrote, instead of the request that was made
+// of it. place ends with a dot, or is empty. Any other error stays as it is.
 func Asked(err error, place string) error {
 	const request = "Request."
 	var invalid *lockcore.InvalidError

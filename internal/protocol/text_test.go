@@ -19,7 +19,8 @@ func messageOf(t *testing.T, err error) string {
 	return app.Message()
 }
 
-// People know workflows by their IDs. Lock IDs that a user has chosen, and resources, stay as they are.
+// People know workflows by their IDs. Lock IDs that a user has chosen, and resources, stay as they
+// are.
 func TestTextsNameWorkflowsWithoutTheirNamespaceID(t *testing.T) {
 	t.Parallel()
 	own, other := namespaceID+"/order-7", namespaceID+"/order-3"

@@ -219,8 +219,9 @@ func NeverRan(err error) bool {
 	return errors.As(err, &tried) && tried.NeverRan || errors.As(err, &waited) && waited.NeverRan || errors.As(err, &canceled) && canceled.neverRan
 }
 
-// Recorded is the error as which a history has a type of its own. An error of this package or of lockcore, and one that says by a
-// method what it is recorded as, must not be recorded under the name of its Go type, and as retryable.
+// Recorded is the error as which a history has a type of its own. An error of this package or of
+// lockcore, and one that says by a method what it is recorded as, must not be recorded under the
+// name of its Go type, and as retryable.
 //
 //workflowcheck:ignore see [NewWaitError]
 func Recorded(err error) error {

@@ -59,7 +59,8 @@ const (
 	FailureResultPending = "lockstep.ResultPending"
 	// FailureEnded is the workflow's own, for a step that was still waiting for its locks when its saga ended. Not retryable.
 	FailureEnded = "lockstep.Ended"
-	// FailureSagaFailed is the workflow's own, for a saga of which a compensation failed. Not retryable: a person has to look.
+	// FailureSagaFailed is the workflow's own, for a saga of which a compensation failed. Not
+	// retryable: a person has to look.
 	FailureSagaFailed = "lockstep.SagaFailed"
 )
 

@@ -90,7 +90,8 @@ func (s *Story) checkFences() (all []Violation) {
 	}
 	for name, grants := range byResource {
 		for i, later := range grants {
-			// Who joins what its workflow has gets the fence of that hold. A repeated request is not told that it joined.
+			// Who joins what its workflow has gets the fence of that hold. A repeated request is
+			// not told that it joined.
 			if later.Joined || slices.ContainsFunc(grants[:i], func(g grant) bool { return g.Workflow == later.Workflow && g.Fence == later.Fence }) {
 				continue
 			}
@@ -142,7 +143,8 @@ func (s *Story) checkUndo() (all []Violation) {
 	return all
 }
 
-// mayBeLate is how long after an attempt that found its locks busy its workflow may not know yet that it left a place.
+// mayBeLate is how long after an attempt that found its locks busy its workflow may not know yet
+// that it left a place.
 const mayBeLate = int64(2 * time.Second)
 
 // checkPlaces finds places and claims that steps have while their saga is being undone already.
@@ -167,7 +169,8 @@ func (s *Story) checkPlaces() (all []Violation) {
 	return all
 }
 
-// isUnderWay reports whether an attempt of a step may have left a place when its saga was about to be undone.
+// isUnderWay reports whether an attempt of a step may have left a place when its saga was about to
+// be undone.
 func (s *Story) isUnderWay(scope *Scope) bool {
 	return slices.ContainsFunc(s.attempts, func(a *Attempt) bool {
 		return a.Run == scope.run && !a.Undo && a.At < scope.leaving.At && a.begin == 0 && (a.exit == 0 || a.exit > scope.leaving.At-mayBeLate)

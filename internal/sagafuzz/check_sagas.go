@@ -94,9 +94,10 @@ func checkSaga(scope *Scope, failed bool, steps map[int]*undoable, at map[int]po
 	return all
 }
 
-// checkVain finds compensations of steps that never ran, in a run that knows it: each attempt found its locks busy, and was
-// the first of its scheduling. Nothing is known if a process died, if an operator meddled, of what a rule was in the way, or
-// if the workflow had one of the step's resources before.
+// checkVain finds compensations of steps that never ran, in a run that knows it: each attempt found
+// its locks busy, and was the first of its scheduling. Nothing is known if a process died, if an
+// operator meddled, of what a rule was in the way, or if the workflow had one of the step's
+// resources before.
 func (s *Story) checkVain() (all []Violation) {
 	if !s.calm {
 		return nil

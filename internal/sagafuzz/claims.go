@@ -143,8 +143,8 @@ func (s *Story) keptUntil(run, scope string) (until int64) {
 	return until
 }
 
-// toldLost reports whether a scope ended with the word that its locks were lost. One that fails anyway need not say so of
-// what an operator broke.
+// toldLost reports whether a scope ended with the word that its locks were lost. One that fails
+// anyway need not say so of what an operator broke.
 func (s *Story) toldLost(scope *Scope) bool {
 	if failed, known := scope.failed(); s.isBroken(scope.workflow) && (failed || !known) {
 		return true

@@ -58,7 +58,8 @@ type Story struct {
 	order map[string]int
 	// meddled is what was done to each workflow.
 	meddled map[string][]string
-	// began is when each run was seen first, ended when its workflow's runs until then were ended from outside.
+	// began is when each run was seen first, ended when its workflow's runs until then were ended
+	// from outside.
 	began map[string]int64
 	ended map[string][]int64
 	// seen are the places and claims of steps.
@@ -117,7 +118,8 @@ func Read(records []Record) *Story {
 	return s
 }
 
-// isPast reports whether a run's code says something after the run was ended, as in a process that was stopped meanwhile.
+// isPast reports whether a run's code says something after the run was ended, as in a process that
+// was stopped meanwhile.
 func (s *Story) isPast(r *Record) bool {
 	return slices.ContainsFunc(s.ended[r.Workflow], func(at int64) bool { return s.began[r.Run] < at && at < r.At })
 }

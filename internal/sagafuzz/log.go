@@ -45,8 +45,8 @@ type Record struct {
 	Undo    bool   `json:",omitempty"`
 	Attempt int32  `json:",omitempty"`
 	Held    []Held `json:",omitempty"`
-	// Trusted is when a step's end last saw that its leases were valid; 0 if it never did. Of what was seen in the
-	// database it is when the look began.
+	// Trusted is when a step's end last saw that its leases were valid; 0 if it never did. Of what
+	// was seen in the database it is when the look began.
 	Trusted int64 `json:",omitempty"`
 	// Scope is that of Call.Kept, or the instance of a nested saga, or a Lock by its node's ID.
 	Scope string `json:",omitempty"`

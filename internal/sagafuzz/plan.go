@@ -91,8 +91,8 @@ func resources(needs []Need) (all []lockcore.Resource) {
 	return all
 }
 
-// WorkflowFault is what an operator does to a workflow: cancel, terminate, reset, restart, activity (whose attempts are counted
-// from 1 again), or break, which ends its holds by force.
+// WorkflowFault is what an operator does to a workflow: cancel, terminate, reset, restart, activity
+// (whose attempts are counted from 1 again), or break, which ends its holds by force.
 type WorkflowFault struct {
 	Kind  string
 	After time.Duration

@@ -21,8 +21,9 @@ import (
 const (
 	// atOnce is how many workflows run at a time.
 	atOnce = 12
-	// quiet is after what time without a step that began, or a scope that ended, nothing goes on any more: twice the time
-	// after which a wake-up that was lost is repaired. No run takes longer than longest for each of its workflows.
+	// quiet is after what time without a step that began, or a scope that ended, nothing goes on
+	// any more: twice the time after which a wake-up that was lost is repaired. No run takes longer
+	// than longest for each of its workflows.
 	quiet   = 40 * time.Second
 	longest = 6 * time.Second
 	// lookAtQueues is how often it is logged who waits.

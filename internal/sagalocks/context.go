@@ -25,7 +25,8 @@ type Locks struct {
 	Try     bool
 }
 
-// Refuse returns an error for what only workflow code can refuse: a name that JSON would change, and a negative wait.
+// Refuse returns an error for what only workflow code can refuse: a name that JSON would change,
+// and a negative wait.
 func (l *Locks) Refuse() error {
 	for i, r := range l.Resources {
 		if !utf8.ValidString(r.Name) {
@@ -43,8 +44,8 @@ func Invalid(field, value, bound string) error {
 	return protocol.NewWaitError(&lockcore.InvalidError{Field: field, Value: value, Bound: bound}, true)
 }
 
-// with adds what an inner context asks for: one request for each resource, with the stronger mode and the longer scope. The
-// other options are those of the inner one, if it sets them.
+// with adds what an inner context asks for: one request for each resource, with the stronger mode
+// and the longer scope. The other options are those of the inner one, if it sets them.
 func (l *Locks) with(inner *Locks) *Locks {
 	sum := *l
 	sum.Resources = slices.Clone(l.Resources)
@@ -63,8 +64,8 @@ func (l *Locks) with(inner *Locks) *Locks {
 	return &sum
 }
 
-// longer is the longer of two scopes. The default of a place is never shorter than the step. An unknown scope wins, so that it
-// is refused.
+// longer is the longer of two scopes. The default of a place is never shorter than the step. An
+// unknown scope wins, so that it is refused.
 func longer(a, b string) string {
 	rank := func(scope string) int {
 		return slices.Index([]string{protocol.ScopeSaga, "", protocol.ScopeStep}, scope)
@@ -111,8 +112,8 @@ func WithState(ctx workflow.Context, s *State) workflow.Context {
 	return with(ctx, func(a *asked) { a.state, a.coroutine = s, &coroutine{} })
 }
 
-// Go makes the function of a coroutine that is started under ctx. One that a saga's function starts under a context from outside
-// the saga is taken for the saga's, so that its steps are found too.
+// Go makes the function of a coroutine that is started under ctx. One that a saga's function starts
+// under a context from outside the saga is taken for the saga's, so that its steps are found too.
 func Go(ctx workflow.Context, f func(ctx workflow.Context)) func(ctx workflow.Context) {
 	own := &coroutine{}
 	if a := askedOf(ctx); a.strays() != nil {
@@ -121,8 +122,9 @@ func Go(ctx workflow.Context, f func(ctx workflow.Context)) func(ctx workflow.Co
 	return func(ctx workflow.Context) { f(with(ctx, func(a *asked) { a.coroutine = own })) }
 }
 
-// strays returns the open saga in whose function the context is used, although it comes from outside the saga; else nil. RunSaga
-// blocks its own coroutine, so whoever uses that coroutine's context meanwhile is the saga's function.
+// strays returns the open saga in whose function the context is used, although it comes from
+// outside the saga; else nil. RunSaga blocks its own coroutine, so it is the saga's function that
+// uses that coroutine's context meanwhile.
 func (a asked) strays() *Scope {
 	if a.state == nil || a.scope != nil && !a.scope.closed {
 		return nil
@@ -137,7 +139,8 @@ func (a asked) strays() *Scope {
 // StateFrom returns the run's state, or nil if the interceptor is not installed.
 func StateFrom(ctx workflow.Context) *State { return askedOf(ctx).state }
 
-// WithLocks returns a context whose steps ask for locks, and for those that ctx asks for already; or for none if l is nil.
+// WithLocks returns a context whose steps ask for locks, and for those that ctx asks for already;
+// or for none if l is nil.
 func WithLocks(ctx workflow.Context, l *Locks) workflow.Context {
 	return with(ctx, func(a *asked) {
 		if a.locks != nil && l != nil {
@@ -147,14 +150,16 @@ func WithLocks(ctx workflow.Context, l *Locks) workflow.Context {
 	})
 }
 
-// WithScope opens the scope of a saga and returns its context; [Scope.Commit] or [Scope.Release] ends it.
+// WithScope opens the scope of a saga and returns its context; [Scope.Commit] or [Scope.Release]
+// ends it.
 func (s *State) WithScope(ctx workflow.Context) (workflow.Context, *Scope) {
 	scope := s.newScope()
 	scope.coroutine = askedOf(ctx).coroutine
 	return with(ctx, func(a *asked) { a.scope = scope }), scope
 }
 
-// Return notes that the saga's function has returned, and leaves what it holds to the end of the run.
+// Return notes that the saga's function has returned, and leaves what it holds to the end of the
+// run.
 func (c *Scope) Return() { c.coroutine = nil }
 
 // ScopeFrom returns the scope of the innermost saga around ctx, nil if there is none.
@@ -166,7 +171,8 @@ func InScope(ctx workflow.Context) bool {
 	return s != nil && !s.closed
 }
 
-// WithCompensating returns a context whose steps undo others: they must run, and must not run beside what they undo.
+// WithCompensating returns a context whose steps undo others: they must run, and must not run
+// beside what they undo.
 func WithCompensating(ctx workflow.Context) workflow.Context {
 	return with(ctx, func(a *asked) { a.compensating = true })
 }
@@ -187,8 +193,8 @@ func WithUndoing(ctx workflow.Context, u *Undone) workflow.Context {
 	return with(ctx, func(a *asked) { a.undoing = u })
 }
 
-// WithOwner returns a context whose steps wait and hold as owner, and whose child workflows inherit it. If the name is
-// empty, it is the owner of the run itself.
+// WithOwner returns a context whose steps wait and hold as owner, and whose child workflows inherit
+// it. If the name is empty, it is the owner of the run itself.
 func WithOwner(ctx workflow.Context, name string) workflow.Context {
 	return with(ctx, func(a *asked) {
 		switch {

@@ -23,14 +23,15 @@ type Lock struct {
 	released error
 }
 
-// Lock takes locks around code, all or none, and waits while they are busy. What it may have left if it fails, it releases.
+// Lock takes locks around code, all or none, and waits while they are busy. What it may have left
+// if it fails, it releases.
 func (s *State) Lock(ctx workflow.Context, locks *Locks) (*Lock, error) {
 	s.locks++
 	scope := s.newScope()
 	scope.isLock = true
 	l := &Lock{step: s.newStep(ctx, fmt.Sprintf("lock/%d", s.locks), locks, scope)}
 	g := l.step.Guard
-	// A first acquire takes the locks anew; they are lost only if the run is known to hold them.
+	// A first acquire takes the locks again; they are lost only if the run is known to hold them.
 	g.Reacquire = g.NeverVictim || !slices.ContainsFunc(g.Resources, func(r lockcore.Resource) bool { return s.knows(scope, r.Name) })
 	l.step.waiting = l.step.scheduled // its MaxWait bounds all of it
 	err := l.step.Enter(ctx, l.ask)
@@ -44,8 +45,9 @@ func (s *State) Lock(ctx workflow.Context, locks *Locks) (*Lock, error) {
 	return nil, err
 }
 
-// Release makes sure that the locks were held, and lets go of them, but for what another open scope uses too. If one was lost,
-// the error matches lockcore.ErrLost, and the others are let go. Releasing again gives the same answer.
+// Release makes sure that the locks were held, and lets go of them, but for what another open scope
+// uses too. If one was lost, the error matches lockcore.ErrLost, and the others are let go.
+// Releasing again gives the same answer.
 func (l *Lock) Release(ctx workflow.Context) error {
 	scope := l.step.scope
 	if l.ended {

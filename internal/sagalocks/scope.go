@@ -21,7 +21,7 @@ type Scope struct {
 	parked []*Step
 	// closed scopes are ending or have ended. In an undoing one only steps run that undo others.
 	closed, undoing bool
-	// goesOn scopes take anew what they have lost.
+	// goesOn scopes take again what they have lost.
 	goesOn bool
 	// isLock marks the scope of locks around code.
 	isLock bool
@@ -29,8 +29,9 @@ type Scope struct {
 	coroutine *coroutine
 }
 
-// uses is a set of resources, in the order of their names: workflow code must not depend on the order of a map. Each has the
-// schedule number of the first step that has completed under a lock on it; 0 if none is known to have.
+// uses is a set of resources, in the order of their names: workflow code must not depend on the
+// order of a map. Each has the schedule number of the first step that has completed under a lock on
+// it; 0 if none is known to have.
 type uses []protocol.Use
 
 func (u uses) find(name string) (int, bool) {
@@ -83,11 +84,11 @@ func (s *State) newScope() *Scope {
 	return scope
 }
 
-// GoOn has the saga take anew what it has lost.
+// GoOn has the saga take again what it has lost.
 func (c *Scope) GoOn() { c.goesOn = true }
 
-// free are the resources that end with the scope: all that its steps asked for, and what earlier ends could not let go, but for
-// what another open scope uses. That one releases it.
+// free are the resources that end with the scope: all that its steps asked for, and what earlier
+// ends could not let go, but for what another open scope uses. That one releases it.
 func (c *Scope) free() (free uses) {
 	all := slices.Clone(c.uses)
 	for _, use := range c.state.leftovers {
@@ -98,8 +99,9 @@ func (c *Scope) free() (free uses) {
 	})
 }
 
-// CancelWaits ends the waits of the saga's steps before what undoes them runs: a step that came to run afterwards would not be
-// undone. It blocks until they have left the queue. Steps that run already run on.
+// CancelWaits ends the waits of the saga's steps before what undoes them runs: a step that came to
+// run afterwards would not be undone. It blocks until they have left the queue. Steps that run
+// already run on.
 func (c *Scope) CancelWaits(ctx workflow.Context) {
 	c.undoing = true
 	c.awaitParked(ctx)
@@ -108,17 +110,18 @@ func (c *Scope) CancelWaits(ctx workflow.Context) {
 // awaitParked blocks until every step has left its queue that must not run any more.
 func (c *Scope) awaitParked(ctx workflow.Context) {
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
-	_ = workflow.Await(ctx, func() bool { return !slices.ContainsFunc(c.parked, (*Step).over) }) // nobody cancels it
+	_ = workflow.Await(ctx, func() bool { return !slices.ContainsFunc(c.parked, (*Step).over) }) // it is never cancelled
 }
 
-// Commit makes sure that the saga still holds what its steps have used, and lets go. If a lock was lost, the error matches
-// lockcore.ErrLost; another error says that the database did not answer for timeout, which 0 makes ten minutes. After an error the
-// scope goes on with what it holds.
+// Commit makes sure that the saga still holds what its steps have used, and lets go. If a lock was
+// lost, the error matches lockcore.ErrLost; another error says that the database did not answer for
+// timeout, which 0 makes ten minutes. After an error the scope goes on with what it holds.
 func (c *Scope) Commit(ctx workflow.Context, timeout time.Duration) error {
 	return c.end(ctx, c.uses.held(), timeout)
 }
 
-// Release lets go without making sure. What it cannot let go, later ends try again. The error is logged.
+// Release lets go without making sure. What it cannot let go, later ends try again. The error is
+// logged.
 func (c *Scope) Release(ctx workflow.Context, timeout time.Duration) {
 	if c.end(ctx, nil, timeout) != nil {
 		c.drop()
@@ -156,11 +159,12 @@ func (c *Scope) remove() {
 // inTurn blocks until no other end is in progress.
 func (s *State) inTurn(ctx workflow.Context) (done func()) {
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
-	_ = s.ending.Lock(ctx) // nobody cancels it
+	_ = s.ending.Lock(ctx) // it is never cancelled
 	return s.ending.Unlock
 }
 
-// letGo makes sure that what was used is held, and then lets go of what is free; with all also of whatever an earlier run has left.
+// letGo makes sure that what was used is held, and then lets go of what is free; with all also of
+// whatever an earlier run has left.
 func (s *State) letGo(ctx workflow.Context, timeout time.Duration, free, used uses, all bool) error {
 	if len(free) == 0 && len(used) == 0 && !all {
 		return nil

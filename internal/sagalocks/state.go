@@ -18,24 +18,26 @@ import (
 type State struct {
 	// base is the context with which the run began.
 	base workflow.Context
-	// steps numbers the calls of ExecuteActivity, guarded or not, so that a step keeps its name when another one gains or loses
-	// its guard. schedule numbers the schedulings, and locks the locks around code.
+	// steps numbers the calls of ExecuteActivity, guarded or not, so that a step keeps its name
+	// when another one gains or loses its guard. schedule numbers the schedulings, and locks the
+	// locks around code.
 	steps, locks int
 	schedule     uint32
 	// root is the scope of what no saga holds.
 	root *Scope
 	// open are the scopes that may hold something: the root, and the sagas and locks in progress.
 	open []*Scope
-	// leftovers are what an end could not let go, or a wait could not give up. The next end tries again.
+	// leftovers are what an end could not let go, or a wait could not give up. The next end tries
+	// again.
 	leftovers uses
 	// details are what Temporal's UI shows of the waits.
 	details details
-	// owner is the one that the run inherited, if any. started is when the first of the runs began that go on with each other's
-	// holds.
+	// owner is the one that the run inherited, if any. started is when the first of the runs began
+	// that go on with each other's holds.
 	owner   protocol.Owner
 	started time.Time
-	// continues says that the run goes on with what the run holds that it continues, wasReset that a reset made it: what the
-	// history says to be held may have been released since.
+	// continues says that the run goes on with what the run holds that it continues, wasReset that
+	// a reset made it: what the history says to be held may have been released since.
 	continues, wasReset bool
 	// handsOver is the error for which the run leaves its holds to the next one.
 	handsOver *workflow.ContinueAsNewError
@@ -55,8 +57,9 @@ type running struct {
 	then   func(ctx workflow.Context)
 }
 
-// When calls then, which must not block, when the future is ready. All steps of a run share one coroutine for that: the SDK asks
-// every coroutine after every event, so that with one for each of 2,000 open steps a replay took half a minute.
+// When calls then, which must not block, when the future is ready. All steps of a run share one
+// coroutine for that: the SDK asks every coroutine after every event, so that with one for each of
+// 2,000 open steps a replay took half a minute.
 func (s *State) When(future workflow.Future, then func(ctx workflow.Context)) {
 	s.running = append(s.running, running{future, then})
 	if len(s.running) > 1 {
@@ -66,7 +69,7 @@ func (s *State) When(future workflow.Future, then func(ctx workflow.Context)) {
 	isReady := func(r running) bool { return r.future.IsReady() }
 	workflow.GoNamed(ctx, "lockstep-steps", func(ctx workflow.Context) {
 		for len(s.running) > 0 {
-			_ = workflow.Await(ctx, func() bool { return slices.ContainsFunc(s.running, isReady) }) // nobody cancels it
+			_ = workflow.Await(ctx, func() bool { return slices.ContainsFunc(s.running, isReady) }) // it is never cancelled
 			for _, r := range s.running {
 				if isReady(r) {
 					r.then(ctx)
@@ -77,7 +80,8 @@ func (s *State) When(future workflow.Future, then func(ctx workflow.Context)) {
 	})
 }
 
-// NewState makes the state of a run that has asked for nothing yet. collection is what is known of the worker's.
+// NewState makes the state of a run that has asked for nothing yet. collection is what is known of
+// the worker's.
 func NewState(collection *collection.ID) *State {
 	s := &State{collection: collection}
 	s.root = s.newScope()
@@ -87,8 +91,8 @@ func NewState(collection *collection.ID) *State {
 // Header is the header of a run's start, of a child's or of a run that continues another.
 type Header = map[string]*commonpb.Payload
 
-// Begin takes in what the run was started with: its owner, and the mark of the run before it. It fails if the header cannot be
-// read.
+// Begin takes in what the run was started with: its owner, and the mark of the run before it. It
+// fails if the header cannot be read.
 func (s *State) Begin(ctx workflow.Context, header Header) error {
 	info := workflow.GetInfo(ctx)
 	s.base, s.ending = ctx, workflow.NewMutex(ctx)
@@ -134,26 +138,30 @@ func ancestors(ctx workflow.Context) (ids []string) {
 	return ids
 }
 
-// knows reports whether the run is known to hold a resource for a scope: by the scope itself, or by locks around code.
+// knows reports whether the run is known to hold a resource for a scope: by the scope itself, or by
+// locks around code.
 func (s *State) knows(scope *Scope, name string) bool {
 	return slices.ContainsFunc(s.open, func(o *Scope) bool {
 		return (o == scope || o.isLock || scope.isLock) && o.uses.holds(name)
 	})
 }
 
-// MarkHandover has the run leave its locks to the next one if it ends with err as a ContinueAsNewError.
+// MarkHandover has the run leave its locks to the next one if it ends with err as a
+// ContinueAsNewError.
 func (s *State) MarkHandover(err error) {
 	errors.As(err, &s.handsOver)
 }
 
-// HandsOver reports whether a function that ends with err leaves its locks to the next run; see [State.MarkHandover].
+// HandsOver reports whether a function that ends with err leaves its locks to the next run; see
+// [State.MarkHandover].
 func HandsOver(ctx workflow.Context, err error) bool {
 	s, again := StateFrom(ctx), (*workflow.ContinueAsNewError)(nil)
 	return s != nil && errors.As(err, &again) && again == s.handsOver
 }
 
-// End ends all that the run holds or waits for, when its function has returned err: it leaves the holds to the next run, or makes
-// sure that they were held, if the run has not failed, and lets go. It returns err; or the error for which the run fails instead.
+// End ends all that the run holds or waits for, when its function has returned err: it leaves the
+// holds to the next run, or makes sure that they were held, if the run has not failed, and lets go.
+// It returns err; or the error for which the run fails instead.
 func (s *State) End(ctx workflow.Context, err error) error {
 	s.ended = true
 	for _, c := range slices.Clone(s.open) {

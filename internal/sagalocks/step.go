@@ -14,7 +14,8 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// Step is one call of ExecuteActivity under locks, or the taking of locks around code, which is a step without an activity.
+// Step is one call of ExecuteActivity under locks, or the taking of locks around code, which is a
+// step without an activity.
 type Step struct {
 	Guard *protocol.Guard
 	scope *Scope
@@ -24,11 +25,12 @@ type Step struct {
 	// maxWait is how long it may wait; 0 is as long as it takes. waiting is since when it does.
 	maxWait time.Duration
 	waiting time.Time
-	// scheduled is when it was scheduled last, and used how long it took until it found a lock busy.
+	// scheduled is when it was scheduled last, and used how long it took until it found a lock
+	// busy.
 	scheduled time.Time
 	used      time.Duration
-	// parked is what its last attempt found that did not get the locks, under the number parkedAs, and vain how many in a row
-	// left no place in a queue.
+	// parked is what its last attempt found that did not get the locks, under the number parkedAs,
+	// and vain how many in a row left no place in a queue.
 	parked   *protocol.ParkedDetails
 	parkedAs uint32
 	vain     int
@@ -38,8 +40,8 @@ type Step struct {
 	text string
 }
 
-// RefuseLocal refuses a local activity under locks. Its attempts carry the clock of the worker and not the server's, so
-// that they cannot be put into an order.
+// RefuseLocal refuses a local activity under locks. Its attempts carry the clock of the worker and
+// not the server's, so that they cannot be put into an order.
 func RefuseLocal(ctx workflow.Context, activityType string) error {
 	if askedOf(ctx).locks == nil {
 		return nil
@@ -48,7 +50,8 @@ func RefuseLocal(ctx workflow.Context, activityType string) error {
 		"an ordinary activity, by workflow.ExecuteActivity; or workflows.Lock, and the local activity under workflows.Unguarded")
 }
 
-// Step numbers a call of ExecuteActivity and says how it is guarded under ctx; nil if it is not. An error is a
+// Step numbers a call of ExecuteActivity and says how it is guarded under ctx; nil if it is not. An
+// error is a
 // *protocol.WaitError: the step must not be scheduled.
 func (s *State) Step(ctx workflow.Context, activityType string) (*Step, error) {
 	s.steps++
@@ -91,8 +94,8 @@ func (a asked) refuse(activityType string) error {
 	return a.locks.Refuse()
 }
 
-// triesOnce reports whether the step's retry policy names the failure of a step that finds its lock busy as one that is not
-// to be retried.
+// triesOnce reports whether the step's retry policy names the failure of a step that finds its lock
+// busy as one that is not to be retried.
 func triesOnce(ctx workflow.Context) bool {
 	policy := workflow.GetActivityOptions(ctx).RetryPolicy
 	return policy != nil && slices.Contains(policy.NonRetryableErrorTypes, protocol.FailureBusy)
@@ -134,7 +137,8 @@ func (s *State) newStep(ctx workflow.Context, part string, locks *Locks, scope *
 	return step
 }
 
-// number numbers the next scheduling, and says what is known to be held. A run that was reset does not know.
+// number numbers the next scheduling, and says what is known to be held. A run that was reset does
+// not know.
 func (t *Step) number(ctx workflow.Context) {
 	s, next := t.scope.state, *t.Guard
 	s.schedule++
@@ -146,8 +150,9 @@ func (t *Step) number(ctx workflow.Context) {
 	t.Guard, t.scheduled = &next, workflow.Now(ctx)
 }
 
-// Enter has ask ask for the locks, and run what runs under them. If they are busy it waits, and has it ask again, with the
-// context of the next scheduling. It returns ask's error, or that of the wait, as one that matches lockcore's.
+// Enter has ask ask for the locks, and run what runs under them. If they are busy it waits, and has
+// it ask again, with the context of the next scheduling. It returns ask's error, or that of the
+// wait, as one that matches lockcore's.
 func (t *Step) Enter(ctx workflow.Context, ask func(ctx workflow.Context) error) error {
 	for {
 		err := ask(ctx)
@@ -163,15 +168,16 @@ func (t *Step) Enter(ctx workflow.Context, ask func(ctx workflow.Context) error)
 	}
 }
 
-// IsOver reports whether the outcome of a scheduling leaves nothing to wait for or to give up, so that [Step.Enter] does not block.
+// IsOver reports whether the outcome of a scheduling leaves nothing to wait for or to give up, so
+// that [Step.Enter] does not block.
 func IsOver(err error) bool {
 	timeout := new(temporal.TimeoutError)
 	_, parked := protocol.Parked(err)
 	return !parked && !temporal.IsCanceledError(err) && !errors.As(err, &timeout)
 }
 
-// again numbers the next scheduling of a step that has waited, and says with what options: those of ctx, less the attempts and the
-// time that the step itself has used.
+// again numbers the next scheduling of a step that has waited, and says with what options: those of
+// ctx, less the attempts and the time that the step itself has used.
 func (t *Step) again(ctx workflow.Context) workflow.Context {
 	t.number(ctx)
 	opts := workflow.GetActivityOptions(ctx)
@@ -186,8 +192,9 @@ func (t *Step) again(ctx workflow.Context) workflow.Context {
 	return workflow.WithActivityOptions(ctx, opts)
 }
 
-// done notes what became of the step, and gives up what it does not use any more: a grant that no attempt took up, since the
-// step was cancelled or its time was over first; and what an attempt kept that did not return.
+// done notes what became of the step, and gives up what it does not use any more: a grant that no
+// attempt took up, since the step was cancelled or its time was over first; and what an attempt
+// kept that did not return.
 func (t *Step) done(ctx workflow.Context, err error) {
 	timeout, keeps := new(temporal.TimeoutError), t.Guard.Scope == protocol.ScopeSaga
 	late := errors.As(err, &timeout)

@@ -14,7 +14,8 @@ import (
 const (
 	// localTimeout bounds the local activity, which holds up the workflow task.
 	localTimeout = 2 * time.Second
-	// attemptTimeout bounds one attempt of the ordinary activity: the database answers within it, or fails.
+	// attemptTimeout bounds one attempt of the ordinary activity: the database answers within it,
+	// or fails.
 	attemptTimeout = 10 * time.Second
 	// releaseTimeout bounds all attempts to let go.
 	releaseTimeout = 10 * time.Minute
@@ -22,14 +23,15 @@ const (
 	forEver = time.Duration(-1)
 )
 
-// task is one activity of Lockstep's own: a local one, which is one event, tried once and briefly; and if that leaves it open
-// whether it was done, an ordinary one.
+// task is one activity of Lockstep's own: a local one, which is one event, tried once and briefly;
+// and if that leaves it open whether it was done, an ordinary one.
 type task struct {
 	name, summary string
 	params        any
 	// timeout bounds the ordinary activity with all its attempts. Defaults to releaseTimeout.
 	timeout time.Duration
-	// again makes the params of the ordinary activity; nil params mean that there is to be none. Defaults to params.
+	// again makes the params of the ordinary activity; nil params mean that there is to be none.
+	// Defaults to params.
 	again func() any
 }
 
@@ -55,9 +57,9 @@ func (s *State) run(ctx workflow.Context, t task, result any) error {
 	return s.ordinary(ctx, o, t.name, t.params, result, func() bool { return false })
 }
 
-// ordinary runs an ordinary activity until it ends, ctx is cancelled or over says so. It runs on the run's own context. The options
-// and the session of ctx are the user's: the SDK sends all activities of a session to the session's worker, which need not know
-// of locks.
+// ordinary runs an ordinary activity until it ends, ctx is cancelled or over says so. It runs on
+// the run's own context. The options and the session of ctx are the user's: the SDK sends all
+// activities of a session to the session's worker, which need not know of locks.
 func (s *State) ordinary(ctx workflow.Context, o workflow.ActivityOptions, name string, params, result any, over func() bool) error {
 	ours, cancel := workflow.NewDisconnectedContext(s.base)
 	defer cancel()
@@ -72,9 +74,9 @@ func (s *State) ordinary(ctx workflow.Context, o workflow.ActivityOptions, name 
 	return future.Get(ctx, result)
 }
 
-// isOpen reports whether a local activity that failed so leaves it open what became of it. A request that was overtaken does: a
-// local activity whose result the worker could not record runs again under the same number, and what it asked for was granted
-// and left by then.
+// isOpen reports whether a local activity that failed so leaves it open what became of it. A
+// request that was overtaken does: a local activity whose result the worker could not record runs
+// again under the same number, and what it asked for was granted and left by then.
 func isOpen(err error) bool {
 	var app *temporal.ApplicationError
 	details, parked := protocol.Parked(err)

@@ -16,21 +16,24 @@ import (
 const (
 	// waitAttempt bounds one look at the queue.
 	waitAttempt = 30 * time.Second
-	// waitSlack is how long after MaxWait the wait ends if no worker takes it, to say who is in the way by then.
+	// waitSlack is how long after MaxWait the wait ends if no worker takes it, to say who is in the
+	// way by then.
 	waitSlack = 10 * time.Second
 	// giveUpTimeout bounds how long the end of a wait waits for a database that does not answer.
 	giveUpTimeout = 10 * time.Second
 )
 
-// wait waits until scheduling the step again is worthwhile, in an activity that takes no slot and adds no history as
-// long as it waits. failure is what the step found, and parked are its details. The other ways in which it ends:
+// wait waits until scheduling the step again is worthwhile, in an activity that takes no slot and
+// adds no history as long as it waits. failure is what the step found, and parked are its details.
+// The other ways in which it ends:
 //
 //  1. the step's saga or run ends: the error matches lockcore.ErrEnded;
 //  2. ctx is cancelled: the error is a *temporal.CanceledError;
 //  3. the step has waited for its MaxWait: the error matches *lockcore.BusyError, unless the database does not answer;
 //  4. the request was given up to end a deadlock, and the wait itself found out: the error matches *lockcore.DeadlockError.
 //
-// In each of them the step has given up its place by then, and what it was granted and does not keep for its saga.
+// In each of them the step has given up its place by then, and what it was granted and does not
+// keep for its saga.
 func (t *Step) wait(ctx workflow.Context, parked protocol.ParkedDetails, failure error) error {
 	now := workflow.Now(ctx)
 	t.note(parked, now)
@@ -78,13 +81,13 @@ func (t *Step) note(parked protocol.ParkedDetails, now time.Time) {
 	}
 }
 
-// over reports whether the step must not run any more: the run or its saga has ended, or the saga is being undone and the step
-// does not undo it.
+// over reports whether the step must not run any more: the run or its saga has ended, or the saga
+// is being undone and the step does not undo it.
 func (t *Step) over() bool {
 	return t.scope.state.ended || t.scope.closed || t.scope.undoing && !t.Guard.NeverVictim
 }
 
-// park runs the activity that waits, on the step's task queue, where Lockstep is installed.
+// park runs the activity that waits, on the step's task queue, whose workers have Lockstep.
 func (t *Step) park(ctx workflow.Context, left time.Duration) error {
 	g := t.Guard
 	p := protocol.WaitParams{
@@ -118,8 +121,9 @@ func (t *Step) order() lockcore.Order {
 	return lockcore.Order{Schedule: t.parkedAs, Attempt: t.parked.Attempt}
 }
 
-// timeIsOver is the error of a step that has waited for its MaxWait, or was given up. err is that of the wait; if it does not say
-// who is in the way, since no worker came, the failure of the step's last attempt does.
+// timeIsOver is the error of a step that has waited for its MaxWait, or was given up. err is that
+// of the wait; if it does not say who is in the way, since no worker came, the failure of the
+// step's last attempt does.
 func (t *Step) timeIsOver(err, failure error) error {
 	lock, timeout := protocol.LockError(err), new(temporal.TimeoutError)
 	if lock == nil && (err == nil || errors.As(err, &timeout)) {
@@ -135,8 +139,8 @@ func (t *Step) timeIsOver(err, failure error) error {
 	}
 }
 
-// giveUp gives up what the attempts up to the one that did not get the locks have left: the place in the queue, or what was
-// granted for it meanwhile; and in scope step what the step kept.
+// giveUp gives up what the attempts up to the one that did not get the locks have left: the place
+// in the queue, or what was granted for it meanwhile; and in scope step what the step kept.
 func (t *Step) giveUp(ctx workflow.Context) {
 	switch {
 	case t.Guard.Scope == protocol.ScopeStep:
@@ -148,7 +152,8 @@ func (t *Step) giveUp(ctx workflow.Context) {
 	}
 }
 
-// places name the request of the step that waits: on one resource, or on any of its own if that is not known.
+// places name the request of the step that waits: on one resource, or on any of its own if that is
+// not known.
 func (t *Step) places() (places []protocol.Lease) {
 	own := protocol.Run{RunID: t.Guard.Run}
 	for _, name := range names(t.Guard.Resources) {
@@ -176,7 +181,8 @@ func (t *Step) end(ctx workflow.Context, name, summary string, params any) error
 	return t.scope.state.run(ctx, task{name: name, summary: summary, params: params, timeout: giveUpTimeout}, nil)
 }
 
-// details are what Temporal's own UI shows of the run: shown is what was set, and before what the workflow itself had set.
+// details are what Temporal's own UI shows of the run: shown is what was set, and before what the
+// workflow itself had set.
 type details struct{ shown, before string }
 
 // showWaits tells people what the run waits for, below what the workflow itself has set.

@@ -67,7 +67,8 @@ type Entry struct {
 	Fence int64 `bson:"fence,omitempty"`
 	// FirstFence is the one with which the entry's hold began: it names the hold.
 	FirstFence int64 `bson:"first,omitempty"`
-	// FirstOrder, of a kept entry, is the least of the requests that entered it; 0 after a take over.
+	// FirstOrder, of a kept entry, is the least of the requests that entered it; 0 after a take
+	// over.
 	FirstOrder int64 `bson:"firstOrder,omitempty"`
 	// HandedOver, of a kept entry, says that its run has left it to the next one: see Acquire.HandOver.
 	HandedOver bool `bson:"handed,omitempty"`
@@ -207,8 +208,8 @@ type Ended struct {
 type Last struct {
 	// Outcome is what became of the request that this write was for.
 	Outcome Outcome `bson:"outcome"`
-	// Ended are the entries and the places that this write's own request ended, as they stood. A place
-	// has no State.
+	// Ended are the entries and the places that this write's own request ended, as they stood. A
+	// place has no State.
 	Ended []Entry `bson:"ended"`
 	// Expired are the entries of holds whose room this write gave away.
 	Expired []Entry `bson:"expired"`

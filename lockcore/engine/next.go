@@ -144,7 +144,7 @@ func (d *Document) holds(lockID string, which func(*Entry) bool) bool {
 
 // AsksItself reports whether a request gets the resource if it asks, without a claim: so one that
 // waits has to be told. It goes on with a hold of its party that covers it, also with one that has
-// expired and still stands, since nobody needed its room. It upgrades a hold, or lives within what
+// expired and still stands, if no other needed its room. It upgrades a hold, or lives within what
 // its workflow keeps, if nothing is in its way.
 func (d *Document) AsksItself(p Party) bool {
 	covered := d.holds(p.LockID, func(e *Entry) bool { return Covers(e.Mode, p.Mode) })

@@ -236,8 +236,8 @@ func (s *state) converted(op engine.Acquire) *engine.Entry {
 	return s.doc.Part(op.LockID, op.Part, op.Converts)
 }
 
-// replaced is what is held without what a grant replaces: the part's claim, its earlier request, which drains if it has
-// not expired, and the kept entry. The own entries come last.
+// replaced is what is held without what a grant replaces: the part's claim, its earlier request,
+// which drains if it has not expired, and the kept entry. The own entries come last.
 func (s *state) replaced(op engine.Acquire) []engine.Entry {
 	mine := func(e *engine.Entry, state string) bool {
 		return e.LockID == op.LockID && e.Part == op.Part && e.State == state

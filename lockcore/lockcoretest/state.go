@@ -58,9 +58,9 @@ func (s *state) end() engine.Document {
 }
 
 // settle claims the resource for those who are next in the queue, as many as it has room for: for
-// the first, and for those right behind it with the same limit, so many as that leaves room for, and
-// at most engine.SettleMost in one write. Waiters that are
-// overdue, and tombstones, are passed over.
+// the first, and for those right behind it with the same limit, so many as that leaves room for,
+// and at most engine.SettleMost in one write. Waiters that are overdue, and tombstones, are passed
+// over.
 func (s *state) settle() {
 	waiting := pick(s.doc.Waiters, s.awake)
 	k := s.served(waiting)
@@ -132,8 +132,9 @@ func others(entries []engine.Entry, lockID string) int64 {
 // awake reports whether a waiter may be granted a claim.
 func (s *state) awake(w engine.Waiter) bool { return w.Waits(s.now) && !w.Overdue(s.now) }
 
-// after is the hold that this write ended, or whose part, cut off, leaves with it, of several the first; or else the one that it
-// downgraded, or whose room it gave away. It is what a waiter who is granted a claim now waited for last.
+// after is the hold that this write ended, or whose part, cut off, leaves with it, of several the
+// first; or else the one that it downgraded, or whose room it gave away. It is what a waiter who is
+// granted a claim now waited for last.
 func (s *state) after() *engine.Ended {
 	for _, e := range slices.Concat(s.doc.Last.Ended, s.left, s.doc.Last.Expired) {
 		if e.CreatedAt != nil || e.State == engine.Draining {
@@ -208,8 +209,8 @@ func (s *state) expire(which func(engine.Entry) bool, record engine.Evicted) {
 	s.doc.Held = slices.DeleteFunc(s.doc.Held, gone)
 }
 
-// addEvidence adds what this write leaves, and forgets the oldest of what there was before if that was too much, which moves
-// EvidenceSince on.
+// addEvidence adds what this write leaves, and forgets the oldest of what there was before if that
+// was too much, which moves EvidenceSince on.
 func (s *state) addEvidence() {
 	if len(s.evidence) == 0 && len(s.doc.Last.Expired) == 0 {
 		return
@@ -230,8 +231,8 @@ func (s *state) idleAt() time.Time {
 	return time.UnixMilli((at.UnixMilli()/grain + 1) * grain).UTC()
 }
 
-// heard extends what the request's lock ID keeps, if the request does so: that somebody came is a sign of life. The entries of who was heard of come
-// last.
+// heard extends what the request's lock ID keeps, if the request does so: each request is a sign of
+// life. Its entries come last.
 func (s *state) heard(lockID string, keeps, handsOver bool) {
 	own := pick(s.doc.Held, func(e engine.Entry) bool { return e.LockID == lockID })
 	for i := range own {
@@ -261,8 +262,8 @@ func (s *state) some(which func(*engine.Entry) bool) bool {
 	return false
 }
 
-// drop takes entries away. What is dead goes with them: draining parts whose time is up, and claims whose
-// place is given up.
+// drop takes entries away. What is dead goes with them: draining parts whose time is up, and claims
+// whose place is given up.
 func (s *state) drop(which func(engine.Entry) bool) {
 	s.doc.Held = slices.DeleteFunc(s.doc.Held, func(e engine.Entry) bool {
 		return which(e) || e.GivenUp(s.now) || (e.State == engine.Draining && !alive(e, s.now))

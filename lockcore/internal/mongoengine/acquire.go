@@ -125,7 +125,7 @@ var nextFence = largest(add("$fence", int64(1)), on("$toLong", "$$NOW"))
 // takes or refreshes the place in the queue. It sets
 //
 //	g  whether the part is made, its fence and mode      k  the kept hold      first  the hold's first fence
-//	rest  the queue without the part's place      at  where in it the new place is      ahead  whether it goes ahead of others
+//	rest  the queue without the part's place      at  the index of the new place in it      ahead  whether it goes ahead of others
 func (s *stages) enter(k acquireKind) {
 	// Whoever joins has the fence of the hold. What drains has none above it.
 	anew := list(eq("$t.did", engine.Granted), "$t.m")
@@ -212,7 +212,7 @@ func (s *stages) entries(k acquireKind) expr {
 	if k.queue { // the claim that was slept through is a place again
 		unchanged = cond(eq("$t.did", engine.Queued), filter("$t.a", not(isOwnClaim)), unchanged)
 	}
-	if k.keep { // that somebody came is a sign of life of the hold
+	if k.keep { // each request is a sign of life of the hold
 		heard := doc(v("expiresAt", largest("$$this.expiresAt", add("$$NOW", "$$this.ttl"))))
 		if k.handsOver {
 			heard = append(heard, v("handed", true))

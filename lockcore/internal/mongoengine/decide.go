@@ -48,7 +48,7 @@ func (s *stages) decide(k acquireKind) {
 	s.set(v("did", choose(outcomes...)))
 }
 
-// turn is whether nobody who waits goes before the request. One that has a place gets its claim when
+// turn is whether no waiter goes before the request. One that has a place gets its claim when
 // its turn has come, in whichever write that is.
 func (k acquireKind) turn() expr {
 	free := nobodyWaits

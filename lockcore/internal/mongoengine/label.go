@@ -36,8 +36,8 @@ var (
 	cutOff = append(slices.Clone(drained), v("lockId", "$t.cut"), v("mode", engine.Exclusive))
 	// besideWithin is which entries are neither the party's own nor kept around the request.
 	besideWithin = and(others, ne(list("$$this.lockId", "$$this.state"), list("$t.within", engine.Kept)))
-	// around is which entries are of the lock ID around a request that is let in, as long as that one
-	// keeps the resource.
+	// around is which entries are of the lock ID around a request that is let in, as long as that
+	// one keeps the resource.
 	around = and("$t.around", "$t.g", eq("$$this.lockId", "$t.within"))
 )
 

@@ -58,9 +58,9 @@ func distinct(ids string, beside expr) expr {
 	return size(op("$setDifference", ids, list(beside)))
 }
 
-// settle claims the resource for the first in the queue, and for those right behind it with the same
-// limit, as many as there is room for. Then it displaces the expired holds whose room was given
-// away, in this way or by the request itself, if granted holds, to who. It keeps in t
+// settle claims the resource for the first in the queue, and for those right behind it with the
+// same limit, as many as there is room for. Then it displaces the expired holds whose room was
+// given away, in this way or by the request itself, if granted holds, to who. It keeps in t
 //
 //	w  those who wait and are not passed over, so many as one write serves at most      d  the first of them
 //	to  to whom room is given: d, or who      l  what is alive, and not kept around d
@@ -97,8 +97,8 @@ func (s *stages) settle(o outcome) {
 var besideHead = ne(list("$$this.lockId", "$$this.state"), list(on("$let", doc(v("vars", doc(v("head", first("$t.w")))), v("in", "$$head.within"))), engine.Kept))
 
 // claims are those of w who are granted claims: none beside what is exclusive, not even their own
-// party's; one if the first lives within a hold; else as many as there is room for of those with its
-// limit. If its own exclusive hold has expired, that may come back, and needs the room.
+// party's; one if the first lives within a hold; else as many as there is room for of those with
+// its limit. If its own exclusive hold has expired, that may come back, and needs the room.
 var claims = func() expr {
 	held := in(list("$t.d.lockId", engine.Exclusive, true), each("$held", list("$$this.lockId", "$$this.mode", holds)))
 	room := op("$subtract", cond(held, 1, ifNull("$t.d.limit", engine.Unlimited)), distinct("$t.l.lockId", "$t.d.lockId"))
@@ -120,8 +120,8 @@ type outcome struct {
 	did, note, position expr
 	// about is whether evidence is about the lock ID that asks.
 	about expr
-	// ended are the entries and places that the operation ended; left are more that were in the way;
-	// evidence are records that it leaves.
+	// ended are the entries and places that the operation ended; left are more that were in the
+	// way; evidence are records that it leaves.
 	ended, left, evidence expr
 	// within says that what the request lives within is not displaced by it.
 	within bool

@@ -91,7 +91,8 @@ func (a *actor) returned(ctx context.Context, c *call, err error) {
 		if c.queued && !(errors.As(err, &refused) && refused.Code == errInvalid.Code) {
 			a.w.broken("place", a.lockID, "%s of %s had queued, and gives up for a passing error: %v", c.what, a.lockID, err)
 		}
-		// A refusal may have been under way for 10 s, and what the request had is given back for 5 s before it answers.
+		// A refusal may have been under way for 10 s, and what the request had is given back for 5
+		// s before it answers.
 		if a.w.faultlessFor(15 * time.Second) {
 			a.w.broken("error", a.lockID, "%s of %s fails, and nothing is wrong: %v", c.what, a.lockID, err)
 		}

@@ -132,7 +132,7 @@ var mutants = []mutant{
 	{defect: "found by the simulation", what: "a forced release of a lease without end waits for nothing", edits: []edit{
 		{"lockcore/lockcoretest/state.go", "2*ms(e.TTL) + engine.EndlessTTL", "2 * ms(e.TTL)"},
 	}, in: engineTests, tests: "TestHolderWithoutEndIsToldOfAForcedRelease", simulated: true},
-	{defect: "found on the servers", what: "whoever gives up a place ends the part that has taken its claim up", edits: []edit{
+	{defect: "found on the servers", what: "giving up a place ends the part that has taken its claim up", edits: []edit{
 		{"lockcore/end.go", "		op.Waiting = true\n", ""},
 	}, in: engineTests, tests: "TestARequestThatHasTakenItsClaimUpIsNotWaitingAnyMore"},
 	{defect: "found on the servers", what: "an attempt whose count was reset shares the part of one that lives on", edits: []edit{
