@@ -299,3 +299,37 @@ func TestTheFullestQueueStaysWellUnderTheLimitOfADocument(t *testing.T) {
 	const most, limit = 5000, 16 << 20
 	require.Less(t, most*len(state(t, l.coll).Waiters.Value), limit*7/8)
 }
+
+func TestBadInputIsRefusedByNameAndTheDatabaseIsNotAsked(t *testing.T) {
+	t.Parallel()
+	l := setup(t, lockcore.Config{})
+	long := strings.Repeat("x", 513)
+	for field, req := range map[string]lockcore.Request{
+		"Request.LockID":              one("", lockcore.Exclusive("r")),
+		"Request.Part":                {LockID: "a", Part: long, Resources: []lockcore.Resource{lockcore.Exclusive("r")}},
+		"Request.Owner":               {LockID: "a", Owner: "\xff", Resources: []lockcore.Resource{lockcore.Exclusive("r")}},
+		"Request.TTL":                 {LockID: "a", TTL: -time.Second, Resources: []lockcore.Resource{lockcore.Exclusive("r")}},
+		"Request.HoldTTL":             {LockID: "a", HoldTTL: time.Hour, Resources: []lockcore.Resource{lockcore.Exclusive("r")}},
+		"Request.MaxWait":             {LockID: "a", MaxWait: -1, Resources: []lockcore.Resource{lockcore.Exclusive("r")}},
+		"len(Request.Resources)":      one("a"),
+		"Request.Resources[0].Name":   one("a", lockcore.Exclusive("")),
+		"Request.Resources[1].Name":   one("a", lockcore.Exclusive("r"), lockcore.Shared("r")),
+		"Request.Resources[0].Limit":  one("a", lockcore.SharedLimit("r", -1)),
+		"Request.Resources[0].Mode":   one("a", lockcore.Resource{Name: "r", Mode: "Q"}),
+		"Request.Resources[1].Name ":  one("a", lockcore.Exclusive("r"), lockcore.Exclusive("nul\x00")),
+		"Request.Resources[0].Limit ": one("a", lockcore.Resource{Name: "r", Limit: 2}),
+	} {
+		_, err := l.Enter(t.Context(), req, false)
+		var invalid *lockcore.InvalidError
+		require.ErrorAs(t, err, &invalid, field)
+		require.ErrorIs(t, err, lockcore.ErrInvalid)
+		require.Equal(t, strings.TrimSpace(field), invalid.Field)
+	}
+	n, err := l.coll.CountDocuments(t.Context(), bson.D{{Key: "_id", Value: bson.D{{Key: "$gte", Value: ""}}}})
+	require.NoError(t, err)
+	require.Zero(t, n)
+	for _, cfg := range []lockcore.Config{{TTL: -1}, {TTL: time.Hour, HoldTTL: time.Minute}, {Retention: time.Second}, {MaxWaiters: -1}, {ClaimTTL: 1}} {
+		_, err := lockcore.New(l.coll, cfg)
+		require.ErrorIs(t, err, lockcore.ErrInvalid)
+	}
+}
