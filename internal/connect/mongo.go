@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"regexp"
 	"strings"
+	"sync/atomic"
 
+	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/connstring"
@@ -19,7 +22,13 @@ func Mongo(ctx context.Context, uri, app string) (*mongo.Client, error) {
 		// The driver would take the rest of a password for a host.
 		return nil, errors.New("the MongoDB URI: in a user name or password, @ is written %40, / %2F, : %3A and % itself %25")
 	}
-	o := options.Client().ApplyURI(uri).SetServerSelectionTimeout(timeout).SetAppName(app)
+	var alert atomic.Pointer[net.OpError]
+	o := options.Client().ApplyURI(uri).SetServerSelectionTimeout(timeout).SetAppName(app).
+		SetServerMonitor(&event.ServerMonitor{ServerHeartbeatFailed: func(e *event.ServerHeartbeatFailedEvent) {
+			if told := (*net.OpError)(nil); errors.As(e.Failure, &told) && told.Op == "remote error" {
+				alert.Store(told)
+			}
+		}})
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("the MongoDB URI: %w", uriError(err, uri))
 	}
@@ -29,6 +38,10 @@ func Mongo(ctx context.Context, uri, app string) (*mongo.Client, error) {
 	}
 	if err := c.Ping(ctx, nil); err != nil {
 		_ = c.Disconnect(context.WithoutCancel(ctx)) // it never connected
+		if told := alert.Load(); told != nil && !errors.Is(err, told) {
+			// A server that refuses a client's certificate says so on some connections, and cuts others without a word.
+			err = fmt.Errorf("%w: %w", told, err)
+		}
 		return nil, fmt.Errorf("no database answers at %s: %w", o.Hosts, err)
 	}
 	return c, nil
