@@ -1,8 +1,12 @@
 package simulation
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -166,7 +170,6 @@ func (r *run) compensate() {
 
 // ends releases what the workflow has, under whichever label, as the commit and the janitor do.
 func (r *run) ends() {
-	release := lockcore.Release{LockID: r.lockID, Resources: r.w.plan.resources}
 	for !r.w.over() {
 		p := r.anyProcess()
 		ctx, c := r.begin(r.ctx, p, "release of "+r.label, false)
@@ -174,7 +177,7 @@ func (r *run) ends() {
 		r.w.actors.Add(1)
 		go func() {
 			defer r.w.actors.Done()
-			done <- p.locker.Release(ctx, release)
+			done <- r.releaseFrom(ctx, p.locker)
 		}()
 		t := time.NewTimer(10 * time.Second)
 		select {
@@ -191,4 +194,20 @@ func (r *run) ends() {
 		t.Stop()
 		time.Sleep(time.Second)
 	}
+}
+
+func (r *run) releaseFrom(ctx context.Context, l *lockcore.Locker) error {
+	var errs []error
+	for _, name := range r.w.plan.resources {
+		labels := map[string]bool{}
+		for s, err := range l.Status(ctx, lockcore.Filter{Resource: name, LockID: r.lockID}) {
+			errs, labels[s.Run] = append(errs, err), true
+		}
+		for _, label := range slices.Sorted(maps.Keys(labels)) {
+			errs = append(errs, l.Release(ctx, lockcore.Release{
+				LockID: r.lockID, Run: label, Resources: []string{name}, Order: lockcore.LastAttempt(math.MaxInt32),
+			}))
+		}
+	}
+	return errors.Join(errs...)
 }
