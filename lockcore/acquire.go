@@ -83,8 +83,9 @@ func (l *Locker) TryAcquire(ctx context.Context, req Request) (*Session, error) 
 // If a resource is busy the answer is a *BusyError, and nothing was taken. With queue the request,
 // which brings its own Order, then stands in the queue of that resource until it is asked again
 // with a greater order, left or released. It is passed over if nothing is heard of it for 4 min,
-// and loses its place after 1 h, unless Recheck says later. With Keep, the holds that it got before
-// stand too. With MaxWait it waits that long first, if it is next in line.
+// unless Recheck says later, and loses its place after 24 h, or Config.Retention if that is less.
+// With Keep, the holds that it got before stand too. With MaxWait it waits that long first, if it is
+// next in line.
 //
 // Other errors: *InvalidError and *LayoutError (nothing was sent), *LostError, *SupersededError,
 // *DeadlockError (nothing was taken), *UnknownOutcomeError, and the database's if it refused. An
@@ -113,7 +114,7 @@ func (l *Locker) enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 	leases := make([]Lease, 0, len(req.Resources))
 	for _, res := range req.Resources {
 		op := l.acquireOp(&req, res)
-		op.Fresh, op.Queue, op.WaiterTTL, op.HeardIn = fresh, queue, parkedTTL.Milliseconds(), parkedHeardIn.Milliseconds()
+		op.Fresh, op.Queue, op.WaiterTTL, op.HeardIn = fresh, queue, l.parkedTTL(), parkedHeardIn.Milliseconds()
 		lease, err := l.ask(ctx, &req, op, nil)
 		var busy *BusyError
 		if queue && req.MaxWait > 0 && errors.As(err, &busy) && busy.Position == 1 { // a short wait often saves it from coming again

@@ -22,10 +22,10 @@ type Config struct {
 	HoldTTL time.Duration
 	// ClaimTTL is how long a grant to a waiter stands before it must be confirmed. Each time that a
 	// waiter comes too late, and others were let in, its next grant stands twice as long, up to
-	// WaiterTTL if that is longer. 100 ms to 1 h. Defaults to 30 s.
+	// four times ClaimTTL. 100 ms to 1 h. Defaults to 30 s.
 	ClaimTTL time.Duration
 	// WaiterTTL is how long the place of a request of Acquire stands without being refreshed: 1 s to 1
-	// h. A place that Enter took stands for 1 h. Defaults to 5 min.
+	// h. A place that Enter took stands for 24 h, or Retention if that is less. Defaults to 5 min.
 	WaiterTTL time.Duration
 	// Retention is how long the document of an idle resource is kept, and with it the memory of its
 	// fence and of what was released. Evidence of lost holds is kept as long. 1 h to 1 year. Defaults

@@ -14,11 +14,14 @@ import (
 )
 
 const (
-	// parkedHeardIn is when a request that has just parked will be heard of at the latest, and
-	// parkedTTL how long its place stands if nothing is heard of it.
+	// parkedHeardIn is when a request that has just parked will be heard of at the latest.
 	parkedHeardIn = 2 * time.Minute
-	parkedTTL     = maxQueueTTL
+	// parkedMost bounds how long its place stands if nothing is heard of it.
+	parkedMost = 24 * time.Hour
 )
+
+// parkedTTL is how long a parked place stands: its document is not removed before.
+func (l *Locker) parkedTTL() int64 { return min(parkedMost, l.cfg.Retention).Milliseconds() }
 
 // Recheck looks after a request for one resource that Enter queued, for those who wait without a
 // process. It takes nothing, and keeps alive the place in the queue. It reads, and writes only if
@@ -42,7 +45,7 @@ func (l *Locker) Recheck(ctx context.Context, req Request) (again time.Duration,
 	if err != nil {
 		return 0, err
 	}
-	op.WaiterTTL = parkedTTL.Milliseconds()
+	op.WaiterTTL = l.parkedTTL()
 	look := engine.Next(d, op.Waiter())
 	if look.Answer == engine.NextGo || look.Answer == engine.NextGone {
 		return 0, verdict(&op, d, look)
@@ -99,7 +102,7 @@ func (l *Locker) KeepPlace(ctx context.Context, place Lease) error {
 		req.Started = *w.Started
 	}
 	op := l.acquireOp(&req, Resource{Name: d.ID, Mode: Mode(w.Mode), Limit: limitOf(&w)})
-	op.WaiterTTL, op.HeardIn = parkedTTL.Milliseconds(), cmp.Or(w.OverdueAt.Sub(d.At).Milliseconds()/2, -1)
+	op.WaiterTTL, op.HeardIn = l.parkedTTL(), cmp.Or(w.OverdueAt.Sub(d.At).Milliseconds()/2, -1)
 	_, err = l.refresh(ctx, op)
 	return err
 }

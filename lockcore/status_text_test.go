@@ -155,8 +155,8 @@ func TestStatusOfAResourceReadsLikeAList(t *testing.T) {
 	clock.Advance(20 * time.Second)
 	require.Equal(t, []string{
 		held + "30s ago",
-		`"r": waiting at place 1 for 20s: ` + first + "its place ends in 1h unless it asks again",
-		`"r": waiting at place 2 for 20s: ` + second + "its place ends in 1h unless it asks again",
+		`"r": waiting at place 1 for 20s: ` + first + "its place ends in 24h unless it asks again",
+		`"r": waiting at place 2 for 20s: ` + second + "its place ends in 24h unless it asks again",
 	}, list())
 
 	withdraw := engine.Withdraw{Resource: "r", LockID: "b", Part: wait.Part, Order: 4<<32 | 2, Reason: "a deadlock"}
@@ -165,6 +165,6 @@ func TestStatusOfAResourceReadsLikeAList(t *testing.T) {
 	clock.Advance(4*time.Minute + 40*time.Second)
 	require.Equal(t, []string{
 		held + "5m10s ago",
-		`"r": waiting at place 1 for 5m: ` + second + "overdue: passed over until it asks again, its place ends in 55m",
+		`"r": waiting at place 1 for 5m: ` + second + "overdue: passed over until it asks again, its place ends in 24h",
 	}, list(), "who was taken out of the queue has no place, and counts for none behind it")
 }

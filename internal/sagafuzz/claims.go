@@ -136,11 +136,17 @@ func (s *Story) keptUntil(run, scope string) (until int64) {
 		if a.outcome == "lost" || a.whatEnds == "lost" || sc == nil && s.isBroken(a.Workflow) {
 			return 0
 		}
-		if a.Undo && a.completed() && !s.stoppedBetween(a.Process, a.At, a.begin) {
+		if a.Undo && a.completed() && !a.tookAgain() && !s.stoppedBetween(a.Process, a.At, a.begin) {
 			until = max(until, a.begin)
 		}
 	}
 	return until
+}
+
+// tookAgain reports whether an undo found that a short HoldTTL had ended. The saga, which fails
+// anyway, need not say so.
+func (a *Attempt) tookAgain() bool {
+	return a.Call.Node.HoldTTL > 0 && slices.ContainsFunc(a.held, func(h Held) bool { return !h.Joined })
 }
 
 // toldLost reports whether a scope ended with the word that its locks were lost. One that fails

@@ -113,7 +113,7 @@ func (a *Acquire) Patience() int64 {
 }
 
 // LongestClaim bounds the claims of a request that sleeps through shorter ones.
-func (a *Acquire) LongestClaim() int64 { return max(a.ClaimTTL, a.WaiterTTL) }
+func (a *Acquire) LongestClaim() int64 { return 4 * a.ClaimTTL }
 
 // Renew extends a part by its own TTL, and its hold with it.
 type Renew struct {

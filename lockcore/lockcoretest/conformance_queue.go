@@ -158,15 +158,15 @@ var queueScenarios = []Scenario{
 		s.leave("c", "p", 1)
 		s.claimed("b", "p")
 	}},
-	{"claim/each that is slept through makes the next stand twice as long, up to the TTL of a place", func(s *stage) {
-		long := func(op *engine.Acquire) { op.WaiterTTL = 3 * claimTTL.Milliseconds() }
+	{"claim/each that is slept through makes the next stand twice as long, up to four times the first", func(s *stage) {
+		long := func(op *engine.Acquire) { op.WaiterTTL = 5 * claimTTL.Milliseconds() }
 		s.take("a", "p", 1)
 		s.wait(1, "b", "p", 1, long)
 		s.leave("a", "p", 1)
-		for i, ttl := range []time.Duration{claimTTL, 2 * claimTTL, 3 * claimTTL} {
+		for i, ttl := range []time.Duration{claimTTL, 2 * claimTTL, 4 * claimTTL, 4 * claimTTL} {
 			c := s.claimed("b", "p")
 			s.check(c.ExpiresAt.Sub(*c.ClaimedAt) == ttl, "a claim for %v, got %+v", ttl, c)
-			if ttl == 3*claimTTL {
+			if i == 3 {
 				break
 			}
 			s.pass(ttl)

@@ -83,7 +83,7 @@ var mutants = []mutant{
 	{"I9", "who is overdue is granted claims", instead(mongoengine.Awake, true), "queue/who is overdue is passed over, by those behind it and by newcomers, and keeps its place"},
 	{"I9", "who is overdue keeps newcomers out", instead(mongoengine.NobodyWaits, mongoengine.QueueEmpty), "queue/who is overdue is passed over, by those behind it and by newcomers, and keeps its place"},
 	{"I9", "claims have no end", instead(mongoengine.ClaimEnd, mongoengine.Never), "I9/a dead claim delays others no longer than the claim's TTL"},
-	{"I9", "claims come to stand as long as it takes", instead("$t.longest", int64(10*time.Hour/time.Millisecond)), "claim/each that is slept through makes the next stand twice as long, up to the TTL of a place"},
+	{"I9", "claims come to stand as long as it takes", instead("$t.longest", int64(10*time.Hour/time.Millisecond)), "claim/each that is slept through makes the next stand twice as long, up to four times the first"},
 	{"I9", "dead claims stay for ever", instead(mongoengine.Lives, true), "I9/a dead claim whose place is given up goes"},
 	{"I9", "nobody settles", field("t.c", bson.A{}), "settle/every write of a document serves its queue"},
 	{"I10", "what a caller passes is no literal", operator("$literal", func(arg any) (any, bool) { return arg, true }), "I10/what a caller passes is stored as it is, and names nothing"},
@@ -109,7 +109,7 @@ var mutants = []mutant{
 	{"rule 6", "the queue has no bound", instead("$t.most", engine.Unlimited), "rule 6/a full queue takes nobody, and refreshes who is in it"},
 	{"rule 6", "claims are not told from places", instead(mongoengine.AnyClaim, false), "rule 6/a refresh takes a lapsed claim back to the head of the queue"},
 	{"claim", "who slept through one is given no more time", instead(mongoengine.TwiceAsLong, "$t.claim"), "claim/who slept through one is granted by the second, though its slot comes as late as before"},
-	{"claim", "a place that is refreshed forgets what its sleeper slept through", field("claimTTL", "$$REMOVE"), "claim/each that is slept through makes the next stand twice as long, up to the TTL of a place"},
+	{"claim", "a place that is refreshed forgets what its sleeper slept through", field("claimTTL", "$$REMOVE"), "claim/each that is slept through makes the next stand twice as long, up to four times the first"},
 	{"claim", "one whose place is over goes ahead of the queue", instead(mongoengine.StandingClaim, mongoengine.AnyClaim), "claim/one whose place is over does not let its request in ahead of the queue"},
 	{"I12", "verdicts are not looked for", instead("$t.was.verdict", nil), "withdraw/it takes one request out of the queue, and its part is told why until it leaves, whatever its order"},
 	{"I12", "verdicts are told once", operator("$cond", func(arg any) (any, bool) {
