@@ -170,10 +170,10 @@ func (s *Story) checkPlaces() (all []Violation) {
 }
 
 // isUnderWay reports whether an attempt of a step may have left a place when its saga was about to
-// be undone.
+// be undone, or later.
 func (s *Story) isUnderWay(scope *Scope) bool {
 	return slices.ContainsFunc(s.attempts, func(a *Attempt) bool {
-		return a.Run == scope.run && !a.Undo && a.At < scope.leaving.At && a.begin == 0 && (a.exit == 0 || a.exit > scope.leaving.At-mayBeLate)
+		return a.Run == scope.run && !a.Undo && a.begin == 0 && (a.exit == 0 || a.exit > scope.leaving.At-mayBeLate)
 	})
 }
 

@@ -129,6 +129,7 @@ func (s *Story) keptUntil(run, scope string) (until int64) {
 			until = sc.leaving.At
 		}
 	}
+	again := s.tookAgain(run, scope)
 	for _, a := range s.attempts {
 		if a.Run != run || a.Call.Kept != scope || a.begin == 0 {
 			continue
@@ -136,17 +137,20 @@ func (s *Story) keptUntil(run, scope string) (until int64) {
 		if a.outcome == "lost" || a.whatEnds == "lost" || sc == nil && s.isBroken(a.Workflow) {
 			return 0
 		}
-		if a.Undo && a.completed() && !a.tookAgain() && !s.stoppedBetween(a.Process, a.At, a.begin) {
+		if a.Undo && a.completed() && !again && !s.stoppedBetween(a.Process, a.At, a.begin) {
 			until = max(until, a.begin)
 		}
 	}
 	return until
 }
 
-// tookAgain reports whether an undo found that a short HoldTTL had ended. The saga, which fails
-// anyway, need not say so.
-func (a *Attempt) tookAgain() bool {
-	return a.Call.Node.HoldTTL > 0 && slices.ContainsFunc(a.held, func(h Held) bool { return !h.Joined })
+// tookAgain reports whether an undo of a scope found that a short HoldTTL had ended. The saga, which
+// fails anyway, need not say so.
+func (s *Story) tookAgain(run, scope string) bool {
+	return slices.ContainsFunc(s.attempts, func(a *Attempt) bool {
+		return a.Run == run && a.Call.Kept == scope && a.Undo && a.Call.Node.HoldTTL > 0 &&
+			slices.ContainsFunc(a.held, func(h Held) bool { return !h.Joined })
+	})
 }
 
 // toldLost reports whether a scope ended with the word that its locks were lost. One that fails
