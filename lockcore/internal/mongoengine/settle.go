@@ -88,7 +88,10 @@ func (s *stages) settle(o outcome) {
 	if o.within {
 		gone = list(cond(around, running, and(gone...)))
 	}
-	s.put(v("waiters", cond(eq("$t.c", none), "$waiters", filter("$waiters", not(in("$$this", "$t.c"))))),
+	// The claims are in front, but for those who are passed over: the rest is only cut off.
+	upToLast := add(op("$indexOfArray", "$waiters", on("$last", "$t.c")), 1)
+	rest := concat(filter(op("$slice", "$waiters", upToLast), not(in("$$this", "$t.c"))), op("$slice", "$waiters", upToLast, engine.Unlimited))
+	s.put(v("waiters", cond(eq("$t.c", none), "$waiters", rest)),
 		v("t.x", cond(given, filter("$held", and(append(list(lte("$$this.expiresAt", "$$NOW"), holds), gone...)...)), none)))
 }
 
