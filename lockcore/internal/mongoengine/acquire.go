@@ -125,7 +125,7 @@ var nextFence = largest(add("$fence", int64(1)), on("$toLong", "$$NOW"))
 // takes or refreshes the place in the queue. It sets
 //
 //	g  whether the part is made, its fence and mode      k  the kept hold      first  the hold's first fence
-//	rest  the queue without the part's place      at  the index of the new place in it      ahead  whether it goes ahead of others
+//	at  the index in the queue of the place to be      ahead  whether it goes ahead of others
 func (s *stages) enter(k acquireKind) {
 	// Whoever joins has the fence of the hold. What drains has none above it.
 	anew := list(eq("$t.did", engine.Granted), "$t.m")
@@ -145,9 +145,6 @@ func (s *stages) enter(k acquireKind) {
 	if k.keep {
 		vars = append(vars, v("k", first(filter("$t.o", isKept))))
 	}
-	if !k.fresh {
-		vars = append(vars, v("rest", cond("$t.was", filter("$waiters", ne(ownPlace, me)), "$waiters")))
-	}
 	if k.queue {
 		vars = append(vars, v("ahead", cond("$t.was.overdueAt", "$t.was.ahead", k.goesAhead())),
 			v("at", choose("$t.was.overdueAt", op("$indexOfArray", "$waiters", "$t.was"), k.goesAhead(), size("$waiters.ahead"), size("$waiters"))))
@@ -163,10 +160,11 @@ func (s *stages) enter(k acquireKind) {
 			place := merge("$t.place", doc(
 				v("since", ifNull("$t.was.since", "$$NOW")), v("claimTTL", cond(and("$t.was.place", not(claimStands)), twiceAsLong, "$t.was.claimTTL")),
 				v("ahead", cond("$t.ahead", true, "$$REMOVE")), v("expiresAt", add("$$NOW", "$t.wait")), v("overdueAt", add("$$NOW", "$t.heard"))))
+			after := cond("$t.was.overdueAt", add("$t.at", 1), "$t.at")
 			queue = cond(eq("$t.did", engine.Queued),
-				concat(op("$slice", "$t.rest", "$t.at"), list(place), op("$slice", "$t.rest", "$t.at", engine.Unlimited)), queue)
+				concat(op("$slice", "$waiters", "$t.at"), list(place), op("$slice", "$waiters", after, engine.Unlimited)), queue)
 		}
-		fields = append(fields, v("waiters", cond("$t.g", "$t.rest", queue)))
+		fields = append(fields, v("waiters", cond(and("$t.g", "$t.was.overdueAt"), filter("$waiters", ne(ownPlace, me)), queue)))
 	}
 	s.put(fields...)
 }

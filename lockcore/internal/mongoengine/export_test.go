@@ -25,7 +25,7 @@ var (
 	Remembered     expr = remember.Value
 	ClaimEnd       expr = claimEnd
 	TwiceAsLong    expr = twiceAsLong
-	Before         expr = op("$slice", "$t.rest", "$t.at")
+	Before         expr = op("$slice", "$waiters", "$t.at")
 	CutsOffPart    expr = cond(runs, drained, nil)
 	WasCutOff      expr = in(list(engine.Draining, "$t.ord"), each("$t.p", list(item("state"), item("order"))))
 	TooLate        expr = tooLate
@@ -51,7 +51,8 @@ var (
 	StandingClaim  expr = and(isOwnClaim, stillStood)
 	AnyClaim       expr = isOwnClaim
 	NeedsNoRoom    expr = or("$t.was", acquireKind{}.goesAhead())
-	EndsVerdict    expr = in("$t.did", list(engine.Granted, engine.Joined, engine.Deadlock))
+	PlaceGoes      expr = and("$t.g", "$t.was.overdueAt")
+	EndsVerdict    expr = and(in("$t.did", list(engine.Granted, engine.Joined, engine.Deadlock)), "$t.was.overdueAt")
 	// An upgrade is granted, and queued, ahead of the queue.
 	HasTurn        expr = or(acquireKind{}.goesAhead(), nobodyWaits)
 	HasTurnOfQueue expr = or("$t.was.place", nobodyWaits)

@@ -112,13 +112,7 @@ var mutants = []mutant{
 	{"claim", "a place that is refreshed forgets what its sleeper slept through", field("claimTTL", "$$REMOVE"), "claim/each that is slept through makes the next stand twice as long, up to four times the first"},
 	{"claim", "one whose place is over goes ahead of the queue", instead(mongoengine.StandingClaim, mongoengine.AnyClaim), "claim/one whose place is over does not let its request in ahead of the queue"},
 	{"I12", "verdicts are not looked for", instead("$t.was.verdict", nil), "withdraw/it takes one request out of the queue, and its part is told why until it leaves, whatever its order"},
-	{"I12", "verdicts are told once", operator("$cond", func(arg any) (any, bool) {
-		of, ok := arg.(bson.A)
-		if !ok || of[0] != "$t.g" || of[1] != "$t.rest" {
-			return nil, false
-		}
-		return bson.D{{Key: "$cond", Value: bson.A{sent(mongoengine.EndsVerdict), of[1], of[2]}}}, true
-	}), "withdraw/it takes one request out of the queue, and its part is told why until it leaves, whatever its order"},
+	{"I12", "verdicts are told once", instead(mongoengine.PlaceGoes, mongoengine.EndsVerdict), "withdraw/it takes one request out of the queue, and its part is told why until it leaves, whatever its order"},
 	{"I12", "who was taken out of the queue is served", instead(engine.LongAgo, engine.Never), "withdraw/who was taken out of the queue gets no claim, is in nobody's way, and may leave"},
 	{"settle", "limits behind the first one's are not looked at", instead(mongoengine.SameLimit, true), "settle/no request is granted with those ahead of it that asks for a smaller limit"},
 	{"settle", "what expired is counted beside the first alone", operator("$setUnion", func(arg any) (any, bool) {

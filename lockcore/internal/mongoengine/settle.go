@@ -53,11 +53,6 @@ var (
 	awakeQueue = cond(gt(minOf("$waiters.overdueAt"), "$$NOW"), "$waiters", filter("$waiters", awake))
 )
 
-// distinct is how many lock IDs there are in ids, a path, beside one.
-func distinct(ids string, beside expr) expr {
-	return size(op("$setDifference", ids, list(beside)))
-}
-
 // settle claims the resource for the first in the queue, and for those right behind it with the
 // same limit, as many as there is room for. Then it displaces the expired holds whose room was
 // given away, in this way or by the request itself, if granted holds, to who. It keeps in t
@@ -75,7 +70,7 @@ func (s *stages) settle(o outcome) {
 	}
 	to, given := expr(first("$t.w")), expr(ne("$t.c", none))
 	if o.granted != nil {
-		to, given = cond(o.granted, o.whom(), to), or(given, o.granted)
+		to, given = cond(o.granted, orElse(o.who, "$t.who"), to), or(given, o.granted)
 	}
 	if o.crowd {
 		given = and(given, expired)
@@ -88,7 +83,11 @@ func (s *stages) settle(o outcome) {
 	if o.within {
 		gone = list(cond(around, running, and(gone...)))
 	}
-	s.put(v("waiters", cond(eq("$t.c", none), "$waiters", filter("$waiters", not(in("$$this", "$t.c"))))),
+	// The claims are in front, but for those who are passed over: the rest is only cut off.
+	upToLast := add(op("$indexOfArray", "$waiters", on("$last", "$t.c")), 1)
+	passedOver := filter(op("$slice", "$waiters", upToLast), not(in("$$this", "$t.c")))
+	rest := concat(passedOver, op("$slice", "$waiters", upToLast, engine.Unlimited))
+	s.put(v("waiters", cond(eq("$t.c", none), "$waiters", rest)),
 		v("t.x", cond(given, filter("$held", and(append(list(lte("$$this.expiresAt", "$$NOW"), holds), gone...)...)), none)))
 }
 
@@ -101,7 +100,8 @@ var besideHead = ne(list("$$this.lockId", "$$this.state"), list(on("$let", doc(v
 // its limit. If its own exclusive hold has expired, that may come back, and needs the room.
 var claims = func() expr {
 	held := in(list("$t.d.lockId", engine.Exclusive, true), each("$held", list("$$this.lockId", "$$this.mode", holds)))
-	room := op("$subtract", cond(held, 1, ifNull("$t.d.limit", engine.Unlimited)), distinct("$t.l.lockId", "$t.d.lockId"))
+	beside := size(op("$setDifference", "$t.l.lockId", list("$t.d.lockId")))
+	room := op("$subtract", cond(held, 1, ifNull("$t.d.limit", engine.Unlimited)), beside)
 	run := op("$indexOfArray", concat(each("$t.w", sameLimit), list(false)), false)
 	some := op("$slice", "$t.w", largest(0, op("$min", room, cond("$t.d.within", 1, run))))
 	return cond(or(eq("$t.w", none), in(engine.Exclusive, "$t.l.mode")), none, some)
@@ -127,19 +127,17 @@ type outcome struct {
 	within bool
 }
 
-func (o *outcome) whom() expr {
-	if o.who == nil {
-		return "$t.who"
+// orElse is what stands for an expression that an outcome may leave out.
+func orElse(given, otherwise expr) expr {
+	if given == nil {
+		return otherwise
 	}
-	return o.who
+	return given
 }
 
+// together is one list of those that are not nil, of which there is one at least.
 func together(lists ...expr) expr {
-	lists = slices.DeleteFunc(lists, func(l expr) bool { return l == nil })
-	switch len(lists) {
-	case 0:
-		return none
-	case 1:
+	if lists = slices.DeleteFunc(lists, func(l expr) bool { return l == nil }); len(lists) == 1 {
 		return lists[0]
 	}
 	return concat(lists...)
@@ -161,26 +159,16 @@ func (s *stages) store(o outcome) []bson.D {
 	if o.evidence != nil {
 		adds = or(adds, ne(o.evidence, none))
 	}
-	if o.note == nil {
-		o.note = "$$REMOVE" // what the write before said must not stay
-	}
-	if o.position == nil {
-		o.position = 0
-	}
-	if o.about == nil {
-		o.about = "$$REMOVE"
-	}
-	last := doc(v("outcome", o.did), v("evidence", o.about), v("ended", together(o.ended)), v("expired", "$t.x"), v("position", o.position), v("length", size("$waiters")),
-		v("note", o.note))
+	last := doc( // what the write before said must not stay
+		v("outcome", o.did), v("evidence", orElse(o.about, "$$REMOVE")), v("ended", orElse(o.ended, none)), v("expired", "$t.x"),
+		v("position", orElse(o.position, 0)), v("length", size("$waiters")), v("note", orElse(o.note, "$$REMOVE")))
 	*s = append(*s, on("$set", doc(
 		v("seq", add("$seq", int64(1))), v("at", "$$NOW"),
 		v("held", concat(cond(eq("$t.x", none), "$held", filter("$held", not(in("$$this", "$t.x")))), each("$t.c", claim))),
 		// Who adds evidence forgets what was too much before, and since says so.
 		v("evicted", cond(adds, concat(lastOf("$evicted", engine.MaxEvicted), evidence), "$evicted")),
 		v("since", largest(ifNull("$since", op("$subtract", "$$NOW", "$t.mem")), cond(adds, op("$arrayElemAt", "$evicted.at", -engine.MaxEvicted-1), nil))),
-		v("idleAt", idleAt), v("attn", attn),
-		v("last", last),
-		v("t", "$$REMOVE"),
+		v("idleAt", idleAt), v("attn", attn), v("last", last), v("t", "$$REMOVE"),
 	)))
 	return *s
 }
