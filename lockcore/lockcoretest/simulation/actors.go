@@ -52,7 +52,7 @@ func (a *actor) begin(ctx context.Context, p *process, what string, patient bool
 	a.w.lastCall++
 	c := &call{
 		id: a.w.lastCall, p: p, actor: a.name, what: what, lockID: a.lockID, began: time.Now(), patient: patient,
-		first: map[string]time.Time{},
+		first: map[string]time.Time{}, left: map[string]bool{},
 	}
 	a.w.noted(a.name, a.lockID, "%s, as %s in %s", what, a.lockID, p.name)
 	return context.WithValue(ctx, callKey{}, c), c

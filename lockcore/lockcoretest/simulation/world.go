@@ -68,6 +68,8 @@ type call struct {
 	gaveUp time.Time
 	// first is when it first took effect on each resource.
 	first map[string]time.Time
+	// left says on which resources something was left since it has ended.
+	left map[string]bool
 }
 
 // Run plays a seed, inside a bubble of package synctest, and returns the first violation, or nil.

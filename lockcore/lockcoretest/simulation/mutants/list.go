@@ -141,4 +141,7 @@ var mutants = []mutant{
 	{defect: "found by the simulation", what: "a claim for which there is no room any more has its waiter ask again and again", edits: []edit{
 		{"lockcore/lockcoretest/spec.go", "	case !op.Queue:\n", "	case !op.Queue || (claim != nil && alive(*claim, s.now)):\n"},
 	}, simulated: true},
+	{defect: "hot loops", what: "what failed is asked again without a pause", edits: []edit{
+		{"lockcore/acquire.go", "min(time.Second<<min(failures, 5), 30*time.Second)", "time.Millisecond"},
+	}, simulated: true},
 }
