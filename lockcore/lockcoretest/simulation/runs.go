@@ -48,10 +48,11 @@ func workflow(a *actor) {
 	r.ends()
 }
 
-// begins makes a run the workflow's current one.
+// begins makes a run the workflow's current one, and closes the one before.
 func (r *run) begins() {
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
+	r.w.closed[r.label] = r.label != ""
 	n := len(r.w.runs) + 1
 	r.label = fmt.Sprintf("run%d", n)
 	r.w.runs[r.label] = n
@@ -84,7 +85,7 @@ func (r *run) request(rs []lockcore.Resource, kind string) lockcore.Request {
 	r.schedule++
 	return lockcore.Request{
 		LockID: r.lockID, Run: r.label, Part: fmt.Sprintf("%s/%s%d", r.label, kind, r.schedule), Resources: rs, Keep: true, Owner: r.owner,
-		Order: lockcore.Order{Schedule: r.schedule, Attempt: 1},
+		Order: lockcore.Order{Schedule: r.schedule, Attempt: 1}, MaxWait: inlineWait,
 	}
 }
 
@@ -93,6 +94,9 @@ var (
 	errWasReset = errors.New("simulated: the workflow was reset")
 	errNotRun   = errors.New("simulated: the step does not run")
 	stepTimeout = 6 * time.Second
+	// inlineWait is how long a step waits before it parks, if it is next in line. Meanwhile it takes a claim up by the order
+	// by which it queued, which wakers know too.
+	inlineWait = 500 * time.Millisecond
 )
 
 // try runs a step until it is done, attempt by attempt, or until the workflow is reset. An attempt that has timed out goes on.
@@ -166,6 +170,9 @@ func (r *run) compensate() {
 
 // ends releases what the workflow has, under whichever label, as the commit and the janitor do.
 func (r *run) ends() {
+	r.w.mu.Lock()
+	r.w.closed[r.label] = true
+	r.w.mu.Unlock()
 	release := lockcore.Release{LockID: r.lockID, Resources: r.w.plan.resources}
 	for !r.w.over() {
 		p := r.anyProcess()

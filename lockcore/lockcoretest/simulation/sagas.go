@@ -15,10 +15,18 @@ type parking struct {
 	turn  chan lockcore.Turn
 }
 
-// turn is what every process calls when it knows of a turn.
-func (w *world) turn(t lockcore.Turn) {
+// turn is what every process calls when it knows of a turn. One of a closed run is given back, as the wakers of a worker do.
+// An attempt of that run may still be on its way to take it up.
+func (w *world) turn(p *process, t lockcore.Turn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.closed[t.Run] && t.Deadlock == "" {
+		place := lockcore.Lease{Resource: t.Resource, LockID: t.LockID, Run: t.Run, Part: t.Part, Order: t.Order}
+		go func() {
+			p.sleep(newDice(p.ring(0)).between(time.Millisecond, 20*time.Millisecond)) // it asks whether the run is closed
+			_ = p.locker.LeaveQueue(w.base, place)
+		}()
+	}
 	if p := w.parked[partKey{t.Resource, t.LockID, t.Part}]; p != nil {
 		select {
 		case p.turn <- t:

@@ -134,13 +134,19 @@ var mutants = []mutant{
 	}, in: engineTests, tests: "TestHolderWithoutEndIsToldOfAForcedRelease", simulated: true},
 	{defect: "found on the servers", what: "giving up a place ends the part that has taken its claim up", edits: []edit{
 		{"lockcore/end.go", "		op.Waiting = true\n", ""},
-	}, in: engineTests, tests: "TestARequestThatHasTakenItsClaimUpIsNotWaitingAnyMore"},
+	}, in: engineTests, tests: "TestARequestThatHasTakenItsClaimUpIsNotWaitingAnyMore", simulated: true},
 	{defect: "found on the servers", what: "an attempt whose count was reset shares the part of one that lives on", edits: []edit{
 		{"lockcore/acquire.go", "engine.Again && req.First && req", "engine.Again && false && req"},
 	}, in: engineTests, tests: "TestAFirstRequestDoesNotShareAPart", simulated: true},
 	{defect: "found by the simulation", what: "a claim for which there is no room any more has its waiter ask again and again", edits: []edit{
 		{"lockcore/lockcoretest/spec.go", "	case !op.Queue:\n", "	case !op.Queue || (claim != nil && alive(*claim, s.now)):\n"},
 	}, simulated: true},
+	{defect: "found by the simulation", what: "a parked upgrade is not told when it may go", edits: []edit{
+		{"lockcore/engine/next.go", "ahead := d.holds(p.LockID, func(*Entry) bool { return true }) || d.Surrounds(p)", "ahead := d.Surrounds(p)"},
+	}, simulated: true},
+	{defect: "found by the simulation", what: "an expired part of the request's own order drains, and its late copy supersedes its repetition", edits: []edit{
+		{"lockcore/lockcoretest/spec.go", "e.Order == op.Converts) || !alive(e, s.now)):", "e.Order == op.Converts)):"},
+	}, in: specTests, tests: "TestEngineInMemoryConforms", simulated: true},
 	{defect: "hot loops", what: "what failed is asked again without a pause", edits: []edit{
 		{"lockcore/acquire.go", "min(time.Second<<min(failures, 5), 30*time.Second)", "time.Millisecond"},
 	}, simulated: true},
