@@ -58,6 +58,13 @@ func (a *actor) begin(ctx context.Context, p *process, what string, patient bool
 	return context.WithValue(ctx, callKey{}, c), c
 }
 
+// ended takes down that a call has returned.
+func (w *world) ended(c *call) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c.done = true
+}
+
 // returned takes down how the call ended, and checks that it may end like this.
 func (a *actor) returned(ctx context.Context, c *call, err error) {
 	a.w.mu.Lock()

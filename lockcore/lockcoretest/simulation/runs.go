@@ -108,7 +108,7 @@ func (r *run) try(req lockcore.Request, reset time.Duration) error {
 		resets = t.C
 	}
 	for ; req.Order.Attempt < 60 && !r.w.over(); req.Order.Attempt++ {
-		done := make(chan outcome, 1)
+		done := make(chan error, 1)
 		r.w.actors.Add(1)
 		work := r.d.between(30*time.Millisecond, 2*time.Second)
 		if r.d.chance(0.1) {
@@ -118,8 +118,7 @@ func (r *run) try(req lockcore.Request, reset time.Duration) error {
 		timeout := time.NewTimer(stepTimeout)
 		var err error
 		select {
-		case o := <-done:
-			err = o.err
+		case err = <-done:
 		case <-resets:
 			timeout.Stop()
 			return errWasReset
@@ -177,25 +176,12 @@ func (r *run) ends() {
 	for !r.w.over() {
 		p := r.anyProcess()
 		ctx, c := r.begin(r.ctx, p, "release of "+r.label, false)
-		done := make(chan error, 1)
-		r.w.actors.Add(1)
-		go func() {
-			defer r.w.actors.Done()
-			done <- p.locker.Release(ctx, release)
-		}()
-		t := time.NewTimer(10 * time.Second)
-		select {
-		case err := <-done:
-			r.w.mu.Lock()
-			c.done = true
-			r.w.mu.Unlock()
-			if err == nil {
-				t.Stop()
-				return
-			}
-		case <-t.C:
+		if r.within(10*time.Second, func() error {
+			defer r.w.ended(c)
+			return p.locker.Release(ctx, release)
+		}) == nil {
+			return
 		}
-		t.Stop()
 		time.Sleep(time.Second)
 	}
 }
