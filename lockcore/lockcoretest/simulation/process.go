@@ -181,18 +181,6 @@ func (p *process) countCommand(c *command) {
 	}
 }
 
-// owed reports whether a leave is the first on its resource since its call has ended.
-func (w *world) owed(c *command) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	r := c.resources[0]
-	if !c.call.done || c.call.left[r] {
-		return false
-	}
-	c.call.left[r] = true
-	return true
-}
-
 // suffer notes a trouble.
 func (p *process) suffer(t trouble) {
 	p.mu.Lock()
