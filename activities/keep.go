@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"time"
 
 	"go.temporal.io/sdk/activity"
@@ -109,12 +110,18 @@ func (a *Activities) endKeep(ctx context.Context, info activity.Info, who party,
 	if !hasClosed(bounded, info) {
 		return
 	}
-	// Nothing of the run asks any more: all that it has asked for until now ends.
-	if _, err := a.Locker.ReleaseHeld(bounded, lockcore.Release{
-		LockID: who.lockID, Run: who.run, Resources: resources, Reason: "released by its keep-alive, since its workflow run is closed",
-	}); err != nil {
-		activity.GetLogger(ctx).Warn("lockstep: the locks of a closed workflow were not released, and stand until they expire",
-			"resources", resources, "error", err)
+	holds := lockcore.Filter{LockID: who.lockID, Contended: true, States: []lockcore.State{lockcore.StateHolding}}
+	for s, err := range a.Locker.Status(bounded, holds) {
+		if err == nil && s.Run == who.run && slices.Contains(resources, s.Resource) {
+			_, err = a.Locker.ReleaseHeld(bounded, lockcore.Release{
+				LockID: who.lockID, Run: who.run, Resources: []string{s.Resource}, FirstFence: s.FirstFence,
+				Reason: "released by its keep-alive, since its workflow run is closed",
+			})
+		}
+		if err != nil {
+			activity.GetLogger(ctx).Warn("lockstep: a lock of a closed workflow was not released, and stands until it expires",
+				"resource", s.Resource, "error", err)
+		}
 	}
 }
 

@@ -172,10 +172,15 @@ func enterFailure(ctx context.Context, guard protocol.Guard, req lockcore.Reques
 // clocksApart is how much the database's clock and Temporal's may differ where their times are compared.
 const clocksApart = time.Minute
 
-// neverRan is the part of a step if it is certain that no attempt of this scheduling has run its code. Temporal's count of
-// attempts does not say so: it begins anew if somebody resets the activity or the run. But a step that ran has held all its
-// locks. So it is certain if the database knows that the step's party has not held the resource which this attempt found busy,
-// since before the step was scheduled.
+// neverRan is the part of a step if it is certain that no attempt of this scheduling has run its
+// code. Temporal's count of attempts does not say so: it begins at 1 again if an operator resets the
+// activity or the run. But a step that ran has held all its locks. So it is certain if the database
+// knows that the step's party has not held the resource which this attempt found busy, since before
+// the step was scheduled.
+//
+// Of a compensation it is the part that it undoes, which asked for the same resources: if the party
+// has not held this one since the workflow began, that step never ran. Of a run that was reset this
+// is not known, since the run before may have released what it held.
 func neverRan(ctx context.Context, guard protocol.Guard, err error) string {
 	var (
 		busy     *lockcore.BusyError
@@ -190,6 +195,12 @@ func neverRan(ctx context.Context, guard protocol.Guard, err error) string {
 	}
 	if since.IsZero() {
 		return ""
+	}
+	if guard.Undoes != "" {
+		if guard.Before != "" || !since.Before(guard.Started.Add(-clocksApart)) {
+			return ""
+		}
+		return guard.Undoes
 	}
 	info := activity.GetInfo(ctx)
 	if info.Attempt != 1 || guard.Run != info.WorkflowExecution.RunID || !since.Before(info.ScheduledTime.Add(-clocksApart)) {

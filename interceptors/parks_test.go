@@ -19,13 +19,20 @@ func TestAStepSaysThatItNeverRanOnlyIfThatIsKnown(t *testing.T) {
 	own, reset := sagaGuard(), sagaGuard()
 	own.Run, reset.Run = "default-test-run-id", "the run before a reset"
 	long := time.Now().Add(-time.Hour)
+	undo := reset
+	undo.Undoes, undo.Started = "1/Debit", time.Now()
+	undoOfAReset := undo
+	undoOfAReset.Before = "the run before a reset"
 	for name, tc := range map[string]struct {
 		guard protocol.Guard
 		since time.Time
 		want  string
 	}{
 		"known": {own, long, own.Part}, "scheduled by a run before": {reset, long, ""}, "it may have held": {own, time.Time{}, ""},
-		"evidence is too young": {own, time.Now().Add(time.Hour), ""},
+		"evidence is too young":           {own, time.Now().Add(time.Hour), ""},
+		"the step that it undoes, too":    {undo, long, "1/Debit"},
+		"the step may have run before it": {undo, time.Now(), ""},
+		"the run before may have held it": {undoOfAReset, long, ""},
 	} {
 		for _, verdict := range []error{&lockcore.DeadlockError{Resource: "account/1", NotHeldSince: tc.since}, &lockcore.BusyError{Resource: "account/1", NotHeldSince: tc.since}} {
 			l := &fakeLocker{enter: func(context.Context, int, lockcore.Request) error { return verdict }}

@@ -109,7 +109,7 @@ func TestLossOfTheFirstEndsTheWaitForTheRest(t *testing.T) {
 		require.NoError(t, err)
 		next := acquireLater(t.Context(), l, one("a", lockcore.Exclusive("a"), lockcore.Exclusive("b")))
 		eventually(t, 1, waitersOf(e.Engine, "b"), "")
-		_, err = l.ReleaseHeld(t.Context(), lockcore.Release{Force: true, LockID: "a", Resources: []string{"a"}, Reason: "op"})
+		_, err = byForce(t.Context(), l, lockcore.Release{Force: true, LockID: "a", Resources: []string{"a"}, Reason: "op"})
 		require.NoError(t, err)
 		select {
 		case <-next:
@@ -128,7 +128,7 @@ func TestHolderWithoutEndIsToldOfAForcedRelease(t *testing.T) {
 		req.TTL = lockcore.Forever
 		s, err := l.TryAcquire(t.Context(), req)
 		require.NoError(t, err)
-		_, err = l.ReleaseHeld(t.Context(), lockcore.Release{Force: true, LockID: "a", Resources: []string{"a"}, Reason: "op"})
+		_, err = byForce(t.Context(), l, lockcore.Release{Force: true, LockID: "a", Resources: []string{"a"}, Reason: "op"})
 		require.NoError(t, err)
 		released := time.Now()
 		next := acquireLater(t.Context(), l, one("b", lockcore.Exclusive("a")))
@@ -164,7 +164,7 @@ func TestDrainIsNoDeadlock(t *testing.T) {
 		require.NoError(t, err)
 		_, err = l.TryAcquire(t.Context(), one("B", lockcore.Exclusive("r2")))
 		require.NoError(t, err)
-		_, err = l.ReleaseHeld(t.Context(), lockcore.Release{Force: true, LockID: "A", Resources: []string{"r1"}, Reason: "op"})
+		_, err = byForce(t.Context(), l, lockcore.Release{Force: true, LockID: "A", Resources: []string{"r1"}, Reason: "op"})
 		require.NoError(t, err)
 		b := acquireLater(t.Context(), l, one("B", lockcore.Exclusive("r1")))
 		eventually(t, 1, waitersOf(e.Engine, "r1"), "")
@@ -206,7 +206,7 @@ func TestReleaseOfASessionSaysThatItsHoldWasLost(t *testing.T) {
 		require.ErrorAs(t, forced.Release(t.Context()), &lost)
 		require.Equal(t, "by hand", lost.Reason)
 		ended := begin("a")
-		require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r"}}))
+		require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r"}, FirstFence: ended.Leases()[0].FirstFence}))
 		require.NoError(t, ended.Release(t.Context()), "it was released, and not lost")
 		for i := range engine.MaxEvicted + 1 {
 			force(begin(fmt.Sprint("b", i)))

@@ -61,9 +61,11 @@ func TestEveryCallOfAClosedLockerSaysSo(t *testing.T) {
 		"Enter":      func() error { _, err := l.Enter(ctx, queued, true); return err },
 		"Renew":      func() error { _, err := l.Renew(ctx, leases...); return err },
 		"Leave":      func() error { return l.Leave(ctx, leases...) },
-		"Release":    func() error { return l.Release(ctx, lockcore.Release{LockID: "a", Resources: names}) },
+		"Release": func() error {
+			return l.Release(ctx, lockcore.Release{LockID: "a", Resources: names, Order: lockcore.LastAttempt(1)})
+		},
 		"ReleaseHeld": func() error {
-			_, err := l.ReleaseHeld(ctx, lockcore.Release{Force: true, LockID: "a", Resources: names, Reason: "r"})
+			_, err := l.ReleaseHeld(ctx, lockcore.Release{Force: true, LockID: "a", Resources: names, FirstFence: 1, Reason: "r"})
 			return err
 		},
 		"Extend":         func() error { _, err := l.Extend(ctx, "a", "", "r", false); return err },

@@ -108,7 +108,7 @@ func TestEachOperationIsOneCommandPerResource(t *testing.T) {
 	w.sends(t, "renew three", func() { _, err = l.Renew(t.Context(), leases...) }, "update")
 	require.NoError(t, err)
 	w.sends(t, "release three by force", func() {
-		_, err = l.ReleaseHeld(t.Context(), lockcore.Release{Force: true, LockID: "c", Resources: []string{"r/1", "r/2", "r/3"}, Reason: "by hand"})
+		_, err = byForce(t.Context(), l, lockcore.Release{Force: true, LockID: "c", Resources: []string{"r/1", "r/2", "r/3"}, Reason: "by hand"})
 	}, "aggregate", write, write, write)
 	require.NoError(t, err)
 }

@@ -125,7 +125,7 @@ func TestDeadlocksAreListedWithTheirOwners(t *testing.T) {
 	victim := one("c", lockcore.Exclusive("x"))
 	victim.Part, victim.Order = "wait", lockcore.Order{Schedule: 1, Attempt: 2}
 	for i := range 2 * engine.MaxReleased {
-		require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: fmt.Sprint("other/", i), Resources: []string{"x"}}))
+		require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: fmt.Sprint("other/", i), Resources: []string{"x"}, Order: lockcore.LastAttempt(1)}))
 	}
 	_, err = l.Enter(t.Context(), victim, true)
 	require.ErrorIs(t, err, lockcore.ErrDeadlock)

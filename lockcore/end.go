@@ -3,7 +3,6 @@ package lockcore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -73,14 +72,12 @@ type Release struct {
 	Resources []string
 	// FirstFence is a lease's, or its Status's: the hold that began with it ends, on the one
 	// resource that is named, and no hold that began later. With Force it also names a hold that
-	// was released before, whose parts drain. Places in the queue stay. Defaults to 0: Order says
-	// what ends.
+	// was released before, whose parts drain. Places in the queue stay. Defaults to 0: Order, which
+	// is required then, says what ends.
 	FirstFence int64
 	// Order bounds what ends: everything up to it, and nothing that was asked for later. It is for
-	// requests that bring their own orders, with a Schedule of 1 or more, or LastAttempt. That of a
-	// plain request names no hold, and is refused: name the hold by FirstFence. Defaults, without
-	// FirstFence, to what stands when the release looks: the hold, places and claims, each ended by
-	// its name. With FirstFence it is the order of Leaving.
+	// requests that bring their own orders, with a Schedule of 1 or more, or LastAttempt. With
+	// FirstFence it is the order of Leaving.
 	Order Order
 	// Leaving names a part whose request with exactly this Order, which has to be given, is known to
 	// have stopped, so that it keeps others out no longer. Earlier requests of the part may still
@@ -89,9 +86,9 @@ type Release struct {
 	// Reason is why another than the holder ends this, such as that its workflow is closed: at most
 	// 512 bytes. Spans say so. Defaults to none: it is the holder's own release.
 	Reason string
-	// Force is for a lock ID that does not end its holds itself. Its next renewal, or its next
-	// step, answers with a *LostError that gives the Reason, which is required. It does not go with
-	// Run or Order.
+	// Force, with FirstFence, is for a lock ID that does not end its hold itself. Its next renewal,
+	// or its next step, answers with a *LostError that gives the Reason, which is required. It does
+	// not go with Run or Order.
 	Force bool
 	// Now, with Force, does not wait for parts that may still trust their leases. It is for a
 	// holder that is known to be dead: if it lives, it works beside the next one. Defaults to
@@ -99,12 +96,10 @@ type Release struct {
 	Now bool
 }
 
-// Release ends the holds of a lock ID, and whatever it asked for, on the resources: all of it until
-// now, up to an order, or one hold. A part of it that may still trust its lease keeps others out
-// until it leaves or its promise ends; Status says until when. Releasing what is not held is no
-// error. All resources are tried; errors are joined. An *UnknownOutcomeError names the order to
-// repeat it with. A repetition ends nothing that was granted since, if it names the hold or an
-// order.
+// Release ends one hold of a lock ID, or all that it holds and asked for on the resources up to an
+// order. A part of it that may still trust its lease keeps others out until it leaves or its
+// promise ends; Status says until when. Releasing what is not held is no error. All resources are
+// tried; errors are joined. It may be repeated, and ends nothing then that was granted since.
 func (l *Locker) Release(ctx context.Context, r Release) error {
 	_, _, err := l.releaseEach(ctx, r, time.Time{}, false)
 	return err
@@ -113,7 +108,7 @@ func (l *Locker) Release(ctx context.Context, r Release) error {
 // ReleaseHeld is Release, and returns the resources on which nothing says that the hold was lost:
 // the lock ID held, or it had been released before, as by a first try of the same release whose
 // answer did not come. If a resource that the lock ID was known to hold is missing here, its
-// isolation was lost. Without an Order and a FirstFence it returns only what was held.
+// isolation was lost.
 func (l *Locker) ReleaseHeld(ctx context.Context, r Release) (held []string, err error) {
 	held, _, err = l.releaseEach(ctx, r, time.Time{}, true)
 	return held, err
@@ -130,10 +125,6 @@ func (l *Locker) releaseEach(ctx context.Context, r Release, began time.Time, as
 	}
 	if r.Force {
 		op.Reason = r.Reason
-	}
-	if r.Order == (Order{}) && r.FirstFence == 0 {
-		held, err = l.endStanding(ctx, op, r.Resources, r.ending())
-		return held, nil, err
 	}
 	var errs []error
 	for _, op.Resource = range r.Resources {
@@ -175,37 +166,6 @@ func (l *Locker) lostBefore(ctx context.Context, op *engine.Release, began time.
 func (l *Locker) release(ctx context.Context, op engine.Release, why ending) (engine.Document, error) {
 	return l.end(ctx, telemetry.SpanRelease, Lease{Resource: op.Resource, LockID: op.LockID, Order: orderOf(op.Order)}, why,
 		func(ctx context.Context) (engine.Document, error) { return l.eng.Release(ctx, op) })
-}
-
-// endStanding ends what a lock ID has on the resources now, in the way of the release how: it reads
-// which holds, claims and places there are, and ends each by its name, so that a repetition of a
-// command ends nothing that was granted since.
-func (l *Locker) endStanding(ctx context.Context, how engine.Release, names []string, why ending) (held []string, err error) {
-	docs, err := l.eng.Read(ctx, names...)
-	if err != nil {
-		return nil, fmt.Errorf("lockstep: read what %q holds: %w", how.LockID, err)
-	}
-	for i := range docs {
-		for _, s := range slices.Backward(statusesOf(&docs[i])) { // the queue first, so that nothing is granted in it
-			if s.LockID != how.LockID || (how.Label != "" && s.Run != how.Label) || (s.State == StateDraining && !how.Now) {
-				continue
-			}
-			if s.State == StateWaiting || s.State == StateClaimed {
-				place := Lease{Resource: s.Resource, LockID: s.LockID, Run: how.Label, Part: s.Part, Order: s.Order}
-				op := l.leaveOp(place, false)
-				op.Waiting, op.Reason = true, how.Reason
-				err = errors.Join(err, l.leave(ctx, op, place, why))
-				continue
-			}
-			how.Resource, how.FirstFence = s.Resource, s.FirstFence
-			after, one := l.release(ctx, how, why)
-			err = errors.Join(err, one)
-			if len(after.Last.Released()) > 0 {
-				held = append(held, s.Resource)
-			}
-		}
-	}
-	return held, err
 }
 
 // afterWrite takes in what a write did beside its own purpose: it writes the spans of what it

@@ -38,7 +38,7 @@ func TestExtendKeepsWhatStandsAndTellsWhatIsLost(t *testing.T) {
 	_, err := l.Enter(t.Context(), one("b", mine), false)
 	require.ErrorIs(t, err, lockcore.ErrBusy)
 
-	_, err = l.ReleaseHeld(t.Context(), lockcore.Release{Force: true, LockID: "a", Resources: []string{gone.Name}, Reason: "it has to go"})
+	_, err = byForce(t.Context(), l, lockcore.Release{Force: true, LockID: "a", Resources: []string{gone.Name}, Reason: "it has to go"})
 	require.NoError(t, err)
 	_, err = l.Extend(t.Context(), "a", "", gone.Name, false)
 	var lost *lockcore.LostError

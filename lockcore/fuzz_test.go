@@ -109,9 +109,11 @@ func FuzzNamesOfWhatEnds(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, resource, lockID, reason string) {
 		before := contents(t, l.coll)
-		_, err := l.Enter(t.Context(), one(lockID, lockcore.Exclusive(resource)), false)
+		leases, err := l.Enter(t.Context(), one(lockID, lockcore.Exclusive(resource)), false)
 		if err == nil {
-			_, err = l.ReleaseHeld(t.Context(), lockcore.Release{Force: true, LockID: lockID, Resources: []string{resource}, Reason: reason})
+			err = l.Release(t.Context(), lockcore.Release{
+				Force: true, LockID: lockID, Resources: []string{resource}, FirstFence: leases[0].FirstFence, Reason: reason,
+			})
 			if err == nil {
 				d := l.document(t, resource)
 				require.Len(t, d.Released, 1)

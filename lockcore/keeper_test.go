@@ -109,7 +109,7 @@ func TestOneOfABatchThatIsLostIsToldAndTheOthersGoOn(t *testing.T) {
 		e := &renewingEngine{Engine: lockcoretest.NewEngine(time.Now)}
 		l := on(t, e, lockcore.Config{TTL: time.Second})
 		all := sessions(t, l, 0, 3)
-		held, err := l.ReleaseHeld(t.Context(), lockcore.Release{Force: true, LockID: "holder/1", Resources: []string{"r/1", "r/2"}, Reason: "an operator said so"})
+		held, err := byForce(t.Context(), l, lockcore.Release{Force: true, LockID: "holder/1", Resources: []string{"r/1", "r/2"}, Reason: "an operator said so"})
 		require.NoError(t, err)
 		require.Equal(t, []string{"r/1"}, held)
 		<-all[1].Context().Done()
@@ -143,7 +143,7 @@ func TestQuestionAboutALostLeaseDoesNotCostTheOthersTheirs(t *testing.T) {
 		e := &hangingEngine{Engine: lockcoretest.NewEngine(time.Now), of: "holder/1"}
 		l := on(t, e, lockcore.Config{TTL: time.Second})
 		all := sessions(t, l, 0, 3)
-		_, err := l.ReleaseHeld(t.Context(), lockcore.Release{Force: true, LockID: "holder/1", Resources: []string{"r/1"}, Reason: "test"})
+		_, err := byForce(t.Context(), l, lockcore.Release{Force: true, LockID: "holder/1", Resources: []string{"r/1"}, Reason: "test"})
 		require.NoError(t, err)
 		// Its end is told when it cannot be trusted any more; by then the others were renewed.
 		<-all[1].Context().Done()

@@ -78,8 +78,7 @@ func TestEveryBoundOfARequestIsRefusedByNameAndNothingChanges(t *testing.T) {
 	for what, name := range badNames {
 		refuse(what, "Release.Resources[1]", l.Release(t.Context(), lockcore.Release{LockID: "holder", Resources: []string{"r", name}, Order: lockcore.LastAttempt(9)}))
 		force := func(lockID, reason string, resources ...string) error {
-			_, err := l.ReleaseHeld(t.Context(), lockcore.Release{Force: true, LockID: lockID, Resources: resources, Reason: reason})
-			return err
+			return l.Release(t.Context(), lockcore.Release{Force: true, LockID: lockID, Resources: resources, FirstFence: 1, Reason: reason})
 		}
 		refuse(what, "Release.Resources[0]", force("holder", "because", name))
 		refuse(what, "Release.Reason", force("holder", name, "r"))
@@ -94,6 +93,7 @@ func TestEveryBoundOfARequestIsRefusedByNameAndNothingChanges(t *testing.T) {
 	}
 	refuse("no resource", "len(Release.Resources)", l.Release(t.Context(), lockcore.Release{LockID: "holder"}))
 	refuse("101 resources", "len(Release.Resources)", l.Release(t.Context(), lockcore.Release{LockID: "holder", Resources: hundredAndOne}))
+	refuse("what ends is not said", "Release.Order", l.Release(t.Context(), lockcore.Release{LockID: "holder", Resources: []string{"r"}}))
 	refuse("no such state", "Filter.States[0]", firstStatus(t.Context(), l.Locker, lockcore.Filter{States: []lockcore.State{"gone"}}))
 	require.Equal(t, before, contents(t, l.coll))
 }

@@ -14,45 +14,10 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 )
 
-func releaseAll(t *testing.T, l *lockcore.Locker, lockID string) {
-	t.Helper()
-	require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: lockID, Resources: []string{"r"}}))
-}
-
 // holdFence is the fence with which the hold of "a" began, and 0 if it has none.
 func holdFence(e interface{ Document(string) engine.Document }, resource string) int64 {
 	d := e.Document(resource)
 	return d.HoldFence("a")
-}
-
-func TestReleaseWithoutAnOrderEndsWhatStands(t *testing.T) {
-	t.Parallel()
-	e := lockcoretest.NewEngine(time.Now)
-	l := on(t, e, lockcore.Config{})
-	kept := one("saga", lockcore.Exclusive("r"))
-	kept.Keep = true
-	leases, err := l.Enter(t.Context(), kept, false)
-	require.NoError(t, err)
-	require.NoError(t, l.Leave(t.Context(), leases...))
-	numbered := kept
-	numbered.Part, numbered.Order = "step", lockcore.Order{Schedule: 400_000, Attempt: 7}
-	leases, err = l.Enter(t.Context(), numbered, false)
-	require.NoError(t, err)
-	require.NoError(t, l.Leave(t.Context(), leases...))
-	require.NotEmpty(t, e.Document("r").Held, "the hold stands between steps")
-
-	releaseAll(t, l, "saga")
-	require.Empty(t, e.Document("r").Held)
-	_, err = l.Enter(t.Context(), numbered, false)
-	require.ErrorIs(t, err, lockcore.ErrSuperseded, "it arrives late")
-
-	leases, err = l.Enter(t.Context(), kept, false)
-	require.NoError(t, err)
-	require.NoError(t, l.Leave(t.Context(), leases...))
-	releaseAll(t, on(t, e, lockcore.Config{}), "saga")
-	require.Empty(t, e.Document("r").Held, "another process ends it too")
-	_, err = l.Enter(t.Context(), one("other", lockcore.Exclusive("r")), false)
-	require.NoError(t, err)
 }
 
 // TestOrdersComeFromNoClock has two processes of one lock ID, of which the first is years ahead of the other: what it asked
@@ -284,21 +249,6 @@ func TestASemaphoreOfNoPlacesIsRefused(t *testing.T) {
 	require.Equal(t, "0", invalid.Value)
 	_, err = l.Enter(t.Context(), one("a", lockcore.Shared("r")), false)
 	require.NoError(t, err)
-}
-
-func TestReleaseWithoutAnOrderTakesWaitersOutOfTheQueue(t *testing.T) {
-	t.Parallel()
-	e := lockcoretest.NewEngine(time.Now)
-	l := on(t, e, lockcore.Config{})
-	_, err := l.Enter(t.Context(), one("holder", lockcore.Exclusive("r")), false)
-	require.NoError(t, err)
-	req := one("waiter", lockcore.Exclusive("r"))
-	req.Order.Attempt = 1
-	_, err = l.Enter(t.Context(), req, true)
-	require.ErrorIs(t, err, lockcore.ErrBusy)
-	releaseAll(t, l, "waiter")
-	require.Empty(t, e.Document("r").Waiters)
-	require.Len(t, e.Document("r").Held, 1, "the other's stands")
 }
 
 // sentEngine fails the test at the first command.

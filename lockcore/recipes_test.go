@@ -70,7 +70,7 @@ func TestRecipeLockPerProgramRun(t *testing.T) {
 	err = runAlone(t.Context(), l.Locker, func(ctx context.Context) error {
 		for s, err := range l.Status(ctx, lockcore.Filter{Owner: self}) {
 			require.NoError(t, err)
-			_, err = l.ReleaseHeld(ctx, lockcore.Release{Force: true, LockID: s.LockID, Resources: []string{s.Resource}, Reason: "it hangs"})
+			_, err = byForce(ctx, l.Locker, lockcore.Release{Force: true, LockID: s.LockID, Resources: []string{s.Resource}, Reason: "it hangs"})
 			require.NoError(t, err)
 		}
 		return nil

@@ -100,7 +100,7 @@ func TestLeaseThatABatchDoesNotTellOfIsAskedForAndNotLost(t *testing.T) {
 	e := &batchEngine{Engine: lockcoretest.NewEngine(time.Now), renewed: []bool{true, false, false}}
 	l := on(t, e, lockcore.Config{})
 	leases := threeLeases(t, l)
-	require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r/3"}}))
+	require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r/3"}, FirstFence: leases[2].FirstFence}))
 	kept, err := l.Renew(t.Context(), leases...)
 	require.Len(t, kept, 2)
 	require.Equal(t, "r/2", kept[1].Resource)

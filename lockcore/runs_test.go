@@ -129,7 +129,7 @@ func TestAStepWithinItsWorkflowWaitsForTheOthersAlone(t *testing.T) {
 			}
 			require.NoError(t, s.Release(t.Context()))
 		}
-		require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: "w", Run: "one", Resources: []string{"r"}}))
+		require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: "w", Run: "one", Resources: []string{"r"}, Order: lockcore.LastAttempt(1)}))
 		<-stranger
 	})
 }

@@ -145,7 +145,7 @@ func TestLossAfterTheContextEndedIsTold(t *testing.T) {
 		elapse(time.Minute)
 		require.NoError(t, s.Lost(), "it is renewed nevertheless")
 		require.True(t, s.Leases()[0].Valid())
-		_, err = l.ReleaseHeld(t.Context(), lockcore.Release{Force: true, LockID: "a", Resources: []string{"r"}, Reason: "an operator said so"})
+		_, err = byForce(t.Context(), l, lockcore.Release{Force: true, LockID: "a", Resources: []string{"r"}, Reason: "an operator said so"})
 		require.NoError(t, err)
 		elapse(time.Minute)
 		require.ErrorIs(t, context.Cause(s.Context()), context.Canceled)

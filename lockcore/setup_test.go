@@ -3,6 +3,7 @@ package lockcore_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -91,4 +92,21 @@ func waitersOf(e *lockcoretest.Engine, resource string) func() int {
 func eventually(t *testing.T, n int, count func() int, why string) {
 	t.Helper()
 	require.Eventually(t, func() bool { return count() == n }, 10*time.Second, time.Millisecond, why)
+}
+
+// byForce releases by force the holds that a lock ID has on the resources of r, each by its first fence.
+func byForce(ctx context.Context, l *lockcore.Locker, r lockcore.Release) (held []string, err error) {
+	names := r.Resources
+	for s, err := range l.Status(ctx, lockcore.Filter{LockID: r.LockID, States: []lockcore.State{lockcore.StateHolding}}) {
+		if err == nil && slices.Contains(names, s.Resource) {
+			var one []string
+			r.Resources, r.FirstFence = []string{s.Resource}, s.FirstFence
+			one, err = l.ReleaseHeld(ctx, r)
+			held = append(held, one...)
+		}
+		if err != nil {
+			return held, err
+		}
+	}
+	return held, nil
 }

@@ -35,8 +35,6 @@ type Filter struct {
 	LockID, Owner    string
 	// LockIDPrefix is the beginning of lock IDs. At most 1,500 bytes.
 	LockIDPrefix string
-	// Live leaves out what has expired.
-	Live bool
 	// States are what to list. Defaults to all.
 	States []State
 	// Contended lists only resources that have a queue, a claim, a draining part or a hold that is
@@ -95,7 +93,7 @@ func (f *Filter) check() error {
 func (f *Filter) selects(s *Status) bool {
 	is := func(want, got string) bool { return want == "" || want == got }
 	return is(f.Resource, s.Resource) && strings.HasPrefix(s.Resource, f.Prefix) && is(f.LockID, s.LockID) && is(f.Owner, s.Owner) &&
-		strings.HasPrefix(s.LockID, f.LockIDPrefix) && (!f.Live || s.ExpiresIn > 0) && (len(f.States) == 0 || slices.Contains(f.States, s.State))
+		strings.HasPrefix(s.LockID, f.LockIDPrefix) && (len(f.States) == 0 || slices.Contains(f.States, s.State))
 }
 
 func statusesOf(d *engine.Document) []Status {

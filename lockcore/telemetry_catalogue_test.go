@@ -243,7 +243,7 @@ func (o *observed) endings(t *testing.T) {
 	o.enters(t, o.Locker, asksWith)
 	o.clock.Advance(time.Hour)
 	o.enters(t, o.other, asks("b", 1, r))
-	_, err := o.ReleaseHeld(t.Context(), lockcore.Release{Force: true, LockID: "b", Resources: []string{"endings"}, Reason: "by hand"})
+	_, err := byForce(t.Context(), o.Locker, lockcore.Release{Force: true, LockID: "b", Resources: []string{"endings"}, Reason: "by hand"})
 	require.NoError(t, err)
 	o.clock.Advance(time.Hour)
 	o.enters(t, o.other, asks("c", 1, r))

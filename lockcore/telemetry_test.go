@@ -299,7 +299,7 @@ func TestAHoldThatIsReleasedByForceSaysSo(t *testing.T) {
 			var err error
 			session, err = o.TryAcquire(ctx, lockcore.Request{LockID: "a", Resources: []lockcore.Resource{lockcore.Exclusive("r")}})
 			require.NoError(t, err)
-			_, err = o.other.ReleaseHeld(ctx, lockcore.Release{Force: true, LockID: "a", Resources: []string{"r"}, Reason: "the operator said so"})
+			_, err = byForce(ctx, o.other, lockcore.Release{Force: true, LockID: "a", Resources: []string{"r"}, Reason: "the operator said so"})
 			require.NoError(t, err)
 			_, err = o.Renew(ctx, session.Leases()...)
 			require.ErrorIs(t, err, lockcore.ErrLost)

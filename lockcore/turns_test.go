@@ -74,7 +74,7 @@ func TestWhoeverMakesAClaimTellsOfIt(t *testing.T) {
 	p := newParked(t, nil)
 	p.enter(t, "a", lockcore.Exclusive("r"))
 	p.queue(t, "b", lockcore.Exclusive("r"))
-	require.NoError(t, p.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r"}}))
+	require.NoError(t, p.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r"}, Order: lockcore.LastAttempt(1)}))
 	// The part of a is cut off by a release that does not say that it has stopped; its leave makes the claim.
 	require.NoError(t, p.Leave(t.Context(), lockcore.Lease{Resource: "r", LockID: "a", Part: "step", Order: lockcore.Order{Schedule: 1, Attempt: 1}}))
 	require.Equal(t, lockcore.Turn{Resource: "r", LockID: "b", Part: "step", Order: lockcore.Order{Schedule: 1, Attempt: 1}}, p.turn(t))

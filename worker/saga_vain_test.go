@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	enumspb "go.temporal.io/api/enums/v1"
+	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
@@ -142,6 +144,48 @@ func TestAStepThatRanAndFailedIsUndone(t *testing.T) {
 	_, err := b.end(t, b.start(t, "W"))
 	require.ErrorContains(t, err, "no money")
 	require.Equal(t, []string{"free: false"}, b.read())
+}
+
+// Two steps are cancelled in the moment in which they find their locks busy, so that their workflows do not hear of it. Their
+// compensations would wait for each other: the one that is to give up asks the database, which knows that its step never ran.
+func TestACompensationInADeadlockWhoseStepNeverRanHasNothingToUndo(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	crossed := func(own, others lockcore.Resource) func(ctx workflow.Context) error {
+		return func(ctx workflow.Context) error {
+			return saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
+				if err := s.Step(workflows.Guard(ctx, own), "Meet", "Undo", own.Name).Get(ctx, nil); err != nil {
+					return err
+				}
+				inner, cancel := workflow.WithCancel(workflows.Guard(ctx, others))
+				vain := s.Step(inner, "Never", "Undo", "never")
+				workflow.GetSignalChannel(ctx, "go on").Receive(ctx, nil)
+				cancel()
+				return vain.Get(ctx, nil)
+			})
+		}
+	}
+	b.workflow("A", crossed(account, account2))
+	b.workflow("B", crossed(account2, account))
+	b.work(t, sdkworker.Options{}, map[string]any{
+		"Meet": b.meeting(), "Undo": func(_ context.Context, name string) error { b.write("undid %s", name); return nil },
+		"Never": func(context.Context) error { return errors.New("it ran") },
+	})
+	runs := []client.WorkflowRun{b.start(t, "A"), b.start(t, "B")}
+	for _, run := range runs {
+		b.untilActivity(t, run, func(a *workflowpb.PendingActivityInfo) bool {
+			return a.GetActivityType().GetName() == "Never" && a.GetState() == enumspb.PENDING_ACTIVITY_STATE_STARTED
+		}, "the step did not begin")
+		b.signal(t, run, "go on")
+	}
+	for _, run := range runs {
+		_, err := b.end(t, run)
+		require.True(t, temporal.IsCanceledError(err), "it was undone: %v", err)
+	}
+	for _, r := range []lockcore.Resource{account, account2} {
+		require.Contains(t, b.read(), "undid "+r.Name)
+		b.requireFree(t, r.Name)
+	}
 }
 
 // Compensations that wait for each other, and that nobody else can make room for: one fails, and its saga tells so. The other goes on.

@@ -265,6 +265,21 @@ func (b *bundle) isFree(ctx context.Context, resource string) (bool, error) {
 	}
 }
 
+// forceRelease ends the hold that a run's workflow has on the account.
+func (b *bundle) forceRelease(t *testing.T, run client.WorkflowRun) {
+	t.Helper()
+	r := lockcore.Release{LockID: lockID(run), Resources: []string{account.Name}, Force: true, Reason: "the test wants it"}
+	for s, err := range b.locker.Status(t.Context(), lockcore.Filter{LockID: r.LockID, Resource: account.Name}) {
+		require.NoError(t, err)
+		if s.State == lockcore.StateHolding {
+			r.FirstFence = s.FirstFence
+		}
+	}
+	held, err := b.locker.ReleaseHeld(t.Context(), r)
+	require.NoError(t, err)
+	require.Equal(t, r.Resources, held)
+}
+
 func (b *bundle) requireFree(t *testing.T, resource string) {
 	t.Helper()
 	free, err := b.isFree(t.Context(), resource)

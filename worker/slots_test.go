@@ -70,7 +70,7 @@ func TestAStepThatWaitsForASlotLongerThanAClaimStandsGetsItsLock(t *testing.T) {
 
 // takeSlot is an activity that takes its slot until somebody has just entered the account, or a claim to it has stood for a second.
 func (b *bundle) takeSlot(ctx context.Context) error {
-	filter := lockcore.Filter{Resource: account.Name, Live: true, States: []lockcore.State{lockcore.StateHolding, lockcore.StateClaimed}}
+	filter := lockcore.Filter{Resource: account.Name, States: []lockcore.State{lockcore.StateHolding, lockcore.StateClaimed}}
 	for {
 		select {
 		case <-ctx.Done():
@@ -81,6 +81,7 @@ func (b *bundle) takeSlot(ctx context.Context) error {
 			switch {
 			case err != nil:
 				return err
+			case s.ExpiresIn <= 0:
 			case s.State == lockcore.StateHolding && s.LockID != "somebody" && s.Silent < 500*time.Millisecond,
 				s.State == lockcore.StateClaimed && s.Silent >= time.Second:
 				return nil

@@ -10,6 +10,7 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/internal/sagalocks"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
@@ -209,7 +210,8 @@ func (s *Saga) CompensateWith(ctx workflow.Context, activity any, args ...any) {
 //
 // undo is registered before the activity is scheduled, as [Saga.CompensateWith] does. It is dropped again where the step
 // is known never to have run, since it asked or waited for its locks in vain: then there is nothing to undo, and nothing for which
-// undo would have to take the same locks. Cancelling ctx cancels the activity.
+// undo would have to take the same locks. It is also dropped if it would have to give up in a deadlock of compensations, and the
+// database knows that the step never held its locks. Cancelling ctx cancels the activity.
 //
 // undo never runs beside the activity. If an attempt still runs, which ignored its cancellation or timed out, undo waits
 // until it has returned, or must know that it has lost its locks; an attempt that comes later is refused.
@@ -230,7 +232,11 @@ func (s *Saga) Step(ctx workflow.Context, activity, undo any, args ...any) workf
 	}
 	undone := &sagalocks.Undone{}
 	c := s.add(ctx, activityName(undo), func(ctx workflow.Context) error {
-		return workflow.ExecuteActivity(sagalocks.WithUndoing(ctx, undone), undo, args...).Get(ctx, nil)
+		err := workflow.ExecuteActivity(sagalocks.WithUndoing(ctx, undone), undo, args...).Get(ctx, nil)
+		if protocol.NeverRan(err) { // it ended a deadlock, and the step that it undoes never ran
+			return nil
+		}
+		return err
 	})
 	c.step = workflow.ExecuteActivity(sagalocks.WithUndone(ctx, undone), activity, args...)
 	return c.step

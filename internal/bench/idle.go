@@ -203,8 +203,8 @@ func (c *idleCollection) searchDeadlocks(ctx context.Context, _ int) error {
 // readForJanitor reads what the janitor asks Temporal about.
 func (c *idleCollection) readForJanitor(ctx context.Context, _ int) error {
 	return expect(busy*(1+queuedOn+1), c.locker.Status(ctx, lockcore.Filter{Contended: true,
-		LockIDPrefix: busyPrefix, Live: true,
-		States: []lockcore.State{lockcore.StateHolding, lockcore.StateClaimed, lockcore.StateWaiting},
+		LockIDPrefix: busyPrefix,
+		States:       []lockcore.State{lockcore.StateHolding, lockcore.StateClaimed, lockcore.StateWaiting},
 	}))
 }
 

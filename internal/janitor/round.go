@@ -3,6 +3,7 @@ package janitor
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -186,13 +187,12 @@ func (r *round) leave(ctx context.Context, e lockcore.Status) {
 	r.count(func(n *Result) { n.Released++ })
 }
 
-// release ends all that parties have which ask for nothing any more. So nothing new is ended if it
-// was listed long before.
+// release ends all that runs have which are closed, and bars what they may still ask for.
 func (r *round) release(ctx context.Context, entries []lockcore.Status, why string) {
-	r.releaseTo(ctx, lockcore.Order{}, entries, why)
+	r.releaseTo(ctx, lockcore.LastAttempt(math.MaxInt32), entries, why)
 }
 
-// releaseTo is release up to an order; the zero one is none.
+// releaseTo is release up to an order.
 func (r *round) releaseTo(ctx context.Context, order lockcore.Order, entries []lockcore.Status, why string) {
 	type party struct{ lockID, run string }
 	resources := map[party][]string{}

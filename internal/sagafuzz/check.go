@@ -203,17 +203,17 @@ func (s *Story) explained(scope *Scope, r *Record) bool {
 		return !s.calm || len(s.meddled[scope.workflow]) > 0
 	case "sagaerror":
 		_, undone, _ := strings.Cut(r.Error, "it was not undone")
-		return !s.calm || strings.Contains(undone, "timeout (type: StartToClose)") || s.onlyWith(scope.run)
+		return !s.calm || strings.Contains(undone, "timeout (type: StartToClose)") || s.onlyVain(scope.run)
 	}
 	return false
 }
 
-// onlyWith reports whether the compensations of a run that failed are those of CompensateWith that ended a deadlock. They run
-// although their step may never have, and so wait for what their saga does not have.
-func (s *Story) onlyWith(run string) bool {
+// onlyVain reports whether the compensations of a run that failed are such as ended a deadlock, and
+// may wait for what their saga never had: those of CompensateWith, and those of a run that was reset.
+func (s *Story) onlyVain(run string) bool {
 	for _, a := range s.attempts {
 		if a.Run == run && a.Undo && a.exit != 0 && a.outcome != "" && a.outcome != "busy" &&
-			(a.Call.Node.Undo != "with" || a.outcome != "deadlock") {
+			(a.Call.Node.Undo != "with" && s.resetFrom[run] == "" || a.outcome != "deadlock") {
 			return false
 		}
 	}

@@ -97,7 +97,7 @@ func checkSaga(scope *Scope, failed bool, steps map[int]*undoable, at map[int]po
 // checkVain finds compensations of steps that never ran, in a run that knows it: each attempt found
 // its locks busy, and was the first of its scheduling. Nothing is known if a process died, if an
 // operator meddled, of what a rule was in the way, or if the workflow had one of the step's
-// resources before.
+// resources before, perhaps in a step that then waited for another one.
 func (s *Story) checkVain() (all []Violation) {
 	if !s.calm {
 		return nil
@@ -127,10 +127,10 @@ func (s *Story) checkVain() (all []Violation) {
 	return all
 }
 
-// hadBefore reports whether another step of a's workflow ran under one of its resources before.
+// hadBefore reports whether another step of a's workflow may have had one of its resources before.
 func (s *Story) hadBefore(a *Attempt) bool {
 	return slices.ContainsFunc(s.attempts, func(b *Attempt) bool {
-		return b.Workflow == a.Workflow && b.key() != a.key() && b.begin != 0 && b.begin < a.At && slices.ContainsFunc(b.Call.Node.Needs, func(n Need) bool {
+		return b.Workflow == a.Workflow && b.key() != a.key() && (b.begin != 0 && b.begin < a.At || len(b.Call.Node.Needs) > 1 && b.At < a.At) && slices.ContainsFunc(b.Call.Node.Needs, func(n Need) bool {
 			return slices.ContainsFunc(a.Call.Node.Needs, func(own Need) bool { return own.Name == n.Name })
 		})
 	})

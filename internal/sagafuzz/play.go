@@ -287,12 +287,12 @@ func (p *play) violation(check, text string, involved ...string) {
 
 // left says what stands and waits, one line each; empty if nothing does.
 func (p *play) left(ctx context.Context) (text string, err error) {
-	for status, err := range p.locker.Status(ctx, lockcore.Filter{Live: true}) {
+	for status, err := range p.locker.Status(ctx, lockcore.Filter{}) {
 		if err != nil {
 			return "", err
 		}
-		if strings.HasPrefix(status.LockID, "%janitor/") {
-			continue // its office, as long as a process runs
+		if status.ExpiresIn <= 0 || strings.HasPrefix(status.LockID, "%janitor/") {
+			continue // it is in nobody's way, or is the janitor's office, as long as a process runs
 		}
 		text += "\n  " + status.String()
 	}

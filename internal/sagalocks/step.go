@@ -209,11 +209,12 @@ func (t *Step) done(ctx workflow.Context, err error) {
 	}
 }
 
-// failed says of the error of a step that has ended whether it is known that the step never ran.
+// failed says of the error of a step that has ended whether it is known that the step never ran; or
+// of a compensation's, that the step never ran which it undoes.
 func (t *Step) failed(err error) error {
 	var step *protocol.StepError
 	if errors.As(err, &step) {
-		step.NeverRan = !t.ran && step.Tried() == t.Guard.Part
+		step.NeverRan = !t.ran && step.Tried() == cmp.Or(t.Guard.Undoes, t.Guard.Part)
 	}
 	return err
 }

@@ -195,7 +195,7 @@ func (w *world) bury() {
 				continue
 			}
 			w.mourn(e.LockID)
-			_, _ = w.procs[0].locker.ReleaseHeld(context.Background(), lockcore.Release{Force: true, LockID: e.LockID, Resources: []string{r}, Now: true, Reason: "its process was killed"})
+			_, _ = w.procs[0].locker.ReleaseHeld(context.Background(), lockcore.Release{Force: true, LockID: e.LockID, Resources: []string{r}, FirstFence: e.FirstFence, Now: true, Reason: "its process was killed"})
 		}
 	}
 }

@@ -174,8 +174,11 @@ func operator(a *actor) {
 	cast := a.w.plan.actors[a.d.upTo(len(a.w.plan.actors))]
 	r := a.w.plan.resource(a.d)
 	force := lockcore.Release{Force: true, LockID: cast.lockID, Resources: []string{r}, Reason: "the operator says so"}
-	if d := a.w.db.Document(r); a.d.chance(0.5) { // what it saw may be over when it acts
-		force.FirstFence = d.HoldFence(cast.lockID)
+	d := a.w.db.Document(r)
+	if force.FirstFence = d.HoldFence(cast.lockID); force.FirstFence == 0 {
+		return
+	}
+	if a.d.chance(0.5) { // what it saw may be over when it acts
 		a.p.sleep(a.d.between(0, 3*time.Second))
 	}
 	ctx, c := a.begin(a.ctx, a.p, "force release of "+cast.lockID, false)

@@ -1,8 +1,12 @@
 package simulation
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -172,16 +176,32 @@ func (r *run) ends() {
 	r.w.mu.Lock()
 	r.w.closed[r.label] = true
 	r.w.mu.Unlock()
-	release := lockcore.Release{LockID: r.lockID, Resources: r.w.plan.resources}
 	for !r.w.over() {
 		p := r.anyProcess()
 		ctx, c := r.begin(r.ctx, p, "release of "+r.label, false)
 		if r.within(10*time.Second, func() error {
 			defer r.w.ended(c)
-			return p.locker.Release(ctx, release)
+			return r.releaseFrom(ctx, p.locker)
 		}) == nil {
 			return
 		}
 		time.Sleep(time.Second)
 	}
+}
+
+// releaseFrom releases what each run of the workflow has.
+func (r *run) releaseFrom(ctx context.Context, l *lockcore.Locker) error {
+	var errs []error
+	for _, name := range r.w.plan.resources {
+		labels := map[string]bool{}
+		for s, err := range l.Status(ctx, lockcore.Filter{Resource: name, LockID: r.lockID}) {
+			errs, labels[s.Run] = append(errs, err), true
+		}
+		for _, label := range slices.Sorted(maps.Keys(labels)) {
+			errs = append(errs, l.Release(ctx, lockcore.Release{
+				LockID: r.lockID, Run: label, Resources: []string{name}, Order: lockcore.LastAttempt(math.MaxInt32),
+			}))
+		}
+	}
+	return errors.Join(errs...)
 }

@@ -249,8 +249,10 @@ func keeping(a *actor) {
 		a.leave(s)
 	}
 	if a.d.chance(0.15) {
-		ctx, c := a.begin(a.ctx, a.p, "release of all", false)
-		err := a.p.locker.Release(ctx, lockcore.Release{LockID: a.lockID, Resources: a.w.plan.resources})
+		r := a.w.plan.resource(a.d)
+		d := a.w.db.Document(r)
+		ctx, c := a.begin(a.ctx, a.p, "release of "+r, false)
+		err := a.p.locker.Release(ctx, lockcore.Release{LockID: a.lockID, Resources: []string{r}, FirstFence: d.HoldFence(a.lockID)})
 		a.returned(ctx, c, err)
 	}
 }
