@@ -79,7 +79,7 @@ var mutants = []mutant{
 		{"lockcore/acquire.go", "rand.Text()[:16], Order{Attempt: 1}", "rand.Text()[:0], Order{Schedule: uint32(time.Now().Unix()), Attempt: 1}"},
 	}, in: engineTests, tests: "TestOrdersComeFromNoClock", simulated: true},
 	{defect: "8", what: "a forced release that names a hold ends whatever the lock ID holds", edits: []edit{
-		{"lockcore/end.go", "if r.Order == (Order{}) && r.FirstFence == 0 {\n", "if op.FirstFence = 0; r.Order == (Order{}) {\n"},
+		{"lockcore/lockcoretest/spec_end.go", "engine.CutOff(op.LockID)) && e.FirstFence == op.FirstFence", "engine.CutOff(op.LockID))"},
 	}, in: engineTests, tests: "TestForceReleaseRepeatedEndsNothingThatWasGrantedSince", simulated: true},
 	{defect: "9", what: "a forced release waits for the drain of a holder that is known to be dead", edits: []edit{
 		{"lockcore/lockcoretest/spec_end.go", "return op.Now || (", "return ("},
