@@ -18,6 +18,18 @@ func (w *world) finished(a *actor) {
 	w.done[a.name] = true
 }
 
+// owed reports whether a leave is the first on its resource since its call has ended.
+func (w *world) owed(c *command) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := c.resources[0]
+	if !c.call.done || c.call.left[r] {
+		return false
+	}
+	c.call.left[r] = true
+	return true
+}
+
 // owns takes down a session of nothing, to be ended with the play.
 func (w *world) owns(s *lockcore.Session) {
 	w.mu.Lock()

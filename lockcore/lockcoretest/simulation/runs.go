@@ -52,10 +52,11 @@ func workflow(a *actor) {
 	r.ends()
 }
 
-// begins makes a run the workflow's current one.
+// begins makes a run the workflow's current one, and closes the one before.
 func (r *run) begins() {
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
+	r.w.closed[r.label] = r.label != ""
 	n := len(r.w.runs) + 1
 	r.label = fmt.Sprintf("run%d", n)
 	r.w.runs[r.label] = n
@@ -88,7 +89,7 @@ func (r *run) request(rs []lockcore.Resource, kind string) lockcore.Request {
 	r.schedule++
 	return lockcore.Request{
 		LockID: r.lockID, Run: r.label, Part: fmt.Sprintf("%s/%s%d", r.label, kind, r.schedule), Resources: rs, Keep: true, Owner: r.owner,
-		Order: lockcore.Order{Schedule: r.schedule, Attempt: 1},
+		Order: lockcore.Order{Schedule: r.schedule, Attempt: 1}, MaxWait: inlineWait,
 	}
 }
 
@@ -97,6 +98,9 @@ var (
 	errWasReset = errors.New("simulated: the workflow was reset")
 	errNotRun   = errors.New("simulated: the step does not run")
 	stepTimeout = 6 * time.Second
+	// inlineWait is how long a step waits before it parks, if it is next in line. Meanwhile it takes a claim up by the order
+	// by which it queued, which wakers know too.
+	inlineWait = 500 * time.Millisecond
 )
 
 // try runs a step until it is done, attempt by attempt, or until the workflow is reset. An attempt that has timed out goes on.
@@ -108,7 +112,7 @@ func (r *run) try(req lockcore.Request, reset time.Duration) error {
 		resets = t.C
 	}
 	for ; req.Order.Attempt < 60 && !r.w.over(); req.Order.Attempt++ {
-		done := make(chan outcome, 1)
+		done := make(chan error, 1)
 		r.w.actors.Add(1)
 		work := r.d.between(30*time.Millisecond, 2*time.Second)
 		if r.d.chance(0.1) {
@@ -118,8 +122,7 @@ func (r *run) try(req lockcore.Request, reset time.Duration) error {
 		timeout := time.NewTimer(stepTimeout)
 		var err error
 		select {
-		case o := <-done:
-			err = o.err
+		case err = <-done:
 		case <-resets:
 			timeout.Stop()
 			return errWasReset
@@ -170,32 +173,23 @@ func (r *run) compensate() {
 
 // ends releases what the workflow has, under whichever label, as the commit and the janitor do.
 func (r *run) ends() {
+	r.w.mu.Lock()
+	r.w.closed[r.label] = true
+	r.w.mu.Unlock()
 	for !r.w.over() {
 		p := r.anyProcess()
 		ctx, c := r.begin(r.ctx, p, "release of "+r.label, false)
-		done := make(chan error, 1)
-		r.w.actors.Add(1)
-		go func() {
-			defer r.w.actors.Done()
-			done <- r.releaseFrom(ctx, p.locker)
-		}()
-		t := time.NewTimer(10 * time.Second)
-		select {
-		case err := <-done:
-			r.w.mu.Lock()
-			c.done = true
-			r.w.mu.Unlock()
-			if err == nil {
-				t.Stop()
-				return
-			}
-		case <-t.C:
+		if r.within(10*time.Second, func() error {
+			defer r.w.ended(c)
+			return r.releaseFrom(ctx, p.locker)
+		}) == nil {
+			return
 		}
-		t.Stop()
 		time.Sleep(time.Second)
 	}
 }
 
+// releaseFrom releases what each run of the workflow has.
 func (r *run) releaseFrom(ctx context.Context, l *lockcore.Locker) error {
 	var errs []error
 	for _, name := range r.w.plan.resources {

@@ -15,10 +15,18 @@ type parking struct {
 	turn  chan lockcore.Turn
 }
 
-// turn is what every process calls when it knows of a turn.
-func (w *world) turn(t lockcore.Turn) {
+// turn is what every process calls when it knows of a turn. One of a closed run is given back, as the wakers of a worker do.
+// An attempt of that run may still be on its way to take it up.
+func (w *world) turn(p *process, t lockcore.Turn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.closed[t.Run] && t.Deadlock == "" {
+		place := lockcore.Lease{Resource: t.Resource, LockID: t.LockID, Run: t.Run, Part: t.Part, Order: t.Order}
+		go func() {
+			p.sleep(newDice(p.ring(0)).between(time.Millisecond, 20*time.Millisecond)) // it asks whether the run is closed
+			_ = p.locker.LeaveQueue(w.base, place)
+		}()
+	}
 	if p := w.parked[partKey{t.Resource, t.LockID, t.Part}]; p != nil {
 		select {
 		case p.turn <- t:
@@ -50,16 +58,13 @@ func saga(a *actor) {
 	a.commit()
 }
 
-// outcome is what an attempt of a step came to.
-type outcome struct{ err error }
-
 // step runs a step until it is done, and reports whether it is.
 func (a *actor) step(rs []lockcore.Resource, held map[string]bool) bool {
 	req := lockcore.Request{LockID: a.lockID, Part: fmt.Sprintf("step%d", a.schedule), Resources: rs, Keep: true}
 	for attempt := uint32(1); attempt < 60 && !a.w.over(); attempt++ {
 		req.Order = lockcore.Order{Schedule: a.schedule, Attempt: attempt}
 		p := a.anyProcess()
-		done := make(chan outcome, 1)
+		done := make(chan error, 1)
 		a.w.actors.Add(1)
 		work := a.d.between(30*time.Millisecond, 2*time.Second)
 		if a.d.upTo(8) == 0 { // it outlasts its timeout
@@ -69,8 +74,7 @@ func (a *actor) step(rs []lockcore.Resource, held map[string]bool) bool {
 		var err error
 		timeout := time.NewTimer(6 * time.Second)
 		select {
-		case o := <-done:
-			err = o.err
+		case err = <-done:
 		case <-timeout.C:
 			a.w.note(a.name, a.lockID, "attempt %d of %s in %s has timed out", attempt, req.Part, p.name)
 			if a.d.upTo(4) == 0 { // an operator resets the activity, whose attempts count from 1 again
@@ -106,17 +110,15 @@ func (a *actor) anyProcess() *process {
 }
 
 // attempt enters, works and leaves, in a process.
-func (a *actor) attempt(p *process, req lockcore.Request, work time.Duration, done chan outcome) {
+func (a *actor) attempt(p *process, req lockcore.Request, work time.Duration, done chan error) {
 	defer a.w.actors.Done()
 	ctx, c := a.begin(a.ctx, p, "enter "+names(req.Resources)+" "+req.Order.String(), false)
 	req.First = true
 	leases, err := p.locker.Enter(ctx, req, true)
-	a.w.mu.Lock()
-	c.done = true
-	a.w.mu.Unlock()
+	a.w.ended(c)
 	if err != nil {
 		a.w.note(a.name, a.lockID, "%v", err)
-		done <- outcome{err}
+		done <- err
 		return
 	}
 	s := p.locker.Keep(a.ctx, leases)
@@ -126,10 +128,8 @@ func (a *actor) attempt(p *process, req lockcore.Request, work time.Duration, do
 	loss := lossOf(s)
 	ctx, c = a.begin(a.ctx, p, "leave "+req.Order.String(), false)
 	_ = s.Leave(ctx)
-	a.w.mu.Lock()
-	c.done = true
-	a.w.mu.Unlock()
-	done <- outcome{loss}
+	a.w.ended(c)
+	done <- loss
 }
 
 // park waits in the queue without a process, and reports whether to enter again.
@@ -156,22 +156,25 @@ func (a *actor) park(req lockcore.Request, at string, held map[string]bool) bool
 		p := a.anyProcess()
 		p.locker.Tend(at)
 		ctx, c := a.begin(a.ctx, p, "recheck "+at, false)
-		again, err := a.recheck(p, func() (time.Duration, error) {
+		var after time.Duration
+		err := a.within(12*time.Second, func() (err error) {
+			p.pass(0)
 			for _, name := range others { // as a janitor does
 				_, _ = p.locker.Extend(ctx, req.LockID, req.Run, name, false) // what is lost is found by the next request
 			}
-			return p.locker.Recheck(ctx, one)
+			after, err = p.locker.Recheck(ctx, one)
+			p.pass(0)
+			return err
 		})
-		a.w.mu.Lock()
-		c.done = true
-		a.w.mu.Unlock()
+		a.w.ended(c)
+		again := time.Second
 		switch {
 		case err == nil:
 			return true
 		case errors.Is(err, lockcore.ErrDeadlock):
 			return false
-		case !errors.Is(err, lockcore.ErrBusy):
-			again = time.Second
+		case errors.Is(err, lockcore.ErrBusy):
+			again = after
 		}
 		t := time.NewTimer(again)
 		select {
@@ -187,31 +190,24 @@ func (a *actor) park(req lockcore.Request, at string, held map[string]bool) bool
 	return false
 }
 
-// errNoAnswer is what a saga sees where the process that it asked was frozen or killed.
+// errNoAnswer is what a saga sees if the process that it asked was frozen or killed.
 var errNoAnswer = errors.New("simulated: the attempt has timed out")
 
-// recheck asks a process, and goes on where that does not answer.
-func (a *actor) recheck(p *process, ask func() (time.Duration, error)) (time.Duration, error) {
-	type answer struct {
-		again time.Duration
-		err   error
-	}
-	done := make(chan answer, 1)
+// within asks a process, and goes on without its answer after d.
+func (a *actor) within(d time.Duration, ask func() error) error {
+	done := make(chan error, 1)
 	a.w.actors.Add(1)
 	go func() {
 		defer a.w.actors.Done()
-		p.pass(0)
-		again, err := ask()
-		p.pass(0)
-		done <- answer{again, err}
+		done <- ask()
 	}()
-	timeout := time.NewTimer(12 * time.Second)
+	timeout := time.NewTimer(d)
 	defer timeout.Stop()
 	select {
-	case got := <-done:
-		return got.again, got.err
+	case err := <-done:
+		return err
 	case <-timeout.C:
-		return 0, errNoAnswer
+		return errNoAnswer
 	}
 }
 
@@ -222,24 +218,14 @@ func (a *actor) commit() {
 		p := a.anyProcess()
 		ctx, c := a.begin(a.ctx, p, "commit", false)
 		sure := a.w.keptFirmly(a.lockID)
-		done := make(chan error, 1)
-		a.w.actors.Add(1)
-		go func() {
-			defer a.w.actors.Done()
+		if a.within(10*time.Second, func() error {
 			told, err := p.locker.ReleaseHeld(ctx, lockcore.Release{LockID: a.lockID, Resources: all, Order: lockcore.LastAttempt(a.schedule)})
 			if err == nil {
 				a.w.committed(a, c, sure, told)
 			}
-			done <- err
-		}()
-		t := time.NewTimer(10 * time.Second)
-		select {
-		case err := <-done:
-			t.Stop()
-			if err == nil {
-				return
-			}
-		case <-t.C:
+			return err
+		}) == nil {
+			return
 		}
 		time.Sleep(time.Second)
 	}

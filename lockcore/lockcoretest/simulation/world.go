@@ -68,6 +68,8 @@ type call struct {
 	gaveUp time.Time
 	// first is when it first took effect on each resource.
 	first map[string]time.Time
+	// left says on which resources something was left since it has ended.
+	left map[string]bool
 }
 
 // Run plays a seed, inside a bubble of package synctest, and returns the first violation, or nil.
@@ -98,7 +100,7 @@ func newWorld(seed uint64, p *plan) *world {
 			panic(err)
 		}
 		p.locker = l
-		w.hush = append(w.hush, l.OnTurn(w.turn))
+		w.hush = append(w.hush, l.OnTurn(func(t lockcore.Turn) { w.turn(p, t) }))
 		w.procs = append(w.procs, p)
 	}
 	return w

@@ -30,12 +30,14 @@ type dbChecks struct {
 	calls map[partKey]*call
 	// runs numbers the run labels in the order in which the runs began.
 	runs map[string]int
+	// closed are the run labels whose runs are over.
+	closed map[string]bool
 }
 
 func newDBChecks() dbChecks {
 	return dbChecks{
 		fences: map[string]int64{}, made: map[entryKey]time.Time{}, relied: map[partKey]bool{}, losses: map[partKey]int64{},
-		calls: map[partKey]*call{}, runs: map[string]int{},
+		calls: map[partKey]*call{}, runs: map[string]int{}, closed: map[string]bool{},
 	}
 }
 

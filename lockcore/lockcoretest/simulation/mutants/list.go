@@ -79,7 +79,7 @@ var mutants = []mutant{
 		{"lockcore/acquire.go", "rand.Text()[:16], Order{Attempt: 1}", "rand.Text()[:0], Order{Schedule: uint32(time.Now().Unix()), Attempt: 1}"},
 	}, in: engineTests, tests: "TestOrdersComeFromNoClock", simulated: true},
 	{defect: "8", what: "a forced release that names a hold ends whatever the lock ID holds", edits: []edit{
-		{"lockcore/end.go", "if r.Order == (Order{}) && r.FirstFence == 0 {\n", "if op.FirstFence = 0; r.Order == (Order{}) {\n"},
+		{"lockcore/lockcoretest/spec_end.go", "engine.CutOff(op.LockID)) && e.FirstFence == op.FirstFence", "engine.CutOff(op.LockID))"},
 	}, in: engineTests, tests: "TestForceReleaseRepeatedEndsNothingThatWasGrantedSince", simulated: true},
 	{defect: "9", what: "a forced release waits for the drain of a holder that is known to be dead", edits: []edit{
 		{"lockcore/lockcoretest/spec_end.go", "return op.Now || (", "return ("},
@@ -134,11 +134,20 @@ var mutants = []mutant{
 	}, in: engineTests, tests: "TestHolderWithoutEndIsToldOfAForcedRelease", simulated: true},
 	{defect: "found on the servers", what: "giving up a place ends the part that has taken its claim up", edits: []edit{
 		{"lockcore/end.go", "		op.Waiting = true\n", ""},
-	}, in: engineTests, tests: "TestARequestThatHasTakenItsClaimUpIsNotWaitingAnyMore"},
+	}, in: engineTests, tests: "TestARequestThatHasTakenItsClaimUpIsNotWaitingAnyMore", simulated: true},
 	{defect: "found on the servers", what: "an attempt whose count was reset shares the part of one that lives on", edits: []edit{
 		{"lockcore/acquire.go", "engine.Again && req.First && req", "engine.Again && false && req"},
 	}, in: engineTests, tests: "TestAFirstRequestDoesNotShareAPart", simulated: true},
 	{defect: "found by the simulation", what: "a claim for which there is no room any more has its waiter ask again and again", edits: []edit{
 		{"lockcore/lockcoretest/spec.go", "	case !op.Queue:\n", "	case !op.Queue || (claim != nil && alive(*claim, s.now)):\n"},
+	}, simulated: true},
+	{defect: "found by the simulation", what: "a parked upgrade is not told when it may go", edits: []edit{
+		{"lockcore/engine/next.go", "ahead := d.holds(p.LockID, func(*Entry) bool { return true }) || d.Surrounds(p)", "ahead := d.Surrounds(p)"},
+	}, simulated: true},
+	{defect: "found by the simulation", what: "an expired part of the request's own order drains, and its late copy supersedes its repetition", edits: []edit{
+		{"lockcore/lockcoretest/spec.go", "e.Order == op.Converts) || !alive(e, s.now)):", "e.Order == op.Converts)):"},
+	}, in: specTests, tests: "TestEngineInMemoryConforms", simulated: true},
+	{defect: "hot loops", what: "what failed is asked again without a pause", edits: []edit{
+		{"lockcore/acquire.go", "min(time.Second<<min(failures, 5), 30*time.Second)", "time.Millisecond"},
 	}, simulated: true},
 }
