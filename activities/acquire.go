@@ -37,7 +37,7 @@ func (a *Activities) Acquire(ctx context.Context, p AcquireParams) (AcquireResul
 		return AcquireResult{}, protocol.ParkFailure(err, req, "")
 	default:
 		if busy := new(lockcore.BusyError); errors.As(err, &busy) {
-			a.Locker.Tend(busy.Resource)
+			a.Locker.WatchFor(busy.Resource)
 		}
 		return AcquireResult{}, protocol.Failure(err)
 	}
@@ -70,7 +70,7 @@ func request(p AcquireParams, caller protocol.Run, info activity.Info) lockcore.
 		Part:      who.part(caller, p.Part),
 		Order:     lockcore.Order{Schedule: p.Schedule, Attempt: uint32(max(info.Attempt, 0))},
 		TTL:       ttl,
-		Keep:      true,
+		Persist:   true,
 		HoldTTL:   holdTTL,
 		Reacquire: p.Reacquire,
 		NewFence:  p.NewFence,

@@ -55,7 +55,7 @@ type Locker interface {
 	Commit(ctx context.Context, c lockcore.Commit) error
 	ReleaseHeld(ctx context.Context, r lockcore.Release) (held []string, err error)
 	Recheck(ctx context.Context, req lockcore.Request) (again time.Duration, err error)
-	Tend(resource string)
+	WatchFor(resource string)
 	Extend(ctx context.Context, lockID, run, resource string, handOver bool) (again time.Duration, err error)
 	Status(ctx context.Context, f lockcore.Filter) iter.Seq2[lockcore.Status, error]
 }

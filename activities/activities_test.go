@@ -85,7 +85,7 @@ func (f *fakeLocker) Status(context.Context, lockcore.Filter) iter.Seq2[lockcore
 	return func(yield func(lockcore.Status, error) bool) { yield(lockcore.Status{}, f.err) }
 }
 
-func (f *fakeLocker) Tend(resource string) { f.tended = append(f.tended, resource) }
+func (f *fakeLocker) WatchFor(resource string) { f.tended = append(f.tended, resource) }
 
 func (f *fakeLocker) Extend(_ context.Context, _, _, resource string, _ bool) (time.Duration, error) {
 	f.extended = append(f.extended, resource)
@@ -142,7 +142,7 @@ func TestAcquireAsksOnceInTheNameOfTheRun(t *testing.T) {
 	f.request.Comment = ""
 	require.Equal(t, lockcore.Request{
 		LockID: ownLockID, Run: "default-test-run-id", Resources: []lockcore.Resource{{Name: "account/1"}, lockcore.SharedLimit("seats", 3)},
-		Part: "default-test-run-id/p", Order: lockcore.Order{Schedule: 4, Attempt: 1}, TTL: 20 * time.Second, Keep: true, HoldTTL: lockcore.Forever,
+		Part: "default-test-run-id/p", Order: lockcore.Order{Schedule: 4, Attempt: 1}, TTL: 20 * time.Second, Persist: true, HoldTTL: lockcore.Forever,
 		Reacquire: true, NewFence: true, First: true, Owner: "default-test-namespace/default-test-workflow-id",
 	}, f.request)
 }

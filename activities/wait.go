@@ -49,7 +49,7 @@ func (a *Activities) Wait(ctx context.Context, p WaitParams) error {
 	case p.Vain > 1 && info.Attempt <= 1: // the request was made just before, and the one before it
 		return protocol.UnavailableFailure(pause, nil)
 	}
-	a.Locker.Tend(p.Resource.Name)
+	a.Locker.WatchFor(p.Resource.Name)
 	again, err := a.Locker.Recheck(ctx, lockcore.Request{
 		LockID: who.lockID, Run: who.run, Within: who.within, Resources: []lockcore.Resource{p.Resource}, Part: who.part(caller, p.Part), Order: p.Order,
 		Owner: p.Owner.Of(caller), Started: p.Started, NeverVictim: p.NeverVictim,

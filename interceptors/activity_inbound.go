@@ -107,7 +107,7 @@ func (a *activityInbound) enter(ctx context.Context, run protocol.Run, guard *pr
 		err = stillPending(ctx, received)
 	}
 	if err != nil && len(leases) > 0 {
-		leave(ctx, endOf(a.locker.Keep(ctx, leases), guard))
+		leave(ctx, endOf(a.locker.Renewing(ctx, leases), guard))
 	}
 	return leases, err
 }
@@ -254,7 +254,7 @@ func endOf(held session, guard *protocol.Guard) func(context.Context) error {
 func (a *activityInbound) step(
 	ctx context.Context, in *interceptor.ExecuteActivityInput, leases []lockcore.Lease, guard *protocol.Guard,
 ) (result any, err error) {
-	held := a.locker.Keep(ctx, leases)
+	held := a.locker.Renewing(ctx, leases)
 	defer leave(ctx, endOf(held, guard))
 	result, err = a.Next.ExecuteActivity(protocol.ContextWithLeases(held.Context(), held.Leases), in)
 	lost := a.lossOf(ctx, held)

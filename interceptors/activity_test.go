@@ -90,7 +90,7 @@ func TestAStepRunsUnderItsLocksAndLeavesThem(t *testing.T) {
 	require.Equal(t, []bool{true}, l.queued)
 	require.Equal(t, "default-test-run-id/3/Debit", req.Part)
 	require.Equal(t, lockcore.Order{Schedule: 5, Attempt: 1}, req.Order)
-	require.True(t, req.Keep)
+	require.True(t, req.Persist)
 	require.Equal(t, sagaGuard().Resources, req.Resources)
 	require.True(t, strings.HasPrefix(req.LockID, "default-test-namespace/"), req.LockID)
 	require.Contains(t, req.Comment, "Debit")

@@ -61,7 +61,7 @@ func (f *fakeLocker) Replaced(context.Context, string, string, ...string) ([]str
 	return nil, nil
 }
 
-func (f *fakeLocker) Keep(ctx context.Context, leases []lockcore.Lease) session {
+func (f *fakeLocker) Renewing(ctx context.Context, leases []lockcore.Lease) session {
 	ctx, cancel := context.WithCancelCause(ctx)
 	s := &fakeSession{ctx: ctx, cancel: cancel, leases: leases, leaveErr: f.leaveErr}
 	f.mu.Lock()

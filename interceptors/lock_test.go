@@ -33,7 +33,7 @@ func (d *doors) Enter(_ context.Context, req lockcore.Request, _ bool) ([]lockco
 	return []lockcore.Lease{{Resource: account.Name, LockID: req.LockID, Part: req.Part, Order: req.Order, Mode: lockcore.ModeExclusive, Fence: 7}}, nil
 }
 
-func (d *doors) Tend(string) {}
+func (d *doors) WatchFor(string) {}
 
 func (d *doors) Recheck(context.Context, lockcore.Request) (time.Duration, error) {
 	return 0, nil
@@ -80,7 +80,7 @@ func TestALockThatTheLocalActivityDidNotGetIsAskedForAgainUnderAGreaterNumber(t 
 		require.Equal(t, "default-test-run-id/lock/1", first.Part)
 		require.Equal(t, first.Part, second.Part)
 		require.True(t, first.Order.Schedule < second.Order.Schedule || first.Order.Attempt < second.Order.Attempt, name)
-		require.True(t, first.Keep && first.Reacquire && !first.Resources[0].Held)
+		require.True(t, first.Persist && first.Reacquire && !first.Resources[0].Held)
 		require.Len(t, d.seen, 1)
 		require.Equal(t, lockcore.LastAttempt(second.Order.Schedule), d.seen[0].Order)
 	}

@@ -11,7 +11,7 @@ type locker interface {
 	Replaced(ctx context.Context, lockID, run string, resources ...string) ([]string, error)
 	CollectionID(ctx context.Context) (string, error)
 	Enter(ctx context.Context, req lockcore.Request, queue bool) ([]lockcore.Lease, error)
-	Keep(ctx context.Context, leases []lockcore.Lease) session
+	Renewing(ctx context.Context, leases []lockcore.Lease) session
 	Renew(ctx context.Context, leases ...lockcore.Lease) ([]lockcore.Lease, error)
 	Leave(ctx context.Context, leases ...lockcore.Lease) error
 	LeaveQueue(ctx context.Context, leases ...lockcore.Lease) error
@@ -29,6 +29,6 @@ type session interface {
 
 type coreLocker struct{ *lockcore.Locker }
 
-func (l coreLocker) Keep(ctx context.Context, leases []lockcore.Lease) session {
-	return l.Locker.Keep(ctx, leases)
+func (l coreLocker) Renewing(ctx context.Context, leases []lockcore.Lease) session {
+	return l.Locker.Renewing(ctx, leases)
 }

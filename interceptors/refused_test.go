@@ -179,8 +179,8 @@ func TestAStepBesideASagaIsNotRefused(t *testing.T) {
 		})
 	}))
 	require.Len(t, l.asked(), 2)
-	require.False(t, l.asked()[0].Keep)
-	require.True(t, l.asked()[1].Keep)
+	require.False(t, l.asked()[0].Persist)
+	require.True(t, l.asked()[1].Persist)
 }
 
 // A saga that hands over has returned, though what it holds stands.

@@ -68,7 +68,7 @@ func addRule(guard *protocol.Guard, ruled []lockcore.Resource) (rest []lockcore.
 const rulePrefix = "rule/"
 
 // isRules reports whether a turn is that of a rule's request.
-func isRules(t lockcore.Turn) bool { return strings.HasPrefix(t.Part, t.Run+"/"+rulePrefix) }
+func isRules(t lockcore.Wakeup) bool { return strings.HasPrefix(t.Part, t.Run+"/"+rulePrefix) }
 
 // enterRule takes what a rule names, in a lock ID of the step's own: what its workflow keeps does not block it. A busy attempt
 // fails, and comes back by itself.

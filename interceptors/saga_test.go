@@ -47,7 +47,7 @@ func TestCompensationsReacquireWithANewFenceAndReleaseIsLast(t *testing.T) {
 	require.Equal(t, "default-test-run-id/3/Credit", asked[2].Part)
 	require.True(t, asked[2].Reacquire)
 	require.True(t, asked[2].NewFence)
-	require.True(t, asked[2].Keep)
+	require.True(t, asked[2].Persist)
 	require.True(t, asked[2].Resources[0].Held)
 	require.Len(t, r.seen, 1)
 	require.Equal(t, lockcore.LastAttempt(3), r.seen[0].Order)

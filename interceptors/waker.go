@@ -30,8 +30,8 @@ type waker struct {
 	// listens says that the waker hears of turns.
 	listens bool
 	// told is when a wake-up was sent, so that a turn that is seen again is not told again at once.
-	told  map[lockcore.Turn]time.Time
-	queue []lockcore.Turn
+	told  map[lockcore.Wakeup]time.Time
+	queue []lockcore.Wakeup
 	// senders is how many goroutines are sending.
 	senders int
 }
@@ -57,7 +57,7 @@ const (
 )
 
 func newWaker(l *lockcore.Locker, connected func(Connection)) *waker {
-	return &waker{locker: l, connected: connected, told: map[lockcore.Turn]time.Time{}, temporal: map[string]Connection{}}
+	return &waker{locker: l, connected: connected, told: map[lockcore.Wakeup]time.Time{}, temporal: map[string]Connection{}}
 }
 
 // use takes the connection of the worker that runs an activity in a namespace.
@@ -82,7 +82,7 @@ func (w *waker) connect(c Connection) {
 	w.listens = true
 	w.mu.Unlock()
 	if !listens {
-		w.locker.OnTurn(w.turn)
+		w.locker.OnWakeup(w.turn)
 	}
 	if isNew && w.connected != nil {
 		w.connected(c)
@@ -99,7 +99,7 @@ func (w *waker) disconnect(c Connection) {
 }
 
 // turn queues a wake-up. It does not block, and drops what is too much.
-func (w *waker) turn(t lockcore.Turn) {
+func (w *waker) turn(t lockcore.Wakeup) {
 	now := time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -141,7 +141,7 @@ func (w *waker) send() {
 //  1. it is completed, whether it runs or waits for its next attempt;
 //  2. there is none yet, or none any more: its first attempt, or what came in between, sees the turn;
 //  3. its workflow run is closed: what was granted to it is given back, unless an attempt that still runs has taken it.
-func (w *waker) wake(t lockcore.Turn) {
+func (w *waker) wake(t lockcore.Wakeup) {
 	run, _, err := protocol.ParseLockID(t.LockID)
 	if err != nil || t.Run == "" || isRules(t) { // a rule's request comes back by itself
 		return

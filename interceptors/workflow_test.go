@@ -101,7 +101,7 @@ func TestStepsAreNumberedAndHeldIsWhatCompletedInTheSaga(t *testing.T) {
 	} {
 		require.Equal(t, want.part, asked[i].Part)
 		require.Equal(t, lockcore.Order{Schedule: want.schedule, Attempt: 1}, asked[i].Order)
-		require.True(t, asked[i].Keep)
+		require.True(t, asked[i].Persist)
 		for j, held := range want.held {
 			require.Equal(t, held, asked[i].Resources[j].Held, "%s %d", want.part, j)
 		}
@@ -121,8 +121,8 @@ func TestWhatAStepHeldForItselfIsNotHeldByTheSaga(t *testing.T) {
 			return errors.Join(step(short, "Debit"), step(workflows.Guard(ctx, account), "Debit"))
 		})
 	}))
-	require.False(t, l.asked()[0].Keep)
-	require.True(t, l.asked()[1].Keep)
+	require.False(t, l.asked()[0].Persist)
+	require.True(t, l.asked()[1].Persist)
 	require.False(t, l.asked()[1].Resources[0].Held)
 	require.Len(t, r.seen, 1)
 }
@@ -133,7 +133,7 @@ func TestOutsideASagaTheScopeIsTheStep(t *testing.T) {
 	require.NoError(t, runWorkflow(t, workflowEnv(t, with(l)), r, func(ctx workflow.Context) error {
 		return step(workflows.Guard(ctx, account), "Debit")
 	}))
-	require.False(t, l.asked()[0].Keep)
+	require.False(t, l.asked()[0].Persist)
 	require.Empty(t, r.seen)
 }
 

@@ -43,7 +43,7 @@ func (l *Locker) Acquire(ctx context.Context, req Request) (*Session, error) {
 		switch {
 		case err != nil:
 		case s == nil:
-			s = l.Keep(parent, []Lease{lease})
+			s = l.Renewing(parent, []Lease{lease})
 		default:
 			err = s.add(lease)
 		}
@@ -74,7 +74,7 @@ func (l *Locker) TryAcquire(ctx context.Context, req Request) (*Session, error) 
 		l.giveUp(call, leases...)
 		return nil, endedByClose(call, err)
 	}
-	return l.Keep(ctx, leases), nil
+	return l.Renewing(ctx, leases), nil
 }
 
 // Enter asks once, and takes the lock as a value: nothing renews it but Renew, and nothing ends it
@@ -84,7 +84,7 @@ func (l *Locker) TryAcquire(ctx context.Context, req Request) (*Session, error) 
 // which brings its own Order, then stands in the queue of that resource until it is asked again
 // with a greater order, left or released. It is passed over if nothing is heard of it for 4 min,
 // unless Recheck says later, and loses its place after 24 h, or Config.Retention if that is less.
-// With Keep, the holds that it got before stand too. With MaxWait it waits that long first, if it is
+// With Persist, the holds that it got before stand too. With MaxWait it waits that long first, if it is
 // next in line.
 //
 // Other errors: *InvalidError and *LayoutError (nothing was sent), *LostError, *SupersededError,
@@ -106,7 +106,7 @@ func (l *Locker) Enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 }
 
 func (l *Locker) enter(ctx context.Context, req Request, queue bool) ([]Lease, error) {
-	fresh := !queue && !req.Keep && req.Run == "" && req.Part == ""
+	fresh := !queue && !req.Persist && req.Run == "" && req.Part == ""
 	req, err := l.complete(req, !queue)
 	if err != nil {
 		return nil, err
@@ -142,10 +142,10 @@ func (l *Locker) complete(req Request, draws bool) (Request, error) {
 		req.Part, req.Order = rand.Text()[:16], Order{Attempt: 1}
 	}
 	setDefault(&req.TTL, l.cfg.TTL)
-	if req.HoldTTL != 0 && !req.Keep {
-		return req, &InvalidError{Field: "Request.HoldTTL", Value: req.HoldTTL.String(), Bound: "0 without Request.Keep"}
+	if req.HoldTTL != 0 && !req.Persist {
+		return req, &InvalidError{Field: "Request.HoldTTL", Value: req.HoldTTL.String(), Bound: "0 without Request.Persist"}
 	}
-	if req.Keep {
+	if req.Persist {
 		setDefault(&req.HoldTTL, max(l.cfg.HoldTTL, req.TTL))
 	} else {
 		req.HoldTTL = req.TTL
@@ -169,9 +169,9 @@ func (l *Locker) acquireOp(req *Request, res Resource) engine.Acquire {
 	op := engine.Acquire{
 		Policy: l.cfg.policy(), Resource: res.Name, LockID: req.LockID, Label: req.Run, TakeOver: req.TakeOver, Undo: req.Undo, Within: req.Within, Part: req.Part, Order: req.Order.number(),
 		Mode: string(res.Mode), Limit: int64(res.Limit), TTL: millis(req.TTL), HoldTTL: millis(req.HoldTTL),
-		Keep: req.Keep, Held: res.Held, Converts: req.converts.number(), Reacquire: req.Reacquire, NewFence: req.NewFence,
+		Persist: req.Persist, Held: res.Held, Converts: req.converts.number(), Reacquire: req.Reacquire, NewFence: req.NewFence,
 		Queue: true, WaiterTTL: l.cfg.WaiterTTL.Milliseconds(), HeardIn: l.refreshEvery().Milliseconds(), MaxWaiters: int64(l.cfg.MaxWaiters),
-		Owner: req.Owner, Host: req.Host, Comment: req.Comment, Safe: req.NeverVictim,
+		Owner: req.Owner, Host: req.Host, Comment: req.Comment, NeverVictim: req.NeverVictim,
 	}
 	if !req.Started.IsZero() {
 		op.Started = req.Started.UTC().Truncate(time.Millisecond)
@@ -212,7 +212,7 @@ func (l *Locker) await(ctx, wait context.Context, req *Request, op engine.Acquir
 				}
 				lost = nil // what ended was the context that the session was acquired with
 				continue
-			case <-one.turn:
+			case <-one.woken:
 			case <-again.C:
 			}
 		}
@@ -307,7 +307,7 @@ func (l *Locker) giveBack(ctx context.Context, req *Request, at Resource, leases
 	if stays && unknown {
 		return
 	}
-	if stays && req.Keep {
+	if stays && req.Persist {
 		for i := range leases {
 			leases[i].began = false // the kept holds stand
 		}

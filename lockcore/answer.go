@@ -23,7 +23,7 @@ func answer(op *engine.Acquire, d *engine.Document, sent time.Time) (Lease, erro
 		return Lease{}, &OtherRunError{Resource: op.Resource, LockID: op.LockID, Run: op.Label, Other: d.Last.Note}
 	case engine.Deadlock:
 		return Lease{}, deadlockError(op, d, d.Last.Note)
-	case engine.Overtaken:
+	case engine.Superseded:
 		by, known := d.Overtaker(op.LockID, op.Label, op.Part, op.Order)
 		if !known { // answers leave out the queue, in which the later request waits
 			by.Order = op.Order
@@ -48,10 +48,10 @@ func deadlockError(op *engine.Acquire, d *engine.Document, verdict string) *Dead
 // says that it held. What was released by its own holder leaves none.
 func notHeldSince(d *engine.Document, lockID string) time.Time {
 	held := func(e engine.Entry) bool {
-		return (e.LockID == lockID && e.State != engine.Claimed) || e.LockID == engine.CutOff(lockID)
+		return (e.LockID == lockID && e.State != engine.StateClaimed) || e.LockID == engine.CutOff(lockID)
 	}
 	evicted := func(e engine.Evicted) bool { return e.LockID == lockID } // answers leave them out, and have Evidence
-	if d.Last.Evidence || slices.ContainsFunc(d.Held, held) || slices.ContainsFunc(d.Evicted, evicted) {
+	if d.Last.Evidence || slices.ContainsFunc(d.Entries, held) || slices.ContainsFunc(d.Evicted, evicted) {
 		return time.Time{}
 	}
 	return d.EvidenceSince
@@ -116,8 +116,8 @@ func busy(op *engine.Acquire, d *engine.Document) *BusyError {
 func holders(d *engine.Document) []Holder {
 	var out []Holder
 	at := map[string]int{} // holds by lock ID
-	for i := range d.Held {
-		e := &d.Held[i]
+	for i := range d.Entries {
+		e := &d.Entries[i]
 		h := Holder{
 			LockID: e.LockID, Run: e.Label, Owner: cmp.Or(e.Owner, e.LockID), Host: e.Host, Mode: Mode(e.Mode), State: StateHolding,
 			Fence: e.Fence, FirstFence: e.FirstFence, ExpiresIn: remaining(e.ExpiresAt, d.At), Trace: e.Trace, Comment: e.Comment, Limit: int(e.Limit),
@@ -126,7 +126,7 @@ func holders(d *engine.Document) []Holder {
 		if began := cmp.Or(e.CreatedAt, e.ClaimedAt); began != nil {
 			h.Since = *began
 		}
-		if e.State == engine.Kept {
+		if e.State == engine.StateKept {
 			h.HoldTTL = ttlOf(e)
 		}
 		i, known := at[e.LockID]

@@ -32,7 +32,7 @@ func TestSessionThatBeginsLateIsRenewedAtOnce(t *testing.T) {
 		require.NoError(t, err)
 		elapse(650 * time.Millisecond)
 		require.True(t, ls[0].Valid())
-		s := l.Keep(t.Context(), ls)
+		s := l.Renewing(t.Context(), ls)
 		require.False(t, done(s, time.Second), "lost after %d renewals: %v", e.n.Load(), context.Cause(s.Context()))
 	})
 }
@@ -152,7 +152,7 @@ func TestUpgradeGrantedToASessionThatEndedIsGivenBack(t *testing.T) {
 	}
 	err = s.Upgrade(t.Context(), "r")
 	t.Log("upgrade:", err)
-	require.Empty(t, e.Document("r").Held, "released, ended, and still held by nobody's session")
+	require.Empty(t, e.Document("r").Entries, "released, ended, and still held by nobody's session")
 }
 
 func TestDrainIsNoDeadlock(t *testing.T) {

@@ -30,7 +30,7 @@ func TestReleaseOfALaterAttemptLeavesTheEarlierOneToDrain(t *testing.T) {
 func TestFailedRequestLeavesAHoldThatWasThereBeforeIt(t *testing.T) {
 	t.Parallel()
 	l := setup(t, lockcore.Config{})
-	step := lockcore.Request{LockID: "saga", Part: "one", Order: lockcore.Order{Schedule: 1, Attempt: 1}, Keep: true, Resources: []lockcore.Resource{lockcore.Exclusive("a")}}
+	step := lockcore.Request{LockID: "saga", Part: "one", Order: lockcore.Order{Schedule: 1, Attempt: 1}, Persist: true, Resources: []lockcore.Resource{lockcore.Exclusive("a")}}
 	first, err := l.Enter(t.Context(), step, false)
 	require.NoError(t, err)
 	require.NoError(t, l.Leave(t.Context(), first...))
@@ -55,7 +55,7 @@ func TestDeadReadersDoNotPileUp(t *testing.T) {
 		require.NoError(t, err)
 		clock.Advance(time.Hour)
 	}
-	require.LessOrEqual(t, len(e.Document("r").Held), engine.Crowd)
+	require.LessOrEqual(t, len(e.Document("r").Entries), engine.Crowd)
 }
 
 func TestSupersededAttemptsDoNotPileUp(t *testing.T) {
@@ -66,12 +66,12 @@ func TestSupersededAttemptsDoNotPileUp(t *testing.T) {
 	require.NoError(t, err)
 	for i := range 500 {
 		req := one("saga", lockcore.Exclusive("r"))
-		req.Part, req.Keep, req.Order = "step", true, lockcore.Order{Schedule: 1, Attempt: uint32(i + 1)}
+		req.Part, req.Persist, req.Order = "step", true, lockcore.Order{Schedule: 1, Attempt: uint32(i + 1)}
 		_, err := l.Enter(t.Context(), req, true)
 		require.NoError(t, err)
 		clock.Advance(time.Minute)
 	}
-	require.Less(t, len(e.Document("r").Held), 100)
+	require.Less(t, len(e.Document("r").Entries), 100)
 }
 
 func TestUpgradeOfALeaseWithoutEndHasNone(t *testing.T) {

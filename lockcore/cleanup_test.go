@@ -52,12 +52,12 @@ func TestRequestWhoseAnswerIsLostLeavesNothingForEver(t *testing.T) {
 				}
 				e.set(cutting[engine.Leave], lost) // an outage
 				require.ErrorIs(t, ask(t.Context(), l, forEver("a", lockcore.Exclusive("a"), lockcore.Exclusive("b"))), lockcore.ErrUnknownOutcome)
-				require.Len(t, e.Document("b").Held, 1, "it took effect")
+				require.Len(t, e.Document("b").Entries, 1, "it took effect")
 				elapse(time.Minute)
 				e.set(nil, nil)
 				elapse(2 * time.Minute)
-				require.Empty(t, e.Document("a").Held)
-				require.Empty(t, e.Document("b").Held)
+				require.Empty(t, e.Document("a").Entries)
+				require.Empty(t, e.Document("b").Entries)
 			})
 		})
 	}
@@ -80,7 +80,7 @@ func TestRequestThatIsCancelledUnderWayLeavesNothing(t *testing.T) {
 					return nil
 				})
 				require.ErrorIs(t, ask(ctx, l, forEver("a", lockcore.Exclusive("r"))), context.Canceled)
-				require.Empty(t, e.Document("r").Held, "it could be given back at once")
+				require.Empty(t, e.Document("r").Entries, "it could be given back at once")
 			})
 		})
 	}
@@ -111,7 +111,7 @@ func TestLateCopyOfARequestThatGaveUpHoldsNothingForLong(t *testing.T) {
 				_, err := e.Engine.Acquire(t.Context(), late)
 				require.NoError(t, err)
 				elapse(20 * time.Second)
-				require.Empty(t, e.Document("r").Held)
+				require.Empty(t, e.Document("r").Entries)
 			})
 		})
 	}
@@ -175,7 +175,7 @@ func TestLateCopyOfARequestThatFoundItBusyHoldsNothingForLong(t *testing.T) {
 		_, err = e.Engine.Acquire(t.Context(), *late)
 		require.NoError(t, err)
 		elapse(20 * time.Second)
-		require.Empty(t, e.Document("r").Held)
+		require.Empty(t, e.Document("r").Entries)
 	})
 }
 
@@ -195,7 +195,7 @@ func TestRefusalAfterALostAnswerLeavesTheOutcomeUnknown(t *testing.T) {
 		}, cutting[engine.Acquire])
 		_, err := l.TryAcquire(t.Context(), forEver("a", lockcore.Exclusive("r")))
 		require.ErrorIs(t, err, lockcore.ErrUnknownOutcome, "the first try may have taken effect, and did")
-		require.Empty(t, e.Document("r").Held)
+		require.Empty(t, e.Document("r").Entries)
 	})
 }
 
@@ -223,6 +223,6 @@ func TestLateCopyOfARequestThatWasGrantedAndLeftHoldsNothingForLong(t *testing.T
 		_, err = e.Engine.Acquire(t.Context(), *late)
 		require.NoError(t, err)
 		elapse(20 * time.Second)
-		require.Empty(t, e.Document("r").Held)
+		require.Empty(t, e.Document("r").Entries)
 	})
 }

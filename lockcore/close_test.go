@@ -22,7 +22,7 @@ func TestCloseLeavesQueuesEndsSessionsAndStops(t *testing.T) {
 		plain, err := l.TryAcquire(t.Context(), forEver("plain", lockcore.Exclusive("plain")))
 		require.NoError(t, err)
 		kept := one("saga", lockcore.Exclusive("kept"))
-		kept.Keep = true
+		kept.Persist = true
 		_, err = l.TryAcquire(t.Context(), kept)
 		require.NoError(t, err)
 		waits := acquireLater(t.Context(), l, one("waits", lockcore.Exclusive("a"), lockcore.Exclusive("busy")))
@@ -33,10 +33,10 @@ func TestCloseLeavesQueuesEndsSessionsAndStops(t *testing.T) {
 		require.ErrorIs(t, context.Cause(plain.Context()), lockcore.ErrClosed)
 		require.NoError(t, plain.Lost())
 		require.Empty(t, e.Document("busy").Waiters)
-		require.Empty(t, e.Document("a").Held)
-		require.Empty(t, e.Document("plain").Held)
-		require.Len(t, e.Document("kept").Held, 1)
-		require.Equal(t, engine.Kept, e.Document("kept").Held[0].State, "the saga goes on elsewhere")
+		require.Empty(t, e.Document("a").Entries)
+		require.Empty(t, e.Document("plain").Entries)
+		require.Len(t, e.Document("kept").Entries, 1)
+		require.Equal(t, engine.StateKept, e.Document("kept").Entries[0].State, "the saga goes on elsewhere")
 		require.NoError(t, l.Close(t.Context()), "again")
 		sent := len(e.commands())
 		elapse(time.Hour)
@@ -74,13 +74,13 @@ func TestEveryCallOfAClosedLockerSaysSo(t *testing.T) {
 		"BreakDeadlocks": func() error { _, err := l.BreakDeadlocks(ctx); return err },
 		"Recheck":        func() error { _, err := l.Recheck(ctx, queued); return err },
 		"CreateIndexes":  func() error { return l.CreateIndexes(ctx) },
-		"Keep":           func() error { return context.Cause(l.Keep(ctx, leases).Context()) },
+		"Keep":           func() error { return context.Cause(l.Renewing(ctx, leases).Context()) },
 	} {
 		err := call()
 		require.ErrorIs(t, err, lockcore.ErrClosed, name)
 		require.NotErrorIs(t, err, lockcore.ErrUnknownOutcome, name)
 	}
-	require.Len(t, e.Document("r").Held, 1)
+	require.Len(t, e.Document("r").Entries, 1)
 }
 
 func TestCloseSaysWhatItCouldNotDo(t *testing.T) {
@@ -114,7 +114,7 @@ func TestCloseWaitsForCleanup(t *testing.T) {
 		require.ErrorIs(t, err, lockcore.ErrUnknownOutcome)
 		e.set(nil, nil)
 		require.NoError(t, l.Close(t.Context()))
-		require.Empty(t, e.Document("r").Held)
+		require.Empty(t, e.Document("r").Entries)
 	})
 }
 
@@ -164,7 +164,7 @@ func TestCloseEndsARequestThatHangs(t *testing.T) {
 				<-hang
 				require.NoError(t, l.Close(t.Context()))
 				require.ErrorIs(t, <-asked, lockcore.ErrClosed)
-				require.Empty(t, e.Document("r").Held)
+				require.Empty(t, e.Document("r").Entries)
 			})
 		})
 	}

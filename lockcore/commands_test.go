@@ -134,7 +134,7 @@ func acquire(resource, lockID, mode string) engine.Acquire {
 func locked(t *testing.T, eng *mongoengine.Engine, coll *mongo.Collection, n int) []engine.Renew {
 	t.Helper()
 	var ops []engine.Renew
-	for _, op := range []engine.Acquire{acquire("0", "a", engine.Exclusive), acquire("1", "a", engine.SharedBy), acquire("1", "b", engine.SharedBy)} {
+	for _, op := range []engine.Acquire{acquire("0", "a", engine.Exclusive), acquire("1", "a", engine.Shared), acquire("1", "b", engine.Shared)} {
 		_, err := eng.Acquire(t.Context(), op)
 		require.NoError(t, err)
 	}

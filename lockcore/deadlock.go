@@ -113,8 +113,8 @@ func (l *Locker) withdraw(ctx context.Context, w Wait, cycle string) (bool, erro
 		return false, err
 	}
 	l.tel.deadlock(ctx, w.Resource)
-	turn := turnOf(&d, w.LockID, w.Run, w.Part, w.Order.number())
-	turn.Deadlock = cycle
-	l.watch.tell([]Turn{turn})
+	wakeup := wakeupOf(&d, w.LockID, w.Run, w.Part, w.Order.number())
+	wakeup.Deadlock = cycle
+	l.watch.tell([]Wakeup{wakeup})
 	return true, nil
 }

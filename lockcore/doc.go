@@ -32,7 +32,7 @@
 //	                                    kept   ▼         ▼   not kept
 //	                              held, without parts   free
 //
-// A plain lock is one part, and ends with it. A saga asks with Keep: its hold stands between steps,
+// A plain lock is one part, and ends with it. A saga asks with Persist: its hold stands between steps,
 // for the longer HoldTTL, until Release. A part that a later attempt superseded, or whose hold
 // another released, drains: it cannot be renewed, and keeps others out until it leaves or its TTL
 // ends.
@@ -43,7 +43,7 @@
 //
 // A [Session] is alive: leases that are renewed in the background, and a context that is cancelled
 // when one is lost. [Locker.Acquire] waits for one in the queue, [Locker.TryAcquire] does not wait,
-// and [Locker.Keep] makes one of leases. [Session.Downgrade] lets readers in; [Session.Upgrade]
+// and [Locker.Renewing] makes one of leases. [Session.Downgrade] lets readers in; [Session.Upgrade]
 // makes a shared lock exclusive.
 //
 // # What it guarantees

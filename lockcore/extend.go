@@ -41,7 +41,7 @@ const extendEvery = 5 * time.Minute
 // document. A request that only refreshes asks for nothing, so that its order can be one which no
 // release has reached.
 func (l *Locker) refreshHold(ctx context.Context, name string, op engine.Acquire) (engine.Document, error) {
-	op.Resource, op.Order, op.Mode, op.Keep = name, LastAttempt(math.MaxInt32).number(), engine.SharedBy, true
+	op.Resource, op.Order, op.Mode, op.Persist = name, LastAttempt(math.MaxInt32).number(), engine.Shared, true
 	op.HoldTTL, op.WaiterTTL, op.Owner = millis(minTTL), l.cfg.WaiterTTL.Milliseconds(), op.LockID
 	d, err := l.refresh(ctx, op)
 	if err == nil && d.Last.Outcome == engine.OtherRun {

@@ -14,7 +14,7 @@ import (
 func keptOn(t *testing.T, l *lockcore.Locker, lockID string, holdTTL time.Duration, resources ...lockcore.Resource) {
 	t.Helper()
 	req := one(lockID, resources...)
-	req.Part, req.Order, req.Keep, req.HoldTTL, req.TTL = "p", lockcore.Order{Schedule: 7, Attempt: 1}, true, holdTTL, time.Second
+	req.Part, req.Order, req.Persist, req.HoldTTL, req.TTL = "p", lockcore.Order{Schedule: 7, Attempt: 1}, true, holdTTL, time.Second
 	leases, err := l.Enter(t.Context(), req, false)
 	require.NoError(t, err)
 	require.NoError(t, l.Leave(t.Context(), leases...))
@@ -81,7 +81,7 @@ func TestWhatARequestHasBeforeItQueuesIsExtended(t *testing.T) {
 	l := on(t, lockcoretest.NewEngine(clock.Now), lockcore.Config{})
 	keptOn(t, l, "other", lockcore.Forever, lockcore.Exclusive("r/2"))
 	req := one("a", lockcore.Exclusive("r/1"), lockcore.Exclusive("r/2"))
-	req.Part, req.Order, req.Keep, req.TTL, req.HoldTTL = "p", lockcore.Order{Schedule: 1, Attempt: 1}, true, time.Second, 20*time.Second
+	req.Part, req.Order, req.Persist, req.TTL, req.HoldTTL = "p", lockcore.Order{Schedule: 1, Attempt: 1}, true, time.Second, 20*time.Second
 	_, err := l.Enter(t.Context(), req, true)
 	require.ErrorIs(t, err, lockcore.ErrBusy)
 	for range 5 {

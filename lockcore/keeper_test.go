@@ -87,7 +87,7 @@ func TestSessionsOfOneProcessAreRenewedTogether(t *testing.T) {
 		require.Eventually(t, func() bool {
 			renewed := 0
 			for i := range n {
-				if e.Document(fmt.Sprint("r/", i)).Held[0].RenewedAt != nil {
+				if e.Document(fmt.Sprint("r/", i)).Entries[0].RenewedAt != nil {
 					renewed++
 				}
 			}
@@ -149,7 +149,7 @@ func TestQuestionAboutALostLeaseDoesNotCostTheOthersTheirs(t *testing.T) {
 		<-all[1].Context().Done()
 		for _, s := range []*lockcore.Session{all[0], all[2]} {
 			require.NoError(t, s.Context().Err())
-			require.NotNil(t, e.Document(s.Leases()[0].Resource).Held[0].RenewedAt)
+			require.NotNil(t, e.Document(s.Leases()[0].Resource).Entries[0].RenewedAt)
 			require.NoError(t, s.Release(t.Context()))
 		}
 	})
@@ -164,7 +164,7 @@ func TestPassingErrorOfTheDatabaseLosesNothingAndALastingOneIsToldInTime(t *test
 		e.set(errCut)
 		require.Eventually(t, func() bool { b, s := e.renewals(); return len(b)+s >= 2 }, 10*time.Second, time.Millisecond, "it is tried again soon")
 		e.set(nil)
-		require.Eventually(t, func() bool { return e.Document("r/0").Held[0].RenewedAt != nil }, 10*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return e.Document("r/0").Entries[0].RenewedAt != nil }, 10*time.Second, time.Millisecond)
 		for _, s := range all {
 			require.NoError(t, s.Context().Err())
 		}
@@ -173,7 +173,7 @@ func TestPassingErrorOfTheDatabaseLosesNothingAndALastingOneIsToldInTime(t *test
 			<-s.Context().Done()
 			require.ErrorIs(t, context.Cause(s.Context()), lockcore.ErrLost)
 			require.ErrorContains(t, context.Cause(s.Context()), "could not be renewed in time")
-			require.True(t, e.Document("r/0").Held[0].ExpiresAt.After(time.Now()), "it is told before others are let in")
+			require.True(t, e.Document("r/0").Entries[0].ExpiresAt.After(time.Now()), "it is told before others are let in")
 		}
 	})
 }
@@ -213,13 +213,13 @@ func TestLeaseOfAnotherProcessIsTrustedAndKeptAfterItWasRenewed(t *testing.T) {
 		require.False(t, got[0].Valid())
 		renewed, err := l.Renew(t.Context(), got...)
 		require.NoError(t, err)
-		s := l.Keep(t.Context(), renewed)
+		s := l.Renewing(t.Context(), renewed)
 		require.True(t, s.Leases()[0].Valid())
 		elapse(time.Minute)
 		require.NoError(t, s.Context().Err())
 
 		// As it came, its age is not known.
-		gone := l.Keep(t.Context(), got)
+		gone := l.Renewing(t.Context(), got)
 		<-gone.Context().Done()
 		require.ErrorIs(t, context.Cause(gone.Context()), lockcore.ErrLost)
 		require.NoError(t, s.Context().Err(), "the lock itself stands")

@@ -47,7 +47,7 @@ func TestCopyThatComesMinutesLaterTakesNothing(t *testing.T) {
 		d, err := e.Engine.Acquire(t.Context(), e.sent[0])
 		require.NoError(t, err)
 		require.Equal(t, engine.Late, d.Last.Outcome)
-		require.Empty(t, e.Document("r").Held)
+		require.Empty(t, e.Document("r").Entries)
 	})
 }
 
@@ -61,7 +61,7 @@ func TestRequestThatWasHeldUpIsSentAgain(t *testing.T) {
 		require.ErrorContains(t, err, "after it was sent")
 		require.NotErrorIs(t, err, lockcore.ErrUnknownOutcome, "no copy of it can take effect any more")
 		require.Len(t, e.sent, 3)
-		require.Empty(t, e.Document("r").Held)
+		require.Empty(t, e.Document("r").Entries)
 		e.once = true
 		_, err = l.Enter(t.Context(), one("a", lockcore.Exclusive("r")), false)
 		require.NoError(t, err)

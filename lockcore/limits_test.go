@@ -143,9 +143,9 @@ func badRequests() map[string]badRequest {
 	add("comment of 1025 bytes", "Request.Comment", func(r *lockcore.Request) { r.Comment = strings.Repeat("x", 1025) })
 	for _, ttl := range []time.Duration{1, 99 * time.Millisecond, -1, -time.Hour, tenYears + 1} {
 		add(fmt.Sprint("TTL of ", ttl), "Request.TTL", func(r *lockcore.Request) { r.TTL = ttl })
-		add(fmt.Sprint("TTL of the hold of ", ttl), "Request.HoldTTL", func(r *lockcore.Request) { r.Keep, r.HoldTTL = true, ttl })
+		add(fmt.Sprint("TTL of the hold of ", ttl), "Request.HoldTTL", func(r *lockcore.Request) { r.Persist, r.HoldTTL = true, ttl })
 	}
-	add("hold shorter than its parts", "Request.HoldTTL", func(r *lockcore.Request) { r.Keep, r.TTL, r.HoldTTL = true, time.Hour, time.Minute })
+	add("hold shorter than its parts", "Request.HoldTTL", func(r *lockcore.Request) { r.Persist, r.TTL, r.HoldTTL = true, time.Hour, time.Minute })
 	add("TTL of a hold that is not kept", "Request.HoldTTL", func(r *lockcore.Request) { r.HoldTTL = time.Hour })
 	add("negative wait", "Request.MaxWait", func(r *lockcore.Request) { r.MaxWait = -1 })
 	add("wait above ten years", "Request.MaxWait", func(r *lockcore.Request) { r.MaxWait = tenYears + 1 })
@@ -226,7 +226,7 @@ func TestWhatIsJustWithinTheBoundsIsAccepted(t *testing.T) {
 	req := lockcore.Request{
 		MaxWait: tenYears,
 		LockID:  strings.Repeat("ü", 750), Part: longest, Owner: strings.Repeat("o", 512), Comment: strings.Repeat("c", 1024),
-		Order: lockcore.LastAttempt(1<<31 - 1), TTL: lockcore.Forever, Keep: true, HoldTTL: lockcore.Forever,
+		Order: lockcore.LastAttempt(1<<31 - 1), TTL: lockcore.Forever, Persist: true, HoldTTL: lockcore.Forever,
 	}
 	for i := range 100 {
 		req.Resources = append(req.Resources, lockcore.SharedLimit(longest[:509]+fmt.Sprintf("%03d", i), 1_000_000))

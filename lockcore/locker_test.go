@@ -61,7 +61,7 @@ func TestNothingIsTakenWhenOneOfSeveralIsBusy(t *testing.T) {
 	require.NoError(t, err)
 	for _, keep := range []bool{false, true} {
 		req := one("mine", lockcore.Exclusive("c"), lockcore.Exclusive("b"), lockcore.Exclusive("a"))
-		req.Keep = keep
+		req.Persist = keep
 		_, err = l.Enter(t.Context(), req, false)
 		require.ErrorIs(t, err, lockcore.ErrBusy)
 		for _, name := range []string{"a", "c"} {
@@ -221,7 +221,7 @@ func TestKeptHoldStandsBetweenStepsUntilItIsReleased(t *testing.T) {
 		res := lockcore.Exclusive("r")
 		res.Held = held
 		leases, err := l.Enter(t.Context(), lockcore.Request{
-			LockID: "saga", Part: part, Order: lockcore.Order{Schedule: schedule, Attempt: 1}, Keep: true, Resources: []lockcore.Resource{res},
+			LockID: "saga", Part: part, Order: lockcore.Order{Schedule: schedule, Attempt: 1}, Persist: true, Resources: []lockcore.Resource{res},
 		}, false)
 		require.NoError(t, err)
 		return leases
@@ -237,14 +237,14 @@ func TestKeptHoldStandsBetweenStepsUntilItIsReleased(t *testing.T) {
 
 	require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: "saga", Resources: []string{"r"}, Order: lockcore.LastAttempt(2)}))
 	_, err = l.Enter(t.Context(), lockcore.Request{
-		LockID: "saga", Part: "credit", Order: lockcore.Order{Schedule: 2, Attempt: 7}, Keep: true, Resources: []lockcore.Resource{lockcore.Exclusive("r")},
+		LockID: "saga", Part: "credit", Order: lockcore.Order{Schedule: 2, Attempt: 7}, Persist: true, Resources: []lockcore.Resource{lockcore.Exclusive("r")},
 	}, false)
 	require.ErrorIs(t, err, lockcore.ErrSuperseded, "what arrives late takes nothing")
 	_, err = l.Enter(t.Context(), one("other", lockcore.Exclusive("r")), false)
 	require.NoError(t, err)
 	res := lockcore.Exclusive("r")
 	res.Held = true
-	_, err = l.Enter(t.Context(), lockcore.Request{LockID: "saga", Part: "late", Order: lockcore.Order{Schedule: 3}, Keep: true, Resources: []lockcore.Resource{res}}, false)
+	_, err = l.Enter(t.Context(), lockcore.Request{LockID: "saga", Part: "late", Order: lockcore.Order{Schedule: 3}, Persist: true, Resources: []lockcore.Resource{res}}, false)
 	require.ErrorIs(t, err, lockcore.ErrLost)
 }
 
@@ -255,7 +255,7 @@ func TestNextAttemptSupersedesAndTheOldOneDrains(t *testing.T) {
 	l := setup(t, lockcore.Config{})
 	attempt := func(n uint32) []lockcore.Lease {
 		leases, err := l.Enter(t.Context(), lockcore.Request{
-			LockID: "saga", Part: "step", Order: lockcore.Order{Schedule: 1, Attempt: n}, Keep: true, Resources: []lockcore.Resource{lockcore.Exclusive("r")},
+			LockID: "saga", Part: "step", Order: lockcore.Order{Schedule: 1, Attempt: n}, Persist: true, Resources: []lockcore.Resource{lockcore.Exclusive("r")},
 		}, false)
 		require.NoError(t, err)
 		return leases

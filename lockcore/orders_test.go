@@ -94,7 +94,7 @@ func TestReleaseRepeatedAfterALostAnswerIsNoLoss(t *testing.T) {
 	e := &deafEngine{Engine: lockcoretest.NewEngine(clock.Now)}
 	l := on(t, e, lockcore.Config{})
 	req := one("a", lockcore.Exclusive("r"))
-	req.Part, req.Order, req.Keep = "p", lockcore.Order{Schedule: 1, Attempt: 1}, true
+	req.Part, req.Order, req.Persist = "p", lockcore.Order{Schedule: 1, Attempt: 1}, true
 	_, err := l.Enter(t.Context(), req, false)
 	require.NoError(t, err)
 	e.lost = 1
@@ -140,7 +140,7 @@ func TestRequestThatGivesUpLeavesAHoldThatAnotherEntered(t *testing.T) {
 	_, err := l.Enter(t.Context(), one("b", lockcore.Exclusive("r/2")), false)
 	require.NoError(t, err)
 	other := one("a", lockcore.Exclusive("r/1"))
-	other.Keep = true
+	other.Persist = true
 	e.acquired = func(op engine.Acquire, d engine.Document) {
 		if op.Resource != "r/2" || d.Last.Outcome != engine.Busy {
 			return
@@ -151,7 +151,7 @@ func TestRequestThatGivesUpLeavesAHoldThatAnotherEntered(t *testing.T) {
 		require.NoError(t, l.Leave(t.Context(), leases...))
 	}
 	req := one("a", lockcore.Exclusive("r/1"), lockcore.Exclusive("r/2"))
-	req.Keep = true
+	req.Persist = true
 	_, err = l.Enter(t.Context(), req, false)
 	require.ErrorIs(t, err, lockcore.ErrBusy)
 	require.NotZero(t, holdFence(e, "r/1"), "the other part relies on it")

@@ -111,11 +111,11 @@ func TestLostAnswerIsAskedForAgainAndEndsAsIfItHadRunOnce(t *testing.T) {
 	leases, err := l.Enter(t.Context(), one("a", lockcore.Exclusive("r")), false)
 	require.NoError(t, err)
 	require.Equal(t, 3, e.sent)
-	require.Len(t, e.Document("r").Held, 1)
-	require.Equal(t, e.Document("r").Held[0].Fence, leases[0].Fence, "one grant, not three")
+	require.Len(t, e.Document("r").Entries, 1)
+	require.Equal(t, e.Document("r").Entries[0].Fence, leases[0].Fence, "one grant, not three")
 	e.cut(1)
 	require.NoError(t, l.Leave(t.Context(), leases...))
-	require.Empty(t, e.Document("r").Held)
+	require.Empty(t, e.Document("r").Entries)
 }
 
 func TestOutcomeThatStaysUnknownIsSaidAndCleanedUp(t *testing.T) {

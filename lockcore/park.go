@@ -96,7 +96,7 @@ func (l *Locker) KeepPlace(ctx context.Context, place Lease) error {
 	}
 	w := d.Waiters[i]
 	req := Request{
-		LockID: w.LockID, Run: w.Label, Within: w.Within, Part: w.Part, Order: place.Order, Owner: cmp.Or(w.Owner, w.LockID), NeverVictim: w.Safe,
+		LockID: w.LockID, Run: w.Label, Within: w.Within, Part: w.Part, Order: place.Order, Owner: cmp.Or(w.Owner, w.LockID), NeverVictim: w.NeverVictim,
 	}
 	if w.Started != nil {
 		req.Started = *w.Started
@@ -126,8 +126,8 @@ func (l *Locker) read(ctx context.Context, resource string) (*engine.Document, e
 	return &docs[0], nil
 }
 
-// Turn says that a queued request is worth making again, by [Locker.Enter] with a greater order.
-type Turn struct {
+// Wakeup says that a queued request is worth making again, by [Locker.Enter] with a greater order.
+type Wakeup struct {
 	Resource string
 	LockID   string
 	// Run is the run label; empty outside of Temporal.
@@ -139,16 +139,16 @@ type Turn struct {
 	Deadlock string
 }
 
-func turnOf(d *engine.Document, lockID, run, part string, order int64) Turn {
-	return Turn{Resource: d.ID, LockID: lockID, Run: run, Part: part, Order: orderOf(order)}
+func wakeupOf(d *engine.Document, lockID, run, part string, order int64) Wakeup {
+	return Wakeup{Resource: d.ID, LockID: lockID, Run: run, Part: part, Order: orderOf(order)}
 }
 
-// OnTurn has f called with the turns that this Locker comes to know of: by its own writes, and on
-// the resources that it tends. It is for requests that wait without a process, such as those of
-// workflows. A turn that is not heard is told again as long as a Locker tends the resource, so f
+// OnWakeup has f called with the wake-ups that this Locker comes to know of: by its own writes, and
+// on the resources that it watches. It is for requests that wait without a process, such as those of
+// workflows. One that is not heard is told again as long as a Locker watches the resource, so f
 // may be called more than once with one, and also for an Acquire of this process; it must not
 // block. After stop it is not called any more.
-func (l *Locker) OnTurn(f func(Turn)) (stop func()) {
+func (l *Locker) OnWakeup(f func(Wakeup)) (stop func()) {
 	w := l.watch
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -158,10 +158,10 @@ func (l *Locker) OnTurn(f func(Turn)) (stop func()) {
 	return stop
 }
 
-// Tend looks after a resource until no request waits for it but those of Acquire: it has the head
+// WatchFor looks after a resource until no request waits for it but those of Acquire: it has the head
 // of the queue granted a claim when the holder's promise ends, and searches for deadlocks. What it
-// finds goes to OnTurn; without that it does nothing. It returns at once.
-func (l *Locker) Tend(resource string) {
+// finds goes to OnWakeup; without that it does nothing. It returns at once.
+func (l *Locker) WatchFor(resource string) {
 	w := l.watch
 	now := time.Now()
 	w.mu.Lock()
@@ -181,7 +181,7 @@ func (l *Locker) Tend(resource string) {
 }
 
 // forget takes a listener away, and with the last one the parked waiters.
-func (w *watcher) forget(listener *func(Turn)) {
+func (w *watcher) forget(listener *func(Wakeup)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.listeners, listener)
@@ -196,58 +196,58 @@ func (w *watcher) forget(listener *func(Turn)) {
 	}
 }
 
-// tell has the requests of turns asked again that wait in this process, and all listeners hear of
+// tell has the requests of wake-ups asked again that wait in this process, and all listeners hear of
 // them.
-func (w *watcher) tell(turns []Turn) {
-	if len(turns) == 0 {
+func (w *watcher) tell(wakeups []Wakeup) {
+	if len(wakeups) == 0 {
 		return
 	}
 	w.mu.Lock()
 	listeners := slices.Collect(maps.Keys(w.listeners))
-	for _, turn := range turns {
-		if r := w.table[turn.Resource]; r != nil {
+	for _, wakeup := range wakeups {
+		if r := w.table[wakeup.Resource]; r != nil {
 			for _, one := range r.local {
-				if one.request.LockID == turn.LockID && one.request.Part == turn.Part {
+				if one.request.LockID == wakeup.LockID && one.request.Part == wakeup.Part {
 					one.call()
 				}
 			}
 		}
 	}
 	w.mu.Unlock()
-	for _, turn := range turns {
+	for _, wakeup := range wakeups {
 		for _, f := range listeners {
-			(*f)(turn)
+			(*f)(wakeup)
 		}
 	}
 }
 
-// turnsIn lists the requests in a document that may go on: by a claim, also one that they slept
+// wakeupsIn lists the requests in a document that may go on: by a claim, also one that they slept
 // through if none came after it, or by joining. It reports whether one of them is expected soon.
-func turnsIn(d *engine.Document, q *engine.Queue) (turns []Turn, expected bool) {
+func wakeupsIn(d *engine.Document, q *engine.Queue) (wakeups []Wakeup, expected bool) {
 	if d == nil {
 		return nil, false
 	}
-	for i := range d.Held {
-		e := &d.Held[i]
-		if e.State != engine.Claimed {
+	for i := range d.Entries {
+		e := &d.Entries[i]
+		if e.State != engine.StateClaimed {
 			continue
 		}
 		r := &engine.Waiter{LockID: e.LockID, Part: e.Part, Order: e.Order, Mode: e.Mode, Limit: e.Limit, Label: e.Label, Within: e.Within}
 		if q.Next(r).Answer == engine.NextGo {
-			turns, expected = append(turns, turnOf(d, e.LockID, e.Label, e.Part, e.Order)), expected || e.Stands(d.At)
+			wakeups, expected = append(wakeups, wakeupOf(d, e.LockID, e.Label, e.Part, e.Order)), expected || e.Stands(d.At)
 		}
 	}
 	for i := range d.Waiters {
 		if w := &d.Waiters[i]; w.Waits(d.At) && d.AsksItself(w.Party()) {
-			turns, expected = append(turns, turnOf(d, w.LockID, w.Label, w.Part, w.Order)), expected || !w.Overdue(d.At)
+			wakeups, expected = append(wakeups, wakeupOf(d, w.LockID, w.Label, w.Part, w.Order)), expected || !w.Overdue(d.At)
 		}
 	}
-	return turns, expected
+	return wakeups, expected
 }
 
 // hasClaim reports whether there is a claim in a document, lapsed or not.
 func hasClaim(d *engine.Document) bool {
-	return d != nil && slices.ContainsFunc(d.Held, func(e engine.Entry) bool { return e.State == engine.Claimed })
+	return d != nil && slices.ContainsFunc(d.Entries, func(e engine.Entry) bool { return e.State == engine.StateClaimed })
 }
 
 // settle writes a document only to have the head of its queue granted a claim: no request has a

@@ -113,13 +113,13 @@ func TestRenewalUnderWayDoesNotUndoADowngrade(t *testing.T) {
 		return nil
 	}
 	e.renewAll = func(context.Context, []engine.Renew) error { return errCut } // so that each is renewed by itself
-	s := l.Keep(t.Context(), leases)
+	s := l.Renewing(t.Context(), leases)
 	<-first
 	require.NoError(t, s.Downgrade(t.Context()))
 	close(downgraded)
 	<-second
 	require.Equal(t, lockcore.ModeShared, s.Leases()[0].Mode)
-	require.Equal(t, engine.SharedBy, e.Document("r/1").Held[0].Mode)
+	require.Equal(t, engine.Shared, e.Document("r/1").Entries[0].Mode)
 }
 
 func TestUpgradeThatIsLostLeavesNoClaimBehind(t *testing.T) {
@@ -136,6 +136,6 @@ func TestUpgradeThatIsLostLeavesNoClaimBehind(t *testing.T) {
 	require.NoError(t, s.Leave(t.Context()))
 	require.NoError(t, reader.Release(t.Context()))
 	require.ErrorIs(t, <-upgraded, lockcore.ErrEnded)
-	require.Empty(t, e.Document("r").Held, "a claim keeps others out for 30 s")
+	require.Empty(t, e.Document("r").Entries, "a claim keeps others out for 30 s")
 	require.Empty(t, e.Document("r").Waiters)
 }

@@ -81,7 +81,7 @@ func TestRecipeLockPerProgramRun(t *testing.T) {
 
 func lockDocument(ctx context.Context, locker *lockcore.Locker, session string, id bson.ObjectID) (lockcore.Lease, error) {
 	leases, err := locker.Enter(ctx, lockcore.Request{
-		LockID: session, Keep: true, HoldTTL: 15 * time.Minute,
+		LockID: session, Persist: true, HoldTTL: 15 * time.Minute,
 		Resources: []lockcore.Resource{lockcore.Exclusive("invoices/" + id.Hex())},
 	}, false)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 // run is a request of one part of a workflow's run, which is kept as between the steps of a saga.
 func run(label, part string, changes ...func(*lockcore.Request)) lockcore.Request {
 	req := lockcore.Request{
-		LockID: "w", Run: label, Part: part, Order: lockcore.Order{Schedule: 1, Attempt: 1}, Keep: true, Resources: []lockcore.Resource{lockcore.Exclusive("r")},
+		LockID: "w", Run: label, Part: part, Order: lockcore.Order{Schedule: 1, Attempt: 1}, Persist: true, Resources: []lockcore.Resource{lockcore.Exclusive("r")},
 	}
 	for _, change := range changes {
 		change(&req)
@@ -95,7 +95,7 @@ func TestAStepWithinItsWorkflowWaitsForTheOthersAlone(t *testing.T) {
 		kept, err := l.Enter(t.Context(), run("one", "saga"), false)
 		require.NoError(t, err)
 		within := func(lockID string) lockcore.Request {
-			req := run("one", "", func(req *lockcore.Request) { req.LockID, req.Within, req.Keep = lockID, "w", false })
+			req := run("one", "", func(req *lockcore.Request) { req.LockID, req.Within, req.Persist = lockID, "w", false })
 			req.Part = lockID
 			return req
 		}

@@ -99,7 +99,7 @@ func TestSessionOfNothingDoesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := faulty()
 		l := on(t, e, lockcore.Config{})
-		s := l.Keep(t.Context(), nil)
+		s := l.Renewing(t.Context(), nil)
 		elapse(time.Hour)
 		require.NoError(t, s.Context().Err())
 		require.Empty(t, e.commands())
@@ -128,9 +128,9 @@ func TestDowngradeWithoutAnAnswerLeavesTheSessionSharedUntilItIsKnown(t *testing
 	require.ErrorIs(t, c.Downgrade(t.Context()), lockcore.ErrUnknownOutcome)
 	e.set(nil, nil)
 	require.Equal(t, lockcore.ModeShared, c.Leases()[0].Mode)
-	require.Equal(t, engine.Exclusive, e.Document("r/2").Held[0].Mode)
+	require.Equal(t, engine.Exclusive, e.Document("r/2").Entries[0].Mode)
 	require.NoError(t, c.Downgrade(t.Context()))
-	require.Equal(t, engine.SharedBy, e.Document("r/2").Held[0].Mode)
+	require.Equal(t, engine.Shared, e.Document("r/2").Entries[0].Mode)
 }
 
 func TestLossAfterTheContextEndedIsTold(t *testing.T) {

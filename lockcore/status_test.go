@@ -130,7 +130,7 @@ func TestSilenceIsCountedFromTheLastSignOfLife(t *testing.T) {
 		return got
 	}
 	hold := one("a", lockcore.Exclusive("r"))
-	hold.Keep, hold.HoldTTL = true, time.Hour
+	hold.Persist, hold.HoldTTL = true, time.Hour
 	leases, err := l.Enter(t.Context(), hold, false)
 	require.NoError(t, err)
 	wait := one("b", lockcore.Exclusive("r"))
@@ -156,7 +156,7 @@ func TestStatusSaysWhichHoldsAreKept(t *testing.T) {
 		change func(*lockcore.Request)
 		want   time.Duration
 	}{
-		"a part alone": {func(req *lockcore.Request) { req.Keep = false }, 0},
+		"a part alone": {func(req *lockcore.Request) { req.Persist = false }, 0},
 		"kept":         {func(req *lockcore.Request) { req.HoldTTL = 3 * time.Minute }, 3 * time.Minute},
 		"without end":  {func(req *lockcore.Request) { req.HoldTTL = lockcore.Forever }, lockcore.Forever},
 	} {

@@ -123,7 +123,7 @@ func (o *observed) step(t *testing.T, name string, f func(ctx context.Context)) 
 
 func asks(lockID string, schedule uint32, res ...lockcore.Resource) lockcore.Request {
 	return lockcore.Request{
-		LockID: lockID, Owner: "owner-" + lockID, Resources: res, Part: "1/Debit", Order: lockcore.Order{Schedule: schedule, Attempt: 1}, Keep: true,
+		LockID: lockID, Owner: "owner-" + lockID, Resources: res, Part: "1/Debit", Order: lockcore.Order{Schedule: schedule, Attempt: 1}, Persist: true,
 	}
 }
 

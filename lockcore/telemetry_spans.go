@@ -159,9 +159,9 @@ func lastBlocker(d *engine.Document, p *engine.Entry) []blocker {
 		return endedBlocker(p.After)
 	}
 	var last *engine.Entry
-	for i := range d.Held {
-		e := &d.Held[i]
-		if (e.State == engine.Claimed || e.State == engine.Draining) && e.LockID != p.LockID && e.ExpiresAt.After(*p.Since) && !e.ExpiresAt.After(*p.ClaimedAt) &&
+	for i := range d.Entries {
+		e := &d.Entries[i]
+		if (e.State == engine.StateClaimed || e.State == engine.StateDraining) && e.LockID != p.LockID && e.ExpiresAt.After(*p.Since) && !e.ExpiresAt.After(*p.ClaimedAt) &&
 			(last == nil || e.ExpiresAt.After(last.ExpiresAt)) {
 			last = e
 		}
@@ -169,7 +169,7 @@ func lastBlocker(d *engine.Document, p *engine.Entry) []blocker {
 	switch {
 	case last == nil:
 		return nil
-	case last.State == engine.Claimed:
+	case last.State == engine.StateClaimed:
 		return []blocker{{lockID: last.LockID, owner: cmp.Or(last.Owner, last.LockID)}}
 	}
 	return []blocker{{last.LockID, last.Owner, last.Fence, last.Trace}}
@@ -216,8 +216,8 @@ func (e *ending) on(span trace.Span) {
 // roomGivenTo is for whom the holds that had expired were displaced: the lock ID that was granted a
 // claim in that write, or that asked.
 func roomGivenTo(d *engine.Document, by string) string {
-	for i := range d.Held {
-		if e := &d.Held[i]; e.State == engine.Claimed && e.ClaimedAt != nil && e.ClaimedAt.Equal(d.At) {
+	for i := range d.Entries {
+		if e := &d.Entries[i]; e.State == engine.StateClaimed && e.ClaimedAt != nil && e.ClaimedAt.Equal(d.At) {
 			return e.LockID
 		}
 	}
@@ -288,8 +288,8 @@ func (o *observer) hold(ctx context.Context, d *engine.Document, e *engine.Entry
 	if until := drainsUntil(d, e.LockID); until.After(end) {
 		span.AddEvent(telemetry.EventDrained, trace.WithTimestamp(until))
 	}
-	for i := range d.Held {
-		if c := &d.Held[i]; c.State == engine.Claimed && c.ClaimedAt != nil && c.ClaimedAt.Equal(d.At) {
+	for i := range d.Entries {
+		if c := &d.Entries[i]; c.State == engine.StateClaimed && c.ClaimedAt != nil && c.ClaimedAt.Equal(d.At) {
 			span.AddEvent(telemetry.EventGrantedTo, trace.WithTimestamp(end), trace.WithAttributes(
 				attribute.String(telemetry.LockID, c.LockID), attribute.String(telemetry.Part, c.Part)))
 		}
@@ -300,8 +300,8 @@ func (o *observer) hold(ctx context.Context, d *engine.Document, e *engine.Entry
 // drainsUntil is until when parts of a lock ID keep others out although its hold has ended; zero if
 // none does.
 func drainsUntil(d *engine.Document, lockID string) (until time.Time) {
-	for i := range d.Held {
-		if e := &d.Held[i]; e.State == engine.Draining && e.LockID == lockID && e.ExpiresAt.After(until) {
+	for i := range d.Entries {
+		if e := &d.Entries[i]; e.State == engine.StateDraining && e.LockID == lockID && e.ExpiresAt.After(until) {
 			until = e.ExpiresAt
 		}
 	}

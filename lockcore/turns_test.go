@@ -17,7 +17,7 @@ type parked struct {
 	*lockcore.Locker
 	engine *countingEngine
 	clock  *lockcoretest.Clock
-	turns  chan lockcore.Turn
+	turns  chan lockcore.Wakeup
 }
 
 func newParked(t *testing.T, clock *lockcoretest.Clock) *parked {
@@ -26,11 +26,11 @@ func newParked(t *testing.T, clock *lockcoretest.Clock) *parked {
 	if clock != nil {
 		now = clock.Now
 	}
-	p := &parked{engine: &countingEngine{Engine: lockcoretest.NewEngine(now)}, clock: clock, turns: make(chan lockcore.Turn, 100)}
+	p := &parked{engine: &countingEngine{Engine: lockcoretest.NewEngine(now)}, clock: clock, turns: make(chan lockcore.Wakeup, 100)}
 	l, err := lockcore.NewOn(p.engine, lockcore.Config{HoldTTL: 10 * time.Minute})
 	require.NoError(t, err)
 	p.Locker = l
-	t.Cleanup(l.OnTurn(func(turn lockcore.Turn) {
+	t.Cleanup(l.OnWakeup(func(turn lockcore.Wakeup) {
 		select {
 		case p.turns <- turn:
 		default: // one that is told again and again
@@ -40,7 +40,7 @@ func newParked(t *testing.T, clock *lockcoretest.Clock) *parked {
 }
 
 func (p *parked) request(lockID string, resources ...lockcore.Resource) lockcore.Request {
-	return lockcore.Request{LockID: lockID, Resources: resources, Part: "step", Order: lockcore.Order{Schedule: 1, Attempt: 1}, Keep: true}
+	return lockcore.Request{LockID: lockID, Resources: resources, Part: "step", Order: lockcore.Order{Schedule: 1, Attempt: 1}, Persist: true}
 }
 
 func (p *parked) enter(t *testing.T, lockID string, resources ...lockcore.Resource) []lockcore.Lease {
@@ -56,14 +56,14 @@ func (p *parked) queue(t *testing.T, lockID string, resources ...lockcore.Resour
 	require.ErrorIs(t, err, lockcore.ErrBusy)
 }
 
-func (p *parked) turn(t *testing.T) lockcore.Turn {
+func (p *parked) turn(t *testing.T) lockcore.Wakeup {
 	t.Helper()
 	select {
 	case turn := <-p.turns:
 		return turn
 	case <-time.After(within):
 		require.Fail(t, "nobody was told that it is its turn")
-		return lockcore.Turn{}
+		return lockcore.Wakeup{}
 	}
 }
 
@@ -77,7 +77,7 @@ func TestWhoeverMakesAClaimTellsOfIt(t *testing.T) {
 	require.NoError(t, p.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r"}, Order: lockcore.LastAttempt(1)}))
 	// The part of a is cut off by a release that does not say that it has stopped; its leave makes the claim.
 	require.NoError(t, p.Leave(t.Context(), lockcore.Lease{Resource: "r", LockID: "a", Part: "step", Order: lockcore.Order{Schedule: 1, Attempt: 1}}))
-	require.Equal(t, lockcore.Turn{Resource: "r", LockID: "b", Part: "step", Order: lockcore.Order{Schedule: 1, Attempt: 1}}, p.turn(t))
+	require.Equal(t, lockcore.Wakeup{Resource: "r", LockID: "b", Part: "step", Order: lockcore.Order{Schedule: 1, Attempt: 1}}, p.turn(t))
 }
 
 // Nobody acts: the holder is dead, and who waits has no process.
@@ -87,7 +87,7 @@ func TestATendedResourceIsGrantedWhenItsHoldersPromiseEnds(t *testing.T) {
 	_, err := p.Enter(t.Context(), lockcore.Request{LockID: "dead", Resources: []lockcore.Resource{lockcore.Exclusive("r")}, TTL: 100 * time.Millisecond}, false)
 	require.NoError(t, err)
 	p.queue(t, "b", lockcore.Exclusive("r"))
-	p.Tend("r")
+	p.WatchFor("r")
 	require.Equal(t, "b", p.turn(t).LockID)
 	// The lease of the first is over, and it has no process that would leave: it goes when the claim is confirmed.
 	next := p.request("b", lockcore.Exclusive("r"))
@@ -110,7 +110,7 @@ func TestTendingEndsDeadlocksOfThoseWhoWaitElsewhere(t *testing.T) {
 		req.Part, req.Started = "second step", started.Add(time.Duration(i)*time.Second)
 		_, err := p.Enter(t.Context(), req, true)
 		require.ErrorIs(t, err, lockcore.ErrBusy)
-		p.Tend(wait.wants)
+		p.WatchFor(wait.wants)
 	}
 	turn := p.turn(t)
 	require.Equal(t, "young", turn.LockID)
@@ -127,10 +127,10 @@ func TestWithoutAnybodyToHearNothingIsTended(t *testing.T) {
 	t.Parallel()
 	l, err := lockcore.NewOn(lockcoretest.NewEngine(time.Now), lockcore.Config{})
 	require.NoError(t, err)
-	l.Tend("r")
+	l.WatchFor("r")
 	require.Zero(t, l.Tended())
-	stop := l.OnTurn(func(lockcore.Turn) {})
-	l.Tend("r")
+	stop := l.OnWakeup(func(lockcore.Wakeup) {})
+	l.WatchFor("r")
 	stop()
 	require.Zero(t, l.Tended())
 }
@@ -182,7 +182,7 @@ func TestARecheckSaysWhenItIsWorthToAsk(t *testing.T) {
 	granted := p.enter(t, "b", lockcore.Exclusive("r"))
 	require.NoError(t, p.Release(t.Context(), lockcore.Release{LockID: "b", Resources: []string{"r"}, Order: granted[0].Order, Leaving: &granted[0].Part}))
 	require.NoError(t, ask(), "it was granted and released meanwhile")
-	require.Empty(t, p.engine.Document("r").Held, "and it takes nothing")
+	require.Empty(t, p.engine.Document("r").Entries, "and it takes nothing")
 }
 
 // The place stands on and nothing else changes: neither what it says of the request, nor when the request is passed over.

@@ -65,13 +65,13 @@ func newWaitGraph(docs []engine.Document) *waitGraph {
 // hold to tell.
 func ownersOf(d *engine.Document) []string {
 	kept := map[string]string{}
-	for _, e := range d.Held {
-		if e.State == engine.Kept {
+	for _, e := range d.Entries {
+		if e.State == engine.StateKept {
 			kept[e.LockID] = e.Owner
 		}
 	}
-	owners := make([]string, len(d.Held))
-	for j, e := range d.Held {
+	owners := make([]string, len(d.Entries))
+	for j, e := range d.Entries {
 		if e.CreatedAt == nil {
 			e.Owner = cmp.Or(e.Owner, kept[e.LockID])
 		}
@@ -104,7 +104,7 @@ func leadsOf(d *engine.Document) []int {
 func (g *waitGraph) starts() []place {
 	var out []place
 	for i := range g.docs {
-		for j := range g.docs[i].Held {
+		for j := range g.docs[i].Entries {
 			out = append(out, g.tied(i, j)...)
 		}
 	}
@@ -126,17 +126,17 @@ func (g *waitGraph) owner(p place) string {
 // part is a step, which waits for nothing but the rest of its own locks. What a step within the
 // workflow keeps is tied to the step's waits. Draining parts and claims end by themselves.
 func (g *waitGraph) tied(doc, entry int) []place {
-	e := &g.docs[doc].Held[entry]
+	e := &g.docs[doc].Entries[entry]
 	if !e.Holds() || !e.Stands(g.docs[doc].At) {
 		return nil
 	}
 	waits := g.waits[g.owners[doc][entry]]
-	if e.Label == "" || (e.State == engine.Kept && e.Within == "") {
+	if e.Label == "" || (e.State == engine.StateKept && e.Within == "") {
 		return waits
 	}
 	return slices.DeleteFunc(slices.Clone(waits), func(p place) bool {
 		w := g.waiter(p)
-		return w.LockID != e.LockID || (w.Part != e.Part && e.State != engine.Kept)
+		return w.LockID != e.LockID || (w.Part != e.Part && e.State != engine.StateKept)
 	})
 }
 
@@ -189,9 +189,9 @@ func (g *waitGraph) waitedFor(p place, seen []int) []place {
 		party.Mode = engine.Exclusive
 	}
 	var out []place
-	for i := range d.Held {
-		e := &d.Held[i]
-		if g.owners[p.doc][i] != self && e.Blocks(party, d.At) && (!joins || e.State == engine.Part) {
+	for i := range d.Entries {
+		e := &d.Entries[i]
+		if g.owners[p.doc][i] != self && e.Blocks(party, d.At) && (!joins || e.State == engine.StateRunning) {
 			out = append(out, g.tied(p.doc, i)...)
 		}
 	}
@@ -211,7 +211,7 @@ func (g *waitGraph) wait(p, next place) Wait {
 	q := g.waiter(p)
 	w := Wait{
 		Resource: g.docs[p.doc].ID, Owner: g.owner(p), LockID: q.LockID, Run: q.Label, Part: q.Part, Order: orderOf(q.Order), For: g.owner(next),
-		Started: q.Since, NeverVictim: q.Safe,
+		Started: q.Since, NeverVictim: q.NeverVictim,
 	}
 	if q.Started != nil {
 		w.Started = *q.Started

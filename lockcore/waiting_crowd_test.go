@@ -17,7 +17,7 @@ import (
 func (p *parked) park(t *testing.T, lockID string, until time.Time) (granted time.Time) {
 	t.Helper()
 	woken := make(chan struct{}, 1)
-	defer p.OnTurn(func(turn lockcore.Turn) {
+	defer p.OnWakeup(func(turn lockcore.Wakeup) {
 		if turn.LockID == lockID {
 			select {
 			case woken <- struct{}{}:
@@ -74,7 +74,7 @@ func TestACrowdOfDeadParkedRequestsCostsNoMoreThanTwentyMinutes(t *testing.T) {
 		require.LessOrEqual(t, writes, int64(501*10), "a parked hour costs few writes")
 		elapse(time.Until(die))
 		require.NoError(t, held.Release(t.Context()))
-		p.Tend("r")
+		p.WatchFor("r")
 		alive.Wait()
 		granted := <-live
 		require.LessOrEqual(t, granted.Sub(die), 20*time.Minute+31*time.Second)

@@ -68,7 +68,7 @@ func TestAParkedRequestWhoseLockIDHoldsJoinsPastTheQueue(t *testing.T) {
 		for _, who := range [][2]string{{"l", "a"}, {"w", "a"}, {"l", "b"}} {
 			require.ErrorIs(t, enterOnce(t, p.Locker, who[0], who[1]), lockcore.ErrBusy)
 		}
-		p.Tend("r")
+		p.WatchFor("r")
 		require.NoError(t, held.Release(t.Context()))
 		require.NoError(t, enterOnce(t, p.Locker, "l", "a"))
 		deadlocks, err := p.Deadlocks(t.Context())
@@ -115,7 +115,7 @@ func TestDeadPredecessorsCostTheirClaimsAndNoMore(t *testing.T) {
 				require.ErrorIs(t, enterOnce(t, p.Locker, fmt.Sprint("dead", i), "p"), lockcore.ErrBusy)
 			}
 			require.ErrorIs(t, enterOnce(t, p.Locker, "live", "p"), lockcore.ErrBusy)
-			p.Tend("r")
+			p.WatchFor("r")
 			p.turnOf(t, "live")
 			require.LessOrEqual(t, time.Since(since), bound)
 		})

@@ -130,5 +130,5 @@ func TestWaitersThatAreCancelledLeaveNothingBehind(t *testing.T) {
 	}
 	d := mem.Document("r")
 	require.Empty(t, d.Waiters)
-	require.Empty(t, d.Held)
+	require.Empty(t, d.Entries)
 }

@@ -11,12 +11,12 @@ import (
 )
 
 // watcher wakes those who have queued, of two kinds: local waiters wait in [Locker.Acquire], and
-// parked ones without a process, woken by those that listen with [Locker.OnTurn]. It looks at a
+// parked ones without a process, woken by those that listen with [Locker.OnWakeup]. It looks at a
 // resource after a write of this Locker, whose answer names the claims that it made, and by the
 // intervals of package pace. A look reads all resources that are due in one command, and asks
 // [engine.Next] what each document means:
 //
-//	Go, Gone   the local waiter asks again; the parked one's turn is told to those who listen
+//	Go, Gone   the local waiter asks again; the parked one's wake-up is told to those who listen
 //	Settle     the watcher writes the document once, so that the head of the queue is granted a claim;
 //	           if the head is dead its claim lapses, and the next look finds the next head
 //	Wait       the watcher looks again, at the latest when time alone may change the answer
@@ -27,8 +27,8 @@ type watcher struct {
 
 	mu    sync.Mutex
 	table map[string]*watched
-	// listeners are those of OnTurn.
-	listeners map[*func(Turn)]bool
+	// listeners are those of OnWakeup.
+	listeners map[*func(Wakeup)]bool
 	// timer fires at wakeAt, if that is not zero.
 	timer  *clock.Timer
 	wakeAt time.Time
@@ -52,15 +52,15 @@ type watched struct {
 type waiter struct {
 	resource string
 	request  *engine.Waiter
-	// turn holds one token when asking again is worthwhile.
-	turn chan struct{}
+	// woken holds one token when asking again is worthwhile.
+	woken chan struct{}
 }
 
 const searchWithin = time.Minute
 
 func newWatcher(l *Locker) *watcher {
 	return &watcher{
-		locker: l, table: map[string]*watched{}, listeners: map[*func(Turn)]bool{},
+		locker: l, table: map[string]*watched{}, listeners: map[*func(Wakeup)]bool{},
 	}
 }
 
@@ -76,7 +76,7 @@ func (w *watcher) of(resource string) *watched {
 
 // add registers a request before it queues, so that no claim is made for it unheard.
 func (w *watcher) add(resource string, request *engine.Waiter) *waiter {
-	one := &waiter{resource: resource, request: request, turn: make(chan struct{}, 1)}
+	one := &waiter{resource: resource, request: request, woken: make(chan struct{}, 1)}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r := w.of(resource)
@@ -119,7 +119,7 @@ func (w *watcher) remove(one *waiter) {
 // call has a request asked again.
 func (one *waiter) call() {
 	select {
-	case one.turn <- struct{}{}:
+	case one.woken <- struct{}{}:
 	default:
 	}
 }
@@ -129,9 +129,9 @@ func (one *waiter) call() {
 // waiter the resource is looked at soon, when the claim is confirmed, and others of its lock ID may
 // join.
 func (w *watcher) wrote(d *engine.Document) {
-	turns, _ := turnsIn(d, d.Queue())
+	wakeups, _ := wakeupsIn(d, d.Queue())
 	w.mu.Lock()
-	if len(turns) > 0 && len(w.listeners) > 0 {
+	if len(wakeups) > 0 && len(w.listeners) > 0 {
 		r := w.of(d.ID)
 		r.parked = true
 		w.searchBy(time.Now().Add(pace.Search))
@@ -145,7 +145,7 @@ func (w *watcher) wrote(d *engine.Document) {
 		}
 	}
 	w.mu.Unlock()
-	w.tell(turns)
+	w.tell(wakeups)
 }
 
 // searchBy makes the next search no later than at, but not too soon after the last. The mutex is

@@ -78,9 +78,9 @@ func (w *watcher) look(names []string) {
 		}
 		d := docs[name]
 		q := d.Queue()
-		turns, eager := turnsIn(d, q)
+		wakeups, eager := wakeupsIn(d, q)
 		pause := w.found(name, d, q, eager)
-		w.tell(turns)
+		w.tell(wakeups)
 		switch {
 		case pause == 0:
 		case q.Due() && w.locker.settle(ctx, name):
@@ -93,7 +93,7 @@ func (w *watcher) look(names []string) {
 }
 
 // found calls the local waiters that a document lets go on, and returns when to look again; 0 if
-// none is left. told says that parked ones were told of their turns, and are expected.
+// none is left. told says that parked ones were told of their wake-ups, and are expected.
 func (w *watcher) found(name string, d *engine.Document, q *engine.Queue, told bool) (pause time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -111,8 +111,8 @@ func (s *scene) recorded() (holds, waits []stay) {
 				holds = append(holds, stay{e.LockID, e.FirstFence, *e.CreatedAt, d.At})
 			}
 		}
-		for _, e := range d.Held {
-			if e.Since == nil || e.ClaimedAt == nil || e.State == engine.Claimed {
+		for _, e := range d.Entries {
+			if e.Since == nil || e.ClaimedAt == nil || e.State == engine.StateClaimed {
 				continue
 			}
 			w := stay{e.LockID, e.Fence, *e.Since, *e.ClaimedAt}

@@ -59,7 +59,7 @@ func TestAPartThatStillTrustsDrainsWhenItsRunIsClosed(t *testing.T) {
 	b.work(t, sdkworker.Options{}, nil)
 	run := b.ended(t)
 	req := request(lockID(run))
-	req.Keep, req.Run = true, run.GetRunID()
+	req.Persist, req.Run = true, run.GetRunID()
 	leases, err := b.locker.Enter(t.Context(), req, false)
 	require.NoError(t, err)
 	require.Equal(t, janitor.Result{Listed: 1, Asked: 1, Closed: 1, Released: 1}, b.round(t))

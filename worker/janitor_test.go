@@ -95,7 +95,7 @@ func (b *bundle) hold(t *testing.T, lockID, run string, resources ...string) {
 	for _, name := range resources {
 		leases, err := b.locker.Enter(t.Context(), lockcore.Request{
 			LockID: lockID, Run: run, Resources: []lockcore.Resource{lockcore.Exclusive(name)}, Part: "p", Order: lockcore.Order{Schedule: 1, Attempt: 1},
-			Keep: true, HoldTTL: lockcore.Forever,
+			Persist: true, HoldTTL: lockcore.Forever,
 		}, false)
 		require.NoError(t, err)
 		require.NoError(t, b.locker.Leave(t.Context(), leases...))

@@ -154,7 +154,7 @@ func (b *bench) kept(res lockcore.Resource) func(context.Context, int) (time.Dur
 	return func(ctx context.Context, round int) (time.Duration, error) {
 		return timed(func() error {
 			leases, err := b.locker.Enter(ctx, lockcore.Request{
-				LockID: "bench/saga", Part: "step", Order: lockcore.Order{Schedule: uint32(round) + 1, Attempt: 1}, Keep: true, //nolint:gosec // small
+				LockID: "bench/saga", Part: "step", Order: lockcore.Order{Schedule: uint32(round) + 1, Attempt: 1}, Persist: true, //nolint:gosec // small
 				Resources: []lockcore.Resource{res},
 			}, true)
 			if err != nil {

@@ -166,7 +166,7 @@ func (c *idleCollection) makeBusy(ctx context.Context) error {
 	enter := func(resource string, party int, keep bool) ([]lockcore.Lease, error) {
 		return c.locker.Enter(ctx, lockcore.Request{
 			LockID: fmt.Sprintf("%s%s/%d", busyPrefix, resource, party), Owner: ownerOf(resource, party), Part: "step",
-			Order: lockcore.Order{Schedule: 1, Attempt: 1}, TTL: time.Hour, Keep: keep, Resources: []lockcore.Resource{lockcore.Exclusive(resource)},
+			Order: lockcore.Order{Schedule: 1, Attempt: 1}, TTL: time.Hour, Persist: keep, Resources: []lockcore.Resource{lockcore.Exclusive(resource)},
 		}, true)
 	}
 	for i := range busy {

@@ -89,7 +89,7 @@ func TestTheHeadOfAQueueIsWokenWhoeverHasDied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		dies := request("dead", "", "r", 0)
-		dies.Keep = false
+		dies.Persist = false
 		_, err := w.Enter(t.Context(), dies, false)
 		require.NoError(t, err)
 		w.waits(t, "ns/w", "r", "r")
@@ -101,7 +101,7 @@ func TestTheHeadOfAQueueIsWokenWhoeverHasDied(t *testing.T) {
 		require.Equal(t, []string{"ns/w claimed"}, w.on(t, "r"))
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		require.Contains(t, w.wakes, lockcore.Turn{Resource: "r", LockID: "ns/w", Run: "r", Part: "r/1", Order: lockcore.Order{Schedule: 1, Attempt: 1}})
+		require.Contains(t, w.wakes, lockcore.Wakeup{Resource: "r", LockID: "ns/w", Run: "r", Part: "r/1", Order: lockcore.Order{Schedule: 1, Attempt: 1}})
 	})
 }
 

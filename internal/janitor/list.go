@@ -34,7 +34,7 @@ func (r *round) list(ctx context.Context) ([]*suspect, error) {
 		case err != nil:
 			return nil, err
 		case s.State != lockcore.StateHolding:
-			r.Locker.Tend(s.Resource)
+			r.Locker.WatchFor(s.Resource)
 		case s.HoldTTL == 0:
 			continue
 		}

@@ -31,13 +31,13 @@ type Locker interface {
 	Release(ctx context.Context, r lockcore.Release) error
 	LeaveQueue(ctx context.Context, leases ...lockcore.Lease) error
 	TryAcquire(ctx context.Context, req lockcore.Request) (*lockcore.Session, error)
-	Tend(resource string)
+	WatchFor(resource string)
 }
 
 // Options are what a janitor works with.
 type Options struct {
 	// Locker has the locks. Required. Queues are tended if it has a listener: see
-	// [lockcore.Locker.OnTurn].
+	// [lockcore.Locker.OnWakeup].
 	Locker Locker
 	// Temporal is asked about runs. Required.
 	Temporal openrun.Describer

@@ -26,7 +26,7 @@ func TestARoundDoesWhatTemporalSays(t *testing.T) {
 		w.keeps(t, "other/closed", "r", "another namespace's", time.Hour)
 		w.waits(t, "ns/closed", "r", "open")
 		part := request("ns/closed", "r", "runs", 0)
-		part.Keep, part.TTL = false, 2*time.Hour
+		part.Persist, part.TTL = false, 2*time.Hour
 		_, err := w.Enter(t.Context(), part, false)
 		require.NoError(t, err)
 		w.waits(t, "other/w", "r", "runs")

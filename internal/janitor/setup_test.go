@@ -32,7 +32,7 @@ type world struct {
 	before  func()
 	asked   []string
 	at      []time.Time
-	wakes   []lockcore.Turn
+	wakes   []lockcore.Wakeup
 	results []Result
 }
 
@@ -41,7 +41,7 @@ func newWorld(t *testing.T) *world {
 	l, err := lockcore.NewOn(lockcoretest.NewEngine(time.Now), lockcore.Config{})
 	require.NoError(t, err)
 	w := &world{Locker: l, answers: map[string]answer{}}
-	l.OnTurn(func(turn lockcore.Turn) {
+	l.OnWakeup(func(turn lockcore.Wakeup) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.wakes = append(w.wakes, turn)
@@ -116,7 +116,7 @@ func (w *world) waits(t *testing.T, lockID, run, resource string) {
 
 func request(lockID, run, resource string, holdTTL time.Duration) lockcore.Request {
 	return lockcore.Request{
-		LockID: lockID, Run: run, Part: run + "/1", Order: lockcore.Order{Schedule: 1, Attempt: 1}, Keep: true, HoldTTL: holdTTL, TTL: min(holdTTL, time.Minute),
+		LockID: lockID, Run: run, Part: run + "/1", Order: lockcore.Order{Schedule: 1, Attempt: 1}, Persist: true, HoldTTL: holdTTL, TTL: min(holdTTL, time.Minute),
 		Resources: []lockcore.Resource{lockcore.Exclusive(resource)},
 	}
 }

@@ -69,7 +69,7 @@ func (g Guard) Request(run Run, attempt int32, comment string) lockcore.Request 
 		Part:      run.Part(g.Part),
 		Order:     lockcore.Order{Schedule: g.Schedule, Attempt: uint32(max(attempt, 0))},
 		TTL:       time.Duration(g.TTL),
-		Keep:      g.Keeps(),
+		Persist:   g.Keeps(),
 		HoldTTL:   holdTTL,
 		Reacquire: g.Reacquire || g.Scope == ScopeStep,
 		NewFence:  g.NewFence,

@@ -65,7 +65,7 @@ func TestRequestOfAGuard(t *testing.T) {
 	req := g.Request(run, 7, strings.Repeat("x", 2000))
 	require.Equal(t, lockcore.Request{
 		LockID: run.LockID(), Run: "r", Resources: g.Resources, Part: "r/3/Debit", Order: lockcore.Order{Schedule: 4, Attempt: 7},
-		TTL: 30 * time.Second, Keep: true, HoldTTL: lockcore.Forever, Reacquire: true, NewFence: true, Owner: "me", Comment: strings.Repeat("x", 1024),
+		TTL: 30 * time.Second, Persist: true, HoldTTL: lockcore.Forever, Reacquire: true, NewFence: true, Owner: "me", Comment: strings.Repeat("x", 1024),
 	}, req)
 
 	g.Undoes = "2/Debit"
@@ -75,10 +75,10 @@ func TestRequestOfAGuard(t *testing.T) {
 	req = g.Request(run, 1, "")
 	require.Equal(t, run.StepLockID("3/Debit"), req.LockID)
 	require.Equal(t, run.LockID(), req.Within)
-	require.True(t, req.Keep, "while it waits for the rest")
+	require.True(t, req.Persist, "while it waits for the rest")
 	require.Zero(t, req.HoldTTL)
 	g.Resources = g.Resources[:1]
-	require.False(t, g.Request(run, 1, "").Keep)
+	require.False(t, g.Request(run, 1, "").Persist)
 	require.Equal(t, run.Owner(), req.Owner)
 }
 

@@ -27,7 +27,7 @@ func (e *Entry) Counts(p Party, now time.Time) bool {
 }
 
 func (p *Party) within(e *Entry) bool {
-	return p.Within != "" && e.LockID == p.Within && e.State == Kept
+	return p.Within != "" && e.LockID == p.Within && e.State == StateKept
 }
 
 // Blocks reports whether the entry is in the party's way at now by its mode.
@@ -42,8 +42,8 @@ func (d *Document) Admits(p Party) bool {
 		p.Mode = Exclusive
 	}
 	others := map[string]bool{}
-	for i := range d.Held {
-		e := &d.Held[i]
+	for i := range d.Entries {
+		e := &d.Entries[i]
 		if e.Blocks(p, d.At) {
 			return false
 		}

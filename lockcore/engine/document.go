@@ -17,7 +17,7 @@ type Document struct {
 	// Fence is the highest fence that was given.
 	Fence int64 `bson:"fence"`
 	// Held is who holds, who drains, and who was granted a claim.
-	Held []Entry `bson:"held"`
+	Entries []Entry `bson:"held"`
 	// Waiters is the queue, first come first.
 	Waiters []Waiter `bson:"waiters"`
 	// Evicted is evidence of what became of holds, and complete from EvidenceSince on.
@@ -42,11 +42,11 @@ type Document struct {
 // States of an entry. docs/internals.md says what they mean, and what becomes of each when it has
 // expired. What is not less than StateHolds belongs to a hold.
 const (
-	Claimed    = "claimed"
-	Draining   = "draining"
-	Part       = "held"
-	Kept       = "kept"
-	StateHolds = "h"
+	StateClaimed  = "claimed"
+	StateDraining = "draining"
+	StateRunning  = "held"
+	StateKept     = "kept"
+	StateHolds    = "h"
 )
 
 // Never is the expiry of what has no end.
@@ -125,9 +125,9 @@ type Waiter struct {
 	Limit int64 `bson:"limit,omitempty"`
 	// Owner is absent if it is the lock ID.
 	Owner string `bson:"owner,omitempty"`
-	// Started and Safe are the request's.
-	Started *time.Time `bson:"started,omitempty"`
-	Safe    bool       `bson:"safe,omitempty"`
+	// Started and NeverVictim are the request's.
+	Started     *time.Time `bson:"started,omitempty"`
+	NeverVictim bool       `bson:"safe,omitempty"`
 	// Since is when it queued.
 	Since time.Time `bson:"since"`
 	// ExpiresAt is when the place is given up unless it is refreshed.
@@ -232,7 +232,7 @@ func (l *Last) Released() []Entry {
 // had not ended by then.
 func (l *Last) Gone(at time.Time) []Entry {
 	return l.ended(func(e *Entry) bool {
-		return (e.State == "" || e.State == Claimed) && e.Verdict == "" && (e.Stands(at) || (e.Place != nil && e.Place.After(at)))
+		return (e.State == "" || e.State == StateClaimed) && e.Verdict == "" && (e.Stands(at) || (e.Place != nil && e.Place.After(at)))
 	})
 }
 
@@ -262,8 +262,8 @@ const (
 	Lost Outcome = "lost"
 	// Late: the request came later than [CommandTimeout] after it was issued. Nothing changed.
 	Late Outcome = "late"
-	// Overtaken: a later request of the same part, or a release, came first.
-	Overtaken Outcome = "overtaken"
+	// Superseded: a later request of the same part, or a release, came first.
+	Superseded Outcome = "overtaken"
 	// Deadlock: the part waited, and was taken out of the queue to end a deadlock. It is told once;
 	// the same request again is overtaken by a record with the verdict as its reason.
 	Deadlock Outcome = "deadlock"

@@ -6,28 +6,28 @@ import (
 )
 
 // Covers reports whether holding in mode have is enough for a request of mode want.
-func Covers(have, want string) bool { return have == Exclusive || want == SharedBy }
+func Covers(have, want string) bool { return have == Exclusive || want == Shared }
 
 // Compatible reports whether two lock IDs may hold in these modes at the same time.
-func Compatible(a, b string) bool { return a == SharedBy && b == SharedBy }
+func Compatible(a, b string) bool { return a == Shared && b == Shared }
 
 // Part returns the part with exactly this order that may still be renewed, or nil.
 func (d *Document) Part(lockID, part string, order int64) *Entry {
-	return d.last(lockID, part, func(e *Entry) bool { return e.State == Part && e.Order == order })
+	return d.last(lockID, part, func(e *Entry) bool { return e.State == StateRunning && e.Order == order })
 }
 
 // HoldFence is the fence with which a lock ID's hold began, and 0 if it has none.
 func (d *Document) HoldFence(lockID string) int64 {
-	if i := slices.IndexFunc(d.Held, func(e Entry) bool { return e.LockID == lockID && e.Holds() }); i >= 0 {
-		return d.Held[i].FirstFence
+	if i := slices.IndexFunc(d.Entries, func(e Entry) bool { return e.LockID == lockID && e.Holds() }); i >= 0 {
+		return d.Entries[i].FirstFence
 	}
 	return 0
 }
 
 // Kept returns what is kept of a lock ID's hold, or nil.
 func (d *Document) Kept(lockID string) *Entry {
-	for i := range d.Held {
-		if e := &d.Held[i]; e.LockID == lockID && e.State == Kept {
+	for i := range d.Entries {
+		if e := &d.Entries[i]; e.LockID == lockID && e.State == StateKept {
 			return e
 		}
 	}
@@ -36,20 +36,20 @@ func (d *Document) Kept(lockID string) *Entry {
 
 // Latest returns a part as it runs or was claimed for last, or nil.
 func (d *Document) Latest(lockID, part string) *Entry {
-	return d.last(lockID, part, func(e *Entry) bool { return e.State == Part || e.State == Claimed })
+	return d.last(lockID, part, func(e *Entry) bool { return e.State == StateRunning || e.State == StateClaimed })
 }
 
 // Claim returns the claim made for a part, or nil. It may have lapsed.
 func (d *Document) Claim(lockID, part string) *Entry {
-	if e := d.Latest(lockID, part); e != nil && e.State == Claimed {
+	if e := d.Latest(lockID, part); e != nil && e.State == StateClaimed {
 		return e
 	}
 	return nil
 }
 
 func (d *Document) last(lockID, part string, which func(*Entry) bool) *Entry {
-	for i := len(d.Held) - 1; i >= 0; i-- {
-		if e := &d.Held[i]; e.LockID == lockID && e.Part == part && which(e) {
+	for i := len(d.Entries) - 1; i >= 0; i-- {
+		if e := &d.Entries[i]; e.LockID == lockID && e.Part == part && which(e) {
 			return e
 		}
 	}
@@ -58,7 +58,7 @@ func (d *Document) last(lockID, part string, which func(*Entry) bool) *Entry {
 
 // GivenUp reports whether a claim has lapsed, and its place in the queue is over too.
 func (e *Entry) GivenUp(now time.Time) bool {
-	return e.State == Claimed && !e.ExpiresAt.After(now) && (e.Place == nil || !e.Place.After(now))
+	return e.State == StateClaimed && !e.ExpiresAt.After(now) && (e.Place == nil || !e.Place.After(now))
 }
 
 // Tombstone returns the place of a part that was taken out of the queue to end a deadlock, or nil.
@@ -121,10 +121,10 @@ func (d *Document) Overtaker(lockID, label, part string, order int64) (by Releas
 // Later returns the order of a later request of the same part that runs, waits, has a claim or was
 // cut off; or this one, if it was cut off itself.
 func (d *Document) Later(lockID, part string, order int64) (later int64, ok bool) {
-	for i := range d.Held {
-		e := &d.Held[i]
-		own := e.LockID == lockID && e.Part == part && e.State != Kept
-		if own && (e.Order > order || (e.Order == order && e.State == Draining)) {
+	for i := range d.Entries {
+		e := &d.Entries[i]
+		own := e.LockID == lockID && e.Part == part && e.State != StateKept
+		if own && (e.Order > order || (e.Order == order && e.State == StateDraining)) {
 			later, ok = max(later, e.Order), true
 		}
 	}

@@ -90,8 +90,8 @@ func (d *Document) Queue() *Queue {
 		}
 	}
 	q.due = q.head != nil && d.grants(q.head)
-	for i := range d.Held {
-		q.until(d.Held[i].ExpiresAt)
+	for i := range d.Entries {
+		q.until(d.Entries[i].ExpiresAt)
 	}
 	if q.head != nil {
 		q.until(q.head.OverdueAt)
@@ -134,8 +134,8 @@ func (d *Document) FitsBeside(p Party) bool {
 }
 
 func (d *Document) holds(lockID string, which func(*Entry) bool) bool {
-	for i := range d.Held {
-		if e := &d.Held[i]; e.LockID == lockID && e.Holds() && which(e) {
+	for i := range d.Entries {
+		if e := &d.Entries[i]; e.LockID == lockID && e.Holds() && which(e) {
 			return true
 		}
 	}
@@ -161,8 +161,8 @@ func (d *Document) Surrounds(p Party) bool {
 // beside a live exclusive entry, its own party's too, but for what is kept around it.
 func (d *Document) grants(w *Waiter) bool {
 	p := w.Party()
-	for i := range d.Held {
-		if e := &d.Held[i]; e.Mode == Exclusive && e.ExpiresAt.After(d.At) && !p.within(e) {
+	for i := range d.Entries {
+		if e := &d.Entries[i]; e.Mode == Exclusive && e.ExpiresAt.After(d.At) && !p.within(e) {
 			return false
 		}
 	}

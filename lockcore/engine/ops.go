@@ -5,7 +5,7 @@ import "time"
 // Modes, as they are stored.
 const (
 	Exclusive = "X"
-	SharedBy  = "S"
+	Shared    = "S"
 )
 
 // Bounds of the two lists that remember what ended, and how many waiters one write grants at most.
@@ -51,7 +51,7 @@ type Acquire struct {
 	Mode            string
 	Limit           int64
 	TTL, HoldTTL    int64
-	Keep            bool
+	Persist         bool
 	// Held: not holding already is a loss. Reacquire: a loss is no obstacle. NewFence: joining gives a
 	// new fence. Queue: take or refresh a place in the queue if it is busy.
 	Held, Reacquire, NewFence, Queue bool
@@ -62,11 +62,11 @@ type Acquire struct {
 	// claim or was superseded. It is for unlabelled requests that neither keep nor queue, and makes
 	// their command shorter.
 	Fresh bool
-	// Refresh: refresh a place in the queue, and with Keep the hold that stands, but grant and claim
+	// Refresh: refresh a place in the queue, and with Persist the hold that stands, but grant and claim
 	// nothing for the request. A claim that lapsed becomes a place at the head again. If there is
 	// neither, or without Queue, the answer is Busy.
 	Refresh bool
-	// HandOver, with Keep, marks the hold that stands as one that its run leaves to the run that
+	// HandOver, with Persist, marks the hold that stands as one that its run leaves to the run that
 	// continues it, until another run takes it over.
 	HandOver  bool
 	WaiterTTL int64
@@ -75,9 +75,9 @@ type Acquire struct {
 	HeardIn                     int64
 	MaxWaiters                  int64
 	Owner, Host, Comment, Trace string
-	// Started and Safe stand in the queue, for deadlocks; Started may be zero.
-	Started time.Time
-	Safe    bool
+	// Started and NeverVictim stand in the queue, for deadlocks; Started may be zero.
+	Started     time.Time
+	NeverVictim bool
 }
 
 // CommandTimeout is how long after it was issued a request may still take effect.
@@ -123,7 +123,7 @@ type Renew struct {
 	// Downgrade: hold in shared mode from now on, unless the hold has other parts.
 	Downgrade bool
 	// TTL, unless 0, is the part's new TTL, from now, also if that ends sooner: for parts that are not
-	// trusted by a lease. A part that has expired is not renewed: the answer is Overtaken.
+	// trusted by a lease. A part that has expired is not renewed: the answer is Superseded.
 	TTL int64
 }
 

@@ -76,7 +76,7 @@ func (s *stage) check(ok bool, format string, args ...any) {
 // outcome fails the scenario unless the last write ended like this.
 func (s *stage) outcome(d engine.Document, want engine.Outcome) *engine.Document {
 	s.Helper()
-	s.check(d.Last.Outcome == want, "outcome %q, got %q; held: %+v", want, d.Last.Outcome, d.Held)
+	s.check(d.Last.Outcome == want, "outcome %q, got %q; held: %+v", want, d.Last.Outcome, d.Entries)
 	return &d
 }
 
@@ -125,8 +125,8 @@ var policy = engine.Policy{ClaimTTL: claimTTL.Milliseconds()}
 // with changes an acquire.
 type with func(*engine.Acquire)
 
-func shared(op *engine.Acquire)    { op.Mode = engine.SharedBy }
-func keep(op *engine.Acquire)      { op.Keep = true }
+func shared(op *engine.Acquire)    { op.Mode = engine.Shared }
+func keep(op *engine.Acquire)      { op.Persist = true }
 func queue(op *engine.Acquire)     { op.Queue = true }
 func held(op *engine.Acquire)      { op.Held = true }
 func reacquire(op *engine.Acquire) { op.Reacquire = true }
@@ -139,7 +139,7 @@ func heardIn(d time.Duration) with {
 	return func(op *engine.Acquire) { op.HeardIn = d.Milliseconds() }
 }
 
-func limit(n int64) with { return func(op *engine.Acquire) { op.Mode, op.Limit = engine.SharedBy, n } }
+func limit(n int64) with { return func(op *engine.Acquire) { op.Mode, op.Limit = engine.Shared, n } }
 
 func converts(order int64) with { return func(op *engine.Acquire) { op.Converts = order } }
 
@@ -186,7 +186,7 @@ func (s *stage) join(lockID, part string, order int64, changes ...with) *engine.
 func (s *stage) entry(d *engine.Document, lockID, part string, order int64) *engine.Entry {
 	s.Helper()
 	e := d.Part(lockID, part, order)
-	s.check(e != nil, "part %q of %q with order %d to stand, got %+v", part, lockID, order, d.Held)
+	s.check(e != nil, "part %q of %q with order %d to stand, got %+v", part, lockID, order, d.Entries)
 	return e
 }
 
@@ -296,6 +296,6 @@ func (s *stage) claimed(lockID, part string) *engine.Entry {
 	s.Helper()
 	d := s.stored()
 	c := d.Claim(lockID, part)
-	s.check(c != nil, "a claim of %q, got %+v", lockID, d.Held)
+	s.check(c != nil, "a claim of %q, got %+v", lockID, d.Entries)
 	return c
 }

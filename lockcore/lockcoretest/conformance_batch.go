@@ -64,7 +64,7 @@ var batchScenarios = []Scenario{
 		s.must(err)
 		s.check(len(docs) == 1 && docs[0].ID == s.resource, "one document, got %+v", docs)
 		d := docs[0]
-		s.check(len(d.Held) == 1 && len(d.Waiters) == 1 && d.Waiters[0].LockID == "b", "the document, got %+v", d)
+		s.check(len(d.Entries) == 1 && len(d.Waiters) == 1 && d.Waiters[0].LockID == "b", "the document, got %+v", d)
 		s.check(!d.At.Before(d.Waiters[0].Since), "a time, got %v", d.At)
 	}},
 	{"List/it streams documents by name, and by who holds or waits", func(s *stage) {

@@ -15,8 +15,8 @@ var endingScenarios = []Scenario{
 		d := s.outcome(s.renew("a", "p", 1), engine.Granted)
 		e := s.entry(d, "a", "p", 1)
 		s.check(e.ExpiresAt.Sub(d.At) == partTTL && e.RenewedAt != nil && e.RenewedAt.Equal(d.At), "%v left, got %+v", partTTL, e)
-		for _, e := range d.Held {
-			s.check(e.State != engine.Kept || e.ExpiresAt.Sub(d.At) == holdTTL, "%v left of the hold, got %+v", holdTTL, e)
+		for _, e := range d.Entries {
+			s.check(e.State != engine.StateKept || e.ExpiresAt.Sub(d.At) == holdTTL, "%v left of the hold, got %+v", holdTTL, e)
 		}
 	}},
 	{"renew/one that began before the grant shortens no promise", func(s *stage) {
@@ -25,8 +25,8 @@ var endingScenarios = []Scenario{
 		before := s.stored()
 		lasts := func() {
 			s.Helper()
-			for i, e := range s.stored().Held {
-				s.check(e.ExpiresAt.Equal(before.Held[i].ExpiresAt), "the end of %+v, got %v", before.Held[i], e.ExpiresAt)
+			for i, e := range s.stored().Entries {
+				s.check(e.ExpiresAt.Equal(before.Entries[i].ExpiresAt), "the end of %+v, got %v", before.Entries[i], e.ExpiresAt)
 			}
 		}
 		s.outcome(s.renew("a", "p", 1), engine.Granted)
@@ -54,7 +54,7 @@ var endingScenarios = []Scenario{
 		s.take("a", "p", 1)
 		s.pass(partTTL)
 		before := s.stored()
-		s.outcome(s.retime("a", "p", 1, time.Minute), engine.Overtaken)
+		s.outcome(s.retime("a", "p", 1, time.Minute), engine.Superseded)
 		s.unchanged(before)
 		s.outcome(s.retime("a", "p", 2, time.Minute), engine.Lost)
 	}},
@@ -71,7 +71,7 @@ var endingScenarios = []Scenario{
 		s.take("a", "p", 1, keep)
 		s.wait(1, "b", "p", 1, shared)
 		e := s.entry(s.outcome(s.downgrade("a", "p", 1), engine.Granted), "a", "p", 1)
-		s.check(e.Mode == engine.SharedBy, "a shared part, got %+v", e)
+		s.check(e.Mode == engine.Shared, "a shared part, got %+v", e)
 		s.take("b", "p", 1, shared)
 		s.outcome(s.ask("c", "p", 1), engine.Busy)
 	}},
@@ -85,7 +85,7 @@ var endingScenarios = []Scenario{
 	{"leave/it ends the part, and tells of the hold that ended with it", func(s *stage) {
 		e := s.take("a", "p", 1)
 		d := s.outcome(s.leave("a", "p", 1), engine.Granted)
-		s.check(len(d.Held) == 0 && len(d.Last.Released()) == 1 && d.Last.Released()[0].Fence == e.Fence, "the hold with fence %d to end, got %+v", e.Fence, d.Last)
+		s.check(len(d.Entries) == 0 && len(d.Last.Released()) == 1 && d.Last.Released()[0].Fence == e.Fence, "the hold with fence %d to end, got %+v", e.Fence, d.Last)
 		d = s.outcome(s.leave("a", "p", 1), engine.Granted)
 		s.check(len(d.Last.Released()) == 0, "nothing more to end, got %+v", d.Last)
 	}},
@@ -107,7 +107,7 @@ var endingScenarios = []Scenario{
 		s.take("a", "p", 1, keep)
 		s.leave("a", "p", 1)
 		d := s.release("a", 1)
-		s.check(len(d.Held) == 0 && len(d.Last.Released()) == 1, "the hold to end, got %+v", d)
+		s.check(len(d.Entries) == 0 && len(d.Last.Released()) == 1, "the hold to end, got %+v", d)
 		s.take("b", "p", 1)
 		s.wait(1, "a", "p", 2)
 		s.leave("b", "p", 1)
@@ -122,7 +122,7 @@ var endingScenarios = []Scenario{
 		s.take("a", "p", 2)
 		before := s.stored()
 		s.release("a", 1)
-		s.check(same(before.Held, s.stored().Held), "the hold to stand, got %+v", s.stored().Held)
+		s.check(same(before.Entries, s.stored().Entries), "the hold to stand, got %+v", s.stored().Entries)
 	}},
 	{"release/a part that is known to have stopped does not drain", func(s *stage) {
 		s.take("a", "p", 1)
@@ -140,7 +140,7 @@ var endingScenarios = []Scenario{
 	{"release/forced, it tells the parts that ran why", func(s *stage) {
 		s.take("a", "p", 7)
 		s.force("a", "by hand")
-		d := s.outcome(s.ask("a", "p", 7), engine.Overtaken)
+		d := s.outcome(s.ask("a", "p", 7), engine.Superseded)
 		by, _ := d.Overtaker("a", "", "p", 7)
 		s.check(by.Reason == "by hand", "the reason, got %+v", by)
 	}},
@@ -160,7 +160,7 @@ var endingScenarios = []Scenario{
 		s.check(q.FirstFence == first && q.Fence > first, "the first fence %d and a new one, got %+v", first, q)
 		s.leave("a", "p", 1)
 		s.endHold("a", first, leaving("q", 1))
-		s.outcome(s.ask("a", "q", 1, keep), engine.Overtaken)
+		s.outcome(s.ask("a", "q", 1, keep), engine.Superseded)
 		s.take("b", "p", 1)
 	}},
 	{"release/of a hold by its first fence lets parts drain, and finds them again while they do", func(s *stage) {
@@ -200,12 +200,12 @@ var endingScenarios = []Scenario{
 		s.take("a", "p", 1)
 		s.wait(1, "b", "p", 1)
 		s.giveUp("b", "p", 1, "by hand")
-		d := s.outcome(s.ask("b", "p", 1, queue), engine.Overtaken)
+		d := s.outcome(s.ask("b", "p", 1, queue), engine.Superseded)
 		by, _ := d.Overtaker("b", "", "p", 1)
 		s.check(by.Reason == "by hand", "the reason, got %+v", by)
 		before := s.stored()
 		s.giveUp("a", "p", 1, "by hand")
-		s.check(same(before.Held, s.stored().Held), "a to hold as before, got %+v", s.stored().Held)
+		s.check(same(before.Entries, s.stored().Entries), "a to hold as before, got %+v", s.stored().Entries)
 	}},
 	{"leave/it takes back no hold that another request has entered since, though that has left", func(s *stage) {
 		s.take("a", "p", 1, keep)
@@ -244,7 +244,7 @@ var endingScenarios = []Scenario{
 				s.check(d.Last.Note == "deadlock", "the verdict, got %+v", d.Last)
 			}
 			s.leave("b", "p", 2*order-1)
-			s.outcome(s.ask("b", "p", 2*order-1, queue), engine.Overtaken)
+			s.outcome(s.ask("b", "p", 2*order-1, queue), engine.Superseded)
 		}
 		s.wait(1, "b", "p", 4)
 	}},
@@ -266,7 +266,7 @@ var endingScenarios = []Scenario{
 		s.withdraw("b", "p", 1)
 		s.withdraw("b", "q", 1)
 		s.leave("a", "p", 1)
-		s.check(len(s.stored().Held) == 0, "no claim, got %+v", s.stored().Held)
+		s.check(len(s.stored().Entries) == 0, "no claim, got %+v", s.stored().Entries)
 		s.take("c", "p", 1)
 		s.gone(s.leave("b", "p", 1))
 		s.gone(s.release("b", 1))

@@ -50,7 +50,7 @@ var invariantScenarios = []Scenario{
 		s.pass(partTTL)
 		d := s.outcome(s.ask("a", "p", 1), engine.Joined)
 		p := d.Part("a", "p", 1)
-		s.check(p != nil && p.ExpiresAt.After(d.At), "the part that was answered for is not there, or has ended: %+v", d.Held)
+		s.check(p != nil && p.ExpiresAt.After(d.At), "the part that was answered for is not there, or has ended: %+v", d.Entries)
 	}},
 	{"I1/an expired hold does not come back beside whom it made room for", func(s *stage) {
 		s.take("a", "p", 1)
@@ -88,7 +88,7 @@ var invariantScenarios = []Scenario{
 		s.wait(2, "c", "p", 1, limit(1))
 		s.leave("a", "p", 1)
 		s.claimed("b", "p")
-		s.check(s.stored().Claim("c", "p") == nil, "one claim, got %+v", s.stored().Held)
+		s.check(s.stored().Claim("c", "p") == nil, "one claim, got %+v", s.stored().Entries)
 	}},
 	{"I2/what is dead takes no place", func(s *stage) {
 		s.take("a", "p", 1, limit(2))
@@ -143,7 +143,7 @@ var invariantScenarios = []Scenario{
 		}
 		s.leave("r0", "p", 1)
 		d := s.stored()
-		s.check(len(d.Held) == 1 && d.Held[0].LockID == "writer", "the writer's claim alone, got %+v", d.Held)
+		s.check(len(d.Entries) == 1 && d.Entries[0].LockID == "writer", "the writer's claim alone, got %+v", d.Entries)
 	}},
 	{"I4/the queue is served in its order", func(s *stage) {
 		s.take("a", "p", 1)
@@ -184,7 +184,7 @@ var invariantScenarios = []Scenario{
 		s.leave("c", "p", 1)
 		s.release("x", 9)
 		after := s.stored()
-		s.check(same(before.Held, after.Held) && same(before.Waiters, after.Waiters), "nothing to change, got %+v", after)
+		s.check(same(before.Entries, after.Entries) && same(before.Waiters, after.Waiters), "nothing to change, got %+v", after)
 		s.leave("a", "p", 2)
 		s.outcome(s.renew("a", "q", 2), engine.Granted)
 		s.outcome(s.renew("b", "p", 2), engine.Granted)

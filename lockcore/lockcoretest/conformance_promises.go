@@ -15,14 +15,14 @@ var promiseScenarios = []Scenario{
 		s.take("a", "p", 1, keep)
 		before := s.stored()
 		s.outcome(s.ask("a", "p", 1, keep, newFence), engine.Again)
-		s.check(same(before.Held[1:], s.stored().Held[1:]) && before.Fence == s.stored().Fence, "one grant, got %+v", s.stored())
+		s.check(same(before.Entries[1:], s.stored().Entries[1:]) && before.Fence == s.stored().Fence, "one grant, got %+v", s.stored())
 		s.wait(1, "b", "p", 1)
 		s.wait(1, "b", "p", 1)
 		s.check(len(s.stored().Waiters) == 1, "one place, got %+v", s.stored().Waiters)
 		s.join("a", "p", 2, keep)
 		before = s.stored()
 		s.outcome(s.ask("a", "p", 2, keep), engine.Again)
-		s.check(before.Fence == s.stored().Fence && len(before.Held) == len(s.stored().Held), "one part, got %+v", s.stored().Held)
+		s.check(before.Fence == s.stored().Fence && len(before.Entries) == len(s.stored().Entries), "one part, got %+v", s.stored().Entries)
 		for _, twice := range []func(){
 			func() { s.leave("a", "p", 2) },
 			func() { s.withdraw("b", "p", 1) },
@@ -39,13 +39,13 @@ var promiseScenarios = []Scenario{
 	{"I6/a late copy of a request changes nothing", func(s *stage) {
 		s.take("a", "p", 1)
 		s.join("a", "p", 2)
-		s.outcome(s.ask("a", "p", 1), engine.Overtaken)
+		s.outcome(s.ask("a", "p", 1), engine.Superseded)
 		s.leave("a", "p", 2)
 		s.pass(partTTL)
 		s.take("b", "p", 1)
 		before := s.stored()
-		s.outcome(s.ask("a", "p", 1, queue), engine.Overtaken)
-		s.outcome(s.ask("a", "p", 2, queue), engine.Overtaken)
+		s.outcome(s.ask("a", "p", 1, queue), engine.Superseded)
+		s.outcome(s.ask("a", "p", 2, queue), engine.Superseded)
 		s.unchanged(before)
 	}},
 	{"I6/a request that comes too late after it was issued is refused, though nothing remembers it", func(s *stage) {
@@ -59,7 +59,7 @@ var promiseScenarios = []Scenario{
 		}
 		s.take("a", "p", 1, issued(s.stored().At.Add(-time.Second)))
 		s.outcome(s.ask("a", "q", 1, issued(s.stored().At.Add(-time.Hour)), keep), engine.Late)
-		s.check(len(s.stored().Held) == 1, "one part, got %+v", s.stored().Held)
+		s.check(len(s.stored().Entries) == 1, "one part, got %+v", s.stored().Entries)
 	}},
 	{"I6/a late copy of what ends a request leaves the later ones", func(s *stage) {
 		s.take("a", "p", 1)
@@ -74,7 +74,7 @@ var promiseScenarios = []Scenario{
 		for i := range engine.MaxReleased - 1 {
 			s.leave("b", fmt.Sprint(i), 1)
 		}
-		s.outcome(s.ask("a", "p", 1), engine.Overtaken)
+		s.outcome(s.ask("a", "p", 1), engine.Superseded)
 		s.check(len(s.stored().Released) == engine.MaxReleased, "%d records, got %d", engine.MaxReleased, len(s.stored().Released))
 		s.leave("b", "p", 1)
 		s.check(len(s.stored().Released) == engine.MaxReleased, "%d records, got %d", engine.MaxReleased, len(s.stored().Released))
@@ -87,7 +87,7 @@ var promiseScenarios = []Scenario{
 		s.outcome(s.renew("a", "p", 1), engine.Lost)
 		s.take("a", "p", 3)
 		s.outcome(s.renew("a", "p", 1), engine.Lost)
-		s.outcome(s.ask("a", "p", 1), engine.Overtaken)
+		s.outcome(s.ask("a", "p", 1), engine.Superseded)
 	}},
 	{"I8/a hold that was displaced is reported lost each time, until it is taken anew", func(s *stage) {
 		first := s.take("a", "p", 1, keep)
@@ -145,7 +145,7 @@ var promiseScenarios = []Scenario{
 		s.pass(waiterTTL / 2)
 		s.leave("a", "p", 1)
 		s.claimed("c", "p")
-		s.check(s.stored().Claim("b", "p") == nil, "no claim of b, got %+v", s.stored().Held)
+		s.check(s.stored().Claim("b", "p") == nil, "no claim of b, got %+v", s.stored().Entries)
 	}},
 	{"I9/dead waiters do not keep newcomers out, nor count in the queue", func(s *stage) {
 		s.take("a", "p", 1)
@@ -189,7 +189,7 @@ var promiseScenarios = []Scenario{
 		s.leave("a", "p", 1)
 		s.pass(waiterTTL)
 		s.leave("nobody", "p", 1)
-		s.check(len(s.stored().Held) == 0, "nothing held, got %+v", s.stored().Held)
+		s.check(len(s.stored().Entries) == 0, "nothing held, got %+v", s.stored().Entries)
 	}},
 	{"I10/what a caller passes is stored as it is, and names nothing", func(s *stage) {
 		base := s.resource
@@ -219,5 +219,5 @@ func (s *stage) spell(text string) {
 	s.check(len(d.Evicted) == 1 && d.Evicted[0].LockID == text && d.Evicted[0].Reason == text, "a record of %q, got %+v", text, d.Evicted)
 	s.check(len(d.Released) == 1 && *d.Released[0].Part == text && d.Released[0].LockID == text && d.Released[0].Reason == text, "a record of %q, got %+v", text, d.Released)
 	s.leave(text, text, 1)
-	s.check(len(s.stored().Held) == 0, "nothing held, got %+v", s.stored().Held)
+	s.check(len(s.stored().Entries) == 0, "nothing held, got %+v", s.stored().Entries)
 }

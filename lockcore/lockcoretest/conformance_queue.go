@@ -31,7 +31,7 @@ var queueScenarios = []Scenario{
 		s.wait(4, "e", "p", 1, shared)
 		s.leave("a", "p", 1)
 		d := s.stored()
-		s.check(d.Claim("b", "p") != nil && d.Claim("c", "p") != nil && len(d.Held) == 2, "claims of b and c, got %+v", d.Held)
+		s.check(d.Claim("b", "p") != nil && d.Claim("c", "p") != nil && len(d.Entries) == 2, "claims of b and c, got %+v", d.Entries)
 		s.check(len(d.Waiters) == 2 && d.Waiters[0].LockID == "d", "d and e to wait, got %+v", d.Waiters)
 	}},
 	{"settle/requests with a limit are granted while there is room", func(s *stage) {
@@ -43,7 +43,7 @@ var queueScenarios = []Scenario{
 		s.take("b0", "p", 1, limit(2))
 		s.take("b1", "p", 1, limit(2))
 		d := s.stored()
-		s.check(len(d.Held) == 2 && len(d.Waiters) == 1, "two to hold and one to wait, got %+v, %+v", d.Held, d.Waiters)
+		s.check(len(d.Entries) == 2 && len(d.Waiters) == 1, "two to hold and one to wait, got %+v, %+v", d.Entries, d.Waiters)
 		s.leave("b0", "p", 1)
 		s.claimed("b2", "p")
 	}},
@@ -54,7 +54,7 @@ var queueScenarios = []Scenario{
 		}
 		s.leave("a", "p", 1)
 		d := s.stored()
-		s.check(len(d.Held) == 2 && len(d.Waiters) == 3, "two claims, got %+v", d.Held)
+		s.check(len(d.Entries) == 2 && len(d.Waiters) == 3, "two claims, got %+v", d.Entries)
 		s.take("b0", "p", 1, limit(3))
 		s.claimed("b2", "p")
 		s.claimed("b3", "p")
@@ -66,10 +66,10 @@ var queueScenarios = []Scenario{
 		s.wait(2, "c", "p", 1, limit(2))
 		s.wait(3, "d", "p", 1, limit(3))
 		s.leave("a", "p", 1)
-		s.check(len(s.stored().Held) == 1, "one claim, got %+v", s.stored().Held)
+		s.check(len(s.stored().Entries) == 1, "one claim, got %+v", s.stored().Entries)
 		s.take("b", "p", 1, limit(3))
 		s.claimed("c", "p")
-		s.check(s.stored().Claim("d", "p") == nil, "d to wait, got %+v", s.stored().Held)
+		s.check(s.stored().Claim("d", "p") == nil, "d to wait, got %+v", s.stored().Entries)
 		s.take("c", "p", 1, limit(2))
 		s.claimed("d", "p")
 	}},
@@ -81,7 +81,7 @@ var queueScenarios = []Scenario{
 		s.wait(2, "e", "p", 1, limit(3))
 		s.pass(partTTL)
 		s.leave("b", "p", 1)
-		s.check(s.stored().Claim("d", "p") != nil && s.stored().Claim("e", "p") != nil, "claims of d and e, got %+v", s.stored().Held)
+		s.check(s.stored().Claim("d", "p") != nil && s.stored().Claim("e", "p") != nil, "claims of d and e, got %+v", s.stored().Entries)
 		s.outcome(s.renew("a", "p", 1), engine.Lost)
 	}},
 	{"settle/many shared requests are granted, a bounded number in one write", func(s *stage) {
@@ -91,14 +91,14 @@ var queueScenarios = []Scenario{
 		}
 		s.leave("a", "p", 1)
 		d := s.stored()
-		s.check(len(d.Held) == engine.SettleMost && len(d.Waiters) == 1, "%d claims, got %d", engine.SettleMost, len(d.Held))
+		s.check(len(d.Entries) == engine.SettleMost && len(d.Waiters) == 1, "%d claims, got %d", engine.SettleMost, len(d.Entries))
 		s.take("0", "p", 1, shared)
 		s.claimed(fmt.Sprint(engine.SettleMost), "p")
 	}},
 	{"settle/no claims beside an exclusive holder, not even its own", func(s *stage) {
 		s.queueOfOne("l", "n")
 		d := s.stored()
-		s.check(d.Claim("l", "b") == nil && d.Claim("n", "p") == nil && len(d.Waiters) == 2, "b and n to wait, got %+v", d.Held)
+		s.check(d.Claim("l", "b") == nil && d.Claim("n", "p") == nil && len(d.Waiters) == 2, "b and n to wait, got %+v", d.Entries)
 		s.join("l", "b", 1, shared)
 		s.outcome(s.ask("n", "p", 1, shared, queue), engine.Queued)
 		s.leave("l", "b", 1)
@@ -110,7 +110,7 @@ var queueScenarios = []Scenario{
 		s.pass(partTTL)
 		s.outcome(s.withdraw("nobody", "p", 1), engine.Lost)
 		s.claimed("l", "b")
-		s.check(s.stored().Claim("n", "p") == nil, "n to wait, got %+v", s.stored().Held)
+		s.check(s.stored().Claim("n", "p") == nil, "n to wait, got %+v", s.stored().Entries)
 		s.outcome(s.renew("l", "a", 1), engine.Granted)
 		s.outcome(s.ask("n", "p", 1, shared), engine.Busy)
 	}},
@@ -219,7 +219,7 @@ var queueScenarios = []Scenario{
 		c := s.claimed("b", "p")
 		s.check(c.ExpiresAt.Sub(*c.ClaimedAt) == 2*claimTTL, "a claim for %v, got %+v", 2*claimTTL, c)
 		s.outcome(s.ask("b", "p", 1, refresh), engine.Busy)
-		s.check(same(c, s.claimed("b", "p")), "the same claim, got %+v", s.stored().Held)
+		s.check(same(c, s.claimed("b", "p")), "the same claim, got %+v", s.stored().Entries)
 	}},
 	{"claim/a request that comes back with its claim lapsed and nobody in between is granted", func(s *stage) {
 		s.take("a", "p", 1)
@@ -271,14 +271,14 @@ var queueScenarios = []Scenario{
 		s.leave("a", "p", 1)
 		s.leave("b", "p", 1)
 		s.claimed("c", "p")
-		s.check(s.stored().Claim("b", "p") == nil, "no claim of b, got %+v", s.stored().Held)
+		s.check(s.stored().Claim("b", "p") == nil, "no claim of b, got %+v", s.stored().Entries)
 	}},
 	{"claim/a later order confirms it", func(s *stage) {
 		s.take("a", "p", 1)
 		s.wait(1, "b", "p", 1)
 		s.leave("a", "p", 1)
 		s.take("b", "p", 5)
-		s.check(len(s.stored().Held) == 1, "one entry, got %+v", s.stored().Held)
+		s.check(len(s.stored().Entries) == 1, "one entry, got %+v", s.stored().Entries)
 	}},
 	{"queue/who is overdue is passed over, by those behind it and by newcomers, and keeps its place", func(s *stage) {
 		s.take("a", "p", 1)
@@ -286,7 +286,7 @@ var queueScenarios = []Scenario{
 		s.wait(2, "b", "p", 1)
 		s.pass(2 * time.Minute)
 		s.leave("a", "p", 1)
-		s.check(s.stored().Claim("late", "p") == nil, "no claim of who is overdue, got %+v", s.stored().Held)
+		s.check(s.stored().Claim("late", "p") == nil, "no claim of who is overdue, got %+v", s.stored().Entries)
 		s.take("b", "p", 1)
 		s.leave("b", "p", 1)
 		s.take("c", "p", 1)

@@ -13,7 +13,7 @@ var ruleScenarios = []Scenario{
 		again := s.entry(s.outcome(s.ask("a", "p", 1), engine.Again), "a", "p", 1)
 		s.check(again.Fence == first.Fence, "fence %d again, got %d", first.Fence, again.Fence)
 		s.check(again.ExpiresAt.Equal(first.ExpiresAt), "the promise to end at %v as before, got %v", first.ExpiresAt, again.ExpiresAt)
-		s.check(len(s.stored().Held) == 1, "one entry, got %+v", s.stored().Held)
+		s.check(len(s.stored().Entries) == 1, "one entry, got %+v", s.stored().Entries)
 	}},
 	{"rule 1/the same part and order again gets a stronger mode where that is asked", func(s *stage) {
 		s.take("a", "p", 1, shared)
@@ -162,21 +162,21 @@ var refusalScenarios = []Scenario{
 		s.take("a", "p", 2)
 		s.leave("a", "p", 2)
 		before := s.stored()
-		s.outcome(s.ask("a", "p", 1), engine.Overtaken)
-		s.outcome(s.ask("a", "p", 2), engine.Overtaken)
+		s.outcome(s.ask("a", "p", 1), engine.Superseded)
+		s.outcome(s.ask("a", "p", 2), engine.Superseded)
 		s.unchanged(before)
 		s.take("a", "p", 3)
 	}},
 	{"rule 2/an order that left before it came is refused", func(s *stage) {
 		s.leave("a", "p", 1)
-		s.outcome(s.ask("a", "p", 1), engine.Overtaken)
+		s.outcome(s.ask("a", "p", 1), engine.Superseded)
 		s.take("a", "q", 1)
 	}},
 	{"rule 2/an order that was released is refused for every part", func(s *stage) {
 		s.take("a", "p", 1)
 		s.release("a", 5)
 		before := s.stored()
-		s.outcome(s.ask("a", "q", 5), engine.Overtaken)
+		s.outcome(s.ask("a", "q", 5), engine.Superseded)
 		s.unchanged(before)
 		s.take("a", "q", 6)
 	}},
@@ -184,21 +184,21 @@ var refusalScenarios = []Scenario{
 		s.take("a", "p", 1)
 		s.join("a", "p", 3)
 		before := s.stored()
-		s.outcome(s.ask("a", "p", 2), engine.Overtaken)
+		s.outcome(s.ask("a", "p", 2), engine.Superseded)
 		s.unchanged(before)
 	}},
 	{"rule 2/an order below one that waits, or was cut off, is refused and changes nothing", func(s *stage) {
 		s.take("a", "p", 1)
 		s.wait(1, "b", "p", 3)
 		before := s.stored()
-		s.outcome(s.ask("b", "p", 2, queue), engine.Overtaken)
-		s.outcome(s.ask("b", "p", 2), engine.Overtaken)
+		s.outcome(s.ask("b", "p", 2, queue), engine.Superseded)
+		s.outcome(s.ask("b", "p", 2), engine.Superseded)
 		s.unchanged(before)
 		s.endHold("a", s.stored().HoldFence("a"))
 		for i := range engine.MaxReleased { // until nothing remembers that its hold was released
 			s.leave("c", "p", int64(i))
 		}
-		s.outcome(s.ask("a", "p", 1, queue), engine.Overtaken)
+		s.outcome(s.ask("a", "p", 1, queue), engine.Superseded)
 	}},
 	{"rule 2/a lock ID's orders are its own", func(s *stage) {
 		s.release("a", 5)
@@ -239,7 +239,7 @@ var refusalScenarios = []Scenario{
 		s.check(len(s.stored().Waiters) == 0 && before.Fence == d.Fence, "no place, got %+v", s.stored().Waiters)
 		s.leave("a", "p", 1)
 		s.outcome(s.ask("b", "p", 1, refresh), engine.Busy)
-		s.check(len(s.stored().Held) == 0, "nothing held, got %+v", s.stored().Held)
+		s.check(len(s.stored().Entries) == 0, "nothing held, got %+v", s.stored().Entries)
 	}},
 	{"rule 6/a refresh keeps a place, and neither joins nor confirms a claim", func(s *stage) {
 		s.take("a", "p", 1)

@@ -87,12 +87,12 @@ var runScenarios = []Scenario{
 		s.join("a", "q", 1, keep, label("two"), takeOver("one"))
 		before := s.stored()
 		s.releaseOf("a", "one", 9, first.FirstFence)
-		s.check(same(before.Held, s.stored().Held), "the hold to stand, got %+v", s.stored().Held)
+		s.check(same(before.Entries, s.stored().Entries), "the hold to stand, got %+v", s.stored().Entries)
 		s.releaseOf("a", "one", 9, 0)
-		s.check(same(before.Held, s.stored().Held), "the hold to stand, got %+v", s.stored().Held)
+		s.check(same(before.Entries, s.stored().Entries), "the hold to stand, got %+v", s.stored().Entries)
 		s.outcome(s.ask("a", "r", 1, keep, label("two")), engine.Joined)
 		s.releaseOf("a", "two", 9, 0)
-		s.check(s.stored().HoldFence("a") == 0, "no hold, got %+v", s.stored().Held)
+		s.check(s.stored().HoldFence("a") == 0, "no hold, got %+v", s.stored().Entries)
 	}},
 	{"run/the release of the next run ends what it took over, though its numbers begin anew", func(s *stage) {
 		s.take("a", "p", 50, keep, label("one"))
@@ -100,7 +100,7 @@ var runScenarios = []Scenario{
 		s.join("a", "q", 1, keep, label("two"), takeOver("one"))
 		s.leaveOf("a", "two", "q", 1)
 		s.releaseOf("a", "two", 1, 0)
-		s.check(s.stored().HoldFence("a") == 0, "no hold, got %+v", s.stored().Held)
+		s.check(s.stored().HoldFence("a") == 0, "no hold, got %+v", s.stored().Entries)
 	}},
 	{"run/a release by a run is known also after many others", func(s *stage) {
 		s.take("a", "p", 1, keep, label("one"))
@@ -120,8 +120,8 @@ var runScenarios = []Scenario{
 	{"run/a kept hold has the least order of the requests that entered it, and none when another run has taken it over", func(s *stage) {
 		kept := func() engine.Entry {
 			s.Helper()
-			for _, e := range s.stored().Held {
-				if e.State == engine.Kept {
+			for _, e := range s.stored().Entries {
+				if e.State == engine.StateKept {
 					return e
 				}
 			}
@@ -141,7 +141,7 @@ var runScenarios = []Scenario{
 	{"run/a kept hold is marked as handed over until another run takes it over", func(s *stage) {
 		handed := func() (marks []bool) {
 			s.Helper()
-			for _, e := range s.stored().Held {
+			for _, e := range s.stored().Entries {
 				marks = append(marks, e.HandedOver)
 			}
 			return marks
@@ -187,12 +187,12 @@ var runScenarios = []Scenario{
 		s.take("a", "step", 1, keep, label("one"))
 		s.join("a", "step", 2, keep, label("one"))
 		s.outcome(s.ask("a", "undo", 1, keep, queue, label("one"), undoes("step")), engine.Queued)
-		s.outcome(s.ask("a", "step", 3, keep, queue, label("one")), engine.Overtaken)
+		s.outcome(s.ask("a", "step", 3, keep, queue, label("one")), engine.Superseded)
 		s.leaveOf("a", "one", "step", 2)
 		s.outcome(s.ask("a", "undo", 1, keep, queue, label("one"), undoes("step")), engine.Queued)
 		s.leaveOf("a", "one", "step", 1)
 		s.join("a", "undo", 1, keep, queue, label("one"), undoes("step"))
-		s.outcome(s.ask("a", "step", 4, keep, queue, label("one")), engine.Overtaken)
+		s.outcome(s.ask("a", "step", 4, keep, queue, label("one")), engine.Superseded)
 	}},
 	{"undo/places and claims of the step go, and its compensation waits like others", func(s *stage) {
 		s.take("b", "p", 1)

@@ -49,7 +49,7 @@ func TestEveryRuleInvariantAndOutcomeHasAScenario(t *testing.T) {
 		told = append(told, watch.told...)
 	}
 	for _, outcome := range []engine.Outcome{
-		engine.Granted, engine.Joined, engine.Again, engine.Queued, engine.Busy, engine.Full, engine.Lost, engine.Overtaken, engine.Deadlock,
+		engine.Granted, engine.Joined, engine.Again, engine.Queued, engine.Busy, engine.Full, engine.Lost, engine.Superseded, engine.Deadlock,
 	} {
 		require.Contains(t, told, outcome)
 	}

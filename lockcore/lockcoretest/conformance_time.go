@@ -122,10 +122,10 @@ var passingScenarios = []Scenario{
 	{"draining/a command that began before the grant cuts nothing off its promise", func(s *stage) {
 		s.take("a", "p", 1)
 		s.pass(-partTTL / 2)
-		until := s.stored().Held[0].ExpiresAt
+		until := s.stored().Entries[0].ExpiresAt
 		s.release("a", 1)
-		e := s.stored().Held[0]
-		s.check(e.State == engine.Draining && e.ExpiresAt.Equal(until), "it to drain until %v, got %+v", until, e)
+		e := s.stored().Entries[0]
+		s.check(e.State == engine.StateDraining && e.ExpiresAt.Equal(until), "it to drain until %v, got %+v", until, e)
 	}},
 	{"draining/its own lock ID is not kept out", func(s *stage) {
 		s.take("a", "p", 1)
@@ -151,7 +151,7 @@ var passingScenarios = []Scenario{
 	}},
 	{"lost/who knows that it held, and does not any more, is told", func(s *stage) {
 		s.outcome(s.ask("a", "p", 1, held), engine.Lost)
-		s.check(len(s.stored().Held) == 0, "nothing held, got %+v", s.stored().Held)
+		s.check(len(s.stored().Entries) == 0, "nothing held, got %+v", s.stored().Entries)
 		s.take("a", "p", 1, held, reacquire)
 		s.join("a", "q", 1, held)
 	}},

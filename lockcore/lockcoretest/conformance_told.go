@@ -101,7 +101,7 @@ var toldScenarios = []Scenario{
 		since := s.stored().Waiters[0].Since
 		s.gone(s.leave("b", "p", 1))
 		g := s.gone(s.leave("b", "p", 2), "p")[0]
-		s.check(g.LockID == "b" && g.Order == 2 && g.Mode == engine.SharedBy && g.Owner == "saga" && g.Since.Equal(since), "the place of b, got %+v", g)
+		s.check(g.LockID == "b" && g.Order == 2 && g.Mode == engine.Shared && g.Owner == "saga" && g.Since.Equal(since), "the place of b, got %+v", g)
 		s.check(g.ClaimedAt == nil && g.After == nil, "no claim, got %+v", g)
 		s.gone(s.leave("b", "p", 2))
 	}},

@@ -149,7 +149,7 @@ func (v *Invariants) hear(s *Step) {
 		if op.Leaving != nil {
 			delete(v.told, request{op.LockID, *op.Leaving, op.Order})
 		}
-		for _, e := range s.Before.Held {
+		for _, e := range s.Before.Entries {
 			if op.Now && endsHold(&op, &e) { // its caller knows it to be dead
 				delete(v.told, request{e.LockID, e.Part, e.Order})
 			}
@@ -170,7 +170,7 @@ func (v *Invariants) hear(s *Step) {
 // remember takes down what later steps are held to.
 func (v *Invariants) remember(s *Step) {
 	v.fence = max(v.fence, s.After.Fence)
-	for _, e := range s.After.Held {
+	for _, e := range s.After.Entries {
 		v.fence = max(v.fence, e.Fence)
 	}
 	if e := s.granted(); e != nil {
@@ -211,11 +211,11 @@ func (v *Invariants) remember(s *Step) {
 				}
 			}
 		}
-		for _, e := range s.Before.Held {
+		for _, e := range s.Before.Entries {
 			if !endsHold(&op, &e) {
 				continue
 			}
-			if e.State == engine.Part {
+			if e.State == engine.StateRunning {
 				v.ended = append(v.ended, engine.Released{LockID: op.LockID, Part: &e.Part, Order: e.Order})
 			}
 			// A forced release leaves a record for each entry that told of a hold.

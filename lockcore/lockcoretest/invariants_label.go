@@ -31,8 +31,8 @@ func (v *Invariants) speaks(s *Step) error {
 		return errors.New("a run that was replaced speaks again")
 	}
 	now.speaks(op)
-	for _, e := range s.Before.Held {
-		ours := e.LockID == op.LockID && (e.Label != op.Label || slices.Contains(op.Undo, e.Part)) && e.State != engine.Kept
+	for _, e := range s.Before.Entries {
+		ours := e.LockID == op.LockID && (e.Label != op.Label || slices.Contains(op.Undo, e.Part)) && e.State != engine.StateKept
 		if e.LockID == op.LockID && e.Label != op.Label {
 			v.replaced[run{e.LockID, e.Label}] = true
 		}
@@ -58,7 +58,7 @@ func (v *Invariants) unmixed(s *Step, op *engine.Acquire) error {
 	if s.After.Undoes(op.LockID, op.Part) {
 		return fmt.Errorf("%q was granted to part %q, which was undone", op.LockID, op.Part)
 	}
-	for _, b := range s.After.Held {
+	for _, b := range s.After.Entries {
 		switch {
 		case b.LockID == op.LockID && b.Label != op.Label:
 			return fmt.Errorf("%q speaks for %q, and %+v stands", op.Label, op.LockID, b)
@@ -74,7 +74,7 @@ func (v *Invariants) unmixed(s *Step, op *engine.Acquire) error {
 // hold which has expired, and which may be renewed before the claim is confirmed.
 func (v *Invariants) together(a, b *engine.Entry) bool {
 	lives := func(in, around *engine.Entry) bool {
-		return (around.State == engine.Kept || in.State == engine.Claimed) && v.within[in.LockID] == around.LockID
+		return (around.State == engine.StateKept || in.State == engine.StateClaimed) && v.within[in.LockID] == around.LockID
 	}
 	return engine.IsCutOff(a.LockID) || engine.IsCutOff(b.LockID) || lives(a, b) || lives(b, a)
 }

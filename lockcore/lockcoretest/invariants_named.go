@@ -13,24 +13,24 @@ func same(a, b any) bool { return reflect.DeepEqual(a, b) }
 // named is I5: what an operation does not name stays as it was, but for what is dead, and for claims to the head of
 // the queue.
 func named(s *Step) error {
-	for _, e := range s.Before.Held {
-		if alive(e, s.now()) && !namesEntry(s, &e) && !slices.ContainsFunc(s.After.Held, func(a engine.Entry) bool { return same(a, e) }) {
+	for _, e := range s.Before.Entries {
+		if alive(e, s.now()) && !namesEntry(s, &e) && !slices.ContainsFunc(s.After.Entries, func(a engine.Entry) bool { return same(a, e) }) {
 			return fmt.Errorf("the entry %+v was touched", e)
 		}
 	}
 	for _, w := range standing(s) {
 		claimed := func(a engine.Entry) bool {
-			return a.State == engine.Claimed && a.LockID == w.LockID && a.Part == w.Part && a.Order == w.Order
+			return a.State == engine.StateClaimed && a.LockID == w.LockID && a.Part == w.Part && a.Order == w.Order
 		}
-		stands := slices.ContainsFunc(s.After.Waiters, func(a engine.Waiter) bool { return same(a, w) }) || slices.ContainsFunc(s.After.Held, claimed)
+		stands := slices.ContainsFunc(s.After.Waiters, func(a engine.Waiter) bool { return same(a, w) }) || slices.ContainsFunc(s.After.Entries, claimed)
 		if !stands && !namesWaiter(s.Op, &w) {
 			return fmt.Errorf("the place %+v was touched", w)
 		}
 	}
-	for _, e := range s.After.Held {
-		known := slices.ContainsFunc(s.Before.Held, func(b engine.Entry) bool { return same(b, e) })
+	for _, e := range s.After.Entries {
+		known := slices.ContainsFunc(s.Before.Entries, func(b engine.Entry) bool { return same(b, e) })
 		waited := slices.ContainsFunc(s.Before.Waiters, func(w engine.Waiter) bool { return w.LockID == e.LockID && w.Part == e.Part && w.Order == e.Order })
-		if lockID := lockIDOf(s.Op); !known && e.LockID != lockID && e.LockID != engine.CutOff(lockID) && lockID != "" && (e.State != engine.Claimed || !waited) {
+		if lockID := lockIDOf(s.Op); !known && e.LockID != lockID && e.LockID != engine.CutOff(lockID) && lockID != "" && (e.State != engine.StateClaimed || !waited) {
 			return fmt.Errorf("the entry %+v was made", e)
 		}
 	}
@@ -73,16 +73,16 @@ func namesEntry(s *Step, e *engine.Entry) bool {
 		case engine.Granted, engine.Joined:
 			return true
 		case engine.Queued: // it has no room any more for its claim
-			return e.State == engine.Claimed && e.Part == op.Part || op.Keep && e.State == engine.Kept
-		case engine.Overtaken, engine.Late, engine.OtherRun:
+			return e.State == engine.StateClaimed && e.Part == op.Part || op.Persist && e.State == engine.StateKept
+		case engine.Superseded, engine.Late, engine.OtherRun:
 			return false
 		}
-		return op.Keep && e.State == engine.Kept // that somebody came is a sign of life
+		return op.Persist && e.State == engine.StateKept // that somebody came is a sign of life
 	case engine.Renew:
 		return s.After.Last.Outcome == engine.Granted && (renews(&op, e) || (op.Downgrade && e.Holds()))
 	case engine.Leave:
-		return (e.Part == op.Part && e.State != engine.Kept && e.Order <= op.Order && (e.Order == op.Order || e.State == engine.Claimed)) ||
-			(op.Undo && e.State == engine.Kept && !e.Joined)
+		return (e.Part == op.Part && e.State != engine.StateKept && e.Order <= op.Order && (e.Order == op.Order || e.State == engine.StateClaimed)) ||
+			(op.Undo && e.State == engine.StateKept && !e.Joined)
 	case engine.Release:
 		return e.Order <= op.Order && (op.Label == "" || e.Label == op.Label)
 	}
@@ -90,7 +90,7 @@ func namesEntry(s *Step, e *engine.Entry) bool {
 }
 
 func renews(op *engine.Renew, e *engine.Entry) bool {
-	return e.LockID == op.LockID && (e.State == engine.Kept || (e.State == engine.Part && e.Part == op.Part && e.Order == op.Order))
+	return e.LockID == op.LockID && (e.State == engine.StateKept || (e.State == engine.StateRunning && e.Part == op.Part && e.Order == op.Order))
 }
 
 // namesWaiter tells whether an operation may change or end a place.
@@ -120,8 +120,8 @@ func verbatim(s *Step) error {
 	if op.Owner == op.LockID {
 		op.Owner = ""
 	}
-	fresh := !slices.ContainsFunc(s.Before.Held, func(e engine.Entry) bool { return e.LockID == op.LockID })
-	for _, e := range s.After.Held {
+	fresh := !slices.ContainsFunc(s.Before.Entries, func(e engine.Entry) bool { return e.LockID == op.LockID })
+	for _, e := range s.After.Entries {
 		told := e.LockID == op.LockID && e.CreatedAt != nil && fresh && s.granted() != nil
 		if told && (e.Owner != op.Owner || e.Host != op.Host || e.Comment != op.Comment || e.Trace != op.Trace) {
 			return fmt.Errorf("of %+v this was stored: %+v", op, e)
@@ -141,8 +141,8 @@ func verbatim(s *Step) error {
 func Repeated(once, twice engine.Document) error {
 	a, b := clone(once), clone(twice)
 	for _, d := range []*engine.Document{&a, &b} {
-		d.Held = pick(d.Held, func(e engine.Entry) bool { return e.Holds() || alive(e, d.At) })
-		slices.SortFunc(d.Held, byName)
+		d.Entries = pick(d.Entries, func(e engine.Entry) bool { return e.Holds() || alive(e, d.At) })
+		slices.SortFunc(d.Entries, byName)
 		d.Seq, d.Last, d.Released, d.Attn = 0, engine.Last{}, nil, nil
 	}
 	if !same(a, b) {

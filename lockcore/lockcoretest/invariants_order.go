@@ -19,17 +19,17 @@ func (v *Invariants) fences(s *Step) error {
 		return nil
 	}
 	running := func(b engine.Entry) bool {
-		return b.LockID == op.LockID && b.Part == op.Part && b.State == engine.Part && b.Order < op.Order
+		return b.LockID == op.LockID && b.Part == op.Part && b.State == engine.StateRunning && b.Order < op.Order
 	}
 	renewed := s.After.Last.Outcome == engine.Granted ||
-		(s.After.Last.Outcome == engine.Joined && (op.NewFence || slices.ContainsFunc(s.Before.Held, running)))
+		(s.After.Last.Outcome == engine.Joined && (op.NewFence || slices.ContainsFunc(s.Before.Entries, running)))
 	if renewed && e.Fence <= v.fence {
 		return fmt.Errorf("%q was given fence %d after %d", op.LockID, e.Fence, v.fence)
 	}
 	if e.Fence > s.After.Fence {
 		return fmt.Errorf("%q was given fence %d, and the document forgot it", op.LockID, e.Fence)
 	}
-	for _, b := range s.Before.Held {
+	for _, b := range s.Before.Entries {
 		if s.After.Last.Outcome == engine.Joined && b.LockID == op.LockID && b.Holds() && e.Fence < b.Fence {
 			return fmt.Errorf("%q joined with fence %d below its own %d", op.LockID, e.Fence, b.Fence)
 		}
@@ -48,7 +48,7 @@ func firstCome(s *Step) error {
 	claim := s.Before.Claim(op.LockID, op.Part)
 	s.Before.At = s.now()
 	privileged := acquires && (s.Before.Surrounds(op.Party()) || (claim != nil && !claim.GivenUp(s.now())) ||
-		slices.ContainsFunc(s.Before.Held, func(e engine.Entry) bool { return e.LockID == op.LockID && e.Holds() }))
+		slices.ContainsFunc(s.Before.Entries, func(e engine.Entry) bool { return e.LockID == op.LockID && e.Holds() }))
 	if acquires && s.After.Last.Outcome == engine.Granted && !privileged && len(awake(s)) > 0 {
 		return fmt.Errorf("%q was granted ahead of %d who wait", op.LockID, len(awake(s)))
 	}
@@ -91,7 +91,7 @@ func told(s *Step) error {
 		return w.LockID == op.LockID && w.Part == op.Part && w.Verdict != ""
 	})
 	switch outcome := s.After.Last.Outcome; {
-	case outcome == engine.Overtaken:
+	case outcome == engine.Superseded:
 	case i < 0 && outcome == engine.Deadlock:
 		return fmt.Errorf("%q was told of a deadlock, and there was none", op.LockID)
 	case outcome == engine.Late, outcome == engine.OtherRun: // it changes nothing, and reads nothing
@@ -121,7 +121,7 @@ func (v *Invariants) late(s *Step) error {
 	before := s.Before
 	before.Waiters = standing(s)
 	_, superseded := before.Later(op.LockID, op.Part, op.Order)
-	refused := s.After.Last.Outcome == engine.Overtaken
+	refused := s.After.Last.Outcome == engine.Superseded
 	switch {
 	case refused && !superseded && !slices.ContainsFunc(v.ended, over):
 		return errors.New("it is refused as late, and nothing overtook it")
@@ -145,12 +145,12 @@ func (v *Invariants) neverHeldAgain(s *Step) error {
 	if !ok || s.granted() == nil || op.Reacquire {
 		return nil
 	}
-	holding := slices.ContainsFunc(s.Before.Held, func(e engine.Entry) bool { return e.LockID == op.LockID && e.Holds() })
+	holding := slices.ContainsFunc(s.Before.Entries, func(e engine.Entry) bool { return e.LockID == op.LockID && e.Holds() })
 	at, evicted := v.evicted[run{op.LockID, op.Label}]
 	switch {
 	case op.Held && !holding:
 		return fmt.Errorf("%q knows that it held, did not any more, and was not told", op.LockID)
-	case op.Keep && evicted && v.evictions-at < engine.MaxEvicted:
+	case op.Persist && evicted && v.evictions-at < engine.MaxEvicted:
 		return fmt.Errorf("%q was displaced, and was not told", op.LockID)
 	}
 	return nil

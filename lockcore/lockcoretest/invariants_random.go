@@ -58,8 +58,8 @@ func labelOf(pick func(int) int, lockID string) string {
 // endHold is a release of one hold by its first fence, usually of one that stands or drains.
 func endHold(pick func(int) int, d engine.Document, op engine.Release) engine.Release {
 	op.FirstFence = max(1, d.Fence)
-	if len(d.Held) > 0 && pick(6) > 0 {
-		e := d.Held[pick(len(d.Held))]
+	if len(d.Entries) > 0 && pick(6) > 0 {
+		e := d.Entries[pick(len(d.Entries))]
 		op.LockID, op.FirstFence = e.LockID, max(1, e.FirstFence)
 		if op.Label = e.Label; pick(6) == 1 {
 			op.Label = ""
@@ -83,11 +83,11 @@ func RandomAcquire(pick func(int) int, op engine.Acquire) engine.Acquire {
 	if op.TTL > 0 && pick(2) == 1 {
 		op.HoldTTL = 60_000
 	}
-	op.Mode = []string{engine.Exclusive, engine.SharedBy, engine.SharedBy}[pick(3)]
-	if op.Mode == engine.SharedBy {
+	op.Mode = []string{engine.Exclusive, engine.Shared, engine.Shared}[pick(3)]
+	if op.Mode == engine.Shared {
 		op.Limit = []int64{0, 0, 1, 2}[pick(4)]
 	}
-	op.Keep, op.Queue = pick(2) == 1, pick(3) > 0
+	op.Persist, op.Queue = pick(2) == 1, pick(3) > 0
 	op.WaiterTTL, op.MaxWaiters = 40_000, 3
 	op.HeardIn = []int64{0, 2_000, 10_000}[pick(3)]
 	op.Held, op.Reacquire, op.NewFence, op.Refresh = seldom(), seldom(), seldom(), seldom()
@@ -109,15 +109,15 @@ func randomRun(pick func(int) int, op *engine.Acquire) {
 	if op.LockID == "c" && pick(2) == 1 {
 		op.Within = "$owner"
 	}
-	op.HandOver = op.Keep && op.Refresh
+	op.HandOver = op.Persist && op.Refresh
 }
 
 // Batch makes renewals of all parts of a document that may be renewed and that pick does not leave out, and seldom of one
 // that is not there.
 func Batch(pick func(possibilities int) int, d engine.Document) []engine.Renew {
 	var ops []engine.Renew
-	for _, e := range d.Held {
-		if e.State == engine.Part && pick(3) > 0 {
+	for _, e := range d.Entries {
+		if e.State == engine.StateRunning && pick(3) > 0 {
 			ops = append(ops, engine.Renew{Resource: d.ID, LockID: e.LockID, Part: e.Part, Order: e.Order})
 		}
 	}

@@ -25,15 +25,15 @@ func (v *Invariants) alone(s *Step) error {
 			}
 		}
 		stands := func(e engine.Entry) bool {
-			return e.LockID == a.lockID && e.Part == a.part && e.Order == a.order && e.State >= engine.Draining && e.State <= engine.Part &&
+			return e.LockID == a.lockID && e.Part == a.part && e.Order == a.order && e.State >= engine.StateDraining && e.State <= engine.StateRunning &&
 				engine.Covers(e.Mode, p.mode) && !e.ExpiresAt.Before(p.until)
 		}
-		if !slices.ContainsFunc(s.After.Held, stands) {
+		if !slices.ContainsFunc(s.After.Entries, stands) {
 			return fmt.Errorf("%v trusts until %v, and nothing keeps the others out", a, p.until)
 		}
 	}
 	// What has ended lives again where time runs backwards: nobody trusts it.
-	live := pick(s.After.Held, func(e engine.Entry) bool { return alive(e, v.latest) })
+	live := pick(s.After.Entries, func(e engine.Entry) bool { return alive(e, v.latest) })
 	for i, a := range live {
 		for _, b := range live[:i] {
 			if a.LockID != b.LockID && !engine.Compatible(a.Mode, b.Mode) && !v.together(&a, &b) {
@@ -50,11 +50,11 @@ func lasting(s *Step) error {
 	if op, ok := s.Op.(engine.Renew); ok && op.TTL > 0 {
 		return nil
 	}
-	for _, b := range s.Before.Held {
+	for _, b := range s.Before.Entries {
 		shortened := func(a engine.Entry) bool {
 			return a.LockID == b.LockID && a.Part == b.Part && a.Order == b.Order && a.State == b.State && a.Fence == b.Fence && a.ExpiresAt.Before(b.ExpiresAt)
 		}
-		if b.Holds() && slices.ContainsFunc(s.After.Held, shortened) {
+		if b.Holds() && slices.ContainsFunc(s.After.Entries, shortened) {
 			return fmt.Errorf("what %q was promised was shortened: %+v", b.LockID, b)
 		}
 	}
@@ -65,7 +65,7 @@ func lasting(s *Step) error {
 func othersLive(held []engine.Entry, s *Step, lockID, within string) int64 {
 	ids := map[string]bool{}
 	for _, e := range held {
-		around := within == e.LockID && e.State == engine.Kept
+		around := within == e.LockID && e.State == engine.StateKept
 		if e.LockID != lockID && !around && alive(e, s.now()) {
 			ids[e.LockID] = true
 		}
@@ -76,12 +76,12 @@ func othersLive(held []engine.Entry, s *Step, lockID, within string) int64 {
 // limits is I2, for requests and for claims.
 func (v *Invariants) limits(s *Step) error {
 	if op, ok := s.Op.(engine.Acquire); ok && s.After.Last.Outcome == engine.Granted {
-		if n := othersLive(s.Before.Held, s, op.LockID, op.Within); n >= op.Room() {
+		if n := othersLive(s.Before.Entries, s, op.LockID, op.Within); n >= op.Room() {
 			return fmt.Errorf("%q was granted one of %d places beside %d others", op.LockID, op.Room(), n)
 		}
 	}
 	for _, c := range claims(s) {
-		if n := othersLive(s.After.Held, s, c.LockID, v.within[c.LockID]); c.Limit > 0 && n >= c.Limit {
+		if n := othersLive(s.After.Entries, s, c.LockID, v.within[c.LockID]); c.Limit > 0 && n >= c.Limit {
 			return fmt.Errorf("%q has a claim to one of %d places beside %d others", c.LockID, c.Limit, n)
 		}
 	}
@@ -90,8 +90,8 @@ func (v *Invariants) limits(s *Step) error {
 
 // claims are those that the step made. One that became exclusive with its hold is not new.
 func claims(s *Step) []engine.Entry {
-	return pick(s.After.Held, func(e engine.Entry) bool {
-		return e.State == engine.Claimed && !slices.ContainsFunc(s.Before.Held, func(b engine.Entry) bool {
+	return pick(s.After.Entries, func(e engine.Entry) bool {
+		return e.State == engine.StateClaimed && !slices.ContainsFunc(s.Before.Entries, func(b engine.Entry) bool {
 			b.Mode = e.Mode
 			return same(b, e)
 		})
@@ -124,7 +124,7 @@ func noDelay(s *Step) error {
 	}
 	if first := pick(s.After.Waiters, s.serves); len(first) > 0 && len(made) == 0 {
 		w := &first[0]
-		if !inTheWay(s.After.Held, s, w.LockID, w.Within, limitOf(w)) && !joins(s, w.LockID) {
+		if !inTheWay(s.After.Entries, s, w.LockID, w.Within, limitOf(w)) && !joins(s, w.LockID) {
 			return fmt.Errorf("%q is first in the queue, nobody is in its way, and it waits", w.LockID)
 		}
 	}
@@ -149,7 +149,7 @@ func mostOfClaim(s *Step, lockID, part string) int64 {
 
 // joins tells whether a lock ID holds exclusively already: what waits in its name takes part when it comes.
 func joins(s *Step, lockID string) bool {
-	return slices.ContainsFunc(s.After.Held, func(e engine.Entry) bool {
+	return slices.ContainsFunc(s.After.Entries, func(e engine.Entry) bool {
 		return e.LockID == lockID && e.Mode == engine.Exclusive && alive(e, s.now())
 	})
 }
@@ -157,7 +157,7 @@ func joins(s *Step, lockID string) bool {
 // inTheWay tells whether others who are alive leave a lock ID no room.
 func inTheWay(held []engine.Entry, s *Step, lockID, within string, room int64) bool {
 	exclusive := slices.ContainsFunc(held, func(e engine.Entry) bool {
-		around := within == e.LockID && e.State == engine.Kept
+		around := within == e.LockID && e.State == engine.StateKept
 		return e.LockID != lockID && !around && e.Mode == engine.Exclusive && alive(e, s.now())
 	})
 	return exclusive || othersLive(held, s, lockID, within) >= room
@@ -181,12 +181,12 @@ func refusedForAReason(s *Step) error {
 	overdue := slices.ContainsFunc(standing(s), func(w engine.Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })
 	served := overdue && (s.After.Claim(op.LockID, op.Part) != nil || joins(s, op.LockID))
 	room := op.Room()
-	if op.Label != "" && slices.ContainsFunc(s.Before.Held, func(e engine.Entry) bool {
+	if op.Label != "" && slices.ContainsFunc(s.Before.Entries, func(e engine.Entry) bool {
 		return e.LockID == op.LockID && e.Holds() && e.Mode == engine.Exclusive
 	}) {
 		room = 1 // its hold is exclusive, and others may live within it
 	}
-	if !served && !inTheWay(s.Before.Held, s, op.LockID, op.Within, room) && len(awake(s)) == 0 {
+	if !served && !inTheWay(s.Before.Entries, s, op.LockID, op.Within, room) && len(awake(s)) == 0 {
 		return fmt.Errorf("%q was told %q, and nobody was in its way", op.LockID, s.After.Last.Outcome)
 	}
 	return nil

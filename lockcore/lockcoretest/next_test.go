@@ -31,11 +31,11 @@ func (c *crowd) request() engine.Acquire {
 	c.order++
 	op := engine.Acquire{
 		Policy: crowdPolicy, Resource: "r", LockID: fmt.Sprint("l", c.rng.IntN(4)), Part: fmt.Sprint("p", c.rng.IntN(2)), Order: c.order,
-		Mode: engine.Exclusive, TTL: 10_000, HoldTTL: 20_000, Keep: c.rng.IntN(3) == 0, Queue: true, Reacquire: true,
+		Mode: engine.Exclusive, TTL: 10_000, HoldTTL: 20_000, Persist: c.rng.IntN(3) == 0, Queue: true, Reacquire: true,
 		WaiterTTL: 30_000, HeardIn: []int64{0, 2_000, 5_000}[c.rng.IntN(3)], MaxWaiters: 10,
 	}
 	if c.rng.IntN(2) == 0 {
-		op.Mode, op.Limit = engine.SharedBy, int64(c.rng.IntN(3))
+		op.Mode, op.Limit = engine.Shared, int64(c.rng.IntN(3))
 	}
 	c.ofRun(&op)
 	return op
@@ -51,7 +51,7 @@ func (c *crowd) ofRun(op *engine.Acquire) {
 			op.Undo = []string{map[string]string{"p0": "p1", "p1": "p0"}[op.Part]}
 		}
 	case "l1":
-		op.Label, op.Within, op.Keep = "run", "l0", false
+		op.Label, op.Within, op.Persist = "run", "l0", false
 	}
 }
 
@@ -86,11 +86,11 @@ func (c *crowd) step() {
 // settles reports whether any write of a document grants a claim, to a request that could not join without it.
 func settles(d engine.Document) bool {
 	after := Withdraw(d, engine.Withdraw{Policy: crowdPolicy, Resource: "r", LockID: "-", Order: -1, Reason: "-"}, d.At)
-	return slices.ContainsFunc(after.Held, func(e engine.Entry) bool {
-		stood := slices.ContainsFunc(d.Held, func(b engine.Entry) bool {
+	return slices.ContainsFunc(after.Entries, func(e engine.Entry) bool {
+		stood := slices.ContainsFunc(d.Entries, func(b engine.Entry) bool {
 			return b.State == e.State && b.LockID == e.LockID && b.Part == e.Part && b.ExpiresAt.Equal(e.ExpiresAt)
 		})
-		return e.State == engine.Claimed && !stood && !d.Joins(engine.Party{LockID: e.LockID, Mode: e.Mode, Limit: e.Limit, Labelled: e.Label != ""})
+		return e.State == engine.StateClaimed && !stood && !d.Joins(engine.Party{LockID: e.LockID, Mode: e.Mode, Limit: e.Limit, Labelled: e.Label != ""})
 	})
 }
 

@@ -29,12 +29,12 @@ func Acquire(before engine.Document, op engine.Acquire, now time.Time) engine.Do
 // enterInOrder refuses what a later request overtook.
 func (s *state) enterInOrder(op engine.Acquire) {
 	if _, yes := s.doc.Overtaker(op.LockID, op.Label, op.Part, op.Order); yes {
-		s.doc.Last.Outcome = engine.Overtaken
+		s.doc.Last.Outcome = engine.Superseded
 		return
 	}
 	s.enter(op)
-	if made := s.doc.Last.Outcome == engine.Granted || s.doc.Last.Outcome == engine.Joined; !made && (op.Keep || op.Queue) {
-		s.heard(op.LockID, op.Keep, op.HandOver)
+	if made := s.doc.Last.Outcome == engine.Granted || s.doc.Last.Outcome == engine.Joined; !made && (op.Persist || op.Queue) {
+		s.heard(op.LockID, op.Persist, op.HandOver)
 	}
 }
 
@@ -47,11 +47,11 @@ func Renew(before engine.Document, op engine.Renew, now time.Time) engine.Docume
 	switch {
 	case p == nil:
 	case op.TTL > 0 && !alive(*p, s.now):
-		s.doc.Last.Outcome = engine.Overtaken
+		s.doc.Last.Outcome = engine.Superseded
 	default:
 		s.doc.Last.Outcome = engine.Granted
 		if op.Downgrade {
-			s.left = pick(s.doc.Held, func(e engine.Entry) bool { return e.LockID == op.LockID })
+			s.left = pick(s.doc.Entries, func(e engine.Entry) bool { return e.LockID == op.LockID })
 			s.downgrade(op)
 		}
 		p.ExpiresAt = later(p.ExpiresAt, expiry(now, p.TTL))
@@ -73,10 +73,10 @@ func Extend(before engine.Document, ops []engine.Renew, now time.Time) (engine.D
 			return before, false
 		}
 	}
-	for i := range s.doc.Held {
-		e := &s.doc.Held[i]
+	for i := range s.doc.Entries {
+		e := &s.doc.Entries[i]
 		named := slices.ContainsFunc(ops, func(op engine.Renew) bool {
-			return e.LockID == op.LockID && (e.State == engine.Kept || (e.State == engine.Part && e.Part == op.Part && e.Order == op.Order))
+			return e.LockID == op.LockID && (e.State == engine.StateKept || (e.State == engine.StateRunning && e.Part == op.Part && e.Order == op.Order))
 		})
 		if named {
 			e.ExpiresAt = later(e.ExpiresAt, expiry(now, e.TTL))
@@ -90,19 +90,19 @@ func Extend(before engine.Document, ops []engine.Renew, now time.Time) (engine.D
 // downgrade makes the hold shared, where it has no other part.
 func (s *state) downgrade(op engine.Renew) {
 	own := func(e *engine.Entry) bool { return e.LockID == op.LockID && e.Holds() }
-	if s.some(func(e *engine.Entry) bool { return own(e) && e.State == engine.Part && e.Part != op.Part }) {
+	if s.some(func(e *engine.Entry) bool { return own(e) && e.State == engine.StateRunning && e.Part != op.Part }) {
 		return
 	}
-	for i := range s.doc.Held {
-		if e := &s.doc.Held[i]; own(e) {
-			e.Mode = engine.SharedBy
+	for i := range s.doc.Entries {
+		if e := &s.doc.Entries[i]; own(e) {
+			e.Mode = engine.Shared
 		}
 	}
 }
 
 // lost tells whether op finds that its lock ID lost the hold.
 func (s *state) lost(op engine.Acquire) bool {
-	evicted := op.Keep && s.doc.EvictedRecord(op.LockID, op.Label) != nil
+	evicted := op.Persist && s.doc.EvictedRecord(op.LockID, op.Label) != nil
 	if op.Reacquire {
 		return false
 	}
@@ -169,10 +169,10 @@ func (s *state) grant(op engine.Acquire) {
 	}
 	first := s.doc.HoldFence(op.LockID)
 	again := func(e *engine.Entry) bool {
-		return mine(e, engine.Part) || (mine(e, engine.Claimed) && !e.GivenUp(s.now))
+		return mine(e, engine.StateRunning) || (mine(e, engine.StateClaimed) && !e.GivenUp(s.now))
 	}
 	fence, mode := int64(0), op.Mode
-	for _, e := range s.doc.Held {
+	for _, e := range s.doc.Entries {
 		if e.LockID != op.LockID {
 			continue
 		}
@@ -182,8 +182,8 @@ func (s *state) grant(op engine.Acquire) {
 		}
 	}
 	if op.Mode == engine.Exclusive { // an upgrade is one of the whole hold
-		for i := range s.doc.Held {
-			if e := &s.doc.Held[i]; e.LockID == op.LockID {
+		for i := range s.doc.Entries {
+			if e := &s.doc.Entries[i]; e.LockID == op.LockID {
 				e.Mode = op.Mode
 			}
 		}
@@ -200,23 +200,23 @@ func (s *state) grant(op engine.Acquire) {
 	}
 	told := engine.Entry{Label: op.Label, FirstFence: first, CreatedAt: &s.now, Owner: op.Owner, Host: op.Host, Comment: op.Comment, Limit: op.Limit, Trace: op.Trace}
 	part := told
-	if op.Keep {
+	if op.Persist {
 		part = engine.Entry{Label: op.Label, FirstFence: first, Trace: op.Trace}
 	} else if old := s.converted(op); old != nil && old.CreatedAt != nil {
 		part.CreatedAt = old.CreatedAt
 	}
-	part.LockID, part.Part, part.Order, part.Mode, part.State = op.LockID, op.Part, op.Order, mode, engine.Part
+	part.LockID, part.Part, part.Order, part.Mode, part.State = op.LockID, op.Part, op.Order, mode, engine.StateRunning
 	part.Fence, part.TTL, part.ExpiresAt = fence, op.TTL, expiry(s.now, op.TTL)
 	if c := s.claim(op.LockID, op.Part); c != nil {
 		part.Since, part.ClaimedAt, part.After = c.Since, c.ClaimedAt, c.After
 	}
 	entries := []engine.Entry{part}
-	if op.Keep {
+	if op.Persist {
 		entries = []engine.Entry{s.kept(op, told, mode, fence), part}
 	}
-	s.doc.Held = append(s.replaced(op), entries...)
+	s.doc.Entries = append(s.replaced(op), entries...)
 	s.doc.Waiters = slices.DeleteFunc(s.doc.Waiters, func(w engine.Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })
-	if op.Keep {
+	if op.Persist {
 		s.forgive(op.LockID, op.Label)
 	}
 }
@@ -243,13 +243,13 @@ func (s *state) replaced(op engine.Acquire) []engine.Entry {
 		return e.LockID == op.LockID && e.Part == op.Part && e.State == state
 	}
 	var rest, own []engine.Entry
-	for _, e := range s.doc.Held {
+	for _, e := range s.doc.Entries {
 		switch {
 		case e.LockID != op.LockID:
 			rest = append(rest, e)
-		case op.Keep && (e.State == engine.Kept || (!e.Holds() && !alive(e, s.now))), mine(&e, engine.Claimed):
-		case mine(&e, engine.Part) && ((op.Converts > 0 && e.Order == op.Converts) || !alive(e, s.now)):
-		case mine(&e, engine.Part):
+		case op.Persist && (e.State == engine.StateKept || (!e.Holds() && !alive(e, s.now))), mine(&e, engine.StateClaimed):
+		case mine(&e, engine.StateRunning) && ((op.Converts > 0 && e.Order == op.Converts) || !alive(e, s.now)):
+		case mine(&e, engine.StateRunning):
 			own = append(own, s.drained(e))
 		default:
 			own = append(own, e)
@@ -261,9 +261,9 @@ func (s *state) replaced(op engine.Acquire) []engine.Entry {
 // kept is the entry of a hold that stands without parts, made or extended.
 func (s *state) kept(op engine.Acquire, told engine.Entry, mode string, fence int64) engine.Entry {
 	k := told
-	k.LockID, k.State, k.FirstOrder, k.Within = op.LockID, engine.Kept, op.Order, op.Within
-	for _, e := range s.doc.Held {
-		if e.LockID == op.LockID && e.State == engine.Kept {
+	k.LockID, k.State, k.FirstOrder, k.Within = op.LockID, engine.StateKept, op.Order, op.Within
+	for _, e := range s.doc.Entries {
+		if e.LockID == op.LockID && e.State == engine.StateKept {
 			k, k.Joined = e, true
 			// What the entry lacks is told now.
 			k.Limit, k.Within = cmp.Or(k.Limit, told.Limit), cmp.Or(k.Within, op.Within)
@@ -280,7 +280,7 @@ func (s *state) kept(op engine.Acquire, told engine.Entry, mode string, fence in
 func (s *state) queue(op engine.Acquire, place int, ahead bool) {
 	w := engine.Waiter{
 		LockID: op.LockID, Label: op.Label, Within: op.Within, Part: op.Part, Order: op.Order, Mode: op.Mode, Limit: op.Limit,
-		Since: s.now, ExpiresAt: s.now.Add(ms(op.WaiterTTL)), OverdueAt: s.now.Add(ms(op.Patience())), Safe: op.Safe,
+		Since: s.now, ExpiresAt: s.now.Add(ms(op.WaiterTTL)), OverdueAt: s.now.Add(ms(op.Patience())), NeverVictim: op.NeverVictim,
 	}
 	if !op.Started.IsZero() {
 		w.Started = &op.Started
@@ -311,8 +311,8 @@ func (s *state) queue(op engine.Acquire, place int, ahead bool) {
 		place = len(s.doc.Waiters)
 		s.doc.Waiters = append(s.doc.Waiters, w)
 	}
-	s.doc.Held = slices.DeleteFunc(s.doc.Held, func(e engine.Entry) bool {
-		return e.LockID == op.LockID && e.Part == op.Part && e.State == engine.Claimed
+	s.doc.Entries = slices.DeleteFunc(s.doc.Entries, func(e engine.Entry) bool {
+		return e.LockID == op.LockID && e.Part == op.Part && e.State == engine.StateClaimed
 	})
 	s.doc.Last.Position = int64(place) + 1
 }

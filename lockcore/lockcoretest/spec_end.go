@@ -11,23 +11,23 @@ func Leave(before engine.Document, op engine.Leave, now time.Time) engine.Docume
 	s := begin(before, op.Resource, op.Policy, now)
 	own := func(e engine.Entry) bool {
 		ours := e.LockID == op.LockID || (op.Label != "" && e.LockID == engine.CutOff(op.LockID))
-		return ours && e.Part == op.Part && e.State != engine.Kept
+		return ours && e.Part == op.Part && e.State != engine.StateKept
 	}
 	left := s.doc.Part(op.LockID, op.Part, op.Order) != nil
 	goes := func(e engine.Entry) bool {
-		if e.State == engine.Claimed {
+		if e.State == engine.StateClaimed {
 			return own(e) && e.Order <= op.Order
 		}
 		return own(e) && e.Order == op.Order && !op.Waiting
 	}
-	s.ended(pick(s.doc.Held, goes)...)
+	s.ended(pick(s.doc.Entries, goes)...)
 	s.drop(goes)
 	s.forget(before.Waiters, func(w engine.Waiter) bool {
 		return w.LockID == op.LockID && w.Part == op.Part && w.Order <= op.Order
 	})
-	if op.Undo && left && !s.some(func(e *engine.Entry) bool { return e.LockID == op.LockID && e.State == engine.Part }) {
-		kept := func(e engine.Entry) bool { return e.LockID == op.LockID && e.State == engine.Kept && !e.Joined }
-		s.ended(pick(s.doc.Held, kept)...)
+	if op.Undo && left && !s.some(func(e *engine.Entry) bool { return e.LockID == op.LockID && e.State == engine.StateRunning }) {
+		kept := func(e engine.Entry) bool { return e.LockID == op.LockID && e.State == engine.StateKept && !e.Joined }
+		s.ended(pick(s.doc.Entries, kept)...)
 		s.drop(kept)
 	}
 	s.remember(engine.Released{LockID: op.LockID, Label: op.Label, Part: &op.Part, Order: op.Order, Reason: op.Reason})
@@ -52,23 +52,23 @@ func Release(before engine.Document, op engine.Release, now time.Time) engine.Do
 		return op.Now || (op.Leaving != nil && e.Part == *op.Leaving && e.Order == op.Order)
 	}
 	var draining []engine.Entry
-	for _, e := range s.doc.Held {
+	for _, e := range s.doc.Entries {
 		if !named(e) {
 			continue
 		}
 		if op.Force && e.Holds() && e.CreatedAt != nil {
 			s.evidence = append(s.evidence, engine.Evicted{LockID: e.LockID, Label: e.Label, Fence: e.FirstFence, At: s.now, Reason: op.Reason})
 		}
-		if !stopped(e) && (e.State == engine.Draining || e.State == engine.Part) {
+		if !stopped(e) && (e.State == engine.StateDraining || e.State == engine.StateRunning) {
 			draining = append(draining, s.drained(e))
 		}
-		if op.FirstFence > 0 && e.State == engine.Part {
+		if op.FirstFence > 0 && e.State == engine.StateRunning {
 			s.remember(engine.Released{LockID: op.LockID, Label: op.Label, Part: &e.Part, Order: e.Order, Reason: op.Reason})
 		}
 	}
-	s.ended(pick(s.doc.Held, func(e engine.Entry) bool { return named(e) && e.State != engine.Draining })...) // those had ended already
+	s.ended(pick(s.doc.Entries, func(e engine.Entry) bool { return named(e) && e.State != engine.StateDraining })...) // those had ended already
 	s.drop(named)
-	s.doc.Held = append(s.doc.Held, draining...)
+	s.doc.Entries = append(s.doc.Entries, draining...)
 	if op.FirstFence == 0 {
 		s.forget(before.Waiters, func(w engine.Waiter) bool {
 			return w.LockID == op.LockID && (op.Label == "" || w.Label == op.Label) && w.Order <= op.Order

@@ -20,27 +20,27 @@ func (s *state) speaks(op engine.Acquire) {
 		return lockID == op.LockID && (label != op.Label || slices.Contains(op.Undo, part))
 	}
 	var held []engine.Entry
-	for _, e := range s.doc.Held {
+	for _, e := range s.doc.Entries {
 		switch {
-		case e.State == engine.Kept && e.LockID == op.LockID && e.Label != op.Label:
+		case e.State == engine.StateKept && e.LockID == op.LockID && e.Label != op.Label:
 			was, other = e.Label, true
 			if fence == 0 {
 				fence = max(s.doc.Fence+1, s.now.UnixMilli())
 			}
 			e.Label, e.Fence, e.Order, e.FirstOrder, e.HandedOver = op.Label, fence, 0, 0, false // those were the other run's
 			held = append(held, e)
-		case e.State == engine.Kept || !goes(e.LockID, e.Label, e.Part):
+		case e.State == engine.StateKept || !goes(e.LockID, e.Label, e.Part):
 			held = append(held, e)
 		default:
 			s.ended(e)
-			if e.State != engine.Claimed && alive(e, s.now) {
+			if e.State != engine.StateClaimed && alive(e, s.now) {
 				e = s.drained(e)
 				e.LockID, e.Mode = engine.CutOff(op.LockID), engine.Exclusive
 				held = append(held, e)
 			}
 		}
 	}
-	s.doc.Held, s.doc.Fence = held, max(s.doc.Fence, fence)
+	s.doc.Entries, s.doc.Fence = held, max(s.doc.Fence, fence)
 	s.forget(s.doc.Waiters, func(w engine.Waiter) bool { return goes(w.LockID, w.Label, w.Part) })
 	if other {
 		s.evidence = append(s.evidence, engine.Evicted{LockID: op.LockID, Label: was, To: op.Label, At: s.now})
@@ -75,8 +75,8 @@ func otherRun(d *engine.Document, a *engine.Acquire) (label string, yes bool) {
 	other := func(lockID, label string) bool {
 		return lockID == a.LockID && label != a.Label && (label == "" || label != a.TakeOver)
 	}
-	for i := range d.Held {
-		if e := &d.Held[i]; other(e.LockID, e.Label) && (e.Holds() || e.Stands(d.At)) {
+	for i := range d.Entries {
+		if e := &d.Entries[i]; other(e.LockID, e.Label) && (e.Holds() || e.Stands(d.At)) {
 			return e.Label, true
 		}
 	}

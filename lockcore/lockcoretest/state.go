@@ -39,8 +39,8 @@ func begin(before engine.Document, resource string, policy engine.Policy, now ti
 // end settles the document and completes it.
 func (s *state) end() engine.Document {
 	idle := s.idleAt() // of what stood before: claims end sooner than any retention
-	for _, e := range s.doc.Held {
-		if e.State != engine.Part {
+	for _, e := range s.doc.Entries {
+		if e.State != engine.StateRunning {
 			s.attn[e.State] = true
 		}
 	}
@@ -79,8 +79,8 @@ func (s *state) settle() {
 	}
 	for _, w := range waiting[:k] {
 		s.attn[w.Mode] = true
-		s.doc.Held = append(s.doc.Held, engine.Entry{
-			LockID: w.LockID, Label: w.Label, Within: w.Within, Part: w.Part, Order: w.Order, Mode: w.Mode, Limit: w.Limit, Owner: w.Owner, State: engine.Claimed,
+		s.doc.Entries = append(s.doc.Entries, engine.Entry{
+			LockID: w.LockID, Label: w.Label, Within: w.Within, Part: w.Part, Order: w.Order, Mode: w.Mode, Limit: w.Limit, Owner: w.Owner, State: engine.StateClaimed,
 			ExpiresAt: s.now.Add(ms(max(s.policy.ClaimTTL, w.ClaimTTL))), ClaimTTL: w.ClaimTTL,
 			Since: &w.Since, ClaimedAt: &s.now, Place: &w.ExpiresAt, After: s.after(),
 		})
@@ -96,8 +96,8 @@ func (s *state) served(waiting []engine.Waiter) int {
 		return 0
 	}
 	head := &waiting[0]
-	beside := pick(s.doc.Held, func(e engine.Entry) bool {
-		return alive(e, s.now) && (head.Within == "" || e.LockID != head.Within || e.State != engine.Kept)
+	beside := pick(s.doc.Entries, func(e engine.Entry) bool {
+		return alive(e, s.now) && (head.Within == "" || e.LockID != head.Within || e.State != engine.StateKept)
 	})
 	if slices.ContainsFunc(beside, func(e engine.Entry) bool { return e.Mode == engine.Exclusive }) {
 		return 0
@@ -137,7 +137,7 @@ func (s *state) awake(w engine.Waiter) bool { return w.Waits(s.now) && !w.Overdu
 // granted a claim now waited for last.
 func (s *state) after() *engine.Ended {
 	for _, e := range slices.Concat(s.doc.Last.Ended, s.left, s.doc.Last.Expired) {
-		if e.CreatedAt != nil || e.State == engine.Draining {
+		if e.CreatedAt != nil || e.State == engine.StateDraining {
 			return &engine.Ended{LockID: e.LockID, Fence: e.FirstFence, Owner: e.Owner, Trace: e.Trace}
 		}
 	}
@@ -154,7 +154,7 @@ func limitOf(w *engine.Waiter) int64 {
 // fits reports whether there is room for a party: no other that is alive holds exclusively, and fewer others than the
 // limit are alive. An exclusive request is one with room for itself alone.
 func (s *state) fits(p engine.Party, limit int64) bool {
-	p.Mode, p.Limit = engine.SharedBy, limit
+	p.Mode, p.Limit = engine.Shared, limit
 	return s.doc.Admits(p)
 }
 
@@ -171,7 +171,7 @@ func (s *state) displace(waiting []engine.Waiter, served int, to engine.Party, s
 	}
 	lockID, limit := to.LockID, to.Limit
 	others, live := map[string]bool{}, map[string]bool{}
-	for _, e := range s.doc.Held {
+	for _, e := range s.doc.Entries {
 		if e.LockID != lockID {
 			others[e.LockID] = true
 			live[e.LockID] = live[e.LockID] || alive(e, s.now)
@@ -188,7 +188,7 @@ func (s *state) displace(waiting []engine.Waiter, served int, to engine.Party, s
 	crowded := len(others) > int(min(limit, engine.Crowd))
 	gone := func(e engine.Entry) bool {
 		if around != "" && e.LockID == around {
-			return e.State == engine.Part && !alive(e, s.now)
+			return e.State == engine.StateRunning && !alive(e, s.now)
 		}
 		return e.LockID != lockID && (spared == "" || e.LockID != spared) && e.Holds() && !alive(e, s.now) && (e.Mode == engine.Exclusive || (crowded && !live[e.LockID]))
 	}
@@ -201,12 +201,12 @@ func (s *state) displace(waiting []engine.Waiter, served int, to engine.Party, s
 // expire ends holds, tells of them, and leaves records like this one.
 func (s *state) expire(which func(engine.Entry) bool, record engine.Evicted) {
 	gone := func(e engine.Entry) bool { return e.Holds() && which(e) }
-	for _, e := range pick(s.doc.Held, gone) {
+	for _, e := range pick(s.doc.Entries, gone) {
 		s.doc.Last.Expired = append(s.doc.Last.Expired, e)
 		record.LockID, record.Label, record.Fence, record.At = e.LockID, e.Label, e.FirstFence, s.now
 		s.evidence = append(s.evidence, record)
 	}
-	s.doc.Held = slices.DeleteFunc(s.doc.Held, gone)
+	s.doc.Entries = slices.DeleteFunc(s.doc.Entries, gone)
 }
 
 // addEvidence adds what this write leaves, and forgets the oldest of what there was before if that
@@ -224,7 +224,7 @@ func (s *state) addEvidence() {
 // idleAt is the end of the last promise, rounded up to engine.IdleGrain.
 func (s *state) idleAt() time.Time {
 	at := s.now
-	for _, e := range s.doc.Held {
+	for _, e := range s.doc.Entries {
 		at = later(at, e.ExpiresAt)
 	}
 	grain := engine.IdleGrain.Milliseconds()
@@ -234,14 +234,14 @@ func (s *state) idleAt() time.Time {
 // heard extends what the request's lock ID keeps, if the request does so: each request is a sign of
 // life. Its entries come last.
 func (s *state) heard(lockID string, keeps, handsOver bool) {
-	own := pick(s.doc.Held, func(e engine.Entry) bool { return e.LockID == lockID })
+	own := pick(s.doc.Entries, func(e engine.Entry) bool { return e.LockID == lockID })
 	for i := range own {
-		if e := &own[i]; keeps && e.State == engine.Kept {
+		if e := &own[i]; keeps && e.State == engine.StateKept {
 			e.ExpiresAt = later(e.ExpiresAt, expiry(s.now, e.TTL))
 			e.HandedOver = e.HandedOver || handsOver
 		}
 	}
-	s.doc.Held = append(pick(s.doc.Held, func(e engine.Entry) bool { return e.LockID != lockID }), own...)
+	s.doc.Entries = append(pick(s.doc.Entries, func(e engine.Entry) bool { return e.LockID != lockID }), own...)
 }
 
 func (s *state) holding(lockID string) bool {
@@ -254,8 +254,8 @@ func (s *state) covered(lockID, mode string) bool {
 }
 
 func (s *state) some(which func(*engine.Entry) bool) bool {
-	for i := range s.doc.Held {
-		if which(&s.doc.Held[i]) {
+	for i := range s.doc.Entries {
+		if which(&s.doc.Entries[i]) {
 			return true
 		}
 	}
@@ -265,8 +265,8 @@ func (s *state) some(which func(*engine.Entry) bool) bool {
 // drop takes entries away. What is dead goes with them: draining parts whose time is up, and claims
 // whose place is given up.
 func (s *state) drop(which func(engine.Entry) bool) {
-	s.doc.Held = slices.DeleteFunc(s.doc.Held, func(e engine.Entry) bool {
-		return which(e) || e.GivenUp(s.now) || (e.State == engine.Draining && !alive(e, s.now))
+	s.doc.Entries = slices.DeleteFunc(s.doc.Entries, func(e engine.Entry) bool {
+		return which(e) || e.GivenUp(s.now) || (e.State == engine.StateDraining && !alive(e, s.now))
 	})
 }
 
@@ -279,7 +279,7 @@ func (s *state) ended(entries ...engine.Entry) {
 // promise without end is trusted for EndlessTTL after it was confirmed. One with an end is never shortened, although now may
 // lie before the time of the grant: hence twice the TTL.
 func (s *state) drained(e engine.Entry) engine.Entry {
-	e.State = engine.Draining
+	e.State = engine.StateDraining
 	if end := s.now.Add(2*ms(e.TTL) + engine.EndlessTTL); end.Before(e.ExpiresAt) {
 		e.ExpiresAt = end
 	}

@@ -45,7 +45,7 @@ func last[T any](in []T, n int) []T {
 
 // clone copies a document so that no slice is shared, and none is nil: the database stores empty arrays.
 func clone(d engine.Document) engine.Document {
-	d.Held = append([]engine.Entry{}, d.Held...)
+	d.Entries = append([]engine.Entry{}, d.Entries...)
 	d.Waiters = append([]engine.Waiter{}, d.Waiters...)
 	d.Evicted = append([]engine.Evicted{}, d.Evicted...)
 	if d.Undone = append([]engine.Undone{}, d.Undone...); len(d.Undone) == 0 {

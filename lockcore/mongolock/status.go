@@ -42,10 +42,10 @@ func (c *Client) locksOf(ctx context.Context, lockID string) ([]LockStatus, erro
 
 func locksIn(d *engine.Document) []LockStatus {
 	var locks []LockStatus
-	for i := range d.Held {
-		e := &d.Held[i]
+	for i := range d.Entries {
+		e := &d.Entries[i]
 		lockID, id, ok := parse(e.LockID)
-		if !ok || e.State != engine.Part || e.Part != part {
+		if !ok || e.State != engine.StateRunning || e.Part != part {
 			continue
 		}
 		l := LockStatus{

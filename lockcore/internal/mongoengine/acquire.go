@@ -16,8 +16,8 @@ type acquireKind struct {
 
 func kindOf(a *engine.Acquire) acquireKind {
 	return acquireKind{
-		mode: a.Mode, limited: a.Limit > 0, forever: a.TTL == 0, holdForever: a.Keep && a.HoldTTL == 0,
-		fresh: a.Fresh, keep: a.Keep, held: a.Held && !a.Reacquire, reacquire: a.Reacquire, newFence: a.NewFence, queue: a.Queue, refreshOnly: a.Refresh,
+		mode: a.Mode, limited: a.Limit > 0, forever: a.TTL == 0, holdForever: a.Persist && a.HoldTTL == 0,
+		fresh: a.Fresh, keep: a.Persist, held: a.Held && !a.Reacquire, reacquire: a.Reacquire, newFence: a.NewFence, queue: a.Queue, refreshOnly: a.Refresh,
 		converts: a.Converts > 0, timed: !a.Issued.IsZero(), labelled: a.Label != "", undoes: len(a.Undo) > 0, within: a.Within != "", handsOver: a.HandOver,
 	}
 }
@@ -30,21 +30,21 @@ func acquireValues(a *engine.Acquire) bson.D {
 		owner = ""
 	}
 	part := engine.Entry{
-		LockID: a.LockID, Label: a.Label, Part: a.Part, Order: a.Order, Mode: a.Mode, State: engine.Part, TTL: a.TTL,
+		LockID: a.LockID, Label: a.Label, Part: a.Part, Order: a.Order, Mode: a.Mode, State: engine.StateRunning, TTL: a.TTL,
 		Owner: owner, Host: a.Host, Comment: a.Comment, Limit: a.Limit, Trace: a.Trace,
 	}
 	values := append(values(a.LockID, a.Part, a.Order, a.Policy), v("late", a.Issued.Add(engine.CommandTimeout)), v("old", a.Converts), v("ttl", a.TTL), v("room", a.Room()),
 		v("who", doc(v("lockId", a.LockID), v("limit", min(a.Room(), engine.Crowd)))))
 	values = append(values, labelValues(a)...)
-	if a.Keep {
+	if a.Persist {
 		kept := part
-		kept.State, kept.TTL, kept.FirstOrder, kept.Within = engine.Kept, a.HoldTTL, a.Order, a.Within
+		kept.State, kept.TTL, kept.FirstOrder, kept.Within = engine.StateKept, a.HoldTTL, a.Order, a.Within
 		values = append(values, v("kept", kept), v("hold", max(a.HoldTTL, a.TTL)))
 		part.Owner, part.Host, part.Comment, part.Limit = "", "", "", 0 // its hold tells
 	}
 	if a.Queue {
 		place := a.Waiter()
-		place.Owner, place.Safe = owner, a.Safe
+		place.Owner, place.NeverVictim = owner, a.NeverVictim
 		if !a.Started.IsZero() {
 			place.Started = &a.Started
 		}
@@ -71,7 +71,7 @@ func (k acquireKind) stages() []bson.D {
 	s.find(k)
 	s.decide(k)
 	s.enter(k)
-	o := outcome{granted: eq("$t.did", engine.Granted), crowd: k.mode == engine.SharedBy, did: "$t.did", about: wasEvicted}
+	o := outcome{granted: eq("$t.did", engine.Granted), crowd: k.mode == engine.Shared, did: "$t.did", about: wasEvicted}
 	if k.queue {
 		o.position = cond(eq("$t.did", engine.Queued), add("$t.at", 1), 0)
 	}
@@ -80,7 +80,7 @@ func (k acquireKind) stages() []bson.D {
 	}
 	if k.labelled { // what has expired beside who joins must not come back
 		o.granted = in("$t.did", list(engine.Granted, engine.Joined))
-		if k.mode == engine.SharedBy { // the limit is for new holds, and the hold's mode counts
+		if k.mode == engine.Shared { // the limit is for new holds, and the hold's mode counts
 			o.who = cond(eq("$t.did", engine.Joined), merge("$t.who", doc(v("limit", cond(in(engine.Exclusive, "$t.o.mode"), 1, engine.Crowd)))), "$t.who")
 		}
 		o.tellsOfRuns()
@@ -107,15 +107,15 @@ func (s *stages) find(k acquireKind) {
 			v("was", first(concat(cond(in("$t.id", "$waiters.lockId"), filter("$waiters", eq(ownPlace, me)), none), claims))))
 	}
 	if k.within {
-		kept := filter("$held", eq(list("$$this.lockId", "$$this.state"), list("$t.within", engine.Kept)))
+		kept := filter("$held", eq(list("$$this.lockId", "$$this.state"), list("$t.within", engine.StateKept)))
 		vars = append(vars, v("around", gt(maxOf(each(kept, "$$this.expiresAt")), "$$NOW")))
 	}
 	s.set(vars...)
 }
 
 var (
-	runs       = eq(list("$$this.part", "$$this.state"), list("$t.part", engine.Part))
-	isOwnClaim = eq(list("$$this.part", "$$this.state"), list("$t.part", engine.Claimed))
+	runs       = eq(list("$$this.part", "$$this.state"), list("$t.part", engine.StateRunning))
+	isOwnClaim = eq(list("$$this.part", "$$this.state"), list("$t.part", engine.StateClaimed))
 )
 
 // nextFence grows although the document may have been made anew: it is never below the time.
@@ -139,8 +139,8 @@ func (s *stages) enter(k acquireKind) {
 		v("g", in("$t.did", list(engine.Granted, engine.Joined))), v("first", maxOf("$t.o.first")),
 		v("new.fence", cond(or(anew...), nextFence, maxOf("$t.a.fence"))),
 	)
-	if k.mode == engine.SharedBy {
-		vars = append(vars, v("new.mode", largest(engine.SharedBy, maxOf("$t.o.mode"))))
+	if k.mode == engine.Shared {
+		vars = append(vars, v("new.mode", largest(engine.Shared, maxOf("$t.o.mode"))))
 	}
 	if k.keep {
 		vars = append(vars, v("k", first(filter("$t.o", isKept))))
@@ -174,7 +174,7 @@ func (s *stages) entries(k acquireKind) expr {
 	rest := expr("$t.a")
 	switch {
 	case k.keep: // attempts that never left do not pile up
-		replaced := in(list("$$this.part", "$$this.state"), list(list(nil, engine.Kept), list("$t.part", engine.Claimed)))
+		replaced := in(list("$$this.part", "$$this.state"), list(list(nil, engine.StateKept), list("$t.part", engine.StateClaimed)))
 		rest = filter("$t.a", and(not(replaced), or(alive, and(holds, not(runs)))))
 	case !k.fresh:
 		rest = filter(rest, not(or(isOwnClaim, and(runs, lte("$$this.expiresAt", "$$NOW")))))
@@ -188,7 +188,7 @@ func (s *stages) entries(k acquireKind) expr {
 	part := doc(v("expiresAt", until("$t.ttl", k.forever)), firstFence)
 	created := expr("$$NOW")
 	if k.converts {
-		old := filter("$t.p", eq(list("$$this.state", "$$this.order"), list(engine.Part, "$t.old")))
+		old := filter("$t.p", eq(list("$$this.state", "$$this.order"), list(engine.StateRunning, "$t.old")))
 		rest = filter(rest, not(in("$$this", old)))
 		created = ifNull(first(each(old, "$$this.createdAt")), created)
 	}
@@ -220,7 +220,7 @@ func (s *stages) entries(k acquireKind) expr {
 	if !k.keep && !k.queue {
 		return cond("$t.g", concat(filter("$held", others), granted), "$held")
 	}
-	refused := in("$t.did", list(engine.Overtaken, engine.Late, engine.OtherRun))
+	refused := in("$t.did", list(engine.Superseded, engine.Late, engine.OtherRun))
 	return cond(refused, "$held", concat(filter("$held", others), cond("$t.g", granted, unchanged)))
 }
 

@@ -21,12 +21,12 @@ func (s *stages) decide(k acquireKind) {
 	overtaken := list(ne(filter("$released", and(ownID, gte("$$this.order", "$t.ord"), k.endedByOwn())), none))
 	if !k.fresh {
 		overtaken = append(overtaken, gt(largest("$t.was.order", maxOf("$t.p.order")), "$t.ord"),
-			in(list(engine.Draining, "$t.ord"), each("$t.p", list("$$this.state", "$$this.order"))))
+			in(list(engine.StateDraining, "$t.ord"), each("$t.p", list("$$this.state", "$$this.order"))))
 	}
 	if k.labelled {
 		overtaken = append(overtaken, isUndone)
 	}
-	outcomes = append(outcomes, or(overtaken...), engine.Overtaken)
+	outcomes = append(outcomes, or(overtaken...), engine.Superseded)
 	if !k.fresh {
 		outcomes = append(outcomes, "$t.was.verdict", engine.Deadlock)
 	}

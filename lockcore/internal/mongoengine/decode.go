@@ -33,14 +33,14 @@ func decode(raw bson.Raw, lockID string) (engine.Document, error) {
 	for _, stored := range lean.Held {
 		of, _ := stored.Lookup("lockId").StringValueOK()
 		state, _ := stored.Lookup("state").StringValueOK()
-		if of != lockID && state != engine.Claimed && state != engine.Draining {
+		if of != lockID && state != engine.StateClaimed && state != engine.StateDraining {
 			continue
 		}
 		var e engine.Entry
 		if err := bson.Unmarshal(stored, &e); err != nil {
 			return d, unreadable(err)
 		}
-		d.Held = append(d.Held, e)
+		d.Entries = append(d.Entries, e)
 	}
 	return d, nil
 }

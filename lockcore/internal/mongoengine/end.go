@@ -17,7 +17,7 @@ func (k renewKind) stages() []bson.D {
 	end := v("expiresAt", largest("$$this.expiresAt", add("$$NOW", "$$this.ttl")))
 	renewed := doc(v("renewedAt", "$$NOW"), end)
 	if k.newTTL {
-		otherwise = cond(eq(filter("$t.a", mine), none), engine.Lost, engine.Overtaken)
+		otherwise = cond(eq(filter("$t.a", mine), none), engine.Lost, engine.Superseded)
 		mine = and(mine, alive)
 		renewed = doc(v("renewedAt", "$$NOW"), v("expiresAt", add("$$NOW", "$t.ttl")), v("ttl", "$t.ttl"))
 	}
@@ -25,7 +25,7 @@ func (k renewKind) stages() []bson.D {
 	own := each("$t.a", choose(mine, merge("$$this", renewed), isKept, merge("$$this", doc(end)), "$$this"))
 	if k.downgrade {
 		alone := eq(filter("$t.a", and(running, ne("$$this.part", "$t.part"))), none)
-		own = each(own, cond(and(holds, alone), merge("$$this", doc(v("mode", engine.SharedBy))), "$$this"))
+		own = each(own, cond(and(holds, alone), merge("$$this", doc(v("mode", engine.Shared))), "$$this"))
 	}
 	s.put(v("held", cond("$t.g", concat(filter("$held", others), own), "$held")))
 	o := outcome{did: cond("$t.g", engine.Granted, otherwise)}
@@ -51,7 +51,7 @@ func (k leaveKind) stages() []bson.D {
 	s.put(v("held", filter("$held", and(not(in("$$this", "$t.a")), lives))), forget, remember)
 	if k.undo {
 		kept := and(ownID, isKept, not("$$this.joined"))
-		last := and(in(engine.Part, "$t.a.state"), eq(filter("$held", and(ownID, running)), none))
+		last := and(in(engine.StateRunning, "$t.a.state"), eq(filter("$held", and(ownID, running)), none))
 		s.set(v("k", cond(last, filter("$held", kept), none)))
 		s.put(v("t.a", concat("$t.a", "$t.k")), v("held", cond(eq("$t.k", none), "$held", filter("$held", not(kept)))))
 	}
@@ -86,7 +86,7 @@ var committed = list("$t.id", "$t.label", "$t.ord")
 
 // drains is which of what a release ends may still trust.
 func (k releaseKind) drains() expr {
-	trusts := in("$$this.state", list(engine.Draining, engine.Part))
+	trusts := in("$$this.state", list(engine.StateDraining, engine.StateRunning))
 	if k.leaving {
 		return and(ne(list("$$this.part", "$$this.order"), list("$t.part", "$t.ord")), trusts)
 	}
@@ -137,7 +137,7 @@ func (withdrawKind) stages() []bson.D {
 }
 
 // released is what a release tells of. What drained before had ended already, and goes on draining.
-var released = v("t.a", filter("$t.a", ne("$$this.state", engine.Draining)))
+var released = v("t.a", filter("$t.a", ne("$$this.state", engine.StateDraining)))
 
 // lives is false for draining parts whose time is up, and for claims whose place is given up.
 var lives = or(holds, stillStood)
@@ -149,7 +149,7 @@ var stillStood = gt(largest("$$this.expiresAt", "$$this.place"), "$$NOW")
 // waits, in the queue, whose items have no state.
 var (
 	heldAndQueue = concat("$held", cond(in("$t.id", "$waiters.lockId"), "$waiters", none))
-	queued       = lte("$$this.state", engine.Claimed)
+	queued       = lte("$$this.state", engine.StateClaimed)
 	// forget keeps the places that are not in it.
 	forget = v("waiters", cond(in("$t.id", "$waiters.lockId"), filter("$waiters", not(in("$$this", "$t.a"))), "$waiters"))
 )

@@ -18,7 +18,7 @@ var (
 	NextFence      expr = nextFence
 	FenceAlone     expr = add("$fence", int64(1))
 	Drained        expr = drained
-	EndsAtOnce     expr = doc(v("state", engine.Draining), v("expiresAt", "$$NOW"))
+	EndsAtOnce     expr = doc(v("state", engine.StateDraining), v("expiresAt", "$$NOW"))
 	DrainedToEnd   expr = doc(drained[0], v("expiresAt", op("$min", "$$this.expiresAt", add("$$NOW", "$$this.ttl"))))
 	ExclusiveEntry expr = exclusive
 	FreshQueue     expr = fresh.Value
@@ -27,7 +27,7 @@ var (
 	TwiceAsLong    expr = twiceAsLong
 	Before         expr = op("$slice", "$waiters", "$t.at")
 	CutsOffPart    expr = cond(runs, drained, nil)
-	WasCutOff      expr = in(list(engine.Draining, "$t.ord"), each("$t.p", list(item("state"), item("order"))))
+	WasCutOff      expr = in(list(engine.StateDraining, "$t.ord"), each("$t.p", list(item("state"), item("order"))))
 	TooLate        expr = tooLate
 	NotJoined      expr = not(item("joined"))
 	OfHold         expr = ofHold

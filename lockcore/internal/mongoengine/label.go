@@ -35,7 +35,7 @@ var (
 	// cutOff is what becomes of a running or draining part that is cut off.
 	cutOff = append(slices.Clone(drained), v("lockId", "$t.cut"), v("mode", engine.Exclusive))
 	// besideWithin is which entries are neither the party's own nor kept around the request.
-	besideWithin = and(others, ne(list("$$this.lockId", "$$this.state"), list("$t.within", engine.Kept)))
+	besideWithin = and(others, ne(list("$$this.lockId", "$$this.state"), list("$t.within", engine.StateKept)))
 	// around is which entries are of the lock ID around a request that is let in, as long as that
 	// one keeps the resource.
 	around = and("$t.around", "$t.g", eq("$$this.lockId", "$t.within"))
@@ -59,12 +59,12 @@ func (s *stages) speak(k acquireKind) {
 	s.set(v("out", cond(goes, filter(concat("$held", "$waiters"), and(ownID, leaves)), none)), v("goes", goes))
 	s.set(v("before", first(filter("$t.out", otherLabel))))
 	passesOn := cond(isKept, doc(v("label", "$t.label"), v("fence", nextFence), v("order", int64(0)), v("firstOrder", int64(0)), v("handed", false)), cutOff)
-	stays := or(not(in("$$this", "$t.out")), isKept, and(gt("$$this.state", engine.Claimed), alive))
+	stays := or(not(in("$$this", "$t.out")), isKept, and(gt("$$this.state", engine.StateClaimed), alive))
 	fields := doc(
 		v("held", cond(eq("$t.out", none), "$held",
 			each(filter("$held", stays), cond(in("$$this", "$t.out"), merge("$$this", passesOn), "$$this")))),
 		v("waiters", cond(eq("$t.out", none), "$waiters", filter("$waiters", not(in("$$this", "$t.out"))))),
-		v("fence", cond(in(engine.Kept, "$t.out.state"), nextFence, "$fence")))
+		v("fence", cond(in(engine.StateKept, "$t.out.state"), nextFence, "$fence")))
 	if k.undoes {
 		kept := filter(ifNull("$undone", none), not(and(ownID, in("$$this.part", "$t.undo"))))
 		added := each("$t.undo", doc(v("lockId", "$t.id"), v("part", "$$this")))

@@ -66,7 +66,7 @@ func (m *model) freshly(pick func(int) int, op engine.Acquire) engine.Acquire {
 		return again
 	}
 	m.parts++
-	op.Fresh, op.Keep, op.Queue, op.Refresh, op.Part = true, false, false, false, fmt.Sprint("fresh/", m.parts)
+	op.Fresh, op.Persist, op.Queue, op.Refresh, op.Part = true, false, false, false, fmt.Sprint("fresh/", m.parts)
 	op.Converts = 0
 	m.fresh = op
 	return op

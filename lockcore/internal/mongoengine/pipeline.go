@@ -36,7 +36,7 @@ func (e *Engine) Renew(ctx context.Context, op engine.Renew) (engine.Document, e
 // withRecords reads the records for an answer that is about them. Other answers leave them out.
 func (e *Engine) withRecords(ctx context.Context) func(engine.Document, error) (engine.Document, error) {
 	return func(d engine.Document, err error) (engine.Document, error) {
-		if err != nil || (d.Last.Outcome != engine.Lost && d.Last.Outcome != engine.Overtaken) {
+		if err != nil || (d.Last.Outcome != engine.Lost && d.Last.Outcome != engine.Superseded) {
 			return d, err
 		}
 		now, err := e.Read(ctx, d.ID)

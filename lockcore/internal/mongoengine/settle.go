@@ -26,8 +26,8 @@ var (
 	// ownPart is the own part, or its claim or place. The part of a kept hold is null, so that it is
 	// nobody's.
 	ownPart   = eq("$$this.part", "$t.part")
-	running   = eq("$$this.state", engine.Part)
-	isKept    = eq("$$this.state", engine.Kept)
+	running   = eq("$$this.state", engine.StateRunning)
+	isKept    = eq("$$this.state", engine.StateKept)
 	ownPlace  = list("$$this.lockId", "$$this.part")
 	me        = list("$t.id", "$t.part")
 	exclusive = eq("$$this.mode", engine.Exclusive)
@@ -93,7 +93,7 @@ func (s *stages) settle(o outcome) {
 
 // besideHead is which entries are not kept by the lock ID that the first of those who wait lives
 // within.
-var besideHead = ne(list("$$this.lockId", "$$this.state"), list(on("$let", doc(v("vars", doc(v("head", first("$t.w")))), v("in", "$$head.within"))), engine.Kept))
+var besideHead = ne(list("$$this.lockId", "$$this.state"), list(on("$let", doc(v("vars", doc(v("head", first("$t.w")))), v("in", "$$head.within"))), engine.StateKept))
 
 // claims are those of w who are granted claims: none beside what is exclusive, not even their own
 // party's; one if the first lives within a hold; else as many as there is room for of those with
@@ -148,7 +148,7 @@ func together(lists ...expr) expr {
 func (s *stages) store(o outcome) []bson.D {
 	s.settle(o)
 	claim := merge("$$this", doc(
-		v("state", engine.Claimed), v("expiresAt", claimEnd), v("claimedAt", "$$NOW"), v("place", "$$this.expiresAt"), v("overdueAt", nil),
+		v("state", engine.StateClaimed), v("expiresAt", claimEnd), v("claimedAt", "$$NOW"), v("place", "$$this.expiresAt"), v("overdueAt", nil),
 		v("after", after(together(o.ended, o.left, "$t.x")))))
 	record := doc(v("lockId", "$$this.lockId"), v("label", "$$this.label"), v("fence", "$$this.first"), v("at", "$$NOW"), v("by", "$t.to.lockId"))
 	lost := expr("$t.x")
@@ -177,7 +177,7 @@ func (s *stages) store(o outcome) []bson.D {
 var claimEnd = add("$$NOW", largest("$t.claim", "$$this.claimTTL"))
 
 // tells is which entries tell of a hold, or drain for one that has ended.
-var tells = or("$$this.createdAt", eq("$$this.state", engine.Draining))
+var tells = or("$$this.createdAt", eq("$$this.state", engine.StateDraining))
 
 // after is the first of the entries that tells of a hold, or drains, as those who waited for it
 // remember it; missing if there is none. Only claims mention it, so that a queue alone pays for it.
@@ -192,11 +192,11 @@ var idleAt = on("$dateTrunc", doc(
 
 // attn is what stands beside plain holds: by their states, and those who wait or are granted claims
 // by their modes.
-var attn = op("$setDifference", concat("$held.state", "$t.c.mode", op("$slice", "$waiters.mode", 1)), list(engine.Part))
+var attn = op("$setDifference", concat("$held.state", "$t.c.mode", op("$slice", "$waiters.mode", 1)), list(engine.StateRunning))
 
 func lastOf(items expr, n int) expr { return op("$slice", items, -n) }
 
 // drained is an entry that is cut off: it keeps others out until its promise ends, or without end
 // for EndlessTTL. A promise with an end is never shortened, although $$NOW may lie before the time
 // of the grant: hence twice the TTL.
-var drained = doc(v("state", engine.Draining), v("expiresAt", op("$min", "$$this.expiresAt", op("$add", "$$NOW", "$$this.ttl", "$$this.ttl", engine.EndlessTTL.Milliseconds()))))
+var drained = doc(v("state", engine.StateDraining), v("expiresAt", op("$min", "$$this.expiresAt", op("$add", "$$NOW", "$$this.ttl", "$$this.ttl", engine.EndlessTTL.Milliseconds()))))

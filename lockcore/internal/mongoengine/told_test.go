@@ -46,11 +46,11 @@ func TestWhatIsNotKnownOfAHoldThatEndedIsAbsent(t *testing.T) {
 	_, err = h.Renew(t.Context(), engine.Renew{Policy: policy, Resource: "nothing", LockID: "a", Part: "p", Order: 1})
 	require.NoError(t, err)
 	claim := held("nothing")[0]
-	require.Equal(t, engine.Claimed, claim["state"])
+	require.Equal(t, engine.StateClaimed, claim["state"])
 	require.NotContains(t, claim, "after")
 	acquire("nothing", "b")
 	part := held("nothing")[0]
-	require.Equal(t, engine.Part, part["state"])
+	require.Equal(t, engine.StateRunning, part["state"])
 	require.Contains(t, part, "claimedAt")
 	require.NotContains(t, part, "after")
 }

@@ -151,7 +151,7 @@ func (a *actor) acquire(req lockcore.Request, patient bool) *lockcore.Session {
 // keep takes down that the actor was given a session.
 func (a *actor) keep(s *lockcore.Session, req lockcore.Request) *lockcore.Session {
 	if s != nil {
-		a.w.holds(a, a.p, req.LockID, s, req.Keep)
+		a.w.holds(a, a.p, req.LockID, s, req.Persist)
 	}
 	return s
 }

@@ -93,7 +93,7 @@ func (w *world) newCircles(mustEnd bool) *circles {
 				continue
 			}
 			s := &stander{key: key, owner: owner, d: d, w: q, ahead: ahead}
-			s.gone = mustEnd && q.Mode == engine.SharedBy && q.Limit > 1
+			s.gone = mustEnd && q.Mode == engine.Shared && q.Limit > 1
 			c.waits, ahead = append(c.waits, s), append(ahead, s)
 		}
 	}
@@ -115,8 +115,8 @@ func (c *circles) goOn() {
 // ownerOf is the owner of an entry. A kept hold tells it for the parts of its lock ID.
 func ownerOf(d *engine.Document, e *engine.Entry) string {
 	owner := e.Owner
-	for i := range d.Held {
-		if k := &d.Held[i]; k.LockID == e.LockID && k.State == engine.Kept && e.CreatedAt == nil {
+	for i := range d.Entries {
+		if k := &d.Entries[i]; k.LockID == e.LockID && k.State == engine.StateKept && e.CreatedAt == nil {
 			owner = cmp.Or(owner, k.Owner)
 		}
 	}
@@ -138,9 +138,9 @@ func (c *circles) obstacles(s *stander) []string {
 		return nil
 	}
 	others := map[string]string{}
-	for i := range s.d.Held {
-		e := &s.d.Held[i]
-		if e.LockID == s.w.LockID || !e.Counts(party, now) || e.State == engine.Draining || !c.stands(s.d, e) {
+	for i := range s.d.Entries {
+		e := &s.d.Entries[i]
+		if e.LockID == s.w.LockID || !e.Counts(party, now) || e.State == engine.StateDraining || !c.stands(s.d, e) {
 			continue
 		}
 		others[e.LockID] = ownerOf(s.d, e)
@@ -178,7 +178,7 @@ func (c *circles) obstacles(s *stander) []string {
 // stands reports whether an entry stands as long as its owner waits for something. A running part of a workflow ends by
 // itself, unless its own step waits for more locks.
 func (c *circles) stands(d *engine.Document, e *engine.Entry) bool {
-	if e.Label == "" || e.State != engine.Part {
+	if e.Label == "" || e.State != engine.StateRunning {
 		return c.stays[ownerOf(d, e)]
 	}
 	return slices.ContainsFunc(c.waits, func(o *stander) bool { return !o.gone && o.w.LockID == e.LockID && o.w.Part == e.Part })

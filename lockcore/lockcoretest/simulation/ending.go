@@ -47,8 +47,8 @@ func (w *world) keptFirmly(lockID string) []string {
 	var out []string
 	for _, r := range w.plan.resources {
 		d := w.db.Document(r)
-		if slices.ContainsFunc(d.Held, func(e engine.Entry) bool {
-			return e.LockID == lockID && e.State == engine.Kept && e.ExpiresAt.After(time.Now().Add(15*time.Second))
+		if slices.ContainsFunc(d.Entries, func(e engine.Entry) bool {
+			return e.LockID == lockID && e.State == engine.StateKept && e.ExpiresAt.After(time.Now().Add(15*time.Second))
 		}) {
 			out = append(out, r)
 		}
@@ -173,8 +173,8 @@ func (w *world) nothingIsLeft() {
 	}
 	for _, r := range w.plan.resources {
 		d := w.db.Document(r)
-		for i := range d.Held {
-			if e := &d.Held[i]; e.State != engine.Kept && lives(e, time.Now()) {
+		for i := range d.Entries {
+			if e := &d.Entries[i]; e.State != engine.StateKept && lives(e, time.Now()) {
 				left(partKey{r, e.LockID, e.Part}, e.State+" entry")
 			}
 		}
@@ -190,8 +190,8 @@ func (w *world) nothingIsLeft() {
 func (w *world) bury() {
 	for _, r := range w.plan.resources {
 		d := w.db.Document(r)
-		for _, e := range d.Held {
-			if e.State == engine.Claimed || e.TTL != 0 || !lives(&e, time.Now()) || !w.died(e.LockID) {
+		for _, e := range d.Entries {
+			if e.State == engine.StateClaimed || e.TTL != 0 || !lives(&e, time.Now()) || !w.died(e.LockID) {
 				continue
 			}
 			w.mourn(e.LockID)

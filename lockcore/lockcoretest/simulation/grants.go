@@ -9,9 +9,9 @@ import (
 // grantsAreDue checks each grant of a write: a claim, or a new hold without one.
 func (w *world) grantsAreDue(c *command, before, after *engine.Document) {
 	w.placesStay(before, after)
-	for i := range after.Held {
-		e := &after.Held[i]
-		if e.State == engine.Kept || e.State == engine.Draining || !isNew(before, after.At, e) {
+	for i := range after.Entries {
+		e := &after.Entries[i]
+		if e.State == engine.StateKept || e.State == engine.StateDraining || !isNew(before, after.At, e) {
 			continue
 		}
 		w.limitHolds(c, before, after, e)
@@ -22,8 +22,8 @@ func (w *world) grantsAreDue(c *command, before, after *engine.Document) {
 // isNew reports whether a write granted an entry: neither the request nor its lock ID had anything before, and no claim
 // stood for it.
 func isNew(before *engine.Document, now time.Time, e *engine.Entry) bool {
-	for i := range before.Held {
-		b := &before.Held[i]
+	for i := range before.Entries {
+		b := &before.Entries[i]
 		if b.LockID == e.LockID && (b.Holds() || (b.Part == e.Part && (b.State == e.State || lives(b, now)))) {
 			return false
 		}
@@ -38,10 +38,10 @@ func (w *world) limitHolds(c *command, before, after *engine.Document, e *engine
 	}
 	others := map[string]bool{}
 	within := withinOf(c, before, e)
-	for i := range after.Held {
-		o := &after.Held[i]
-		later := e.State == engine.Part && o.State == engine.Claimed && isNew(before, after.At, o)
-		around := within != "" && o.State == engine.Kept && o.LockID == within
+	for i := range after.Entries {
+		o := &after.Entries[i]
+		later := e.State == engine.StateRunning && o.State == engine.StateClaimed && isNew(before, after.At, o)
+		around := within != "" && o.State == engine.StateKept && o.LockID == within
 		if o.LockID != e.LockID && !around && lives(o, after.At) && !later {
 			others[o.LockID] = true
 		}
@@ -115,8 +115,8 @@ func (w *world) lostStaysLost(c *command, before, after *engine.Document) {
 			w.losses[key] = max(w.losses[key], e.Fence)
 		}
 	}
-	for i := range after.Held {
-		e := &after.Held[i]
+	for i := range after.Entries {
+		e := &after.Entries[i]
 		if fence, told := w.losses[partKey{resource: after.ID, lockID: e.LockID}]; told && e.Holds() && after.HoldFence(e.LockID) <= fence {
 			w.broken("I8", e.LockID, "%s was told that it has lost %s, and holds it with the fence %d", e.LockID, after.ID, after.HoldFence(e.LockID))
 		}

@@ -112,7 +112,7 @@ func standsOn(d engine.Document) []string {
 		}
 		return fmt.Sprintf("%d ms left", time.Until(t).Milliseconds())
 	}
-	for _, e := range d.Held {
+	for _, e := range d.Entries {
 		out = append(out, fmt.Sprintf("then %s: %s %s %s/%d fence %d, %s", d.ID, e.State, e.Mode, e.LockID, e.Order, e.Fence, left(e.ExpiresAt)))
 	}
 	for i, q := range d.Waiters {

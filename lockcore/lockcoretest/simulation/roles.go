@@ -129,7 +129,7 @@ func climbing(a *actor) {
 // lasting holds for long, with a TTL of whatever length.
 func lasting(a *actor) {
 	if a.d.chance(0.04) {
-		s := a.p.locker.Keep(a.ctx, nil)
+		s := a.p.locker.Renewing(a.ctx, nil)
 		a.w.owns(s)
 		a.work()
 		_ = s.Leave(a.ctx)

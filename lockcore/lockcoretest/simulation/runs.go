@@ -68,7 +68,7 @@ func (r *run) oneStep() bool {
 	rs, _ := r.resources(0.3, true)
 	req := r.request(rs, "step")
 	if r.d.chance(0.3) {
-		req.LockID, req.Within, req.Keep = fmt.Sprintf("%s/%s", r.lockID, req.Part), r.lockID, false
+		req.LockID, req.Within, req.Persist = fmt.Sprintf("%s/%s", r.lockID, req.Part), r.lockID, false
 	} else {
 		r.steps = append(r.steps, req)
 	}
@@ -88,7 +88,7 @@ func (r *run) oneStep() bool {
 func (r *run) request(rs []lockcore.Resource, kind string) lockcore.Request {
 	r.schedule++
 	return lockcore.Request{
-		LockID: r.lockID, Run: r.label, Part: fmt.Sprintf("%s/%s%d", r.label, kind, r.schedule), Resources: rs, Keep: true, Owner: r.owner,
+		LockID: r.lockID, Run: r.label, Part: fmt.Sprintf("%s/%s%d", r.label, kind, r.schedule), Resources: rs, Persist: true, Owner: r.owner,
 		Order: lockcore.Order{Schedule: r.schedule, Attempt: 1}, MaxWait: inlineWait,
 	}
 }

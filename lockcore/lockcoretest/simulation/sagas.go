@@ -12,12 +12,12 @@ import (
 // parking is a saga's place in a queue, while it waits without a process.
 type parking struct {
 	began time.Time
-	turn  chan lockcore.Turn
+	turn  chan lockcore.Wakeup
 }
 
 // turn is what every process calls when it knows of a turn. One of a closed run is given back, as the wakers of a worker do.
 // An attempt of that run may still be on its way to take it up.
-func (w *world) turn(p *process, t lockcore.Turn) {
+func (w *world) turn(p *process, t lockcore.Wakeup) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed[t.Run] && t.Deadlock == "" {
@@ -60,7 +60,7 @@ func saga(a *actor) {
 
 // step runs a step until it is done, and reports whether it is.
 func (a *actor) step(rs []lockcore.Resource, held map[string]bool) bool {
-	req := lockcore.Request{LockID: a.lockID, Part: fmt.Sprintf("step%d", a.schedule), Resources: rs, Keep: true}
+	req := lockcore.Request{LockID: a.lockID, Part: fmt.Sprintf("step%d", a.schedule), Resources: rs, Persist: true}
 	for attempt := uint32(1); attempt < 60 && !a.w.over(); attempt++ {
 		req.Order = lockcore.Order{Schedule: a.schedule, Attempt: attempt}
 		p := a.anyProcess()
@@ -121,7 +121,7 @@ func (a *actor) attempt(p *process, req lockcore.Request, work time.Duration, do
 		done <- err
 		return
 	}
-	s := p.locker.Keep(a.ctx, leases)
+	s := p.locker.Renewing(a.ctx, leases)
 	a.w.holds(a, p, req.LockID, s, true)
 	p.sleep(work)
 	a.w.ends(s)
@@ -135,7 +135,7 @@ func (a *actor) attempt(p *process, req lockcore.Request, work time.Duration, do
 // park waits in the queue without a process, and reports whether to enter again.
 func (a *actor) park(req lockcore.Request, at string, held map[string]bool) bool {
 	key := partKey{at, req.LockID, req.Part}
-	place := &parking{began: time.Now(), turn: make(chan lockcore.Turn, 1)}
+	place := &parking{began: time.Now(), turn: make(chan lockcore.Wakeup, 1)}
 	a.w.mu.Lock()
 	a.w.parked[key] = place
 	a.w.mu.Unlock()
@@ -154,7 +154,7 @@ func (a *actor) park(req lockcore.Request, at string, held map[string]bool) bool
 	one.Resources = slices.DeleteFunc(slices.Clone(req.Resources), func(r lockcore.Resource) bool { return r.Name != at })
 	for !a.w.over() {
 		p := a.anyProcess()
-		p.locker.Tend(at)
+		p.locker.WatchFor(at)
 		ctx, c := a.begin(a.ctx, p, "recheck "+at, false)
 		var after time.Duration
 		err := a.within(12*time.Second, func() (err error) {
@@ -234,7 +234,7 @@ func (a *actor) commit() {
 // keeping takes holds that stand, beside others of its lock ID.
 func keeping(a *actor) {
 	rs, _ := a.resources(0.6, false)
-	req := lockcore.Request{LockID: a.lockID, Resources: rs, Keep: true}
+	req := lockcore.Request{LockID: a.lockID, Resources: rs, Persist: true}
 	if a.d.chance(0.6) {
 		ctx, c := a.begin(a.ctx, a.p, "try, to keep, "+names(rs), false)
 		c.takes = true

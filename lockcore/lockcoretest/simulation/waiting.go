@@ -132,16 +132,16 @@ func (w *world) everyWaiterGetsItsTurn() {
 // exclusivelyHeld reports whether an exclusive entry stands. Beside it nobody is granted a claim, not even its own party,
 // which waits until what drains of it has ended: see "No claims beside an exclusive holder" in docs/internals.md.
 func exclusivelyHeld(d *engine.Document, q *engine.Waiter) bool {
-	return slices.ContainsFunc(d.Held, func(e engine.Entry) bool {
-		around := q.Within != "" && e.LockID == q.Within && e.State == engine.Kept
+	return slices.ContainsFunc(d.Entries, func(e engine.Entry) bool {
+		around := q.Within != "" && e.LockID == q.Within && e.State == engine.StateKept
 		return e.Mode == engine.Exclusive && lives(&e, d.At) && !around
 	})
 }
 
 // joins reports whether the request's lock ID holds what it asks for.
 func joins(d *engine.Document, q *engine.Waiter) bool {
-	for i := range d.Held {
-		if e := &d.Held[i]; e.LockID == q.LockID && e.Holds() && lives(e, d.At) && engine.Covers(e.Mode, q.Mode) {
+	for i := range d.Entries {
+		if e := &d.Entries[i]; e.LockID == q.LockID && e.Holds() && lives(e, d.At) && engine.Covers(e.Mode, q.Mode) {
 			return true
 		}
 	}

@@ -100,7 +100,7 @@ func newWorld(seed uint64, p *plan) *world {
 			panic(err)
 		}
 		p.locker = l
-		w.hush = append(w.hush, l.OnTurn(func(t lockcore.Turn) { w.turn(p, t) }))
+		w.hush = append(w.hush, l.OnWakeup(func(t lockcore.Wakeup) { w.turn(p, t) }))
 		w.procs = append(w.procs, p)
 	}
 	return w

@@ -114,8 +114,8 @@ func (w *world) register(c *command, after *engine.Document) {
 			}
 		}
 	}
-	for i := range after.Held {
-		e := &after.Held[i]
+	for i := range after.Entries {
+		e := &after.Entries[i]
 		key := keyOf(after.ID, e)
 		if _, known := w.made[key]; !known && e.Holds() {
 			w.made[key] = time.Now()
@@ -124,7 +124,7 @@ func (w *world) register(c *command, after *engine.Document) {
 }
 
 func keyOf(resource string, e *engine.Entry) entryKey {
-	if e.State == engine.Kept {
+	if e.State == engine.StateKept {
 		return entryKey{partKey{resource, e.LockID, ""}, 0}
 	}
 	return entryKey{partKey{resource, e.LockID, e.Part}, e.Order}
@@ -151,8 +151,8 @@ func (w *world) copiesChangeNothing(c *command, before, after *engine.Document) 
 		return
 	}
 	stood := map[entryKey]bool{}
-	for i := range before.Held {
-		if e := &before.Held[i]; lives(e, before.At) {
+	for i := range before.Entries {
+		if e := &before.Entries[i]; lives(e, before.At) {
 			stood[keyOf(before.ID, e)] = true
 		}
 	}
@@ -160,11 +160,11 @@ func (w *world) copiesChangeNothing(c *command, before, after *engine.Document) 
 	for _, q := range before.Waiters {
 		places[q.LockID+"/"+q.Part] = true
 	}
-	for i := range after.Held {
-		e := &after.Held[i]
+	for i := range after.Entries {
+		e := &after.Entries[i]
 		mine := e.LockID == op.LockID && e.Order == op.Order && e.Part == op.Part
-		turn := e.State == engine.Claimed && places[e.LockID+"/"+e.Part] // any write may have granted it its claim
-		if mine && e.State != engine.Draining && lives(e, after.At) && !turn && !stood[keyOf(after.ID, e)] {
+		turn := e.State == engine.StateClaimed && places[e.LockID+"/"+e.Part] // any write may have granted it its claim
+		if mine && e.State != engine.StateDraining && lives(e, after.At) && !turn && !stood[keyOf(after.ID, e)] {
 			w.broken("I6", op.LockID, "a command of %s for %s that is %v old was granted", op.LockID, after.ID, time.Since(c.sent).Round(time.Millisecond))
 		}
 	}
@@ -179,13 +179,13 @@ func (w *world) copiesChangeNothing(c *command, before, after *engine.Document) 
 // was there when the command first took effect.
 func (w *world) endsAreMeant(c *command, before, after *engine.Document) {
 	stands := map[entryKey]bool{}
-	for i := range after.Held {
-		if e := &after.Held[i]; e.Holds() {
+	for i := range after.Entries {
+		if e := &after.Entries[i]; e.Holds() {
 			stands[keyOf(after.ID, e)] = true
 		}
 	}
-	for i := range before.Held {
-		e := &before.Held[i]
+	for i := range before.Entries {
+		e := &before.Entries[i]
 		key := keyOf(before.ID, e)
 		if !e.Holds() || stands[key] {
 			continue
@@ -198,7 +198,7 @@ func (w *world) endsAreMeant(c *command, before, after *engine.Document) {
 		if why := w.meant(c, e, made); why != "" {
 			w.broken("I5", e.LockID, "%s ended %s of %s on %s: %s", c, e.State, e.LockID, before.ID, why)
 		}
-		if e.State == engine.Kept {
+		if e.State == engine.StateKept {
 			w.forgetRelied(before.ID, e.LockID)
 		}
 	}
@@ -217,18 +217,18 @@ func (w *world) meant(c *command, e *engine.Entry, made time.Time) string {
 		case op.Label != "" && (e.Label != op.Label || slices.Contains(op.Undo, e.Part)):
 			return ""
 		}
-		if e.State == engine.Kept || e.Part != op.Part || e.Order >= op.Order {
+		if e.State == engine.StateKept || e.Part != op.Part || e.Order >= op.Order {
 			return "it is not an earlier request of the same part"
 		}
 	case engine.Leave:
 		if op.Label != e.Label {
 			return "it is that of another run"
 		}
-		if e.State == engine.Part && (e.Part != op.Part || e.Order != op.Order) {
+		if e.State == engine.StateRunning && (e.Part != op.Part || e.Order != op.Order) {
 			return "it is another part"
 		}
 		for p := range w.relied {
-			if e.State == engine.Kept && p.resource == op.Resource && p.lockID == op.LockID && p.part != op.Part {
+			if e.State == engine.StateKept && p.resource == op.Resource && p.lockID == op.LockID && p.part != op.Part {
 				return "another part of the lock ID was told that it holds, and relies on it"
 			}
 		}

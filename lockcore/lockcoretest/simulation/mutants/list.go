@@ -64,7 +64,7 @@ var mutants = []mutant{
 		{"lockcore/internal/mongoengine/layout.go", "	return &engine.LayoutError{Collection: e.coll.Name(), Found: found, Help: \"Use a collection of its own for these locks.\"}", "	_ = found\n	return nil"},
 	}, in: engineTests, tests: "TestAnotherLayoutIsRefused"},
 	{defect: "5", what: "a request that gives up undoes a hold that another part has joined", edits: []edit{
-		{"lockcore/lockcoretest/spec_end.go", "e.State == engine.Kept && !e.Joined", "e.State == engine.Kept"},
+		{"lockcore/lockcoretest/spec_end.go", "e.State == engine.StateKept && !e.Joined", "e.State == engine.StateKept"},
 	}, in: engineTests, tests: "TestRequestThatGivesUpLeavesAHoldThatAnotherEntered", simulated: true},
 	{defect: "6", what: "what a request that gave up has left is not cleaned up later", edits: []edit{
 		{"lockcore/close.go", "			l.cleanLater(ctx, lease, cleanupPause)\n", ""},
