@@ -123,7 +123,7 @@ type Request struct {
 	First bool `json:"first,omitempty"`
 	// TTL is how long the part may be silent: 100 ms or more, or Forever. Defaults to Config.TTL.
 	TTL time.Duration `json:"ttl,omitempty"`
-	// Keep lets the hold stand when its last part has left, until it is released or HoldTTL has passed
+	// Persist lets the hold stand when its last part has left, until it is released or HoldTTL has passed
 	// without a sign of life. Without it, the hold ends with its last part.
 	Persist bool `json:"persist,omitempty"`
 	// HoldTTL, with Persist, is how long the hold may stand with no part and no sign of life: 100 ms or

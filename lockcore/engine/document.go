@@ -16,7 +16,7 @@ type Document struct {
 	At time.Time `bson:"at"`
 	// Fence is the highest fence that was given.
 	Fence int64 `bson:"fence"`
-	// Held is who holds, who drains, and who was granted a claim.
+	// Entries are who holds, who drains, and who was granted a claim.
 	Entries []Entry `bson:"held"`
 	// Waiters is the queue, first come first.
 	Waiters []Waiter `bson:"waiters"`
