@@ -197,12 +197,12 @@ func TestAPlaceIsKeptWithoutAnyoneAskingForIt(t *testing.T) {
 	require.ErrorIs(t, err, lockcore.ErrBusy)
 	place := lockcore.Lease{Resource: "r", LockID: "b", Run: "run", Part: req.Part, Order: req.Order}
 	waiter := func() engine.Waiter { return p.engine.Document("r").Waiters[0] }
-	for _, after := range []time.Duration{time.Minute, 50 * time.Minute, 50 * time.Minute} { // it is passed over from 4 min on
+	for _, after := range []time.Duration{time.Minute, 23 * time.Hour, 23 * time.Hour} { // it is passed over from 4 min on
 		clock.Advance(after)
 		before := waiter()
 		require.NoError(t, p.KeepPlace(t.Context(), place))
 		now := waiter()
-		require.WithinDuration(t, clock.Now().Add(time.Hour), now.ExpiresAt, time.Second)
+		require.WithinDuration(t, clock.Now().Add(24*time.Hour), now.ExpiresAt, time.Second)
 		require.WithinDuration(t, before.OverdueAt, now.OverdueAt, time.Second)
 		now.ExpiresAt, now.OverdueAt = before.ExpiresAt, before.OverdueAt
 		require.Equal(t, before, now)

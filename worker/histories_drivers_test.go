@@ -54,10 +54,7 @@ func lostBetweenSteps(t *testing.T, b *bundle, start func() client.WorkflowRun) 
 	t.Helper()
 	run := start()
 	b.untilEvent(t, run, enumspb.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
-	_, err := b.locker.ReleaseHeld(t.Context(), lockcore.Release{Force: true,
-		LockID: lockID(run), Resources: []string{account.Name}, Reason: "an operator wanted it",
-	})
-	require.NoError(t, err)
+	b.forceRelease(t, run)
 	require.NoError(t, b.client.SignalWorkflow(t.Context(), run.GetID(), run.GetRunID(), "go", nil))
 	return run
 }

@@ -44,7 +44,7 @@ func TestARoundDoesWhatTemporalSays(t *testing.T) {
 		elapse(59 * time.Minute)
 		for resource, want := range map[string][]string{
 			"open": {"ns/open holding"}, "closed": nil, "closed too": nil, "missing": nil, "newer": {"ns/open holding"},
-			"another namespace's": nil, "runs": {"ns/closed holding"},
+			"another namespace's": nil, "runs": {"ns/closed holding", "other/w waiting"},
 		} {
 			require.Equal(t, want, w.on(t, resource), resource)
 		}

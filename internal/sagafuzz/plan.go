@@ -134,11 +134,12 @@ func NewPlan(seed uint64) Plan {
 	plan := Plan{Seed: seed}
 	count := 50 + p.IntN(30)
 	if p.one(20) {
-		count = 200
+		count = 196
 	}
 	for i := range count {
 		plan.Workflows = append(plan.Workflows, p.workflow(i))
 	}
+	plan.Workflows = append(plan.Workflows, p.directed(count)...)
 	if p.calm {
 		return plan
 	}
