@@ -164,10 +164,9 @@ func (p *planner) span(from, to int) time.Duration {
 func (p *planner) workflow(i int) Workflow {
 	p.nodes, p.last = 0, ""
 	w := Workflow{ID: fmt.Sprintf("w%d", i)}
-	switch {
-	case p.one(12): // one saga, so that what is handed over is asked for first by the next run
+	if p.one(12) { // one saga, so that what is handed over is asked for first by the next run
 		w.Input = Input{Body: p.saga(1), Again: 1 + p.IntN(2), HandOver: p.one(2)}
-	default:
+	} else {
 		w.Input.Body = p.node(Seq)
 		for range 1 + p.IntN(2) {
 			w.Input.Body.Children = append(w.Input.Body.Children, p.top())
