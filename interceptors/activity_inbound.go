@@ -179,8 +179,8 @@ const clocksApart = time.Minute
 // the step was scheduled.
 //
 // Of a compensation it is the part that it undoes, which asked for the same resources: if the party
-// has not held this one since the workflow began, that step never ran. Of a run that was reset this
-// is not known, since the run before may have released what it held.
+// has not held this one since the workflow began, no worker with Lockstep ran that step. Of a run
+// that was reset this is not known, since the run before may have released what it held.
 func neverRan(ctx context.Context, guard protocol.Guard, err error) string {
 	var (
 		busy     *lockcore.BusyError
@@ -196,14 +196,17 @@ func neverRan(ctx context.Context, guard protocol.Guard, err error) string {
 	if since.IsZero() {
 		return ""
 	}
+	info := activity.GetInfo(ctx)
+	if guard.Run != info.WorkflowExecution.RunID {
+		return ""
+	}
 	if guard.Undoes != "" {
 		if guard.Before != "" || !since.Before(guard.Started.Add(-clocksApart)) {
 			return ""
 		}
 		return guard.Undoes
 	}
-	info := activity.GetInfo(ctx)
-	if info.Attempt != 1 || guard.Run != info.WorkflowExecution.RunID || !since.Before(info.ScheduledTime.Add(-clocksApart)) {
+	if info.Attempt != 1 || !since.Before(info.ScheduledTime.Add(-clocksApart)) {
 		return ""
 	}
 	return guard.Part

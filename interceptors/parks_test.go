@@ -19,8 +19,9 @@ func TestAStepSaysThatItNeverRanOnlyIfThatIsKnown(t *testing.T) {
 	own, reset := sagaGuard(), sagaGuard()
 	own.Run, reset.Run = "default-test-run-id", "the run before a reset"
 	long := time.Now().Add(-time.Hour)
-	undo := reset
+	undo, undoOfBefore := own, reset
 	undo.Undoes, undo.Started = "1/Debit", time.Now()
+	undoOfBefore.Undoes, undoOfBefore.Started = undo.Undoes, undo.Started
 	undoOfAReset := undo
 	undoOfAReset.Before = "the run before a reset"
 	for name, tc := range map[string]struct {
@@ -32,7 +33,7 @@ func TestAStepSaysThatItNeverRanOnlyIfThatIsKnown(t *testing.T) {
 		"evidence is too young":           {own, time.Now().Add(time.Hour), ""},
 		"the step that it undoes, too":    {undo, long, "1/Debit"},
 		"the step may have run before it": {undo, time.Now(), ""},
-		"the run before may have held it": {undoOfAReset, long, ""},
+		"the run before may have held it": {undoOfAReset, long, ""}, "a run before scheduled the undo": {undoOfBefore, long, ""},
 	} {
 		for _, verdict := range []error{&lockcore.DeadlockError{Resource: "account/1", NotHeldSince: tc.since}, &lockcore.BusyError{Resource: "account/1", NotHeldSince: tc.since}} {
 			l := &fakeLocker{enter: func(context.Context, int, lockcore.Request) error { return verdict }}

@@ -254,11 +254,15 @@ func (l *Locker) ask(outer context.Context, req *Request, op engine.Acquire, beh
 	ctx, span := l.tel.acquire(outer, req, Resource{Name: op.Resource, Mode: Mode(op.Mode), Limit: int(op.Limit)})
 	op.Trace = traceparent(outer, ctx)
 	var sent time.Time
+	var issued time.Time // when the first command was, by the server's clock
 	answerLost := false
 	send := func(ctx context.Context) (d engine.Document, err error) {
 		sent = time.Now()
 		if op.Issued, err = l.issueTime(ctx); err != nil {
 			return d, err
+		}
+		if issued.IsZero() {
+			issued = op.Issued
 		}
 		d, err = l.eng.Acquire(ctx, op)
 		switch {
@@ -284,7 +288,8 @@ func (l *Locker) ask(outer context.Context, req *Request, op engine.Acquire, beh
 	l.afterWrite(outer, &d, ending{by: op.LockID})
 	span.asked.again = answerLost
 	lease, err := answer(&op, &d, sent)
-	if err == nil && d.Last.Outcome == engine.Again && req.First && req.lostAt.IsZero() {
+	if err == nil && d.Last.Outcome == engine.Again && req.First && (req.lostAt.IsZero() || !grantedSince(&d, &op, issued)) {
+		req.lostAt = time.Time{} // nothing is left of this request: what stands is another's
 		lease, err = Lease{}, &SupersededError{Resource: op.Resource, LockID: op.LockID, Part: op.Part, Order: req.Order, By: req.Order}
 	}
 	lease.owner, lease.lostAt = req.Owner, req.lostAt
@@ -297,6 +302,13 @@ func (l *Locker) ask(outer context.Context, req *Request, op engine.Acquire, beh
 	}
 	span.end(&d, err)
 	return lease, err
+}
+
+// grantedSince reports whether a request's part was granted at a time or later, and not renewed
+// since: then it is what a command got whose answer was lost.
+func grantedSince(d *engine.Document, op *engine.Acquire, at time.Time) bool {
+	p := d.Part(op.LockID, op.Part, op.Order)
+	return p.RenewedAt == nil && p.TTL > 0 && !p.ExpiresAt.Before(at.Add(ttlOf(p)))
 }
 
 // giveBack ends what a request has, and what it may have got at the resource at. One that queued

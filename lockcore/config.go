@@ -22,7 +22,7 @@ type Config struct {
 	HoldTTL time.Duration
 	// ClaimTTL is how long a grant to a waiter stands before it must be confirmed. Each time that a
 	// waiter comes too late, and others were let in, its next grant stands twice as long, up to
-	// four times ClaimTTL. 100 ms to 1 h. Defaults to 30 s.
+	// four times ClaimTTL. 100 ms to 15 min. Defaults to 30 s.
 	ClaimTTL time.Duration
 	// WaiterTTL is how long the place of a request of Acquire stands without being refreshed: 1 s to 1
 	// h. A place that Enter took stands for 24 h, or Retention if that is less. Defaults to 5 min.
@@ -51,7 +51,7 @@ const (
 	maxTTL       = 10 * 365 * 24 * time.Hour
 	minRetention = time.Hour
 	maxRetention = 365 * 24 * time.Hour
-	// maxQueueTTL bounds the promises of the queue, which a document's idleAt does not count: they
+	// maxQueueTTL bounds claims, and places of Acquire, which a document's idleAt does not count: they
 	// must not outlive the document.
 	maxQueueTTL = minRetention
 )
@@ -77,7 +77,7 @@ func (c Config) withDefaults() (Config, error) {
 		checkTTL("Config.TTL", c.TTL),
 		checkTTL("Config.HoldTTL", c.HoldTTL),
 		checkAtLeast("Config.HoldTTL", c.HoldTTL, c.TTL, "Config.TTL"),
-		checkRange("Config.ClaimTTL", c.ClaimTTL, minTTL, maxQueueTTL),
+		checkRange("Config.ClaimTTL", c.ClaimTTL, minTTL, maxQueueTTL/4),
 		checkRange("Config.WaiterTTL", c.WaiterTTL, time.Second, maxQueueTTL),
 		checkRange("Config.Retention", c.Retention, minRetention, maxRetention),
 		checkRange("Config.MaxWaiters", c.MaxWaiters, 1, 5000),

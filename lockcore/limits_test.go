@@ -192,7 +192,7 @@ func TestEveryBoundOfTheConfigurationIsRefusedByName(t *testing.T) {
 		"hold shorter than a part": {"Config.HoldTTL", lockcore.Config{TTL: time.Hour, HoldTTL: time.Minute}},
 		"hold above ten years":     {"Config.HoldTTL", lockcore.Config{HoldTTL: tenYears + 1}},
 		"claim below 100 ms":       {"Config.ClaimTTL", lockcore.Config{ClaimTTL: 1}},
-		"claim above 1 h":          {"Config.ClaimTTL", lockcore.Config{ClaimTTL: time.Hour + 1}},
+		"claim above 15 min":       {"Config.ClaimTTL", lockcore.Config{ClaimTTL: 15*time.Minute + 1}},
 		"endless claim":            {"Config.ClaimTTL", lockcore.Config{ClaimTTL: lockcore.Forever}},
 		"waiter below 1 s":         {"Config.WaiterTTL", lockcore.Config{WaiterTTL: time.Millisecond}},
 		"waiter above 1 h":         {"Config.WaiterTTL", lockcore.Config{WaiterTTL: time.Hour + 1}},
@@ -219,7 +219,7 @@ func TestWhatIsJustWithinTheBoundsIsAccepted(t *testing.T) {
 	t.Parallel()
 	longest := strings.Repeat("ü", 256)
 	l := setup(t, lockcore.Config{
-		Host: strings.Repeat("h", 255), TTL: 100 * time.Millisecond, HoldTTL: 100 * time.Millisecond, ClaimTTL: time.Hour, WaiterTTL: time.Hour, MaxWaiters: 5000,
+		Host: strings.Repeat("h", 255), TTL: 100 * time.Millisecond, HoldTTL: 100 * time.Millisecond, ClaimTTL: 15 * time.Minute, WaiterTTL: time.Hour, MaxWaiters: 5000,
 	})
 	_, err := lockcore.New(l.coll, lockcore.Config{TTL: tenYears, HoldTTL: tenYears, ClaimTTL: 100 * time.Millisecond, WaiterTTL: time.Second, MaxWaiters: 1})
 	require.NoError(t, err)

@@ -228,7 +228,7 @@ func TestAWaitAfterAHandOverIsWoken(t *testing.T) {
 // The run that goes on is terminated while it waits: what is granted to it is given back, long before the claim lapses.
 func TestAGrantToAHeirThatIsGoneIsGivenBack(t *testing.T) {
 	t.Parallel()
-	b := setupWith(t, lockcore.Config{ClaimTTL: time.Hour, WaiterTTL: time.Hour})
+	b := setupWith(t, lockcore.Config{ClaimTTL: 15 * time.Minute, WaiterTTL: time.Hour})
 	var entries []entry
 	b.workflow("W", handsOver(func(ctx workflow.Context) error { return call(workflows.Guard(ctx, account, second), "second") }))
 	b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})

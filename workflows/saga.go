@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
@@ -210,8 +211,9 @@ func (s *Saga) CompensateWith(ctx workflow.Context, activity any, args ...any) {
 //
 // undo is registered before the activity is scheduled, as [Saga.CompensateWith] does. It is dropped again where the step
 // is known never to have run, since it asked or waited for its locks in vain: then there is nothing to undo, and nothing for which
-// undo would have to take the same locks. It is also dropped if it would have to give up in a deadlock of compensations, and the
-// database knows that the step never held its locks. Cancelling ctx cancels the activity.
+// undo would have to take the same locks. It is also dropped if it would have to give up in a
+// deadlock of compensations, the step was cancelled, and the database knows that it never held its
+// locks. Cancelling ctx cancels the activity.
 //
 // undo never runs beside the activity. If an attempt still runs, which ignored its cancellation or timed out, undo waits
 // until it has returned, or must know that it has lost its locks; an attempt that comes later is refused.
@@ -231,13 +233,26 @@ func (s *Saga) Step(ctx workflow.Context, activity, undo any, args ...any) workf
 		return refuse(fmt.Sprintf("an undo of type %T", undo), "an activity, or its name: a step that needs no undo is run by workflow.ExecuteActivity")
 	}
 	undone := &sagalocks.Undone{}
-	c := s.add(ctx, activityName(undo), func(ctx workflow.Context) error {
+	var c *compensation
+	c = s.add(ctx, activityName(undo), func(ctx workflow.Context) error {
 		err := workflow.ExecuteActivity(sagalocks.WithUndoing(ctx, undone), undo, args...).Get(ctx, nil)
-		if protocol.NeverRan(err) { // it ended a deadlock, and the step that it undoes never ran
+		if protocol.NeverRan(err) && endedUnheard(ctx, c.step) {
+			workflow.GetLogger(ctx).Info("lockstep: there is nothing to undo: the step never held its locks", "undo", activityName(undo), "error", err)
 			return nil
 		}
 		return err
 	})
 	c.step = workflow.ExecuteActivity(sagalocks.WithUndone(ctx, undone), activity, args...)
 	return c.step
+}
+
+// endedUnheard reports whether a step was cancelled, or asked for its locks in vain: only then may
+// the database know better than the history whether it ran. A worker without Lockstep runs a step
+// without its locks, and what that one returned stands in the history.
+func endedUnheard(ctx workflow.Context, step workflow.Future) bool {
+	if !step.IsReady() {
+		return false
+	}
+	err := step.Get(ctx, nil)
+	return temporal.IsCanceledError(err) || errors.Is(err, lockcore.ErrBusy) || errors.Is(err, lockcore.ErrDeadlock)
 }

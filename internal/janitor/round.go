@@ -3,8 +3,6 @@ package janitor
 import (
 	"context"
 	"errors"
-	"math"
-	"slices"
 	"sync"
 	"time"
 
@@ -14,12 +12,8 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-const (
-	// dealtAtOnce bounds the runs that are dealt with at once, if Temporal or the database is slow.
-	dealtAtOnce = 8
-	// releaseBatch is how many resources lockcore releases at once.
-	releaseBatch = 100
-)
+// dealtAtOnce bounds the runs that are dealt with at once, if Temporal or the database is slow.
+const dealtAtOnce = 8
 
 // Result says what a round did.
 type Result struct {
@@ -120,7 +114,9 @@ func (r *round) tend(ctx context.Context, s *suspect, found *answer) {
 		}
 	}
 	for _, e := range over { // a step that asks again meanwhile has a greater order
-		r.releaseTo(ctx, lockcore.LastAttempt(e.Order.Schedule), []lockcore.Status{e}, "its step has ended")
+		r.end(ctx, lockcore.Release{
+			LockID: e.LockID, Run: e.Run, Resources: []string{e.Resource}, Order: lockcore.LastAttempt(e.Order.Schedule),
+		}, "its step has ended")
 	}
 	r.release(ctx, left, "its workflow run has continued as new, and not handed it over")
 }
@@ -187,33 +183,30 @@ func (r *round) leave(ctx context.Context, e lockcore.Status) {
 	r.count(func(n *Result) { n.Released++ })
 }
 
-// release ends all that runs have which are closed, and bars what they may still ask for.
+// release ends what closed runs have, each by its name: what evidence there is of losses stands, for
+// a run that is made of one of them by a reset.
 func (r *round) release(ctx context.Context, entries []lockcore.Status, why string) {
-	r.releaseTo(ctx, lockcore.LastAttempt(math.MaxInt32), entries, why)
-}
-
-// releaseTo is release up to an order.
-func (r *round) releaseTo(ctx context.Context, order lockcore.Order, entries []lockcore.Status, why string) {
-	type party struct{ lockID, run string }
-	resources := map[party][]string{}
 	for _, e := range entries {
-		of := party{e.LockID, e.Run}
-		resources[of] = append(resources[of], e.Resource)
-	}
-	for of, names := range resources {
-		slices.Sort(names)
-		for batch := range slices.Chunk(slices.Compact(names), releaseBatch) {
-			err := r.Locker.Release(ctx, lockcore.Release{
-				LockID: of.lockID, Run: of.run, Resources: batch, Order: order, Reason: protocol.Cut("released by the janitor, since "+why, protocol.MaxName),
-			})
-			if err != nil {
-				r.failed(ctx, "release", of.lockID, err)
-				continue
-			}
-			r.Logger.Info("lockstep: the janitor released what was left", "lockId", of.lockID, "run", of.run, "why", why, "resources", batch)
-			r.count(func(n *Result) { n.Released += len(batch) })
+		if e.State != lockcore.StateHolding {
+			r.leave(ctx, e)
 		}
 	}
+	for _, e := range entries {
+		if e.State == lockcore.StateHolding {
+			r.end(ctx, lockcore.Release{LockID: e.LockID, Run: e.Run, Resources: []string{e.Resource}, FirstFence: e.FirstFence}, why)
+		}
+	}
+}
+
+// end sends a release.
+func (r *round) end(ctx context.Context, release lockcore.Release, why string) {
+	release.Reason = protocol.Cut("released by the janitor, since "+why, protocol.MaxName)
+	if err := r.Locker.Release(ctx, release); err != nil {
+		r.failed(ctx, "release", release.LockID, err)
+		return
+	}
+	r.Logger.Info("lockstep: the janitor released what was left", "lockId", release.LockID, "run", release.Run, "why", why, "resources", release.Resources)
+	r.count(func(n *Result) { n.Released++ })
 }
 
 // failed counts and logs a command that failed.

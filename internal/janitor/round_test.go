@@ -262,3 +262,34 @@ func TestARunThatContinuedAsNewKeepsWhatItHasHandedOver(t *testing.T) {
 		require.Equal(t, []string{"ns/w holding"}, w.on(t, "handed over"))
 	})
 }
+
+// A run that lost its lock by force is terminated while its undo waits. What the janitor gives up forgives no loss: the run that
+// a reset makes of it is told.
+func TestWhatTheJanitorReleasesForgivesNoLoss(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.keeps(t, "ns/w", "one", "r", time.Hour)
+		var first int64
+		for s, err := range w.Status(t.Context(), lockcore.Filter{Resource: "r"}) {
+			require.NoError(t, err)
+			first = s.FirstFence
+		}
+		require.NoError(t, w.Release(t.Context(), lockcore.Release{
+			LockID: "ns/w", Resources: []string{"r"}, FirstFence: first, Force: true, Now: true, Reason: "by hand",
+		}))
+		w.keeps(t, "ns/other", "o", "r", time.Hour)
+		undo := request("ns/w", "one", "r", time.Hour)
+		undo.Reacquire, undo.Order.Schedule = true, undo.Order.Schedule+1
+		_, err := w.Enter(t.Context(), undo, true)
+		require.ErrorIs(t, err, lockcore.ErrBusy)
+		w.is("w/one", answer{verdict: closed, why: "Terminated"})
+		w.is("other/o", answer{verdict: open})
+		require.Equal(t, 1, w.round(t, w.janitor(t)).Released, "its place")
+		err = w.Commit(t.Context(), lockcore.Commit{
+			LockID: "ns/w", Run: "two", Resources: []string{"r"}, Order: lockcore.LastAttempt(9), Inherits: true, Before: []string{"one"},
+			Uses: []lockcore.Use{{Resource: "r", By: lockcore.LastAttempt(1)}},
+		})
+		require.ErrorIs(t, err, lockcore.ErrLost)
+	})
+}

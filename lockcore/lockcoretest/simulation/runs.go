@@ -195,7 +195,9 @@ func (r *run) releaseFrom(ctx context.Context, l *lockcore.Locker) error {
 	for _, name := range r.w.plan.resources {
 		labels := map[string]bool{}
 		for s, err := range l.Status(ctx, lockcore.Filter{Resource: name, LockID: r.lockID}) {
-			errs, labels[s.Run] = append(errs, err), true
+			if errs = append(errs, err); err == nil {
+				labels[s.Run] = true
+			}
 		}
 		for _, label := range slices.Sorted(maps.Keys(labels)) {
 			errs = append(errs, l.Release(ctx, lockcore.Release{

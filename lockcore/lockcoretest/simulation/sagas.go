@@ -251,8 +251,9 @@ func keeping(a *actor) {
 	if a.d.chance(0.15) {
 		r := a.w.plan.resource(a.d)
 		d := a.w.db.Document(r)
-		ctx, c := a.begin(a.ctx, a.p, "release of "+r, false)
-		err := a.p.locker.Release(ctx, lockcore.Release{LockID: a.lockID, Resources: []string{r}, FirstFence: d.HoldFence(a.lockID)})
-		a.returned(ctx, c, err)
+		if first := d.HoldFence(a.lockID); first != 0 {
+			ctx, c := a.begin(a.ctx, a.p, "release of "+r, false)
+			a.returned(ctx, c, a.p.locker.Release(ctx, lockcore.Release{LockID: a.lockID, Resources: []string{r}, FirstFence: first}))
+		}
 	}
 }
