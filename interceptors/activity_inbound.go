@@ -173,10 +173,10 @@ func enterFailure(ctx context.Context, guard protocol.Guard, req lockcore.Reques
 const clocksApart = time.Minute
 
 // neverRan is the part of a step if it is certain that no attempt of this scheduling has run its
-// code. Temporal's count of attempts does not say so: it begins at 1 again if an operator resets the
-// activity or the run. But a step that ran has held all its locks. So it is certain if the database
-// knows that the step's party has not held the resource which this attempt found busy, since before
-// the step was scheduled.
+// code. Temporal's count of attempts does not say so: it begins at 1 again if an operator resets
+// the activity or the run. But a step that ran has held all its locks. So it is certain if the
+// database knows that the step's party has not held the resource which this attempt found busy,
+// since before the step was scheduled.
 //
 // Of a compensation it is the part that it undoes, which asked for the same resources: if the party
 // has not held this one since the workflow began, no worker with Lockstep ran that step. Of a run

@@ -84,8 +84,8 @@ func (l *Locker) TryAcquire(ctx context.Context, req Request) (*Session, error) 
 // which brings its own Order, then stands in the queue of that resource until it is asked again
 // with a greater order, left or released. It is passed over if nothing is heard of it for 4 min,
 // unless Recheck says later, and loses its place after 24 h, or Config.Retention if that is less.
-// With Persist, the holds that it got before stand too. With MaxWait it waits that long first, if it is
-// next in line.
+// With Persist, the holds that it got before stand too. With MaxWait it waits that long first, if
+// it is next in line.
 //
 // Other errors: *InvalidError and *LayoutError (nothing was sent), *LostError, *SupersededError,
 // *DeadlockError (nothing was taken), *UnknownOutcomeError, and the database's if it refused. An

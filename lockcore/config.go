@@ -51,8 +51,8 @@ const (
 	maxTTL       = 10 * 365 * 24 * time.Hour
 	minRetention = time.Hour
 	maxRetention = 365 * 24 * time.Hour
-	// maxQueueTTL bounds claims, and places of Acquire, which a document's idleAt does not count: they
-	// must not outlive the document.
+	// maxQueueTTL bounds claims, and places of Acquire, which a document's idleAt does not count:
+	// they must not outlive the document.
 	maxQueueTTL = minRetention
 )
 

@@ -32,10 +32,10 @@
 //	                                    kept   ▼         ▼   not kept
 //	                              held, without parts   free
 //
-// A plain lock is one part, and ends with it. A saga asks with Persist: its hold stands between steps,
-// for the longer HoldTTL, until Release. A part that a later attempt superseded, or whose hold
-// another released, drains: it cannot be renewed, and keeps others out until it leaves or its TTL
-// ends.
+// A plain lock is one part, and ends with it. A saga asks with Persist: its hold stands between
+// steps, for the longer HoldTTL, until Release. A part that a later attempt superseded, or whose
+// hold another released, drains: it cannot be renewed, and keeps others out until it leaves or its
+// TTL ends.
 //
 // A [Lease] is a value: what one part got on one resource. [Locker.Enter] gives leases; they can be
 // stored, sent, and used by another process with [Locker.Renew], [Locker.Leave] and

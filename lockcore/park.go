@@ -144,8 +144,8 @@ func wakeupOf(d *engine.Document, lockID, run, part string, order int64) Wakeup 
 }
 
 // OnWakeup has f called with the wake-ups that this Locker comes to know of: by its own writes, and
-// on the resources that it watches. It is for requests that wait without a process, such as those of
-// workflows. One that is not heard is told again as long as a Locker watches the resource, so f
+// on the resources that it watches. It is for requests that wait without a process, such as those
+// of workflows. One that is not heard is told again as long as a Locker watches the resource, so f
 // may be called more than once with one, and also for an Acquire of this process; it must not
 // block. After stop it is not called any more.
 func (l *Locker) OnWakeup(f func(Wakeup)) (stop func()) {
@@ -158,9 +158,9 @@ func (l *Locker) OnWakeup(f func(Wakeup)) (stop func()) {
 	return stop
 }
 
-// WatchFor looks after a resource until no request waits for it but those of Acquire: it has the head
-// of the queue granted a claim when the holder's promise ends, and searches for deadlocks. What it
-// finds goes to OnWakeup; without that it does nothing. It returns at once.
+// WatchFor looks after a resource until no request waits for it but those of Acquire: it has the
+// head of the queue granted a claim when the holder's promise ends, and searches for deadlocks.
+// What it finds goes to OnWakeup; without that it does nothing. It returns at once.
 func (l *Locker) WatchFor(resource string) {
 	w := l.watch
 	now := time.Now()
@@ -196,8 +196,8 @@ func (w *watcher) forget(listener *func(Wakeup)) {
 	}
 }
 
-// tell has the requests of wake-ups asked again that wait in this process, and all listeners hear of
-// them.
+// tell has the requests of wake-ups asked again that wait in this process, and all listeners hear
+// of them.
 func (w *watcher) tell(wakeups []Wakeup) {
 	if len(wakeups) == 0 {
 		return

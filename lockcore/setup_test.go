@@ -94,7 +94,8 @@ func eventually(t *testing.T, n int, count func() int, why string) {
 	require.Eventually(t, func() bool { return count() == n }, 10*time.Second, time.Millisecond, why)
 }
 
-// byForce releases by force the holds that a lock ID has on the resources of r, each by its first fence.
+// byForce releases by force the holds that a lock ID has on the resources of r, each by its first
+// fence.
 func byForce(ctx context.Context, l *lockcore.Locker, r lockcore.Release) (held []string, err error) {
 	names := r.Resources
 	for s, err := range l.Status(ctx, lockcore.Filter{LockID: r.LockID, States: []lockcore.State{lockcore.StateHolding}}) {

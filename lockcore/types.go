@@ -103,8 +103,9 @@ type Request struct {
 	// [UpdateFenced] under its lease bar theirs, if the request asks for NewFence.
 	Undo []string `json:"undo,omitempty"`
 	// Within, with Run, is the lock ID of a workflow, if this one is of a step within it. What the
-	// workflow keeps neither blocks the request nor counts under its limit, and while it is kept the
-	// request goes ahead of the queue. With Persist, the hold stands while the step waits for the rest.
+	// workflow keeps neither blocks the request nor counts under its limit, and while it is kept
+	// the request goes ahead of the queue. With Persist, the hold stands while the step waits for
+	// the rest.
 	Within string `json:"within,omitempty"`
 	// Resources are taken in the order of their names, all or none. 1 to 100, no name twice.
 	Resources []Resource `json:"resources"`
@@ -123,11 +124,11 @@ type Request struct {
 	First bool `json:"first,omitempty"`
 	// TTL is how long the part may be silent: 100 ms or more, or Forever. Defaults to Config.TTL.
 	TTL time.Duration `json:"ttl,omitempty"`
-	// Persist lets the hold stand when its last part has left, until it is released or HoldTTL has passed
-	// without a sign of life. Without it, the hold ends with its last part.
+	// Persist lets the hold stand when its last part has left, until it is released or HoldTTL has
+	// passed without a sign of life. Without it, the hold ends with its last part.
 	Persist bool `json:"persist,omitempty"`
-	// HoldTTL, with Persist, is how long the hold may stand with no part and no sign of life: 100 ms or
-	// more, or Forever. Defaults to Config.HoldTTL.
+	// HoldTTL, with Persist, is how long the hold may stand with no part and no sign of life: 100
+	// ms or more, or Forever. Defaults to Config.HoldTTL.
 	HoldTTL time.Duration `json:"holdTtl,omitempty"`
 	// Reacquire takes a lock that was lost again, instead of answering ErrLost. Compensations set it:
 	// they must run, and not beside others.

@@ -146,8 +146,9 @@ func TestAStepThatRanAndFailedIsUndone(t *testing.T) {
 	require.Equal(t, []string{"free: false"}, b.read())
 }
 
-// Two steps are cancelled in the moment in which they find their locks busy, so that their workflows do not hear of it. Their
-// compensations would wait for each other: the one that is to give up asks the database, which knows that its step never ran.
+// Two steps are cancelled in the moment in which they find their locks busy, so that their
+// workflows do not hear of it. Their compensations would wait for each other: the one that is to
+// give up asks the database, which knows that its step never ran.
 func TestACompensationInADeadlockWhoseStepNeverRanHasNothingToUndo(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

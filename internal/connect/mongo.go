@@ -39,7 +39,8 @@ func Mongo(ctx context.Context, uri, app string) (*mongo.Client, error) {
 	if err := c.Ping(ctx, nil); err != nil {
 		_ = c.Disconnect(context.WithoutCancel(ctx)) // it never connected
 		if told := alert.Load(); told != nil && !strings.Contains(err.Error(), told.Error()) {
-			// A server that refuses a client's certificate says so on some connections, and cuts others without a word.
+			// A server that refuses a client's certificate says so on some connections, and cuts
+			// others without a word.
 			err = fmt.Errorf("%w: %w", told, err)
 		}
 		return nil, fmt.Errorf("no database answers at %s: %w", o.Hosts, err)

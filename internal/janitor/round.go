@@ -183,8 +183,8 @@ func (r *round) leave(ctx context.Context, e lockcore.Status) {
 	r.count(func(n *Result) { n.Released++ })
 }
 
-// release ends what closed runs have, each by its name: what evidence there is of losses stands, for
-// a run that is made of one of them by a reset.
+// release ends what closed runs have, each by its name: what evidence there is of losses stands,
+// for a run that is made of one of them by a reset.
 func (r *round) release(ctx context.Context, entries []lockcore.Status, why string) {
 	for _, e := range entries {
 		if e.State != lockcore.StateHolding {

@@ -263,8 +263,8 @@ func TestARunThatContinuedAsNewKeepsWhatItHasHandedOver(t *testing.T) {
 	})
 }
 
-// A run that lost its lock by force is terminated while its undo waits. What the janitor gives up forgives no loss: the run that
-// a reset makes of it is told.
+// A run that lost its lock by force is terminated while its undo waits. What the janitor gives up
+// forgives no loss: the run that a reset makes of it is told.
 func TestWhatTheJanitorReleasesForgivesNoLoss(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -209,7 +209,8 @@ func (s *Story) explained(scope *Scope, r *Record) bool {
 }
 
 // onlyVain reports whether the compensations of a run that failed are such as ended a deadlock, and
-// may wait for what their saga never had: those of CompensateWith, and those of a run that was reset.
+// may wait for what their saga never had: those of CompensateWith, and those of a run that was
+// reset.
 func (s *Story) onlyVain(run string) bool {
 	for _, a := range s.attempts {
 		if a.Run == run && a.Undo && a.exit != 0 && a.outcome != "" && a.outcome != "busy" &&

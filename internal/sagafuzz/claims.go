@@ -144,8 +144,8 @@ func (s *Story) keptUntil(run, scope string) (until int64) {
 	return until
 }
 
-// tookAgain reports whether an undo of a scope found that a short HoldTTL had ended. The saga, which
-// fails anyway, need not say so.
+// tookAgain reports whether an undo of a scope found that a short HoldTTL had ended. The saga,
+// which fails anyway, need not say so.
 func (s *Story) tookAgain(run, scope string) bool {
 	return slices.ContainsFunc(s.attempts, func(a *Attempt) bool {
 		return a.Run == run && a.Call.Kept == scope && a.Undo && a.Call.Node.HoldTTL > 0 &&

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// directed are workflows that do what drawn ones seldom come to: a saga that is cancelled long after
-// its step has parked, and one whose lock is broken while it does nothing but wait for its end.
+// directed are workflows that do what drawn ones seldom come to: a saga that is cancelled long
+// after its step has parked, and one whose lock is broken while it does nothing but wait for its
+// end.
 func (p *planner) directed(from int) []Workflow {
 	step := func(id int, name string, takes time.Duration) Node {
 		return Node{Kind: Step, ID: id, Needs: []Need{{Name: name}}, Undo: "step", Time: takes, Timeout: 10 * time.Second, Attempts: 8}

@@ -18,8 +18,8 @@
 //  6. Else it queues, if asked, or keeps its place; else it is busy. A lock ID that holds, and a
 //     request that let its claim lapse, queue ahead of all others, also if the queue is full.
 //
-// A refusal changes nothing. A request with Persist is a sign of life of its kept hold, whatever the
-// answer, unless it was refused.
+// A refusal changes nothing. A request with Persist is a sign of life of its kept hold, whatever
+// the answer, unless it was refused.
 //
 // # What every write does
 //

@@ -8,8 +8,8 @@ import (
 
 // Engine applies operations to documents, each atomically. Every method answers with the document
 // that its own write left. The answer may leave out the queue; the records, unless the outcome is
-// Lost or Superseded or the request only refreshes; and if the request took effect, what others hold,
-// but not their claims, which the caller is to wake.
+// Lost or Superseded or the request only refreshes; and if the request took effect, what others
+// hold, but not their claims, which the caller is to wake.
 //
 // An error is the database's: it leaves open whether the operation took effect. What the operation
 // found is not an error; it stands in the document.

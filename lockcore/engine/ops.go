@@ -62,9 +62,9 @@ type Acquire struct {
 	// claim or was superseded. It is for unlabelled requests that neither keep nor queue, and makes
 	// their command shorter.
 	Fresh bool
-	// Refresh: refresh a place in the queue, and with Persist the hold that stands, but grant and claim
-	// nothing for the request. A claim that lapsed becomes a place at the head again. If there is
-	// neither, or without Queue, the answer is Busy.
+	// Refresh: refresh a place in the queue, and with Persist the hold that stands, but grant and
+	// claim nothing for the request. A claim that lapsed becomes a place at the head again. If
+	// there is neither, or without Queue, the answer is Busy.
 	Refresh bool
 	// HandOver, with Persist, marks the hold that stands as one that its run leaves to the run that
 	// continues it, until another run takes it over.

@@ -70,7 +70,8 @@ func (f *Front) Clients() []string {
 func (f *Front) serve(ctx context.Context, conn *tls.Conn) {
 	defer func() { _ = conn.Close() }() // the other side may have
 	if err := conn.HandshakeContext(ctx); err != nil {
-		// The client is told by an alert, which a reset would overtake if what it has sent were left unread.
+		// The client is told by an alert, which a reset would overtake if what it has sent were
+		// left unread.
 		_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second)) // else the copy below is not bounded
 		_, _ = io.Copy(io.Discard, conn.NetConn())
 		return

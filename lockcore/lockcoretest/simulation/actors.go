@@ -98,9 +98,9 @@ func (a *actor) returned(ctx context.Context, c *call, err error) {
 		if c.queued && !(errors.As(err, &refused) && refused.Code == errInvalid.Code) {
 			a.w.broken("place", a.lockID, "%s of %s had queued, and gives up for a passing error: %v", c.what, a.lockID, err)
 		}
-		// In seed 512 an acquire was refused 0.7 s before the faults ended, and its answer took 5.7 s.
-		// An answer takes 8 s at most (see fateOf), and the leaves that follow, sent after the faults,
-		// took 9 ms. So a refusal of the time of faults is told within 10 s.
+		// In seed 512 an acquire was refused 0.7 s before the faults ended, and its answer took 5.7
+		// s. An answer takes 8 s at most (see fateOf), and the leaves that follow, sent after the
+		// faults, took 9 ms. So a refusal of the time of faults is told within 10 s.
 		if a.w.faultlessFor(10 * time.Second) {
 			a.w.broken("error", a.lockID, "%s of %s fails, and nothing is wrong: %v", c.what, a.lockID, err)
 		}

@@ -7,9 +7,10 @@
 // processes that are frozen or killed, a server clock that jumps. A seed has a few of these, not all: what happens often
 // hides what happens seldom.
 //
-// [RunWorkflows] plays workflows beside strangers: sagas that are reset in the middle of a step, whose old steps go on, that
-// compensate, and that have steps with lock IDs of their own within what they keep. Whoever hears of a turn of a closed run
-// gives it back, while an old step may be taking it up.
+// [RunWorkflows] plays workflows beside strangers: sagas that are reset in the middle of a step,
+// whose old steps go on, that compensate, and that have steps with lock IDs of their own within
+// what they keep. Whoever hears of a turn of a closed run gives it back, while an old step may be
+// taking it up.
 //
 // Time is that of a bubble of testing/synctest: an hour takes as long as its events do. Each process waits by a clock of its
 // own (see lockcore's package clock), which holds timers and answers while the process is frozen. All latencies follow from

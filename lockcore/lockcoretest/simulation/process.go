@@ -156,15 +156,17 @@ func (p *process) pause() time.Duration {
 }
 
 const (
-	// mostCommands is how many commands a process may send in a second: with the few actors that it has, it needs a tenth.
+	// mostCommands is how many commands a process may send in a second: with the few actors that it
+	// has, it needs a tenth.
 	mostCommands = 100
-	// hurryCommands comes to it for each of its actors that hurry: a try about every 55 ms is an acquire, and half as
-	// often a leave. One loop without a pause sends more than 200.
+	// hurryCommands comes to it for each of its actors that hurry: a try about every 55 ms is an
+	// acquire, and half as often a leave. One loop without a pause sends more than 200.
 	hurryCommands = 30
 )
 
-// countCommand notices a process that asks the database again and again. What a call leaves afterwards, since a late copy
-// of it might have come, is owed once, and not counted: after a freeze of 10 s, all that was due meanwhile is sent at once.
+// countCommand notices a process that asks the database again and again. What a call leaves
+// afterwards, since a late copy of it might have come, is owed once, and not counted: after a
+// freeze of 10 s, all that was due meanwhile is sent at once.
 func (p *process) countCommand(c *command) {
 	if c.kind == "leave" && c.call != nil && p.w.owed(c) {
 		return

@@ -98,8 +98,8 @@ var (
 	errWasReset = errors.New("simulated: the workflow was reset")
 	errNotRun   = errors.New("simulated: the step does not run")
 	stepTimeout = 6 * time.Second
-	// inlineWait is how long a step waits before it parks, if it is next in line. Meanwhile it takes a claim up by the order
-	// by which it queued, which wakers know too.
+	// inlineWait is how long a step waits before it parks, if it is next in line. Meanwhile it
+	// takes a claim up by the order by which it queued, which wakers know too.
 	inlineWait = 500 * time.Millisecond
 )
 

@@ -15,8 +15,8 @@ type parking struct {
 	turn  chan lockcore.Wakeup
 }
 
-// turn is what every process calls when it knows of a turn. One of a closed run is given back, as the wakers of a worker do.
-// An attempt of that run may still be on its way to take it up.
+// turn is what every process calls when it knows of a turn. One of a closed run is given back, as
+// the wakers of a worker do. An attempt of that run may still be on its way to take it up.
 func (w *world) turn(p *process, t lockcore.Wakeup) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
