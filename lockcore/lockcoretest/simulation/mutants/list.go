@@ -136,7 +136,7 @@ var mutants = []mutant{
 		{"lockcore/end.go", "		op.Waiting = true\n", ""},
 	}, in: engineTests, tests: "TestARequestThatHasTakenItsClaimUpIsNotWaitingAnyMore", simulated: true},
 	{defect: "found on the servers", what: "an attempt whose count was reset shares the part of one that lives on", edits: []edit{
-		{"lockcore/acquire.go", "engine.Again && req.First && req", "engine.Again && false && req"},
+		{"lockcore/acquire.go", "engine.Again && req.First && (", "engine.Again && false && ("},
 	}, in: engineTests, tests: "TestAFirstRequestDoesNotShareAPart", simulated: true},
 	{defect: "found by the simulation", what: "a claim for which there is no room any more has its waiter ask again and again", edits: []edit{
 		{"lockcore/lockcoretest/spec.go", "	case !op.Queue:\n", "	case !op.Queue || (claim != nil && alive(*claim, s.now)):\n"},
