@@ -127,7 +127,7 @@ func TestAStepOfATerminatedRunKeepsOthersOutWhileItRuns(t *testing.T) {
 // The grant to a run that is gone is given back at once, and the next in line is served.
 func TestATerminatedWaiterIsPassedOver(t *testing.T) {
 	t.Parallel()
-	b := setupWith(t, lockcore.Config{ClaimTTL: longer, WaiterTTL: longer})
+	b := setupWith(t, lockcore.Config{ClaimTTL: longer / 4, WaiterTTL: longer})
 	b.workflow("W", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Look") })
 	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
 	somebody := b.taken(t, account)
@@ -167,7 +167,7 @@ func TestASagaThatIsCancelledBeforeItsFirstStepAsksForNothing(t *testing.T) {
 // The cancellation and the grant meet: whichever comes first, nothing stays, and the next run is not kept waiting.
 func TestACancellationThatMeetsTheGrantLeavesNothing(t *testing.T) {
 	t.Parallel()
-	b := setupWith(t, lockcore.Config{ClaimTTL: longer, WaiterTTL: longer, HoldTTL: longer})
+	b := setupWith(t, lockcore.Config{ClaimTTL: longer / 4, WaiterTTL: longer, HoldTTL: longer})
 	b.workflow("W", func(ctx workflow.Context) error {
 		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
 			return do(workflows.Guard(ctx, account), "Nothing")

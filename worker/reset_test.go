@@ -218,7 +218,7 @@ func TestAStepThatRunsDuringAResetIsDoneAgainAlone(t *testing.T) {
 // A run that waits is reset: its place goes, and the new run takes one of its own.
 func TestARunThatWaitsIsReset(t *testing.T) {
 	t.Parallel()
-	b := setupWith(t, lockcore.Config{ClaimTTL: longer, WaiterTTL: longer})
+	b := setupWith(t, lockcore.Config{ClaimTTL: longer / 4, WaiterTTL: longer})
 	var entries []entry
 	b.workflow("W", func(ctx workflow.Context) error { return call(workflows.Guard(ctx, account), "step") })
 	b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})
