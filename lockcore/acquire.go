@@ -106,7 +106,6 @@ func (l *Locker) Enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 }
 
 func (l *Locker) enter(ctx context.Context, req Request, queue bool) ([]Lease, error) {
-	fresh := !queue && !req.Persist && req.Run == "" && req.Part == ""
 	req, err := l.complete(req, !queue)
 	if err != nil {
 		return nil, err
@@ -114,7 +113,7 @@ func (l *Locker) enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 	leases := make([]Lease, 0, len(req.Resources))
 	for _, res := range req.Resources {
 		op := l.acquireOp(&req, res)
-		op.Fresh, op.Queue, op.WaiterTTL, op.HeardIn = fresh, queue, l.parkedTTL(), parkedHeardIn.Milliseconds()
+		op.Queue, op.WaiterTTL, op.HeardIn = queue, l.parkedTTL(), parkedHeardIn.Milliseconds()
 		lease, err := l.ask(ctx, &req, op, nil)
 		var busy *BusyError
 		if queue && req.MaxWait > 0 && errors.As(err, &busy) && busy.Position == 1 { // a short wait often saves it from coming again

@@ -104,7 +104,7 @@
 // # Cost
 //
 // Taking, renewing, leaving and releasing are one findAndModify per resource each, with no read
-// before. The leases of all sessions of a Locker are renewed together, in one command for up to 500
+// before, and now and then two where others hold or wait. The leases of all sessions of a Locker are renewed together, in one command for up to 500
 // resources.
 //
 // In the repository: docs/concepts.md for what is promised and what is not, docs/operations.md for

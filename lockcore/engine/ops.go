@@ -58,10 +58,6 @@ type Acquire struct {
 	// Converts is the order of the part's own running entry which this request strengthens. It goes
 	// when the request is granted, and does not drain. 0 is none.
 	Converts int64
-	// Fresh: the part is new with this request, so that no other request of it waits, was granted a
-	// claim or was superseded. It is for unlabelled requests that neither keep nor queue, and makes
-	// their command shorter.
-	Fresh bool
 	// Refresh: refresh a place in the queue, and with Persist the hold that stands, but grant and
 	// claim nothing for the request. A claim that lapsed becomes a place at the head again. If
 	// there is neither, or without Queue, the answer is Busy.

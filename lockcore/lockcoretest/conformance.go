@@ -143,8 +143,6 @@ func limit(n int64) with { return func(op *engine.Acquire) { op.Mode, op.Limit =
 
 func converts(order int64) with { return func(op *engine.Acquire) { op.Converts = order } }
 
-func fresh(op *engine.Acquire) { op.Fresh = true }
-
 func issued(at time.Time) with { return func(op *engine.Acquire) { op.Issued = at } }
 
 func room(n int64) with { return func(op *engine.Acquire) { op.MaxWaiters = n } }

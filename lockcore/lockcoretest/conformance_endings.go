@@ -163,6 +163,29 @@ var endingScenarios = []Scenario{
 		s.outcome(s.ask("a", "q", 1, keep), engine.Superseded)
 		s.take("b", "p", 1)
 	}},
+	{"release/of a hold by its first fence lets its other parts drain", func(s *stage) {
+		first := s.take("a", "p", 1).FirstFence
+		s.join("a", "q", 1)
+		s.endHold("a", first, leaving("p", 1))
+		s.outcome(s.renew("a", "q", 1), engine.Lost)
+		s.outcome(s.ask("b", "p", 1), engine.Busy)
+	}},
+	{"release/of a hold by its first fence lets a part of another order drain", func(s *stage) {
+		first := s.take("a", "p", 2).FirstFence
+		s.endHold("a", first, leaving("p", 1))
+		s.outcome(s.renew("a", "p", 2), engine.Lost)
+		s.outcome(s.ask("b", "p", 1), engine.Busy)
+	}},
+	{"release/of a hold by its first fence ends nothing of the one that the same request began anew", func(s *stage) {
+		first := s.take("a", "p", 1).FirstFence
+		s.pass(partTTL)
+		s.take("b", "p", 1)
+		s.leave("b", "p", 1)
+		s.take("a", "p", 1)
+		before := s.stored()
+		s.endHold("a", first, leaving("p", 1))
+		s.unchanged(before)
+	}},
 	{"release/of a hold by its first fence lets parts drain, and finds them again while they do", func(s *stage) {
 		first := s.take("a", "p", 1).FirstFence
 		s.endHold("a", first, forced("by hand"))
@@ -275,6 +298,13 @@ var endingScenarios = []Scenario{
 		s.withdraw("b", "p", 2)
 		s.pass(waiterTTL)
 		s.outcome(s.ask("b", "p", 3), engine.Granted)
+	}},
+	{"withdraw/its part is told also if nobody holds any more", func(s *stage) {
+		s.take("a", "p", 1)
+		s.wait(1, "b", "p", 1)
+		s.withdraw("b", "p", 1)
+		s.leave("a", "p", 1)
+		s.outcome(s.ask("b", "p", 2), engine.Deadlock)
 	}},
 	{"withdraw/it takes away neither a claim nor another order's place", func(s *stage) {
 		s.take("a", "p", 1)

@@ -53,7 +53,7 @@ var promiseScenarios = []Scenario{
 		s.leave("b", "p", 1)
 		before := s.stored()
 		late := issued(before.At.Add(-engine.CommandTimeout - time.Second))
-		for _, changes := range [][]with{{late}, {late, fresh}, {late, shared, fresh}, {late, keep, queue}} {
+		for _, changes := range [][]with{{late}, {late, shared}, {late, keep, queue}} {
 			s.outcome(s.ask("a", "p", 1, changes...), engine.Late)
 			s.unchanged(before)
 		}

@@ -194,6 +194,11 @@ var runScenarios = []Scenario{
 		s.join("a", "undo", 1, keep, queue, label("one"), undoes("step"))
 		s.outcome(s.ask("a", "step", 4, keep, queue, label("one")), engine.Superseded)
 	}},
+	{"undo/a step that is undone comes too late also if nobody holds any more", func(s *stage) {
+		s.take("a", "undo", 1, label("one"), undoes("step"))
+		s.leaveOf("a", "one", "undo", 1)
+		s.outcome(s.ask("a", "step", 4, label("one")), engine.Superseded)
+	}},
 	{"undo/places and claims of the step go, and its compensation waits like others", func(s *stage) {
 		s.take("b", "p", 1)
 		s.wait(1, "a", "step", 1, keep, label("one"))

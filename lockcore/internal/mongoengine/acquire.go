@@ -1,6 +1,8 @@
 package mongoengine
 
 import (
+	"time"
+
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
@@ -8,16 +10,16 @@ import (
 
 // acquireKind is what the text of an acquire depends on.
 type acquireKind struct {
-	mode                                                       string
-	limited, forever, holdForever                              bool
-	fresh, keep, held, reacquire, newFence, queue, refreshOnly bool
-	converts, timed, labelled, undoes, within, handsOver       bool
+	mode                                                 string
+	limited, forever, holdForever                        bool
+	keep, held, reacquire, newFence, queue, refreshOnly  bool
+	converts, timed, labelled, undoes, within, handsOver bool
 }
 
 func kindOf(a *engine.Acquire) acquireKind {
 	return acquireKind{
 		mode: a.Mode, limited: a.Limit > 0, forever: a.TTL == 0, holdForever: a.Persist && a.HoldTTL == 0,
-		fresh: a.Fresh, keep: a.Persist, held: a.Held && !a.Reacquire, reacquire: a.Reacquire, newFence: a.NewFence, queue: a.Queue, refreshOnly: a.Refresh,
+		keep: a.Persist, held: a.Held && !a.Reacquire, reacquire: a.Reacquire, newFence: a.NewFence, queue: a.Queue, refreshOnly: a.Refresh,
 		converts: a.Converts > 0, timed: !a.Issued.IsZero(), labelled: a.Label != "", undoes: len(a.Undo) > 0, within: a.Within != "", handsOver: a.HandOver,
 	}
 }
@@ -25,32 +27,47 @@ func kindOf(a *engine.Acquire) acquireKind {
 // acquireValues are the literals of an acquire: new is the part to be, kept the hold, place the
 // place.
 func acquireValues(a *engine.Acquire) bson.D {
-	owner := a.Owner
-	if owner == a.LockID {
-		owner = ""
-	}
-	part := engine.Entry{
-		LockID: a.LockID, Label: a.Label, Part: a.Part, Order: a.Order, Mode: a.Mode, State: engine.StateRunning, TTL: a.TTL,
-		Owner: owner, Host: a.Host, Comment: a.Comment, Limit: a.Limit, Trace: a.Trace,
-	}
-	values := append(values(a.LockID, a.Part, a.Order, a.Policy), v("late", a.Issued.Add(engine.CommandTimeout)), v("old", a.Converts), v("ttl", a.TTL), v("room", a.Room()),
+	part, kept := entriesOf(a)
+	values := append(values(a.LockID, a.Part, a.Order, a.Policy), v("late", latest(a)), v("old", a.Converts), v("ttl", a.TTL), v("room", a.Room()),
 		v("who", doc(v("lockId", a.LockID), v("limit", min(a.Room(), engine.Crowd)))))
 	values = append(values, labelValues(a)...)
 	if a.Persist {
-		kept := part
-		kept.State, kept.TTL, kept.FirstOrder, kept.Within = engine.StateKept, a.HoldTTL, a.Order, a.Within
 		values = append(values, v("kept", kept), v("hold", max(a.HoldTTL, a.TTL)))
-		part.Owner, part.Host, part.Comment, part.Limit = "", "", "", 0 // its hold tells
 	}
 	if a.Queue {
 		place := a.Waiter()
-		place.Owner, place.NeverVictim = owner, a.NeverVictim
+		place.Owner, place.NeverVictim = kept.Owner, a.NeverVictim
 		if !a.Started.IsZero() {
 			place.Started = &a.Started
 		}
 		values = append(values, v("place", place), v("wait", a.WaiterTTL), v("heard", a.Patience()), v("most", a.MaxWaiters), v("longest", a.LongestClaim()))
 	}
 	return append(values, v("new", part))
+}
+
+// entriesOf are the part that a request makes, and the hold that it keeps.
+func entriesOf(a *engine.Acquire) (part, kept engine.Entry) {
+	part = engine.Entry{
+		LockID: a.LockID, Label: a.Label, Part: a.Part, Order: a.Order, Mode: a.Mode, State: engine.StateRunning, TTL: a.TTL,
+		Owner: a.Owner, Host: a.Host, Comment: a.Comment, Limit: a.Limit, Trace: a.Trace,
+	}
+	if part.Owner == a.LockID {
+		part.Owner = ""
+	}
+	kept = part
+	if a.Persist {
+		kept.State, kept.TTL, kept.FirstOrder, kept.Within = engine.StateKept, a.HoldTTL, a.Order, a.Within
+		part.Owner, part.Host, part.Comment, part.Limit = "", "", "", 0 // its hold tells
+	}
+	return part, kept
+}
+
+// latest is until when a request may take effect.
+func latest(a *engine.Acquire) time.Time {
+	if a.Issued.IsZero() {
+		return engine.Never
+	}
+	return a.Issued.Add(engine.CommandTimeout)
 }
 
 // The stages of an acquire are the whole of acquire and enter. Its outcomes:
@@ -71,12 +88,12 @@ func (k acquireKind) stages() []bson.D {
 	s.find(k)
 	s.decide(k)
 	s.enter(k)
-	o := outcome{granted: eq("$t.did", engine.Granted), crowd: k.mode == engine.Shared, did: "$t.did", about: wasEvicted}
+	o := outcome{
+		granted: eq("$t.did", engine.Granted), crowd: k.mode == engine.Shared, did: "$t.did", about: wasEvicted,
+		note: cond(eq("$t.did", engine.Deadlock), "$t.was.verdict", "$$REMOVE"),
+	}
 	if k.queue {
 		o.position = cond(eq("$t.did", engine.Queued), add("$t.at", 1), 0)
-	}
-	if !k.fresh {
-		o.note = cond(eq("$t.did", engine.Deadlock), "$t.was.verdict", "$$REMOVE")
 	}
 	if k.labelled { // what has expired beside who joins must not come back
 		o.granted = in("$t.did", list(engine.Granted, engine.Joined))
@@ -100,12 +117,10 @@ func (s *stages) find(k acquireKind) {
 		lists = append(lists, v("t.l", filter("$held", and(k.beside(), alive))))
 	}
 	s.put(lists...)
-	vars := doc(v("o", filter("$t.a", holds)), v("m", first(filter("$t.a", runs))))
-	if !k.fresh {
-		claims := filter("$t.a", and(isOwnClaim, stillStood))
-		vars = append(vars, v("p", filter("$t.a", ownPart)),
-			v("was", first(concat(cond(in("$t.id", "$waiters.lockId"), filter("$waiters", eq(ownPlace, me)), none), claims))))
-	}
+	places := cond(in("$t.id", "$waiters.lockId"), filter("$waiters", eq(ownPlace, me)), none)
+	vars := doc(
+		v("o", filter("$t.a", holds)), v("p", filter("$t.a", ownPart)), v("m", first(filter("$t.a", runs))),
+		v("was", first(concat(places, filter("$t.a", and(isOwnClaim, stillStood))))))
 	if k.within {
 		kept := filter("$held", eq(list("$$this.lockId", "$$this.state"), list("$t.within", engine.StateKept)))
 		vars = append(vars, v("around", gt(maxOf(each(kept, "$$this.expiresAt")), "$$NOW")))
@@ -128,10 +143,7 @@ var nextFence = largest(add("$fence", int64(1)), on("$toLong", "$$NOW"))
 //	at  the index in the queue of the place to be      ahead  whether it goes ahead of others
 func (s *stages) enter(k acquireKind) {
 	// Whoever joins has the fence of the hold. What drains has none above it.
-	anew := list(eq("$t.did", engine.Granted), "$t.m")
-	if !k.fresh {
-		anew = append(anew, "$t.was.place")
-	}
+	anew := list(eq("$t.did", engine.Granted), "$t.m", "$t.was.place")
 	if k.newFence {
 		anew = list(true)
 	}
@@ -154,30 +166,24 @@ func (s *stages) enter(k acquireKind) {
 	if k.keep {
 		fields = append(fields, v("evicted", cond("$t.g", filter("$evicted", notForgiven(k.labelled)), "$evicted")))
 	}
-	if !k.fresh {
-		queue := expr("$waiters")
-		if k.queue {
-			place := merge("$t.place", doc(
-				v("since", ifNull("$t.was.since", "$$NOW")), v("claimTTL", cond(and("$t.was.place", not(claimStands)), twiceAsLong, "$t.was.claimTTL")),
-				v("ahead", cond("$t.ahead", true, "$$REMOVE")), v("expiresAt", add("$$NOW", "$t.wait")), v("overdueAt", add("$$NOW", "$t.heard"))))
-			after := cond("$t.was.overdueAt", add("$t.at", 1), "$t.at")
-			queue = cond(eq("$t.did", engine.Queued),
-				concat(op("$slice", "$waiters", "$t.at"), list(place), op("$slice", "$waiters", after, engine.Unlimited)), queue)
-		}
-		fields = append(fields, v("waiters", cond(and("$t.g", "$t.was.overdueAt"), filter("$waiters", ne(ownPlace, me)), queue)))
+	queue := expr("$waiters")
+	if k.queue {
+		place := merge("$t.place", doc(
+			v("since", ifNull("$t.was.since", "$$NOW")), v("claimTTL", cond(and("$t.was.place", not(claimStands)), twiceAsLong, "$t.was.claimTTL")),
+			v("ahead", cond("$t.ahead", true, "$$REMOVE")), v("expiresAt", add("$$NOW", "$t.wait")), v("overdueAt", add("$$NOW", "$t.heard"))))
+		after := cond("$t.was.overdueAt", add("$t.at", 1), "$t.at")
+		queue = cond(eq("$t.did", engine.Queued),
+			concat(op("$slice", "$waiters", "$t.at"), list(place), op("$slice", "$waiters", after, engine.Unlimited)), queue)
 	}
-	s.put(fields...)
+	s.put(append(fields, v("waiters", cond(and("$t.g", "$t.was.overdueAt"), filter("$waiters", ne(ownPlace, me)), queue)))...)
 }
 
 // entries is what is held after the request: others, the own hold, and what the request makes.
 func (s *stages) entries(k acquireKind) expr {
-	rest := expr("$t.a")
-	switch {
-	case k.keep: // attempts that never left do not pile up
+	rest := filter("$t.a", not(or(isOwnClaim, and(runs, lte("$$this.expiresAt", "$$NOW")))))
+	if k.keep { // attempts that never left do not pile up
 		replaced := in(list("$$this.part", "$$this.state"), list(list(nil, engine.StateKept), list("$t.part", engine.StateClaimed)))
 		rest = filter("$t.a", and(not(replaced), or(alive, and(holds, not(runs)))))
-	case !k.fresh:
-		rest = filter(rest, not(or(isOwnClaim, and(runs, lte("$$this.expiresAt", "$$NOW")))))
 	}
 	changes := list("$$this")
 	if k.mode == engine.Exclusive { // an upgrade is one of the whole hold
@@ -185,7 +191,8 @@ func (s *stages) entries(k acquireKind) expr {
 	}
 	changes = append(changes, cond(runs, drained, nil))
 	firstFence := v("first", ifNull("$t.first", "$t.new.fence"))
-	part := doc(v("expiresAt", until("$t.ttl", k.forever)), firstFence)
+	part := doc(v("expiresAt", until("$t.ttl", k.forever)), firstFence,
+		v("since", cond("$t.was.place", "$t.was.since", "$$REMOVE")), v("claimedAt", "$t.was.claimedAt"), v("after", "$t.was.after")) // of its claim
 	created := expr("$$NOW")
 	if k.converts {
 		old := filter("$t.p", eq(list("$$this.state", "$$this.order"), list(engine.StateRunning, "$t.old")))
@@ -194,9 +201,6 @@ func (s *stages) entries(k acquireKind) expr {
 	}
 	if !k.keep {
 		part = append(part, v("createdAt", created))
-	}
-	if !k.fresh { // what there was of its claim
-		part = append(part, v("since", cond("$t.was.place", "$t.was.since", "$$REMOVE")), v("claimedAt", "$t.was.claimedAt"), v("after", "$t.was.after"))
 	}
 	made := list(merge("$t.new", part))
 	if k.keep {
@@ -227,10 +231,7 @@ func (s *stages) entries(k acquireKind) expr {
 // goesAhead is whether the request queues ahead of others, and does not wait for them: it is an
 // upgrade; or it had a claim; or it lives within a hold that is kept.
 func (k acquireKind) goesAhead() bson.D {
-	ways := list(ne("$t.o", none))
-	if !k.fresh {
-		ways = append(ways, "$t.was.place")
-	}
+	ways := list(ne("$t.o", none), "$t.was.place")
 	if k.within {
 		ways = append(ways, "$t.around")
 	}

@@ -8,6 +8,12 @@ import (
 
 func TestEngineOnMongoDBConforms(t *testing.T) {
 	t.Parallel()
-	h := onMongo(t)
-	lockcoretest.Conformance(t, func(*testing.T) lockcoretest.Harness { return h })
+	for name, forgets := range map[string]bool{"that knows": false, "that forgets": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := onMongo(t)
+			h.forgets = forgets
+			lockcoretest.Conformance(t, func(*testing.T) lockcoretest.Harness { return h })
+		})
+	}
 }

@@ -18,18 +18,14 @@ func (s *stages) decide(k acquireKind) {
 		covered, fits = and(covered, k.joinsBeside()), and(fits, k.joinsBeside())
 		outcomes = append(outcomes, isOtherRun, engine.OtherRun)
 	}
-	overtaken := list(ne(filter("$released", and(ownID, gte("$$this.order", "$t.ord"), k.endedByOwn())), none))
-	if !k.fresh {
-		overtaken = append(overtaken, gt(largest("$t.was.order", maxOf("$t.p.order")), "$t.ord"),
-			in(list(engine.StateDraining, "$t.ord"), each("$t.p", list("$$this.state", "$$this.order"))))
-	}
+	overtaken := list(
+		ne(filter("$released", and(ownID, gte("$$this.order", "$t.ord"), k.endedByOwn())), none),
+		gt(largest("$t.was.order", maxOf("$t.p.order")), "$t.ord"),
+		in(list(engine.StateDraining, "$t.ord"), each("$t.p", list("$$this.state", "$$this.order"))))
 	if k.labelled {
 		overtaken = append(overtaken, isUndone)
 	}
-	outcomes = append(outcomes, or(overtaken...), engine.Superseded)
-	if !k.fresh {
-		outcomes = append(outcomes, "$t.was.verdict", engine.Deadlock)
-	}
+	outcomes = append(outcomes, or(overtaken...), engine.Superseded, "$t.was.verdict", engine.Deadlock)
 	if lost := k.lost(); lost != nil {
 		outcomes = append(outcomes, lost, engine.Lost)
 	}

@@ -2,6 +2,7 @@ package mongoengine
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -12,7 +13,7 @@ import (
 // decode reads an answer to a request of a lock ID. Others' holds are read only if they may be in
 // its way, since reading a few hundred takes longer than a round trip. Claims, and what drains, are
 // always read.
-func decode(raw bson.Raw, lockID string) (engine.Document, error) {
+func decode(raw bson.Raw, lockID string) (d engine.Document, seen sight, err error) {
 	var lean struct {
 		ID    string      `bson:"_id"`
 		Seq   int64       `bson:"seq"`
@@ -20,14 +21,18 @@ func decode(raw bson.Raw, lockID string) (engine.Document, error) {
 		Fence int64       `bson:"fence"`
 		Held  []bson.Raw  `bson:"held"`
 		Last  engine.Last `bson:"last"`
+		Attn  []string    `bson:"attn"`
 	}
 	if err := bson.Unmarshal(raw, &lean); err != nil {
-		return engine.Document{}, unreadable(err)
+		return d, seen, unreadable(err)
 	}
-	var d engine.Document
+	seen = sight{
+		taken:   len(lean.Held) > 0 || len(lean.Attn) > 0,
+		awaited: slices.ContainsFunc(lean.Attn, func(what string) bool { return what != engine.StateKept }),
+	}
 	if aboutOthers(&lean.Last, lean.At) {
 		err := bson.Unmarshal(raw, &d)
-		return d, unreadable(err)
+		return d, seen, unreadable(err)
 	}
 	d = engine.Document{ID: lean.ID, Seq: lean.Seq, At: lean.At, Fence: lean.Fence, Last: lean.Last}
 	for _, stored := range lean.Held {
@@ -38,12 +43,15 @@ func decode(raw bson.Raw, lockID string) (engine.Document, error) {
 		}
 		var e engine.Entry
 		if err := bson.Unmarshal(stored, &e); err != nil {
-			return d, unreadable(err)
+			return d, seen, unreadable(err)
 		}
 		d.Entries = append(d.Entries, e)
 	}
-	return d, nil
+	return d, seen, nil
 }
+
+// sight is what an answer says of whether short forms will do next.
+type sight struct{ taken, awaited bool }
 
 func aboutOthers(last *engine.Last, at time.Time) bool {
 	switch last.Outcome {

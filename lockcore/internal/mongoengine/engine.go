@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -24,6 +25,9 @@ type Engine struct {
 	retention time.Duration
 	// checked says that the collection's layout was looked at.
 	checked atomic.Bool
+	// taken says that somebody had the resource, and awaited that somebody waited, had a claim or
+	// drained.
+	taken, awaited hints
 }
 
 // New clones coll with majority, journaled writes, majority reads and the primary. Documents of
@@ -33,6 +37,8 @@ func New(coll *mongo.Collection, retention time.Duration) *Engine {
 	wc := writeconcern.Majority()
 	wc.Journal = &journaled
 	return &Engine{
+		taken:   hints{seed: maphash.MakeSeed()},
+		awaited: hints{seed: maphash.MakeSeed()},
 		coll: coll.Clone(options.Collection().
 			SetWriteConcern(wc).
 			SetReadConcern(readconcern.Majority()).
@@ -72,6 +78,23 @@ func (e *Engine) Prepare(ctx context.Context) error {
 
 // apply writes the resource's document for a lock ID, and makes it if there is none.
 func (e *Engine) apply(ctx context.Context, resource, lockID string, values bson.D, kind kind) (engine.Document, error) {
+	answer := leanAnswer
+	if k, ok := kind.(acquireKind); ok && k.refreshOnly { // a commit, or a look after a hold
+		answer = fullAnswer
+	}
+	for attempt := 0; ; attempt++ {
+		d, err := e.send(ctx, doc(v("_id", resource)), lockID, values, kind, answer().SetUpsert(true))
+		if attempt < 5 && insertedByAnother(err) {
+			continue
+		}
+		return d, err
+	}
+}
+
+// send updates the document that meets a condition, with a pipeline of a kind.
+func (e *Engine) send(
+	ctx context.Context, condition bson.D, lockID string, values bson.D, kind kind, answer *options.FindOneAndUpdateOptionsBuilder,
+) (engine.Document, error) {
 	if err := e.check(ctx); err != nil {
 		return engine.Document{}, err
 	}
@@ -79,45 +102,43 @@ func (e *Engine) apply(ctx context.Context, resource, lockID string, values bson
 	if err != nil {
 		return engine.Document{}, err
 	}
-	answer := leanAnswer
-	if k, ok := kind.(acquireKind); ok && k.refreshOnly { // a commit, or a look after a hold
-		answer = fullAnswer
+	raw, err := e.coll.FindOneAndUpdate(ctx, condition, pipeline, answer).Raw()
+	if err != nil {
+		return engine.Document{}, err
 	}
-	filter := bson.D{{Key: "_id", Value: resource}}
-	for attempt := 0; ; attempt++ {
-		raw, err := e.coll.FindOneAndUpdate(ctx, filter, pipeline, answer).Raw()
-		switch {
-		case attempt < 5 && insertedByAnother(err):
-			continue
-		case err != nil:
-			return engine.Document{}, err
-		}
-		return decode(raw, lockID)
+	d, seen, err := decode(raw, lockID)
+	if err == nil {
+		e.taken.of(d.ID).Store(seen.taken)
+		e.awaited.of(d.ID).Store(seen.awaited)
 	}
+	return d, err
 }
 
 // An answer is the document without its queue, and without its records unless they are asked for.
 var (
-	fullAnswer = answerWithout("waiters", "attn")
-	leanAnswer = answerWithout("waiters", "attn", "released", "evicted", "undone", "commits")
+	fullAnswer = answerWithout("waiters")
+	leanAnswer = answerWithout("waiters", "released", "evicted", "undone", "commits")
 )
 
-func answerWithout(fields ...string) *options.FindOneAndUpdateOptionsBuilder {
+func answerWithout(fields ...string) func() *options.FindOneAndUpdateOptionsBuilder {
 	without := bson.D{}
 	for _, f := range fields {
 		without = append(without, v(f, 0))
 	}
-	return options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After).SetProjection(without)
+	return func() *options.FindOneAndUpdateOptionsBuilder {
+		return options.FindOneAndUpdate().SetReturnDocument(options.After).SetProjection(without)
+	}
 }
 
-// insertedByAnother reports whether another request inserted the document first: nothing was
-// written, and this one finds the document when it asks again. MongoDB says so with a duplicate
-// key. DocumentDB updates the other's document on a path of its own that knows no $$NOW, and
-// refuses.
+// insertedByAnother reports whether there was a document already where one was to be inserted:
+// nothing was written. MongoDB says so with a duplicate key. So does DocumentDB, as an internal
+// error, if the document is not what the condition says; else it updates the document on a path of
+// its own that knows no $$NOW, and refuses.
 func insertedByAnother(err error) bool {
 	if mongo.IsDuplicateKeyError(err) {
 		return true
 	}
 	var refused mongo.CommandError
-	return errors.As(err, &refused) && refused.Name == "FailedToParse" && strings.Contains(refused.Message, "$$NOW")
+	return errors.As(err, &refused) && ((refused.Name == "FailedToParse" && strings.Contains(refused.Message, "$$NOW")) ||
+		(refused.Name == "InternalError" && strings.Contains(refused.Message, "duplicate key")))
 }

@@ -72,6 +72,14 @@ var (
 	HeldExclusively expr = in(list("$t.d.lockId", engine.Exclusive, true), each("$held", list(item("lockId"), item("mode"), holds)))
 )
 
+// Forget drops what the last answers told of resources, so that short forms are tried.
+func (e *Engine) Forget() {
+	for i := range e.taken.bits {
+		e.taken.bits[i].Store(false)
+		e.awaited.bits[i].Store(false)
+	}
+}
+
 // Explain asks the server how it would find the documents of a query.
 func (e *Engine) Explain(ctx context.Context, q engine.Query) (bson.Raw, error) {
 	command := bson.D{{Key: "aggregate", Value: e.coll.Name()}, {Key: "pipeline", Value: listing(e.filterOf(q))}, {Key: "cursor", Value: bson.D{}}}

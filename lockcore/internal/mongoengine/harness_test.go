@@ -23,6 +23,8 @@ var policy = engine.Policy{ClaimTTL: 20_000}
 type harness struct {
 	*mongoengine.Engine
 	coll *mongo.Collection
+	// forgets makes each operation one of a process that knows nothing of the resource, so that it tries its short form.
+	forgets bool
 }
 
 var _ lockcoretest.Harness = harness{}
@@ -30,7 +32,26 @@ var _ lockcoretest.Harness = harness{}
 func onMongo(t *testing.T) harness {
 	t.Helper()
 	coll := testenv.Mongo(t).Collection("locks")
-	return harness{mongoengine.New(coll, 24*time.Hour), coll}
+	return harness{Engine: mongoengine.New(coll, 24*time.Hour), coll: coll}
+}
+
+func (h harness) engine() *mongoengine.Engine {
+	if h.forgets {
+		h.Forget()
+	}
+	return h.Engine
+}
+
+func (h harness) Acquire(ctx context.Context, op engine.Acquire) (engine.Document, error) {
+	return h.engine().Acquire(ctx, op)
+}
+
+func (h harness) Leave(ctx context.Context, op engine.Leave) (engine.Document, error) {
+	return h.engine().Leave(ctx, op)
+}
+
+func (h harness) Release(ctx context.Context, op engine.Release) (engine.Document, error) {
+	return h.engine().Release(ctx, op)
 }
 
 // Travel moves every time in the stored document back.

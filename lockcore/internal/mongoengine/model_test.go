@@ -10,11 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 	"pgregory.net/rapid"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
-	"github.com/temporal-lockstep/lockstep/lockcore/internal/mongoengine"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 )
 
@@ -29,11 +27,12 @@ func TestPipelinesFollowTheSpecification(t *testing.T) {
 	h := onMongo(t)
 	var operations, resources atomic.Int64
 	for i := range 4 {
+		h.forgets = i%2 == 1
 		t.Run(fmt.Sprintf("in parallel %d", i), func(t *testing.T) {
 			t.Parallel()
 			for operations.Load() < modelOperations {
 				rapid.Check(t, func(rt *rapid.T) {
-					m := &model{coll: h.coll, eng: h.Engine, name: fmt.Sprintf("$resource/%d", resources.Add(1))}
+					m := &model{eng: h, name: fmt.Sprintf("$resource/%d", resources.Add(1))}
 					for step := range rapid.IntRange(1, 40).Draw(rt, "operations") {
 						m.step(rt, step)
 						operations.Add(1)
@@ -45,31 +44,10 @@ func TestPipelinesFollowTheSpecification(t *testing.T) {
 }
 
 type model struct {
-	coll  *mongo.Collection
-	eng   *mongoengine.Engine
+	eng   harness
 	watch lockcoretest.Invariants
 	name  string
 	doc   engine.Document
-	// fresh is the last request with a new part, of which there were as many as parts says.
-	fresh engine.Acquire
-	parts int
-}
-
-// freshly is seldom a request with a new part, or the last one of those again, instead of op.
-func (m *model) freshly(pick func(int) int, op engine.Acquire) engine.Acquire {
-	if pick(6) != 1 || op.Label != "" {
-		return op
-	}
-	if m.fresh.LockID != "" && pick(3) == 1 {
-		again := m.fresh
-		again.Fresh = false
-		return again
-	}
-	m.parts++
-	op.Fresh, op.Persist, op.Queue, op.Refresh, op.Part = true, false, false, false, fmt.Sprint("fresh/", m.parts)
-	op.Converts = 0
-	m.fresh = op
-	return op
 }
 
 func picker(t *rapid.T) func(int) int {
@@ -83,7 +61,7 @@ func (m *model) step(t *rapid.T, step int) {
 	switch kind := pick(12); {
 	case kind == 1 && m.doc.ID != "":
 		by := time.Duration(1+pick(70)) * time.Second
-		require.NoError(t, harness{m.eng, m.coll}.Travel(ctx, m.name, by))
+		require.NoError(t, m.eng.Travel(ctx, m.name, by))
 		m.watch.Shift(by)
 		m.doc = m.read(t)
 		return
@@ -92,9 +70,6 @@ func (m *model) step(t *rapid.T, step int) {
 		return
 	default:
 		op = lockcoretest.Random(pick, m.doc, m.name, step)
-		if a, ok := op.(engine.Acquire); ok {
-			op = m.freshly(pick, a)
-		}
 	}
 	_, err := lockcoretest.Apply(ctx, m.eng, op)
 	require.NoError(t, err)
@@ -128,7 +103,7 @@ func (m *model) compare(t *rapid.T, op any, want, stored engine.Document) {
 }
 
 func (m *model) read(t *rapid.T) engine.Document {
-	d, err := harness{m.eng, m.coll}.stored(t.Context(), m.name)
+	d, err := m.eng.stored(t.Context(), m.name)
 	require.NoError(t, err)
 	slices.Sort(d.Attn) // a set
 	return d

@@ -34,6 +34,9 @@ type mutant struct {
 	killer string
 }
 
+// shortForm is what mutants break that are played by processes which know nothing of the resource.
+const shortForm = "short form"
+
 // mutants are ordered by what they break.
 var mutants = []mutant{
 	{"I1", "the living keep nobody out", instead(mongoengine.Alive, false), "I1/nobody is let in beside an exclusive part that may trust"},
@@ -151,6 +154,15 @@ var mutants = []mutant{
 	{"within", "what its workflow keeps is in a step's way", instead(mongoengine.BesideWithin, mongoengine.Others), "within/what a workflow keeps does not keep its own step out, and nobody else gets in"},
 	{"within", "a step waits behind those who wait for its workflow", instead("$t.around", false), "within/the step goes ahead of the queue as long as its workflow keeps the resource"},
 	{"within", "a step displaces its own workflow", instead(mongoengine.Around, false), "within/a step displaces nothing of its own workflow, though a part of it has died"},
+	{shortForm, "who holds is not looked at", condition("held", bson.D{{Key: "$size", Value: int32(0)}}), "I1/nobody is let in beside an exclusive part that may trust"},
+	{shortForm, "who waits is not looked at", condition("attn", bson.D{{Key: "$size", Value: int32(0)}}), "withdraw/its part is told also if nobody holds any more"},
+	{shortForm, "who was displaced is not looked for", condition("evicted.lockId", nil), "I8/a hold that was displaced is reported lost each time, until it is taken anew"},
+	{shortForm, "what was undone is not looked at", condition("undone.lockId", nil), "undo/a step that is undone comes too late also if nobody holds any more"},
+	{shortForm, "what ended is not looked at", condition("released", nil), "rule 2/an order that left is refused and changes nothing"},
+	{shortForm, "a part ends though others wait", condition("attn", bson.D{{Key: "$nin", Value: bson.A{"claimed", "draining", "X", "S"}}}), "I4/readers do not starve writers"},
+	{shortForm, "a hold ends though other parts of it run", condition("$nor", nil), "release/of a hold by its first fence lets its other parts drain"},
+	{shortForm, "a part of another order is let go", condition("order", int64(1)), "release/of a hold by its first fence lets a part of another order drain"},
+	{shortForm, "which hold is named is not looked at", condition("first", nil), "release/of a hold by its first fence ends nothing of the one that the same request began anew"},
 	{"every answer is a write", "writes are not counted", instead(mongoengine.CountWrite, "$seq"), "rule 5/what is free is granted"},
 }
 
@@ -185,7 +197,7 @@ func (m mutant) on(t *testing.T, coll *mongo.Collection) (harness, *tamperer) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Disconnect(context.Background())) })
 	coll = c.Database(coll.Database().Name()).Collection(coll.Name())
-	return harness{mongoengine.New(coll, 24*time.Hour), coll}, dialer
+	return harness{Engine: mongoengine.New(coll, 24*time.Hour), coll: coll, forgets: m.breaks == shortForm}, dialer
 }
 
 // failure plays a scenario, and returns how it failed; nothing where it did not.

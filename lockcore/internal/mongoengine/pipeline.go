@@ -22,8 +22,11 @@ type (
 	withdrawKind struct{}
 )
 
-// Acquire sends one command, and one more to learn of a loss.
+// Acquire sends one command, or two if others have the resource, and one more to learn of a loss.
 func (e *Engine) Acquire(ctx context.Context, op engine.Acquire) (engine.Document, error) {
+	if d, done, err := e.acquireShort(ctx, &op); done {
+		return d, err
+	}
 	return e.withRecords(ctx)(e.apply(ctx, op.Resource, op.LockID, acquireValues(&op), kindOf(&op)))
 }
 
@@ -47,21 +50,26 @@ func (e *Engine) withRecords(ctx context.Context) func(engine.Document, error) (
 	}
 }
 
-// Leave sends one command.
+// Leave sends one command, or two if others have the resource or wait for it.
 func (e *Engine) Leave(ctx context.Context, op engine.Leave) (engine.Document, error) {
-	values := append(values(op.LockID, op.Part, op.Order, op.Policy), v("cut", engine.CutOff(op.LockID)),
-		v("rec", engine.Released{LockID: op.LockID, Label: op.Label, Part: &op.Part, Order: op.Order, Reason: op.Reason}))
+	record := engine.Released{LockID: op.LockID, Label: op.Label, Part: &op.Part, Order: op.Order, Reason: op.Reason}
+	if d, done, err := e.leaveShort(ctx, &op, record); done {
+		return d, err
+	}
+	values := append(values(op.LockID, op.Part, op.Order, op.Policy), v("cut", engine.CutOff(op.LockID)), v("rec", record))
 	return e.apply(ctx, op.Resource, op.LockID, values, leaveKind{op.Undo, op.Waiting, op.Label != ""})
 }
 
-// Release sends one command.
+// Release sends one command, or two if others have the resource or wait for it.
 func (e *Engine) Release(ctx context.Context, op engine.Release) (engine.Document, error) {
-	part := ""
+	part, record := "", engine.Released{LockID: op.LockID, Label: op.Label, Order: op.Order, Reason: op.Reason}
 	if op.Leaving != nil {
 		part = *op.Leaving
 	}
-	values := append(values(op.LockID, part, op.Order, op.Policy), v("label", op.Label), v("cut", engine.CutOff(op.LockID)), v("first", op.FirstFence),
-		v("rec", engine.Released{LockID: op.LockID, Label: op.Label, Order: op.Order, Reason: op.Reason}))
+	if d, done, err := e.releaseShort(ctx, &op, record); done {
+		return d, err
+	}
+	values := append(values(op.LockID, part, op.Order, op.Policy), v("label", op.Label), v("cut", engine.CutOff(op.LockID)), v("first", op.FirstFence), v("rec", record))
 	kind := releaseKind{named: op.FirstFence > 0, leaving: op.Leaving != nil, force: op.Force, now: op.Now, labelled: op.Label != ""}
 	return e.apply(ctx, op.Resource, op.LockID, values, kind)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"net"
 	"reflect"
+	"slices"
 	"sync/atomic"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -29,6 +30,31 @@ func instead(of, to any) rewrite {
 func field(name string, to any) rewrite {
 	to = sent(to)
 	return func(key string, _ any) (any, bool) { return to, key == name }
+}
+
+// condition drops a condition from the filter of an update, that with a value if one is given.
+func condition(name string, value any) rewrite {
+	drops := func(e bson.E) bool { return e.Key == name && (value == nil || reflect.DeepEqual(e.Value, value)) }
+	var without func(v any) (any, bool)
+	without = func(v any) (any, bool) {
+		d, ok := v.(bson.D)
+		if !ok {
+			return v, false
+		}
+		rest := slices.DeleteFunc(slices.Clone(d), drops)
+		changed := len(rest) < len(d)
+		for i := range rest {
+			inner, yes := without(rest[i].Value)
+			rest[i].Value, changed = inner, changed || yes
+		}
+		return rest, changed
+	}
+	return func(key string, filter any) (any, bool) {
+		if key != "query" {
+			return nil, false
+		}
+		return without(filter)
+	}
 }
 
 // operator changes what an operator of the aggregation language is used for.
@@ -125,15 +151,15 @@ func (t *tamperer) message(m []byte) []byte {
 	return out
 }
 
-// document rewrites the pipeline of a findAndModify, or of one of the statements of an update.
+// document rewrites the condition and the pipeline of a findAndModify, or the pipeline of one of the statements of an update.
 func (t *tamperer) document(raw []byte) []byte {
 	var d bson.D
 	if err := bson.Unmarshal(raw, &d); err != nil {
 		panic(err)
 	}
 	for i, e := range d {
-		if stages, ok := e.Value.(bson.A); ok && (e.Key == "update" || e.Key == "u") {
-			d[i].Value = t.value("", stages)
+		if e.Key == "update" || e.Key == "u" || (e.Key == "query" && d[0].Key == "findAndModify") {
+			d[i].Value = t.value(e.Key, e.Value)
 		}
 	}
 	out, err := bson.Marshal(d)
