@@ -28,7 +28,11 @@ function update(docs, { q, u, multi, upsert }) {
   if (!Array.isArray(u) && Object.keys(u).some((key) => key.startsWith('$'))) throw failure(9, 'updates are pipelines or whole documents');
   let before = found(docs, q).slice(0, multi ? undefined : 1);
   const made = before.length === 0 && upsert === true;
-  if (made) before = [Object.fromEntries(Object.entries(q).map(([name, v]) => [name, isDocument(v) ? v.$eq : v]))];
+  if (made) {
+    const equal = Object.entries(q).map(([name, v]) => [name, isDocument(v) ? v.$eq : v]);
+    before = [Object.fromEntries(equal.filter(([, v]) => v !== undefined))];
+    if (docs.has(idOf(before[0]))) throw failure(11000, 'E11000 duplicate key');
+  }
   return before.map((doc) => {
     const after = Array.isArray(u) ? run([doc], u)[0] : { _id: doc._id, ...u };
     if (idOf(after) !== idOf(doc)) throw failure(66, 'an update changes _id');
