@@ -140,15 +140,13 @@ func (l *Locker) giveUp(ctx context.Context, leases ...Lease) {
 	}
 }
 
-// leaveLate leaves again what was left, if a late copy of a lost command may still come.
-func (l *Locker) leaveLate(ctx context.Context, lease Lease) {
-	if lease.lostAt.IsZero() {
-		return
-	}
-	wait := commandTimeout - time.Since(lease.lostAt)
+// leaveLate leaves again what a leave that began then has left, if a late copy of a lost command may
+// have come after it. When the answer came says nothing: this process may have been stopped.
+func (l *Locker) leaveLate(ctx context.Context, lease Lease, began time.Time) {
+	lost := lease.lostAt
 	lease.lostAt = time.Time{}
-	if wait > 0 {
-		l.cleanLater(ctx, lease, wait)
+	if !lost.IsZero() && began.Sub(lost) < commandTimeout {
+		l.cleanLater(ctx, lease, max(cleanupPause, commandTimeout-time.Since(lost)))
 	}
 }
 
@@ -161,7 +159,7 @@ func (l *Locker) cleanLater(ctx context.Context, lease Lease, pause time.Duratio
 		defer done()
 		defer cancel()
 		defer stop()
-		began, stands := time.Now(), max(lease.ttl, l.cfg.WaiterTTL)+commandTimeout
+		began, stands := time.Now(), max(min(lease.ttl, maxTTL), l.cfg.WaiterTTL, 4*l.cfg.ClaimTTL)+commandTimeout
 		for tries := 0; sleep(ctx, l.clock, pause); tries++ {
 			if l.leaveOne(ctx, lease, lease.began) == nil || (lease.Left != Forever && time.Since(began) > stands) {
 				return

@@ -45,9 +45,10 @@ func (l *Locker) leaveOp(lease Lease, undo bool) engine.Leave {
 }
 
 func (l *Locker) leave(ctx context.Context, op engine.Leave, lease Lease, why ending) error {
+	began := time.Now()
 	_, err := l.end(ctx, telemetry.SpanLeave, lease, why, func(ctx context.Context) (engine.Document, error) { return l.eng.Leave(ctx, op) })
 	if err == nil {
-		l.leaveLate(ctx, lease)
+		l.leaveLate(ctx, lease, began)
 	}
 	return err
 }
