@@ -70,7 +70,7 @@ var mutants = []mutant{
 		{"lockcore/close.go", "			l.cleanLater(ctx, lease, cleanupPause)\n", ""},
 	}, in: engineTests, tests: "TestRequestWhoseAnswerIsLostLeavesNothingForEver", simulated: true},
 	{defect: "6", what: "a request that gave up is not left again when no late copy can come any more", edits: []edit{
-		{"lockcore/close.go", "		l.cleanLater(ctx, lease, wait)\n", "		return\n"},
+		{"lockcore/close.go", "		l.cleanLater(ctx, lease, max(cleanupPause, commandTimeout-time.Since(lost)))\n", "		return\n"},
 	}, in: engineTests, tests: "TestLateCopyOfARequestThatGaveUpHoldsNothingForLong", simulated: true},
 	{defect: "6", what: "a request gives nothing back when its context has ended", edits: []edit{
 		{"lockcore/close.go", "	ctx, cancel := l.detached(ctx)\n	defer cancel()\n", ""},
