@@ -176,14 +176,14 @@ func (b *temporalBench) crowd(ctx context.Context) ([]FactReport, error) {
 	}, nil
 }
 
-// order is in which order the lock IDs stand in the queue.
+// order is in which order the runs stand in the queue.
 func (b *temporalBench) order(ctx context.Context, resource string) ([]string, error) {
 	var order []string
 	for s, err := range b.locker.Status(ctx, lockcore.Filter{Resource: resource, States: []lockcore.State{lockcore.StateWaiting}}) {
 		if err != nil {
 			return nil, err
 		}
-		order = append(order, s.LockID)
+		order = append(order, s.Run)
 	}
 	return order, nil
 }
@@ -192,7 +192,7 @@ func (b *temporalBench) order(ctx context.Context, resource string) ([]string, e
 func wrong(order []string, taken []turn) int {
 	n := max(len(order), len(taken))
 	for i := range min(len(order), len(taken)) {
-		if run := order[i]; len(run) > 36 && run[len(run)-36:] == taken[i].runID {
+		if order[i] == taken[i].runID {
 			n--
 		}
 	}
