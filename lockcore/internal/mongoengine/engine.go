@@ -25,9 +25,9 @@ type Engine struct {
 	retention time.Duration
 	// checked says that the collection's layout was looked at.
 	checked atomic.Bool
-	// taken says that somebody had the resource, and awaited that somebody waited, had a claim or
-	// drained.
-	taken, awaited hints
+	// known says that there was a document of the resource, taken that somebody had it, and awaited
+	// that somebody waited, had a claim or drained.
+	known, taken, awaited hints
 }
 
 // New clones coll with majority, journaled writes, majority reads and the primary. Documents of
@@ -37,6 +37,7 @@ func New(coll *mongo.Collection, retention time.Duration) *Engine {
 	wc := writeconcern.Majority()
 	wc.Journal = &journaled
 	return &Engine{
+		known:   hints{seed: maphash.MakeSeed()},
 		taken:   hints{seed: maphash.MakeSeed()},
 		awaited: hints{seed: maphash.MakeSeed()},
 		coll: coll.Clone(options.Collection().
@@ -108,6 +109,7 @@ func (e *Engine) send(
 	}
 	d, seen, err := decode(raw, lockID)
 	if err == nil {
+		e.known.of(d.ID).Store(true)
 		e.taken.of(d.ID).Store(seen.taken)
 		e.awaited.of(d.ID).Store(seen.awaited)
 	}

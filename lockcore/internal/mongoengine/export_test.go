@@ -75,6 +75,7 @@ var (
 // Forget drops what the last answers told of resources, so that short forms are tried.
 func (e *Engine) Forget() {
 	for i := range e.taken.bits {
+		e.known.bits[i].Store(false)
 		e.taken.bits[i].Store(false)
 		e.awaited.bits[i].Store(false)
 	}

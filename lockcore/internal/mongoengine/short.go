@@ -25,7 +25,8 @@ type (
 
 // short sends the short form of an operation, and reports whether its condition was met.
 func (e *Engine) short(ctx context.Context, resource, lockID string, condition, values bson.D, kind kind) (engine.Document, bool, error) {
-	_, inserts := kind.(shortAcquire)
+	_, acquires := kind.(shortAcquire)
+	inserts := acquires && !e.known.of(resource).Load() // or a server would tell of an error where somebody holds
 	d, err := e.send(ctx, append(condition, v("_id", resource)), lockID, values, kind, leanAnswer().SetUpsert(inserts))
 	if errors.Is(err, mongo.ErrNoDocuments) || insertedByAnother(err) {
 		return d, false, nil
@@ -113,7 +114,7 @@ func (s *stages) storeShort(did, ended expr, more ...bson.E) []bson.D {
 // it is worth while to try a short form.
 type hints struct {
 	seed maphash.Seed
-	bits [1 << 10]atomic.Bool
+	bits [1 << 12]atomic.Bool
 }
 
 func (h *hints) of(resource string) *atomic.Bool {
