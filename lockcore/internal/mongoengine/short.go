@@ -99,7 +99,8 @@ func (shortEnd) stages() []bson.D {
 	var s stages
 	s.set(v("a", filter("$held", ends)))
 	s.put(v("held", filter("$held", not(ends))), remember)
-	return s.storeShort(engine.Granted, "$t.a")
+	// A kept hold that was displaced is in attn for one write more.
+	return s.storeShort(engine.Granted, "$t.a", v("attn", op("$setDifference", "$held.state", list(engine.StateRunning))))
 }
 
 // storeShort is store where there is nothing to settle.
