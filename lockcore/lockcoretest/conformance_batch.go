@@ -110,6 +110,12 @@ var batchScenarios = []Scenario{
 		listed("kept", true)
 		s.release("a", 1)
 		listed("kept", false)
+		listed("displaced", false)
+		s.take("a", "p", 1, keep)
+		s.pass(holdTTL)
+		s.take("b", "p", 1)
+		s.leave("b", "p", 1)
+		listed("displaced", false)
 	}},
 	{"List/it stops when nobody wants more", func(s *stage) {
 		s.several("a", "p", 1)

@@ -163,6 +163,7 @@ var mutants = []mutant{
 	{shortForm, "a hold ends though other parts of it run", condition("$nor", nil), "release/of a hold by its first fence lets its other parts drain"},
 	{shortForm, "a part of another order is let go", condition("order", int64(1)), "release/of a hold by its first fence lets a part of another order drain"},
 	{shortForm, "which hold is named is not looked at", condition("first", nil), "release/of a hold by its first fence ends nothing of the one that the same request began anew"},
+	{shortForm, "what stands beside plain holds is not looked at", operator("$setDifference", func(any) (any, bool) { return "$attn", true }), "List/what is contended or kept is listed without plain holds"},
 	{"every answer is a write", "writes are not counted", instead(mongoengine.CountWrite, "$seq"), "rule 5/what is free is granted"},
 }
 
