@@ -117,6 +117,40 @@ func TestLateCopyOfARequestThatGaveUpHoldsNothingForLong(t *testing.T) {
 	}
 }
 
+// The process is stopped while the leave is under way that gives it back, and the copy comes meanwhile.
+func TestLateCopyThatCameWhileTheProcessWasStoppedHoldsNothingForLong(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := faulty()
+		l := on(t, e, lockcore.Config{})
+		var late *engine.Acquire
+		stopped := false
+		e.set(func(_ context.Context, op any) error {
+			if op, yes := op.(engine.Acquire); yes {
+				late = &op
+				return errCut
+			}
+			return nil
+		}, func(ctx context.Context, op any) error {
+			if _, yes := op.(engine.Leave); yes && !stopped {
+				stopped = true
+				for i := range 20 { // the records of the document forget it
+					_, _ = e.Engine.Acquire(ctx, acquire("r", fmt.Sprint("other/", i), engine.Exclusive))
+					_, _ = e.Engine.Leave(ctx, engine.Leave{Resource: "r", LockID: fmt.Sprint("other/", i), Part: "p", Order: 1})
+				}
+				_, err := e.Engine.Acquire(ctx, *late)
+				time.Sleep(time.Minute)
+				return err
+			}
+			return nil
+		})
+		require.ErrorIs(t, asking["TryAcquire"](t.Context(), l, forEver("late", lockcore.Exclusive("r"))), lockcore.ErrUnknownOutcome)
+		require.True(t, stopped)
+		elapse(2 * time.Minute)
+		require.Empty(t, e.Document("r").Entries)
+	})
+}
+
 // It was told of a deadlock, or of what superseded it, after an answer had been lost.
 func TestLateCopyOfARequestThatWasTakenOutOfTheQueueWaitsForNothing(t *testing.T) {
 	t.Parallel()

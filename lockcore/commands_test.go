@@ -26,12 +26,15 @@ import (
 type wire struct {
 	mu   sync.Mutex
 	sent []bson.Raw
+	// sessions are those that the caller of each command chose, if it did.
+	sessions []*mongo.Session
 }
 
-func (w *wire) started(_ context.Context, e *event.CommandStartedEvent) {
+func (w *wire) started(ctx context.Context, e *event.CommandStartedEvent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.sent = append(w.sent, append(bson.Raw{}, e.Command...))
+	w.sessions = append(w.sessions, mongo.SessionFromContext(ctx))
 }
 
 // take returns the commands since the last time.
@@ -39,7 +42,7 @@ func (w *wire) take() []bson.Raw {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	sent := w.sent
-	w.sent = nil
+	w.sent, w.sessions = nil, nil
 	return sent
 }
 
@@ -123,6 +126,23 @@ func TestWithdrawalIsOneCommandPerResource(t *testing.T) {
 	require.NoError(t, err)
 	w.sends(t, "read", func() { _, err = eng.Read(t.Context(), "r", "s", "t") }, "aggregate")
 	require.NoError(t, err)
+}
+
+// A server that retries writes carries out no late copy of a session's earlier write.
+func TestTheWholeRequestIsSentInTheSessionOfItsShortForm(t *testing.T) {
+	t.Parallel()
+	coll, w := careless(t)
+	_, err := mongoengine.New(coll, 24*time.Hour).Acquire(t.Context(), acquire("r", "a", engine.Exclusive))
+	require.NoError(t, err)
+	other := mongoengine.New(coll, 24*time.Hour)
+	_, err = other.Read(t.Context(), "r")
+	require.NoError(t, err)
+	w.take()
+	_, err = other.Acquire(t.Context(), acquire("r", "b", engine.Exclusive))
+	require.NoError(t, err)
+	require.Len(t, w.sessions, 2)
+	require.NotNil(t, w.sessions[0])
+	require.Same(t, w.sessions[0], w.sessions[1])
 }
 
 func acquire(resource, lockID, mode string) engine.Acquire {

@@ -94,6 +94,14 @@ var runScenarios = []Scenario{
 		s.releaseOf("a", "two", 9, 0)
 		s.check(s.stored().HoldFence("a") == 0, "no hold, got %+v", s.stored().Entries)
 	}},
+	{"run/a release of the run before, by the fence of the next one's hold, ends nothing", func(s *stage) {
+		first := s.take("a", "p", 1, label("two")).FirstFence
+		before := s.stored()
+		s.endHold("a", first, leaving("p", 1), func(op *engine.Release) { op.Label = "one" })
+		s.unchanged(before)
+		s.endHold("a", first, leaving("p", 1), func(op *engine.Release) { op.Label = "two" })
+		s.take("b", "p", 1)
+	}},
 	{"run/the release of the next run ends what it took over, though its numbers begin anew", func(s *stage) {
 		s.take("a", "p", 50, keep, label("one"))
 		s.leaveOf("a", "one", "p", 50)

@@ -61,8 +61,11 @@ func endHold(pick func(int) int, d engine.Document, op engine.Release) engine.Re
 	if len(d.Entries) > 0 && pick(6) > 0 {
 		e := d.Entries[pick(len(d.Entries))]
 		op.LockID, op.FirstFence = e.LockID, max(1, e.FirstFence)
-		if op.Label = e.Label; pick(6) == 1 {
+		switch op.Label = e.Label; pick(6) {
+		case 1:
 			op.Label = ""
+		case 2:
+			op.Label = labelOf(pick, e.LockID)
 		}
 		if pick(2) == 1 {
 			op.Leaving, op.Order = &e.Part, e.Order

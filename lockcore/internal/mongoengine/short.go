@@ -9,6 +9,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
@@ -32,6 +33,18 @@ func (e *Engine) short(ctx context.Context, resource, lockID string, condition, 
 		return d, false, nil
 	}
 	return d, true, err
+}
+
+// inSession has both forms of a request sent in one session. The driver repeats a write whose answer
+// is lost, and a repetition that finds nothing leaves no trace; but no copy of it that comes later is
+// carried out after the next write of its session.
+func (e *Engine) inSession(ctx context.Context) (_ context.Context, end func()) {
+	if mongo.SessionFromContext(ctx) == nil {
+		if s, err := e.coll.Database().Client().StartSession(options.Session().SetCausalConsistency(false)); err == nil {
+			return mongo.NewSessionContext(ctx, s), func() { s.EndSession(context.WithoutCancel(ctx)) }
+		}
+	}
+	return ctx, func() {}
 }
 
 // acquireShort grants a resource that nobody has or waits for, if nothing is remembered of the lock
@@ -74,7 +87,7 @@ func (e *Engine) leaveShort(ctx context.Context, op *engine.Leave, record engine
 	if op.Waiting || op.Undo || e.awaited.of(op.Resource).Load() {
 		return engine.Document{}, false, nil
 	}
-	condition := doc(v("attn", doc(v("$nin", list(engine.StateClaimed, engine.StateDraining, engine.Exclusive, engine.Shared)))))
+	condition := doc(v("attn", doc(v("$in", list(none, list(engine.StateKept))))))
 	values := append(values(op.LockID, op.Part, op.Order, op.Policy), v("rec", record))
 	return e.short(ctx, op.Resource, op.LockID, condition, values, shortEnd{})
 }
@@ -87,6 +100,9 @@ func (e *Engine) releaseShort(ctx context.Context, op *engine.Release, record en
 	}
 	record.Part = op.Leaving
 	part := doc(v("lockId", op.LockID), v("part", *op.Leaving), v("order", op.Order), v("first", op.FirstFence))
+	if op.Label != "" {
+		part = append(part, v("label", op.Label))
+	}
 	beside := doc(v("lockId", op.LockID), v("part", doc(v("$ne", *op.Leaving))))
 	condition := doc(
 		v("attn", doc(v("$size", 0))), v("held", doc(v("$elemMatch", part))), v("$nor", list(doc(v("held", doc(v("$elemMatch", beside)))))))

@@ -147,6 +147,9 @@ var mutants = []mutant{
 	{defect: "found by the simulation", what: "an expired part of the request's own order drains, and its late copy supersedes its repetition", edits: []edit{
 		{"lockcore/lockcoretest/spec.go", "e.Order == op.Converts) || !alive(e, s.now)):", "e.Order == op.Converts)):"},
 	}, in: specTests, tests: "TestEngineInMemoryConforms", simulated: true},
+	{defect: "found by the simulation", what: "whether a late copy may still come is judged when the answer of the leave has come", edits: []edit{
+		{"lockcore/close.go", "began.Sub(lost) < commandTimeout {", "time.Since(lost) < commandTimeout {"},
+	}, in: engineTests, tests: "TestLateCopyThatCameWhileTheProcessWasStoppedHoldsNothingForLong"},
 	{defect: "hot loops", what: "what failed is asked again without a pause", edits: []edit{
 		{"lockcore/acquire.go", "min(time.Second<<min(failures, 5), 30*time.Second)", "time.Millisecond"},
 	}, simulated: true},
