@@ -132,14 +132,14 @@ func TestWithdrawalIsOneCommandPerResource(t *testing.T) {
 func TestTheWholeRequestIsSentInTheSessionOfItsShortForm(t *testing.T) {
 	t.Parallel()
 	coll, w := careless(t)
-	_, err := mongoengine.New(coll, 24*time.Hour).Acquire(t.Context(), acquire("r", "a", engine.Exclusive))
-	require.NoError(t, err)
-	other := mongoengine.New(coll, 24*time.Hour)
-	_, err = other.Read(t.Context(), "r")
-	require.NoError(t, err)
-	w.take()
-	_, err = other.Acquire(t.Context(), acquire("r", "b", engine.Exclusive))
-	require.NoError(t, err)
+	for _, lockID := range []string{"a", "b"} { // each by a process that knows nothing
+		eng := mongoengine.New(coll, 24*time.Hour)
+		_, err := eng.Acquire(t.Context(), acquire("looks at the layout, once", lockID, engine.Exclusive))
+		require.NoError(t, err)
+		w.take()
+		_, err = eng.Acquire(t.Context(), acquire("r", lockID, engine.Exclusive))
+		require.NoError(t, err)
+	}
 	require.Len(t, w.sessions, 2)
 	require.NotNil(t, w.sessions[0])
 	require.Same(t, w.sessions[0], w.sessions[1])
