@@ -12,14 +12,14 @@ import (
 )
 
 var (
-	seeds = flag.Uint64("seeds", 100, "how many seeds to play")
+	seeds = flag.Uint64("seeds", 100, "how many seeds to play, and a fourth of them with workflows")
 	from  = flag.Uint64("from", 1, "the first seed")
 	times = flag.Uint64("times", 1, "how often to play each seed; above 1, how often each fails is counted")
 )
 
 func TestSimulation(t *testing.T) { playSeeds(t, Run, *seeds) }
 
-func TestSimulationOfWorkflows(t *testing.T) { playSeeds(t, RunWorkflows, *seeds/4) }
+func TestSimulationOfWorkflows(t *testing.T) { playSeeds(t, RunWorkflows, (*seeds+3)/4) }
 
 // playSeeds plays two seeds at once, up to the first that fails.
 func playSeeds(t *testing.T, run func(uint64) *Violation, seeds uint64) {
