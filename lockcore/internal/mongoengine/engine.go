@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -37,9 +36,6 @@ func New(coll *mongo.Collection, retention time.Duration) *Engine {
 	wc := writeconcern.Majority()
 	wc.Journal = &journaled
 	return &Engine{
-		known:   hints{seed: maphash.MakeSeed()},
-		taken:   hints{seed: maphash.MakeSeed()},
-		awaited: hints{seed: maphash.MakeSeed()},
 		coll: coll.Clone(options.Collection().
 			SetWriteConcern(wc).
 			SetReadConcern(readconcern.Majority()).

@@ -74,10 +74,10 @@ var (
 
 // Forget drops what the last answers told of resources, so that short forms are tried.
 func (e *Engine) Forget() {
-	for i := range e.taken.bits {
-		e.known.bits[i].Store(false)
-		e.taken.bits[i].Store(false)
-		e.awaited.bits[i].Store(false)
+	for i := range e.taken {
+		e.known[i].Store(false)
+		e.taken[i].Store(false)
+		e.awaited[i].Store(false)
 	}
 }
 

@@ -3,7 +3,7 @@ package mongoengine
 import (
 	"context"
 	"errors"
-	"hash/maphash"
+	"hash/crc32"
 	"slices"
 	"sync/atomic"
 
@@ -129,11 +129,8 @@ func (s *stages) storeShort(did, ended expr, more ...bson.E) []bson.D {
 
 // hints say of resources, by a hash of their names, what the last answer told: a guess at whether
 // it is worth while to try a short form.
-type hints struct {
-	seed maphash.Seed
-	bits [1 << 12]atomic.Bool
-}
+type hints [1 << 12]atomic.Bool
 
 func (h *hints) of(resource string) *atomic.Bool {
-	return &h.bits[maphash.String(h.seed, resource)%uint64(len(h.bits))]
+	return &h[crc32.ChecksumIEEE([]byte(resource))%uint32(len(h))]
 }
