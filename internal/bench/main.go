@@ -4,7 +4,10 @@
 //	go run ./internal/bench engine [--json] [--rounds n]
 //	go run ./internal/bench temporal [--json] [--rounds n] [--waiters n] [--wait d]
 //	go run ./internal/bench idle [--json] [--rounds n] [--documents n,n,…]
+//	go run ./internal/bench hot [--json] [--svg file] [--turns n] [--each d] [--at-a-time n] [--slots n] [--resources n,n,…] [--processes n,n,…]
 //	go run ./internal/bench contention [--json] [--spans n] [--resources n]
+//
+// hot compares guards, sagas and locks with mutex workflows and with no locks at all, on few resources and on many.
 //
 // idle measures what background work costs beside documents that nobody holds or waits for.
 //
@@ -39,7 +42,8 @@ func main() {
 }
 
 var errUsage = errors.New("usage: bench engine [--json] [--rounds n], bench temporal [--json] [--rounds n] [--waiters n] [--wait d], " +
-	"bench idle [--json] [--rounds n] [--documents n,n,…], or bench contention [--json] [--spans n] [--resources n]")
+	"bench idle [--json] [--rounds n] [--documents n,n,…], bench hot [--json] [--svg file] [--turns n] [--each d] [--at-a-time n] [--slots n] " +
+	"[--resources n,n,…] [--processes n,n,…], or bench contention [--json] [--spans n] [--resources n]")
 
 func run(ctx context.Context, args []string, out io.Writer, env func(string) string) error {
 	if len(args) > 0 && args[0] == "contention" {
@@ -47,6 +51,12 @@ func run(ctx context.Context, args []string, out io.Writer, env func(string) str
 	}
 	if len(args) > 0 && args[0] == "idle" {
 		return runIdle(ctx, args[1:], out, env)
+	}
+	if len(args) > 0 && args[0] == "hot" {
+		return runHot(ctx, args[1:], out, env)
+	}
+	if len(args) == 2 && args[0] == hotWorker { // started by the above
+		return runHotWorker(ctx, args[1], out)
 	}
 	if len(args) == 2 && strings.HasPrefix(args[0], "contention-read") { // started by the above
 		return readTraces(ctx, args[1], args[0] == "contention-read-all", out)

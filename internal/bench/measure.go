@@ -30,6 +30,8 @@ type benchCase struct {
 type Report struct {
 	Sections []SectionReport `json:"sections"`
 	Facts    []FactReport    `json:"facts"`
+	// Hot is what bench hot found.
+	Hot *HotReport `json:"hot,omitempty"`
 }
 
 // SectionReport is one table.
