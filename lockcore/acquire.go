@@ -116,7 +116,7 @@ func (l *Locker) enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 		op.Queue, op.WaiterTTL, op.HeardIn = queue, l.parkedTTL(), parkedHeardIn.Milliseconds()
 		lease, err := l.ask(ctx, &req, op, nil)
 		var busy *BusyError
-		if queue && req.MaxWait > 0 && errors.As(err, &busy) && busy.Position == 1 { // a short wait often saves it from coming again
+		if queue && req.MaxWait > 0 && errors.As(err, &busy) && l.isNear(busy, req.MaxWait) { // a short wait often saves it from coming again
 			wait, cancel := l.clock.WithTimeout(ctx, req.MaxWait)
 			lease, err = l.await(ctx, wait, &req, op, err, nil)
 			cancel()
@@ -131,6 +131,13 @@ func (l *Locker) enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 		leases = append(leases, lease)
 	}
 	return leases, nil
+}
+
+// isNear reports whether a request that has queued can expect its turn within a time: by the pace
+// of the holds that it waits for, or, if that is not known, if it is next in line.
+func (l *Locker) isNear(busy *BusyError, within time.Duration) bool {
+	wait, known := l.paces.wait(busy.Resource, busy.Position)
+	return !busy.Full && ((known && wait < within) || (!known && busy.Position == 1))
 }
 
 // complete fills what is unset, sorts the resources, and refuses what is never accepted. If draws,

@@ -23,6 +23,7 @@ type Locker struct {
 	keeper *keeper
 	watch  *watcher
 	life   *lifecycle
+	paces  *paces
 }
 
 // New makes a Locker on coll. The collection is cloned with majority, journaled writes, majority
@@ -50,7 +51,7 @@ func NewOn(eng engine.Engine, cfg Config) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Locker{clock: clock.Of(eng), cfg: cfg, tel: tel, life: newLifecycle()}
+	l := &Locker{clock: clock.Of(eng), cfg: cfg, tel: tel, life: newLifecycle(), paces: newPaces()}
 	l.eng = &gate{Engine: eng, clock: l.clock, closed: l.life.closed}
 	l.keeper, l.watch = newKeeper(l), newWatcher(l)
 	return l, nil

@@ -137,6 +137,8 @@ type Wakeup struct {
 	// Deadlock is empty if the request was granted a claim, which stands for Config.ClaimTTL, or may
 	// join what its lock ID holds. Else it was taken out of the queue to end this deadlock.
 	Deadlock string
+	// Early says that its turn is only near. Who asks again now may wait for it in Enter.
+	Early bool
 }
 
 func wakeupOf(d *engine.Document, lockID, run, part string, order int64) Wakeup {
@@ -243,6 +245,28 @@ func wakeupsIn(d *engine.Document, q *engine.Queue) (wakeups []Wakeup, expected 
 		}
 	}
 	return wakeups, expected
+}
+
+// callAhead is about how long it takes a workflow that is told to ask again.
+const callAhead = 200 * time.Millisecond
+
+// near lists the parked requests at the head of a queue whose turn is near. The mutex is held.
+func (w *watcher) near(d *engine.Document) (wakeups []Wakeup) {
+	r := w.table[d.ID]
+	for i := range d.Waiters {
+		one := &d.Waiters[i]
+		if wait, known := w.locker.paces.wait(d.ID, i+1); !known || wait > callAhead {
+			break
+		}
+		local := r != nil && slices.ContainsFunc(r.local, func(l *waiter) bool { return l.request.LockID == one.LockID && l.request.Part == one.Part })
+		if one.Label == "" || local || !one.Waits(d.At) || one.Overdue(d.At) {
+			continue
+		}
+		early := wakeupOf(d, one.LockID, one.Label, one.Part, one.Order)
+		early.Early = true
+		wakeups = append(wakeups, early)
+	}
+	return wakeups
 }
 
 // hasClaim reports whether there is a claim in a document, lapsed or not.

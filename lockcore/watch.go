@@ -93,7 +93,11 @@ func (w *watcher) queued(one *waiter, soon bool) {
 	defer w.mu.Unlock()
 	w.searchBy(now.Add(pace.SearchAfter))
 	if !soon {
-		now = now.Add(pace.Read)
+		pause := pace.Read
+		if wait, known := w.locker.paces.wait(one.resource, 1); known {
+			pause = min(pause, max(pace.LookLeast, wait))
+		}
+		now = now.Add(pause)
 	}
 	w.lookBy(w.table[one.resource], now)
 }
@@ -143,6 +147,9 @@ func (w *watcher) wrote(d *engine.Document) {
 				one.call()
 			}
 		}
+	}
+	if len(w.listeners) > 0 {
+		wakeups = append(wakeups, w.near(d)...)
 	}
 	w.mu.Unlock()
 	w.tell(wakeups)

@@ -117,6 +117,9 @@ func (w *watcher) found(name string, d *engine.Document, q *engine.Queue, told b
 		if look.Answer == engine.NextGo || look.Answer == engine.NextGone {
 			one.call()
 		}
+		if wait, known := w.locker.paces.wait(name, look.Position); known {
+			pause = min(pause, max(pace.LookLeast, wait))
+		}
 		pause = w.sooner(pause, look.After)
 	}
 	return w.sooner(pause, q.Change())

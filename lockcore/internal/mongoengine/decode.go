@@ -22,6 +22,8 @@ func decode(raw bson.Raw, lockID string) (d engine.Document, seen sight, err err
 		Held  []bson.Raw  `bson:"held"`
 		Last  engine.Last `bson:"last"`
 		Attn  []string    `bson:"attn"`
+
+		Waiters []engine.Waiter `bson:"waiters"`
 	}
 	if err := bson.Unmarshal(raw, &lean); err != nil {
 		return d, seen, unreadable(err)
@@ -34,7 +36,7 @@ func decode(raw bson.Raw, lockID string) (d engine.Document, seen sight, err err
 		err := bson.Unmarshal(raw, &d)
 		return d, seen, unreadable(err)
 	}
-	d = engine.Document{ID: lean.ID, Seq: lean.Seq, At: lean.At, Fence: lean.Fence, Last: lean.Last}
+	d = engine.Document{ID: lean.ID, Seq: lean.Seq, At: lean.At, Fence: lean.Fence, Last: lean.Last, Waiters: lean.Waiters}
 	for _, stored := range lean.Held {
 		of, _ := stored.Lookup("lockId").StringValueOK()
 		state, _ := stored.Lookup("state").StringValueOK()

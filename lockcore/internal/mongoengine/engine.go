@@ -112,14 +112,18 @@ func (e *Engine) send(
 	return d, err
 }
 
-// An answer is the document without its queue, and without its records unless they are asked for.
+// An answer is the document with the head of its queue, and without its records unless they are asked
+// for.
 var (
-	fullAnswer = answerWithout("waiters")
-	leanAnswer = answerWithout("waiters", "released", "evicted", "undone", "commits")
+	fullAnswer = answerWithout()
+	leanAnswer = answerWithout("released", "evicted", "undone", "commits")
 )
 
+// queueHead is how many waiters an answer tells of.
+const queueHead = 8
+
 func answerWithout(fields ...string) func() *options.FindOneAndUpdateOptionsBuilder {
-	without := bson.D{}
+	without := doc(v("waiters", doc(v("$slice", queueHead))))
 	for _, f := range fields {
 		without = append(without, v(f, 0))
 	}
