@@ -200,7 +200,7 @@ func (h *hotBench) measure(ctx context.Context, kind string, resources int, each
 		g.Go(func() error {
 			for time.Now().Before(ends) {
 				mu.Lock()
-				resource := fmt.Sprintf("hot/%d/%d", h.cells, begun%resources)
+				resource := fmt.Sprintf("%s/%d/%d", h.queue, h.cells, begun%resources)
 				begun++
 				mu.Unlock()
 				if err := h.run(ctx, ends.Add(drain), hotStep{Kind: kind, Resource: resource}); err != nil {
