@@ -77,12 +77,9 @@ func request(p AcquireParams, caller protocol.Run, info activity.Info) lockcore.
 		Owner:     p.Owner.Of(caller),
 		Started:   p.Started, NeverVictim: p.NeverVictim,
 		Comment: protocol.Cut(comment, 1024),
-		MaxWait: inlineWait,
+		MaxWait: protocol.InlineWait,
 	}
 }
-
-// inlineWait is how long a request waits inline if its turn is near.
-const inlineWait = 500 * time.Millisecond
 
 // holdOnlyTTL is the TTL of a part that leaves at once, where none is given: lockcore's default.
 const holdOnlyTTL = 30 * time.Second

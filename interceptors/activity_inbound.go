@@ -21,10 +21,6 @@ import (
 // leaveTimeout bounds the leave at a step's end. A part that could not leave ends with its TTL.
 const leaveTimeout = 5 * time.Second
 
-// inlineWait is how long an attempt that is next in line waits for its locks before it fails and comes
-// back: a moment of a slot saves a retry, and more than a moment would keep the slot from other steps.
-const inlineWait = 500 * time.Millisecond
-
 // activityInbound takes a step's locks around the step.
 type activityInbound struct {
 	interceptor.ActivityInboundInterceptorBase
@@ -135,7 +131,7 @@ func (a *activityInbound) enterGuard(ctx context.Context, run protocol.Run, guar
 func request(ctx context.Context, run protocol.Run, guard protocol.Guard) lockcore.Request {
 	info := activity.GetInfo(ctx)
 	req := guard.Request(run, info.Attempt, fmt.Sprintf("%s, activity %s, attempt %d", info.ActivityType.Name, info.ActivityID, info.Attempt))
-	req.MaxWait = inlineWait
+	req.MaxWait = protocol.InlineWait
 	return req
 }
 

@@ -158,7 +158,7 @@ func (w *waker) wake(t lockcore.Wakeup) {
 	err = c.Client.CompleteActivityByID(ctx, c.Namespace, run.WorkflowID, run.RunID, protocol.WaitID(t.Order.Schedule), nil, nil)
 	var notFound *serviceerror.NotFound
 	switch {
-	case err == nil, t.Early:
+	case err == nil, t.Early: // it is told again when its turn has come
 	case !errors.As(err, &notFound):
 		c.Logger.Warn("lockstep: a workflow that waits for a lock was not woken, and will look by itself", "resource", t.Resource, "error", err)
 	case t.Deadlock == "" && c.hasClosed(ctx, run):

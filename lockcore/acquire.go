@@ -85,7 +85,7 @@ func (l *Locker) TryAcquire(ctx context.Context, req Request) (*Session, error) 
 // with a greater order, left or released. It is passed over if nothing is heard of it for 4 min,
 // unless Recheck says later, and loses its place after 24 h, or Config.Retention if that is less.
 // With Persist, the holds that it got before stand too. With MaxWait it waits that long first, if
-// it is next in line.
+// its turn is likely to come in that time; see LimitInlineWaits.
 //
 // Other errors: *InvalidError and *LayoutError (nothing was sent), *LostError, *SupersededError,
 // *DeadlockError (nothing was taken), *UnknownOutcomeError, and the database's if it refused. An
@@ -116,10 +116,11 @@ func (l *Locker) enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 		op.Queue, op.WaiterTTL, op.HeardIn = queue, l.parkedTTL(), parkedHeardIn.Milliseconds()
 		lease, err := l.ask(ctx, &req, op, nil)
 		var busy *BusyError
-		if queue && req.MaxWait > 0 && errors.As(err, &busy) && l.isNear(busy, req.MaxWait) { // a short wait often saves it from coming again
+		if queue && req.MaxWait > 0 && errors.As(err, &busy) && isNear(busy, req.MaxWait) && l.inline.begin() {
 			wait, cancel := l.clock.WithTimeout(ctx, req.MaxWait)
 			lease, err = l.await(ctx, wait, &req, op, err, nil)
 			cancel()
+			l.inline.end()
 		}
 		if errors.Is(err, ErrOtherRun) {
 			return leases, err
@@ -131,13 +132,6 @@ func (l *Locker) enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 		leases = append(leases, lease)
 	}
 	return leases, nil
-}
-
-// isNear reports whether a request that has queued can expect its turn within a time: by the pace
-// of the holds that it waits for, or, if that is not known, if it is next in line.
-func (l *Locker) isNear(busy *BusyError, within time.Duration) bool {
-	wait, known := l.paces.wait(busy.Resource, busy.Position)
-	return !busy.Full && ((known && wait < within) || (!known && busy.Position == 1))
 }
 
 // complete fills what is unset, sorts the resources, and refuses what is never accepted. If draws,
@@ -207,7 +201,7 @@ func (l *Locker) await(ctx, wait context.Context, req *Request, op engine.Acquir
 	for {
 		if last != nil {
 			behind = alsoBehind(behind, last)
-			l.watch.queued(one, soon)
+			l.watch.queued(one, soon, turnOf(last))
 			soon = false
 			select {
 			case <-wait.Done():
@@ -294,6 +288,9 @@ func (l *Locker) ask(outer context.Context, req *Request, op engine.Acquire, beh
 	l.afterWrite(outer, &d, ending{by: op.LockID})
 	span.asked.again = answerLost
 	lease, err := answer(&op, &d, sent)
+	if busy := new(BusyError); errors.As(err, &busy) {
+		busy.turn = l.holds.turn(&d, busy.Position, op.Limit)
+	}
 	if err == nil && d.Last.Outcome == engine.Again && req.First && (req.lostAt.IsZero() || !grantedSince(&d, &op, issued)) {
 		req.lostAt = time.Time{} // nothing is left of this request: what stands is another's
 		lease, err = Lease{}, &SupersededError{Resource: op.Resource, LockID: op.LockID, Part: op.Part, Order: req.Order, By: req.Order}

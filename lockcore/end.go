@@ -173,7 +173,6 @@ func (l *Locker) release(ctx context.Context, op engine.Release, why ending) (en
 // ended, and wakes those who wait in this process and were granted a claim.
 func (l *Locker) afterWrite(ctx context.Context, d *engine.Document, why ending) {
 	l.server.learn(d.At)
-	l.paces.learn(d)
 	l.tel.ended(ctx, d, why)
-	l.watch.wrote(d)
+	l.watch.wrote(d, l.holds.learn(d))
 }

@@ -52,6 +52,8 @@ type BusyError struct {
 	// NotHeldSince is from when on, by the server's clock, the lock ID is known not to have held the
 	// resource. It is zero if the lock ID holds it, or may have held it in the last day.
 	NotHeldSince time.Time
+	// turn is when it can expect to be let in; 0 if nothing is known.
+	turn time.Duration
 }
 
 // mostNamed is how many holders the text of a BusyError names. A semaphore may have thousands.

@@ -2,6 +2,7 @@ package lockcore
 
 import (
 	"context"
+	"hash/maphash"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
@@ -23,7 +24,9 @@ type Locker struct {
 	keeper *keeper
 	watch  *watcher
 	life   *lifecycle
-	paces  *paces
+	// holds say when a turn is near, and inline who waits for one.
+	holds  holdTimes
+	inline inline
 }
 
 // New makes a Locker on coll. The collection is cloned with majority, journaled writes, majority
@@ -51,8 +54,10 @@ func NewOn(eng engine.Engine, cfg Config) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Locker{clock: clock.Of(eng), cfg: cfg, tel: tel, life: newLifecycle(), paces: newPaces()}
+	l := &Locker{clock: clock.Of(eng), cfg: cfg, tel: tel, life: newLifecycle()}
 	l.eng = &gate{Engine: eng, clock: l.clock, closed: l.life.closed}
+	l.holds.seed = maphash.MakeSeed()
+	l.inline.most.Store(inlineWaits)
 	l.keeper, l.watch = newKeeper(l), newWatcher(l)
 	return l, nil
 }

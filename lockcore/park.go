@@ -137,7 +137,8 @@ type Wakeup struct {
 	// Deadlock is empty if the request was granted a claim, which stands for Config.ClaimTTL, or may
 	// join what its lock ID holds. Else it was taken out of the queue to end this deadlock.
 	Deadlock string
-	// Early says that its turn is only near. Who asks again now may wait for it in Enter.
+	// Early says that the turn has not come, but is near: if the request is made again now, by Enter
+	// with MaxWait, it waits for it.
 	Early bool
 }
 
@@ -245,28 +246,6 @@ func wakeupsIn(d *engine.Document, q *engine.Queue) (wakeups []Wakeup, expected 
 		}
 	}
 	return wakeups, expected
-}
-
-// callAhead is about how long it takes a workflow that is told to ask again.
-const callAhead = 200 * time.Millisecond
-
-// near lists the parked requests at the head of a queue whose turn is near. The mutex is held.
-func (w *watcher) near(d *engine.Document) (wakeups []Wakeup) {
-	r := w.table[d.ID]
-	for i := range d.Waiters {
-		one := &d.Waiters[i]
-		if wait, known := w.locker.paces.wait(d.ID, i+1); !known || wait > callAhead {
-			break
-		}
-		local := r != nil && slices.ContainsFunc(r.local, func(l *waiter) bool { return l.request.LockID == one.LockID && l.request.Part == one.Part })
-		if one.Label == "" || local || !one.Waits(d.At) || one.Overdue(d.At) {
-			continue
-		}
-		early := wakeupOf(d, one.LockID, one.Label, one.Part, one.Order)
-		early.Early = true
-		wakeups = append(wakeups, early)
-	}
-	return wakeups
 }
 
 // hasClaim reports whether there is a claim in a document, lapsed or not.

@@ -84,20 +84,16 @@ func (w *watcher) add(resource string, request *engine.Waiter) *waiter {
 	return one
 }
 
-// queued has the resource of a request watched, which waits now. soon says that it had queued
+// queued has the resource of a request watched, which waits now, and can expect its turn then. soon says that it had queued
 // before it was registered. The last that queues in a deadlock always sees it, since the search
 // comes after.
-func (w *watcher) queued(one *waiter, soon bool) {
+func (w *watcher) queued(one *waiter, soon bool, turn time.Duration) {
 	now := time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.searchBy(now.Add(pace.SearchAfter))
 	if !soon {
-		pause := pace.Read
-		if wait, known := w.locker.paces.wait(one.resource, 1); known {
-			pause = min(pause, max(pace.LookLeast, wait))
-		}
-		now = now.Add(pause)
+		now = now.Add(soonest(pace.Read, turn))
 	}
 	w.lookBy(w.table[one.resource], now)
 }
@@ -132,7 +128,7 @@ func (one *waiter) call() {
 // those who were granted a claim, or whose lock ID has come to hold. After a claim for a parked
 // waiter the resource is looked at soon, when the claim is confirmed, and others of its lock ID may
 // join.
-func (w *watcher) wrote(d *engine.Document) {
+func (w *watcher) wrote(d *engine.Document, endedHold bool) {
 	wakeups, _ := wakeupsIn(d, d.Queue())
 	w.mu.Lock()
 	if len(wakeups) > 0 && len(w.listeners) > 0 {
@@ -148,7 +144,7 @@ func (w *watcher) wrote(d *engine.Document) {
 			}
 		}
 	}
-	if len(w.listeners) > 0 {
+	if endedHold && len(w.listeners) > 0 {
 		wakeups = append(wakeups, w.near(d)...)
 	}
 	w.mu.Unlock()

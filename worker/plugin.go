@@ -111,6 +111,9 @@ func newPlugin(own *interceptors.Interceptor, rules []Rule, register func(activi
 			if _, twice := workers.LoadOrStore(o.WorkerInstanceKey, given); !twice {
 				given.listen(o.WorkerRegistryOptions)
 			}
+			if slots := o.WorkerOptions.MaxConcurrentActivityExecutionSize; slots > 0 && own.Options().Locker != nil {
+				own.Options().Locker.LimitInlineWaits(slots / 4)
+			}
 			return install(&o.WorkerOptions.Interceptors, own)
 		},
 		ConfigureWorkflowReplayer: func(_ context.Context, o sdkworker.PluginConfigureWorkflowReplayerOptions) error {

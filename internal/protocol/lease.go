@@ -14,6 +14,10 @@ func ContextWithLeases(ctx context.Context, leases func() []lockcore.Lease) cont
 	return context.WithValue(ctx, leasesKey{}, leases)
 }
 
+// InlineWait is how long a request waits where it is if its turn is likely to come in that time: a
+// moment of a slot saves a wait in the history, and more than a moment would keep the slot from others.
+const InlineWait = 500 * time.Millisecond
+
 // LeasesFrom returns the leases of the step whose context this is, as they are now; ok says whether
 // the step is guarded.
 func LeasesFrom(ctx context.Context) (leases []lockcore.Lease, ok bool) {

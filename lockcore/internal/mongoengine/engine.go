@@ -119,7 +119,7 @@ var (
 	leanAnswer = answerWithout("released", "evicted", "undone", "commits")
 )
 
-// queueHead is how many waiters an answer tells of.
+// queueHead is how many waiters an answer names.
 const queueHead = 8
 
 func answerWithout(fields ...string) func() *options.FindOneAndUpdateOptionsBuilder {

@@ -18,6 +18,9 @@ const (
 	Settle = time.Second
 	// Look is the longest pause. Nothing should depend on it: it is for wake-ups that were lost.
 	Look = 20 * time.Second
+	// CallUp is about how long it takes a workflow that is told to ask again until it does: parked
+	// requests are told when their turn is that near.
+	CallUp = 200 * time.Millisecond
 	// Spread is what the looks of several processes at the same promise's end are spread over.
 	Spread = 20 * time.Millisecond
 )

@@ -1,0 +1,123 @@
+package lockcore
+
+import (
+	"cmp"
+	"errors"
+	"hash/maphash"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/pace"
+)
+
+// holdTimes say how long holds of a resource last, by those that this Locker has ended: an average
+// that moves by an eighth with each. From it comes a guess at when a turn is near, so that a request
+// waits for it where it is instead of coming again, and parked ones are called up before it. A guess
+// is never right or wrong, only fast or slow; so resources may share an average, by a hash of their
+// names.
+type holdTimes struct {
+	seed maphash.Seed
+	// millis are averages; 0 is unknown.
+	millis [1 << 12]atomic.Int64
+}
+
+func (h *holdTimes) of(resource string) *atomic.Int64 {
+	return &h.millis[maphash.String(h.seed, resource)%uint64(len(h.millis))]
+}
+
+// learn takes in what a write has ended, and reports whether that was a hold.
+func (h *holdTimes) learn(d *engine.Document) bool {
+	i := slices.IndexFunc(d.Last.Ended, func(e engine.Entry) bool { return e.CreatedAt != nil })
+	if i < 0 {
+		return false
+	}
+	took, average := max(1, d.At.Sub(*d.Last.Ended[i].CreatedAt).Milliseconds()), h.of(d.ID)
+	if old := average.Load(); old > 0 {
+		took = max(1, (7*old+took)/8)
+	}
+	average.Store(took)
+	return true
+}
+
+// turn is when the request at a position of a queue can expect its turn; 0 if nothing is known. If
+// those who hold have done so for longer than holds usually last, they are taken to go on for as long
+// again.
+func (h *holdTimes) turn(d *engine.Document, position int, limit int64) time.Duration {
+	each := time.Duration(h.of(d.ID).Load()) * time.Millisecond
+	if each == 0 {
+		return 0
+	}
+	youngest := pace.Look
+	for i := range d.Entries {
+		if e := &d.Entries[i]; e.Holds() && e.CreatedAt != nil {
+			youngest = min(youngest, d.At.Sub(*e.CreatedAt))
+		}
+	}
+	if youngest < pace.Look {
+		each = max(each, youngest)
+	}
+	at := max(1, int(min(limit, engine.Crowd))) // as many are let in at once
+	return each * time.Duration((position+at-1)/at)
+}
+
+// inline counts the requests of Enter that wait for a turn that is near.
+type inline struct{ waits, most atomic.Int64 }
+
+// begin reports whether one more may wait. Then it calls end.
+func (i *inline) begin() bool {
+	if i.waits.Add(1) > i.most.Load() {
+		i.waits.Add(-1)
+		return false
+	}
+	return true
+}
+
+func (i *inline) end() { i.waits.Add(-1) }
+
+// LimitInlineWaits has at most n requests of Enter wait at once for a turn that is near, if that is
+// less than before: each keeps a slot of a worker meanwhile. Without it there are 25. With 0 none
+// waits.
+func (l *Locker) LimitInlineWaits(n int) {
+	for {
+		most := l.inline.most.Load()
+		if int64(max(n, 0)) >= most || l.inline.most.CompareAndSwap(most, int64(max(n, 0))) {
+			return
+		}
+	}
+}
+
+const inlineWaits = 25
+
+// isNear reports whether a request that has queued can expect its turn in time to wait for it; if
+// nothing is known, whether it is next in line.
+func isNear(busy *BusyError, in time.Duration) bool {
+	return busy.Position > 0 && cmp.Or(busy.turn, time.Duration(busy.Position-1)*in) < in
+}
+
+// turnOf is when a request that found its resource busy can expect its turn; 0 if nothing is known.
+func turnOf(err error) time.Duration {
+	if busy := new(BusyError); errors.As(err, &busy) {
+		return busy.turn
+	}
+	return 0
+}
+
+// near lists the parked requests at the head of a queue whose turn is near. The mutex is held.
+func (w *watcher) near(d *engine.Document) (early []Wakeup) {
+	r := w.table[d.ID]
+	for i := range d.Waiters {
+		one := &d.Waiters[i]
+		if turn := w.locker.holds.turn(d, i+1, one.Limit); turn == 0 || turn > pace.CallUp {
+			break
+		}
+		here := r != nil && slices.ContainsFunc(r.local, func(l *waiter) bool { return l.request.LockID == one.LockID && l.request.Part == one.Part })
+		if one.Label != "" && !here && one.Waits(d.At) && !one.Overdue(d.At) {
+			call := wakeupOf(d, one.LockID, one.Label, one.Part, one.Order)
+			call.Early = true
+			early = append(early, call)
+		}
+	}
+	return early
+}
