@@ -2,7 +2,6 @@ package lockcore
 
 import (
 	"context"
-	"hash/maphash"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
@@ -56,7 +55,6 @@ func NewOn(eng engine.Engine, cfg Config) (*Locker, error) {
 	}
 	l := &Locker{clock: clock.Of(eng), cfg: cfg, tel: tel, life: newLifecycle()}
 	l.eng = &gate{Engine: eng, clock: l.clock, closed: l.life.closed}
-	l.holds.seed = maphash.MakeSeed()
 	l.inline.most.Store(inlineWaits)
 	l.keeper, l.watch = newKeeper(l), newWatcher(l)
 	return l, nil

@@ -3,7 +3,7 @@ package lockcore
 import (
 	"cmp"
 	"errors"
-	"hash/maphash"
+	"hash/crc32"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -17,14 +17,10 @@ import (
 // waits for it where it is instead of coming again, and parked ones are called up before it. A guess
 // is never right or wrong, only fast or slow; so resources may share an average, by a hash of their
 // names.
-type holdTimes struct {
-	seed maphash.Seed
-	// millis are averages; 0 is unknown.
-	millis [1 << 12]atomic.Int64
-}
+type holdTimes [1 << 12]atomic.Int64 // milliseconds; 0 is unknown
 
 func (h *holdTimes) of(resource string) *atomic.Int64 {
-	return &h.millis[maphash.String(h.seed, resource)%uint64(len(h.millis))]
+	return &h[crc32.ChecksumIEEE([]byte(resource))%uint32(len(h))]
 }
 
 // learn takes in what a write has ended, and reports whether that was a hold.
