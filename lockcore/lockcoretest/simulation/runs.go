@@ -98,7 +98,7 @@ var (
 	errWasReset = errors.New("simulated: the workflow was reset")
 	errNotRun   = errors.New("simulated: the step does not run")
 	stepTimeout = 6 * time.Second
-	// inlineWait is how long a step waits before it parks, if it is next in line. Meanwhile it
+	// inlineWait is how long a step waits before it parks, if its turn is near. Meanwhile it
 	// takes a claim up by the order by which it queued, which wakers know too.
 	inlineWait = 500 * time.Millisecond
 )

@@ -1,0 +1,156 @@
+package lockcore_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+)
+
+// step is a request of a workflow's step.
+func step(lockID string, schedule uint32) lockcore.Request {
+	return lockcore.Request{
+		LockID: lockID, Run: "run", Part: "p", Order: lockcore.Order{Schedule: schedule, Attempt: 1}, MaxWait: 500 * time.Millisecond,
+		Resources: []lockcore.Resource{lockcore.Exclusive("r")},
+	}
+}
+
+// lasting has some holds of r begin and end, so that a Locker knows how long they last.
+func lasting(t *testing.T, l *lockcore.Locker, each time.Duration) {
+	t.Helper()
+	for i := range 3 {
+		leases, err := l.Enter(t.Context(), step(fmt.Sprint("before/", i), 1), true)
+		require.NoError(t, err)
+		time.Sleep(each)
+		require.NoError(t, l.Leave(t.Context(), leases...))
+	}
+}
+
+// entering asks in the background, and sends when it was let in, or the error.
+func entering(t *testing.T, l *lockcore.Locker, lockID string, each time.Duration) <-chan error {
+	t.Helper()
+	out := make(chan error, 1)
+	go func() {
+		leases, err := l.Enter(t.Context(), step(lockID, 1), true)
+		out <- err
+		if err == nil {
+			time.Sleep(each)
+			_ = l.Leave(t.Context(), leases...)
+		}
+	}()
+	synctest.Wait()
+	return out
+}
+
+func TestRequestsWaitInlineAsLongAsTheirTurnIsNear(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const each = 50 * time.Millisecond
+		l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})
+		lasting(t, l, each)
+		var all []<-chan error
+		for i := range 12 {
+			all = append(all, entering(t, l, fmt.Sprint("step/", i), each))
+		}
+		for i, one := range all {
+			select {
+			case err := <-one:
+				if i < 10 { // the tenth waits for nine
+					require.NoError(t, err, "%d", i)
+				} else {
+					require.ErrorIs(t, err, lockcore.ErrBusy, "%d", i)
+				}
+			case <-time.After(time.Second):
+				t.Fatal("it waited too long: ", i)
+			}
+		}
+		time.Sleep(each)
+	})
+}
+
+func TestRequestsBehindLongHoldsDoNotWaitInline(t *testing.T) {
+	t.Parallel()
+	for name, each := range map[string]time.Duration{"holds that last": 2 * time.Second, "a hold that lasts longer than others": 10 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})
+				lasting(t, l, each)
+				_, err := l.Enter(t.Context(), step("holder", 1), true)
+				require.NoError(t, err)
+				time.Sleep(time.Second)
+				began := time.Now()
+				_, err = l.Enter(t.Context(), step("next", 1), true)
+				require.ErrorIs(t, err, lockcore.ErrBusy)
+				require.Less(t, time.Since(began), 100*time.Millisecond, "in virtual time")
+			})
+		})
+	}
+}
+
+func TestNoMoreThanAllowedWaitInline(t *testing.T) {
+	t.Parallel()
+	for _, most := range []int{0, 2} {
+		t.Run(fmt.Sprint(most), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				const each = 10 * time.Millisecond
+				l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})
+				l.LimitInlineWaits(most)
+				l.LimitInlineWaits(7) // no more than before
+				lasting(t, l, each)
+				var all []<-chan error
+				for i := range 5 {
+					all = append(all, entering(t, l, fmt.Sprint("step/", i), each))
+				}
+				for i, one := range all {
+					if err := <-one; i <= most {
+						require.NoError(t, err, "%d", i)
+					} else {
+						require.ErrorIs(t, err, lockcore.ErrBusy, "%d", i)
+					}
+				}
+				time.Sleep(each)
+			})
+		})
+	}
+}
+
+func TestParkedRequestsAreCalledUpBeforeTheirTurn(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		each time.Duration
+		want int
+	}{"short holds": {50 * time.Millisecond, 4}, "long holds": {2 * time.Second, 0}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})
+				var early []string
+				defer l.OnWakeup(func(w lockcore.Wakeup) {
+					if w.Early {
+						early = append(early, w.LockID)
+					}
+				})()
+				lasting(t, l, c.each)
+				holder, err := l.Enter(t.Context(), step("holder", 1), true)
+				require.NoError(t, err)
+				for i := range 8 {
+					req := step(fmt.Sprint("step/", i), 1)
+					req.MaxWait = 0
+					_, err := l.Enter(t.Context(), req, true)
+					require.ErrorIs(t, err, lockcore.ErrBusy)
+				}
+				time.Sleep(c.each)
+				require.Empty(t, early)
+				require.NoError(t, l.Leave(t.Context(), holder...))
+				require.Len(t, early, c.want, "the first has a claim, and these come next: %v", early)
+			})
+		})
+	}
+}
