@@ -72,6 +72,9 @@ func (i *inline) begin() bool {
 
 func (i *inline) end() { i.waits.Add(-1) }
 
+// room is how many more may wait.
+func (i *inline) room() int { return int(i.most.Load() - i.waits.Load()) }
+
 // LimitInlineWaits has at most n requests of Enter wait at once for a turn that is near, if that is
 // less than before: each keeps a slot of a worker meanwhile. Without it there are 25. With 0 none
 // waits.
@@ -100,12 +103,14 @@ func turnOf(err error) time.Duration {
 	return 0
 }
 
-// near lists the parked requests at the head of a queue whose turn is near. The mutex is held.
+// near lists the parked requests at the head of a queue whose turn is near, as many as may wait
+// inline. The mutex is held.
 func (w *watcher) near(d *engine.Document) (early []Wakeup) {
 	r := w.table[d.ID]
 	for i := range d.Waiters {
 		one := &d.Waiters[i]
-		if turn := w.locker.holds.turn(d, i+1, one.Limit); turn == 0 || turn > pace.CallUp {
+		turn := w.locker.holds.turn(d, i+1, one.Limit)
+		if turn == 0 || turn > pace.CallUp || len(early) >= w.locker.inline.room() {
 			break
 		}
 		here := r != nil && slices.ContainsFunc(r.local, func(l *waiter) bool { return l.request.LockID == one.LockID && l.request.Part == one.Part })

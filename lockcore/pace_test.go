@@ -125,12 +125,17 @@ func TestParkedRequestsAreCalledUpBeforeTheirTurn(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		each time.Duration
+		most int
 		want int
-	}{"short holds": {50 * time.Millisecond, 4}, "long holds": {2 * time.Second, 0}} {
+	}{
+		"short holds": {50 * time.Millisecond, 25, 4}, "long holds": {2 * time.Second, 25, 0},
+		"no room to wait": {50 * time.Millisecond, 0, 0}, "room for two": {50 * time.Millisecond, 2, 2},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})
+				l.LimitInlineWaits(c.most)
 				var early []string
 				defer l.OnWakeup(func(w lockcore.Wakeup) {
 					if w.Early {
