@@ -139,7 +139,7 @@ func TestLateCopyThatCameWhileTheProcessWasStoppedHoldsNothingForLong(t *testing
 					_, _ = e.Engine.Leave(ctx, engine.Leave{Resource: "r", LockID: fmt.Sprint("other/", i), Part: "p", Order: 1})
 				}
 				_, err := e.Engine.Acquire(ctx, *late)
-				time.Sleep(time.Minute)
+				elapse(time.Minute)
 				return err
 			}
 			return nil

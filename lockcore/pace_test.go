@@ -26,7 +26,7 @@ func lasting(t *testing.T, l *lockcore.Locker, each time.Duration) {
 	for i := range 3 {
 		leases, err := l.Enter(t.Context(), step(fmt.Sprint("before/", i), 1), true)
 		require.NoError(t, err)
-		time.Sleep(each)
+		elapse(each)
 		require.NoError(t, l.Leave(t.Context(), leases...))
 	}
 }
@@ -39,7 +39,7 @@ func entering(t *testing.T, l *lockcore.Locker, lockID string, each time.Duratio
 		leases, err := l.Enter(t.Context(), step(lockID, 1), true)
 		out <- err
 		if err == nil {
-			time.Sleep(each)
+			elapse(each)
 			_ = l.Leave(t.Context(), leases...)
 		}
 	}()
@@ -69,7 +69,7 @@ func TestRequestsWaitInlineAsLongAsTheirTurnIsNear(t *testing.T) {
 				t.Fatal("it waited too long: ", i)
 			}
 		}
-		time.Sleep(each)
+		elapse(each)
 	})
 }
 
@@ -83,7 +83,7 @@ func TestRequestsBehindLongHoldsDoNotWaitInline(t *testing.T) {
 				lasting(t, l, each)
 				_, err := l.Enter(t.Context(), step("holder", 1), true)
 				require.NoError(t, err)
-				time.Sleep(time.Second)
+				elapse(time.Second)
 				began := time.Now()
 				_, err = l.Enter(t.Context(), step("next", 1), true)
 				require.ErrorIs(t, err, lockcore.ErrBusy)
@@ -115,7 +115,7 @@ func TestNoMoreThanAllowedWaitInline(t *testing.T) {
 						require.ErrorIs(t, err, lockcore.ErrBusy, "%d", i)
 					}
 				}
-				time.Sleep(each)
+				elapse(each)
 			})
 		})
 	}
@@ -151,7 +151,7 @@ func TestParkedRequestsAreCalledUpBeforeTheirTurn(t *testing.T) {
 					_, err := l.Enter(t.Context(), req, true)
 					require.ErrorIs(t, err, lockcore.ErrBusy)
 				}
-				time.Sleep(c.each)
+				elapse(c.each)
 				require.Empty(t, early)
 				require.NoError(t, l.Leave(t.Context(), holder...))
 				require.Len(t, early, c.want, "the first has a claim, and these come next: %v", early)
