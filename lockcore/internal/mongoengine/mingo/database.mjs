@@ -1,7 +1,7 @@
 // The commands that the lock engine and its tests send, on documents in memory. Node.js runs one at
 // a time.
 import { EJSON } from 'bson';
-import { at, isDocument, matches, run } from './pipeline.mjs';
+import { at, isDocument, matches, projected, run } from './pipeline.mjs';
 
 const collections = new Map(); // by database and name: documents by their _id
 
@@ -70,7 +70,7 @@ const handlers = {
   findAndModify: (c) => {
     if (!c.new) throw failure(9, 'findAndModify is asked for the document after');
     const changed = update(collection(c, c.findAndModify), { q: c.query, u: c.update, upsert: c.upsert });
-    return { value: run(changed.map((one) => one.after), c.fields ? [{ $project: c.fields }] : [])[0] ?? null };
+    return { value: changed.map((one) => projected(one.after, c.fields ?? {}))[0] ?? null };
   },
   update: (c) => {
     const updated = c.updates.flatMap((one) => update(collection(c, c.update), one));

@@ -57,6 +57,16 @@ export function run(docs, stages) {
   return docs;
 }
 
+// projected is what an exclusion leaves of a document. A $slice that stands beside it keeps the first of
+// an array; mingo would have it stand alone.
+export function projected(doc, fields) {
+  const slices = Object.entries(fields).filter(([, how]) => how.$slice !== undefined);
+  const without = Object.fromEntries(Object.entries(fields).filter(([, how]) => how.$slice === undefined));
+  const left = Object.keys(without).length > 0 ? run([doc], [{ $project: without }])[0] : { ...doc };
+  for (const [name, how] of slices) if (Array.isArray(left[name])) left[name] = left[name].slice(0, how.$slice);
+  return left;
+}
+
 // set is that stage: each value is computed from the document as the stage finds it, and a document
 // literal merges into what stands there.
 function set(doc, fields) {
