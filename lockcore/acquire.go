@@ -289,7 +289,7 @@ func (l *Locker) ask(outer context.Context, req *Request, op engine.Acquire, beh
 	span.asked.again = answerLost
 	lease, err := answer(&op, &d, sent)
 	if busy := new(BusyError); errors.As(err, &busy) {
-		busy.turn = l.holds.turn(&d, busy.Position, op.Limit)
+		busy.turn = l.holds.turn(op.Resource, busy.Position, op.Limit)
 	}
 	if err == nil && d.Last.Outcome == engine.Again && req.First && (req.lostAt.IsZero() || !grantedSince(&d, &op, issued)) {
 		req.lostAt = time.Time{} // nothing is left of this request: what stands is another's

@@ -37,25 +37,10 @@ func (h *holdTimes) learn(d *engine.Document) bool {
 	return true
 }
 
-// turn is when the request at a position of a queue can expect its turn; 0 if nothing is known. If
-// those who hold have done so for longer than holds usually last, they are taken to go on for as long
-// again.
-func (h *holdTimes) turn(d *engine.Document, position int, limit int64) time.Duration {
-	each := time.Duration(h.of(d.ID).Load()) * time.Millisecond
-	if each == 0 {
-		return 0
-	}
-	youngest := pace.Look
-	for i := range d.Entries {
-		if e := &d.Entries[i]; e.Holds() && e.CreatedAt != nil {
-			youngest = min(youngest, d.At.Sub(*e.CreatedAt))
-		}
-	}
-	if youngest < pace.Look {
-		each = max(each, youngest)
-	}
+// turn is when the request at a position of a queue can expect its turn; 0 if nothing is known.
+func (h *holdTimes) turn(resource string, position int, limit int64) time.Duration {
 	at := max(1, int(min(limit, engine.Crowd))) // as many are let in at once
-	return each * time.Duration((position+at-1)/at)
+	return time.Duration(h.of(resource).Load()) * time.Millisecond * time.Duration((position+at-1)/at)
 }
 
 // inline counts the requests of Enter that wait for a turn that is near.
@@ -109,7 +94,7 @@ func (w *watcher) near(d *engine.Document) (early []Wakeup) {
 	r := w.table[d.ID]
 	for i := range d.Waiters {
 		one := &d.Waiters[i]
-		turn := w.locker.holds.turn(d, i+1, one.Limit)
+		turn := w.locker.holds.turn(d.ID, i+1, one.Limit)
 		if turn == 0 || turn > pace.CallUp || len(early) >= w.locker.inline.room() {
 			break
 		}

@@ -117,18 +117,18 @@ func (w *watcher) found(name string, d *engine.Document, q *engine.Queue, told b
 		if look.Answer == engine.NextGo || look.Answer == engine.NextGone {
 			one.call()
 		}
-		pause = soonest(pause, w.locker.holds.turn(d, look.Position, one.request.Limit))
+		pause = soonest(pause, w.locker.holds.turn(name, look.Position, one.request.Limit))
 		pause = w.sooner(pause, look.After)
 	}
 	return w.sooner(pause, q.Change())
 }
 
 // soonest is the pause, or less if a turn is known to be near, which may come in another process.
-func soonest(pause, turn time.Duration) time.Duration {
+func soonest(usual, turn time.Duration) time.Duration {
 	if turn > 0 {
-		return min(pause, max(turn, pace.LookLeast))
+		return min(usual, max(turn/pace.LooksPerTurn, pace.LookLeast))
 	}
-	return pause
+	return usual
 }
 
 // sooner is the pause, or less if something changes by time alone in that time.

@@ -11,6 +11,8 @@ const (
 	// pause.
 	Read      = 250 * time.Millisecond
 	LookLeast = 20 * time.Millisecond
+	// LooksPerTurn is how many times a local waiter's resource is looked at before its turn is expected.
+	LooksPerTurn = 3
 	// Tell is the pause while a parked waiter has been told of its turn and has not come, and Settle
 	// that after a look that failed, or whose write was to grant the head of the queue a claim, and
 	// granted none.
