@@ -133,11 +133,11 @@ const cleanupPause = 250 * time.Millisecond
 func (l *Locker) giveUp(ctx context.Context, leases ...Lease) {
 	ctx, cancel := l.detached(ctx)
 	defer cancel()
-	for _, lease := range leases {
-		if err := l.leaveOne(ctx, lease, lease.began); err != nil {
-			l.cleanLater(ctx, lease, cleanupPause)
+	inParallel(len(leases), func(i int) {
+		if err := l.leaveOne(ctx, leases[i], leases[i].began); err != nil {
+			l.cleanLater(ctx, leases[i], cleanupPause)
 		}
-	}
+	})
 }
 
 // leaveLate leaves again what a leave that began then has left, if a late copy of a lost command may

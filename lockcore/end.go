@@ -3,7 +3,6 @@ package lockcore
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,10 +13,8 @@ import (
 // Leave ends the parts that the leases name, and the hold too if it was not kept and no other part
 // is left. Leaving what has already gone is no error. All are tried; errors are joined.
 func (l *Locker) Leave(ctx context.Context, leases ...Lease) error {
-	var errs []error
-	for _, lease := range slices.Backward(leases) {
-		errs = append(errs, l.leaveOne(ctx, lease, false))
-	}
+	errs := make([]error, len(leases))
+	inParallel(len(leases), func(i int) { errs[i] = l.leaveOne(ctx, leases[i], false) })
 	return errors.Join(errs...)
 }
 
@@ -25,12 +22,12 @@ func (l *Locker) Leave(ctx context.Context, leases ...Lease) error {
 // part stands that has taken its claim up meanwhile, so it is for those who do not know whether the
 // request still waits. Giving up what is not there is no error. All are tried; errors are joined.
 func (l *Locker) LeaveQueue(ctx context.Context, leases ...Lease) error {
-	var errs []error
-	for _, lease := range leases {
-		op := l.leaveOp(lease, false)
+	errs := make([]error, len(leases))
+	inParallel(len(leases), func(i int) {
+		op := l.leaveOp(leases[i], false)
 		op.Waiting = true
-		errs = append(errs, l.leave(ctx, op, lease, ending{}))
-	}
+		errs[i] = l.leave(ctx, op, leases[i], ending{})
+	})
 	return errors.Join(errs...)
 }
 
@@ -127,15 +124,21 @@ func (l *Locker) releaseEach(ctx context.Context, r Release, began time.Time, as
 	if r.Force {
 		op.Reason = r.Reason
 	}
-	var errs []error
-	for _, op.Resource = range r.Resources {
+	results := make([]error, len(r.Resources))
+	inParallel(len(r.Resources), func(i int) {
+		op := op
+		op.Resource = r.Resources[i]
 		after, err := l.release(ctx, op, r.ending())
 		if err == nil && asks && len(after.Last.Released()) == 0 {
 			err = l.lostBefore(ctx, &op, began)
 		}
+		results[i] = err
+	})
+	var errs []error
+	for i, err := range results {
 		switch {
 		case err == nil:
-			held = append(held, op.Resource)
+			held = append(held, r.Resources[i])
 		case errors.Is(err, ErrLost):
 			lost = append(lost, err)
 		default:

@@ -24,8 +24,10 @@ type Locker struct {
 	watch  *watcher
 	life   *lifecycle
 	// holds say when a turn is near, and inline who waits for one.
-	holds  holdTimes
-	inline inline
+	holds holdTimes
+	// contention says of what several are not asked for together.
+	contention contention
+	inline     inline
 }
 
 // New makes a Locker on coll. The collection is cloned with majority, journaled writes, majority

@@ -153,3 +153,22 @@ func TestParkedRequestsAreCalledUpBeforeTheirTurn(t *testing.T) {
 		})
 	}
 }
+
+func TestATurnThatDoesNotComeIsLookedForLessAndLessOften(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		mem := lockcoretest.NewEngine(time.Now)
+		e := &countingEngine{Engine: mem}
+		l, elsewhere := on(t, e, lockcore.Config{}), on(t, mem, lockcore.Config{})
+		lasting(t, l, 5*time.Millisecond)
+		holder, err := elsewhere.TryAcquire(t.Context(), one("holder", lockcore.Exclusive("r")))
+		require.NoError(t, err)
+		next := acquireLater(t.Context(), l, one("next", lockcore.Exclusive("r")))
+		elapse(30 * time.Second)
+		require.LessOrEqual(t, e.reads.Load(), int64(30*4+20), "four a second, and some more at first")
+		require.NoError(t, holder.Release(t.Context()))
+		got := <-next
+		require.NoError(t, got.err)
+		require.NoError(t, got.session.Release(t.Context()))
+	})
+}

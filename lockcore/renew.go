@@ -74,6 +74,10 @@ func (l *Locker) renewAll(ctx context.Context, within time.Duration, leases []Le
 
 // inParallel calls do with 0 to n-1, a few at a time.
 func inParallel(n int, do func(int)) {
+	if n == 1 {
+		do(0)
+		return
+	}
 	var calls errgroup.Group
 	calls.SetLimit(16)
 	for i := range n {

@@ -3,7 +3,6 @@ package lockcore
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 )
@@ -88,13 +87,15 @@ func (s *Session) leave(ctx context.Context, cause error) error {
 // Release is Leave that ends the hold of the whole lock ID, also one that was kept. It returns a
 // *LostError if the hold is missing and was not released: evidence says so, or is not complete.
 func (s *Session) Release(ctx context.Context) error {
-	var errs []error
-	for _, lease := range slices.Backward(s.end(ErrEnded)) {
+	leases := s.end(ErrEnded)
+	errs := make([]error, len(leases))
+	inParallel(len(leases), func(i int) {
+		lease := leases[i]
 		_, lost, err := s.locker.releaseEach(ctx, Release{
 			LockID: lease.LockID, Run: lease.Run, Resources: []string{lease.Resource}, FirstFence: lease.FirstFence, Order: lease.Order, Leaving: &lease.Part,
 		}, lease.granted, true)
-		errs = append(append(errs, lost...), err)
-	}
+		errs[i] = errors.Join(append(lost, err)...)
+	})
 	return errors.Join(errs...)
 }
 

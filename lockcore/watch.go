@@ -54,6 +54,9 @@ type waiter struct {
 	request  *engine.Waiter
 	// woken holds one token when asking again is worthwhile.
 	woken chan struct{}
+	// position is its place when it was last looked at, and moved since when it has that.
+	position int
+	moved    time.Time
 }
 
 const searchWithin = time.Minute
@@ -130,6 +133,9 @@ func (one *waiter) call() {
 // join.
 func (w *watcher) wrote(d *engine.Document, endedHold bool) {
 	wakeups, _ := wakeupsIn(d, d.Queue())
+	if len(d.Waiters) > 0 {
+		w.locker.contention.saw(d.ID)
+	}
 	w.mu.Lock()
 	if len(wakeups) > 0 && len(w.listeners) > 0 {
 		r := w.of(d.ID)

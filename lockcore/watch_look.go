@@ -117,7 +117,12 @@ func (w *watcher) found(name string, d *engine.Document, q *engine.Queue, told b
 		if look.Answer == engine.NextGo || look.Answer == engine.NextGone {
 			one.call()
 		}
-		pause = soonest(pause, w.locker.holds.turn(name, look.Position, one.request.Limit))
+		if one.position != look.Position {
+			one.position, one.moved = look.Position, time.Now()
+		}
+		if turn := w.locker.holds.turn(name, look.Position, one.request.Limit); turn > 0 { // one that is late is looked for less and less often
+			pause = soonest(pause, max(turn, time.Since(one.moved)))
+		}
 		pause = w.sooner(pause, look.After)
 	}
 	return w.sooner(pause, q.Change())

@@ -39,7 +39,7 @@ func benchEngine(ctx context.Context, uri string, rounds int) (report Report, er
 		return report, err
 	}
 	defer stop()
-	for _, s := range []section{b.uncontended(), b.crowd(), b.handOff(), observed} {
+	for _, s := range []section{b.uncontended(), b.ten(), b.crowd(), b.handOff(), observed} {
 		r, err := s.measure(ctx, rounds)
 		if err != nil {
 			return report, err
@@ -134,12 +134,12 @@ func (b *bench) pairOf(locker *lockcore.Locker, name string, res lockcore.Resour
 	}
 }
 
-func (b *bench) enterLeave(res lockcore.Resource) func(context.Context, int) (time.Duration, error) {
+func (b *bench) enterLeave(resources ...lockcore.Resource) func(context.Context, int) (time.Duration, error) {
 	return func(ctx context.Context, round int) (time.Duration, error) {
 		return timed(func() error {
 			leases, err := b.locker.Enter(ctx, lockcore.Request{
-				LockID: fmt.Sprintf("bench/%d", round), Part: "step", Order: lockcore.Order{Schedule: 1, Attempt: 1},
-				Resources: []lockcore.Resource{res},
+				LockID: fmt.Sprintf("bench/%d/%d", len(resources), round), Part: "step", Order: lockcore.Order{Schedule: 1, Attempt: 1},
+				Resources: resources,
 			}, true)
 			if err != nil {
 				return err
@@ -163,6 +163,27 @@ func (b *bench) kept(res lockcore.Resource) func(context.Context, int) (time.Dur
 			return b.locker.Leave(ctx, leases...)
 		})
 	}
+}
+
+// ten are steps on ten resources in all.
+func (b *bench) ten() section {
+	all := make([]lockcore.Resource, 10)
+	for i := range all {
+		all[i] = lockcore.Exclusive(fmt.Sprintf("bench/ten/%d", i))
+	}
+	return section{name: "enter + leave of ten resources", divisor: 3, cases: []benchCase{
+		{name: "ten steps, one after the other", once: func(ctx context.Context, round int) (took time.Duration, err error) {
+			for _, res := range all {
+				d, err := b.enterLeave(res)(ctx, round)
+				if err != nil {
+					return 0, err
+				}
+				took += d
+			}
+			return took, nil
+		}},
+		{name: "one step", limit: 0.5, once: b.enterLeave(all...)},
+	}}
 }
 
 func (b *bench) crowd() section {

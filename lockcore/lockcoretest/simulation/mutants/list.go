@@ -67,7 +67,7 @@ var mutants = []mutant{
 		{"lockcore/lockcoretest/spec_end.go", "e.State == engine.StateKept && !e.Joined", "e.State == engine.StateKept"},
 	}, in: engineTests, tests: "TestRequestThatGivesUpLeavesAHoldThatAnotherEntered", simulated: true},
 	{defect: "6", what: "what a request that gave up has left is not cleaned up later", edits: []edit{
-		{"lockcore/close.go", "			l.cleanLater(ctx, lease, cleanupPause)\n", ""},
+		{"lockcore/close.go", "			l.cleanLater(ctx, leases[i], cleanupPause)\n", ""},
 	}, in: engineTests, tests: "TestRequestWhoseAnswerIsLostLeavesNothingForEver", simulated: true},
 	{defect: "6", what: "a request that gave up is not left again when no late copy can come any more", edits: []edit{
 		{"lockcore/close.go", "		l.cleanLater(ctx, lease, max(cleanupPause, commandTimeout-time.Since(lost)))\n", "		return\n"},
