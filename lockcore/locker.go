@@ -27,7 +27,9 @@ type Locker struct {
 	holds holdTimes
 	// contention says of what several are not asked for together.
 	contention contention
-	inline     inline
+	// glances are what Recheck saw of long queues.
+	glances glances
+	inline  inline
 }
 
 // New makes a Locker on coll. The collection is cloned with majority, journaled writes, majority

@@ -41,12 +41,11 @@ func (l *Locker) Recheck(ctx context.Context, req Request) (again time.Duration,
 		return 0, &InvalidError{Field: "Request.Resources", Value: fmt.Sprint(n), Bound: "1 for Recheck"}
 	}
 	op := l.acquireOp(&req, req.Resources[0])
-	d, err := l.read(ctx, op.Resource)
+	op.WaiterTTL = l.parkedTTL()
+	d, look, err := l.glance(ctx, op.Resource, op.Waiter())
 	if err != nil {
 		return 0, err
 	}
-	op.WaiterTTL = l.parkedTTL()
-	look := engine.Next(d, op.Waiter())
 	if look.Answer == engine.NextGo || look.Answer == engine.NextGone {
 		return 0, verdict(&op, d, look)
 	}

@@ -74,33 +74,39 @@ func (b *temporalBench) queueUp(ctx context.Context, resource string, waiters in
 	if err != nil {
 		return nil, nil, err
 	}
-	runs = make([]client.WorkflowRun, waiters)
+	runs, err = b.park(ctx, waiters, func(int) string { return resource })
+	return runs, func() error { return held.Leave(ctx) }, err
+}
+
+// park starts workflows, each of which waits for a resource, and returns when all do.
+func (b *temporalBench) park(ctx context.Context, waiters int, resource func(i int) string) ([]client.WorkflowRun, error) {
+	runs := make([]client.WorkflowRun, waiters)
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(20)
 	for i := range runs {
 		g.Go(func() (err error) {
-			runs[i], err = b.start(gctx, step{Resource: resource})
+			runs[i], err = b.start(gctx, step{Resource: resource(i)})
 			return err
 		})
 	}
 	if err := g.Wait(); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	for _, run := range runs {
 		for {
 			parked, err := b.parked(ctx, run)
 			if err != nil {
-				return nil, nil, err
+				return nil, err
 			}
 			if parked {
 				break
 			}
 			if err := pause(ctx, 200*time.Millisecond); err != nil {
-				return nil, nil, err
+				return nil, err
 			}
 		}
 	}
-	return runs, func() error { return held.Leave(ctx) }, nil
+	return runs, nil
 }
 
 // parked tells whether a run has come to wait: its history stands still.

@@ -5,9 +5,12 @@
 //	go run ./internal/bench temporal [--json] [--rounds n] [--waiters n] [--wait d]
 //	go run ./internal/bench idle [--json] [--rounds n] [--documents n,n,…]
 //	go run ./internal/bench hot [--json] [--svg file] [--turns n] [--each d] [--at-a-time n] [--slots n] [--resources n,n,…] [--processes n,n,…]
+//	go run ./internal/bench wait [--json] [--for d] [--cases 1x1,100x1,…]
 //	go run ./internal/bench contention [--json] [--spans n] [--resources n]
 //
 // hot compares guards, sagas and locks with mutex workflows and with no locks at all, on few resources and on many.
+//
+// wait measures what workflows cost that wait for long, by the hour.
 //
 // idle measures what background work costs beside documents that nobody holds or waits for.
 //
@@ -43,7 +46,7 @@ func main() {
 
 var errUsage = errors.New("usage: bench engine [--json] [--rounds n], bench temporal [--json] [--rounds n] [--waiters n] [--wait d], " +
 	"bench idle [--json] [--rounds n] [--documents n,n,…], bench hot [--json] [--svg file] [--turns n] [--each d] [--at-a-time n] [--slots n] " +
-	"[--resources n,n,…] [--processes n,n,…], or bench contention [--json] [--spans n] [--resources n]")
+	"[--resources n,n,…] [--processes n,n,…], bench wait [--json] [--for d] [--cases 1x1,100x1,…], or bench contention [--json] [--spans n] [--resources n]")
 
 func run(ctx context.Context, args []string, out io.Writer, env func(string) string) error {
 	if len(args) > 0 && args[0] == "contention" {
@@ -54,6 +57,9 @@ func run(ctx context.Context, args []string, out io.Writer, env func(string) str
 	}
 	if len(args) > 0 && args[0] == "hot" {
 		return runHot(ctx, args[1:], out, env)
+	}
+	if len(args) > 0 && args[0] == "wait" {
+		return runWait(ctx, args[1:], out, env)
 	}
 	if len(args) == 2 && args[0] == hotWorker { // started by the above
 		return runHotWorker(ctx, args[1], out)

@@ -32,6 +32,8 @@ type Report struct {
 	Facts    []FactReport    `json:"facts"`
 	// Hot is what bench hot found.
 	Hot *HotReport `json:"hot,omitempty"`
+	// Wait is what bench wait found.
+	Wait *WaitReport `json:"wait,omitempty"`
 }
 
 // SectionReport is one table.

@@ -48,48 +48,11 @@ const (
 )
 
 func benchTemporal(ctx context.Context, cfg temporalConfig) (report Report, err error) {
-	b := &temporalBench{cfg: cfg, queue: fmt.Sprintf("lockstep-bench-%d", time.Now().UnixNano())}
-	monitor := &event.CommandMonitor{Succeeded: func(_ context.Context, e *event.CommandSucceededEvent) {
-		b.serial.Add(int64(e.Duration))
-		b.commands.Add(1)
-	}}
-	mc, err := mongo.Connect(options.Client().ApplyURI(cfg.uri).SetMonitor(monitor))
-	if err != nil {
-		return report, fmt.Errorf("connect to LOCKSTEP_MONGODB_URI: %w", err)
-	}
-	db := mc.Database(fmt.Sprintf("lockstep_bench_%d", time.Now().UnixNano()))
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-		defer cancel()
-		_ = db.Drop(ctx)
-		_ = mc.Disconnect(ctx)
-	}()
-	b.raw = db.Collection("raw")
-	if b.locker, err = lockcore.New(db.Collection("locks"), lockcore.Config{}); err != nil {
-		return report, err
-	}
-	if err := b.locker.CreateIndexes(ctx); err != nil {
-		return report, err
-	}
-	quiet := log.NewStructuredLogger(slog.New(slog.NewTextHandler(io.Discard, nil)))
-	if b.client, err = client.Dial(client.Options{HostPort: cfg.address, Logger: quiet}); err != nil {
-		return report, fmt.Errorf("connect to TEMPORAL_ADDRESS: %w", err)
-	}
-	defer b.client.Close()
-	plugin, err := worker.NewPlugin(worker.Options{Locker: b.locker})
+	b, stop, err := startTemporal(ctx, cfg)
 	if err != nil {
 		return report, err
 	}
-	w := sdkworker.New(b.client, b.queue, sdkworker.Options{
-		Plugins: []sdkworker.Plugin{plugin}, MaxConcurrentActivityExecutionSize: slots,
-		// A queue has four partitions: with the usual two pollers tasks wait, by chance, for one to come by theirs.
-		MaxConcurrentWorkflowTaskPollers: pollers, MaxConcurrentActivityTaskPollers: pollers,
-	})
-	b.register(w)
-	if err := w.Start(); err != nil {
-		return report, fmt.Errorf("start the worker: %w", err)
-	}
-	defer w.Stop()
+	defer stop()
 	for _, part := range []func(context.Context) ([]FactReport, error){b.events, b.throughput, b.wakeUps, b.crowd} {
 		facts, err := part(ctx)
 		if err != nil {
@@ -98,6 +61,64 @@ func benchTemporal(ctx context.Context, cfg temporalConfig) (report Report, err 
 		report.Facts = append(report.Facts, facts...)
 	}
 	return report, nil
+}
+
+// startTemporal starts a worker on a new database, and returns what ends both.
+func startTemporal(ctx context.Context, cfg temporalConfig) (b *temporalBench, stop func(), err error) {
+	b = &temporalBench{cfg: cfg, queue: fmt.Sprintf("lockstep-bench-%d", time.Now().UnixNano())}
+	var ends []func()
+	stop = func() {
+		for _, end := range slices.Backward(ends) {
+			end()
+		}
+	}
+	defer func() {
+		if err != nil {
+			stop()
+		}
+	}()
+	monitor := &event.CommandMonitor{Succeeded: func(_ context.Context, e *event.CommandSucceededEvent) {
+		b.serial.Add(int64(e.Duration))
+		b.commands.Add(1)
+	}}
+	mc, err := mongo.Connect(options.Client().ApplyURI(cfg.uri).SetMonitor(monitor))
+	if err != nil {
+		return nil, nil, fmt.Errorf("connect to LOCKSTEP_MONGODB_URI: %w", err)
+	}
+	db := mc.Database(fmt.Sprintf("lockstep_bench_%d", time.Now().UnixNano()))
+	ends = append(ends, func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		_ = db.Drop(ctx)
+		_ = mc.Disconnect(ctx)
+	})
+	b.raw = db.Collection("raw")
+	if b.locker, err = lockcore.New(db.Collection("locks"), lockcore.Config{}); err != nil {
+		return nil, nil, err
+	}
+	if err := b.locker.CreateIndexes(ctx); err != nil {
+		return nil, nil, err
+	}
+	quiet := log.NewStructuredLogger(slog.New(slog.NewTextHandler(io.Discard, nil)))
+	if b.client, err = client.Dial(client.Options{HostPort: cfg.address, Logger: quiet}); err != nil {
+		return nil, nil, fmt.Errorf("connect to TEMPORAL_ADDRESS: %w", err)
+	}
+	ends = append(ends, b.client.Close)
+	plugin, err := worker.NewPlugin(worker.Options{Locker: b.locker})
+	if err != nil {
+		return nil, nil, err
+	}
+	w := sdkworker.New(b.client, b.queue, sdkworker.Options{
+		Plugins: []sdkworker.Plugin{plugin}, MaxConcurrentActivityExecutionSize: slots,
+		// A queue has four partitions: with the usual two pollers tasks wait, by chance, for one to come by theirs.
+		MaxConcurrentWorkflowTaskPollers: pollers, MaxConcurrentActivityTaskPollers: pollers,
+	})
+	b.register(w)
+	if err := w.Start(); err != nil {
+		return nil, nil, fmt.Errorf("start the worker: %w", err)
+	}
+	ends = append(ends, w.Stop)
+	return b, stop, nil
 }
 
 // step says what a workflow does: one step, guarded by a resource, or writing raw to a document, where one is named.

@@ -42,7 +42,9 @@ const (
 	// the next does. From then on a waiter looks when it has waited twice as long, but after
 	// RecheckMost at the latest, and RecheckLeast at the least.
 	Recheck      = 20 * time.Second
-	RecheckEach  = 50 * time.Millisecond
+	RecheckEach  = 250 * time.Millisecond
 	RecheckMost  = 10 * time.Minute
 	RecheckLeast = 100 * time.Millisecond
+	// Glance is for how long what one of them has read of a long queue serves the others.
+	Glance = 2 * time.Second
 )
