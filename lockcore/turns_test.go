@@ -275,7 +275,7 @@ func TestRechecksOfALongQueueShareWhatTheyRead(t *testing.T) {
 				}
 			}
 		}
-	require.LessOrEqual(t, looks, 11*waiting, "with the first one 12 an hour")
+		require.LessOrEqual(t, looks, 11*waiting, "with the first one 12 an hour")
 		require.LessOrEqual(t, e.reads.Load()-reads, int64(1800), "one in two seconds at most")
 	})
 }

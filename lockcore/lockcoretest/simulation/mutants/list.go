@@ -150,6 +150,30 @@ var mutants = []mutant{
 	{defect: "found by the simulation", what: "whether a late copy may still come is judged when the answer of the leave has come", edits: []edit{
 		{"lockcore/close.go", "began.Sub(lost) < commandTimeout {", "time.Since(lost) < commandTimeout {"},
 	}, in: engineTests, tests: "TestLateCopyThatCameWhileTheProcessWasStoppedHoldsNothingForLong"},
+	{defect: "turns", what: "a turn that does not come is looked for at the pace of turns", edits: []edit{
+		{"lockcore/watch_look.go", "max(turn, time.Since(one.moved))", "turn"},
+	}, in: engineTests, tests: "TestATurnThatDoesNotComeIsLookedForLessAndLessOften"},
+	{defect: "turns", what: "whoever queues waits inline, however long the holds last", edits: []edit{
+		{"lockcore/pace.go", "cmp.Or(busy.turn, time.Duration(busy.Position-1)*in) < in", "cmp.Or(busy.turn, 0)*0 < in"},
+	}, in: engineTests, tests: "TestRequestsBehindLongHoldsDoNotWaitInline|TestRequestsWaitInlineAsLongAsTheirTurnIsNear"},
+	{defect: "turns", what: "any number waits inline", edits: []edit{
+		{"lockcore/pace.go", "if i.waits.Add(1) > i.most.Load() {", "if i.waits.Add(1) < 0 {"},
+	}, in: engineTests, tests: "TestNoMoreThanAllowedWaitInline"},
+	{defect: "turns", what: "parked requests are called up whose turn is not near", edits: []edit{
+		{"lockcore/pace.go", "turn > pace.CallUp ||", ""},
+	}, in: engineTests, tests: "TestParkedRequestsAreCalledUpBeforeTheirTurn"},
+	{defect: "several", what: "what was got beyond a busy resource is held while the request waits", edits: []edit{
+		{"lockcore/together.go", "	case isBusy && queue:\n		l.giveUp(ctx, beyond...)\n", "	case isBusy && queue:\n"},
+	}, in: engineTests, tests: "TestNothingBeyondABusyResourceIsHeldWhileARequestWaits", simulated: true},
+	{defect: "several", what: "a request queues for all its resources at once", edits: []edit{
+		{"lockcore/together.go", "l.enterOp(req, req.Resources[i], false)", "l.enterOp(req, req.Resources[i], queue)"},
+	}, in: engineTests, tests: "TestNothingBeyondABusyResourceIsHeldWhileARequestWaits", simulated: true},
+	{defect: "several", what: "what was got beyond a resource that another run holds is nobody's", edits: []edit{
+		{"lockcore/together.go", "return append(leases, beyond...), err", "return leases, err"},
+	}, in: engineTests, tests: "TestWhatWasGotBesideAnotherRunsHoldIsTheCallers", simulated: true},
+	{defect: "rechecks", what: "each recheck of a long queue reads it", edits: []edit{
+		{"lockcore/glance.go", "if known && ", "if known && false && "},
+	}, in: engineTests, tests: "TestRechecksOfALongQueueShareWhatTheyRead"},
 	{defect: "hot loops", what: "what failed is asked again without a pause", edits: []edit{
 		{"lockcore/acquire.go", "min(time.Second<<min(failures, 5), 30*time.Second)", "time.Millisecond"},
 	}, simulated: true},
