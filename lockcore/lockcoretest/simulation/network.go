@@ -94,6 +94,9 @@ func (p *process) send(ctx context.Context, c *command) ([]engine.Document, []bo
 		return nil, nil, err
 	}
 	c.p, c.sent = p, time.Now()
+	if op, ok := c.op.(engine.Leave); ok {
+		p.w.leaves(op)
+	}
 	c.call, _ = ctx.Value(callKey{}).(*call)
 	p.countCommand(c)
 	f := p.fateOf(c)

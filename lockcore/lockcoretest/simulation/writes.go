@@ -32,12 +32,14 @@ type dbChecks struct {
 	runs map[string]int
 	// closed are the run labels whose runs are over.
 	closed map[string]bool
+	// givenUp are the parts that their processes have begun to leave.
+	givenUp map[entryKey]bool
 }
 
 func newDBChecks() dbChecks {
 	return dbChecks{
 		fences: map[string]int64{}, made: map[entryKey]time.Time{}, relied: map[partKey]bool{}, losses: map[partKey]int64{},
-		calls: map[partKey]*call{}, runs: map[string]int{}, closed: map[string]bool{},
+		calls: map[partKey]*call{}, runs: map[string]int{}, closed: map[string]bool{}, givenUp: map[entryKey]bool{},
 	}
 }
 
@@ -54,6 +56,7 @@ func (w *world) written(c *command, before, after engine.Document) {
 	w.grantsAreDue(c, &before, &after)
 	w.lostStaysLost(c, &before, &after)
 	w.verdictsAreTrue(c, &before, &after)
+	w.queuesInOrder(c, &after)
 	if c.kind != "renewAll" && c.kind != "renew" {
 		w.circlesStand()
 	}
@@ -142,6 +145,31 @@ func (w *world) fencesGrow(c *command, before, after *engine.Document) {
 		return
 	}
 	w.fences[after.ID] = p.Fence
+}
+
+// leaves takes down that a process leaves.
+func (w *world) leaves(op engine.Leave) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.givenUp[entryKey{partKey{op.Resource, op.LockID, op.Part}, op.Order}] = true
+}
+
+// queuesInOrder is what keeps requests of several resources from waiting for each other in a circle: while one waits it holds
+// nothing that comes after, by the same order.
+func (w *world) queuesInOrder(c *command, after *engine.Document) {
+	op, ok := c.op.(engine.Acquire)
+	if !ok || op.Converts > 0 || after.Last.Outcome != engine.Queued {
+		return
+	}
+	for _, name := range w.plan.resources {
+		key := entryKey{partKey{name, op.LockID, op.Part}, op.Order}
+		if name <= after.ID || w.givenUp[key] {
+			continue
+		}
+		if d := w.db.Document(name); d.Part(op.LockID, op.Part, op.Order) != nil {
+			w.broken("circle", op.LockID, "%s waits for %s and holds %s", op.LockID, after.ID, name)
+		}
+	}
 }
 
 // copiesChangeNothing is the half of I6 that is about copies of commands that come late.
