@@ -95,7 +95,7 @@ func (p *process) send(ctx context.Context, c *command) ([]engine.Document, []bo
 	}
 	c.p, c.sent = p, time.Now()
 	if op, ok := c.op.(engine.Leave); ok {
-		p.w.leaves(op)
+		p.w.excuse(entryKey{partKey{op.Resource, op.LockID, op.Part}, op.Order})
 	}
 	c.call, _ = ctx.Value(callKey{}).(*call)
 	p.countCommand(c)
@@ -128,6 +128,9 @@ func (p *process) send(ctx context.Context, c *command) ([]engine.Document, []bo
 	}
 	if f.lost != nil && err == nil {
 		p.w.note(p.name, c.about(), "%s: answer lost", c)
+		if op, ok := c.op.(engine.Acquire); ok {
+			p.w.excuse(entryKey{partKey{op.Resource, op.LockID, op.Part}, op.Order})
+		}
 		p.repeat(c, f)
 		err = errReset
 		docs, renewed = nil, nil

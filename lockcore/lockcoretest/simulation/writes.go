@@ -32,14 +32,15 @@ type dbChecks struct {
 	runs map[string]int
 	// closed are the run labels whose runs are over.
 	closed map[string]bool
-	// givenUp are the parts that their processes have begun to leave.
-	givenUp map[entryKey]bool
+	// excused are the parts that their processes have begun to leave, or about which an answer was lost: those may be taken
+	// for another attempt's.
+	excused map[entryKey]bool
 }
 
 func newDBChecks() dbChecks {
 	return dbChecks{
 		fences: map[string]int64{}, made: map[entryKey]time.Time{}, relied: map[partKey]bool{}, losses: map[partKey]int64{},
-		calls: map[partKey]*call{}, runs: map[string]int{}, closed: map[string]bool{}, givenUp: map[entryKey]bool{},
+		calls: map[partKey]*call{}, runs: map[string]int{}, closed: map[string]bool{}, excused: map[entryKey]bool{},
 	}
 }
 
@@ -147,11 +148,11 @@ func (w *world) fencesGrow(c *command, before, after *engine.Document) {
 	w.fences[after.ID] = p.Fence
 }
 
-// leaves takes down that a process leaves.
-func (w *world) leaves(op engine.Leave) {
+// excuse has a part not count as held by its request.
+func (w *world) excuse(key entryKey) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.givenUp[entryKey{partKey{op.Resource, op.LockID, op.Part}, op.Order}] = true
+	w.excused[key] = true
 }
 
 // queuesInOrder is what keeps requests of several resources from waiting for each other in a circle: while one waits it holds
@@ -163,7 +164,7 @@ func (w *world) queuesInOrder(c *command, after *engine.Document) {
 	}
 	for _, name := range w.plan.resources {
 		key := entryKey{partKey{name, op.LockID, op.Part}, op.Order}
-		if name <= after.ID || w.givenUp[key] {
+		if name <= after.ID || w.excused[key] {
 			continue
 		}
 		if d := w.db.Document(name); d.Part(op.LockID, op.Part, op.Order) != nil {
