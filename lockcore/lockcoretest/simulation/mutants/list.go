@@ -160,7 +160,7 @@ var mutants = []mutant{
 		{"lockcore/pace.go", "if i.waits.Add(1) > i.most.Load() {", "if i.waits.Add(1) < 0 {"},
 	}, in: engineTests, tests: "TestNoMoreThanAllowedWaitInline"},
 	{defect: "turns", what: "parked requests are called up whose turn is not near", edits: []edit{
-		{"lockcore/pace.go", "turn > pace.CallUp ||", ""},
+		{"lockcore/pace.go", "turn > pace.CallUp ||", "turn > 1000*pace.CallUp ||"},
 	}, in: engineTests, tests: "TestParkedRequestsAreCalledUpBeforeTheirTurn"},
 	{defect: "several", what: "what was got beyond a busy resource is held while the request waits", edits: []edit{
 		{"lockcore/together.go", "	case isBusy && queue:\n		l.giveUp(ctx, beyond...)\n", "	case isBusy && queue:\n"},
