@@ -2,7 +2,7 @@ package main
 
 const header = `# What finds the defects that lockcore had
 
-Each row is a defect that the lock engine once had, put back on purpose by a change of its source. The last column says what was
+Each row is a defect that the lock engine once had, or that a newer part of it could have, made on purpose by a change of its source. The last column says what was
 seen to find it: a seed of the simulation in ` + "`lockcore/lockcoretest/simulation`" + `, with the kind of violation, or a test, or both. A
 seed counts only if it passes without the change; how often it fails with it, of 100 times, stands beside. Some defects no simulation of Lockers can see: texts, validation, and
 documents of users. For the others without a seed none was searched for, or 600 did not find them. "not shown yet" says that
