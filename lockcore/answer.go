@@ -40,17 +40,19 @@ func answer(op *engine.Acquire, d *engine.Document, sent time.Time) (Lease, erro
 func deadlockError(op *engine.Acquire, d *engine.Document, verdict string) *DeadlockError {
 	return &DeadlockError{
 		Resource: op.Resource, LockID: op.LockID, Part: op.Part, Order: orderOf(op.Order), Cycle: strings.TrimPrefix(verdict, deadlockReason),
-		NotHeldSince: notHeldSince(d, op.LockID),
+		NotHeldSince: notHeldSince(d, op),
 	}
 }
 
-// notHeldSince is from when on a lock ID is known not to have held; zero if it holds, or evidence
-// says that it held. What was released by its own holder leaves none.
-func notHeldSince(d *engine.Document, lockID string) time.Time {
+// notHeldSince is from when on a lock ID is known not to have held so that the request would have
+// been covered; zero if it holds so, or evidence says that it held. What was released by its own
+// holder leaves none. A hold that is shared was never exclusive, unless its Session made it weaker.
+func notHeldSince(d *engine.Document, op *engine.Acquire) time.Time {
 	held := func(e engine.Entry) bool {
-		return (e.LockID == lockID && e.State != engine.StateClaimed) || e.LockID == engine.CutOff(lockID)
+		own := e.LockID == op.LockID && e.State != engine.StateClaimed
+		return (own && engine.Covers(e.Mode, op.Mode)) || e.LockID == engine.CutOff(op.LockID)
 	}
-	evicted := func(e engine.Evicted) bool { return e.LockID == lockID } // answers leave them out, and have Evidence
+	evicted := func(e engine.Evicted) bool { return e.LockID == op.LockID } // answers leave them out, and have Evidence
 	if d.Last.Evidence || slices.ContainsFunc(d.Entries, held) || slices.ContainsFunc(d.Evicted, evicted) {
 		return time.Time{}
 	}
@@ -99,7 +101,7 @@ func leaseOf(p *engine.Entry, d *engine.Document, sent time.Time) Lease {
 func busy(op *engine.Acquire, d *engine.Document) *BusyError {
 	e := &BusyError{
 		Resource: op.Resource, LockID: op.LockID, Position: int(d.Last.Position), Waiting: int(d.Last.Length),
-		Full: d.Last.Outcome == engine.Full, NotHeldSince: notHeldSince(d, op.LockID),
+		Full: d.Last.Outcome == engine.Full, NotHeldSince: notHeldSince(d, op),
 	}
 	for _, h := range holders(d) {
 		if h.LockID == op.LockID || h.ExpiresIn <= 0 || (engine.Compatible(string(h.Mode), op.Mode) && op.Limit == 0) {

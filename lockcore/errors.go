@@ -50,7 +50,8 @@ type BusyError struct {
 	// Note is what else is known of the wait, for people; empty if nothing is.
 	Note string
 	// NotHeldSince is from when on, by the server's clock, the lock ID is known not to have held the
-	// resource. It is zero if the lock ID holds it, or may have held it in the last day.
+	// resource in a mode that covers the request's. It is zero if the lock ID holds it so, or may have
+	// held it in the last day.
 	NotHeldSince time.Time
 	// turn is when it can expect to be let in; 0 if nothing is known.
 	turn time.Duration

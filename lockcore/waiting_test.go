@@ -2,6 +2,7 @@ package lockcore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -248,4 +249,30 @@ func TestASearchOfAnEarlierWaitDoesNotPutOffTheNext(t *testing.T) {
 		require.LessOrEqual(t, searched.Sub(queued), 1500*time.Millisecond)
 		end()
 	})
+}
+
+// A hold that is shared does not cover a request for the resource alone: whoever made that never had it.
+func TestWhatWasNeverHeldIsToldByMode(t *testing.T) {
+	t.Parallel()
+	l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})
+	schedule := uint32(0)
+	enter := func(lockID, part string, res lockcore.Resource) error {
+		schedule++
+		req := one(lockID, res)
+		req.Part, req.Order, req.Persist = part, lockcore.Order{Schedule: schedule, Attempt: 1}, true
+		leases, err := l.Enter(t.Context(), req, true)
+		return errors.Join(err, l.Leave(t.Context(), leases...))
+	}
+	since := func(err error) time.Time {
+		busy := new(lockcore.BusyError)
+		require.ErrorAs(t, err, &busy)
+		return busy.NotHeldSince
+	}
+	for _, lockID := range []string{"a", "b"} {
+		require.NoError(t, enter(lockID, "reads", lockcore.Shared("r")))
+	}
+	require.NotZero(t, since(enter("a", "writes", lockcore.Exclusive("r"))), "a holds it shared alone")
+	require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: "b", Resources: []string{"r"}, Order: lockcore.LastAttempt(schedule)}))
+	require.NoError(t, enter("a", "writes", lockcore.Exclusive("r")))
+	require.NotZero(t, since(enter("b", "reads again", lockcore.Shared("r"))), "b has given it back itself")
 }

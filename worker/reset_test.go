@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,8 +13,13 @@ import (
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/stretchr/testify/require"
 
@@ -124,6 +130,37 @@ func TestNobodyGetsInBetweenWhenARunIsReset(t *testing.T) {
 			b.requireFree(t, second.Name)
 		})
 	}
+}
+
+// Temporal does not say at once which run is the current one: the step waits, and uses none of its attempts.
+func TestAStepWaitsForATemporalThatDoesNotSayWhichRunIsTheCurrentOne(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var refused atomic.Int64
+	b.client = b.dial(t, client.Options{ConnectionOptions: client.ConnectionOptions{DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(func(
+		ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+	) error {
+		if _, ok := req.(*workflowservice.DescribeWorkflowExecutionRequest); ok && refused.Add(1) == 1 {
+			return status.Error(codes.PermissionDenied, "not now")
+		}
+		return invoke(ctx, method, req, reply, cc, opts...)
+	})}}})
+	b.workflow("W", func(ctx workflow.Context) error {
+		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
+			if err := call(workflows.Guard(ctx, account), "first"); err != nil {
+				return err
+			}
+			receive(ctx, "go on")
+			return call(workflows.Guard(workflow.WithRetryPolicy(ctx, temporal.RetryPolicy{MaximumAttempts: 1}), account), "second")
+		})
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(new([]entry))})
+	_, run := b.startAndReset(t)
+	b.signal(t, run, "go on")
+	_, err := b.end(t, run)
+	require.NoError(t, err)
+	require.Equal(t, []string{"first", "second"}, b.read())
+	require.Greater(t, refused.Load(), int64(1), "it was asked again")
 }
 
 // The saga had ended: its locks were released, and the reset takes them again.

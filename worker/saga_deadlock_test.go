@@ -77,6 +77,32 @@ func TestFiftyPairsOfSagasInOppositeDirectionsEndWell(t *testing.T) {
 	b.requireUndoneIfDone(t)
 }
 
+// Pairs of sagas that share a resource, and then both want it alone: the step that is given up never ran, since what its saga held
+// was only shared. If its compensation ran it would want the resource alone too, and so would the other's: neither could end.
+func TestPairsOfSagasThatBothMakeTheirLockStrongerEndWell(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	step := func(ctx workflow.Context, s *workflows.Saga, name, id string) error {
+		return s.Step(ctx, name, "Undo"+name, id).Get(ctx, nil)
+	}
+	var pairs []pair
+	for i := range 10 {
+		name := fmt.Sprintf("account/%d", i)
+		there, back := fmt.Sprintf("there %d", i), fmt.Sprintf("back %d", i)
+		for _, workflow := range []string{there, back} {
+			b.workflow(workflow, transfer(step, lockcore.Shared(name), lockcore.Exclusive(name)))
+		}
+		pairs = append(pairs, pair{there, back, name, name})
+	}
+	steps := map[string]any{}
+	for _, name := range []string{"Debit", "UndoDebit", "Credit", "UndoCredit"} {
+		steps[name] = func(_ context.Context, id string) error { b.write("%s %s", name, id); return nil }
+	}
+	b.work(t, sdkworker.Options{}, steps)
+	b.crossAll(t, pairs)
+	b.requireUndoneIfDone(t)
+}
+
 // pair are two workflows that lock two accounts in opposite orders.
 type pair struct{ there, back, one, other string }
 

@@ -6,8 +6,9 @@
 //
 //  1. the run that asks is the workflow's current one, and open: it asks again, with permission to take over from exactly
 //     that label. What the other run keeps goes on under the new label and a new fence, and nobody gets in between;
-//  2. it is not, or Temporal does not answer: the attempt fails, and comes again. A zombie's failure is ignored by Temporal; a
-//     standby's answer may have been an old one.
+//  2. it is not: the attempt fails, and comes again. A zombie's failure is ignored by Temporal; a standby's answer may have been
+//     an old one;
+//  3. Temporal does not answer in time: the step waits, and uses no attempt, as if the database could not be reached.
 package openrun
 
 import (
@@ -42,8 +43,8 @@ type Locker interface {
 }
 
 // Enter is Locker.Enter for a request of own, in an activity of it, and takes over what other runs of the workflow hold. The
-// error is that of Locker.Enter; a *lockcore.OtherRunError says that own is not known to be the current run. It takes 10 s at
-// most, and half of the time that the activity has left.
+// error is that of Locker.Enter, or says that Temporal could not be asked; a *lockcore.OtherRunError says that own is not the
+// current run. It takes 10 s at most, and half of the time that the activity has left.
 func Enter(ctx context.Context, locker Locker, own protocol.Run, req lockcore.Request, queue bool) ([]lockcore.Lease, error) {
 	bound := enterTimeout
 	if deadline, ok := ctx.Deadline(); ok {
@@ -63,7 +64,10 @@ func Enter(ctx context.Context, locker Locker, own protocol.Run, req lockcore.Re
 		current, failed := IsCurrent(ctx, own)
 		if !current || n == mostOthers {
 			left := locker.Leave(context.WithoutCancel(ctx), leases...)
-			return nil, errors.Join(err, failed, left)
+			if failed != nil {
+				err = failed // nothing is known of the runs: the step waits, as if the database could not be reached
+			}
+			return nil, errors.Join(err, left)
 		}
 		req.TakeOver = other.Other
 		if err := undoAlso(ctx, locker, own, &req, other.Other); err != nil {

@@ -203,7 +203,8 @@ func (s *Story) explained(scope *Scope, r *Record) bool {
 		return !s.calm || len(s.meddled[scope.workflow]) > 0
 	case "sagaerror":
 		_, undone, _ := strings.Cut(r.Error, "it was not undone")
-		return !s.calm || strings.Contains(undone, "timeout (type: StartToClose)") || s.onlyVain(scope.run)
+		return !s.calm || strings.Contains(undone, "timeout (type: StartToClose)") || s.onlyVain(scope.run) ||
+			s.isBroken(scope.workflow) && strings.Contains(undone, "since it was in a deadlock") // with another compensation
 	}
 	return false
 }

@@ -118,7 +118,8 @@ func (s *Story) kept() []*Claim {
 	return all
 }
 
-// keptUntil is until when a scope had its locks at least; 0 if it was told of a loss.
+// keptUntil is until when a scope had its locks at least; 0 if it was told of a loss, or found one when it undid its steps: since
+// when is not known then.
 func (s *Story) keptUntil(run, scope string) (until int64) {
 	sc := s.byScope[[2]string{run, scope}]
 	if sc != nil {
@@ -129,7 +130,9 @@ func (s *Story) keptUntil(run, scope string) (until int64) {
 			until = sc.leaving.At
 		}
 	}
-	again := s.tookAgain(run, scope)
+	if s.tookAgain(run, scope) {
+		return 0
+	}
 	for _, a := range s.attempts {
 		if a.Run != run || a.Call.Kept != scope || a.begin == 0 {
 			continue
@@ -137,7 +140,7 @@ func (s *Story) keptUntil(run, scope string) (until int64) {
 		if a.outcome == "lost" || a.whatEnds == "lost" || sc == nil && s.isBroken(a.Workflow) {
 			return 0
 		}
-		if a.Undo && a.completed() && !again && !s.stoppedBetween(a.Process, a.At, a.begin) {
+		if a.Undo && a.completed() && !s.stoppedBetween(a.Process, a.At, a.begin) {
 			until = max(until, a.begin)
 		}
 	}

@@ -138,6 +138,9 @@ var mutants = []mutant{
 	{defect: "found on the servers", what: "an attempt whose count was reset shares the part of one that lives on", edits: []edit{
 		{"lockcore/acquire.go", "engine.Again && req.First && (", "engine.Again && false && ("},
 	}, in: engineTests, tests: "TestAFirstRequestDoesNotShareAPart", simulated: true},
+	{defect: "found on the servers", what: "a step that wants a resource alone may have run if its saga holds it shared", edits: []edit{
+		{"lockcore/answer.go", "(own && engine.Covers(e.Mode, op.Mode))", "own"},
+	}, in: engineTests, tests: "TestWhatWasNeverHeldIsToldByMode"},
 	{defect: "found by the simulation", what: "a claim for which there is no room any more has its waiter ask again and again", edits: []edit{
 		{"lockcore/lockcoretest/spec.go", "	case !op.Queue:\n", "	case !op.Queue || (claim != nil && alive(*claim, s.now)):\n"},
 	}, simulated: true},
