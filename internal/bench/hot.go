@@ -183,8 +183,8 @@ func (h *hotBench) onProcesses(ctx context.Context, db *mongo.Database, n int) (
 	return rows, nil
 }
 
-// measured is what one cell came to in one turn.
-type measured struct{ perSecond, beside float64 }
+// measured is what one cell came to in one turn. events are the mean of some histories' lengths.
+type measured struct{ perSecond, beside, events float64 }
 
 // measure keeps workflows of a kind under way, on resources of their own, and counts those that end in a time, after a fifth of
 // it that is not counted. Beside them unrelated workflows show what the load does to others.
@@ -194,7 +194,7 @@ func (h *hotBench) measure(ctx context.Context, kind string, resources int, each
 	ends := begins.Add(each)
 	var mu sync.Mutex
 	var begun, ended int
-	var latencies []float64
+	var latencies, lengths []float64
 	g, ctx := errgroup.WithContext(ctx)
 	for range h.cfg.atATime {
 		g.Go(func() error {
@@ -203,21 +203,35 @@ func (h *hotBench) measure(ctx context.Context, kind string, resources int, each
 				resource := fmt.Sprintf("%s/%d/%d", h.queue, h.cells, begun%resources)
 				begun++
 				mu.Unlock()
-				if err := h.run(ctx, ends.Add(drain), hotStep{Kind: kind, Resource: resource}); err != nil {
+				run, err := h.run(ctx, ends.Add(drain), hotStep{Kind: kind, Resource: resource})
+				if err != nil {
 					return err
 				}
-				if now := time.Now(); now.After(begins) && now.Before(ends) {
-					mu.Lock()
-					ended++
-					mu.Unlock()
+				now := time.Now()
+				if now.Before(begins) || now.After(ends) {
+					continue
 				}
+				mu.Lock()
+				ended++
+				sampled := ended%sampleEvery == 1
+				mu.Unlock()
+				if !sampled {
+					continue
+				}
+				d, err := h.client.DescribeWorkflowExecution(ctx, run.GetID(), run.GetRunID())
+				if err != nil {
+					return err
+				}
+				mu.Lock()
+				lengths = append(lengths, float64(d.GetWorkflowExecutionInfo().GetHistoryLength()))
+				mu.Unlock()
 			}
 			return nil
 		})
 	}
 	g.Go(func() error {
 		for time.Now().Before(ends) {
-			took, err := timed(func() error { return h.run(ctx, ends.Add(drain), hotStep{Kind: kindNone}) })
+			took, err := timed(func() error { _, err := h.run(ctx, ends.Add(drain), hotStep{Kind: kindNone}); return err })
 			if err != nil {
 				return err
 			}
@@ -229,32 +243,42 @@ func (h *hotBench) measure(ctx context.Context, kind string, resources int, each
 		return nil
 	})
 	err = g.Wait()
-	return measured{perSecond: float64(ended) / each.Seconds(), beside: median(latencies)}, err
+	return measured{perSecond: float64(ended) / each.Seconds(), beside: median(latencies), events: mean(lengths)}, err
 }
+
+func mean(values []float64) (m float64) {
+	for _, v := range values {
+		m += v / float64(len(values))
+	}
+	return m
+}
+
+// sampleEvery is of how many workflows the history of one is looked at.
+const sampleEvery = 10
 
 // drain is how long workflows that are still under way at the end may go on.
 const drain = 20 * time.Second
 
 // run starts a workflow and waits for its end, or ends it if that does not come in time.
-func (h *hotBench) run(ctx context.Context, by time.Time, s hotStep) error {
+func (h *hotBench) run(ctx context.Context, by time.Time, s hotStep) (client.WorkflowRun, error) {
 	run, err := h.client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{TaskQueue: h.queue}, hotWorkflow, s)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	waiting, cancel := context.WithDeadline(ctx, by)
 	defer cancel()
 	err = run.Get(waiting, nil)
 	if ctx.Err() == nil && (errors.Is(err, context.DeadlineExceeded) || waiting.Err() != nil) {
-		return h.client.TerminateWorkflow(ctx, run.GetID(), run.GetRunID(), "the measurement is over")
+		err = h.client.TerminateWorkflow(ctx, run.GetID(), run.GetRunID(), "the measurement is over")
 	}
-	return err
+	return run, err
 }
 
 // latency is the median time of a workflow with nothing beside it, in milliseconds.
 func (h *hotBench) latency(ctx context.Context, rounds int) (float64, error) {
 	var all []float64
 	for range rounds {
-		took, err := timed(func() error { return h.run(ctx, time.Now().Add(drain), hotStep{Kind: kindNone}) })
+		took, err := timed(func() error { _, err := h.run(ctx, time.Now().Add(drain), hotStep{Kind: kindNone}); return err })
 		if err != nil {
 			return 0, err
 		}

@@ -41,7 +41,10 @@ type HotCell struct {
 	// BesideMS is how long an unrelated workflow takes on the same workers, in milliseconds.
 	BesideMS float64 `json:"besideMs"`
 
-	perSecond, beside []float64
+	// Events is the length of a history, the mean of one in ten.
+	Events float64 `json:"events"`
+
+	perSecond, beside, events []float64
 }
 
 func newHotRow(processes, resources int, alone float64) HotRow {
@@ -53,7 +56,7 @@ func newHotRow(processes, resources int, alone float64) HotRow {
 }
 
 func (c *HotCell) add(m measured) {
-	c.perSecond, c.beside = append(c.perSecond, m.perSecond), append(c.beside, m.beside)
+	c.perSecond, c.beside, c.events = append(c.perSecond, m.perSecond), append(c.beside, m.beside), append(c.events, m.events)
 }
 
 func (r *HotRow) cell(kind string) *HotCell {
@@ -64,6 +67,7 @@ func (r *HotRow) sum() {
 	for i := range r.Cells {
 		c := &r.Cells[i]
 		c.PerSecond, c.Least, c.Most, c.BesideMS = median(c.perSecond), slices.Min(c.perSecond), slices.Max(c.perSecond), median(c.beside)
+		c.Events = median(c.events)
 	}
 	for i := range r.Cells {
 		c := &r.Cells[i]
@@ -82,11 +86,11 @@ func over(a, b float64) float64 {
 func (r HotReport) print(out io.Writer) error {
 	fmt.Fprintf(out, "%d workflows under way, %d slots a process; medians of %d turns of %g s, and their range\n\n", r.AtATime, r.Slots, r.Turns, r.Seconds)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "processes\tresources\tkind\ta second\tfrom\tto\tof mutex\tof none\tan unrelated workflow\t")
+	fmt.Fprintln(w, "processes\tresources\tkind\ta second\tfrom\tto\tof mutex\tof none\tevents\tan unrelated workflow\t")
 	for _, row := range r.Rows {
 		for _, c := range row.Cells {
-			fmt.Fprintf(w, "%d\t%d\t%s\t%.1f\t%.1f\t%.1f\t%.2f\t%.2f\t%.0f ms, %.2f of alone\t\n",
-				row.Processes, row.Resources, c.Kind, c.PerSecond, c.Least, c.Most, c.OfMutex, c.OfNone, c.BesideMS, over(c.BesideMS, row.AloneMS))
+			fmt.Fprintf(w, "%d\t%d\t%s\t%.1f\t%.1f\t%.1f\t%.2f\t%.2f\t%.1f\t%.0f ms, %.2f of alone\t\n",
+				row.Processes, row.Resources, c.Kind, c.PerSecond, c.Least, c.Most, c.OfMutex, c.OfNone, c.Events, c.BesideMS, over(c.BesideMS, row.AloneMS))
 		}
 	}
 	return w.Flush()
