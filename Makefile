@@ -59,6 +59,14 @@ bench: stack-up ## measure the engine against raw commands of the same server (B
 bench-temporal: stack-up ## measure guarded workflows against unguarded ones, and a crowd that waits (BENCH_FLAGS="--waiters 200")
 	@$(WITH_STACK) && exec go run ./internal/bench temporal $(BENCH_FLAGS)
 
+.PHONY: bench-hot
+bench-hot: stack-up ## compare guards, sagas and locks with a mutex workflow, where many want few resources (BENCH_FLAGS="--turns 1")
+	@$(WITH_STACK) && exec go run ./internal/bench hot $(BENCH_FLAGS)
+
+.PHONY: bench-wait
+bench-wait: stack-up ## measure what workflows cost that wait for long: 45 minutes (BENCH_FLAGS="--for 2m --cases 100x1")
+	@$(WITH_STACK) && exec go run ./internal/bench wait $(BENCH_FLAGS)
+
 .PHONY: bench-idle
 bench-idle: stack-up ## measure background work beside idle documents (BENCH_FLAGS="--documents 0,100000,1000000")
 	@$(WITH_STACK) && exec go run ./internal/bench idle $(BENCH_FLAGS)

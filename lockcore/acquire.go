@@ -84,8 +84,6 @@ func (l *Locker) TryAcquire(ctx context.Context, req Request) (*Session, error) 
 // which brings its own Order, then stands in the queue of that resource until it is asked again
 // with a greater order, left or released. It is passed over if nothing is heard of it for 4 min,
 // unless Recheck says later, and loses its place after 24 h, or Config.Retention if that is less.
-// (Of several resources one may turn out free again after all was given back: then the request has
-// no place, and Recheck says at once to ask again.)
 // With Persist, the holds that it got before stand too. With MaxWait it waits that long first, if
 // its turn is likely to come in that time; see LimitInlineWaits.
 //
@@ -112,12 +110,10 @@ func (l *Locker) enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 	if err != nil {
 		return nil, err
 	}
-	leases, err := l.together(ctx, &req, queue)
-	if err != nil {
-		return leases, err
-	}
-	for _, res := range req.Resources[len(leases):] {
-		op := l.enterOp(&req, res, queue)
+	leases := make([]Lease, 0, len(req.Resources))
+	for _, res := range req.Resources {
+		op := l.acquireOp(&req, res)
+		op.Queue, op.WaiterTTL, op.HeardIn = queue, l.parkedTTL(), parkedHeardIn.Milliseconds()
 		lease, err := l.ask(ctx, &req, op, nil)
 		var busy *BusyError
 		if queue && req.MaxWait > 0 && errors.As(err, &busy) && isNear(busy, req.MaxWait) && l.inline.begin() {
@@ -180,13 +176,6 @@ func (l *Locker) acquireOp(req *Request, res Resource) engine.Acquire {
 	if !req.Started.IsZero() {
 		op.Started = req.Started.UTC().Truncate(time.Millisecond)
 	}
-	return op
-}
-
-// enterOp is acquireOp as Enter asks.
-func (l *Locker) enterOp(req *Request, res Resource, queue bool) engine.Acquire {
-	op := l.acquireOp(req, res)
-	op.Queue, op.WaiterTTL, op.HeardIn = queue, l.parkedTTL(), parkedHeardIn.Milliseconds()
 	return op
 }
 
@@ -301,7 +290,6 @@ func (l *Locker) ask(outer context.Context, req *Request, op engine.Acquire, beh
 	lease, err := answer(&op, &d, sent)
 	if busy := new(BusyError); errors.As(err, &busy) {
 		busy.turn = l.holds.turn(op.Resource, busy.Position, op.Limit)
-		l.contention.saw(op.Resource)
 	}
 	if err == nil && d.Last.Outcome == engine.Again && req.First && (req.lostAt.IsZero() || !grantedSince(&d, &op, issued)) {
 		req.lostAt = time.Time{} // nothing is left of this request: what stands is another's

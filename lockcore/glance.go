@@ -2,6 +2,7 @@ package lockcore
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -11,7 +12,8 @@ import (
 
 // glances are long queues as Recheck has last read them, by resource. With 2,000 waiters a document
 // takes a tenth of a second to read, and each of them looks at it by itself. What one has read
-// serves the others for a while: each could have looked that much earlier.
+// serves the others for a while: each could have looked that much earlier, and those at the head
+// read themselves.
 type glances struct {
 	mu    sync.Mutex
 	table map[string]glance
@@ -23,21 +25,23 @@ type glance struct {
 	queue *engine.Queue
 }
 
-// glanceFrom is from how many waiters on a document is kept, and mostGlances how many are.
+// glanceFrom is from how many waiters on a document is kept, and from which place on it counts.
+// mostGlances is how many are kept.
 const (
 	glanceFrom  = 32
 	mostGlances = 64
 )
 
-// glance is what a document means for a request. If the request has no place in what was read
-// before, it may have queued since, and the document is read.
-func (l *Locker) glance(ctx context.Context, resource string, request *engine.Waiter) (*engine.Document, engine.Look, error) {
+// glance is what a document means for a request. What was read before counts only for one that has
+// to wait behind many, and that had asked before: all others read.
+func (l *Locker) glance(ctx context.Context, resource string, request *engine.Waiter, first bool) (*engine.Document, engine.Look, error) {
 	g := &l.glances
 	g.mu.Lock()
 	one, known := g.table[resource]
 	g.mu.Unlock()
-	if known && time.Since(one.began) < pace.Glance {
-		if look := one.queue.Next(request); look.Place != nil {
+	if known && !first && time.Since(one.began) < pace.Glance && ctx.Err() == nil && l.life.closing.Err() == nil {
+		look := one.queue.Next(request)
+		if look.Answer == engine.NextWait && look.Position >= glanceFrom && look.Place.Order == request.Order {
 			return one.d, look, nil
 		}
 	}
@@ -47,10 +51,11 @@ func (l *Locker) glance(ctx context.Context, resource string, request *engine.Wa
 		return nil, engine.Look{}, err
 	}
 	one.queue = one.d.Queue()
-	if one.queue.Waiting >= glanceFrom {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		if g.table == nil || len(g.table) >= mostGlances {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	maps.DeleteFunc(g.table, func(_ string, old glance) bool { return time.Since(old.began) >= pace.Glance })
+	if one.queue.Waiting >= glanceFrom && len(g.table) < mostGlances {
+		if g.table == nil {
 			g.table = map[string]glance{}
 		}
 		g.table[resource] = one

@@ -25,8 +25,6 @@ type Locker struct {
 	life   *lifecycle
 	// holds say when a turn is near, and inline who waits for one.
 	holds holdTimes
-	// contention says of what several are not asked for together.
-	contention contention
 	// glances are what Recheck saw of long queues.
 	glances glances
 	inline  inline

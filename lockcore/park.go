@@ -25,7 +25,8 @@ func (l *Locker) parkedTTL() int64 { return min(parkedMost, l.cfg.Retention).Mil
 
 // Recheck looks after a request for one resource that Enter queued, for those who wait without a
 // process. It takes nothing, and keeps alive the place in the queue. It reads, and writes only if
-// the place needs it.
+// the place needs it. Far back in a long queue, what another Recheck has read up to 2 s ago may do;
+// not if the request is First.
 //
 // It returns nil if calling Enter again, with a greater order, is worthwhile. While the request
 // waits it returns a *BusyError, and when to look again: after 20 s at first, and after up to 10
@@ -42,7 +43,7 @@ func (l *Locker) Recheck(ctx context.Context, req Request) (again time.Duration,
 	}
 	op := l.acquireOp(&req, req.Resources[0])
 	op.WaiterTTL = l.parkedTTL()
-	d, look, err := l.glance(ctx, op.Resource, op.Waiter())
+	d, look, err := l.glance(ctx, op.Resource, op.Waiter(), req.First)
 	if err != nil {
 		return 0, err
 	}

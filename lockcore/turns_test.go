@@ -2,9 +2,7 @@ package lockcore_test
 
 import (
 	"context"
-	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -237,45 +235,4 @@ func TestARecheckThatIsNotOfAQueuedRequestIsRefused(t *testing.T) {
 	_, err = p.Recheck(ctx, p.request("b", lockcore.Exclusive("r")))
 	require.ErrorIs(t, err, context.Canceled)
 	require.Zero(t, p.engine.acquires.Load())
-}
-
-func TestRechecksOfALongQueueShareWhatTheyRead(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		mem := lockcoretest.NewEngine(time.Now)
-		e := &countingEngine{Engine: mem}
-		l := on(t, e, lockcore.Config{})
-		holder := one("holder", lockcore.Exclusive("r"))
-		holder.TTL = time.Hour
-		_, err := l.Enter(t.Context(), holder, false)
-		require.NoError(t, err)
-		const waiting = 400
-		request := func(i int) lockcore.Request {
-			req := one(fmt.Sprint("w", i), lockcore.Exclusive("r"))
-			req.Part, req.Order = "p", lockcore.Order{Schedule: 1, Attempt: 1}
-			return req
-		}
-		recheck := func(i int) time.Duration {
-			again, err := l.Recheck(t.Context(), request(i))
-			require.ErrorIs(t, err, lockcore.ErrBusy)
-			return again
-		}
-		var next [waiting]time.Time
-		for i := range waiting {
-			_, err := l.Enter(t.Context(), request(i), true)
-			require.ErrorIs(t, err, lockcore.ErrBusy)
-			next[i] = time.Now().Add(recheck(i)) // its place is new, so it is read
-		}
-		reads, looks, began := e.reads.Load(), 0, time.Now()
-		for ; time.Since(began) < time.Hour-time.Second; elapse(time.Second) {
-			for i := range waiting {
-				if !time.Now().Before(next[i]) {
-					next[i] = time.Now().Add(recheck(i))
-					looks++
-				}
-			}
-		}
-		require.LessOrEqual(t, looks, 11*waiting, "with the first one 12 an hour")
-		require.LessOrEqual(t, e.reads.Load()-reads, int64(1800), "one in two seconds at most")
-	})
 }

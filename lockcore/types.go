@@ -120,7 +120,7 @@ type Request struct {
 	// First says that the caller has not sent this Order before. If a part stands by it
 	// nevertheless, it is another user's who counts alike, such as an attempt of an activity whose
 	// count was reset: the answer is a *SupersededError, and the part stands. Defaults to false: a
-	// repeated request gets the part that it was granted.
+	// repeated request gets the part that it was granted. A Recheck that is First reads for itself.
 	First bool `json:"first,omitempty"`
 	// TTL is how long the part may be silent: 100 ms or more, or Forever. Defaults to Config.TTL.
 	TTL time.Duration `json:"ttl,omitempty"`

@@ -133,9 +133,6 @@ func (one *waiter) call() {
 // join.
 func (w *watcher) wrote(d *engine.Document, endedHold bool) {
 	wakeups, _ := wakeupsIn(d, d.Queue())
-	if len(d.Waiters) > 0 {
-		w.locker.contention.saw(d.ID)
-	}
 	w.mu.Lock()
 	if len(wakeups) > 0 && len(w.listeners) > 0 {
 		r := w.of(d.ID)

@@ -165,15 +165,6 @@ var mutants = []mutant{
 	{defect: "turns", what: "parked requests are called up whose turn is not near", edits: []edit{
 		{"lockcore/pace.go", "turn > pace.CallUp ||", "turn > 1000*pace.CallUp ||"},
 	}, in: engineTests, tests: "TestParkedRequestsAreCalledUpBeforeTheirTurn"},
-	{defect: "several", what: "what was got beyond a busy resource is held while the request waits", edits: []edit{
-		{"lockcore/together.go", "	case isBusy && queue:\n		l.giveUp(ctx, beyond...)\n", "	case isBusy && queue:\n"},
-	}, in: engineTests, tests: "TestNothingBeyondABusyResourceIsHeldWhileARequestWaits", simulated: true},
-	{defect: "several", what: "a request queues for all its resources at once", edits: []edit{
-		{"lockcore/together.go", "l.enterOp(req, req.Resources[i], false)", "l.enterOp(req, req.Resources[i], queue)"},
-	}, in: engineTests, tests: "TestNothingBeyondABusyResourceIsHeldWhileARequestWaits", simulated: true},
-	{defect: "several", what: "what was got beyond a resource that another run holds is nobody's", edits: []edit{
-		{"lockcore/together.go", "return append(leases, beyond...), err", "return leases, err"},
-	}, in: engineTests, tests: "TestWhatWasGotBesideAnotherRunsHoldIsTheCallers", simulated: true},
 	{defect: "rechecks", what: "each recheck of a long queue reads it", edits: []edit{
 		{"lockcore/glance.go", "if known && ", "if known && false && "},
 	}, in: engineTests, tests: "TestRechecksOfALongQueueShareWhatTheyRead"},
