@@ -172,7 +172,7 @@ func Parked(err error) (ParkedDetails, bool) {
 }
 
 // unavailable begins what is told of a database that does not answer, or of a Temporal that was asked which run holds.
-const unavailable = "lockstep: the locks' database, or Temporal, cannot be asked"
+const unavailable = "lockstep: the locks' database, or Temporal, cannot be reached"
 
 // benign is a failure that the server is not to answer by another attempt.
 func benign(err error, lockID, failureType string, details any) error {

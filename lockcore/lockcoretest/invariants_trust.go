@@ -150,7 +150,7 @@ func mostOfClaim(s *Step, lockID, part string) int64 {
 // joins tells whether a lock ID holds exclusively already: what waits in its name takes part when it comes.
 func joins(s *Step, lockID string) bool {
 	return slices.ContainsFunc(s.After.Entries, func(e engine.Entry) bool {
-		return e.LockID == lockID && e.Mode == engine.Exclusive && alive(e, s.now())
+		return e.LockID == lockID && e.Mode == engine.Exclusive && (alive(e, s.now()) || e.Label != "")
 	})
 }
 
