@@ -39,13 +39,14 @@ func (l *Locker) glance(ctx context.Context, resource string, request *engine.Wa
 	g.mu.Lock()
 	one, known := g.table[resource]
 	g.mu.Unlock()
-	if known && !first && time.Since(one.began) < pace.Glance && ctx.Err() == nil && l.life.closing.Err() == nil {
+	if known && !first && elapsed(one.began, time.Now()) < pace.Glance && ctx.Err() == nil && l.life.closing.Err() == nil {
 		look := one.queue.Next(request)
 		if look.Answer == engine.NextWait && look.Position >= glanceFrom && look.Place.Order == request.Order {
 			return one.d, look, nil
 		}
 	}
-	one.began = time.Now()
+	now := time.Now()
+	one.began = now
 	var err error
 	if one.d, err = l.read(ctx, resource); err != nil {
 		return nil, engine.Look{}, err
@@ -53,7 +54,7 @@ func (l *Locker) glance(ctx context.Context, resource string, request *engine.Wa
 	one.queue = one.d.Queue()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	maps.DeleteFunc(g.table, func(_ string, old glance) bool { return time.Since(old.began) >= pace.Glance })
+	maps.DeleteFunc(g.table, func(_ string, old glance) bool { return elapsed(old.began, now) >= pace.Glance })
 	if one.queue.Waiting >= glanceFrom && len(g.table) < mostGlances {
 		if g.table == nil {
 			g.table = map[string]glance{}

@@ -55,22 +55,15 @@ func TestAStepGivenUpBeforeItParkedIsNotUndone(t *testing.T) {
 func TestFiftyPairsOfSagasInOppositeDirectionsEndWell(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	step := func(ctx workflow.Context, s *workflows.Saga, name, id string) error {
-		return s.Step(ctx, name, "Undo"+name, id).Get(ctx, nil)
-	}
 	var pairs []pair
 	for i := range 50 {
 		one, other := lockcore.Exclusive(fmt.Sprintf("account/%d/a", i)), lockcore.Exclusive(fmt.Sprintf("account/%d/b", i))
 		there, back := fmt.Sprintf("there %d", i), fmt.Sprintf("back %d", i)
-		b.workflow(there, transfer(step, one, other))
-		b.workflow(back, transfer(step, other, one))
+		b.workflow(there, transfer(undoable, one, other))
+		b.workflow(back, transfer(undoable, other, one))
 		pairs = append(pairs, pair{there, back, one.Name, other.Name})
 	}
-	steps := map[string]any{}
-	for _, name := range []string{"Debit", "UndoDebit", "Credit", "UndoCredit"} {
-		steps[name] = func(_ context.Context, id string) error { b.write("%s %s", name, id); return nil }
-	}
-	b.work(t, sdkworker.Options{}, steps)
+	b.workOnTransfers(t)
 	for batch := range slices.Chunk(pairs, 10) { // more at once would only wait for the machine
 		b.crossAll(t, batch)
 	}
@@ -82,25 +75,33 @@ func TestFiftyPairsOfSagasInOppositeDirectionsEndWell(t *testing.T) {
 func TestPairsOfSagasThatBothMakeTheirLockStrongerEndWell(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	step := func(ctx workflow.Context, s *workflows.Saga, name, id string) error {
-		return s.Step(ctx, name, "Undo"+name, id).Get(ctx, nil)
-	}
 	var pairs []pair
 	for i := range 10 {
 		name := fmt.Sprintf("account/%d", i)
 		there, back := fmt.Sprintf("there %d", i), fmt.Sprintf("back %d", i)
 		for _, workflow := range []string{there, back} {
-			b.workflow(workflow, transfer(step, lockcore.Shared(name), lockcore.Exclusive(name)))
+			b.workflow(workflow, transfer(undoable, lockcore.Shared(name), lockcore.Exclusive(name)))
 		}
 		pairs = append(pairs, pair{there, back, name, name})
 	}
+	b.workOnTransfers(t)
+	b.crossAll(t, pairs)
+	b.requireUndoneIfDone(t)
+}
+
+// undoable does a step, which a compensation of its name undoes.
+func undoable(ctx workflow.Context, s *workflows.Saga, name, id string) error {
+	return s.Step(ctx, name, "Undo"+name, id).Get(ctx, nil)
+}
+
+// workOnTransfers starts a worker for the steps of transfers, which are written down.
+func (b *bundle) workOnTransfers(t *testing.T) {
+	t.Helper()
 	steps := map[string]any{}
 	for _, name := range []string{"Debit", "UndoDebit", "Credit", "UndoCredit"} {
 		steps[name] = func(_ context.Context, id string) error { b.write("%s %s", name, id); return nil }
 	}
 	b.work(t, sdkworker.Options{}, steps)
-	b.crossAll(t, pairs)
-	b.requireUndoneIfDone(t)
 }
 
 // pair are two workflows that lock two accounts in opposite orders.

@@ -78,7 +78,8 @@ func (b *temporalBench) queueUp(ctx context.Context, resource string, waiters in
 	return runs, func() error { return held.Leave(ctx) }, err
 }
 
-// park starts workflows, each of which waits for a resource, and returns when all do.
+// park starts workflows, each of which waits for a resource, and returns when all do. After an error it returns those that it
+// has started; the others are nil.
 func (b *temporalBench) park(ctx context.Context, waiters int, resource func(i int) string) ([]client.WorkflowRun, error) {
 	runs := make([]client.WorkflowRun, waiters)
 	g, gctx := errgroup.WithContext(ctx)
@@ -90,19 +91,19 @@ func (b *temporalBench) park(ctx context.Context, waiters int, resource func(i i
 		})
 	}
 	if err := g.Wait(); err != nil {
-		return nil, err
+		return runs, err
 	}
 	for _, run := range runs {
 		for {
 			parked, err := b.parked(ctx, run)
 			if err != nil {
-				return nil, err
+				return runs, err
 			}
 			if parked {
 				break
 			}
 			if err := pause(ctx, 200*time.Millisecond); err != nil {
-				return nil, err
+				return runs, err
 			}
 		}
 	}

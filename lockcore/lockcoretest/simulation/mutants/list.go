@@ -165,6 +165,9 @@ var mutants = []mutant{
 	{defect: "turns", what: "parked requests are called up whose turn is not near", edits: []edit{
 		{"lockcore/pace.go", "turn > pace.CallUp ||", "turn > 1000*pace.CallUp ||"},
 	}, in: engineTests, tests: "TestParkedRequestsAreCalledUpBeforeTheirTurn"},
+	{defect: "several", what: "a request takes its resources in the order in which it names them", edits: []edit{
+		{"lockcore/acquire.go", "int { return strings.Compare(a.Name, b.Name) }", "int { return 0 * strings.Compare(a.Name, b.Name) }"},
+	}, simulated: true},
 	{defect: "rechecks", what: "each recheck of a long queue reads it", edits: []edit{
 		{"lockcore/glance.go", "if known && ", "if known && false && "},
 	}, in: engineTests, tests: "TestRechecksOfALongQueueShareWhatTheyRead"},
