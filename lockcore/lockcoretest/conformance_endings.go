@@ -219,6 +219,16 @@ var endingScenarios = []Scenario{
 		s.check(d.LostUpTo("a", "", 4) && !d.LostUpTo("a", "", 1), "a loss, got %+v", d.Released)
 		s.outcome(s.ask("a", "p", 5, keep), engine.Busy)
 	}},
+	{"release/repeated, it does not forgive what was lost since", func(s *stage) {
+		s.take("a", "p", 1, keep)
+		s.release("a", 1, "p")
+		s.take("a", "p", 2, keep)
+		s.force("a", "by hand")
+		s.release("a", 1, "p")
+		d := s.stored()
+		s.check(!d.LostUpTo("a", "", 1), "no loss up to order 1, got %+v", d.Released)
+		s.outcome(s.ask("a", "p", 3, keep), engine.Lost)
+	}},
 	{"leave/it gives up a place or a claim for somebody else, and no part that runs", func(s *stage) {
 		s.take("a", "p", 1)
 		s.wait(1, "b", "p", 1)

@@ -243,6 +243,24 @@ var runScenarios = []Scenario{
 		s.leave("r", "p", 1)
 		s.take("w/1", "", 1, label("one"), within("w"), queue)
 	}},
+	{"within/what has expired goes when another takes the resource alone, though a step of its workflow is first in the queue", func(s *stage) {
+		s.take("w", "saga", 1, shared, label("one"))
+		s.pass(partTTL)
+		s.take("b", "p", 1, shared)
+		s.wait(1, "w/1", "", 1, label("one"), within("w"))
+		s.take("b", "p", 2)
+		s.outcome(s.renew("w", "saga", 1), engine.Lost)
+	}},
+	{"within/after its step the workflow goes on with a fence above that", func(s *stage) {
+		s.take("w", "saga", 1, keep, label("one"))
+		s.leaveOf("w", "one", "saga", 1)
+		step := s.take("w/1", "", 1, label("one"), within("w"))
+		s.leaveOf("w/1", "one", "", 1)
+		next := s.join("w", "saga2", 2, keep, label("one"))
+		s.check(next.Fence > step.Fence, "a fence above %d, got %d", step.Fence, next.Fence)
+		beside := s.join("w", "saga3", 3, keep, label("one"))
+		s.check(beside.Fence == next.Fence, "fence %d, got %d", next.Fence, beside.Fence)
+	}},
 	{"within/a step displaces nothing of its own workflow, though a part of it has died", func(s *stage) {
 		s.take("w", "saga", 1, keep, label("one"))
 		s.pass(partTTL)

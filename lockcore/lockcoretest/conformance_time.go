@@ -61,6 +61,18 @@ var passingScenarios = []Scenario{
 		s.take("b", "p", 1, limit(1))
 		s.outcome(s.renew("a", "p", 1), engine.Lost)
 	}},
+	{"expiry/shared holds that have expired go where a claim wants the room, though the same write lets its party in to share", func(s *stage) {
+		s.take("a", "p", 1, shared)
+		s.wait(1, "b", "p", 1)
+		s.wait(2, "c", "q", 1, shared)
+		s.wait(3, "c", "p", 1)
+		s.leave("b", "p", 1)
+		s.claimed("c", "q")
+		s.pass(partTTL)
+		s.take("c", "q", 1, shared)
+		s.claimed("c", "p")
+		s.outcome(s.renew("a", "p", 1), engine.Lost)
+	}},
 	{"expiry/shared holds that have expired go where they are a crowd, and not before", func(s *stage) {
 		for i := range engine.Crowd - 1 {
 			s.take(fmt.Sprint("a", i), "p", 1, shared)

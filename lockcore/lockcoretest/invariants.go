@@ -191,8 +191,8 @@ func (v *Invariants) remember(s *Step) {
 	}
 	switch op := s.Op.(type) {
 	case engine.Acquire:
-		switch s.After.Last.Outcome {
-		case engine.Granted:
+		// Who knows of its loss, and asks anew, may come into what another run of its party had.
+		if outcome := s.After.Last.Outcome; outcome == engine.Granted || (outcome == engine.Joined && op.Persist && op.Reacquire) {
 			delete(v.evicted, run{op.LockID, op.Label})
 		}
 	case engine.Renew:

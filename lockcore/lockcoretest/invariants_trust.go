@@ -131,7 +131,7 @@ func noDelay(s *Step) error {
 	return refusedForAReason(s)
 }
 
-// mostOfClaim is how much longer than others a claim may stand after the step: as long as was known of its place; or, where its own
+// mostOfClaim is how much longer than others a claim may stand after the step: as long as was known of its place or claim; or, where its own
 // request finds one that has lapsed, twice as long as that, within the bound.
 func mostOfClaim(s *Step, lockID, part string) int64 {
 	for _, w := range standing(s) {
@@ -141,8 +141,11 @@ func mostOfClaim(s *Step, lockID, part string) int64 {
 	}
 	c := s.Before.Claim(lockID, part)
 	op, ok := s.Op.(engine.Acquire)
-	if c == nil || c.GivenUp(s.now()) || !ok || op.LockID != lockID || op.Part != part || alive(*c, s.now()) {
+	if c == nil || c.GivenUp(s.now()) || !ok || op.LockID != lockID || op.Part != part {
 		return 0
+	}
+	if alive(*c, s.now()) {
+		return c.ClaimTTL
 	}
 	return min(2*max(c.ClaimTTL, op.ClaimTTL), op.LongestClaim())
 }

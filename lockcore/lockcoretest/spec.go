@@ -188,7 +188,8 @@ func (s *state) grant(op engine.Acquire) {
 			}
 		}
 	}
-	if s.doc.Last.Outcome == engine.Granted || op.NewFence || s.some(again) {
+	// A newer fence than the hold's was given to what lives within the hold.
+	if s.doc.Last.Outcome == engine.Granted || op.NewFence || s.doc.Fence > fence || s.some(again) {
 		s.doc.Fence = max(s.doc.Fence+1, s.now.UnixMilli())
 		fence = s.doc.Fence
 	}

@@ -1,6 +1,7 @@
 package lockcoretest
 
 import (
+	"slices"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
@@ -73,9 +74,15 @@ func Release(before engine.Document, op engine.Release, now time.Time) engine.Do
 		s.forget(before.Waiters, func(w engine.Waiter) bool {
 			return w.LockID == op.LockID && (op.Label == "" || w.Label == op.Label) && w.Order <= op.Order
 		})
-		lost := s.doc.EvictedRecord(op.LockID, op.Label) != nil
-		s.remember(engine.Released{LockID: op.LockID, Label: op.Label, Order: op.Order, Lost: lost, Reason: op.Reason})
-		s.forgive(op.LockID, op.Label)
+		r := engine.Released{LockID: op.LockID, Label: op.Label, Order: op.Order, Reason: op.Reason}
+		repeated := slices.ContainsFunc(s.doc.Released, func(e engine.Released) bool {
+			return e.LockID == r.LockID && e.Label == r.Label && e.Order == r.Order && e.Part == nil
+		})
+		r.Lost = s.doc.EvictedRecord(op.LockID, op.Label) != nil && !repeated // what was lost since is not its own
+		s.remember(r)
+		if r.Lost {
+			s.forgive(op.LockID, op.Label)
+		}
 		s.committed(op)
 	}
 	return s.end()

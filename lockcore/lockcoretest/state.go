@@ -159,8 +159,8 @@ func (s *state) fits(p engine.Party, limit int64) bool {
 }
 
 // displace ends the expired holds whose room is given to a lock ID, and to those that are served
-// with it: the exclusive ones, and all others' if they would exceed its limit if they came back, or
-// are a crowd.
+// with it: the exclusive ones, and all others' if they would exceed the least of the limits if they
+// came back, or are a crowd.
 //
 // What a lock ID keeps, around the party's, goes on. Its parts that have expired go without evidence when the party is let
 // in: the hold is not lost. Until then, while a claim stands, they are spared.
@@ -170,6 +170,9 @@ func (s *state) displace(waiting []engine.Waiter, served int, to engine.Party, s
 		around = to.Within
 	}
 	lockID, limit := to.LockID, to.Limit
+	if served > 0 {
+		limit = min(limit, limitOf(&waiting[0]))
+	}
 	others, live := map[string]bool{}, map[string]bool{}
 	for _, e := range s.doc.Entries {
 		if e.LockID != lockID {
@@ -179,7 +182,7 @@ func (s *state) displace(waiting []engine.Waiter, served int, to engine.Party, s
 	}
 	for i, w := range waiting {
 		live[w.LockID] = live[w.LockID] || i < served
-		live[w.Within] = live[w.Within] || i == 0
+		live[w.Within] = live[w.Within] || i < served
 	}
 	for _, w := range waiting[:served] {
 		others[w.LockID] = true

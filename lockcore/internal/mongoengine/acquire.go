@@ -142,8 +142,9 @@ var nextFence = largest(add("$fence", int64(1)), on("$toLong", "$$NOW"))
 //	g  whether the part is made, its fence and mode      k  the kept hold      first  the hold's first fence
 //	at  the index in the queue of the place to be      ahead  whether it goes ahead of others
 func (s *stages) enter(k acquireKind) {
-	// Whoever joins has the fence of the hold. What drains has none above it.
-	anew := list(eq("$t.did", engine.Granted), "$t.m", "$t.was.place")
+	// Whoever joins has the fence of the hold, unless a newer one was given, to what lives within the
+	// hold. What drains has none above it.
+	anew := list(eq("$t.did", engine.Granted), "$t.m", "$t.was.place", gt("$fence", maxOf("$t.a.fence")))
 	if k.newFence {
 		anew = list(true)
 	}

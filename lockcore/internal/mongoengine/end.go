@@ -69,7 +69,7 @@ func (k releaseKind) stages() []bson.D {
 		upTo = and(upTo, ownLabel)
 	}
 	var s stages
-	s.put(fresh, v("t.a", filter(heldAndQueue, upTo)), v("t.rec.lost", wasEvictedBy(k.labelled)))
+	s.put(fresh, v("t.a", filter(heldAndQueue, upTo)), v("t.rec.lost", and(wasEvictedBy(k.labelled), not(repeated))))
 	s.put(
 		released, v("held", concat(filter("$held", and(not(in("$$this", "$t.a")), lives)), each(filter("$t.a", k.drains()), merge("$$this", drained)))),
 		forget, remember, v("evicted", cond("$t.rec.lost", filter("$evicted", notForgiven(k.labelled)), "$evicted")))
@@ -79,6 +79,15 @@ func (k releaseKind) stages() []bson.D {
 		s.put(v("commits", lastOf(concat(filter(ifNull("$commits", none), other), list(commit)), engine.MaxCommits)))
 	}
 	return s.store(outcome{did: engine.Granted, ended: "$t.a"})
+}
+
+// repeated is whether the release ran before: what its lock ID lost since is not the release's to
+// forgive.
+var repeated = in(ending("$t.rec"), each("$released", ending("$$this")))
+
+// ending names what a record of the released tells of.
+func ending(record string) bson.A {
+	return list(record+".lockId", record+".label", record+".part", record+".order")
 }
 
 // committed names the release as it is remembered.

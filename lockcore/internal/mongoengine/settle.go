@@ -77,8 +77,8 @@ func (s *stages) settle(o outcome) {
 	}
 	s.set(v("d", first("$t.w")), v("to", to), v("l", cond(matters, filter("$held", and(alive, besideHead)), none)))
 	s.set(v("c", claims))
-	crowded := gt(size(op("$setUnion", "$held.lockId", "$t.c.lockId", list("$t.to.lockId"))), op("$min", "$t.to.limit", engine.Crowd))
-	spared := in("$$this.lockId", concat("$t.l.lockId", "$t.c.lockId", list("$t.d.within")))
+	crowded := gt(size(op("$setUnion", "$held.lockId", "$t.c.lockId", list("$t.to.lockId"))), op("$min", "$t.to.limit", minOf("$t.c.limit"), engine.Crowd))
+	spared := in("$$this.lockId", concat("$t.l.lockId", "$t.c.lockId", "$t.c.within"))
 	gone := list(not(in("$$this.lockId", list("$t.to.lockId", "$t.to.within"))), or(exclusive, and(crowded, not(spared))))
 	if o.within {
 		gone = list(cond(around, running, and(gone...)))
