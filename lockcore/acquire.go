@@ -324,7 +324,7 @@ func (l *Locker) giveBack(ctx context.Context, req *Request, at Resource, leases
 	}
 	if stays && req.Persist {
 		for i := range leases {
-			leases[i].began = false // the kept holds stand
+			leases[i].keeps = false // the kept holds stand
 		}
 	}
 	stands := unknown || !req.lostAt.IsZero() || (queued && !errors.Is(cause, ErrSuperseded)) // or a late copy may come

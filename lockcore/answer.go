@@ -14,7 +14,7 @@ func answer(op *engine.Acquire, d *engine.Document, sent time.Time) (Lease, erro
 	case engine.Granted, engine.Joined, engine.Again:
 		lease := leaseOf(d.Part(op.LockID, op.Part, op.Order), d, sent)
 		lease.granted = d.At
-		lease.Joined, lease.began = d.Last.Outcome == engine.Joined, true
+		lease.Joined, lease.keeps = d.Last.Outcome == engine.Joined, op.Persist
 		lease.Bars, lease.Undone = op.NewFence && len(op.Undo) == 0, op.Undo
 		return lease, nil
 	case engine.Lost:

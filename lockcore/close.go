@@ -134,7 +134,7 @@ func (l *Locker) giveUp(ctx context.Context, leases ...Lease) {
 	ctx, cancel := l.detached(ctx)
 	defer cancel()
 	inParallel(len(leases), func(i int) {
-		if err := l.leaveOne(ctx, leases[i], leases[i].began); err != nil {
+		if err := l.leaveOne(ctx, leases[i], leases[i].keeps); err != nil {
 			l.cleanLater(ctx, leases[i], cleanupPause)
 		}
 	})
@@ -161,7 +161,7 @@ func (l *Locker) cleanLater(ctx context.Context, lease Lease, pause time.Duratio
 		defer stop()
 		began, stands := time.Now(), max(min(lease.ttl, maxTTL), l.cfg.WaiterTTL, 4*l.cfg.ClaimTTL)+commandTimeout
 		for tries := 0; sleep(ctx, l.clock, pause); tries++ {
-			if l.leaveOne(ctx, lease, lease.began) == nil || (lease.Left != Forever && time.Since(began) > stands) {
+			if l.leaveOne(ctx, lease, lease.keeps) == nil || (lease.Left != Forever && time.Since(began) > stands) {
 				return
 			}
 			pause = l.pauseAfter(tries)

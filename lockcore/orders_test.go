@@ -132,31 +132,36 @@ func (e *deafEngine) Release(ctx context.Context, op engine.Release) (engine.Doc
 }
 
 // TestRequestThatGivesUpLeavesAHoldThatAnotherEntered: its second resource is busy, and meanwhile another part entered, and
-// left, the hold that it had begun on the first.
+// left, the hold that it had begun on the first. It may keep that hold itself or not.
 func TestRequestThatGivesUpLeavesAHoldThatAnotherEntered(t *testing.T) {
 	t.Parallel()
-	e := hooked()
-	l := on(t, e, lockcore.Config{})
-	_, err := l.Enter(t.Context(), one("b", lockcore.Exclusive("r/2")), false)
-	require.NoError(t, err)
-	other := one("a", lockcore.Exclusive("r/1"))
-	other.Persist = true
-	e.acquired = func(op engine.Acquire, d engine.Document) {
-		if op.Resource != "r/2" || d.Last.Outcome != engine.Busy {
-			return
-		}
-		e.acquired = nil
-		leases, err := l.Enter(t.Context(), other, false)
-		require.NoError(t, err)
-		require.NoError(t, l.Leave(t.Context(), leases...))
+	for name, persist := range map[string]bool{"it keeps": true, "it keeps nothing": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := hooked()
+			l := on(t, e, lockcore.Config{})
+			_, err := l.Enter(t.Context(), one("b", lockcore.Exclusive("r/2")), false)
+			require.NoError(t, err)
+			other := one("a", lockcore.Exclusive("r/1"))
+			other.Persist = true
+			e.acquired = func(op engine.Acquire, d engine.Document) {
+				if op.Resource != "r/2" || d.Last.Outcome != engine.Busy {
+					return
+				}
+				e.acquired = nil
+				leases, err := l.Enter(t.Context(), other, false)
+				require.NoError(t, err)
+				require.NoError(t, l.Leave(t.Context(), leases...))
+			}
+			req := one("a", lockcore.Exclusive("r/1"), lockcore.Exclusive("r/2"))
+			req.Persist = persist
+			_, err = l.Enter(t.Context(), req, false)
+			require.ErrorIs(t, err, lockcore.ErrBusy)
+			require.NotZero(t, holdFence(e, "r/1"), "the other part relies on it")
+			_, err = l.Enter(t.Context(), one("c", lockcore.Exclusive("r/1")), false)
+			require.ErrorIs(t, err, lockcore.ErrBusy)
+		})
 	}
-	req := one("a", lockcore.Exclusive("r/1"), lockcore.Exclusive("r/2"))
-	req.Persist = true
-	_, err = l.Enter(t.Context(), req, false)
-	require.ErrorIs(t, err, lockcore.ErrBusy)
-	require.NotZero(t, holdFence(e, "r/1"), "the other part relies on it")
-	_, err = l.Enter(t.Context(), one("c", lockcore.Exclusive("r/1")), false)
-	require.ErrorIs(t, err, lockcore.ErrBusy)
 }
 
 // TestUpgradeThatWasGrantedUnheardIsTakenBack: the session goes on in shared mode, under the order that it was granted.

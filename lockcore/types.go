@@ -162,7 +162,7 @@ type Request struct {
 
 // leaseOn is what the request may have got on a resource, for giving it up.
 func (r *Request) leaseOn(resource string) Lease {
-	return Lease{Resource: resource, LockID: r.LockID, Run: r.Run, Part: r.Part, Order: r.Order, ttl: r.TTL, Left: r.TTL, lostAt: r.lostAt, began: true}
+	return Lease{Resource: resource, LockID: r.LockID, Run: r.Run, Part: r.Part, Order: r.Order, ttl: r.TTL, Left: r.TTL, lostAt: r.lostAt, keeps: r.Persist}
 }
 
 // Lease is what one part got on one resource: a value that can be stored, sent, and used by another
@@ -200,8 +200,9 @@ type Lease struct {
 	ttl time.Duration
 	// owner is the request's, for an upgrade.
 	owner string
-	// began says that the hold began with this lease, so that taking the request back ends it.
-	began bool
+	// keeps says that the request may have begun what its lock ID keeps, so that taking it back ends
+	// that, unless another request has entered it since.
+	keeps bool
 	// granted is when the part was granted, by the server's clock, if known; lostAt is when an answer
 	// to the request was last lost, a late copy of which may still come.
 	granted, lostAt time.Time

@@ -66,6 +66,9 @@ var mutants = []mutant{
 	{defect: "5", what: "a request that gives up undoes a hold that another part has joined", edits: []edit{
 		{"lockcore/lockcoretest/spec_end.go", "e.State == engine.StateKept && !e.Joined", "e.State == engine.StateKept"},
 	}, in: engineTests, tests: "TestRequestThatGivesUpLeavesAHoldThatAnotherEntered", simulated: true},
+	{defect: "found by review", what: "a request that keeps nothing, and gives up, undoes a hold that another part keeps", edits: []edit{
+		{"lockcore/answer.go", "op.Persist", "true"},
+	}, in: engineTests, tests: "TestRequestThatGivesUpLeavesAHoldThatAnotherEntered"},
 	{defect: "6", what: "what a request that gave up has left is not cleaned up later", edits: []edit{
 		{"lockcore/close.go", "			l.cleanLater(ctx, leases[i], cleanupPause)\n", ""},
 	}, in: engineTests, tests: "TestRequestWhoseAnswerIsLostLeavesNothingForEver", simulated: true},
@@ -153,6 +156,18 @@ var mutants = []mutant{
 	{defect: "found by the simulation", what: "whether a late copy may still come is judged when the answer of the leave has come", edits: []edit{
 		{"lockcore/close.go", "began.Sub(lost) < commandTimeout {", "time.Since(lost) < commandTimeout {"},
 	}, in: engineTests, tests: "TestLateCopyThatCameWhileTheProcessWasStoppedHoldsNothingForLong"},
+	{defect: "found by random histories", what: "an expired shared hold stands beside who took the resource alone, since a step of its workflow waits", edits: []edit{
+		{"lockcore/lockcoretest/state.go", "live[w.Within] || i < served", "live[w.Within] || i == 0"},
+	}, in: specTests, tests: "TestEngineInMemoryConforms|TestInvariantsHold"},
+	{defect: "found by random histories", what: "an expired shared hold stands beside a claim to be alone, since the same write let its party in to share", edits: []edit{
+		{"lockcore/lockcoretest/state.go", "limit = min(limit, limitOf(&waiting[0]))", "limit = to.Limit"},
+	}, in: specTests, tests: "TestEngineInMemoryConforms|TestInvariantsHold"},
+	{defect: "found by random histories", what: "a release, repeated, forgives what was lost since", edits: []edit{
+		{"lockcore/lockcoretest/spec_end.go", " && !repeated", " || repeated && false"},
+	}, in: specTests, tests: "TestEngineInMemoryConforms|TestSpecification"},
+	{defect: "found by random histories", what: "a workflow's fence is below that of a step that came between", edits: []edit{
+		{"lockcore/lockcoretest/spec.go", " || s.doc.Fence > fence ||", " ||"},
+	}, in: specTests, tests: "TestEngineInMemoryConforms"},
 	{defect: "turns", what: "a turn that does not come is looked for at the pace of turns", edits: []edit{
 		{"lockcore/watch_look.go", "max(turn, time.Since(one.moved))", "turn"},
 	}, in: engineTests, tests: "TestATurnThatDoesNotComeIsLookedForLessAndLessOften"},
