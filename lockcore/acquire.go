@@ -110,10 +110,14 @@ func (l *Locker) enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 	if err != nil {
 		return nil, err
 	}
-	leases := make([]Lease, 0, len(req.Resources))
-	for _, res := range req.Resources {
-		op := l.acquireOp(&req, res)
-		op.Queue, op.WaiterTTL, op.HeardIn = queue, l.parkedTTL(), parkedHeardIn.Milliseconds()
+	leases, ops := make([]Lease, 0, len(req.Resources)), make([]engine.Acquire, len(req.Resources))
+	for i, res := range req.Resources {
+		ops[i] = l.acquireOp(&req, res)
+		ops[i].Queue, ops[i].WaiterTTL, ops[i].HeardIn = queue, l.parkedTTL(), parkedHeardIn.Milliseconds()
+	}
+	req.together.rest = ops[1:]
+	for i, res := range req.Resources {
+		op := ops[i]
 		lease, err := l.ask(ctx, &req, op, nil)
 		var busy *BusyError
 		if queue && req.MaxWait > 0 && errors.As(err, &busy) && isNear(busy, req.MaxWait) && l.inline.begin() {
@@ -123,7 +127,7 @@ func (l *Locker) enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 			l.inline.end()
 		}
 		if errors.Is(err, ErrOtherRun) {
-			return leases, err
+			return append(leases, req.stillOpen()...), err
 		}
 		if err != nil {
 			l.giveBack(ctx, &req, res, leases, err, queue, queue)
@@ -254,9 +258,13 @@ func (l *Locker) ask(outer context.Context, req *Request, op engine.Acquire, beh
 	ctx, span := l.tel.acquire(outer, req, Resource{Name: op.Resource, Mode: Mode(op.Mode), Limit: int(op.Limit)})
 	op.Trace = traceparent(outer, ctx)
 	var sent time.Time
-	var issued time.Time // when the first command was, by the server's clock
+	issued := req.together.asked(op.Resource) // when the first command was, by the server's clock
 	answerLost := false
 	send := func(ctx context.Context) (d engine.Document, err error) {
+		if known := req.together.open[op.Resource]; known != nil {
+			sent = known.sent
+			return known.document, nil
+		}
 		sent = time.Now()
 		if op.Issued, err = l.issueTime(ctx); err != nil {
 			return d, err
@@ -264,7 +272,7 @@ func (l *Locker) ask(outer context.Context, req *Request, op engine.Acquire, beh
 		if issued.IsZero() {
 			issued = op.Issued
 		}
-		d, err = l.eng.Acquire(ctx, op)
+		d, err = req.together.send(ctx, l.eng, op)
 		switch {
 		case err != nil && outcomeUnknown(err):
 			answerLost, req.lostAt = true, time.Now()
@@ -285,6 +293,7 @@ func (l *Locker) ask(outer context.Context, req *Request, op engine.Acquire, beh
 		span.end(nil, err)
 		return Lease{}, err
 	}
+	delete(req.together.open, op.Resource)
 	l.afterWrite(outer, &d, ending{by: op.LockID})
 	span.asked.again = answerLost
 	lease, err := answer(&op, &d, sent)
@@ -314,7 +323,7 @@ func grantedSince(d *engine.Document, op *engine.Acquire, at time.Time) bool {
 	return p.RenewedAt == nil && p.TTL > 0 && !p.ExpiresAt.Before(at.Add(ttlOf(p)))
 }
 
-// giveBack ends what a request has, and what it may have got at the resource at. One that queued
+// giveBack ends what a request has, and what it may have got at the resource at and beyond. One that queued
 // leaves its place, unless that stays: then it keeps also what it keeps, and after an unknown
 // outcome everything. The victim of a deadlock has read the verdict, and leaves its tombstone.
 func (l *Locker) giveBack(ctx context.Context, req *Request, at Resource, leases []Lease, cause error, queued, stays bool) {
@@ -330,6 +339,8 @@ func (l *Locker) giveBack(ctx context.Context, req *Request, at Resource, leases
 	stands := unknown || !req.lostAt.IsZero() || (queued && !errors.Is(cause, ErrSuperseded)) // or a late copy may come
 	if errors.Is(cause, ErrDeadlock) || (!stays && stands) {
 		leases = append(leases, req.leaseOn(at.Name))
+		delete(req.together.open, at.Name)
 	}
+	leases = append(leases, req.stillOpen()...)
 	l.giveUp(ctx, leases...)
 }

@@ -107,7 +107,7 @@ func TestEachOperationIsOneCommandPerResource(t *testing.T) {
 		err = l.Release(t.Context(), lockcore.Release{LockID: "b", Resources: []string{"r/1"}, Order: lockcore.LastAttempt(0)})
 	}, write)
 	require.NoError(t, err)
-	w.sends(t, "acquire three", func() { leases = enter("c", false, three...) }, write, write, write)
+	w.sends(t, "acquire three", func() { leases = enter("c", false, three...) }, "update", "aggregate")
 	w.sends(t, "renew three", func() { _, err = l.Renew(t.Context(), leases...) }, "update")
 	require.NoError(t, err)
 	w.sends(t, "release three by force", func() {

@@ -104,8 +104,9 @@
 // # Cost
 //
 // Taking, renewing, leaving and releasing are one findAndModify per resource each, with no read
-// before, and now and then two where others hold or wait. The leases of all sessions of a Locker are renewed together, in one command for up to 500
-// resources.
+// before, and now and then two where others hold or wait. TryAcquire and Enter of several resources
+// that are free are one update and one read for all. The leases of all sessions of a Locker are
+// renewed together, in one command for up to 500 resources.
 //
 // In the repository: docs/concepts.md for what is promised and what is not, docs/operations.md for
 // failures, clocks and how to run it, and docs/internals.md for the stored document and the

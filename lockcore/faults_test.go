@@ -66,6 +66,10 @@ func (e *faultEngine) Acquire(ctx context.Context, op engine.Acquire) (engine.Do
 	return through(ctx, e, op, e.Engine.Acquire)
 }
 
+func (e *faultEngine) AcquireAll(ctx context.Context, ops []engine.Acquire) ([]engine.Document, error) {
+	return through(ctx, e, ops, e.Engine.AcquireAll)
+}
+
 func (e *faultEngine) Renew(ctx context.Context, op engine.Renew) (engine.Document, error) {
 	return through(ctx, e, op, e.Engine.Renew)
 }

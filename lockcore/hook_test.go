@@ -32,6 +32,11 @@ func (e *hookEngine) Acquire(ctx context.Context, op engine.Acquire) (engine.Doc
 	return d, err
 }
 
+// AcquireAll grants nothing, so that each resource is asked for alone.
+func (e *hookEngine) AcquireAll(context.Context, []engine.Acquire) ([]engine.Document, error) {
+	return nil, nil
+}
+
 func (e *hookEngine) Renew(ctx context.Context, op engine.Renew) (engine.Document, error) {
 	e.n.Add(1)
 	if e.renew != nil {

@@ -157,12 +157,22 @@ type Request struct {
 	// converts is the order of the part's own lease which the request makes stronger, or zero.
 	converts Order
 	// lostAt is when an answer to one of its commands was last lost.
-	lostAt time.Time
+	lostAt   time.Time
+	together together
 }
 
 // leaseOn is what the request may have got on a resource, for giving it up.
 func (r *Request) leaseOn(resource string) Lease {
 	return Lease{Resource: resource, LockID: r.LockID, Run: r.Run, Part: r.Part, Order: r.Order, ttl: r.TTL, Left: r.TTL, lostAt: r.lostAt, keeps: r.Persist}
+}
+
+// stillOpen is what the request got, or may have got, on resources that it has not come to.
+func (r *Request) stillOpen() []Lease {
+	var leases []Lease
+	for _, resource := range r.together.stillOpen() {
+		leases = append(leases, r.leaseOn(resource))
+	}
+	return leases
 }
 
 // Lease is what one part got on one resource: a value that can be stored, sent, and used by another

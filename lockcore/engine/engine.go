@@ -19,6 +19,11 @@ type Engine interface {
 	Leave(ctx context.Context, op Leave) (Document, error)
 	Release(ctx context.Context, op Release) (Document, error)
 	Withdraw(ctx context.Context, op Withdraw) (Document, error)
+	// AcquireAll grants a request several resources, in this order and in few commands, up to the
+	// first that is not simply free: that one is to be asked for by Acquire, and those after it are as
+	// they were. It answers with the documents of those that were granted. After an error some may
+	// have been, in this order. An engine may stop earlier, also before the first.
+	AcquireAll(ctx context.Context, ops []Acquire) ([]Document, error)
 	// RenewAll extends many parts, in few commands, and says of each whether it is known to have been
 	// extended. It settles nothing. If it says no, Renew says why.
 	RenewAll(ctx context.Context, ops []Renew) ([]bool, error)

@@ -28,7 +28,7 @@ type Scenario struct {
 // Run plays the scenario on resources that have no documents yet, and fails t where the engine does something else.
 func (s Scenario) Run(t testing.TB, h Harness, resource string) {
 	t.Helper()
-	s.play(&stage{TB: t, h: h, resource: resource})
+	s.play(&stage{TB: t, h: h, resource: resource, name: resource})
 }
 
 // Scenarios returns all of them.
@@ -53,6 +53,9 @@ type stage struct {
 	testing.TB
 	h        Harness
 	resource string
+	// name is the resource at first, and drawn counts what was asked for in series.
+	name  string
+	drawn int
 }
 
 // EngineFailed begins the message of a scenario in which the engine itself failed.

@@ -1,6 +1,7 @@
 package lockcoretest
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -56,6 +57,73 @@ var batchScenarios = []Scenario{
 		_, err := s.h.RenewAll(s.Context(), []engine.Renew{{Resource: s.resource, LockID: "a", Part: "p", Order: 1}})
 		s.must(err)
 		s.check(len(s.stored().Waiters) == 1, "c to wait, got %+v", s.stored())
+	}},
+	{"AcquireAll/it grants what is free, in whatever mode, as Acquire does", func(s *stage) {
+		for _, change := range []with{keep, shared, limit(2), forever, newFence} {
+			ops := s.requests(4, "a", 1, change)
+			docs, err := s.h.AcquireAll(s.Context(), ops)
+			s.must(err)
+			s.check(len(docs) == 4, "four documents, got %+v", docs)
+			for i, op := range ops {
+				s.resource = op.Resource
+				s.outcome(docs[i], engine.Granted)
+				e := s.entry(&docs[i], "a", "p", 1)
+				s.check(docs[i].ID == op.Resource && e.Fence > 0 && e.Fence == e.FirstFence && e.Mode == op.Mode, "the hold of %+v, got %+v", op, e)
+				s.check(same(s.entry(s.stored(), "a", "p", 1), e), "what is stored, got %+v", e)
+				s.outcome(s.ask("a", "p", 1, change), engine.Again)
+				s.outcome(s.ask("b", "p", 1), engine.Busy)
+			}
+		}
+	}},
+	{"AcquireAll/it stops at what somebody has, and touches nothing beyond", func(s *stage) {
+		ops := s.requests(4, "a", 1)
+		s.resource = ops[2].Resource
+		s.take("b", "p", 1)
+		before := s.stored()
+		docs, err := s.h.AcquireAll(s.Context(), ops)
+		s.must(err)
+		s.check(len(docs) == 2, "two documents, got %+v", docs)
+		s.unchanged(before)
+		s.nothing(ops[3].Resource)
+	}},
+	{"AcquireAll/it stops where somebody waits, or where the lock ID has something already", func(s *stage) {
+		for _, there := range []func(){
+			func() { s.take("b", "p", 1); s.wait(1, "c", "p", 1); s.leave("b", "p", 1) },
+			func() { s.take("a", "p", 1) },
+			func() { s.take("a", "p", 2); s.leave("a", "p", 2) },
+			func() { s.take("a", "p", 1, keep); s.force("a", "by hand") },
+		} {
+			ops := s.requests(4, "a", 1, keep)
+			s.resource = ops[2].Resource
+			there()
+			before := s.stored()
+			docs, err := s.h.AcquireAll(s.Context(), ops)
+			s.must(err)
+			s.check(len(docs) == 2, "two documents, got %+v", docs)
+			s.unchanged(before)
+			s.nothing(ops[3].Resource)
+		}
+	}},
+	{"AcquireAll/repeated, and late, it grants nothing", func(s *stage) {
+		ops := s.requests(3, "a", 1)
+		_, err := s.h.AcquireAll(s.Context(), ops)
+		s.must(err)
+		for _, op := range ops[1:] {
+			s.resource = op.Resource
+			s.leave("a", "p", 1)
+		}
+		docs, err := s.h.AcquireAll(s.Context(), ops)
+		s.must(err)
+		s.check(len(docs) == 0 && s.stored().Part("a", "p", 1) == nil, "nothing to be granted, got %+v", docs)
+		id, err := s.h.Identify(s.Context())
+		s.must(err)
+		late := s.requests(3, "a", 1, issued(id.At.Add(-time.Minute)))
+		docs, err = s.h.AcquireAll(s.Context(), late)
+		s.must(err)
+		for _, op := range late {
+			s.resource = op.Resource
+			s.check(len(docs) == 0 && s.ask("b", "p", 1).Last.Outcome == engine.Granted, "nothing to be granted, got %+v", docs)
+		}
 	}},
 	{"Read/it answers with what is stored, queue included, at the server's time", func(s *stage) {
 		s.take("a", "p", 1)
@@ -125,6 +193,25 @@ var batchScenarios = []Scenario{
 			break
 		}
 	}},
+}
+
+// requests are of one part, for resources that have no documents yet.
+func (s *stage) requests(n int, lockID string, order int64, changes ...with) []engine.Acquire {
+	s.drawn++
+	ops := make([]engine.Acquire, n)
+	for i := range ops {
+		ops[i] = s.request(lockID, "p", order, changes...)
+		ops[i].Resource = fmt.Sprintf("%s/%d/%d", s.name, s.drawn, i)
+	}
+	return ops
+}
+
+// nothing checks that a resource has no document.
+func (s *stage) nothing(resource string) {
+	s.Helper()
+	docs, err := s.h.Read(s.Context(), resource)
+	s.must(err)
+	s.check(len(docs) == 0, "no document of %q, got %+v", resource, docs)
 }
 
 // several takes three resources, and returns their names.

@@ -60,6 +60,27 @@ func (e *Engine) Acquire(ctx context.Context, op engine.Acquire) (engine.Documen
 	return e.apply(ctx, op.Resource, func(d engine.Document, now time.Time) engine.Document { return Acquire(d, op, now) })
 }
 
+// AcquireAll applies the specification's [Acquire] to each document, up to the first that somebody
+// has, or waits for, or which grants nothing.
+func (e *Engine) AcquireAll(ctx context.Context, ops []engine.Acquire) ([]engine.Document, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var granted []engine.Document
+	for _, op := range ops {
+		before := e.docs[op.Resource]
+		after := Acquire(before, op, e.time())
+		if len(before.Entries) > 0 || len(before.Waiters) > 0 || after.Last.Outcome != engine.Granted {
+			break
+		}
+		e.docs[op.Resource] = after
+		granted = append(granted, clone(after))
+	}
+	return granted, nil
+}
+
 // Renew applies the specification's [Renew].
 func (e *Engine) Renew(ctx context.Context, op engine.Renew) (engine.Document, error) {
 	return e.apply(ctx, op.Resource, func(d engine.Document, now time.Time) engine.Document { return Renew(d, op, now) })

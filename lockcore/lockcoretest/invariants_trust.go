@@ -124,7 +124,9 @@ func noDelay(s *Step) error {
 	}
 	if first := pick(s.After.Waiters, s.serves); len(first) > 0 && len(made) == 0 {
 		w := &first[0]
-		if !inTheWay(s.After.Entries, s, w.LockID, w.Within, limitOf(w)) && !joins(s, w.LockID) {
+		// What would have let it join was displaced by this very write: the next one settles.
+		displaced := slices.ContainsFunc(s.After.Last.Expired, func(e engine.Entry) bool { return e.LockID == w.LockID && e.Mode == engine.Exclusive })
+		if !displaced && !inTheWay(s.After.Entries, s, w.LockID, w.Within, limitOf(w)) && !joins(s, w.LockID) {
 			return fmt.Errorf("%q is first in the queue, nobody is in its way, and it waits", w.LockID)
 		}
 	}

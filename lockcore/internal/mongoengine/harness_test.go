@@ -46,6 +46,10 @@ func (h harness) Acquire(ctx context.Context, op engine.Acquire) (engine.Documen
 	return h.engine().Acquire(ctx, op)
 }
 
+func (h harness) AcquireAll(ctx context.Context, ops []engine.Acquire) ([]engine.Document, error) {
+	return h.engine().AcquireAll(ctx, ops)
+}
+
 func (h harness) Leave(ctx context.Context, op engine.Leave) (engine.Document, error) {
 	return h.engine().Leave(ctx, op)
 }

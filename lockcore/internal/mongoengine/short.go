@@ -50,20 +50,28 @@ func (e *Engine) inSession(ctx context.Context) (_ context.Context, end func()) 
 // acquireShort grants a resource that nobody has or waits for, if nothing is remembered of the lock
 // ID that could refuse it.
 func (e *Engine) acquireShort(ctx context.Context, op *engine.Acquire) (engine.Document, bool, error) {
+	condition, values, kind, ok := e.shortOf(op)
+	if !ok {
+		return engine.Document{}, false, nil
+	}
+	return e.short(ctx, op.Resource, op.LockID, condition, values, kind)
+}
+
+// shortOf is the short form of a request, if it may have one.
+func (e *Engine) shortOf(op *engine.Acquire) (condition, values bson.D, kind shortAcquire, ok bool) {
 	asksMore := op.Held || op.Reacquire || op.Refresh || op.HandOver || op.Converts > 0 || len(op.Undo) > 0
 	if asksMore || e.taken.of(op.Resource).Load() {
-		return engine.Document{}, false, nil
+		return nil, nil, kind, false
 	}
 	other := doc(v("$ne", op.LockID))
 	over := doc(v("lockId", op.LockID), v("order", doc(v("$gte", op.Order))))
-	condition := doc(
+	condition = doc(
 		v("held", doc(v("$size", 0))), v("attn", doc(v("$size", 0))),
 		v("evicted.lockId", other), v("undone.lockId", other), v("released", doc(v("$not", doc(v("$elemMatch", over))))))
 	part, kept := entriesOf(op)
-	values := doc(
+	values = doc(
 		v("new", part), v("kept", kept), v("ttl", op.TTL), v("hold", max(op.HoldTTL, op.TTL)), v("late", latest(op)), v("mem", op.Memory()))
-	kind := shortAcquire{keeps: op.Persist, forever: op.TTL == 0, holdForever: op.HoldTTL == 0 || op.TTL == 0}
-	return e.short(ctx, op.Resource, op.LockID, condition, values, kind)
+	return condition, values, shortAcquire{keeps: op.Persist, forever: op.TTL == 0, holdForever: op.HoldTTL == 0 || op.TTL == 0}, true
 }
 
 func (k shortAcquire) stages() []bson.D {

@@ -117,8 +117,9 @@ func (p *process) send(ctx context.Context, c *command) ([]engine.Document, []bo
 		p.pass(key)
 		return nil, nil, f.refused
 	}
-	docs, renewed, err := p.w.apply(c)
+	docs, renewed, err := p.carriedOut(ctx, c)
 	if !pause(ctx, f.back) {
+		p.lose(c)
 		p.repeat(c, f)
 		p.pass(key)
 		return nil, nil, ctx.Err()
@@ -128,9 +129,7 @@ func (p *process) send(ctx context.Context, c *command) ([]engine.Document, []bo
 	}
 	if f.lost != nil && err == nil {
 		p.w.note(p.name, c.about(), "%s: answer lost", c)
-		if op, ok := c.op.(engine.Acquire); ok {
-			p.w.excuse(entryKey{partKey{op.Resource, op.LockID, op.Part}, op.Order})
-		}
+		p.lose(c)
 		p.repeat(c, f)
 		err = errReset
 		docs, renewed = nil, nil
@@ -140,6 +139,42 @@ func (p *process) send(ctx context.Context, c *command) ([]engine.Document, []bo
 		c.call.queued = docs[0].Last.Outcome == engine.Queued
 	}
 	return docs, renewed, err
+}
+
+// lose takes down that the sender of a request does not know what became of it.
+func (p *process) lose(c *command) {
+	var ops []engine.Acquire
+	switch op := c.op.(type) {
+	case engine.Acquire:
+		ops = append(ops, op)
+	case []engine.Acquire:
+		ops = op
+	}
+	for _, op := range ops {
+		p.w.excuse(entryKey{partKey{op.Resource, op.LockID, op.Part}, op.Order})
+	}
+}
+
+// carriedOut lets a command take effect. One of several steps goes on when its sender has given up.
+func (p *process) carriedOut(ctx context.Context, c *command) ([]engine.Document, []bool, error) {
+	if c.kind != "acquireAll" {
+		return p.w.apply(c)
+	}
+	type answer struct {
+		docs []engine.Document
+		err  error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		docs, _, err := p.w.apply(c)
+		done <- answer{docs, err}
+	}()
+	select {
+	case a := <-done:
+		return a.docs, nil, a.err
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
+	}
 }
 
 // repeat lets a copy of a command take effect later, whose sender got no answer: it knows, and whoever gave up leaves again
@@ -179,6 +214,39 @@ func (p *process) one(ctx context.Context, kind, resource, lockID string, op any
 
 func (p *process) Acquire(ctx context.Context, op engine.Acquire) (engine.Document, error) {
 	return p.one(ctx, "acquire", op.Resource, op.LockID, op, func() (engine.Document, error) { return p.w.db.Acquire(forDB, op) })
+}
+
+// AcquireAll is one command that the database carries out in as many steps, between which time may pass.
+func (p *process) AcquireAll(ctx context.Context, ops []engine.Acquire) ([]engine.Document, error) {
+	c := &command{kind: "acquireAll", lockID: ops[0].LockID, op: ops}
+	for _, op := range ops {
+		c.resources = append(c.resources, op.Resource)
+	}
+	c.run = func() ([]engine.Document, []bool, error) {
+		steps := newDice(draw(p.w.seed, c.kind, uint64(p.n), uint64(c.copy), uint64(ops[0].Order))) //nolint:gosec // not negative
+		granted := []engine.Document{}
+		for _, op := range ops {
+			if len(granted) > 0 && !p.w.calm() && steps.chance(p.w.plan.slow) {
+				slow := steps.between(time.Millisecond, 8*time.Second)
+				p.suffer(trouble{from: time.Now(), to: time.Now().Add(slow), single: true})
+				pause(forDB, slow)
+			}
+			one := &command{p: p, kind: "acquire", resources: []string{op.Resource}, lockID: op.LockID, op: op, call: c.call, sent: c.sent, copy: c.copy}
+			one.run = func() ([]engine.Document, []bool, error) {
+				docs, err := p.w.db.AcquireAll(forDB, []engine.Acquire{op})
+				return docs, nil, err
+			}
+			docs, _, _ := p.w.apply(one) // what cannot be written says so when it is asked for alone
+			if len(docs) == 0 {
+				break
+			}
+			granted = append(granted, docs[0])
+		}
+		c.copy++
+		return granted, nil, nil
+	}
+	docs, _, err := p.send(ctx, c)
+	return docs, err
 }
 
 func (p *process) Renew(ctx context.Context, op engine.Renew) (engine.Document, error) {

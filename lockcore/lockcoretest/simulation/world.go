@@ -261,7 +261,7 @@ func (w *world) unwritable(resource string) bool {
 
 // apply lets a command take effect, and checks what it did.
 func (w *world) apply(c *command) ([]engine.Document, []bool, error) {
-	if c.kind == "read" || c.kind == "identify" {
+	if c.kind == "read" || c.kind == "identify" || c.kind == "acquireAll" {
 		return c.run()
 	}
 	if c.kind != "renewAll" && w.unwritable(c.resources[0]) {
@@ -280,7 +280,7 @@ func (w *world) apply(c *command) ([]engine.Document, []bool, error) {
 	docs, renewed, err := c.run()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.isOver() {
+	if !w.isOver() && !(c.kind == "acquire" && len(docs) == 0) { // one of several, which was not simply free
 		for i, r := range c.resources {
 			w.written(c, before[i], w.db.Document(r))
 		}
