@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/pace"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 )
 
@@ -248,6 +249,36 @@ func TestASearchOfAnEarlierWaitDoesNotPutOffTheNext(t *testing.T) {
 		elapse(10 * time.Second)
 		require.LessOrEqual(t, searched.Sub(queued), 1500*time.Millisecond)
 		end()
+	})
+}
+
+// Each search reads all resources that are waited for: it rests longer when they are many.
+func TestSearchesAreRarerWhereManyResourcesAreWaitedFor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e, searches := hooked(), 0
+		e.list = func(context.Context) error {
+			searches++
+			return nil
+		}
+		l := on(t, e, lockcore.Config{})
+		const many = 500
+		ctx, cancel := context.WithCancel(t.Context())
+		var waits []<-chan acquired
+		for i := range many {
+			res := lockcore.Exclusive(fmt.Sprint("r/", i))
+			_, err := l.Enter(ctx, lockcore.Request{LockID: "holder", TTL: lockcore.Forever, Resources: []lockcore.Resource{res}}, false)
+			require.NoError(t, err)
+			waits = append(waits, acquireLater(ctx, l, one("b", res)))
+		}
+		elapse(time.Minute)
+		searches = 0
+		elapse(10 * time.Minute)
+		require.InDelta(t, int(10*time.Minute/(many*pace.Each)), searches, 2)
+		cancel()
+		for _, wait := range waits {
+			<-wait
+		}
 	})
 }
 

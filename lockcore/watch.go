@@ -157,13 +157,19 @@ func (w *watcher) wrote(d *engine.Document, endedHold bool) {
 // searchBy makes the next search no later than at, but not too soon after the last. The mutex is
 // held.
 func (w *watcher) searchBy(at time.Time) {
-	at = later(at, w.searched.Add(pace.SearchLeast))
+	at = later(at, w.searched.Add(w.paced(pace.SearchLeast)))
 	if w.searchAt.IsZero() || at.Before(w.searchAt) {
 		w.searchAt = at
 		if !w.searching {
 			w.wakeBy(at)
 		}
 	}
+}
+
+// paced is a pause, or longer if what is to be read then is about many resources, so that it is
+// read for a small part of the time only. The mutex is held.
+func (w *watcher) paced(usual time.Duration) time.Duration {
+	return max(usual, time.Duration(len(w.table))*pace.Each)
 }
 
 // wakeBy has the timer fire no later than at. The mutex is held. While a look is under way the

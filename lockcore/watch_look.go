@@ -26,7 +26,7 @@ func (w *watcher) pass() {
 	}
 	slices.Sort(due)
 	if len(w.table) > 0 && !w.searching && !w.searchAt.After(now) {
-		w.searching, w.searched, w.searchAt = true, now, now.Add(pace.Search)
+		w.searching, w.searched, w.searchAt = true, now, now.Add(w.paced(pace.Search))
 		go w.search()
 	}
 	w.mu.Unlock()
@@ -108,7 +108,7 @@ func (w *watcher) found(name string, d *engine.Document, q *engine.Queue, told b
 	case r.parked && told:
 		pause = pace.Tell
 	case r.parked:
-		pause = pace.Look
+		pause = w.paced(pace.Look)
 	default:
 		return 0
 	}

@@ -20,6 +20,9 @@ const (
 	Settle = time.Second
 	// Look is the longest pause. Nothing should depend on it: it is for wake-ups that were lost.
 	Look = 20 * time.Second
+	// Each is how much longer the pauses between searches, and between looks that nothing should depend
+	// on, are at least for each resource that is waited for.
+	Each = 40 * time.Millisecond
 	// CallUp is about how long it takes a workflow that is told to ask again until it does: parked
 	// requests are told when their turn is that near.
 	CallUp = 200 * time.Millisecond
