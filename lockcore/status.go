@@ -103,6 +103,9 @@ func statusesOf(d *engine.Document) []Status {
 		if k := d.Kept(h.LockID); k != nil && h.State == StateHolding {
 			s.HandedOver, s.Order = k.HandedOver, orderOf(k.Order)
 		}
+		if c := d.Claim(h.LockID, h.Part); c != nil && h.State == StateClaimed {
+			s.Order = orderOf(c.Order)
+		}
 		out = append(out, s)
 	}
 	places := positions(d)

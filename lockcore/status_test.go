@@ -173,3 +173,26 @@ func TestStatusSaysWhichHoldsAreKept(t *testing.T) {
 		}
 	}
 }
+
+// TestStatusNamesTheRequestOfAClaim: by that it can be left, and a janitor knows whose it is.
+func TestStatusNamesTheRequestOfAClaim(t *testing.T) {
+	t.Parallel()
+	l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})
+	holder, err := l.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
+	require.NoError(t, err)
+	req := one("b", lockcore.Exclusive("r"))
+	req.Part, req.Order = "step", lockcore.Order{Schedule: 7, Attempt: 2}
+	_, err = l.Enter(t.Context(), req, true)
+	require.ErrorIs(t, err, lockcore.ErrBusy)
+	require.NoError(t, holder.Leave(t.Context()))
+	var claims []lockcore.Status
+	for s, err := range l.Status(t.Context(), lockcore.Filter{States: []lockcore.State{lockcore.StateClaimed}}) {
+		require.NoError(t, err)
+		claims = append(claims, s)
+	}
+	require.Len(t, claims, 1)
+	require.Equal(t, "step", claims[0].Part)
+	require.Equal(t, req.Order, claims[0].Order)
+	require.NoError(t, l.LeaveQueue(t.Context(), lockcore.Lease{Resource: "r", LockID: "b", Part: claims[0].Part, Order: claims[0].Order}))
+	require.Empty(t, list(t, l, lockcore.Filter{}))
+}
