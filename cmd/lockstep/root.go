@@ -24,15 +24,48 @@ func rootCommand(s streams) *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          noArguments,
-		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
+		Version:       version(),
+
+		SuggestionsMinimumDistance: 2,
+		RunE:                       func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	root.SetIn(s.in)
 	root.SetOut(s.out)
 	root.SetErr(s.err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
-	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(workerCommand(s), janitorCommand(s), demoCommand(s), demoWorkerCommand(s), contentionCommand(s), versionCommand())
+	root.AddGroup(&cobra.Group{ID: look, Title: "See and repair:"}, &cobra.Group{ID: work, Title: "Work:"})
+	grouped(root, look, psCommand(s), showCommand(s), whyCommand(s), deadlocksCommand(s), orphansCommand(s), doctorCommand(s), contentionCommand(s), releaseCommand(s), holdCommand(s), unholdCommand(s))
+	grouped(root, work, workerCommand(s), janitorCommand(s), initCommand(s), demoCommand(s))
+	root.AddCommand(demoWorkerCommand(s), versionCommand())
 	return root
+}
+
+// The groups of commands in the help.
+const (
+	look = "look"
+	work = "work"
+)
+
+func grouped(root *cobra.Command, group string, commands ...*cobra.Command) {
+	for _, c := range commands {
+		c.GroupID = group
+		root.AddCommand(c)
+	}
+}
+
+// arguments wants as many words as it names.
+func arguments(names ...string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		for i, name := range names {
+			if len(args) <= i || args[i] == "" {
+				return fmt.Errorf("%w: %q wants %s", errUsage, c.CommandPath(), name)
+			}
+		}
+		if len(args) > len(names) {
+			return fmt.Errorf("%w: %q takes %d: have %q too", errUsage, c.CommandPath(), len(names), args[len(names)])
+		}
+		return nil
+	}
 }
 
 // noArguments refuses words that no command takes.
@@ -43,5 +76,9 @@ func noArguments(c *cobra.Command, args []string) error {
 	if c.HasParent() {
 		return fmt.Errorf("%w: %q takes no argument: have %q", errUsage, c.CommandPath(), args[0])
 	}
-	return fmt.Errorf("%w: unknown command %q", errUsage, args[0])
+	meant := ""
+	if like := c.SuggestionsFor(args[0]); len(like) > 0 {
+		meant = fmt.Sprintf("; did you mean %q?", like[0])
+	}
+	return fmt.Errorf("%w: unknown command %q%s", errUsage, args[0], meant)
 }

@@ -13,12 +13,16 @@ func versionCommand() *cobra.Command {
 		Short: "Print the version",
 		Args:  noArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
-			version := "unknown"
-			if info, ok := debug.ReadBuildInfo(); ok {
-				version = info.Main.Version
-			}
-			_, err := fmt.Fprintln(c.OutOrStdout(), "lockstep", version)
+			_, err := fmt.Fprintln(c.OutOrStdout(), "lockstep", version())
 			return err
 		},
 	}
+}
+
+// version is that of the module, as the Go command stamped it.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return info.Main.Version
+	}
+	return "unknown"
 }

@@ -1,0 +1,310 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.temporal.io/sdk/client"
+
+	"github.com/temporal-lockstep/lockstep/internal/inspect"
+	"github.com/temporal-lockstep/lockstep/internal/namespace"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+// lockerFor connects to the database, for a command that looks or repairs.
+func (d *databaseFlags) lockerFor(ctx context.Context, command string) (l *lockcore.Locker, end func(), err error) {
+	coll, disconnect, err := d.connect(ctx, command)
+	if err != nil {
+		return nil, nil, err
+	}
+	l, err = lockcore.New(coll, lockcore.Config{})
+	if err != nil {
+		disconnect()
+		return nil, nil, err
+	}
+	return l, func() {
+		_ = l.Close(context.WithoutCancel(ctx)) // it has nothing under way
+		disconnect()
+	}, nil
+}
+
+// write prints a value as JSON, or in words.
+func write(out io.Writer, asJSON bool, value any, words func(io.Writer) error) error {
+	if !asJSON {
+		return words(out)
+	}
+	e := json.NewEncoder(out)
+	e.SetIndent("", "  ")
+	return e.Encode(value)
+}
+
+// psConfig is what ps is started with.
+type psConfig struct {
+	databaseFlags
+	filter lockcore.Filter
+	most   int
+	watch  time.Duration
+	json   bool
+}
+
+func psCommand(s streams) *cobra.Command {
+	var cfg psConfig
+	c := &cobra.Command{
+		Use:   "ps",
+		Short: "List who holds locks and who waits, the hottest resources first",
+		Long: `Lists the resources that somebody holds or waits for: the one with the most waiters first, then the one with
+the longest wait. With --waiting it reads only what is contended or kept, by an index.
+
+Exit status: 0, 1 if the database could not be read, 2 for wrong usage.`,
+		Args: noArguments,
+		RunE: func(c *cobra.Command, _ []string) error { return cfg.run(c.Context(), s) },
+	}
+	f := c.Flags()
+	f.SortFlags = false
+	cfg.databaseFlags.add(f)
+	f.StringVar(&cfg.filter.Prefix, "prefix", "", "only resources whose names begin so")
+	f.BoolVar(&cfg.filter.Contended, "waiting", false, "only resources that are waited for, or kept by a workflow")
+	f.IntVar(&cfg.most, "most", 50, "how many resources to list at most; 0 is all")
+	f.DurationVar(&cfg.watch, "watch", 0, "list again and again, after a pause of 1s or more, until Ctrl-C")
+	f.BoolVar(&cfg.json, "json", false, "print JSON")
+	return c
+}
+
+func (cfg *psConfig) run(ctx context.Context, s streams) error {
+	switch {
+	case cfg.most < 0:
+		return fmt.Errorf("%w: --most is %d: want 0 or more", errUsage, cfg.most)
+	case cfg.watch != 0 && cfg.watch < time.Second:
+		return fmt.Errorf("%w: --watch is %s: want 1s or more", errUsage, cfg.watch)
+	}
+	locker, end, err := cfg.lockerFor(ctx, "lockstep ps")
+	if err != nil {
+		return err
+	}
+	defer end()
+	for {
+		if err := cfg.list(ctx, locker, s.out); err != nil || cfg.watch == 0 {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(cfg.watch):
+		}
+	}
+}
+
+func (cfg *psConfig) list(ctx context.Context, locker *lockcore.Locker, out io.Writer) error {
+	resources, err := inspect.Resources(ctx, locker, cfg.filter)
+	if err != nil {
+		return err
+	}
+	all := len(resources)
+	if cfg.most > 0 && all > cfg.most {
+		resources = resources[:cfg.most]
+	}
+	if resources == nil {
+		resources = []inspect.Resource{} // an empty list in JSON
+	}
+	return write(out, cfg.json, resources, func(out io.Writer) error {
+		if all == 0 {
+			_, err := fmt.Fprintln(out, "nobody holds a lock, and nobody waits for one")
+			return err
+		}
+		if err := inspect.PrintResources(out, resources); err != nil || all == len(resources) {
+			return err
+		}
+		_, err := fmt.Fprintf(out, "and %d more; see --most, --prefix and --waiting\n", all-len(resources))
+		return err
+	})
+}
+
+func showCommand(s streams) *cobra.Command {
+	var db databaseFlags
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "show RESOURCE",
+		Short: "Show who holds a resource, its queue, and how to end each hold",
+		Long: `Shows everything that stands on one resource.
+
+Exit status: 0, 1 if nobody holds it or waits for it or the database could not be read, 2 for wrong usage.`,
+		Args: arguments("the resource's name"),
+		RunE: func(c *cobra.Command, args []string) error {
+			locker, end, err := db.lockerFor(c.Context(), "lockstep show")
+			if err != nil {
+				return err
+			}
+			defer end()
+			resources, err := inspect.Resources(c.Context(), locker, lockcore.Filter{Resource: args[0]})
+			if err != nil {
+				return err
+			}
+			if len(resources) == 0 {
+				return fmt.Errorf("nobody holds %q or waits for it; lockstep ps lists what is held", args[0])
+			}
+			return write(s.out, asJSON, resources[0], resources[0].Print)
+		},
+	}
+	db.add(c.Flags())
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+// whyConfig is what why is started with.
+type whyConfig struct {
+	temporalFlags
+	databaseFlags
+	json, alone bool
+}
+
+func whyCommand(s streams) *cobra.Command {
+	var cfg whyConfig
+	c := &cobra.Command{
+		Use:   "why WORKFLOW",
+		Short: "Show why a workflow waits: the root blocker first, what it does, and what to do about it",
+		Long: `Shows the blocking tree of a workflow: who is in its way, whom that one waits for, and so on up to the root
+blocker, with what Temporal says of it and one line of advice. WORKFLOW is a workflow ID, or an owner as
+plain Go names it. --no-temporal asks the database alone.
+
+` + connectionHelp + `
+
+Exit status: 0, also if it waits for nothing; 1 if nobody of that name is known to the database or to
+Temporal, or one of them did not answer; 2 for wrong usage.`,
+		Args: arguments("a workflow ID"),
+		RunE: func(c *cobra.Command, args []string) error { return cfg.run(c.Context(), s, args[0]) },
+	}
+	f := c.Flags()
+	f.SortFlags = false
+	cfg.temporalFlags.add(f)
+	cfg.databaseFlags.add(f)
+	f.BoolVar(&cfg.alone, "no-temporal", false, "do not ask Temporal")
+	f.BoolVar(&cfg.json, "json", false, "print JSON")
+	return c
+}
+
+func (cfg *whyConfig) run(ctx context.Context, s streams, name string) error {
+	locker, end, err := cfg.lockerFor(ctx, "lockstep why")
+	if err != nil {
+		return err
+	}
+	defer end()
+	var t inspect.Temporal
+	if !cfg.alone {
+		var hangUp func()
+		if t, hangUp, err = cfg.ask(ctx, s); err != nil {
+			return err
+		}
+		defer hangUp()
+	}
+	why, err := inspect.WhyOf(ctx, locker, t, name)
+	if err != nil {
+		return err
+	}
+	if !why.Known() {
+		return fmt.Errorf("nobody of the name %q holds a lock or waits for one, and Temporal knows no such workflow", name)
+	}
+	return write(s.out, cfg.json, why, why.Print)
+}
+
+// ask is a connection to Temporal for questions.
+func (t *temporalFlags) ask(ctx context.Context, s streams) (of inspect.Temporal, hangUp func(), err error) {
+	tc, err := t.dial(ctx, s, func(*client.Options) {})
+	if err != nil {
+		return of, nil, err
+	}
+	id, err := namespace.Ask(ctx, tc.WorkflowService(), t.namespace)
+	if err != nil {
+		tc.Close()
+		return of, nil, err
+	}
+	return inspect.Temporal{Service: tc.WorkflowService(), Namespace: t.namespace, NamespaceID: id}, tc.Close, nil
+}
+
+func orphansCommand(s streams) *cobra.Command {
+	var cfg whyConfig
+	c := &cobra.Command{
+		Use:   "orphans",
+		Short: "List what closed workflows have left: what a janitor would release now",
+		Long: `Does a janitor's round that changes nothing, and lists what a real one would end. A janitor works once a
+minute, so what stays longer says that none does: see lockstep doctor.
+
+` + connectionHelp + `
+
+Exit status: 0, 1 if the database or Temporal did not answer, 2 for wrong usage.`,
+		Args: noArguments,
+		RunE: func(c *cobra.Command, _ []string) error {
+			locker, end, err := cfg.lockerFor(c.Context(), "lockstep orphans")
+			if err != nil {
+				return err
+			}
+			defer end()
+			t, hangUp, err := cfg.ask(c.Context(), s)
+			if err != nil {
+				return err
+			}
+			defer hangUp()
+			found, err := inspect.Orphans(c.Context(), locker, t, logger(s))
+			if err != nil {
+				return err
+			}
+			if found == nil {
+				found = []inspect.Orphan{}
+			}
+			return write(s.out, cfg.json, found, func(out io.Writer) error { return inspect.PrintOrphans(out, found) })
+		},
+	}
+	f := c.Flags()
+	f.SortFlags = false
+	cfg.temporalFlags.add(f)
+	cfg.databaseFlags.add(f)
+	f.BoolVar(&cfg.json, "json", false, "print JSON")
+	return c
+}
+
+func deadlocksCommand(s streams) *cobra.Command {
+	var db databaseFlags
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "deadlocks",
+		Short: "List the circles of parties that wait for each other",
+		Long: `Lists the deadlocks that stand now. Workers find and end them by themselves within seconds: one that stays
+says that no worker, and no janitor, looks after the queues.
+
+Exit status: 0, 1 if the database could not be read, 2 for wrong usage.`,
+		Args: noArguments,
+		RunE: func(c *cobra.Command, _ []string) error {
+			locker, end, err := db.lockerFor(c.Context(), "lockstep deadlocks")
+			if err != nil {
+				return err
+			}
+			defer end()
+			found, err := locker.Deadlocks(c.Context())
+			if err != nil {
+				return err
+			}
+			if found == nil {
+				found = []lockcore.Deadlock{}
+			}
+			return write(s.out, asJSON, found, func(out io.Writer) error {
+				if len(found) == 0 {
+					_, err := fmt.Fprintln(out, "no deadlock")
+					return err
+				}
+				var errs []error
+				for _, d := range found {
+					_, err := fmt.Fprintf(out, "%s; %s gives up\n", d, d.Waits[d.Victim].Owner)
+					errs = append(errs, err)
+				}
+				return errors.Join(errs...)
+			})
+		},
+	}
+	db.add(c.Flags())
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}

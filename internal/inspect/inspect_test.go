@@ -1,0 +1,164 @@
+package inspect_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/temporal-lockstep/lockstep/internal/inspect"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// scene is a collection on which parties of plain Go stand.
+type scene struct {
+	*testing.T
+	*lockcore.Locker
+	orders uint32
+}
+
+func newScene(t *testing.T) *scene {
+	l, err := lockcore.NewOn(lockcoretest.NewEngine(time.Now), lockcore.Config{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, l.Close(t.Context())) })
+	return &scene{T: t, Locker: l}
+}
+
+// ask asks once for a resource, and queues if it is busy.
+func (s *scene) ask(lockID string, res lockcore.Resource) error {
+	s.orders++
+	req := lockcore.Request{LockID: lockID, Part: lockID, Order: lockcore.Order{Schedule: s.orders, Attempt: 1}, TTL: time.Hour, Resources: []lockcore.Resource{res}}
+	_, err := s.Enter(s.Context(), req, true)
+	return err
+}
+
+func (s *scene) holds(lockID string, res lockcore.Resource) {
+	s.Helper()
+	require.NoError(s, s.ask(lockID, res))
+}
+
+func (s *scene) waits(lockID string, res lockcore.Resource) {
+	s.Helper()
+	require.ErrorIs(s, s.ask(lockID, res), lockcore.ErrBusy)
+}
+
+// why is the tree above a party, a line for each, indented.
+func (s *scene) why(name string) string {
+	s.Helper()
+	why, err := inspect.WhyOf(s.Context(), s.Locker, inspect.Temporal{}, name)
+	require.NoError(s, err)
+	require.True(s, why.Known())
+	var b strings.Builder
+	var walk func(nodes []*inspect.Node, indent string)
+	walk = func(nodes []*inspect.Node, indent string) {
+		for _, n := range nodes {
+			b.WriteString(indent + n.Party.Name)
+			if n.Deadlock {
+				b.WriteString(" in a deadlock")
+			}
+			if n.Wait != nil {
+				b.WriteString(" for " + n.Wait.Resource)
+			}
+			b.WriteString("\n")
+			walk(n.Waiting, indent+" ")
+		}
+	}
+	walk(why.Roots, "")
+	return b.String()
+}
+
+func TestTheRootBlockerComesFirst(t *testing.T) {
+	t.Parallel()
+	x := lockcore.Exclusive
+	for name, c := range map[string]struct {
+		stands func(s *scene)
+		want   string
+	}{
+		"one holder": {func(s *scene) {
+			s.holds("a", x("r"))
+			s.waits("me", x("r"))
+		}, "a\n me for r\n"},
+		"a chain": {func(s *scene) {
+			s.holds("a", x("1"))
+			s.holds("b", x("2"))
+			s.waits("b", x("1"))
+			s.waits("me", x("2"))
+		}, "a\n b for 1\n  me for 2\n"},
+		"several who share": {func(s *scene) {
+			s.holds("a", lockcore.Shared("r"))
+			s.holds("b", lockcore.Shared("r"))
+			s.waits("me", x("r"))
+		}, "a\n me for r\nb\n me for r\n"},
+		"a semaphore that is full": {func(s *scene) {
+			s.holds("a", lockcore.SharedLimit("r", 2))
+			s.holds("b", lockcore.SharedLimit("r", 2))
+			s.waits("me", lockcore.SharedLimit("r", 2))
+		}, "a\n me for r\nb\n me for r\n"},
+		"one who waits in front, whom a reader keeps out": {func(s *scene) {
+			s.holds("reader", lockcore.Shared("r"))
+			s.waits("writer", x("r"))
+			s.waits("me", lockcore.Shared("r"))
+		}, "reader\n writer for r\n  me for r\n"},
+		"a deadlock": {func(s *scene) {
+			s.holds("me", x("1"))
+			s.holds("b", x("2"))
+			s.waits("b", x("1"))
+			s.waits("me", x("2"))
+		}, "me in a deadlock\n b for 1\n  me for 2\n"},
+		"two waits that have their root in common": {func(s *scene) {
+			s.holds("a", x("1"))
+			s.holds("a", x("2"))
+			s.waits("me", x("1"))
+			s.waits("me", x("2"))
+		}, "a\n me for 1\n"},
+		"its turn has come": {func(s *scene) {
+			s.waits("me", func() lockcore.Resource { s.holds("a", x("r")); return x("r") }())
+			require.NoError(s, s.Leave(s.Context(), lockcore.Lease{Resource: "r", LockID: "a", Part: "a", Order: lockcore.Order{Schedule: 1, Attempt: 1}}))
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t)
+			c.stands(s)
+			require.Equal(t, c.want, s.why("me"))
+		})
+	}
+}
+
+func TestTheHottestResourceComesFirst(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	for _, name := range []string{"cold", "cool", "hot"} {
+		s.holds("a", lockcore.Exclusive(name))
+	}
+	s.waits("b", lockcore.Exclusive("hot"))
+	s.waits("c", lockcore.Exclusive("hot"))
+	s.waits("d", lockcore.Exclusive("cool"))
+	var names []string
+	resources, err := inspect.Resources(t.Context(), s.Locker, lockcore.Filter{})
+	require.NoError(t, err)
+	for _, r := range resources {
+		names = append(names, r.Name)
+	}
+	require.Equal(t, []string{"hot", "cool", "cold"}, names)
+	require.Len(t, resources[0].Waiters, 2)
+}
+
+func TestMaintenanceIsSaidToThoseWhoWait(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	req := lockcore.Request{LockID: inspect.Maintenance, Comment: "moving house", TTL: lockcore.Forever, Resources: []lockcore.Resource{lockcore.Exclusive("r")}}
+	_, err := s.Enter(t.Context(), req, false)
+	require.NoError(t, err)
+	s.waits("me", lockcore.Exclusive("r"))
+	why, err := inspect.WhyOf(t.Context(), s.Locker, inspect.Temporal{}, "me")
+	require.NoError(t, err)
+	var b strings.Builder
+	require.NoError(t, why.Print(&b))
+	require.Contains(t, b.String(), `for maintenance: moving house; lockstep unhold "r" ends it`)
+}

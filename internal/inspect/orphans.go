@@ -1,0 +1,85 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	sdklog "go.temporal.io/sdk/log"
+
+	"github.com/temporal-lockstep/lockstep/internal/janitor"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+// Orphan is what a janitor would release or give up now.
+type Orphan struct {
+	Party    Party  `json:"party"`
+	Resource string `json:"resource"`
+	// Held says that it is a hold, and not a place in a queue. Reason is why it would end.
+	Held   bool   `json:"held"`
+	Reason string `json:"reason"`
+}
+
+// Orphans does a janitor's round that changes nothing, and returns what a real one would end.
+func Orphans(ctx context.Context, l *lockcore.Locker, t Temporal, logger sdklog.Logger) ([]Orphan, error) {
+	idle := &idleLocker{Locker: l}
+	j, err := janitor.New(janitor.Options{Locker: idle, Temporal: t.Service, Namespace: t.Namespace, NamespaceID: t.NamespaceID, Logger: failures{logger}})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := j.Round(ctx); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(idle.found, func(a, b Orphan) int {
+		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Party.Name, b.Party.Name))
+	})
+	return idle.found, nil
+}
+
+// idleLocker takes down what a janitor ends, and does nothing.
+type idleLocker struct {
+	*lockcore.Locker
+	mu    sync.Mutex
+	found []Orphan
+}
+
+func (l *idleLocker) add(lockID, resource string, held bool, reason string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.found = append(l.found, Orphan{PartyOf(&lockcore.Status{Holder: lockcore.Holder{LockID: lockID}}), resource, held, reason})
+}
+
+// failures logs no more than failures: nothing was released.
+type failures struct{ sdklog.Logger }
+
+// Info logs nothing.
+func (failures) Info(string, ...any) {}
+
+// Release takes a hold down.
+func (l *idleLocker) Release(_ context.Context, r lockcore.Release) error {
+	for _, resource := range r.Resources {
+		l.add(r.LockID, resource, true, r.Reason)
+	}
+	return nil
+}
+
+// LeaveQueue takes places down.
+func (l *idleLocker) LeaveQueue(_ context.Context, leases ...lockcore.Lease) error {
+	for _, lease := range leases {
+		l.add(lease.LockID, lease.Resource, false, "its run is closed, or its step has ended")
+	}
+	return nil
+}
+
+// Extend does nothing.
+func (*idleLocker) Extend(context.Context, string, string, string, bool) (time.Duration, error) {
+	return 0, nil
+}
+
+// KeepPlace does nothing.
+func (*idleLocker) KeepPlace(context.Context, lockcore.Lease) error { return nil }
+
+// WatchFor does nothing.
+func (*idleLocker) WatchFor(string) {}

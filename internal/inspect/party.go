@@ -1,0 +1,34 @@
+package inspect
+
+import (
+	"cmp"
+
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+// Party is who holds a lock or waits for one.
+type Party struct {
+	// Name is for people: a workflow ID if it is a workflow's, and else the owner.
+	Name string `json:"name"`
+	// Workflow and Namespace, an ID, are a workflow's. Step is set where the lock is that of a single
+	// step.
+	Workflow  string `json:"workflow,omitempty"`
+	Namespace string `json:"namespace,omitempty"`
+	Step      string `json:"step,omitempty"`
+	// Owner is as lockcore knows it. What one owner waits for it waits for with all that it holds.
+	Owner string `json:"owner"`
+}
+
+// Maintenance is the lock ID of holds that operators take.
+const Maintenance = "maintenance"
+
+// PartyOf is who stands behind an entry.
+func PartyOf(s *lockcore.Status) Party {
+	p := Party{Owner: cmp.Or(s.Owner, s.LockID)}
+	p.Name = p.Owner
+	if of, step, err := protocol.ParseLockID(s.LockID); err == nil {
+		p.Name, p.Workflow, p.Namespace, p.Step = of.WorkflowID, of.WorkflowID, of.Namespace, step
+	}
+	return p
+}

@@ -1,0 +1,107 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/temporal-lockstep/lockstep/internal/openrun"
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+// Why is why a party waits.
+type Why struct {
+	Party Party `json:"party"`
+	// Waits are its own, and Holds what it has. Doing is what Temporal says of it, if it is a workflow.
+	Waits []Entry `json:"waits,omitempty"`
+	Holds []Entry `json:"holds,omitempty"`
+	Doing *Doing  `json:"doing,omitempty"`
+	// Roots are the root blockers, with those who wait for them down to the party.
+	Roots []*Node `json:"roots,omitempty"`
+}
+
+// Temporal is whom to ask about workflows; the zero value asks nobody.
+type Temporal struct {
+	Service                openrun.Describer
+	Namespace, NamespaceID string
+}
+
+// WhyOf looks up why a workflow waits, or another owner. Nobody of that name gives a Why without
+// Waits and Holds.
+func WhyOf(ctx context.Context, l *lockcore.Locker, t Temporal, name string) (Why, error) {
+	resources, err := Resources(ctx, l, lockcore.Filter{})
+	if err != nil {
+		return Why{}, err
+	}
+	why := Why{Party: Party{Name: name, Owner: name}}
+	if t.Service != nil {
+		run := protocol.Run{Namespace: t.NamespaceID, WorkflowID: name}
+		why.Party = Party{Name: name, Workflow: name, Namespace: t.NamespaceID, Owner: run.Owner()}
+		if why.Doing, err = ask(ctx, t.Service, t.Namespace, name, ""); err != nil {
+			return Why{}, err
+		}
+	}
+	why.entries(resources)
+	if len(why.Waits)+len(why.Holds) == 0 && why.Party.Owner != name { // no workflow's
+		why.Party = Party{Name: name, Owner: name}
+		why.entries(resources)
+	}
+	why.Roots = graphOf(resources).above(why.Party.Owner)
+	for _, root := range why.Roots {
+		if p := root.Party; t.Service != nil && p.Workflow != "" && p.Namespace == t.NamespaceID {
+			run := ""
+			if root.Hold != nil {
+				run = root.Hold.Run
+			}
+			if root.Doing, err = ask(ctx, t.Service, t.Namespace, p.Workflow, run); err != nil {
+				return Why{}, err
+			}
+		}
+		root.Advice = adviceFor(root)
+	}
+	return why, nil
+}
+
+// Known reports whether the party has or wants a lock, or is a workflow that Temporal knows.
+func (w *Why) Known() bool {
+	return len(w.Waits)+len(w.Holds) > 0 || (w.Doing != nil && w.Doing.Status != Unknown)
+}
+
+// entries takes in what the party has among the resources.
+func (w *Why) entries(resources []Resource) {
+	own := func(e Entry) bool { return e.Party.Owner == w.Party.Owner || e.LockID == w.Party.Owner }
+	for i := range resources {
+		for _, e := range slices.Concat(resources[i].Holders, resources[i].Waiters) {
+			switch {
+			case !own(e):
+			case e.State == lockcore.StateWaiting:
+				w.Waits = append(w.Waits, e)
+			default:
+				w.Holds = append(w.Holds, e)
+			}
+		}
+	}
+	longest := func(a, b Entry) int { return cmp.Compare(b.For, a.For) }
+	slices.SortStableFunc(w.Waits, longest)
+	slices.SortStableFunc(w.Holds, longest)
+}
+
+// String says what an entry is, to those who know its party.
+func (e *Entry) String() string {
+	text := e.Mode.String()
+	if e.Limit > 0 {
+		text += fmt.Sprintf(" with limit %d", e.Limit)
+	}
+	switch e.State {
+	case lockcore.StateWaiting:
+		return fmt.Sprintf("waits for %s (%s) for %s, place %d", e.Resource, text, short(e.For), e.Position)
+	case lockcore.StateClaimed:
+		return fmt.Sprintf("was granted %s (%s) %s ago, and has not taken it up yet", e.Resource, text, short(e.For))
+	case lockcore.StateDraining:
+		return fmt.Sprintf("leaves %s (%s), draining for %s more", e.Resource, text, short(e.ExpiresIn))
+	default:
+		return fmt.Sprintf("holds %s (%s) for %s", e.Resource, text, short(e.For))
+	}
+}
