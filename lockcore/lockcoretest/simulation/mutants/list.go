@@ -144,6 +144,9 @@ var mutants = []mutant{
 	{defect: "found on the servers", what: "a step that wants a resource alone may have run if its saga holds it shared", edits: []edit{
 		{"lockcore/answer.go", "(own && engine.Covers(e.Mode, op.Mode))", "own"},
 	}, in: engineTests, tests: "TestWhatWasNeverHeldIsToldByMode"},
+	{defect: "found on the servers", what: "a janitor gives up the claim of a step that is parked: nobody says whose it is", edits: []edit{
+		{"lockcore/status.go", "h.State == StateClaimed {", "false {"},
+	}, in: engineTests, tests: "TestStatusNamesTheRequestOfAClaim"},
 	{defect: "found by the simulation", what: "a claim for which there is no room any more has its waiter ask again and again", edits: []edit{
 		{"lockcore/lockcoretest/spec.go", "	case !op.Queue:\n", "	case !op.Queue || (claim != nil && alive(*claim, s.now)):\n"},
 	}, simulated: true},
