@@ -171,12 +171,13 @@ const clocksApart = time.Minute
 // neverRan is the part of a step if it is certain that no attempt of this scheduling has run its
 // code. Temporal's count of attempts does not say so: it begins at 1 again if an operator resets
 // the activity or the run. But a step that ran has held all its locks. So it is certain if the
-// database knows that the step's party has not held the resource which this attempt found busy,
-// since before the step was scheduled.
+// database knows that the step's run has not held the resource which this attempt found busy, since
+// before the step was scheduled.
 //
-// Of a compensation it is the part that it undoes, which asked for the same resources: if the party
+// Of a compensation it is the part that it undoes, which asked for the same resources: if the run
 // has not held this one since the workflow began, no worker with Lockstep ran that step. Of a run
-// that was reset this is not known, since the run before may have released what it held.
+// that came of a reset neither is known: the run before may have run the step, and have lost or
+// released what it held.
 func neverRan(ctx context.Context, guard protocol.Guard, err error) string {
 	var (
 		busy     *lockcore.BusyError
@@ -193,11 +194,11 @@ func neverRan(ctx context.Context, guard protocol.Guard, err error) string {
 		return ""
 	}
 	info := activity.GetInfo(ctx)
-	if guard.Run != info.WorkflowExecution.RunID {
+	if guard.Run != info.WorkflowExecution.RunID || guard.Before != "" {
 		return ""
 	}
 	if guard.Undoes != "" {
-		if guard.Before != "" || !since.Before(guard.Started.Add(-clocksApart)) {
+		if !since.Before(guard.Started.Add(-clocksApart)) {
 			return ""
 		}
 		return guard.Undoes

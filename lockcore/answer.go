@@ -44,16 +44,16 @@ func deadlockError(op *engine.Acquire, d *engine.Document, verdict string) *Dead
 	}
 }
 
-// notHeldSince is from when on a lock ID is known not to have held so that the request would have
-// been covered; zero if it holds so, or evidence says that it held. What was released by its own
-// holder leaves none. A hold that is shared was never exclusive, unless its Session made it weaker.
+// notHeldSince is from when on a lock ID, or with a label its run, is known not to have held so that
+// the request would have been covered; zero if it holds so, or evidence says that it held. What was
+// released by its own holder leaves none. A hold that is shared was never exclusive, unless its Session made it weaker.
 func notHeldSince(d *engine.Document, op *engine.Acquire) time.Time {
 	held := func(e engine.Entry) bool {
 		own := e.LockID == op.LockID && e.State != engine.StateClaimed
 		return (own && engine.Covers(e.Mode, op.Mode)) || e.LockID == engine.CutOff(op.LockID)
 	}
-	evicted := func(e engine.Evicted) bool { return e.LockID == op.LockID } // answers leave them out, and have Evidence
-	if d.Last.Evidence || slices.ContainsFunc(d.Entries, held) || slices.ContainsFunc(d.Evicted, evicted) {
+	evicted := d.EvictedRecord(op.LockID, op.Label) != nil // answers leave the records out, and have Evidence
+	if d.Last.Evidence || evicted || slices.ContainsFunc(d.Entries, held) {
 		return time.Time{}
 	}
 	return d.EvidenceSince

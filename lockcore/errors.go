@@ -49,9 +49,9 @@ type BusyError struct {
 	Full bool
 	// Note is what else is known of the wait, for people; empty if nothing is.
 	Note string
-	// NotHeldSince is from when on, by the server's clock, the lock ID is known not to have held the
-	// resource in a mode that covers the request's. It is zero if the lock ID holds it so, or may have
-	// held it in the last day.
+	// NotHeldSince is from when on, by the server's clock, the lock ID, or the request's run if it names
+	// one, is known not to have held the resource in a mode that covers the request's. It is zero if
+	// it holds so, or may have in the last day.
 	NotHeldSince time.Time
 	// turn is when it can expect to be let in; 0 if nothing is known.
 	turn time.Duration

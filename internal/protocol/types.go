@@ -98,8 +98,8 @@ type Guard struct {
 	// Undoes is the Part of the step that this one undoes: it waits until no attempt of that step runs any more, and none
 	// that comes later runs. Its resources contain that step's.
 	Undoes string `json:"undoes,omitempty"`
-	// Before is the run that was reset, of which the same step is undone too. Other runs that this one has replaced are known where
-	// the lock is.
+	// Before is the run that was reset, if this one came of a reset: a step of it may have been one of that run's too. With Undoes,
+	// that run's step is undone as well. Other runs that this one has replaced are known where the lock is.
 	Before string `json:"before,omitempty"`
 	// Started is when the workflow run began, and NeverVictim says that the step must not be given up to end a deadlock.
 	Started     time.Time `json:"started,omitzero"`

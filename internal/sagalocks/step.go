@@ -75,8 +75,9 @@ func (s *State) Step(ctx workflow.Context, activityType string) (*Step, error) {
 	if a.undone != nil {
 		a.undone.part = step.Guard.Part
 	}
+	step.Guard.Before = s.before(ctx)
 	if a.undoing != nil {
-		step.Guard.Undoes, step.Guard.Before = a.undoing.part, s.before(ctx)
+		step.Guard.Undoes = a.undoing.part
 	}
 	return step, nil
 }

@@ -215,7 +215,7 @@ type Last struct {
 	Expired []Entry `bson:"expired"`
 	// Position is the request's place in the queue, from 1; 0 without one.
 	Position int64 `bson:"position"`
-	// Evidence says, to a request, that some evidence is about its lock ID.
+	// Evidence says, to a request, that some evidence is about its lock ID, or its run.
 	Evidence bool `bson:"evidence,omitempty"`
 	// Length is how many wait.
 	Length int64 `bson:"length"`

@@ -266,6 +266,23 @@ var endingScenarios = []Scenario{
 			s.check(!d.EvidenceSince.IsZero(), "since when it is complete")
 		}
 	}},
+	{"evidence/what became of another run, whose place alone was taken over, says nothing of this one", func(s *stage) {
+		s.take("b", "p", 1)
+		s.wait(1, "a", "step", 1, keep, label("one"))
+		for order := range int64(2) {
+			d := s.outcome(s.ask("a", "its step", order+1, keep, queue, label("two"), takeOver("one")), engine.Queued)
+			s.check(!d.Last.Evidence, "no evidence about run two, got %+v", d)
+		}
+		s.leave("b", "p", 1)
+		s.take("a", "its step", 3, keep, queue, label("two"))
+		s.leaveOf("a", "two", "its step", 3)
+		s.force("a", "by hand")
+		s.take("b", "p", 2)
+		d := s.outcome(s.ask("a", "later", 1, label("two")), engine.Busy)
+		s.check(d.Last.Evidence, "evidence about run two, got %+v", d)
+		d = s.outcome(s.ask("a", "later", 1, label("three")), engine.Busy)
+		s.check(!d.Last.Evidence, "no evidence about run three, got %+v", d)
+	}},
 	{"withdraw/it takes one request out of the queue, and its part is told why until it leaves, whatever its order", func(s *stage) {
 		s.take("a", "p", 1)
 		for _, order := range []int64{1, 2} {

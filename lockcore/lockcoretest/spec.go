@@ -12,7 +12,7 @@ import (
 // document after. Its outcome stands in Last.
 func Acquire(before engine.Document, op engine.Acquire, now time.Time) engine.Document {
 	s := begin(before, op.Resource, op.Policy, now)
-	s.asks = op.LockID
+	s.asks = &op
 	label, other := otherRun(&s.doc, &op)
 	switch {
 	case late(&op, now):

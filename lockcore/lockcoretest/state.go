@@ -15,9 +15,8 @@ type state struct {
 	policy engine.Policy
 	// attn is what the document's Attn will be.
 	attn map[string]bool
-	// asks is the lock ID of a request. granted is the request that was granted, if one was.
-	asks    string
-	granted *engine.Acquire
+	// asks is the request, if it is one, and granted the same if it was granted.
+	asks, granted *engine.Acquire
 	// left are the entries of a hold that was downgraded.
 	left []engine.Entry
 	// evidence is what this write adds to the evidence.
@@ -48,7 +47,7 @@ func (s *state) end() engine.Document {
 	if len(s.doc.Waiters) > 0 {
 		s.attn[s.doc.Waiters[0].Mode] = true
 	}
-	s.doc.Last.Evidence = s.asks != "" && slices.ContainsFunc(s.doc.Evicted, func(e engine.Evicted) bool { return e.LockID == s.asks })
+	s.doc.Last.Evidence = s.asks != nil && s.doc.EvictedRecord(s.asks.LockID, s.asks.Label) != nil
 	s.doc.Attn = slices.AppendSeq([]string{}, maps.Keys(s.attn))
 	slices.Sort(s.doc.Attn)
 	s.addEvidence()

@@ -89,7 +89,7 @@ func (k acquireKind) stages() []bson.D {
 	s.decide(k)
 	s.enter(k)
 	o := outcome{
-		granted: eq("$t.did", engine.Granted), crowd: k.mode == engine.Shared, did: "$t.did", about: wasEvicted,
+		granted: eq("$t.did", engine.Granted), crowd: k.mode == engine.Shared, did: "$t.did", about: k.about(),
 		note: cond(eq("$t.did", engine.Deadlock), "$t.was.verdict", "$$REMOVE"),
 	}
 	if k.queue {

@@ -107,6 +107,14 @@ func wasEvictedBy(labelled bool) expr {
 	return wasEvicted
 }
 
+// about is whether there is evidence about the request: mostly there is none, which a path finds out.
+func (k acquireKind) about() expr {
+	if k.labelled {
+		return and(wasEvicted, wasEvictedBy(true))
+	}
+	return wasEvicted
+}
+
 var wasEvicted = in("$t.id", "$evicted.lockId")
 
 // notForgiven is the evidence that stays when a party takes or releases its lost lock.
