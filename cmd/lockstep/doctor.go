@@ -68,12 +68,12 @@ func (cfg *doctorConfig) run(ctx context.Context, s streams) error {
 		return err
 	}
 	p := inspect.Patient{
-		Collection: coll, Locker: locker, Logger: logger(s),
-		Temporal: inspect.Temporal{Service: tc.WorkflowService(), Namespace: cfg.namespace, NamespaceID: id},
+		Collection: coll, Site: *cfg.site(locker), Logger: logger(s),
 		Info: func(ctx context.Context) (*workflowservice.GetSystemInfoResponse, error) {
 			return tc.WorkflowService().GetSystemInfo(ctx, &workflowservice.GetSystemInfoRequest{})
 		},
 	}
+	p.Temporal = inspect.Temporal{Service: tc.WorkflowService(), Namespace: cfg.namespace, NamespaceID: id}
 	findings := p.Examine(ctx)
 	if err := write(s.out, cfg.json, findings, func(out io.Writer) error { return inspect.PrintFindings(out, findings) }); err != nil {
 		return err

@@ -33,6 +33,18 @@ func (d *databaseFlags) lockerFor(ctx context.Context, command string) (l *lockc
 	}, nil
 }
 
+// site is where a Locker looks.
+func (d *databaseFlags) site(l *lockcore.Locker) *inspect.Site {
+	s := &inspect.Site{Locker: l}
+	if d.database != "" {
+		s.Flags = append(s.Flags, "--database", d.database)
+	}
+	if d.collection != defaultCollection {
+		s.Flags = append(s.Flags, "--collection", d.collection)
+	}
+	return s
+}
+
 // write prints a value as JSON, or in words.
 func write(out io.Writer, asJSON bool, value any, words func(io.Writer) error) error {
 	if !asJSON {
@@ -100,7 +112,7 @@ func (cfg *psConfig) run(ctx context.Context, s streams) error {
 }
 
 func (cfg *psConfig) list(ctx context.Context, locker *lockcore.Locker, out io.Writer) error {
-	resources, err := inspect.Resources(ctx, locker, cfg.filter)
+	resources, err := cfg.site(locker).Resources(ctx, cfg.filter)
 	if err != nil {
 		return err
 	}
@@ -140,7 +152,7 @@ Exit status: 0, 1 if nobody holds it or waits for it or the database could not b
 				return err
 			}
 			defer end()
-			resources, err := inspect.Resources(c.Context(), locker, lockcore.Filter{Resource: args[0]})
+			resources, err := db.site(locker).Resources(c.Context(), lockcore.Filter{Resource: args[0]})
 			if err != nil {
 				return err
 			}
@@ -193,15 +205,15 @@ func (cfg *whyConfig) run(ctx context.Context, s streams, name string) error {
 		return err
 	}
 	defer end()
-	var t inspect.Temporal
+	site := cfg.site(locker)
 	if !cfg.alone {
 		var hangUp func()
-		if t, hangUp, err = cfg.ask(ctx, s); err != nil {
+		if site.Temporal, hangUp, err = cfg.ask(ctx, s); err != nil {
 			return err
 		}
 		defer hangUp()
 	}
-	why, err := inspect.WhyOf(ctx, locker, t, name)
+	why, err := site.Why(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -243,12 +255,12 @@ Exit status: 0, 1 if the database or Temporal did not answer, 2 for wrong usage.
 				return err
 			}
 			defer end()
-			t, hangUp, err := cfg.ask(c.Context(), s)
-			if err != nil {
+			site, hangUp := cfg.site(locker), func() {}
+			if site.Temporal, hangUp, err = cfg.ask(c.Context(), s); err != nil {
 				return err
 			}
 			defer hangUp()
-			found, err := inspect.Orphans(c.Context(), locker, t, logger(s))
+			found, err := site.Orphans(c.Context(), logger(s))
 			if err != nil {
 				return err
 			}

@@ -204,7 +204,7 @@ func (cfg *holdConfig) queue(ctx context.Context, locker *lockcore.Locker, req l
 
 // tellWhoHolds says for whom hold waits. That it is held for maintenance already is an error.
 func (cfg *holdConfig) tellWhoHolds(ctx context.Context, s streams, locker *lockcore.Locker, resource string) error {
-	found, err := inspect.Resources(ctx, locker, lockcore.Filter{Resource: resource})
+	found, err := cfg.site(locker).Resources(ctx, lockcore.Filter{Resource: resource})
 	if err != nil || len(found) == 0 {
 		return err
 	}

@@ -34,7 +34,7 @@ func rootCommand(s streams) *cobra.Command {
 	root.SetErr(s.err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
 	root.AddGroup(&cobra.Group{ID: look, Title: "See and repair:"}, &cobra.Group{ID: work, Title: "Work:"})
-	grouped(root, look, psCommand(s), showCommand(s), whyCommand(s), deadlocksCommand(s), orphansCommand(s), doctorCommand(s), contentionCommand(s), releaseCommand(s), holdCommand(s), unholdCommand(s))
+	grouped(root, look, psCommand(s), showCommand(s), whyCommand(s), uiCommand(s), deadlocksCommand(s), orphansCommand(s), doctorCommand(s), contentionCommand(s), releaseCommand(s), holdCommand(s), unholdCommand(s))
 	grouped(root, work, workerCommand(s), janitorCommand(s), initCommand(s), demoCommand(s))
 	root.AddCommand(demoWorkerCommand(s), versionCommand())
 	return root

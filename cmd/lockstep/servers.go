@@ -66,8 +66,11 @@ func logger(s streams) sdklog.Logger {
 	return sdklog.NewStructuredLogger(slog.New(slog.NewTextHandler(s.err, nil)))
 }
 
-// defaultDatabase is where the locks are if nothing else is said.
-const defaultDatabase = "lockstep"
+// defaultDatabase and defaultCollection are where the locks are if nothing else is said.
+const (
+	defaultDatabase   = "lockstep"
+	defaultCollection = "locks"
+)
 
 // uriVariable says where the database is.
 const uriVariable = "LOCKSTEP_MONGODB_URI"
@@ -79,7 +82,7 @@ func (d *databaseFlags) add(f flagSet) {
 	// No default is shown: the environment's may hold a password.
 	f.StringVar(&d.uri, "mongodb-uri", "", "where the locks' database is (LOCKSTEP_MONGODB_URI)")
 	f.StringVar(&d.database, "database", "", `the database; that of the URI by default, or "`+defaultDatabase+`"`)
-	f.StringVar(&d.collection, "collection", "locks", "the collection of the locks")
+	f.StringVar(&d.collection, "collection", defaultCollection, "the collection of the locks")
 }
 
 // connect connects to the database, as a command with this name.

@@ -16,15 +16,15 @@ func adviceFor(n *Node) string {
 	case h == nil:
 		return ""
 	case h.State == lockcore.StateDraining:
-		return fmt.Sprintf("its hold has ended, and a part of it may still work: it keeps others out for another %s at most", short(h.ExpiresIn))
+		return fmt.Sprintf("its hold has ended, and a part of it may still work: it keeps others out for another %s at most", Short(h.ExpiresIn))
 	case h.State == lockcore.StateClaimed:
-		return fmt.Sprintf("it was granted the lock and has to take it up within %s; then the next is served", short(h.ExpiresIn))
+		return fmt.Sprintf("it was granted the lock and has to take it up within %s; then the next is served", Short(h.ExpiresIn))
 	case h.State == lockcore.StateWaiting:
 		return "its turn is next"
 	case h.LockID == Maintenance:
-		return fmt.Sprintf("for maintenance: %s; lockstep unhold %q ends it", h.Comment, h.Resource)
+		return fmt.Sprintf("for maintenance: %s; it ends by %s", h.Comment, h.End)
 	case n.Doing == nil:
-		return fmt.Sprintf("ask whoever runs %q; if it is known to be dead: %s", name, repair(h))
+		return fmt.Sprintf("ask whoever runs %q; if it is known to be dead: %s", name, h.End)
 	}
 	return n.Doing.advice(n)
 }
@@ -33,7 +33,7 @@ func (d *Doing) advice(n *Node) string {
 	h, name := n.Hold, n.Party.Name
 	switch {
 	case d.Status == Unknown:
-		return "Temporal does not know this workflow run; if nobody works in its name: " + repair(h)
+		return "Temporal does not know this workflow run; if nobody works in its name: " + h.End
 	case !d.open:
 		return fmt.Sprintf("its run is over (%s): a janitor releases its locks within a minute; lockstep janitor --once does now", d.Status)
 	case d.Status == "Paused":
@@ -47,13 +47,13 @@ func (d *Doing) advice(n *Node) string {
 		case a.State == "paused":
 			return fmt.Sprintf("its activity %s is paused: temporal activity unpause --workflow-id %s --activity-id %s", a.Type, name, a.ID)
 		case a.State == "in back-off":
-			return fmt.Sprintf("its activity %s has failed (%s), attempt %d comes in %s", a.Type, a.Failure, a.Attempt, short(time.Until(a.Next)))
+			return fmt.Sprintf("its activity %s has failed (%s), attempt %d comes in %s", a.Type, a.Failure, a.Attempt, Short(time.Until(a.Next)))
 		case a.State == "running" && h.Silent > silentFor(h):
-			return fmt.Sprintf("nothing was heard of its worker %s for %s: if that is dead, its lock ends in %s by itself, or now: %s", a.Worker, short(h.Silent), short(h.ExpiresIn), repair(h))
+			return fmt.Sprintf("nothing was heard of its worker %s for %s: if that is dead, its lock ends in %s by itself, or now: %s", a.Worker, Short(h.Silent), Short(h.ExpiresIn), h.End)
 		case a.State == "running":
-			return fmt.Sprintf("it is at work: %s has been running for %s", a.Type, short(time.Since(a.Since)))
+			return fmt.Sprintf("it is at work: %s has been running for %s", a.Type, Short(time.Since(a.Since)))
 		default:
-			return fmt.Sprintf("its activity %s was scheduled %s ago and no worker has taken it: is one running for its task queue?", a.Type, short(time.Since(a.Since)))
+			return fmt.Sprintf("its activity %s was scheduled %s ago and no worker has taken it: is one running for its task queue?", a.Type, Short(time.Since(a.Since)))
 		}
 	}
 	if d.Children > 0 {
@@ -62,13 +62,8 @@ func (d *Doing) advice(n *Node) string {
 	return "it runs no activity: it waits for a timer, a signal or its next workflow task, and keeps the lock meanwhile"
 }
 
-// repair is the command that ends a hold by force.
-func repair(h *Entry) string {
-	return fmt.Sprintf("lockstep release %q %q --reason …", h.Resource, h.LockID)
-}
-
-// short is a duration for people.
-func short(d time.Duration) string {
+// Short is a duration for people.
+func Short(d time.Duration) string {
 	switch {
 	case d == lockcore.Forever:
 		return "ever"

@@ -38,9 +38,8 @@ type Finding struct {
 
 // Patient is what the doctor looks at.
 type Patient struct {
+	Site
 	Collection *mongo.Collection
-	Locker     *lockcore.Locker
-	Temporal   Temporal
 	// Info asks Temporal for its version.
 	Info   func(context.Context) (*workflowservice.GetSystemInfoResponse, error)
 	Logger sdklog.Logger
@@ -49,7 +48,7 @@ type Patient struct {
 // Examine looks at the database first, and then at Temporal and at what workflows have left.
 func (p *Patient) Examine(ctx context.Context) []Finding {
 	all := []func(context.Context) Finding{
-		p.server, p.topology, p.clock, p.layout, p.indexes, p.writes, p.temporal, p.questions, p.janitors, p.orphans, p.deadlocks,
+		p.server, p.topology, p.clock, p.layout, p.indexes, p.writes, p.frontend, p.questions, p.janitors, p.left, p.deadlocks,
 	}
 	findings := make([]Finding, len(all))
 	for i, check := range all {
@@ -177,7 +176,7 @@ func (p *Patient) writes(ctx context.Context) Finding {
 	return Finding{about, OK, fmt.Sprintf("a lock was taken and left, %s for each", took), ""}
 }
 
-func (p *Patient) temporal(ctx context.Context) Finding {
+func (p *Patient) frontend(ctx context.Context) Finding {
 	const about = "Temporal"
 	info, err := p.Info(ctx)
 	if err != nil {
@@ -201,7 +200,7 @@ func (p *Patient) janitors(ctx context.Context) Finding {
 		case err != nil:
 			return unanswered(about, err)
 		case s.State == lockcore.StateHolding && s.ExpiresIn > 0:
-			return Finding{about, OK, fmt.Sprintf("one works on %s, heard of %s ago", s.Host, short(s.Silent)), ""}
+			return Finding{about, OK, fmt.Sprintf("one works on %s, heard of %s ago", s.Host, Short(s.Silent)), ""}
 		}
 	}
 	return Finding{
@@ -210,9 +209,9 @@ func (p *Patient) janitors(ctx context.Context) Finding {
 	}
 }
 
-func (p *Patient) orphans(ctx context.Context) Finding {
+func (p *Patient) left(ctx context.Context) Finding {
 	const about = "orphans"
-	found, err := Orphans(ctx, p.Locker, p.Temporal, p.Logger)
+	found, err := p.Orphans(ctx, p.Logger)
 	switch {
 	case err != nil:
 		return unanswered(about, err)

@@ -1,6 +1,7 @@
 package inspect_test
 
 import (
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -29,6 +30,10 @@ func newScene(t *testing.T) *scene {
 	return &scene{T: t, Locker: l}
 }
 
+func (s *scene) site() *inspect.Site {
+	return &inspect.Site{Locker: s.Locker, Flags: []string{"--database", "d"}}
+}
+
 // ask asks once for a resource, and queues if it is busy.
 func (s *scene) ask(lockID string, res lockcore.Resource) error {
 	s.orders++
@@ -50,7 +55,7 @@ func (s *scene) waits(lockID string, res lockcore.Resource) {
 // why is the tree above a party, a line for each, indented.
 func (s *scene) why(name string) string {
 	s.Helper()
-	why, err := inspect.WhyOf(s.Context(), s.Locker, inspect.Temporal{}, name)
+	why, err := s.site().Why(s.Context(), name)
 	require.NoError(s, err)
 	require.True(s, why.Known())
 	var b strings.Builder
@@ -140,7 +145,7 @@ func TestTheHottestResourceComesFirst(t *testing.T) {
 	s.waits("c", lockcore.Exclusive("hot"))
 	s.waits("d", lockcore.Exclusive("cool"))
 	var names []string
-	resources, err := inspect.Resources(t.Context(), s.Locker, lockcore.Filter{})
+	resources, err := s.site().Resources(t.Context(), lockcore.Filter{})
 	require.NoError(t, err)
 	for _, r := range resources {
 		names = append(names, r.Name)
@@ -156,9 +161,20 @@ func TestMaintenanceIsSaidToThoseWhoWait(t *testing.T) {
 	_, err := s.Enter(t.Context(), req, false)
 	require.NoError(t, err)
 	s.waits("me", lockcore.Exclusive("r"))
-	why, err := inspect.WhyOf(t.Context(), s.Locker, inspect.Temporal{}, "me")
+	why, err := s.site().Why(t.Context(), "me")
 	require.NoError(t, err)
 	var b strings.Builder
 	require.NoError(t, why.Print(&b))
-	require.Contains(t, b.String(), `for maintenance: moving house; lockstep unhold "r" ends it`)
+	require.Contains(t, b.String(), "for maintenance: moving house; it ends by lockstep unhold r --database d")
+}
+
+func TestTheCommandThatEndsAHoldIsOneForAShell(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	s.holds("it's $HOME", lockcore.Exclusive("a b"))
+	resources, err := s.site().Resources(t.Context(), lockcore.Filter{})
+	require.NoError(t, err)
+	out, err := exec.CommandContext(t.Context(), "sh", "-c", "printf '%s\\n' "+resources[0].Holders[0].End).Output()
+	require.NoError(t, err)
+	require.Equal(t, "lockstep\nrelease\na b\nit's $HOME\n--reason\nsay why\n--database\nd\n", string(out))
 }

@@ -23,8 +23,8 @@ type Orphan struct {
 }
 
 // Orphans does a janitor's round that changes nothing, and returns what a real one would end.
-func Orphans(ctx context.Context, l *lockcore.Locker, t Temporal, logger sdklog.Logger) ([]Orphan, error) {
-	idle := &idleLocker{Locker: l}
+func (s *Site) Orphans(ctx context.Context, logger sdklog.Logger) ([]Orphan, error) {
+	t, idle := s.Temporal, &idleLocker{Locker: s.Locker}
 	j, err := janitor.New(janitor.Options{Locker: idle, Temporal: t.Service, Namespace: t.Namespace, NamespaceID: t.NamespaceID, Logger: failures{logger}})
 	if err != nil {
 		return nil, err
@@ -45,10 +45,10 @@ type idleLocker struct {
 	found []Orphan
 }
 
-func (l *idleLocker) add(lockID, resource string, held bool, reason string) {
+func (l *idleLocker) add(lockID, run, resource string, held bool, reason string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.found = append(l.found, Orphan{PartyOf(&lockcore.Status{Holder: lockcore.Holder{LockID: lockID}}), resource, held, reason})
+	l.found = append(l.found, Orphan{PartyOf(&lockcore.Status{Holder: lockcore.Holder{LockID: lockID, Run: run}}), resource, held, reason})
 }
 
 // failures logs no more than failures: nothing was released.
@@ -60,7 +60,7 @@ func (failures) Info(string, ...any) {}
 // Release takes a hold down.
 func (l *idleLocker) Release(_ context.Context, r lockcore.Release) error {
 	for _, resource := range r.Resources {
-		l.add(r.LockID, resource, true, r.Reason)
+		l.add(r.LockID, r.Run, resource, true, r.Reason)
 	}
 	return nil
 }
@@ -68,7 +68,7 @@ func (l *idleLocker) Release(_ context.Context, r lockcore.Release) error {
 // LeaveQueue takes places down.
 func (l *idleLocker) LeaveQueue(_ context.Context, leases ...lockcore.Lease) error {
 	for _, lease := range leases {
-		l.add(lease.LockID, lease.Resource, false, "its run is closed, or its step has ended")
+		l.add(lease.LockID, lease.Run, lease.Resource, false, "its run is closed, or its step has ended")
 	}
 	return nil
 }

@@ -27,6 +27,9 @@ const Maintenance = "maintenance"
 func PartyOf(s *lockcore.Status) Party {
 	p := Party{Owner: cmp.Or(s.Owner, s.LockID)}
 	p.Name = p.Owner
+	if s.Run == "" { // plain Go names its parties as it likes
+		return p
+	}
 	if of, step, err := protocol.ParseLockID(s.LockID); err == nil {
 		p.Name, p.Workflow, p.Namespace, p.Step = of.WorkflowID, of.WorkflowID, of.Namespace, step
 	}

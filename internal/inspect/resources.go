@@ -4,10 +4,20 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
+
+// Site is where to look.
+type Site struct {
+	Locker *lockcore.Locker
+	// Temporal is whom to ask about workflows; the zero value asks nobody.
+	Temporal Temporal
+	// Flags are those by which lockstep finds the locks, for commands to copy.
+	Flags []string
+}
 
 // Resource is what stands on one resource.
 type Resource struct {
@@ -25,27 +35,29 @@ type Entry struct {
 	// For is how long it has held, or waited.
 	For time.Duration `json:"for"`
 	lockcore.Status
+	// End is the command that ends it by force.
+	End string `json:"end"`
 }
 
 // Resources lists what stands on the resources that a filter selects, the hottest first: the most
 // waiters, then the longest wait, then by name.
-func Resources(ctx context.Context, l *lockcore.Locker, f lockcore.Filter) ([]Resource, error) {
+func (s *Site) Resources(ctx context.Context, f lockcore.Filter) ([]Resource, error) {
 	var all []Resource
-	for s, err := range l.Status(ctx, f) {
+	for st, err := range s.Locker.Status(ctx, f) {
 		if err != nil {
 			return nil, err
 		}
-		if len(all) == 0 || all[len(all)-1].Name != s.Resource {
-			all = append(all, Resource{Name: s.Resource})
+		if len(all) == 0 || all[len(all)-1].Name != st.Resource {
+			all = append(all, Resource{Name: st.Resource})
 		}
 		r := &all[len(all)-1]
-		e := Entry{Party: PartyOf(&s), Status: s}
-		if s.State != lockcore.StateWaiting {
-			e.For = sinceOf(&s)
+		e := Entry{Party: PartyOf(&st), Status: st, End: s.commandToEnd(&st)}
+		if st.State != lockcore.StateWaiting {
+			e.For = sinceOf(&st)
 			r.Holders = append(r.Holders, e)
 			continue
 		}
-		e.For = s.Silent
+		e.For = st.Silent
 		r.Waiters = append(r.Waiters, e)
 		r.LongestWait = max(r.LongestWait, e.For)
 	}
@@ -62,4 +74,24 @@ func sinceOf(s *lockcore.Status) time.Duration {
 		return 0
 	}
 	return max(0, time.Since(s.Since))
+}
+
+// commandToEnd is a line for a shell.
+func (s *Site) commandToEnd(st *lockcore.Status) string {
+	words := []string{"lockstep", "release", st.Resource, st.LockID, "--reason", "say why"}
+	if st.LockID == Maintenance {
+		words = []string{"lockstep", "unhold", st.Resource}
+	}
+	words = append(words, s.Flags...)
+	for i, word := range words {
+		if word == "" || strings.ContainsFunc(word, needsQuotes) {
+			words[i] = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// needsQuotes is true for what a shell may take for more than itself.
+func needsQuotes(r rune) bool {
+	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("/-_.:@%+=,", r)
 }

@@ -16,7 +16,7 @@ func PrintResources(out io.Writer, resources []Resource) error {
 		holder, mode, since, ends := "-", "-", "-", "-"
 		if len(r.Holders) > 0 {
 			h := &r.Holders[0]
-			holder, mode, since, ends = h.Party.Name, h.Mode.String(), short(h.For), short(h.ExpiresIn)
+			holder, mode, since, ends = h.Party.Name, h.Mode.String(), Short(h.For), Short(h.ExpiresIn)
 			if h.State != "holding" {
 				mode += ", " + string(h.State)
 			}
@@ -26,7 +26,7 @@ func PrintResources(out io.Writer, resources []Resource) error {
 		}
 		longest := "-"
 		if len(r.Waiters) > 0 {
-			longest = short(r.LongestWait)
+			longest = Short(r.LongestWait)
 		}
 		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", r.Name, holder, mode, since, ends, len(r.Waiters), longest)
 	}
@@ -86,12 +86,12 @@ func (e *Entry) facts() (facts [][2]string) {
 		return facts
 	}
 	add("host", e.Host)
-	add("ends in", short(e.ExpiresIn)+", unless it is renewed; heard of "+short(e.Silent)+" ago")
+	add("ends in", Short(e.ExpiresIn)+", unless it is renewed; heard of "+Short(e.Silent)+" ago")
 	if e.FirstFence > 0 {
 		add("fence", fmt.Sprint(e.FirstFence))
 	}
 	add("lock ID", e.LockID)
-	add("to end it", repair(e))
+	add("to end it", e.End)
 	return facts
 }
 

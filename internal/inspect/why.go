@@ -22,16 +22,17 @@ type Why struct {
 	Roots []*Node `json:"roots,omitempty"`
 }
 
-// Temporal is whom to ask about workflows; the zero value asks nobody.
+// Temporal is whom to ask about workflows.
 type Temporal struct {
 	Service                openrun.Describer
 	Namespace, NamespaceID string
 }
 
-// WhyOf looks up why a workflow waits, or another owner. Nobody of that name gives a Why without
+// Why looks up why a workflow waits, or another owner. Nobody of that name gives a Why without
 // Waits and Holds.
-func WhyOf(ctx context.Context, l *lockcore.Locker, t Temporal, name string) (Why, error) {
-	resources, err := Resources(ctx, l, lockcore.Filter{})
+func (s *Site) Why(ctx context.Context, name string) (Why, error) {
+	t := s.Temporal
+	resources, err := s.Resources(ctx, lockcore.Filter{})
 	if err != nil {
 		return Why{}, err
 	}
@@ -96,12 +97,12 @@ func (e *Entry) String() string {
 	}
 	switch e.State {
 	case lockcore.StateWaiting:
-		return fmt.Sprintf("waits for %s (%s) for %s, place %d", e.Resource, text, short(e.For), e.Position)
+		return fmt.Sprintf("waits for %s (%s) for %s, place %d", e.Resource, text, Short(e.For), e.Position)
 	case lockcore.StateClaimed:
-		return fmt.Sprintf("was granted %s (%s) %s ago, and has not taken it up yet", e.Resource, text, short(e.For))
+		return fmt.Sprintf("was granted %s (%s) %s ago, and has not taken it up yet", e.Resource, text, Short(e.For))
 	case lockcore.StateDraining:
-		return fmt.Sprintf("leaves %s (%s), draining for %s more", e.Resource, text, short(e.ExpiresIn))
+		return fmt.Sprintf("leaves %s (%s), draining for %s more", e.Resource, text, Short(e.ExpiresIn))
 	default:
-		return fmt.Sprintf("holds %s (%s) for %s", e.Resource, text, short(e.For))
+		return fmt.Sprintf("holds %s (%s) for %s", e.Resource, text, Short(e.For))
 	}
 }

@@ -22,10 +22,12 @@ import (
 	contentionpage "github.com/temporal-lockstep/lockstep/internal/contention/page"
 )
 
-// tab is a page in a browser of its own, with no network. What it asked for and complained of is looked at when the test ends.
+// tab is a page in a browser of its own, with no network but the site that is under test, if there is one. What it asked for
+// and complained of is looked at when the test ends.
 type tab struct {
-	t   *testing.T
-	ctx context.Context
+	t    *testing.T
+	ctx  context.Context
+	site string
 
 	mu         sync.Mutex
 	requests   []string
@@ -41,13 +43,13 @@ func open(t *testing.T, r *contention.Report, o contentionpage.Options) *tab {
 	require.NoError(t, contentionpage.Write(f, r, o))
 	require.NoError(t, f.Close())
 
-	b := start(t)
+	b := start(t, "")
 	b.visit("file://" + file)
 	return b
 }
 
 // start starts a browser. chromedp gives it an empty profile, and removes that at the end.
-func start(t *testing.T) *tab {
+func start(t *testing.T, site string) *tab {
 	t.Helper()
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(chromium(t)), chromedp.DisableGPU, chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-component-update", true),
@@ -59,7 +61,7 @@ func start(t *testing.T) *tab {
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, closeTab := chromedp.NewContext(allocator)
 	ctx, giveUp := context.WithTimeout(ctx, 4*time.Minute)
-	b := &tab{t: t, ctx: ctx}
+	b := &tab{t: t, ctx: ctx, site: site}
 	t.Cleanup(func() {
 		b.mu.Lock()
 		requests, complaints := b.requests, b.complaints
@@ -73,8 +75,10 @@ func start(t *testing.T) *tab {
 	require.NoError(t, chromedp.Listen(ctx, b.listen))
 	_, err := chromedp.Call(ctx, network.Enable, network.EnableParams{})
 	require.NoError(t, err)
-	_, err = chromedp.Call(ctx, network.OverrideNetworkState, network.OverrideNetworkStateParams{Offline: true})
-	require.NoError(t, err)
+	if site == "" {
+		_, err = chromedp.Call(ctx, network.OverrideNetworkState, network.OverrideNetworkStateParams{Offline: true})
+		require.NoError(t, err)
+	}
 	_, err = chromedp.Call(ctx, log.Enable, cdp.Empty{})
 	require.NoError(t, err)
 	return b
@@ -98,7 +102,8 @@ func (b *tab) listen(event any) {
 	defer b.mu.Unlock()
 	switch e := event.(type) {
 	case *network.EventRequestWillBeSent:
-		if u := e.Request.URL; !strings.HasPrefix(u, "file:") && !strings.HasPrefix(u, "data:") && u != "about:blank" {
+		u := e.Request.URL
+		if own := b.site != "" && strings.HasPrefix(u, b.site); !own && !strings.HasPrefix(u, "file:") && !strings.HasPrefix(u, "data:") && u != "about:blank" {
 			b.requests = append(b.requests, u)
 		}
 	case *runtime.EventExceptionThrown:

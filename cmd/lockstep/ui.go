@@ -1,0 +1,112 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/temporal-lockstep/lockstep/internal/ui"
+)
+
+// uiConfig is what ui is started with.
+type uiConfig struct {
+	temporalFlags
+	databaseFlags
+	listen, temporalUI string
+	hash, alone        bool
+}
+
+func uiCommand(s streams) *cobra.Command {
+	var cfg uiConfig
+	c := &cobra.Command{
+		Use:   "ui",
+		Short: "Serve a read-only page: who holds, who waits for whom, and how to repair it",
+		Long: `Serves a page about the locks, until Ctrl-C. It changes nothing: it shows the commands that do.
+
+It listens on the loopback, for whoever can log in to this machine. At another address it asks for a token,
+which it draws and prints with the page's address; LOCKSTEP_UI_TOKEN sets one. It speaks HTTP: put a proxy
+with TLS in front of it where others may listen.
+
+` + connectionHelp + `
+
+Exit status: 0 after it was stopped, 1 if it could not start, 2 for wrong usage.`,
+		Args: noArguments,
+		RunE: func(c *cobra.Command, _ []string) error { return cfg.run(c.Context(), s) },
+	}
+	f := c.Flags()
+	f.SortFlags = false
+	cfg.temporalFlags.add(f)
+	cfg.databaseFlags.add(f)
+	f.StringVar(&cfg.listen, "listen", "127.0.0.1:8390", "where to listen; port 0 takes a free one")
+	f.StringVar(&cfg.temporalUI, "temporal-ui", "", "the address of Temporal's web UI, for links (LOCKSTEP_TEMPORAL_UI)")
+	f.BoolVar(&cfg.hash, "hash-names", false, "show names of resources as hashes")
+	f.BoolVar(&cfg.alone, "no-temporal", false, "do not ask Temporal")
+	return c
+}
+
+func (cfg *uiConfig) run(ctx context.Context, s streams) error {
+	host, _, err := net.SplitHostPort(cfg.listen)
+	if err != nil {
+		return fmt.Errorf("%w: --listen is %q: want host:port", errUsage, cfg.listen)
+	}
+	locker, end, err := cfg.lockerFor(ctx, "lockstep ui")
+	if err != nil {
+		return err
+	}
+	defer end()
+	o := ui.Options{Site: *cfg.site(locker), HashNames: cfg.hash, TemporalUI: cmp.Or(cfg.temporalUI, os.Getenv("LOCKSTEP_TEMPORAL_UI"))}
+	if !cfg.alone {
+		var hangUp func()
+		if o.Temporal, hangUp, err = cfg.ask(ctx, s); err != nil {
+			return err
+		}
+		defer hangUp()
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.listen)
+	if err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	address := "http://" + listener.Addr().String() + "/"
+	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		o.Token = cmp.Or(os.Getenv("LOCKSTEP_UI_TOKEN"), rand.Text())
+		address += "?token=" + o.Token
+		o.Hosts = ownNames(host)
+	}
+	if _, err := fmt.Fprintf(s.out, "%s\nCtrl-C stops\n", address); err != nil {
+		return err
+	}
+	return serveUntil(ctx, listener, ui.Handler(o))
+}
+
+// ownNames are by what this machine may be asked for.
+func ownNames(host string) []string {
+	names := []string{host}
+	if name, err := os.Hostname(); err == nil {
+		names = append(names, name)
+	}
+	addresses, _ := net.InterfaceAddrs() // what cannot be listed is not known
+	for _, a := range addresses {
+		if n, ok := a.(*net.IPNet); ok {
+			names = append(names, n.IP.String())
+		}
+	}
+	return names
+}
+
+func serveUntil(ctx context.Context, listener net.Listener, h http.Handler) error {
+	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}
+	stopped := context.AfterFunc(ctx, func() { _ = server.Close() }) // those who look look again
+	defer stopped()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}

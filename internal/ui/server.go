@@ -1,0 +1,254 @@
+package ui
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"html/template"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/internal/inspect"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+// Options are what the page is about.
+type Options struct {
+	inspect.Site
+	// TemporalUI is the address of Temporal's web UI, for links; empty if it is not known.
+	TemporalUI string
+	// Token is asked for before anything is shown; empty if everybody who can connect may look.
+	Token string
+	// HashNames has names of resources shown as hashes.
+	HashNames bool
+	// Hosts are the names by which the page may be asked for, besides those of the loopback: a page of
+	// another site must not read it through a name of its own.
+	Hosts []string
+}
+
+//go:embed static
+var static embed.FS
+
+//go:embed page.html
+var pageHTML string
+
+type server struct {
+	Options
+	pages *template.Template
+}
+
+// Handler serves the page.
+func Handler(o Options) http.Handler {
+	s := &server{Options: o}
+	s.pages = template.Must(template.New("page").Funcs(template.FuncMap{
+		"short": inspect.Short, "resource": s.name, "why": whyLink, "show": s.showLink, "temporal": s.temporalLink,
+	}).Parse(pageHTML))
+	mux := http.NewServeMux()
+	files, _ := fs.Sub(static, "static") // it is embedded
+	mux.Handle("GET /static/", http.StripPrefix("/static/", http.FileServerFS(files)))
+	mux.HandleFunc("GET /{$}", s.showResources)
+	mux.HandleFunc("GET /resource", s.showResource)
+	mux.HandleFunc("GET /why", s.showWhy)
+	mux.HandleFunc("GET /deadlocks", s.showDeadlocks)
+	return s.guarded(mux)
+}
+
+// cookie is where a browser keeps the token.
+const cookie = "lockstep-token"
+
+// guarded lets nobody in who has not the token, or who asks by another name.
+func (s *server) guarded(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cache-Control", "no-store")
+		if !s.isNamed(r.Host) {
+			http.Error(w, "lockstep ui is not served under this name", http.StatusMisdirectedRequest)
+			return
+		}
+		if s.Token != "" {
+			if given := r.URL.Query().Get("token"); s.isToken(given) {
+				http.SetCookie(w, &http.Cookie{Name: cookie, Value: given, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
+			} else if c, err := r.Cookie(cookie); err != nil || !s.isToken(c.Value) {
+				http.Error(w, "lockstep ui wants its token: open the address that it printed", http.StatusUnauthorized)
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (s *server) isToken(given string) bool {
+	return subtle.ConstantTimeCompare([]byte(given), []byte(s.Token)) == 1
+}
+
+func (s *server) isNamed(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.Trim(host, "[]")
+	ip := net.ParseIP(host)
+	return host == "localhost" || (ip != nil && ip.IsLoopback()) || slices.Contains(s.Hosts, host)
+}
+
+// view is what a page shows.
+type view struct {
+	Title string
+	// Query and Waiting are what the list of resources was narrowed to.
+	Query     string
+	Waiting   bool
+	All       int
+	Resources []inspect.Resource
+	Resource  *inspect.Resource
+	Why       *inspect.Why
+	Deadlocks []lockcore.Deadlock
+	// Problem is why there is nothing to see.
+	Problem string
+	At      time.Time
+}
+
+// mostResources is how many are listed: the others are found by their names.
+const mostResources = 200
+
+func (s *server) showResources(w http.ResponseWriter, r *http.Request) {
+	v := view{Title: "Resources", Query: strings.TrimSpace(r.URL.Query().Get("q")), Waiting: r.URL.Query().Get("waiting") != ""}
+	all, err := s.Resources(r.Context(), lockcore.Filter{Contended: v.Waiting})
+	if err != nil {
+		s.fail(w, v, err)
+		return
+	}
+	if v.Query != "" {
+		all = slices.DeleteFunc(all, func(r inspect.Resource) bool { return !s.found(&r, v.Query) })
+	}
+	v.All, v.Resources = len(all), all[:min(len(all), mostResources)]
+	s.write(w, http.StatusOK, v)
+}
+
+// found reports whether a resource, or a party on it, has a name with the text.
+func (s *server) found(r *inspect.Resource, text string) bool {
+	if strings.Contains(s.name(r.Name), text) {
+		return true
+	}
+	return slices.ContainsFunc(slices.Concat(r.Holders, r.Waiters), func(e inspect.Entry) bool { return strings.Contains(e.Party.Name, text) })
+}
+
+func (s *server) showResource(w http.ResponseWriter, r *http.Request) {
+	name := r.URL.Query().Get("name")
+	v := view{Title: name}
+	found, err := s.named(r.Context(), name)
+	switch {
+	case err != nil:
+		s.fail(w, v, err)
+		return
+	case found == nil:
+		v.Problem = "Nobody holds this resource, and nobody waits for it."
+	}
+	v.Resource = found
+	s.write(w, http.StatusOK, v)
+}
+
+// named finds a resource by the name that is shown.
+func (s *server) named(ctx context.Context, name string) (*inspect.Resource, error) {
+	filter := lockcore.Filter{Resource: name}
+	if s.HashNames {
+		filter = lockcore.Filter{}
+	}
+	all, err := s.Resources(ctx, filter)
+	if i := slices.IndexFunc(all, func(r inspect.Resource) bool { return s.name(r.Name) == name }); i >= 0 {
+		return &all[i], nil
+	}
+	return nil, err
+}
+
+func (s *server) showWhy(w http.ResponseWriter, r *http.Request) {
+	name := strings.TrimSpace(r.URL.Query().Get("workflow"))
+	v := view{Title: "Why does " + name + " wait?"}
+	if name == "" {
+		v.Title, v.Problem = "Why does it wait?", "Name a workflow: by its ID."
+		s.write(w, http.StatusBadRequest, v)
+		return
+	}
+	why, err := s.Why(r.Context(), name)
+	switch {
+	case err != nil:
+		s.fail(w, v, err)
+		return
+	case !why.Known():
+		v.Problem = "Nobody of this name holds a lock or waits for one, and Temporal knows no such workflow."
+		s.write(w, http.StatusNotFound, v)
+		return
+	}
+	v.Why = &why
+	s.write(w, http.StatusOK, v)
+}
+
+func (s *server) showDeadlocks(w http.ResponseWriter, r *http.Request) {
+	v := view{Title: "Deadlocks"}
+	found, err := s.Locker.Deadlocks(r.Context())
+	if err != nil {
+		s.fail(w, v, err)
+		return
+	}
+	if v.Deadlocks = found; len(found) == 0 {
+		v.Problem = "Nobody waits in a circle."
+	}
+	s.write(w, http.StatusOK, v)
+}
+
+func (s *server) fail(w http.ResponseWriter, v view, err error) {
+	if errors.Is(err, context.Canceled) {
+		return // nobody reads it
+	}
+	v.Problem = err.Error()
+	s.write(w, http.StatusBadGateway, v)
+}
+
+func (s *server) write(w http.ResponseWriter, status int, v view) {
+	v.At = time.Now()
+	var page bytes.Buffer
+	if err := s.pages.Execute(&page, v); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write(page.Bytes()) // who asked may have gone
+}
+
+// name is a resource's as it is shown.
+func (s *server) name(resource string) string {
+	if !s.HashNames {
+		return resource
+	}
+	sum := sha256.Sum256([]byte(resource))
+	return hex.EncodeToString(sum[:6])
+}
+
+func (s *server) showLink(resource string) string {
+	return "/resource?name=" + url.QueryEscape(s.name(resource))
+}
+
+func whyLink(p inspect.Party) string { return "/why?workflow=" + url.QueryEscape(p.Name) }
+
+// temporalLink is that of a workflow in Temporal's UI; empty if there is none.
+func (s *server) temporalLink(p inspect.Party, run string) string {
+	if s.TemporalUI == "" || p.Workflow == "" || p.Namespace != s.Temporal.NamespaceID {
+		return ""
+	}
+	link := strings.TrimSuffix(s.TemporalUI, "/") + "/namespaces/" + url.PathEscape(s.Temporal.Namespace) + "/workflows/" + url.PathEscape(p.Workflow)
+	if run != "" {
+		link += "/" + url.PathEscape(run)
+	}
+	return link
+}

@@ -1,0 +1,36 @@
+// Asks for this page again every two seconds, and puts the new content in place, unless somebody is
+// in the middle of something there.
+"use strict";
+const live = document.getElementById("live");
+const main = document.getElementById("main");
+document.documentElement.dataset.ready = "";
+
+// The old way of copying needs no permission, and works where the page is served without TLS.
+document.addEventListener("click", (e) => {
+  if (!e.target.matches("button.copy")) return;
+  getSelection().selectAllChildren(e.target.previousElementSibling);
+  const done = document.execCommand("copy");
+  e.target.textContent = done ? "copied" : "selected";
+  if (done) getSelection().removeAllRanges();
+});
+
+const busy = () => document.hidden || !live.checked || !getSelection().isCollapsed || (main.contains(document.activeElement) && document.activeElement.matches("input"));
+
+async function refresh() {
+  if (busy()) return;
+  const at = [...main.querySelectorAll("a, button")].indexOf(document.activeElement);
+  const address = at < 0 ? "" : document.activeElement.getAttribute("href");
+  const answer = await fetch(location.href, { credentials: "same-origin" });
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const fresh = page.getElementById("main");
+  if (!fresh || busy()) return;
+  main.replaceChildren(...fresh.childNodes);
+  document.title = page.title;
+  const same = address ? main.querySelector(`a[href="${CSS.escape(address)}"]`) : null;
+  if (same) same.focus({ preventScroll: true });
+}
+
+setInterval(() => refresh().catch(() => {
+  const at = main.querySelector(".at");
+  if (at && !at.dataset.old) { at.dataset.old = "1"; at.append(" — no answer since"); }
+}), 2000);
