@@ -255,11 +255,13 @@ Exit status: 0, 1 if the database or Temporal did not answer, 2 for wrong usage.
 				return err
 			}
 			defer end()
-			site, hangUp := cfg.site(locker), func() {}
-			if site.Temporal, hangUp, err = cfg.ask(c.Context(), s); err != nil {
+			site := cfg.site(locker)
+			t, hangUp, err := cfg.ask(c.Context(), s)
+			if err != nil {
 				return err
 			}
 			defer hangUp()
+			site.Temporal = t
 			found, err := site.Orphans(c.Context(), logger(s))
 			if err != nil {
 				return err

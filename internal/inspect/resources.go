@@ -17,6 +17,8 @@ type Site struct {
 	Temporal Temporal
 	// Flags are those by which lockstep finds the locks, for commands to copy.
 	Flags []string
+	// Discreet leaves names of resources out of commands.
+	Discreet bool
 }
 
 // Resource is what stands on one resource.
@@ -81,6 +83,9 @@ func (s *Site) commandToEnd(st *lockcore.Status) string {
 	words := []string{"lockstep", "release", st.Resource, st.LockID, "--reason", "say why"}
 	if st.LockID == Maintenance {
 		words = []string{"lockstep", "unhold", st.Resource}
+	}
+	if s.Discreet {
+		return words[0] + " " + words[1] + ", with the names that are hidden here"
 	}
 	words = append(words, s.Flags...)
 	for i, word := range words {

@@ -48,6 +48,7 @@ type server struct {
 
 // Handler serves the page.
 func Handler(o Options) http.Handler {
+	o.Discreet = o.HashNames
 	s := &server{Options: o}
 	s.pages = template.Must(template.New("page").Funcs(template.FuncMap{
 		"short": inspect.Short, "resource": s.name, "why": whyLink, "show": s.showLink, "temporal": s.temporalLink,
@@ -79,7 +80,7 @@ func (s *server) guarded(next http.Handler) http.Handler {
 		}
 		if s.Token != "" {
 			if given := r.URL.Query().Get("token"); s.isToken(given) {
-				http.SetCookie(w, &http.Cookie{Name: cookie, Value: given, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
+				http.SetCookie(w, &http.Cookie{Name: cookie, Value: given, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode}) //nolint:gosec // it is served without TLS
 			} else if c, err := r.Cookie(cookie); err != nil || !s.isToken(c.Value) {
 				http.Error(w, "lockstep ui wants its token: open the address that it printed", http.StatusUnauthorized)
 				return

@@ -119,7 +119,7 @@ func TestAnOperatorFollowsTheBlockingTreeAndCopiesTheRepair(t *testing.T) {
 	}, time.Minute, 50*time.Millisecond)
 	evaluate[bool](s.tab, "getSelection().removeAllRanges() || true")
 	s.end("root", "1")
-	require.Eventually(t, func() bool { return !strings.Contains(s.text(), "root") }, time.Minute, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return !strings.Contains(s.text(), "root holds 1") }, time.Minute, 50*time.Millisecond)
 	s.click(`.tree > li > a[href="/why?workflow=middle"]`)
 	s.shows("Why does middle wait?")
 }
@@ -189,4 +189,3 @@ func TestThePageIsReadByKeyboard(t *testing.T) {
 	require.Equal(t, "r", evaluate[string](s.tab, `document.activeElement.textContent`))
 	require.Empty(t, evaluate[[]string](s.tab, `[...document.querySelectorAll("input")].filter((i) => !i.closest("label")).map((i) => i.outerHTML)`), "inputs have labels")
 }
-

@@ -1,0 +1,105 @@
+package ui_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/temporal-lockstep/lockstep/internal/inspect"
+	"github.com/temporal-lockstep/lockstep/internal/ui"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// page serves what one holder stands on.
+func page(t *testing.T, o ui.Options) http.Handler {
+	t.Helper()
+	l, err := lockcore.NewOn(lockcoretest.NewEngine(time.Now), lockcore.Config{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, l.Close(t.Context())) })
+	for _, resource := range []string{"salary/of/the/boss", "free"} {
+		req := lockcore.Request{LockID: "payroll", TTL: time.Hour, Resources: []lockcore.Resource{lockcore.Exclusive(resource)}}
+		_, err = l.Enter(t.Context(), req, false)
+		require.NoError(t, err)
+	}
+	o.Site = inspect.Site{Locker: l}
+	return ui.Handler(o)
+}
+
+func get(t *testing.T, h http.Handler, address string, change func(*http.Request)) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, address, http.NoBody)
+	r.Host = "127.0.0.1:8390"
+	if change != nil {
+		change(r)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func TestThePageAnswersOnlyToItsOwnNames(t *testing.T) {
+	t.Parallel()
+	h := page(t, ui.Options{Hosts: []string{"locks.example"}})
+	for host, want := range map[string]int{
+		"localhost": http.StatusOK, "127.0.0.1:8390": http.StatusOK, "[::1]:8390": http.StatusOK, "locks.example:80": http.StatusOK,
+		"rebound.example": http.StatusMisdirectedRequest, "": http.StatusMisdirectedRequest,
+	} {
+		require.Equal(t, want, get(t, h, "/", func(r *http.Request) { r.Host = host }).Code, host)
+	}
+	require.Equal(t, http.StatusMethodNotAllowed, get(t, h, "/", func(r *http.Request) { r.Method = http.MethodPost }).Code, "it is read-only")
+}
+
+func TestThePageAsksForItsToken(t *testing.T) {
+	t.Parallel()
+	h := page(t, ui.Options{Token: "secret"})
+	for _, address := range []string{"/", "/static/page.js", "/resource?name=free", "/?token=wrong"} {
+		w := get(t, h, address, nil)
+		require.Equal(t, http.StatusUnauthorized, w.Code, address)
+		require.NotContains(t, w.Body.String(), "payroll")
+	}
+	w := get(t, h, "/?token=secret", nil)
+	require.Equal(t, http.StatusOK, w.Code)
+	cookies := w.Result().Cookies()
+	require.Len(t, cookies, 1)
+	require.True(t, cookies[0].HttpOnly)
+	require.Equal(t, http.StatusOK, get(t, h, "/", func(r *http.Request) { r.AddCookie(cookies[0]) }).Code)
+}
+
+func TestNamesOfResourcesCanBeHidden(t *testing.T) {
+	t.Parallel()
+	h := page(t, ui.Options{HashNames: true})
+	list := get(t, h, "/", nil).Body.String()
+	require.Contains(t, list, "payroll")
+	for _, address := range []string{"/", "/resource?name=" + hashed(list), "/why?workflow=payroll", "/deadlocks"} {
+		text := get(t, h, address, nil).Body.String()
+		require.NotContains(t, text, "boss", address)
+	}
+	require.Contains(t, get(t, h, "/resource?name="+hashed(list), nil).Body.String(), "payroll")
+}
+
+// hashed is the first name that a list shows.
+func hashed(list string) string {
+	const before = `href="/resource?name=`
+	_, rest, _ := strings.Cut(list, before)
+	name, _, _ := strings.Cut(rest, `"`)
+	return name
+}
+
+func TestWhatIsNotThereIsSaidSo(t *testing.T) {
+	t.Parallel()
+	h := page(t, ui.Options{})
+	require.Contains(t, get(t, h, "/resource?name=nothing", nil).Body.String(), "Nobody holds this resource")
+	require.Equal(t, http.StatusNotFound, get(t, h, "/why?workflow=nobody", nil).Code)
+	require.Equal(t, http.StatusBadRequest, get(t, h, "/why", nil).Code)
+	require.Equal(t, http.StatusNotFound, get(t, h, "/nothing", nil).Code)
+	require.Contains(t, get(t, h, "/?q=nothing", nil).Body.String(), "of that name")
+	require.Contains(t, get(t, h, "/deadlocks", nil).Body.String(), "Nobody waits in a circle.")
+}
