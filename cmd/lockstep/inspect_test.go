@@ -1,10 +1,13 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"strings"
@@ -256,6 +259,39 @@ func TestAHolderWhoseActivityIsPausedIsFound(t *testing.T) {
 	d.said(t, "janitor", "--once")
 	close(d.work)
 	require.NoError(t, waits.Get(t.Context(), nil))
+}
+
+func TestThePageIsServedUntilItIsStopped(t *testing.T) {
+	t.Parallel()
+	d := openDoor(t)
+	c := exec.CommandContext(t.Context(), binary, append([]string{"ui", "--listen", "127.0.0.1:0"}, d.args...)...)
+	c.Env = append(c.Environ(), servers(t)...)
+	stdout, err := c.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, c.Start())
+	address, err := bufio.NewReader(stdout).ReadString('\n')
+	require.NoError(t, err)
+	first := d.come(t, "Enter", lockcore.StateHolding)
+	second := d.come(t, "Enter", lockcore.StateWaiting)
+	page := func(path string) string {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, strings.TrimSpace(address)+path, http.NoBody)
+		require.NoError(t, err)
+		answer, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		defer answer.Body.Close()
+		body, err := io.ReadAll(answer.Body)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, answer.StatusCode, string(body))
+		return string(body)
+	}
+	require.Contains(t, page(""), first.GetID())
+	why := page("why?workflow=" + second.GetID())
+	require.Contains(t, why, "it is at work: Work has been running for")
+	require.Contains(t, why, "lockstep release door ")
+	close(d.work)
+	require.NoError(t, second.Get(t.Context(), nil))
+	require.NoError(t, c.Process.Signal(os.Interrupt))
+	require.NoError(t, c.Wait())
 }
 
 func TestInitMakesIndexesAndSaysTheID(t *testing.T) {
