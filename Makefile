@@ -39,6 +39,13 @@ stack-env: ## print the addresses: eval "$(make -s stack-env)"
 demo: stack-up ## see sagas wait, commit, compensate and crash (DEMO_FLAGS="...")
 	@$(WITH_STACK) && exec go run ./cmd/lockstep demo $(DEMO_FLAGS)
 
+.PHONY: image
+image: ## build a container image of the command (IMAGE=lockstep:dev)
+	@mkdir -p bin/image/etc/ssl/certs
+	@CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o bin/image/lockstep ./cmd/lockstep
+	@cp /etc/ssl/certs/ca-certificates.crt bin/image/etc/ssl/certs/
+	@docker build --quiet --tag $(or $(IMAGE),lockstep:dev) .
+
 .PHONY: test
 test: stack-up ## run all tests against real servers, with the race detector (TEST_FLAGS="./lockcore/...")
 	@$(WITH_STACK) && exec go test -race -timeout 30m $(TEST_FLAGS)
