@@ -208,3 +208,41 @@ func (b *bundle) requireUndoneIfDone(t *testing.T) {
 		require.Equal(t, 1, n, "%s: %v", of, lines)
 	}
 }
+
+// A saga waits for its second account, is restarted under its workflow ID, and waits again; then it gives way in a deadlock. That
+// another run of it stood in the queue does not say that its step may have run.
+func TestARestartedSagaDoesNotUndoAStepThatNeverRan(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("both", func(ctx workflow.Context) error {
+		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+			return undoable(workflows.Guard(ctx, account, account2), s, "Debit", fmt.Sprintf("both/%d", s.Attempt()))
+		})
+	})
+	b.workflow("back", transfer(undoable, account2, account))
+	b.workOnTransfers(t)
+	other := b.taken(t, account2)
+	first := b.start(t, "both")
+	b.untilParked(t, first)
+	back := b.start(t, "back")
+	b.untilQueued(t, account2.Name, 2)
+	second, err := b.client.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{
+		ID: first.GetID(), TaskQueue: b.queue, WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_TERMINATE_EXISTING,
+	}, "both")
+	require.NoError(t, err)
+	b.untilParked(t, second)
+	require.NoError(t, other.Leave(t.Context()))
+	b.untilEvent(t, back, enumspb.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
+	b.signal(t, back, "credit")
+	require.Eventually(t, func() bool {
+		_, err := b.locker.BreakDeadlocks(t.Context())
+		return err == nil && b.hasEnded(t, second) && b.hasEnded(t, back)
+	}, 2*within, 10*lookEvery, "the sagas do not end")
+	for _, run := range []client.WorkflowRun{second, back} {
+		_, err := b.end(t, run)
+		require.NoError(t, err)
+	}
+	lines := b.read()
+	require.NotContains(t, lines, "UndoDebit both/1", "it never ran: %v", lines)
+	require.Contains(t, lines, "Debit both/2", "it gave way, and began again: %v", lines)
+}
