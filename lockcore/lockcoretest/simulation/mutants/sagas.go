@@ -33,7 +33,7 @@ var sagaMutants = []mutant{
 		{"interceptors/activity_inbound.go", "} else if hasCanceled(ctx) ||", "} else if hasCanceled(ctx) || parked && guard.Scope == protocol.ScopeStep ||"},
 	}},
 	{defect: "3", what: "a compensation does not wait for its step", check: "undo", edits: []edit{
-		{"internal/sagalocks/step.go", "		step.Guard.Undoes, step.Guard.Before = a.undoing.part, s.before(ctx)\n", ""},
+		{"internal/sagalocks/step.go", "		step.Guard.Undoes = a.undoing.part\n", ""},
 	}},
 	{defect: "8", what: "a step that is cancelled while it waits leaves its place, which is granted", check: "places", edits: []edit{
 		{"internal/sagalocks/wait.go", "		err = protocol.NewWaitCanceled(!t.ran)\n", "		return protocol.NewWaitCanceled(!t.ran)\n"},
