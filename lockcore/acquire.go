@@ -262,7 +262,7 @@ func (l *Locker) ask(outer context.Context, req *Request, op engine.Acquire, beh
 	answerLost := false
 	send := func(ctx context.Context) (d engine.Document, err error) {
 		if known := req.together.open[op.Resource]; known != nil {
-			sent = known.sent
+			sent, span.began = known.sent, known.sent
 			return known.document, nil
 		}
 		sent = time.Now()
