@@ -105,7 +105,7 @@ func (r HotReport) chart() []byte {
 			most = max(most, c.Most)
 		}
 	}
-	colors := []string{"#9aa0a6", "#c5221f", "#f29900", "#1a73e8", "#188038"}
+	colors := []string{"#9aa0a6", "#5f6368", "#c5221f", "#f29900", "#1a73e8", "#188038"}
 	height := gap
 	var bars bytes.Buffer
 	label := func(x, y int, anchor, text string) {

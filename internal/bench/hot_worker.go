@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -11,8 +12,10 @@ import (
 	"os/exec"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
@@ -86,7 +89,8 @@ func runHotWorker(ctx context.Context, text string, out io.Writer) error {
 		return err
 	}
 	defer func() { _ = mc.Disconnect(context.WithoutCancel(ctx)) }()
-	locker, err := lockcore.New(mc.Database(cfg.Database).Collection("locks"), lockcore.Config{})
+	db := mc.Database(cfg.Database)
+	locker, err := lockcore.New(db.Collection("locks"), lockcore.Config{})
 	if err != nil {
 		return err
 	}
@@ -106,6 +110,16 @@ func runHotWorker(ctx context.Context, text string, out io.Writer) error {
 	})
 	w.RegisterWorkflowWithOptions(hotOne, workflow.RegisterOptions{Name: hotWorkflow})
 	w.RegisterActivityWithOptions(func(context.Context) error { return nil }, activity.RegisterOptions{Name: "Nothing"})
+	raw := db.Collection("raw", options.Collection().SetWriteConcern(writeconcern.Majority()))
+	w.RegisterActivityWithOptions(func(ctx context.Context, name string) error {
+		for range 2 {
+			one := bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: 1}}}}
+			if err := raw.FindOneAndUpdate(ctx, bson.D{{Key: "_id", Value: name}}, one, options.FindOneAndUpdate().SetUpsert(true)).Err(); err != nil && !errors.Is(err, mongo.ErrNoDocuments) {
+				return err
+			}
+		}
+		return nil
+	}, activity.RegisterOptions{Name: "Write"})
 	m := &mutex{client: c, queue: cfg.Queue}
 	w.RegisterWorkflowWithOptions(m.workflow, workflow.RegisterOptions{Name: mutexWorkflow})
 	w.RegisterActivityWithOptions(m.request, activity.RegisterOptions{Name: requestMutex})
@@ -130,6 +144,8 @@ func hotOne(ctx workflow.Context, s hotStep) error {
 	step := func(ctx workflow.Context) error { return workflow.ExecuteActivity(ctx, "Nothing").Get(ctx, nil) }
 	resource := lockcore.Exclusive(s.Resource)
 	switch s.Kind {
+	case kindWrites:
+		return workflow.ExecuteActivity(ctx, "Write", s.Resource).Get(ctx, nil)
 	case kindMutex:
 		return withMutex(ctx, s.Resource, step)
 	case kindLock:

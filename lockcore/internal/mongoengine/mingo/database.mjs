@@ -73,8 +73,17 @@ const handlers = {
     return { value: changed.map((one) => projected(one.after, c.fields ?? {}))[0] ?? null };
   },
   update: (c) => {
-    const updated = c.updates.flatMap((one) => update(collection(c, c.update), one));
-    return { n: updated.length, nModified: updated.filter((one) => one.changed).length };
+    const updated = [], writeErrors = [];
+    for (const [index, one] of c.updates.entries()) {
+      try {
+        updated.push(...update(collection(c, c.update), one));
+      } catch ({ code, message }) {
+        writeErrors.push({ index, code, errmsg: message });
+        if (c.ordered !== false) break;
+      }
+    }
+    const answer = { n: updated.length, nModified: updated.filter((one) => one.changed).length };
+    return writeErrors.length > 0 ? { ...answer, writeErrors } : answer;
   },
   insert: (c) => insert(collection(c, c.insert), c.documents),
   dropDatabase: (c) => {
