@@ -307,3 +307,30 @@ func TestARequestBehindAnotherOfItsLockIDWaitsForThatAlone(t *testing.T) {
 		require.NoError(t, err)
 	}
 }
+
+// K2 and K3 ask for a resource in the name of one lock ID, one behind the other. Who holds it waits for what K3 holds. K2 is in nobody's
+// way: if it gave up, the deadlock would stand.
+func TestWhoWaitsInFrontOfItsOwnLockIDIsNoVictim(t *testing.T) {
+	t.Parallel()
+	l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})
+	orders := uint32(0)
+	enter := func(lockID, owner, resource string) error {
+		orders++
+		req := one(lockID, lockcore.Exclusive(resource))
+		req.Owner, req.Part, req.Order, req.TTL = owner, owner, lockcore.Order{Schedule: orders, Attempt: 1}, time.Hour
+		_, err := l.Enter(t.Context(), req, true)
+		return err
+	}
+	require.NoError(t, enter("L", "K3", "1"))
+	require.NoError(t, enter("f", "F", "2"))
+	require.ErrorIs(t, enter("L", "K2", "2"), lockcore.ErrBusy)
+	require.ErrorIs(t, enter("L", "K3", "2"), lockcore.ErrBusy)
+	require.ErrorIs(t, enter("f", "F", "1"), lockcore.ErrBusy)
+	found, err := l.Deadlocks(t.Context())
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	require.Len(t, found[0].Waits, 2)
+	for _, w := range found[0].Waits {
+		require.NotEqual(t, "K2", w.Owner)
+	}
+}

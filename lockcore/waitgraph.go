@@ -176,14 +176,14 @@ func (g *waitGraph) path(came map[place]place, start, last place) []Wait {
 
 // waitedFor lists the waits that must end before a place's does, but for those ahead of it that
 // were listed before. A party that may join its own hold waits only for running parts in its way. A
-// place behind another of its lock ID that it will join waits for that one alone. Room under a
-// limit makes no edge, unless the limit is 1.
+// place behind another of its lock ID that it will join waits for what that one waits for: that it
+// gives up would end no wait. Room under a limit makes no edge, unless the limit is 1.
 func (g *waitGraph) waitedFor(p place, seen []int) []place {
 	d, w, self := &g.docs[p.doc], g.waiter(p), g.owner(p)
 	party := w.Party()
 	joins := d.Covered(party)
 	if lead := g.leads[p.doc][p.waiter]; lead >= 0 && !joins {
-		return []place{{p.doc, lead}}
+		return g.waitedFor(place{p.doc, lead}, seen)
 	}
 	if party.Limit == 1 && !joins { // a limit is for new holds
 		party.Mode = engine.Exclusive
