@@ -66,8 +66,12 @@ func (e *Engine) updatesOf(ops []engine.Acquire) ([]update, error) {
 	return updates, nil
 }
 
-// granted reads the documents of what was just granted, as far as it stands. Others may have written
-// them since.
+// errEnded says that of several parts that were granted one is not there any more, and one after it
+// is. It leaves open what the others are, so that each is asked for alone.
+var errEnded = errors.New("lockstep: of several resources that were granted, one was released by force meanwhile")
+
+// granted reads the documents of what was just granted. Others may have written them since, and the
+// last may have been reached too late.
 func (e *Engine) granted(ctx context.Context, ops []engine.Acquire) ([]engine.Document, error) {
 	at, names := map[string]int{}, make([]string, len(ops))
 	for i := range ops {
@@ -75,24 +79,29 @@ func (e *Engine) granted(ctx context.Context, ops []engine.Acquire) ([]engine.Do
 		at[ops[i].Resource] = i
 	}
 	found, err := e.Read(ctx, names...)
+	if err != nil {
+		return nil, err
+	}
 	docs := make([]engine.Document, len(ops))
 	for _, d := range found {
 		op := &ops[at[d.ID]]
-		if d.Part(op.LockID, op.Part, op.Order) == nil {
-			continue // it was ended by force
-		}
 		began := slices.IndexFunc(d.Entries, func(e engine.Entry) bool { return e.LockID == op.LockID && e.CreatedAt != nil })
-		if began >= 0 {
-			d.At, d.Last = *d.Entries[began].CreatedAt, engine.Last{Outcome: engine.Granted}
-			docs[at[d.ID]] = d
-			e.known.of(d.ID).Store(true)
-			e.taken.of(d.ID).Store(true)
+		if began < 0 || d.Part(op.LockID, op.Part, op.Order) == nil {
+			continue
 		}
+		d.At, d.Last = *d.Entries[began].CreatedAt, engine.Last{Outcome: engine.Granted}
+		docs[at[d.ID]] = d
+		e.known.of(d.ID).Store(true)
+		e.taken.of(d.ID).Store(true)
 	}
-	for i := range docs {
-		if docs[i].ID == "" {
-			return docs[:i], err
+	gone := func(d engine.Document) bool { return d.ID == "" }
+	if i := slices.IndexFunc(docs, gone); i >= 0 {
+		for _, d := range docs[i:] {
+			if !gone(d) {
+				return nil, errEnded
+			}
 		}
+		docs = docs[:i]
 	}
-	return docs, err
+	return docs, nil
 }
