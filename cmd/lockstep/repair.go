@@ -190,15 +190,20 @@ func (cfg *holdConfig) queue(ctx context.Context, locker *lockcore.Locker, req l
 	}
 	for ; ; req.Order.Attempt++ {
 		_, err := locker.Enter(ctx, req, true)
-		if err == nil || !errors.Is(err, lockcore.ErrBusy) {
-			return err
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, lockcore.ErrBusy):
+			select {
+			case <-time.After(time.Second):
+				continue
+			case <-ctx.Done():
+				err = context.Cause(ctx)
+			}
 		}
-		select {
-		case <-time.After(time.Second):
-		case <-ctx.Done():
-			place := lockcore.Lease{Resource: req.Resources[0].Name, LockID: req.LockID, Part: req.Part, Order: req.Order}
-			return errors.Join(context.Cause(ctx), locker.Leave(context.WithoutCancel(ctx), place))
-		}
+		// Its place must not stay, nor what a command got whose answer was lost: that has no end.
+		place := lockcore.Lease{Resource: req.Resources[0].Name, LockID: req.LockID, Part: req.Part, Order: req.Order}
+		return errors.Join(err, locker.Leave(context.WithoutCancel(ctx), place))
 	}
 }
 
