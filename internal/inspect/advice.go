@@ -37,7 +37,7 @@ func (d *Doing) advice(n *Node) string {
 	case !d.open:
 		return fmt.Sprintf("its run is over (%s): a janitor releases its locks within a minute; lockstep janitor --once does now", d.Status)
 	case d.Status == "Paused":
-		return "its workflow is paused: temporal workflow unpause --workflow-id " + name
+		return "its workflow is paused: " + shellLine("temporal", "workflow", "unpause", "--workflow-id", name)
 	case d.TaskFailures > 0:
 		return fmt.Sprintf("its workflow task has failed %d times: its workers' logs say why", d.TaskFailures)
 	}
@@ -45,7 +45,7 @@ func (d *Doing) advice(n *Node) string {
 		switch {
 		case a.Waits:
 		case a.State == "paused":
-			return fmt.Sprintf("its activity %s is paused: temporal activity unpause --workflow-id %s --activity-id %s", a.Type, name, a.ID)
+			return fmt.Sprintf("its activity %s is paused: %s", a.Type, shellLine("temporal", "activity", "unpause", "--workflow-id", name, "--activity-id", a.ID))
 		case a.State == "in back-off":
 			return fmt.Sprintf("its activity %s has failed (%s), attempt %d comes in %s", a.Type, a.Failure, a.Attempt, Short(time.Until(a.Next)))
 		case a.State == "running" && h.Silent > silentFor(h):

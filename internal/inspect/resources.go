@@ -87,7 +87,11 @@ func (s *Site) commandToEnd(st *lockcore.Status) string {
 	if s.Discreet {
 		return words[0] + " " + words[1] + ", with the names that are hidden here"
 	}
-	words = append(words, s.Flags...)
+	return shellLine(append(words, s.Flags...)...)
+}
+
+// shellLine has words as a shell reads them.
+func shellLine(words ...string) string {
 	for i, word := range words {
 		if word == "" || strings.ContainsFunc(word, needsQuotes) {
 			words[i] = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
