@@ -323,9 +323,9 @@ func grantedSince(d *engine.Document, op *engine.Acquire, at time.Time) bool {
 	return p.RenewedAt == nil && p.TTL > 0 && !p.ExpiresAt.Before(at.Add(ttlOf(p)))
 }
 
-// giveBack ends what a request has, and what it may have got at the resource at and beyond. One that queued
-// leaves its place, unless that stays: then it keeps also what it keeps, and after an unknown
-// outcome everything. The victim of a deadlock has read the verdict, and leaves its tombstone.
+// giveBack ends what a request has, and what it may have got at the resource at and beyond. A request
+// that queued leaves its place, unless stays. If stays, its kept holds stand too, and after an
+// unknown outcome everything does. The victim of a deadlock leaves its tombstone, having read it.
 func (l *Locker) giveBack(ctx context.Context, req *Request, at Resource, leases []Lease, cause error, queued, stays bool) {
 	unknown := errors.Is(cause, ErrUnknownOutcome)
 	if stays && unknown {

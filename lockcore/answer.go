@@ -44,9 +44,10 @@ func deadlockError(op *engine.Acquire, d *engine.Document, verdict string) *Dead
 	}
 }
 
-// notHeldSince is from when on a lock ID, or with a label its run, is known not to have held so that
-// the request would have been covered; zero if it holds so, or evidence says that it held. What was
-// released by its own holder leaves none. A hold that is shared was never exclusive, unless its Session made it weaker.
+// notHeldSince is from when on a lock ID, or with a label its run, is known not to have held in a mode
+// that covers the request. It is zero if it holds in such a mode, or if evidence says that it held. A
+// release by the holder itself leaves no evidence. A shared hold was never exclusive, unless its
+// Session made it weaker.
 func notHeldSince(d *engine.Document, op *engine.Acquire) time.Time {
 	held := func(e engine.Entry) bool {
 		own := e.LockID == op.LockID && e.State != engine.StateClaimed

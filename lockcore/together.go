@@ -2,15 +2,13 @@ package lockcore
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
-// together is what one command has asked for of a request's resources. docs/adr/0012-several-resources.md
-// says why it can do no harm.
+// together is what one command has asked for of a request's resources. Why it can do no harm is said
+// in docs/adr/0012-several-resources.md.
 type together struct {
 	// rest are to be asked for with the first.
 	rest []engine.Acquire
@@ -64,6 +62,3 @@ func (t *together) asked(resource string) time.Time {
 	}
 	return time.Time{}
 }
-
-// stillOpen names what the request holds, or may hold, beside what it was told.
-func (t *together) stillOpen() []string { return slices.Sorted(maps.Keys(t.open)) }

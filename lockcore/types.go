@@ -2,7 +2,9 @@ package lockcore
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -169,7 +171,7 @@ func (r *Request) leaseOn(resource string) Lease {
 // stillOpen is what the request got, or may have got, on resources that it has not come to.
 func (r *Request) stillOpen() []Lease {
 	var leases []Lease
-	for _, resource := range r.together.stillOpen() {
+	for _, resource := range slices.Sorted(maps.Keys(r.together.open)) {
 		leases = append(leases, r.leaseOn(resource))
 	}
 	return leases

@@ -20,8 +20,8 @@ const (
 	Settle = time.Second
 	// Look is the longest pause. Nothing should depend on it: it is for wake-ups that were lost.
 	Look = 20 * time.Second
-	// Each is how much longer the pauses between searches, and between looks that nothing should depend
-	// on, are at least for each resource that is waited for.
+	// Each, times the resources that local requests wait for, is the least pause between two searches
+	// for deadlocks, and between two looks of Look at one resource.
 	Each = 40 * time.Millisecond
 	// CallUp is about how long it takes a workflow that is told to ask again until it does: parked
 	// requests are told when their turn is that near.
