@@ -36,6 +36,7 @@ func rootCommand(s streams) *cobra.Command {
 	root.AddGroup(&cobra.Group{ID: look, Title: "See and repair:"}, &cobra.Group{ID: work, Title: "Work:"})
 	grouped(root, look, psCommand(s), showCommand(s), whyCommand(s), uiCommand(s), deadlocksCommand(s), orphansCommand(s), doctorCommand(s), contentionCommand(s), releaseCommand(s), holdCommand(s), unholdCommand(s))
 	grouped(root, work, workerCommand(s), janitorCommand(s), initCommand(s), demoCommand(s))
+	root.SetVersionTemplate("lockstep {{.Version}}\n") // as the command version prints it
 	root.AddCommand(demoWorkerCommand(s), versionCommand())
 	return root
 }
