@@ -58,6 +58,11 @@ func (s *scene) why(name string) string {
 	why, err := s.site().Why(s.Context(), name)
 	require.NoError(s, err)
 	require.True(s, why.Known())
+	return outline(why.Roots)
+}
+
+// outline is a line for each party of trees, indented.
+func outline(roots []*inspect.Node) string {
 	var b strings.Builder
 	var walk func(nodes []*inspect.Node, indent string)
 	walk = func(nodes []*inspect.Node, indent string) {
@@ -73,7 +78,7 @@ func (s *scene) why(name string) string {
 			walk(n.Waiting, indent+" ")
 		}
 	}
-	walk(why.Roots, "")
+	walk(roots, "")
 	return b.String()
 }
 

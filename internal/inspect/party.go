@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"cmp"
+	"strings"
 
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -34,4 +35,15 @@ func PartyOf(s *lockcore.Status) Party {
 		p.Name, p.Workflow, p.Namespace, p.Step = of.WorkflowID, of.WorkflowID, of.Namespace, step
 	}
 	return p
+}
+
+// OwnerName is an owner's name for people: the workflow ID if it is a workflow of the site's
+// namespace, and else the owner.
+func (s *Site) OwnerName(owner string) string {
+	if id := s.Temporal.NamespaceID; id != "" && strings.HasPrefix(owner, protocol.NamespacePrefix(id)) {
+		if run, _, err := protocol.ParseLockID(owner); err == nil {
+			return run.WorkflowID
+		}
+	}
+	return owner
 }

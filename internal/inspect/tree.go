@@ -22,6 +22,8 @@ type Node struct {
 	// Advice is one line on what to do about a root.
 	Advice  string  `json:"advice,omitempty"`
 	Waiting []*Node `json:"waiting,omitempty"`
+	// More is how many others wait for it that are not listed.
+	More int `json:"more,omitempty"`
 }
 
 // graph is who waits for what, as it was listed.

@@ -26,7 +26,7 @@ type Options struct {
 	inspect.Site
 	// TemporalUI is the address of Temporal's web UI, for links; empty if it is not known.
 	TemporalUI string
-	// Token is asked for before anything is shown; empty if everybody who can connect may look.
+	// Token is asked for before anything is shown. If it is empty, any client that can connect may look.
 	Token string
 	// HashNames has names of resources shown as hashes.
 	HashNames bool
@@ -44,6 +44,8 @@ var pageHTML string
 type server struct {
 	Options
 	pages *template.Template
+	list  listing
+	seen  seen
 }
 
 // Handler serves the page.
@@ -51,7 +53,7 @@ func Handler(o Options) http.Handler {
 	o.Discreet = o.HashNames
 	s := &server{Options: o}
 	s.pages = template.Must(template.New("page").Funcs(template.FuncMap{
-		"short": inspect.Short, "resource": s.name, "why": whyLink, "show": s.showLink, "temporal": s.temporalLink,
+		"short": inspect.Short, "resource": s.name, "says": s.says, "why": whyLink, "show": s.showLink, "temporal": s.temporalLink, "owner": s.OwnerName, "ring": s.ringOf,
 	}).Parse(pageHTML))
 	mux := http.NewServeMux()
 	files, _ := fs.Sub(static, "static") // it is embedded
@@ -59,14 +61,14 @@ func Handler(o Options) http.Handler {
 	mux.HandleFunc("GET /{$}", s.showResources)
 	mux.HandleFunc("GET /resource", s.showResource)
 	mux.HandleFunc("GET /why", s.showWhy)
-	mux.HandleFunc("GET /deadlocks", s.showDeadlocks)
+	mux.HandleFunc("GET /waits", s.showWaits)
 	return s.guarded(mux)
 }
 
 // cookie is where a browser keeps the token.
 const cookie = "lockstep-token"
 
-// guarded lets nobody in who has not the token, or who asks by another name.
+// guarded refuses requests without the token, and under names that are not this server's.
 func (s *server) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -106,13 +108,16 @@ func (s *server) isNamed(host string) bool {
 // view is what a page shows.
 type view struct {
 	Title string
-	// Query and Waiting are what the list of resources was narrowed to.
+	// Query is what the list of resources was narrowed to.
 	Query     string
-	Waiting   bool
 	All       int
 	Resources []inspect.Resource
 	Resource  *inspect.Resource
+	// Recent is what the page saw end on the resource, from Since on.
+	Recent    []ended
+	Since     time.Time
 	Why       *inspect.Why
+	Forest    []*inspect.Node
 	Deadlocks []lockcore.Deadlock
 	// Problem is why there is nothing to see.
 	Problem string
@@ -123,16 +128,16 @@ type view struct {
 const mostResources = 200
 
 func (s *server) showResources(w http.ResponseWriter, r *http.Request) {
-	v := view{Title: "Resources", Query: strings.TrimSpace(r.URL.Query().Get("q")), Waiting: r.URL.Query().Get("waiting") != ""}
-	all, err := s.Resources(r.Context(), lockcore.Filter{Contended: v.Waiting})
+	v := view{Title: "Resources", Query: strings.TrimSpace(r.URL.Query().Get("q"))}
+	all, at, err := s.resources(r.Context())
 	if err != nil {
 		s.fail(w, v, err)
 		return
 	}
 	if v.Query != "" {
-		all = slices.DeleteFunc(all, func(r inspect.Resource) bool { return !s.found(&r, v.Query) })
+		all = slices.DeleteFunc(slices.Clone(all), func(r inspect.Resource) bool { return !s.found(&r, v.Query) })
 	}
-	v.All, v.Resources = len(all), all[:min(len(all), mostResources)]
+	v.All, v.Resources, v.At = len(all), all[:min(len(all), mostResources)], at
 	s.write(w, http.StatusOK, v)
 }
 
@@ -147,29 +152,19 @@ func (s *server) found(r *inspect.Resource, text string) bool {
 func (s *server) showResource(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("name")
 	v := view{Title: name}
-	found, err := s.named(r.Context(), name)
-	switch {
-	case err != nil:
+	all, at, err := s.resources(r.Context())
+	if err != nil {
 		s.fail(w, v, err)
 		return
-	case found == nil:
-		v.Problem = "Nobody holds this resource, and nobody waits for it."
 	}
-	v.Resource = found
-	s.write(w, http.StatusOK, v)
-}
-
-// named finds a resource by the name that is shown.
-func (s *server) named(ctx context.Context, name string) (*inspect.Resource, error) {
-	filter := lockcore.Filter{Resource: name}
-	if s.HashNames {
-		filter = lockcore.Filter{}
-	}
-	all, err := s.Resources(ctx, filter)
 	if i := slices.IndexFunc(all, func(r inspect.Resource) bool { return s.name(r.Name) == name }); i >= 0 {
-		return &all[i], nil
+		v.Resource = &all[i]
+	} else {
+		v.Problem = "No party holds this resource, and none waits for it."
 	}
-	return nil, err
+	v.At = at
+	v.Recent, v.Since = s.seen.on(func(resource string) bool { return s.name(resource) == name })
+	s.write(w, http.StatusOK, v)
 }
 
 func (s *server) showWhy(w http.ResponseWriter, r *http.Request) {
@@ -186,7 +181,7 @@ func (s *server) showWhy(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, v, err)
 		return
 	case !why.Known():
-		v.Problem = "Nobody of this name holds a lock or waits for one, and Temporal knows no such workflow."
+		v.Problem = "No party of this name holds a lock or waits for one, and Temporal knows no such workflow."
 		s.write(w, http.StatusNotFound, v)
 		return
 	}
@@ -194,29 +189,34 @@ func (s *server) showWhy(w http.ResponseWriter, r *http.Request) {
 	s.write(w, http.StatusOK, v)
 }
 
-func (s *server) showDeadlocks(w http.ResponseWriter, r *http.Request) {
-	v := view{Title: "Deadlocks"}
-	found, err := s.Locker.Deadlocks(r.Context())
+func (s *server) showWaits(w http.ResponseWriter, r *http.Request) {
+	v := view{Title: "Who waits for whom"}
+	var err error
+	if v.Deadlocks, err = s.Locker.Deadlocks(r.Context()); err == nil {
+		v.Forest, err = s.Forest(r.Context())
+	}
 	if err != nil {
 		s.fail(w, v, err)
 		return
 	}
-	if v.Deadlocks = found; len(found) == 0 {
-		v.Problem = "Nobody waits in a circle."
+	if len(v.Forest) == 0 {
+		v.Problem = "No party waits."
 	}
 	s.write(w, http.StatusOK, v)
 }
 
 func (s *server) fail(w http.ResponseWriter, v view, err error) {
 	if errors.Is(err, context.Canceled) {
-		return // nobody reads it
+		return // the browser has gone
 	}
 	v.Problem = err.Error()
 	s.write(w, http.StatusBadGateway, v)
 }
 
 func (s *server) write(w http.ResponseWriter, status int, v view) {
-	v.At = time.Now()
+	if v.At.IsZero() {
+		v.At = time.Now()
+	}
 	var page bytes.Buffer
 	if err := s.pages.Execute(&page, v); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -224,7 +224,7 @@ func (s *server) write(w http.ResponseWriter, status int, v view) {
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
-	_, _ = w.Write(page.Bytes()) // who asked may have gone
+	_, _ = w.Write(page.Bytes()) // the browser may have gone
 }
 
 // name is a resource's as it is shown.
@@ -234,6 +234,12 @@ func (s *server) name(resource string) string {
 	}
 	sum := sha256.Sum256([]byte(resource))
 	return hex.EncodeToString(sum[:6])
+}
+
+// says is what an entry is, with the name of its resource as it is shown.
+func (s *server) says(e inspect.Entry) string {
+	e.Resource = s.name(e.Resource)
+	return e.String()
 }
 
 func (s *server) showLink(resource string) string {

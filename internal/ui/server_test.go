@@ -78,7 +78,7 @@ func TestNamesOfResourcesCanBeHidden(t *testing.T) {
 	h := page(t, ui.Options{HashNames: true})
 	list := get(t, h, "/", nil).Body.String()
 	require.Contains(t, list, "payroll")
-	for _, address := range []string{"/", "/resource?name=" + hashed(list), "/why?workflow=payroll", "/deadlocks"} {
+	for _, address := range []string{"/", "/resource?name=" + hashed(list), "/why?workflow=payroll", "/waits"} {
 		text := get(t, h, address, nil).Body.String()
 		require.NotContains(t, text, "boss", address)
 	}
@@ -96,10 +96,10 @@ func hashed(list string) string {
 func TestWhatIsNotThereIsSaidSo(t *testing.T) {
 	t.Parallel()
 	h := page(t, ui.Options{})
-	require.Contains(t, get(t, h, "/resource?name=nothing", nil).Body.String(), "Nobody holds this resource")
-	require.Equal(t, http.StatusNotFound, get(t, h, "/why?workflow=nobody", nil).Code)
+	require.Contains(t, get(t, h, "/resource?name=nothing", nil).Body.String(), "No party holds this resource")
+	require.Equal(t, http.StatusNotFound, get(t, h, "/why?workflow=unknown", nil).Code)
 	require.Equal(t, http.StatusBadRequest, get(t, h, "/why", nil).Code)
 	require.Equal(t, http.StatusNotFound, get(t, h, "/nothing", nil).Code)
 	require.Contains(t, get(t, h, "/?q=nothing", nil).Body.String(), "of that name")
-	require.Contains(t, get(t, h, "/deadlocks", nil).Body.String(), "Nobody waits in a circle.")
+	require.Contains(t, get(t, h, "/waits", nil).Body.String(), "No party waits.")
 }

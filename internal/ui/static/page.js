@@ -1,4 +1,4 @@
-// Asks for this page again every two seconds, and puts the new content in place, unless somebody is
+// Asks for this page again every two seconds, and puts the new content in place, unless the reader is
 // in the middle of something there.
 "use strict";
 const live = document.getElementById("live");
