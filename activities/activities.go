@@ -10,6 +10,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/collection"
 	"github.com/temporal-lockstep/lockstep/internal/namespace"
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/internal/searchattr"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -66,7 +67,10 @@ type Locker interface {
 type Activities struct {
 	// Locker does the work. Required.
 	Locker Locker
+	// WaitingAttribute is as in [worker.Options]. It is for workflows that wait by Park.
+	WaitingAttribute string
 
+	attributes searchattr.KeywordLists
 	namespaces namespace.IDs
 	collection collection.ID
 }

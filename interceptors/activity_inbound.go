@@ -29,6 +29,8 @@ type activityInbound struct {
 	waker      *waker
 	rules      map[string]Rule
 	collection *collection.ID
+	// waiting is the search attribute in which a workflow that waits says so, if there is one.
+	waiting func(ctx context.Context) string
 }
 
 // ExecuteActivity runs the step under the locks that its header and a rule ask for. One of these happens:
@@ -118,7 +120,7 @@ func (a *activityInbound) enterGuard(ctx context.Context, run protocol.Run, guar
 	protocol.TellAncestors(err, run, guard.Ancestors)
 	// Nothing was sent, or nothing stands that is this attempt's.
 	refused := errors.Is(err, lockcore.ErrInvalid) || errors.Is(err, lockcore.ErrSuperseded)
-	err = enterFailure(ctx, guard, req, protocol.Asked(err, "Locks."))
+	err = a.enterFailure(ctx, guard, req, protocol.Asked(err, "Locks."))
 	if _, parked := protocol.Parked(err); refused {
 		return nil, err
 	} else if hasCanceled(ctx) || !parked && (guard.Scope == protocol.ScopeStep || !guard.Park && isLast(ctx)) {
@@ -148,7 +150,7 @@ func (a *activityInbound) run(ctx context.Context) (protocol.Run, error) {
 
 // enterFailure tells a cancelled or timed-out attempt, which is Temporal's to judge, from a lock that
 // cannot be had.
-func enterFailure(ctx context.Context, guard protocol.Guard, req lockcore.Request, err error) error {
+func (a *activityInbound) enterFailure(ctx context.Context, guard protocol.Guard, req lockcore.Request, err error) error {
 	if ctx.Err() != nil && protocol.LockError(err) == nil {
 		return fmt.Errorf("lockstep: enter %q: %w", guard.Part, ctx.Err())
 	}
@@ -159,7 +161,7 @@ func enterFailure(ctx context.Context, guard protocol.Guard, req lockcore.Reques
 	case guard.Try:
 		return protocol.TriedFailure(err, neverRan)
 	case guard.Park:
-		return protocol.ParkFailure(err, req, neverRan)
+		return protocol.ParkFailure(err, req, neverRan, a.waiting(ctx))
 	default:
 		return protocol.Failure(err)
 	}

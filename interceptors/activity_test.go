@@ -271,11 +271,12 @@ func TestAnAttemptThatEndsWhileItEntersIsNotALockFailure(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	err := enterFailure(ctx, sagaGuard(), lockcore.Request{}, &lockcore.UnknownOutcomeError{Op: "enter", Err: context.Canceled})
+	a := &activityInbound{}
+	err := a.enterFailure(ctx, sagaGuard(), lockcore.Request{}, &lockcore.UnknownOutcomeError{Op: "enter", Err: context.Canceled})
 	require.ErrorIs(t, err, context.Canceled)
 	var app *temporal.ApplicationError
 	require.NotErrorAs(t, err, &app)
-	require.ErrorAs(t, enterFailure(ctx, sagaGuard(), lockcore.Request{}, &lockcore.LostError{}), &app)
+	require.ErrorAs(t, a.enterFailure(ctx, sagaGuard(), lockcore.Request{}, &lockcore.LostError{}), &app)
 }
 
 // A wrong "never ran" leaves work undone. It is said only if the database knows that the step's party has not held since before
