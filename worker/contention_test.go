@@ -73,6 +73,7 @@ func setScene(t *testing.T) *scene {
 	c, err := client.Dial(client.Options{HostPort: testenv.TemporalAddress(t), Interceptors: []interceptor.ClientInterceptor{tracing}})
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
+	askForNamespace(t, c)
 	s.bundle = &bundle{client: c, locker: locker, plugin: plugin, queue: testenv.TaskQueue(t), database: db.Name(), workflows: map[string]any{}}
 	return s
 }
