@@ -121,12 +121,28 @@ func (a *activityInbound) enterGuard(ctx context.Context, run protocol.Run, guar
 	// Nothing was sent, or nothing stands that is this attempt's.
 	refused := errors.Is(err, lockcore.ErrInvalid) || errors.Is(err, lockcore.ErrSuperseded)
 	err = a.enterFailure(ctx, guard, req, protocol.Asked(err, "Locks."))
-	if _, parked := protocol.Parked(err); refused {
-		return nil, err
-	} else if hasCanceled(ctx) || !parked && (guard.Scope == protocol.ScopeStep || !guard.Park && isLast(ctx)) {
+	if !refused && endsQueueing(ctx, guard, err) {
 		a.withdraw(ctx, req)
 	}
 	return nil, err
+}
+
+// endsQueueing reports whether no later attempt comes for what this one, or one before it, may have
+// left in a queue: on a resource after the one that failed it, too.
+func endsQueueing(ctx context.Context, guard protocol.Guard, failure error) bool {
+	_, parked := protocol.Parked(failure)
+	switch {
+	case hasCanceled(ctx):
+		return true
+	case parked:
+		return false
+	case guard.Scope == protocol.ScopeStep:
+		return true
+	case guard.Park: // failures that do not park are not retried
+		return !guard.Try
+	default:
+		return isLast(ctx)
+	}
 }
 
 // request is the guard in the name of this attempt.

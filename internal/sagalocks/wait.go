@@ -152,12 +152,13 @@ func (t *Step) giveUp(ctx workflow.Context) {
 	}
 }
 
-// places name the request of the step that waits: on one resource, or on any of its own if that is
-// not known.
+// places name the request of the step that waits. It stands in the queue of the resource that was
+// busy, and may stand in those after it, where it waited before it came back to this one. If the
+// database did not answer, that is any.
 func (t *Step) places() (places []protocol.Lease) {
 	own := protocol.Run{RunID: t.Guard.Run}
 	for _, name := range names(t.Guard.Resources) {
-		if t.parked.Unavailable || name == t.parked.Resource {
+		if t.parked.Unavailable || name >= t.parked.Resource {
 			places = append(places, protocol.Lease{
 				Resource: name, LockID: t.parked.LockID, Run: own.RunID, Part: own.Part(t.Guard.Part), Order: t.order(),
 			})
