@@ -35,5 +35,5 @@
 // All locks of one workflow are held in its name, by all its runs: they do not keep each other out, but for steps with locks
 // of scope step. Guards, sagas and Locks around steps of running workflows change workflow code: use workflow.GetVersion.
 //
-// What waits cost, idempotency keys, handlers, children, and resets: docs/workflows.md in the repository.
+// What waits cost, idempotency keys, handlers, children, and resets: docs/guides/guards.md and sagas.md in the repository.
 package workflows

@@ -33,22 +33,15 @@ func Example_update() {
 
 // A workflow for each account, which the first order starts. The locks of one order are free before the next begins.
 func Example_signalWithStart() {
+	var transfer func(workflow.Context, order) error // the saga in the example of RunSaga
 	orders := func(ctx workflow.Context) error {
 		incoming := workflow.GetSignalChannel(ctx, "order")
-		ctx = workflow.WithActivityOptions(ctx, stepOptions)
 		for {
 			var o order
 			if ok, _ := incoming.ReceiveWithTimeout(ctx, time.Hour, &o); !ok {
 				return ctx.Err()
 			}
-			err := workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
-				ctx = workflows.Guard(ctx, lockcore.Exclusive("account/"+o.From), lockcore.Exclusive("account/"+o.To))
-				if err := s.Step(ctx, debit, refund, o).Get(ctx, nil); err != nil {
-					return err
-				}
-				return workflow.ExecuteActivity(ctx, credit, o).Get(ctx, nil)
-			})
-			if err != nil {
+			if err := transfer(ctx, o); err != nil {
 				workflow.GetLogger(ctx).Error("an order failed and was undone", "error", err)
 			}
 		}

@@ -33,8 +33,8 @@ func ExampleRunSaga() {
 		ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: 10 * time.Second})
 		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
 			ctx = workflows.Guard(ctx, lockcore.Exclusive("account/"+o.From), lockcore.Exclusive("account/"+o.To))
-			s.CompensateWith(ctx, refund, o) // before the step: it may be applied and time out
-			if err := workflow.ExecuteActivity(ctx, debit, o).Get(ctx, nil); err != nil {
+			// If the saga fails, refund undoes what debit may have done.
+			if err := s.Step(ctx, debit, refund, o).Get(ctx, nil); err != nil {
 				return err
 			}
 			return workflow.ExecuteActivity(ctx, credit, o).Get(ctx, nil)
@@ -43,18 +43,32 @@ func ExampleRunSaga() {
 	_ = transfer
 }
 
-// One step under a lock, and what its failure says.
+// One step at a time changes the account. The step reads the rates beside others that read them.
 func ExampleGuard() {
-	reprice := func(ctx workflow.Context) error {
-		ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{ScheduleToCloseTimeout: time.Minute})
-		err := workflow.ExecuteActivity(workflows.Guard(ctx, lockcore.Exclusive("rates")), "Reprice").Get(ctx, nil)
+	pay := func(ctx workflow.Context, o order) error {
+		ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: 10 * time.Second})
+		ctx = workflows.Guard(ctx, lockcore.Exclusive("account/"+o.From), lockcore.Shared("rates"))
+		return workflow.ExecuteActivity(ctx, debit, o).Get(ctx, nil)
+	}
+	_ = pay
+}
+
+// A step that waits for a minute at most, and what its failure says.
+func ExampleLocks() {
+	pay := func(ctx workflow.Context, o order) error {
+		ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: 10 * time.Second})
+		ctx = workflows.WithLocks(ctx, workflows.Locks{
+			Resources: []lockcore.Resource{lockcore.Exclusive("account/" + o.From)},
+			MaxWait:   time.Minute,
+		})
+		err := workflow.ExecuteActivity(ctx, debit, o).Get(ctx, nil)
 		var busy *lockcore.BusyError
 		if errors.As(err, &busy) {
-			workflow.GetLogger(ctx).Info("nobody let go of the rates for a minute", "holders", busy.Holders)
+			workflow.GetLogger(ctx).Info("the account was busy for a minute", "holders", busy.Holders)
 		}
 		return err
 	}
-	_ = reprice
+	_ = pay
 }
 
 // One of ten places, held between the steps too; and a step that needs no lock.

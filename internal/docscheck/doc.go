@@ -36,7 +36,7 @@
 //
 // A block after the comment
 //
-//	<!-- snippet from lockcore/recipes_test.go -->
+//	<!-- snippet from lockcore/plain_locks_test.go -->
 //
 // stands in that file word for word, as whole lines. So what a test runs and what a reader sees are the same.
 package docscheck

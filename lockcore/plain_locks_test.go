@@ -19,7 +19,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 )
 
-// The functions that do not begin with Test are the snippets of docs/recipes.md, which shows them as they stand here.
+// The functions that do not begin with Test are the snippets of docs/guides/plain-locks.md, which shows them as they stand here.
 
 // ErrRunning says that another run of the program is on.
 var ErrRunning = errors.New("another run is on")
@@ -37,7 +37,7 @@ func runAlone(ctx context.Context, locker *lockcore.Locker, work func(context.Co
 	})
 	var busy *lockcore.BusyError
 	if errors.As(err, &busy) {
-		return fmt.Errorf("%w: %w", ErrRunning, err) // held by which host and process, since when
+		return fmt.Errorf("%w: %w", ErrRunning, err) // which host and process holds it, since when
 	}
 	if err != nil {
 		return err
@@ -46,11 +46,11 @@ func runAlone(ctx context.Context, locker *lockcore.Locker, work func(context.Co
 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	_, lost := locker.Renew(ctx, session.Leases()...) // an error if it was not ours any more
+	_, lost := locker.Renew(ctx, session.Leases()...) // an error if it was lost
 	return errors.Join(err, lost, session.Release(ctx))
 }
 
-func TestRecipeLockPerProgramRun(t *testing.T) {
+func TestOneRunOfAProgramAtATime(t *testing.T) {
 	t.Parallel()
 	l := setup(t, lockcore.Config{})
 	host, err := os.Hostname()
@@ -112,7 +112,7 @@ func unlockAll(ctx context.Context, locker *lockcore.Locker, session string) err
 	return errors.Join(errs...)
 }
 
-func TestRecipeLockADocumentOfAnotherCollection(t *testing.T) {
+func TestADocumentStaysLockedBetweenTwoRequests(t *testing.T) {
 	t.Parallel()
 	l := setup(t, lockcore.Config{})
 	session, other := rand.Text(), rand.Text()
@@ -144,7 +144,7 @@ func TestRecipeLockADocumentOfAnotherCollection(t *testing.T) {
 }
 
 func setBalance(ctx context.Context, locker *lockcore.Locker, accounts *mongo.Collection, id string, to int) error {
-	session, err := locker.Acquire(ctx, lockcore.Request{ // waits until the holder releases, or has not been heard of for its TTL
+	session, err := locker.Acquire(ctx, lockcore.Request{
 		LockID:    rand.Text(),
 		Resources: []lockcore.Resource{lockcore.Exclusive("account/" + id)},
 	})
@@ -160,7 +160,7 @@ func setBalance(ctx context.Context, locker *lockcore.Locker, accounts *mongo.Co
 		bson.D{{Key: "_id", Value: id}}, bson.D{{Key: "$set", Value: bson.D{{Key: "balance", Value: to}}}})
 }
 
-func TestRecipeTakeOverAnExpiredLock(t *testing.T) {
+func TestALateWriterIsRefusedByItsFence(t *testing.T) {
 	t.Parallel()
 	l := setup(t, lockcore.Config{})
 	accounts := l.coll.Database().Collection("accounts")
