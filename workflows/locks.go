@@ -45,7 +45,7 @@ type Locks struct {
 	// *lockcore.BusyError. It is no part of the step's own timeouts and attempts, which waiting does not use up: after a
 	// wait the step is scheduled again with what is left of them. Where no worker takes the
 	// activity that waits, it ends 10 s later. Compensations do not heed it: they have to
-	// sagalocks. That of a [Saga.Step] which gave up its wait is dropped. 0 or more. Defaults to 0,
+	// run. That of a [Saga.Step] which gave up its wait is dropped. 0 or more. Defaults to 0,
 	// which is as long as it takes.
 	MaxWait time.Duration
 	// Try fails the step at once with a *lockcore.BusyError where its locks are busy, and leaves no place in a queue. A
@@ -64,7 +64,8 @@ type Locks struct {
 // A step whose locks cannot be had fails with an error that matches [lockcore.ErrBusy],
 // [lockcore.ErrLost], [lockcore.ErrDeadlock], [lockcore.ErrSuperseded] or [lockcore.ErrInvalid], and the
 // types that go with them, or [lockcore.ErrEnded] where its saga ends while it waits. Cancelling ctx cancels the step, also while
-// it waits for its locks. A step that has waited between two attempts begins again; see "Waiting" in the package's introduction.
+// it waits for its locks. A step that has waited is scheduled as
+// another activity: it begins with attempt 1, and no heartbeat details.
 //
 // WithLocks panics, and so fails the workflow task and not the workflow, where the worker runs
 // without Lockstep's interceptor: a step is never run unguarded by mistake. See the package worker.

@@ -64,10 +64,8 @@ func Isolated(ctx workflow.Context, customer string) error {
 func Saga(ctx workflow.Context, customer string) error {
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute})
 	return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
-		// Nothing runs while it waits for the signal, so the lock must stand without a sign of life.
-		ctx = workflows.WithLocks(ctx, workflows.Locks{
-			Resources: []lockcore.Resource{lockcore.Exclusive("customer/" + customer)}, HoldTTL: lockcore.Forever,
-		})
+		// Nothing runs while it waits for the signal. The janitor of any worker extends the lock as long as the workflow is open.
+		ctx = workflows.Guard(ctx, lockcore.Exclusive("customer/"+customer))
 		s.CompensateWith(ctx, "Close", customer)
 		if err := workflow.ExecuteActivity(ctx, "Open", customer).Get(ctx, nil); err != nil {
 			return err

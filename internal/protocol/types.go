@@ -136,7 +136,8 @@ type Lease struct {
 type AcquireParams struct {
 	// LockID names the hold; absent means that of the workflow run which calls.
 	LockID string `json:"lockId,omitempty"`
-	// Resources are taken in the order of their names, all or none: 1 to 100, no name twice.
+	// Resources are taken in the order of their names: 1 to 100, no name twice. When one is busy, those before it stay held, unless
+	// Try is set.
 	Resources []lockcore.Resource `json:"resources"`
 	// Part names the user of the hold within the lock ID; absent is a name too, that of the only user.
 	Part string `json:"part,omitempty"`
