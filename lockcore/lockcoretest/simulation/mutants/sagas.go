@@ -30,7 +30,7 @@ var sagaMutants = []mutant{
 		{"workflows/compensate.go", "protocol.NeverRan(c.step.Get(ctx, nil))", "protocol.NeverRan(c.step.Get(ctx, nil)) && false"},
 	}},
 	{defect: "2", what: "a step gives back what it has when another of its resources is busy", check: "history", edits: []edit{
-		{"interceptors/activity_inbound.go", "} else if hasCanceled(ctx) ||", "} else if hasCanceled(ctx) || parked && guard.Scope == protocol.ScopeStep ||"},
+		{"interceptors/activity_inbound.go", "	case parked:\n		return false\n", "	case parked:\n		return guard.Scope == protocol.ScopeStep\n"},
 	}},
 	{defect: "3", what: "a compensation does not wait for its step", check: "undo", edits: []edit{
 		{"internal/sagalocks/step.go", "		step.Guard.Undoes = a.undoing.part\n", ""},
@@ -43,6 +43,9 @@ var sagaMutants = []mutant{
 	}},
 	{defect: "13", what: "steps of scope step share the lock ID of their workflow", check: "limit", edits: []edit{
 		{"internal/protocol/guard.go", "lockID, within, holdTTL = run.StepLockID(g.Part), lockID, 0", "within, holdTTL = \"\", 0"},
+	}},
+	{defect: "lost place", what: "a step that lost one lock keeps its place in the queue of another", check: "places", edits: []edit{
+		{"interceptors/activity_inbound.go", "		return !guard.Try\n", "		return false\n"},
 	}},
 }
 
