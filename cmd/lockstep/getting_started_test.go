@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -41,14 +40,7 @@ func TestGettingStartedIsFollowedLiterally(t *testing.T) {
 		case b.lang == "go":
 			r.saves(t, text)
 		case b.lang == "sh" && i+1 < len(blocks) && blocks[i+1].lang == "text":
-			want := r.own(blocks[i+1].text)
-			for end := time.Now().Add(within); ; {
-				out, _ := r.types(t, text)
-				if shows(out, want) {
-					break
-				}
-				require.True(t, time.Now().Before(end), "%s\nprints\n%s\nand not\n%s\n\n%s", text, out, want, r.logs())
-			}
+			r.looks(t, text, r.own(blocks[i+1].text))
 		case b.lang == "sh":
 			out, status := r.types(t, text)
 			require.Equal(t, "0", status, "%s\n%s", text, out)
@@ -160,6 +152,20 @@ func (r *reader) types(t *testing.T, commands string) (out, status string) {
 	return out[:at[0]], out[at[2]:at[3]]
 }
 
+// looks types commands, twice a second at most, until they print what is wanted.
+func (r *reader) looks(t *testing.T, commands, want string) {
+	t.Helper()
+	again := time.NewTicker(500 * time.Millisecond)
+	defer again.Stop()
+	for end := time.Now().Add(within); ; <-again.C {
+		out, _ := r.types(t, commands)
+		if shows(out, want) {
+			return
+		}
+		require.True(t, time.Now().Before(end), "%s\nprints\n%s\nand not\n%s\n\n%s", commands, out, want, r.logs())
+	}
+}
+
 // logs are what the programs of the page have written.
 func (r *reader) logs() string {
 	var all strings.Builder
@@ -176,28 +182,34 @@ var (
 	number   = regexp.MustCompile(`\d+`)
 )
 
-// shows reports whether the lines of want stand in out, in their order. Numbers, durations and spaces may differ, and "…" is any word.
+// shows reports whether out is what the page says, but for empty lines. A line "…" of the page is any number of lines.
 func shows(out, want string) bool {
-	lines := strings.Split(out, "\n")
+	pattern := `^\s*`
 	for line := range strings.Lines(want) {
+		if strings.TrimSpace(line) == "…" {
+			pattern += `(?:.*\n)*?\s*`
+			continue
+		}
 		var words []string
 		for word := range strings.FieldsSeq(line) {
-			pattern := regexp.QuoteMeta(word)
-			if duration.MatchString(word) {
-				pattern = `[\d.hms]+`
-			} else if !people.MatchString(word) {
-				pattern = strings.ReplaceAll(number.ReplaceAllString(pattern, `\d+`), "…", `\S*`)
-			}
-			words = append(words, pattern)
+			words = append(words, patternOf(word))
 		}
-		whole := regexp.MustCompile(`^\s*` + strings.Join(words, `\s+`) + `\s*$`)
-		at := slices.IndexFunc(lines, whole.MatchString)
-		if at < 0 {
-			return false
-		}
-		lines = lines[at+1:]
+		pattern += strings.Join(words, `[ ]+`) + `\s*\n\s*`
 	}
-	return true
+	return regexp.MustCompile(pattern + `$`).MatchString(out)
+}
+
+// patternOf matches a word of the page. A number is any number, "…" is anything, and a duration is any; if it has hours, one of hours.
+func patternOf(word string) string {
+	switch {
+	case people.MatchString(word):
+		return regexp.QuoteMeta(word)
+	case duration.MatchString(word) && strings.Contains(word, "h"):
+		return `\d+h[\d.ms]*`
+	case duration.MatchString(word):
+		return `[\d.hms]+`
+	}
+	return strings.ReplaceAll(number.ReplaceAllString(regexp.QuoteMeta(word), `\d+`), "…", `\S*`)
 }
 
 // seesTheWaitInTemporal reads what Temporal's UI shows of Ben.
