@@ -9,7 +9,7 @@
 //	Exported   every exported name of a package that users import is documented
 //	Targets    every `make` target and every variable of the environment that is named exists
 //	Commands   every command and flag of lockstep that is named exists
-//	Defaults   the README's table of settings says what the code does
+//	Defaults   the table of settings says what the code does
 //	Payloads   every example of an activity's JSON is what it reads or writes, and every field is named
 //	Places     no file names a place that only one machine has
 //

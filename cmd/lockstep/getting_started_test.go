@@ -1,0 +1,242 @@
+//go:build unix
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/internal/testenv"
+)
+
+// TestGettingStartedIsFollowedLiterally does what docs/getting-started.md says, in one shell:
+//
+//   - a block of Go is saved as main.go, or takes the place of the function that it defines;
+//   - commands must succeed;
+//   - commands before a block of output are run until they print it.
+func TestGettingStartedIsFollowedLiterally(t *testing.T) {
+	t.Parallel()
+	r := startReader(t)
+	after := map[string]func(t *testing.T){
+		"lockstep why book-ben": r.seesTheWaitInTemporal,
+		"lockstep ui &":         r.seesThePage,
+	}
+	blocks := blocksOf(t, "../../docs/getting-started.md")
+	for i, b := range blocks {
+		text := r.own(b.text)
+		switch {
+		case b.lang == "go":
+			r.saves(t, text)
+		case b.lang == "sh" && i+1 < len(blocks) && blocks[i+1].lang == "text":
+			r.looks(t, text, r.own(blocks[i+1].text))
+		case b.lang == "sh":
+			out, status := r.types(t, text)
+			require.Equal(t, "0", status, "%s\n%s", text, out)
+		}
+		command := strings.TrimSpace(b.text)
+		if look := after[command]; look != nil {
+			look(t)
+			delete(after, command)
+		}
+	}
+	require.Empty(t, after, "the page has lost these commands")
+}
+
+type block struct{ lang, text string }
+
+var fenced = regexp.MustCompile("(?ms)^(<!-- not run: [^\n]*\n)?```(\\w+)\n(.*?)^```$")
+
+// blocksOf are the blocks of a page, but for those of which a comment says that they are not run.
+func blocksOf(t *testing.T, page string) (blocks []block) {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	for _, m := range fenced.FindAllStringSubmatch(string(text), -1) {
+		if m[1] == "" {
+			blocks = append(blocks, block{lang: m[2], text: m[3]})
+		}
+	}
+	return blocks
+}
+
+// reader follows the page.
+type reader struct {
+	dir      string
+	database string
+	suffix   string
+	stdin    io.Writer
+	out      *text
+	typed    int
+}
+
+// startReader opens a shell in a clone: this one.
+func startReader(t *testing.T) *reader {
+	t.Helper()
+	clone, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	modules, err := exec.CommandContext(t.Context(), "go", "env", "GOMODCACHE").Output()
+	require.NoError(t, err)
+	queue := testenv.TaskQueue(t)
+	r := &reader{
+		dir: t.TempDir(), database: testenv.Mongo(t).Name(), out: &text{},
+		suffix: queue[strings.LastIndex(queue, "-"):],
+	}
+	shell := exec.CommandContext(t.Context(), "bash")
+	shell.Dir = clone
+	shell.Env = append(append(shell.Environ(), servers(t)...),
+		"GOPATH="+filepath.Join(r.dir, "go"), "GOMODCACHE="+strings.TrimSpace(string(modules)), "GOBIN=")
+	shell.Stdout, shell.Stderr = r.out, r.out
+	shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	r.stdin, err = shell.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, shell.Start())
+	t.Cleanup(func() {
+		_ = syscall.Kill(-shell.Process.Pid, syscall.SIGKILL) // and what the page has left running
+		_ = shell.Wait()
+	})
+	// A database and a port of the test's own.
+	r.types(t, "lockstep() { [ $1 != ui ] || set -- \"$@\" --listen 127.0.0.1:0; command lockstep \"$@\" --database "+r.database+"; }\n")
+	return r
+}
+
+var people = regexp.MustCompile(`\b(ann|ben|cleo)\b`)
+
+// own is a text of the page with places and names of the test's own.
+func (r *reader) own(text string) string {
+	text = strings.ReplaceAll(text, "~/seats", filepath.Join(r.dir, "seats"))
+	text = strings.ReplaceAll(text, `Database("lockstep")`, fmt.Sprintf("Database(%q)", r.database))
+	return people.ReplaceAllString(text, "${1}"+r.suffix)
+}
+
+// saves writes main.go, or replaces a function in it.
+func (r *reader) saves(t *testing.T, text string) {
+	t.Helper()
+	path := filepath.Join(r.dir, "seats", "main.go")
+	if !strings.HasPrefix(text, "package ") {
+		name, _, _ := strings.Cut(text, "(")
+		source, err := os.ReadFile(path)
+		require.NoError(t, err)
+		function := regexp.MustCompile(`(?ms)^` + name + `\(.*?^}\n`)
+		require.Len(t, function.FindAll(source, -1), 1, name)
+		text = function.ReplaceAllLiteralString(string(source), text)
+	}
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+}
+
+// types types commands, and returns what was printed until the last of them returned, and its exit status.
+func (r *reader) types(t *testing.T, commands string) (out, status string) {
+	t.Helper()
+	r.typed++
+	before := len(r.out.String())
+	_, err := fmt.Fprintf(r.stdin, "%s\necho \"[done %d: $?]\"\n", strings.TrimSuffix(commands, "\n"), r.typed)
+	require.NoError(t, err)
+	done := regexp.MustCompile(fmt.Sprintf(`\[done %d: (\d+)\]\n`, r.typed))
+	var at []int
+	require.Eventually(t, func() bool {
+		out = r.out.String()[before:]
+		at = done.FindStringSubmatchIndex(out)
+		return at != nil
+	}, 2*within, 10*time.Millisecond, "it does not return: %s", commands)
+	return out[:at[0]], out[at[2]:at[3]]
+}
+
+// looks types commands, twice a second at most, until they print what is wanted.
+func (r *reader) looks(t *testing.T, commands, want string) {
+	t.Helper()
+	again := time.NewTicker(500 * time.Millisecond)
+	defer again.Stop()
+	for end := time.Now().Add(within); ; <-again.C {
+		out, _ := r.types(t, commands)
+		if shows(out, want) {
+			return
+		}
+		require.True(t, time.Now().Before(end), "%s\nprints\n%s\nand not\n%s\n\n%s", commands, out, want, r.logs())
+	}
+}
+
+// logs are what the programs of the page have written.
+func (r *reader) logs() string {
+	var all strings.Builder
+	files, _ := filepath.Glob(filepath.Join(r.dir, "seats", "*.log")) // a constant pattern
+	for _, file := range files {
+		text, _ := os.ReadFile(file) // a file that cannot be read says nothing
+		fmt.Fprintf(&all, "%s:\n%s\n", filepath.Base(file), text)
+	}
+	return all.String()
+}
+
+var (
+	duration = regexp.MustCompile(`^(\d+[hms])+$`)
+	number   = regexp.MustCompile(`\d+`)
+)
+
+// shows reports whether out is what the page says, but for empty lines. A line "…" of the page is any number of lines.
+func shows(out, want string) bool {
+	pattern := `^\s*`
+	for line := range strings.Lines(want) {
+		if strings.TrimSpace(line) == "…" {
+			pattern += `(?:.*\n)*?\s*`
+			continue
+		}
+		var words []string
+		for word := range strings.FieldsSeq(line) {
+			words = append(words, patternOf(word))
+		}
+		pattern += strings.Join(words, `[ ]+`) + `\s*\n\s*`
+	}
+	return regexp.MustCompile(pattern + `$`).MatchString(out)
+}
+
+// patternOf matches a word of the page. A number is any number, "…" is anything, and a duration is any; if it has hours, one of hours.
+func patternOf(word string) string {
+	switch {
+	case people.MatchString(word):
+		return regexp.QuoteMeta(word)
+	case duration.MatchString(word) && strings.Contains(word, "h"):
+		return `\d+h[\d.ms]*`
+	case duration.MatchString(word):
+		return `[\d.hms]+`
+	}
+	return strings.ReplaceAll(number.ReplaceAllString(regexp.QuoteMeta(word), `\d+`), "…", `\S*`)
+}
+
+// seesTheWaitInTemporal reads what Temporal's UI shows of Ben.
+func (r *reader) seesTheWaitInTemporal(t *testing.T) {
+	c := testenv.Temporal(t)
+	require.Eventually(t, func() bool {
+		described, err := c.DescribeWorkflowExecution(t.Context(), r.own("book-ben"), "")
+		if err != nil || len(described.GetPendingActivities()) != 1 {
+			return false
+		}
+		pending := described.GetPendingActivities()[0]
+		return pending.GetActivityType().GetName() == "lockstep.Wait" && strings.Contains(pending.GetLastFailure().GetMessage(), r.own("book-ann"))
+	}, within, 100*time.Millisecond)
+}
+
+// seesThePage opens the address that lockstep ui has printed, and looks for Ben.
+func (r *reader) seesThePage(t *testing.T) {
+	address := regexp.MustCompile(`(?m)^http://\S+$`)
+	require.Eventually(t, func() bool { return address.MatchString(r.out.String()) }, within, 10*time.Millisecond, r.out)
+	for _, path := range []string{"", "why?workflow=" + r.own("book-ben")} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address.FindString(r.out.String())+path, http.NoBody)
+		require.NoError(t, err)
+		answer, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		page, err := io.ReadAll(answer.Body)
+		require.NoError(t, errors.Join(err, answer.Body.Close()))
+		require.Contains(t, string(page), "seat/12A")
+		require.Contains(t, string(page), r.own("book-ann"))
+	}
+}
