@@ -115,7 +115,8 @@ func busy(op *engine.Acquire, d *engine.Document) *BusyError {
 }
 
 // holders lists a document's holds, draining parts and claims, as others see them. A hold that has
-// expired, and still stands, has nothing left.
+// expired, and still stands, has nothing left. A part that has drained is not listed: it keeps no
+// request out, though it stands until the next write.
 func holders(d *engine.Document) []Holder {
 	var out []Holder
 	at := map[string]int{} // holds by lock ID
@@ -134,6 +135,7 @@ func holders(d *engine.Document) []Holder {
 		}
 		i, known := at[e.LockID]
 		switch {
+		case e.State == engine.StateDraining && h.ExpiresIn <= 0:
 		case !e.Holds():
 			h.State, h.Part = State(e.State), e.Part // their names are the same
 			out = append(out, h)

@@ -108,7 +108,7 @@
 // that are free are one update and one read for all. The leases of all sessions of a Locker are
 // renewed together, in one command for up to 500 resources.
 //
-// In the repository: docs/concepts.md for what is promised and what is not, docs/operations.md for
+// In the repository: docs/concepts.md for what is promised and what is not, docs/production.md for
 // failures, clocks and how to run it, and docs/internals.md for the stored document and the
 // reasons.
 package lockcore

@@ -196,3 +196,18 @@ func TestStatusNamesTheRequestOfAClaim(t *testing.T) {
 	require.NoError(t, l.LeaveQueue(t.Context(), lockcore.Lease{Resource: "r", LockID: "b", Part: claims[0].Part, Order: claims[0].Order}))
 	require.Empty(t, list(t, l, lockcore.Filter{}))
 }
+
+// A part that was cut off keeps others out until its lease ends. After that it is nothing, also while no write has removed it.
+func TestStatusDoesNotListAPartThatHasDrained(t *testing.T) {
+	t.Parallel()
+	clock := lockcoretest.NewClock(time.Now())
+	l, err := lockcore.NewOn(lockcoretest.NewEngine(clock.Now), lockcore.Config{})
+	require.NoError(t, err)
+	t.Cleanup(func() { closeSoon(l) })
+	leases, err := l.Enter(t.Context(), lockcore.Request{LockID: "a", Resources: []lockcore.Resource{lockcore.Exclusive("x")}, TTL: time.Minute}, false)
+	require.NoError(t, err)
+	require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"x"}, FirstFence: leases[0].FirstFence, Force: true, Reason: "by hand"}))
+	require.Equal(t, []string{"x a draining"}, list(t, l, lockcore.Filter{}))
+	clock.Advance(time.Minute)
+	require.Empty(t, list(t, l, lockcore.Filter{}))
+}

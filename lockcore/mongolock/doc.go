@@ -2,7 +2,7 @@
 // came from square and then from foomo, for version 2 of the MongoDB driver. Its locks are
 // lockcore's, in lockcore's documents: a Client and a lockcore.Locker on one collection keep each
 // other out. The documents of mongo-lock's own clients are another layout, and a collection that
-// has any is refused. docs/mongolock.md says how to move.
+// has any is refused. docs/migrating.md says how to move.
 //
 // All locks of one lock ID are renewed and unlocked together. A lock ID holds a resource once;
 // asking again is ErrAlreadyLocked. A TTL is in seconds, and 0 is none: such a lock stands until it
