@@ -76,3 +76,18 @@ func TestDashboardAndAlertsUseWhatIsRecorded(t *testing.T) {
 	require.NoError(t, json.Unmarshal(text, &dashboard))
 	require.NotEmpty(t, dashboard.Panels)
 }
+
+// TestEveryAlertHasItsRunbook: each alert names its section of docs/production.md, and there is one.
+func TestEveryAlertHasItsRunbook(t *testing.T) {
+	t.Parallel()
+	alerts, err := os.ReadFile("../../docs/monitoring/alerts.yaml")
+	require.NoError(t, err)
+	page, err := os.ReadFile("../../docs/production.md")
+	require.NoError(t, err)
+	all := regexp.MustCompile(`- alert: (\w+)`).FindAllStringSubmatch(string(alerts), -1)
+	require.NotEmpty(t, all)
+	for _, alert := range all {
+		require.Contains(t, string(alerts), "runbook: docs/production.md#"+strings.ToLower(alert[1])+"\n")
+		require.Contains(t, string(page), "\n### "+alert[1]+"\n")
+	}
+}
