@@ -147,12 +147,20 @@ func (s *Story) keptUntil(run, scope string) (until int64) {
 	return until
 }
 
-// tookAgain reports whether an undo of a scope found that a short HoldTTL had ended. The saga,
-// which fails anyway, need not say so.
+// tookAgain reports whether an undo of a scope found that the short HoldTTL had ended with which a
+// step of the scope had taken the resource. The saga, which fails anyway, need not say so.
 func (s *Story) tookAgain(run, scope string) bool {
+	short := map[string]bool{}
+	for _, a := range s.attempts {
+		if a.Run == run && a.Call.Kept == scope && a.Call.Node.HoldTTL > 0 {
+			for _, n := range a.Call.Node.Needs {
+				short[n.Name] = true
+			}
+		}
+	}
 	return slices.ContainsFunc(s.attempts, func(a *Attempt) bool {
-		return a.Run == run && a.Call.Kept == scope && a.Undo && a.Call.Node.HoldTTL > 0 &&
-			slices.ContainsFunc(a.held, func(h Held) bool { return !h.Joined })
+		return a.Run == run && a.Call.Kept == scope && a.Undo &&
+			slices.ContainsFunc(a.held, func(h Held) bool { return !h.Joined && short[h.Resource] })
 	})
 }
 
