@@ -49,6 +49,8 @@ func everything() *scene {
 	s.wait("evil\x1b[2J\n<name>", "waits\u202e for it", 81, 2, 10, nil)
 	// Others' spans.
 	s.add("RunActivity:Debit", 0, 10, nil)
+	s.types("Transfer", "A", "B", "X", "Y", "dead", "next")
+	s.types("Audit", "C")
 	s.add(telemetry.SpanHold, 0, 10, attrs{telemetry.Resource: "r"})
 	return s
 }

@@ -95,6 +95,13 @@ func (s *scene) step(resource, owner, part string, fence, from, to int, outcome 
 	}
 }
 
+// types adds what Temporal's tracing interceptor writes of workflows.
+func (s *scene) types(workflowType string, owners ...string) {
+	for _, owner := range owners {
+		s.add("RunWorkflow:"+workflowType, 0, 10, attrs{"temporalWorkflowID": owner, "temporalRunID": "run-" + owner})
+	}
+}
+
 func heldBy(owner string, fence int) attrs {
 	return attrs{telemetry.BlockedByID: lockID(owner), telemetry.BlockedByOwner: owner, telemetry.BlockedByFence: fence}
 }
@@ -241,12 +248,23 @@ func checkReport(t testing.TB, r *Report) {
 			require.True(t, slices.ContainsFunc(r.Waits[w].Blockers, func(b Blocker) bool { return b.Hold == i }))
 		}
 	}
-	for _, c := range r.Chains {
-		for _, l := range c.Links {
-			require.Less(t, l.Wait, len(r.Waits))
-			require.Less(t, l.Hold, len(r.Holds))
+	for i := range r.Roots {
+		root := &r.Roots[i]
+		require.Less(t, root.Hold, len(r.Holds))
+		below := 0.0
+		for _, w := range root.Waiters {
+			below += w.Total
 		}
+		if root.Omitted == 0 {
+			require.InDelta(t, root.Caused, below, 1e-6, "what a root caused is what waited for it, and behind that")
+		}
+		eachWaiter(root.Waiters, func(w *Waiter) {
+			require.Less(t, w.Wait, len(r.Waits))
+			require.GreaterOrEqual(t, w.Total, w.Waited)
+			require.Equal(t, w.Owner, r.Waits[w.Wait].Owner)
+		})
 	}
+	require.NotEmpty(t, r.Conclusion)
 }
 
 // threeInARow: C holds account/2; B, which holds account/1, waits for it 3.1 s; A waits for B 4 s.

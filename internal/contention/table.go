@@ -24,11 +24,15 @@ type table struct {
 func WriteTable(w io.Writer, r *Report, top int) error {
 	t := &table{w: w, r: r, top: top}
 	t.reading()
+	t.conclusion()
 	t.totals()
+	t.load()
 	t.resources()
-	t.chains()
+	t.roots()
+	t.types()
 	t.owners()
 	t.overlong()
+	t.deaths()
 	t.losses()
 	t.deadlocks()
 	return t.err
@@ -148,17 +152,6 @@ func (t *table) resources() {
 	t.printf("%s\n", lines[0])
 	for i := range all {
 		t.printf("%s\n%s\n%s", lines[1+2*i], lines[2+2*i], wrap("why: "+printable(all[i].Why, 400), "    "))
-	}
-}
-
-func (t *table) chains() {
-	all := t.r.Chains
-	if len(all) == 0 {
-		return
-	}
-	t.heading("LONGEST CHAINS", len(all))
-	for i := range all[:min(len(all), t.top)] {
-		t.printf("  %s\n", strings.ReplaceAll(printable(all[i].Text, 2000), ", which ", ",\n    which "))
 	}
 }
 

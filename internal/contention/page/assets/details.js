@@ -48,6 +48,7 @@ function detailsOfHold(hold) {
       ["mode", hold.mode], ["fence", String(hold.fence)], ["reason", hold.reason && name(hold.reason)],
       ["promise ended", hold.expiredAt && `${clock(hold.expiredAt)}, ${duration(Math.max(0, hold.end - hold.expiredAt))} before its end`],
       ["displaced by", hold.endedBy && name(hold.endedBy, "mono")],
+      ["its worker", hold.workerDied && `died, or hung, in step ${hold.workerDied.step}: ${hold.workerDied.ended}`],
       ...identity(hold), ["host", hold.host && name(hold.host)], ["trace / span", hold.trace && traceLink(hold.trace, hold.span)],
       ["had waited", hold.waited && linkTo(hold.waited, duration(lengthOf(hold.waited)))],
     ]),

@@ -4,8 +4,11 @@ function drawTables() {
   drawNotes();
   drawTiles();
   drawResources();
-  drawChains();
+  drawLoad();
+  drawRoots();
+  drawTypes();
   drawOwners();
+  drawDeaths();
   drawOverlong();
   drawLosses();
   drawDeadlocks();
@@ -90,20 +93,6 @@ function drawResources() {
     ["p50", (r) => of(r.hold, "p50")], ["p95", (r) => of(r.hold, "p95")], ["p99", (r) => of(r.hold, "p99")],
     ["Busy", (r) => percent(r.busy), "roomy", "share of its time in which somebody held it"], ["Contended", (r) => percent(r.contended), "roomy", "share of its time in which somebody waited"],
   ], resources, { className: "choose", groups, most: 8, row: (r) => ({ "data-resource": r.index, onclick: (event) => { if (!event.target.closest("a")) go(addressOf(r), "far"); } }) }));
-}
-
-function drawChains() {
-  const list = el("ol", { class: "chain" });
-  show("chains", report.chains, limited(report.chains, 5, (chain) => el("li", {}, name(chain.text), chainLinks(chain)), list, "chains"));
-}
-
-function chainLinks(chain) {
-  const links = [];
-  for (const link of chain.links) {
-    if (link.wait >= 0) links.push(linkTo(report.waits[link.wait], `wait of ${link.owner}, ${seconds(link.waited)}`));
-    else if (link.hold >= 0) links.push(linkTo(report.holds[link.hold], `hold of ${link.owner}`));
-  }
-  return el("div", { class: "links" }, ...links);
 }
 
 // show fills a section, and hides it where there is nothing to say.
