@@ -154,6 +154,14 @@ func workflowOf(lockID string) string {
 // workflowOr is the workflow ID in a lock ID, or the lock ID.
 func workflowOr(lockID string) string { return cmp.Or(workflowOf(lockID), lockID) }
 
+// short is an owner's name without the namespace ID that Temporal's owners begin with.
+func short(owner string) string {
+	if namespace, name, ok := strings.Cut(owner, "/"); ok && len(namespace) == 36 && strings.Count(namespace, "-") == 4 && name != "" {
+		return name
+	}
+	return owner
+}
+
 // runOf is the run ID with which the parts of a workflow's run begin.
 func runOf(lockID, part string) string {
 	run, step, _ := strings.Cut(part, "/")

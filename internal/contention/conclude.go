@@ -30,7 +30,7 @@ type Finding struct {
 	// Text is what was found, and Advice what to do; either is a sentence without its full stop.
 	Text   string `json:"text"`
 	Advice string `json:"advice,omitempty"`
-	// Waited is how much waiting it is about, in seconds, and Count of how many deadlocks, holds or waits.
+	// Waited is how much waiting it is about, and Count how many deadlocks, holds or waits.
 	Waited float64 `json:"waited,omitempty"`
 	Count  int     `json:"count,omitempty"`
 }
@@ -83,7 +83,6 @@ func (a *analysis) deadlockFindings() []Finding {
 			byTypes[between+d.upgradeOf] = f
 		}
 		f.Count++
-		f.Waited += seconds(d.waited)
 	}
 	var found []Finding
 	for _, f := range byTypes {
@@ -99,7 +98,7 @@ func (a *analysis) deadlockFindings() []Finding {
 func typesText(types []string) string {
 	switch len(types) {
 	case 0:
-		return ""
+		return " of which not all types are known"
 	case 1:
 		return " among workflows of type " + types[0]
 	}

@@ -31,7 +31,7 @@ func (a *analysis) suspects(roots []*guilt) []*suspect {
 				continue
 			}
 			h := &a.holds[i]
-			name := cmp.Or(h.WorkflowType, g.owner)
+			name := cmp.Or(h.WorkflowType, short(g.owner))
 			s := all[name]
 			if s == nil {
 				s = &suspect{name: name}
@@ -73,7 +73,7 @@ func (a *analysis) longFinding(r *Report, roots []*guilt) []Finding {
 			continue
 		}
 		return []Finding{{
-			Rule: "long-holds", Waited: seconds(s.caused), Count: len(s.holds), Advice: s.advice(),
+			Rule: "long-holds", Waited: seconds(s.caused), Count: len(s.holds), Advice: a.advice(s),
 			Text: fmt.Sprintf("%s of the waiting (%s) is behind holds of %s, at least half of it behind %s that stood %s or longer", percent(min(share, 1)),
 				duration(s.caused), s.name, thousands(len(s.holds)), duration(s.typical)),
 		}}
@@ -82,14 +82,14 @@ func (a *analysis) longFinding(r *Report, roots []*guilt) []Finding {
 }
 
 // advice depends on what the holds spent their time on: one step, or standing between steps.
-func (s *suspect) advice() string {
-	var held, ran int64
+func (a *analysis) advice(s *suspect) string {
+	var held, stood int64
 	bySteps := map[string]int64{}
 	for _, c := range s.holds {
 		if len(c.hold.Steps) == 0 {
 			return ""
 		}
-		held, ran = held+c.hold.length(), ran+c.hold.ran()
+		held, stood = held+c.hold.length(), stood+max(c.hold.length()-c.hold.ran()-a.waitedUnder(c.hold), 0)
 		for i := range c.hold.Steps {
 			bySteps[c.hold.Steps[i].Name] += c.hold.Steps[i].during().length()
 		}
@@ -101,10 +101,20 @@ func (s *suspect) advice() string {
 		}
 	}
 	switch {
-	case float64(ran) < muchOfWaiting*float64(held):
-		return fmt.Sprintf("Steps ran under them for %s of %s: a narrower scope, or a later first guarded step, shortens them", duration(ran), duration(held))
+	case float64(stood) >= mostOfWaiting*float64(held):
+		return fmt.Sprintf("For %s of their %s no step ran and no lock was waited for: hold over less of the saga, "+
+			"and look for what delayed it between its steps, such as a worker that had died", duration(stood), duration(held))
 	case step != "" && float64(most) >= mostOfWaiting*float64(held):
 		return fmt.Sprintf("Step %s takes most of that time: do its slow part before the lock is taken", step)
 	}
 	return ""
+}
+
+// waitedUnder is for how long a hold's owner waited for other locks while it held.
+func (a *analysis) waitedUnder(h *hold) int64 {
+	var meanwhile []interval
+	for _, i := range a.waitsDuring(a.byOwner[h.owner], h.interval) {
+		meanwhile = append(meanwhile, a.waits[i].with(h.interval))
+	}
+	return covered(meanwhile)
 }

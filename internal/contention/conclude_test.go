@@ -27,7 +27,7 @@ func crossing(s *scene, a, b, first, second string, at int) {
 	s.hold(second, b, 1001+at, at, at+70, nil)
 	s.wait(second, a, 1002+at, at+20, at+70, nil, heldBy(b, 1001+at))
 	s.wait(first, b, 0, at+30, at+60, attrs{telemetry.Outcome: telemetry.OutcomeDeadlock}, heldBy(a, 1000+at))
-	s.add(telemetry.SpanDeadlock, at+59, at+60, about(first, b, attrs{telemetry.Outcome: telemetry.OutcomeOK, telemetry.Cycle: b + " waits for " + a}))
+	s.add(telemetry.SpanDeadlock, at+59, at+60, about(first, b, attrs{telemetry.Outcome: telemetry.OutcomeOK, telemetry.Cycle: fmt.Sprintf("%[1]s waits for %[2]s on %[3]s, %[2]s waits for %[1]s on %[4]s", b, a, first, second)}))
 }
 
 func TestDeadlocksAreConcludedByTypes(t *testing.T) {
@@ -50,7 +50,7 @@ func TestDeadlocksAreConcludedByTypes(t *testing.T) {
 	crossing(s, "x", "y", "account/1", "account/2", 0)
 	crossing(s, "v", "w", "account/1", "account/2", 100)
 	_, text = concluded(t, s)
-	require.Contains(t, text["deadlocks"], "2 deadlocks. Let each take", "of which types is not known")
+	require.Contains(t, text["deadlocks"], "2 deadlocks of which not all types are known. Let each take")
 }
 
 // Two that hold a resource shared and want it alone are not helped by an order of names.
@@ -64,9 +64,12 @@ func TestDeadlockOfAnUpgradeIsToldAsSuch(t *testing.T) {
 		s.hold("rates", b, 2+10*i, at, at+600, shared)
 		s.wait("rates", a, 3+10*i, at+200, at+600, nil, heldBy(b, 2+10*i))
 		s.wait("rates", b, 0, at+300, at+500, attrs{telemetry.Outcome: telemetry.OutcomeDeadlock}, heldBy(a, 1+10*i))
+		s.add(telemetry.SpanDeadlock, at+499, at+500, about("rates", b, attrs{telemetry.Outcome: telemetry.OutcomeOK,
+			telemetry.Cycle: fmt.Sprintf("%[1]s waits for %[2]s on rates, %[2]s waits for %[1]s on rates", b, a)}))
+		s.types("Quote", a, b)
 	}
 	_, text := concluded(t, s)
-	require.Equal(t, "2 deadlocks. They held rates shared, and each wanted it alone: ask for it exclusively at once.", text["deadlocks"])
+	require.Equal(t, "2 deadlocks among workflows of type Quote. They held rates shared, and each wanted it alone: ask for it exclusively at once.", text["deadlocks"])
 }
 
 func TestDeadWorkersAreConcluded(t *testing.T) {
@@ -132,8 +135,12 @@ func TestLongHoldsAreConcludedByType(t *testing.T) {
 	require.Equal(t, "100 % of the waiting (2m00s) is behind holds of Audit, at least half of it behind 2 that stood 40.0 s or longer. "+
 		"Step Total takes most of that time: do its slow part before the lock is taken.", text["long-holds"])
 	_, text = concluded(t, audits(40_000, 2000))
-	require.Contains(t, text["long-holds"], "Steps ran under them for 4.0 s of 80.0 s: a narrower scope, or a later first guarded step, shortens them")
-	_, text = concluded(t, audits(40_000, 19_000))
+	require.Contains(t, text["long-holds"], "For 76.0 s of their 80.0 s no step ran and no lock was waited for: hold over less of the saga")
+	waits := audits(40_000, 15_000) // and wait for 15 s
+	for i := range 3 {
+		waits.wait("other", fmt.Sprintf("audit%d", i), 0, 60_000*i+20_000, 60_000*i+35_000, nil)
+	}
+	_, text = concluded(t, waits)
 	require.Contains(t, text["long-holds"], "or longer. .", "neither is clear: no advice")
 	_, text = concluded(t, audits(160, 150))
 	require.Contains(t, text["long-holds"], "160 ms or longer", "short, and three times the median")

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 )
@@ -11,43 +12,37 @@ import (
 // deadlock is one of the report, and what the conclusion needs of it.
 type deadlock struct {
 	Deadlock
-	// waited is how long those in the circle waited, and upgradeOf the resource if all of them waited for the same one.
-	waited    int64
+	// upgradeOf is the resource if all in the circle waited for the same one: they held it shared, and wanted it alone.
 	upgradeOf string
 }
 
 // findDeadlocks lists those that were ended: by their own spans, or, if one was not read, by the victim's wait.
 func (a *analysis) findDeadlocks() {
-	given := map[party][]int{} // the waits that were given up
-	for i := range a.waits {
-		if a.waits[i].Outcome == telemetry.OutcomeDeadlock {
-			p := a.waits[i].record.party()
-			given[p] = append(given[p], i)
-		}
-	}
+	told, typeOf := map[party]int{}, a.typesOfOwners()
 	for i := range a.records[kindDeadlock] {
 		r := &a.records[kindDeadlock][i]
-		if a.symbols.text(r.texts[textOutcome]) != telemetry.OutcomeOK {
-			continue
+		if a.symbols.text(r.texts[textOutcome]) == telemetry.OutcomeOK {
+			told[r.party()]++
+			a.addDeadlock(r, typeOf)
 		}
-		victim := -1
-		if of := given[r.party()]; len(of) > 0 {
-			victim, given[r.party()] = of[0], of[1:]
-		}
-		a.addDeadlock(r, victim)
 	}
-	for _, of := range given {
-		for _, i := range of {
-			a.addDeadlock(a.waits[i].record, i)
+	for i := range a.waits {
+		r := a.waits[i].record
+		switch {
+		case a.waits[i].Outcome != telemetry.OutcomeDeadlock:
+		case told[r.party()] > 0:
+			told[r.party()]--
+		default:
+			a.addDeadlock(r, typeOf)
 		}
 	}
 	slices.SortStableFunc(a.deadlocks, func(x, y deadlock) int {
-		return cmp.Or(x.At.Compare(y.At), cmp.Compare(x.Span, y.Span), cmp.Compare(x.Resource, y.Resource), cmp.Compare(x.LockID, y.LockID))
+		return cmp.Or(x.At.Compare(y.At), cmp.Compare(x.Span, y.Span))
 	})
 }
 
-// addDeadlock adds one, as a record tells it, with the victim's wait if that was read.
-func (a *analysis) addDeadlock(r *record, victim int) {
+// addDeadlock adds one, as a record tells it.
+func (a *analysis) addDeadlock(r *record, typeOf map[string]string) {
 	text := a.symbols.text
 	if !a.chosen(text(r.texts[textResource]), interval{r.start, r.end}) {
 		return
@@ -57,24 +52,44 @@ func (a *analysis) addDeadlock(r *record, victim int) {
 		Resource: text(r.texts[textResource]), LockID: text(r.texts[textLockID]),
 	}}
 	d.Trace, d.Span = hexIDs(r.trace, r.id)
-	if victim >= 0 {
-		a.describeCircle(&d, a.circle(victim))
-	}
+	describe(&d, typeOf)
 	a.deadlocks = append(a.deadlocks, d)
 }
 
-// describeCircle says of which types those were that waited for one another, if all of them are known, and for how long.
-func (a *analysis) describeCircle(d *deadlock, circle []int) {
+// describe says of which types those were that waited for one another, if all of them are known. Some waited behind a
+// place in the queue and not behind a hold, so the circle is read from its text.
+func describe(d *deadlock, typeOf map[string]string) {
 	types, resources := map[string]bool{}, map[string]bool{}
-	for _, i := range circle {
-		w := &a.waits[i]
-		d.waited += w.length()
-		types[w.WorkflowType], resources[w.Resource] = true, true
+	for clause := range strings.SplitSeq(d.Cycle, ", ") {
+		owner, rest, ok := strings.Cut(clause, " waits for ")
+		on := strings.LastIndex(rest, " on ")
+		if !ok || on < 0 {
+			types[""], resources[""], resources[clause] = true, true, true
+			continue
+		}
+		types[typeOf[owner]], types[typeOf[rest[:on]]] = true, true
+		resources[rest[on+len(" on "):]] = true
 	}
-	if len(circle) > 1 && len(resources) == 1 {
+	if len(resources) == 1 {
 		d.upgradeOf = d.Resource
 	}
 	if !types[""] {
 		d.WorkflowTypes = slices.Sorted(maps.Keys(types))
 	}
+}
+
+// typesOfOwners are the workflow types of owners, as far as they are known.
+func (a *analysis) typesOfOwners() map[string]string {
+	all := map[string]string{}
+	for i := range a.holds {
+		if h := &a.holds[i]; h.WorkflowType != "" {
+			all[h.Owner] = h.WorkflowType
+		}
+	}
+	for i := range a.waits {
+		if w := &a.waits[i]; w.WorkflowType != "" {
+			all[w.Owner] = w.WorkflowType
+		}
+	}
+	return all
 }

@@ -131,34 +131,3 @@ func (a *analysis) waitsDuring(waits []int32, at interval) (found []int32) {
 	}
 	return found
 }
-
-// circle are the waits that a wait closed when it ended: its own, that of a holder in its way, and so on, until the last one waits for the
-// first. It is nil if they were not read.
-func (a *analysis) circle(first int) []int {
-	w := &a.waits[first]
-	return a.closing([]int{first}, interval{max(w.from, w.to-1), w.to}, map[int]bool{first: true})
-}
-
-// closing goes on with a path until it closes. Waits that were tried lead nowhere.
-func (a *analysis) closing(path []int, at interval, tried map[int]bool) []int {
-	w := &a.waits[path[len(path)-1]]
-	for i := range w.Blockers {
-		if w.Blockers[i].Hold < 0 {
-			continue
-		}
-		owner := a.holds[w.Blockers[i].Hold].owner
-		if owner == a.waits[path[0]].owner && len(path) > 1 {
-			return path
-		}
-		for _, next := range a.waitsDuring(a.byOwner[owner], at) {
-			if tried[int(next)] {
-				continue
-			}
-			tried[int(next)] = true
-			if found := a.closing(append(slices.Clip(path), int(next)), at, tried); found != nil {
-				return found
-			}
-		}
-	}
-	return nil
-}

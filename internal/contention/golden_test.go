@@ -39,7 +39,7 @@ func everything() *scene {
 	s.wait("q", "X", 52, 200, 700, nil, heldBy("Y", 51))
 	s.hold("q", "X", 52, 700, 1000, nil)
 	s.wait("p", "Y", 0, 300, 600, attrs{telemetry.Outcome: telemetry.OutcomeDeadlock}, heldBy("X", 50))
-	s.add(telemetry.SpanDeadlock, 590, 600, about("p", "Y", attrs{telemetry.Outcome: telemetry.OutcomeOK, telemetry.Cycle: "Y waits for X, X waits for Y"}))
+	s.add(telemetry.SpanDeadlock, 590, 600, about("p", "Y", attrs{telemetry.Outcome: telemetry.OutcomeOK, telemetry.Cycle: "Y waits for X on p, X waits for Y on q"}))
 	// A hold that was taken away, and the step that noticed.
 	s.hold("account/4", "stuck", 60, 0, 2000, attrs{telemetry.Outcome: telemetry.OutcomeRevoked, telemetry.Reason: "released by hand"})
 	s.add(telemetry.SpanRenew, 2100, 2101, about("account/4", "stuck", attrs{telemetry.Outcome: telemetry.OutcomeLost}))

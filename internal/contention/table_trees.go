@@ -61,7 +61,7 @@ func (t *table) roots() {
 	t.heading("ROOT BLOCKERS, by how long others waited because of them, also through others", len(all))
 	for i := range all[:min(len(all), t.top)] {
 		r := &all[i]
-		t.printf("%s", wrap(fmt.Sprintf("%s: %s%s %s", Seconds(r.Caused), printable(r.Owner, 40), ofType(r.WorkflowType), printable(r.Did, 250)), "  "))
+		t.printf("%s", wrap(fmt.Sprintf("%s: %s%s %s", Seconds(r.Caused), printable(short(r.Owner), 40), ofType(r.WorkflowType), printable(r.Did, 250)), "  "))
 		left := t.top
 		t.waiters(r.Waiters, r.Omitted, "    ", &left)
 	}
@@ -83,7 +83,7 @@ func (t *table) waiters(list []Waiter, omitted int, indent string, left *int) {
 		if len(w.Waiters) > 0 {
 			with = fmt.Sprintf(" (%s with those behind it)", Seconds(w.Total))
 		}
-		t.printf("%s%s%s waited %s for %s%s\n", indent, fork, printable(w.Owner, 32), Seconds(w.Waited), printable(w.Resource, 16), with)
+		t.printf("%s%s%s waited %s for %s%s\n", indent, fork, printable(short(w.Owner), 32), Seconds(w.Waited), printable(w.Resource, 16), with)
 		t.waiters(w.Waiters, w.Omitted, indent+deeper, left)
 	}
 	if omitted > 0 {
@@ -136,7 +136,7 @@ func (t *table) deaths() {
 		fmt.Fprintln(w, "  \ton\tin step\tfrom\tfor\tended\tblocked")
 		for _, h := range all[:min(len(all), t.top)] {
 			d := h.WorkerDied
-			fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\n", printable(h.Owner, 24), printable(h.Resource, 20), printable(d.Step, 16), d.From.Format("15:04:05.000"),
+			fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\n", printable(short(h.Owner), 24), printable(h.Resource, 20), printable(d.Step, 16), d.From.Format("15:04:05.000"),
 				Seconds(d.To.Sub(d.From).Seconds()), d.Ended, Seconds(h.Blocked))
 		}
 	})

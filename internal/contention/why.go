@@ -41,7 +41,7 @@ func (a *analysis) why(u *usage, r *Resource) string {
 	switch {
 	case worst != nil && share(worst.blocked) >= muchOfWaiting:
 		return fmt.Sprintf("%s of the waiting was for %s, which held it %s%s",
-			percent(min(share(worst.blocked), 1)), worst.Owner, duration(worst.length()), a.because(worst)+worst.alsoDied())
+			percent(min(share(worst.blocked), 1)), short(worst.Owner), duration(worst.length()), a.because(worst)+worst.alsoDied())
 	case share(nanosecondsOf(r.HandOver)) >= muchOfWaiting:
 		return fmt.Sprintf("%s of the waiting was hand-overs: it had been granted, and was not taken yet. Were the workers that it was granted to busy, or gone?",
 			percent(share(nanosecondsOf(r.HandOver))))
@@ -50,7 +50,7 @@ func (a *analysis) why(u *usage, r *Resource) string {
 			percent(share(nanosecondsOf(r.Unexplained))))
 	case share(blocked[owner]) >= muchOfWaiting:
 		return fmt.Sprintf("%s of the waiting was for %s, which held it %s in %s", percent(min(share(blocked[owner]), 1)),
-			a.symbols.text(owner), duration(held[owner]), many(owners[owner], "hold"))
+			short(a.symbols.text(owner)), duration(held[owner]), many(owners[owner], "hold"))
 	case spent.waited > 0 && float64(spent.waited) >= muchOfWaiting*float64(spent.held):
 		return fmt.Sprintf("those who held it waited themselves: for %s of the %s that they kept others waiting, most for %s; their steps ran %s",
 			duration(spent.waited), duration(spent.held), a.symbols.text(spent.on), duration(spent.ran))

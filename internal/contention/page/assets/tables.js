@@ -101,8 +101,12 @@ function show(id, list, content) {
   if (list.length > 0) byId(id).replaceChildren(content);
 }
 
-// oneLine is a name that is cut where it has no room, and said in full where somebody points at it.
-const oneLine = (text) => el("bdi", { class: "one-line", title: text }, text);
+// oneLine is an owner that is cut where it has no room, and said in full where somebody points at it.
+const oneLine = (owner) => {
+  const node = shortName(owner);
+  node.className = "one-line";
+  return node;
+};
 
 function drawOwners() {
   const owners = report.owners.filter((owner) => owner.blocked > 0);
@@ -115,7 +119,7 @@ function drawOwners() {
 function drawOverlong() {
   const hold = (o) => report.holds[o.hold];
   show("overlong", report.overlong, table([
-    ["Hold of", (o) => linkTo(hold(o), name(hold(o).owner)), "name"], ["On", (o) => name(resourceOf(hold(o)).name), "text"],
+    ["Hold of", (o) => linkTo(hold(o), shortName(hold(o).owner)), "name"], ["On", (o) => name(resourceOf(hold(o)).name), "text"],
     ["Held", (o) => seconds(o.held)], ["Steps ran", (o) => seconds(o.ran)], ["Kept others waiting", (o) => seconds(o.blocked)],
   ], report.overlong, { most: 8 }));
 }

@@ -49,7 +49,7 @@ const typed = (item) => item.workflowType && el("span", { class: "badge" }, name
 
 function rootNode(root, open) {
   return node(open, root, [
-    el("span", { class: "time" }, seconds(root.caused)), el("span", { class: "who" }, name(root.owner), " ", typed(root)),
+    el("span", { class: "time" }, seconds(root.caused)), el("span", { class: "who" }, shortName(root.owner), " ", typed(root)),
     el("small", {}, name(root.did), `; ${plural(root.waits, "wait")} because of it`),
     root.hold >= 0 && linkTo(report.holds[root.hold], "its hold"),
   ]);
@@ -58,7 +58,7 @@ function rootNode(root, open) {
 function waiterNode(waiter) {
   const behind = (waiter.waiters || []).length > 0 ? `, ${seconds(waiter.total)} with those behind it` : "";
   return node(true, waiter, [
-    el("span", { class: "time" }, seconds(waiter.waited)), el("span", { class: "who" }, name(waiter.owner), " ", typed(waiter)),
+    el("span", { class: "time" }, seconds(waiter.waited)), el("span", { class: "who" }, shortName(waiter.owner), " ", typed(waiter)),
     el("small", {}, "for ", name(waiter.resource), waiter.step && " in step ", waiter.step && name(waiter.step), behind),
     waiter.wait >= 0 && linkTo(report.waits[waiter.wait], "its wait"),
   ]);
@@ -95,7 +95,7 @@ function drawDeaths() {
   const holds = report.holds.filter((h) => h.workerDied).sort((a, b) => b.blocked - a.blocked);
   const length = (d) => duration(Date.parse(d.to) - Date.parse(d.from));
   show("deaths", holds, table([
-    ["Hold of", (h) => linkTo(h, name(h.owner)), "name"], ["On", (h) => name(resourceOf(h).name), "text"], ["In step", (h) => name(h.workerDied.step), "text"],
+    ["Hold of", (h) => linkTo(h, shortName(h.owner)), "name"], ["On", (h) => name(resourceOf(h).name), "text"], ["In step", (h) => name(h.workerDied.step), "text"],
     ["Worker", (h) => name(h.workerDied.host || ""), "text"], ["From", (h) => clock(Date.parse(h.workerDied.from))], ["For", (h) => length(h.workerDied)],
     ["Ended", (h) => (h.workerDied.ended === "expired" ? "by expiry" : "by the next attempt"), "text"], ["Kept others waiting", (h) => duration(h.blocked)],
   ], holds, { most: 8 }));
