@@ -27,7 +27,7 @@ type Report struct {
 	// Losses are the holds that ended otherwise than by their own release, and the steps that found a lock lost.
 	Losses    []Loss     `json:"losses"`
 	Deadlocks []Deadlock `json:"deadlocks"`
-	// Holds and Waits are in the order of their starts. Blockers and chains refer to them by index.
+	// Holds and Waits are in the order of their starts. Blockers and trees refer to them by index.
 	Holds []Hold `json:"holds"`
 	Waits []Wait `json:"waits"`
 }

@@ -17,8 +17,8 @@ const byId = (id) => document.getElementById(id);
 // name isolates text that may be written from right to left, or want to be.
 const name = (text, className) => el("bdi", { class: className }, text);
 
-// shortName is an owner's name without the namespace ID that Temporal's owners begin with; the whole of it is its title.
-const shortName = (owner) => el("bdi", { title: owner }, owner.replace(/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\/(?=.)/, ""));
+// shortName has the whole name as its title.
+const shortName = (owner, className) => el("bdi", { class: className, title: owner }, shortOwner(owner));
 
 function linkTo(item, ...children) {
   return el("a", { href: addressOf(item) }, ...children);

@@ -102,11 +102,7 @@ function show(id, list, content) {
 }
 
 // oneLine is an owner that is cut where it has no room, and said in full where somebody points at it.
-const oneLine = (owner) => {
-  const node = shortName(owner);
-  node.className = "one-line";
-  return node;
-};
+const oneLine = (owner) => shortName(owner, "one-line");
 
 function drawOwners() {
   const owners = report.owners.filter((owner) => owner.blocked > 0);
@@ -127,7 +123,7 @@ function drawOverlong() {
 function drawLosses() {
   show("losses", report.losses, table([
     ["At", (l) => clock(Date.parse(l.at))],
-    ["Owner", (l) => (l.hold >= 0 ? linkTo(report.holds[l.hold], name(l.owner || l.lockId)) : name(l.owner || l.lockId)), "text"],
+    ["Owner", (l) => (l.hold >= 0 ? linkTo(report.holds[l.hold], shortName(l.owner || l.lockId)) : shortName(l.owner || l.lockId)), "text"],
     ["Resource", (l) => name(l.resource), "text"], ["What", (l) => el("span", { class: "badge bad" }, l.outcome), "text"],
     ["Why", (l) => name(l.reason || ""), "text"], ["Trace / span", (l) => (l.trace ? traceLink(l.trace, l.span, true) : ""), "text"],
   ], report.losses, { most: 8 }));

@@ -56,10 +56,10 @@ function rootNode(root, open) {
 }
 
 function waiterNode(waiter) {
-  const behind = (waiter.waiters || []).length > 0 ? `, ${seconds(waiter.total)} with those behind it` : "";
+  const own = waiter.total > waiter.waited ? `waited ${seconds(waiter.waited)} itself, ` : "";
   return node(true, waiter, [
-    el("span", { class: "time" }, seconds(waiter.waited)), el("span", { class: "who" }, shortName(waiter.owner), " ", typed(waiter)),
-    el("small", {}, "for ", name(waiter.resource), waiter.step && " in step ", waiter.step && name(waiter.step), behind),
+    el("span", { class: "time" }, seconds(waiter.total)), el("span", { class: "who" }, shortName(waiter.owner), " ", typed(waiter)),
+    el("small", {}, own, "for ", name(waiter.resource), waiter.step && " in step ", waiter.step && name(waiter.step)),
     waiter.wait >= 0 && linkTo(report.waits[waiter.wait], "its wait"),
   ]);
 }
