@@ -10,22 +10,25 @@ import (
 
 // Thresholds of the conclusion. docs/contention.md lists them.
 const (
-	// muchUnread and muchHandOver are shares of all waiting, and muchDead that behind workers that died.
+	// muchUnread and muchHandOver are shares of all waiting, and muchDead that behind workers that
+	// died.
 	muchUnread   = 0.25
 	muchHandOver = 0.25
 	muchDead     = 0.05
-	// fewDeadlocks is from how many between the same types on they are told of, and mostGroups how many such groups are.
+	// fewDeadlocks is from how many between the same types on they are told of, and mostGroups how
+	// many such groups are.
 	fewDeadlocks = 2
 	mostGroups   = 3
-	// longHold is the median from which on holds are long, and longerHold how many times the median of all holds one may be instead.
+	// longHold is the median from which on holds are long, and longerHold how many times the median
+	// of all holds one may be instead.
 	longHold   = time.Second
 	longerHold = 3
 )
 
 // Finding is a sentence of the conclusion. It is there only if the data support it.
 type Finding struct {
-	// Rule names what it follows from: "unread", "deadlocks", "dead-workers", "long-holds", "hand-overs", "hot", or "none" and
-	// "no-waits" if no other applies.
+	// Rule names what it follows from: "unread", "deadlocks", "dead-workers", "long-holds",
+	// "hand-overs", "hot", or "none" and "no-waits" if no other applies.
 	Rule string `json:"rule"`
 	// Text is what was found, and Advice what to do; either is a sentence without its full stop.
 	Text   string `json:"text"`
@@ -35,7 +38,8 @@ type Finding struct {
 	Count  int     `json:"count,omitempty"`
 }
 
-// conclude says what the waiting comes from, and what to do. What makes the rest doubtful goes first.
+// conclude says what the waiting comes from, and what to do. What makes the rest doubtful goes
+// first.
 func (a *analysis) conclude(r *Report, roots []*guilt) {
 	r.Conclusion = []Finding{}
 	add := func(found ...Finding) { r.Conclusion = append(r.Conclusion, found...) }
@@ -58,7 +62,7 @@ func (a *analysis) conclude(r *Report, roots []*guilt) {
 	switch {
 	case len(r.Conclusion) > 0:
 	case total == 0:
-		add(Finding{Rule: "no-waits", Text: fmt.Sprintf("Nobody had to wait: %s, and none had to queue", many(r.Totals.Acquisitions, "acquisition"))})
+		add(Finding{Rule: "no-waits", Text: fmt.Sprintf("None of %s had to wait", many(r.Totals.Acquisitions, "acquisition"))})
 	default:
 		first := &r.Resources[0]
 		add(Finding{
@@ -139,13 +143,9 @@ func (a *analysis) deadFinding(total float64) []Finding {
 		Text: fmt.Sprintf("%s, %s in all (%s), stood behind %s in which a worker died or hung", many(waits, "wait"), duration(length),
 			percent(min(seconds(length)/total, 1)), many(len(holds), "hold")),
 	}
-	switch expired {
-	case len(holds):
-		f.Advice = "A shorter TTL frees such holds sooner"
-	case 0:
-		f.Advice = "A heartbeat timeout, or a shorter one, lets the step's next attempt begin sooner"
-	default:
-		f.Advice = "A shorter TTL, and a shorter heartbeat timeout, free such holds sooner"
+	f.Advice = "A heartbeat timeout, or a shorter one, lets the step's next attempt begin sooner"
+	if expired > 0 {
+		f.Advice = "A shorter TTL frees the locks of a dead step sooner, and a heartbeat timeout lets its next attempt begin sooner"
 	}
 	return []Finding{f}
 }

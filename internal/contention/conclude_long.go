@@ -6,12 +6,14 @@ import (
 	"slices"
 )
 
-// suspect is a workflow type, or an owner of which no type is known, and the holds by which it is the root of waiting.
+// suspect is a workflow type, or an owner of which no type is known, and the holds by which it is
+// the root of waiting.
 type suspect struct {
 	name   string
 	caused int64
 	holds  []causing
-	// typical is how long a hold is: half of what it caused is behind holds that are as long, or longer.
+	// typical is how long a hold is: half of what it caused is behind holds that are as long, or
+	// longer.
 	typical int64
 }
 
@@ -21,7 +23,8 @@ type causing struct {
 	caused int64
 }
 
-// suspects groups what roots caused. Holds that a dead worker explains, holds that were not read, and waiting in a circle are told of elsewhere.
+// suspects groups what roots caused. Holds that a dead worker explains, holds that were not read,
+// and waiting in a circle are told of elsewhere.
 func (a *analysis) suspects(roots []*guilt) []*suspect {
 	all := map[string]*suspect{}
 	var list []*suspect

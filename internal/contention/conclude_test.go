@@ -85,7 +85,7 @@ func TestDeadWorkersAreConcluded(t *testing.T) {
 	require.Equal(t, "held r 10.0 s: a worker died, or hung, in step Debit, and the hold expired", r.Roots[0].Did)
 	rules, text := concluded(t, s)
 	require.Equal(t, []string{"dead-workers"}, rules, "its long hold is not told of twice")
-	require.Equal(t, "2 waits, 15.0 s in all (over 99 %), stood behind 1 hold in which a worker died or hung. A shorter TTL frees such holds sooner.", text["dead-workers"])
+	require.Equal(t, "2 waits, 15.0 s in all (over 99 %), stood behind 1 hold in which a worker died or hung. A shorter TTL frees the locks of a dead step sooner, and a heartbeat timeout lets its next attempt begin sooner.", text["dead-workers"])
 
 	// The same, of which the next attempt of the step made an end.
 	s = &scene{}
@@ -189,7 +189,7 @@ func TestConclusionIsNeverEmpty(t *testing.T) {
 	s := &scene{}
 	s.hold("r", "A", 1, 0, 500, nil)
 	_, text := concluded(t, s)
-	require.Equal(t, "Nobody had to wait: 1 acquisition, and none had to queue. .", text["no-waits"])
+	require.Equal(t, "None of 1 acquisition had to wait. .", text["no-waits"])
 	s = &scene{}
 	for i := range 4 { // of four resources, each
 		resource := fmt.Sprintf("r%d", i)

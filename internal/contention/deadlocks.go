@@ -12,11 +12,13 @@ import (
 // deadlock is one of the report, and what the conclusion needs of it.
 type deadlock struct {
 	Deadlock
-	// upgradeOf is the resource if all in the circle waited for the same one: they held it shared, and wanted it alone.
+	// upgradeOf is the resource if all in the circle waited for the same one: they held it shared,
+	// and wanted it alone.
 	upgradeOf string
 }
 
-// findDeadlocks lists those that were ended: by their own spans, or, if one was not read, by the victim's wait.
+// findDeadlocks lists those that were ended: by their own spans, or, if one was not read, by the
+// victim's wait.
 func (a *analysis) findDeadlocks() {
 	told, typeOf := map[party]int{}, a.typesOfOwners()
 	for i := range a.records[kindDeadlock] {
@@ -56,8 +58,9 @@ func (a *analysis) addDeadlock(r *record, typeOf map[string]string) {
 	a.deadlocks = append(a.deadlocks, d)
 }
 
-// describe says of which types those were that waited for one another, if all of them are known. Some waited behind a
-// place in the queue and not behind a hold, so the circle is read from its text.
+// describe says of which types those were that waited for one another, if all of them are known.
+// Some waited behind a place in the queue and not behind a hold, so the circle is read from its
+// text.
 func describe(d *deadlock, typeOf map[string]string) {
 	types, resources := map[string]bool{}, map[string]bool{}
 	for clause := range strings.SplitSeq(d.Cycle, ", ") {

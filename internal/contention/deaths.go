@@ -7,15 +7,16 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 )
 
-// Death is that of a worker that died, or hung, while a step of its own held: the step's attempt was never seen to end.
+// Death is that of a worker that died, or hung, while a step of its own held: the step's attempt
+// was never seen to end.
 type Death struct {
 	Step string `json:"step"`
 	Host string `json:"host,omitempty"`
 	// From is when the attempt began, and To when the hold was free of it.
 	From time.Time `json:"from"`
 	To   time.Time `json:"to"`
-	// Ended is how: "expired", when the hold's promise ended and another took its room, or "retried", when the step's next
-	// attempt entered.
+	// Ended is how: "expired", when the hold's promise ended and another took its room, or
+	// "retried", when the step's next attempt entered.
 	Ended string `json:"ended"`
 }
 
@@ -25,8 +26,9 @@ const (
 	deathRetried = "retried"
 )
 
-// findDeath finds the death of a worker that explains a hold, the longest of several. Steps stand in the order of parts and attempts, see
-// arrangeSteps. A kept hold that expires between two steps is none: no worker had it.
+// findDeath finds the death of a worker that explains a hold, the longest of several. Steps stand
+// in the order of parts and attempts, see arrangeSteps. A kept hold that expires between two steps
+// is none: no worker had it.
 func (h *hold) findDeath() {
 	for i := range h.Steps {
 		s := &h.Steps[i]

@@ -6,12 +6,14 @@ import (
 )
 
 const (
-	// maxDepth bounds how many wait for one another in a path, and maxEndings how many roots of one wait are followed.
+	// maxDepth bounds how many wait for one another in a path, and maxEndings how many roots of one
+	// wait are followed.
 	maxDepth   = 16
 	maxEndings = 1000
 )
 
-// ending is where a path of blocking ends, from a wait over the waits of those in its way to a root.
+// ending is where a path of blocking ends, from a wait over the waits of those in its way to a
+// root.
 type ending struct {
 	// path begins with the wait, and ends with the wait that the root itself was in the way of.
 	path []int
@@ -34,16 +36,16 @@ type walk struct {
 	visit   func(*ending)
 }
 
-// follow finds the roots of a wait. While the owner of a hold in its way waited itself, the owner is a part of the path; for the rest it
-// is the root.
+// follow finds the roots of a wait. While the owner of a hold in its way waited itself, the owner
+// is a part of the path; for the rest it is the root.
 func (a *analysis) follow(first int, visit func(*ending)) {
 	w := &a.waits[first]
 	to := walk{a: a, path: []int{first}, owners: []sym{w.owner}, covered: map[string]*coverage{}, visit: visit}
 	to.blockers(w.interval, nil)
 }
 
-// blockers follows those in the way of the last wait of the path, at a time. What nobody is known to have been in the way of is left to by, whose
-// wait it is.
+// blockers follows those in the way of the last wait of the path, at a time. What no hold explains
+// is left to by, whose wait it is.
 func (to *walk) blockers(at interval, by *Blocker) {
 	w := &to.a.waits[to.path[len(to.path)-1]]
 	until := at.from
@@ -110,7 +112,8 @@ func (to *walk) end(path []int, b *Blocker, at interval, circle bool) {
 	}
 }
 
-// waitDuring is, of waits in the order of their starts, the one that lasted longest within a time, and for how long; -1 if none did.
+// waitDuring is, of waits in the order of their starts, the one that lasted longest within a time,
+// and for how long; -1 if none did.
 func (a *analysis) waitDuring(waits []int32, at interval) (found int, most int64) {
 	found = -1
 	for _, i := range a.waitsDuring(waits, at) {
@@ -121,7 +124,8 @@ func (a *analysis) waitDuring(waits []int32, at interval) (found int, most int64
 	return found, most
 }
 
-// waitsDuring are those of waits, in the order of their starts, that lasted within a time, of the latest that were tried.
+// waitsDuring are those of waits, in the order of their starts, that lasted within a time, of the
+// latest that were tried.
 func (a *analysis) waitsDuring(waits []int32, at interval) (found []int32) {
 	begun := sort.Search(len(waits), func(i int) bool { return a.waits[waits[i]].from >= at.to })
 	for _, i := range waits[max(begun-maxTried, 0):begun] {

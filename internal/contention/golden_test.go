@@ -66,7 +66,7 @@ func TestGolden(t *testing.T) {
 	require.NoError(t, WriteTable(&table, r, 10))
 	require.NoError(t, WriteJSON(&out, r))
 	golden(t, "table.txt", table.Bytes())
-	golden(t, "report.json", out.Bytes())
+	golden(t, "report.golden.json", out.Bytes())
 
 	for line := range strings.Lines(table.String()) {
 		require.LessOrEqual(t, len([]rune(line)), 101, line)

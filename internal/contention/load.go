@@ -41,7 +41,8 @@ func (a *analysis) addLoad(r *Report) {
 type series struct {
 	whole interval
 	parts []int64
-	// change is by how much more of them last through the part as a whole than through the one before.
+	// change is by how much more of them last through the part as a whole than through the one
+	// before.
 	change []int64
 }
 
@@ -50,7 +51,8 @@ func newSeries(whole interval) *series {
 	return &series{whole, make([]int64, n), make([]int64, n+1)}
 }
 
-// start is when a part begins. Products fit: a report of a century is no longer than 1<<62 nanoseconds.
+// start is when a part begins. Products fit: a report of a century is no longer than 1<<62
+// nanoseconds.
 func (s *series) start(part int) int64 {
 	n := int64(len(s.parts))
 	return s.whole.from + s.whole.length()/n*int64(part) + s.whole.length()%n*int64(part)/n

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// maxRoots bounds the trees, maxWaiters the branches of a node, and leastBranch is the share of its root's time below which a
-	// branch is counted and not listed.
+	// maxRoots bounds the trees, maxWaiters the branches of a node, and leastBranch is the share of
+	// its root's time below which a branch is counted and not listed.
 	maxRoots    = 50
 	maxWaiters  = 20
 	leastBranch = 0.01
@@ -18,18 +18,22 @@ const (
 	maxTried = 64
 )
 
-// Root is an owner whose holds others waited for, and that waited for nobody itself meanwhile: the root of a tree of blocking.
+// Root is an owner whose holds others waited for, and that waited for nothing itself meanwhile: the
+// root of a tree of blocking.
 type Root struct {
 	Owner        string `json:"owner"`
 	WorkflowType string `json:"workflowType,omitempty"`
-	// Caused is for how long others waited because of it, directly and through others, and Waits in how many waits.
+	// Caused is for how long others waited because of it, directly and through others, and Waits in
+	// how many waits.
 	Caused float64 `json:"caused"`
 	Waits  int     `json:"waits"`
-	// Hold is the one of its holds that caused most of that, -1 if it was not read, and Resource what it held. Did says what it did.
+	// Hold is the one of its holds that caused most of that, -1 if it was not read, and Resource
+	// what it held. Did says what it did.
 	Hold     int    `json:"hold"`
 	Resource string `json:"resource"`
 	Did      string `json:"did"`
-	// Waiters waited for it directly, those that cost most first; Omitted is how many more there were.
+	// Waiters waited for it directly, those that cost most first; Omitted is how many more there
+	// were.
 	Waiters []Waiter `json:"waiters"`
 	Omitted int      `json:"omitted,omitempty"`
 }
@@ -40,7 +44,8 @@ type Waiter struct {
 	WorkflowType string `json:"workflowType,omitempty"`
 	Resource     string `json:"resource"`
 	Step         string `json:"step,omitempty"`
-	// Waited is for how long it waited because of the root, and Total the same with those that waited for it meanwhile.
+	// Waited is for how long it waited because of the root, and Total the same with those that
+	// waited for it meanwhile.
 	Waited float64 `json:"waited"`
 	Total  float64 `json:"total"`
 	// Wait is the longest of its waits here.
@@ -54,7 +59,8 @@ type guilt struct {
 	owner  string
 	length int64
 	waits  int
-	// byHold is the same by hold, and inCircle how much of it was waiting in a circle, which has no root but where it is cut.
+	// byHold is the same by hold, and inCircle how much of it was waiting in a circle, which has no
+	// root but where it is cut.
 	byHold   map[int]int64
 	inCircle int64
 }

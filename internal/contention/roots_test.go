@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 )
@@ -25,8 +26,54 @@ func outline(r *Report) (lines []string) {
 	return lines
 }
 
+// checkTrees checks what holds for the trees of every report.
+func checkTrees(t require.TestingT, r *Report) {
+	for i := range r.Roots {
+		root := &r.Roots[i]
+		require.Less(t, root.Hold, len(r.Holds))
+		below := 0.0
+		for _, w := range root.Waiters {
+			below += w.Total
+		}
+		if root.Omitted == 0 {
+			require.InDelta(t, root.Caused, below, 1e-6, "what a root caused is what waited for it, and behind that")
+		}
+		eachWaiter(root.Waiters, func(w *Waiter) {
+			require.Less(t, w.Wait, len(r.Waits))
+			require.GreaterOrEqual(t, w.Total, w.Waited)
+			require.Equal(t, w.Owner, r.Waits[w.Wait].Owner)
+		})
+	}
+}
+
+// Whatever the holds and waits: every explained instant of a wait has a root, and none counts twice
+// for one.
+func TestRootsExplainWhatBlockersExplain(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		var spans []span
+		for _, k := range []kind{kindHold, kindWait} {
+			for i := range rapid.IntRange(0, 12).Draw(t, "n") {
+				from := rapid.Int64Range(0, 100).Draw(t, "from")
+				s := madeSpan(k, rapid.SampledFrom([]string{"r1", "r2", "r3"}).Draw(t, "resource"), fmt.Sprint(rapid.IntRange(0, 4).Draw(t, "id")),
+					rapid.SampledFrom([]string{"shared", "exclusive"}).Draw(t, "mode"), int64(20*i+1), 1_000_000*from,
+					1_000_000*(from+rapid.Int64Range(0, 60).Draw(t, "length")))
+				spans = append(spans, s)
+			}
+		}
+		r := Analyze(madeSpans(spans), Options{})
+		checkTrees(t, r)
+		caused := 0.0
+		for i := range r.Roots {
+			require.LessOrEqual(t, r.Roots[i].Caused, r.Totals.Wait.Total+1e-6)
+			caused += r.Roots[i].Caused
+		}
+		require.GreaterOrEqual(t, caused+1e-6, r.Totals.Wait.Total-r.Totals.Unexplained)
+	})
+}
+
 // While B waited for C, C was the root of A's wait; then B was.
-func TestRootIsWhoWaitedForNobody(t *testing.T) {
+func TestRootIsTheOneThatWaitedForNothing(t *testing.T) {
 	t.Parallel()
 	r := threeInARow().report(t)
 	require.Equal(t, []string{

@@ -248,22 +248,7 @@ func checkReport(t testing.TB, r *Report) {
 			require.True(t, slices.ContainsFunc(r.Waits[w].Blockers, func(b Blocker) bool { return b.Hold == i }))
 		}
 	}
-	for i := range r.Roots {
-		root := &r.Roots[i]
-		require.Less(t, root.Hold, len(r.Holds))
-		below := 0.0
-		for _, w := range root.Waiters {
-			below += w.Total
-		}
-		if root.Omitted == 0 {
-			require.InDelta(t, root.Caused, below, 1e-6, "what a root caused is what waited for it, and behind that")
-		}
-		eachWaiter(root.Waiters, func(w *Waiter) {
-			require.Less(t, w.Wait, len(r.Waits))
-			require.GreaterOrEqual(t, w.Total, w.Waited)
-			require.Equal(t, w.Owner, r.Waits[w.Wait].Owner)
-		})
-	}
+	checkTrees(t, r)
 	require.NotEmpty(t, r.Conclusion)
 }
 

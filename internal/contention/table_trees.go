@@ -19,7 +19,8 @@ func (t *table) conclusion() {
 	}
 }
 
-// loadLines is into how many lines the load is drawn together, and loadWidth how long its longest bar is.
+// loadLines is into how many lines the load is drawn together, and loadWidth how long its longest
+// bar is.
 const (
 	loadLines = 12
 	loadWidth = 30

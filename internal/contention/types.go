@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// learnType takes the type of a workflow from a span of the tracing interceptor of Temporal's Go SDK: the
-// workflow's own, or its client's. The span names the run, the workflow ID, or both.
+// learnType takes the type of a workflow from a span of the tracing interceptor of Temporal's Go
+// SDK: the workflow's own, or its client's. The span names the run, the workflow ID, or both.
 func (s *Spans) learnType(name string, tag func(key string) string) {
 	operation, of, _ := strings.Cut(name, ":")
 	if operation != "RunWorkflow" && operation != "StartWorkflow" || of == "" {
@@ -26,12 +26,14 @@ func (a *analysis) typeOf(run, workflow string) string {
 	return cmp.Or(a.types[run], a.types[workflow])
 }
 
-// TypePair says how long workflows of one type waited for locks that workflows of another type held.
+// TypePair says how long workflows of one type waited for locks that workflows of another type
+// held.
 type TypePair struct {
 	// Waiter and Blocker are workflow types, empty if no span says them.
 	Waiter  string `json:"waiter"`
 	Blocker string `json:"blocker"`
-	// Waited is for how long, and Waits in how many waits. A wait counts for each type that was in its way.
+	// Waited is for how long, and Waits in how many waits. A wait counts for each type that was in
+	// its way.
 	Waited float64 `json:"waited"`
 	Waits  int     `json:"waits"`
 	// Steps are the same by step, longest first.

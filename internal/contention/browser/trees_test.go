@@ -20,7 +20,8 @@ func TestTheConclusionStandsAtTheTop(t *testing.T) {
 	require.True(t, evaluate[bool](b, `document.getElementById("conclusion").getBoundingClientRect().bottom < innerHeight`), "it is seen without scrolling")
 }
 
-// A root is opened and closed with the keyboard alone, and leads to its hold and to the waits behind it.
+// A root is opened and closed with the keyboard alone, and leads to its hold and to the waits
+// behind it.
 func TestTheTreeOfARootIsWalkedWithTheKeyboard(t *testing.T) {
 	t.Parallel()
 	r := large()

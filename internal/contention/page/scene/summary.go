@@ -11,7 +11,8 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/contention"
 )
 
-// summarise fills in what follows from holds and waits. It is the plainest way to get there, and no model for reading traces.
+// summarise fills in what follows from holds and waits. It is the plainest way to get there, and no
+// model for reading traces.
 func summarise(r *contention.Report) {
 	for i := range r.Holds {
 		r.To = later(r.To, r.Holds[i].End)
@@ -167,8 +168,8 @@ func owners(r *contention.Report) {
 	r.Owners = r.Owners[:min(len(r.Owners), 50)]
 }
 
-// roots takes each owner for the root of those that waited for it last, and these for the parents of those that waited for them meanwhile. Anybody's wait
-// has one place.
+// roots takes each owner for the root of those that waited for it last, and these for the parents
+// of those that waited for them meanwhile.
 func roots(r *contention.Report) {
 	by := map[string][]int{} // waits, by the owner of the last hold in their way
 	for i, w := range r.Waits {
