@@ -86,7 +86,7 @@ function drawTypes() {
   const rows = types.flatMap((t) => [t, ...(t.steps || []).slice(0, 5).map((s) => ({ ...s, step: true }))]);
   const of = (row, side) => (row.step ? name(row[side] || "–") : typeName(row[side]));
   show("types", types, table([
-    ["Waits", (r) => of(r, "waiter"), "name"], ["for", (r) => of(r, "blocker"), "text"],
+    ["Waiter", (r) => of(r, "waiter"), "name"], ["waits for", (r) => of(r, "blocker"), "text"],
     ["Waited", (r) => meter(r.waited, types[0].waited, seconds(r.waited))], ["Waits", (r) => integer(r.waits)],
   ], rows, { most: 24, row: (r) => ({ class: r.step && "sub" }) }));
 }
