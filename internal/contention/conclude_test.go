@@ -2,6 +2,7 @@ package contention
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -199,4 +200,59 @@ func TestConclusionIsNeverEmpty(t *testing.T) {
 	rules, text := concluded(t, s)
 	require.Equal(t, []string{"none"}, rules)
 	require.Contains(t, text["none"], "No single cause stands out. r0 was waited for most: 25 % of the waiting")
+}
+
+// Just below its threshold, no rule says anything.
+func TestRulesAreSilentBelowTheirThresholds(t *testing.T) {
+	t.Parallel()
+	totals := Totals{Wait: Distribution{Total: 100}, HandOver: 25}
+	require.Len(t, handOverFinding(&totals), 1)
+	totals.HandOver = 24.9
+	require.Empty(t, handOverFinding(&totals))
+
+	hot := Resource{Name: "r", Busy: 0.8, Wait: Distribution{Total: 50}, Hold: Distribution{Count: 10, Total: 20, Max: 7.9}}
+	for what, change := range map[string]func(*Resource){
+		"":                 func(*Resource) {},
+		"idle":             func(r *Resource) { r.Busy = 0.79 },
+		"others wait more": func(r *Resource) { r.Wait.Total = 49 },
+		"few holds":        func(r *Resource) { r.Hold.Count = 9 },
+		"one long hold":    func(r *Resource) { r.Hold.Max = 8 },
+	} {
+		one := hot
+		change(&one)
+		found := hotFinding(&Report{Totals: Totals{Wait: Distribution{Total: 100}}, Resources: []Resource{one}})
+		require.Equal(t, what == "", len(found) == 1, what)
+	}
+
+	for others, want := range map[int]bool{18: true, 21: false} { // seconds that others waited, beside 1 s behind the dead
+		s := &scene{}
+		s.step("r", "dead", "1/Debit", 1, 0, 0, telemetry.OutcomeGranted)
+		s.hold("r", "dead", 1, 0, 2000, attrs{telemetry.Outcome: telemetry.OutcomeExpired})
+		s.wait("r", "next", 2, 1000, 2000, nil, heldBy("dead", 1))
+		s.hold("q", "A", 3, 0, 60_000, nil)
+		s.wait("q", "B", 4, 100, 100+1000*others, attrs{telemetry.Outcome: telemetry.OutcomeLeft}, heldBy("A", 3))
+		rules, _ := concluded(t, s)
+		require.Equal(t, want, slices.Contains(rules, "dead-workers"), "%v", rules)
+	}
+
+	for share, want := range map[int]bool{420: true, 380: false} { // of 1,000 ms behind a hold of 1.2 s
+		s := &scene{}
+		s.hold("q", "long", 1, 0, 1200, nil)
+		s.wait("q", "B", 0, 100, 100+share, attrs{telemetry.Outcome: telemetry.OutcomeLeft}, heldBy("long", 1))
+		for i := range 4 {
+			resource, by, other := fmt.Sprintf("r%d", i), fmt.Sprintf("h%d", i), (1000-share)/4
+			s.hold(resource, by, 1, 0, 1200, nil)
+			s.wait(resource, "w"+by, 0, 100, 100+other, attrs{telemetry.Outcome: telemetry.OutcomeLeft}, heldBy(by, 1))
+		}
+		rules, _ := concluded(t, s)
+		require.Equal(t, want, slices.Contains(rules, "long-holds"), "%v", rules)
+	}
+
+	for covered, want := range map[int]bool{740: true, 760: false} { // of 1,000 ms
+		s := &scene{}
+		s.hold("r", "A", 1, 0, covered, nil)
+		s.wait("r", "B", 2, 0, 1000, nil, heldBy("A", 1))
+		rules, _ := concluded(t, s)
+		require.Equal(t, want, slices.Contains(rules, "unread"), "%v", rules)
+	}
 }
