@@ -31,8 +31,8 @@ func contentionCommand(s streams) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "contention [FILE | FOLDER | -]...",
 		Short: "Tell from traces who kept whom waiting for locks, how long, and why",
-		Long: `Reads traces and tells which locks were waited for, who held them meanwhile and in which step, whose
-waiting made others wait, and which locks were lost.
+		Long: `Reads traces and says which locks were waited for, who was at the root of the waiting, which workflow
+types waited for which, which holds a dead worker explains, and what to do.
 
 It reads what the file exporter of the OpenTelemetry Collector writes: OTLP's JSON, one batch a line, also
 compressed with zstd or as protobuf; and the JSON of Jaeger's query API (/api/traces, or the download in its
@@ -43,7 +43,7 @@ of others are counted and do no harm. It needs no server.
   lockstep contention traces/                        the folder that "lockstep demo" fills
   curl -s "$JAEGER/api/traces?service=payments&limit=1000" | lockstep contention
   lockstep contention --html report.html traces/
-  lockstep contention --resource account/ --json traces/ | jq '.resources[0].why'
+  lockstep contention --resource account/ --json traces/ | jq '.conclusion[].text'
 
 Exit status: 0 if there were lock spans; 1 if there were none, or a file could not be read; 2 for wrong
 usage; 130 if it was interrupted.`,

@@ -38,7 +38,7 @@ func TestContentionTellsFromFilesFoldersAndPipes(t *testing.T) {
 		code, stdout, stderr := lockstep(t, nil, append([]string{"contention"}, args...)...)
 		require.Equal(t, 0, code, stderr)
 		require.Empty(t, stderr)
-		require.Contains(t, stdout, "B waited 1.0 s for A on account/1")
+		require.Contains(t, stdout, "└─ B waited 1.0 s for account/1")
 		require.Contains(t, stdout, "100 % of the waiting was for A, which held it 2.0 s")
 	}
 	for _, args := range [][]string{nil, {"-"}} {
@@ -46,7 +46,7 @@ func TestContentionTellsFromFilesFoldersAndPipes(t *testing.T) {
 		c.Stdin = strings.NewReader(oneWait)
 		out, err := c.Output()
 		require.NoError(t, err)
-		require.Contains(t, string(out), "B waited 1.0 s for A on account/1")
+		require.Contains(t, string(out), "└─ B waited 1.0 s for account/1")
 	}
 }
 

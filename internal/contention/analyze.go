@@ -33,7 +33,7 @@ type analysis struct {
 	found   []candidate // memory that each wait uses
 	// byOwner finds waits, in the order of their starts.
 	byOwner   map[sym][]int32
-	deadlocks []Deadlock
+	deadlocks []deadlock
 	losses    []Loss
 }
 
@@ -86,11 +86,19 @@ func Analyze(spans *Spans, opts Options) *Report {
 }
 
 func (a *analysis) report() *Report {
-	r := &Report{Read: a.reading, Chains: a.chains(), Losses: a.losses, Deadlocks: a.deadlocks}
+	r := &Report{Read: a.reading, Losses: a.losses, Deadlocks: []Deadlock{}}
+	for i := range a.deadlocks {
+		r.Deadlocks = append(r.Deadlocks, a.deadlocks[i].Deadlock)
+	}
 	a.addResources(r)
 	a.addOwners(r)
 	a.addOverlong(r)
 	a.addTotals(r)
+	a.addLoad(r)
+	a.addTypes(r)
+	roots := a.findRoots()
+	a.addRoots(r, roots)
+	a.conclude(r, roots)
 	a.forget()
 	a.narrow(r)
 	return r
@@ -146,6 +154,14 @@ func workflowOf(lockID string) string {
 // workflowOr is the workflow ID in a lock ID, or the lock ID.
 func workflowOr(lockID string) string { return cmp.Or(workflowOf(lockID), lockID) }
 
+// short is an owner's name without the namespace ID that Temporal's owners begin with.
+func short(owner string) string {
+	if namespace, name, ok := strings.Cut(owner, "/"); ok && len(namespace) == 36 && strings.Count(namespace, "-") == 4 && name != "" {
+		return name
+	}
+	return owner
+}
+
 // runOf is the run ID with which the parts of a workflow's run begin.
 func runOf(lockID, part string) string {
 	run, step, _ := strings.Cut(part, "/")
@@ -167,6 +183,8 @@ func stepName(part string) string {
 }
 
 func timeOf(ns int64) time.Time { return time.Unix(0, ns).UTC() }
+
+func nanosecondsOf(s float64) int64 { return int64(s*1e9 + 0.5) }
 
 func seconds(ns int64) float64 { return time.Duration(ns).Seconds() }
 

@@ -19,7 +19,9 @@ type Spans struct {
 	records [kinds][]record
 	// services and names count, of all spans, what made them and, of foreign ones, what they are called.
 	services, names map[string]int
-	problems        [problems]problem
+	// types are workflow types, by run ID and by workflow ID.
+	types    map[string]string
+	problems [problems]problem
 }
 
 type fullID struct {
@@ -57,7 +59,7 @@ type problem struct {
 }
 
 func newSpans() *Spans {
-	return &Spans{symbols: newSymbols(), seen: map[fullID]struct{}{}, services: map[string]int{}, names: map[string]int{}}
+	return &Spans{symbols: newSymbols(), seen: map[fullID]struct{}{}, services: map[string]int{}, names: map[string]int{}, types: map[string]string{}}
 }
 
 // visitor is what the readers give a document's spans to.
@@ -73,10 +75,11 @@ func (v visitor) unlock() { v.spans.mu.Unlock() }
 // maxNames bounds the different names that are remembered of services and of foreign spans.
 const maxNames = 1000
 
-// foreign counts a span that is not Lockstep's.
-func (v visitor) foreign(service, name string) {
+// foreign counts a span that is not Lockstep's. One of a workflow says of which type it is.
+func (v visitor) foreign(service, name string, tag func(key string) string) {
 	v.count(service)
 	count(v.spans.names, name)
+	v.spans.learnType(name, tag)
 }
 
 func (v visitor) count(service string) {

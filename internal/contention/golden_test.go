@@ -39,7 +39,7 @@ func everything() *scene {
 	s.wait("q", "X", 52, 200, 700, nil, heldBy("Y", 51))
 	s.hold("q", "X", 52, 700, 1000, nil)
 	s.wait("p", "Y", 0, 300, 600, attrs{telemetry.Outcome: telemetry.OutcomeDeadlock}, heldBy("X", 50))
-	s.add(telemetry.SpanDeadlock, 590, 600, about("p", "Y", attrs{telemetry.Outcome: telemetry.OutcomeOK, telemetry.Cycle: "Y waits for X, X waits for Y"}))
+	s.add(telemetry.SpanDeadlock, 590, 600, about("p", "Y", attrs{telemetry.Outcome: telemetry.OutcomeOK, telemetry.Cycle: "Y waits for X on p, X waits for Y on q"}))
 	// A hold that was taken away, and the step that noticed.
 	s.hold("account/4", "stuck", 60, 0, 2000, attrs{telemetry.Outcome: telemetry.OutcomeRevoked, telemetry.Reason: "released by hand"})
 	s.add(telemetry.SpanRenew, 2100, 2101, about("account/4", "stuck", attrs{telemetry.Outcome: telemetry.OutcomeLost}))
@@ -49,6 +49,8 @@ func everything() *scene {
 	s.wait("evil\x1b[2J\n<name>", "waits\u202e for it", 81, 2, 10, nil)
 	// Others' spans.
 	s.add("RunActivity:Debit", 0, 10, nil)
+	s.types("Transfer", "A", "B", "X", "Y", "dead", "next")
+	s.types("Audit", "C")
 	s.add(telemetry.SpanHold, 0, 10, attrs{telemetry.Resource: "r"})
 	return s
 }
@@ -64,7 +66,7 @@ func TestGolden(t *testing.T) {
 	require.NoError(t, WriteTable(&table, r, 10))
 	require.NoError(t, WriteJSON(&out, r))
 	golden(t, "table.txt", table.Bytes())
-	golden(t, "report.json", out.Bytes())
+	golden(t, "report.golden.json", out.Bytes())
 
 	for line := range strings.Lines(table.String()) {
 		require.LessOrEqual(t, len([]rune(line)), 101, line)

@@ -116,7 +116,7 @@ func (t *jaegerTrace) give(each visitor) {
 		service := t.Processes[from.ProcessID].ServiceName
 		k, ok := kindOf[from.Name]
 		if !ok {
-			each.foreign(service, from.Name)
+			each.foreign(service, from.Name, from.tag)
 		} else {
 			s.reset()
 			s.kind = k
@@ -155,6 +155,16 @@ func (s *span) fromJaeger(from *jaegerSpan) {
 			s.expired = microseconds(l.Timestamp)
 		}
 	}
+}
+
+// tag is the value of one, empty where there is none.
+func (from *jaegerSpan) tag(key string) string {
+	for i := range from.Tags {
+		if from.Tags[i].Key == key {
+			return from.Tags[i].text()
+		}
+	}
+	return ""
 }
 
 func (s *span) tags(all []jaegerTag) {

@@ -66,38 +66,3 @@ func (a *analysis) lossOf(r *record) Loss {
 	}
 	return l
 }
-
-// findDeadlocks lists those that were ended: by their own spans, or, where one was not read, by the victim's wait.
-func (a *analysis) findDeadlocks() {
-	told := map[party]int{}
-	text := a.symbols.text
-	add := func(r *record) {
-		if !a.chosen(text(r.texts[textResource]), interval{r.start, r.end}) {
-			return
-		}
-		d := Deadlock{
-			At: timeOf(r.end), Victim: cmp.Or(text(r.texts[textOwner]), workflowOr(text(r.texts[textLockID]))), Cycle: text(r.texts[textCycle]),
-			Resource: text(r.texts[textResource]), LockID: text(r.texts[textLockID]),
-		}
-		d.Trace, d.Span = hexIDs(r.trace, r.id)
-		a.deadlocks = append(a.deadlocks, d)
-	}
-	for i := range a.records[kindDeadlock] {
-		r := &a.records[kindDeadlock][i]
-		if text(r.texts[textOutcome]) == telemetry.OutcomeOK {
-			told[r.party()]++
-			add(r)
-		}
-	}
-	for i := range a.waits {
-		r := a.waits[i].record
-		switch {
-		case a.waits[i].Outcome != telemetry.OutcomeDeadlock:
-		case told[r.party()] > 0:
-			told[r.party()]--
-		default:
-			add(r)
-		}
-	}
-	slices.SortStableFunc(a.deadlocks, func(x, y Deadlock) int { return cmp.Or(x.At.Compare(y.At), cmp.Compare(x.Span, y.Span)) })
-}

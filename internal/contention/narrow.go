@@ -1,6 +1,6 @@
 package contention
 
-// narrow fills in the holds and waits that the report is about, and those that they and the chains refer to; it numbers them anew.
+// narrow fills in the holds and waits that the report is about, and those that they and the trees refer to; it numbers them anew.
 func (a *analysis) narrow(r *Report) {
 	holds, waits := make([]bool, len(a.holds)), make([]bool, len(a.waits))
 	for i := range a.holds {
@@ -9,11 +9,9 @@ func (a *analysis) narrow(r *Report) {
 	for i := range a.waits {
 		waits[i] = a.chosenWait(&a.waits[i])
 	}
-	for _, c := range r.Chains {
-		for _, l := range c.Links {
-			set(waits, l.Wait)
-			set(holds, l.Hold)
-		}
+	for i := range r.Roots {
+		set(holds, r.Roots[i].Hold)
+		eachWaiter(r.Roots[i].Waiters, func(w *Waiter) { set(waits, w.Wait) })
 	}
 	for _, l := range r.Losses {
 		set(holds, l.Hold)
@@ -27,11 +25,9 @@ func (a *analysis) narrow(r *Report) {
 		}
 	}
 	newHold, newWait := numbers(holds), numbers(waits)
-	for _, c := range r.Chains {
-		for i := range c.Links {
-			l := &c.Links[i]
-			l.Wait, l.Hold = renumber(newWait, l.Wait), renumber(newHold, l.Hold)
-		}
+	for i := range r.Roots {
+		r.Roots[i].Hold = renumber(newHold, r.Roots[i].Hold)
+		eachWaiter(r.Roots[i].Waiters, func(w *Waiter) { w.Wait = renumber(newWait, w.Wait) })
 	}
 	for i := range r.Losses {
 		r.Losses[i].Hold = renumber(newHold, r.Losses[i].Hold)
@@ -43,11 +39,12 @@ func (a *analysis) narrow(r *Report) {
 	if r.Losses == nil {
 		r.Losses = []Loss{}
 	}
-	if r.Deadlocks == nil {
-		r.Deadlocks = []Deadlock{}
-	}
-	if r.Chains == nil {
-		r.Chains = []Chain{}
+}
+
+func eachWaiter(list []Waiter, do func(*Waiter)) {
+	for i := range list {
+		do(&list[i])
+		eachWaiter(list[i].Waiters, do)
 	}
 }
 

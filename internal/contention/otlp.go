@@ -37,7 +37,12 @@ func readTraces(with ptrace.Unmarshaler, document []byte, each visitor) error {
 			for _, from := range scope.Spans().All() {
 				k, ok := kindOf[from.Name()]
 				if !ok {
-					each.foreign(service, from.Name())
+					each.foreign(service, from.Name(), func(key string) string {
+						if v, ok := from.Attributes().Get(key); ok {
+							return valueText(v)
+						}
+						return ""
+					})
 				} else {
 					s.reset()
 					s.kind = k

@@ -60,7 +60,7 @@ func TestAttemptThatDiedRanUntilTheNextOne(t *testing.T) {
 	require.InDelta(t, 2.4, r.Overlong[0].Ran, 1e-9)
 	require.Equal(t, "Debit", r.Waits[0].Blockers[0].Step)
 	require.True(t, r.Waits[0].Blockers[0].BetweenSteps, "nothing ran while B waited")
-	require.Contains(t, r.Resources[0].Why, "of which its steps ran 2.4 s: the rest of the time it stood between steps; an attempt of step Debit was not seen to end: did its worker die?")
+	require.Contains(t, r.Resources[0].Why, "of which its steps ran 2.4 s: the rest of the time it stood between steps; a worker died, or hung, in step Debit, whose next attempt entered 1.9 s later")
 }
 
 // One that died with nobody after it may have run until its hold ended, or its promise did, and no longer.

@@ -14,14 +14,20 @@ type Report struct {
 	Resources []Resource `json:"resources"`
 	// Owners come with those first who kept others waiting longest.
 	Owners []Owner `json:"owners"`
-	// Chains are the longest chains of blocking, longest first.
-	Chains []Chain `json:"chains"`
+	// Conclusion says in a few sentences what the waiting comes from, and what to do.
+	Conclusion []Finding `json:"conclusion"`
+	// Roots are those at whose door the waiting ends, each with the tree of those that waited for it, the greatest first.
+	Roots []Root `json:"roots"`
+	// Types say which workflow types waited for which, longest first.
+	Types []TypePair `json:"types"`
+	// Load is over all resources, in equal steps from From to To.
+	Load []Load `json:"load"`
 	// Overlong are holds that stood much longer than the steps under them ran, the worst first.
 	Overlong []Overlong `json:"overlong"`
 	// Losses are the holds that ended otherwise than by their own release, and the steps that found a lock lost.
 	Losses    []Loss     `json:"losses"`
 	Deadlocks []Deadlock `json:"deadlocks"`
-	// Holds and Waits are in the order of their starts. Blockers and chains refer to them by index.
+	// Holds and Waits are in the order of their starts. Blockers and trees refer to them by index.
 	Holds []Hold `json:"holds"`
 	Waits []Wait `json:"waits"`
 }
@@ -104,12 +110,14 @@ type Hold struct {
 	LockID   string `json:"lockId"`
 	Owner    string `json:"owner"`
 	// Workflow and Run are those of the lock ID, where it is that of a Temporal workflow run.
-	Workflow string    `json:"workflow,omitempty"`
-	Run      string    `json:"run,omitempty"`
-	Mode     string    `json:"mode"`
-	Fence    int64     `json:"fence"`
-	Start    time.Time `json:"start"`
-	End      time.Time `json:"end"`
+	Workflow string `json:"workflow,omitempty"`
+	Run      string `json:"run,omitempty"`
+	// WorkflowType is empty if no span that was read says it.
+	WorkflowType string    `json:"workflowType,omitempty"`
+	Mode         string    `json:"mode"`
+	Fence        int64     `json:"fence"`
+	Start        time.Time `json:"start"`
+	End          time.Time `json:"end"`
 	// Outcome is released, expired, revoked, orphaned, or open where only its acquire was read.
 	Outcome string `json:"outcome"`
 	Reason  string `json:"reason,omitempty"`
@@ -121,6 +129,8 @@ type Hold struct {
 	Host         string    `json:"host,omitempty"`
 	Trace        string    `json:"trace,omitempty"`
 	Span         string    `json:"span,omitempty"`
+	// WorkerDied says that a worker died, or hung, while it held.
+	WorkerDied *Death `json:"workerDied,omitempty"`
 	// Steps ran under the hold.
 	Steps []Step `json:"steps,omitempty"`
 	// Blocked is for how long it kept others waiting, in all, and Blocks are those waits.
@@ -146,16 +156,17 @@ type Step struct {
 
 // Wait is one wait in the queue of one resource.
 type Wait struct {
-	Resource string    `json:"resource"`
-	LockID   string    `json:"lockId"`
-	Owner    string    `json:"owner"`
-	Workflow string    `json:"workflow,omitempty"`
-	Run      string    `json:"run,omitempty"`
-	Mode     string    `json:"mode"`
-	Part     string    `json:"part,omitempty"`
-	Step     string    `json:"step,omitempty"`
-	Start    time.Time `json:"start"`
-	End      time.Time `json:"end"`
+	Resource     string    `json:"resource"`
+	LockID       string    `json:"lockId"`
+	Owner        string    `json:"owner"`
+	Workflow     string    `json:"workflow,omitempty"`
+	Run          string    `json:"run,omitempty"`
+	WorkflowType string    `json:"workflowType,omitempty"`
+	Mode         string    `json:"mode"`
+	Part         string    `json:"part,omitempty"`
+	Step         string    `json:"step,omitempty"`
+	Start        time.Time `json:"start"`
+	End          time.Time `json:"end"`
 	// Outcome is granted, deadlock, left or unclaimed.
 	Outcome  string `json:"outcome"`
 	Position int    `json:"position,omitempty"`
@@ -208,25 +219,6 @@ type Owner struct {
 	Worst string `json:"worst,omitempty"`
 }
 
-// Chain is a chain of blocking: the first waited for the second, which waited, at that time, for the third.
-type Chain struct {
-	Links []ChainLink `json:"links"`
-	// Total is how long the first waited.
-	Total float64 `json:"total"`
-	// Text tells it in a sentence.
-	Text string `json:"text"`
-}
-
-// ChainLink is one of a chain: an owner, its wait, and what it held meanwhile, as indexes, -1 where there is none.
-type ChainLink struct {
-	Owner    string  `json:"owner"`
-	Resource string  `json:"resource,omitempty"`
-	Waited   float64 `json:"waited,omitempty"`
-	Step     string  `json:"step,omitempty"`
-	Wait     int     `json:"wait"`
-	Hold     int     `json:"hold"`
-}
-
 // Overlong is a hold that stood much longer than steps ran under it.
 type Overlong struct {
 	Hold    int     `json:"hold"`
@@ -254,10 +246,11 @@ type Loss struct {
 type Deadlock struct {
 	At     time.Time `json:"at"`
 	Victim string    `json:"victim"`
-	// Cycle tells who waited for whom.
-	Cycle string `json:"cycle"`
-	Trace string `json:"trace,omitempty"`
-	Span  string `json:"span,omitempty"`
+	// Cycle tells who waited for whom, and WorkflowTypes are the types of these, each once, as far as they are known.
+	Cycle         string   `json:"cycle"`
+	WorkflowTypes []string `json:"workflowTypes,omitempty"`
+	Trace         string   `json:"trace,omitempty"`
+	Span          string   `json:"span,omitempty"`
 	// Resource is what the victim waited for.
 	Resource string `json:"resource,omitempty"`
 	LockID   string `json:"lockId,omitempty"`

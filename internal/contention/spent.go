@@ -1,7 +1,5 @@
 package contention
 
-import "sort"
-
 // spent is what those who kept others waiting for a resource did while they held it.
 type spent struct {
 	held, ran, waited int64
@@ -35,15 +33,4 @@ func (a *analysis) spentBy(holds []*hold) spent {
 		s.waited += covered(meanwhile)
 	}
 	return s
-}
-
-// waitsDuring are those of waits, in the order of their starts, that lasted within a time, of the latest that were tried.
-func (a *analysis) waitsDuring(waits []int32, at interval) (found []int32) {
-	begun := sort.Search(len(waits), func(i int) bool { return a.waits[waits[i]].from >= at.to })
-	for _, i := range waits[max(begun-maxTried, 0):begun] {
-		if a.waits[i].with(at).length() > 0 {
-			found = append(found, i)
-		}
-	}
-	return found
 }

@@ -42,7 +42,9 @@ func (a *analysis) makeSteps() {
 		h.Steps = append(h.Steps, s)
 	}
 	for i := range a.holds {
-		a.holds[i].arrangeSteps()
+		h := &a.holds[i]
+		h.arrangeSteps()
+		h.WorkflowType = a.typeOf(h.Run, h.Workflow)
 	}
 }
 
@@ -66,6 +68,7 @@ func (h *hold) arrangeSteps() {
 	for i := range h.Steps {
 		h.fit(&h.Steps[i])
 	}
+	h.findDeath()
 	slices.SortStableFunc(h.Steps, func(x, y Step) int { return x.Start.Compare(y.Start) })
 	h.Host = cmp.Or(h.Host, h.Steps[len(h.Steps)-1].Host)
 }

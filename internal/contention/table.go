@@ -24,11 +24,15 @@ type table struct {
 func WriteTable(w io.Writer, r *Report, top int) error {
 	t := &table{w: w, r: r, top: top}
 	t.reading()
+	t.conclusion()
 	t.totals()
+	t.load()
 	t.resources()
-	t.chains()
+	t.roots()
+	t.types()
 	t.owners()
 	t.overlong()
+	t.deaths()
 	t.losses()
 	t.deadlocks()
 	return t.err
@@ -151,17 +155,6 @@ func (t *table) resources() {
 	}
 }
 
-func (t *table) chains() {
-	all := t.r.Chains
-	if len(all) == 0 {
-		return
-	}
-	t.heading("LONGEST CHAINS", len(all))
-	for i := range all[:min(len(all), t.top)] {
-		t.printf("  %s\n", strings.ReplaceAll(printable(all[i].Text, 2000), ", which ", ",\n    which "))
-	}
-}
-
 func (t *table) owners() {
 	all := t.r.Owners
 	for len(all) > 0 && all[len(all)-1].Blocked == 0 {
@@ -174,7 +167,7 @@ func (t *table) owners() {
 	t.aligned(func(w io.Writer) {
 		fmt.Fprintln(w, "  \tblocked\twaits\twaited\theld\tworst on")
 		for _, o := range all[:min(len(all), t.top)] {
-			fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\t%s\n", printable(o.Name, 40), Seconds(o.Blocked), thousands(o.BlockedWaits),
+			fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\t%s\n", printable(short(o.Name), 40), Seconds(o.Blocked), thousands(o.BlockedWaits),
 				Seconds(o.Waited), Seconds(o.Held), printable(o.Worst, 24))
 		}
 	})
@@ -190,7 +183,7 @@ func (t *table) overlong() {
 		fmt.Fprintln(w, "  \ton\theld\tran\tblocked\tfrom")
 		for _, o := range all[:min(len(all), t.top)] {
 			h := &t.r.Holds[o.Hold]
-			fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\t%s\n", printable(h.Owner, 40), printable(h.Resource, 24), Seconds(o.Held), Seconds(o.Ran),
+			fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\t%s\n", printable(short(h.Owner), 40), printable(h.Resource, 24), Seconds(o.Held), Seconds(o.Ran),
 				Seconds(o.Blocked), h.Start.Format("15:04:05.000"))
 		}
 	})
@@ -209,7 +202,7 @@ func (t *table) losses() {
 				more = "its room went to " + printable(workflowOr(t.r.Holds[l.Hold].EndedBy), 40)
 			}
 			fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\n", l.At.Format("15:04:05.000"), l.Outcome, printable(cmp.Or(l.Resource, "(one of several)"), 24),
-				printable(cmp.Or(l.Owner, "(not known)"), 40), more)
+				printable(cmp.Or(short(l.Owner), "(not known)"), 40), more)
 		}
 	})
 }
@@ -221,7 +214,7 @@ func (t *table) deadlocks() {
 	}
 	t.heading("DEADLOCKS", len(all))
 	for _, d := range all[:min(len(all), t.top)] {
-		t.printf("  %s  %s gave way on %s\n", d.At.Format("15:04:05.000"), printable(d.Victim, 40), printable(d.Resource, 24))
+		t.printf("  %s  %s gave way on %s\n", d.At.Format("15:04:05.000"), printable(short(d.Victim), 40), printable(d.Resource, 24))
 		if d.Cycle != "" {
 			t.printf("%s", wrap(printable(d.Cycle, 1000), "                "))
 		}

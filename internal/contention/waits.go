@@ -49,6 +49,7 @@ func (a *analysis) waitOf(r *record) wait {
 	w.Resource, w.LockID, w.Owner, w.Mode = text(r.texts[textResource]), text(r.texts[textLockID]), text(w.owner), a.modeOf(r)
 	w.Part = text(r.texts[textPart])
 	w.Workflow, w.Run = workflowOf(w.LockID), runOf(w.LockID, w.Part)
+	w.WorkflowType = a.typeOf(w.Run, w.Workflow)
 	w.Step = stepName(w.Part)
 	w.Start, w.End = timeOf(r.start), timeOf(r.end)
 	w.Outcome, w.Position = text(r.texts[textOutcome]), int(r.position)

@@ -2,7 +2,6 @@ package contention
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 )
@@ -42,7 +41,7 @@ func (a *analysis) why(u *usage, r *Resource) string {
 	switch {
 	case worst != nil && share(worst.blocked) >= muchOfWaiting:
 		return fmt.Sprintf("%s of the waiting was for %s, which held it %s%s",
-			percent(min(share(worst.blocked), 1)), worst.Owner, duration(worst.length()), a.because(worst)+worst.died())
+			percent(min(share(worst.blocked), 1)), short(worst.Owner), duration(worst.length()), a.because(worst)+worst.alsoDied())
 	case share(nanosecondsOf(r.HandOver)) >= muchOfWaiting:
 		return fmt.Sprintf("%s of the waiting was hand-overs: it had been granted, and was not taken yet. Were the workers that it was granted to busy, or gone?",
 			percent(share(nanosecondsOf(r.HandOver))))
@@ -51,7 +50,7 @@ func (a *analysis) why(u *usage, r *Resource) string {
 			percent(share(nanosecondsOf(r.Unexplained))))
 	case share(blocked[owner]) >= muchOfWaiting:
 		return fmt.Sprintf("%s of the waiting was for %s, which held it %s in %s", percent(min(share(blocked[owner]), 1)),
-			a.symbols.text(owner), duration(held[owner]), many(owners[owner], "hold"))
+			short(a.symbols.text(owner)), duration(held[owner]), many(owners[owner], "hold"))
 	case spent.waited > 0 && float64(spent.waited) >= muchOfWaiting*float64(spent.held):
 		return fmt.Sprintf("those who held it waited themselves: for %s of the %s that they kept others waiting, most for %s; their steps ran %s",
 			duration(spent.waited), duration(spent.held), a.symbols.text(spent.on), duration(spent.ran))
@@ -74,6 +73,8 @@ func (a *analysis) because(h *hold) string {
 	stood := h.overlong(ran)
 	waited, on := a.waitedMeanwhile(h)
 	switch {
+	case h.mostlyDead():
+		return ": " + h.WorkerDied.text()
 	case h.Outcome == telemetry.OutcomeExpired:
 		return ": it did not release it, and it expired"
 	case h.Outcome == telemetry.OutcomeOrphaned:
@@ -91,17 +92,6 @@ func (a *analysis) because(h *hold) string {
 	}
 	if s := h.stepDuring(h.interval); s != nil && 2*s.during().length() >= h.length() && s.Name != "" {
 		return fmt.Sprintf(", of which step %s ran %s", s.Name, duration(s.during().length()))
-	}
-	return ""
-}
-
-// died asks about the first attempt of a step that another followed without its end having been seen.
-func (h *hold) died() string {
-	for i := range h.Steps {
-		s := &h.Steps[i]
-		if s.EndUnseen && slices.ContainsFunc(h.Steps, func(o Step) bool { return o.Part == s.Part && compareOrders(o.Order, s.Order) > 0 }) {
-			return fmt.Sprintf("; an attempt of step %s was not seen to end: did its worker die?", s.Name)
-		}
 	}
 	return ""
 }

@@ -220,6 +220,8 @@ func TestLooks(t *testing.T) {
 			name := fmt.Sprintf("%s-%d", scheme, width)
 			b.picture(name+"-first", false)
 			b.picture(name+"-whole", true)
+			evaluate[bool](b, `document.getElementById("roots-section").scrollIntoView(), true`)
+			b.picture(name+"-roots", false)
 			b.selectWait(r, wait)
 			evaluate[bool](b, `document.getElementById("timeline-section").scrollIntoView(), true`)
 			b.picture(name+"-wait", false)

@@ -13,7 +13,7 @@ import (
 var files embed.FS
 
 // scripts are joined to one, in this order.
-var scripts = []string{"format.js", "data.js", "dom.js", "lanes.js", "draw.js", "ticks.js", "legend.js", "tip.js", "timeline.js", "details.js", "finder.js", "tables.js", "page.js"}
+var scripts = []string{"format.js", "data.js", "dom.js", "lanes.js", "draw.js", "ticks.js", "legend.js", "tip.js", "timeline.js", "details.js", "finder.js", "tables.js", "trees.js", "page.js"}
 
 // assets are the page's own parts, read once: they are the same in every page.
 type assets struct {

@@ -117,7 +117,7 @@ func (p *part) tellLeftOut(r *contention.Report) {
 	for _, list := range []struct {
 		n    int
 		what string
-	}{{len(r.Owners), "owners"}, {len(r.Chains), "chains"}, {len(r.Overlong), "overlong holds"}, {len(r.Losses), "losses"}, {len(r.Deadlocks), "deadlocks"}} {
+	}{{len(r.Owners), "owners"}, {len(r.Roots), "root blockers"}, {len(r.Types), "pairs of types"}, {len(r.Overlong), "overlong holds"}, {len(r.Losses), "losses"}, {len(r.Deadlocks), "deadlocks"}} {
 		tell(&p.cut, min(list.n, maxRows), list.n, list.what, "the first")
 	}
 }

@@ -34,7 +34,9 @@ type document struct {
 	Strangers       [][]any  `json:"strangers"`
 
 	Owners    []contention.Owner    `json:"owners"`
-	Chains    []contention.Chain    `json:"chains"`
+	Roots     []contention.Root     `json:"roots"`
+	Types     []contention.TypePair `json:"types"`
+	Load      []loadAt              `json:"load"`
 	Overlong  []contention.Overlong `json:"overlong"`
 	Losses    []contention.Loss     `json:"losses"`
 	Deadlocks []contention.Deadlock `json:"deadlocks"`
@@ -51,6 +53,13 @@ type resource struct {
 	contention.Resource
 	Queue  []int64 `json:"queue"`
 	Counts counts  `json:"counts"`
+}
+
+// loadAt is one of the report's, with its time in milliseconds since 1970.
+type loadAt struct {
+	At      float64 `json:"at"`
+	Held    float64 `json:"held"`
+	Waiting float64 `json:"waiting"`
 }
 
 // unknownTime is a time that is not set.
@@ -78,6 +87,7 @@ func encode(r *contention.Report, o Options) *document {
 		TraceURL: o.TraceURL, From: millis(r.From), To: millis(r.To), Read: r.Read, Totals: r.Totals, LeftOut: append([]string{}, p.leftOut...), Cut: append([]string{}, p.cut...),
 		Strings: []string{""}, HoldColumns: holdColumns(), WaitColumns: waitColumns(), StrangerColumns: strangerColumns(),
 		Holds: [][]any{}, Waits: [][]any{}, Strangers: [][]any{},
+		Types: append([]contention.TypePair{}, first(r.Types)...), Load: []loadAt{},
 		Resources: []resource{}, Owners: append([]contention.Owner{}, first(r.Owners)...), Deadlocks: append([]contention.Deadlock{}, first(r.Deadlocks)...),
 	}
 	for i := range p.resources {
@@ -139,7 +149,7 @@ func holdColumns() []column {
 		{"resource", "value"}, {"lockId", "string"}, {"owner", "string"}, {"workflow", "string"}, {"run", "string"}, {"mode", "string"},
 		{"fence", "value"}, {"start", "time"}, {"end", "time"}, {"outcome", "string"}, {"reason", "string"}, {"endedBy", "string"},
 		{"expiredAt", "time"}, {"host", "string"}, {"trace", "string"}, {"span", "string"}, {"blocked", "micros"}, {"blocks", "value"},
-		{"steps", "value"}, {"moreSteps", "value"},
+		{"steps", "value"}, {"moreSteps", "value"}, {"workflowType", "string"}, {"workerDied", "value"},
 	}
 }
 
@@ -149,7 +159,7 @@ func (e *encoder) hold(h *contention.Hold) []any {
 		e.part.index[h.Resource], e.str(h.LockID), e.str(h.Owner), e.str(h.Workflow), e.str(h.Run), e.str(h.Mode),
 		fence(h.Fence), e.time(h.Start), e.time(h.End), e.str(h.Outcome), e.str(h.Reason), e.str(h.EndedBy),
 		e.time(h.ExpiredAt), e.str(h.Host), e.str(h.Trace), e.str(h.Span), micros(h.Blocked), len(h.Blocks),
-		e.steps(steps), len(h.Steps) - len(steps),
+		e.steps(steps), len(h.Steps) - len(steps), e.str(h.WorkflowType), h.WorkerDied,
 	}
 }
 
@@ -167,6 +177,7 @@ func waitColumns() []column {
 		{"resource", "value"}, {"lockId", "string"}, {"owner", "string"}, {"workflow", "string"}, {"run", "string"}, {"mode", "string"},
 		{"part", "string"}, {"step", "string"}, {"start", "time"}, {"end", "time"}, {"outcome", "string"}, {"position", "value"},
 		{"trace", "string"}, {"span", "string"}, {"hold", "value"}, {"unexplained", "micros"}, {"handOver", "micros"}, {"blockers", "value"}, {"moreBlockers", "value"},
+		{"workflowType", "string"},
 	}
 }
 
@@ -180,6 +191,7 @@ func (e *encoder) wait(w *contention.Wait) []any {
 		e.part.index[w.Resource], e.str(w.LockID), e.str(w.Owner), e.str(w.Workflow), e.str(w.Run), e.str(w.Mode),
 		e.str(w.Part), e.str(w.Step), e.time(w.Start), e.time(w.End), e.str(w.Outcome), w.Position,
 		e.str(w.Trace), e.str(w.Span), at(e.part.holdAt, w.Hold), micros(max(w.Unexplained-w.HandOver, 0)), micros(w.HandOver), flat, len(w.Blockers) - len(blockers) + w.Omitted,
+		e.str(w.WorkflowType),
 	}
 }
 

@@ -8,13 +8,13 @@ import (
 
 // lists copies what refers to holds and waits, with the page's indexes.
 func (e *encoder) lists() {
-	e.doc.Chains, e.doc.Overlong, e.doc.Losses = []contention.Chain{}, []contention.Overlong{}, []contention.Loss{}
-	for _, c := range first(e.report.Chains) {
-		c.Links = slices.Clone(c.Links)
-		for i := range c.Links {
-			c.Links[i].Wait, c.Links[i].Hold = at(e.part.waitAt, c.Links[i].Wait), at(e.part.holdAt, c.Links[i].Hold)
-		}
-		e.doc.Chains = append(e.doc.Chains, c)
+	e.doc.Roots, e.doc.Overlong, e.doc.Losses = []contention.Root{}, []contention.Overlong{}, []contention.Loss{}
+	for _, root := range first(e.report.Roots) {
+		root.Hold, root.Waiters = at(e.part.holdAt, root.Hold), e.waiters(root.Waiters)
+		e.doc.Roots = append(e.doc.Roots, root)
+	}
+	for _, l := range e.report.Load {
+		e.doc.Load = append(e.doc.Load, loadAt{millis(l.At), l.Held, l.Waiting})
 	}
 	for _, o := range first(e.report.Overlong) {
 		// Without its hold nothing could be said of it.
@@ -26,4 +26,12 @@ func (e *encoder) lists() {
 		l.Hold = at(e.part.holdAt, l.Hold)
 		e.doc.Losses = append(e.doc.Losses, l)
 	}
+}
+
+func (e *encoder) waiters(list []contention.Waiter) []contention.Waiter {
+	list = slices.Clone(list)
+	for i := range list {
+		list[i].Wait, list[i].Waiters = at(e.part.waitAt, list[i].Wait), e.waiters(list[i].Waiters)
+	}
+	return list
 }

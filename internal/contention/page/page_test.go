@@ -35,7 +35,7 @@ type data struct {
 	} `json:"resources"`
 	HoldColumns, WaitColumns []struct{ Name, Is string }
 	Holds, Waits, Strangers  [][]any
-	Chains                   []contention.Chain
+	Roots                    []contention.Root
 	Losses                   []contention.Loss
 }
 
@@ -163,11 +163,16 @@ func TestWhatIsLeftOutIsSaid(t *testing.T) {
 			require.Less(t, -1-at, len(d.Strangers))
 		}
 	}
-	for _, chain := range d.Chains {
-		for _, link := range chain.Links {
-			require.Less(t, link.Wait, len(d.Waits))
-			require.Less(t, link.Hold, len(d.Holds))
+	var waiters func(list []contention.Waiter)
+	waiters = func(list []contention.Waiter) {
+		for _, w := range list {
+			require.Less(t, w.Wait, len(d.Waits))
+			waiters(w.Waiters)
 		}
+	}
+	for _, root := range d.Roots {
+		require.Less(t, root.Hold, len(d.Holds))
+		waiters(root.Waiters)
 	}
 	_, all := written(t, r, page.Options{})
 	require.Empty(t, all.LeftOut)

@@ -18,6 +18,7 @@ var loaded = sync.OnceValues(load)
 type content struct {
 	Title, Policy  string
 	Verdict        verdict
+	Conclusion     []contention.Finding
 	Style          template.CSS
 	Charts, Script template.JS
 	Data           template.JS
@@ -39,7 +40,7 @@ func Write(w io.Writer, r *contention.Report, o Options) error {
 	}
 	buffered := bufio.NewWriter(w)
 	err = a.template.Execute(buffered, content{
-		Title: o.Title, Policy: a.policy(), Verdict: judge(r),
+		Title: o.Title, Policy: a.policy(), Verdict: judge(r), Conclusion: r.Conclusion,
 		//nolint:gosec // style and scripts are embedded, and json.Marshal has escaped the data
 		Style: template.CSS(a.style), Charts: template.JS(a.charts), Script: template.JS(a.script), Data: template.JS(data),
 	})

@@ -8,7 +8,7 @@ function showDetails(item) {
     const longest = timeline.resource.waits.reduce((a, b) => (a && lengthOf(a) >= lengthOf(b) ? a : b), null);
     box.replaceChildren(el("h3", {}, "Nothing selected"), el("p", { class: "empty" },
       "Select a wait, in the timeline or in the list, to see what blocked it; or a hold, to see whom it kept waiting."),
-    longest ? el("p", {}, linkTo(longest, "The longest wait: ", name(longest.owner), `, ${duration(lengthOf(longest))}`)) : "");
+    longest ? el("p", {}, linkTo(longest, "The longest wait: ", shortName(longest.owner), `, ${duration(lengthOf(longest))}`)) : "");
     return;
   }
   const parts = { wait: detailsOfWait, hold: detailsOfHold, stranger: detailsOfStranger }[item.kind](item);
@@ -17,7 +17,7 @@ function showDetails(item) {
 
 function head(title, item, badge) {
   const bad = !["granted", "released", "open", undefined].includes(badge);
-  return el("div", { class: "details-head" }, el("h3", { "data-selected": item.kind + "-" + item.index }, title, " ", name(item.owner || item.lockId)),
+  return el("div", { class: "details-head" }, el("h3", { "data-selected": item.kind + "-" + item.index }, title, " ", shortName(item.owner || item.lockId)),
     badge && el("span", { class: bad ? "badge bad" : "badge" }, badge));
 }
 
@@ -48,6 +48,7 @@ function detailsOfHold(hold) {
       ["mode", hold.mode], ["fence", String(hold.fence)], ["reason", hold.reason && name(hold.reason)],
       ["promise ended", hold.expiredAt && `${clock(hold.expiredAt)}, ${duration(Math.max(0, hold.end - hold.expiredAt))} before its end`],
       ["displaced by", hold.endedBy && name(hold.endedBy, "mono")],
+      ["its worker", hold.workerDied && `died, or hung, in step ${hold.workerDied.step}: ${hold.workerDied.ended}`],
       ...identity(hold), ["host", hold.host && name(hold.host)], ["trace / span", hold.trace && traceLink(hold.trace, hold.span)],
       ["had waited", hold.waited && linkTo(hold.waited, duration(lengthOf(hold.waited)))],
     ]),
@@ -78,7 +79,7 @@ function keptWaiting(hold) {
 }
 
 function identity(item) {
-  const temporal = item.workflow && item.workflow !== item.owner;
+  const temporal = item.workflow && item.workflow !== shortOwner(item.owner);
   return [
     ["workflow", temporal && name(item.workflow)], ["run", item.run && name(item.run, "mono")], ["lock ID", name(item.lockId, "mono")],
   ];
@@ -100,9 +101,9 @@ function relationLink(relation, item, wait) {
   bar.style.left = 100 * Math.min(1, relation.from / of) + "%";
   bar.style.width = 100 * Math.min(1, Math.max(0, relation.to - relation.from) / of) + "%";
   const notes = [relation.named ? "named" : "inferred", relation.last && "its end let the wait in"].filter(Boolean).join(", ");
-  return el("a", { href: addressOf(item), "aria-label": `${wait ? "Blocked by" : "It kept waiting"} ${item.owner || item.lockId}${step ? ", step " + step : ""}, ${duration(relation.to - relation.from)}` },
+  return el("a", { href: addressOf(item), "aria-label": `${wait ? "Blocked by" : "It kept waiting"} ${shortOwner(item.owner || item.lockId)}${step ? ", step " + step : ""}, ${duration(relation.to - relation.from)}` },
     el("span", { class: "line" },
-      el("span", { class: "what" }, name(item.owner || item.lockId, "go"), step ? " · " : "", step && name(step)),
+      el("span", { class: "what" }, shortName(item.owner || item.lockId, "go"), step ? " · " : "", step && name(step)),
       el("span", { class: "length" }, duration(relation.to - relation.from))),
     el("span", { class: "portion", title: "which part of the wait" }, bar),
     el("span", { class: "what" }, el("small", {}, `${duration(relation.from)} to ${duration(relation.to)} of ${duration(of)}, ${notes}`)));

@@ -8,7 +8,7 @@ function el(tag, properties, ...children) {
     if (name === "onclick") node.addEventListener("click", v);
     else node.setAttribute(name, v === true ? "" : v);
   }
-  node.append(...children.filter((child) => child !== null && child !== undefined && child !== ""));
+  node.append(...children.filter((child) => child !== null && child !== undefined && child !== false && child !== ""));
   return node;
 }
 
@@ -16,6 +16,9 @@ const byId = (id) => document.getElementById(id);
 
 // name isolates text that may be written from right to left, or want to be.
 const name = (text, className) => el("bdi", { class: className }, text);
+
+// shortName has the whole name as its title.
+const shortName = (owner, className) => el("bdi", { class: className, title: owner }, shortOwner(owner));
 
 function linkTo(item, ...children) {
   return el("a", { href: addressOf(item) }, ...children);

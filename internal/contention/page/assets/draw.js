@@ -97,10 +97,11 @@ function labels(view, section, fill, isDim) {
 // labelOf is what of a name has room. Names of one kind mostly differ at their ends, so their beginnings go first, unless
 // most names end alike.
 function labelOf(item, room) {
-  const full = item.step ? item.owner + " · " + item.step : item.owner;
+  const owner = shortOwner(item.owner);
+  const full = item.step ? owner + " · " + item.step : owner;
   if (full.length <= room) return full;
-  if (item.owner.length <= room) return item.owner;
-  return endsAlike() ? item.owner.slice(0, room - 1) + "…" : "…" + item.owner.slice(1 - room);
+  if (owner.length <= room) return owner;
+  return endsAlike() ? owner.slice(0, room - 1) + "…" : "…" + owner.slice(1 - room);
 }
 
 let alike;

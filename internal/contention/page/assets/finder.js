@@ -35,7 +35,7 @@ const finder = {
     const step = item.kind === "wait" ? item.step : item.steps.map((s) => s.name).join(", ");
     const bad = !["granted", "released"].includes(item.outcome);
     const link = linkTo(item,
-      el("span", { class: "what" }, name(item.owner), step ? " · " : "", step && name(step), " ",
+      el("span", { class: "what" }, shortName(item.owner), step ? " · " : "", step && name(step), " ",
         el("small", {}, clock(item.start), bad ? ", " + item.outcome : "")),
       el("span", { class: "length" }, duration(lengthOf(item))));
     mark(link, item === this.selected);

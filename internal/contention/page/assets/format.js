@@ -40,6 +40,9 @@ const integer = (n) => String(n).replace(/\B(?=(\d{3})+$)/g, "\u202f");
 
 const plural = (n, one, many) => integer(n) + NBSP + (n === 1 ? one : many || one + "s");
 
+// shortOwner is an owner without the namespace ID that Temporal's owners begin with.
+const shortOwner = (owner) => owner.replace(/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\/(?=.)/, "");
+
 // clock is the time of day in UTC, to the millisecond.
 const clock = (ms) => iso(ms).slice(11, 23);
 

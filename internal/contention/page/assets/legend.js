@@ -36,7 +36,7 @@ function drawLegend(t) {
 
 function ownerEntries(colours) {
   if (colours.goRound) return [["held: zoomed in, neighbours differ in colour", "--owner-rest"]];
-  const entries = [...colours];
+  const entries = [...colours].map(([owner, colour]) => [shortOwner(owner), colour]);
   if (colours.rest > 0) entries.push([plural(colours.rest, "other owner"), "--owner-rest"]);
   return entries;
 }

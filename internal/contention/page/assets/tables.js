@@ -4,8 +4,11 @@ function drawTables() {
   drawNotes();
   drawTiles();
   drawResources();
-  drawChains();
+  drawLoad();
+  drawRoots();
+  drawTypes();
   drawOwners();
+  drawDeaths();
   drawOverlong();
   drawLosses();
   drawDeadlocks();
@@ -92,28 +95,14 @@ function drawResources() {
   ], resources, { className: "choose", groups, most: 8, row: (r) => ({ "data-resource": r.index, onclick: (event) => { if (!event.target.closest("a")) go(addressOf(r), "far"); } }) }));
 }
 
-function drawChains() {
-  const list = el("ol", { class: "chain" });
-  show("chains", report.chains, limited(report.chains, 5, (chain) => el("li", {}, name(chain.text), chainLinks(chain)), list, "chains"));
-}
-
-function chainLinks(chain) {
-  const links = [];
-  for (const link of chain.links) {
-    if (link.wait >= 0) links.push(linkTo(report.waits[link.wait], `wait of ${link.owner}, ${seconds(link.waited)}`));
-    else if (link.hold >= 0) links.push(linkTo(report.holds[link.hold], `hold of ${link.owner}`));
-  }
-  return el("div", { class: "links" }, ...links);
-}
-
 // show fills a section, and hides it where there is nothing to say.
 function show(id, list, content) {
   byId(id + "-section").hidden = list.length === 0;
   if (list.length > 0) byId(id).replaceChildren(content);
 }
 
-// oneLine is a name that is cut where it has no room, and said in full where somebody points at it.
-const oneLine = (text) => el("bdi", { class: "one-line", title: text }, text);
+// oneLine is an owner that is cut where it has no room, and said in full where somebody points at it.
+const oneLine = (owner) => shortName(owner, "one-line");
 
 function drawOwners() {
   const owners = report.owners.filter((owner) => owner.blocked > 0);
@@ -126,7 +115,7 @@ function drawOwners() {
 function drawOverlong() {
   const hold = (o) => report.holds[o.hold];
   show("overlong", report.overlong, table([
-    ["Hold of", (o) => linkTo(hold(o), name(hold(o).owner)), "name"], ["On", (o) => name(resourceOf(hold(o)).name), "text"],
+    ["Hold of", (o) => linkTo(hold(o), shortName(hold(o).owner)), "name"], ["On", (o) => name(resourceOf(hold(o)).name), "text"],
     ["Held", (o) => seconds(o.held)], ["Steps ran", (o) => seconds(o.ran)], ["Kept others waiting", (o) => seconds(o.blocked)],
   ], report.overlong, { most: 8 }));
 }
@@ -134,7 +123,7 @@ function drawOverlong() {
 function drawLosses() {
   show("losses", report.losses, table([
     ["At", (l) => clock(Date.parse(l.at))],
-    ["Owner", (l) => (l.hold >= 0 ? linkTo(report.holds[l.hold], name(l.owner || l.lockId)) : name(l.owner || l.lockId)), "text"],
+    ["Owner", (l) => (l.hold >= 0 ? linkTo(report.holds[l.hold], shortName(l.owner || l.lockId)) : shortName(l.owner || l.lockId)), "text"],
     ["Resource", (l) => name(l.resource), "text"], ["What", (l) => el("span", { class: "badge bad" }, l.outcome), "text"],
     ["Why", (l) => name(l.reason || ""), "text"], ["Trace / span", (l) => (l.trace ? traceLink(l.trace, l.span, true) : ""), "text"],
   ], report.losses, { most: 8 }));

@@ -13,8 +13,8 @@ function showTip(event, lines) {
 function tipOf(item) {
   const steps = item.kind === "wait" ? item.step : item.steps.map((s) => s.name).join(", ");
   return [
-    `${item.owner} ${item.kind === "wait" ? "waited" : "held"} ${duration(lengthOf(item))}`,
-    item.workflow && item.workflow !== item.owner && "workflow " + item.workflow,
+    `${shortOwner(item.owner)} ${item.kind === "wait" ? "waited" : "held"} ${duration(lengthOf(item))}`,
+    item.workflow && item.workflow !== shortOwner(item.owner) && "workflow " + item.workflow,
     steps && (item.kind === "wait" || item.steps.length === 1 ? "step " : "steps ") + steps,
     `${item.mode}, ${item.outcome}${item.fence ? ", fence " + item.fence : ""}`,
     item.reason && "reason: " + item.reason,
@@ -28,7 +28,7 @@ function tipOf(item) {
 function relationOf(item) {
   if (item.kind === "hold") return item.kept.length > 0 && `kept ${plural(item.blocks, "request")} waiting, in all ${duration(item.blocked)}`;
   const n = item.blockers.length + item.moreBlockers;
-  return n > 0 && `blocked by ${n === 1 ? item.blockers[0].hold.owner : plural(n, "hold")}`;
+  return n > 0 && `blocked by ${n === 1 ? shortOwner(item.blockers[0].hold.owner) : plural(n, "hold")}`;
 }
 
 function queueTip(queue, t) {

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/internal/contention"
 )
 
-// summarise fills in what follows from holds and waits. It is the plainest way to get there, and no model for reading traces.
+// summarise fills in what follows from holds and waits. It is the plainest way to get there, and no
+// model for reading traces.
 func summarise(r *contention.Report) {
 	for i := range r.Holds {
 		r.To = later(r.To, r.Holds[i].End)
@@ -21,7 +23,7 @@ func summarise(r *contention.Report) {
 	blame(r)
 	resources(r)
 	owners(r)
-	chains(r)
+	roots(r)
 	for i, h := range r.Holds {
 		held, ran := h.End.Sub(h.Start), h.Steps[len(h.Steps)-1].End.Sub(h.Start)
 		if held > 25*ran && held > 300*time.Millisecond {
@@ -32,6 +34,7 @@ func summarise(r *contention.Report) {
 	r.Totals.Wait = distribution(r.Waits, func(w contention.Wait) float64 { return w.End.Sub(w.Start).Seconds() })
 	r.Totals.Hold = distribution(r.Holds, func(h contention.Hold) float64 { return h.End.Sub(h.Start).Seconds() })
 	r.Totals.Deadlocks, r.Totals.Expired = len(r.Deadlocks), len(r.Losses)
+	groups(r)
 	r.Read = contention.Reading{Files: 2, Spans: 5 * len(r.Holds), LockSpans: len(r.Holds) + len(r.Waits), Broken: 1,
 		Problems: []string{"worker-2.json:118: the line ends in the middle of a document"}}
 }
@@ -165,39 +168,91 @@ func owners(r *contention.Report) {
 	r.Owners = r.Owners[:min(len(r.Owners), 50)]
 }
 
-// chains takes the longest waits whose last blocker waited itself meanwhile.
-func chains(r *contention.Report) {
-	waitsOf := map[string][]int{}
+// roots takes each owner for the root of those that waited for it last, and these for the parents
+// of those that waited for them meanwhile.
+func roots(r *contention.Report) {
+	by := map[string][]int{} // waits, by the owner of the last hold in their way
 	for i, w := range r.Waits {
-		waitsOf[w.Owner] = append(waitsOf[w.Owner], i)
-	}
-	for i, w := range r.Waits {
-		if len(w.Blockers) == 0 {
-			continue
+		if n := len(w.Blockers); n > 0 {
+			by[w.Blockers[n-1].Owner] = append(by[w.Blockers[n-1].Owner], i)
 		}
-		b := w.Blockers[len(w.Blockers)-1]
-		for _, n := range waitsOf[b.Owner] {
-			second := r.Waits[n]
-			if second.Resource == w.Resource || len(second.Blockers) == 0 || second.Start.After(w.End) || second.End.Before(w.Start) {
-				continue
+	}
+	for owner, waits := range by {
+		root := contention.Root{Owner: owner, WorkflowType: typeOf(owner), Hold: -1}
+		for _, i := range waits {
+			w := &r.Waits[i]
+			next := behind(w, i)
+			for _, j := range by[w.Owner] {
+				if second := &r.Waits[j]; second.Owner != owner && second.Start.Before(w.End) && second.End.After(w.Start) {
+					below := behind(second, j)
+					next.Total += below.Waited
+					next.Waiters = append(next.Waiters, below)
+				}
 			}
-			third := second.Blockers[len(second.Blockers)-1]
-			first, middle := w.End.Sub(w.Start), second.End.Sub(second.Start)
-			r.Chains = append(r.Chains, contention.Chain{
-				Links: []contention.ChainLink{
-					{Owner: w.Owner, Resource: w.Resource, Waited: first.Seconds(), Step: w.Step, Wait: i, Hold: -1},
-					{Owner: b.Owner, Resource: second.Resource, Waited: middle.Seconds(), Step: second.Step, Wait: n, Hold: b.Hold},
-					{Owner: third.Owner, Wait: -1, Hold: third.Hold, Step: third.Step},
-				},
-				Total: first.Seconds(),
-				Text: fmt.Sprintf("%s waited %s for %s, which %s held while it waited %s for %s, which %s held in its step %s.",
-					w.Owner, round(first), w.Resource, b.Owner, round(middle), second.Resource, third.Owner, third.Step),
-			})
-			break
+			hold := w.Blockers[len(w.Blockers)-1].Hold
+			root.Hold, root.Resource, root.Did = hold, w.Resource, "held "+w.Resource+" "+round(r.Holds[hold].End.Sub(r.Holds[hold].Start)).String()
+			root.Caused += next.Total
+			root.Waits += 1 + len(next.Waiters)
+			root.Waiters = append(root.Waiters, next)
+		}
+		r.Roots = append(r.Roots, root)
+	}
+	slices.SortFunc(r.Roots, func(a, b contention.Root) int {
+		return cmp.Or(cmp.Compare(b.Caused, a.Caused), cmp.Compare(a.Owner, b.Owner))
+	})
+	r.Roots = r.Roots[:min(len(r.Roots), 20)]
+}
+
+func behind(w *contention.Wait, i int) contention.Waiter {
+	length := w.End.Sub(w.Start).Seconds()
+	return contention.Waiter{Owner: w.Owner, WorkflowType: typeOf(w.Owner), Resource: w.Resource, Step: w.Step, Waited: length, Total: length, Wait: i}
+}
+
+// typeOf is what an owner's name begins with.
+func typeOf(owner string) string {
+	name, _, _ := strings.Cut(owner, "-")
+	return name
+}
+
+// groups fills in what is grouped by type and by time.
+func groups(r *contention.Report) {
+	byType := map[[2]string]*contention.TypePair{}
+	for _, w := range r.Waits {
+		for _, b := range w.Blockers {
+			of := [2]string{typeOf(w.Owner), typeOf(b.Owner)}
+			if byType[of] == nil {
+				byType[of] = &contention.TypePair{Waiter: of[0], Blocker: of[1], Steps: []contention.StepPair{{Waiter: w.Step, Blocker: b.Step}}}
+			}
+			p := byType[of]
+			p.Waited += b.To - b.From
+			p.Waits++
+			p.Steps[0].Waited, p.Steps[0].Waits = p.Waited, p.Waits
 		}
 	}
-	slices.SortStableFunc(r.Chains, func(a, b contention.Chain) int { return cmp.Compare(b.Total, a.Total) })
-	r.Chains = r.Chains[:min(len(r.Chains), 20)]
+	for _, p := range byType {
+		r.Types = append(r.Types, *p)
+	}
+	slices.SortFunc(r.Types, func(a, b contention.TypePair) int { return cmp.Compare(b.Waited, a.Waited) })
+	const parts = 60
+	for i := range parts {
+		at := r.From.Add(r.To.Sub(r.From) * time.Duration(i) / parts)
+		l := contention.Load{At: at}
+		for _, h := range r.Holds {
+			if !h.Start.After(at) && h.End.After(at) {
+				l.Held++
+			}
+		}
+		for _, w := range r.Waits {
+			if !w.Start.After(at) && w.End.After(at) {
+				l.Waiting++
+			}
+		}
+		r.Load = append(r.Load, l)
+	}
+	r.Conclusion = []contention.Finding{{
+		Rule: "hot", Waited: r.Totals.Wait.Total, Text: r.Resources[0].Name + " is held nearly all of the time by one hold after another",
+		Advice: "It is wanted more often than it can be had: divide it, or shorten the steps that hold it",
+	}}
 }
 
 func round(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }

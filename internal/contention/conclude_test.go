@@ -1,0 +1,258 @@
+package contention
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/internal/telemetry"
+)
+
+// concluded is the conclusion as text, by rule.
+func concluded(t *testing.T, s *scene) (rules []string, text map[string]string) {
+	t.Helper()
+	text = map[string]string{}
+	for _, f := range s.report(t).Conclusion {
+		rules = append(rules, f.Rule)
+		text[f.Rule] += f.Text + ". " + f.Advice + "."
+	}
+	return rules, text
+}
+
+// crossing is a deadlock between A and B, which the second of them ends.
+func crossing(s *scene, a, b, first, second string, at int) {
+	s.hold(first, a, 1000+at, at, at+90, nil)
+	s.hold(second, b, 1001+at, at, at+70, nil)
+	s.wait(second, a, 1002+at, at+20, at+70, nil, heldBy(b, 1001+at))
+	s.wait(first, b, 0, at+30, at+60, attrs{telemetry.Outcome: telemetry.OutcomeDeadlock}, heldBy(a, 1000+at))
+	s.add(telemetry.SpanDeadlock, at+59, at+60, about(first, b, attrs{telemetry.Outcome: telemetry.OutcomeOK, telemetry.Cycle: fmt.Sprintf("%[1]s waits for %[2]s on %[3]s, %[2]s waits for %[1]s on %[4]s", b, a, first, second)}))
+}
+
+func TestDeadlocksAreConcludedByTypes(t *testing.T) {
+	t.Parallel()
+	s := &scene{}
+	for i := range 3 {
+		transfer, audit := fmt.Sprintf("t%d", i), fmt.Sprintf("a%d", i)
+		crossing(s, transfer, audit, "account/1", "account/2", i*100)
+		s.types("Transfer", transfer)
+		s.types("Audit", audit)
+	}
+	crossing(s, "t8", "t9", "account/7", "account/8", 500)
+	s.types("Transfer", "t8", "t9")
+	_, text := concluded(t, s)
+	require.Equal(t, "3 deadlocks between Audit and Transfer. Let each take all its locks in one guard: it takes them in the order of their names.",
+		text["deadlocks"], "one among transfers is too few")
+	require.Equal(t, []string{"Audit", "Transfer"}, s.report(t).Deadlocks[0].WorkflowTypes)
+
+	s = &scene{}
+	crossing(s, "x", "y", "account/1", "account/2", 0)
+	crossing(s, "v", "w", "account/1", "account/2", 100)
+	_, text = concluded(t, s)
+	require.Contains(t, text["deadlocks"], "2 deadlocks of which not all types are known. Let each take")
+}
+
+// Two that hold a resource shared and want it alone are not helped by an order of names.
+func TestDeadlockOfAnUpgradeIsToldAsSuch(t *testing.T) {
+	t.Parallel()
+	s := &scene{}
+	for i := range 2 {
+		a, b, at := fmt.Sprintf("a%d", i), fmt.Sprintf("b%d", i), 1000*i
+		shared := attrs{telemetry.Mode: "shared"}
+		s.hold("rates", a, 1+10*i, at, at+900, shared)
+		s.hold("rates", b, 2+10*i, at, at+600, shared)
+		s.wait("rates", a, 3+10*i, at+200, at+600, nil, heldBy(b, 2+10*i))
+		s.wait("rates", b, 0, at+300, at+500, attrs{telemetry.Outcome: telemetry.OutcomeDeadlock}, heldBy(a, 1+10*i))
+		s.add(telemetry.SpanDeadlock, at+499, at+500, about("rates", b, attrs{telemetry.Outcome: telemetry.OutcomeOK,
+			telemetry.Cycle: fmt.Sprintf("%[1]s waits for %[2]s on rates, %[2]s waits for %[1]s on rates", b, a)}))
+		s.types("Quote", a, b)
+	}
+	_, text := concluded(t, s)
+	require.Equal(t, "2 deadlocks among workflows of type Quote. They held rates shared, and each wanted it alone: ask for it exclusively at once.", text["deadlocks"])
+}
+
+func TestDeadWorkersAreConcluded(t *testing.T) {
+	t.Parallel()
+	s := &scene{}
+	s.step("r", "dead", "1/Debit", 1, 0, 0, telemetry.OutcomeGranted)
+	dead := s.hold("r", "dead", 1, 0, 10_000, attrs{telemetry.Outcome: telemetry.OutcomeExpired, telemetry.EndedBy: lockID("next")})
+	dead.events = []sceneEvent{{telemetry.EventExpired, 8000, nil}}
+	s.wait("r", "next", 2, 2000, 10_000, nil, heldBy("dead", 1))
+	s.wait("r", "later", 3, 3000, 10_050, nil, heldBy("dead", 1))
+	r := s.report(t)
+	require.Equal(t, &Death{Step: "Debit", Host: "worker-1", From: begin, To: begin.Add(10 * time.Second), Ended: "expired"}, r.Holds[0].WorkerDied)
+	require.Equal(t, "held r 10.0 s: a worker died, or hung, in step Debit, and the hold expired", r.Roots[0].Did)
+	rules, text := concluded(t, s)
+	require.Equal(t, []string{"dead-workers"}, rules, "its long hold is not told of twice")
+	require.Equal(t, "2 waits, 15.0 s in all (over 99 %), stood behind 1 hold in which a worker died or hung. A shorter TTL frees the locks of a dead step sooner, and a heartbeat timeout lets its next attempt begin sooner.", text["dead-workers"])
+
+	// The same, of which the next attempt of the step made an end.
+	s = &scene{}
+	s.step("r", "A", "1/Debit", 1, 0, 0, telemetry.OutcomeGranted)
+	request := attrs{telemetry.Part: "run-A/1/Debit", telemetry.Order: "1.2", telemetry.Outcome: telemetry.OutcomeJoined, telemetry.Hold: 1}
+	s.add(telemetry.SpanAcquire, 8998, 9000, about("r", "A", request))
+	s.add(telemetry.SpanLeave, 9900, 9901, about("r", "A", attrs{telemetry.Part: "run-A/1/Debit", telemetry.Order: "1.2", telemetry.Outcome: telemetry.OutcomeOK}))
+	s.hold("r", "A", 1, 0, 10_000, nil)
+	s.wait("r", "B", 2, 1000, 10_000, nil, heldBy("A", 1))
+	r = s.report(t)
+	require.Equal(t, "retried", r.Holds[0].WorkerDied.Ended)
+	require.Equal(t, begin.Add(9*time.Second), r.Holds[0].WorkerDied.To)
+	_, text = concluded(t, s)
+	require.Contains(t, text["dead-workers"], "1 wait, 8.0 s in all (89 %)")
+	require.Contains(t, text["dead-workers"], "heartbeat timeout")
+
+	// A kept hold that expired between two steps had no worker that could die.
+	s = &scene{}
+	s.step("r", "kept", "1/Debit", 1, 0, 1000, telemetry.OutcomeGranted)
+	s.hold("r", "kept", 1, 0, 10_000, attrs{telemetry.Outcome: telemetry.OutcomeExpired})
+	s.wait("r", "next", 2, 2000, 10_000, nil, heldBy("kept", 1))
+	require.Nil(t, s.report(t).Holds[0].WorkerDied)
+	rules, _ = concluded(t, s)
+	require.NotContains(t, rules, "dead-workers")
+}
+
+// audits hold r for so long, of which their step runs a part, and a transfer waits for each.
+func audits(held, ran int) *scene {
+	s := &scene{}
+	for i := range 3 {
+		from := 60_000 * i
+		audit, transfer := fmt.Sprintf("audit%d", i), fmt.Sprintf("transfer%d", i)
+		s.types("Audit", audit)
+		s.types("Transfer", transfer)
+		s.step("r", audit, "1/Total", 10*i+1, from, from+ran, telemetry.OutcomeGranted)
+		s.hold("r", audit, 10*i+1, from, from+held, nil)
+		s.wait("r", transfer, 10*i+2, from+10, from+held, nil, heldBy(audit, 10*i+1))
+		s.hold("r", transfer, 10*i+2, from+held, from+held+50, nil)
+	}
+	return s
+}
+
+func TestLongHoldsAreConcludedByType(t *testing.T) {
+	t.Parallel()
+	rules, text := concluded(t, audits(40_000, 39_000))
+	require.Equal(t, []string{"long-holds"}, rules)
+	require.Equal(t, "100 % of the waiting (2m00s) is behind holds of Audit, at least half of it behind 2 that stood 40.0 s or longer. "+
+		"Step Total takes most of that time: do its slow part before the lock is taken.", text["long-holds"])
+	_, text = concluded(t, audits(40_000, 2000))
+	require.Contains(t, text["long-holds"], "For 76.0 s of their 80.0 s no step ran and no lock was waited for: hold over less of the saga")
+	waits := audits(40_000, 15_000) // and wait for 15 s
+	for i := range 3 {
+		waits.wait("other", fmt.Sprintf("audit%d", i), 0, 60_000*i+20_000, 60_000*i+35_000, nil)
+	}
+	_, text = concluded(t, waits)
+	require.Contains(t, text["long-holds"], "or longer. .", "neither is clear: no advice")
+	_, text = concluded(t, audits(160, 150))
+	require.Contains(t, text["long-holds"], "160 ms or longer", "short, and three times the median")
+	rules, _ = concluded(t, audits(120, 110))
+	require.NotContains(t, rules, "long-holds", "short, as holds are here")
+}
+
+func TestHotResourceIsConcluded(t *testing.T) {
+	t.Parallel()
+	s := &scene{}
+	for i := range 12 {
+		owner := string(rune('a' + i))
+		if i > 0 {
+			s.wait("r", owner, 10+i, max(0, i*100-150), i*100, nil)
+		}
+		s.hold("r", owner, 10+i, i*100, i*100+97, nil)
+	}
+	rules, text := concluded(t, s)
+	require.Equal(t, []string{"hot"}, rules)
+	require.Equal(t, "r has 100 % of the waiting, and is held 97 % of the time by one hold after another, 97 ms each (median). "+
+		"It is wanted more often than it can be had: divide it, or shorten the steps that hold it.", text["hot"])
+}
+
+func TestWhatIsNotExplainedIsConcludedFirst(t *testing.T) {
+	t.Parallel()
+	s := &scene{}
+	s.hold("r", "A", 1, 0, 500, nil)
+	s.wait("r", "B", 2, 0, 1000, nil, heldBy("A", 1))
+	rules, text := concluded(t, s)
+	require.Equal(t, "unread", rules[0])
+	require.Contains(t, text["unread"], "50 % of the waiting is explained by no hold that was read. Read the traces of all processes")
+
+	// Granted at 500 ms, and taken at 1000.
+	s = &scene{}
+	s.hold("r", "A", 1, 0, 500, nil)
+	s.wait("r", "B", 2, 100, 500, nil, heldBy("A", 1))
+	s.hold("r", "B", 2, 1000, 1100, nil)
+	s.wait("r", "C", 3, 100, 1100, nil, heldBy("B", 2))
+	rules, text = concluded(t, s)
+	require.NotContains(t, rules, "unread")
+	require.Contains(t, text["hand-overs"], "36 % of the waiting was for locks that had been granted and were not taken yet. Look whether the workers that wait are busy or gone")
+}
+
+func TestConclusionIsNeverEmpty(t *testing.T) {
+	t.Parallel()
+	s := &scene{}
+	s.hold("r", "A", 1, 0, 500, nil)
+	_, text := concluded(t, s)
+	require.Equal(t, "None of 1 acquisition had to wait. .", text["no-waits"])
+	s = &scene{}
+	for i := range 4 { // of four resources, each
+		resource := fmt.Sprintf("r%d", i)
+		s.hold(resource, "A"+resource, 1, 0, 200, nil)
+		s.wait(resource, "B"+resource, 2, 100, 200, nil, heldBy("A"+resource, 1))
+	}
+	rules, text := concluded(t, s)
+	require.Equal(t, []string{"none"}, rules)
+	require.Contains(t, text["none"], "No single cause stands out. r0 was waited for most: 25 % of the waiting")
+}
+
+// Just below its threshold, no rule says anything.
+func TestRulesAreSilentBelowTheirThresholds(t *testing.T) {
+	t.Parallel()
+	totals := Totals{Wait: Distribution{Total: 100}, HandOver: 25}
+	require.Len(t, handOverFinding(&totals), 1)
+	totals.HandOver = 24.9
+	require.Empty(t, handOverFinding(&totals))
+
+	hot := Resource{Name: "r", Busy: 0.8, Wait: Distribution{Total: 50}, Hold: Distribution{Count: 10, Total: 20, Max: 7.9}}
+	for what, change := range map[string]func(*Resource){
+		"":                 func(*Resource) {},
+		"idle":             func(r *Resource) { r.Busy = 0.79 },
+		"others wait more": func(r *Resource) { r.Wait.Total = 49 },
+		"few holds":        func(r *Resource) { r.Hold.Count = 9 },
+		"one long hold":    func(r *Resource) { r.Hold.Max = 8 },
+	} {
+		one := hot
+		change(&one)
+		found := hotFinding(&Report{Totals: Totals{Wait: Distribution{Total: 100}}, Resources: []Resource{one}})
+		require.Equal(t, what == "", len(found) == 1, what)
+	}
+
+	for others, want := range map[int]bool{18: true, 21: false} { // seconds that others waited, beside 1 s behind the dead
+		s := &scene{}
+		s.step("r", "dead", "1/Debit", 1, 0, 0, telemetry.OutcomeGranted)
+		s.hold("r", "dead", 1, 0, 2000, attrs{telemetry.Outcome: telemetry.OutcomeExpired})
+		s.wait("r", "next", 2, 1000, 2000, nil, heldBy("dead", 1))
+		s.hold("q", "A", 3, 0, 60_000, nil)
+		s.wait("q", "B", 4, 100, 100+1000*others, attrs{telemetry.Outcome: telemetry.OutcomeLeft}, heldBy("A", 3))
+		rules, _ := concluded(t, s)
+		require.Equal(t, want, slices.Contains(rules, "dead-workers"), "%v", rules)
+	}
+
+	for share, want := range map[int]bool{420: true, 380: false} { // of 1,000 ms behind a hold of 1.2 s
+		s := &scene{}
+		s.hold("q", "long", 1, 0, 1200, nil)
+		s.wait("q", "B", 0, 100, 100+share, attrs{telemetry.Outcome: telemetry.OutcomeLeft}, heldBy("long", 1))
+		for i := range 4 {
+			resource, by, other := fmt.Sprintf("r%d", i), fmt.Sprintf("h%d", i), (1000-share)/4
+			s.hold(resource, by, 1, 0, 1200, nil)
+			s.wait(resource, "w"+by, 0, 100, 100+other, attrs{telemetry.Outcome: telemetry.OutcomeLeft}, heldBy(by, 1))
+		}
+		rules, _ := concluded(t, s)
+		require.Equal(t, want, slices.Contains(rules, "long-holds"), "%v", rules)
+	}
+
+	for covered, want := range map[int]bool{740: true, 760: false} { // of 1,000 ms
+		s := &scene{}
+		s.hold("r", "A", 1, 0, covered, nil)
+		s.wait("r", "B", 2, 0, 1000, nil, heldBy("A", 1))
+		rules, _ := concluded(t, s)
+		require.Equal(t, want, slices.Contains(rules, "unread"), "%v", rules)
+	}
+}
