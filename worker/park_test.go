@@ -3,10 +3,7 @@ package worker_test
 import (
 	"context"
 	"errors"
-	"io"
-	"net"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -29,84 +26,10 @@ import (
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
-// wire is a way to a server that can be cut.
-type wire struct {
-	to      string
-	address string
-
-	mu    sync.Mutex
-	isCut bool
-	conns []net.Conn
-}
-
-func newWire(t *testing.T, to string) *wire {
-	t.Helper()
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	w := &wire{to: to, address: listener.Addr().String()}
-	var running sync.WaitGroup
-	running.Go(func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			running.Go(func() { w.pass(conn, &running) })
-		}
-	})
-	t.Cleanup(func() {
-		_ = listener.Close() // it is the end of the loop above
-		w.cut()
-		running.Wait()
-	})
-	return w
-}
-
-func (w *wire) pass(conn net.Conn, running *sync.WaitGroup) {
-	back, err := new(net.Dialer).DialContext(context.Background(), "tcp", w.to)
-	if err != nil {
-		_ = conn.Close() // the client tries again
-		return
-	}
-	w.mu.Lock()
-	w.conns = append(w.conns, conn, back)
-	isCut := w.isCut
-	w.mu.Unlock()
-	if isCut {
-		w.cut()
-	}
-	running.Go(func() {
-		_, _ = io.Copy(back, conn) // ends with either
-		_ = back.Close()
-	})
-	_, _ = io.Copy(conn, back) // as above
-	_ = conn.Close()
-}
-
-// cut ends all connections, and those that come.
-func (w *wire) cut() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.isCut = true
-	for _, c := range w.conns {
-		_ = c.Close() // it may have ended
-	}
-	w.conns = nil
-}
-
-func (w *wire) mend() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.isCut = false
-}
-
 // behindAWire has the bundle's workers reach their database by a wire.
-func (b *bundle) behindAWire(t *testing.T) *wire {
+func (b *bundle) behindAWire(t *testing.T) *testenv.Wire {
 	t.Helper()
-	_, host, _ := strings.Cut(testenv.MongoURI(t), "://")
-	host, _, _ = strings.Cut(host[strings.LastIndex(host, "@")+1:], "/")
-	w := newWire(t, host)
-	uri := strings.Replace(testenv.MongoURI(t), host, w.address, 1)
+	w, uri := testenv.MongoByWire(t)
 	c, err := mongo.Connect(options.Client().ApplyURI(uri).SetDirect(true))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Disconnect(context.Background()) }) // the wire may be cut
@@ -141,7 +64,7 @@ func TestAStepWaitsForADatabaseThatIsAway(t *testing.T) {
 				b.write("attempt %d", activity.GetInfo(ctx).Attempt)
 				return nil
 			}})
-			w.cut()
+			w.Cut()
 			run := b.start(t, "W")
 			if name == "gives up" {
 				_, err := b.end(t, run)
@@ -156,7 +79,7 @@ func TestAStepWaitsForADatabaseThatIsAway(t *testing.T) {
 					strings.Contains(f.GetMessage(), "cannot be reached")
 			}, "the step does not wait for the database")
 			require.Contains(t, b.details(t, run), "cannot be reached")
-			w.mend()
+			w.Mend()
 			_, err := b.end(t, run)
 			require.NoError(t, err)
 			require.Equal(t, []string{"attempt 1"}, b.read())

@@ -15,11 +15,12 @@ import (
 	"github.com/temporal-lockstep/lockstep/activities"
 	"github.com/temporal-lockstep/lockstep/interceptors"
 	"github.com/temporal-lockstep/lockstep/internal/namespace"
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // PluginName is the name under which the plugin appears in Temporal.
-const PluginName = "temporal-lockstep.lockstep"
+const PluginName = protocol.PluginName
 
 // Plugin installs Lockstep in clients, workers and replayers. Make it with [NewPlugin]. It needs no
 // closing, and does not close the Locker. While a worker runs that has it, it holds one more connection

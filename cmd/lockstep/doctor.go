@@ -7,18 +7,13 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
-	"go.temporal.io/api/workflowservice/v1"
-	"go.temporal.io/sdk/client"
 
 	"github.com/temporal-lockstep/lockstep/internal/inspect"
-	"github.com/temporal-lockstep/lockstep/internal/namespace"
-	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // doctorConfig is what doctor is started with.
 type doctorConfig struct {
-	temporalFlags
-	databaseFlags
+	bothFlags
 	json bool
 }
 
@@ -41,39 +36,18 @@ does not answer at all; 2 for wrong usage.`,
 	}
 	f := c.Flags()
 	f.SortFlags = false
-	cfg.temporalFlags.add(f)
-	cfg.databaseFlags.add(f)
+	cfg.add(f)
 	f.BoolVar(&cfg.json, "json", false, "print JSON")
 	return c
 }
 
 func (cfg *doctorConfig) run(ctx context.Context, s streams) error {
-	coll, disconnect, err := cfg.connect(ctx, "lockstep doctor")
+	site, end, err := cfg.open(ctx, s, "lockstep doctor")
 	if err != nil {
 		return err
 	}
-	defer disconnect()
-	locker, err := lockcore.New(coll, lockcore.Config{})
-	if err != nil {
-		return err
-	}
-	defer func() { _ = locker.Close(context.WithoutCancel(ctx)) }() // it has nothing under way
-	tc, err := cfg.dial(ctx, s, func(*client.Options) {})
-	if err != nil {
-		return err
-	}
-	defer tc.Close()
-	id, err := namespace.Ask(ctx, tc.WorkflowService(), cfg.namespace)
-	if err != nil {
-		return err
-	}
-	p := inspect.Patient{
-		Collection: coll, Site: *cfg.site(locker), Logger: logger(s),
-		Info: func(ctx context.Context) (*workflowservice.GetSystemInfoResponse, error) {
-			return tc.WorkflowService().GetSystemInfo(ctx, &workflowservice.GetSystemInfoRequest{})
-		},
-	}
-	p.Temporal = inspect.Temporal{Service: tc.WorkflowService(), Namespace: cfg.namespace, NamespaceID: id}
+	defer end()
+	p := inspect.Patient{Site: *site, Logger: logger(s)}
 	findings := p.Examine(ctx)
 	if err := write(s.out, cfg.json, findings, func(out io.Writer) error { return inspect.PrintFindings(out, findings) }); err != nil {
 		return err

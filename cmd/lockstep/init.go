@@ -18,15 +18,15 @@ make no indexes need it once, by somebody who may.
 Exit status: 0, 1 if the database could not be reached or refused, 2 for wrong usage.`,
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
-			locker, end, err := db.lockerFor(c.Context(), "lockstep init")
+			site, end, err := db.open(c.Context(), "lockstep init")
 			if err != nil {
 				return err
 			}
 			defer end()
-			if err := locker.CreateIndexes(c.Context()); err != nil {
+			if err := site.Locker.CreateIndexes(c.Context()); err != nil {
 				return err
 			}
-			id, err := locker.CollectionID(c.Context())
+			id, err := site.Locker.CollectionID(c.Context())
 			if err != nil {
 				return err
 			}

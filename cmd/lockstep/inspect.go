@@ -6,43 +6,80 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 	"go.temporal.io/sdk/client"
+	"golang.org/x/term"
 
 	"github.com/temporal-lockstep/lockstep/internal/inspect"
 	"github.com/temporal-lockstep/lockstep/internal/namespace"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// lockerFor connects to the database, for a command that looks or repairs.
-func (d *databaseFlags) lockerFor(ctx context.Context, command string) (l *lockcore.Locker, end func(), err error) {
+// open connects to the database, for a command that looks or repairs.
+func (d *databaseFlags) open(ctx context.Context, command string) (site *inspect.Site, end func(), err error) {
 	coll, disconnect, err := d.connect(ctx, command)
 	if err != nil {
 		return nil, nil, err
 	}
-	l, err = lockcore.New(coll, lockcore.Config{})
+	locker, err := lockcore.New(coll, lockcore.Config{})
 	if err != nil {
 		disconnect()
 		return nil, nil, err
 	}
-	return l, func() {
-		_ = l.Close(context.WithoutCancel(ctx)) // it has nothing under way
+	site = &inspect.Site{Locker: locker, Collection: coll}
+	if d.database != "" {
+		site.Flags = append(site.Flags, "--database", d.database)
+	}
+	if d.collection != defaultCollection {
+		site.Flags = append(site.Flags, "--collection", d.collection)
+	}
+	return site, func() {
+		_ = locker.Close(context.WithoutCancel(ctx)) // it has nothing under way
 		disconnect()
 	}, nil
 }
 
-// site is where a Locker looks.
-func (d *databaseFlags) site(l *lockcore.Locker) *inspect.Site {
-	s := &inspect.Site{Locker: l}
-	if d.database != "" {
-		s.Flags = append(s.Flags, "--database", d.database)
+// bothFlags are those of a command that asks the database and Temporal.
+type bothFlags struct {
+	temporalFlags
+	databaseFlags
+	// alone leaves Temporal out.
+	alone bool
+}
+
+func (b *bothFlags) add(f flagSet) {
+	b.temporalFlags.add(f)
+	b.databaseFlags.add(f)
+}
+
+// open connects to the database and to Temporal.
+func (b *bothFlags) open(ctx context.Context, s streams, command string) (site *inspect.Site, end func(), err error) {
+	site, disconnect, err := b.databaseFlags.open(ctx, command)
+	if err != nil || b.alone {
+		return site, disconnect, err
 	}
-	if d.collection != defaultCollection {
-		s.Flags = append(s.Flags, "--collection", d.collection)
+	defer func() {
+		if err != nil {
+			disconnect()
+		}
+	}()
+	tc, err := b.dial(ctx, s, func(*client.Options) {})
+	if err != nil {
+		return nil, nil, err
 	}
-	return s
+	id, err := namespace.Ask(ctx, tc.WorkflowService(), b.namespace)
+	if err != nil {
+		tc.Close()
+		return nil, nil, err
+	}
+	site.Temporal = inspect.Temporal{Service: tc.WorkflowService(), Namespace: b.namespace, NamespaceID: id}
+	return site, func() {
+		tc.Close()
+		disconnect()
+	}, nil
 }
 
 // write prints a value as JSON, or in words.
@@ -69,7 +106,7 @@ func psCommand(s streams) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ps",
 		Short: "List who holds locks and who waits, the hottest resources first",
-		Long: `Lists the resources that somebody holds or waits for: the one with the most waiters first, then the one with
+		Long: `Lists the resources that are held or waited for: the one with the most waiters first, then the one with
 the longest wait. With --waiting it reads only what is contended or kept, by an index.
 
 Exit status: 0, 1 if the database could not be read, 2 for wrong usage.`,
@@ -94,13 +131,18 @@ func (cfg *psConfig) run(ctx context.Context, s streams) error {
 	case cfg.watch != 0 && cfg.watch < time.Second:
 		return fmt.Errorf("%w: --watch is %s: want 1s or more", errUsage, cfg.watch)
 	}
-	locker, end, err := cfg.lockerFor(ctx, "lockstep ps")
+	site, end, err := cfg.open(ctx, "lockstep ps")
 	if err != nil {
 		return err
 	}
 	defer end()
 	for {
-		if err := cfg.list(ctx, locker, s.out); err != nil || cfg.watch == 0 {
+		if cfg.watch > 0 && !cfg.json {
+			if err := cfg.begin(s.out); err != nil {
+				return err
+			}
+		}
+		if err := cfg.list(ctx, site, s.out); err != nil || cfg.watch == 0 {
 			return err
 		}
 		select {
@@ -111,8 +153,18 @@ func (cfg *psConfig) run(ctx context.Context, s streams) error {
 	}
 }
 
-func (cfg *psConfig) list(ctx context.Context, locker *lockcore.Locker, out io.Writer) error {
-	resources, err := cfg.site(locker).Resources(ctx, cfg.filter)
+// begin begins one of several lists: on a terminal in the place of the last one.
+func (cfg *psConfig) begin(out io.Writer) error {
+	clear := ""
+	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		clear = "\x1b[H\x1b[2J"
+	}
+	_, err := fmt.Fprintf(out, "%s%s, every %s\n", clear, time.Now().Format(time.TimeOnly), cfg.watch)
+	return err
+}
+
+func (cfg *psConfig) list(ctx context.Context, site *inspect.Site, out io.Writer) error {
+	resources, err := site.Resources(ctx, cfg.filter)
 	if err != nil {
 		return err
 	}
@@ -123,9 +175,12 @@ func (cfg *psConfig) list(ctx context.Context, locker *lockcore.Locker, out io.W
 	if resources == nil {
 		resources = []inspect.Resource{} // an empty list in JSON
 	}
+	if cfg.json && cfg.watch > 0 { // a list on each line
+		return json.NewEncoder(out).Encode(resources)
+	}
 	return write(out, cfg.json, resources, func(out io.Writer) error {
 		if all == 0 {
-			_, err := fmt.Fprintln(out, "nobody holds a lock, and nobody waits for one")
+			_, err := fmt.Fprintln(out, "no lock is held, and none is waited for")
 			return err
 		}
 		if err := inspect.PrintResources(out, resources); err != nil || all == len(resources) {
@@ -144,20 +199,20 @@ func showCommand(s streams) *cobra.Command {
 		Short: "Show who holds a resource, its queue, and how to end each hold",
 		Long: `Shows everything that stands on one resource.
 
-Exit status: 0, 1 if nobody holds it or waits for it or the database could not be read, 2 for wrong usage.`,
+Exit status: 0, 1 if it is not held and not waited for, or the database could not be read, 2 for wrong usage.`,
 		Args: arguments("the resource's name"),
 		RunE: func(c *cobra.Command, args []string) error {
-			locker, end, err := db.lockerFor(c.Context(), "lockstep show")
+			site, end, err := db.open(c.Context(), "lockstep show")
 			if err != nil {
 				return err
 			}
 			defer end()
-			resources, err := db.site(locker).Resources(c.Context(), lockcore.Filter{Resource: args[0]})
+			resources, err := site.Resources(c.Context(), lockcore.Filter{Resource: args[0]})
 			if err != nil {
 				return err
 			}
 			if len(resources) == 0 {
-				return fmt.Errorf("nobody holds %q or waits for it; lockstep ps lists what is held", args[0])
+				return fmt.Errorf("%q is not held, and not waited for; lockstep ps lists what is held", args[0])
 			}
 			return write(s.out, asJSON, resources[0], resources[0].Print)
 		},
@@ -169,9 +224,8 @@ Exit status: 0, 1 if nobody holds it or waits for it or the database could not b
 
 // whyConfig is what why is started with.
 type whyConfig struct {
-	temporalFlags
-	databaseFlags
-	json, alone bool
+	bothFlags
+	json bool
 }
 
 func whyCommand(s streams) *cobra.Command {
@@ -185,56 +239,33 @@ plain Go names it. --no-temporal asks the database alone.
 
 ` + connectionHelp + `
 
-Exit status: 0, also if it waits for nothing; 1 if nobody of that name is known to the database or to
-Temporal, or one of them did not answer; 2 for wrong usage.`,
+Exit status: 0, also if it waits for nothing; 1 if neither the database nor Temporal knows the name, or one
+of them did not answer; 2 for wrong usage.`,
 		Args: arguments("a workflow ID"),
 		RunE: func(c *cobra.Command, args []string) error { return cfg.run(c.Context(), s, args[0]) },
 	}
 	f := c.Flags()
 	f.SortFlags = false
-	cfg.temporalFlags.add(f)
-	cfg.databaseFlags.add(f)
+	cfg.add(f)
 	f.BoolVar(&cfg.alone, "no-temporal", false, "do not ask Temporal")
 	f.BoolVar(&cfg.json, "json", false, "print JSON")
 	return c
 }
 
 func (cfg *whyConfig) run(ctx context.Context, s streams, name string) error {
-	locker, end, err := cfg.lockerFor(ctx, "lockstep why")
+	site, end, err := cfg.open(ctx, s, "lockstep why")
 	if err != nil {
 		return err
 	}
 	defer end()
-	site := cfg.site(locker)
-	if !cfg.alone {
-		var hangUp func()
-		if site.Temporal, hangUp, err = cfg.ask(ctx, s); err != nil {
-			return err
-		}
-		defer hangUp()
-	}
 	why, err := site.Why(ctx, name)
 	if err != nil {
 		return err
 	}
 	if !why.Known() {
-		return fmt.Errorf("nobody of the name %q holds a lock or waits for one, and Temporal knows no such workflow", name)
+		return fmt.Errorf("no party of the name %q holds a lock or waits for one, and Temporal knows no such workflow", name)
 	}
 	return write(s.out, cfg.json, why, why.Print)
-}
-
-// ask is a connection to Temporal for questions.
-func (t *temporalFlags) ask(ctx context.Context, s streams) (of inspect.Temporal, hangUp func(), err error) {
-	tc, err := t.dial(ctx, s, func(*client.Options) {})
-	if err != nil {
-		return of, nil, err
-	}
-	id, err := namespace.Ask(ctx, tc.WorkflowService(), t.namespace)
-	if err != nil {
-		tc.Close()
-		return of, nil, err
-	}
-	return inspect.Temporal{Service: tc.WorkflowService(), Namespace: t.namespace, NamespaceID: id}, tc.Close, nil
 }
 
 func orphansCommand(s streams) *cobra.Command {
@@ -250,18 +281,11 @@ minute, so what stays longer says that none does: see lockstep doctor.
 Exit status: 0, 1 if the database or Temporal did not answer, 2 for wrong usage.`,
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
-			locker, end, err := cfg.lockerFor(c.Context(), "lockstep orphans")
+			site, end, err := cfg.open(c.Context(), s, "lockstep orphans")
 			if err != nil {
 				return err
 			}
 			defer end()
-			site := cfg.site(locker)
-			t, hangUp, err := cfg.ask(c.Context(), s)
-			if err != nil {
-				return err
-			}
-			defer hangUp()
-			site.Temporal = t
 			found, err := site.Orphans(c.Context(), logger(s))
 			if err != nil {
 				return err
@@ -274,8 +298,7 @@ Exit status: 0, 1 if the database or Temporal did not answer, 2 for wrong usage.
 	}
 	f := c.Flags()
 	f.SortFlags = false
-	cfg.temporalFlags.add(f)
-	cfg.databaseFlags.add(f)
+	cfg.add(f)
 	f.BoolVar(&cfg.json, "json", false, "print JSON")
 	return c
 }
@@ -292,12 +315,12 @@ says that no worker, and no janitor, looks after the queues.
 Exit status: 0, 1 if the database could not be read, 2 for wrong usage.`,
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
-			locker, end, err := db.lockerFor(c.Context(), "lockstep deadlocks")
+			site, end, err := db.open(c.Context(), "lockstep deadlocks")
 			if err != nil {
 				return err
 			}
 			defer end()
-			found, err := locker.Deadlocks(c.Context())
+			found, err := site.Locker.Deadlocks(c.Context())
 			if err != nil {
 				return err
 			}

@@ -31,11 +31,12 @@ import (
 
 // door is a system in which one workflow works behind a lock until the test lets it go on, and others come.
 type door struct {
-	client client.Client
-	locker *lockcore.Locker
-	queue  string
-	args   []string
-	work   chan struct{}
+	client   client.Client
+	locker   *lockcore.Locker
+	database string
+	queue    string
+	args     []string
+	work     chan struct{}
 }
 
 func (d *door) Work(ctx context.Context) error {
@@ -77,14 +78,23 @@ func (d *door) Fail(context.Context) error { return errors.New("no such hinge") 
 // openDoor has a worker without a janitor.
 func openDoor(t *testing.T) *door {
 	t.Helper()
+	return openDoorWith(t, sdkworker.Options{})
+}
+
+func openDoorWith(t *testing.T, o sdkworker.Options) *door {
+	t.Helper()
 	db := testenv.Mongo(t)
 	locker, err := lockcore.New(db.Collection("locks"), lockcore.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, locker.Close(context.Background())) })
-	d := &door{client: testenv.Temporal(t), locker: locker, queue: testenv.TaskQueue(t), args: []string{"--database", db.Name()}, work: make(chan struct{})}
+	d := &door{
+		client: testenv.Temporal(t), locker: locker, database: db.Name(), queue: testenv.TaskQueue(t), args: []string{"--database", db.Name()},
+		work: make(chan struct{}),
+	}
 	plugin, err := worker.NewPlugin(worker.Options{Locker: locker, Janitor: worker.JanitorOptions{Off: true}})
 	require.NoError(t, err)
-	w := sdkworker.New(d.client, d.queue, sdkworker.Options{Plugins: []sdkworker.Plugin{plugin}, Identity: "the door's worker"})
+	o.Plugins, o.Identity = []sdkworker.Plugin{plugin}, "the door's worker"
+	w := sdkworker.New(d.client, d.queue, o)
 	w.RegisterWorkflowWithOptions(d.enter, workflow.RegisterOptions{Name: "Enter"})
 	w.RegisterWorkflowWithOptions(d.lock, workflow.RegisterOptions{Name: "Lock"})
 	w.RegisterWorkflowWithOptions(d.lockAndFail, workflow.RegisterOptions{Name: "LockAndWork"})
@@ -98,7 +108,7 @@ func openDoor(t *testing.T) *door {
 // come starts a workflow, and returns when it holds the door or waits for it.
 func (d *door) come(t *testing.T, workflowType string, state lockcore.State) client.WorkflowRun {
 	t.Helper()
-	run, err := d.client.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{TaskQueue: d.queue, WorkflowExecutionTimeout: within}, workflowType)
+	run, err := d.client.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{TaskQueue: d.queue, WorkflowExecutionTimeout: 5 * within}, workflowType)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		for s, err := range d.locker.Status(t.Context(), lockcore.Filter{Resource: "door", States: []lockcore.State{state}}) {

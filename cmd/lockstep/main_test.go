@@ -25,6 +25,7 @@ import (
 var binary string
 
 func TestMain(m *testing.M) {
+	beDoorKeeper()
 	dir, err := os.MkdirTemp("", "lockstep")
 	if err != nil {
 		panic(err)

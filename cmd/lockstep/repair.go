@@ -56,13 +56,13 @@ func (cfg *releaseConfig) run(ctx context.Context, s streams, resource, lockID s
 	if strings.TrimSpace(cfg.reason) == "" {
 		return fmt.Errorf("%w: --reason is required: the owner is told it", errUsage)
 	}
-	locker, end, err := cfg.lockerFor(ctx, "lockstep release")
+	site, end, err := cfg.open(ctx, "lockstep release")
 	if err != nil {
 		return err
 	}
 	defer end()
 	var found []lockcore.Status
-	for st, err := range locker.Status(ctx, lockcore.Filter{Resource: resource, LockID: lockID}) {
+	for st, err := range site.Locker.Status(ctx, lockcore.Filter{Resource: resource, LockID: lockID}) {
 		if err != nil {
 			return err
 		}
@@ -80,7 +80,7 @@ func (cfg *releaseConfig) run(ctx context.Context, s streams, resource, lockID s
 		return err
 	}
 	for _, st := range found {
-		if err := cfg.end(ctx, locker, &st); err != nil {
+		if err := cfg.end(ctx, site.Locker, &st); err != nil {
 			return err
 		}
 	}
@@ -157,7 +157,7 @@ func (cfg *holdConfig) hold(ctx context.Context, s streams, resource string) err
 	case cfg.wait < 0:
 		return fmt.Errorf("%w: --wait is %s: want 0 or more", errUsage, cfg.wait)
 	}
-	locker, end, err := cfg.lockerFor(ctx, "lockstep hold")
+	site, end, err := cfg.open(ctx, "lockstep hold")
 	if err != nil {
 		return err
 	}
@@ -166,10 +166,10 @@ func (cfg *holdConfig) hold(ctx context.Context, s streams, resource string) err
 	if u, err := user.Current(); err == nil {
 		who = u.Username
 	}
-	if err := cfg.tellWhoHolds(ctx, s, locker, resource); err != nil {
+	if err := cfg.tellWhoHolds(ctx, s, site, resource); err != nil {
 		return err
 	}
-	err = cfg.queue(ctx, locker, lockcore.Request{
+	err = cfg.queue(ctx, site.Locker, lockcore.Request{
 		LockID: inspect.Maintenance, Part: rand.Text(), Order: lockcore.Order{Attempt: 1}, Comment: cfg.reason + " (" + who + ")",
 		Resources: []lockcore.Resource{lockcore.Exclusive(resource)}, TTL: lockcore.Forever, NeverVictim: true,
 	})
@@ -208,8 +208,8 @@ func (cfg *holdConfig) queue(ctx context.Context, locker *lockcore.Locker, req l
 }
 
 // tellWhoHolds says for whom hold waits. That it is held for maintenance already is an error.
-func (cfg *holdConfig) tellWhoHolds(ctx context.Context, s streams, locker *lockcore.Locker, resource string) error {
-	found, err := cfg.site(locker).Resources(ctx, lockcore.Filter{Resource: resource})
+func (cfg *holdConfig) tellWhoHolds(ctx context.Context, s streams, site *inspect.Site, resource string) error {
+	found, err := site.Resources(ctx, lockcore.Filter{Resource: resource})
 	if err != nil || len(found) == 0 {
 		return err
 	}

@@ -18,10 +18,9 @@ import (
 
 // uiConfig is what ui is started with.
 type uiConfig struct {
-	temporalFlags
-	databaseFlags
+	bothFlags
 	listen, temporalUI string
-	hash, alone        bool
+	hash               bool
 }
 
 func uiCommand(s streams) *cobra.Command {
@@ -43,8 +42,7 @@ Exit status: 0 after it was stopped, 1 if it could not start, 2 for wrong usage.
 	}
 	f := c.Flags()
 	f.SortFlags = false
-	cfg.temporalFlags.add(f)
-	cfg.databaseFlags.add(f)
+	cfg.add(f)
 	f.StringVar(&cfg.listen, "listen", "127.0.0.1:8390", "where to listen; port 0 takes a free one")
 	f.StringVar(&cfg.temporalUI, "temporal-ui", "", "the address of Temporal's web UI, for links (LOCKSTEP_TEMPORAL_UI)")
 	f.BoolVar(&cfg.hash, "hash-names", false, "show names of resources as hashes")
@@ -57,19 +55,12 @@ func (cfg *uiConfig) run(ctx context.Context, s streams) error {
 	if err != nil {
 		return fmt.Errorf("%w: --listen is %q: want host:port", errUsage, cfg.listen)
 	}
-	locker, end, err := cfg.lockerFor(ctx, "lockstep ui")
+	site, end, err := cfg.open(ctx, s, "lockstep ui")
 	if err != nil {
 		return err
 	}
 	defer end()
-	o := ui.Options{Site: *cfg.site(locker), HashNames: cfg.hash, TemporalUI: cmp.Or(cfg.temporalUI, os.Getenv("LOCKSTEP_TEMPORAL_UI"))}
-	if !cfg.alone {
-		var hangUp func()
-		if o.Temporal, hangUp, err = cfg.ask(ctx, s); err != nil {
-			return err
-		}
-		defer hangUp()
-	}
+	o := ui.Options{Site: *site, HashNames: cfg.hash, TemporalUI: cmp.Or(cfg.temporalUI, os.Getenv("LOCKSTEP_TEMPORAL_UI"))}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.listen)
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)

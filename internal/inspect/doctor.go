@@ -39,16 +39,14 @@ type Finding struct {
 // Patient is what the doctor looks at.
 type Patient struct {
 	Site
-	Collection *mongo.Collection
-	// Info asks Temporal for its version.
-	Info   func(context.Context) (*workflowservice.GetSystemInfoResponse, error)
 	Logger sdklog.Logger
 }
 
 // Examine looks at the database first, and then at Temporal and at what workflows have left.
 func (p *Patient) Examine(ctx context.Context) []Finding {
 	all := []func(context.Context) Finding{
-		p.server, p.topology, p.clock, p.layout, p.indexes, p.writes, p.frontend, p.questions, p.janitors, p.left, p.deadlocks,
+		p.server, p.topology, p.clock, p.layout, p.indexes, p.writes, p.frontend, p.questions, p.janitors, p.collections, p.workers,
+		p.left, p.deadlocks,
 	}
 	findings := make([]Finding, len(all))
 	for i, check := range all {
@@ -178,7 +176,7 @@ func (p *Patient) writes(ctx context.Context) Finding {
 
 func (p *Patient) frontend(ctx context.Context) Finding {
 	const about = "Temporal"
-	info, err := p.Info(ctx)
+	info, err := p.Temporal.Service.GetSystemInfo(ctx, &workflowservice.GetSystemInfoRequest{})
 	if err != nil {
 		return unanswered(about, err)
 	}
@@ -231,7 +229,7 @@ func (p *Patient) deadlocks(ctx context.Context) Finding {
 	case err != nil:
 		return unanswered(about, err)
 	case len(found) > 0:
-		return Finding{about, Warning, found[0].String(), "one that stays for 10 s says that nobody looks after the queues: see the janitor"}
+		return Finding{about, Warning, found[0].String(), "one that stays for 10 s says that no process looks after the queues: see the janitor"}
 	}
 	return Finding{about, OK, "there is none", ""}
 }

@@ -7,12 +7,16 @@ import (
 	"strings"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // Site is where to look.
 type Site struct {
 	Locker *lockcore.Locker
+	// Collection is where its locks are, for the doctor.
+	Collection *mongo.Collection
 	// Temporal is whom to ask about workflows; the zero value asks nobody.
 	Temporal Temporal
 	// Flags are those by which lockstep finds the locks, for commands to copy.

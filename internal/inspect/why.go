@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"slices"
 
+	"go.temporal.io/api/workflowservice/v1"
+	"google.golang.org/grpc"
+
 	"github.com/temporal-lockstep/lockstep/internal/openrun"
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -24,8 +27,15 @@ type Why struct {
 
 // Temporal is whom to ask about workflows.
 type Temporal struct {
-	Service                openrun.Describer
+	Service                Frontend
 	Namespace, NamespaceID string
+}
+
+// Frontend is what is asked of Temporal's service.
+type Frontend interface {
+	openrun.Describer
+	GetSystemInfo(ctx context.Context, in *workflowservice.GetSystemInfoRequest, opts ...grpc.CallOption) (*workflowservice.GetSystemInfoResponse, error)
+	ListWorkers(ctx context.Context, in *workflowservice.ListWorkersRequest, opts ...grpc.CallOption) (*workflowservice.ListWorkersResponse, error)
 }
 
 // Why looks up why a workflow waits, or another owner. Nobody of that name gives a Why without

@@ -9,6 +9,9 @@ import (
 // HeaderKey is the activity header under which a step's [Guard] travels.
 const HeaderKey = "lockstep-guard"
 
+// PluginName is the name under which a worker with Lockstep's plugin appears in Temporal.
+const PluginName = "temporal-lockstep.lockstep"
+
 // Names of the activities, the same for every SDK.
 const (
 	ActivityPrefix  = "lockstep."
