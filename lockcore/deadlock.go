@@ -14,23 +14,26 @@ import (
 
 // Wait is an edge of the wait-for graph: a request in a queue, and whom it waits for.
 type Wait struct {
-	Resource string
+	Resource string `json:"resource"`
 	// Owner waits, under LockID, Run, Part and Order, and For is the owner that it waits for: of a
 	// hold in its way, or of a request ahead in the queue.
-	Owner, LockID, Run, Part string
-	Order                    Order
-	For                      string
+	Owner  string `json:"owner"`
+	LockID string `json:"lockId"`
+	Run    string `json:"run,omitempty"`
+	Part   string `json:"part,omitempty"`
+	Order  Order  `json:"order"`
+	For    string `json:"for"`
 	// Started is the request's, or when it queued, and NeverVictim the request's.
-	Started     time.Time
-	NeverVictim bool
+	Started     time.Time `json:"started"`
+	NeverVictim bool      `json:"neverVictim,omitempty"`
 }
 
 // Deadlock is a cycle of waits: each waits for the owner of the next.
 type Deadlock struct {
-	Waits []Wait
+	Waits []Wait `json:"waits"`
 	// Victim is the index of the wait that has to end: of those that may be one, or of all if none
 	// may, that of the owner that started last, and then of the greatest name.
-	Victim int
+	Victim int `json:"victim"`
 }
 
 // String says who waits for whom.
