@@ -17,7 +17,8 @@ import (
 // Why is why a party waits.
 type Why struct {
 	Party Party `json:"party"`
-	// Waits are its own, and Holds what it has. Doing is what Temporal says of it, if it is a workflow.
+	// Waits are its own, and Holds what it has: of a party that waits, only what is waited for or kept.
+	// Doing is what Temporal says of it, if it is a workflow.
 	Waits []Entry `json:"waits,omitempty"`
 	Holds []Entry `json:"holds,omitempty"`
 	Doing *Doing  `json:"doing,omitempty"`
@@ -38,26 +39,38 @@ type Frontend interface {
 	ListWorkers(ctx context.Context, in *workflowservice.ListWorkersRequest, opts ...grpc.CallOption) (*workflowservice.ListWorkersResponse, error)
 }
 
-// Why looks up why a workflow waits, or another owner. Nobody of that name gives a Why without
-// Waits and Holds.
+// Why looks up why a workflow waits, or another owner. Of a name that is not known it has no Waits and
+// no Holds.
 func (s *Site) Why(ctx context.Context, name string) (Why, error) {
 	t := s.Temporal
-	resources, err := s.Resources(ctx, lockcore.Filter{})
-	if err != nil {
-		return Why{}, err
-	}
 	why := Why{Party: Party{Name: name, Owner: name}}
 	if t.Service != nil {
 		run := protocol.Run{Namespace: t.NamespaceID, WorkflowID: name}
 		why.Party = Party{Name: name, Workflow: name, Namespace: t.NamespaceID, Owner: run.Owner()}
+		var err error
 		if why.Doing, err = ask(ctx, t.Service, t.Namespace, name, ""); err != nil {
 			return Why{}, err
 		}
 	}
-	why.entries(resources)
-	if len(why.Waits)+len(why.Holds) == 0 && why.Party.Owner != name { // no workflow's
-		why.Party = Party{Name: name, Owner: name}
+	// What is waited for is found by an index. Everything is read only for a party that waits for nothing.
+	var resources []Resource
+	for _, contended := range []bool{true, false} {
+		var err error
+		if resources, err = s.Resources(ctx, lockcore.Filter{Contended: contended}); err != nil {
+			return Why{}, err
+		}
+		why.Holds = nil
 		why.entries(resources)
+		if len(why.Waits)+len(why.Holds) == 0 && why.Party.Owner != name { // no workflow's
+			was := why.Party
+			why.Party = Party{Name: name, Owner: name}
+			if why.entries(resources); len(why.Waits)+len(why.Holds) == 0 {
+				why.Party = was
+			}
+		}
+		if len(why.Waits) > 0 {
+			break
+		}
 	}
 	why.Roots = graphOf(resources).above(why.Party.Owner)
 	for _, root := range why.Roots {
@@ -66,6 +79,7 @@ func (s *Site) Why(ctx context.Context, name string) (Why, error) {
 			if root.Hold != nil {
 				run = root.Hold.Run
 			}
+			var err error
 			if root.Doing, err = ask(ctx, t.Service, t.Namespace, p.Workflow, run); err != nil {
 				return Why{}, err
 			}
@@ -99,7 +113,7 @@ func (w *Why) entries(resources []Resource) {
 	slices.SortStableFunc(w.Holds, longest)
 }
 
-// String says what an entry is, to those who know its party.
+// String says what an entry is, without its party.
 func (e *Entry) String() string {
 	text := e.Mode.String()
 	if e.Limit > 0 {
