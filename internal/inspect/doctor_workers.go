@@ -99,15 +99,15 @@ func (p *Patient) workers(ctx context.Context) Finding {
 		case err != nil:
 			return unanswered(about, err)
 		}
-		for _, w := range answer.GetWorkersInfo() {
-			h, has := w.GetWorkerHeartbeat(), false
-			for _, plugin := range h.GetPlugins() {
+		for _, w := range answer.GetWorkers() {
+			has := false
+			for _, plugin := range w.GetPlugins() {
 				has = has || plugin.GetName() == protocol.PluginName
 			}
 			if has {
-				with[h.GetTaskQueue()]++
+				with[w.GetTaskQueue()]++
 			} else {
-				without[h.GetTaskQueue()] = append(without[h.GetTaskQueue()], h.GetWorkerIdentity())
+				without[w.GetTaskQueue()] = append(without[w.GetTaskQueue()], w.GetWorkerIdentity())
 			}
 		}
 		if page = answer.GetNextPageToken(); len(page) == 0 {

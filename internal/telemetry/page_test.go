@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -38,49 +39,95 @@ func TestThePageIsTheCatalogue(t *testing.T) {
 
 func spans() string {
 	var b strings.Builder
-	b.WriteString("\n## Spans\n\nInstrumentation scope: `" + telemetry.Scope + "`.\n")
+	b.WriteString("\n## Spans\n\nInstrumentation scope: `" + telemetry.Scope + "`. A `?` marks what is not always there. The tables below say what attributes and outcomes mean.\n")
 	for _, s := range telemetry.Spans {
 		fmt.Fprintf(&b, "\n### `%s`\n\n", s.Name)
 		fmt.Fprintf(&b, "%s. Start and end are the %s's times. Parent: %s.", sentence(s.When), s.Clock, s.Parent)
 		if s.Links != "" {
 			fmt.Fprintf(&b, " Links: %s.", s.Links)
 		}
-		b.WriteString("\n\n| attribute | type | |\n| --- | --- | --- |\n")
-		for _, a := range s.Attributes {
-			b.WriteString(attribute(a))
+		fmt.Fprintf(&b, "\n\n- Attributes: %s.\n", list(s.Attributes))
+		outcomes := make([]string, len(s.Outcomes))
+		for i, o := range s.Outcomes {
+			outcomes[i] = "`" + o.Name + "`"
 		}
-		b.WriteString("\n| `" + telemetry.Outcome + "` | |\n| --- | --- |\n")
-		for _, v := range s.Outcomes {
-			fmt.Fprintf(&b, "| `%s` | %s |\n", v.Name, v.Help)
-		}
+		fmt.Fprintf(&b, "- `%s`: %s.\n", telemetry.Outcome, strings.Join(outcomes, ", "))
 		for _, e := range s.Events {
 			b.WriteString(event(e))
 		}
 	}
-	b.WriteString("\n### On the holder's own span\n" + event(telemetry.LostEvent))
+	b.WriteString("\n### On the holder's own span\n\n" + event(telemetry.LostEvent))
+	return b.String() + attributes() + outcomes()
+}
+
+// attributes is a table of all, each once; helped otherwise by another span, with that too.
+func attributes() string {
+	var b strings.Builder
+	b.WriteString("\n## Attributes\n\n| attribute | type | |\n| --- | --- | --- |\n")
+	help, types, order := map[string][]string{}, map[string]string{}, []string(nil)
+	take := func(all []telemetry.Attribute) {
+		for _, a := range all {
+			if types[a.Key] == "" {
+				types[a.Key], order = a.Type, append(order, a.Key)
+			}
+			if !slices.Contains(help[a.Key], a.Help) {
+				help[a.Key] = append(help[a.Key], a.Help)
+			}
+		}
+	}
+	for _, s := range telemetry.Spans {
+		take(s.Attributes)
+		for _, e := range s.Events {
+			take(e.Attributes)
+		}
+	}
+	take(telemetry.LostEvent.Attributes)
+	for _, key := range order {
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", key, types[key], strings.Join(help[key], "; or "))
+	}
+	return b.String()
+}
+
+func outcomes() string {
+	var b strings.Builder
+	b.WriteString("\n## Outcomes\n\n| outcome | of | |\n| --- | --- | --- |\n")
+	type outcome struct{ name, help string }
+	of, order := map[outcome][]string{}, []outcome(nil)
+	for _, s := range telemetry.Spans {
+		for _, v := range s.Outcomes {
+			o := outcome{v.Name, v.Help}
+			if of[o] == nil {
+				order = append(order, o)
+			}
+			of[o] = append(of[o], strings.TrimPrefix(s.Name, "lock."))
+		}
+	}
+	slices.SortStableFunc(order, func(a, b outcome) int { return strings.Compare(a.name, b.name) })
+	for _, o := range order {
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", o.name, strings.Join(of[o], ", "), o.help)
+	}
 	return b.String()
 }
 
 func sentence(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
-func attribute(a telemetry.Attribute) string {
-	key := "`" + a.Key + "`"
-	if a.Optional {
-		key += ", optional"
+func list(all []telemetry.Attribute) string {
+	names := make([]string, len(all))
+	for i, a := range all {
+		names[i] = "`" + a.Key + "`"
+		if a.Optional {
+			names[i] += "?"
+		}
 	}
-	return fmt.Sprintf("| %s | %s | %s |\n", key, a.Type, a.Help)
+	return strings.Join(names, ", ")
 }
 
 func event(e telemetry.Event) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "\nEvent `%s`: %s.\n", e.Name, e.When)
+	text := fmt.Sprintf("- Event `%s`, %s.", e.Name, e.When)
 	if len(e.Attributes) > 0 {
-		b.WriteString("\n| attribute of the event | type | |\n| --- | --- | --- |\n")
+		text += " It has " + list(e.Attributes) + "."
 	}
-	for _, a := range e.Attributes {
-		b.WriteString(attribute(a))
-	}
-	return b.String()
+	return text + "\n"
 }
 
 func metrics() string {
