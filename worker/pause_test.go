@@ -5,16 +5,23 @@ package worker_test
 import (
 	"context"
 	"crypto/rand"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/log"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/temporal-lockstep/lockstep/internal/inspect"
+	"github.com/temporal-lockstep/lockstep/internal/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
@@ -43,6 +50,12 @@ func TestWhatIsHeldAndWaitedForSurvivesAPause(t *testing.T) {
 	b.untilParked(t, last)
 	b.pause(t, holder)
 	b.pause(t, waiter)
+	site := inspect.Site{Locker: b.locker, Temporal: inspect.Temporal{Service: b.client.WorkflowService(), Namespace: client.DefaultNamespace, NamespaceID: namespaceID}}
+	why, err := site.Why(t.Context(), last.GetID())
+	require.NoError(t, err)
+	require.NotEmpty(t, why.Roots)
+	require.Equal(t, holder.GetID(), why.Roots[0].Party.Workflow)
+	require.Equal(t, "its workflow is paused: temporal workflow unpause --workflow-id "+holder.GetID(), why.Roots[0].Advice)
 
 	<-time.After(3 * holdTTL) // in which the holds would end if nobody extended them
 	b.requireHolds(t, holder, account)
@@ -74,4 +87,38 @@ func (b *bundle) unpause(t *testing.T, run client.WorkflowRun) {
 		Namespace: client.DefaultNamespace, WorkflowId: run.GetID(), RunId: run.GetRunID(), Reason: "a test", RequestId: rand.Text(),
 	})
 	require.NoError(t, err)
+}
+
+// TestTheDoctorFindsAWorkerWithoutLockstep: servers from 1.30 on list their workers, with the plugins that each has.
+func TestTheDoctorFindsAWorkerWithoutLockstep(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.client = b.dial(t, client.Options{WorkerHeartbeatInterval: time.Second})
+	b.workflow("W", func(workflow.Context) error { return nil })
+	b.work(t, sdkworker.Options{}, map[string]any{"Nothing": nothing})
+	m, err := mongo.Connect(options.Client().ApplyURI(testenv.MongoURI(t)))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, m.Disconnect(context.WithoutCancel(t.Context()))) })
+	patient := inspect.Patient{Logger: log.NewStructuredLogger(slog.Default()), Site: inspect.Site{
+		Locker: b.locker, Collection: m.Database(b.database).Collection(lockCollection),
+		Temporal: inspect.Temporal{Service: b.client.WorkflowService(), Namespace: client.DefaultNamespace, NamespaceID: namespaceID},
+	}}
+	workers := func() (found inspect.Finding) {
+		for _, f := range patient.Examine(t.Context()) {
+			if f.About == "workers" {
+				found = f
+			}
+		}
+		return found
+	}
+	require.NotContains(t, workers().What, b.queue)
+	bare, err := client.Dial(client.Options{HostPort: testenv.TemporalAddress(t), WorkerHeartbeatInterval: time.Second})
+	require.NoError(t, err)
+	t.Cleanup(bare.Close)
+	w := sdkworker.New(bare, b.queue, sdkworker.Options{Identity: "bare"})
+	w.RegisterActivity(nothing)
+	require.NoError(t, w.Start())
+	t.Cleanup(w.Stop)
+	require.Eventually(t, func() bool { return strings.Contains(workers().What, b.queue+" (bare)") }, within, 200*time.Millisecond)
+	require.Equal(t, inspect.Broken, workers().State)
 }
