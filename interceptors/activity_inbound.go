@@ -130,6 +130,7 @@ func (a *activityInbound) enterGuard(ctx context.Context, run protocol.Run, guar
 // endsQueueing reports whether no later attempt comes for what this one, or one before it, may have
 // left in a queue: on a resource after the one that failed it, too.
 func endsQueueing(ctx context.Context, guard protocol.Guard, failure error) bool {
+	var app *temporal.ApplicationError
 	_, parked := protocol.Parked(failure)
 	switch {
 	case hasCanceled(ctx):
@@ -138,8 +139,8 @@ func endsQueueing(ctx context.Context, guard protocol.Guard, failure error) bool
 		return false
 	case guard.Scope == protocol.ScopeStep:
 		return true
-	case guard.Park: // failures that do not park are not retried
-		return !guard.Try
+	case errors.As(failure, &app) && app.NonRetryable():
+		return !guard.Try // which never queues
 	default:
 		return isLast(ctx)
 	}

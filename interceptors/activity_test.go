@@ -31,12 +31,17 @@ func runStep(t *testing.T, l locker, guard protocol.Guard, step func(ctx context
 
 func runWithHeader(t *testing.T, list []interceptor.WorkerInterceptor, payload *commonpb.Payload, step func(ctx context.Context) (string, error)) (string, error) {
 	t.Helper()
+	return runWithOptions(t, sdkworker.Options{Interceptors: list}, payload, step)
+}
+
+func runWithOptions(t *testing.T, o sdkworker.Options, payload *commonpb.Payload, step func(ctx context.Context) (string, error)) (string, error) {
+	t.Helper()
 	suite := quietSuite()
 	if payload != nil {
 		suite.SetHeader(&commonpb.Header{Fields: map[string]*commonpb.Payload{protocol.HeaderKey: payload}})
 	}
 	env := suite.NewTestActivityEnvironment()
-	env.SetWorkerOptions(sdkworker.Options{Interceptors: list})
+	env.SetWorkerOptions(o)
 	env.RegisterActivityWithOptions(step, activity.RegisterOptions{Name: "Debit"})
 	value, err := env.ExecuteActivity("Debit")
 	if err != nil {

@@ -6,7 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/temporal"
+	sdkworker "go.temporal.io/sdk/worker"
 
 	"github.com/stretchr/testify/require"
 
@@ -76,5 +78,45 @@ func TestAStepThatCannotHaveItsLocksParks(t *testing.T) {
 		tc.want.Attempt = 1
 		require.Equal(t, tc.want, details, name)
 		require.Equal(t, !tc.want.Unavailable, protocol.LockError(err) != nil)
+	}
+}
+
+// A place in a queue outlives an attempt after which another comes: the next one finds it again.
+func TestAFailedAttemptGivesUpItsPlaceOnlyIfNoOtherComes(t *testing.T) {
+	t.Parallel()
+	lost, layout, invalid := &lockcore.LostError{Resource: "account/1"}, &lockcore.LayoutError{}, &lockcore.InvalidError{Field: "TTL"}
+	for name, tc := range map[string]struct {
+		err            error
+		stop, try      bool
+		ends, endsStep int32
+	}{
+		"parked":                             {err: &lockcore.BusyError{Resource: "account/1"}},
+		"lost":                               {err: lost, ends: 1, endsStep: 1},
+		"lost where it only tries":           {err: lost, try: true, endsStep: 1},
+		"the collection is of a newer build": {err: layout, endsStep: 1},
+		"the worker stops":                   {err: context.Canceled, stop: true, endsStep: 1},
+		"nothing was sent":                   {err: invalid},
+		"a later attempt has overtaken it":   {err: &lockcore.SupersededError{Resource: "account/1"}},
+	} {
+		for scope, want := range map[string]int32{protocol.ScopeSaga: tc.ends, protocol.ScopeStep: tc.endsStep} {
+			t.Run(name+", scope "+scope, func(t *testing.T) {
+				t.Parallel()
+				background, stop := context.WithCancel(t.Context())
+				defer stop()
+				l := &fakeLocker{enter: func(context.Context, int, lockcore.Request) error {
+					if tc.stop {
+						stop()
+					}
+					return tc.err
+				}}
+				guard := sagaGuard()
+				guard.Park, guard.Try, guard.Scope = !tc.try, tc.try, scope
+				payload, err := protocol.EncodeGuard(guard)
+				require.NoError(t, err)
+				_, err = runWithOptions(t, sdkworker.Options{Interceptors: []interceptor.WorkerInterceptor{with(l)}, BackgroundActivityContext: background}, payload, done)
+				require.Error(t, err)
+				require.Equal(t, want, l.ends.Load())
+			})
+		}
 	}
 }
