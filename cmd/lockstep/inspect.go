@@ -334,6 +334,10 @@ Exit status: 0, 1 if the database could not be read, 2 for wrong usage.`,
 				}
 				var errs []error
 				for _, d := range found {
+					for i := range d.Waits {
+						w := &d.Waits[i]
+						w.Owner, w.For = site.OwnerName(w.Owner), site.OwnerName(w.For)
+					}
 					_, err := fmt.Fprintf(out, "%s; %s gives up\n", d, d.Waits[d.Victim].Owner)
 					errs = append(errs, err)
 				}

@@ -183,3 +183,19 @@ func TestTheCommandThatEndsAHoldIsOneForAShell(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "lockstep\nrelease\na b\nit's $HOME\n--reason\nsay why\n--database\nd\n", string(out))
 }
+
+func TestOwnersHaveNamesForPeople(t *testing.T) {
+	t.Parallel()
+	const here, elsewhere = "0b6d4e1c-96d3-4cf6-b0bb-6f3f2d5c7a11", "7d1f8a52-0c4e-4a7d-8f1e-2b9c3d4e5f60"
+	known, unknown := &inspect.Site{Temporal: inspect.Temporal{NamespaceID: here}}, &inspect.Site{}
+	for owner, want := range map[string][2]string{ // by a site that knows its namespace, and by one that does not
+		here + "/transfer-7":          {"transfer-7", "transfer-7"},
+		here + "/transfer%2F7":        {"transfer/7", "transfer/7"},
+		elsewhere + "/transfer-7":     {elsewhere + "/transfer-7", "transfer-7"},
+		"billing/nightly":             {"billing/nightly", "billing/nightly"},
+		"nightly":                     {"nightly", "nightly"},
+		here + "/transfer-7/2/Credit": {here + "/transfer-7/2/Credit", here + "/transfer-7/2/Credit"},
+	} {
+		require.Equal(t, want, [2]string{known.OwnerName(owner), unknown.OwnerName(owner)}, owner)
+	}
+}

@@ -2,7 +2,7 @@ package inspect
 
 import (
 	"cmp"
-	"strings"
+	"regexp"
 
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -38,12 +38,15 @@ func PartyOf(s *lockcore.Status) Party {
 }
 
 // OwnerName is an owner's name for people: the workflow ID if it is a workflow of the site's
-// namespace, and else the owner.
+// namespace, or where that is not known of any, and else the owner.
 func (s *Site) OwnerName(owner string) string {
-	if id := s.Temporal.NamespaceID; id != "" && strings.HasPrefix(owner, protocol.NamespacePrefix(id)) {
-		if run, _, err := protocol.ParseLockID(owner); err == nil {
-			return run.WorkflowID
-		}
+	of, _, err := protocol.ParseLockID(owner)
+	id := s.Temporal.NamespaceID
+	if err == nil && (of.Namespace == id || id == "" && namespaceID.MatchString(of.Namespace)) {
+		return of.WorkflowID
 	}
 	return owner
 }
+
+// namespaceID is the form of a namespace's ID, which is a UUID.
+var namespaceID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
