@@ -81,5 +81,5 @@ func request(p AcquireParams, caller protocol.Run, info activity.Info) lockcore.
 	}
 }
 
-// holdOnlyTTL is the TTL of a part that leaves at once, where none is given: lockcore's default.
+// holdOnlyTTL is the TTL of a part that leaves at once, if none is given: lockcore's default.
 const holdOnlyTTL = 30 * time.Second

@@ -75,7 +75,7 @@ type Activities struct {
 	collection collection.ID
 }
 
-// Renew extends leases that Acquire gave, each by the TTL it was taken with. Where one is lost it
+// Renew extends leases that Acquire gave, each by the TTL it was taken with. If one is lost it
 // fails with lockstep.Lost; the others are renewed nevertheless.
 func (a *Activities) Renew(ctx context.Context, p RenewParams) (RenewResult, error) {
 	leases, err := a.Locker.Renew(ctx, protocol.CoreLeases(p.Leases)...)

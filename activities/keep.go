@@ -19,12 +19,12 @@ const (
 	keepTimeout = 10 * time.Second
 	// keepAgain is after what time an extension that failed is tried again.
 	keepAgain = time.Second
-	// keepBeat is how often a heartbeat is given where the caller has set no timeout for it.
+	// keepBeat is how often a heartbeat is given if the caller has set no timeout for it.
 	keepBeat = 10 * time.Second
 )
 
 // Keep keeps the holds of the lock ID alive on the resources, every third of their HoldTTL, until its context is
-// cancelled. It takes nothing. Where a hold is lost it fails with lockstep.Lost; an error of the database is tried
+// cancelled. It takes nothing. If a hold is lost it fails with lockstep.Lost; an error of the database is tried
 // again. It needs a HeartbeatTimeout, by which it learns that the workflow has ended. In a run that was made by a reset it goes on
 // for the hold of the run before. In the SDK's test environment it ends after one extension: the environment does not skip
 // time while an activity runs.

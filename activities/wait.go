@@ -19,7 +19,7 @@ const (
 )
 
 // Wait returns when a request that a guarded step or Acquire has queued is worth making again. As long as it waits, each attempt fails with a retryable lockstep.Busy that says when the next one is to
-// be made, so that it uses no slot and adds nothing to the history; whoever grants the lock completes it in between.
+// be made, so that it uses no slot and adds nothing to the history; the worker that grants the lock completes it in between.
 // For that its activity ID has to be protocol.WaitID of the request's schedule number; under another ID it finds the grant
 // at its next attempt. While the database cannot be reached, an attempt fails with a retryable lockstep.Unavailable that says so.
 //
@@ -53,7 +53,7 @@ func (a *Activities) Wait(ctx context.Context, p WaitParams) error {
 	again, err := a.Locker.Recheck(ctx, lockcore.Request{
 		LockID: who.lockID, Run: who.run, Within: who.within, Resources: []lockcore.Resource{p.Resource}, Part: who.part(caller, p.Part), Order: p.Order,
 		Owner: p.Owner.Of(caller), Started: p.Started, NeverVictim: p.NeverVictim,
-		First: info.Attempt <= 1, // before it nobody could be woken
+		First: info.Attempt <= 1, // before it the workflow could not be woken
 	})
 	protocol.TellAncestors(err, caller, p.Ancestors)
 	return waiting(p, info, again, err)

@@ -184,7 +184,7 @@ func (a *activityInbound) enterFailure(ctx context.Context, guard protocol.Guard
 	}
 }
 
-// clocksApart is how much the database's clock and Temporal's may differ where their times are compared.
+// clocksApart is how much the database's clock and Temporal's may differ when their times are compared.
 const clocksApart = time.Minute
 
 // neverRan is the part of a step if it is certain that no attempt of this scheduling has run its
@@ -244,7 +244,7 @@ func isLast(ctx context.Context) bool {
 
 func hasCanceled(ctx context.Context) bool { return temporal.IsCanceledError(context.Cause(ctx)) }
 
-// withdraw gives up what the request may have left: a place in a queue, or a grant nobody knows of; in scope step also what
+// withdraw gives up what the request may have left: a place in a queue, or an unheard grant; in scope step also what
 // earlier attempts have left.
 func (a *activityInbound) withdraw(ctx context.Context, req lockcore.Request) {
 	names := make([]string, 0, len(req.Resources))
@@ -320,7 +320,7 @@ func unlessCanceled(err error) error {
 }
 
 // leave ends the step's part. It takes at most half of the time that is left for the attempt: a step that is
-// done must be able to say so even where the database is slow.
+// done must be able to say so even if the database is slow.
 func leave(ctx context.Context, do func(ctx context.Context) error) {
 	bound := leaveTimeout
 	if deadline, ok := ctx.Deadline(); ok {

@@ -20,7 +20,7 @@ const (
 	pendingTimeout = 5 * time.Second
 )
 
-// errNotPending is the failure of an attempt that Temporal has given up. Nobody hears of it.
+// errNotPending is the failure of an attempt that Temporal has given up. No caller hears of it.
 var errNotPending = errors.New("lockstep: Temporal has given up this attempt while it took its locks")
 
 // stillPending returns an error if an attempt took long to get its locks, and Temporal does not say that it is the one which it

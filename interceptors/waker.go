@@ -137,7 +137,7 @@ func (w *waker) send() {
 }
 
 // wake completes the activity that waits for a turn, with no result: this process may have another data converter than the
-// one that waits, and what became of the request is told to whoever asks next. One of these happens:
+// one that waits, and what became of the request is told to the next that asks. One of these happens:
 //  1. it is completed, whether it runs or waits for its next attempt;
 //  2. there is none yet, or none any more: its first attempt, or what came in between, sees the turn;
 //  3. its workflow run is closed: what was granted to it is given back, unless an attempt that still runs has taken it.

@@ -104,7 +104,7 @@
 // # Cost
 //
 // Taking, renewing, leaving and releasing are one findAndModify per resource each, with no read
-// before, and now and then two where others hold or wait. TryAcquire and Enter of several resources
+// before, and now and then two if others hold or wait. TryAcquire and Enter of several resources
 // that are free are one update and one read for all. The leases of all sessions of a Locker are
 // renewed together, in one command for up to 500 resources.
 //

@@ -79,7 +79,7 @@ func (l *Locker) Recheck(ctx context.Context, req Request) (again time.Duration,
 	return again, busy
 }
 
-// KeepPlace prolongs the place of a request that Enter queued, if it stands, for whoever knows that
+// KeepPlace prolongs the place of a request that Enter queued, if it stands, for a caller that knows that
 // the request will come back. It asks for nothing. Whether the request is passed over, since it was
 // not heard of in time, stays as it is. The lease names resource, lock ID, run, part and order. An
 // error is the database's, or ctx's.

@@ -25,7 +25,7 @@ type waitGraph struct {
 type place struct{ doc, waiter int }
 
 // deadlocksIn finds a shortest cycle through each owner that is in one, each once. The same
-// documents give the same cycles, whoever looks.
+// documents give the same cycles to every process.
 func deadlocksIn(docs []engine.Document) []Deadlock {
 	g := newWaitGraph(docs)
 	var out []Deadlock

@@ -144,7 +144,7 @@ func (w *watcher) sooner(pause, change time.Duration) time.Duration {
 	return pause
 }
 
-// lookAgain sets when to look next, or forgets a resource for which nobody waits.
+// lookAgain sets when to look next, or forgets a resource for which no request waits.
 func (w *watcher) lookAgain(name string, pause time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

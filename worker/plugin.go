@@ -71,7 +71,7 @@ func (p *Plugin) NewClient(
 }
 
 // StartWorker starts the worker, and the janitor unless it has started already. The SDK asks the server about the worker's namespace then; if the worker may not describe
-// it, or nobody answers, the error is a *[NamespaceError].
+// it, or no server answers, the error is a *[NamespaceError].
 func (p *Plugin) StartWorker(
 	ctx context.Context, o sdkworker.PluginStartWorkerOptions, next func(context.Context, sdkworker.PluginStartWorkerOptions) error,
 ) error {

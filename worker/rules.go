@@ -138,7 +138,7 @@ func (r *registrations) put(name string, f reflect.Type) {
 	r.funcs[name] = f
 }
 
-// argument is the type of the first argument of an activity, without its context; nil where it has none.
+// argument is the type of the first argument of an activity, without its context; nil if it has none.
 func (r *registrations) argument(name string) (t reflect.Type, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -190,7 +190,7 @@ func typeName(t reflect.Type) string {
 	return "a " + t.String()
 }
 
-// taken tells whether the registry has an activity type that it has told nobody of: it refuses a name that is taken.
+// taken reports whether the registry has an activity type that it does not list: it refuses a name that is taken.
 func taken(registry activities.Registry, name string) (yes bool) {
 	defer func() { yes = recover() != nil }()
 	registry.RegisterActivityWithOptions(func(context.Context) error { return nil }, activity.RegisterOptions{Name: name})

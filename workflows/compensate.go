@@ -34,7 +34,7 @@ func (s *Saga) add(ctx workflow.Context, activity string, fn func(ctx workflow.C
 }
 
 // compensate runs what was registered, the last first, and what a compensation registers itself. It
-// returns err, or a *SagaError where a compensation failed.
+// returns err, or a *SagaError if a compensation failed.
 func (s *Saga) compensate(ctx workflow.Context, parallel bool, err error) error {
 	var failed []*CompensationError
 	ran := 0

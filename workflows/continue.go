@@ -11,14 +11,14 @@ import (
 //
 //	return workflows.HandOver(ctx, workflow.NewContinueAsNewError(ctx, Transfer, rest))
 //
-// Inside [RunSaga] return it from the saga's function, and RunSaga's error from the workflow. Nobody gets in between: what
+// Inside [RunSaga] return it from the saga's function, and RunSaga's error from the workflow. No other workflow gets in between: what
 // the run holds is extended once, for its HoldTTL, and the next run takes it over when it asks for the same resources, by a
 // guarded step or a [Lock]. What it never asks for is released when it ends, unless it hands over in its turn.
 //
 // If a lock turns out to be lost, or cannot be extended for ten minutes, the run does not continue as new: it fails with
 // that error, and releases what it holds.
 //
-// Compensations are not handed over: they are functions, and the next run registers anew what is to be undone. Nor are
+// Compensations are not handed over: they are functions, and the next run registers again what is to be undone. Nor are
 // steps that still run, which the server cancels. A run that is retried, or started by
 // a cron schedule, inherits nothing.
 //
@@ -40,7 +40,7 @@ func HandOver(ctx workflow.Context, err error) error {
 //
 // For the search for deadlocks, a workflow that waits for its children and shares their party waits for whatever they wait
 // for. A child that waits for a lock of its parent is not found: both are one party. WithOwner adds no event, and needs no
-// interceptor where nothing is guarded.
+// interceptor if nothing is guarded.
 func WithOwner(ctx workflow.Context, owner string) workflow.Context {
 	return sagalocks.WithOwner(ctx, owner)
 }

@@ -31,15 +31,15 @@ type SagaError struct {
 type CompensationError struct {
 	// Step is the number of the compensation, counted from 1 in the order of registration.
 	Step int
-	// Activity is the activity's name where [Saga.CompensateWith] registered it, else empty.
+	// Activity is the activity's name if [Saga.CompensateWith] registered it, else empty.
 	Activity string
 	// Err is what it returned.
 	Err error
 }
 
 // LockError returns err as the typed error it stands for, *lockcore.BusyError, *lockcore.LostError,
-// *lockcore.DeadlockError, *lockcore.SupersededError or *lockcore.InvalidError, where a failure of Lockstep
-// is in its chain, and nil where none is. Steps fail with errors that errors.As matches without it; it is
+// *lockcore.DeadlockError, *lockcore.SupersededError or *lockcore.InvalidError, if a failure of Lockstep
+// is in its chain, and nil if none is. Steps fail with errors that errors.As matches without it; it is
 // for failures that took another way: of child workflows, and in clients.
 func LockError(err error) error {
 	return protocol.LockError(err)

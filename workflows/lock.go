@@ -28,8 +28,8 @@ type Hold struct {
 //	return err
 //
 // Several resources are taken in the order of their names, all or none; what it has already stands while it waits for
-// the rest. Where nobody is in the way it is one event in the history, of a local activity, and the release is another. Where
-// somebody is, it waits in the queue as a guarded step does: without a slot, without history, and woken when its
+// the rest. If no other is in the way it is one event in the history, of a local activity, and the release is another. If
+// another is, it waits in the queue as a guarded step does: without a slot, without history, and woken when its
 // turn has come.
 //
 // [Locks.Scope] is for steps, and refused here; TTL has no meaning but that it is not more than HoldTTL. The locks stand for
@@ -45,7 +45,7 @@ type Hold struct {
 //
 // Cancelling ctx while it waits leaves the queue, and what was granted meanwhile is released; the error is a
 // *temporal.CanceledError. Other errors match *lockcore.BusyError (after MaxWait, or at once with Try), *lockcore.DeadlockError,
-// *lockcore.LostError, *lockcore.InvalidError; with any error nothing is held. It blocks, and panics where the worker
+// *lockcore.LostError, *lockcore.InvalidError; with any error nothing is held. It blocks, and panics if the worker
 // runs without Lockstep's interceptor, as [WithLocks] does.
 func Lock(ctx workflow.Context, l Locks) (*Hold, error) {
 	state := sagalocks.StateFrom(ctx)
@@ -83,7 +83,7 @@ func Lock(ctx workflow.Context, l Locks) (*Hold, error) {
 // Steps that run under the locks must have returned: they are cut off, and fail with a *lockcore.LostError.
 func (h *Hold) Release(ctx workflow.Context) error { return h.lock.Release(ctx) }
 
-// Fence returns the fence with which a resource was taken last; ok is false where it is none of the Hold's.
+// Fence returns the fence with which a resource was taken last; ok is false if it is none of the Hold's.
 // It can be passed to whatever checks fences. Steps under the Hold know theirs by activities.Fence.
 func (h *Hold) Fence(resource string) (fence int64, ok bool) {
 	for _, lease := range h.lock.Leases() {

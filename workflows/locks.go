@@ -43,12 +43,12 @@ type Locks struct {
 	Owner string
 	// MaxWait is how long the step may wait for its locks, all its schedulings together, before it fails with a
 	// *lockcore.BusyError. It is no part of the step's own timeouts and attempts, which waiting does not use up: after a
-	// wait the step is scheduled again with what is left of them. Where no worker takes the
+	// wait the step is scheduled again with what is left of them. If no worker takes the
 	// activity that waits, it ends 10 s later. Compensations do not heed it: they have to
 	// run. That of a [Saga.Step] which gave up its wait is dropped. 0 or more. Defaults to 0,
 	// which is as long as it takes.
 	MaxWait time.Duration
-	// Try fails the step at once with a *lockcore.BusyError where its locks are busy, and leaves no place in a queue. A
+	// Try fails the step at once with a *lockcore.BusyError if its locks are busy, and leaves no place in a queue. A
 	// retry policy whose NonRetryableErrorTypes name "lockstep.Busy" does the same. Compensations do not heed either, as with MaxWait.
 	Try bool
 }
@@ -59,15 +59,15 @@ type Locks struct {
 // *lockcore.InvalidError; child workflows and timers are not guarded.
 //
 // A WithLocks inside another adds to it: a step holds what both name, on a resource of both in the stronger mode, and all of it
-// for the longer scope. Of the other options those of the inner one count, if it sets them. [Unguarded] begins anew.
+// for the longer scope. Of the other options those of the inner one count, if it sets them. [Unguarded] starts over.
 //
 // A step whose locks cannot be had fails with an error that matches [lockcore.ErrBusy],
 // [lockcore.ErrLost], [lockcore.ErrDeadlock], [lockcore.ErrSuperseded] or [lockcore.ErrInvalid], and the
-// types that go with them, or [lockcore.ErrEnded] where its saga ends while it waits. Cancelling ctx cancels the step, also while
+// types that go with them, or [lockcore.ErrEnded] if its saga ends while it waits. Cancelling ctx cancels the step, also while
 // it waits for its locks. A step that has waited is scheduled as
 // another activity: it begins with attempt 1, and no heartbeat details.
 //
-// WithLocks panics, and so fails the workflow task and not the workflow, where the worker runs
+// WithLocks panics, and so fails the workflow task and not the workflow, if the worker runs
 // without Lockstep's interceptor: a step is never run unguarded by mistake. See the package worker.
 func WithLocks(ctx workflow.Context, l Locks) workflow.Context {
 	if sagalocks.StateFrom(ctx) == nil {

@@ -64,7 +64,7 @@ func (s *Saga) Attempt() int { return s.attempt }
 //  2. fn returns an error, that of a cancelled context too: the compensations registered with the
 //     Saga run in reverse order while the locks are still held, on a context that is not cancelled.
 //     A failing one does not stop the others. Then the locks are released. RunSaga returns fn's error as it
-//     is, or a *[SagaError] that says what else went wrong where a compensation failed.
+//     is, or a *[SagaError] that says what else went wrong if a compensation failed.
 //  3. fn returns a [workflow.ContinueAsNewError]: nothing is compensated. The locks are released, and
 //     RunSaga returns the error for the workflow to return. The next run starts with no locks and no
 //     compensations. With [HandOver] the locks are not released: the next run goes on with them.
@@ -164,7 +164,7 @@ func runOnce(ctx workflow.Context, opts SagaOptions, attempt int, fn func(ctx wo
 }
 
 // enterScope returns the context of the saga's function, and the scope that the saga must release:
-// nil where an outer saga does, or where nothing can be guarded.
+// nil if an outer saga does, or if nothing can be guarded.
 func enterScope(ctx workflow.Context) (workflow.Context, *sagalocks.Scope) {
 	state := sagalocks.StateFrom(ctx)
 	if state == nil || sagalocks.InScope(ctx) {
@@ -179,13 +179,13 @@ func continuesAsNew(err error) bool {
 }
 
 // Compensate registers what undoes a step. Register it before the step runs: a step that timed out
-// may have been applied, so fn must also be right where the step never ran.
+// may have been applied, so fn must also be right if the step never ran.
 //
 // fn runs only if the saga fails, with a context that carries what ctx carries (activity options,
-// locks) and is not cancelled. Steps that it runs under ctx's locks take them anew where they were
+// locks) and is not cancelled. Steps that it runs under ctx's locks take them again if they were
 // lost, and get a new fence, so that a resource which checks fences refuses what the original step may
 // still send. They wait for locks as long as it takes, whatever [Locks] says of it, and fail with a *lockcore.DeadlockError only
-// where all that wait for each other are compensations. fn is not dropped where its step never ran: [Saga.Step] does that.
+// when all that wait for each other are compensations. fn is not dropped if its step never ran: [Saga.Step] does that.
 func (s *Saga) Compensate(ctx workflow.Context, fn func(ctx workflow.Context) error) {
 	s.add(ctx, "", fn)
 }
@@ -209,7 +209,7 @@ func (s *Saga) CompensateWith(ctx workflow.Context, activity any, args ...any) {
 //
 //	err := s.Step(ctx, Debit, UndoDebit, in).Get(ctx, &result)
 //
-// undo is registered before the activity is scheduled, as [Saga.CompensateWith] does. It is dropped again where the step
+// undo is registered before the activity is scheduled, as [Saga.CompensateWith] does. It is dropped again if the step
 // is known never to have run, since it asked or waited for its locks in vain: then there is nothing to undo, and nothing for which
 // undo would have to take the same locks. It is also dropped if it would have to give up in a
 // deadlock of compensations, the step was cancelled, and the database knows that it never held its

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// errUsage marks errors of whoever called a command.
+// errUsage marks errors of a command's caller.
 var errUsage = errors.New("wrong usage")
 
 // streams are what a command reads and writes.

@@ -32,7 +32,7 @@ type Prices struct {
 	Careless bool
 }
 
-// Reprice computes a product's price anew, one at a time for each product.
+// Reprice computes a product's price again, one at a time for each product.
 func Reprice(ctx workflow.Context, product string) error {
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: 2 * time.Second})
 	var prices *Prices

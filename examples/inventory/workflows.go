@@ -25,7 +25,7 @@ func Fulfil(ctx workflow.Context, o Order) error {
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute})
 	return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
 		var w *Warehouse
-		// The stock is counted by one at a time, and nobody waits for it while this order is packed.
+		// One order at a time counts the stock, and no other waits for it while this one is packed.
 		stock := workflows.WithLocks(ctx, workflows.Locks{
 			Resources: []lockcore.Resource{lockcore.Exclusive("stock/" + o.SKU)}, Scope: workflows.ScopeStep,
 		})

@@ -21,7 +21,7 @@ type account struct {
 	Seen  []string `bson:"seen"`
 }
 
-// Open opens accounts with 10.00 each, anew.
+// Open opens accounts with 10.00 each, in place of what was there.
 func (b *Bank) Open(ctx context.Context, names ...string) error {
 	for _, name := range names {
 		if _, err := b.Accounts.DeleteOne(ctx, bson.D{{Key: "_id", Value: name}}); err != nil {

@@ -55,7 +55,7 @@ func Freeze(ctx workflow.Context, account string) error {
 	return err
 }
 
-// statementLocks is the rule of Statement: nobody changes the account while it is written.
+// statementLocks is the rule of Statement: no other workflow changes the account while it is written.
 func statementLocks(account string) []lockcore.Resource {
 	return []lockcore.Resource{lockcore.Shared("account/" + account)}
 }

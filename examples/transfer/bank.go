@@ -18,7 +18,7 @@ type Account struct {
 	// Balance is in cents.
 	Balance int64 `bson:"balance"`
 	// Applied names the latest steps that were applied, so that a step which is run again, because
-	// nobody knows whether it was, is applied once. It is written together with the balance.
+	// it is unknown whether it was, is applied once. It is written together with the balance.
 	Applied []string `bson:"applied"`
 }
 
@@ -150,7 +150,7 @@ func (b *Bank) read(ctx context.Context, id string) (account Account, err error)
 }
 
 // write stores what was computed from an earlier read, whatever happened meanwhile: this is where an update
-// gets lost without a lock. The pause before it is what computing takes. Where the lock is lost during it, ctx is
+// gets lost without a lock. The pause before it is what computing takes. If the lock is lost during it, ctx is
 // cancelled and nothing is written; a process that is stopped for longer than its lease, right here, can still write.
 // Careful code would make the write conditional on the lease's fence.
 func (b *Bank) write(ctx context.Context, account Account) error {

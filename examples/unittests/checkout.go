@@ -12,10 +12,10 @@ import (
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
-// FailureTaken is the type of the failure of a checkout whose seat somebody else is buying.
+// FailureTaken is the type of the failure of a checkout whose seat another customer is buying.
 const FailureTaken = "unittests.SeatTaken"
 
-// patience is how long a customer waits for somebody else who is buying the same seat.
+// patience is how long a customer waits for another who is buying the same seat.
 const patience = 5 * time.Minute
 
 // Shop has the activities. Tests replace its functions.
@@ -32,7 +32,7 @@ func (s *Shop) Refund(ctx context.Context, seat string) error { return s.OnRefun
 // Issue issues the ticket.
 func (s *Shop) Issue(ctx context.Context, seat string) error { return s.OnIssue(ctx, seat) }
 
-// Checkout sells a seat: it charges and issues the ticket while nobody else can, or gives the money back.
+// Checkout sells a seat: it charges and issues the ticket while no other customer can, or gives the money back.
 func Checkout(ctx workflow.Context, seat string) error {
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute})
 	err := workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {

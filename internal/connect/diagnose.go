@@ -30,12 +30,12 @@ var (
 // what was seen as well.
 type FrontendError struct {
 	Address string
-	// From names the flag, variable or file that says the address; empty where it is the default.
+	// From names the flag, variable or file that says the address; empty if it is the default.
 	From      string
 	Condition error
-	// Detail is what was seen, without secrets; empty where the condition says it all.
+	// Detail is what was seen, without secrets; empty if the condition says it all.
 	Detail string
-	// Remedy is what to do; empty where that is plain.
+	// Remedy is what to do; empty if that is plain.
 	Remedy string
 	Err    error
 }
@@ -63,7 +63,7 @@ const (
 	refusalWithin = time.Second
 )
 
-// explain tells why Temporal cannot be worked with. Where it did not answer, one handshake looks for what TLS has to do
+// explain tells why Temporal cannot be worked with. If it did not answer, one handshake looks for what TLS has to do
 // with it.
 func (f *Frontend) explain(ctx context.Context, err error) error {
 	e := &FrontendError{Address: f.Options.HostPort, From: f.AddressFrom, Condition: ErrNoAnswer, Detail: strings.TrimSuffix(err.Error(), "."), Err: err}

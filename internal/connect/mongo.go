@@ -75,7 +75,7 @@ func uriError(err error, uri string) error {
 // fileOption are the options that name files of certificates and keys.
 var fileOption = regexp.MustCompile(`(?i)^(tlsCAFile|tlsCertificateKeyFile|tlsCertificateFile|tlsPrivateKeyFile|sslCertificateAuthorityFile|sslClientCertificateKeyFile)$`)
 
-// Database is the name of the database in a URI's path, or empty where it has none.
+// Database is the name of the database in a URI's path, or empty if it has none.
 func Database(uri string) string {
 	cs, err := connstring.Parse(uri)
 	if err != nil {

@@ -41,9 +41,9 @@ var (
 type SettingError struct {
 	// Setting is the variable, or the key of a profile and its file.
 	Setting string
-	// Value is what it says; empty where that may be secret.
+	// Value is what it says; empty if that may be secret.
 	Value string
-	// Err is what is wrong with it, where something was tried.
+	// Err is what is wrong with it, if it was tried.
 	Err error
 	// Want is what it should be.
 	Want string
@@ -87,7 +87,7 @@ func (environment) LookupEnv(name string) (string, bool) {
 	return value, value != ""
 }
 
-// readProfile reads the configuration file, where there is one, and the environment, which wins.
+// readProfile reads the configuration file, if there is one, and the environment, which wins.
 func readProfile() (*profile, error) {
 	for _, s := range []setting{tlsSetting, unverified} {
 		if value := os.Getenv(s.variable); value != "" && !isTruth(value) {
@@ -120,7 +120,7 @@ func isTruth(value string) bool {
 	return slices.Contains([]string{"1", "0", "true", "false"}, strings.ToLower(value))
 }
 
-// readFile reads the configuration file. One that nobody named need not be there.
+// readFile reads the configuration file. One that was not named need not be there.
 func (p *profile) readFile() (conf envconfig.ClientConfig, err error) {
 	wrong := SettingError{Setting: "Temporal's configuration file", Value: p.file, Want: "mend it, or name another in " + configFileVariable}
 	named := os.Getenv(configFileVariable) != ""

@@ -48,7 +48,7 @@ type TelemetryOptions struct {
 	Beside []sdktrace.TracerProviderOption
 }
 
-// NewTelemetry makes providers that export over OTLP where the environment says so, by OTEL_EXPORTER_OTLP_ENDPOINT or
+// NewTelemetry makes providers that export over OTLP if the environment says so, by OTEL_EXPORTER_OTLP_ENDPOINT or
 // OTEL_EXPORTER_OTLP_TRACES_ENDPOINT. What cannot be
 // sent stops nobody.
 func NewTelemetry(ctx context.Context, o TelemetryOptions) (*Telemetry, error) {
@@ -86,7 +86,7 @@ func NewTelemetry(ctx context.Context, o TelemetryOptions) (*Telemetry, error) {
 	return &Telemetry{sdktrace.NewTracerProvider(traces...), sdkmetric.NewMeterProvider(metrics...)}, nil
 }
 
-// Shutdown sends what there is, for a few seconds at most, also where ctx has ended.
+// Shutdown sends what there is, for a few seconds at most, also if ctx has ended.
 func (t *Telemetry) Shutdown(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownWithin)
 	defer cancel()

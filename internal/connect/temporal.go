@@ -14,9 +14,9 @@ import (
 
 // TemporalFlags are what the flags of a command say.
 type TemporalFlags struct {
-	// Address and Namespace are empty where they were not given.
+	// Address and Namespace are empty if they were not given.
 	Address, Namespace string
-	// TLS is nil where it was not given.
+	// TLS is nil if it was not given.
 	TLS *bool
 }
 
@@ -24,7 +24,7 @@ type TemporalFlags struct {
 type Frontend struct {
 	// Options are those of a client; add a logger and interceptors.
 	Options client.Options
-	// AddressFrom names the flag, variable or file that says the address; empty where nothing does and it is Temporal's default.
+	// AddressFrom names the flag, variable or file that says the address; empty if nothing does and it is Temporal's default.
 	AddressFrom string
 
 	flags   TemporalFlags

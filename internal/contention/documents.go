@@ -151,7 +151,7 @@ func startsDocument(line []byte) bool {
 	return false
 }
 
-// firstKey is that of a JSON object, empty where there is none.
+// firstKey is that of a JSON object, empty if there is none.
 func firstKey(document []byte) string {
 	rest, ok := bytes.CutPrefix(bytes.TrimSpace(document[:min(len(document), 256)]), []byte("{"))
 	if !ok {

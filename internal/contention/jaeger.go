@@ -157,7 +157,7 @@ func (s *span) fromJaeger(from *jaegerSpan) {
 	}
 }
 
-// tag is the value of one, empty where there is none.
+// tag is the value of one, empty if there is none.
 func (from *jaegerSpan) tag(key string) string {
 	for i := range from.Tags {
 		if from.Tags[i].Key == key {

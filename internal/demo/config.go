@@ -29,16 +29,16 @@ type Config struct {
 	// Temporal is where Temporal is, and how it is spoken to.
 	Temporal *connect.Frontend
 	MongoURI string
-	// TemporalUI is the address of Temporal's web UI; empty where it is not known.
+	// TemporalUI is the address of Temporal's web UI; empty if it is not known.
 	TemporalUI string
-	// JaegerUI is that of Jaeger's, for links from the report of who waited for whom; empty where there is none.
+	// JaegerUI is that of Jaeger's, for links from the report of who waited for whom; empty if there is none.
 	JaegerUI string
 
 	Out io.Writer // results
 	Err io.Writer // progress
 }
 
-// ErrUsage marks errors of whoever called the demo.
+// ErrUsage marks errors of the demo's caller.
 var ErrUsage = errors.New("wrong usage")
 
 // Check refuses what cannot be run.

@@ -18,7 +18,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/otlpfile"
 )
 
-// connectMongo connects, and makes sure that somebody answers.
+// connectMongo connects, and makes sure that the server answers.
 func connectMongo(ctx context.Context, uri string) (*mongo.Client, error) {
 	c, err := connect.Mongo(ctx, uri, "lockstep demo")
 	if err != nil {

@@ -31,7 +31,7 @@ type pool struct {
 	died    chan *process // those that ended without being asked to
 }
 
-// watch fails the run when a worker ends by itself: the others may go on, and nobody would know.
+// watch fails the run when a worker ends by itself: the others may go on, and it would go unnoticed.
 func (p *pool) watch(ctx context.Context, fail context.CancelCauseFunc) {
 	select {
 	case proc := <-p.died:
@@ -110,7 +110,7 @@ func (p *pool) kill(ctx context.Context) (name string, err error) {
 func (p *pool) stop() {
 	for _, proc := range p.running {
 		proc.asked.Store(true)
-		_ = proc.stdin.Close() // where it is gone already there is nothing to ask
+		_ = proc.stdin.Close() // if it has ended already there is nothing to ask
 	}
 	patience := time.After(8 * time.Second)
 	for _, proc := range p.running {

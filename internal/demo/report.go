@@ -142,7 +142,7 @@ func (r *run) uiLink() string {
 	return strings.TrimRight(r.cfg.TemporalUI, "/") + "/namespaces/" + url.PathEscape(r.cfg.Temporal.Options.Namespace) + "/workflows?" + query.Encode()
 }
 
-// quantile is the nearest-rank quantile; zero where there is nothing.
+// quantile is the nearest-rank quantile; zero if there is nothing.
 func quantile(values []int64, q float64) int64 {
 	if len(values) == 0 {
 		return 0

@@ -34,8 +34,8 @@ type run struct {
 	tc    client.Client
 }
 
-// Run runs the demo. The error is ErrWrong where money was lost or an audit was wrong, ErrUsage where the
-// configuration cannot be run, and ctx's cause where it was cancelled. It leaves nothing behind but traces.
+// Run runs the demo. The error is ErrWrong if money was lost or an audit was wrong, ErrUsage if the
+// configuration cannot be run, and ctx's cause if it was cancelled. It leaves nothing behind but traces.
 func Run(ctx context.Context, cfg Config) (err error) {
 	if err := cfg.Check(); err != nil {
 		return err
@@ -64,7 +64,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	defer func() { _ = log.Close() }() // nothing of worth
 	if r.tc, err = connectTemporal(ctx, cfg.Temporal, observed.Traces, log); err != nil {
 		_ = os.RemoveAll(r.dir)      // nothing is in it yet
-		_ = os.Remove(cfg.TracesDir) // and where it was made for this, nothing in that; else it stays
+		_ = os.Remove(cfg.TracesDir) // and if it was made for this, nothing in that; else it stays
 		return err
 	}
 	defer r.tc.Close()
@@ -115,7 +115,7 @@ func (r *run) play(ctx context.Context) error {
 	return res.report(r)
 }
 
-// terminate ends the workflows that a cancelled run left: nobody would work on them any more.
+// terminate ends the workflows that a cancelled run left: no worker would work on them any more.
 func (r *run) terminate(ctx context.Context, res *results) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()

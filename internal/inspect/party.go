@@ -12,7 +12,7 @@ import (
 type Party struct {
 	// Name is for people: a workflow ID if it is a workflow's, and else the owner.
 	Name string `json:"name"`
-	// Workflow and Namespace, an ID, are a workflow's. Step is set where the lock is that of a single
+	// Workflow and Namespace, an ID, are a workflow's. Step is set if the lock is that of a single
 	// step.
 	Workflow  string `json:"workflow,omitempty"`
 	Namespace string `json:"namespace,omitempty"`

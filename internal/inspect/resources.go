@@ -17,7 +17,7 @@ type Site struct {
 	Locker *lockcore.Locker
 	// Collection is where its locks are, for the doctor.
 	Collection *mongo.Collection
-	// Temporal is whom to ask about workflows; the zero value asks nobody.
+	// Temporal is whom to ask about workflows; the zero value asks no server.
 	Temporal Temporal
 	// Flags are those by which lockstep finds the locks, for commands to copy.
 	Flags []string

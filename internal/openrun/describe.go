@@ -16,7 +16,7 @@ type Describer interface {
 	DescribeWorkflowExecution(ctx context.Context, in *workflowservice.DescribeWorkflowExecutionRequest, opts ...grpc.CallOption) (*workflowservice.DescribeWorkflowExecutionResponse, error)
 }
 
-// Describe asks Temporal about a run of a workflow, or about the current one where runID is empty. The answer comes from the
+// Describe asks Temporal about a run of a workflow, or about the current one if runID is empty. The answer comes from the
 // run's history and not from visibility, which is behind. It is never nil without an error.
 func Describe(ctx context.Context, service Describer, namespace, workflowID, runID string) (*workflowpb.WorkflowExecutionInfo, error) {
 	answer, err := service.DescribeWorkflowExecution(ctx, &workflowservice.DescribeWorkflowExecutionRequest{
@@ -31,7 +31,7 @@ func Describe(ctx context.Context, service Describer, namespace, workflowID, run
 	return answer.GetWorkflowExecutionInfo(), nil
 }
 
-// HasEnded tells whether a run with this status is over for good, so that nobody locks in its name any more. One that
+// HasEnded reports whether a run with this status is over for good, so that no lock is taken in its name any more. One that
 // continued as new is not, since its successor may go on with its locks; nor is one in a state that did not exist when this
 // was written.
 func HasEnded(status enumspb.WorkflowExecutionStatus) bool {

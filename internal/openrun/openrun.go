@@ -5,7 +5,7 @@
 // by a *lockcore.OtherRunError, and nothing changes. Then the activity worker asks Temporal, once:
 //
 //  1. the run that asks is the workflow's current one, and open: it asks again, with permission to take over from exactly
-//     that label. What the other run keeps goes on under the new label and a new fence, and nobody gets in between;
+//     that label. What the other run keeps goes on under the new label and a new fence, and no other gets in between;
 //  2. it is not: the attempt fails, and comes again. A zombie's failure is ignored by Temporal; a standby's answer may have been
 //     an old one;
 //  3. Temporal does not answer in time: the step waits, and uses no attempt, as if the database could not be reached.

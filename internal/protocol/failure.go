@@ -96,8 +96,8 @@ func failure(err error, lockID, failureType string, retryable bool, details any)
 		temporal.ApplicationErrorOptions{NonRetryable: !retryable, Details: []any{details}})
 }
 
-// supersededFailure is retryable where a later attempt of the same scheduling came first, or has left already. Either this
-// attempt is a zombie, and nobody reads what it says; or somebody has reset the activity, so that its attempts count from 1
+// supersededFailure is retryable if a later attempt of the same scheduling came first, or has left already. Either this
+// attempt is a zombie, whose answer is not read; or an operator has reset the activity, so that its attempts count from 1
 // again, and will be in front soon. A workflow's release is not an attempt's.
 func supersededFailure(e *lockcore.SupersededError) error {
 	attempts := e.By.Schedule == e.Order.Schedule && (!e.Released || e.By.Attempt > 0 && e.By != lockcore.LastAttempt(e.By.Schedule))

@@ -44,7 +44,7 @@ func (g Guard) IsPast(run string) bool { return g.Run != "" && g.Run != run }
 func (g Guard) Keeps() bool { return g.Scope == ScopeSaga || len(g.Resources) > 1 }
 
 // Request is what the guard asks of the locks, for a step of a run and an attempt. In scope step the step has a lock ID of
-// its own, which no loss concerns: it takes its locks anew each time.
+// its own, which no loss concerns: it takes its locks again each time.
 func (g Guard) Request(run Run, attempt int32, comment string) lockcore.Request {
 	resources := slices.Clone(g.Resources)
 	for i := range resources {

@@ -54,7 +54,7 @@ func (r Run) Owner() string {
 // NamespacePrefix is what the lock IDs of all workflows of a namespace begin with, and no others.
 func NamespacePrefix(namespaceID string) string { return place(namespaceID, maxPlace) + "/" }
 
-// WaitID is the ID of the activity by which a step's schedule waits, as whoever grants the lock makes it from the order
+// WaitID is the ID of the activity by which a step's schedule waits, as the worker that grants the lock makes it from the order
 // of the request. It is made once in a run, since a run's numbers grow.
 func WaitID(schedule uint32) string { return fmt.Sprintf("lockstep-wait-%d", schedule) }
 

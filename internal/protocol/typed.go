@@ -90,7 +90,7 @@ func (d BusyDetails) lockError() error {
 	}
 }
 
-// details are the zero value where there are none or they cannot be read: the type alone says what happened.
+// details are the zero value if there are none or they cannot be read: the type alone says what happened.
 func details[T any](app *temporal.ApplicationError) T {
 	var d T
 	if !app.HasDetails() || app.Details(&d) != nil {
@@ -123,7 +123,7 @@ type StepError struct {
 	NeverRan bool
 }
 
-// TypedError returns err as a [*StepError], or a [*WaitError] for Lockstep's own local activities, where a lock was the reason, else
+// TypedError returns err as a [*StepError], or a [*WaitError] for Lockstep's own local activities, if a lock was the reason, else
 // err itself.
 func TypedError(err error) error {
 	var (
@@ -169,7 +169,7 @@ type WaitError struct {
 
 // NewWaitError makes one of an error of lockcore.
 //
-//workflowcheck:ignore its texts are computed from the error alone; only when to retry a busy one is drawn, and nobody retries it
+//workflowcheck:ignore its texts are computed from the error alone; only when to retry a busy one is drawn, and no caller retries it
 func NewWaitError(lock error, neverRan bool) error {
 	var app *temporal.ApplicationError
 	if !errors.As(Failure(lock), &app) {

@@ -88,9 +88,9 @@ type Guard struct {
 	TTL Duration `json:"ttl,omitempty"`
 	// HoldTTL of the hold, in scope saga; absent means the worker's default.
 	HoldTTL Duration `json:"holdTtl,omitempty"`
-	// Reacquire takes the lock anew where it was lost.
+	// Reacquire takes the lock again if it was lost.
 	Reacquire bool `json:"reacquire,omitempty"`
-	// NewFence gives a new fence even where the lock is held already.
+	// NewFence gives a new fence even if the lock is held already.
 	NewFence bool `json:"newFence,omitempty"`
 	// Owner is who stands behind the lock ID; absent means the workflow.
 	Owner Owner `json:"owner,omitzero"`
@@ -154,9 +154,9 @@ type AcquireParams struct {
 	// HoldOnly leaves at once: the hold stands for HoldTTL with no part, so that a later release lets
 	// others in immediately. For locks that a workflow holds rather than a process.
 	HoldOnly bool `json:"holdOnly,omitempty"`
-	// Reacquire takes the lock anew where it was lost, instead of failing with FailureLost.
+	// Reacquire takes the lock again if it was lost, instead of failing with FailureLost.
 	Reacquire bool `json:"reacquire,omitempty"`
-	// NewFence gives a new fence even where the lock is held already.
+	// NewFence gives a new fence even if the lock is held already.
 	NewFence bool `json:"newFence,omitempty"`
 	// Owner is who stands behind the lock ID, for people and deadlock detection; absent means the workflow.
 	Owner Owner `json:"owner,omitzero"`

@@ -21,7 +21,7 @@ type Span struct {
 // Attribute is one of a span or an event.
 type Attribute struct {
 	Key, Type, Help string
-	// Optional attributes are absent where there is nothing to say.
+	// Optional attributes are absent if there is nothing to say.
 	Optional bool
 }
 

@@ -1,5 +1,5 @@
 // Package telemetry names what Lockstep's spans and metrics say: those who make them and those who read them use the
-// same words. The names are a promise to whoever has stored traces, and dashboards.
+// same words. The names are a promise to all who have stored traces, and dashboards.
 package telemetry
 
 // Scope is the instrumentation scope of all spans and metrics.
@@ -12,7 +12,7 @@ const (
 	// SpanWait lasts from when a request was queued until it was granted, or left the queue. By the database server's clock.
 	SpanWait = "lock.wait"
 	// SpanHold lasts from when a resource was granted to a lock ID until it was released, or displaced. By the
-	// database server's clock. It is written by whoever ends the hold.
+	// database server's clock. The write that ends the hold records it.
 	SpanHold = "lock.hold"
 	// SpanRenew is one command that renews leases, of several resources.
 	SpanRenew = "lock.renew"
@@ -70,12 +70,12 @@ const (
 	EventBlockedBy = "lock.blocked_by"
 	// EventGrantedTo names, on a hold, by LockID and Part, a waiter whom its end let in.
 	EventGrantedTo = "lock.granted_to"
-	// EventLost is, on the span of whoever held, when it was told that its lock is lost.
+	// EventLost is, on the span of the holder, when it was told that its lock is lost.
 	EventLost = "lock.lost"
 	// EventDrained is, on a hold, until when parts of it may keep others out after its end: it comes after the end of the span,
-	// and before that time where the part leaves sooner.
+	// and before that time if the part leaves sooner.
 	EventDrained = "lock.drained"
-	// EventExpired is, on a hold, when its promise ended, which is before somebody needed its room.
+	// EventExpired is, on a hold, when its promise ended, which is before another needed its room.
 	EventExpired = "lock.expired"
 )
 
@@ -95,7 +95,7 @@ const (
 	OutcomeDeadlock   = "deadlock"
 	OutcomeUnknown    = "unknown"
 	OutcomeError      = "error"
-	// OutcomeGone is, of a deadlock, that somebody else ended it, and of a renewal, that its holder left meanwhile.
+	// OutcomeGone is, of a deadlock, that another process ended it, and of a renewal, that its holder left meanwhile.
 	OutcomeGone = "gone"
 	// OutcomeCanceled is that the caller's context ended first: it is not known whether the command took effect.
 	OutcomeCanceled = "canceled"
@@ -114,8 +114,8 @@ const (
 	OutcomeReleased = "released"
 	// OutcomeExpired is that its promise had ended, and an incompatible request took its room.
 	OutcomeExpired = "expired"
-	// OutcomeOrphaned is that somebody else released it, because its holder is known to have ended.
+	// OutcomeOrphaned is that another process released it, because its holder is known to have ended.
 	OutcomeOrphaned = "orphaned"
-	// OutcomeRevoked is that somebody else released it by force, with a reason.
+	// OutcomeRevoked is that an operator released it by force, with a reason.
 	OutcomeRevoked = "revoked"
 )

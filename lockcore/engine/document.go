@@ -104,7 +104,7 @@ type Entry struct {
 	Verdict string `bson:"verdict,omitempty"`
 	// Limit is the semaphore limit that the grant was asked with; 0 is none.
 	Limit int64 `bson:"limit,omitempty"`
-	// Trace is the W3C traceparent of whoever entered last.
+	// Trace is the W3C traceparent of the request that entered last.
 	Trace string `bson:"trace,omitempty"`
 }
 

@@ -236,7 +236,7 @@ func endsHold(op *engine.Release, e *engine.Entry) bool {
 	return op.FirstFence > 0 && ours && e.FirstFence == op.FirstFence
 }
 
-// standing is the queue before the step without the places that nobody refreshed.
+// standing is the queue before the step without the places that were not refreshed.
 func standing(s *Step) []engine.Waiter {
 	return pick(s.Before.Waiters, func(w engine.Waiter) bool { return w.ExpiresAt.After(s.now()) })
 }

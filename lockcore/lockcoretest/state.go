@@ -23,7 +23,7 @@ type state struct {
 	evidence []engine.Evicted
 }
 
-// begin copies the document, counts the write, and drops the places that nobody refreshed.
+// begin copies the document, counts the write, and drops the places that were not refreshed.
 func begin(before engine.Document, resource string, policy engine.Policy, now time.Time) *state {
 	d := clone(before)
 	d.ID, d.At, d.Seq = resource, now, d.Seq+1

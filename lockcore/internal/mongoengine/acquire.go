@@ -133,7 +133,7 @@ var (
 	isOwnClaim = eq(list("$$this.part", "$$this.state"), list("$t.part", engine.StateClaimed))
 )
 
-// nextFence grows although the document may have been made anew: it is never below the time.
+// nextFence grows although the document may have been inserted again: it is never below the time.
 var nextFence = largest(add("$fence", int64(1)), on("$toLong", "$$NOW"))
 
 // enter makes or joins the hold and makes the part, cutting off the part that it supersedes; or
@@ -142,7 +142,7 @@ var nextFence = largest(add("$fence", int64(1)), on("$toLong", "$$NOW"))
 //	g  whether the part is made, its fence and mode      k  the kept hold      first  the hold's first fence
 //	at  the index in the queue of the place to be      ahead  whether it goes ahead of others
 func (s *stages) enter(k acquireKind) {
-	// Whoever joins has the fence of the hold, unless a newer one was given, to what lives within the
+	// A request that joins has the fence of the hold, unless a newer one was given, to what lives within the
 	// hold. What drains has none above it.
 	anew := list(eq("$t.did", engine.Granted), "$t.m", "$t.was.place", gt("$fence", maxOf("$t.a.fence")))
 	if k.newFence {

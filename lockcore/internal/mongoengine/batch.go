@@ -87,7 +87,7 @@ func renewAllStages(names []string, keys bson.A) []bson.D {
 // lost says of which of the documents a part is not there: those were not renewed. If the read
 // fails it says so of all, so that each is asked for.
 func (e *Engine) lost(ctx context.Context, names []string, ops []engine.Renew, parts map[string][]int) map[string]bool {
-	docs, _ := e.Read(ctx, names...) // none where it failed
+	docs, _ := e.Read(ctx, names...) // none if it failed
 	lost := map[string]bool{}
 	for _, name := range names {
 		lost[name] = true

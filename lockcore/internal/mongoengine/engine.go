@@ -24,8 +24,8 @@ type Engine struct {
 	retention time.Duration
 	// checked says that the collection's layout was looked at.
 	checked atomic.Bool
-	// known says that there was a document of the resource, taken that somebody had it, and awaited
-	// that somebody waited, had a claim or drained.
+	// known says that there was a document of the resource, taken that it was held, and awaited
+	// that a request waited, had a claim or drained.
 	known, taken, awaited hints
 }
 
@@ -132,7 +132,7 @@ func answerWithout(fields ...string) func() *options.FindOneAndUpdateOptionsBuil
 	}
 }
 
-// insertedByAnother reports whether there was a document already where one was to be inserted:
+// insertedByAnother reports whether there was a document already when one was to be inserted:
 // nothing was written. MongoDB says so with a duplicate key. So does DocumentDB, as an internal
 // error, if the document is not what the condition says; else it updates the document on a path of
 // its own that knows no $$NOW, and refuses.

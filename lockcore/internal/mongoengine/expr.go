@@ -68,7 +68,7 @@ func each(input, to expr) bson.D {
 	return on("$map", doc(v("input", input), v("in", to)))
 }
 
-// choose takes pairs of a condition and a value, and last the value where none holds.
+// choose takes pairs of a condition and a value, and last the value if none holds.
 func choose(pairs ...expr) expr {
 	last := len(pairs) - 1
 	out := pairs[last]

@@ -42,7 +42,7 @@ func load(values bson.D) bson.D {
 	}), "$$ROOT"))
 }
 
-// fresh is the queue without the places that nobody refreshed.
+// fresh is the queue without the places that were not refreshed.
 var fresh = v("waiters", cond(gt(minOf("$waiters.expiresAt"), "$$NOW"), "$waiters", filter("$waiters", alive)))
 
 // A waiter that is overdue is passed over, and so is a tombstone, whose time was long ago.
@@ -173,7 +173,7 @@ func (s *stages) store(o outcome) []bson.D {
 	return *s
 }
 
-// claimEnd is the end of a claim made now: whoever slept through one has longer.
+// claimEnd is the end of a claim made now: a party that slept through one has longer.
 var claimEnd = add("$$NOW", largest("$t.claim", "$$this.claimTTL"))
 
 // tells is which entries tell of a hold, or drain for one that has ended.

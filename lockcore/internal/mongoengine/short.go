@@ -14,7 +14,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
-// Most requests find nobody in their way, and nobody waits when they end. Then there is nothing to
+// Most requests find no other in their way, and no other waits when they end. Then there is nothing to
 // decide and nothing to settle: what is left of an operation are the condition for that, as the
 // filter of its update, and a few lines. If the condition is not met the update changes nothing,
 // and the whole pipeline is sent. docs/adr/0010-a-short-form.md has the figures.
@@ -27,7 +27,7 @@ type (
 // short sends the short form of an operation, and reports whether its condition was met.
 func (e *Engine) short(ctx context.Context, resource, lockID string, condition, values bson.D, kind kind) (engine.Document, bool, error) {
 	_, acquires := kind.(shortAcquire)
-	inserts := acquires && !e.known.of(resource).Load() // or a server would tell of an error where somebody holds
+	inserts := acquires && !e.known.of(resource).Load() // or a server would tell of an error if it is held
 	d, err := e.send(ctx, append(condition, v("_id", resource)), lockID, values, kind, leanAnswer().SetUpsert(inserts))
 	if errors.Is(err, mongo.ErrNoDocuments) || insertedByAnother(err) {
 		return d, false, nil
@@ -47,7 +47,7 @@ func (e *Engine) inSession(ctx context.Context) (_ context.Context, end func()) 
 	return ctx, func() {}
 }
 
-// acquireShort grants a resource that nobody has or waits for, if nothing is remembered of the lock
+// acquireShort grants a resource that is neither held nor waited for, if nothing is remembered of the lock
 // ID that could refuse it.
 func (e *Engine) acquireShort(ctx context.Context, op *engine.Acquire) (engine.Document, bool, error) {
 	condition, values, kind, ok := e.shortOf(op)
@@ -90,7 +90,7 @@ func (k shortAcquire) stages() []bson.D {
 		v("attn", attn), v("since", ifNull("$since", op("$subtract", "$$NOW", "$t.mem"))))
 }
 
-// leaveShort ends a part where nobody waits, has a claim or drains.
+// leaveShort ends a part if no other waits, has a claim or drains.
 func (e *Engine) leaveShort(ctx context.Context, op *engine.Leave, record engine.Released) (engine.Document, bool, error) {
 	if op.Waiting || op.Undo || e.awaited.of(op.Resource).Load() {
 		return engine.Document{}, false, nil
@@ -100,7 +100,7 @@ func (e *Engine) leaveShort(ctx context.Context, op *engine.Leave, record engine
 	return e.short(ctx, op.Resource, op.LockID, condition, values, shortEnd{})
 }
 
-// releaseShort ends a hold that is one part, where nobody waits, has a claim or drains, and nothing
+// releaseShort ends a hold that is one part, if no other waits, has a claim or drains, and nothing
 // is kept.
 func (e *Engine) releaseShort(ctx context.Context, op *engine.Release, record engine.Released) (engine.Document, bool, error) {
 	if op.FirstFence == 0 || op.Leaving == nil || op.Force || e.awaited.of(op.Resource).Load() {
@@ -127,7 +127,7 @@ func (shortEnd) stages() []bson.D {
 	return s.storeShort(engine.Granted, "$t.a", v("attn", op("$setDifference", "$held.state", list(engine.StateRunning))))
 }
 
-// storeShort is store where there is nothing to settle.
+// storeShort is store with nothing to settle.
 func (s *stages) storeShort(did, ended expr, more ...bson.E) []bson.D {
 	last := doc(
 		v("outcome", did), v("evidence", "$$REMOVE"), v("ended", ended), v("expired", none), v("position", int64(0)), v("length", int64(0)), v("note", "$$REMOVE"))
