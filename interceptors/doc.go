@@ -36,8 +36,8 @@
 //
 // # What the workflow side does
 //
-// It numbers the steps, so that a retry of a step supersedes its own earlier attempt and nobody
-// else's; it remembers which steps completed under a saga's locks, so that a later step learns when the saga no longer
+// It numbers the steps, so that a retry of a step supersedes its own earlier attempt and no
+// other; it remembers which steps completed under a saga's locks, so that a later step learns when the saga no longer
 // holds what it held; and it gives back futures that work in selectors and whose errors match
 // lockcore's typed errors.
 //

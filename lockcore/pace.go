@@ -14,7 +14,7 @@ import (
 
 // holdTimes say how long holds of a resource last, by those that this Locker has ended: an average
 // that moves by an eighth with each. From it comes a guess at when a turn is near, so that a request
-// waits for it where it is instead of coming again, and parked ones are called up before it. A guess
+// waits for it in its slot instead of coming again, and parked ones are called up before it. A guess
 // is never right or wrong, only fast or slow; so resources may share an average, by a hash of their
 // names.
 type holdTimes [1 << 12]atomic.Int64 // milliseconds; 0 is unknown

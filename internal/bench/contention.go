@@ -31,7 +31,7 @@ type analysis struct {
 	Print     float64 `json:"printSeconds"`
 	// Printed are the bytes of the JSON and the page.
 	Printed int64 `json:"printedBytes"`
-	// Peak is the most memory that the process had, in MiB; 0 where the system does not tell.
+	// Peak is the most memory that the process had, in MiB; 0 if the system does not tell.
 	Peak float64 `json:"peakMiB"`
 }
 
@@ -58,7 +58,7 @@ func runContention(ctx context.Context, args []string, out io.Writer) error {
 }
 
 const (
-	// queued is how many wait at a time where all want one resource.
+	// queued is how many wait at a time when all want one resource.
 	queued = 1000
 	// room is how many may hold a semaphore at a time, and crowded how many wait for it.
 	room, crowded = 50, 500
@@ -145,7 +145,7 @@ func startReader(ctx context.Context, command, dir string) (a analysis, err erro
 	return a, json.Unmarshal(out.Bytes(), &a)
 }
 
-// readTraces is the process that is measured. It does what `lockstep contention` does, with --json and --html where all is true.
+// readTraces is the process that is measured. It does what `lockstep contention` does, with --json and --html if all is true.
 func readTraces(ctx context.Context, dir string, all bool, out io.Writer) error {
 	contention.SpareMemory()
 	var a analysis

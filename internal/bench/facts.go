@@ -20,9 +20,9 @@ type FactReport struct {
 	Name  string  `json:"name"`
 	Value float64 `json:"value"`
 	Unit  string  `json:"unit"`
-	// Limit is what the value should not exceed; 0 where nothing is said.
+	// Limit is what the value should not exceed; 0 if nothing is said.
 	Limit float64 `json:"limit,omitempty"`
-	// Least is what the value should not be below; 0 where nothing is said.
+	// Least is what the value should not be below; 0 if nothing is said.
 	Least float64 `json:"least,omitempty"`
 }
 
@@ -165,7 +165,7 @@ func (b *bench) wakeUp(ctx context.Context, releaser, waiter *lockcore.Locker, n
 	return took[len(took)/2], nil
 }
 
-// queued waits until somebody waits for a resource. It asks again and again: the waiter is another process's, as it were.
+// queued waits until a request waits for a resource. It asks again and again: the waiter is another process's, as it were.
 func (b *bench) queued(ctx context.Context, resource string) error {
 	for ctx.Err() == nil {
 		for _, err := range b.locker.Status(ctx, lockcore.Filter{Resource: resource, States: []lockcore.State{lockcore.StateWaiting}}) {

@@ -26,7 +26,7 @@ const (
 	busyPrefix = "bench-party/"
 )
 
-// runIdle measures what background work costs beside documents that nobody holds or waits for.
+// runIdle measures what background work costs beside documents that are neither held nor waited for.
 func runIdle(ctx context.Context, args []string, out io.Writer, env func(string) string) error {
 	flags := flag.NewFlagSet("bench idle", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
@@ -150,7 +150,7 @@ func newIdleCollection(ctx context.Context, coll *mongo.Collection, documents in
 
 const idleName = "bench/idle"
 
-// pair takes and releases a resource that nobody else wants.
+// pair takes and releases a resource that no other wants.
 func (c *idleCollection) pair(ctx context.Context, round int) error {
 	leases, err := c.locker.Enter(ctx, lockcore.Request{
 		LockID: fmt.Sprintf("bench/%d", round), Resources: []lockcore.Resource{lockcore.Exclusive(idleName)},

@@ -12,7 +12,7 @@
 //
 // wait measures what workflows cost that wait for long, by the hour.
 //
-// idle measures what background work costs beside documents that nobody holds or waits for.
+// idle measures what background work costs beside documents that are neither held nor waited for.
 //
 // It needs servers: LOCKSTEP_MONGODB_URI and TEMPORAL_ADDRESS, as `make stack-env` prints them; but contention, which reads
 // traces that it makes itself, needs none. Times of a shared machine are noisy, so

@@ -12,7 +12,7 @@ import (
 // section is a set of cases that are measured in turn, and compared with the first of them.
 type section struct {
 	name string
-	// divisor makes rounds fewer where one is long.
+	// divisor makes rounds fewer if one is long.
 	divisor int
 	cases   []benchCase
 }
@@ -50,7 +50,7 @@ type CaseReport struct {
 	P90MS    float64 `json:"p90Ms"`
 	// Ratio is the median divided by that of the section's first case.
 	Ratio float64 `json:"ratio"`
-	// Limit is what the ratio should not exceed; 0 where nothing is said.
+	// Limit is what the ratio should not exceed; 0 if nothing is said.
 	Limit float64 `json:"limit,omitempty"`
 }
 

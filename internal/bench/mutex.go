@@ -57,7 +57,7 @@ func withMutex(ctx workflow.Context, resource string, step func(workflow.Context
 }
 
 // workflow grants its resource to those who wait, and to those who ask. Who gives it back signals under its own ID. It ends when
-// nobody has asked for a while.
+// no request has come for a while.
 func (m *mutex) workflow(ctx workflow.Context, waiting []string) error {
 	requests := workflow.GetSignalChannel(ctx, requestSignal)
 	take := func() {

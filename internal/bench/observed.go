@@ -13,7 +13,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// observed compares locks that nobody observes with those whose spans go to a file, in batches, and whose metrics are kept.
+// observed compares locks that are not observed with those whose spans go to a file, in batches, and whose metrics are kept.
 func (b *bench) observed(ctx context.Context) (section, func(), error) {
 	dir, err := os.MkdirTemp("", "lockstep-bench-")
 	if err != nil {

@@ -121,7 +121,7 @@ func startTemporal(ctx context.Context, cfg temporalConfig) (b *temporalBench, s
 	return b, stop, nil
 }
 
-// step says what a workflow does: one step, guarded by a resource, or writing raw to a document, where one is named.
+// step says what a workflow does: one step, guarded by a resource, or writing raw to a document, if one is named.
 type step struct {
 	Resource string
 	Saga     bool

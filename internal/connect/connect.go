@@ -1,4 +1,4 @@
-// Package connect opens the connections of the command line's processes, and makes sure at once that somebody answers,
+// Package connect opens the connections of the command line's processes, and makes sure at once that the server answers,
 // with errors for people: they name the address and the setting that is wrong, and never a password, a key or what
 // stands in a certificate.
 //

@@ -50,7 +50,7 @@ type TelemetryOptions struct {
 
 // NewTelemetry makes providers that export over OTLP if the environment says so, by OTEL_EXPORTER_OTLP_ENDPOINT or
 // OTEL_EXPORTER_OTLP_TRACES_ENDPOINT. What cannot be
-// sent stops nobody.
+// sent stops no process.
 func NewTelemetry(ctx context.Context, o TelemetryOptions) (*Telemetry, error) {
 	who, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", o.Service)), resource.WithTelemetrySDK(), resource.WithFromEnv())
 	if err != nil {

@@ -42,7 +42,7 @@ type interval struct{ from, to int64 }
 
 func (i interval) length() int64 { return max(i.to-i.from, 0) }
 
-// with is what both have in common; its length is 0 where that is nothing.
+// with is what both have in common; its length is 0 if that is nothing.
 func (i interval) with(o interval) interval {
 	return interval{max(i.from, o.from), min(i.to, o.to)}
 }
@@ -129,7 +129,7 @@ func (a *analysis) chosen(resource string, at interval) bool {
 func (a *analysis) chosenHold(h *hold) bool { return a.chosen(h.Resource, h.interval) }
 func (a *analysis) chosenWait(w *wait) bool { return a.chosen(w.Resource, w.interval) }
 
-// ownerOf is the party of a span, which is its lock ID where it names none.
+// ownerOf is the party of a span, which is its lock ID if it names none.
 func ownerOf(owner, lockID sym) sym {
 	if owner == 0 {
 		return lockID

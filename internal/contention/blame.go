@@ -34,7 +34,7 @@ func newLedger(symbols int) *ledger {
 	return &ledger{total: make([]blame, symbols), on: map[ownerAt]int64{}, here: make([]int64, symbols), now: make([]share, symbols)}
 }
 
-// add blames an owner for a part of a wait. Parts come in the order of their starts, and count once where they overlap, and not where
+// add blames an owner for a part of a wait. Parts come in the order of their starts, and count once if they overlap, and not where
 // the owner has one of whole.
 func (l *ledger) add(owner sym, at interval, r *row, whole section) {
 	s := &l.now[owner]
@@ -87,7 +87,7 @@ func (l *ledger) close(resource sym) {
 }
 
 // blame adds the wait to what holds and owners have to answer for. It returns how much of the wait is explained, and how much of that
-// had been granted to somebody who had not taken it yet.
+// had been granted to a waiter that had not taken it yet.
 func (a *analysis) blame(l *lane, w *wait, found []candidate, whole section, crowded bool) (explained, claimed int64) {
 	r := l.row
 	counts := a.chosenWait(w)
@@ -117,7 +117,7 @@ func (a *analysis) blame(l *lane, w *wait, found []candidate, whole section, cro
 	return explained, claimed
 }
 
-// summed is for how long, within a time, one of a section of the row, or of the crowd, was in the way, and how much of that had been granted to somebody.
+// summed is for how long, within a time, one of a section of the row, or of the crowd, was in the way, and how much of that had been granted to a waiter.
 func (l *lane) summed(whole section, crowded bool, at interval) (length, claimed int64) {
 	var beside interval
 	if whole.count() > 0 {

@@ -24,8 +24,8 @@ const (
 // candidate is a hold that may have been in the way of a wait.
 type candidate struct {
 	interval
-	hold  int32    // -1 where it was not read
-	named *blocker // what the wait says of it, nil where it says nothing
+	hold  int32    // -1 if it was not read
+	named *blocker // what the wait says of it, nil if it says nothing
 	last  bool
 	// summed says that the sums of its row have it.
 	summed bool
@@ -35,7 +35,7 @@ type candidate struct {
 type lane struct {
 	resource     sym
 	holds, waits []int32
-	// row is most of the holds, where they followed one another, and crowd, where they stood beside one another; others are the rest, and ends
+	// row is most of the holds, if they followed one another, and crowd, if they stood beside one another; others are the rest, and ends
 	// finds them.
 	row    *row
 	crowd  *crowd
@@ -111,7 +111,7 @@ func (a *analysis) lanes() []*lane {
 	return all
 }
 
-// drain bounds how long what drained was in the way: no longer than until somebody else held.
+// drain bounds how long what drained was in the way: no longer than until another held.
 func (a *analysis) drain(l *lane) {
 	for n, i := range l.holds {
 		h := &a.holds[i]
@@ -170,7 +170,7 @@ func (a *analysis) block(l *lane, i, keep int) {
 }
 
 // sleptThrough is from when on a wait stood behind a claim that was never taken, which it names last: it has no fence, and nothing is known of it but that
-// it came when the hold before had ended. It is the end of the wait where there was none.
+// it came when the hold before had ended. It is the end of the wait if there was none.
 func (w *wait) sleptThrough(found []candidate) int64 {
 	claim, until := false, w.from
 	for i := range found {
@@ -188,7 +188,7 @@ func (w *wait) sleptThrough(found []candidate) int64 {
 }
 
 // inRow adds those of the row that were in a wait's way. Those that were so from their beginning to their end, beside the last, are
-// whole: the sums of the row have them, and only the longest of them are added, and marked where they were named.
+// whole: the sums of the row have them, and only the longest of them are added, and marked if they were named.
 func (a *analysis) inRow(l *lane, w *wait, found []candidate, keep int) (all []candidate, whole section) {
 	r := l.row
 	in := r.during(w.interval)
@@ -268,7 +268,7 @@ func (a *analysis) inferred(l *lane, w *wait, found []candidate, holds []int32, 
 	return found, more
 }
 
-// behind is until when somebody stood before a wait in the queue who wanted the resource alone. Until then those were in its
+// behind is until when another stood before a wait in the queue that wanted the resource alone. Until then those were in its
 // way, indirectly, who were in the way of that one.
 func (l *lane) behind(w *wait) int64 {
 	ahead := sort.Search(len(l.exclusive), func(i int) bool { return l.exclusive[i] >= w.from })

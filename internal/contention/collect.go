@@ -117,7 +117,7 @@ func (v visitor) span(service string, s *span) {
 	v.spans.records[s.kind] = append(v.spans.records[s.kind], v.spans.symbols.keep(s))
 }
 
-// loss takes what a span, whoever's it is, tells of a lost lock. A span that is read twice tells it twice: findLosses knows.
+// loss takes what a span, of any party, tells of a lost lock. A span that is read twice tells it twice: findLosses knows.
 func (v visitor) loss(s *span) {
 	if s.lacks() == "" && s.texts[textResource] != "" {
 		v.spans.records[kindLost] = append(v.spans.records[kindLost], v.spans.symbols.keep(s))
@@ -177,7 +177,7 @@ func oneLine(text string) string {
 // ErrNoLockSpans is that nothing was read that Lockstep had written.
 var ErrNoLockSpans = errors.New("no lock spans were found")
 
-// Empty is nil where there are lock spans, or else an ErrNoLockSpans that says what was found, and what to do.
+// Empty is nil if there are lock spans, or else an ErrNoLockSpans that says what was found, and what to do.
 func (s *Spans) Empty() error {
 	r := s.reading
 	if r.LockSpans > r.Malformed {

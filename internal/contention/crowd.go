@@ -21,7 +21,7 @@ type crowd struct {
 	ends            tree
 	latest, longest places
 	byOwner, byID   parties
-	// covered is when one of them was in the way at least, and claimed how much of that it had been granted to somebody; inRow and claimedInRow
+	// covered is when one of them was in the way at least, and claimed how much of that it had been granted to a waiter; inRow and claimedInRow
 	// are how much of these one of the row was in the way too.
 	covered, claimed, inRow, claimedInRow *strip
 	// waits are those that count and are summed up.
@@ -36,7 +36,7 @@ const (
 )
 
 // makeCrowd takes the shared holds. It returns the others, in their order. Who has one of the row too is left to the others: what an owner has to
-// answer for counts once where its holds overlap.
+// answer for counts once if its holds overlap.
 func (a *analysis) makeCrowd(holds []int32, r *row, claims *strip) (c *crowd, others []int32) {
 	c = &crowd{}
 	for _, i := range holds {
@@ -87,7 +87,7 @@ func newParties(places []owned, times []interval) parties {
 	return p
 }
 
-// stood tells whether one of somebody's before a place stood beyond a time.
+// stood reports whether one of a party's before a place stood beyond a time.
 func (p *parties) stood(by sym, before int, after int64) bool {
 	own := of(p.places, by, section{0, before})
 	return own.count() > 0 && p.until[own.hi-1] > after
@@ -167,7 +167,7 @@ func (a *analysis) allInTheWay(c *crowd, w *wait, begun int) bool {
 	return !a.letIn(w.record) || fence == 0 || c.highest[begun-1] < fence
 }
 
-// mark marks those that were found of the crowd as summed. It marks nothing and says no where one of them does not touch the wait, or where
+// mark marks those that were found of the crowd as summed. It marks nothing and says no if one of them does not touch the wait, or if
 // another one is of an owner who has one of the crowd too.
 func (c *crowd) mark(a *analysis, w *wait, found []candidate, begun int) bool {
 	for _, really := range []bool{false, true} {
@@ -191,7 +191,7 @@ func (c *crowd) mark(a *analysis, w *wait, found []candidate, begun int) bool {
 	return true
 }
 
-// cover is for how long, within a time, one of the crowd was in the way, and how much of that had been granted to somebody; without when one
+// cover is for how long, within a time, one of the crowd was in the way, and how much of that had been granted to a waiter; without when one
 // of the row was, which is beside it.
 func (c *crowd) cover(at, beside interval) (length, claimed int64) {
 	both := at.with(beside)

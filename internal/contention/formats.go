@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 )
 
-// formatOf finds what reads a document, by its first key, or else by what it holds. It is nil where nothing does.
+// formatOf finds what reads a document, by its first key, or else by what it holds. It is nil if nothing does.
 func formatOf(document []byte) func([]byte, visitor) error {
 	if len(document) > 0 && document[0] == protobufStart {
 		return readProtobuf

@@ -79,12 +79,12 @@ func sameTimes(at interval, r *record) bool {
 	return time.Duration(at.from-r.start).Abs() <= sameTime && time.Duration(at.to-r.end).Abs() <= sameTime
 }
 
-// earlier tells which of two spans of one hold tells of its end: whoever wrote the later one found it gone.
+// earlier reports which of two spans of one hold tells of its end: the writer of the later one found it gone.
 func earlier(a, b *record) bool {
 	return cmp.Or(cmp.Compare(a.end, b.end), bytes.Compare(a.id[:], b.id[:])) < 0
 }
 
-// holdFence names the hold that an acquire made or joined, 0 where it did not.
+// holdFence names the hold that an acquire made or joined, 0 if it did not.
 func (a *analysis) holdFence(r *record) int64 {
 	switch outcome := a.symbols.text(r.texts[textOutcome]); {
 	case outcome != telemetry.OutcomeGranted && outcome != telemetry.OutcomeJoined && outcome != telemetry.OutcomeAgain:
@@ -141,7 +141,7 @@ func (a *analysis) openHolds(drafts []draft, at map[key]int) []draft {
 	return drafts
 }
 
-// letIn tells whether a wait ended because somebody made room.
+// letIn reports whether a wait ended because another made room.
 func (a *analysis) letIn(r *record) bool {
 	outcome := a.symbols.text(r.texts[textOutcome])
 	return outcome == telemetry.OutcomeGranted || outcome == telemetry.OutcomeUnclaimed

@@ -39,10 +39,10 @@ const inWork = 64 << 20
 
 // Read reads all spans of files, of folders (their *.json and *.jsonl, also with .gz or .zst, and those of the folders in them), and of stdin where a
 // path is "-". Whether a file is compressed, and what it holds, is found by looking at it. Links to files are followed, and a link to a
-// folder where it is named itself.
+// folder if it is named itself.
 //
 // Broken lines and foreign spans are counted, and so are files and folders inside of a folder that cannot be read, where others can. The
-// error is an *InputError where a path cannot be read at all, or the cause with which ctx was cancelled. Then Read returns at once, also
+// error is an *InputError if a path cannot be read at all, or the cause with which ctx was cancelled. Then Read returns at once, also
 // where stdin does not, which is left to a goroutine that ends when stdin does.
 func Read(ctx context.Context, paths []string, stdin io.Reader) (*Spans, error) {
 	in := input{spans: newSpans(), work: semaphore.NewWeighted(inWork)}

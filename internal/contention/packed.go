@@ -21,7 +21,7 @@ const (
 )
 
 // unpacked is what a file holds that is compressed as a whole, or the file itself. Either way it comes in small pieces, so that nothing that it
-// claims of its size takes memory; a document in it is bounded where it is cut off.
+// claims of its size takes memory; a document in it is bounded when it is cut off.
 func unpacked(file *bufio.Reader) (*bufio.Reader, error) {
 	switch magic, _ := file.Peek(len(zstdMagic)); {
 	case strings.HasPrefix(string(magic), gzipMagic):

@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// open opens a file to read it, and gives up with the cause when ctx ends: a named pipe opens when somebody opens its other end, and not before.
+// open opens a file to read it, and gives up with the cause when ctx ends: a named pipe opens when another process opens its other end, and not before.
 func open(ctx context.Context, path string) (*os.File, error) {
 	type opened struct {
 		file *os.File
@@ -19,7 +19,7 @@ func open(ctx context.Context, path string) (*os.File, error) {
 		case done <- opened{f, err}:
 		case <-ctx.Done():
 			if f != nil {
-				_ = f.Close() // nobody reads it
+				_ = f.Close() // it is not read
 			}
 		}
 	}()
@@ -68,14 +68,14 @@ func (p *patient) Read(to []byte) (int, error) {
 	return n, p.err
 }
 
-// stop is called when nobody reads any more.
+// stop is called when the reader has stopped.
 func (p *patient) stop() {
 	if p.asked != nil {
 		close(p.asked)
 	}
 }
 
-// serve ends when nobody asks any more, or when there is no more to read. A buffer is its own until it has answered, so that nobody looks at it who gave up.
+// serve ends when the reader has stopped, or when there is no more to read. A buffer is its own until it has answered, so that a reader that gave up does not look at it.
 func (p *patient) serve() {
 	for to := range p.asked {
 		n, err := p.from.Read(to)

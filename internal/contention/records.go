@@ -127,7 +127,7 @@ func (s *symbols) blocker(b *blockedBy) int32 {
 	return place
 }
 
-// hexIDs are the IDs as text, empty where they are zero.
+// hexIDs are the IDs as text, empty if they are zero.
 func hexIDs(t traceID, s spanID) (trace, span string) {
 	if t == (traceID{}) {
 		return "", ""

@@ -64,7 +64,7 @@ type Totals struct {
 	Expired   int          `json:"expired"`
 	// Unexplained is how much of the waiting no hold that was read explains: hand-overs from one to the next, and missing spans.
 	Unexplained float64 `json:"unexplained"`
-	// HandOver is how much of Unexplained it had been granted to somebody who had not taken it yet.
+	// HandOver is how much of Unexplained it had been granted to a waiter that had not taken it yet.
 	HandOver float64 `json:"handOver"`
 }
 
@@ -83,16 +83,16 @@ type Resource struct {
 	Name string       `json:"name"`
 	Wait Distribution `json:"wait"`
 	Hold Distribution `json:"hold"`
-	// Busy is the share, 0 to 1, of the time from its first hold or wait to its last in which somebody held it, and Contended that in which
-	// somebody waited.
+	// Busy is the share, 0 to 1, of the time from its first hold or wait to its last in which it was held, and Contended that in which
+	// a request waited.
 	Busy      float64 `json:"busy"`
 	Contended float64 `json:"contended"`
-	// Queue is the length of the queue over time, where it changes, and LongestQueue its maximum.
+	// Queue is the length of the queue over time, whenever it changes, and LongestQueue its maximum.
 	Queue        []QueueLength `json:"queue"`
 	LongestQueue int           `json:"longestQueue"`
 	// Why says in a sentence what the waiting comes from.
 	Why string `json:"why"`
-	// Unexplained is how much of the waiting no hold that was read explains, and HandOver how much of that it had been granted to somebody who
+	// Unexplained is how much of the waiting no hold that was read explains, and HandOver how much of that it had been granted to a waiter that
 	// had not taken it yet.
 	Unexplained float64 `json:"unexplained"`
 	HandOver    float64 `json:"handOver"`
@@ -109,7 +109,7 @@ type Hold struct {
 	Resource string `json:"resource"`
 	LockID   string `json:"lockId"`
 	Owner    string `json:"owner"`
-	// Workflow and Run are those of the lock ID, where it is that of a Temporal workflow run.
+	// Workflow and Run are those of the lock ID, if it is that of a Temporal workflow run.
 	Workflow string `json:"workflow,omitempty"`
 	Run      string `json:"run,omitempty"`
 	// WorkflowType is empty if no span that was read says it.
@@ -118,7 +118,7 @@ type Hold struct {
 	Fence        int64     `json:"fence"`
 	Start        time.Time `json:"start"`
 	End          time.Time `json:"end"`
-	// Outcome is released, expired, revoked, orphaned, or open where only its acquire was read.
+	// Outcome is released, expired, revoked, orphaned, or open if only its acquire was read.
 	Outcome string `json:"outcome"`
 	Reason  string `json:"reason,omitempty"`
 	// EndedBy is who took the room of a hold that had expired, and ExpiredAt when its promise had ended.
@@ -145,7 +145,7 @@ type Step struct {
 	Part  string    `json:"part,omitempty"`
 	Order string    `json:"order,omitempty"`
 	Start time.Time `json:"start"`
-	// End is, where it was not seen to leave, when the next attempt of its part entered, or else when the hold ended, or its promise did.
+	// End is, if it was not seen to leave, when the next attempt of its part entered, or else when the hold ended, or its promise did.
 	End   time.Time `json:"end"`
 	Trace string    `json:"trace,omitempty"`
 	Span  string    `json:"span,omitempty"`
@@ -172,13 +172,13 @@ type Wait struct {
 	Position int    `json:"position,omitempty"`
 	Trace    string `json:"trace,omitempty"`
 	Span     string `json:"span,omitempty"`
-	// Hold is what it was granted, -1 where that was not read.
+	// Hold is what it was granted, -1 if that was not read.
 	Hold int `json:"hold"`
 	// Blockers are those that were in its way, in the order of time.
 	Blockers []Blocker `json:"blockers"`
 	// Omitted is how many more holds may have been in its way, beyond the most important ones that Blockers has.
 	Omitted int `json:"omitted,omitempty"`
-	// Unexplained is what is left of the wait without them, and HandOver how much of that the resource had been granted to somebody who
+	// Unexplained is what is left of the wait without them, and HandOver how much of that the resource had been granted to a waiter that
 	// had not taken it yet.
 	Unexplained float64 `json:"unexplained"`
 	HandOver    float64 `json:"handOver,omitempty"`
@@ -186,7 +186,7 @@ type Wait struct {
 
 // Blocker is a hold that was in the way of a wait.
 type Blocker struct {
-	// Hold is its index, -1 where its span was not read; then what the wait says of it is all that is known.
+	// Hold is its index, -1 if its span was not read; then what the wait says of it is all that is known.
 	Hold   int    `json:"hold"`
 	LockID string `json:"lockId"`
 	Owner  string `json:"owner"`
@@ -229,7 +229,7 @@ type Overlong struct {
 
 // Loss is a hold that ended otherwise than by its own release, or a step that found its lock lost.
 type Loss struct {
-	// Hold is -1 where only the step is known of.
+	// Hold is -1 if only the step is known of.
 	Hold     int       `json:"hold"`
 	Resource string    `json:"resource"`
 	LockID   string    `json:"lockId"`

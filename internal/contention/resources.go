@@ -107,7 +107,7 @@ func covered(intervals []interval) int64 {
 	return total
 }
 
-// queueOf is the length of the queue where it changes. Who leaves goes before who comes at the same moment.
+// queueOf is the length of the queue whenever it changes. At one moment leaving counts before coming.
 func queueOf(waits []interval) (lengths []QueueLength, longest int) {
 	type change struct {
 		at int64

@@ -16,7 +16,7 @@ type row struct {
 	// times are when each was in the way, and fences rise with them.
 	times  []interval
 	fences []int64
-	// length and claimed are, of all before a place, for how long they were in the way, and how much of that had been granted to somebody.
+	// length and claimed are, of all before a place, for how long they were in the way, and how much of that had been granted to a waiter.
 	length, claimed []int64
 	longest         places
 	// byOwner and byLockID are places in the order of these, and owned is, of all before one in byOwner, for how long they were in the way.
@@ -94,7 +94,7 @@ func (r *row) during(at interval) section {
 	}
 }
 
-// of are those places in a list that are of somebody, and in a section.
+// of are those places in a list that are of a party, and in a section.
 func of(list []owned, by sym, in section) section {
 	search := func(place int) int {
 		i, _ := slices.BinarySearchFunc(list, owned{by, int32(place)}, compareOwned) //nolint:gosec // as many as holds
@@ -103,7 +103,7 @@ func of(list []owned, by sym, in section) section {
 	return section{search(in.lo), search(max(in.hi, in.lo))}
 }
 
-// cover is for how long, within a time, one of a section was in the way, and how much of that had been granted to somebody.
+// cover is for how long, within a time, one of a section was in the way, and how much of that had been granted to a waiter.
 func (r *row) cover(in section, at interval, claims *strip) (length, claimed int64) {
 	during := r.during(at)
 	lo, hi := max(in.lo, during.lo), min(in.hi, during.hi)

@@ -23,7 +23,7 @@ const (
 	kindLeave
 	kindRelease
 	kindDeadlock
-	// kindLost is no span but an event, on the span of whoever held.
+	// kindLost is no span but an event, on the span of the holder.
 	kindLost
 	kinds
 )
@@ -105,7 +105,7 @@ func (s *span) lost(trace traceID, id spanID, at int64) {
 	s.texts[textOutcome] = telemetry.OutcomeLost
 }
 
-// attribute takes one in. Integers come as text where the format has them so.
+// attribute takes one in. Integers come as text if the format has them so.
 func (s *span) attribute(key, value string) {
 	if t, ok := textOf[key]; ok {
 		s.texts[t] = value
@@ -170,13 +170,13 @@ func integer(s string) int64 {
 	return int64(f)
 }
 
-// parseTraceID reads up to 32 hexadecimal digits; leading zeros may be missing. It is zero where there is something else.
+// parseTraceID reads up to 32 hexadecimal digits; leading zeros may be missing. It is zero if there is something else.
 func parseTraceID(s string) (id traceID) {
 	fromHex(id[:], s)
 	return id
 }
 
-// parseSpanID reads up to 16 hexadecimal digits; leading zeros may be missing. It is zero where there is something else.
+// parseSpanID reads up to 16 hexadecimal digits; leading zeros may be missing. It is zero if there is something else.
 func parseSpanID(s string) (id spanID) {
 	fromHex(id[:], s)
 	return id

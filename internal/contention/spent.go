@@ -8,12 +8,12 @@ type spent struct {
 	onFor int64
 }
 
-// spentBy sums up the holds that were in somebody's way.
+// spentBy sums up the holds that were in another's way.
 func (a *analysis) spentBy(holds []*hold) spent {
 	var s spent
 	waited := map[sym]int64{}
 	for _, h := range holds {
-		if h.blocked == 0 || len(h.Steps) == 0 { // nobody minded, or it is not known
+		if h.blocked == 0 || len(h.Steps) == 0 { // none waited for it, or it is not known
 			continue
 		}
 		s.held += h.length()

@@ -118,7 +118,7 @@ func (h *hold) ran() int64 {
 	return total
 }
 
-// stepBefore is the last step that began before a time, nil where none did.
+// stepBefore is the last step that began before a time, nil if none did.
 func (h *hold) stepBefore(at int64) *Step {
 	var found *Step
 	for i := range h.Steps {
@@ -129,7 +129,7 @@ func (h *hold) stepBefore(at int64) *Step {
 	return found
 }
 
-// stepDuring is the step that ran longest in a time, nil where none did.
+// stepDuring is the step that ran longest in a time, nil if none did.
 func (h *hold) stepDuring(t interval) *Step {
 	var found *Step
 	var most int64

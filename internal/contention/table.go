@@ -238,7 +238,7 @@ func wrap(text, indent string) string {
 
 func trimRight(line string) string { return strings.TrimRight(line, " ") }
 
-// printable is text that does nothing to a terminal or to columns, cut in its middle where it is longer than limit.
+// printable is text that does nothing to a terminal or to columns, cut in its middle if it is longer than limit.
 func printable(text string, limit int) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

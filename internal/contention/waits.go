@@ -58,7 +58,7 @@ func (a *analysis) waitOf(r *record) wait {
 	return w
 }
 
-// granted is the hold that a wait led to, -1 where it is not known. One that was upgraded began before.
+// granted is the hold that a wait led to, -1 if it is not known. One that was upgraded began before.
 func (a *analysis) granted(r *record) int {
 	if !a.letIn(r) {
 		return -1

@@ -4,7 +4,7 @@
 // answers with what it found wrong, by file and line:
 //
 //	Snippets   every block of Go in a Markdown file compiles and is formatted
-//	Links      every relative link leads to a file, and to a heading where it names one
+//	Links      every relative link leads to a file, and to a heading if it names one
 //	Tests      every test that is named exists
 //	Exported   every exported name of a package that users import is documented
 //	Targets    every `make` target and every variable of the environment that is named exists

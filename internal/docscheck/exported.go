@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// Exported looks for names that users see and nobody has explained. A comment on a group explains its members; Error,
+// Exported looks for names that users see and no comment explains. A comment on a group explains its members; Error,
 // as a method, says what it does by being there.
 func Exported(t Tree) ([]Problem, error) {
 	var problems []Problem

@@ -23,7 +23,7 @@ type block struct {
 	// line is that of the first line of text, counted from 1.
 	line int
 	text string
-	// comment is the HTML comment that stands right before the block, without its marks; "" where there is none.
+	// comment is the HTML comment that stands right before the block, without its marks; "" if there is none.
 	comment string
 }
 

@@ -12,7 +12,7 @@ var (
 	variable    = regexp.MustCompile(`\b(?:LOCKSTEP|TEMPORAL|OTEL)_[A-Z_]+\b|\b[A-Z]+_FLAGS\b`)
 )
 
-// Targets looks for `make` targets, and variables of the environment, that the tree's Markdown files name and nobody
+// Targets looks for `make` targets, and variables of the environment, that the tree's Markdown files name and no file
 // has made or reads.
 func Targets(t Tree) ([]Problem, error) {
 	makefile, err := t.read("Makefile")

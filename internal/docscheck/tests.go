@@ -13,7 +13,7 @@ var (
 	quoted   = regexp.MustCompile(`"((?:[^"\\\n]|\\.)*)"`)
 )
 
-// Tests looks for tests that the tree's Markdown files name and nobody has written. A subtest, TestAll/some_case, must be
+// Tests looks for tests that the tree's Markdown files name and that do not exist. A subtest, TestAll/some_case, must be
 // a string somewhere in the tree's Go files, with spaces for the underscores or as it is; and so must a scenario, which
 // is a sentence after what it is about: I1/nobody is let in.
 func Tests(t Tree) ([]Problem, error) {

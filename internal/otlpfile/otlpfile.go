@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// New returns a span exporter that appends to the file at path, making it where there is none. Each batch is
+// New returns a span exporter that appends to the file at path, making it if there is none. Each batch is
 // one write, so a process that is killed leaves at most one broken line, the last.
 func New(ctx context.Context, path string) (*otlptrace.Exporter, error) {
 	return otlptrace.New(ctx, &file{path: path})

@@ -333,7 +333,7 @@ func (p *planner) needs(n int) (all []Need) {
 	return all
 }
 
-// semaphore draws one, which is always asked for with the same limit. Nobody waits for anything else while it has one, for
+// semaphore draws one, which is always asked for with the same limit. No workflow waits for anything else while it has one, for
 // deadlocks through semaphores are not found: so it is alone in its saga, or is the last by its name of what a step has.
 func (p *planner) semaphore() Need {
 	at := p.IntN(p.limits)

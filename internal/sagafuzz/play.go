@@ -292,7 +292,7 @@ func (p *play) left(ctx context.Context) (text string, err error) {
 			return "", err
 		}
 		if status.ExpiresIn <= 0 || strings.HasPrefix(status.LockID, "%janitor/") {
-			continue // it is in nobody's way, or is the janitor's office, as long as a process runs
+			continue // it is in no other's way, or is the janitor's office, as long as a process runs
 		}
 		text += "\n  " + status.String()
 	}

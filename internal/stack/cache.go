@@ -28,7 +28,7 @@ func (s *Stack) cached(ctx context.Context, target string, make func(ctx context
 	tmp := target + ".partial"
 	task := s.progress.start("make " + name)
 	err = s.retry(ctx, "make "+name, func() (err error) {
-		// A run that was killed could not clean up. The lock says that nobody works there now.
+		// A run that was killed could not clean up. The lock says that no process works there now.
 		if err := errors.Join(os.RemoveAll(tmp), os.MkdirAll(tmp, 0o755)); err != nil {
 			return err
 		}

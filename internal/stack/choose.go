@@ -58,7 +58,7 @@ func choose(ctx context.Context, what string, choices []choice, say func(string,
 		"\nAny one of these would do:\n  - " + strings.Join(remedies, "\n  - "))
 }
 
-// firstLine leaves the logs that an error quotes to whoever shows it last.
+// firstLine leaves the logs that an error quotes to the caller that shows it.
 func firstLine(err error) string {
 	line, _, _ := strings.Cut(err.Error(), "\n")
 	return line

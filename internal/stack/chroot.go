@@ -61,7 +61,7 @@ func (s *Stack) postgresRoot(ctx context.Context) (string, error) {
 
 func (s *Stack) rootLog() string { return filepath.Join(s.cfg.Dir, "logs", "build-postgres.log") }
 
-// installDebootstrap asks apt for debootstrap where it is missing.
+// installDebootstrap asks apt for debootstrap if it is missing.
 func (s *Stack) installDebootstrap(ctx context.Context, t *task) error {
 	if _, err := exec.LookPath("debootstrap"); err == nil {
 		return nil

@@ -17,7 +17,7 @@ type Config struct {
 	CacheDir string
 	// MongoURI names a MongoDB to use instead of starting one. Defaults to none.
 	MongoURI string
-	// MongoImage is what is run where a Docker engine is. Defaults to mongo:8.
+	// MongoImage is what is run if there is a Docker engine. Defaults to mongo:8.
 	MongoImage string
 	// TemporalAddress names a Temporal server to use instead of starting one. Defaults to none.
 	TemporalAddress string

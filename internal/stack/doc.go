@@ -32,14 +32,14 @@
 //   - down ends only what the record names, and only if it is the same process still: a PID is compared together with the
 //     time at which its process started.
 //   - A part counts as up when it has answered a question in its own protocol on a port that its own process listens on.
-//     A port that somebody took between picking and use costs another attempt.
+//     A port that another process took between picking and use costs another attempt.
 //   - What is half made never gets its final name: it is made elsewhere and renamed.
 //   - Nothing is mounted where others see it: PostgreSQL runs in a mount namespace that ends with it.
 //   - Everything listens on 127.0.0.1 only.
 //
 // # What does not
 //
-// There are no passwords: whoever can reach the loopback interface can read and write these databases. PostgreSQL's
+// There are no passwords: any process that can reach the loopback interface can read and write these databases. PostgreSQL's
 // files are as durable as its defaults make them, so tests of durability are honest on the documentdb choice too, but
-// nobody should keep anything there.
+// keep nothing there.
 package stack

@@ -57,7 +57,7 @@ func (s *Stack) ensure(ctx context.Context, svc service) (p Part, started bool, 
 		if ctx.Err() != nil || attempt == startAttempts {
 			return Part{}, false, err
 		}
-		// Most likely somebody took a port after it was picked; whatever it was, other ports cost little.
+		// Most likely another process took a port after it was picked; whatever it was, other ports cost little.
 		s.progress.Say("%s; attempt %d of %d", firstLine(err), attempt+1, startAttempts)
 	}
 }

@@ -19,7 +19,7 @@ func (s *Stack) goTool(ctx context.Context, pkg, version string) (string, error)
 			return fmt.Errorf("build %s: %w", name, err)
 		}
 		err = step{
-			// Nobody debugs it, and the linker is done sooner without.
+			// It is not debugged, and the linker is done sooner without.
 			argv: []string{goCommand, "install", "-v", "-ldflags=-s -w", pkg + "@" + version},
 			dir:  tmp,
 			// Without cgo no C compiler is needed, and the program runs anywhere. What the caller builds for, and how,

@@ -9,7 +9,7 @@ import (
 )
 
 // lockFile takes an exclusive lock that the kernel drops with the process, however it ends.
-// While somebody else has it, waiting is called once, and then it waits until ctx is cancelled.
+// While another process has it, waiting is called once, and then it waits until ctx is cancelled.
 func lockFile(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err

@@ -82,7 +82,7 @@ func (s *Stack) mongodService(program string) service {
 	}
 }
 
-// initiate returns the address of the server on the port, as a replica set where it can be one.
+// initiate returns the address of the server on the port, as a replica set if it can be one.
 func initiate(ctx context.Context, port int) (Endpoint, error) {
 	var known bool
 	err := withMongo(ctx, directURI(port), func(admin *mongo.Database) (err error) {

@@ -19,8 +19,8 @@ func portFree(port int) bool {
 	return true
 }
 
-// freePorts picks a port for each name: the one that it had before where that is still free, any free one otherwise.
-// Somebody else may take one before it is used, so whoever uses them must be ready to ask again.
+// freePorts picks a port for each name: the one that it had before if that is still free, any free one otherwise.
+// Another process may take one before it is used, so the caller must be ready to ask again.
 func freePorts(names []string, before map[string]int) (map[string]int, error) {
 	ports := make(map[string]int, len(names))
 	for _, name := range names {

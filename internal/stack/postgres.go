@@ -25,7 +25,7 @@ const (
 )
 
 // inRoot runs its arguments as the user postgres inside the root, in a mount namespace of its own: what is mounted
-// there is seen by nobody else and goes with the last process, even after a SIGKILL. Each program replaces the one
+// there is seen by no other process and goes with the last process, even after a SIGKILL. Each program replaces the one
 // before, so the process that is started is the one that is recorded.
 const inRoot = `
 root=$1 data=$2
@@ -114,7 +114,7 @@ func postgresSettings(port int) []string {
 }
 
 // disownPID makes the lock file of a PostgreSQL that was killed name a process that cannot exist. Where the PID is still
-// taken, by what nobody has collected yet or by a stranger, PostgreSQL takes that for itself and refuses to start. Its
+// taken, by what has not been collected yet or by a stranger, PostgreSQL takes that for itself and refuses to start. Its
 // other guard, the shared memory named in the same file, stays.
 func disownPID(path string) error {
 	data, err := os.ReadFile(path)

@@ -21,7 +21,7 @@ const (
 // Progress tells a person what is being done, and for how long already.
 type Progress struct {
 	out   io.Writer
-	width int // of the terminal; 0 where the output is none
+	width int // of the terminal; 0 if the output is none
 
 	mu    sync.Mutex
 	tasks []*task

@@ -98,7 +98,7 @@ func (s *Stack) servers() []server {
 	}
 }
 
-// provide leaves a server that runs alone, although the choice might be another one today: somebody may be using it.
+// provide leaves a server that runs alone, although the choice might be another one today: it may be in use.
 // Otherwise it chooses, and repairs what is left of the same choice.
 func (s *Stack) provide(ctx context.Context, srv server) error {
 	before := *srv.endpoint
@@ -136,11 +136,11 @@ func (s *Stack) runs(ctx context.Context, srv server) bool {
 			parts++
 		}
 	}
-	// After `down` the address may by now be somebody else's.
+	// After `down` the address may by now be another server's.
 	return parts > 0 && within(ctx, srv.endpoint.Address, srv.healthy) == nil
 }
 
-// isOwn says whether the address that the user names is the one that this stack gave out: whoever has evaluated `env` and
+// isOwn says whether the address that the user names is the one that this stack gave out: a shell that has evaluated `env` and
 // calls `up` again wants this stack, not a stranger's.
 func isOwn(e Endpoint, given string) bool { return e.Kind != givenKind && e.Address == given }
 

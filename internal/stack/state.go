@@ -96,7 +96,7 @@ func (s *State) save(dir string) error {
 	if err != nil {
 		return err
 	}
-	// The URI of somebody's own MongoDB may hold a password.
+	// The URI of the user's own MongoDB may hold a password.
 	tmp, err := os.CreateTemp(dir, ".state-*")
 	if err != nil {
 		return err

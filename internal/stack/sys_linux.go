@@ -20,7 +20,7 @@ func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL
 
 // processStart identifies the process that has this PID now: its start in clock ticks, which no later process with the
 // same PID shares, and the boot that the ticks count from. It is fs.ErrNotExist for a process that has ended, also when
-// nobody has collected it yet, but not before its last thread has: until then it holds its ports.
+// it has not been collected yet, but not before its last thread has: until then it holds its ports.
 func processStart(pid int) (string, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if errors.Is(err, syscall.ESRCH) {

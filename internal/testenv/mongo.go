@@ -17,7 +17,7 @@ const answerWithin = 15 * time.Second
 
 const mongoVariable = "LOCKSTEP_MONGODB_URI"
 
-// MongoURI returns where tests find MongoDB. It fails the test where none can be had.
+// MongoURI returns where tests find MongoDB. It fails the test if none can be had.
 func MongoURI(t testing.TB) string {
 	t.Helper()
 	return mongoServer.address(t)

@@ -12,7 +12,7 @@ import (
 
 const temporalVariable = "TEMPORAL_ADDRESS"
 
-// TemporalAddress returns where tests find Temporal's frontend. It fails the test where none can be had.
+// TemporalAddress returns where tests find Temporal's frontend. It fails the test if none can be had.
 func TemporalAddress(t testing.TB) string {
 	t.Helper()
 	return temporalServer.address(t)

@@ -25,7 +25,7 @@ type Scenario struct {
 	play func(*stage)
 }
 
-// Run plays the scenario on resources that have no documents yet, and fails t where the engine does something else.
+// Run plays the scenario on resources that have no documents yet, and fails t if the engine does something else.
 func (s Scenario) Run(t testing.TB, h Harness, resource string) {
 	t.Helper()
 	s.play(&stage{TB: t, h: h, resource: resource, name: resource})
@@ -98,7 +98,7 @@ func (s *stage) stored() *engine.Document {
 	return &docs[0]
 }
 
-// unchanged fails the scenario where the document differs from before in more than its count of writes, its time, and
+// unchanged fails the scenario if the document differs from before in more than its count of writes, its time, and
 // what the last write tells.
 func (s *stage) unchanged(before *engine.Document) {
 	s.Helper()
@@ -275,7 +275,7 @@ func leaving(part string, order int64) func(*engine.Release) {
 
 func atOnce(op *engine.Release) { op.Now = true }
 
-// giveUp ends the place or the claim of a request, for a reason of somebody else.
+// giveUp ends the place or the claim of a request, for a reason of another's.
 func (s *stage) giveUp(lockID, part string, order int64, reason string) engine.Document {
 	s.Helper()
 	op := engine.Leave{Policy: policy, Resource: s.resource, LockID: lockID, Part: part, Order: order, Waiting: true, Reason: reason}

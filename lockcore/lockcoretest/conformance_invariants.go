@@ -32,7 +32,7 @@ var invariantScenarios = []Scenario{
 		s.take("a", "p", 1)
 		s.pass(partTTL / 2)
 		s.join("a", "p", 2)
-		// The second attempt has stopped; what became of the first one nobody knows.
+		// The second attempt has stopped; what became of the first one is unknown.
 		s.release("a", 2, "p")
 		s.outcome(s.ask("b", "p", 1), engine.Busy)
 		s.pass(partTTL / 2)

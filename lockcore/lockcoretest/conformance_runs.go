@@ -37,7 +37,7 @@ var runScenarios = []Scenario{
 			s.check(d.Last.Note == "one", "the label, got %q", d.Last.Note)
 			s.unchanged(before)
 		}
-		s.pass(2 * holdTTL) // it stands until somebody needs the room
+		s.pass(2 * holdTTL) // it stands until another needs the room
 		s.outcome(s.ask("a", "q", 1, label("two")), engine.OtherRun)
 	}},
 	{"run/a place in the queue speaks for its run", func(s *stage) {

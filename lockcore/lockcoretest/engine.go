@@ -32,7 +32,7 @@ func NewEngine(now func() time.Time) *Engine {
 	return &Engine{id: rand.Text(), now: now, docs: map[string]engine.Document{}}
 }
 
-// Document returns what is stored for a resource; its ID is empty where nothing is.
+// Document returns what is stored for a resource; its ID is empty if nothing is.
 func (e *Engine) Document(resource string) engine.Document {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -60,7 +60,7 @@ func (e *Engine) Acquire(ctx context.Context, op engine.Acquire) (engine.Documen
 	return e.apply(ctx, op.Resource, func(d engine.Document, now time.Time) engine.Document { return Acquire(d, op, now) })
 }
 
-// AcquireAll applies the specification's [Acquire] to each document, up to the first that somebody
+// AcquireAll applies the specification's [Acquire] to each document, up to the first that another
 // has, or waits for, or which grants nothing.
 func (e *Engine) AcquireAll(ctx context.Context, ops []engine.Acquire) ([]engine.Document, error) {
 	if err := ctx.Err(); err != nil {

@@ -16,7 +16,7 @@ type Step struct {
 	Before, After engine.Document
 }
 
-// Invariants is somebody who watches one resource, remembers everything that its parties were told, and
+// Invariants is an observer who watches one resource, remembers everything that its parties were told, and
 // says when a step breaks a promise. It does not know how the answers come about: it holds the
 // specification to the promises as it holds any engine to them. They are:
 //
@@ -27,7 +27,7 @@ type Step struct {
 //	I5  an operation touches only what it names
 //	I6  an operation that is repeated ends as if it had run once, and a late copy changes nothing
 //	I8  what was reported lost is not reported held again
-//	I9  what is dead delays nobody, and nobody has to act for that
+//	I9  what is dead delays no other, and no party has to act for that
 //	I10 what a caller passes is stored as it is
 //	I12 who was taken out of the queue to end a deadlock is told so, and no other is
 //
@@ -156,7 +156,7 @@ func (v *Invariants) hear(s *Step) {
 		}
 	}
 	for r, p := range v.told {
-		// Whoever was promised the lock without end, and is cut off, trusts as if it had been promised EndlessTTL, less the margin.
+		// A party that was promised the lock without end, and is cut off, trusts as if it had been promised EndlessTTL, less the margin.
 		if !p.until.Before(engine.Never) && s.After.Part(r.lockID, r.part, r.order) == nil {
 			p.until = p.heard.Add(engine.EndlessTTL - engine.EndlessTTL/10)
 			v.told[r] = p
@@ -191,7 +191,7 @@ func (v *Invariants) remember(s *Step) {
 	}
 	switch op := s.Op.(type) {
 	case engine.Acquire:
-		// Who knows of its loss, and asks anew, may come into what another run of its party had.
+		// A party that knows of its loss, and asks again, may come into what another run of its party had.
 		if outcome := s.After.Last.Outcome; outcome == engine.Granted || (outcome == engine.Joined && op.Persist && op.Reacquire) {
 			delete(v.evicted, run{op.LockID, op.Label})
 		}

@@ -77,7 +77,7 @@ func namesEntry(s *Step, e *engine.Entry) bool {
 		case engine.Superseded, engine.Late, engine.OtherRun:
 			return false
 		}
-		return op.Persist && e.State == engine.StateKept // that somebody came is a sign of life
+		return op.Persist && e.State == engine.StateKept // that a request came is a sign of life
 	case engine.Renew:
 		return s.After.Last.Outcome == engine.Granted && (renews(&op, e) || (op.Downgrade && e.Holds()))
 	case engine.Leave:

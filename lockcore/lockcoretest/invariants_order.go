@@ -8,7 +8,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
-// fences is I3. Whoever is granted something, or supersedes somebody, gets a fence above all that were given.
+// fences is I3. A request that is granted, or supersedes another, gets a fence above all that were given.
 func (v *Invariants) fences(s *Step) error {
 	if s.After.Fence < v.fence {
 		return fmt.Errorf("the fence fell from %d to %d", v.fence, s.After.Fence)
@@ -37,11 +37,11 @@ func (v *Invariants) fences(s *Step) error {
 	return nil
 }
 
-// firstCome is I4: the queue is served from its head, and nobody is put ahead of it but who holds already, and who was
+// firstCome is I4: the queue is served from its head, and none is put ahead of it but who holds already, and who was
 // granted a claim before.
 func firstCome(s *Step) error {
 	queue := standing(s)
-	if _, batch := s.Op.([]engine.Renew); batch { // drops nobody
+	if _, batch := s.Op.([]engine.Renew); batch { // drops none
 		queue = s.Before.Waiters
 	}
 	op, acquires := s.Op.(engine.Acquire)
@@ -102,7 +102,7 @@ func told(s *Step) error {
 }
 
 // late is the second half of I6: an order that was left or released, or that a
-// later one of the same part superseded, gets nothing; and nobody else is refused as late.
+// later one of the same part superseded, gets nothing; and no other is refused as late.
 func (v *Invariants) late(s *Step) error {
 	op, ok := s.Op.(engine.Acquire)
 	if !ok {

@@ -32,7 +32,7 @@ func (v *Invariants) alone(s *Step) error {
 			return fmt.Errorf("%v trusts until %v, and nothing keeps the others out", a, p.until)
 		}
 	}
-	// What has ended lives again where time runs backwards: nobody trusts it.
+	// What has ended lives again if time runs backwards: no party trusts it.
 	live := pick(s.After.Entries, func(e engine.Entry) bool { return alive(e, v.latest) })
 	for i, a := range live {
 		for _, b := range live[:i] {
@@ -44,7 +44,7 @@ func (v *Invariants) alone(s *Step) error {
 	return nil
 }
 
-// lasting is the half of I1 that no margin is needed for: whoever goes on is never promised less than before, at
+// lasting is the half of I1 that no margin is needed for: a party that goes on is never promised less than before, at
 // whatever time. A new TTL is asked for by the part itself.
 func lasting(s *Step) error {
 	if op, ok := s.Op.(engine.Renew); ok && op.TTL > 0 {
@@ -98,7 +98,7 @@ func claims(s *Step) []engine.Entry {
 	})
 }
 
-// noDelay is I9: what keeps somebody waiting is alive.
+// noDelay is I9: what keeps a request waiting is alive.
 func noDelay(s *Step) error {
 	if _, batch := s.Op.([]engine.Renew); batch {
 		return nil // settles nothing
@@ -168,7 +168,7 @@ func inTheWay(held []engine.Entry, s *Step, lockID, within string, room int64) b
 	return exclusive || othersLive(held, s, lockID, within) >= room
 }
 
-// refusedForAReason: who was not granted had somebody in its way, who was alive.
+// refusedForAReason: what was not granted had another in its way, which was alive.
 func refusedForAReason(s *Step) error {
 	op, ok := s.Op.(engine.Acquire)
 	if !ok {

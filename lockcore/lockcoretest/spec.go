@@ -64,7 +64,7 @@ func Renew(before engine.Document, op engine.Renew, now time.Time) engine.Docume
 	return s.end()
 }
 
-// Extend is the specification of a batch of renewals on one document: all of ops, or where one of them is lost
+// Extend is the specification of a batch of renewals on one document: all of ops, or if one of them is lost
 // none. It tells whether they were extended.
 func Extend(before engine.Document, ops []engine.Renew, now time.Time) (engine.Document, bool) {
 	s := begin(before, before.ID, engine.Policy{}, now)
@@ -87,7 +87,7 @@ func Extend(before engine.Document, ops []engine.Renew, now time.Time) (engine.D
 	return s.doc, true
 }
 
-// downgrade makes the hold shared, where it has no other part.
+// downgrade makes the hold shared, if it has no other part.
 func (s *state) downgrade(op engine.Renew) {
 	own := func(e *engine.Entry) bool { return e.LockID == op.LockID && e.Holds() }
 	if s.some(func(e *engine.Entry) bool { return own(e) && e.State == engine.StateRunning && e.Part != op.Part }) {
@@ -112,7 +112,7 @@ func (s *state) lost(op engine.Acquire) bool {
 	return op.Held || evicted
 }
 
-// enter grants the request where it fits, or queues it where that is asked for.
+// enter grants the request if it fits, or queues it if that is asked for.
 func (s *state) enter(op engine.Acquire) {
 	holding := s.holding(op.LockID)
 	part := s.doc.Part(op.LockID, op.Part, op.Order)

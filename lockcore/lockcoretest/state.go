@@ -312,7 +312,7 @@ func (s *state) claim(lockID, part string) *engine.Entry {
 	return nil
 }
 
-// remember appends a record, and drops the oldest where there are too many.
+// remember appends a record, and drops the oldest if there are too many.
 func (s *state) remember(r engine.Released) {
 	s.doc.Released = last(append(s.doc.Released, r), engine.MaxReleased)
 }

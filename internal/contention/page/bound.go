@@ -8,7 +8,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/contention"
 )
 
-// Bounds of what is listed, beside MaxHolds. Nobody reads on where these end, and `lockstep contention --json` has everything.
+// Bounds of what is listed, beside MaxHolds. Few read on where these end, and `lockstep contention --json` has everything.
 const (
 	maxResources = 1000
 	maxRows      = 300
@@ -24,7 +24,7 @@ type part struct {
 	index     map[string]int
 	// holds and waits are indexes into the report's, in its order.
 	holds, waits []int
-	// holdAt and waitAt are where the report's stand in the page, -1 where they do not.
+	// holdAt and waitAt are where the report's stand in the page, -1 if they do not.
 	holdAt, waitAt []int
 	// counts are of each of the resources.
 	counts []counts

@@ -163,7 +163,7 @@ func (e *encoder) hold(h *contention.Hold) []any {
 	}
 }
 
-// steps are name, part, start, end, trace and span of each, and 1 where its end was not seen, one after the other.
+// steps are name, part, start, end, trace and span of each, and 1 if its end was not seen, one after the other.
 func (e *encoder) steps(steps []contention.Step) []int64 {
 	flat := make([]int64, 0, 7*len(steps))
 	for _, s := range steps {
@@ -265,7 +265,7 @@ func (e *encoder) stranger(resource string, b contention.Blocker) int {
 	return place
 }
 
-// at translates an index of the report into one of the page, -1 where it has none.
+// at translates an index of the report into one of the page, -1 if it has none.
 func at(places []int, i int) int {
 	if i < 0 || i >= len(places) {
 		return -1

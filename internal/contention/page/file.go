@@ -15,7 +15,7 @@ func WriteFile(path string, r *contention.Report, o Options) error {
 	if err != nil {
 		var of *os.PathError
 		if errors.As(err, &of) {
-			of.Path = path // nobody knows the other name
+			of.Path = path // the other name means nothing to a reader
 		}
 		return err
 	}

@@ -26,7 +26,7 @@ type Authority struct {
 	key  *ecdsa.PrivateKey
 }
 
-// NewAuthority makes one that nobody trusts yet.
+// NewAuthority makes one that is not trusted yet.
 func NewAuthority(t testing.TB) *Authority {
 	t.Helper()
 	a := &Authority{key: newKey(t)}
@@ -62,7 +62,7 @@ func (a *Authority) File(t testing.TB) string {
 // Pair is a certificate and its key, in PEM.
 type Pair struct{ Cert, Key []byte }
 
-// Issue signs a certificate, for a client or for a server, that is reached by the name, or by 127.0.0.1 where it is empty.
+// Issue signs a certificate, for a client or for a server, that is reached by the name, or by 127.0.0.1 if it is empty.
 func (a *Authority) Issue(t testing.TB, name string) Pair {
 	t.Helper()
 	key := newKey(t)

@@ -24,7 +24,7 @@ var (
 	ownID  = eq("$$this.lockId", "$t.id")
 	others = ne("$$this.lockId", "$t.id")
 	// ownPart is the own part, or its claim or place. The part of a kept hold is null, so that it is
-	// nobody's.
+	// no other's.
 	ownPart   = eq("$$this.part", "$t.part")
 	running   = eq("$$this.state", engine.StateRunning)
 	isKept    = eq("$$this.state", engine.StateKept)

@@ -10,7 +10,7 @@ import (
 )
 
 // circles is the truth about deadlocks in the documents as they stand. It is found the other way round than the library does:
-// whoever can go on goes on, and gives up what it has, until nobody is left who can. Those who are left wait for ever.
+// each that can go on goes on, and gives up what it has, until none is left that can. Those who are left wait for ever.
 type circles struct {
 	docs  []engine.Document
 	waits []*stander
@@ -46,7 +46,7 @@ func (w *world) circlesStand() {
 }
 
 // inCircles are the waits that are in a deadlock. If it must end, neither those with limits above 1 count, nor those that
-// nobody waits for any more.
+// no request waits for any more.
 func (w *world) inCircles(mustEnd bool) []*stander {
 	c := w.newCircles(mustEnd)
 	if c == nil {
@@ -70,7 +70,7 @@ func (w *world) inCircles(mustEnd bool) []*stander {
 	return out
 }
 
-// newCircles is nil where nobody waits.
+// newCircles is nil if nobody waits.
 func (w *world) newCircles(mustEnd bool) *circles {
 	c := &circles{mustEnd: mustEnd, stays: map[string]bool{}}
 	some := false
@@ -162,7 +162,7 @@ func (c *circles) obstacles(s *stander) []string {
 			out = append(out, a.owner)
 		}
 	}
-	// Whoever gets what it waits for holds it as long as its owner waits for something else. A deadlock that is made so need
+	// A request that gets what it waits for holds it as long as its owner waits for something else. A deadlock that is made so need
 	// not end before it is made.
 	for _, o := range c.waits {
 		if c.mustEnd {
@@ -220,7 +220,7 @@ func (c *circles) reaches(s *stander) bool {
 	return false
 }
 
-// verdictsAreTrue is the half of I12 that nobody is told of a deadlock that is none.
+// verdictsAreTrue is the half of I12 that no request is told of a deadlock that is none.
 func (w *world) verdictsAreTrue(c *command, before, after *engine.Document) {
 	for _, key := range condemned(before, after) {
 		kind := "I12"

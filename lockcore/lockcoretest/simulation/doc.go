@@ -9,7 +9,7 @@
 //
 // [RunWorkflows] plays workflows beside strangers: sagas that are reset in the middle of a step,
 // whose old steps go on, that compensate, and that have steps with lock IDs of their own within
-// what they keep. Whoever hears of a turn of a closed run gives it back, while an old step may be
+// what they keep. A process that hears of a turn of a closed run gives it back, while an old step may be
 // taking it up.
 //
 // Time is that of a bubble of testing/synctest: an hour takes as long as its events do. Each process waits by a clock of its
@@ -24,7 +24,7 @@
 //	     another run of its workflow, or undone by the other
 //	I2   a grant with a limit finds fewer others
 //	I3   fences grow
-//	I4   nobody still waits who came before one that was granted, and a place keeps its time
+//	I4   none still waits that came before one that was granted, and a place keeps its time
 //	I5   what an operation ends it has named
 //	I6   what comes late, or again, changes nothing; a commit says what it released
 //	I8   a loss stays a loss
@@ -33,12 +33,12 @@
 //	I12  verdicts are true, and deadlocks end
 //
 // Beside these: a lease that is over is told to its session, and no other loss is; a patient request gives up for no passing
-// error; an upgrade is never refused; and nobody asks the database, or the clock, again and again.
+// error; an upgrade is never refused; and no process asks the database, or the clock, again and again.
 //
 // I7 and I10 are matters of the commands, which this engine does not have.
 //
-// The truth about deadlocks is found the other way round than lockcore does: whoever can go on goes on and gives up what it
-// has, until nobody is left who can.
+// The truth about deadlocks is found the other way round than lockcore does: each that can go on goes on and gives up what it
+// has, until none is left that can.
 //
 // # The bound of I9
 //

@@ -68,7 +68,7 @@ func withinOf(c *command, before *engine.Document, e *engine.Entry) string {
 // that are overdue are apart. Those that slept through a claim are ahead, in the order in which they came back.
 func (w *world) firstComeFirstServed(c *command, before, after *engine.Document, e *engine.Entry) {
 	if before.Claim(e.LockID, e.Part) != nil {
-		return // it slept through its claim, for which all ahead of it had been passed over, and nobody came since
+		return // it slept through its claim, for which all ahead of it had been passed over, and no request came since
 	}
 	if op, ok := c.op.(engine.Acquire); ok && e.LockID == op.LockID && after.Surrounds(op.Party()) {
 		return // all wait for the workflow that it lives within

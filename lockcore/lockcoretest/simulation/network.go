@@ -13,7 +13,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
-// What the database answers where it does not do what it was asked for: that nobody knows, and that nothing was done.
+// What the database answers if it does not do what it was asked for: that it is unknown, and that nothing was done.
 var (
 	errReset   = errors.New("simulated: connection reset")
 	errRefused = mongo.CommandError{Code: 189, Name: "PrimarySteppedDown", Message: "simulated: refused", Labels: []string{"RetryableWriteError"}}
@@ -177,7 +177,7 @@ func (p *process) carriedOut(ctx context.Context, c *command) ([]engine.Document
 	}
 }
 
-// repeat lets a copy of a command take effect later, whose sender got no answer: it knows, and whoever gave up leaves again
+// repeat lets a copy of a command take effect later, whose sender got no answer: it knows, and a party that gave up leaves again
 // when no copy can come any more. No command is repeated whose answer came: a driver does not send it again, and a server
 // knows its own repetition.
 func (p *process) repeat(c *command, f fate) {

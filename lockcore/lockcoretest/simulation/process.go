@@ -106,7 +106,7 @@ func (p *process) running() bool {
 	return p.shut == nil
 }
 
-// pass holds whoever comes here while the process is frozen. Those who were held go on one after the other.
+// pass holds each that comes here while the process is frozen. Those who were held go on one after the other.
 func (p *process) pass(key uint64) {
 	for {
 		p.mu.Lock()

@@ -35,7 +35,7 @@ func newTold() told {
 	return told{sessions: map[*lockcore.Session]*standing{}, done: map[string]bool{}, renewals: map[partKey]int{}, releases: map[string]time.Time{}}
 }
 
-// standing is a session that somebody has, and has not ended.
+// standing is a session that a process has, and has not ended.
 type standing struct {
 	s      *lockcore.Session
 	p      *process
@@ -115,7 +115,7 @@ func (w *world) trustIsExclusive(resource string) {
 // undoes reports whether a lease is that of a compensation of another one's step.
 func undoes(l, of lockcore.Lease) bool { return slices.Contains(l.Undone, of.Part) }
 
-// lossesAreTold: whoever has a lease that is over hears of it. The mutex is held.
+// lossesAreTold: the holder of a lease that is over hears of it. The mutex is held.
 func (w *world) lossesAreTold() {
 	for s, st := range w.sessions {
 		if st.hadLost && lossOf(s) == nil {

@@ -25,10 +25,10 @@ func newWaiting() waiting {
 const (
 	// tickEvery is the pause between two looks at all that is told and all who wait.
 	tickEvery = 200 * time.Millisecond
-	// grantWithin is how long what nobody has may be refused to the first who waits: its process looks, and writes if no
+	// grantWithin is how long what is free may be refused to the first who waits: its process looks, and writes if no
 	// write has granted it its claim. Looks and writes of others may come between, twice.
 	grantWithin = 3 * (pace.Read + pace.Settle)
-	// parkedWithin is the same for those who wait without a process. Whoever told of the turn may have died then: so it
+	// parkedWithin is the same for those who wait without a process. The process that told of the turn may have died then: so it
 	// counts until the request looks itself, which it does twice as late at most.
 	parkedWithin = 2 * pace.Recheck
 	// breakWithin is how long a deadlock may stand. A search ends what stood when it began, and a shortest circle in each.
@@ -67,7 +67,7 @@ func (w *world) present(key partKey, q *engine.Waiter) bool {
 	return c != nil && !c.done && !c.p.dead()
 }
 
-// well reports whether nothing troubles whoever waits for a request, and since when.
+// well reports whether nothing troubles the process that waits for a request, and since when.
 func (w *world) well(key partKey) (since time.Time, within time.Duration, ok bool) {
 	if p := w.parked[key]; p != nil {
 		since, within = p.began, parkedWithin
@@ -82,7 +82,7 @@ func (w *world) well(key partKey) (since time.Time, within time.Duration, ok boo
 	return c.p.lastTrouble(key.resource), grantWithin, c.p.running()
 }
 
-// everyWaiterGetsItsTurn is I9: the first who waits is granted what nobody has, and whoever may join joins.
+// everyWaiterGetsItsTurn is I9: the first who waits is granted what is free, and each that may join joins.
 func (w *world) everyWaiterGetsItsTurn() {
 	now := time.Now()
 	free := map[partKey]string{}
@@ -129,7 +129,7 @@ func (w *world) everyWaiterGetsItsTurn() {
 	}
 }
 
-// exclusivelyHeld reports whether an exclusive entry stands. Beside it nobody is granted a claim, not even its own party,
+// exclusivelyHeld reports whether an exclusive entry stands. Beside it none is granted a claim, not even its own party,
 // which waits until what drains of it has ended: see "No claims beside an exclusive holder" in docs/internals.md.
 func exclusivelyHeld(d *engine.Document, q *engine.Waiter) bool {
 	return slices.ContainsFunc(d.Entries, func(e engine.Entry) bool {

@@ -103,7 +103,7 @@ func (w *world) register(c *command, after *engine.Document) {
 	}
 	switch op := c.op.(type) {
 	case engine.Leave:
-		if op.Waiting { // by whoever releases the lock ID
+		if op.Waiting { // by the party that releases the lock ID
 			w.releases[op.LockID] = time.Now()
 		}
 	case engine.Release:
