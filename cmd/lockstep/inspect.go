@@ -263,7 +263,11 @@ func (cfg *whyConfig) run(ctx context.Context, s streams, name string) error {
 		return err
 	}
 	if !why.Known() {
-		return fmt.Errorf("no party of the name %q holds a lock or waits for one, and Temporal knows no such workflow", name)
+		also := ", and Temporal knows no such workflow"
+		if cfg.alone {
+			also = "; Temporal was not asked"
+		}
+		return fmt.Errorf("no party of the name %q holds a lock or waits for one%s", name, also)
 	}
 	return write(s.out, cfg.json, why, why.Print)
 }
@@ -286,14 +290,15 @@ Exit status: 0, 1 if the database or Temporal did not answer, 2 for wrong usage.
 				return err
 			}
 			defer end()
-			found, err := site.Orphans(c.Context(), logger(s))
-			if err != nil {
-				return err
+			found, incomplete := site.Orphans(c.Context(), logger(s))
+			if incomplete != nil && len(found) == 0 {
+				return incomplete
 			}
 			if found == nil {
 				found = []inspect.Orphan{}
 			}
-			return write(s.out, cfg.json, found, func(out io.Writer) error { return inspect.PrintOrphans(out, found) })
+			err = write(s.out, cfg.json, found, func(out io.Writer) error { return inspect.PrintOrphans(out, found) })
+			return errors.Join(err, incomplete)
 		},
 	}
 	f := c.Flags()
@@ -320,7 +325,7 @@ Exit status: 0, 1 if the database could not be read, 2 for wrong usage.`,
 				return err
 			}
 			defer end()
-			found, err := site.Locker.Deadlocks(c.Context())
+			found, err := site.Deadlocks(c.Context())
 			if err != nil {
 				return err
 			}
@@ -334,11 +339,7 @@ Exit status: 0, 1 if the database could not be read, 2 for wrong usage.`,
 				}
 				var errs []error
 				for _, d := range found {
-					for i := range d.Waits {
-						w := &d.Waits[i]
-						w.Owner, w.For = site.OwnerName(w.Owner), site.OwnerName(w.For)
-					}
-					_, err := fmt.Fprintf(out, "%s; %s gives up\n", d, d.Waits[d.Victim].Owner)
+					_, err := fmt.Fprintln(out, site.DeadlockText(d))
 					errs = append(errs, err)
 				}
 				return errors.Join(errs...)
