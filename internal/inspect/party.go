@@ -37,6 +37,7 @@ func (s *Site) PartyOf(st *lockcore.Status) Party {
 	}
 	if of, step, err := protocol.ParseLockID(st.LockID); err == nil {
 		p.Workflow, p.Namespace, p.Step = of.WorkflowID, of.Namespace, step
+		p.Owner = cmp.Or(st.Owner, of.Owner())
 		p.Name = s.OwnerName(of.Owner())
 	}
 	return p

@@ -31,6 +31,8 @@ func PrintResources(out io.Writer, resources []Resource) error {
 			holder, mode, since, ends = plain(h.Party.Name), h.Mode.String(), Short(h.For), Short(h.ExpiresIn)
 			if h.State != "holding" {
 				mode += ", " + string(h.State)
+			} else if h.keeps() && len(h.Running) == 0 {
+				mode += ", kept" // between two steps
 			}
 			if more := len(r.Holders) - 1; more > 0 {
 				holder += fmt.Sprintf(" and %d more", more)
