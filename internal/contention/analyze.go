@@ -142,10 +142,10 @@ func (a *analysis) modeOf(r *record) string {
 	return cmp.Or(a.symbols.text(r.texts[textMode]), lockcore.ModeExclusive.String())
 }
 
-// workflowOf reads a lock ID that is a Temporal workflow's.
+// workflowOf is the workflow ID in a lock ID that is a Temporal workflow's, or a step's of it.
 func workflowOf(lockID string) string {
 	of, _, err := protocol.ParseLockID(lockID)
-	if err != nil {
+	if err != nil || !protocol.IsNamespaceID(of.Namespace) {
 		return ""
 	}
 	return of.WorkflowID
@@ -156,7 +156,7 @@ func workflowOr(lockID string) string { return cmp.Or(workflowOf(lockID), lockID
 
 // short is an owner's name without the namespace ID that Temporal's owners begin with.
 func short(owner string) string {
-	if namespace, name, ok := strings.Cut(owner, "/"); ok && len(namespace) == 36 && strings.Count(namespace, "-") == 4 && name != "" {
+	if namespace, name, ok := strings.Cut(owner, "/"); ok && protocol.IsNamespaceID(namespace) && name != "" {
 		return name
 	}
 	return owner
