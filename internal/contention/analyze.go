@@ -31,8 +31,10 @@ type analysis struct {
 	byParty map[party][]int32
 	ledger  *ledger
 	found   []candidate // memory that each wait uses
-	// byOwner finds waits, in the order of their starts.
+	// byOwner finds waits by their owners, and byStep those of steps that have lock IDs of their own,
+	// by these, in the order of their starts.
 	byOwner   map[sym][]int32
+	byStep    map[sym][]int32
 	deadlocks []deadlock
 	losses    []Loss
 }
@@ -52,9 +54,11 @@ type hold struct {
 	Hold
 	interval
 	// reach is until when it may have been in the way of others: its end, or that of what drained after it.
-	reach   int64
-	key     key
-	owner   sym
+	reach int64
+	key   key
+	owner sym
+	// ofStep says that the lock ID is a single step's.
+	ofStep  bool
 	blocked int64
 }
 
@@ -63,6 +67,7 @@ type wait struct {
 	interval
 	record      *record
 	owner       sym
+	ofStep      bool
 	unexplained int64
 	handOver    int64
 }
@@ -72,7 +77,7 @@ func Analyze(spans *Spans, opts Options) *Report {
 	a := &analysis{
 		Spans: spans, opts: opts,
 		byKey: map[key]int32{}, byParty: map[party][]int32{},
-		byOwner: map[sym][]int32{},
+		byOwner: map[sym][]int32{}, byStep: map[sym][]int32{},
 	}
 	a.makeHolds()
 	a.findLosses()
@@ -110,7 +115,7 @@ const manyWaits = 100_000
 // forget lets go of what only the joining needs, since the report needs the room.
 func (a *analysis) forget() {
 	a.records = [kinds][]record{}
-	a.byKey, a.byParty, a.byOwner, a.ledger, a.found = nil, nil, nil, nil, nil
+	a.byKey, a.byParty, a.byOwner, a.byStep, a.ledger, a.found = nil, nil, nil, nil, nil, nil
 	for i := range a.waits {
 		a.waits[i].record = nil
 	}
@@ -144,11 +149,17 @@ func (a *analysis) modeOf(r *record) string {
 
 // workflowOf is the workflow ID in a lock ID that is a Temporal workflow's, or a step's of it.
 func workflowOf(lockID string) string {
-	of, _, err := protocol.ParseLockID(lockID)
+	workflow, _ := partyOf(lockID)
+	return workflow
+}
+
+// partyOf reads a lock ID that is a Temporal workflow's, or that of a single step of it.
+func partyOf(lockID string) (workflow, step string) {
+	of, step, err := protocol.ParseLockID(lockID)
 	if err != nil || !protocol.IsNamespaceID(of.Namespace) {
-		return ""
+		return "", ""
 	}
-	return of.WorkflowID
+	return of.WorkflowID, step
 }
 
 // workflowOr is the workflow ID in a lock ID, or the lock ID.

@@ -113,10 +113,10 @@ func (a *analysis) advice(s *suspect) string {
 	return ""
 }
 
-// waitedUnder is for how long a hold's owner waited for other locks while it held.
+// waitedUnder is for how long a hold stood while its holder waited for other locks.
 func (a *analysis) waitedUnder(h *hold) int64 {
 	var meanwhile []interval
-	for _, i := range a.waitsDuring(a.byOwner[h.owner], h.interval) {
+	for _, i := range a.waitsDuring(a.tied(h), h.interval) {
 		meanwhile = append(meanwhile, a.waits[i].with(h.interval))
 	}
 	return covered(meanwhile)

@@ -18,8 +18,8 @@ const (
 	maxTried = 64
 )
 
-// Root is an owner whose holds others waited for, and that waited for nothing itself meanwhile: the
-// root of a tree of blocking.
+// Root is an owner whose holds others waited for while these holds waited for nothing themselves:
+// the root of a tree of blocking.
 type Root struct {
 	Owner        string `json:"owner"`
 	WorkflowType string `json:"workflowType,omitempty"`
