@@ -2,6 +2,7 @@ package contention
 
 import (
 	"cmp"
+	"context"
 	"runtime"
 	"slices"
 	"strings"
@@ -22,6 +23,7 @@ type Options struct {
 // analysis joins what was read, step by step.
 type analysis struct {
 	*Spans
+	ctx  context.Context // the caller's
 	opts Options
 
 	holds []hold
@@ -37,6 +39,7 @@ type analysis struct {
 	byStep    map[sym][]int32
 	deadlocks []deadlock
 	losses    []Loss
+	roots     []*guilt // the greatest first
 }
 
 // interval is a time, in nanoseconds since 1970.
@@ -72,41 +75,48 @@ type wait struct {
 	handOver    int64
 }
 
-// Analyze tells what the spans tell. It uses them up.
-func Analyze(spans *Spans, opts Options) *Report {
+// Analyze tells what the spans tell. It uses them up. The error is the cause with which ctx was
+// cancelled; then Analyze returns soon, without a report.
+func Analyze(ctx context.Context, spans *Spans, opts Options) (*Report, error) {
 	a := &analysis{
-		Spans: spans, opts: opts,
+		Spans: spans, ctx: ctx, opts: opts,
 		byKey: map[key]int32{}, byParty: map[party][]int32{},
 		byOwner: map[sym][]int32{}, byStep: map[sym][]int32{},
 	}
-	a.makeHolds()
-	a.findLosses()
-	for _, done := range []kind{kindHold, kindAcquire, kindLeave, kindRenew, kindLost} {
-		a.records[done] = nil // there may be a million
+	for _, join := range []func(){a.makeHolds, a.findLosses, a.dropRecords, a.makeWaits, a.makeBlockers, a.findDeadlocks} {
+		join()
+		if a.stopped() {
+			return nil, context.Cause(ctx)
+		}
 	}
-	a.makeWaits()
-	a.makeBlockers()
-	a.findDeadlocks()
 	return a.report()
 }
 
-func (a *analysis) report() *Report {
+// stopped reports whether the caller has given up. The loops that take long ask it for each wait,
+// and end early. Analyze then returns no report, so that no caller sees half of one.
+func (a *analysis) stopped() bool { return a.ctx.Err() != nil }
+
+func (a *analysis) report() (*Report, error) {
 	r := &Report{Read: a.reading, Losses: a.losses, Deadlocks: []Deadlock{}}
 	for i := range a.deadlocks {
 		r.Deadlocks = append(r.Deadlocks, a.deadlocks[i].Deadlock)
 	}
-	a.addResources(r)
-	a.addOwners(r)
-	a.addOverlong(r)
-	a.addTotals(r)
-	a.addLoad(r)
-	a.addTypes(r)
-	roots := a.findRoots()
-	a.addRoots(r, roots)
-	a.conclude(r, roots)
-	a.forget()
-	a.narrow(r)
-	return r
+	for _, add := range []func(*Report){
+		a.addResources, a.addOwners, a.addOverlong, a.addTotals, a.addLoad, a.addTypes, a.addRoots, a.conclude, a.narrow,
+	} {
+		add(r)
+		if a.stopped() {
+			return nil, context.Cause(a.ctx)
+		}
+	}
+	return r, nil
+}
+
+// dropRecords lets go of the records that waits do not need: there may be a million.
+func (a *analysis) dropRecords() {
+	for _, done := range []kind{kindHold, kindAcquire, kindLeave, kindRenew, kindLost} {
+		a.records[done] = nil
+	}
 }
 
 // manyWaits is from how many on it pays to look for room.
@@ -116,6 +126,7 @@ const manyWaits = 100_000
 func (a *analysis) forget() {
 	a.records = [kinds][]record{}
 	a.byKey, a.byParty, a.byOwner, a.byStep, a.ledger, a.found = nil, nil, nil, nil, nil, nil
+	a.roots = nil
 	for i := range a.waits {
 		a.waits[i].record = nil
 	}

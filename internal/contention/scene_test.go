@@ -210,7 +210,7 @@ func reportOfFiles(t testing.TB, o Options, paths ...string) *Report {
 	t.Helper()
 	spans, err := Read(context.Background(), paths, bytes.NewReader(nil))
 	require.NoError(t, err)
-	r := Analyze(spans, o)
+	r := analyzed(t, spans, o)
 	checkReport(t, r)
 	return r
 }
