@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"cmp"
-	"regexp"
 
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -48,11 +47,8 @@ func (s *Site) PartyOf(st *lockcore.Status) Party {
 func (s *Site) OwnerName(owner string) string {
 	of, _, err := protocol.ParseLockID(owner)
 	id := s.Temporal.NamespaceID
-	if err == nil && (of.Namespace == id || id == "" && namespaceID.MatchString(of.Namespace)) {
+	if err == nil && (of.Namespace == id || id == "" && protocol.IsNamespaceID(of.Namespace)) {
 		return of.WorkflowID
 	}
 	return owner
 }
-
-// namespaceID is the form of a namespace's ID, which is a UUID.
-var namespaceID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
