@@ -135,7 +135,7 @@ func (a *analysis) forget() {
 	}
 }
 
-// chosen tells whether the report is about something of a resource at a time.
+// chosen reports whether the report is about something of a resource at a time.
 func (a *analysis) chosen(resource string, at interval) bool {
 	return strings.HasPrefix(resource, a.opts.Resource) &&
 		(a.opts.Since.IsZero() || at.to >= a.opts.Since.UnixNano()) &&

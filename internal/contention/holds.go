@@ -74,7 +74,7 @@ func (a *analysis) join(d *draft, r *record) {
 	d.from, d.to = min(d.from, r.start), max(d.to, r.end)
 }
 
-// sameTimes tells whether a span is of that time, as far as clocks tell.
+// sameTimes reports whether a span is of that time, as far as clocks tell.
 func sameTimes(at interval, r *record) bool {
 	return time.Duration(at.from-r.start).Abs() <= sameTime && time.Duration(at.to-r.end).Abs() <= sameTime
 }
