@@ -106,6 +106,41 @@ func TestTheChecksFindWhatIsWrong(t *testing.T) {
 			l.scope(Leaving, "f_w1", "r1", "1.1", "lost")
 			l.scope(Returned, "f_w1", "r1", "1.1", "lost")
 		}, []string{"unexplained"}},
+		"a step after a short HoldTTL, in a saga that fails": {func(l *logged) {
+			short := step(2, "1.1", account)
+			short.Node.HoldTTL, short.Node.Undo = time.Second, ""
+			l.add(Record{What: Killed, Other: "p9"})
+			l.whole("a", "f_w1", "r1", short, false, fence(1))
+			l.whole("b", "f_w2", "r2", step(2, "", account), false, fence(2))
+			l.scope(Leaving, "f_w1", "r1", "1.1", "deadlock")
+			l.scope(Returned, "f_w1", "r1", "1.1", "deadlock")
+		}, nil},
+		"the same, in a saga that commits": {func(l *logged) {
+			short := step(2, "1.1", account)
+			short.Node.HoldTTL, short.Node.Undo = time.Second, ""
+			l.whole("a", "f_w1", "r1", short, false, fence(1))
+			l.whole("b", "f_w2", "r2", step(2, "", account), false, fence(2))
+			l.scope(Leaving, "f_w1", "r1", "1.1", "")
+			l.scope(Returned, "f_w1", "r1", "1.1", "")
+		}, []string{"isolation"}},
+		"a step before a Lock, of which a workflow task came to nothing": {func(l *logged) {
+			locked := Record{What: Locked, Workflow: "f_w1", Run: "r1", Scope: "5", Needs: []Need{account}}
+			l.add(locked)
+			l.add(Record{What: Killed, Other: "p9"})
+			l.whole("b", "f_w2", "r2", step(2, "", account), false, fence(2))
+			l.add(locked)
+			l.scope(Leaving, "f_w1", "r1", "5", "")
+		}, nil},
+		"a step before its saga is undone, of an attempt that came late": {func(l *logged) {
+			l.scope(Leaving, "f_w1", "r1", "1.1", "cancelled")
+			l.enter("a", "f_w1", "r1", step(2, "1.1", account), false)
+			l.add(Record{What: Seen, Workflow: "f_w1", Run: "r1", Scope: "1/step", Trusted: int64(len(l.records)) * int64(time.Millisecond)})
+			l.begin("a", fence(1))
+			l.end("a")
+			l.exit("a", "")
+			l.whole("b", "f_w1", "r1", step(2, "1.1", account), true, fence(1))
+			l.scope(Returned, "f_w1", "r1", "1.1", "cancelled")
+		}, nil},
 		"a step inside a Lock": {func(l *logged) {
 			l.add(Record{What: Locked, Workflow: "f_w1", Run: "r1", Scope: "5", Needs: []Need{account}})
 			l.whole("b", "f_w2", "r2", step(2, "", account), false)

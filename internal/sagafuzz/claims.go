@@ -111,6 +111,11 @@ func (s *Story) kept() []*Claim {
 	}
 	for k, c := range found {
 		c.to = s.keptUntil(k.run, k.scope)
+		if sc := s.byScope[[2]string{k.run, k.scope}]; sc != nil && s.short(k.run, k.scope)[k.need.Name] {
+			if failed, known := sc.failed(); failed || !known {
+				c.to = min(c.to, s.lastBegin(k.run, k.scope, k.need)) // a saga that fails looks at its locks by its undos alone
+			}
+		}
 		if c.to >= c.from {
 			s.extend(c, k.run, k.scope)
 		}
@@ -150,6 +155,16 @@ func (s *Story) keptUntil(run, scope string) (until int64) {
 // tookAgain reports whether an undo of a scope found that the short HoldTTL had ended with which a
 // step of the scope had taken the resource. The saga, which fails anyway, need not say so.
 func (s *Story) tookAgain(run, scope string) bool {
+	short := s.short(run, scope)
+	return slices.ContainsFunc(s.attempts, func(a *Attempt) bool {
+		return a.Run == run && a.Call.Kept == scope && a.Undo &&
+			slices.ContainsFunc(a.held, func(h Held) bool { return !h.Joined && short[h.Resource] })
+	})
+}
+
+// short are the resources that a scope keeps with a HoldTTL that ends if no janitor works for a
+// few seconds.
+func (s *Story) short(run, scope string) map[string]bool {
 	short := map[string]bool{}
 	for _, a := range s.attempts {
 		if a.Run == run && a.Call.Kept == scope && a.Call.Node.HoldTTL > 0 {
@@ -158,10 +173,17 @@ func (s *Story) tookAgain(run, scope string) bool {
 			}
 		}
 	}
-	return slices.ContainsFunc(s.attempts, func(a *Attempt) bool {
-		return a.Run == run && a.Call.Kept == scope && a.Undo &&
-			slices.ContainsFunc(a.held, func(h Held) bool { return !h.Joined && short[h.Resource] })
-	})
+	return short
+}
+
+// lastBegin is when the last attempt of a scope began that needs a resource.
+func (s *Story) lastBegin(run, scope string, need Need) (last int64) {
+	for _, a := range s.attempts {
+		if a.Run == run && a.Call.Kept == scope && slices.Contains(a.Call.Node.Needs, need) {
+			last = max(last, a.begin)
+		}
+	}
+	return last
 }
 
 // toldLost reports whether a scope ended with the word that its locks were lost. One that fails

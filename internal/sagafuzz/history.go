@@ -145,8 +145,8 @@ func (s *Story) scope(r *Record) {
 		s.scopes = append(s.scopes, scope)
 	}
 	switch {
-	case r.What == Locked && scope.locked == nil:
-		scope.locked = r
+	case r.What == Locked && scope.leaving == nil:
+		scope.locked = r // the last: a workflow task whose worker is killed is carried out again
 	case r.What == Returned && scope.returned == nil:
 		scope.returned = r
 	case (r.What == Leaving || r.What == HandOver) && scope.leaving == nil:
