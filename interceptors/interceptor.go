@@ -27,7 +27,7 @@ type Options struct {
 	WaitingAttribute string
 }
 
-// Same tells whether two interceptors with these options would guard alike: with the same Locker, by rules for the same activities.
+// Same reports whether two interceptors with these options would guard alike: with the same Locker, by rules for the same activities.
 func (o Options) Same(other Options) bool {
 	return o.Locker == other.Locker &&
 		slices.EqualFunc(o.Rules, other.Rules, func(a, b Rule) bool { return a.Activity == b.Activity })

@@ -143,6 +143,9 @@ func holders(d *engine.Document) []Holder {
 			at[e.LockID] = len(out)
 			out = append(out, h)
 		default:
+			if e.CreatedAt != nil { // what is of the whole hold stands in its kept entry
+				out[i].Owner, out[i].Host, out[i].Comment, out[i].Trace, out[i].Since, out[i].Limit = h.Owner, h.Host, h.Comment, h.Trace, h.Since, h.Limit
+			}
 			out[i].ExpiresIn = max(out[i].ExpiresIn, h.ExpiresIn)
 			out[i].HoldTTL = max(out[i].HoldTTL, h.HoldTTL)
 			out[i].Fence = max(out[i].Fence, h.Fence)

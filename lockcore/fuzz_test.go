@@ -29,7 +29,7 @@ func fuzzed(f *testing.F) fixture {
 	return fixture{l, coll}
 }
 
-// refused tells whether an error is an *InvalidError; then it must name a field, and nothing may have changed.
+// refused reports whether an error is an *InvalidError; then it must name a field, and nothing may have changed.
 func (f fixture) refused(t *testing.T, err error, before []string) bool {
 	t.Helper()
 	if err == nil {

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
@@ -25,6 +26,17 @@ type Status struct {
 	Overdue bool `json:"overdue,omitempty"`
 	// HandedOver says that the run which keeps the hold has left it to the run that continues it.
 	HandedOver bool `json:"handedOver,omitempty"`
+	// Running are the requests that work in the hold now: of one that is kept, the steps that run.
+	Running []Running `json:"running,omitempty"`
+}
+
+// Running is a request that entered a hold and has not left.
+type Running struct {
+	Part string `json:"part"`
+	// Silent is for how long it has given no sign of life, and ExpiresIn what is left of its promise,
+	// or Forever. Both are by the database server's clock.
+	Silent    time.Duration `json:"silent"`
+	ExpiresIn time.Duration `json:"expiresIn"`
 }
 
 // Filter selects what Status lists. The zero Filter selects everything; each field that is set
@@ -102,6 +114,11 @@ func statusesOf(d *engine.Document) []Status {
 		s := Status{Resource: d.ID, Holder: h}
 		if k := d.Kept(h.LockID); k != nil && h.State == StateHolding {
 			s.HandedOver, s.Order = k.HandedOver, orderOf(k.Order)
+		}
+		for i := range d.Entries {
+			if e := &d.Entries[i]; e.State == engine.StateRunning && e.LockID == h.LockID && h.State == StateHolding {
+				s.Running = append(s.Running, Running{Part: e.Part, Silent: max(0, d.At.Sub(lastSign(e))), ExpiresIn: remaining(e.ExpiresAt, d.At)})
+			}
 		}
 		if c := d.Claim(h.LockID, h.Part); c != nil && h.State == StateClaimed {
 			s.Order = orderOf(c.Order)

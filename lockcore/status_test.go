@@ -211,3 +211,40 @@ func TestStatusDoesNotListAPartThatHasDrained(t *testing.T) {
 	clock.Advance(time.Minute)
 	require.Empty(t, list(t, l, lockcore.Filter{}))
 }
+
+// What is said of a whole hold is that of its first request, however many parts it has; the parts are listed in it.
+func TestStatusOfAHoldThatSeveralStepsWorkIn(t *testing.T) {
+	t.Parallel()
+	clock := lockcoretest.NewClock(time.Now())
+	l := on(t, lockcoretest.NewEngine(clock.Now), lockcore.Config{Host: "host:1"})
+	found := func() lockcore.Status {
+		var all []lockcore.Status
+		for s, err := range l.Status(t.Context(), lockcore.Filter{}) {
+			require.NoError(t, err)
+			all = append(all, s)
+		}
+		require.Len(t, all, 1)
+		return all[0]
+	}
+	enter := func(step string) []lockcore.Lease {
+		leases, err := l.Enter(t.Context(), run("one", step, func(req *lockcore.Request) {
+			req.Owner, req.Comment, req.HoldTTL, req.TTL = "parent", "of "+step, time.Hour, time.Minute
+		}), false)
+		require.NoError(t, err)
+		return leases
+	}
+	first := enter("first")
+	began := found()
+	clock.Advance(20 * time.Second)
+	second := enter("second")
+	both := found()
+	require.Equal(t, []lockcore.Running{
+		{Part: first[0].Part, Silent: 20 * time.Second, ExpiresIn: 40 * time.Second}, {Part: second[0].Part, ExpiresIn: time.Minute},
+	}, both.Running)
+	require.Equal(t, []any{"parent", "host:1", began.Since}, []any{both.Owner, both.Host, both.Since})
+	require.NoError(t, l.Leave(t.Context(), first...))
+	require.NoError(t, l.Leave(t.Context(), second...))
+	kept := found()
+	require.Empty(t, kept.Running)
+	require.Equal(t, []any{"parent", began.Since}, []any{kept.Owner, kept.Since})
+}

@@ -129,7 +129,9 @@ func (s *scene) report(t *testing.T) *contention.Report {
 	t.Helper()
 	spans, err := contention.Read(t.Context(), []string{s.traces}, nil)
 	require.NoError(t, err)
-	return contention.Analyze(spans, contention.Options{})
+	r, err := contention.Analyze(t.Context(), spans, contention.Options{})
+	require.NoError(t, err)
+	return r
 }
 
 func total(stays []stay) float64 {

@@ -250,7 +250,7 @@ func (b *bundle) runs(t *testing.T, resource string) (labels []string) {
 	return labels
 }
 
-// isFree tells whether somebody else could have the resource at this moment.
+// isFree reports whether somebody else could have the resource at this moment.
 func (b *bundle) isFree(ctx context.Context, resource string) (bool, error) {
 	leases, err := b.locker.Enter(ctx, lockcore.Request{
 		LockID: "somebody-" + rand.Text(), Resources: []lockcore.Resource{lockcore.Exclusive(resource)},

@@ -83,7 +83,10 @@ func (cfg *contentionConfig) run(ctx context.Context, s streams) error {
 	if err := spans.Empty(); err != nil {
 		return err
 	}
-	report := contention.Analyze(spans, options)
+	report, err := contention.Analyze(ctx, spans, options)
+	if err != nil {
+		return err
+	}
 	if cfg.html != "" {
 		if err := page.WriteFile(cfg.html, report, cfg.page()); err != nil {
 			return fmt.Errorf("--html: %w", err)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"os"
@@ -134,4 +135,29 @@ func TestInterruptEndsContentionThatWaitsForAPipe(t *testing.T) {
 	require.Equal(t, 130, c.ProcessState.ExitCode(), stderr.String())
 	require.Contains(t, stderr.String(), "lockstep: interrupted")
 	require.Empty(t, stdout.String())
+}
+
+// interruptedAtWork is a context that Ctrl-C cancels when the analysis asks for it; reading does not.
+type interruptedAtWork struct {
+	context.Context
+	interrupt context.CancelCauseFunc
+}
+
+func (c *interruptedAtWork) Err() error {
+	c.interrupt(errInterrupted)
+	return c.Context.Err()
+}
+
+func TestInterruptEndsContentionThatIsAtWork(t *testing.T) {
+	t.Parallel()
+	ctx, interrupt := context.WithCancelCause(t.Context())
+	defer interrupt(nil)
+	var stdout, stderr bytes.Buffer
+	path := filepath.Join(t.TempDir(), "report.html")
+	s := streams{in: strings.NewReader(""), out: &stdout, err: &stderr}
+	code := run(&interruptedAtWork{ctx, interrupt}, []string{"contention", "--html", path, traceFile(t, oneWait)}, s)
+	require.Equal(t, 130, code, stderr.String())
+	require.Equal(t, "lockstep: interrupted\n", stderr.String())
+	require.Empty(t, stdout.String())
+	require.NoFileExists(t, path)
 }

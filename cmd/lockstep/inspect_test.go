@@ -112,7 +112,7 @@ func (d *door) come(t *testing.T, workflowType string, state lockcore.State) cli
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		for s, err := range d.locker.Status(t.Context(), lockcore.Filter{Resource: "door", States: []lockcore.State{state}}) {
-			if err == nil && inspect.PartyOf(&s).Workflow == run.GetID() {
+			if err == nil && (&inspect.Site{}).PartyOf(&s).Workflow == run.GetID() {
 				return true
 			}
 		}

@@ -11,7 +11,7 @@ import (
 // nightly does work that one process does at a time. It needs no Temporal.
 func nightly(ctx context.Context, locker *lockcore.Locker, work func(ctx context.Context, fence int64) error) error {
 	session, err := locker.Acquire(ctx, lockcore.Request{
-		LockID:    "nightly-report/" + rand.Text(), // requests with one lock ID would not keep each other out
+		LockID:    "nightly-report/" + rand.Text(),                   // requests with one lock ID would not keep each other out
 		Resources: []lockcore.Resource{lockcore.Exclusive("report")}, // or Shared, or SharedLimit for a semaphore
 	})
 	if err != nil {

@@ -64,7 +64,7 @@ func (th *theatre) does(what string) func(context.Context, string) error {
 	}
 }
 
-// isFree tells whether somebody else could have the seat.
+// isFree reports whether somebody else could have the seat.
 func (th *theatre) isFree(ctx context.Context) bool {
 	leases, err := th.locker.Enter(ctx, th.somebody(), false)
 	if err != nil {

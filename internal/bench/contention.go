@@ -160,7 +160,10 @@ func readTraces(ctx context.Context, dir string, all bool, out io.Writer) error 
 		return err
 	}
 	a.Read = lap()
-	report := contention.Analyze(spans, contention.Options{})
+	report, err := contention.Analyze(ctx, spans, contention.Options{})
+	if err != nil {
+		return err
+	}
 	a.Analyze = lap()
 	var printed written
 	if all {

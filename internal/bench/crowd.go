@@ -110,7 +110,7 @@ func (b *temporalBench) park(ctx context.Context, waiters int, resource func(i i
 	return runs, nil
 }
 
-// parked tells whether a run has come to wait: its history stands still.
+// parked reports whether a run has come to wait: its history stands still.
 func (b *temporalBench) parked(ctx context.Context, run client.WorkflowRun) (bool, error) {
 	d, err := b.client.DescribeWorkflowExecution(ctx, run.GetID(), run.GetRunID())
 	if err != nil {

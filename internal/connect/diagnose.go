@@ -139,7 +139,7 @@ type handshake struct {
 	err   error // what ended it, or came after it
 }
 
-// alert tells whether the server has said what it does not like.
+// alert reports whether the server has said what it does not like.
 func (h *handshake) alert() bool {
 	var remote *net.OpError
 	return errors.As(h.err, &remote) && remote.Op == "remote error"

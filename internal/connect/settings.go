@@ -115,7 +115,7 @@ func readProfile() (*profile, error) {
 	return p, p.check()
 }
 
-// isTruth tells whether a variable says true or false. Others are passed over by the SDK, and TLS would stay off unnoticed.
+// isTruth reports whether a variable says true or false. Others are passed over by the SDK, and TLS would stay off unnoticed.
 func isTruth(value string) bool {
 	return slices.Contains([]string{"1", "0", "true", "false"}, strings.ToLower(value))
 }
@@ -169,7 +169,7 @@ func (p *profile) check() error {
 	return nil
 }
 
-// sendable tells whether a text may be the value of a gRPC header.
+// sendable reports whether a text may be the value of a gRPC header.
 func sendable(text string) bool {
 	return strings.IndexFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) < 0
 }

@@ -2,6 +2,7 @@ package contention
 
 import (
 	"cmp"
+	"context"
 	"runtime"
 	"slices"
 	"strings"
@@ -22,6 +23,7 @@ type Options struct {
 // analysis joins what was read, step by step.
 type analysis struct {
 	*Spans
+	ctx  context.Context // the caller's
 	opts Options
 
 	holds []hold
@@ -31,10 +33,13 @@ type analysis struct {
 	byParty map[party][]int32
 	ledger  *ledger
 	found   []candidate // memory that each wait uses
-	// byOwner finds waits, in the order of their starts.
+	// byOwner finds waits by their owners, and byStep those of steps that have lock IDs of their own,
+	// by these, in the order of their starts.
 	byOwner   map[sym][]int32
+	byStep    map[sym][]int32
 	deadlocks []deadlock
 	losses    []Loss
+	roots     []*guilt // the greatest first
 }
 
 // interval is a time, in nanoseconds since 1970.
@@ -52,9 +57,11 @@ type hold struct {
 	Hold
 	interval
 	// reach is until when it may have been in the way of others: its end, or that of what drained after it.
-	reach   int64
-	key     key
-	owner   sym
+	reach int64
+	key   key
+	owner sym
+	// ofStep says that the lock ID is a single step's.
+	ofStep  bool
 	blocked int64
 }
 
@@ -63,45 +70,53 @@ type wait struct {
 	interval
 	record      *record
 	owner       sym
+	ofStep      bool
 	unexplained int64
 	handOver    int64
 }
 
-// Analyze tells what the spans tell. It uses them up.
-func Analyze(spans *Spans, opts Options) *Report {
+// Analyze tells what the spans tell. It uses them up. The error is the cause with which ctx was
+// cancelled; then Analyze returns soon, without a report.
+func Analyze(ctx context.Context, spans *Spans, opts Options) (*Report, error) {
 	a := &analysis{
-		Spans: spans, opts: opts,
+		Spans: spans, ctx: ctx, opts: opts,
 		byKey: map[key]int32{}, byParty: map[party][]int32{},
-		byOwner: map[sym][]int32{},
+		byOwner: map[sym][]int32{}, byStep: map[sym][]int32{},
 	}
-	a.makeHolds()
-	a.findLosses()
-	for _, done := range []kind{kindHold, kindAcquire, kindLeave, kindRenew, kindLost} {
-		a.records[done] = nil // there may be a million
+	for _, join := range []func(){a.makeHolds, a.findLosses, a.dropRecords, a.makeWaits, a.makeBlockers, a.findDeadlocks} {
+		join()
+		if a.stopped() {
+			return nil, context.Cause(ctx)
+		}
 	}
-	a.makeWaits()
-	a.makeBlockers()
-	a.findDeadlocks()
 	return a.report()
 }
 
-func (a *analysis) report() *Report {
+// stopped reports whether the caller has given up. The loops that take long ask it for each wait,
+// and end early. Analyze then returns no report, so that no caller sees half of one.
+func (a *analysis) stopped() bool { return a.ctx.Err() != nil }
+
+func (a *analysis) report() (*Report, error) {
 	r := &Report{Read: a.reading, Losses: a.losses, Deadlocks: []Deadlock{}}
 	for i := range a.deadlocks {
 		r.Deadlocks = append(r.Deadlocks, a.deadlocks[i].Deadlock)
 	}
-	a.addResources(r)
-	a.addOwners(r)
-	a.addOverlong(r)
-	a.addTotals(r)
-	a.addLoad(r)
-	a.addTypes(r)
-	roots := a.findRoots()
-	a.addRoots(r, roots)
-	a.conclude(r, roots)
-	a.forget()
-	a.narrow(r)
-	return r
+	for _, add := range []func(*Report){
+		a.addResources, a.addOwners, a.addOverlong, a.addTotals, a.addLoad, a.addTypes, a.addRoots, a.conclude, a.narrow,
+	} {
+		add(r)
+		if a.stopped() {
+			return nil, context.Cause(a.ctx)
+		}
+	}
+	return r, nil
+}
+
+// dropRecords lets go of the records that waits do not need: there may be a million.
+func (a *analysis) dropRecords() {
+	for _, done := range []kind{kindHold, kindAcquire, kindLeave, kindRenew, kindLost} {
+		a.records[done] = nil
+	}
 }
 
 // manyWaits is from how many on it pays to look for room.
@@ -110,7 +125,8 @@ const manyWaits = 100_000
 // forget lets go of what only the joining needs, since the report needs the room.
 func (a *analysis) forget() {
 	a.records = [kinds][]record{}
-	a.byKey, a.byParty, a.byOwner, a.ledger, a.found = nil, nil, nil, nil, nil
+	a.byKey, a.byParty, a.byOwner, a.byStep, a.ledger, a.found = nil, nil, nil, nil, nil, nil
+	a.roots = nil
 	for i := range a.waits {
 		a.waits[i].record = nil
 	}
@@ -119,7 +135,7 @@ func (a *analysis) forget() {
 	}
 }
 
-// chosen tells whether the report is about something of a resource at a time.
+// chosen reports whether the report is about something of a resource at a time.
 func (a *analysis) chosen(resource string, at interval) bool {
 	return strings.HasPrefix(resource, a.opts.Resource) &&
 		(a.opts.Since.IsZero() || at.to >= a.opts.Since.UnixNano()) &&
@@ -142,13 +158,19 @@ func (a *analysis) modeOf(r *record) string {
 	return cmp.Or(a.symbols.text(r.texts[textMode]), lockcore.ModeExclusive.String())
 }
 
-// workflowOf reads a lock ID that is a Temporal workflow's.
+// workflowOf is the workflow ID in a lock ID that is a Temporal workflow's, or a step's of it.
 func workflowOf(lockID string) string {
-	of, _, err := protocol.ParseLockID(lockID)
-	if err != nil {
-		return ""
+	workflow, _ := partyOf(lockID)
+	return workflow
+}
+
+// partyOf reads a lock ID that is a Temporal workflow's, or that of a single step of it.
+func partyOf(lockID string) (workflow, step string) {
+	of, step, err := protocol.ParseLockID(lockID)
+	if err != nil || !protocol.IsNamespaceID(of.Namespace) {
+		return "", ""
 	}
-	return of.WorkflowID
+	return of.WorkflowID, step
 }
 
 // workflowOr is the workflow ID in a lock ID, or the lock ID.
@@ -156,7 +178,7 @@ func workflowOr(lockID string) string { return cmp.Or(workflowOf(lockID), lockID
 
 // short is an owner's name without the namespace ID that Temporal's owners begin with.
 func short(owner string) string {
-	if namespace, name, ok := strings.Cut(owner, "/"); ok && len(namespace) == 36 && strings.Count(namespace, "-") == 4 && name != "" {
+	if namespace, name, ok := strings.Cut(owner, "/"); ok && protocol.IsNamespaceID(namespace) && name != "" {
 		return name
 	}
 	return owner

@@ -213,7 +213,7 @@ type ranked struct {
 	place int
 }
 
-// before tells whether r matters less than o.
+// before reports whether r matters less than o.
 func (r ranked) before(o ranked) bool {
 	rank := func(c *candidate) int {
 		switch {

@@ -57,6 +57,9 @@ func (a *analysis) makeBlockers() {
 	a.ledger = newLedger(len(a.symbols.texts))
 	for _, l := range a.lanes() {
 		for _, i := range l.waits {
+			if a.stopped() {
+				return
+			}
 			a.block(l, int(i), keep)
 		}
 		a.blameRow(l.row)

@@ -40,14 +40,14 @@ type Finding struct {
 
 // conclude says what the waiting comes from, and what to do. What makes the rest doubtful goes
 // first.
-func (a *analysis) conclude(r *Report, roots []*guilt) {
+func (a *analysis) conclude(r *Report) {
 	r.Conclusion = []Finding{}
 	add := func(found ...Finding) { r.Conclusion = append(r.Conclusion, found...) }
 	total := r.Totals.Wait.Total
 	add(a.deadlockFindings()...)
 	if total > 0 {
 		add(a.deadFinding(total)...)
-		add(a.longFinding(r, roots)...)
+		add(a.longFinding(r)...)
 		add(handOverFinding(&r.Totals)...)
 		if !slices.ContainsFunc(r.Conclusion, func(f Finding) bool { return f.Rule == "long-holds" }) {
 			add(hotFinding(r)...)

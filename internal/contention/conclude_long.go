@@ -25,10 +25,10 @@ type causing struct {
 
 // suspects groups what roots caused. Holds that a dead worker explains, holds that were not read,
 // and waiting in a circle are told of elsewhere.
-func (a *analysis) suspects(roots []*guilt) []*suspect {
+func (a *analysis) suspects() []*suspect {
 	all := map[string]*suspect{}
 	var list []*suspect
-	for _, g := range roots {
+	for _, g := range a.roots {
 		for i, length := range g.byHold {
 			if i < 0 || a.holds[i].mostlyDead() {
 				continue
@@ -66,8 +66,8 @@ func (s *suspect) keepLong() {
 }
 
 // longFinding is that much of the waiting is behind the long holds of one workflow type, or owner.
-func (a *analysis) longFinding(r *Report, roots []*guilt) []Finding {
-	for _, s := range a.suspects(roots) {
+func (a *analysis) longFinding(r *Report) []Finding {
+	for _, s := range a.suspects() {
 		share := seconds(s.caused) / r.Totals.Wait.Total
 		if share < muchOfWaiting {
 			break
@@ -113,10 +113,10 @@ func (a *analysis) advice(s *suspect) string {
 	return ""
 }
 
-// waitedUnder is for how long a hold's owner waited for other locks while it held.
+// waitedUnder is for how long a hold stood while its holder waited for other locks.
 func (a *analysis) waitedUnder(h *hold) int64 {
 	var meanwhile []interval
-	for _, i := range a.waitsDuring(a.byOwner[h.owner], h.interval) {
+	for _, i := range a.waitsDuring(a.tied(h), h.interval) {
 		meanwhile = append(meanwhile, a.waits[i].with(h.interval))
 	}
 	return covered(meanwhile)

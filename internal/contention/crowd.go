@@ -155,7 +155,7 @@ func (c *crowd) longestIn(w *wait, begun, keep int, add func(place int32)) {
 	})
 }
 
-// allInTheWay tells whether all of the crowd that touch a wait were in its way: those before a place had begun when it ended.
+// allInTheWay reports whether all of the crowd that touch a wait were in its way: those before a place had begun when it ended.
 func (a *analysis) allInTheWay(c *crowd, w *wait, begun int) bool {
 	fence := cmp.Or(w.record.fence, w.record.hold)
 	switch {

@@ -51,7 +51,7 @@ func TestBlockersOfSemaphoresAreThoseOfEveryPair(t *testing.T) {
 				}
 			}
 		}
-		r := Analyze(madeSpans(spans), Options{})
+		r := analyzed(t, madeSpans(spans), Options{})
 		requireSumsOfEveryPair(t, r)
 		summed += summedOf(spans)
 	})
@@ -91,7 +91,7 @@ func TestCrowdsAreSummedUp(t *testing.T) {
 			spans = append(spans, w)
 		}
 	}
-	r := Analyze(madeSpans(spans), Options{})
+	r := analyzed(t, madeSpans(spans), Options{})
 	last := &r.Waits[len(r.Waits)-1]
 	require.Equal(t, depth+limit-1, len(last.Blockers)+last.Omitted, "more than are looked at one by one")
 	require.Zero(t, last.Unexplained)
@@ -122,6 +122,6 @@ func TestWhatTheRowAndTheCrowdCoverCountsOnce(t *testing.T) {
 	}
 	granted := madeSpan(kindWait, "r", "x3", "exclusive", 7, 5, 25) // it was not taken for 5 ns, in which others held
 	spans = append(spans, granted)
-	requireSumsOfEveryPair(t, Analyze(madeSpans(spans), Options{}))
+	requireSumsOfEveryPair(t, analyzed(t, madeSpans(spans), Options{}))
 	require.Equal(t, 5, summedOf(spans))
 }

@@ -21,7 +21,8 @@
 // one to the next, or a span that was not read.
 //
 // The root of a wait is who held while it waited for nothing: while the owner of a hold waited
-// itself, its waits are followed further. Every sentence of the conclusion is a rule with a
+// itself, its waits are followed further. A step with a lock ID of its own waits only under that
+// one: other waits of its workflow do not keep its hold. Every sentence of the conclusion is a rule with a
 // threshold, and stands only if the data support it; docs/contention.md lists them.
 //
 // Waits and holds are in the time of the database server, steps in that of their processes. A step

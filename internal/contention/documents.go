@@ -139,7 +139,7 @@ func (s *splitter) pieces(line int, document []byte) error {
 // otlpStart begins a document, and stands nowhere else: inside of a string the quotation mark would be escaped.
 var otlpStart = []byte(`{"resourceSpans"`)
 
-// startsDocument tells whether a line begins one, and does not go on with another.
+// startsDocument reports whether a line begins one, and does not go on with another.
 func startsDocument(line []byte) bool {
 	if len(line) == 0 || line[0] != '{' {
 		return false

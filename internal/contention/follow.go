@@ -30,17 +30,16 @@ type ending struct {
 type walk struct {
 	a       *analysis
 	path    []int
-	owners  []sym // in the path
 	covered map[string]*coverage
 	count   int
 	visit   func(*ending)
 }
 
-// follow finds the roots of a wait. While the owner of a hold in its way waited itself, the owner
-// is a part of the path; for the rest it is the root.
+// follow finds the roots of a wait. While a hold in its way was tied to a wait, that wait is a part
+// of the path; for the rest of the time the owner of the hold is the root.
 func (a *analysis) follow(first int, visit func(*ending)) {
 	w := &a.waits[first]
-	to := walk{a: a, path: []int{first}, owners: []sym{w.owner}, covered: map[string]*coverage{}, visit: visit}
+	to := walk{a: a, path: []int{first}, covered: map[string]*coverage{}, visit: visit}
 	to.blockers(w.interval, nil)
 }
 
@@ -62,7 +61,7 @@ func (to *walk) blockers(at interval, by *Blocker) {
 		switch {
 		case b.Hold < 0:
 			to.end(to.path, b, part, false)
-		case by != nil && slices.Contains(to.owners, to.a.holds[b.Hold].owner):
+		case by != nil && to.closes(&to.a.holds[b.Hold]):
 			to.back(by, part, true)
 		default:
 			to.blocker(b, part)
@@ -73,13 +72,12 @@ func (to *walk) blockers(at interval, by *Blocker) {
 	}
 }
 
-// blocker follows what a blocker waited for itself, at a time.
+// blocker follows the waits to which a blocker's hold was tied, at a time.
 func (to *walk) blocker(b *Blocker, at interval) {
-	owner := to.a.holds[b.Hold].owner
+	h := &to.a.holds[b.Hold]
 	until := at.from
-	if len(to.path) < maxDepth && to.count < maxEndings && !slices.Contains(to.owners, owner) {
-		to.owners = append(to.owners, owner)
-		for _, i := range to.a.waitsDuring(to.a.byOwner[owner], at) {
+	if len(to.path) < maxDepth && to.count < maxEndings && !to.closes(h) {
+		for _, i := range to.a.waitsDuring(to.a.tied(h), at) {
 			part := to.a.waits[i].with(interval{until, at.to})
 			if part.length() == 0 {
 				continue
@@ -90,9 +88,13 @@ func (to *walk) blocker(b *Blocker, at interval) {
 			to.path = to.path[:len(to.path)-1]
 			until = part.to
 		}
-		to.owners = to.owners[:len(to.owners)-1]
 	}
 	to.end(to.path, b, interval{until, at.to}, false)
+}
+
+// closes reports whether a hold closes a circle: it is tied to a wait in the path.
+func (to *walk) closes(h *hold) bool {
+	return slices.ContainsFunc(to.path, func(i int) bool { return h.tiedTo(&to.a.waits[i]) })
 }
 
 // back ends a path one step before its last wait: with the owner of that wait.

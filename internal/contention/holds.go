@@ -74,7 +74,7 @@ func (a *analysis) join(d *draft, r *record) {
 	d.from, d.to = min(d.from, r.start), max(d.to, r.end)
 }
 
-// sameTimes tells whether a span is of that time, as far as clocks tell.
+// sameTimes reports whether a span is of that time, as far as clocks tell.
 func sameTimes(at interval, r *record) bool {
 	return time.Duration(at.from-r.start).Abs() <= sameTime && time.Duration(at.to-r.end).Abs() <= sameTime
 }
@@ -154,7 +154,8 @@ func (a *analysis) holdOf(d *draft) hold {
 	d.to = max(d.to, d.from)
 	h := hold{interval: d.interval, key: d.key, owner: owner}
 	h.Resource, h.LockID, h.Owner, h.Mode, h.Fence = text(d.key.resource), text(d.key.lockID), text(owner), a.modeOf(r), d.key.fence
-	h.Workflow = workflowOf(h.LockID)
+	workflow, step := partyOf(h.LockID)
+	h.Workflow, h.ofStep = workflow, step != ""
 	h.Start, h.End = timeOf(d.from), timeOf(d.to)
 	h.Host = text(r.texts[textHost])
 	h.Trace, h.Span = hexIDs(r.trace, r.id)

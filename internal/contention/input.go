@@ -124,7 +124,7 @@ func (in *input) folder(path string) (files []source, err error) {
 	return nil, &InputError{path, "there is no *.json or *.jsonl (or one of them with .gz or .zst) in this folder"}
 }
 
-// isFile tells whether an entry is one, or a link to one.
+// isFile reports whether an entry is one, or a link to one.
 func isFile(name string, d fs.DirEntry) bool {
 	if d.Type()&fs.ModeSymlink == 0 {
 		return d.Type().IsRegular()

@@ -182,7 +182,7 @@ func TestFoldersAndStandardInput(t *testing.T) {
 	spans, err := Read(t.Context(), []string{dir, "-"}, stdin)
 	require.NoError(t, err)
 	require.NoError(t, spans.Empty())
-	r := Analyze(spans, Options{})
+	r := analyzed(t, spans, Options{})
 	require.Equal(t, 5, r.Read.Files)
 	require.Zero(t, r.Read.Broken)
 	require.Equal(t, len(s.spans), r.Read.LockSpans)
@@ -259,7 +259,7 @@ func FuzzRead(f *testing.F) {
 		spans, err := Read(context.Background(), []string{"-"}, bytes.NewReader(data))
 		require.NoError(t, err)
 		_ = spans.Empty()
-		r := Analyze(spans, Options{})
+		r := analyzed(t, spans, Options{})
 		checkReport(t, r)
 		var b bytes.Buffer
 		require.NoError(t, WriteTable(&b, r, 10))
@@ -275,7 +275,7 @@ func TestARealJaegerTellsTheSame(t *testing.T) {
 	report := func(file string) *Report {
 		spans, err := Read(t.Context(), []string{filepath.Join("testdata", "real", file)}, nil)
 		require.NoError(t, err)
-		r := Analyze(spans, Options{})
+		r := analyzed(t, spans, Options{})
 		require.Zero(t, r.Read.Broken+r.Read.Malformed)
 		r.Read = Reading{}
 		return r

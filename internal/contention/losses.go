@@ -41,7 +41,7 @@ func (a *analysis) findLosses() {
 	a.losses = slices.Compact(a.losses) // spans of others may have been read twice
 }
 
-// toldBetter tells whether those who held told, by name, of what a renewal of several locks found lost.
+// toldBetter reports whether those who held told, by name, of what a renewal of several locks found lost.
 func (a *analysis) toldBetter(renewal *record) bool {
 	return slices.ContainsFunc(a.records[kindLost], func(r record) bool {
 		return r.start >= renewal.start-int64(time.Second) && r.start <= renewal.end+int64(5*time.Second)

@@ -2,6 +2,7 @@ package contention
 
 // narrow fills in the holds and waits that the report is about, and those that they and the trees refer to; it renumbers them.
 func (a *analysis) narrow(r *Report) {
+	a.forget()
 	holds, waits := make([]bool, len(a.holds)), make([]bool, len(a.waits))
 	for i := range a.holds {
 		holds[i] = a.chosenHold(&a.holds[i])

@@ -55,7 +55,7 @@ func (a *analysis) addOwners(r *Report) {
 	})
 }
 
-// overlong tells whether a hold stood much longer than steps ran under it. Where no step was read, nothing is known.
+// overlong reports whether a hold stood much longer than steps ran under it. Where no step was read, nothing is known.
 func (h *hold) overlong(ran int64) bool {
 	return len(h.Steps) > 0 && h.length() > 2*ran && h.length()-ran > int64(100*time.Millisecond)
 }

@@ -40,7 +40,7 @@ func unpacked(file *bufio.Reader) (*bufio.Reader, error) {
 	return file, nil
 }
 
-// isFramed tells whether a file is messages, each with its length before it, as the Collector's file exporter writes them with compression (in
+// isFramed reports whether a file is messages, each with its length before it, as the Collector's file exporter writes them with compression (in
 // versions that compress each alone), or as protobuf. No text begins so.
 func isFramed(file *bufio.Reader) bool {
 	start, _ := file.Peek(frameHeader + len(zstdMagic))

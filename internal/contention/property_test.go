@@ -1,6 +1,7 @@
 package contention
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -24,6 +25,13 @@ func madeSpans(spans []span) *Spans {
 	return s
 }
 
+// analyzed is the report of spans.
+func analyzed(t require.TestingT, spans *Spans, o Options) *Report {
+	r, err := Analyze(context.Background(), spans, o)
+	require.NoError(t, err)
+	return r
+}
+
 func madeSpan(k kind, resource, lockID, mode string, fence, from, to int64) span {
 	s := span{kind: k, start: 1e18 + from, end: 1e18 + to, fence: fence, position: fence} // the position is for fenceOf
 	s.texts[textResource], s.texts[textLockID], s.texts[textMode], s.texts[textOutcome] = resource, lockID, mode, telemetry.OutcomeGranted
@@ -45,7 +53,7 @@ func TestBlockersAreThoseOfEveryPair(t *testing.T) {
 			}
 			return spans
 		}
-		r := Analyze(madeSpans(append(draw(kindHold), draw(kindWait)...)), Options{})
+		r := analyzed(t, madeSpans(append(draw(kindHold), draw(kindWait)...)), Options{})
 		requireSumsOfEveryPair(t, r)
 	})
 }
@@ -87,7 +95,7 @@ func TestBlockersOfQueuesAreThoseOfEveryPair(t *testing.T) {
 				spans[i].blockers = []blockedBy{{lockID: named.texts[textLockID], fence: named.fence}}
 			}
 		}
-		requireSumsOfEveryPair(t, Analyze(madeSpans(spans), Options{}))
+		requireSumsOfEveryPair(t, analyzed(t, madeSpans(spans), Options{}))
 	})
 }
 

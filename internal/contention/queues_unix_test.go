@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -26,7 +27,11 @@ func TestLongQueuesAreNoMatterOfMinutes(t *testing.T) {
 	}
 	spans[0].end += n * 1000
 	done, began := make(chan *Report, 1), worked(t)
-	go func() { done <- Analyze(madeSpans(spans), Options{}) }()
+	go func() {
+		r, err := Analyze(t.Context(), madeSpans(spans), Options{})
+		assert.NoError(t, err)
+		done <- r
+	}()
 	for {
 		select {
 		case r := <-done:

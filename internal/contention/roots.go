@@ -18,8 +18,8 @@ const (
 	maxTried = 64
 )
 
-// Root is an owner whose holds others waited for, and that waited for nothing itself meanwhile: the
-// root of a tree of blocking.
+// Root is an owner whose holds others waited for while these holds waited for nothing themselves:
+// the root of a tree of blocking.
 type Root struct {
 	Owner        string `json:"owner"`
 	WorkflowType string `json:"workflowType,omitempty"`
@@ -65,10 +65,13 @@ type guilt struct {
 	inCircle int64
 }
 
-// findRoots sums up what each root caused. The greatest comes first.
-func (a *analysis) findRoots() []*guilt {
+// findRoots sums up what each root caused.
+func (a *analysis) findRoots() {
 	all := map[string]*guilt{}
 	for i := range a.waits {
+		if a.stopped() {
+			return
+		}
 		if !a.chosenWait(&a.waits[i]) {
 			continue
 		}
@@ -98,17 +101,21 @@ func (a *analysis) findRoots() []*guilt {
 	slices.SortFunc(roots, func(x, y *guilt) int {
 		return cmp.Or(cmp.Compare(y.length, x.length), cmp.Compare(x.owner, y.owner))
 	})
-	return roots
+	a.roots = roots
 }
 
-// addRoots makes the trees of the greatest roots.
-func (a *analysis) addRoots(r *Report, roots []*guilt) {
-	roots = roots[:min(len(roots), maxRoots)]
+// addRoots finds the roots, and makes the trees of the greatest.
+func (a *analysis) addRoots(r *Report) {
+	a.findRoots()
+	roots := a.roots[:min(len(a.roots), maxRoots)]
 	trees := map[string]*branch{}
 	for _, g := range roots {
 		trees[g.owner] = &branch{}
 	}
 	for i := range a.waits {
+		if a.stopped() {
+			return
+		}
 		if !a.chosenWait(&a.waits[i]) {
 			continue
 		}

@@ -61,7 +61,7 @@ func TestRootsExplainWhatBlockersExplain(t *testing.T) {
 				spans = append(spans, s)
 			}
 		}
-		r := Analyze(madeSpans(spans), Options{})
+		r := analyzed(t, madeSpans(spans), Options{})
 		checkTrees(t, r)
 		caused := 0.0
 		for i := range r.Roots {

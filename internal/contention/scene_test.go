@@ -52,9 +52,12 @@ func (s *scene) add(name string, from, to int, a attrs, events ...sceneEvent) *s
 	return &s.spans[len(s.spans)-1]
 }
 
+// namespace is the ID of the namespace of all workflows.
+const namespace = "3d1e1f0c-6f5a-4c9e-9d51-0a6f4b1c2d3e"
+
 // lockID is that of an owner, which is a workflow.
 func lockID(owner string) string {
-	return protocol.Run{Namespace: "default", WorkflowID: owner}.LockID()
+	return protocol.Run{Namespace: namespace, WorkflowID: owner}.LockID()
 }
 
 func about(resource, owner string, more attrs) attrs {
@@ -207,7 +210,7 @@ func reportOfFiles(t testing.TB, o Options, paths ...string) *Report {
 	t.Helper()
 	spans, err := Read(context.Background(), paths, bytes.NewReader(nil))
 	require.NoError(t, err)
-	r := Analyze(spans, o)
+	r := analyzed(t, spans, o)
 	checkReport(t, r)
 	return r
 }

@@ -19,7 +19,7 @@ func (a *analysis) spentBy(holds []*hold) spent {
 		s.held += h.length()
 		s.ran += h.ran()
 		var meanwhile []interval
-		for _, i := range a.waitsDuring(a.byOwner[h.owner], h.interval) {
+		for _, i := range a.waitsDuring(a.tied(h), h.interval) {
 			w := &a.waits[i]
 			if of := w.record.texts[textResource]; of != h.key.resource {
 				both := w.with(h.interval)

@@ -40,7 +40,30 @@ func (a *analysis) makeWaits() {
 		a.waits[i] = a.waitOf(r)
 		w := &a.waits[i]
 		a.byOwner[w.owner] = append(a.byOwner[w.owner], int32(i))
+		if w.ofStep {
+			id := r.texts[textLockID]
+			a.byStep[id] = append(a.byStep[id], int32(i))
+		}
 	}
+}
+
+// tied are the waits to which a hold is tied, in the order of their starts: it stands as long as
+// they last. The rule is that of lockcore's deadlock search. A workflow keeps a hold while any of
+// its steps waits, and plain Go is one thread of work. A step with a lock ID of its own waits for
+// nothing but the rest of its own locks.
+func (a *analysis) tied(h *hold) []int32 {
+	if h.ofStep {
+		return a.byStep[h.key.lockID]
+	}
+	return a.byOwner[h.owner]
+}
+
+// tiedTo reports whether a wait is one to which the hold is tied.
+func (h *hold) tiedTo(w *wait) bool {
+	if h.ofStep {
+		return w.record.texts[textLockID] == h.key.lockID
+	}
+	return w.owner == h.owner
 }
 
 func (a *analysis) waitOf(r *record) wait {
@@ -48,7 +71,8 @@ func (a *analysis) waitOf(r *record) wait {
 	w := wait{interval: interval{r.start, r.end}, record: r, owner: ownerOf(r.texts[textOwner], r.texts[textLockID])}
 	w.Resource, w.LockID, w.Owner, w.Mode = text(r.texts[textResource]), text(r.texts[textLockID]), text(w.owner), a.modeOf(r)
 	w.Part = text(r.texts[textPart])
-	w.Workflow, w.Run = workflowOf(w.LockID), runOf(w.LockID, w.Part)
+	workflow, step := partyOf(w.LockID)
+	w.Workflow, w.ofStep, w.Run = workflow, step != "", runOf(w.LockID, w.Part)
 	w.WorkflowType = a.typeOf(w.Run, w.Workflow)
 	w.Step = stepName(w.Part)
 	w.Start, w.End = timeOf(r.start), timeOf(r.end)

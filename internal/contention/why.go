@@ -96,9 +96,9 @@ func (a *analysis) because(h *hold) string {
 	return ""
 }
 
-// waitedMeanwhile is for how long, and for what, a hold's lock ID or owner waited most while it held.
+// waitedMeanwhile is for how long, and for what, a hold's holder waited most while it held.
 func (a *analysis) waitedMeanwhile(h *hold) (length int64, on string) {
-	i, most := a.waitDuring(a.byOwner[h.owner], h.interval)
+	i, most := a.waitDuring(a.tied(h), h.interval)
 	if i < 0 {
 		return 0, ""
 	}

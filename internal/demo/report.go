@@ -66,7 +66,9 @@ func (r *run) readTraces(ctx context.Context, res *results) error {
 	if err != nil {
 		return fmt.Errorf("read the traces: %w", err)
 	}
-	res.locks = contention.Analyze(spans, contention.Options{})
+	if res.locks, err = contention.Analyze(ctx, spans, contention.Options{}); err != nil {
+		return err
+	}
 	if res.locks.Read.LockSpans == 0 { // the control locks nothing
 		res.page = "nobody waited: nothing was locked"
 		return nil

@@ -59,7 +59,7 @@ func Snippets(ctx context.Context, t Tree, module string) ([]Problem, error) {
 	return append(problems, found...), err
 }
 
-// shown tells whether a block stands in a file of its language as it is, in which it is compiled, and often run too.
+// shown reports whether a block stands in a file of its language as it is, in which it is compiled, and often run too.
 func shown(t Tree, name string, b block, source string) []Problem {
 	text, err := t.read(source)
 	switch {

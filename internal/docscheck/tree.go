@@ -67,7 +67,7 @@ func (t Tree) read(name string) (string, error) {
 	return string(data), err
 }
 
-// has tells whether name is a file or a folder of the tree.
+// has reports whether name is a file or a folder of the tree.
 func (t Tree) has(name string) bool {
 	return name == "." || slices.ContainsFunc(t.Files, func(f string) bool {
 		return f == name || strings.HasPrefix(f, name+"/")
@@ -91,7 +91,7 @@ func (t Tree) each(suffix string, look func(name, text string) error) error {
 	return nil
 }
 
-// isPublic tells whether a folder holds code that users import.
+// isPublic reports whether a folder holds code that users import.
 func isPublic(dir string) bool {
 	return !slices.ContainsFunc(strings.Split(dir, "/"), func(part string) bool {
 		return part == "internal" || part == "testdata" || (part != "." && strings.HasPrefix(part, "."))

@@ -7,12 +7,12 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// adviceFor is what to do about a root blocker.
-func adviceFor(n *Node) string {
+// advise is what to do about a root blocker.
+func (s *Site) advise(n *Node) string {
 	h, name := n.Hold, n.Party.Name
 	switch {
 	case n.Deadlock:
-		return "a deadlock: it is found within seconds, and the party that started last is told; see lockstep deadlocks"
+		return "a deadlock: it is found within seconds, and the party that started last is told; see " + s.command("deadlocks")
 	case h == nil:
 		return ""
 	case h.State == lockcore.StateDraining:
@@ -25,41 +25,80 @@ func adviceFor(n *Node) string {
 		return fmt.Sprintf("for maintenance: %s; it ends by %s", h.Comment, h.End)
 	case n.Doing == nil:
 		return fmt.Sprintf("ask whoever runs %q; if it is known to be dead: %s", name, h.End)
+	case n.Doing.Status == Unknown:
+		return "Temporal does not know this workflow run; if it is known to be dead: " + h.End
+	case !n.Doing.open:
+		return s.adviseOver(n.Doing, h)
 	}
-	return n.Doing.advice(n)
+	return s.adviseOpen(n.Doing, h, n.Party.Workflow)
 }
 
-func (d *Doing) advice(n *Node) string {
-	h, name := n.Hold, n.Party.Name
+// adviseOver is about a hold of a run that is over.
+func (s *Site) adviseOver(d *Doing, h *Entry) string {
+	over := fmt.Sprintf("its run is over (%s)", d.Status)
 	switch {
-	case d.Status == Unknown:
-		return "Temporal does not know this workflow run; if nobody works in its name: " + h.End
-	case !d.open:
-		return fmt.Sprintf("its run is over (%s): a janitor releases its locks within a minute; lockstep janitor --once does now", d.Status)
+	case d.heir != "":
+		return fmt.Sprintf("%s, and run %s goes on in its name: that takes over what it needs, and a janitor releases the rest", over, d.heir)
+	case !h.keeps():
+		return fmt.Sprintf("%s, and one of its steps may still work: its lock ends in %s by itself unless it is renewed, or now: %s", over, Short(h.ExpiresIn), h.End)
+	}
+	return fmt.Sprintf("%s: a janitor releases its locks within a minute; %s does now", over, s.command("janitor", "--once"))
+}
+
+// adviseOpen is about a hold of a workflow whose run is open.
+func (s *Site) adviseOpen(d *Doing, h *Entry, workflowID string) string {
+	switch {
 	case d.Status == "Paused":
-		return "its workflow is paused: " + shellLine("temporal", "workflow", "unpause", "--workflow-id", name)
+		return "its workflow is paused: " + s.temporal("workflow", "unpause", "--workflow-id", workflowID)
 	case d.TaskFailures > 0:
 		return fmt.Sprintf("its workflow task has failed %d times: its workers' logs say why", d.TaskFailures)
 	}
 	for _, a := range d.Activities {
-		switch {
-		case a.Waits:
-		case a.State == "paused":
-			return fmt.Sprintf("its activity %s is paused: %s", a.Type, shellLine("temporal", "activity", "unpause", "--workflow-id", name, "--activity-id", a.ID))
-		case a.State == "in back-off":
-			return fmt.Sprintf("its activity %s has failed (%s), attempt %d comes in %s", a.Type, a.Failure, a.Attempt, Short(time.Until(a.Next)))
-		case a.State == "running" && h.Silent > silentFor(h):
-			return fmt.Sprintf("nothing was heard of its worker %s for %s: if that is dead, its lock ends in %s by itself, or now: %s", a.Worker, Short(h.Silent), Short(h.ExpiresIn), h.End)
-		case a.State == "running":
-			return fmt.Sprintf("it is at work: %s has been running for %s", a.Type, Short(time.Since(a.Since)))
-		default:
-			return fmt.Sprintf("its activity %s was scheduled %s ago and no worker has taken it: is one running for its task queue?", a.Type, Short(time.Since(a.Since)))
+		if !a.Waits {
+			return s.adviseAt(&a, h, workflowID)
 		}
 	}
 	if d.Children > 0 {
 		return "it waits for a child workflow"
 	}
 	return "it runs no activity: it waits for a timer, a signal or its next workflow task, and keeps the lock meanwhile"
+}
+
+// adviseAt is about a hold of a workflow that is at an activity.
+func (s *Site) adviseAt(a *Activity, h *Entry, workflowID string) string {
+	switch a.State {
+	case "paused":
+		return fmt.Sprintf("its activity %s is paused: %s", a.Type, s.temporal("activity", "unpause", "--workflow-id", workflowID, "--activity-id", a.ID))
+	case "in back-off":
+		failed := ""
+		if a.Failure != "" {
+			failed = " (" + a.Failure + ")"
+		}
+		return fmt.Sprintf("its activity %s has failed%s, attempt %d comes in %s", a.Type, failed, a.Attempt, Short(time.Until(a.Next)))
+	case "running":
+	default:
+		return fmt.Sprintf("its activity %s was scheduled %s ago and no worker has taken it: is one running for its task queue?", a.Type, Short(time.Since(a.Since)))
+	}
+	for _, step := range h.Running {
+		if step.Silent <= silentFor(step) {
+			continue
+		}
+		ends := fmt.Sprintf("its lock ends in %s by itself, or now: %s", Short(step.ExpiresIn), h.End)
+		if h.keeps() {
+			ends = "the workflow goes on when the activity's timeout has ended that attempt, and keeps the lock till then; or end it: " + h.End
+		}
+		return fmt.Sprintf("nothing was heard of its worker %s for %s: if that is dead, %s", a.Worker, Short(step.Silent), ends)
+	}
+	return fmt.Sprintf("it is at work: %s has been running for %s", a.Type, Short(time.Since(a.Since)))
+}
+
+// silentFor is for how long a step may be silent before that is worth a word: it is renewed at a
+// third of its TTL.
+func silentFor(r lockcore.Running) time.Duration {
+	if r.ExpiresIn == lockcore.Forever {
+		return time.Minute
+	}
+	return max(10*time.Second, (r.Silent+r.ExpiresIn)/2)
 }
 
 // Short is a duration for people.

@@ -11,6 +11,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
 	sdklog "go.temporal.io/sdk/log"
 
@@ -50,7 +51,7 @@ func (p *Patient) Examine(ctx context.Context) []Finding {
 	}
 	findings := make([]Finding, len(all))
 	for i, check := range all {
-		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		ctx, cancel := context.WithTimeout(ctx, time.Minute) // what stays behind is asked about run by run
 		findings[i] = check(ctx)
 		cancel()
 	}
@@ -148,14 +149,18 @@ func (p *Patient) indexes(ctx context.Context) Finding {
 	if len(missing) > 0 {
 		return Finding{
 			about, Warning, "not there: " + strings.Join(missing, ", "),
-			"lockstep init makes them: without, idle documents stay for ever, and background work reads all",
+			p.command("init") + " makes them: without, idle documents stay for ever, and background work reads all",
 		}
 	}
 	return Finding{about, OK, "both are there", ""}
 }
 
-// probe is the resource that the doctor locks for a moment.
-const probe = "lockstep/doctor"
+const (
+	// probe is the resource that the doctor locks for a moment.
+	probe = "lockstep/doctor"
+	// unauthorized is the server's error code for a right that is missing.
+	unauthorized = 13
+)
 
 func (p *Patient) writes(ctx context.Context) Finding {
 	const about = "writing"
@@ -165,7 +170,11 @@ func (p *Patient) writes(ctx context.Context) Finding {
 		err = s.Leave(ctx)
 	}
 	if err != nil {
-		return Finding{about, Broken, err.Error(), "the database role has to allow find, insert and update on the collection; createIndex is for lockstep init alone"}
+		var refused mongo.ServerError
+		if errors.As(err, &refused) && refused.HasErrorCode(unauthorized) {
+			return Finding{about, Broken, err.Error(), "the database role has to allow find, insert and update on the collection; createIndex is for lockstep init alone"}
+		}
+		return unanswered(about, err)
 	}
 	took := (time.Since(began) / 2).Round(100 * time.Microsecond)
 	if took > 100*time.Millisecond {
@@ -185,8 +194,12 @@ func (p *Patient) frontend(ctx context.Context) Finding {
 
 func (p *Patient) questions(ctx context.Context) Finding {
 	const about = "questions"
-	if _, err := ask(ctx, p.Temporal.Service, p.Temporal.Namespace, probe, ""); err != nil {
-		return Finding{about, Broken, err.Error(), "the credentials of workers and janitors have to allow DescribeWorkflowExecution"}
+	if _, err := p.ask(ctx, probe, ""); err != nil {
+		var denied *serviceerror.PermissionDenied
+		if errors.As(err, &denied) {
+			return Finding{about, Broken, err.Error(), "the credentials of workers and janitors have to allow DescribeWorkflowExecution"}
+		}
+		return unanswered(about, err)
 	}
 	return Finding{about, OK, "Temporal answers questions about workflows", ""}
 }
@@ -216,7 +229,7 @@ func (p *Patient) left(ctx context.Context) Finding {
 	case len(found) > 0:
 		return Finding{
 			about, Warning, fmt.Sprintf("%d locks and places of closed workflows, such as that of %q on %q", len(found), found[0].Party.Name, found[0].Resource),
-			"a janitor ends them within a minute; lockstep janitor --once does now",
+			"a janitor ends them within a minute; " + p.command("janitor", "--once") + " does now",
 		}
 	}
 	return Finding{about, OK, "closed workflows have left nothing", ""}
@@ -224,12 +237,12 @@ func (p *Patient) left(ctx context.Context) Finding {
 
 func (p *Patient) deadlocks(ctx context.Context) Finding {
 	const about = "deadlocks"
-	found, err := p.Locker.Deadlocks(ctx)
+	found, err := p.Deadlocks(ctx)
 	switch {
 	case err != nil:
 		return unanswered(about, err)
 	case len(found) > 0:
-		return Finding{about, Warning, found[0].String(), "one that stays for 10 s says that no process looks after the queues: see the janitor"}
+		return Finding{about, Warning, p.DeadlockText(found[0]), "one that stays for 10 s says that no process looks after the queues: see the janitor"}
 	}
 	return Finding{about, OK, "there is none", ""}
 }

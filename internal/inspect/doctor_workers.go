@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
 
@@ -31,14 +32,9 @@ func (p *Patient) collections(ctx context.Context) Finding {
 		return unanswered(about, err)
 	}
 	slices.Sort(names)
+	names = slices.DeleteFunc(names, func(name string) bool { return name == p.Collection.Name() })
 	var others []string
-	for i, name := range names {
-		if name == p.Collection.Name() {
-			continue
-		}
-		if i == mostCollections {
-			return Finding{about, Unknown, fmt.Sprintf("%s has more than %d collections", db.Name(), mostCollections), "give the locks a database of their own"}
-		}
+	for _, name := range names[:min(len(names), mostCollections)] {
 		has, err := p.hasOffice(ctx, db.Collection(name))
 		if err != nil {
 			return unanswered(about, err)
@@ -52,6 +48,9 @@ func (p *Patient) collections(ctx context.Context) Finding {
 			about, Broken, fmt.Sprintf("workers of this namespace also keep locks in %s: they do not keep each other out", strings.Join(others, ", ")),
 			"give all workers the same collection, and let the workflows of the others end first",
 		}
+	}
+	if len(names) > mostCollections {
+		return Finding{about, Unknown, fmt.Sprintf("%s has more than %d other collections", db.Name(), mostCollections), "give the locks a database of their own"}
 	}
 	return Finding{about, OK, fmt.Sprintf("no other collection of database %s has locks of this namespace's workers", db.Name()), ""}
 }
@@ -100,6 +99,9 @@ func (p *Patient) workers(ctx context.Context) Finding {
 			return unanswered(about, err)
 		}
 		for _, w := range answer.GetWorkers() {
+			if state := w.GetStatus(); state == enumspb.WORKER_STATUS_SHUTDOWN || state == enumspb.WORKER_STATUS_SHUTTING_DOWN {
+				continue // it is listed for a while
+			}
 			has := false
 			for _, plugin := range w.GetPlugins() {
 				has = has || plugin.GetName() == protocol.PluginName

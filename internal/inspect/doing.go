@@ -28,8 +28,9 @@ type Doing struct {
 	// TaskFailures says how often its workflow task has failed in a row.
 	TaskFailures int32 `json:"taskFailures,omitempty"`
 	Children     int   `json:"children,omitempty"`
-	// open says that the run is not over.
+	// open says that the run is not over. heir, of one that is, is the workflow's run that is open.
 	open bool
+	heir string
 }
 
 // Activity is one that is pending.
@@ -50,8 +51,29 @@ type Activity struct {
 	Waits bool `json:"waits,omitempty"`
 }
 
-// ask asks Temporal about a run of a workflow, or about its current one.
-func ask(ctx context.Context, service openrun.Describer, namespace, workflowID, run string) (*Doing, error) {
+// ask asks Temporal about a run of a workflow, or about its current one; of a run that is over also
+// about that one.
+func (s *Site) ask(ctx context.Context, workflowID, run string) (*Doing, error) {
+	d, err := describe(ctx, s.Temporal.Service, s.Temporal.Namespace, workflowID, run)
+	if err != nil || d.open || run == "" {
+		return s.discreet(d), err
+	}
+	current, err := describe(ctx, s.Temporal.Service, s.Temporal.Namespace, workflowID, "")
+	if err == nil && current.open {
+		d.heir = current.RunID
+	}
+	return s.discreet(d), err
+}
+
+// discreet leaves out what may name resources that are hidden: a failure to get a lock does.
+func (s *Site) discreet(d *Doing) *Doing {
+	for i := 0; d != nil && s.Discreet && i < len(d.Activities); i++ {
+		d.Activities[i].Failure = ""
+	}
+	return d
+}
+
+func describe(ctx context.Context, service openrun.Describer, namespace, workflowID, run string) (*Doing, error) {
 	found, err := service.DescribeWorkflowExecution(ctx, &workflowservice.DescribeWorkflowExecutionRequest{
 		Namespace: namespace, Execution: &commonpb.WorkflowExecution{WorkflowId: workflowID, RunId: run},
 	})

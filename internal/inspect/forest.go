@@ -24,52 +24,79 @@ func (s *Site) Forest(ctx context.Context) ([]*Node, error) {
 }
 
 func (g *graph) forest() (roots []*Node) {
-	behind := map[string][]link{} // by the owner that is in the way
-	blocked := map[string]bool{}
-	for owner, waits := range g.waits {
+	f := forest{behind: map[tie][]link{}, shown: map[tie]bool{}}
+	blocked := map[tie]bool{}
+	for _, waits := range g.waits {
 		for _, w := range waits {
 			for _, h := range g.inTheWay(w) {
-				others := behind[h.Party.Owner]
+				t := tieOf(h)
+				others := f.behind[t]
 				if len(others) == 0 || others[len(others)-1].wait != w { // it may hold by several entries
-					behind[h.Party.Owner] = append(others, link{w, h})
+					f.behind[t] = append(others, link{w, h})
 				}
-				blocked[owner] = true
+				for _, own := range tiesTo(w) {
+					blocked[own] = true
+				}
 			}
 		}
 	}
-	owners := slices.SortedFunc(maps.Keys(behind), func(a, b string) int {
-		return cmp.Or(cmp.Compare(len(behind[b]), len(behind[a])), cmp.Compare(a, b))
-	})
-	shown := map[string]bool{}
-	var grow func(n *Node, path []string)
-	grow = func(n *Node, path []string) {
-		if shown[n.Party.Owner] {
-			return
-		}
-		shown[n.Party.Owner] = true
-		links := behind[n.Party.Owner]
-		slices.SortFunc(links, func(a, b link) int {
-			return cmp.Or(cmp.Compare(b.wait.For, a.wait.For), cmp.Compare(a.wait.Party.Owner, b.wait.Party.Owner))
-		})
-		n.More = max(0, len(links)-mostBranches)
-		path = append(slices.Clip(path), n.Party.Owner)
-		for _, l := range links[:len(links)-n.More] {
-			n.Hold = cmp.Or(n.Hold, l.hold)
-			child := &Node{Party: l.wait.Party, Wait: l.wait}
-			n.Waiting = append(n.Waiting, child)
-			if child.Deadlock = slices.Contains(path, child.Party.Owner); !child.Deadlock {
-				grow(child, path)
-			}
+	free, circles := map[string][]tie{}, map[string][]tie{} // by owner
+	for t, links := range f.behind {
+		owner := links[0].hold.Party.Owner
+		if blocked[t] {
+			circles[owner] = append(circles[owner], t)
+		} else {
+			free[owner] = append(free[owner], t)
 		}
 	}
-	for _, circles := range []bool{false, true} {
+	for _, parties := range []map[string][]tie{free, circles} {
+		size := func(owner string) (n int) {
+			for _, t := range parties[owner] {
+				n += len(f.behind[t])
+			}
+			return n
+		}
+		owners := slices.SortedFunc(maps.Keys(parties), func(a, b string) int { return cmp.Or(cmp.Compare(size(b), size(a)), cmp.Compare(a, b)) })
 		for _, owner := range owners {
-			if blocked[owner] == circles && !shown[owner] {
-				root := &Node{Party: behind[owner][0].hold.Party}
-				grow(root, nil)
+			ties := slices.DeleteFunc(parties[owner], func(t tie) bool { return f.shown[t] })
+			if len(ties) > 0 {
+				root := &Node{Party: f.behind[ties[0]][0].hold.Party}
+				f.grow(root, ties, nil)
 				roots = append(roots, root)
 			}
 		}
 	}
 	return roots
+}
+
+type forest struct {
+	// behind are the waits behind the entries that are tied to the same.
+	behind map[tie][]link
+	shown  map[tie]bool
+}
+
+// grow hangs beneath a party what waits behind what it has by some ties. above are those of the
+// parties that it stands beneath.
+func (f *forest) grow(n *Node, ties, above []tie) {
+	var links []link
+	for _, t := range ties {
+		if !f.shown[t] {
+			links = append(links, f.behind[t]...)
+			f.shown[t] = true
+		}
+	}
+	slices.SortFunc(links, func(a, b link) int {
+		return cmp.Or(cmp.Compare(b.wait.For, a.wait.For), cmp.Compare(a.wait.Party.Owner, b.wait.Party.Owner))
+	})
+	n.More = max(0, len(links)-mostBranches)
+	above = append(slices.Clip(above), ties...)
+	for _, l := range links[:len(links)-n.More] {
+		n.Hold = cmp.Or(n.Hold, l.hold)
+		child := &Node{Party: l.wait.Party, Wait: l.wait}
+		n.Waiting = append(n.Waiting, child)
+		own := tiesTo(l.wait)
+		if child.Deadlock = slices.ContainsFunc(own, func(t tie) bool { return slices.Contains(above, t) }); !child.Deadlock {
+			f.grow(child, own, above)
+		}
+	}
 }

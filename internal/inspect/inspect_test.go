@@ -1,13 +1,19 @@
 package inspect_test
 
 import (
+	"context"
+	"log/slog"
 	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/log"
 	"go.uber.org/goleak"
+	"google.golang.org/grpc"
 
 	"github.com/temporal-lockstep/lockstep/internal/inspect"
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -175,13 +181,39 @@ func TestMaintenanceIsSaidToThoseWhoWait(t *testing.T) {
 
 func TestTheCommandThatEndsAHoldIsOneForAShell(t *testing.T) {
 	t.Parallel()
+	for _, c := range []struct{ resource, lockID, want string }{
+		{"a b", "it's $HOME", "lockstep\nrelease\na b\nit's $HOME\n--reason\nsay why\n--database\nd\n"},
+		{"r", "--now", "lockstep\nrelease\n--reason\nsay why\n--database\nd\n--\nr\n--now\n"},
+	} {
+		s := newScene(t)
+		s.holds(c.lockID, lockcore.Exclusive(c.resource))
+		resources, err := s.site().Resources(t.Context(), lockcore.Filter{})
+		require.NoError(t, err)
+		out, err := exec.CommandContext(t.Context(), "sh", "-c", "printf '%s\\n' "+resources[0].Holders[0].End).Output()
+		require.NoError(t, err)
+		require.Equal(t, c.want, string(out))
+	}
+}
+
+// unanswering is a Temporal that answers no question.
+type unanswering struct{ inspect.Frontend }
+
+func (unanswering) DescribeWorkflowExecution(
+	context.Context, *workflowservice.DescribeWorkflowExecutionRequest, ...grpc.CallOption,
+) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
+	return nil, serviceerror.NewUnavailable("it is away")
+}
+
+// "No orphans" of a Temporal that did not answer would be a guess.
+func TestOrphansThatCouldNotBeAskedAboutAreAnError(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
-	s.holds("it's $HOME", lockcore.Exclusive("a b"))
-	resources, err := s.site().Resources(t.Context(), lockcore.Filter{})
-	require.NoError(t, err)
-	out, err := exec.CommandContext(t.Context(), "sh", "-c", "printf '%s\\n' "+resources[0].Holders[0].End).Output()
-	require.NoError(t, err)
-	require.Equal(t, "lockstep\nrelease\na b\nit's $HOME\n--reason\nsay why\n--database\nd\n", string(out))
+	s.stepHolds("w", "", lockcore.Exclusive("r"))
+	site := s.site()
+	site.Temporal = inspect.Temporal{Service: unanswering{}, Namespace: "default", NamespaceID: ns}
+	found, err := site.Orphans(t.Context(), log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
+	require.ErrorContains(t, err, "temporal did not answer 1 of 1 questions")
+	require.Empty(t, found)
 }
 
 func TestOwnersHaveNamesForPeople(t *testing.T) {

@@ -3,6 +3,7 @@ package inspect
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -22,20 +23,28 @@ type Orphan struct {
 	Reason string `json:"reason"`
 }
 
-// Orphans does a janitor's round that changes nothing, and returns what a real one would end.
+// questionsPerSecond is how fast a round that changes nothing asks Temporal: it is done once.
+const questionsPerSecond = 200
+
+// Orphans does a janitor's round that changes nothing, and returns what a real one would end. If
+// Temporal did not answer all questions it returns what it found, and an error.
 func (s *Site) Orphans(ctx context.Context, logger sdklog.Logger) ([]Orphan, error) {
-	t, idle := s.Temporal, &idleLocker{Locker: s.Locker}
-	j, err := janitor.New(janitor.Options{Locker: idle, Temporal: t.Service, Namespace: t.Namespace, NamespaceID: t.NamespaceID, Logger: failures{logger}})
+	t, idle := s.Temporal, &idleLocker{Locker: s.Locker, site: s}
+	j, err := janitor.New(janitor.Options{Locker: idle, Temporal: t.Service, Namespace: t.Namespace, NamespaceID: t.NamespaceID, QuestionsPerSecond: questionsPerSecond, Logger: failures{logger}})
 	if err != nil {
 		return nil, err
 	}
-	if _, err := j.Round(ctx); err != nil {
+	result, err := j.Round(ctx)
+	if err != nil {
 		return nil, err
+	}
+	if result.Failed > 0 {
+		err = fmt.Errorf("temporal did not answer %d of %d questions: what these runs have left is not known", result.Failed, result.Asked)
 	}
 	slices.SortFunc(idle.found, func(a, b Orphan) int {
 		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Party.Name, b.Party.Name))
 	})
-	return idle.found, nil
+	return idle.found, err
 }
 
 // idleLocker takes down what a janitor ends, and does nothing.
@@ -43,12 +52,13 @@ type idleLocker struct {
 	*lockcore.Locker
 	mu    sync.Mutex
 	found []Orphan
+	site  *Site
 }
 
 func (l *idleLocker) add(lockID, run, resource string, held bool, reason string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.found = append(l.found, Orphan{PartyOf(&lockcore.Status{Holder: lockcore.Holder{LockID: lockID, Run: run}}), resource, held, reason})
+	l.found = append(l.found, Orphan{l.site.PartyOf(&lockcore.Status{Holder: lockcore.Holder{LockID: lockID, Run: run}}), resource, held, reason})
 }
 
 // failures logs no more than failures: nothing was released.

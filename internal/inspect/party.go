@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"cmp"
-	"regexp"
 
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -10,7 +9,8 @@ import (
 
 // Party is who holds a lock or waits for one.
 type Party struct {
-	// Name is for people: a workflow ID if it is a workflow's, and else the owner.
+	// Name is for people: a workflow ID if it is a workflow's of the namespace that is looked at, and
+	// else the owner.
 	Name string `json:"name"`
 	// Workflow and Namespace, an ID, are a workflow's. Step is set if the lock is that of a single
 	// step.
@@ -25,14 +25,19 @@ type Party struct {
 const Maintenance = "maintenance"
 
 // PartyOf is who stands behind an entry.
-func PartyOf(s *lockcore.Status) Party {
-	p := Party{Owner: cmp.Or(s.Owner, s.LockID)}
+func (s *Site) PartyOf(st *lockcore.Status) Party {
+	p := Party{Owner: cmp.Or(st.Owner, st.LockID)}
 	p.Name = p.Owner
-	if s.Run == "" { // plain Go names its parties as it likes
+	if st.LockID == Maintenance {
+		p.Name = Maintenance
+	}
+	if st.Run == "" { // plain Go names its parties as it likes
 		return p
 	}
-	if of, step, err := protocol.ParseLockID(s.LockID); err == nil {
-		p.Name, p.Workflow, p.Namespace, p.Step = of.WorkflowID, of.WorkflowID, of.Namespace, step
+	if of, step, err := protocol.ParseLockID(st.LockID); err == nil {
+		p.Workflow, p.Namespace, p.Step = of.WorkflowID, of.Namespace, step
+		p.Owner = cmp.Or(st.Owner, of.Owner())
+		p.Name = s.OwnerName(of.Owner())
 	}
 	return p
 }
@@ -42,11 +47,8 @@ func PartyOf(s *lockcore.Status) Party {
 func (s *Site) OwnerName(owner string) string {
 	of, _, err := protocol.ParseLockID(owner)
 	id := s.Temporal.NamespaceID
-	if err == nil && (of.Namespace == id || id == "" && namespaceID.MatchString(of.Namespace)) {
+	if err == nil && (of.Namespace == id || id == "" && protocol.IsNamespaceID(of.Namespace)) {
 		return of.WorkflowID
 	}
 	return owner
 }
-
-// namespaceID is the form of a namespace's ID, which is a UUID.
-var namespaceID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)

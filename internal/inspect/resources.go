@@ -57,7 +57,10 @@ func (s *Site) Resources(ctx context.Context, f lockcore.Filter) ([]Resource, er
 			all = append(all, Resource{Name: st.Resource})
 		}
 		r := &all[len(all)-1]
-		e := Entry{Party: PartyOf(&st), Status: st, End: s.commandToEnd(&st)}
+		if s.Discreet {
+			st.Comment = "" // it may name what is hidden
+		}
+		e := Entry{Party: s.PartyOf(&st), Status: st, End: s.commandToEnd(&st)}
 		if st.State != lockcore.StateWaiting {
 			e.For = sinceOf(&st)
 			r.Holders = append(r.Holders, e)
@@ -84,14 +87,41 @@ func sinceOf(s *lockcore.Status) time.Duration {
 
 // commandToEnd is a line for a shell.
 func (s *Site) commandToEnd(st *lockcore.Status) string {
-	words := []string{"lockstep", "release", st.Resource, st.LockID, "--reason", "say why"}
+	verb, names, flags := "release", []string{st.Resource, st.LockID}, []string{"--reason", "say why"}
 	if st.LockID == Maintenance {
-		words = []string{"lockstep", "unhold", st.Resource}
+		verb, names, flags = "unhold", names[:1], nil
 	}
 	if s.Discreet {
-		return words[0] + " " + words[1] + ", with the names that are hidden here"
+		return "lockstep " + verb + ", with the names that are hidden here"
+	}
+	words := append([]string{verb}, names...)
+	words = append(words, flags...)
+	if slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, "-") }) {
+		return s.command(append([]string{verb}, flags...)...) + " -- " + shellLine(names...) // or they would be flags
+	}
+	return s.command(words...)
+}
+
+// command is a command of lockstep, with the flags by which it finds the locks.
+func (s *Site) command(words ...string) string {
+	words = append([]string{"lockstep"}, words...)
+	if words[1] == "janitor" {
+		words = append(words, s.inNamespace()...)
 	}
 	return shellLine(append(words, s.Flags...)...)
+}
+
+// temporal is a command of Temporal's own.
+func (s *Site) temporal(words ...string) string {
+	return shellLine(append(append([]string{"temporal"}, words...), s.inNamespace()...)...)
+}
+
+// inNamespace is the flag that names the namespace, unless that is Temporal's default.
+func (s *Site) inNamespace() []string {
+	if n := s.Temporal.Namespace; n != "" && n != "default" {
+		return []string{"--namespace", n}
+	}
+	return nil
 }
 
 // shellLine has words as a shell reads them.

@@ -5,7 +5,19 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+	"unicode"
 )
+
+// plain is text without what would move a terminal's cursor or break a line: names are what a
+// caller locks.
+func plain(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, text)
+}
 
 // PrintResources prints a line for each resource.
 func PrintResources(out io.Writer, resources []Resource) error {
@@ -16,9 +28,11 @@ func PrintResources(out io.Writer, resources []Resource) error {
 		holder, mode, since, ends := "-", "-", "-", "-"
 		if len(r.Holders) > 0 {
 			h := &r.Holders[0]
-			holder, mode, since, ends = h.Party.Name, h.Mode.String(), Short(h.For), Short(h.ExpiresIn)
+			holder, mode, since, ends = plain(h.Party.Name), h.Mode.String(), Short(h.For), Short(h.ExpiresIn)
 			if h.State != "holding" {
 				mode += ", " + string(h.State)
+			} else if h.keeps() && len(h.Running) == 0 {
+				mode += ", kept" // between two steps
 			}
 			if more := len(r.Holders) - 1; more > 0 {
 				holder += fmt.Sprintf(" and %d more", more)
@@ -28,7 +42,7 @@ func PrintResources(out io.Writer, resources []Resource) error {
 		if len(r.Waiters) > 0 {
 			longest = Short(r.LongestWait)
 		}
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", r.Name, holder, mode, since, ends, len(r.Waiters), longest)
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", plain(r.Name), holder, mode, since, ends, len(r.Waiters), longest)
 	}
 	return w.Flush()
 }
@@ -46,7 +60,7 @@ func PrintOrphans(out io.Writer, found []Orphan) error {
 		if o.Held {
 			has = "a lock"
 		}
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", o.Resource, o.Party.Name, has, o.Reason)
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", plain(o.Resource), plain(o.Party.Name), has, plain(o.Reason))
 	}
 	return w.Flush()
 }
@@ -54,13 +68,13 @@ func PrintOrphans(out io.Writer, found []Orphan) error {
 // Print prints all that stands on a resource, and the commands that would end it.
 func (r *Resource) Print(out io.Writer) error {
 	var b strings.Builder
-	b.WriteString(r.Name + "\n")
+	b.WriteString(plain(r.Name) + "\n")
 	for _, entries := range [][]Entry{r.Holders, r.Waiters} {
 		for i := range entries {
 			e := &entries[i]
-			fmt.Fprintf(&b, "\n  %s %s\n", e.Party.Name, e)
+			fmt.Fprintf(&b, "\n  %s %s\n", plain(e.Party.Name), e)
 			for _, fact := range e.facts() {
-				fmt.Fprintf(&b, "      %-10s %s\n", fact[0], fact[1])
+				fmt.Fprintf(&b, "      %-10s %s\n", fact[0], plain(fact[1]))
 			}
 		}
 	}
@@ -87,6 +101,9 @@ func (e *Entry) facts() (facts [][2]string) {
 	}
 	add("host", e.Host)
 	add("ends in", Short(e.ExpiresIn)+", unless it is renewed; heard of "+Short(e.Silent)+" ago")
+	for _, r := range e.Running {
+		add("step runs", fmt.Sprintf("%s; heard of %s ago, its promise ends in %s", r.Part, Short(r.Silent), Short(r.ExpiresIn)))
+	}
 	if e.FirstFence > 0 {
 		add("fence", fmt.Sprint(e.FirstFence))
 	}
@@ -100,16 +117,16 @@ func (w *Why) Print(out io.Writer) error {
 	var b strings.Builder
 	switch {
 	case len(w.Waits) == 0 && len(w.Holds) == 0:
-		fmt.Fprintf(&b, "%s holds no lock and waits for none\n", w.Party.Name)
+		fmt.Fprintf(&b, "%s holds no lock and waits for none\n", plain(w.Party.Name))
 	case len(w.Waits) == 0:
-		fmt.Fprintf(&b, "%s waits for no lock\n", w.Party.Name)
+		fmt.Fprintf(&b, "%s waits for no lock\n", plain(w.Party.Name))
 	}
 	for i := range w.Waits {
-		fmt.Fprintf(&b, "%s %s\n", w.Party.Name, &w.Waits[i])
+		fmt.Fprintf(&b, "%s %s\n", plain(w.Party.Name), &w.Waits[i])
 	}
 	if len(w.Waits) == 0 {
 		for i := range w.Holds {
-			fmt.Fprintf(&b, "%s %s\n", w.Party.Name, &w.Holds[i])
+			fmt.Fprintf(&b, "%s %s\n", plain(w.Party.Name), &w.Holds[i])
 		}
 		w.Doing.print(&b)
 	}
@@ -118,7 +135,7 @@ func (w *Why) Print(out io.Writer) error {
 		root.Doing.print(&b)
 		root.branches(&b, "")
 		if root.Advice != "" {
-			fmt.Fprintf(&b, "→ %s\n", root.Advice)
+			fmt.Fprintf(&b, "→ %s\n", plain(root.Advice))
 		}
 	}
 	_, err := io.WriteString(out, b.String())
@@ -126,7 +143,7 @@ func (w *Why) Print(out io.Writer) error {
 }
 
 func (n *Node) line() string {
-	text := n.Party.Name
+	text := plain(n.Party.Name)
 	if n.Wait != nil {
 		text += " " + n.Wait.String()
 	}
@@ -167,6 +184,6 @@ func (d *Doing) print(b *strings.Builder) {
 		if a.Failure != "" {
 			text += ", last failure: " + a.Failure
 		}
-		fmt.Fprintf(b, "   activity  %s\n", text)
+		fmt.Fprintf(b, "   activity  %s\n", plain(text))
 	}
 }

@@ -3,9 +3,6 @@ package inspect
 import (
 	"cmp"
 	"slices"
-	"time"
-
-	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // Node is a party in a blocking tree: those beneath it wait for it.
@@ -26,72 +23,75 @@ type Node struct {
 	More int `json:"more,omitempty"`
 }
 
-// graph is who waits for what, as it was listed.
-type graph struct {
-	resources map[string]*Resource
-	// waits are by owner.
-	waits map[string][]*Entry
-}
-
-func graphOf(resources []Resource) *graph {
-	g := &graph{resources: map[string]*Resource{}, waits: map[string][]*Entry{}}
-	for i := range resources {
-		r := &resources[i]
-		g.resources[r.Name] = r
-		for j := range r.Waiters {
-			w := &r.Waiters[j]
-			g.waits[w.Party.Owner] = append(g.waits[w.Party.Owner], w)
-		}
-	}
-	return g
-}
-
-// link is one step from who waits to who is in the way.
-type link struct{ wait, hold *Entry }
-
 // mostPaths bounds what is followed of a graph in which many hold together.
 const mostPaths = 200
 
-// above returns the trees in which the owner waits, root blockers first.
-func (g *graph) above(owner string) []*Node {
-	var paths [][]link
-	var walk func(owner string, path []link)
-	walk = func(owner string, path []link) {
-		ends := true
-		for _, w := range g.waits[owner] {
-			for _, h := range g.inTheWay(w) {
-				if len(paths) == mostPaths {
-					return
-				}
-				ends = false
-				next := append(slices.Clip(path), link{w, h})
-				if slices.ContainsFunc(next, func(l link) bool { return l.wait.Party.Owner == h.Party.Owner }) {
-					paths = append(paths, next) // a circle
+// path leads from a wait to what is in its way in the end.
+type path struct {
+	links []link
+	// circle says that it comes back to one of its waits.
+	circle bool
+}
+
+// above returns the trees that the waits stand in, root blockers first.
+func (g *graph) above(waits []Entry) []*Node {
+	var paths []path
+	var walk func(w *Entry, before []link)
+	walk = func(w *Entry, before []link) {
+		blockers := g.inTheWay(w)
+		if len(blockers) == 0 && len(before) > 0 {
+			paths = append(paths, path{links: before})
+		}
+		for _, h := range blockers {
+			if len(paths) >= mostPaths {
+				return
+			}
+			links := append(slices.Clip(before), link{w, h})
+			waits := g.tied(h)
+			if len(waits) == 0 {
+				paths = append(paths, path{links: links})
+			}
+			for _, next := range waits {
+				if slices.ContainsFunc(links, func(l link) bool { return l.wait == next }) {
+					paths = append(paths, path{links, true})
 					continue
 				}
-				walk(h.Party.Owner, next)
+				walk(next, links)
 			}
 		}
-		if ends && len(path) > 0 {
-			paths = append(paths, path)
+	}
+	for i := range waits {
+		if w := g.find(&waits[i]); w != nil {
+			walk(w, nil)
 		}
 	}
-	walk(owner, nil)
 	return treesOf(paths)
 }
 
+// find is the graph's own entry of a wait.
+func (g *graph) find(w *Entry) *Entry {
+	own := g.waits[w.Party.Owner]
+	i := slices.IndexFunc(own, func(o *Entry) bool {
+		return o.Resource == w.Resource && o.LockID == w.LockID && o.Part == w.Part && o.Order == w.Order
+	})
+	if i < 0 {
+		return nil
+	}
+	return own[i]
+}
+
 // treesOf joins paths that have their ends in common.
-func treesOf(paths [][]link) (roots []*Node) {
-	for _, path := range paths {
-		last := path[len(path)-1]
+func treesOf(paths []path) (roots []*Node) {
+	for _, p := range paths {
+		last := p.links[len(p.links)-1]
 		at := find(&roots, last.hold.Party)
 		at.Hold = cmp.Or(at.Hold, last.hold)
-		at.Deadlock = at.Deadlock || slices.ContainsFunc(path, func(l link) bool { return l.wait.Party.Owner == at.Party.Owner })
-		for i := len(path) - 1; i >= 0; i-- {
-			at = find(&at.Waiting, path[i].wait.Party)
-			at.Wait = cmp.Or(at.Wait, path[i].wait)
+		at.Deadlock = at.Deadlock || p.circle
+		for i := len(p.links) - 1; i >= 0; i-- {
+			at = find(&at.Waiting, p.links[i].wait.Party)
+			at.Wait = cmp.Or(at.Wait, p.links[i].wait)
 			if i > 0 {
-				at.Hold = cmp.Or(at.Hold, path[i-1].hold)
+				at.Hold = cmp.Or(at.Hold, p.links[i-1].hold)
 			}
 		}
 	}
@@ -107,47 +107,4 @@ func find(nodes *[]*Node, p Party) *Node {
 	n := &Node{Party: p}
 	*nodes = append(*nodes, n)
 	return n
-}
-
-// inTheWay lists who keeps a waiter out: holders that its mode does not go with, or if there are
-// none the waiter before it in the queue.
-func (g *graph) inTheWay(w *Entry) []*Entry {
-	r := g.resources[w.Resource]
-	others := func(e *Entry) bool { return e.LockID != w.LockID && e.Party.Owner != w.Party.Owner }
-	var out, sharing []*Entry
-	for i := range r.Holders {
-		h := &r.Holders[i]
-		switch {
-		case !others(h) || h.ExpiresIn <= 0:
-		case h.Mode == lockcore.ModeExclusive || w.Mode == lockcore.ModeExclusive:
-			out = append(out, h)
-		default:
-			sharing = append(sharing, h)
-		}
-	}
-	if len(out) == 0 && w.Limit > 0 && len(sharing) >= w.Limit {
-		out = sharing
-	}
-	if len(out) > 0 {
-		return out
-	}
-	var before *Entry
-	for i := range r.Waiters {
-		if e := &r.Waiters[i]; others(e) && !e.Overdue && e.Position < w.Position {
-			before = e
-		}
-	}
-	if before == nil {
-		return nil
-	}
-	return []*Entry{before}
-}
-
-// silentFor is for how long a holder may be silent before that is worth a word: it is renewed at a
-// third of its TTL.
-func silentFor(e *Entry) time.Duration {
-	if e.ExpiresIn == lockcore.Forever {
-		return time.Minute
-	}
-	return max(10*time.Second, (e.Silent+e.ExpiresIn)/2)
 }

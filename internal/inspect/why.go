@@ -48,7 +48,7 @@ func (s *Site) Why(ctx context.Context, name string) (Why, error) {
 		run := protocol.Run{Namespace: t.NamespaceID, WorkflowID: name}
 		why.Party = Party{Name: name, Workflow: name, Namespace: t.NamespaceID, Owner: run.Owner()}
 		var err error
-		if why.Doing, err = ask(ctx, t.Service, t.Namespace, name, ""); err != nil {
+		if why.Doing, err = s.ask(ctx, name, ""); err != nil {
 			return Why{}, err
 		}
 	}
@@ -59,20 +59,11 @@ func (s *Site) Why(ctx context.Context, name string) (Why, error) {
 		if resources, err = s.Resources(ctx, lockcore.Filter{Contended: contended}); err != nil {
 			return Why{}, err
 		}
-		why.Holds = nil
-		why.entries(resources)
-		if len(why.Waits)+len(why.Holds) == 0 && why.Party.Owner != name { // no workflow's
-			was := why.Party
-			why.Party = Party{Name: name, Owner: name}
-			if why.entries(resources); len(why.Waits)+len(why.Holds) == 0 {
-				why.Party = was
-			}
-		}
-		if len(why.Waits) > 0 {
+		if why.take(resources); len(why.Waits) > 0 {
 			break
 		}
 	}
-	why.Roots = graphOf(resources).above(why.Party.Owner)
+	why.Roots = graphOf(resources).above(why.Waits)
 	for _, root := range why.Roots {
 		if p := root.Party; t.Service != nil && p.Workflow != "" && p.Namespace == t.NamespaceID {
 			run := ""
@@ -80,11 +71,11 @@ func (s *Site) Why(ctx context.Context, name string) (Why, error) {
 				run = root.Hold.Run
 			}
 			var err error
-			if root.Doing, err = ask(ctx, t.Service, t.Namespace, p.Workflow, run); err != nil {
+			if root.Doing, err = s.ask(ctx, p.Workflow, run); err != nil {
 				return Why{}, err
 			}
 		}
-		root.Advice = adviceFor(root)
+		root.Advice = s.advise(root)
 	}
 	return why, nil
 }
@@ -94,23 +85,41 @@ func (w *Why) Known() bool {
 	return len(w.Waits)+len(w.Holds) > 0 || (w.Doing != nil && w.Doing.Status != Unknown)
 }
 
-// entries takes in what the party has among the resources.
-func (w *Why) entries(resources []Resource) {
-	own := func(e Entry) bool { return e.Party.Owner == w.Party.Owner || e.LockID == w.Party.Owner }
-	for i := range resources {
-		for _, e := range slices.Concat(resources[i].Holders, resources[i].Waiters) {
-			switch {
-			case !own(e):
-			case e.State == lockcore.StateWaiting:
-				w.Waits = append(w.Waits, e)
-			default:
-				w.Holds = append(w.Holds, e)
+// take takes in what the party has among the resources: as a workflow, or if that has nothing, as
+// plain Go names it.
+func (w *Why) take(resources []Resource) {
+	w.Waits, w.Holds = nil, nil
+	plain := Party{Name: w.Party.Name, Owner: w.Party.Name}
+	for _, p := range []Party{w.Party, plain} {
+		for i := range resources {
+			for _, e := range slices.Concat(resources[i].Holders, resources[i].Waiters) {
+				switch {
+				case !e.isOf(p):
+				case e.State == lockcore.StateWaiting:
+					w.Waits = append(w.Waits, e)
+				default:
+					w.Holds = append(w.Holds, e)
+				}
 			}
 		}
+		if len(w.Waits)+len(w.Holds) > 0 {
+			w.Party = p
+			break
+		}
 	}
-	longest := func(a, b Entry) int { return cmp.Compare(b.For, a.For) }
+	longest := func(a, b Entry) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Resource, b.Resource)) }
 	slices.SortStableFunc(w.Waits, longest)
 	slices.SortStableFunc(w.Holds, longest)
+}
+
+// isOf reports whether an entry is a party's: in its name, or for it as its owner. A party without a
+// namespace may be a workflow of any.
+func (e *Entry) isOf(p Party) bool {
+	named := e.Party.Workflow == p.Workflow && e.Party.Namespace == p.Namespace
+	if p.Namespace == "" {
+		named = e.Party.Workflow == p.Name
+	}
+	return named || e.Party.Owner == p.Owner || e.LockID == p.Owner
 }
 
 // String says what an entry is, without its party.
@@ -121,12 +130,12 @@ func (e *Entry) String() string {
 	}
 	switch e.State {
 	case lockcore.StateWaiting:
-		return fmt.Sprintf("waits for %s (%s) for %s, place %d", e.Resource, text, Short(e.For), e.Position)
+		return fmt.Sprintf("waits for %s (%s) for %s, place %d", plain(e.Resource), text, Short(e.For), e.Position)
 	case lockcore.StateClaimed:
-		return fmt.Sprintf("was granted %s (%s) %s ago, and has not taken it up yet", e.Resource, text, Short(e.For))
+		return fmt.Sprintf("was granted %s (%s) %s ago, and has not taken it up yet", plain(e.Resource), text, Short(e.For))
 	case lockcore.StateDraining:
-		return fmt.Sprintf("leaves %s (%s), draining for %s more", e.Resource, text, Short(e.ExpiresIn))
+		return fmt.Sprintf("leaves %s (%s), draining for %s more", plain(e.Resource), text, Short(e.ExpiresIn))
 	default:
-		return fmt.Sprintf("holds %s (%s) for %s", e.Resource, text, Short(e.For))
+		return fmt.Sprintf("holds %s (%s) for %s", plain(e.Resource), text, Short(e.For))
 	}
 }

@@ -35,7 +35,8 @@ func TestSpansAreReadBackAndABrokenLineIsCounted(t *testing.T) {
 
 	spans, err := contention.Read(t.Context(), []string{path}, nil)
 	require.NoError(t, err)
-	read := contention.Analyze(spans, contention.Options{})
+	read, err := contention.Analyze(t.Context(), spans, contention.Options{})
+	require.NoError(t, err)
 	require.Equal(t, 1, read.Read.Broken)
 	require.Equal(t, 1, read.Read.LockSpans)
 	require.Len(t, read.Waits, 1)

@@ -78,6 +78,27 @@ func ParseLockID(lockID string) (of Run, step string, err error) {
 	return Run{Namespace: texts[0], WorkflowID: texts[1]}, texts[2], nil
 }
 
+// IsNamespaceID reports whether a text has the form of a namespace's ID, which is a UUID. Plain Go
+// names its locks as it likes: by their form alone, "billing/nightly" would be a workflow's too.
+func IsNamespaceID(s string) bool {
+	if len(s) != len("01234567-89ab-cdef-0123-456789abcdef") {
+		return false
+	}
+	for i := range len(s) {
+		switch c := s[i]; i {
+		case 8, 13, 18, 23:
+			if c != '-' {
+				return false
+			}
+		default:
+			if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // IsHash reports whether a step's name, as [ParseLockID] returns it, is the hash of its name.
 func IsHash(step string) bool { return strings.HasPrefix(step, hashPrefix) }
 

@@ -75,6 +75,18 @@ func TestLockIDOfAnotherPartyIsRefused(t *testing.T) {
 	}
 }
 
+func TestNamespaceIDIsAUUID(t *testing.T) {
+	t.Parallel()
+	require.True(t, IsNamespaceID("32049b68-7872-4094-8e63-d0dd59896a83"))
+	for _, other := range []string{
+		"", "billing", "32049b68-7872-4094-8e63-d0dd59896a8", "32049b68-7872-4094-8e63-d0dd59896a833",
+		"32049b68-7872-4094-8e63-d0dd59896a8g", "32049B68-7872-4094-8E63-D0DD59896A83", "32049b6807872040940806300dd59896a83",
+		"32049b68-7872-4094-8e63d-0dd59896a83", strings.Repeat("-", 36), strings.Repeat("0", 36),
+	} {
+		require.False(t, IsNamespaceID(other), "%q", other)
+	}
+}
+
 // FuzzLockID checks that every workflow has a lock ID and an owner that lockcore takes, that the ID reads back as the same workflow, and
 // that two workflows never share one.
 func FuzzLockID(f *testing.F) {

@@ -209,7 +209,7 @@ func (e *WaitCanceledError) Error() string { return e.canceled.Error() }
 // Unwrap returns the cancellation.
 func (e *WaitCanceledError) Unwrap() error { return e.canceled }
 
-// NeverRan tells whether a step that failed so is known never to have got as far as its own code.
+// NeverRan reports whether a step that failed so is known never to have got as far as its own code.
 func NeverRan(err error) bool {
 	var (
 		tried    *StepError

@@ -170,10 +170,11 @@ func (s *Story) checkPlaces() (all []Violation) {
 }
 
 // isUnderWay reports whether an attempt of a step may have left a place when its saga was about to
-// be undone, or later.
+// be undone, or later: it waits in its slot for a turn that is near, and may get it then.
 func (s *Story) isUnderWay(scope *Scope) bool {
 	return slices.ContainsFunc(s.attempts, func(a *Attempt) bool {
-		return a.Run == scope.run && !a.Undo && a.begin == 0 && (a.exit == 0 || a.exit > scope.leaving.At-mayBeLate)
+		vain := a.begin == 0 && (a.exit == 0 || a.exit > scope.leaving.At-mayBeLate)
+		return a.Run == scope.run && !a.Undo && (vain || a.begin > scope.leaving.At)
 	})
 }
 

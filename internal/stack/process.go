@@ -15,7 +15,7 @@ import (
 // stopWithin bounds a polite end. PostgreSQL's is the longest: it writes a checkpoint.
 const stopWithin = 20 * time.Second
 
-// alive says whether the process that was recorded still runs; another one with its PID does not count.
+// alive reports whether the process that was recorded still runs; another one with its PID does not count.
 func alive(p Part) bool {
 	start, err := processStart(p.PID)
 	return err == nil && start == p.Start

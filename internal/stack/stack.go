@@ -121,7 +121,7 @@ func (s *Stack) provide(ctx context.Context, srv server) error {
 	return nil
 }
 
-// runs says whether the server that this stack started before is whole.
+// runs reports whether the server that this stack started before is whole.
 func (s *Stack) runs(ctx context.Context, srv server) bool {
 	kind := srv.endpoint.Kind
 	if kind == "" || kind == givenKind || (srv.given != "" && !isOwn(*srv.endpoint, srv.given)) {
@@ -140,7 +140,7 @@ func (s *Stack) runs(ctx context.Context, srv server) bool {
 	return parts > 0 && within(ctx, srv.endpoint.Address, srv.healthy) == nil
 }
 
-// isOwn says whether the address that the user names is the one that this stack gave out: a shell that has evaluated `env` and
+// isOwn reports whether the address that the user names is the one that this stack gave out: a shell that has evaluated `env` and
 // calls `up` again wants this stack, not a stranger's.
 func isOwn(e Endpoint, given string) bool { return e.Kind != givenKind && e.Address == given }
 

@@ -62,7 +62,7 @@ func threadsLeft(pid int) bool {
 	return false
 }
 
-// listensOn says whether this very process listens on the port: an answer on it proves nothing when another program
+// listensOn reports whether this very process listens on the port: an answer on it proves nothing when another program
 // took the port first.
 func listensOn(pid, port int) (bool, error) {
 	inodes, err := listeners(port)

@@ -53,7 +53,7 @@ func lockIDOf(op any) string {
 	return ""
 }
 
-// namesEntry tells whether an operation may change or end an entry.
+// namesEntry reports whether an operation may change or end an entry.
 func namesEntry(s *Step, e *engine.Entry) bool {
 	if batch, ok := s.Op.([]engine.Renew); ok {
 		return slices.ContainsFunc(batch, func(r engine.Renew) bool { return renews(&r, e) })
@@ -93,7 +93,7 @@ func renews(op *engine.Renew, e *engine.Entry) bool {
 	return e.LockID == op.LockID && (e.State == engine.StateKept || (e.State == engine.StateRunning && e.Part == op.Part && e.Order == op.Order))
 }
 
-// namesWaiter tells whether an operation may change or end a place.
+// namesWaiter reports whether an operation may change or end a place.
 func namesWaiter(op any, w *engine.Waiter) bool {
 	if w.LockID != lockIDOf(op) {
 		return false

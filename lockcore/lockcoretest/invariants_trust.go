@@ -152,14 +152,14 @@ func mostOfClaim(s *Step, lockID, part string) int64 {
 	return min(2*max(c.ClaimTTL, op.ClaimTTL), op.LongestClaim())
 }
 
-// joins tells whether a lock ID holds exclusively already: what waits in its name takes part when it comes.
+// joins reports whether a lock ID holds exclusively already: what waits in its name takes part when it comes.
 func joins(s *Step, lockID string) bool {
 	return slices.ContainsFunc(s.After.Entries, func(e engine.Entry) bool {
 		return e.LockID == lockID && e.Mode == engine.Exclusive && (alive(e, s.now()) || e.Label != "")
 	})
 }
 
-// inTheWay tells whether others who are alive leave a lock ID no room.
+// inTheWay reports whether others who are alive leave a lock ID no room.
 func inTheWay(held []engine.Entry, s *Step, lockID, within string, room int64) bool {
 	exclusive := slices.ContainsFunc(held, func(e engine.Entry) bool {
 		around := within == e.LockID && e.State == engine.StateKept

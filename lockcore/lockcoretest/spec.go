@@ -100,7 +100,7 @@ func (s *state) downgrade(op engine.Renew) {
 	}
 }
 
-// lost tells whether op finds that its lock ID lost the hold.
+// lost reports whether op finds that its lock ID lost the hold.
 func (s *state) lost(op engine.Acquire) bool {
 	evicted := op.Persist && s.doc.EvictedRecord(op.LockID, op.Label) != nil
 	if op.Reacquire {

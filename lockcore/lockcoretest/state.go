@@ -250,7 +250,7 @@ func (s *state) holding(lockID string) bool {
 	return s.some(func(e *engine.Entry) bool { return e.LockID == lockID && e.Holds() })
 }
 
-// covered tells whether the lock ID holds in this mode or a stronger one.
+// covered reports whether the lock ID holds in this mode or a stronger one.
 func (s *state) covered(lockID, mode string) bool {
 	return s.some(func(e *engine.Entry) bool { return e.LockID == lockID && e.Holds() && engine.Covers(e.Mode, mode) })
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 )
 
-var update = flag.Bool("update", false, "write docs/mutants.md anew")
+var update = flag.Bool("update", false, "write MUTANTS.md anew")
 
 // mutant is the engine with one rule broken on the way to the database.
 type mutant struct {
@@ -226,9 +226,9 @@ func (r *recorder) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-const page = "../../../docs/mutants.md"
+const page = "MUTANTS.md"
 
-// TestPageOfMutantsIsCurrent holds docs/mutants.md to the table:
+// TestPageOfMutantsIsCurrent holds MUTANTS.md to the table:
 //
 //	go test ./lockcore/internal/mongoengine -run Mutants -update
 func TestPageOfMutantsIsCurrent(t *testing.T) {

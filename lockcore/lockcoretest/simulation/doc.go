@@ -16,7 +16,7 @@
 // own (see lockcore's package clock), which holds timers and answers while the process is frozen. All latencies follow from
 // the seed, the process, the operation and how often it was sent, and all else that is drawn from the seed, the process and
 // the time. So a seed that fails fails again, except if goroutines that run in the same instant take turns otherwise, which
-// matters seldom: docs/simulation-mutants.md says how often, for each seed that finds a defect.
+// matters seldom: MUTANTS.md says how often, for each seed that finds a defect.
 //
 // # What is checked
 //

@@ -7,7 +7,7 @@ seen to find it: a seed of the simulation in ` + "`lockcore/lockcoretest/simulat
 seed counts only if it passes without the change; how often it fails with it, of 100 times, stands beside. Some defects no simulation of Lockers can see: texts, validation, and
 documents of users. For the others without a seed none was searched for, or 600 did not find them. "not shown yet" says that
 the change was not played, or that nothing that was tried finds it.
-Rules of single operations have a page of their own, [mutants](mutants.md).
+Rules of single operations have a page of their own, [mutants](../../internal/mongoengine/MUTANTS.md).
 
 This page is written by
 

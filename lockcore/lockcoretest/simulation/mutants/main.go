@@ -1,10 +1,11 @@
 // Command mutants puts defects that lockcore once had back into its source, one at a time, and sees what finds each: a
-// seed of the simulation, or another test. It writes docs/simulation-mutants.md. Run it in the root of the repository, with
-// the servers of the stack up:
+// seed of the simulation, or another test. It writes lockcore/lockcoretest/simulation/MUTANTS.md. Run it in the root of
+// the repository, with the servers of the stack up:
 //
 //	go run ./lockcore/lockcoretest/simulation/mutants
 //
-// With -sagas it does so with defects of the Temporal side, plays them with the fuzzer of sagas, and writes docs/saga-mutants.md.
+// With -sagas it does so with defects of the Temporal side, plays them with the fuzzer of sagas, and writes
+// internal/sagafuzz/MUTANTS.md.
 package main
 
 import (
@@ -44,9 +45,9 @@ func main() {
 
 // run plays the mutants, and writes the page.
 func run() error {
-	page, header, mutants := "docs/simulation-mutants.md", header, mutants
+	page, header, mutants := "lockcore/lockcoretest/simulation/MUTANTS.md", header, mutants
 	if *sagas {
-		page, header, mutants = "docs/saga-mutants.md", sagaHeader, sagaMutants
+		page, header, mutants = "internal/sagafuzz/MUTANTS.md", sagaHeader, sagaMutants
 	}
 	old, err := os.ReadFile(page)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
