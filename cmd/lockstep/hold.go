@@ -137,7 +137,8 @@ func heldAlready(resource, reason string) error {
 }
 
 // tellWhoHolds says for whom hold waits. It is an error if the resource is held for maintenance
-// already, or is going to be: two commands would share one hold, which the first unhold ends for both.
+// already, or another command waits to hold it: the two would share one hold, which the first unhold
+// ends for both.
 func (cfg *holdConfig) tellWhoHolds(ctx context.Context, s streams, site *inspect.Site, resource string) error {
 	found, err := site.Resources(ctx, lockcore.Filter{Resource: resource})
 	if err != nil || len(found) == 0 {
