@@ -70,7 +70,6 @@ func TestWhyThePageAndContentionAgree(t *testing.T) {
 		return nil
 	}})
 	site := inspect.Site{Locker: s.locker, Temporal: inspect.Temporal{Service: s.client.WorkflowService(), Namespace: "default", NamespaceID: namespaceID}}
-	page := ui.Handler(ui.Options{Site: site})
 
 	var runs []client.WorkflowRun
 	for i := range sagas {
@@ -98,7 +97,7 @@ func TestWhyThePageAndContentionAgree(t *testing.T) {
 			between := time.Now()
 			shown := httptest.NewRecorder()
 			request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/why?workflow="+url.QueryEscape(run.GetID()), http.NoBody)
-			page.ServeHTTP(shown, request)
+			ui.Handler(ui.Options{Site: site}).ServeHTTP(shown, request) // a new one, which has listed nothing before
 			second, err := site.Why(t.Context(), run.GetID())
 			require.NoError(t, err)
 			later := blockedIn(second.Roots)

@@ -38,7 +38,11 @@ func run(ctx context.Context, args []string, s streams) int {
 	case err == nil:
 		return 0
 	case errors.Is(err, errInterrupted) || errors.Is(context.Cause(ctx), errInterrupted):
-		_, _ = fmt.Fprintln(s.err, "lockstep: interrupted")
+		said := errInterrupted.Error()
+		if left := new(leftError); errors.As(err, &left) {
+			said += "; " + left.Error()
+		}
+		_, _ = fmt.Fprintln(s.err, "lockstep:", said)
 		return 130
 	}
 	_, _ = fmt.Fprintln(s.err, "lockstep:", err)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"time"
 
@@ -30,9 +31,10 @@ func uiCommand(s streams) *cobra.Command {
 		Short: "Serve a read-only page: who holds, who waits for whom, and how to repair it",
 		Long: `Serves a page about the locks, until Ctrl-C. It changes nothing: it shows the commands that do.
 
-It listens on the loopback, for whoever can log in to this machine. At another address it asks for a token,
-which it draws and prints with the page's address; LOCKSTEP_UI_TOKEN sets one. It speaks HTTP: put a proxy
-with TLS in front of it where others may listen.
+It listens on the loopback, for whoever can log in to this machine, and answers under the loopback's names.
+At another address it asks for a token, which it draws and prints with the page's address, and answers under
+any name; LOCKSTEP_UI_TOKEN sets the token. It speaks HTTP: put a proxy with TLS in front of it if others may
+listen.
 
 ` + connectionHelp + `
 
@@ -65,11 +67,10 @@ func (cfg *uiConfig) run(ctx context.Context, s streams) error {
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
 	}
-	address := "http://" + listener.Addr().String() + "/"
+	address := addressOf(listener.Addr().String())
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
 		o.Token = cmp.Or(os.Getenv("LOCKSTEP_UI_TOKEN"), rand.Text())
-		address += "?token=" + o.Token
-		o.Hosts = ownNames(host)
+		address += "?token=" + url.QueryEscape(o.Token)
 	}
 	if _, err := fmt.Fprintf(s.out, "%s\nCtrl-C stops\n", address); err != nil {
 		return err
@@ -77,19 +78,18 @@ func (cfg *uiConfig) run(ctx context.Context, s streams) error {
 	return serveUntil(ctx, listener, ui.Handler(o))
 }
 
-// ownNames are by what this machine may be asked for.
-func ownNames(host string) []string {
-	names := []string{host}
-	if name, err := os.Hostname(); err == nil {
-		names = append(names, name)
-	}
-	addresses, _ := net.InterfaceAddrs() // what cannot be listed is not known
-	for _, a := range addresses {
-		if n, ok := a.(*net.IPNet); ok {
-			names = append(names, n.IP.String())
+// addressOf is where a browser finds what listens: at this machine's name, if it listens at all of
+// its addresses.
+func addressOf(listens string) string {
+	host, port, err := net.SplitHostPort(listens)
+	if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsUnspecified() {
+		name, err := os.Hostname()
+		if err != nil || name == "" {
+			name = "localhost"
 		}
+		listens = net.JoinHostPort(name, port)
 	}
-	return names
+	return "http://" + listens + "/"
 }
 
 func serveUntil(ctx context.Context, listener net.Listener, h http.Handler) error {

@@ -10,35 +10,14 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// leastPause is the least time between two listings. After a listing that took long, the next comes
-// only after ten times that: the viewers together keep the database busy for a tenth of the time.
-const leastPause = 1500 * time.Millisecond
-
-// listing is the last one, which all viewers share.
-type listing struct {
-	mu   sync.Mutex
-	all  []inspect.Resource
-	at   time.Time
-	next time.Time
-}
-
-// resources lists what stands on all resources, and when that was read. Callers do not write to it.
-func (s *server) resources(ctx context.Context) ([]inspect.Resource, time.Time, error) {
-	l := &s.list
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// readResources lists what stands on all resources, and notes what has ended since.
+func (s *server) readResources(ctx context.Context) ([]inspect.Resource, error) {
 	began := time.Now()
-	if began.Before(l.next) {
-		return l.all, l.at, nil
-	}
 	all, err := s.Resources(ctx, lockcore.Filter{})
-	if err != nil {
-		return nil, began, err
+	if err == nil {
+		s.seen.compare(all, began, time.Now())
 	}
-	l.all, l.at = all, began
-	l.next = time.Now().Add(max(leastPause, 10*time.Since(began)))
-	s.seen.compare(all, began)
-	return all, began, nil
+	return all, err
 }
 
 // mostSeen is how many ends are remembered, of all resources together.
@@ -46,10 +25,11 @@ const mostSeen = 5000
 
 // seen is what the listings saw end, since the first.
 type seen struct {
-	mu    sync.Mutex
-	since time.Time
-	last  map[key]inspect.Entry
-	ended []ended
+	mu sync.Mutex
+	// since is when the first listing began, and lastAt when the last did.
+	since, lastAt time.Time
+	last          map[key]inspect.Entry
+	ended         []ended
 }
 
 // key names a hold or a wait.
@@ -63,29 +43,33 @@ type key struct {
 type ended struct {
 	inspect.Entry
 	Waited bool
-	// Before is when it was gone.
-	Before time.Time
+	// After is the last look that found it, and Before the one that did not: it ended between the
+	// two.
+	After, Before time.Time
 }
 
-func (s *seen) compare(all []inspect.Resource, at time.Time) {
+// compare takes in a listing that was read from began to done.
+func (s *seen) compare(all []inspect.Resource, began, done time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.since.IsZero() {
-		s.since = at
+		s.since = began
 	}
 	stand := map[key]inspect.Entry{}
 	for i := range all {
 		for _, e := range slices.Concat(all[i].Holders, all[i].Waiters) {
-			waits := e.State == lockcore.StateWaiting
-			stand[key{e.Resource, e.LockID, e.Part, waits, e.Since}] = e
+			// A claim goes over into a hold, and what drains has ended before.
+			if waits := e.State == lockcore.StateWaiting; waits || e.State == lockcore.StateHolding {
+				stand[key{e.Resource, e.LockID, e.Part, waits, e.Since}] = e
+			}
 		}
 	}
 	for k, e := range s.last {
 		if _, stands := stand[k]; !stands {
-			s.ended = append(s.ended, ended{e, k.waits, at})
+			s.ended = append(s.ended, ended{e, k.waits, s.lastAt, done})
 		}
 	}
-	s.last = stand
+	s.last, s.lastAt = stand, began
 	s.ended = slices.Delete(s.ended, 0, max(0, len(s.ended)-mostSeen))
 }
 

@@ -30,9 +30,6 @@ type Options struct {
 	Token string
 	// HashNames has names of resources shown as hashes.
 	HashNames bool
-	// Hosts are the names by which the page may be asked for, besides those of the loopback: a page of
-	// another site must not read it through a name of its own.
-	Hosts []string
 }
 
 //go:embed static
@@ -43,15 +40,17 @@ var pageHTML string
 
 type server struct {
 	Options
-	pages *template.Template
-	list  listing
-	seen  seen
+	pages     *template.Template
+	list      shared[[]inspect.Resource]
+	deadlocks shared[[]lockcore.Deadlock]
+	seen      seen
 }
 
 // Handler serves the page.
 func Handler(o Options) http.Handler {
 	o.Discreet = o.HashNames
 	s := &server{Options: o}
+	s.list.read, s.deadlocks.read = s.readResources, s.Deadlocks
 	s.pages = template.Must(template.New("page").Funcs(template.FuncMap{
 		"short": inspect.Short, "resource": s.name, "says": s.says, "why": whyLink, "show": s.showLink, "temporal": s.temporalLink, "owner": s.OwnerName, "ring": s.ringOf,
 	}).Parse(pageHTML))
@@ -65,10 +64,12 @@ func Handler(o Options) http.Handler {
 	return s.guarded(mux)
 }
 
-// cookie is where a browser keeps the token.
+// cookie is where a browser keeps the hash of the token, which may have characters that no cookie
+// can.
 const cookie = "lockstep-token"
 
-// guarded refuses requests without the token, and under names that are not this server's.
+// guarded refuses requests without the token, or if there is none, under names other than those of
+// the loopback.
 func (s *server) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -76,14 +77,17 @@ func (s *server) guarded(next http.Handler) http.Handler {
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cache-Control", "no-store")
-		if !s.isNamed(r.Host) {
-			http.Error(w, "lockstep ui is not served under this name", http.StatusMisdirectedRequest)
-			return
-		}
-		if s.Token != "" {
-			if given := r.URL.Query().Get("token"); s.isToken(given) {
-				http.SetCookie(w, &http.Cookie{Name: cookie, Value: given, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode}) //nolint:gosec // it is served without TLS
-			} else if c, err := r.Cookie(cookie); err != nil || !s.isToken(c.Value) {
+		switch {
+		case s.Token == "":
+			// A page of another site must not read this one through a name of its own.
+			if !isLoopback(r.Host) {
+				http.Error(w, "lockstep ui is not served under this name", http.StatusMisdirectedRequest)
+				return
+			}
+		case same(r.URL.Query().Get("token"), s.Token): // under any name: other sites do not know it
+			http.SetCookie(w, &http.Cookie{Name: cookie, Value: hashOf(s.Token), Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode}) //nolint:gosec // it is served without TLS
+		default:
+			if c, err := r.Cookie(cookie); err != nil || !same(c.Value, hashOf(s.Token)) {
 				http.Error(w, "lockstep ui wants its token: open the address that it printed", http.StatusUnauthorized)
 				return
 			}
@@ -92,23 +96,29 @@ func (s *server) guarded(next http.Handler) http.Handler {
 	})
 }
 
-func (s *server) isToken(given string) bool {
-	return subtle.ConstantTimeCompare([]byte(given), []byte(s.Token)) == 1
+func same(given, want string) bool {
+	return subtle.ConstantTimeCompare([]byte(given), []byte(want)) == 1
 }
 
-func (s *server) isNamed(host string) bool {
+func hashOf(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
+}
+
+func isLoopback(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}
 	host = strings.Trim(host, "[]")
 	ip := net.ParseIP(host)
-	return host == "localhost" || (ip != nil && ip.IsLoopback()) || slices.Contains(s.Hosts, host)
+	return strings.EqualFold(host, "localhost") || (ip != nil && ip.IsLoopback())
 }
 
 // view is what a page shows.
 type view struct {
 	Title string
-	// Query is what the list of resources was narrowed to.
+	// List says that it is the list of resources, and Query is what that was narrowed to.
+	List      bool
 	Query     string
 	All       int
 	Resources []inspect.Resource
@@ -128,8 +138,8 @@ type view struct {
 const mostResources = 200
 
 func (s *server) showResources(w http.ResponseWriter, r *http.Request) {
-	v := view{Title: "Resources", Query: strings.TrimSpace(r.URL.Query().Get("q"))}
-	all, at, err := s.resources(r.Context())
+	v := view{Title: "Resources", List: true, Query: strings.TrimSpace(r.URL.Query().Get("q"))}
+	all, at, err := s.list.get(r.Context())
 	if err != nil {
 		s.fail(w, v, err)
 		return
@@ -152,7 +162,7 @@ func (s *server) found(r *inspect.Resource, text string) bool {
 func (s *server) showResource(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("name")
 	v := view{Title: name}
-	all, at, err := s.resources(r.Context())
+	all, at, err := s.list.get(r.Context())
 	if err != nil {
 		s.fail(w, v, err)
 		return
@@ -175,13 +185,22 @@ func (s *server) showWhy(w http.ResponseWriter, r *http.Request) {
 		s.write(w, http.StatusBadRequest, v)
 		return
 	}
-	why, err := s.Why(r.Context(), name)
-	switch {
-	case err != nil:
+	all, at, err := s.list.get(r.Context())
+	if err != nil {
 		s.fail(w, v, err)
 		return
-	case !why.Known():
+	}
+	why, err := s.WhyIn(r.Context(), name, all)
+	if err != nil {
+		s.fail(w, v, err)
+		return
+	}
+	v.At = at
+	if !why.Known() {
 		v.Problem = "No party of this name holds a lock or waits for one, and Temporal knows no such workflow."
+		if s.Temporal.Service == nil {
+			v.Problem = "No party of this name holds a lock or waits for one. Temporal was not asked."
+		}
 		s.write(w, http.StatusNotFound, v)
 		return
 	}
@@ -191,9 +210,10 @@ func (s *server) showWhy(w http.ResponseWriter, r *http.Request) {
 
 func (s *server) showWaits(w http.ResponseWriter, r *http.Request) {
 	v := view{Title: "Who waits for whom"}
-	var err error
-	if v.Deadlocks, err = s.Locker.Deadlocks(r.Context()); err == nil {
-		v.Forest, err = s.Forest(r.Context())
+	all, at, err := s.list.get(r.Context())
+	if err == nil {
+		v.Forest, v.At = s.ForestIn(all), at
+		v.Deadlocks, _, err = s.deadlocks.get(r.Context())
 	}
 	if err != nil {
 		s.fail(w, v, err)
@@ -232,8 +252,7 @@ func (s *server) name(resource string) string {
 	if !s.HashNames {
 		return resource
 	}
-	sum := sha256.Sum256([]byte(resource))
-	return hex.EncodeToString(sum[:6])
+	return hashOf(resource)[:12]
 }
 
 // says is what an entry is, with the name of its resource as it is shown.

@@ -3,6 +3,7 @@ package ui_test
 import (
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +25,7 @@ func page(t *testing.T, o ui.Options) http.Handler {
 	l, err := lockcore.NewOn(lockcoretest.NewEngine(time.Now), lockcore.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close(t.Context())) })
-	for _, resource := range []string{"salary/of/the/boss", "free"} {
+	for _, resource := range []string{"salary/of/the/boss", "free", "Resources"} {
 		req := lockcore.Request{LockID: "payroll", TTL: time.Hour, Resources: []lockcore.Resource{lockcore.Exclusive(resource)}}
 		_, err = l.Enter(t.Context(), req, false)
 		require.NoError(t, err)
@@ -47,9 +48,9 @@ func get(t *testing.T, h http.Handler, address string, change func(*http.Request
 
 func TestThePageAnswersOnlyToItsOwnNames(t *testing.T) {
 	t.Parallel()
-	h := page(t, ui.Options{Hosts: []string{"locks.example"}})
+	h := page(t, ui.Options{})
 	for host, want := range map[string]int{
-		"localhost": http.StatusOK, "127.0.0.1:8390": http.StatusOK, "[::1]:8390": http.StatusOK, "locks.example:80": http.StatusOK,
+		"localhost": http.StatusOK, "LocalHost:8390": http.StatusOK, "127.0.0.1:8390": http.StatusOK, "[::1]:8390": http.StatusOK,
 		"rebound.example": http.StatusMisdirectedRequest, "": http.StatusMisdirectedRequest,
 	} {
 		require.Equal(t, want, get(t, h, "/", func(r *http.Request) { r.Host = host }).Code, host)
@@ -71,6 +72,40 @@ func TestThePageAsksForItsToken(t *testing.T) {
 	require.Len(t, cookies, 1)
 	require.True(t, cookies[0].HttpOnly)
 	require.Equal(t, http.StatusOK, get(t, h, "/", func(r *http.Request) { r.AddCookie(cookies[0]) }).Code)
+}
+
+// Behind a proxy, or in a container, it has names that it does not know. Other sites do not know the
+// token.
+func TestThePageWithATokenAnswersToAnyName(t *testing.T) {
+	t.Parallel()
+	h := page(t, ui.Options{Token: "secret"})
+	for _, host := range []string{"locks.example", "[::]:8390", "127.0.0.1"} {
+		named := func(r *http.Request) { r.Host = host }
+		require.Equal(t, http.StatusOK, get(t, h, "/?token=secret", named).Code, host)
+		require.Equal(t, http.StatusUnauthorized, get(t, h, "/", named).Code, host)
+	}
+}
+
+func TestTheTokenMayHaveAnyCharacters(t *testing.T) {
+	t.Parallel()
+	const token = `a;b"c\d, é&+%`
+	h := page(t, ui.Options{Token: token})
+	w := get(t, h, "/?token="+url.QueryEscape(token), nil)
+	require.Equal(t, http.StatusOK, w.Code)
+	cookies := w.Result().Cookies()
+	require.Len(t, cookies, 1)
+	require.NotContains(t, cookies[0].Value, "a;b", "the browser keeps a hash")
+	require.Equal(t, http.StatusOK, get(t, h, "/", func(r *http.Request) { r.AddCookie(cookies[0]) }).Code)
+	require.Equal(t, http.StatusUnauthorized, get(t, h, "/?token="+cookies[0].Value, nil).Code, "the hash is no token")
+}
+
+func TestAResourceMayHaveTheNameOfAPage(t *testing.T) {
+	t.Parallel()
+	h := page(t, ui.Options{})
+	require.Contains(t, get(t, h, "/", nil).Body.String(), `class="filter"`)
+	text := get(t, h, "/resource?name=Resources", nil).Body.String()
+	require.Contains(t, text, "holds Resources")
+	require.NotContains(t, text, `class="filter"`)
 }
 
 func TestNamesOfResourcesCanBeHidden(t *testing.T) {

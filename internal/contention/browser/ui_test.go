@@ -191,3 +191,16 @@ func TestThePageIsReadByKeyboard(t *testing.T) {
 	require.Equal(t, "r", evaluate[string](s.tab, `document.activeElement.textContent`))
 	require.Empty(t, evaluate[[]string](s.tab, `[...document.querySelectorAll("input")].filter((i) => !i.closest("label")).map((i) => i.outerHTML)`), "inputs have labels")
 }
+
+// A server that is slow is not asked again by a page that still waits for its answer.
+func TestThePageAsksOnceAtATime(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.visit(s.address)
+	evaluate[bool](s.tab, `(window.asked = 0, window.fetch = () => { window.asked++; return new Promise((done) => { window.answer = done; }); }, true)`)
+	require.Eventually(t, func() bool { return evaluate[int](s.tab, "window.asked") == 1 }, time.Minute, 50*time.Millisecond)
+	const afterTwoMore = `new Promise((done) => setTimeout(() => done(window.asked), 5000))`
+	require.Equal(t, 1, evaluate[int](s.tab, afterTwoMore))
+	evaluate[bool](s.tab, `(window.answer(new Response("")), true)`)
+	require.Eventually(t, func() bool { return evaluate[int](s.tab, "window.asked") == 2 }, time.Minute, 50*time.Millisecond, "after the answer it asks again")
+}

@@ -16,6 +16,19 @@ document.addEventListener("click", (e) => {
 
 const busy = () => document.hidden || !live.checked || !getSelection().isCollapsed || (main.contains(document.activeElement) && document.activeElement.matches("input"));
 
+// One question at a time: answers that came late would pile up, and an old one would replace a newer.
+let asking = false;
+
+async function ask() {
+  if (asking) return;
+  asking = true;
+  try {
+    await refresh();
+  } finally {
+    asking = false;
+  }
+}
+
 async function refresh() {
   if (busy()) return;
   const at = [...main.querySelectorAll("a, button")].indexOf(document.activeElement);
@@ -30,7 +43,7 @@ async function refresh() {
   if (same) same.focus({ preventScroll: true });
 }
 
-setInterval(() => refresh().catch(() => {
+setInterval(() => ask().catch(() => {
   const at = main.querySelector(".at");
   if (at && !at.dataset.old) { at.dataset.old = "1"; at.append(" — no answer since"); }
 }), 2000);

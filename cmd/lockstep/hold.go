@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os/user"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/temporal-lockstep/lockstep/internal/inspect"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+// holdConfig is what hold and unhold are started with.
+type holdConfig struct {
+	databaseFlags
+	reason string
+	wait   time.Duration
+}
+
+func holdCommand(s streams) *cobra.Command {
+	var cfg holdConfig
+	c := &cobra.Command{
+		Use:   "hold RESOURCE",
+		Short: "Keep everybody out of a resource, for maintenance, until unhold",
+		Long: `Queues for the resource like everybody else, so that those who hold it finish, and then holds it without
+end, under the lock ID "` + inspect.Maintenance + `". Whoever waits, and lockstep ps, show and why, see the reason. Ctrl-C, and
+the end of --wait, leave the queue. One hold of a resource excludes the next: it is refused.
+
+Exit status: 0 when it holds, 1 if it does not, 2 for wrong usage, 130 after Ctrl-C.`,
+		Args: arguments("the resource's name"),
+		RunE: func(c *cobra.Command, args []string) error { return cfg.hold(c.Context(), s, args[0]) },
+	}
+	f := c.Flags()
+	f.SortFlags = false
+	cfg.add(f)
+	f.StringVar(&cfg.reason, "reason", "", "why, for those who wait; required")
+	f.DurationVar(&cfg.wait, "wait", 0, "how long to wait at most; as long as it takes by default")
+	return c
+}
+
+func (cfg *holdConfig) hold(ctx context.Context, s streams, resource string) error {
+	switch {
+	case strings.TrimSpace(cfg.reason) == "":
+		return fmt.Errorf("%w: --reason is required: those who wait see it", errUsage)
+	case cfg.wait < 0:
+		return fmt.Errorf("%w: --wait is %s: want 0 or more", errUsage, cfg.wait)
+	}
+	site, end, err := cfg.open(ctx, "lockstep hold")
+	if err != nil {
+		return err
+	}
+	defer end()
+	if err := cfg.tellWhoHolds(ctx, s, site, resource); err != nil {
+		return err
+	}
+	if err := cfg.queue(ctx, site.Locker, cfg.request(resource)); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(s.out, "%q is held for maintenance; lockstep unhold %q ends that\n", resource, resource)
+	return err
+}
+
+func (cfg *holdConfig) request(resource string) lockcore.Request {
+	who := "somebody"
+	if u, err := user.Current(); err == nil {
+		who = u.Username
+	}
+	return lockcore.Request{
+		LockID: inspect.Maintenance, Part: rand.Text(), Order: lockcore.Order{Attempt: 1}, Comment: cfg.reason + " (" + who + ")",
+		// Maintenance of two resources is that of two parties. If it were one, those who keep one of
+		// the resources and wait for the other would be victims of a deadlock.
+		Owner:     inspect.Maintenance + "/" + resource,
+		Resources: []lockcore.Resource{lockcore.Exclusive(resource)}, TTL: lockcore.Forever, NeverVictim: true,
+	}
+}
+
+// queue asks once a second until the request is granted. Nothing renews a hold without end, so it
+// stands when this process has ended. The order stays the same: a request with a greater one would
+// queue again after unhold has ended its place.
+func (cfg *holdConfig) queue(ctx context.Context, locker *lockcore.Locker, req lockcore.Request) error {
+	if cfg.wait > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, cfg.wait, fmt.Errorf("it was not free within %s", cfg.wait))
+		defer cancel()
+	}
+	resource := req.Resources[0].Name
+	for {
+		leases, err := locker.Enter(ctx, req, true)
+		switch {
+		case err == nil && !leases[0].Joined:
+			return nil
+		case err == nil: // another command's hold came first, though none was there when this one began
+			err = heldAlready(resource, "")
+		case errors.Is(err, lockcore.ErrBusy):
+			select {
+			case <-time.After(time.Second):
+				continue
+			case <-ctx.Done():
+				err = context.Cause(ctx)
+			}
+		case errors.Is(err, lockcore.ErrSuperseded):
+			err = fmt.Errorf("the hold was ended while it still waited, by lockstep unhold or release: %w", err)
+		case ctx.Err() != nil:
+			err = context.Cause(ctx) // what the command that was under way failed with says less
+		}
+		// Its place must not stay, nor what a command got whose answer was lost: that has no end.
+		part := lockcore.Lease{Resource: resource, LockID: req.LockID, Part: req.Part, Order: req.Order}
+		if failed := locker.Leave(context.WithoutCancel(ctx), part); failed != nil {
+			err = fmt.Errorf("%w; %w", err, &leftError{resource, failed})
+		}
+		return err
+	}
+}
+
+// leftError says that hold could not end what it may have left.
+type leftError struct {
+	resource string
+	err      error
+}
+
+func (e *leftError) Error() string {
+	return fmt.Sprintf("it may stand in the queue of %q, or hold it without end, until lockstep unhold %q: %v", e.resource, e.resource, e.err)
+}
+
+func (e *leftError) Unwrap() error { return e.err }
+
+func heldAlready(resource, reason string) error {
+	if reason == "" {
+		reason = fmt.Sprintf("lockstep show %q says why", resource)
+	}
+	return fmt.Errorf("%q is held for maintenance already: %s", resource, reason)
+}
+
+// tellWhoHolds says for whom hold waits. It is an error if the resource is held for maintenance
+// already, or another command waits to hold it: the two would share one hold, which the first unhold
+// ends for both.
+func (cfg *holdConfig) tellWhoHolds(ctx context.Context, s streams, site *inspect.Site, resource string) error {
+	found, err := site.Resources(ctx, lockcore.Filter{Resource: resource})
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	for _, h := range found[0].Holders {
+		if h.LockID == inspect.Maintenance {
+			return heldAlready(resource, h.Comment)
+		}
+		if _, err := fmt.Fprintf(s.err, "waits for %s, which %s\n", h.Party.Name, &h); err != nil {
+			return err
+		}
+	}
+	for _, w := range found[0].Waiters {
+		if w.LockID == inspect.Maintenance {
+			return fmt.Errorf("another lockstep hold waits for %q already; lockstep unhold %q ends that", resource, resource)
+		}
+	}
+	if n := len(found[0].Waiters); n > 0 {
+		_, err = fmt.Fprintf(s.err, "and for %d in the queue\n", n)
+	}
+	return err
+}
+
+func unholdCommand(s streams) *cobra.Command {
+	var db databaseFlags
+	c := &cobra.Command{
+		Use:   "unhold RESOURCE",
+		Short: "End what hold began",
+		Long: `Ends a hold for maintenance. A lockstep hold that still waits ends too, with an error.
+
+Exit status: 0, 1 if there is none, 2 for wrong usage.`,
+		Args: arguments("the resource's name"),
+		RunE: func(c *cobra.Command, args []string) error {
+			cfg := releaseConfig{databaseFlags: db, reason: "the maintenance is over", now: true, yes: true}
+			return cfg.run(c.Context(), s, args[0], inspect.Maintenance)
+		},
+	}
+	db.add(c.Flags())
+	return c
+}
