@@ -27,7 +27,7 @@ func (s *Site) ForestIn(resources []Resource) []*Node { return graphOf(resources
 
 // whyOf is the beginning of Why: who is asked about, and what Temporal says of it.
 func (s *Site) whyOf(ctx context.Context, name string) (why Why, err error) {
-	why.Party = Party{Name: name, Owner: name}
+	why.Party = Party{Name: name, Workflow: name, Owner: name}
 	if s.Temporal.Service != nil {
 		run := protocol.Run{Namespace: s.Temporal.NamespaceID, WorkflowID: name}
 		why.Party = Party{Name: name, Workflow: name, Namespace: run.Namespace, Owner: run.Owner()}

@@ -10,7 +10,6 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/temporal-lockstep/lockstep/internal/openrun"
-	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -42,20 +41,15 @@ type Frontend interface {
 // Why looks up why a workflow waits, or another owner. Of a name that is not known it has no Waits and
 // no Holds.
 func (s *Site) Why(ctx context.Context, name string) (Why, error) {
-	t := s.Temporal
-	why := Why{Party: Party{Name: name, Owner: name}}
-	if t.Service != nil {
-		run := protocol.Run{Namespace: t.NamespaceID, WorkflowID: name}
-		why.Party = Party{Name: name, Workflow: name, Namespace: t.NamespaceID, Owner: run.Owner()}
-		var err error
-		if why.Doing, err = s.ask(ctx, name, ""); err != nil {
-			return Why{}, err
-		}
+	why, err := s.whyOf(ctx, name)
+	if err != nil {
+		return Why{}, err
 	}
 	// What is waited for is found by an index. Everything is read only for a party that waits for nothing.
 	var resources []Resource
+	asked := why.Party
 	for _, contended := range []bool{true, false} {
-		var err error
+		why.Party = asked
 		if resources, err = s.Resources(ctx, lockcore.Filter{Contended: contended}); err != nil {
 			return Why{}, err
 		}
@@ -64,20 +58,7 @@ func (s *Site) Why(ctx context.Context, name string) (Why, error) {
 		}
 	}
 	why.Roots = graphOf(resources).above(why.Waits)
-	for _, root := range why.Roots {
-		if p := root.Party; t.Service != nil && p.Workflow != "" && p.Namespace == t.NamespaceID {
-			run := ""
-			if root.Hold != nil {
-				run = root.Hold.Run
-			}
-			var err error
-			if root.Doing, err = s.ask(ctx, p.Workflow, run); err != nil {
-				return Why{}, err
-			}
-		}
-		root.Advice = s.advise(root)
-	}
-	return why, nil
+	return why, s.askAbout(ctx, why.Roots, len(why.Roots))
 }
 
 // Known reports whether the party has or wants a lock, or is a workflow that Temporal knows.
@@ -112,13 +93,10 @@ func (w *Why) take(resources []Resource) {
 	slices.SortStableFunc(w.Holds, longest)
 }
 
-// isOf reports whether an entry is a party's: in its name, or for it as its owner. A party without a
-// namespace may be a workflow of any.
+// isOf reports whether an entry is a party's: in its name, or for it as its owner. A workflow without
+// a namespace may be of any.
 func (e *Entry) isOf(p Party) bool {
-	named := e.Party.Workflow == p.Workflow && e.Party.Namespace == p.Namespace
-	if p.Namespace == "" {
-		named = e.Party.Workflow == p.Name
-	}
+	named := p.Workflow != "" && e.Party.Workflow == p.Workflow && (p.Namespace == "" || e.Party.Namespace == p.Namespace)
 	return named || e.Party.Owner == p.Owner || e.LockID == p.Owner
 }
 
