@@ -6,6 +6,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"unicode"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // plain is text without what would move a terminal's cursor or break a line: names are what a
@@ -100,8 +102,15 @@ func (e *Entry) facts() (facts [][2]string) {
 		return facts
 	}
 	add("host", e.Host)
-	add("ends in", Short(e.ExpiresIn)+", unless it is renewed; heard of "+Short(e.Silent)+" ago")
+	ends := "in " + Short(e.ExpiresIn) + ", unless it is renewed; heard of " + Short(e.Silent) + " ago"
+	if e.ExpiresIn == lockcore.Forever {
+		ends = "never by itself"
+	}
+	add("ends", ends)
 	for _, r := range e.Running {
+		if e.Party.Workflow == "" {
+			break // plain Go has no steps
+		}
 		add("step runs", fmt.Sprintf("%s; heard of %s ago, its promise ends in %s", r.Part, Short(r.Silent), Short(r.ExpiresIn)))
 	}
 	if e.FirstFence > 0 {
