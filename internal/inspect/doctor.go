@@ -152,7 +152,36 @@ func (p *Patient) indexes(ctx context.Context) Finding {
 			p.command("init") + " makes them: without, idle documents stay for ever, and background work reads all",
 		}
 	}
-	return Finding{about, OK, "both are there", ""}
+	return p.used(ctx, Finding{about, OK, "both are there", ""})
+}
+
+// manyDocuments is from how many on a server that reads them all to find a few does so by mistake.
+const manyDocuments = 10_000
+
+// used asks the server how it finds what is contended among all documents.
+func (p *Patient) used(ctx context.Context, f Finding) Finding {
+	find := bson.D{{Key: "find", Value: p.Collection.Name()}, {Key: "filter", Value: bson.D{{Key: "attn", Value: bson.D{{Key: "$gte", Value: ""}}}}}}
+	plan, err := p.Collection.Database().RunCommand(ctx, bson.D{{Key: "explain", Value: find}, {Key: "verbosity", Value: "queryPlanner"}}).Raw()
+	if err != nil {
+		f.What += "; the server does not explain whether it uses them: " + err.Error()
+		return f
+	}
+	if strings.Contains(plan.String(), "lockstep_attn") {
+		f.What += ", and used to find what is contended"
+		return f
+	}
+	n, err := p.Collection.EstimatedDocumentCount(ctx)
+	switch {
+	case err != nil:
+		return unanswered(f.About, err)
+	case n < manyDocuments:
+		f.What += fmt.Sprintf("; among %d documents the server needs none", n)
+		return f
+	}
+	return Finding{
+		f.About, Warning, fmt.Sprintf("both are there, and the server reads all %d documents to find what is contended", n),
+		"compare lockstep_attn with the one that " + p.command("init") + " makes in an empty collection",
+	}
 }
 
 const (
