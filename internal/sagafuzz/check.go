@@ -182,7 +182,8 @@ func (s *Story) isUnderWay(scope *Scope) bool {
 func (s *Story) checkLosses() (all []Violation) {
 	for _, scope := range s.scopes {
 		for _, r := range []*Record{scope.leaving, scope.returned} {
-			if r == nil || s.explained(scope, r) {
+			again := r == scope.returned && r != nil && scope.leaving != nil && scope.leaving.Type == r.Type // a run's end says no more than "Failed"
+			if r == nil || again || s.explained(scope, r) {
 				continue
 			}
 			all = append(all, Violation{

@@ -102,6 +102,12 @@ func TestTheChecksFindWhatIsWrong(t *testing.T) {
 			l.whole("c", "f_w1", "r1", step(2, "1.1", account), true, fence(3))
 			l.scope(Returned, "f_w1", "r1", "1.1", "lost")
 		}, nil},
+		"a compensation that gave up to another, after an operator ended a hold": {func(l *logged) {
+			l.add(Record{What: Meddled, Workflow: "f_w1", Type: "break"})
+			failed := "it was not undone: a step gave up waiting, since it was in a deadlock"
+			l.add(Record{What: Leaving, Workflow: "f_w1", Run: "r1", Scope: "root", Error: failed, Type: "sagaerror"})
+			l.add(Record{What: Returned, Workflow: "f_w1", Run: "r1", Scope: "root", Error: "Failed", Type: "sagaerror"})
+		}, nil},
 		"a loss without a fault": {func(l *logged) {
 			l.scope(Leaving, "f_w1", "r1", "1.1", "lost")
 			l.scope(Returned, "f_w1", "r1", "1.1", "lost")
