@@ -63,6 +63,15 @@ var toldScenarios = []Scenario{
 		s.after(s.claimed("b", "p"), &want)
 		s.after(s.take("b", "p", 1, shared), &want)
 	}},
+	{"after/a downgrade that comes again ended nothing", func(s *stage) {
+		a := s.take("a", "p", 1)
+		s.wait(1, "b", "p", 1, shared, limit(2))
+		s.wait(2, "c", "p", 1, shared) // of another limit: a later write serves it
+		s.downgrade("a", "p", 1)
+		s.after(s.claimed("b", "p"), &engine.Ended{LockID: "a", Fence: a.Fence, Trace: "trace"})
+		s.downgrade("a", "p", 1)
+		s.after(s.claimed("c", "p"), nil)
+	}},
 	{"after/nothing is told where no hold ended in the write that made the claim", func(s *stage) {
 		s.take("a", "p", 1)
 		s.wait(1, "b", "p", 1)

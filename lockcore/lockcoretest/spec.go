@@ -51,7 +51,7 @@ func Renew(before engine.Document, op engine.Renew, now time.Time) engine.Docume
 	default:
 		s.doc.Last.Outcome = engine.Granted
 		if op.Downgrade {
-			s.left = pick(s.doc.Entries, func(e engine.Entry) bool { return e.LockID == op.LockID })
+			s.left = pick(s.doc.Entries, func(e engine.Entry) bool { return e.LockID == op.LockID && e.Mode == engine.Exclusive })
 			s.downgrade(op)
 		}
 		p.ExpiresAt = later(p.ExpiresAt, expiry(now, p.TTL))

@@ -30,7 +30,7 @@ func (k renewKind) stages() []bson.D {
 	s.put(v("held", cond("$t.g", concat(filter("$held", others), own), "$held")))
 	o := outcome{did: cond("$t.g", engine.Granted, otherwise)}
 	if k.downgrade {
-		o.left = cond("$t.g", "$t.a", none)
+		o.left = cond("$t.g", filter("$t.a", eq("$$this.mode", engine.Exclusive)), none) // of what was shared already, nothing
 	}
 	return s.store(o)
 }
