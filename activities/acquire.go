@@ -77,7 +77,7 @@ func request(p AcquireParams, caller protocol.Run, info activity.Info) lockcore.
 		Owner:     p.Owner.Of(caller),
 		Started:   p.Started, NeverVictim: p.NeverVictim,
 		Comment: protocol.Cut(comment, 1024),
-		MaxWait: protocol.InlineWait,
+		MaxWait: protocol.InlineWait(info),
 	}
 }
 

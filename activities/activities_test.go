@@ -143,7 +143,7 @@ func TestAcquireAsksOnceInTheNameOfTheRun(t *testing.T) {
 	require.Equal(t, lockcore.Request{
 		LockID: ownLockID, Run: "default-test-run-id", Resources: []lockcore.Resource{{Name: "account/1"}, lockcore.SharedLimit("seats", 3)},
 		Part: "default-test-run-id/p", Order: lockcore.Order{Schedule: 4, Attempt: 1}, TTL: 20 * time.Second, Persist: true, HoldTTL: lockcore.Forever,
-		Reacquire: true, NewFence: true, First: true, Owner: "default-test-namespace/default-test-workflow-id", MaxWait: protocol.InlineWait,
+		Reacquire: true, NewFence: true, First: true, Owner: "default-test-namespace/default-test-workflow-id", MaxWait: 2 * time.Second,
 	}, f.request)
 }
 

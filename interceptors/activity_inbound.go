@@ -150,7 +150,7 @@ func endsQueueing(ctx context.Context, guard protocol.Guard, failure error) bool
 func request(ctx context.Context, run protocol.Run, guard protocol.Guard) lockcore.Request {
 	info := activity.GetInfo(ctx)
 	req := guard.Request(run, info.Attempt, fmt.Sprintf("%s, activity %s, attempt %d", info.ActivityType.Name, info.ActivityID, info.Attempt))
-	req.MaxWait = protocol.InlineWait
+	req.MaxWait = protocol.InlineWait(info)
 	return req
 }
 

@@ -77,7 +77,7 @@ func (a *activityInbound) enterRule(ctx context.Context, run protocol.Run, guard
 	req := lockcore.Request{
 		LockID: run.StepLockID(fmt.Sprintf("%s@%d", info.ActivityID, info.ScheduledTime.UnixNano())), Within: run.LockID(), Run: run.RunID,
 		Resources: resources, Part: run.Part(rulePrefix + info.ActivityType.Name), Order: lockcore.Order{Schedule: 1, Attempt: uint32(max(info.Attempt, 0))},
-		Owner: run.Owner(), Started: info.ScheduledTime, MaxWait: protocol.InlineWait,
+		Owner: run.Owner(), Started: info.ScheduledTime, MaxWait: protocol.InlineWait(info),
 		Comment: protocol.Cut(fmt.Sprintf("rule of %s, activity %s, attempt %d", info.ActivityType.Name, info.ActivityID, info.Attempt), 1024),
 	}
 	if guard != nil {

@@ -39,7 +39,7 @@ func (l *Locker) Acquire(ctx context.Context, req Request) (*Session, error) {
 	}
 	var s *Session
 	for _, res := range req.Resources {
-		lease, err := l.await(ctx, waitCtx, &req, l.acquireOp(&req, res), nil, s)
+		lease, err := l.await(ctx, waitCtx, &req, l.acquireOp(&req, res), nil, s, nil)
 		switch {
 		case err != nil:
 		case s == nil:
@@ -84,8 +84,9 @@ func (l *Locker) TryAcquire(ctx context.Context, req Request) (*Session, error) 
 // which brings its own Order, then stands in the queue of that resource until it is asked again
 // with a greater order, left or released. It is passed over if nothing is heard of it for 4 min,
 // unless Recheck says later, and loses its place after 24 h, or Config.Retention if that is less.
-// With Persist, the holds that it got before stand too. With MaxWait it waits that long first, if
-// its turn is likely to come in that time; see LimitInlineWaits.
+// With Persist, the holds that it got before stand too. With MaxWait it waits first, up to that
+// long, if its turn is likely to come within 500 ms, for as long as its place moves on within that
+// time; see LimitInlineWaits.
 //
 // Other errors: *InvalidError and *LayoutError (nothing was sent), *LostError, *SupersededError,
 // *DeadlockError (nothing was taken), *UnknownOutcomeError, and the database's if it refused. An
@@ -121,9 +122,7 @@ func (l *Locker) enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 		lease, err := l.ask(ctx, &req, op, nil)
 		var busy *BusyError
 		if queue && req.MaxWait > 0 && errors.As(err, &busy) && isNear(busy, req.MaxWait) && l.inline.begin() {
-			wait, cancel := l.clock.WithTimeout(ctx, req.MaxWait)
-			lease, err = l.await(ctx, wait, &req, op, err, nil)
-			cancel()
+			lease, err = l.awaitTurn(ctx, &req, op, err)
 			l.inline.end()
 		}
 		if errors.Is(err, ErrOtherRun) {
@@ -189,9 +188,10 @@ func (l *Locker) refreshEvery() time.Duration { return l.cfg.WaiterTTL / 3 }
 // await asks for one resource until it is granted, or until wait ends: then the answer is the last
 // *BusyError, which is last, the caller's own, if no other came. It ends too if held, what was
 // taken before, is lost. Once the request has queued, an error that passes does not end the wait.
-func (l *Locker) await(ctx, wait context.Context, req *Request, op engine.Acquire, last error, held *Session) (Lease, error) {
+// stalled, if there is one, is called when its place has not moved for pace.Near.
+func (l *Locker) await(ctx, wait context.Context, req *Request, op engine.Acquire, last error, held *Session, stalled func()) (Lease, error) {
 	// Registered before the request queues, so that no claim is made for it unheard.
-	one := l.watch.add(op.Resource, op.Waiter())
+	one := l.watch.add(op.Resource, op.Waiter(), stalled)
 	defer l.watch.remove(one)
 	again := l.clock.NewTimer(l.refreshEvery())
 	defer again.Stop()

@@ -2,6 +2,7 @@ package lockcore
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"hash/crc32"
 	"slices"
@@ -76,8 +77,19 @@ const inlineWaits = 25
 
 // isNear reports whether a request that has queued can expect its turn in time to wait for it; if
 // nothing is known, whether it is next in line.
-func isNear(busy *BusyError, in time.Duration) bool {
-	return busy.Position > 0 && cmp.Or(busy.turn, time.Duration(busy.Position-1)*in) < in
+func isNear(busy *BusyError, wait time.Duration) bool {
+	near := min(wait, pace.Near)
+	return busy.Position > 0 && cmp.Or(busy.turn, time.Duration(busy.Position-1)*near) < near
+}
+
+// awaitTurn waits for a turn that is near. What is known of the pace of holds lacks the time that
+// it takes to come for one's turn, so it may be too short. Hence the wait goes on past pace.Near
+// while the place in the queue moves: who gave up then would come back by way of its workflow, and
+// keep those behind it waiting for that.
+func (l *Locker) awaitTurn(ctx context.Context, req *Request, op engine.Acquire, busy error) (Lease, error) {
+	wait, stalled := l.clock.WithTimeout(ctx, req.MaxWait)
+	defer stalled()
+	return l.await(ctx, wait, req, op, busy, nil, stalled)
 }
 
 // turnOf is when a request that found its resource busy can expect its turn; 0 if nothing is known.

@@ -9,13 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/pace"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 )
 
 // step is a request of a workflow's step.
 func step(lockID string, schedule uint32) lockcore.Request {
 	return lockcore.Request{
-		LockID: lockID, Run: "run", Part: "p", Order: lockcore.Order{Schedule: schedule, Attempt: 1}, MaxWait: 500 * time.Millisecond,
+		LockID: lockID, Run: "run", Part: "p", Order: lockcore.Order{Schedule: schedule, Attempt: 1}, MaxWait: 2 * time.Second,
 		Resources: []lockcore.Resource{lockcore.Exclusive("r")},
 	}
 }
@@ -70,6 +71,37 @@ func TestRequestsWaitInlineAsLongAsTheirTurnIsNear(t *testing.T) {
 			}
 		}
 		elapse(each)
+	})
+}
+
+func TestATurnThatComesLaterThanExpectedIsWaitedForWhileThePlaceMoves(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})
+		lasting(t, l, 5*time.Millisecond)
+		var all []<-chan error
+		for i := range 6 {
+			all = append(all, entering(t, l, fmt.Sprint("step/", i), 300*time.Millisecond))
+		}
+		began := time.Now()
+		for i, one := range all {
+			require.NoError(t, <-one, "%d", i)
+		}
+		require.InDelta(t, (1500 * time.Millisecond).Seconds(), time.Since(began).Seconds(), 0.1, "in virtual time")
+		elapse(300 * time.Millisecond)
+	})
+}
+
+func TestATurnThatDoesNotComeIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})
+		lasting(t, l, 5*time.Millisecond)
+		_, err := l.Enter(t.Context(), step("holder", 1), true)
+		require.NoError(t, err)
+		began := time.Now()
+		require.ErrorIs(t, <-entering(t, l, "next", 0), lockcore.ErrBusy)
+		require.InDelta(t, pace.Near.Seconds()+pace.Read.Seconds()/2, time.Since(began).Seconds(), pace.Read.Seconds(), "in virtual time")
 	})
 }
 

@@ -57,6 +57,8 @@ type waiter struct {
 	// position is its place when it was last looked at, and moved since when it has that.
 	position int
 	moved    time.Time
+	// stalled, if there is one, is called when that has been so for pace.Near.
+	stalled func()
 }
 
 const searchWithin = time.Minute
@@ -78,8 +80,8 @@ func (w *watcher) of(resource string) *watched {
 }
 
 // add registers a request before it queues, so that no claim is made for it unheard.
-func (w *watcher) add(resource string, request *engine.Waiter) *waiter {
-	one := &waiter{resource: resource, request: request, woken: make(chan struct{}, 1)}
+func (w *watcher) add(resource string, request *engine.Waiter, stalled func()) *waiter {
+	one := &waiter{resource: resource, request: request, woken: make(chan struct{}, 1), moved: time.Now(), stalled: stalled}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r := w.of(resource)

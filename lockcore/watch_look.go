@@ -114,11 +114,14 @@ func (w *watcher) found(name string, d *engine.Document, q *engine.Queue, told b
 	}
 	for _, one := range r.local {
 		look := q.Next(one.request)
-		if look.Answer == engine.NextGo || look.Answer == engine.NextGone {
-			one.call()
-		}
 		if one.position != look.Position {
 			one.position, one.moved = look.Position, time.Now()
+		}
+		switch {
+		case look.Answer == engine.NextGo, look.Answer == engine.NextGone:
+			one.call()
+		case one.stalled != nil && time.Since(one.moved) >= pace.Near:
+			one.stalled()
 		}
 		if turn := w.locker.holds.turn(name, look.Position, one.request.Limit); turn > 0 { // one that is late is looked for less and less often
 			pause = soonest(pause, max(turn, time.Since(one.moved)))

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"go.temporal.io/sdk/activity"
+
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -14,9 +16,17 @@ func ContextWithLeases(ctx context.Context, leases func() []lockcore.Lease) cont
 	return context.WithValue(ctx, leasesKey{}, leases)
 }
 
-// InlineWait is how long a request waits where it is if its turn is likely to come in that time: a
-// moment of a slot saves a wait in the history, and more than a moment would keep the slot from others.
-const InlineWait = 500 * time.Millisecond
+// InlineWait is how long an attempt waits at most where it is for a turn that is near: a moment of a
+// slot saves a wait in the history. It leaves most of the attempt's own time to the step.
+func InlineWait(info activity.Info) time.Duration {
+	wait := 2 * time.Second
+	for _, limit := range []time.Duration{info.StartToCloseTimeout, info.HeartbeatTimeout} {
+		if limit > 0 {
+			wait = min(wait, limit/4)
+		}
+	}
+	return wait
+}
 
 // LeasesFrom returns the leases of the step whose context this is, as they are now; ok says whether
 // the step is guarded.

@@ -5,6 +5,10 @@ package pace
 
 import "time"
 
+// Near is within what time a turn is waited for in a slot, and for how long there at one place in
+// the queue.
+const Near = 500 * time.Millisecond
+
 // Looks of the watcher at a resource.
 const (
 	// Read is the pause between two looks at a resource with local waiters, and LookLeast the least

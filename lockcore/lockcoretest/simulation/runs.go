@@ -100,7 +100,7 @@ var (
 	stepTimeout = 6 * time.Second
 	// inlineWait is how long a step waits before it parks, if its turn is near. Meanwhile it
 	// takes a claim up by the order by which it queued, which wakers know too.
-	inlineWait = 500 * time.Millisecond
+	inlineWait = 2 * time.Second
 )
 
 // try runs a step until it is done, attempt by attempt, or until the workflow is reset. An attempt that has timed out goes on.
