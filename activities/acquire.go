@@ -13,9 +13,11 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// Acquire asks once for the resources, and waits for half a second at most if its turn is near. When they are busy the request stays in the queue and the
-// attempt fails with a retryable lockstep.Busy; the next attempt finds its place again. With Park the failure is not
-// retryable, and the caller waits by Wait; with Try it is not either, and nothing stays in the queue.
+// Acquire asks once for the resources, and waits if its turn is near, for two seconds or a quarter
+// of the attempt's time. When they are busy the request stays in the queue and the attempt fails
+// with a retryable lockstep.Busy; the next attempt finds its place again. With Park the failure is
+// not retryable, and the caller waits by Wait; with Try it is not either, and nothing stays in the
+// queue.
 func (a *Activities) Acquire(ctx context.Context, p AcquireParams) (AcquireResult, error) {
 	caller, err := a.caller(ctx, p.LockID, p.Collection)
 	if err != nil {

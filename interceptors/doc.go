@@ -50,7 +50,7 @@
 //	                      │ CompleteActivityByID
 //	the process that lets the lock go ── claim ── waker
 //
-// If a turn is likely to come within half a second, an attempt waits for it where it is, and parked steps are called up
+// If a turn is likely to come within half a second, an attempt waits for it where it is while its place moves, and parked steps are called up
 // a moment before theirs: docs/adr/0011-turns-that-are-near.md.
 //
 // The waker hears of claims from the Locker of its process: of those that this Locker makes itself, and of those on

@@ -85,10 +85,12 @@ func isNear(busy *BusyError, wait time.Duration) bool {
 // awaitTurn waits for a turn that is near. What is known of the pace of holds lacks the time that
 // it takes to come for one's turn, so it may be too short. Hence the wait goes on past pace.Near
 // while the place in the queue moves: who gave up then would come back by way of its workflow, and
-// keep those behind it waiting for that.
+// keep those behind it waiting for that. What is left of MaxWait is for the resources after this.
 func (l *Locker) awaitTurn(ctx context.Context, req *Request, op engine.Acquire, busy error) (Lease, error) {
 	wait, stalled := l.clock.WithTimeout(ctx, req.MaxWait)
 	defer stalled()
+	began := time.Now()
+	defer func() { req.MaxWait = max(0, req.MaxWait-time.Since(began)) }()
 	return l.await(ctx, wait, req, op, busy, nil, stalled)
 }
 
