@@ -171,12 +171,21 @@ var mutants = []mutant{
 	{defect: "found by random histories", what: "a workflow's fence is below that of a step that came between", edits: []edit{
 		{"lockcore/lockcoretest/spec.go", " || s.doc.Fence > fence ||", " ||"},
 	}, in: specTests, tests: "TestEngineInMemoryConforms"},
+	{defect: "found by random histories", what: "a downgrade that comes again ended the hold that it keeps", edits: []edit{
+		{"lockcore/lockcoretest/spec.go", "e.LockID == op.LockID && e.Mode == engine.Exclusive", "e.LockID == op.LockID"},
+	}, in: specTests, tests: "TestEngineInMemoryConforms"},
 	{defect: "turns", what: "a turn that does not come is looked for at the pace of turns", edits: []edit{
 		{"lockcore/watch_look.go", "max(turn, time.Since(one.moved))", "turn"},
 	}, in: engineTests, tests: "TestATurnThatDoesNotComeIsLookedForLessAndLessOften"},
 	{defect: "turns", what: "whoever queues waits inline, however long the holds last", edits: []edit{
-		{"lockcore/pace.go", "cmp.Or(busy.turn, time.Duration(busy.Position-1)*in) < in", "cmp.Or(busy.turn, 0)*0 < in"},
+		{"lockcore/pace.go", "cmp.Or(busy.turn, time.Duration(busy.Position-1)*near) < near", "cmp.Or(busy.turn, 0)*0 < near"},
 	}, in: engineTests, tests: "TestRequestsBehindLongHoldsDoNotWaitInline|TestRequestsWaitInlineAsLongAsTheirTurnIsNear"},
+	{defect: "turns", what: "a turn that is near is given up after Near, although the place moves", edits: []edit{
+		{"lockcore/watch_look.go", "one.position, one.moved = look.Position, time.Now()", "one.position = look.Position"},
+	}, in: engineTests, tests: "TestATurnThatComesLaterThanExpectedIsWaitedForWhileThePlaceMoves"},
+	{defect: "turns", what: "a turn is waited for in a slot although the place does not move", edits: []edit{
+		{"lockcore/watch_look.go", "time.Since(one.moved) >= pace.Near", "time.Since(one.moved) >= 100*pace.Near"},
+	}, in: engineTests, tests: "TestATurnThatDoesNotComeIsNotWaitedFor"},
 	{defect: "turns", what: "any number waits inline", edits: []edit{
 		{"lockcore/pace.go", "if i.waits.Add(1) > i.most.Load() {", "if i.waits.Add(1) < 0 {"},
 	}, in: engineTests, tests: "TestNoMoreThanAllowedWaitInline"},
