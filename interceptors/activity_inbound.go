@@ -98,7 +98,7 @@ func (a *activityInbound) enter(ctx context.Context, run protocol.Run, guard *pr
 	}
 	if len(ruled) > 0 {
 		var more []lockcore.Lease
-		more, err = a.enterRule(ctx, run, guard, ruled)
+		more, err = a.enterRule(ctx, run, guard, ruled, leases)
 		leases = append(leases, more...)
 	}
 	if err == nil {
@@ -150,7 +150,9 @@ func endsQueueing(ctx context.Context, guard protocol.Guard, failure error) bool
 func request(ctx context.Context, run protocol.Run, guard protocol.Guard) lockcore.Request {
 	info := activity.GetInfo(ctx)
 	req := guard.Request(run, info.Attempt, fmt.Sprintf("%s, activity %s, attempt %d", info.ActivityType.Name, info.ActivityID, info.Attempt))
-	req.MaxWait = protocol.InlineWait(info)
+	if req.MaxWait = protocol.InlineWait(info); guard.MaxWait > 0 {
+		req.MaxWait = min(req.MaxWait, time.Duration(guard.MaxWait))
+	}
 	return req
 }
 

@@ -101,6 +101,17 @@ func TestAStepRunsUnderItsLocksAndLeavesThem(t *testing.T) {
 	require.Contains(t, req.Comment, "Debit")
 }
 
+func TestAnAttemptWaitsNoLongerThanItsStepMay(t *testing.T) {
+	t.Parallel()
+	for left, want := range map[time.Duration]time.Duration{0: 2 * time.Second, time.Minute: 2 * time.Second, 300 * time.Millisecond: 300 * time.Millisecond} {
+		l, guard := &fakeLocker{}, sagaGuard()
+		guard.MaxWait = protocol.Duration(left)
+		_, err := runStep(t, l, guard, done)
+		require.NoError(t, err)
+		require.Equal(t, want, l.asked()[0].MaxWait, left)
+	}
+}
+
 func TestAStepWithoutGuardRunsAsItIs(t *testing.T) {
 	t.Parallel()
 	l := &fakeLocker{}

@@ -72,13 +72,16 @@ func isRules(t lockcore.Wakeup) bool { return strings.HasPrefix(t.Part, t.Run+"/
 
 // enterRule takes what a rule names, in a lock ID of the step's own: what its workflow keeps does not block it. A busy attempt
 // fails, and comes back by itself.
-func (a *activityInbound) enterRule(ctx context.Context, run protocol.Run, guard *protocol.Guard, resources []lockcore.Resource) ([]lockcore.Lease, error) {
+func (a *activityInbound) enterRule(ctx context.Context, run protocol.Run, guard *protocol.Guard, resources []lockcore.Resource, held []lockcore.Lease) ([]lockcore.Lease, error) {
 	info := activity.GetInfo(ctx)
 	req := lockcore.Request{
 		LockID: run.StepLockID(fmt.Sprintf("%s@%d", info.ActivityID, info.ScheduledTime.UnixNano())), Within: run.LockID(), Run: run.RunID,
 		Resources: resources, Part: run.Part(rulePrefix + info.ActivityType.Name), Order: lockcore.Order{Schedule: 1, Attempt: uint32(max(info.Attempt, 0))},
 		Owner: run.Owner(), Started: info.ScheduledTime, MaxWait: protocol.InlineWait(info),
 		Comment: protocol.Cut(fmt.Sprintf("rule of %s, activity %s, attempt %d", info.ActivityType.Name, info.ActivityID, info.Attempt), 1024),
+	}
+	for _, lease := range held { // nothing renews them meanwhile
+		req.MaxWait = min(req.MaxWait, max(lease.Left/2, time.Millisecond))
 	}
 	if guard != nil {
 		req.Started, req.NeverVictim = guard.Started, guard.NeverVictim

@@ -84,16 +84,20 @@ func (l *Locker) TryAcquire(ctx context.Context, req Request) (*Session, error) 
 // which brings its own Order, then stands in the queue of that resource until it is asked again
 // with a greater order, left or released. It is passed over if nothing is heard of it for 4 min,
 // unless Recheck says later, and loses its place after 24 h, or Config.Retention if that is less.
-// With Persist, the holds that it got before stand too. With MaxWait it waits first, up to that
-// long, if its turn is likely to come within 500 ms, for as long as its place moves on within that
-// time; see LimitInlineWaits.
+// With Persist, the holds that it got before stand too.
+//
+// With MaxWait it waits first if its turn is near: if it is next in line, or if by how long holds
+// last here its turn comes within 500 ms, or MaxWait if that is less. The wait goes on for as long
+// as its place moves on at least every 500 ms or so, and up to MaxWait, which is one for all
+// resources of the request, and no more than a quarter of its TTL if they are several. See
+// LimitInlineWaits. If ctx ends meanwhile the answer is the *BusyError, and its place stays.
 //
 // Other errors: *InvalidError and *LayoutError (nothing was sent), *LostError, *SupersededError,
 // *DeadlockError (nothing was taken), *UnknownOutcomeError, and the database's if it refused. An
 // *OtherRunError comes with the leases on the resources before that one: the caller asks again with
 // TakeOver, and the same Order, or leaves them.
 //
-// When ctx ends, the error matches ctx's. What a request that does not queue has got by then, or
+// When ctx ends in a command, the error matches ctx's. What a request that does not queue has got by then, or
 // may have got, is given back, in the background if need be. One that queues is asked again, left
 // or released by its caller, and not with the Order that failed so.
 func (l *Locker) Enter(ctx context.Context, req Request, queue bool) ([]Lease, error) {
@@ -117,6 +121,9 @@ func (l *Locker) enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 		ops[i].Queue, ops[i].WaiterTTL, ops[i].HeardIn = queue, l.parkedTTL(), parkedHeardIn.Milliseconds()
 	}
 	req.together.rest = ops[1:]
+	if len(ops) > 1 && req.TTL > 0 {
+		req.MaxWait = min(req.MaxWait, req.TTL/4) // nothing renews what it takes before
+	}
 	for i, res := range req.Resources {
 		op := ops[i]
 		lease, err := l.ask(ctx, &req, op, nil)
@@ -209,7 +216,10 @@ func (l *Locker) await(ctx, wait context.Context, req *Request, op engine.Acquir
 			soon = false
 			select {
 			case <-wait.Done():
-				return Lease{}, last
+				if len(one.woken) == 0 || ctx.Err() != nil {
+					return Lease{}, last
+				}
+				<-one.woken // its turn came at the same time
 			case <-lost:
 				if err := held.replace(); err != nil {
 					return Lease{}, err

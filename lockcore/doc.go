@@ -91,8 +91,8 @@
 // # Waiting
 //
 // Acquire waits in the queue of one resource after the other. It is woken by a release in the same
-// Locker at once, and else by reads, which all that wait in the process share: at most four a
-// second for each resource. Enter can queue too, for callers who come again by themselves;
+// Locker at once, and else by reads, which all that wait in the process share: four a second
+// for each resource, or up to fifty shortly before a turn is expected. Enter can queue too, for callers who come again by themselves;
 // [Locker.Recheck] says when.
 //
 // A request of several resources takes them in the order of their names, so such requests never

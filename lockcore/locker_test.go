@@ -273,31 +273,6 @@ func TestNextAttemptSupersedesAndTheOldOneDrains(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A step that is next in line waits a moment; one further back does not hold a slot for it.
-func TestEnterWaitsBrieflyWhenNextInLineOnly(t *testing.T) {
-	t.Parallel()
-	l := setup(t, lockcore.Config{})
-	holder, err := l.TryAcquire(t.Context(), one("holder", lockcore.Exclusive("r")))
-	require.NoError(t, err)
-	request := func(lockID string, wait time.Duration) lockcore.Request {
-		req := one(lockID, lockcore.Exclusive("r"))
-		req.Order, req.MaxWait = lockcore.Order{Schedule: 1, Attempt: 1}, wait
-		return req
-	}
-	granted := make(chan error)
-	go func() {
-		_, err := l.Enter(t.Context(), request("next", time.Hour), true)
-		granted <- err
-	}()
-	require.Eventually(t, func() bool { return l.waiting(t, "r") == 1 }, 10*time.Second, 5*time.Millisecond, "it queues")
-	_, err = l.Enter(t.Context(), request("second", time.Hour), true)
-	var busy *lockcore.BusyError
-	require.ErrorAs(t, err, &busy, "it does not wait")
-	require.Equal(t, 2, busy.Position)
-	require.NoError(t, holder.Release(t.Context()))
-	require.NoError(t, <-granted)
-}
-
 // Requests that are the first of a resource at the same time both want to make its document.
 func TestFirstRequestsOfOneResourceAtTheSameTime(t *testing.T) {
 	t.Parallel()

@@ -105,6 +105,53 @@ func TestATurnThatDoesNotComeIsNotWaitedFor(t *testing.T) {
 	})
 }
 
+// Nothing is known of how long holds last: one that is next in line waits a moment, and one further back does not.
+func TestEnterWaitsBrieflyWhenNextInLineOnly(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})
+		holder, err := l.TryAcquire(t.Context(), one("holder", lockcore.Exclusive("r")))
+		require.NoError(t, err)
+		next := entering(t, l, "next", 0)
+		_, err = l.Enter(t.Context(), step("second", 1), true)
+		busy := new(lockcore.BusyError)
+		require.ErrorAs(t, err, &busy)
+		require.Equal(t, 2, busy.Position)
+		elapse(300 * time.Millisecond)
+		require.NoError(t, holder.Release(t.Context()))
+		require.NoError(t, <-next)
+	})
+}
+
+func TestOneMaxWaitIsForAllResourcesOfARequest(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ maxWait, ttl, want time.Duration }{
+		"as it says":       {400 * time.Millisecond, 0, 400 * time.Millisecond},
+		"a quarter of TTL": {2 * time.Second, 1400 * time.Millisecond, 350 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})
+				for i, resource := range []string{"a", "b"} {
+					holder, err := l.TryAcquire(t.Context(), one("holder", lockcore.Exclusive(resource)))
+					require.NoError(t, err)
+					time.AfterFunc(time.Duration(i+1)*300*time.Millisecond, func() { _ = holder.Release(t.Context()) })
+				}
+				req := step("both", 1)
+				req.Resources, req.MaxWait, req.TTL = []lockcore.Resource{lockcore.Exclusive("a"), lockcore.Exclusive("b")}, c.maxWait, c.ttl
+				began := time.Now()
+				_, err := l.Enter(t.Context(), req, true)
+				busy := new(lockcore.BusyError)
+				require.ErrorAs(t, err, &busy)
+				require.Equal(t, "b", busy.Resource)
+				require.Equal(t, c.want, time.Since(began), "in virtual time")
+				elapse(time.Second)
+			})
+		})
+	}
+}
+
 func TestRequestsBehindLongHoldsDoNotWaitInline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

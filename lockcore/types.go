@@ -153,7 +153,8 @@ type Request struct {
 	// Comment is for people. At most 1,024 bytes.
 	Comment string `json:"comment,omitempty"`
 	// MaxWait is how long to wait at most: for Acquire, which defaults to as long as its context
-	// lives; and for an Enter that queues and whose turn is near, which defaults to not at all.
+	// lives; and for an Enter that queues and whose turn is near, as Enter says, which defaults to not
+	// at all.
 	MaxWait time.Duration `json:"maxWait,omitempty"`
 
 	// converts is the order of the part's own lease which the request makes stronger, or zero.

@@ -102,3 +102,29 @@ func TestALocalWaiterPassesOneThatIsOverdue(t *testing.T) {
 		require.NoError(t, got.session.Release(t.Context()))
 	})
 }
+
+// A worker whose workflows wait for many resources reads each of them rarely, and all of them by few commands.
+func TestManyParkedResourcesAreReadByFewCommands(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const many = 500
+		e := &countingEngine{Engine: lockcoretest.NewEngine(time.Now)}
+		l := on(t, e, lockcore.Config{})
+		defer l.OnWakeup(func(lockcore.Wakeup) {})()
+		for i := range many {
+			res := lockcore.Exclusive(fmt.Sprint("r/", i))
+			_, err := l.Enter(t.Context(), lockcore.Request{LockID: "holder", TTL: lockcore.Forever, Resources: []lockcore.Resource{res}}, false)
+			require.NoError(t, err)
+			req := one("waits", res)
+			req.Part, req.Order = "p", lockcore.Order{Schedule: 1, Attempt: 1}
+			_, err = l.Enter(t.Context(), req, true)
+			require.ErrorIs(t, err, lockcore.ErrBusy)
+			l.WatchFor(res.Name)
+			elapse(100 * time.Millisecond)
+		}
+		elapse(time.Minute)
+		reads := e.reads.Load()
+		elapse(2 * time.Minute)
+		require.InDelta(t, 2*60, e.reads.Load()-reads, 20, "about one a second, and not one for each of 25 resources a second")
+	})
+}

@@ -19,7 +19,7 @@ func (w *watcher) pass() {
 	now := time.Now()
 	var due []string
 	for name, r := range w.table {
-		if !r.next.IsZero() && !r.next.After(now) {
+		if r.isDue(now) {
 			due = append(due, name)
 			r.read, r.next, r.changed = now, now.Add(pace.Look), false
 		}
@@ -49,6 +49,15 @@ func (w *watcher) pass() {
 	case !w.searching:
 		w.wakeBy(w.searchAt)
 	}
+}
+
+// isDue reports whether to look at the resource now. What only parked requests wait for is read along
+// with others, up to a second before its turn: many are then read by few commands.
+func (r *watched) isDue(now time.Time) bool {
+	if len(r.local) == 0 && !r.read.IsZero() && r.next.Sub(r.read) >= pace.Look {
+		now = now.Add(pace.Along)
+	}
+	return !r.next.IsZero() && !r.next.After(now)
 }
 
 func (w *watcher) search() {
@@ -114,13 +123,13 @@ func (w *watcher) found(name string, d *engine.Document, q *engine.Queue, told b
 	}
 	for _, one := range r.local {
 		look := q.Next(one.request)
-		if one.position != look.Position {
+		if one.position == 0 || look.Position < one.position {
 			one.position, one.moved = look.Position, time.Now()
 		}
 		switch {
 		case look.Answer == engine.NextGo, look.Answer == engine.NextGone:
 			one.call()
-		case one.stalled != nil && time.Since(one.moved) >= pace.Near:
+		case look.Answer == engine.NextWait && one.stalled != nil && time.Since(one.moved) >= pace.Near:
 			one.stalled()
 		}
 		if turn := w.locker.holds.turn(name, look.Position, one.request.Limit); turn > 0 { // one that is late is looked for less and less often

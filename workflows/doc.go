@@ -26,8 +26,8 @@
 //	…
 //	err = hold.Release(ctx)
 //
-// If locks are busy, the workflow waits in their queue: first come, first served, without a slot, and without using the
-// step's attempts or time. Its worker needs the plugin of package worker, and so does the activity's.
+// If locks are busy, the workflow waits in their queue: first come, first served, without using the step's attempts,
+// and but for a moment without a slot or its time. Its worker needs the plugin of package worker, and so does the activity's.
 //
 // Failures match lockcore.ErrBusy, ErrLost, ErrDeadlock, ErrSuperseded, ErrInvalid and ErrEnded, and the types that go with them.
 // As application errors their types begin with "lockstep.". See [LockError] for those of child workflows.

@@ -281,6 +281,9 @@ func (h *hotBench) run(ctx context.Context, by time.Time, s hotStep) (client.Wor
 		if gone := new(*serviceerror.NotFound); errors.As(err, gone) {
 			err = nil
 		}
+		if err != nil {
+			_ = pause(ctx, time.Second)
+		}
 	}
 	return run, err
 }

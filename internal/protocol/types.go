@@ -98,6 +98,8 @@ type Guard struct {
 	Park bool `json:"park,omitempty"`
 	// Try asks without queueing.
 	Try bool `json:"try,omitempty"`
+	// MaxWait is what is left of how long the step may wait; absent means as long as it takes.
+	MaxWait Duration `json:"maxWait,omitempty"`
 	// Undoes is the Part of the step that this one undoes: it waits until no attempt of that step runs any more, and none
 	// that comes later runs. Its resources contain that step's.
 	Undoes string `json:"undoes,omitempty"`

@@ -148,7 +148,15 @@ func (t *Step) number(ctx workflow.Context) {
 	for i, r := range next.Resources {
 		next.Resources[i].Held = next.Scope != protocol.ScopeStep && !s.wasReset && s.knows(t.scope, r.Name)
 	}
-	t.Guard, t.scheduled = &next, workflow.Now(ctx)
+	t.scheduled = workflow.Now(ctx)
+	if t.maxWait > 0 {
+		waited := time.Duration(0)
+		if !t.waiting.IsZero() {
+			waited = t.scheduled.Sub(t.waiting)
+		}
+		next.MaxWait = protocol.Duration(max(t.maxWait-waited, time.Millisecond))
+	}
+	t.Guard = &next
 }
 
 // Enter has ask ask for the locks, and run what runs under them. If they are busy it waits, and has

@@ -27,6 +27,8 @@ const (
 	// Each, times the resources that local requests wait for, is the least pause between two searches
 	// for deadlocks, and between two looks of Look at one resource.
 	Each = 40 * time.Millisecond
+	// Along is how much before its time a look of Look may come, with one at another resource.
+	Along = time.Second
 	// CallUp is about how long it takes a workflow that is told to ask again until it does: parked
 	// requests are told when their turn is that near.
 	CallUp = 200 * time.Millisecond

@@ -186,6 +186,15 @@ var mutants = []mutant{
 	{defect: "turns", what: "a turn is waited for in a slot although the place does not move", edits: []edit{
 		{"lockcore/watch_look.go", "time.Since(one.moved) >= pace.Near", "time.Since(one.moved) >= 100*pace.Near"},
 	}, in: engineTests, tests: "TestATurnThatDoesNotComeIsNotWaitedFor"},
+	{defect: "turns", what: "each resource of a request has a MaxWait of its own", edits: []edit{
+		{"lockcore/pace.go", "req.MaxWait = max(0, req.MaxWait-time.Since(began))", "_ = began"},
+	}, in: engineTests, tests: "TestOneMaxWaitIsForAllResourcesOfARequest"},
+	{defect: "turns", what: "what a request takes before expires while it waits for the rest", edits: []edit{
+		{"lockcore/acquire.go", "min(req.MaxWait, req.TTL/4)", "min(req.MaxWait, 10*req.TTL)"},
+	}, in: engineTests, tests: "TestOneMaxWaitIsForAllResourcesOfARequest"},
+	{defect: "turns", what: "each of many parked resources is read by a command of its own", edits: []edit{
+		{"lockcore/watch_look.go", "now.Add(pace.Along)", "now.Add(pace.Along * 0)"},
+	}, in: engineTests, tests: "TestManyParkedResourcesAreReadByFewCommands"},
 	{defect: "turns", what: "any number waits inline", edits: []edit{
 		{"lockcore/pace.go", "if i.waits.Add(1) > i.most.Load() {", "if i.waits.Add(1) < 0 {"},
 	}, in: engineTests, tests: "TestNoMoreThanAllowedWaitInline"},
