@@ -332,25 +332,3 @@ func grantedSince(d *engine.Document, op *engine.Acquire, at time.Time) bool {
 	p := d.Part(op.LockID, op.Part, op.Order)
 	return p.RenewedAt == nil && p.TTL > 0 && !p.ExpiresAt.Before(at.Add(ttlOf(p)))
 }
-
-// giveBack ends what a request has, and what it may have got at the resource at and beyond. A request
-// that queued leaves its place, unless stays. If stays, its kept holds stand too, and after an
-// unknown outcome everything does. The victim of a deadlock leaves its tombstone, having read it.
-func (l *Locker) giveBack(ctx context.Context, req *Request, at Resource, leases []Lease, cause error, queued, stays bool) {
-	unknown := errors.Is(cause, ErrUnknownOutcome)
-	if stays && unknown {
-		return
-	}
-	if stays && req.Persist {
-		for i := range leases {
-			leases[i].keeps = false // the kept holds stand
-		}
-	}
-	stands := unknown || !req.lostAt.IsZero() || (queued && !errors.Is(cause, ErrSuperseded)) // or a late copy may come
-	if errors.Is(cause, ErrDeadlock) || (!stays && stands) {
-		leases = append(leases, req.leaseOn(at.Name))
-		delete(req.together.open, at.Name)
-	}
-	leases = append(leases, req.stillOpen()...)
-	l.giveUp(ctx, leases...)
-}
