@@ -130,7 +130,7 @@ var mutants = []mutant{
 		{"lockcore/lockcoretest/state.go", "c != nil && !c.GivenUp(s.now)", "c != nil"},
 	}, in: specTests, tests: "TestEngineInMemoryConforms"},
 	{defect: "found by the simulation", what: "a request that was told of a deadlock, after a lost answer, is not left again", edits: []edit{
-		{"lockcore/acquire.go", "if errors.Is(cause, ErrDeadlock) || (!stays && stands) {", "if !errors.Is(cause, ErrDeadlock) && !stays && stands {"},
+		{"lockcore/end.go", "if errors.Is(cause, ErrDeadlock) || (!stays && stands) {", "if !errors.Is(cause, ErrDeadlock) && !stays && stands {"},
 	}, in: engineTests, tests: "TestLateCopyOfARequestThatWasTakenOutOfTheQueueWaitsForNothing"},
 	{defect: "found by the simulation", what: "a forced release of a lease without end waits for nothing", edits: []edit{
 		{"lockcore/lockcoretest/state.go", "2*ms(e.TTL) + engine.EndlessTTL", "2 * ms(e.TTL)"},
@@ -208,7 +208,7 @@ var mutants = []mutant{
 		{"lockcore/lockcoretest/engine.go", "after.Last.Outcome != engine.Granted {\n			break\n", "after.Last.Outcome != engine.Granted {\n			continue\n"},
 	}, in: specTests, tests: "TestEngineInMemoryConforms", simulated: true},
 	{defect: "several", what: "what one command took of several, unheard, is not given back", edits: []edit{
-		{"lockcore/acquire.go", "	leases = append(leases, req.stillOpen()...)\n", ""},
+		{"lockcore/end.go", "	leases = append(leases, req.stillOpen()...)\n", ""},
 	}, in: engineTests, tests: "TestNothingIsLeftOfSeveralByWhoGaveUp", simulated: true},
 	{defect: "several", what: "a first request takes what its own command was granted unheard for another's", edits: []edit{
 		{"lockcore/acquire.go", "issued := req.together.asked(op.Resource)", "var issued time.Time"},
