@@ -26,13 +26,13 @@ import (
 // doorKeeper, if it is set, has this test binary be a worker that is to be killed: "database queue".
 const doorKeeper = "LOCKSTEP_TEST_DOOR_KEEPER"
 
-// keepDoor serves the activities of a door until the process is killed. Its locks end 12 s after that.
+// keepDoor serves the activities of a door until the process is killed. Its locks end 45 s after that: the drill has 20 s of them.
 func keepDoor(database, queue string) error {
 	m, err := mongo.Connect(options.Client().ApplyURI(os.Getenv("LOCKSTEP_MONGODB_URI")))
 	if err != nil {
 		return err
 	}
-	locker, err := lockcore.New(m.Database(database).Collection("locks"), lockcore.Config{TTL: 12 * time.Second})
+	locker, err := lockcore.New(m.Database(database).Collection("locks"), lockcore.Config{TTL: 45 * time.Second})
 	if err != nil {
 		return err
 	}
