@@ -26,15 +26,12 @@ import (
 type wire struct {
 	mu   sync.Mutex
 	sent []bson.Raw
-	// sessions are those that the caller of each command chose, if it did.
-	sessions []*mongo.Session
 }
 
-func (w *wire) started(ctx context.Context, e *event.CommandStartedEvent) {
+func (w *wire) started(_ context.Context, e *event.CommandStartedEvent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.sent = append(w.sent, append(bson.Raw{}, e.Command...))
-	w.sessions = append(w.sessions, mongo.SessionFromContext(ctx))
 }
 
 // take returns the commands since the last time.
@@ -42,7 +39,7 @@ func (w *wire) take() []bson.Raw {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	sent := w.sent
-	w.sent, w.sessions = nil, nil
+	w.sent = nil
 	return sent
 }
 
@@ -126,23 +123,6 @@ func TestWithdrawalIsOneCommandPerResource(t *testing.T) {
 	require.NoError(t, err)
 	w.sends(t, "read", func() { _, err = eng.Read(t.Context(), "r", "s", "t") }, "aggregate")
 	require.NoError(t, err)
-}
-
-// A server that retries writes carries out no late copy of a session's earlier write.
-func TestTheWholeRequestIsSentInTheSessionOfItsShortForm(t *testing.T) {
-	t.Parallel()
-	coll, w := careless(t)
-	for _, lockID := range []string{"a", "b"} { // each by a process that knows nothing
-		eng := mongoengine.New(coll, 24*time.Hour)
-		_, err := eng.Acquire(t.Context(), acquire("looks at the layout, once", lockID, engine.Exclusive))
-		require.NoError(t, err)
-		w.take()
-		_, err = eng.Acquire(t.Context(), acquire("r", lockID, engine.Exclusive))
-		require.NoError(t, err)
-	}
-	require.Len(t, w.sessions, 2)
-	require.NotNil(t, w.sessions[0])
-	require.Same(t, w.sessions[0], w.sessions[1])
 }
 
 func acquire(resource, lockID, mode string) engine.Acquire {
@@ -270,7 +250,7 @@ func TestEveryWriteAsksForAMajorityAndTheJournalAndEveryReadForAMajority(t *test
 			}
 		}
 	}
-	require.GreaterOrEqual(t, writes, 6) // in any order: a short form whose condition is not met is one more
+	require.GreaterOrEqual(t, writes, 6) // in any order: a short form that does not apply is one more
 	// A batch that comes after the release reads why.
 	require.GreaterOrEqual(t, reads, 2)
 }

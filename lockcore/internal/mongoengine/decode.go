@@ -32,7 +32,7 @@ func decode(raw bson.Raw, lockID string) (d engine.Document, seen sight, err err
 		taken:   len(lean.Held) > 0 || len(lean.Attn) > 0,
 		awaited: slices.ContainsFunc(lean.Attn, func(what string) bool { return what != engine.StateKept }),
 	}
-	if aboutOthers(&lean.Last, lean.At) {
+	if lean.Last.Outcome != passed && aboutOthers(&lean.Last, lean.At) {
 		err := bson.Unmarshal(raw, &d)
 		return d, seen, unreadable(err)
 	}

@@ -24,9 +24,9 @@ type Engine struct {
 	retention time.Duration
 	// checked says that the collection's layout was looked at.
 	checked atomic.Bool
-	// known says that there was a document of the resource, taken that it was held, and awaited
-	// that a request waited, had a claim or drained.
-	known, taken, awaited hints
+	// taken says that the resource was held, and awaited that a request waited, had a claim or
+	// drained.
+	taken, awaited hints
 }
 
 // New clones coll with majority, journaled writes, majority reads and the primary. Documents of
@@ -80,7 +80,7 @@ func (e *Engine) apply(ctx context.Context, resource, lockID string, values bson
 		answer = fullAnswer
 	}
 	for attempt := 0; ; attempt++ {
-		d, err := e.send(ctx, doc(v("_id", resource)), lockID, values, kind, answer().SetUpsert(true))
+		d, err := e.send(ctx, resource, lockID, values, kind, answer().SetUpsert(true))
 		if attempt < 5 && insertedByAnother(err) {
 			continue
 		}
@@ -88,9 +88,9 @@ func (e *Engine) apply(ctx context.Context, resource, lockID string, values bson
 	}
 }
 
-// send updates the document that meets a condition, with a pipeline of a kind.
+// send updates the resource's document with a pipeline of a kind.
 func (e *Engine) send(
-	ctx context.Context, condition bson.D, lockID string, values bson.D, kind kind, answer *options.FindOneAndUpdateOptionsBuilder,
+	ctx context.Context, resource, lockID string, values bson.D, kind kind, answer *options.FindOneAndUpdateOptionsBuilder,
 ) (engine.Document, error) {
 	if err := e.check(ctx); err != nil {
 		return engine.Document{}, err
@@ -99,13 +99,12 @@ func (e *Engine) send(
 	if err != nil {
 		return engine.Document{}, err
 	}
-	raw, err := e.coll.FindOneAndUpdate(ctx, condition, pipeline, answer).Raw()
+	raw, err := e.coll.FindOneAndUpdate(ctx, doc(v("_id", resource)), pipeline, answer).Raw()
 	if err != nil {
 		return engine.Document{}, err
 	}
 	d, seen, err := decode(raw, lockID)
 	if err == nil {
-		e.known.of(d.ID).Store(true)
 		e.taken.of(d.ID).Store(seen.taken)
 		e.awaited.of(d.ID).Store(seen.awaited)
 	}

@@ -154,18 +154,43 @@ var mutants = []mutant{
 	{"within", "what its workflow keeps is in a step's way", instead(mongoengine.BesideWithin, mongoengine.Others), "within/what a workflow keeps does not keep its own step out, and nobody else gets in"},
 	{"within", "a step waits behind those who wait for its workflow", instead("$t.around", false), "within/the step goes ahead of the queue as long as its workflow keeps the resource"},
 	{"within", "a step displaces its own workflow", instead(mongoengine.Around, false), "within/a step displaces nothing of its own workflow, though a part of it has died"},
-	{shortForm, "who holds is not looked at", condition("held", bson.D{{Key: "$size", Value: int32(0)}}), "I1/nobody is let in beside an exclusive part that may trust"},
-	{shortForm, "who waits is not looked at", condition("attn", bson.D{{Key: "$size", Value: int32(0)}}), "withdraw/its part is told also if nobody holds any more"},
-	{shortForm, "who was displaced is not looked for", condition("evicted.lockId", nil), "I8/a hold that was displaced is reported lost each time, until it is taken anew"},
-	{shortForm, "what was undone is not looked at", condition("undone.lockId", nil), "undo/a step that is undone comes too late also if nobody holds any more"},
-	{shortForm, "what ended is not looked at", condition("released", nil), "rule 2/an order that left is refused and changes nothing"},
-	{shortForm, "a part ends though others wait", condition("attn", bson.D{{Key: "$in", Value: bson.A{bson.A{}, bson.A{"kept"}}}}), "I4/readers do not starve writers"},
-	{shortForm, "a hold ends though other parts of it run", condition("$nor", nil), "release/of a hold by its first fence lets its other parts drain"},
-	{shortForm, "a part of another order is let go", condition("order", int64(1)), "release/of a hold by its first fence lets a part of another order drain"},
-	{shortForm, "whose run's hold it is is not looked at", condition("label", nil), "run/a release of the run before, by the fence of the next one's hold, ends nothing"},
-	{shortForm, "which hold is named is not looked at", condition("first", nil), "release/of a hold by its first fence ends nothing of the one that the same request began anew"},
+	{shortForm, "who holds is not looked at", instead(mongoengine.NothingHeld, true), "I1/nobody is let in beside an exclusive part that may trust"},
+	{shortForm, "who waits is not looked at", instead(mongoengine.NothingWaits, true), "withdraw/its part is told also if nobody holds any more"},
+	{shortForm, "who was displaced is not looked for", instead(mongoengine.NeverEvicted, true), "I8/a hold that was displaced is reported lost each time, until it is taken anew"},
+	{shortForm, "what was undone is not looked at", instead(mongoengine.NeverUndone, true), "undo/a step that is undone comes too late also if nobody holds any more"},
+	{shortForm, "what ended is not looked at", instead(mongoengine.NotOver, true), "rule 2/an order that left is refused and changes nothing"},
+	{shortForm, "when a request was issued is not looked at", instead(mongoengine.TooLate, false), "I6/a request that comes too late after it was issued is refused, though nothing remembers it"},
+	{shortForm, "a part ends though others wait", instead(mongoengine.OnlyKept, true), "I4/readers do not starve writers"},
+	{shortForm, "a hold ends though others wait", instead(mongoengine.PlainHoldsOnly, true), "release/of a hold by its first fence serves the queue"},
+	{shortForm, "a hold ends though other parts of it run", operator("$eq", func(arg any) (any, bool) {
+		sides, ok := arg.(bson.A)
+		if !ok || !reflect.DeepEqual(sides[1], bson.A{"$t.is"}) {
+			return nil, false
+		}
+		return bson.D{{Key: "$in", Value: bson.A{"$t.is", sides[0]}}}, true
+	}), "release/of a hold by its first fence lets its other parts drain"},
+	{shortForm, "a part of another order is let go", notNamed("$$this.order", 2), "release/of a hold by its first fence lets a part of another order drain"},
+	{shortForm, "whose run's hold it is is not looked at", notNamed("$$this.label", 4), "run/a release of the run before, by the fence of the next one's hold, ends nothing"},
+	{shortForm, "which hold is named is not looked at", notNamed("$$this.first", 3), "release/of a hold by its first fence ends nothing of the one that the same request began anew"},
 	{shortForm, "what stands beside plain holds is not looked at", operator("$setDifference", func(any) (any, bool) { return "$attn", true }), "List/what is contended or kept is listed without plain holds"},
-	{"every answer is a write", "writes are not counted", instead(mongoengine.CountWrite, "$seq"), "rule 5/what is free is granted"},
+	{"every answer is a write", "writes are not counted", either(instead(mongoengine.CountWrite, "$seq"), instead(mongoengine.CountShortWrite, "$seq")), "rule 5/what is free is granted"},
+}
+
+// notNamed takes what a short release says of a part for what the part is: the field at a place in its list.
+func notNamed(field string, at int32) rewrite {
+	return operator("$map", func(arg any) (any, bool) {
+		m, ok := arg.(bson.D)
+		if !ok || m[0].Value != "$t.a" || len(m) != 2 {
+			return nil, false
+		}
+		named, ok := m[1].Value.(bson.A)
+		if !ok || len(named) <= int(at) || named[at] != field {
+			return nil, false
+		}
+		named = slices.Clone(named)
+		named[at] = bson.D{{Key: "$arrayElemAt", Value: bson.A{"$t.is", at}}}
+		return bson.D{{Key: "$map", Value: bson.D{m[0], {Key: m[1].Key, Value: named}}}}, true
+	})
 }
 
 // TestMutantsAreCaught breaks one rule after the other, and expects the suite to notice: the scenario that the page

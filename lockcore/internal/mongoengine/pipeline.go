@@ -24,8 +24,6 @@ type (
 
 // Acquire sends one command, or two if others have the resource, and one more to learn of a loss.
 func (e *Engine) Acquire(ctx context.Context, op engine.Acquire) (engine.Document, error) {
-	ctx, end := e.inSession(ctx)
-	defer end()
 	if d, done, err := e.acquireShort(ctx, &op); done {
 		return d, err
 	}

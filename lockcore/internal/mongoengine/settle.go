@@ -187,8 +187,11 @@ func after(ended expr) expr {
 }
 
 // idleAt is the end of the last promise but for new claims, rounded up to engine.IdleGrain.
-var idleAt = on("$dateTrunc", doc(
-	v("date", add(largest("$$NOW", maxOf("$held.expiresAt")), engine.IdleGrain.Milliseconds())), v("unit", "hour")))
+var idleAt = idleAfter(largest("$$NOW", maxOf("$held.expiresAt")))
+
+func idleAfter(end expr) bson.D {
+	return on("$dateTrunc", doc(v("date", add(end, engine.IdleGrain.Milliseconds())), v("unit", "hour")))
+}
 
 // attn is what stands beside plain holds: by their states, and those who wait or are granted claims
 // by their modes.

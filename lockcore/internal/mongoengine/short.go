@@ -2,92 +2,93 @@ package mongoengine
 
 import (
 	"context"
-	"errors"
 	"hash/crc32"
 	"slices"
 	"sync/atomic"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
-// Most requests find no other in their way, and no other waits when they end. Then there is nothing to
-// decide and nothing to settle: what is left of an operation are the condition for that, as the
-// filter of its update, and a few lines. If the condition is not met the update changes nothing,
-// and the whole pipeline is sent. docs/adr/0010-a-short-form.md has the figures.
+// Most requests find no other in their way, and no other waits when they end. Then there is nothing
+// to decide and nothing to settle. The short form of an operation is a few lines that find out
+// whether that is so, t.go, and do the rest. If it is not, the write changes nothing but its answer,
+// passed, and the whole pipeline is sent. docs/adr/0010-a-short-form.md has the figures.
 
 type (
 	shortAcquire struct{ keeps, forever, holdForever bool }
-	shortEnd     struct{}
+	shortLeave   struct{}
+	shortRelease struct{ labelled bool }
 )
 
-// short sends the short form of an operation, and reports whether its condition was met.
-func (e *Engine) short(ctx context.Context, resource, lockID string, condition, values bson.D, kind kind) (engine.Document, bool, error) {
-	_, acquires := kind.(shortAcquire)
-	inserts := acquires && !e.known.of(resource).Load() // or a server would tell of an error if it is held
-	d, err := e.send(ctx, append(condition, v("_id", resource)), lockID, values, kind, leanAnswer().SetUpsert(inserts))
-	if errors.Is(err, mongo.ErrNoDocuments) || insertedByAnother(err) {
-		return d, false, nil
-	}
-	return d, true, err
-}
+// passed is the outcome of a short form that does not apply.
+const passed = "passed"
 
-// inSession has both forms of a request sent in one session. The driver repeats a write whose answer
-// is lost, and a repetition that finds nothing leaves no trace; but no copy of it that comes later is
-// carried out after the next write of its session.
-func (e *Engine) inSession(ctx context.Context) (_ context.Context, end func()) {
-	if mongo.SessionFromContext(ctx) == nil {
-		if s, err := e.coll.Database().Client().StartSession(options.Session().SetCausalConsistency(false)); err == nil {
-			return mongo.NewSessionContext(ctx, s), func() { s.EndSession(context.WithoutCancel(ctx)) }
-		}
-	}
-	return ctx, func() {}
+// short sends the short form of an operation, and reports whether it applied.
+func (e *Engine) short(ctx context.Context, resource, lockID string, values bson.D, kind kind) (engine.Document, bool, error) {
+	d, err := e.apply(ctx, resource, lockID, values, kind)
+	return d, err != nil || d.Last.Outcome != passed, err
 }
 
 // acquireShort grants a resource that is neither held nor waited for, if nothing is remembered of the lock
 // ID that could refuse it.
 func (e *Engine) acquireShort(ctx context.Context, op *engine.Acquire) (engine.Document, bool, error) {
-	condition, values, kind, ok := e.shortOf(op)
+	values, kind, ok := e.shortOf(op)
 	if !ok {
 		return engine.Document{}, false, nil
 	}
-	return e.short(ctx, op.Resource, op.LockID, condition, values, kind)
+	return e.short(ctx, op.Resource, op.LockID, values, kind)
 }
 
 // shortOf is the short form of a request, if it may have one.
-func (e *Engine) shortOf(op *engine.Acquire) (condition, values bson.D, kind shortAcquire, ok bool) {
-	asksMore := op.Held || op.Reacquire || op.Refresh || op.HandOver || op.Converts > 0 || len(op.Undo) > 0
+func (e *Engine) shortOf(op *engine.Acquire) (values bson.D, kind shortAcquire, ok bool) {
+	asksMore := (op.Held && !op.Reacquire) || op.Refresh || op.HandOver || op.Converts > 0 || len(op.Undo) > 0
 	if asksMore || e.taken.of(op.Resource).Load() {
-		return nil, nil, kind, false
+		return nil, kind, false
 	}
-	other := doc(v("$ne", op.LockID))
-	over := doc(v("lockId", op.LockID), v("order", doc(v("$gte", op.Order))))
-	condition = doc(
-		v("held", doc(v("$size", 0))), v("attn", doc(v("$size", 0))),
-		v("evicted.lockId", other), v("undone.lockId", other), v("released", doc(v("$not", doc(v("$elemMatch", over))))))
 	part, kept := entriesOf(op)
 	values = doc(
-		v("new", part), v("kept", kept), v("ttl", op.TTL), v("hold", max(op.HoldTTL, op.TTL)), v("late", latest(op)), v("mem", op.Memory()))
-	return condition, values, shortAcquire{keeps: op.Persist, forever: op.TTL == 0, holdForever: op.HoldTTL == 0 || op.TTL == 0}, true
+		v("id", op.LockID), v("ord", op.Order), v("new", part), v("kept", kept), v("ttl", op.TTL), v("hold", max(op.HoldTTL, op.TTL)),
+		v("late", latest(op)), v("mem", op.Memory()))
+	return values, shortAcquire{keeps: op.Persist, forever: op.TTL == 0, holdForever: op.HoldTTL == 0 || op.TTL == 0}, true
+}
+
+// What a short acquire asks: whether it is in time, no other holds or waits, and nothing is
+// remembered that is about it.
+var (
+	nothingHeld    = eq("$held", none)
+	nothingWaits   = eq("$waiters", none)
+	neverEvicted   = not(in("$t.id", "$evicted.lockId"))
+	neverUndone    = not(in("$t.id", ifNull("$undone.lockId", none)))
+	notOver        = or(not(in("$t.id", "$released.lockId")), eq(filter("$released", and(ownID, gte("$$this.order", "$t.ord"))), none))
+	nothingAgainst = and(not(tooLate), nothingHeld, nothingWaits, neverEvicted, neverUndone, notOver)
+)
+
+// simplyFree is nothingAgainst as a condition, but for the time.
+func simplyFree(op *engine.Acquire) bson.D {
+	other := doc(v("$ne", op.LockID))
+	over := doc(v("lockId", op.LockID), v("order", doc(v("$gte", op.Order))))
+	return doc(
+		v("_id", op.Resource), v("held", doc(v("$size", 0))), v("waiters", doc(v("$size", 0))),
+		v("evicted.lockId", other), v("undone.lockId", other), v("released", doc(v("$not", doc(v("$elemMatch", over))))))
 }
 
 func (k shortAcquire) stages() []bson.D {
 	begins := slices.Clip(doc(v("fence", "$fence"), v("first", "$fence")))
-	part, created := append(begins, v("expiresAt", until("$t.ttl", k.forever))), v("createdAt", "$$NOW")
-	entries, attn := list(merge("$t.new", append(part, created))), expr(none)
+	end := until("$t.ttl", k.forever)
+	part, created := append(begins, v("expiresAt", end)), v("createdAt", "$$NOW")
+	entries, attn := list(merge("$t.new", append(part, created))), none
 	if k.keeps {
-		attn = cond(tooLate, none, list(engine.StateKept))
-		kept := append(begins, v("expiresAt", until("$t.hold", k.holdForever)), v("part", nil), created)
+		attn, end = list(engine.StateKept), until("$t.hold", k.holdForever)
+		kept := append(begins, v("expiresAt", end), v("part", nil), created)
 		entries = list(merge("$t.kept", kept), merge("$t.new", part))
 	}
 	var s stages
-	s.put(v("fence", cond(tooLate, "$fence", nextFence)))
-	s.put(v("held", cond(tooLate, none, entries)))
-	return s.storeShort(cond(tooLate, engine.Late, engine.Granted), none,
-		v("attn", attn), v("since", ifNull("$since", op("$subtract", "$$NOW", "$t.mem"))))
+	s.set(v("go", nothingAgainst))
+	s.put(v("fence", ifGo(nextFence, "$fence")))
+	return s.storeShort(none, ifGo(idleAfter(end), ifNull("$idleAt", idleAfter("$$NOW"))), v("held", ifGo(entries, "$held")), v("attn", ifGo(attn, "$attn")),
+		v("since", ifNull("$since", op("$subtract", "$$NOW", "$t.mem"))))
 }
 
 // leaveShort ends a part if no other waits, has a claim or drains.
@@ -95,9 +96,18 @@ func (e *Engine) leaveShort(ctx context.Context, op *engine.Leave, record engine
 	if op.Waiting || op.Undo || e.awaited.of(op.Resource).Load() {
 		return engine.Document{}, false, nil
 	}
-	condition := doc(v("attn", doc(v("$in", list(none, list(engine.StateKept))))))
 	values := append(values(op.LockID, op.Part, op.Order, op.Policy), v("rec", record))
-	return e.short(ctx, op.Resource, op.LockID, condition, values, shortEnd{})
+	return e.short(ctx, op.Resource, op.LockID, values, shortLeave{})
+}
+
+// onlyKept is whether nothing stands beside plain holds but what is kept.
+var onlyKept = in("$attn", list(none, list(engine.StateKept)))
+
+func (shortLeave) stages() []bson.D {
+	ends := and(running, eq(list("$$this.lockId", "$$this.part", "$$this.order"), list("$t.id", "$t.part", "$t.ord")))
+	var s stages
+	s.set(v("a", filter("$held", ends)), v("go", onlyKept))
+	return s.end(not(ends))
 }
 
 // releaseShort ends a hold that is one part, if no other waits, has a claim or drains, and nothing
@@ -107,31 +117,44 @@ func (e *Engine) releaseShort(ctx context.Context, op *engine.Release, record en
 		return engine.Document{}, false, nil
 	}
 	record.Part = op.Leaving
-	part := doc(v("lockId", op.LockID), v("part", *op.Leaving), v("order", op.Order), v("first", op.FirstFence))
+	part := list(engine.StateRunning, *op.Leaving, op.Order, op.FirstFence)
 	if op.Label != "" {
-		part = append(part, v("label", op.Label))
+		part = append(part, op.Label)
 	}
-	beside := doc(v("lockId", op.LockID), v("part", doc(v("$ne", *op.Leaving))))
-	condition := doc(
-		v("attn", doc(v("$size", 0))), v("held", doc(v("$elemMatch", part))), v("$nor", list(doc(v("held", doc(v("$elemMatch", beside)))))))
-	values := append(values(op.LockID, *op.Leaving, op.Order, op.Policy), v("rec", record))
-	return e.short(ctx, op.Resource, op.LockID, condition, values, shortEnd{})
+	values := append(values(op.LockID, *op.Leaving, op.Order, op.Policy), v("rec", record), v("is", part))
+	return e.short(ctx, op.Resource, op.LockID, values, shortRelease{labelled: op.Label != ""})
 }
 
-func (shortEnd) stages() []bson.D {
-	ends := and(running, eq(list("$$this.lockId", "$$this.part", "$$this.order"), list("$t.id", "$t.part", "$t.ord")))
+func (k shortRelease) stages() []bson.D {
+	named := list("$$this.state", "$$this.part", "$$this.order", "$$this.first")
+	if k.labelled {
+		named = append(named, "$$this.label")
+	}
 	var s stages
-	s.set(v("a", filter("$held", ends)))
-	s.put(v("held", filter("$held", not(ends))), remember)
-	// A kept hold that was displaced is in attn for one write more.
-	return s.storeShort(engine.Granted, "$t.a", v("attn", op("$setDifference", "$held.state", list(engine.StateRunning))))
+	s.set(v("a", filter("$held", ownID)))
+	s.set(v("go", and(plainHoldsOnly, eq(each("$t.a", named), list("$t.is")))))
+	return s.end(others)
 }
+
+// plainHoldsOnly is whether nothing stands beside plain holds.
+var plainHoldsOnly = eq("$attn", none)
+
+// end lets a stay out of what is held, and remembers it.
+func (s *stages) end(stays expr) []bson.D {
+	s.put(v("held", ifGo(filter("$held", stays), "$held")), v("released", ifGo(remember.Value, "$released")))
+	// A kept hold that was displaced is in attn for one write more.
+	beside := op("$setDifference", "$held.state", list(engine.StateRunning))
+	return s.storeShort("$t.a", ifGo(idleAt, ifNull("$idleAt", idleAt)), v("attn", ifGo(beside, "$attn")))
+}
+
+func ifGo(then, otherwise expr) expr { return cond("$t.go", then, otherwise) }
 
 // storeShort is store with nothing to settle.
-func (s *stages) storeShort(did, ended expr, more ...bson.E) []bson.D {
+func (s *stages) storeShort(ended, idle expr, more ...bson.E) []bson.D {
 	last := doc(
-		v("outcome", did), v("evidence", "$$REMOVE"), v("ended", ended), v("expired", none), v("position", int64(0)), v("length", int64(0)), v("note", "$$REMOVE"))
-	s.put(append(more, v("seq", add("$seq", int64(1))), v("at", "$$NOW"), v("idleAt", idleAt), v("last", last), v("t", "$$REMOVE"))...)
+		v("outcome", ifGo(engine.Granted, passed)), v("evidence", "$$REMOVE"), v("ended", ended), v("expired", none),
+		v("position", int64(0)), v("length", int64(0)), v("note", "$$REMOVE"))
+	s.put(append(more, v("seq", add("$seq", ifGo(int64(1), int64(0)))), v("at", "$$NOW"), v("idleAt", idle), v("last", last), v("t", "$$REMOVE"))...)
 	return *s
 }
 

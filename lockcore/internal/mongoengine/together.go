@@ -53,7 +53,7 @@ func (e *Engine) AcquireAll(ctx context.Context, ops []engine.Acquire) ([]engine
 func (e *Engine) updatesOf(ops []engine.Acquire) ([]update, error) {
 	var updates []update
 	for i := range ops {
-		condition, values, kind, short := e.shortOf(&ops[i])
+		values, kind, short := e.shortOf(&ops[i])
 		if !short {
 			break
 		}
@@ -61,7 +61,7 @@ func (e *Engine) updatesOf(ops []engine.Acquire) ([]update, error) {
 		if err != nil {
 			return nil, err
 		}
-		updates = append(updates, update{append(condition, v("_id", ops[i].Resource)), pipeline, true})
+		updates = append(updates, update{simplyFree(&ops[i]), pipeline, true})
 	}
 	return updates, nil
 }
@@ -91,7 +91,6 @@ func (e *Engine) granted(ctx context.Context, ops []engine.Acquire) ([]engine.Do
 		}
 		d.At, d.Last = *d.Entries[began].CreatedAt, engine.Last{Outcome: engine.Granted}
 		docs[at[d.ID]] = d
-		e.known.of(d.ID).Store(true)
 		e.taken.of(d.ID).Store(true)
 	}
 	gone := func(d engine.Document) bool { return d.ID == "" }

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"net"
 	"reflect"
-	"slices"
 	"sync/atomic"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -30,31 +29,6 @@ func instead(of, to any) rewrite {
 func field(name string, to any) rewrite {
 	to = sent(to)
 	return func(key string, _ any) (any, bool) { return to, key == name }
-}
-
-// condition drops a condition from the filter of an update, that with a value if one is given.
-func condition(name string, value any) rewrite {
-	drops := func(e bson.E) bool { return e.Key == name && (value == nil || reflect.DeepEqual(e.Value, value)) }
-	var without func(v any) (any, bool)
-	without = func(v any) (any, bool) {
-		d, ok := v.(bson.D)
-		if !ok {
-			return v, false
-		}
-		rest := slices.DeleteFunc(slices.Clone(d), drops)
-		changed := len(rest) < len(d)
-		for i := range rest {
-			inner, yes := without(rest[i].Value)
-			rest[i].Value, changed = inner, changed || yes
-		}
-		return rest, changed
-	}
-	return func(key string, filter any) (any, bool) {
-		if key != "query" {
-			return nil, false
-		}
-		return without(filter)
-	}
 }
 
 // operator changes what an operator of the aggregation language is used for.
