@@ -34,6 +34,12 @@ func (d *Document) Kept(lockID string) *Entry {
 	return nil
 }
 
+// Keeps reports whether a lock ID keeps a hold under a label that an order up to one began.
+func (d *Document) Keeps(lockID, label string, order int64) bool {
+	k := d.Kept(lockID)
+	return k != nil && k.Label == label && k.FirstOrder <= order
+}
+
 // Latest returns a part as it runs or was claimed for last, or nil.
 func (d *Document) Latest(lockID, part string) *Entry {
 	return d.last(lockID, part, func(e *Entry) bool { return e.State == StateRunning || e.State == StateClaimed })

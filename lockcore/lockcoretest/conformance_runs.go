@@ -19,6 +19,14 @@ func (s *stage) leaveOf(lockID, label, part string, order int64) engine.Document
 	return d
 }
 
+// releaseUsed releases what a run has used by an order.
+func (s *stage) releaseUsed(lockID, label string, order, used int64) engine.Document {
+	s.Helper()
+	d, err := s.h.Release(s.Context(), engine.Release{Policy: policy, Resource: s.resource, LockID: lockID, Label: label, Order: order, Used: used})
+	s.must(err)
+	return d
+}
+
 func (s *stage) releaseOf(lockID, label string, order, first int64) engine.Document {
 	s.Helper()
 	op := engine.Release{Policy: policy, Resource: s.resource, LockID: lockID, Label: label, Order: order, FirstFence: first}
@@ -109,6 +117,60 @@ var runScenarios = []Scenario{
 		s.leaveOf("a", "two", "q", 1)
 		s.releaseOf("a", "two", 1, 0)
 		s.check(s.stored().HoldFence("a") == 0, "no hold, got %+v", s.stored().Entries)
+	}},
+	{"used/what is kept is released, and that is known; the repetition ends nothing that was taken since", func(s *stage) {
+		s.take("a", "p", 1, keep, label("one"))
+		s.leaveOf("a", "one", "p", 1)
+		d := s.releaseUsed("a", "one", 5, 1)
+		s.check(d.Last.Outcome == engine.Granted && len(d.Last.Released()) == 1, "one hold to be released, got %+v", d.Last)
+		after := s.stored()
+		s.check(after.HasCommitted("a", "one", 5) && len(after.Entries) == 0, "a commit, and no hold, got %+v", after)
+		s.outcome(s.ask("a", "p", 1, keep, label("one")), engine.Superseded)
+		s.take("b", "p", 1)
+		s.wait(1, "a", "q", 6, keep, label("one"))
+		before := s.stored()
+		s.outcome(s.releaseUsed("a", "one", 5, 1), engine.Lost)
+		s.unchanged(before)
+	}},
+	{"used/what is not kept, began later, or is another run's stands, and nothing is remembered", func(s *stage) {
+		for name, changes := range map[string][]with{"begun later": {keep, label("one")}, "another run's": {keep, label("two")}, "not kept": {label("one")}} {
+			s.resource += "/" + name
+			s.take("a", "p", 3, changes...)
+			before := s.stored()
+			s.outcome(s.releaseUsed("a", "one", 5, 2), engine.Lost)
+			s.unchanged(before)
+		}
+	}},
+	{"used/the next in line is served", func(s *stage) {
+		s.take("a", "p", 1, keep, label("one"))
+		s.leaveOf("a", "one", "p", 1)
+		s.wait(1, "b", "p", 1)
+		s.outcome(s.releaseUsed("a", "one", 5, 1), engine.Granted)
+		s.claimed("b", "p")
+	}},
+	{"used/a release of what is not kept serves the queue", func(s *stage) {
+		s.take("b", "p", 1)
+		s.wait(1, "c", "p", 1)
+		s.pass(partTTL)
+		s.outcome(s.releaseUsed("a", "one", 5, 1), engine.Lost)
+		s.claimed("c", "p")
+	}},
+	{"used/what was evicted is lost, and stays so", func(s *stage) {
+		s.take("a", "p", 1, keep, label("one"))
+		s.leaveOf("a", "one", "p", 1)
+		s.pass(holdTTL)
+		s.take("b", "p", 1)
+		s.outcome(s.releaseUsed("a", "one", 5, 1), engine.Lost)
+		s.outcome(s.ask("a", "q", 6, keep, label("one")), engine.Lost)
+	}},
+	{"used/parts of what is released drain, places of its run go, and the next is served", func(s *stage) {
+		s.take("a", "p", 1, keep, label("one"))
+		s.wait(1, "b", "p", 1)
+		s.outcome(s.releaseUsed("a", "one", 5, 1), engine.Granted)
+		s.outcome(s.renew("a", "p", 1), engine.Lost)
+		s.outcome(s.ask("b", "p", 1, queue), engine.Queued)
+		s.leaveOf("a", "one", "p", 1)
+		s.claimed("b", "p")
 	}},
 	{"run/a release by a run is known also after many others", func(s *stage) {
 		s.take("a", "p", 1, keep, label("one"))

@@ -203,6 +203,9 @@ func (v *Invariants) remember(s *Step) {
 	case engine.Leave:
 		v.ended = append(v.ended, engine.Released{LockID: op.LockID, Part: &op.Part, Order: op.Order})
 	case engine.Release:
+		if refused(s, &op) {
+			return
+		}
 		if op.FirstFence == 0 {
 			v.ended = append(v.ended, engine.Released{LockID: op.LockID, Label: op.Label, Order: op.Order})
 			for r := range v.evicted {
@@ -225,6 +228,11 @@ func (v *Invariants) remember(s *Step) {
 			}
 		}
 	}
+}
+
+// refused reports whether a release found that what it was to end is not kept.
+func refused(s *Step, op *engine.Release) bool {
+	return op.Used > 0 && s.After.Last.Outcome == engine.Lost
 }
 
 // endsHold reports whether a release names the hold that an entry belongs to.

@@ -84,7 +84,7 @@ func namesEntry(s *Step, e *engine.Entry) bool {
 		return (e.Part == op.Part && e.State != engine.StateKept && e.Order <= op.Order && (e.Order == op.Order || e.State == engine.StateClaimed)) ||
 			(op.Undo && e.State == engine.StateKept && !e.Joined)
 	case engine.Release:
-		return e.Order <= op.Order && (op.Label == "" || e.Label == op.Label)
+		return !refused(s, &op) && e.Order <= op.Order && (op.Label == "" || e.Label == op.Label)
 	}
 	return false
 }

@@ -39,6 +39,9 @@ func Random(pick func(possibilities int) int, d engine.Document, resource string
 		case 1, 2:
 			op.Leaving = &part
 		}
+		if label != "" && pick(2) == 1 {
+			op.Used, op.Leaving = order, nil
+		}
 		return op
 	case 14, 15:
 		return endHold(pick, d, engine.Release{Policy: policy, Resource: resource, LockID: lockID, Label: label, Order: order})

@@ -38,6 +38,11 @@ func Leave(before engine.Document, op engine.Leave, now time.Time) engine.Docume
 // Release is the specification of that operation.
 func Release(before engine.Document, op engine.Release, now time.Time) engine.Document {
 	s := begin(before, op.Resource, op.Policy, now)
+	if op.Used > 0 && !s.doc.Keeps(op.LockID, op.Label, op.Used) {
+		s.doc.Last.Outcome = engine.Lost
+		s.drop(func(engine.Entry) bool { return false })
+		return s.end()
+	}
 	named := func(e engine.Entry) bool {
 		switch {
 		case op.Force:

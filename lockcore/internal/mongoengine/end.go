@@ -59,7 +59,8 @@ func (k leaveKind) stages() []bson.D {
 }
 
 // A release ends a lock ID up to an order, wherever it stands. Outcomes: what was there up to the
-// order goes, its parts drain; or nothing was there. Either way a record remembers the order.
+// order goes, its parts drain; or nothing was there. Either way a record remembers the order. A
+// release of what was used ends nothing if that is not kept.
 func (k releaseKind) stages() []bson.D {
 	if k.named {
 		return k.endHold()
@@ -69,17 +70,28 @@ func (k releaseKind) stages() []bson.D {
 		upTo = and(upTo, ownLabel)
 	}
 	var s stages
-	s.put(fresh, v("t.a", filter(heldAndQueue, upTo)), v("t.rec.lost", and(wasEvictedBy(k.labelled), not(repeated))))
+	did, ifKept := expr(engine.Granted), func(then, _ expr) expr { return then }
+	if k.used {
+		s.set(v("go", in(list("$t.id", "$t.label", engine.StateKept, true), each("$held", list("$$this.lockId", "$$this.label", "$$this.state", begunInTime)))))
+		did, ifKept = ifGo(engine.Granted, engine.Lost), ifGo
+	}
+	s.put(fresh, v("t.a", ifKept(filter(heldAndQueue, upTo), none)), v("t.rec.lost", and(ifKept(wasEvictedBy(k.labelled), false), not(repeated))))
 	s.put(
 		released, v("held", concat(filter("$held", and(not(in("$$this", "$t.a")), lives)), each(filter("$t.a", k.drains()), merge("$$this", drained)))),
-		forget, remember, v("evicted", cond("$t.rec.lost", filter("$evicted", notForgiven(k.labelled)), "$evicted")))
+		forget, v("released", ifKept(remember.Value, "$released")), v("evicted", cond("$t.rec.lost", filter("$evicted", notForgiven(k.labelled)), "$evicted")))
 	if k.labelled {
-		other := ne(list("$$this.lockId", "$$this.label", "$$this.order"), committed)
-		commit := doc(v("lockId", "$t.id"), v("label", "$t.label"), v("order", "$t.ord"))
-		s.put(v("commits", lastOf(concat(filter(ifNull("$commits", none), other), list(commit)), engine.MaxCommits)))
+		s.put(v("commits", ifKept(commits, ifNull("$commits", "$$REMOVE"))))
 	}
-	return s.store(outcome{did: engine.Granted, ended: "$t.a"})
+	return s.store(outcome{did: did, ended: "$t.a"})
 }
+
+// begunInTime is which holds an order up to the one that used them began.
+var begunInTime = lte("$$this.firstOrder", "$t.used")
+
+// commits remembers the release, once.
+var commits = lastOf(concat(
+	filter(ifNull("$commits", none), ne(list("$$this.lockId", "$$this.label", "$$this.order"), committed)),
+	list(doc(v("lockId", "$t.id"), v("label", "$t.label"), v("order", "$t.ord")))), engine.MaxCommits)
 
 // repeated is whether the release ran before: what its lock ID lost since is not the release's to
 // forgive.

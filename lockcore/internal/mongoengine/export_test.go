@@ -77,6 +77,8 @@ var (
 	NotOver         expr = notOver
 	OnlyKept        expr = onlyKept
 	PlainHoldsOnly  expr = plainHoldsOnly
+	BegunInTime     expr = begunInTime
+	OnlyKeptStands  expr = eq("$attn", list(engine.StateKept))
 	HeldExclusively expr = in(list("$t.d.lockId", engine.Exclusive, true), each("$held", list(item("lockId"), item("mode"), holds)))
 )
 

@@ -150,6 +150,7 @@ var mutants = []mutant{
 	{"run", "what is cut off lets its own party in", instead(mongoengine.CutOff, mongoengine.Drained), "run/a running part of the run before keeps its own party out until it has left"},
 	{"run", "a release ends what any run has", instead(mongoengine.OwnLabel, true), "run/a release of the run before ends nothing of the next"},
 	{"run", "a commit is known by its party alone", instead(mongoengine.Committed, "$t.id"), "run/a release by a run is known also after many others"},
+	{"used", "when a hold began is not looked at", instead(mongoengine.BegunInTime, true), "used/what is not kept, began later, or is another run's stands, and nothing is remembered"},
 	{"undo", "a step that is undone may come back", instead(mongoengine.IsUndone, false), "undo/a step that is undone comes too late, whatever its order, also one that drained before"},
 	{"within", "what its workflow keeps is in a step's way", instead(mongoengine.BesideWithin, mongoengine.Others), "within/what a workflow keeps does not keep its own step out, and nobody else gets in"},
 	{"within", "a step waits behind those who wait for its workflow", instead("$t.around", false), "within/the step goes ahead of the queue as long as its workflow keeps the resource"},
@@ -169,6 +170,8 @@ var mutants = []mutant{
 		}
 		return bson.D{{Key: "$in", Value: bson.A{"$t.is", sides[0]}}}, true
 	}), "release/of a hold by its first fence lets its other parts drain"},
+	{shortForm, "what was used ends though others wait", instead(mongoengine.OnlyKeptStands, true), "used/the next in line is served"},
+	{shortForm, "when what was used began is not looked at", instead(mongoengine.BegunInTime, true), "used/what is not kept, began later, or is another run's stands, and nothing is remembered"},
 	{shortForm, "a part of another order is let go", notNamed("$$this.order", 2), "release/of a hold by its first fence lets a part of another order drain"},
 	{shortForm, "whose run's hold it is is not looked at", notNamed("$$this.label", 4), "run/a release of the run before, by the fence of the next one's hold, ends nothing"},
 	{shortForm, "which hold is named is not looked at", notNamed("$$this.first", 3), "release/of a hold by its first fence ends nothing of the one that the same request began anew"},

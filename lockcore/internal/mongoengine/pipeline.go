@@ -18,7 +18,7 @@ type kind interface{ stages() []bson.D }
 type (
 	renewKind    struct{ downgrade, newTTL bool }
 	leaveKind    struct{ undo, waiting, labelled bool }
-	releaseKind  struct{ named, leaving, force, now, labelled bool }
+	releaseKind  struct{ named, leaving, force, now, labelled, used bool }
 	withdrawKind struct{}
 )
 
@@ -69,8 +69,9 @@ func (e *Engine) Release(ctx context.Context, op engine.Release) (engine.Documen
 	if d, done, err := e.releaseShort(ctx, &op, record); done {
 		return d, err
 	}
-	values := append(values(op.LockID, part, op.Order, op.Policy), v("label", op.Label), v("cut", engine.CutOff(op.LockID)), v("first", op.FirstFence), v("rec", record))
-	kind := releaseKind{named: op.FirstFence > 0, leaving: op.Leaving != nil, force: op.Force, now: op.Now, labelled: op.Label != ""}
+	values := append(values(op.LockID, part, op.Order, op.Policy),
+		v("label", op.Label), v("cut", engine.CutOff(op.LockID)), v("first", op.FirstFence), v("used", op.Used), v("rec", record))
+	kind := releaseKind{used: op.Used > 0, named: op.FirstFence > 0, leaving: op.Leaving != nil, force: op.Force, now: op.Now, labelled: op.Label != ""}
 	return e.apply(ctx, op.Resource, op.LockID, values, kind)
 }
 

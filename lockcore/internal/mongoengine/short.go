@@ -20,6 +20,7 @@ type (
 	shortAcquire struct{ keeps, forever, holdForever bool }
 	shortLeave   struct{}
 	shortRelease struct{ labelled bool }
+	shortCommit  struct{}
 )
 
 // passed is the outcome of a short form that does not apply.
@@ -111,8 +112,12 @@ func (shortLeave) stages() []bson.D {
 }
 
 // releaseShort ends a hold that is one part, if no other waits, has a claim or drains, and nothing
-// is kept.
+// is kept; or one that was used and is only kept.
 func (e *Engine) releaseShort(ctx context.Context, op *engine.Release, record engine.Released) (engine.Document, bool, error) {
+	if op.Used > 0 && op.Leaving == nil && !e.awaited.of(op.Resource).Load() {
+		values := append(values(op.LockID, "", op.Order, op.Policy), v("label", op.Label), v("used", op.Used), v("rec", record))
+		return e.short(ctx, op.Resource, op.LockID, values, shortCommit{})
+	}
 	if op.FirstFence == 0 || op.Leaving == nil || op.Force || e.awaited.of(op.Resource).Load() {
 		return engine.Document{}, false, nil
 	}
@@ -136,12 +141,20 @@ func (k shortRelease) stages() []bson.D {
 	return s.end(others)
 }
 
+func (shortCommit) stages() []bson.D {
+	named := list("$$this.label", "$$this.state", begunInTime, lte("$$this.order", "$t.ord"))
+	var s stages
+	s.set(v("a", filter("$held", ownID)))
+	s.set(v("go", and(eq("$attn", list(engine.StateKept)), neverEvicted, eq(each("$t.a", named), list(list("$t.label", engine.StateKept, true, true))))))
+	return s.end(others, v("commits", ifGo(commits, ifNull("$commits", "$$REMOVE"))))
+}
+
 // plainHoldsOnly is whether nothing stands beside plain holds.
 var plainHoldsOnly = eq("$attn", none)
 
 // end lets a stay out of what is held, and remembers it.
-func (s *stages) end(stays expr) []bson.D {
-	s.put(v("held", ifGo(filter("$held", stays), "$held")), v("released", ifGo(remember.Value, "$released")))
+func (s *stages) end(stays expr, more ...bson.E) []bson.D {
+	s.put(append(more, v("held", ifGo(filter("$held", stays), "$held")), v("released", ifGo(remember.Value, "$released")))...)
 	// A kept hold that was displaced is in attn for one write more.
 	beside := op("$setDifference", "$held.state", list(engine.StateRunning))
 	return s.storeShort("$t.a", ifGo(idleAt, ifNull("$idleAt", idleAt)), v("attn", ifGo(beside, "$attn")))
