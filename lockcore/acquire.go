@@ -39,7 +39,7 @@ func (l *Locker) Acquire(ctx context.Context, req Request) (*Session, error) {
 	}
 	var s *Session
 	for _, res := range req.Resources {
-		lease, err := l.await(ctx, waitCtx, &req, l.acquireOp(&req, res), nil, s, nil)
+		lease, err := l.acquireOne(ctx, waitCtx, &req, res, s)
 		switch {
 		case err != nil:
 		case s == nil:
@@ -60,6 +60,14 @@ func (l *Locker) Acquire(ctx context.Context, req Request) (*Session, error) {
 		}
 	}
 	return s, nil
+}
+
+// acquireOne asks for one resource until it is granted; see await.
+func (l *Locker) acquireOne(ctx, wait context.Context, req *Request, res Resource, held *Session) (Lease, error) {
+	op := l.acquireOp(req, res)
+	one := l.watch.add(op.Resource, op.Waiter())
+	defer l.watch.remove(one)
+	return l.await(ctx, wait, req, op, one, nil, held)
 }
 
 // TryAcquire is an Enter that does not queue, with a Session that renews what it got.
@@ -86,9 +94,10 @@ func (l *Locker) TryAcquire(ctx context.Context, req Request) (*Session, error) 
 // unless Recheck says later, and loses its place after 24 h, or Config.Retention if that is less.
 // With Persist, the holds that it got before stand too.
 //
-// With MaxWait it waits first if its turn is near: if it is next in line, or if by how long holds
-// last here its turn comes within 500 ms, or MaxWait if that is less. The wait goes on for as long
-// as its place moves on at least every 500 ms or so, and up to MaxWait, which is one for all
+// With MaxWait it waits first if its turn is near: if by how long holds last here its turn comes
+// within three quarters of MaxWait, holds last for less than 500 ms, and there are no more before it
+// than may wait so; or if nothing is known of that, and it is next in line. The wait goes on for as
+// long as its place moves on at least every 500 ms or so, and up to MaxWait, which is one for all
 // resources of the request, and no more than a quarter of its TTL if they are several. See
 // LimitInlineWaits. If ctx ends meanwhile the answer is the *BusyError, and its place stays.
 //
@@ -125,13 +134,7 @@ func (l *Locker) enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 		req.MaxWait = min(req.MaxWait, req.TTL/4) // nothing renews what it takes before
 	}
 	for i, res := range req.Resources {
-		op := ops[i]
-		lease, err := l.ask(ctx, &req, op, nil)
-		var busy *BusyError
-		if queue && req.MaxWait > 0 && errors.As(err, &busy) && isNear(busy, req.MaxWait) && l.inline.begin() {
-			lease, err = l.awaitTurn(ctx, &req, op, err)
-			l.inline.end()
-		}
+		lease, err := l.enterOne(ctx, &req, ops[i])
 		if errors.Is(err, ErrOtherRun) {
 			return append(leases, req.stillOpen()...), err
 		}
@@ -142,6 +145,21 @@ func (l *Locker) enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 		leases = append(leases, lease)
 	}
 	return leases, nil
+}
+
+// enterOne asks for one resource, and waits if the request has queued and its turn is near.
+func (l *Locker) enterOne(ctx context.Context, req *Request, op engine.Acquire) (Lease, error) {
+	if !op.Queue || req.MaxWait == 0 {
+		return l.ask(ctx, req, op, nil)
+	}
+	one := l.watch.add(op.Resource, op.Waiter())
+	defer l.watch.remove(one)
+	lease, err := l.ask(ctx, req, op, nil)
+	if busy := new(BusyError); errors.As(err, &busy) && l.isNear(busy, req.MaxWait) && l.inline.begin() {
+		defer l.inline.end()
+		return l.awaitTurn(ctx, req, op, one, busy)
+	}
+	return lease, err
 }
 
 // complete fills what is unset, sorts the resources, and refuses what is never accepted. If draws,
@@ -195,25 +213,20 @@ func (l *Locker) refreshEvery() time.Duration { return l.cfg.WaiterTTL / 3 }
 // await asks for one resource until it is granted, or until wait ends: then the answer is the last
 // *BusyError, which is last, the caller's own, if no other came. It ends too if held, what was
 // taken before, is lost. Once the request has queued, an error that passes does not end the wait.
-// stalled, if there is one, is called when its place has not moved for pace.Near.
-func (l *Locker) await(ctx, wait context.Context, req *Request, op engine.Acquire, last error, held *Session, stalled func()) (Lease, error) {
-	// Registered before the request queues, so that no claim is made for it unheard.
-	one := l.watch.add(op.Resource, op.Waiter(), stalled)
-	defer l.watch.remove(one)
+// one was registered before the request queued, so that no claim is made for it unheard.
+func (l *Locker) await(ctx, wait context.Context, req *Request, op engine.Acquire, one *waiter, last error, held *Session) (Lease, error) {
 	again := l.clock.NewTimer(l.refreshEvery())
 	defer again.Stop()
 	var lost <-chan struct{}
 	if held != nil {
 		lost = held.ctx.Done()
 	}
-	// If the request has queued before, a claim may have been made for it meanwhile.
-	soon, failures := last != nil, 0
+	failures := 0
 	var behind []blocker
 	for {
 		if last != nil {
 			behind = alsoBehind(behind, last)
-			l.watch.queued(one, soon, turnOf(last))
-			soon = false
+			l.watch.queued(one, turnOf(last))
 			select {
 			case <-wait.Done():
 				if len(one.woken) == 0 || ctx.Err() != nil {

@@ -49,7 +49,7 @@ func (s *Session) Upgrade(ctx context.Context, resource string) error {
 	if err != nil {
 		return err
 	}
-	up, err := s.locker.await(ctx, ctx, &req, s.locker.acquireOp(&req, req.Resources[0]), nil, s, nil)
+	up, err := s.locker.acquireOne(ctx, ctx, &req, req.Resources[0], s)
 	if err != nil {
 		s.takeBackUpgrade(ctx, lease, order)
 		if ctx.Err() != nil {

@@ -1,7 +1,6 @@
 package lockcore
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"hash/crc32"
@@ -75,23 +74,31 @@ func (l *Locker) LimitInlineWaits(n int) {
 
 const inlineWaits = 25
 
-// isNear reports whether a request that has queued can expect its turn in time to wait for it; if
-// nothing is known, whether it is next in line.
-func isNear(busy *BusyError, wait time.Duration) bool {
-	near := min(wait, pace.Near)
-	return busy.Position > 0 && cmp.Or(busy.turn, time.Duration(busy.Position-1)*near) < near
+// isNear reports whether a request that has queued can expect its turn in time to wait for it. If
+// nothing is known of the pace, that is whether it is next in line. Else its turn comes in time, holds
+// are so short that its place moves, and all before it may wait inline too: those that are parked take
+// longer to come than the pace says.
+func (l *Locker) isNear(busy *BusyError, wait time.Duration) bool {
+	switch {
+	case busy.turn == 0:
+		return busy.Position == 1
+	case busy.Position < 1 || int64(busy.Position) > l.inline.most.Load():
+		return false
+	}
+	return busy.turn/time.Duration(busy.Position) < pace.Near && busy.turn < wait*3/4
 }
 
 // awaitTurn waits for a turn that is near. What is known of the pace of holds lacks the time that
 // it takes to come for one's turn, so it may be too short. Hence the wait goes on past pace.Near
 // while the place in the queue moves: who gave up then would come back by way of its workflow, and
 // keep those behind it waiting for that. What is left of MaxWait is for the resources after this.
-func (l *Locker) awaitTurn(ctx context.Context, req *Request, op engine.Acquire, busy error) (Lease, error) {
+func (l *Locker) awaitTurn(ctx context.Context, req *Request, op engine.Acquire, one *waiter, busy error) (Lease, error) {
 	wait, stalled := l.clock.WithTimeout(ctx, req.MaxWait)
 	defer stalled()
+	l.watch.whenStalled(one, stalled)
 	began := time.Now()
 	defer func() { req.MaxWait = max(0, req.MaxWait-time.Since(began)) }()
-	return l.await(ctx, wait, req, op, busy, nil, stalled)
+	return l.await(ctx, wait, req, op, one, busy, nil)
 }
 
 // turnOf is when a request that found its resource busy can expect its turn; 0 if nothing is known.

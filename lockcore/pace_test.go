@@ -1,6 +1,7 @@
 package lockcore_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -55,13 +56,13 @@ func TestRequestsWaitInlineAsLongAsTheirTurnIsNear(t *testing.T) {
 		l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})
 		lasting(t, l, each)
 		var all []<-chan error
-		for i := range 12 {
+		for i := range 32 {
 			all = append(all, entering(t, l, fmt.Sprint("step/", i), each))
 		}
 		for i, one := range all {
 			select {
 			case err := <-one:
-				if i < 10 { // the tenth waits for nine
+				if i < 26 { // so many may wait
 					require.NoError(t, err, "%d", i)
 				} else {
 					require.ErrorIs(t, err, lockcore.ErrBusy, "%d", i)
@@ -71,6 +72,59 @@ func TestRequestsWaitInlineAsLongAsTheirTurnIsNear(t *testing.T) {
 			}
 		}
 		elapse(each)
+	})
+}
+
+func TestATurnThatIsFarIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		each time.Duration
+		wait int
+	}{
+		"the turns of seven come within three quarters of the time": {200 * time.Millisecond, 7},
+		"a place does not move for long":                            {600 * time.Millisecond, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})
+				lasting(t, l, c.each)
+				holder, err := l.Enter(t.Context(), step("holder", 1), true)
+				require.NoError(t, err)
+				var waiting []<-chan error
+				for i := range c.wait {
+					waiting = append(waiting, entering(t, l, fmt.Sprint("near/", i), 0))
+				}
+				began := time.Now()
+				require.ErrorIs(t, <-entering(t, l, "far", 0), lockcore.ErrBusy)
+				require.Zero(t, time.Since(began), "in virtual time")
+				require.NoError(t, l.Leave(t.Context(), holder...))
+				for _, one := range waiting {
+					require.NoError(t, <-one)
+				}
+			})
+		})
+	}
+}
+
+func TestATurnBehindMoreThanMayWaitIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})
+		l.LimitInlineWaits(2)
+		lasting(t, l, 5*time.Millisecond)
+		holder, err := l.Enter(t.Context(), step("holder", 1), true)
+		require.NoError(t, err)
+		for i := range 3 { // they have come and gone to wait elsewhere
+			req := step(fmt.Sprint("parked/", i), 1)
+			req.MaxWait = 0
+			_, err := l.Enter(t.Context(), req, true)
+			require.ErrorIs(t, err, lockcore.ErrBusy)
+		}
+		began := time.Now()
+		require.ErrorIs(t, <-entering(t, l, "behind them", 0), lockcore.ErrBusy)
+		require.Zero(t, time.Since(began), "in virtual time")
+		require.NoError(t, l.Leave(t.Context(), holder...))
 	})
 }
 
@@ -181,6 +235,13 @@ func TestNoMoreThanAllowedWaitInline(t *testing.T) {
 				for i := range 5 {
 					all = append(all, entering(t, l, fmt.Sprint("step/", i), each))
 				}
+				for i, lockID := range []string{"holder of another", "next there"} { // the limit is one for all resources
+					req, began := step(lockID, 1), time.Now()
+					req.Resources = []lockcore.Resource{lockcore.Exclusive("another")}
+					_, err := l.Enter(t.Context(), req, true)
+					require.Equal(t, i == 1, errors.Is(err, lockcore.ErrBusy), err)
+					require.Zero(t, time.Since(began), "in virtual time")
+				}
 				for i, one := range all {
 					if err := <-one; i <= most {
 						require.NoError(t, err, "%d", i)
@@ -231,6 +292,28 @@ func TestParkedRequestsAreCalledUpBeforeTheirTurn(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Whoever holds next is in the same process, which hears of the end without looking.
+func TestTurnsWithinOneProcessAreNotLookedFor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := &countingEngine{Engine: lockcoretest.NewEngine(time.Now)}
+		l := on(t, e, lockcore.Config{})
+		const each = 60 * time.Millisecond
+		lasting(t, l, each)
+		began := time.Now()
+		var all []<-chan error
+		for i := range 20 {
+			all = append(all, entering(t, l, fmt.Sprint("step/", i), each))
+		}
+		for _, one := range all {
+			require.NoError(t, <-one)
+		}
+		looks := e.reads.Load()
+		require.LessOrEqual(t, looks, int64(time.Since(began)/pace.Read)+4, "some more at first, since who holds then was let in without a claim")
+		elapse(each)
+	})
 }
 
 func TestATurnThatDoesNotComeIsLookedForLessAndLessOften(t *testing.T) {

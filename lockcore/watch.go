@@ -45,6 +45,9 @@ type watched struct {
 	// read is when it was last read, and next when to read it again: zero if no local waiter has
 	// queued yet.
 	read, next time.Time
+	// holder is the lock ID that was let in here, and alone, so that this Locker hears of its end
+	// without looking.
+	holder string
 	// changed says that parked waiters were tended while a look was under way.
 	changed bool
 }
@@ -80,8 +83,8 @@ func (w *watcher) of(resource string) *watched {
 }
 
 // add registers a request before it queues, so that no claim is made for it unheard.
-func (w *watcher) add(resource string, request *engine.Waiter, stalled func()) *waiter {
-	one := &waiter{resource: resource, request: request, woken: make(chan struct{}, 1), moved: time.Now(), stalled: stalled}
+func (w *watcher) add(resource string, request *engine.Waiter) *waiter {
+	one := &waiter{resource: resource, request: request, woken: make(chan struct{}, 1), moved: time.Now()}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r := w.of(resource)
@@ -89,18 +92,25 @@ func (w *watcher) add(resource string, request *engine.Waiter, stalled func()) *
 	return one
 }
 
-// queued has the resource of a request watched, which waits now, and can expect its turn then. soon says that it had queued
-// before it was registered. The last that queues in a deadlock always sees it, since the search
-// comes after.
-func (w *watcher) queued(one *waiter, soon bool, turn time.Duration) {
+// whenStalled has do called if the place of a request does not move for pace.Near.
+func (w *watcher) whenStalled(one *waiter, do func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	one.stalled, one.moved = do, time.Now()
+}
+
+// queued has the resource of a request watched, which waits now, and can expect its turn then. The
+// last that queues in a deadlock always sees it, since the search comes after.
+func (w *watcher) queued(one *waiter, turn time.Duration) {
 	now := time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.searchBy(now.Add(pace.SearchAfter))
-	if !soon {
-		now = now.Add(soonest(pace.Read, turn))
+	r := w.table[one.resource]
+	if r.holder != "" {
+		turn = 0
 	}
-	w.lookBy(w.table[one.resource], now)
+	w.lookBy(r, now.Add(soonest(pace.Read, turn)))
 }
 
 // lookBy makes the next look at a resource no later than at. The mutex is held.
@@ -143,10 +153,23 @@ func (w *watcher) wrote(d *engine.Document, endedHold bool) {
 		w.lookBy(r, time.Now().Add(pace.Tell))
 	}
 	if r := w.table[d.ID]; r != nil {
+		if endedHold || slices.ContainsFunc(d.Last.Ended, func(e engine.Entry) bool { return e.LockID == r.holder && e.State == engine.StateClaimed }) {
+			r.holder = ""
+		}
 		for _, one := range r.local {
 			if d.Joins(one.request.Party()) {
 				one.call()
 			}
+			if one.request.Mode == engine.Exclusive && d.Claim(one.request.LockID, one.request.Part) != nil {
+				r.holder = one.request.LockID
+			}
+		}
+		switch {
+		case r.next.IsZero():
+		case r.holder != "":
+			r.next = later(r.next, r.read.Add(pace.Read))
+		case endedHold && len(r.local) > 0: // the next to hold is elsewhere
+			w.lookBy(r, time.Now().Add(soonest(pace.Read, w.locker.holds.turn(d.ID, 1, 1))))
 		}
 	}
 	if endedHold && len(w.listeners) > 0 {

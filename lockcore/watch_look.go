@@ -121,6 +121,7 @@ func (w *watcher) found(name string, d *engine.Document, q *engine.Queue, told b
 	default:
 		return 0
 	}
+	here := d != nil && slices.ContainsFunc(d.Entries, func(e engine.Entry) bool { return e.LockID == r.holder })
 	for _, one := range r.local {
 		look := q.Next(one.request)
 		if one.position == 0 || look.Position < one.position {
@@ -132,7 +133,7 @@ func (w *watcher) found(name string, d *engine.Document, q *engine.Queue, told b
 		case look.Answer == engine.NextWait && one.stalled != nil && time.Since(one.moved) >= pace.Near:
 			one.stalled()
 		}
-		if turn := w.locker.holds.turn(name, look.Position, one.request.Limit); turn > 0 { // one that is late is looked for less and less often
+		if turn := w.locker.holds.turn(name, look.Position, one.request.Limit); turn > 0 && !here { // one that is late is looked for less and less often
 			pause = soonest(pause, max(turn, time.Since(one.moved)))
 		}
 		pause = w.sooner(pause, look.After)

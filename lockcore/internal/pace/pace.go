@@ -5,8 +5,7 @@ package pace
 
 import "time"
 
-// Near is within what time a turn is waited for in a slot, and for how long there at one place in
-// the queue.
+// Near is for how long a turn is waited for in a slot at one place in the queue.
 const Near = 500 * time.Millisecond
 
 // Looks of the watcher at a resource.

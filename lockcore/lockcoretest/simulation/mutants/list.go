@@ -178,8 +178,14 @@ var mutants = []mutant{
 		{"lockcore/watch_look.go", "max(turn, time.Since(one.moved))", "turn"},
 	}, in: engineTests, tests: "TestATurnThatDoesNotComeIsLookedForLessAndLessOften"},
 	{defect: "turns", what: "whoever queues waits inline, however long the holds last", edits: []edit{
-		{"lockcore/pace.go", "cmp.Or(busy.turn, time.Duration(busy.Position-1)*near) < near", "cmp.Or(busy.turn, 0)*0 < near"},
+		{"lockcore/pace.go", "busy.turn/time.Duration(busy.Position) < pace.Near && busy.turn < wait*3/4", "wait > 0"},
 	}, in: engineTests, tests: "TestRequestsBehindLongHoldsDoNotWaitInline|TestRequestsWaitInlineAsLongAsTheirTurnIsNear"},
+	{defect: "turns", what: "who is behind more than may wait waits too", edits: []edit{
+		{"lockcore/pace.go", " || int64(busy.Position) > l.inline.most.Load()", ""},
+	}, in: engineTests, tests: "TestATurnBehindMoreThanMayWaitIsNotWaitedFor"},
+	{defect: "turns", what: "a turn is looked for although its predecessor is in the same process", edits: []edit{
+		{"lockcore/watch_look.go", "turn > 0 && !here", "turn > 0 && (here || !here)"},
+	}, in: engineTests, tests: "TestTurnsWithinOneProcessAreNotLookedFor"},
 	{defect: "turns", what: "a turn that is near is given up after Near, although the place moves", edits: []edit{
 		{"lockcore/watch_look.go", "one.position, one.moved = look.Position, time.Now()", "one.position = look.Position"},
 	}, in: engineTests, tests: "TestATurnThatComesLaterThanExpectedIsWaitedForWhileThePlaceMoves"},
