@@ -65,7 +65,7 @@ func (l *Locker) Acquire(ctx context.Context, req Request) (*Session, error) {
 // acquireOne asks for one resource until it is granted; see await.
 func (l *Locker) acquireOne(ctx, wait context.Context, req *Request, res Resource, held *Session) (Lease, error) {
 	op := l.acquireOp(req, res)
-	one := l.watch.add(op.Resource, op.Waiter())
+	one := l.watch.add(&op)
 	defer l.watch.remove(one)
 	return l.await(ctx, wait, req, op, one, nil, held)
 }
@@ -95,8 +95,8 @@ func (l *Locker) TryAcquire(ctx context.Context, req Request) (*Session, error) 
 // With Persist, the holds that it got before stand too.
 //
 // With MaxWait it waits first if its turn is near: if by how long holds last here its turn comes
-// within three quarters of MaxWait, holds last for less than 500 ms, and there are no more before it
-// than may wait so; or if nothing is known of that, and it is next in line. The wait goes on for as
+// within half of MaxWait, or 500 ms of it, holds last for less than 500 ms, and there are no more before
+// it than may wait so; or if nothing is known of that, and it is next in line. The wait goes on for as
 // long as its place moves on at least every 500 ms or so, and up to MaxWait, which is one for all
 // resources of the request, and no more than a quarter of its TTL if they are several. See
 // LimitInlineWaits. If ctx ends meanwhile the answer is the *BusyError, and its place stays.
@@ -152,7 +152,7 @@ func (l *Locker) enterOne(ctx context.Context, req *Request, op engine.Acquire) 
 	if !op.Queue || req.MaxWait == 0 {
 		return l.ask(ctx, req, op, nil)
 	}
-	one := l.watch.add(op.Resource, op.Waiter())
+	one := l.watch.add(&op)
 	defer l.watch.remove(one)
 	lease, err := l.ask(ctx, req, op, nil)
 	if busy := new(BusyError); errors.As(err, &busy) && l.isNear(busy, req.MaxWait) && l.inline.begin() {

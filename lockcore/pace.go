@@ -75,7 +75,8 @@ func (l *Locker) LimitInlineWaits(n int) {
 const inlineWaits = 25
 
 // isNear reports whether a request that has queued can expect its turn in time to wait for it. If
-// nothing is known of the pace, that is whether it is next in line. Else its turn comes in time, holds
+// nothing is known of the pace, that is whether it is next in line. Else its turn comes in half of
+// the time, which leaves the other half for what the pace does not say, or within pace.Near; holds
 // are so short that its place moves, and all before it may wait inline too: those that are parked take
 // longer to come than the pace says.
 func (l *Locker) isNear(busy *BusyError, wait time.Duration) bool {
@@ -85,7 +86,7 @@ func (l *Locker) isNear(busy *BusyError, wait time.Duration) bool {
 	case busy.Position < 1 || int64(busy.Position) > l.inline.most.Load():
 		return false
 	}
-	return busy.turn/time.Duration(busy.Position) < pace.Near && busy.turn < wait*3/4
+	return busy.turn/time.Duration(busy.Position) < pace.Near && busy.turn < max(wait/2, min(wait, pace.Near))
 }
 
 // awaitTurn waits for a turn that is near. What is known of the pace of holds lacks the time that

@@ -55,6 +55,8 @@ type watched struct {
 type waiter struct {
 	resource string
 	request  *engine.Waiter
+	// keeps says that its hold may end in another process.
+	keeps bool
 	// woken holds one token when asking again is worthwhile.
 	woken chan struct{}
 	// position is its place when it was last looked at, and moved since when it has that.
@@ -83,11 +85,11 @@ func (w *watcher) of(resource string) *watched {
 }
 
 // add registers a request before it queues, so that no claim is made for it unheard.
-func (w *watcher) add(resource string, request *engine.Waiter) *waiter {
-	one := &waiter{resource: resource, request: request, woken: make(chan struct{}, 1), moved: time.Now()}
+func (w *watcher) add(op *engine.Acquire) *waiter {
+	one := &waiter{resource: op.Resource, request: op.Waiter(), keeps: op.Persist, woken: make(chan struct{}, 1), moved: time.Now()}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	r := w.of(resource)
+	r := w.of(one.resource)
 	r.local = append(r.local, one)
 	return one
 }
@@ -160,7 +162,7 @@ func (w *watcher) wrote(d *engine.Document, endedHold bool) {
 			if d.Joins(one.request.Party()) {
 				one.call()
 			}
-			if one.request.Mode == engine.Exclusive && d.Claim(one.request.LockID, one.request.Part) != nil {
+			if one.request.Mode == engine.Exclusive && !one.keeps && d.Claim(one.request.LockID, one.request.Part) != nil {
 				r.holder = one.request.LockID
 			}
 		}

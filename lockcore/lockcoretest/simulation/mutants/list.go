@@ -178,7 +178,7 @@ var mutants = []mutant{
 		{"lockcore/watch_look.go", "max(turn, time.Since(one.moved))", "turn"},
 	}, in: engineTests, tests: "TestATurnThatDoesNotComeIsLookedForLessAndLessOften"},
 	{defect: "turns", what: "whoever queues waits inline, however long the holds last", edits: []edit{
-		{"lockcore/pace.go", "busy.turn/time.Duration(busy.Position) < pace.Near && busy.turn < wait*3/4", "wait > 0"},
+		{"lockcore/pace.go", "busy.turn/time.Duration(busy.Position) < pace.Near && busy.turn < max(wait/2, min(wait, pace.Near))", "wait > 0"},
 	}, in: engineTests, tests: "TestRequestsBehindLongHoldsDoNotWaitInline|TestRequestsWaitInlineAsLongAsTheirTurnIsNear"},
 	{defect: "turns", what: "who is behind more than may wait waits too", edits: []edit{
 		{"lockcore/pace.go", " || int64(busy.Position) > l.inline.most.Load()", ""},
@@ -186,6 +186,9 @@ var mutants = []mutant{
 	{defect: "turns", what: "a turn is looked for although its predecessor is in the same process", edits: []edit{
 		{"lockcore/watch_look.go", "turn > 0 && !here", "turn > 0 && (here || !here)"},
 	}, in: engineTests, tests: "TestTurnsWithinOneProcessAreNotLookedFor"},
+	{defect: "turns", what: "a saga's hold is expected to end in the process of its step", edits: []edit{
+		{"lockcore/watch.go", " && !one.keeps", ""},
+	}, in: engineTests, tests: "TestAKeptHoldIsLookedForSinceItMayEndInAnotherProcess"},
 	{defect: "turns", what: "a turn that is near is given up after Near, although the place moves", edits: []edit{
 		{"lockcore/watch_look.go", "one.position, one.moved = look.Position, time.Now()", "one.position = look.Position"},
 	}, in: engineTests, tests: "TestATurnThatComesLaterThanExpectedIsWaitedForWhileThePlaceMoves"},
