@@ -43,6 +43,9 @@ type Use struct {
 // another run holds, the answer is an *OtherRunError, and nothing is released. Other errors are
 // those of [Locker.Release].
 //
+// One resource is verified and released by one write; several by two writes each, since nothing is
+// released before all are known to be held.
+//
 // A commit may be repeated after an unknown outcome, as often as needed, until 64 others have
 // committed there. One that has begun to release is known by that: its repetition verifies nothing
 // and releases the rest.
@@ -67,7 +70,7 @@ func (l *Locker) Commit(ctx context.Context, c Commit) error {
 // commitOne commits by one write if there is one resource, and reports whether that is all: the hold
 // is there, or the database could not be asked. Else its absence has to be explained.
 func (l *Locker) commitOne(ctx context.Context, c *Commit) (done bool, err error) {
-	if len(c.Uses) != 1 || len(c.Resources) != 1 || c.Resources[0] != c.Uses[0].Resource || c.TakeOver != "" {
+	if len(c.Uses) != 1 || c.Uses[0].By == (Order{}) || len(c.Resources) != 1 || c.Resources[0] != c.Uses[0].Resource || c.TakeOver != "" {
 		return false, nil
 	}
 	d, err := l.release(ctx, engine.Release{
@@ -98,7 +101,9 @@ func (l *Locker) verify(ctx context.Context, c *Commit) (decided bool, err error
 	})
 	for i := range docs {
 		decided = decided || docs[i].HasCommitted(c.LockID, c.Run, c.Order.number())
-		if errors.Is(errs[i], ErrLost) {
+	}
+	for i := range docs {
+		if errors.Is(errs[i], ErrLost) && !decided { // else it was released by this commit
 			l.tel.lost(ctx, c.Uses[i].Resource)
 		}
 	}

@@ -70,6 +70,25 @@ func TestACommitReleasesWhatIsHeldAndMayBeRepeated(t *testing.T) {
 	})
 }
 
+// One resource takes one write, which has to ask the same questions.
+func TestACommitOfOneResourceEndsNothingThatBeganLater(t *testing.T) {
+	t.Parallel()
+	commits(t, func(c *committing) {
+		c.commit.Resources, c.commit.Uses = []string{"s"}, []lockcore.Use{{Resource: "s", By: lockcore.LastAttempt(1)}}
+		require.ErrorIs(c, c.Commit(c.Context(), c.commit), lockcore.ErrLost)
+		c.requireHeld("s")
+		c.commit.Uses[0].By = lockcore.Order{} // no order, and not no question
+		require.ErrorIs(c, c.Commit(c.Context(), c.commit), lockcore.ErrLost)
+		c.requireHeld("s")
+		c.commit.Uses[0].By = lockcore.LastAttempt(2)
+		for range 2 {
+			require.NoError(c, c.Commit(c.Context(), c.commit))
+			c.other("s")
+		}
+		c.requireHeld("r")
+	})
+}
+
 func TestACommitThatFindsALossReleasesNothing(t *testing.T) {
 	t.Parallel()
 	commits(t, func(c *committing) {

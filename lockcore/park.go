@@ -194,7 +194,7 @@ func (w *watcher) forget(listener *func(Wakeup)) {
 	for name, r := range w.table {
 		r.parked = false
 		if len(r.local) == 0 {
-			delete(w.table, name)
+			w.drop(name)
 		}
 	}
 }

@@ -27,6 +27,8 @@ type watcher struct {
 
 	mu    sync.Mutex
 	table map[string]*watched
+	// waiting is how many of them are looked at, which are those that a request has queued for.
+	waiting int
 	// listeners are those of OnWakeup.
 	listeners map[*func(Wakeup)]bool
 	// timer fires at wakeAt, if that is not zero.
@@ -117,6 +119,9 @@ func (w *watcher) queued(one *waiter, turn time.Duration) {
 
 // lookBy makes the next look at a resource no later than at. The mutex is held.
 func (w *watcher) lookBy(r *watched, at time.Time) {
+	if r.next.IsZero() {
+		w.waiting++
+	}
 	if r.next.IsZero() || at.Before(r.next) {
 		r.next = at
 		w.wakeBy(at)
@@ -129,8 +134,16 @@ func (w *watcher) remove(one *waiter) {
 	r := w.table[one.resource]
 	r.local = slices.DeleteFunc(r.local, func(other *waiter) bool { return other == one })
 	if len(r.local) == 0 && !r.parked {
-		delete(w.table, one.resource)
+		w.drop(one.resource)
 	}
+}
+
+// drop forgets a resource. The mutex is held.
+func (w *watcher) drop(resource string) {
+	if !w.table[resource].next.IsZero() {
+		w.waiting--
+	}
+	delete(w.table, resource)
 }
 
 // call has a request asked again.
@@ -196,7 +209,7 @@ func (w *watcher) searchBy(at time.Time) {
 // paced is a pause, or longer if what is to be read then is about many resources, so that it is
 // read for a small part of the time only. The mutex is held.
 func (w *watcher) paced(usual time.Duration) time.Duration {
-	return max(usual, time.Duration(len(w.table))*pace.Each)
+	return max(usual, time.Duration(w.waiting)*pace.Each)
 }
 
 // wakeBy has the timer fire no later than at. The mutex is held. While a look is under way the

@@ -168,7 +168,7 @@ func (w *watcher) lookAgain(name string, pause time.Duration) {
 	case r.changed:
 		r.changed, pause = false, 0
 	case pause == 0 && len(r.local) == 0:
-		delete(w.table, name)
+		w.drop(name)
 		return
 	}
 	w.lookBy(r, r.read.Add(max(pause, pace.LookLeast)))

@@ -84,8 +84,8 @@ func (b *bench) uncontended() section {
 		{name: "two raw $inc", once: func(ctx context.Context, _ int) (time.Duration, error) {
 			return timed(func() error { return rawPair(ctx, b.raw, "bench") })
 		}},
-		{name: "acquire + release, exclusive", limit: 1.45, once: b.pair("x", lockcore.Exclusive("bench/x"), 0)},
-		{name: "acquire + release, shared", limit: 1.45, once: b.pair("s", lockcore.Shared("bench/s"), 0)},
+		{name: "acquire + release, exclusive", limit: 1.4, once: b.pair("x", lockcore.Exclusive("bench/x"), 0)},
+		{name: "acquire + release, shared", limit: 1.4, once: b.pair("s", lockcore.Shared("bench/s"), 0)},
 		{name: "acquire + release, semaphore", once: b.pair("l", lockcore.SharedLimit("bench/l", 10), 0)},
 		{name: "enter (would queue) + leave", once: b.enterLeave(lockcore.Exclusive("bench/q"))},
 		{name: "enter + leave of a kept hold", once: b.kept(lockcore.Exclusive("bench/k"))},

@@ -243,8 +243,8 @@ func (l *Last) ended(which func(*Entry) bool) []Entry {
 // Outcome is what became of a request, as it is stored.
 type Outcome string
 
-// The outcomes. Acquire has all of them. Renew and Withdraw are granted or lost; Leave and Release
-// are always granted.
+// The outcomes. Acquire has all of them. Renew, Withdraw and a Release of what was used are granted
+// or lost; Leave and other releases are always granted.
 const (
 	// Granted: a new hold, or an upgrade; the part stands, and may trust until its expiry.
 	Granted Outcome = "granted"

@@ -2,11 +2,13 @@ package mongoengine
 
 import (
 	"context"
+	"errors"
 	"hash/crc32"
 	"slices"
 	"sync/atomic"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
@@ -17,7 +19,7 @@ import (
 // passed, and the whole pipeline is sent. docs/adr/0010-a-short-form.md has the figures.
 
 type (
-	shortAcquire struct{ keeps, forever, holdForever bool }
+	shortAcquire struct{ keeps, forever, holdForever, orFails bool }
 	shortLeave   struct{}
 	shortRelease struct{ labelled bool }
 	shortCommit  struct{}
@@ -26,9 +28,13 @@ type (
 // passed is the outcome of a short form that does not apply.
 const passed = "passed"
 
-// short sends the short form of an operation, and reports whether it applied.
-func (e *Engine) short(ctx context.Context, resource, lockID string, values bson.D, kind kind) (engine.Document, bool, error) {
-	d, err := e.apply(ctx, resource, lockID, values, kind)
+// shortEnd sends the short form of what ends something, and reports whether it applied. It makes no
+// document.
+func (e *Engine) shortEnd(ctx context.Context, resource, lockID string, values bson.D, kind kind) (engine.Document, bool, error) {
+	d, err := e.send(ctx, resource, lockID, values, kind, leanAnswer())
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		return d, false, nil
+	}
 	return d, err != nil || d.Last.Outcome != passed, err
 }
 
@@ -39,7 +45,8 @@ func (e *Engine) acquireShort(ctx context.Context, op *engine.Acquire) (engine.D
 	if !ok {
 		return engine.Document{}, false, nil
 	}
-	return e.short(ctx, op.Resource, op.LockID, values, kind)
+	d, err := e.apply(ctx, op.Resource, op.LockID, values, kind)
+	return d, err != nil || d.Last.Outcome != passed, err
 }
 
 // shortOf is the short form of a request, if it may have one.
@@ -62,18 +69,13 @@ var (
 	nothingWaits   = eq("$waiters", none)
 	neverEvicted   = not(in("$t.id", "$evicted.lockId"))
 	neverUndone    = not(in("$t.id", ifNull("$undone.lockId", none)))
-	notOver        = or(not(in("$t.id", "$released.lockId")), eq(filter("$released", and(ownID, gte("$$this.order", "$t.ord"))), none))
+	notOver        = or(not(in("$t.id", "$released.lockId")), eq(filter("$released", isOver), none))
+	isOver         = and(ownID, gte("$$this.order", "$t.ord"), in("$$this.part", list(nil, "$t.new.part")))
 	nothingAgainst = and(not(tooLate), nothingHeld, nothingWaits, neverEvicted, neverUndone, notOver)
 )
 
-// simplyFree is nothingAgainst as a condition, but for the time.
-func simplyFree(op *engine.Acquire) bson.D {
-	other := doc(v("$ne", op.LockID))
-	over := doc(v("lockId", op.LockID), v("order", doc(v("$gte", op.Order))))
-	return doc(
-		v("_id", op.Resource), v("held", doc(v("$size", 0))), v("waiters", doc(v("$size", 0))),
-		v("evicted.lockId", other), v("undone.lockId", other), v("released", doc(v("$not", doc(v("$elemMatch", over))))))
-}
+// fails ends an update command: nothing that comes after it is done.
+var fails = op("$divide", 1, "$t.zero")
 
 func (k shortAcquire) stages() []bson.D {
 	begins := slices.Clip(doc(v("fence", "$fence"), v("first", "$fence")))
@@ -86,7 +88,11 @@ func (k shortAcquire) stages() []bson.D {
 		entries = list(merge("$t.kept", kept), merge("$t.new", part))
 	}
 	var s stages
-	s.set(v("go", nothingAgainst))
+	applies := nothingAgainst
+	if k.orFails {
+		applies = cond(nothingAgainst, true, fails)
+	}
+	s.set(v("go", applies))
 	s.put(v("fence", ifGo(nextFence, "$fence")))
 	return s.storeShort(none, ifGo(idleAfter(end), ifNull("$idleAt", idleAfter("$$NOW"))), v("held", ifGo(entries, "$held")), v("attn", ifGo(attn, "$attn")),
 		v("since", ifNull("$since", op("$subtract", "$$NOW", "$t.mem"))))
@@ -98,7 +104,7 @@ func (e *Engine) leaveShort(ctx context.Context, op *engine.Leave, record engine
 		return engine.Document{}, false, nil
 	}
 	values := append(values(op.LockID, op.Part, op.Order, op.Policy), v("rec", record))
-	return e.short(ctx, op.Resource, op.LockID, values, shortLeave{})
+	return e.shortEnd(ctx, op.Resource, op.LockID, values, shortLeave{})
 }
 
 // onlyKept is whether nothing stands beside plain holds but what is kept.
@@ -116,7 +122,7 @@ func (shortLeave) stages() []bson.D {
 func (e *Engine) releaseShort(ctx context.Context, op *engine.Release, record engine.Released) (engine.Document, bool, error) {
 	if op.Used > 0 && op.Leaving == nil && !e.awaited.of(op.Resource).Load() {
 		values := append(values(op.LockID, "", op.Order, op.Policy), v("label", op.Label), v("used", op.Used), v("rec", record))
-		return e.short(ctx, op.Resource, op.LockID, values, shortCommit{})
+		return e.shortEnd(ctx, op.Resource, op.LockID, values, shortCommit{})
 	}
 	if op.FirstFence == 0 || op.Leaving == nil || op.Force || e.awaited.of(op.Resource).Load() {
 		return engine.Document{}, false, nil
@@ -127,7 +133,7 @@ func (e *Engine) releaseShort(ctx context.Context, op *engine.Release, record en
 		part = append(part, op.Label)
 	}
 	values := append(values(op.LockID, *op.Leaving, op.Order, op.Policy), v("rec", record), v("is", part))
-	return e.short(ctx, op.Resource, op.LockID, values, shortRelease{labelled: op.Label != ""})
+	return e.shortEnd(ctx, op.Resource, op.LockID, values, shortRelease{labelled: op.Label != ""})
 }
 
 func (k shortRelease) stages() []bson.D {
@@ -157,7 +163,7 @@ func (s *stages) end(stays expr, more ...bson.E) []bson.D {
 	s.put(append(more, v("held", ifGo(filter("$held", stays), "$held")), v("released", ifGo(remember.Value, "$released")))...)
 	// A kept hold that was displaced is in attn for one write more.
 	beside := op("$setDifference", "$held.state", list(engine.StateRunning))
-	return s.storeShort("$t.a", ifGo(idleAt, ifNull("$idleAt", idleAt)), v("attn", ifGo(beside, "$attn")))
+	return s.storeShort("$t.a", ifGo(idleAt, "$idleAt"), v("attn", ifGo(beside, "$attn")))
 }
 
 func ifGo(then, otherwise expr) expr { return cond("$t.go", then, otherwise) }

@@ -12,12 +12,12 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 )
 
-// update is one of an update command's. It inserts if no document meets the condition: where there
-// is one of that name, that is an error, and the server does nothing of what comes after it.
+// update is one of an update command's. Its pipeline fails if the resource is not simply free, and
+// then the server does nothing of what comes after it.
 type update struct {
-	Condition bson.D   `bson:"q"`
-	Pipeline  pipeline `bson:"u"`
-	Insert    bool     `bson:"upsert"`
+	Document bson.D   `bson:"q"`
+	Pipeline pipeline `bson:"u"`
+	Insert   bool     `bson:"upsert"`
 }
 
 // AcquireAll sends one command, which has the short form for each resource, and a read of what was
@@ -57,11 +57,12 @@ func (e *Engine) updatesOf(ops []engine.Acquire) ([]update, error) {
 		if !short {
 			break
 		}
-		pipeline, err := pipelineOf(values, kind)
+		kind.orFails = true
+		pipeline, err := pipelineOf(append(values, v("zero", 0)), kind)
 		if err != nil {
 			return nil, err
 		}
-		updates = append(updates, update{simplyFree(&ops[i]), pipeline, true})
+		updates = append(updates, update{doc(v("_id", ops[i].Resource)), pipeline, true})
 	}
 	return updates, nil
 }
