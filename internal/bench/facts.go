@@ -121,7 +121,7 @@ func (b *bench) wakeUps(ctx context.Context, uri string, rounds int, trip time.D
 		{Name: "one round trip (a raw $inc)", Value: ms(trip), Unit: "ms"},
 		{Name: "wake-up in the same process, median", Value: ms(here), Unit: "ms", Limit: ms(2 * trip)},
 		{Name: "wake-up in another process, median", Value: ms(there), Unit: "ms", Limit: 250},
-		{Name: "reads of that other process", Value: reads, Unit: "per second", Limit: 50} // every 20 ms, for a turn that is near,
+		{Name: "reads of that other process", Value: reads, Unit: "per second", Limit: 50}, // every 20 ms, for a turn that is near
 	}, nil
 }
 
