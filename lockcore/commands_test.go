@@ -113,6 +113,50 @@ func TestEachOperationIsOneCommandPerResource(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// If no other is in the way, what is sent has a short form: the whole pipelines have ten times the operators.
+func TestIfNobodyIsInTheWayShortFormsAreSent(t *testing.T) {
+	t.Parallel()
+	coll, w := careless(t)
+	eng := mongoengine.New(coll, 24*time.Hour)
+	_, err := eng.Acquire(t.Context(), acquire("looks at the layout, once", "a", engine.Exclusive))
+	require.NoError(t, err)
+	w.take()
+	short := func(what string, do func() (engine.Document, error)) {
+		t.Helper()
+		d, err := do()
+		require.NoError(t, err, what)
+		require.Equal(t, engine.Granted, d.Last.Outcome, what)
+		commands := w.take()
+		require.Len(t, commands, 1, what)
+		stages, err := commands[0].Lookup("update").Array().Values()
+		require.NoError(t, err, what)
+		require.LessOrEqual(t, len(stages), 5, what)
+	}
+	for name, changes := range map[string]func(op *engine.Acquire){
+		"plain": func(*engine.Acquire) {},
+		"step":  func(op *engine.Acquire) { op.Label, op.Within, op.Reacquire = "run", "w", true },
+		"saga":  func(op *engine.Acquire) { op.Label, op.Persist = "run", true },
+	} {
+		for order := range int64(3) { // by the same party, whose endings are remembered
+			op := acquire(name, name, engine.Exclusive)
+			op.Part, op.Order = fmt.Sprint("part/", order), 1
+			if op.Queue, op.WaiterTTL, op.MaxWaiters = true, 3_600_000, 10; name == "saga" {
+				op.Order = 1 + order
+			}
+			changes(&op)
+			short(name, func() (engine.Document, error) { return eng.Acquire(t.Context(), op) })
+			short(name+" leaves", func() (engine.Document, error) {
+				return eng.Leave(t.Context(), engine.Leave{Resource: name, LockID: op.LockID, Label: op.Label, Part: op.Part, Order: op.Order})
+			})
+			if op.Persist {
+				short(name+" commits", func() (engine.Document, error) {
+					return eng.Release(t.Context(), engine.Release{Resource: name, LockID: op.LockID, Label: op.Label, Order: op.Order, Used: op.Order})
+				})
+			}
+		}
+	}
+}
+
 func TestWithdrawalIsOneCommandPerResource(t *testing.T) {
 	t.Parallel()
 	coll, w := careless(t)
