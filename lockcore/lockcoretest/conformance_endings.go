@@ -176,12 +176,6 @@ var endingScenarios = []Scenario{
 		s.outcome(s.renew("a", "p", 2), engine.Lost)
 		s.outcome(s.ask("b", "p", 1), engine.Busy)
 	}},
-	{"release/of a hold by its first fence serves the queue", func(s *stage) {
-		first := s.take("a", "p", 1).FirstFence
-		s.wait(1, "b", "p", 1)
-		s.endHold("a", first, leaving("p", 1))
-		s.claimed("b", "p")
-	}},
 	{"release/of a hold by its first fence ends nothing of the one that the same request began anew", func(s *stage) {
 		first := s.take("a", "p", 1).FirstFence
 		s.pass(partTTL)

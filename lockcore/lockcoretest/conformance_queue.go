@@ -131,6 +131,12 @@ var queueScenarios = []Scenario{
 			s.claimed("b", "p")
 		}
 	}},
+	{"release/of a hold by its first fence serves the queue", func(s *stage) {
+		first := s.take("a", "p", 1).FirstFence
+		s.wait(1, "b", "p", 1)
+		s.endHold("a", first, leaving("p", 1))
+		s.claimed("b", "p")
+	}},
 	{"claim/it keeps others out, and the next in line is served when it lapses", func(s *stage) {
 		s.take("a", "p", 1)
 		s.wait(1, "b", "p", 1)
