@@ -80,8 +80,7 @@ export class Locks {
   async acquire(...resources: Resource[]): Promise<Lease[]> {
     for (const r of resources) this.asked.add(r.name);
     for (let vain = 0; ;) {
-      // A branch that nobody waits for any more must not lock when all has been let go.
-      if (this.released) throw ApplicationFailure.nonRetryable('withLocks has ended', 'lockstep.Ended');
+      this.mustGoOn();
       const order = { schedule: ++schedule, attempt: 1 };
       try {
         const { leases } = await this.activities()['lockstep.Acquire']({
@@ -95,6 +94,7 @@ export class Locks {
         if (deadlock) throw deadlock;
         const busy = parkedOf(err);
         if (!busy) throw err;
+        this.mustGoOn();
         vain = busy.full || busy.unavailable ? vain + 1 : 0; // no place in a queue
         await this.turn(resources, busy, { ...order, attempt: busy.attempt ?? 1 }, vain);
       }
@@ -107,6 +107,11 @@ export class Locks {
     if (this.asked.size === 0) return;
     await CancellationScope.nonCancellable(() =>
       this.activities()['lockstep.Release']({ resources: [...this.asked], schedule }));
+  }
+
+  // A branch that nobody waits for any more must neither lock nor wait when all has been let go.
+  private mustGoOn(): void {
+    if (this.released) throw ApplicationFailure.nonRetryable('withLocks has ended', 'lockstep.Ended');
   }
 
   /** Waits until what busy tells of is granted. */

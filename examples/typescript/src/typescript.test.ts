@@ -12,7 +12,7 @@ import { CancelledFailure } from '@temporalio/common';
 import { DefaultLogger, NativeConnection, Runtime, Worker } from '@temporalio/worker';
 import { makeActivities } from './activities';
 import { Busy } from './lockstep';
-import { audit, hold, impatient, letGo, transfer } from './workflows';
+import { audit, giveUp, hold, impatient, letGo, transfer } from './workflows';
 
 const address = variable('TEMPORAL_ADDRESS');
 const mongo = variable('LOCKSTEP_MONGODB_URI');
@@ -154,7 +154,8 @@ test('a branch that nobody waits for any more locks nothing', async () => {
   await holding(first);
   const second = await start(impatient, 'gave-up', { name: 'lane' }, locks);
   await waiting(second);
-  await completed(second, 'lockstep.Release'); // its own second is over
+  await second.signal(giveUp);
+  await completed(second, 'lockstep.Release');
   await first.signal(letGo);
   await first.result();
   await completed(second, 'lockstep.Wait'); // sees, within 20 s, that its place is gone

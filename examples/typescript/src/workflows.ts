@@ -46,10 +46,13 @@ export function hold(resource: Resource, options: LocksOptions = {}): Promise<nu
   });
 }
 
-/** Waits for a resource for a while, goes on without it, and stays: what was waited for must not be had any more. */
+export const giveUp = defineSignal('giveUp');
+
+/** Waits for a resource until it is told to give up, goes on without it, and stays: what was waited for must not be had any more. */
 export async function impatient(resource: Resource, options: LocksOptions = {}): Promise<void> {
-  let told = false;
+  let gaveUp = false, told = false;
+  setHandler(giveUp, () => { gaveUp = true; });
   setHandler(letGo, () => { told = true; });
-  await withLocks(options, (locks) => Promise.race([locks.acquire(resource).then(() => {}), sleep('1s')]));
+  await withLocks(options, (locks) => Promise.race([locks.acquire(resource).then(() => {}), condition(() => gaveUp)]));
   await condition(() => told);
 }
