@@ -67,8 +67,9 @@ type Entry struct {
 	Fence int64 `bson:"fence,omitempty"`
 	// FirstFence is the one with which the entry's hold began: it names the hold.
 	FirstFence int64 `bson:"first,omitempty"`
-	// FirstOrder, of a kept entry, is the least of the requests that entered it; 0 after a take
-	// over.
+	// FirstOrder, of a kept entry, is the least of the requests that entered it. A run that takes the
+	// hold over leaves it: a run that was reset has the numbers of its history in common with the one
+	// before, and what began after a use is not what was used.
 	FirstOrder int64 `bson:"firstOrder,omitempty"`
 	// HandedOver, of a kept entry, says that its run has left it to the next one: see Acquire.HandOver.
 	HandedOver bool `bson:"handed,omitempty"`

@@ -27,7 +27,7 @@ func (s *state) speaks(op engine.Acquire) {
 			if fence == 0 {
 				fence = max(s.doc.Fence+1, s.now.UnixMilli())
 			}
-			e.Label, e.Fence, e.Order, e.FirstOrder, e.HandedOver = op.Label, fence, 0, 0, false // those were the other run's
+			e.Label, e.Fence, e.Order, e.HandedOver = op.Label, fence, 0, false // those were the other run's
 			held = append(held, e)
 		case e.State == engine.StateKept || !goes(e.LockID, e.Label, e.Part):
 			held = append(held, e)

@@ -58,7 +58,7 @@ func (s *stages) speak(k acquireKind) {
 	}
 	s.set(v("out", cond(goes, filter(concat("$held", "$waiters"), and(ownID, leaves)), none)), v("goes", goes))
 	s.set(v("before", first(filter("$t.out", otherLabel))))
-	passesOn := cond(isKept, doc(v("label", "$t.label"), v("fence", nextFence), v("order", int64(0)), v("firstOrder", int64(0)), v("handed", false)), cutOff)
+	passesOn := cond(isKept, doc(v("label", "$t.label"), v("fence", nextFence), v("order", int64(0)), v("handed", false)), cutOff)
 	stays := or(not(in("$$this", "$t.out")), isKept, and(gt("$$this.state", engine.StateClaimed), alive))
 	fields := doc(
 		v("held", cond(eq("$t.out", none), "$held",

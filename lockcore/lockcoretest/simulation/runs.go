@@ -34,6 +34,9 @@ type run struct {
 	label string
 	// steps are the parts whose compensations are registered, of all runs, and the resources of each.
 	steps []lockcore.Request
+	// uses are what steps have run under, of all runs, and before are the labels of the runs before.
+	uses   []use
+	before []string
 }
 
 // workflow is a saga that may be reset. It ends by a commit or by its compensations.
@@ -48,6 +51,8 @@ func workflow(a *actor) {
 	}
 	if !ok || a.d.chance(0.3) {
 		r.compensate()
+	} else {
+		r.commit()
 	}
 	r.ends()
 }
@@ -56,7 +61,10 @@ func workflow(a *actor) {
 func (r *run) begins() {
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
-	r.w.closed[r.label] = r.label != ""
+	if r.label != "" {
+		r.w.closed[r.label] = true
+		r.before = append(r.before, r.label)
+	}
 	n := len(r.w.runs) + 1
 	r.label = fmt.Sprintf("run%d", n)
 	r.w.runs[r.label] = n
@@ -76,12 +84,17 @@ func (r *run) oneStep() bool {
 	if r.d.chance(0.2) {
 		reset = r.d.between(100*time.Millisecond, 8*time.Second)
 	}
-	err := r.try(req, reset)
-	if errors.Is(err, errWasReset) {
+	switch err := r.try(req, reset); {
+	case errors.Is(err, errWasReset):
 		r.begins()
 		return r.oneStep()
+	case err != nil:
+		return false
 	}
-	return err == nil
+	if req.Persist {
+		r.used(&req)
+	}
+	return true
 }
 
 // request is a new step's, in the name of this run.
@@ -171,7 +184,7 @@ func (r *run) compensate() {
 	}
 }
 
-// ends releases what the workflow has, under whichever label, as the commit and the janitor do.
+// ends releases what the workflow has, under whichever label, as the janitor does.
 func (r *run) ends() {
 	r.w.mu.Lock()
 	r.w.closed[r.label] = true
@@ -189,13 +202,13 @@ func (r *run) ends() {
 	}
 }
 
-// releaseFrom releases what each run of the workflow has.
+// releaseFrom releases what the workflow's runs have. Those of a workflow that was started again since are not its own.
 func (r *run) releaseFrom(ctx context.Context, l *lockcore.Locker) error {
 	var errs []error
 	for _, name := range r.w.plan.resources {
 		labels := map[string]bool{}
 		for s, err := range l.Status(ctx, lockcore.Filter{Resource: name, LockID: r.lockID}) {
-			if errs = append(errs, err); err == nil {
+			if errs = append(errs, err); err == nil && (s.Run == r.label || slices.Contains(r.before, s.Run)) {
 				labels[s.Run] = true
 			}
 		}

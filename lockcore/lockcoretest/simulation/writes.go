@@ -35,6 +35,8 @@ type dbChecks struct {
 	// excused are the parts that their processes have begun to leave, or about which an answer was lost: those may be taken
 	// for another attempt's.
 	excused map[entryKey]bool
+	// admissions are the parts that were let in.
+	admissions []admission
 }
 
 func newDBChecks() dbChecks {
@@ -51,6 +53,7 @@ const lateAfter = engine.CommandTimeout + time.Second
 func (w *world) written(c *command, before, after engine.Document) {
 	w.tellWrite(c, &after)
 	w.register(c, &after)
+	w.admits(&before, &after)
 	w.fencesGrow(c, &before, &after)
 	w.copiesChangeNothing(c, &before, &after)
 	w.endsAreMeant(c, &before, &after)
