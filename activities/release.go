@@ -53,7 +53,11 @@ func (a *Activities) commit(ctx context.Context, p ReleaseParams, caller protoco
 		Inherits: p.Inherits || !openrun.Connects(activity.GetClient(ctx)),
 	}
 	if p.Before != "" {
-		c.Before = []string{p.Before}
+		before, err := openrun.RunsBefore(ctx, caller)
+		if err != nil {
+			return err
+		}
+		c.Before = append(before, p.Before)
 	}
 	for _, u := range p.Used {
 		c.Uses = append(c.Uses, lockcore.Use{Resource: u.Resource, By: lockcore.LastAttempt(u.Schedule)})

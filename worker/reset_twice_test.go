@@ -134,3 +134,44 @@ func TestWhatARunBeforeAResetHeldIsReleasedWithTheLast(t *testing.T) {
 	b.requireFree(t, account.Name)
 	b.requireFree(t, second.Name)
 }
+
+// Of a lock that a run before the last reset has lost the last one is told, if it has the step that used it in its history: also
+// if the run between has taken the lock anew, and if that is the run that lost it, which only its own history names.
+func TestALossBeforeTheLastResetIsFound(t *testing.T) {
+	t.Parallel()
+	for name, guarded := range map[string][]lockcore.Resource{"of the first run": {account, account}, "of the run between": {second, account}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			var entries []entry
+			b.workflow("W", func(ctx workflow.Context) error {
+				return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
+					for i, then := range []string{"go on", "end"} {
+						if err := call(workflows.Guard(ctx, guarded[i]), "step"); err != nil {
+							return err
+						}
+						receive(ctx, then)
+					}
+					return nil
+				})
+			})
+			b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})
+			run := b.start(t, "W")
+			for step := range 2 {
+				b.untilWritten(t, step+1)
+				tasks := b.untilIdle(t, run)
+				if guarded[step] == account && len(b.holders(t, account.Name)) == 1 && (step == 1) == (guarded[0] != account) {
+					b.forceRelease(t, run)
+				}
+				run = b.reset(t, run, tasks)
+				if step == 0 {
+					b.signal(t, run, "go on")
+				}
+			}
+			b.signal(t, run, "end")
+			_, err := b.end(t, run)
+			require.ErrorIs(t, workflows.LockError(err), lockcore.ErrLost)
+			b.requireFree(t, account.Name)
+		})
+	}
+}

@@ -8,7 +8,10 @@ import (
 	enumspb "go.temporal.io/api/enums/v1"
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/activity"
 	"google.golang.org/grpc"
+
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
 )
 
 // Describer is what Describe needs of Temporal's service.
@@ -42,4 +45,25 @@ func HasEnded(status enumspb.WorkflowExecutionStatus) bool {
 	default:
 		return false
 	}
+}
+
+// RunsBefore are the runs that a run was made of by resets, as its history tells: the first one, and those in between. It is asked
+// in an activity.
+func RunsBefore(ctx context.Context, own protocol.Run) (runs []string, err error) {
+	c := activity.GetClient(ctx)
+	if !Connects(c) { // a test environment, in which no run is reset
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, enterTimeout)
+	defer cancel()
+	for events := c.GetWorkflowHistory(ctx, own.WorkflowID, own.RunID, false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); events.HasNext(); {
+		e, err := events.Next()
+		if err != nil {
+			return nil, fmt.Errorf("lockstep: read the history of run %q, which was reset: %w", own.RunID, err)
+		}
+		if reset := e.GetWorkflowTaskFailedEventAttributes(); reset.GetBaseRunId() != "" {
+			runs = append(runs, reset.GetBaseRunId())
+		}
+	}
+	return runs, nil
 }
