@@ -199,15 +199,15 @@ func (h *hotBench) measure(ctx context.Context, kind string, resources int, each
 	var mu sync.Mutex
 	var begun, ended int
 	var latencies, lengths []float64
-	g, ctx := errgroup.WithContext(ctx)
+	g, load := errgroup.WithContext(ctx)
 	for range h.cfg.atATime {
 		g.Go(func() error {
 			for time.Now().Before(ends) {
 				mu.Lock()
-				resource := fmt.Sprintf("%s/%d/%d", h.queue, h.cells, begun%resources)
+				resource := h.resource(begun % resources)
 				begun++
 				mu.Unlock()
-				run, err := h.run(ctx, ends.Add(drain), hotStep{Kind: kind, Resource: resource})
+				run, err := h.run(load, ends.Add(drain), hotStep{Kind: kind, Resource: resource})
 				if err != nil {
 					return err
 				}
@@ -222,7 +222,7 @@ func (h *hotBench) measure(ctx context.Context, kind string, resources int, each
 				if !sampled {
 					continue
 				}
-				d, err := h.client.DescribeWorkflowExecution(ctx, run.GetID(), run.GetRunID())
+				d, err := h.client.DescribeWorkflowExecution(load, run.GetID(), run.GetRunID())
 				if err != nil {
 					return err
 				}
@@ -235,19 +235,35 @@ func (h *hotBench) measure(ctx context.Context, kind string, resources int, each
 	}
 	g.Go(func() error {
 		for time.Now().Before(ends) {
-			took, err := timed(func() error { _, err := h.run(ctx, ends.Add(drain), hotStep{Kind: kindNone}); return err })
+			took, err := timed(func() error { _, err := h.run(load, ends.Add(drain), hotStep{Kind: kindNone}); return err })
 			if err != nil {
 				return err
 			}
 			latencies = append(latencies, millis(took))
-			if err := pause(ctx, each/20); err != nil {
+			if err := pause(load, each/20); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	err = g.Wait()
+	if err = g.Wait(); err == nil && kind == kindMutex {
+		err = h.endMutexes(ctx, resources)
+	}
 	return measured{perSecond: float64(ended) / each.Seconds(), beside: median(latencies), events: mean(lengths)}, err
+}
+
+// resource is the n-th of the cell that is measured.
+func (h *hotBench) resource(n int) string { return fmt.Sprintf("%s/%d/%d", h.queue, h.cells, n) }
+
+// endMutexes ends the mutex workflows of the cell, which would wait for more for a while.
+func (h *hotBench) endMutexes(ctx context.Context, resources int) error {
+	for n := range resources {
+		err := h.client.TerminateWorkflow(ctx, mutexOf(h.resource(n)), "", "the measurement is over")
+		if gone := new(*serviceerror.NotFound); err != nil && !errors.As(err, gone) {
+			return err
+		}
+	}
+	return nil
 }
 
 func mean(values []float64) (m float64) {

@@ -35,7 +35,8 @@ type HotCell struct {
 	PerSecond float64 `json:"perSecond"`
 	Least     float64 `json:"least"`
 	Most      float64 `json:"most"`
-	// OfMutex is PerSecond divided by that of mutex workflows, and OfNone by that of no locks.
+	// OfMutex and OfNone are the medians of the turns' quotients with mutex workflows and with no locks: what a turn has in common,
+	// such as what else the machine does, goes out.
 	OfMutex float64 `json:"ofMutex"`
 	OfNone  float64 `json:"ofNone"`
 	// BesideMS is how long an unrelated workflow takes on the same workers, in milliseconds.
@@ -71,8 +72,17 @@ func (r *HotRow) sum() {
 	}
 	for i := range r.Cells {
 		c := &r.Cells[i]
-		c.OfMutex, c.OfNone = over(c.PerSecond, r.cell(kindMutex).PerSecond), over(c.PerSecond, r.cell(kindNone).PerSecond)
+		c.OfMutex, c.OfNone = medianOver(c.perSecond, r.cell(kindMutex).perSecond), medianOver(c.perSecond, r.cell(kindNone).perSecond)
 	}
+}
+
+// medianOver is the median of the quotients of two kinds, turn by turn.
+func medianOver(a, b []float64) float64 {
+	quotients := make([]float64, len(a))
+	for i := range a {
+		quotients[i] = over(a[i], b[i])
+	}
+	return median(quotients)
 }
 
 // over is a quotient, or 0 if there is none.

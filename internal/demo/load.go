@@ -157,12 +157,13 @@ type results struct {
 
 	ids                               []string // of the transfers
 	committed, compensated, failed    int
-	lost                              int
 	audits, wrongAudits, failedAudits int
-	killed                            string
-	firstFailure                      error
-	total                             int64
-	events                            []int64
+	// lost are the transfers and audits that ended because they were told of a lost lock.
+	lost         int
+	killed       string
+	firstFailure error
+	total        int64
+	events       []int64
 	// locks is what the traces tell.
 	locks *contention.Report
 	// page is the file of the report of who waited for whom.
@@ -191,8 +192,8 @@ func (s *results) open() []string {
 	return ids
 }
 
-// count sorts a transfer by how it ended. A failed check, or too little money, was compensated: a
-// compensation that failed comes as another error.
+// count sorts a transfer by how it ended. A failed check, too little money, or a lost lock was
+// compensated: a compensation that failed comes as another error.
 func (s *results) count(id string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -204,6 +205,9 @@ func (s *results) count(id string, err error) {
 		s.committed++
 	case isBusiness:
 		s.compensated++
+	case isLost(err):
+		s.compensated++
+		s.lost++
 	default:
 		s.failed++
 		s.note(err)
@@ -215,6 +219,8 @@ func (s *results) audited(err error, right bool) {
 	defer s.mu.Unlock()
 	s.audits++
 	switch {
+	case isLost(err):
+		s.lost++
 	case err != nil:
 		s.failedAudits++
 		s.note(err)
@@ -223,10 +229,11 @@ func (s *results) audited(err error, right bool) {
 	}
 }
 
+// isLost reports whether a workflow ended because it was told of a lost lock: its worker, or the
+// database, was silent for longer than the lock's TTL. That is no wrong result.
+func isLost(err error) bool { return errors.Is(workflows.LockError(err), lockcore.ErrLost) }
+
 func (s *results) note(err error) {
-	if errors.Is(workflows.LockError(err), lockcore.ErrLost) {
-		s.lost++
-	}
 	if s.firstFailure == nil {
 		s.firstFailure = err
 	}

@@ -94,7 +94,7 @@ func (s *results) report(r *run) error {
 	row("AUDITS THAT SAW A WRONG TOTAL", "%d", s.wrongAudits)
 	row("money", "%s of %s: %s", cents(s.total), cents(want), map[bool]string{true: "conserved", false: "NOT CONSERVED"}[s.total == want])
 	locks := &s.locks.Totals
-	row("lost locks", "%d steps failed with one, %d renewals or entries noticed one", s.lost, locks.Lost)
+	row("lost locks", "%d transfers and audits were told of one and undone, %d renewals or entries noticed one", s.lost, locks.Lost)
 	row("deadlocks", "%d, each ended by one saga that was undone and began again", locks.Deadlocks)
 	row("waits for a lock", "%d of %d acquisitions; p50 %s, p99 %s (queued to granted, by the database's clock)",
 		locks.Waited, locks.Acquisitions, seconds(locks.Wait.P50), seconds(locks.Wait.P99))

@@ -40,7 +40,7 @@ func (r *run) commit() {
 		p := r.anyProcess()
 		ctx, call := r.begin(r.ctx, p, "commit of "+r.label, false)
 		tried.add(call)
-		sure := r.w.keeps(r.label, c.Uses)
+		sure := r.w.certain(&c)
 		err := r.within(10*time.Second, func() error {
 			err := p.locker.Commit(ctx, c)
 			tried.told(call, sure, err)
@@ -80,15 +80,20 @@ func (t *tries) firstOn(resource string) (at time.Time) {
 	return at
 }
 
-// keeps are the resources on which a run certainly has what it used, and for a while.
-func (w *world) keeps(label string, uses []lockcore.Use) (sure []string) {
-	for _, u := range uses {
+// certain are the resources that must not be told to be lost: those on which the run has what it used, and for a while; or all,
+// if the commit has begun to release.
+func (w *world) certain(c *lockcore.Commit) (sure []string) {
+	begun := false
+	for _, u := range c.Uses {
 		d := w.db.Document(u.Resource)
-		if slices.ContainsFunc(d.Entries, func(e engine.Entry) bool {
-			return e.Label == label && e.State == engine.StateKept && e.FirstOrder <= number(u.By) && e.ExpiresAt.After(time.Now().Add(15*time.Second))
-		}) {
+		begun = begun || d.HasCommitted(c.LockID, c.Run, number(c.Order))
+		k := d.Kept(c.LockID)
+		if k != nil && k.Label == c.Run && k.FirstOrder <= number(u.By) && k.ExpiresAt.After(time.Now().Add(15*time.Second)) {
 			sure = append(sure, u.Resource)
 		}
+	}
+	if begun {
+		sure = c.Resources
 	}
 	return sure
 }
@@ -119,8 +124,8 @@ func (t *tries) told(c *call, sure []string, err error) {
 	c.done = true
 	w.noted(t.name, t.lockID, "%s: %v", c.what, err)
 	var lost *lockcore.LostError
-	if errors.As(err, &lost) && slices.Contains(sure, lost.Resource) && time.Since(c.began) < 12*time.Second && !w.releasedBy(t.lockID, lost.Resource, c.began, time.Now()) {
-		w.broken("false loss", t.lockID, "%s: %s is kept, and told to be lost: %v", c.what, lost.Resource, err)
+	if errors.As(err, &lost) && slices.Contains(sure, lost.Resource) && time.Since(c.began) < 12*time.Second {
+		w.broken("false loss", t.lockID, "%s: nobody else had %s, and it is told to be lost: %v", c.what, lost.Resource, err)
 	}
 	if err != nil {
 		return

@@ -210,6 +210,18 @@ var mutants = []mutant{
 	{defect: "turns", what: "parked requests are called up whose turn is not near", edits: []edit{
 		{"lockcore/pace.go", "turn > pace.CallUp ||", "turn > 1000*pace.CallUp ||"},
 	}, in: engineTests, tests: "TestParkedRequestsAreCalledUpBeforeTheirTurn"},
+	{defect: "commits", what: "a run that takes over forgets which request began the hold", edits: []edit{
+		{"lockcore/lockcoretest/spec_label.go", "e.Label, e.Fence, e.Order, e.HandedOver = op.Label, fence, 0, false", "e.Label, e.Fence, e.Order, e.FirstOrder, e.HandedOver = op.Label, fence, 0, 0, false"},
+	}, simulated: true},
+	{defect: "commits", what: "a commit of one resource asks for nothing", edits: []edit{
+		{"lockcore/lockcoretest/spec_end.go", "op.Used > 0 && !s.doc.Keeps", "op.Used < 0 && !s.doc.Keeps"},
+	}, in: engineTests, tests: "TestACommitOfOneResourceEndsNothingThatBeganLater", simulated: true},
+	{defect: "commits", what: "a commit takes a hold that began after the use for the one that was used", edits: []edit{
+		{"lockcore/commit.go", "k != nil && k.FirstOrder <= use.By.number()", "k != nil"},
+	}, in: engineTests, tests: "TestACommitFindsAHoldThatWasTakenAgain", simulated: true},
+	{defect: "commits", what: "a commit that has begun to release is not known by that", edits: []edit{
+		{"lockcore/commit.go", "decided = decided || docs[i].HasCommitted", "decided = decided && docs[i].HasCommitted"},
+	}, in: engineTests, tests: "TestACommitThatHadBegunToReleaseGoesOn", simulated: true},
 	{defect: "several", what: "a request takes its resources in the order in which it names them", edits: []edit{
 		{"lockcore/acquire.go", "int { return strings.Compare(a.Name, b.Name) }", "int { return 0 * strings.Compare(a.Name, b.Name) }"},
 	}, simulated: true},
