@@ -44,8 +44,10 @@ type HotCell struct {
 
 	// Events is the length of a history, the mean of one in ten.
 	Events float64 `json:"events"`
+	// EachTurn is PerSecond turn by turn.
+	EachTurn []float64 `json:"eachTurn"`
 
-	perSecond, beside, events []float64
+	beside, events []float64
 }
 
 func newHotRow(processes, resources int, alone float64) HotRow {
@@ -57,7 +59,7 @@ func newHotRow(processes, resources int, alone float64) HotRow {
 }
 
 func (c *HotCell) add(m measured) {
-	c.perSecond, c.beside, c.events = append(c.perSecond, m.perSecond), append(c.beside, m.beside), append(c.events, m.events)
+	c.EachTurn, c.beside, c.events = append(c.EachTurn, m.perSecond), append(c.beside, m.beside), append(c.events, m.events)
 }
 
 func (r *HotRow) cell(kind string) *HotCell {
@@ -67,12 +69,12 @@ func (r *HotRow) cell(kind string) *HotCell {
 func (r *HotRow) sum() {
 	for i := range r.Cells {
 		c := &r.Cells[i]
-		c.PerSecond, c.Least, c.Most, c.BesideMS = median(c.perSecond), slices.Min(c.perSecond), slices.Max(c.perSecond), median(c.beside)
+		c.PerSecond, c.Least, c.Most, c.BesideMS = median(c.EachTurn), slices.Min(c.EachTurn), slices.Max(c.EachTurn), median(c.beside)
 		c.Events = median(c.events)
 	}
 	for i := range r.Cells {
 		c := &r.Cells[i]
-		c.OfMutex, c.OfNone = medianOver(c.perSecond, r.cell(kindMutex).perSecond), medianOver(c.perSecond, r.cell(kindNone).perSecond)
+		c.OfMutex, c.OfNone = medianOver(c.EachTurn, r.cell(kindMutex).EachTurn), medianOver(c.EachTurn, r.cell(kindNone).EachTurn)
 	}
 }
 
