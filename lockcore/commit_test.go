@@ -1,13 +1,19 @@
 package lockcore_test
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 )
 
@@ -198,6 +204,37 @@ func TestACommitIsRefusedThatNamesNoRunOrAWrongResource(t *testing.T) {
 			var invalid *lockcore.InvalidError
 			require.ErrorAs(c, c.Commit(c.Context(), wrong), &invalid)
 			require.Equal(c, field, invalid.Field)
+		}
+	})
+}
+
+// Its repetition finds nothing held. That is the commit's own doing, and no loss: not for the caller, and not in what is counted.
+func TestACommitOfOneResourceWhoseAnswerIsLostIsNoLoss(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, reader := faulty(), metric.NewManualReader()
+		c := &committing{T: t, Locker: on(t, db, lockcore.Config{MeterProvider: metric.NewMeterProvider(metric.WithReader(reader))})}
+		c.use("s", "one", 2)
+		c.commit = lockcore.Commit{
+			LockID: "w", Run: "one", Resources: []string{"s"}, Order: lockcore.LastAttempt(2), Uses: []lockcore.Use{{Resource: "s", By: lockcore.LastAttempt(2)}},
+		}
+		lost := 0
+		db.set(nil, func(_ context.Context, op any) error {
+			if _, ends := op.(engine.Release); ends && lost == 0 {
+				lost++
+				return errors.New("the answer is lost")
+			}
+			return nil
+		})
+		require.NoError(c, c.Commit(c.Context(), c.commit))
+		require.Equal(c, 1, lost)
+		c.other("s")
+		var all metricdata.ResourceMetrics
+		require.NoError(c, reader.Collect(c.Context(), &all))
+		for _, scope := range all.ScopeMetrics {
+			for _, m := range scope.Metrics {
+				require.NotEqual(c, telemetry.Lost.Name, m.Name)
+			}
 		}
 	})
 }

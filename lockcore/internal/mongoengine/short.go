@@ -117,16 +117,27 @@ func (shortLeave) stages() []bson.D {
 	return s.end(not(ends))
 }
 
-// releaseShort ends a hold that is one part, if no other waits, has a claim or drains, and nothing
-// is kept; or one that was used and is only kept.
+// releaseShort ends what a release names by the short form for it, if there is one.
 func (e *Engine) releaseShort(ctx context.Context, op *engine.Release, record engine.Released) (engine.Document, bool, error) {
-	if op.Used > 0 && op.Leaving == nil && !e.awaited.of(op.Resource).Load() {
-		values := append(values(op.LockID, "", op.Order, op.Policy), v("label", op.Label), v("used", op.Used), v("rec", record))
-		return e.shortEnd(ctx, op.Resource, op.LockID, values, shortCommit{})
+	switch {
+	case e.awaited.of(op.Resource).Load():
+	case op.Used > 0 && op.Leaving == nil:
+		return e.commitShort(ctx, op, record)
+	case op.FirstFence > 0 && op.Leaving != nil && !op.Force:
+		return e.endPartShort(ctx, op, record)
 	}
-	if op.FirstFence == 0 || op.Leaving == nil || op.Force || e.awaited.of(op.Resource).Load() {
-		return engine.Document{}, false, nil
-	}
+	return engine.Document{}, false, nil
+}
+
+// commitShort ends a hold that was used and is only kept, if no other waits, has a claim or drains.
+func (e *Engine) commitShort(ctx context.Context, op *engine.Release, record engine.Released) (engine.Document, bool, error) {
+	values := append(values(op.LockID, "", op.Order, op.Policy), v("label", op.Label), v("used", op.Used), v("rec", record))
+	return e.shortEnd(ctx, op.Resource, op.LockID, values, shortCommit{})
+}
+
+// endPartShort ends a hold that is one part, if no other waits, has a claim or drains, and nothing is
+// kept.
+func (e *Engine) endPartShort(ctx context.Context, op *engine.Release, record engine.Released) (engine.Document, bool, error) {
 	record.Part = op.Leaving
 	part := list(engine.StateRunning, *op.Leaving, op.Order, op.FirstFence)
 	if op.Label != "" {
