@@ -41,9 +41,6 @@ func (a *Activities) Keep(ctx context.Context, p KeepParams) (KeepResult, error)
 	who := partyOf(p.LockID, "", caller)
 	if p.Once {
 		_, err := a.extend(ctx, who, caller, p)
-		if p.Inherits && errors.Is(err, lockcore.ErrLost) {
-			err = nil
-		}
 		return KeepResult{}, protocol.Failure(err)
 	}
 	beat := keepBeat
@@ -89,6 +86,9 @@ func (a *Activities) extend(ctx context.Context, who party, caller protocol.Run,
 			} else {
 				err = errors.Join(err, asked)
 			}
+		}
+		if p.Once && p.Inherits && errors.Is(err, lockcore.ErrLost) {
+			continue // a run before has released it
 		}
 		errs = append(errs, err)
 		again = min(again, after)

@@ -52,7 +52,7 @@ func (a *Activities) commit(ctx context.Context, p ReleaseParams, caller protoco
 		LockID: caller.LockID(), Run: caller.RunID, Resources: p.Resources, Order: lockcore.LastAttempt(p.Schedule),
 		Inherits: p.Inherits || !openrun.Connects(activity.GetClient(ctx)),
 	}
-	if p.Before != "" {
+	if p.Before != "" && len(p.Used) > 0 {
 		before, err := openrun.RunsBefore(ctx, caller)
 		if err != nil {
 			return err

@@ -20,8 +20,8 @@ type Commit struct {
 	// Uses say what must be held. Defaults to nothing: the commit is a release.
 	Uses []Use
 	// Inherits says that holds may be missing which an earlier run of the party has released. Then a
-	// hold is lost only if there is evidence, of this run, of Before, or of a run that one of them
-	// is known to have replaced. Defaults to false: a hold that is missing is lost.
+	// hold is lost only if there is evidence, of this run, of Before, or of a run that is known to
+	// have replaced one of them or to have been replaced by one. Defaults to false: a hold that is missing is lost.
 	Inherits bool
 	// Before are labels of earlier runs whose losses are this one's.
 	Before []string
@@ -127,8 +127,8 @@ func (c *Commit) lost(d *engine.Document, use Use) error {
 	return e
 }
 
-// Replaced are the labels of the runs that a run of a party is known to have replaced on resources, by one taking over from the
-// other. The error is the database's.
+// Replaced are the labels of the runs that a run of a party is known to have replaced on resources, or that replaced it, by one taking
+// over from the other. The error is the database's.
 func (l *Locker) Replaced(ctx context.Context, lockID, run string, resources ...string) ([]string, error) {
 	docs, err := l.eng.Read(ctx, resources...)
 	if err != nil {

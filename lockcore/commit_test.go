@@ -193,6 +193,18 @@ func TestACommitFindsWhatTheRunBeforeLost(t *testing.T) {
 	})
 }
 
+// The first run was reset, and reset again: the last one does not know of the run between, which had gone on with the hold.
+func TestACommitFindsWhatARunLostThatHadReplacedTheFirst(t *testing.T) {
+	t.Parallel()
+	commits(t, func(c *committing) {
+		c.use("r", "two", 3, func(req *lockcore.Request) { req.TakeOver = "one" })
+		elapse(time.Minute)
+		c.other("r")
+		c.commit.Run, c.commit.Inherits, c.commit.TakeOver, c.commit.Before = "three", true, "one", []string{"one"}
+		require.ErrorIs(c, c.Commit(c.Context(), c.commit), lockcore.ErrLost)
+	})
+}
+
 func TestACommitIsRefusedThatNamesNoRunOrAWrongResource(t *testing.T) {
 	t.Parallel()
 	commits(t, func(c *committing) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/examples/transfer"
 	"github.com/temporal-lockstep/lockstep/internal/contention"
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
@@ -231,7 +232,12 @@ func (s *results) audited(err error, right bool) {
 
 // isLost reports whether a workflow ended because it was told of a lost lock: its worker, or the
 // database, was silent for longer than the lock's TTL. That is no wrong result.
-func isLost(err error) bool { return errors.Is(workflows.LockError(err), lockcore.ErrLost) }
+// A saga that could not be undone after it is one.
+func isLost(err error) bool {
+	var app *temporal.ApplicationError
+	failed := errors.As(err, &app) && app.Type() == protocol.FailureSagaFailed
+	return !failed && errors.Is(workflows.LockError(err), lockcore.ErrLost)
+}
 
 func (s *results) note(err error) {
 	if s.firstFailure == nil {

@@ -47,14 +47,14 @@ func HasEnded(status enumspb.WorkflowExecutionStatus) bool {
 	}
 }
 
-// RunsBefore are the runs that a run was made of by resets, as its history tells: the first one, and those in between. It is asked
-// in an activity.
+// RunsBefore are the runs that a run was made of by resets, as its history tells: each from which it has a part of its history. It
+// is asked in an activity.
 func RunsBefore(ctx context.Context, own protocol.Run) (runs []string, err error) {
 	c := activity.GetClient(ctx)
 	if !Connects(c) { // a test environment, in which no run is reset
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, enterTimeout)
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	for events := c.GetWorkflowHistory(ctx, own.WorkflowID, own.RunID, false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); events.HasNext(); {
 		e, err := events.Next()

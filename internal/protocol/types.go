@@ -222,8 +222,8 @@ type ReleaseParams struct {
 	// the current one. All says that it ends on whatever resource.
 	Inherits bool `json:"inherits,omitempty"`
 	All      bool `json:"all,omitempty"`
-	// Before is the run that was reset, the first one. Its losses are this one's, and those of the runs between them, which the history
-	// names.
+	// Before is the run that was reset, the first one. Its losses are this one's, and those of the runs between them, as far as the
+	// history or the database names them.
 	Before string `json:"before,omitempty"`
 	// Collection is as in [Guard].
 	Collection string `json:"collection,omitempty"`

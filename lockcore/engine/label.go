@@ -46,12 +46,21 @@ func (d *Document) HasCommitted(lockID, label string, order int64) bool {
 	return slices.ContainsFunc(d.Commits, func(c Commit) bool { return c.LockID == lockID && c.Label == label && c.Order == order })
 }
 
-// Replaced are a run of a party and those that it is known to have replaced, one after the other.
+// Replaced are a run of a party, and those that it is known to have replaced or that replaced it, one
+// after the other.
 func (d *Document) Replaced(lockID, label string) []string {
 	labels := []string{label}
-	for i := len(d.Evicted) - 1; i >= 0; i-- { // the latest change of run comes last
-		if e := &d.Evicted[i]; e.LockID == lockID && e.To != "" && slices.Contains(labels, e.To) && !slices.Contains(labels, e.Label) {
-			labels = append(labels, e.Label)
+	for n := 0; n < len(labels); n++ {
+		for i := range d.Evicted {
+			e := &d.Evicted[i]
+			if e.LockID != lockID || e.To == "" || (e.To != labels[n] && e.Label != labels[n]) {
+				continue
+			}
+			for _, other := range []string{e.Label, e.To} {
+				if !slices.Contains(labels, other) {
+					labels = append(labels, other)
+				}
+			}
 		}
 	}
 	return labels

@@ -1,4 +1,4 @@
-import { CancellationScope, condition, defineSignal, proxyActivities, setHandler, sleep, workflowInfo } from '@temporalio/workflow';
+import { CancellationScope, condition, defineSignal, proxyActivities, setHandler, workflowInfo } from '@temporalio/workflow';
 import type { Activities } from './activities';
 import { LocksOptions, Resource, withLocks } from './lockstep';
 

@@ -16,12 +16,15 @@ type use struct {
 	mode     lockcore.Mode
 	by       lockcore.Order
 	since    time.Time
+	// first names the hold.
+	first int64
 }
 
 // used takes down that a step has run.
 func (r *run) used(step *lockcore.Request) {
 	for _, res := range step.Resources {
-		r.uses = append(r.uses, use{res.Name, res.Mode, lockcore.LastAttempt(step.Order.Schedule), time.Now()})
+		d := r.w.db.Document(res.Name)
+		r.uses = append(r.uses, use{res.Name, res.Mode, lockcore.LastAttempt(step.Order.Schedule), time.Now(), d.HoldFence(r.lockID)})
 	}
 }
 
@@ -40,9 +43,9 @@ func (r *run) commit() {
 		p := r.anyProcess()
 		ctx, call := r.begin(r.ctx, p, "commit of "+r.label, false)
 		tried.add(call)
-		sure := r.w.certain(&c)
+		asked, sure := c, tried.certain(&c)
 		err := r.within(10*time.Second, func() error {
-			err := p.locker.Commit(ctx, c)
+			err := p.locker.Commit(ctx, asked)
 			tried.told(call, sure, err)
 			return err
 		})
@@ -80,16 +83,17 @@ func (t *tries) firstOn(resource string) (at time.Time) {
 	return at
 }
 
-// certain are the resources that must not be told to be lost: those on which the run has what it used, and for a while; or all,
-// if the commit has begun to release.
-func (w *world) certain(c *lockcore.Commit) (sure []string) {
+// certain are the resources that must not be told to be lost: those on which all uses were of the hold that stands, and for a
+// while; or all, if the commit has begun to release.
+func (t *tries) certain(c *lockcore.Commit) (sure []string) {
 	begun := false
-	for _, u := range c.Uses {
-		d := w.db.Document(u.Resource)
+	for _, name := range c.Resources {
+		d := t.w.db.Document(name)
 		begun = begun || d.HasCommitted(c.LockID, c.Run, number(c.Order))
 		k := d.Kept(c.LockID)
-		if k != nil && k.Label == c.Run && k.FirstOrder <= number(u.By) && k.ExpiresAt.After(time.Now().Add(15*time.Second)) {
-			sure = append(sure, u.Resource)
+		another := func(u use) bool { return u.resource == name && u.first != k.FirstFence }
+		if k != nil && (k.Label == c.Run || k.Label == c.TakeOver) && k.ExpiresAt.After(time.Now().Add(15*time.Second)) && !slices.ContainsFunc(t.uses, another) {
+			sure = append(sure, name)
 		}
 	}
 	if begun {

@@ -136,7 +136,9 @@ func (p *process) send(ctx context.Context, c *command) ([]engine.Document, []bo
 	}
 	p.pass(key)
 	if c.call != nil && err == nil && c.kind == "acquire" {
+		p.w.mu.Lock() // a commit asks about several resources at once
 		c.call.queued = docs[0].Last.Outcome == engine.Queued
+		p.w.mu.Unlock()
 	}
 	return docs, renewed, err
 }
