@@ -212,7 +212,7 @@ var mutants = []mutant{
 	}, in: engineTests, tests: "TestParkedRequestsAreCalledUpBeforeTheirTurn"},
 	{defect: "commits", what: "a run that takes over forgets which request began the hold", edits: []edit{
 		{"lockcore/lockcoretest/spec_label.go", "e.Label, e.Fence, e.Order, e.HandedOver = op.Label, fence, 0, false", "e.Label, e.Fence, e.Order, e.FirstOrder, e.HandedOver = op.Label, fence, 0, 0, false"},
-	}, simulated: true},
+	}, in: specTests, tests: "TestEngineInMemoryConforms", simulated: true},
 	{defect: "commits", what: "a commit of one resource asks for nothing", edits: []edit{
 		{"lockcore/lockcoretest/spec_end.go", "op.Used > 0 && !s.doc.Keeps", "op.Used < 0 && !s.doc.Keeps"},
 	}, in: engineTests, tests: "TestACommitOfOneResourceEndsNothingThatBeganLater", simulated: true},
