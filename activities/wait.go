@@ -53,7 +53,6 @@ func (a *Activities) Wait(ctx context.Context, p WaitParams) error {
 	again, err := a.Locker.Recheck(ctx, lockcore.Request{
 		LockID: who.lockID, Run: who.run, Within: who.within, Resources: []lockcore.Resource{p.Resource}, Part: who.part(caller, p.Part), Order: p.Order,
 		Owner: p.Owner.Of(caller), Started: p.Started, NeverVictim: p.NeverVictim,
-		First: info.Attempt <= 1, // before it the workflow could not be woken
 	})
 	protocol.TellAncestors(err, caller, p.Ancestors)
 	return waiting(p, info, again, err)

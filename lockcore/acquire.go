@@ -4,22 +4,21 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
-
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/update"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // Acquire waits in the queue until all resources are held, ctx ends or req.MaxWait has passed. It
-// takes them in the order of their names, so requests of several never block each other for ever;
+// takes them in the order of their names, so requests of several never block each other forever;
 // what it took is renewed while it waits for the rest.
 //
 // When it gives up it leaves the queue and gives back what it took. The error is ctx's cause, or
-// after req.MaxWait the *BusyError that says who is in the way. Other errors are those of Enter.
+// after req.MaxWait the *BusyError that names the holders in the way. Other errors are those of
+// Enter.
 func (l *Locker) Acquire(ctx context.Context, req Request) (*Session, error) {
 	req, err := l.complete(req, true)
 	if err != nil {
@@ -39,7 +38,7 @@ func (l *Locker) Acquire(ctx context.Context, req Request) (*Session, error) {
 	}
 	var s *Session
 	for _, res := range req.Resources {
-		lease, err := l.acquireOne(ctx, waitCtx, &req, res, s)
+		lease, err := l.acquireOne(ctx, waitCtx, &req, l.acquireOp(&req, res), s)
 		switch {
 		case err != nil:
 		case s == nil:
@@ -47,27 +46,20 @@ func (l *Locker) Acquire(ctx context.Context, req Request) (*Session, error) {
 		default:
 			err = s.add(lease)
 		}
-		if err != nil {
-			var leases []Lease
-			if s != nil {
-				leases = s.end(ErrEnded)
-			}
-			l.giveBack(ctx, &req, res, leases, err, true, false)
-			if ctx.Err() != nil {
-				err = context.Cause(ctx)
-			}
-			return nil, err
+		if err == nil {
+			continue
 		}
+		var leases []Lease
+		if s != nil {
+			leases = s.end(ErrEnded)
+		}
+		l.giveUp(ctx, append(leases, req.leaseOn(res.Name))...)
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return nil, err
 	}
 	return s, nil
-}
-
-// acquireOne asks for one resource until it is granted; see await.
-func (l *Locker) acquireOne(ctx, wait context.Context, req *Request, res Resource, held *Session) (Lease, error) {
-	op := l.acquireOp(req, res)
-	one := l.watch.add(&op)
-	defer l.watch.remove(one)
-	return l.await(ctx, wait, req, op, one, nil, held)
 }
 
 // TryAcquire is an Enter that does not queue, with a Session that renews what it got.
@@ -86,29 +78,29 @@ func (l *Locker) TryAcquire(ctx context.Context, req Request) (*Session, error) 
 }
 
 // Enter asks once, and takes the lock as a value: nothing renews it but Renew, and nothing ends it
-// but Leave, Release or its TTL. The leases come in the order of the resources' names.
+// but Leave, Release or its TTL. The leases are in the order of the resources' names.
 //
 // If a resource is busy the answer is a *BusyError, and nothing was taken. With queue the request,
-// which brings its own Order, then stands in the queue of that resource until it is asked again
+// which brings its own Order, then waits in the queue of that resource until it is asked again
 // with a greater order, left or released. It is passed over if nothing is heard of it for 4 min,
-// unless Recheck says later, and loses its place after 24 h, or Config.Retention if that is less.
-// With Persist, the holds that it got before stand too.
+// unless Recheck says later, and leaves the queue after 24 h, or Config.Retention if that is less.
+// With Persist, the holds that it got before are kept too.
 //
-// With MaxWait it waits first if its turn is near: if by how long holds last here its turn comes
-// within half of MaxWait, or 500 ms of it, holds last for less than 500 ms, and there are no more before
-// it than may wait so; or if nothing is known of that, and it is next in line. The wait goes on for as
-// long as its place moves on at least every 500 ms or so, and up to MaxWait, which is one for all
-// resources of the request, and no more than a quarter of its TTL if they are several. See
-// LimitInlineWaits. If ctx ends meanwhile the answer is the *BusyError, and its place stays.
+// With MaxWait it waits first if a grant is near: if recent holds predict it within half of MaxWait,
+// or 500 ms of it, holds last for less than 500 ms, and no more waiters are ahead than may wait so; or
+// if nothing is known of that, and it is next in the queue. The wait lasts for as long as its position
+// improves at least every 500 ms or so, and up to MaxWait, which is one for all resources of the
+// request, and no more than a quarter of its TTL if they are several. See LimitInlineWaits. If ctx
+// ends meanwhile the answer is the *BusyError, and the request stays queued.
 //
 // Other errors: *InvalidError and *LayoutError (nothing was sent), *LostError, *SupersededError,
-// *DeadlockError (nothing was taken), *UnknownOutcomeError, and the database's if it refused. An
-// *OtherRunError comes with the leases on the resources before that one: the caller asks again with
-// TakeOver, and the same Order, or leaves them.
+// *DeadlockError (nothing was taken), *UnknownOutcomeError, and the database's. An *OtherRunError is
+// returned with the leases on the resources before that one: the caller asks again with TakeOver, and
+// the same Call and Order, or leaves them.
 //
-// When ctx ends in a command, the error matches ctx's. What a request that does not queue has got by then, or
-// may have got, is given back, in the background if need be. One that queues is asked again, left
-// or released by its caller, and not with the Order that failed so.
+// When ctx ends the error matches ctx's. What a request that does not queue has got by then, or may
+// have got, is given back. One that queues is asked again, left or released by its caller, and not
+// with the Order that failed so.
 func (l *Locker) Enter(ctx context.Context, req Request, queue bool) ([]Lease, error) {
 	ctx, done, err := l.life.call(ctx)
 	if err != nil {
@@ -124,22 +116,25 @@ func (l *Locker) enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 	if err != nil {
 		return nil, err
 	}
-	leases, ops := make([]Lease, 0, len(req.Resources)), make([]engine.Acquire, len(req.Resources))
+	ops := make([]rules.Acquire, len(req.Resources))
 	for i, res := range req.Resources {
 		ops[i] = l.acquireOp(&req, res)
 		ops[i].Queue, ops[i].WaiterTTL, ops[i].HeardIn = queue, l.parkedTTL(), parkedHeardIn.Milliseconds()
 	}
-	req.together.rest = ops[1:]
 	if len(ops) > 1 && req.TTL > 0 {
 		req.MaxWait = min(req.MaxWait, req.TTL/4) // nothing renews what it takes before
 	}
-	for i, res := range req.Resources {
+	leases := l.enterTogether(ctx, &req, ops)
+	for i := len(leases); i < len(ops); i++ {
 		lease, err := l.enterOne(ctx, &req, ops[i])
-		if errors.Is(err, ErrOtherRun) {
-			return append(leases, req.stillOpen()...), err
-		}
-		if err != nil {
-			l.giveBack(ctx, &req, res, leases, err, queue, queue)
+		switch {
+		case errors.Is(err, ErrOtherRun):
+			return leases, err
+		case err != nil && queue:
+			l.giveBackQueued(ctx, &req, req.Resources[i], leases, err)
+			return nil, err
+		case err != nil:
+			l.giveUp(ctx, leases...)
 			return nil, err
 		}
 		leases = append(leases, lease)
@@ -147,27 +142,68 @@ func (l *Locker) enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 	return leases, nil
 }
 
-// enterOne asks for one resource, and waits if the request has queued and its turn is near.
-func (l *Locker) enterOne(ctx context.Context, req *Request, op engine.Acquire) (Lease, error) {
-	if !op.Queue || req.MaxWait == 0 {
-		return l.ask(ctx, req, op, nil)
+// enterTogether takes as many of several resources as it gets by one command, from the first on.
+func (l *Locker) enterTogether(ctx context.Context, req *Request, ops []rules.Acquire) []Lease {
+	if len(ops) < 2 || ctx.Err() != nil {
+		return nil
 	}
-	one := l.watch.add(&op)
-	defer l.watch.remove(one)
-	lease, err := l.ask(ctx, req, op, nil)
-	if busy := new(BusyError); errors.As(err, &busy) && l.isNear(busy, req.MaxWait) && l.inline.begin() {
-		defer l.inline.end()
-		return l.awaitTurn(ctx, req, op, one, busy)
+	calls, spans := make([]*update.Call, len(ops)), make([]operation, len(ops))
+	for i := range ops {
+		calls[i], spans[i] = l.acquireCall(ctx, req, &ops[i])
+		calls[i].TakeBack = l.takeBack(ctx, &ops[i])
 	}
-	return lease, err
+	granted := func(a update.Answer) bool {
+		return a.Outcome == rules.Granted || a.Outcome == rules.Joined || a.Outcome == rules.Again
+	}
+	var leases []Lease
+	for i, a := range l.lines.DoAll(ctx, calls, granted) {
+		if a.Err != nil || !granted(a) {
+			break
+		}
+		lease, _ := l.answered(ctx, req, &ops[i], spans[i], a, nil, nil)
+		leases = append(leases, lease)
+	}
+	return leases
+}
+
+// enterOne asks for one resource, and waits if the request has queued and a grant is near.
+func (l *Locker) enterOne(ctx context.Context, req *Request, op rules.Acquire) (Lease, error) {
+	if op.Queue && req.MaxWait > 0 {
+		return l.enterInline(ctx, req, op)
+	}
+	c, span := l.acquireCall(ctx, req, &op)
+	if !op.Queue {
+		c.TakeBack = l.takeBack(ctx, &op)
+	}
+	a, err := l.do(ctx, "acquire", req.Order, c)
+	return l.answered(ctx, req, &op, span, a, err, nil)
+}
+
+// giveBackQueued ends what a request that queues has, after it failed at a resource. Its position in
+// the queue stays, and so do its kept holds, and everything after an unknown outcome: its caller asks
+// again. The victim of a deadlock has read its tombstone.
+func (l *Locker) giveBackQueued(ctx context.Context, req *Request, at Resource, leases []Lease, cause error) {
+	if errors.Is(cause, ErrUnknownOutcome) {
+		return
+	}
+	for i := range leases {
+		leases[i].keeps = leases[i].keeps && !req.Persist
+	}
+	if errors.Is(cause, ErrDeadlock) {
+		leases = append(leases, req.leaseOn(at.Name))
+	}
+	l.giveUp(ctx, leases...)
 }
 
 // complete fills what is unset, sorts the resources, and refuses what is never accepted. If draws,
 // a request that names neither a part nor an order becomes the first of a part of its own. Its
-// random name collides with none, so no clock has to order the requests of several processes.
+// random name collides with none, so no clock must order the requests of several processes.
 func (l *Locker) complete(req Request, draws bool) (Request, error) {
 	if draws && req.Part == "" && req.Order == (Order{}) {
 		req.Part, req.Order = rand.Text()[:16], Order{Attempt: 1}
+	}
+	if req.Call == "" {
+		req.Call = rand.Text()
 	}
 	setDefault(&req.TTL, l.cfg.TTL)
 	if req.HoldTTL != 0 && !req.Persist {
@@ -191,13 +227,14 @@ func (l *Locker) complete(req Request, draws bool) (Request, error) {
 	return req, nil
 }
 
-// acquireOp is a complete request for one of its resources, as engines take it from Acquire: it
-// queues, and refreshes its place in time.
-func (l *Locker) acquireOp(req *Request, res Resource) engine.Acquire {
-	op := engine.Acquire{
-		Policy: l.cfg.policy(), Resource: res.Name, LockID: req.LockID, Label: req.Run, TakeOver: req.TakeOver, Undo: req.Undo, Within: req.Within, Part: req.Part, Order: req.Order.number(),
+// acquireOp returns a complete request for one of its resources, as Acquire asks for it: it queues,
+// and refreshes its position in time.
+func (l *Locker) acquireOp(req *Request, res Resource) rules.Acquire {
+	op := rules.Acquire{
+		Policy: l.cfg.policy(), Resource: res.Name, Call: req.Call, LockID: req.LockID, Label: req.Run, TakeOver: req.TakeOver, Undo: req.Undo,
+		Within: req.Within, Saga: req.Saga, Part: req.Part, Order: req.Order.number(),
 		Mode: string(res.Mode), Limit: int64(res.Limit), TTL: millis(req.TTL), HoldTTL: millis(req.HoldTTL),
-		Persist: req.Persist, Held: res.Held, Converts: req.converts.number(), Reacquire: req.Reacquire, NewFence: req.NewFence,
+		Persist: req.Persist, Held: res.Held, Reacquire: req.Reacquire, NewFence: req.NewFence,
 		Queue: true, WaiterTTL: l.cfg.WaiterTTL.Milliseconds(), HeardIn: l.refreshEvery().Milliseconds(), MaxWaiters: int64(l.cfg.MaxWaiters),
 		Owner: req.Owner, Host: req.Host, Comment: req.Comment, NeverVictim: req.NeverVictim,
 	}
@@ -207,141 +244,47 @@ func (l *Locker) acquireOp(req *Request, res Resource) engine.Acquire {
 	return op
 }
 
-// refreshEvery is when a waiter of Acquire asks again, so that its place stands.
+// refreshEvery is the time after which a waiter of Acquire asks again, so that it stays queued.
 func (l *Locker) refreshEvery() time.Duration { return l.cfg.WaiterTTL / 3 }
 
-// await asks for one resource until it is granted, or until wait ends: then the answer is the last
-// *BusyError, which is last, the caller's own, if no other came. It ends too if held, what was
-// taken before, is lost. Once the request has queued, an error that passes does not end the wait.
-// one was registered before the request queued, so that no claim is made for it unheard.
-func (l *Locker) await(ctx, wait context.Context, req *Request, op engine.Acquire, one *waiter, last error, held *Session) (Lease, error) {
-	again := l.clock.NewTimer(l.refreshEvery())
-	defer again.Stop()
-	var lost <-chan struct{}
-	if held != nil {
-		lost = held.ctx.Done()
-	}
-	failures := 0
-	var behind []blocker
-	for {
-		if last != nil {
-			behind = alsoBehind(behind, last)
-			l.watch.queued(one, turnOf(last))
-			select {
-			case <-wait.Done():
-				if len(one.woken) == 0 || ctx.Err() != nil {
-					return Lease{}, last
-				}
-				<-one.woken // its turn came at the same time
-			case <-lost:
-				if err := held.replace(); err != nil {
-					return Lease{}, err
-				}
-				lost = nil // what ended was the context that the session was acquired with
-				continue
-			case <-one.woken:
-			case <-again.C:
-			}
-		}
-		lease, err := l.ask(ctx, req, op, behind)
-		switch {
-		case err == nil:
-			return lease, nil
-		case errors.Is(err, ErrBusy) && !errors.Is(err, ErrQueueFull):
-			last, failures = err, 0
-			again.Reset(l.refreshEvery())
-		case last != nil && passes(err):
-			again.Reset(l.pauseAfter(failures))
-			failures++
-		default:
-			return Lease{}, err
-		}
-	}
-}
-
-// passes reports whether an error may be over when a request that has queued asks again.
-func passes(err error) bool {
-	var selection topology.ServerSelectionError
-	return errors.Is(err, ErrUnknownOutcome) || errors.Is(err, ErrQueueFull) || errors.As(err, &selection)
-}
-
-// pauseAfter grows from 1 s to 30 s with the failures before. A random part spreads the waiters.
-func (l *Locker) pauseAfter(failures int) time.Duration {
-	d := min(time.Second<<min(failures, 5), 30*time.Second)
-	return d + l.clock.Jitter(d/4)
-}
-
-// errLate says that a request took longer than engine.CommandTimeout to reach the database: on its
-// way, or by an old guess at the server's time. It did nothing, and cannot any more.
-var errLate = fmt.Errorf("the request reached the database more than %v after it was sent", engine.CommandTimeout)
-
-// ask sends a request for one resource, and returns the lease, or why there is none. behind are the
-// holds that were in its way when it queued, as far as that is known here.
-func (l *Locker) ask(outer context.Context, req *Request, op engine.Acquire, behind []blocker) (Lease, error) {
+// acquireCall makes a call of a request for one resource, and begins its span.
+func (l *Locker) acquireCall(outer context.Context, req *Request, op *rules.Acquire) (*update.Call, operation) {
 	ctx, span := l.tel.acquire(outer, req, Resource{Name: op.Resource, Mode: Mode(op.Mode), Limit: int(op.Limit)})
 	op.Trace = traceparent(outer, ctx)
-	var sent time.Time
-	issued := req.together.asked(op.Resource) // when the first command was, by the server's clock
-	answerLost := false
-	send := func(ctx context.Context) (d engine.Document, err error) {
-		if known := req.together.open[op.Resource]; known != nil {
-			sent, span.began = known.sent, known.sent
-			return known.document, nil
-		}
-		sent = time.Now()
-		if op.Issued, err = l.issueTime(ctx); err != nil {
-			return d, err
-		}
-		if issued.IsZero() {
-			issued = op.Issued
-		}
-		d, err = req.together.send(ctx, l.eng, op)
-		switch {
-		case err != nil && outcomeUnknown(err):
-			answerLost, req.lostAt = true, time.Now()
-		case err == nil && d.Last.Outcome == engine.Late:
-			l.afterWrite(outer, &d, ending{})
-			err = errLate
-		}
-		return d, err
+	return l.call(outer, *op, ending{by: op.LockID}), span
+}
+
+// takeBack makes a call that ends what a request may have been granted, and its position in the
+// queue.
+func (l *Locker) takeBack(ctx context.Context, op *rules.Acquire) *update.Call {
+	if op.Upgrades != "" {
+		return l.call(ctx, rules.GiveUpUpgrade{
+			Policy: op.Policy, Resource: op.Resource, LockID: op.LockID, Part: op.Part, Order: op.Order, Call: op.Call, Upgrades: op.Upgrades,
+		}, ending{})
 	}
-	d, err := l.retryUnknown(ctx, "acquire", op.Resource, req.Order, send)
-	if err == nil && d.Last.Outcome == engine.Queued && d.Claim(op.LockID, op.Part) != nil {
-		// What was in the way had expired, and the write that found that made a claim for this request.
-		l.afterWrite(outer, &d, ending{by: op.LockID})
-		answerLost = false
-		d, err = l.retryUnknown(ctx, "acquire", op.Resource, req.Order, send)
-	}
+	return l.call(ctx, rules.Leave{
+		Policy: op.Policy, Resource: op.Resource, LockID: op.LockID, Label: op.Label, Part: op.Part, Order: op.Order, Undo: op.Persist, Call: op.Call,
+	}, ending{})
+}
+
+// answered returns the lease that a request was granted, or why there is none, and ends its span.
+// behind are the holds that were in its way when it queued, as far as that is known here.
+func (l *Locker) answered(
+	ctx context.Context, req *Request, op *rules.Acquire, span operation, a update.Answer, err error, behind []blocker,
+) (Lease, error) {
 	if err != nil {
 		span.end(nil, err)
 		return Lease{}, err
 	}
-	delete(req.together.open, op.Resource)
-	l.afterWrite(outer, &d, ending{by: op.LockID})
-	span.asked.again = answerLost
-	lease, err := answer(&op, &d, sent)
+	lease, err := answer(op, &a)
 	if busy := new(BusyError); errors.As(err, &busy) {
 		busy.turn = l.holds.turn(op.Resource, busy.Position, op.Limit)
 	}
-	if err == nil && d.Last.Outcome == engine.Again && req.First && (req.lostAt.IsZero() || !grantedSince(&d, &op, issued)) {
-		req.lostAt = time.Time{} // nothing is left of this request: what stands is another's
-		lease, err = Lease{}, &SupersededError{Resource: op.Resource, LockID: op.LockID, Part: op.Part, Order: req.Order, By: req.Order}
-	}
-	lease.owner, lease.lostAt = req.Owner, req.lostAt
 	if err == nil {
-		span.took(&d, op.LockID, lease.Fence)
-		// The span of a repetition's wait is written, unless it repeats an answer that was lost here.
-		if d.Last.Outcome != engine.Again || answerLost {
-			l.tel.granted(outer, req, &op, &d, behind)
-		}
+		lease.owner, lease.host, lease.comment = req.Owner, req.Host, req.Comment
+		span.took(a.After, op.LockID, lease.Fence)
+		l.tel.granted(ctx, req, op, a.After, behind)
 	}
-	span.end(&d, err)
+	span.end(&a, err)
 	return lease, err
-}
-
-// grantedSince reports whether a request's part was granted at a time or later, and not renewed
-// since: then it is what a command got whose answer was lost.
-func grantedSince(d *engine.Document, op *engine.Acquire, at time.Time) bool {
-	p := d.Part(op.LockID, op.Part, op.Order)
-	return p.RenewedAt == nil && p.TTL > 0 && !p.ExpiresAt.Before(at.Add(ttlOf(p)))
 }

@@ -6,38 +6,40 @@ import (
 	"strings"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/update"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-func answer(op *engine.Acquire, d *engine.Document, sent time.Time) (Lease, error) {
-	switch d.Last.Outcome {
-	case engine.Granted, engine.Joined, engine.Again:
-		lease := leaseOf(d.Part(op.LockID, op.Part, op.Order), d, sent)
+// answer returns the lease of a request, or the error that says why there is none.
+func answer(op *rules.Acquire, a *update.Answer) (Lease, error) {
+	d := a.After
+	switch a.Outcome {
+	case rules.Granted, rules.Joined, rules.Again:
+		lease := leaseOf(d.Part(op.LockID, op.Part, op.Order), a)
 		lease.granted = d.At
-		lease.Joined, lease.keeps = d.Last.Outcome == engine.Joined, op.Persist
+		lease.Joined, lease.keeps = a.Outcome == rules.Joined, op.Persist
 		lease.Bars, lease.Undone = op.NewFence && len(op.Undo) == 0, op.Undo
 		return lease, nil
-	case engine.Lost:
-		return Lease{}, lostError(d, op.LockID, op.Label, op.Part, op.Order)
-	case engine.OtherRun:
-		return Lease{}, &OtherRunError{Resource: op.Resource, LockID: op.LockID, Run: op.Label, Other: d.Last.Note}
-	case engine.Deadlock:
-		return Lease{}, deadlockError(op, d, d.Last.Note)
-	case engine.Superseded:
-		by, known := d.Overtaker(op.LockID, op.Label, op.Part, op.Order)
-		if !known { // answers leave out the queue, in which the later request waits
+	case rules.Lost:
+		return Lease{}, lostError(d, op.Request())
+	case rules.OtherRun:
+		return Lease{}, &OtherRunError{Resource: op.Resource, LockID: op.LockID, Run: op.Label, Other: a.Note}
+	case rules.Deadlock:
+		return Lease{}, deadlockError(op, d, a.Note)
+	case rules.Superseded:
+		by, known := d.Overtaker(op.Request())
+		if !known { // by another call with the same order
 			by.Order = op.Order
 		}
-		_, later := d.Later(op.LockID, op.Part, op.Order)
 		return Lease{}, &SupersededError{
-			Resource: op.Resource, LockID: op.LockID, Part: op.Part, Order: orderOf(op.Order), By: orderOf(by.Order), Released: known && !later,
+			Resource: op.Resource, LockID: op.LockID, Part: op.Part, Order: orderOf(op.Order), By: orderOf(by.Order), Released: by.Released,
 			Reason: by.Reason,
 		}
 	}
-	return Lease{}, busy(op, d)
+	return Lease{}, busy(op, a)
 }
 
-func deadlockError(op *engine.Acquire, d *engine.Document, verdict string) *DeadlockError {
+func deadlockError(op *rules.Acquire, d *rules.Document, verdict string) *DeadlockError {
 	return &DeadlockError{
 		Resource: op.Resource, LockID: op.LockID, Part: op.Part, Order: orderOf(op.Order), Cycle: strings.TrimPrefix(verdict, deadlockReason),
 		NotHeldSince: notHeldSince(d, op),
@@ -48,22 +50,20 @@ func deadlockError(op *engine.Acquire, d *engine.Document, verdict string) *Dead
 // that covers the request. It is zero if it holds in such a mode, or if evidence says that it held. A
 // release by the holder itself leaves no evidence. A shared hold was never exclusive, unless its
 // Session made it weaker.
-func notHeldSince(d *engine.Document, op *engine.Acquire) time.Time {
-	held := func(e engine.Entry) bool {
-		own := e.LockID == op.LockID && e.State != engine.StateClaimed
-		return (own && engine.Covers(e.Mode, op.Mode)) || e.LockID == engine.CutOff(op.LockID)
+func notHeldSince(d *rules.Document, op *rules.Acquire) time.Time {
+	held := func(e rules.Entry) bool {
+		return e.LockID == op.LockID && e.State != rules.StateClaimed && (e.Own || rules.Covers(e.Mode, op.Mode))
 	}
-	evicted := d.EvictedRecord(op.LockID, op.Label) != nil // answers leave the records out, and have Evidence
-	if d.Last.Evidence || evicted || slices.ContainsFunc(d.Entries, held) {
+	if d.EvictedRecord(op.LockID, op.Label) != nil || slices.ContainsFunc(d.Entries, held) {
 		return time.Time{}
 	}
 	return d.EvidenceSince
 }
 
-func lostError(d *engine.Document, lockID, label, part string, order int64) *LostError {
-	lost, known := lossIn(d, lockID, order, "it does not hold any more", label)
-	lost.Part = part
-	if by, ok := d.Overtaker(lockID, label, part, order); ok && !known {
+func lostError(d *rules.Document, r rules.Request) *LostError {
+	lost, known := lossIn(d, r.LockID, r.Order, "it does not hold any longer", r.Label)
+	lost.Part = r.Part
+	if by, ok := d.Overtaker(r); ok && !known {
 		lost.Reason = cmp.Or(by.Reason, "overtaken by order "+orderOf(by.Order).String())
 	}
 	return lost
@@ -71,7 +71,7 @@ func lostError(d *engine.Document, lockID, label, part string, order int64) *Los
 
 // lossIn is the loss of a hold, as the evidence of one of the run labels tells it, if that is
 // known.
-func lossIn(d *engine.Document, lockID string, order int64, unknown string, labels ...string) (lost *LostError, known bool) {
+func lossIn(d *rules.Document, lockID string, order int64, unknown string, labels ...string) (lost *LostError, known bool) {
 	for _, label := range labels {
 		if e := d.EvictedRecord(lockID, label); e != nil {
 			return &LostError{Resource: d.ID, LockID: lockID, Order: orderOf(order), By: e.By, Reason: e.Reason}, true
@@ -84,28 +84,39 @@ func lossIn(d *engine.Document, lockID string, order int64, unknown string, labe
 // in speed, and for work that is noticed late.
 const trustMargin = 10
 
-// leaseOf is the lease of a part, by the answer to a command that was sent then. It is trusted
-// until sent + left - ttl/trustMargin.
-func leaseOf(p *engine.Entry, d *engine.Document, sent time.Time) Lease {
+// leaseOf returns the lease of a part. If it ends at E, it is trusted until Sent + (E - At) less a
+// tenth of the TTL, and never for longer than that after its command was sent.
+func leaseOf(p *rules.Entry, a *update.Answer) Lease {
+	d := a.After
 	lease := Lease{
 		Resource: d.ID, LockID: p.LockID, Run: p.Label, Part: p.Part, Order: orderOf(p.Order), Mode: Mode(p.Mode), Fence: p.Fence,
-		FirstFence: p.FirstFence, Left: remaining(p.ExpiresAt, d.At), ttl: time.Duration(p.TTL) * time.Millisecond,
+		FirstFence: p.FirstFence, LeastFence: p.LeastFence, Left: remaining(p.ExpiresAt, d.At), ttl: time.Duration(p.TTL) * time.Millisecond, id: p.ID,
 	}
-	stands := lease.Left
+	trusted := min(lease.Left, lease.ttl)
 	if p.TTL == 0 {
-		lease.ttl, stands = engine.EndlessTTL, engine.EndlessTTL
+		lease.ttl, trusted = rules.EndlessTTL, rules.EndlessTTL
 	}
-	lease.validUntil = sent.Add(stands - lease.ttl/trustMargin)
+	lease.validUntil = a.Sent.Add(trusted - lease.ttl/trustMargin)
+	if k := d.Kept(p.LockID); k != nil {
+		lease.keptID, lease.holdTTL = k.ID, ttlOf(k)
+		if lease.holdTTL != Forever {
+			lease.keptUntil = a.Sent.Add(k.ExpiresAt.Sub(d.At))
+		}
+	}
 	return lease
 }
 
-func busy(op *engine.Acquire, d *engine.Document) *BusyError {
-	e := &BusyError{
-		Resource: op.Resource, LockID: op.LockID, Position: int(d.Last.Position), Waiting: int(d.Last.Length),
-		Full: d.Last.Outcome == engine.Full, NotHeldSince: notHeldSince(d, op),
-	}
+func busy(op *rules.Acquire, a *update.Answer) *BusyError {
+	e := busyBy(op, a.After)
+	e.Position, e.Waiting, e.Full = int(a.Position), int(a.Length), a.Outcome == rules.Full
+	return e
+}
+
+// busyBy names the holders in a document that are in the way of a request.
+func busyBy(op *rules.Acquire, d *rules.Document) *BusyError {
+	e := &BusyError{Resource: op.Resource, LockID: op.LockID, NotHeldSince: notHeldSince(d, op)}
 	for _, h := range holders(d) {
-		if h.LockID == op.LockID || h.ExpiresIn <= 0 || (engine.Compatible(string(h.Mode), op.Mode) && op.Limit == 0) {
+		if h.LockID == op.LockID || h.ExpiresIn <= 0 || (rules.Compatible(string(h.Mode), op.Mode) && op.Limit == 0) {
 			continue
 		}
 		e.Holders = append(e.Holders, h)
@@ -114,10 +125,13 @@ func busy(op *engine.Acquire, d *engine.Document) *BusyError {
 	return e
 }
 
+// cutOff marks the lock ID of a part that also keeps its own party out, as others see it.
+const cutOff = " (cut off)"
+
 // holders lists a document's holds, draining parts and claims, as others see them. A hold that has
 // expired, and still stands, has nothing left. A part that has drained is not listed: it keeps no
 // request out, though it stands until the next write.
-func holders(d *engine.Document) []Holder {
+func holders(d *rules.Document) []Holder {
 	var out []Holder
 	at := map[string]int{} // holds by lock ID
 	for i := range d.Entries {
@@ -127,20 +141,23 @@ func holders(d *engine.Document) []Holder {
 			Fence: e.Fence, FirstFence: e.FirstFence, ExpiresIn: remaining(e.ExpiresAt, d.At), Trace: e.Trace, Comment: e.Comment, Limit: int(e.Limit),
 			Silent: max(0, d.At.Sub(lastSign(e))),
 		}
+		if e.Own {
+			h.LockID += cutOff
+		}
 		if began := cmp.Or(e.CreatedAt, e.ClaimedAt); began != nil {
 			h.Since = *began
 		}
-		if e.State == engine.StateKept {
+		if e.State == rules.StateKept {
 			h.HoldTTL = ttlOf(e)
 		}
-		i, known := at[e.LockID]
+		i, known := at[h.LockID]
 		switch {
-		case e.State == engine.StateDraining && h.ExpiresIn <= 0:
+		case e.State == rules.StateDraining && h.ExpiresIn <= 0:
 		case !e.Holds():
 			h.State, h.Part = State(e.State), e.Part // their names are the same
 			out = append(out, h)
 		case !known:
-			at[e.LockID] = len(out)
+			at[h.LockID] = len(out)
 			out = append(out, h)
 		default:
 			if e.CreatedAt != nil { // what is of the whole hold stands in its kept entry
@@ -158,7 +175,7 @@ func holders(d *engine.Document) []Holder {
 	return out
 }
 
-func ttlOf(e *engine.Entry) time.Duration {
+func ttlOf(e *rules.Entry) time.Duration {
 	if e.TTL == 0 {
 		return Forever
 	}
@@ -167,8 +184,8 @@ func ttlOf(e *engine.Entry) time.Duration {
 
 // lastSign is when an entry last gave a sign of life. An entry with an end was promised its TTL
 // from then on.
-func lastSign(e *engine.Entry) (last time.Time) {
-	if e.TTL > 0 && e.ExpiresAt.Before(engine.Never) {
+func lastSign(e *rules.Entry) (last time.Time) {
+	if e.TTL > 0 && e.ExpiresAt.Before(rules.Never) {
 		last = e.ExpiresAt.Add(-time.Duration(e.TTL) * time.Millisecond)
 	}
 	for _, t := range []*time.Time{e.CreatedAt, e.ClaimedAt, e.RenewedAt} {

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 func done(s *lockcore.Session, d time.Duration) bool {
@@ -65,8 +65,8 @@ func TestShortSessionsDoNotBoundTheRenewalOfALongOne(t *testing.T) {
 				return nil
 			}
 		}
-		e.renew = func(ctx context.Context, _ engine.Renew) error { return slow(ctx) }
-		e.renewAll = func(ctx context.Context, _ []engine.Renew) error { return slow(ctx) }
+		e.renew = func(ctx context.Context, _ rules.Renew) error { return slow(ctx) }
+		e.renewAll = func(ctx context.Context, _ []rules.Renew) error { return slow(ctx) }
 		l := on(t, e, lockcore.Config{})
 		req := one("long", lockcore.Exclusive("long"))
 		req.TTL = 3 * time.Second
@@ -135,7 +135,7 @@ func TestHolderWithoutEndIsToldOfAForcedRelease(t *testing.T) {
 		require.True(t, done(s, 11*time.Second), "a was not told")
 		require.NoError(t, (<-next).err)
 		waited := time.Since(released)
-		require.True(t, waited >= engine.EndlessTTL && waited < engine.EndlessTTL+time.Second, "b was let in after %v: a had trusted its lease", waited)
+		require.True(t, waited >= rules.EndlessTTL && waited < rules.EndlessTTL+time.Second, "b was let in after %v: a had trusted its lease", waited)
 	})
 }
 
@@ -145,8 +145,8 @@ func TestUpgradeGrantedToASessionThatEndedIsGivenBack(t *testing.T) {
 	l := on(t, e, lockcore.Config{})
 	s, err := l.TryAcquire(t.Context(), one("a", lockcore.Shared("r")))
 	require.NoError(t, err)
-	e.acquired = func(op engine.Acquire, d engine.Document) {
-		if op.LockID == "a" && d.Last.Outcome == engine.Granted {
+	e.acquired = func(op rules.Acquire, d rules.Document) {
+		if op.LockID == "a" && d.Last.Outcome == rules.Granted {
 			require.NoError(t, s.Release(context.Background()))
 		}
 	}
@@ -208,7 +208,7 @@ func TestReleaseOfASessionSaysThatItsHoldWasLost(t *testing.T) {
 		ended := begin("a")
 		require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r"}, FirstFence: ended.Leases()[0].FirstFence}))
 		require.NoError(t, ended.Release(t.Context()), "it was released, and not lost")
-		for i := range engine.MaxEvicted + 1 {
+		for i := range rules.MaxEvicted + 1 {
 			force(begin(fmt.Sprint("b", i)))
 		}
 		require.ErrorAs(t, ended.Release(t.Context()), &lost)

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 func TestReleaseOfALaterAttemptLeavesTheEarlierOneToDrain(t *testing.T) {
@@ -55,7 +55,7 @@ func TestDeadReadersDoNotPileUp(t *testing.T) {
 		require.NoError(t, err)
 		clock.Advance(time.Hour)
 	}
-	require.LessOrEqual(t, len(e.Document("r").Entries), engine.Crowd)
+	require.LessOrEqual(t, len(e.Document("r").Entries), rules.Crowd)
 }
 
 func TestSupersededAttemptsDoNotPileUp(t *testing.T) {

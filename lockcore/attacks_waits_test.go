@@ -14,7 +14,7 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 func TestDocumentThatComesMeanwhileIsNotTakenForAHigherFence(t *testing.T) {
@@ -43,8 +43,8 @@ func TestClaimBetweenEnterAndItsWaitIsFound(t *testing.T) {
 	a, err := l.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
 	require.NoError(t, err)
 	first := true
-	e.acquired = func(op engine.Acquire, d engine.Document) {
-		if first && d.Last.Outcome == engine.Queued {
+	e.acquired = func(op rules.Acquire, d rules.Document) {
+		if first && d.Last.Outcome == rules.Queued {
 			first = false
 			_ = a.Release(context.Background())
 		}
@@ -64,6 +64,6 @@ func TestWrongLayoutIsNoUnknownOutcome(t *testing.T) {
 
 type layoutEngine struct{ *hookEngine }
 
-func (e *layoutEngine) Acquire(context.Context, engine.Acquire) (engine.Document, error) {
-	return engine.Document{}, &engine.LayoutError{Collection: "c", Found: "other"}
+func (e *layoutEngine) Acquire(context.Context, rules.Acquire) (rules.Document, error) {
+	return rules.Document{}, &rules.LayoutError{Collection: "c", Found: "other"}
 }

@@ -11,7 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // asking is how a request may be made that is not to stay when it fails.
@@ -45,12 +45,12 @@ func TestRequestWhoseAnswerIsLostLeavesNothingForEver(t *testing.T) {
 				e := faulty()
 				l := on(t, e, lockcore.Config{})
 				lost := func(ctx context.Context, op any) error {
-					if op, yes := op.(engine.Acquire); yes && op.Resource == "a" {
+					if op, yes := op.(rules.Acquire); yes && op.Resource == "a" {
 						return nil
 					}
 					return errCut
 				}
-				e.set(cutting[engine.Leave], lost) // an outage
+				e.set(cutting[rules.Leave], lost) // an outage
 				require.ErrorIs(t, ask(t.Context(), l, forEver("a", lockcore.Exclusive("a"), lockcore.Exclusive("b"))), lockcore.ErrUnknownOutcome)
 				require.Len(t, e.Document("b").Entries, 1, "it took effect")
 				elapse(time.Minute)
@@ -73,7 +73,7 @@ func TestRequestThatIsCancelledUnderWayLeavesNothing(t *testing.T) {
 				l := on(t, e, lockcore.Config{})
 				ctx, cancel := context.WithCancel(t.Context())
 				e.set(nil, func(_ context.Context, op any) error {
-					if _, yes := op.(engine.Acquire); yes {
+					if _, yes := op.(rules.Acquire); yes {
 						cancel()
 						return ctx.Err()
 					}
@@ -94,9 +94,9 @@ func TestLateCopyOfARequestThatGaveUpHoldsNothingForLong(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				e := faulty()
 				l := on(t, e, lockcore.Config{})
-				var late engine.Acquire
+				var late rules.Acquire
 				e.set(func(_ context.Context, op any) error { // still on its way when its caller has given up
-					if op, yes := op.(engine.Acquire); yes && op.LockID == "late" {
+					if op, yes := op.(rules.Acquire); yes && op.LockID == "late" {
 						late = op
 						return errCut
 					}
@@ -123,20 +123,20 @@ func TestLateCopyThatCameWhileTheProcessWasStoppedHoldsNothingForLong(t *testing
 	synctest.Test(t, func(t *testing.T) {
 		e := faulty()
 		l := on(t, e, lockcore.Config{})
-		var late *engine.Acquire
+		var late *rules.Acquire
 		stopped := false
 		e.set(func(_ context.Context, op any) error {
-			if op, yes := op.(engine.Acquire); yes {
+			if op, yes := op.(rules.Acquire); yes {
 				late = &op
 				return errCut
 			}
 			return nil
 		}, func(ctx context.Context, op any) error {
-			if _, yes := op.(engine.Leave); yes && !stopped {
+			if _, yes := op.(rules.Leave); yes && !stopped {
 				stopped = true
 				for i := range 20 { // the records of the document forget it
-					_, _ = e.Engine.Acquire(ctx, acquire("r", fmt.Sprint("other/", i), engine.Exclusive))
-					_, _ = e.Engine.Leave(ctx, engine.Leave{Resource: "r", LockID: fmt.Sprint("other/", i), Part: "p", Order: 1})
+					_, _ = e.Engine.Acquire(ctx, acquire("r", fmt.Sprint("other/", i), rules.Exclusive))
+					_, _ = e.Engine.Leave(ctx, rules.Leave{Resource: "r", LockID: fmt.Sprint("other/", i), Part: "p", Order: 1})
 				}
 				_, err := e.Engine.Acquire(ctx, *late)
 				elapse(time.Minute)
@@ -159,9 +159,9 @@ func TestLateCopyOfARequestThatWasTakenOutOfTheQueueWaitsForNothing(t *testing.T
 		l := on(t, e, lockcore.Config{})
 		holder, err := l.TryAcquire(t.Context(), one("holder", lockcore.Shared("r")))
 		require.NoError(t, err)
-		var late engine.Acquire
+		var late rules.Acquire
 		e.set(nil, func(_ context.Context, op any) error {
-			if op, yes := op.(engine.Acquire); yes && op.LockID == "late" && late.LockID == "" {
+			if op, yes := op.(rules.Acquire); yes && op.LockID == "late" && late.LockID == "" {
 				late = op
 				return errCut
 			}
@@ -170,7 +170,7 @@ func TestLateCopyOfARequestThatWasTakenOutOfTheQueueWaitsForNothing(t *testing.T
 		next := acquireLater(t.Context(), l, one("late", lockcore.Exclusive("r")))
 		synctest.Wait()
 		elapse(time.Second)
-		_, err = e.Withdraw(t.Context(), engine.Withdraw{Resource: "r", LockID: "late", Part: late.Part, Order: late.Order, Reason: "deadlock: so they say"})
+		_, err = e.Withdraw(t.Context(), rules.Withdraw{Resource: "r", LockID: "late", Part: late.Part, Order: late.Order, Reason: "deadlock: so they say"})
 		require.NoError(t, err)
 		require.ErrorIs(t, (<-next).err, lockcore.ErrDeadlock)
 		for i := range 20 { // the records of the document have forgotten it
@@ -195,9 +195,9 @@ func TestLateCopyOfARequestThatFoundItBusyHoldsNothingForLong(t *testing.T) {
 		l := on(t, e, lockcore.Config{})
 		holder, err := l.TryAcquire(t.Context(), one("holder", lockcore.Exclusive("r")))
 		require.NoError(t, err)
-		var late *engine.Acquire
+		var late *rules.Acquire
 		e.set(func(_ context.Context, op any) error {
-			if op, yes := op.(engine.Acquire); yes && op.LockID == "late" && late == nil {
+			if op, yes := op.(rules.Acquire); yes && op.LockID == "late" && late == nil {
 				late = &op
 				return errCut
 			}
@@ -220,13 +220,13 @@ func TestRefusalAfterALostAnswerLeavesTheOutcomeUnknown(t *testing.T) {
 		l := on(t, e, lockcore.Config{})
 		n := 0
 		e.set(func(_ context.Context, op any) error {
-			if _, yes := op.(engine.Acquire); yes {
+			if _, yes := op.(rules.Acquire); yes {
 				if n++; n > 1 {
 					return mongo.CommandError{Code: 13, Message: "not authorized any more"}
 				}
 			}
 			return nil
-		}, cutting[engine.Acquire])
+		}, cutting[rules.Acquire])
 		_, err := l.TryAcquire(t.Context(), forEver("a", lockcore.Exclusive("r")))
 		require.ErrorIs(t, err, lockcore.ErrUnknownOutcome, "the first try may have taken effect, and did")
 		require.Empty(t, e.Document("r").Entries)
@@ -238,9 +238,9 @@ func TestLateCopyOfARequestThatWasGrantedAndLeftHoldsNothingForLong(t *testing.T
 	synctest.Test(t, func(t *testing.T) {
 		e := faulty()
 		l := on(t, e, lockcore.Config{})
-		var late *engine.Acquire
+		var late *rules.Acquire
 		e.set(func(_ context.Context, op any) error {
-			if op, yes := op.(engine.Acquire); yes && late == nil {
+			if op, yes := op.(rules.Acquire); yes && late == nil {
 				late = &op
 				return errCut
 			}

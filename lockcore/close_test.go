@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 func TestCloseLeavesQueuesEndsSessionsAndStops(t *testing.T) {
@@ -36,7 +36,7 @@ func TestCloseLeavesQueuesEndsSessionsAndStops(t *testing.T) {
 		require.Empty(t, e.Document("a").Entries)
 		require.Empty(t, e.Document("plain").Entries)
 		require.Len(t, e.Document("kept").Entries, 1)
-		require.Equal(t, engine.StateKept, e.Document("kept").Entries[0].State, "the saga goes on elsewhere")
+		require.Equal(t, rules.StateKept, e.Document("kept").Entries[0].State, "the saga goes on elsewhere")
 		require.NoError(t, l.Close(t.Context()), "again")
 		sent := len(e.commands())
 		elapse(time.Hour)
@@ -90,7 +90,7 @@ func TestCloseSaysWhatItCouldNotDo(t *testing.T) {
 		l := on(t, e, lockcore.Config{})
 		_, err := l.TryAcquire(t.Context(), forEver("a", lockcore.Exclusive("held")))
 		require.NoError(t, err)
-		e.set(cutting[engine.Leave], cutting[engine.Acquire])
+		e.set(cutting[rules.Leave], cutting[rules.Acquire])
 		_, err = l.TryAcquire(t.Context(), forEver("a", lockcore.Exclusive("gone")))
 		require.ErrorIs(t, err, lockcore.ErrUnknownOutcome)
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -109,7 +109,7 @@ func TestCloseWaitsForCleanup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := faulty()
 		l := on(t, e, lockcore.Config{})
-		e.set(cutting[engine.Leave], cutting[engine.Acquire])
+		e.set(cutting[rules.Leave], cutting[rules.Acquire])
 		_, err := l.TryAcquire(t.Context(), forEver("a", lockcore.Exclusive("r")))
 		require.ErrorIs(t, err, lockcore.ErrUnknownOutcome)
 		e.set(nil, nil)
@@ -125,7 +125,7 @@ func TestCloseCutsOffACallThatHangs(t *testing.T) {
 		l := on(t, e, lockcore.Config{})
 		hang := make(chan struct{})
 		e.set(func(ctx context.Context, op any) error {
-			if _, yes := op.(engine.Release); yes {
+			if _, yes := op.(rules.Release); yes {
 				close(hang)
 				<-ctx.Done()
 				return ctx.Err()
@@ -152,7 +152,7 @@ func TestCloseEndsARequestThatHangs(t *testing.T) {
 				l := on(t, e, lockcore.Config{})
 				hang := make(chan struct{})
 				e.set(nil, func(ctx context.Context, op any) error {
-					if _, yes := op.(engine.Acquire); yes {
+					if _, yes := op.(rules.Acquire); yes {
 						close(hang)
 						<-ctx.Done()
 						return ctx.Err()

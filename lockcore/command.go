@@ -4,109 +4,102 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
-
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
-	"github.com/temporal-lockstep/lockstep/lockcore/internal/clock"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/store"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/update"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 const (
-	// commandTimeout bounds one command: the next try may find a better server. A copy of a command
-	// that is still on its way after that time is taken to be lost.
-	commandTimeout = engine.CommandTimeout
-	// cleanupTimeout bounds the commands that end something after the caller's context has ended.
+	// commandTimeout bounds one command.
+	commandTimeout = update.CommandTimeout
+	// cleanupTimeout bounds the operations that end something after the caller's context has ended.
 	cleanupTimeout = 5 * time.Second
-	// retryPause is the pause before a command is first sent again. The shortest TTL leaves room for
-	// three tries.
-	retryPause = 10 * time.Millisecond
-	// exceededTimeLimit is the server's MaxTimeMSExpired: it stopped, and does not say where.
-	exceededTimeLimit = 50
 )
 
-// retryUnknown sends an operation, and repeats it a few times while its outcome is unknown, or if
-// it came too late. After ctx has ended nothing is sent.
-func (l *Locker) retryUnknown(ctx context.Context, op, resource string, order Order, send func(context.Context) (engine.Document, error)) (engine.Document, error) {
-	if ctx.Err() != nil {
-		return engine.Document{}, fmt.Errorf("lockstep: %s of %q was not sent: %w", op, resource, context.Cause(ctx))
-	}
-	const tries = 3
-	unknown, pause := false, retryPause
-	for try := 1; ; try++ {
-		d, err := pass(ctx, l.eng, send)
-		if err == nil {
-			return d, nil
-		}
-		lost := outcomeUnknown(err)
-		unknown = unknown || lost // what is refused now may have been done before
-		again := (lost || errors.Is(err, errLate)) && try < tries
-		if !again || !sleep(ctx, l.clock, pause/2+l.clock.Jitter(pause/2+1)) {
-			return d, failure(op, resource, order, err, unknown)
-		}
-		pause *= 4
-	}
-}
-
 func failure(op, resource string, order Order, err error, unknown bool) error {
-	if unknown {
+	var layout *LayoutError
+	switch {
+	case unknown:
 		return &UnknownOutcomeError{Op: op, Resource: resource, Order: order, Err: err}
+	case errors.Is(err, ErrClosed), errors.As(err, &layout):
+		return err
 	}
 	return fmt.Errorf("lockstep: %s of %q: %w", op, resource, err)
 }
 
-// outcomeUnknown reports whether an operation that failed like this may have taken effect. It
-// cannot have if no server was found, or if the server answered that it refuses.
-func outcomeUnknown(err error) bool {
-	var selection topology.ServerSelectionError
-	var layout *engine.LayoutError
-	if errors.As(err, &selection) || errors.As(err, &layout) || errors.Is(err, ErrClosed) || errors.Is(err, errLate) {
-		return false
-	}
-	var refused mongo.CommandError
-	if errors.As(err, &refused) {
-		return refused.HasErrorLabel("NetworkError") || refused.HasErrorLabel("RetryableWriteError") || refused.Code == exceededTimeLimit
-	}
-	return true
-}
+// outcomeUnknown reports whether a command that failed like this may have been applied.
+func outcomeUnknown(err error) bool { return !errors.Is(err, store.ErrNotSent) }
 
-// detached is for commands that must run although the caller's context has ended.
+// detached returns a context for operations that must run although the caller's context has ended.
 func (l *Locker) detached(ctx context.Context) (context.Context, context.CancelFunc) {
 	return l.clock.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 }
 
-// gate is the engine as its Locker uses it: no command takes longer than commandTimeout, and after
-// Close none is sent. Operations on one document pass it in retryUnknown.
-type gate struct {
-	engine.Engine
-	clock  clock.Clock
-	closed context.Context
+// bounded returns a context for one command that reads.
+func (l *Locker) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := l.clock.WithTimeout(ctx, commandTimeout)
+	stop := context.AfterFunc(l.life.closed, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+	}
 }
 
-func pass[Answer any](ctx context.Context, g *gate, send func(context.Context) (Answer, error)) (none Answer, err error) {
-	if g.closed.Err() != nil {
-		return none, ErrClosed
+// do carries out an operation of a name. The error is the database's, ctx's or ErrClosed, and an
+// *UnknownOutcomeError if the operation may have been applied.
+func (l *Locker) do(ctx context.Context, name string, order Order, c *update.Call) (update.Answer, error) {
+	var a update.Answer
+	switch {
+	case l.life.closed.Err() != nil:
+		a.Err = ErrClosed
+	case ctx.Err() != nil:
+		return a, fmt.Errorf("lockstep: %s of %q was not sent: %w", name, c.Op.On(), context.Cause(ctx))
+	default:
+		a = l.lines.Do(ctx, c)
 	}
-	ctx, cancel := g.clock.WithTimeout(ctx, commandTimeout)
+	if a.Err != nil {
+		return a, failure(name, c.Op.On(), order, a.Err, a.Unknown)
+	}
+	return a, nil
+}
+
+// call makes a call of an operation. What it writes is reported with ctx and why.
+func (l *Locker) call(ctx context.Context, op rules.Op, why ending) *update.Call {
+	return &update.Call{Op: op, Wrote: func(a update.Answer) { l.wrote(ctx, &a, why) }}
+}
+
+// owing makes a call that is carried out by the next acknowledged write of the document, even if its
+// caller gives up before.
+func (l *Locker) owing(ctx context.Context, op rules.Op, why ending) *update.Call {
+	c := l.call(ctx, op, why)
+	c.TakeBack = l.call(ctx, op, why)
+	return c
+}
+
+// wrote reports what an acknowledged write did: it makes the spans of what has ended, and wakes the
+// waiters that were granted the resource.
+func (l *Locker) wrote(ctx context.Context, a *update.Answer, why ending) {
+	l.tel.ended(context.WithoutCancel(ctx), a, why)
+	l.watch.wrote(a, l.holds.learn(a))
+}
+
+// look reads the documents that a majority of the servers has, by name.
+func (l *Locker) look(ctx context.Context, names ...string) (map[string]*rules.Document, error) {
+	if l.life.closed.Err() != nil {
+		return nil, ErrClosed
+	}
+	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	defer context.AfterFunc(g.closed, cancel)()
-	return send(ctx)
-}
-
-func (g *gate) RenewAll(ctx context.Context, ops []engine.Renew) ([]bool, error) {
-	return pass(ctx, g, func(ctx context.Context) ([]bool, error) { return g.Engine.RenewAll(ctx, ops) })
-}
-
-func (g *gate) Read(ctx context.Context, resources ...string) ([]engine.Document, error) {
-	return pass(ctx, g, func(ctx context.Context) ([]engine.Document, error) { return g.Engine.Read(ctx, resources...) })
-}
-
-// List may take as long as its caller lets it.
-func (g *gate) List(ctx context.Context, q engine.Query) iter.Seq2[engine.Document, error] {
-	if g.closed.Err() != nil {
-		return func(yield func(engine.Document, error) bool) { yield(engine.Document{}, ErrClosed) }
+	sent := time.Now()
+	loaded, err := l.store.Look(ctx, names...)
+	if err != nil {
+		return nil, fmt.Errorf("lockstep: read lock documents: %w", err)
 	}
-	return g.Engine.List(ctx, q)
+	l.lines.Learn(loaded.At, sent)
+	for _, d := range loaded.Docs {
+		d.At = loaded.At
+	}
+	return loaded.Docs, nil
 }

@@ -18,8 +18,8 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 	"github.com/temporal-lockstep/lockstep/lockcore/internal/mongoengine"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // wire has taken down every command that was sent.
@@ -118,14 +118,14 @@ func TestIfNobodyIsInTheWayShortFormsAreSent(t *testing.T) {
 	t.Parallel()
 	coll, w := careless(t)
 	eng := mongoengine.New(coll, 24*time.Hour)
-	_, err := eng.Acquire(t.Context(), acquire("looks at the layout, once", "a", engine.Exclusive))
+	_, err := eng.Acquire(t.Context(), acquire("looks at the layout, once", "a", rules.Exclusive))
 	require.NoError(t, err)
 	w.take()
-	short := func(what string, do func() (engine.Document, error)) {
+	short := func(what string, do func() (rules.Document, error)) {
 		t.Helper()
 		d, err := do()
 		require.NoError(t, err, what)
-		require.Equal(t, engine.Granted, d.Last.Outcome, what)
+		require.Equal(t, rules.Granted, d.Last.Outcome, what)
 		commands := w.take()
 		sent := len(commands) // and not the commands, which are pages
 		require.Equal(t, 1, sent, what)
@@ -133,25 +133,25 @@ func TestIfNobodyIsInTheWayShortFormsAreSent(t *testing.T) {
 		require.NoError(t, err, what)
 		require.LessOrEqual(t, len(stages), 5, what)
 	}
-	for name, changes := range map[string]func(op *engine.Acquire){
-		"plain": func(*engine.Acquire) {},
-		"step":  func(op *engine.Acquire) { op.Label, op.Within, op.Reacquire = "run", "w", true },
-		"saga":  func(op *engine.Acquire) { op.Label, op.Persist = "run", true },
+	for name, changes := range map[string]func(op *rules.Acquire){
+		"plain": func(*rules.Acquire) {},
+		"step":  func(op *rules.Acquire) { op.Label, op.Within, op.Reacquire = "run", "w", true },
+		"saga":  func(op *rules.Acquire) { op.Label, op.Persist = "run", true },
 	} {
 		for order := range int64(3) { // by the same party, whose endings are remembered
-			op := acquire(name, name, engine.Exclusive)
+			op := acquire(name, name, rules.Exclusive)
 			op.Part, op.Order = fmt.Sprint("part/", order), 1
 			if op.Queue, op.WaiterTTL, op.MaxWaiters = true, 3_600_000, 10; name == "saga" {
 				op.Order = 1 + order
 			}
 			changes(&op)
-			short(name, func() (engine.Document, error) { return eng.Acquire(t.Context(), op) })
-			short(name+" leaves", func() (engine.Document, error) {
-				return eng.Leave(t.Context(), engine.Leave{Resource: name, LockID: op.LockID, Label: op.Label, Part: op.Part, Order: op.Order})
+			short(name, func() (rules.Document, error) { return eng.Acquire(t.Context(), op) })
+			short(name+" leaves", func() (rules.Document, error) {
+				return eng.Leave(t.Context(), rules.Leave{Resource: name, LockID: op.LockID, Label: op.Label, Part: op.Part, Order: op.Order})
 			})
 			if op.Persist {
-				short(name+" commits", func() (engine.Document, error) {
-					return eng.Release(t.Context(), engine.Release{Resource: name, LockID: op.LockID, Label: op.Label, Order: op.Order, Used: op.Order})
+				short(name+" commits", func() (rules.Document, error) {
+					return eng.Release(t.Context(), rules.Release{Resource: name, LockID: op.LockID, Label: op.Label, Order: op.Order, Used: op.Order})
 				})
 			}
 		}
@@ -162,24 +162,24 @@ func TestWithdrawalIsOneCommandPerResource(t *testing.T) {
 	t.Parallel()
 	coll, w := careless(t)
 	eng := mongoengine.New(coll, 24*time.Hour)
-	_, err := eng.Acquire(t.Context(), acquire("r", "a", engine.Exclusive))
+	_, err := eng.Acquire(t.Context(), acquire("r", "a", rules.Exclusive))
 	require.NoError(t, err)
-	w.sends(t, "withdraw", func() { _, err = eng.Withdraw(t.Context(), engine.Withdraw{Resource: "r", LockID: "b"}) }, "findAndModify")
+	w.sends(t, "withdraw", func() { _, err = eng.Withdraw(t.Context(), rules.Withdraw{Resource: "r", LockID: "b"}) }, "findAndModify")
 	require.NoError(t, err)
 	w.sends(t, "read", func() { _, err = eng.Read(t.Context(), "r", "s", "t") }, "aggregate")
 	require.NoError(t, err)
 }
 
-func acquire(resource, lockID, mode string) engine.Acquire {
-	return engine.Acquire{Resource: resource, LockID: lockID, Part: "p", Order: 1, Mode: mode, TTL: 3_600_000, HoldTTL: 3_600_000}
+func acquire(resource, lockID, mode string) rules.Acquire {
+	return rules.Acquire{Resource: resource, LockID: lockID, Part: "p", Order: 1, Mode: mode, TTL: 3_600_000, HoldTTL: 3_600_000}
 }
 
 // locked makes n documents, of which every second is held exclusively and the others by two who share, and returns
 // the renewals of all holds.
-func locked(t *testing.T, eng *mongoengine.Engine, coll *mongo.Collection, n int) []engine.Renew {
+func locked(t *testing.T, eng *mongoengine.Engine, coll *mongo.Collection, n int) []rules.Renew {
 	t.Helper()
-	var ops []engine.Renew
-	for _, op := range []engine.Acquire{acquire("0", "a", engine.Exclusive), acquire("1", "a", engine.Shared), acquire("1", "b", engine.Shared)} {
+	var ops []rules.Renew
+	for _, op := range []rules.Acquire{acquire("0", "a", rules.Exclusive), acquire("1", "a", rules.Shared), acquire("1", "b", rules.Shared)} {
 		_, err := eng.Acquire(t.Context(), op)
 		require.NoError(t, err)
 	}
@@ -198,9 +198,9 @@ func locked(t *testing.T, eng *mongoengine.Engine, coll *mongo.Collection, n int
 		if i >= len(templates) {
 			docs = append(docs, d)
 		}
-		ops = append(ops, engine.Renew{Resource: fmt.Sprint(i), LockID: "a", Part: "p", Order: 1})
+		ops = append(ops, rules.Renew{Resource: fmt.Sprint(i), LockID: "a", Part: "p", Order: 1})
 		if i%2 == 1 {
-			ops = append(ops, engine.Renew{Resource: fmt.Sprint(i), LockID: "b", Part: "p", Order: 1})
+			ops = append(ops, rules.Renew{Resource: fmt.Sprint(i), LockID: "b", Part: "p", Order: 1})
 		}
 	}
 	_, err := coll.InsertMany(t.Context(), docs)
@@ -222,7 +222,7 @@ func TestManyRenewalsAreFewCommandsAndOneReadWhereSomethingIsLost(t *testing.T) 
 	require.NoError(t, err)
 	require.NotContains(t, renewed, false)
 
-	_, err = eng.Leave(t.Context(), engine.Leave{Resource: "0", LockID: "a", Part: "p", Order: 1})
+	_, err = eng.Leave(t.Context(), rules.Leave{Resource: "0", LockID: "a", Part: "p", Order: 1})
 	require.NoError(t, err)
 	ops = ops[:100]
 	w.sends(t, "renew all but one", func() { renewed, err = eng.RenewAll(t.Context(), ops) }, "update", "aggregate")
@@ -251,28 +251,28 @@ func TestEveryWriteAsksForAMajorityAndTheJournalAndEveryReadForAMajority(t *test
 	eng := mongoengine.New(coll, 24*time.Hour)
 	_, err := eng.Read(t.Context(), "looks at the layout, once")
 	require.NoError(t, err)
-	_, err = eng.Acquire(t.Context(), acquire("looks at the layout, once", "a", engine.Exclusive))
+	_, err = eng.Acquire(t.Context(), acquire("looks at the layout, once", "a", rules.Exclusive))
 	require.NoError(t, err)
 	w.take()
 	for name, send := range map[string]func() error{
-		"acquire": func() error { _, err := eng.Acquire(t.Context(), acquire("r", "a", engine.Exclusive)); return err },
-		"renew":   func() error { _, err := eng.Renew(t.Context(), engine.Renew{Resource: "r", LockID: "a"}); return err },
-		"leave":   func() error { _, err := eng.Leave(t.Context(), engine.Leave{Resource: "r", LockID: "b"}); return err },
+		"acquire": func() error { _, err := eng.Acquire(t.Context(), acquire("r", "a", rules.Exclusive)); return err },
+		"renew":   func() error { _, err := eng.Renew(t.Context(), rules.Renew{Resource: "r", LockID: "a"}); return err },
+		"leave":   func() error { _, err := eng.Leave(t.Context(), rules.Leave{Resource: "r", LockID: "b"}); return err },
 		"release": func() error {
-			_, err := eng.Release(t.Context(), engine.Release{Resource: "r", LockID: "b"})
+			_, err := eng.Release(t.Context(), rules.Release{Resource: "r", LockID: "b"})
 			return err
 		},
 		"withdraw": func() error {
-			_, err := eng.Withdraw(t.Context(), engine.Withdraw{Resource: "r", LockID: "b"})
+			_, err := eng.Withdraw(t.Context(), rules.Withdraw{Resource: "r", LockID: "b"})
 			return err
 		},
 		"renew all": func() error {
-			_, err := eng.RenewAll(t.Context(), []engine.Renew{{Resource: "r", LockID: "a", Part: "p", Order: 1}})
+			_, err := eng.RenewAll(t.Context(), []rules.Renew{{Resource: "r", LockID: "a", Part: "p", Order: 1}})
 			return err
 		},
 		"read": func() error { _, err := eng.Read(t.Context(), "r"); return err },
 		"list": func() error {
-			for _, err := range eng.List(t.Context(), engine.Query{}) {
+			for _, err := range eng.List(t.Context(), rules.Query{}) {
 				return err
 			}
 			return nil

@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // Commit is what [Locker.Commit] verifies and then releases.
@@ -73,10 +74,10 @@ func (l *Locker) commitOne(ctx context.Context, c *Commit) (done bool, err error
 	if len(c.Uses) != 1 || c.Uses[0].By == (Order{}) || len(c.Resources) != 1 || c.Resources[0] != c.Uses[0].Resource || c.TakeOver != "" {
 		return false, nil
 	}
-	d, err := l.release(ctx, engine.Release{
+	a, err := l.release(ctx, rules.Release{
 		Policy: l.cfg.policy(), Resource: c.Resources[0], LockID: c.LockID, Label: c.Run, Order: c.Order.number(), Used: c.Uses[0].By.number(),
 	}, ending{})
-	return err != nil || d.Last.Outcome == engine.Granted, err
+	return err != nil || a.Outcome == rules.Granted, err
 }
 
 func (c *Commit) check() error {
@@ -92,15 +93,17 @@ func (c *Commit) check() error {
 
 // verify returns what is lost, and whether the commit has begun to release.
 func (l *Locker) verify(ctx context.Context, c *Commit) (decided bool, err error) {
-	docs, errs := make([]engine.Document, len(c.Uses)), make([]error, len(c.Uses))
+	docs, errs := make([]*rules.Document, len(c.Uses)), make([]error, len(c.Uses))
 	inParallel(len(c.Uses), func(i int) {
-		docs[i], errs[i] = l.refreshHold(ctx, c.Uses[i].Resource, engine.Acquire{LockID: c.LockID, Label: c.Run, TakeOver: c.TakeOver})
+		docs[i], errs[i] = l.verifyHold(ctx, rules.Verify{
+			Resource: c.Uses[i].Resource, LockID: c.LockID, Label: c.Run, TakeOver: c.TakeOver, Used: c.Uses[i].By.number(),
+		})
 		if errs[i] == nil {
-			errs[i] = c.lost(&docs[i], c.Uses[i])
+			errs[i] = c.lost(docs[i], c.Uses[i])
 		}
 	})
-	for i := range docs {
-		decided = decided || docs[i].HasCommitted(c.LockID, c.Run, c.Order.number())
+	for _, d := range docs {
+		decided = decided || (d != nil && d.ReleasedUpTo(c.LockID, c.Run, c.Order.number()))
 	}
 	for i := range docs {
 		if errors.Is(errs[i], ErrLost) && !decided { // else it was released by this commit
@@ -110,9 +113,9 @@ func (l *Locker) verify(ctx context.Context, c *Commit) (decided bool, err error
 	return decided, errors.Join(errs...)
 }
 
-// lost is the loss if the party does not hold what it used.
-func (c *Commit) lost(d *engine.Document, use Use) error {
-	if k := d.Kept(c.LockID); k != nil && k.FirstOrder <= use.By.number() {
+// lost returns the loss if the party does not hold what it used.
+func (c *Commit) lost(d *rules.Document, use Use) error {
+	if d.Keeps(c.LockID, c.Run, use.By.number()) {
 		return nil
 	}
 	var labels []string
@@ -120,7 +123,7 @@ func (c *Commit) lost(d *engine.Document, use Use) error {
 		labels = append(labels, d.Replaced(c.LockID, label)...)
 	}
 	e, known := lossIn(d, c.LockID, use.By.number(), "it does not hold what it used: "+
-		"a worker without Lockstep ran the step, or what became of the hold is not known any more", labels...)
+		"a worker without Lockstep ran the step, or what became of the hold is not known any longer", labels...)
 	if !known && c.Inherits {
 		return nil
 	}
@@ -130,13 +133,13 @@ func (c *Commit) lost(d *engine.Document, use Use) error {
 // Replaced are the labels of the runs that a run of a party is known to have replaced on resources, or that replaced it, by one taking
 // over from the other. The error is the database's.
 func (l *Locker) Replaced(ctx context.Context, lockID, run string, resources ...string) ([]string, error) {
-	docs, err := l.eng.Read(ctx, resources...)
+	docs, err := l.look(ctx, resources...)
 	if err != nil {
 		return nil, failure("read", "", Order{}, err, false)
 	}
 	var labels []string
-	for i := range docs {
-		for _, label := range docs[i].Replaced(lockID, run) {
+	for _, name := range slices.Sorted(maps.Keys(docs)) {
+		for _, label := range docs[name].Replaced(lockID, run) {
 			if label != run && !slices.Contains(labels, label) {
 				labels = append(labels, label)
 			}

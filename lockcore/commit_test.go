@@ -13,8 +13,8 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // committing is a saga of the run "one" that has used r by its scheduling 1, and s by 2.
@@ -232,7 +232,7 @@ func TestACommitOfOneResourceWhoseAnswerIsLostIsNoLoss(t *testing.T) {
 		}
 		lost := 0
 		db.set(nil, func(_ context.Context, op any) error {
-			if _, ends := op.(engine.Release); ends && lost == 0 {
+			if _, ends := op.(rules.Release); ends && lost == 0 {
 				lost++
 				return errors.New("the answer is lost")
 			}

@@ -9,7 +9,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // Config is what a [Locker] is made with. Its zero value is the default.
@@ -85,8 +85,8 @@ func (c Config) withDefaults() (Config, error) {
 	)
 }
 
-func (c Config) policy() engine.Policy {
-	return engine.Policy{ClaimTTL: c.ClaimTTL.Milliseconds(), Retention: c.Retention.Milliseconds()}
+func (c Config) policy() rules.Policy {
+	return rules.Policy{ClaimTTL: c.ClaimTTL.Milliseconds(), Retention: c.Retention.Milliseconds()}
 }
 
 func setDefault[T comparable](field *T, value T) {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // Wait is an edge of the wait-for graph: a request in a queue, and whom it waits for.
@@ -52,8 +52,8 @@ func (d Deadlock) String() string {
 // It reads every document that has a queue, not in one moment: a cycle is certain only when it is
 // found twice, and then it stays until a request gives up.
 func (l *Locker) Deadlocks(ctx context.Context) ([]Deadlock, error) {
-	var docs []engine.Document
-	for d, err := range l.eng.List(ctx, engine.Query{Waiting: true}) {
+	var docs []rules.Document
+	for d, err := range l.list(ctx, rules.Query{Waiting: true}) {
 		if err != nil {
 			return nil, fmt.Errorf("lockstep: read the queues: %w", err)
 		}
@@ -105,18 +105,17 @@ func (l *Locker) withdraw(ctx context.Context, w Wait, cycle string) (bool, erro
 	if len(reason) > most {
 		reason = strings.ToValidUTF8(reason[:most], "") + "…"
 	}
-	op := engine.Withdraw{
+	op := rules.Withdraw{
 		Policy: l.cfg.policy(), Resource: w.Resource, LockID: w.LockID, Part: w.Part, Order: w.Order.number(), Reason: reason,
 	}
 	victim := Lease{Resource: w.Resource, LockID: w.LockID, Part: w.Part, Order: w.Order}
 	cycle = strings.TrimPrefix(reason, deadlockReason)
-	d, err := l.end(ctx, telemetry.SpanDeadlock, victim, ending{cycle: cycle, owner: w.Owner},
-		func(ctx context.Context) (engine.Document, error) { return l.eng.Withdraw(ctx, op) })
-	if err != nil || d.Last.Outcome != engine.Granted { // another process was faster
+	a, err := l.end(ctx, telemetry.SpanDeadlock, victim, ending{cycle: cycle, owner: w.Owner}, op)
+	if err != nil || a.Outcome != rules.Granted { // another process was faster
 		return false, err
 	}
 	l.tel.deadlock(ctx, w.Resource)
-	wakeup := wakeupOf(&d, w.LockID, w.Run, w.Part, w.Order.number())
+	wakeup := wakeupOf(a.After, w.LockID, w.Run, w.Part, w.Order.number())
 	wakeup.Deadlock = cycle
 	l.watch.tell([]Wakeup{wakeup})
 	return true, nil

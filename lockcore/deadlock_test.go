@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // crossed: a holds x and wants y, and b holds y and wants x. It returns their waits, and what a and b hold.
@@ -124,7 +124,7 @@ func TestDeadlocksAreListedWithTheirOwners(t *testing.T) {
 	// The victim comes back late, with a greater order, and after much else has ended there.
 	victim := one("c", lockcore.Exclusive("x"))
 	victim.Part, victim.Order = "wait", lockcore.Order{Schedule: 1, Attempt: 2}
-	for i := range 2 * engine.MaxReleased {
+	for i := range 2 * rules.MaxReleased {
 		require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: fmt.Sprint("other/", i), Resources: []string{"x"}, Order: lockcore.LastAttempt(1)}))
 	}
 	_, err = l.Enter(t.Context(), victim, true)

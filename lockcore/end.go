@@ -3,83 +3,100 @@ package lockcore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/update"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // Leave ends the parts that the leases name, and the hold too if it was not kept and no other part
-// is left. Leaving what has already gone is no error. All are tried; errors are joined.
+// is left. Leaving what has already ended is not an error. All are tried; errors are joined.
 func (l *Locker) Leave(ctx context.Context, leases ...Lease) error {
-	errs := make([]error, len(leases))
-	inParallel(len(leases), func(i int) { errs[i] = l.leaveOne(ctx, leases[i], false) })
-	return errors.Join(errs...)
+	ops := make([]rules.Leave, len(leases))
+	for i, lease := range leases {
+		ops[i] = l.leaveOp(lease)
+	}
+	return l.leaveAll(ctx, leases, ops, false)
 }
 
-// LeaveQueue gives up the places in queues, and the claims, of the requests that the leases name. A
-// part stands that has taken its claim up meanwhile, so it is for those who do not know whether the
-// request still waits. Giving up what is not there is no error. All are tried; errors are joined.
+// LeaveQueue ends the queued requests, and the claims, that the leases name. A part that has taken its
+// claim up meanwhile stays, so it is for callers who do not know whether the request still waits.
+// Giving up what does not exist is not an error. All are tried; errors are joined.
 func (l *Locker) LeaveQueue(ctx context.Context, leases ...Lease) error {
+	ops := make([]rules.Leave, len(leases))
+	for i, lease := range leases {
+		ops[i] = l.leaveOp(lease)
+		ops[i].Waiting = true
+	}
+	return l.leaveAll(ctx, leases, ops, false)
+}
+
+// giveUp ends what a request got, or may have got, although its context may have ended. What cannot be
+// ended now is ended with the next write of the document.
+func (l *Locker) giveUp(ctx context.Context, leases ...Lease) {
+	ctx, cancel := l.detached(ctx)
+	defer cancel()
+	ops := make([]rules.Leave, len(leases))
+	for i, lease := range leases {
+		ops[i] = l.leaveOp(lease)
+		ops[i].Undo, ops[i].Call = lease.keeps, lease.id
+	}
+	_ = l.leaveAll(ctx, leases, ops, true) // the cause is what the caller must see
+}
+
+// leaveAll carries out leaves, of several resources together. If they are owed, they are carried out
+// even if ctx ends before.
+func (l *Locker) leaveAll(ctx context.Context, leases []Lease, ops []rules.Leave, owed bool) error {
+	if len(leases) == 0 {
+		return nil
+	}
+	switch {
+	case l.life.closed.Err() != nil:
+		return ErrClosed
+	case ctx.Err() != nil:
+		return fmt.Errorf("lockstep: leave of %q was not sent: %w", leases[0].Resource, context.Cause(ctx))
+	}
 	errs := make([]error, len(leases))
-	inParallel(len(leases), func(i int) {
-		op := l.leaveOp(leases[i], false)
-		op.Waiting = true
-		errs[i] = l.leave(ctx, op, leases[i], ending{})
-	})
+	calls, spans := make([]*update.Call, 0, len(leases)), make([]operation, len(leases))
+	var sent []int
+	for i, lease := range leases {
+		if errs[i] = checkEnd("lease", lease.LockID, 0, []string{lease.Resource}); errs[i] != nil {
+			continue
+		}
+		spanCtx, span := l.tel.start(ctx, telemetry.SpanLeave, lease)
+		c := l.call(spanCtx, ops[i], ending{})
+		if owed {
+			c = l.owing(spanCtx, ops[i], ending{})
+		}
+		spans[i] = span
+		calls, sent = append(calls, c), append(sent, i)
+	}
+	for n, a := range l.lines.DoAll(ctx, calls, nil) {
+		i := sent[n]
+		if a.Err != nil {
+			errs[i] = failure("leave", leases[i].Resource, leases[i].Order, a.Err, a.Unknown)
+		}
+		spans[i].end(&a, errs[i])
+	}
 	return errors.Join(errs...)
 }
 
-// giveBack ends what a request has, and what it may have got at the resource at and beyond. A request
-// that queued leaves its place, unless stays. If stays, its kept holds stand too, and after an
-// unknown outcome everything does. The victim of a deadlock leaves its tombstone, having read it.
-func (l *Locker) giveBack(ctx context.Context, req *Request, at Resource, leases []Lease, cause error, queued, stays bool) {
-	unknown := errors.Is(cause, ErrUnknownOutcome)
-	if stays && unknown {
-		return
-	}
-	if stays && req.Persist {
-		for i := range leases {
-			leases[i].keeps = false // the kept holds stand
-		}
-	}
-	stands := unknown || !req.lostAt.IsZero() || (queued && !errors.Is(cause, ErrSuperseded)) // or a late copy may come
-	if errors.Is(cause, ErrDeadlock) || (!stays && stands) {
-		leases = append(leases, req.leaseOn(at.Name))
-		delete(req.together.open, at.Name)
-	}
-	leases = append(leases, req.stillOpen()...)
-	l.giveUp(ctx, leases...)
-}
-
-func (l *Locker) leaveOne(ctx context.Context, lease Lease, undo bool) error {
-	return l.leave(ctx, l.leaveOp(lease, undo), lease, ending{})
-}
-
-func (l *Locker) leaveOp(lease Lease, undo bool) engine.Leave {
-	return engine.Leave{
-		Policy: l.cfg.policy(), Resource: lease.Resource, LockID: lease.LockID, Label: lease.Run, Part: lease.Part, Order: lease.Order.number(), Undo: undo,
+func (l *Locker) leaveOp(lease Lease) rules.Leave {
+	return rules.Leave{
+		Policy: l.cfg.policy(), Resource: lease.Resource, LockID: lease.LockID, Label: lease.Run, Part: lease.Part, Order: lease.Order.number(),
 	}
 }
 
-func (l *Locker) leave(ctx context.Context, op engine.Leave, lease Lease, why ending) error {
-	began := time.Now()
-	_, err := l.end(ctx, telemetry.SpanLeave, lease, why, func(ctx context.Context) (engine.Document, error) { return l.eng.Leave(ctx, op) })
-	if err == nil {
-		l.leaveLate(ctx, lease, began)
-	}
-	return err
-}
-
-// end sends an operation that ends something, and takes in what it did.
-func (l *Locker) end(outer context.Context, name string, of Lease, why ending, send func(context.Context) (engine.Document, error)) (engine.Document, error) {
-	ctx, span := l.tel.start(outer, name, of)
-	d, err := l.retryUnknown(ctx, strings.TrimPrefix(name, "lock."), of.Resource, of.Order, send)
-	l.afterWrite(outer, &d, why)
+// end carries out an operation that ends something.
+func (l *Locker) end(ctx context.Context, name string, of Lease, why ending, op rules.Op) (update.Answer, error) {
+	ctx, span := l.tel.start(ctx, name, of)
+	a, err := l.do(ctx, strings.TrimPrefix(name, "lock."), of.Order, l.call(ctx, op, why))
 	why.on(span)
-	span.end(&d, err)
-	return d, err
+	span.end(&a, err)
+	return a, err
 }
 
 // Release is what [Locker.Release] ends.
@@ -139,7 +156,7 @@ func (l *Locker) releaseEach(ctx context.Context, r Release, began time.Time, as
 	if err := r.check(); err != nil {
 		return nil, nil, err
 	}
-	op := engine.Release{
+	op := rules.Release{
 		Policy: l.cfg.policy(), LockID: r.LockID, Label: r.Run, FirstFence: r.FirstFence, Order: r.Order.number(), Leaving: r.Leaving,
 		Force: r.Force, Now: r.Now,
 	}
@@ -151,8 +168,8 @@ func (l *Locker) releaseEach(ctx context.Context, r Release, began time.Time, as
 		op := op
 		op.Resource = r.Resources[i]
 		after, err := l.release(ctx, op, r.ending())
-		if err == nil && asks && len(after.Last.Released()) == 0 {
-			err = l.lostBefore(ctx, &op, began)
+		if err == nil && asks && len(after.Released()) == 0 {
+			err = lostBefore(after.After, &op, began)
 		}
 		results[i] = err
 	})
@@ -170,14 +187,10 @@ func (l *Locker) releaseEach(ctx context.Context, r Release, began time.Time, as
 	return held, lost, errors.Join(errs...)
 }
 
-// lostBefore is a *LostError if a hold that began then, and that a release did not find, was lost
-// and not released before: evidence says so, or some of it was forgotten since. A zero time is not
+// lostBefore returns a *LostError if a hold that began then, and that a release did not find, was lost
+// and not released before: there is evidence, or some evidence was dropped since. A zero time is not
 // known.
-func (l *Locker) lostBefore(ctx context.Context, op *engine.Release, began time.Time) error {
-	d, err := l.read(ctx, op.Resource)
-	if err != nil || d == nil {
-		return err
-	}
+func lostBefore(d *rules.Document, op *rules.Release, began time.Time) error {
 	lost := d.LostUpTo(op.LockID, op.Label, op.Order)
 	if op.FirstFence > 0 {
 		lost = d.LostBefore(op.LockID, op.FirstFence, began)
@@ -185,19 +198,10 @@ func (l *Locker) lostBefore(ctx context.Context, op *engine.Release, began time.
 	if !lost {
 		return nil
 	}
-	e, _ := lossIn(d, op.LockID, op.Order, "what became of it is not known any more", op.Label)
+	e, _ := lossIn(d, op.LockID, op.Order, "what became of it is not known any longer", op.Label)
 	return e
 }
 
-func (l *Locker) release(ctx context.Context, op engine.Release, why ending) (engine.Document, error) {
-	return l.end(ctx, telemetry.SpanRelease, Lease{Resource: op.Resource, LockID: op.LockID, Order: orderOf(op.Order)}, why,
-		func(ctx context.Context) (engine.Document, error) { return l.eng.Release(ctx, op) })
-}
-
-// afterWrite takes in what a write did beside its own purpose: it writes the spans of what it
-// ended, and wakes those who wait in this process and were granted a claim.
-func (l *Locker) afterWrite(ctx context.Context, d *engine.Document, why ending) {
-	l.server.learn(d.At)
-	l.tel.ended(ctx, d, why)
-	l.watch.wrote(d, l.holds.learn(d))
+func (l *Locker) release(ctx context.Context, op rules.Release, why ending) (update.Answer, error) {
+	return l.end(ctx, telemetry.SpanRelease, Lease{Resource: op.Resource, LockID: op.LockID, Order: orderOf(op.Order)}, why, op)
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // Conditions. Match them with [errors.Is]; the types below carry the facts.
@@ -198,7 +198,7 @@ func (e *UnknownOutcomeError) Unwrap() error { return e.Err }
 
 // LayoutError says that a collection is not in the layout of this version. CreateIndexes answers
 // with it, and so does the first operation of a Locker. Nothing was written.
-type LayoutError = engine.LayoutError
+type LayoutError = rules.LayoutError
 
 // OtherRunError says which run of a workflow speaks for its lock ID. It matches ErrOtherRun. If
 // Temporal says that Run is the workflow's current run, the same request is asked again with

@@ -5,7 +5,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // Extend gives a sign of life for the kept hold of a lock ID on a resource, by the HoldTTL that it
@@ -20,13 +20,13 @@ func (l *Locker) Extend(ctx context.Context, lockID, run, resource string, handO
 	if err := checkEnd("Extend", lockID, 0, []string{resource}); err != nil {
 		return 0, err
 	}
-	d, err := l.refreshHold(ctx, resource, engine.Acquire{LockID: lockID, Label: run, HandOver: handOver})
+	d, err := l.verifyHold(ctx, rules.Verify{Resource: resource, LockID: lockID, Label: run, HandOver: handOver})
 	if err != nil {
 		return 0, err
 	}
 	switch k := d.Kept(lockID); {
 	case k == nil:
-		return 0, lostError(&d, lockID, run, "", LastAttempt(math.MaxInt32).number())
+		return 0, lostError(d, rules.Request{LockID: lockID, Label: run, Order: LastAttempt(math.MaxInt32).number()})
 	case k.TTL == 0:
 		return extendEvery, nil
 	default:
@@ -37,26 +37,16 @@ func (l *Locker) Extend(ctx context.Context, lockID, run, resource string, handO
 // extendEvery is how often a hold without end is looked after.
 const extendEvery = 5 * time.Minute
 
-// refreshHold gives a sign of life for the kept hold of a party on a resource, and returns the
-// document. A request that only refreshes asks for nothing, so that its order can be one which no
-// release has reached.
-func (l *Locker) refreshHold(ctx context.Context, name string, op engine.Acquire) (engine.Document, error) {
-	op.Resource, op.Order, op.Mode, op.Persist = name, LastAttempt(math.MaxInt32).number(), engine.Shared, true
-	op.HoldTTL, op.WaiterTTL, op.Owner = millis(minTTL), l.cfg.WaiterTTL.Milliseconds(), op.LockID
-	d, err := l.refresh(ctx, op)
-	if err == nil && d.Last.Outcome == engine.OtherRun {
-		err = &OtherRunError{Resource: name, LockID: op.LockID, Run: op.Label, Other: d.Last.Note}
+// verifyHold renews the kept hold of a party, and returns the document. If another run holds, the
+// error is an *OtherRunError.
+func (l *Locker) verifyHold(ctx context.Context, op rules.Verify) (*rules.Document, error) {
+	op.Policy = l.cfg.policy()
+	a, err := l.do(ctx, "refresh", Order{}, l.call(ctx, op, ending{}))
+	switch {
+	case err != nil:
+		return nil, err
+	case a.Outcome == rules.OtherRun:
+		return a.After, &OtherRunError{Resource: op.Resource, LockID: op.LockID, Run: op.Label, Other: a.Note}
 	}
-	return d, err
-}
-
-// refresh sends a request that asks for nothing, and keeps alive what its party has.
-func (l *Locker) refresh(ctx context.Context, op engine.Acquire) (engine.Document, error) {
-	op.Policy, op.Refresh, op.TTL, op.MaxWaiters, op.Host = l.cfg.policy(), true, millis(minTTL), int64(l.cfg.MaxWaiters), l.cfg.Host
-	send := func(ctx context.Context) (engine.Document, error) { return l.eng.Acquire(ctx, op) }
-	d, err := l.retryUnknown(ctx, "refresh", op.Resource, orderOf(op.Order), send)
-	if err == nil {
-		l.afterWrite(ctx, &d, ending{})
-	}
-	return d, err
+	return a.After, nil
 }

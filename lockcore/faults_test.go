@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // faultEngine is the engine in memory behind a network that does as a test says. before may refuse
@@ -62,27 +62,27 @@ func through[Op, Answer any](ctx context.Context, e *faultEngine, op Op, send fu
 	return answer, nil
 }
 
-func (e *faultEngine) Acquire(ctx context.Context, op engine.Acquire) (engine.Document, error) {
+func (e *faultEngine) Acquire(ctx context.Context, op rules.Acquire) (rules.Document, error) {
 	return through(ctx, e, op, e.Engine.Acquire)
 }
 
-func (e *faultEngine) AcquireAll(ctx context.Context, ops []engine.Acquire) ([]engine.Document, error) {
+func (e *faultEngine) AcquireAll(ctx context.Context, ops []rules.Acquire) ([]rules.Document, error) {
 	return through(ctx, e, ops, e.Engine.AcquireAll)
 }
 
-func (e *faultEngine) Renew(ctx context.Context, op engine.Renew) (engine.Document, error) {
+func (e *faultEngine) Renew(ctx context.Context, op rules.Renew) (rules.Document, error) {
 	return through(ctx, e, op, e.Engine.Renew)
 }
 
-func (e *faultEngine) Leave(ctx context.Context, op engine.Leave) (engine.Document, error) {
+func (e *faultEngine) Leave(ctx context.Context, op rules.Leave) (rules.Document, error) {
 	return through(ctx, e, op, e.Engine.Leave)
 }
 
-func (e *faultEngine) Release(ctx context.Context, op engine.Release) (engine.Document, error) {
+func (e *faultEngine) Release(ctx context.Context, op rules.Release) (rules.Document, error) {
 	return through(ctx, e, op, e.Engine.Release)
 }
 
-func (e *faultEngine) RenewAll(ctx context.Context, ops []engine.Renew) ([]bool, error) {
+func (e *faultEngine) RenewAll(ctx context.Context, ops []rules.Renew) ([]bool, error) {
 	return through(ctx, e, ops, e.Engine.RenewAll)
 }
 

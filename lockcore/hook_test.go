@@ -6,25 +6,25 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // hookEngine is the engine in memory, in which a test may step in between: before a renewal or a list of the queues, which then
 // may fail, and after a renewal or an acquire.
 type hookEngine struct {
 	*lockcoretest.Engine
-	renew    func(context.Context, engine.Renew) error
-	after    func(engine.Renew)
-	renewAll func(context.Context, []engine.Renew) error
-	afterAll func([]engine.Renew)
-	acquired func(engine.Acquire, engine.Document)
+	renew    func(context.Context, rules.Renew) error
+	after    func(rules.Renew)
+	renewAll func(context.Context, []rules.Renew) error
+	afterAll func([]rules.Renew)
+	acquired func(rules.Acquire, rules.Document)
 	list     func(context.Context) error
 	// n counts the renewals, batches included.
 	n atomic.Int64
 }
 
-func (e *hookEngine) Acquire(ctx context.Context, op engine.Acquire) (engine.Document, error) {
+func (e *hookEngine) Acquire(ctx context.Context, op rules.Acquire) (rules.Document, error) {
 	d, err := e.Engine.Acquire(ctx, op)
 	if e.acquired != nil {
 		e.acquired(op, d)
@@ -33,15 +33,15 @@ func (e *hookEngine) Acquire(ctx context.Context, op engine.Acquire) (engine.Doc
 }
 
 // AcquireAll grants nothing, so that each resource is asked for alone.
-func (e *hookEngine) AcquireAll(context.Context, []engine.Acquire) ([]engine.Document, error) {
+func (e *hookEngine) AcquireAll(context.Context, []rules.Acquire) ([]rules.Document, error) {
 	return nil, nil
 }
 
-func (e *hookEngine) Renew(ctx context.Context, op engine.Renew) (engine.Document, error) {
+func (e *hookEngine) Renew(ctx context.Context, op rules.Renew) (rules.Document, error) {
 	e.n.Add(1)
 	if e.renew != nil {
 		if err := e.renew(ctx, op); err != nil {
-			return engine.Document{}, err
+			return rules.Document{}, err
 		}
 	}
 	d, err := e.Engine.Renew(ctx, op)
@@ -51,7 +51,7 @@ func (e *hookEngine) Renew(ctx context.Context, op engine.Renew) (engine.Documen
 	return d, err
 }
 
-func (e *hookEngine) RenewAll(ctx context.Context, ops []engine.Renew) ([]bool, error) {
+func (e *hookEngine) RenewAll(ctx context.Context, ops []rules.Renew) ([]bool, error) {
 	e.n.Add(1)
 	if e.renewAll != nil {
 		if err := e.renewAll(ctx, ops); err != nil {
@@ -65,10 +65,10 @@ func (e *hookEngine) RenewAll(ctx context.Context, ops []engine.Renew) ([]bool, 
 	return b, err
 }
 
-func (e *hookEngine) List(ctx context.Context, q engine.Query) iter.Seq2[engine.Document, error] {
+func (e *hookEngine) List(ctx context.Context, q rules.Query) iter.Seq2[rules.Document, error] {
 	if e.list != nil && q.Waiting {
 		if err := e.list(ctx); err != nil {
-			return func(y func(engine.Document, error) bool) { y(engine.Document{}, err) }
+			return func(y func(rules.Document, error) bool) { y(rules.Document{}, err) }
 		}
 	}
 	return e.Engine.List(ctx, q)

@@ -6,12 +6,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 func TestLeaseThatIsReplacedWhenItExpiresIsLookedAtAgain(t *testing.T) {
 	t.Parallel()
-	l, err := NewOn(struct{ engine.Engine }{}, Config{})
+	l, err := NewOn(struct{ rules.Engine }{}, Config{})
 	require.NoError(t, err)
 	now := time.Now()
 	old := Lease{Resource: "r", ttl: 30 * time.Second, validUntil: now.Add(-time.Millisecond)}

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // What is renewed in time is tested where time stands still while anybody works (testing/synctest): a machine that is
@@ -28,18 +28,18 @@ type renewingEngine struct {
 	refuse  error
 }
 
-func (e *renewingEngine) Renew(ctx context.Context, op engine.Renew) (engine.Document, error) {
+func (e *renewingEngine) Renew(ctx context.Context, op rules.Renew) (rules.Document, error) {
 	e.mu.Lock()
 	e.singles++
 	refuse := e.refuse
 	e.mu.Unlock()
 	if refuse != nil {
-		return engine.Document{}, refuse
+		return rules.Document{}, refuse
 	}
 	return e.Engine.Renew(ctx, op)
 }
 
-func (e *renewingEngine) RenewAll(ctx context.Context, ops []engine.Renew) ([]bool, error) {
+func (e *renewingEngine) RenewAll(ctx context.Context, ops []rules.Renew) ([]bool, error) {
 	e.mu.Lock()
 	e.batches = append(e.batches, len(ops))
 	refuse := e.refuse
@@ -129,10 +129,10 @@ type hangingEngine struct {
 	of string
 }
 
-func (e *hangingEngine) Renew(ctx context.Context, op engine.Renew) (engine.Document, error) {
+func (e *hangingEngine) Renew(ctx context.Context, op rules.Renew) (rules.Document, error) {
 	if op.LockID == e.of {
 		<-ctx.Done()
-		return engine.Document{}, ctx.Err()
+		return rules.Document{}, ctx.Err()
 	}
 	return e.Engine.Renew(ctx, op)
 }

@@ -10,8 +10,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // slowEngine holds acquires up on their way: while slow, each takes that long to arrive. It keeps what was sent.
@@ -20,10 +20,10 @@ type slowEngine struct {
 	slow time.Duration
 	// once says that only the next one is slow.
 	once bool
-	sent []engine.Acquire
+	sent []rules.Acquire
 }
 
-func (e *slowEngine) Acquire(ctx context.Context, op engine.Acquire) (engine.Document, error) {
+func (e *slowEngine) Acquire(ctx context.Context, op rules.Acquire) (rules.Document, error) {
 	e.sent = append(e.sent, op)
 	op.Issued = op.Issued.Add(-e.slow)
 	if e.once {
@@ -46,7 +46,7 @@ func TestCopyThatComesMinutesLaterTakesNothing(t *testing.T) {
 		require.NoError(t, l.Leave(t.Context(), other...))
 		d, err := e.Engine.Acquire(t.Context(), e.sent[0])
 		require.NoError(t, err)
-		require.Equal(t, engine.Late, d.Last.Outcome)
+		require.Equal(t, rules.Late, d.Last.Outcome)
 		require.Empty(t, e.Document("r").Entries)
 	})
 }
@@ -55,7 +55,7 @@ func TestCopyThatComesMinutesLaterTakesNothing(t *testing.T) {
 func TestRequestThatWasHeldUpIsSentAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := &slowEngine{Engine: lockcoretest.NewEngine(time.Now), slow: engine.CommandTimeout + time.Second}
+		e := &slowEngine{Engine: lockcoretest.NewEngine(time.Now), slow: rules.CommandTimeout + time.Second}
 		l := on(t, e, lockcore.Config{})
 		_, err := l.Enter(t.Context(), one("a", lockcore.Exclusive("r")), false)
 		require.ErrorContains(t, err, "after it was sent")
@@ -92,7 +92,7 @@ func TestACollectionHasAnIDOfItsOwn(t *testing.T) {
 func TestACollectionOfAnotherVersionIsRefused(t *testing.T) {
 	t.Parallel()
 	l := setup(t, lockcore.Config{})
-	_, err := l.coll.UpdateByID(t.Context(), 0, bson.D{{Key: "$set", Value: bson.D{{Key: "version", Value: engine.LayoutVersion + 1}}}})
+	_, err := l.coll.UpdateByID(t.Context(), 0, bson.D{{Key: "$set", Value: bson.D{{Key: "version", Value: rules.LayoutVersion + 1}}}})
 	require.NoError(t, err)
 	later, err := lockcore.New(l.coll, lockcore.Config{})
 	require.NoError(t, err)

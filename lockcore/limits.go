@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // Bounds of what a caller may pass.
@@ -28,6 +28,8 @@ func (r *Request) check() error {
 	errs := []error{
 		checkText("Request.LockID", r.LockID, 1, maxLockID),
 		checkText("Request.Part", r.Part, 0, maxName),
+		checkText("Request.Call", r.Call, 0, 64),
+		checkText("Request.Saga", r.Saga, 0, maxName),
 		checkText("Request.Host", r.Host, 0, 255),
 		checkText("Request.Comment", r.Comment, 0, maxComment),
 		checkTTL("Request.TTL", r.TTL),
@@ -58,8 +60,7 @@ func (r *Request) checkRun() []error {
 		checkText("Request.Run", r.Run, 0, maxName),
 		checkText("Request.TakeOver", r.TakeOver, 0, maxName),
 		checkText("Request.Within", r.Within, 0, maxLockID),
-		checkRange("len(Request.Undo)", len(r.Undo), 0, engine.MaxUndone),
-		refuse(engine.IsCutOff(r.LockID), "Request.LockID", quote(r.LockID), "one that does not end like those of parts that were cut off"),
+		checkRange("len(Request.Undo)", len(r.Undo), 0, rules.MaxBars),
 		refuse(r.TakeOver != "" && (r.Run == "" || r.TakeOver == r.Run), "Request.TakeOver", quote(r.TakeOver),
 			"another label than Request.Run, which is set"),
 		refuse(r.Within != "" && (r.Run == "" || r.Within == r.LockID), "Request.Within", quote(r.Within), "another lock ID than the request's, with Request.Run"),

@@ -11,7 +11,8 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/update"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // metrics are the instruments. The names of resources are not among their attributes, of which
@@ -77,25 +78,21 @@ func (m *metrics) operated(ctx context.Context, span, outcome string, took time.
 }
 
 // acquired counts the answer to a request: d is nil if there was none.
-func (m *metrics) acquired(ctx context.Context, r *asked, outcome string, d *engine.Document) {
-	if d == nil || !m.grants.Enabled(ctx) {
+func (m *metrics) acquired(ctx context.Context, r *asked, outcome string, a *update.Answer) {
+	if a == nil || !m.grants.Enabled(ctx) {
 		return
 	}
 	switch outcome {
-	case telemetry.OutcomeGranted, telemetry.OutcomeJoined:
+	case telemetry.OutcomeGranted, telemetry.OutcomeJoined, telemetry.OutcomeAgain: // the last after a lost answer
 		m.grants.Add(ctx, 1, m.of(r.resource, modeAttr(r.mode), outcomeAttr(outcome)))
-	case telemetry.OutcomeAgain:
-		if r.again { // the answer that was lost is counted now
-			m.grants.Add(ctx, 1, m.of(r.resource, modeAttr(r.mode), outcomeAttr(outcome)))
-		}
 	case telemetry.OutcomeBusy, telemetry.OutcomeFull:
 		m.contentions.Add(ctx, 1, m.of(r.resource, modeAttr(r.mode), outcomeAttr(outcome)))
 	case telemetry.OutcomeQueued:
-		if !r.queuedIn(d) { // it had queued before, and asked again
+		if !r.queuedIn(a.After) { // it had queued before, and asked again
 			return
 		}
 		m.contentions.Add(ctx, 1, m.of(r.resource, modeAttr(r.mode), outcomeAttr(outcome)))
-		m.queue.Record(ctx, d.Last.Length, m.of(r.resource))
+		m.queue.Record(ctx, a.Length, m.of(r.resource))
 	case telemetry.OutcomeLost:
 		m.losses.Add(ctx, 1, m.of(r.resource))
 	}
@@ -105,13 +102,11 @@ func (m *metrics) acquired(ctx context.Context, r *asked, outcome string, d *eng
 type asked struct {
 	resource, lockID, part string
 	mode                   Mode
-	// again says that it was sent again after an answer that was lost.
-	again bool
 }
 
 // queuedIn reports whether the request took its place in the queue in the write that left the
 // document.
-func (r *asked) queuedIn(d *engine.Document) bool {
+func (r *asked) queuedIn(d *rules.Document) bool {
 	for i := range d.Waiters {
 		if w := &d.Waiters[i]; w.LockID == r.lockID && w.Part == r.part {
 			return w.Since.Equal(d.At)

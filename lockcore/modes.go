@@ -1,6 +1,10 @@
 package lockcore
 
-import "context"
+import (
+	"context"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+)
 
 // Downgrade makes the session's exclusive leases shared, so that readers may come in beside it. A
 // lock ID that has other running parts on a resource stays exclusive there: the lease's Mode says
@@ -36,22 +40,29 @@ func (s *Session) trustShared(resource string) {
 // error, the session holds in shared mode as before. If two sessions wait to upgrade on a resource,
 // one of them gets ErrDeadlock. A session upgrades one resource at a time.
 func (s *Session) Upgrade(ctx context.Context, resource string) error {
-	lease, order, err := s.beginUpgrade(resource)
+	ctx, done, err := s.locker.life.call(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	lease, err := s.beginUpgrade(resource)
 	if err != nil {
 		return err
 	}
 	defer s.endUpgrade()
-	// It is the session's own part, which asks for more: its shared entry stands until it gets that.
+	// It is the session's own part, which asks for more: its shared entry is kept until it gets that.
 	req, err := s.locker.complete(Request{
-		LockID: lease.LockID, Resources: []Resource{{Name: resource, Mode: ModeExclusive, Held: true}}, Part: lease.Part, Order: order,
-		TTL: lease.askedTTL(), Owner: lease.owner, converts: lease.Order,
+		LockID: lease.LockID, Run: lease.Run, Resources: []Resource{{Name: resource, Mode: ModeExclusive, Held: true}}, Part: lease.Part, Order: lease.Order,
+		TTL: lease.askedTTL(), Owner: lease.owner, Host: lease.host, Comment: lease.comment,
 	}, false)
 	if err != nil {
 		return err
 	}
-	up, err := s.locker.acquireOne(ctx, ctx, &req, req.Resources[0], s)
+	op := s.locker.acquireOp(&req, req.Resources[0])
+	op.Upgrades = lease.id
+	up, err := s.locker.acquireOne(ctx, ctx, &req, op, s)
 	if err != nil {
-		s.takeBackUpgrade(ctx, lease, order)
+		s.locker.giveUpUpgrade(ctx, &op)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -64,18 +75,17 @@ func (s *Session) Upgrade(ctx context.Context, resource string) error {
 	return nil
 }
 
-func (s *Session) beginUpgrade(resource string) (Lease, Order, error) {
+func (s *Session) beginUpgrade(resource string) (Lease, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	lease := s.leaseOn(resource)
 	err := firstError(refuse(lease == nil, "resource", quote(resource), "one that the session holds"),
 		refuse(s.upgrading != "", "resource", quote(resource), "one upgrade of a session at a time"))
 	if err != nil {
-		return Lease{}, Order{}, err
+		return Lease{}, err
 	}
 	s.upgrading = resource
-	s.orders++
-	return lease.Lease, orderOf(s.orders), nil
+	return lease.Lease, nil
 }
 
 func (s *Session) endUpgrade() {
@@ -85,18 +95,12 @@ func (s *Session) endUpgrade() {
 	s.locker.keeper.poke()
 }
 
-// takeBackUpgrade ends the request for an upgrade: its place or its claim goes. If it was granted,
-// and the answer lost, the session goes on with what it got, in shared mode.
-func (s *Session) takeBackUpgrade(ctx context.Context, lease Lease, order Order) {
-	ctx, cancel := s.locker.detached(ctx)
+// giveUpUpgrade ends a request for an upgrade: the session holds in shared mode, under the ID that it
+// had. If that cannot be done now, it is done with the next write.
+func (l *Locker) giveUpUpgrade(ctx context.Context, op *rules.Acquire) {
+	ctx, cancel := l.detached(ctx)
 	defer cancel()
-	lease.Order = order
-	if down, err := s.locker.renewOne(ctx, lease, true); err == nil {
-		_ = s.replace(down) // or it has ended, or lost its lock
-		return
-	}
-	op := s.locker.leaveOp(lease, false)
-	op.Waiting = true
-	// An error leaves the place to its TTL; the cause is what the caller must see.
-	_ = s.locker.leave(ctx, op, lease, ending{})
+	c := l.takeBack(ctx, op)
+	c.TakeBack = l.takeBack(ctx, op)
+	_, _ = l.do(ctx, "leave", orderOf(op.Order), c) // the cause is what the caller must see
 }

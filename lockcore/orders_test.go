@@ -10,12 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // holdFence is the fence with which the hold of "a" began, and 0 if it has none.
-func holdFence(e interface{ Document(string) engine.Document }, resource string) int64 {
+func holdFence(e interface{ Document(string) rules.Document }, resource string) int64 {
 	d := e.Document(resource)
 	return d.HoldFence("a")
 }
@@ -122,11 +122,11 @@ type deafEngine struct {
 	lost int
 }
 
-func (e *deafEngine) Release(ctx context.Context, op engine.Release) (engine.Document, error) {
+func (e *deafEngine) Release(ctx context.Context, op rules.Release) (rules.Document, error) {
 	d, err := e.Engine.Release(ctx, op)
 	if e.lost > 0 {
 		e.lost--
-		return engine.Document{}, errCut
+		return rules.Document{}, errCut
 	}
 	return d, err
 }
@@ -144,8 +144,8 @@ func TestRequestThatGivesUpLeavesAHoldThatAnotherEntered(t *testing.T) {
 			require.NoError(t, err)
 			other := one("a", lockcore.Exclusive("r/1"))
 			other.Persist = true
-			e.acquired = func(op engine.Acquire, d engine.Document) {
-				if op.Resource != "r/2" || d.Last.Outcome != engine.Busy {
+			e.acquired = func(op rules.Acquire, d rules.Document) {
+				if op.Resource != "r/2" || d.Last.Outcome != rules.Busy {
 					return
 				}
 				e.acquired = nil
@@ -190,10 +190,10 @@ type unheardEngine struct {
 	deaf bool
 }
 
-func (e *unheardEngine) Acquire(ctx context.Context, op engine.Acquire) (engine.Document, error) {
+func (e *unheardEngine) Acquire(ctx context.Context, op rules.Acquire) (rules.Document, error) {
 	d, err := e.Engine.Acquire(ctx, op)
 	if e.deaf {
-		return engine.Document{}, errCut
+		return rules.Document{}, errCut
 	}
 	return d, err
 }
@@ -262,14 +262,14 @@ type sentEngine struct {
 	t *testing.T
 }
 
-func (e sentEngine) Acquire(context.Context, engine.Acquire) (engine.Document, error) {
+func (e sentEngine) Acquire(context.Context, rules.Acquire) (rules.Document, error) {
 	e.t.Error("a request was sent")
-	return engine.Document{}, errCut
+	return rules.Document{}, errCut
 }
 
-func (e sentEngine) Release(context.Context, engine.Release) (engine.Document, error) {
+func (e sentEngine) Release(context.Context, rules.Release) (rules.Document, error) {
 	e.t.Error("a release was sent")
-	return engine.Document{}, errCut
+	return rules.Document{}, errCut
 }
 
 func TestOrdersThatSayNothingAreRefusedAndNothingIsSent(t *testing.T) {

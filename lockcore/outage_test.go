@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // errCut is what a driver says of a connection that was cut: nobody knows whether the command took effect.
@@ -29,13 +29,13 @@ type cutEngine struct {
 	refusing bool
 }
 
-func (e *cutEngine) answer(d engine.Document, err error) (engine.Document, error) {
+func (e *cutEngine) answer(d rules.Document, err error) (rules.Document, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.sent++
 	if e.lose != 0 {
 		e.lose--
-		return engine.Document{}, errCut
+		return rules.Document{}, errCut
 	}
 	return d, err
 }
@@ -63,7 +63,7 @@ func (e *cutEngine) commands() int {
 	return e.sent
 }
 
-func (e *cutEngine) Read(ctx context.Context, names ...string) ([]engine.Document, error) {
+func (e *cutEngine) Read(ctx context.Context, names ...string) ([]rules.Document, error) {
 	e.mu.Lock()
 	refusing := e.refusing
 	e.mu.Unlock()
@@ -79,22 +79,22 @@ func (e *cutEngine) cut(answers int) {
 	e.lose = answers
 }
 
-func (e *cutEngine) Acquire(ctx context.Context, op engine.Acquire) (engine.Document, error) {
+func (e *cutEngine) Acquire(ctx context.Context, op rules.Acquire) (rules.Document, error) {
 	if e.refuses() {
-		return engine.Document{}, errCut
+		return rules.Document{}, errCut
 	}
 	return e.answer(e.Engine.Acquire(ctx, op))
 }
 
-func (e *cutEngine) Renew(ctx context.Context, op engine.Renew) (engine.Document, error) {
+func (e *cutEngine) Renew(ctx context.Context, op rules.Renew) (rules.Document, error) {
 	return e.answer(e.Engine.Renew(ctx, op))
 }
 
-func (e *cutEngine) Leave(ctx context.Context, op engine.Leave) (engine.Document, error) {
+func (e *cutEngine) Leave(ctx context.Context, op rules.Leave) (rules.Document, error) {
 	return e.answer(e.Engine.Leave(ctx, op))
 }
 
-func (e *cutEngine) Release(ctx context.Context, op engine.Release) (engine.Document, error) {
+func (e *cutEngine) Release(ctx context.Context, op rules.Release) (rules.Document, error) {
 	return e.answer(e.Engine.Release(ctx, op))
 }
 

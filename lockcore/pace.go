@@ -1,15 +1,15 @@
 package lockcore
 
 import (
-	"context"
 	"errors"
 	"hash/crc32"
 	"slices"
 	"sync/atomic"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 	"github.com/temporal-lockstep/lockstep/lockcore/internal/pace"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/update"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // holdTimes say how long holds of a resource last, by those that this Locker has ended: an average
@@ -23,13 +23,13 @@ func (h *holdTimes) of(resource string) *atomic.Int64 {
 	return &h[crc32.ChecksumIEEE([]byte(resource))%uint32(len(h))]
 }
 
-// learn takes in what a write has ended, and reports whether that was a hold.
-func (h *holdTimes) learn(d *engine.Document) bool {
-	i := slices.IndexFunc(d.Last.Ended, func(e engine.Entry) bool { return e.CreatedAt != nil })
+// learn notes what an operation has ended, and reports whether that was a hold.
+func (h *holdTimes) learn(a *update.Answer) bool {
+	i := slices.IndexFunc(a.Ended, func(e rules.Entry) bool { return e.CreatedAt != nil })
 	if i < 0 {
 		return false
 	}
-	took, average := max(1, d.At.Sub(*d.Last.Ended[i].CreatedAt).Milliseconds()), h.of(d.ID)
+	took, average := max(1, a.After.At.Sub(*a.Ended[i].CreatedAt).Milliseconds()), h.of(a.After.ID)
 	if old := average.Load(); old > 0 {
 		took = max(1, (7*old+took)/8)
 	}
@@ -39,7 +39,7 @@ func (h *holdTimes) learn(d *engine.Document) bool {
 
 // turn is when the request at a position of a queue can expect its turn; 0 if nothing is known.
 func (h *holdTimes) turn(resource string, position int, limit int64) time.Duration {
-	at := max(1, int(min(limit, engine.Crowd))) // as many are let in at once
+	at := max(1, int(min(limit, rules.Crowd))) // as many are let in at once
 	return time.Duration(h.of(resource).Load()) * time.Millisecond * time.Duration((position+at-1)/at)
 }
 
@@ -89,19 +89,6 @@ func (l *Locker) isNear(busy *BusyError, wait time.Duration) bool {
 	return busy.turn/time.Duration(busy.Position) < pace.Near && busy.turn < max(wait/2, min(wait, pace.Near))
 }
 
-// awaitTurn waits for a turn that is near. What is known of the pace of holds lacks the time that
-// it takes to come for one's turn, so it may be too short. Hence the wait goes on past pace.Near
-// while the place in the queue moves: who gave up then would come back by way of its workflow, and
-// keep those behind it waiting for that. What is left of MaxWait is for the resources after this.
-func (l *Locker) awaitTurn(ctx context.Context, req *Request, op engine.Acquire, one *waiter, busy error) (Lease, error) {
-	wait, stalled := l.clock.WithTimeout(ctx, req.MaxWait)
-	defer stalled()
-	l.watch.whenStalled(one, stalled)
-	began := time.Now()
-	defer func() { req.MaxWait = max(0, req.MaxWait-time.Since(began)) }()
-	return l.await(ctx, wait, req, op, one, busy, nil)
-}
-
 // turnOf is when a request that found its resource busy can expect its turn; 0 if nothing is known.
 func turnOf(err error) time.Duration {
 	if busy := new(BusyError); errors.As(err, &busy) {
@@ -112,7 +99,7 @@ func turnOf(err error) time.Duration {
 
 // near lists the parked requests at the head of a queue whose turn is near, as many as may wait
 // inline. The mutex is held.
-func (w *watcher) near(d *engine.Document) (early []Wakeup) {
+func (w *watcher) near(d *rules.Document) (early []Wakeup) {
 	r := w.table[d.ID]
 	for i := range d.Waiters {
 		one := &d.Waiters[i]

@@ -9,8 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 	"github.com/temporal-lockstep/lockstep/lockcore/internal/pace"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/update"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 const (
@@ -25,8 +26,7 @@ func (l *Locker) parkedTTL() int64 { return min(parkedMost, l.cfg.Retention).Mil
 
 // Recheck looks after a request for one resource that Enter queued, for those who wait without a
 // process. It takes nothing, and keeps alive the place in the queue. It reads, and writes only if
-// the place needs it. Far back in a long queue, what another Recheck has read up to 2 s ago may do;
-// not if the request is First.
+// the place needs it.
 //
 // It returns nil if calling Enter again, with a greater order, is worthwhile. While the request
 // waits it returns a *BusyError, and when to look again: after 20 s at first, and after up to 10
@@ -43,11 +43,12 @@ func (l *Locker) Recheck(ctx context.Context, req Request) (again time.Duration,
 	}
 	op := l.acquireOp(&req, req.Resources[0])
 	op.WaiterTTL = l.parkedTTL()
-	d, look, err := l.glance(ctx, op.Resource, op.Waiter(), req.First)
+	d, err := l.read(ctx, op.Resource)
 	if err != nil {
 		return 0, err
 	}
-	if look.Answer == engine.NextGo || look.Answer == engine.NextGone {
+	look := rules.Next(d, op.Waiter())
+	if look.Answer == rules.NextGo || look.Answer == rules.NextGone {
 		return 0, verdict(&op, d, look)
 	}
 	position, waited := look.Position, time.Duration(0)
@@ -58,24 +59,24 @@ func (l *Locker) Recheck(ctx context.Context, req Request) (again time.Duration,
 	if position == 1 && look.After > 0 {
 		again = min(again, max(look.After, pace.RecheckLeast))
 	}
-	if look.Answer == engine.NextSettle || look.Place == nil || look.Place.OverdueAt.Sub(d.At) < again*5/4+pace.Recheck {
+	if look.Answer == rules.NextSettle || look.Place == nil || look.Place.OverdueAt.Sub(d.At) < again*5/4+pace.Recheck {
 		op.HeardIn = min(2*again+pace.Recheck, pace.RecheckMost).Milliseconds()
-		after, err := l.refresh(ctx, op)
+		a, err := l.refresh(ctx, op)
 		if err != nil {
 			return 0, err
 		}
 		switch {
-		case after.Last.Outcome == engine.Deadlock:
-			return 0, deadlockError(&op, &after, after.Last.Note)
-		case after.Last.Outcome != engine.Queued || after.Claim(op.LockID, op.Part) != nil:
+		case a.Outcome == rules.Deadlock:
+			return 0, deadlockError(&op, a.After, a.Note)
+		case a.Outcome != rules.Queued || a.After.Claim(op.LockID, op.Part) != nil:
 			return 0, nil
 		}
-		position = int(after.Last.Position)
+		position = int(a.Position)
 	} else {
-		position = positions(d)[slices.IndexFunc(d.Waiters, func(w engine.Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })]
+		position = positions(d)[slices.IndexFunc(d.Waiters, func(w rules.Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })]
 	}
-	busy := busy(&op, d)
-	busy.Position, busy.Waiting, busy.Full = position, d.Queue().Waiting, false
+	busy := busyBy(&op, d)
+	busy.Position, busy.Waiting = position, d.Queue().Waiting
 	return again, busy
 }
 
@@ -88,7 +89,7 @@ func (l *Locker) KeepPlace(ctx context.Context, place Lease) error {
 	if err != nil || d == nil {
 		return err
 	}
-	i := slices.IndexFunc(d.Waiters, func(w engine.Waiter) bool {
+	i := slices.IndexFunc(d.Waiters, func(w rules.Waiter) bool {
 		return w.LockID == place.LockID && w.Label == place.Run && w.Part == place.Part && w.Order == place.Order.number() && w.Waits(d.At)
 	})
 	if i < 0 {
@@ -109,7 +110,7 @@ func (l *Locker) KeepPlace(ctx context.Context, place Lease) error {
 
 // verdict is the *DeadlockError of the victim of a deadlock, and else nil. A request that has read
 // it before, in an answer that was lost, is known by what superseded it.
-func verdict(op *engine.Acquire, d *engine.Document, look engine.Look) error {
+func verdict(op *rules.Acquire, d *rules.Document, look rules.Look) error {
 	reason := cmp.Or(look.Verdict, look.By.Reason)
 	if !strings.HasPrefix(reason, deadlockReason) {
 		return nil
@@ -118,12 +119,15 @@ func verdict(op *engine.Acquire, d *engine.Document, look engine.Look) error {
 }
 
 // read returns the document of a resource, nil if there is none.
-func (l *Locker) read(ctx context.Context, resource string) (*engine.Document, error) {
-	docs, err := l.eng.Read(ctx, resource)
-	if err != nil || len(docs) == 0 {
-		return nil, err
-	}
-	return &docs[0], nil
+func (l *Locker) read(ctx context.Context, resource string) (*rules.Document, error) {
+	docs, err := l.look(ctx, resource)
+	return docs[resource], err
+}
+
+// refresh carries out a request that asks for nothing, and refreshes its position in the queue.
+func (l *Locker) refresh(ctx context.Context, op rules.Acquire) (update.Answer, error) {
+	op.Refresh, op.TTL, op.MaxWaiters, op.Host = true, millis(minTTL), int64(l.cfg.MaxWaiters), l.cfg.Host
+	return l.do(ctx, "refresh", orderOf(op.Order), l.call(ctx, op, ending{}))
 }
 
 // Wakeup says that a queued request is worth making again, by [Locker.Enter] with a greater order.
@@ -142,7 +146,7 @@ type Wakeup struct {
 	Early bool
 }
 
-func wakeupOf(d *engine.Document, lockID, run, part string, order int64) Wakeup {
+func wakeupOf(d *rules.Document, lockID, run, part string, order int64) Wakeup {
 	return Wakeup{Resource: d.ID, LockID: lockID, Run: run, Part: part, Order: orderOf(order)}
 }
 
@@ -226,17 +230,17 @@ func (w *watcher) tell(wakeups []Wakeup) {
 
 // wakeupsIn lists the requests in a document that may go on: by a claim, also one that they slept
 // through if none came after it, or by joining. It reports whether one of them is expected soon.
-func wakeupsIn(d *engine.Document, q *engine.Queue) (wakeups []Wakeup, expected bool) {
+func wakeupsIn(d *rules.Document, q *rules.Queue) (wakeups []Wakeup, expected bool) {
 	if d == nil {
 		return nil, false
 	}
 	for i := range d.Entries {
 		e := &d.Entries[i]
-		if e.State != engine.StateClaimed {
+		if e.State != rules.StateClaimed {
 			continue
 		}
-		r := &engine.Waiter{LockID: e.LockID, Part: e.Part, Order: e.Order, Mode: e.Mode, Limit: e.Limit, Label: e.Label, Within: e.Within}
-		if q.Next(r).Answer == engine.NextGo {
+		r := &rules.Waiter{LockID: e.LockID, Part: e.Part, Order: e.Order, Mode: e.Mode, Limit: e.Limit, Label: e.Label, Within: e.Within}
+		if q.Next(r).Answer == rules.NextGo {
 			wakeups, expected = append(wakeups, wakeupOf(d, e.LockID, e.Label, e.Part, e.Order)), expected || e.Stands(d.At)
 		}
 	}
@@ -249,17 +253,13 @@ func wakeupsIn(d *engine.Document, q *engine.Queue) (wakeups []Wakeup, expected 
 }
 
 // hasClaim reports whether there is a claim in a document, lapsed or not.
-func hasClaim(d *engine.Document) bool {
-	return d != nil && slices.ContainsFunc(d.Entries, func(e engine.Entry) bool { return e.State == engine.StateClaimed })
+func hasClaim(d *rules.Document) bool {
+	return d != nil && slices.ContainsFunc(d.Entries, func(e rules.Entry) bool { return e.State == rules.StateClaimed })
 }
 
-// settle writes a document only to have the head of its queue granted a claim: no request has a
-// negative order. It reports whether there is a claim then.
+// settle writes a document only to grant the head of its queue a claim, and reports whether there is
+// one then.
 func (l *Locker) settle(ctx context.Context, resource string) bool {
-	op := engine.Withdraw{Policy: l.cfg.policy(), Resource: resource, LockID: "-", Order: -1, Reason: "-"}
-	d, err := l.retryUnknown(ctx, "settle", resource, Order{}, func(ctx context.Context) (engine.Document, error) { return l.eng.Withdraw(ctx, op) })
-	if err == nil {
-		l.afterWrite(ctx, &d, ending{})
-	}
-	return err == nil && hasClaim(&d)
+	a, err := l.do(ctx, "settle", Order{}, l.call(ctx, rules.Settle{Policy: l.cfg.policy(), Resource: resource}, ending{}))
+	return err == nil && hasClaim(a.After)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // watchedEngine counts its reads, and can refuse them. It has no answer to searches, which read all queues and would find
@@ -27,7 +27,7 @@ func watched() *watchedEngine {
 	return e
 }
 
-func (e *watchedEngine) Read(ctx context.Context, names ...string) ([]engine.Document, error) {
+func (e *watchedEngine) Read(ctx context.Context, names ...string) ([]rules.Document, error) {
 	defer e.reads.Add(1)
 	if e.refuse.Load() {
 		return nil, errCut
@@ -100,26 +100,26 @@ func TestRenewalUnderWayDoesNotUndoADowngrade(t *testing.T) {
 	leases, err := l.Enter(t.Context(), one("a", lockcore.Exclusive("r/1"), lockcore.Exclusive("r/2")), false)
 	require.NoError(t, err)
 	first, downgraded, second := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	e.after = func(op engine.Renew) { // the first answer is on its way until both are downgraded
+	e.after = func(op rules.Renew) { // the first answer is on its way until both are downgraded
 		if !op.Downgrade && op.Resource == "r/1" {
 			close(first)
 			<-downgraded
 		}
 	}
-	e.renew = func(_ context.Context, op engine.Renew) error { // the second is asked for when the first was taken in
+	e.renew = func(_ context.Context, op rules.Renew) error { // the second is asked for when the first was taken in
 		if !op.Downgrade && op.Resource == "r/2" {
 			close(second)
 		}
 		return nil
 	}
-	e.renewAll = func(context.Context, []engine.Renew) error { return errCut } // so that each is renewed by itself
+	e.renewAll = func(context.Context, []rules.Renew) error { return errCut } // so that each is renewed by itself
 	s := l.Renewing(t.Context(), leases)
 	<-first
 	require.NoError(t, s.Downgrade(t.Context()))
 	close(downgraded)
 	<-second
 	require.Equal(t, lockcore.ModeShared, s.Leases()[0].Mode)
-	require.Equal(t, engine.Shared, e.Document("r/1").Entries[0].Mode)
+	require.Equal(t, rules.Shared, e.Document("r/1").Entries[0].Mode)
 }
 
 func TestUpgradeThatIsLostLeavesNoClaimBehind(t *testing.T) {

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/store"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // Renew extends the leases, each by the TTL it was taken with, and returns those that stand with
@@ -36,6 +38,9 @@ func (l *Locker) Renew(ctx context.Context, leases ...Lease) ([]Lease, error) {
 	return kept, errors.Join(errs...)
 }
 
+// renewedAtOnce is the number of leases that one command renews.
+const renewedAtOnce = 500
+
 type renewResult struct {
 	lease Lease
 	err   error
@@ -47,20 +52,20 @@ type renewResult struct {
 func (l *Locker) renewAll(ctx context.Context, within time.Duration, leases []Lease, apply func(int, renewResult)) {
 	var together, alone []int
 	for i, lease := range leases {
-		if len(leases) > 1 && lease.ttl > 0 && !lease.failing {
+		if lease.id != "" && !lease.failing {
 			together = append(together, i)
 		} else {
 			alone = append(alone, i)
 		}
 	}
-	if len(together) > 0 {
-		sent := time.Now()
+	// In batches of their own, so that one lost lease does not make all others be renewed one by one.
+	for chunk := range slices.Chunk(together, renewedAtOnce) {
 		batch, cancel := l.clock.WithTimeout(ctx, within)
-		renewed := l.renewBatch(batch, leases, together)
+		all, renewed := l.renewBatch(batch, leases, chunk)
 		cancel()
-		for n, i := range together {
-			if n < len(renewed) && renewed[n] {
-				apply(i, renewResult{extended(leases[i], sent), nil})
+		for n, i := range chunk {
+			if all {
+				apply(i, renewResult{renewed[n], nil})
 			} else {
 				alone = append(alone, i)
 			}
@@ -89,63 +94,81 @@ func inParallel(n int, do func(int)) {
 	_ = calls.Wait()
 }
 
-func (l *Locker) renewBatch(ctx context.Context, leases []Lease, indexes []int) []bool {
+// renewBatch extends the entries that leases name, and reports whether all of them are known to have
+// been extended. What a lock ID keeps is extended when half of its time is over.
+func (l *Locker) renewBatch(ctx context.Context, leases []Lease, indexes []int) (all bool, renewed []Lease) {
 	ctx, span := l.tel.batch(ctx, len(indexes))
-	ops := make([]engine.Renew, len(indexes))
-	for n, i := range indexes {
-		ops[n] = l.renewOp(leases[i])
+	ctx, cancel := l.bounded(ctx)
+	defer cancel()
+	sent, now := time.Now(), l.lines.Now()
+	if now.At.IsZero() { // the server's time is not known: it comes with a read
+		if _, err := l.look(ctx); err != nil {
+			span.end(nil, err)
+			return false, nil
+		}
+		sent, now = time.Now(), l.lines.Now()
 	}
-	renewed, err := l.eng.RenewAll(ctx, ops)
+	parts := make([]store.Extension, 0, len(indexes))
+	for _, i := range indexes {
+		lease := leases[i]
+		end := now.At.Add(lease.ttl)
+		if lease.Left == Forever {
+			end = rules.Never
+		}
+		parts = append(parts, store.Extension{Resource: lease.Resource, ID: lease.id, End: end, At: now.At, IdleAt: rules.IdleAt(end)})
+		lease.Left = min(lease.Left, lease.ttl)
+		if end.Equal(rules.Never) {
+			lease.Left = Forever
+		}
+		lease.validUntil = earlier(now.Sent, sent).Add(lease.ttl - lease.ttl/trustMargin)
+		if lease.keptID != "" && lease.holdTTL != Forever && -elapsed(lease.keptUntil, sent) < lease.holdTTL/2 {
+			kept := now.At.Add(lease.holdTTL)
+			parts = append(parts, store.Extension{Resource: lease.Resource, ID: lease.keptID, End: kept, At: now.At, IdleAt: rules.IdleAt(kept)})
+			lease.keptUntil = now.Sent.Add(lease.holdTTL)
+		}
+		renewed = append(renewed, lease)
+	}
+	all, err := l.lines.Extend(ctx, parts)
 	told := err
 	if err != nil && outcomeUnknown(err) {
 		told = fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 	}
 	span.end(nil, told)
-	return renewed
+	return all, renewed
 }
 
-func (l *Locker) renewOp(lease Lease) engine.Renew {
-	return engine.Renew{
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func (l *Locker) renewOp(lease Lease) rules.Renew {
+	return rules.Renew{
 		Policy: l.cfg.policy(), Resource: lease.Resource, LockID: lease.LockID, Part: lease.Part, Order: lease.Order.number(),
 	}
 }
 
-// extended is a lease after a batch that was sent then. The batch does not say what is left: it is
-// the whole TTL, counted from no earlier than that.
-func extended(lease Lease, sent time.Time) Lease {
-	if lease.Left != Forever {
-		lease.Left = lease.ttl
-	}
-	lease.validUntil = sent.Add(lease.ttl - lease.ttl/trustMargin)
-	return lease
-}
-
 func (l *Locker) renewOne(ctx context.Context, lease Lease, downgrade bool) (Lease, error) {
-	ctx, span := l.tel.start(ctx, telemetry.SpanRenew, lease)
+	spanCtx, span := l.tel.start(ctx, telemetry.SpanRenew, lease)
 	op := l.renewOp(lease)
 	op.Downgrade = downgrade
-	var sent time.Time
-	d, err := l.retryUnknown(ctx, "renew", lease.Resource, lease.Order, func(ctx context.Context) (engine.Document, error) {
-		sent = time.Now()
-		return l.eng.Renew(ctx, op)
-	})
+	a, err := l.do(spanCtx, "renew", lease.Order, l.call(spanCtx, op, ending{}))
 	if err != nil {
 		span.end(nil, err)
 		return lease, err
 	}
-	l.afterWrite(ctx, &d, ending{})
-	p := d.Part(op.LockID, op.Part, op.Order)
+	p := a.After.Part(op.LockID, op.Part, op.Order)
 	if p == nil {
-		err := lostError(&d, lease.LockID, lease.Run, lease.Part, lease.Order.number())
-		if by, ok := d.Overtaker(lease.LockID, lease.Run, lease.Part, lease.Order.number()); ok && by.Part != nil && by.Order == lease.Order.number() {
-			span.ended(&d, telemetry.OutcomeGone, nil) // it was left meanwhile, by its holder
-			return lease, err
-		}
-		span.end(&d, err)
+		r := rules.Request{LockID: lease.LockID, Label: lease.Run, Part: lease.Part, Order: lease.Order.number()}
+		err := lostError(a.After, r)
+		span.end(&a, err)
 		return lease, err
 	}
-	renewed := leaseOf(p, &d, sent)
-	renewed.Joined, renewed.Bars, renewed.Undone, renewed.owner = lease.Joined, lease.Bars, lease.Undone, lease.owner
-	span.end(&d, nil)
+	renewed := leaseOf(p, &a)
+	renewed.Joined, renewed.Bars, renewed.Undone, renewed.keeps = lease.Joined, lease.Bars, lease.Undone, lease.keeps
+	renewed.owner, renewed.host, renewed.comment = lease.owner, lease.host, lease.comment
+	span.end(&a, nil)
 	return renewed, nil
 }

@@ -9,8 +9,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // batchEngine answers a renewal of many as its test says, and a renewal of one with an error if it has one.
@@ -20,14 +20,14 @@ type batchEngine struct {
 	err, one error
 }
 
-func (e *batchEngine) Renew(ctx context.Context, op engine.Renew) (engine.Document, error) {
+func (e *batchEngine) Renew(ctx context.Context, op rules.Renew) (rules.Document, error) {
 	if e.one != nil {
-		return engine.Document{}, e.one
+		return rules.Document{}, e.one
 	}
 	return e.Engine.Renew(ctx, op)
 }
 
-func (e *batchEngine) RenewAll(context.Context, []engine.Renew) ([]bool, error) {
+func (e *batchEngine) RenewAll(context.Context, []rules.Renew) ([]bool, error) {
 	return e.renewed, e.err
 }
 
@@ -50,7 +50,7 @@ func TestBatchThatTheDatabaseRefusesIsNoUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	for name, refusal := range map[string]error{
 		"not authorized": mongo.CommandError{Code: 13, Message: "not authorized"},
-		"other layout":   &engine.LayoutError{Collection: "c", Found: "other"},
+		"other layout":   &rules.LayoutError{Collection: "c", Found: "other"},
 	} {
 		e := &batchEngine{Engine: lockcoretest.NewEngine(time.Now), renewed: make([]bool, 3), err: refusal, one: refusal}
 		l := on(t, e, lockcore.Config{})

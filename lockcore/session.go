@@ -19,9 +19,7 @@ type Session struct {
 	leases []held
 	lost   *LostError
 	ended  bool
-	// orders is the highest order of the session's part, and upgrading the resource on which it asks
-	// for more now.
-	orders    int64
+	// upgrading is the resource on which the session asks for an upgrade now.
 	upgrading string
 }
 
@@ -36,7 +34,6 @@ var ErrEnded = errors.New("lockstep: session ended")
 func (l *Locker) Renewing(ctx context.Context, leases []Lease) *Session {
 	s := &Session{locker: l}
 	for _, lease := range leases {
-		s.orders = max(s.orders, lease.Order.number())
 		if lease.validUntil.IsZero() {
 			lease.validUntil = time.Now()
 		}
@@ -98,6 +95,9 @@ func (s *Session) Release(ctx context.Context) error {
 	})
 	return errors.Join(errs...)
 }
+
+// live reports whether the session, if there is one, has neither ended nor lost its lock.
+func (s *Session) live() bool { return s == nil || s.replace() == nil }
 
 // replace puts leases in the place of those of the same resources, unless the session has ended or
 // lost its lock.

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 func TestDocumentThatCannotBeWrittenCostsNoOtherSessionItsLock(t *testing.T) {
@@ -20,13 +20,13 @@ func TestDocumentThatCannotBeWrittenCostsNoOtherSessionItsLock(t *testing.T) {
 		l := on(t, e, lockcore.Config{})
 		all := sessions(t, l, 0, 5)
 		e.set(func(_ context.Context, op any) error {
-			bad := func(op engine.Renew) bool { return op.Resource == "r/2" }
+			bad := func(op rules.Renew) bool { return op.Resource == "r/2" }
 			switch op := op.(type) {
-			case engine.Renew:
+			case rules.Renew:
 				if bad(op) {
 					return errCut
 				}
-			case []engine.Renew:
+			case []rules.Renew:
 				if slices.ContainsFunc(op, bad) {
 					return errCut
 				}
@@ -51,9 +51,9 @@ func TestDocumentThatHangsCostsNoOtherSessionItsLock(t *testing.T) {
 		l := on(t, e, lockcore.Config{})
 		all := sessions(t, l, 0, 5)
 		e.set(func(ctx context.Context, op any) error {
-			hangs := func(op engine.Renew) bool { return op.Resource == "r/0" }
-			one, _ := op.(engine.Renew)
-			many, _ := op.([]engine.Renew)
+			hangs := func(op rules.Renew) bool { return op.Resource == "r/0" }
+			one, _ := op.(rules.Renew)
+			many, _ := op.([]rules.Renew)
 			if hangs(one) || slices.ContainsFunc(many, hangs) {
 				<-ctx.Done()
 				return ctx.Err()
@@ -83,9 +83,9 @@ func TestEndlessSessionIsNotRenewedWithEveryShortOne(t *testing.T) {
 		elapse(time.Minute)
 		n := 0
 		for _, op := range e.commands() {
-			one, _ := op.(engine.Renew)
-			many, _ := op.([]engine.Renew)
-			if one.LockID == "endless" || slices.ContainsFunc(many, func(op engine.Renew) bool { return op.LockID == "endless" }) {
+			one, _ := op.(rules.Renew)
+			many, _ := op.([]rules.Renew)
+			if one.LockID == "endless" || slices.ContainsFunc(many, func(op rules.Renew) bool { return op.LockID == "endless" }) {
 				n++
 			}
 		}
@@ -113,7 +113,7 @@ func TestDowngradeWithoutAnAnswerLeavesTheSessionSharedUntilItIsKnown(t *testing
 	l := on(t, e, lockcore.Config{})
 	s, err := l.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
 	require.NoError(t, err)
-	e.set(nil, cutting[engine.Renew])
+	e.set(nil, cutting[rules.Renew])
 	require.ErrorIs(t, s.Downgrade(t.Context()), lockcore.ErrUnknownOutcome)
 	e.set(nil, nil)
 	_, err = l.TryAcquire(t.Context(), one("b", lockcore.Shared("r")))
@@ -124,13 +124,13 @@ func TestDowngradeWithoutAnAnswerLeavesTheSessionSharedUntilItIsKnown(t *testing
 	// meanwhile.
 	c, err := l.TryAcquire(t.Context(), one("c", lockcore.Exclusive("r/2")))
 	require.NoError(t, err)
-	e.set(cutting[engine.Renew], nil)
+	e.set(cutting[rules.Renew], nil)
 	require.ErrorIs(t, c.Downgrade(t.Context()), lockcore.ErrUnknownOutcome)
 	e.set(nil, nil)
 	require.Equal(t, lockcore.ModeShared, c.Leases()[0].Mode)
-	require.Equal(t, engine.Exclusive, e.Document("r/2").Entries[0].Mode)
+	require.Equal(t, rules.Exclusive, e.Document("r/2").Entries[0].Mode)
 	require.NoError(t, c.Downgrade(t.Context()))
-	require.Equal(t, engine.Shared, e.Document("r/2").Entries[0].Mode)
+	require.Equal(t, rules.Shared, e.Document("r/2").Entries[0].Mode)
 }
 
 func TestLossAfterTheContextEndedIsTold(t *testing.T) {
@@ -165,7 +165,7 @@ func TestEndlessLeaseIsTrustedNoLongerThanItsConfirmationIsOld(t *testing.T) {
 		require.NoError(t, err)
 		elapse(time.Minute)
 		require.NoError(t, s.Lost())
-		e.set(cutting[engine.Renew], nil)
+		e.set(cutting[rules.Renew], nil)
 		elapse(15 * time.Second)
 		require.True(t, s.Leases()[0].Valid(), "a passing error loses nothing")
 		elapse(15 * time.Second)
@@ -184,7 +184,7 @@ func TestPassingErrorsCostNoPlaceInTheQueue(t *testing.T) {
 		next := acquireLater(t.Context(), l, one("next", lockcore.Exclusive("r")))
 		eventually(t, 1, waitersOf(e.Engine, "r"), "it waits")
 		since := e.Document("r").Waiters[0].Since
-		e.set(cutting[engine.Acquire], nil) // while the place is refreshed
+		e.set(cutting[rules.Acquire], nil) // while the place is refreshed
 		elapse(2 * time.Minute)
 		e.set(nil, nil)
 		elapse(time.Minute)

@@ -13,8 +13,8 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
@@ -62,7 +62,7 @@ func one(lockID string, res ...lockcore.Resource) lockcore.Request {
 }
 
 // on is a Locker on an engine, whose sessions end with the test.
-func on(t *testing.T, e engine.Engine, cfg lockcore.Config) *lockcore.Locker {
+func on(t *testing.T, e rules.Engine, cfg lockcore.Config) *lockcore.Locker {
 	t.Helper()
 	l, err := lockcore.NewOn(e, cfg)
 	require.NoError(t, err)

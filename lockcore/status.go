@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // Status is a party that holds a resource, or waits for it, as [Locker.Status] found it. Its String
@@ -67,10 +67,10 @@ func (l *Locker) Status(ctx context.Context, f Filter) iter.Seq2[Status, error] 
 			yield(Status{}, err)
 			return
 		}
-		q := engine.Query{
+		q := rules.Query{
 			Resource: f.Resource, Prefix: f.Prefix, LockID: f.LockID, Owner: f.Owner, LockIDPrefix: f.LockIDPrefix, Contended: f.Contended,
 		}
-		for d, err := range l.eng.List(ctx, q) {
+		for d, err := range l.list(ctx, q) {
 			if err != nil {
 				yield(Status{}, fmt.Errorf("lockstep: list the locks: %w", err))
 				return
@@ -85,6 +85,14 @@ func (l *Locker) Status(ctx context.Context, f Filter) iter.Seq2[Status, error] 
 			}
 		}
 	}
+}
+
+// list streams documents, unless the Locker is closed.
+func (l *Locker) list(ctx context.Context, q rules.Query) iter.Seq2[rules.Document, error] {
+	if l.life.closed.Err() != nil {
+		return func(yield func(rules.Document, error) bool) { yield(rules.Document{}, ErrClosed) }
+	}
+	return l.store.List(ctx, q)
 }
 
 func (f *Filter) check() error {
@@ -108,7 +116,7 @@ func (f *Filter) selects(s *Status) bool {
 		strings.HasPrefix(s.LockID, f.LockIDPrefix) && (len(f.States) == 0 || slices.Contains(f.States, s.State))
 }
 
-func statusesOf(d *engine.Document) []Status {
+func statusesOf(d *rules.Document) []Status {
 	var out []Status
 	for _, h := range holders(d) {
 		s := Status{Resource: d.ID, Holder: h}
@@ -116,7 +124,7 @@ func statusesOf(d *engine.Document) []Status {
 			s.HandedOver, s.Order = k.HandedOver, orderOf(k.Order)
 		}
 		for i := range d.Entries {
-			if e := &d.Entries[i]; e.State == engine.StateRunning && e.LockID == h.LockID && h.State == StateHolding {
+			if e := &d.Entries[i]; e.State == rules.StateRunning && e.LockID == h.LockID && h.State == StateHolding {
 				s.Running = append(s.Running, Running{Part: e.Part, Silent: max(0, d.At.Sub(lastSign(e))), ExpiresIn: remaining(e.ExpiresAt, d.At)})
 			}
 		}
@@ -143,15 +151,15 @@ func statusesOf(d *engine.Document) []Status {
 }
 
 // limitOf is the limit that a waiter asked with.
-func limitOf(w *engine.Waiter) int {
-	if w.Mode == engine.Exclusive {
+func limitOf(w *rules.Waiter) int {
+	if w.Mode == rules.Exclusive {
 		return 0
 	}
 	return int(w.Limit)
 }
 
 // positions are, by waiter, the places in the queue: among all that wait, from 1.
-func positions(d *engine.Document) []int {
+func positions(d *rules.Document) []int {
 	out := make([]int, len(d.Waiters))
 	next := 1
 	for i := range d.Waiters {

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // says holds the text of a status of account/42, of each change of base, against what is wanted.
@@ -159,7 +159,7 @@ func TestStatusOfAResourceReadsLikeAList(t *testing.T) {
 		`"r": waiting at place 2 for 20s: ` + second + "its place ends in 24h unless it asks again",
 	}, list())
 
-	withdraw := engine.Withdraw{Resource: "r", LockID: "b", Part: wait.Part, Order: 4<<32 | 2, Reason: "a deadlock"}
+	withdraw := rules.Withdraw{Resource: "r", LockID: "b", Part: wait.Part, Order: 4<<32 | 2, Reason: "a deadlock"}
 	_, err = mem.Withdraw(t.Context(), withdraw)
 	require.NoError(t, err)
 	clock.Advance(4*time.Minute + 40*time.Second)

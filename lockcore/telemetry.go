@@ -11,7 +11,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/update"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // observer makes the spans and keeps the metrics. What it costs must not be noticed beside a round
@@ -83,31 +84,31 @@ func (o *observer) acquire(ctx context.Context, req *Request, res Resource) (con
 }
 
 // end says how the command ended. That a resource is busy is an answer, not an error.
-func (o operation) end(d *engine.Document, err error) {
-	outcome := outcomeOf(d, err)
+func (o operation) end(a *update.Answer, err error) {
+	outcome := outcomeOf(a, err)
 	switch {
-	case err == nil && o.name == telemetry.SpanDeadlock && d.Last.Outcome != engine.Granted: // another process was faster
+	case err == nil && o.name == telemetry.SpanDeadlock && a.Outcome != rules.Granted: // another process was faster
 		outcome = telemetry.OutcomeGone
 	case err == nil && o.asked == nil:
 		outcome = telemetry.OutcomeOK
 	case (outcome == telemetry.OutcomeUnknown || outcome == telemetry.OutcomeError) && errors.Is(o.ctx.Err(), context.Canceled):
 		outcome, err = telemetry.OutcomeCanceled, nil // as its caller wished
 	}
-	o.ended(d, outcome, err)
+	o.ended(a, outcome, err)
 }
 
-func (o operation) ended(d *engine.Document, outcome string, err error) {
+func (o operation) ended(a *update.Answer, outcome string, err error) {
 	now := time.Now()
 	o.metrics.operated(o.ctx, o.name, outcome, now.Sub(o.began))
 	if o.asked != nil {
-		o.metrics.acquired(o.ctx, o.asked, outcome, d)
+		o.metrics.acquired(o.ctx, o.asked, outcome, a)
 	}
 	if !o.IsRecording() {
 		return
 	}
 	o.SetAttributes(attribute.String(telemetry.Outcome, outcome))
-	if o.asked != nil && d != nil && d.Last.Length > 0 {
-		o.SetAttributes(attribute.Int64(telemetry.Length, d.Last.Length))
+	if o.asked != nil && a != nil && a.Length > 0 {
+		o.SetAttributes(attribute.Int64(telemetry.Length, a.Length))
 	}
 	var busy *BusyError
 	var deadlock *DeadlockError
@@ -127,16 +128,16 @@ func (o operation) ended(d *engine.Document, outcome string, err error) {
 }
 
 // took says which hold an acquire made or joined.
-func (o operation) took(d *engine.Document, lockID string, fence int64) {
+func (o operation) took(d *rules.Document, lockID string, fence int64) {
 	if o.IsRecording() {
 		o.SetAttributes(attribute.Int64(telemetry.Fence, fence), attribute.Int64(telemetry.Hold, d.HoldFence(lockID)))
 	}
 }
 
-func outcomeOf(d *engine.Document, err error) string {
+func outcomeOf(a *update.Answer, err error) string {
 	switch {
-	case d != nil && (err == nil || errors.Is(err, ErrBusy)):
-		return string(d.Last.Outcome)
+	case a != nil && (err == nil || errors.Is(err, ErrBusy)):
+		return string(a.Outcome)
 	case errors.Is(err, ErrBusy):
 		return telemetry.OutcomeBusy
 	case errors.Is(err, ErrLost):

@@ -15,8 +15,8 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // observed are two processes on one database, whose clock stands still, and all that they record.
@@ -51,7 +51,7 @@ func observe(t *testing.T, cfg lockcore.Config) *observed {
 
 // faultyEngine answers with an error, where one is set. With faster, somebody else is always faster to withdraw.
 type faultyEngine struct {
-	engine.Engine
+	rules.Engine
 	fault  atomic.Pointer[error]
 	faster bool
 	// cancel is called by a withdrawal, which then fails.
@@ -68,45 +68,45 @@ func (f *faultyEngine) failure() error {
 	return nil
 }
 
-func (f *faultyEngine) Acquire(ctx context.Context, op engine.Acquire) (engine.Document, error) {
+func (f *faultyEngine) Acquire(ctx context.Context, op rules.Acquire) (rules.Document, error) {
 	if err := f.failure(); err != nil {
-		return engine.Document{}, err
+		return rules.Document{}, err
 	}
 	return f.Engine.Acquire(ctx, op)
 }
 
-func (f *faultyEngine) Renew(ctx context.Context, op engine.Renew) (engine.Document, error) {
+func (f *faultyEngine) Renew(ctx context.Context, op rules.Renew) (rules.Document, error) {
 	if err := f.failure(); err != nil {
-		return engine.Document{}, err
+		return rules.Document{}, err
 	}
 	return f.Engine.Renew(ctx, op)
 }
 
-func (f *faultyEngine) Leave(ctx context.Context, op engine.Leave) (engine.Document, error) {
+func (f *faultyEngine) Leave(ctx context.Context, op rules.Leave) (rules.Document, error) {
 	if err := f.failure(); err != nil {
-		return engine.Document{}, err
+		return rules.Document{}, err
 	}
 	return f.Engine.Leave(ctx, op)
 }
 
-func (f *faultyEngine) Release(ctx context.Context, op engine.Release) (engine.Document, error) {
+func (f *faultyEngine) Release(ctx context.Context, op rules.Release) (rules.Document, error) {
 	if err := f.failure(); err != nil {
-		return engine.Document{}, err
+		return rules.Document{}, err
 	}
 	return f.Engine.Release(ctx, op)
 }
 
-func (f *faultyEngine) Withdraw(ctx context.Context, op engine.Withdraw) (engine.Document, error) {
+func (f *faultyEngine) Withdraw(ctx context.Context, op rules.Withdraw) (rules.Document, error) {
 	if err := f.failure(); err != nil {
-		return engine.Document{}, err
+		return rules.Document{}, err
 	}
 	if f.cancel != nil {
 		f.cancel()
-		return engine.Document{}, ctx.Err()
+		return rules.Document{}, ctx.Err()
 	}
 	if f.faster {
 		if _, err := f.Engine.Withdraw(ctx, op); err != nil {
-			return engine.Document{}, err
+			return rules.Document{}, err
 		}
 	}
 	return f.Engine.Withdraw(ctx, op)

@@ -11,7 +11,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/update"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // Spans of waits and holds: the process that ends one writes it, from what the document says. Their
@@ -63,7 +64,7 @@ func alsoBehind(behind []blocker, refusal error) []blocker {
 	return behind
 }
 
-func endedBlocker(e *engine.Ended) []blocker {
+func endedBlocker(e *rules.Ended) []blocker {
 	if e == nil {
 		return nil
 	}
@@ -139,7 +140,7 @@ func (o *observer) waited(ctx context.Context, w *wait) {
 }
 
 // granted writes the span of a wait that ended with a grant, which the request has taken up now.
-func (o *observer) granted(ctx context.Context, req *Request, op *engine.Acquire, d *engine.Document, before []blocker) {
+func (o *observer) granted(ctx context.Context, req *Request, op *rules.Acquire, d *rules.Document, before []blocker) {
 	p := d.Part(op.LockID, op.Part, op.Order)
 	if p == nil || p.Since == nil || p.ClaimedAt == nil {
 		return
@@ -154,14 +155,14 @@ func (o *observer) granted(ctx context.Context, req *Request, op *engine.Acquire
 // lastBlocker is the hold whose end let a request in. If no hold ended then it is what drained
 // until then, or the claim that another slept through, which never had a fence: whichever ended
 // last.
-func lastBlocker(d *engine.Document, p *engine.Entry) []blocker {
+func lastBlocker(d *rules.Document, p *rules.Entry) []blocker {
 	if p.After != nil {
 		return endedBlocker(p.After)
 	}
-	var last *engine.Entry
+	var last *rules.Entry
 	for i := range d.Entries {
 		e := &d.Entries[i]
-		if (e.State == engine.StateClaimed || e.State == engine.StateDraining) && e.LockID != p.LockID && e.ExpiresAt.After(*p.Since) && !e.ExpiresAt.After(*p.ClaimedAt) &&
+		if (e.State == rules.StateClaimed || e.State == rules.StateDraining) && e.LockID != p.LockID && e.ExpiresAt.After(*p.Since) && !e.ExpiresAt.After(*p.ClaimedAt) &&
 			(last == nil || e.ExpiresAt.After(last.ExpiresAt)) {
 			last = e
 		}
@@ -169,7 +170,7 @@ func lastBlocker(d *engine.Document, p *engine.Entry) []blocker {
 	switch {
 	case last == nil:
 		return nil
-	case last.State == engine.StateClaimed:
+	case last.State == rules.StateClaimed:
 		return []blocker{{lockID: last.LockID, owner: cmp.Or(last.Owner, last.LockID)}}
 	}
 	return []blocker{{last.LockID, last.Owner, last.Fence, last.Trace}}
@@ -177,12 +178,13 @@ func lastBlocker(d *engine.Document, p *engine.Entry) []blocker {
 
 // ended writes the spans of what a write ended: waits that were given up, and holds, its caller's
 // own or those of others.
-func (o *observer) ended(ctx context.Context, d *engine.Document, why ending) {
-	for _, g := range d.Last.Gone(d.At) {
+func (o *observer) ended(ctx context.Context, a *update.Answer, why ending) {
+	d := a.After
+	for _, g := range a.Withdrawn(d.At) {
 		o.gone(ctx, d, &g, why)
 	}
 	told := map[string]bool{}
-	write := func(entries []engine.Entry, why ending) {
+	write := func(entries []rules.Entry, why ending) {
 		for i := range entries {
 			// A kept hold is told of by its own entry, and not by its parts'.
 			if e := &entries[i]; e.CreatedAt != nil && !told[e.LockID] {
@@ -191,9 +193,9 @@ func (o *observer) ended(ctx context.Context, d *engine.Document, why ending) {
 			}
 		}
 	}
-	write(d.Last.Released(), why)
-	if len(d.Last.Expired) > 0 {
-		write(d.Last.Expired, ending{outcome: telemetry.OutcomeExpired, reason: why.reason, by: roomGivenTo(d, why.by)})
+	write(a.Released(), why)
+	if len(a.Expired) > 0 {
+		write(a.Expired, ending{outcome: telemetry.OutcomeExpired, reason: why.reason, by: roomGivenTo(d, why.by)})
 	}
 }
 
@@ -215,16 +217,16 @@ func (e *ending) on(span trace.Span) {
 
 // roomGivenTo is for whom the holds that had expired were displaced: the lock ID that was granted a
 // claim in that write, or that asked.
-func roomGivenTo(d *engine.Document, by string) string {
+func roomGivenTo(d *rules.Document, by string) string {
 	for i := range d.Entries {
-		if e := &d.Entries[i]; e.State == engine.StateClaimed && e.ClaimedAt != nil && e.ClaimedAt.Equal(d.At) {
+		if e := &d.Entries[i]; e.State == rules.StateClaimed && e.ClaimedAt != nil && e.ClaimedAt.Equal(d.At) {
 			return e.LockID
 		}
 	}
 	return by
 }
 
-func (o *observer) gone(ctx context.Context, d *engine.Document, g *engine.Entry, why ending) {
+func (o *observer) gone(ctx context.Context, d *rules.Document, g *rules.Entry, why ending) {
 	w := wait{
 		resource: d.ID, lockID: g.LockID, part: g.Part, owner: cmp.Or(g.Owner, g.LockID), order: g.Order, mode: Mode(g.Mode),
 		since: *g.Since, until: d.At, outcome: telemetry.OutcomeLeft,
@@ -245,17 +247,17 @@ func (o *observer) gone(ctx context.Context, d *engine.Document, g *engine.Entry
 }
 
 // inTheWay are those that still stand in the way of a place that was given up.
-func inTheWay(d *engine.Document, g *engine.Entry) []blocker {
+func inTheWay(d *rules.Document, g *rules.Entry) []blocker {
 	var way []Holder
 	for _, h := range holders(d) {
-		if h.LockID != g.LockID && h.ExpiresIn > 0 && (g.Limit > 0 || !engine.Compatible(string(h.Mode), g.Mode)) {
+		if h.LockID != g.LockID && h.ExpiresIn > 0 && (g.Limit > 0 || !rules.Compatible(string(h.Mode), g.Mode)) {
 			way = append(way, h)
 		}
 	}
 	return blockersIn(way)
 }
 
-func (o *observer) hold(ctx context.Context, d *engine.Document, e *engine.Entry, why ending) {
+func (o *observer) hold(ctx context.Context, d *rules.Document, e *rules.Entry, why ending) {
 	outcome, end := cmp.Or(why.outcome, telemetry.OutcomeReleased), d.At
 	if end.Before(*e.CreatedAt) {
 		end = *e.CreatedAt
@@ -289,7 +291,7 @@ func (o *observer) hold(ctx context.Context, d *engine.Document, e *engine.Entry
 		span.AddEvent(telemetry.EventDrained, trace.WithTimestamp(until))
 	}
 	for i := range d.Entries {
-		if c := &d.Entries[i]; c.State == engine.StateClaimed && c.ClaimedAt != nil && c.ClaimedAt.Equal(d.At) {
+		if c := &d.Entries[i]; c.State == rules.StateClaimed && c.ClaimedAt != nil && c.ClaimedAt.Equal(d.At) {
 			span.AddEvent(telemetry.EventGrantedTo, trace.WithTimestamp(end), trace.WithAttributes(
 				attribute.String(telemetry.LockID, c.LockID), attribute.String(telemetry.Part, c.Part)))
 		}
@@ -299,9 +301,9 @@ func (o *observer) hold(ctx context.Context, d *engine.Document, e *engine.Entry
 
 // drainsUntil is until when parts of a lock ID keep others out although its hold has ended; zero if
 // none does.
-func drainsUntil(d *engine.Document, lockID string) (until time.Time) {
+func drainsUntil(d *rules.Document, lockID string) (until time.Time) {
 	for i := range d.Entries {
-		if e := &d.Entries[i]; e.State == engine.StateDraining && e.LockID == lockID && e.ExpiresAt.After(until) {
+		if e := &d.Entries[i]; e.State == rules.StateDraining && e.LockID == lockID && e.ExpiresAt.After(until) {
 			until = e.ExpiresAt
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // parked is a locker on an engine in memory whose turns are heard.
@@ -182,7 +182,7 @@ func TestARecheckSaysWhenItIsWorthToAsk(t *testing.T) {
 	granted := p.enter(t, "b", lockcore.Exclusive("r"))
 	require.NoError(t, p.Release(t.Context(), lockcore.Release{LockID: "b", Resources: []string{"r"}, Order: granted[0].Order, Leaving: &granted[0].Part}))
 	require.NoError(t, ask(), "it was granted and released meanwhile")
-	require.Empty(t, p.engine.Document("r").Entries, "and it takes nothing")
+	require.Empty(t, p.rules.Document("r").Entries, "and it takes nothing")
 }
 
 // The place stands on and nothing else changes: neither what it says of the request, nor when the request is passed over.
@@ -196,7 +196,7 @@ func TestAPlaceIsKeptWithoutAnyoneAskingForIt(t *testing.T) {
 	_, err := p.Enter(t.Context(), req, true)
 	require.ErrorIs(t, err, lockcore.ErrBusy)
 	place := lockcore.Lease{Resource: "r", LockID: "b", Run: "run", Part: req.Part, Order: req.Order}
-	waiter := func() engine.Waiter { return p.engine.Document("r").Waiters[0] }
+	waiter := func() rules.Waiter { return p.rules.Document("r").Waiters[0] }
 	for _, after := range []time.Duration{time.Minute, 23 * time.Hour, 23 * time.Hour} { // it is passed over from 4 min on
 		clock.Advance(after)
 		before := waiter()
@@ -216,7 +216,7 @@ func TestAPlaceIsKeptWithoutAnyoneAskingForIt(t *testing.T) {
 	}
 	require.NoError(t, p.Leave(t.Context(), place))
 	require.NoError(t, p.KeepPlace(t.Context(), place))
-	require.Empty(t, p.engine.Document("r").Waiters, "who has left is not queued again")
+	require.Empty(t, p.rules.Document("r").Waiters, "who has left is not queued again")
 }
 
 func TestARecheckThatIsNotOfAQueuedRequestIsRefused(t *testing.T) {

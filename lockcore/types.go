@@ -2,9 +2,7 @@ package lockcore
 
 import (
 	"fmt"
-	"maps"
 	"math"
-	"slices"
 	"time"
 )
 
@@ -119,11 +117,13 @@ type Request struct {
 	// Part, or that Enter queues, has to bring one: it is asked again by it. Defaults to the first of
 	// a new part.
 	Order Order `json:"order"`
-	// First says that the caller has not sent this Order before. If a part stands by it
-	// nevertheless, it is another user's who counts alike, such as an attempt of an activity whose
-	// count was reset: the answer is a *SupersededError, and the part stands. Defaults to false: a
-	// repeated request gets the part that it was granted. A Recheck that is First reads for itself.
-	First bool `json:"first,omitempty"`
+	// Call identifies the request, if its caller may send it again: a request with the same Call, Part
+	// and Order gets what the first was granted, and another one is superseded. At most 64 bytes.
+	// Defaults to a random value: no request is the same as another.
+	Call string `json:"call,omitempty"`
+	// Saga is the outermost saga of the step, if the party is a workflow: see Raise. At most 512
+	// bytes. Defaults to none.
+	Saga string `json:"saga,omitempty"`
 	// TTL is how long the part may be silent: 100 ms or more, or Forever. Defaults to Config.TTL.
 	TTL time.Duration `json:"ttl,omitempty"`
 	// Persist lets the hold stand when its last part has left, until it is released or HoldTTL has
@@ -156,26 +156,11 @@ type Request struct {
 	// lives; and for an Enter that queues and whose turn is near, as Enter says, which defaults to not
 	// at all.
 	MaxWait time.Duration `json:"maxWait,omitempty"`
-
-	// converts is the order of the part's own lease which the request makes stronger, or zero.
-	converts Order
-	// lostAt is when an answer to one of its commands was last lost.
-	lostAt   time.Time
-	together together
 }
 
-// leaseOn is what the request may have got on a resource, for giving it up.
+// leaseOn returns the lease that a request may have got on a resource, to leave it.
 func (r *Request) leaseOn(resource string) Lease {
-	return Lease{Resource: resource, LockID: r.LockID, Run: r.Run, Part: r.Part, Order: r.Order, ttl: r.TTL, Left: r.TTL, lostAt: r.lostAt, keeps: r.Persist}
-}
-
-// stillOpen is what the request got, or may have got, on resources that it has not come to.
-func (r *Request) stillOpen() []Lease {
-	var leases []Lease
-	for _, resource := range slices.Sorted(maps.Keys(r.together.open)) {
-		leases = append(leases, r.leaseOn(resource))
-	}
-	return leases
+	return Lease{Resource: resource, LockID: r.LockID, Run: r.Run, Part: r.Part, Order: r.Order, id: r.Call, keeps: r.Persist}
 }
 
 // Lease is what one part got on one resource: a value that can be stored, sent, and used by another
@@ -193,6 +178,9 @@ type Lease struct {
 	// FirstFence is the fence with which the hold began, and names the hold. Later attempts of a step
 	// and upgrades have greater fences.
 	FirstFence int64 `json:"firstFence,omitempty"`
+	// LeastFence is the smallest fence under which a part of the hold may still write to a fenced
+	// document: FirstFence, until another run of the workflow takes the hold over.
+	LeastFence int64 `json:"leastFence,omitempty"`
 	// Bars says that the request asked for NewFence: writes under smaller fences are refused after one
 	// under this lease, also those of other parts of the hold. Undone are the parts that the request
 	// undid: they are barred instead.
@@ -206,20 +194,24 @@ type Lease struct {
 
 	// What follows does not travel: another process has other clocks.
 
-	// validUntil is until when the part may trust the lease: see leaseOf. It is zero in a lease that
-	// came from another process.
+	// id is that of the entry, by which it is extended, and keptID that of what its lock ID keeps, which
+	// lasts until keptUntil by the local clock, and for holdTTL after a renewal.
+	id, keptID string
+	keptUntil  time.Time
+	holdTTL    time.Duration
+	// validUntil is the local time until which the lease may be trusted: see leaseOf. It is zero in a
+	// lease that came from another process.
 	validUntil time.Time
-	// ttl is for how long a confirmation is trusted.
+	// ttl is how long a confirmation is trusted.
 	ttl time.Duration
-	// owner is the request's, for an upgrade.
-	owner string
-	// keeps says that the request may have begun what its lock ID keeps, so that taking it back ends
+	// owner, host and comment are those of the request, for an upgrade.
+	owner, host, comment string
+	// keeps is set if the request may have begun what its lock ID keeps, so that taking it back ends
 	// that, unless another request has entered it since.
 	keeps bool
-	// granted is when the part was granted, by the server's clock, if known; lostAt is when an answer
-	// to the request was last lost, a late copy of which may still come.
-	granted, lostAt time.Time
-	// failing says that the last renewal failed, and downgrading that a downgrade has no answer yet.
+	// granted is the server's time of the grant, if known.
+	granted time.Time
+	// failing is set if the last renewal failed, and downgrading while a downgrade has no answer.
 	failing, downgrading bool
 }
 

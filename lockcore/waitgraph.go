@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // waitGraph is what the documents with queues say of which waiters wait for which. Its nodes are
@@ -12,7 +12,7 @@ import (
 // to which a hold in its way is tied: the hold does not end as long as that one waits. Places in a
 // cycle never go on. The edges are not written down: in a queue of n there are n²/2 of them.
 type waitGraph struct {
-	docs []engine.Document
+	docs []rules.Document
 	// owners are those of what is held, by document and entry.
 	owners [][]string
 	// leads are, by document and waiter, the earlier place that the waiter will join when that is
@@ -26,7 +26,7 @@ type place struct{ doc, waiter int }
 
 // deadlocksIn finds a shortest cycle through each owner that is in one, each once. The same
 // documents give the same cycles to every process.
-func deadlocksIn(docs []engine.Document) []Deadlock {
+func deadlocksIn(docs []rules.Document) []Deadlock {
 	g := newWaitGraph(docs)
 	var out []Deadlock
 	covered := map[string]bool{}
@@ -44,7 +44,7 @@ func deadlocksIn(docs []engine.Document) []Deadlock {
 	return out
 }
 
-func newWaitGraph(docs []engine.Document) *waitGraph {
+func newWaitGraph(docs []rules.Document) *waitGraph {
 	g := &waitGraph{docs: docs, owners: make([][]string, len(docs)), leads: make([][]int, len(docs)), waits: map[string][]place{}}
 	for i := range docs {
 		d := &docs[i]
@@ -52,7 +52,7 @@ func newWaitGraph(docs []engine.Document) *waitGraph {
 		queue := d.Queue()
 		for j := range d.Waiters {
 			w := &d.Waiters[j]
-			if w.Waits(d.At) && queue.Next(w).Answer != engine.NextGo {
+			if w.Waits(d.At) && queue.Next(w).Answer != rules.NextGo {
 				p := place{i, j}
 				g.waits[g.owner(p)] = append(g.waits[g.owner(p)], p)
 			}
@@ -63,10 +63,10 @@ func newWaitGraph(docs []engine.Document) *waitGraph {
 
 // ownersOf are the owners of what is held in a document, by entry. Parts leave it to their kept
 // hold to tell.
-func ownersOf(d *engine.Document) []string {
+func ownersOf(d *rules.Document) []string {
 	kept := map[string]string{}
 	for _, e := range d.Entries {
-		if e.State == engine.StateKept {
+		if e.State == rules.StateKept {
 			kept[e.LockID] = e.Owner
 		}
 	}
@@ -82,14 +82,14 @@ func ownersOf(d *engine.Document) []string {
 
 // leadsOf are, by waiter, the first place ahead of it of the same lock ID and of a mode that covers
 // its own, or -1.
-func leadsOf(d *engine.Document) []int {
+func leadsOf(d *rules.Document) []int {
 	leads := make([]int, len(d.Waiters))
 	ahead := map[string][]int{} // those who may lead, two at most, by lock ID
 	for j := range d.Waiters {
 		w := &d.Waiters[j]
 		leads[j] = -1
 		for _, i := range slices.Backward(ahead[w.LockID]) {
-			if engine.Covers(d.Waiters[i].Mode, w.Mode) {
+			if rules.Covers(d.Waiters[i].Mode, w.Mode) {
 				leads[j] = i
 			}
 		}
@@ -114,7 +114,7 @@ func (g *waitGraph) starts() []place {
 	return slices.Compact(out)
 }
 
-func (g *waitGraph) waiter(p place) *engine.Waiter { return &g.docs[p.doc].Waiters[p.waiter] }
+func (g *waitGraph) waiter(p place) *rules.Waiter { return &g.docs[p.doc].Waiters[p.waiter] }
 
 func (g *waitGraph) owner(p place) string {
 	w := g.waiter(p)
@@ -131,12 +131,12 @@ func (g *waitGraph) tied(doc, entry int) []place {
 		return nil
 	}
 	waits := g.waits[g.owners[doc][entry]]
-	if e.Label == "" || (e.State == engine.StateKept && e.Within == "") {
+	if e.Label == "" || (e.State == rules.StateKept && e.Within == "") {
 		return waits
 	}
 	return slices.DeleteFunc(slices.Clone(waits), func(p place) bool {
 		w := g.waiter(p)
-		return w.LockID != e.LockID || (w.Part != e.Part && e.State != engine.StateKept)
+		return w.LockID != e.LockID || (w.Part != e.Part && e.State != rules.StateKept)
 	})
 }
 
@@ -186,12 +186,12 @@ func (g *waitGraph) waitedFor(p place, seen []int) []place {
 		return g.waitedFor(place{p.doc, lead}, seen)
 	}
 	if party.Limit == 1 && !joins { // a limit is for new holds
-		party.Mode = engine.Exclusive
+		party.Mode = rules.Exclusive
 	}
 	var out []place
 	for i := range d.Entries {
 		e := &d.Entries[i]
-		if g.owners[p.doc][i] != self && e.Blocks(party, d.At) && (!joins || e.State == engine.StateRunning) {
+		if g.owners[p.doc][i] != self && e.Blocks(party, d.At) && (!joins || e.State == rules.StateRunning) {
 			out = append(out, g.tied(p.doc, i)...)
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // countingEngine counts the commands.
@@ -25,12 +25,12 @@ type countingEngine struct {
 	hold chan struct{}
 }
 
-func (e *countingEngine) Acquire(ctx context.Context, op engine.Acquire) (engine.Document, error) {
+func (e *countingEngine) Acquire(ctx context.Context, op rules.Acquire) (rules.Document, error) {
 	e.acquires.Add(1)
 	return e.Engine.Acquire(ctx, op)
 }
 
-func (e *countingEngine) Read(ctx context.Context, names ...string) ([]engine.Document, error) {
+func (e *countingEngine) Read(ctx context.Context, names ...string) ([]rules.Document, error) {
 	e.reads.Add(1)
 	if e.hold != nil {
 		<-e.hold
@@ -38,7 +38,7 @@ func (e *countingEngine) Read(ctx context.Context, names ...string) ([]engine.Do
 	return e.Engine.Read(ctx, names...)
 }
 
-func (e *countingEngine) List(ctx context.Context, q engine.Query) iter.Seq2[engine.Document, error] {
+func (e *countingEngine) List(ctx context.Context, q rules.Query) iter.Seq2[rules.Document, error] {
 	e.lists.Add(1)
 	return e.Engine.List(ctx, q)
 }

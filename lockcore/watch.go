@@ -5,16 +5,17 @@ import (
 	"sync"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 	"github.com/temporal-lockstep/lockstep/lockcore/internal/clock"
 	"github.com/temporal-lockstep/lockstep/lockcore/internal/pace"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/update"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // watcher wakes those who have queued, of two kinds: local waiters wait in [Locker.Acquire], and
 // parked ones without a process, woken by those that listen with [Locker.OnWakeup]. It looks at a
 // resource after a write of this Locker, whose answer names the claims that it made, and by the
 // intervals of package pace. A look reads all resources that are due in one command, and asks
-// [engine.Next] what each document means:
+// [rules.Next] what each document means:
 //
 //	Go, Gone   the local waiter asks again; the parked one's wake-up is told to those who listen
 //	Settle     the watcher writes the document once, so that the head of the queue is granted a claim;
@@ -56,7 +57,7 @@ type watched struct {
 
 type waiter struct {
 	resource string
-	request  *engine.Waiter
+	request  *rules.Waiter
 	// keeps says that its hold may end in another process.
 	keeps bool
 	// woken holds one token when asking again is worthwhile.
@@ -87,7 +88,7 @@ func (w *watcher) of(resource string) *watched {
 }
 
 // add registers a request before it queues, so that no claim is made for it unheard.
-func (w *watcher) add(op *engine.Acquire) *waiter {
+func (w *watcher) add(op *rules.Acquire) *waiter {
 	one := &waiter{resource: op.Resource, request: op.Waiter(), keeps: op.Persist, woken: make(chan struct{}, 1), moved: time.Now()}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -158,7 +159,11 @@ func (one *waiter) call() {
 // those who were granted a claim, or whose lock ID has come to hold. After a claim for a parked
 // waiter the resource is looked at soon, when the claim is confirmed, and others of its lock ID may
 // join.
-func (w *watcher) wrote(d *engine.Document, endedHold bool) {
+func (w *watcher) wrote(a *update.Answer, endedHold bool) {
+	d := a.After
+	if len(d.Waiters) == 0 && !hasClaim(d) && !w.watches(d.ID) { // most writes: nothing waits here
+		return
+	}
 	wakeups, _ := wakeupsIn(d, d.Queue())
 	w.mu.Lock()
 	if len(wakeups) > 0 && len(w.listeners) > 0 {
@@ -168,14 +173,14 @@ func (w *watcher) wrote(d *engine.Document, endedHold bool) {
 		w.lookBy(r, time.Now().Add(pace.Tell))
 	}
 	if r := w.table[d.ID]; r != nil {
-		if endedHold || slices.ContainsFunc(d.Last.Ended, func(e engine.Entry) bool { return e.LockID == r.holder && e.State == engine.StateClaimed }) {
+		if endedHold || slices.ContainsFunc(a.Ended, func(e rules.Entry) bool { return e.LockID == r.holder && e.State == rules.StateClaimed }) {
 			r.holder = ""
 		}
 		for _, one := range r.local {
 			if d.Joins(one.request.Party()) {
 				one.call()
 			}
-			if one.request.Mode == engine.Exclusive && !one.keeps && d.Claim(one.request.LockID, one.request.Part) != nil {
+			if one.request.Mode == rules.Exclusive && !one.keeps && d.Claim(one.request.LockID, one.request.Part) != nil {
 				r.holder = one.request.LockID
 			}
 		}
@@ -192,6 +197,13 @@ func (w *watcher) wrote(d *engine.Document, endedHold bool) {
 	}
 	w.mu.Unlock()
 	w.tell(wakeups)
+}
+
+// watches reports whether a resource is in the table.
+func (w *watcher) watches(resource string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.table[resource] != nil
 }
 
 // searchBy makes the next search no later than at, but not too soon after the last. The mutex is

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 	"github.com/temporal-lockstep/lockstep/lockcore/internal/pace"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // pass looks at what is due, and begins a search for deadlocks if one is, beside the looks.
@@ -75,17 +75,16 @@ func (w *watcher) search() {
 func (w *watcher) look(names []string) {
 	ctx, cancel := w.locker.clock.WithTimeout(w.locker.life.closing, cleanupTimeout)
 	defer cancel()
-	found, err := w.locker.eng.Read(ctx, names...)
-	docs := map[string]*engine.Document{}
-	for i := range found {
-		docs[found[i].ID] = &found[i]
-	}
+	docs, err := w.locker.look(ctx, names...)
 	for _, name := range names {
 		if err != nil {
 			w.lookAgain(name, pace.Settle)
 			continue
 		}
 		d := docs[name]
+		if d != nil {
+			w.locker.lines.Seen(d)
+		}
 		q := d.Queue()
 		wakeups, eager := wakeupsIn(d, q)
 		pause := w.found(name, d, q, eager)
@@ -103,7 +102,7 @@ func (w *watcher) look(names []string) {
 
 // found calls the local waiters that a document lets go on, and returns when to look again; 0 if
 // none is left. told says that parked ones were told of their wake-ups, and are expected.
-func (w *watcher) found(name string, d *engine.Document, q *engine.Queue, told bool) (pause time.Duration) {
+func (w *watcher) found(name string, d *rules.Document, q *rules.Queue, told bool) (pause time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r := w.table[name]
@@ -121,16 +120,16 @@ func (w *watcher) found(name string, d *engine.Document, q *engine.Queue, told b
 	default:
 		return 0
 	}
-	here := d != nil && slices.ContainsFunc(d.Entries, func(e engine.Entry) bool { return e.LockID == r.holder })
+	here := d != nil && slices.ContainsFunc(d.Entries, func(e rules.Entry) bool { return e.LockID == r.holder })
 	for _, one := range r.local {
 		look := q.Next(one.request)
 		if one.position == 0 || look.Position < one.position {
 			one.position, one.moved = look.Position, time.Now()
 		}
 		switch {
-		case look.Answer == engine.NextGo, look.Answer == engine.NextGone:
+		case look.Answer == rules.NextGo, look.Answer == rules.NextGone:
 			one.call()
-		case look.Answer == engine.NextWait && one.stalled != nil && time.Since(one.moved) >= pace.Near:
+		case look.Answer == rules.NextWait && one.stalled != nil && time.Since(one.moved) >= pace.Near:
 			one.stalled()
 		}
 		if turn := w.locker.holds.turn(name, look.Position, one.request.Limit); turn > 0 && !here { // one that is late is looked for less and less often

@@ -30,7 +30,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 	"github.com/temporal-lockstep/lockstep/internal/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 	"github.com/temporal-lockstep/lockstep/worker"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
@@ -53,7 +53,7 @@ type scene struct {
 	traces string // a folder, with a file per process
 
 	mu     sync.Mutex
-	writes []engine.Document // the lock documents, as each write left them
+	writes []rules.Document // the lock documents, as each write left them
 }
 
 func setScene(t *testing.T) *scene {
@@ -84,7 +84,7 @@ func (s *scene) saw(_ context.Context, e *event.CommandSucceededEvent) {
 		return
 	}
 	var answer struct {
-		Value engine.Document `bson:"value"`
+		Value rules.Document `bson:"value"`
 	}
 	if err := bson.Unmarshal(e.Reply, &answer); err != nil {
 		return // the scene's totals show that one is missing
@@ -113,7 +113,7 @@ func (s *scene) recorded() (holds, waits []stay) {
 			}
 		}
 		for _, e := range d.Entries {
-			if e.Since == nil || e.ClaimedAt == nil || e.State == engine.StateClaimed {
+			if e.Since == nil || e.ClaimedAt == nil || e.State == rules.StateClaimed {
 				continue
 			}
 			w := stay{e.LockID, e.Fence, *e.Since, *e.ClaimedAt}

@@ -16,7 +16,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/inspect"
 	"github.com/temporal-lockstep/lockstep/internal/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 )
 
@@ -203,14 +203,14 @@ func TestWhatAnInterruptedHoldMayHaveLeftIsSaid(t *testing.T) {
 }
 
 // slow is a database that answers no acquire.
-type slow struct{ engine.Engine }
+type slow struct{ rules.Engine }
 
-func (slow) Acquire(ctx context.Context, _ engine.Acquire) (engine.Document, error) {
+func (slow) Acquire(ctx context.Context, _ rules.Acquire) (rules.Document, error) {
 	<-ctx.Done()
-	return engine.Document{}, fmt.Errorf("the driver says: %w", ctx.Err())
+	return rules.Document{}, fmt.Errorf("the driver says: %w", ctx.Err())
 }
 
-func (slow) AcquireAll(context.Context, []engine.Acquire) ([]engine.Document, error) { return nil, nil }
+func (slow) AcquireAll(context.Context, []rules.Acquire) ([]rules.Document, error) { return nil, nil }
 
 func TestTheEndOfTheWaitIsSaidInOurWords(t *testing.T) {
 	t.Parallel()

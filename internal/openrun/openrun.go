@@ -13,6 +13,7 @@ package openrun
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -56,9 +57,8 @@ func Enter(ctx context.Context, locker Locker, own protocol.Run, req lockcore.Re
 	if err := undoAlso(ctx, locker, own, &req, own.RunID); err != nil {
 		return nil, err
 	}
-	req.First = true
+	req.Call = rand.Text() // asked again after a take-over, it is the same request
 	leases, err := locker.Enter(ctx, req, queue)
-	req.First = false
 	var other *lockcore.OtherRunError
 	for n := 0; errors.As(err, &other); n++ {
 		current, failed := IsCurrent(ctx, own)

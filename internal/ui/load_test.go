@@ -23,22 +23,22 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/internal/ui"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 )
 
 // counted is a database that counts what is listed, and may be away.
 type counted struct {
-	engine.Engine
+	rules.Engine
 	lists atomic.Int32
 	away  atomic.Bool
 }
 
-func (c *counted) List(ctx context.Context, q engine.Query) iter.Seq2[engine.Document, error] {
+func (c *counted) List(ctx context.Context, q rules.Query) iter.Seq2[rules.Document, error] {
 	c.lists.Add(1)
 	if c.away.Load() {
-		return func(yield func(engine.Document, error) bool) {
-			yield(engine.Document{}, errors.New("the database is away"))
+		return func(yield func(rules.Document, error) bool) {
+			yield(rules.Document{}, errors.New("the database is away"))
 		}
 	}
 	return c.Engine.List(ctx, q)

@@ -6,14 +6,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // Harness is an engine under test, for whose documents time can be made to pass.
 type Harness interface {
-	engine.Engine
+	rules.Engine
 	// Travel lets d pass for the document of one resource. Where the clock is a server's, it moves every time in
-	// the document back; those at engine.Never and after it stay. A negative d is for a command that began before others
+	// the document back; those at rules.Never and after it stay. A negative d is for a command that began before others
 	// that have taken effect already.
 	Travel(ctx context.Context, resource string, d time.Duration) error
 }
@@ -77,7 +77,7 @@ func (s *stage) check(ok bool, format string, args ...any) {
 }
 
 // outcome fails the scenario unless the last write ended like this.
-func (s *stage) outcome(d engine.Document, want engine.Outcome) *engine.Document {
+func (s *stage) outcome(d rules.Document, want rules.Outcome) *rules.Document {
 	s.Helper()
 	s.check(d.Last.Outcome == want, "outcome %q, got %q; held: %+v", want, d.Last.Outcome, d.Entries)
 	return &d
@@ -90,7 +90,7 @@ func (s *stage) pass(d time.Duration) {
 }
 
 // stored is the document as it stands.
-func (s *stage) stored() *engine.Document {
+func (s *stage) stored() *rules.Document {
 	s.Helper()
 	docs, err := s.h.Read(s.Context(), s.resource)
 	s.must(err)
@@ -100,16 +100,16 @@ func (s *stage) stored() *engine.Document {
 
 // unchanged fails the scenario if the document differs from before in more than its count of writes, its time, and
 // what the last write tells.
-func (s *stage) unchanged(before *engine.Document) {
+func (s *stage) unchanged(before *rules.Document) {
 	s.Helper()
 	after := s.stored()
 	s.check(same(atRest(before), atRest(after)), "nothing to change, of\n%+v\ngot\n%+v", before, after)
 }
 
 // atRest is a document without the count of its writes, its time, and what the last write tells.
-func atRest(d *engine.Document) engine.Document {
+func atRest(d *rules.Document) rules.Document {
 	rest := clone(*d)
-	rest.Seq, rest.At, rest.Last, rest.IdleAt = 0, time.Time{}, engine.Last{}, time.Time{}
+	rest.Seq, rest.At, rest.Last, rest.IdleAt = 0, time.Time{}, rules.Last{}, time.Time{}
 	slices.Sort(rest.Attn)
 	return rest
 }
@@ -123,37 +123,37 @@ const (
 	holdTTL   = 60 * time.Minute
 )
 
-var policy = engine.Policy{ClaimTTL: claimTTL.Milliseconds()}
+var policy = rules.Policy{ClaimTTL: claimTTL.Milliseconds()}
 
 // with changes an acquire.
-type with func(*engine.Acquire)
+type with func(*rules.Acquire)
 
-func shared(op *engine.Acquire)    { op.Mode = engine.Shared }
-func keep(op *engine.Acquire)      { op.Persist = true }
-func queue(op *engine.Acquire)     { op.Queue = true }
-func held(op *engine.Acquire)      { op.Held = true }
-func reacquire(op *engine.Acquire) { op.Reacquire = true }
-func newFence(op *engine.Acquire)  { op.NewFence = true }
-func refresh(op *engine.Acquire)   { op.Queue, op.Refresh = true, true }
-func forever(op *engine.Acquire)   { op.TTL, op.HoldTTL = 0, 0 }
+func shared(op *rules.Acquire)    { op.Mode = rules.Shared }
+func keep(op *rules.Acquire)      { op.Persist = true }
+func queue(op *rules.Acquire)     { op.Queue = true }
+func held(op *rules.Acquire)      { op.Held = true }
+func reacquire(op *rules.Acquire) { op.Reacquire = true }
+func newFence(op *rules.Acquire)  { op.NewFence = true }
+func refresh(op *rules.Acquire)   { op.Queue, op.Refresh = true, true }
+func forever(op *rules.Acquire)   { op.TTL, op.HoldTTL = 0, 0 }
 
 // heardIn is when a waiter says that it will be heard of.
 func heardIn(d time.Duration) with {
-	return func(op *engine.Acquire) { op.HeardIn = d.Milliseconds() }
+	return func(op *rules.Acquire) { op.HeardIn = d.Milliseconds() }
 }
 
-func limit(n int64) with { return func(op *engine.Acquire) { op.Mode, op.Limit = engine.Shared, n } }
+func limit(n int64) with { return func(op *rules.Acquire) { op.Mode, op.Limit = rules.Shared, n } }
 
-func converts(order int64) with { return func(op *engine.Acquire) { op.Converts = order } }
+func converts(order int64) with { return func(op *rules.Acquire) { op.Converts = order } }
 
-func issued(at time.Time) with { return func(op *engine.Acquire) { op.Issued = at } }
+func issued(at time.Time) with { return func(op *rules.Acquire) { op.Issued = at } }
 
-func room(n int64) with { return func(op *engine.Acquire) { op.MaxWaiters = n } }
+func room(n int64) with { return func(op *rules.Acquire) { op.MaxWaiters = n } }
 
 // request asks exclusively, for the shortest TTL, without a place in the queue.
-func (s *stage) request(lockID, part string, order int64, changes ...with) engine.Acquire {
-	op := engine.Acquire{
-		Policy: policy, Resource: s.resource, LockID: lockID, Part: part, Order: order, Mode: engine.Exclusive,
+func (s *stage) request(lockID, part string, order int64, changes ...with) rules.Acquire {
+	op := rules.Acquire{
+		Policy: policy, Resource: s.resource, LockID: lockID, Part: part, Order: order, Mode: rules.Exclusive,
 		TTL: partTTL.Milliseconds(), HoldTTL: holdTTL.Milliseconds(), WaiterTTL: waiterTTL.Milliseconds(), MaxWaiters: 100,
 		Owner: lockID, Host: "host", Comment: "comment", Trace: "trace",
 	}
@@ -164,7 +164,7 @@ func (s *stage) request(lockID, part string, order int64, changes ...with) engin
 }
 
 // ask sends a request.
-func (s *stage) ask(lockID, part string, order int64, changes ...with) engine.Document {
+func (s *stage) ask(lockID, part string, order int64, changes ...with) rules.Document {
 	s.Helper()
 	d, err := s.h.Acquire(s.Context(), s.request(lockID, part, order, changes...))
 	s.must(err)
@@ -172,19 +172,19 @@ func (s *stage) ask(lockID, part string, order int64, changes ...with) engine.Do
 }
 
 // take asks, and expects to be granted.
-func (s *stage) take(lockID, part string, order int64, changes ...with) *engine.Entry {
+func (s *stage) take(lockID, part string, order int64, changes ...with) *rules.Entry {
 	s.Helper()
-	return s.entry(s.outcome(s.ask(lockID, part, order, changes...), engine.Granted), lockID, part, order)
+	return s.entry(s.outcome(s.ask(lockID, part, order, changes...), rules.Granted), lockID, part, order)
 }
 
 // join asks, and expects to join.
-func (s *stage) join(lockID, part string, order int64, changes ...with) *engine.Entry {
+func (s *stage) join(lockID, part string, order int64, changes ...with) *rules.Entry {
 	s.Helper()
-	return s.entry(s.outcome(s.ask(lockID, part, order, changes...), engine.Joined), lockID, part, order)
+	return s.entry(s.outcome(s.ask(lockID, part, order, changes...), rules.Joined), lockID, part, order)
 }
 
 // entry is the part that stands.
-func (s *stage) entry(d *engine.Document, lockID, part string, order int64) *engine.Entry {
+func (s *stage) entry(d *rules.Document, lockID, part string, order int64) *rules.Entry {
 	s.Helper()
 	e := d.Part(lockID, part, order)
 	s.check(e != nil, "part %q of %q with order %d to stand, got %+v", part, lockID, order, d.Entries)
@@ -194,51 +194,51 @@ func (s *stage) entry(d *engine.Document, lockID, part string, order int64) *eng
 // wait asks for a place in the queue, and expects this one.
 func (s *stage) wait(place int64, lockID, part string, order int64, changes ...with) {
 	s.Helper()
-	d := s.outcome(s.ask(lockID, part, order, append(changes, queue)...), engine.Queued)
+	d := s.outcome(s.ask(lockID, part, order, append(changes, queue)...), rules.Queued)
 	s.check(d.Last.Position == place, "place %d for %q, got %d", place, lockID, d.Last.Position)
 }
 
-func (s *stage) renew(lockID, part string, order int64) engine.Document {
+func (s *stage) renew(lockID, part string, order int64) rules.Document {
 	s.Helper()
-	d, err := s.h.Renew(s.Context(), engine.Renew{Policy: policy, Resource: s.resource, LockID: lockID, Part: part, Order: order})
+	d, err := s.h.Renew(s.Context(), rules.Renew{Policy: policy, Resource: s.resource, LockID: lockID, Part: part, Order: order})
 	s.must(err)
 	return d
 }
 
-func (s *stage) retime(lockID, part string, order int64, ttl time.Duration) engine.Document {
+func (s *stage) retime(lockID, part string, order int64, ttl time.Duration) rules.Document {
 	s.Helper()
-	op := engine.Renew{Policy: policy, Resource: s.resource, LockID: lockID, Part: part, Order: order, TTL: ttl.Milliseconds()}
+	op := rules.Renew{Policy: policy, Resource: s.resource, LockID: lockID, Part: part, Order: order, TTL: ttl.Milliseconds()}
 	d, err := s.h.Renew(s.Context(), op)
 	s.must(err)
 	return d
 }
 
-func (s *stage) downgrade(lockID, part string, order int64) engine.Document {
+func (s *stage) downgrade(lockID, part string, order int64) rules.Document {
 	s.Helper()
-	op := engine.Renew{Policy: policy, Resource: s.resource, LockID: lockID, Part: part, Order: order, Downgrade: true}
+	op := rules.Renew{Policy: policy, Resource: s.resource, LockID: lockID, Part: part, Order: order, Downgrade: true}
 	d, err := s.h.Renew(s.Context(), op)
 	s.must(err)
 	return d
 }
 
-func (s *stage) leave(lockID, part string, order int64) engine.Document {
+func (s *stage) leave(lockID, part string, order int64) rules.Document {
 	s.Helper()
-	d, err := s.h.Leave(s.Context(), engine.Leave{Policy: policy, Resource: s.resource, LockID: lockID, Part: part, Order: order})
+	d, err := s.h.Leave(s.Context(), rules.Leave{Policy: policy, Resource: s.resource, LockID: lockID, Part: part, Order: order})
 	s.must(err)
 	return d
 }
 
-func (s *stage) undo(lockID, part string, order int64) engine.Document {
+func (s *stage) undo(lockID, part string, order int64) rules.Document {
 	s.Helper()
-	op := engine.Leave{Policy: policy, Resource: s.resource, LockID: lockID, Part: part, Order: order, Undo: true}
+	op := rules.Leave{Policy: policy, Resource: s.resource, LockID: lockID, Part: part, Order: order, Undo: true}
 	d, err := s.h.Leave(s.Context(), op)
 	s.must(err)
 	return d
 }
 
-func (s *stage) release(lockID string, order int64, leaving ...string) engine.Document {
+func (s *stage) release(lockID string, order int64, leaving ...string) rules.Document {
 	s.Helper()
-	op := engine.Release{Policy: policy, Resource: s.resource, LockID: lockID, Order: order}
+	op := rules.Release{Policy: policy, Resource: s.resource, LockID: lockID, Order: order}
 	if len(leaving) == 1 {
 		op.Leaving = &leaving[0]
 	}
@@ -248,9 +248,9 @@ func (s *stage) release(lockID string, order int64, leaving ...string) engine.Do
 }
 
 // endHold releases the hold that began with a fence.
-func (s *stage) endHold(lockID string, first int64, changes ...func(*engine.Release)) engine.Document {
+func (s *stage) endHold(lockID string, first int64, changes ...func(*rules.Release)) rules.Document {
 	s.Helper()
-	op := engine.Release{Policy: policy, Resource: s.resource, LockID: lockID, FirstFence: first}
+	op := rules.Release{Policy: policy, Resource: s.resource, LockID: lockID, FirstFence: first}
 	for _, change := range changes {
 		change(&op)
 	}
@@ -265,35 +265,35 @@ func (s *stage) force(lockID, reason string) {
 	s.endHold(lockID, max(1, s.stored().HoldFence(lockID)), forced(reason))
 }
 
-func forced(reason string) func(*engine.Release) {
-	return func(op *engine.Release) { op.Force, op.Reason = true, reason }
+func forced(reason string) func(*rules.Release) {
+	return func(op *rules.Release) { op.Force, op.Reason = true, reason }
 }
 
-func leaving(part string, order int64) func(*engine.Release) {
-	return func(op *engine.Release) { op.Leaving, op.Order = &part, order }
+func leaving(part string, order int64) func(*rules.Release) {
+	return func(op *rules.Release) { op.Leaving, op.Order = &part, order }
 }
 
-func atOnce(op *engine.Release) { op.Now = true }
+func atOnce(op *rules.Release) { op.Now = true }
 
 // giveUp ends the place or the claim of a request, for a reason of another's.
-func (s *stage) giveUp(lockID, part string, order int64, reason string) engine.Document {
+func (s *stage) giveUp(lockID, part string, order int64, reason string) rules.Document {
 	s.Helper()
-	op := engine.Leave{Policy: policy, Resource: s.resource, LockID: lockID, Part: part, Order: order, Waiting: true, Reason: reason}
+	op := rules.Leave{Policy: policy, Resource: s.resource, LockID: lockID, Part: part, Order: order, Waiting: true, Reason: reason}
 	d, err := s.h.Leave(s.Context(), op)
 	s.must(err)
 	return d
 }
 
-func (s *stage) withdraw(lockID, part string, order int64) engine.Document {
+func (s *stage) withdraw(lockID, part string, order int64) rules.Document {
 	s.Helper()
-	op := engine.Withdraw{Policy: policy, Resource: s.resource, LockID: lockID, Part: part, Order: order, Reason: "deadlock"}
+	op := rules.Withdraw{Policy: policy, Resource: s.resource, LockID: lockID, Part: part, Order: order, Reason: "deadlock"}
 	d, err := s.h.Withdraw(s.Context(), op)
 	s.must(err)
 	return d
 }
 
 // claimed expects a claim for a part.
-func (s *stage) claimed(lockID, part string) *engine.Entry {
+func (s *stage) claimed(lockID, part string) *rules.Entry {
 	s.Helper()
 	d := s.stored()
 	c := d.Claim(lockID, part)

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // batchScenarios show the operations on several resources.
@@ -18,7 +18,7 @@ var batchScenarios = []Scenario{
 		s.must(err)
 		s.check(same(renewed, []bool{true, true, true}), "all to be renewed, got %v", renewed)
 		s.pass(time.Minute)
-		s.outcome(s.ask("b", "p", 1), engine.Busy)
+		s.outcome(s.ask("b", "p", 1), rules.Busy)
 		e := s.entry(s.stored(), "a", "p", 1)
 		s.check(e.RenewedAt != nil, "the time of the renewal, got %+v", e)
 	}},
@@ -27,7 +27,7 @@ var batchScenarios = []Scenario{
 		s.resource = names[1]
 		s.leave("a", "p", 1)
 		before := s.stored()
-		renewed, err := s.h.RenewAll(s.Context(), append(renewals(names, "a", "p", 1), engine.Renew{Resource: names[0] + "/none", LockID: "a", Part: "p", Order: 1}))
+		renewed, err := s.h.RenewAll(s.Context(), append(renewals(names, "a", "p", 1), rules.Renew{Resource: names[0] + "/none", LockID: "a", Part: "p", Order: 1}))
 		s.must(err)
 		s.check(same(renewed, []bool{true, false, true, false}), "two to be renewed, got %v", renewed)
 		s.check(s.stored().Seq == before.Seq, "the document as it was, got %+v", s.stored())
@@ -35,7 +35,7 @@ var batchScenarios = []Scenario{
 	{"RenewAll/of one document all are extended, or none", func(s *stage) {
 		s.take("a", "p", 1, shared)
 		s.take("b", "p", 1, shared)
-		both := []engine.Renew{
+		both := []rules.Renew{
 			{Resource: s.resource, LockID: "a", Part: "p", Order: 1},
 			{Resource: s.resource, LockID: "b", Part: "p", Order: 1},
 		}
@@ -54,7 +54,7 @@ var batchScenarios = []Scenario{
 		s.take("b", "p", 1, shared)
 		s.wait(1, "c", "p", 1, limit(2))
 		s.pass(partTTL)
-		_, err := s.h.RenewAll(s.Context(), []engine.Renew{{Resource: s.resource, LockID: "a", Part: "p", Order: 1}})
+		_, err := s.h.RenewAll(s.Context(), []rules.Renew{{Resource: s.resource, LockID: "a", Part: "p", Order: 1}})
 		s.must(err)
 		s.check(len(s.stored().Waiters) == 1, "c to wait, got %+v", s.stored())
 	}},
@@ -66,12 +66,12 @@ var batchScenarios = []Scenario{
 			s.check(len(docs) == 4, "four documents, got %+v", docs)
 			for i, op := range ops {
 				s.resource = op.Resource
-				s.outcome(docs[i], engine.Granted)
+				s.outcome(docs[i], rules.Granted)
 				e := s.entry(&docs[i], "a", "p", 1)
 				s.check(docs[i].ID == op.Resource && e.Fence > 0 && e.Fence == e.FirstFence && e.Mode == op.Mode, "the hold of %+v, got %+v", op, e)
 				s.check(same(s.entry(s.stored(), "a", "p", 1), e), "what is stored, got %+v", e)
-				s.outcome(s.ask("a", "p", 1, change), engine.Again)
-				s.outcome(s.ask("b", "p", 1), engine.Busy)
+				s.outcome(s.ask("a", "p", 1, change), rules.Again)
+				s.outcome(s.ask("b", "p", 1), rules.Busy)
 			}
 		}
 	}},
@@ -122,7 +122,7 @@ var batchScenarios = []Scenario{
 		s.must(err)
 		for _, op := range late {
 			s.resource = op.Resource
-			s.check(len(docs) == 0 && s.ask("b", "p", 1).Last.Outcome == engine.Granted, "nothing to be granted, got %+v", docs)
+			s.check(len(docs) == 0 && s.ask("b", "p", 1).Last.Outcome == rules.Granted, "nothing to be granted, got %+v", docs)
 		}
 	}},
 	{"Read/it answers with what is stored, queue included, at the server's time", func(s *stage) {
@@ -138,10 +138,10 @@ var batchScenarios = []Scenario{
 	{"List/it streams documents by name, and by who holds or waits", func(s *stage) {
 		names := s.several("a", "p", 1)
 		s.resource = names[1]
-		s.wait(1, "waiter", "p", 1, func(op *engine.Acquire) { op.Owner = "saga" })
-		s.check(same(s.list(engine.Query{Prefix: names[0][:len(names[0])-1]}), names), "all three in order")
-		s.check(same(s.list(engine.Query{Resource: names[2]}), names[2:]), "the one of that name")
-		for _, q := range []engine.Query{{LockID: "waiter"}, {Owner: "saga"}, {Waiting: true}, {Contended: true}} {
+		s.wait(1, "waiter", "p", 1, func(op *rules.Acquire) { op.Owner = "saga" })
+		s.check(same(s.list(rules.Query{Prefix: names[0][:len(names[0])-1]}), names), "all three in order")
+		s.check(same(s.list(rules.Query{Resource: names[2]}), names[2:]), "the one of that name")
+		for _, q := range []rules.Query{{LockID: "waiter"}, {Owner: "saga"}, {Waiting: true}, {Contended: true}} {
 			q.Prefix = names[0][:len(names[0])-1]
 			s.check(slices.Contains(s.list(q), names[1]), "%+v to find who waits", q)
 		}
@@ -151,7 +151,7 @@ var batchScenarios = []Scenario{
 		listed := func(name string, want bool) {
 			s.Helper()
 			s.resource = base + "/" + name
-			got := s.list(engine.Query{Prefix: s.resource, Contended: true})
+			got := s.list(rules.Query{Prefix: s.resource, Contended: true})
 			s.check(slices.Contains(got, s.resource) == want, "%q to be listed: %v, got %v", s.resource, want, got)
 		}
 		listed("plain", false)
@@ -187,7 +187,7 @@ var batchScenarios = []Scenario{
 	}},
 	{"List/it stops when nobody wants more", func(s *stage) {
 		s.several("a", "p", 1)
-		for d, err := range s.h.List(s.Context(), engine.Query{Prefix: s.resource}) {
+		for d, err := range s.h.List(s.Context(), rules.Query{Prefix: s.resource}) {
 			s.must(err)
 			s.check(d.ID == s.resource+"/1", "the first, got %q", d.ID)
 			break
@@ -196,9 +196,9 @@ var batchScenarios = []Scenario{
 }
 
 // requests are of one part, for resources that have no documents yet.
-func (s *stage) requests(n int, lockID string, order int64, changes ...with) []engine.Acquire {
+func (s *stage) requests(n int, lockID string, order int64, changes ...with) []rules.Acquire {
 	s.drawn++
-	ops := make([]engine.Acquire, n)
+	ops := make([]rules.Acquire, n)
 	for i := range ops {
 		ops[i] = s.request(lockID, "p", order, changes...)
 		ops[i].Resource = fmt.Sprintf("%s/%d/%d", s.name, s.drawn, i)
@@ -225,15 +225,15 @@ func (s *stage) several(lockID, part string, order int64) []string {
 	return names
 }
 
-func renewals(names []string, lockID, part string, order int64) []engine.Renew {
-	ops := make([]engine.Renew, len(names))
+func renewals(names []string, lockID, part string, order int64) []rules.Renew {
+	ops := make([]rules.Renew, len(names))
 	for i, name := range names {
-		ops[i] = engine.Renew{Policy: policy, Resource: name, LockID: lockID, Part: part, Order: order}
+		ops[i] = rules.Renew{Policy: policy, Resource: name, LockID: lockID, Part: part, Order: order}
 	}
 	return ops
 }
 
-func (s *stage) list(q engine.Query) []string {
+func (s *stage) list(q rules.Query) []string {
 	s.Helper()
 	var names []string
 	for d, err := range s.h.List(s.Context(), q) {

@@ -4,27 +4,27 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // invariantScenarios show the invariants I1 to I5, as [Invariants] tells of them, where they are most easily broken.
 var invariantScenarios = []Scenario{
 	{"I1/nobody is let in beside an exclusive part that may trust", func(s *stage) {
 		s.take("a", "p", 1)
-		for _, mode := range []with{func(*engine.Acquire) {}, shared, limit(9)} {
-			s.outcome(s.ask("b", "p", 1, mode), engine.Busy)
-			s.outcome(s.ask("b", "q", 1, mode, keep, reacquire, newFence), engine.Busy)
+		for _, mode := range []with{func(*rules.Acquire) {}, shared, limit(9)} {
+			s.outcome(s.ask("b", "p", 1, mode), rules.Busy)
+			s.outcome(s.ask("b", "q", 1, mode, keep, reacquire, newFence), rules.Busy)
 		}
 		s.pass(partTTL - time.Minute)
-		s.outcome(s.ask("b", "p", 1), engine.Busy)
+		s.outcome(s.ask("b", "p", 1), rules.Busy)
 		s.pass(time.Minute)
 		s.take("b", "p", 1)
 	}},
 	{"I1/an exclusive request is not let in beside parts that share", func(s *stage) {
 		s.take("a", "p", 1, shared)
 		s.take("b", "p", 1, shared)
-		s.outcome(s.ask("a", "q", 1), engine.Busy)
-		s.outcome(s.ask("c", "p", 1), engine.Busy)
+		s.outcome(s.ask("a", "q", 1), rules.Busy)
+		s.outcome(s.ask("c", "p", 1), rules.Busy)
 		s.leave("b", "p", 1)
 		s.take("a", "q", 1)
 	}},
@@ -34,13 +34,13 @@ var invariantScenarios = []Scenario{
 		s.join("a", "p", 2)
 		// The second attempt has stopped; what became of the first one is unknown.
 		s.release("a", 2, "p")
-		s.outcome(s.ask("b", "p", 1), engine.Busy)
+		s.outcome(s.ask("b", "p", 1), rules.Busy)
 		s.pass(partTTL / 2)
-		s.outcome(s.ask("b", "p", 1), engine.Granted)
+		s.outcome(s.ask("b", "p", 1), rules.Granted)
 		s.leave("b", "p", 1)
 		s.take("a", "p", 3)
 		s.release("a", 3)
-		s.outcome(s.ask("b", "p", 2), engine.Busy)
+		s.outcome(s.ask("b", "p", 2), rules.Busy)
 		s.pass(partTTL)
 		s.take("b", "p", 2)
 	}},
@@ -48,7 +48,7 @@ var invariantScenarios = []Scenario{
 		s.take("a", "p", 1)
 		s.wait(1, "b", "p", 1)
 		s.pass(partTTL)
-		d := s.outcome(s.ask("a", "p", 1), engine.Joined)
+		d := s.outcome(s.ask("a", "p", 1), rules.Joined)
 		p := d.Part("a", "p", 1)
 		s.check(p != nil && p.ExpiresAt.After(d.At), "the part that was answered for is not there, or has ended: %+v", d.Entries)
 	}},
@@ -56,21 +56,21 @@ var invariantScenarios = []Scenario{
 		s.take("a", "p", 1)
 		s.pass(partTTL)
 		s.take("b", "p", 1)
-		s.outcome(s.renew("a", "p", 1), engine.Lost)
-		s.outcome(s.ask("a", "p", 2), engine.Busy)
+		s.outcome(s.renew("a", "p", 1), rules.Lost)
+		s.outcome(s.ask("a", "p", 2), rules.Busy)
 	}},
 	{"I1/an expired exclusive hold does not come back beside those who share", func(s *stage) {
 		s.take("a", "p", 1)
 		s.pass(partTTL)
 		s.take("b", "p", 1, shared)
-		s.outcome(s.renew("a", "p", 1), engine.Lost)
+		s.outcome(s.renew("a", "p", 1), rules.Lost)
 	}},
 	{"I1/a claim keeps others out", func(s *stage) {
 		s.take("a", "p", 1)
 		s.wait(1, "b", "p", 1)
 		s.leave("a", "p", 1)
-		s.outcome(s.ask("c", "p", 1), engine.Busy)
-		s.outcome(s.ask("c", "p", 1, shared), engine.Busy)
+		s.outcome(s.ask("c", "p", 1), rules.Busy)
+		s.outcome(s.ask("c", "p", 1, shared), rules.Busy)
 	}},
 	{"I2/a limit counts all others that are live: holds, drains and claims", func(s *stage) {
 		s.take("x", "p", 1)
@@ -79,7 +79,7 @@ var invariantScenarios = []Scenario{
 		s.take("a", "p", 1, shared)
 		s.take("b", "p", 1, shared)
 		s.release("b", 1)
-		s.outcome(s.ask("d", "p", 1, limit(3)), engine.Busy)
+		s.outcome(s.ask("d", "p", 1, limit(3)), rules.Busy)
 		s.take("d", "p", 1, limit(4))
 	}},
 	{"I2/a limit holds for those who wait", func(s *stage) {
@@ -93,15 +93,15 @@ var invariantScenarios = []Scenario{
 	{"I2/what is dead takes no place", func(s *stage) {
 		s.take("a", "p", 1, limit(2))
 		s.take("b", "p", 1, limit(2))
-		s.outcome(s.ask("c", "p", 1, limit(2)), engine.Busy)
+		s.outcome(s.ask("c", "p", 1, limit(2)), rules.Busy)
 		s.pass(partTTL)
 		s.take("c", "p", 1, limit(2))
 		s.take("d", "p", 1, limit(2))
-		s.outcome(s.renew("a", "p", 1), engine.Lost)
+		s.outcome(s.renew("a", "p", 1), rules.Lost)
 	}},
 	{"I3/fences strictly increase over grants, upgrades, retakes and claims", func(s *stage) {
 		var fence int64
-		greater := func(e *engine.Entry) {
+		greater := func(e *rules.Entry) {
 			s.Helper()
 			s.check(e.Fence > fence, "a fence above %d, got %d", fence, e.Fence)
 			fence = e.Fence
@@ -123,16 +123,16 @@ var invariantScenarios = []Scenario{
 		}
 	}},
 	{"I3/the fence is never below the time, so that it grows when a document was removed", func(s *stage) {
-		d := s.outcome(s.ask("a", "p", 1), engine.Granted)
+		d := s.outcome(s.ask("a", "p", 1), rules.Granted)
 		s.check(d.Fence >= d.At.UnixMilli(), "a fence of %d or more, got %d", d.At.UnixMilli(), d.Fence)
 	}},
 	{"I4/who comes later and could go does not go ahead of who waits", func(s *stage) {
 		s.take("a", "p", 1, shared)
 		s.wait(1, "b", "p", 1)
-		s.outcome(s.ask("c", "p", 1, shared), engine.Busy)
+		s.outcome(s.ask("c", "p", 1, shared), rules.Busy)
 		s.wait(2, "d", "p", 1, shared)
 		s.leave("a", "p", 1)
-		s.outcome(s.ask("e", "p", 1), engine.Busy)
+		s.outcome(s.ask("e", "p", 1), rules.Busy)
 		s.take("b", "p", 1)
 	}},
 	{"I4/readers do not starve writers", func(s *stage) {
@@ -152,7 +152,7 @@ var invariantScenarios = []Scenario{
 		}
 		s.leave("a", "p", 1)
 		for i := range 4 {
-			s.outcome(s.ask("late", "p", 1), engine.Busy)
+			s.outcome(s.ask("late", "p", 1), rules.Busy)
 			s.take(fmt.Sprint("b", i), "p", 10)
 			s.leave(fmt.Sprint("b", i), "p", 10)
 		}
@@ -175,7 +175,7 @@ var invariantScenarios = []Scenario{
 			lockID, part string
 			order        int64
 		}{{"a", "p", 1}, {"a", "p", 3}, {"a", "r", 2}, {"x", "p", 2}} {
-			s.outcome(s.renew(name.lockID, name.part, name.order), engine.Lost)
+			s.outcome(s.renew(name.lockID, name.part, name.order), rules.Lost)
 			s.withdraw(name.lockID, name.part, name.order)
 			s.unchanged(before)
 		}
@@ -186,9 +186,9 @@ var invariantScenarios = []Scenario{
 		after := s.stored()
 		s.check(same(before.Entries, after.Entries) && same(before.Waiters, after.Waiters), "nothing to change, got %+v", after)
 		s.leave("a", "p", 2)
-		s.outcome(s.renew("a", "q", 2), engine.Granted)
-		s.outcome(s.renew("b", "p", 2), engine.Granted)
-		s.outcome(s.withdraw("c", "p", 2), engine.Granted)
+		s.outcome(s.renew("a", "q", 2), rules.Granted)
+		s.outcome(s.renew("b", "p", 2), rules.Granted)
+		s.outcome(s.withdraw("c", "p", 2), rules.Granted)
 		s.check(s.stored().Tombstone("c", "p") != nil, "c to be taken out, got %+v", s.stored().Waiters)
 		s.check(same(s.stored().Waiters[1], before.Waiters[1]), "the other part of c to wait, got %+v", s.stored().Waiters)
 	}},
@@ -199,9 +199,9 @@ var invariantScenarios = []Scenario{
 		s.wait(1, "b", "q", 2)
 		s.wait(2, "a", "r", 5)
 		s.release("a", 4)
-		s.outcome(s.renew("a", "q", 5), engine.Granted)
-		s.outcome(s.renew("b", "p", 2), engine.Granted)
-		s.outcome(s.renew("a", "p", 2), engine.Lost)
+		s.outcome(s.renew("a", "q", 5), rules.Granted)
+		s.outcome(s.renew("b", "p", 2), rules.Granted)
+		s.outcome(s.renew("a", "p", 2), rules.Lost)
 		s.check(len(s.stored().Waiters) == 2, "both to wait, got %+v", s.stored().Waiters)
 	}},
 }

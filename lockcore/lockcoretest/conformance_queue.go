@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // queueScenarios show how the queue is served.
@@ -18,7 +18,7 @@ var queueScenarios = []Scenario{
 		s.check(d.Last.Length == 1, "one who still waits, got %d", d.Last.Length)
 		c := s.claimed("b", "p")
 		s.check(c.ExpiresAt.Sub(d.At) == claimTTL && c.Fence == 0, "a claim for %v without a fence, got %+v", claimTTL, c)
-		s.outcome(s.ask("c", "p", 1, queue), engine.Queued)
+		s.outcome(s.ask("c", "p", 1, queue), rules.Queued)
 		b := s.take("b", "p", 1)
 		s.check(b.Fence > first.Fence, "a fence above %d, got %d", first.Fence, b.Fence)
 		s.check(b.Since != nil && b.ClaimedAt != nil && !b.Since.After(since), "since when it waited and until when, got %+v", b)
@@ -82,25 +82,25 @@ var queueScenarios = []Scenario{
 		s.pass(partTTL)
 		s.leave("b", "p", 1)
 		s.check(s.stored().Claim("d", "p") != nil && s.stored().Claim("e", "p") != nil, "claims of d and e, got %+v", s.stored().Entries)
-		s.outcome(s.renew("a", "p", 1), engine.Lost)
+		s.outcome(s.renew("a", "p", 1), rules.Lost)
 	}},
 	{"settle/many shared requests are granted, a bounded number in one write", func(s *stage) {
 		s.take("a", "p", 1)
-		for i := range engine.SettleMost + 1 {
+		for i := range rules.SettleMost + 1 {
 			s.wait(int64(i+1), fmt.Sprint(i), "p", 1, shared)
 		}
 		s.leave("a", "p", 1)
 		d := s.stored()
-		s.check(len(d.Entries) == engine.SettleMost && len(d.Waiters) == 1, "%d claims, got %d", engine.SettleMost, len(d.Entries))
+		s.check(len(d.Entries) == rules.SettleMost && len(d.Waiters) == 1, "%d claims, got %d", rules.SettleMost, len(d.Entries))
 		s.take("0", "p", 1, shared)
-		s.claimed(fmt.Sprint(engine.SettleMost), "p")
+		s.claimed(fmt.Sprint(rules.SettleMost), "p")
 	}},
 	{"settle/no claims beside an exclusive holder, not even its own", func(s *stage) {
 		s.queueOfOne("l", "n")
 		d := s.stored()
 		s.check(d.Claim("l", "b") == nil && d.Claim("n", "p") == nil && len(d.Waiters) == 2, "b and n to wait, got %+v", d.Entries)
 		s.join("l", "b", 1, shared)
-		s.outcome(s.ask("n", "p", 1, shared, queue), engine.Queued)
+		s.outcome(s.ask("n", "p", 1, shared, queue), rules.Queued)
 		s.leave("l", "b", 1)
 		s.leave("l", "a", 1)
 		s.claimed("n", "p")
@@ -108,20 +108,20 @@ var queueScenarios = []Scenario{
 	{"settle/a claim beside its own exclusive hold that has expired stands alone: the hold may come back", func(s *stage) {
 		s.queueOfOne("l", "n")
 		s.pass(partTTL)
-		s.outcome(s.withdraw("nobody", "p", 1), engine.Lost)
+		s.outcome(s.withdraw("nobody", "p", 1), rules.Lost)
 		s.claimed("l", "b")
 		s.check(s.stored().Claim("n", "p") == nil, "n to wait, got %+v", s.stored().Entries)
-		s.outcome(s.renew("l", "a", 1), engine.Granted)
-		s.outcome(s.ask("n", "p", 1, shared), engine.Busy)
+		s.outcome(s.renew("l", "a", 1), rules.Granted)
+		s.outcome(s.ask("n", "p", 1, shared), rules.Busy)
 	}},
 	{"settle/every write of a document serves its queue", func(s *stage) {
 		base := s.resource
 		for name, write := range map[string]func(){
-			"acquire":  func() { s.outcome(s.ask("c", "p", 1), engine.Busy) },
-			"renew":    func() { s.outcome(s.renew("nobody", "p", 1), engine.Lost) },
-			"leave":    func() { s.outcome(s.leave("nobody", "p", 1), engine.Granted) },
-			"release":  func() { s.outcome(s.release("nobody", 1), engine.Granted) },
-			"withdraw": func() { s.outcome(s.withdraw("nobody", "p", 1), engine.Lost) },
+			"acquire":  func() { s.outcome(s.ask("c", "p", 1), rules.Busy) },
+			"renew":    func() { s.outcome(s.renew("nobody", "p", 1), rules.Lost) },
+			"leave":    func() { s.outcome(s.leave("nobody", "p", 1), rules.Granted) },
+			"release":  func() { s.outcome(s.release("nobody", 1), rules.Granted) },
+			"withdraw": func() { s.outcome(s.withdraw("nobody", "p", 1), rules.Lost) },
 		} {
 			s.resource = base + "/" + name
 			s.take("a", "p", 1)
@@ -142,11 +142,11 @@ var queueScenarios = []Scenario{
 		s.wait(1, "b", "p", 1)
 		s.wait(2, "c", "p", 1)
 		s.leave("a", "p", 1)
-		s.outcome(s.ask("d", "p", 1), engine.Busy)
+		s.outcome(s.ask("d", "p", 1), rules.Busy)
 		s.pass(claimTTL - time.Minute)
-		s.outcome(s.ask("c", "p", 1), engine.Busy)
+		s.outcome(s.ask("c", "p", 1), rules.Busy)
 		s.pass(time.Minute)
-		s.outcome(s.ask("d", "p", 1), engine.Busy)
+		s.outcome(s.ask("d", "p", 1), rules.Busy)
 		s.claimed("c", "p")
 		s.take("c", "p", 2)
 	}},
@@ -165,7 +165,7 @@ var queueScenarios = []Scenario{
 		s.claimed("b", "p")
 	}},
 	{"claim/each that is slept through makes the next stand twice as long, up to four times the first", func(s *stage) {
-		long := func(op *engine.Acquire) { op.WaiterTTL = 5 * claimTTL.Milliseconds() }
+		long := func(op *rules.Acquire) { op.WaiterTTL = 5 * claimTTL.Milliseconds() }
 		s.take("a", "p", 1)
 		s.wait(1, "b", "p", 1, long)
 		s.leave("a", "p", 1)
@@ -200,7 +200,7 @@ var queueScenarios = []Scenario{
 		s.wait(2, "d", "p", 1)
 		s.leave("c", "p", 1)
 		s.pass(late)
-		s.outcome(s.ask("d", "p", 2), engine.Busy)
+		s.outcome(s.ask("d", "p", 2), rules.Busy)
 		s.take("b", "p", 3)
 	}},
 	{"claim/one for which there is no room any more under its limit is the first place in the queue again", func(s *stage) {
@@ -210,7 +210,7 @@ var queueScenarios = []Scenario{
 		s.claimed("b", "p")
 		s.take("c", "p", 1, shared)
 		s.wait(1, "b", "p", 1, limit(1))
-		s.outcome(s.ask("d", "p", 1, shared), engine.Busy)
+		s.outcome(s.ask("d", "p", 1, shared), rules.Busy)
 		s.leave("c", "p", 1)
 		c := s.claimed("b", "p")
 		s.check(c.ExpiresAt.Sub(*c.ClaimedAt) == claimTTL, "a claim for %v, got %+v", claimTTL, c)
@@ -224,7 +224,7 @@ var queueScenarios = []Scenario{
 		s.wait(1, "b", "p", 1, refresh)
 		c := s.claimed("b", "p")
 		s.check(c.ExpiresAt.Sub(*c.ClaimedAt) == 2*claimTTL, "a claim for %v, got %+v", 2*claimTTL, c)
-		s.outcome(s.ask("b", "p", 1, refresh), engine.Busy)
+		s.outcome(s.ask("b", "p", 1, refresh), rules.Busy)
 		s.check(same(c, s.claimed("b", "p")), "the same claim, got %+v", s.stored().Entries)
 	}},
 	{"claim/a request that comes back with its claim lapsed and nobody in between is granted", func(s *stage) {
@@ -268,7 +268,7 @@ var queueScenarios = []Scenario{
 		s.pass(waiterTTL)
 		s.take("a", "p", 2, shared)
 		s.wait(1, "c", "p", 1)
-		s.outcome(s.ask("b", "p", 2, shared), engine.Busy)
+		s.outcome(s.ask("b", "p", 2, shared), rules.Busy)
 	}},
 	{"claim/leaving gives it up to the next in line", func(s *stage) {
 		s.take("a", "p", 1)

@@ -3,14 +3,14 @@ package lockcoretest
 import (
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // ruleScenarios show the rules of package engine one by one, where they grant.
 var ruleScenarios = []Scenario{
 	{"rule 1/the same part and order again gets the same answer", func(s *stage) {
 		first := s.take("a", "p", 1)
-		again := s.entry(s.outcome(s.ask("a", "p", 1), engine.Again), "a", "p", 1)
+		again := s.entry(s.outcome(s.ask("a", "p", 1), rules.Again), "a", "p", 1)
 		s.check(again.Fence == first.Fence, "fence %d again, got %d", first.Fence, again.Fence)
 		s.check(again.ExpiresAt.Equal(first.ExpiresAt), "the promise to end at %v as before, got %v", first.ExpiresAt, again.ExpiresAt)
 		s.check(len(s.stored().Entries) == 1, "one entry, got %+v", s.stored().Entries)
@@ -18,27 +18,27 @@ var ruleScenarios = []Scenario{
 	{"rule 1/the same part and order again gets a stronger mode where that is asked", func(s *stage) {
 		s.take("a", "p", 1, shared)
 		e := s.take("a", "p", 1)
-		s.check(e.Mode == engine.Exclusive, "mode %q, got %q", engine.Exclusive, e.Mode)
+		s.check(e.Mode == rules.Exclusive, "mode %q, got %q", rules.Exclusive, e.Mode)
 	}},
 	{"rule 3/another part of the lock ID joins its hold with its fence", func(s *stage) {
 		first := s.take("a", "p", 1)
 		second := s.join("a", "q", 1)
 		s.check(second.Fence == first.Fence, "fence %d, got %d", first.Fence, second.Fence)
-		s.outcome(s.renew("a", "p", 1), engine.Granted)
-		s.outcome(s.renew("a", "q", 1), engine.Granted)
+		s.outcome(s.renew("a", "p", 1), rules.Granted)
+		s.outcome(s.renew("a", "q", 1), rules.Granted)
 	}},
 	{"rule 3/a weaker mode joins the stronger hold, which stays as strong", func(s *stage) {
 		s.take("a", "p", 1)
 		e := s.join("a", "q", 1, shared)
-		s.check(e.Mode == engine.Exclusive, "mode %q, got %q", engine.Exclusive, e.Mode)
-		s.outcome(s.ask("b", "p", 1, shared), engine.Busy)
+		s.check(e.Mode == rules.Exclusive, "mode %q, got %q", rules.Exclusive, e.Mode)
+		s.outcome(s.ask("b", "p", 1, shared), rules.Busy)
 	}},
 	{"rule 3/a greater order supersedes the part with a new fence and cuts the older one off", func(s *stage) {
 		first := s.take("a", "p", 1)
 		second := s.join("a", "p", 2)
 		s.check(second.Fence > first.Fence, "a fence above %d, got %d", first.Fence, second.Fence)
-		s.outcome(s.renew("a", "p", 1), engine.Lost)
-		s.outcome(s.renew("a", "p", 2), engine.Granted)
+		s.outcome(s.renew("a", "p", 1), rules.Lost)
+		s.outcome(s.renew("a", "p", 2), rules.Granted)
 	}},
 	{"rule 3/joining gives a new fence where that is asked", func(s *stage) {
 		first := s.take("a", "p", 1)
@@ -59,7 +59,7 @@ var ruleScenarios = []Scenario{
 		s.check(second.Fence > first.Fence, "a fence above %d, got %d", first.Fence, second.Fence)
 		d := s.stored()
 		p := s.entry(d, "a", "p", 1)
-		s.check(p.Mode == engine.Exclusive, "an upgrade of the whole hold, got %+v", p)
+		s.check(p.Mode == rules.Exclusive, "an upgrade of the whole hold, got %+v", p)
 	}},
 	{"rule 4/an upgrade waits for the others who share, ahead of the queue", func(s *stage) {
 		s.take("a", "p", 1, shared)
@@ -74,15 +74,15 @@ var ruleScenarios = []Scenario{
 		first := s.take("a", "p", 1, shared)
 		s.take("b", "p", 1, shared)
 		s.wait(1, "a", "p", 2, converts(1), held)
-		s.outcome(s.renew("a", "p", 1), engine.Granted)
+		s.outcome(s.renew("a", "p", 1), rules.Granted)
 		s.giveUp("a", "p", 2, "")
-		s.outcome(s.renew("a", "p", 1), engine.Granted)
+		s.outcome(s.renew("a", "p", 1), rules.Granted)
 		s.wait(1, "a", "p", 3, converts(1), held)
 		s.leave("b", "p", 1)
 		e := s.take("a", "p", 3, converts(1), held)
-		s.check(e.Mode == engine.Exclusive && e.Fence > first.Fence && e.FirstFence == first.Fence, "the hold with a new fence, got %+v", e)
+		s.check(e.Mode == rules.Exclusive && e.Fence > first.Fence && e.FirstFence == first.Fence, "the hold with a new fence, got %+v", e)
 		s.check(e.CreatedAt != nil && !e.CreatedAt.After(*first.CreatedAt), "the time at which the hold began, got %+v", e)
-		s.outcome(s.renew("a", "p", 1), engine.Lost)
+		s.outcome(s.renew("a", "p", 1), rules.Lost)
 		s.leave("a", "p", 3)
 		s.take("b", "p", 2)
 	}},
@@ -94,13 +94,13 @@ var ruleScenarios = []Scenario{
 		s.wait(1, "a", "q", 1, room(1))
 		s.wait(2, "b", "q", 1, room(1))
 		s.wait(1, "a", "q", 2, room(1))
-		s.outcome(s.ask("e", "p", 1, queue, room(1)), engine.Full)
+		s.outcome(s.ask("e", "p", 1, queue, room(1)), rules.Full)
 		s.leave("b", "p", 1)
 		s.leave("c", "p", 1)
 		s.claimed("a", "q")
 	}},
 	{"rule 5/what is free is granted", func(s *stage) {
-		d := s.outcome(s.ask("a", "p", 1), engine.Granted)
+		d := s.outcome(s.ask("a", "p", 1), rules.Granted)
 		e := s.entry(d, "a", "p", 1)
 		s.check(e.Fence > 0 && e.Fence == d.Fence, "a fence, got %d of %d", e.Fence, d.Fence)
 		s.check(e.ExpiresAt.Sub(d.At) == partTTL, "%v left, got %v", partTTL, e.ExpiresAt.Sub(d.At))
@@ -112,16 +112,16 @@ var ruleScenarios = []Scenario{
 	{"rule 5/shared goes with shared, and with nothing else", func(s *stage) {
 		s.take("a", "p", 1, shared)
 		s.take("b", "p", 1, shared)
-		s.outcome(s.ask("c", "p", 1), engine.Busy)
+		s.outcome(s.ask("c", "p", 1), rules.Busy)
 		s.leave("a", "p", 1)
 		s.leave("b", "p", 1)
 		s.take("c", "p", 1)
-		s.outcome(s.ask("a", "p", 2, shared), engine.Busy)
+		s.outcome(s.ask("a", "p", 2, shared), rules.Busy)
 	}},
 	{"rule 5/a limit belongs to the request", func(s *stage) {
 		s.take("a", "p", 1, limit(2))
 		s.take("b", "p", 1, limit(2))
-		s.outcome(s.ask("c", "p", 1, limit(2)), engine.Busy)
+		s.outcome(s.ask("c", "p", 1, limit(2)), rules.Busy)
 		s.take("c", "p", 1, limit(3))
 		s.take("d", "p", 1, shared)
 	}},
@@ -132,15 +132,15 @@ var ruleScenarios = []Scenario{
 	}},
 	{"rule 5/a hold without end has none", func(s *stage) {
 		e := s.take("a", "p", 1, forever)
-		s.check(!e.ExpiresAt.Before(engine.Never), "no end, got %v", e.ExpiresAt)
+		s.check(!e.ExpiresAt.Before(rules.Never), "no end, got %v", e.ExpiresAt)
 		s.pass(24 * 365 * time.Hour)
-		s.outcome(s.ask("b", "p", 1), engine.Busy)
+		s.outcome(s.ask("b", "p", 1), rules.Busy)
 	}},
 	{"rule 5/a hold that is kept stands without parts, for its own TTL", func(s *stage) {
 		s.take("a", "p", 1, keep)
 		s.leave("a", "p", 1)
 		s.pass(holdTTL - 5*time.Minute)
-		s.outcome(s.ask("b", "p", 1), engine.Busy)
+		s.outcome(s.ask("b", "p", 1), rules.Busy)
 		s.join("a", "q", 1, keep)
 		s.leave("a", "q", 1)
 		s.pass(holdTTL)
@@ -150,7 +150,7 @@ var ruleScenarios = []Scenario{
 		s.take("a", "p", 1)
 		s.join("a", "q", 1)
 		s.leave("a", "p", 1)
-		s.outcome(s.ask("b", "p", 1), engine.Busy)
+		s.outcome(s.ask("b", "p", 1), rules.Busy)
 		s.leave("a", "q", 1)
 		s.take("b", "p", 1)
 	}},
@@ -162,21 +162,21 @@ var refusalScenarios = []Scenario{
 		s.take("a", "p", 2)
 		s.leave("a", "p", 2)
 		before := s.stored()
-		s.outcome(s.ask("a", "p", 1), engine.Superseded)
-		s.outcome(s.ask("a", "p", 2), engine.Superseded)
+		s.outcome(s.ask("a", "p", 1), rules.Superseded)
+		s.outcome(s.ask("a", "p", 2), rules.Superseded)
 		s.unchanged(before)
 		s.take("a", "p", 3)
 	}},
 	{"rule 2/an order that left before it came is refused", func(s *stage) {
 		s.leave("a", "p", 1)
-		s.outcome(s.ask("a", "p", 1), engine.Superseded)
+		s.outcome(s.ask("a", "p", 1), rules.Superseded)
 		s.take("a", "q", 1)
 	}},
 	{"rule 2/an order that was released is refused for every part", func(s *stage) {
 		s.take("a", "p", 1)
 		s.release("a", 5)
 		before := s.stored()
-		s.outcome(s.ask("a", "q", 5), engine.Superseded)
+		s.outcome(s.ask("a", "q", 5), rules.Superseded)
 		s.unchanged(before)
 		s.take("a", "q", 6)
 	}},
@@ -184,21 +184,21 @@ var refusalScenarios = []Scenario{
 		s.take("a", "p", 1)
 		s.join("a", "p", 3)
 		before := s.stored()
-		s.outcome(s.ask("a", "p", 2), engine.Superseded)
+		s.outcome(s.ask("a", "p", 2), rules.Superseded)
 		s.unchanged(before)
 	}},
 	{"rule 2/an order below one that waits, or was cut off, is refused and changes nothing", func(s *stage) {
 		s.take("a", "p", 1)
 		s.wait(1, "b", "p", 3)
 		before := s.stored()
-		s.outcome(s.ask("b", "p", 2, queue), engine.Superseded)
-		s.outcome(s.ask("b", "p", 2), engine.Superseded)
+		s.outcome(s.ask("b", "p", 2, queue), rules.Superseded)
+		s.outcome(s.ask("b", "p", 2), rules.Superseded)
 		s.unchanged(before)
 		s.endHold("a", s.stored().HoldFence("a"))
-		for i := range engine.MaxReleased { // until nothing remembers that its hold was released
+		for i := range rules.MaxReleased { // until nothing remembers that its hold was released
 			s.leave("c", "p", int64(i))
 		}
-		s.outcome(s.ask("a", "p", 1, queue), engine.Superseded)
+		s.outcome(s.ask("a", "p", 1, queue), rules.Superseded)
 	}},
 	{"rule 2/a lock ID's orders are its own", func(s *stage) {
 		s.release("a", 5)
@@ -207,7 +207,7 @@ var refusalScenarios = []Scenario{
 	{"rule 6/busy without a place in the queue, and nothing is taken", func(s *stage) {
 		s.take("a", "p", 1)
 		before := s.stored()
-		d := s.outcome(s.ask("b", "p", 1), engine.Busy)
+		d := s.outcome(s.ask("b", "p", 1), rules.Busy)
 		s.check(d.Last.Position == 0, "no place, got %d", d.Last.Position)
 		s.unchanged(before)
 	}},
@@ -228,26 +228,26 @@ var refusalScenarios = []Scenario{
 		s.take("a", "p", 1)
 		s.wait(1, "b", "p", 1, room(1))
 		before := s.stored()
-		d := s.outcome(s.ask("c", "p", 1, queue, room(1)), engine.Full)
+		d := s.outcome(s.ask("c", "p", 1, queue, room(1)), rules.Full)
 		s.check(d.Last.Length == 1, "a queue of one, got %d", d.Last.Length)
 		s.unchanged(before)
 		s.wait(1, "b", "p", 1, room(1))
 	}},
 	{"rule 6/a refresh takes no place anew", func(s *stage) {
 		before := s.take("a", "p", 1)
-		d := s.outcome(s.ask("b", "p", 1, refresh), engine.Busy)
+		d := s.outcome(s.ask("b", "p", 1, refresh), rules.Busy)
 		s.check(len(s.stored().Waiters) == 0 && before.Fence == d.Fence, "no place, got %+v", s.stored().Waiters)
 		s.leave("a", "p", 1)
-		s.outcome(s.ask("b", "p", 1, refresh), engine.Busy)
+		s.outcome(s.ask("b", "p", 1, refresh), rules.Busy)
 		s.check(len(s.stored().Entries) == 0, "nothing held, got %+v", s.stored().Entries)
 	}},
 	{"rule 6/a refresh keeps a place, and neither joins nor confirms a claim", func(s *stage) {
 		s.take("a", "p", 1)
-		s.outcome(s.ask("a", "q", 1, refresh), engine.Busy)
+		s.outcome(s.ask("a", "q", 1, refresh), rules.Busy)
 		s.wait(1, "b", "p", 1)
 		s.wait(1, "b", "p", 1, refresh)
 		s.leave("a", "p", 1)
-		s.outcome(s.ask("b", "p", 1, refresh), engine.Busy)
+		s.outcome(s.ask("b", "p", 1, refresh), rules.Busy)
 		s.claimed("b", "p")
 		s.take("b", "p", 1)
 	}},

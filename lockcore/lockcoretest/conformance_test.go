@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/internal/testenv"
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
@@ -40,7 +40,7 @@ func TestEngineInMemoryConforms(t *testing.T) {
 func TestEveryRuleInvariantAndOutcomeHasAScenario(t *testing.T) {
 	t.Parallel()
 	names := map[string]bool{}
-	var told []engine.Outcome
+	var told []rules.Outcome
 	for _, s := range lockcoretest.Scenarios() {
 		require.False(t, names[s.Name], "two scenarios named %q", s.Name)
 		names[s.Name] = true
@@ -48,8 +48,8 @@ func TestEveryRuleInvariantAndOutcomeHasAScenario(t *testing.T) {
 		s.Run(t, watch, "r")
 		told = append(told, watch.told...)
 	}
-	for _, outcome := range []engine.Outcome{
-		engine.Granted, engine.Joined, engine.Again, engine.Queued, engine.Busy, engine.Full, engine.Lost, engine.Superseded, engine.Deadlock,
+	for _, outcome := range []rules.Outcome{
+		rules.Granted, rules.Joined, rules.Again, rules.Queued, rules.Busy, rules.Full, rules.Lost, rules.Superseded, rules.Deadlock,
 	} {
 		require.Contains(t, told, outcome)
 	}
@@ -71,10 +71,10 @@ func TestEveryRuleInvariantAndOutcomeHasAScenario(t *testing.T) {
 // watcher keeps what acquires were told.
 type watcher struct {
 	inMemory
-	told []engine.Outcome
+	told []rules.Outcome
 }
 
-func (w *watcher) Acquire(ctx context.Context, op engine.Acquire) (engine.Document, error) {
+func (w *watcher) Acquire(ctx context.Context, op rules.Acquire) (rules.Document, error) {
 	d, err := w.inMemory.Acquire(ctx, op)
 	w.told = append(w.told, d.Last.Outcome)
 	return d, err

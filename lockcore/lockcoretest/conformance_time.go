@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // passingScenarios show what the passing of time ends, and what it does not.
@@ -12,7 +12,7 @@ var passingScenarios = []Scenario{
 	{"expiry/an expired hold stands until somebody needs the room: its owner goes on", func(s *stage) {
 		first := s.take("a", "p", 1, keep)
 		s.pass(time.Hour)
-		s.outcome(s.renew("a", "p", 1), engine.Granted)
+		s.outcome(s.renew("a", "p", 1), rules.Granted)
 		s.pass(time.Hour)
 		e := s.join("a", "q", 1, keep)
 		s.check(e.Fence == first.Fence, "fence %d, got %d", first.Fence, e.Fence)
@@ -32,10 +32,10 @@ var passingScenarios = []Scenario{
 	{"expiry/one that was displaced leaves a record of who came", func(s *stage) {
 		e := s.take("a", "p", 1, keep)
 		s.pass(holdTTL)
-		d := s.outcome(s.ask("b", "p", 1), engine.Granted)
+		d := s.outcome(s.ask("b", "p", 1), rules.Granted)
 		s.check(len(d.Last.Expired) > 0 && d.Last.Expired[0].LockID == "a", "a to expire, got %+v", d.Last.Expired)
 		s.leave("b", "p", 1)
-		r := s.outcome(s.ask("a", "q", 1, keep), engine.Lost).EvictedRecord("a", "")
+		r := s.outcome(s.ask("a", "q", 1, keep), rules.Lost).EvictedRecord("a", "")
 		s.check(r != nil && r.By == "b" && r.Fence == e.Fence, "a record of b and fence %d, got %+v", e.Fence, r)
 	}},
 	{"expiry/a claim displaces as well, and names who waited", func(s *stage) {
@@ -53,13 +53,13 @@ var passingScenarios = []Scenario{
 		s.take("a", "p", 1, shared)
 		s.pass(partTTL)
 		s.take("b", "p", 1, shared)
-		s.outcome(s.renew("a", "p", 1), engine.Granted)
+		s.outcome(s.renew("a", "p", 1), rules.Granted)
 	}},
 	{"expiry/shared holds that have expired go where they would exceed a limit", func(s *stage) {
 		s.take("a", "p", 1, limit(1))
 		s.pass(partTTL)
 		s.take("b", "p", 1, limit(1))
-		s.outcome(s.renew("a", "p", 1), engine.Lost)
+		s.outcome(s.renew("a", "p", 1), rules.Lost)
 	}},
 	{"expiry/shared holds that have expired go where a claim wants the room, though the same write lets its party in to share", func(s *stage) {
 		s.take("a", "p", 1, shared)
@@ -71,23 +71,23 @@ var passingScenarios = []Scenario{
 		s.pass(partTTL)
 		s.take("c", "q", 1, shared)
 		s.claimed("c", "p")
-		s.outcome(s.renew("a", "p", 1), engine.Lost)
+		s.outcome(s.renew("a", "p", 1), rules.Lost)
 	}},
 	{"expiry/shared holds that have expired go where they are a crowd, and not before", func(s *stage) {
-		for i := range engine.Crowd - 1 {
+		for i := range rules.Crowd - 1 {
 			s.take(fmt.Sprint("a", i), "p", 1, shared)
 		}
 		s.pass(partTTL)
-		d := s.outcome(s.ask("b", "p", 1, shared), engine.Granted)
-		s.check(len(d.Last.Expired) == 0, "that %d stand, got %d that expired", engine.Crowd-1, len(d.Last.Expired))
-		s.outcome(s.renew("a0", "p", 1), engine.Granted)
-		d = s.outcome(s.ask("c", "p", 1, shared), engine.Granted)
-		s.check(len(d.Last.Expired) == engine.Crowd-2, "all but the living to expire, got %d", len(d.Last.Expired))
-		s.outcome(s.renew("a1", "p", 1), engine.Lost)
+		d := s.outcome(s.ask("b", "p", 1, shared), rules.Granted)
+		s.check(len(d.Last.Expired) == 0, "that %d stand, got %d that expired", rules.Crowd-1, len(d.Last.Expired))
+		s.outcome(s.renew("a0", "p", 1), rules.Granted)
+		d = s.outcome(s.ask("c", "p", 1, shared), rules.Granted)
+		s.check(len(d.Last.Expired) == rules.Crowd-2, "all but the living to expire, got %d", len(d.Last.Expired))
+		s.outcome(s.renew("a1", "p", 1), rules.Lost)
 		for _, lockID := range []string{"a0", "b", "c"} {
-			s.outcome(s.renew(lockID, "p", 1), engine.Granted)
+			s.outcome(s.renew(lockID, "p", 1), rules.Granted)
 		}
-		r := s.stored().EvictedRecord(fmt.Sprint("a", engine.Crowd-2), "")
+		r := s.stored().EvictedRecord(fmt.Sprint("a", rules.Crowd-2), "")
 		s.check(r != nil && r.By == "c", "a record of c, got %+v", r)
 	}},
 	{"expiry/a part's end is not its hold's: the next attempt goes on", func(s *stage) {
@@ -95,7 +95,7 @@ var passingScenarios = []Scenario{
 		s.take("b", "p", 1, shared, keep)
 		s.pass(partTTL)
 		s.take("c", "p", 1, limit(3))
-		s.outcome(s.renew("a", "p", 1), engine.Granted)
+		s.outcome(s.renew("a", "p", 1), rules.Granted)
 		r := s.stored().EvictedRecord("b", "")
 		s.check(r == nil, "no record of a hold that stands, got %+v", r)
 	}},
@@ -106,28 +106,28 @@ var passingScenarios = []Scenario{
 		d := s.ask("a", "p", 1)
 		e := s.entry(&d, "a", "p", 1)
 		s.check(e.ExpiresAt.After(d.At), "a promise, got %+v", e)
-		s.outcome(s.ask("b", "p", 1, queue), engine.Queued)
+		s.outcome(s.ask("b", "p", 1, queue), rules.Queued)
 	}},
 	{"draining/a superseded part keeps others out as long as it may trust, though the hold is gone", func(s *stage) {
 		s.take("a", "p", 1)
 		s.join("a", "p", 2)
 		s.leave("a", "p", 2)
-		s.outcome(s.ask("b", "p", 1), engine.Busy)
+		s.outcome(s.ask("b", "p", 1), rules.Busy)
 		s.pass(partTTL)
 		s.take("b", "p", 1)
 	}},
 	{"draining/a released part keeps others out until it leaves", func(s *stage) {
 		s.take("a", "p", 1)
 		s.release("a", 1)
-		s.outcome(s.renew("a", "p", 1), engine.Lost)
-		s.outcome(s.ask("b", "p", 1), engine.Busy)
+		s.outcome(s.renew("a", "p", 1), rules.Lost)
+		s.outcome(s.ask("b", "p", 1), rules.Busy)
 		s.leave("a", "p", 1)
 		s.take("b", "p", 1)
 	}},
 	{"draining/a part whose hold was released by force keeps others out", func(s *stage) {
 		s.take("a", "p", 1)
 		s.force("a", "by hand")
-		s.outcome(s.ask("b", "p", 1), engine.Busy)
+		s.outcome(s.ask("b", "p", 1), rules.Busy)
 		s.pass(partTTL)
 		s.take("b", "p", 1)
 	}},
@@ -137,7 +137,7 @@ var passingScenarios = []Scenario{
 		until := s.stored().Entries[0].ExpiresAt
 		s.release("a", 1)
 		e := s.stored().Entries[0]
-		s.check(e.State == engine.StateDraining && e.ExpiresAt.Equal(until), "it to drain until %v, got %+v", until, e)
+		s.check(e.State == rules.StateDraining && e.ExpiresAt.Equal(until), "it to drain until %v, got %+v", until, e)
 	}},
 	{"draining/its own lock ID is not kept out", func(s *stage) {
 		s.take("a", "p", 1)
@@ -147,9 +147,9 @@ var passingScenarios = []Scenario{
 	{"draining/a part without end that is cut off keeps others out as long as it may trust", func(s *stage) {
 		s.take("a", "p", 1, forever)
 		s.release("a", 1)
-		s.outcome(s.ask("b", "p", 1), engine.Busy)
-		s.pass(engine.EndlessTTL - time.Second)
-		s.outcome(s.ask("b", "p", 2), engine.Busy)
+		s.outcome(s.ask("b", "p", 1), rules.Busy)
+		s.pass(rules.EndlessTTL - time.Second)
+		s.outcome(s.ask("b", "p", 2), rules.Busy)
 		s.pass(time.Second)
 		s.take("b", "p", 3)
 	}},
@@ -157,12 +157,12 @@ var passingScenarios = []Scenario{
 		s.take("a", "p", 1, forever)
 		s.join("a", "p", 2)
 		s.leave("a", "p", 2)
-		s.outcome(s.ask("b", "p", 1), engine.Busy)
-		s.pass(engine.EndlessTTL)
+		s.outcome(s.ask("b", "p", 1), rules.Busy)
+		s.pass(rules.EndlessTTL)
 		s.take("b", "p", 2)
 	}},
 	{"lost/who knows that it held, and does not any more, is told", func(s *stage) {
-		s.outcome(s.ask("a", "p", 1, held), engine.Lost)
+		s.outcome(s.ask("a", "p", 1, held), rules.Lost)
 		s.check(len(s.stored().Entries) == 0, "nothing held, got %+v", s.stored().Entries)
 		s.take("a", "p", 1, held, reacquire)
 		s.join("a", "q", 1, held)
@@ -181,8 +181,8 @@ var passingScenarios = []Scenario{
 		s.take("b", "p", 1, shared, forever)
 		s.leave("a", "p", 1)
 		s.pass(holdTTL - time.Minute)
-		s.outcome(s.ask("a", "q", 1, keep), engine.Busy)
+		s.outcome(s.ask("a", "q", 1, keep), rules.Busy)
 		s.pass(holdTTL - time.Minute)
-		s.outcome(s.ask("c", "p", 1, limit(2)), engine.Busy)
+		s.outcome(s.ask("c", "p", 1, limit(2)), rules.Busy)
 	}},
 }

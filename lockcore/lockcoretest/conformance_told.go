@@ -3,7 +3,7 @@ package lockcoretest
 import (
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // toldScenarios show what those who trace waits are told: whose end let a waiter in, and which places and claims were
@@ -14,31 +14,31 @@ var toldScenarios = []Scenario{
 		s.wait(1, "b", "p", 1, shared)
 		s.wait(2, "c", "p", 1, shared)
 		s.leave("a", "p", 1)
-		want := engine.Ended{LockID: "a", Fence: a.Fence, Owner: "saga", Trace: "trace"}
+		want := rules.Ended{LockID: "a", Fence: a.Fence, Owner: "saga", Trace: "trace"}
 		s.after(s.claimed("b", "p"), &want)
 		s.after(s.claimed("c", "p"), &want)
 		s.after(s.take("b", "p", 1, shared), &want)
-		s.after(s.entry(s.outcome(s.ask("b", "p", 1, shared), engine.Again), "b", "p", 1), &want)
+		s.after(s.entry(s.outcome(s.ask("b", "p", 1, shared), rules.Again), "b", "p", 1), &want)
 		s.after(s.join("b", "q", 1, shared), nil)
 		s.after(s.take("c", "p", 2, shared, keep), &want)
 	}},
 	{"after/a kept hold has the fence with which it began, and the trace of who entered last", func(s *stage) {
 		a := s.take("a", "p", 1, keep, owner("saga"))
-		b := s.join("a", "q", 2, keep, newFence, func(op *engine.Acquire) { op.Trace = "later" })
+		b := s.join("a", "q", 2, keep, newFence, func(op *rules.Acquire) { op.Trace = "later" })
 		s.check(b.Fence > a.Fence, "a fence above %d, got %d", a.Fence, b.Fence)
-		s.join("a", "r", 1, keep, func(op *engine.Acquire) { op.Trace = "latest" }) // the part q is now ahead of the hold
+		s.join("a", "r", 1, keep, func(op *rules.Acquire) { op.Trace = "latest" }) // the part q is now ahead of the hold
 		s.wait(1, "b", "p", 1)
 		s.leave("a", "p", 1)
 		s.leave("a", "r", 1)
 		s.release("a", 2, "q")
-		s.after(s.claimed("b", "p"), &engine.Ended{LockID: "a", Fence: a.Fence, Owner: "saga", Trace: "latest"})
+		s.after(s.claimed("b", "p"), &rules.Ended{LockID: "a", Fence: a.Fence, Owner: "saga", Trace: "latest"})
 	}},
 	{"after/a hold that expired and makes room is told like one that was released", func(s *stage) {
 		a := s.take("a", "p", 1)
 		s.wait(1, "b", "p", 1)
 		s.pass(partTTL)
-		s.outcome(s.renew("nobody", "p", 1), engine.Lost)
-		s.after(s.claimed("b", "p"), &engine.Ended{LockID: "a", Fence: a.Fence, Trace: "trace"})
+		s.outcome(s.renew("nobody", "p", 1), rules.Lost)
+		s.after(s.claimed("b", "p"), &rules.Ended{LockID: "a", Fence: a.Fence, Trace: "trace"})
 	}},
 	{"after/a part that was cut off and leaves is told", func(s *stage) {
 		a := s.take("a", "p", 1)
@@ -46,20 +46,20 @@ var toldScenarios = []Scenario{
 		s.release("a", 1)
 		s.check(s.stored().Claim("b", "p") == nil, "b to wait for the part of a")
 		s.leave("a", "p", 1)
-		s.after(s.claimed("b", "p"), &engine.Ended{LockID: "a", Fence: a.Fence, Trace: "trace"})
+		s.after(s.claimed("b", "p"), &rules.Ended{LockID: "a", Fence: a.Fence, Trace: "trace"})
 	}},
 	{"after/a part of a kept hold that was cut off and leaves is told, with its own trace", func(s *stage) {
 		a := s.take("a", "p", 1, keep, owner("saga"))
 		s.wait(1, "b", "p", 1)
 		s.release("a", 1)
 		s.leave("a", "p", 1)
-		s.after(s.claimed("b", "p"), &engine.Ended{LockID: "a", Fence: a.Fence, Trace: "trace"})
+		s.after(s.claimed("b", "p"), &rules.Ended{LockID: "a", Fence: a.Fence, Trace: "trace"})
 	}},
 	{"after/a downgrade that lets others in is told", func(s *stage) {
 		a := s.take("a", "p", 1)
 		s.wait(1, "b", "p", 1, shared)
 		s.downgrade("a", "p", 1)
-		want := engine.Ended{LockID: "a", Fence: a.Fence, Trace: "trace"}
+		want := rules.Ended{LockID: "a", Fence: a.Fence, Trace: "trace"}
 		s.after(s.claimed("b", "p"), &want)
 		s.after(s.take("b", "p", 1, shared), &want)
 	}},
@@ -68,7 +68,7 @@ var toldScenarios = []Scenario{
 		s.wait(1, "b", "p", 1, shared, limit(2))
 		s.wait(2, "c", "p", 1, shared) // of another limit: a later write serves it
 		s.downgrade("a", "p", 1)
-		s.after(s.claimed("b", "p"), &engine.Ended{LockID: "a", Fence: a.Fence, Trace: "trace"})
+		s.after(s.claimed("b", "p"), &rules.Ended{LockID: "a", Fence: a.Fence, Trace: "trace"})
 		s.downgrade("a", "p", 1)
 		s.after(s.claimed("c", "p"), nil)
 	}},
@@ -77,7 +77,7 @@ var toldScenarios = []Scenario{
 		s.wait(1, "b", "p", 1)
 		s.release("a", 1)
 		s.pass(partTTL) // what drained has run out
-		s.outcome(s.renew("nobody", "p", 1), engine.Lost)
+		s.outcome(s.renew("nobody", "p", 1), rules.Lost)
 		s.after(s.claimed("b", "p"), nil)
 		s.after(s.take("b", "p", 1), nil)
 	}},
@@ -87,7 +87,7 @@ var toldScenarios = []Scenario{
 		s.wait(2, "c", "p", 1)
 		s.leave("a", "p", 1)
 		s.pass(claimTTL)
-		s.outcome(s.renew("nobody", "p", 1), engine.Lost)
+		s.outcome(s.renew("nobody", "p", 1), rules.Lost)
 		s.after(s.claimed("c", "p"), nil)
 		s.after(s.take("c", "p", 1), nil)
 		b := s.claimed("b", "p")
@@ -101,7 +101,7 @@ var toldScenarios = []Scenario{
 		c := s.take("c", "p", 1)
 		s.wait(1, "b", "p", 1)
 		s.leave("c", "p", 1)
-		s.after(s.claimed("b", "p"), &engine.Ended{LockID: "c", Fence: c.Fence, Trace: "trace"})
+		s.after(s.claimed("b", "p"), &rules.Ended{LockID: "c", Fence: c.Fence, Trace: "trace"})
 	}},
 	{"gone/a leave tells of the place that it gives up, once", func(s *stage) {
 		s.take("a", "p", 1)
@@ -110,7 +110,7 @@ var toldScenarios = []Scenario{
 		since := s.stored().Waiters[0].Since
 		s.gone(s.leave("b", "p", 1))
 		g := s.gone(s.leave("b", "p", 2), "p")[0]
-		s.check(g.LockID == "b" && g.Order == 2 && g.Mode == engine.Shared && g.Owner == "saga" && g.Since.Equal(since), "the place of b, got %+v", g)
+		s.check(g.LockID == "b" && g.Order == 2 && g.Mode == rules.Shared && g.Owner == "saga" && g.Since.Equal(since), "the place of b, got %+v", g)
 		s.check(g.ClaimedAt == nil && g.After == nil, "no claim, got %+v", g)
 		s.gone(s.leave("b", "p", 2))
 	}},
@@ -121,7 +121,7 @@ var toldScenarios = []Scenario{
 		s.gone(s.leave("a", "p", 1))
 		c := s.claimed("b", "p")
 		g := s.gone(s.leave("b", "p", 2), "p")[0]
-		s.check(g.LockID == "b" && g.Order == 1 && g.Mode == engine.Exclusive && g.Owner == "saga", "the claim of b, got %+v", g)
+		s.check(g.LockID == "b" && g.Order == 1 && g.Mode == rules.Exclusive && g.Owner == "saga", "the claim of b, got %+v", g)
 		s.check(g.Since.Equal(*c.Since) && g.ClaimedAt != nil && g.ClaimedAt.Equal(*c.ClaimedAt), "its times, got %+v", g)
 		s.check(g.After != nil && g.After.LockID == "a" && g.After.Fence == a.Fence, "what let it in, got %+v", g.After)
 		s.after(s.claimed("c", "p"), nil)
@@ -159,7 +159,7 @@ var toldScenarios = []Scenario{
 		s.gone(s.release("b", 1))
 		s.gone(s.leave("a", "p", 1))
 		d := s.ask("c", "p", 1)
-		s.gone(*s.outcome(d, engine.Granted))
+		s.gone(*s.outcome(d, rules.Granted))
 		s.wait(1, "d", "p", 1)
 		s.gone(s.leave("c", "p", 1))
 		s.pass(waiterTTL)
@@ -167,16 +167,16 @@ var toldScenarios = []Scenario{
 	}},
 }
 
-func owner(name string) with { return func(op *engine.Acquire) { op.Owner = name } }
+func owner(name string) with { return func(op *rules.Acquire) { op.Owner = name } }
 
 // after fails the scenario unless an entry tells of this hold, or of none.
-func (s *stage) after(e *engine.Entry, want *engine.Ended) {
+func (s *stage) after(e *rules.Entry, want *rules.Ended) {
 	s.Helper()
 	s.check(same(e.After, want), "%q to come after %+v, got %+v", e.LockID, want, e.After)
 }
 
 // gone fails the scenario unless the write gave up these parts' places and claims.
-func (s *stage) gone(d engine.Document, parts ...string) []engine.Entry {
+func (s *stage) gone(d rules.Document, parts ...string) []rules.Entry {
 	s.Helper()
 	got := []string{}
 	for _, g := range d.Last.Gone(d.At) {

@@ -4,16 +4,16 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // Step is one operation that an engine applied to the document of one resource.
 type Step struct {
-	// Op is the operation: an engine.Acquire, engine.Renew, engine.Leave, engine.Release or
-	// engine.Withdraw; or a []engine.Renew that was extended as a batch.
+	// Op is the operation: an rules.Acquire, rules.Renew, rules.Leave, rules.Release or
+	// rules.Withdraw; or a []rules.Renew that was extended as a batch.
 	Op any
 	// Before and After are the document, queue included, as the operation found and left it.
-	Before, After engine.Document
+	Before, After rules.Document
 }
 
 // Invariants is an observer who watches one resource, remembers everything that its parties were told, and
@@ -53,7 +53,7 @@ type Invariants struct {
 	replaced map[run]bool
 	within   map[string]string
 	// ended is what was left or released, in that order.
-	ended []engine.Released
+	ended []rules.Released
 }
 
 type request struct {
@@ -98,7 +98,7 @@ func (v *Invariants) Check(s Step) error {
 // clock is the server's.
 func (v *Invariants) Shift(back time.Duration) {
 	for r, p := range v.told {
-		if p.until.Before(engine.Never) {
+		if p.until.Before(rules.Never) {
 			p.until = p.until.Add(-back)
 		}
 		p.heard = p.heard.Add(-back)
@@ -109,15 +109,15 @@ func (v *Invariants) Shift(back time.Duration) {
 func (s *Step) now() time.Time { return s.After.At }
 
 // granted is the entry of the part that an acquire, or a renewal, was told to hold.
-func (s *Step) granted() *engine.Entry {
+func (s *Step) granted() *rules.Entry {
 	switch op := s.Op.(type) {
-	case engine.Acquire:
+	case rules.Acquire:
 		switch s.After.Last.Outcome {
-		case engine.Granted, engine.Joined, engine.Again:
+		case rules.Granted, rules.Joined, rules.Again:
 			return s.After.Part(op.LockID, op.Part, op.Order)
 		}
-	case engine.Renew:
-		if s.After.Last.Outcome == engine.Granted {
+	case rules.Renew:
+		if s.After.Last.Outcome == rules.Granted {
 			return s.After.Part(op.LockID, op.Part, op.Order)
 		}
 	}
@@ -126,26 +126,26 @@ func (s *Step) granted() *engine.Entry {
 
 // hear updates what the parts trust: who is told that it holds does, and who leaves does not any more.
 func (v *Invariants) hear(s *Step) {
-	tell := func(e *engine.Entry) {
+	tell := func(e *rules.Entry) {
 		if e != nil {
 			v.told[request{e.LockID, e.Part, e.Order}] = promise{until: e.ExpiresAt, heard: s.now(), mode: e.Mode}
 		}
 	}
 	tell(s.granted())
-	if op, ok := s.Op.(engine.Acquire); ok && op.Converts > 0 && s.granted() != nil {
+	if op, ok := s.Op.(rules.Acquire); ok && op.Converts > 0 && s.granted() != nil {
 		delete(v.told, request{op.LockID, op.Part, op.Converts})
 	}
 	switch op := s.Op.(type) {
-	case []engine.Renew:
+	case []rules.Renew:
 		for _, r := range op {
 			tell(s.After.Part(r.LockID, r.Part, r.Order))
 		}
-	case engine.Leave:
+	case rules.Leave:
 		delete(v.told, request{op.LockID, op.Part, op.Order})
 		if op.Label != "" {
-			delete(v.told, request{engine.CutOff(op.LockID), op.Part, op.Order})
+			delete(v.told, request{rules.CutOff(op.LockID), op.Part, op.Order})
 		}
-	case engine.Release:
+	case rules.Release:
 		if op.Leaving != nil {
 			delete(v.told, request{op.LockID, *op.Leaving, op.Order})
 		}
@@ -157,8 +157,8 @@ func (v *Invariants) hear(s *Step) {
 	}
 	for r, p := range v.told {
 		// A party that was promised the lock without end, and is cut off, trusts as if it had been promised EndlessTTL, less the margin.
-		if !p.until.Before(engine.Never) && s.After.Part(r.lockID, r.part, r.order) == nil {
-			p.until = p.heard.Add(engine.EndlessTTL - engine.EndlessTTL/10)
+		if !p.until.Before(rules.Never) && s.After.Part(r.lockID, r.part, r.order) == nil {
+			p.until = p.heard.Add(rules.EndlessTTL - rules.EndlessTTL/10)
 			v.told[r] = p
 		}
 		if !p.until.After(s.now()) {
@@ -190,24 +190,24 @@ func (v *Invariants) remember(s *Step) {
 		v.evicted[run{e.LockID, e.Label}] = v.evictions
 	}
 	switch op := s.Op.(type) {
-	case engine.Acquire:
+	case rules.Acquire:
 		// A party that knows of its loss, and asks again, may come into what another run of its party had.
-		if outcome := s.After.Last.Outcome; outcome == engine.Granted || (outcome == engine.Joined && op.Persist && op.Reacquire) {
+		if outcome := s.After.Last.Outcome; outcome == rules.Granted || (outcome == rules.Joined && op.Persist && op.Reacquire) {
 			delete(v.evicted, run{op.LockID, op.Label})
 		}
-	case engine.Renew:
+	case rules.Renew:
 		r := request{op.LockID, op.Part, op.Order}
-		if had, ever := v.granted[r]; ever && s.After.Last.Outcome == engine.Lost {
+		if had, ever := v.granted[r]; ever && s.After.Last.Outcome == rules.Lost {
 			v.lost[r] = had
 		}
-	case engine.Leave:
-		v.ended = append(v.ended, engine.Released{LockID: op.LockID, Part: &op.Part, Order: op.Order})
-	case engine.Release:
+	case rules.Leave:
+		v.ended = append(v.ended, rules.Released{LockID: op.LockID, Part: &op.Part, Order: op.Order})
+	case rules.Release:
 		if refused(s, &op) {
 			return
 		}
 		if op.FirstFence == 0 {
-			v.ended = append(v.ended, engine.Released{LockID: op.LockID, Label: op.Label, Order: op.Order})
+			v.ended = append(v.ended, rules.Released{LockID: op.LockID, Label: op.Label, Order: op.Order})
 			for r := range v.evicted {
 				if r.lockID == op.LockID && (op.Label == "" || r.label == op.Label) {
 					delete(v.evicted, r)
@@ -218,8 +218,8 @@ func (v *Invariants) remember(s *Step) {
 			if !endsHold(&op, &e) {
 				continue
 			}
-			if e.State == engine.StateRunning {
-				v.ended = append(v.ended, engine.Released{LockID: op.LockID, Part: &e.Part, Order: e.Order})
+			if e.State == rules.StateRunning {
+				v.ended = append(v.ended, rules.Released{LockID: op.LockID, Part: &e.Part, Order: e.Order})
 			}
 			// A forced release leaves a record for each entry that told of a hold.
 			if op.Force && e.Holds() && e.CreatedAt != nil {
@@ -231,26 +231,26 @@ func (v *Invariants) remember(s *Step) {
 }
 
 // refused reports whether a release found that what it was to end is not kept.
-func refused(s *Step, op *engine.Release) bool {
-	return op.Used > 0 && s.After.Last.Outcome == engine.Lost
+func refused(s *Step, op *rules.Release) bool {
+	return op.Used > 0 && s.After.Last.Outcome == rules.Lost
 }
 
 // endsHold reports whether a release names the hold that an entry belongs to.
-func endsHold(op *engine.Release, e *engine.Entry) bool {
+func endsHold(op *rules.Release, e *rules.Entry) bool {
 	ours := e.LockID == op.LockID && (op.Label == "" || e.Label == op.Label)
 	if op.Force {
-		ours = ours || e.LockID == engine.CutOff(op.LockID)
+		ours = ours || e.LockID == rules.CutOff(op.LockID)
 	}
 	return op.FirstFence > 0 && ours && e.FirstFence == op.FirstFence
 }
 
 // standing is the queue before the step without the places that were not refreshed.
-func standing(s *Step) []engine.Waiter {
-	return pick(s.Before.Waiters, func(w engine.Waiter) bool { return w.ExpiresAt.After(s.now()) })
+func standing(s *Step) []rules.Waiter {
+	return pick(s.Before.Waiters, func(w rules.Waiter) bool { return w.ExpiresAt.After(s.now()) })
 }
 
 // awake is the queue before the step without those who are passed over.
-func awake(s *Step) []engine.Waiter { return pick(standing(s), s.serves) }
+func awake(s *Step) []rules.Waiter { return pick(standing(s), s.serves) }
 
 // serves reports whether a waiter may be granted something by the step.
-func (s *Step) serves(w engine.Waiter) bool { return w.Waits(s.now()) && !w.Overdue(s.now()) }
+func (s *Step) serves(w rules.Waiter) bool { return w.Waits(s.now()) && !w.Overdue(s.now()) }

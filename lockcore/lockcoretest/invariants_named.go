@@ -5,7 +5,7 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 func same(a, b any) bool { return reflect.DeepEqual(a, b) }
@@ -14,23 +14,23 @@ func same(a, b any) bool { return reflect.DeepEqual(a, b) }
 // the queue.
 func named(s *Step) error {
 	for _, e := range s.Before.Entries {
-		if alive(e, s.now()) && !namesEntry(s, &e) && !slices.ContainsFunc(s.After.Entries, func(a engine.Entry) bool { return same(a, e) }) {
+		if alive(e, s.now()) && !namesEntry(s, &e) && !slices.ContainsFunc(s.After.Entries, func(a rules.Entry) bool { return same(a, e) }) {
 			return fmt.Errorf("the entry %+v was touched", e)
 		}
 	}
 	for _, w := range standing(s) {
-		claimed := func(a engine.Entry) bool {
-			return a.State == engine.StateClaimed && a.LockID == w.LockID && a.Part == w.Part && a.Order == w.Order
+		claimed := func(a rules.Entry) bool {
+			return a.State == rules.StateClaimed && a.LockID == w.LockID && a.Part == w.Part && a.Order == w.Order
 		}
-		stands := slices.ContainsFunc(s.After.Waiters, func(a engine.Waiter) bool { return same(a, w) }) || slices.ContainsFunc(s.After.Entries, claimed)
+		stands := slices.ContainsFunc(s.After.Waiters, func(a rules.Waiter) bool { return same(a, w) }) || slices.ContainsFunc(s.After.Entries, claimed)
 		if !stands && !namesWaiter(s.Op, &w) {
 			return fmt.Errorf("the place %+v was touched", w)
 		}
 	}
 	for _, e := range s.After.Entries {
-		known := slices.ContainsFunc(s.Before.Entries, func(b engine.Entry) bool { return same(b, e) })
-		waited := slices.ContainsFunc(s.Before.Waiters, func(w engine.Waiter) bool { return w.LockID == e.LockID && w.Part == e.Part && w.Order == e.Order })
-		if lockID := lockIDOf(s.Op); !known && e.LockID != lockID && e.LockID != engine.CutOff(lockID) && lockID != "" && (e.State != engine.StateClaimed || !waited) {
+		known := slices.ContainsFunc(s.Before.Entries, func(b rules.Entry) bool { return same(b, e) })
+		waited := slices.ContainsFunc(s.Before.Waiters, func(w rules.Waiter) bool { return w.LockID == e.LockID && w.Part == e.Part && w.Order == e.Order })
+		if lockID := lockIDOf(s.Op); !known && e.LockID != lockID && e.LockID != rules.CutOff(lockID) && lockID != "" && (e.State != rules.StateClaimed || !waited) {
 			return fmt.Errorf("the entry %+v was made", e)
 		}
 	}
@@ -39,73 +39,73 @@ func named(s *Step) error {
 
 func lockIDOf(op any) string {
 	switch op := op.(type) {
-	case engine.Acquire:
+	case rules.Acquire:
 		return op.LockID
-	case engine.Renew:
+	case rules.Renew:
 		return op.LockID
-	case engine.Leave:
+	case rules.Leave:
 		return op.LockID
-	case engine.Release:
+	case rules.Release:
 		return op.LockID
-	case engine.Withdraw:
+	case rules.Withdraw:
 		return op.LockID
 	}
 	return ""
 }
 
 // namesEntry reports whether an operation may change or end an entry.
-func namesEntry(s *Step, e *engine.Entry) bool {
-	if batch, ok := s.Op.([]engine.Renew); ok {
-		return slices.ContainsFunc(batch, func(r engine.Renew) bool { return renews(&r, e) })
+func namesEntry(s *Step, e *rules.Entry) bool {
+	if batch, ok := s.Op.([]rules.Renew); ok {
+		return slices.ContainsFunc(batch, func(r rules.Renew) bool { return renews(&r, e) })
 	}
-	if op, ok := s.Op.(engine.Leave); ok && op.Label != "" && e.LockID == engine.CutOff(op.LockID) && !op.Waiting {
+	if op, ok := s.Op.(rules.Leave); ok && op.Label != "" && e.LockID == rules.CutOff(op.LockID) && !op.Waiting {
 		return e.Part == op.Part && e.Order == op.Order
 	}
-	if op, ok := s.Op.(engine.Release); ok && op.FirstFence > 0 {
+	if op, ok := s.Op.(rules.Release); ok && op.FirstFence > 0 {
 		return endsHold(&op, e)
 	}
 	if e.LockID != lockIDOf(s.Op) {
 		return false
 	}
 	switch op := s.Op.(type) {
-	case engine.Acquire:
+	case rules.Acquire:
 		switch s.After.Last.Outcome {
-		case engine.Granted, engine.Joined:
+		case rules.Granted, rules.Joined:
 			return true
-		case engine.Queued: // it has no room any more for its claim
-			return e.State == engine.StateClaimed && e.Part == op.Part || op.Persist && e.State == engine.StateKept
-		case engine.Superseded, engine.Late, engine.OtherRun:
+		case rules.Queued: // it has no room any more for its claim
+			return e.State == rules.StateClaimed && e.Part == op.Part || op.Persist && e.State == rules.StateKept
+		case rules.Superseded, rules.Late, rules.OtherRun:
 			return false
 		}
-		return op.Persist && e.State == engine.StateKept // that a request came is a sign of life
-	case engine.Renew:
-		return s.After.Last.Outcome == engine.Granted && (renews(&op, e) || (op.Downgrade && e.Holds()))
-	case engine.Leave:
-		return (e.Part == op.Part && e.State != engine.StateKept && e.Order <= op.Order && (e.Order == op.Order || e.State == engine.StateClaimed)) ||
-			(op.Undo && e.State == engine.StateKept && !e.Joined)
-	case engine.Release:
+		return op.Persist && e.State == rules.StateKept // that a request came is a sign of life
+	case rules.Renew:
+		return s.After.Last.Outcome == rules.Granted && (renews(&op, e) || (op.Downgrade && e.Holds()))
+	case rules.Leave:
+		return (e.Part == op.Part && e.State != rules.StateKept && e.Order <= op.Order && (e.Order == op.Order || e.State == rules.StateClaimed)) ||
+			(op.Undo && e.State == rules.StateKept && !e.Joined)
+	case rules.Release:
 		return !refused(s, &op) && e.Order <= op.Order && (op.Label == "" || e.Label == op.Label)
 	}
 	return false
 }
 
-func renews(op *engine.Renew, e *engine.Entry) bool {
-	return e.LockID == op.LockID && (e.State == engine.StateKept || (e.State == engine.StateRunning && e.Part == op.Part && e.Order == op.Order))
+func renews(op *rules.Renew, e *rules.Entry) bool {
+	return e.LockID == op.LockID && (e.State == rules.StateKept || (e.State == rules.StateRunning && e.Part == op.Part && e.Order == op.Order))
 }
 
 // namesWaiter reports whether an operation may change or end a place.
-func namesWaiter(op any, w *engine.Waiter) bool {
+func namesWaiter(op any, w *rules.Waiter) bool {
 	if w.LockID != lockIDOf(op) {
 		return false
 	}
 	switch op := op.(type) {
-	case engine.Acquire:
+	case rules.Acquire:
 		return w.Part == op.Part
-	case engine.Leave:
+	case rules.Leave:
 		return w.Part == op.Part && w.Order <= op.Order
-	case engine.Release:
+	case rules.Release:
 		return op.FirstFence == 0 && w.Order <= op.Order && (op.Label == "" || w.Label == op.Label)
-	case engine.Withdraw:
+	case rules.Withdraw:
 		return w.Part == op.Part && w.Order == op.Order
 	}
 	return false
@@ -113,14 +113,14 @@ func namesWaiter(op any, w *engine.Waiter) bool {
 
 // verbatim is I10: what was passed is what is stored.
 func verbatim(s *Step) error {
-	op, ok := s.Op.(engine.Acquire)
+	op, ok := s.Op.(rules.Acquire)
 	if !ok {
 		return nil
 	}
 	if op.Owner == op.LockID {
 		op.Owner = ""
 	}
-	fresh := !slices.ContainsFunc(s.Before.Entries, func(e engine.Entry) bool { return e.LockID == op.LockID })
+	fresh := !slices.ContainsFunc(s.Before.Entries, func(e rules.Entry) bool { return e.LockID == op.LockID })
 	for _, e := range s.After.Entries {
 		told := e.LockID == op.LockID && e.CreatedAt != nil && fresh && s.granted() != nil
 		if told && (e.Owner != op.Owner || e.Host != op.Host || e.Comment != op.Comment || e.Trace != op.Trace) {
@@ -128,7 +128,7 @@ func verbatim(s *Step) error {
 		}
 	}
 	for _, w := range s.After.Waiters {
-		if s.After.Last.Outcome == engine.Queued && w.LockID == op.LockID && w.Part == op.Part && (w.Owner != op.Owner || w.Order != op.Order) {
+		if s.After.Last.Outcome == rules.Queued && w.LockID == op.LockID && w.Part == op.Part && (w.Owner != op.Owner || w.Order != op.Order) {
 			return fmt.Errorf("of %+v this was stored: %+v", op, w)
 		}
 	}
@@ -138,12 +138,12 @@ func verbatim(s *Step) error {
 // Repeated is the first half of I6: once is the document after an operation and a write that names nothing, and
 // twice after the operation and the same again, at the same time. They differ in what the last write tells, in the
 // order of what is held, and in when the dead were dropped.
-func Repeated(once, twice engine.Document) error {
+func Repeated(once, twice rules.Document) error {
 	a, b := clone(once), clone(twice)
-	for _, d := range []*engine.Document{&a, &b} {
-		d.Entries = pick(d.Entries, func(e engine.Entry) bool { return e.Holds() || alive(e, d.At) })
+	for _, d := range []*rules.Document{&a, &b} {
+		d.Entries = pick(d.Entries, func(e rules.Entry) bool { return e.Holds() || alive(e, d.At) })
 		slices.SortFunc(d.Entries, byName)
-		d.Seq, d.Last, d.Released, d.Attn = 0, engine.Last{}, nil, nil
+		d.Seq, d.Last, d.Released, d.Attn = 0, rules.Last{}, nil, nil
 	}
 	if !same(a, b) {
 		return fmt.Errorf("I6: run once it left %+v, run twice %+v", a, b)
@@ -153,7 +153,7 @@ func Repeated(once, twice engine.Document) error {
 		if r.Part != nil {
 			part = *r.Part
 		}
-		if _, over := (&engine.Document{Released: twice.Released}).Overtaker(r.LockID, "", part, r.Order); !over && len(twice.Released) < engine.MaxReleased {
+		if _, over := (&rules.Document{Released: twice.Released}).Overtaker(r.LockID, "", part, r.Order); !over && len(twice.Released) < rules.MaxReleased {
 			return fmt.Errorf("I6: run twice it forgot %+v", r)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // randomRetention is how long the evidence of random operations is kept.
@@ -16,25 +16,25 @@ const randomRetention = 2 * time.Minute
 // Random makes an operation of one of a few parties on a resource. What pick returns, for a number of possibilities,
 // decides everything, so that who picks can repeat and shrink. Orders grow with step, and late ones are among them. What
 // stands in the document is named often.
-func Random(pick func(possibilities int) int, d engine.Document, resource string, step int) any {
-	policy := engine.Policy{ClaimTTL: 20_000, Retention: randomRetention.Milliseconds()}
+func Random(pick func(possibilities int) int, d rules.Document, resource string, step int) any {
+	policy := rules.Policy{ClaimTTL: 20_000, Retention: randomRetention.Milliseconds()}
 	lockID := []string{"$owner", "a.b", "c", "$$NOW"}[pick(4)]
 	label := labelOf(pick, lockID)
 	part := []string{"", "$p"}[pick(2)]
 	order := int64(1 + step/4 + pick(4))
 	switch kind := pick(16); kind {
 	default:
-		op := engine.Acquire{Policy: policy, Resource: resource, LockID: lockID, Label: label, Part: part, Order: order}
+		op := rules.Acquire{Policy: policy, Resource: resource, LockID: lockID, Label: label, Part: part, Order: order}
 		if !d.At.IsZero() {
 			op.Issued = d.At.Add(-[]time.Duration{0, time.Hour, 0, 0, 0, 0}[pick(6)])
 		}
 		return RandomAcquire(pick, op)
 	case 6, 7:
-		return engine.Renew{Policy: policy, Resource: resource, LockID: lockID, Part: part, Order: order, Downgrade: pick(3) == 1, TTL: []int64{0, 0, 5_000}[pick(3)]}
+		return rules.Renew{Policy: policy, Resource: resource, LockID: lockID, Part: part, Order: order, Downgrade: pick(3) == 1, TTL: []int64{0, 0, 5_000}[pick(3)]}
 	case 8, 9:
-		return engine.Leave{Policy: policy, Resource: resource, LockID: lockID, Label: label, Part: part, Order: order, Undo: pick(2) == 1, Waiting: pick(4) == 1}
+		return rules.Leave{Policy: policy, Resource: resource, LockID: lockID, Label: label, Part: part, Order: order, Undo: pick(2) == 1, Waiting: pick(4) == 1}
 	case 10, 11:
-		op := engine.Release{Policy: policy, Resource: resource, LockID: lockID, Label: label, Order: order}
+		op := rules.Release{Policy: policy, Resource: resource, LockID: lockID, Label: label, Order: order}
 		switch pick(4) {
 		case 1, 2:
 			op.Leaving = &part
@@ -44,9 +44,9 @@ func Random(pick func(possibilities int) int, d engine.Document, resource string
 		}
 		return op
 	case 14, 15:
-		return endHold(pick, d, engine.Release{Policy: policy, Resource: resource, LockID: lockID, Label: label, Order: order})
+		return endHold(pick, d, rules.Release{Policy: policy, Resource: resource, LockID: lockID, Label: label, Order: order})
 	case 12, 13:
-		return engine.Withdraw{Policy: policy, Resource: resource, LockID: lockID, Part: part, Order: order, Reason: "$because"}
+		return rules.Withdraw{Policy: policy, Resource: resource, LockID: lockID, Part: part, Order: order, Reason: "$because"}
 	}
 }
 
@@ -59,7 +59,7 @@ func labelOf(pick func(int) int, lockID string) string {
 }
 
 // endHold is a release of one hold by its first fence, usually of one that stands or drains.
-func endHold(pick func(int) int, d engine.Document, op engine.Release) engine.Release {
+func endHold(pick func(int) int, d rules.Document, op rules.Release) rules.Release {
 	op.FirstFence = max(1, d.Fence)
 	if len(d.Entries) > 0 && pick(6) > 0 {
 		e := d.Entries[pick(len(d.Entries))]
@@ -82,15 +82,15 @@ func endHold(pick func(int) int, d engine.Document, op engine.Release) engine.Re
 }
 
 // RandomAcquire completes a request.
-func RandomAcquire(pick func(int) int, op engine.Acquire) engine.Acquire {
+func RandomAcquire(pick func(int) int, op rules.Acquire) rules.Acquire {
 	seldom := func() bool { return pick(6) == 1 }
 	op.TTL = []int64{10_000, 30_000, 0}[pick(3)]
 	op.HoldTTL = op.TTL
 	if op.TTL > 0 && pick(2) == 1 {
 		op.HoldTTL = 60_000
 	}
-	op.Mode = []string{engine.Exclusive, engine.Shared, engine.Shared}[pick(3)]
-	if op.Mode == engine.Shared {
+	op.Mode = []string{rules.Exclusive, rules.Shared, rules.Shared}[pick(3)]
+	if op.Mode == rules.Shared {
 		op.Limit = []int64{0, 0, 1, 2}[pick(4)]
 	}
 	op.Persist, op.Queue = pick(2) == 1, pick(3) > 0
@@ -107,7 +107,7 @@ func RandomAcquire(pick func(int) int, op engine.Acquire) engine.Acquire {
 }
 
 // randomRun completes a request with a run label.
-func randomRun(pick func(int) int, op *engine.Acquire) {
+func randomRun(pick func(int) int, op *rules.Acquire) {
 	op.TakeOver = []string{"", "$run1", "$run2"}[pick(3)]
 	if pick(6) == 1 {
 		op.Undo = []string{map[string]string{"": "$p", "$p": ""}[op.Part]} // the other part
@@ -120,33 +120,33 @@ func randomRun(pick func(int) int, op *engine.Acquire) {
 
 // Batch makes renewals of all parts of a document that may be renewed and that pick does not leave out, and seldom of one
 // that is not there.
-func Batch(pick func(possibilities int) int, d engine.Document) []engine.Renew {
-	var ops []engine.Renew
+func Batch(pick func(possibilities int) int, d rules.Document) []rules.Renew {
+	var ops []rules.Renew
 	for _, e := range d.Entries {
-		if e.State == engine.StateRunning && pick(3) > 0 {
-			ops = append(ops, engine.Renew{Resource: d.ID, LockID: e.LockID, Part: e.Part, Order: e.Order})
+		if e.State == rules.StateRunning && pick(3) > 0 {
+			ops = append(ops, rules.Renew{Resource: d.ID, LockID: e.LockID, Part: e.Part, Order: e.Order})
 		}
 	}
 	if pick(4) == 1 {
-		ops = append(ops, engine.Renew{Resource: d.ID, LockID: "$gone", Part: "$p", Order: 1})
+		ops = append(ops, rules.Renew{Resource: d.ID, LockID: "$gone", Part: "$p", Order: 1})
 	}
 	return ops
 }
 
 // Next is what the specification makes of a document by an operation of any kind.
-func Next(before engine.Document, op any, now time.Time) engine.Document {
+func Next(before rules.Document, op any, now time.Time) rules.Document {
 	switch op := op.(type) {
-	case engine.Acquire:
+	case rules.Acquire:
 		return Acquire(before, op, now)
-	case engine.Renew:
+	case rules.Renew:
 		return Renew(before, op, now)
-	case engine.Leave:
+	case rules.Leave:
 		return Leave(before, op, now)
-	case engine.Release:
+	case rules.Release:
 		return Release(before, op, now)
-	case engine.Withdraw:
+	case rules.Withdraw:
 		return Withdraw(before, op, now)
-	case []engine.Renew:
+	case []rules.Renew:
 		after, _ := Extend(before, op, now)
 		return after
 	}
@@ -154,22 +154,22 @@ func Next(before engine.Document, op any, now time.Time) engine.Document {
 }
 
 // Apply sends an operation of any kind on one resource to an engine.
-func Apply(ctx context.Context, eng engine.Engine, op any) (engine.Document, error) {
+func Apply(ctx context.Context, eng rules.Engine, op any) (rules.Document, error) {
 	switch op := op.(type) {
-	case engine.Acquire:
+	case rules.Acquire:
 		return eng.Acquire(ctx, op)
-	case engine.Renew:
+	case rules.Renew:
 		return eng.Renew(ctx, op)
-	case engine.Leave:
+	case rules.Leave:
 		return eng.Leave(ctx, op)
-	case engine.Release:
+	case rules.Release:
 		return eng.Release(ctx, op)
-	case engine.Withdraw:
+	case rules.Withdraw:
 		return eng.Withdraw(ctx, op)
 	}
 	panic(fmt.Sprintf("lockcoretest: %T is no operation", op))
 }
 
-func byName(a, b engine.Entry) int {
+func byName(a, b rules.Entry) int {
 	return cmp.Or(strings.Compare(a.LockID, b.LockID), strings.Compare(a.Part, b.Part), strings.Compare(a.State, b.State), cmp.Compare(a.Order, b.Order))
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // picker draws what lockcoretest asks for.
@@ -22,7 +22,7 @@ func TestSpecificationKeepsTheInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pick := picker(t)
 		var watch lockcoretest.Invariants
-		var d engine.Document
+		var d rules.Document
 		now := start
 		for step := range rapid.IntRange(1, 60).Draw(t, "operations") {
 			now = now.Add(time.Duration(pick(4)*pick(4)) * 2 * time.Second)
@@ -91,7 +91,7 @@ func runBackwards(t *rapid.T) {
 }
 
 // renewAll extends a batch, and returns it; nil where it was not extended.
-func (m inMemory) renewAll(t *rapid.T, batch []engine.Renew) any {
+func (m inMemory) renewAll(t *rapid.T, batch []rules.Renew) any {
 	renewed, err := m.RenewAll(t.Context(), batch)
 	require.NoError(t, err)
 	if len(batch) == 0 || slices.Contains(renewed, false) {
@@ -101,18 +101,18 @@ func (m inMemory) renewAll(t *rapid.T, batch []engine.Renew) any {
 }
 
 // nothing is a write that names nothing, and settles.
-var nothing = engine.Withdraw{Policy: engine.Policy{ClaimTTL: 20_000}, Resource: "r", LockID: "nobody"}
+var nothing = rules.Withdraw{Policy: rules.Policy{ClaimTTL: 20_000}, Resource: "r", LockID: "nobody"}
 
 // repeatable is false for a batch, which does not settle; for a request that took nothing, or whose place was
 // granted meanwhile: when it comes again it may find more; and for one whose own hold was displaced by that very write.
-func repeatable(op any, after engine.Document) bool {
+func repeatable(op any, after rules.Document) bool {
 	switch op := op.(type) {
-	case []engine.Renew:
+	case []rules.Renew:
 		return false
-	case engine.Acquire:
+	case rules.Acquire:
 		outcome := after.Last.Outcome
-		displaced := slices.ContainsFunc(after.Last.Expired, func(e engine.Entry) bool { return e.LockID == op.LockID })
-		return outcome != engine.Busy && outcome != engine.Full && after.Claim(op.LockID, op.Part) == nil && !displaced
+		displaced := slices.ContainsFunc(after.Last.Expired, func(e rules.Entry) bool { return e.LockID == op.LockID })
+		return outcome != rules.Busy && outcome != rules.Full && after.Claim(op.LockID, op.Part) == nil && !displaced
 	}
 	return true
 }

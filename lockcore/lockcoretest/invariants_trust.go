@@ -4,39 +4,39 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // alone is I1, on what the parts were told and on what stands in the document: each promise that
 // may still be trusted has an entry that keeps the others out, and of any two live entries of different lock
 // IDs, draining ones and claims among them, the modes go together.
 func (v *Invariants) alone(s *Step) error {
-	if op, ok := s.Op.(engine.Acquire); ok && s.granted() == nil {
+	if op, ok := s.Op.(rules.Acquire); ok && s.granted() == nil {
 		switch s.After.Last.Outcome {
-		case engine.Granted, engine.Joined, engine.Again:
+		case rules.Granted, rules.Joined, rules.Again:
 			return fmt.Errorf("%q was told %q, and has no part", op.LockID, s.After.Last.Outcome)
 		}
 	}
 	for a, p := range v.told {
 		for b, q := range v.told {
-			own := a.lockID == engine.CutOff(b.lockID) || b.lockID == engine.CutOff(a.lockID) // they stood side by side before
-			if a.lockID != b.lockID && !own && !engine.Compatible(p.mode, q.mode) {
+			own := a.lockID == rules.CutOff(b.lockID) || b.lockID == rules.CutOff(a.lockID) // they stood side by side before
+			if a.lockID != b.lockID && !own && !rules.Compatible(p.mode, q.mode) {
 				return fmt.Errorf("%v and %v trust at once", a, b)
 			}
 		}
-		stands := func(e engine.Entry) bool {
-			return e.LockID == a.lockID && e.Part == a.part && e.Order == a.order && e.State >= engine.StateDraining && e.State <= engine.StateRunning &&
-				engine.Covers(e.Mode, p.mode) && !e.ExpiresAt.Before(p.until)
+		stands := func(e rules.Entry) bool {
+			return e.LockID == a.lockID && e.Part == a.part && e.Order == a.order && e.State >= rules.StateDraining && e.State <= rules.StateRunning &&
+				rules.Covers(e.Mode, p.mode) && !e.ExpiresAt.Before(p.until)
 		}
 		if !slices.ContainsFunc(s.After.Entries, stands) {
 			return fmt.Errorf("%v trusts until %v, and nothing keeps the others out", a, p.until)
 		}
 	}
 	// What has ended lives again if time runs backwards: no party trusts it.
-	live := pick(s.After.Entries, func(e engine.Entry) bool { return alive(e, v.latest) })
+	live := pick(s.After.Entries, func(e rules.Entry) bool { return alive(e, v.latest) })
 	for i, a := range live {
 		for _, b := range live[:i] {
-			if a.LockID != b.LockID && !engine.Compatible(a.Mode, b.Mode) && !v.together(&a, &b) {
+			if a.LockID != b.LockID && !rules.Compatible(a.Mode, b.Mode) && !v.together(&a, &b) {
 				return fmt.Errorf("%s %q (%s) and %s %q (%s) live at once", a.State, a.LockID, a.Mode, b.State, b.LockID, b.Mode)
 			}
 		}
@@ -47,11 +47,11 @@ func (v *Invariants) alone(s *Step) error {
 // lasting is the half of I1 that no margin is needed for: a party that goes on is never promised less than before, at
 // whatever time. A new TTL is asked for by the part itself.
 func lasting(s *Step) error {
-	if op, ok := s.Op.(engine.Renew); ok && op.TTL > 0 {
+	if op, ok := s.Op.(rules.Renew); ok && op.TTL > 0 {
 		return nil
 	}
 	for _, b := range s.Before.Entries {
-		shortened := func(a engine.Entry) bool {
+		shortened := func(a rules.Entry) bool {
 			return a.LockID == b.LockID && a.Part == b.Part && a.Order == b.Order && a.State == b.State && a.Fence == b.Fence && a.ExpiresAt.Before(b.ExpiresAt)
 		}
 		if b.Holds() && slices.ContainsFunc(s.After.Entries, shortened) {
@@ -62,10 +62,10 @@ func lasting(s *Step) error {
 }
 
 // othersLive counts the other lock IDs that are live, but for what one keeps that a request lives within.
-func othersLive(held []engine.Entry, s *Step, lockID, within string) int64 {
+func othersLive(held []rules.Entry, s *Step, lockID, within string) int64 {
 	ids := map[string]bool{}
 	for _, e := range held {
-		around := within == e.LockID && e.State == engine.StateKept
+		around := within == e.LockID && e.State == rules.StateKept
 		if e.LockID != lockID && !around && alive(e, s.now()) {
 			ids[e.LockID] = true
 		}
@@ -75,7 +75,7 @@ func othersLive(held []engine.Entry, s *Step, lockID, within string) int64 {
 
 // limits is I2, for requests and for claims.
 func (v *Invariants) limits(s *Step) error {
-	if op, ok := s.Op.(engine.Acquire); ok && s.After.Last.Outcome == engine.Granted {
+	if op, ok := s.Op.(rules.Acquire); ok && s.After.Last.Outcome == rules.Granted {
 		if n := othersLive(s.Before.Entries, s, op.LockID, op.Within); n >= op.Room() {
 			return fmt.Errorf("%q was granted one of %d places beside %d others", op.LockID, op.Room(), n)
 		}
@@ -89,9 +89,9 @@ func (v *Invariants) limits(s *Step) error {
 }
 
 // claims are those that the step made. One that became exclusive with its hold is not new.
-func claims(s *Step) []engine.Entry {
-	return pick(s.After.Entries, func(e engine.Entry) bool {
-		return e.State == engine.StateClaimed && !slices.ContainsFunc(s.Before.Entries, func(b engine.Entry) bool {
+func claims(s *Step) []rules.Entry {
+	return pick(s.After.Entries, func(e rules.Entry) bool {
+		return e.State == rules.StateClaimed && !slices.ContainsFunc(s.Before.Entries, func(b rules.Entry) bool {
 			b.Mode = e.Mode
 			return same(b, e)
 		})
@@ -100,7 +100,7 @@ func claims(s *Step) []engine.Entry {
 
 // noDelay is I9: what keeps a request waiting is alive.
 func noDelay(s *Step) error {
-	if _, batch := s.Op.([]engine.Renew); batch {
+	if _, batch := s.Op.([]rules.Renew); batch {
 		return nil // settles nothing
 	}
 	for _, w := range s.After.Waiters {
@@ -125,7 +125,7 @@ func noDelay(s *Step) error {
 	if first := pick(s.After.Waiters, s.serves); len(first) > 0 && len(made) == 0 {
 		w := &first[0]
 		// What would have let it join was displaced by this very write: the next one settles.
-		displaced := slices.ContainsFunc(s.After.Last.Expired, func(e engine.Entry) bool { return e.LockID == w.LockID && e.Mode == engine.Exclusive })
+		displaced := slices.ContainsFunc(s.After.Last.Expired, func(e rules.Entry) bool { return e.LockID == w.LockID && e.Mode == rules.Exclusive })
 		if !displaced && !inTheWay(s.After.Entries, s, w.LockID, w.Within, limitOf(w)) && !joins(s, w.LockID) {
 			return fmt.Errorf("%q is first in the queue, nobody is in its way, and it waits", w.LockID)
 		}
@@ -142,7 +142,7 @@ func mostOfClaim(s *Step, lockID, part string) int64 {
 		}
 	}
 	c := s.Before.Claim(lockID, part)
-	op, ok := s.Op.(engine.Acquire)
+	op, ok := s.Op.(rules.Acquire)
 	if c == nil || c.GivenUp(s.now()) || !ok || op.LockID != lockID || op.Part != part {
 		return 0
 	}
@@ -154,28 +154,28 @@ func mostOfClaim(s *Step, lockID, part string) int64 {
 
 // joins reports whether a lock ID holds exclusively already: what waits in its name takes part when it comes.
 func joins(s *Step, lockID string) bool {
-	return slices.ContainsFunc(s.After.Entries, func(e engine.Entry) bool {
-		return e.LockID == lockID && e.Mode == engine.Exclusive && (alive(e, s.now()) || e.Label != "")
+	return slices.ContainsFunc(s.After.Entries, func(e rules.Entry) bool {
+		return e.LockID == lockID && e.Mode == rules.Exclusive && (alive(e, s.now()) || e.Label != "")
 	})
 }
 
 // inTheWay reports whether others who are alive leave a lock ID no room.
-func inTheWay(held []engine.Entry, s *Step, lockID, within string, room int64) bool {
-	exclusive := slices.ContainsFunc(held, func(e engine.Entry) bool {
-		around := within == e.LockID && e.State == engine.StateKept
-		return e.LockID != lockID && !around && e.Mode == engine.Exclusive && alive(e, s.now())
+func inTheWay(held []rules.Entry, s *Step, lockID, within string, room int64) bool {
+	exclusive := slices.ContainsFunc(held, func(e rules.Entry) bool {
+		around := within == e.LockID && e.State == rules.StateKept
+		return e.LockID != lockID && !around && e.Mode == rules.Exclusive && alive(e, s.now())
 	})
 	return exclusive || othersLive(held, s, lockID, within) >= room
 }
 
 // refusedForAReason: what was not granted had another in its way, which was alive.
 func refusedForAReason(s *Step) error {
-	op, ok := s.Op.(engine.Acquire)
+	op, ok := s.Op.(rules.Acquire)
 	if !ok {
 		return nil
 	}
 	switch s.After.Last.Outcome {
-	case engine.Busy, engine.Queued, engine.Full:
+	case rules.Busy, rules.Queued, rules.Full:
 	default:
 		return nil
 	}
@@ -183,11 +183,11 @@ func refusedForAReason(s *Step) error {
 		return nil // takes nothing
 	}
 	// Who was passed over refreshes its place, and is served like the others.
-	overdue := slices.ContainsFunc(standing(s), func(w engine.Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })
+	overdue := slices.ContainsFunc(standing(s), func(w rules.Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })
 	served := overdue && (s.After.Claim(op.LockID, op.Part) != nil || joins(s, op.LockID))
 	room := op.Room()
-	if op.Label != "" && slices.ContainsFunc(s.Before.Entries, func(e engine.Entry) bool {
-		return e.LockID == op.LockID && e.Holds() && e.Mode == engine.Exclusive
+	if op.Label != "" && slices.ContainsFunc(s.Before.Entries, func(e rules.Entry) bool {
+		return e.LockID == op.LockID && e.Holds() && e.Mode == rules.Exclusive
 	}) {
 		room = 1 // its hold is exclusive, and others may live within it
 	}
@@ -197,18 +197,18 @@ func refusedForAReason(s *Step) error {
 	return nil
 }
 
-func policyOf(op any) engine.Policy {
+func policyOf(op any) rules.Policy {
 	switch op := op.(type) {
-	case engine.Acquire:
+	case rules.Acquire:
 		return op.Policy
-	case engine.Renew:
+	case rules.Renew:
 		return op.Policy
-	case engine.Leave:
+	case rules.Leave:
 		return op.Policy
-	case engine.Release:
+	case rules.Release:
 		return op.Policy
-	case engine.Withdraw:
+	case rules.Withdraw:
 		return op.Policy
 	}
-	return engine.Policy{}
+	return rules.Policy{}
 }

@@ -13,15 +13,17 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
-	"github.com/temporal-lockstep/lockstep/lockcore/internal/mongoengine"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/clock"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/store"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/update"
 )
 
 // Client takes, renews and ends locks in one collection. It is safe for concurrent use. Every
 // Client of the collection can unlock and renew by lock ID.
 type Client struct {
 	locker *lockcore.Locker
-	eng    engine.Engine
+	store  store.Store
+	lines  *update.Lines
 }
 
 // retention is how long an idle document stays, lockcore's default.
@@ -31,18 +33,21 @@ const retention = 24 * time.Hour
 // deployment. The collection is cloned with majority, journaled writes, majority reads and the
 // primary, whatever it was set to.
 func NewClient(collection *mongo.Collection) *Client {
-	eng := mongoengine.New(collection, retention)
-	locker, err := lockcore.NewOn(eng, lockcore.Config{Retention: retention})
+	locks := store.New(collection, retention)
+	locker, err := lockcore.NewWithStore(locks, lockcore.Config{Retention: retention})
 	if err != nil {
 		panic(err) // the instruments of the global meter provider are refused: a mistake in the program
 	}
-	return &Client{locker: locker, eng: eng}
+	return &Client{locker: locker, store: locks, lines: update.New(locks, clock.Real{}, policy)}
 }
 
 // Close ends what goes on in the background after an answer was lost: the request is taken back
 // once more, 10 s later, so that no late copy of it holds anything. It waits for that as long as
 // ctx allows. Locks stand. What the Client is asked afterwards fails with lockcore.ErrClosed.
-func (c *Client) Close(ctx context.Context) error { return c.locker.Close(ctx) }
+func (c *Client) Close(ctx context.Context) error {
+	defer c.lines.Close()
+	return c.locker.Close(ctx)
+}
 
 // CreateIndexes makes the index by which documents of idle resources are removed. Locks work
 // without it, and documents stay for ever. It may be called again at any time. A collection in

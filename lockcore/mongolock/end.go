@@ -6,10 +6,9 @@ import (
 	"slices"
 	"strconv"
 
-	"go.mongodb.org/mongo-driver/v2/mongo"
-
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/update"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // Unlock ends all locks of lockID, the newest first, and returns what they were, in that order.
@@ -68,27 +67,23 @@ func (c *Client) Renew(ctx context.Context, lockID string, ttl uint) ([]LockStat
 	return found, nil
 }
 
-// renew gives a lock a new TTL. It sends the renewal again if its answer was lost.
+// renew gives a lock a new TTL.
 func (c *Client) renew(ctx context.Context, l *LockStatus, ttl uint) error {
-	const tries = 3
-	op := engine.Renew{Policy: policy, Resource: l.Resource, LockID: l.name, Part: part, Order: int64(order.Attempt), TTL: seconds(ttl).Milliseconds()}
-	d, err := c.eng.Renew(ctx, op)
-	for try := 1; try < tries && mongo.IsNetworkError(err) && ctx.Err() == nil; try++ {
-		d, err = c.eng.Renew(ctx, op)
-	}
+	op := rules.Renew{Policy: policy, Resource: l.Resource, LockID: l.name, Part: part, Order: int64(order.Attempt), TTL: seconds(ttl).Milliseconds()}
+	a := c.lines.Do(ctx, &update.Call{Op: op})
 	switch {
-	case err != nil:
-		return fmt.Errorf("mongolock: renew %q of %q: %w", l.Resource, l.LockId, err)
-	case d.Last.Outcome != engine.Granted:
+	case a.Err != nil:
+		return fmt.Errorf("mongolock: renew %q of %q: %w", l.Resource, l.LockId, a.Err)
+	case a.Outcome != rules.Granted:
 		return ErrLockNotFound
 	}
-	l.RenewedAt, l.TTL = &d.At, int64(ttl) //nolint:gosec // ten years at most
+	l.RenewedAt, l.TTL = &a.After.At, int64(ttl) //nolint:gosec // ten years at most
 	return nil
 }
 
 // policy is lockcore's default: how long a waiter of a Locker, to whom a renewal grants the
 // resource, has to take it up.
-var policy = engine.Policy{ClaimTTL: 30_000}
+var policy = rules.Policy{ClaimTTL: 30_000}
 
 // Purger ends locks that expired.
 type Purger interface {

@@ -6,7 +6,7 @@ import (
 	"sort"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // Status lists the locks that match f, the newest first. Locks that expired are among them until
@@ -14,11 +14,11 @@ import (
 // are not listed.
 func (c *Client) Status(ctx context.Context, f Filter) ([]LockStatus, error) {
 	locks := []LockStatus{}
-	q := engine.Query{Resource: f.Resource, LockIDPrefix: prefix}
+	q := rules.Query{Resource: f.Resource, LockIDPrefix: prefix}
 	if f.LockId != "" {
 		q.LockIDPrefix = prefix + f.LockId + "/"
 	}
-	for d, err := range c.eng.List(ctx, q) {
+	for d, err := range c.store.List(ctx, q) {
 		if err != nil {
 			return []LockStatus{}, fmt.Errorf("mongolock: status: %w", err)
 		}
@@ -40,19 +40,19 @@ func (c *Client) locksOf(ctx context.Context, lockID string) ([]LockStatus, erro
 	return c.Status(ctx, Filter{LockId: lockID})
 }
 
-func locksIn(d *engine.Document) []LockStatus {
+func locksIn(d *rules.Document) []LockStatus {
 	var locks []LockStatus
 	for i := range d.Entries {
 		e := &d.Entries[i]
 		lockID, id, ok := parse(e.LockID)
-		if !ok || e.State != engine.StateRunning || e.Part != part {
+		if !ok || e.State != rules.StateRunning || e.Part != part {
 			continue
 		}
 		l := LockStatus{
 			Resource: d.ID, LockId: lockID, Type: LOCK_TYPE_SHARED, Owner: e.Owner, Host: e.Host, Comment: e.Comment,
 			RenewedAt: e.RenewedAt, TTL: -1, objectID: id, name: e.LockID, fence: e.Fence, expired: !e.ExpiresAt.After(d.At),
 		}
-		if e.Mode == engine.Exclusive {
+		if e.Mode == rules.Exclusive {
 			l.Type = LOCK_TYPE_EXCLUSIVE
 		}
 		if e.CreatedAt != nil {

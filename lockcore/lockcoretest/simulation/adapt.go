@@ -5,22 +5,22 @@ import (
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // What the simulation reads from the stored document, and the calls of the library that are likely to change, stand here.
 
 // lives reports whether an entry still stands.
-func lives(e *engine.Entry, now time.Time) bool { return e.ExpiresAt.After(now) }
+func lives(e *rules.Entry, now time.Time) bool { return e.ExpiresAt.After(now) }
 
 // waits reports whether a place in the queue still stands, for a request that has not been refused yet.
-func waits(w *engine.Waiter, now time.Time) bool { return w.Waits(now) }
+func waits(w *rules.Waiter, now time.Time) bool { return w.Waits(now) }
 
 // passedOver reports whether a place is not waited for, since nothing was heard of the waiter in time.
-func passedOver(w *engine.Waiter, now time.Time) bool { return w.Overdue(now) }
+func passedOver(w *rules.Waiter, now time.Time) bool { return w.Overdue(now) }
 
 // condemned are the requests that a write made the victims of a deadlock.
-func condemned(before, after *engine.Document) []partKey {
+func condemned(before, after *rules.Document) []partKey {
 	var out []partKey
 	for i := range after.Waiters {
 		q := &after.Waiters[i]

@@ -6,13 +6,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // circles is the truth about deadlocks in the documents as they stand. It is found the other way round than the library does:
 // each that can go on goes on, and gives up what it has, until none is left that can. Those who are left wait for ever.
 type circles struct {
-	docs  []engine.Document
+	docs  []rules.Document
 	waits []*stander
 	// mustEnd says that only deadlocks count that must end.
 	mustEnd bool
@@ -24,8 +24,8 @@ type circles struct {
 type stander struct {
 	key   partKey
 	owner string
-	d     *engine.Document
-	w     *engine.Waiter
+	d     *rules.Document
+	w     *rules.Waiter
 	ahead []*stander
 	// gone says that it waits no more, or is passed over, and granted that it can be granted.
 	gone, granted bool
@@ -93,7 +93,7 @@ func (w *world) newCircles(mustEnd bool) *circles {
 				continue
 			}
 			s := &stander{key: key, owner: owner, d: d, w: q, ahead: ahead}
-			s.gone = mustEnd && q.Mode == engine.Shared && q.Limit > 1
+			s.gone = mustEnd && q.Mode == rules.Shared && q.Limit > 1
 			c.waits, ahead = append(c.waits, s), append(ahead, s)
 		}
 	}
@@ -113,10 +113,10 @@ func (c *circles) goOn() {
 }
 
 // ownerOf is the owner of an entry. A kept hold tells it for the parts of its lock ID.
-func ownerOf(d *engine.Document, e *engine.Entry) string {
+func ownerOf(d *rules.Document, e *rules.Entry) string {
 	owner := e.Owner
 	for i := range d.Entries {
-		if k := &d.Entries[i]; k.LockID == e.LockID && k.State == engine.StateKept && e.CreatedAt == nil {
+		if k := &d.Entries[i]; k.LockID == e.LockID && k.State == rules.StateKept && e.CreatedAt == nil {
 			owner = cmp.Or(owner, k.Owner)
 		}
 	}
@@ -126,7 +126,7 @@ func ownerOf(d *engine.Document, e *engine.Entry) string {
 // obstacles are the owners that a wait waits for, of those who stay.
 func (c *circles) obstacles(s *stander) []string {
 	for _, o := range c.waits {
-		if o.granted && o.d == s.d && o.w.LockID == s.w.LockID && engine.Covers(o.w.Mode, s.w.Mode) {
+		if o.granted && o.d == s.d && o.w.LockID == s.w.LockID && rules.Covers(o.w.Mode, s.w.Mode) {
 			return nil // it joins what was granted on the way
 		}
 	}
@@ -140,7 +140,7 @@ func (c *circles) obstacles(s *stander) []string {
 	others := map[string]string{}
 	for i := range s.d.Entries {
 		e := &s.d.Entries[i]
-		if e.LockID == s.w.LockID || !e.Counts(party, now) || e.State == engine.StateDraining || !c.stands(s.d, e) {
+		if e.LockID == s.w.LockID || !e.Counts(party, now) || e.State == rules.StateDraining || !c.stands(s.d, e) {
 			continue
 		}
 		others[e.LockID] = ownerOf(s.d, e)
@@ -168,7 +168,7 @@ func (c *circles) obstacles(s *stander) []string {
 		if c.mustEnd {
 			break
 		}
-		if o.granted && o.d == s.d && o.w.LockID != s.w.LockID && c.stays[o.owner] && !engine.Compatible(o.w.Mode, s.w.Mode) {
+		if o.granted && o.d == s.d && o.w.LockID != s.w.LockID && c.stays[o.owner] && !rules.Compatible(o.w.Mode, s.w.Mode) {
 			out = append(out, o.owner)
 		}
 	}
@@ -177,8 +177,8 @@ func (c *circles) obstacles(s *stander) []string {
 
 // stands reports whether an entry stands as long as its owner waits for something. A running part of a workflow ends by
 // itself, unless its own step waits for more locks.
-func (c *circles) stands(d *engine.Document, e *engine.Entry) bool {
-	if e.Label == "" || e.State != engine.StateRunning {
+func (c *circles) stands(d *rules.Document, e *rules.Entry) bool {
+	if e.Label == "" || e.State != rules.StateRunning {
 		return c.stays[ownerOf(d, e)]
 	}
 	return slices.ContainsFunc(c.waits, func(o *stander) bool { return !o.gone && o.w.LockID == e.LockID && o.w.Part == e.Part })
@@ -188,7 +188,7 @@ func (c *circles) stands(d *engine.Document, e *engine.Entry) bool {
 // among requests of one party: s joins when its leader is granted, and not before.
 func (s *stander) leader() *stander {
 	for _, a := range s.ahead {
-		if !a.gone && a.w.LockID == s.w.LockID && engine.Covers(a.w.Mode, s.w.Mode) {
+		if !a.gone && a.w.LockID == s.w.LockID && rules.Covers(a.w.Mode, s.w.Mode) {
 			return a
 		}
 	}
@@ -221,7 +221,7 @@ func (c *circles) reaches(s *stander) bool {
 }
 
 // verdictsAreTrue is the half of I12 that no request is told of a deadlock that is none.
-func (w *world) verdictsAreTrue(c *command, before, after *engine.Document) {
+func (w *world) verdictsAreTrue(c *command, before, after *rules.Document) {
 	for _, key := range condemned(before, after) {
 		kind := "I12"
 		if time.Since(c.sent) > lateAfter { // it was no verdict of now
@@ -235,4 +235,4 @@ func (w *world) verdictsAreTrue(c *command, before, after *engine.Document) {
 
 // recently is for how long a deadlock that has ended may still be told of: the read that saw it took time, and so does the
 // command that ends it.
-const recently = 2 * engine.CommandTimeout
+const recently = 2 * rules.CommandTimeout

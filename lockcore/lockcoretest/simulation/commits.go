@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // use is that a step of a workflow has run under a lock. From then on the workflow relies on the hold, until it commits.
@@ -110,10 +110,10 @@ type admission struct {
 }
 
 // admits takes down what a write lets in.
-func (w *world) admits(before, after *engine.Document) {
+func (w *world) admits(before, after *rules.Document) {
 	for i := range after.Entries {
 		e := &after.Entries[i]
-		if e.State == engine.StateRunning && before.Part(e.LockID, e.Part, e.Order) == nil {
+		if e.State == rules.StateRunning && before.Part(e.LockID, e.Part, e.Order) == nil {
 			w.admissions = append(w.admissions, admission{after.ID, e.LockID, lockcore.Mode(e.Mode), time.Now()})
 		}
 	}
@@ -138,7 +138,7 @@ func (t *tries) told(c *call, sure []string, err error) {
 		until := t.firstOn(u.resource)
 		for _, a := range w.admissions {
 			own := a.lockID == t.lockID || strings.HasPrefix(a.lockID, t.lockID+"/")
-			if a.resource == u.resource && !own && !engine.Compatible(string(a.mode), string(u.mode)) && a.at.After(u.since) && a.at.Before(until) {
+			if a.resource == u.resource && !own && !rules.Compatible(string(a.mode), string(u.mode)) && a.at.After(u.since) && a.at.Before(until) {
 				w.broken("isolation", t.lockID, "%s: %s was used %v ago, and %s was let in %v ago", c.what, u.resource,
 					time.Since(u.since).Round(time.Millisecond), a.lockID, time.Since(a.at).Round(time.Millisecond))
 			}

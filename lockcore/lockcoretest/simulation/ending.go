@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // finished takes down that an actor is done.
@@ -47,8 +47,8 @@ func (w *world) keptFirmly(lockID string) []string {
 	var out []string
 	for _, r := range w.plan.resources {
 		d := w.db.Document(r)
-		if slices.ContainsFunc(d.Entries, func(e engine.Entry) bool {
-			return e.LockID == lockID && e.State == engine.StateKept && e.ExpiresAt.After(time.Now().Add(15*time.Second))
+		if slices.ContainsFunc(d.Entries, func(e rules.Entry) bool {
+			return e.LockID == lockID && e.State == rules.StateKept && e.ExpiresAt.After(time.Now().Add(15*time.Second))
 		}) {
 			out = append(out, r)
 		}
@@ -135,7 +135,7 @@ func (w *world) settleDown(quiet <-chan struct{}) {
 // drains without an end, and what a late command made.
 func (w *world) timesOver() time.Duration {
 	c := &w.plan.cfg
-	return c.HoldTTL + 2*c.WaiterTTL + engine.EndlessTTL + engine.CommandTimeout
+	return c.HoldTTL + 2*c.WaiterTTL + rules.EndlessTTL + rules.CommandTimeout
 }
 
 // endWithin is how long all that was begun may take to end: what the dead have left goes, and the living wait for each other.
@@ -153,7 +153,7 @@ func (w *world) left() string {
 
 // leftWithin is how long after a request gave up, or after its process's troubles, what it asked for may stand: a copy may
 // come until the command timeout is over, and the cleanup pauses for up to 30 s after failures.
-const leftWithin = engine.CommandTimeout + 35*time.Second
+const leftWithin = rules.CommandTimeout + 35*time.Second
 
 // nothingIsLeft is the half of I11 that is about requests that gave up: nothing stands of them that a living process should
 // have taken back. The mutex is held.
@@ -174,7 +174,7 @@ func (w *world) nothingIsLeft() {
 	for _, r := range w.plan.resources {
 		d := w.db.Document(r)
 		for i := range d.Entries {
-			if e := &d.Entries[i]; e.State != engine.StateKept && lives(e, time.Now()) {
+			if e := &d.Entries[i]; e.State != rules.StateKept && lives(e, time.Now()) {
 				left(partKey{r, e.LockID, e.Part}, e.State+" entry")
 			}
 		}
@@ -191,7 +191,7 @@ func (w *world) bury() {
 	for _, r := range w.plan.resources {
 		d := w.db.Document(r)
 		for _, e := range d.Entries {
-			if e.State == engine.StateClaimed || e.TTL != 0 || !lives(&e, time.Now()) || !w.died(e.LockID) {
+			if e.State == rules.StateClaimed || e.TTL != 0 || !lives(&e, time.Now()) || !w.died(e.LockID) {
 				continue
 			}
 			w.mourn(e.LockID)

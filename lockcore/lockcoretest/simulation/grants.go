@@ -3,15 +3,15 @@ package simulation
 import (
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // grantsAreDue checks each grant of a write: a claim, or a new hold without one.
-func (w *world) grantsAreDue(c *command, before, after *engine.Document) {
+func (w *world) grantsAreDue(c *command, before, after *rules.Document) {
 	w.placesStay(before, after)
 	for i := range after.Entries {
 		e := &after.Entries[i]
-		if e.State == engine.StateKept || e.State == engine.StateDraining || !isNew(before, after.At, e) {
+		if e.State == rules.StateKept || e.State == rules.StateDraining || !isNew(before, after.At, e) {
 			continue
 		}
 		w.limitHolds(c, before, after, e)
@@ -21,7 +21,7 @@ func (w *world) grantsAreDue(c *command, before, after *engine.Document) {
 
 // isNew reports whether a write granted an entry: neither the request nor its lock ID had anything before, and no claim
 // stood for it.
-func isNew(before *engine.Document, now time.Time, e *engine.Entry) bool {
+func isNew(before *rules.Document, now time.Time, e *rules.Entry) bool {
 	for i := range before.Entries {
 		b := &before.Entries[i]
 		if b.LockID == e.LockID && (b.Holds() || (b.Part == e.Part && (b.State == e.State || lives(b, now)))) {
@@ -32,7 +32,7 @@ func isNew(before *engine.Document, now time.Time, e *engine.Entry) bool {
 }
 
 // limitHolds is I2: a grant with a limit finds fewer others than that. Claims that the write of a grant makes come after it.
-func (w *world) limitHolds(c *command, before, after *engine.Document, e *engine.Entry) {
+func (w *world) limitHolds(c *command, before, after *rules.Document, e *rules.Entry) {
 	if e.Limit == 0 {
 		return
 	}
@@ -40,8 +40,8 @@ func (w *world) limitHolds(c *command, before, after *engine.Document, e *engine
 	within := withinOf(c, before, e)
 	for i := range after.Entries {
 		o := &after.Entries[i]
-		later := e.State == engine.StateRunning && o.State == engine.StateClaimed && isNew(before, after.At, o)
-		around := within != "" && o.State == engine.StateKept && o.LockID == within
+		later := e.State == rules.StateRunning && o.State == rules.StateClaimed && isNew(before, after.At, o)
+		around := within != "" && o.State == rules.StateKept && o.LockID == within
 		if o.LockID != e.LockID && !around && lives(o, after.At) && !later {
 			others[o.LockID] = true
 		}
@@ -52,8 +52,8 @@ func (w *world) limitHolds(c *command, before, after *engine.Document, e *engine
 }
 
 // withinOf is the lock ID that the request of a grant lives within.
-func withinOf(c *command, before *engine.Document, e *engine.Entry) string {
-	if op, ok := c.op.(engine.Acquire); ok && op.LockID == e.LockID && op.Part == e.Part {
+func withinOf(c *command, before *rules.Document, e *rules.Entry) string {
+	if op, ok := c.op.(rules.Acquire); ok && op.LockID == e.LockID && op.Part == e.Part {
 		return op.Within
 	}
 	for _, q := range before.Waiters {
@@ -66,14 +66,14 @@ func withinOf(c *command, before *engine.Document, e *engine.Entry) string {
 
 // firstComeFirstServed is I4: no request still waits that came before one that was granted. Waiters that may join and those
 // that are overdue are apart. Those that slept through a claim are ahead, in the order in which they came back.
-func (w *world) firstComeFirstServed(c *command, before, after *engine.Document, e *engine.Entry) {
+func (w *world) firstComeFirstServed(c *command, before, after *rules.Document, e *rules.Entry) {
 	if before.Claim(e.LockID, e.Part) != nil {
 		return // it slept through its claim, for which all ahead of it had been passed over, and no request came since
 	}
-	if op, ok := c.op.(engine.Acquire); ok && e.LockID == op.LockID && after.Surrounds(op.Party()) {
+	if op, ok := c.op.(rules.Acquire); ok && e.LockID == op.LockID && after.Surrounds(op.Party()) {
 		return // all wait for the workflow that it lives within
 	}
-	came := engine.Waiter{Since: after.At}
+	came := rules.Waiter{Since: after.At}
 	for i := range before.Waiters {
 		if q := &before.Waiters[i]; q.LockID == e.LockID && q.Part == e.Part {
 			came = *q
@@ -92,7 +92,7 @@ func (w *world) firstComeFirstServed(c *command, before, after *engine.Document,
 }
 
 // placesStay is the half of I4 that a request keeps the time at which it queued as long as its place stands.
-func (w *world) placesStay(before, after *engine.Document) {
+func (w *world) placesStay(before, after *rules.Document) {
 	for i := range after.Waiters {
 		q := &after.Waiters[i]
 		for j := range before.Waiters {
@@ -105,8 +105,8 @@ func (w *world) placesStay(before, after *engine.Document) {
 }
 
 // lostStaysLost is I8: a hold that was reported lost does not stand any more, ever.
-func (w *world) lostStaysLost(c *command, before, after *engine.Document) {
-	if after.Last.Outcome == engine.Lost {
+func (w *world) lostStaysLost(c *command, before, after *rules.Document) {
+	if after.Last.Outcome == rules.Lost {
 		key := partKey{resource: after.ID, lockID: c.lockID}
 		switch e := before.EvictedRecord(c.lockID, ""); {
 		case before.HoldFence(c.lockID) == 0:

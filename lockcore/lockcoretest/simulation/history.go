@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // Violation is a broken invariant, and what led to it.
@@ -104,10 +104,10 @@ func (w *world) around(at time.Duration, text, about string) []string {
 }
 
 // standsOn lists what a document has, with what is left of it.
-func standsOn(d engine.Document) []string {
+func standsOn(d rules.Document) []string {
 	var out []string
 	left := func(t time.Time) string {
-		if !t.Before(engine.Never) {
+		if !t.Before(rules.Never) {
 			return "no end"
 		}
 		return fmt.Sprintf("%d ms left", time.Until(t).Milliseconds())

@@ -10,7 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // What the database answers if it does not do what it was asked for: that it is unknown, and that nothing was done.
@@ -34,7 +34,7 @@ type command struct {
 	sent time.Time
 	// copy counts how often it was applied before.
 	copy int
-	run  func() ([]engine.Document, []bool, error)
+	run  func() ([]rules.Document, []bool, error)
 }
 
 // fate is what becomes of a command.
@@ -64,7 +64,7 @@ func (p *process) fateOf(c *command) fate {
 	slow, lost, refused, again := d.chance(pl.slow), d.chance(pl.lost), d.chance(pl.refused), d.chance(pl.again)
 	long, late := d.between(50*time.Millisecond, 8*time.Second), d.between(time.Second, 100*time.Second)
 	if d.chance(0.6) { // it is granted if no record stands any more of what it asked for
-		late = d.between(100*time.Millisecond, engine.CommandTimeout)
+		late = d.between(100*time.Millisecond, rules.CommandTimeout)
 	}
 	switch {
 	case slow && d.chance(0.5):
@@ -89,12 +89,12 @@ func (p *process) fateOf(c *command) fate {
 }
 
 // send takes a command to the database, and its answer back.
-func (p *process) send(ctx context.Context, c *command) ([]engine.Document, []bool, error) {
+func (p *process) send(ctx context.Context, c *command) ([]rules.Document, []bool, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
 	c.p, c.sent = p, time.Now()
-	if op, ok := c.op.(engine.Leave); ok {
+	if op, ok := c.op.(rules.Leave); ok {
 		p.w.excuse(entryKey{partKey{op.Resource, op.LockID, op.Part}, op.Order})
 	}
 	c.call, _ = ctx.Value(callKey{}).(*call)
@@ -137,7 +137,7 @@ func (p *process) send(ctx context.Context, c *command) ([]engine.Document, []bo
 	p.pass(key)
 	if c.call != nil && err == nil && c.kind == "acquire" {
 		p.w.mu.Lock() // a commit asks about several resources at once
-		c.call.queued = docs[0].Last.Outcome == engine.Queued
+		c.call.queued = docs[0].Last.Outcome == rules.Queued
 		p.w.mu.Unlock()
 	}
 	return docs, renewed, err
@@ -145,11 +145,11 @@ func (p *process) send(ctx context.Context, c *command) ([]engine.Document, []bo
 
 // lose takes down that the sender of a request does not know what became of it.
 func (p *process) lose(c *command) {
-	var ops []engine.Acquire
+	var ops []rules.Acquire
 	switch op := c.op.(type) {
-	case engine.Acquire:
+	case rules.Acquire:
 		ops = append(ops, op)
-	case []engine.Acquire:
+	case []rules.Acquire:
 		ops = op
 	}
 	for _, op := range ops {
@@ -158,12 +158,12 @@ func (p *process) lose(c *command) {
 }
 
 // carriedOut lets a command take effect. One of several steps goes on when its sender has given up.
-func (p *process) carriedOut(ctx context.Context, c *command) ([]engine.Document, []bool, error) {
+func (p *process) carriedOut(ctx context.Context, c *command) ([]rules.Document, []bool, error) {
 	if c.kind != "acquireAll" {
 		return p.w.apply(c)
 	}
 	type answer struct {
-		docs []engine.Document
+		docs []rules.Document
 		err  error
 	}
 	done := make(chan answer, 1)
@@ -201,32 +201,32 @@ func pause(ctx context.Context, d time.Duration) bool {
 }
 
 // one sends a command about one document.
-func (p *process) one(ctx context.Context, kind, resource, lockID string, op any, run func() (engine.Document, error)) (engine.Document, error) {
-	docs, _, err := p.send(ctx, &command{kind: kind, resources: []string{resource}, lockID: lockID, op: op, run: func() ([]engine.Document, []bool, error) {
+func (p *process) one(ctx context.Context, kind, resource, lockID string, op any, run func() (rules.Document, error)) (rules.Document, error) {
+	docs, _, err := p.send(ctx, &command{kind: kind, resources: []string{resource}, lockID: lockID, op: op, run: func() ([]rules.Document, []bool, error) {
 		d, err := run()
-		return []engine.Document{d}, nil, err
+		return []rules.Document{d}, nil, err
 	}})
 	if err != nil {
-		return engine.Document{}, err
+		return rules.Document{}, err
 	}
 	return docs[0], nil
 }
 
 // The engine that the process's Locker works on.
 
-func (p *process) Acquire(ctx context.Context, op engine.Acquire) (engine.Document, error) {
-	return p.one(ctx, "acquire", op.Resource, op.LockID, op, func() (engine.Document, error) { return p.w.db.Acquire(forDB, op) })
+func (p *process) Acquire(ctx context.Context, op rules.Acquire) (rules.Document, error) {
+	return p.one(ctx, "acquire", op.Resource, op.LockID, op, func() (rules.Document, error) { return p.w.db.Acquire(forDB, op) })
 }
 
 // AcquireAll is one command that the database carries out in as many steps, between which time may pass.
-func (p *process) AcquireAll(ctx context.Context, ops []engine.Acquire) ([]engine.Document, error) {
+func (p *process) AcquireAll(ctx context.Context, ops []rules.Acquire) ([]rules.Document, error) {
 	c := &command{kind: "acquireAll", lockID: ops[0].LockID, op: ops}
 	for _, op := range ops {
 		c.resources = append(c.resources, op.Resource)
 	}
-	c.run = func() ([]engine.Document, []bool, error) {
+	c.run = func() ([]rules.Document, []bool, error) {
 		steps := newDice(draw(p.w.seed, c.kind, uint64(p.n), uint64(c.copy), uint64(ops[0].Order))) //nolint:gosec // not negative
-		granted := []engine.Document{}
+		granted := []rules.Document{}
 		for _, op := range ops {
 			if len(granted) > 0 && !p.w.calm() && steps.chance(p.w.plan.slow) {
 				slow := steps.between(time.Millisecond, 8*time.Second)
@@ -234,8 +234,8 @@ func (p *process) AcquireAll(ctx context.Context, ops []engine.Acquire) ([]engin
 				pause(forDB, slow)
 			}
 			one := &command{p: p, kind: "acquire", resources: []string{op.Resource}, lockID: op.LockID, op: op, call: c.call, sent: c.sent, copy: c.copy}
-			one.run = func() ([]engine.Document, []bool, error) {
-				docs, err := p.w.db.AcquireAll(forDB, []engine.Acquire{op})
+			one.run = func() ([]rules.Document, []bool, error) {
+				docs, err := p.w.db.AcquireAll(forDB, []rules.Acquire{op})
 				return docs, nil, err
 			}
 			docs, _, _ := p.w.apply(one) // what cannot be written says so when it is asked for alone
@@ -251,24 +251,24 @@ func (p *process) AcquireAll(ctx context.Context, ops []engine.Acquire) ([]engin
 	return docs, err
 }
 
-func (p *process) Renew(ctx context.Context, op engine.Renew) (engine.Document, error) {
-	return p.one(ctx, "renew", op.Resource, op.LockID, op, func() (engine.Document, error) { return p.w.db.Renew(forDB, op) })
+func (p *process) Renew(ctx context.Context, op rules.Renew) (rules.Document, error) {
+	return p.one(ctx, "renew", op.Resource, op.LockID, op, func() (rules.Document, error) { return p.w.db.Renew(forDB, op) })
 }
 
-func (p *process) Leave(ctx context.Context, op engine.Leave) (engine.Document, error) {
-	return p.one(ctx, "leave", op.Resource, op.LockID, op, func() (engine.Document, error) { return p.w.db.Leave(forDB, op) })
+func (p *process) Leave(ctx context.Context, op rules.Leave) (rules.Document, error) {
+	return p.one(ctx, "leave", op.Resource, op.LockID, op, func() (rules.Document, error) { return p.w.db.Leave(forDB, op) })
 }
 
-func (p *process) Release(ctx context.Context, op engine.Release) (engine.Document, error) {
-	return p.one(ctx, "release", op.Resource, op.LockID, op, func() (engine.Document, error) { return p.w.db.Release(forDB, op) })
+func (p *process) Release(ctx context.Context, op rules.Release) (rules.Document, error) {
+	return p.one(ctx, "release", op.Resource, op.LockID, op, func() (rules.Document, error) { return p.w.db.Release(forDB, op) })
 }
 
-func (p *process) Withdraw(ctx context.Context, op engine.Withdraw) (engine.Document, error) {
-	return p.one(ctx, "withdraw", op.Resource, op.LockID, op, func() (engine.Document, error) { return p.w.db.Withdraw(forDB, op) })
+func (p *process) Withdraw(ctx context.Context, op rules.Withdraw) (rules.Document, error) {
+	return p.one(ctx, "withdraw", op.Resource, op.LockID, op, func() (rules.Document, error) { return p.w.db.Withdraw(forDB, op) })
 }
 
 // RenewAll is one command for several documents. What comes before a document that cannot be written was written.
-func (p *process) RenewAll(ctx context.Context, ops []engine.Renew) ([]bool, error) {
+func (p *process) RenewAll(ctx context.Context, ops []rules.Renew) ([]bool, error) {
 	c := &command{kind: "renewAll", op: ops}
 	for _, op := range ops {
 		if !slices.Contains(c.resources, op.Resource) {
@@ -276,8 +276,8 @@ func (p *process) RenewAll(ctx context.Context, ops []engine.Renew) ([]bool, err
 		}
 	}
 	slices.Sort(c.resources)
-	c.run = func() ([]engine.Document, []bool, error) {
-		good := slices.DeleteFunc(slices.Clone(ops), func(op engine.Renew) bool { return p.w.unwritable(op.Resource) })
+	c.run = func() ([]rules.Document, []bool, error) {
+		good := slices.DeleteFunc(slices.Clone(ops), func(op rules.Renew) bool { return p.w.unwritable(op.Resource) })
 		renewed, err := p.w.db.RenewAll(forDB, good)
 		if len(good) < len(ops) {
 			return nil, nil, errInvalid
@@ -289,9 +289,9 @@ func (p *process) RenewAll(ctx context.Context, ops []engine.Renew) ([]bool, err
 }
 
 // Read answers with what is stored.
-func (p *process) Read(ctx context.Context, resources ...string) ([]engine.Document, error) {
+func (p *process) Read(ctx context.Context, resources ...string) ([]rules.Document, error) {
 	resources = slices.Sorted(slices.Values(resources))
-	c := &command{kind: "read", resources: resources, run: func() ([]engine.Document, []bool, error) {
+	c := &command{kind: "read", resources: resources, run: func() ([]rules.Document, []bool, error) {
 		docs, err := p.w.db.Read(forDB, resources...)
 		return docs, nil, err
 	}}
@@ -300,8 +300,8 @@ func (p *process) Read(ctx context.Context, resources ...string) ([]engine.Docum
 }
 
 // List reads one document after the other.
-func (p *process) List(ctx context.Context, q engine.Query) iter.Seq2[engine.Document, error] {
-	return func(yield func(engine.Document, error) bool) {
+func (p *process) List(ctx context.Context, q rules.Query) iter.Seq2[rules.Document, error] {
+	return func(yield func(rules.Document, error) bool) {
 		names := p.w.plan.resources
 		if q.Resource != "" {
 			names = []string{q.Resource}
@@ -309,7 +309,7 @@ func (p *process) List(ctx context.Context, q engine.Query) iter.Seq2[engine.Doc
 		for _, name := range names {
 			docs, err := p.Read(ctx, name)
 			if err != nil {
-				yield(engine.Document{}, err)
+				yield(rules.Document{}, err)
 				return
 			}
 			if len(docs) == 1 && !yield(docs[0], nil) {
@@ -320,15 +320,15 @@ func (p *process) List(ctx context.Context, q engine.Query) iter.Seq2[engine.Doc
 }
 
 // Identify answers with the server's time. A copy may run after this has returned, so the answer comes as a document does.
-func (p *process) Identify(ctx context.Context) (engine.Identity, error) {
-	docs, _, err := p.send(ctx, &command{kind: "identify", resources: []string{""}, run: func() ([]engine.Document, []bool, error) {
+func (p *process) Identify(ctx context.Context) (rules.Identity, error) {
+	docs, _, err := p.send(ctx, &command{kind: "identify", resources: []string{""}, run: func() ([]rules.Document, []bool, error) {
 		id, err := p.w.db.Identify(forDB)
-		return []engine.Document{{ID: id.ID, At: id.At}}, nil, err
+		return []rules.Document{{ID: id.ID, At: id.At}}, nil, err
 	}})
 	if err != nil {
-		return engine.Identity{}, err
+		return rules.Identity{}, err
 	}
-	return engine.Identity{ID: docs[0].ID, Version: engine.LayoutVersion, At: docs[0].At}, nil
+	return rules.Identity{ID: docs[0].ID, Version: rules.LayoutVersion, At: docs[0].At}, nil
 }
 
 // Prepare has nothing to make.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // told is what the parties were told.
@@ -103,7 +103,7 @@ func (w *world) trustIsExclusive(resource string) {
 				w.broken("I1 run", l.LockID, "%s of run %s (in %s) and %s of run %s (in %s) both trust %s: one was cut off", l.Part, l.Run, st.p.name, o.l.Part, o.l.Run,
 					o.st.p.name, resource)
 			}
-			if o.l.LockID != l.LockID && !engine.Compatible(string(o.l.Mode), string(l.Mode)) {
+			if o.l.LockID != l.LockID && !rules.Compatible(string(o.l.Mode), string(l.Mode)) {
 				w.broken("I1", l.LockID, "%s of %s (%s, fence %d, in %s) and %s of %s (%s, fence %d, in %s) both trust %s", st.actor, l.LockID, l.Mode, l.Fence,
 					st.p.name, o.st.actor, o.l.LockID, o.l.Mode, o.l.Fence, o.st.p.name, resource)
 			}

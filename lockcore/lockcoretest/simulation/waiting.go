@@ -4,8 +4,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 	"github.com/temporal-lockstep/lockstep/lockcore/internal/pace"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // waiting is what the checks of those who wait remember.
@@ -56,7 +56,7 @@ func (w *world) tick() {
 }
 
 // present reports whether a request waits in earnest: its caller has not given up, and its process lives.
-func (w *world) present(key partKey, q *engine.Waiter) bool {
+func (w *world) present(key partKey, q *rules.Waiter) bool {
 	if !waits(q, time.Now()) {
 		return false
 	}
@@ -131,17 +131,17 @@ func (w *world) everyWaiterGetsItsTurn() {
 
 // exclusivelyHeld reports whether an exclusive entry stands. Beside it none is granted a claim, not even its own party,
 // which waits until what drains of it has ended: see "No claims beside an exclusive holder" in docs/internals.md.
-func exclusivelyHeld(d *engine.Document, q *engine.Waiter) bool {
-	return slices.ContainsFunc(d.Entries, func(e engine.Entry) bool {
-		around := q.Within != "" && e.LockID == q.Within && e.State == engine.StateKept
-		return e.Mode == engine.Exclusive && lives(&e, d.At) && !around
+func exclusivelyHeld(d *rules.Document, q *rules.Waiter) bool {
+	return slices.ContainsFunc(d.Entries, func(e rules.Entry) bool {
+		around := q.Within != "" && e.LockID == q.Within && e.State == rules.StateKept
+		return e.Mode == rules.Exclusive && lives(&e, d.At) && !around
 	})
 }
 
 // joins reports whether the request's lock ID holds what it asks for.
-func joins(d *engine.Document, q *engine.Waiter) bool {
+func joins(d *rules.Document, q *rules.Waiter) bool {
 	for i := range d.Entries {
-		if e := &d.Entries[i]; e.LockID == q.LockID && e.Holds() && lives(e, d.At) && engine.Covers(e.Mode, q.Mode) {
+		if e := &d.Entries[i]; e.LockID == q.LockID && e.Holds() && lives(e, d.At) && rules.Covers(e.Mode, q.Mode) {
 			return true
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // world is one seed's: the database, the processes, the actors, and what they were told.
@@ -260,7 +260,7 @@ func (w *world) unwritable(resource string) bool {
 }
 
 // apply lets a command take effect, and checks what it did.
-func (w *world) apply(c *command) ([]engine.Document, []bool, error) {
+func (w *world) apply(c *command) ([]rules.Document, []bool, error) {
 	if c.kind == "read" || c.kind == "identify" || c.kind == "acquireAll" {
 		return c.run()
 	}
@@ -273,7 +273,7 @@ func (w *world) apply(c *command) ([]engine.Document, []bool, error) {
 	if c.kind == "withdraw" {
 		w.seeCircles() // the last write may be long ago
 	}
-	before := make([]engine.Document, len(c.resources))
+	before := make([]rules.Document, len(c.resources))
 	for i, r := range c.resources {
 		before[i] = w.db.Document(r)
 	}

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/engine"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // partKey names a request: the part of a lock ID, on a resource.
@@ -47,10 +47,10 @@ func newDBChecks() dbChecks {
 }
 
 // lateAfter is how old a command is that must not take effect any more: the command timeout, and what clocks differ.
-const lateAfter = engine.CommandTimeout + time.Second
+const lateAfter = rules.CommandTimeout + time.Second
 
 // written checks one write.
-func (w *world) written(c *command, before, after engine.Document) {
+func (w *world) written(c *command, before, after rules.Document) {
 	w.tellWrite(c, &after)
 	w.register(c, &after)
 	w.admits(&before, &after)
@@ -68,24 +68,24 @@ func (w *world) written(c *command, before, after engine.Document) {
 }
 
 // tellWrite takes down what the write did.
-func (w *world) tellWrite(c *command, after *engine.Document) {
+func (w *world) tellWrite(c *command, after *rules.Document) {
 	copied := ""
 	if c.copy > 0 {
 		copied = " (a copy of " + (time.Since(c.sent)).Round(time.Millisecond).String() + " ago)"
 	}
 	switch op := c.op.(type) {
-	case engine.Acquire:
+	case rules.Acquire:
 		w.noted(c.p.name, c.lockID, "acquire %s %s %s/%d: %s fence %d%s", op.Resource, op.Mode, op.LockID, op.Order, after.Last.Outcome, after.Fence, copied)
-	case engine.Renew:
-		if op.Downgrade || after.Last.Outcome != engine.Granted {
+	case rules.Renew:
+		if op.Downgrade || after.Last.Outcome != rules.Granted {
 			w.noted(c.p.name, c.lockID, "renew %s %s/%d downgrade %v: %s%s", op.Resource, op.LockID, op.Order, op.Downgrade, after.Last.Outcome, copied)
 		}
-	case []engine.Renew:
-	case engine.Leave:
+	case []rules.Renew:
+	case rules.Leave:
 		w.noted(c.p.name, c.lockID, "leave %s %s/%d undo %v%s", op.Resource, op.LockID, op.Order, op.Undo, copied)
-	case engine.Release:
+	case rules.Release:
 		w.noted(c.p.name, c.lockID, "release %s %s/%d force %v: ended %d%s", op.Resource, op.LockID, op.Order, op.Force, len(after.Last.Released()), copied)
-	case engine.Withdraw:
+	case rules.Withdraw:
 		if op.Order >= 0 {
 			w.noted(c.p.name, op.LockID, "withdraw %s %s/%d: %s %s%s", op.Resource, op.LockID, op.Order, after.Last.Outcome, op.Reason, copied)
 		}
@@ -95,26 +95,26 @@ func (w *world) tellWrite(c *command, after *engine.Document) {
 }
 
 // register remembers which call stands behind an entry or a place.
-func (w *world) register(c *command, after *engine.Document) {
+func (w *world) register(c *command, after *rules.Document) {
 	if c.call != nil && c.copy == 0 {
 		if _, known := c.call.first[after.ID]; !known {
 			c.call.first[after.ID] = time.Now()
 		}
-		if op, ok := c.op.(engine.Acquire); ok {
+		if op, ok := c.op.(rules.Acquire); ok {
 			w.calls[partKey{after.ID, op.LockID, op.Part}] = c.call
 		}
 	}
 	switch op := c.op.(type) {
-	case engine.Leave:
+	case rules.Leave:
 		if op.Waiting { // by the party that releases the lock ID
 			w.releases[op.LockID] = time.Now()
 		}
-	case engine.Release:
+	case rules.Release:
 		w.releases[op.LockID] = time.Now()
 		w.allReleases = append(w.allReleases, released{op.LockID, op.Resource, time.Now()})
-	case engine.Renew:
+	case rules.Renew:
 		w.renewals[partKey{op.Resource, op.LockID, op.Part}]++
-	case []engine.Renew:
+	case []rules.Renew:
 		for _, one := range op {
 			if one.Resource == after.ID {
 				w.renewals[partKey{one.Resource, one.LockID, one.Part}]++
@@ -130,17 +130,17 @@ func (w *world) register(c *command, after *engine.Document) {
 	}
 }
 
-func keyOf(resource string, e *engine.Entry) entryKey {
-	if e.State == engine.StateKept {
+func keyOf(resource string, e *rules.Entry) entryKey {
+	if e.State == rules.StateKept {
 		return entryKey{partKey{resource, e.LockID, ""}, 0}
 	}
 	return entryKey{partKey{resource, e.LockID, e.Part}, e.Order}
 }
 
 // fencesGrow is I3.
-func (w *world) fencesGrow(c *command, before, after *engine.Document) {
-	op, ok := c.op.(engine.Acquire)
-	if !ok || after.Last.Outcome != engine.Granted {
+func (w *world) fencesGrow(c *command, before, after *rules.Document) {
+	op, ok := c.op.(rules.Acquire)
+	if !ok || after.Last.Outcome != rules.Granted {
 		return
 	}
 	p := after.Part(op.LockID, op.Part, op.Order)
@@ -160,9 +160,9 @@ func (w *world) excuse(key entryKey) {
 
 // queuesInOrder is what keeps requests of several resources from waiting for each other in a circle: while one waits it holds
 // nothing that comes after, by the same order.
-func (w *world) queuesInOrder(c *command, after *engine.Document) {
-	op, ok := c.op.(engine.Acquire)
-	if !ok || op.Converts > 0 || after.Last.Outcome != engine.Queued {
+func (w *world) queuesInOrder(c *command, after *rules.Document) {
+	op, ok := c.op.(rules.Acquire)
+	if !ok || op.Converts > 0 || after.Last.Outcome != rules.Queued {
 		return
 	}
 	for _, name := range w.plan.resources {
@@ -177,8 +177,8 @@ func (w *world) queuesInOrder(c *command, after *engine.Document) {
 }
 
 // copiesChangeNothing is the half of I6 that is about copies of commands that come late.
-func (w *world) copiesChangeNothing(c *command, before, after *engine.Document) {
-	op, ok := c.op.(engine.Acquire)
+func (w *world) copiesChangeNothing(c *command, before, after *rules.Document) {
+	op, ok := c.op.(rules.Acquire)
 	if !ok || time.Since(c.sent) < lateAfter {
 		return
 	}
@@ -195,8 +195,8 @@ func (w *world) copiesChangeNothing(c *command, before, after *engine.Document) 
 	for i := range after.Entries {
 		e := &after.Entries[i]
 		mine := e.LockID == op.LockID && e.Order == op.Order && e.Part == op.Part
-		turn := e.State == engine.StateClaimed && places[e.LockID+"/"+e.Part] // any write may have granted it its claim
-		if mine && e.State != engine.StateDraining && lives(e, after.At) && !turn && !stood[keyOf(after.ID, e)] {
+		turn := e.State == rules.StateClaimed && places[e.LockID+"/"+e.Part] // any write may have granted it its claim
+		if mine && e.State != rules.StateDraining && lives(e, after.At) && !turn && !stood[keyOf(after.ID, e)] {
 			w.broken("I6", op.LockID, "a command of %s for %s that is %v old was granted", op.LockID, after.ID, time.Since(c.sent).Round(time.Millisecond))
 		}
 	}
@@ -209,7 +209,7 @@ func (w *world) copiesChangeNothing(c *command, before, after *engine.Document) 
 
 // endsAreMeant is I5, and the half of I6 that is about repeated ends: what was in force and is not any more was named, and
 // was there when the command first took effect.
-func (w *world) endsAreMeant(c *command, before, after *engine.Document) {
+func (w *world) endsAreMeant(c *command, before, after *rules.Document) {
 	stands := map[entryKey]bool{}
 	for i := range after.Entries {
 		if e := &after.Entries[i]; e.Holds() {
@@ -230,41 +230,41 @@ func (w *world) endsAreMeant(c *command, before, after *engine.Document) {
 		if why := w.meant(c, e, made); why != "" {
 			w.broken("I5", e.LockID, "%s ended %s of %s on %s: %s", c, e.State, e.LockID, before.ID, why)
 		}
-		if e.State == engine.StateKept {
+		if e.State == rules.StateKept {
 			w.forgetRelied(before.ID, e.LockID)
 		}
 	}
 }
 
 // meant says why a command should not have ended an entry, and nothing if it should.
-func (w *world) meant(c *command, e *engine.Entry, made time.Time) string {
+func (w *world) meant(c *command, e *rules.Entry, made time.Time) string {
 	if c.lockID != e.LockID {
 		return "it belongs to another lock ID, and has not expired"
 	}
 	switch op := c.op.(type) {
-	case engine.Acquire:
+	case rules.Acquire:
 		switch {
 		case op.Label != "" && e.Label != op.Label && w.runs[op.Label] < w.runs[e.Label]:
 			return "it is that of a later run"
 		case op.Label != "" && (e.Label != op.Label || slices.Contains(op.Undo, e.Part)):
 			return ""
 		}
-		if e.State == engine.StateKept || e.Part != op.Part || e.Order >= op.Order {
+		if e.State == rules.StateKept || e.Part != op.Part || e.Order >= op.Order {
 			return "it is not an earlier request of the same part"
 		}
-	case engine.Leave:
+	case rules.Leave:
 		if op.Label != e.Label {
 			return "it is that of another run"
 		}
-		if e.State == engine.StateRunning && (e.Part != op.Part || e.Order != op.Order) {
+		if e.State == rules.StateRunning && (e.Part != op.Part || e.Order != op.Order) {
 			return "it is another part"
 		}
 		for p := range w.relied {
-			if e.State == engine.StateKept && p.resource == op.Resource && p.lockID == op.LockID && p.part != op.Part {
+			if e.State == rules.StateKept && p.resource == op.Resource && p.lockID == op.LockID && p.part != op.Part {
 				return "another part of the lock ID was told that it holds, and relies on it"
 			}
 		}
-	case engine.Release:
+	case rules.Release:
 		if op.Label != "" && op.Label != e.Label {
 			return "it is that of another run"
 		}

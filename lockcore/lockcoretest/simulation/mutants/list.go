@@ -43,7 +43,7 @@ type edit struct{ file, old, new string }
 var mutants = []mutant{
 	{defect: "1", what: "a request whose lock ID holds waits, for the deadlock search, for those ahead of it", edits: []edit{
 		{"lockcore/waitgraph.go", "joins := d.Covered(party)", "joins := false"},
-		{"lockcore/waitgraph.go", "queue.Next(w).Answer != engine.NextGo", "queue != nil"},
+		{"lockcore/waitgraph.go", "queue.Next(w).Answer != rules.NextGo", "queue != nil"},
 	}, in: engineTests, tests: "TestARequestWhoseLockIDHoldsJoinsPastTheQueue|TestAParkedRequestWhoseLockIDHoldsJoinsPastTheQueue", simulated: true},
 	{defect: "1", what: "a request is not called when its lock ID comes to hold", edits: []edit{
 		{"lockcore/watch.go", "if d.Joins(one.request.Party()) {", "if false {"},
@@ -61,10 +61,10 @@ var mutants = []mutant{
 		{"lockcore/renew.go", "				alone = append(alone, i)\n			}\n		}\n	}", "				apply(i, renewResult{leases[i], &LostError{Resource: leases[i].Resource, LockID: leases[i].LockID, Part: leases[i].Part, Order: leases[i].Order}})\n			}\n		}\n	}"},
 	}, in: engineTests, tests: "TestDocumentThatCannotBeWrittenCostsNoOtherSessionItsLock", simulated: true},
 	{defect: "4", what: "a collection in the layout of others is written", edits: []edit{
-		{"lockcore/internal/mongoengine/layout.go", "	return &engine.LayoutError{Collection: e.coll.Name(), Found: found, Help: \"Use a collection of its own for these locks.\"}", "	_ = found\n	return nil"},
+		{"lockcore/internal/mongoengine/layout.go", "	return &rules.LayoutError{Collection: e.coll.Name(), Found: found, Help: \"Use a collection of its own for these locks.\"}", "	_ = found\n	return nil"},
 	}, in: engineTests, tests: "TestAnotherLayoutIsRefused"},
 	{defect: "5", what: "a request that gives up undoes a hold that another part has joined", edits: []edit{
-		{"lockcore/lockcoretest/spec_end.go", "e.State == engine.StateKept && !e.Joined", "e.State == engine.StateKept"},
+		{"lockcore/lockcoretest/spec_end.go", "e.State == rules.StateKept && !e.Joined", "e.State == rules.StateKept"},
 	}, in: engineTests, tests: "TestRequestThatGivesUpLeavesAHoldThatAnotherEntered", simulated: true},
 	{defect: "found by review", what: "a request that keeps nothing, and gives up, undoes a hold that another part keeps", edits: []edit{
 		{"lockcore/answer.go", "op.Persist", "true"},
@@ -82,7 +82,7 @@ var mutants = []mutant{
 		{"lockcore/acquire.go", "rand.Text()[:16], Order{Attempt: 1}", "rand.Text()[:0], Order{Schedule: uint32(time.Now().Unix()), Attempt: 1}"},
 	}, in: engineTests, tests: "TestOrdersComeFromNoClock", simulated: true},
 	{defect: "8", what: "a forced release that names a hold ends whatever the lock ID holds", edits: []edit{
-		{"lockcore/lockcoretest/spec_end.go", "engine.CutOff(op.LockID)) && e.FirstFence == op.FirstFence", "engine.CutOff(op.LockID))"},
+		{"lockcore/lockcoretest/spec_end.go", "rules.CutOff(op.LockID)) && e.FirstFence == op.FirstFence", "rules.CutOff(op.LockID))"},
 	}, in: engineTests, tests: "TestForceReleaseRepeatedEndsNothingThatWasGrantedSince", simulated: true},
 	{defect: "9", what: "a forced release waits for the drain of a holder that is known to be dead", edits: []edit{
 		{"lockcore/lockcoretest/spec_end.go", "return op.Now || (", "return ("},
@@ -118,7 +118,7 @@ var mutants = []mutant{
 		{"lockcore/types.go", "		limit = noPlaces\n", "		limit = 0\n"},
 	}, in: engineTests, tests: "TestASemaphoreOfNoPlacesIsRefused"},
 	{defect: "13", what: "the verdict on a deadlock is a record that later ones push out", edits: []edit{
-		{"lockcore/lockcoretest/spec_end.go", "			w.Verdict, w.OverdueAt = op.Reason, engine.LongAgo\n", "			s.remember(engine.Released{LockID: op.LockID, Part: &op.Part, Order: op.Order, Reason: op.Reason})\n			s.doc.Waiters = slices.Delete(s.doc.Waiters, i, i+1)\n			break\n"},
+		{"lockcore/lockcoretest/spec_end.go", "			w.Verdict, w.OverdueAt = op.Reason, rules.LongAgo\n", "			s.remember(rules.Released{LockID: op.LockID, Part: &op.Part, Order: op.Order, Reason: op.Reason})\n			s.doc.Waiters = slices.Delete(s.doc.Waiters, i, i+1)\n			break\n"},
 	}, in: engineTests, tests: "TestDeadlocksAreListedWithTheirOwners"},
 	{defect: "13", what: "a lease that is replaced in the moment in which it expires is not looked at again", edits: []edit{
 		{"lockcore/keeper.go", "			sooner(now) // what replaces the lease in this moment is looked at then\n", ""},
@@ -133,16 +133,16 @@ var mutants = []mutant{
 		{"lockcore/end.go", "if errors.Is(cause, ErrDeadlock) || (!stays && stands) {", "if !errors.Is(cause, ErrDeadlock) && !stays && stands {"},
 	}, in: engineTests, tests: "TestLateCopyOfARequestThatWasTakenOutOfTheQueueWaitsForNothing"},
 	{defect: "found by the simulation", what: "a forced release of a lease without end waits for nothing", edits: []edit{
-		{"lockcore/lockcoretest/state.go", "2*ms(e.TTL) + engine.EndlessTTL", "2 * ms(e.TTL)"},
+		{"lockcore/lockcoretest/state.go", "2*ms(e.TTL) + rules.EndlessTTL", "2 * ms(e.TTL)"},
 	}, in: engineTests, tests: "TestHolderWithoutEndIsToldOfAForcedRelease", simulated: true},
 	{defect: "found on the servers", what: "giving up a place ends the part that has taken its claim up", edits: []edit{
 		{"lockcore/end.go", "		op.Waiting = true\n", ""},
 	}, in: engineTests, tests: "TestARequestThatHasTakenItsClaimUpIsNotWaitingAnyMore", simulated: true},
 	{defect: "found on the servers", what: "an attempt whose count was reset shares the part of one that lives on", edits: []edit{
-		{"lockcore/acquire.go", "engine.Again && req.First && (", "engine.Again && false && ("},
+		{"lockcore/acquire.go", "rules.Again && req.First && (", "rules.Again && false && ("},
 	}, in: engineTests, tests: "TestAFirstRequestDoesNotShareAPart", simulated: true},
 	{defect: "found on the servers", what: "a step that wants a resource alone may have run if its saga holds it shared", edits: []edit{
-		{"lockcore/answer.go", "(own && engine.Covers(e.Mode, op.Mode))", "own"},
+		{"lockcore/answer.go", "(own && rules.Covers(e.Mode, op.Mode))", "own"},
 	}, in: engineTests, tests: "TestWhatWasNeverHeldIsToldByMode"},
 	{defect: "found on the servers", what: "a janitor gives up the claim of a step that is parked: nobody says whose it is", edits: []edit{
 		{"lockcore/status.go", "h.State == StateClaimed {", "false {"},
@@ -172,7 +172,7 @@ var mutants = []mutant{
 		{"lockcore/lockcoretest/spec.go", " || s.doc.Fence > fence ||", " ||"},
 	}, in: specTests, tests: "TestEngineInMemoryConforms"},
 	{defect: "found by random histories", what: "a downgrade that comes again ended the hold that it keeps", edits: []edit{
-		{"lockcore/lockcoretest/spec.go", "e.LockID == op.LockID && e.Mode == engine.Exclusive", "e.LockID == op.LockID"},
+		{"lockcore/lockcoretest/spec.go", "e.LockID == op.LockID && e.Mode == rules.Exclusive", "e.LockID == op.LockID"},
 	}, in: specTests, tests: "TestEngineInMemoryConforms"},
 	{defect: "turns", what: "a turn that does not come is looked for at the pace of turns", edits: []edit{
 		{"lockcore/watch_look.go", "max(turn, time.Since(one.moved))", "turn"},
@@ -226,7 +226,7 @@ var mutants = []mutant{
 		{"lockcore/acquire.go", "int { return strings.Compare(a.Name, b.Name) }", "int { return 0 * strings.Compare(a.Name, b.Name) }"},
 	}, simulated: true},
 	{defect: "several", what: "a command for several resources goes on beyond one that somebody has", edits: []edit{
-		{"lockcore/lockcoretest/engine.go", "after.Last.Outcome != engine.Granted {\n			break\n", "after.Last.Outcome != engine.Granted {\n			continue\n"},
+		{"lockcore/lockcoretest/engine.go", "after.Last.Outcome != rules.Granted {\n			break\n", "after.Last.Outcome != rules.Granted {\n			continue\n"},
 	}, in: specTests, tests: "TestEngineInMemoryConforms", simulated: true},
 	{defect: "several", what: "what one command took of several, unheard, is not given back", edits: []edit{
 		{"lockcore/end.go", "	leases = append(leases, req.stillOpen()...)\n", ""},

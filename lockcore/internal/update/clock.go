@@ -1,0 +1,48 @@
+package update
+
+import (
+	"sync"
+	"time"
+)
+
+// serverClock is the latest time that the database's server has told, and when.
+type serverClock struct {
+	mu sync.Mutex
+	// at came with an answer that was received then, to a command that was sent then. They are zero
+	// if nothing is known.
+	at, sent, received time.Time
+}
+
+// sampleLasts is how long a sample of the server's time is used.
+const sampleLasts = 10 * time.Second
+
+func (c *serverClock) learn(at, sent, received time.Time) Now {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at, c.sent, c.received = at, sent, received
+	return Now{At: at, Sent: sent}
+}
+
+func (c *serverClock) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = time.Time{}
+}
+
+// guess returns a time that the server's clock has reached. For the lower bound the time that has
+// passed since is the smaller one of what the monotonic and the wall clock say: the former stops
+// while a machine is suspended, and the latter may be set.
+func (c *serverClock) guess() Now {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	if c.at.IsZero() {
+		return Now{}
+	}
+	monotonic, wall := now.Sub(c.received), now.Round(0).Sub(c.received.Round(0))
+	if max(monotonic, wall) > sampleLasts {
+		return Now{}
+	}
+	passed := max(0, min(monotonic, wall)).Truncate(time.Millisecond)
+	return Now{At: c.at.Add(passed), Sent: c.sent.Add(passed)}
+}

@@ -1,0 +1,458 @@
+package update
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/store"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+)
+
+// Line is the update loop of one process on one resource, as a step function: Next names the next
+// command, and the result of the command is given to Loaded, Swapped, Conflicted or Failed. It does
+// no I/O and starts no goroutine, so that a test can drive it through every interleaving.
+//
+// A Line is not safe for concurrent use. Between Next and the result of its command, operations may
+// be added and abandoned, but Next must not be called.
+type Line struct {
+	// Name is the resource, and Process identifies the process in reservations.
+	Name, Process string
+	Policy        rules.Policy
+
+	// doc is what the process knows of the document, if known is set: a guess, which a swap verifies.
+	// It is nil if no document is stored. If fresh is set, it was read at the server's time at since
+	// the last swap, and the read began at the tick read.
+	doc          *rules.Document
+	known, fresh bool
+	at           Now
+	read         uint64
+	// ticks counts reads and arrivals.
+	ticks uint64
+	calls []*Call
+	// debt is set while the outcome of a swap is unknown: the line owes an acknowledged swap, which
+	// settles all lost ones because it replaces the version on which they depend. owed are applied
+	// with it. lapses is the time from which nothing of a lost swap can be in force.
+	debt   bool
+	owed   []*Call
+	lapses time.Time
+	// sent is the command that Next returned last, until its result is known. changed is set if the
+	// document was extended in the meantime.
+	sent    *Step
+	changed bool
+	// conflicts counts swaps in a row that found another version, and failures commands in a row that
+	// failed. delay is set if the line pauses before its next command.
+	conflicts, failures int
+	delay               Pause
+}
+
+// Call is an operation that waits in a line.
+type Call struct {
+	Op rules.Op
+	// TakeBack undoes what the operation may have done. It is applied with the next acknowledged swap
+	// if the call is abandoned, or fails, while its outcome is unknown. Nil undoes nothing.
+	TakeBack *Call
+	// Sleeps: once the operation, an Acquire, has queued, the call stays in the line, and is applied
+	// again by the swap in which its claim is made.
+	Sleeps bool
+	// Wrote, if it is set, is called with the answer of each acknowledged swap, before Tell, which is
+	// called with every answer unless the call was abandoned. The line itself calls neither.
+	Wrote, Tell func(Answer)
+
+	arrived uint64
+	// queued is set once the call has queued, and asleep until it is asked again. unknown is set once
+	// the outcome of a swap that contained the call was unknown.
+	queued, asleep, unknown bool
+	failures                int
+}
+
+// Answer is what a call is told.
+type Answer struct {
+	// After is the document after the call's own operation; it must not be changed. Before the
+	// operation it was as in a document of the same write.
+	After *rules.Document
+	rules.Result
+	// Sent is the local time from which the lease of a part may be trusted for as long as After says:
+	// see Now.
+	Sent time.Time
+	// Err is set if there is no result. Unknown is set if the operation may have been applied.
+	Err     error
+	Unknown bool
+}
+
+// Now is the server's time as a process knows it when it decides. At is not later than the server's
+// time, and when the server's time is At+d the process's clock shows no less than Sent+d.
+type Now struct {
+	At, Sent time.Time
+}
+
+// StepKind is the kind of command that a line asks for.
+type StepKind int
+
+// What a line asks for.
+const (
+	// StepIdle: nothing is to be done until a call arrives.
+	StepIdle StepKind = iota
+	// StepTell: the answers are known; ask again.
+	StepTell
+	// StepPause: ask again after the pause.
+	StepPause
+	// StepLoad: load the document, and give it to Loaded.
+	StepLoad
+	// StepSwap: swap it, and call Swapped or Conflicted.
+	StepSwap
+	// StepReserve: reserve the document, and call Reserved.
+	StepReserve
+)
+
+// Step is the next command of a line.
+type Step struct {
+	Kind  StepKind
+	Pause Pause
+	Swap  store.Swap
+	// Answers are what calls are told: with StepSwap once the swap is acknowledged, and otherwise now.
+	Answers []Told
+}
+
+// Told is the answer to a call.
+type Told struct {
+	Call *Call
+	Answer
+	// Gone is set if the call was abandoned: only Wrote is called.
+	Gone bool
+}
+
+// Pause is why a line waits.
+type Pause int
+
+// The pauses. Conflict and Reserved are short and jittered; Failure grows with Line.Failures.
+const (
+	NoPause Pause = iota
+	ConflictPause
+	ReservedPause
+	FailurePause
+)
+
+// mostTries bounds the commands that may fail before a call is told, and reserveAfter is the number
+// of conflicts in a row after which a line reserves the document.
+const (
+	mostTries    = 3
+	reserveAfter = 4
+)
+
+// Add puts a call at the end of the line.
+func (l *Line) Add(c *Call) {
+	l.ticks++
+	c.arrived = l.ticks
+	l.calls = append(l.calls, c)
+}
+
+// Ask applies a sleeping call again: its waiter is to be refreshed, or something has changed.
+func (l *Line) Ask(c *Call) {
+	if c.asleep && slices.Contains(l.calls, c) {
+		l.ticks++
+		c.asleep, c.arrived, c.failures = false, l.ticks, 0
+	}
+}
+
+// Abandon removes a call, and reports whether it may have been applied, or may still be. Then the
+// line takes it back.
+func (l *Line) Abandon(c *Call) (unknown bool) {
+	if !slices.Contains(l.calls, c) {
+		return false
+	}
+	l.remove(c)
+	sent := l.sent != nil && slices.ContainsFunc(l.sent.Answers, func(t Told) bool { return t.Call == c })
+	if !sent && !c.unknown {
+		return false
+	}
+	l.takeBack(c)
+	return true
+}
+
+func (l *Line) remove(c *Call) {
+	l.calls = slices.DeleteFunc(l.calls, func(other *Call) bool { return other == c })
+}
+
+func (l *Line) takeBack(c *Call) {
+	l.debt = true
+	if c.TakeBack != nil {
+		l.owed = append(l.owed, c.TakeBack)
+	}
+}
+
+// Idle reports whether nothing waits in the line and nothing is owed.
+func (l *Line) Idle() bool { return l.sent == nil && len(l.calls) == 0 && !l.debt }
+
+// Asleep reports whether all that wait in the line are asleep, and nothing is owed.
+func (l *Line) Asleep() bool {
+	return l.sent == nil && !l.debt && !slices.ContainsFunc(l.calls, func(c *Call) bool { return !c.asleep })
+}
+
+// InDebt reports whether the line owes a swap that no caller waits for, and until when.
+func (l *Line) InDebt() (owes bool, lapses time.Time) {
+	return l.debt && !slices.ContainsFunc(l.calls, func(c *Call) bool { return !c.asleep }), l.lapses
+}
+
+// Owed returns the operations that are owed.
+func (l *Line) Owed() []*Call { return l.owed }
+
+// WriteOff forgets what is owed.
+func (l *Line) WriteOff() { l.debt, l.owed = false, nil }
+
+// Failures is the number of commands in a row that have failed.
+func (l *Line) Failures() int { return l.failures }
+
+// Cached returns what the process knows of the document.
+func (l *Line) Cached() (doc *rules.Document, known bool) { return l.doc, l.known }
+
+// Guess sets what the process knows of the document, if it knows nothing.
+func (l *Line) Guess(doc *rules.Document) {
+	if !l.known && l.sent == nil {
+		l.doc, l.known, l.fresh = doc, true, false
+	}
+}
+
+// Forget drops what the process knows of the document.
+func (l *Line) Forget() { l.doc, l.known, l.fresh, l.changed = nil, false, false, true }
+
+// Next returns the next command. guess is the server's time as far as it is known without a read; its
+// zero value is unknown. r is the random value of the next version.
+func (l *Line) Next(guess Now, r string) Step {
+	step := l.next(guess, r)
+	if step.Kind == StepLoad {
+		l.ticks++
+		l.read = l.ticks
+	}
+	if step.Kind >= StepLoad {
+		l.sent, l.changed = &step, false
+	}
+	return step
+}
+
+func (l *Line) next(guess Now, r string) Step {
+	runs := slices.ContainsFunc(l.calls, func(c *Call) bool { return !c.asleep })
+	switch {
+	case !runs && !l.debt:
+		return Step{Kind: StepIdle}
+	case l.delay != NoPause:
+		step := Step{Kind: StepPause, Pause: l.delay}
+		l.delay = NoPause
+		return step
+	case l.conflicts >= reserveAfter:
+		return Step{Kind: StepReserve}
+	case !l.known:
+		return Step{Kind: StepLoad}
+	}
+	now := guess
+	if l.fresh {
+		now = l.at
+	}
+	// Nothing ends because its time is over except by the time that was read together with the
+	// document.
+	if !l.fresh && (guess.At.IsZero() || l.doc.ExpiresBy(guess.At)) {
+		return Step{Kind: StepLoad}
+	}
+	if l.fresh && l.doc.ReservedFor(l.Process, now.At) {
+		l.known, l.fresh = false, false
+		return Step{Kind: StepPause, Pause: ReservedPause}
+	}
+	after, told, writes := l.apply(now)
+	if !writes {
+		return l.tellRead(told)
+	}
+	after.Version = rules.Version{N: now.At.UnixMilli(), R: r}
+	var prev rules.Version
+	if l.doc != nil {
+		prev = l.doc.Version
+		after.Version.N = prev.N + 1
+	}
+	if !after.ReservedFor(l.Process, now.At) {
+		after.Reserved = nil
+	}
+	return Step{Kind: StepSwap, Swap: store.Swap{Prev: prev, Next: after}, Answers: told}
+}
+
+// apply applies what is owed, all calls that are not asleep, in order of arrival, and after each the
+// sleeping calls for which it has made a claim.
+func (l *Line) apply(now Now) (after *rules.Document, told []Told, writes bool) {
+	after, writes = l.doc, l.debt
+	do := func(c *Call) {
+		var result rules.Result
+		after, result = c.Op.Apply(after, now.At)
+		writes = writes || !result.ReadOnly
+		told = append(told, Told{Call: c, Answer: Answer{After: after, Result: result, Sent: now.Sent}})
+	}
+	if l.debt { // a write, even if nothing is to be taken back
+		after, _ = rules.Settle{Policy: l.Policy, Resource: l.Name}.Apply(after, now.At)
+	}
+	for _, c := range l.owed {
+		do(c)
+	}
+	for _, c := range l.calls {
+		if c.asleep {
+			continue
+		}
+		do(c)
+		for _, sleeper := range l.calls {
+			if sleeper.asleep && sleeper.isServed(after) {
+				do(sleeper)
+			}
+		}
+	}
+	return after, told, writes
+}
+
+// isServed reports whether a document has a claim for a sleeping call, or a hold that it may join.
+func (c *Call) isServed(d *rules.Document) bool {
+	op, ok := c.Op.(rules.Acquire)
+	if !ok {
+		return false
+	}
+	claim := d.Claim(op.LockID, op.Part)
+	return claim != nil && claim.Stands(d.At) && claim.Order <= op.Order || d.Joins(op.Party())
+}
+
+// tellRead answers calls without a swap if the document was read since they arrived. A read that
+// began before a call is too old: what the call waits for may have ended in between.
+func (l *Line) tellRead(told []Told) Step {
+	var step Step
+	if l.fresh {
+		for _, t := range told {
+			if t.Call.arrived < l.read {
+				l.remove(t.Call)
+				step.Answers = append(step.Answers, t)
+			}
+		}
+	}
+	l.fresh = false // what comes next is another pass
+	step.Kind = StepLoad
+	if len(step.Answers) > 0 {
+		step.Kind = StepTell
+	}
+	return step
+}
+
+// Loaded gives the line the document that StepLoad asked for, nil if there is none, as the server had
+// it at now.
+func (l *Line) Loaded(doc *rules.Document, now Now) {
+	l.sent = nil
+	l.failures = 0
+	l.doc, l.known, l.fresh, l.at = doc, true, true, now
+	if l.changed { // by this process, perhaps after the read
+		l.fresh = false
+		l.known = false
+	}
+}
+
+// Swapped reports that the swap was acknowledged, and returns the answers.
+func (l *Line) Swapped() []Told {
+	step := l.sent
+	l.sent = nil
+	l.doc, l.known, l.fresh = step.Swap.Next, !l.changed, false
+	l.conflicts, l.failures = 0, 0
+	l.debt, l.owed = false, nil
+	for i := range step.Answers {
+		t := &step.Answers[i]
+		c := t.Call
+		if t.Gone = !slices.Contains(l.calls, c); t.Gone {
+			if c.TakeBack != nil { // it was abandoned in the meantime
+				l.takeBack(c)
+			}
+			continue
+		}
+		c.queued = c.queued || t.Outcome == rules.Queued
+		if c.asleep = c.Sleeps && t.Outcome == rules.Queued; !c.asleep {
+			l.remove(c)
+		}
+		c.unknown, c.failures = false, 0
+	}
+	return step.Answers
+}
+
+// Conflicted reports that the document has another version. It does not prove that nothing was
+// applied: the calls are applied again, and find what they were granted by their IDs.
+func (l *Line) Conflicted() {
+	l.sent = nil
+	l.known, l.fresh = false, false
+	l.failures = 0
+	if l.conflicts++; l.conflicts > 1 {
+		l.delay = ConflictPause
+	}
+}
+
+// Reserved reports that the document is reserved, or that the attempt failed: it is advice.
+func (l *Line) Reserved() {
+	l.sent = nil
+	l.known, l.fresh = false, false
+	l.conflicts = 1
+}
+
+// Failed reports that the command failed, and returns the answers. After a swap that was sent its
+// outcome is unknown.
+func (l *Line) Failed(err error) (told []Told) {
+	step := l.sent
+	l.sent = nil
+	l.known, l.fresh = false, false
+	l.failures++
+	l.delay = FailurePause
+	lost := step.Kind == StepSwap && !errors.Is(err, store.ErrNotSent)
+	if lost {
+		l.debt = true
+		l.lapses = later(l.lapses, step.Swap.Next.IdleAt)
+		for _, t := range step.Answers {
+			t.Call.unknown = true
+		}
+	}
+	var refused *rules.LayoutError
+	fatal := errors.As(err, &refused)
+	for _, c := range slices.Clone(l.calls) {
+		if c.asleep {
+			continue
+		}
+		if c.failures++; c.failures < mostTries && !fatal {
+			continue
+		}
+		told = append(told, Told{Call: c, Answer: Answer{Err: err, Unknown: c.unknown}})
+		if c.Sleeps && !fatal && c.queued { // its position in the queue outlasts a failure that passes
+			c.asleep, c.failures = true, 0
+			continue
+		}
+		l.remove(c)
+		if c.unknown {
+			l.takeBack(c)
+		}
+	}
+	return told
+}
+
+// Retry lets a line that has only a debt try again.
+func (l *Line) Retry() { l.failures, l.delay = min(l.failures, 1), NoPause }
+
+// Unsent reports that the command was not carried out, for another reason than a failure.
+func (l *Line) Unsent() { l.sent = nil }
+
+// Extended reports that the process has raised the ends of entries, by ID, in a command that gave the
+// document a new version with the random value r.
+func (l *Line) Extended(ends map[string]time.Time, r string) {
+	if l.sent != nil || !l.known || l.doc == nil {
+		l.Forget()
+		return
+	}
+	d := l.doc.Clone()
+	d.Version = rules.Version{N: d.Version.N + 1, R: r}
+	for i := range d.Entries {
+		if end, named := ends[d.Entries[i].ID]; named {
+			d.Entries[i].ExpiresAt = later(d.Entries[i].ExpiresAt, end)
+			d.IdleAt = later(d.IdleAt, rules.IdleAt(end))
+		}
+	}
+	l.doc, l.fresh = d, false
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,52 @@
+package lockcoretest
+
+import (
+	"sync"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/store"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+)
+
+// Store keeps documents in memory. It is for unit tests of programs that use locks, on a
+// [lockcore.Locker] made with lockcore.NewWithStore, and needs no server:
+//
+//	locker, err := lockcore.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
+//
+// It is safe for concurrent use. Give it the Now of a [Clock] to decide what time it is.
+type Store struct {
+	*store.Memory
+}
+
+// NewStore makes a store without any document. Expiry is decided by now, as it is by the server's
+// clock on a database.
+func NewStore(now func() time.Time) *Store { return &Store{store.NewMemory(now)} }
+
+// Document returns what is stored for a resource; its ID is empty if nothing is.
+func (s *Store) Document(resource string) rules.Document {
+	d, _ := s.Memory.Document(resource)
+	return d
+}
+
+// Clock is a clock that stands still until it is told to go on.
+type Clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+// NewClock makes a clock that shows start.
+func NewClock(start time.Time) *Clock { return &Clock{now: start} }
+
+// Now is what the clock shows.
+func (c *Clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+// Advance moves the clock by d, which may be negative: a server's clock can run backwards too.
+func (c *Clock) Advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}

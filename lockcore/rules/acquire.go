@@ -1,0 +1,288 @@
+package rules
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// Apply acquires the resource, or queues.
+func (op Acquire) Apply(before *Document, now time.Time) (*Document, Result) {
+	s := begin(before, op.Resource, op.Policy, now)
+	if label, other := s.doc.otherRun(op.LockID, op.Label, op.TakeOver); other {
+		s.result.Outcome, s.result.Note = OtherRun, label
+		return s.end()
+	}
+	s.takeOver(op.LockID, op.Label)
+	s.undo(&op)
+	if s.superseded(&op) {
+		s.result.Outcome = Superseded
+		return s.end()
+	}
+	s.enter(&op)
+	if granted := s.result.Outcome == Granted || s.result.Outcome == Joined; !granted && (op.Persist || op.Queue) {
+		s.heard(op.LockID, op.Persist, false)
+	}
+	return s.end()
+}
+
+// superseded reports whether a release, a compensation, a later request of the same part, or another
+// call with the same order came before the request.
+func (s *state) superseded(op *Acquire) bool {
+	if _, overtaken := s.doc.Overtaker(op.Request()); overtaken {
+		return true
+	}
+	p := s.doc.Part(op.LockID, op.Part, op.Order)
+	return p != nil && p.Stands(s.now) && p.ID != op.Call && p.ID != op.Upgrades
+}
+
+// lost reports whether the request finds that its lock ID lost the hold.
+func (s *state) lost(op *Acquire) bool {
+	evicted := op.Persist && s.doc.EvictedRecord(op.LockID, op.Label) != nil
+	if op.Reacquire {
+		return false
+	}
+	if s.holding(op.LockID) { // another run of the party may have taken the lock since
+		return op.Label != "" && evicted
+	}
+	return op.Held || evicted
+}
+
+// enter grants the request if it fits, or queues it if that is asked for.
+func (s *state) enter(op *Acquire) {
+	claim := s.claim(op.LockID, op.Part)
+	tombstone := s.doc.Tombstone(op.LockID, op.Part)
+	place := slices.IndexFunc(s.doc.Waiters, func(w Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })
+	// An upgrade goes ahead of the queue: those who wait there wait for its own hold. A request that is
+	// queued gets its claim from the write that frees the resource, whichever it is; and so does one
+	// that was passed over, which refreshes its position.
+	ahead := s.holding(op.LockID) || s.doc.Surrounds(op.Party())
+	next := claim != nil || ahead || ((!op.Queue || place < 0) && !slices.ContainsFunc(s.doc.Waiters, s.awake))
+	switch {
+	case tombstone != nil:
+		s.result.Outcome, s.result.Note = Deadlock, tombstone.Verdict
+	case s.lost(op):
+		s.result.Outcome = Lost
+	case op.Refresh && (!op.Queue || (claim == nil && place < 0) || (claim != nil && claim.Stands(s.now))):
+		s.result.Outcome = Busy
+	case op.Refresh:
+		s.enqueue(op, place, true)
+	case s.grantedBefore(op):
+		s.result.Outcome = Again
+	case s.covered(op.LockID, op.Mode) && s.doc.FitsBeside(op.Party()):
+		s.result.Outcome = Joined
+		if op.Label != "" { // expired entries in the way must not come back
+			s.granted = op
+		}
+		s.grant(op)
+	case next && s.fits(op.Party(), op.Room()):
+		s.result.Outcome = Granted
+		s.granted = op
+		s.grant(op)
+	case !op.Queue:
+		s.result.Outcome = Busy
+	default:
+		s.enqueue(op, place, ahead || claim != nil)
+	}
+}
+
+// grantedBefore reports whether the same call was granted, and nothing is left to do.
+func (s *state) grantedBefore(op *Acquire) bool {
+	if op.HoldOnly {
+		k := s.doc.Kept(op.LockID)
+		return k != nil && k.ID == op.Call && Covers(k.Mode, op.Mode)
+	}
+	p := s.doc.Part(op.LockID, op.Part, op.Order)
+	return p != nil && p.ID == op.Call && p.Stands(s.now) && Covers(p.Mode, op.Mode)
+}
+
+// grant makes or joins the hold, and makes the part.
+func (s *state) grant(op *Acquire) {
+	hold := s.holdFor(op)
+	part := Entry{
+		ID: op.Call, LockID: op.LockID, Label: op.Label, Part: op.Part, Order: op.Order, Mode: hold.Mode, State: StateRunning,
+		Fence: hold.Fence, FirstFence: hold.FirstFence, LeastFence: hold.LeastFence, Within: op.Within, Saga: op.Saga,
+		TTL: op.TTL, ExpiresAt: expiry(s.now, op.TTL), Trace: op.Trace,
+	}
+	if !op.Persist {
+		part.CreatedAt, part.Owner, part.Host, part.Comment, part.Limit = &s.now, hold.Owner, op.Host, op.Comment, op.Limit
+		if old := s.upgraded(op); old != nil && old.CreatedAt != nil {
+			part.CreatedAt = old.CreatedAt
+		}
+	}
+	if c := s.claim(op.LockID, op.Part); c != nil {
+		part.Since, part.ClaimedAt, part.After = c.Since, c.ClaimedAt, c.After
+	}
+	var made []Entry
+	if op.Persist {
+		made = append(made, s.kept(op, hold))
+	}
+	if !op.HoldOnly {
+		made = append(made, part)
+	}
+	s.doc.Entries = append(s.replaced(op), made...)
+	s.doc.Waiters = drop(s.doc.Waiters, func(w *Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })
+	if op.Persist {
+		s.forgive(op.LockID, op.Label)
+	}
+}
+
+// holdFor returns the mode and the fences of the hold that the request makes or joins. An exclusive
+// request makes the whole hold exclusive.
+func (s *state) holdFor(op *Acquire) Entry {
+	hold := Entry{Mode: op.Mode, Owner: op.Owner, FirstFence: s.doc.HoldFence(op.LockID)}
+	if op.Owner == op.LockID {
+		hold.Owner = ""
+	}
+	again := false
+	for i := range s.doc.Entries {
+		e := &s.doc.Entries[i]
+		if !e.Of(op.LockID) {
+			continue
+		}
+		hold.Fence = max(hold.Fence, e.Fence)
+		if e.Holds() {
+			hold.LeastFence = max(hold.LeastFence, e.LeastFence)
+			if e.Mode == Exclusive {
+				hold.Mode = Exclusive
+			}
+		}
+		if op.Mode == Exclusive {
+			e.Mode = Exclusive
+		}
+		again = again || (e.Part == op.Part && (e.State == StateRunning || (e.State == StateClaimed && !e.GivenUp(s.now))))
+	}
+	// The resource's latest fence may have been given to a hold that lives within this one.
+	if s.result.Outcome == Granted || op.NewFence || s.doc.Fence > hold.Fence || again {
+		hold.Fence = s.nextFence()
+		s.doc.Fence = hold.Fence
+	}
+	hold.FirstFence = cmp.Or(hold.FirstFence, hold.Fence)
+	hold.LeastFence = cmp.Or(hold.LeastFence, hold.FirstFence)
+	return hold
+}
+
+// nextFence is greater than every fence of the resource, also of those before the document was
+// removed.
+func (s *state) nextFence() int64 { return max(s.doc.Fence+1, s.now.UnixMilli()) }
+
+// forgive drops the evidence of a party's loss, but not that of take-overs.
+func (s *state) forgive(lockID, label string) {
+	s.doc.Evicted = drop(s.doc.Evicted, func(e *Evicted) bool {
+		return e.LockID == lockID && (label == "" || (e.Label == label && e.To == ""))
+	})
+}
+
+// upgraded returns the part's own entry that the request makes exclusive, or nil.
+func (s *state) upgraded(op *Acquire) *Entry {
+	if p := s.doc.Part(op.LockID, op.Part, op.Order); p != nil && op.Upgrades != "" && p.ID == op.Upgrades {
+		return p
+	}
+	return nil
+}
+
+// replaced returns the entries without those that a grant replaces: the part's claim, its earlier
+// request, which drains if it has not expired, and the kept entry. The lock ID's own entries come
+// last.
+func (s *state) replaced(op *Acquire) []Entry {
+	var rest, own []Entry
+	for _, e := range s.doc.Entries {
+		mine := e.Part == op.Part
+		switch {
+		case !e.Of(op.LockID):
+			rest = append(rest, e)
+		case op.Persist && (e.State == StateKept || (!e.Holds() && !e.Stands(s.now))), mine && e.State == StateClaimed:
+		case op.HoldOnly, !mine || e.State != StateRunning:
+			own = append(own, e)
+		case !e.Stands(s.now), op.Upgrades != "" && e.Order == op.Order:
+		default:
+			own = append(own, s.drained(e))
+		}
+	}
+	return append(rest, own...)
+}
+
+// kept returns the kept entry of a hold, made or extended.
+func (s *state) kept(op *Acquire, hold Entry) Entry {
+	k := Entry{
+		ID: op.Call + "/k", LockID: op.LockID, Label: op.Label, State: StateKept, FirstFence: hold.FirstFence,
+		FirstOrder: op.Order, CreatedAt: &s.now,
+	}
+	if op.HoldOnly {
+		k.ID = op.Call
+	}
+	if was := s.doc.Kept(op.LockID); was != nil {
+		k = *was
+		k.Joined = true
+	}
+	k.Owner, k.Host, k.Comment = cmp.Or(k.Owner, hold.Owner), cmp.Or(k.Host, op.Host), cmp.Or(k.Comment, op.Comment)
+	k.Limit, k.Within, k.Saga = cmp.Or(k.Limit, op.Limit), cmp.Or(k.Within, op.Within), cmp.Or(k.Saga, op.Saga)
+	k.ExpiresAt = later(k.ExpiresAt, later(expiry(s.now, op.HoldTTL), expiry(s.now, op.TTL)))
+	k.FirstOrder = min(k.FirstOrder, op.Order)
+	k.Mode, k.Order, k.Fence, k.LeastFence = hold.Mode, max(k.Order, op.Order), hold.Fence, hold.LeastFence
+	k.TTL, k.Trace = op.HoldTTL, op.Trace
+	return k
+}
+
+// enqueue queues the request, or refreshes the waiter at index place.
+func (s *state) enqueue(op *Acquire, place int, ahead bool) {
+	if place < 0 && !ahead && int64(len(s.doc.Waiters)) >= op.MaxWaiters {
+		s.result.Outcome = Full
+		return
+	}
+	w := s.waiter(op)
+	claim := s.claim(op.LockID, op.Part)
+	switch {
+	case place >= 0:
+		was := s.doc.Waiters[place]
+		w.Since, w.ClaimTTL, w.Ahead = was.Since, was.ClaimTTL, was.Ahead
+		s.doc.Waiters[place] = w
+	case ahead: // an upgrade; or one that slept through its claim, or whose limit leaves no room any longer
+		w.Ahead = true
+		if claim != nil {
+			w.Since, w.ClaimTTL = sinceOf(claim), claim.ClaimTTL
+			if !claim.Stands(s.now) {
+				w.ClaimTTL = min(2*max(op.ClaimTTL, claim.ClaimTTL), op.LongestClaim())
+			}
+		}
+		place = len(pick(s.doc.Waiters, func(w *Waiter) bool { return w.Ahead }))
+		s.doc.Waiters = slices.Insert(s.doc.Waiters, place, w)
+	default:
+		place = len(s.doc.Waiters)
+		s.doc.Waiters = append(s.doc.Waiters, w)
+	}
+	s.doc.Entries = drop(s.doc.Entries, func(e *Entry) bool {
+		return e.Of(op.LockID) && e.Part == op.Part && e.State == StateClaimed
+	})
+	s.result.Outcome = Queued
+	s.result.Position = int64(place) + 1
+}
+
+// sinceOf returns the time at which a claim's request queued. A claim without it is damaged.
+func sinceOf(claim *Entry) time.Time {
+	if claim.Since == nil {
+		return LongAgo
+	}
+	return *claim.Since
+}
+
+// waiter is the request as it queues now.
+func (s *state) waiter(op *Acquire) Waiter {
+	w := Waiter{
+		LockID: op.LockID, Label: op.Label, Within: op.Within, Saga: op.Saga, Part: op.Part, Order: op.Order, Mode: op.Mode, Limit: op.Limit,
+		Since: s.now, ExpiresAt: s.now.Add(ms(op.WaiterTTL)), OverdueAt: s.now.Add(ms(op.Patience())), NeverVictim: op.NeverVictim,
+	}
+	if !op.Started.IsZero() {
+		w.Started = &op.Started
+	}
+	if op.Mode == Exclusive {
+		w.Limit = op.Room()
+	}
+	if op.Owner != op.LockID {
+		w.Owner = op.Owner
+	}
+	if op.HoldOnly {
+		w.Hold = &WaitingHold{ID: op.Call, TTL: op.HoldTTL, Host: op.Host, Comment: op.Comment, Trace: op.Trace}
+	}
+	return w
+}

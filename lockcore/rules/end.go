@@ -1,0 +1,189 @@
+package rules
+
+import (
+	"slices"
+	"time"
+)
+
+// Apply renews a part. A part that is missing, or that drains, is not renewed, and nothing else is.
+func (op Renew) Apply(before *Document, now time.Time) (*Document, Result) {
+	s := begin(before, op.Resource, op.Policy, now)
+	p := s.doc.Part(op.LockID, op.Part, op.Order)
+	switch {
+	case p == nil:
+		s.result.Outcome = Lost
+	case op.TTL > 0 && !p.Stands(s.now):
+		s.result.Outcome = Superseded
+	default:
+		if op.Downgrade {
+			s.downgrade(op.LockID, op.Part)
+		}
+		p.ExpiresAt = later(p.ExpiresAt, expiry(now, p.TTL))
+		if op.TTL > 0 {
+			p.TTL, p.ExpiresAt = op.TTL, expiry(now, op.TTL)
+		}
+		p.RenewedAt = &s.now
+		s.heard(op.LockID, true, false)
+	}
+	return s.end()
+}
+
+// downgrade makes a hold shared, if it has no other part. The entries as they were are a hold that
+// others waited for.
+func (s *state) downgrade(lockID, part string) {
+	own := func(e *Entry) bool { return e.Of(lockID) && e.Holds() }
+	s.left = append(s.left, pick(s.doc.Entries, func(e *Entry) bool { return e.Of(lockID) && e.Mode == Exclusive })...)
+	if s.some(func(e *Entry) bool { return own(e) && e.State == StateRunning && e.Part != part }) {
+		return
+	}
+	for i := range s.doc.Entries {
+		if e := &s.doc.Entries[i]; own(e) {
+			e.Mode = Shared
+		}
+	}
+}
+
+// Apply leaves.
+func (op Leave) Apply(before *Document, now time.Time) (*Document, Result) {
+	s := begin(before, op.Resource, op.Policy, now)
+	own := func(e *Entry) bool {
+		return e.LockID == op.LockID && (!e.Own || op.Label != "") && e.Part == op.Part && e.State != StateKept
+	}
+	made := func(e *Entry) bool { return op.Call == "" || e.ID == op.Call }
+	left := s.some(func(e *Entry) bool { return own(e) && e.State == StateRunning && e.Order == op.Order && made(e) })
+	goes := func(e *Entry) bool {
+		if e.State == StateClaimed {
+			return own(e) && e.Order <= op.Order
+		}
+		return own(e) && e.Order == op.Order && !op.Waiting && made(e)
+	}
+	s.endEntries(goes)
+	var queue []Waiter
+	if before != nil {
+		queue = before.Waiters
+	}
+	s.forget(queue, func(w *Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part && w.Order <= op.Order })
+	if op.Undo {
+		s.takeBack(&op, left)
+	}
+	return s.end()
+}
+
+// takeBack ends the kept hold that the request began, if no other request has entered it.
+func (s *state) takeBack(op *Leave, left bool) {
+	if s.some(func(e *Entry) bool { return e.Of(op.LockID) && e.State == StateRunning }) {
+		return
+	}
+	s.endEntries(func(e *Entry) bool {
+		return e.Of(op.LockID) && e.State == StateKept && !e.Joined && (left || (op.Call != "" && e.ID == op.Call))
+	})
+}
+
+// endEntries ends entries, and reports them.
+func (s *state) endEntries(which func(*Entry) bool) {
+	s.ended(pick(s.doc.Entries, which)...)
+	s.doc.Entries = drop(s.doc.Entries, which)
+	s.dropDead()
+}
+
+// Apply gives up an upgrade: the request's position or claim goes, and if it was granted, the part is
+// shared again, under the ID that it had.
+func (op GiveUpUpgrade) Apply(before *Document, now time.Time) (*Document, Result) {
+	s := begin(before, op.Resource, op.Policy, now)
+	if p := s.doc.Part(op.LockID, op.Part, op.Order); p != nil && p.ID == op.Call {
+		s.downgrade(op.LockID, op.Part)
+		p.ID = op.Upgrades
+	}
+	s.endEntries(func(e *Entry) bool {
+		return e.Of(op.LockID) && e.Part == op.Part && e.State == StateClaimed && e.Order <= op.Order
+	})
+	s.forget(s.doc.Waiters, func(w *Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part && w.Order <= op.Order })
+	return s.end()
+}
+
+// Apply releases.
+func (op Release) Apply(before *Document, now time.Time) (*Document, Result) {
+	s := begin(before, op.Resource, op.Policy, now)
+	if op.Used > 0 && !s.doc.Keeps(op.LockID, op.Label, op.Used) {
+		s.result.Outcome = Lost
+		return s.end()
+	}
+	var draining []Entry
+	for _, e := range s.doc.Entries {
+		if !op.names(&e) {
+			continue
+		}
+		if op.Force && e.Holds() && e.CreatedAt != nil {
+			s.evidence = append(s.evidence, Evicted{LockID: e.LockID, Label: e.Label, Fence: e.FirstFence, At: s.now, Reason: op.Reason})
+		}
+		if !op.stopped(&e) && (e.State == StateDraining || e.State == StateRunning) {
+			draining = append(draining, s.drained(e))
+		}
+	}
+	s.ended(pick(s.doc.Entries, func(e *Entry) bool { return op.names(e) && e.State != StateDraining })...) // those had ended already
+	s.doc.Entries = append(drop(s.doc.Entries, op.names), draining...)
+	s.dropDead()
+	if op.FirstFence == 0 {
+		var queue []Waiter
+		if before != nil {
+			queue = before.Waiters
+		}
+		s.forget(queue, func(w *Waiter) bool {
+			return w.LockID == op.LockID && (op.Label == "" || w.Label == op.Label) && w.Order <= op.Order
+		})
+		s.over(&op)
+	}
+	return s.end()
+}
+
+func (op *Release) names(e *Entry) bool {
+	switch {
+	case op.Force:
+		return e.LockID == op.LockID && e.FirstFence == op.FirstFence
+	case !e.Of(op.LockID) || (op.Label != "" && e.Label != op.Label):
+		return false
+	case op.FirstFence > 0:
+		return e.FirstFence == op.FirstFence
+	}
+	return e.Order <= op.Order
+}
+
+// stopped reports whether a part is known to work no longer.
+func (op *Release) stopped(e *Entry) bool {
+	return op.Now || (op.Leaving != nil && e.Part == *op.Leaving && e.Order == op.Order)
+}
+
+// over records the order up to which everything is released. A release that is repeated keeps what
+// it found the first time.
+func (s *state) over(op *Release) {
+	o := Over{LockID: op.LockID, Label: op.Label, Order: op.Order}
+	if was := s.doc.over(op.LockID, op.Label); was != nil {
+		if was.Order >= op.Order {
+			return
+		}
+		s.doc.Over = drop(s.doc.Over, func(old *Over) bool { return old.LockID == op.LockID && old.Label == op.Label })
+	}
+	if o.Lost = s.doc.EvictedRecord(op.LockID, op.Label) != nil; o.Lost {
+		s.forgive(op.LockID, op.Label)
+	}
+	s.doc.Over = last(append(slices.Clone(s.doc.Over), o), MaxOver)
+}
+
+// Apply withdraws a waiter.
+func (op Withdraw) Apply(before *Document, now time.Time) (*Document, Result) {
+	s := begin(before, op.Resource, op.Policy, now)
+	s.result.Outcome = Lost
+	for i := range s.doc.Waiters {
+		if w := &s.doc.Waiters[i]; w.LockID == op.LockID && w.Part == op.Part && w.Order == op.Order && w.Verdict == "" {
+			s.result.Outcome = Granted
+			s.ended(asEntry(w))
+			w.Verdict, w.OverdueAt = op.Reason, LongAgo
+		}
+	}
+	return s.end()
+}
+
+// Apply only settles.
+func (op Settle) Apply(before *Document, now time.Time) (*Document, Result) {
+	return begin(before, op.Resource, op.Policy, now).end()
+}

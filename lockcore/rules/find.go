@@ -1,0 +1,216 @@
+package rules
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// Part returns the running part with exactly this order, or nil.
+func (d *Document) Part(lockID, part string, order int64) *Entry {
+	return d.last(lockID, part, func(e *Entry) bool { return e.State == StateRunning && e.Order == order })
+}
+
+// HoldFence returns the fence with which a lock ID's hold began, and 0 if it has none.
+func (d *Document) HoldFence(lockID string) int64 {
+	if i := slices.IndexFunc(d.Entries, func(e Entry) bool { return e.Of(lockID) && e.Holds() }); i >= 0 {
+		return d.Entries[i].FirstFence
+	}
+	return 0
+}
+
+// Kept returns the kept entry of a lock ID's hold, or nil.
+func (d *Document) Kept(lockID string) *Entry {
+	for i := range d.Entries {
+		if e := &d.Entries[i]; e.Of(lockID) && e.State == StateKept {
+			return e
+		}
+	}
+	return nil
+}
+
+// Keeps reports whether a lock ID keeps a hold under a label that an order up to one began.
+func (d *Document) Keeps(lockID, label string, order int64) bool {
+	k := d.Kept(lockID)
+	return k != nil && k.Label == label && k.FirstOrder <= order
+}
+
+// Latest returns the running part or claim that was made last for a part, or nil.
+func (d *Document) Latest(lockID, part string) *Entry {
+	return d.last(lockID, part, func(e *Entry) bool { return e.State == StateRunning || e.State == StateClaimed })
+}
+
+// Claim returns the claim made for a part, or nil. It may have lapsed.
+func (d *Document) Claim(lockID, part string) *Entry {
+	if e := d.Latest(lockID, part); e != nil && e.State == StateClaimed {
+		return e
+	}
+	return nil
+}
+
+func (d *Document) last(lockID, part string, which func(*Entry) bool) *Entry {
+	for i := len(d.Entries) - 1; i >= 0; i-- {
+		if e := &d.Entries[i]; e.Of(lockID) && e.Part == part && which(e) {
+			return e
+		}
+	}
+	return nil
+}
+
+// GivenUp reports whether a claim has lapsed, and its place in the queue has expired too.
+func (e *Entry) GivenUp(now time.Time) bool {
+	return e.State == StateClaimed && !e.ExpiresAt.After(now) && (e.Place == nil || !e.Place.After(now))
+}
+
+// Tombstone returns the entry in the queue of a part that was withdrawn to end a deadlock, or nil.
+func (d *Document) Tombstone(lockID, part string) *Waiter {
+	i := slices.IndexFunc(d.Waiters, func(w Waiter) bool { return w.LockID == lockID && w.Part == part && w.Verdict != "" })
+	if i < 0 {
+		return nil
+	}
+	return &d.Waiters[i]
+}
+
+// EvictedRecord returns the evidence of a lock ID's loss, or nil. With a label it is that of the
+// run's own hold.
+func (d *Document) EvictedRecord(lockID, label string) *Evicted {
+	for i := len(d.Evicted) - 1; i >= 0; i-- {
+		if e := &d.Evicted[i]; e.LockID == lockID && e.To == "" && (label == "" || e.Label == label) {
+			return e
+		}
+	}
+	return nil
+}
+
+// LostHold reports whether there is evidence that a lock ID lost the hold that began with a fence.
+func (d *Document) LostHold(lockID string, first int64) bool {
+	return slices.ContainsFunc(d.Evicted, func(e Evicted) bool { return e.LockID == lockID && e.Fence == first && e.To == "" })
+}
+
+// LostBefore reports whether a hold that began with a fence, and is missing, must be considered
+// lost: there is evidence, or some evidence was dropped since the hold began. A zero time is
+// unknown, and then only evidence counts.
+func (d *Document) LostBefore(lockID string, first int64, began time.Time) bool {
+	return (!began.IsZero() && !began.After(d.EvidenceSince)) || d.LostHold(lockID, first)
+}
+
+// LostUpTo reports whether a release of a run up to exactly this order found evidence of a loss.
+func (d *Document) LostUpTo(lockID, label string, order int64) bool {
+	o := d.over(lockID, label)
+	return o != nil && o.Order == order && o.Lost
+}
+
+// ReleasedUpTo reports whether a run is known to have released everything up to an order.
+func (d *Document) ReleasedUpTo(lockID, label string, order int64) bool {
+	o := d.over(lockID, label)
+	return o != nil && o.Order >= order
+}
+
+func (d *Document) over(lockID, label string) *Over {
+	for i := range d.Over {
+		if o := &d.Over[i]; o.LockID == lockID && o.Label == label {
+			return o
+		}
+	}
+	return nil
+}
+
+// Request identifies a request for the search of what overtook it.
+type Request struct {
+	LockID, Label, Within, Saga, Part string
+	Order                             int64
+}
+
+// Request identifies the request.
+func (a *Acquire) Request() Request {
+	return Request{a.LockID, a.Label, a.Within, a.Saga, a.Part, a.Order}
+}
+
+// Request identifies the queued request.
+func (w *Waiter) Request() Request {
+	return Request{w.LockID, w.Label, w.Within, w.Saga, w.Part, w.Order}
+}
+
+// Overtaken describes what overtook a request.
+type Overtaken struct {
+	// Order is that of the later request or of the release.
+	Order int64
+	// Released is set if it was a release; otherwise it was a later request of the same part.
+	Released bool
+	// Reason is set if it was a compensation.
+	Reason string
+}
+
+// ReasonBarred is the reason for refusing a request that a compensation has barred.
+const ReasonBarred = "a compensation undoes it"
+
+// Overtaker returns what overtook a request: a release up to its order or a later one, a compensation
+// that has barred it, or a later request of the same part.
+func (d *Document) Overtaker(r Request) (by Overtaken, ok bool) {
+	for i := range d.Over {
+		if o := &d.Over[i]; o.LockID == r.LockID && o.Label == r.Label && o.Order >= r.Order {
+			return Overtaken{Order: o.Order, Released: true}, true
+		}
+	}
+	for i := range d.Bars {
+		if d.Bars[i].bars(r) {
+			return Overtaken{Order: r.Order, Released: true, Reason: ReasonBarred}, true
+		}
+	}
+	if later, ok := d.Later(r.LockID, r.Part, r.Order); ok {
+		return Overtaken{Order: later}, true
+	}
+	return Overtaken{}, false
+}
+
+// bars reports whether the bar refuses a request.
+func (b *Bar) bars(r Request) bool {
+	switch {
+	case b.LockID != r.LockID && b.LockID != r.Within:
+		return false
+	case b.Part != "":
+		return b.Part == r.Part && r.Label != ""
+	}
+	return b.Label == r.Label && b.Saga == r.Saga && r.Order <= b.Order
+}
+
+// anyOrder is the order of a bar of one part.
+const anyOrder = math.MaxInt64
+
+// Later returns the order of a later request of the same part that runs, waits, has a claim or
+// drains; or this order, if the request itself drains.
+func (d *Document) Later(lockID, part string, order int64) (later int64, ok bool) {
+	for i := range d.Entries {
+		e := &d.Entries[i]
+		own := e.Of(lockID) && e.Part == part && e.State != StateKept
+		if own && (e.Order > order || (e.Order == order && e.State == StateDraining)) {
+			later, ok = max(later, e.Order), true
+		}
+	}
+	for i := range d.Waiters {
+		if w := &d.Waiters[i]; w.LockID == lockID && w.Part == part && w.Order > order {
+			later, ok = max(later, w.Order), true
+		}
+	}
+	return later, ok
+}
+
+// Replaced returns the label of a run of a party, and those of the runs that it is known to have
+// replaced or that replaced it, directly or through others.
+func (d *Document) Replaced(lockID, label string) []string {
+	labels := []string{label}
+	for n := 0; n < len(labels); n++ {
+		for i := range d.Evicted {
+			e := &d.Evicted[i]
+			if e.LockID != lockID || e.To == "" || (e.To != labels[n] && e.Label != labels[n]) {
+				continue
+			}
+			for _, other := range []string{e.Label, e.To} {
+				if !slices.Contains(labels, other) {
+					labels = append(labels, other)
+				}
+			}
+		}
+	}
+	return labels
+}

@@ -1,0 +1,240 @@
+package rules
+
+import "time"
+
+// Answer is what a document means for a request.
+type Answer int
+
+const (
+	// NextWait: others are in the way, or ahead in the queue.
+	NextWait Answer = iota
+	// NextGo: a request that asks now gets the resource.
+	NextGo
+	// NextSettle: nothing alive is in the way of the head of the queue, and any write of the document
+	// grants it the resource. The head may be another request than the one that asks.
+	NextSettle
+	// NextGone: the request has no place. It was superseded, released or chosen as the victim of a
+	// deadlock, or its place has expired.
+	NextGone
+)
+
+// Look is the answer to one request.
+type Look struct {
+	Answer
+	// Place is the request's, nil if it has none.
+	Place *Waiter
+	// Position is its place among those that are waited for, from 1; 0 without a place.
+	Position int
+	// After, of NextWait and NextSettle, is after what time the answer may change by time alone; 0 is
+	// never.
+	After time.Duration
+	// Verdict, of NextGone, is the deadlock that the request was the victim of.
+	Verdict string
+	// By, of NextGone, is what superseded the request; its Order is 0 if nothing did.
+	By Overtaken
+}
+
+// Next is the one look at a queue: what the document means for the request r, whose times do not
+// count. A nil document has no holders and no queue.
+func Next(d *Document, r *Waiter) Look { return d.Queue().Next(r) }
+
+// Waiter is the request as it stands in a queue, without its times.
+func (a *Acquire) Waiter() *Waiter {
+	w := &Waiter{LockID: a.LockID, Label: a.Label, Within: a.Within, Part: a.Part, Order: a.Order, Mode: a.Mode, Limit: a.Limit}
+	if a.Mode == Exclusive {
+		w.Limit = a.Room()
+	}
+	return w
+}
+
+// Queue is what a document says of all that wait in it, for many looks at the same document.
+type Queue struct {
+	d *Document
+	// head is the first waiter, and due says that the next write grants it the resource.
+	head *Waiter
+	due  bool
+	// change is after what time the answers may change by time alone; 0 is never.
+	change time.Duration
+	// places are the indices of the places that stand, and ahead how many each waiter waits for.
+	places map[user]int
+	ahead  []int
+	// Waiting is how many places stand.
+	Waiting int
+}
+
+type user struct{ lockID, part string }
+
+// Queue looks at the document as a whole.
+func (d *Document) Queue() *Queue {
+	q := &Queue{d: d}
+	if d == nil {
+		return q
+	}
+	q.places, q.ahead = make(map[user]int, len(d.Waiters)), make([]int, len(d.Waiters))
+	ahead := 0
+	for i := range d.Waiters {
+		w := &d.Waiters[i]
+		q.ahead[i] = ahead
+		if !w.ExpiresAt.After(d.At) {
+			continue
+		}
+		q.places[user{w.LockID, w.Part}] = i
+		if w.Waits(d.At) {
+			q.Waiting++
+		}
+		if d.Precedes(w) {
+			ahead++
+			if q.head == nil {
+				q.head = w
+			}
+		}
+	}
+	q.due = q.head != nil && d.grants(q.head)
+	for i := range d.Entries {
+		q.until(d.Entries[i].ExpiresAt)
+	}
+	if q.head != nil {
+		q.until(q.head.OverdueAt)
+		q.until(q.head.ExpiresAt)
+	}
+	return q
+}
+
+// until notes that the answers may change at a time, if that is yet to come.
+func (q *Queue) until(at time.Time) { q.change = sooner(q.change, at.Sub(q.d.At)) }
+
+// sooner is the shorter one of two times to go, of which those that are not positive do not count.
+func sooner(a, b time.Duration) time.Duration {
+	if b > 0 && (a <= 0 || b < a) {
+		return b
+	}
+	return a
+}
+
+// Precedes reports whether those behind a waiter in the queue wait for it: it is not dead, overdue,
+// or the victim of a deadlock, and may not join.
+func (d *Document) Precedes(w *Waiter) bool {
+	return w.Waits(d.At) && !w.Overdue(d.At) && !d.Joins(w.Party())
+}
+
+// Covered reports whether the party has a live hold in the same mode or a stronger one.
+func (d *Document) Covered(p Party) bool {
+	return d.holds(p.LockID, func(e *Entry) bool { return e.Stands(d.At) && Covers(e.Mode, p.Mode) })
+}
+
+// Joins reports whether the party may join its own hold.
+func (d *Document) Joins(p Party) bool { return d.Covered(p) && d.FitsBeside(p) }
+
+// FitsBeside reports whether a party that is covered may join its hold. A party with a run label
+// may not beside an incompatible entry, which lives within its hold or was cut off. The limit is
+// for new holds.
+func (d *Document) FitsBeside(p Party) bool {
+	p.Limit = 0
+	return !p.Labelled || d.Admits(p)
+}
+
+func (d *Document) holds(lockID string, which func(*Entry) bool) bool {
+	for i := range d.Entries {
+		if e := &d.Entries[i]; e.Of(lockID) && e.Holds() && which(e) {
+			return true
+		}
+	}
+	return false
+}
+
+// AsksItself reports whether a request gets the resource if it asks, without a claim: so one that
+// waits has to be told. It goes on with a hold of its party that covers it, also with one that has
+// expired and still stands, if no other needed its room. It upgrades a hold, or lives within what
+// its workflow keeps, if nothing is in its way.
+func (d *Document) AsksItself(p Party) bool {
+	covered := d.holds(p.LockID, func(e *Entry) bool { return Covers(e.Mode, p.Mode) })
+	ahead := d.holds(p.LockID, func(*Entry) bool { return true }) || d.Surrounds(p)
+	return (covered && d.FitsBeside(p)) || (ahead && d.Admits(p))
+}
+
+// Surrounds reports whether the lock ID that the party lives within keeps the resource.
+func (d *Document) Surrounds(p Party) bool {
+	return d.holds(p.Within, func(e *Entry) bool { return p.isWithin(e) && e.Stands(d.At) })
+}
+
+// grants reports whether a write grants the resource to w, if w is the head of the queue: not
+// beside a live exclusive entry, its own party's too, but for what is kept around it.
+func (d *Document) grants(w *Waiter) bool {
+	p := w.Party()
+	for i := range d.Entries {
+		if e := &d.Entries[i]; e.Mode == Exclusive && e.ExpiresAt.After(d.At) && !p.isWithin(e) {
+			return false
+		}
+	}
+	return d.Admits(p)
+}
+
+// Due reports whether any write of the document grants the resource to the head of the queue.
+func (q *Queue) Due() bool { return q.due }
+
+// Change is after what time the document may mean something else, by time alone; 0 is never.
+func (q *Queue) Change() time.Duration { return q.change }
+
+// Next is [Next] of the document.
+func (q *Queue) Next(r *Waiter) Look {
+	d := q.d
+	if d == nil {
+		return Look{Answer: NextGone}
+	}
+	if t := d.Tombstone(r.LockID, r.Part); t != nil && t.ExpiresAt.After(d.At) {
+		return Look{Answer: NextGone, Place: t, Verdict: t.Verdict}
+	}
+	if by, ok := d.Overtaker(r.Request()); ok {
+		return Look{Answer: NextGone, By: by}
+	}
+	look := Look{Answer: NextWait, After: q.change}
+	if i, ok := q.places[user{r.LockID, r.Part}]; ok {
+		look.Place, look.Position = &d.Waiters[i], q.ahead[i]+1
+		look.After = sooner(look.After, look.Place.ExpiresAt.Sub(d.At))
+	}
+	claim := d.Claim(r.LockID, r.Part)
+	switch {
+	case claim == nil:
+	case claim.GivenUp(d.At):
+		claim = nil
+	case !claim.Stands(d.At): // it has lapsed, and counts as long as its place would have stood
+		look.After = sooner(look.After, claim.Place.Sub(d.At))
+	}
+	switch {
+	case look.Place != nil && look.Place.Order > r.Order:
+		return Look{Answer: NextGone, By: Overtaken{Order: look.Place.Order}}
+	case claim != nil && (claim.Stands(d.At) || d.Admits(r.Party())), d.AsksItself(r.Party()):
+		look.Answer = NextGo
+	case look.Place == nil && claim == nil:
+		look.Answer = NextGone
+	case q.due:
+		look.Answer = NextSettle
+	case look.Position == 1 && look.Place != q.head && d.grants(r): // it is overdue
+		look.Answer = NextGo
+	}
+	return look
+}
+
+// ExpiresBy reports whether something in the document ends, or is passed over, by at. A nil document
+// has nothing that could.
+func (d *Document) ExpiresBy(at time.Time) bool {
+	if d == nil {
+		return false
+	}
+	for i := range d.Entries {
+		if e := &d.Entries[i]; !e.ExpiresAt.After(at) || (e.Place != nil && !e.Place.After(at)) {
+			return true
+		}
+	}
+	for i := range d.Waiters {
+		if w := &d.Waiters[i]; !w.ExpiresAt.After(at) || (w.Verdict == "" && !w.OverdueAt.After(at)) {
+			return true
+		}
+	}
+	return false
+}
+
+// ReservedFor reports whether another process than this one has reserved the document at a time.
+func (d *Document) ReservedFor(process string, at time.Time) bool {
+	return d != nil && d.Reserved != nil && d.Reserved.By != process && d.Reserved.Until.After(at)
+}

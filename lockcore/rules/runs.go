@@ -1,0 +1,146 @@
+package rules
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// otherRun returns the label of the run that prevents a request of label from representing its
+// party, if there is one.
+func (d *Document) otherRun(lockID, label, takeOver string) (other string, yes bool) {
+	if label == "" {
+		return "", false
+	}
+	for _, e := range d.Evicted {
+		if e.LockID == lockID && e.Label == label && e.To != "" {
+			return e.To, true
+		}
+	}
+	foreign := func(of string) bool { return of != label && (of == "" || of != takeOver) }
+	for i := range d.Entries {
+		if e := &d.Entries[i]; e.Of(lockID) && foreign(e.Label) && (e.Holds() || e.Stands(d.At)) {
+			return e.Label, true
+		}
+	}
+	for i := range d.Waiters {
+		if w := &d.Waiters[i]; w.LockID == lockID && foreign(w.Label) && w.ExpiresAt.After(d.At) {
+			return w.Label, true
+		}
+	}
+	return "", false
+}
+
+// takeOver makes label the run that represents a lock ID. Kept holds of another run continue under
+// the new label and a new fence; its parts are cut off, and its claims and queued requests end. The
+// new label must be permitted by otherRun.
+func (s *state) takeOver(lockID, label string) {
+	if label == "" {
+		return
+	}
+	was, other := "", false
+	foreign := func(of string) bool {
+		if of == label {
+			return false
+		}
+		if !other {
+			was, other = of, true
+		}
+		return true
+	}
+	fence := int64(0)
+	var rest []Entry
+	for _, e := range s.doc.Entries {
+		switch {
+		case !e.Of(lockID) || !foreign(e.Label):
+			rest = append(rest, e)
+		case e.State == StateKept:
+			fence = cmp.Or(fence, s.nextFence())
+			was = e.Label
+			e.Label, e.Fence, e.LeastFence, e.Order, e.HandedOver = label, fence, fence, 0, false // those were the other run's
+			rest = append(rest, e)
+		default:
+			rest = append(rest, s.cutOff(e)...)
+		}
+	}
+	s.doc.Entries, s.doc.Fence = rest, max(s.doc.Fence, fence)
+	s.forget(s.doc.Waiters, func(w *Waiter) bool { return w.LockID == lockID && foreign(w.Label) })
+	if other {
+		s.acted = true
+		s.evidence = append(s.evidence, Evicted{LockID: lockID, Label: was, To: label, At: s.now})
+		s.doc.Bars = drop(s.doc.Bars, func(b *Bar) bool { return b.LockID == lockID && b.Part == "" && b.Label != label })
+	}
+}
+
+// cutOff ends an entry of a party whose new run or compensation must not work beside it: a part that
+// may still run drains, and blocks its own lock ID too.
+func (s *state) cutOff(e Entry) []Entry {
+	s.ended(e)
+	if e.State == StateClaimed || !e.Stands(s.now) {
+		return nil
+	}
+	e = s.drained(e)
+	e.Own, e.Mode = true, Exclusive
+	return []Entry{e}
+}
+
+// bar adds a bar, and ends what it matches.
+func (s *state) bar(b Bar) {
+	s.acted = true
+	s.doc.Bars = drop(s.doc.Bars, func(old *Bar) bool {
+		return old.LockID == b.LockID && old.Part == b.Part && old.Saga == b.Saga && old.Label == b.Label && old.Order <= b.Order
+	})
+	s.doc.Bars = last(append(s.doc.Bars, b), MaxBars)
+	var rest []Entry
+	for _, e := range s.doc.Entries {
+		if e.State == StateKept || e.Own || !b.bars(Request{e.LockID, e.Label, e.Within, e.Saga, e.Part, e.Order}) {
+			rest = append(rest, e)
+		} else {
+			rest = append(rest, s.cutOff(e)...)
+		}
+	}
+	s.doc.Entries = rest
+	s.forget(s.doc.Waiters, func(w *Waiter) bool { return b.bars(w.Request()) })
+}
+
+// Apply raises the bar.
+func (op Raise) Apply(before *Document, now time.Time) (*Document, Result) {
+	s := begin(before, op.Resource, op.Policy, now)
+	if label, other := s.doc.otherRun(op.LockID, op.Label, op.TakeOver); other {
+		s.result.Outcome, s.result.Note = OtherRun, label
+		return s.end()
+	}
+	s.takeOver(op.LockID, op.Label)
+	b := Bar{LockID: op.LockID, Label: op.Label, Saga: op.Saga, Order: op.Order}
+	s.bar(b)
+	runs := func(e *Entry) bool {
+		return e.Own && e.Stands(now) && b.bars(Request{e.LockID, e.Label, e.Within, e.Saga, e.Part, e.Order})
+	}
+	if s.some(runs) {
+		s.result.Outcome = Busy
+	}
+	s.heard(op.LockID, true, false)
+	return s.end()
+}
+
+// Apply verifies what a party keeps.
+func (op Verify) Apply(before *Document, now time.Time) (*Document, Result) {
+	s := begin(before, op.Resource, op.Policy, now)
+	label, other := s.doc.otherRun(op.LockID, op.Label, op.TakeOver)
+	if other {
+		s.result.Outcome, s.result.Note = OtherRun, label
+		return s.end()
+	}
+	s.takeOver(op.LockID, op.Label)
+	if s.heard(op.LockID, true, op.HandOver); !s.doc.Keeps(op.LockID, op.Label, op.Used) {
+		s.result.Outcome = Lost
+	}
+	return s.end()
+}
+
+// undo bars the parts that a compensation undoes.
+func (s *state) undo(op *Acquire) {
+	for _, part := range slices.Compact(slices.Sorted(slices.Values(op.Undo))) {
+		s.bar(Bar{LockID: op.LockID, Label: op.Label, Part: part, Order: anyOrder})
+	}
+}

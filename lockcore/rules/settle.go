@@ -1,0 +1,340 @@
+package rules
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+// state is a document while one operation is applied to it.
+type state struct {
+	doc    *Document
+	result Result
+	now    time.Time
+	policy Policy
+	// attn becomes the document's Attn.
+	attn map[string]bool
+	// granted is the request that the operation granted, or nil.
+	granted *Acquire
+	// acted is set if the operation changed something although its outcome is a refusal.
+	acted bool
+	// left are the entries of a hold that was downgraded, as they were.
+	left []Entry
+	// evidence is what the operation adds to the evidence.
+	evidence []Evicted
+}
+
+// begin copies the document, and drops the waiters that were not refreshed in time.
+func begin(before *Document, resource string, policy Policy, now time.Time) *state {
+	if before == nil {
+		before = &Document{}
+	}
+	d := before.Clone()
+	d.ID, d.At = resource, now
+	d.Waiters = drop(d.Waiters, func(w *Waiter) bool { return !w.ExpiresAt.After(now) })
+	if d.EvidenceSince.IsZero() {
+		d.EvidenceSince = now.Add(-ms(policy.Memory()))
+	}
+	return &state{doc: d, result: Result{Outcome: Granted}, now: now, policy: policy, attn: map[string]bool{}}
+}
+
+// end settles the document and completes it.
+func (s *state) end() (*Document, Result) {
+	idle := s.idleAt() // of what was there before: claims end sooner than any retention
+	for _, e := range s.doc.Entries {
+		if e.State != StateRunning {
+			s.attn[e.State] = true
+		}
+	}
+	s.settle()
+	if len(s.doc.Waiters) > 0 {
+		s.attn[s.doc.Waiters[0].Mode] = true
+	}
+	s.doc.Attn = slices.AppendSeq([]string{}, maps.Keys(s.attn))
+	slices.Sort(s.doc.Attn)
+	s.addEvidence()
+	s.doc.IdleAt = idle
+	r := &s.result
+	r.Length = int64(len(s.doc.Waiters))
+	r.ReadOnly = (r.Outcome == Busy || r.Outcome == Full || r.Outcome == OtherRun) && !s.acted
+	return s.doc, *r
+}
+
+// settle grants the resource to the head of the queue, and to the waiters right behind it with the
+// same limit, as many as there is room for, at most SettleMost in one write. Overdue waiters and
+// tombstones are passed over.
+func (s *state) settle() {
+	waiting := pick(s.doc.Waiters, func(w *Waiter) bool { return s.awake(*w) })
+	k := s.served(waiting)
+	switch {
+	case s.granted != nil:
+		to := Party{LockID: s.granted.LockID, Limit: s.granted.Room(), Within: s.granted.Within}
+		if s.result.Outcome == Joined { // the limit is for new holds, and the hold's mode counts
+			to.Limit = Unlimited
+			if s.covered(to.LockID, Exclusive) {
+				to.Limit = 1
+			}
+		}
+		s.displace(waiting, k, to, "")
+	case k > 0:
+		s.displace(waiting, k, Party{LockID: waiting[0].LockID, Limit: limitOf(&waiting[0])}, waiting[0].Within)
+	}
+	after := s.after()
+	for i := range waiting[:k] {
+		e := s.claimFor(&waiting[i])
+		e.After = after
+		s.doc.Entries = append(s.doc.Entries, e)
+	}
+	s.doc.Waiters = drop(s.doc.Waiters, func(w *Waiter) bool { return slices.Contains(waiting[:k], *w) })
+}
+
+// claimFor is what a waiter is granted: a claim, which it must confirm, or the hold at once, if it
+// needs no part to be told.
+func (s *state) claimFor(w *Waiter) Entry {
+	e := Entry{
+		LockID: w.LockID, Label: w.Label, Within: w.Within, Saga: w.Saga, Part: w.Part, Order: w.Order, Mode: w.Mode, Limit: w.Limit, Owner: w.Owner,
+		Since: &w.Since, ClaimedAt: &s.now,
+	}
+	if w.Hold == nil || s.holding(w.LockID) {
+		s.attn[w.Mode] = true
+		e.State, e.Place, e.ClaimTTL = StateClaimed, &w.ExpiresAt, w.ClaimTTL
+		e.ExpiresAt = s.now.Add(ms(max(s.policy.ClaimTTL, w.ClaimTTL)))
+		return e
+	}
+	s.attn[StateKept] = true
+	s.doc.Fence = s.nextFence()
+	e.ID, e.State, e.Part, e.FirstOrder, e.CreatedAt = w.Hold.ID, StateKept, "", w.Order, &s.now
+	e.Fence, e.FirstFence, e.LeastFence = s.doc.Fence, s.doc.Fence, s.doc.Fence
+	e.TTL, e.ExpiresAt = w.Hold.TTL, expiry(s.now, w.Hold.TTL)
+	e.Host, e.Comment, e.Trace = w.Hold.Host, w.Hold.Comment, w.Hold.Trace
+	if w.Mode == Exclusive {
+		e.Limit = 0
+	}
+	return e
+}
+
+// served returns the number of waiters that are granted the resource now.
+func (s *state) served(waiting []Waiter) int {
+	if len(waiting) == 0 {
+		return 0
+	}
+	head := &waiting[0]
+	beside := pick(s.doc.Entries, func(e *Entry) bool {
+		return e.Stands(s.now) && (head.Within == "" || !e.Of(head.Within) || e.State != StateKept)
+	})
+	// If its own lock ID holds exclusively, the head joins when it comes, and those behind it must not
+	// be granted with it.
+	if slices.ContainsFunc(beside, func(e Entry) bool { return e.Mode == Exclusive }) {
+		return 0
+	}
+	limit := limitOf(head)
+	// Nor if it held exclusively, and may return before they do: then it needs the room.
+	if s.covered(head.LockID, Exclusive) {
+		limit = 1
+	}
+	room := max(0, limit-others(beside, head.LockID))
+	if head.Within != "" { // it alone lives within what is kept
+		room = min(room, 1)
+	}
+	k := 0
+	for k < len(waiting) && k < int(min(room, SettleMost)) && waiting[k].Limit == head.Limit {
+		k++
+	}
+	return k
+}
+
+// others counts the parties among entries that are not the lock ID's own.
+func others(entries []Entry, lockID string) int64 {
+	ids := map[string]bool{}
+	for i := range entries {
+		if e := &entries[i]; !e.Of(lockID) {
+			ids[e.party()] = true
+		}
+	}
+	return int64(len(ids))
+}
+
+// awake reports whether a waiter may be granted the resource.
+func (s *state) awake(w Waiter) bool { return w.Waits(s.now) && !w.Overdue(s.now) }
+
+// after returns the hold that a waiter who is granted the resource now waited for last: the first
+// that the operation ended, or whose part was cut off and leaves with it; or else the one that it
+// downgraded, or whose room it gave away.
+func (s *state) after() *Ended {
+	for _, e := range slices.Concat(s.result.Ended, s.left, s.result.Expired) {
+		if e.CreatedAt != nil || e.State == StateDraining {
+			return &Ended{LockID: e.LockID, Fence: e.FirstFence, Owner: e.Owner, Trace: e.Trace}
+		}
+	}
+	return nil
+}
+
+func limitOf(w *Waiter) int64 {
+	if w.Limit == 0 {
+		return Unlimited
+	}
+	return w.Limit
+}
+
+// fits reports whether no other living party holds exclusively, and fewer others than the limit
+// hold. An exclusive request is one with room for itself alone.
+func (s *state) fits(p Party, limit int64) bool {
+	p.Mode, p.Limit = Shared, limit
+	return s.doc.Admits(p)
+}
+
+// displace evicts the expired holds whose room is given to a lock ID, and to the waiters that are
+// granted with it: the exclusive ones, and all others if they would exceed the smallest limit if they
+// returned, or are a crowd.
+//
+// What the party's enclosing lock ID keeps is not evicted. Its parts that have expired go without
+// evidence when the party is let in: the hold is not lost. Until then, while there is only a claim,
+// they are spared.
+func (s *state) displace(waiting []Waiter, served int, to Party, spared string) {
+	around := ""
+	if s.doc.Surrounds(to) {
+		around = to.Within
+	}
+	limit := to.Limit
+	if served > 0 {
+		limit = min(limit, limitOf(&waiting[0]))
+	}
+	others, live := map[string]bool{}, map[string]bool{}
+	for i := range s.doc.Entries {
+		if e := &s.doc.Entries[i]; !e.Of(to.LockID) {
+			others[e.party()] = true
+			live[e.party()] = live[e.party()] || e.Stands(s.now)
+		}
+	}
+	for i, w := range waiting {
+		live[w.LockID] = live[w.LockID] || i < served
+		live[w.Within] = live[w.Within] || i < served
+	}
+	for _, w := range waiting[:served] {
+		others[w.LockID] = true
+	}
+	others[to.LockID] = true
+	crowded := len(others) > int(min(limit, Crowd))
+	s.evict(to.LockID, around, func(e *Entry) bool {
+		if around != "" && e.Of(around) {
+			return e.State == StateRunning
+		}
+		return !e.Of(to.LockID) && (spared == "" || !e.Of(spared)) && (e.Mode == Exclusive || (crowded && !live[e.party()]))
+	})
+}
+
+// evict ends expired entries of holds, and leaves evidence unless they are of the lock ID around.
+func (s *state) evict(by, around string, which func(*Entry) bool) {
+	gone := func(e *Entry) bool { return e.Holds() && !e.Stands(s.now) && which(e) }
+	for _, e := range pick(s.doc.Entries, gone) {
+		s.result.Expired = append(s.result.Expired, e)
+		if around == "" || !e.Of(around) {
+			s.evidence = append(s.evidence, Evicted{LockID: e.LockID, Label: e.Label, Fence: e.FirstFence, At: s.now, By: by})
+		}
+	}
+	s.doc.Entries = drop(s.doc.Entries, gone)
+}
+
+// addEvidence adds the evidence of this operation, and drops the oldest of what was there before if
+// that is too much, which moves EvidenceSince forward.
+func (s *state) addEvidence() {
+	if len(s.evidence) == 0 && len(s.result.Expired) == 0 {
+		return
+	}
+	if over := len(s.doc.Evicted) - MaxEvicted; over > 0 {
+		s.doc.EvidenceSince = later(s.doc.EvidenceSince, s.doc.Evicted[over-1].At)
+	}
+	s.doc.Evicted = append(last(s.doc.Evicted, MaxEvicted), s.evidence...)
+}
+
+// idleAt returns the latest expiry of the entries, rounded up to IdleGrain.
+func (s *state) idleAt() time.Time {
+	at := s.now
+	for _, e := range s.doc.Entries {
+		at = later(at, e.ExpiresAt)
+	}
+	return IdleAt(at)
+}
+
+// IdleAt rounds the time from which a document is idle up to IdleGrain.
+func IdleAt(at time.Time) time.Time {
+	grain := IdleGrain.Milliseconds()
+	return time.UnixMilli((at.UnixMilli()/grain + 1) * grain).UTC()
+}
+
+// heard extends what the lock ID keeps, if keeps is set. Its entries come last.
+func (s *state) heard(lockID string, keeps, handsOver bool) {
+	own := pick(s.doc.Entries, func(e *Entry) bool { return e.Of(lockID) })
+	for i := range own {
+		if e := &own[i]; keeps && e.State == StateKept {
+			e.ExpiresAt = later(e.ExpiresAt, expiry(s.now, e.TTL))
+			e.HandedOver = e.HandedOver || handsOver
+		}
+	}
+	s.doc.Entries = append(pick(s.doc.Entries, func(e *Entry) bool { return !e.Of(lockID) }), own...)
+}
+
+func (s *state) holding(lockID string) bool {
+	return s.some(func(e *Entry) bool { return e.Of(lockID) && e.Holds() })
+}
+
+// covered reports whether the lock ID holds in this mode or a stronger one.
+func (s *state) covered(lockID, mode string) bool {
+	return s.some(func(e *Entry) bool { return e.Of(lockID) && e.Holds() && Covers(e.Mode, mode) })
+}
+
+func (s *state) some(which func(*Entry) bool) bool {
+	for i := range s.doc.Entries {
+		if which(&s.doc.Entries[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// dropDead drops draining parts whose time is over, and claims whose place in the queue has expired.
+func (s *state) dropDead() {
+	s.doc.Entries = drop(s.doc.Entries, func(e *Entry) bool {
+		return e.GivenUp(s.now) || (e.State == StateDraining && !e.Stands(s.now))
+	})
+}
+
+// ended reports entries that the operation ended.
+func (s *state) ended(entries ...Entry) { s.result.Ended = append(s.result.Ended, entries...) }
+
+// drained returns a part that is cut off: it keeps others out as long as its lease may be trusted,
+// which is until it expires. A lease without end is trusted for EndlessTTL after it was confirmed.
+// One with an end is never shortened, although now may lie before the time of the grant: hence twice
+// the TTL.
+func (s *state) drained(e Entry) Entry {
+	e.State = StateDraining
+	if end := s.now.Add(2*ms(e.TTL) + EndlessTTL); end.Before(e.ExpiresAt) {
+		e.ExpiresAt = end
+	}
+	return e
+}
+
+// forget removes waiters, and reports those that are among queue.
+func (s *state) forget(queue []Waiter, which func(*Waiter) bool) {
+	for _, w := range pick(queue, which) {
+		s.ended(asEntry(&w))
+	}
+	s.doc.Waiters = drop(s.doc.Waiters, which)
+}
+
+// asEntry is a waiter as an entry without a state.
+func asEntry(w *Waiter) Entry {
+	return Entry{
+		LockID: w.LockID, Label: w.Label, Within: w.Within, Part: w.Part, Order: w.Order, Mode: w.Mode, Limit: w.Limit, Owner: w.Owner,
+		Since: &w.Since, ExpiresAt: w.ExpiresAt, ClaimTTL: w.ClaimTTL, Verdict: w.Verdict,
+	}
+}
+
+// claim returns the claim of a part, or nil. One that has lapsed, and whose place in the queue has
+// expired too, is ignored.
+func (s *state) claim(lockID, part string) *Entry {
+	if c := s.doc.Claim(lockID, part); c != nil && !c.GivenUp(s.now) {
+		return c
+	}
+	return nil
+}
