@@ -42,9 +42,9 @@ func (w *world) settleDown(quiet <-chan struct{}) {
 			return
 		}
 		ctx := context.Background()
-		s, err := w.procs[0].locker.TryAcquire(ctx, lockcore.Request{LockID: "the last", Resources: []lockcore.Resource{lockcore.Exclusive(r)}})
+		s, err := w.procs[0].locker.TryAcquire(ctx, lockcore.Request{LockID: lastLockID, Resources: []lockcore.Resource{lockcore.Exclusive(r)}})
 		if err != nil {
-			w.violate("I11", "the last", r, "all have ended or died, all times are over, and %s cannot be had: %v", r, err)
+			w.violate("I11", lastLockID, r, "all have ended or died, all times are over, and %s cannot be had: %v", r, err)
 			return
 		}
 		_ = s.Leave(ctx)
@@ -161,3 +161,6 @@ func (w *world) wreck() {
 		_ = p.locker.Close(context.Background())
 	}
 }
+
+// lastLockID takes everything in the end.
+const lastLockID = "the last"

@@ -250,6 +250,9 @@ func (c *change) endsAreMeant() {
 // unmeant describes why an entry should not have ended, and is empty if it should.
 func (c *change) unmeant(e *rules.Entry) string {
 	w := c.w
+	if e.LockID == lastLockID {
+		return ""
+	}
 	for _, r := range w.releases {
 		switch {
 		case r.lockID != e.LockID || !slices.Contains(r.resources, c.before.ID), r.label != "" && r.label != e.Label:
@@ -389,7 +392,7 @@ func (c *change) queueKeepsItsOrder() {
 		if j >= 0 {
 			b := &c.before.Waiters[j]
 			if b.Order == q.Order && b.Waits(c.after.At) && !q.Since.Equal(b.Since) && !q.Ahead {
-				c.w.broken("I4", q.LockID, "%s waits for %s since %v, and its time has changed", q.LockID, c.before.ID, c.after.At.Sub(b.Since))
+				c.w.broken("I4", q.LockID, "%s waits for %s since %v, and its time has changed to %v by %s, at %v", q.LockID, c.before.ID, b.Since, q.Since, c.p.name, c.after.At)
 			}
 			if !q.Since.Equal(b.Since) {
 				j = -1
