@@ -326,8 +326,11 @@ func (c *change) grantsAreDue() {
 		if e.State == rules.StateKept || e.State == rules.StateDraining || !isNew(c.before, c.after.At, e) {
 			continue
 		}
-		c.isCompatible(i, e)
-		c.firstComeFirstServed(e)
+		joined := slices.ContainsFunc(c.after.Entries[:i], func(o rules.Entry) bool { return o.LockID == e.LockID && o.Holds() })
+		if !joined { // what the same write has granted
+			c.isCompatible(i, e)
+			c.firstComeFirstServed(e)
+		}
 	}
 }
 
