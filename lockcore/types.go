@@ -193,6 +193,9 @@ type Lease struct {
 	// FirstFence is the fence with which the hold began, and names the hold. Later attempts of a step
 	// and upgrades have greater fences.
 	FirstFence int64 `json:"firstFence,omitempty"`
+	// LeastFence is the smallest fence under which a part of the hold may still write to a document
+	// that [UpdateFenced] protects: FirstFence until another run of the workflow takes the hold over.
+	LeastFence int64 `json:"leastFence,omitempty"`
 	// Bars says that the request asked for NewFence: writes under smaller fences are refused after one
 	// under this lease, also those of other parts of the hold. Undone are the parts that the request
 	// undid: they are barred instead.
