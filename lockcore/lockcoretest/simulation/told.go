@@ -86,7 +86,7 @@ func (a *actor) returned(ctx context.Context, c *call, err error) {
 			w.broken("superseded", a.lockID, "%s of %s was overtaken by nobody: %v", c.what, a.lockID, err)
 		}
 	default:
-		if c.queued && c.patient {
+		if c.queued && c.patient && len(c.resources) == 1 {
 			w.broken("place", a.lockID, "%s of %s had queued, and gives up for a passing error: %v", c.what, a.lockID, err)
 		}
 		if w.faultless && w.since() > w.plan.busy+faultsLast {
