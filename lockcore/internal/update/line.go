@@ -52,6 +52,9 @@ type Call struct {
 	// TakeBack undoes what the operation may have done. It is applied with the next acknowledged swap
 	// if the call is abandoned, or fails, while its outcome is unknown. Nil undoes nothing.
 	TakeBack *Call
+	// Owed: TakeBack is applied even if the operation was surely not applied, since it ends what the
+	// caller has or may have.
+	Owed bool
 	// Sleeps: once the operation, an Acquire, has queued, the call stays in the line, and is applied
 	// again by the swap in which its claim is made.
 	Sleeps bool
@@ -163,7 +166,7 @@ func (l *Line) Abandon(c *Call) (unknown bool) {
 	}
 	l.remove(c)
 	sent := l.sent != nil && slices.ContainsFunc(l.sent.Answers, func(t Told) bool { return t.Call == c })
-	if !sent && !c.unknown {
+	if !sent && !c.unknown && !c.Owed {
 		return false
 	}
 	l.takeBack(c)
@@ -178,6 +181,9 @@ func (l *Line) takeBack(c *Call) {
 	l.debt = true
 	if c.TakeBack != nil {
 		l.owed = append(l.owed, c.TakeBack)
+	}
+	if c.Owed { // what it ends is not in a lost swap, and may last forever
+		l.lapses = rules.Never
 	}
 }
 
@@ -203,7 +209,7 @@ func (l *Line) InDebt() (owes bool, lapses time.Time) {
 func (l *Line) Owed() []*Call { return l.owed }
 
 // WriteOff forgets what is owed.
-func (l *Line) WriteOff() { l.debt, l.owed = false, nil }
+func (l *Line) WriteOff() { l.debt, l.owed, l.lapses = false, nil, time.Time{} }
 
 // Failures is the number of commands in a row that have failed.
 func (l *Line) Failures() int { return l.failures }
@@ -362,7 +368,7 @@ func (l *Line) Swapped() []Told {
 	l.sent = nil
 	l.doc, l.known, l.fresh = step.Swap.Next, !l.changed, false
 	l.conflicts, l.failures = 0, 0
-	l.debt, l.owed = false, nil
+	l.debt, l.owed, l.lapses = false, nil, time.Time{}
 	for i := range step.Answers {
 		t := &step.Answers[i]
 		c := t.Call
@@ -430,7 +436,7 @@ func (l *Line) Failed(err error) (told []Told) {
 			continue
 		}
 		l.remove(c)
-		if c.unknown {
+		if c.unknown || c.Owed {
 			l.takeBack(c)
 		}
 	}
