@@ -345,7 +345,7 @@ func (l *Line) tellRead(told []Told) Step {
 	l.fresh = false // what comes next is another pass
 	step.Kind = StepLoad
 	if len(step.Answers) > 0 {
-		step.Kind = StepTell
+		step.Kind, l.failures = StepTell, 0
 	}
 	return step
 }
@@ -353,8 +353,7 @@ func (l *Line) tellRead(told []Told) Step {
 // Loaded gives the line the document that StepLoad asked for, nil if there is none, as the server had
 // it at now.
 func (l *Line) Loaded(doc *rules.Document, now Now) {
-	l.sent = nil
-	l.failures = 0
+	l.sent = nil // failures stay: a document that cannot be written can be read
 	l.doc, l.known, l.fresh, l.at = doc, true, true, now
 	if l.changed { // by this process, perhaps after the read
 		l.fresh = false

@@ -387,7 +387,7 @@ func (ls *Lines) pause(e *entry, why Pause) {
 	case ReservedPause:
 		d = 10*time.Millisecond + ls.clock.Jitter(10*time.Millisecond)
 	case FailurePause:
-		d = failurePause(failures)
+		d = failurePause(min(failures, mostTries)) // no call waits longer, and collect tries again for debts
 		d = d/2 + ls.clock.Jitter(d/2+1)
 	}
 	timer := ls.clock.NewTimer(d)
