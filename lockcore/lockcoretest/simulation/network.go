@@ -186,7 +186,7 @@ func (p *process) Load(ctx context.Context, names ...string) (store.Loaded, erro
 }
 
 // mostReads is the number of reads of a resource that are remembered.
-const mostReads = 30
+const mostReads = 100
 
 // Look returns what most servers have, which may be some time old.
 func (p *process) Look(ctx context.Context, names ...string) (store.Loaded, error) {
@@ -229,7 +229,9 @@ func (p *process) Swap(ctx context.Context, swaps ...store.Swap) (int, error) {
 		if err == nil && i < done {
 			p.acked[s.Next.ID] = time.Now()
 		}
-		p.w.answeredSwap(p, s.Next, err)
+		if err != nil || i < done {
+			p.w.answeredSwap(p, s.Next, err)
+		}
 	}
 	return done, err
 }

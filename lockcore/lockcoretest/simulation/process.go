@@ -174,9 +174,9 @@ func (p *process) pause() time.Duration {
 
 const (
 	// mostCommands is the number of commands that a process may send in a second.
-	mostCommands = 150
+	mostCommands = 100
 	// hurryCommands comes to it for each of its actors that hurry: a try about every 55 ms.
-	hurryCommands = 60
+	hurryCommands = 50
 )
 
 // countCommand notices a process that asks the database again and again.

@@ -30,9 +30,9 @@ type ledger struct {
 	// fences are the greatest fences of each resource.
 	fences map[string]int64
 	// endedHolds are, by resource and lock ID, the greatest first fences of holds that have ended, and endedParts the
-	// parts that were ended before their time, after their calls had returned.
+	// entries, by ID, that were ended before their time, after their calls had returned.
 	endedHolds map[partKey]int64
-	endedParts map[entryKey]bool
+	endedParts map[partKey]bool
 	// granted are the fences that each part was granted by applied writes.
 	granted map[entryKey][]int64
 	// relied are the parts whose holders were told of a kept hold.
@@ -73,7 +73,7 @@ type admission struct {
 
 func newLedger() ledger {
 	return ledger{
-		fences: map[string]int64{}, endedHolds: map[partKey]int64{}, endedParts: map[entryKey]bool{}, granted: map[entryKey][]int64{}, relied: map[partKey]bool{},
+		fences: map[string]int64{}, endedHolds: map[partKey]int64{}, endedParts: map[partKey]bool{}, granted: map[entryKey][]int64{}, relied: map[partKey]bool{},
 		calls: map[partKey]*call{}, leaving: map[entryKey]bool{}, excused: map[entryKey]bool{}, runs: map[string]int{}, closed: map[string]bool{},
 		renewals: map[partKey]int{},
 	}
@@ -158,10 +158,11 @@ func (c *change) register() {
 	for i := range c.after.Entries {
 		e := &c.after.Entries[i]
 		was := find(c.before, keyOf(c.before.ID, e))
-		if e.State == rules.StateRunning && (was == nil || was.State != e.State || was.Fence != e.Fence) {
+		// A write may also grant a part and release its hold.
+		if (e.State == rules.StateRunning || e.State == rules.StateDraining) && (was == nil || was.State != e.State || was.Fence != e.Fence) {
 			key := keyOf(c.after.ID, e)
 			c.w.granted[key] = append(c.w.granted[key], e.Fence)
-			if was == nil || was.State != e.State {
+			if e.State == rules.StateRunning && (was == nil || was.State != e.State) {
 				c.w.admissions = append(c.w.admissions, admission{c.after.ID, e.LockID, lockcore.Mode(e.Mode), time.Now()})
 			}
 		}
@@ -235,7 +236,7 @@ func (c *change) endsAreMeant() {
 		}
 		call := c.w.calls[partKey{"", e.LockID, e.Part}]
 		if e.State == rules.StateRunning && (call == nil || call.done) {
-			c.w.endedParts[key] = true
+			c.w.endedParts[partKey{c.before.ID, e.LockID, e.ID}] = true
 		}
 		if e.State == rules.StateKept {
 			for p := range c.w.relied {
@@ -307,7 +308,7 @@ func (c *change) nothingReturns() {
 	}
 	for i := range c.after.Entries {
 		e := &c.after.Entries[i]
-		if key := keyOf(c.after.ID, e); e.State == rules.StateRunning && c.w.endedParts[key] {
+		if e.State == rules.StateRunning && c.w.endedParts[partKey{c.after.ID, e.LockID, e.ID}] {
 			c.w.broken("I6", e.LockID, "%s of %s on %s had ended, and exists again", e.Part, e.LockID, c.after.ID)
 		}
 	}
