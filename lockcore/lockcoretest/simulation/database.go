@@ -98,15 +98,15 @@ func (w *world) loaded(names []string, age time.Duration) store.Loaded {
 // swap replaces documents in order, up to the first that has another version, or cannot be written.
 func (w *world) swap(p *process, swaps []store.Swap) (done int, err error) {
 	var names []string
-	judged := map[string]time.Time{}
+	next := map[string]*rules.Document{}
 	blocked := slices.IndexFunc(swaps, func(s store.Swap) bool { return w.unwritable(s.Next.ID) })
 	if blocked >= 0 {
 		swaps = swaps[:blocked]
 	}
 	for _, s := range swaps {
-		names, judged[s.Next.ID] = append(names, s.Next.ID), s.Next.At
+		names, next[s.Next.ID] = append(names, s.Next.ID), s.Next
 	}
-	err = w.write(p, names, judged, func() (err error) {
+	err = w.write(p, names, next, func() (err error) {
 		done, err = w.db.Swap(forDB, swaps...)
 		return err
 	})
@@ -135,9 +135,9 @@ func (w *world) written(p *process, names []string, do func() error) error {
 	return w.write(p, names, nil, do)
 }
 
-// write carries out a write, and checks what it has done. judged are the times by which it has
-// judged expiry, by document.
-func (w *world) write(p *process, names []string, judged map[string]time.Time, do func() error) error {
+// write carries out a write, and checks what it has done. next are the documents of a swap, each as of
+// the time by which it has judged expiry.
+func (w *world) write(p *process, names []string, next map[string]*rules.Document, do func() error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.writes.Add(1)
@@ -146,12 +146,15 @@ func (w *world) write(p *process, names []string, judged map[string]time.Time, d
 	}
 	for _, name := range names {
 		before := *w.doc(name)
-		after, _ := w.db.Document(name)
-		if after.Version == before.Version {
-			continue
+		version := w.db.Version(name)
+		if next != nil && version == before.Version {
+			continue // a conflict
 		}
-		at := judged[name]
-		if after.At = at; at.IsZero() {
+		after, at := rules.Document{}, time.Time{}
+		if d := next[name]; d != nil && d.Version == version {
+			after, at = *d, d.At
+		} else {
+			after, _ = w.db.Document(name)
 			after.At = w.clock()
 		}
 		before.ID, before.At = name, after.At
