@@ -69,6 +69,10 @@ type Call struct {
 	failures                int
 }
 
+// Unknown reports whether the call may have been applied by a swap whose outcome is unknown. The line
+// must not have the call any longer.
+func (c *Call) Unknown() bool { return c.unknown }
+
 // Answer is what a call is told.
 type Answer struct {
 	// After is the document after the call's own operation; it must not be changed. Before the
