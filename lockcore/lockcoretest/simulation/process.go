@@ -37,6 +37,7 @@ type process struct {
 	// second and commands count what is sent in one second, of which most is allowed.
 	second         time.Time
 	commands, most int
+	kinds map[string]int
 	// troubles are what it suffered.
 	troubles []trouble
 
@@ -184,12 +185,17 @@ func (p *process) countCommand(c *command) {
 	p.mu.Lock()
 	if now := time.Now(); now.Sub(p.second) > time.Second {
 		p.second, p.commands = now, 0
+		p.kinds = map[string]int{}
 	}
 	p.commands++
+	if p.kinds == nil {
+		p.kinds = map[string]int{}
+	}
+	p.kinds[c.String()]++
 	many := p.commands > p.most
 	p.mu.Unlock()
 	if many {
-		p.w.violate("cost: commands", p.name, c.resources[0], "%s sends more than %d commands in a second, such as %v", p.name, p.most, c)
+		p.w.violate("cost: commands", p.name, c.resources[0], "%s sends more than %d commands in a second, such as %v: %v", p.name, p.most, c, p.kinds)
 	}
 }
 

@@ -169,7 +169,7 @@ func (c *change) register() {
 		if was != nil && was.State == e.State && e.RenewedAt != nil && (was.RenewedAt == nil || !e.RenewedAt.Equal(*was.RenewedAt)) {
 			c.w.renewals[keyOf(c.after.ID, e).partKey]++
 		}
-		if was != nil && was.State == e.State && was.ID == e.ID && e.ExpiresAt.Before(was.ExpiresAt) && !c.w.excused[keyOf(c.after.ID, e)] {
+		if was != nil && was.State == e.State && was.ID == e.ID && was.FirstFence == e.FirstFence && e.ExpiresAt.Before(was.ExpiresAt) && !c.w.excused[keyOf(c.after.ID, e)] {
 			c.w.broken("I5 end", e.LockID, "the %s entry of %s on %s ends %v sooner than before", e.State, e.LockID, c.after.ID, was.ExpiresAt.Sub(e.ExpiresAt))
 		}
 	}
