@@ -58,8 +58,14 @@ func (a *actor) asks(p *process, what string, req *lockcore.Request) *call {
 	}
 	a.w.mu.Lock()
 	defer a.w.mu.Unlock()
-	a.w.calls[partKey{"", req.LockID, req.Part}] = c
+	a.w.speaks(c, req.LockID, req.Part, req.Order)
 	return c
+}
+
+// speaks makes a call the latest one about a request. The mutex is held.
+func (w *world) speaks(c *call, lockID, part string, order lockcore.Order) {
+	key := partKey{"", lockID, part}
+	w.calls[key], w.requests[entryKey{key, number(order)}] = c, c
 }
 
 // resources draws one or two of them.
@@ -276,7 +282,7 @@ func climbing(a *actor) {
 	c := a.begin(a.p, "upgrade", r)
 	a.w.mu.Lock()
 	c.patient, c.upgrades = true, true
-	a.w.calls[partKey{"", lease.LockID, lease.Part}] = c
+	a.w.speaks(c, lease.LockID, lease.Part, lease.Order)
 	a.w.mu.Unlock()
 	err := s.Upgrade(ctx, r)
 	a.returned(ctx, c, err)

@@ -37,8 +37,9 @@ type ledger struct {
 	granted map[entryKey][]int64
 	// relied are the parts whose holders were told of a kept hold.
 	relied map[partKey]bool
-	// calls are the latest calls that asked for a part; their keys have no resource.
-	calls map[partKey]*call
+	// calls are the latest calls about a part, and requests the latest of each order. Their keys have no resource.
+	calls    map[partKey]*call
+	requests map[entryKey]*call
 	// leaving are parts that their holders have begun to leave, and releases the releases that have begun.
 	leaving  map[entryKey]bool
 	releases []release
@@ -74,7 +75,7 @@ type admission struct {
 func newLedger() ledger {
 	return ledger{
 		fences: map[string]int64{}, endedHolds: map[partKey]int64{}, endedParts: map[partKey]bool{}, granted: map[entryKey][]int64{}, relied: map[partKey]bool{},
-		calls: map[partKey]*call{}, leaving: map[entryKey]bool{}, excused: map[entryKey]bool{}, runs: map[string]int{}, closed: map[string]bool{},
+		calls: map[partKey]*call{}, requests: map[entryKey]*call{}, leaving: map[entryKey]bool{}, excused: map[entryKey]bool{}, runs: map[string]int{}, closed: map[string]bool{},
 		renewals: map[partKey]int{},
 	}
 }
@@ -234,7 +235,7 @@ func (c *change) endsAreMeant() {
 		if why := c.unmeant(e); why != "" {
 			c.w.broken("I5", e.LockID, "%s ended %s on %s: %s", c.p.name, shown(e), c.before.ID, why)
 		}
-		call := c.w.calls[partKey{"", e.LockID, e.Part}]
+		call := c.w.requests[entryKey{partKey{"", e.LockID, e.Part}, e.Order}]
 		if e.State == rules.StateRunning && (call == nil || call.done) {
 			c.w.endedParts[partKey{c.before.ID, e.LockID, e.ID}] = true
 		}
@@ -283,8 +284,8 @@ func (c *change) unmeant(e *rules.Entry) string {
 			return "" // superseded
 		}
 	}
-	call := w.calls[partKey{"", e.LockID, e.Part}]
-	if w.leaving[keyOf(c.before.ID, e)] || (call != nil && call.takes && !call.kept) {
+	call := w.requests[entryKey{partKey{"", e.LockID, e.Part}, e.Order}]
+	if w.leaving[keyOf(c.before.ID, e)] || (call != nil && !call.kept) {
 		return ""
 	}
 	return "no call has named it"
@@ -380,7 +381,10 @@ func (c *change) firstComeFirstServed(e *rules.Entry) {
 			return
 		}
 		j := slices.IndexFunc(c.after.Waiters, func(a rules.Waiter) bool { return a.LockID == q.LockID && a.Part == q.Part && a.Since.Equal(q.Since) })
-		if j >= 0 && q.LockID != e.LockID && c.before.Precedes(q) && c.after.Precedes(&c.after.Waiters[j]) {
+		if j < 0 || (c.after.Waiters[j].Ahead && !q.Ahead) { // in between it had a claim, for which there was no room
+			continue
+		}
+		if q.LockID != e.LockID && c.before.Precedes(q) && c.after.Precedes(&c.after.Waiters[j]) {
 			c.w.broken("I4", e.LockID, "%s was granted %s, and %s was ahead of it and still waits", e.LockID, c.before.ID, q.LockID)
 		}
 	}
@@ -461,13 +465,13 @@ func lives(e *rules.Entry, now time.Time) bool { return e.ExpiresAt.After(now) }
 func (w *world) answeredSwap(p *process, next *rules.Document, err error) {
 	for i := range next.Entries {
 		e := &next.Entries[i]
-		if c := w.calls[partKey{"", e.LockID, e.Part}]; c != nil && c.p == p && err != nil {
+		if c := w.requests[entryKey{partKey{"", e.LockID, e.Part}, e.Order}]; c != nil && c.p == p && err != nil {
 			w.excused[keyOf(next.ID, e)] = true
 		}
 	}
 	for i := range next.Waiters {
 		q := &next.Waiters[i]
-		if c := w.calls[partKey{"", q.LockID, q.Part}]; c != nil && c.p == p && err == nil {
+		if c := w.requests[entryKey{partKey{"", q.LockID, q.Part}, q.Order}]; c != nil && c.p == p && err == nil {
 			c.queued = true
 		}
 	}
