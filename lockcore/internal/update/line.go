@@ -341,7 +341,11 @@ func (l *Line) tellRead(told []Told) Step {
 	if l.fresh {
 		for _, t := range told {
 			if t.Call.arrived < l.read {
-				l.remove(t.Call)
+				if t.Call.Sleeps && t.Call.queued { // its caller waits on: the queue may be full in an old state
+					t.Call.asleep = true
+				} else {
+					l.remove(t.Call)
+				}
 				step.Answers = append(step.Answers, t)
 			}
 		}
