@@ -1,0 +1,77 @@
+// Package store keeps one document per resource in a MongoDB collection and compares versions. It
+// knows no lock rules: package rules decides what a document becomes, and a swap stores the decision
+// if the document is still the one that was decided on.
+package store
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+)
+
+// Store is a collection of documents. Implementations are safe for concurrent use.
+//
+// An error matches ErrNotSent if surely nothing was sent. After every other error of Swap, Extend
+// and Reserve the outcome is unknown, whatever the server said: the command may have been applied,
+// or may still be applied. A *rules.LayoutError is returned before anything is written.
+type Store interface {
+	// Load reads documents from the primary, with local read concern, for a swap: an acknowledged swap
+	// commits the state on which it is based.
+	Load(ctx context.Context, names ...string) (Loaded, error)
+	// Look reads documents that a majority of the servers has.
+	Look(ctx context.Context, names ...string) (Loaded, error)
+	// Swap replaces documents in order, each if its version is still Prev, and stops at the first
+	// whose version is another. It returns the number of documents that it replaced. A smaller number
+	// than len(swaps), without an error, is a conflict at that index: the documents from there on
+	// were not written. After an error the outcome is unknown for all documents.
+	Swap(ctx context.Context, swaps ...Swap) (done int, err error)
+	// Extend raises the ends of entries, in few commands, and gives their documents new versions. It
+	// returns the number of documents that contained a named entry, and the random value R of the new
+	// versions. If that is less than the number of documents that were named, the caller must not
+	// conclude anything about a single entry.
+	Extend(ctx context.Context, parts []Extension) (found int, r string, err error)
+	// Reserve sets the reservation of a document and gives it a new version, whatever its version is.
+	// A missing document is not an error.
+	Reserve(ctx context.Context, name string, reservation rules.Reservation) error
+	// List streams documents in the order of their names, as a majority has them, with the server's
+	// time in At. It may return more than was asked for.
+	List(ctx context.Context, q rules.Query) iter.Seq2[rules.Document, error]
+	// Identify returns the identity of the collection. On an empty collection it creates it.
+	Identify(ctx context.Context) (rules.Identity, error)
+	// Prepare creates the indexes. It may be called again.
+	Prepare(ctx context.Context) error
+}
+
+// Loaded are the documents of one read. Their At is the field At.
+type Loaded struct {
+	// Docs are the documents that exist, by name.
+	Docs map[string]*rules.Document
+	// At is the server's time of the read. It is set even if no document exists.
+	At time.Time
+}
+
+// Swap is a replacement of one document.
+type Swap struct {
+	// Prev is the version that the document must have; the zero Version if there must be none.
+	Prev rules.Version
+	// Next is the new document. Its ID names it, and its Version is new.
+	Next *rules.Document
+}
+
+// Extension raises the end of one entry.
+type Extension struct {
+	// Resource is the name of the document, and ID that of an entry in it.
+	Resource, ID string
+	// End is the new end, unless the entry's is later.
+	End time.Time
+	// At is the time of the renewal, as far as the caller knows the server's time.
+	At time.Time
+	// IdleAt is the document's new IdleAt, unless that is later.
+	IdleAt time.Time
+}
+
+// ErrNotSent is matched by errors of commands that were surely not sent.
+var ErrNotSent = errors.New("lockstep: not sent")
