@@ -1,6 +1,3 @@
-// Package store keeps one document per resource in a MongoDB collection and compares versions. It
-// knows no lock rules: package rules decides what a document becomes, and a swap stores the decision
-// if the document is still the one that was decided on.
 package store
 
 import (
@@ -16,7 +13,8 @@ import (
 //
 // An error matches ErrNotSent if surely nothing was sent. After every other error of Swap, Extend
 // and Reserve the outcome is unknown, whatever the server said: the command may have been applied,
-// or may still be applied. A *rules.LayoutError is returned before anything is written.
+// or may still be applied. A *rules.LayoutError is returned before anything is written; from Swap,
+// Extend and Reserve it matches ErrNotSent too.
 type Store interface {
 	// Load reads documents from the primary, with local read concern, for a swap: an acknowledged swap
 	// commits the state on which it is based.
@@ -26,7 +24,13 @@ type Store interface {
 	// Swap replaces documents in order, each if its version is still Prev, and stops at the first
 	// whose version is another. It returns the number of documents that it replaced. A smaller number
 	// than len(swaps), without an error, is a conflict at that index: the documents from there on
-	// were not written. After an error the outcome is unknown for all documents.
+	// were not written. After an error the outcome is unknown for all documents. At most MaxSwaps
+	// documents can be replaced at once.
+	//
+	// If several documents are swapped, one that has been removed since it was read is inserted. That
+	// is right only if it was read less than the retention time ago: the TTL index removes documents
+	// that were not written for longer, so the document was removed in the state Prev. Callers must
+	// not swap on the basis of older reads.
 	Swap(ctx context.Context, swaps ...Swap) (done int, err error)
 	// Extend raises the ends of entries, in few commands, and gives their documents new versions. It
 	// returns the number of documents that contained a named entry, and the random value R of the new
@@ -37,11 +41,13 @@ type Store interface {
 	// A missing document is not an error.
 	Reserve(ctx context.Context, name string, reservation rules.Reservation) error
 	// List streams documents in the order of their names, as a majority has them, with the server's
-	// time in At. It may return more than was asked for.
+	// time in At. It may return more than was asked for. An error about a document that cannot be
+	// decoded is yielded with the document's ID, and the documents after it follow. Every other error
+	// is the last thing yielded.
 	List(ctx context.Context, q rules.Query) iter.Seq2[rules.Document, error]
 	// Identify returns the identity of the collection. On an empty collection it creates it.
 	Identify(ctx context.Context) (rules.Identity, error)
-	// Prepare creates the indexes. It may be called again.
+	// Prepare creates the indexes. It may be called again, with the same retention time.
 	Prepare(ctx context.Context) error
 }
 
@@ -72,6 +78,9 @@ type Extension struct {
 	// IdleAt is the document's new IdleAt, unless that is later.
 	IdleAt time.Time
 }
+
+// MaxSwaps is the number of documents that one call of Swap can replace.
+const MaxSwaps = 100
 
 // ErrNotSent is matched by errors of commands that were surely not sent.
 var ErrNotSent = errors.New("lockstep: not sent")

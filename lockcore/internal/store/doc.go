@@ -1,0 +1,48 @@
+// Package store keeps one document per resource in a MongoDB collection and compares versions. It
+// knows no lock rules: package rules decides what a document becomes, and a swap stores the decision
+// if the document is still the one that was decided on.
+//
+//	rules:  document + request + server time  ->  new document + outcome
+//	store:  load ... swap(version that was read, new document)
+//
+// # Documents and versions
+//
+// The _id of a document is the name of its resource. Its version is a counter and a random value, so
+// no version ever repeats. A swap is a replacement whose filter is {_id, version}. If the version is
+// another one by now, nothing is written and the caller decides again.
+//
+// The collection also contains one document with the _id 0, its identity. It records the version of
+// the layout. Every read includes it, so that the server's time ($$NOW) is known even if no other
+// document exists. A collection that has documents but no identity belongs to another program or to
+// an older version of this one, and is refused.
+//
+// # Commands
+//
+// The store sends reads, inserts, replacements and plain update operators ($set, $inc, $max with
+// array filters). No update is an aggregation pipeline, and no filter contains $expr, because servers
+// that speak MongoDB's protocol differ in these. Package storetest checks it.
+//
+// Every write is acknowledged by a majority and journalled. Load reads locally from the primary:
+// a swap that is acknowledged by a majority commits the state on which it is based. Look and List
+// read what a majority has.
+//
+// No command takes part in a session or a transaction of the caller. Every command has a time limit
+// of its own, in addition to the caller's.
+//
+// # Errors
+//
+// An error either matches ErrNotSent or has an unknown outcome. See notSent for the errors of the
+// driver that prove that a command was not sent.
+//
+// # String comparison
+//
+// Names and lock IDs compare byte by byte. That is what a collection without a collation does, so a
+// collection with another default collation is refused. Commands do not ask for the simple collation
+// themselves: DocumentDB refuses commands that do, and on MongoDB it would not help, because the
+// index on _id has the collation of the collection and would take "A" and "a" for duplicates.
+//
+// # Not promised
+//
+// The server's time is that of the node that executes a command. On a sharded cluster it is the
+// clock of the router.
+package store

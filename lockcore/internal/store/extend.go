@@ -1,0 +1,135 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+)
+
+// extendChunk is the number of documents that one command extends.
+const extendChunk = 500
+
+// Extend sends one unordered command per 500 documents. A command that fails does not keep the next
+// ones from being sent, unless the caller's context has ended.
+//
+// Each document has a statement of its own. One updateMany for all of them would be shorter, but on a
+// sharded cluster it is broadcast without shard versions, and counts orphaned copies.
+func (m *Mongo) Extend(ctx context.Context, parts []Extension) (found int, r string, err error) {
+	r = rand.Text()
+	documents := groupExtensions(parts)
+	if len(documents) == 0 {
+		return 0, r, nil
+	}
+	if err := m.check(ctx); err != nil {
+		return 0, r, refused(err)
+	}
+	var causes []error
+	sent := false
+	for chunk := range slices.Chunk(documents, extendChunk) {
+		if err := ctx.Err(); err != nil {
+			causes = append(causes, err)
+			break
+		}
+		n, err := m.extend(ctx, chunk, r)
+		found += n
+		sent = sent || err == nil || !notSent(err)
+		if err != nil {
+			causes = append(causes, err)
+		}
+	}
+	err = errors.Join(causes...)
+	switch {
+	case err == nil:
+		return found, r, nil
+	case sent:
+		return found, r, fmt.Errorf("lockstep: extend entries of %d documents: %w", len(documents), err)
+	default:
+		return 0, r, ended(err, "extend entries of %d documents", len(documents))
+	}
+}
+
+func (m *Mongo) extend(ctx context.Context, documents []documentExtension, r string) (found int, err error) {
+	ctx, cancel := command(ctx)
+	defer cancel()
+	models := make([]mongo.WriteModel, len(documents))
+	for i := range documents {
+		models[i] = documents[i].update(r)
+	}
+	res, err := m.local.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false))
+	if res != nil {
+		found = int(res.MatchedCount)
+	}
+	return found, err
+}
+
+// documentExtension is what Extend changes in one document.
+type documentExtension struct {
+	name   string
+	parts  []Extension
+	idleAt time.Time
+}
+
+// groupExtensions returns the extensions by document, in the order of the names, so that commands
+// that run at the same time change documents in the same order. Extensions of the same entry are
+// merged: a server refuses a statement that changes a field twice.
+func groupExtensions(parts []Extension) []documentExtension {
+	sorted := slices.SortedStableFunc(slices.Values(parts), func(a, b Extension) int {
+		return strings.Compare(a.Resource, b.Resource)
+	})
+	var documents []documentExtension
+	for _, p := range sorted {
+		if n := len(documents); n == 0 || documents[n-1].name != p.Resource {
+			documents = append(documents, documentExtension{name: p.Resource})
+		}
+		d := &documents[len(documents)-1]
+		d.idleAt = later(d.idleAt, p.IdleAt)
+		at := slices.IndexFunc(d.parts, func(other Extension) bool { return other.ID == p.ID })
+		if at < 0 {
+			d.parts = append(d.parts, p)
+			continue
+		}
+		d.parts[at].End = later(d.parts[at].End, p.End)
+		d.parts[at].At = later(d.parts[at].At, p.At)
+	}
+	return documents
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// update is the statement for a document. It matches if the document contains a named entry.
+func (d *documentExtension) update(r string) mongo.WriteModel {
+	ids := make(bson.A, len(d.parts))
+	filters := make([]any, len(d.parts))
+	raise := bson.D{{Key: "idleAt", Value: d.idleAt}}
+	for i, p := range d.parts {
+		ids[i] = p.ID
+		filters[i] = bson.D{{Key: fmt.Sprintf("p%d.id", i), Value: p.ID}}
+		raise = append(raise,
+			bson.E{Key: fmt.Sprintf("held.$[p%d].expiresAt", i), Value: p.End},
+			bson.E{Key: fmt.Sprintf("held.$[p%d].renewedAt", i), Value: p.At})
+	}
+	return mongo.NewUpdateOneModel().
+		SetFilter(bson.D{
+			{Key: "_id", Value: d.name},
+			{Key: "held.id", Value: bson.D{{Key: "$in", Value: ids}}},
+		}).
+		SetUpdate(bson.D{
+			{Key: "$max", Value: raise},
+			{Key: "$inc", Value: bson.D{{Key: "version.n", Value: int64(1)}}},
+			{Key: "$set", Value: bson.D{{Key: "version.r", Value: r}}},
+		}).
+		SetArrayFilters(filters)
+}

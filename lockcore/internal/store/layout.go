@@ -1,0 +1,205 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+)
+
+// identityID is the _id of the collection's identity. No resource has it, because names are strings.
+const identityID = int32(0)
+
+// Names of the indexes. The one on attn contains only the documents with more than plain holds.
+const (
+	idleIndex = "lockstep_idle"
+	attnIndex = "lockstep_attn"
+)
+
+// contended is the filter of the index on attn. A query must contain it word for word, so that the
+// server uses the index.
+var contended = bson.D{{Key: "$gte", Value: ""}}
+
+// ours is true of the documents of this package. The TTL index has it as a filter, so that it never
+// removes a document that another program has put into the collection.
+var ours = bson.D{{Key: "version.n", Value: bson.D{{Key: "$gt", Value: int64(0)}}}}
+
+// Identify returns the identity of the collection. On an empty collection it creates it.
+func (m *Mongo) Identify(ctx context.Context) (rules.Identity, error) {
+	if err := m.check(ctx); err != nil {
+		return rules.Identity{}, err
+	}
+	return m.identify(ctx)
+}
+
+// Prepare creates the TTL index on idleAt and the partial index on attn.
+func (m *Mongo) Prepare(ctx context.Context) error {
+	if err := m.check(ctx); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return ended(err, "create the indexes of %s", m.local.Name())
+	}
+	ctx, cancel := command(ctx)
+	defer cancel()
+	_, err := m.local.Indexes().CreateMany(ctx, []mongo.IndexModel{
+		{
+			Keys: bson.D{{Key: "idleAt", Value: 1}},
+			Options: options.Index().SetName(idleIndex).SetPartialFilterExpression(ours).
+				SetExpireAfterSeconds(int32(m.retention.Seconds())),
+		},
+		{
+			Keys:    bson.D{{Key: "attn", Value: 1}},
+			Options: options.Index().SetName(attnIndex).SetPartialFilterExpression(bson.D{{Key: "attn", Value: contended}}),
+		},
+	})
+	if err != nil {
+		return failed(err, "create the indexes on idleAt and attn of %s", m.local.Name())
+	}
+	return nil
+}
+
+// check verifies the collection's layout before the first operation.
+func (m *Mongo) check(ctx context.Context) error {
+	if m.checked.Load() {
+		return nil
+	}
+	if err := m.checkOptions(ctx); err != nil {
+		return err
+	}
+	if _, err := m.identify(ctx); err != nil {
+		return err
+	}
+	m.checked.Store(true)
+	return nil
+}
+
+// checkOptions refuses views and collections that compare strings by another collation than byte by
+// byte. There, "A" and "a" could be one resource. DocumentDB ignores the collation of a collection,
+// and does not report it.
+func (m *Mongo) checkOptions(ctx context.Context) error {
+	name := m.local.Name()
+	if err := ctx.Err(); err != nil {
+		return ended(err, "read the options of %s", name)
+	}
+	ctx, cancel := command(ctx)
+	defer cancel()
+	found, err := m.local.Database().ListCollectionSpecifications(ctx, bson.D{{Key: "name", Value: name}})
+	if err != nil {
+		return failed(err, "read the options of %s (it needs the privilege listCollections)", name)
+	}
+	for _, c := range found {
+		if c.Type != "" && c.Type != "collection" {
+			return &rules.LayoutError{Collection: name, Found: "it is a " + c.Type, Help: "Use a collection."}
+		}
+		locale, _ := c.Options.Lookup("collation", "locale").StringValueOK()
+		if locale != "" && locale != "simple" {
+			return &rules.LayoutError{
+				Collection: name, Found: fmt.Sprintf("its default collation has the locale %q", locale),
+				Help: "Use a collection without a collation: names are compared byte by byte.",
+			}
+		}
+	}
+	return nil
+}
+
+// identify reads the collection's identity. If there is none and the collection is empty, it creates
+// it. If the collection is not empty, it is refused and nothing is written.
+//
+// Two processes may do this at the same time. One of them inserts, the other gets a duplicate key and
+// reads again. A process that reads no identity and then finds a document may have found the one that
+// another process has inserted in between, or what that process has written since. So it reads again
+// before it refuses the collection.
+func (m *Mongo) identify(ctx context.Context) (rules.Identity, error) {
+	var refusal *rules.LayoutError
+	for range readAttempts {
+		_, raw, err := m.read(ctx, m.local, nil)
+		if err != nil {
+			return rules.Identity{}, err
+		}
+		if raw != nil {
+			return parseIdentity(m.local.Name(), raw)
+		}
+		if refusal != nil {
+			return rules.Identity{}, refusal
+		}
+		if refusal, err = m.findForeign(ctx); err != nil {
+			return rules.Identity{}, err
+		}
+		if refusal == nil {
+			if err := m.insertIdentity(ctx); err != nil {
+				return rules.Identity{}, err
+			}
+		}
+	}
+	return rules.Identity{}, fmt.Errorf("lockstep: the identity of %s is removed as often as it is created", m.local.Name())
+}
+
+// findForeign describes a document of a collection that has no identity. It returns nil if the
+// collection is empty.
+func (m *Mongo) findForeign(ctx context.Context) (*rules.LayoutError, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, ended(err, "read %s", m.local.Name())
+	}
+	ctx, cancel := command(ctx)
+	defer cancel()
+	raw, err := m.local.FindOne(ctx, bson.D{}).Raw()
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		return nil, nil //nolint:nilnil // an empty collection is not refused
+	}
+	if err != nil {
+		return nil, failed(err, "read %s", m.local.Name())
+	}
+	id := raw.Lookup("_id")
+	found := fmt.Sprintf("it has no identity, and a document whose _id is of the type %s", id.Type)
+	if id.Type == bson.TypeObjectID {
+		found = "a document whose _id is an ObjectID"
+	}
+	if resource, err := raw.LookupErr("resource"); err == nil && resource.Type != bson.TypeNull {
+		found += ", with a field resource, as clients of mongo-lock write it"
+	}
+	return &rules.LayoutError{Collection: m.local.Name(), Found: found, Help: "Use a collection of its own for these locks."}, nil
+}
+
+// insertIdentity returns nil if another process was faster.
+func (m *Mongo) insertIdentity(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return ended(err, "create the identity of %s", m.local.Name())
+	}
+	ctx, cancel := command(ctx)
+	defer cancel()
+	_, err := m.local.InsertOne(ctx, bson.D{
+		{Key: "_id", Value: identityID},
+		{Key: "version", Value: rules.LayoutVersion},
+		{Key: "id", Value: rand.Text()},
+	})
+	if err != nil && !mongo.IsDuplicateKeyError(err) {
+		return failed(err, "create the identity of %s", m.local.Name())
+	}
+	return nil
+}
+
+// parseIdentity refuses an identity of another version of the layout, and a document of another
+// program that happens to have its _id.
+func parseIdentity(collection string, raw bson.Raw) (rules.Identity, error) {
+	id, hasID := raw.Lookup("id").StringValueOK()
+	version, hasVersion := raw.Lookup("version").AsInt64OK()
+	at, _ := raw.Lookup("at").TimeOK()
+	refusal := &rules.LayoutError{Collection: collection, Help: "Use a collection of its own for these locks."}
+	switch {
+	case !hasID || !hasVersion || id == "":
+		refusal.Found = "its document with the _id 0 is not an identity of Lockstep"
+		return rules.Identity{}, refusal
+	case version != rules.LayoutVersion:
+		refusal.Found = fmt.Sprintf("it has version %d, and this is version %d", version, rules.LayoutVersion)
+		refusal.Help = "Use a collection of its own for these locks, or the version of Lockstep that made it."
+		return rules.Identity{}, refusal
+	}
+	return rules.Identity{ID: id, Version: int(version), At: at.UTC()}, nil
+}

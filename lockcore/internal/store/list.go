@@ -1,0 +1,158 @@
+package store
+
+import (
+	"context"
+	"iter"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+)
+
+// listBatch is the number of documents in one answer of the server.
+const listBatch = 500
+
+// List sends one command, and another one for each further 500 documents.
+func (m *Mongo) List(ctx context.Context, q rules.Query) iter.Seq2[rules.Document, error] {
+	return func(yield func(rules.Document, error) bool) {
+		if err := m.check(ctx); err != nil {
+			yield(rules.Document{}, err)
+			return
+		}
+		cursor, err := m.openList(ctx, q)
+		if err != nil {
+			yield(rules.Document{}, err)
+			return
+		}
+		defer closeCursor(ctx, cursor)
+		for next(ctx, cursor) {
+			// A query that uses the index on attn does not contain the prefix.
+			name, _ := nameOf(cursor.Current)
+			if !strings.HasPrefix(name, q.Prefix) {
+				continue
+			}
+			d, err := decode(cursor.Current)
+			if err != nil {
+				d = &rules.Document{ID: name}
+			}
+			if !yield(*d, err) {
+				return
+			}
+		}
+		if err := cursor.Err(); err != nil {
+			yield(rules.Document{}, failed(err, "list %s", m.majority.Name()))
+		}
+	}
+}
+
+func (m *Mongo) openList(ctx context.Context, q rules.Query) (*mongo.Cursor, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, ended(err, "list %s", m.majority.Name())
+	}
+	ctx, cancel := command(ctx)
+	defer cancel()
+	cursor, err := m.majority.Aggregate(ctx, listPipeline(q), options.Aggregate().SetBatchSize(listBatch))
+	if err != nil {
+		return nil, failed(err, "list %s", m.majority.Name())
+	}
+	return cursor, nil
+}
+
+// next moves a cursor. If that takes a command, the command has a time limit.
+func next(ctx context.Context, cursor *mongo.Cursor) bool {
+	if cursor.RemainingBatchLength() > 0 {
+		return cursor.Next(ctx)
+	}
+	ctx, cancel := command(ctx)
+	defer cancel()
+	return cursor.Next(ctx)
+}
+
+func listPipeline(q rules.Query) mongo.Pipeline {
+	return mongo.Pipeline{
+		{{Key: "$match", Value: listFilter(q)}},
+		{{Key: "$sort", Value: bson.D{{Key: "_id", Value: 1}}}},
+		{{Key: "$set", Value: withTime}},
+	}
+}
+
+// listFilter selects the documents of a query.
+func listFilter(q rules.Query) bson.D {
+	filter := bson.D{}
+	switch {
+	case q.Resource != "":
+		filter = append(filter, bson.E{Key: "_id", Value: q.Resource})
+	case q.Waiting || q.Contended:
+		// A condition on _id would make the server choose the index on _id, which has all documents.
+	default:
+		filter = append(filter, bson.E{Key: "_id", Value: prefixRange(q.Prefix)}) // without the identity
+	}
+	if q.Waiting || q.Contended {
+		filter = append(filter, bson.E{Key: "attn", Value: contended})
+	}
+	if q.Waiting {
+		filter = append(filter, bson.E{Key: "waiters.since", Value: bson.D{{Key: "$gt", Value: time.Unix(0, 0)}}})
+	}
+	var parties bson.A
+	if q.LockID != "" {
+		parties = append(parties, anyOf(q.LockID, "held.lockId", "waiters.lockId"))
+	}
+	if q.LockIDPrefix != "" {
+		parties = append(parties, anyOf(prefixRange(q.LockIDPrefix), "held.lockId", "waiters.lockId"))
+	}
+	if q.Owner != "" { // an owner that is the lock ID is not stored
+		parties = append(parties, anyOf(q.Owner, "held.owner", "held.lockId", "waiters.owner", "waiters.lockId"))
+	}
+	if parties != nil {
+		filter = append(filter, bson.E{Key: "$and", Value: parties})
+	}
+	return filter
+}
+
+func anyOf(condition any, fields ...string) bson.D {
+	either := make(bson.A, len(fields))
+	for i, field := range fields {
+		either[i] = bson.D{{Key: field, Value: condition}}
+	}
+	return bson.D{{Key: "$or", Value: either}}
+}
+
+// prefixRange matches the strings that begin with a prefix. Of a prefix that is not valid UTF-8 it
+// uses the part before the first invalid byte: a server refuses the rest.
+func prefixRange(prefix string) bson.D {
+	valid := prefix
+	for i, r := range prefix {
+		if r == utf8.RuneError && !strings.HasPrefix(prefix[i:], string(utf8.RuneError)) {
+			valid = prefix[:i]
+			break
+		}
+	}
+	condition := bson.D{{Key: "$gte", Value: valid}}
+	if bound := successor(valid); bound != "" {
+		condition = append(condition, bson.E{Key: "$lt", Value: bound})
+	}
+	return condition
+}
+
+// successor returns the smallest string that is greater than all strings with a prefix, or "" if
+// there is none. Valid UTF-8 sorts by its runes, so it is the prefix with the next rune at its end. A
+// rune without a next one is removed, which moves the question to the rune before it.
+func successor(prefix string) string {
+	for prefix != "" {
+		last, size := utf8.DecodeLastRuneInString(prefix)
+		prefix = prefix[:len(prefix)-size]
+		switch last {
+		case utf8.MaxRune:
+		case 0xD7FF: // UTF-8 does not contain the surrogates that follow
+			return prefix + "\uE000"
+		default:
+			return prefix + string(last+1)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,273 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+)
+
+// Memory is a Store in memory. It keeps documents in their stored form, so what it returns shares no
+// memory with what was stored, and times are rounded to milliseconds as in MongoDB. It removes no
+// document by itself: see Delete.
+type Memory struct {
+	now      func() time.Time
+	identity string
+
+	mu     sync.Mutex
+	docs   map[string]memoryDocument
+	writes int64
+}
+
+// memoryDocument is a stored document. version is part of raw, and kept apart for comparisons.
+type memoryDocument struct {
+	raw     bson.Raw
+	version rules.Version
+}
+
+var _ Store = (*Memory)(nil)
+
+// NewMemory returns an empty store. now is the clock of its server. It is called while the store is
+// locked, so it must not use the store.
+func NewMemory(now func() time.Time) *Memory {
+	return &Memory{now: now, identity: rand.Text(), docs: map[string]memoryDocument{}}
+}
+
+// Document returns a copy of a document, without At.
+func (m *Memory) Document(name string) (rules.Document, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	stored, ok := m.docs[name]
+	if !ok {
+		return rules.Document{}, false
+	}
+	d, err := decode(stored.raw)
+	if err != nil {
+		return rules.Document{}, false // encode has made it
+	}
+	return *d, true
+}
+
+// Put stores a document, whatever was stored before. Its version must not be zero.
+func (m *Memory) Put(d *rules.Document) error {
+	raw, err := encode(d)
+	if err != nil {
+		return fmt.Errorf("lockstep: put %q: %w", d.ID, err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.docs[d.ID] = memoryDocument{raw, d.Version}
+	return nil
+}
+
+// Delete removes a document, as a TTL index does.
+func (m *Memory) Delete(name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.docs, name)
+}
+
+// Names returns the names of all documents, sorted.
+func (m *Memory) Names() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Sorted(maps.Keys(m.docs))
+}
+
+// Load returns copies of documents.
+func (m *Memory) Load(ctx context.Context, names ...string) (Loaded, error) {
+	if err := ctx.Err(); err != nil {
+		return Loaded{}, ended(err, "read %q", names)
+	}
+	m.mu.Lock()
+	loaded := Loaded{Docs: make(map[string]*rules.Document, len(names)), At: m.time()}
+	stored := make([]bson.Raw, 0, len(names))
+	for _, name := range names {
+		if d, ok := m.docs[name]; ok {
+			stored = append(stored, d.raw)
+		}
+	}
+	m.mu.Unlock()
+	for _, raw := range stored { // no write changes it: a document is replaced as a whole
+		d, err := decode(raw)
+		if err != nil {
+			return Loaded{}, err
+		}
+		d.At = loaded.At
+		loaded.Docs[d.ID] = d
+	}
+	return loaded, nil
+}
+
+// Look is Load.
+func (m *Memory) Look(ctx context.Context, names ...string) (Loaded, error) {
+	return m.Load(ctx, names...)
+}
+
+func (m *Memory) time() time.Time { return m.now().UTC().Truncate(time.Millisecond) }
+
+// Swap compares and replaces like Mongo, also in that it inserts a document that has been removed if
+// several are swapped.
+func (m *Memory) Swap(ctx context.Context, swaps ...Swap) (done int, err error) {
+	encoded, err := encodeAll(swaps)
+	if err != nil || len(swaps) == 0 {
+		return 0, err
+	}
+	if err := ctx.Err(); err != nil {
+		return 0, ended(err, "write %q", swaps[0].Next.ID)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i, s := range swaps {
+		stored, exists := m.docs[s.Next.ID]
+		if exists && stored.version != s.Prev {
+			return i, nil
+		}
+		if !exists && s.Prev != (rules.Version{}) && len(swaps) == 1 {
+			return i, nil
+		}
+		m.docs[s.Next.ID] = memoryDocument{encoded[i], s.Next.Version}
+	}
+	return len(swaps), nil
+}
+
+// Extend raises the ends of entries.
+func (m *Memory) Extend(ctx context.Context, parts []Extension) (found int, r string, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r = m.random()
+	if err := ctx.Err(); err != nil {
+		return 0, r, ended(err, "extend %d entries", len(parts))
+	}
+	for _, named := range groupExtensions(parts) {
+		extended, err := m.update(named.name, r, func(d *rules.Document) bool { return named.apply(d) })
+		if err != nil {
+			return found, r, err
+		}
+		if extended {
+			found++
+		}
+	}
+	return found, r, nil
+}
+
+// apply reports whether the document contains a named entry. Only then it changes the document.
+func (d *documentExtension) apply(doc *rules.Document) bool {
+	found := false
+	for i := range doc.Entries {
+		e := &doc.Entries[i]
+		for _, p := range d.parts {
+			if e.ID != p.ID || e.ID == "" {
+				continue
+			}
+			found = true
+			e.ExpiresAt = later(e.ExpiresAt, p.End)
+			if e.RenewedAt == nil || e.RenewedAt.Before(p.At) {
+				e.RenewedAt = &p.At
+			}
+		}
+	}
+	if found {
+		doc.IdleAt = later(doc.IdleAt, d.idleAt)
+	}
+	return found
+}
+
+// Reserve sets the reservation of a document.
+func (m *Memory) Reserve(ctx context.Context, name string, reservation rules.Reservation) error {
+	if err := ctx.Err(); err != nil {
+		return ended(err, "reserve %q", name)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, err := m.update(name, m.random(), func(d *rules.Document) bool {
+		d.Reserved = &reservation
+		return true
+	})
+	return err
+}
+
+// update changes a document and gives it a new version, if it exists and change returns true.
+func (m *Memory) update(name, r string, change func(d *rules.Document) bool) (changed bool, err error) {
+	stored, ok := m.docs[name]
+	if !ok {
+		return false, nil
+	}
+	d, err := decode(stored.raw)
+	if err != nil || !change(d) {
+		return false, err
+	}
+	d.Version = rules.Version{N: d.Version.N + 1, R: r}
+	raw, err := encode(d)
+	if err != nil {
+		return false, err
+	}
+	m.docs[name] = memoryDocument{raw, d.Version}
+	return true, nil
+}
+
+// random returns a value that this store has not returned before. It is not random, so that a
+// simulation can be repeated.
+func (m *Memory) random() string {
+	m.writes++
+	return fmt.Sprintf("memory-%d", m.writes)
+}
+
+// List returns what matches when it is called.
+func (m *Memory) List(ctx context.Context, q rules.Query) iter.Seq2[rules.Document, error] {
+	return func(yield func(rules.Document, error) bool) {
+		loaded, err := m.Load(ctx, m.Names()...)
+		if err != nil {
+			yield(rules.Document{}, err)
+			return
+		}
+		for _, name := range slices.Sorted(maps.Keys(loaded.Docs)) {
+			if d := loaded.Docs[name]; matches(d, q) && !yield(*d, nil) {
+				return
+			}
+		}
+	}
+}
+
+// matches reports whether a query selects a document.
+func matches(d *rules.Document, q rules.Query) bool {
+	if (q.Resource != "" && d.ID != q.Resource) || !strings.HasPrefix(d.ID, q.Prefix) ||
+		(q.Waiting && len(d.Waiters) == 0) || ((q.Waiting || q.Contended) && len(d.Attn) == 0) {
+		return false
+	}
+	// concerns reports whether an entry or a waiter meets a condition on lock ID and owner.
+	concerns := func(condition func(lockID, owner string) bool) bool {
+		return slices.ContainsFunc(d.Entries, func(e rules.Entry) bool { return condition(e.LockID, e.Owner) }) ||
+			slices.ContainsFunc(d.Waiters, func(w rules.Waiter) bool { return condition(w.LockID, w.Owner) })
+	}
+	return (q.LockID == "" || concerns(func(lockID, _ string) bool { return lockID == q.LockID })) &&
+		(q.LockIDPrefix == "" || concerns(func(lockID, _ string) bool { return strings.HasPrefix(lockID, q.LockIDPrefix) })) &&
+		(q.Owner == "" || concerns(func(lockID, owner string) bool { return owner == q.Owner || lockID == q.Owner }))
+}
+
+// Identify returns the identity of the store.
+func (m *Memory) Identify(ctx context.Context) (rules.Identity, error) {
+	if err := ctx.Err(); err != nil {
+		return rules.Identity{}, ended(err, "identify the collection")
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return rules.Identity{ID: m.identity, Version: rules.LayoutVersion, At: m.time()}, nil
+}
+
+// Prepare does nothing.
+func (m *Memory) Prepare(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return ended(err, "create indexes")
+	}
+	return nil
+}

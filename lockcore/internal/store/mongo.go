@@ -1,0 +1,161 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+)
+
+// Time limits of single commands, in addition to the caller's.
+const (
+	commandTimeout = 10 * time.Second
+	closeTimeout   = time.Second
+)
+
+// Mongo is a Store in a MongoDB collection.
+type Mongo struct {
+	// local reads what the primary has, majority what a majority of the servers has. They write alike.
+	local, majority *mongo.Collection
+	retention       time.Duration
+	// checked is set once the collection was found to be in the layout of this version.
+	checked atomic.Bool
+}
+
+var _ Store = (*Mongo)(nil)
+
+// New returns the store in coll. It uses coll's client with concerns of its own: majority and
+// journalled writes, and reads from the primary. The TTL index that Prepare creates removes the
+// documents of idle resources after retention.
+func New(coll *mongo.Collection, retention time.Duration) *Mongo {
+	journal := true
+	concern := writeconcern.Majority()
+	concern.Journal = &journal
+	clone := func(reads *readconcern.ReadConcern) *mongo.Collection {
+		return coll.Clone(options.Collection().SetWriteConcern(concern).SetReadConcern(reads).
+			SetReadPreference(readpref.Primary()))
+	}
+	return &Mongo{local: clone(readconcern.Local()), majority: clone(readconcern.Majority()), retention: retention}
+}
+
+// Load reads with local read concern.
+func (m *Mongo) Load(ctx context.Context, names ...string) (Loaded, error) {
+	return m.load(ctx, m.local, names)
+}
+
+// Look reads with majority read concern.
+func (m *Mongo) Look(ctx context.Context, names ...string) (Loaded, error) {
+	return m.load(ctx, m.majority, names)
+}
+
+// readAttempts bounds the reads of one call that do not find the identity.
+const readAttempts = 4
+
+// load repeats a read that does not find the identity. Either a majority does not have it yet, or the
+// collection was dropped, and is used as an empty one.
+func (m *Mongo) load(ctx context.Context, coll *mongo.Collection, names []string) (Loaded, error) {
+	if err := m.check(ctx); err != nil {
+		return Loaded{}, err
+	}
+	for attempt := range readAttempts {
+		if attempt > 0 {
+			if err := pause(ctx, attempt); err != nil {
+				return Loaded{}, ended(err, "read %s", coll.Name())
+			}
+			if _, err := m.identify(ctx); err != nil {
+				return Loaded{}, err
+			}
+		}
+		loaded, identity, err := m.read(ctx, coll, names)
+		if err != nil {
+			return Loaded{}, err
+		}
+		if identity != nil {
+			_, err := parseIdentity(coll.Name(), identity)
+			return loaded, err
+		}
+	}
+	return Loaded{}, fmt.Errorf("lockstep: read %s: its identity was created, but is not there", coll.Name())
+}
+
+// pause waits for 10 to 20 milliseconds per attempt.
+func pause(ctx context.Context, attempt int) error {
+	timer := time.NewTimer(time.Duration(attempt) * (10*time.Millisecond + rand.N(10*time.Millisecond))) //nolint:gosec // a jitter
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// read sends one command. identity is nil if the collection has none.
+func (m *Mongo) read(ctx context.Context, coll *mongo.Collection, names []string) (loaded Loaded, identity bson.Raw, err error) {
+	if err := ctx.Err(); err != nil {
+		return Loaded{}, nil, ended(err, "read %s", coll.Name())
+	}
+	ctx, cancel := command(ctx)
+	defer cancel()
+	ids := make(bson.A, 0, len(names)+1)
+	ids = append(ids, identityID)
+	for _, name := range names {
+		ids = append(ids, name)
+	}
+	match := bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}}
+	cursor, err := coll.Aggregate(ctx, mongo.Pipeline{
+		{{Key: "$match", Value: match}},
+		{{Key: "$set", Value: withTime}},
+	}, options.Aggregate().SetBatchSize(int32(min(len(ids)+1, 1<<30)))) //nolint:gosec // it is bounded
+	if err != nil {
+		return Loaded{}, nil, failed(err, "read %s", coll.Name())
+	}
+	defer closeCursor(ctx, cursor)
+	loaded.Docs = make(map[string]*rules.Document, len(names))
+	for cursor.Next(ctx) {
+		raw := cursor.Current
+		if _, isName := nameOf(raw); !isName {
+			identity = append(bson.Raw{}, raw...) // the cursor reuses its buffer
+			loaded.At, _ = raw.Lookup("at").TimeOK()
+			loaded.At = loaded.At.UTC()
+			continue
+		}
+		d, err := decode(raw)
+		if err != nil {
+			return Loaded{}, nil, err
+		}
+		loaded.Docs[d.ID] = d
+	}
+	if err := cursor.Err(); err != nil {
+		return Loaded{}, nil, failed(err, "read %s", coll.Name())
+	}
+	return loaded, identity, nil
+}
+
+// withTime adds the server's time to what a command returns.
+var withTime = bson.D{{Key: "at", Value: "$$NOW"}}
+
+// command returns the context of one command. It has a time limit, and the session and the
+// transaction of the caller's context are hidden: the driver takes both from the context, whatever
+// the collection's options are. A nil session is what the driver itself uses for this.
+func command(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(mongo.NewSessionContext(ctx, nil), commandTimeout)
+}
+
+// closeCursor closes a cursor, also if ctx has ended. The server forgets a cursor that could not be
+// closed in its own time.
+func closeCursor(ctx context.Context, cursor *mongo.Cursor) {
+	ctx, cancel := context.WithTimeout(mongo.NewSessionContext(context.WithoutCancel(ctx), nil), closeTimeout)
+	defer cancel()
+	_ = cursor.Close(ctx)
+}

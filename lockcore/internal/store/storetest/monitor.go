@@ -1,0 +1,205 @@
+// Package storetest checks the commands that a store sends. Servers that speak MongoDB's protocol
+// differ in what they make of aggregation pipelines in updates, of $expr, and of rare operators, so
+// the store does without them. Tests use it so:
+//
+//	monitor, checker := storetest.Monitor()
+//	client, err := mongo.Connect(options.Client().ApplyURI(uri).SetMonitor(monitor))
+//	...
+//	require.NoError(t, checker.Err())
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/event"
+)
+
+// remembered is the number of commands that a Checker keeps.
+const remembered = 1000
+
+// Command is a command that was about to be sent.
+type Command struct {
+	// Name is the command, for example "update".
+	Name string
+	// Body is the whole command.
+	Body bson.Raw
+}
+
+// Checker checks each command of a client against the list of what the store may send. It is safe for
+// concurrent use.
+type Checker struct {
+	mu       sync.Mutex
+	commands []Command
+	seen     map[string]int
+	refused  []error
+}
+
+// Monitor returns a monitor for a client, and the Checker of the client's commands.
+func Monitor() (*event.CommandMonitor, *Checker) {
+	c := &Checker{seen: map[string]int{}}
+	return &event.CommandMonitor{Started: c.started}, c
+}
+
+// Err returns what was wrong with the commands so far, or nil.
+func (c *Checker) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return errors.Join(c.refused...)
+}
+
+// Commands returns the latest 1,000 commands, the oldest first.
+func (c *Checker) Commands() []Command {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.commands)
+}
+
+// Count returns the number of commands with a name.
+func (c *Checker) Count(name string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.seen[name]
+}
+
+func (c *Checker) started(_ context.Context, e *event.CommandStartedEvent) {
+	body := slices.Clone(e.Command)
+	refused := check(e.CommandName, body)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seen[e.CommandName]++
+	c.refused = append(c.refused, refused...)
+	if len(c.commands) == remembered {
+		c.commands = c.commands[1:]
+	}
+	c.commands = append(c.commands, Command{Name: e.CommandName, Body: body})
+}
+
+// allowed lists the operators by command and by path of the value that contains them. The longest
+// path counts. Commands that are not listed are refused.
+var allowed = map[string]map[string][]string{
+	"aggregate": {
+		"pipeline":           {"$match", "$sort", "$set"},
+		"pipeline.$match":    {"$in", "$gte", "$gt", "$lt", "$and", "$or"},
+		"pipeline.$set":      {},
+		"pipeline.$set.at":   {"$$NOW"},
+		"pipeline.$sort._id": {},
+	},
+	"find":   {},
+	"insert": {},
+	"update": {
+		"updates.q": {"$in"},
+		"updates.u": {"$set", "$inc", "$max", "$push", "$pull"},
+	},
+	"createIndexes":   {"indexes.partialFilterExpression": {"$gt", "$gte"}},
+	"getMore":         {},
+	"killCursors":     {},
+	"listCollections": {},
+	"listIndexes":     {},
+	"endSessions":     {},
+	// What tests do to their fixtures.
+	"ping":         {},
+	"create":       {},
+	"delete":       {},
+	"drop":         {},
+	"dropDatabase": {},
+}
+
+func check(name string, body bson.Raw) []error {
+	operators, ok := allowed[name]
+	if !ok {
+		return []error{fmt.Errorf("the store must not send the command %s", name)}
+	}
+	w := walker{command: name, operators: operators}
+	elements, err := body.Elements()
+	if err != nil {
+		return []error{fmt.Errorf("%s: %w", name, err)}
+	}
+	for _, e := range elements {
+		if !strings.HasPrefix(e.Key(), "$") { // $db, $readPreference, $clusterTime are the driver's
+			w.value(e.Key(), e.Value())
+		}
+	}
+	return w.refused
+}
+
+// walker visits all values of a command.
+type walker struct {
+	command   string
+	operators map[string][]string
+	refused   []error
+}
+
+// placeholder is a name of an array filter within the path of a field.
+var placeholder = regexp.MustCompile(`^\$\[[a-z][a-z0-9]*\]$`)
+
+func (w *walker) value(path string, v bson.RawValue) {
+	switch v.Type {
+	case bson.TypeEmbeddedDocument:
+		elements, err := v.Document().Elements()
+		if err != nil {
+			w.refuse(path, "a document that cannot be read")
+		}
+		for _, e := range elements {
+			w.key(path, e.Key())
+			w.value(path+"."+e.Key(), e.Value())
+		}
+	case bson.TypeArray:
+		if w.command == "update" && path == "updates.u" {
+			w.refuse(path, "a pipeline")
+		}
+		values, err := v.Array().Values()
+		if err != nil {
+			w.refuse(path, "an array that cannot be read")
+		}
+		for _, item := range values {
+			w.value(path, item)
+		}
+	case bson.TypeString:
+		// In a pipeline, outside of $match, a string with a dollar is an expression.
+		text := v.StringValue()
+		if w.command == "aggregate" && strings.HasPrefix(path, "pipeline") && !strings.HasPrefix(path, "pipeline.$match") &&
+			strings.HasPrefix(text, "$") && !slices.Contains(w.at(path), text) {
+			w.refuse(path, text)
+		}
+	default:
+	}
+}
+
+func (w *walker) key(path, key string) {
+	if strings.HasPrefix(key, "$") {
+		if !slices.Contains(w.at(path), key) {
+			w.refuse(path, key)
+		}
+		return
+	}
+	for part := range strings.SplitSeq(key, ".") {
+		if strings.HasPrefix(part, "$") && !(w.command == "update" && placeholder.MatchString(part)) {
+			w.refuse(path, key)
+		}
+	}
+}
+
+// at returns the operators that are allowed in the value at a path.
+func (w *walker) at(path string) []string {
+	for {
+		if operators, ok := w.operators[path]; ok {
+			return operators
+		}
+		end := strings.LastIndex(path, ".")
+		if end < 0 {
+			return nil
+		}
+		path = path[:end]
+	}
+}
+
+func (w *walker) refuse(path, what string) {
+	w.refused = append(w.refused, fmt.Errorf("%s: %s contains %s", w.command, path, what))
+}
