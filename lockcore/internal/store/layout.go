@@ -80,9 +80,8 @@ func (m *Mongo) check(ctx context.Context) error {
 	return nil
 }
 
-// checkOptions refuses views and collections that compare strings by another collation than byte by
-// byte. There, "A" and "a" could be one resource. DocumentDB ignores the collation of a collection,
-// and does not report it.
+// checkOptions refuses a collection that does not compare strings byte by byte. There, "A" and "a"
+// could be one resource. DocumentDB ignores the collation of a collection, and does not report it.
 func (m *Mongo) checkOptions(ctx context.Context) error {
 	name := m.local.Name()
 	if err := ctx.Err(); err != nil {
@@ -95,18 +94,22 @@ func (m *Mongo) checkOptions(ctx context.Context) error {
 		return failed(err, "read the options of %s (it needs the privilege listCollections)", name)
 	}
 	for _, c := range found {
-		if c.Type != "" && c.Type != "collection" {
-			return &rules.LayoutError{Collection: name, Found: "it is a " + c.Type, Help: "Use a collection."}
-		}
-		locale, _ := c.Options.Lookup("collation", "locale").StringValueOK()
-		if locale != "" && locale != "simple" {
-			return &rules.LayoutError{
-				Collection: name, Found: fmt.Sprintf("its default collation has the locale %q", locale),
-				Help: "Use a collection without a collation: names are compared byte by byte.",
-			}
+		if err := checkCollation(name, c.Options); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+func checkCollation(collection string, options bson.Raw) error {
+	locale, _ := options.Lookup("collation", "locale").StringValueOK()
+	if locale == "" || locale == "simple" {
+		return nil
+	}
+	return &rules.LayoutError{
+		Collection: collection, Found: fmt.Sprintf("its default collation has the locale %q", locale),
+		Help: "Use a collection without a collation: names are compared byte by byte.",
+	}
 }
 
 // identify reads the collection's identity. If there is none and the collection is empty, it creates

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"iter"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -31,14 +32,16 @@ func (m *Mongo) List(ctx context.Context, q rules.Query) iter.Seq2[rules.Documen
 		}
 		defer closeCursor(ctx, cursor)
 		for next(ctx, cursor) {
-			// A query that uses the index on attn does not contain the prefix.
-			name, _ := nameOf(cursor.Current)
-			if !strings.HasPrefix(name, q.Prefix) {
-				continue
-			}
+			// The server returns more than was asked for. A query that uses the index on attn does not
+			// contain the prefix of the name, and a range of lock IDs also matches a document in which
+			// one lock ID meets the lower bound and another the upper one.
 			d, err := decode(cursor.Current)
 			if err != nil {
+				name, _ := nameOf(cursor.Current)
 				d = &rules.Document{ID: name}
+			}
+			if (err != nil && !strings.HasPrefix(d.ID, q.Prefix)) || (err == nil && !matches(d, q)) {
+				continue
 			}
 			if !yield(*d, err) {
 				return
@@ -155,4 +158,20 @@ func successor(prefix string) string {
 		}
 	}
 	return ""
+}
+
+// matches reports whether a query selects a document.
+func matches(d *rules.Document, q rules.Query) bool {
+	if (q.Resource != "" && d.ID != q.Resource) || !strings.HasPrefix(d.ID, q.Prefix) ||
+		(q.Waiting && len(d.Waiters) == 0) || ((q.Waiting || q.Contended) && len(d.Attn) == 0) {
+		return false
+	}
+	// concerns reports whether an entry or a waiter meets a condition on lock ID and owner.
+	concerns := func(condition func(lockID, owner string) bool) bool {
+		return slices.ContainsFunc(d.Entries, func(e rules.Entry) bool { return condition(e.LockID, e.Owner) }) ||
+			slices.ContainsFunc(d.Waiters, func(w rules.Waiter) bool { return condition(w.LockID, w.Owner) })
+	}
+	return (q.LockID == "" || concerns(func(lockID, _ string) bool { return lockID == q.LockID })) &&
+		(q.LockIDPrefix == "" || concerns(func(lockID, _ string) bool { return strings.HasPrefix(lockID, q.LockIDPrefix) })) &&
+		(q.Owner == "" || concerns(func(lockID, owner string) bool { return owner == q.Owner || lockID == q.Owner }))
 }

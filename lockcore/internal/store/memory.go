@@ -7,7 +7,6 @@ import (
 	"iter"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -236,22 +235,6 @@ func (m *Memory) List(ctx context.Context, q rules.Query) iter.Seq2[rules.Docume
 			}
 		}
 	}
-}
-
-// matches reports whether a query selects a document.
-func matches(d *rules.Document, q rules.Query) bool {
-	if (q.Resource != "" && d.ID != q.Resource) || !strings.HasPrefix(d.ID, q.Prefix) ||
-		(q.Waiting && len(d.Waiters) == 0) || ((q.Waiting || q.Contended) && len(d.Attn) == 0) {
-		return false
-	}
-	// concerns reports whether an entry or a waiter meets a condition on lock ID and owner.
-	concerns := func(condition func(lockID, owner string) bool) bool {
-		return slices.ContainsFunc(d.Entries, func(e rules.Entry) bool { return condition(e.LockID, e.Owner) }) ||
-			slices.ContainsFunc(d.Waiters, func(w rules.Waiter) bool { return condition(w.LockID, w.Owner) })
-	}
-	return (q.LockID == "" || concerns(func(lockID, _ string) bool { return lockID == q.LockID })) &&
-		(q.LockIDPrefix == "" || concerns(func(lockID, _ string) bool { return strings.HasPrefix(lockID, q.LockIDPrefix) })) &&
-		(q.Owner == "" || concerns(func(lockID, owner string) bool { return owner == q.Owner || lockID == q.Owner }))
 }
 
 // Identify returns the identity of the store.

@@ -10,44 +10,38 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/internal/store/storetest"
 )
 
-type (
-	d = bson.D
-	a = bson.A
-)
-
 func TestChecker(t *testing.T) {
 	t.Parallel()
-	update := func(q, u any) d { return d{{"update", "c"}, {"updates", a{d{{"q", q}, {"u", u}}}}, {"$db", "x"}} }
-	aggregate := func(stages ...any) d { return d{{"aggregate", "c"}, {"pipeline", a(stages)}} }
-	for name, test := range map[string]struct {
-		command d
-		refused string
-	}{
-		"Replacement":         {update(d{{"_id", "$x"}}, d{{"_id", "$x"}, {"s", "$y"}}), ""},
-		"Operators":           {update(d{{"held.id", d{{"$in", a{"x"}}}}}, d{{"$max", d{{"held.$[p0].end", 1}}}}), ""},
-		"Read":                {aggregate(d{{"$match", d{{"_id", "$x"}}}}, d{{"$set", d{{"at", "$$NOW"}}}}), ""},
-		"UpdatePipeline":      {update(d{{"_id", "x"}}, a{d{{"$set", d{{"x", 1}}}}}), "a pipeline"},
-		"UpdateExpr":          {update(d{{"$expr", true}}, d{{"x", 1}}), "$expr"},
-		"UpdateUnset":         {update(d{{"_id", "x"}}, d{{"$unset", d{{"x", 1}}}}), "$unset"},
-		"UpdateNested":        {update(d{{"a", a{d{{"b", d{{"$where", "x"}}}}}}}, d{{"x", 1}}), "$where"},
-		"UpdatePositional":    {update(d{{"_id", "x"}}, d{{"$set", d{{"held.$.x", 1}}}}), "held.$.x"},
-		"UpdateAllPositions":  {update(d{{"_id", "x"}}, d{{"$set", d{{"held.$[].x", 1}}}}), "held.$[].x"},
-		"ReadExpr":            {aggregate(d{{"$match", d{{"$expr", true}}}}), "$expr"},
-		"ReadCond":            {aggregate(d{{"$set", d{{"at", d{{"$cond", a{}}}}}}}), "$cond"},
-		"ReadFieldPath":       {aggregate(d{{"$set", d{{"x", "$y"}}}}), "$y"},
-		"ReadGroup":           {aggregate(d{{"$group", d{{"_id", nil}}}}), "$group"},
-		"InsertedOperator":    {d{{"insert", "c"}, {"documents", a{d{{"x", d{{"$set", 1}}}}}}}, "$set"},
-		"FindAndModify":       {d{{"findAndModify", "c"}}, "findAndModify"},
-		"OperatorsInOneOther": {d{{"find", "c"}, {"filter", d{{"x", d{{"$gt", 1}}}}}}, "$gt"},
+	for name, test := range map[string]struct{ command, refused string }{
+		"Replacement":        {`{"update": "c", "updates": [{"q": {"_id": "$x"}, "u": {"_id": "$x", "s": "$y"}}], "$db": "x"}`, ""},
+		"Operators":          {`{"update": "c", "updates": [{"q": {"held.id": {"$in": ["x"]}}, "u": {"$max": {"held.$[p0].end": 1}}}]}`, ""},
+		"Read":               {`{"aggregate": "c", "pipeline": [{"$match": {"_id": "$x"}}, {"$set": {"at": "$$NOW"}}]}`, ""},
+		"UpdatePipeline":     {`{"update": "c", "updates": [{"q": {}, "u": [{"$set": {"x": 1}}]}]}`, "a pipeline"},
+		"UpdateExpr":         {`{"update": "c", "updates": [{"q": {"$expr": true}, "u": {"x": 1}}]}`, "$expr"},
+		"UpdateUnset":        {`{"update": "c", "updates": [{"q": {}, "u": {"$unset": {"x": 1}}}]}`, "$unset"},
+		"UpdateNested":       {`{"update": "c", "updates": [{"q": {"a": [{"b": {"$where": "x"}}]}, "u": {"x": 1}}]}`, "$where"},
+		"UpdatePositional":   {`{"update": "c", "updates": [{"q": {}, "u": {"$set": {"held.$.x": 1}}}]}`, "held.$.x"},
+		"UpdateAllPositions": {`{"update": "c", "updates": [{"q": {}, "u": {"$set": {"held.$[].x": 1}}}]}`, "held.$[].x"},
+		"ArrayFilter":        {`{"update": "c", "updates": [{"q": {}, "u": {"x": 1}, "arrayFilters": [{"p.x": {"$gt": 1}}]}]}`, "$gt"},
+		"ReadExpr":           {`{"aggregate": "c", "pipeline": [{"$match": {"$expr": true}}]}`, "$expr"},
+		"ReadCond":           {`{"aggregate": "c", "pipeline": [{"$set": {"at": {"$cond": []}}}]}`, "$cond"},
+		"ReadFieldPath":      {`{"aggregate": "c", "pipeline": [{"$set": {"x": "$y"}}]}`, "$y"},
+		"ReadGroup":          {`{"aggregate": "c", "pipeline": [{"$group": {"_id": null}}]}`, "$group"},
+		"InsertedOperator":   {`{"insert": "c", "documents": [{"x": {"$set": 1}}]}`, "$set"},
+		"FindOperator":       {`{"find": "c", "filter": {"x": {"$gt": 1}}}`, "$gt"},
+		"OtherCommand":       {`{"findAndModify": "c"}`, "findAndModify"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			monitor, checker := storetest.Monitor()
-			raw, err := bson.Marshal(test.command)
+			var raw bson.Raw
+			require.NoError(t, bson.UnmarshalExtJSON([]byte(test.command), false, &raw))
+			elements, err := raw.Elements()
 			require.NoError(t, err)
-			monitor.Started(t.Context(), &event.CommandStartedEvent{CommandName: test.command[0].Key, Command: raw})
-			require.Len(t, checker.Commands(), 1)
-			require.Equal(t, 1, checker.Count(test.command[0].Key))
+			name := elements[0].Key()
+			monitor.Started(t.Context(), &event.CommandStartedEvent{CommandName: name, Command: raw})
+			require.Equal(t, []storetest.Command{{Name: name, Body: raw}}, checker.Commands())
+			require.Equal(t, 1, checker.Count(name))
 			if test.refused == "" {
 				require.NoError(t, checker.Err())
 				return

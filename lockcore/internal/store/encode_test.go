@@ -1,0 +1,107 @@
+package store_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/store"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+)
+
+// FuzzDecode decodes bytes that may be no document at all.
+func FuzzDecode(f *testing.F) {
+	full := document("x", 1)
+	full.Waiters = []rules.Waiter{{LockID: "w", Hold: &rules.WaitingHold{ID: "h"}}}
+	full.Evicted = []rules.Evicted{{LockID: "e"}}
+	full.Over = []rules.Over{{LockID: "o"}}
+	full.Bars = []rules.Bar{{LockID: "b"}}
+	full.Reserved = &rules.Reservation{By: "p"}
+	raw, err := store.Encode(full)
+	require.NoError(f, err)
+	f.Add([]byte(raw))
+	f.Add([]byte(nil))
+	for _, fields := range []bson.D{
+		{{Key: "_id", Value: 1}},
+		{{Key: "_id", Value: bson.A{1, bson.D{{Key: "a", Value: "b"}}}}},
+		{{Key: "_id", Value: "x"}, {Key: "held", Value: bson.A{1}}},
+		{{Key: "_id", Value: "x"}, {Key: "version", Value: bson.D{{Key: "n", Value: bson.MinKey{}}}}},
+	} {
+		raw, err := bson.Marshal(fields)
+		require.NoError(f, err)
+		f.Add(raw)
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		d, err := store.Decode(raw)
+		if err != nil {
+			require.ErrorContains(t, err, "the document")
+			return
+		}
+		require.Positive(t, d.Version.N)
+	})
+}
+
+func FuzzSuccessor(f *testing.F) {
+	for _, prefix := range []string{"", "a", "a\U0010FFFF", "\U0010FFFF", "a\uD7FF", "a\uFFFD", "\u0000"} {
+		f.Add(prefix, "x")
+		f.Add(prefix, "\U0010FFFF\U0010FFFF")
+	}
+	f.Fuzz(func(t *testing.T, prefix, rest string) {
+		prefix, rest = string([]rune(prefix)), string([]rune(rest)) // valid UTF-8
+		bound := store.Successor(prefix)
+		if bound == "" {
+			require.Empty(t, removeLastRunes(prefix))
+			return
+		}
+		require.Less(t, prefix+rest, bound)
+		require.Greater(t, bound, prefix)
+	})
+}
+
+func removeLastRunes(s string) string {
+	var kept []rune
+	for _, r := range s {
+		if r != '\U0010FFFF' {
+			kept = append(kept, r)
+		}
+	}
+	return string(kept)
+}
+
+func TestMemory_Helpers(t *testing.T) {
+	t.Parallel()
+	now := at(5).Add(1500 * time.Microsecond)
+	m := store.NewMemory(func() time.Time { return now })
+	_, ok := m.Document("x")
+	require.False(t, ok)
+	require.NoError(t, m.Put(document("x", 1)))
+	require.NoError(t, m.Put(document("x", 5)))
+	require.NoError(t, m.Put(document("w", 1)))
+	require.Error(t, m.Put(&rules.Document{ID: "unversioned"}))
+	d, ok := m.Document("x")
+	require.True(t, ok)
+	require.Equal(t, document("x", 5), &d)
+	require.Equal(t, []string{"w", "x"}, m.Names())
+	loaded, err := m.Load(t.Context(), "x")
+	require.NoError(t, err)
+	require.Equal(t, at(5).Add(time.Millisecond), loaded.At)
+	m.Delete("x")
+	require.Nil(t, stored(t, m, "x"))
+}
+
+// BenchmarkMemory_Swap is the cost of the copies: a load and a swap of a document with two entries.
+func BenchmarkMemory_Swap(b *testing.B) {
+	m := store.NewMemory(time.Now)
+	require.NoError(b, m.Put(document("x", 1)))
+	for n := int64(1); b.Loop(); n++ {
+		loaded, err := m.Load(b.Context(), "x")
+		require.NoError(b, err)
+		d := loaded.Docs["x"]
+		d.Version = version(n + 1)
+		done, err := m.Swap(b.Context(), store.Swap{Prev: version(n), Next: d})
+		require.NoError(b, err)
+		require.Equal(b, 1, done)
+	}
+}
