@@ -70,7 +70,7 @@ func (m *Mongo) extend(ctx context.Context, documents []documentExtension, r str
 	return found, err
 }
 
-// documentExtension is what Extend changes in one document.
+// documentExtension contains the changes of one document.
 type documentExtension struct {
 	name   string
 	parts  []Extension
