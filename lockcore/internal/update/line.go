@@ -255,7 +255,7 @@ func (l *Line) next(guess Now, r string) Step {
 	}
 	// Nothing ends because its time is over except by the time that was read together with the
 	// document.
-	if !l.fresh && (guess.At.IsZero() || l.doc.ExpiresBy(guess.At)) {
+	if !l.fresh && (guess.At.IsZero() || l.doc.ExpiresBy(guess.At) || l.isOld(guess.At)) {
 		return Step{Kind: StepLoad}
 	}
 	if l.fresh && l.doc.ReservedFor(l.Process, now.At) {
@@ -277,6 +277,13 @@ func (l *Line) next(guess Now, r string) Step {
 	}
 	return Step{Kind: StepSwap, Swap: store.Swap{Prev: prev, Next: after}, Answers: told}
 }
+
+// isOld reports whether the cached document may have been removed as an idle one since: a swap of
+// several documents would insert it again.
+func (l *Line) isOld(now time.Time) bool { return l.doc != nil && now.Sub(l.doc.At) > cacheLasts }
+
+// cacheLasts is far less than the time for which documents of idle resources are kept.
+const cacheLasts = 10 * time.Minute
 
 // apply applies what is owed, all calls that are not asleep, in order of arrival, and after each the
 // sleeping calls for which it has made a claim.
