@@ -350,6 +350,9 @@ func (l *Line) tellRead(told []Told) Step {
 func (l *Line) Loaded(doc *rules.Document, now Now) {
 	l.sent = nil
 	l.failures = 0
+	if doc != nil {
+		doc.At = now.At
+	}
 	l.doc, l.known, l.fresh, l.at = doc, true, true, now
 	if l.changed { // by this process, perhaps after the read
 		l.fresh = false
