@@ -307,12 +307,17 @@ func (l *Line) apply(now Now) (after *rules.Document, told []Told, writes bool) 
 		}
 		do(c)
 		for _, sleeper := range l.calls {
-			if sleeper.asleep && sleeper.isServed(after) {
+			// Once: what holds already would be served again, and its second answer would find it gone.
+			if sleeper.asleep && !answered(told, sleeper) && sleeper.isServed(after) {
 				do(sleeper)
 			}
 		}
 	}
 	return after, told, writes
+}
+
+func answered(told []Told, c *Call) bool {
+	return slices.ContainsFunc(told, func(t Told) bool { return t.Call == c })
 }
 
 // isServed reports whether a document has a claim for a sleeping call, or a hold that it may join.
