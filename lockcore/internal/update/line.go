@@ -239,6 +239,7 @@ func (l *Line) next(guess Now, r string) Step {
 	runs := slices.ContainsFunc(l.calls, func(c *Call) bool { return !c.asleep })
 	switch {
 	case !runs && !l.debt:
+		l.fresh = false // what arrives later must not be dated by the time of an old read
 		return Step{Kind: StepIdle}
 	case l.delay != NoPause:
 		step := Step{Kind: StepPause, Pause: l.delay}
@@ -450,7 +451,7 @@ func (l *Line) Failed(err error) (told []Told) {
 func (l *Line) Retry() { l.failures, l.delay = min(l.failures, 1), NoPause }
 
 // Unsent reports that the command was not carried out, for another reason than a failure.
-func (l *Line) Unsent() { l.sent = nil }
+func (l *Line) Unsent() { l.sent, l.fresh = nil, false }
 
 // Extended reports that the process has raised the ends of entries, by ID, in a command that gave the
 // document a new version with the random value r.
