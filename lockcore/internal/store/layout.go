@@ -76,7 +76,24 @@ func (m *Mongo) check(ctx context.Context) error {
 	if _, err := m.identify(ctx); err != nil {
 		return err
 	}
+	if err := m.askTopology(ctx); err != nil {
+		return err
+	}
 	m.checked.Store(true)
+	return nil
+}
+
+// askTopology asks the server whether it is a router of a sharded cluster.
+func (m *Mongo) askTopology(ctx context.Context) error {
+	ctx, cancel := command(ctx)
+	defer cancel()
+	var hello struct {
+		Msg string `bson:"msg"`
+	}
+	if err := m.local.Database().RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello); err != nil {
+		return failed(err, "ask the server of %s what it is", m.local.Name())
+	}
+	m.sharded.Store(hello.Msg == "isdbgrid")
 	return nil
 }
 
