@@ -69,7 +69,8 @@ const (
 // with the collection's registry and BSON options. update consists of update operators, is not a
 // pipeline, and leaves FenceField alone. "items.$" and "items.$[]" work; "items.$[name]" does not,
 // since there is no option for array filters. $text and $near do not work in filter, since the
-// update finds the document by its _id.
+// update finds the document by its _id. On a sharded collection of a MongoDB before 7.1, filter must
+// contain the shard key, since the first command is a findAndModify.
 //
 // All writers of the document must use UpdateFenced, under exclusive leases of the same resource.
 // Shared leases are refused, since fences do not order them. Earlier attempts of a part are no
