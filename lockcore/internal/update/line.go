@@ -266,7 +266,7 @@ func (l *Line) next(guess Now, r string) Step {
 	}
 	// Nothing ends because its time is over except by the time that was read together with the
 	// document.
-	if !l.fresh && (guess.At.IsZero() || l.doc.ExpiresBy(guess.At)) {
+	if !l.fresh && (guess.At.IsZero() || l.doc.ExpiresBy(guess.At) || l.isOld(guess.At)) {
 		return Step{Kind: StepLoad}
 	}
 	if l.fresh && l.doc.ReservedFor(l.Process, now.At) {
@@ -288,6 +288,13 @@ func (l *Line) next(guess Now, r string) Step {
 	}
 	return Step{Kind: StepSwap, Swap: store.Swap{Prev: prev, Next: after}, Answers: told}
 }
+
+// isOld reports whether the cached document may have been removed as an idle one since: a swap of
+// several documents would insert it again.
+func (l *Line) isOld(now time.Time) bool { return l.doc != nil && now.Sub(l.doc.At) > cacheLasts }
+
+// cacheLasts is far less than the time for which documents of idle resources are kept.
+const cacheLasts = 10 * time.Minute
 
 // apply applies what is owed, all calls that are not asleep, in order of arrival, and after each the
 // sleeping calls for which it has made a claim.
@@ -362,6 +369,9 @@ func (l *Line) tellRead(told []Told) Step {
 // it at now.
 func (l *Line) Loaded(doc *rules.Document, now Now) {
 	l.sent = nil // failures stay: a document that cannot be written can be read
+	if doc != nil {
+		doc.At = now.At
+	}
 	l.doc, l.known, l.fresh, l.at = doc, true, true, now
 	if l.changed { // by this process, perhaps after the read
 		l.fresh = false
@@ -397,6 +407,9 @@ func (l *Line) Swapped() []Told {
 // Conflicted reports that the document has another version. It does not prove that nothing was
 // applied: the calls are applied again, and find what they were granted by their IDs.
 func (l *Line) Conflicted() {
+	for _, t := range l.sent.Answers {
+		t.Call.unknown = true // the driver may have sent the swap twice: then this is the answer to the second time
+	}
 	l.sent = nil
 	l.known, l.fresh = false, false
 	l.failures = 0

@@ -37,7 +37,7 @@ type process struct {
 	// second and commands count what is sent in one second, of which most is allowed.
 	second         time.Time
 	commands, most int
-	kinds map[string]int
+	kinds          map[string]int
 	// troubles are what it suffered.
 	troubles []trouble
 
