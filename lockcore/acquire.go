@@ -128,8 +128,12 @@ func (l *Locker) enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 	for i := len(leases); i < len(ops); i++ {
 		lease, err := l.enterOne(ctx, &req, ops[i])
 		if err != nil && unknown { // nothing that comes later is kept while the request waits
+			first := i
+			if queue {
+				first++
+			}
 			var rest []Lease
-			for _, res := range req.Resources[i+1:] {
+			for _, res := range req.Resources[first:] {
 				rest = append(rest, req.leaseOn(res.Name))
 			}
 			l.giveUp(ctx, rest...)
