@@ -313,7 +313,7 @@ func lasting(a *actor) {
 	switch a.d.upTo(3) {
 	case 0:
 		req.TTL = 2 * time.Second
-		if a.w.plan.jitter == 0 && a.p.n != a.w.plan.sluggish {
+		if a.w.plan.jitter == 0 && a.w.plan.lag == 0 && a.p.n != a.w.plan.sluggish {
 			req.TTL = 300 * time.Millisecond
 		}
 	case 1:

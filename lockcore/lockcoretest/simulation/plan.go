@@ -19,9 +19,9 @@ type plan struct {
 	jitter time.Duration
 	// slow, lost, refused and again are the probabilities that a command is slow, that its answer is lost, that it is refused,
 	// and that it has a late copy if its answer is lost. breaks is the probability that a lost answer begins an outage of its
-	// process, and old that a load returns an old state.
+	// process, and old that a read returns an old state.
 	slow, lost, refused, again, breaks, old float64
-	// lag is the age of what a look returns at most.
+	// lag is the time at most until a majority of the servers has a write.
 	lag time.Duration
 	// sluggish is the process whose commands are all slow, -1 if there is none.
 	sluggish int
@@ -82,7 +82,7 @@ func (p *plan) drawFaults(d *dice) {
 	p.breaks = some(0.4, 0.1)
 	p.old = some(0.3, 0.1)
 	if d.chance(0.4) {
-		p.lag = d.between(10*time.Millisecond, 5*time.Second)
+		p.lag = d.between(10*time.Millisecond, 400*time.Millisecond)
 	}
 	if d.chance(0.2) {
 		p.sluggish = d.upTo(p.processes)
