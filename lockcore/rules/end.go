@@ -23,7 +23,7 @@ func (op Renew) Apply(before *Document, now time.Time) (*Document, Result) {
 			p.TTL, p.ExpiresAt = op.TTL, expiry(now, op.TTL)
 		}
 		p.RenewedAt = &s.now
-		s.heard(op.LockID, true, false)
+		s.heard(op.LockID, false)
 	}
 	return s.end()
 }
