@@ -49,7 +49,8 @@ var acquireScenarios = []Scenario{
 		s.join("a", "q", 1, limit(2))
 		s.take("b", "p", 1, limit(2))
 		s.ask(rules.Busy, "c", "p", 1, limit(2))
-		s.take("c", "p", 1, limit(3))
+		s.take("c", "p", 1, limit(3), label("one"))
+		s.join("c", "q", 1, limit(1), label("one")) // a limit is for new holds
 		s.take("d", "p", 1, shared)
 	}},
 	{"acquire/limit counts claims and draining parts, but nothing that has expired", func(s *stage) {
@@ -73,6 +74,7 @@ var acquireScenarios = []Scenario{
 	}},
 	{"acquire/kept hold outlives its parts by its own TTL", func(s *stage) {
 		s.take("a", "p", 1, keep)
+		s.check(s.stored().IdleAt.After(s.stored().Kept("a").ExpiresAt), "to be idle later, got %+v", s.stored())
 		s.leave("a", "p", 1)
 		s.pass(holdTTL - 5*time.Minute)
 		s.ask(rules.Busy, "b", "p", 1)
@@ -266,6 +268,7 @@ var upgradeScenarios = []Scenario{
 		s.wait(1, "a", "q", 1, maxWaiters(1))
 		s.wait(2, "b", "q", 1, maxWaiters(1))
 		s.wait(1, "a", "q", 2, maxWaiters(1))
+		s.wait(3, "c", "q", 1, maxWaiters(1))
 		s.ask(rules.Full, "e", "p", 1, queue, maxWaiters(1))
 		s.leave("b", "p", 1)
 		s.leave("c", "p", 1)
@@ -276,6 +279,7 @@ var upgradeScenarios = []Scenario{
 		s.take("b", "p", 1, shared)
 		s.wait(1, "a", "p", 1, upgrades("a/p/1"), call("u"), held)
 		s.renew(rules.Granted, "a", "p", 1)
+		s.pass(time.Minute)
 		s.leave("b", "p", 1)
 		e := s.take("a", "p", 1, upgrades("a/p/1"), call("u"), held)
 		s.check(e.ID == "u" && e.Mode == rules.Exclusive && e.Fence > first.Fence && e.FirstFence == first.Fence, "the upgraded part, got %+v", e)

@@ -138,10 +138,17 @@ var leaveScenarios = []Scenario{
 		s.leave("a", "r", 1, takeBack)
 		s.ask(rules.Busy, "b", "p", 1)
 		s.join("a", "r", 1, keep, held)
+		s.release("a", 9, stopped("r"))
+		s.leave("a", "r", 1)
+		s.take("b", "p", 1, keep)
+		s.join("b", "q", 1)
+		s.leave("b", "p", 1, takeBack) // q runs
+		s.check(s.stored().Kept("b") != nil, "the hold to be kept, got %+v", s.stored().Entries)
 	}},
 	{"take back/it ends no hold of an earlier attempt", func(s *stage) {
 		s.take("a", "p", 1, keep)
 		s.leave("a", "p", 1)
+		s.leave("a", "r", 1, takeBack)
 		s.join("a", "p", 2, keep)
 		s.leave("a", "p", 2, takeBack)
 		s.ask(rules.Busy, "b", "p", 1)
@@ -340,6 +347,22 @@ var expiryScenarios = []Scenario{
 		s.claimed("c", "p")
 		s.renew(rules.Lost, "a", "p", 1)
 	}},
+	{"expiry/a claim evicts no hold of a lock ID that the same write grants a claim", func(s *stage) {
+		s.take("x", "p", 1)
+		s.wait(1, "d", "q", 1, shared)
+		s.wait(2, "z", "p", 1, shared)
+		s.wait(3, "c", "p", 1)
+		s.wait(4, "b", "p", 1, limit(2))
+		s.wait(5, "d", "p", 1, limit(2))
+		s.leave("x", "p", 1)
+		s.take("d", "q", 1, shared)
+		s.take("z", "p", 1, shared)
+		s.pass(partTTL)
+		s.withdraw(rules.Granted, "c", "p", 1)
+		s.claimed("d", "p")
+		s.renew(rules.Lost, "z", "p", 1)
+		s.renew(rules.Granted, "d", "q", 1)
+	}},
 	{"expiry/shared holds that expired are evicted if they are a crowd", func(s *stage) {
 		for i := range rules.Crowd - 1 {
 			s.take(fmt.Sprint("a", i), "p", 1, shared)
@@ -415,7 +438,7 @@ var evidenceScenarios = []Scenario{
 			s.renew(rules.Lost, "a", "p", order+1)
 		}
 		e := s.take("a", "p", 4, keep, reacquire)
-		s.check(e.Fence > first.Fence, "a fence above %d, got %d", first.Fence, e.Fence)
+		s.check(e.Fence > first.Fence && s.stored().EvictedRecord("a", "") == nil, "a fence above %d and no evidence, got %+v", first.Fence, e)
 		s.release("a", 4, stopped("p"))
 		s.take("a", "p", 5, keep)
 	}},

@@ -286,6 +286,8 @@ var claimScenarios = []Scenario{
 		s.wait(1, "b", "p", 1)
 		s.wait(2, "c", "p", 1)
 		s.leave("a", "p", 1)
+		s.leave("b", "p", 0) // an earlier attempt
+		s.claimed("b", "p")
 		s.leave("b", "p", 1)
 		s.claimed("c", "p")
 		s.unclaimed("b", "p")
@@ -384,6 +386,7 @@ var claimScenarios = []Scenario{
 		s.claimed("b", "p")
 		s.take("c", "p", 1, shared)
 		s.wait(1, "b", "p", 1, limit(1))
+		s.unclaimed("b", "p")
 		s.ask(rules.Busy, "d", "p", 1, shared)
 		s.leave("c", "p", 1)
 		s.claimedFor(claimTTL, "b")
@@ -397,12 +400,12 @@ var claimScenarios = []Scenario{
 		s.take("a", "p", 2, forever, shared)
 		s.wait(1, "c", "p", 1)
 		s.pass(waiterTTL - claimTTL)
+		s.leave("nobody", "p", 1)
+		s.entries(1)
 		s.ask(rules.Busy, "b", "p", 2, shared)
 		s.wait(2, "b", "p", 2)
 		w := s.stored().Waiters[1]
 		s.check(!w.Ahead && w.ClaimTTL == 0, "a new waiter, got %+v", w)
-		s.leave("nobody", "p", 1)
-		s.entries(1)
 	}},
 }
 

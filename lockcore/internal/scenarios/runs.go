@@ -25,6 +25,8 @@ var runScenarios = []Scenario{
 		s.ask(rules.OtherRun, "a", "q", 1, label("two"), queue)
 		s.wait(1, "a", "q", 1, label("two"), takeOver("one"))
 		s.ask(rules.OtherRun, "a", "p", 2, label("one"), queue)
+		s.release("a", 9, ofRun("one"))
+		s.waiting("a")
 		s.leave("b", "p", 1)
 		s.claimed("a", "q")
 	}},
@@ -82,9 +84,17 @@ var runScenarios = []Scenario{
 	}},
 	{"take-over/a forced release matches parts that were cut off", func(s *stage) {
 		e := s.take("a", "p", 1, keep, label("one"))
-		s.ask(rules.Busy, "a", "q", 1, keep, label("two"), takeOver("one"))
+		s.ask(rules.Busy, "a", "q", 1, label("two"), takeOver("one"))
 		s.release("a", 0, began(e.FirstFence), forced("by hand"), atOnce)
 		s.take("b", "p", 1)
+	}},
+	{"take-over/a release of the replaced run forgives its loss only", func(s *stage) {
+		s.take("a", "p", 1, keep, label("one"))
+		s.force("a", "by hand")
+		s.wait(1, "a", "q", 1, label("two"), takeOver("one"))
+		s.release("a", 9, ofRun("one"))
+		s.check(s.stored().LostUpTo("a", "one", 9), "a loss, got %+v", s.stored().Over)
+		s.ask(rules.OtherRun, "a", "p", 10, label("one"))
 	}},
 	{"run/only the run that lost its hold learns it", func(s *stage) {
 		s.take("a", "p", 1, keep, label("one"))
@@ -141,8 +151,9 @@ var commitScenarios = []Scenario{
 		d := s.verify(rules.OtherRun, "a", "two", 1, func(op *rules.Verify) { op.HandOver = true })
 		s.check(d.Note == "one", "the label, got %q", d.Note)
 		s.unchanged(before)
+		s.pass(partTTL)
 		s.verify(rules.Granted, "a", "two", 1, func(op *rules.Verify) { op.TakeOver = "one" })
-		s.check(s.stored().Kept("a").Label == "two", "run two, got %+v", s.stored().Entries)
+		s.check(s.entries(1)[0].Label == "two", "run two, got %+v", s.stored().Entries)
 	}},
 	{"verify/a hand-over marks the hold until the next run takes it over", func(s *stage) {
 		s.take("a", "p", 1, keep, label("one"))
@@ -168,7 +179,7 @@ var commitScenarios = []Scenario{
 		base := s.resource
 		for name, changes := range map[string][]with{"later": {keep, label("one")}, "another run": {keep, label("two")}, "not kept": {label("one")}} {
 			s.resource = base + "/" + name
-			s.take("a", "p", 3, changes...)
+			s.take("a", "p", map[string]int64{"later": 3}[name], changes...)
 			before := s.stored()
 			s.releases(rules.Lost, "a", 5, ofRun("one"), used(2))
 			s.unchanged(before)
@@ -214,8 +225,10 @@ var compensationScenarios = []Scenario{
 		s.check(by.Reason == rules.ReasonBarred, "the reason, got %+v", by)
 	}},
 	{"undo/the bar stays when nobody holds", func(s *stage) {
-		s.take("a", "undo", 1, label("one"), undoes("step"))
-		s.leave("a", "undo", 1, of("one"))
+		s.take("a", "step", 1, label("one"))
+		s.ask(rules.Busy, "a", "undo", 1, label("one"), undoes("step"))
+		s.renew(rules.Lost, "a", "step", 1)
+		s.leave("a", "step", 1, of("one"))
 		s.ask(rules.Superseded, "a", "step", 4, label("one"))
 		s.take("a", "other", 4, label("one"))
 	}},
@@ -244,7 +257,8 @@ var compensationScenarios = []Scenario{
 			s.raise(rules.Busy, "a", 2)
 			end()
 			s.raise(rules.Granted, "a", 2)
-			s.check(s.stored().Kept("a") != nil, "the hold to be kept, got %+v", s.stored().Entries)
+			k := s.stored().Kept("a")
+			s.check(k.ExpiresAt.Sub(s.stored().At) > holdTTL-time.Minute, "the hold to be renewed, got %+v", k)
 		}
 	}},
 	{"raise/requests up to the order are refused, those of a restart are granted", func(s *stage) {
@@ -260,6 +274,8 @@ var compensationScenarios = []Scenario{
 		s.join("a", "q", 1, label("one"), saga("other"))
 		s.leave("a", "p", 3, of("one"))
 		s.leave("a", "q", 1, of("one"))
+		s.take("a", "p", 1, label("two"), saga("s"))
+		s.leave("a", "p", 1, of("two"))
 		s.take("b", "p", 1, label("one"), saga("s"))
 	}},
 	{"raise/waiters and claims of the saga end", func(s *stage) {
@@ -293,7 +309,7 @@ var compensationScenarios = []Scenario{
 		s.check(len(s.stored().Bars) == 1, "one bar, got %+v", s.stored().Bars)
 		s.ask(rules.Superseded, "a", "step", 9, keep, label("two"), saga("s"))
 	}},
-	{"raise/it renews what the run keeps, and cuts off a part once", func(s *stage) {
+	{"raise/repeated, it cuts off a part once", func(s *stage) {
 		s.take("a", "p", 2, keep, label("one"), saga("s"), forever, func(op *rules.Acquire) { op.HoldTTL = holdTTL.Milliseconds() })
 		s.pass(time.Minute)
 		s.raise(rules.Busy, "a", 2)
@@ -307,6 +323,7 @@ var compensationScenarios = []Scenario{
 		drains(rules.EndlessTTL)
 		s.pass(rules.EndlessTTL / 2)
 		d := s.raise(rules.Busy, "a", 2)
+		s.check(len(d.Ended) == 0, "nothing more to end, got %+v", d.Ended)
 		drains(rules.EndlessTTL / 2)
 		s.check(len(d.Bars) == 1, "one bar, got %+v", d.Bars)
 	}},
@@ -326,6 +343,10 @@ var withinScenarios = []Scenario{
 		next := s.join("w", "saga2", 2, keep, label("one"))
 		s.check(next.Fence > step.Fence, "a fence above %d, got %d", step.Fence, next.Fence)
 		s.check(s.join("w", "saga3", 3, keep, label("one")).Fence == next.Fence, "fence %d", next.Fence)
+		s.leave("w", "saga2", 2, of("one"))
+		s.leave("w", "saga3", 3, of("one"))
+		s.take("w/1", "", 2, shared, label("one"), within("w"))
+		s.ask(rules.Busy, "w", "saga4", 4, keep, shared, label("one")) // the kept hold is exclusive
 	}},
 	{"within/a kept hold does not count under the limit of its own step", func(s *stage) {
 		s.take("w", "saga", 1, keep, limit(1), label("one"))
@@ -350,11 +371,34 @@ var withinScenarios = []Scenario{
 		s.take("b", "p", 2)
 		s.renew(rules.Lost, "w", "saga", 1)
 	}},
-	{"within/a step evicts nothing that its workflow keeps", func(s *stage) {
-		s.take("w", "saga", 1, keep, label("one"))
+	{"within/a step evicts expired parts of its workflow, but neither others nor the kept hold", func(s *stage) {
+		s.take("w", "saga", 1, keep, shared, label("one"))
+		s.take("w/1", "", 1, shared, label("one"), within("w"))
+		s.renew(rules.Granted, "w", "saga", 1)
 		s.pass(partTTL)
-		s.take("w/1", "", 1, label("one"), within("w"))
-		s.check(s.stored().EvictedRecord("w", "") == nil && s.stored().HoldFence("w") > 0, "the hold to stay, got %+v", s.stored())
+		s.take("w/2", "", 1, label("one"), within("w"))
+		s.renew(rules.Lost, "w", "saga", 1)
+		s.check(s.stored().EvictedRecord("w", "") == nil && s.stored().Kept("w") != nil, "the hold to stay, got %+v", s.stored())
+	}},
+	{"within/a claim evicts no part of the workflow before it is confirmed, and is made alone", func(s *stage) {
+		s.take("w", "saga", 1, keep, label("one"))
+		s.wait(1, "w/1", "", 1, shared, label("one"), within("w"))
+		s.wait(2, "b", "p", 1, shared)
+		s.pass(partTTL)
+		s.settle()
+		s.claimed("w/1", "")
+		s.unclaimed("b", "p")
+		s.renew(rules.Granted, "w", "saga", 1)
+	}},
+	{"within/an expired step does not return beside its workflow", func(s *stage) {
+		s.take("w", "saga", 1, keep, label("one"))
+		for i, mode := range []with{keep, shared} {
+			s.leave("w", "saga", int64(i+1), of("one"))
+			s.take("w/1", "", int64(i+1), mode, reacquire, label("one"), within("w"), func(op *rules.Acquire) { op.HoldTTL = op.TTL })
+			s.pass(partTTL)
+			s.join("w", "saga", int64(i+2), keep, shared, label("one"))
+			s.renew(rules.Lost, "w/1", "", int64(i+1))
+		}
 	}},
 }
 
