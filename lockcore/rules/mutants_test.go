@@ -239,6 +239,7 @@ var mutants = []mutant{
 	{"state.enqueue", `len(pick(s.doc.Waiters, func(w *Waiter) bool { return w.Ahead }))`, `0`},
 	{"state.enqueue", `e.Of(op.LockID) && e.Part == op.Part && e.State == StateClaimed`, `false`},
 	{"state.enqueue", `int64(place) + 1`, `int64(place)`},
+	{"state.enqueue", `if op.Refresh {`, `if false {`},
 	{"state.waiter", `Saga: op.Saga, `, ``},
 	{"state.waiter", `w.Limit = op.Room()`, ``},
 	{"state.waiter", `ms(op.Patience())`, `ms(op.WaiterTTL)`},

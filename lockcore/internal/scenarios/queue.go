@@ -400,9 +400,9 @@ var claimScenarios = []Scenario{
 		s.take("a", "p", 2, forever, shared)
 		s.wait(1, "c", "p", 1)
 		s.pass(waiterTTL - claimTTL)
+		s.ask(rules.Busy, "b", "p", 2, shared)
 		s.leave("nobody", "p", 1)
 		s.entries(1)
-		s.ask(rules.Busy, "b", "p", 2, shared)
 		s.wait(2, "b", "p", 2)
 		w := s.stored().Waiters[1]
 		s.check(!w.Ahead && w.ClaimTTL == 0, "a new waiter, got %+v", w)

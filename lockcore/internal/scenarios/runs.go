@@ -94,6 +94,7 @@ var runScenarios = []Scenario{
 		s.wait(1, "a", "q", 1, label("two"), takeOver("one"))
 		s.release("a", 9, ofRun("one"))
 		s.check(s.stored().LostUpTo("a", "one", 9), "a loss, got %+v", s.stored().Over)
+		s.leave("a", "q", 1, of("two"))
 		s.ask(rules.OtherRun, "a", "p", 10, label("one"))
 	}},
 	{"run/only the run that lost its hold learns it", func(s *stage) {
@@ -417,6 +418,7 @@ var holdScenarios = []Scenario{
 		first := s.take("a", "p", 1, owner("saga"))
 		s.wait(1, "b", "p", 1, holdOnly, label("one"), saga("s"), owner("lock"))
 		s.wait(2, "c", "p", 1)
+		s.wait(1, "b", "p", 1, refresh, label("one")) // changes neither the hold nor the saga
 		d := s.leave("a", "p", 1)
 		k := d.Kept("b")
 		s.check(k != nil && k.ID == "b/p/1" && k.Fence > first.Fence && k.FirstFence == k.Fence && k.LeastFence == k.Fence && k.Fence == d.Fence, "a hold with a new fence, got %+v", k)
