@@ -132,7 +132,7 @@ func (s *step) running() *rules.Entry {
 func (o *observer) hear(s *step) {
 	for p, l := range o.trusts {
 		cutOff := part{p.lockID, p.part, p.order, true}
-		if slices.ContainsFunc(s.after.Entries, func(e rules.Entry) bool { return partOf(&e) == cutOff }) && !p.own {
+		if s.after.Part(p.lockID, p.part, p.order) == nil && slices.ContainsFunc(s.after.Entries, func(e rules.Entry) bool { return partOf(&e) == cutOff }) && !p.own {
 			delete(o.trusts, p)
 			o.trusts[cutOff] = l
 		}
