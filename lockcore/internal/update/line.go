@@ -184,6 +184,11 @@ func (l *Line) takeBack(c *Call) {
 // Idle reports whether nothing waits in the line and nothing is owed.
 func (l *Line) Idle() bool { return l.sent == nil && len(l.calls) == 0 && !l.debt }
 
+// Sleeps reports whether a call sleeps in the queue.
+func (l *Line) Sleeps() bool {
+	return slices.ContainsFunc(l.calls, func(c *Call) bool { return c.asleep })
+}
+
 // Asleep reports whether all that wait in the line are asleep, and nothing is owed.
 func (l *Line) Asleep() bool {
 	return l.sent == nil && !l.debt && !slices.ContainsFunc(l.calls, func(c *Call) bool { return !c.asleep })
@@ -234,6 +239,7 @@ func (l *Line) next(guess Now, r string) Step {
 	runs := slices.ContainsFunc(l.calls, func(c *Call) bool { return !c.asleep })
 	switch {
 	case !runs && !l.debt:
+		l.fresh = false // what arrives later must not be dated by the time of an old read
 		return Step{Kind: StepIdle}
 	case l.delay != NoPause:
 		step := Step{Kind: StepPause, Pause: l.delay}
@@ -250,7 +256,7 @@ func (l *Line) next(guess Now, r string) Step {
 	}
 	// Nothing ends because its time is over except by the time that was read together with the
 	// document.
-	if !l.fresh && (guess.At.IsZero() || l.doc.ExpiresBy(guess.At)) {
+	if !l.fresh && (guess.At.IsZero() || l.doc.ExpiresBy(guess.At) || l.isOld(guess.At)) {
 		return Step{Kind: StepLoad}
 	}
 	if l.fresh && l.doc.ReservedFor(l.Process, now.At) {
@@ -272,6 +278,13 @@ func (l *Line) next(guess Now, r string) Step {
 	}
 	return Step{Kind: StepSwap, Swap: store.Swap{Prev: prev, Next: after}, Answers: told}
 }
+
+// isOld reports whether the cached document may have been removed as an idle one since: a swap of
+// several documents would insert it again.
+func (l *Line) isOld(now time.Time) bool { return l.doc != nil && now.Sub(l.doc.At) > cacheLasts }
+
+// cacheLasts is far less than the time for which documents of idle resources are kept.
+const cacheLasts = 10 * time.Minute
 
 // apply applies what is owed, all calls that are not asleep, in order of arrival, and after each the
 // sleeping calls for which it has made a claim.
@@ -295,12 +308,17 @@ func (l *Line) apply(now Now) (after *rules.Document, told []Told, writes bool) 
 		}
 		do(c)
 		for _, sleeper := range l.calls {
-			if sleeper.asleep && sleeper.isServed(after) {
+			// Once: what holds already would be served again, and its second answer would find it gone.
+			if sleeper.asleep && !answered(told, sleeper) && sleeper.isServed(after) {
 				do(sleeper)
 			}
 		}
 	}
 	return after, told, writes
+}
+
+func answered(told []Told, c *Call) bool {
+	return slices.ContainsFunc(told, func(t Told) bool { return t.Call == c })
 }
 
 // isServed reports whether a document has a claim for a sleeping call, or a hold that it may join.
@@ -338,6 +356,9 @@ func (l *Line) tellRead(told []Told) Step {
 func (l *Line) Loaded(doc *rules.Document, now Now) {
 	l.sent = nil
 	l.failures = 0
+	if doc != nil {
+		doc.At = now.At
+	}
 	l.doc, l.known, l.fresh, l.at = doc, true, true, now
 	if l.changed { // by this process, perhaps after the read
 		l.fresh = false
@@ -373,6 +394,9 @@ func (l *Line) Swapped() []Told {
 // Conflicted reports that the document has another version. It does not prove that nothing was
 // applied: the calls are applied again, and find what they were granted by their IDs.
 func (l *Line) Conflicted() {
+	for _, t := range l.sent.Answers {
+		t.Call.unknown = true // the driver may have sent the swap twice: then this is the answer to the second time
+	}
 	l.sent = nil
 	l.known, l.fresh = false, false
 	l.failures = 0
@@ -430,7 +454,7 @@ func (l *Line) Failed(err error) (told []Told) {
 func (l *Line) Retry() { l.failures, l.delay = min(l.failures, 1), NoPause }
 
 // Unsent reports that the command was not carried out, for another reason than a failure.
-func (l *Line) Unsent() { l.sent = nil }
+func (l *Line) Unsent() { l.sent, l.fresh = nil, false }
 
 // Extended reports that the process has raised the ends of entries, by ID, in a command that gave the
 // document a new version with the random value r.
