@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
 	"github.com/temporal-lockstep/lockstep/lockcore/internal/scenarios"
 	"github.com/temporal-lockstep/lockstep/lockcore/internal/update"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
@@ -17,7 +20,8 @@ func FuzzReaders_DamagedDocument(f *testing.F) {
 	for seed := range uint64(2_000) {
 		f.Add(seed)
 	}
-	cfg, err := (Config{}).complete()
+	records := sdktrace.NewTracerProvider(sdktrace.WithSyncer(tracetest.NewNoopExporter()))
+	cfg, err := Config{TracerProvider: records}.withDefaults()
 	if err != nil {
 		f.Fatal(err)
 	}

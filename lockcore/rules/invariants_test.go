@@ -381,7 +381,9 @@ func (o *observer) firstCome(s *step) error {
 	op, acquires := s.op.(rules.Acquire)
 	claim := before.Claim(op.LockID, op.Part)
 	privileged := acquires && (before.Surrounds(op.Party()) || before.HoldFence(op.LockID) != 0 || (claim != nil && !claim.GivenUp(s.now())))
-	barred := func(w rules.Waiter) bool { return slices.Contains(op.Undo, w.Part) && (w.LockID == op.LockID || w.Within == op.LockID) }
+	barred := func(w rules.Waiter) bool {
+		return slices.Contains(op.Undo, w.Part) && (w.LockID == op.LockID || w.Within == op.LockID)
+	}
 	ahead := slices.ContainsFunc(queue, func(w rules.Waiter) bool { return s.awake(w) && !barred(w) })
 	if s.Outcome == rules.Granted && acquires && !privileged && ahead {
 		return errors.New("it was granted ahead of a waiter")
