@@ -162,16 +162,16 @@ func history(t *rapid.T, jumps bool) {
 }
 
 // repeatable is false for a request that got nothing or whose waiter was granted in the meantime, for
-// one whose own hold was evicted by the same write, and for one that was granted a hold alone, which
-// has its call ID only if the request began it.
+// one whose own hold was evicted by the same write, for a hold alone, which has the call's ID only if
+// the call began it, and for all operations in whose write a waiter was granted its hold at once.
 func repeatable(op rules.Op, after *rules.Document, r *rules.Result) bool {
-	a, ok := op.(rules.Acquire)
-	if !ok {
-		return true
-	}
-	evicted := slices.ContainsFunc(r.Expired, func(e rules.Entry) bool { return e.LockID == a.LockID })
-	granted := after.Claim(a.LockID, a.Part) != nil || slices.ContainsFunc(after.Entries, func(e rules.Entry) bool {
+	made := slices.ContainsFunc(after.Entries, func(e rules.Entry) bool {
 		return e.State == rules.StateKept && e.ClaimedAt != nil && e.ClaimedAt.Equal(after.At)
 	})
-	return r.Outcome != rules.Busy && r.Outcome != rules.Full && !granted && !evicted && !a.HoldOnly
+	a, ok := op.(rules.Acquire)
+	if !ok || made {
+		return !made
+	}
+	evicted := slices.ContainsFunc(r.Expired, func(e rules.Entry) bool { return e.LockID == a.LockID })
+	return r.Outcome != rules.Busy && r.Outcome != rules.Full && after.Claim(a.LockID, a.Part) == nil && !evicted && !a.HoldOnly
 }
