@@ -403,12 +403,12 @@ func (o *observer) firstCome(s *step) error {
 		last = max(last, was)
 	}
 	for _, c := range claims(s) {
-		for i, w := range queue {
-			if c.LockID == w.LockID && c.Part == w.Part && w.Verdict != "" {
-				return fmt.Errorf("%q has a claim, and was withdrawn", c.LockID)
-			}
-			stays := position(s.after.Waiters, w.LockID, w.Part) >= 0
-			if at := position(queue, c.LockID, c.Part); stays && i < at && s.awake(w) {
+		was := position(queue, c.LockID, c.Part)
+		if was >= 0 && queue[was].Verdict != "" {
+			return fmt.Errorf("%q has a claim, and was withdrawn", c.LockID)
+		}
+		for _, w := range s.after.Waiters {
+			if ahead := position(queue, w.LockID, w.Part); ahead >= 0 && ahead < was && s.awake(w) {
 				return fmt.Errorf("%q has a claim ahead of %q", c.LockID, w.LockID)
 			}
 		}
