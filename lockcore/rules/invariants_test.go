@@ -332,7 +332,11 @@ func claims(s *step) []rules.Entry {
 // limits is I2, for requests and for claims.
 func (o *observer) limits(s *step) error {
 	if op, ok := s.op.(rules.Acquire); ok && s.Outcome == rules.Granted {
-		if n := others(s.before, s.now(), op.LockID, op.Within); n >= op.Room() {
+		before := s.before.Clone() // without claims that it undid
+		before.Entries = slices.DeleteFunc(before.Entries, func(b rules.Entry) bool {
+			return !slices.ContainsFunc(s.after.Entries, func(e rules.Entry) bool { return e.LockID == b.LockID })
+		})
+		if n := others(before, s.now(), op.LockID, op.Within); n >= op.Room() {
 			return fmt.Errorf("it was granted one of %d places beside %d others", op.Room(), n)
 		}
 	}
