@@ -130,9 +130,11 @@ func (s *step) running() *rules.Entry {
 
 // hear updates what parts trust.
 func (o *observer) hear(s *step) {
+	exists := func(p part) bool {
+		return slices.ContainsFunc(s.after.Entries, func(e rules.Entry) bool { return partOf(&e) == p && e.State != rules.StateClaimed })
+	}
 	for p, l := range o.trusts {
-		cutOff := part{p.lockID, p.part, p.order, true}
-		if s.after.Part(p.lockID, p.part, p.order) == nil && slices.ContainsFunc(s.after.Entries, func(e rules.Entry) bool { return partOf(&e) == cutOff }) && !p.own {
+		if cutOff := (part{p.lockID, p.part, p.order, true}); !p.own && !exists(p) && exists(cutOff) {
 			delete(o.trusts, p)
 			o.trusts[cutOff] = l
 		}

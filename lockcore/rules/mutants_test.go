@@ -258,6 +258,7 @@ var mutants = []mutant{
 	{"Leave.Apply", `(!e.Own || op.Label != "")`, `true`},
 	{"Leave.Apply", `e.Part == op.Part && e.State != StateKept`, `e.State != StateKept`},
 	{"Leave.Apply", `op.Call == "" || e.ID == op.Call`, `true`},
+	{"Leave.Apply", ` || e.ID == drainingID(op.Call)`, ``},
 	{"Leave.Apply", `own(e) && e.Order <= op.Order`, `own(e)`},
 	{"Leave.Apply", `own(e) && e.Order == op.Order && !op.Waiting`, `own(e) && !op.Waiting`},
 	{"Leave.Apply", ` && !op.Waiting`, ``},
@@ -420,7 +421,8 @@ var mutants = []mutant{
 	{"state.heard", `s.acted = true`, ``},
 	{"state.drained", `2*ms(e.TTL) + EndlessTTL`, `EndlessTTL`},
 	{"state.drained", `end.Before(e.ExpiresAt)`, `false`},
-	{"state.drained", `e.State = StateDraining`, ``},
+	{"state.drained", `e.State, e.ID = StateDraining, drainingID(e.ID)`, `e.ID = drainingID(e.ID)`},
+	{"state.drained", `e.State, e.ID = StateDraining, drainingID(e.ID)`, `e.State = StateDraining`},
 	{"state.claim", ` && !c.GivenUp(s.now)`, ``},
 	{"state.forget", `s.ended(asEntry(&w))`, `_ = w`},
 }

@@ -417,6 +417,9 @@ var expiryScenarios = []Scenario{
 		s.release("a", 1)
 		e := s.entries(1)[0]
 		s.check(e.State == rules.StateDraining && e.ExpiresAt.Equal(until), "to drain until %v, got %+v", until, e)
+		s.check(e.ID != "a/p/1", "another ID, so that no extension finds it, got %+v", e)
+		s.leave("a", "p", 1, granted("a/p/1"))
+		s.entries(0)
 	}},
 	{"draining/a superseded or released part does not keep its own lock ID out", func(s *stage) {
 		s.take("a", "p", 1)
