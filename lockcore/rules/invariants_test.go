@@ -586,7 +586,7 @@ func (o *observer) refused(s *step) error {
 		case b.Part != "":
 			return b.Part == op.Part
 		}
-		return b.Label == op.Label && b.Saga == op.Saga && op.Order <= b.Order
+		return b.Label == op.Label && b.Saga == op.Saga && op.Order <= b.Order && !o.replaced[run{b.LockID, b.Label}]
 	})
 	if slices.Contains(op.Undo, op.Part) {
 		return nil // it undoes itself
