@@ -378,6 +378,9 @@ func (l *Line) Swapped() []Told {
 // Conflicted reports that the document has another version. It does not prove that nothing was
 // applied: the calls are applied again, and find what they were granted by their IDs.
 func (l *Line) Conflicted() {
+	for _, t := range l.sent.Answers {
+		t.Call.unknown = true // the driver may have sent the swap twice: then this is the answer to the second time
+	}
 	l.sent = nil
 	l.known, l.fresh = false, false
 	l.failures = 0
