@@ -356,14 +356,15 @@ func (l *Line) Swapped() []Told {
 	l.sent = nil
 	l.doc, l.known, l.fresh = step.Swap.Next, !l.changed, false
 	l.conflicts, l.failures = 0, 0
-	l.debt, l.owed = false, nil
+	// What was abandoned while the swap was under way is taken back by the next one.
+	l.owed = slices.DeleteFunc(l.owed, func(c *Call) bool {
+		return slices.ContainsFunc(step.Answers, func(t Told) bool { return t.Call == c })
+	})
+	l.debt = len(l.owed) > 0
 	for i := range step.Answers {
 		t := &step.Answers[i]
 		c := t.Call
 		if t.Gone = !slices.Contains(l.calls, c); t.Gone {
-			if c.TakeBack != nil { // it was abandoned in the meantime
-				l.takeBack(c)
-			}
 			continue
 		}
 		c.queued = c.queued || t.Outcome == rules.Queued
