@@ -25,7 +25,9 @@ type Line struct {
 	// the last swap, and the read began at the tick read.
 	doc          *rules.Document
 	known, fresh bool
-	at           Now
+	// committed is set if doc was written by this process, and acknowledged.
+	committed bool
+	at        Now
 	read         uint64
 	// ticks counts reads and arrivals.
 	ticks uint64
@@ -214,7 +216,7 @@ func (l *Line) Cached() (doc *rules.Document, known bool) { return l.doc, l.know
 // Guess sets what the process knows of the document, if it knows nothing.
 func (l *Line) Guess(doc *rules.Document) {
 	if !l.known && l.sent == nil {
-		l.doc, l.known, l.fresh = doc, true, false
+		l.doc, l.known, l.fresh, l.committed = doc, true, false, false
 	}
 }
 
@@ -343,7 +345,7 @@ func (l *Line) tellRead(told []Told) Step {
 func (l *Line) Loaded(doc *rules.Document, now Now) {
 	l.sent = nil
 	l.failures = 0
-	l.doc, l.known, l.fresh, l.at = doc, true, true, now
+	l.doc, l.known, l.fresh, l.at, l.committed = doc, true, true, now, false
 	if l.changed { // by this process, perhaps after the read
 		l.fresh = false
 		l.known = false
@@ -354,7 +356,7 @@ func (l *Line) Loaded(doc *rules.Document, now Now) {
 func (l *Line) Swapped() []Told {
 	step := l.sent
 	l.sent = nil
-	l.doc, l.known, l.fresh = step.Swap.Next, !l.changed, false
+	l.doc, l.known, l.fresh, l.committed = step.Swap.Next, !l.changed, false, true
 	l.conflicts, l.failures = 0, 0
 	// What was abandoned while the swap was under way is taken back by the next one.
 	l.owed = slices.DeleteFunc(l.owed, func(c *Call) bool {
@@ -442,9 +444,10 @@ func (l *Line) Retry() { l.failures, l.delay = min(l.failures, 1), NoPause }
 func (l *Line) Unsent() { l.sent = nil }
 
 // Extended reports that the process has raised the ends of entries, by ID, in a command that gave the
-// document a new version with the random value r.
+// document a new version with the random value r. What was only read is dropped: it may have been
+// rolled back, and replaced by another state with the same counter, on which the new version follows.
 func (l *Line) Extended(ends map[string]time.Time, r string) {
-	if l.sent != nil || !l.known || l.doc == nil {
+	if l.sent != nil || !l.known || l.doc == nil || !l.committed {
 		l.Forget()
 		return
 	}
