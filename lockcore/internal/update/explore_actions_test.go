@@ -1,6 +1,7 @@
 package update
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -259,7 +260,7 @@ func (w *world) abandon(p *process, n int, of *party) {
 	queued := m.call.queued
 	if unknown := p.line.Abandon(m.call); !unknown && queued {
 		back := of.takeBack(&op)
-		w.add(p, n, leave, "", &Call{Op: back, TakeBack: &Call{Op: back}})
+		w.add(p, n, leave, m.id, &Call{Op: back, TakeBack: &Call{Op: back}})
 		return
 	}
 	w.pump(p)
@@ -337,7 +338,7 @@ func (of *party) acquireOp() rules.Acquire {
 	op := rules.Acquire{
 		Policy: policy, Resource: resource, Call: fmt.Sprint(of.lockID, order), LockID: of.lockID, Label: of.label(), Part: part, Order: order,
 		Mode: of.partySpec.mode, Limit: of.limit, TTL: partTTL * 1000, HoldTTL: partTTL * 1000, Queue: of.queues,
-		WaiterTTL: waiterTTL * 1000, HeardIn: waiterTTL * 1000 / 3, MaxWaiters: 3, Owner: of.lockID,
+		WaiterTTL: waiterTTL * 1000, HeardIn: waiterTTL * 1000 / 3, MaxWaiters: cmp.Or(of.maxWaiters, 3), Owner: of.lockID,
 	}
 	if of.persists {
 		op.Persist, op.HoldTTL = true, holdTTL*1000

@@ -207,7 +207,7 @@ func (e *encoder) party(p *party) {
 
 func (e *encoder) line(p *process) {
 	l := &p.line
-	e.flags(l.known, l.fresh, l.debt, l.changed)
+	e.flags(l.known, l.fresh, l.debt, l.changed, l.committed)
 	e.num(l.conflicts, l.failures, int(l.delay))
 	if l.known {
 		e.doc(l.doc)

@@ -48,9 +48,10 @@ type partySpec struct {
 	lockID  string
 	process int
 	mode    string
-	limit   int64
-	// queues: its requests queue, and its calls sleep in the line. holdsOn: its holds are kept, under
-	// the run label "r".
+	// limit is that of a semaphore, and maxWaiters of the queue; 0 is 3.
+	limit, maxWaiters int64
+	// queues: its requests queue, and its calls sleep in the line. persists: its holds are kept, under
+	// the run label "run".
 	queues, persists bool
 	// order is that of its first request.
 	order int64

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
+
+var mostStates = flag.Int("states", 1<<40, "end a scenario before it exceeds so many states")
 
 var deeper = flag.Int("deeper", 0, "explore so many actions deeper than by default")
 
@@ -43,7 +46,9 @@ func (s *scenario) begin() *world {
 		for n := range s.parties {
 			if spec := &s.parties[n]; spec.process == i {
 				can := spec.can
-				can[acquire] += 3 // for prepare
+				for v := range can {
+					can[v]++ // for prepare
+				}
 				p.parties = append(p.parties, party{partySpec: spec, left: can})
 			}
 		}
@@ -111,7 +116,7 @@ func (x *exploration) isNew(h uint64) bool {
 
 func (x *exploration) run(begin *world, depth int) {
 	level := []*world{begin}
-	for x.depth = 0; x.depth < depth && len(level) > 0 && x.failed == nil; x.depth++ {
+	for x.depth = 0; x.depth < depth && len(level) > 0 && x.failed == nil && x.states+len(level) < *mostStates; x.depth++ {
 		x.states += len(level)
 		x.widths = append(x.widths, len(level))
 		level = x.next(level)
@@ -160,18 +165,134 @@ var (
 )
 
 func scenarios() []scenario {
-	plain := budget{acquire: 1, leave: 1}
+	holds := func(p string) []string { return []string{"acquire " + p, "go p0", "go p0"} }
+	queues := func(process string, p string) []string { return []string{"acquire " + p, "go " + process, "go " + process} }
 	return []scenario{
-		{name: "three try", faults: 1, ticks: 3, depth: 7, parties: []partySpec{
+		{name: "three try", faults: 1, ticks: 3, depth: 8, parties: []partySpec{
 			{lockID: "a", process: 0, mode: x, can: budget{acquire: 1, leave: 1, extend: 1}},
 			{lockID: "b", process: 1, mode: s, can: budget{acquire: 1, leave: 1, renew: 1}},
-			{lockID: "c", process: 2, mode: s, can: plain},
+			{lockID: "c", process: 2, mode: s, can: budget{acquire: 1}},
 		}},
-		{name: "three queue", faults: 1, ticks: 2, depth: 7, parties: []partySpec{
+		{name: "three queue", faults: 1, ticks: 2, depth: 8, parties: []partySpec{
 			{lockID: "a", process: 0, mode: x, queues: true, can: budget{acquire: 1, leave: 1}},
 			{lockID: "b", process: 1, mode: x, queues: true, can: budget{acquire: 1, ask: 1, abandon: 1}},
 			{lockID: "c", process: 2, mode: s, queues: true, can: budget{acquire: 1, ask: 1}},
 		}},
+		{
+			name: "two wait", faults: 1, ticks: 3, depth: 8,
+			prepare: slices.Concat(holds("a"), queues("p1", "b"), queues("p2", "c")),
+			parties: []partySpec{
+				{lockID: "a", process: 0, mode: x, can: budget{leave: 1, extend: 1}},
+				{lockID: "b", process: 1, mode: x, queues: true, can: budget{ask: 2, abandon: 1, leave: 1}},
+				{lockID: "c", process: 2, mode: s, queues: true, can: budget{ask: 2}},
+			},
+		},
+		{
+			name: "an open claim", faults: 1, ticks: 3, depth: 8, settles: 1,
+			prepare: slices.Concat(holds("a"), queues("p1", "b"), []string{"leave a", "go p0"}),
+			parties: []partySpec{
+				{lockID: "a", process: 0, mode: x, can: budget{acquire: 1}},
+				{lockID: "b", process: 1, mode: x, queues: true, can: budget{ask: 2, abandon: 1, leave: 1, extend: 1}},
+			},
+		},
+		{
+			name: "a swap in flight", faults: 2, ticks: 2, depth: 8, settles: 1,
+			prepare: []string{"acquire a", "go p0"},
+			parties: []partySpec{
+				{lockID: "a", process: 0, mode: x, can: budget{acquire: 1, abandon: 1, leave: 1}},
+				{lockID: "b", process: 1, mode: x, can: budget{acquire: 1, abandon: 1}},
+			},
+		},
+		{
+			name: "a part drains", faults: 1, ticks: 3, depth: 8,
+			prepare: slices.Concat(holds("a"), []string{"acquire a'", "go p1", "go p1"}),
+			parties: []partySpec{
+				{lockID: "a", process: 0, mode: x, can: budget{renew: 1, extend: 1, leave: 1}},
+				{lockID: "a", order: 10, process: 1, mode: x, can: budget{extend: 1, leave: 1, release: 1}},
+				{lockID: "b", process: 2, mode: x, queues: true, can: budget{acquire: 1, ask: 1}},
+			},
+		},
+		{
+			name: "upgrades", faults: 1, ticks: 2, depth: 8, withdrawals: 1,
+			prepare: slices.Concat(holds("a"), queues("p1", "b")),
+			parties: []partySpec{
+				{lockID: "a", process: 0, mode: s, queues: true, can: budget{upgrade: 1, abandon: 1, ask: 1, downgrade: 1, leave: 1}},
+				{lockID: "b", process: 1, mode: s, queues: true, can: budget{upgrade: 1, leave: 1, extend: 1}},
+			},
+		},
+		{
+			name: "a deadlock", faults: 1, ticks: 1, depth: 8, withdrawals: 1,
+			prepare: slices.Concat(holds("a"), queues("p1", "b"), queues("p2", "c")),
+			parties: []partySpec{
+				{lockID: "a", process: 0, mode: x, can: budget{leave: 1}},
+				{lockID: "b", process: 1, mode: x, queues: true, can: budget{ask: 2, leave: 1, abandon: 1}},
+				{lockID: "c", process: 2, mode: x, queues: true, can: budget{ask: 1}},
+			},
+		},
+		{
+			name: "an expired hold", faults: 1, ticks: 2, depth: 8,
+			prepare: append(holds("a"), "tick", "tick"),
+			parties: []partySpec{
+				{lockID: "a", process: 0, mode: x, can: budget{acquire: 1, renew: 2, extend: 1, leave: 1}},
+				{lockID: "b", process: 1, mode: x, can: budget{acquire: 1, leave: 1}},
+				{lockID: "c", process: 2, mode: s, queues: true, can: budget{acquire: 1, ask: 1}},
+			},
+		},
+		{
+			name: "two in one process", faults: 1, ticks: 2, depth: 8,
+			prepare: slices.Concat(holds("a"), queues("p0", "b")[:2]),
+			parties: []partySpec{
+				{lockID: "a", process: 0, mode: x, queues: true, can: budget{acquire: 1, leave: 1, extend: 1}},
+				{lockID: "b", process: 0, mode: x, queues: true, can: budget{ask: 1, abandon: 1, leave: 1}},
+				{lockID: "c", process: 1, mode: x, queues: true, can: budget{acquire: 1, ask: 1}},
+			},
+		},
+		{
+			name: "a state that was rolled back", faults: 0, ticks: 1, depth: 9,
+			prepare: slices.Concat(holds("a"), queues("p1", "b"), []string{
+				"leave b", "a write that is rolled back for p1", "acquire d", "a read of state -1 for p0",
+			}),
+			parties: []partySpec{
+				{lockID: "a", process: 0, mode: s, can: budget{extend: 1, leave: 1}},
+				{lockID: "d", process: 0, mode: x, can: budget{acquire: 1}},
+				{lockID: "b", process: 1, mode: s},
+				{lockID: "c", process: 2, mode: s, can: budget{acquire: 1}},
+			},
+		},
+		{
+			name: "stale reads", faults: 2, ticks: 1, depth: 7,
+			prepare: slices.Concat(holds("a"), queues("p1", "b")),
+			parties: []partySpec{
+				{lockID: "a", process: 0, mode: s, can: budget{extend: 1, leave: 1}},
+				{lockID: "d", process: 0, mode: x, can: budget{acquire: 1}},
+				{lockID: "b", process: 1, mode: s, can: budget{leave: 1}},
+			},
+		},
+		{
+			name: "a semaphore", faults: 1, ticks: 2, depth: 8, settles: 1,
+			parties: []partySpec{
+				{lockID: "a", process: 0, mode: s, limit: 2, queues: true, can: budget{acquire: 1, leave: 1}},
+				{lockID: "b", process: 1, mode: s, limit: 2, queues: true, can: budget{acquire: 1, ask: 1}},
+				{lockID: "c", process: 2, mode: s, limit: 2, queues: true, can: budget{acquire: 1, ask: 1}},
+			},
+			prepare: holds("a"),
+		},
+		{
+			name: "a full queue", faults: 1, ticks: 3, depth: 8,
+			prepare: slices.Concat(holds("a"), queues("p1", "b")),
+			parties: []partySpec{
+				{lockID: "a", process: 0, mode: x, can: budget{leave: 1, renew: 1}},
+				{lockID: "b", process: 1, mode: x, queues: true, maxWaiters: 1, can: budget{ask: 1, abandon: 1}},
+				{lockID: "c", process: 2, mode: x, queues: true, maxWaiters: 1, can: budget{acquire: 1, ask: 1}},
+			},
+		},
+		{
+			name: "a kept hold", faults: 1, ticks: 4, depth: 8,
+			parties: []partySpec{
+				{lockID: "a", process: 0, mode: x, persists: true, can: budget{acquire: 2, renew: 1, leave: 1, release: 1, abandon: 1}},
+				{lockID: "b", process: 1, mode: x, queues: true, can: budget{acquire: 1, ask: 1}},
+			},
+		},
 	}
 }
 
