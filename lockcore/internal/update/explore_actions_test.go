@@ -291,6 +291,9 @@ func (w *world) extendSteps(n int, p *process, do func(string, func(*world, *pro
 		all := e.found == 1
 		p.ended(n, all)
 		if all && of.held && of.id == e.parts[0].ID {
+			if e.drains {
+				w.fail("I8: %s was superseded, and was told that it is extended", of.name())
+			}
 			if slices.Contains(of.lost, of.id) {
 				w.fail("%s was told that %s is lost, and then that it is extended", of.lockID, of.id)
 			}

@@ -410,7 +410,9 @@ func (w *world) checkOthers(op rules.Op, before, after *rules.Document, now time
 		if !v.ExpiresAt.After(now) || (v.LockID == lockID && (v.Order <= order || order == 0)) {
 			continue
 		}
-		same := func(lockID, part string, order int64) bool { return lockID == v.LockID && part == v.Part && order == v.Order }
+		same := func(lockID, part string, order int64) bool {
+			return lockID == v.LockID && part == v.Part && order == v.Order
+		}
 		if !slices.ContainsFunc(after.Waiters, func(x rules.Waiter) bool { return same(x.LockID, x.Part, x.Order) }) &&
 			!slices.ContainsFunc(after.Entries, func(e rules.Entry) bool { return same(e.LockID, e.Part, e.Order) }) {
 			w.fail("I5: %T of %q ended the waiter %s", op, lockID, v.LockID)
@@ -448,6 +450,9 @@ func (w *world) checkExtend(p *process, e *extending) {
 	for i := range e.parts {
 		if w.has(func(o *rules.Entry) bool { return o.ID == e.parts[i].ID && o.LockID != of.lockID }) {
 			w.fail("I5: %s extends an entry of another party", of.name())
+		}
+		if w.has(func(o *rules.Entry) bool { return o.ID == e.parts[i].ID && o.State == rules.StateDraining }) {
+			e.drains = true
 		}
 	}
 }

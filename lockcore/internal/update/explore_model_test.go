@@ -189,8 +189,10 @@ type extending struct {
 	sent     int
 	guess    Now
 	executed bool
-	found    int
-	r        string
+	// drains is set if the part drained when it was extended.
+	drains bool
+	found  int
+	r      string
 }
 
 func (p *party) trusts(now int) bool { return p.held && now < p.until }

@@ -166,7 +166,9 @@ var (
 
 func scenarios() []scenario {
 	holds := func(p string) []string { return []string{"acquire " + p, "go p0", "go p0"} }
-	queues := func(process string, p string) []string { return []string{"acquire " + p, "go " + process, "go " + process} }
+	queues := func(process string, p string) []string {
+		return []string{"acquire " + p, "go " + process, "go " + process}
+	}
 	return []scenario{
 		{name: "three try", faults: 1, ticks: 3, depth: 8, parties: []partySpec{
 			{lockID: "a", process: 0, mode: x, can: budget{acquire: 1, leave: 1, extend: 1}},

@@ -28,7 +28,7 @@ type Line struct {
 	// committed is set if doc was written by this process, and acknowledged.
 	committed bool
 	at        Now
-	read         uint64
+	read      uint64
 	// ticks counts reads and arrivals.
 	ticks uint64
 	calls []*Call
