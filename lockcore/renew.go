@@ -39,7 +39,7 @@ func (l *Locker) Renew(ctx context.Context, leases ...Lease) ([]Lease, error) {
 }
 
 // renewedAtOnce is the number of leases that one command renews.
-const renewedAtOnce = 500
+const renewedAtOnce = store.ExtendChunk
 
 type renewResult struct {
 	lease Lease

@@ -20,8 +20,8 @@ func (op Acquire) Apply(before *Document, now time.Time) (*Document, Result) {
 		return s.end()
 	}
 	s.enter(&op)
-	if granted := s.result.Outcome == Granted || s.result.Outcome == Joined; !granted && (op.Persist || op.Queue) {
-		s.heard(op.LockID, op.Persist, false)
+	if granted := s.result.Outcome == Granted || s.result.Outcome == Joined; !granted && op.Persist {
+		s.heard(op.LockID, false)
 	}
 	return s.end()
 }

@@ -119,7 +119,7 @@ func (op Raise) Apply(before *Document, now time.Time) (*Document, Result) {
 	if s.some(runs) {
 		s.result.Outcome = Busy
 	}
-	s.heard(op.LockID, true, false)
+	s.heard(op.LockID, false)
 	return s.end()
 }
 
@@ -132,7 +132,7 @@ func (op Verify) Apply(before *Document, now time.Time) (*Document, Result) {
 		return s.end()
 	}
 	s.takeOver(op.LockID, op.Label)
-	if s.heard(op.LockID, true, op.HandOver); !s.doc.Keeps(op.LockID, op.Label, op.Used) {
+	if s.heard(op.LockID, op.HandOver); !s.doc.Keeps(op.LockID, op.Label, op.Used) {
 		s.result.Outcome = Lost
 	}
 	return s.end()

@@ -262,16 +262,15 @@ func IdleAt(at time.Time) time.Time {
 	return time.UnixMilli((at.UnixMilli()/grain + 1) * grain).UTC()
 }
 
-// heard extends what the lock ID keeps, if keeps is set. Its entries come last.
-func (s *state) heard(lockID string, keeps, handsOver bool) {
-	own := pick(s.doc.Entries, func(e *Entry) bool { return e.Of(lockID) })
-	for i := range own {
-		if e := &own[i]; keeps && e.State == StateKept {
+// heard extends what the lock ID keeps. An answer that goes with it needs a write.
+func (s *state) heard(lockID string, handsOver bool) {
+	for i := range s.doc.Entries {
+		if e := &s.doc.Entries[i]; e.Of(lockID) && e.State == StateKept {
 			e.ExpiresAt = later(e.ExpiresAt, expiry(s.now, e.TTL))
 			e.HandedOver = e.HandedOver || handsOver
+			s.acted = true
 		}
 	}
-	s.doc.Entries = append(pick(s.doc.Entries, func(e *Entry) bool { return !e.Of(lockID) }), own...)
 }
 
 func (s *state) holding(lockID string) bool {
@@ -305,14 +304,20 @@ func (s *state) ended(entries ...Entry) { s.result.Ended = append(s.result.Ended
 // drained returns a part that is cut off: it keeps others out as long as its lease may be trusted,
 // which is until it expires. A lease without end is trusted for EndlessTTL after it was confirmed.
 // One with an end is never shortened, although now may lie before the time of the grant: hence twice
-// the TTL.
+// the TTL. The entry gets another ID, because an extension names entries by ID alone: one of a part that
+// was cut off must not find it, or the part would work on, and drain forever.
 func (s *state) drained(e Entry) Entry {
-	e.State = StateDraining
+	if e.State != StateDraining {
+		e.State, e.ID = StateDraining, drainingID(e.ID)
+	}
 	if end := s.now.Add(2*ms(e.TTL) + EndlessTTL); end.Before(e.ExpiresAt) {
 		e.ExpiresAt = end
 	}
 	return e
 }
+
+// drainingID is the ID of an entry that drains.
+func drainingID(id string) string { return id + "/d" }
 
 // forget removes waiters, and reports those that are among queue.
 func (s *state) forget(queue []Waiter, which func(*Waiter) bool) {

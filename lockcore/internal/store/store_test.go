@@ -13,7 +13,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// TestStore runs what the interface promises on both implementations.
+// TestStore verifies the contract of the interface on both implementations.
 func TestStore(t *testing.T) {
 	t.Parallel()
 	implementations := map[string]func(t *testing.T) store.Store{
@@ -319,8 +319,10 @@ func extendMakesSwapsFail(t *testing.T, s store.Store) {
 func extendMissing(t *testing.T, s store.Store) {
 	nameless := document("nameless", 1)
 	nameless.Entries[0].ID = ""
-	insert(t, s, document("x", 1), document("y", 1), nameless)
+	insert(t, s, document("w", 1), document("x", 1), document("y", 1), nameless)
 	found, r, err := s.Extend(t.Context(), []store.Extension{
+		{Resource: "w", ID: "w/a", End: at(200), At: at(50), IdleAt: at(300)},
+		{Resource: "w", ID: "w/b", End: at(200), At: at(50), IdleAt: at(300)},
 		{Resource: "x", ID: "x/a", End: at(200), At: at(50), IdleAt: at(300)},
 		{Resource: "x", ID: "gone", End: at(200), At: at(50), IdleAt: at(300)},
 		{Resource: "y", ID: "gone", End: at(200), At: at(50), IdleAt: at(300)},
@@ -329,7 +331,8 @@ func extendMissing(t *testing.T, s store.Store) {
 	})
 	require.NoError(t, err)
 	require.Equal(t, 1, found)
-	require.Equal(t, rules.Version{N: 2, R: r}, stored(t, s, "x").Version)
+	require.Equal(t, rules.Version{N: 2, R: r}, stored(t, s, "w").Version)
+	require.Equal(t, document("x", 1), stored(t, s, "x"), "it contains one of two")
 	require.Equal(t, document("y", 1), stored(t, s, "y"))
 	require.Equal(t, nameless, stored(t, s, "nameless"))
 	require.Nil(t, stored(t, s, "missing"))
@@ -524,7 +527,7 @@ func endedContext(t *testing.T, s store.Store) {
 	require.Equal(t, document("x", 1), stored(t, s, "x"))
 }
 
-// everyOperation returns the error of each operation. Those that write do so to "x", in version 1.
+// everyOperation returns the error of each operation. The writes expect version 1 of "x".
 func everyOperation(ctx context.Context, s store.Store) map[string]error {
 	errs := map[string]error{}
 	_, errs["Load"] = s.Load(ctx, "x")

@@ -241,6 +241,7 @@ func (l *Line) next(guess Now, r string) Step {
 	runs := slices.ContainsFunc(l.calls, func(c *Call) bool { return !c.asleep })
 	switch {
 	case !runs && !l.debt:
+		l.fresh = false // what arrives later must not be dated by the time of an old read
 		return Step{Kind: StepIdle}
 	case l.delay != NoPause:
 		step := Step{Kind: StepPause, Pause: l.delay}
@@ -257,7 +258,7 @@ func (l *Line) next(guess Now, r string) Step {
 	}
 	// Nothing ends because its time is over except by the time that was read together with the
 	// document.
-	if !l.fresh && (guess.At.IsZero() || l.doc.ExpiresBy(guess.At)) {
+	if !l.fresh && (guess.At.IsZero() || l.doc.ExpiresBy(guess.At) || l.isOld(guess.At)) {
 		return Step{Kind: StepLoad}
 	}
 	if l.fresh && l.doc.ReservedFor(l.Process, now.At) {
@@ -279,6 +280,13 @@ func (l *Line) next(guess Now, r string) Step {
 	}
 	return Step{Kind: StepSwap, Swap: store.Swap{Prev: prev, Next: after}, Answers: told}
 }
+
+// isOld reports whether the cached document may have been removed as an idle one since: a swap of
+// several documents would insert it again.
+func (l *Line) isOld(now time.Time) bool { return l.doc != nil && now.Sub(l.doc.At) > cacheLasts }
+
+// cacheLasts is far less than the time for which documents of idle resources are kept.
+const cacheLasts = 10 * time.Minute
 
 // apply applies what is owed, all calls that are not asleep, in order of arrival, and after each the
 // sleeping calls for which it has made a claim.
@@ -302,12 +310,17 @@ func (l *Line) apply(now Now) (after *rules.Document, told []Told, writes bool) 
 		}
 		do(c)
 		for _, sleeper := range l.calls {
-			if sleeper.asleep && sleeper.isServed(after) {
+			// Once: what holds already would be served again, and its second answer would find it gone.
+			if sleeper.asleep && !answered(told, sleeper) && sleeper.isServed(after) {
 				do(sleeper)
 			}
 		}
 	}
 	return after, told, writes
+}
+
+func answered(told []Told, c *Call) bool {
+	return slices.ContainsFunc(told, func(t Told) bool { return t.Call == c })
 }
 
 // isServed reports whether a document has a claim for a sleeping call, or a hold that it may join.
@@ -345,6 +358,9 @@ func (l *Line) tellRead(told []Told) Step {
 func (l *Line) Loaded(doc *rules.Document, now Now) {
 	l.sent = nil
 	l.failures = 0
+	if doc != nil {
+		doc.At = now.At
+	}
 	l.doc, l.known, l.fresh, l.at, l.committed = doc, true, true, now, false
 	if l.changed { // by this process, perhaps after the read
 		l.fresh = false
@@ -441,7 +457,7 @@ func (l *Line) Failed(err error) (told []Told) {
 func (l *Line) Retry() { l.failures, l.delay = min(l.failures, 1), NoPause }
 
 // Unsent reports that the command was not carried out, for another reason than a failure.
-func (l *Line) Unsent() { l.sent = nil }
+func (l *Line) Unsent() { l.sent, l.fresh = nil, false }
 
 // Extended reports that the process has raised the ends of entries, by ID, in a command that gave the
 // document a new version with the random value r. What was only read is dropped: it may have been

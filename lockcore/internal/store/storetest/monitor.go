@@ -94,13 +94,15 @@ var allowed = map[string]map[string][]string{
 	"find":   {},
 	"insert": {},
 	"update": {
-		"updates.q": {"$in"},
-		"updates.u": {"$set", "$inc", "$max", "$push", "$pull"},
+		"updates.q":            {"$all", "$in"},
+		"updates.arrayFilters": {"$in"},
+		"updates.u":            {"$set", "$inc", "$max", "$push", "$pull"},
 	},
 	"createIndexes":   {"indexes.partialFilterExpression": {"$gt", "$gte"}},
 	"getMore":         {},
 	"killCursors":     {},
 	"listCollections": {},
+	"hello":           {},
 	"listIndexes":     {},
 	"endSessions":     {},
 	// What tests do to their fixtures.
