@@ -54,6 +54,8 @@ type Call struct {
 	// TakeBack undoes what the operation may have done. It is applied with the next acknowledged swap
 	// if the call is abandoned, or fails, while its outcome is unknown. Nil undoes nothing.
 	TakeBack *Call
+	// Owed: if the call is abandoned, or fails, TakeBack is applied even if the operation surely was not.
+	Owed bool
 	// Sleeps: once the operation, an Acquire, has queued, the call stays in the line, and is applied
 	// again by the swap in which its claim is made.
 	Sleeps bool
@@ -157,15 +159,15 @@ func (l *Line) Ask(c *Call) {
 	}
 }
 
-// Abandon removes a call, and reports whether it may have been applied, or may still be. Then the
-// line takes it back.
+// Abandon removes a call, and reports whether it may have been applied, or may still be, or is owed.
+// Then the line takes it back.
 func (l *Line) Abandon(c *Call) (unknown bool) {
 	if !slices.Contains(l.calls, c) {
 		return false
 	}
 	l.remove(c)
 	sent := l.sent != nil && slices.ContainsFunc(l.sent.Answers, func(t Told) bool { return t.Call == c })
-	if !sent && !c.unknown {
+	if !sent && !c.unknown && !c.Owed {
 		return false
 	}
 	l.takeBack(c)
@@ -446,7 +448,7 @@ func (l *Line) Failed(err error) (told []Told) {
 			continue
 		}
 		l.remove(c)
-		if c.unknown {
+		if c.unknown || c.Owed {
 			l.takeBack(c)
 		}
 	}
