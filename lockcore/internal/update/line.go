@@ -461,6 +461,15 @@ func (l *Line) Retry() { l.failures, l.delay = min(l.failures, 1), NoPause }
 // Unsent reports that the command was not carried out, for another reason than a failure.
 func (l *Line) Unsent() { l.sent, l.fresh = nil, false }
 
+// Skipped reports that a command for several documents has stopped before this one because of a
+// conflict. Like Conflicted it does not prove that nothing was applied.
+func (l *Line) Skipped() {
+	for _, t := range l.sent.Answers {
+		t.Call.unknown = true
+	}
+	l.Unsent()
+}
+
 // Extended reports that the process has raised the ends of entries, by ID, in a command that gave the
 // document a new version with the random value r. What was only read is dropped: it may have been
 // rolled back, and replaced by another state with the same counter, on which the new version follows.
