@@ -235,7 +235,7 @@ func (w *world) partyActions(n int, p *process, visit func(*world), i int) {
 			op := of.leaveOp()
 			of.held = false
 			p.mustGo = append(p.mustGo, request{of.lockID, of.id, of.order})
-			add(w, p, leave, of.id, &Call{Op: op, TakeBack: &Call{Op: op}})
+			add(w, p, leave, of.id, &Call{Op: op, TakeBack: &Call{Op: op}, Owed: true})
 		})
 		do(release, func(w *world, p *process, of *party) {
 			op := rules.Release{Policy: policy, Resource: resource, LockID: of.lockID, Label: of.label(), Order: of.order}
@@ -243,7 +243,7 @@ func (w *world) partyActions(n int, p *process, visit func(*world), i int) {
 			op.Leaving = &here
 			of.held = false
 			p.mustGo = append(p.mustGo, request{of.lockID, of.id, of.order})
-			add(w, p, release, of.id, &Call{Op: op, TakeBack: &Call{Op: op}})
+			add(w, p, release, of.id, &Call{Op: op, TakeBack: &Call{Op: op}, Owed: true})
 		})
 	}
 }
@@ -260,7 +260,7 @@ func (w *world) abandon(p *process, n int, of *party) {
 	queued := m.call.queued
 	if unknown := p.line.Abandon(m.call); !unknown && queued {
 		back := of.takeBack(&op)
-		w.add(p, n, leave, m.id, &Call{Op: back, TakeBack: &Call{Op: back}})
+		w.add(p, n, leave, m.id, &Call{Op: back, TakeBack: &Call{Op: back}, Owed: true})
 		return
 	}
 	w.pump(p)

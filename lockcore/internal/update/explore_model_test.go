@@ -472,10 +472,6 @@ func (w *world) toldError(p *process, of *party, n note, t *Told, ended bool) {
 		} else {
 			p.never = append(p.never, n.id)
 		}
-	case leave, release:
-		if !t.Unknown {
-			p.mustGo = slices.DeleteFunc(p.mustGo, func(r request) bool { return r.id == n.id })
-		}
 	case downgrade:
 		of.downgrading = false
 	}
