@@ -194,12 +194,12 @@ func (w *fencedWrite) record(ctx context.Context, coll *mongo.Collection, filter
 			return doc.ID, nil
 		}
 		set := bson.D{{Key: "$set", Value: bson.D{{Key: FenceField, Value: w.recordedIn(stored)}}}}
-		res, err := primary.UpdateOne(ctx, unchanged, set)
+		err := primary.FindOneAndUpdate(ctx, unchanged, set, options.FindOneAndUpdate().SetProjection(bson.D{{Key: "_id", Value: 1}})).Err()
 		switch {
-		case err != nil:
-			return nil, fmt.Errorf("lockstep: nothing was updated under fence %d: %w", w.fence, err)
-		case res.MatchedCount > 0:
+		case err == nil:
 			return doc.ID, nil
+		case !errors.Is(err, mongo.ErrNoDocuments):
+			return nil, fmt.Errorf("lockstep: nothing was updated under fence %d: %w", w.fence, err)
 		}
 	}
 }
