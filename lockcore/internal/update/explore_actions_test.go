@@ -339,7 +339,7 @@ func (of *party) label() string {
 func (of *party) acquireOp() rules.Acquire {
 	order := of.order0() + of.n
 	op := rules.Acquire{
-		Policy: policy, Resource: resource, Call: fmt.Sprint(of.lockID, order), LockID: of.lockID, Label: of.label(), Part: part, Order: order,
+		Policy: policy, Resource: resource, Call: fmt.Sprint(of.lockID, order, of.suffix), LockID: of.lockID, Label: of.label(), Part: part, Order: order,
 		Mode: of.partySpec.mode, Limit: of.limit, TTL: partTTL * 1000, HoldTTL: partTTL * 1000, Queue: of.queues,
 		WaiterTTL: waiterTTL * 1000, HeardIn: waiterTTL * 1000 / 3, MaxWaiters: cmp.Or(of.maxWaiters, 3), Owner: of.lockID,
 	}

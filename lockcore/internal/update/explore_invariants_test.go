@@ -15,6 +15,11 @@ func (w *world) check() {
 	if w.err == nil && w.quiet() {
 		w.checkGranted()
 	}
+	if w.err == nil && slices.ContainsFunc(w.processes, func(p *process) bool { return p.line.conflicts > 2 }) {
+		next, _ := w.fork(-1, "all commands are answered")
+		next.finish()
+		w.err = next.err
+	}
 }
 
 // checkTrust is I1, and what makes it true: a lease that is trusted is backed by an entry that lasts
@@ -224,7 +229,7 @@ func (w *world) checkWrite(prev, next *rules.Document) {
 }
 
 // checkOps checks each operation of a swap that is about to be sent.
-func (w *world) checkOps(doc *rules.Document, now time.Time, owes bool, _ int, step *Step) {
+func (w *world) checkOps(p *process, doc *rules.Document, now time.Time, owes bool, step *Step) {
 	if owes {
 		s := rules.Settle{Policy: policy, Resource: resource}
 		after, _ := s.Apply(doc, now)
@@ -235,6 +240,11 @@ func (w *world) checkOps(doc *rules.Document, now time.Time, owes bool, _ int, s
 		t := &step.Answers[i]
 		w.checkOp(t.Call.Op, doc, t.After, &t.Result, now)
 		doc = t.After
+	}
+	for _, c := range p.line.calls {
+		if c.asleep && c.isServed(doc) && !answered(step.Answers, c) {
+			w.fail("I9: a swap of %s makes a claim for its own call, which sleeps on", p.name)
+		}
 	}
 }
 
@@ -287,6 +297,20 @@ func (w *world) checkAcquire(op *rules.Acquire, before, after *rules.Document, r
 		}
 	}
 	holds, claim := before.HoldFence(op.LockID) > 0, before.Claim(op.LockID, op.Part)
+	p := before.Part(op.LockID, op.Part, op.Order)
+	_, later := before.Later(op.LockID, op.Part, op.Order)
+	other := p != nil && p.Stands(now) && p.ID != op.Call && p.ID != op.Upgrades
+	if (later || other) && r.Outcome != rules.Superseded {
+		w.fail("I8: %s, which is superseded, was told %q", op.Call, r.Outcome)
+	}
+	if v := before.Tombstone(op.LockID, op.Part); v != nil && v.ExpiresAt.After(now) && r.Outcome != rules.Deadlock && r.Outcome != rules.Superseded {
+		w.fail("I8: %s, the victim of a deadlock, was told %q", op.Call, r.Outcome)
+	}
+	if (r.Outcome == rules.Granted || r.Outcome == rules.Joined) && slices.ContainsFunc(after.Waiters, func(v rules.Waiter) bool {
+		return v.LockID == op.LockID && v.Part == op.Part
+	}) {
+		w.fail("I5: %s was told %q, and is still queued", op.Call, r.Outcome)
+	}
 	switch r.Outcome {
 	case rules.Granted:
 		if int64(others) >= op.Room() || exclusive > 0 {
@@ -303,9 +327,8 @@ func (w *world) checkAcquire(op *rules.Acquire, before, after *rules.Document, r
 			w.fail("%s was told %q, and has %+v", op.LockID, r.Outcome, p)
 		}
 	case rules.Superseded:
-		later, ok := before.Later(op.LockID, op.Part, op.Order)
 		over := slices.ContainsFunc(before.Over, func(o rules.Over) bool { return o.LockID == op.LockID && o.Order >= op.Order })
-		if p := before.Part(op.LockID, op.Part, op.Order); !over && (!ok || later < op.Order) && (p == nil || p.ID == op.Call) {
+		if !over && !later && (p == nil || p.ID == op.Call) {
 			w.fail("%s was told that it is superseded, and nothing has superseded it", op.LockID)
 		}
 	case rules.Busy, rules.Queued, rules.Full:

@@ -53,9 +53,11 @@ type partySpec struct {
 	// queues: its requests queue, and its calls sleep in the line. persists: its holds are kept, under
 	// the run label "run".
 	queues, persists bool
-	// order is that of its first request.
-	order int64
-	can   budget
+	// order is that of its first request, less one. suffix distinguishes the calls of parties with the
+	// same orders.
+	order  int64
+	suffix string
+	can    budget
 }
 
 // The TTLs, in ticks.
@@ -266,7 +268,7 @@ func (w *world) pump(p *process) {
 	for !p.crashed && p.line.sent == nil && w.err == nil {
 		base, fresh := p.line.doc, p.line.fresh
 		guess := p.sample.guess(w.now)
-		owes, owed := p.line.debt, slices.Clone(p.line.owed)
+		owes := p.line.debt
 		step := p.line.Next(guess, w.draw())
 		switch step.Kind {
 		case StepIdle:
@@ -288,7 +290,7 @@ func (w *world) pump(p *process) {
 			if fresh {
 				now = p.line.at.At
 			}
-			w.checkOps(base, now, owes, len(owed), &step)
+			w.checkOps(p, base, now, owes, &step)
 		case StepReserve:
 			p.issued = w.now
 		}
@@ -467,6 +469,9 @@ func (w *world) toldError(p *process, of *party, n note, t *Told, ended bool) {
 	switch n.verb {
 	case acquire, upgrade:
 		of.busy = false
+		if t.Call.queued {
+			w.fail("I9: %s has queued, and a failure that passes ended it", n.id)
+		}
 		if t.Unknown {
 			p.mustGo = append(p.mustGo, request{of.lockID, n.id, t.Call.Op.(rules.Acquire).Order})
 		} else {

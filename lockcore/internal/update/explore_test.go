@@ -27,8 +27,9 @@ type scenario struct {
 	prepare []string
 	// settles and withdrawals are those of a process of its own.
 	settles, withdrawals int8
-	faults, ticks        int
-	depth                int
+	faults, ticks, depth int
+	// conflicts is the number of conflicts that each line has met before.
+	conflicts int
 }
 
 func (s *scenario) begin() *world {
@@ -64,6 +65,7 @@ func (s *scenario) begin() *world {
 		for n := range p.parties {
 			p.parties[n].left = p.parties[n].can
 		}
+		p.line.conflicts = s.conflicts
 		w.processes[i] = p
 	}
 	w.faults, w.ticks = s.faults, s.ticks
@@ -212,6 +214,29 @@ func scenarios() []scenario {
 				{lockID: "a", process: 0, mode: x, can: budget{renew: 1, extend: 1, leave: 1}},
 				{lockID: "a", order: 10, process: 1, mode: x, can: budget{extend: 1, leave: 1, release: 1}},
 				{lockID: "b", process: 2, mode: x, queues: true, can: budget{acquire: 1, ask: 1}},
+			},
+		},
+		{
+			name: "a request that was overtaken", faults: 1, ticks: 1, depth: 8,
+			parties: []partySpec{
+				{lockID: "a", process: 0, mode: x, can: budget{acquire: 2, abandon: 1}},
+				{lockID: "a", order: 10, process: 1, mode: x, can: budget{acquire: 1, leave: 1}},
+			},
+		},
+		{
+			name: "two calls with one order", faults: 1, ticks: 1, depth: 8,
+			parties: []partySpec{
+				{lockID: "a", process: 0, mode: x, can: budget{acquire: 1, renew: 1}},
+				{lockID: "a", suffix: "'", process: 1, mode: x, can: budget{acquire: 1}},
+			},
+		},
+		{
+			name: "a reservation", faults: 1, ticks: 1, depth: 8, conflicts: 3,
+			prepare: holds("a"),
+			parties: []partySpec{
+				{lockID: "a", process: 0, mode: s, can: budget{leave: 1}},
+				{lockID: "b", process: 1, mode: s, can: budget{acquire: 1, leave: 1}},
+				{lockID: "c", process: 2, mode: s, can: budget{acquire: 1}},
 			},
 		},
 		{
