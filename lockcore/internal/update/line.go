@@ -300,22 +300,26 @@ func (l *Line) apply(now Now) (after *rules.Document, told []Told, writes bool) 
 		writes = writes || !result.ReadOnly
 		told = append(told, Told{Call: c, Answer: Answer{After: after, Result: result, Sent: now.Sent}})
 	}
-	if l.debt { // a write, even if nothing is to be taken back
-		after, _ = rules.Settle{Policy: l.Policy, Resource: l.Name}.Apply(after, now.At)
-	}
-	for _, c := range l.owed {
-		do(c)
-	}
-	for _, c := range l.calls {
-		if c.asleep {
-			continue
-		}
-		do(c)
+	serve := func() {
 		for _, sleeper := range l.calls {
 			// Once: what holds already would be served again, and its second answer would find it gone.
 			if sleeper.asleep && !answered(told, sleeper) && sleeper.isServed(after) {
 				do(sleeper)
 			}
+		}
+	}
+	if l.debt { // a write, even if nothing is to be taken back
+		after, _ = rules.Settle{Policy: l.Policy, Resource: l.Name}.Apply(after, now.At)
+		serve()
+	}
+	for _, c := range l.owed {
+		do(c)
+		serve()
+	}
+	for _, c := range l.calls {
+		if !c.asleep {
+			do(c)
+			serve()
 		}
 	}
 	return after, told, writes
