@@ -101,6 +101,6 @@ func (l *Locker) giveUpUpgrade(ctx context.Context, op *rules.Acquire) {
 	ctx, cancel := l.detached(ctx)
 	defer cancel()
 	c := l.takeBack(ctx, op)
-	c.TakeBack = l.takeBack(ctx, op)
+	c.TakeBack, c.Owed = l.takeBack(ctx, op), true
 	_, _ = l.do(ctx, "leave", orderOf(op.Order), c) // the cause is what the caller must see
 }

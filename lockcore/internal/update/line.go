@@ -25,8 +25,10 @@ type Line struct {
 	// the last swap, and the read began at the tick read.
 	doc          *rules.Document
 	known, fresh bool
-	at           Now
-	read         uint64
+	// committed is set if doc was written by this process, and acknowledged.
+	committed bool
+	at        Now
+	read      uint64
 	// ticks counts reads and arrivals.
 	ticks uint64
 	calls []*Call
@@ -52,6 +54,8 @@ type Call struct {
 	// TakeBack undoes what the operation may have done. It is applied with the next acknowledged swap
 	// if the call is abandoned, or fails, while its outcome is unknown. Nil undoes nothing.
 	TakeBack *Call
+	// Owed: if the call is abandoned, or fails, TakeBack is applied even if the operation surely was not.
+	Owed bool
 	// Sleeps: once the operation, an Acquire, has queued, the call stays in the line, and is applied
 	// again by the swap in which its claim is made.
 	Sleeps bool
@@ -155,15 +159,15 @@ func (l *Line) Ask(c *Call) {
 	}
 }
 
-// Abandon removes a call, and reports whether it may have been applied, or may still be. Then the
-// line takes it back.
+// Abandon removes a call, and reports whether it may have been applied, or may still be, or is owed.
+// Then the line takes it back.
 func (l *Line) Abandon(c *Call) (unknown bool) {
 	if !slices.Contains(l.calls, c) {
 		return false
 	}
 	l.remove(c)
 	sent := l.sent != nil && slices.ContainsFunc(l.sent.Answers, func(t Told) bool { return t.Call == c })
-	if !sent && !c.unknown {
+	if !sent && !c.unknown && !c.Owed {
 		return false
 	}
 	l.takeBack(c)
@@ -214,7 +218,7 @@ func (l *Line) Cached() (doc *rules.Document, known bool) { return l.doc, l.know
 // Guess sets what the process knows of the document, if it knows nothing.
 func (l *Line) Guess(doc *rules.Document) {
 	if !l.known && l.sent == nil {
-		l.doc, l.known, l.fresh = doc, true, false
+		l.doc, l.known, l.fresh, l.committed = doc, true, false, false
 	}
 }
 
@@ -296,22 +300,26 @@ func (l *Line) apply(now Now) (after *rules.Document, told []Told, writes bool) 
 		writes = writes || !result.ReadOnly
 		told = append(told, Told{Call: c, Answer: Answer{After: after, Result: result, Sent: now.Sent}})
 	}
-	if l.debt { // a write, even if nothing is to be taken back
-		after, _ = rules.Settle{Policy: l.Policy, Resource: l.Name}.Apply(after, now.At)
-	}
-	for _, c := range l.owed {
-		do(c)
-	}
-	for _, c := range l.calls {
-		if c.asleep {
-			continue
-		}
-		do(c)
+	serve := func() {
 		for _, sleeper := range l.calls {
 			// Once: what holds already would be served again, and its second answer would find it gone.
 			if sleeper.asleep && !answered(told, sleeper) && sleeper.isServed(after) {
 				do(sleeper)
 			}
+		}
+	}
+	if l.debt { // a write, even if nothing is to be taken back
+		after, _ = rules.Settle{Policy: l.Policy, Resource: l.Name}.Apply(after, now.At)
+		serve()
+	}
+	for _, c := range l.owed {
+		do(c)
+		serve()
+	}
+	for _, c := range l.calls {
+		if !c.asleep {
+			do(c)
+			serve()
 		}
 	}
 	return after, told, writes
@@ -359,7 +367,7 @@ func (l *Line) Loaded(doc *rules.Document, now Now) {
 	if doc != nil {
 		doc.At = now.At
 	}
-	l.doc, l.known, l.fresh, l.at = doc, true, true, now
+	l.doc, l.known, l.fresh, l.at, l.committed = doc, true, true, now, false
 	if l.changed { // by this process, perhaps after the read
 		l.fresh = false
 		l.known = false
@@ -370,16 +378,17 @@ func (l *Line) Loaded(doc *rules.Document, now Now) {
 func (l *Line) Swapped() []Told {
 	step := l.sent
 	l.sent = nil
-	l.doc, l.known, l.fresh = step.Swap.Next, !l.changed, false
+	l.doc, l.known, l.fresh, l.committed = step.Swap.Next, !l.changed, false, true
 	l.conflicts, l.failures = 0, 0
-	l.debt, l.owed = false, nil
+	// What was abandoned while the swap was under way is taken back by the next one.
+	l.owed = slices.DeleteFunc(l.owed, func(c *Call) bool {
+		return slices.ContainsFunc(step.Answers, func(t Told) bool { return t.Call == c })
+	})
+	l.debt = len(l.owed) > 0
 	for i := range step.Answers {
 		t := &step.Answers[i]
 		c := t.Call
 		if t.Gone = !slices.Contains(l.calls, c); t.Gone {
-			if c.TakeBack != nil { // it was abandoned in the meantime
-				l.takeBack(c)
-			}
 			continue
 		}
 		c.queued = c.queued || t.Outcome == rules.Queued
@@ -443,7 +452,7 @@ func (l *Line) Failed(err error) (told []Told) {
 			continue
 		}
 		l.remove(c)
-		if c.unknown {
+		if c.unknown || c.Owed {
 			l.takeBack(c)
 		}
 	}
@@ -456,10 +465,20 @@ func (l *Line) Retry() { l.failures, l.delay = min(l.failures, 1), NoPause }
 // Unsent reports that the command was not carried out, for another reason than a failure.
 func (l *Line) Unsent() { l.sent, l.fresh = nil, false }
 
+// Skipped reports that a command for several documents has stopped before this one because of a
+// conflict. Like Conflicted it does not prove that nothing was applied.
+func (l *Line) Skipped() {
+	for _, t := range l.sent.Answers {
+		t.Call.unknown = true
+	}
+	l.Unsent()
+}
+
 // Extended reports that the process has raised the ends of entries, by ID, in a command that gave the
-// document a new version with the random value r.
+// document a new version with the random value r. What was only read is dropped: it may have been
+// rolled back, and replaced by another state with the same counter, on which the new version follows.
 func (l *Line) Extended(ends map[string]time.Time, r string) {
-	if l.sent != nil || !l.known || l.doc == nil {
+	if l.sent != nil || !l.known || l.doc == nil || !l.committed {
 		l.Forget()
 		return
 	}
