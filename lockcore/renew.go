@@ -102,11 +102,12 @@ func (l *Locker) renewBatch(ctx context.Context, leases []Lease, indexes []int) 
 	defer cancel()
 	sent, now := time.Now(), l.lines.Now()
 	if now.At.IsZero() { // the server's time is not known: it comes with a read
-		if _, err := l.look(ctx); err != nil {
+		loaded, err := l.store.Look(ctx)
+		if err != nil {
 			span.end(nil, err)
 			return false, nil
 		}
-		sent, now = time.Now(), l.lines.Now()
+		now, sent = l.lines.Learn(loaded.At, sent), time.Now()
 	}
 	parts := make([]store.Extension, 0, len(indexes))
 	for _, i := range indexes {

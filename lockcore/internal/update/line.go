@@ -54,7 +54,8 @@ type Call struct {
 	// TakeBack undoes what the operation may have done. It is applied with the next acknowledged swap
 	// if the call is abandoned, or fails, while its outcome is unknown. Nil undoes nothing.
 	TakeBack *Call
-	// Owed: if the call is abandoned, or fails, TakeBack is applied even if the operation surely was not.
+	// Owed: TakeBack is applied even if the operation was surely not applied, since it ends what the
+	// caller has or may have.
 	Owed bool
 	// Sleeps: once the operation, an Acquire, has queued, the call stays in the line, and is applied
 	// again by the swap in which its claim is made.
@@ -69,6 +70,10 @@ type Call struct {
 	queued, asleep, unknown bool
 	failures                int
 }
+
+// Unknown reports whether the call may have been applied by a swap whose outcome is unknown. The line
+// must not have the call any longer.
+func (c *Call) Unknown() bool { return c.unknown }
 
 // Answer is what a call is told.
 type Answer struct {
@@ -183,6 +188,9 @@ func (l *Line) takeBack(c *Call) {
 	if c.TakeBack != nil {
 		l.owed = append(l.owed, c.TakeBack)
 	}
+	if c.Owed { // what it ends is not in a lost swap, and may last forever
+		l.lapses = rules.Never
+	}
 }
 
 // Idle reports whether nothing waits in the line and nothing is owed.
@@ -207,7 +215,7 @@ func (l *Line) InDebt() (owes bool, lapses time.Time) {
 func (l *Line) Owed() []*Call { return l.owed }
 
 // WriteOff forgets what is owed.
-func (l *Line) WriteOff() { l.debt, l.owed = false, nil }
+func (l *Line) WriteOff() { l.debt, l.owed, l.lapses = false, nil, time.Time{} }
 
 // Failures is the number of commands in a row that have failed.
 func (l *Line) Failures() int { return l.failures }
@@ -346,7 +354,11 @@ func (l *Line) tellRead(told []Told) Step {
 	if l.fresh {
 		for _, t := range told {
 			if t.Call.arrived < l.read {
-				l.remove(t.Call)
+				if t.Call.Sleeps && t.Call.queued { // its caller waits on: the queue may be full in an old state
+					t.Call.asleep = true
+				} else {
+					l.remove(t.Call)
+				}
 				step.Answers = append(step.Answers, t)
 			}
 		}
@@ -354,7 +366,7 @@ func (l *Line) tellRead(told []Told) Step {
 	l.fresh = false // what comes next is another pass
 	step.Kind = StepLoad
 	if len(step.Answers) > 0 {
-		step.Kind = StepTell
+		step.Kind, l.failures = StepTell, 0
 	}
 	return step
 }
@@ -362,8 +374,7 @@ func (l *Line) tellRead(told []Told) Step {
 // Loaded gives the line the document that StepLoad asked for, nil if there is none, as the server had
 // it at now.
 func (l *Line) Loaded(doc *rules.Document, now Now) {
-	l.sent = nil
-	l.failures = 0
+	l.sent = nil // failures stay: a document that cannot be written can be read
 	if doc != nil {
 		doc.At = now.At
 	}
@@ -385,6 +396,9 @@ func (l *Line) Swapped() []Told {
 		return slices.ContainsFunc(step.Answers, func(t Told) bool { return t.Call == c })
 	})
 	l.debt = len(l.owed) > 0
+	if !l.debt {
+		l.lapses = time.Time{}
+	}
 	for i := range step.Answers {
 		t := &step.Answers[i]
 		c := t.Call

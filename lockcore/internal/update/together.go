@@ -14,7 +14,7 @@ import (
 // With goesOn the operations depend on each other: those after the first whose answer does not go on
 // are not carried out, and neither are those after one that could not be carried out together. DoAll
 // returns the answers that it has, of the operations at the beginning. What was sent and has an
-// unknown outcome is taken back; the same operations may be carried out again.
+// unknown outcome is taken back if the call says how; the same operations may be carried out again.
 //
 // Without it they are independent: all are carried out, and DoAll returns all answers.
 func (ls *Lines) DoAll(ctx context.Context, calls []*Call, goesOn func(Answer) bool) []Answer {
