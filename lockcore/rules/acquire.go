@@ -285,7 +285,7 @@ func (s *state) waiter(op *Acquire) Waiter {
 		w.Owner = op.Owner
 	}
 	if op.HoldOnly {
-		w.Hold = &WaitingHold{ID: op.Call, TTL: op.HoldTTL, Host: op.Host, Comment: op.Comment, Trace: op.Trace}
+		w.Hold = &WaitingHold{ID: op.Call, TTL: op.HoldTTL, Host: op.Host, Comment: op.Comment, Trace: op.Trace, Reacquire: op.Reacquire}
 	}
 	return w
 }

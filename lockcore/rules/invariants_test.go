@@ -199,6 +199,11 @@ func (o *observer) remember(s *step) {
 	if e := s.running(); e != nil {
 		o.granted[partOf(e)] = e.Fence
 	}
+	for _, c := range claims(s) {
+		if c.State == rules.StateKept {
+			delete(o.evicted, run{c.LockID, c.Label})
+		}
+	}
 	for _, e := range s.evidence() {
 		if e.To == "" {
 			o.evicted[run{e.LockID, e.Label}] = true

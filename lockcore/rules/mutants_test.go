@@ -385,6 +385,7 @@ var mutants = []mutant{
 	{"state.claimFor", `w.Hold == nil || s.holding(w.LockID)`, `true`},
 	{"state.claimFor", `ms(max(s.policy.ClaimTTL, w.ClaimTTL))`, `ms(s.policy.ClaimTTL)`},
 	{"state.claimFor", `s.attn[w.Mode] = true`, ``},
+	{"state.claimFor", `if w.Hold.Reacquire`, `if false`},
 	{"state.claimFor", `s.doc.Fence = s.nextFence()`, ``},
 	{"state.served", `slices.ContainsFunc(beside, func(e Entry) bool { return e.Mode == Exclusive })`, `false`},
 	{"state.served", `e.Stands(s.now) && `, ``},

@@ -442,6 +442,16 @@ var holdScenarios = []Scenario{
 		s.release("b", 4, ofRun("one"), used(3))
 		s.entries(0)
 	}},
+	{"hold only/a hold that was lost is granted again at once, with its evidence dropped", func(s *stage) {
+		s.take("a", "p", 1, label("one"), keep)
+		s.force("a", "by hand")
+		s.leave("a", "p", 1, of("one"))
+		s.take("b", "p", 1)
+		s.ask(rules.Lost, "a", "q", 2, holdOnly, queue, label("one"))
+		s.wait(1, "a", "q", 2, holdOnly, label("one"), reacquire)
+		s.leave("b", "p", 1)
+		s.join("a", "r", 3, keep, label("one"))
+	}},
 	{"hold only/shared waiters are granted their holds together", func(s *stage) {
 		s.take("a", "p", 1)
 		s.wait(1, "b", "p", 1, holdOnly, shared)
