@@ -1,35 +1,15 @@
 package lockcore_test
 
 import (
-	"context"
+	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
-
-// batchEngine answers a renewal of many as its test says, and a renewal of one with an error if it has one.
-type batchEngine struct {
-	*lockcoretest.Engine
-	renewed  []bool
-	err, one error
-}
-
-func (e *batchEngine) Renew(ctx context.Context, op rules.Renew) (rules.Document, error) {
-	if e.one != nil {
-		return rules.Document{}, e.one
-	}
-	return e.Engine.Renew(ctx, op)
-}
-
-func (e *batchEngine) RenewAll(context.Context, []rules.Renew) ([]bool, error) {
-	return e.renewed, e.err
-}
 
 func threeLeases(t *testing.T, l *lockcore.Locker) []lockcore.Lease {
 	t.Helper()
@@ -46,15 +26,16 @@ func each(t *testing.T, err error) []error {
 	return joined.Unwrap()
 }
 
-func TestBatchThatTheDatabaseRefusesIsNoUnknownOutcome(t *testing.T) {
+func TestRenewal_ThatWasNotSent_IsNoUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	for name, refusal := range map[string]error{
-		"not authorized": mongo.CommandError{Code: 13, Message: "not authorized"},
-		"other layout":   &rules.LayoutError{Collection: "c", Found: "other"},
+		"no server":    errNotSent,
+		"other layout": fmt.Errorf("%w: %w", errNotSent, &rules.LayoutError{Collection: "c", Found: "other"}),
 	} {
-		e := &batchEngine{Engine: lockcoretest.NewEngine(time.Now), renewed: make([]bool, 3), err: refusal, one: refusal}
+		e := faulty()
 		l := on(t, e, lockcore.Config{})
 		leases := threeLeases(t, l)
+		e.set(failing(refusal, of(kindExtend, kindSwap)), nil)
 		kept, err := l.Renew(t.Context(), leases...)
 		require.NotErrorIs(t, err, lockcore.ErrUnknownOutcome, name)
 		require.Equal(t, leases, kept, "they stand as they were")
@@ -67,40 +48,51 @@ func TestBatchThatTheDatabaseRefusesIsNoUnknownOutcome(t *testing.T) {
 	}
 }
 
-func TestBatchWithoutAnAnswerIsToldToEachLeaseInItsOwnName(t *testing.T) {
+// What a server says of a failure proves nothing: a router may have applied the command.
+func TestRenewal_WithoutAnAnswer_IsUnknownForEachLease(t *testing.T) {
 	t.Parallel()
-	e := &batchEngine{Engine: lockcoretest.NewEngine(time.Now), err: errCut, one: errCut}
-	l := on(t, e, lockcore.Config{})
-	leases := threeLeases(t, l)
-	_, err := l.Renew(t.Context(), leases...)
-	for i, one := range each(t, err) {
-		var unknown *lockcore.UnknownOutcomeError
-		require.ErrorAs(t, one, &unknown)
-		require.Equal(t, leases[i].Resource, unknown.Resource)
-		require.Equal(t, leases[i].Order, unknown.Order)
-		require.ErrorIs(t, one, errCut)
+	for name, failure := range map[string]error{"cut": errCut, "error of the server": mongo.CommandError{Code: 13, Message: "not authorized"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := faulty()
+			l := on(t, e, lockcore.Config{})
+			leases := threeLeases(t, l)
+			e.set(failing(failure, of(kindExtend, kindSwap)), nil)
+			_, err := l.Renew(t.Context(), leases...)
+			for i, one := range each(t, err) {
+				var unknown *lockcore.UnknownOutcomeError
+				require.ErrorAs(t, one, &unknown)
+				require.Equal(t, leases[i].Resource, unknown.Resource)
+				require.Equal(t, leases[i].Order, unknown.Order)
+				require.ErrorIs(t, one, failure)
+			}
+			require.Len(t, each(t, err), 3)
+		})
 	}
-	require.Len(t, each(t, err), 3)
 }
 
-func TestWhatABatchRenewedBeforeItFailedIsRenewed(t *testing.T) {
+func TestRenewal_BatchThatFails_IsRenewedOneByOne(t *testing.T) {
 	t.Parallel()
-	e := &batchEngine{Engine: lockcoretest.NewEngine(time.Now), renewed: []bool{true, false, true}, err: errCut, one: errCut}
+	e := faulty()
 	l := on(t, e, lockcore.Config{})
-	_, err := l.Renew(t.Context(), threeLeases(t, l)...)
+	leases := threeLeases(t, l)
+	e.set(both(cutting(of(kindExtend)), cutting(of(kindSwap), onResource("r/2"))), nil)
+	_, err := l.Renew(t.Context(), leases...)
 	require.Len(t, each(t, err), 1)
 	var unknown *lockcore.UnknownOutcomeError
 	require.ErrorAs(t, err, &unknown)
 	require.Equal(t, "r/2", unknown.Resource)
+	for _, name := range []string{"r/1", "r/3"} {
+		require.NotNil(t, e.Document(name).Entries[0].RenewedAt)
+	}
 }
 
-// A batch only says of which it knows that they stand: what it leaves open is asked for, and nobody is lost by it.
-func TestLeaseThatABatchDoesNotTellOfIsAskedForAndNotLost(t *testing.T) {
+// A batch that finds fewer documents than it names proves nothing of any one of them.
+func TestRenewal_BatchThatMissesOne_AsksForEach(t *testing.T) {
 	t.Parallel()
-	e := &batchEngine{Engine: lockcoretest.NewEngine(time.Now), renewed: []bool{true, false, false}}
-	l := on(t, e, lockcore.Config{})
+	l := on(t, faulty(), lockcore.Config{})
 	leases := threeLeases(t, l)
-	require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r/3"}, FirstFence: leases[2].FirstFence}))
+	require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r/3"}, FirstFence: leases[2].FirstFence, Order: leases[2].Order, Leaving: &leases[2].Part}))
 	kept, err := l.Renew(t.Context(), leases...)
 	require.Len(t, kept, 2)
 	require.Equal(t, "r/2", kept[1].Resource)
