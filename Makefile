@@ -14,6 +14,8 @@ TEST_FLAGS ?= ./...
 FUZZ_FLAGS ?=
 # What `make bench` passes on, for example BENCH_FLAGS="--rounds 1000".
 BENCH_FLAGS ?=
+# The commit that `make bench-contended` compares with, for example AGAINST=HEAD~1. Empty for no comparison.
+AGAINST ?=
 
 .PHONY: help
 help: ## show this list
@@ -78,6 +80,11 @@ bench-wait: stack-up ## measure what workflows cost that wait for long: 45 minut
 .PHONY: bench-idle
 bench-idle: stack-up ## measure background work beside idle documents (BENCH_FLAGS="--documents 0,100000,1000000")
 	@$(WITH_STACK) && exec go run ./internal/bench idle $(BENCH_FLAGS)
+
+.PHONY: bench-contended
+bench-contended: stack-up ## measure many Lockers on one resource (AGAINST=commit to compare, BENCH_FLAGS="--write-delay 12ms")
+	@$(WITH_STACK) && if [ -n "$(AGAINST)" ]; then exec internal/bench/contended/against.sh "$(AGAINST)" $(BENCH_FLAGS); \
+		else exec go run ./internal/bench/contended $(BENCH_FLAGS); fi
 
 .PHONY: histories
 histories: stack-up ## record the histories of unreleased features anew (worker/testdata/histories)

@@ -115,14 +115,35 @@ func busy(op *rules.Acquire, a *update.Answer) *BusyError {
 // busyBy names the holders in a document that are in the way of a request.
 func busyBy(op *rules.Acquire, d *rules.Document) *BusyError {
 	e := &BusyError{Resource: op.Resource, LockID: op.LockID, NotHeldSince: notHeldSince(d, op)}
-	for _, h := range holders(d) {
-		if h.LockID == op.LockID || h.ExpiresIn <= 0 || (rules.Compatible(string(h.Mode), op.Mode) && op.Limit == 0) {
-			continue
-		}
+	for _, h := range inTheWay(d, op.Party()) {
 		e.Holders = append(e.Holders, h)
 		e.RetryIn = max(e.RetryIn, h.ExpiresIn)
 	}
 	return e
+}
+
+// inTheWay lists the holders that keep a party out.
+func inTheWay(d *rules.Document, p rules.Party) (way []Holder) {
+	blocking := map[string]bool{}
+	for i := range d.Entries {
+		if e := &d.Entries[i]; e.InTheWay(p, d.At) {
+			blocking[nameOf(e)] = true
+		}
+	}
+	for _, h := range holders(d) {
+		if blocking[h.LockID] && h.ExpiresIn > 0 {
+			way = append(way, h)
+		}
+	}
+	return way
+}
+
+// nameOf returns the lock ID of an entry as others see it.
+func nameOf(e *rules.Entry) string {
+	if e.Own {
+		return e.LockID + cutOff
+	}
+	return e.LockID
 }
 
 // cutOff marks the lock ID of a part that also keeps its own party out, as others see it.
@@ -137,12 +158,9 @@ func holders(d *rules.Document) []Holder {
 	for i := range d.Entries {
 		e := &d.Entries[i]
 		h := Holder{
-			LockID: e.LockID, Run: e.Label, Owner: cmp.Or(e.Owner, e.LockID), Host: e.Host, Mode: Mode(e.Mode), State: StateHolding,
+			LockID: nameOf(e), Run: e.Label, Owner: cmp.Or(e.Owner, e.LockID), Host: e.Host, Mode: Mode(e.Mode), State: StateHolding,
 			Fence: e.Fence, FirstFence: e.FirstFence, ExpiresIn: remaining(e.ExpiresAt, d.At), Trace: e.Trace, Comment: e.Comment, Limit: int(e.Limit),
 			Silent: max(0, d.At.Sub(lastSign(e))),
-		}
-		if e.Own {
-			h.LockID += cutOff
 		}
 		if began := cmp.Or(e.CreatedAt, e.ClaimedAt); began != nil {
 			h.Since = *began

@@ -2,38 +2,14 @@ package lockcore_test
 
 import (
 	"context"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/event"
-	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"github.com/temporal-lockstep/lockstep/internal/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
-
-func TestDocumentThatComesMeanwhileIsNotTakenForAHigherFence(t *testing.T) {
-	t.Parallel()
-	db := testenv.Mongo(t)
-	oc := db.Collection("accounts")
-	var once atomic.Bool
-	mon := &event.CommandMonitor{Succeeded: func(_ context.Context, e *event.CommandSucceededEvent) {
-		if e.CommandName == "update" && once.CompareAndSwap(false, true) {
-			_, _ = oc.InsertOne(context.Background(), bson.D{{Key: "_id", Value: 1}})
-		}
-	}}
-	c, err := mongo.Connect(options.Client().ApplyURI(testenv.MongoURI(t)).SetMonitor(mon))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, c.Disconnect(context.Background())) })
-	err = lockcore.UpdateFenced(t.Context(), c.Database(db.Name()).Collection("accounts"), lockcore.Lease{Resource: "r", Fence: 7},
-		bson.D{{Key: "_id", Value: 1}}, bson.D{{Key: "$set", Value: bson.D{{Key: "x", Value: 1}}}})
-	require.NoError(t, err)
-}
 
 // Enter that queues and waits a moment: the claim is made between the two.
 func TestClaimBetweenEnterAndItsWaitIsFound(t *testing.T) {

@@ -1,29 +1,31 @@
 package lockcore
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 )
 
-// ErrFenced: a write with a higher fence came first.
+// ErrFenced reports that a later lease has written, or tried to write, to the document.
 var ErrFenced = errors.New("lockstep: fenced off")
 
-// FencedError says by which fence a write was overtaken. It matches ErrFenced. The part that gets
-// it has lost its lock, and nothing was written.
+// FencedError names the fence that refused a write. It matches ErrFenced. The part that gets it has
+// lost its lock, and its update was not written.
 type FencedError struct {
 	// Resource and Fence are the lease's.
 	Resource string
 	Fence    int64
-	// By is the fence of the write that came first, or with which its hold began.
+	// By is the fence of the write that came first, or the smallest fence that may write after it.
 	By int64
 }
 
@@ -34,163 +36,273 @@ func (e *FencedError) Error() string {
 // Is makes errors.Is(err, ErrFenced) true.
 func (e *FencedError) Is(target error) bool { return target == ErrFenced }
 
-// FenceField is where [UpdateFenced] keeps what it remembers of the writes of a document.
+// FenceField is the field in which [UpdateFenced] records the fences of a document's writers.
 const FenceField = "lockFence"
 
-// What FenceField has: the smallest fence that may still write, and the last attempts that wrote
-// with a fence above that of their hold, since an earlier attempt of their part may have written.
+// FenceField is an embedded document with these fields:
+//
+//   - least is the smallest fence that may still write;
+//   - parts maps a part, by a hash of its name, to the fence of its latest attempt. Only fences above
+//     least are kept, of the last 64 parts that wrote with one.
+//
+// It contains no array. The position of a caller's "items.$" comes from the last array that the
+// filter matches, and must never come from this field.
 const (
-	fenceLeast    = FenceField + ".least"
-	fenceAttempts = FenceField + ".attempts"
-	mostAttempts  = 64
+	fenceLeast = FenceField + ".least"
+	fenceParts = FenceField + ".parts"
+	mostParts  = 64
 )
 
-// fenceAttempt is an attempt of a part. Part is a hash of its name, since names may be long.
-type fenceAttempt struct {
-	Part  int64 `bson:"part"`
-	Fence int64 `bson:"fence"`
-}
-
-// UpdateFenced updates one document of the caller's on condition that the lease was not overtaken:
-// by a write under a later hold, by one of a later attempt of the same part, or by any with a
-// greater fence that asked for it by Request.NewFence, or that undoes the lease's part. So a holder
-// that was paused for longer than its TTL cannot overwrite what the next holder wrote. Parallel
-// parts of one hold do not keep each other from writing. It takes one command; the first write of
-// an attempt that is not the first of its part takes two; and one more says why nothing was
-// written.
+// UpdateFenced updates one document of the caller's, unless a later lease came first: a lease of a
+// later hold, of a later attempt of the same part, of a run that took the hold over, of a
+// compensation that undoes the part, or of any request with a greater fence that set
+// Request.NewFence. So a holder that was paused for longer than its TTL cannot overwrite the writes
+// of the next holder. Parallel parts of one hold do not bar each other.
 //
-// filter and update are those of the driver's UpdateOne: update is a document of update operators
-// that leaves FenceField alone, which takes about 3 KB at most. All writers of the document have to
-// use it, under exclusive leases of the same resource: shared leases are refused, since fences do
-// not order them.
+// The first command records the fence in FenceField, which takes about 2 KB at most. The second one
+// is the update, on condition that the record is still there. So a lease bars earlier ones as soon
+// as it tries to write, even if its update fails.
 //
-// Errors: *FencedError; mongo.ErrNoDocuments if no document matches filter; *InvalidError; the
-// driver's. After an error of the driver, also when ctx ends, the outcome is unknown, and the same
-// update may be repeated under the same lease if it may run twice. The collection's own write
-// concern counts: use majority, or the fence can be rolled back with the write.
+// filter and update are those of the driver's UpdateOne. They are encoded as UpdateOne encodes them,
+// with the collection's registry and BSON options. update consists of update operators, is not a
+// pipeline, and leaves FenceField alone. "items.$" and "items.$[]" work; "items.$[name]" does not,
+// since there is no option for array filters. $text and $near do not work in filter, since the
+// update finds the document by its _id.
+//
+// All writers of the document must use UpdateFenced, under exclusive leases of the same resource.
+// Shared leases are refused, since fences do not order them. Earlier attempts of a part are no
+// longer barred after later attempts of 64 other parts of the same hold have written.
+//
+// Errors: *FencedError; mongo.ErrNoDocuments if no document matches filter; *InvalidError, which is
+// also the answer if writes to coll are unacknowledged (w: 0); the driver's. After an error of the
+// driver, and after ctx has ended, the outcome is unknown. The same update may then be repeated
+// under the same lease, if it may run twice. The update has the collection's own write concern. Use
+// majority, or a failover can roll back the fence with the write.
 //
 // A source of the idea is Martin Kleppmann's "How to do distributed locking" (2016).
 func UpdateFenced(ctx context.Context, coll *mongo.Collection, lease Lease, filter, update any) error {
-	ops, err := operators(update)
-	err = firstError(
+	err := firstError(
 		refuse(lease.Fence <= 0, "lease.Fence", fmt.Sprint(lease.Fence), "the fence of a lease that was granted"),
 		refuse(lease.Mode == ModeShared, "lease.Mode", lease.Mode.String(), "exclusive: fences do not order shared leases"),
-		err,
+		checkUpdate(update),
 	)
 	if err != nil {
 		return err
 	}
-	me := fenceAttempt{partHash(lease.LockID, lease.Part), lease.Fence}
-	primary := coll.Clone(options.Collection().SetReadPreference(readpref.Primary()))
-	// A document may come between the update that did not find it and the question why.
+	if raw, ok := filter.([]byte); ok {
+		filter = bson.Raw(raw) // the driver does this for a filter, but not inside $and
+	}
+	w := newFencedWrite(lease)
 	for range 3 {
-		for _, try := range me.updates(lease, ops) {
-			res, err := coll.UpdateOne(ctx, bson.D{{Key: "$and", Value: bson.A{filter, try.condition}}}, try.update)
-			if err != nil {
-				return fmt.Errorf("lockstep: update under fence %d: %w", lease.Fence, err)
-			}
-			if res.MatchedCount > 0 {
-				return nil
-			}
+		id, err := w.record(ctx, coll, filter)
+		if err != nil {
+			return err
 		}
-		if err := me.whyNot(ctx, primary, lease, filter); err != nil {
+		done, err := w.write(ctx, coll, id, filter, update)
+		if done || err != nil {
 			return err
 		}
 	}
 	return fmt.Errorf("lockstep: nothing was updated under fence %d: the document keeps changing", lease.Fence)
 }
 
-func partHash(lockID, part string) int64 {
-	sum := sha256.Sum256([]byte(lockID + "\x00" + part))
-	return int64(binary.BigEndian.Uint64(sum[:])) //nolint:gosec // any 64 bits are a name
+// fencedWrite is one call of UpdateFenced.
+type fencedWrite struct {
+	resource string
+	// fence is the lease's, and least the smallest one that may write after it.
+	fence, least int64
+	// part is the key of the lease's part in FenceField.
+	part string
+	// recorded are the keys of the parts of which earlier attempts have fences of least or more: the
+	// parts that the lease undoes, and last its own. It is empty if least bars them all.
+	recorded []string
 }
 
-type fencedUpdate struct{ condition, update bson.D }
-
-// updates are tried in turn until one finds the document. Only the last remembers the attempt.
-func (a fenceAttempt) updates(lease Lease, ops bson.D) []fencedUpdate {
-	greater := bson.D{{Key: "$gt", Value: a.Fence}}
-	attempt := func(a any) bson.D { return bson.D{{Key: fenceAttempts, Value: bson.D{{Key: "$elemMatch", Value: a}}}} }
-	none := func(of ...bson.D) bson.D { return bson.D{{Key: "$nor", Value: of}} }
-	overtaken := []bson.D{{{Key: fenceLeast, Value: greater}}, attempt(bson.D{{Key: "part", Value: a.Part}, {Key: "fence", Value: greater}})}
-	least := lease.FirstFence
+func newFencedWrite(lease Lease) *fencedWrite {
+	least := cmp.Or(lease.LeastFence, lease.FirstFence)
 	if lease.Bars || least == 0 {
 		least = lease.Fence
 	}
-	raised := merged(ops, "$max", bson.E{Key: fenceLeast, Value: least})
-	if a.Fence == least { // nothing of this hold has a smaller fence
-		return []fencedUpdate{{none(overtaken...), raised}}
+	w := &fencedWrite{resource: lease.Resource, fence: lease.Fence, least: least, part: partKey(lease.LockID, lease.Part)}
+	if w.fence > least {
+		for _, undone := range lease.Undone {
+			w.recorded = append(w.recorded, partKey(lease.LockID, undone))
+		}
+		w.recorded = append(w.recorded, w.part)
 	}
-	these := bson.A{a}
-	for _, part := range lease.Undone {
-		these = append(these, fenceAttempt{partHash(lease.LockID, part), lease.Fence})
-	}
-	push := bson.D{{Key: "$each", Value: these}, {Key: "$slice", Value: -mostAttempts}}
-	return []fencedUpdate{
-		{append(none(overtaken...), attempt(a)...), raised},
-		{none(append(overtaken, attempt(a))...), merged(raised, "$push", bson.E{Key: fenceAttempts, Value: push})},
-	}
+	return w
 }
 
-// whyNot says why nothing was updated; nil if nothing stands in the way now.
-func (a fenceAttempt) whyNot(ctx context.Context, coll *mongo.Collection, lease Lease, filter any) error {
-	var found struct {
+// partKey is a hash, since names may be long and contain dots. It begins with a letter, since a
+// number in a path may also be an index.
+func partKey(lockID, part string) string {
+	sum := sha256.Sum256([]byte(lockID + "\x00" + part))
+	return fmt.Sprintf("p%x", sum[:8])
+}
+
+// record records the fence in the document, and returns its _id. It only ever raises fences, so it
+// may run again, late, and for a lease that is fenced off. The outcomes of its command:
+//
+//  1. The document records nothing later: the update may follow.
+//  2. A greater fence is recorded for the part, or as the least one: a *FencedError.
+//  3. No document matches: mongo.ErrNoDocuments.
+//
+// Write concern 1 is enough. The update follows in the same document's history: if a failover rolls
+// the record back, it rolls the update back too.
+func (w *fencedWrite) record(ctx context.Context, coll *mongo.Collection, filter any) (id any, _ error) {
+	acknowledged := coll.Clone(options.Collection().SetWriteConcern(writeconcern.W1()))
+	opts := options.FindOneAndUpdate().SetReturnDocument(options.After).SetProjection(bson.D{{Key: FenceField, Value: 1}})
+	var doc struct {
+		ID    bson.RawValue `bson:"_id"`
 		Fence struct {
-			Least    int64          `bson:"least"`
-			Attempts []fenceAttempt `bson:"attempts"`
+			Least int64            `bson:"least"`
+			Parts map[string]int64 `bson:"parts"`
 		} `bson:"lockFence"`
 	}
-	only := options.FindOne().SetProjection(bson.D{{Key: FenceField, Value: 1}})
-	if err := coll.FindOne(ctx, filter, only).Decode(&found); err != nil {
-		return fmt.Errorf("lockstep: nothing was updated under fence %d: %w", lease.Fence, err)
+	if err := acknowledged.FindOneAndUpdate(ctx, filter, w.recording(), opts).Decode(&doc); err != nil {
+		return nil, fmt.Errorf("lockstep: nothing was updated under fence %d: %w", w.fence, err)
 	}
-	by := found.Fence.Least
-	for _, other := range found.Fence.Attempts {
-		if other.Part == a.Part {
-			by = max(by, other.Fence)
-		}
+	if by := max(doc.Fence.Least, doc.Fence.Parts[w.part]); by > w.fence {
+		return nil, &FencedError{Resource: w.resource, Fence: w.fence, By: by}
 	}
-	if by <= a.Fence {
-		return nil
-	}
-	return &FencedError{Resource: lease.Resource, Fence: lease.Fence, By: by}
+	return doc.ID, nil
 }
 
-func operators(update any) (bson.D, error) {
+// recording is the update pipeline of record.
+func (w *fencedWrite) recording() mongo.Pipeline {
+	expr := func(op string, args ...any) bson.D { return bson.D{{Key: op, Value: bson.A(args)}} }
+	stored := bson.D{{Key: "$objectToArray", Value: expr("$ifNull", "$"+fenceParts, bson.D{})}}
+	others := bson.D{{Key: "$filter", Value: bson.D{
+		{Key: "input", Value: stored},
+		{Key: "as", Value: "part"},
+		{Key: "cond", Value: expr("$and",
+			expr("$gt", "$$part.v", "$"+fenceLeast),
+			expr("$not", expr("$in", "$$part.k", append([]string{}, w.recorded...))),
+		)},
+	}}}
+	recorded := bson.A{}
+	for _, key := range w.recorded {
+		recorded = append(recorded, bson.D{{Key: "k", Value: key}, {Key: "v", Value: expr("$max", "$"+fenceParts+"."+key, w.fence)}})
+	}
+	last := expr("$slice", expr("$concatArrays", others, recorded), -mostParts)
+	set := func(path string, value any) bson.D {
+		return bson.D{{Key: "$set", Value: bson.D{{Key: path, Value: value}}}}
+	}
+	return mongo.Pipeline{
+		set(fenceLeast, expr("$max", "$"+fenceLeast, w.least)),
+		set(fenceParts, bson.D{{Key: "$arrayToObject", Value: bson.A{last}}}),
+	}
+}
+
+// write runs the caller's update on condition that the record is still there. Its outcomes:
+//
+//  1. The document was updated: done.
+//  2. It did not match, because of a later record, or because it has changed: record finds out.
+//  3. Writes to the collection are unacknowledged: nothing was sent. The driver has no getter for a
+//     collection's write concern, but it refuses a hint with such a write. The index of _id is the
+//     one that the server would choose anyway.
+//  4. A driver that sends such a write nevertheless: it may have run, and must not run again.
+func (w *fencedWrite) write(ctx context.Context, coll *mongo.Collection, id, filter, update any) (done bool, _ error) {
+	var own any = w.fence
+	if len(w.recorded) == 0 { // least bars all earlier attempts, but later ones may be recorded
+		own = bson.D{{Key: "$not", Value: bson.D{{Key: "$gt", Value: w.fence}}}}
+	}
+	recorded := bson.D{
+		{Key: "_id", Value: id},
+		{Key: fenceLeast, Value: bson.D{{Key: "$gte", Value: w.least}, {Key: "$lte", Value: w.fence}}},
+		{Key: fenceParts + "." + w.part, Value: own},
+	}
+	hint := options.UpdateOne().SetHint(bson.D{{Key: "_id", Value: 1}})
+	res, err := coll.UpdateOne(ctx, bson.D{{Key: "$and", Value: bson.A{filter, recorded}}}, update, hint)
+	switch {
+	case err != nil && strings.Contains(err.Error(), "unacknowledged write"):
+		return false, &InvalidError{Field: "coll", Value: "with write concern w: 0", Bound: "a collection whose writes are acknowledged"}
+	case err != nil:
+		return false, fmt.Errorf("lockstep: update under fence %d: %w", w.fence, err)
+	case !res.Acknowledged:
+		return false, fmt.Errorf("lockstep: update under fence %d: the outcome is unknown: the write was not acknowledged", w.fence)
+	}
+	return res.MatchedCount > 0, nil
+}
+
+// checkUpdate refuses an update that is not a document of operators, or that names FenceField. It
+// cannot see the names that the collection's own registry or BSON options give to fields.
+func checkUpdate(update any) error {
 	invalid := func(value string) error {
 		return &InvalidError{Field: "update", Value: value, Bound: "a document of update operators that leaves " + FenceField + " alone"}
 	}
-	var ops bson.D
-	raw, err := bson.Marshal(update)
-	if err == nil {
-		err = bson.Unmarshal(raw, &ops)
+	if !isDocument(update) {
+		return invalid(fmt.Sprintf("%T", update))
 	}
+	operators, err := encodedByDefault(update)
 	if err != nil {
-		return nil, invalid(fmt.Sprintf("%T (%v)", update, err))
+		return nil //nolint:nilerr // the collection's own registry may know the types
 	}
-	for _, e := range ops {
-		fields, ok := e.Value.(bson.D)
-		if e.Key == "" || e.Key[0] != '$' || !ok {
-			return nil, invalid(quote(e.Key))
+	if len(operators) == 0 {
+		return invalid("without operators")
+	}
+	for _, operator := range operators {
+		name := operator.Key()
+		fields, ok := operator.Value().DocumentOK()
+		if !strings.HasPrefix(name, "$") || !ok {
+			return invalid(quote(name))
 		}
-		for _, f := range fields {
-			if f.Key == FenceField || strings.HasPrefix(f.Key, FenceField+".") {
-				return nil, invalid(e.Key + " of " + f.Key)
+		elements, err := fields.Elements()
+		if err != nil {
+			return invalid(fmt.Sprintf("%s (%v)", name, err))
+		}
+		for _, field := range elements {
+			renamed, _ := field.Value().StringValueOK()
+			if isFence(field.Key()) || (name == "$rename" && isFence(renamed)) {
+				return invalid(name + " of " + field.Key())
 			}
 		}
 	}
-	return ops, nil
+	return nil
 }
 
-func merged(ops bson.D, op string, field bson.E) bson.D {
-	fields := bson.D{}
-	out := bson.D{}
-	for _, e := range ops {
-		if e.Key == op {
-			fields = append(fields, e.Value.(bson.D)...)
-		} else {
-			out = append(out, e)
-		}
+func isFence(path string) bool { return path == FenceField || strings.HasPrefix(path, FenceField+".") }
+
+// isDocument reports whether UpdateOne takes update for a document. It takes other slices for a
+// pipeline.
+func isDocument(update any) bool {
+	switch u := update.(type) {
+	case bson.D, bson.Marshaler:
+		return true
+	case bson.ValueMarshaler:
+		t, _, err := u.MarshalBSONValue()
+		return err == nil && bson.Type(t) == bson.TypeEmbeddedDocument
+	case nil:
+		return false
 	}
-	return append(out, bson.E{Key: op, Value: append(fields, field)})
+	t := reflect.TypeOf(update)
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch t.Kind() {
+	case reflect.Struct, reflect.Map:
+		return true
+	case reflect.Slice:
+		return t == reflect.TypeFor[bson.D]() || t.Elem().Kind() == reflect.Uint8
+	default:
+		return false
+	}
+}
+
+// defaultRegistry is not shared with other encoders. A registry remembers how it described a type
+// first, with or without JSON tags.
+var defaultRegistry = bson.NewRegistry()
+
+// encodedByDefault returns the fields of a document as the driver's default encodes them.
+func encodedByDefault(doc any) ([]bson.RawElement, error) {
+	if v := reflect.ValueOf(doc); v.Kind() == reflect.Slice && v.Type().Elem().Kind() == reflect.Uint8 {
+		doc = bson.Raw(v.Bytes())
+	}
+	var raw bytes.Buffer
+	encoder := bson.NewEncoder(bson.NewDocumentWriter(&raw))
+	encoder.SetRegistry(defaultRegistry)
+	if err := encoder.Encode(doc); err != nil {
+		return nil, err
+	}
+	return bson.Raw(raw.Bytes()).Elements()
 }

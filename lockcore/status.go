@@ -26,8 +26,19 @@ type Status struct {
 	Overdue bool `json:"overdue,omitempty"`
 	// HandedOver says that the run which keeps the hold has left it to the run that continues it.
 	HandedOver bool `json:"handedOver,omitempty"`
+	// InTheWay is what keeps a waiter out, by the rules by which locks are granted: holders, or if there
+	// are none a waiter ahead. It is empty if the resource is being granted to it.
+	InTheWay []Obstacle `json:"-"`
 	// Running are the requests that work in the hold now: of one that is kept, the steps that run.
 	Running []Running `json:"running,omitempty"`
+}
+
+// Obstacle names a Status of the same resource that keeps a waiter out.
+type Obstacle struct {
+	LockID string
+	State  State
+	// Part is that of a waiter, a claim or a draining part.
+	Part string
 }
 
 // Running is a request that entered a hold and has not left.
@@ -140,12 +151,31 @@ func statusesOf(d *rules.Document) []Status {
 			continue
 		}
 		out = append(out, Status{
-			Resource: d.ID, Order: orderOf(w.Order), Position: places[i], Overdue: w.Overdue(d.At),
+			Resource: d.ID, Order: orderOf(w.Order), Position: places[i], Overdue: w.Overdue(d.At), InTheWay: obstacles(d, i),
 			Holder: Holder{
 				LockID: w.LockID, Run: w.Label, Owner: cmp.Or(w.Owner, w.LockID), Mode: Mode(w.Mode), State: StateWaiting, Part: w.Part, Since: w.Since,
 				Silent: max(0, d.At.Sub(w.Since)), Limit: limitOf(w), ExpiresIn: remaining(w.ExpiresAt, d.At),
 			},
 		})
+	}
+	return out
+}
+
+// obstacles returns what keeps the waiter at an index of the queue out.
+func obstacles(d *rules.Document, waiter int) []Obstacle {
+	entries, ahead := d.KeepsOut(waiter)
+	var out []Obstacle
+	for _, e := range entries {
+		o := Obstacle{LockID: nameOf(e), State: StateHolding}
+		if !e.Holds() {
+			o.State, o.Part = State(e.State), e.Part
+		}
+		if !slices.Contains(out, o) {
+			out = append(out, o)
+		}
+	}
+	if ahead != nil {
+		out = append(out, Obstacle{ahead.LockID, StateWaiting, ahead.Part})
 	}
 	return out
 }

@@ -241,20 +241,9 @@ func (o *observer) gone(ctx context.Context, d *rules.Document, g *rules.Entry, 
 		w.outcome, w.until, w.after = telemetry.OutcomeUnclaimed, *g.ClaimedAt, endedBlocker(g.After)
 	}
 	if g.ClaimedAt == nil {
-		w.after = inTheWay(d, g)
+		w.after = blockersIn(inTheWay(d, rules.Party{LockID: g.LockID, Mode: g.Mode, Limit: g.Limit, Labelled: g.Label != "", Within: g.Within}))
 	}
 	o.waited(ctx, &w)
-}
-
-// inTheWay are those that still stand in the way of a place that was given up.
-func inTheWay(d *rules.Document, g *rules.Entry) []blocker {
-	var way []Holder
-	for _, h := range holders(d) {
-		if h.LockID != g.LockID && h.ExpiresIn > 0 && (g.Limit > 0 || !rules.Compatible(string(h.Mode), g.Mode)) {
-			way = append(way, h)
-		}
-	}
-	return blockersIn(way)
 }
 
 func (o *observer) hold(ctx context.Context, d *rules.Document, e *rules.Entry, why ending) {

@@ -36,3 +36,10 @@ func TestTheDoctorLooksAtTheIndexes(t *testing.T) {
 	require.NoError(t, err)
 	said("both are there, and used to find what is contended\n")
 }
+
+// The tests' server is FerretDB, which has no replica sets, or a replica set of one member. Neither makes the exit status 1.
+func TestDoctor_ServerOfTheTests_IsNotBroken(t *testing.T) {
+	t.Parallel()
+	_, out, stderr := lockstep(t, servers(t), "doctor", "--database", testenv.Mongo(t).Name())
+	require.Regexp(t, `(?m)^(warning|ok) +replica set `, out, stderr)
+}

@@ -14,6 +14,8 @@
 //
 // idle measures what background work costs beside documents that are neither held nor waited for.
 //
+// The command in the directory contended measures many Lockers on one resource, and compares two builds of the lock engine.
+//
 // It needs servers: LOCKSTEP_MONGODB_URI and TEMPORAL_ADDRESS, as `make stack-env` prints them; but contention, which reads
 // traces that it makes itself, needs none. Times of a shared machine are noisy, so
 // everything that is compared is measured in turn, in one run, and what counts are ratios of medians.

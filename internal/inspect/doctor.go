@@ -62,41 +62,68 @@ func unanswered(about string, err error) Finding {
 	return Finding{about, Unknown, err.Error(), "the question was not answered: mend that first"}
 }
 
+// build is the server's answer to buildInfo.
+type build struct {
+	Version string
+	// FerretDB is present if the server is FerretDB. Version is then that of the MongoDB that it emulates.
+	FerretDB bson.Raw `bson:"ferretdb"`
+}
+
+func (p *Patient) build(ctx context.Context) (b build, _ error) {
+	return b, p.Collection.Database().RunCommand(ctx, bson.D{{Key: "buildInfo", Value: 1}}).Decode(&b)
+}
+
+func (b build) isFerretDB() bool { return len(b.FerretDB) > 0 }
+
 func (p *Patient) server(ctx context.Context) Finding {
 	const about = "database"
-	var info struct {
-		Version  string
-		FerretDB bson.Raw `bson:"ferretdb"`
-	}
-	if err := p.Collection.Database().RunCommand(ctx, bson.D{{Key: "buildInfo", Value: 1}}).Decode(&info); err != nil {
+	b, err := p.build(ctx)
+	if err != nil {
 		return unanswered(about, err)
 	}
-	what := "MongoDB " + info.Version
-	if len(info.FerretDB) > 0 {
-		what = "FerretDB, which speaks for MongoDB " + info.Version
+	what := "MongoDB " + b.Version
+	if b.isFerretDB() {
+		what = "FerretDB, which speaks for MongoDB " + b.Version
 	}
 	return Finding{about, OK, what, ""}
 }
 
+// membership is the server's answer to hello.
+type membership struct {
+	SetName string   `bson:"setName"`
+	Msg     string   `bson:"msg"`
+	Hosts   []string `bson:"hosts"`
+}
+
 func (p *Patient) topology(ctx context.Context) Finding {
-	const about = "replica set"
-	var hello struct {
-		SetName string   `bson:"setName"`
-		Msg     string   `bson:"msg"`
-		Hosts   []string `bson:"hosts"`
+	var m membership
+	if err := p.Collection.Database().RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&m); err != nil {
+		return unanswered(aboutTopology, err)
 	}
-	if err := p.Collection.Database().RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello); err != nil {
-		return unanswered(about, err)
+	b, err := p.build(ctx)
+	if err != nil {
+		return unanswered(aboutTopology, err)
 	}
+	return topologyFinding(m, b)
+}
+
+const aboutTopology = "replica set"
+
+func topologyFinding(m membership, b build) Finding {
 	switch {
-	case hello.Msg == "isdbgrid":
-		return Finding{about, OK, "a sharded cluster", ""}
-	case hello.SetName == "":
-		return Finding{about, Warning, "a server of its own, in no replica set", "what it loses, locks lose: run a replica set of three, or know what its storage promises"}
-	case len(hello.Hosts) < 3:
-		return Finding{about, Warning, fmt.Sprintf("replica set %q has %d members", hello.SetName, len(hello.Hosts)), "with fewer than three no majority is left when one fails"}
+	case m.Msg == "isdbgrid":
+		return Finding{aboutTopology, OK, "a sharded cluster", ""}
+	case m.SetName == "" && b.isFerretDB():
+		return Finding{aboutTopology, Warning, "FerretDB has no replica sets", "locks are as durable as its PostgreSQL: keep synchronous_commit on, and see what a failover there loses"}
+	case m.SetName == "":
+		return Finding{
+			aboutTopology, Broken, "a standalone server, in no replica set",
+			"after a crash it can lose writes that it acknowledged with majority, and with them locks (SERVER-139311): run a replica set, best of three members",
+		}
+	case len(m.Hosts) < 3:
+		return Finding{aboutTopology, Warning, fmt.Sprintf("replica set %q has %d members", m.SetName, len(m.Hosts)), "with fewer than three no majority is left when one fails"}
 	}
-	return Finding{about, OK, fmt.Sprintf("replica set %q of %d members", hello.SetName, len(hello.Hosts)), ""}
+	return Finding{aboutTopology, OK, fmt.Sprintf("replica set %q of %d members", m.SetName, len(m.Hosts)), ""}
 }
 
 // mostOffset is what the clocks of this machine and of the server may differ by before that is worth a word.

@@ -1,14 +1,10 @@
 package inspect
 
 import (
-	"cmp"
-	"strings"
-
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// graph is who waits for what, as it was listed. Its rules are those by which lockcore grants locks,
-// and finds deadlocks.
+// graph is who waits for what, as it was listed.
 type graph struct {
 	resources map[string]*Resource
 	// waits are by owner.
@@ -31,54 +27,22 @@ func graphOf(resources []Resource) *graph {
 // link is one step from a wait to an entry that is in its way.
 type link struct{ wait, hold *Entry }
 
-// inTheWay lists what keeps a waiter out: entries of other lock IDs that its mode does not go with,
-// or all holds under its limit; if there are none, a place before its own in the queue, unless it
-// joins what its lock ID holds. What its own workflow keeps around a step is in the step's way only
-// as long as another step runs in it, which is not listed: it comes last.
-func (g *graph) inTheWay(w *Entry) []*Entry {
+// inTheWay lists the entries that keep a waiter out, as the rules by which locks are granted say.
+func (g *graph) inTheWay(w *Entry) (out []*Entry) {
 	r := g.resources[w.Resource]
-	var out, sharing, around []*Entry
-	lockIDs := map[string]bool{}
-	joins := false
-	for i := range r.Holders {
-		h := &r.Holders[i]
-		compatible := h.Mode != lockcore.ModeExclusive && w.Mode != lockcore.ModeExclusive
-		switch {
-		case h.LockID == w.LockID:
-			joins = joins || h.State == lockcore.StateHolding && (h.Mode == lockcore.ModeExclusive || h.Mode == w.Mode)
-		case h.ExpiresIn <= 0:
-		case h.keeps() && strings.HasPrefix(w.LockID, h.LockID+"/"):
-			if !compatible {
-				around = append(around, h)
+	for _, o := range w.InTheWay {
+		entries := r.Holders
+		if o.State == lockcore.StateWaiting {
+			entries = r.Waiters
+		}
+		for i := range entries {
+			e := &entries[i]
+			if e.LockID == o.LockID && e.State == o.State && (o.Part == "" || e.Part == o.Part) {
+				out = append(out, e)
 			}
-		case !compatible:
-			out = append(out, h)
-		default:
-			sharing = append(sharing, h)
-			lockIDs[h.LockID] = true
 		}
 	}
-	if len(out) == 0 && w.Limit > 0 && len(lockIDs) >= w.Limit {
-		out = sharing
-	}
-	if len(out) > 0 || joins {
-		return out
-	}
-	var first, nearest *Entry // before it: the first of all, and the nearest that it could not hold beside
-	for i := range r.Waiters {
-		e := &r.Waiters[i]
-		if e.LockID == w.LockID || e.Overdue || e.Position >= w.Position {
-			continue
-		}
-		first = cmp.Or(first, e)
-		if e.Mode == lockcore.ModeExclusive || w.Mode == lockcore.ModeExclusive {
-			nearest = e
-		}
-	}
-	if before := cmp.Or(nearest, first); before != nil {
-		return []*Entry{before}
-	}
-	return around
+	return out
 }
 
 // keeps reports whether the entry is a hold that is kept between steps.

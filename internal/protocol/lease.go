@@ -44,7 +44,7 @@ func Leases(in []lockcore.Lease) []Lease {
 	for _, l := range in {
 		out = append(out, Lease{
 			Resource: l.Resource, LockID: l.LockID, Run: l.Run, Undone: l.Undone, Part: l.Part, Order: l.Order, Mode: l.Mode,
-			Fence: l.Fence, FirstFence: l.FirstFence, Bars: l.Bars, Left: Duration(l.Left), Joined: l.Joined,
+			Fence: l.Fence, FirstFence: l.FirstFence, LeastFence: l.LeastFence, Bars: l.Bars, Left: Duration(l.Left), Joined: l.Joined,
 		})
 	}
 	return out
@@ -56,7 +56,7 @@ func CoreLeases(in []Lease) []lockcore.Lease {
 	for _, l := range in {
 		out = append(out, lockcore.Lease{
 			Resource: l.Resource, LockID: l.LockID, Run: l.Run, Undone: l.Undone, Part: l.Part, Order: l.Order, Mode: l.Mode,
-			Fence: l.Fence, FirstFence: l.FirstFence, Bars: l.Bars, Left: time.Duration(l.Left), Joined: l.Joined,
+			Fence: l.Fence, FirstFence: l.FirstFence, LeastFence: l.LeastFence, Bars: l.Bars, Left: time.Duration(l.Left), Joined: l.Joined,
 		})
 	}
 	return out

@@ -130,8 +130,10 @@ type Lease struct {
 	Order  lockcore.Order `json:"order"`
 	Mode   lockcore.Mode  `json:"mode"`
 	Fence  int64          `json:"fence"`
-	// FirstFence is the fence with which the hold began, and Bars says that a new fence was asked for.
+	// FirstFence is the fence with which the hold began, LeastFence the smallest one that may still write, and Bars is set if a new
+	// fence was asked for.
 	FirstFence int64    `json:"firstFence,omitempty"`
+	LeastFence int64    `json:"leastFence,omitempty"`
 	Bars       bool     `json:"bars,omitempty"`
 	Left       Duration `json:"left"`
 	Joined     bool     `json:"joined,omitempty"`

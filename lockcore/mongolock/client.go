@@ -104,7 +104,7 @@ func (c *Client) take(ctx context.Context, res lockcore.Resource, lockID string,
 	}
 	req := lockcore.Request{
 		LockID: nameOf(lockID), Resources: []lockcore.Resource{res}, Part: part, Order: order, TTL: lockcore.Forever,
-		Owner: ld.Owner, Host: ld.Host, Comment: ld.Comment,
+		Owner: ld.Owner, Host: storedHost(ld.Host), Comment: ld.Comment,
 	}
 	if ld.TTL > 0 {
 		req.TTL = seconds(ld.TTL)
@@ -172,6 +172,25 @@ func parse(name string) (lockID string, id bson.ObjectID, ok bool) {
 	id, err := bson.ObjectIDFromHex(rest[at+1:])
 	return rest[:at], id, err == nil
 }
+
+// storedHost returns what lockcore stores for a host. lockcore replaces an empty one by its default,
+// and mongo-lock has none. So a host that consists of dashes, or is empty, is stored with one more.
+func storedHost(host string) string {
+	if onlyDashes(host) {
+		return host + "-"
+	}
+	return host
+}
+
+// givenHost is the inverse of storedHost.
+func givenHost(stored string) string {
+	if onlyDashes(stored) {
+		return strings.TrimSuffix(stored, "-")
+	}
+	return stored
+}
+
+func onlyDashes(s string) bool { return strings.Trim(s, "-") == "" }
 
 // checkLockID refuses what has no place in a name, before the database is asked.
 func checkLockID(lockID string) error {

@@ -177,6 +177,26 @@ func TestStatusTellsWhatIsLeft(t *testing.T) {
 	require.Len(t, left, 3)
 }
 
+// mongo-lock returns the host that it was given, and no default.
+func TestStatus_Host_IsAsGiven(t *testing.T) {
+	t.Parallel()
+	c := setup(t)
+	for i, host := range []string{"", "-", "--", "host-1", "-x", "host:4711"} {
+		resource, id := fmt.Sprint("r", i), fmt.Sprint("id", i)
+		require.NoError(t, c.XLock(t.Context(), resource, id, mongolock.LockDetails{Host: host, TTL: 60}))
+		status, err := c.Status(t.Context(), mongolock.Filter{Resource: resource})
+		require.NoError(t, err)
+		require.Len(t, status, 1)
+		require.Equal(t, host, status[0].Host)
+		renewed, err := c.Renew(t.Context(), id, 120)
+		require.NoError(t, err)
+		require.Equal(t, host, renewed[0].Host)
+		unlocked, err := c.Unlock(t.Context(), id)
+		require.NoError(t, err)
+		require.Equal(t, host, unlocked[0].Host)
+	}
+}
+
 func TestRenewSetsTheTTLOfAll(t *testing.T) {
 	t.Parallel()
 	c := setup(t)

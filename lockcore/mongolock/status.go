@@ -49,7 +49,7 @@ func locksIn(d *rules.Document) []LockStatus {
 			continue
 		}
 		l := LockStatus{
-			Resource: d.ID, LockId: lockID, Type: LOCK_TYPE_SHARED, Owner: e.Owner, Host: e.Host, Comment: e.Comment,
+			Resource: d.ID, LockId: lockID, Type: LOCK_TYPE_SHARED, Owner: e.Owner, Host: givenHost(e.Host), Comment: e.Comment,
 			RenewedAt: e.RenewedAt, TTL: -1, objectID: id, name: e.LockID, fence: e.Fence, expired: !e.ExpiresAt.After(d.At),
 		}
 		if e.Mode == rules.Exclusive {

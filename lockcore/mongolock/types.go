@@ -28,8 +28,8 @@ var (
 // LockDetails is what is told of a lock that is taken. Its zero value is a lock without an end of
 // which nothing is told.
 type LockDetails struct {
-	// Owner, Host and Comment are for people: at most 512, 255 and 1,024 bytes. Host defaults to the
-	// host name and process ID.
+	// Owner, Host and Comment are for people: at most 512, 255 and 1,024 bytes. The
+	// lockstep command shows an empty Host as "-".
 	Owner, Host, Comment string
 	// TTL is how many seconds the lock stands unless it is renewed, at most ten years. 0 is without an
 	// end.

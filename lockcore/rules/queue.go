@@ -238,3 +238,46 @@ func (d *Document) ExpiresBy(at time.Time) bool {
 func (d *Document) ReservedFor(process string, at time.Time) bool {
 	return d != nil && d.Reserved != nil && d.Reserved.By != process && d.Reserved.Until.After(at)
 }
+
+// InTheWay reports whether the entry is among those that a refused request is told of: by its mode, or
+// because it counts under the request's limit.
+func (e *Entry) InTheWay(p Party, now time.Time) bool {
+	return e.Blocks(p, now) || (p.Mode == Shared && p.Limit > 0 && e.Counts(p, now))
+}
+
+// KeepsOut returns what the waiter at an index of the queue waits for: the entries that block it by
+// their mode; if there are none, all that count under its limit, if that is reached; if there are
+// none either, the nearest waiter ahead with which it cannot hold at the same time, or else the first
+// one ahead. Of waiters that may join their own hold only the former counts.
+func (d *Document) KeepsOut(waiter int) (entries []*Entry, ahead *Waiter) {
+	w := &d.Waiters[waiter]
+	p := w.Party()
+	var counted []*Entry
+	parties := map[string]bool{}
+	for i := range d.Entries {
+		e := &d.Entries[i]
+		switch {
+		case e.Blocks(p, d.At):
+			entries = append(entries, e)
+		case e.Counts(p, d.At):
+			counted = append(counted, e)
+			parties[e.party()] = true
+		}
+	}
+	if len(entries) == 0 && w.Mode == Shared && w.Limit > 0 && int64(len(parties)) >= w.Limit {
+		entries = counted
+	}
+	if len(entries) > 0 || d.Covered(p) {
+		return entries, nil
+	}
+	for i := waiter - 1; i >= 0; i-- {
+		a := &d.Waiters[i]
+		if a.LockID == w.LockID || !d.Precedes(a) {
+			continue
+		}
+		if ahead = a; !Compatible(a.Mode, w.Mode) {
+			return nil, a
+		}
+	}
+	return nil, ahead
+}

@@ -184,6 +184,11 @@ func (l *Line) takeBack(c *Call) {
 // Idle reports whether nothing waits in the line and nothing is owed.
 func (l *Line) Idle() bool { return l.sent == nil && len(l.calls) == 0 && !l.debt }
 
+// Sleeps reports whether a call sleeps in the queue.
+func (l *Line) Sleeps() bool {
+	return slices.ContainsFunc(l.calls, func(c *Call) bool { return c.asleep })
+}
+
 // Asleep reports whether all that wait in the line are asleep, and nothing is owed.
 func (l *Line) Asleep() bool {
 	return l.sent == nil && !l.debt && !slices.ContainsFunc(l.calls, func(c *Call) bool { return !c.asleep })

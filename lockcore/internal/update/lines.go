@@ -63,6 +63,8 @@ type entry struct {
 	// drives the line. Both are guarded by Lines.mu.
 	users   int
 	running bool
+	// took is how long the last swap took.
+	took time.Duration
 	// cache is the element of Lines.recent, nil if there is none, and bytes what it counts.
 	cache *list.Element
 	bytes int
@@ -233,6 +235,7 @@ func (ls *Lines) start(e *entry) {
 // run drives a line until nothing is to be done, or only a debt is left that cannot be paid now.
 func (ls *Lines) run(e *entry) {
 	for {
+		ls.gather(e)
 		step, again := ls.next(e)
 		if !again {
 			return
@@ -240,6 +243,30 @@ func (ls *Lines) run(e *entry) {
 		ls.carryOut(e, step)
 	}
 }
+
+// gather waits a moment if others wait in the queue: those who were told by the last swap, such as the
+// one that has released and the one that was granted the resource, often ask again at once, and share
+// a swap then. It costs a tenth of what a swap takes, and saves every second one.
+func (ls *Lines) gather(e *entry) {
+	e.mu.Lock()
+	d := min(e.took/10, mostGathering)
+	if !e.line.Sleeps() {
+		d = 0
+	}
+	e.mu.Unlock()
+	if d == 0 {
+		return
+	}
+	timer := ls.clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ls.closed.Done():
+	}
+}
+
+// mostGathering bounds the time for which a line waits for more operations.
+const mostGathering = 2 * time.Millisecond
 
 // next returns the next step of a line. If there is none, or only a debt that could not be paid, it
 // stops driving the line.
@@ -295,8 +322,12 @@ func (ls *Lines) carryOut(e *entry, step Step) {
 		}
 		e.did(func(l *Line) []Told { l.Reserved(); return nil })
 	case StepSwap:
+		sent := time.Now()
 		done, err := ls.store.Swap(ctx, step.Swap)
 		ls.heard(err)
+		e.mu.Lock()
+		e.took = time.Since(sent)
+		e.mu.Unlock()
 		e.did(func(l *Line) []Told { return l.swapped(done > 0, err) })
 	case StepIdle:
 	}
