@@ -73,7 +73,8 @@ var Never = time.Date(9000, 1, 1, 0, 0, 0, 0, time.UTC)
 // Entry is a running part, a kept hold, a draining part or a claim.
 type Entry struct {
 	// ID is the random ID of the call that made the entry. Extensions name entries by it, and a
-	// repeated call finds what it was granted.
+	// repeated call finds what it was granted. A kept entry has the suffix "/k", unless there was no
+	// part, and a draining one "/d".
 	ID     string `bson:"id,omitempty"`
 	LockID string `bson:"lockId"`
 	// Label is the run label under which the entry was made, empty outside of Temporal.

@@ -49,7 +49,7 @@ func (op Leave) Apply(before *Document, now time.Time) (*Document, Result) {
 	own := func(e *Entry) bool {
 		return e.LockID == op.LockID && (!e.Own || op.Label != "") && e.Part == op.Part && e.State != StateKept
 	}
-	made := func(e *Entry) bool { return op.Call == "" || e.ID == op.Call }
+	made := func(e *Entry) bool { return op.Call == "" || e.ID == op.Call || e.ID == drainingID(op.Call) }
 	left := s.some(func(e *Entry) bool { return own(e) && e.State == StateRunning && e.Order == op.Order && made(e) })
 	goes := func(e *Entry) bool {
 		if e.State == StateClaimed {

@@ -305,14 +305,20 @@ func (s *state) ended(entries ...Entry) { s.result.Ended = append(s.result.Ended
 // drained returns a part that is cut off: it keeps others out as long as its lease may be trusted,
 // which is until it expires. A lease without end is trusted for EndlessTTL after it was confirmed.
 // One with an end is never shortened, although now may lie before the time of the grant: hence twice
-// the TTL.
+// the TTL. The entry gets another ID, because an extension names entries by ID alone: one of a part that
+// was cut off must not find it, or the part would work on, and drain forever.
 func (s *state) drained(e Entry) Entry {
-	e.State = StateDraining
+	if e.State != StateDraining {
+		e.State, e.ID = StateDraining, drainingID(e.ID)
+	}
 	if end := s.now.Add(2*ms(e.TTL) + EndlessTTL); end.Before(e.ExpiresAt) {
 		e.ExpiresAt = end
 	}
 	return e
 }
+
+// drainingID is the ID of an entry that drains.
+func drainingID(id string) string { return id + "/d" }
 
 // forget removes waiters, and reports those that are among queue.
 func (s *state) forget(queue []Waiter, which func(*Waiter) bool) {

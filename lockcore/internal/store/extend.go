@@ -109,7 +109,8 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// update is the statement for a document. It matches if the document contains a named entry.
+// update is the statement for a document. It matches if the document contains all named entries: if
+// it matched with one of them, the owners of the others would believe that they were renewed.
 func (d *documentExtension) update(r string) mongo.WriteModel {
 	ids := make(bson.A, len(d.parts))
 	filters := make([]any, len(d.parts))
@@ -124,7 +125,7 @@ func (d *documentExtension) update(r string) mongo.WriteModel {
 	return mongo.NewUpdateOneModel().
 		SetFilter(bson.D{
 			{Key: "_id", Value: d.name},
-			{Key: "held.id", Value: bson.D{{Key: "$in", Value: ids}}},
+			{Key: "held.id", Value: bson.D{{Key: "$all", Value: ids}}},
 		}).
 		SetUpdate(bson.D{
 			{Key: "$max", Value: raise},

@@ -159,26 +159,27 @@ func (m *Memory) Extend(ctx context.Context, parts []Extension) (found int, r st
 	return found, r, nil
 }
 
-// apply reports whether the document contains a named entry. Only then it changes the document.
+// apply reports whether the document contains all named entries. Only then it changes the document.
 func (d *documentExtension) apply(doc *rules.Document) bool {
-	found := false
+	for _, p := range d.parts {
+		if p.ID == "" || !slices.ContainsFunc(doc.Entries, func(e rules.Entry) bool { return e.ID == p.ID }) {
+			return false
+		}
+	}
 	for i := range doc.Entries {
 		e := &doc.Entries[i]
 		for _, p := range d.parts {
-			if e.ID != p.ID || e.ID == "" {
+			if e.ID != p.ID {
 				continue
 			}
-			found = true
 			e.ExpiresAt = later(e.ExpiresAt, p.End)
 			if e.RenewedAt == nil || e.RenewedAt.Before(p.At) {
 				e.RenewedAt = &p.At
 			}
 		}
 	}
-	if found {
-		doc.IdleAt = later(doc.IdleAt, d.idleAt)
-	}
-	return found
+	doc.IdleAt = later(doc.IdleAt, d.idleAt)
+	return true
 }
 
 // Reserve sets the reservation of a document.

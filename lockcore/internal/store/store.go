@@ -33,9 +33,9 @@ type Store interface {
 	// not swap on the basis of older reads.
 	Swap(ctx context.Context, swaps ...Swap) (done int, err error)
 	// Extend raises the ends of entries, in few commands, and gives their documents new versions. It
-	// returns the number of documents that contained a named entry, and the random value R of the new
-	// versions. If that is less than the number of documents that were named, the caller must not
-	// conclude anything about a single entry.
+	// changes the documents that contain all entries that were named of them, and returns their number
+	// and the random value R of the new versions. If that is the number of documents that were named, all
+	// entries were found. If it is less, the caller must not conclude anything about a single entry.
 	Extend(ctx context.Context, parts []Extension) (found int, r string, err error)
 	// Reserve sets the reservation of a document and gives it a new version, whatever its version is.
 	// A missing document is not an error.

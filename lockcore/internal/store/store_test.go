@@ -319,8 +319,10 @@ func extendMakesSwapsFail(t *testing.T, s store.Store) {
 func extendMissing(t *testing.T, s store.Store) {
 	nameless := document("nameless", 1)
 	nameless.Entries[0].ID = ""
-	insert(t, s, document("x", 1), document("y", 1), nameless)
+	insert(t, s, document("w", 1), document("x", 1), document("y", 1), nameless)
 	found, r, err := s.Extend(t.Context(), []store.Extension{
+		{Resource: "w", ID: "w/a", End: at(200), At: at(50), IdleAt: at(300)},
+		{Resource: "w", ID: "w/b", End: at(200), At: at(50), IdleAt: at(300)},
 		{Resource: "x", ID: "x/a", End: at(200), At: at(50), IdleAt: at(300)},
 		{Resource: "x", ID: "gone", End: at(200), At: at(50), IdleAt: at(300)},
 		{Resource: "y", ID: "gone", End: at(200), At: at(50), IdleAt: at(300)},
@@ -329,7 +331,8 @@ func extendMissing(t *testing.T, s store.Store) {
 	})
 	require.NoError(t, err)
 	require.Equal(t, 1, found)
-	require.Equal(t, rules.Version{N: 2, R: r}, stored(t, s, "x").Version)
+	require.Equal(t, rules.Version{N: 2, R: r}, stored(t, s, "w").Version)
+	require.Equal(t, document("x", 1), stored(t, s, "x"), "it contains one of two")
 	require.Equal(t, document("y", 1), stored(t, s, "y"))
 	require.Equal(t, nameless, stored(t, s, "nameless"))
 	require.Nil(t, stored(t, s, "missing"))

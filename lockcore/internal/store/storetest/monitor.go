@@ -94,7 +94,7 @@ var allowed = map[string]map[string][]string{
 	"find":   {},
 	"insert": {},
 	"update": {
-		"updates.q": {"$in"},
+		"updates.q": {"$all"},
 		"updates.u": {"$set", "$inc", "$max", "$push", "$pull"},
 	},
 	"createIndexes":   {"indexes.partialFilterExpression": {"$gt", "$gte"}},

@@ -14,7 +14,7 @@ func TestChecker(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ command, refused string }{
 		"Replacement":        {`{"update": "c", "updates": [{"q": {"_id": "$x"}, "u": {"_id": "$x", "s": "$y"}}], "$db": "x"}`, ""},
-		"Operators":          {`{"update": "c", "updates": [{"q": {"held.id": {"$in": ["x"]}}, "u": {"$max": {"held.$[p0].end": 1}}}]}`, ""},
+		"Operators":          {`{"update": "c", "updates": [{"q": {"held.id": {"$all": ["x"]}}, "u": {"$max": {"held.$[p0].end": 1}}}]}`, ""},
 		"Read":               {`{"aggregate": "c", "pipeline": [{"$match": {"_id": "$x"}}, {"$set": {"at": "$$NOW"}}]}`, ""},
 		"UpdatePipeline":     {`{"update": "c", "updates": [{"q": {}, "u": [{"$set": {"x": 1}}]}]}`, "a pipeline"},
 		"UpdateExpr":         {`{"update": "c", "updates": [{"q": {"$expr": true}, "u": {"x": 1}}]}`, "$expr"},
