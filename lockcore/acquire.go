@@ -3,7 +3,10 @@ package lockcore
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -202,9 +205,6 @@ func (l *Locker) complete(req Request, draws bool) (Request, error) {
 	if draws && req.Part == "" && req.Order == (Order{}) {
 		req.Part, req.Order = rand.Text()[:16], Order{Attempt: 1}
 	}
-	if req.Call == "" {
-		req.Call = rand.Text()
-	}
 	setDefault(&req.TTL, l.cfg.TTL)
 	if req.HoldTTL != 0 && !req.Persist {
 		return req, &InvalidError{Field: "Request.HoldTTL", Value: req.HoldTTL.String(), Bound: "0 without Request.Persist"}
@@ -223,8 +223,19 @@ func (l *Locker) complete(req Request, draws bool) (Request, error) {
 	if err := req.check(); err != nil {
 		return req, err
 	}
+	req.Call = req.callID()
 	slices.SortFunc(req.Resources, func(a, b Resource) int { return strings.Compare(a.Name, b.Name) })
 	return req, nil
+}
+
+// callID returns the ID of the entries that the request makes. Renewals name entries by it alone, so
+// requests with the same Call, but another part or order, have other IDs.
+func (r *Request) callID() string {
+	if r.Call == "" {
+		return rand.Text()
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %d", r.Call, r.Part, r.Order.number()))
+	return hex.EncodeToString(sum[:16])
 }
 
 // acquireOp returns a complete request for one of its resources, as Acquire asks for it: it queues,
@@ -283,7 +294,9 @@ func (l *Locker) answered(
 	if err == nil {
 		lease.owner, lease.host, lease.comment = req.Owner, req.Host, req.Comment
 		span.took(a.After, op.LockID, lease.Fence)
-		l.tel.granted(ctx, req, op, a.After, behind)
+		if a.Outcome != rules.Again || a.Retried { // else the caller repeats what it was told before
+			l.tel.granted(ctx, req, op, a.After, behind)
+		}
 	}
 	span.end(&a, err)
 	return lease, err
