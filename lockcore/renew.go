@@ -97,6 +97,9 @@ func inParallel(n int, do func(int)) {
 // renewBatch extends the entries that leases name, and reports whether all of them are known to have
 // been extended. What a lock ID keeps is extended when half of its time is over.
 func (l *Locker) renewBatch(ctx context.Context, leases []Lease, indexes []int) (all bool, renewed []Lease) {
+	if l.life.closed.Err() != nil {
+		return false, nil
+	}
 	ctx, span := l.tel.batch(ctx, len(indexes))
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
