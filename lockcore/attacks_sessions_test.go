@@ -217,6 +217,6 @@ func TestReleaseOfASessionSaysThatItsHoldWasLost(t *testing.T) {
 			force(begin(fmt.Sprint("b", i)))
 		}
 		require.ErrorAs(t, ended.Release(t.Context()), &lost)
-		require.Contains(t, lost.Reason, "not known any more")
+		require.Contains(t, lost.Reason, "not known any longer")
 	})
 }

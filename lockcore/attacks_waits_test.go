@@ -2,6 +2,7 @@ package lockcore_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -33,7 +34,7 @@ func TestWrongLayoutIsNoUnknownOutcome(t *testing.T) {
 	for _, refused := range []kind{kindLoad, kindSwap} {
 		e := faulty()
 		l := on(t, e, lockcore.Config{})
-		e.set(failing(&rules.LayoutError{Collection: "c", Found: "other"}, of(refused)), nil)
+		e.set(failing(fmt.Errorf("%w: %w", errNotSent, &rules.LayoutError{Collection: "c", Found: "other"}), of(refused)), nil)
 		_, err := l.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
 		var layout *lockcore.LayoutError
 		require.ErrorAs(t, err, &layout)

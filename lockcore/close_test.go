@@ -93,7 +93,7 @@ func TestCloseSaysWhatItCouldNotDo(t *testing.T) {
 		l := on(t, e, lockcore.Config{})
 		_, err := l.TryAcquire(t.Context(), forEver("a", lockcore.Exclusive("held")))
 		require.NoError(t, err)
-		e.set(cutting(ends("a")), cutting(grants("a")))
+		e.set(cutting(ends("a")), cutting(of(kindSwap)))
 		_, err = l.TryAcquire(t.Context(), forEver("a", lockcore.Exclusive("gone")))
 		require.ErrorIs(t, err, lockcore.ErrUnknownOutcome)
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -112,7 +112,7 @@ func TestCloseWaitsForCleanup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := faulty()
 		l := on(t, e, lockcore.Config{})
-		e.set(cutting(ends("a")), cutting(grants("a")))
+		e.set(cutting(ends("a")), cutting(of(kindSwap)))
 		_, err := l.TryAcquire(t.Context(), forEver("a", lockcore.Exclusive("r")))
 		require.ErrorIs(t, err, lockcore.ErrUnknownOutcome)
 		e.set(nil, nil)

@@ -151,7 +151,7 @@ func TestUpgradeThatWasGrantedUnheardIsTakenBack(t *testing.T) {
 	l := on(t, e, lockcore.Config{})
 	s, err := l.TryAcquire(t.Context(), one("a", lockcore.Shared("r")))
 	require.NoError(t, err)
-	e.set(nil, cutting(grants("a")))
+	e.set(nil, cutting(of(kindSwap)))
 	require.ErrorIs(t, s.Upgrade(t.Context(), "r"), lockcore.ErrUnknownOutcome)
 	e.set(nil, nil)
 	require.Equal(t, lockcore.ModeShared, s.Leases()[0].Mode)

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
@@ -283,11 +282,12 @@ func (o *observed) failures(t *testing.T) {
 	leases, err := o.Enter(t.Context(), lockcore.Request{LockID: "a", Resources: []lockcore.Resource{r}}, false)
 	require.NoError(t, err)
 	o.deadlock(t, "p", "q")
-	for _, fault := range []error{mongo.CommandError{Code: 13, Message: "not allowed"}, errors.New("the line is dead")} {
+	free := lockcore.Exclusive("failures too")
+	for _, fault := range []error{errNotSent, errors.New("the line is dead")} {
 		o.fail(fault)
 		_, err := o.BreakDeadlocks(t.Context())
 		require.ErrorContains(t, err, fault.Error())
-		_, err = o.Enter(t.Context(), asks("b", 1, r), false)
+		_, err = o.Enter(t.Context(), asks("b", 1, free), false)
 		require.Error(t, err)
 		_, err = o.Renew(t.Context(), leases...)
 		require.Error(t, err)
@@ -312,6 +312,14 @@ func (o *observed) failures(t *testing.T) {
 	_, err = o.Renew(ctx, leases...)
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorIs(t, o.Leave(ctx, leases...), context.Canceled)
+	leaving, cancelLeave := context.WithCancel(t.Context())
+	o.faults.set(times(1, func(context.Context, command) error {
+		cancelLeave()
+		elapse(time.Millisecond)
+		return nil
+	}, ends("a")), nil)
+	require.ErrorIs(t, o.Leave(leaving, leases...), context.Canceled)
+	o.fail(nil)
 	require.ErrorIs(t, o.Release(ctx, lockcore.Release{LockID: "a", Resources: []string{"failures"}, FirstFence: leases[0].FirstFence}), context.Canceled)
 	require.NoError(t, o.Leave(t.Context(), leases...))
 	_, err = o.Renew(t.Context(), leases...)

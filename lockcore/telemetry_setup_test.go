@@ -47,9 +47,9 @@ func observe(t *testing.T, cfg lockcore.Config) *observed {
 	return o
 }
 
-// fail fails loads, swaps and extensions with an error; nil fails none.
+// fail fails swaps and extensions with an error; nil fails none.
 func (o *observed) fail(err error) {
-	o.faults.set(failing(err, of(kindLoad, kindSwap, kindExtend)), nil)
+	o.faults.set(failing(err, of(kindSwap, kindExtend)), nil)
 }
 
 // step runs f under a span of its own.
@@ -64,6 +64,7 @@ func (o *observed) step(t *testing.T, name string, f func(ctx context.Context)) 
 func asks(lockID string, schedule uint32, res ...lockcore.Resource) lockcore.Request {
 	return lockcore.Request{
 		LockID: lockID, Owner: "owner-" + lockID, Resources: res, Part: "1/Debit", Order: lockcore.Order{Schedule: schedule, Attempt: 1}, Persist: true,
+		Call: "the same",
 	}
 }
 
