@@ -1,4 +1,4 @@
-// Package storetest checks the commands that a store sends. Servers that speak MongoDB's protocol
+// Package storetest checks the commands that a store sends, and interrupts them: see Proxy. Servers that speak MongoDB's protocol
 // differ in what they make of aggregation pipelines in updates, of $expr, and of rare operators, so
 // the store does without them. Tests use it so:
 //
