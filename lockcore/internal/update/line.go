@@ -52,6 +52,9 @@ type Call struct {
 	// TakeBack undoes what the operation may have done. It is applied with the next acknowledged swap
 	// if the call is abandoned, or fails, while its outcome is unknown. Nil undoes nothing.
 	TakeBack *Call
+	// Must: the call is taken back even if it was abandoned, or failed, before it was sent. It is for
+	// calls whose TakeBack is the operation itself.
+	Must bool
 	// Sleeps: once the operation, an Acquire, has queued, the call stays in the line, and is applied
 	// again by the swap in which its claim is made.
 	Sleeps bool
@@ -167,7 +170,7 @@ func (l *Line) Abandon(c *Call) (unknown bool) {
 	}
 	l.remove(c)
 	sent := l.sent != nil && slices.ContainsFunc(l.sent.Answers, func(t Told) bool { return t.Call == c })
-	if !sent && !c.unknown {
+	if !sent && !c.unknown && !c.Must {
 		return false
 	}
 	l.takeBack(c)
@@ -350,7 +353,7 @@ func (l *Line) tellRead(told []Told) Step {
 	l.fresh = false // what comes next is another pass
 	step.Kind = StepLoad
 	if len(step.Answers) > 0 {
-		step.Kind = StepTell
+		step.Kind, l.failures = StepTell, 0
 	}
 	return step
 }
@@ -359,7 +362,7 @@ func (l *Line) tellRead(told []Told) Step {
 // it at now.
 func (l *Line) Loaded(doc *rules.Document, now Now) {
 	l.sent = nil
-	l.failures = 0
+	// It does not end a row of failures: reads may succeed while no write does.
 	l.doc, l.known, l.fresh, l.at = doc, true, true, now
 	if l.changed { // by this process, perhaps after the read
 		l.fresh = false
@@ -441,7 +444,7 @@ func (l *Line) Failed(err error) (told []Told) {
 			continue
 		}
 		l.remove(c)
-		if c.unknown {
+		if c.unknown || c.Must {
 			l.takeBack(c)
 		}
 	}
