@@ -41,7 +41,14 @@ func (l *Locker) Acquire(ctx context.Context, req Request) (*Session, error) {
 	}
 	var s *Session
 	for _, res := range req.Resources {
-		lease, err := l.acquireOne(ctx, waitCtx, &req, l.acquireOp(&req, res), s)
+		var lease Lease
+		var asked []Lease // what it may have got of this resource
+		if err = waitCtx.Err(); err != nil {
+			err = failure("acquire", res.Name, req.Order, context.Cause(waitCtx), false)
+		} else {
+			lease, err = l.acquireOne(ctx, waitCtx, &req, l.acquireOp(&req, res), s)
+			asked = append(asked, req.leaseOn(res.Name))
+		}
 		switch {
 		case err != nil:
 		case s == nil:
@@ -56,7 +63,7 @@ func (l *Locker) Acquire(ctx context.Context, req Request) (*Session, error) {
 		if s != nil {
 			leases = s.end(ErrEnded)
 		}
-		l.giveUp(ctx, append(leases, req.leaseOn(res.Name))...)
+		l.giveUp(ctx, append(leases, asked...)...)
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
