@@ -86,6 +86,9 @@ func (l *Locker) Recheck(ctx context.Context, req Request) (again time.Duration,
 // not heard of in time, stays as it is. The lease names resource, lock ID, run, part and order. An
 // error is the database's, or ctx's.
 func (l *Locker) KeepPlace(ctx context.Context, place Lease) error {
+	if err := checkEnd("place", place.LockID, 0, []string{place.Resource}); err != nil {
+		return err
+	}
 	d, err := l.read(ctx, place.Resource)
 	if err != nil || d == nil {
 		return err

@@ -154,6 +154,9 @@ func (l *Locker) renewOp(lease Lease) rules.Renew {
 }
 
 func (l *Locker) renewOne(ctx context.Context, lease Lease, downgrade bool) (Lease, error) {
+	if err := checkEnd("lease", lease.LockID, 0, []string{lease.Resource}); err != nil {
+		return lease, err
+	}
 	spanCtx, span := l.tel.start(ctx, telemetry.SpanRenew, lease)
 	op := l.renewOp(lease)
 	op.Downgrade = downgrade
