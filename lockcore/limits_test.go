@@ -331,3 +331,23 @@ func TestBadInputIsRefusedByNameAndTheDatabaseIsNotAsked(t *testing.T) {
 		require.ErrorIs(t, err, lockcore.ErrInvalid)
 	}
 }
+
+// An empty lease once wrote a document without a name.
+func TestLeave_EmptyLease_IsRefused(t *testing.T) {
+	t.Parallel()
+	e := faulty()
+	l := on(t, e, lockcore.Config{})
+	for name, err := range map[string]error{
+		"Leave":      l.Leave(t.Context(), lockcore.Lease{}),
+		"LeaveQueue": l.LeaveQueue(t.Context(), lockcore.Lease{}),
+		"Renew": func() error {
+			_, err := l.Renew(t.Context(), lockcore.Lease{})
+			return err
+		}(),
+		"KeepPlace": l.KeepPlace(t.Context(), lockcore.Lease{}),
+	} {
+		var invalid *lockcore.InvalidError
+		require.ErrorAs(t, err, &invalid, name)
+	}
+	require.Empty(t, e.commands())
+}

@@ -170,3 +170,12 @@ func TestRenewal_SupersededPart_IsLostAlthoughItsHoldIsKept(t *testing.T) {
 		require.ErrorIs(t, err, lockcore.ErrLost)
 	})
 }
+
+func TestRenewing_LeasesInAnyOrder_AreSortedByName(t *testing.T) {
+	t.Parallel()
+	l := on(t, faulty(), lockcore.Config{})
+	leases := threeLeases(t, l)
+	s := l.Renewing(t.Context(), []lockcore.Lease{leases[2], leases[0], leases[1]})
+	require.Equal(t, leases, s.Leases())
+	require.NoError(t, s.Leave(t.Context()))
+}
