@@ -54,7 +54,7 @@ test: stack-up ## run all tests against real servers, with the race detector (TE
 
 .PHONY: simulate
 simulate: ## play seeds of the simulation of whole Lockers (SEEDS=20000 FROM=1), and random histories of one document (HISTORIES=60000)
-	@go test -count=1 -timeout 12h ./lockcore/lockcoretest -run 'TestSpecificationKeeps|TestInvariantsHold' -rapid.checks $(or $(HISTORIES),3000)
+	@go test -count=1 -timeout 12h ./lockcore/rules -run TestInvariants -rapid.checks $(or $(HISTORIES),3000)
 	@exec go test -count=1 -timeout 12h ./lockcore/lockcoretest/simulation -seeds $(or $(SEEDS),2000) -from $(or $(FROM),1)
 
 .PHONY: fuzz-sagas

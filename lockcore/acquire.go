@@ -134,9 +134,20 @@ func (l *Locker) enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 	if len(ops) > 1 && req.TTL > 0 {
 		req.MaxWait = min(req.MaxWait, req.TTL/4) // nothing renews what it takes before
 	}
-	leases := l.enterTogether(ctx, &req, ops)
+	leases, unknown := l.enterTogether(ctx, &req, ops)
 	for i := len(leases); i < len(ops); i++ {
 		lease, err := l.enterOne(ctx, &req, ops[i])
+		if err != nil && unknown { // nothing that comes later is kept while the request waits
+			first := i
+			if queue {
+				first++
+			}
+			var rest []Lease
+			for _, res := range req.Resources[first:] {
+				rest = append(rest, req.leaseOn(res.Name))
+			}
+			l.giveUp(ctx, rest...)
+		}
 		switch {
 		case errors.Is(err, ErrOtherRun):
 			return leases, err
@@ -152,20 +163,20 @@ func (l *Locker) enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 	return leases, nil
 }
 
-// enterTogether takes as many of several resources as it gets by one command, from the first on.
-func (l *Locker) enterTogether(ctx context.Context, req *Request, ops []rules.Acquire) []Lease {
+// enterTogether takes as many of several resources as it gets by one command, from the first on. It
+// reports whether it may have taken more. That is not taken back, since the request is asked again, and
+// must not lose the turn that it has waited for because an answer was lost.
+func (l *Locker) enterTogether(ctx context.Context, req *Request, ops []rules.Acquire) (leases []Lease, unknown bool) {
 	if len(ops) < 2 || ctx.Err() != nil {
-		return nil
+		return nil, false
 	}
 	calls, spans := make([]*update.Call, len(ops)), make([]operation, len(ops))
 	for i := range ops {
 		calls[i], spans[i] = l.acquireCall(ctx, req, &ops[i])
-		calls[i].TakeBack = l.takeBack(ctx, &ops[i])
 	}
 	granted := func(a update.Answer) bool {
 		return a.Outcome == rules.Granted || a.Outcome == rules.Joined || a.Outcome == rules.Again
 	}
-	var leases []Lease
 	for i, a := range l.lines.DoAll(ctx, calls, granted) {
 		if a.Err != nil || !granted(a) {
 			break
@@ -173,7 +184,8 @@ func (l *Locker) enterTogether(ctx context.Context, req *Request, ops []rules.Ac
 		lease, _ := l.answered(ctx, req, &ops[i], spans[i], a, nil, nil)
 		leases = append(leases, lease)
 	}
-	return leases
+	unknown = ctx.Err() != nil || slices.ContainsFunc(calls, (*update.Call).Unknown)
+	return leases, unknown
 }
 
 // enterOne asks for one resource, and waits if the request has queued and a grant is near.

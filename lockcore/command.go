@@ -77,7 +77,7 @@ func (l *Locker) call(ctx context.Context, op rules.Op, why ending) *update.Call
 // caller gives up before.
 func (l *Locker) owing(ctx context.Context, op rules.Op, why ending) *update.Call {
 	c := l.call(ctx, op, why)
-	c.TakeBack, c.Must = l.call(ctx, op, why), true
+	c.TakeBack, c.Owed = l.call(ctx, op, why), true
 	return c
 }
 

@@ -71,7 +71,7 @@ func (l *Locker) BreakDeadlocks(ctx context.Context) ([]Deadlock, error) {
 	if err != nil || len(first) == 0 {
 		return nil, err
 	}
-	// Documents are read one by one. What is no deadlock does not look like the same one twice.
+	// Documents are read one by one. Most of what is not a deadlock does not look like the same one twice.
 	second, err := l.Deadlocks(ctx)
 	if err != nil {
 		return nil, err
@@ -86,6 +86,10 @@ func (l *Locker) BreakDeadlocks(ctx context.Context) ([]Deadlock, error) {
 			continue
 		}
 		victims[v] = true
+		if exists, err := l.stillExists(ctx, d); !exists {
+			errs = append(errs, err)
+			continue
+		}
 		ended, err := l.withdraw(ctx, d.Waits[d.Victim], d.String())
 		errs = append(errs, err)
 		if ended {
@@ -93,6 +97,29 @@ func (l *Locker) BreakDeadlocks(ctx context.Context) ([]Deadlock, error) {
 		}
 	}
 	return broken, errors.Join(errs...)
+}
+
+// stillExists reports whether all waits of a deadlock exist after an acknowledged write to each of its
+// documents, the victim's last. What the searches have read may be old, each document by another
+// time, so that they can show waits that never existed together. A wait that they have read, and that
+// still exists, existed all the time in between.
+func (l *Locker) stillExists(ctx context.Context, d Deadlock) (bool, error) {
+	var docs []rules.Document
+	names := make([]string, len(d.Waits))
+	for i := range d.Waits {
+		names[i] = d.Waits[(d.Victim+1+i)%len(d.Waits)].Resource
+	}
+	for i, name := range names {
+		if slices.Contains(names[i+1:], name) {
+			continue
+		}
+		a, err := l.do(ctx, "settle", Order{}, l.call(ctx, rules.Settle{Policy: l.cfg.policy(), Resource: name}, ending{}))
+		if err != nil {
+			return false, err
+		}
+		docs = append(docs, *a.After)
+	}
+	return newWaitGraph(docs).shows(d), nil
 }
 
 // deadlockReason begins the reason that a victim finds, and by which it knows.

@@ -8,11 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 )
 
@@ -59,15 +61,16 @@ const (
 // Request.NewFence. So a holder that was paused for longer than its TTL cannot overwrite the writes
 // of the next holder. Parallel parts of one hold do not bar each other.
 //
-// The first command records the fence in FenceField, which takes about 2 KB at most. The second one
-// is the update, on condition that the record is still there. So a lease bars earlier ones as soon
-// as it tries to write, even if its update fails.
+// It reads FenceField, records the fence there if a write under this lease has not done so yet, which
+// takes about 2 KB at most, and then updates on condition that the record is still there. So a lease
+// bars earlier ones as soon as it tries to write, even if its update fails.
 //
 // filter and update are those of the driver's UpdateOne. They are encoded as UpdateOne encodes them,
 // with the collection's registry and BSON options. update consists of update operators, is not a
 // pipeline, and leaves FenceField alone. "items.$" and "items.$[]" work; "items.$[name]" does not,
 // since there is no option for array filters. $text and $near do not work in filter, since the
-// update finds the document by its _id.
+// update finds the document by its _id. On a sharded collection of a MongoDB before 7.1, filter must
+// contain the shard key, since the first command is a findAndModify.
 //
 // All writers of the document must use UpdateFenced, under exclusive leases of the same resource.
 // Shared leases are refused, since fences do not order them. Earlier attempts of a part are no
@@ -140,58 +143,86 @@ func partKey(lockID, part string) string {
 	return fmt.Sprintf("p%x", sum[:8])
 }
 
+// storedFence is FenceField as it is stored. The parts are in the order in which they were recorded.
+type storedFence struct {
+	Least int64  `bson:"least"`
+	Parts bson.D `bson:"parts"`
+}
+
+func (f *storedFence) part(key string) int64 {
+	for _, e := range f.Parts {
+		if fence, ok := e.Value.(int64); ok && e.Key == key {
+			return fence
+		}
+	}
+	return 0
+}
+
 // record records the fence in the document, and returns its _id. It only ever raises fences, so it
-// may run again, late, and for a lease that is fenced off. The outcomes of its command:
+// may run again, late, and for a lease that is fenced off. The outcomes:
 //
 //  1. The document records nothing later: the update may follow.
 //  2. A greater fence is recorded for the part, or as the least one: a *FencedError.
 //  3. No document matches: mongo.ErrNoDocuments.
+//  4. Another write has changed the record in between: read again.
 //
 // Write concern 1 is enough. The update follows in the same document's history: if a failover rolls
 // the record back, it rolls the update back too.
 func (w *fencedWrite) record(ctx context.Context, coll *mongo.Collection, filter any) (id any, _ error) {
-	acknowledged := coll.Clone(options.Collection().SetWriteConcern(writeconcern.W1()))
-	opts := options.FindOneAndUpdate().SetReturnDocument(options.After).SetProjection(bson.D{{Key: FenceField, Value: 1}})
-	var doc struct {
-		ID    bson.RawValue `bson:"_id"`
-		Fence struct {
-			Least int64            `bson:"least"`
-			Parts map[string]int64 `bson:"parts"`
-		} `bson:"lockFence"`
+	primary := coll.Clone(options.Collection().SetWriteConcern(writeconcern.W1()).SetReadPreference(readpref.Primary()))
+	for {
+		var doc struct {
+			ID    bson.RawValue `bson:"_id"`
+			Fence bson.RawValue `bson:"lockFence"`
+		}
+		only := options.FindOne().SetProjection(bson.D{{Key: FenceField, Value: 1}})
+		if err := primary.FindOne(ctx, filter, only).Decode(&doc); err != nil {
+			return nil, fmt.Errorf("lockstep: nothing was updated under fence %d: %w", w.fence, err)
+		}
+		var stored storedFence
+		unchanged := bson.D{{Key: "_id", Value: doc.ID}, {Key: FenceField, Value: bson.D{{Key: "$exists", Value: false}}}}
+		if !doc.Fence.IsZero() {
+			if err := doc.Fence.Unmarshal(&stored); err != nil {
+				return nil, fmt.Errorf("lockstep: nothing was updated under fence %d: read %s: %w", w.fence, FenceField, err)
+			}
+			unchanged[1].Value = bson.D{{Key: "$eq", Value: doc.Fence}}
+		}
+		if by := max(stored.Least, stored.part(w.part)); by > w.fence {
+			return nil, &FencedError{Resource: w.resource, Fence: w.fence, By: by}
+		}
+		if w.isRecorded(&stored) {
+			return doc.ID, nil
+		}
+		set := bson.D{{Key: "$set", Value: bson.D{{Key: FenceField, Value: w.recordedIn(stored)}}}}
+		err := primary.FindOneAndUpdate(ctx, unchanged, set, options.FindOneAndUpdate().SetProjection(bson.D{{Key: "_id", Value: 1}})).Err()
+		switch {
+		case err == nil:
+			return doc.ID, nil
+		case !errors.Is(err, mongo.ErrNoDocuments):
+			return nil, fmt.Errorf("lockstep: nothing was updated under fence %d: %w", w.fence, err)
+		}
 	}
-	if err := acknowledged.FindOneAndUpdate(ctx, filter, w.recording(), opts).Decode(&doc); err != nil {
-		return nil, fmt.Errorf("lockstep: nothing was updated under fence %d: %w", w.fence, err)
-	}
-	if by := max(doc.Fence.Least, doc.Fence.Parts[w.part]); by > w.fence {
-		return nil, &FencedError{Resource: w.resource, Fence: w.fence, By: by}
-	}
-	return doc.ID, nil
 }
 
-// recording is the update pipeline of record.
-func (w *fencedWrite) recording() mongo.Pipeline {
-	expr := func(op string, args ...any) bson.D { return bson.D{{Key: op, Value: bson.A(args)}} }
-	stored := bson.D{{Key: "$objectToArray", Value: expr("$ifNull", "$"+fenceParts, bson.D{})}}
-	others := bson.D{{Key: "$filter", Value: bson.D{
-		{Key: "input", Value: stored},
-		{Key: "as", Value: "part"},
-		{Key: "cond", Value: expr("$and",
-			expr("$gt", "$$part.v", "$"+fenceLeast),
-			expr("$not", expr("$in", "$$part.k", append([]string{}, w.recorded...))),
-		)},
-	}}}
-	recorded := bson.A{}
+// isRecorded reports whether the record already bars what the lease bars.
+func (w *fencedWrite) isRecorded(stored *storedFence) bool {
+	return stored.Least >= w.least && !slices.ContainsFunc(w.recorded, func(key string) bool { return stored.part(key) < w.fence })
+}
+
+// recordedIn returns the record with the lease's fences. It forgets what the least fence bars anyway,
+// and the oldest of more than mostParts.
+func (w *fencedWrite) recordedIn(stored storedFence) storedFence {
+	next := storedFence{Least: max(stored.Least, w.least), Parts: bson.D{}}
+	for _, e := range stored.Parts {
+		if fence, _ := e.Value.(int64); fence > next.Least && !slices.Contains(w.recorded, e.Key) {
+			next.Parts = append(next.Parts, e)
+		}
+	}
 	for _, key := range w.recorded {
-		recorded = append(recorded, bson.D{{Key: "k", Value: key}, {Key: "v", Value: expr("$max", "$"+fenceParts+"."+key, w.fence)}})
+		next.Parts = append(next.Parts, bson.E{Key: key, Value: max(stored.part(key), w.fence)})
 	}
-	last := expr("$slice", expr("$concatArrays", others, recorded), -mostParts)
-	set := func(path string, value any) bson.D {
-		return bson.D{{Key: "$set", Value: bson.D{{Key: path, Value: value}}}}
-	}
-	return mongo.Pipeline{
-		set(fenceLeast, expr("$max", "$"+fenceLeast, w.least)),
-		set(fenceParts, bson.D{{Key: "$arrayToObject", Value: bson.A{last}}}),
-	}
+	next.Parts = next.Parts[max(0, len(next.Parts)-mostParts):]
+	return next
 }
 
 // write runs the caller's update on condition that the record is still there. Its outcomes:

@@ -104,6 +104,6 @@ func (l *Locker) giveUpUpgrade(ctx context.Context, op *rules.Acquire) {
 	ctx, cancel := l.detached(ctx)
 	defer cancel()
 	c := l.takeBack(ctx, op)
-	c.TakeBack, c.Must = l.takeBack(ctx, op), true
+	c.TakeBack, c.Owed = l.takeBack(ctx, op), true
 	_, _ = l.do(ctx, "leave", orderOf(op.Order), c) // the cause is what the caller must see
 }

@@ -49,8 +49,13 @@ func (l *Locker) Recheck(ctx context.Context, req Request) (again time.Duration,
 		return 0, err
 	}
 	look := rules.Next(d, op.Waiter())
-	if look.Answer == rules.NextGo || look.Answer == rules.NextGone {
-		return 0, verdict(&op, d, look)
+	if err := verdict(&op, d, look); err != nil {
+		return 0, err
+	}
+	// What a majority has may be older than the request: then it is no reason to ask again.
+	known := look.By != (rules.Overtaken{}) || knows(d, &op)
+	if known && (look.Answer == rules.NextGo || look.Answer == rules.NextGone) {
+		return 0, nil
 	}
 	position, waited := look.Position, time.Duration(0)
 	if look.Place != nil {
@@ -60,7 +65,7 @@ func (l *Locker) Recheck(ctx context.Context, req Request) (again time.Duration,
 	if position == 1 && look.After > 0 {
 		again = min(again, max(look.After, pace.RecheckLeast))
 	}
-	if look.Answer == rules.NextSettle || look.Place == nil || look.Place.OverdueAt.Sub(d.At) < again*5/4+pace.Recheck {
+	if !known || look.Answer == rules.NextSettle || look.Place == nil || look.Place.OverdueAt.Sub(d.At) < again*5/4+pace.Recheck {
 		op.HeardIn = min(2*again+pace.Recheck, pace.RecheckMost).Milliseconds()
 		a, err := l.refresh(ctx, op)
 		if err != nil {
@@ -72,13 +77,24 @@ func (l *Locker) Recheck(ctx context.Context, req Request) (again time.Duration,
 		case a.Outcome != rules.Queued || a.After.Claim(op.LockID, op.Part) != nil:
 			return 0, nil
 		}
-		position = int(a.Position)
+		position, d = int(a.Position), a.After
 	} else {
 		position = positions(d)[slices.IndexFunc(d.Waiters, func(w rules.Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })]
 	}
 	busy := busyBy(&op, d)
 	busy.Position, busy.Waiting = position, d.Queue().Waiting
 	return again, busy
+}
+
+// knows reports whether a document was read after a request queued.
+func knows(d *rules.Document, op *rules.Acquire) bool {
+	if d == nil {
+		return false
+	}
+	claim := d.Claim(op.LockID, op.Part)
+	return (claim != nil && claim.Order >= op.Order) || slices.ContainsFunc(d.Waiters, func(w rules.Waiter) bool {
+		return w.LockID == op.LockID && w.Part == op.Part && w.Order >= op.Order
+	})
 }
 
 // KeepPlace prolongs the place of a request that Enter queued, if it stands, for a caller that knows that
@@ -101,7 +117,7 @@ func (l *Locker) KeepPlace(ctx context.Context, place Lease) error {
 	}
 	w := d.Waiters[i]
 	req := Request{
-		LockID: w.LockID, Run: w.Label, Within: w.Within, Part: w.Part, Order: place.Order, Owner: cmp.Or(w.Owner, w.LockID), NeverVictim: w.NeverVictim,
+		LockID: w.LockID, Run: w.Label, Within: w.Within, Saga: w.Saga, Part: w.Part, Order: place.Order, Owner: cmp.Or(w.Owner, w.LockID), NeverVictim: w.NeverVictim,
 	}
 	if w.Started != nil {
 		req.Started = *w.Started

@@ -39,7 +39,7 @@ func (l *Locker) Renew(ctx context.Context, leases ...Lease) ([]Lease, error) {
 }
 
 // renewedAtOnce is the number of leases that one command renews.
-const renewedAtOnce = 500
+const renewedAtOnce = store.ExtendChunk
 
 type renewResult struct {
 	lease Lease
@@ -105,11 +105,12 @@ func (l *Locker) renewBatch(ctx context.Context, leases []Lease, indexes []int) 
 	defer cancel()
 	sent, now := time.Now(), l.lines.Now()
 	if now.At.IsZero() { // the server's time is not known: it comes with a read
-		if _, err := l.look(ctx); err != nil {
+		loaded, err := l.store.Look(ctx)
+		if err != nil {
 			span.end(nil, err)
 			return false, nil
 		}
-		sent, now = time.Now(), l.lines.Now()
+		now, sent = l.lines.Learn(loaded.At, sent), time.Now()
 	}
 	parts := make([]store.Extension, 0, len(indexes))
 	for _, i := range indexes {

@@ -207,6 +207,28 @@ func (g *waitGraph) waitedFor(p place, seen []int) []place {
 	return out
 }
 
+// shows reports whether each wait of a deadlock is a place that waits for the next one.
+func (g *waitGraph) shows(d Deadlock) bool {
+	for i := range d.Waits {
+		at, next := g.placeOf(d.Waits[i]), g.placeOf(d.Waits[(i+1)%len(d.Waits)])
+		if at == nil || next == nil || !slices.Contains(g.waitedFor(*at, make([]int, len(g.docs))), *next) {
+			return false
+		}
+	}
+	return true
+}
+
+// placeOf returns the place of a wait, or nil.
+func (g *waitGraph) placeOf(w Wait) *place {
+	for _, p := range g.waits[w.Owner] {
+		known := g.wait(p, p)
+		if known.For = w.For; known == w {
+			return &p
+		}
+	}
+	return nil
+}
+
 func (g *waitGraph) wait(p, next place) Wait {
 	q := g.waiter(p)
 	w := Wait{

@@ -20,8 +20,8 @@ func (op Acquire) Apply(before *Document, now time.Time) (*Document, Result) {
 		return s.end()
 	}
 	s.enter(&op)
-	if granted := s.result.Outcome == Granted || s.result.Outcome == Joined; !granted && (op.Persist || op.Queue) {
-		s.heard(op.LockID, op.Persist, false)
+	if granted := s.result.Outcome == Granted || s.result.Outcome == Joined; !granted && op.Persist {
+		s.heard(op.LockID, false)
 	}
 	return s.end()
 }
@@ -247,6 +247,9 @@ func (s *state) enqueue(op *Acquire, place int, ahead bool) {
 	case place >= 0:
 		was := s.doc.Waiters[place]
 		w.Since, w.ClaimTTL, w.Ahead = was.Since, was.ClaimTTL, was.Ahead
+		if op.Refresh {
+			w.Hold, w.Saga, w.Owner = was.Hold, was.Saga, was.Owner
+		}
 		s.doc.Waiters[place] = w
 	case ahead: // an upgrade; or one that slept through its claim, or whose limit leaves no room any longer
 		w.Ahead = true

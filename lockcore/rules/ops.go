@@ -154,7 +154,7 @@ type Leave struct {
 	// entered it since, or another part runs.
 	Undo bool
 	// Call, unless it is empty, restricts the leave to what the call with this ID was granted, and to
-	// claims and queued requests.
+	// claims and queued requests of exactly this order.
 	Call string
 	// Waiting ends positions in the queue and claims alone, and no part that runs.
 	Waiting bool

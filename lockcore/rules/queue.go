@@ -40,7 +40,7 @@ func Next(d *Document, r *Waiter) Look { return d.Queue().Next(r) }
 
 // Waiter is the request as it stands in a queue, without its times.
 func (a *Acquire) Waiter() *Waiter {
-	w := &Waiter{LockID: a.LockID, Label: a.Label, Within: a.Within, Part: a.Part, Order: a.Order, Mode: a.Mode, Limit: a.Limit}
+	w := &Waiter{LockID: a.LockID, Label: a.Label, Within: a.Within, Saga: a.Saga, Part: a.Part, Order: a.Order, Mode: a.Mode, Limit: a.Limit}
 	if a.Mode == Exclusive {
 		w.Limit = a.Room()
 	}

@@ -49,7 +49,7 @@ func (s *state) takeOver(lockID, label string) {
 		return true
 	}
 	fence := int64(0)
-	var rest []Entry
+	rest := make([]Entry, 0, len(s.doc.Entries))
 	for _, e := range s.doc.Entries {
 		switch {
 		case !e.Of(lockID) || !foreign(e.Label):
@@ -91,7 +91,7 @@ func (s *state) bar(b Bar) {
 		return old.LockID == b.LockID && old.Part == b.Part && old.Saga == b.Saga && old.Label == b.Label && old.Order <= b.Order
 	})
 	s.doc.Bars = last(append(s.doc.Bars, b), MaxBars)
-	var rest []Entry
+	rest := make([]Entry, 0, len(s.doc.Entries))
 	for _, e := range s.doc.Entries {
 		if e.State == StateKept || e.Own || !b.bars(Request{e.LockID, e.Label, e.Within, e.Saga, e.Part, e.Order}) {
 			rest = append(rest, e)
@@ -119,7 +119,7 @@ func (op Raise) Apply(before *Document, now time.Time) (*Document, Result) {
 	if s.some(runs) {
 		s.result.Outcome = Busy
 	}
-	s.heard(op.LockID, true, false)
+	s.heard(op.LockID, false)
 	return s.end()
 }
 
@@ -132,7 +132,7 @@ func (op Verify) Apply(before *Document, now time.Time) (*Document, Result) {
 		return s.end()
 	}
 	s.takeOver(op.LockID, op.Label)
-	if s.heard(op.LockID, true, op.HandOver); !s.doc.Keeps(op.LockID, op.Label, op.Used) {
+	if s.heard(op.LockID, op.HandOver); !s.doc.Keeps(op.LockID, op.Label, op.Used) {
 		s.result.Outcome = Lost
 	}
 	return s.end()

@@ -262,16 +262,15 @@ func IdleAt(at time.Time) time.Time {
 	return time.UnixMilli((at.UnixMilli()/grain + 1) * grain).UTC()
 }
 
-// heard extends what the lock ID keeps, if keeps is set. Its entries come last.
-func (s *state) heard(lockID string, keeps, handsOver bool) {
-	own := pick(s.doc.Entries, func(e *Entry) bool { return e.Of(lockID) })
-	for i := range own {
-		if e := &own[i]; keeps && e.State == StateKept {
+// heard extends what the lock ID keeps. An answer that goes with it needs a write.
+func (s *state) heard(lockID string, handsOver bool) {
+	for i := range s.doc.Entries {
+		if e := &s.doc.Entries[i]; e.Of(lockID) && e.State == StateKept {
 			e.ExpiresAt = later(e.ExpiresAt, expiry(s.now, e.TTL))
 			e.HandedOver = e.HandedOver || handsOver
+			s.acted = true
 		}
 	}
-	s.doc.Entries = append(pick(s.doc.Entries, func(e *Entry) bool { return !e.Of(lockID) }), own...)
 }
 
 func (s *state) holding(lockID string) bool {

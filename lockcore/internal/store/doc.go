@@ -1,6 +1,6 @@
 // Package store keeps one document per resource in a MongoDB collection and compares versions. It
-// knows no lock rules: package rules decides what a document becomes, and a swap stores the decision
-// if the document is still the one that was decided on.
+// knows no lock rules: package rules decides what a document becomes, and a swap stores the result
+// if the document has not changed since it was read.
 //
 //	rules:  document + request + server time  ->  new document + outcome
 //	store:  load ... swap(version that was read, new document)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/internal/store"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
@@ -43,6 +44,17 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
+func TestEncode_OmitsAt(t *testing.T) {
+	t.Parallel()
+	d := document("x", 1)
+	d.At = at(50)
+	raw, err := store.Encode(d)
+	require.NoError(t, err)
+	_, err = raw.LookupErr("at")
+	require.ErrorIs(t, err, bsoncore.ErrElementNotFound)
+	require.Equal(t, at(50), d.At)
+}
+
 func FuzzSuccessor(f *testing.F) {
 	for _, prefix := range []string{"", "a", "a\U0010FFFF", "\U0010FFFF", "a\uD7FF", "a\uFFFD", "\u0000"} {
 		f.Add(prefix, "x")
@@ -58,6 +70,12 @@ func FuzzSuccessor(f *testing.F) {
 		require.Less(t, prefix+rest, bound)
 		require.Greater(t, bound, prefix)
 	})
+}
+
+func TestSuccessor_SkipsSurrogates(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "a\uE000", store.Successor("a\uD7FF"))
+	require.Equal(t, "b", store.Successor("a\U0010FFFF"))
 }
 
 func removeLastRunes(s string) string {

@@ -14,14 +14,15 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// extendChunk is the number of documents that one command extends.
-const extendChunk = 500
+// ExtendChunk is the number of documents that one command of Extend changes.
+const ExtendChunk = 512
 
-// Extend sends one unordered command per 500 documents. A command that fails does not keep the next
-// ones from being sent, unless the caller's context has ended.
+// Extend sends one unordered command per ExtendChunk documents. A command that fails does not keep the
+// next ones from being sent, unless the caller's context has ended.
 //
-// Each document has a statement of its own. One updateMany for all of them would be shorter, but on a
-// sharded cluster it is broadcast without shard versions, and counts orphaned copies.
+// Documents in which one entry is extended to the same end share a statement. On a sharded cluster each
+// document has a statement of its own: an update of many is broadcast there without shard versions, and
+// counts orphaned copies.
 func (m *Mongo) Extend(ctx context.Context, parts []Extension) (found int, r string, err error) {
 	r = rand.Text()
 	documents := groupExtensions(parts)
@@ -33,7 +34,7 @@ func (m *Mongo) Extend(ctx context.Context, parts []Extension) (found int, r str
 	}
 	var causes []error
 	sent := false
-	for chunk := range slices.Chunk(documents, extendChunk) {
+	for chunk := range slices.Chunk(documents, ExtendChunk) {
 		if err := ctx.Err(); err != nil {
 			causes = append(causes, err)
 			break
@@ -59,10 +60,7 @@ func (m *Mongo) Extend(ctx context.Context, parts []Extension) (found int, r str
 func (m *Mongo) extend(ctx context.Context, documents []documentExtension, r string) (found int, err error) {
 	ctx, cancel := command(ctx)
 	defer cancel()
-	models := make([]mongo.WriteModel, len(documents))
-	for i := range documents {
-		models[i] = documents[i].update(r)
-	}
+	models := statements(documents, r, m.sharded.Load())
 	res, err := m.local.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(false))
 	if res != nil {
 		found = int(res.MatchedCount)
@@ -70,7 +68,7 @@ func (m *Mongo) extend(ctx context.Context, documents []documentExtension, r str
 	return found, err
 }
 
-// documentExtension is what Extend changes in one document.
+// documentExtension contains the changes of one document.
 type documentExtension struct {
 	name   string
 	parts  []Extension
@@ -109,6 +107,56 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
+// statements returns the statements for documents, most of which share one.
+func statements(documents []documentExtension, r string, sharded bool) []mongo.WriteModel {
+	type ends struct{ end, at, idleAt time.Time }
+	var models []mongo.WriteModel
+	var order []ends
+	alike := map[ends][]documentExtension{}
+	for _, d := range documents {
+		if sharded || len(d.parts) > 1 {
+			models = append(models, d.update(r))
+			continue
+		}
+		of := ends{d.parts[0].End, d.parts[0].At, d.idleAt}
+		if alike[of] == nil {
+			order = append(order, of)
+		}
+		alike[of] = append(alike[of], d)
+	}
+	for _, of := range order {
+		models = append(models, updateOfMany(alike[of], r))
+	}
+	return models
+}
+
+// updateOfMany is the statement for documents in each of which one entry is extended to the same end.
+func updateOfMany(documents []documentExtension, r string) mongo.WriteModel {
+	names, ids := make(bson.A, len(documents)), make(bson.A, len(documents))
+	for i, d := range documents {
+		names[i], ids[i] = d.name, d.parts[0].ID
+	}
+	first := documents[0]
+	in := bson.D{{Key: "$in", Value: ids}}
+	return mongo.NewUpdateManyModel().
+		SetFilter(bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: names}}}, {Key: "held.id", Value: in}}).
+		SetUpdate(raising(r, bson.D{
+			{Key: "idleAt", Value: first.idleAt},
+			{Key: "held.$[p].expiresAt", Value: first.parts[0].End},
+			{Key: "held.$[p].renewedAt", Value: first.parts[0].At},
+		})).
+		SetArrayFilters([]any{bson.D{{Key: "p.id", Value: in}}})
+}
+
+// raising is an update that raises fields, and gives the document a new version.
+func raising(r string, fields bson.D) bson.D {
+	return bson.D{
+		{Key: "$max", Value: fields},
+		{Key: "$inc", Value: bson.D{{Key: "version.n", Value: int64(1)}}},
+		{Key: "$set", Value: bson.D{{Key: "version.r", Value: r}}},
+	}
+}
+
 // update is the statement for a document. It matches if the document contains all named entries: if
 // it matched with one of them, the owners of the others would believe that they were renewed.
 func (d *documentExtension) update(r string) mongo.WriteModel {
@@ -127,10 +175,6 @@ func (d *documentExtension) update(r string) mongo.WriteModel {
 			{Key: "_id", Value: d.name},
 			{Key: "held.id", Value: bson.D{{Key: "$all", Value: ids}}},
 		}).
-		SetUpdate(bson.D{
-			{Key: "$max", Value: raise},
-			{Key: "$inc", Value: bson.D{{Key: "version.n", Value: int64(1)}}},
-			{Key: "$set", Value: bson.D{{Key: "version.r", Value: r}}},
-		}).
+		SetUpdate(raising(r, raise)).
 		SetArrayFilters(filters)
 }

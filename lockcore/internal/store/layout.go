@@ -76,7 +76,24 @@ func (m *Mongo) check(ctx context.Context) error {
 	if _, err := m.identify(ctx); err != nil {
 		return err
 	}
+	if err := m.askTopology(ctx); err != nil {
+		return err
+	}
 	m.checked.Store(true)
+	return nil
+}
+
+// askTopology asks the server whether it is a router of a sharded cluster.
+func (m *Mongo) askTopology(ctx context.Context) error {
+	ctx, cancel := command(ctx)
+	defer cancel()
+	var hello struct {
+		Msg string `bson:"msg"`
+	}
+	if err := m.local.Database().RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello); err != nil {
+		return failed(err, "ask the server of %s what it is", m.local.Name())
+	}
+	m.sharded.Store(hello.Msg == "isdbgrid")
 	return nil
 }
 
@@ -116,9 +133,9 @@ func checkCollation(collection string, options bson.Raw) error {
 // it. If the collection is not empty, it is refused and nothing is written.
 //
 // Two processes may do this at the same time. One of them inserts, the other gets a duplicate key and
-// reads again. A process that reads no identity and then finds a document may have found the one that
-// another process has inserted in between, or what that process has written since. So it reads again
-// before it refuses the collection.
+// reads again. A process that reads no identity and then finds a document may have found the identity that
+// another process has inserted after the read, or a document that the other process has written
+// since. It reads again before it refuses the collection.
 func (m *Mongo) identify(ctx context.Context) (rules.Identity, error) {
 	var refusal *rules.LayoutError
 	for range readAttempts {

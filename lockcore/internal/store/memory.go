@@ -56,6 +56,13 @@ func (m *Memory) Document(name string) (rules.Document, bool) {
 	return *d, true
 }
 
+// Version returns the version of a document, the zero Version if there is none.
+func (m *Memory) Version(name string) rules.Version {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.docs[name].version
+}
+
 // Put stores a document, whatever was stored before. Its version must not be zero.
 func (m *Memory) Put(d *rules.Document) error {
 	raw, err := encode(d)

@@ -30,6 +30,8 @@ type Mongo struct {
 	retention       time.Duration
 	// checked is set once the collection was found to be in the layout of this version.
 	checked atomic.Bool
+	// sharded is set if the server is a router of a sharded cluster.
+	sharded atomic.Bool
 }
 
 var _ Store = (*Mongo)(nil)

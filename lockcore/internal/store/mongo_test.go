@@ -252,7 +252,7 @@ func TestMongo_Identify_Concurrently(t *testing.T) {
 }
 
 // TestMongo_Identify_OtherProcessInBetween has another process create the identity and a document
-// between the read of the identity and the look for other documents, and between that and the insert.
+// between the read of the identity and the search for other documents, or before the insert.
 func TestMongo_Identify_OtherProcessInBetween(t *testing.T) {
 	t.Parallel()
 	for _, command := range []string{"find", "insert"} {

@@ -13,7 +13,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// TestStore runs what the interface promises on both implementations.
+// TestStore verifies the contract of the interface on both implementations.
 func TestStore(t *testing.T) {
 	t.Parallel()
 	implementations := map[string]func(t *testing.T) store.Store{
@@ -527,7 +527,7 @@ func endedContext(t *testing.T, s store.Store) {
 	require.Equal(t, document("x", 1), stored(t, s, "x"))
 }
 
-// everyOperation returns the error of each operation. Those that write do so to "x", in version 1.
+// everyOperation returns the error of each operation. The writes expect version 1 of "x".
 func everyOperation(ctx context.Context, s store.Store) map[string]error {
 	errs := map[string]error{}
 	_, errs["Load"] = s.Load(ctx, "x")

@@ -21,13 +21,21 @@ type Exact interface {
 	ServerTime() time.Time
 }
 
-// sampleLasts is how long a sample of the server's time is used.
-const sampleLasts = 10 * time.Second
+const (
+	// sampleLasts is how long a sample of the server's time is used.
+	sampleLasts = 10 * time.Second
+	// sampleWithin is the longest round trip of a sample. The answer to a command may take seconds, or
+	// be read after the process was stopped. Leases that are dated by such an answer would be over as
+	// soon as they are granted, and would be renewed again and again.
+	sampleWithin = 250 * time.Millisecond
+)
 
 func (c *serverClock) learn(at, sent, received time.Time) Now {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.at, c.sent, c.received = at, sent, received
+	if max(received.Sub(sent), received.Round(0).Sub(sent.Round(0))) <= sampleWithin {
+		c.at, c.sent, c.received = at, sent, received
+	}
 	return Now{At: at, Sent: sent}
 }
 

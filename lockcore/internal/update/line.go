@@ -25,8 +25,10 @@ type Line struct {
 	// the last swap, and the read began at the tick read.
 	doc          *rules.Document
 	known, fresh bool
-	at           Now
-	read         uint64
+	// committed is set if doc was written by this process, and acknowledged.
+	committed bool
+	at        Now
+	read      uint64
 	// ticks counts reads and arrivals.
 	ticks uint64
 	calls []*Call
@@ -52,9 +54,9 @@ type Call struct {
 	// TakeBack undoes what the operation may have done. It is applied with the next acknowledged swap
 	// if the call is abandoned, or fails, while its outcome is unknown. Nil undoes nothing.
 	TakeBack *Call
-	// Must: the call is taken back even if it was abandoned, or failed, before it was sent. It is for
-	// calls whose TakeBack is the operation itself.
-	Must bool
+	// Owed: TakeBack is applied even if the operation was surely not applied, since it ends what the
+	// caller has or may have.
+	Owed bool
 	// Sleeps: once the operation, an Acquire, has queued, the call stays in the line, and is applied
 	// again by the swap in which its claim is made.
 	Sleeps bool
@@ -70,6 +72,10 @@ type Call struct {
 	// swaps counts the swaps that contained the call.
 	swaps int
 }
+
+// Unknown reports whether the call may have been applied by a swap whose outcome is unknown. The line
+// must not have the call any longer.
+func (c *Call) Unknown() bool { return c.unknown }
 
 // Answer is what a call is told.
 type Answer struct {
@@ -162,15 +168,15 @@ func (l *Line) Ask(c *Call) {
 	}
 }
 
-// Abandon removes a call, and reports whether it may have been applied, or may still be. Then the
-// line takes it back.
+// Abandon removes a call, and reports whether it may have been applied, or may still be, or is owed.
+// Then the line takes it back.
 func (l *Line) Abandon(c *Call) (unknown bool) {
 	if !slices.Contains(l.calls, c) {
 		return false
 	}
 	l.remove(c)
 	sent := l.sent != nil && slices.ContainsFunc(l.sent.Answers, func(t Told) bool { return t.Call == c })
-	if !sent && !c.unknown && !c.Must {
+	if !sent && !c.unknown && !c.Owed {
 		return false
 	}
 	l.takeBack(c)
@@ -185,6 +191,9 @@ func (l *Line) takeBack(c *Call) {
 	l.debt = true
 	if c.TakeBack != nil {
 		l.owed = append(l.owed, c.TakeBack)
+	}
+	if c.Owed { // what it ends is not in a lost swap, and may last forever
+		l.lapses = rules.Never
 	}
 }
 
@@ -210,7 +219,7 @@ func (l *Line) InDebt() (owes bool, lapses time.Time) {
 func (l *Line) Owed() []*Call { return l.owed }
 
 // WriteOff forgets what is owed.
-func (l *Line) WriteOff() { l.debt, l.owed = false, nil }
+func (l *Line) WriteOff() { l.debt, l.owed, l.lapses = false, nil, time.Time{} }
 
 // Failures is the number of commands in a row that have failed.
 func (l *Line) Failures() int { return l.failures }
@@ -221,7 +230,7 @@ func (l *Line) Cached() (doc *rules.Document, known bool) { return l.doc, l.know
 // Guess sets what the process knows of the document, if it knows nothing.
 func (l *Line) Guess(doc *rules.Document) {
 	if !l.known && l.sent == nil {
-		l.doc, l.known, l.fresh = doc, true, false
+		l.doc, l.known, l.fresh, l.committed = doc, true, false, false
 	}
 }
 
@@ -253,6 +262,7 @@ func (l *Line) next(guess Now, r string) Step {
 	runs := slices.ContainsFunc(l.calls, func(c *Call) bool { return !c.asleep })
 	switch {
 	case !runs && !l.debt:
+		l.fresh = false // what arrives later must not be dated by the time of an old read
 		return Step{Kind: StepIdle}
 	case l.delay != NoPause:
 		step := Step{Kind: StepPause, Pause: l.delay}
@@ -269,7 +279,7 @@ func (l *Line) next(guess Now, r string) Step {
 	}
 	// Nothing ends because its time is over except by the time that was read together with the
 	// document.
-	if !l.fresh && (guess.At.IsZero() || l.doc.ExpiresBy(guess.At)) {
+	if !l.fresh && (guess.At.IsZero() || l.doc.ExpiresBy(guess.At) || l.isOld(guess.At)) {
 		return Step{Kind: StepLoad}
 	}
 	if l.fresh && l.doc.ReservedFor(l.Process, now.At) {
@@ -292,6 +302,13 @@ func (l *Line) next(guess Now, r string) Step {
 	return Step{Kind: StepSwap, Swap: store.Swap{Prev: prev, Next: after}, Answers: told}
 }
 
+// isOld reports whether the cached document may have been removed as an idle one since: a swap of
+// several documents would insert it again.
+func (l *Line) isOld(now time.Time) bool { return l.doc != nil && now.Sub(l.doc.At) > cacheLasts }
+
+// cacheLasts is far less than the time for which documents of idle resources are kept.
+const cacheLasts = 10 * time.Minute
+
 // apply applies what is owed, all calls that are not asleep, in order of arrival, and after each the
 // sleeping calls for which it has made a claim.
 func (l *Line) apply(now Now) (after *rules.Document, told []Told, writes bool) {
@@ -308,24 +325,33 @@ func (l *Line) apply(now Now) (after *rules.Document, told []Told, writes bool) 
 		writes = writes || !result.ReadOnly
 		told = append(told, Told{Call: c, Answer: Answer{After: after, Result: result, Sent: now.Sent}})
 	}
-	if l.debt { // a write, even if nothing is to be taken back
-		after, _ = rules.Settle{Policy: l.Policy, Resource: l.Name}.Apply(after, now.At)
-	}
-	for _, c := range l.owed {
-		do(c)
-	}
-	for _, c := range l.calls {
-		if c.asleep {
-			continue
-		}
-		do(c)
+	serve := func() {
 		for _, sleeper := range l.calls {
-			if sleeper.asleep && sleeper.isServed(after) {
+			// Once: what holds already would be served again, and its second answer would find it gone.
+			if sleeper.asleep && !answered(told, sleeper) && sleeper.isServed(after) {
 				do(sleeper)
 			}
 		}
 	}
+	if l.debt { // a write, even if nothing is to be taken back
+		after, _ = rules.Settle{Policy: l.Policy, Resource: l.Name}.Apply(after, now.At)
+		serve()
+	}
+	for _, c := range l.owed {
+		do(c)
+		serve()
+	}
+	for _, c := range l.calls {
+		if !c.asleep {
+			do(c)
+			serve()
+		}
+	}
 	return after, told, writes
+}
+
+func answered(told []Told, c *Call) bool {
+	return slices.ContainsFunc(told, func(t Told) bool { return t.Call == c })
 }
 
 // isServed reports whether a document has a claim for a sleeping call, or a hold that it may join.
@@ -345,7 +371,11 @@ func (l *Line) tellRead(told []Told) Step {
 	if l.fresh {
 		for _, t := range told {
 			if t.Call.arrived < l.read {
-				l.remove(t.Call)
+				if t.Call.Sleeps && t.Call.queued { // its caller waits on: the queue may be full in an old state
+					t.Call.asleep = true
+				} else {
+					l.remove(t.Call)
+				}
 				step.Answers = append(step.Answers, t)
 			}
 		}
@@ -361,9 +391,11 @@ func (l *Line) tellRead(told []Told) Step {
 // Loaded gives the line the document that StepLoad asked for, nil if there is none, as the server had
 // it at now.
 func (l *Line) Loaded(doc *rules.Document, now Now) {
-	l.sent = nil
-	// It does not end a row of failures: reads may succeed while no write does.
-	l.doc, l.known, l.fresh, l.at = doc, true, true, now
+	l.sent = nil // failures stay: a document that cannot be written can be read
+	if doc != nil {
+		doc.At = now.At
+	}
+	l.doc, l.known, l.fresh, l.at, l.committed = doc, true, true, now, false
 	if l.changed { // by this process, perhaps after the read
 		l.fresh = false
 		l.known = false
@@ -374,16 +406,20 @@ func (l *Line) Loaded(doc *rules.Document, now Now) {
 func (l *Line) Swapped() []Told {
 	step := l.sent
 	l.sent = nil
-	l.doc, l.known, l.fresh = step.Swap.Next, !l.changed, false
+	l.doc, l.known, l.fresh, l.committed = step.Swap.Next, !l.changed, false, true
 	l.conflicts, l.failures = 0, 0
-	l.debt, l.owed = false, nil
+	// What was abandoned while the swap was under way is taken back by the next one.
+	l.owed = slices.DeleteFunc(l.owed, func(c *Call) bool {
+		return slices.ContainsFunc(step.Answers, func(t Told) bool { return t.Call == c })
+	})
+	l.debt = len(l.owed) > 0
+	if !l.debt {
+		l.lapses = time.Time{}
+	}
 	for i := range step.Answers {
 		t := &step.Answers[i]
 		c := t.Call
 		if t.Gone = !slices.Contains(l.calls, c); t.Gone {
-			if c.TakeBack != nil { // it was abandoned in the meantime
-				l.takeBack(c)
-			}
 			continue
 		}
 		c.queued = c.queued || t.Outcome == rules.Queued
@@ -398,6 +434,9 @@ func (l *Line) Swapped() []Told {
 // Conflicted reports that the document has another version. It does not prove that nothing was
 // applied: the calls are applied again, and find what they were granted by their IDs.
 func (l *Line) Conflicted() {
+	for _, t := range l.sent.Answers {
+		t.Call.unknown = true // the driver may have sent the swap twice: then this is the answer to the second time
+	}
 	l.sent = nil
 	l.known, l.fresh = false, false
 	l.failures = 0
@@ -444,7 +483,7 @@ func (l *Line) Failed(err error) (told []Told) {
 			continue
 		}
 		l.remove(c)
-		if c.unknown || c.Must {
+		if c.unknown || c.Owed {
 			l.takeBack(c)
 		}
 	}
@@ -455,12 +494,22 @@ func (l *Line) Failed(err error) (told []Told) {
 func (l *Line) Retry() { l.failures, l.delay = min(l.failures, 1), NoPause }
 
 // Unsent reports that the command was not carried out, for another reason than a failure.
-func (l *Line) Unsent() { l.sent = nil }
+func (l *Line) Unsent() { l.sent, l.fresh = nil, false }
+
+// Skipped reports that a command for several documents has stopped before this one because of a
+// conflict. Like Conflicted it does not prove that nothing was applied.
+func (l *Line) Skipped() {
+	for _, t := range l.sent.Answers {
+		t.Call.unknown = true
+	}
+	l.Unsent()
+}
 
 // Extended reports that the process has raised the ends of entries, by ID, in a command that gave the
-// document a new version with the random value r.
+// document a new version with the random value r. What was only read is dropped: it may have been
+// rolled back, and replaced by another state with the same counter, on which the new version follows.
 func (l *Line) Extended(ends map[string]time.Time, r string) {
-	if l.sent != nil || !l.known || l.doc == nil {
+	if l.sent != nil || !l.known || l.doc == nil || !l.committed {
 		l.Forget()
 		return
 	}

@@ -390,7 +390,7 @@ func (ls *Lines) pause(e *entry, why Pause) {
 	case ReservedPause:
 		d = 10*time.Millisecond + ls.clock.Jitter(10*time.Millisecond)
 	case FailurePause:
-		d = failurePause(failures)
+		d = failurePause(min(failures, mostTries)) // no call waits longer, and collect tries again for debts
 		d = d/2 + ls.clock.Jitter(d/2+1)
 	}
 	timer := ls.clock.NewTimer(d)
@@ -487,11 +487,7 @@ func (ls *Lines) Seen(d *rules.Document) {
 func (ls *Lines) Now() Now { return ls.server.guess() }
 
 // Learn notes the server's time of a read that was sent then.
-func (ls *Lines) Learn(at, sent time.Time) {
-	if !at.IsZero() {
-		ls.server.learn(at, sent, time.Now())
-	}
-}
+func (ls *Lines) Learn(at, sent time.Time) Now { return ls.server.learn(at, sent, time.Now()) }
 
 // Settled waits until no line owes anything, or ctx ends, and returns what is owed by resource.
 func (ls *Lines) Settled(ctx context.Context) map[string][]*Call {

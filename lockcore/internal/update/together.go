@@ -14,19 +14,20 @@ import (
 // With goesOn the operations depend on each other: those after the first whose answer does not go on
 // are not carried out, and neither are those after one that could not be carried out together. DoAll
 // returns the answers that it has, of the operations at the beginning. What was sent and has an
-// unknown outcome is taken back; the same operations may be carried out again.
+// unknown outcome is taken back if the call says how; the same operations may be carried out again.
 //
 // Without it they are independent: all are carried out, and DoAll returns all answers.
 func (ls *Lines) DoAll(ctx context.Context, calls []*Call, goesOn func(Answer) bool) []Answer {
 	tickets := make([]*Ticket, 0, len(calls))
 	var borrowed []*Ticket
 	for _, c := range calls {
-		t, idle := ls.borrow(c)
+		t, idle := ls.borrow(c, goesOn == nil)
+		if t == nil {
+			break
+		}
 		tickets = append(tickets, t)
 		if idle {
 			borrowed = append(borrowed, t)
-		} else if goesOn != nil {
-			break
 		}
 	}
 	carriedOut := make(chan struct{})
@@ -60,13 +61,20 @@ func (ls *Lines) DoAll(ctx context.Context, calls []*Call, goesOn func(Answer) b
 	return answers
 }
 
-// borrow submits a call, and reports whether its line was idle: then the caller drives it.
-func (ls *Lines) borrow(c *Call) (t *Ticket, idle bool) {
+// borrow submits a call, and reports whether its line was idle: then the caller drives it. If the line
+// is busy, the call is only submitted with evenBusy. Without it the line might carry out a call that
+// is about to be taken back, and its request would lose its position in the queue.
+func (ls *Lines) borrow(c *Call, evenBusy bool) (t *Ticket, idle bool) {
 	t = &Ticket{lines: ls, call: c, ready: make(chan struct{}, 1)}
 	c.Tell = t.tell
 	ls.mu.Lock()
-	t.entry = ls.use(c.Op.On())
-	if idle = !t.entry.running && !ls.debtors[t.entry]; idle {
+	name := c.Op.On()
+	e := ls.lines[name]
+	if idle = e == nil || (!e.running && !ls.debtors[e]); !idle && !evenBusy {
+		ls.mu.Unlock()
+		return nil, false
+	}
+	if t.entry = ls.use(name); idle {
 		t.entry.running = true
 		t.entry.users++
 	}
@@ -112,6 +120,8 @@ func (ls *Lines) together(borrowed []*Ticket, goesOn func(Answer) bool) {
 			t.entry.did(func(l *Line) []Told { return l.swapped(i < done, err) })
 		case i < len(swaps) && err != nil:
 			t.entry.did(func(l *Line) []Told { return l.Failed(err) })
+		case i < len(swaps):
+			t.entry.did(func(l *Line) []Told { l.Skipped(); return nil })
 		default:
 			t.entry.did(func(l *Line) []Told { l.Unsent(); return nil })
 		}

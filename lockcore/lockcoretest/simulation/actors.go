@@ -2,19 +2,16 @@ package simulation
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
-
-	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// role is what an actor does once, again and again.
+// role is something that an actor does again and again.
 type role func(*actor)
 
-// actor is one that uses locks, in a process. Sagas move from process to process.
+// actor uses locks in a process. Sagas move from process to process.
 type actor struct {
 	casting
 	w    *world
@@ -23,8 +20,8 @@ type actor struct {
 	d    *dice
 	// ctx ends with the play.
 	ctx context.Context
-	// schedule numbers a saga's steps.
-	schedule uint32
+	// schedule numbers a saga's steps, and asked its requests that bring no part.
+	schedule, asked uint32
 }
 
 func newActor(w *world, i int, c casting) *actor {
@@ -45,66 +42,30 @@ func (a *actor) run() {
 	}
 }
 
-// begin takes down that the actor calls the library.
-func (a *actor) begin(ctx context.Context, p *process, what string, patient bool) (context.Context, *call) {
-	a.w.mu.Lock()
-	defer a.w.mu.Unlock()
-	a.w.lastCall++
-	c := &call{
-		id: a.w.lastCall, p: p, actor: a.name, what: what, lockID: a.lockID, began: time.Now(), patient: patient,
-		first: map[string]time.Time{}, left: map[string]bool{},
-	}
-	a.w.noted(a.name, a.lockID, "%s, as %s in %s", what, a.lockID, p.name)
-	return context.WithValue(ctx, callKey{}, c), c
+// take begins a call for a request of its own part, by which the documents name the call.
+func (a *actor) take(what string, req *lockcore.Request) *call {
+	a.asked++
+	req.Part, req.Order = fmt.Sprintf("%s.%d", a.name, a.asked), lockcore.Order{Attempt: 1}
+	return a.asks(a.p, what+" "+names(req.Resources), req)
 }
 
-// ended takes down that a call has returned.
-func (w *world) ended(c *call) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	c.done = true
-}
-
-// returned takes down how the call ended, and checks that it may end like this.
-func (a *actor) returned(ctx context.Context, c *call, err error) {
+// asks begins a call for a request.
+func (a *actor) asks(p *process, what string, req *lockcore.Request) *call {
+	c := a.begin(p, what)
+	c.takes = true
+	for _, r := range req.Resources {
+		c.resources = append(c.resources, r.Name)
+	}
 	a.w.mu.Lock()
 	defer a.w.mu.Unlock()
-	c.done = true
-	if a.w.isOver() {
-		return
-	}
-	if err != nil && c.takes {
-		c.gaveUp = time.Now()
-	}
-	if err != nil {
-		a.w.noted(a.name, a.lockID, "%s: %v", c.what, err)
-	}
-	switch {
-	case err == nil, ctx.Err() != nil, errors.Is(err, lockcore.ErrDeadlock), errors.Is(err, lockcore.ErrLost), errors.Is(err, lockcore.ErrEnded):
-	case errors.Is(err, lockcore.ErrQueueFull):
-		if c.what == "upgrade" {
-			a.w.broken("upgrade", a.lockID, "an upgrade of %s is refused: %v", a.lockID, err)
-		}
-	case errors.Is(err, lockcore.ErrBusy):
-		if c.patient {
-			a.w.broken("patience", a.lockID, "%s of %s gives up: %v", c.what, a.lockID, err)
-		}
-	case errors.Is(err, lockcore.ErrSuperseded):
-		if !a.w.releases[a.lockID].After(c.began.Add(-lateAfter)) {
-			a.w.broken("superseded", a.lockID, "%s of %s was overtaken by nobody: %v", c.what, a.lockID, err)
-		}
-	default:
-		var refused mongo.CommandError
-		if c.queued && !(errors.As(err, &refused) && refused.Code == errInvalid.Code) {
-			a.w.broken("place", a.lockID, "%s of %s had queued, and gives up for a passing error: %v", c.what, a.lockID, err)
-		}
-		// In seed 512 an acquire was refused 0.7 s before the faults ended, and its answer took 5.7
-		// s. An answer takes 8 s at most (see fateOf), and the leaves that follow, sent after the
-		// faults, took 9 ms. So a refusal of the time of faults is told within 10 s.
-		if a.w.faultlessFor(10 * time.Second) {
-			a.w.broken("error", a.lockID, "%s of %s fails, and nothing is wrong: %v", c.what, a.lockID, err)
-		}
-	}
+	a.w.speaks(c, req.LockID, req.Part, req.Order)
+	return c
+}
+
+// speaks makes a call the latest one about a request. The mutex is held.
+func (w *world) speaks(c *call, lockID, part string, order lockcore.Order) {
+	key := partKey{"", lockID, part}
+	w.calls[key], w.requests[entryKey{key, number(order)}] = c, c
 }
 
 // resources draws one or two of them.
@@ -141,14 +102,22 @@ func (a *actor) acquire(req lockcore.Request, patient bool) *lockcore.Session {
 		ctx, cancel = a.p.Clock().WithTimeout(ctx, a.d.between(20*time.Millisecond, 6*time.Second))
 	}
 	defer cancel()
-	ctx, c := a.begin(ctx, a.p, "acquire "+names(req.Resources), patient)
-	c.takes = true
+	c := a.take("acquire", &req)
+	c.patient = patient
 	s, err := a.p.locker.Acquire(ctx, req)
 	a.returned(ctx, c, err)
 	return a.keep(s, req)
 }
 
-// keep takes down that the actor was given a session.
+// try asks once.
+func (a *actor) try(ctx context.Context, req lockcore.Request) *lockcore.Session {
+	c := a.take("try", &req)
+	s, err := a.p.locker.TryAcquire(ctx, req)
+	a.returned(ctx, c, err)
+	return a.keep(s, req)
+}
+
+// keep records that the actor was given a session.
 func (a *actor) keep(s *lockcore.Session, req lockcore.Request) *lockcore.Session {
 	if s != nil {
 		a.w.holds(a, a.p, req.LockID, s, req.Persist)
@@ -159,24 +128,34 @@ func (a *actor) keep(s *lockcore.Session, req lockcore.Request) *lockcore.Sessio
 // leave ends a session, and insists.
 func (a *actor) leave(s *lockcore.Session) {
 	a.w.ends(s)
-	ctx, c := a.begin(a.ctx, a.p, "leave "+leased(s), false)
-	err := s.Leave(ctx)
-	a.returned(ctx, c, err)
+	c := a.begin(a.p, "leave "+fmt.Sprint(leased(s)), leased(s)...)
+	err := s.Leave(a.ctx)
+	a.returned(a.ctx, c, err)
 	for err != nil && !a.w.over() {
 		a.p.sleep(time.Second)
-		err = a.p.locker.Leave(ctx, s.Leases()...)
+		err = a.p.locker.Leave(a.ctx, s.Leases()...)
 	}
 }
 
 // release ends the hold of the whole lock ID.
 func (a *actor) release(s *lockcore.Session) {
 	a.w.ends(s)
-	ctx, c := a.begin(a.ctx, a.p, "release "+leased(s), false)
-	err := s.Release(ctx)
-	a.returned(ctx, c, err)
+	c := a.begin(a.p, "release "+fmt.Sprint(leased(s)), leased(s)...)
+	for _, l := range s.Leases() {
+		a.w.releasing(c, lockcore.Release{LockID: l.LockID, Resources: []string{l.Resource}, FirstFence: l.FirstFence})
+	}
+	err := s.Release(a.ctx)
+	a.returned(a.ctx, c, err)
 	if err != nil {
 		a.leave(s)
 	}
+}
+
+// releasing records what a call ends.
+func (w *world) releasing(c *call, r lockcore.Release) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.releases = append(w.releases, release{c, r.LockID, r.Run, r.Resources, number(r.Order), r.FirstFence, r.Force})
 }
 
 func (a *actor) work() {
@@ -195,10 +174,208 @@ func names(rs []lockcore.Resource) string {
 	return out[1:]
 }
 
-func leased(s *lockcore.Session) string {
-	out := ""
+func leased(s *lockcore.Session) (out []string) {
 	for _, l := range s.Leases() {
-		out += " " + l.Resource
+		out = append(out, l.Resource)
 	}
 	return out
+}
+
+// plainly takes a lock or two, works, and ends.
+func plainly(a *actor) {
+	rs, patient := a.resources(0.3, true)
+	s := a.acquire(lockcore.Request{LockID: a.lockID, Owner: a.owner, Resources: rs}, patient)
+	if s == nil {
+		return
+	}
+	a.work()
+	if a.d.chance(0.75) {
+		a.leave(s)
+	} else {
+		a.release(s)
+	}
+}
+
+// crossing takes one lock after the other, in whatever order.
+func crossing(a *actor) {
+	rs := [2]lockcore.Resource{}
+	rs[0].Name = a.w.plan.resource(a.d)
+	for rs[1].Name == "" || rs[1].Name == rs[0].Name {
+		rs[1].Name = a.w.plan.resource(a.d)
+	}
+	for i := range rs {
+		switch {
+		case a.d.chance(0.25):
+			rs[i] = lockcore.SharedLimit(rs[i].Name, 1)
+		case a.d.chance(0.2):
+			rs[i] = lockcore.Shared(rs[i].Name)
+		}
+	}
+	id, second := a.lockID, a.lockID
+	if a.d.chance(0.4) {
+		second += "/2"
+	}
+	first := a.acquire(lockcore.Request{LockID: id, Owner: a.lockID, Resources: rs[:1]}, true)
+	if first == nil {
+		return
+	}
+	a.work()
+	if then := a.acquire(lockcore.Request{LockID: second, Owner: a.lockID, Resources: rs[1:]}, true); then != nil {
+		a.work()
+		a.leave(then)
+	}
+	a.leave(first)
+}
+
+// trying asks once, and may give up while its command is on its way.
+func trying(a *actor) {
+	rs, _ := a.resources(0.4, true)
+	req := lockcore.Request{LockID: a.lockID, Resources: rs}
+	if a.d.chance(0.4) {
+		req.TTL = lockcore.Forever
+	}
+	ctx, cancel := a.ctx, func() {}
+	if a.d.chance(0.6) {
+		ctx, cancel = a.p.Clock().WithTimeout(ctx, a.d.between(200*time.Microsecond, 12*time.Millisecond))
+	}
+	defer cancel()
+	if s := a.try(ctx, req); s != nil {
+		a.work()
+		a.leave(s)
+	}
+}
+
+// hurrying comes and goes, many times.
+func hurrying(a *actor) {
+	for range 5 + a.d.upTo(10) {
+		req := lockcore.Request{LockID: a.lockID, Resources: []lockcore.Resource{lockcore.Shared(a.w.plan.resources[0])}}
+		if a.d.chance(0.5) {
+			req.TTL = lockcore.Forever
+		}
+		ctx, cancel := a.p.Clock().WithTimeout(a.ctx, a.d.between(5*time.Millisecond, 40*time.Millisecond))
+		s := a.try(ctx, req)
+		cancel()
+		if s != nil {
+			a.p.sleep(a.d.between(25*time.Millisecond, 80*time.Millisecond))
+			a.leave(s)
+		}
+		a.p.sleep(a.d.between(25*time.Millisecond, 80*time.Millisecond))
+		if a.w.over() {
+			return
+		}
+	}
+}
+
+// climbing goes up and down.
+func climbing(a *actor) {
+	r := a.w.plan.resource(a.d)
+	s := a.acquire(lockcore.Request{LockID: a.lockID, Resources: []lockcore.Resource{lockcore.Shared(r)}}, true)
+	if s == nil {
+		return
+	}
+	a.work()
+	ctx, cancel := a.ctx, func() {}
+	if a.d.chance(0.5) {
+		ctx, cancel = a.p.Clock().WithTimeout(ctx, a.d.between(100*time.Millisecond, 5*time.Second))
+	}
+	lease := s.Leases()[0]
+	c := a.begin(a.p, "upgrade", r)
+	a.w.mu.Lock()
+	c.patient, c.upgrades = true, true
+	a.w.speaks(c, lease.LockID, lease.Part, lease.Order)
+	a.w.mu.Unlock()
+	err := s.Upgrade(ctx, r)
+	a.returned(ctx, c, err)
+	cancel()
+	if err == nil {
+		a.w.note(a.name, a.lockID, "upgraded %s", r)
+		a.work()
+		c := a.begin(a.p, "downgrade "+r)
+		a.returned(a.ctx, c, s.Downgrade(a.ctx))
+		a.work()
+	}
+	a.leave(s)
+}
+
+// lasting holds for long, with a TTL of whatever length.
+func lasting(a *actor) {
+	if a.d.chance(0.04) {
+		s := a.p.locker.Renewing(a.ctx, nil)
+		a.w.mu.Lock()
+		a.w.all = append(a.w.all, s)
+		a.w.mu.Unlock()
+		a.work()
+		_ = s.Leave(a.ctx)
+		return
+	}
+	r := a.w.plan.resource(a.d)
+	req := lockcore.Request{LockID: a.lockID, Resources: []lockcore.Resource{lockcore.Shared(r)}}
+	switch a.d.upTo(3) {
+	case 0:
+		req.TTL = 2 * time.Second
+		if a.w.plan.jitter == 0 && a.p.n != a.w.plan.sluggish {
+			req.TTL = 300 * time.Millisecond
+		}
+	case 1:
+		req.TTL = lockcore.Forever
+	}
+	if a.d.chance(0.3) {
+		req.Resources[0].Mode = lockcore.ModeExclusive
+	}
+	parent, cancel := context.WithCancel(a.ctx)
+	defer cancel()
+	s := a.try(parent, req)
+	if s == nil {
+		return
+	}
+	a.p.sleep(a.d.between(time.Second, 6*time.Second))
+	if a.d.chance(0.4) {
+		a.w.note(a.name, a.lockID, "its context ends, and it cleans up under its lock")
+		cancel()
+	}
+	a.p.sleep(a.d.between(time.Second, 8*time.Second))
+	a.w.renewedSeldom(a, s, req.TTL)
+	a.leave(s)
+}
+
+// operator releases by force.
+func operator(a *actor) {
+	a.p.sleep(a.d.between(0, 3*time.Second))
+	cast := a.w.plan.actors[a.d.upTo(len(a.w.plan.actors))]
+	r := a.w.plan.resource(a.d)
+	force := lockcore.Release{Force: true, LockID: cast.lockID, Resources: []string{r}, Reason: "the operator says so"}
+	if force.FirstFence = a.w.document(r).HoldFence(cast.lockID); force.FirstFence == 0 {
+		return
+	}
+	if a.d.chance(0.5) { // what it saw may be over when it acts
+		a.p.sleep(a.d.between(0, 3*time.Second))
+	}
+	c := a.begin(a.p, "force release of "+cast.lockID, r)
+	a.w.releasing(c, force)
+	_, err := a.p.locker.ReleaseHeld(a.ctx, force)
+	a.returned(a.ctx, c, err)
+}
+
+// keeping takes holds that are kept, beside others of its lock ID.
+func keeping(a *actor) {
+	rs, _ := a.resources(0.6, false)
+	req := lockcore.Request{LockID: a.lockID, Resources: rs, Persist: true}
+	s := (*lockcore.Session)(nil)
+	if a.d.chance(0.6) {
+		s = a.try(a.ctx, req)
+	} else {
+		s = a.acquire(req, false)
+	}
+	if s != nil {
+		a.work()
+		a.leave(s)
+	}
+	if a.d.chance(0.15) {
+		r := lockcore.Release{LockID: a.lockID, Resources: []string{a.w.plan.resource(a.d)}}
+		if r.FirstFence = a.w.document(r.Resources[0]).HoldFence(a.lockID); r.FirstFence != 0 {
+			c := a.begin(a.p, "release of "+r.Resources[0], r.Resources...)
+			a.w.releasing(c, r)
+			a.returned(a.ctx, c, a.p.locker.Release(a.ctx, r))
+		}
+	}
 }

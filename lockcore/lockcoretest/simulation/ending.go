@@ -3,99 +3,19 @@ package simulation
 import (
 	"context"
 	"maps"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/update"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// finished takes down that an actor is done.
+// finished records that an actor is done.
 func (w *world) finished(a *actor) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.done[a.name] = true
-}
-
-// owed reports whether a leave is the first on its resource since its call has ended.
-func (w *world) owed(c *command) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	r := c.resources[0]
-	if !c.call.done || c.call.left[r] {
-		return false
-	}
-	c.call.left[r] = true
-	return true
-}
-
-// owns takes down a session of nothing, to be ended with the play.
-func (w *world) owns(s *lockcore.Session) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.all = append(w.all, s)
-}
-
-// faultlessFor reports whether nothing has gone wrong for d. The mutex is held.
-func (w *world) faultlessFor(d time.Duration) bool {
-	return w.faultless && w.since() > w.plan.busy+d
-}
-
-// keptFirmly are the resources on which a lock ID has a kept hold that does not end by itself soon.
-func (w *world) keptFirmly(lockID string) []string {
-	var out []string
-	for _, r := range w.plan.resources {
-		d := w.db.Document(r)
-		if slices.ContainsFunc(d.Entries, func(e rules.Entry) bool {
-			return e.LockID == lockID && e.State == rules.StateKept && e.ExpiresAt.After(time.Now().Add(15*time.Second))
-		}) {
-			out = append(out, r)
-		}
-	}
-	return out
-}
-
-// committed checks what a saga was told that it held, against what is known to have stood when it asked.
-func (w *world) committed(a *actor, c *call, sure, told []string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	c.done = true
-	w.noted(a.name, a.lockID, "committed, and held %v", told)
-	for _, r := range sure {
-		if first, ok := c.first[r]; ok && !slices.Contains(told, r) && !w.releasedBy(a.lockID, r, c.began, first) && time.Since(c.began) < 12*time.Second {
-			w.broken("I6 commit", a.lockID, "%s held %s until it committed, and is told that it did not", a.lockID, r)
-		}
-	}
-}
-
-// releasedBy reports whether another call released a lock ID's hold in that time.
-func (w *world) releasedBy(lockID, resource string, from, to time.Time) bool {
-	for _, r := range w.allReleases {
-		if r.lockID == lockID && r.resource == resource && !r.at.Before(from) && r.at.Before(to) {
-			return true
-		}
-	}
-	return false
-}
-
-// renewedSeldom checks what a session costs.
-func (w *world) renewedSeldom(a *actor, s *lockcore.Session, ttl time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	st := w.sessions[s]
-	if st == nil || w.isOver() {
-		return
-	}
-	if ttl == 0 || ttl == lockcore.Forever {
-		ttl = w.plan.cfg.TTL
-	}
-	fair := 8 + 3*int(time.Since(st.began)/(ttl/3))
-	for _, l := range s.Leases() {
-		if n := w.renewals[partKey{l.Resource, l.LockID, l.Part}]; n > fair && !st.p.suffered(time.Since(st.began), l.Resource) {
-			w.broken("cost", a.lockID, "%s of %s on %s was renewed %d times in %v", a.name, a.lockID, l.Resource, n, time.Since(st.began))
-		}
-	}
 }
 
 // settleDown waits until all have ended what they began, and then until every promise is over: everything can be had then.
@@ -122,9 +42,9 @@ func (w *world) settleDown(quiet <-chan struct{}) {
 			return
 		}
 		ctx := context.Background()
-		s, err := w.procs[0].locker.TryAcquire(ctx, lockcore.Request{LockID: "the last", Resources: []lockcore.Resource{lockcore.Exclusive(r)}})
+		s, err := w.procs[0].locker.TryAcquire(ctx, lockcore.Request{LockID: lastLockID, Resources: []lockcore.Resource{lockcore.Exclusive(r)}})
 		if err != nil {
-			w.violate("I11", "the last", r, "all have ended or died, all times are over, and %s cannot be had: %v", r, err)
+			w.violate("I11", lastLockID, r, "all have ended or died, all times are over, and %s cannot be had: %v", r, err)
 			return
 		}
 		_ = s.Leave(ctx)
@@ -135,7 +55,7 @@ func (w *world) settleDown(quiet <-chan struct{}) {
 // drains without an end, and what a late command made.
 func (w *world) timesOver() time.Duration {
 	c := &w.plan.cfg
-	return c.HoldTTL + 2*c.WaiterTTL + rules.EndlessTTL + rules.CommandTimeout
+	return c.HoldTTL + 2*c.WaiterTTL + rules.EndlessTTL + update.CommandTimeout
 }
 
 // endWithin is how long all that was begun may take to end: what the dead have left goes, and the living wait for each other.
@@ -153,13 +73,13 @@ func (w *world) left() string {
 
 // leftWithin is how long after a request gave up, or after its process's troubles, what it asked for may stand: a copy may
 // come until the command timeout is over, and the cleanup pauses for up to 30 s after failures.
-const leftWithin = rules.CommandTimeout + 35*time.Second
+const leftWithin = update.CommandTimeout + 35*time.Second
 
 // nothingIsLeft is the half of I11 that is about requests that gave up: nothing stands of them that a living process should
 // have taken back. The mutex is held.
 func (w *world) nothingIsLeft() {
 	left := func(key partKey, what string) {
-		c := w.calls[key]
+		c := w.calls[partKey{"", key.lockID, key.part}]
 		if c == nil || c.gaveUp.IsZero() || !c.p.running() {
 			return
 		}
@@ -172,14 +92,14 @@ func (w *world) nothingIsLeft() {
 		}
 	}
 	for _, r := range w.plan.resources {
-		d := w.db.Document(r)
+		d := w.doc(r)
 		for i := range d.Entries {
-			if e := &d.Entries[i]; e.State != rules.StateKept && lives(e, time.Now()) {
+			if e := &d.Entries[i]; e.State != rules.StateKept && lives(e, w.clock()) {
 				left(partKey{r, e.LockID, e.Part}, e.State+" entry")
 			}
 		}
 		for i := range d.Waiters {
-			if q := &d.Waiters[i]; waits(q, time.Now()) {
+			if q := &d.Waiters[i]; q.Waits(w.clock()) {
 				left(partKey{r, q.LockID, q.Part}, "place")
 			}
 		}
@@ -189,13 +109,15 @@ func (w *world) nothingIsLeft() {
 // bury ends by force what has no end and belongs to processes that were killed.
 func (w *world) bury() {
 	for _, r := range w.plan.resources {
-		d := w.db.Document(r)
+		d := w.document(r)
 		for _, e := range d.Entries {
-			if e.State == rules.StateClaimed || e.TTL != 0 || !lives(&e, time.Now()) || !w.died(e.LockID) {
+			if e.State == rules.StateClaimed || e.TTL != 0 || !lives(&e, w.clock()) || !w.died(e.LockID) {
 				continue
 			}
 			w.mourn(e.LockID)
-			_, _ = w.procs[0].locker.ReleaseHeld(context.Background(), lockcore.Release{Force: true, LockID: e.LockID, Resources: []string{r}, FirstFence: e.FirstFence, Now: true, Reason: "its process was killed"})
+			force := lockcore.Release{Force: true, LockID: e.LockID, Resources: []string{r}, FirstFence: e.FirstFence, Now: true, Reason: "its process was killed"}
+			w.releasing(&call{began: time.Now()}, force)
+			_, _ = w.procs[0].locker.ReleaseHeld(context.Background(), force)
 		}
 	}
 }
@@ -234,8 +156,11 @@ func (w *world) wreck() {
 	for _, s := range all {
 		_ = s.Leave(context.Background())
 	}
-	for i, p := range w.procs {
-		w.hush[i]()
-		closeLocker(p.locker)
+	for _, p := range w.procs {
+		p.hush()
+		_ = p.locker.Close(context.Background())
 	}
 }
+
+// lastLockID takes everything in the end.
+const lastLockID = "the last"

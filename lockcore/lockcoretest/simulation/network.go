@@ -3,68 +3,77 @@ package simulation
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/store"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/update"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// What the database answers if it does not do what it was asked for: that it is unknown, and that nothing was done.
+// Errors of the database. After errReset and errRefused the outcome is unknown; errAway proves that
+// nothing was sent; errInvalid is the answer for a document that cannot be written.
 var (
 	errReset   = errors.New("simulated: connection reset")
-	errRefused = mongo.CommandError{Code: 189, Name: "PrimarySteppedDown", Message: "simulated: refused", Labels: []string{"RetryableWriteError"}}
-	errInvalid = mongo.CommandError{Code: 121, Name: "DocumentValidationFailure", Message: "simulated: this document cannot be written"}
-	errAway    = topology.ServerSelectionError{Wrapped: errors.New("simulated: no server")}
+	errRefused = mongo.CommandError{Code: 189, Name: "PrimarySteppedDown", Message: "simulated: refused"}
+	errInvalid = mongo.CommandError{Code: 121, Name: "DocumentValidationFailure", Message: "simulated: cannot be written"}
+	errAway    = fmt.Errorf("%w: simulated: no server", store.ErrNotSent)
 )
 
-// command is one on its way to the database.
+// command is a command on its way to the database.
 type command struct {
-	p         *process
 	kind      string
 	resources []string
-	lockID    string
-	// op is the operation as the engine takes it.
-	op any
-	// call is the caller's, if it is known, and sent when the command was first sent.
-	call *call
-	sent time.Time
-	// copy counts how often it was applied before.
-	copy int
-	run  func() ([]rules.Document, []bool, error)
+	sent      time.Time
+	// seed draws what happens while the command is carried out.
+	seed uint64
 }
+
+func (c *command) String() string { return fmt.Sprintf("%s %v", c.kind, c.resources) }
 
 // fate is what becomes of a command.
 type fate struct {
 	there, back time.Duration
-	// refused is an error instead of the effect, lost one instead of the answer.
+	// refused replaces the effect with an error. lost replaces the answer. late is set if a refused
+	// command takes effect nevertheless, after again; otherwise again is the time after which a copy
+	// of a command takes effect whose sender got no answer. 0 is never.
 	refused, lost error
-	// again is after what time a copy of the command is applied, if its sender gets no answer; 0 is never.
-	again time.Duration
-	// arrives says that it takes effect though its sender gave up while it was on its way.
+	late          bool
+	again         time.Duration
+	// arrives is set if the command takes effect although its sender gave up while it was on its way.
 	arrives bool
+	// age is how old the state is that a read returns.
+	age time.Duration
 }
 
-// fateOf follows from the seed, and from the how manieth command of its kind this is.
+// slowFactor is how much slower the commands of a slow process are.
+const slowFactor = 20
+
+// fateOf follows from the seed, and from the number of commands of this kind before.
 func (p *process) fateOf(c *command) fate {
 	p.mu.Lock()
-	key := c.kind + "/" + c.resources[0] + "/" + c.lockID
+	key := c.kind + "/" + c.resources[0]
 	p.sent[key]++
 	n := p.sent[key]
 	p.mu.Unlock()
-	d := newDice(draw(p.w.seed, key, uint64(p.n), n)) //nolint:gosec // a few processes
+	c.seed = draw(p.w.seed, key, uint64(p.n), n) //nolint:gosec // a few processes
+	d := newDice(c.seed)
 	f := fate{there: d.between(200*time.Microsecond, 4*time.Millisecond), back: d.between(200*time.Microsecond, 4*time.Millisecond), arrives: d.chance(0.5)}
+	if p.n == p.w.plan.sluggish {
+		f.there, f.back = slowFactor*f.there, slowFactor*f.back
+	}
+	pl := p.w.plan
 	if p.w.calm() {
 		return f
 	}
-	pl := p.w.plan
-	slow, lost, refused, again := d.chance(pl.slow), d.chance(pl.lost), d.chance(pl.refused), d.chance(pl.again)
-	long, late := d.between(50*time.Millisecond, 8*time.Second), d.between(time.Second, 100*time.Second)
-	if d.chance(0.6) { // it is granted if no record stands any more of what it asked for
-		late = d.between(100*time.Millisecond, rules.CommandTimeout)
+	slow, lost, refused, again, late := d.chance(pl.slow), d.chance(pl.lost), d.chance(pl.refused), d.chance(pl.again), d.chance(0.5)
+	long, after := d.between(50*time.Millisecond, 8*time.Second), d.between(time.Second, 100*time.Second)
+	if d.chance(0.6) {
+		after = d.between(10*time.Millisecond, update.CommandTimeout)
 	}
 	switch {
 	case slow && d.chance(0.5):
@@ -78,9 +87,19 @@ func (p *process) fateOf(c *command) fate {
 		}
 	case refused:
 		f.refused = errRefused
+		if f.late = late; d.chance(0.3) {
+			f.refused, f.late = errAway, false
+		}
 	}
-	if again && f.refused == nil {
-		f.again = late
+	if again || f.late {
+		f.again = after
+	}
+	switch old := d.chance(pl.old); {
+	case c.kind == "look":
+		f.age = d.between(0, pl.lag)
+	case c.kind == "load" && old:
+		f.age = d.between(10*time.Millisecond, 10*time.Second)
+		lost = true
 	}
 	if slow || lost || refused {
 		p.suffer(trouble{from: c.sent, to: c.sent.Add(f.there + f.back), single: true})
@@ -88,104 +107,52 @@ func (p *process) fateOf(c *command) fate {
 	return f
 }
 
-// send takes a command to the database, and its answer back.
-func (p *process) send(ctx context.Context, c *command) ([]rules.Document, []bool, error) {
+// send takes a command to the database, and its answer back. run lets it take effect. It may be
+// called later too, or twice.
+func send[T any](ctx context.Context, p *process, c *command, run func(fate) (T, error)) (answer T, err error) {
+	var none T
 	if err := ctx.Err(); err != nil {
-		return nil, nil, err
+		return none, fmt.Errorf("%w: %w", store.ErrNotSent, err)
 	}
-	c.p, c.sent = p, time.Now()
-	if op, ok := c.op.(rules.Leave); ok {
-		p.w.excuse(entryKey{partKey{op.Resource, op.LockID, op.Part}, op.Order})
-	}
-	c.call, _ = ctx.Value(callKey{}).(*call)
+	c.sent = time.Now()
 	p.countCommand(c)
 	f := p.fateOf(c)
-	key := draw(p.w.seed, c.kind, uint64(f.there)) //nolint:gosec // not negative
-	p.pass(key)
+	key := draw(c.seed, "hold")
+	later := func(after time.Duration) {
+		time.AfterFunc(after, func() { _, _ = run(f) })
+	}
+	p.hold(key)
+	defer p.hold(key)
 	if !pause(ctx, f.there) {
 		if f.arrives {
-			time.AfterFunc(f.there, func() { _, _, _ = p.w.apply(c) })
+			later(f.there)
 		}
-		p.pass(key)
-		return nil, nil, ctx.Err()
+		return none, ctx.Err()
 	}
 	if f.refused == nil {
 		f.refused = p.w.away(ctx, p, key)
 	}
 	if f.refused != nil {
-		p.w.note(p.name, c.about(), "%s: %v", c, f.refused)
-		p.pass(key)
-		return nil, nil, f.refused
+		p.w.note(p.name, c.resources[0], "%s: %v (late: %v)", c, f.refused, f.late)
+		if f.late {
+			later(f.again)
+		}
+		return none, f.refused
 	}
-	docs, renewed, err := p.carriedOut(ctx, c)
+	answer, err = run(f)
 	if !pause(ctx, f.back) {
-		p.lose(c)
-		p.repeat(c, f)
-		p.pass(key)
-		return nil, nil, ctx.Err()
-	}
-	if f.lost == nil {
-		f.lost = p.w.away(ctx, p, key)
-	}
-	if f.lost != nil && err == nil {
-		p.w.note(p.name, c.about(), "%s: answer lost", c)
-		p.lose(c)
-		p.repeat(c, f)
+		err = ctx.Err()
+	} else if away := p.w.away(ctx, p, key); away != nil || f.lost != nil {
+		p.w.note(p.name, c.resources[0], "%s: answer lost", c)
 		err = errReset
-		docs, renewed = nil, nil
 	}
-	p.pass(key)
-	if c.call != nil && err == nil && c.kind == "acquire" {
-		p.w.mu.Lock() // a commit asks about several resources at once
-		c.call.queued = docs[0].Last.Outcome == rules.Queued
-		p.w.mu.Unlock()
+	if err != nil {
+		if f.again > 0 { // no command is repeated whose answer has come
+			later(f.again)
+		}
+		return none, err
 	}
-	return docs, renewed, err
-}
-
-// lose takes down that the sender of a request does not know what became of it.
-func (p *process) lose(c *command) {
-	var ops []rules.Acquire
-	switch op := c.op.(type) {
-	case rules.Acquire:
-		ops = append(ops, op)
-	case []rules.Acquire:
-		ops = op
-	}
-	for _, op := range ops {
-		p.w.excuse(entryKey{partKey{op.Resource, op.LockID, op.Part}, op.Order})
-	}
-}
-
-// carriedOut lets a command take effect. One of several steps goes on when its sender has given up.
-func (p *process) carriedOut(ctx context.Context, c *command) ([]rules.Document, []bool, error) {
-	if c.kind != "acquireAll" {
-		return p.w.apply(c)
-	}
-	type answer struct {
-		docs []rules.Document
-		err  error
-	}
-	done := make(chan answer, 1)
-	go func() {
-		docs, _, err := p.w.apply(c)
-		done <- answer{docs, err}
-	}()
-	select {
-	case a := <-done:
-		return a.docs, nil, a.err
-	case <-ctx.Done():
-		return nil, nil, ctx.Err()
-	}
-}
-
-// repeat lets a copy of a command take effect later, whose sender got no answer: it knows, and a party that gave up leaves again
-// when no copy can come any more. No command is repeated whose answer came: a driver does not send it again, and a server
-// knows its own repetition.
-func (p *process) repeat(c *command, f fate) {
-	if f.again > 0 {
-		time.AfterFunc(f.again, func() { _, _, _ = p.w.apply(c) })
-	}
+	return answer, nil
 }
 
 // pause waits, and reports whether ctx still lives.
@@ -200,139 +167,137 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// one sends a command about one document.
-func (p *process) one(ctx context.Context, kind, resource, lockID string, op any, run func() (rules.Document, error)) (rules.Document, error) {
-	docs, _, err := p.send(ctx, &command{kind: kind, resources: []string{resource}, lockID: lockID, op: op, run: func() ([]rules.Document, []bool, error) {
-		d, err := run()
-		return []rules.Document{d}, nil, err
-	}})
-	if err != nil {
-		return rules.Document{}, err
-	}
-	return docs[0], nil
-}
+// The store of the process's Locker.
+var _ store.Store = (*process)(nil)
 
-// The engine that the process's Locker works on.
-
-func (p *process) Acquire(ctx context.Context, op rules.Acquire) (rules.Document, error) {
-	return p.one(ctx, "acquire", op.Resource, op.LockID, op, func() (rules.Document, error) { return p.w.db.Acquire(forDB, op) })
-}
-
-// AcquireAll is one command that the database carries out in as many steps, between which time may pass.
-func (p *process) AcquireAll(ctx context.Context, ops []rules.Acquire) ([]rules.Document, error) {
-	c := &command{kind: "acquireAll", lockID: ops[0].LockID, op: ops}
-	for _, op := range ops {
-		c.resources = append(c.resources, op.Resource)
-	}
-	c.run = func() ([]rules.Document, []bool, error) {
-		steps := newDice(draw(p.w.seed, c.kind, uint64(p.n), uint64(c.copy), uint64(ops[0].Order))) //nolint:gosec // not negative
-		granted := []rules.Document{}
-		for _, op := range ops {
-			if len(granted) > 0 && !p.w.calm() && steps.chance(p.w.plan.slow) {
-				slow := steps.between(time.Millisecond, 8*time.Second)
-				p.suffer(trouble{from: time.Now(), to: time.Now().Add(slow), single: true})
-				pause(forDB, slow)
-			}
-			one := &command{p: p, kind: "acquire", resources: []string{op.Resource}, lockID: op.LockID, op: op, call: c.call, sent: c.sent, copy: c.copy}
-			one.run = func() ([]rules.Document, []bool, error) {
-				docs, err := p.w.db.AcquireAll(forDB, []rules.Acquire{op})
-				return docs, nil, err
-			}
-			docs, _, _ := p.w.apply(one) // what cannot be written says so when it is asked for alone
-			if len(docs) == 0 {
-				break
-			}
-			granted = append(granted, docs[0])
+// Load returns what is stored, or an old state if a deposed primary answers.
+func (p *process) Load(ctx context.Context, names ...string) (store.Loaded, error) {
+	sent := time.Now()
+	loaded, err := p.read(ctx, "load", names)
+	if err == nil {
+		p.w.mu.Lock()
+		defer p.w.mu.Unlock()
+		for _, name := range names {
+			all := append(p.reads[name], reading{sent, loaded.At, versionOf(loaded.Docs[name])})
+			p.reads[name] = all[max(0, len(all)-mostReads):]
 		}
-		c.copy++
-		return granted, nil, nil
 	}
-	docs, _, err := p.send(ctx, c)
-	return docs, err
+	return loaded, err
 }
 
-func (p *process) Renew(ctx context.Context, op rules.Renew) (rules.Document, error) {
-	return p.one(ctx, "renew", op.Resource, op.LockID, op, func() (rules.Document, error) { return p.w.db.Renew(forDB, op) })
+// mostReads is the number of reads of a resource that are remembered.
+const mostReads = 100
+
+// Look returns what most servers have, which may be some time old.
+func (p *process) Look(ctx context.Context, names ...string) (store.Loaded, error) {
+	return p.read(ctx, "look", names)
 }
 
-func (p *process) Leave(ctx context.Context, op rules.Leave) (rules.Document, error) {
-	return p.one(ctx, "leave", op.Resource, op.LockID, op, func() (rules.Document, error) { return p.w.db.Leave(forDB, op) })
+func (p *process) read(ctx context.Context, kind string, names []string) (store.Loaded, error) {
+	resources := append(slices.Sorted(slices.Values(names)), "") // a read of nothing asks for the time
+	return send(ctx, p, &command{kind: kind, resources: resources}, func(f fate) (store.Loaded, error) {
+		return p.w.loaded(names, f.age), nil
+	})
 }
 
-func (p *process) Release(ctx context.Context, op rules.Release) (rules.Document, error) {
-	return p.one(ctx, "release", op.Resource, op.LockID, op, func() (rules.Document, error) { return p.w.db.Release(forDB, op) })
+// Swap is a command that the database carries out in as many steps, between which time may pass.
+func (p *process) Swap(ctx context.Context, swaps ...store.Swap) (int, error) {
+	c := &command{kind: "swap"}
+	for _, s := range swaps {
+		c.resources = append(c.resources, s.Next.ID)
+	}
+	done, err := send(ctx, p, c, func(f fate) (int, error) {
+		d := newDice(draw(c.seed, "steps"))
+		cut := len(swaps)
+		if cut > 1 && !p.w.calm() && d.chance(0.5) {
+			cut = 1 + d.upTo(cut-1)
+		}
+		done, err := p.w.swap(p, swaps[:cut])
+		if done < cut || err != nil || cut == len(swaps) {
+			return done, err
+		}
+		if f.lost != nil && d.chance(0.5) {
+			return done, errReset // the rest of it never runs
+		}
+		pause(forDB, d.between(0, 20*time.Millisecond))
+		more, err := p.w.swap(p, swaps[cut:])
+		return done + more, err
+	})
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	for i, s := range swaps {
+		if err == nil && i < done {
+			p.acked[s.Next.ID] = time.Now()
+		}
+		if err != nil || i < done {
+			p.w.answeredSwap(p, s.Next, err)
+		}
+	}
+	return done, err
 }
 
-func (p *process) Withdraw(ctx context.Context, op rules.Withdraw) (rules.Document, error) {
-	return p.one(ctx, "withdraw", op.Resource, op.LockID, op, func() (rules.Document, error) { return p.w.db.Withdraw(forDB, op) })
-}
-
-// RenewAll is one command for several documents. What comes before a document that cannot be written was written.
-func (p *process) RenewAll(ctx context.Context, ops []rules.Renew) ([]bool, error) {
-	c := &command{kind: "renewAll", op: ops}
-	for _, op := range ops {
-		if !slices.Contains(c.resources, op.Resource) {
-			c.resources = append(c.resources, op.Resource)
+// Extend is a command for several documents. If it fails it may have extended some of them.
+func (p *process) Extend(ctx context.Context, parts []store.Extension) (int, string, error) {
+	type answer struct {
+		found int
+		r     string
+	}
+	c := &command{kind: "extend"}
+	for _, e := range parts {
+		if !slices.Contains(c.resources, e.Resource) {
+			c.resources = append(c.resources, e.Resource)
 		}
 	}
 	slices.Sort(c.resources)
-	c.run = func() ([]rules.Document, []bool, error) {
-		good := slices.DeleteFunc(slices.Clone(ops), func(op rules.Renew) bool { return p.w.unwritable(op.Resource) })
-		renewed, err := p.w.db.RenewAll(forDB, good)
-		if len(good) < len(ops) {
-			return nil, nil, errInvalid
+	a, err := send(ctx, p, c, func(f fate) (answer, error) {
+		most := c.resources[len(c.resources)-1]
+		if f.lost != nil {
+			most = c.resources[newDice(draw(c.seed, "some")).upTo(len(c.resources))]
 		}
-		return nil, renewed, err
-	}
-	_, renewed, err := p.send(ctx, c)
-	return renewed, err
+		good := slices.DeleteFunc(slices.Clone(parts), func(e store.Extension) bool { return e.Resource > most || p.w.unwritable(e.Resource) })
+		found, r, err := p.w.extend(p, good)
+		if err == nil && len(good) < len(parts) {
+			err = errInvalid
+		}
+		return answer{found, r}, err
+	})
+	return a.found, a.r, err
 }
 
-// Read answers with what is stored.
-func (p *process) Read(ctx context.Context, resources ...string) ([]rules.Document, error) {
-	resources = slices.Sorted(slices.Values(resources))
-	c := &command{kind: "read", resources: resources, run: func() ([]rules.Document, []bool, error) {
-		docs, err := p.w.db.Read(forDB, resources...)
-		return docs, nil, err
-	}}
-	docs, _, err := p.send(ctx, c)
-	return docs, err
+// Reserve reserves a document.
+func (p *process) Reserve(ctx context.Context, name string, r rules.Reservation) error {
+	_, err := send(ctx, p, &command{kind: "reserve", resources: []string{name}}, func(fate) (bool, error) {
+		return true, p.w.written(p, []string{name}, func() error { return p.w.db.Reserve(forDB, name, r) })
+	})
+	return err
 }
 
-// List reads one document after the other.
+// List looks at one document after the other.
 func (p *process) List(ctx context.Context, q rules.Query) iter.Seq2[rules.Document, error] {
 	return func(yield func(rules.Document, error) bool) {
-		names := p.w.plan.resources
-		if q.Resource != "" {
-			names = []string{q.Resource}
-		}
-		for _, name := range names {
-			docs, err := p.Read(ctx, name)
+		for _, name := range p.w.plan.resources {
+			if q.Resource != "" && q.Resource != name {
+				continue
+			}
+			loaded, err := p.Look(ctx, name)
 			if err != nil {
 				yield(rules.Document{}, err)
 				return
 			}
-			if len(docs) == 1 && !yield(docs[0], nil) {
+			if d := loaded.Docs[name]; d != nil && !yield(*d, nil) {
 				return
 			}
 		}
 	}
 }
 
-// Identify answers with the server's time. A copy may run after this has returned, so the answer comes as a document does.
+// Identify returns the identity of the database.
 func (p *process) Identify(ctx context.Context) (rules.Identity, error) {
-	docs, _, err := p.send(ctx, &command{kind: "identify", resources: []string{""}, run: func() ([]rules.Document, []bool, error) {
-		id, err := p.w.db.Identify(forDB)
-		return []rules.Document{{ID: id.ID, At: id.At}}, nil, err
-	}})
-	if err != nil {
-		return rules.Identity{}, err
-	}
-	return rules.Identity{ID: docs[0].ID, Version: rules.LayoutVersion, At: docs[0].At}, nil
+	return send(ctx, p, &command{kind: "identify", resources: []string{""}}, func(fate) (rules.Identity, error) { return p.w.db.Identify(forDB) })
 }
 
-// Prepare has nothing to make.
+// Prepare does nothing.
 func (p *process) Prepare(context.Context) error { return nil }
 
-// forDB is what commands run under that have arrived: their senders may have given up.
+// forDB is the context of commands that have arrived: their senders may have given up.
 var forDB = context.Background()

@@ -15,13 +15,18 @@ type plan struct {
 	cfg       lockcore.Config
 	// busy is how long the actors begin new things.
 	busy time.Duration
-	// jump is by how much the server's clock differs between two commands at most.
-	jump time.Duration
-	// slow, lost, refused and again are how likely a command is slow, has its answer lost, is refused, has a late copy if its
-	// answer is lost. breaks is how likely such a loss is the beginning of an outage of its process.
-	slow, lost, refused, again, breaks float64
-	events                             []event
-	actors                             []casting
+	// jitter is by how much the server's clock differs between two commands at most.
+	jitter time.Duration
+	// slow, lost, refused and again are the probabilities that a command is slow, that its answer is lost, that it is refused,
+	// and that it has a late copy if its answer is lost. breaks is the probability that a lost answer begins an outage of its
+	// process, and old that a load returns an old state.
+	slow, lost, refused, again, breaks, old float64
+	// lag is the age of what a look returns at most.
+	lag time.Duration
+	// sluggish is the process whose commands are all slow, -1 if there is none.
+	sluggish int
+	events   []event
+	actors   []casting
 }
 
 // event is something that happens to a process, to all of them (-1), or to a resource.
@@ -44,7 +49,7 @@ type casting struct {
 
 func newPlan(seed uint64) *plan {
 	d := newDice(draw(seed, "plan"))
-	p := &plan{processes: 3 + d.upTo(6), busy: d.between(25*time.Second, 60*time.Second)}
+	p := &plan{processes: 3 + d.upTo(6), sluggish: -1, busy: d.between(25*time.Second, 60*time.Second)}
 	for i := range 2 + d.upTo(3) {
 		p.resources = append(p.resources, fmt.Sprintf("r%d", i+1))
 	}
@@ -75,8 +80,15 @@ func (p *plan) drawFaults(d *dice) {
 	}
 	p.slow, p.lost, p.refused, p.again = some(0.3, 0.05), some(0.5, 0.15), some(0.3, 0.1), some(0.5, 1)
 	p.breaks = some(0.4, 0.1)
+	p.old = some(0.3, 0.1)
 	if d.chance(0.4) {
-		p.jump = 100 * time.Millisecond
+		p.lag = d.between(10*time.Millisecond, 5*time.Second)
+	}
+	if d.chance(0.2) {
+		p.sluggish = d.upTo(p.processes)
+	}
+	if d.chance(0.4) {
+		p.jitter = 100 * time.Millisecond
 	}
 	at := func() time.Duration { return d.between(3*time.Second, p.busy-5*time.Second) }
 	for d.chance(0.4) {
@@ -93,6 +105,9 @@ func (p *plan) drawFaults(d *dice) {
 	}
 	if d.chance(0.25) {
 		p.events = append(p.events, event{at: at(), lasts: d.between(3*time.Second, 15*time.Second), what: "unwritable", resource: p.resource(d)})
+	}
+	if d.chance(0.2) {
+		p.events = append(p.events, event{at: at(), lasts: d.between(100*time.Millisecond, 5*time.Second), what: "clock back", process: -1})
 	}
 }
 

@@ -20,6 +20,8 @@ type process struct {
 	n      int
 	name   string
 	locker *lockcore.Locker
+	// hush ends the listening to wake-ups.
+	hush func()
 
 	mu sync.Mutex
 	// shut is closed when the process goes on; it is nil while it runs.
@@ -35,8 +37,14 @@ type process struct {
 	// second and commands count what is sent in one second, of which most is allowed.
 	second         time.Time
 	commands, most int
+	kinds          map[string]int
 	// troubles are what it suffered.
 	troubles []trouble
+
+	// reads are its latest loads by resource, and acked the times at which it heard that a swap was applied. Both are guarded
+	// by the world's mutex.
+	reads map[string][]reading
+	acked map[string]time.Time
 }
 
 // trouble is a time in which a process could not do its work, everywhere or on one resource.
@@ -51,12 +59,22 @@ type trouble struct {
 const mostSpins = 20_000
 
 func newProcess(w *world, n int) *process {
-	p := &process{w: w, n: n, name: fmt.Sprintf("p%d", n), sent: map[string]uint64{}, most: mostCommands}
+	p := &process{
+		w: w, n: n, name: fmt.Sprintf("p%d", n), sent: map[string]uint64{}, most: mostCommands, reads: map[string][]reading{}, acked: map[string]time.Time{},
+	}
 	for _, c := range w.plan.actors {
 		if c.process == n && strings.HasPrefix(c.lockID, "hurry") {
 			p.most += hurryCommands
 		}
 	}
+	cfg := w.plan.cfg
+	cfg.Host = p.name
+	l, err := lockcore.NewWithStore(p, cfg)
+	if err != nil {
+		panic(err)
+	}
+	p.locker = l
+	p.hush = l.OnWakeup(func(t lockcore.Wakeup) { w.wakeup(p, t) })
 	return p
 }
 
@@ -106,8 +124,8 @@ func (p *process) running() bool {
 	return p.shut == nil
 }
 
-// pass holds each that comes here while the process is frozen. Those who were held go on one after the other.
-func (p *process) pass(key uint64) {
+// hold blocks each caller while the process is frozen. Those who were held go on one after the other.
+func (p *process) hold(key uint64) {
 	for {
 		p.mu.Lock()
 		shut := p.shut
@@ -123,7 +141,7 @@ func (p *process) pass(key uint64) {
 // sleep is time.Sleep in the process.
 func (p *process) sleep(d time.Duration) {
 	time.Sleep(d)
-	p.pass(p.ring(d))
+	p.hold(p.ring(d))
 }
 
 // ring draws what sets the order in which timers that are held go on: by when they were set, and for how long, so that it
@@ -156,30 +174,28 @@ func (p *process) pause() time.Duration {
 }
 
 const (
-	// mostCommands is how many commands a process may send in a second: with the few actors that it
-	// has, it needs a tenth.
+	// mostCommands is the number of commands that a process may send in a second.
 	mostCommands = 100
-	// hurryCommands comes to it for each of its actors that hurry: a try about every 55 ms is an
-	// acquire, and half as often a leave. One loop without a pause sends more than 200.
-	hurryCommands = 30
+	// hurryCommands comes to it for each of its actors that hurry: a try about every 55 ms.
+	hurryCommands = 50
 )
 
-// countCommand notices a process that asks the database again and again. What a call leaves
-// afterwards, since a late copy of it might have come, is owed once, and not counted: after a
-// freeze of 10 s, all that was due meanwhile is sent at once.
+// countCommand notices a process that asks the database again and again.
 func (p *process) countCommand(c *command) {
-	if c.kind == "leave" && c.call != nil && p.w.owed(c) {
-		return
-	}
 	p.mu.Lock()
 	if now := time.Now(); now.Sub(p.second) > time.Second {
 		p.second, p.commands = now, 0
+		p.kinds = map[string]int{}
 	}
 	p.commands++
+	if p.kinds == nil {
+		p.kinds = map[string]int{}
+	}
+	p.kinds[c.String()]++
 	many := p.commands > p.most
 	p.mu.Unlock()
 	if many {
-		p.w.violate("cost: commands", p.name, c.lockID, "%s sends more than %d commands in a second, such as %v", p.name, p.most, c)
+		p.w.violate("cost: commands", p.name, c.resources[0], "%s sends more than %d commands in a second, such as %v: %v", p.name, p.most, c, p.kinds)
 	}
 }
 
@@ -324,7 +340,7 @@ func (a *alarm) drain() {
 }
 
 func (a *alarm) rings(set int, key uint64) {
-	a.p.pass(key)
+	a.p.hold(key)
 	a.mu.Lock()
 	if a.set != set {
 		a.mu.Unlock()

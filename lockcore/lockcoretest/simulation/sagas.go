@@ -15,9 +15,9 @@ type parking struct {
 	turn  chan lockcore.Wakeup
 }
 
-// turn is what every process calls when it knows of a turn. One of a closed run is given back, as
-// the wakers of a worker do. An attempt of that run may still be on its way to take it up.
-func (w *world) turn(p *process, t lockcore.Wakeup) {
+// wakeup takes the wake-ups that a process comes to know. One of a closed run is given back, as the
+// wakers of a worker do. An attempt of that run may still be on its way to use it.
+func (w *world) wakeup(p *process, t lockcore.Wakeup) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed[t.Run] && t.Deadlock == "" {
@@ -112,12 +112,10 @@ func (a *actor) anyProcess() *process {
 // attempt enters, works and leaves, in a process.
 func (a *actor) attempt(p *process, req lockcore.Request, work time.Duration, done chan error) {
 	defer a.w.actors.Done()
-	ctx, c := a.begin(a.ctx, p, "enter "+names(req.Resources)+" "+req.Order.String(), false)
-	req.First = true
-	leases, err := p.locker.Enter(ctx, req, true)
-	a.w.ended(c)
+	c := a.asks(p, "enter "+req.Part+" "+names(req.Resources)+" "+req.Order.String(), &req)
+	leases, err := p.locker.Enter(a.ctx, req, true)
+	a.entered(c, err)
 	if err != nil {
-		a.w.note(a.name, a.lockID, "%v", err)
 		done <- err
 		return
 	}
@@ -125,11 +123,21 @@ func (a *actor) attempt(p *process, req lockcore.Request, work time.Duration, do
 	a.w.holds(a, p, req.LockID, s, true)
 	p.sleep(work)
 	a.w.ends(s)
-	loss := lossOf(s)
-	ctx, c = a.begin(a.ctx, p, "leave "+req.Order.String(), false)
-	_ = s.Leave(ctx)
-	a.w.ended(c)
+	loss := s.Lost()
+	a.begin(p, "leave "+req.Part+" "+req.Order.String())
+	_ = s.Leave(a.ctx)
 	done <- loss
+}
+
+// entered records how an Enter ended. What it leaves after a failure is left to the next attempt.
+func (a *actor) entered(c *call, err error) {
+	a.w.mu.Lock()
+	defer a.w.mu.Unlock()
+	c.done, c.kept = true, err == nil
+	a.w.noted(a.name, a.lockID, "%s: %v", c.what, err)
+	if !a.w.isOver() {
+		a.w.followsFromCommands(c, err)
+	}
 }
 
 // park waits in the queue without a process, and reports whether to enter again.
@@ -155,15 +163,18 @@ func (a *actor) park(req lockcore.Request, at string, held map[string]bool) bool
 	for !a.w.over() {
 		p := a.anyProcess()
 		p.locker.WatchFor(at)
-		ctx, c := a.begin(a.ctx, p, "recheck "+at, false)
+		c := a.begin(p, "recheck "+at)
+		a.w.mu.Lock()
+		a.w.calls[partKey{"", req.LockID, req.Part}] = c
+		a.w.mu.Unlock()
 		var after time.Duration
 		err := a.within(12*time.Second, func() (err error) {
-			p.pass(0)
+			p.hold(0)
 			for _, name := range others { // as a janitor does
-				_, _ = p.locker.Extend(ctx, req.LockID, req.Run, name, false) // what is lost is found by the next request
+				_, _ = p.locker.Extend(a.ctx, req.LockID, req.Run, name, false) // what is lost is found by the next request
 			}
-			after, err = p.locker.Recheck(ctx, one)
-			p.pass(0)
+			after, err = p.locker.Recheck(a.ctx, one)
+			p.hold(0)
 			return err
 		})
 		a.w.ended(c)
@@ -216,10 +227,12 @@ func (a *actor) commit() {
 	all := slices.Clone(a.w.plan.resources)
 	for !a.w.over() {
 		p := a.anyProcess()
-		ctx, c := a.begin(a.ctx, p, "commit", false)
+		r := lockcore.Release{LockID: a.lockID, Resources: all, Order: lockcore.LastAttempt(a.schedule)}
+		c := a.begin(p, "commit", all...)
+		a.w.releasing(c, r)
 		sure := a.w.keptFirmly(a.lockID)
 		if a.within(10*time.Second, func() error {
-			told, err := p.locker.ReleaseHeld(ctx, lockcore.Release{LockID: a.lockID, Resources: all, Order: lockcore.LastAttempt(a.schedule)})
+			told, err := p.locker.ReleaseHeld(a.ctx, r)
 			if err == nil {
 				a.w.committed(a, c, sure, told)
 			}
@@ -228,32 +241,5 @@ func (a *actor) commit() {
 			return
 		}
 		time.Sleep(time.Second)
-	}
-}
-
-// keeping takes holds that stand, beside others of its lock ID.
-func keeping(a *actor) {
-	rs, _ := a.resources(0.6, false)
-	req := lockcore.Request{LockID: a.lockID, Resources: rs, Persist: true}
-	if a.d.chance(0.6) {
-		ctx, c := a.begin(a.ctx, a.p, "try, to keep, "+names(rs), false)
-		c.takes = true
-		s, err := a.p.locker.TryAcquire(ctx, req)
-		a.returned(ctx, c, err)
-		if a.keep(s, req) != nil {
-			a.work()
-			a.leave(s)
-		}
-	} else if s := a.acquire(req, false); s != nil {
-		a.work()
-		a.leave(s)
-	}
-	if a.d.chance(0.15) {
-		r := a.w.plan.resource(a.d)
-		d := a.w.db.Document(r)
-		if first := d.HoldFence(a.lockID); first != 0 {
-			ctx, c := a.begin(a.ctx, a.p, "release of "+r, false)
-			a.returned(ctx, c, a.p.locker.Release(ctx, lockcore.Release{LockID: a.lockID, Resources: []string{r}, FirstFence: first}))
-		}
 	}
 }

@@ -10,29 +10,126 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// told is what the parties were told.
+// told is what the users of the Lockers were told.
 type told struct {
 	sessions map[*lockcore.Session]*standing
-	// all are those that there ever were.
-	all      []*lockcore.Session
-	lastCall int
+	// all are the sessions that there ever were.
+	all []*lockcore.Session
 	// done are the actors that have ended.
 	done map[string]bool
-	// renewals are counted by part.
-	renewals map[partKey]int
-	// releases are when each lock ID was released last, by whomever.
-	releases    map[string]time.Time
-	allReleases []released
-}
-
-// released is that a release took effect.
-type released struct {
-	lockID, resource string
-	at               time.Time
 }
 
 func newTold() told {
-	return told{sessions: map[*lockcore.Session]*standing{}, done: map[string]bool{}, renewals: map[partKey]int{}, releases: map[string]time.Time{}}
+	return told{sessions: map[*lockcore.Session]*standing{}, done: map[string]bool{}}
+}
+
+// call is one call of the library by an actor.
+type call struct {
+	p      *process
+	actor  string
+	what   string
+	lockID string
+	// resources are those that it asks for, or ends.
+	resources []string
+	began     time.Time
+	done      bool
+	// patient is set if it waits as long as it takes, and queued once it was told of its position.
+	patient, queued bool
+	// takes is set if it asks for locks which it gives back if it fails, upgrades if it may lose the
+	// part that it has, and kept once it has succeeded. gaveUp is the time of a failure.
+	takes, upgrades, kept bool
+	gaveUp                time.Time
+}
+
+// begin records that the actor calls the library.
+func (a *actor) begin(p *process, what string, resources ...string) *call {
+	c := &call{p: p, actor: a.name, what: what, lockID: a.lockID, resources: resources, began: time.Now()}
+	a.w.note(a.name, a.lockID, "%s, as %s in %s", what, a.lockID, p.name)
+	return c
+}
+
+// ended records that a call has returned.
+func (w *world) ended(c *call) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c.done = true
+}
+
+// returned records how the call ended, and checks that it may end like this.
+func (a *actor) returned(ctx context.Context, c *call, err error) {
+	w := a.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c.done, c.kept = true, err == nil
+	if w.isOver() {
+		return
+	}
+	if err != nil && c.takes {
+		c.gaveUp = time.Now()
+	}
+	if err != nil {
+		w.noted(a.name, a.lockID, "%s: %v", c.what, err)
+	}
+	w.followsFromCommands(c, err)
+	switch {
+	case err == nil, ctx.Err() != nil, errors.Is(err, lockcore.ErrDeadlock), errors.Is(err, lockcore.ErrLost), errors.Is(err, lockcore.ErrEnded):
+	case errors.Is(err, lockcore.ErrQueueFull):
+		if c.upgrades {
+			w.broken("upgrade", a.lockID, "an upgrade of %s is refused: %v", a.lockID, err)
+		}
+	case errors.Is(err, lockcore.ErrBusy):
+		if c.patient {
+			w.broken("patience", a.lockID, "%s of %s gives up: %v", c.what, a.lockID, err)
+		}
+	case errors.Is(err, lockcore.ErrSuperseded):
+		if !slices.ContainsFunc(w.releases, func(r release) bool { return r.lockID == a.lockID && !r.call.began.Before(c.began.Add(-time.Minute)) }) {
+			w.broken("superseded", a.lockID, "%s of %s was overtaken by nobody: %v", c.what, a.lockID, err)
+		}
+	default:
+		if c.queued && c.patient && len(c.resources) == 1 {
+			w.broken("place", a.lockID, "%s of %s had queued, and gives up for a passing error: %v", c.what, a.lockID, err)
+		}
+		if w.faultless && w.since() > w.plan.busy+faultsLast {
+			w.broken("error", a.lockID, "%s of %s fails, and nothing is wrong: %v", c.what, a.lockID, err)
+		}
+	}
+}
+
+// faultsLast is for how long after the last fault its error may be returned: an answer takes 8 s at
+// most (see fateOf), and a call may try three times.
+const faultsLast = 30 * time.Second
+
+// followsFromCommands is I7: what a caller is told follows an acknowledged write that was made since
+// it asked, and that others are in the way at least a read. The mutex is held.
+func (w *world) followsFromCommands(c *call, err error) {
+	written := func(r string) bool { return !c.p.acked[r].Before(c.began) }
+	var lost *lockcore.LostError
+	var late *lockcore.SupersededError
+	var dead *lockcore.DeadlockError
+	var busy *lockcore.BusyError
+	told := ""
+	switch {
+	case err == nil:
+		for _, r := range c.resources {
+			if !written(r) {
+				told = r
+			}
+		}
+	case errors.As(err, &lost) && c.takes && !c.upgrades && !written(lost.Resource):
+		told = lost.Resource
+	case errors.As(err, &late) && !written(late.Resource):
+		told = late.Resource
+	case errors.As(err, &dead) && !written(dead.Resource):
+		told = dead.Resource
+	case errors.As(err, &busy) && !written(busy.Resource):
+		reads := c.p.reads[busy.Resource]
+		if len(reads) == 0 || reads[len(reads)-1].sent.Before(c.began) {
+			w.broken("I7 busy", c.lockID, "%s of %s is told without a read since it asked: %v", c.what, c.lockID, err)
+		}
+	}
+	if told != "" {
+		w.broken("I7", c.lockID, "%s of %s is told of %s without a write since it asked: %v", c.what, c.lockID, told, err)
+	}
 }
 
 // standing is a session that a process has, and has not ended.
@@ -42,12 +139,12 @@ type standing struct {
 	actor  string
 	lockID string
 	began  time.Time
-	// untrusted is since when it has a lease that is over, and hadLost says that it has told of a loss.
+	// untrusted is since when it has a lease that is over, and hadLost is set once it has reported a loss.
 	untrusted time.Time
 	hadLost   bool
 }
 
-// holds takes down that an actor was given a session.
+// holds records that an actor was given a session.
 func (w *world) holds(a *actor, p *process, lockID string, s *lockcore.Session, kept bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -56,8 +153,12 @@ func (w *world) holds(a *actor, p *process, lockID string, s *lockcore.Session, 
 	w.all = append(w.all, s)
 	for _, l := range s.Leases() {
 		w.noted(a.name, lockID, "holds %s %s in %s with fence %d", l.Resource, l.Mode, p.name, l.Fence)
-		if d := w.db.Document(l.Resource); kept && d.HoldFence(lockID) == l.FirstFence { // or it was released while the answer was on its way
-			w.relied[partKey{l.Resource, lockID, l.Part}] = true
+		key := entryKey{partKey{l.Resource, lockID, l.Part}, number(l.Order)}
+		if !slices.Contains(w.granted[key], l.Fence) {
+			w.broken("I7", lockID, "%s of %s is told that it holds %s with fence %d, which no write has granted", a.name, lockID, l.Resource, l.Fence)
+		}
+		if kept && w.doc(l.Resource).HoldFence(lockID) == l.FirstFence { // or it was released while the answer was on its way
+			w.relied[key.partKey] = true
 		}
 	}
 	for _, l := range s.Leases() {
@@ -66,16 +167,19 @@ func (w *world) holds(a *actor, p *process, lockID string, s *lockcore.Session, 
 	context.AfterFunc(s.Context(), func() { w.lost(st) })
 }
 
-// ends takes down that an actor ends its session: from now on it trusts nothing.
+// ends records that an actor ends its session: from now on it trusts nothing.
 func (w *world) ends(s *lockcore.Session) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.sessions, s)
+	for _, l := range s.Leases() {
+		w.leaving[entryKey{partKey{l.Resource, l.LockID, l.Part}, number(l.Order)}] = true
+	}
 }
 
-// trusted are a session's leases on a resource that are valid and not known to be lost.
+// trusted returns a session's lease on a resource, if it is valid and not known to be lost.
 func (st *standing) trusted(resource string) (lockcore.Lease, bool) {
-	if lossOf(st.s) != nil {
+	if st.s.Lost() != nil {
 		return lockcore.Lease{}, false
 	}
 	for _, l := range st.s.Leases() {
@@ -99,7 +203,7 @@ func (w *world) trustIsExclusive(resource string) {
 			continue
 		}
 		for _, o := range all {
-			if o.l.LockID == l.LockID && (o.l.Run != l.Run || undoes(o.l, l) || undoes(l, o.l)) {
+			if o.l.LockID == l.LockID && (o.l.Run != l.Run || slices.Contains(o.l.Undone, l.Part) || slices.Contains(l.Undone, o.l.Part)) {
 				w.broken("I1 run", l.LockID, "%s of run %s (in %s) and %s of run %s (in %s) both trust %s: one was cut off", l.Part, l.Run, st.p.name, o.l.Part, o.l.Run,
 					o.st.p.name, resource)
 			}
@@ -112,16 +216,14 @@ func (w *world) trustIsExclusive(resource string) {
 	}
 }
 
-// undoes reports whether a lease is that of a compensation of another one's step.
-func undoes(l, of lockcore.Lease) bool { return slices.Contains(l.Undone, of.Part) }
-
 // lossesAreTold: the holder of a lease that is over hears of it. The mutex is held.
 func (w *world) lossesAreTold() {
 	for s, st := range w.sessions {
-		if st.hadLost && lossOf(s) == nil {
-			w.broken("I8", st.lockID, "%s of %s had told of a loss, and does not any more", st.actor, st.lockID)
+		lost := s.Lost() != nil
+		if st.hadLost && !lost {
+			w.broken("I8", st.lockID, "%s of %s had reported a loss, and does not any longer", st.actor, st.lockID)
 		}
-		st.hadLost = lossOf(s) != nil
+		st.hadLost = lost
 		over := ""
 		for _, l := range s.Leases() {
 			if !l.Valid() {
@@ -129,7 +231,7 @@ func (w *world) lossesAreTold() {
 			}
 		}
 		switch {
-		case over == "" || !st.p.running() || lossOf(s) != nil:
+		case over == "" || !st.p.running() || lost:
 			st.untrusted = time.Time{}
 		case st.untrusted.IsZero() || st.p.lastTrouble("").After(st.untrusted):
 			st.untrusted = time.Now()
@@ -138,30 +240,23 @@ func (w *world) lossesAreTold() {
 			if s.Context().Err() != nil {
 				kind = "untold loss parent"
 			}
-			w.broken(kind, st.lockID, "%s of %s in %s has a lease on %s that is over, and nobody told it", st.actor, st.lockID, st.p.name, over)
+			w.broken(kind, st.lockID, "%s of %s in %s has a lease on %s that is over, and was not told", st.actor, st.lockID, st.p.name, over)
 		}
 	}
 }
 
-// lost checks that a loss that was told is one.
+// lost checks that a reported loss is one.
 func (w *world) lost(st *standing) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.sessions[st.s] == nil || w.isOver() {
-		return
-	}
 	var loss *lockcore.LostError
-	if !errors.As(lossOf(st.s), &loss) {
+	if w.sessions[st.s] == nil || w.isOver() || !errors.As(st.s.Lost(), &loss) {
 		return
 	}
 	w.noted(st.actor, st.lockID, "is told: %v", loss)
 	for _, l := range st.s.Leases() {
-		if l.Resource != loss.Resource {
-			continue
-		}
-		d := w.db.Document(l.Resource)
-		if d.Part(l.LockID, l.Part, number(l.Order)) == nil {
-			return // how it was ended was checked when that was written
+		if l.Resource != loss.Resource || w.doc(l.Resource).Part(l.LockID, l.Part, number(l.Order)) == nil {
+			continue // how it was ended was checked when that was written
 		}
 		// What is left may be little from the beginning, if the answer to the grant was lost.
 		if !st.p.suffered(l.Left, l.Resource) && !st.p.suffered(w.plan.cfg.TTL, l.Resource) {
@@ -170,5 +265,49 @@ func (w *world) lost(st *standing) {
 	}
 }
 
-// number is an order as it is stored.
-func number(o lockcore.Order) int64 { return int64(o.Schedule)<<32 | int64(o.Attempt) }
+// keptFirmly lists the resources on which a lock ID has a kept hold that does not expire soon.
+func (w *world) keptFirmly(lockID string) []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var out []string
+	for _, r := range w.plan.resources {
+		if k := w.doc(r).Kept(lockID); k != nil && k.ExpiresAt.After(w.clock().Add(15*time.Second)) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// committed checks the holds that a saga was told of, against those that are known to have existed
+// when it asked.
+func (w *world) committed(a *actor, c *call, sure, told []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c.done = true
+	w.noted(a.name, a.lockID, "committed, and held %v", told)
+	for _, r := range sure {
+		forced := slices.ContainsFunc(w.releases, func(o release) bool { return o.force && o.lockID == a.lockID && slices.Contains(o.resources, r) })
+		if !slices.Contains(told, r) && !forced && time.Since(c.began) < 12*time.Second {
+			w.broken("I6 commit", a.lockID, "%s held %s until it committed, and is told that it did not", a.lockID, r)
+		}
+	}
+}
+
+// renewedSeldom checks the number of renewals of a session.
+func (w *world) renewedSeldom(a *actor, s *lockcore.Session, ttl time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	st := w.sessions[s]
+	if st == nil || w.isOver() {
+		return
+	}
+	if ttl == 0 || ttl == lockcore.Forever {
+		ttl = w.plan.cfg.TTL
+	}
+	fair := 8 + 3*int(time.Since(st.began)/(ttl/3))
+	for _, l := range s.Leases() {
+		if n := w.renewals[partKey{l.Resource, l.LockID, l.Part}]; n > fair && !st.p.suffered(time.Since(st.began), l.Resource) {
+			w.broken("cost", a.lockID, "%s of %s on %s was renewed %d times in %v", a.name, a.lockID, l.Resource, n, time.Since(st.began))
+		}
+	}
+}

@@ -4,72 +4,37 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/store"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// world is one seed's: the database, the processes, the actors, and what they were told.
+// world is the state of one play: the database, the processes, the actors, and what they observed.
 type world struct {
 	seed    uint64
 	plan    *plan
-	db      *lockcoretest.Engine
 	procs   []*process
 	began   time.Time
 	actors  sync.WaitGroup
 	cast    []*actor
 	base    context.Context // ends with the play
 	cancel  context.CancelFunc
-	hush    []func()
-	end     chan struct{} // closed when every session has been ended
 	stop    chan struct{} // closed when the checks are over: a violation, or the end
 	stopped sync.Once
 
-	// applying is held while a command is applied, and writes counts them.
-	applying sync.Mutex
-	writes   atomic.Uint64
-
 	mu sync.Mutex
-	history
-	// faultless is from when on nothing goes wrong any more.
+	database
+	// faultless is set when nothing fails any longer.
 	faultless bool
-	blocked   map[string]time.Time // resources that cannot be written, and until when
-	outages   []trouble            // with the process's name as resource, "" for all
-	dbChecks
+	lines     []line
+	ledger
 	told
 	waiting
 	result *Violation
-}
-
-// callKey is the context's, under which a call of the library stands.
-type callKey struct{}
-
-// call is one call of the library by an actor.
-type call struct {
-	id     int
-	p      *process
-	actor  string
-	what   string
-	lockID string
-	began  time.Time
-	done   bool
-	// patient says that it waits as long as it takes.
-	patient bool
-	// queued says that it was told of its place in a queue.
-	queued bool
-	// fence is that of the one hold that it names, 0 if it names none.
-	fence int64
-	// takes says that it asks for locks which it gives back if it fails, and gaveUp is when it did.
-	takes  bool
-	gaveUp time.Time
-	// first is when it first took effect on each resource.
-	first map[string]time.Time
-	// left says on which resources something was left since it has ended.
-	left map[string]bool
 }
 
 // Run plays a seed, inside a bubble of package synctest, and returns the first violation, or nil.
@@ -79,46 +44,23 @@ func Run(seed uint64) *Violation { return play(seed, newPlan(seed)) }
 func RunWorkflows(seed uint64) *Violation { return play(seed, newRunsPlan(seed)) }
 
 func play(seed uint64, p *plan) *Violation {
-	w := newWorld(seed, p)
+	w := &world{
+		seed: seed, plan: p, began: time.Now(), stop: make(chan struct{}), ledger: newLedger(), told: newTold(), waiting: newWaiting(),
+		database: database{docs: map[string]*rules.Document{}, past: map[string][]state{}, blocked: map[string]time.Time{}},
+	}
+	w.base, w.cancel = context.WithCancel(context.Background())
+	w.db = store.NewMemory(w.serverNow)
+	for n := range p.processes {
+		w.procs = append(w.procs, newProcess(w, n))
+	}
 	w.run()
 	return w.result
 }
 
-func newWorld(seed uint64, p *plan) *world {
-	w := &world{
-		seed: seed, plan: p, began: time.Now(), end: make(chan struct{}), stop: make(chan struct{}),
-		blocked: map[string]time.Time{}, dbChecks: newDBChecks(), told: newTold(), waiting: newWaiting(),
-	}
-	w.base, w.cancel = context.WithCancel(context.Background())
-	w.db = lockcoretest.NewEngine(w.serverNow)
-	for n := range w.plan.processes {
-		p := newProcess(w, n)
-		cfg := w.plan.cfg
-		cfg.Host = p.name
-		l, err := lockcore.NewOn(p, cfg)
-		if err != nil {
-			panic(err)
-		}
-		p.locker = l
-		w.hush = append(w.hush, l.OnWakeup(func(t lockcore.Wakeup) { w.turn(p, t) }))
-		w.procs = append(w.procs, p)
-	}
-	return w
-}
-
-// serverNow is the database's clock, which is not the same for any two commands where it jumps.
-func (w *world) serverNow() time.Time {
-	now := time.Now()
-	if j := w.plan.jump; j > 0 {
-		now = now.Add(newDice(draw(w.seed, "now", w.writes.Load())).between(-j/2, j/2))
-	}
-	return now
-}
-
 // run plays from beginning to end.
 func (w *world) run() {
-	for i, e := range w.plan.events {
-		go w.happen(i, e)
+	for _, e := range w.plan.events {
+		go w.happen(e)
 	}
 	for i, c := range w.plan.actors {
 		w.cast = append(w.cast, newActor(w, i, c))
@@ -148,7 +90,6 @@ func (w *world) run() {
 	w.stopped.Do(func() { close(w.stop) })
 	<-ticking
 	w.wreck()
-	close(w.end)
 	<-quiet
 	time.Sleep(10 * time.Minute) // time stands still when this ends, and what is under way needs some
 }
@@ -174,15 +115,20 @@ func (w *world) over() bool {
 	}
 }
 
-// calm reports whether nothing goes wrong any more.
+// isOver is over, with the mutex held.
+func (w *world) isOver() bool { return w.over() || w.result != nil }
+
+// calm reports whether nothing fails any longer.
 func (w *world) calm() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.faultless
 }
 
+func (w *world) since() time.Duration { return time.Since(w.began) }
+
 // happen lets an event begin and end.
-func (w *world) happen(_ int, e event) {
+func (w *world) happen(e event) {
 	if w.phase(e.at, nil); w.over() {
 		return
 	}
@@ -192,108 +138,150 @@ func (w *world) happen(_ int, e event) {
 		name = w.procs[e.process].name
 	}
 	w.note(name, "", "%s for %v", e.what, e.lasts.Round(time.Millisecond))
+	for _, p := range w.procs {
+		if e.resource != "" || e.process < 0 || e.process == p.n {
+			p.suffer(trouble{from: time.Now(), to: until, resource: e.resource})
+		}
+	}
 	switch e.what {
 	case "freeze":
 		p := w.procs[e.process]
-		p.suffer(trouble{from: time.Now(), to: until})
 		p.freeze()
 		w.phase(e.lasts, nil)
 		p.thaw()
-		w.note(name, "", "goes on")
+		w.note(name, "", "continues")
 	case "kill":
 		w.procs[e.process].kill()
 	case "outage":
 		w.outage(name, until)
-		for _, p := range w.procs {
-			if e.process < 0 || e.process == p.n {
-				p.suffer(trouble{from: time.Now(), to: until})
-			}
-		}
 	case "unwritable":
 		w.mu.Lock()
 		w.blocked[e.resource] = until
 		w.mu.Unlock()
-		for _, p := range w.procs {
-			p.suffer(trouble{from: time.Now(), to: until, resource: e.resource})
+	case "clock back":
+		w.skew.Add(int64(e.lasts))
+	}
+}
+
+// Violation is a broken invariant, and what led to it.
+type Violation struct {
+	Seed uint64
+	// Kind is a short name of the invariant, such as "I1", and Text the details.
+	Kind, Text string
+	// At is the virtual time since the beginning.
+	At time.Duration
+	// History lists what happened around it.
+	History []string
+}
+
+// String is what a failing seed prints.
+func (v *Violation) String() string {
+	return fmt.Sprintf("seed %d: %s after %d ms: %s\n  %s\nrepeat it: make simulate FROM=%d SEEDS=1",
+		v.Seed, v.Kind, v.At.Milliseconds(), v.Text, strings.Join(v.History, "\n  "), v.Seed)
+}
+
+// line is one event of the history: when, who, and which lock ID or resource it is about.
+type line struct {
+	at         time.Duration
+	who, about string
+	text       string
+}
+
+const (
+	// historyWithin and historyMost bound what is printed.
+	historyWithin = 30 * time.Second
+	historyMost   = 80
+)
+
+// note records an event.
+func (w *world) note(who, about, format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.noted(who, about, format, args...)
+}
+
+// noted is note, with the mutex held.
+func (w *world) noted(who, about, format string, args ...any) {
+	if w.result == nil {
+		w.lines = append(w.lines, line{w.since(), who, about, fmt.Sprintf(format, args...)})
+	}
+}
+
+// violate records the first violation, and ends the play.
+func (w *world) violate(kind, who, about, format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.broken(kind, about, "("+who+") "+format, args...)
+}
+
+// broken is violate, with the mutex held.
+func (w *world) broken(kind, about, format string, args ...any) {
+	if w.isOver() {
+		return
+	}
+	v := &Violation{Seed: w.seed, Kind: kind, Text: fmt.Sprintf(format, args...), At: w.since()}
+	v.History = w.around(v.At, v.Text, about)
+	w.result = v
+	w.stopped.Do(func() { close(w.stop) })
+}
+
+// around picks the lines that mention a resource, lock ID or process that the text names.
+func (w *world) around(at time.Duration, text, about string) []string {
+	words := strings.FieldsFunc(text+" "+about, separates)
+	mentions := func(name string) bool { return name != "" && slices.Contains(words, name) }
+	var out []string
+	for _, l := range slices.Backward(w.lines) {
+		if at-l.at > historyWithin || len(out) == historyMost {
+			break
+		}
+		related := mentions(l.who) || mentions(l.about)
+		for _, word := range strings.FieldsFunc(l.text, separates) {
+			related = related || (slices.Contains(w.plan.resources, word) && mentions(word))
+		}
+		if related {
+			out = append(out, fmt.Sprintf("%6d ms  %-12s %s", l.at.Milliseconds(), l.who, l.text))
 		}
 	}
-}
-
-// outage keeps a process, or all if the name is "", from the database from now on.
-func (w *world) outage(name string, until time.Time) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.outages = append(w.outages, trouble{from: time.Now(), to: until, resource: name})
-}
-
-// cutOff begins an outage of a process after a while.
-func (w *world) cutOff(p *process, after, lasts time.Duration) {
-	time.AfterFunc(after, func() {
-		until := time.Now().Add(lasts)
-		w.note(p.name, "", "is cut off for %v", lasts.Round(time.Millisecond))
-		w.outage(p.name, until)
-		p.suffer(trouble{from: time.Now(), to: until})
-	})
-}
-
-// away is the error of a command of a process that cannot reach the database, after the time that it takes to see it.
-func (w *world) away(ctx context.Context, p *process, key uint64) error {
-	w.mu.Lock()
-	out := !w.faultless && slices.ContainsFunc(w.outages, func(o trouble) bool {
-		return (o.resource == "" || o.resource == p.name) && time.Now().Before(o.to)
-	})
-	w.mu.Unlock()
-	if !out {
-		return nil
-	}
-	pause(ctx, time.Duration(key%uint64(2*time.Second)))
-	if key&1 == 0 {
-		return errReset
-	}
-	return errAway
-}
-
-func (w *world) unwritable(resource string) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return !w.faultless && time.Now().Before(w.blocked[resource])
-}
-
-// apply lets a command take effect, and checks what it did.
-func (w *world) apply(c *command) ([]rules.Document, []bool, error) {
-	if c.kind == "read" || c.kind == "identify" || c.kind == "acquireAll" {
-		return c.run()
-	}
-	if c.kind != "renewAll" && w.unwritable(c.resources[0]) {
-		return nil, nil, errInvalid
-	}
-	w.applying.Lock()
-	defer w.applying.Unlock()
-	w.writes.Add(1)
-	if c.kind == "withdraw" {
-		w.seeCircles() // the last write may be long ago
-	}
-	before := make([]rules.Document, len(c.resources))
-	for i, r := range c.resources {
-		before[i] = w.db.Document(r)
-	}
-	docs, renewed, err := c.run()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.isOver() && !(c.kind == "acquire" && len(docs) == 0) { // one of several, which was not simply free
-		for i, r := range c.resources {
-			w.written(c, before[i], w.db.Document(r))
+	slices.Reverse(out)
+	for _, r := range w.plan.resources {
+		if mentions(r) {
+			out = append(out, w.standsOn(r)...)
 		}
 	}
-	c.copy++
-	return docs, renewed, err
+	return out
 }
 
-// isOver is over, with the mutex held.
-func (w *world) isOver() bool { return w.over() || w.result != nil }
+// standsOn lists what a document contains, with the time that is left.
+func (w *world) standsOn(resource string) []string {
+	var out []string
+	left := func(t time.Time) string {
+		if !t.Before(rules.Never) {
+			return "no end"
+		}
+		return fmt.Sprintf("%d ms left", t.Sub(w.clock()).Milliseconds())
+	}
+	d := w.doc(resource)
+	for i := range d.Entries {
+		e := &d.Entries[i]
+		out = append(out, fmt.Sprintf("now %s: %s, first %d, %s", d.ID, shown(e), e.FirstFence, left(e.ExpiresAt)))
+	}
+	for i, q := range d.Waiters {
+		out = append(out, fmt.Sprintf("now %s: waits at %d %s %s/%s/%d since %d ms, limit %d, %s, overdue: %s", d.ID, i+1, q.Mode, q.LockID, q.Part, q.Order,
+			w.clock().Sub(q.Since).Milliseconds(), q.Limit, left(q.ExpiresAt), left(q.OverdueAt)))
+	}
+	return out
+}
 
-func (w *world) since() time.Duration { return time.Since(w.began) }
+func shown(e *rules.Entry) string {
+	return fmt.Sprintf("%s %s %s/%s/%s fence %d", e.State, e.Mode, e.LockID, e.Part, order(e.Order), e.Fence)
+}
 
-func (c *command) about() string { return c.lockID }
+// order is a stored order for people.
+func order(n int64) lockcore.Order {
+	return lockcore.Order{Schedule: uint32(n >> 32), Attempt: uint32(n)} //nolint:gosec // both halves fit
+}
 
-func (c *command) String() string { return fmt.Sprintf("%s %v %s", c.kind, c.resources, c.lockID) }
+// number is an order as it is stored.
+func number(o lockcore.Order) int64 { return int64(o.Schedule)<<32 | int64(o.Attempt) }
+
+func separates(r rune) bool { return strings.ContainsRune(" ,:;()[]/\"'", r) }

@@ -2,132 +2,20 @@ package simulation
 
 import (
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// partKey names a request: the part of a lock ID, on a resource.
+// partKey names a request on a resource: the part of a lock ID.
 type partKey struct{ resource, lockID, part string }
 
 // entryKey names an entry of a document. A kept hold has no part and no order.
 type entryKey struct {
 	partKey
 	order int64
-}
-
-// dbChecks is what the checks of single writes remember.
-type dbChecks struct {
-	// fences are the greatest that were given.
-	fences map[string]int64
-	// made is when each entry was made.
-	made map[entryKey]time.Time
-	// relied are the parts that were told of a kept hold.
-	relied map[partKey]bool
-	// losses are, of lock IDs that were told of a loss, the greatest fences of the holds that it was about.
-	losses map[partKey]int64
-	// calls are the latest calls that asked for a part.
-	calls map[partKey]*call
-	// runs numbers the run labels in the order in which the runs began.
-	runs map[string]int
-	// closed are the run labels whose runs are over.
-	closed map[string]bool
-	// excused are the parts that their processes have begun to leave, or about which an answer was lost: those may be taken
-	// for another attempt's.
-	excused map[entryKey]bool
-	// admissions are the parts that were let in.
-	admissions []admission
-}
-
-func newDBChecks() dbChecks {
-	return dbChecks{
-		fences: map[string]int64{}, made: map[entryKey]time.Time{}, relied: map[partKey]bool{}, losses: map[partKey]int64{},
-		calls: map[partKey]*call{}, runs: map[string]int{}, closed: map[string]bool{}, excused: map[entryKey]bool{},
-	}
-}
-
-// lateAfter is how old a command is that must not take effect any more: the command timeout, and what clocks differ.
-const lateAfter = rules.CommandTimeout + time.Second
-
-// written checks one write.
-func (w *world) written(c *command, before, after rules.Document) {
-	w.tellWrite(c, &after)
-	w.register(c, &after)
-	w.admits(&before, &after)
-	w.fencesGrow(c, &before, &after)
-	w.copiesChangeNothing(c, &before, &after)
-	w.endsAreMeant(c, &before, &after)
-	w.grantsAreDue(c, &before, &after)
-	w.lostStaysLost(c, &before, &after)
-	w.verdictsAreTrue(c, &before, &after)
-	w.queuesInOrder(c, &after)
-	if c.kind != "renewAll" && c.kind != "renew" {
-		w.circlesStand()
-	}
-	w.trustIsExclusive(after.ID)
-}
-
-// tellWrite takes down what the write did.
-func (w *world) tellWrite(c *command, after *rules.Document) {
-	copied := ""
-	if c.copy > 0 {
-		copied = " (a copy of " + (time.Since(c.sent)).Round(time.Millisecond).String() + " ago)"
-	}
-	switch op := c.op.(type) {
-	case rules.Acquire:
-		w.noted(c.p.name, c.lockID, "acquire %s %s %s/%d: %s fence %d%s", op.Resource, op.Mode, op.LockID, op.Order, after.Last.Outcome, after.Fence, copied)
-	case rules.Renew:
-		if op.Downgrade || after.Last.Outcome != rules.Granted {
-			w.noted(c.p.name, c.lockID, "renew %s %s/%d downgrade %v: %s%s", op.Resource, op.LockID, op.Order, op.Downgrade, after.Last.Outcome, copied)
-		}
-	case []rules.Renew:
-	case rules.Leave:
-		w.noted(c.p.name, c.lockID, "leave %s %s/%d undo %v%s", op.Resource, op.LockID, op.Order, op.Undo, copied)
-	case rules.Release:
-		w.noted(c.p.name, c.lockID, "release %s %s/%d force %v: ended %d%s", op.Resource, op.LockID, op.Order, op.Force, len(after.Last.Released()), copied)
-	case rules.Withdraw:
-		if op.Order >= 0 {
-			w.noted(c.p.name, op.LockID, "withdraw %s %s/%d: %s %s%s", op.Resource, op.LockID, op.Order, after.Last.Outcome, op.Reason, copied)
-		}
-	default:
-		w.noted(c.p.name, c.lockID, "%s%s", c, copied)
-	}
-}
-
-// register remembers which call stands behind an entry or a place.
-func (w *world) register(c *command, after *rules.Document) {
-	if c.call != nil && c.copy == 0 {
-		if _, known := c.call.first[after.ID]; !known {
-			c.call.first[after.ID] = time.Now()
-		}
-		if op, ok := c.op.(rules.Acquire); ok {
-			w.calls[partKey{after.ID, op.LockID, op.Part}] = c.call
-		}
-	}
-	switch op := c.op.(type) {
-	case rules.Leave:
-		if op.Waiting { // by the party that releases the lock ID
-			w.releases[op.LockID] = time.Now()
-		}
-	case rules.Release:
-		w.releases[op.LockID] = time.Now()
-		w.allReleases = append(w.allReleases, released{op.LockID, op.Resource, time.Now()})
-	case rules.Renew:
-		w.renewals[partKey{op.Resource, op.LockID, op.Part}]++
-	case []rules.Renew:
-		for _, one := range op {
-			if one.Resource == after.ID {
-				w.renewals[partKey{one.Resource, one.LockID, one.Part}]++
-			}
-		}
-	}
-	for i := range after.Entries {
-		e := &after.Entries[i]
-		key := keyOf(after.ID, e)
-		if _, known := w.made[key]; !known && e.Holds() {
-			w.made[key] = time.Now()
-		}
-	}
 }
 
 func keyOf(resource string, e *rules.Entry) entryKey {
@@ -137,153 +25,454 @@ func keyOf(resource string, e *rules.Entry) entryKey {
 	return entryKey{partKey{resource, e.LockID, e.Part}, e.Order}
 }
 
-// fencesGrow is I3.
-func (w *world) fencesGrow(c *command, before, after *rules.Document) {
-	op, ok := c.op.(rules.Acquire)
-	if !ok || after.Last.Outcome != rules.Granted {
-		return
-	}
-	p := after.Part(op.LockID, op.Part, op.Order)
-	if p == nil || p.Fence <= w.fences[after.ID] || p.Fence <= before.Fence {
-		w.broken("I3", op.LockID, "%s was granted %s with a fence that is not above %d", op.LockID, after.ID, w.fences[after.ID])
-		return
-	}
-	w.fences[after.ID] = p.Fence
+// ledger is what the checks of single writes remember.
+type ledger struct {
+	// fences are the greatest fences of each resource.
+	fences map[string]int64
+	// endedHolds are, by resource and lock ID, the greatest first fences of holds that have ended, and endedParts the
+	// entries, by ID, that were ended before their time, after their calls had returned.
+	endedHolds map[partKey]int64
+	endedParts map[partKey]bool
+	// granted are the fences that each part was granted by applied writes.
+	granted map[entryKey][]int64
+	// relied are the parts whose holders were told of a kept hold.
+	relied map[partKey]bool
+	// calls are the latest calls about a part, and requests the latest of each order. Their keys have no resource.
+	calls    map[partKey]*call
+	requests map[entryKey]*call
+	// leaving are parts that their holders have begun to leave, and releases the releases that have begun.
+	leaving  map[entryKey]bool
+	releases []release
+	// excused are the parts of requests whose answers were lost.
+	excused map[entryKey]bool
+	// runs numbers the run labels in the order in which the runs began, and closed are those that are over.
+	runs   map[string]int
+	closed map[string]bool
+	// admissions are the parts that were granted a resource, and renewals count renewals by part.
+	admissions []admission
+	renewals   map[partKey]int
 }
 
-// excuse has a part not count as held by its request.
-func (w *world) excuse(key entryKey) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.excused[key] = true
+// release is a call that ends holds of a lock ID on some resources: the one that first names, or, if
+// that is 0, those with the label up to an order.
+type release struct {
+	call      *call
+	lockID    string
+	label     string
+	resources []string
+	order     int64
+	first     int64
+	force     bool
 }
 
-// queuesInOrder is what keeps requests of several resources from waiting for each other in a circle: while one waits it holds
-// nothing that comes after, by the same order.
-func (w *world) queuesInOrder(c *command, after *rules.Document) {
-	op, ok := c.op.(rules.Acquire)
-	if !ok || op.Converts > 0 || after.Last.Outcome != rules.Queued {
-		return
-	}
-	for _, name := range w.plan.resources {
-		key := entryKey{partKey{name, op.LockID, op.Part}, op.Order}
-		if name <= after.ID || w.excused[key] {
-			continue
-		}
-		if d := w.db.Document(name); d.Part(op.LockID, op.Part, op.Order) != nil {
-			w.broken("circle", op.LockID, "%s waits for %s and holds %s", op.LockID, after.ID, name)
-		}
-	}
+// admission is a grant to a part of a lock ID.
+type admission struct {
+	resource, lockID string
+	mode             lockcore.Mode
+	at               time.Time
 }
 
-// copiesChangeNothing is the half of I6 that is about copies of commands that come late.
-func (w *world) copiesChangeNothing(c *command, before, after *rules.Document) {
-	op, ok := c.op.(rules.Acquire)
-	if !ok || time.Since(c.sent) < lateAfter {
-		return
-	}
-	stood := map[entryKey]bool{}
-	for i := range before.Entries {
-		if e := &before.Entries[i]; lives(e, before.At) {
-			stood[keyOf(before.ID, e)] = true
-		}
-	}
-	places := map[string]bool{}
-	for _, q := range before.Waiters {
-		places[q.LockID+"/"+q.Part] = true
-	}
-	for i := range after.Entries {
-		e := &after.Entries[i]
-		mine := e.LockID == op.LockID && e.Order == op.Order && e.Part == op.Part
-		turn := e.State == rules.StateClaimed && places[e.LockID+"/"+e.Part] // any write may have granted it its claim
-		if mine && e.State != rules.StateDraining && lives(e, after.At) && !turn && !stood[keyOf(after.ID, e)] {
-			w.broken("I6", op.LockID, "a command of %s for %s that is %v old was granted", op.LockID, after.ID, time.Since(c.sent).Round(time.Millisecond))
-		}
-	}
-	for _, q := range after.Waiters {
-		if q.LockID == op.LockID && q.Part == op.Part && !places[q.LockID+"/"+q.Part] {
-			w.broken("I6", op.LockID, "a command of %s for %s that is %v old has queued", op.LockID, after.ID, time.Since(c.sent).Round(time.Millisecond))
-		}
+func newLedger() ledger {
+	return ledger{
+		fences: map[string]int64{}, endedHolds: map[partKey]int64{}, endedParts: map[partKey]bool{}, granted: map[entryKey][]int64{}, relied: map[partKey]bool{},
+		calls: map[partKey]*call{}, requests: map[entryKey]*call{}, leaving: map[entryKey]bool{}, excused: map[entryKey]bool{}, runs: map[string]int{}, closed: map[string]bool{},
+		renewals: map[partKey]int{},
 	}
 }
 
-// endsAreMeant is I5, and the half of I6 that is about repeated ends: what was in force and is not any more was named, and
-// was there when the command first took effect.
-func (w *world) endsAreMeant(c *command, before, after *rules.Document) {
-	stands := map[entryKey]bool{}
-	for i := range after.Entries {
-		if e := &after.Entries[i]; e.Holds() {
-			stands[keyOf(after.ID, e)] = true
-		}
-	}
-	for i := range before.Entries {
-		e := &before.Entries[i]
-		key := keyOf(before.ID, e)
-		if !e.Holds() || stands[key] {
-			continue
-		}
-		made := w.made[key]
-		delete(w.made, key)
-		if !lives(e, after.At) {
-			continue
-		}
-		if why := w.meant(c, e, made); why != "" {
-			w.broken("I5", e.LockID, "%s ended %s of %s on %s: %s", c, e.State, e.LockID, before.ID, why)
-		}
-		if e.State == rules.StateKept {
-			w.forgetRelied(before.ID, e.LockID)
-		}
+// change is an applied write of one document, by a process. It may contain several operations. The
+// world's mutex is held.
+type change struct {
+	w             *world
+	p             *process
+	before, after *rules.Document
+	// judged is the time by which the write has judged expiry, zero if it has not.
+	judged time.Time
+}
+
+// begin is called before the write can be seen.
+func (c *change) begin() {
+	if len(c.condemned()) > 0 {
+		c.w.circlesStand() // the last write may be long ago
 	}
 }
 
-// meant says why a command should not have ended an entry, and nothing if it should.
-func (w *world) meant(c *command, e *rules.Entry, made time.Time) string {
-	if c.lockID != e.LockID {
-		return "it belongs to another lock ID, and has not expired"
+// run checks the write.
+func (c *change) run() {
+	moved := c.tell()
+	c.register()
+	c.expiryIsRead()
+	c.fencesGrow()
+	c.endsAreMeant()
+	c.nothingReturns()
+	c.grantsAreDue()
+	c.queueKeepsItsOrder()
+	c.waitsInOrder()
+	c.verdictsAreTrue()
+	if moved {
+		c.w.circlesStand()
 	}
-	switch op := c.op.(type) {
-	case rules.Acquire:
-		switch {
-		case op.Label != "" && e.Label != op.Label && w.runs[op.Label] < w.runs[e.Label]:
-			return "it is that of a later run"
-		case op.Label != "" && (e.Label != op.Label || slices.Contains(op.Undo, e.Part)):
-			return ""
+	c.w.trustIsExclusive(c.after.ID)
+}
+
+// tell records what the write has changed, and reports whether it has changed more than ends.
+func (c *change) tell() (moved bool) {
+	var out []string
+	missing := func(in []rules.Entry, e *rules.Entry) bool {
+		return !slices.ContainsFunc(in, func(o rules.Entry) bool {
+			return keyOf("", &o) == keyOf("", e) && o.State == e.State && o.Mode == e.Mode && o.Fence == e.Fence && o.Label == e.Label
+		})
+	}
+	for i := range c.before.Entries {
+		if e := &c.before.Entries[i]; missing(c.after.Entries, e) {
+			out = append(out, "-"+shown(e))
 		}
-		if e.State == rules.StateKept || e.Part != op.Part || e.Order >= op.Order {
-			return "it is not an earlier request of the same part"
+	}
+	for i := range c.after.Entries {
+		if e := &c.after.Entries[i]; missing(c.before.Entries, e) {
+			out = append(out, "+"+shown(e))
 		}
-	case rules.Leave:
-		if op.Label != e.Label {
-			return "it is that of another run"
+	}
+	waits := func(in []rules.Waiter, w *rules.Waiter) bool {
+		return slices.ContainsFunc(in, func(o rules.Waiter) bool {
+			return o.LockID == w.LockID && o.Part == w.Part && o.Order == w.Order && o.Verdict == w.Verdict
+		})
+	}
+	for i := range c.before.Waiters {
+		if q := &c.before.Waiters[i]; !waits(c.after.Waiters, q) {
+			out = append(out, "-waiter "+q.LockID+"/"+q.Part+"/"+order(q.Order).String())
 		}
-		if e.State == rules.StateRunning && (e.Part != op.Part || e.Order != op.Order) {
-			return "it is another part"
+	}
+	for i := range c.after.Waiters {
+		if q := &c.after.Waiters[i]; !waits(c.before.Waiters, q) {
+			out = append(out, "+waiter "+q.Mode+" "+q.LockID+"/"+q.Part+"/"+order(q.Order).String()+" "+q.Verdict)
 		}
-		for p := range w.relied {
-			if e.State == rules.StateKept && p.resource == op.Resource && p.lockID == op.LockID && p.part != op.Part {
-				return "another part of the lock ID was told that it holds, and relies on it"
+	}
+	if len(out) > 0 {
+		c.w.noted(c.p.name, "", "%s: %s", c.after.ID, strings.Join(out, ", "))
+	}
+	return len(out) > 0
+}
+
+// register records grants and renewals.
+func (c *change) register() {
+	for i := range c.after.Entries {
+		e := &c.after.Entries[i]
+		was := find(c.before, keyOf(c.before.ID, e))
+		// A write may also grant a part and release its hold.
+		if (e.State == rules.StateRunning || e.State == rules.StateDraining) && (was == nil || was.State != e.State || was.Fence != e.Fence) {
+			key := keyOf(c.after.ID, e)
+			c.w.granted[key] = append(c.w.granted[key], e.Fence)
+			if e.State == rules.StateRunning && (was == nil || was.State != e.State) {
+				c.w.admissions = append(c.w.admissions, admission{c.after.ID, e.LockID, lockcore.Mode(e.Mode), time.Now()})
 			}
 		}
-	case rules.Release:
-		if op.Label != "" && op.Label != e.Label {
-			return "it is that of another run"
+		if was != nil && was.State == e.State && e.RenewedAt != nil && (was.RenewedAt == nil || !e.RenewedAt.Equal(*was.RenewedAt)) {
+			c.w.renewals[keyOf(c.after.ID, e).partKey]++
 		}
-		if c.call != nil && c.call.fence > 0 && e.FirstFence != c.call.fence {
-			return "it is another hold than the one that was named"
+		if was != nil && was.State == e.State && was.ID == e.ID && was.FirstFence == e.FirstFence && e.ExpiresAt.Before(was.ExpiresAt) && !c.w.excused[keyOf(c.after.ID, e)] {
+			c.w.broken("I5 end", e.LockID, "the %s entry of %s on %s ends %v sooner than before", e.State, e.LockID, c.after.ID, was.ExpiresAt.Sub(e.ExpiresAt))
 		}
-		if c.call != nil && made.After(c.call.first[op.Resource]) {
-			return "it was granted after the call had taken effect"
-		}
-	default:
-		return "it ends nothing"
 	}
-	return ""
 }
 
-func (w *world) forgetRelied(resource, lockID string) {
-	for p := range w.relied {
-		if p.resource == resource && p.lockID == lockID {
-			delete(w.relied, p)
+func find(d *rules.Document, key entryKey) *rules.Entry {
+	for i := range d.Entries {
+		if e := &d.Entries[i]; keyOf(d.ID, e) == key && (e.State == rules.StateKept) == (key.part == "" && key.order == 0) {
+			return e
+		}
+	}
+	return nil
+}
+
+// expiryIsRead: nothing ends because its time is over except by the time that was read together with
+// the document.
+func (c *change) expiryIsRead() {
+	if c.judged.IsZero() || !c.before.ExpiresBy(c.judged) {
+		return
+	}
+	if !slices.ContainsFunc(c.p.reads[c.before.ID], func(r reading) bool { return r.version == c.before.Version && r.at.Equal(c.judged) }) {
+		c.w.broken("expiry", "", "%s judges expiry on %s by a time that was not read with the document", c.p.name, c.before.ID)
+	}
+}
+
+// fencesGrow is I3.
+func (c *change) fencesGrow() {
+	w, most := c.w, max(c.w.fences[c.after.ID], c.before.Fence)
+	fresh := map[int64]string{}
+	for i := range c.after.Entries {
+		e := &c.after.Entries[i]
+		known := slices.ContainsFunc(c.before.Entries, func(b rules.Entry) bool { return b.LockID == e.LockID && b.Fence == e.Fence })
+		if !e.Holds() || known {
+			continue
+		}
+		if other, taken := fresh[e.Fence]; e.Fence <= most || (taken && other != e.LockID) {
+			w.broken("I3", e.LockID, "%s was granted %s with the fence %d, which is not above %d", e.LockID, c.after.ID, e.Fence, most)
+		}
+		fresh[e.Fence] = e.LockID
+	}
+	if c.after.Fence < most {
+		w.broken("I3", "", "the fence of %s falls from %d to %d", c.after.ID, most, c.after.Fence)
+	}
+	w.fences[c.after.ID] = c.after.Fence
+}
+
+// endsAreMeant is I5: whatever was in force and is no longer was named by a call.
+func (c *change) endsAreMeant() {
+	for i := range c.before.Entries {
+		e := &c.before.Entries[i]
+		key := keyOf(c.before.ID, e)
+		now := find(c.after, key)
+		if !e.Holds() || !lives(e, c.after.At) {
+			continue
+		}
+		if now != nil && now.Holds() {
+			if e.Label != now.Label && c.w.runs[now.Label] < c.w.runs[e.Label] {
+				c.w.broken("I5 run", e.LockID, "%s of %s takes %s over from %s, which is later", now.Label, e.LockID, c.after.ID, e.Label)
+			}
+			continue
+		}
+		if why := c.unmeant(e); why != "" {
+			c.w.broken("I5", e.LockID, "%s ended %s on %s: %s", c.p.name, shown(e), c.before.ID, why)
+		}
+		call := c.w.requests[entryKey{partKey{"", e.LockID, e.Part}, e.Order}]
+		if e.State == rules.StateRunning && (call == nil || call.done) {
+			c.w.endedParts[partKey{c.before.ID, e.LockID, e.ID}] = true
+		}
+		if e.State == rules.StateKept {
+			for p := range c.w.relied {
+				if p.resource == c.before.ID && p.lockID == e.LockID {
+					delete(c.w.relied, p)
+				}
+			}
+		}
+	}
+}
+
+// unmeant describes why an entry should not have ended, and is empty if it should.
+func (c *change) unmeant(e *rules.Entry) string {
+	w := c.w
+	if e.LockID == lastLockID {
+		return ""
+	}
+	for _, r := range w.releases {
+		switch {
+		case r.lockID != e.LockID || !slices.Contains(r.resources, c.before.ID), r.label != "" && r.label != e.Label:
+		case r.first > 0 && r.first == e.FirstFence, r.first == 0 && e.Order <= r.order:
+			return ""
+		}
+	}
+	if e.Label != "" && e.State == rules.StateRunning {
+		over := slices.ContainsFunc(c.after.Evicted, func(o rules.Evicted) bool {
+			return o.LockID == e.LockID && o.Label == e.Label && o.To != "" && w.runs[o.To] > w.runs[e.Label]
+		})
+		barred := slices.ContainsFunc(c.after.Bars, func(b rules.Bar) bool { return b.LockID == e.LockID && b.Part == e.Part })
+		if over || barred {
+			return ""
+		}
+	}
+	if e.State == rules.StateKept {
+		for p := range w.relied {
+			if p.resource == c.before.ID && p.lockID == e.LockID {
+				return "the holder of " + p.part + " was told that it holds, and relies on it"
+			}
+		}
+		return "" // a request that gave up has begun it
+	}
+	for i := range c.after.Entries {
+		if o := &c.after.Entries[i]; o.LockID == e.LockID && o.Part == e.Part && o.Holds() && o.Order > e.Order {
+			return "" // superseded
+		}
+	}
+	call := w.requests[entryKey{partKey{"", e.LockID, e.Part}, e.Order}]
+	if w.leaving[keyOf(c.before.ID, e)] || (call != nil && !call.kept) {
+		return ""
+	}
+	return "no call has named it"
+}
+
+// nothingReturns is I8 and a half of I6: a hold that has ended never exists again, and neither does a
+// part that was ended, by whatever comes late.
+func (c *change) nothingReturns() {
+	has := func(d *rules.Document, lockID string, first int64) bool {
+		return slices.ContainsFunc(d.Entries, func(e rules.Entry) bool { return e.Of(lockID) && e.Holds() && e.FirstFence == first })
+	}
+	for i := range c.after.Entries {
+		e := &c.after.Entries[i]
+		key := partKey{resource: c.after.ID, lockID: e.LockID}
+		if !e.Holds() || has(c.before, e.LockID, e.FirstFence) {
+			continue
+		}
+		if e.FirstFence <= c.w.endedHolds[key] {
+			c.w.broken("I8", e.LockID, "%s holds %s with the first fence %d again, which had ended", e.LockID, c.after.ID, e.FirstFence)
+		}
+	}
+	for i := range c.after.Entries {
+		e := &c.after.Entries[i]
+		if e.State == rules.StateRunning && c.w.endedParts[partKey{c.after.ID, e.LockID, e.ID}] {
+			c.w.broken("I6", e.LockID, "%s of %s on %s had ended, and exists again", e.Part, e.LockID, c.after.ID)
+		}
+	}
+	for i := range c.before.Entries {
+		e := &c.before.Entries[i]
+		if key := (partKey{resource: c.before.ID, lockID: e.LockID}); e.Holds() && !has(c.after, e.LockID, e.FirstFence) {
+			c.w.endedHolds[key] = max(c.w.endedHolds[key], e.FirstFence)
+		}
+	}
+}
+
+// grantsAreDue checks each grant of a write: a claim, or a new hold without one.
+func (c *change) grantsAreDue() {
+	for i := range c.after.Entries {
+		e := &c.after.Entries[i]
+		if e.State == rules.StateKept || e.State == rules.StateDraining || !isNew(c.before, c.after.At, e) {
+			continue
+		}
+		joined := slices.ContainsFunc(c.after.Entries[:i], func(o rules.Entry) bool { return o.LockID == e.LockID && o.Holds() })
+		if !joined { // what the same write has granted
+			c.isCompatible(i, e)
+			c.firstComeFirstServed(e)
+		}
+	}
+}
+
+// isNew reports whether a write granted an entry: neither its request nor its lock ID had anything
+// before.
+func isNew(before *rules.Document, now time.Time, e *rules.Entry) bool {
+	return !slices.ContainsFunc(before.Entries, func(b rules.Entry) bool {
+		return b.LockID == e.LockID && (b.Holds() || (b.Part == e.Part && (b.State == e.State || lives(&b, now))))
+	})
+}
+
+// isCompatible is I2, and I1 as the document shows it: a grant finds no incompatible entries, and
+// fewer others than its limit. Entries that the same write made later do not count: they are behind
+// it in the document.
+func (c *change) isCompatible(at int, e *rules.Entry) {
+	others := map[string]bool{}
+	for i := range c.after.Entries {
+		o := &c.after.Entries[i]
+		stood := slices.ContainsFunc(c.before.Entries, func(b rules.Entry) bool {
+			return keyOf("", &b) == keyOf("", o) && b.Holds() == o.Holds() && b.Fence == o.Fence
+		})
+		around := e.Within != "" && o.State == rules.StateKept && o.LockID == e.Within
+		if o.LockID == e.LockID || around || !lives(o, c.after.At) || (i > at && !stood) {
+			continue
+		}
+		others[o.LockID] = true
+		if !rules.Compatible(o.Mode, e.Mode) && e.State == rules.StateRunning {
+			c.w.broken("I1 grant", e.LockID, "%s was granted %s (%s), which is incompatible with %s", e.LockID, c.after.ID, e.Mode, shown(o))
+		}
+	}
+	if e.Limit > 0 && int64(len(others)) >= e.Limit {
+		c.w.broken("I2", e.LockID, "%s was granted %s with the limit %d beside %d others", e.LockID, c.after.ID, e.Limit, len(others))
+	}
+}
+
+// firstComeFirstServed is I4: no request still waits that was ahead of one that was granted. Waiters
+// that may join, and those that are overdue, are excepted.
+func (c *change) firstComeFirstServed(e *rules.Entry) {
+	party := rules.Party{LockID: e.LockID, Within: e.Within}
+	if c.before.Claim(e.LockID, e.Part) != nil || c.before.Surrounds(party) || c.after.Surrounds(party) {
+		return // it slept through its claim; or all wait for the workflow that it belongs to
+	}
+	for i := range c.before.Waiters {
+		q := &c.before.Waiters[i]
+		if q.LockID == e.LockID && q.Part == e.Part {
+			return
+		}
+		j := slices.IndexFunc(c.after.Waiters, func(a rules.Waiter) bool { return a.LockID == q.LockID && a.Part == q.Part && a.Since.Equal(q.Since) })
+		if j < 0 || (c.after.Waiters[j].Ahead && !q.Ahead) { // in between it had a claim, for which there was no room
+			continue
+		}
+		if q.LockID != e.LockID && c.before.Precedes(q) && c.after.Precedes(&c.after.Waiters[j]) {
+			c.w.broken("I4", e.LockID, "%s was granted %s, and %s was ahead of it and still waits", e.LockID, c.before.ID, q.LockID)
+		}
+	}
+}
+
+// queueKeepsItsOrder is the other half of I4: a waiter keeps its position, and new ones queue behind.
+// Upgrades, and waiters that slept through a claim, go ahead.
+func (c *change) queueKeepsItsOrder() {
+	last := -1
+	for i := range c.after.Waiters {
+		q := &c.after.Waiters[i]
+		j := slices.IndexFunc(c.before.Waiters, func(b rules.Waiter) bool { return b.LockID == q.LockID && b.Part == q.Part })
+		if j >= 0 {
+			b := &c.before.Waiters[j]
+			if b.Order == q.Order && b.Waits(c.after.At) && !q.Since.Equal(b.Since) && !q.Ahead {
+				c.w.broken("I4", q.LockID, "%s waits for %s since %v, and its time has changed to %v by %s, at %v", q.LockID, c.before.ID, b.Since, q.Since, c.p.name, c.after.At)
+			}
+			if !q.Since.Equal(b.Since) {
+				j = -1
+			}
+		}
+		if q.Ahead {
+			continue
+		}
+		if j < 0 {
+			j = len(c.before.Waiters)
+		}
+		if j < last {
+			c.w.broken("I4", q.LockID, "%s has fallen back in the queue of %s", q.LockID, c.before.ID)
+		}
+		last = j
+	}
+}
+
+// waitsInOrder is what keeps requests of several resources from waiting for each other in a circle:
+// while a request waits for a resource it holds none that comes later.
+func (c *change) waitsInOrder() {
+	for i := range c.after.Waiters {
+		q := &c.after.Waiters[i]
+		for _, name := range c.w.plan.resources {
+			key := entryKey{partKey{name, q.LockID, q.Part}, q.Order}
+			if name <= c.after.ID || c.w.excused[key] || c.w.leaving[key] {
+				continue
+			}
+			if d := c.w.doc(name); d.Part(q.LockID, q.Part, q.Order) != nil {
+				c.w.broken("circle", q.LockID, "%s waits for %s and holds %s", q.LockID, c.after.ID, name)
+			}
+		}
+	}
+}
+
+// condemned lists the requests that the write made victims of a deadlock.
+func (c *change) condemned() []partKey {
+	var out []partKey
+	for i := range c.after.Waiters {
+		q := &c.after.Waiters[i]
+		if q.Verdict != "" && c.before.Tombstone(q.LockID, q.Part) == nil {
+			out = append(out, partKey{c.before.ID, q.LockID, q.Part})
+		}
+	}
+	return out
+}
+
+// verdictsAreTrue is the half of I12 that no request is withdrawn for a deadlock that does not exist.
+func (c *change) verdictsAreTrue() {
+	for _, key := range c.condemned() {
+		if at, ever := c.w.circled[key]; !ever || time.Since(at) > recently {
+			c.w.broken("I12", key.lockID, "%s is told of a deadlock on %s, and is in none", key.lockID, key.resource)
+		}
+	}
+}
+
+// lives reports whether an entry has not expired.
+func lives(e *rules.Entry, now time.Time) bool { return e.ExpiresAt.After(now) }
+
+// answeredSwap records what the sender of a swap has heard: which of its requests wait, or that it
+// does not know what became of them.
+func (w *world) answeredSwap(p *process, next *rules.Document, err error) {
+	for i := range next.Entries {
+		e := &next.Entries[i]
+		if c := w.requests[entryKey{partKey{"", e.LockID, e.Part}, e.Order}]; c != nil && c.p == p && err != nil {
+			w.excused[keyOf(next.ID, e)] = true
+		}
+	}
+	for i := range next.Waiters {
+		q := &next.Waiters[i]
+		if c := w.requests[entryKey{partKey{"", q.LockID, q.Part}, q.Order}]; c != nil && c.p == p && err == nil {
+			c.queued = true
 		}
 	}
 }

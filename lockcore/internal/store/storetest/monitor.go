@@ -1,4 +1,4 @@
-// Package storetest checks the commands that a store sends, and interrupts them: see Proxy. Servers that speak MongoDB's protocol
+// Package storetest checks the commands that a store sends. Servers that speak MongoDB's protocol
 // differ in what they make of aggregation pipelines in updates, of $expr, and of rare operators, so
 // the store does without them. Tests use it so:
 //
@@ -94,13 +94,15 @@ var allowed = map[string]map[string][]string{
 	"find":   {},
 	"insert": {},
 	"update": {
-		"updates.q": {"$all"},
-		"updates.u": {"$set", "$inc", "$max", "$push", "$pull"},
+		"updates.q":            {"$all", "$in"},
+		"updates.arrayFilters": {"$in"},
+		"updates.u":            {"$set", "$inc", "$max", "$push", "$pull"},
 	},
 	"createIndexes":   {"indexes.partialFilterExpression": {"$gt", "$gte"}},
 	"getMore":         {},
 	"killCursors":     {},
 	"listCollections": {},
+	"hello":           {},
 	"listIndexes":     {},
 	"endSessions":     {},
 	// What tests do to their fixtures.

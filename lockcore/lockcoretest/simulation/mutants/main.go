@@ -128,7 +128,7 @@ func (m *mutant) find(parent string) (string, error) {
 }
 
 // repeats is how often a seed that was found is played again.
-const repeats = 100
+const repeats = 10
 
 var counted = regexp.MustCompile(`each seed failed: map\[\d+:(\d+)\]`)
 
@@ -175,35 +175,27 @@ func play(parent, dir, overlay string) (string, error) {
 
 // test returns the tests that fail with the mutant, and pass without it.
 func (m *mutant) test(parent, dir, overlay string) ([]string, error) {
-	sound, err := built(parent, m.in)
+	sound, err := built(parent, engineTests)
 	if err != nil {
 		return nil, err
 	}
-	broken, err := built(dir, m.in, "-overlay", overlay)
+	broken, err := built(dir, engineTests, "-overlay", overlay)
 	if err != nil {
 		return nil, err
 	}
-	if out, err := execute(sound, m.in, "-test.run", m.tests); err != nil {
+	if out, err := execute(sound, engineTests, "-test.run", m.tests); err != nil {
 		return nil, fmt.Errorf("%s fails without the mutant: %s", m.tests, out)
 	}
-	out, err := execute(broken, m.in, "-test.timeout", "20s", "-test.run", m.tests)
+	out, err := execute(broken, engineTests, "-test.timeout", "20s", "-test.run", m.tests)
 	if err == nil {
 		return nil, fmt.Errorf("%s passes", m.tests)
 	}
 	var found []string
 	add := func(name, how string) {
-		// A test is named by itself, and a scenario with what plays it.
-		name, scenario, _ := strings.Cut(name, "/")
-		name = "`" + name + "`" + how
-		if strings.Contains(m.in, "lockcoretest") {
-			if scenario == "" {
-				return
-			}
-			name += ": " + strings.ReplaceAll(scenario, "_", " ")
-		} else if scenario != "" {
+		if strings.Contains(name, "/") { // its parent is named
 			return
 		}
-		found = append(found, name)
+		found = append(found, "`"+name+"`"+how)
 	}
 	for _, fail := range regexp.MustCompile(`--- FAIL: (\S+) `).FindAllSubmatch(out, -1) {
 		add(string(fail[1]), "")

@@ -7,9 +7,11 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // newRunsPlan is a play of workflows: sagas that are reset in the middle of a step, whose steps go on in the old run
@@ -84,7 +86,7 @@ func (r *run) oneStep() bool {
 	if r.d.chance(0.2) {
 		reset = r.d.between(100*time.Millisecond, 8*time.Second)
 	}
-	switch err := r.try(req, reset); {
+	switch err := r.play(req, reset); {
 	case errors.Is(err, errWasReset):
 		r.begins()
 		return r.oneStep()
@@ -116,8 +118,8 @@ var (
 	inlineWait = 2 * time.Second
 )
 
-// try runs a step until it is done, attempt by attempt, or until the workflow is reset. An attempt that has timed out goes on.
-func (r *run) try(req lockcore.Request, reset time.Duration) error {
+// play runs a step until it is done, attempt by attempt, or until the workflow is reset. An attempt that has timed out goes on.
+func (r *run) play(req lockcore.Request, reset time.Duration) error {
 	var resets <-chan time.Time
 	if reset > 0 {
 		t := time.NewTimer(reset)
@@ -179,7 +181,7 @@ func (r *run) compensate() {
 		step := r.steps[len(r.steps)-1]
 		req := r.request(step.Resources, "undo")
 		req.Undo, req.NewFence, req.Reacquire, req.NeverVictim = []string{step.Part}, true, true, true
-		_ = r.try(req, 0)
+		_ = r.play(req, 0)
 		r.steps = r.steps[:len(r.steps)-1]
 	}
 }
@@ -191,11 +193,11 @@ func (r *run) ends() {
 	r.w.mu.Unlock()
 	for !r.w.over() {
 		p := r.anyProcess()
-		ctx, c := r.begin(r.ctx, p, "release of "+r.label, false)
-		if r.within(10*time.Second, func() error {
-			defer r.w.ended(c)
-			return r.releaseFrom(ctx, p.locker)
-		}) == nil {
+		c := r.begin(p, "release of "+r.label)
+		for _, label := range append([]string{r.label}, r.before...) {
+			r.w.releasing(c, lockcore.Release{LockID: r.lockID, Run: label, Resources: r.w.plan.resources, Order: lockcore.LastAttempt(math.MaxInt32)})
+		}
+		if r.within(10*time.Second, func() error { return r.releaseFrom(r.ctx, p.locker) }) == nil {
 			return
 		}
 		time.Sleep(time.Second)
@@ -219,4 +221,108 @@ func (r *run) releaseFrom(ctx context.Context, l *lockcore.Locker) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// use is that a step of a workflow has run under a lock. From then on the workflow relies on the hold, until it commits.
+type use struct {
+	resource string
+	mode     lockcore.Mode
+	by       lockcore.Order
+	since    time.Time
+	// first names the hold.
+	first int64
+}
+
+// used takes down that a step has run.
+func (r *run) used(step *lockcore.Request) {
+	for _, res := range step.Resources {
+		d := r.w.document(res.Name)
+		r.uses = append(r.uses, use{res.Name, res.Mode, lockcore.LastAttempt(step.Order.Schedule), time.Now(), d.HoldFence(r.lockID)})
+	}
+}
+
+// commit verifies what the steps have used, and releases it. What is lost is left to ends, as what a run leaves is to the
+// janitor.
+func (r *run) commit() {
+	c := lockcore.Commit{LockID: r.lockID, Run: r.label, Order: lockcore.LastAttempt(r.schedule), Inherits: len(r.before) > 0, Before: r.before}
+	for _, u := range r.uses { // the first of each resource: a hold that began after it is another one
+		if !slices.ContainsFunc(c.Uses, func(known lockcore.Use) bool { return known.Resource == u.resource }) {
+			c.Uses = append(c.Uses, lockcore.Use{Resource: u.resource, By: u.by})
+			c.Resources = append(c.Resources, u.resource)
+		}
+	}
+	tried := &tries{run: r} // one that was not waited for goes on
+	for !r.w.over() {
+		p := r.anyProcess()
+		call := r.begin(p, "commit of "+r.label)
+		tried.calls = append(tried.calls, call)
+		r.w.releasing(call, lockcore.Release{LockID: c.LockID, Run: c.Run, Resources: c.Resources, Order: c.Order})
+		asked, sure := c, tried.certain(&c)
+		err := r.within(10*time.Second, func() error {
+			err := p.locker.Commit(r.ctx, asked)
+			tried.told(call, sure, err)
+			return err
+		})
+		var other *lockcore.OtherRunError
+		switch {
+		case errors.As(err, &other) && len(r.before) > 0:
+			c.TakeOver = other.Other
+		case err == nil, errors.Is(err, lockcore.ErrLost), errors.Is(err, lockcore.ErrOtherRun):
+			return
+		default:
+			time.Sleep(time.Second)
+		}
+	}
+}
+
+// tries are the calls of one commit.
+type tries struct {
+	*run
+	calls []*call
+}
+
+// certain are the resources that must not be told to be lost: those on which all uses were of the hold that stands, and for a
+// while; or all, if the commit has begun to release.
+func (t *tries) certain(c *lockcore.Commit) (sure []string) {
+	begun := false
+	for _, name := range c.Resources {
+		d := t.w.document(name)
+		begun = begun || d.ReleasedUpTo(c.LockID, c.Run, number(c.Order))
+		k := d.Kept(c.LockID)
+		another := func(u use) bool { return u.resource == name && u.first != k.FirstFence }
+		if k != nil && (k.Label == c.Run || k.Label == c.TakeOver) && k.ExpiresAt.After(t.w.clock().Add(15*time.Second)) && !slices.ContainsFunc(t.uses, another) {
+			sure = append(sure, name)
+		}
+	}
+	if begun {
+		sure = c.Resources
+	}
+	return sure
+}
+
+// told checks what a workflow was told at its commit: that is what isolation is. If all is well, then nobody else was let in
+// after a step had run, and before the commit first took effect. And nothing is lost that stands.
+func (t *tries) told(c *call, sure []string, err error) {
+	w := t.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c.done = true
+	w.noted(t.name, t.lockID, "%s: %v", c.what, err)
+	var lost *lockcore.LostError
+	if errors.As(err, &lost) && slices.Contains(sure, lost.Resource) && time.Since(c.began) < 12*time.Second {
+		w.broken("false loss", t.lockID, "%s: nobody else had %s, and it is told to be lost: %v", c.what, lost.Resource, err)
+	}
+	if err != nil {
+		return
+	}
+	until := t.calls[0].began
+	for _, u := range t.uses {
+		for _, a := range w.admissions {
+			own := a.lockID == t.lockID || strings.HasPrefix(a.lockID, t.lockID+"/")
+			if a.resource == u.resource && !own && !rules.Compatible(string(a.mode), string(u.mode)) && a.at.After(u.since) && a.at.Before(until) {
+				w.broken("isolation", t.lockID, "%s: %s was used %v ago, and %s was let in %v ago", c.what, u.resource,
+					time.Since(u.since).Round(time.Millisecond), a.lockID, time.Since(a.at).Round(time.Millisecond))
+			}
+		}
+	}
 }

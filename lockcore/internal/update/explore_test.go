@@ -1,0 +1,338 @@
+package update
+
+import (
+	"flag"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+)
+
+var mostStates = flag.Int("states", 1<<40, "end a scenario before it exceeds so many states")
+
+var deeper = flag.Int("deeper", 0, "explore so many actions deeper than by default")
+
+// scenario is where an exploration begins, and what may happen.
+type scenario struct {
+	name    string
+	parties []partySpec
+	// prepare are actions that are taken first, at no cost: see play.
+	prepare []string
+	// settles and withdrawals are those of a process of its own.
+	settles, withdrawals int8
+	faults, ticks, depth int
+	// conflicts is the number of conflicts that each line has met before.
+	conflicts int
+}
+
+func (s *scenario) begin() *world {
+	w := &world{faults: 9, ticks: 9}
+	most := 0
+	for _, spec := range s.parties {
+		most = max(most, spec.process)
+	}
+	if s.settles+s.withdrawals > 0 {
+		most++
+	}
+	for i := range most + 1 {
+		name := fmt.Sprintf("p%d", i)
+		p := &process{name: name, line: Line{Name: resource, Process: name, Policy: policy}}
+		for n := range s.parties {
+			if spec := &s.parties[n]; spec.process == i {
+				can := spec.can
+				for v := range can {
+					can[v]++ // for prepare
+				}
+				p.parties = append(p.parties, party{partySpec: spec, left: can})
+			}
+		}
+		w.processes = append(w.processes, p)
+	}
+	last := w.processes[most]
+	last.can[settle], last.can[withdraw] = s.settles, s.withdrawals
+	for _, label := range s.prepare {
+		w = w.play(label)
+	}
+	for i, p := range w.processes {
+		p = p.clone()
+		for n := range p.parties {
+			p.parties[n].left = p.parties[n].can
+		}
+		p.line.conflicts = s.conflicts
+		w.processes[i] = p
+	}
+	w.faults, w.ticks = s.faults, s.ticks
+	return w
+}
+
+// play takes the action with a label.
+func (w *world) play(label string) *world {
+	var found *world
+	var labels []string
+	w.actions(func(next *world) {
+		labels = append(labels, next.trail.label)
+		if next.trail.label == label {
+			found = next
+		}
+	})
+	if found == nil {
+		panic(fmt.Sprintf("%q is not among %q", label, labels))
+	}
+	return found
+}
+
+// explore visits all worlds up to a depth, breadth first.
+type exploration struct {
+	seen   [64]shard
+	states int
+	depth  int
+	failed *world
+	widths []int
+}
+
+type shard struct {
+	mu   sync.Mutex
+	seen map[uint64]struct{}
+}
+
+func (x *exploration) isNew(h uint64) bool {
+	s := &x.seen[h%64]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.seen[h]; ok {
+		return false
+	}
+	if s.seen == nil {
+		s.seen = map[uint64]struct{}{}
+	}
+	s.seen[h] = struct{}{}
+	return true
+}
+
+func (x *exploration) run(begin *world, depth int) {
+	level := []*world{begin}
+	for x.depth = 0; x.depth < depth && len(level) > 0 && x.failed == nil && x.states+len(level) < *mostStates; x.depth++ {
+		x.states += len(level)
+		x.widths = append(x.widths, len(level))
+		level = x.next(level)
+	}
+	x.states += len(level)
+}
+
+// next returns the new worlds that one action leads to.
+func (x *exploration) next(level []*world) []*world {
+	workers := runtime.GOMAXPROCS(0)
+	found := make([][]*world, workers)
+	failed := make([]*world, workers)
+	var all sync.WaitGroup
+	for k := range workers {
+		all.Go(func() {
+			var e encoder
+			for i := k; i < len(level); i += workers {
+				level[i].actions(func(w *world) {
+					switch {
+					case w.err != nil:
+						if failed[k] == nil {
+							failed[k] = w
+						}
+					case x.isNew(w.hash(&e)):
+						found[k] = append(found[k], w)
+					}
+				})
+				level[i] = nil
+			}
+		})
+	}
+	all.Wait()
+	var out []*world
+	for k := range workers {
+		if failed[k] != nil {
+			x.failed = failed[k]
+		}
+		out = append(out, found[k]...)
+	}
+	return out
+}
+
+var (
+	x = rules.Exclusive
+	s = rules.Shared
+)
+
+func scenarios() []scenario {
+	holds := func(p string) []string { return []string{"acquire " + p, "go p0", "go p0"} }
+	queues := func(process string, p string) []string {
+		return []string{"acquire " + p, "go " + process, "go " + process}
+	}
+	return []scenario{
+		{name: "three try", faults: 1, ticks: 3, depth: 8, parties: []partySpec{
+			{lockID: "a", process: 0, mode: x, can: budget{acquire: 1, leave: 1, extend: 1}},
+			{lockID: "b", process: 1, mode: s, can: budget{acquire: 1, leave: 1, renew: 1}},
+			{lockID: "c", process: 2, mode: s, can: budget{acquire: 1}},
+		}},
+		{name: "three queue", faults: 1, ticks: 2, depth: 8, parties: []partySpec{
+			{lockID: "a", process: 0, mode: x, queues: true, can: budget{acquire: 1, leave: 1}},
+			{lockID: "b", process: 1, mode: x, queues: true, can: budget{acquire: 1, ask: 1, abandon: 1}},
+			{lockID: "c", process: 2, mode: s, queues: true, can: budget{acquire: 1, ask: 1}},
+		}},
+		{
+			name: "two wait", faults: 1, ticks: 3, depth: 8,
+			prepare: slices.Concat(holds("a"), queues("p1", "b"), queues("p2", "c")),
+			parties: []partySpec{
+				{lockID: "a", process: 0, mode: x, can: budget{leave: 1, extend: 1}},
+				{lockID: "b", process: 1, mode: x, queues: true, can: budget{ask: 2, abandon: 1, leave: 1}},
+				{lockID: "c", process: 2, mode: s, queues: true, can: budget{ask: 2}},
+			},
+		},
+		{
+			name: "an open claim", faults: 1, ticks: 3, depth: 8, settles: 1,
+			prepare: slices.Concat(holds("a"), queues("p1", "b"), []string{"leave a", "go p0"}),
+			parties: []partySpec{
+				{lockID: "a", process: 0, mode: x, can: budget{acquire: 1}},
+				{lockID: "b", process: 1, mode: x, queues: true, can: budget{ask: 2, abandon: 1, leave: 1, extend: 1}},
+			},
+		},
+		{
+			name: "a swap in flight", faults: 2, ticks: 2, depth: 8, settles: 1,
+			prepare: []string{"acquire a", "go p0"},
+			parties: []partySpec{
+				{lockID: "a", process: 0, mode: x, can: budget{acquire: 1, abandon: 1, leave: 1}},
+				{lockID: "b", process: 1, mode: x, can: budget{acquire: 1, abandon: 1}},
+			},
+		},
+		{
+			name: "a part drains", faults: 1, ticks: 3, depth: 8,
+			prepare: slices.Concat(holds("a"), []string{"acquire a'", "go p1", "go p1"}),
+			parties: []partySpec{
+				{lockID: "a", process: 0, mode: x, can: budget{renew: 1, extend: 1, leave: 1}},
+				{lockID: "a", order: 10, process: 1, mode: x, can: budget{extend: 1, leave: 1, release: 1}},
+				{lockID: "b", process: 2, mode: x, queues: true, can: budget{acquire: 1, ask: 1}},
+			},
+		},
+		{
+			name: "a request that was overtaken", faults: 1, ticks: 1, depth: 8,
+			parties: []partySpec{
+				{lockID: "a", process: 0, mode: x, can: budget{acquire: 2, abandon: 1}},
+				{lockID: "a", order: 10, process: 1, mode: x, can: budget{acquire: 1, leave: 1}},
+			},
+		},
+		{
+			name: "two calls with one order", faults: 1, ticks: 1, depth: 8,
+			parties: []partySpec{
+				{lockID: "a", process: 0, mode: x, can: budget{acquire: 1, renew: 1}},
+				{lockID: "a", suffix: "'", process: 1, mode: x, can: budget{acquire: 1}},
+			},
+		},
+		{
+			name: "a reservation", faults: 1, ticks: 1, depth: 8, conflicts: 3,
+			prepare: holds("a"),
+			parties: []partySpec{
+				{lockID: "a", process: 0, mode: s, can: budget{leave: 1}},
+				{lockID: "b", process: 1, mode: s, can: budget{acquire: 1, leave: 1}},
+				{lockID: "c", process: 2, mode: s, can: budget{acquire: 1}},
+			},
+		},
+		{
+			name: "upgrades", faults: 1, ticks: 2, depth: 8, withdrawals: 1,
+			prepare: slices.Concat(holds("a"), queues("p1", "b")),
+			parties: []partySpec{
+				{lockID: "a", process: 0, mode: s, queues: true, can: budget{upgrade: 1, abandon: 1, ask: 1, downgrade: 1, leave: 1}},
+				{lockID: "b", process: 1, mode: s, queues: true, can: budget{upgrade: 1, leave: 1, extend: 1}},
+			},
+		},
+		{
+			name: "a deadlock", faults: 1, ticks: 1, depth: 8, withdrawals: 1,
+			prepare: slices.Concat(holds("a"), queues("p1", "b"), queues("p2", "c")),
+			parties: []partySpec{
+				{lockID: "a", process: 0, mode: x, can: budget{leave: 1}},
+				{lockID: "b", process: 1, mode: x, queues: true, can: budget{ask: 2, leave: 1, abandon: 1}},
+				{lockID: "c", process: 2, mode: x, queues: true, can: budget{ask: 1}},
+			},
+		},
+		{
+			name: "an expired hold", faults: 1, ticks: 2, depth: 8,
+			prepare: append(holds("a"), "tick", "tick"),
+			parties: []partySpec{
+				{lockID: "a", process: 0, mode: x, can: budget{acquire: 1, renew: 2, extend: 1, leave: 1}},
+				{lockID: "b", process: 1, mode: x, can: budget{acquire: 1, leave: 1}},
+				{lockID: "c", process: 2, mode: s, queues: true, can: budget{acquire: 1, ask: 1}},
+			},
+		},
+		{
+			name: "two in one process", faults: 1, ticks: 2, depth: 8,
+			prepare: slices.Concat(holds("a"), queues("p0", "b")[:2]),
+			parties: []partySpec{
+				{lockID: "a", process: 0, mode: x, queues: true, can: budget{acquire: 1, leave: 1, extend: 1}},
+				{lockID: "b", process: 0, mode: x, queues: true, can: budget{ask: 1, abandon: 1, leave: 1}},
+				{lockID: "c", process: 1, mode: x, queues: true, can: budget{acquire: 1, ask: 1}},
+			},
+		},
+		{
+			name: "a state that was rolled back", faults: 0, ticks: 1, depth: 9,
+			prepare: slices.Concat(holds("a"), queues("p1", "b"), []string{
+				"leave b", "a write that is rolled back for p1", "acquire d", "a read of state -1 for p0",
+			}),
+			parties: []partySpec{
+				{lockID: "a", process: 0, mode: s, can: budget{extend: 1, leave: 1}},
+				{lockID: "d", process: 0, mode: x, can: budget{acquire: 1}},
+				{lockID: "b", process: 1, mode: s},
+				{lockID: "c", process: 2, mode: s, can: budget{acquire: 1}},
+			},
+		},
+		{
+			name: "stale reads", faults: 2, ticks: 1, depth: 7,
+			prepare: slices.Concat(holds("a"), queues("p1", "b")),
+			parties: []partySpec{
+				{lockID: "a", process: 0, mode: s, can: budget{extend: 1, leave: 1}},
+				{lockID: "d", process: 0, mode: x, can: budget{acquire: 1}},
+				{lockID: "b", process: 1, mode: s, can: budget{leave: 1}},
+			},
+		},
+		{
+			name: "a semaphore", faults: 1, ticks: 2, depth: 8, settles: 1,
+			parties: []partySpec{
+				{lockID: "a", process: 0, mode: s, limit: 2, queues: true, can: budget{acquire: 1, leave: 1}},
+				{lockID: "b", process: 1, mode: s, limit: 2, queues: true, can: budget{acquire: 1, ask: 1}},
+				{lockID: "c", process: 2, mode: s, limit: 2, queues: true, can: budget{acquire: 1, ask: 1}},
+			},
+			prepare: holds("a"),
+		},
+		{
+			name: "a full queue", faults: 1, ticks: 3, depth: 8,
+			prepare: slices.Concat(holds("a"), queues("p1", "b")),
+			parties: []partySpec{
+				{lockID: "a", process: 0, mode: x, can: budget{leave: 1, renew: 1}},
+				{lockID: "b", process: 1, mode: x, queues: true, maxWaiters: 1, can: budget{ask: 1, abandon: 1}},
+				{lockID: "c", process: 2, mode: x, queues: true, maxWaiters: 1, can: budget{acquire: 1, ask: 1}},
+			},
+		},
+		{
+			name: "a kept hold", faults: 1, ticks: 4, depth: 8,
+			parties: []partySpec{
+				{lockID: "a", process: 0, mode: x, persists: true, can: budget{acquire: 2, renew: 1, leave: 1, release: 1, abandon: 1}},
+				{lockID: "b", process: 1, mode: x, queues: true, can: budget{acquire: 1, ask: 1}},
+			},
+		},
+	}
+}
+
+func TestExplore(t *testing.T) {
+	for _, s := range scenarios() {
+		t.Run(s.name, func(t *testing.T) {
+			began := time.Now()
+			var x exploration
+			x.run(s.begin(), s.depth+*deeper)
+			t.Logf("%s: depth %d, %d states, %v %v", s.name, x.depth, x.states, time.Since(began).Round(time.Millisecond), x.widths)
+			if x.failed != nil {
+				require.NoError(t, x.failed.err, "after:\n\t%s", strings.Join(x.failed.trail.labels(), "\n\t"))
+			}
+		})
+	}
+}
