@@ -242,18 +242,16 @@ func (l *Locker) complete(req Request, draws bool) (Request, error) {
 	if err := req.check(); err != nil {
 		return req, err
 	}
-	req.Call = req.callID()
+	setDefault(&req.Call, rand.Text())
 	slices.SortFunc(req.Resources, func(a, b Resource) int { return strings.Compare(a.Name, b.Name) })
 	return req, nil
 }
 
-// callID returns the ID of the entries that the request makes. Renewals name entries by it alone, so
-// requests with the same Call, but another part or order, have other IDs.
-func (r *Request) callID() string {
-	if r.Call == "" {
-		return rand.Text()
-	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %d", r.Call, r.Part, r.Order.number()))
+// entryID is the ID of the entry that the request makes on a resource. Renewals name entries by it
+// alone, several of many resources in one statement, so requests with the same Call, but another part
+// or order, have other IDs, and so have the resources of one request.
+func (r *Request) entryID(resource string) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %d %q", r.Call, r.Part, r.Order.number(), resource))
 	return hex.EncodeToString(sum[:16])
 }
 
@@ -261,7 +259,7 @@ func (r *Request) callID() string {
 // and refreshes its position in time.
 func (l *Locker) acquireOp(req *Request, res Resource) rules.Acquire {
 	op := rules.Acquire{
-		Policy: l.cfg.policy(), Resource: res.Name, Call: req.Call, LockID: req.LockID, Label: req.Run, TakeOver: req.TakeOver, Undo: req.Undo,
+		Policy: l.cfg.policy(), Resource: res.Name, Call: req.entryID(res.Name), LockID: req.LockID, Label: req.Run, TakeOver: req.TakeOver, Undo: req.Undo,
 		Within: req.Within, Saga: req.Saga, Part: req.Part, Order: req.Order.number(),
 		Mode: string(res.Mode), Limit: int64(res.Limit), TTL: millis(req.TTL), HoldTTL: millis(req.HoldTTL),
 		Persist: req.Persist, Held: res.Held, Reacquire: req.Reacquire, NewFence: req.NewFence,
