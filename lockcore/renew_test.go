@@ -179,3 +179,17 @@ func TestRenewing_LeasesInAnyOrder_AreSortedByName(t *testing.T) {
 	require.Equal(t, leases, s.Leases())
 	require.NoError(t, s.Leave(t.Context()))
 }
+
+// Renewals of many documents share a statement. It must not take the part of another request for the
+// one that is renewed, because that request has one of the same call in another document.
+func TestRenewal_PartThatLeft_IsLostAlthoughOthersOfTheCallAreRenewed(t *testing.T) {
+	t.Parallel()
+	l := setup(t, lockcore.Config{})
+	gone, err := l.Enter(t.Context(), one("a", lockcore.Shared("r")), false)
+	require.NoError(t, err)
+	both, err := l.Enter(t.Context(), one("b", lockcore.Shared("r"), lockcore.Shared("s")), false)
+	require.NoError(t, err)
+	require.NoError(t, l.Leave(t.Context(), gone...))
+	_, err = l.Renew(t.Context(), gone[0], both[1])
+	require.ErrorIs(t, err, lockcore.ErrLost)
+}
