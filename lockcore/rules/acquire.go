@@ -69,6 +69,8 @@ func (s *state) enter(op *Acquire) {
 		s.enqueue(op, place, true)
 	case s.grantedBefore(op):
 		s.result.Outcome = Again
+	case claim == nil && place < 0 && s.tooLarge(ahead):
+		s.result.Outcome = Full
 	case s.covered(op.LockID, op.Mode) && s.doc.FitsBeside(op.Party()):
 		s.result.Outcome = Joined
 		if op.Label != "" { // expired entries in the way must not come back
@@ -84,6 +86,15 @@ func (s *state) enter(op *Acquire) {
 	default:
 		s.enqueue(op, place, ahead || claim != nil)
 	}
+}
+
+// tooLarge reports whether the document has no room for another entry or waiter. Those who hold have
+// more room, because others wait for them.
+func (s *state) tooLarge(holds bool) bool {
+	if holds {
+		return s.doc.Bytes() > MaxBytesOfHolders
+	}
+	return s.doc.Bytes() > MaxBytes
 }
 
 // grantedBefore reports whether the same call was granted, and nothing is left to do.

@@ -17,6 +17,14 @@ const (
 	SettleMost = 64
 )
 
+// MaxBytes is the size of a document from which requests are answered Full that neither hold nor wait,
+// and MaxBytesOfHolders that from which also those are that hold. MongoDB stores documents of up to 16 MB.
+// A swap of a larger one fails, and nobody could leave any longer.
+const (
+	MaxBytes          = 12 << 20
+	MaxBytesOfHolders = 14 << 20
+)
+
 // IdleGrain is what IdleAt is rounded up to, so that most writes leave its index alone.
 const IdleGrain = time.Hour
 

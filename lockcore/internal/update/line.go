@@ -69,6 +69,8 @@ type Call struct {
 	// the outcome of a swap that contained the call was unknown.
 	queued, asleep, unknown bool
 	failures                int
+	// swaps counts the swaps that contained the call.
+	swaps int
 }
 
 // Unknown reports whether the call may have been applied by a swap whose outcome is unknown. The line
@@ -84,6 +86,8 @@ type Answer struct {
 	// Sent is the local time from which the lease of a part may be trusted for as long as After says:
 	// see Now.
 	Sent time.Time
+	// Retried is set if another swap contained the call before, which may have been applied.
+	Retried bool
 	// Err is set if there is no result. Unknown is set if the operation may have been applied.
 	Err     error
 	Unknown bool
@@ -241,6 +245,13 @@ func (l *Line) Next(guess Now, r string) Step {
 		l.ticks++
 		l.read = l.ticks
 	}
+	if step.Kind == StepSwap {
+		for i := range step.Answers {
+			t := &step.Answers[i]
+			t.Retried = t.Call.swaps > 0
+			t.Call.swaps++
+		}
+	}
 	if step.Kind >= StepLoad {
 		l.sent, l.changed = &step, false
 	}
@@ -305,6 +316,12 @@ func (l *Line) apply(now Now) (after *rules.Document, told []Told, writes bool) 
 	do := func(c *Call) {
 		var result rules.Result
 		after, result = c.Op.Apply(after, now.At)
+		if result.Outcome == rules.Queued && c.isServed(after) { // what was in its way had expired
+			first := result
+			after, result = c.Op.Apply(after, now.At)
+			result.Ended = slices.Concat(first.Ended, result.Ended)
+			result.Expired = slices.Concat(first.Expired, result.Expired)
+		}
 		writes = writes || !result.ReadOnly
 		told = append(told, Told{Call: c, Answer: Answer{After: after, Result: result, Sent: now.Sent}})
 	}
