@@ -222,7 +222,8 @@ func (g *waitGraph) shows(d Deadlock) bool {
 func (g *waitGraph) placeOf(w Wait) *place {
 	for _, p := range g.waits[w.Owner] {
 		known := g.wait(p, p)
-		if known.For = w.For; known == w {
+		sameTime := known.Started.Equal(w.Started) // one of them may have been stored in between
+		if known.For, known.Started = w.For, w.Started; known == w && sameTime {
 			return &p
 		}
 	}
