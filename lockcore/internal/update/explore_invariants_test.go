@@ -332,6 +332,15 @@ func (w *world) checkAcquire(op *rules.Acquire, before, after *rules.Document, r
 			w.fail("%s was told that it is superseded, and nothing has superseded it", op.LockID)
 		}
 	case rules.Busy, rules.Queued, rules.Full:
+		was := slices.IndexFunc(before.Waiters, func(v rules.Waiter) bool { return v.LockID == op.LockID && v.Part == op.Part && v.ExpiresAt.After(now) })
+		if was >= 0 && r.Position > int64(was)+1 {
+			w.fail("I4: %s went back in the queue from %d to %d", op.LockID, was+1, r.Position)
+		}
+		if claim != nil && !claim.GivenUp(now) && r.Outcome == rules.Queued {
+			if i := slices.IndexFunc(before.Waiters, func(v rules.Waiter) bool { return !v.Ahead }); i >= 0 && r.Position > int64(i)+1 {
+				w.fail("I4: %s, whose claim has lapsed, is queued at %d", op.LockID, r.Position)
+			}
+		}
 		queued := slices.ContainsFunc(before.Waiters, func(v rules.Waiter) bool { return v.LockID == op.LockID && v.Part == op.Part })
 		if exclusive == 0 && int64(others) < op.Room() && ahead == 0 && !queued && len(before.Waiters) == 0 {
 			w.fail("I9: %s was told %q, and nothing is in its way", op.LockID, r.Outcome)

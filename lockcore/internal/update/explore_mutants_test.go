@@ -27,8 +27,17 @@ var mutants = []mutant{
 		"expiry judged from the cache", "internal/update/line.go",
 		"(guess.At.IsZero() || l.doc.ExpiresBy(guess.At) || l.isOld(guess.At))", "guess.At.IsZero()",
 	},
-	{"busy answered from the cache", "internal/update/line.go", "	if l.fresh {\n		for _, t := range told {", "	{\n		for _, t := range told {"},
-	{"a read that is older than the call", "internal/update/line.go", "if t.Call.arrived < l.read {", "if true {"},
+	{
+		"busy answered from the cache", "internal/update/line.go", "	if l.fresh {\n		for _, t := range told {\n			if t.Call.arrived < l.read {",
+		"	{\n		for _, t := range told {\n			if true {",
+	},
+	{"a read that is older than the call", "internal/update/line.go", "if t.Call.arrived < l.read {\n				l.remove", "if true {\n				l.remove"},
+	{"a bulk that goes on after a conflict", "internal/store/memory.go", "stored.version != s.Prev {\n			return i, nil\n		}", "stored.version != s.Prev {\n			defer func(i int) { done = i }(i)\n			continue\n		}"},
+	{"a conflict in a bulk counts as a swap", "internal/update/together.go", "l.swapped(i < done, err)", "l.swapped(i <= done, err)"},
+	{"a bulk that fails is forgotten", "internal/update/together.go", "return l.Failed(err) })", "l.Unsent(); return nil })"},
+	{"a bulk that stops proves that the rest was not applied", "internal/update/together.go", "l.Skipped(); return nil", "l.Unsent(); return nil"},
+	{"a bulk goes on after an answer that ends it", "internal/update/together.go", "going = going && (told.Call != t.call || goesOn(told.Answer))", "_ = told"},
+	{"what is owed must have been sent", "internal/update/line.go", "if !sent && !c.unknown && !c.Owed {", "if !sent && !c.unknown {"},
 	{
 		"a conflict taken for a proof", "internal/update/lines.go", "		l.Conflicted()\n		return nil",
 		"		answers := l.sent.Answers\n		l.Conflicted()\n		var told []Told\n		for _, t := range answers {\n			l.remove(t.Call)\n" +
