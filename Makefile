@@ -54,8 +54,16 @@ test: stack-up ## run all tests against real servers, with the race detector (TE
 
 .PHONY: simulate
 simulate: ## play seeds of the simulation of whole Lockers (SEEDS=20000 FROM=1), and random histories of one document (HISTORIES=60000)
-	@go test -count=1 -timeout 12h ./lockcore/lockcoretest -run 'TestSpecificationKeeps|TestInvariantsHold' -rapid.checks $(or $(HISTORIES),3000)
+	@go test -count=1 -timeout 12h ./lockcore/rules -run TestInvariants -rapid.checks $(or $(HISTORIES),3000)
 	@exec go test -count=1 -timeout 12h ./lockcore/lockcoretest/simulation -seeds $(or $(SEEDS),2000) -from $(or $(FROM),1)
+
+.PHONY: explore
+explore: ## explore all interleavings of three parties on one resource (DEPTH=1: one action deeper than by default)
+	@exec go test -count=1 -v -timeout 12h ./lockcore/internal/update -run TestExplore -deeper $(or $(DEPTH),0)
+
+.PHONY: explore-mutants
+explore-mutants: ## show which mutants of the rules and of the update loop the exploration finds: half an hour
+	@exec go test -count=1 -v -timeout 12h ./lockcore/internal/update -run TestMutants -mutants -parallel 2
 
 .PHONY: fuzz-sagas
 fuzz-sagas: stack-up ## play random sagas on the servers, with workers that are killed (SEED=1 RUNS=10)

@@ -3,7 +3,10 @@ package lockcore
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -38,7 +41,14 @@ func (l *Locker) Acquire(ctx context.Context, req Request) (*Session, error) {
 	}
 	var s *Session
 	for _, res := range req.Resources {
-		lease, err := l.acquireOne(ctx, waitCtx, &req, l.acquireOp(&req, res), s)
+		var lease Lease
+		var asked []Lease // what it may have got of this resource
+		if err = waitCtx.Err(); err != nil {
+			err = failure("acquire", res.Name, req.Order, context.Cause(waitCtx), false)
+		} else {
+			lease, err = l.acquireOne(ctx, waitCtx, &req, l.acquireOp(&req, res), s)
+			asked = append(asked, req.leaseOn(res.Name))
+		}
 		switch {
 		case err != nil:
 		case s == nil:
@@ -53,7 +63,7 @@ func (l *Locker) Acquire(ctx context.Context, req Request) (*Session, error) {
 		if s != nil {
 			leases = s.end(ErrEnded)
 		}
-		l.giveUp(ctx, append(leases, req.leaseOn(res.Name))...)
+		l.giveUp(ctx, append(leases, asked...)...)
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
@@ -214,9 +224,6 @@ func (l *Locker) complete(req Request, draws bool) (Request, error) {
 	if draws && req.Part == "" && req.Order == (Order{}) {
 		req.Part, req.Order = rand.Text()[:16], Order{Attempt: 1}
 	}
-	if req.Call == "" {
-		req.Call = rand.Text()
-	}
 	setDefault(&req.TTL, l.cfg.TTL)
 	if req.HoldTTL != 0 && !req.Persist {
 		return req, &InvalidError{Field: "Request.HoldTTL", Value: req.HoldTTL.String(), Bound: "0 without Request.Persist"}
@@ -235,15 +242,24 @@ func (l *Locker) complete(req Request, draws bool) (Request, error) {
 	if err := req.check(); err != nil {
 		return req, err
 	}
+	setDefault(&req.Call, rand.Text())
 	slices.SortFunc(req.Resources, func(a, b Resource) int { return strings.Compare(a.Name, b.Name) })
 	return req, nil
+}
+
+// entryID is the ID of the entry that the request makes on a resource. Renewals name entries by it
+// alone, several of many resources in one statement, so requests with the same Call, but another part
+// or order, have other IDs, and so have the resources of one request.
+func (r *Request) entryID(resource string) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %d %q", r.Call, r.Part, r.Order.number(), resource))
+	return hex.EncodeToString(sum[:16])
 }
 
 // acquireOp returns a complete request for one of its resources, as Acquire asks for it: it queues,
 // and refreshes its position in time.
 func (l *Locker) acquireOp(req *Request, res Resource) rules.Acquire {
 	op := rules.Acquire{
-		Policy: l.cfg.policy(), Resource: res.Name, Call: req.Call, LockID: req.LockID, Label: req.Run, TakeOver: req.TakeOver, Undo: req.Undo,
+		Policy: l.cfg.policy(), Resource: res.Name, Call: req.entryID(res.Name), LockID: req.LockID, Label: req.Run, TakeOver: req.TakeOver, Undo: req.Undo,
 		Within: req.Within, Saga: req.Saga, Part: req.Part, Order: req.Order.number(),
 		Mode: string(res.Mode), Limit: int64(res.Limit), TTL: millis(req.TTL), HoldTTL: millis(req.HoldTTL),
 		Persist: req.Persist, Held: res.Held, Reacquire: req.Reacquire, NewFence: req.NewFence,
@@ -295,7 +311,9 @@ func (l *Locker) answered(
 	if err == nil {
 		lease.owner, lease.host, lease.comment = req.Owner, req.Host, req.Comment
 		span.took(a.After, op.LockID, lease.Fence)
-		l.tel.granted(ctx, req, op, a.After, behind)
+		if a.Outcome != rules.Again || a.Retried { // else the caller repeats what it was told before
+			l.tel.granted(ctx, req, op, a.After, behind)
+		}
 	}
 	span.end(&a, err)
 	return lease, err

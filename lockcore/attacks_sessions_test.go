@@ -26,37 +26,37 @@ func done(s *lockcore.Session, d time.Duration) bool {
 func TestSessionThatBeginsLateIsRenewedAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := hooked()
+		e := faulty()
 		l := on(t, e, lockcore.Config{TTL: time.Second})
 		ls, err := l.Enter(t.Context(), one("a", lockcore.Exclusive("r")), false)
 		require.NoError(t, err)
 		elapse(650 * time.Millisecond)
 		require.True(t, ls[0].Valid())
 		s := l.Renewing(t.Context(), ls)
-		require.False(t, done(s, time.Second), "lost after %d renewals: %v", e.n.Load(), context.Cause(s.Context()))
+		require.False(t, done(s, time.Second), "lost after %d renewals: %v", e.count(of(kindExtend)), context.Cause(s.Context()))
 	})
 }
 
 func TestSessionOnAnOlderGrantIsRenewedAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := hooked()
+		e := faulty()
 		l := on(t, e, lockcore.Config{TTL: time.Second})
 		req := one("a", lockcore.Exclusive("r"))
-		req.Part, req.Order = "p", lockcore.Order{Schedule: 1, Attempt: 1}
+		req.Part, req.Order, req.Call = "p", lockcore.Order{Schedule: 1, Attempt: 1}, "the same"
 		_, err := l.Enter(t.Context(), req, false)
 		require.NoError(t, err)
 		elapse(700 * time.Millisecond)
 		s, err := l.TryAcquire(t.Context(), req)
 		require.NoError(t, err)
-		require.False(t, done(s, time.Second), "lost after %d renewals: %v", e.n.Load(), context.Cause(s.Context()))
+		require.False(t, done(s, time.Second), "lost after %d renewals: %v", e.count(of(kindExtend)), context.Cause(s.Context()))
 	})
 }
 
 func TestShortSessionsDoNotBoundTheRenewalOfALongOne(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := hooked()
+		e := faulty()
 		slow := func(ctx context.Context) error { // a database that takes 80 ms
 			select {
 			case <-ctx.Done():
@@ -65,8 +65,12 @@ func TestShortSessionsDoNotBoundTheRenewalOfALongOne(t *testing.T) {
 				return nil
 			}
 		}
-		e.renew = func(ctx context.Context, _ rules.Renew) error { return slow(ctx) }
-		e.renewAll = func(ctx context.Context, _ []rules.Renew) error { return slow(ctx) }
+		e.set(func(ctx context.Context, c command) error {
+			if e.renews("")(c) {
+				return slow(ctx)
+			}
+			return nil
+		}, nil)
 		l := on(t, e, lockcore.Config{})
 		req := one("long", lockcore.Exclusive("long"))
 		req.TTL = 3 * time.Second
@@ -103,18 +107,18 @@ func TestShortSessionsDoNotBoundTheRenewalOfALongOne(t *testing.T) {
 func TestLossOfTheFirstEndsTheWaitForTheRest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := hooked()
+		e := faulty()
 		l := on(t, e, lockcore.Config{TTL: time.Second})
 		_, err := l.TryAcquire(t.Context(), one("x", lockcore.Exclusive("b")))
 		require.NoError(t, err)
 		next := acquireLater(t.Context(), l, one("a", lockcore.Exclusive("a"), lockcore.Exclusive("b")))
-		eventually(t, 1, waitersOf(e.Engine, "b"), "")
+		eventually(t, 1, waitersOf(e, "b"), "")
 		_, err = byForce(t.Context(), l, lockcore.Release{Force: true, LockID: "a", Resources: []string{"a"}, Reason: "op"})
 		require.NoError(t, err)
 		select {
 		case <-next:
 		case <-time.After(4 * time.Second):
-			t.Fatalf("lost a, and still queues for b: %d", waitersOf(e.Engine, "b")())
+			t.Fatalf("lost a, and still queues for b: %d", waitersOf(e, "b")())
 		}
 	})
 }
@@ -122,7 +126,7 @@ func TestLossOfTheFirstEndsTheWaitForTheRest(t *testing.T) {
 func TestHolderWithoutEndIsToldOfAForcedRelease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := hooked()
+		e := faulty()
 		l := on(t, e, lockcore.Config{TTL: time.Second})
 		req := one("a", lockcore.Exclusive("a"))
 		req.TTL = lockcore.Forever
@@ -141,24 +145,25 @@ func TestHolderWithoutEndIsToldOfAForcedRelease(t *testing.T) {
 
 func TestUpgradeGrantedToASessionThatEndedIsGivenBack(t *testing.T) {
 	t.Parallel()
-	e := hooked()
+	e := faulty()
 	l := on(t, e, lockcore.Config{})
 	s, err := l.TryAcquire(t.Context(), one("a", lockcore.Shared("r")))
 	require.NoError(t, err)
-	e.acquired = func(op rules.Acquire, d rules.Document) {
-		if op.LockID == "a" && d.Last.Outcome == rules.Granted {
-			require.NoError(t, s.Release(context.Background()))
-		}
-	}
-	err = s.Upgrade(t.Context(), "r")
-	t.Log("upgrade:", err)
+	released := make(chan error, 1)
+	e.set(nil, times(1, func(context.Context, command) error { // the answer is on its way
+		go func() { released <- s.Release(context.Background()) }()
+		<-s.Context().Done()
+		return nil
+	}, grants("a")))
+	require.ErrorIs(t, s.Upgrade(t.Context(), "r"), lockcore.ErrEnded)
+	require.NoError(t, <-released)
 	require.Empty(t, e.Document("r").Entries, "released, ended, and still held by nobody's session")
 }
 
 func TestDrainIsNoDeadlock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := hooked()
+		e := faulty()
 		l := on(t, e, lockcore.Config{TTL: 4 * time.Second})
 		_, err := l.Enter(t.Context(), one("A", lockcore.Exclusive("r1")), false)
 		require.NoError(t, err)
@@ -167,7 +172,7 @@ func TestDrainIsNoDeadlock(t *testing.T) {
 		_, err = byForce(t.Context(), l, lockcore.Release{Force: true, LockID: "A", Resources: []string{"r1"}, Reason: "op"})
 		require.NoError(t, err)
 		b := acquireLater(t.Context(), l, one("B", lockcore.Exclusive("r1")))
-		eventually(t, 1, waitersOf(e.Engine, "r1"), "")
+		eventually(t, 1, waitersOf(e, "r1"), "")
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		a := acquireLater(ctx, l, one("A", lockcore.Exclusive("r2")))
@@ -187,7 +192,7 @@ func elapse(d time.Duration) { <-time.After(d) }
 func TestReleaseOfASessionSaysThatItsHoldWasLost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := on(t, hooked(), lockcore.Config{})
+		l := on(t, faulty(), lockcore.Config{})
 		begin := func(lockID string) *lockcore.Session {
 			s, err := l.TryAcquire(t.Context(), one(lockID, lockcore.Exclusive("r")))
 			require.NoError(t, err)
@@ -212,6 +217,6 @@ func TestReleaseOfASessionSaysThatItsHoldWasLost(t *testing.T) {
 			force(begin(fmt.Sprint("b", i)))
 		}
 		require.ErrorAs(t, ended.Release(t.Context()), &lost)
-		require.Contains(t, lost.Reason, "not known any more")
+		require.Contains(t, lost.Reason, "not known any longer")
 	})
 }

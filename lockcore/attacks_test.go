@@ -47,8 +47,8 @@ func TestFailedRequestLeavesAHoldThatWasThereBeforeIt(t *testing.T) {
 func TestDeadReadersDoNotPileUp(t *testing.T) {
 	t.Parallel()
 	clock := lockcoretest.NewClock(time.Now())
-	e := lockcoretest.NewEngine(clock.Now)
-	l, err := lockcore.NewOn(e, lockcore.Config{})
+	e := lockcoretest.NewStore(clock.Now)
+	l, err := lockcore.NewWithStore(e, lockcore.Config{})
 	require.NoError(t, err)
 	for i := range 2000 {
 		_, err := l.Enter(t.Context(), one(fmt.Sprint("reader/", i), lockcore.Shared("r")), false)
@@ -61,8 +61,8 @@ func TestDeadReadersDoNotPileUp(t *testing.T) {
 func TestSupersededAttemptsDoNotPileUp(t *testing.T) {
 	t.Parallel()
 	clock := lockcoretest.NewClock(time.Now())
-	e := lockcoretest.NewEngine(clock.Now)
-	l, err := lockcore.NewOn(e, lockcore.Config{})
+	e := lockcoretest.NewStore(clock.Now)
+	l, err := lockcore.NewWithStore(e, lockcore.Config{})
 	require.NoError(t, err)
 	for i := range 500 {
 		req := one("saga", lockcore.Exclusive("r"))
@@ -89,8 +89,8 @@ func TestUpgradeOfALeaseWithoutEndHasNone(t *testing.T) {
 func TestRetryAfterItsEndIsGrantedAnewAlthoughOthersWait(t *testing.T) {
 	t.Parallel()
 	clock := lockcoretest.NewClock(time.Now())
-	e := lockcoretest.NewEngine(clock.Now)
-	l, err := lockcore.NewOn(e, lockcore.Config{})
+	e := lockcoretest.NewStore(clock.Now)
+	l, err := lockcore.NewWithStore(e, lockcore.Config{})
 	require.NoError(t, err)
 	req := one("b", lockcore.Exclusive("r"))
 	req.Part, req.Order = "p", lockcore.Order{Schedule: 1}

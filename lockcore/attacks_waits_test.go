@@ -2,6 +2,7 @@ package lockcore_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -14,32 +15,29 @@ import (
 // Enter that queues and waits a moment: the claim is made between the two.
 func TestClaimBetweenEnterAndItsWaitIsFound(t *testing.T) {
 	t.Parallel()
-	e := hooked()
+	e := faulty()
 	l := on(t, e, lockcore.Config{})
-	a, err := l.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
+	leases, err := l.Enter(t.Context(), one("a", lockcore.Exclusive("r")), false)
 	require.NoError(t, err)
-	first := true
-	e.acquired = func(op rules.Acquire, d rules.Document) {
-		if first && d.Last.Outcome == rules.Queued {
-			first = false
-			_ = a.Release(context.Background())
-		}
-	}
+	e.set(nil, times(1, func(ctx context.Context, _ command) error {
+		_, _, err := change(ctx, e.Store, rules.Leave{Resource: "r", LockID: "a", Part: leases[0].Part, Order: 1})
+		return err
+	}, queues("b")))
 	req := one("b", lockcore.Exclusive("r"))
-	req.Part, req.Order, req.MaxWait = "p", lockcore.Order{Schedule: 1}, 200*time.Millisecond
+	req.Part, req.Order, req.MaxWait = "p", lockcore.Order{Schedule: 1}, 2*time.Second
 	_, err = l.Enter(t.Context(), req, true)
 	require.NoError(t, err)
 }
 
 func TestWrongLayoutIsNoUnknownOutcome(t *testing.T) {
-	e := &layoutEngine{hookEngine: hooked()}
-	l := on(t, e, lockcore.Config{})
-	_, err := l.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
-	require.NotErrorIs(t, err, lockcore.ErrUnknownOutcome)
-}
-
-type layoutEngine struct{ *hookEngine }
-
-func (e *layoutEngine) Acquire(context.Context, rules.Acquire) (rules.Document, error) {
-	return rules.Document{}, &rules.LayoutError{Collection: "c", Found: "other"}
+	t.Parallel()
+	for _, refused := range []kind{kindLoad, kindSwap} {
+		e := faulty()
+		l := on(t, e, lockcore.Config{})
+		e.set(failing(fmt.Errorf("%w: %w", errNotSent, &rules.LayoutError{Collection: "c", Found: "other"}), of(refused)), nil)
+		_, err := l.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
+		var layout *lockcore.LayoutError
+		require.ErrorAs(t, err, &layout)
+		require.NotErrorIs(t, err, lockcore.ErrUnknownOutcome)
+	}
 }

@@ -16,7 +16,7 @@ func TestCloseLeavesQueuesEndsSessionsAndStops(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := faulty()
-		l, other := on(t, e, lockcore.Config{}), on(t, e.Engine, lockcore.Config{})
+		l, other := on(t, e, lockcore.Config{}), on(t, e.Store, lockcore.Config{})
 		_, err := other.TryAcquire(t.Context(), one("other", lockcore.Exclusive("busy")))
 		require.NoError(t, err)
 		plain, err := l.TryAcquire(t.Context(), forEver("plain", lockcore.Exclusive("plain")))
@@ -26,7 +26,7 @@ func TestCloseLeavesQueuesEndsSessionsAndStops(t *testing.T) {
 		_, err = l.TryAcquire(t.Context(), kept)
 		require.NoError(t, err)
 		waits := acquireLater(t.Context(), l, one("waits", lockcore.Exclusive("a"), lockcore.Exclusive("busy")))
-		eventually(t, 1, waitersOf(e.Engine, "busy"), "it waits")
+		eventually(t, 1, waitersOf(e.Store, "busy"), "it waits")
 
 		require.NoError(t, l.Close(t.Context()))
 		require.ErrorIs(t, (<-waits).err, lockcore.ErrClosed)
@@ -74,6 +74,9 @@ func TestEveryCallOfAClosedLockerSaysSo(t *testing.T) {
 		"BreakDeadlocks": func() error { _, err := l.BreakDeadlocks(ctx); return err },
 		"Recheck":        func() error { _, err := l.Recheck(ctx, queued); return err },
 		"CreateIndexes":  func() error { return l.CreateIndexes(ctx) },
+		"CollectionID":   func() error { _, err := l.CollectionID(ctx); return err },
+		"KeepPlace":      func() error { return l.KeepPlace(ctx, leases[0]) },
+		"LeaveQueue":     func() error { return l.LeaveQueue(ctx, leases...) },
 		"Keep":           func() error { return context.Cause(l.Renewing(ctx, leases).Context()) },
 	} {
 		err := call()
@@ -90,7 +93,7 @@ func TestCloseSaysWhatItCouldNotDo(t *testing.T) {
 		l := on(t, e, lockcore.Config{})
 		_, err := l.TryAcquire(t.Context(), forEver("a", lockcore.Exclusive("held")))
 		require.NoError(t, err)
-		e.set(cutting[rules.Leave], cutting[rules.Acquire])
+		e.set(cutting(ends("a")), cutting(of(kindSwap)))
 		_, err = l.TryAcquire(t.Context(), forEver("a", lockcore.Exclusive("gone")))
 		require.ErrorIs(t, err, lockcore.ErrUnknownOutcome)
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -109,7 +112,7 @@ func TestCloseWaitsForCleanup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := faulty()
 		l := on(t, e, lockcore.Config{})
-		e.set(cutting[rules.Leave], cutting[rules.Acquire])
+		e.set(cutting(ends("a")), cutting(of(kindSwap)))
 		_, err := l.TryAcquire(t.Context(), forEver("a", lockcore.Exclusive("r")))
 		require.ErrorIs(t, err, lockcore.ErrUnknownOutcome)
 		e.set(nil, nil)
@@ -124,14 +127,7 @@ func TestCloseCutsOffACallThatHangs(t *testing.T) {
 		e := faulty()
 		l := on(t, e, lockcore.Config{})
 		hang := make(chan struct{})
-		e.set(func(ctx context.Context, op any) error {
-			if _, yes := op.(rules.Release); yes {
-				close(hang)
-				<-ctx.Done()
-				return ctx.Err()
-			}
-			return nil
-		}, nil)
+		e.set(both(times(1, func(context.Context, command) error { close(hang); return nil }, of(kindSwap)), hanging(of(kindSwap))), nil)
 		released := make(chan error, 1)
 		go func() {
 			released <- l.Release(context.Background(), lockcore.Release{LockID: "a", Resources: []string{"r"}, Order: lockcore.LastAttempt(1)})
@@ -151,14 +147,11 @@ func TestCloseEndsARequestThatHangs(t *testing.T) {
 				e := faulty()
 				l := on(t, e, lockcore.Config{})
 				hang := make(chan struct{})
-				e.set(nil, func(ctx context.Context, op any) error {
-					if _, yes := op.(rules.Acquire); yes {
-						close(hang)
-						<-ctx.Done()
-						return ctx.Err()
-					}
-					return nil
-				})
+				e.set(nil, times(1, func(ctx context.Context, _ command) error {
+					close(hang)
+					<-ctx.Done()
+					return ctx.Err()
+				}, grants("a")))
 				asked := make(chan error, 1)
 				go func() { asked <- ask(context.Background(), l, forEver("a", lockcore.Exclusive("r"))) }()
 				<-hang

@@ -14,8 +14,11 @@ import (
 const (
 	// commandTimeout bounds one command.
 	commandTimeout = update.CommandTimeout
-	// cleanupTimeout bounds the operations that end something after the caller's context has ended.
+	// cleanupTimeout bounds the commands of the watcher.
 	cleanupTimeout = 5 * time.Second
+	// giveUpTimeout is how long a caller whose request failed waits until what it may have got is given
+	// back. After that its lines do it alone.
+	giveUpTimeout = time.Second
 )
 
 func failure(op, resource string, order Order, err error, unknown bool) error {
@@ -34,7 +37,7 @@ func outcomeUnknown(err error) bool { return !errors.Is(err, store.ErrNotSent) }
 
 // detached returns a context for operations that must run although the caller's context has ended.
 func (l *Locker) detached(ctx context.Context) (context.Context, context.CancelFunc) {
-	return l.clock.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+	return l.clock.WithTimeout(context.WithoutCancel(ctx), giveUpTimeout)
 }
 
 // bounded returns a context for one command that reads.

@@ -2,7 +2,6 @@ package lockcore_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // committing is a saga of the run "one" that has used r by its scheduling 1, and s by 2.
@@ -28,7 +26,7 @@ type committing struct {
 func commits(t *testing.T, fn func(c *committing)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		c := &committing{T: t, Locker: on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{TTL: time.Second, HoldTTL: time.Minute})}
+		c := &committing{T: t, Locker: on(t, lockcoretest.NewStore(time.Now), lockcore.Config{TTL: time.Second, HoldTTL: time.Minute})}
 		c.commit = lockcore.Commit{
 			LockID: "w", Run: "one", Resources: []string{"r", "s"}, Order: lockcore.LastAttempt(2),
 			Uses: []lockcore.Use{{Resource: "r", By: lockcore.LastAttempt(1)}, {Resource: "s", By: lockcore.LastAttempt(2)}},
@@ -231,13 +229,10 @@ func TestACommitOfOneResourceWhoseAnswerIsLostIsNoLoss(t *testing.T) {
 			LockID: "w", Run: "one", Resources: []string{"s"}, Order: lockcore.LastAttempt(2), Uses: []lockcore.Use{{Resource: "s", By: lockcore.LastAttempt(2)}},
 		}
 		lost := 0
-		db.set(nil, func(_ context.Context, op any) error {
-			if _, ends := op.(rules.Release); ends && lost == 0 {
-				lost++
-				return errors.New("the answer is lost")
-			}
-			return nil
-		})
+		db.set(nil, times(1, func(context.Context, command) error {
+			lost++
+			return errCut
+		}, ends("w")))
 		require.NoError(c, c.Commit(c.Context(), c.commit))
 		require.Equal(c, 1, lost)
 		c.other("s")

@@ -31,7 +31,8 @@ type Config struct {
 	// fence and of what was released. Evidence of lost holds is kept as long. 1 h to 1 year. Defaults
 	// to 24 h.
 	Retention time.Duration
-	// MaxWaiters bounds the queue of one resource. 1 to 5,000. Defaults to 2,000.
+	// MaxWaiters bounds the queue of one resource. 1 to 5,000; with very long names, what fits into a
+	// document of 12 MB. Defaults to 2,000.
 	MaxWaiters int
 	// Host is stored with each hold, for people. At most 255 bytes. Defaults to the host name and
 	// process ID.

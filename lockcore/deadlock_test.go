@@ -14,7 +14,7 @@ import (
 )
 
 // crossed: a holds x and wants y, and b holds y and wants x. It returns their waits, and what a and b hold.
-func crossed(t *testing.T, l *lockcore.Locker, mem *lockcoretest.Engine, change func(lockID string, req *lockcore.Request)) (a, b <-chan acquired, held []lockcore.Lease) {
+func crossed(t *testing.T, l *lockcore.Locker, mem *lockcoretest.Store, change func(lockID string, req *lockcore.Request)) (a, b <-chan acquired, held []lockcore.Lease) {
 	t.Helper()
 	for _, req := range []lockcore.Request{one("a", lockcore.Exclusive("x")), one("b", lockcore.Exclusive("y"))} {
 		leases, err := l.Enter(t.Context(), req, false)
@@ -35,7 +35,7 @@ func crossed(t *testing.T, l *lockcore.Locker, mem *lockcoretest.Engine, change 
 
 func TestDeadlockIsEndedByTheYoungestGivingUp(t *testing.T) {
 	t.Parallel()
-	mem := lockcoretest.NewEngine(time.Now)
+	mem := lockcoretest.NewStore(time.Now)
 	l := on(t, mem, lockcore.Config{})
 	a, b, held := crossed(t, l, mem, func(id string, req *lockcore.Request) {
 		req.Started = map[string]time.Time{"a": time.Now(), "b": time.Now().Add(-time.Hour)}[id]
@@ -56,7 +56,7 @@ func TestDeadlockIsEndedByTheYoungestGivingUp(t *testing.T) {
 
 func TestTheLastToStartGivesUpUnlessItMayNot(t *testing.T) {
 	t.Parallel()
-	mem := lockcoretest.NewEngine(time.Now)
+	mem := lockcoretest.NewStore(time.Now)
 	l := on(t, mem, lockcore.Config{})
 	a, b, held := crossed(t, l, mem, func(id string, req *lockcore.Request) { req.NeverVictim = id == "b" })
 	got := <-a
@@ -69,7 +69,7 @@ func TestTheLastToStartGivesUpUnlessItMayNot(t *testing.T) {
 
 func TestADeadlockOfThoseWhoMustNotGiveUpEnds(t *testing.T) {
 	t.Parallel()
-	mem := lockcoretest.NewEngine(time.Now)
+	mem := lockcoretest.NewStore(time.Now)
 	l := on(t, mem, lockcore.Config{})
 	a, b, held := crossed(t, l, mem, func(id string, req *lockcore.Request) {
 		req.NeverVictim = true
@@ -85,7 +85,7 @@ func TestADeadlockOfThoseWhoMustNotGiveUpEnds(t *testing.T) {
 
 func TestDeadlocksAreListedWithTheirOwners(t *testing.T) {
 	t.Parallel()
-	mem := lockcoretest.NewEngine(time.Now)
+	mem := lockcoretest.NewStore(time.Now)
 	l := on(t, mem, lockcore.Config{})
 	none, err := l.Deadlocks(t.Context())
 	require.NoError(t, err)
@@ -124,7 +124,7 @@ func TestDeadlocksAreListedWithTheirOwners(t *testing.T) {
 	// The victim comes back late, with a greater order, and after much else has ended there.
 	victim := one("c", lockcore.Exclusive("x"))
 	victim.Part, victim.Order = "wait", lockcore.Order{Schedule: 1, Attempt: 2}
-	for i := range 2 * rules.MaxReleased {
+	for i := range 2 * rules.MaxOver {
 		require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: fmt.Sprint("other/", i), Resources: []string{"x"}, Order: lockcore.LastAttempt(1)}))
 	}
 	_, err = l.Enter(t.Context(), victim, true)
@@ -136,7 +136,7 @@ func TestDeadlocksAreListedWithTheirOwners(t *testing.T) {
 
 func TestRoomUnderALimitIsNoEdge(t *testing.T) {
 	t.Parallel()
-	mem := lockcoretest.NewEngine(time.Now)
+	mem := lockcoretest.NewStore(time.Now)
 	l := on(t, mem, lockcore.Config{})
 	for _, req := range []lockcore.Request{
 		one("a", lockcore.SharedLimit("seats", 2)), one("b", lockcore.SharedLimit("seats", 2)), one("c", lockcore.Exclusive("x")),
@@ -157,7 +157,7 @@ func TestRoomUnderALimitIsNoEdge(t *testing.T) {
 
 func TestTwoUpgradesWaitForEachOtherAndOneIsTold(t *testing.T) {
 	t.Parallel()
-	mem := lockcoretest.NewEngine(time.Now)
+	mem := lockcoretest.NewStore(time.Now)
 	l := on(t, mem, lockcore.Config{})
 	sessions := map[string]*lockcore.Session{}
 	results := make(chan error, 2)
@@ -190,7 +190,7 @@ func TestTwoUpgradesWaitForEachOtherAndOneIsTold(t *testing.T) {
 // A claim that is not confirmed ends by itself, so its party's other waits make no circle with it.
 func TestAClaimTiesNothing(t *testing.T) {
 	t.Parallel()
-	mem := lockcoretest.NewEngine(time.Now)
+	mem := lockcoretest.NewStore(time.Now)
 	l := on(t, mem, lockcore.Config{})
 	held := map[string][]lockcore.Lease{}
 	for lockID, name := range map[string]string{"h": "x", "b": "y"} {
@@ -218,7 +218,7 @@ func TestAClaimTiesNothing(t *testing.T) {
 // c is behind b though their modes are compatible: who comes first is served first.
 func TestAWaiterWaitsForAllThatAreAheadOfIt(t *testing.T) {
 	t.Parallel()
-	mem := lockcoretest.NewEngine(time.Now)
+	mem := lockcoretest.NewStore(time.Now)
 	l := on(t, mem, lockcore.Config{})
 	for lockID, res := range map[string]lockcore.Resource{"a": lockcore.SharedLimit("x", 2), "c": lockcore.Exclusive("y")} {
 		_, err := l.Enter(t.Context(), one(lockID, res), false)
@@ -242,7 +242,7 @@ func TestAWaiterWaitsForAllThatAreAheadOfIt(t *testing.T) {
 // The parts of a lock ID have owners of their own, who wait each for themselves.
 func TestEachPartOfALockIDCountsForItsOwnOwner(t *testing.T) {
 	t.Parallel()
-	mem := lockcoretest.NewEngine(time.Now)
+	mem := lockcoretest.NewStore(time.Now)
 	l := on(t, mem, lockcore.Config{})
 	take := func(lockID, owner string, res lockcore.Resource) {
 		req := one(lockID, res)
@@ -271,7 +271,7 @@ func TestEachPartOfALockIDCountsForItsOwnOwner(t *testing.T) {
 // wait for those between them.
 func TestARequestBehindAnotherOfItsLockIDWaitsForThatAlone(t *testing.T) {
 	t.Parallel()
-	mem := lockcoretest.NewEngine(time.Now)
+	mem := lockcoretest.NewStore(time.Now)
 	l := on(t, mem, lockcore.Config{})
 	other, err := l.Enter(t.Context(), one("other", lockcore.Exclusive("x")), false)
 	require.NoError(t, err)
@@ -312,7 +312,7 @@ func TestARequestBehindAnotherOfItsLockIDWaitsForThatAlone(t *testing.T) {
 // way: if it gave up, the deadlock would stand.
 func TestWhoWaitsInFrontOfItsOwnLockIDIsNoVictim(t *testing.T) {
 	t.Parallel()
-	l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})
+	l := on(t, lockcoretest.NewStore(time.Now), lockcore.Config{})
 	orders := uint32(0)
 	enter := func(lockID, owner, resource string) error {
 		orders++

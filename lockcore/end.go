@@ -66,10 +66,10 @@ func (l *Locker) leaveAll(ctx context.Context, leases []Lease, ops []rules.Leave
 		if errs[i] = checkEnd("lease", lease.LockID, 0, []string{lease.Resource}); errs[i] != nil {
 			continue
 		}
-		spanCtx, span := l.tel.start(ctx, telemetry.SpanLeave, lease)
-		c := l.call(spanCtx, ops[i], ending{})
+		_, span := l.tel.start(ctx, telemetry.SpanLeave, lease)
+		c := l.call(ctx, ops[i], ending{})
 		if owed {
-			c = l.owing(spanCtx, ops[i], ending{})
+			c = l.owing(ctx, ops[i], ending{})
 		}
 		spans[i] = span
 		calls, sent = append(calls, c), append(sent, i)
@@ -92,7 +92,7 @@ func (l *Locker) leaveOp(lease Lease) rules.Leave {
 
 // end carries out an operation that ends something.
 func (l *Locker) end(ctx context.Context, name string, of Lease, why ending, op rules.Op) (update.Answer, error) {
-	ctx, span := l.tel.start(ctx, name, of)
+	_, span := l.tel.start(ctx, name, of)
 	a, err := l.do(ctx, strings.TrimPrefix(name, "lock."), of.Order, l.call(ctx, op, why))
 	why.on(span)
 	span.end(&a, err)

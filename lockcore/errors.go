@@ -20,7 +20,8 @@ var (
 	ErrSuperseded = errors.New("lockstep: superseded")
 	// ErrOtherRun: another run of the workflow speaks for its lock ID. Nothing was taken.
 	ErrOtherRun = errors.New("lockstep: another run holds")
-	// ErrQueueFull: the queue has Config.MaxWaiters. Nothing was taken. It is an ErrBusy too.
+	// ErrQueueFull: the queue has Config.MaxWaiters, or the resource's document has 12 MB. Nothing was
+	// taken. It is an ErrBusy too.
 	ErrQueueFull = errors.New("lockstep: queue full")
 	// ErrDeadlock: the request was taken out of the queue to end a deadlock.
 	ErrDeadlock = errors.New("lockstep: deadlock")

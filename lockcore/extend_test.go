@@ -23,7 +23,7 @@ func keptOn(t *testing.T, l *lockcore.Locker, lockID string, holdTTL time.Durati
 func TestExtendKeepsWhatStandsAndTellsWhatIsLost(t *testing.T) {
 	t.Parallel()
 	clock := lockcoretest.NewClock(time.Now())
-	l := on(t, lockcoretest.NewEngine(clock.Now), lockcore.Config{})
+	l := on(t, lockcoretest.NewStore(clock.Now), lockcore.Config{})
 	mine, gone := lockcore.Exclusive("r/1"), lockcore.Shared("r/2")
 	keptOn(t, l, "a", time.Minute, mine, gone)
 	for range 5 {
@@ -55,7 +55,7 @@ func TestExtendKeepsWhatStandsAndTellsWhatIsLost(t *testing.T) {
 func TestExtendTakesNothingAndIsNotStoppedByARelease(t *testing.T) {
 	t.Parallel()
 	clock := lockcoretest.NewClock(time.Now())
-	l := on(t, lockcoretest.NewEngine(clock.Now), lockcore.Config{})
+	l := on(t, lockcoretest.NewStore(clock.Now), lockcore.Config{})
 	r := lockcore.Exclusive("r/1")
 	_, err := l.Extend(t.Context(), "a", "", r.Name, false)
 	require.ErrorIs(t, err, lockcore.ErrLost)
@@ -78,7 +78,7 @@ func TestExtendTakesNothingAndIsNotStoppedByARelease(t *testing.T) {
 func TestWhatARequestHasBeforeItQueuesIsExtended(t *testing.T) {
 	t.Parallel()
 	clock := lockcoretest.NewClock(time.Now())
-	l := on(t, lockcoretest.NewEngine(clock.Now), lockcore.Config{})
+	l := on(t, lockcoretest.NewStore(clock.Now), lockcore.Config{})
 	keptOn(t, l, "other", lockcore.Forever, lockcore.Exclusive("r/2"))
 	req := one("a", lockcore.Exclusive("r/1"), lockcore.Exclusive("r/2"))
 	req.Part, req.Order, req.Persist, req.TTL, req.HoldTTL = "p", lockcore.Order{Schedule: 1, Attempt: 1}, true, time.Second, 20*time.Second

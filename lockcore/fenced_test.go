@@ -55,7 +55,7 @@ func part(t *testing.T, l *lockcore.Locker, name string, attempt uint32, change 
 func TestParallelPartsOfOneHoldWriteAndEarlierAttemptsDoNot(t *testing.T) {
 	t.Parallel()
 	clock := lockcoretest.NewClock(time.Now())
-	l := on(t, lockcoretest.NewEngine(clock.Now), lockcore.Config{})
+	l := on(t, lockcoretest.NewStore(clock.Now), lockcore.Config{})
 	write, _ := account(t)
 	a, b1 := part(t, l, "a", 1), part(t, l, "b", 1)
 	require.NoError(t, write(b1))
@@ -93,7 +93,7 @@ func TestParallelPartsOfOneHoldWriteAndEarlierAttemptsDoNot(t *testing.T) {
 func TestWhatFencedWritesStoreIsBounded(t *testing.T) {
 	t.Parallel()
 	clock := lockcoretest.NewClock(time.Now())
-	l := on(t, lockcoretest.NewEngine(clock.Now), lockcore.Config{})
+	l := on(t, lockcoretest.NewStore(clock.Now), lockcore.Config{})
 	write, stored := account(t)
 	first := part(t, l, "first", 1)
 	for i := range 100 {

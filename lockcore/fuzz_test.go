@@ -116,8 +116,7 @@ func FuzzNamesOfWhatEnds(f *testing.F) {
 			})
 			if err == nil {
 				d := l.document(t, resource)
-				require.Len(t, d.Released, 1)
-				require.Equal(t, released{LockID: lockID, Reason: reason}, d.Released[0])
+				require.Equal(t, []record{{LockID: lockID, Reason: reason}}, d.Evicted)
 			}
 			l.forget(t, resource, before)
 		}
@@ -126,8 +125,7 @@ func FuzzNamesOfWhatEnds(f *testing.F) {
 		err = l.Release(t.Context(), lockcore.Release{LockID: lockID, Resources: []string{resource}, Order: lockcore.Order{Schedule: 1, Attempt: 1}, Leaving: &part})
 		if !l.refused(t, err, before) {
 			d := l.document(t, resource)
-			require.Len(t, d.Released, 1)
-			require.Equal(t, released{LockID: lockID}, d.Released[0])
+			require.Equal(t, []record{{LockID: lockID}}, d.Over)
 			l.forget(t, resource, before)
 		}
 		for _, filter := range []lockcore.Filter{{Resource: resource}, {Prefix: resource}, {LockID: lockID}, {Owner: lockID}} {
@@ -172,15 +170,17 @@ type entry struct {
 	Comment string `bson:"comment"`
 }
 
-type released struct {
+// record is one of what has ended.
+type record struct {
 	LockID string `bson:"lockId"`
 	Reason string `bson:"reason"`
 }
 
 type document struct {
-	Held     []entry    `bson:"held"`
-	Waiters  []entry    `bson:"waiters"`
-	Released []released `bson:"released"`
+	Held    []entry  `bson:"held"`
+	Waiters []entry  `bson:"waiters"`
+	Evicted []record `bson:"evicted"`
+	Over    []record `bson:"over"`
 }
 
 // document is what is stored under exactly this name.

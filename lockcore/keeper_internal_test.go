@@ -5,13 +5,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 func TestLeaseThatIsReplacedWhenItExpiresIsLookedAtAgain(t *testing.T) {
 	t.Parallel()
-	l, err := NewOn(struct{ rules.Engine }{}, Config{})
+	l, err := NewWithStore(struct{ Store }{}, Config{})
 	require.NoError(t, err)
 	now := time.Now()
 	old := Lease{Resource: "r", ttl: 30 * time.Second, validUntil: now.Add(-time.Millisecond)}

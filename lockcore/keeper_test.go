@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,53 +12,18 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // What is renewed in time is tested where time stands still while anybody works (testing/synctest): a machine that is
 // busy ends no promise too early, and no test waits for one.
 
-// renewingEngine tells of the renewals, and can refuse them.
-type renewingEngine struct {
-	*lockcoretest.Engine
-	mu      sync.Mutex
-	batches []int
-	singles int
-	refuse  error
-}
-
-func (e *renewingEngine) Renew(ctx context.Context, op rules.Renew) (rules.Document, error) {
-	e.mu.Lock()
-	e.singles++
-	refuse := e.refuse
-	e.mu.Unlock()
-	if refuse != nil {
-		return rules.Document{}, refuse
+// renewals returns the numbers of entries that were extended by one command each, and the number of
+// renewals one by one.
+func (s *faultStore) renewals() (batches []int, singles int) {
+	for _, c := range s.commands(of(kindExtend)) {
+		batches = append(batches, len(c.parts))
 	}
-	return e.Engine.Renew(ctx, op)
-}
-
-func (e *renewingEngine) RenewAll(ctx context.Context, ops []rules.Renew) ([]bool, error) {
-	e.mu.Lock()
-	e.batches = append(e.batches, len(ops))
-	refuse := e.refuse
-	e.mu.Unlock()
-	if refuse != nil {
-		return make([]bool, len(ops)), refuse
-	}
-	return e.Engine.RenewAll(ctx, ops)
-}
-
-func (e *renewingEngine) set(refuse error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.refuse = refuse
-}
-
-func (e *renewingEngine) renewals() (batches []int, singles int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return append([]int(nil), e.batches...), e.singles
+	return batches, s.count(of(kindSwap), s.renews(""))
 }
 
 func sessions(t *testing.T, l *lockcore.Locker, first, n int) []*lockcore.Session {
@@ -76,7 +40,7 @@ func sessions(t *testing.T, l *lockcore.Locker, first, n int) []*lockcore.Sessio
 func TestSessionsOfOneProcessAreRenewedTogether(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := &renewingEngine{Engine: lockcoretest.NewEngine(time.Now)}
+		e := faulty()
 		l := on(t, e, lockcore.Config{TTL: 3 * time.Second})
 		const n = 500
 		var all []*lockcore.Session
@@ -106,7 +70,7 @@ func TestSessionsOfOneProcessAreRenewedTogether(t *testing.T) {
 func TestOneOfABatchThatIsLostIsToldAndTheOthersGoOn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := &renewingEngine{Engine: lockcoretest.NewEngine(time.Now)}
+		e := faulty()
 		l := on(t, e, lockcore.Config{TTL: time.Second})
 		all := sessions(t, l, 0, 3)
 		held, err := byForce(t.Context(), l, lockcore.Release{Force: true, LockID: "holder/1", Resources: []string{"r/1", "r/2"}, Reason: "an operator said so"})
@@ -123,28 +87,15 @@ func TestOneOfABatchThatIsLostIsToldAndTheOthersGoOn(t *testing.T) {
 	})
 }
 
-// hangingEngine does not answer renewals of one lock ID.
-type hangingEngine struct {
-	*lockcoretest.Engine
-	of string
-}
-
-func (e *hangingEngine) Renew(ctx context.Context, op rules.Renew) (rules.Document, error) {
-	if op.LockID == e.of {
-		<-ctx.Done()
-		return rules.Document{}, ctx.Err()
-	}
-	return e.Engine.Renew(ctx, op)
-}
-
 func TestQuestionAboutALostLeaseDoesNotCostTheOthersTheirs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := &hangingEngine{Engine: lockcoretest.NewEngine(time.Now), of: "holder/1"}
+		e := faulty()
 		l := on(t, e, lockcore.Config{TTL: time.Second})
 		all := sessions(t, l, 0, 3)
 		_, err := byForce(t.Context(), l, lockcore.Release{Force: true, LockID: "holder/1", Resources: []string{"r/1"}, Reason: "test"})
 		require.NoError(t, err)
+		e.set(hanging(of(kindLoad, kindSwap), onResource("r/1")), nil)
 		// Its end is told when it cannot be trusted any more; by then the others were renewed.
 		<-all[1].Context().Done()
 		for _, s := range []*lockcore.Session{all[0], all[2]} {
@@ -158,17 +109,17 @@ func TestQuestionAboutALostLeaseDoesNotCostTheOthersTheirs(t *testing.T) {
 func TestPassingErrorOfTheDatabaseLosesNothingAndALastingOneIsToldInTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := &renewingEngine{Engine: lockcoretest.NewEngine(time.Now)}
+		e := faulty()
 		l := on(t, e, lockcore.Config{TTL: 2 * time.Second})
 		all := sessions(t, l, 0, 3)
-		e.set(errCut)
+		e.set(cutting(e.renews("")), nil)
 		require.Eventually(t, func() bool { b, s := e.renewals(); return len(b)+s >= 2 }, 10*time.Second, time.Millisecond, "it is tried again soon")
-		e.set(nil)
+		e.set(nil, nil)
 		require.Eventually(t, func() bool { return e.Document("r/0").Entries[0].RenewedAt != nil }, 10*time.Second, time.Millisecond)
 		for _, s := range all {
 			require.NoError(t, s.Context().Err())
 		}
-		e.set(errCut)
+		e.set(cutting(e.renews("")), nil)
 		for _, s := range all {
 			<-s.Context().Done()
 			require.ErrorIs(t, context.Cause(s.Context()), lockcore.ErrLost)
@@ -180,7 +131,7 @@ func TestPassingErrorOfTheDatabaseLosesNothingAndALastingOneIsToldInTime(t *test
 
 func TestDowngradeLetsReadersInAndKeepsTheFence(t *testing.T) {
 	t.Parallel()
-	l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})
+	l := on(t, lockcoretest.NewStore(time.Now), lockcore.Config{})
 	s, err := l.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
 	require.NoError(t, err)
 	fence := s.Leases()[0].Fence
@@ -202,7 +153,7 @@ func TestDowngradeLetsReadersInAndKeepsTheFence(t *testing.T) {
 func TestLeaseOfAnotherProcessIsTrustedAndKeptAfterItWasRenewed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		mem := lockcoretest.NewEngine(time.Now)
+		mem := lockcoretest.NewStore(time.Now)
 		elsewhere, l := on(t, mem, lockcore.Config{}), on(t, mem, lockcore.Config{})
 		leases, err := elsewhere.Enter(t.Context(), one("a", lockcore.Exclusive("r")), false)
 		require.NoError(t, err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // TestAnotherLayoutIsRefused has a collection in which a client of mongo-lock has left a lock. Its Renew could shorten
@@ -35,4 +36,38 @@ func TestAnotherLayoutIsRefused(t *testing.T) {
 	indexes, err := coll.Indexes().ListSpecifications(t.Context())
 	require.NoError(t, err)
 	require.Len(t, indexes, 1, "that on _id")
+}
+
+func TestACollectionHasAnIDOfItsOwn(t *testing.T) {
+	t.Parallel()
+	l, other := setup(t, lockcore.Config{}), setup(t, lockcore.Config{})
+	again, err := lockcore.New(l.coll, lockcore.Config{})
+	require.NoError(t, err)
+	first, err := l.CollectionID(t.Context())
+	require.NoError(t, err)
+	require.NotEmpty(t, first)
+	second, err := again.CollectionID(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, first, second)
+	second, err = other.CollectionID(t.Context())
+	require.NoError(t, err)
+	require.NotEqual(t, first, second)
+	for s, err := range l.Status(t.Context(), lockcore.Filter{}) {
+		require.NoError(t, err)
+		t.Errorf("it lists %+v", s)
+	}
+}
+
+func TestACollectionOfAnotherVersionIsRefused(t *testing.T) {
+	t.Parallel()
+	l := setup(t, lockcore.Config{})
+	_, err := l.coll.UpdateByID(t.Context(), 0, bson.D{{Key: "$set", Value: bson.D{{Key: "version", Value: rules.LayoutVersion + 1}}}})
+	require.NoError(t, err)
+	later, err := lockcore.New(l.coll, lockcore.Config{})
+	require.NoError(t, err)
+	var wrong *lockcore.LayoutError
+	require.ErrorAs(t, later.CreateIndexes(t.Context()), &wrong)
+	_, err = later.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
+	require.ErrorAs(t, err, &wrong)
+	require.ErrorContains(t, err, "version 4")
 }

@@ -13,7 +13,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // contents is every document of a collection, byte by byte.
@@ -162,7 +161,6 @@ func badRequests() map[string]badRequest {
 	add("no such mode", "Request.Resources[0].Mode", func(r *lockcore.Request) { r.Resources[0].Mode = "Q" })
 	add("negative limit", "Request.Resources[0].Limit", func(r *lockcore.Request) { r.Resources[0] = lockcore.SharedLimit("r", -1) })
 	add("limit above a million", "Request.Resources[0].Limit", func(r *lockcore.Request) { r.Resources[0] = lockcore.SharedLimit("r", 1_000_001) })
-	add("lock ID of what was cut off", "Request.LockID", func(r *lockcore.Request) { r.LockID = rules.CutOff("holder") })
 	add("take over without a run", "Request.TakeOver", func(r *lockcore.Request) { r.TakeOver = "one" })
 	add("take over from itself", "Request.TakeOver", func(r *lockcore.Request) { r.Run, r.TakeOver = "one", "one" })
 	add("run of 513 bytes", "Request.Run", func(r *lockcore.Request) { r.Run = strings.Repeat("x", 513) })
@@ -332,4 +330,24 @@ func TestBadInputIsRefusedByNameAndTheDatabaseIsNotAsked(t *testing.T) {
 		_, err := lockcore.New(l.coll, cfg)
 		require.ErrorIs(t, err, lockcore.ErrInvalid)
 	}
+}
+
+// An empty lease once wrote a document without a name.
+func TestLeave_EmptyLease_IsRefused(t *testing.T) {
+	t.Parallel()
+	e := faulty()
+	l := on(t, e, lockcore.Config{})
+	for name, err := range map[string]error{
+		"Leave":      l.Leave(t.Context(), lockcore.Lease{}),
+		"LeaveQueue": l.LeaveQueue(t.Context(), lockcore.Lease{}),
+		"Renew": func() error {
+			_, err := l.Renew(t.Context(), lockcore.Lease{})
+			return err
+		}(),
+		"KeepPlace": l.KeepPlace(t.Context(), lockcore.Lease{}),
+	} {
+		var invalid *lockcore.InvalidError
+		require.ErrorAs(t, err, &invalid, name)
+	}
+	require.Empty(t, e.commands())
 }

@@ -83,7 +83,11 @@ func (m *metrics) acquired(ctx context.Context, r *asked, outcome string, a *upd
 		return
 	}
 	switch outcome {
-	case telemetry.OutcomeGranted, telemetry.OutcomeJoined, telemetry.OutcomeAgain: // the last after a lost answer
+	case telemetry.OutcomeAgain:
+		if a.Retried { // the answer that was lost is counted now
+			m.grants.Add(ctx, 1, m.of(r.resource, modeAttr(r.mode), outcomeAttr(outcome)))
+		}
+	case telemetry.OutcomeGranted, telemetry.OutcomeJoined:
 		m.grants.Add(ctx, 1, m.of(r.resource, modeAttr(r.mode), outcomeAttr(outcome)))
 	case telemetry.OutcomeBusy, telemetry.OutcomeFull:
 		m.contentions.Add(ctx, 1, m.of(r.resource, modeAttr(r.mode), outcomeAttr(outcome)))

@@ -50,6 +50,9 @@ func (s *Session) Upgrade(ctx context.Context, resource string) error {
 		return err
 	}
 	defer s.endUpgrade()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	// It is the session's own part, which asks for more: its shared entry is kept until it gets that.
 	req, err := s.locker.complete(Request{
 		LockID: lease.LockID, Run: lease.Run, Resources: []Resource{{Name: resource, Mode: ModeExclusive, Held: true}}, Part: lease.Part, Order: lease.Order,

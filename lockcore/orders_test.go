@@ -11,11 +11,10 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // holdFence is the fence with which the hold of "a" began, and 0 if it has none.
-func holdFence(e interface{ Document(string) rules.Document }, resource string) int64 {
+func holdFence(e documents, resource string) int64 {
 	d := e.Document(resource)
 	return d.HoldFence("a")
 }
@@ -24,12 +23,12 @@ func holdFence(e interface{ Document(string) rules.Document }, resource string) 
 // for and released must not make the other's requests late.
 func TestOrdersComeFromNoClock(t *testing.T) {
 	t.Parallel()
-	e := lockcoretest.NewEngine(time.Now)
+	e := lockcoretest.NewStore(time.Now)
 	ahead, err := on(t, e, lockcore.Config{}).TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
 	require.NoError(t, err)
 	require.NoError(t, ahead.Release(t.Context()))
 	synctest.Test(t, func(t *testing.T) { // in which it is the year 2000
-		s, err := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{}).TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
+		s, err := on(t, lockcoretest.NewStore(time.Now), lockcore.Config{}).TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
 		require.NoError(t, err)
 		require.NoError(t, s.Release(t.Context()))
 		behind := on(t, e, lockcore.Config{})
@@ -44,7 +43,7 @@ func TestOrdersComeFromNoClock(t *testing.T) {
 // lock ID holds.
 func TestReleaseOfASessionEndsNothingThatWasGrantedSince(t *testing.T) {
 	t.Parallel()
-	e := lockcoretest.NewEngine(time.Now)
+	e := lockcoretest.NewStore(time.Now)
 	l := on(t, e, lockcore.Config{})
 	first, err := l.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
 	require.NoError(t, err)
@@ -61,7 +60,7 @@ func TestReleaseOfASessionEndsNothingThatWasGrantedSince(t *testing.T) {
 // was promised hours.
 func TestForceReleaseRepeatedEndsNothingThatWasGrantedSince(t *testing.T) {
 	t.Parallel()
-	e := lockcoretest.NewEngine(time.Now)
+	e := lockcoretest.NewStore(time.Now)
 	l := on(t, e, lockcore.Config{})
 	req := one("a", lockcore.Exclusive("r"))
 	req.TTL = 6 * time.Hour
@@ -91,13 +90,13 @@ func TestForceReleaseRepeatedEndsNothingThatWasGrantedSince(t *testing.T) {
 func TestReleaseRepeatedAfterALostAnswerIsNoLoss(t *testing.T) {
 	t.Parallel()
 	clock := lockcoretest.NewClock(time.Now())
-	e := &deafEngine{Engine: lockcoretest.NewEngine(clock.Now)}
+	e := faultyAt(clock.Now)
 	l := on(t, e, lockcore.Config{})
 	req := one("a", lockcore.Exclusive("r"))
 	req.Part, req.Order, req.Persist = "p", lockcore.Order{Schedule: 1, Attempt: 1}, true
 	_, err := l.Enter(t.Context(), req, false)
 	require.NoError(t, err)
-	e.lost = 1
+	e.set(nil, times(1, cutting(), of(kindSwap)))
 	held, err := l.ReleaseHeld(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r"}, Order: req.Order, Leaving: &req.Part})
 	require.NoError(t, err)
 	require.Equal(t, []string{"r"}, held, "its first copy released it")
@@ -109,26 +108,11 @@ func TestReleaseRepeatedAfterALostAnswerIsNoLoss(t *testing.T) {
 	_, err = on(t, e, lockcore.Config{}).Enter(t.Context(), one("b", lockcore.Exclusive("r")), false)
 	require.NoError(t, err)
 	for range 2 {
-		e.lost = 1
+		e.set(nil, times(1, cutting(), of(kindSwap)))
 		held, err = l.ReleaseHeld(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r"}, Order: req.Order})
 		require.NoError(t, err)
 		require.Empty(t, held, "b was let in")
 	}
-}
-
-// deafEngine loses the answers to so many releases.
-type deafEngine struct {
-	*lockcoretest.Engine
-	lost int
-}
-
-func (e *deafEngine) Release(ctx context.Context, op rules.Release) (rules.Document, error) {
-	d, err := e.Engine.Release(ctx, op)
-	if e.lost > 0 {
-		e.lost--
-		return rules.Document{}, errCut
-	}
-	return d, err
 }
 
 // TestRequestThatGivesUpLeavesAHoldThatAnotherEntered: its second resource is busy, and meanwhile another part entered, and
@@ -138,21 +122,17 @@ func TestRequestThatGivesUpLeavesAHoldThatAnotherEntered(t *testing.T) {
 	for name, persist := range map[string]bool{"it keeps": true, "it keeps nothing": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e := hooked()
+			e := faulty()
 			l := on(t, e, lockcore.Config{})
 			_, err := l.Enter(t.Context(), one("b", lockcore.Exclusive("r/2")), false)
 			require.NoError(t, err)
 			other := one("a", lockcore.Exclusive("r/1"))
 			other.Persist = true
-			e.acquired = func(op rules.Acquire, d rules.Document) {
-				if op.Resource != "r/2" || d.Last.Outcome != rules.Busy {
-					return
-				}
-				e.acquired = nil
+			e.set(nil, times(1, func(context.Context, command) error { // it finds it busy
 				leases, err := l.Enter(t.Context(), other, false)
 				require.NoError(t, err)
-				require.NoError(t, l.Leave(t.Context(), leases...))
-			}
+				return l.Leave(t.Context(), leases...)
+			}, of(kindLoad), onResource("r/2"), not(onResource("r/1"))))
 			req := one("a", lockcore.Exclusive("r/1"), lockcore.Exclusive("r/2"))
 			req.Persist = persist
 			_, err = l.Enter(t.Context(), req, false)
@@ -167,13 +147,13 @@ func TestRequestThatGivesUpLeavesAHoldThatAnotherEntered(t *testing.T) {
 // TestUpgradeThatWasGrantedUnheardIsTakenBack: the session goes on in shared mode, under the order that it was granted.
 func TestUpgradeThatWasGrantedUnheardIsTakenBack(t *testing.T) {
 	t.Parallel()
-	e := &unheardEngine{Engine: lockcoretest.NewEngine(time.Now)}
+	e := faulty()
 	l := on(t, e, lockcore.Config{})
 	s, err := l.TryAcquire(t.Context(), one("a", lockcore.Shared("r")))
 	require.NoError(t, err)
-	e.deaf = true
+	e.set(nil, cutting(of(kindSwap)))
 	require.ErrorIs(t, s.Upgrade(t.Context(), "r"), lockcore.ErrUnknownOutcome)
-	e.deaf = false
+	e.set(nil, nil)
 	require.Equal(t, lockcore.ModeShared, s.Leases()[0].Mode)
 	leases, err := l.Renew(t.Context(), s.Leases()...)
 	require.NoError(t, err)
@@ -184,24 +164,10 @@ func TestUpgradeThatWasGrantedUnheardIsTakenBack(t *testing.T) {
 	require.Zero(t, holdFence(e, "r"))
 }
 
-// unheardEngine does what it is asked to do, and while it is deaf its answers to acquires are lost.
-type unheardEngine struct {
-	*lockcoretest.Engine
-	deaf bool
-}
-
-func (e *unheardEngine) Acquire(ctx context.Context, op rules.Acquire) (rules.Document, error) {
-	d, err := e.Engine.Acquire(ctx, op)
-	if e.deaf {
-		return rules.Document{}, errCut
-	}
-	return d, err
-}
-
 // TestARequestThatHasTakenItsClaimUpIsNotWaitingAnyMore: giving up its place comes too late.
 func TestARequestThatHasTakenItsClaimUpIsNotWaitingAnyMore(t *testing.T) {
 	t.Parallel()
-	e := lockcoretest.NewEngine(time.Now)
+	e := lockcoretest.NewStore(time.Now)
 	l := on(t, e, lockcore.Config{})
 	other, err := l.Enter(t.Context(), one("other", lockcore.Exclusive("r")), false)
 	require.NoError(t, err)
@@ -227,26 +193,30 @@ func TestARequestThatHasTakenItsClaimUpIsNotWaitingAnyMore(t *testing.T) {
 	require.Empty(t, e.Document("r").Waiters)
 }
 
-// TestAFirstRequestDoesNotShareAPart that stands by its order.
-func TestAFirstRequestDoesNotShareAPart(t *testing.T) {
+// Whoever sends a request again says so by its Call. Two attempts with the same order that do not
+// know of each other, such as an activity that was delivered twice, must not both run.
+func TestEnter_AnotherCallWithTheSameOrder_IsSuperseded(t *testing.T) {
 	t.Parallel()
-	l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})
+	l := on(t, lockcoretest.NewStore(time.Now), lockcore.Config{})
 	req := one("a", lockcore.Exclusive("r"))
-	req.Part, req.Order, req.First = "step", lockcore.Order{Schedule: 1, Attempt: 1}, true
+	req.Part, req.Order, req.Call = "step", lockcore.Order{Schedule: 1, Attempt: 1}, "first"
 	leases, err := l.Enter(t.Context(), req, false)
 	require.NoError(t, err)
-	_, err = l.Enter(t.Context(), req, false)
-	require.ErrorIs(t, err, lockcore.ErrSuperseded)
+	again, err := l.Enter(t.Context(), req, false)
+	require.NoError(t, err)
+	require.Equal(t, leases[0].Fence, again[0].Fence)
+	for _, call := range []string{"second", ""} {
+		req.Call = call
+		_, err = l.Enter(t.Context(), req, false)
+		require.ErrorIs(t, err, lockcore.ErrSuperseded)
+	}
 	_, err = l.Renew(t.Context(), leases...)
 	require.NoError(t, err, "the part stands")
-	req.First = false
-	_, err = l.Enter(t.Context(), req, false)
-	require.NoError(t, err)
 }
 
 func TestASemaphoreOfNoPlacesIsRefused(t *testing.T) {
 	t.Parallel()
-	l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})
+	l := on(t, lockcoretest.NewStore(time.Now), lockcore.Config{})
 	_, err := l.Enter(t.Context(), one("a", lockcore.SharedLimit("r", 0)), false)
 	var invalid *lockcore.InvalidError
 	require.ErrorAs(t, err, &invalid)
@@ -256,25 +226,10 @@ func TestASemaphoreOfNoPlacesIsRefused(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// sentEngine fails the test at the first command.
-type sentEngine struct {
-	*lockcoretest.Engine
-	t *testing.T
-}
-
-func (e sentEngine) Acquire(context.Context, rules.Acquire) (rules.Document, error) {
-	e.t.Error("a request was sent")
-	return rules.Document{}, errCut
-}
-
-func (e sentEngine) Release(context.Context, rules.Release) (rules.Document, error) {
-	e.t.Error("a release was sent")
-	return rules.Document{}, errCut
-}
-
 func TestOrdersThatSayNothingAreRefusedAndNothingIsSent(t *testing.T) {
 	t.Parallel()
-	l := on(t, sentEngine{lockcoretest.NewEngine(time.Now), t}, lockcore.Config{})
+	e := faulty()
+	l := on(t, e, lockcore.Config{})
 	refused := func(err error, field, value string) {
 		t.Helper()
 		var invalid *lockcore.InvalidError
@@ -297,4 +252,5 @@ func TestOrdersThatSayNothingAreRefusedAndNothingIsSent(t *testing.T) {
 	// All plain requests have such orders: it would end those that others of the lock ID made.
 	plain := lockcore.Release{LockID: "a", Resources: []string{"r"}, Order: lockcore.Order{Attempt: 1}}
 	refused(l.Release(t.Context(), plain), "Release.Order", "0.1")
+	require.Empty(t, e.commands())
 }

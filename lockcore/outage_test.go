@@ -2,8 +2,6 @@ package lockcore_test
 
 import (
 	"context"
-	"errors"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,106 +9,37 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// errCut is what a driver says of a connection that was cut: nobody knows whether the command took effect.
-var errCut = errors.New("connection cut")
-
-// cutEngine is the engine in memory, and may lose its answers.
-type cutEngine struct {
-	*lockcoretest.Engine
-	mu sync.Mutex
-	// lose is how many of the next answers are lost after the operation was applied; negative loses all.
-	lose int
-	sent int
-	// refusing says that nothing is applied, reads included.
-	refusing bool
-}
-
-func (e *cutEngine) answer(d rules.Document, err error) (rules.Document, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.sent++
-	if e.lose != 0 {
-		e.lose--
-		return rules.Document{}, errCut
+// cut loses the answers of the next writes after they took effect; a negative number loses all.
+func (s *faultStore) cut(answers int) {
+	if answers < 0 {
+		answers = 1 << 30
 	}
-	return d, err
+	s.set(nil, times(answers, cutting(), of(kindSwap, kindExtend)))
 }
 
-// refuse has everything fail, or not any more.
-func (e *cutEngine) refuse(all bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.refusing = all
-}
-
-func (e *cutEngine) refuses() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.refusing {
-		e.sent++
+// refuse has everything fail, or nothing any longer.
+func (s *faultStore) refuse(everything bool) {
+	s.set(nil, nil)
+	if everything {
+		s.set(cutting(), nil)
 	}
-	return e.refusing
 }
 
-// commands is how many operations were asked for.
-func (e *cutEngine) commands() int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.sent
-}
-
-func (e *cutEngine) Read(ctx context.Context, names ...string) ([]rules.Document, error) {
-	e.mu.Lock()
-	refusing := e.refusing
-	e.mu.Unlock()
-	if refusing {
-		return nil, errCut
-	}
-	return e.Engine.Read(ctx, names...)
-}
-
-func (e *cutEngine) cut(answers int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.lose = answers
-}
-
-func (e *cutEngine) Acquire(ctx context.Context, op rules.Acquire) (rules.Document, error) {
-	if e.refuses() {
-		return rules.Document{}, errCut
-	}
-	return e.answer(e.Engine.Acquire(ctx, op))
-}
-
-func (e *cutEngine) Renew(ctx context.Context, op rules.Renew) (rules.Document, error) {
-	return e.answer(e.Engine.Renew(ctx, op))
-}
-
-func (e *cutEngine) Leave(ctx context.Context, op rules.Leave) (rules.Document, error) {
-	return e.answer(e.Engine.Leave(ctx, op))
-}
-
-func (e *cutEngine) Release(ctx context.Context, op rules.Release) (rules.Document, error) {
-	return e.answer(e.Engine.Release(ctx, op))
-}
-
-func onCutEngine(t *testing.T, cfg lockcore.Config) (*lockcore.Locker, *cutEngine) {
+func onFaulty(t *testing.T, cfg lockcore.Config) (*lockcore.Locker, *faultStore) {
 	t.Helper()
-	e := &cutEngine{Engine: lockcoretest.NewEngine(time.Now)}
+	e := faulty()
 	return on(t, e, cfg), e
 }
 
 func TestLostAnswerIsAskedForAgainAndEndsAsIfItHadRunOnce(t *testing.T) {
 	t.Parallel()
-	l, e := onCutEngine(t, lockcore.Config{})
+	l, e := onFaulty(t, lockcore.Config{})
 	e.cut(2)
 	leases, err := l.Enter(t.Context(), one("a", lockcore.Exclusive("r")), false)
 	require.NoError(t, err)
-	require.Equal(t, 3, e.sent)
+	require.Equal(t, 3, e.count(of(kindSwap)))
 	require.Len(t, e.Document("r").Entries, 1)
 	require.Equal(t, e.Document("r").Entries[0].Fence, leases[0].Fence, "one grant, not three")
 	e.cut(1)
@@ -121,7 +50,7 @@ func TestLostAnswerIsAskedForAgainAndEndsAsIfItHadRunOnce(t *testing.T) {
 func TestOutcomeThatStaysUnknownIsSaidAndCleanedUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l, e := onCutEngine(t, lockcore.Config{})
+		l, e := onFaulty(t, lockcore.Config{})
 		e.cut(-1)
 		_, err := l.Enter(t.Context(), one("a", lockcore.Exclusive("r")), false)
 		var unknown *lockcore.UnknownOutcomeError
@@ -139,7 +68,7 @@ func TestOutcomeThatStaysUnknownIsSaidAndCleanedUp(t *testing.T) {
 func TestOutageLosesTheLockOnlyWhenThePromiseEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l, e := onCutEngine(t, lockcore.Config{TTL: 3 * time.Second})
+		l, e := onFaulty(t, lockcore.Config{TTL: 3 * time.Second})
 		s, err := l.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
 		require.NoError(t, err)
 		first := s.Leases()[0]

@@ -53,7 +53,7 @@ func TestRequestsWaitInlineAsLongAsTheirTurnIsNear(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const each = 50 * time.Millisecond
-		l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})
+		l := on(t, lockcoretest.NewStore(time.Now), lockcore.Config{})
 		lasting(t, l, each)
 		var all []<-chan error
 		for i := range 32 {
@@ -87,7 +87,7 @@ func TestATurnThatIsFarIsNotWaitedFor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})
+				l := on(t, lockcoretest.NewStore(time.Now), lockcore.Config{})
 				lasting(t, l, c.each)
 				holder, err := l.Enter(t.Context(), step("holder", 1), true)
 				require.NoError(t, err)
@@ -110,7 +110,7 @@ func TestATurnThatIsFarIsNotWaitedFor(t *testing.T) {
 func TestATurnBehindMoreThanMayWaitIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})
+		l := on(t, lockcoretest.NewStore(time.Now), lockcore.Config{})
 		l.LimitInlineWaits(2)
 		lasting(t, l, 5*time.Millisecond)
 		holder, err := l.Enter(t.Context(), step("holder", 1), true)
@@ -131,7 +131,7 @@ func TestATurnBehindMoreThanMayWaitIsNotWaitedFor(t *testing.T) {
 func TestATurnThatComesLaterThanExpectedIsWaitedForWhileThePlaceMoves(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})
+		l := on(t, lockcoretest.NewStore(time.Now), lockcore.Config{})
 		lasting(t, l, 5*time.Millisecond)
 		var all []<-chan error
 		for i := range 6 {
@@ -149,7 +149,7 @@ func TestATurnThatComesLaterThanExpectedIsWaitedForWhileThePlaceMoves(t *testing
 func TestATurnThatDoesNotComeIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})
+		l := on(t, lockcoretest.NewStore(time.Now), lockcore.Config{})
 		lasting(t, l, 5*time.Millisecond)
 		_, err := l.Enter(t.Context(), step("holder", 1), true)
 		require.NoError(t, err)
@@ -163,7 +163,7 @@ func TestATurnThatDoesNotComeIsNotWaitedFor(t *testing.T) {
 func TestEnterWaitsBrieflyWhenNextInLineOnly(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})
+		l := on(t, lockcoretest.NewStore(time.Now), lockcore.Config{})
 		holder, err := l.TryAcquire(t.Context(), one("holder", lockcore.Exclusive("r")))
 		require.NoError(t, err)
 		next := entering(t, l, "next", 0)
@@ -186,7 +186,7 @@ func TestOneMaxWaitIsForAllResourcesOfARequest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})
+				l := on(t, lockcoretest.NewStore(time.Now), lockcore.Config{})
 				for i, resource := range []string{"a", "b"} {
 					holder, err := l.TryAcquire(t.Context(), one("holder", lockcore.Exclusive(resource)))
 					require.NoError(t, err)
@@ -209,7 +209,7 @@ func TestOneMaxWaitIsForAllResourcesOfARequest(t *testing.T) {
 func TestRequestsBehindLongHoldsDoNotWaitInline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})
+		l := on(t, lockcoretest.NewStore(time.Now), lockcore.Config{})
 		lasting(t, l, 2*time.Second)
 		_, err := l.Enter(t.Context(), step("holder", 1), true)
 		require.NoError(t, err)
@@ -227,7 +227,7 @@ func TestNoMoreThanAllowedWaitInline(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				const each = 10 * time.Millisecond
-				l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})
+				l := on(t, lockcoretest.NewStore(time.Now), lockcore.Config{})
 				l.LimitInlineWaits(most)
 				l.LimitInlineWaits(7) // no more than before
 				lasting(t, l, each)
@@ -268,7 +268,7 @@ func TestParkedRequestsAreCalledUpBeforeTheirTurn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})
+				l := on(t, lockcoretest.NewStore(time.Now), lockcore.Config{})
 				l.LimitInlineWaits(c.most)
 				var early []string
 				defer l.OnWakeup(func(w lockcore.Wakeup) {
@@ -298,7 +298,7 @@ func TestParkedRequestsAreCalledUpBeforeTheirTurn(t *testing.T) {
 func TestTurnsWithinOneProcessAreNotLookedFor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := &countingEngine{Engine: lockcoretest.NewEngine(time.Now)}
+		e := faulty()
 		l := on(t, e, lockcore.Config{})
 		const each = 40 * time.Millisecond
 		lasting(t, l, each)
@@ -310,8 +310,8 @@ func TestTurnsWithinOneProcessAreNotLookedFor(t *testing.T) {
 		for _, one := range all {
 			require.NoError(t, <-one)
 		}
-		looks := e.reads.Load()
-		require.LessOrEqual(t, looks, int64(time.Since(began)/pace.Read)+1, "in virtual time")
+		looks := e.count(of(kindLook))
+		require.LessOrEqual(t, looks, int(time.Since(began)/pace.Read)+1, "in virtual time")
 		elapse(each)
 	})
 }
@@ -320,9 +320,8 @@ func TestTurnsWithinOneProcessAreNotLookedFor(t *testing.T) {
 func TestAKeptHoldIsLookedForSinceItMayEndInAnotherProcess(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		mem := lockcoretest.NewEngine(time.Now)
-		e := &countingEngine{Engine: mem}
-		l, elsewhere := on(t, e, lockcore.Config{}), on(t, mem, lockcore.Config{})
+		e := faulty()
+		l, elsewhere := on(t, e, lockcore.Config{}), on(t, e.Store, lockcore.Config{})
 		lasting(t, l, 20*time.Millisecond)
 		before, err := l.Enter(t.Context(), step("before", 1), true)
 		require.NoError(t, err)
@@ -337,9 +336,9 @@ func TestAKeptHoldIsLookedForSinceItMayEndInAnotherProcess(t *testing.T) {
 		next := entering(t, l, "next", 0)
 		require.NoError(t, l.Leave(t.Context(), before...))
 		require.NoError(t, <-saga)
-		looks := e.reads.Load()
+		looks := e.count(of(kindLook))
 		elapse(200 * time.Millisecond)
-		require.Greater(t, e.reads.Load(), looks+2)
+		require.Greater(t, e.count(of(kindLook)), looks+2)
 		require.NoError(t, elsewhere.Release(t.Context(), lockcore.Release{LockID: "saga", Run: "run", Resources: []string{"r"}, Order: lockcore.LastAttempt(1)}))
 		require.NoError(t, <-next)
 	})
@@ -348,15 +347,14 @@ func TestAKeptHoldIsLookedForSinceItMayEndInAnotherProcess(t *testing.T) {
 func TestATurnThatDoesNotComeIsLookedForLessAndLessOften(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		mem := lockcoretest.NewEngine(time.Now)
-		e := &countingEngine{Engine: mem}
-		l, elsewhere := on(t, e, lockcore.Config{}), on(t, mem, lockcore.Config{})
+		e := faulty()
+		l, elsewhere := on(t, e, lockcore.Config{}), on(t, e.Store, lockcore.Config{})
 		lasting(t, l, 5*time.Millisecond)
 		holder, err := elsewhere.TryAcquire(t.Context(), one("holder", lockcore.Exclusive("r")))
 		require.NoError(t, err)
 		next := acquireLater(t.Context(), l, one("next", lockcore.Exclusive("r")))
 		elapse(30 * time.Second)
-		require.LessOrEqual(t, e.reads.Load(), int64(30*4+20), "four a second, and some more at first")
+		require.LessOrEqual(t, e.count(of(kindLook)), 30*4+20, "four a second, and some more at first")
 		require.NoError(t, holder.Release(t.Context()))
 		got := <-next
 		require.NoError(t, got.err)

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/internal/pace"
@@ -101,6 +102,9 @@ func knows(d *rules.Document, op *rules.Acquire) bool {
 // not heard of in time, stays as it is. The lease names resource, lock ID, run, part and order. An
 // error is the database's, or ctx's.
 func (l *Locker) KeepPlace(ctx context.Context, place Lease) error {
+	if err := checkEnd("place", place.LockID, 0, []string{place.Resource}); err != nil {
+		return err
+	}
 	d, err := l.read(ctx, place.Resource)
 	if err != nil || d == nil {
 		return err
@@ -113,7 +117,7 @@ func (l *Locker) KeepPlace(ctx context.Context, place Lease) error {
 	}
 	w := d.Waiters[i]
 	req := Request{
-		LockID: w.LockID, Run: w.Label, Within: w.Within, Part: w.Part, Order: place.Order, Owner: cmp.Or(w.Owner, w.LockID), NeverVictim: w.NeverVictim,
+		LockID: w.LockID, Run: w.Label, Within: w.Within, Saga: w.Saga, Part: w.Part, Order: place.Order, Owner: cmp.Or(w.Owner, w.LockID), NeverVictim: w.NeverVictim,
 	}
 	if w.Started != nil {
 		req.Started = *w.Started
@@ -170,15 +174,66 @@ func wakeupOf(d *rules.Document, lockID, run, part string, order int64) Wakeup {
 // on the resources that it watches. It is for requests that wait without a process, such as those
 // of workflows. One that is not heard is told again as long as a Locker watches the resource, so f
 // may be called more than once with one, and also for an Acquire of this process; it must not
-// block. After stop it is not called any more.
+// block.
+//
+// stop waits for the calls of f that are under way, so f must not call it. After stop, f is not called
+// again. Close stops too, but does not wait.
 func (l *Locker) OnWakeup(f func(Wakeup)) (stop func()) {
 	w := l.watch
+	one := newListener(f)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.listeners[&f] = true
-	stop = func() { w.forget(&f) }
-	context.AfterFunc(l.life.closing, stop)
-	return stop
+	w.listeners[one] = true
+	forget := func() { w.forget(one) }
+	ignoreClose := context.AfterFunc(l.life.closing, forget)
+	return func() {
+		ignoreClose()
+		forget()
+		one.stop()
+	}
+}
+
+// listener is a function that hears of wake-ups.
+type listener struct {
+	f func(Wakeup)
+
+	mu      sync.Mutex
+	ended   *sync.Cond // broadcast when a call has ended
+	calls   int
+	stopped bool
+}
+
+func newListener(f func(Wakeup)) *listener {
+	one := &listener{f: f}
+	one.ended = sync.NewCond(&one.mu)
+	return one
+}
+
+func (one *listener) tell(wakeup Wakeup) {
+	one.mu.Lock()
+	if one.stopped {
+		one.mu.Unlock()
+		return
+	}
+	one.calls++
+	one.mu.Unlock()
+	defer func() {
+		one.mu.Lock()
+		defer one.mu.Unlock()
+		one.calls--
+		one.ended.Broadcast()
+	}()
+	one.f(wakeup)
+}
+
+// stop waits until no call is under way.
+func (one *listener) stop() {
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	one.stopped = true
+	for one.calls > 0 {
+		one.ended.Wait()
+	}
 }
 
 // WatchFor looks after a resource until no request waits for it but those of Acquire: it has the
@@ -204,10 +259,10 @@ func (l *Locker) WatchFor(resource string) {
 }
 
 // forget takes a listener away, and with the last one the parked waiters.
-func (w *watcher) forget(listener *func(Wakeup)) {
+func (w *watcher) forget(one *listener) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.listeners, listener)
+	delete(w.listeners, one)
 	if len(w.listeners) > 0 {
 		return
 	}
@@ -239,7 +294,7 @@ func (w *watcher) tell(wakeups []Wakeup) {
 	w.mu.Unlock()
 	for _, wakeup := range wakeups {
 		for _, f := range listeners {
-			(*f)(wakeup)
+			f.tell(wakeup)
 		}
 	}
 }

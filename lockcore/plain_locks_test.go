@@ -191,7 +191,7 @@ func TestALateWriterIsRefusedByItsFence(t *testing.T) {
 // The first example, on the engine in memory. With a database, lockcore.New takes a *mongo.Collection instead.
 func Example() {
 	ctx := context.Background()
-	locker, err := lockcore.NewOn(lockcoretest.NewEngine(time.Now), lockcore.Config{})
+	locker, err := lockcore.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -2,8 +2,8 @@ package lockcore_test
 
 import (
 	"context"
-	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -13,33 +13,14 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// watchedEngine counts its reads, and can refuse them. It has no answer to searches, which read all queues and would find
-// what a test keeps from the reads.
-type watchedEngine struct {
-	*hookEngine
-	reads  atomic.Int64
-	refuse atomic.Bool
-}
+// searching matches searches for deadlocks.
+func searching(c command) bool { return c.kind == kindList && c.query.Waiting }
 
-func watched() *watchedEngine {
-	e := &watchedEngine{hookEngine: hooked()}
-	e.list = func(context.Context) error { return errCut }
-	return e
-}
-
-func (e *watchedEngine) Read(ctx context.Context, names ...string) ([]rules.Document, error) {
-	defer e.reads.Add(1)
-	if e.refuse.Load() {
-		return nil, errCut
-	}
-	return e.Engine.Read(ctx, names...)
-}
-
-// reading waits for some reads.
-func (e *watchedEngine) reading(t *testing.T, why string) {
+// reading waits for some reads of the watcher.
+func (s *faultStore) reading(t *testing.T, why string) {
 	t.Helper()
-	n := e.reads.Load()
-	require.Eventually(t, func() bool { return e.reads.Load() >= n+4 }, 15*time.Second, time.Millisecond, why)
+	n := s.count(of(kindLook))
+	require.Eventually(t, func() bool { return s.count(of(kindLook)) >= n+4 }, 15*time.Second, time.Millisecond, why)
 }
 
 // granted waits for a request that takes far less than this.
@@ -56,75 +37,78 @@ func granted(t *testing.T, waits <-chan acquired, why string) {
 
 func TestSlowSearchForDeadlocksDoesNotKeepTheReadsWaiting(t *testing.T) {
 	t.Parallel()
-	e := hooked()
-	searching, answer := make(chan struct{}, 100), make(chan struct{})
-	e.list = func(context.Context) error {
-		searching <- struct{}{}
-		<-answer
-		return errCut
-	}
+	e := faulty()
+	begun, answer := make(chan struct{}, 100), make(chan struct{})
+	e.set(func(_ context.Context, c command) error {
+		if searching(c) {
+			begun <- struct{}{}
+			<-answer
+			return errCut
+		}
+		return nil
+	}, nil)
 	t.Cleanup(func() { close(answer) })
-	here, elsewhere := on(t, e, lockcore.Config{}), on(t, e.Engine, lockcore.Config{})
+	here, elsewhere := on(t, e, lockcore.Config{}), on(t, e.Store, lockcore.Config{})
 	a, err := elsewhere.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
 	require.NoError(t, err)
 	b := acquireLater(t.Context(), here, one("b", lockcore.Exclusive("r")))
-	<-searching
+	<-begun
 	require.NoError(t, a.Release(t.Context()))
 	granted(t, b, "nobody reads while the search is under way")
 }
 
 func TestSearchForDeadlocksThatFailsDoesNotTakeTheTurnOfARead(t *testing.T) {
 	t.Parallel()
-	e := watched()
-	searching := make(chan struct{}, 100)
-	e.list = func(context.Context) error {
-		searching <- struct{}{}
-		return errCut
+	e := faulty()
+	begun := make(chan struct{}, 100)
+	fails := func(_ context.Context, c command) error {
+		if searching(c) {
+			begun <- struct{}{}
+			return errCut
+		}
+		return nil
 	}
-	e.refuse.Store(true) // so that a read is due again and again
-	here, elsewhere := on(t, e, lockcore.Config{}), on(t, e.Engine, lockcore.Config{})
+	e.set(both(fails, cutting(of(kindLook))), nil) // so that a read is due again and again
+	here, elsewhere := on(t, e, lockcore.Config{}), on(t, e.Store, lockcore.Config{})
 	a, err := elsewhere.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
 	require.NoError(t, err)
 	b := acquireLater(t.Context(), here, one("b", lockcore.Exclusive("r")))
-	<-searching
+	<-begun
 	e.reading(t, "the search stands for the read, and found nothing")
 	require.NoError(t, a.Release(t.Context()))
-	e.refuse.Store(false)
+	e.set(fails, nil)
 	granted(t, b, "nobody reads")
 }
 
 func TestRenewalUnderWayDoesNotUndoADowngrade(t *testing.T) {
 	t.Parallel()
-	e := hooked()
-	l := on(t, e, lockcore.Config{TTL: 6 * time.Second})
-	leases, err := l.Enter(t.Context(), one("a", lockcore.Exclusive("r/1"), lockcore.Exclusive("r/2")), false)
-	require.NoError(t, err)
-	first, downgraded, second := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	e.after = func(op rules.Renew) { // the first answer is on its way until both are downgraded
-		if !op.Downgrade && op.Resource == "r/1" {
-			close(first)
+	synctest.Test(t, func(t *testing.T) {
+		e := faulty()
+		l := on(t, e, lockcore.Config{TTL: 6 * time.Second})
+		leases, err := l.Enter(t.Context(), one("a", lockcore.Exclusive("r/1"), lockcore.Exclusive("r/2")), false)
+		require.NoError(t, err)
+		renewed, downgraded := make(chan struct{}), make(chan struct{})
+		e.set(nil, times(1, func(context.Context, command) error { // the answer is on its way until both are downgraded
+			close(renewed)
 			<-downgraded
+			return nil
+		}, of(kindExtend)))
+		s := l.Renewing(t.Context(), leases)
+		<-renewed
+		require.NoError(t, s.Downgrade(t.Context()))
+		close(downgraded)
+		elapse(10 * time.Second) // several renewals
+		for i, name := range []string{"r/1", "r/2"} {
+			require.Equal(t, lockcore.ModeShared, s.Leases()[i].Mode)
+			require.True(t, s.Leases()[i].Valid())
+			require.Equal(t, rules.Shared, e.Document(name).Entries[0].Mode)
 		}
-	}
-	e.renew = func(_ context.Context, op rules.Renew) error { // the second is asked for when the first was taken in
-		if !op.Downgrade && op.Resource == "r/2" {
-			close(second)
-		}
-		return nil
-	}
-	e.renewAll = func(context.Context, []rules.Renew) error { return errCut } // so that each is renewed by itself
-	s := l.Renewing(t.Context(), leases)
-	<-first
-	require.NoError(t, s.Downgrade(t.Context()))
-	close(downgraded)
-	<-second
-	require.Equal(t, lockcore.ModeShared, s.Leases()[0].Mode)
-	require.Equal(t, rules.Shared, e.Document("r/1").Entries[0].Mode)
+	})
 }
 
 func TestUpgradeThatIsLostLeavesNoClaimBehind(t *testing.T) {
 	t.Parallel()
-	e := lockcoretest.NewEngine(time.Now)
+	e := lockcoretest.NewStore(time.Now)
 	l := on(t, e, lockcore.Config{})
 	s, err := l.TryAcquire(t.Context(), one("a", lockcore.Shared("r")))
 	require.NoError(t, err)

@@ -97,6 +97,9 @@ func inParallel(n int, do func(int)) {
 // renewBatch extends the entries that leases name, and reports whether all of them are known to have
 // been extended. What a lock ID keeps is extended when half of its time is over.
 func (l *Locker) renewBatch(ctx context.Context, leases []Lease, indexes []int) (all bool, renewed []Lease) {
+	if l.life.closed.Err() != nil {
+		return false, nil
+	}
 	ctx, span := l.tel.batch(ctx, len(indexes))
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
@@ -152,6 +155,9 @@ func (l *Locker) renewOp(lease Lease) rules.Renew {
 }
 
 func (l *Locker) renewOne(ctx context.Context, lease Lease, downgrade bool) (Lease, error) {
+	if err := checkEnd("lease", lease.LockID, 0, []string{lease.Resource}); err != nil {
+		return lease, err
+	}
 	spanCtx, span := l.tel.start(ctx, telemetry.SpanRenew, lease)
 	op := l.renewOp(lease)
 	op.Downgrade = downgrade

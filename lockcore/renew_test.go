@@ -1,35 +1,18 @@
 package lockcore_test
 
 import (
-	"context"
+	"errors"
+	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
-
-// batchEngine answers a renewal of many as its test says, and a renewal of one with an error if it has one.
-type batchEngine struct {
-	*lockcoretest.Engine
-	renewed  []bool
-	err, one error
-}
-
-func (e *batchEngine) Renew(ctx context.Context, op rules.Renew) (rules.Document, error) {
-	if e.one != nil {
-		return rules.Document{}, e.one
-	}
-	return e.Engine.Renew(ctx, op)
-}
-
-func (e *batchEngine) RenewAll(context.Context, []rules.Renew) ([]bool, error) {
-	return e.renewed, e.err
-}
 
 func threeLeases(t *testing.T, l *lockcore.Locker) []lockcore.Lease {
 	t.Helper()
@@ -46,61 +29,75 @@ func each(t *testing.T, err error) []error {
 	return joined.Unwrap()
 }
 
-func TestBatchThatTheDatabaseRefusesIsNoUnknownOutcome(t *testing.T) {
+func TestRenewal_ThatWasNotSent_IsNoUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	for name, refusal := range map[string]error{
-		"not authorized": mongo.CommandError{Code: 13, Message: "not authorized"},
-		"other layout":   &rules.LayoutError{Collection: "c", Found: "other"},
+		"no server":    errNotSent,
+		"other layout": fmt.Errorf("%w: %w", errNotSent, &rules.LayoutError{Collection: "c", Found: "other"}),
 	} {
-		e := &batchEngine{Engine: lockcoretest.NewEngine(time.Now), renewed: make([]bool, 3), err: refusal, one: refusal}
+		e := faulty()
 		l := on(t, e, lockcore.Config{})
 		leases := threeLeases(t, l)
+		e.set(failing(refusal, of(kindExtend, kindSwap)), nil)
 		kept, err := l.Renew(t.Context(), leases...)
 		require.NotErrorIs(t, err, lockcore.ErrUnknownOutcome, name)
 		require.Equal(t, leases, kept, "they stand as they were")
 		errs := each(t, err)
 		require.Len(t, errs, 3)
 		for i, one := range errs {
-			require.ErrorContains(t, one, `"`+leases[i].Resource+`"`)
 			require.ErrorContains(t, one, refusal.Error())
+			if !errors.As(refusal, new(*rules.LayoutError)) { // which names the collection
+				require.ErrorContains(t, one, `"`+leases[i].Resource+`"`)
+			}
 		}
 	}
 }
 
-func TestBatchWithoutAnAnswerIsToldToEachLeaseInItsOwnName(t *testing.T) {
+// What a server says of a failure proves nothing: a router may have applied the command.
+func TestRenewal_WithoutAnAnswer_IsUnknownForEachLease(t *testing.T) {
 	t.Parallel()
-	e := &batchEngine{Engine: lockcoretest.NewEngine(time.Now), err: errCut, one: errCut}
-	l := on(t, e, lockcore.Config{})
-	leases := threeLeases(t, l)
-	_, err := l.Renew(t.Context(), leases...)
-	for i, one := range each(t, err) {
-		var unknown *lockcore.UnknownOutcomeError
-		require.ErrorAs(t, one, &unknown)
-		require.Equal(t, leases[i].Resource, unknown.Resource)
-		require.Equal(t, leases[i].Order, unknown.Order)
-		require.ErrorIs(t, one, errCut)
+	for name, failure := range map[string]error{"cut": errCut, "error of the server": mongo.CommandError{Code: 13, Message: "not authorized"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := faulty()
+			l := on(t, e, lockcore.Config{})
+			leases := threeLeases(t, l)
+			e.set(failing(failure, of(kindExtend, kindSwap)), nil)
+			_, err := l.Renew(t.Context(), leases...)
+			for i, one := range each(t, err) {
+				var unknown *lockcore.UnknownOutcomeError
+				require.ErrorAs(t, one, &unknown)
+				require.Equal(t, leases[i].Resource, unknown.Resource)
+				require.Equal(t, leases[i].Order, unknown.Order)
+				require.ErrorContains(t, one, failure.Error())
+			}
+			require.Len(t, each(t, err), 3)
+		})
 	}
-	require.Len(t, each(t, err), 3)
 }
 
-func TestWhatABatchRenewedBeforeItFailedIsRenewed(t *testing.T) {
+func TestRenewal_BatchThatFails_IsRenewedOneByOne(t *testing.T) {
 	t.Parallel()
-	e := &batchEngine{Engine: lockcoretest.NewEngine(time.Now), renewed: []bool{true, false, true}, err: errCut, one: errCut}
+	e := faulty()
 	l := on(t, e, lockcore.Config{})
-	_, err := l.Renew(t.Context(), threeLeases(t, l)...)
+	leases := threeLeases(t, l)
+	e.set(both(cutting(of(kindExtend)), cutting(of(kindSwap), onResource("r/2"))), nil)
+	_, err := l.Renew(t.Context(), leases...)
 	require.Len(t, each(t, err), 1)
 	var unknown *lockcore.UnknownOutcomeError
 	require.ErrorAs(t, err, &unknown)
 	require.Equal(t, "r/2", unknown.Resource)
+	for _, name := range []string{"r/1", "r/3"} {
+		require.NotNil(t, e.Document(name).Entries[0].RenewedAt)
+	}
 }
 
-// A batch only says of which it knows that they stand: what it leaves open is asked for, and nobody is lost by it.
-func TestLeaseThatABatchDoesNotTellOfIsAskedForAndNotLost(t *testing.T) {
+// A batch that finds fewer documents than it names proves nothing of any one of them.
+func TestRenewal_BatchThatMissesOne_AsksForEach(t *testing.T) {
 	t.Parallel()
-	e := &batchEngine{Engine: lockcoretest.NewEngine(time.Now), renewed: []bool{true, false, false}}
-	l := on(t, e, lockcore.Config{})
+	l := on(t, faulty(), lockcore.Config{})
 	leases := threeLeases(t, l)
-	require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r/3"}, FirstFence: leases[2].FirstFence}))
+	require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r/3"}, FirstFence: leases[2].FirstFence, Order: leases[2].Order, Leaving: &leases[2].Part}))
 	kept, err := l.Renew(t.Context(), leases...)
 	require.Len(t, kept, 2)
 	require.Equal(t, "r/2", kept[1].Resource)
@@ -108,4 +105,91 @@ func TestLeaseThatABatchDoesNotTellOfIsAskedForAndNotLost(t *testing.T) {
 	require.ErrorAs(t, err, &lost)
 	require.Equal(t, "r/3", lost.Resource)
 	require.Len(t, each(t, err), 1)
+}
+
+// A caller may give the same Call to requests of several parts and orders. Each makes an entry of its
+// own, and a renewal of one is none of another.
+func TestRenewal_PartThatLeft_IsLostAlthoughAnotherHasTheSameCall(t *testing.T) {
+	t.Parallel()
+	for name, next := range map[string]func(*lockcore.Request){
+		"other part":   func(req *lockcore.Request) { req.Part = "other" },
+		"next attempt": func(req *lockcore.Request) { req.Order.Attempt++ },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := on(t, faulty(), lockcore.Config{})
+			req := one("a", lockcore.Exclusive("r"))
+			req.Part, req.Order, req.Call = "part", lockcore.Order{Schedule: 1, Attempt: 1}, "the same"
+			leases, err := l.Enter(t.Context(), req, false)
+			require.NoError(t, err)
+			next(&req)
+			_, err = l.Enter(t.Context(), req, false)
+			require.NoError(t, err)
+			require.NoError(t, l.Leave(t.Context(), leases...))
+			_, err = l.Renew(t.Context(), leases...)
+			require.ErrorIs(t, err, lockcore.ErrLost)
+		})
+	}
+}
+
+// The process has two readers. The part of one of them ended, and the document still has the other's.
+func TestRenewal_OneOfTwoPartsOfADocumentIsGone_IsLost(t *testing.T) {
+	t.Parallel()
+	l := on(t, faulty(), lockcore.Config{})
+	var leases []lockcore.Lease
+	for _, lockID := range []string{"a", "b"} {
+		got, err := l.Enter(t.Context(), one(lockID, lockcore.Shared("r")), false)
+		require.NoError(t, err)
+		leases = append(leases, got...)
+	}
+	force := lockcore.Release{Force: true, LockID: "a", Resources: []string{"r"}, FirstFence: leases[0].FirstFence, Reason: "test"}
+	require.NoError(t, l.Release(t.Context(), force)) // its part drains
+	kept, err := l.Renew(t.Context(), leases...)
+	var lost *lockcore.LostError
+	require.ErrorAs(t, err, &lost)
+	require.Equal(t, "a", lost.LockID)
+	require.Len(t, kept, 1)
+	require.Equal(t, "b", kept[0].LockID)
+}
+
+// A renewal also extends what the lock ID keeps, when half of its time is over. That it still keeps it
+// does not mean that the part was renewed.
+func TestRenewal_SupersededPart_IsLostAlthoughItsHoldIsKept(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := on(t, faulty(), lockcore.Config{})
+		req := one("a", lockcore.Exclusive("r"))
+		req.Part, req.Order, req.Persist, req.HoldTTL = "part", lockcore.Order{Schedule: 1, Attempt: 1}, true, 40*time.Second
+		leases, err := l.Enter(t.Context(), req, false)
+		require.NoError(t, err)
+		elapse(25 * time.Second)
+		req.Order.Attempt++
+		_, err = l.Enter(t.Context(), req, false)
+		require.NoError(t, err)
+		_, err = l.Renew(t.Context(), leases...)
+		require.ErrorIs(t, err, lockcore.ErrLost)
+	})
+}
+
+func TestRenewing_LeasesInAnyOrder_AreSortedByName(t *testing.T) {
+	t.Parallel()
+	l := on(t, faulty(), lockcore.Config{})
+	leases := threeLeases(t, l)
+	s := l.Renewing(t.Context(), []lockcore.Lease{leases[2], leases[0], leases[1]})
+	require.Equal(t, leases, s.Leases())
+	require.NoError(t, s.Leave(t.Context()))
+}
+
+// Renewals of many documents share a statement. It must not take the part of another request for the
+// one that is renewed, because that request has one of the same call in another document.
+func TestRenewal_PartThatLeft_IsLostAlthoughOthersOfTheCallAreRenewed(t *testing.T) {
+	t.Parallel()
+	l := setup(t, lockcore.Config{})
+	gone, err := l.Enter(t.Context(), one("a", lockcore.Shared("r")), false)
+	require.NoError(t, err)
+	both, err := l.Enter(t.Context(), one("b", lockcore.Shared("r"), lockcore.Shared("s")), false)
+	require.NoError(t, err)
+	require.NoError(t, l.Leave(t.Context(), gone...))
+	_, err = l.Renew(t.Context(), gone[0], both[1])
+	require.ErrorIs(t, err, lockcore.ErrLost)
 }

@@ -31,7 +31,7 @@ func takeOver(label string) func(*lockcore.Request) {
 func TestTheNextRunTakesOverWhatTheOneBeforeKeeps(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})
+		l := on(t, lockcoretest.NewStore(time.Now), lockcore.Config{})
 		before, err := l.Enter(t.Context(), run("one", "step"), false)
 		require.NoError(t, err)
 		require.NoError(t, l.Leave(t.Context(), before...))
@@ -58,7 +58,7 @@ func TestTheNextRunTakesOverWhatTheOneBeforeKeeps(t *testing.T) {
 func TestAStepThatStillRunsKeepsItsCompensationWaiting(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})
+		l := on(t, lockcoretest.NewStore(time.Now), lockcore.Config{})
 		step, err := l.Acquire(t.Context(), run("one", "step"))
 		require.NoError(t, err)
 		began := time.Now()
@@ -91,7 +91,7 @@ func TestAStepThatStillRunsKeepsItsCompensationWaiting(t *testing.T) {
 func TestAStepWithinItsWorkflowWaitsForTheOthersAlone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})
+		l := on(t, lockcoretest.NewStore(time.Now), lockcore.Config{})
 		kept, err := l.Enter(t.Context(), run("one", "saga"), false)
 		require.NoError(t, err)
 		within := func(lockID string) lockcore.Request {

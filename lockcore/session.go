@@ -3,6 +3,8 @@ package lockcore
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -39,6 +41,7 @@ func (l *Locker) Renewing(ctx context.Context, leases []Lease) *Session {
 		}
 		s.leases = append(s.leases, held{Lease: lease})
 	}
+	slices.SortStableFunc(s.leases, func(a, b held) int { return strings.Compare(a.Resource, b.Resource) })
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	if !l.keeper.add(s) {
 		s.end(ErrClosed)

@@ -2,7 +2,6 @@ package lockcore_test
 
 import (
 	"context"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,20 +18,7 @@ func TestDocumentThatCannotBeWrittenCostsNoOtherSessionItsLock(t *testing.T) {
 		e := faulty()
 		l := on(t, e, lockcore.Config{})
 		all := sessions(t, l, 0, 5)
-		e.set(func(_ context.Context, op any) error {
-			bad := func(op rules.Renew) bool { return op.Resource == "r/2" }
-			switch op := op.(type) {
-			case rules.Renew:
-				if bad(op) {
-					return errCut
-				}
-			case []rules.Renew:
-				if slices.ContainsFunc(op, bad) {
-					return errCut
-				}
-			}
-			return nil
-		}, nil)
+		e.set(cutting(of(kindExtend, kindSwap), onResource("r/2")), nil)
 		<-all[2].Context().Done()
 		elapse(2 * time.Minute)
 		for i, s := range all {
@@ -50,16 +36,7 @@ func TestDocumentThatHangsCostsNoOtherSessionItsLock(t *testing.T) {
 		e := faulty()
 		l := on(t, e, lockcore.Config{})
 		all := sessions(t, l, 0, 5)
-		e.set(func(ctx context.Context, op any) error {
-			hangs := func(op rules.Renew) bool { return op.Resource == "r/0" }
-			one, _ := op.(rules.Renew)
-			many, _ := op.([]rules.Renew)
-			if hangs(one) || slices.ContainsFunc(many, hangs) {
-				<-ctx.Done()
-				return ctx.Err()
-			}
-			return nil
-		}, nil)
+		e.set(hanging(of(kindExtend, kindSwap), onResource("r/0")), nil)
 		<-all[0].Context().Done()
 		elapse(2 * time.Minute)
 		for _, s := range all[1:] {
@@ -81,14 +58,7 @@ func TestEndlessSessionIsNotRenewedWithEveryShortOne(t *testing.T) {
 			require.NoError(t, err)
 		}
 		elapse(time.Minute)
-		n := 0
-		for _, op := range e.commands() {
-			one, _ := op.(rules.Renew)
-			many, _ := op.([]rules.Renew)
-			if one.LockID == "endless" || slices.ContainsFunc(many, func(op rules.Renew) bool { return op.LockID == "endless" }) {
-				n++
-			}
-		}
+		n := e.count(of(kindExtend, kindSwap), onResource("endless")) - 1 // the first makes it
 		require.LessOrEqual(t, n, 12)
 		require.GreaterOrEqual(t, n, 3, "it is confirmed like any other")
 	})
@@ -113,7 +83,7 @@ func TestDowngradeWithoutAnAnswerLeavesTheSessionSharedUntilItIsKnown(t *testing
 	l := on(t, e, lockcore.Config{})
 	s, err := l.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
 	require.NoError(t, err)
-	e.set(nil, cutting[rules.Renew])
+	e.set(nil, cutting(of(kindSwap)))
 	require.ErrorIs(t, s.Downgrade(t.Context()), lockcore.ErrUnknownOutcome)
 	e.set(nil, nil)
 	_, err = l.TryAcquire(t.Context(), one("b", lockcore.Shared("r")))
@@ -124,7 +94,7 @@ func TestDowngradeWithoutAnAnswerLeavesTheSessionSharedUntilItIsKnown(t *testing
 	// meanwhile.
 	c, err := l.TryAcquire(t.Context(), one("c", lockcore.Exclusive("r/2")))
 	require.NoError(t, err)
-	e.set(cutting[rules.Renew], nil)
+	e.set(cutting(of(kindSwap)), nil)
 	require.ErrorIs(t, c.Downgrade(t.Context()), lockcore.ErrUnknownOutcome)
 	e.set(nil, nil)
 	require.Equal(t, lockcore.ModeShared, c.Leases()[0].Mode)
@@ -165,7 +135,7 @@ func TestEndlessLeaseIsTrustedNoLongerThanItsConfirmationIsOld(t *testing.T) {
 		require.NoError(t, err)
 		elapse(time.Minute)
 		require.NoError(t, s.Lost())
-		e.set(cutting[rules.Renew], nil)
+		e.set(cutting(e.renews("")), nil)
 		elapse(15 * time.Second)
 		require.True(t, s.Leases()[0].Valid(), "a passing error loses nothing")
 		elapse(15 * time.Second)
@@ -178,13 +148,13 @@ func TestPassingErrorsCostNoPlaceInTheQueue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := faulty()
-		l, other := on(t, e, lockcore.Config{}), on(t, e.Engine, lockcore.Config{})
+		l, other := on(t, e, lockcore.Config{}), on(t, e.Store, lockcore.Config{})
 		holder, err := other.TryAcquire(t.Context(), one("holder", lockcore.Exclusive("r")))
 		require.NoError(t, err)
 		next := acquireLater(t.Context(), l, one("next", lockcore.Exclusive("r")))
-		eventually(t, 1, waitersOf(e.Engine, "r"), "it waits")
+		eventually(t, 1, waitersOf(e.Store, "r"), "it waits")
 		since := e.Document("r").Waiters[0].Since
-		e.set(cutting[rules.Acquire], nil) // while the place is refreshed
+		e.set(cutting(acquires("next")), nil) // while the place is refreshed
 		elapse(2 * time.Minute)
 		e.set(nil, nil)
 		elapse(time.Minute)

@@ -13,7 +13,6 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
@@ -61,10 +60,10 @@ func one(lockID string, res ...lockcore.Resource) lockcore.Request {
 	return lockcore.Request{LockID: lockID, Resources: res}
 }
 
-// on is a Locker on an engine, whose sessions end with the test.
-func on(t *testing.T, e rules.Engine, cfg lockcore.Config) *lockcore.Locker {
+// on is a Locker on a store, whose sessions end with the test.
+func on(t *testing.T, s lockcore.Store, cfg lockcore.Config) *lockcore.Locker {
 	t.Helper()
-	l, err := lockcore.NewOn(e, cfg)
+	l, err := lockcore.NewWithStore(s, cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { closeSoon(l) })
 	return l
@@ -85,8 +84,13 @@ func acquireLater(ctx context.Context, l *lockcore.Locker, req lockcore.Request)
 	return out
 }
 
-func waitersOf(e *lockcoretest.Engine, resource string) func() int {
-	return func() int { return len(e.Document(resource).Waiters) }
+// documents is a store in memory.
+type documents interface {
+	Document(resource string) rules.Document
+}
+
+func waitersOf(s documents, resource string) func() int {
+	return func() int { return len(s.Document(resource).Waiters) }
 }
 
 func eventually(t *testing.T, n int, count func() int, why string) {

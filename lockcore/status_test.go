@@ -75,7 +75,7 @@ func TestStatusIsFilteredByEachField(t *testing.T) {
 
 func TestForceReleaseNeedsAReason(t *testing.T) {
 	t.Parallel()
-	l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})
+	l := on(t, lockcoretest.NewStore(time.Now), lockcore.Config{})
 	_, err := l.ReleaseHeld(t.Context(), lockcore.Release{Force: true, LockID: "a", Resources: []string{"r"}, FirstFence: 1})
 	var invalid *lockcore.InvalidError
 	require.ErrorAs(t, err, &invalid)
@@ -120,7 +120,7 @@ func TestWriteWithALowerFenceIsRefusedAndToldByWhich(t *testing.T) {
 func TestSilenceIsCountedFromTheLastSignOfLife(t *testing.T) {
 	t.Parallel()
 	clock := lockcoretest.NewClock(time.Now())
-	l := on(t, lockcoretest.NewEngine(clock.Now), lockcore.Config{})
+	l := on(t, lockcoretest.NewStore(clock.Now), lockcore.Config{})
 	silent := func() map[string]time.Duration {
 		got := map[string]time.Duration{}
 		for s, err := range l.Status(t.Context(), lockcore.Filter{}) {
@@ -151,7 +151,7 @@ func TestSilenceIsCountedFromTheLastSignOfLife(t *testing.T) {
 // TestStatusSaysWhichHoldsAreKept and by which TTL.
 func TestStatusSaysWhichHoldsAreKept(t *testing.T) {
 	t.Parallel()
-	l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})
+	l := on(t, lockcoretest.NewStore(time.Now), lockcore.Config{})
 	for name, c := range map[string]struct {
 		change func(*lockcore.Request)
 		want   time.Duration
@@ -177,7 +177,7 @@ func TestStatusSaysWhichHoldsAreKept(t *testing.T) {
 // TestStatusNamesTheRequestOfAClaim: by that it can be left, and a janitor knows whose it is.
 func TestStatusNamesTheRequestOfAClaim(t *testing.T) {
 	t.Parallel()
-	l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})
+	l := on(t, lockcoretest.NewStore(time.Now), lockcore.Config{})
 	holder, err := l.TryAcquire(t.Context(), one("a", lockcore.Exclusive("r")))
 	require.NoError(t, err)
 	req := one("b", lockcore.Exclusive("r"))
@@ -201,7 +201,7 @@ func TestStatusNamesTheRequestOfAClaim(t *testing.T) {
 func TestStatusDoesNotListAPartThatHasDrained(t *testing.T) {
 	t.Parallel()
 	clock := lockcoretest.NewClock(time.Now())
-	l, err := lockcore.NewOn(lockcoretest.NewEngine(clock.Now), lockcore.Config{})
+	l, err := lockcore.NewWithStore(lockcoretest.NewStore(clock.Now), lockcore.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { closeSoon(l) })
 	leases, err := l.Enter(t.Context(), lockcore.Request{LockID: "a", Resources: []lockcore.Resource{lockcore.Exclusive("x")}, TTL: time.Minute}, false)
@@ -216,7 +216,7 @@ func TestStatusDoesNotListAPartThatHasDrained(t *testing.T) {
 func TestStatusOfAHoldThatSeveralStepsWorkIn(t *testing.T) {
 	t.Parallel()
 	clock := lockcoretest.NewClock(time.Now())
-	l := on(t, lockcoretest.NewEngine(clock.Now), lockcore.Config{Host: "host:1"})
+	l := on(t, lockcoretest.NewStore(clock.Now), lockcore.Config{Host: "host:1"})
 	found := func() lockcore.Status {
 		var all []lockcore.Status
 		for s, err := range l.Status(t.Context(), lockcore.Filter{}) {

@@ -122,7 +122,7 @@ func TestBusySaysWhoIsInTheWayInTheSameWords(t *testing.T) {
 func TestStatusOfAResourceReadsLikeAList(t *testing.T) {
 	t.Parallel()
 	clock := lockcoretest.NewClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
-	mem := lockcoretest.NewEngine(clock.Now)
+	mem := lockcoretest.NewStore(clock.Now)
 	l := on(t, mem, lockcore.Config{Host: "host:1"})
 	hold := one("a", lockcore.Exclusive("r"))
 	hold.TTL = lockcore.Forever
@@ -160,7 +160,7 @@ func TestStatusOfAResourceReadsLikeAList(t *testing.T) {
 	}, list())
 
 	withdraw := rules.Withdraw{Resource: "r", LockID: "b", Part: wait.Part, Order: 4<<32 | 2, Reason: "a deadlock"}
-	_, err = mem.Withdraw(t.Context(), withdraw)
+	_, _, err = change(t.Context(), mem, withdraw)
 	require.NoError(t, err)
 	clock.Advance(4*time.Minute + 40*time.Second)
 	require.Equal(t, []string{

@@ -10,12 +10,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // said is what was recorded of one kind of span: which attributes always and which at times, which events with which
@@ -208,7 +208,7 @@ func (o *observed) semaphore(t *testing.T) {
 // unknownBlockers: a holder that keeps no traces, and a wait that nobody is in the way of any more.
 func (o *observed) unknownBlockers(t *testing.T) {
 	t.Helper()
-	untraced, err := lockcore.NewOn(o.faults, lockcore.Config{})
+	untraced, err := lockcore.NewWithStore(o.faults, lockcore.Config{})
 	require.NoError(t, err)
 	r := lockcore.Exclusive("unknown")
 	_, err = untraced.Enter(t.Context(), asks("a", 1, r), false)
@@ -282,33 +282,54 @@ func (o *observed) failures(t *testing.T) {
 	leases, err := o.Enter(t.Context(), lockcore.Request{LockID: "a", Resources: []lockcore.Resource{r}}, false)
 	require.NoError(t, err)
 	o.deadlock(t, "p", "q")
-	for _, fault := range []error{mongo.CommandError{Code: 13, Message: "not allowed"}, errors.New("the line is dead")} {
-		o.faults.fail(fault)
+	free := lockcore.Exclusive("failures too")
+	for _, fault := range []error{errNotSent, errors.New("the line is dead")} {
+		o.fail(fault)
 		_, err := o.BreakDeadlocks(t.Context())
 		require.ErrorContains(t, err, fault.Error())
-		_, err = o.Enter(t.Context(), asks("b", 1, r), false)
+		_, err = o.Enter(t.Context(), asks("b", 1, free), false)
 		require.Error(t, err)
 		_, err = o.Renew(t.Context(), leases...)
 		require.Error(t, err)
 		require.Error(t, o.Leave(t.Context(), leases...))
 		require.Error(t, o.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"failures"}, FirstFence: leases[0].FirstFence}))
-		o.faults.fail(nil)
+		o.fail(nil)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	o.faults.cancel = cancel
+	o.faults.set(func(ctx context.Context, c command) error {
+		if withdraws(c) {
+			cancel()
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		return nil
+	}, nil)
 	_, err = o.BreakDeadlocks(ctx)
 	require.ErrorIs(t, err, context.Canceled)
-	o.faults.cancel = nil
+	o.fail(nil)
 	_, err = o.Enter(ctx, asks("b", 1, r), false)
 	require.ErrorIs(t, err, context.Canceled)
 	_, err = o.Renew(ctx, leases...)
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorIs(t, o.Leave(ctx, leases...), context.Canceled)
+	leaving, cancelLeave := context.WithCancel(t.Context())
+	o.faults.set(times(1, func(context.Context, command) error {
+		cancelLeave()
+		elapse(time.Millisecond)
+		return nil
+	}, ends("a")), nil)
+	require.ErrorIs(t, o.Leave(leaving, leases...), context.Canceled)
+	o.fail(nil)
 	require.ErrorIs(t, o.Release(ctx, lockcore.Release{LockID: "a", Resources: []string{"failures"}, FirstFence: leases[0].FirstFence}), context.Canceled)
 	require.NoError(t, o.Leave(t.Context(), leases...))
 	_, err = o.Renew(t.Context(), leases...)
 	require.ErrorIs(t, err, lockcore.ErrLost, "its holder left")
-	o.faults.faster = true
+	o.faults.set(times(1, func(ctx context.Context, c command) error { // another process is faster
+		i := slices.IndexFunc(c.swaps[0].Next.Waiters, func(w rules.Waiter) bool { return w.Verdict != "" })
+		w := c.swaps[0].Next.Waiters[i]
+		_, _, err := change(ctx, o.faults.Store, rules.Withdraw{Resource: c.names[0], LockID: w.LockID, Part: w.Part, Order: w.Order, Reason: w.Verdict})
+		return err
+	}, withdraws), nil)
 	broken, err := o.BreakDeadlocks(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, broken, "somebody was faster")

@@ -2,7 +2,6 @@ package lockcore_test
 
 import (
 	"context"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,7 +15,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // observed are two processes on one database, whose clock stands still, and all that they record.
@@ -24,7 +22,7 @@ type observed struct {
 	*lockcore.Locker
 	other  *lockcore.Locker
 	clock  *lockcoretest.Clock
-	faults *faultyEngine
+	faults *faultStore
 	tracer trace.Tracer
 	spans  *tracetest.SpanRecorder
 	reader *metric.ManualReader
@@ -39,9 +37,9 @@ func observe(t *testing.T, cfg lockcore.Config) *observed {
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(o.spans))
 	cfg.TracerProvider, cfg.MeterProvider = provider, metric.NewMeterProvider(metric.WithReader(o.reader))
 	o.tracer = provider.Tracer("test")
-	o.faults = &faultyEngine{Engine: lockcoretest.NewEngine(o.clock.Now)}
+	o.faults = faultyAt(o.clock.Now)
 	for _, l := range []**lockcore.Locker{&o.Locker, &o.other} {
-		made, err := lockcore.NewOn(o.faults, cfg)
+		made, err := lockcore.NewWithStore(o.faults, cfg)
 		require.NoError(t, err)
 		t.Cleanup(made.EndSessions)
 		*l = made
@@ -49,67 +47,9 @@ func observe(t *testing.T, cfg lockcore.Config) *observed {
 	return o
 }
 
-// faultyEngine answers with an error, where one is set. With faster, somebody else is always faster to withdraw.
-type faultyEngine struct {
-	rules.Engine
-	fault  atomic.Pointer[error]
-	faster bool
-	// cancel is called by a withdrawal, which then fails.
-	cancel context.CancelFunc
-}
-
-// fail sets what it answers with; nil for nothing. Sessions may be renewing meanwhile.
-func (f *faultyEngine) fail(err error) { f.fault.Store(&err) }
-
-func (f *faultyEngine) failure() error {
-	if err := f.fault.Load(); err != nil {
-		return *err
-	}
-	return nil
-}
-
-func (f *faultyEngine) Acquire(ctx context.Context, op rules.Acquire) (rules.Document, error) {
-	if err := f.failure(); err != nil {
-		return rules.Document{}, err
-	}
-	return f.Engine.Acquire(ctx, op)
-}
-
-func (f *faultyEngine) Renew(ctx context.Context, op rules.Renew) (rules.Document, error) {
-	if err := f.failure(); err != nil {
-		return rules.Document{}, err
-	}
-	return f.Engine.Renew(ctx, op)
-}
-
-func (f *faultyEngine) Leave(ctx context.Context, op rules.Leave) (rules.Document, error) {
-	if err := f.failure(); err != nil {
-		return rules.Document{}, err
-	}
-	return f.Engine.Leave(ctx, op)
-}
-
-func (f *faultyEngine) Release(ctx context.Context, op rules.Release) (rules.Document, error) {
-	if err := f.failure(); err != nil {
-		return rules.Document{}, err
-	}
-	return f.Engine.Release(ctx, op)
-}
-
-func (f *faultyEngine) Withdraw(ctx context.Context, op rules.Withdraw) (rules.Document, error) {
-	if err := f.failure(); err != nil {
-		return rules.Document{}, err
-	}
-	if f.cancel != nil {
-		f.cancel()
-		return rules.Document{}, ctx.Err()
-	}
-	if f.faster {
-		if _, err := f.Engine.Withdraw(ctx, op); err != nil {
-			return rules.Document{}, err
-		}
-	}
-	return f.Engine.Withdraw(ctx, op)
+// fail fails swaps and extensions with an error; nil fails none.
+func (o *observed) fail(err error) {
+	o.faults.set(failing(err, of(kindSwap, kindExtend)), nil)
 }
 
 // step runs f under a span of its own.
@@ -124,6 +64,7 @@ func (o *observed) step(t *testing.T, name string, f func(ctx context.Context)) 
 func asks(lockID string, schedule uint32, res ...lockcore.Resource) lockcore.Request {
 	return lockcore.Request{
 		LockID: lockID, Owner: "owner-" + lockID, Resources: res, Part: "1/Debit", Order: lockcore.Order{Schedule: schedule, Attempt: 1}, Persist: true,
+		Call: "the same",
 	}
 }
 

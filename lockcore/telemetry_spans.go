@@ -227,6 +227,9 @@ func roomGivenTo(d *rules.Document, by string) string {
 }
 
 func (o *observer) gone(ctx context.Context, d *rules.Document, g *rules.Entry, why ending) {
+	if g.Since == nil { // a damaged document: the length of the wait is unknown
+		return
+	}
 	w := wait{
 		resource: d.ID, lockID: g.LockID, part: g.Part, owner: cmp.Or(g.Owner, g.LockID), order: g.Order, mode: Mode(g.Mode),
 		since: *g.Since, until: d.At, outcome: telemetry.OutcomeLeft,

@@ -12,12 +12,12 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// parked is a locker on an engine in memory whose turns are heard.
+// parked is a locker on a store in memory whose turns are heard.
 type parked struct {
 	*lockcore.Locker
-	engine *countingEngine
-	clock  *lockcoretest.Clock
-	turns  chan lockcore.Wakeup
+	store *faultStore
+	clock *lockcoretest.Clock
+	turns chan lockcore.Wakeup
 }
 
 func newParked(t *testing.T, clock *lockcoretest.Clock) *parked {
@@ -26,8 +26,8 @@ func newParked(t *testing.T, clock *lockcoretest.Clock) *parked {
 	if clock != nil {
 		now = clock.Now
 	}
-	p := &parked{engine: &countingEngine{Engine: lockcoretest.NewEngine(now)}, clock: clock, turns: make(chan lockcore.Wakeup, 100)}
-	l, err := lockcore.NewOn(p.engine, lockcore.Config{HoldTTL: 10 * time.Minute})
+	p := &parked{store: faultyAt(now), clock: clock, turns: make(chan lockcore.Wakeup, 100)}
+	l, err := lockcore.NewWithStore(p.store, lockcore.Config{HoldTTL: 10 * time.Minute})
 	require.NoError(t, err)
 	p.Locker = l
 	t.Cleanup(l.OnWakeup(func(turn lockcore.Wakeup) {
@@ -125,7 +125,7 @@ func TestTendingEndsDeadlocksOfThoseWhoWaitElsewhere(t *testing.T) {
 
 func TestWithoutAnybodyToHearNothingIsTended(t *testing.T) {
 	t.Parallel()
-	l, err := lockcore.NewOn(lockcoretest.NewEngine(time.Now), lockcore.Config{})
+	l, err := lockcore.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
 	require.NoError(t, err)
 	l.WatchFor("r")
 	require.Zero(t, l.Tended())
@@ -142,19 +142,19 @@ func TestARecheckReadsAndWritesOnlyWhenAPromiseNeedsIt(t *testing.T) {
 	p.enter(t, "a", lockcore.Exclusive("r"))
 	p.queue(t, "b", lockcore.Exclusive("r"))
 	p.queue(t, "c", lockcore.Exclusive("r"))
-	before := p.engine.acquires.Load()
+	before := p.store.count(of(kindSwap))
 	again, err := p.Recheck(t.Context(), p.request("c", lockcore.Exclusive("r")))
 	var busy *lockcore.BusyError
 	require.ErrorAs(t, err, &busy)
 	require.Equal(t, 2, busy.Position)
 	require.Equal(t, "a", busy.Holders[0].LockID)
 	require.Positive(t, again)
-	require.Equal(t, before, p.engine.acquires.Load(), "a place that is fresh is not written")
+	require.Equal(t, before, p.store.count(of(kindSwap)), "a place that is fresh is not written")
 
 	clock.Advance(4 * time.Minute)
 	_, err = p.Recheck(t.Context(), p.request("c", lockcore.Exclusive("r")))
 	require.ErrorIs(t, err, lockcore.ErrBusy)
-	require.Equal(t, before+1, p.engine.acquires.Load(), "an old one is")
+	require.Equal(t, before+1, p.store.count(of(kindSwap)), "an old one is")
 	clock.Advance(4 * time.Minute) // b, which nobody looked after, is passed over, and keeps its place
 	again, err = p.Recheck(t.Context(), p.request("c", lockcore.Exclusive("r")))
 	require.ErrorAs(t, err, &busy)
@@ -182,7 +182,7 @@ func TestARecheckSaysWhenItIsWorthToAsk(t *testing.T) {
 	granted := p.enter(t, "b", lockcore.Exclusive("r"))
 	require.NoError(t, p.Release(t.Context(), lockcore.Release{LockID: "b", Resources: []string{"r"}, Order: granted[0].Order, Leaving: &granted[0].Part}))
 	require.NoError(t, ask(), "it was granted and released meanwhile")
-	require.Empty(t, p.rules.Document("r").Entries, "and it takes nothing")
+	require.Empty(t, p.store.Document("r").Entries, "and it takes nothing")
 }
 
 // The place stands on and nothing else changes: neither what it says of the request, nor when the request is passed over.
@@ -196,7 +196,7 @@ func TestAPlaceIsKeptWithoutAnyoneAskingForIt(t *testing.T) {
 	_, err := p.Enter(t.Context(), req, true)
 	require.ErrorIs(t, err, lockcore.ErrBusy)
 	place := lockcore.Lease{Resource: "r", LockID: "b", Run: "run", Part: req.Part, Order: req.Order}
-	waiter := func() rules.Waiter { return p.rules.Document("r").Waiters[0] }
+	waiter := func() rules.Waiter { return p.store.Document("r").Waiters[0] }
 	for _, after := range []time.Duration{time.Minute, 23 * time.Hour, 23 * time.Hour} { // it is passed over from 4 min on
 		clock.Advance(after)
 		before := waiter()
@@ -216,7 +216,7 @@ func TestAPlaceIsKeptWithoutAnyoneAskingForIt(t *testing.T) {
 	}
 	require.NoError(t, p.Leave(t.Context(), place))
 	require.NoError(t, p.KeepPlace(t.Context(), place))
-	require.Empty(t, p.rules.Document("r").Waiters, "who has left is not queued again")
+	require.Empty(t, p.store.Document("r").Waiters, "who has left is not queued again")
 }
 
 func TestARecheckThatIsNotOfAQueuedRequestIsRefused(t *testing.T) {
@@ -234,5 +234,5 @@ func TestARecheckThatIsNotOfAQueuedRequestIsRefused(t *testing.T) {
 	cancel()
 	_, err = p.Recheck(ctx, p.request("b", lockcore.Exclusive("r")))
 	require.ErrorIs(t, err, context.Canceled)
-	require.Zero(t, p.engine.acquires.Load())
+	require.Zero(t, p.store.count(of(kindSwap)))
 }

@@ -160,7 +160,7 @@ type Request struct {
 
 // leaseOn returns the lease that a request may have got on a resource, to leave it.
 func (r *Request) leaseOn(resource string) Lease {
-	return Lease{Resource: resource, LockID: r.LockID, Run: r.Run, Part: r.Part, Order: r.Order, id: r.Call, keeps: r.Persist}
+	return Lease{Resource: resource, LockID: r.LockID, Run: r.Run, Part: r.Part, Order: r.Order, id: r.entryID(resource), keeps: r.Persist}
 }
 
 // Lease is what one part got on one resource: a value that can be stored, sent, and used by another

@@ -133,9 +133,6 @@ func (w *waiting) ended(wait context.Context) error {
 
 // acquireOne waits for one resource. What it may have got when it gives up is given back.
 func (l *Locker) acquireOne(ctx, wait context.Context, req *Request, op rules.Acquire, held *Session) (Lease, error) {
-	if wait.Err() != nil {
-		return Lease{}, failure("acquire", op.Resource, req.Order, context.Cause(wait), false)
-	}
 	w := l.enqueue(ctx, req, op, false)
 	lease, err := w.await(wait, held)
 	if err == nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,7 +31,7 @@ func TestARequestWhoseLockIDHoldsJoinsPastTheQueue(t *testing.T) {
 		t.Run(owners, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				mem := lockcoretest.NewEngine(time.Now)
+				mem := lockcoretest.NewStore(time.Now)
 				here, elsewhere := on(t, mem, lockcore.Config{}), on(t, mem, lockcore.Config{})
 				held, err := elsewhere.TryAcquire(t.Context(), one("h", lockcore.Exclusive("r")))
 				require.NoError(t, err)
@@ -94,7 +93,7 @@ func TestDeadPredecessorsCostTheirClaimsAndNoMore(t *testing.T) {
 		t.Run(fmt.Sprint("in a process, places stand for ", ttl), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				mem := lockcoretest.NewEngine(time.Now)
+				mem := lockcoretest.NewStore(time.Now)
 				l := on(t, mem, lockcore.Config{WaiterTTL: ttl})
 				require.NoError(t, enterOnce(t, l, "holder", "p"))
 				since := time.Now()
@@ -144,11 +143,11 @@ func (p *parked) turnOf(t *testing.T, lockID string) {
 func TestAPassingErrorDoesNotLoseThePlace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l, e := onCutEngine(t, lockcore.Config{})
+		l, e := onFaulty(t, lockcore.Config{})
 		held, err := l.TryAcquire(t.Context(), one("h", lockcore.Exclusive("r")))
 		require.NoError(t, err)
 		next := acquireLater(t.Context(), l, one("next", lockcore.Exclusive("r")))
-		eventually(t, 1, waitersOf(e.Engine, "r"), "it stands in the queue")
+		eventually(t, 1, waitersOf(e, "r"), "it stands in the queue")
 		since := e.Document("r").Waiters[0].Since
 		elapse(99 * time.Second) // a third of a place's 5 min is the next refresh
 		e.cut(3)
@@ -165,18 +164,18 @@ func TestAPassingErrorDoesNotLoseThePlace(t *testing.T) {
 func TestAWaiterThatLostItsPlaceInAnOutageQueuesAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l, e := onCutEngine(t, lockcore.Config{})
+		l, e := onFaulty(t, lockcore.Config{})
 		held, err := l.Enter(t.Context(), lockcore.Request{
 			LockID: "h", Resources: []lockcore.Resource{lockcore.Exclusive("r")}, TTL: lockcore.Forever,
 		}, false)
 		require.NoError(t, err)
 		next := acquireLater(t.Context(), l, one("next", lockcore.Exclusive("r")))
-		eventually(t, 1, waitersOf(e.Engine, "r"), "it stands in the queue")
+		eventually(t, 1, waitersOf(e, "r"), "it stands in the queue")
 		e.refuse(true)
 		elapse(10 * time.Minute)
-		sent := e.commands()
+		sent := e.count(of(kindLoad, kindSwap))
 		elapse(10 * time.Minute)
-		require.LessOrEqual(t, e.commands()-sent, 3*20+3, "it asks with growing pauses")
+		require.LessOrEqual(t, e.count(of(kindLoad, kindSwap))-sent, 3*20+40, "it asks, and tries to pay what it owes, with growing pauses")
 		e.refuse(false)
 		require.Eventually(t, func() bool {
 			d := e.Document("r")
@@ -191,7 +190,7 @@ func TestAWaiterThatLostItsPlaceInAnOutageQueuesAgain(t *testing.T) {
 
 func TestADeadlockOfRequestsWithALimitOfOneEnds(t *testing.T) {
 	t.Parallel()
-	mem := lockcoretest.NewEngine(time.Now)
+	mem := lockcoretest.NewStore(time.Now)
 	l := on(t, mem, lockcore.Config{})
 	for lockID, name := range map[string]string{"a": "x", "b": "y"} {
 		_, err := l.Enter(t.Context(), one(lockID, lockcore.SharedLimit(name, 1)), false)
@@ -215,26 +214,27 @@ func TestADeadlockOfRequestsWithALimitOfOneEnds(t *testing.T) {
 func TestASearchOfAnEarlierWaitDoesNotPutOffTheNext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := hooked()
-		searching, answer, searched := make(chan struct{}, 100), make(chan struct{}), time.Time{}
+		e := faulty()
+		begun, answer, searched := make(chan struct{}, 100), make(chan struct{}), time.Time{}
 		first := true
-		e.list = func(context.Context) error {
-			if first {
+		e.set(func(_ context.Context, c command) error {
+			switch {
+			case !searching(c):
+				return nil
+			case first:
 				first = false
-				searching <- struct{}{}
+				begun <- struct{}{}
 				<-answer
-				return errCut
-			}
-			if searched.IsZero() {
+			case searched.IsZero():
 				searched = time.Now()
 			}
 			return errCut
-		}
+		}, nil)
 		l := on(t, e, lockcore.Config{})
 		wait := func() (end func()) {
 			ctx, cancel := context.WithCancel(t.Context())
 			out := acquireLater(ctx, l, one("b", lockcore.Exclusive("r")))
-			eventually(t, 1, waitersOf(e.Engine, "r"), "it stands in the queue")
+			eventually(t, 1, waitersOf(e, "r"), "it stands in the queue")
 			return func() {
 				cancel()
 				<-out
@@ -242,7 +242,7 @@ func TestASearchOfAnEarlierWaitDoesNotPutOffTheNext(t *testing.T) {
 		}
 		require.NoError(t, enterOnce(t, l, "a", "p"))
 		end := wait()
-		<-searching
+		<-begun
 		end()
 		end = wait()
 		queued := time.Now()
@@ -257,11 +257,8 @@ func TestASearchOfAnEarlierWaitDoesNotPutOffTheNext(t *testing.T) {
 func TestSearchesAreRarerWhereManyResourcesAreWaitedFor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e, searches := hooked(), atomic.Int64{}
-		e.list = func(context.Context) error {
-			searches.Add(1)
-			return nil
-		}
+		e := faulty()
+		e.set(cutting(of(kindLook)), nil) // which would take most of the test's time
 		l := on(t, e, lockcore.Config{})
 		const many = 250
 		ctx, cancel := context.WithCancel(t.Context())
@@ -273,9 +270,9 @@ func TestSearchesAreRarerWhereManyResourcesAreWaitedFor(t *testing.T) {
 			waits = append(waits, acquireLater(ctx, l, one("b", res)))
 		}
 		elapse(time.Minute)
-		searches.Store(0)
+		before := e.count(searching)
 		elapse(4 * time.Minute)
-		require.InDelta(t, int64(4*time.Minute/(many*pace.Each)), searches.Load(), 2)
+		require.InDelta(t, int(4*time.Minute/(many*pace.Each)), e.count(searching)-before, 2)
 		cancel()
 		for _, wait := range waits {
 			<-wait
@@ -286,7 +283,7 @@ func TestSearchesAreRarerWhereManyResourcesAreWaitedFor(t *testing.T) {
 // A hold that is shared does not cover a request for the resource alone: whoever made that never had it.
 func TestWhatWasNeverHeldIsToldByMode(t *testing.T) {
 	t.Parallel()
-	l := on(t, lockcoretest.NewEngine(time.Now), lockcore.Config{})
+	l := on(t, lockcoretest.NewStore(time.Now), lockcore.Config{})
 	schedule := uint32(0)
 	enter := func(lockID, part string, res lockcore.Resource) error {
 		schedule++

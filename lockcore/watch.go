@@ -31,7 +31,7 @@ type watcher struct {
 	// waiting is how many of them are looked at, which are those that a request has queued for.
 	waiting int
 	// listeners are those of OnWakeup.
-	listeners map[*func(Wakeup)]bool
+	listeners map[*listener]bool
 	// timer fires at wakeAt, if that is not zero.
 	timer  *clock.Timer
 	wakeAt time.Time
@@ -73,7 +73,7 @@ const searchWithin = time.Minute
 
 func newWatcher(l *Locker) *watcher {
 	return &watcher{
-		locker: l, table: map[string]*watched{}, listeners: map[*func(Wakeup)]bool{},
+		locker: l, table: map[string]*watched{}, listeners: map[*listener]bool{},
 	}
 }
 

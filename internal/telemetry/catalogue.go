@@ -134,7 +134,7 @@ var Spans = []Span{
 			{Key: BatchSize, Type: "int", Help: "how many leases, where it is a batch", Optional: true},
 			optional(resource), optional(lockID), optional(part), optional(order), outcome,
 		},
-		Outcomes: append([]Value{{OutcomeOK, "renewed"}, {OutcomeLost, "it is not held any more"}, {OutcomeGone, "its holder left meanwhile"}}, errorValues...),
+		Outcomes: append([]Value{{OutcomeOK, "renewed"}, {OutcomeLost, "it is not held any more"}}, errorValues...),
 	},
 	{
 		Name: SpanLeave, Clock: "process", Parent: "the caller's span: in Temporal the step's", When: "the end of one part: a step has returned",

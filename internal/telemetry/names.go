@@ -95,7 +95,7 @@ const (
 	OutcomeDeadlock   = "deadlock"
 	OutcomeUnknown    = "unknown"
 	OutcomeError      = "error"
-	// OutcomeGone is, of a deadlock, that another process ended it, and of a renewal, that its holder left meanwhile.
+	// OutcomeGone is, of a deadlock, that another process ended it.
 	OutcomeGone = "gone"
 	// OutcomeCanceled is that the caller's context ended first: it is not known whether the command took effect.
 	OutcomeCanceled = "canceled"

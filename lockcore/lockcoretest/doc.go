@@ -1,4 +1,3 @@
-// Package lockcoretest is the specification of the lock engine, as plain functions: the document before, an
-// operation and the time give the document after. They are written to be read, and tests hold the engine on
-// MongoDB to them.
+// Package lockcoretest helps to test programs that use locks. [Store] keeps locks in memory, so such a
+// test needs no server, and [Clock] decides what time it is.
 package lockcoretest

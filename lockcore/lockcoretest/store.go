@@ -16,11 +16,16 @@ import (
 // It is safe for concurrent use. Give it the Now of a [Clock] to decide what time it is.
 type Store struct {
 	*store.Memory
+	now func() time.Time
 }
 
 // NewStore makes a store without any document. Expiry is decided by now, as it is by the server's
 // clock on a database.
-func NewStore(now func() time.Time) *Store { return &Store{store.NewMemory(now)} }
+func NewStore(now func() time.Time) *Store { return &Store{store.NewMemory(now), now} }
+
+// ServerTime is the time by which expiry is decided now. A Locker asks for it before each write, so
+// that it notices at once when a test advances the clock.
+func (s *Store) ServerTime() time.Time { return s.now().UTC().Truncate(time.Millisecond) }
 
 // Document returns what is stored for a resource; its ID is empty if nothing is.
 func (s *Store) Document(resource string) rules.Document {

@@ -69,6 +69,8 @@ func (s *state) enter(op *Acquire) {
 		s.enqueue(op, place, true)
 	case s.grantedBefore(op):
 		s.result.Outcome = Again
+	case claim == nil && place < 0 && s.tooLarge(ahead):
+		s.result.Outcome = Full
 	case s.covered(op.LockID, op.Mode) && s.doc.FitsBeside(op.Party()):
 		s.result.Outcome = Joined
 		if op.Label != "" { // expired entries in the way must not come back
@@ -84,6 +86,15 @@ func (s *state) enter(op *Acquire) {
 	default:
 		s.enqueue(op, place, ahead || claim != nil)
 	}
+}
+
+// tooLarge reports whether the document has no room for another entry or waiter. Those who hold have
+// more room, because others wait for them.
+func (s *state) tooLarge(holds bool) bool {
+	if holds {
+		return s.doc.Bytes() > MaxBytesOfHolders
+	}
+	return s.doc.Bytes() > MaxBytes
 }
 
 // grantedBefore reports whether the same call was granted, and nothing is left to do.
@@ -236,6 +247,9 @@ func (s *state) enqueue(op *Acquire, place int, ahead bool) {
 	case place >= 0:
 		was := s.doc.Waiters[place]
 		w.Since, w.ClaimTTL, w.Ahead = was.Since, was.ClaimTTL, was.Ahead
+		if op.Refresh {
+			w.Hold, w.Saga, w.Owner = was.Hold, was.Saga, was.Owner
+		}
 		s.doc.Waiters[place] = w
 	case ahead: // an upgrade; or one that slept through its claim, or whose limit leaves no room any longer
 		w.Ahead = true
@@ -282,7 +296,7 @@ func (s *state) waiter(op *Acquire) Waiter {
 		w.Owner = op.Owner
 	}
 	if op.HoldOnly {
-		w.Hold = &WaitingHold{ID: op.Call, TTL: op.HoldTTL, Host: op.Host, Comment: op.Comment, Trace: op.Trace}
+		w.Hold = &WaitingHold{ID: op.Call, TTL: op.HoldTTL, Host: op.Host, Comment: op.Comment, Trace: op.Trace, Reacquire: op.Reacquire}
 	}
 	return w
 }

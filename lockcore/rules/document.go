@@ -190,6 +190,8 @@ type WaitingHold struct {
 	Host    string `bson:"host,omitempty"`
 	Comment string `bson:"comment,omitempty"`
 	Trace   string `bson:"trace,omitempty"`
+	// Reacquire is that of the request: the grant drops the evidence of an earlier loss.
+	Reacquire bool `bson:"reacquire,omitempty"`
 }
 
 // LongAgo is before every time of a server.

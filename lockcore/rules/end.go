@@ -51,9 +51,11 @@ func (op Leave) Apply(before *Document, now time.Time) (*Document, Result) {
 	}
 	made := func(e *Entry) bool { return op.Call == "" || e.ID == op.Call || e.ID == drainingID(op.Call) }
 	left := s.some(func(e *Entry) bool { return own(e) && e.State == StateRunning && e.Order == op.Order && made(e) })
+	// What a call asked for has exactly its order. An earlier request of the part stays queued.
+	asked := func(order int64) bool { return order == op.Order || (op.Call == "" && order < op.Order) }
 	goes := func(e *Entry) bool {
 		if e.State == StateClaimed {
-			return own(e) && e.Order <= op.Order
+			return own(e) && asked(e.Order)
 		}
 		return own(e) && e.Order == op.Order && !op.Waiting && made(e)
 	}
@@ -62,7 +64,7 @@ func (op Leave) Apply(before *Document, now time.Time) (*Document, Result) {
 	if before != nil {
 		queue = before.Waiters
 	}
-	s.forget(queue, func(w *Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part && w.Order <= op.Order })
+	s.forget(queue, func(w *Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part && asked(w.Order) })
 	if op.Undo {
 		s.takeBack(&op, left)
 	}

@@ -17,6 +17,14 @@ const (
 	SettleMost = 64
 )
 
+// MaxBytes is the size of a document from which requests are answered Full that neither hold nor wait,
+// and MaxBytesOfHolders that from which also those are that hold. MongoDB stores documents of up to 16 MB.
+// A swap of a larger one fails, and nobody could leave any longer.
+const (
+	MaxBytes          = 12 << 20
+	MaxBytesOfHolders = 14 << 20
+)
+
 // IdleGrain is what IdleAt is rounded up to, so that most writes leave its index alone.
 const IdleGrain = time.Hour
 
@@ -146,7 +154,7 @@ type Leave struct {
 	// entered it since, or another part runs.
 	Undo bool
 	// Call, unless it is empty, restricts the leave to what the call with this ID was granted, and to
-	// claims and queued requests.
+	// claims and queued requests of exactly this order.
 	Call string
 	// Waiting ends positions in the queue and claims alone, and no part that runs.
 	Waiting bool

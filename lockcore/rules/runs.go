@@ -49,7 +49,7 @@ func (s *state) takeOver(lockID, label string) {
 		return true
 	}
 	fence := int64(0)
-	var rest []Entry
+	rest := make([]Entry, 0, len(s.doc.Entries))
 	for _, e := range s.doc.Entries {
 		switch {
 		case !e.Of(lockID) || !foreign(e.Label):
@@ -91,7 +91,7 @@ func (s *state) bar(b Bar) {
 		return old.LockID == b.LockID && old.Part == b.Part && old.Saga == b.Saga && old.Label == b.Label && old.Order <= b.Order
 	})
 	s.doc.Bars = last(append(s.doc.Bars, b), MaxBars)
-	var rest []Entry
+	rest := make([]Entry, 0, len(s.doc.Entries))
 	for _, e := range s.doc.Entries {
 		if e.State == StateKept || e.Own || !b.bars(Request{e.LockID, e.Label, e.Within, e.Saga, e.Part, e.Order}) {
 			rest = append(rest, e)

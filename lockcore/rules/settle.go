@@ -102,6 +102,9 @@ func (s *state) claimFor(w *Waiter) Entry {
 		return e
 	}
 	s.attn[StateKept] = true
+	if w.Hold.Reacquire {
+		s.forgive(w.LockID, w.Label)
+	}
 	s.doc.Fence = s.nextFence()
 	e.ID, e.State, e.Part, e.FirstOrder, e.CreatedAt = w.Hold.ID, StateKept, "", w.Order, &s.now
 	e.Fence, e.FirstFence, e.LeastFence = s.doc.Fence, s.doc.Fence, s.doc.Fence

@@ -43,6 +43,39 @@ func last[T any](in []T, n int) []T {
 	return in
 }
 
+// Bytes is not less than the size of the stored document.
+func (d *Document) Bytes() int {
+	const document, entry, waiter, record = 1000, 900, 500, 200 // without texts
+	n := document + len(d.ID) + 16*len(d.Attn)
+	for i := range d.Entries {
+		e := &d.Entries[i]
+		n += entry + len(e.ID) + len(e.LockID) + len(e.Label) + len(e.Part) + len(e.Within) + len(e.Saga) + len(e.Owner) + len(e.Host) +
+			len(e.Comment) + len(e.Trace)
+		if e.After != nil {
+			n += len(e.After.LockID) + len(e.After.Owner) + len(e.After.Trace)
+		}
+	}
+	for i := range d.Waiters {
+		w := &d.Waiters[i]
+		n += waiter + len(w.LockID) + len(w.Label) + len(w.Within) + len(w.Saga) + len(w.Part) + len(w.Owner) + len(w.Verdict)
+		if w.Hold != nil {
+			n += record + len(w.Hold.ID) + len(w.Hold.Host) + len(w.Hold.Comment) + len(w.Hold.Trace)
+		}
+	}
+	for i := range d.Evicted {
+		e := &d.Evicted[i]
+		n += record + len(e.LockID) + len(e.Label) + len(e.To) + len(e.By) + len(e.Reason)
+	}
+	for i := range d.Over {
+		n += record + len(d.Over[i].LockID) + len(d.Over[i].Label)
+	}
+	for i := range d.Bars {
+		b := &d.Bars[i]
+		n += record + len(b.LockID) + len(b.Label) + len(b.Saga) + len(b.Part)
+	}
+	return n
+}
+
 // Clone copies a document so that no slice is shared, and none is nil: the database stores empty
 // arrays. What pointers point to is never changed.
 func (d *Document) Clone() *Document {

@@ -16,6 +16,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/internal/store"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/store/storetest"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
@@ -60,10 +61,10 @@ func TestMongo_SilentServer_EndsWithTheContext(t *testing.T) {
 	for name, operation := range operations {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := newProxy(t)
-			f := setupAt(t, p.uri)
+			p := storetest.NewProxy(t)
+			f := setupAt(t, p.URI)
 			insert(t, f, document("x", 1))
-			p.hang()
+			p.Hang()
 			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer cancel()
 			began := time.Now()
@@ -83,11 +84,11 @@ func TestMongo_SilentServer_DuringList(t *testing.T) {
 	for _, leave := range []bool{true, false} {
 		t.Run(fmt.Sprint("Leave=", leave), func(t *testing.T) {
 			t.Parallel()
-			p := newProxy(t)
+			p := storetest.NewProxy(t)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			began := time.Now()
-			f := setupAt(t, p.uri, alsoMonitor(func(e *event.CommandStartedEvent) {
+			f := setupAt(t, p.URI, alsoMonitor(func(e *event.CommandStartedEvent) {
 				if e.CommandName == "getMore" {
 					began = time.Now()
 					time.AfterFunc(200*time.Millisecond, cancel)
@@ -108,7 +109,7 @@ func TestMongo_SilentServer_DuringList(t *testing.T) {
 			for _, err := range f.List(ctx, rules.Query{}) {
 				last = err
 				if n++; n == 1 {
-					p.hang()
+					p.Hang()
 					if leave {
 						began = time.Now()
 						break
@@ -131,11 +132,11 @@ func TestMongo_SilentServer_DuringList(t *testing.T) {
 // knows, commands are not sent.
 func TestMongo_LostServer_IsNotSent(t *testing.T) {
 	t.Parallel()
-	p := newProxy(t)
-	f := setupAt(t, p.uri, func(o *options.ClientOptions) { o.SetServerSelectionTimeout(50 * time.Millisecond) })
+	p := storetest.NewProxy(t)
+	f := setupAt(t, p.URI, func(o *options.ClientOptions) { o.SetServerSelectionTimeout(50 * time.Millisecond) })
 	insert(t, f, document("x", 1))
-	p.refuse()
-	p.cut()
+	p.Refuse()
+	p.Cut()
 	swap := store.Swap{Prev: version(1), Next: document("x", 2)}
 	require.Eventually(t, func() bool {
 		_, err := f.Swap(t.Context(), swap)
@@ -152,16 +153,16 @@ func TestMongo_LostServer_IsNotSent(t *testing.T) {
 // accepts none, and one that waits for a silent server on the connection that there is.
 func TestMongo_RefusedConnection_IsNotSent(t *testing.T) {
 	t.Parallel()
-	p := newProxy(t)
+	p := storetest.NewProxy(t)
 	sending := make(chan struct{}, 100)
-	f := setupAt(t, p.uri, alsoMonitor(func(e *event.CommandStartedEvent) {
+	f := setupAt(t, p.URI, alsoMonitor(func(e *event.CommandStartedEvent) {
 		if e.CommandName == "update" {
 			sending <- struct{}{}
 		}
 	}))
 	insert(t, f, document("x", 1))
-	p.refuse()
-	p.hang()
+	p.Refuse()
+	p.Hang()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	first := make(chan error, 1)
@@ -183,11 +184,11 @@ func TestMongo_RefusedConnection_IsNotSent(t *testing.T) {
 // TestMongo_LostAnswer_IsUnknown closes the connection of a command in flight.
 func TestMongo_LostAnswer_IsUnknown(t *testing.T) {
 	t.Parallel()
-	p := newProxy(t)
-	f := setupAt(t, p.uri, alsoMonitor(func(e *event.CommandStartedEvent) {
+	p := storetest.NewProxy(t)
+	f := setupAt(t, p.URI, alsoMonitor(func(e *event.CommandStartedEvent) {
 		if e.CommandName == "update" {
-			p.refuse()
-			p.cut()
+			p.Refuse()
+			p.Cut()
 		}
 	}), func(o *options.ClientOptions) { o.SetServerSelectionTimeout(time.Second) })
 	insert(t, f, document("x", 1))
@@ -211,16 +212,16 @@ func TestMongo_ClosedClient_IsNotSent(t *testing.T) {
 // TestMongo_BusyPool_IsNotSent has one connection, which is in use.
 func TestMongo_BusyPool_IsNotSent(t *testing.T) {
 	t.Parallel()
-	p := newProxy(t)
+	p := storetest.NewProxy(t)
 	sending := make(chan struct{}, 100)
-	f := setupAt(t, p.uri, func(o *options.ClientOptions) { o.SetMaxPoolSize(1) },
+	f := setupAt(t, p.URI, func(o *options.ClientOptions) { o.SetMaxPoolSize(1) },
 		alsoMonitor(func(e *event.CommandStartedEvent) {
 			if e.CommandName == "update" {
 				sending <- struct{}{}
 			}
 		}))
 	insert(t, f, document("x", 1))
-	p.hang()
+	p.Hang()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	first := make(chan error, 1)

@@ -11,6 +11,14 @@ type serverClock struct {
 	// at came with an answer that was received then, to a command that was sent then. They are zero
 	// if nothing is known.
 	at, sent, received time.Time
+	// exact, if it is set, returns the server's time without a command: see Exact.
+	exact func() time.Time
+}
+
+// Exact is implemented by a store in memory whose clock may jump, because a test sets it. A sample of
+// such a clock says nothing about the next moment.
+type Exact interface {
+	ServerTime() time.Time
 }
 
 const (
@@ -44,6 +52,9 @@ func (c *serverClock) guess() Now {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
+	if c.exact != nil {
+		return Now{At: c.exact(), Sent: now}
+	}
 	if c.at.IsZero() {
 		return Now{}
 	}

@@ -25,8 +25,10 @@ type Line struct {
 	// the last swap, and the read began at the tick read.
 	doc          *rules.Document
 	known, fresh bool
-	at           Now
-	read         uint64
+	// committed is set if doc was written by this process, and acknowledged.
+	committed bool
+	at        Now
+	read      uint64
 	// ticks counts reads and arrivals.
 	ticks uint64
 	calls []*Call
@@ -67,6 +69,8 @@ type Call struct {
 	// the outcome of a swap that contained the call was unknown.
 	queued, asleep, unknown bool
 	failures                int
+	// swaps counts the swaps that contained the call.
+	swaps int
 }
 
 // Unknown reports whether the call may have been applied by a swap whose outcome is unknown. The line
@@ -82,6 +86,8 @@ type Answer struct {
 	// Sent is the local time from which the lease of a part may be trusted for as long as After says:
 	// see Now.
 	Sent time.Time
+	// Retried is set if another swap contained the call before, which may have been applied.
+	Retried bool
 	// Err is set if there is no result. Unknown is set if the operation may have been applied.
 	Err     error
 	Unknown bool
@@ -162,8 +168,8 @@ func (l *Line) Ask(c *Call) {
 	}
 }
 
-// Abandon removes a call, and reports whether it may have been applied, or may still be. Then the
-// line takes it back.
+// Abandon removes a call, and reports whether it may have been applied, or may still be, or is owed.
+// Then the line takes it back.
 func (l *Line) Abandon(c *Call) (unknown bool) {
 	if !slices.Contains(l.calls, c) {
 		return false
@@ -224,7 +230,7 @@ func (l *Line) Cached() (doc *rules.Document, known bool) { return l.doc, l.know
 // Guess sets what the process knows of the document, if it knows nothing.
 func (l *Line) Guess(doc *rules.Document) {
 	if !l.known && l.sent == nil {
-		l.doc, l.known, l.fresh = doc, true, false
+		l.doc, l.known, l.fresh, l.committed = doc, true, false, false
 	}
 }
 
@@ -238,6 +244,13 @@ func (l *Line) Next(guess Now, r string) Step {
 	if step.Kind == StepLoad {
 		l.ticks++
 		l.read = l.ticks
+	}
+	if step.Kind == StepSwap {
+		for i := range step.Answers {
+			t := &step.Answers[i]
+			t.Retried = t.Call.swaps > 0
+			t.Call.swaps++
+		}
 	}
 	if step.Kind >= StepLoad {
 		l.sent, l.changed = &step, false
@@ -303,25 +316,35 @@ func (l *Line) apply(now Now) (after *rules.Document, told []Told, writes bool) 
 	do := func(c *Call) {
 		var result rules.Result
 		after, result = c.Op.Apply(after, now.At)
+		if result.Outcome == rules.Queued && c.isServed(after) { // what was in its way had expired
+			first := result
+			after, result = c.Op.Apply(after, now.At)
+			result.Ended = slices.Concat(first.Ended, result.Ended)
+			result.Expired = slices.Concat(first.Expired, result.Expired)
+		}
 		writes = writes || !result.ReadOnly
 		told = append(told, Told{Call: c, Answer: Answer{After: after, Result: result, Sent: now.Sent}})
 	}
-	if l.debt { // a write, even if nothing is to be taken back
-		after, _ = rules.Settle{Policy: l.Policy, Resource: l.Name}.Apply(after, now.At)
-	}
-	for _, c := range l.owed {
-		do(c)
-	}
-	for _, c := range l.calls {
-		if c.asleep {
-			continue
-		}
-		do(c)
+	serve := func() {
 		for _, sleeper := range l.calls {
 			// Once: what holds already would be served again, and its second answer would find it gone.
 			if sleeper.asleep && !answered(told, sleeper) && sleeper.isServed(after) {
 				do(sleeper)
 			}
+		}
+	}
+	if l.debt { // a write, even if nothing is to be taken back
+		after, _ = rules.Settle{Policy: l.Policy, Resource: l.Name}.Apply(after, now.At)
+		serve()
+	}
+	for _, c := range l.owed {
+		do(c)
+		serve()
+	}
+	for _, c := range l.calls {
+		if !c.asleep {
+			do(c)
+			serve()
 		}
 	}
 	return after, told, writes
@@ -372,7 +395,7 @@ func (l *Line) Loaded(doc *rules.Document, now Now) {
 	if doc != nil {
 		doc.At = now.At
 	}
-	l.doc, l.known, l.fresh, l.at = doc, true, true, now
+	l.doc, l.known, l.fresh, l.at, l.committed = doc, true, true, now, false
 	if l.changed { // by this process, perhaps after the read
 		l.fresh = false
 		l.known = false
@@ -383,16 +406,20 @@ func (l *Line) Loaded(doc *rules.Document, now Now) {
 func (l *Line) Swapped() []Told {
 	step := l.sent
 	l.sent = nil
-	l.doc, l.known, l.fresh = step.Swap.Next, !l.changed, false
+	l.doc, l.known, l.fresh, l.committed = step.Swap.Next, !l.changed, false, true
 	l.conflicts, l.failures = 0, 0
-	l.debt, l.owed, l.lapses = false, nil, time.Time{}
+	// What was abandoned while the swap was under way is taken back by the next one.
+	l.owed = slices.DeleteFunc(l.owed, func(c *Call) bool {
+		return slices.ContainsFunc(step.Answers, func(t Told) bool { return t.Call == c })
+	})
+	l.debt = len(l.owed) > 0
+	if !l.debt {
+		l.lapses = time.Time{}
+	}
 	for i := range step.Answers {
 		t := &step.Answers[i]
 		c := t.Call
 		if t.Gone = !slices.Contains(l.calls, c); t.Gone {
-			if c.TakeBack != nil { // it was abandoned in the meantime
-				l.takeBack(c)
-			}
 			continue
 		}
 		c.queued = c.queued || t.Outcome == rules.Queued
@@ -469,10 +496,20 @@ func (l *Line) Retry() { l.failures, l.delay = min(l.failures, 1), NoPause }
 // Unsent reports that the command was not carried out, for another reason than a failure.
 func (l *Line) Unsent() { l.sent, l.fresh = nil, false }
 
+// Skipped reports that a command for several documents has stopped before this one because of a
+// conflict. Like Conflicted it does not prove that nothing was applied.
+func (l *Line) Skipped() {
+	for _, t := range l.sent.Answers {
+		t.Call.unknown = true
+	}
+	l.Unsent()
+}
+
 // Extended reports that the process has raised the ends of entries, by ID, in a command that gave the
-// document a new version with the random value r.
+// document a new version with the random value r. What was only read is dropped: it may have been
+// rolled back, and replaced by another state with the same counter, on which the new version follows.
 func (l *Line) Extended(ends map[string]time.Time, r string) {
-	if l.sent != nil || !l.known || l.doc == nil {
+	if l.sent != nil || !l.known || l.doc == nil || !l.committed {
 		l.Forget()
 		return
 	}

@@ -74,6 +74,9 @@ type entry struct {
 func New(s store.Store, c clock.Clock, policy rules.Policy) *Lines {
 	ls := &Lines{store: s, clock: c, policy: policy, process: rand.Text(), lines: map[string]*entry{}, debtors: map[*entry]bool{}}
 	ls.closed, ls.close = context.WithCancel(context.Background())
+	if s, ok := s.(Exact); ok {
+		ls.server.exact = s.ServerTime
+	}
 	return ls
 }
 

@@ -120,6 +120,8 @@ func (ls *Lines) together(borrowed []*Ticket, goesOn func(Answer) bool) {
 			t.entry.did(func(l *Line) []Told { return l.swapped(i < done, err) })
 		case i < len(swaps) && err != nil:
 			t.entry.did(func(l *Line) []Told { return l.Failed(err) })
+		case i < len(swaps):
+			t.entry.did(func(l *Line) []Told { l.Skipped(); return nil })
 		default:
 			t.entry.did(func(l *Line) []Told { l.Unsent(); return nil })
 		}

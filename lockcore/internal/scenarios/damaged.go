@@ -1,0 +1,81 @@
+package scenarios
+
+import (
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+)
+
+// Damaged makes a document that no operation leaves: entries of unknown states, claims and waiters
+// without their times, orders and limits below zero. pick decides everything. A process that reads
+// such a document must not panic.
+func Damaged(pick func(possibilities int) int, now time.Time) *rules.Document {
+	at := func() time.Time {
+		return []time.Time{{}, rules.LongAgo, now.Add(-time.Hour), now, now.Add(time.Minute), rules.Never}[pick(6)]
+	}
+	maybe := func() *time.Time {
+		if pick(2) == 0 {
+			return nil
+		}
+		t := at()
+		return &t
+	}
+	number := func() int64 { return []int64{-1 << 63, -1, 0, 1, 2, 5_000, 1<<63 - 1}[pick(7)] }
+	text := func() string { return []string{"", "w", "a", "\x00", "w/1"}[pick(5)] }
+	mode := func() string { return []string{rules.Exclusive, rules.Shared, "", "other"}[pick(4)] }
+	d := &rules.Document{ID: "r", At: now, Fence: number(), EvidenceSince: at(), IdleAt: at()}
+	for range pick(6) {
+		states := []string{rules.StateClaimed, rules.StateDraining, rules.StateRunning, rules.StateKept, "", "z"}
+		e := rules.Entry{
+			ID: text(), LockID: text(), Label: text(), Part: text(), Order: number(), Mode: mode(), State: states[pick(6)], Fence: number(),
+			FirstFence: number(), LeastFence: number(), FirstOrder: number(), Within: text(), Saga: text(), Own: pick(2) == 1, TTL: number(),
+			ExpiresAt: at(), RenewedAt: maybe(), Since: maybe(), ClaimedAt: maybe(), Place: maybe(), ClaimTTL: number(), CreatedAt: maybe(),
+			Owner: text(), Limit: number(), Trace: text(),
+		}
+		if pick(2) == 1 {
+			e.After = &rules.Ended{LockID: text(), Fence: number()}
+		}
+		d.Entries = append(d.Entries, e)
+	}
+	for range pick(5) {
+		w := rules.Waiter{
+			LockID: text(), Label: text(), Within: text(), Saga: text(), Part: text(), Order: number(), Mode: mode(), Limit: number(), Owner: text(),
+			Started: maybe(), Since: at(), ExpiresAt: at(), OverdueAt: at(), Verdict: text(), Ahead: pick(2) == 1, ClaimTTL: number(),
+		}
+		if pick(3) == 1 {
+			w.Hold = &rules.WaitingHold{ID: text(), TTL: number()}
+		}
+		d.Waiters = append(d.Waiters, w)
+	}
+	for range pick(3) {
+		d.Evicted = append(d.Evicted, rules.Evicted{LockID: text(), Label: text(), To: text(), Fence: number(), At: at()})
+		d.Over = append(d.Over, rules.Over{LockID: text(), Label: text(), Order: number()})
+		d.Bars = append(d.Bars, rules.Bar{LockID: text(), Label: text(), Saga: text(), Part: text(), Order: number()})
+	}
+	return d
+}
+
+// AllOps makes one operation of each kind, of a party that may be in a damaged document.
+func AllOps(pick func(possibilities int) int) []rules.Op {
+	text := func() string { return []string{"w", "a", "w/1", ""}[pick(4)] }
+	lockID, label, part, order := text(), text(), text(), int64(pick(3))-1
+	acquire := rules.Acquire{
+		Policy: Policy, Resource: "r", Call: text(), LockID: lockID, Label: label, TakeOver: text(), Within: text(), Saga: text(), Undo: []string{text()},
+		Part: part, Order: order, Mode: []string{rules.Exclusive, rules.Shared}[pick(2)], Limit: int64(pick(3)), TTL: int64(pick(2)) * 1000,
+		Persist: pick(2) == 1, HoldOnly: pick(3) == 1, Held: pick(4) == 1, Reacquire: pick(2) == 1, Queue: pick(3) > 0, Refresh: pick(3) == 1,
+		Upgrades: text(), WaiterTTL: 1000, MaxWaiters: int64(pick(3)),
+	}
+	acquire.HoldOnly = acquire.HoldOnly && acquire.Persist
+	return []rules.Op{
+		acquire,
+		rules.Renew{Policy: Policy, Resource: "r", LockID: lockID, Part: part, Order: order, Downgrade: pick(2) == 1, TTL: int64(pick(2))},
+		rules.Leave{Policy: Policy, Resource: "r", LockID: lockID, Label: label, Part: part, Order: order, Undo: pick(2) == 1, Call: text()},
+		rules.GiveUpUpgrade{Policy: Policy, Resource: "r", LockID: lockID, Part: part, Order: order, Call: text()},
+		rules.Release{Policy: Policy, Resource: "r", LockID: lockID, Label: label, Order: order, Used: int64(pick(2))},
+		rules.Release{Policy: Policy, Resource: "r", LockID: lockID, FirstFence: 1, Force: pick(2) == 1, Now: pick(2) == 1, Leaving: &part},
+		rules.Withdraw{Policy: Policy, Resource: "r", LockID: lockID, Part: part, Order: order, Reason: "because"},
+		rules.Verify{Policy: Policy, Resource: "r", LockID: lockID, Label: label, TakeOver: text(), Used: order, HandOver: true},
+		rules.Raise{Policy: Policy, Resource: "r", LockID: lockID, Label: label, TakeOver: text(), Saga: text(), Order: order},
+		rules.Settle{Policy: Policy, Resource: "r"},
+	}
+}

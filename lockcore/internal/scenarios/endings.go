@@ -1,0 +1,492 @@
+package scenarios
+
+import (
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+)
+
+// leaseScenarios are about renewals.
+var leaseScenarios = []Scenario{
+	{"renew/it extends the part by its own TTL, and its kept hold", func(s *stage) {
+		s.take("a", "p", 1, keep)
+		s.pass(partTTL - time.Minute)
+		d := s.renew(rules.Granted, "a", "p", 1)
+		e := s.part(d.Document, "a", "p", 1)
+		s.check(e.ExpiresAt.Sub(d.At) == partTTL && e.RenewedAt.Equal(d.At), "%v left, got %+v", partTTL, e)
+		s.check(d.Kept("a").ExpiresAt.Sub(d.At) == holdTTL, "%v left of the hold, got %+v", holdTTL, d.Kept("a"))
+	}},
+	{"renew/a clock that runs backwards shortens no lease", func(s *stage) {
+		s.take("a", "p", 1, keep)
+		s.pass(-partTTL / 2)
+		before := s.stored()
+		s.renew(rules.Granted, "a", "p", 1)
+		for i, e := range s.entries(2) {
+			s.check(e.ExpiresAt.Equal(before.Entries[i].ExpiresAt), "the end of %+v, got %v", before.Entries[i], e.ExpiresAt)
+		}
+	}},
+	{"renew/a new TTL counts from now, even if it ends sooner", func(s *stage) {
+		s.take("a", "p", 1, forever)
+		for _, ttl := range []time.Duration{2 * partTTL, partTTL / 2} {
+			d := s.renew(rules.Granted, "a", "p", 1, newTTL(ttl))
+			e := s.part(d.Document, "a", "p", 1)
+			s.check(e.TTL == ttl.Milliseconds() && e.ExpiresAt.Sub(d.At) == ttl, "%v left, got %+v", ttl, e)
+		}
+		s.pass(partTTL / 2)
+		before := s.stored()
+		s.renew(rules.Superseded, "a", "p", 1, newTTL(time.Minute))
+		s.unchanged(before)
+		s.renew(rules.Lost, "a", "p", 2, newTTL(time.Minute))
+	}},
+	{"renew/a part that is missing is lost, and nothing else is renewed", func(s *stage) {
+		s.renew(rules.Lost, "a", "p", 1)
+		s.take("a", "p", 2, shared, keep)
+		s.take("b", "p", 2, shared)
+		before := s.stored()
+		s.renew(rules.Lost, "a", "p", 1)
+		s.renew(rules.Lost, "a", "p", 3)
+		s.renew(rules.Lost, "a", "q", 2)
+		s.renew(rules.Lost, "x", "p", 2)
+		s.unchanged(before)
+		s.leave("a", "p", 2)
+		s.renew(rules.Lost, "a", "p", 2)
+	}},
+	{"renew/a downgrade lets others share", func(s *stage) {
+		s.take("a", "p", 1, keep)
+		s.wait(1, "b", "p", 1, shared)
+		e := s.part(s.renew(rules.Granted, "a", "p", 1, downgrade).Document, "a", "p", 1)
+		s.check(e.Mode == rules.Shared, "a shared part, got %+v", e)
+		s.take("b", "p", 1, shared)
+		s.ask(rules.Busy, "c", "p", 1)
+	}},
+	{"renew/a hold with other parts is not downgraded", func(s *stage) {
+		s.take("a", "p", 1)
+		s.join("a", "q", 1)
+		e := s.part(s.renew(rules.Granted, "a", "p", 1, downgrade).Document, "a", "p", 1)
+		s.check(e.Mode == rules.Exclusive, "an exclusive part, got %+v", e)
+	}},
+}
+
+// leaveScenarios are about parts that end.
+var leaveScenarios = []Scenario{
+	{"leave/it ends the part, and reports the hold that ended with it, once", func(s *stage) {
+		e := s.take("a", "p", 1)
+		d := s.leave("a", "p", 1)
+		s.check(len(d.Entries) == 0 && len(d.Released()) == 1 && d.Released()[0].Fence == e.Fence, "the hold with fence %d to end, got %+v", e.Fence, d.Result)
+		s.check(len(s.leave("a", "p", 1).Released()) == 0, "nothing more to end")
+	}},
+	{"leave/it ends only what it names", func(s *stage) {
+		s.take("a", "p", 2, shared)
+		s.join("a", "q", 2, shared)
+		s.take("b", "p", 2, shared)
+		s.wait(1, "c", "p", 2)
+		s.wait(2, "c", "q", 2)
+		before := s.stored()
+		s.leave("a", "p", 1)
+		s.leave("a", "p", 3)
+		s.leave("a", "r", 2)
+		s.leave("c", "p", 1)
+		s.leave("a", "p", 2, waitingOnly)
+		s.leave("a", "p", 2, granted("other"))
+		s.leave("a", "p", 2, granted("other"), takeBack)
+		s.release("x", 9)
+		after := s.stored()
+		s.check(reflect.DeepEqual(before.Entries, after.Entries) && reflect.DeepEqual(before.Waiters, after.Waiters), "no change, got %+v", after)
+		s.leave("a", "p", 2, granted("a/p/2"))
+		s.renew(rules.Lost, "a", "p", 2)
+		s.renew(rules.Granted, "a", "q", 2)
+		s.leave("c", "p", 2, granted("other")) // a waiter has no ID
+		s.check(len(s.stored().Waiters) == 1 && s.stored().Waiters[0].Part == "q", "one part of c to wait, got %+v", s.stored().Waiters)
+	}},
+	{"leave/of waiting requests only, it ends waiters and claims", func(s *stage) {
+		s.take("a", "p", 1)
+		s.wait(1, "b", "p", 1)
+		s.leave("b", "p", 1, waitingOnly)
+		s.waiting()
+		s.wait(1, "b", "p", 2)
+		s.leave("a", "p", 1, waitingOnly)
+		s.renew(rules.Granted, "a", "p", 1)
+		s.leave("a", "p", 1)
+		s.leave("b", "p", 2, waitingOnly)
+		s.entries(0)
+	}},
+	{"leave/of an upgraded part by the call of its upgrade", func(s *stage) {
+		s.take("a", "p", 1, shared)
+		s.take("a", "p", 1, upgrades("a/p/1"), call("u"))
+		s.leave("a", "p", 1, granted("a/p/1"))
+		s.renew(rules.Granted, "a", "p", 1)
+		s.leave("a", "p", 1, granted("u"))
+		s.entries(0)
+	}},
+	{"take back/it ends the hold that the request began", func(s *stage) {
+		s.take("a", "p", 1, keep)
+		s.leave("a", "p", 1, takeBack)
+		s.take("b", "p", 1, keep)
+		s.leave("b", "p", 1, takeBack, granted("other"))
+		s.renew(rules.Granted, "b", "p", 1)
+		s.leave("b", "p", 1, takeBack, granted("b/p/1"))
+		s.entries(0)
+	}},
+	{"take back/it ends no hold that another request has entered, or that it did not begin", func(s *stage) {
+		s.take("a", "p", 1, keep)
+		s.join("a", "q", 1, keep)
+		s.leave("a", "q", 1, takeBack)
+		s.renew(rules.Granted, "a", "p", 1)
+		s.leave("a", "p", 1, takeBack) // another had entered, though it has left
+		s.leave("a", "r", 1, takeBack)
+		s.ask(rules.Busy, "b", "p", 1)
+		s.join("a", "r", 1, keep, held)
+		s.release("a", 9, stopped("r"))
+		s.leave("a", "r", 1)
+		s.take("b", "p", 1, keep)
+		s.join("b", "q", 1)
+		s.leave("b", "p", 1, takeBack) // q runs
+		s.check(s.stored().Kept("b") != nil, "the hold to be kept, got %+v", s.stored().Entries)
+	}},
+	{"take back/it ends no hold of an earlier attempt", func(s *stage) {
+		s.take("a", "p", 1, keep)
+		s.leave("a", "p", 1)
+		s.leave("a", "r", 1, takeBack)
+		s.join("a", "p", 2, keep)
+		s.leave("a", "p", 2, takeBack)
+		s.ask(rules.Busy, "b", "p", 1)
+	}},
+}
+
+// releaseScenarios are about holds that end, by their owner or by force.
+var releaseScenarios = []Scenario{
+	{"release/it ends kept holds, claims and waiters up to an order", func(s *stage) {
+		s.take("a", "p", 1, keep)
+		s.leave("a", "p", 1)
+		d := s.release("a", 1)
+		s.check(len(d.Entries) == 0 && len(d.Released()) == 1, "the hold to end, got %+v", d.Result)
+		s.take("b", "p", 1)
+		s.wait(1, "a", "p", 2)
+		s.leave("b", "p", 1)
+		s.claimed("a", "p")
+		s.release("a", 2)
+		s.take("b", "p", 2)
+		s.wait(1, "a", "p", 3)
+		s.wait(2, "a", "q", 4)
+		s.release("a", 3)
+		s.check(len(s.stored().Waiters) == 1 && s.stored().Waiters[0].Part == "q", "one to wait, got %+v", s.stored().Waiters)
+	}},
+	{"release/it ends nothing of later orders or of other lock IDs", func(s *stage) {
+		s.take("a", "p", 2, shared)
+		s.join("a", "q", 5, shared)
+		s.take("b", "p", 2, shared)
+		s.wait(1, "b", "q", 2)
+		s.wait(2, "a", "r", 5)
+		s.release("a", 4)
+		s.renew(rules.Granted, "a", "q", 5)
+		s.renew(rules.Granted, "b", "p", 2)
+		s.renew(rules.Lost, "a", "p", 2)
+		s.waiting("b", "a")
+	}},
+	{"release/parts drain until they leave, except one that is known to have stopped", func(s *stage) {
+		s.take("a", "p", 1)
+		s.release("a", 1)
+		s.renew(rules.Lost, "a", "p", 1)
+		s.ask(rules.Busy, "b", "p", 1)
+		s.leave("a", "p", 1)
+		s.take("b", "p", 1)
+		s.release("b", 1, stopped("p"))
+		s.take("a", "q", 2)
+	}},
+	{"release/one record for each lock ID and run, of the greatest order", func(s *stage) {
+		s.release("a", 5)
+		s.release("a", 3)
+		s.release("a", 6)
+		s.release("a", 5, ofRun("one"))
+		d := s.stored()
+		s.check(len(d.Over) == 2 && d.ReleasedUpTo("a", "", 6) && d.ReleasedUpTo("a", "one", 5) && !d.ReleasedUpTo("a", "one", 6), "two records, got %+v", d.Over)
+		s.ask(rules.Superseded, "a", "p", 6)
+		s.ask(rules.Superseded, "a", "p", 5, label("one"))
+		s.take("a", "p", 5, label("two"))
+		s.release("a", 9, ofRun("two"))
+		s.leave("a", "p", 5, of("two"))
+		s.take("a", "p", 6, label("one"))
+	}},
+	{"release/the number of records is bounded, the oldest go first", func(s *stage) {
+		for i := range rules.MaxOver + 1 {
+			s.release(fmt.Sprint("a", i), 1)
+		}
+		d := s.stored()
+		s.check(len(d.Over) == rules.MaxOver && !d.ReleasedUpTo("a0", "", 1) && d.ReleasedUpTo("a1", "", 1), "%d records, got %d", rules.MaxOver, len(d.Over))
+	}},
+	{"release/of one hold by its first fence ends all parts of it, and serves the queue", func(s *stage) {
+		first := s.take("a", "p", 1, keep).FirstFence
+		s.join("a", "q", 2, keep, newFence)
+		s.wait(1, "b", "p", 1)
+		s.leave("a", "p", 1)
+		s.release("a", 2, began(first), stopped("q"))
+		s.claimed("b", "p")
+		s.release("b", 9)
+		s.take("a", "q", 2, keep) // no order is recorded
+	}},
+	{"release/of one hold by its first fence ends nothing that began later", func(s *stage) {
+		first := s.take("a", "p", 1, keep).FirstFence
+		s.release("a", 1, began(first), stopped("p"))
+		second := s.take("a", "p", 1, keep)
+		before := s.stored()
+		s.release("a", 1, began(first), stopped("p"))
+		s.release("a", 0, began(first), forced("by hand"), atOnce)
+		s.unchanged(before)
+		s.check(second.FirstFence > first, "a first fence above %d, got %+v", first, second)
+	}},
+	{"release/of one hold by its first fence lets its other parts drain", func(s *stage) {
+		first := s.take("a", "p", 2).FirstFence
+		s.join("a", "q", 1)
+		s.release("a", 1, began(first), stopped("p")) // of another order
+		s.renew(rules.Lost, "a", "p", 2)
+		s.renew(rules.Lost, "a", "q", 1)
+		s.ask(rules.Busy, "b", "p", 1)
+		s.leave("a", "p", 2)
+		s.ask(rules.Busy, "b", "p", 1)
+		s.leave("a", "q", 1)
+		s.take("b", "p", 1)
+	}},
+	{"force/the holder reads the reason, and its parts drain", func(s *stage) {
+		s.take("a", "p", 7, keep)
+		s.force("a", "by hand")
+		s.ask(rules.Superseded, "a", "p", 7, keep)
+		s.ask(rules.Busy, "b", "p", 1)
+		r := s.ask(rules.Lost, "a", "q", 8, keep).EvictedRecord("a", "")
+		s.check(r != nil && r.Reason == "by hand", "the reason, got %+v", r)
+		s.pass(partTTL)
+		s.take("b", "p", 1)
+	}},
+	{"force/repeated, it finds draining parts, and leaves one record", func(s *stage) {
+		first := s.take("a", "p", 1).FirstFence
+		for range 2 {
+			s.release("a", 0, began(first), forced("by hand"))
+			s.ask(rules.Busy, "b", "p", 1)
+		}
+		s.release("a", 0, began(first), forced("its machine burnt down"), atOnce)
+		s.take("b", "p", 1)
+		s.check(len(s.stored().Evicted) == 1, "one record, got %+v", s.stored().Evicted)
+		s.leave("b", "p", 1)
+		first = s.take("a", "p", 2, forever, keep, reacquire).FirstFence
+		s.release("a", 0, began(first), forced("its machine burnt down"), atOnce)
+		s.take("b", "p", 2)
+	}},
+}
+
+// expiryScenarios are about what time ends, and what it does not.
+var expiryScenarios = []Scenario{
+	{"expiry/an expired hold continues until another needs its room", func(s *stage) {
+		first := s.take("a", "p", 1, keep)
+		s.pass(2 * holdTTL)
+		s.renew(rules.Granted, "a", "p", 1)
+		s.pass(2 * holdTTL)
+		s.check(s.join("a", "q", 1, keep).Fence == first.Fence, "fence %d", first.Fence)
+	}},
+	{"expiry/an exclusive hold that expired is evicted by any grant", func(s *stage) {
+		for i, mode := range []with{keep, shared} {
+			order := int64(i + 1)
+			s.take("a", "p", order, reacquire)
+			s.pass(partTTL)
+			d := s.ask(rules.Granted, "b", "p", order, mode)
+			s.check(len(d.Expired) == 1 && d.Expired[0].LockID == "a", "a to be evicted, got %+v", d.Expired)
+			s.renew(rules.Lost, "a", "p", order)
+			s.release("b", order, stopped("p"))
+		}
+	}},
+	{"expiry/a shared hold that expired is evicted only if a limit needs its room", func(s *stage) {
+		s.take("a", "p", 1, shared)
+		s.pass(partTTL)
+		s.take("b", "p", 1, shared)
+		s.renew(rules.Granted, "a", "p", 1)
+		s.pass(partTTL)
+		s.take("c", "p", 1, limit(1))
+		s.renew(rules.Lost, "a", "p", 1)
+		s.renew(rules.Lost, "b", "p", 1)
+	}},
+	{"expiry/a part's end is not its hold's", func(s *stage) {
+		s.take("a", "p", 1, shared, keep)
+		s.take("b", "p", 1, shared, keep)
+		s.pass(partTTL)
+		s.take("c", "p", 1, limit(3))
+		s.renew(rules.Granted, "a", "p", 1)
+		s.check(s.stored().EvictedRecord("b", "") == nil, "no record, got %+v", s.stored().Evicted)
+	}},
+	{"expiry/a claim evicts too", func(s *stage) {
+		s.take("a", "p", 1, keep)
+		s.wait(1, "b", "p", 1)
+		s.pass(holdTTL - waiterTTL/2)
+		s.wait(1, "b", "p", 1)
+		s.pass(waiterTTL / 2)
+		s.settle()
+		s.claimed("b", "p")
+		r := s.stored().EvictedRecord("a", "")
+		s.check(r != nil && r.By == "b", "a record of b, got %+v", r)
+	}},
+	{"expiry/all waiters that one write grants count against a limit", func(s *stage) {
+		s.take("a", "p", 1, limit(3))
+		s.take("b", "p", 1, limit(3), forever)
+		s.take("c", "p", 1, limit(3), forever)
+		s.wait(1, "d", "p", 1, limit(3))
+		s.wait(2, "e", "p", 1, limit(3))
+		s.pass(partTTL)
+		s.leave("b", "p", 1)
+		s.claimed("d", "p")
+		s.claimed("e", "p")
+		s.renew(rules.Lost, "a", "p", 1)
+	}},
+	{"expiry/a claim evicts shared holds, even if the same write lets its lock ID share", func(s *stage) {
+		s.take("a", "p", 1, shared)
+		s.wait(1, "b", "p", 1)
+		s.wait(2, "c", "q", 1, shared)
+		s.wait(3, "c", "p", 1)
+		s.leave("b", "p", 1)
+		s.claimed("c", "q")
+		s.pass(partTTL)
+		s.take("c", "q", 1, shared)
+		s.claimed("c", "p")
+		s.renew(rules.Lost, "a", "p", 1)
+	}},
+	{"expiry/a claim evicts no hold of a lock ID that the same write grants a claim", func(s *stage) {
+		s.take("x", "p", 1)
+		s.wait(1, "d", "q", 1, shared)
+		s.wait(2, "z", "p", 1, shared)
+		s.wait(3, "c", "p", 1)
+		s.wait(4, "b", "p", 1, limit(2))
+		s.wait(5, "d", "p", 1, limit(2))
+		s.leave("x", "p", 1)
+		s.take("d", "q", 1, shared)
+		s.take("z", "p", 1, shared)
+		s.pass(partTTL)
+		s.withdraw(rules.Granted, "c", "p", 1)
+		s.claimed("d", "p")
+		s.renew(rules.Lost, "z", "p", 1)
+		s.renew(rules.Granted, "d", "q", 1)
+	}},
+	{"expiry/shared holds that expired are evicted if they are a crowd", func(s *stage) {
+		for i := range rules.Crowd - 1 {
+			s.take(fmt.Sprint("a", i), "p", 1, shared)
+		}
+		s.pass(partTTL)
+		d := s.ask(rules.Granted, "b", "p", 1, shared)
+		s.check(len(d.Expired) == 0, "%d to stay, got %d that expired", rules.Crowd-1, len(d.Expired))
+		s.renew(rules.Granted, "a0", "p", 1)
+		d = s.ask(rules.Granted, "c", "p", 1, shared)
+		s.check(len(d.Expired) == rules.Crowd-2, "all but the living to be evicted, got %d", len(d.Expired))
+		s.renew(rules.Lost, "a1", "p", 1)
+		s.renew(rules.Granted, "a0", "p", 1)
+	}},
+	{"expiry/a request is a sign of life of its kept hold, even if it is busy", func(s *stage) {
+		s.take("a", "p", 1, shared, keep)
+		s.take("b", "p", 1, shared, forever)
+		s.leave("a", "p", 1)
+		s.pass(holdTTL - time.Minute)
+		s.ask(rules.Busy, "a", "q", 1, keep)
+		s.pass(holdTTL - time.Minute)
+		s.ask(rules.Busy, "c", "p", 1, limit(2))
+	}},
+	{"draining/a superseded part keeps others out as long as its lease", func(s *stage) {
+		s.take("a", "p", 1)
+		s.pass(partTTL / 2)
+		s.join("a", "p", 2)
+		s.release("a", 2, stopped("p"))
+		s.ask(rules.Busy, "b", "p", 1)
+		s.pass(partTTL / 2)
+		s.take("b", "p", 1)
+	}},
+	{"draining/a part without a TTL keeps others out as long as it is trusted", func(s *stage) {
+		for i, end := range []func(order int64){
+			func(order int64) { s.release("a", order) },
+			func(order int64) { s.join("a", "p", order+1); s.leave("a", "p", order+1) },
+		} {
+			order := int64(2*i + 1)
+			s.take("a", "p", order, forever)
+			end(order)
+			s.ask(rules.Busy, "b", "p", order)
+			s.pass(rules.EndlessTTL - time.Second)
+			s.ask(rules.Busy, "b", "p", order)
+			s.pass(time.Second)
+			s.take("b", "p", order)
+			s.leave("b", "p", order)
+		}
+	}},
+	{"draining/a clock that runs backwards shortens no lease", func(s *stage) {
+		s.take("a", "p", 1)
+		s.pass(-partTTL / 2)
+		until := s.stored().Entries[0].ExpiresAt
+		s.release("a", 1)
+		e := s.entries(1)[0]
+		s.check(e.State == rules.StateDraining && e.ExpiresAt.Equal(until), "to drain until %v, got %+v", until, e)
+		s.check(e.ID != "a/p/1", "another ID, so that no extension finds it, got %+v", e)
+		s.leave("a", "p", 1, granted("a/p/1"))
+		s.entries(0)
+	}},
+	{"draining/a superseded or released part does not keep its own lock ID out", func(s *stage) {
+		s.take("a", "p", 1)
+		s.release("a", 1)
+		s.take("a", "q", 2)
+	}},
+}
+
+// evidenceScenarios are about what an evicted owner learns.
+var evidenceScenarios = []Scenario{
+	{"evidence/an evicted hold is lost until it is acquired again on purpose", func(s *stage) {
+		first := s.take("a", "p", 1, keep)
+		s.pass(holdTTL)
+		s.take("b", "p", 1)
+		s.leave("b", "p", 1)
+		for order := range int64(3) {
+			r := s.ask(rules.Lost, "a", "p", order+1, keep).EvictedRecord("a", "")
+			s.check(r != nil && r.By == "b" && r.Fence == first.Fence, "a record of b and fence %d, got %+v", first.Fence, r)
+			s.renew(rules.Lost, "a", "p", order+1)
+		}
+		e := s.take("a", "p", 4, keep, reacquire)
+		s.check(e.Fence > first.Fence && s.stored().EvictedRecord("a", "") == nil, "a fence above %d and no evidence, got %+v", first.Fence, e)
+		s.release("a", 4, stopped("p"))
+		s.take("a", "p", 5, keep)
+	}},
+	{"evidence/a release removes it, and records once that it was there", func(s *stage) {
+		s.take("a", "p", 1, keep)
+		s.release("a", 1, stopped("p"))
+		s.release("a", 1, stopped("p"))
+		s.check(!s.stored().LostUpTo("a", "", 1), "no loss, got %+v", s.stored().Over)
+		first := s.take("a", "p", 2, keep).FirstFence
+		s.pass(holdTTL)
+		s.take("b", "p", 1)
+		s.check(s.stored().LostHold("a", first), "evidence, got %+v", s.stored().Evicted)
+		s.release("a", 1) // a copy of the first one
+		s.ask(rules.Lost, "a", "p", 3, keep)
+		s.release("a", 4)
+		s.release("a", 4)
+		d := s.stored()
+		s.check(d.LostUpTo("a", "", 4) && !d.LostUpTo("a", "", 1), "a loss, got %+v", d.Over)
+		s.ask(rules.Busy, "a", "p", 5, keep)
+	}},
+	{"evidence/it is bounded, and says from when on it is complete", func(s *stage) {
+		for i := range rules.MaxEvicted + 1 {
+			s.take(fmt.Sprint("a", i), "p", 1)
+			s.pass(partTTL)
+		}
+		b := s.take("b", "p", 1)
+		d := s.stored()
+		s.check(len(d.Evicted) == rules.MaxEvicted+1 && d.LostHold("a0", d.Evicted[0].Fence), "one more than the bound, got %d", len(d.Evicted))
+		a0, start := d.Evicted[0].Fence, d.Evicted[0].At.Add(-partTTL)
+		s.pass(partTTL)
+		s.take("c", "p", 1)
+		d = s.stored()
+		s.check(!d.LostHold("a0", a0) && d.LostBefore("a0", a0, start.Add(-partTTL)), "that a0 may be lost, got %+v", d)
+		s.check(d.LostHold("b", b.FirstFence) && !d.LostBefore("c", 1, d.At), "b lost, and not c, got %+v", d.Evicted)
+		ago := d.Evicted[0].At.Sub(d.EvidenceSince)
+		s.check(ago > partTTL/2 && ago < 2*partTTL, "complete since a0 was evicted, got %v before a1 was", ago)
+	}},
+	{"evidence/that of a new document is complete since the retention time before", func(s *stage) {
+		first := s.take("a", "p", 1, forever).FirstFence
+		d := s.stored()
+		s.check(!d.LostBefore("a", first, d.At.Add(-23*time.Hour)), "proof that nothing was lost, got %+v", d)
+		s.check(d.LostBefore("a", first, d.At.Add(-25*time.Hour)), "no proof, got %+v", d)
+		s.pass(48 * time.Hour)
+		s.renew(rules.Granted, "a", "p", 1)
+		d = s.stored()
+		s.check(d.At.Sub(d.EvidenceSince) > 71*time.Hour, "the time to stay, got %v ago", d.At.Sub(d.EvidenceSince))
+	}},
+}

@@ -1,0 +1,64 @@
+package scenarios
+
+import (
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+)
+
+// Harness applies operations to documents for which time can be made to pass.
+type Harness interface {
+	// Apply applies an operation, and returns the document after it.
+	Apply(op rules.Op) (*rules.Document, rules.Result, error)
+	// Stored returns the document of a resource, as of now.
+	Stored(resource string) (*rules.Document, error)
+	// Travel lets d pass for one resource. A negative d is a clock that runs backwards.
+	Travel(resource string, d time.Duration) error
+}
+
+// Rules is a Harness that applies operations to documents in memory.
+type Rules struct {
+	// Now is the time. Travel moves it.
+	Now  time.Time
+	docs map[string]*rules.Document
+}
+
+// NewRules returns a harness without documents.
+func NewRules() *Rules {
+	return &Rules{Now: time.Date(2024, 5, 1, 12, 0, 0, 0, time.UTC), docs: map[string]*rules.Document{}}
+}
+
+// Apply applies an operation. Like the update loop it stores nothing if the answer is read-only; then
+// the operation must have changed no more than a write that names nothing.
+func (r *Rules) Apply(op rules.Op) (*rules.Document, rules.Result, error) {
+	before := r.docs[op.On()]
+	after, result := op.Apply(before, r.Now)
+	if !result.ReadOnly {
+		r.docs[op.On()] = after
+		return after, result, nil
+	}
+	settled, _ := rules.Settle{Policy: Policy, Resource: op.On()}.Apply(before, r.Now)
+	if !reflect.DeepEqual(after, settled) {
+		return nil, result, fmt.Errorf("%+v changed the document, and its answer is read-only: %+v", op, after)
+	}
+	return after, result, nil
+}
+
+// Stored returns the document of a resource.
+func (r *Rules) Stored(resource string) (*rules.Document, error) {
+	d := r.docs[resource]
+	if d == nil {
+		return nil, fmt.Errorf("%q has no document", resource)
+	}
+	d = d.Clone()
+	d.At = r.Now
+	return d, nil
+}
+
+// Travel moves the clock.
+func (r *Rules) Travel(_ string, d time.Duration) error {
+	r.Now = r.Now.Add(d)
+	return nil
+}

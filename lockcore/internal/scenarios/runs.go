@@ -1,0 +1,478 @@
+package scenarios
+
+import (
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+)
+
+// runScenarios are about the runs of a workflow, one of which represents its party.
+var runScenarios = []Scenario{
+	{"run/another run of the party is refused with the label of the current one", func(s *stage) {
+		s.take("a", "p", 1, keep, label("one"))
+		for _, changes := range [][]with{{label("two")}, {label("two"), keep, queue}, {label("two"), takeOver("three"), undoes("p")}} {
+			before := s.stored()
+			d := s.ask(rules.OtherRun, "a", "q", 1, changes...)
+			s.check(d.Note == "one" && d.ReadOnly, "the label, got %+v", d.Result)
+			s.unchanged(before)
+		}
+		s.pass(2 * holdTTL)
+		s.ask(rules.OtherRun, "a", "q", 1, label("two"))
+	}},
+	{"run/a waiter represents its run", func(s *stage) {
+		s.take("b", "p", 1)
+		s.wait(1, "a", "p", 1, label("one"))
+		s.ask(rules.OtherRun, "a", "q", 1, label("two"), queue)
+		s.wait(1, "a", "q", 1, label("two"), takeOver("one"))
+		s.ask(rules.OtherRun, "a", "p", 2, label("one"), queue)
+		s.release("a", 9, ofRun("one"))
+		s.waiting("a")
+		s.leave("b", "p", 1)
+		s.claimed("a", "q")
+	}},
+	{"take-over/a kept hold continues with new fences, and the same first one", func(s *stage) {
+		first := s.take("a", "p", 50, keep, label("one"))
+		s.check(first.LeastFence == first.FirstFence, "the first fence to be the least, got %+v", first)
+		s.leave("a", "p", 50, of("one"))
+		next := s.join("a", "q", 1, keep, label("two"), takeOver("one"))
+		s.check(next.Fence > first.Fence && next.FirstFence == first.FirstFence && next.LeastFence == next.Fence, "new fences, got %+v after %+v", next, first)
+		k := s.stored().Kept("a")
+		s.check(k.LeastFence == next.Fence && k.FirstOrder == 1 && k.Order == 1, "the kept hold like its part, got %+v", k)
+		later := s.join("a", "r", 2, keep, newFence, label("two"))
+		s.check(later.Fence > next.Fence && later.LeastFence == next.LeastFence, "the least fence to stay, got %+v", later)
+		s.ask(rules.Busy, "b", "p", 1)
+		s.release("a", 2, ofRun("two")) // orders of the new run are its own
+		s.check(s.stored().HoldFence("a") == 0, "no hold, got %+v", s.stored().Entries)
+	}},
+	{"take-over/a running part keeps its own party out until it leaves or expires", func(s *stage) {
+		for i, end := range []func(){func() { s.leave("a", "p", 1, of("one")) }, func() { s.pass(partTTL) }} {
+			s.resource += string(rune('0' + i))
+			s.take("a", "p", 1, keep, label("one"))
+			s.ask(rules.Queued, "a", "q", 1, keep, queue, label("two"), takeOver("one"))
+			s.ask(rules.Busy, "b", "p", 1)
+			s.renew(rules.Lost, "a", "p", 1)
+			s.leave("a", "p", 1) // a leave without the label does not name it
+			s.ask(rules.Queued, "a", "q", 1, keep, queue, label("two"))
+			end()
+			s.join("a", "q", 1, keep, queue, label("two"))
+		}
+	}},
+	{"take-over/a replaced run never returns", func(s *stage) {
+		s.take("a", "p", 1, keep, label("one"))
+		s.leave("a", "p", 1, of("one"))
+		s.join("a", "q", 1, keep, label("two"), takeOver("one"))
+		before := s.stored()
+		d := s.ask(rules.OtherRun, "a", "p", 2, keep, label("one"), takeOver("two"))
+		s.check(d.Note == "two", "the label, got %q", d.Note)
+		s.verify(rules.OtherRun, "a", "one", 1)
+		s.raise(rules.OtherRun, "a", 1)
+		s.unchanged(before)
+		s.release("a", 9, ofRun("two"))
+		s.ask(rules.OtherRun, "a", "p", 2, keep, label("one"))
+	}},
+	{"take-over/a release of the replaced run ends nothing", func(s *stage) {
+		first := s.take("a", "p", 1, keep, label("one"))
+		s.leave("a", "p", 1, of("one"))
+		s.join("a", "q", 1, keep, label("two"), takeOver("one"))
+		before := s.stored()
+		s.release("a", 9, ofRun("one"), began(first.FirstFence))
+		s.unchanged(before)
+		s.release("a", 9, ofRun("one"))
+		s.join("a", "r", 1, keep, label("two"))
+		s.release("a", 9, ofRun("two"), began(first.FirstFence))
+		s.check(s.stored().HoldFence("a") == 0, "no hold, got %+v", s.stored().Entries)
+	}},
+	{"take-over/a forced release matches parts that were cut off", func(s *stage) {
+		e := s.take("a", "p", 1, keep, label("one"))
+		s.ask(rules.Busy, "a", "q", 1, label("two"), takeOver("one"))
+		s.release("a", 0, began(e.FirstFence), forced("by hand"), atOnce)
+		s.take("b", "p", 1)
+	}},
+	{"take-over/a release of the replaced run forgives its loss only", func(s *stage) {
+		s.take("a", "p", 1, keep, label("one"))
+		s.force("a", "by hand")
+		s.wait(1, "a", "q", 1, label("two"), takeOver("one"))
+		s.release("a", 9, ofRun("one"))
+		s.check(s.stored().LostUpTo("a", "one", 9), "a loss, got %+v", s.stored().Over)
+		s.leave("a", "q", 1, of("two"))
+		s.ask(rules.OtherRun, "a", "p", 10, label("one"))
+	}},
+	{"run/only the run that lost its hold learns it", func(s *stage) {
+		s.take("a", "p", 1, keep, label("one"))
+		s.force("a", "by hand")
+		s.ask(rules.Lost, "a", "q", 1, keep, label("one"))
+		s.leave("a", "p", 1, of("one"))
+		s.take("a", "r", 1, keep, label("two"))
+		s.ask(rules.Lost, "a", "q", 1, keep, label("one"), takeOver("two"))
+		d := s.stored()
+		s.check(d.EvictedRecord("a", "one") != nil && d.EvictedRecord("a", "two") == nil, "evidence for run one, got %+v", d.Evicted)
+	}},
+	{"run/a kept hold has the least order of the requests that entered it", func(s *stage) {
+		for _, step := range []struct {
+			part        string
+			order       int64
+			first, last int64
+		}{{"p", 2, 2, 2}, {"q", 3, 2, 3}, {"r", 1, 1, 3}} {
+			s.do(map[bool]rules.Outcome{true: rules.Granted, false: rules.Joined}[step.part == "p"], s.request("a", step.part, step.order, keep, label("one")))
+			k := s.stored().Kept("a")
+			s.check(k.FirstOrder == step.first && k.Order == step.last, "%d and %d, got %+v", step.first, step.last, k)
+		}
+	}},
+}
+
+// commitScenarios are about the end of a saga: verify, and release what was used.
+var commitScenarios = []Scenario{
+	{"verify/it renews what the run keeps, and releases nothing", func(s *stage) {
+		s.take("a", "p", 3, keep, label("one"))
+		s.wait(1, "b", "p", 1)
+		s.leave("a", "p", 3, of("one"))
+		for range 3 { // it may be repeated
+			s.pass(holdTTL - waiterTTL/2)
+			d := s.verify(rules.Granted, "a", "one", 5)
+			s.check(d.Kept("a").ExpiresAt.Sub(d.At) == holdTTL && !d.Kept("a").HandedOver && len(d.Ended) == 0, "the hold to be renewed, got %+v", d.Entries)
+		}
+		s.unclaimed("b", "p")
+		s.release("a", 5, ofRun("one"), used(5))
+	}},
+	{"verify/a hold that is missing or that began later is lost", func(s *stage) {
+		s.verify(rules.Lost, "a", "one", 5)
+		s.take("a", "p", 6, keep, label("one"))
+		s.verify(rules.Lost, "a", "one", 5)
+		s.verify(rules.Granted, "a", "one", 6)
+		s.leave("a", "p", 6, of("one"))
+		s.pass(holdTTL)
+		s.take("b", "p", 1)
+		s.verify(rules.Lost, "a", "one", 6)
+		s.verify(rules.Lost, "a", "one", 6)
+		s.ask(rules.Lost, "a", "q", 7, keep, label("one"))
+	}},
+	{"verify/a hold of another run is refused, unless it is taken over", func(s *stage) {
+		s.take("a", "p", 1, keep, label("one"))
+		before := s.stored()
+		d := s.verify(rules.OtherRun, "a", "two", 1, func(op *rules.Verify) { op.HandOver = true })
+		s.check(d.Note == "one", "the label, got %q", d.Note)
+		s.unchanged(before)
+		s.pass(partTTL)
+		s.verify(rules.Granted, "a", "two", 1, func(op *rules.Verify) { op.TakeOver = "one" })
+		s.check(s.entries(1)[0].Label == "two", "run two, got %+v", s.stored().Entries)
+	}},
+	{"verify/a hand-over marks the hold until the next run takes it over", func(s *stage) {
+		s.take("a", "p", 1, keep, label("one"))
+		s.leave("a", "p", 1, of("one"))
+		s.verify(rules.Granted, "a", "one", 1, func(op *rules.Verify) { op.HandOver = true })
+		s.check(s.stored().Kept("a").HandedOver, "a mark, got %+v", s.stored().Entries)
+		s.join("a", "q", 1, keep, label("two"), takeOver("one"))
+		s.check(!s.stored().Kept("a").HandedOver, "no mark, got %+v", s.stored().Entries)
+	}},
+	{"used/a release ends what was used, and its repetition ends nothing", func(s *stage) {
+		s.take("a", "p", 1, keep, label("one"))
+		s.leave("a", "p", 1, of("one"))
+		d := s.release("a", 5, ofRun("one"), used(1))
+		s.check(len(d.Released()) == 1 && len(d.Entries) == 0 && d.ReleasedUpTo("a", "one", 5), "the hold to be released, got %+v", d.Result)
+		s.ask(rules.Superseded, "a", "p", 1, keep, label("one"))
+		s.take("b", "p", 1)
+		s.wait(1, "a", "q", 6, keep, label("one"))
+		before := s.stored()
+		s.releases(rules.Lost, "a", 5, ofRun("one"), used(1))
+		s.unchanged(before)
+	}},
+	{"used/a hold that began later, is not kept, or is another run's stays", func(s *stage) {
+		base := s.resource
+		for name, changes := range map[string][]with{"later": {keep, label("one")}, "another run": {keep, label("two")}, "not kept": {label("one")}} {
+			s.resource = base + "/" + name
+			s.take("a", "p", map[string]int64{"later": 3}[name], changes...)
+			before := s.stored()
+			s.releases(rules.Lost, "a", 5, ofRun("one"), used(2))
+			s.unchanged(before)
+		}
+	}},
+	{"used/parts drain, waiters of the run go, and the next one is served", func(s *stage) {
+		s.take("a", "p", 1, keep, label("one"))
+		s.wait(1, "b", "p", 1)
+		s.release("a", 5, ofRun("one"), used(1))
+		s.renew(rules.Lost, "a", "p", 1)
+		s.wait(1, "b", "p", 1)
+		s.leave("a", "p", 1, of("one"))
+		s.claimed("b", "p")
+	}},
+}
+
+// compensationScenarios are about requests that undo others.
+var compensationScenarios = []Scenario{
+	{"undo/a compensation waits for its own step, though its party holds", func(s *stage) {
+		for lockID, mode := range map[string]with{"a": keep, "b": shared} {
+			s.take(lockID, "step", 1, keep, mode, label("one"))
+			s.join(lockID, "parallel", 1, keep, mode, label("one"))
+			s.ask(rules.Queued, lockID, "undo", 1, keep, mode, queue, label("one"), undoes("step"))
+			s.renew(rules.Granted, lockID, "parallel", 1)
+			s.renew(rules.Lost, lockID, "step", 1)
+			s.leave(lockID, "step", 1, of("one"))
+			s.join(lockID, "undo", 1, keep, mode, queue, label("one"), undoes("step"))
+			s.release(lockID, 9, ofRun("one"))
+			s.pass(time.Hour)
+		}
+	}},
+	{"undo/later attempts of the step are refused, and earlier ones that drain are waited for", func(s *stage) {
+		s.take("a", "step", 1, keep, label("one"))
+		s.join("a", "step", 2, keep, label("one"))
+		s.ask(rules.Queued, "a", "undo", 1, keep, queue, label("one"), undoes("step"))
+		s.ask(rules.Superseded, "a", "step", 3, keep, queue, label("one"))
+		s.leave("a", "step", 2, of("one"))
+		s.ask(rules.Queued, "a", "undo", 1, keep, queue, label("one"), undoes("step"))
+		s.leave("a", "step", 1, of("one"))
+		s.join("a", "undo", 1, keep, queue, label("one"), undoes("step"))
+		d := s.ask(rules.Superseded, "a", "step", 4, keep, queue, label("one"))
+		by, _ := d.Overtaker(rules.Request{LockID: "a", Label: "one", Part: "step", Order: 4})
+		s.check(by.Reason == rules.ReasonBarred, "the reason, got %+v", by)
+	}},
+	{"undo/the bar stays when nobody holds", func(s *stage) {
+		s.take("a", "step", 1, label("one"))
+		s.ask(rules.Busy, "a", "undo", 1, label("one"), undoes("step"))
+		s.renew(rules.Lost, "a", "step", 1)
+		s.leave("a", "step", 1, of("one"))
+		s.ask(rules.Superseded, "a", "step", 4, label("one"))
+		s.take("a", "other", 4, label("one"))
+	}},
+	{"undo/waiters and claims of the step end, and the compensation queues like others", func(s *stage) {
+		s.take("b", "p", 1)
+		s.wait(1, "a", "step", 1, keep, label("one"))
+		s.wait(1, "a", "undo", 1, keep, label("one"), undoes("step"))
+		s.leave("b", "p", 1)
+		s.claimed("a", "undo")
+		s.wait(1, "c", "p", 1)
+		s.gone(s.ask(rules.Queued, "a", "again", 1, keep, queue, label("one"), undoes("undo")), "undo")
+	}},
+	{"raise/parts of the saga up to the order are cut off, and waited for", func(s *stage) {
+		for i, end := range []func(){func() { s.leave("a", "p", 2, of("one")) }, func() { s.pass(partTTL) }} {
+			s.resource += string(rune('0' + i))
+			s.take("a", "p", 2, keep, label("one"), saga("s"))
+			s.join("a", "q", 3, keep, label("one"), saga("s"))
+			s.join("a", "r", 1, keep, label("one"), saga("other"))
+			s.join("a", "t", 1, keep, label("one"))
+			d := s.raise(rules.Busy, "a", 2)
+			s.check(!d.ReadOnly, "a write, got %+v", d.Result)
+			s.renew(rules.Lost, "a", "p", 2)
+			for part, order := range map[string]int64{"q": 3, "r": 1, "t": 1} {
+				s.renew(rules.Granted, "a", part, order)
+			}
+			s.raise(rules.Busy, "a", 2)
+			end()
+			s.raise(rules.Granted, "a", 2)
+			k := s.stored().Kept("a")
+			s.check(k.ExpiresAt.Sub(s.stored().At) > holdTTL-time.Minute, "the hold to be renewed, got %+v", k)
+		}
+	}},
+	{"raise/requests up to the order are refused, those of a restart are granted", func(s *stage) {
+		s.raise(rules.Granted, "a", 2)
+		s.raise(rules.Granted, "a", 1) // lowers nothing
+		for range 2 {
+			s.ask(rules.Superseded, "a", "p", 2, keep, queue, label("one"), saga("s"))
+			d := s.ask(rules.Superseded, "a", "q", 1, label("one"), saga("s"))
+			by, _ := d.Overtaker(rules.Request{LockID: "a", Label: "one", Saga: "s", Part: "q", Order: 1})
+			s.check(by.Reason == rules.ReasonBarred, "the reason, got %+v", by)
+		}
+		s.take("a", "p", 3, label("one"), saga("s"))
+		s.join("a", "q", 1, label("one"), saga("other"))
+		s.leave("a", "p", 3, of("one"))
+		s.leave("a", "q", 1, of("one"))
+		s.take("a", "p", 1, label("two"), saga("s"))
+		s.leave("a", "p", 1, of("two"))
+		s.take("b", "p", 1, label("one"), saga("s"))
+	}},
+	{"raise/waiters and claims of the saga end", func(s *stage) {
+		s.take("b", "p", 1)
+		s.wait(1, "a", "p", 2, label("one"), saga("s"))
+		s.wait(2, "a", "q", 3, label("one"), saga("s"))
+		s.wait(3, "w", "p", 2, label("one"), saga("s"), within("a"))
+		s.gone(s.raise(rules.Granted, "a", 2), "p", "p")
+		s.waiting("a")
+		s.leave("b", "p", 1)
+		s.claimed("a", "q")
+		s.gone(s.raise(rules.Granted, "a", 3), "q")
+		s.entries(0)
+	}},
+	{"raise/scope steps within the lock ID are barred too", func(s *stage) {
+		s.take("a", "p", 1, keep, label("one"), saga("s"))
+		s.leave("a", "p", 1, of("one"))
+		s.take("a/1", "", 2, label("one"), saga("s"), within("a"))
+		s.raise(rules.Busy, "a", 2)
+		s.renew(rules.Lost, "a/1", "", 2)
+		s.ask(rules.Superseded, "a/2", "", 2, label("one"), saga("s"), within("a"))
+		s.leave("a/1", "", 2, of("one"))
+		s.raise(rules.Granted, "a", 2)
+		s.take("a/2", "", 3, label("one"), saga("s"), within("a"))
+	}},
+	{"raise/a take-over drops the bar of the saga, and not that of a step", func(s *stage) {
+		s.take("a", "undo", 3, keep, label("one"), undoes("step"))
+		s.leave("a", "undo", 3, of("one"))
+		s.raise(rules.Granted, "a", 9)
+		s.join("a", "p", 2, keep, label("two"), takeOver("one"), saga("s"))
+		s.check(len(s.stored().Bars) == 1, "one bar, got %+v", s.stored().Bars)
+		s.ask(rules.Superseded, "a", "step", 9, keep, label("two"), saga("s"))
+	}},
+	{"raise/repeated, it cuts off a part once", func(s *stage) {
+		s.take("a", "p", 2, keep, label("one"), saga("s"), forever, func(op *rules.Acquire) { op.HoldTTL = holdTTL.Milliseconds() })
+		s.pass(time.Minute)
+		s.raise(rules.Busy, "a", 2)
+		drains := func(left time.Duration) {
+			s.Helper()
+			d := s.stored()
+			for _, e := range d.Entries {
+				s.check(e.State == rules.StateKept || (e.Own && e.ExpiresAt.Sub(d.At) <= left), "to drain for %v, got %+v", left, e)
+			}
+		}
+		drains(rules.EndlessTTL)
+		s.pass(rules.EndlessTTL / 2)
+		d := s.raise(rules.Busy, "a", 2)
+		s.check(len(d.Ended) == 0, "nothing more to end, got %+v", d.Ended)
+		drains(rules.EndlessTTL / 2)
+		s.check(len(d.Bars) == 1, "one bar, got %+v", d.Bars)
+	}},
+}
+
+// withinScenarios are about requests within a kept hold of another lock ID.
+var withinScenarios = []Scenario{
+	{"within/a kept hold is not in the way of its own step, but keeps others out", func(s *stage) {
+		s.take("w", "saga", 1, keep, label("one"))
+		s.ask(rules.Busy, "w/1", "", 1, label("one"), within("w")) // the running part is in the way
+		s.leave("w", "saga", 1, of("one"))
+		step := s.take("w/1", "", 1, label("one"), within("w"))
+		s.ask(rules.Busy, "w/2", "", 1, label("one"), within("w"))
+		s.ask(rules.Busy, "b", "p", 1)
+		s.ask(rules.Busy, "w", "saga2", 1, keep, label("one"))
+		s.leave("w/1", "", 1, of("one"))
+		next := s.join("w", "saga2", 2, keep, label("one"))
+		s.check(next.Fence > step.Fence, "a fence above %d, got %d", step.Fence, next.Fence)
+		s.check(s.join("w", "saga3", 3, keep, label("one")).Fence == next.Fence, "fence %d", next.Fence)
+		s.leave("w", "saga2", 2, of("one"))
+		s.leave("w", "saga3", 3, of("one"))
+		s.take("w/1", "", 2, shared, label("one"), within("w"))
+		s.ask(rules.Busy, "w", "saga4", 4, keep, shared, label("one")) // the kept hold is exclusive
+	}},
+	{"within/a kept hold does not count under the limit of its own step", func(s *stage) {
+		s.take("w", "saga", 1, keep, limit(1), label("one"))
+		s.leave("w", "saga", 1, of("one"))
+		s.take("w/1", "", 1, label("one"), within("w"), limit(1))
+		s.ask(rules.Busy, "w/2", "", 1, label("one"), within("w"), limit(1))
+	}},
+	{"within/a step goes ahead of the queue while its workflow keeps the resource", func(s *stage) {
+		s.take("w", "saga", 1, keep, shared, label("one"))
+		s.leave("w", "saga", 1, of("one"))
+		s.take("r", "p", 1, shared)
+		s.wait(1, "b", "p", 1)
+		s.wait(1, "w/1", "", 1, label("one"), within("w"))
+		s.leave("r", "p", 1)
+		s.take("w/1", "", 1, label("one"), within("w"), queue)
+	}},
+	{"within/an expired part of the workflow is evicted for others, though its step is the first waiter", func(s *stage) {
+		s.take("w", "saga", 1, shared, label("one"))
+		s.pass(partTTL)
+		s.take("b", "p", 1, shared)
+		s.wait(1, "w/1", "", 1, label("one"), within("w"))
+		s.take("b", "p", 2)
+		s.renew(rules.Lost, "w", "saga", 1)
+	}},
+	{"within/a step evicts expired parts of its workflow, but neither others nor the kept hold", func(s *stage) {
+		s.take("w", "saga", 1, keep, shared, label("one"))
+		s.take("w/1", "", 1, shared, label("one"), within("w"))
+		s.renew(rules.Granted, "w", "saga", 1)
+		s.pass(partTTL)
+		s.take("w/2", "", 1, label("one"), within("w"))
+		s.renew(rules.Lost, "w", "saga", 1)
+		s.check(s.stored().EvictedRecord("w", "") == nil && s.stored().Kept("w") != nil, "the hold to stay, got %+v", s.stored())
+	}},
+	{"within/a claim evicts no part of the workflow before it is confirmed, and is made alone", func(s *stage) {
+		s.take("w", "saga", 1, keep, label("one"))
+		s.wait(1, "w/1", "", 1, shared, label("one"), within("w"))
+		s.wait(2, "b", "p", 1, shared)
+		s.pass(partTTL)
+		s.settle()
+		s.claimed("w/1", "")
+		s.unclaimed("b", "p")
+		s.renew(rules.Granted, "w", "saga", 1)
+	}},
+	{"within/an expired step does not return beside its workflow", func(s *stage) {
+		s.take("w", "saga", 1, keep, label("one"))
+		for i, mode := range []with{keep, shared} {
+			s.leave("w", "saga", int64(i+1), of("one"))
+			s.take("w/1", "", int64(i+1), mode, reacquire, label("one"), within("w"), func(op *rules.Acquire) { op.HoldTTL = op.TTL })
+			s.pass(partTTL)
+			s.join("w", "saga", int64(i+2), keep, shared, label("one"))
+			s.renew(rules.Lost, "w/1", "", int64(i+1))
+		}
+	}},
+}
+
+// holdScenarios are about requests for a kept hold without a part.
+var holdScenarios = []Scenario{
+	{"hold only/free resource is kept without a part", func(s *stage) {
+		d := s.ask(rules.Granted, "a", "p", 1, holdOnly)
+		k := d.Kept("a")
+		s.check(len(d.Entries) == 1 && k.ID == "a/p/1" && k.Fence > 0 && k.ExpiresAt.Sub(d.At) == holdTTL, "a kept hold, got %+v", d.Entries)
+		s.ask(rules.Again, "a", "p", 1, holdOnly)
+		s.ask(rules.Joined, "a", "p", 1, holdOnly, call("other"))
+		s.leave("a", "p", 1, takeBack, granted("a/p/1")) // another call has joined
+		s.ask(rules.Busy, "b", "p", 1)
+	}},
+	{"hold only/the release that frees the resource makes the hold of the waiter", func(s *stage) {
+		first := s.take("a", "p", 1, owner("saga"))
+		s.wait(1, "b", "p", 1, holdOnly, label("one"), saga("s"), owner("lock"))
+		s.wait(2, "c", "p", 1)
+		s.wait(1, "b", "p", 1, refresh, label("one")) // changes neither the hold nor the saga
+		d := s.leave("a", "p", 1)
+		k := d.Kept("b")
+		s.check(k != nil && k.ID == "b/p/1" && k.Fence > first.Fence && k.FirstFence == k.Fence && k.LeastFence == k.Fence && k.Fence == d.Fence, "a hold with a new fence, got %+v", k)
+		s.check(k.ExpiresAt.Sub(d.At) == holdTTL && k.Label == "one" && k.Saga == "s" && k.Owner == "lock" && k.Host == "host" && k.Trace == "trace" && k.FirstOrder == 1, "the request's details, got %+v", k)
+		s.check(k.Since != nil && k.ClaimedAt.Equal(d.At) && k.CreatedAt.Equal(d.At) && k.After.LockID == "a", "its times, got %+v", k)
+		s.waiting("c")
+		s.pass(claimTTL)
+		s.ask(rules.Busy, "c", "p", 1)
+		s.ask(rules.Again, "b", "p", 1, holdOnly, queue, label("one"))
+		s.leave("b", "p", 1, takeBack, granted("b/p/1"), of("one"))
+		s.claimed("c", "p")
+	}},
+	{"hold only/the next attempt joins the hold, with its order", func(s *stage) {
+		s.take("a", "p", 1)
+		s.wait(1, "b", "p", 3, holdOnly, label("one"))
+		s.leave("a", "p", 1)
+		s.ask(rules.Joined, "b", "p", 4, holdOnly, queue, label("one"))
+		k := s.stored().Kept("b")
+		s.check(k.FirstOrder == 3 && k.Order == 4 && k.ID == "b/p/3", "the same hold, got %+v", k)
+		s.verify(rules.Granted, "b", "one", 3)
+		s.release("b", 4, ofRun("one"), used(3))
+		s.entries(0)
+	}},
+	{"hold only/a hold that was lost is granted again at once, with its evidence dropped", func(s *stage) {
+		s.take("a", "p", 1, label("one"), keep)
+		s.force("a", "by hand")
+		s.leave("a", "p", 1, of("one"))
+		s.take("b", "p", 1)
+		s.ask(rules.Lost, "a", "q", 2, holdOnly, queue, label("one"))
+		s.wait(1, "a", "q", 2, holdOnly, label("one"), reacquire)
+		s.leave("b", "p", 1)
+		s.join("a", "r", 3, keep, label("one"))
+	}},
+	{"hold only/shared waiters are granted their holds together", func(s *stage) {
+		s.take("a", "p", 1)
+		s.wait(1, "b", "p", 1, holdOnly, shared)
+		s.wait(2, "c", "p", 1, holdOnly, shared)
+		s.wait(3, "d", "p", 1, holdOnly)
+		s.leave("a", "p", 1)
+		d := s.stored()
+		s.check(d.Kept("b") != nil && d.Kept("c") != nil && d.Kept("b").Fence != d.Kept("c").Fence, "two holds, got %+v", d.Entries)
+		s.release("b", 1)
+		s.release("c", 1)
+		s.check(s.stored().Kept("d") != nil, "a hold of d, got %+v", s.stored().Entries)
+	}},
+	{"hold only/a lock ID that holds already gets a claim to its upgrade", func(s *stage) {
+		first := s.take("a", "p", 1, shared, keep)
+		s.take("b", "p", 1, shared)
+		s.wait(1, "a", "q", 2, holdOnly)
+		s.leave("b", "p", 1)
+		s.claimed("a", "q")
+		s.ask(rules.Granted, "a", "q", 2, holdOnly)
+		k := s.stored().Kept("a")
+		s.check(k.Mode == rules.Exclusive && k.FirstFence == first.FirstFence && k.ID == "a/p/1/k", "the same hold, exclusive, got %+v", k)
+		s.entries(2)
+	}},
+}

@@ -1,0 +1,137 @@
+package scenarios
+
+import (
+	"reflect"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+)
+
+// spanScenarios are about what the spans of waits need: whose end let a waiter in, and which waiters
+// and claims an operation ended.
+var spanScenarios = []Scenario{
+	{"after/a claim names the hold whose end let it in, also when it is confirmed", func(s *stage) {
+		a := s.take("a", "p", 1, owner("saga"))
+		s.wait(1, "b", "p", 1, shared)
+		s.wait(2, "c", "p", 1, shared)
+		s.leave("a", "p", 1)
+		want := rules.Ended{LockID: "a", Fence: a.Fence, Owner: "saga", Trace: "trace"}
+		s.after(s.claimed("b", "p"), &want)
+		s.after(s.claimed("c", "p"), &want)
+		s.after(s.take("b", "p", 1, shared), &want)
+		s.after(s.part(s.ask(rules.Again, "b", "p", 1, shared).Document, "b", "p", 1), &want)
+		s.after(s.join("b", "q", 1, shared), nil)
+		s.after(s.take("c", "p", 2, shared, keep), &want)
+	}},
+	{"after/a kept hold has its first fence, and the trace of the request that entered last", func(s *stage) {
+		a := s.take("a", "p", 1, keep, owner("saga"))
+		s.join("a", "q", 2, keep, newFence, func(op *rules.Acquire) { op.Trace = "later" })
+		s.join("a", "r", 1, keep, func(op *rules.Acquire) { op.Trace = "latest" })
+		s.wait(1, "b", "p", 1)
+		s.leave("a", "p", 1)
+		s.leave("a", "r", 1)
+		s.release("a", 2, stopped("q"))
+		s.after(s.claimed("b", "p"), &rules.Ended{LockID: "a", Fence: a.Fence, Owner: "saga", Trace: "latest"})
+	}},
+	{"after/an expired hold that is evicted", func(s *stage) {
+		a := s.take("a", "p", 1)
+		s.wait(1, "b", "p", 1)
+		s.pass(partTTL)
+		s.settle()
+		s.after(s.claimed("b", "p"), &rules.Ended{LockID: "a", Fence: a.Fence, Trace: "trace"})
+	}},
+	{"after/a draining part that leaves", func(s *stage) {
+		for i, change := range []with{shared, keep} {
+			a := s.take("a", "p", int64(2*i+1), change)
+			s.wait(1, "b", "p", int64(i+1))
+			s.release("a", int64(2*i+1))
+			s.unclaimed("b", "p")
+			s.leave("a", "p", int64(2*i+1))
+			s.after(s.claimed("b", "p"), &rules.Ended{LockID: "a", Fence: a.Fence, Trace: "trace"})
+			s.leave("b", "p", int64(i+1))
+		}
+	}},
+	{"after/a hold that is downgraded, once", func(s *stage) {
+		a := s.take("a", "p", 1)
+		s.wait(1, "b", "p", 1, shared, limit(2))
+		s.wait(2, "c", "p", 1, shared) // of another limit: a later write serves it
+		s.renew(rules.Granted, "a", "p", 1, downgrade)
+		want := &rules.Ended{LockID: "a", Fence: a.Fence, Trace: "trace"}
+		s.after(s.claimed("b", "p"), want)
+		s.renew(rules.Granted, "a", "p", 1, downgrade)
+		s.after(s.claimed("c", "p"), nil)
+		s.after(s.take("b", "p", 1, shared), want)
+	}},
+	{"after/nothing, if no hold ended in the write that made the claim", func(s *stage) {
+		s.take("a", "p", 1)
+		s.wait(1, "b", "p", 1)
+		s.release("a", 1)
+		s.pass(partTTL)
+		s.settle()
+		s.after(s.claimed("b", "p"), nil)
+		s.wait(1, "c", "p", 1)
+		s.pass(claimTTL)
+		s.settle()
+		s.after(s.take("c", "p", 1), nil)
+		b := s.claimed("b", "p") // c waited for it
+		s.check(!b.ExpiresAt.After(*s.stored().Part("c", "p", 1).ClaimedAt), "the lapsed claim of b, got %+v", b)
+		c := s.part(s.stored(), "c", "p", 1)
+		s.wait(1, "b", "p", 1)
+		s.leave("c", "p", 1)
+		s.after(s.claimed("b", "p"), &rules.Ended{LockID: "c", Fence: c.Fence, Trace: "trace"})
+	}},
+	{"gone/a leave reports the waiter or the claim that it ends, once", func(s *stage) {
+		a := s.take("a", "p", 1)
+		s.wait(1, "b", "p", 2, owner("saga"))
+		s.wait(2, "b", "q", 2, shared)
+		s.gone(s.leave("b", "p", 1))
+		g := s.gone(s.leave("b", "q", 2), "q")[0]
+		s.check(g.LockID == "b" && g.Order == 2 && g.Mode == rules.Shared && g.Since != nil && g.ClaimedAt == nil && g.After == nil, "a waiter, got %+v", g)
+		s.gone(s.leave("b", "q", 2))
+		s.gone(s.leave("a", "p", 1))
+		g = s.gone(s.leave("b", "p", 3), "p")[0]
+		s.check(g.Order == 2 && g.Owner == "saga" && g.Since != nil && g.ClaimedAt != nil && g.After.Fence == a.Fence, "a claim, got %+v", g)
+	}},
+	{"gone/a release reports all waiters and claims up to its order", func(s *stage) {
+		s.take("a", "p", 1)
+		s.wait(1, "b", "p", 1)
+		s.wait(2, "b", "q", 2)
+		s.wait(3, "b", "r", 3)
+		s.wait(4, "c", "p", 1)
+		s.leave("a", "p", 1)
+		g := s.gone(s.release("b", 2), "p", "q")
+		s.check(g[0].ClaimedAt != nil && g[1].ClaimedAt == nil, "a claim and a waiter, got %+v", g)
+		s.claimed("b", "r")
+		s.gone(s.leave("c", "p", 1, waitingOnly), "p")
+		s.gone(s.leave("b", "r", 3, waitingOnly), "r")
+		s.gone(s.release("b", 9))
+	}},
+	{"gone/a withdrawal reports the waiter", func(s *stage) {
+		s.take("a", "p", 1)
+		s.wait(1, "b", "p", 2)
+		s.gone(s.withdraw(rules.Lost, "b", "p", 1))
+		s.gone(s.withdraw(rules.Granted, "b", "p", 2), "p")
+		s.gone(s.withdraw(rules.Lost, "b", "p", 2))
+	}},
+	{"gone/waiters that expired and claims that were confirmed are not reported", func(s *stage) {
+		s.take("a", "p", 1, forever)
+		s.wait(1, "b", "p", 1)
+		s.wait(2, "c", "p", 1)
+		s.pass(waiterTTL - time.Minute)
+		s.wait(2, "c", "p", 1)
+		s.pass(time.Minute)
+		s.gone(s.release("b", 1))
+		s.gone(s.leave("a", "p", 1))
+		s.gone(s.ask(rules.Granted, "c", "p", 1))
+		s.wait(1, "d", "p", 1)
+		s.gone(s.leave("c", "p", 1))
+		s.pass(waiterTTL)
+		s.gone(s.leave("d", "p", 1))
+	}},
+}
+
+// after expects that an entry names this hold.
+func (s *stage) after(e *rules.Entry, want *rules.Ended) {
+	s.Helper()
+	s.check(reflect.DeepEqual(e.After, want), "%q to come after %+v, got %+v", e.LockID, want, e.After)
+}

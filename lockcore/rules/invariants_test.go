@@ -1,0 +1,665 @@
+package rules_test
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+)
+
+// step is one operation that was applied to a document.
+type step struct {
+	op            rules.Op
+	before, after *rules.Document
+	rules.Result
+}
+
+// observer watches one resource, remembers what its parties were told, and reports a step that breaks
+// a promise. It does not know how the answers come about. It checks:
+//
+//	I1  while a part trusts an exclusive lease, no other party's part trusts one
+//	I2  a request with a limit is granted only if fewer others than that are alive
+//	I3  fences strictly increase over grants
+//	I4  no waiter is overtaken by a later request that is in its way, upgrades excepted
+//	I5  an operation touches only what it names
+//	I6  an operation that is repeated ends as if it had run once; late requests are refused
+//	I8  a part that was reported lost is not reported held again
+//	I9  what is dead delays nobody
+//	I12 a victim of a deadlock learns it, and nobody else does
+type observer struct {
+	// latest is the latest time of a step: the server's clock may run backwards.
+	latest time.Time
+	// trusts is what running and draining parts may trust.
+	trusts map[part]lease
+	// granted and lost have the last fence of each part that was ever told so.
+	granted, lost map[part]int64
+	fence         int64
+	// released is the order up to which a run has released everything.
+	released map[run]int64
+	// barred are the parts and sagas that compensations have barred.
+	barred []rules.Bar
+	// evicted are the runs whose holds were evicted, and replaced those that were taken over.
+	evicted, replaced map[run]bool
+	// within has the enclosing lock IDs.
+	within map[string]string
+}
+
+// part is a request that was granted. Own is set once it was cut off from its own party.
+type part struct {
+	lockID, part string
+	order        int64
+	own          bool
+}
+
+type run struct{ lockID, label string }
+
+type lease struct {
+	until, heard time.Time
+	mode         string
+}
+
+func newObserver() *observer {
+	return &observer{
+		trusts: map[part]lease{}, granted: map[part]int64{}, lost: map[part]int64{}, released: map[run]int64{},
+		evicted: map[run]bool{}, replaced: map[run]bool{}, within: map[string]string{},
+	}
+}
+
+// check returns an error that names the promise which the step broke.
+func (o *observer) check(s *step) error {
+	o.latest = later(o.latest, s.now())
+	if op, ok := s.op.(rules.Acquire); ok && op.Within != "" {
+		o.within[op.LockID] = op.Within
+	}
+	if err := o.currentRun(s); err != nil {
+		return fmt.Errorf("I5: %s after %+v: %w", s.Outcome, s.op, err)
+	}
+	for _, e := range s.evidence() {
+		if e.To != "" {
+			o.replaced[run{e.LockID, e.Label}] = true
+		}
+	}
+	checks := []struct {
+		name  string
+		check func(*step) error
+	}{
+		{"I6", o.refused}, {"I8", o.neverHeldAgain}, {"I3", o.fences}, {"I6", readOnly},
+		{"I1", lasting}, {"I2", o.limits}, {"I4", o.firstCome}, {"I5", named}, {"I9", o.noDelay}, {"I12", victims},
+	}
+	for _, c := range checks {
+		if err := c.check(s); err != nil {
+			return fmt.Errorf("%s: %s after %+v: %w", c.name, s.Outcome, s.op, err)
+		}
+	}
+	o.hear(s)
+	if err := o.alone(s); err != nil {
+		return fmt.Errorf("I1: %s after %+v: %w", s.Outcome, s.op, err)
+	}
+	o.remember(s)
+	return nil
+}
+
+// evidence returns what the operation added to the evidence.
+func (s *step) evidence() []rules.Evicted {
+	return slices.DeleteFunc(slices.Clone(s.after.Evicted), func(e rules.Evicted) bool { return slices.Contains(s.before.Evicted, e) })
+}
+
+func (s *step) now() time.Time { return s.after.At }
+
+func (s *step) lockID() string { return reflect.ValueOf(s.op).FieldByName("LockID").String() }
+
+func partOf(e *rules.Entry) part { return part{e.LockID, e.Part, e.Order, e.Own} }
+
+// running returns the part that an operation was told to hold, or nil.
+func (s *step) running() *rules.Entry {
+	switch op := s.op.(type) {
+	case rules.Acquire:
+		if slices.Contains([]rules.Outcome{rules.Granted, rules.Joined, rules.Again}, s.Outcome) && !op.HoldOnly {
+			return s.after.Part(op.LockID, op.Part, op.Order)
+		}
+	case rules.Renew:
+		if s.Outcome == rules.Granted {
+			return s.after.Part(op.LockID, op.Part, op.Order)
+		}
+	}
+	return nil
+}
+
+// hear updates what parts trust.
+func (o *observer) hear(s *step) {
+	exists := func(p part) bool {
+		return slices.ContainsFunc(s.after.Entries, func(e rules.Entry) bool { return partOf(&e) == p && e.State != rules.StateClaimed })
+	}
+	for p, l := range o.trusts {
+		if cutOff := (part{p.lockID, p.part, p.order, true}); !p.own && !exists(p) && exists(cutOff) {
+			delete(o.trusts, p)
+			o.trusts[cutOff] = l
+		}
+	}
+	if e := s.running(); e != nil {
+		o.trusts[partOf(e)] = lease{until: e.ExpiresAt, heard: s.now(), mode: e.Mode}
+	}
+	switch op := s.op.(type) {
+	case rules.Leave:
+		if made := s.before.Part(op.LockID, op.Part, op.Order); !op.Waiting && (op.Call == "" || made == nil || made.ID == op.Call) {
+			delete(o.trusts, part{op.LockID, op.Part, op.Order, false})
+			if op.Label != "" {
+				delete(o.trusts, part{op.LockID, op.Part, op.Order, true})
+			}
+		}
+	case rules.Renew, rules.GiveUpUpgrade: // the part itself weakens its mode
+		for p, l := range o.trusts {
+			if e := s.after.Part(p.lockID, p.part, p.order); p.lockID == s.lockID() && e != nil {
+				l.mode = e.Mode
+				o.trusts[p] = l
+			}
+		}
+	case rules.Release:
+		for _, e := range s.before.Entries {
+			if op.Now && ends(s, &op, &e) || (op.Leaving != nil && e.Part == *op.Leaving && e.Order == op.Order && ends(s, &op, &e)) {
+				delete(o.trusts, partOf(&e)) // the caller knows that it has stopped
+			}
+		}
+	}
+	for p, l := range o.trusts {
+		if !l.until.Before(rules.Never) && s.after.Part(p.lockID, p.part, p.order) == nil { // cut off, it trusts a lease of EndlessTTL less the margin
+			l.until = l.heard.Add(rules.EndlessTTL - rules.EndlessTTL/10)
+			o.trusts[p] = l
+		}
+		if !l.until.After(s.now()) {
+			delete(o.trusts, p)
+		}
+	}
+}
+
+// ends reports whether a release names an entry.
+func ends(s *step, op *rules.Release, e *rules.Entry) bool {
+	switch {
+	case op.Used > 0 && s.Outcome == rules.Lost:
+		return false
+	case op.Force:
+		return e.LockID == op.LockID && e.FirstFence == op.FirstFence
+	case !e.Of(op.LockID) || (op.Label != "" && e.Label != op.Label):
+		return false
+	case op.FirstFence > 0:
+		return e.FirstFence == op.FirstFence
+	}
+	return e.Order <= op.Order
+}
+
+func (o *observer) remember(s *step) {
+	o.fence = s.after.Fence
+	for i := range s.after.Entries {
+		e := &s.after.Entries[i]
+		o.fence = max(o.fence, e.Fence)
+	}
+	if e := s.running(); e != nil {
+		o.granted[partOf(e)] = e.Fence
+	}
+	for _, c := range claims(s) {
+		if c.State == rules.StateKept {
+			delete(o.evicted, run{c.LockID, c.Label})
+		}
+	}
+	for _, e := range s.evidence() {
+		if e.To == "" {
+			o.evicted[run{e.LockID, e.Label}] = true
+		}
+	}
+	switch op := s.op.(type) {
+	case rules.Acquire:
+		if s.Outcome == rules.Granted || (s.Outcome == rules.Joined && op.Persist && op.Reacquire) {
+			delete(o.evicted, run{op.LockID, op.Label})
+		}
+		if s.Outcome != rules.OtherRun {
+			for _, p := range op.Undo {
+				o.barred = append(o.barred, rules.Bar{LockID: op.LockID, Part: p})
+			}
+		}
+	case rules.Raise:
+		if s.Outcome != rules.OtherRun {
+			o.barred = append(o.barred, rules.Bar{LockID: op.LockID, Label: op.Label, Saga: op.Saga, Order: op.Order})
+		}
+	case rules.Renew:
+		p := part{op.LockID, op.Part, op.Order, false}
+		if had, ever := o.granted[p]; ever && s.Outcome == rules.Lost {
+			o.lost[p] = had
+		}
+	case rules.Release:
+		if op.FirstFence == 0 && s.Outcome == rules.Granted {
+			o.released[run{op.LockID, op.Label}] = max(op.Order, o.released[run{op.LockID, op.Label}])
+			for r := range o.evicted {
+				if r.lockID == op.LockID && (op.Label == "" || r.label == op.Label) {
+					delete(o.evicted, r)
+				}
+			}
+		}
+	}
+}
+
+// currentRun checks that a replaced run is refused, that a refused one changes nothing, and that
+// nothing is granted beside another run or a part that was cut off.
+func (o *observer) currentRun(s *step) error {
+	op, ok := s.op.(rules.Acquire)
+	if !ok || op.Label == "" {
+		return nil
+	}
+	if o.replaced[run{op.LockID, op.Label}] && s.Outcome != rules.OtherRun {
+		return errors.New("a replaced run was not refused")
+	}
+	if s.Outcome != rules.Granted && s.Outcome != rules.Joined {
+		return nil
+	}
+	for _, e := range s.after.Entries {
+		if e.LockID == op.LockID && ((!e.Own && e.Label != op.Label) || (e.Own && e.Stands(s.now()))) {
+			return fmt.Errorf("it was granted beside %+v", e)
+		}
+	}
+	return nil
+}
+
+// alone is I1: every trusted part has an entry that keeps others out, and any two parties that are
+// alive are compatible.
+func (o *observer) alone(s *step) error {
+	if op, ok := s.op.(rules.Acquire); ok && s.running() == nil && !op.HoldOnly {
+		if s.Outcome == rules.Granted || s.Outcome == rules.Joined || s.Outcome == rules.Again {
+			return errors.New("there is no part")
+		}
+	}
+	for p, l := range o.trusts {
+		for q, m := range o.trusts {
+			if p.lockID != q.lockID && !rules.Compatible(l.mode, m.mode) {
+				return fmt.Errorf("%v and %v trust at once", p, q)
+			}
+		}
+		keepsOut := func(e rules.Entry) bool {
+			return partOf(&e) == p && e.State >= rules.StateDraining && rules.Covers(e.Mode, l.mode) && !e.ExpiresAt.Before(l.until)
+		}
+		if !slices.ContainsFunc(s.after.Entries, keepsOut) {
+			return fmt.Errorf("%v trusts until %v, and nothing keeps others out", p, l.until)
+		}
+	}
+	live := slices.DeleteFunc(slices.Clone(s.after.Entries), func(e rules.Entry) bool { return !e.Stands(o.latest) })
+	for i, a := range live {
+		for _, b := range live[:i] {
+			if a.LockID != b.LockID && !a.Own && !b.Own && !rules.Compatible(a.Mode, b.Mode) && !o.livesIn(&a, &b) && !o.livesIn(&b, &a) {
+				return fmt.Errorf("%s %q (%s) and %s %q (%s) are alive at once", a.State, a.LockID, a.Mode, b.State, b.LockID, b.Mode)
+			}
+		}
+	}
+	return nil
+}
+
+// livesIn reports whether an entry may exist within another. A claim also spares expired parts of the
+// enclosing hold, which may be renewed before it is confirmed.
+func (o *observer) livesIn(in, around *rules.Entry) bool {
+	return (around.State == rules.StateKept || in.State == rules.StateClaimed) && o.within[in.LockID] == around.LockID
+}
+
+// lasting: no lease of a part or a hold is shortened, at whatever time, except by its own new TTL.
+func lasting(s *step) error {
+	if op, ok := s.op.(rules.Renew); ok && op.TTL > 0 {
+		return nil
+	}
+	for _, b := range s.before.Entries {
+		shortened := func(a rules.Entry) bool {
+			return a.ID == b.ID && a.State == b.State && a.Fence == b.Fence && a.ExpiresAt.Before(b.ExpiresAt)
+		}
+		if b.Holds() && slices.ContainsFunc(s.after.Entries, shortened) {
+			return fmt.Errorf("the lease of %+v was shortened", b)
+		}
+	}
+	return nil
+}
+
+// others counts the other parties that are alive, without what the enclosing lock ID keeps.
+func others(d *rules.Document, now time.Time, lockID, within string) int64 {
+	ids := map[part]bool{}
+	for _, e := range d.Entries {
+		if e.Counts(rules.Party{LockID: lockID, Within: within}, now) {
+			ids[part{lockID: e.LockID, own: e.Own}] = true
+		}
+	}
+	return int64(len(ids))
+}
+
+// claims are the grants that the step made to waiters.
+func claims(s *step) []rules.Entry {
+	return slices.DeleteFunc(slices.Clone(s.after.Entries), func(e rules.Entry) bool {
+		made := e.State == rules.StateClaimed || (e.State == rules.StateKept && e.ClaimedAt != nil)
+		return !made || slices.ContainsFunc(s.before.Entries, func(b rules.Entry) bool {
+			return b.LockID == e.LockID && b.Part == e.Part && b.State == e.State && b.ClaimedAt != nil && b.ClaimedAt.Equal(*e.ClaimedAt)
+		})
+	})
+}
+
+// limits is I2, for requests and for claims.
+func (o *observer) limits(s *step) error {
+	if op, ok := s.op.(rules.Acquire); ok && s.Outcome == rules.Granted {
+		before := s.before.Clone() // without claims that it undid
+		before.Entries = slices.DeleteFunc(before.Entries, func(b rules.Entry) bool {
+			return !slices.ContainsFunc(s.after.Entries, func(e rules.Entry) bool { return e.LockID == b.LockID })
+		})
+		if n := others(before, s.now(), op.LockID, op.Within); n >= op.Room() {
+			return fmt.Errorf("it was granted one of %d places beside %d others", op.Room(), n)
+		}
+	}
+	for _, c := range claims(s) {
+		if n := others(s.after, s.now(), c.LockID, o.within[c.LockID]); c.Limit > 0 && n >= c.Limit {
+			return fmt.Errorf("%q has a claim to one of %d places beside %d others", c.LockID, c.Limit, n)
+		}
+	}
+	return nil
+}
+
+// fences is I3.
+func (o *observer) fences(s *step) error {
+	if s.after.Fence < o.fence {
+		return fmt.Errorf("the fence fell from %d to %d", o.fence, s.after.Fence)
+	}
+	op, ok := s.op.(rules.Acquire)
+	e := s.running()
+	if !ok || e == nil {
+		return nil
+	}
+	supersedes := slices.ContainsFunc(s.before.Entries, func(b rules.Entry) bool {
+		return b.Of(op.LockID) && b.Part == op.Part && b.State == rules.StateRunning && b.Order < op.Order
+	})
+	if renewed := s.Outcome == rules.Granted || (s.Outcome == rules.Joined && (op.NewFence || supersedes)); renewed && e.Fence <= o.fence {
+		return fmt.Errorf("fence %d after %d", e.Fence, o.fence)
+	}
+	if e.Fence > s.after.Fence || e.FirstFence > e.LeastFence || e.LeastFence > e.Fence {
+		return fmt.Errorf("the fences %d, %d and %d of %d", e.FirstFence, e.LeastFence, e.Fence, s.after.Fence)
+	}
+	return nil
+}
+
+func standing(s *step) []rules.Waiter {
+	return slices.DeleteFunc(slices.Clone(s.before.Waiters), func(w rules.Waiter) bool { return !w.ExpiresAt.After(s.now()) })
+}
+
+func (s *step) awake(w rules.Waiter) bool { return w.Waits(s.now()) && !w.Overdue(s.now()) }
+
+// firstCome is I4.
+func (o *observer) firstCome(s *step) error {
+	before := s.before.Clone()
+	before.At = s.now()
+	replaced := func(w rules.Waiter) bool { return w.LockID == s.lockID() && o.replaced[run{w.LockID, w.Label}] }
+	queue := slices.DeleteFunc(standing(s), replaced)
+	op, acquires := s.op.(rules.Acquire)
+	claim := before.Claim(op.LockID, op.Part)
+	privileged := acquires && (before.Surrounds(op.Party()) || before.HoldFence(op.LockID) != 0 || (claim != nil && !claim.GivenUp(s.now())))
+	barred := func(w rules.Waiter) bool {
+		return slices.Contains(op.Undo, w.Part) && (w.LockID == op.LockID || w.Within == op.LockID)
+	}
+	ahead := slices.ContainsFunc(queue, func(w rules.Waiter) bool { return s.awake(w) && !barred(w) })
+	if s.Outcome == rules.Granted && acquires && !privileged && ahead {
+		return errors.New("it was granted ahead of a waiter")
+	}
+	position := func(in []rules.Waiter, lockID, part string) int {
+		return slices.IndexFunc(in, func(w rules.Waiter) bool { return w.LockID == lockID && w.Part == part })
+	}
+	last := -1
+	for i, w := range s.after.Waiters {
+		was := position(queue, w.LockID, w.Part)
+		switch {
+		case was < 0 && !privileged && i < len(s.after.Waiters)-1:
+			return fmt.Errorf("%q came last, and is in position %d of %d", w.LockID, i+1, len(s.after.Waiters))
+		case was >= 0 && was < last:
+			return fmt.Errorf("%q lost its position", w.LockID)
+		}
+		last = max(last, was)
+	}
+	for _, c := range claims(s) {
+		was := position(queue, c.LockID, c.Part)
+		if was >= 0 && queue[was].Verdict != "" {
+			return fmt.Errorf("%q has a claim, and was withdrawn", c.LockID)
+		}
+		for _, w := range s.after.Waiters {
+			if ahead := position(queue, w.LockID, w.Part); ahead >= 0 && ahead < was && s.awake(w) {
+				return fmt.Errorf("%q has a claim ahead of %q", c.LockID, w.LockID)
+			}
+		}
+	}
+	return nil
+}
+
+// named is I5: what an operation does not name stays as it was, except what is dead and grants to the
+// head of the queue.
+func named(s *step) error {
+	for _, e := range s.before.Entries {
+		if e.Stands(s.now()) && !namesEntry(s, &e) && !slices.ContainsFunc(s.after.Entries, func(a rules.Entry) bool { return reflect.DeepEqual(a, e) }) {
+			return fmt.Errorf("the entry %+v was touched", e)
+		}
+	}
+	for _, w := range standing(s) {
+		granted := slices.ContainsFunc(claims(s), func(a rules.Entry) bool {
+			return a.LockID == w.LockID && (a.Part == w.Part || a.State == rules.StateKept) && a.Order == w.Order
+		})
+		stays := granted || slices.ContainsFunc(s.after.Waiters, func(a rules.Waiter) bool { return reflect.DeepEqual(a, w) })
+		if !stays && !namesWaiter(s.op, &w) {
+			return fmt.Errorf("the waiter %+v was touched", w)
+		}
+	}
+	for _, e := range s.after.Entries {
+		known := slices.ContainsFunc(s.before.Entries, func(b rules.Entry) bool { return reflect.DeepEqual(b, e) || namesEntry(s, &b) && b.LockID == e.LockID })
+		waited := slices.ContainsFunc(s.before.Waiters, func(w rules.Waiter) bool {
+			return w.LockID == e.LockID && (w.Part == e.Part || e.State == rules.StateKept) && w.Order == e.Order
+		})
+		if !known && e.LockID != s.lockID() && !waited {
+			return fmt.Errorf("the entry %+v was made", e)
+		}
+	}
+	return nil
+}
+
+// namesEntry reports whether an operation may change or end an entry.
+func namesEntry(s *step, e *rules.Entry) bool {
+	mine := e.Of(s.lockID())
+	switch op := s.op.(type) {
+	case rules.Acquire:
+		bars := op.Label != "" && slices.Contains(op.Undo, e.Part) && (e.LockID == op.LockID || e.Within == op.LockID)
+		switch {
+		case s.Outcome == rules.OtherRun:
+			return false
+		case bars || (mine && op.Label != "" && e.Label != op.Label): // undone, or taken over
+			return true
+		case s.Outcome == rules.Granted || s.Outcome == rules.Joined:
+			return mine
+		case s.Outcome == rules.Superseded:
+			return false
+		}
+		return mine && ((e.State == rules.StateClaimed && e.Part == op.Part) || (op.Persist && e.State == rules.StateKept))
+	case rules.Renew:
+		return mine && s.Outcome == rules.Granted && (e.State == rules.StateKept || (e.Part == op.Part && e.Order == op.Order) || (op.Downgrade && e.Holds()))
+	case rules.Leave:
+		part := e.LockID == op.LockID && (mine || op.Label != "") && e.Part == op.Part && (e.Order == op.Order || (e.State == rules.StateClaimed && e.Order < op.Order))
+		return part || (mine && op.Undo && e.State == rules.StateKept && !e.Joined)
+	case rules.GiveUpUpgrade:
+		return mine && (e.Part == op.Part || e.Mode == rules.Exclusive)
+	case rules.Release:
+		return ends(s, &op, e)
+	case rules.Verify:
+		return mine && s.Outcome != rules.OtherRun && (e.State == rules.StateKept || e.Label != op.Label)
+	case rules.Raise:
+		barred := (e.LockID == op.LockID || e.Within == op.LockID) && e.Label == op.Label && e.Saga == op.Saga && e.Order <= op.Order
+		return s.Outcome != rules.OtherRun && (barred || (mine && (e.State == rules.StateKept || e.Label != op.Label)))
+	}
+	return false
+}
+
+// namesWaiter reports whether an operation may change or end a waiter.
+func namesWaiter(op rules.Op, w *rules.Waiter) bool {
+	switch op := op.(type) {
+	case rules.Acquire:
+		bars := (w.LockID == op.LockID || w.Within == op.LockID) && slices.Contains(op.Undo, w.Part)
+		return bars || (w.LockID == op.LockID && (w.Part == op.Part || (op.Label != "" && w.Label != op.Label)))
+	case rules.Leave:
+		return w.LockID == op.LockID && w.Part == op.Part && w.Order <= op.Order
+	case rules.GiveUpUpgrade:
+		return w.LockID == op.LockID && w.Part == op.Part && w.Order <= op.Order
+	case rules.Release:
+		return op.FirstFence == 0 && w.LockID == op.LockID && w.Order <= op.Order && (op.Label == "" || w.Label == op.Label)
+	case rules.Withdraw:
+		return w.LockID == op.LockID && w.Part == op.Part && w.Order == op.Order
+	case rules.Verify:
+		return w.LockID == op.LockID && w.Label != op.Label
+	case rules.Raise:
+		return (w.LockID == op.LockID || w.Within == op.LockID) && (w.Label != op.Label || (w.Saga == op.Saga && w.Order <= op.Order))
+	}
+	return false
+}
+
+// noDelay is I9: what keeps a request waiting is alive.
+func (o *observer) noDelay(s *step) error {
+	for _, w := range s.after.Waiters {
+		if !w.ExpiresAt.After(s.now()) {
+			return fmt.Errorf("the waiter %q is dead", w.LockID)
+		}
+	}
+	for _, c := range claims(s) {
+		if longest := s.now().Add(4 * claimTTL); c.State == rules.StateClaimed && c.ExpiresAt.After(longest) {
+			return fmt.Errorf("the claim of %q lasts too long", c.LockID)
+		}
+	}
+	first := slices.IndexFunc(s.after.Waiters, s.awake)
+	if first >= 0 && len(claims(s)) == 0 {
+		w := &s.after.Waiters[first]
+		evicted := slices.ContainsFunc(s.Expired, func(e rules.Entry) bool { return e.LockID == w.LockID && e.Mode == rules.Exclusive })
+		joins := slices.ContainsFunc(s.after.Entries, func(e rules.Entry) bool {
+			return e.Of(w.LockID) && e.Mode == rules.Exclusive && (e.Stands(s.now()) || e.Label != "")
+		})
+		if !evicted && !joins && s.after.Admits(w.Party()) {
+			return fmt.Errorf("%q is the first waiter, and nobody is in its way", w.LockID)
+		}
+	}
+	op, ok := s.op.(rules.Acquire)
+	if !ok || op.Refresh || (s.Outcome != rules.Busy && s.Outcome != rules.Queued && s.Outcome != rules.Full) {
+		return nil
+	}
+	before := s.before.Clone()
+	before.At = s.now()
+	claim := s.after.Claim(op.LockID, op.Part)
+	asks := slices.ContainsFunc(before.Waiters, func(w rules.Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })
+	awake := slices.ContainsFunc(standing(s), s.awake)
+	if before.Admits(op.Party()) && !awake && claim == nil && !asks && s.after.Kept(op.LockID) == nil && s.after.Admits(op.Party()) {
+		return errors.New("nobody was in its way")
+	}
+	return nil
+}
+
+// victims is I12: each request of a part that was withdrawn learns it until the part leaves, unless it
+// is superseded.
+func victims(s *step) error {
+	op, ok := s.op.(rules.Acquire)
+	if !ok || s.Outcome == rules.Superseded || s.Outcome == rules.OtherRun {
+		return nil
+	}
+	queue := standing(s)
+	i := slices.IndexFunc(queue, func(w rules.Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part && w.Verdict != "" })
+	switch {
+	case i < 0 && s.Outcome == rules.Deadlock:
+		return errors.New("there was no deadlock")
+	case i >= 0 && (op.Label == "" || queue[i].Label == op.Label) && (s.Outcome != rules.Deadlock || s.Note != queue[i].Verdict):
+		return errors.New("it was withdrawn because of a deadlock")
+	}
+	return nil
+}
+
+// refused is the second half of I6: a request that was released, barred, or overtaken by a later one
+// of its part is refused, and no other.
+func (o *observer) refused(s *step) error {
+	op, ok := s.op.(rules.Acquire)
+	if !ok || s.Outcome == rules.OtherRun {
+		return nil
+	}
+	before := s.before.Clone()
+	before.Waiters = slices.DeleteFunc(standing(s), func(w rules.Waiter) bool { return op.Label != "" && w.Label != op.Label })
+	before.Entries = slices.DeleteFunc(before.Entries, func(e rules.Entry) bool { return op.Label != "" && e.Label != op.Label })
+	_, overtaken := before.Later(op.LockID, op.Part, op.Order)
+	p := before.Part(op.LockID, op.Part, op.Order)
+	otherCall := p != nil && p.Stands(s.now()) && p.ID != op.Call && p.ID != op.Upgrades
+	until, known := o.released[run{op.LockID, op.Label}]
+	released := known && until >= op.Order
+	barred := slices.ContainsFunc(o.barred, func(b rules.Bar) bool {
+		switch {
+		case b.LockID != op.LockID && b.LockID != op.Within, op.Label == "":
+			return false
+		case b.Part != "":
+			return b.Part == op.Part
+		}
+		return b.Label == op.Label && b.Saga == op.Saga && op.Order <= b.Order && !o.replaced[run{b.LockID, b.Label}]
+	})
+	if slices.Contains(op.Undo, op.Part) {
+		return nil // it undoes itself
+	}
+	if refused := s.Outcome == rules.Superseded; refused != (overtaken || otherCall || released || barred) {
+		return fmt.Errorf("a later request: %v, another call: %v, a release: %v, a compensation: %v", overtaken, otherCall, released, barred)
+	}
+	return nil
+}
+
+// neverHeldAgain is I8: a part that was reported lost is held again only under a new fence, and an
+// evicted run learns it before it holds again.
+func (o *observer) neverHeldAgain(s *step) error {
+	e := s.running()
+	if e == nil {
+		return nil
+	}
+	if at, lost := o.lost[partOf(e)]; lost && e.Fence <= at {
+		return fmt.Errorf("it was reported lost, and is held with fence %d", e.Fence)
+	}
+	op, ok := s.op.(rules.Acquire)
+	switch {
+	case !ok || op.Reacquire:
+	case op.Held && s.before.HoldFence(op.LockID) == 0:
+		return errors.New("it did not hold any longer")
+	case op.Persist && o.evicted[run{op.LockID, op.Label}] && (op.Label != "" || s.before.HoldFence(op.LockID) == 0):
+		return errors.New("it was evicted")
+	}
+	return nil
+}
+
+// readOnly: an answer that needs no write goes with a document that a write which names nothing leaves.
+func readOnly(s *step) error {
+	if settled, _ := (rules.Settle{Policy: policy, Resource: "r"}).Apply(s.before, s.now()); s.ReadOnly && !reflect.DeepEqual(settled, s.after) {
+		return fmt.Errorf("it is read-only, and changed %+v", s.after)
+	}
+	return nil
+}
+
+// repeated is the first half of I6: twice is the document after an operation and the same again, and
+// once that after the operation and a write that names nothing.
+func repeated(once, twice *rules.Document) error {
+	a, b := once.Clone(), twice.Clone()
+	for _, d := range []*rules.Document{a, b} {
+		d.Entries = slices.DeleteFunc(d.Entries, func(e rules.Entry) bool { return !e.Holds() && !e.Stands(d.At) })
+		slices.SortFunc(d.Entries, func(x, y rules.Entry) int { return compareText(x, y) })
+		d.Attn = nil
+	}
+	if !reflect.DeepEqual(a, b) {
+		return fmt.Errorf("I6: run once it left\n%+v, run twice\n%+v", a, b)
+	}
+	return nil
+}
+
+func compareText(x, y rules.Entry) int {
+	key := func(e rules.Entry) string { return fmt.Sprint(e.LockID, e.Part, e.State, e.Order, e.ID, e.Own) }
+	switch a, b := key(x), key(y); {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
