@@ -86,7 +86,7 @@ func (r *run) oneStep() bool {
 	if r.d.chance(0.2) {
 		reset = r.d.between(100*time.Millisecond, 8*time.Second)
 	}
-	switch err := r.play(req, reset); {
+	switch err := r.play(req, reset, nil); {
 	case errors.Is(err, errWasReset):
 		r.begins()
 		return r.oneStep()
@@ -108,80 +108,13 @@ func (r *run) request(rs []lockcore.Resource, kind string) lockcore.Request {
 	}
 }
 
-// errWasReset says that the workflow was reset during the step, and errNotRun that the step does not run.
-var (
-	errWasReset = errors.New("simulated: the workflow was reset")
-	errNotRun   = errors.New("simulated: the step does not run")
-	stepTimeout = 6 * time.Second
-	// inlineWait is how long a step waits before it parks, if its turn is near. Meanwhile it
-	// takes a claim up by the order by which it queued, which wakers know too.
-	inlineWait = 2 * time.Second
-)
-
-// play runs a step until it is done, attempt by attempt, or until the workflow is reset. An attempt that has timed out goes on.
-func (r *run) play(req lockcore.Request, reset time.Duration) error {
-	var resets <-chan time.Time
-	if reset > 0 {
-		t := time.NewTimer(reset)
-		defer t.Stop()
-		resets = t.C
-	}
-	for ; req.Order.Attempt < 60 && !r.w.over(); req.Order.Attempt++ {
-		done := make(chan error, 1)
-		r.w.actors.Add(1)
-		work := r.d.between(30*time.Millisecond, 2*time.Second)
-		if r.d.chance(0.1) {
-			work = 3 * stepTimeout
-		}
-		go r.attempt(r.anyProcess(), req, work, done)
-		timeout := time.NewTimer(stepTimeout)
-		var err error
-		select {
-		case err = <-done:
-		case <-resets:
-			timeout.Stop()
-			return errWasReset
-		case <-timeout.C:
-			r.w.note(r.name, r.lockID, "attempt %s of %s has timed out", req.Order, req.Part)
-			continue
-		}
-		timeout.Stop()
-		if again := r.answered(&req, err); !again {
-			if err != nil {
-				return errNotRun
-			}
-			return nil
-		}
-	}
-	return errNotRun
-}
-
-// answered is what the worker and the workflow make of an attempt's outcome. It reports whether to come again.
-func (r *run) answered(req *lockcore.Request, err error) (again bool) {
-	var busy *lockcore.BusyError
-	var other *lockcore.OtherRunError
-	switch {
-	case err == nil:
-		return false
-	case errors.As(err, &other): // this run is the workflow's current one: else its actor has gone on
-		req.TakeOver = other.Other
-		return true
-	case errors.Is(err, lockcore.ErrDeadlock), errors.Is(err, lockcore.ErrLost) && !req.Reacquire:
-		return false // also of a compensation, if all others in the circle compensate
-	case errors.As(err, &busy) && !busy.Full:
-		return r.park(*req, busy.Resource, nil)
-	}
-	time.Sleep(time.Second)
-	return true
-}
-
 // compensate undoes the steps, newest first.
 func (r *run) compensate() {
 	for len(r.steps) > 0 && !r.w.over() {
 		step := r.steps[len(r.steps)-1]
 		req := r.request(step.Resources, "undo")
 		req.Undo, req.NewFence, req.Reacquire, req.NeverVictim = []string{step.Part}, true, true, true
-		_ = r.play(req, 0)
+		_ = r.play(req, 0, nil)
 		r.steps = r.steps[:len(r.steps)-1]
 	}
 }
