@@ -328,10 +328,12 @@ func (c *change) grantsAreDue() {
 		if e.State == rules.StateKept || e.State == rules.StateDraining || !isNew(c.before, c.after.At, e) {
 			continue
 		}
-		joined := slices.ContainsFunc(c.after.Entries[:i], func(o rules.Entry) bool { return o.LockID == e.LockID && o.Holds() })
-		if !joined { // what the same write has granted
-			c.isCompatible(i, e)
+		own := func(o rules.Entry) bool { return o.LockID == e.LockID && o.Holds() }
+		if !slices.ContainsFunc(c.after.Entries[:i], own) { // otherwise it joins what the same write has granted
 			c.firstComeFirstServed(e)
+			if !slices.ContainsFunc(c.after.Entries[i+1:], own) { // which moves a lock ID's entries behind later ones
+				c.isCompatible(i, e)
+			}
 		}
 	}
 }
