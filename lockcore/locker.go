@@ -33,6 +33,9 @@ type Locker struct {
 // one in memory.
 type Store = store.Store
 
+// Loaded is what a Store has read.
+type Loaded = store.Loaded
+
 // New makes a Locker on coll. The collection is cloned with majority, journaled writes and the
 // primary, whatever the caller's client was set to. It asks the database nothing; call CreateIndexes
 // once per deployment. The error is an *InvalidError that names the field of cfg.

@@ -16,7 +16,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/inspect"
 	"github.com/temporal-lockstep/lockstep/internal/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 )
 
@@ -122,7 +121,7 @@ func TestASecondHoldIsRefused(t *testing.T) {
 // Two commands that began at the same moment saw nothing of each other.
 func TestAHoldThatWouldBeAnothersIsLeft(t *testing.T) {
 	t.Parallel()
-	l, err := lockcore.NewOn(lockcoretest.NewEngine(time.Now), lockcore.Config{})
+	l, err := lockcore.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close(context.Background())) })
 	one, other := holdConfig{reason: "paint"}, holdConfig{reason: "new hinges"}
@@ -202,19 +201,17 @@ func TestWhatAnInterruptedHoldMayHaveLeftIsSaid(t *testing.T) {
 	require.Contains(t, stderr, `lockstep: interrupted; it may stand in the queue of "r", or hold it without end, until lockstep unhold "r": `)
 }
 
-// slow is a database that answers no acquire.
-type slow struct{ rules.Engine }
+// slow is a database that answers no read of single resources.
+type slow struct{ lockcore.Store }
 
-func (slow) Acquire(ctx context.Context, _ rules.Acquire) (rules.Document, error) {
+func (slow) Load(ctx context.Context, _ ...string) (loaded lockcore.Loaded, err error) {
 	<-ctx.Done()
-	return rules.Document{}, fmt.Errorf("the driver says: %w", ctx.Err())
+	return loaded, fmt.Errorf("the driver says: %w", ctx.Err())
 }
-
-func (slow) AcquireAll(context.Context, []rules.Acquire) ([]rules.Document, error) { return nil, nil }
 
 func TestTheEndOfTheWaitIsSaidInOurWords(t *testing.T) {
 	t.Parallel()
-	l, err := lockcore.NewOn(slow{lockcoretest.NewEngine(time.Now)}, lockcore.Config{})
+	l, err := lockcore.NewWithStore(slow{lockcoretest.NewStore(time.Now)}, lockcore.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close(context.Background())) })
 	cfg := holdConfig{reason: "paint", wait: 50 * time.Millisecond}

@@ -38,7 +38,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	l, err := lockcore.NewOn(lockcoretest.NewEngine(time.Now), lockcore.Config{})
+	l, err := lockcore.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
 	require.NoError(t, err)
 	w := &world{Locker: l, answers: map[string]answer{}}
 	l.OnWakeup(func(turn lockcore.Wakeup) {
