@@ -6,18 +6,20 @@ import (
 	"slices"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // parking is a saga's place in a queue, while it waits without a process.
 type parking struct {
 	began time.Time
-	turn  chan lockcore.Wakeup
+	turn  chan party.Wakeup
 }
 
 // wakeup takes the wake-ups that a process comes to know. One of a closed run is given back, as the
 // wakers of a worker do. An attempt of that run may still be on its way to use it.
-func (w *world) wakeup(p *process, t lockcore.Wakeup) {
+func (w *world) wakeup(p *process, t party.Wakeup) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed[t.Run] && t.Deadlock == "" {
@@ -60,9 +62,9 @@ func saga(a *actor) {
 
 // step runs a step until it is done, and reports whether it is.
 func (a *actor) step(rs []lockcore.Resource, held map[string]bool) bool {
-	req := lockcore.Request{LockID: a.lockID, Part: fmt.Sprintf("step%d", a.schedule), Resources: rs, Persist: true}
+	req := party.Request{LockID: a.lockID, Part: fmt.Sprintf("step%d", a.schedule), Resources: rs, Persist: true}
 	for attempt := uint32(1); attempt < 60 && !a.w.over(); attempt++ {
-		req.Order = lockcore.Order{Schedule: a.schedule, Attempt: attempt}
+		req.Order = party.Order{Schedule: a.schedule, Attempt: attempt}
 		p := a.anyProcess()
 		done := make(chan error, 1)
 		a.w.actors.Add(1)
@@ -110,7 +112,7 @@ func (a *actor) anyProcess() *process {
 }
 
 // attempt enters, works and leaves, in a process.
-func (a *actor) attempt(p *process, req lockcore.Request, work time.Duration, done chan error) {
+func (a *actor) attempt(p *process, req party.Request, work time.Duration, done chan error) {
 	defer a.w.actors.Done()
 	c := a.asks(p, "enter "+req.Part+" "+names(req.Resources)+" "+req.Order.String(), &req)
 	leases, err := p.locker.Enter(a.ctx, req, true)
@@ -141,9 +143,9 @@ func (a *actor) entered(c *call, err error) {
 }
 
 // park waits in the queue without a process, and reports whether to enter again.
-func (a *actor) park(req lockcore.Request, at string, held map[string]bool) bool {
+func (a *actor) park(req party.Request, at string, held map[string]bool) bool {
 	key := partKey{at, req.LockID, req.Part}
-	place := &parking{began: time.Now(), turn: make(chan lockcore.Wakeup, 1)}
+	place := &parking{began: time.Now(), turn: make(chan party.Wakeup, 1)}
 	a.w.mu.Lock()
 	a.w.parked[key] = place
 	a.w.mu.Unlock()
@@ -227,7 +229,7 @@ func (a *actor) commit() {
 	all := slices.Clone(a.w.plan.resources)
 	for !a.w.over() {
 		p := a.anyProcess()
-		r := lockcore.Release{LockID: a.lockID, Resources: all, Order: lockcore.LastAttempt(a.schedule)}
+		r := party.Release{LockID: a.lockID, Resources: all, Order: party.LastAttempt(a.schedule)}
 		c := a.begin(p, "commit", all...)
 		a.w.releasing(c, r)
 		sure := a.w.keptFirmly(a.lockID)

@@ -6,21 +6,23 @@ import (
 	"slices"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // told is what the users of the Lockers were told.
 type told struct {
-	sessions map[*lockcore.Session]*standing
+	sessions map[*party.Session]*standing
 	// all are the sessions that there ever were.
-	all []*lockcore.Session
+	all []*party.Session
 	// done are the actors that have ended.
 	done map[string]bool
 }
 
 func newTold() told {
-	return told{sessions: map[*lockcore.Session]*standing{}, done: map[string]bool{}}
+	return told{sessions: map[*party.Session]*standing{}, done: map[string]bool{}}
 }
 
 // call is one call of the library by an actor.
@@ -134,7 +136,7 @@ func (w *world) followsFromCommands(c *call, err error) {
 
 // standing is a session that a process has, and has not ended.
 type standing struct {
-	s      *lockcore.Session
+	s      *party.Session
 	p      *process
 	actor  string
 	lockID string
@@ -145,7 +147,7 @@ type standing struct {
 }
 
 // holds records that an actor was given a session.
-func (w *world) holds(a *actor, p *process, lockID string, s *lockcore.Session, kept bool) {
+func (w *world) holds(a *actor, p *process, lockID string, s *party.Session, kept bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	st := &standing{s: s, p: p, actor: a.name, lockID: lockID, began: time.Now()}
@@ -168,7 +170,7 @@ func (w *world) holds(a *actor, p *process, lockID string, s *lockcore.Session, 
 }
 
 // ends records that an actor ends its session: from now on it trusts nothing.
-func (w *world) ends(s *lockcore.Session) {
+func (w *world) ends(s *party.Session) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.sessions, s)
@@ -294,7 +296,7 @@ func (w *world) committed(a *actor, c *call, sure, told []string) {
 }
 
 // renewedSeldom checks the number of renewals of a session.
-func (w *world) renewedSeldom(a *actor, s *lockcore.Session, ttl time.Duration) {
+func (w *world) renewedSeldom(a *actor, s *party.Session, ttl time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	st := w.sessions[s]

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
@@ -35,7 +37,7 @@ type run struct {
 	*actor
 	label string
 	// steps are the parts whose compensations are registered, of all runs, and the resources of each.
-	steps []lockcore.Request
+	steps []party.Request
 	// uses are what steps have run under, of all runs, and before are the labels of the runs before.
 	uses   []use
 	before []string
@@ -100,11 +102,11 @@ func (r *run) oneStep() bool {
 }
 
 // request is a new step's, in the name of this run.
-func (r *run) request(rs []lockcore.Resource, kind string) lockcore.Request {
+func (r *run) request(rs []lockcore.Resource, kind string) party.Request {
 	r.schedule++
-	return lockcore.Request{
+	return party.Request{
 		LockID: r.lockID, Run: r.label, Part: fmt.Sprintf("%s/%s%d", r.label, kind, r.schedule), Resources: rs, Persist: true, Owner: r.owner,
-		Order: lockcore.Order{Schedule: r.schedule, Attempt: 1}, MaxWait: inlineWait,
+		Order: party.Order{Schedule: r.schedule, Attempt: 1}, MaxWait: inlineWait,
 	}
 }
 
@@ -119,7 +121,7 @@ var (
 )
 
 // play runs a step until it is done, attempt by attempt, or until the workflow is reset. An attempt that has timed out goes on.
-func (r *run) play(req lockcore.Request, reset time.Duration) error {
+func (r *run) play(req party.Request, reset time.Duration) error {
 	var resets <-chan time.Time
 	if reset > 0 {
 		t := time.NewTimer(reset)
@@ -157,9 +159,9 @@ func (r *run) play(req lockcore.Request, reset time.Duration) error {
 }
 
 // answered is what the worker and the workflow make of an attempt's outcome. It reports whether to come again.
-func (r *run) answered(req *lockcore.Request, err error) (again bool) {
+func (r *run) answered(req *party.Request, err error) (again bool) {
 	var busy *lockcore.BusyError
-	var other *lockcore.OtherRunError
+	var other *party.OtherRunError
 	switch {
 	case err == nil:
 		return false
@@ -195,7 +197,7 @@ func (r *run) ends() {
 		p := r.anyProcess()
 		c := r.begin(p, "release of "+r.label)
 		for _, label := range append([]string{r.label}, r.before...) {
-			r.w.releasing(c, lockcore.Release{LockID: r.lockID, Run: label, Resources: r.w.plan.resources, Order: lockcore.LastAttempt(math.MaxInt32)})
+			r.w.releasing(c, party.Release{LockID: r.lockID, Run: label, Resources: r.w.plan.resources, Order: party.LastAttempt(math.MaxInt32)})
 		}
 		if r.within(10*time.Second, func() error { return r.releaseFrom(r.ctx, p.locker) }) == nil {
 			return
@@ -205,7 +207,7 @@ func (r *run) ends() {
 }
 
 // releaseFrom releases what the workflow's runs have. Those of a workflow that was started again since are not its own.
-func (r *run) releaseFrom(ctx context.Context, l *lockcore.Locker) error {
+func (r *run) releaseFrom(ctx context.Context, l *party.Locker) error {
 	var errs []error
 	for _, name := range r.w.plan.resources {
 		labels := map[string]bool{}
@@ -215,8 +217,8 @@ func (r *run) releaseFrom(ctx context.Context, l *lockcore.Locker) error {
 			}
 		}
 		for _, label := range slices.Sorted(maps.Keys(labels)) {
-			errs = append(errs, l.Release(ctx, lockcore.Release{
-				LockID: r.lockID, Run: label, Resources: []string{name}, Order: lockcore.LastAttempt(math.MaxInt32),
+			errs = append(errs, l.Release(ctx, party.Release{
+				LockID: r.lockID, Run: label, Resources: []string{name}, Order: party.LastAttempt(math.MaxInt32),
 			}))
 		}
 	}
@@ -227,27 +229,27 @@ func (r *run) releaseFrom(ctx context.Context, l *lockcore.Locker) error {
 type use struct {
 	resource string
 	mode     lockcore.Mode
-	by       lockcore.Order
+	by       party.Order
 	since    time.Time
 	// first names the hold.
 	first int64
 }
 
 // used takes down that a step has run.
-func (r *run) used(step *lockcore.Request) {
+func (r *run) used(step *party.Request) {
 	for _, res := range step.Resources {
 		d := r.w.document(res.Name)
-		r.uses = append(r.uses, use{res.Name, res.Mode, lockcore.LastAttempt(step.Order.Schedule), time.Now(), d.HoldFence(r.lockID)})
+		r.uses = append(r.uses, use{res.Name, res.Mode, party.LastAttempt(step.Order.Schedule), time.Now(), d.HoldFence(r.lockID)})
 	}
 }
 
 // commit verifies what the steps have used, and releases it. What is lost is left to ends, as what a run leaves is to the
 // janitor.
 func (r *run) commit() {
-	c := lockcore.Commit{LockID: r.lockID, Run: r.label, Order: lockcore.LastAttempt(r.schedule), Inherits: len(r.before) > 0, Before: r.before}
+	c := party.Commit{LockID: r.lockID, Run: r.label, Order: party.LastAttempt(r.schedule), Inherits: len(r.before) > 0, Before: r.before}
 	for _, u := range r.uses { // the first of each resource: a hold that began after it is another one
-		if !slices.ContainsFunc(c.Uses, func(known lockcore.Use) bool { return known.Resource == u.resource }) {
-			c.Uses = append(c.Uses, lockcore.Use{Resource: u.resource, By: u.by})
+		if !slices.ContainsFunc(c.Uses, func(known party.Use) bool { return known.Resource == u.resource }) {
+			c.Uses = append(c.Uses, party.Use{Resource: u.resource, By: u.by})
 			c.Resources = append(c.Resources, u.resource)
 		}
 	}
@@ -256,18 +258,18 @@ func (r *run) commit() {
 		p := r.anyProcess()
 		call := r.begin(p, "commit of "+r.label)
 		tried.calls = append(tried.calls, call)
-		r.w.releasing(call, lockcore.Release{LockID: c.LockID, Run: c.Run, Resources: c.Resources, Order: c.Order})
+		r.w.releasing(call, party.Release{LockID: c.LockID, Run: c.Run, Resources: c.Resources, Order: c.Order})
 		asked, sure := c, tried.certain(&c)
 		err := r.within(10*time.Second, func() error {
 			err := p.locker.Commit(r.ctx, asked)
 			tried.told(call, sure, err)
 			return err
 		})
-		var other *lockcore.OtherRunError
+		var other *party.OtherRunError
 		switch {
 		case errors.As(err, &other) && len(r.before) > 0:
 			c.TakeOver = other.Other
-		case err == nil, errors.Is(err, lockcore.ErrLost), errors.Is(err, lockcore.ErrOtherRun):
+		case err == nil, errors.Is(err, lockcore.ErrLost), errors.Is(err, party.ErrOtherRun):
 			return
 		default:
 			time.Sleep(time.Second)
@@ -283,7 +285,7 @@ type tries struct {
 
 // certain are the resources that must not be told to be lost: those on which all uses were of the hold that stands, and for a
 // while; or all, if the commit has begun to release.
-func (t *tries) certain(c *lockcore.Commit) (sure []string) {
+func (t *tries) certain(c *party.Commit) (sure []string) {
 	begun := false
 	for _, name := range c.Resources {
 		d := t.w.document(name)
