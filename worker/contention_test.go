@@ -53,17 +53,18 @@ type scene struct {
 	traces string // a folder, with a file per process
 
 	mu     sync.Mutex
-	writes []rules.Document // the lock documents, as each write left them
+	sent   map[int64][]rules.Document // the documents of commands that have no answer yet
+	writes []write
 }
 
 func setScene(t *testing.T) *scene {
 	t.Helper()
-	s := &scene{traces: t.TempDir()}
+	s := &scene{traces: t.TempDir(), sent: map[int64][]rules.Document{}}
 	provider, tracing, err := tracedTo(t.Context(), filepath.Join(s.traces, "parent.json"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, provider.Shutdown(context.WithoutCancel(t.Context()))) })
 	db := testenv.Mongo(t)
-	watched, err := mongo.Connect(options.Client().ApplyURI(testenv.MongoURI(t)).SetMonitor(&event.CommandMonitor{Succeeded: s.saw}))
+	watched, err := mongo.Connect(options.Client().ApplyURI(testenv.MongoURI(t)).SetMonitor(&event.CommandMonitor{Started: s.sends, Succeeded: s.saw}))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, watched.Disconnect(context.WithoutCancel(t.Context()))) })
 	locker, err := lockcore.New(watched.Database(db.Name()).Collection(lockCollection), lockcore.Config{TracerProvider: provider})
@@ -78,20 +79,40 @@ func setScene(t *testing.T) *scene {
 	return s
 }
 
-// saw keeps the answer to a write: the lock document as it is then.
-func (s *scene) saw(_ context.Context, e *event.CommandSucceededEvent) {
-	if e.CommandName != "findAndModify" {
-		return
+// write is a lock document as a write left it.
+type write struct {
+	at time.Time
+	rules.Document
+}
+
+// sends keeps the documents of a swap.
+func (s *scene) sends(_ context.Context, e *event.CommandStartedEvent) {
+	var command struct {
+		Documents []rules.Document `bson:"documents"`
+		Updates   []struct {
+			U rules.Document `bson:"u"`
+		} `bson:"updates"`
 	}
-	var answer struct {
-		Value rules.Document `bson:"value"`
-	}
-	if err := bson.Unmarshal(e.Reply, &answer); err != nil {
+	if (e.CommandName != "insert" && e.CommandName != "update") || bson.Unmarshal(e.Command, &command) != nil {
 		return // the scene's totals show that one is missing
+	}
+	for _, u := range command.Updates {
+		command.Documents = append(command.Documents, u.U)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.writes = append(s.writes, answer.Value)
+	s.sent[e.RequestID] = slices.DeleteFunc(command.Documents, func(d rules.Document) bool { return d.Version.R == "" }) // extensions
+}
+
+// saw takes a swap as written if it was answered so.
+func (s *scene) saw(_ context.Context, e *event.CommandSucceededEvent) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, _ := e.Reply.Lookup("n").AsInt64OK()
+	for _, d := range s.sent[e.RequestID][:min(int(n), len(s.sent[e.RequestID]))] {
+		s.writes = append(s.writes, write{time.Now().Add(-e.Duration), d})
+	}
+	delete(s.sent, e.RequestID)
 }
 
 // stay is a hold or a wait, by the database's own record.
@@ -101,24 +122,35 @@ type stay struct {
 	from, to time.Time
 }
 
-// recorded are the holds and the granted waits as the lock documents have them.
+// recorded are the holds and the granted waits as the lock documents have them. A hold has ended when
+// its lock ID is in the document no longer.
 func (s *scene) recorded() (holds, waits []stay) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	open := map[string]stay{}
 	for i := range s.writes {
 		d := &s.writes[i]
-		for _, e := range slices.Concat(d.Last.Released(), d.Last.Expired) {
-			if e.CreatedAt != nil {
-				holds = append(holds, stay{e.LockID, e.FirstFence, *e.CreatedAt, d.At})
-			}
-		}
+		held := map[string]bool{}
 		for _, e := range d.Entries {
+			if e.Holds() {
+				held[e.LockID] = true
+				if e.CreatedAt != nil {
+					open[e.LockID] = stay{e.LockID, e.FirstFence, *e.CreatedAt, time.Time{}}
+				}
+			}
 			if e.Since == nil || e.ClaimedAt == nil || e.State == rules.StateClaimed {
 				continue
 			}
 			w := stay{e.LockID, e.Fence, *e.Since, *e.ClaimedAt}
 			if !slices.Contains(waits, w) {
 				waits = append(waits, w)
+			}
+		}
+		for lockID, hold := range open {
+			if !held[lockID] {
+				hold.to = d.at
+				holds = append(holds, hold)
+				delete(open, lockID)
 			}
 		}
 	}

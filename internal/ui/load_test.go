@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/stretchr/testify/require"
 	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
@@ -23,13 +25,13 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/internal/ui"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // counted is a database that counts what is listed, and may be away.
 type counted struct {
-	rules.Engine
+	lockcore.Store
 	lists atomic.Int32
 	away  atomic.Bool
 }
@@ -41,7 +43,7 @@ func (c *counted) List(ctx context.Context, q rules.Query) iter.Seq2[rules.Docum
 			yield(rules.Document{}, errors.New("the database is away"))
 		}
 	}
-	return c.Engine.List(ctx, q)
+	return c.Store.List(ctx, q)
 }
 
 // temporal counts what it is asked, and knows every workflow.
@@ -60,7 +62,7 @@ func (s *temporal) DescribeWorkflowExecution(_ context.Context, in *workflowserv
 // scene is a page about locks in memory.
 type scene struct {
 	*testing.T
-	*lockcore.Locker
+	*party.Locker
 	database counted
 	page     http.Handler
 	orders   uint32
@@ -68,9 +70,9 @@ type scene struct {
 
 func newScene(t *testing.T, asks inspect.Temporal) *scene {
 	t.Helper()
-	s := &scene{T: t, database: counted{Engine: lockcoretest.NewEngine(time.Now)}}
+	s := &scene{T: t, database: counted{Store: lockcoretest.NewStore(time.Now)}}
 	var err error
-	s.Locker, err = lockcore.NewOn(&s.database, lockcore.Config{})
+	s.Locker, err = party.NewWithStore(&s.database, lockcore.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close(context.Background())) })
 	s.page = ui.Handler(ui.Options{Site: inspect.Site{Locker: s.Locker, Temporal: asks}})
@@ -81,8 +83,8 @@ func newScene(t *testing.T, asks inspect.Temporal) *scene {
 func (s *scene) ask(lockID, run string, res lockcore.Resource) {
 	s.Helper()
 	s.orders++
-	_, err := s.Enter(s.Context(), lockcore.Request{
-		LockID: lockID, Run: run, Part: "p", Order: lockcore.Order{Schedule: s.orders, Attempt: 1}, TTL: time.Hour, Resources: []lockcore.Resource{res},
+	_, err := s.Enter(s.Context(), party.Request{
+		LockID: lockID, Run: run, Part: "p", Order: party.Order{Schedule: s.orders, Attempt: 1}, TTL: time.Hour, Resources: []lockcore.Resource{res},
 	}, true)
 	if err != nil {
 		require.ErrorIs(s, err, lockcore.ErrBusy)
@@ -172,7 +174,7 @@ func TestWhatHasEndedIsSeenOnceAndBetweenTwoLooks(t *testing.T) {
 		end := func(lockID string, now bool) {
 			for st, err := range s.Status(t.Context(), lockcore.Filter{LockID: lockID}) {
 				require.NoError(t, err)
-				require.NoError(t, s.Release(t.Context(), lockcore.Release{LockID: lockID, Resources: []string{"r"}, FirstFence: st.FirstFence, Force: true, Now: now, Reason: "a drill"}))
+				require.NoError(t, s.Release(t.Context(), party.Release{LockID: lockID, Resources: []string{"r"}, FirstFence: st.FirstFence, Force: true, Now: now, Reason: "a drill"}))
 			}
 		}
 		s.ask("first", "", lockcore.Exclusive("r"))

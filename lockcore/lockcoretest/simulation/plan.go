@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // plan is what a seed draws before anything runs. Each seed has a few themes and a few kinds of faults, not all of them:
@@ -12,7 +12,7 @@ import (
 type plan struct {
 	processes int
 	resources []string
-	cfg       lockcore.Config
+	cfg       party.Config
 	// busy is how long the actors begin new things.
 	busy time.Duration
 	// jitter is by how much the server's clock differs between two commands at most.
@@ -53,7 +53,7 @@ func newPlan(seed uint64) *plan {
 	for i := range 2 + d.upTo(3) {
 		p.resources = append(p.resources, fmt.Sprintf("r%d", i+1))
 	}
-	p.cfg = lockcore.Config{
+	p.cfg = party.Config{
 		TTL: time.Duration(3+d.upTo(4)) * time.Second, HoldTTL: time.Duration(20+d.upTo(30)) * time.Second,
 		ClaimTTL: time.Duration(1+d.upTo(3)) * time.Second, WaiterTTL: time.Duration(30+d.upTo(60)) * time.Second,
 	}

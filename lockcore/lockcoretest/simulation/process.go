@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/internal/clock"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // process is one that uses the library: a Locker, its clock, and its way to the database, which is in network.go.
@@ -19,7 +19,7 @@ type process struct {
 	w      *world
 	n      int
 	name   string
-	locker *lockcore.Locker
+	locker *party.Locker
 	// hush ends the listening to wake-ups.
 	hush func()
 
@@ -69,12 +69,12 @@ func newProcess(w *world, n int) *process {
 	}
 	cfg := w.plan.cfg
 	cfg.Host = p.name
-	l, err := lockcore.NewWithStore(p, cfg)
+	l, err := party.NewWithStore(p, cfg)
 	if err != nil {
 		panic(err)
 	}
 	p.locker = l
-	p.hush = l.OnWakeup(func(t lockcore.Wakeup) { w.wakeup(p, t) })
+	p.hush = l.OnWakeup(func(t party.Wakeup) { w.wakeup(p, t) })
 	return p
 }
 

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
@@ -68,7 +68,7 @@ type release struct {
 // admission is a grant to a part of a lock ID.
 type admission struct {
 	resource, lockID string
-	mode             lockcore.Mode
+	mode             party.Mode
 	at               time.Time
 }
 
@@ -164,7 +164,7 @@ func (c *change) register() {
 			key := keyOf(c.after.ID, e)
 			c.w.granted[key] = append(c.w.granted[key], e.Fence)
 			if e.State == rules.StateRunning && (was == nil || was.State != e.State) {
-				c.w.admissions = append(c.w.admissions, admission{c.after.ID, e.LockID, lockcore.Mode(e.Mode), time.Now()})
+				c.w.admissions = append(c.w.admissions, admission{c.after.ID, e.LockID, party.Mode(e.Mode), time.Now()})
 			}
 		}
 		if was != nil && was.State == e.State && e.RenewedAt != nil && (was.RenewedAt == nil || !e.RenewedAt.Equal(*was.RenewedAt)) {
@@ -373,8 +373,8 @@ func (c *change) isCompatible(at int, e *rules.Entry) {
 // firstComeFirstServed is I4: no request still waits that was ahead of one that was granted. Waiters
 // that may join, and those that are overdue, are excepted.
 func (c *change) firstComeFirstServed(e *rules.Entry) {
-	party := rules.Party{LockID: e.LockID, Within: e.Within}
-	if c.before.Claim(e.LockID, e.Part) != nil || c.before.Surrounds(party) || c.after.Surrounds(party) {
+	who := rules.Party{LockID: e.LockID, Within: e.Within}
+	if c.before.Claim(e.LockID, e.Part) != nil || c.before.Surrounds(who) || c.after.Surrounds(who) {
 		return // it slept through its claim; or all wait for the workflow that it belongs to
 	}
 	for i := range c.before.Waiters {
