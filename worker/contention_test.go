@@ -53,17 +53,18 @@ type scene struct {
 	traces string // a folder, with a file per process
 
 	mu     sync.Mutex
-	writes []rules.Document // the lock documents, as each write left them
+	begun  map[int64]rules.Document // the lock documents of writes under way, by request
+	writes []rules.Document         // the lock documents, as each write left them, and when
 }
 
 func setScene(t *testing.T) *scene {
 	t.Helper()
-	s := &scene{traces: t.TempDir()}
+	s := &scene{traces: t.TempDir(), begun: map[int64]rules.Document{}}
 	provider, tracing, err := tracedTo(t.Context(), filepath.Join(s.traces, "parent.json"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, provider.Shutdown(context.WithoutCancel(t.Context()))) })
 	db := testenv.Mongo(t)
-	watched, err := mongo.Connect(options.Client().ApplyURI(testenv.MongoURI(t)).SetMonitor(&event.CommandMonitor{Succeeded: s.saw}))
+	watched, err := mongo.Connect(options.Client().ApplyURI(testenv.MongoURI(t)).SetMonitor(&event.CommandMonitor{Started: s.sees, Succeeded: s.saw}))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, watched.Disconnect(context.WithoutCancel(t.Context()))) })
 	locker, err := lockcore.New(watched.Database(db.Name()).Collection(lockCollection), lockcore.Config{TracerProvider: provider})
@@ -78,20 +79,39 @@ func setScene(t *testing.T) *scene {
 	return s
 }
 
-// saw keeps the answer to a write: the lock document as it is then.
-func (s *scene) saw(_ context.Context, e *event.CommandSucceededEvent) {
-	if e.CommandName != "findAndModify" {
-		return
+// sees keeps the lock document of a write.
+func (s *scene) sees(_ context.Context, e *event.CommandStartedEvent) {
+	var command struct {
+		Documents []rules.Document `bson:"documents"`
+		Updates   []struct {
+			Document rules.Document `bson:"u"`
+		} `bson:"updates"`
 	}
-	var answer struct {
-		Value rules.Document `bson:"value"`
-	}
-	if err := bson.Unmarshal(e.Reply, &answer); err != nil {
+	if err := bson.Unmarshal(e.Command, &command); err != nil {
 		return // the scene's totals show that one is missing
+	}
+	for _, u := range command.Updates {
+		command.Documents = append(command.Documents, u.Document)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.writes = append(s.writes, answer.Value)
+	for _, d := range command.Documents {
+		if d.ID == account.Name && d.Version.N > 0 {
+			d.At = time.Now()
+			s.begun[e.RequestID] = d
+		}
+	}
+}
+
+// saw keeps the lock document of a write that was applied.
+func (s *scene) saw(_ context.Context, e *event.CommandSucceededEvent) {
+	n, _ := e.Reply.Lookup("n").AsInt64OK()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d, ok := s.begun[e.RequestID]; ok && n == 1 {
+		s.writes = append(s.writes, d)
+	}
+	delete(s.begun, e.RequestID)
 }
 
 // stay is a hold or a wait, by the database's own record.
@@ -107,8 +127,9 @@ func (s *scene) recorded() (holds, waits []stay) {
 	defer s.mu.Unlock()
 	for i := range s.writes {
 		d := &s.writes[i]
-		for _, e := range slices.Concat(d.Last.Released(), d.Last.Expired) {
-			if e.CreatedAt != nil {
+		for _, e := range s.writes[max(0, i-1)].Entries {
+			stands := slices.ContainsFunc(d.Entries, func(now rules.Entry) bool { return now.ID == e.ID })
+			if e.CreatedAt != nil && !stands {
 				holds = append(holds, stay{e.LockID, e.FirstFence, *e.CreatedAt, d.At})
 			}
 		}

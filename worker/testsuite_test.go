@@ -42,7 +42,7 @@ func inMemoryLogging(t *testing.T, now func(*testsuite.TestWorkflowEnvironment) 
 	all := &testsuite.WorkflowTestSuite{}
 	all.SetLogger(log.NewStructuredLogger(slog.New(logs)))
 	s := &suite{TestWorkflowEnvironment: all.NewTestWorkflowEnvironment()}
-	locker, err := lockcore.NewOn(lockcoretest.NewEngine(now(s.TestWorkflowEnvironment)), lockcore.Config{})
+	locker, err := lockcore.NewWithStore(lockcoretest.NewStore(now(s.TestWorkflowEnvironment)), lockcore.Config{})
 	require.NoError(t, err)
 	plugin, err := worker.NewPlugin(worker.Options{Locker: locker})
 	require.NoError(t, err)

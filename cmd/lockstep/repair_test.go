@@ -16,7 +16,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/inspect"
 	"github.com/temporal-lockstep/lockstep/internal/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 )
 
@@ -122,7 +121,7 @@ func TestASecondHoldIsRefused(t *testing.T) {
 // Two commands that began at the same moment saw nothing of each other.
 func TestAHoldThatWouldBeAnothersIsLeft(t *testing.T) {
 	t.Parallel()
-	l, err := lockcore.NewOn(lockcoretest.NewEngine(time.Now), lockcore.Config{})
+	l, err := lockcore.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close(context.Background())) })
 	one, other := holdConfig{reason: "paint"}, holdConfig{reason: "new hinges"}
@@ -202,22 +201,17 @@ func TestWhatAnInterruptedHoldMayHaveLeftIsSaid(t *testing.T) {
 	require.Contains(t, stderr, `lockstep: interrupted; it may stand in the queue of "r", or hold it without end, until lockstep unhold "r": `)
 }
 
-// slow is a database that answers no acquire.
-type slow struct{ rules.Engine }
-
-func (slow) Acquire(ctx context.Context, _ rules.Acquire) (rules.Document, error) {
-	<-ctx.Done()
-	return rules.Document{}, fmt.Errorf("the driver says: %w", ctx.Err())
-}
-
-func (slow) AcquireAll(context.Context, []rules.Acquire) ([]rules.Document, error) { return nil, nil }
-
 func TestTheEndOfTheWaitIsSaidInOurWords(t *testing.T) {
 	t.Parallel()
-	l, err := lockcore.NewOn(slow{lockcoretest.NewEngine(time.Now)}, lockcore.Config{})
+	l, err := lockcore.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close(context.Background())) })
-	cfg := holdConfig{reason: "paint", wait: 50 * time.Millisecond}
+	// It ends while a command is under way, and while the resource is busy.
+	cfg := holdConfig{reason: "paint", wait: time.Nanosecond}
+	require.EqualError(t, cfg.queue(t.Context(), l, cfg.request("r")), "it was not free within 1ns")
+	_, err = l.Enter(t.Context(), lockcore.Request{LockID: "holder", Resources: []lockcore.Resource{lockcore.Exclusive("r")}}, false)
+	require.NoError(t, err)
+	cfg.wait = 50 * time.Millisecond
 	require.EqualError(t, cfg.queue(t.Context(), l, cfg.request("r")), "it was not free within 50ms")
 }
 

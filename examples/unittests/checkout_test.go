@@ -41,7 +41,7 @@ func setup(t *testing.T) *theatre {
 	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	th := &theatre{env: suite.NewTestWorkflowEnvironment()}
 	// The locks expire by the clock of the environment, which skips the time in which nothing happens.
-	locker, err := lockcore.NewOn(lockcoretest.NewEngine(th.env.Now), lockcore.Config{})
+	locker, err := lockcore.NewWithStore(lockcoretest.NewStore(th.env.Now), lockcore.Config{})
 	require.NoError(t, err)
 	plugin, err := worker.NewPlugin(worker.Options{Locker: locker})
 	require.NoError(t, err)

@@ -48,7 +48,7 @@ func TestSpansAndMetricsGoWhereTheEnvironmentSays(t *testing.T) {
 	var errs bytes.Buffer
 	observed, err := connect.NewTelemetry(t.Context(), connect.TelemetryOptions{Service: "lockstep-test", Errs: &errs})
 	require.NoError(t, err)
-	l, err := lockcore.NewOn(lockcoretest.NewEngine(time.Now), lockcore.Config{TracerProvider: observed.Traces, MeterProvider: observed.Metrics})
+	l, err := lockcore.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{TracerProvider: observed.Traces, MeterProvider: observed.Metrics})
 	require.NoError(t, err)
 	_, err = l.Enter(t.Context(), lockcore.Request{LockID: "a", Resources: []lockcore.Resource{lockcore.Exclusive("r")}}, false)
 	require.NoError(t, err)

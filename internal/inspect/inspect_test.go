@@ -30,7 +30,7 @@ type scene struct {
 }
 
 func newScene(t *testing.T) *scene {
-	l, err := lockcore.NewOn(lockcoretest.NewEngine(time.Now), lockcore.Config{})
+	l, err := lockcore.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close(t.Context())) })
 	return &scene{T: t, Locker: l}

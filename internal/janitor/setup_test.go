@@ -38,7 +38,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	l, err := lockcore.NewOn(lockcoretest.NewEngine(time.Now), lockcore.Config{})
+	l, err := lockcore.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
 	require.NoError(t, err)
 	w := &world{Locker: l, answers: map[string]answer{}}
 	l.OnWakeup(func(turn lockcore.Wakeup) {
@@ -117,7 +117,7 @@ func (w *world) waits(t *testing.T, lockID, run, resource string) {
 func request(lockID, run, resource string, holdTTL time.Duration) lockcore.Request {
 	return lockcore.Request{
 		LockID: lockID, Run: run, Part: run + "/1", Order: lockcore.Order{Schedule: 1, Attempt: 1}, Persist: true, HoldTTL: holdTTL, TTL: min(holdTTL, time.Minute),
-		Resources: []lockcore.Resource{lockcore.Exclusive(resource)},
+		Resources: []lockcore.Resource{lockcore.Exclusive(resource)}, Call: "the same",
 	}
 }
 

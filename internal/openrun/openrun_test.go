@@ -33,7 +33,7 @@ func inAnActivity(t *testing.T, fn func(ctx context.Context)) {
 // and the one in between, which only the database knows.
 func TestACompensationUndoesTheStepOfEveryRunThatItsOwnReplaced(t *testing.T) {
 	t.Parallel()
-	locker, err := lockcore.NewOn(lockcoretest.NewEngine(time.Now), lockcore.Config{})
+	locker, err := lockcore.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
 	require.NoError(t, err)
 	of := func(label string) protocol.Run { return protocol.Run{Namespace: "n", WorkflowID: "w", RunID: label} }
 	guard := protocol.Guard{Part: "3/Write", Schedule: 3, Scope: protocol.ScopeSaga, Resources: []lockcore.Resource{lockcore.Exclusive("r")}}

@@ -23,13 +23,13 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/internal/ui"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // counted is a database that counts what is listed, and may be away.
 type counted struct {
-	rules.Engine
+	lockcore.Store
 	lists atomic.Int32
 	away  atomic.Bool
 }
@@ -41,7 +41,7 @@ func (c *counted) List(ctx context.Context, q rules.Query) iter.Seq2[rules.Docum
 			yield(rules.Document{}, errors.New("the database is away"))
 		}
 	}
-	return c.Engine.List(ctx, q)
+	return c.Store.List(ctx, q)
 }
 
 // temporal counts what it is asked, and knows every workflow.
@@ -68,9 +68,9 @@ type scene struct {
 
 func newScene(t *testing.T, asks inspect.Temporal) *scene {
 	t.Helper()
-	s := &scene{T: t, database: counted{Engine: lockcoretest.NewEngine(time.Now)}}
+	s := &scene{T: t, database: counted{Store: lockcoretest.NewStore(time.Now)}}
 	var err error
-	s.Locker, err = lockcore.NewOn(&s.database, lockcore.Config{})
+	s.Locker, err = lockcore.NewWithStore(&s.database, lockcore.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close(context.Background())) })
 	s.page = ui.Handler(ui.Options{Site: inspect.Site{Locker: s.Locker, Temporal: asks}})

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // page serves what one holder stands on.
 func page(t *testing.T, o ui.Options) http.Handler {
 	t.Helper()
-	l, err := lockcore.NewOn(lockcoretest.NewEngine(time.Now), lockcore.Config{})
+	l, err := lockcore.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close(t.Context())) })
 	for _, resource := range []string{"salary/of/the/boss", "free", "Resources"} {

@@ -28,7 +28,7 @@ type site struct {
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	l, err := lockcore.NewOn(lockcoretest.NewEngine(time.Now), lockcore.Config{})
+	l, err := lockcore.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close(t.Context())) })
 	server := httptest.NewServer(ui.Handler(ui.Options{Site: inspect.Site{Locker: l, Flags: []string{"--database", "bank"}}}))
