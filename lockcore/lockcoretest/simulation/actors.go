@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
-
-	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // role is something that an actor does again and again.
@@ -71,7 +69,7 @@ func (w *world) speaks(c *call, lockID, part string, order party.Order) {
 }
 
 // resources draws one or two of them.
-func (a *actor) resources(two float64, limits bool) (out []lockcore.Resource, patient bool) {
+func (a *actor) resources(two float64, limits bool) (out []party.Resource, patient bool) {
 	names := []string{a.w.plan.resource(a.d)}
 	if second := a.w.plan.resource(a.d); a.d.chance(two) && second != names[0] {
 		names = append(names, second)
@@ -80,13 +78,13 @@ func (a *actor) resources(two float64, limits bool) (out []lockcore.Resource, pa
 	for _, n := range names {
 		switch {
 		case a.d.chance(0.55):
-			out = append(out, lockcore.Exclusive(n))
+			out = append(out, party.Exclusive(n))
 		case limits && a.d.chance(0.4):
 			limit := 1 + a.d.upTo(3)
 			patient = patient && limit == 1
-			out = append(out, lockcore.SharedLimit(n, limit))
+			out = append(out, party.SharedLimit(n, limit))
 		default:
-			out = append(out, lockcore.Shared(n))
+			out = append(out, party.Shared(n))
 		}
 	}
 	return out, patient
@@ -168,7 +166,7 @@ func (a *actor) work() {
 	a.p.sleep(a.d.between(30*time.Millisecond, most))
 }
 
-func names(rs []lockcore.Resource) string {
+func names(rs []party.Resource) string {
 	out := ""
 	for _, r := range rs {
 		out += " " + r.Name + " " + string(r.Mode)
@@ -200,7 +198,7 @@ func plainly(a *actor) {
 
 // crossing takes one lock after the other, in whatever order.
 func crossing(a *actor) {
-	rs := [2]lockcore.Resource{}
+	rs := [2]party.Resource{}
 	rs[0].Name = a.w.plan.resource(a.d)
 	for rs[1].Name == "" || rs[1].Name == rs[0].Name {
 		rs[1].Name = a.w.plan.resource(a.d)
@@ -208,9 +206,9 @@ func crossing(a *actor) {
 	for i := range rs {
 		switch {
 		case a.d.chance(0.25):
-			rs[i] = lockcore.SharedLimit(rs[i].Name, 1)
+			rs[i] = party.SharedLimit(rs[i].Name, 1)
 		case a.d.chance(0.2):
-			rs[i] = lockcore.Shared(rs[i].Name)
+			rs[i] = party.Shared(rs[i].Name)
 		}
 	}
 	id, second := a.lockID, a.lockID
@@ -234,7 +232,7 @@ func trying(a *actor) {
 	rs, _ := a.resources(0.4, true)
 	req := party.Request{LockID: a.lockID, Resources: rs}
 	if a.d.chance(0.4) {
-		req.TTL = lockcore.Forever
+		req.TTL = party.Forever
 	}
 	ctx, cancel := a.ctx, func() {}
 	if a.d.chance(0.6) {
@@ -250,9 +248,9 @@ func trying(a *actor) {
 // hurrying comes and goes, many times.
 func hurrying(a *actor) {
 	for range 5 + a.d.upTo(10) {
-		req := party.Request{LockID: a.lockID, Resources: []lockcore.Resource{lockcore.Shared(a.w.plan.resources[0])}}
+		req := party.Request{LockID: a.lockID, Resources: []party.Resource{party.Shared(a.w.plan.resources[0])}}
 		if a.d.chance(0.5) {
-			req.TTL = lockcore.Forever
+			req.TTL = party.Forever
 		}
 		ctx, cancel := a.p.Clock().WithTimeout(a.ctx, a.d.between(5*time.Millisecond, 40*time.Millisecond))
 		s := a.try(ctx, req)
@@ -271,7 +269,7 @@ func hurrying(a *actor) {
 // climbing goes up and down.
 func climbing(a *actor) {
 	r := a.w.plan.resource(a.d)
-	s := a.acquire(party.Request{LockID: a.lockID, Resources: []lockcore.Resource{lockcore.Shared(r)}}, true)
+	s := a.acquire(party.Request{LockID: a.lockID, Resources: []party.Resource{party.Shared(r)}}, true)
 	if s == nil {
 		return
 	}
@@ -311,18 +309,18 @@ func lasting(a *actor) {
 		return
 	}
 	r := a.w.plan.resource(a.d)
-	req := party.Request{LockID: a.lockID, Resources: []lockcore.Resource{lockcore.Shared(r)}}
+	req := party.Request{LockID: a.lockID, Resources: []party.Resource{party.Shared(r)}}
 	switch a.d.upTo(3) {
 	case 0:
 		req.TTL = 2 * time.Second
-		if a.w.plan.jitter == 0 && a.p.n != a.w.plan.sluggish {
+		if a.w.plan.jitter == 0 && a.w.plan.lag == 0 && a.p.n != a.w.plan.sluggish {
 			req.TTL = 300 * time.Millisecond
 		}
 	case 1:
-		req.TTL = lockcore.Forever
+		req.TTL = party.Forever
 	}
 	if a.d.chance(0.3) {
-		req.Resources[0].Mode = lockcore.ModeExclusive
+		req.Resources[0].Mode = party.ModeExclusive
 	}
 	parent, cancel := context.WithCancel(a.ctx)
 	defer cancel()

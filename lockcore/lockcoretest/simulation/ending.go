@@ -8,7 +8,6 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 
-	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/internal/update"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
@@ -44,7 +43,7 @@ func (w *world) settleDown(quiet <-chan struct{}) {
 			return
 		}
 		ctx := context.Background()
-		s, err := w.procs[0].locker.TryAcquire(ctx, party.Request{LockID: lastLockID, Resources: []lockcore.Resource{lockcore.Exclusive(r)}})
+		s, err := w.procs[0].locker.TryAcquire(ctx, party.Request{LockID: lastLockID, Resources: []party.Resource{party.Exclusive(r)}})
 		if err != nil {
 			w.violate("I11", lastLockID, r, "all have ended or died, all times are over, and %s cannot be had: %v", r, err)
 			return

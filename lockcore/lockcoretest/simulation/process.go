@@ -35,7 +35,7 @@ type process struct {
 	spins int
 	// spun says that too much did. From then on all timers ring later, so that time passes, and the play can end.
 	spun bool
-	// second and commands count what is sent in one second, of which most is allowed.
+	// commands and kinds count what is sent in the second that began at second; most are allowed.
 	second         time.Time
 	commands, most int
 	kinds          map[string]int
@@ -139,7 +139,7 @@ func (p *process) hold(key uint64) {
 	}
 }
 
-// sleep is time.Sleep in the process.
+// sleep pauses in the process.
 func (p *process) sleep(d time.Duration) {
 	time.Sleep(d)
 	p.hold(p.ring(d))
@@ -189,9 +189,6 @@ func (p *process) countCommand(c *command) {
 		p.kinds = map[string]int{}
 	}
 	p.commands++
-	if p.kinds == nil {
-		p.kinds = map[string]int{}
-	}
 	p.kinds[c.String()]++
 	many := p.commands > p.most
 	p.mu.Unlock()
@@ -239,7 +236,7 @@ func (p *process) lastTrouble(resource string) time.Time {
 	return last
 }
 
-// Clock makes the process what a Locker waits by.
+// Clock returns the clock by which the process's Locker waits.
 func (p *process) Clock() clock.Clock { return ticks{p} }
 
 // ticks is the clock of a process.
