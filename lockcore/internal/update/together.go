@@ -141,12 +141,13 @@ func (ls *Lines) giveBack(t *Ticket, dependent bool) {
 	}
 	ls.mu.Lock()
 	t.entry.running = false
-	idle := t.entry.line.Idle() || t.entry.line.Asleep()
-	ls.leave(t.entry)
 	ls.mu.Unlock()
-	if !idle {
+	if !t.entry.line.Idle() && !t.entry.line.Asleep() { // before leave, which may forget the line
 		ls.start(t.entry)
 	}
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.leave(t.entry)
 }
 
 // loadAll returns the next steps of lines, after one read for all that need one.
