@@ -59,7 +59,7 @@ var mutants = []mutant{
 	{"a call that fails is not taken back", "internal/update/line.go", "		if c.unknown || c.Owed {\n			l.takeBack(c)", "		if false {\n			l.takeBack(c)"},
 	{"a call is not unknown after a failure", "internal/update/line.go", "			t.Call.unknown = true\n		}\n	}", "			_ = t\n		}\n	}"},
 	{"a call is not unknown after a conflict", "internal/update/line.go", "t.Call.unknown = true // the driver", "_ = t // the driver"},
-	{"an extend advances what was only read", "internal/update/line.go", " || !l.committed {", " {"},
+	{"an extend advances what was only read", "internal/update/line.go", " || !l.committed ||", " ||"},
 	{"the cache survives a conflict", "internal/update/line.go", "	l.known, l.fresh = false, false\n	l.failures = 0\n	if l", "	l.fresh = false\n	l.failures = 0\n	if l"},
 	{"the cache survives a failure", "internal/update/line.go", "	l.known, l.fresh = false, false\n	l.failures++", "	l.failures++"},
 	{"an old read dates what comes later", "internal/update/line.go", "		l.fresh = false // what arrives", "		// what arrives"},
