@@ -36,8 +36,11 @@ type cutConn struct {
 var errCut = errors.New("connection cut")
 
 func (c *cutConn) Write(p []byte) (int, error) {
-	if bytes.Contains(p, []byte("findAndModify")) && c.by.lose.Add(-1) >= 0 {
-		c.cut.Store(true)
+	for _, command := range []string{"aggregate", "insert", "update"} {
+		// The command is the first element of a message, and a text.
+		if bytes.Contains(p, []byte("\x02"+command+"\x00")) && c.by.lose.Add(-1) >= 0 {
+			c.cut.Store(true)
+		}
 	}
 	return c.Conn.Write(p)
 }
