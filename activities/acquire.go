@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"go.temporal.io/sdk/activity"
 
 	"github.com/temporal-lockstep/lockstep/internal/openrun"
@@ -47,14 +49,14 @@ func (a *Activities) Acquire(ctx context.Context, p AcquireParams) (AcquireResul
 
 // enter takes the locks. Those of a lock ID that the caller has chosen may be any party's, and are asked for as they are;
 // what is its own workflow's may be in the hands of another run, see openrun.
-func (a *Activities) enter(ctx context.Context, p AcquireParams, caller protocol.Run, req lockcore.Request) ([]lockcore.Lease, error) {
+func (a *Activities) enter(ctx context.Context, p AcquireParams, caller protocol.Run, req party.Request) ([]lockcore.Lease, error) {
 	if req.Run == "" {
 		return a.Locker.Enter(ctx, req, !p.Try)
 	}
 	return openrun.Enter(ctx, a.Locker, caller, req, !p.Try)
 }
 
-func request(p AcquireParams, caller protocol.Run, info activity.Info) lockcore.Request {
+func request(p AcquireParams, caller protocol.Run, info activity.Info) party.Request {
 	comment := p.Comment
 	if comment == "" {
 		comment = fmt.Sprintf("%s, activity %s, attempt %d", info.ActivityType.Name, info.ActivityID, info.Attempt)
@@ -65,12 +67,12 @@ func request(p AcquireParams, caller protocol.Run, info activity.Info) lockcore.
 		ttl = min(holdTTL, holdOnlyTTL)
 	}
 	who := partyOf(p.LockID, "", caller)
-	return lockcore.Request{
+	return party.Request{
 		LockID:    who.lockID,
 		Run:       who.run,
 		Resources: p.Resources,
 		Part:      who.part(caller, p.Part),
-		Order:     lockcore.Order{Schedule: p.Schedule, Attempt: uint32(max(info.Attempt, 0))},
+		Order:     party.Order{Schedule: p.Schedule, Attempt: uint32(max(info.Attempt, 0))},
 		TTL:       ttl,
 		Persist:   true,
 		HoldTTL:   holdTTL,

@@ -12,6 +12,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/internal/searchattr"
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // Names under which [Register] registers the activities.
@@ -47,15 +48,15 @@ type (
 
 // Locker is what the activities need of a *lockcore.Locker.
 type Locker interface {
-	Enter(ctx context.Context, req lockcore.Request, queue bool) ([]lockcore.Lease, error)
+	Enter(ctx context.Context, req party.Request, queue bool) ([]lockcore.Lease, error)
 	Renew(ctx context.Context, leases ...lockcore.Lease) ([]lockcore.Lease, error)
 	Leave(ctx context.Context, leases ...lockcore.Lease) error
 	LeaveQueue(ctx context.Context, leases ...lockcore.Lease) error
 	CollectionID(ctx context.Context) (string, error)
 	Replaced(ctx context.Context, lockID, run string, resources ...string) ([]string, error)
-	Commit(ctx context.Context, c lockcore.Commit) error
-	ReleaseHeld(ctx context.Context, r lockcore.Release) (held []string, err error)
-	Recheck(ctx context.Context, req lockcore.Request) (again time.Duration, err error)
+	Commit(ctx context.Context, c party.Commit) error
+	ReleaseHeld(ctx context.Context, r party.Release) (held []string, err error)
+	Recheck(ctx context.Context, req party.Request) (again time.Duration, err error)
 	WatchFor(resource string)
 	Extend(ctx context.Context, lockID, run, resource string, handOver bool) (again time.Duration, err error)
 	Status(ctx context.Context, f lockcore.Filter) iter.Seq2[lockcore.Status, error]
@@ -106,24 +107,24 @@ func (a *Activities) caller(ctx context.Context, lockID, collection string) (pro
 	return protocol.Run{Namespace: id, WorkflowID: execution.ID, RunID: execution.RunID}, err
 }
 
-// party is in whose name an activity acts: run is the run label, and empty for a lock ID of the caller's choice. within is the
+// asker is in whose name an activity acts: run is the run label, and empty for a lock ID of the caller's choice. within is the
 // lock ID of the workflow, if it is a step's.
-type party struct{ lockID, run, within string }
+type asker struct{ lockID, run, within string }
 
 // partyOf is the party with the lock ID that is given, a step of the caller's workflow, or the workflow.
-func partyOf(given, step string, caller protocol.Run) party {
+func partyOf(given, step string, caller protocol.Run) asker {
 	switch own := caller.LockID(); {
 	case step != "":
-		return party{caller.StepLockID(step), caller.RunID, own}
+		return asker{caller.StepLockID(step), caller.RunID, own}
 	case given == "" || given == own:
-		return party{lockID: own, run: caller.RunID}
+		return asker{lockID: own, run: caller.RunID}
 	default:
-		return party{lockID: given}
+		return asker{lockID: given}
 	}
 }
 
 // part is the name of a part of the party's.
-func (p party) part(caller protocol.Run, name string) string {
+func (p asker) part(caller protocol.Run, name string) string {
 	if p.run == "" {
 		return name
 	}

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
@@ -30,19 +32,19 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // fakeLocker notes what it is asked, and answers with err.
 type fakeLocker struct {
 	err      error
-	request  lockcore.Request
+	request  party.Request
 	queued   bool
 	renewed  []lockcore.Lease
 	left     []lockcore.Lease
-	released []lockcore.Release
-	commits  []lockcore.Commit
+	released []party.Release
+	commits  []party.Commit
 	tended   []string
 	extended []string
 	// lacks are resources of which the hold is missing.
 	lacks []string
 }
 
-func (f *fakeLocker) Enter(_ context.Context, req lockcore.Request, queue bool) ([]lockcore.Lease, error) {
+func (f *fakeLocker) Enter(_ context.Context, req party.Request, queue bool) ([]lockcore.Lease, error) {
 	f.request, f.queued = req, queue
 	if f.err != nil {
 		return nil, f.err
@@ -64,12 +66,12 @@ func (f *fakeLocker) Leave(_ context.Context, leases ...lockcore.Lease) error {
 	return f.err
 }
 
-func (f *fakeLocker) ReleaseHeld(_ context.Context, r lockcore.Release) ([]string, error) {
+func (f *fakeLocker) ReleaseHeld(_ context.Context, r party.Release) ([]string, error) {
 	f.released = append(f.released, r)
 	return r.Resources[:1], f.err
 }
 
-func (f *fakeLocker) Commit(_ context.Context, c lockcore.Commit) error {
+func (f *fakeLocker) Commit(_ context.Context, c party.Commit) error {
 	f.commits = append(f.commits, c)
 	return f.err
 }
@@ -80,7 +82,7 @@ func (f *fakeLocker) Replaced(context.Context, string, string, ...string) ([]str
 	return nil, nil
 }
 
-func (f *fakeLocker) Recheck(_ context.Context, req lockcore.Request) (time.Duration, error) {
+func (f *fakeLocker) Recheck(_ context.Context, req party.Request) (time.Duration, error) {
 	f.request = req
 	return 7 * time.Second, f.err
 }
@@ -101,7 +103,7 @@ func (f *fakeLocker) Extend(_ context.Context, _, _, resource string, _ bool) (t
 
 func lease(lockID string) lockcore.Lease {
 	return lockcore.Lease{
-		Resource: "account/1", LockID: lockID, Part: "p", Order: lockcore.Order{Schedule: 1, Attempt: 1},
+		Resource: "account/1", LockID: lockID, Part: "p", Order: party.Order{Schedule: 1, Attempt: 1},
 		Mode: lockcore.ModeExclusive, Fence: 7, Left: lockcore.Forever, Joined: true,
 	}
 }
@@ -148,9 +150,9 @@ func TestAcquireAsksOnceInTheNameOfTheRun(t *testing.T) {
 	require.Contains(t, f.request.Comment, "lockstep.Acquire")
 	require.NotEmpty(t, f.request.Call)
 	f.request.Comment, f.request.Call = "", ""
-	require.Equal(t, lockcore.Request{
+	require.Equal(t, party.Request{
 		LockID: ownLockID, Run: "default-test-run-id", Resources: []lockcore.Resource{{Name: "account/1"}, lockcore.SharedLimit("seats", 3)},
-		Part: "default-test-run-id/p", Order: lockcore.Order{Schedule: 4, Attempt: 1}, TTL: 20 * time.Second, Persist: true, HoldTTL: lockcore.Forever,
+		Part: "default-test-run-id/p", Order: party.Order{Schedule: 4, Attempt: 1}, TTL: 20 * time.Second, Persist: true, HoldTTL: lockcore.Forever,
 		Reacquire: true, NewFence: true, Owner: "default-test-namespace/default-test-workflow-id", MaxWait: 2 * time.Second,
 	}, f.request)
 }
@@ -231,7 +233,7 @@ func TestReleaseEndsAnyNumberOfResourcesUpToTheSchedule(t *testing.T) {
 		require.LessOrEqual(t, len(r.Resources), 100)
 		require.Equal(t, "mine", r.LockID)
 		require.Empty(t, r.Run)
-		require.Equal(t, lockcore.LastAttempt(9), r.Order)
+		require.Equal(t, party.LastAttempt(9), r.Order)
 		got = append(got, r.Resources...)
 	}
 	require.Equal(t, names, got)
@@ -284,9 +286,9 @@ func TestReleaseVerifiesWhatWasUsed(t *testing.T) {
 	out, err := call(t, f, "lockstep.Release", `{"resources":["account/1"],"schedule":3,"used":[{"resource":"account/1","schedule":2}],"before":"run 1"}`)
 	require.NoError(t, err)
 	require.JSONEq(t, `{}`, out)
-	require.Equal(t, []lockcore.Commit{{
-		LockID: ownLockID, Run: "default-test-run-id", Resources: []string{"account/1"}, Order: lockcore.LastAttempt(3),
-		Uses:     []lockcore.Use{{Resource: "account/1", By: lockcore.LastAttempt(2)}},
+	require.Equal(t, []party.Commit{{
+		LockID: ownLockID, Run: "default-test-run-id", Resources: []string{"account/1"}, Order: party.LastAttempt(3),
+		Uses:     []party.Use{{Resource: "account/1", By: party.LastAttempt(2)}},
 		Inherits: true, // in the test environment
 		Before:   []string{"run 1"},
 	}}, f.commits)

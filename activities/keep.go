@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"go.temporal.io/sdk/activity"
 
 	"github.com/temporal-lockstep/lockstep/internal/openrun"
@@ -72,14 +74,14 @@ func (a *Activities) Keep(ctx context.Context, p KeepParams) (KeepResult, error)
 }
 
 // extend extends the holds, also those that a run before the caller has left to it, or hands them over.
-func (a *Activities) extend(ctx context.Context, who party, caller protocol.Run, p KeepParams) (time.Duration, error) {
+func (a *Activities) extend(ctx context.Context, who asker, caller protocol.Run, p KeepParams) (time.Duration, error) {
 	bounded, cancel := context.WithTimeout(ctx, keepTimeout)
 	defer cancel()
 	again := time.Duration(math.MaxInt64)
 	var errs []error
 	for _, name := range p.Resources {
 		after, err := a.Locker.Extend(bounded, who.lockID, who.run, name, p.HandOver)
-		var other *lockcore.OtherRunError
+		var other *party.OtherRunError
 		if errors.As(err, &other) {
 			if current, asked := openrun.IsCurrent(bounded, caller); current {
 				after, err = a.Locker.Extend(bounded, who.lockID, other.Other, name, p.HandOver)
@@ -104,7 +106,7 @@ func (a *Activities) extend(ctx context.Context, who party, caller protocol.Run,
 }
 
 // endKeep releases what a run that has closed left behind.
-func (a *Activities) endKeep(ctx context.Context, info activity.Info, who party, resources []string) {
+func (a *Activities) endKeep(ctx context.Context, info activity.Info, who asker, resources []string) {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepTimeout)
 	defer cancel()
 	if !hasClosed(bounded, info) {
@@ -113,7 +115,7 @@ func (a *Activities) endKeep(ctx context.Context, info activity.Info, who party,
 	holds := lockcore.Filter{LockID: who.lockID, Contended: true, States: []lockcore.State{lockcore.StateHolding}}
 	for s, err := range a.Locker.Status(bounded, holds) {
 		if err == nil && s.Run == who.run && slices.Contains(resources, s.Resource) {
-			_, err = a.Locker.ReleaseHeld(bounded, lockcore.Release{
+			_, err = a.Locker.ReleaseHeld(bounded, party.Release{
 				LockID: who.lockID, Run: who.run, Resources: []string{s.Resource}, FirstFence: s.FirstFence,
 				Reason: "released by its keep-alive, since its workflow run is closed",
 			})

@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"go.temporal.io/sdk/activity"
 
 	"github.com/temporal-lockstep/lockstep/internal/openrun"
@@ -48,8 +50,8 @@ func (a *Activities) Release(ctx context.Context, p ReleaseParams) (ReleaseResul
 
 // commit verifies and releases what the caller's own workflow holds.
 func (a *Activities) commit(ctx context.Context, p ReleaseParams, caller protocol.Run) error {
-	c := lockcore.Commit{
-		LockID: caller.LockID(), Run: caller.RunID, Resources: p.Resources, Order: lockcore.LastAttempt(p.Schedule),
+	c := party.Commit{
+		LockID: caller.LockID(), Run: caller.RunID, Resources: p.Resources, Order: party.LastAttempt(p.Schedule),
 		Inherits: p.Inherits || !openrun.Connects(activity.GetClient(ctx)),
 	}
 	if p.Before != "" && len(p.Used) > 0 {
@@ -60,19 +62,19 @@ func (a *Activities) commit(ctx context.Context, p ReleaseParams, caller protoco
 		c.Before = append(before, p.Before)
 	}
 	for _, u := range p.Used {
-		c.Uses = append(c.Uses, lockcore.Use{Resource: u.Resource, By: lockcore.LastAttempt(u.Schedule)})
+		c.Uses = append(c.Uses, party.Use{Resource: u.Resource, By: party.LastAttempt(u.Schedule)})
 	}
 	return openrun.Commit(ctx, a.Locker, caller, c)
 }
 
 // releaseOther releases what a lock ID of the caller's choice holds, or that of a step. It is not verified before: what of it was
 // lost is told afterwards.
-func (a *Activities) releaseOther(ctx context.Context, who party, p ReleaseParams) error {
-	held, err := a.release(ctx, lockcore.Release{LockID: who.lockID, Run: who.run, Order: lockcore.LastAttempt(p.Schedule)}, p.Resources)
+func (a *Activities) releaseOther(ctx context.Context, who asker, p ReleaseParams) error {
+	held, err := a.release(ctx, party.Release{LockID: who.lockID, Run: who.run, Order: party.LastAttempt(p.Schedule)}, p.Resources)
 	for _, u := range p.Used {
 		if slices.Contains(p.Resources, u.Resource) && !slices.Contains(held, u.Resource) {
 			err = errors.Join(err, &lockcore.LostError{
-				Resource: u.Resource, LockID: who.lockID, Order: lockcore.LastAttempt(u.Schedule), Reason: "it was not held any more when it was released",
+				Resource: u.Resource, LockID: who.lockID, Order: party.LastAttempt(u.Schedule), Reason: "it was not held any more when it was released",
 			})
 		}
 	}
@@ -98,8 +100,8 @@ func (a *Activities) releaseInherited(ctx context.Context, p ReleaseParams, call
 		return err
 	}
 	for run, names := range byRun {
-		release := lockcore.Release{
-			LockID: caller.LockID(), Run: run, Order: lockcore.LastAttempt(math.MaxInt32), Reason: "released by a later run of its workflow",
+		release := party.Release{
+			LockID: caller.LockID(), Run: run, Order: party.LastAttempt(math.MaxInt32), Reason: "released by a later run of its workflow",
 		}
 		slices.Sort(names)
 		if _, err := a.release(ctx, release, slices.Compact(names)); err != nil {
@@ -109,7 +111,7 @@ func (a *Activities) releaseInherited(ctx context.Context, p ReleaseParams, call
 	return nil
 }
 
-func (a *Activities) release(ctx context.Context, r lockcore.Release, names []string) (held []string, err error) {
+func (a *Activities) release(ctx context.Context, r party.Release, names []string) (held []string, err error) {
 	for batch := range slices.Chunk(names, releaseBatch) {
 		r.Resources = batch
 		found, err := a.Locker.ReleaseHeld(ctx, r)

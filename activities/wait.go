@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"go.temporal.io/sdk/activity"
 
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
@@ -50,7 +52,7 @@ func (a *Activities) Wait(ctx context.Context, p WaitParams) error {
 		return protocol.UnavailableFailure(pause, nil)
 	}
 	a.Locker.WatchFor(p.Resource.Name)
-	again, err := a.Locker.Recheck(ctx, lockcore.Request{
+	again, err := a.Locker.Recheck(ctx, party.Request{
 		LockID: who.lockID, Run: who.run, Within: who.within, Resources: []lockcore.Resource{p.Resource}, Part: who.part(caller, p.Part), Order: p.Order,
 		Owner: p.Owner.Of(caller), Started: p.Started, NeverVictim: p.NeverVictim,
 	})
@@ -82,7 +84,7 @@ func pauseOf(vain int, attempt int32) time.Duration {
 
 // untilRoom returns a *BusyError as long as the queue is full. The first attempt does not look, since the request was made just
 // before.
-func (a *Activities) untilRoom(ctx context.Context, p WaitParams, who party, attempt int32) error {
+func (a *Activities) untilRoom(ctx context.Context, p WaitParams, who asker, attempt int32) error {
 	full := &lockcore.BusyError{Resource: p.Resource.Name, LockID: who.lockID, Waiting: p.Full, Full: true}
 	if attempt <= 1 {
 		return full

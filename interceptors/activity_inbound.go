@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/temporal"
@@ -147,7 +149,7 @@ func endsQueueing(ctx context.Context, guard protocol.Guard, failure error) bool
 }
 
 // request is the guard in the name of this attempt.
-func request(ctx context.Context, run protocol.Run, guard protocol.Guard) lockcore.Request {
+func request(ctx context.Context, run protocol.Run, guard protocol.Guard) party.Request {
 	info := activity.GetInfo(ctx)
 	req := guard.Request(run, info.Attempt, fmt.Sprintf("%s, activity %s, attempt %d", info.ActivityType.Name, info.ActivityID, info.Attempt))
 	if req.MaxWait = protocol.InlineWait(info); guard.MaxWait > 0 {
@@ -169,7 +171,7 @@ func (a *activityInbound) run(ctx context.Context) (protocol.Run, error) {
 
 // enterFailure tells a cancelled or timed-out attempt, which is Temporal's to judge, from a lock that
 // cannot be had.
-func (a *activityInbound) enterFailure(ctx context.Context, guard protocol.Guard, req lockcore.Request, err error) error {
+func (a *activityInbound) enterFailure(ctx context.Context, guard protocol.Guard, req party.Request, err error) error {
 	if ctx.Err() != nil && protocol.LockError(err) == nil {
 		return fmt.Errorf("lockstep: enter %q: %w", guard.Part, ctx.Err())
 	}
@@ -248,7 +250,7 @@ func hasCanceled(ctx context.Context) bool { return temporal.IsCanceledError(con
 
 // withdraw gives up what the request may have left: a place in a queue, or an unheard grant; in scope step also what
 // earlier attempts have left.
-func (a *activityInbound) withdraw(ctx context.Context, req lockcore.Request) {
+func (a *activityInbound) withdraw(ctx context.Context, req party.Request) {
 	names := make([]string, 0, len(req.Resources))
 	leases := make([]lockcore.Lease, 0, len(req.Resources))
 	for _, r := range req.Resources {
@@ -257,7 +259,7 @@ func (a *activityInbound) withdraw(ctx context.Context, req lockcore.Request) {
 	}
 	leave(ctx, func(ctx context.Context) error {
 		if req.Within != "" {
-			return a.locker.Release(ctx, lockcore.Release{LockID: req.LockID, Run: req.Run, Resources: names, Order: req.Order, Leaving: &req.Part})
+			return a.locker.Release(ctx, party.Release{LockID: req.LockID, Run: req.Run, Resources: names, Order: req.Order, Leaving: &req.Part})
 		}
 		return a.locker.Leave(ctx, leases...)
 	})

@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	commonpb "go.temporal.io/api/common/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/interceptor"
@@ -94,7 +96,7 @@ func TestAStepRunsUnderItsLocksAndLeavesThem(t *testing.T) {
 	req := l.asked()[0]
 	require.Equal(t, []bool{true}, l.queued)
 	require.Equal(t, "default-test-run-id/3/Debit", req.Part)
-	require.Equal(t, lockcore.Order{Schedule: 5, Attempt: 1}, req.Order)
+	require.Equal(t, party.Order{Schedule: 5, Attempt: 1}, req.Order)
 	require.True(t, req.Persist)
 	require.Equal(t, sagaGuard().Resources, req.Resources)
 	require.True(t, strings.HasPrefix(req.LockID, "default-test-namespace/"), req.LockID)
@@ -127,7 +129,7 @@ func TestAStepWithoutGuardRunsAsItIs(t *testing.T) {
 func TestARefusedGuardGivesNothingUp(t *testing.T) {
 	t.Parallel()
 	for _, scope := range []string{protocol.ScopeStep, protocol.ScopeSaga} {
-		l := &fakeLocker{enter: func(context.Context, int, lockcore.Request) error { return &lockcore.InvalidError{Field: "resource"} }}
+		l := &fakeLocker{enter: func(context.Context, int, party.Request) error { return &lockcore.InvalidError{Field: "resource"} }}
 		guard := sagaGuard()
 		guard.Scope = scope
 		_, err := runStep(t, l, guard, func(context.Context) (string, error) { return "", nil })
@@ -152,7 +154,7 @@ func TestLocksThatCannotBeHadKeepTheStepFromRunning(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := &fakeLocker{enter: func(context.Context, int, lockcore.Request) error { return tc.err }}
+			l := &fakeLocker{enter: func(context.Context, int, party.Request) error { return tc.err }}
 			ran := false
 			_, err := runStep(t, l, sagaGuard(), func(context.Context) (string, error) { ran = true; return "", nil })
 			requireFailure(t, err, tc.failureType, tc.nonRetryable)
@@ -288,11 +290,11 @@ func TestAnAttemptThatEndsWhileItEntersIsNotALockFailure(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	a := &activityInbound{}
-	err := a.enterFailure(ctx, sagaGuard(), lockcore.Request{}, &lockcore.UnknownOutcomeError{Op: "enter", Err: context.Canceled})
+	err := a.enterFailure(ctx, sagaGuard(), party.Request{}, &lockcore.UnknownOutcomeError{Op: "enter", Err: context.Canceled})
 	require.ErrorIs(t, err, context.Canceled)
 	var app *temporal.ApplicationError
 	require.NotErrorAs(t, err, &app)
-	require.ErrorAs(t, a.enterFailure(ctx, sagaGuard(), lockcore.Request{}, &lockcore.LostError{}), &app)
+	require.ErrorAs(t, a.enterFailure(ctx, sagaGuard(), party.Request{}, &lockcore.LostError{}), &app)
 }
 
 // A wrong "never ran" leaves work undone. It is said only if the database knows that the step's party has not held since before

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/testsuite"
@@ -26,16 +28,16 @@ type fakeLocker struct {
 	// ends counts what was left or released.
 	ends     atomic.Int32
 	mu       sync.Mutex
-	requests []lockcore.Request
+	requests []party.Request
 	queued   []bool
 	sessions []*fakeSession
 	// enter, when set, decides about the n-th request, counted from 0.
-	enter func(ctx context.Context, n int, req lockcore.Request) error
+	enter func(ctx context.Context, n int, req party.Request) error
 	// leaveErr is what Leave answers.
 	leaveErr error
 }
 
-func (f *fakeLocker) Enter(ctx context.Context, req lockcore.Request, queue bool) ([]lockcore.Lease, error) {
+func (f *fakeLocker) Enter(ctx context.Context, req party.Request, queue bool) ([]lockcore.Lease, error) {
 	f.mu.Lock()
 	n := len(f.requests)
 	f.requests = append(f.requests, req)
@@ -83,19 +85,19 @@ func (f *fakeLocker) Leave(context.Context, ...lockcore.Lease) error {
 	return nil
 }
 
-func (f *fakeLocker) ReleaseHeld(context.Context, lockcore.Release) ([]string, error) {
+func (f *fakeLocker) ReleaseHeld(context.Context, party.Release) ([]string, error) {
 	return nil, nil
 }
 
-func (f *fakeLocker) Release(context.Context, lockcore.Release) error {
+func (f *fakeLocker) Release(context.Context, party.Release) error {
 	f.ends.Add(1)
 	return nil
 }
 
-func (f *fakeLocker) asked() []lockcore.Request {
+func (f *fakeLocker) asked() []party.Request {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return append([]lockcore.Request(nil), f.requests...)
+	return append([]party.Request(nil), f.requests...)
 }
 
 func (f *fakeLocker) kept() []*fakeSession {

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/stretchr/testify/require"
@@ -20,10 +22,10 @@ type doors struct {
 	*releases
 	mu       sync.Mutex
 	answers  []error
-	requests []lockcore.Request
+	requests []party.Request
 }
 
-func (d *doors) Enter(_ context.Context, req lockcore.Request, _ bool) ([]lockcore.Lease, error) {
+func (d *doors) Enter(_ context.Context, req party.Request, _ bool) ([]lockcore.Lease, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.requests = append(d.requests, req)
@@ -35,7 +37,7 @@ func (d *doors) Enter(_ context.Context, req lockcore.Request, _ bool) ([]lockco
 
 func (d *doors) WatchFor(string) {}
 
-func (d *doors) Recheck(context.Context, lockcore.Request) (time.Duration, error) {
+func (d *doors) Recheck(context.Context, party.Request) (time.Duration, error) {
 	return 0, nil
 }
 
@@ -82,7 +84,7 @@ func TestALockThatTheLocalActivityDidNotGetIsAskedForAgainUnderAGreaterNumber(t 
 		require.True(t, first.Order.Schedule < second.Order.Schedule || first.Order.Attempt < second.Order.Attempt, name)
 		require.True(t, first.Persist && first.Reacquire && !first.Resources[0].Held)
 		require.Len(t, d.seen, 1)
-		require.Equal(t, lockcore.LastAttempt(second.Order.Schedule), d.seen[0].Order)
+		require.Equal(t, party.LastAttempt(second.Order.Schedule), d.seen[0].Order)
 	}
 }
 

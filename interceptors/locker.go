@@ -3,22 +3,24 @@ package interceptors
 import (
 	"context"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// locker is what the activity side needs of a *lockcore.Locker.
+// locker is what the activity side needs of a *party.Locker.
 type locker interface {
 	Replaced(ctx context.Context, lockID, run string, resources ...string) ([]string, error)
 	CollectionID(ctx context.Context) (string, error)
-	Enter(ctx context.Context, req lockcore.Request, queue bool) ([]lockcore.Lease, error)
+	Enter(ctx context.Context, req party.Request, queue bool) ([]lockcore.Lease, error)
 	Renewing(ctx context.Context, leases []lockcore.Lease) session
 	Renew(ctx context.Context, leases ...lockcore.Lease) ([]lockcore.Lease, error)
 	Leave(ctx context.Context, leases ...lockcore.Lease) error
 	LeaveQueue(ctx context.Context, leases ...lockcore.Lease) error
-	Release(ctx context.Context, r lockcore.Release) error
+	Release(ctx context.Context, r party.Release) error
 }
 
-// session is what it needs of a *lockcore.Session.
+// session is what it needs of a *party.Session.
 type session interface {
 	Context() context.Context
 	Lost() error
@@ -27,7 +29,7 @@ type session interface {
 	Release(ctx context.Context) error
 }
 
-type coreLocker struct{ *lockcore.Locker }
+type coreLocker struct{ *party.Locker }
 
 func (l coreLocker) Renewing(ctx context.Context, leases []lockcore.Lease) session {
 	return l.Locker.Renewing(ctx, leases)

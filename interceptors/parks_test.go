@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
@@ -38,7 +40,7 @@ func TestAStepSaysThatItNeverRanOnlyIfThatIsKnown(t *testing.T) {
 		"the run before may have held it": {undoOfAReset, long, ""}, "a run before scheduled the undo": {undoOfBefore, long, ""},
 	} {
 		for _, verdict := range []error{&lockcore.DeadlockError{Resource: "account/1", NotHeldSince: tc.since}, &lockcore.BusyError{Resource: "account/1", NotHeldSince: tc.since}} {
-			l := &fakeLocker{enter: func(context.Context, int, lockcore.Request) error { return verdict }}
+			l := &fakeLocker{enter: func(context.Context, int, party.Request) error { return verdict }}
 			tc.guard.Park = true
 			_, err := runStep(t, l, tc.guard, done)
 			var details struct {
@@ -70,7 +72,7 @@ func TestAStepThatCannotHaveItsLocksParks(t *testing.T) {
 	} {
 		guard := sagaGuard()
 		guard.Park = true
-		_, err := runStep(t, &fakeLocker{enter: func(context.Context, int, lockcore.Request) error { return tc.err }}, guard, done)
+		_, err := runStep(t, &fakeLocker{enter: func(context.Context, int, party.Request) error { return tc.err }}, guard, done)
 		requireFailure(t, err, protocol.FailureParked, true)
 		require.Equal(t, temporal.ApplicationErrorCategoryBenign, application(t, err).Category())
 		details, parked := protocol.Parked(err)
@@ -103,7 +105,7 @@ func TestAFailedAttemptGivesUpItsPlaceOnlyIfNoOtherComes(t *testing.T) {
 				t.Parallel()
 				background, stop := context.WithCancel(t.Context())
 				defer stop()
-				l := &fakeLocker{enter: func(context.Context, int, lockcore.Request) error {
+				l := &fakeLocker{enter: func(context.Context, int, party.Request) error {
 					if tc.stop {
 						stop()
 					}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/workflow"
@@ -203,7 +205,7 @@ func TestAStepAfterASagaThatHandsOverIsNotRefused(t *testing.T) {
 // What the database's side refuses is named as the user wrote it.
 func TestARefusalNamesTheLocksOrTheRule(t *testing.T) {
 	t.Parallel()
-	l := &fakeLocker{enter: func(context.Context, int, lockcore.Request) error {
+	l := &fakeLocker{enter: func(context.Context, int, party.Request) error {
 		return &lockcore.InvalidError{Field: "Request.Resources[0].Limit", Value: "-1", Bound: "1 or more"}
 	}}
 	fields := map[string]string{"Debit": "Locks.Resources[0].Limit", "Credit": `what the rule of "Credit" returns: Resources[0].Limit`}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"go.temporal.io/sdk/activity"
 
 	"github.com/temporal-lockstep/lockstep/internal/openrun"
@@ -68,15 +70,15 @@ func addRule(guard *protocol.Guard, ruled []lockcore.Resource) (rest []lockcore.
 const rulePrefix = "rule/"
 
 // isRules reports whether a turn is that of a rule's request.
-func isRules(t lockcore.Wakeup) bool { return strings.HasPrefix(t.Part, t.Run+"/"+rulePrefix) }
+func isRules(t party.Wakeup) bool { return strings.HasPrefix(t.Part, t.Run+"/"+rulePrefix) }
 
 // enterRule takes what a rule names, in a lock ID of the step's own: what its workflow keeps does not block it. A busy attempt
 // fails, and comes back by itself.
 func (a *activityInbound) enterRule(ctx context.Context, run protocol.Run, guard *protocol.Guard, resources []lockcore.Resource, held []lockcore.Lease) ([]lockcore.Lease, error) {
 	info := activity.GetInfo(ctx)
-	req := lockcore.Request{
+	req := party.Request{
 		LockID: run.StepLockID(fmt.Sprintf("%s@%d", info.ActivityID, info.ScheduledTime.UnixNano())), Within: run.LockID(), Run: run.RunID,
-		Resources: resources, Part: run.Part(rulePrefix + info.ActivityType.Name), Order: lockcore.Order{Schedule: 1, Attempt: uint32(max(info.Attempt, 0))},
+		Resources: resources, Part: run.Part(rulePrefix + info.ActivityType.Name), Order: party.Order{Schedule: 1, Attempt: uint32(max(info.Attempt, 0))},
 		Owner: run.Owner(), Started: info.ScheduledTime, MaxWait: protocol.InlineWait(info),
 		Comment: protocol.Cut(fmt.Sprintf("rule of %s, activity %s, attempt %d", info.ActivityType.Name, info.ActivityID, info.Attempt), 1024),
 	}

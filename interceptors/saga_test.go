@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
@@ -19,7 +21,7 @@ import (
 func TestCompensationsReacquireWithANewFenceAndReleaseIsLast(t *testing.T) {
 	t.Parallel()
 	r := &releases{}
-	l := &fakeLocker{enter: func(context.Context, int, lockcore.Request) error {
+	l := &fakeLocker{enter: func(context.Context, int, party.Request) error {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if len(r.seen) > 0 {
@@ -50,12 +52,12 @@ func TestCompensationsReacquireWithANewFenceAndReleaseIsLast(t *testing.T) {
 	require.True(t, asked[2].Persist)
 	require.True(t, asked[2].Resources[0].Held)
 	require.Len(t, r.seen, 1)
-	require.Equal(t, lockcore.LastAttempt(3), r.seen[0].Order)
+	require.Equal(t, party.LastAttempt(3), r.seen[0].Order)
 }
 
 func TestALostLockCompensatesByDefault(t *testing.T) {
 	t.Parallel()
-	l := &fakeLocker{enter: func(_ context.Context, n int, req lockcore.Request) error {
+	l := &fakeLocker{enter: func(_ context.Context, n int, req party.Request) error {
 		if n == 1 && !req.Reacquire {
 			return &lockcore.LostError{Resource: "account/1", By: "another"}
 		}
@@ -206,7 +208,7 @@ func TestLocksAskedForAfterTheSagaBelongToTheRun(t *testing.T) {
 	}))
 	require.False(t, l.asked()[1].Resources[0].Held)
 	require.Len(t, r.seen, 2)
-	require.Equal(t, lockcore.LastAttempt(2), r.seen[1].Order)
+	require.Equal(t, party.LastAttempt(2), r.seen[1].Order)
 }
 
 // The options of the workflow's steps must not leak into the release: it has to run, where Lockstep's activities are.

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/activity"
@@ -20,7 +22,7 @@ import (
 // waker completes the activities by which workflows wait, when their turn has come. It does so in the background and
 // as well as it can: a wake-up that is lost is repaired by the waiting activity's next attempt.
 type waker struct {
-	locker *lockcore.Locker
+	locker *party.Locker
 	// connected, unless nil, is called with each new connection.
 	connected func(Connection)
 
@@ -30,8 +32,8 @@ type waker struct {
 	// listens says that the waker hears of turns.
 	listens bool
 	// told is when a wake-up was sent, so that a turn that is seen again is not told again at once.
-	told  map[lockcore.Wakeup]time.Time
-	queue []lockcore.Wakeup
+	told  map[party.Wakeup]time.Time
+	queue []party.Wakeup
 	// senders is how many goroutines are sending.
 	senders int
 }
@@ -56,8 +58,8 @@ const (
 	wakeTimeout = 10 * time.Second
 )
 
-func newWaker(l *lockcore.Locker, connected func(Connection)) *waker {
-	return &waker{locker: l, connected: connected, told: map[lockcore.Wakeup]time.Time{}, temporal: map[string]Connection{}}
+func newWaker(l *party.Locker, connected func(Connection)) *waker {
+	return &waker{locker: l, connected: connected, told: map[party.Wakeup]time.Time{}, temporal: map[string]Connection{}}
 }
 
 // use takes the connection of the worker that runs an activity in a namespace.
@@ -99,7 +101,7 @@ func (w *waker) disconnect(c Connection) {
 }
 
 // turn queues a wake-up. It does not block, and drops what is too much.
-func (w *waker) turn(t lockcore.Wakeup) {
+func (w *waker) turn(t party.Wakeup) {
 	now := time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -141,7 +143,7 @@ func (w *waker) send() {
 //  1. it is completed, whether it runs or waits for its next attempt;
 //  2. there is none yet, or none any more: its first attempt, or what came in between, sees the turn;
 //  3. its workflow run is closed: what was granted to it is given back, unless an attempt that still runs has taken it.
-func (w *waker) wake(t lockcore.Wakeup) {
+func (w *waker) wake(t party.Wakeup) {
 	run, _, err := protocol.ParseLockID(t.LockID)
 	if err != nil || t.Run == "" || isRules(t) { // a rule's request comes back by itself
 		return

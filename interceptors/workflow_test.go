@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	commonpb "go.temporal.io/api/common/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/interceptor"
@@ -30,14 +32,14 @@ var account = lockcore.Exclusive("account/1")
 type releases struct {
 	activities.Locker
 	mu   sync.Mutex
-	seen []lockcore.Commit
+	seen []party.Commit
 	// fail is how many releases fail before one succeeds.
 	fail int
 }
 
 func (r *releases) CollectionID(context.Context) (string, error) { return "own", nil }
 
-func (r *releases) Commit(_ context.Context, c lockcore.Commit) error {
+func (r *releases) Commit(_ context.Context, c party.Commit) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.fail > 0 {
@@ -100,7 +102,7 @@ func TestStepsAreNumberedAndHeldIsWhatCompletedInTheSaga(t *testing.T) {
 		{"default-test-run-id/4/Credit", 4, []bool{true, false}},
 	} {
 		require.Equal(t, want.part, asked[i].Part)
-		require.Equal(t, lockcore.Order{Schedule: want.schedule, Attempt: 1}, asked[i].Order)
+		require.Equal(t, party.Order{Schedule: want.schedule, Attempt: 1}, asked[i].Order)
 		require.True(t, asked[i].Persist)
 		for j, held := range want.held {
 			require.Equal(t, held, asked[i].Resources[j].Held, "%s %d", want.part, j)
@@ -108,7 +110,7 @@ func TestStepsAreNumberedAndHeldIsWhatCompletedInTheSaga(t *testing.T) {
 	}
 	require.Len(t, r.seen, 1)
 	require.Equal(t, []string{"account/1", "rates"}, r.seen[0].Resources)
-	require.Equal(t, lockcore.LastAttempt(5), r.seen[0].Order)
+	require.Equal(t, party.LastAttempt(5), r.seen[0].Order)
 	require.Equal(t, asked[0].LockID, r.seen[0].LockID)
 }
 
@@ -162,12 +164,12 @@ func TestScopeSagaOutsideASagaIsReleasedWhenTheWorkflowReturns(t *testing.T) {
 	})
 	require.ErrorContains(t, err, "failed in the end")
 	require.Equal(t, []string{"account/1"}, r.seen[0].Resources)
-	require.Equal(t, lockcore.LastAttempt(1), r.seen[0].Order)
+	require.Equal(t, party.LastAttempt(1), r.seen[0].Order)
 }
 
 func TestLockFailuresReachWorkflowCodeTyped(t *testing.T) {
 	t.Parallel()
-	l := &fakeLocker{enter: func(context.Context, int, lockcore.Request) error {
+	l := &fakeLocker{enter: func(context.Context, int, party.Request) error {
 		return &lockcore.LostError{Resource: "account/1", By: "another"}
 	}}
 	require.NoError(t, runWorkflow(t, workflowEnv(t, with(l)), &releases{}, func(ctx workflow.Context) error {

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.temporal.io/sdk/activity"
@@ -27,8 +29,8 @@ import (
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
-func request(lockID string) lockcore.Request {
-	return lockcore.Request{LockID: lockID, Resources: []lockcore.Resource{account}}
+func request(lockID string) party.Request {
+	return party.Request{LockID: lockID, Resources: []lockcore.Resource{account}}
 }
 
 // childVariable makes this test binary a worker process that is there to be killed: it says which Temporal,

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
@@ -45,8 +47,8 @@ func TestAVictimWithACodecIsToldByAWorkerWithoutIt(t *testing.T) {
 	work(sdkworker.Options{LocalActivityWorkerOnly: true})
 	steps, locker := work(sdkworker.Options{DisableWorkflowWorker: true})
 
-	older := lockcore.Request{LockID: "somebody", Started: time.Now().Add(-time.Hour), Resources: []lockcore.Resource{account2}}
-	holds, err := b.locker.TryAcquire(t.Context(), older)
+	older := party.Request{LockID: "somebody", Started: time.Now().Add(-time.Hour), Resources: []lockcore.Resource{account2}}
+	holds, err := b.locker.Core().TryAcquire(t.Context(), older)
 	require.NoError(t, err)
 	run := victim.start(t, "W")
 	victim.untilParked(t, run)
@@ -55,7 +57,7 @@ func TestAVictimWithACodecIsToldByAWorkerWithoutIt(t *testing.T) {
 	older.Resources = []lockcore.Resource{account}
 	acquired := make(chan error, 1)
 	go func() {
-		got, err := b.locker.Acquire(t.Context(), older)
+		got, err := b.locker.Core().Acquire(t.Context(), older)
 		if err == nil {
 			err = got.Leave(t.Context())
 		}

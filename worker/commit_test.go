@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
@@ -24,7 +26,7 @@ var brief = workflows.Locks{Resources: []lockcore.Resource{account}, TTL: 300 * 
 func (b *bundle) goBetween(t *testing.T, run client.WorkflowRun) {
 	t.Helper()
 	require.Eventually(t, func() bool { return len(b.holders(t, account.Name)) == 1 }, within, lookEvery, "it holds nothing")
-	other, err := b.locker.Acquire(t.Context(), lockcore.Request{LockID: "other", Resources: []lockcore.Resource{account}})
+	other, err := b.locker.Core().Acquire(t.Context(), party.Request{LockID: "other", Resources: []lockcore.Resource{account}})
 	require.NoError(t, err)
 	require.NoError(t, other.Leave(t.Context()))
 	b.signal(t, run, "go on")

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	enumspb "go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
 	"go.temporal.io/sdk/activity"
@@ -183,7 +185,7 @@ func TestALostLockCancelsTheStepAndReachesTheWorkflowTyped(t *testing.T) {
 	})
 	b.work(t, sdkworker.Options{}, map[string]any{"Stuck": func(ctx context.Context) error {
 		lease := activities.Leases(ctx)[0]
-		if err := b.locker.Release(ctx, lockcore.Release{LockID: lease.LockID, Resources: []string{account.Name}, Order: lease.Order}); err != nil {
+		if err := b.locker.Core().Release(ctx, party.Release{LockID: lease.LockID, Resources: []string{account.Name}, Order: lease.Order}); err != nil {
 			return err
 		}
 		<-ctx.Done()
@@ -210,7 +212,7 @@ func TestWaitingInVainIsATypedErrorAndLeavesTheQueue(t *testing.T) {
 		return err
 	})
 	b.work(t, sdkworker.Options{}, map[string]any{"A": nothing})
-	holder, err := b.locker.Acquire(t.Context(), lockcore.Request{LockID: "holder", Owner: "alice", Resources: []lockcore.Resource{account}})
+	holder, err := b.locker.Core().Acquire(t.Context(), party.Request{LockID: "holder", Owner: "alice", Resources: []lockcore.Resource{account}})
 	require.NoError(t, err)
 	run := b.start(t, "W")
 	<-failed
@@ -237,7 +239,7 @@ func TestAStepMayTryOnce(t *testing.T) {
 		return err
 	})
 	b.work(t, sdkworker.Options{}, map[string]any{"A": nothing})
-	holder, err := b.locker.Acquire(t.Context(), request("holder"))
+	holder, err := b.locker.Core().Acquire(t.Context(), request("holder"))
 	require.NoError(t, err)
 	run := b.start(t, "W")
 	<-failed

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/client"
 
@@ -18,7 +20,7 @@ import (
 type driver = func(t *testing.T, b *bundle, start func() client.WorkflowRun) client.WorkflowRun
 
 // whileTaken starts the workflow while somebody else holds its lock; then does what comes then, and lets go.
-func whileTaken(then func(*bundle, *testing.T, client.WorkflowRun, *lockcore.Session)) driver {
+func whileTaken(then func(*bundle, *testing.T, client.WorkflowRun, *party.Session)) driver {
 	return func(t *testing.T, b *bundle, start func() client.WorkflowRun) client.WorkflowRun {
 		t.Helper()
 		other := b.taken(t, account)
@@ -33,18 +35,18 @@ func whileTaken(then func(*bundle, *testing.T, client.WorkflowRun, *lockcore.Ses
 	}
 }
 
-func (b *bundle) leaveWhenParked(t *testing.T, run client.WorkflowRun, other *lockcore.Session) {
+func (b *bundle) leaveWhenParked(t *testing.T, run client.WorkflowRun, other *party.Session) {
 	b.untilParked(t, run)
 	require.NoError(t, other.Leave(t.Context()))
 }
 
-func (b *bundle) goOnWhenParked(t *testing.T, run client.WorkflowRun, _ *lockcore.Session) {
+func (b *bundle) goOnWhenParked(t *testing.T, run client.WorkflowRun, _ *party.Session) {
 	b.untilParked(t, run)
 	require.NoError(t, b.client.SignalWorkflow(t.Context(), run.GetID(), run.GetRunID(), "go", nil))
 	_ = run.Get(t.Context(), nil) // how it ends stands in its history
 }
 
-func (b *bundle) cancelWhenParked(t *testing.T, run client.WorkflowRun, _ *lockcore.Session) {
+func (b *bundle) cancelWhenParked(t *testing.T, run client.WorkflowRun, _ *party.Session) {
 	b.untilParked(t, run)
 	require.NoError(t, b.client.CancelWorkflow(t.Context(), run.GetID(), run.GetRunID()))
 	_ = run.Get(t.Context(), nil) // how it ends stands in its history
@@ -124,15 +126,15 @@ func nextRun(t *testing.T, b *bundle, start func() client.WorkflowRun) client.Wo
 // inACircle lets somebody older wait for what the workflow holds, and hold what it waits for.
 func inACircle(t *testing.T, b *bundle, start func() client.WorkflowRun) client.WorkflowRun {
 	t.Helper()
-	older := lockcore.Request{
+	older := party.Request{
 		LockID: "somebody", Owner: "somebody", Started: time.Now().Add(-time.Hour), Resources: []lockcore.Resource{account2},
 	}
-	holds, err := b.locker.TryAcquire(t.Context(), older)
+	holds, err := b.locker.Core().TryAcquire(t.Context(), older)
 	require.NoError(t, err)
 	run := start()
 	b.untilParked(t, run)
 	older.Resources = []lockcore.Resource{account}
-	got, err := b.locker.Acquire(t.Context(), older)
+	got, err := b.locker.Core().Acquire(t.Context(), older)
 	require.NoError(t, err)
 	require.NoError(t, errors.Join(got.Leave(t.Context()), holds.Leave(t.Context())))
 	return run

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
@@ -80,7 +82,7 @@ func leftBehind(b *bundle) *bundle {
 func (b *bundle) round(t *testing.T) janitor.Result {
 	t.Helper()
 	j, err := janitor.New(janitor.Options{
-		Locker: b.locker, Temporal: b.client.WorkflowService(), Namespace: "default", NamespaceID: namespaceID,
+		Locker: b.locker.Core(), Temporal: b.client.WorkflowService(), Namespace: "default", NamespaceID: namespaceID,
 		Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler)),
 	})
 	require.NoError(t, err)
@@ -93,8 +95,8 @@ func (b *bundle) round(t *testing.T) janitor.Result {
 func (b *bundle) hold(t *testing.T, lockID, run string, resources ...string) {
 	t.Helper()
 	for _, name := range resources {
-		leases, err := b.locker.Enter(t.Context(), lockcore.Request{
-			LockID: lockID, Run: run, Resources: []lockcore.Resource{lockcore.Exclusive(name)}, Part: "p", Order: lockcore.Order{Schedule: 1, Attempt: 1},
+		leases, err := b.locker.Core().Enter(t.Context(), party.Request{
+			LockID: lockID, Run: run, Resources: []lockcore.Resource{lockcore.Exclusive(name)}, Part: "p", Order: party.Order{Schedule: 1, Attempt: 1},
 			Persist: true, HoldTTL: lockcore.Forever,
 		}, false)
 		require.NoError(t, err)

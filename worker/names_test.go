@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
@@ -67,7 +69,7 @@ func TestTheActivitiesServeCallersInAnyLanguage(t *testing.T) {
 	free, err := b.isFree(t.Context(), account.Name)
 	require.NoError(t, err)
 	require.False(t, free)
-	require.NoError(t, b.locker.Release(t.Context(), lockcore.Release{LockID: lockID(run), Run: run.GetRunID(), Resources: []string{account.Name}, Order: lockcore.LastAttempt(3)}))
+	require.NoError(t, b.locker.Core().Release(t.Context(), party.Release{LockID: lockID(run), Run: run.GetRunID(), Resources: []string{account.Name}, Order: party.LastAttempt(3)}))
 	b.requireFree(t, account.Name)
 }
 

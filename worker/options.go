@@ -45,7 +45,7 @@ func (o Options) interceptor(connected func(interceptors.Connection)) *intercept
 }
 
 func (o Options) activities() *activities.Activities {
-	return &activities.Activities{Locker: o.Locker, WaitingAttribute: o.WaitingAttribute}
+	return &activities.Activities{Locker: o.Locker.Core(), WaitingAttribute: o.WaitingAttribute}
 }
 
 // Interceptor makes the worker interceptor alone, for worker.Options.Interceptors of a worker that

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	enumspb "go.temporal.io/api/enums/v1"
@@ -115,7 +117,7 @@ func TestAStepWaitsForRoomInTheQueue(t *testing.T) {
 	holds := b.taken(t, account)
 	first := make(chan error, 1)
 	go func() {
-		s, err := b.locker.Acquire(t.Context(), lockcore.Request{LockID: "first", Resources: []lockcore.Resource{account}})
+		s, err := b.locker.Core().Acquire(t.Context(), party.Request{LockID: "first", Resources: []lockcore.Resource{account}})
 		if err == nil {
 			err = s.Leave(t.Context())
 		}

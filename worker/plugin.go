@@ -113,7 +113,7 @@ func newPlugin(own *interceptors.Interceptor, rules []Rule, register func(activi
 				given.listen(o.WorkerRegistryOptions)
 			}
 			if slots := o.WorkerOptions.MaxConcurrentActivityExecutionSize; slots > 0 && own.Options().Locker != nil {
-				own.Options().Locker.LimitInlineWaits(slots / 4)
+				own.Options().Locker.Core().LimitInlineWaits(slots / 4)
 			}
 			return install(&o.WorkerOptions.Interceptors, own)
 		},

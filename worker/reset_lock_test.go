@@ -3,6 +3,8 @@ package worker_test
 import (
 	"testing"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/client"
 	sdkworker "go.temporal.io/sdk/worker"
@@ -111,12 +113,12 @@ func TestALockStandsAfterAReset(t *testing.T) {
 }
 
 // queues has somebody stand in the queue of the account, and tells when they have got it.
-func (b *bundle) queues(t *testing.T) <-chan *lockcore.Session {
+func (b *bundle) queues(t *testing.T) <-chan *party.Session {
 	t.Helper()
-	got := make(chan *lockcore.Session, 1)
+	got := make(chan *party.Session, 1)
 	go func() {
 		defer close(got)
-		s, err := b.locker.Acquire(t.Context(), lockcore.Request{LockID: "somebody", Resources: []lockcore.Resource{account}})
+		s, err := b.locker.Core().Acquire(t.Context(), party.Request{LockID: "somebody", Resources: []lockcore.Resource{account}})
 		if err == nil {
 			got <- s
 		} else if t.Context().Err() == nil {

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/interceptor"
 	sdkworker "go.temporal.io/sdk/worker"
@@ -62,7 +64,7 @@ func zombieOfAReset(t *testing.T, resources []lockcore.Resource) {
 	before := b.leases(t)
 	close(z.goes)
 	err := <-z.ended
-	var other *lockcore.OtherRunError
+	var other *party.OtherRunError
 	require.ErrorAs(t, workflows.LockError(err), &other)
 	require.Equal(t, []string{old.GetRunID(), run.GetRunID()}, []string{other.Run, other.Other})
 	app := failedAs(t, err, "lockstep.OtherRun")

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
 	workflowpb "go.temporal.io/api/workflow/v1"
@@ -143,7 +145,7 @@ func TestAnAttemptDoesNotShareThePartOfOneThatHadItsNumber(t *testing.T) {
 // isBusy reports whether another party cannot have a resource.
 func (b *bundle) isBusy(t *testing.T, name string) bool {
 	t.Helper()
-	s, err := b.locker.TryAcquire(context.WithoutCancel(t.Context()), lockcore.Request{LockID: "looks", Resources: []lockcore.Resource{lockcore.Exclusive(name)}})
+	s, err := b.locker.Core().TryAcquire(context.WithoutCancel(t.Context()), party.Request{LockID: "looks", Resources: []lockcore.Resource{lockcore.Exclusive(name)}})
 	if err != nil {
 		return errors.Is(err, lockcore.ErrBusy)
 	}

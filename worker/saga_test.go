@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
@@ -129,10 +131,10 @@ func TestALossBetweenStepsIsToldAndCompensationTakesTheLockAnew(t *testing.T) {
 	b.work(t, sdkworker.Options{}, map[string]any{"Write": func(_ context.Context, what string) error { b.write("%s", what); return nil }})
 	run := b.start(t, "W")
 	b.untilWritten(t, 1)
-	require.NoError(t, b.locker.Release(t.Context(), lockcore.Release{
-		LockID: lockID(run), Run: run.GetRunID(), Resources: []string{account.Name}, Order: lockcore.LastAttempt(1),
+	require.NoError(t, b.locker.Core().Release(t.Context(), party.Release{
+		LockID: lockID(run), Run: run.GetRunID(), Resources: []string{account.Name}, Order: party.LastAttempt(1),
 	}))
-	intruder, err := b.locker.Acquire(t.Context(), request("intruder"))
+	intruder, err := b.locker.Core().Acquire(t.Context(), request("intruder"))
 	require.NoError(t, err)
 	require.NoError(t, b.client.SignalWorkflow(t.Context(), run.GetID(), run.GetRunID(), "go on", nil))
 	b.untilBusy(t, run)
@@ -155,7 +157,7 @@ func TestACancelledWaitLeavesNothingBehind(t *testing.T) {
 	})
 	b.workflow("step", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Look") })
 	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
-	holder, err := b.locker.Acquire(t.Context(), request("holder"))
+	holder, err := b.locker.Core().Acquire(t.Context(), request("holder"))
 	require.NoError(t, err)
 	for _, name := range []string{"W", "step"} {
 		run := b.start(t, name)

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	enumspb "go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
 	workflowpb "go.temporal.io/api/workflow/v1"
@@ -252,7 +254,7 @@ func (b *bundle) runs(t *testing.T, resource string) (labels []string) {
 
 // isFree reports whether somebody else could have the resource at this moment.
 func (b *bundle) isFree(ctx context.Context, resource string) (bool, error) {
-	leases, err := b.locker.Enter(ctx, lockcore.Request{
+	leases, err := b.locker.Core().Enter(ctx, party.Request{
 		LockID: "somebody-" + rand.Text(), Resources: []lockcore.Resource{lockcore.Exclusive(resource)},
 	}, false)
 	switch {
@@ -268,14 +270,14 @@ func (b *bundle) isFree(ctx context.Context, resource string) (bool, error) {
 // forceRelease ends the hold that a run's workflow has on the account.
 func (b *bundle) forceRelease(t *testing.T, run client.WorkflowRun) {
 	t.Helper()
-	r := lockcore.Release{LockID: lockID(run), Resources: []string{account.Name}, Force: true, Reason: "the test wants it"}
+	r := party.Release{LockID: lockID(run), Resources: []string{account.Name}, Force: true, Reason: "the test wants it"}
 	for s, err := range b.locker.Status(t.Context(), lockcore.Filter{LockID: r.LockID, Resource: account.Name}) {
 		require.NoError(t, err)
 		if s.State == lockcore.StateHolding {
 			r.FirstFence = s.FirstFence
 		}
 	}
-	held, err := b.locker.ReleaseHeld(t.Context(), r)
+	held, err := b.locker.Core().ReleaseHeld(t.Context(), r)
 	require.NoError(t, err)
 	require.Equal(t, r.Resources, held)
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporal"
@@ -64,14 +66,14 @@ func itsClock(env *testsuite.TestWorkflowEnvironment) func() time.Time { return 
 func wallClock(*testsuite.TestWorkflowEnvironment) func() time.Time    { return time.Now }
 
 func (s *suite) isFree(ctx context.Context) bool {
-	leases, err := s.locker.Enter(ctx, lockcore.Request{LockID: "nobody", Resources: []lockcore.Resource{account}}, false)
+	leases, err := s.locker.Core().Enter(ctx, party.Request{LockID: "nobody", Resources: []lockcore.Resource{account}}, false)
 	return err == nil && s.locker.Leave(ctx, leases...) == nil
 }
 
 // taken is somebody else who holds the account.
 func (s *suite) taken(t *testing.T, ttl time.Duration) []lockcore.Lease {
 	t.Helper()
-	leases, err := s.locker.Enter(t.Context(), lockcore.Request{LockID: "somebody", Resources: []lockcore.Resource{account}, TTL: ttl}, false)
+	leases, err := s.locker.Core().Enter(t.Context(), party.Request{LockID: "somebody", Resources: []lockcore.Resource{account}, TTL: ttl}, false)
 	require.NoError(t, err)
 	return leases
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	sdkpb "go.temporal.io/api/sdk/v1"
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/sdk/activity"
@@ -22,9 +24,9 @@ import (
 )
 
 // taken is somebody else who holds a resource until the test says so.
-func (b *bundle) taken(t *testing.T, resource lockcore.Resource) *lockcore.Session {
+func (b *bundle) taken(t *testing.T, resource lockcore.Resource) *party.Session {
 	t.Helper()
-	s, err := b.locker.TryAcquire(t.Context(), lockcore.Request{LockID: "somebody", Resources: []lockcore.Resource{resource}})
+	s, err := b.locker.Core().TryAcquire(t.Context(), party.Request{LockID: "somebody", Resources: []lockcore.Resource{resource}})
 	require.NoError(t, err)
 	return s
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
@@ -164,9 +166,9 @@ func TestAWaitBetweenTwoAttemptsBeginsTheStepAgain(t *testing.T) {
 			}})
 			run := b.start(t, "W")
 			b.untilWritten(t, 1)
-			others := make(chan *lockcore.Session, 1)
+			others := make(chan *party.Session, 1)
 			go func() {
-				other, err := b.locker.Acquire(t.Context(), lockcore.Request{LockID: "somebody", Resources: []lockcore.Resource{account}})
+				other, err := b.locker.Core().Acquire(t.Context(), party.Request{LockID: "somebody", Resources: []lockcore.Resource{account}})
 				if err == nil {
 					others <- other
 				}

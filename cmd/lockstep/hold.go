@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/spf13/cobra"
 
 	"github.com/temporal-lockstep/lockstep/internal/inspect"
@@ -65,13 +67,13 @@ func (cfg *holdConfig) hold(ctx context.Context, s streams, resource string) err
 	return err
 }
 
-func (cfg *holdConfig) request(resource string) lockcore.Request {
+func (cfg *holdConfig) request(resource string) party.Request {
 	who := "somebody"
 	if u, err := user.Current(); err == nil {
 		who = u.Username
 	}
-	return lockcore.Request{
-		LockID: inspect.Maintenance, Part: rand.Text(), Order: lockcore.Order{Attempt: 1}, Comment: cfg.reason + " (" + who + ")",
+	return party.Request{
+		LockID: inspect.Maintenance, Part: rand.Text(), Order: party.Order{Attempt: 1}, Comment: cfg.reason + " (" + who + ")",
 		// Maintenance of two resources is that of two parties. If it were one, those who keep one of
 		// the resources and wait for the other would be victims of a deadlock.
 		Owner:     inspect.Maintenance + "/" + resource,
@@ -82,7 +84,7 @@ func (cfg *holdConfig) request(resource string) lockcore.Request {
 // queue asks once a second until the request is granted. Nothing renews a hold without end, so it
 // stands when this process has ended. The order stays the same: a request with a greater one would
 // queue again after unhold has ended its place.
-func (cfg *holdConfig) queue(ctx context.Context, locker *lockcore.Locker, req lockcore.Request) error {
+func (cfg *holdConfig) queue(ctx context.Context, locker *party.Locker, req party.Request) error {
 	if cfg.wait > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, cfg.wait, fmt.Errorf("it was not free within %s", cfg.wait))

@@ -25,7 +25,7 @@ func (d *databaseFlags) open(ctx context.Context, command string) (site *inspect
 		disconnect()
 		return nil, nil, err
 	}
-	site = &inspect.Site{Locker: locker, Collection: coll}
+	site = &inspect.Site{Locker: locker.Core(), Collection: coll}
 	if d.database != "" {
 		site.Flags = append(site.Flags, "--database", d.database)
 	}

@@ -80,7 +80,7 @@ func (cfg *janitorConfig) run(ctx context.Context, s streams) error {
 		return err
 	}
 	j, err := janitor.New(janitor.Options{
-		Locker: locker, Temporal: tc.WorkflowService(), Namespace: cfg.namespace, NamespaceID: id, Interval: cfg.interval, Logger: logger(s),
+		Locker: locker.Core(), Temporal: tc.WorkflowService(), Namespace: cfg.namespace, NamespaceID: id, Interval: cfg.interval, Logger: logger(s),
 	})
 	if err != nil {
 		return err

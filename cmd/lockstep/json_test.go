@@ -9,11 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/internal/inspect"
 	"github.com/temporal-lockstep/lockstep/internal/janitor"
-	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -66,7 +67,7 @@ func TestTheJSONOfTheCommandsIsAContract(t *testing.T) {
 	t.Parallel()
 	for name, of := range map[string]reflect.Type{
 		"ps": reflect.TypeFor[[]inspect.Resource](), "show": reflect.TypeFor[inspect.Resource](), "why": reflect.TypeFor[inspect.Why](),
-		"deadlocks": reflect.TypeFor[[]lockcore.Deadlock](), "orphans": reflect.TypeFor[[]inspect.Orphan](), "doctor": reflect.TypeFor[[]inspect.Finding](),
+		"deadlocks": reflect.TypeFor[[]party.Deadlock](), "orphans": reflect.TypeFor[[]inspect.Orphan](), "doctor": reflect.TypeFor[[]inspect.Finding](),
 		"janitor": reflect.TypeFor[janitor.Result](),
 	} {
 		text := strings.Join(fields(of, "", nil), "\n") + "\n"

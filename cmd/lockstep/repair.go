@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
@@ -104,11 +106,11 @@ func (cfg *releaseConfig) run(ctx context.Context, s streams, resource, lockID s
 func waits(st lockcore.Status) bool { return st.FirstFence == 0 }
 
 // end ends one entry of those that were shown.
-func (cfg *releaseConfig) end(ctx context.Context, locker *lockcore.Locker, st *lockcore.Status) error {
+func (cfg *releaseConfig) end(ctx context.Context, locker *party.Locker, st *lockcore.Status) error {
 	if waits(*st) {
 		return locker.LeaveQueue(ctx, lockcore.Lease{Resource: st.Resource, LockID: st.LockID, Run: st.Run, Part: st.Part, Order: st.Order})
 	}
-	return locker.Release(ctx, lockcore.Release{
+	return locker.Release(ctx, party.Release{
 		LockID: st.LockID, Resources: []string{st.Resource}, FirstFence: st.FirstFence, Reason: cfg.reason, Force: true, Now: cfg.now,
 	})
 }

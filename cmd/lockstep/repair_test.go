@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/internal/inspect"
@@ -21,7 +23,7 @@ import (
 
 // shed is a collection on which parties of plain Go stand, and on which commands run.
 type shed struct {
-	*lockcore.Locker
+	*party.Locker
 	args   []string
 	orders uint32
 }
@@ -29,7 +31,7 @@ type shed struct {
 func openShed(t *testing.T) *shed {
 	t.Helper()
 	db := testenv.Mongo(t)
-	locker, err := lockcore.New(db.Collection("locks"), lockcore.Config{})
+	locker, err := party.New(db.Collection("locks"), lockcore.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, locker.Close(context.Background())) })
 	return &shed{Locker: locker, args: []string{"--database", db.Name()}}
@@ -39,8 +41,8 @@ func openShed(t *testing.T) *shed {
 func (s *shed) ask(t *testing.T, lockID, part, resource string) lockcore.Lease {
 	t.Helper()
 	s.orders++
-	leases, err := s.Enter(t.Context(), lockcore.Request{
-		LockID: lockID, Part: part, Order: lockcore.Order{Schedule: s.orders, Attempt: 1}, TTL: time.Hour, Resources: []lockcore.Resource{lockcore.Exclusive(resource)},
+	leases, err := s.Enter(t.Context(), party.Request{
+		LockID: lockID, Part: part, Order: party.Order{Schedule: s.orders, Attempt: 1}, TTL: time.Hour, Resources: []lockcore.Resource{lockcore.Exclusive(resource)},
 	}, true)
 	if err != nil {
 		require.ErrorIs(t, err, lockcore.ErrBusy)
@@ -121,7 +123,7 @@ func TestASecondHoldIsRefused(t *testing.T) {
 // Two commands that began at the same moment saw nothing of each other.
 func TestAHoldThatWouldBeAnothersIsLeft(t *testing.T) {
 	t.Parallel()
-	l, err := lockcore.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
+	l, err := party.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close(context.Background())) })
 	one, other := holdConfig{reason: "paint"}, holdConfig{reason: "new hinges"}
@@ -130,9 +132,9 @@ func TestAHoldThatWouldBeAnothersIsLeft(t *testing.T) {
 	for st, err := range l.Status(t.Context(), lockcore.Filter{}) {
 		require.NoError(t, err)
 		require.Contains(t, st.Comment, "paint")
-		require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: st.LockID, Resources: []string{"r"}, FirstFence: st.FirstFence, Force: true, Now: true, Reason: "unhold"}))
+		require.NoError(t, l.Release(t.Context(), party.Release{LockID: st.LockID, Resources: []string{"r"}, FirstFence: st.FirstFence, Force: true, Now: true, Reason: "unhold"}))
 	}
-	_, err = l.Enter(t.Context(), lockcore.Request{LockID: "next", Resources: []lockcore.Resource{lockcore.Exclusive("r")}}, false)
+	_, err = l.Enter(t.Context(), party.Request{LockID: "next", Resources: []lockcore.Resource{lockcore.Exclusive("r")}}, false)
 	require.NoError(t, err, "no part of the one that was refused keeps others out")
 }
 
@@ -173,7 +175,7 @@ func TestReleaseByAFenceEndsThatHoldAlone(t *testing.T) {
 	t.Parallel()
 	s := openShed(t)
 	drains := s.ask(t, "w", "one", "r")
-	require.NoError(t, s.Release(t.Context(), lockcore.Release{LockID: "w", Resources: []string{"r"}, FirstFence: drains.FirstFence, Force: true, Reason: "a drill"}))
+	require.NoError(t, s.Release(t.Context(), party.Release{LockID: "w", Resources: []string{"r"}, FirstFence: drains.FirstFence, Force: true, Reason: "a drill"}))
 	holds := s.ask(t, "w", "two", "r")
 	require.ElementsMatch(t, []lockcore.State{lockcore.StateDraining, lockcore.StateHolding}, s.stands(t, "r", "w"))
 
@@ -204,14 +206,14 @@ func TestWhatAnInterruptedHoldMayHaveLeftIsSaid(t *testing.T) {
 // slow is a database that answers no read of single resources.
 type slow struct{ lockcore.Store }
 
-func (slow) Load(ctx context.Context, _ ...string) (loaded lockcore.Loaded, err error) {
+func (slow) Load(ctx context.Context, _ ...string) (loaded party.Loaded, err error) {
 	<-ctx.Done()
 	return loaded, fmt.Errorf("the driver says: %w", ctx.Err())
 }
 
 func TestTheEndOfTheWaitIsSaidInOurWords(t *testing.T) {
 	t.Parallel()
-	l, err := lockcore.NewWithStore(slow{lockcoretest.NewStore(time.Now)}, lockcore.Config{})
+	l, err := party.NewWithStore(slow{lockcoretest.NewStore(time.Now)}, lockcore.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close(context.Background())) })
 	cfg := holdConfig{reason: "paint", wait: 50 * time.Millisecond}
@@ -222,7 +224,7 @@ func TestTheEndOfTheWaitIsSaidInOurWords(t *testing.T) {
 func TestJSONListsAllResources(t *testing.T) {
 	t.Parallel()
 	s := openShed(t)
-	req := lockcore.Request{LockID: "holder", TTL: time.Hour}
+	req := party.Request{LockID: "holder", TTL: time.Hour}
 	for i := range 60 {
 		req.Resources = append(req.Resources, lockcore.Exclusive(fmt.Sprintf("item/%02d", i)))
 	}

@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/spf13/cobra"
 
 	"github.com/temporal-lockstep/lockstep/internal/inspect"
-	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 func orphansCommand(s streams) *cobra.Command {
@@ -69,7 +70,7 @@ Exit status: 0, 1 if the database could not be read, 2 for wrong usage.`,
 				return err
 			}
 			if found == nil {
-				found = []lockcore.Deadlock{}
+				found = []party.Deadlock{}
 			}
 			return write(s.out, asJSON, found, func(out io.Writer) error {
 				if len(found) == 0 {

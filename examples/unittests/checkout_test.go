@@ -66,11 +66,11 @@ func (th *theatre) does(what string) func(context.Context, string) error {
 
 // isFree reports whether somebody else could have the seat.
 func (th *theatre) isFree(ctx context.Context) bool {
-	leases, err := th.locker.Enter(ctx, th.somebody(), false)
+	session, err := th.locker.TryAcquire(ctx, th.somebody())
 	if err != nil {
 		return false
 	}
-	return th.locker.Leave(ctx, leases...) == nil
+	return session.Leave(ctx) == nil
 }
 
 func (th *theatre) somebody() lockcore.Request {
@@ -103,10 +103,10 @@ func TestAFailedCheckoutGivesTheMoneyBackUnderTheLock(t *testing.T) {
 func TestACheckoutWaitsForWhoeverBuysTheSeat(t *testing.T) {
 	t.Parallel()
 	th := setup(t)
-	leases, err := th.locker.Enter(t.Context(), th.somebody(), false)
+	session, err := th.locker.TryAcquire(t.Context(), th.somebody())
 	require.NoError(t, err)
 	began := th.env.Now()
-	th.env.RegisterDelayedCallback(func() { require.NoError(t, th.locker.Leave(t.Context(), leases...)) }, time.Minute)
+	th.env.RegisterDelayedCallback(func() { require.NoError(t, session.Leave(t.Context())) }, time.Minute)
 	th.env.ExecuteWorkflow(unittests.Checkout, seat)
 	require.True(t, th.env.IsWorkflowCompleted())
 	require.NoError(t, th.env.GetWorkflowError())
@@ -117,7 +117,7 @@ func TestACheckoutWaitsForWhoeverBuysTheSeat(t *testing.T) {
 func TestACheckoutGivesUpAfterItsPatience(t *testing.T) {
 	t.Parallel()
 	th := setup(t)
-	_, err := th.locker.Enter(t.Context(), th.somebody(), false)
+	_, err := th.locker.TryAcquire(t.Context(), th.somebody())
 	require.NoError(t, err)
 	th.env.ExecuteWorkflow(unittests.Checkout, seat)
 	require.True(t, th.env.IsWorkflowCompleted())

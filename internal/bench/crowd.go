@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	"golang.org/x/sync/errgroup"
@@ -70,7 +72,7 @@ func (b *temporalBench) wakeUps(ctx context.Context) ([]FactReport, error) {
 
 // queueUp holds a resource and starts workflows that wait for it, in the order in which they queue.
 func (b *temporalBench) queueUp(ctx context.Context, resource string, waiters int) (runs []client.WorkflowRun, release func() error, err error) {
-	held, err := b.locker.TryAcquire(ctx, lockcore.Request{LockID: "bench", Resources: []lockcore.Resource{lockcore.Exclusive(resource)}})
+	held, err := b.locker.Core().TryAcquire(ctx, party.Request{LockID: "bench", Resources: []lockcore.Resource{lockcore.Exclusive(resource)}})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -16,9 +18,9 @@ import (
 // bench is a database of its own, with a Locker and a collection for the raw commands.
 type bench struct {
 	db     *mongo.Database
-	locker *lockcore.Locker
+	locker *party.Locker
 	// other is another process's.
-	other *lockcore.Locker
+	other *party.Locker
 	raw   *mongo.Collection
 }
 
@@ -28,14 +30,14 @@ func benchEngine(ctx context.Context, uri string, rounds int) (report Report, er
 		return report, err
 	}
 	defer drop()
-	locker, err := lockcore.New(db.Collection("locks"), lockcore.Config{MaxWaiters: 5000})
+	locker, err := party.New(db.Collection("locks"), lockcore.Config{MaxWaiters: 5000})
 	if err != nil {
 		return report, err
 	}
 	if err := locker.CreateIndexes(ctx); err != nil {
 		return report, err
 	}
-	other, err := lockcore.New(db.Collection("locks"), lockcore.Config{})
+	other, err := party.New(db.Collection("locks"), lockcore.Config{})
 	if err != nil {
 		return report, err
 	}
@@ -118,24 +120,24 @@ func (b *bench) pair(name string, res lockcore.Resource, holders int) func(conte
 	return b.pairOf(b.locker, name, res, holders)
 }
 
-func (b *bench) pairOf(locker *lockcore.Locker, name string, res lockcore.Resource, holders int) func(context.Context, int) (time.Duration, error) {
+func (b *bench) pairOf(locker *party.Locker, name string, res lockcore.Resource, holders int) func(context.Context, int) (time.Duration, error) {
 	return func(ctx context.Context, round int) (time.Duration, error) {
 		if round == 0 {
 			for i := range holders {
-				req := lockcore.Request{LockID: fmt.Sprintf("holder/%d", i), Resources: []lockcore.Resource{res}, TTL: time.Hour}
+				req := party.Request{LockID: fmt.Sprintf("holder/%d", i), Resources: []lockcore.Resource{res}, TTL: time.Hour}
 				if _, err := locker.Enter(ctx, req, false); err != nil {
 					return 0, err
 				}
 			}
 		}
 		return timed(func() error {
-			leases, err := locker.Enter(ctx, lockcore.Request{
+			leases, err := locker.Enter(ctx, party.Request{
 				LockID: fmt.Sprintf("bench/%s/%d", name, round), Resources: []lockcore.Resource{res},
 			}, false)
 			if err != nil {
 				return err
 			}
-			return locker.Release(ctx, lockcore.Release{
+			return locker.Release(ctx, party.Release{
 				LockID: leases[0].LockID, Resources: []string{res.Name}, FirstFence: leases[0].FirstFence, Order: leases[0].Order, Leaving: &leases[0].Part,
 			})
 		})
@@ -157,8 +159,8 @@ func (b *bench) unknown(name string, resource func(string) lockcore.Resource) fu
 func (b *bench) enterLeave(resources ...lockcore.Resource) func(context.Context, int) (time.Duration, error) {
 	return func(ctx context.Context, round int) (time.Duration, error) {
 		return timed(func() error {
-			leases, err := b.locker.Enter(ctx, lockcore.Request{
-				LockID: fmt.Sprintf("bench/%d/%d", len(resources), round), Part: "step", Order: lockcore.Order{Schedule: 1, Attempt: 1},
+			leases, err := b.locker.Enter(ctx, party.Request{
+				LockID: fmt.Sprintf("bench/%d/%d", len(resources), round), Part: "step", Order: party.Order{Schedule: 1, Attempt: 1},
 				Resources: resources,
 			}, true)
 			if err != nil {
@@ -173,8 +175,8 @@ func (b *bench) enterLeave(resources ...lockcore.Resource) func(context.Context,
 func (b *bench) kept(res lockcore.Resource) func(context.Context, int) (time.Duration, error) {
 	return func(ctx context.Context, round int) (time.Duration, error) {
 		return timed(func() error {
-			leases, err := b.locker.Enter(ctx, lockcore.Request{
-				LockID: "bench/saga", Part: "step", Order: lockcore.Order{Schedule: uint32(round) + 1, Attempt: 1}, Persist: true, //nolint:gosec // small
+			leases, err := b.locker.Enter(ctx, party.Request{
+				LockID: "bench/saga", Part: "step", Order: party.Order{Schedule: uint32(round) + 1, Attempt: 1}, Persist: true, //nolint:gosec // small
 				Resources: []lockcore.Resource{res},
 			}, true)
 			if err != nil {
@@ -226,9 +228,9 @@ func (b *bench) handOff() section {
 func (b *bench) queue(waiters int) func(context.Context, int) (time.Duration, error) {
 	res := lockcore.Exclusive(fmt.Sprintf("bench/queue/%d", waiters))
 	next, holder := 0, []lockcore.Lease(nil)
-	request := func(i int) lockcore.Request {
-		return lockcore.Request{
-			LockID: fmt.Sprintf("bench/waiter/%d", i), Order: lockcore.Order{Schedule: 1, Attempt: 1}, TTL: time.Hour,
+	request := func(i int) party.Request {
+		return party.Request{
+			LockID: fmt.Sprintf("bench/waiter/%d", i), Order: party.Order{Schedule: 1, Attempt: 1}, TTL: time.Hour,
 			Resources: []lockcore.Resource{res},
 		}
 	}

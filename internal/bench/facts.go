@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -29,7 +31,7 @@ type FactReport struct {
 // observer is a client of its own, as another process has, that counts its commands.
 type observer struct {
 	client   *mongo.Client
-	locker   *lockcore.Locker
+	locker   *party.Locker
 	commands map[string]*atomic.Int64
 }
 
@@ -47,7 +49,7 @@ func (b *bench) observe(uri string) (*observer, error) {
 	if o.client, err = mongo.Connect(options.Client().ApplyURI(uri).SetMonitor(monitor)); err != nil {
 		return nil, err
 	}
-	o.locker, err = lockcore.New(o.client.Database(b.db.Name()).Collection("locks"), lockcore.Config{})
+	o.locker, err = party.New(o.client.Database(b.db.Name()).Collection("locks"), lockcore.Config{})
 	return o, err
 }
 
@@ -70,7 +72,7 @@ func (b *bench) renewals(ctx context.Context, uri string) ([]FactReport, error) 
 			if i%10 == 0 {
 				res = lockcore.Shared(fmt.Sprintf("bench/shared/%d", i/100))
 			}
-			got, err := o.locker.Enter(groupCtx, lockcore.Request{LockID: fmt.Sprintf("bench/holder/%d", i), Resources: []lockcore.Resource{res}, TTL: time.Hour}, false)
+			got, err := o.locker.Enter(groupCtx, party.Request{LockID: fmt.Sprintf("bench/holder/%d", i), Resources: []lockcore.Resource{res}, TTL: time.Hour}, false)
 			if err == nil {
 				leases[i] = got[0]
 			}
@@ -126,22 +128,22 @@ func (b *bench) wakeUps(ctx context.Context, uri string, rounds int, trip time.D
 }
 
 // wakeUp releases at moments that are spread evenly over the time from one read of the waiter's to the next.
-func (b *bench) wakeUp(ctx context.Context, releaser, waiter *lockcore.Locker, name string, rounds int, between time.Duration) (time.Duration, error) {
+func (b *bench) wakeUp(ctx context.Context, releaser, waiter *party.Locker, name string, rounds int, between time.Duration) (time.Duration, error) {
 	res := []lockcore.Resource{lockcore.Exclusive("bench/wake/" + name)}
 	var took []time.Duration
 	for i := range rounds {
-		held, err := releaser.TryAcquire(ctx, lockcore.Request{LockID: fmt.Sprintf("bench/holder/%d", i), Resources: res})
+		held, err := releaser.TryAcquire(ctx, party.Request{LockID: fmt.Sprintf("bench/holder/%d", i), Resources: res})
 		if err != nil {
 			return 0, err
 		}
 		type result struct {
-			s   *lockcore.Session
+			s   *party.Session
 			err error
 			at  time.Time
 		}
 		woken := make(chan result, 1)
 		go func() {
-			s, err := waiter.Acquire(ctx, lockcore.Request{LockID: fmt.Sprintf("bench/waiter/%d", i), Resources: res})
+			s, err := waiter.Acquire(ctx, party.Request{LockID: fmt.Sprintf("bench/waiter/%d", i), Resources: res})
 			woken <- result{s, err, time.Now()}
 		}()
 		if err := b.queued(ctx, res[0].Name); err != nil {

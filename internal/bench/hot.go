@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
@@ -127,7 +129,7 @@ func benchHot(ctx context.Context, cfg hotConfig) (report HotReport, err error) 
 		return report, err
 	}
 	defer drop()
-	locker, err := lockcore.New(db.Collection("locks"), lockcore.Config{})
+	locker, err := party.New(db.Collection("locks"), lockcore.Config{})
 	if err != nil {
 		return report, err
 	}

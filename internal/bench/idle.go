@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -59,7 +61,7 @@ func runIdle(ctx context.Context, args []string, out io.Writer, env func(string)
 
 // idleCollection is a collection with idle documents, and a few that are not.
 type idleCollection struct {
-	locker    *lockcore.Locker
+	locker    *party.Locker
 	documents int
 }
 
@@ -113,7 +115,7 @@ func beside(collections []*idleCollection, name string, limit float64, once func
 }
 
 func newIdleCollection(ctx context.Context, coll *mongo.Collection, documents int) (*idleCollection, error) {
-	locker, err := lockcore.New(coll, lockcore.Config{WaiterTTL: time.Hour, HoldTTL: time.Hour})
+	locker, err := party.New(coll, lockcore.Config{WaiterTTL: time.Hour, HoldTTL: time.Hour})
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +154,7 @@ const idleName = "bench/idle"
 
 // pair takes and releases a resource that no other wants.
 func (c *idleCollection) pair(ctx context.Context, round int) error {
-	leases, err := c.locker.Enter(ctx, lockcore.Request{
+	leases, err := c.locker.Enter(ctx, party.Request{
 		LockID: fmt.Sprintf("bench/%d", round), Resources: []lockcore.Resource{lockcore.Exclusive(idleName)},
 	}, false)
 	if err != nil {
@@ -163,15 +165,15 @@ func (c *idleCollection) pair(ctx context.Context, round int) error {
 
 // makeBusy lets parties hold and wait for a few resources, and keep as many.
 func (c *idleCollection) makeBusy(ctx context.Context) error {
-	enter := func(resource string, party int, keep bool) ([]lockcore.Lease, error) {
-		return c.locker.Enter(ctx, lockcore.Request{
-			LockID: fmt.Sprintf("%s%s/%d", busyPrefix, resource, party), Owner: ownerOf(resource, party), Part: "step",
-			Order: lockcore.Order{Schedule: 1, Attempt: 1}, TTL: time.Hour, Persist: keep, Resources: []lockcore.Resource{lockcore.Exclusive(resource)},
+	enter := func(resource string, n int, keep bool) ([]lockcore.Lease, error) {
+		return c.locker.Enter(ctx, party.Request{
+			LockID: fmt.Sprintf("%s%s/%d", busyPrefix, resource, n), Owner: ownerOf(resource, n), Part: "step",
+			Order: party.Order{Schedule: 1, Attempt: 1}, TTL: time.Hour, Persist: keep, Resources: []lockcore.Resource{lockcore.Exclusive(resource)},
 		}, true)
 	}
 	for i := range busy {
-		for party := range 1 + queuedOn {
-			if _, err := enter(contended(i), party, false); ignoreBusy(err) != nil {
+		for n := range 1 + queuedOn {
+			if _, err := enter(contended(i), n, false); ignoreBusy(err) != nil {
 				return err
 			}
 		}

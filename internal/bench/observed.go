@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
@@ -42,7 +44,7 @@ func (b *bench) observed(ctx context.Context) (section, func(), error) {
 		{"spans, and metrics", lockcore.Config{TracerProvider: spans, MeterProvider: metrics}},
 	} {
 		with.cfg.MaxWaiters = 5000
-		locker, err := lockcore.New(b.db.Collection("locks"), with.cfg)
+		locker, err := party.New(b.db.Collection("locks"), with.cfg)
 		if err != nil {
 			stop()
 			return section{}, nil, err

@@ -10,6 +10,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"go.temporal.io/sdk/client"
 	"golang.org/x/sync/errgroup"
 
@@ -99,8 +101,8 @@ func (c waitCase) measure(ctx context.Context, cfg temporalConfig, last time.Dur
 	defer stop()
 	name := func(i int) string { return fmt.Sprint("wait/", i%c.resources) }
 	for i := range c.resources { // held by a value: nothing renews it
-		req := lockcore.Request{LockID: "bench", Resources: []lockcore.Resource{lockcore.Exclusive(name(i))}, TTL: 2 * time.Hour}
-		if _, err := b.locker.Enter(ctx, req, false); err != nil {
+		req := party.Request{LockID: "bench", Resources: []lockcore.Resource{lockcore.Exclusive(name(i))}, TTL: 2 * time.Hour}
+		if _, err := b.locker.Core().Enter(ctx, req, false); err != nil {
 			return row, err
 		}
 	}

@@ -19,7 +19,7 @@ import (
 // timeout bounds the question.
 const timeout = 2 * time.Second
 
-// Locker is what the package needs of a *lockcore.Locker.
+// Locker is what the package needs of a *party.Locker.
 type Locker interface {
 	CollectionID(ctx context.Context) (string, error)
 }

@@ -50,7 +50,7 @@ func TestSpansAndMetricsGoWhereTheEnvironmentSays(t *testing.T) {
 	require.NoError(t, err)
 	l, err := lockcore.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{TracerProvider: observed.Traces, MeterProvider: observed.Metrics})
 	require.NoError(t, err)
-	_, err = l.Enter(t.Context(), lockcore.Request{LockID: "a", Resources: []lockcore.Resource{lockcore.Exclusive("r")}}, false)
+	_, err = l.TryAcquire(t.Context(), lockcore.Request{LockID: "a", Resources: []lockcore.Resource{lockcore.Exclusive("r")}})
 	require.NoError(t, err)
 	observed.Shutdown(t.Context())
 

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -94,7 +96,7 @@ func (s *Site) adviseAt(a *Activity, h *Entry, workflowID string) string {
 
 // silentFor is for how long a step may be silent before that is worth a word: it is renewed at a
 // third of its TTL.
-func silentFor(r lockcore.Running) time.Duration {
+func silentFor(r party.Running) time.Duration {
 	if r.ExpiresIn == lockcore.Forever {
 		return time.Minute
 	}

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -17,7 +19,7 @@ func TestAdviceAboutARootBlocker(t *testing.T) {
 	step := func(change func(*Entry)) *Entry {
 		e := &Entry{End: "lockstep release r w", Status: lockcore.Status{Holder: lockcore.Holder{
 			State: lockcore.StateHolding, HoldTTL: time.Hour, ExpiresIn: time.Hour,
-		}, Running: []lockcore.Running{{Part: "1/Debit", Silent: 2 * time.Second, ExpiresIn: 28 * time.Second}}}}
+		}, Running: []party.Running{{Part: "1/Debit", Silent: 2 * time.Second, ExpiresIn: 28 * time.Second}}}}
 		change(e)
 		return e
 	}
@@ -63,7 +65,7 @@ func TestNamesDoNothingToATerminal(t *testing.T) {
 	const name = "a\x1b[2J\nb\tc\u202e"
 	e := Entry{Party: Party{Name: name, Step: name, Workflow: name}, Status: lockcore.Status{Resource: name, Holder: lockcore.Holder{
 		LockID: name, Host: name, Comment: name, State: lockcore.StateHolding, HoldTTL: time.Hour,
-	}, Running: []lockcore.Running{{Part: name}}}, End: name}
+	}, Running: []party.Running{{Part: name}}}, End: name}
 	wait := e
 	wait.State = lockcore.StateWaiting
 	r := Resource{Name: name, Holders: []Entry{e}, Waiters: []Entry{wait}}
@@ -76,7 +78,7 @@ func TestNamesDoNothingToATerminal(t *testing.T) {
 	require.NoError(t, r.Print(&b))
 	require.NoError(t, why.Print(&b))
 	require.NoError(t, PrintOrphans(&b, []Orphan{{Party: e.Party, Resource: name, Reason: name}}))
-	b.WriteString((&Site{}).DeadlockText(lockcore.Deadlock{Waits: []lockcore.Wait{{Owner: name, For: name, Resource: name}}}))
+	b.WriteString((&Site{}).DeadlockText(party.Deadlock{Waits: []party.Wait{{Owner: name, For: name, Resource: name}}}))
 	for _, bad := range []string{"\x1b", "a\n", "\tc", "\u202e", "�\nb"} {
 		require.NotContains(t, b.String(), bad)
 	}

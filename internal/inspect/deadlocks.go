@@ -4,24 +4,24 @@ import (
 	"context"
 	"slices"
 
-	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // Deadlocks lists the deadlocks that stand. The queues are not read in one moment, so a circle
 // counts if it is found twice.
-func (s *Site) Deadlocks(ctx context.Context) ([]lockcore.Deadlock, error) {
+func (s *Site) Deadlocks(ctx context.Context) ([]party.Deadlock, error) {
 	found, err := s.Locker.Deadlocks(ctx)
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
 	again, err := s.Locker.Deadlocks(ctx)
-	return slices.DeleteFunc(found, func(d lockcore.Deadlock) bool {
-		return !slices.ContainsFunc(again, func(other lockcore.Deadlock) bool { return slices.Equal(d.Waits, other.Waits) })
+	return slices.DeleteFunc(found, func(d party.Deadlock) bool {
+		return !slices.ContainsFunc(again, func(other party.Deadlock) bool { return slices.Equal(d.Waits, other.Waits) })
 	}), err
 }
 
 // DeadlockText says who waits for whom, by names for people, and who gives up.
-func (s *Site) DeadlockText(d lockcore.Deadlock) string {
+func (s *Site) DeadlockText(d party.Deadlock) string {
 	d.Waits = slices.Clone(d.Waits)
 	for i := range d.Waits {
 		w := &d.Waits[i]

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.temporal.io/api/serviceerror"
@@ -221,7 +223,7 @@ const (
 func (p *Patient) writes(ctx context.Context) Finding {
 	const about = "writing"
 	began := time.Now()
-	s, err := p.Locker.TryAcquire(ctx, lockcore.Request{LockID: probe, Resources: []lockcore.Resource{lockcore.Shared(probe)}, TTL: time.Minute})
+	s, err := p.Locker.TryAcquire(ctx, party.Request{LockID: probe, Resources: []lockcore.Resource{lockcore.Shared(probe)}, TTL: time.Minute})
 	if err == nil {
 		err = s.Leave(ctx)
 	}

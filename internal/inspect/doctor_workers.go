@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -66,7 +68,7 @@ func (p *Patient) hasOffice(ctx context.Context, coll *mongo.Collection) (bool, 
 	if err != nil {
 		return false, err
 	}
-	locker, err := lockcore.New(coll, lockcore.Config{})
+	locker, err := party.New(coll, lockcore.Config{})
 	if err != nil {
 		return false, err
 	}

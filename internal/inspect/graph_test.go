@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/internal/inspect"
@@ -15,11 +17,11 @@ import (
 const ns = "0b6d4e1c-96d3-4cf6-b0bb-6f3f2d5c7a11"
 
 // step asks as a step of a workflow does: in scope saga, or if it has a name in scope step.
-func (s *scene) step(workflow, step string, res lockcore.Resource, change ...func(*lockcore.Request)) error {
+func (s *scene) step(workflow, step string, res lockcore.Resource, change ...func(*party.Request)) error {
 	s.orders++
 	of := protocol.Run{Namespace: ns, WorkflowID: workflow, RunID: workflow + "-1"}
-	req := lockcore.Request{
-		LockID: of.LockID(), Owner: of.Owner(), Run: of.RunID, Part: of.Part(step), Order: lockcore.Order{Schedule: s.orders, Attempt: 1},
+	req := party.Request{
+		LockID: of.LockID(), Owner: of.Owner(), Run: of.RunID, Part: of.Part(step), Order: party.Order{Schedule: s.orders, Attempt: 1},
 		TTL: time.Minute, Persist: true, HoldTTL: time.Hour, Resources: []lockcore.Resource{res},
 	}
 	if step != "" {
@@ -32,12 +34,21 @@ func (s *scene) step(workflow, step string, res lockcore.Resource, change ...fun
 	return err
 }
 
+// stepEnds ends the step of scope saga that asked last: what its workflow keeps stays.
+func (s *scene) stepEnds(workflow, resource string) {
+	s.Helper()
+	of := protocol.Run{Namespace: ns, WorkflowID: workflow, RunID: workflow + "-1"}
+	require.NoError(s, s.Leave(s.Context(), lockcore.Lease{
+		Resource: resource, LockID: of.LockID(), Run: of.RunID, Part: of.Part(""), Order: party.Order{Schedule: s.orders, Attempt: 1},
+	}))
+}
+
 func (s *scene) stepHolds(workflow, step string, res lockcore.Resource) {
 	s.Helper()
 	require.NoError(s, s.step(workflow, step, res))
 }
 
-func (s *scene) stepWaits(workflow, step string, res lockcore.Resource, change ...func(*lockcore.Request)) {
+func (s *scene) stepWaits(workflow, step string, res lockcore.Resource, change ...func(*party.Request)) {
 	s.Helper()
 	require.ErrorIs(s, s.step(workflow, step, res, change...), lockcore.ErrBusy)
 }
@@ -46,8 +57,8 @@ func (s *scene) stepWaits(workflow, step string, res lockcore.Resource, change .
 func TestWhatKeepsAWorkflowOut(t *testing.T) {
 	t.Parallel()
 	x := lockcore.Exclusive
-	ownedBy := func(owner string) func(*lockcore.Request) {
-		return func(r *lockcore.Request) { r.Owner = ns + "/" + owner }
+	ownedBy := func(owner string) func(*party.Request) {
+		return func(r *party.Request) { r.Owner = ns + "/" + owner }
 	}
 	for name, c := range map[string]struct {
 		stands func(s *scene)
@@ -81,6 +92,7 @@ func TestWhatKeepsAWorkflowOut(t *testing.T) {
 		}, "other\n me for 1\n", ""},
 		"what its own workflow keeps around it is in no step's way": {func(s *scene) {
 			s.stepHolds("me", "", lockcore.SharedLimit("1", 2))
+			s.stepEnds("me", "1")
 			s.stepHolds("other", "", lockcore.SharedLimit("1", 2))
 			s.stepWaits("me", "a", x("1"))
 		}, "other\n me for 1\n", ""},

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
@@ -25,12 +27,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // scene is a collection on which parties of plain Go stand.
 type scene struct {
 	*testing.T
-	*lockcore.Locker
+	*party.Locker
 	orders uint32
 }
 
 func newScene(t *testing.T) *scene {
-	l, err := lockcore.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
+	l, err := party.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close(t.Context())) })
 	return &scene{T: t, Locker: l}
@@ -43,7 +45,7 @@ func (s *scene) site() *inspect.Site {
 // ask asks once for a resource, and queues if it is busy.
 func (s *scene) ask(lockID string, res lockcore.Resource) error {
 	s.orders++
-	req := lockcore.Request{LockID: lockID, Part: lockID, Order: lockcore.Order{Schedule: s.orders, Attempt: 1}, TTL: time.Hour, Resources: []lockcore.Resource{res}}
+	req := party.Request{LockID: lockID, Part: lockID, Order: party.Order{Schedule: s.orders, Attempt: 1}, TTL: time.Hour, Resources: []lockcore.Resource{res}}
 	_, err := s.Enter(s.Context(), req, true)
 	return err
 }
@@ -134,7 +136,7 @@ func TestTheRootBlockerComesFirst(t *testing.T) {
 		}, "a\n me for 1\n"},
 		"its turn has come": {func(s *scene) {
 			s.waits("me", func() lockcore.Resource { s.holds("a", x("r")); return x("r") }())
-			require.NoError(s, s.Leave(s.Context(), lockcore.Lease{Resource: "r", LockID: "a", Part: "a", Order: lockcore.Order{Schedule: 1, Attempt: 1}}))
+			require.NoError(s, s.Leave(s.Context(), lockcore.Lease{Resource: "r", LockID: "a", Part: "a", Order: party.Order{Schedule: 1, Attempt: 1}}))
 		}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -168,7 +170,7 @@ func TestTheHottestResourceComesFirst(t *testing.T) {
 func TestMaintenanceIsSaidToThoseWhoWait(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
-	req := lockcore.Request{LockID: inspect.Maintenance, Comment: "moving house", TTL: lockcore.Forever, Resources: []lockcore.Resource{lockcore.Exclusive("r")}}
+	req := party.Request{LockID: inspect.Maintenance, Comment: "moving house", TTL: lockcore.Forever, Resources: []lockcore.Resource{lockcore.Exclusive("r")}}
 	_, err := s.Enter(t.Context(), req, false)
 	require.NoError(t, err)
 	s.waits("me", lockcore.Exclusive("r"))

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	sdklog "go.temporal.io/sdk/log"
 
 	"github.com/temporal-lockstep/lockstep/internal/janitor"
@@ -49,7 +51,7 @@ func (s *Site) Orphans(ctx context.Context, logger sdklog.Logger) ([]Orphan, err
 
 // idleLocker takes down what a janitor ends, and does nothing.
 type idleLocker struct {
-	*lockcore.Locker
+	*party.Locker
 	mu    sync.Mutex
 	found []Orphan
 	site  *Site
@@ -68,7 +70,7 @@ type failures struct{ sdklog.Logger }
 func (failures) Info(string, ...any) {}
 
 // Release takes a hold down.
-func (l *idleLocker) Release(_ context.Context, r lockcore.Release) error {
+func (l *idleLocker) Release(_ context.Context, r party.Release) error {
 	for _, resource := range r.Resources {
 		l.add(r.LockID, r.Run, resource, true, r.Reason)
 	}

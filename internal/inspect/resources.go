@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -14,7 +16,7 @@ import (
 
 // Site is where to look.
 type Site struct {
-	Locker *lockcore.Locker
+	Locker *party.Locker
 	// Collection is where its locks are, for the doctor.
 	Collection *mongo.Collection
 	// Temporal is whom to ask about workflows; the zero value asks no server.

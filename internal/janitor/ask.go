@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
@@ -69,7 +71,7 @@ func (a *answer) isOver(e *lockcore.Status) bool {
 }
 
 // mayAwait reports whether the activity is the wait of a scheduling, or no wait.
-func (p pendingActivity) mayAwait(order lockcore.Order) bool {
+func (p pendingActivity) mayAwait(order party.Order) bool {
 	return p.activityType != protocol.ActivityWait || p.id == protocol.WaitID(order.Schedule)
 }
 

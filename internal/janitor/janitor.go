@@ -6,6 +6,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"golang.org/x/time/rate"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -46,7 +48,7 @@ func New(o Options) (*Janitor, error) {
 // has given the office up.
 func (j *Janitor) Run(ctx context.Context) {
 	for {
-		office, err := j.Locker.TryAcquire(ctx, lockcore.Request{
+		office, err := j.Locker.TryAcquire(ctx, party.Request{
 			LockID: j.lockID, Resources: []lockcore.Resource{lockcore.Exclusive(Office(j.NamespaceID))},
 			Comment: "asks Temporal about the locks of the workflows in the namespace " + j.Namespace,
 		})
@@ -71,7 +73,7 @@ func (j *Janitor) Run(ctx context.Context) {
 func Office(namespaceID string) string { return "lockstep.janitor/" + namespaceID }
 
 // work does rounds until the office ends, and returns after what time to stand for it again.
-func (j *Janitor) work(office *lockcore.Session) time.Duration {
+func (j *Janitor) work(office *party.Session) time.Duration {
 	ctx := office.Context()
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveUpWithin)

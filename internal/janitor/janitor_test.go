@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/stretchr/testify/require"
 	sdklog "go.temporal.io/sdk/log"
 
@@ -42,7 +44,7 @@ func TestADeadJanitorIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		j := w.janitor(t)
-		_, err := w.Enter(t.Context(), lockcore.Request{LockID: "%janitor/dead", Resources: []lockcore.Resource{lockcore.Exclusive(Office("ns"))}}, false)
+		_, err := w.Enter(t.Context(), party.Request{LockID: "%janitor/dead", Resources: []lockcore.Resource{lockcore.Exclusive(Office("ns"))}}, false)
 		require.NoError(t, err)
 		defer run(t, j)()
 		elapse(59 * time.Second)
@@ -101,7 +103,7 @@ func TestTheHeadOfAQueueIsWokenWhoeverHasDied(t *testing.T) {
 		require.Equal(t, []string{"ns/w claimed"}, w.on(t, "r"))
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		require.Contains(t, w.wakes, lockcore.Wakeup{Resource: "r", LockID: "ns/w", Run: "r", Part: "r/1", Order: lockcore.Order{Schedule: 1, Attempt: 1}})
+		require.Contains(t, w.wakes, party.Wakeup{Resource: "r", LockID: "ns/w", Run: "r", Part: "r/1", Order: party.Order{Schedule: 1, Attempt: 1}})
 	})
 }
 

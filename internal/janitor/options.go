@@ -7,6 +7,8 @@ import (
 	"iter"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"go.temporal.io/sdk/log"
 
 	"github.com/temporal-lockstep/lockstep/internal/openrun"
@@ -23,21 +25,21 @@ const (
 	maxQuestions = 10_000
 )
 
-// Locker is what a janitor needs of a *lockcore.Locker.
+// Locker is what a janitor needs of a *party.Locker.
 type Locker interface {
 	Status(ctx context.Context, f lockcore.Filter) iter.Seq2[lockcore.Status, error]
 	Extend(ctx context.Context, lockID, run, resource string, handOver bool) (again time.Duration, err error)
 	KeepPlace(ctx context.Context, place lockcore.Lease) error
-	Release(ctx context.Context, r lockcore.Release) error
+	Release(ctx context.Context, r party.Release) error
 	LeaveQueue(ctx context.Context, leases ...lockcore.Lease) error
-	TryAcquire(ctx context.Context, req lockcore.Request) (*lockcore.Session, error)
+	TryAcquire(ctx context.Context, req party.Request) (*party.Session, error)
 	WatchFor(resource string)
 }
 
 // Options are what a janitor works with.
 type Options struct {
 	// Locker has the locks. Required. Queues are tended if it has a listener: see
-	// [lockcore.Locker.OnWakeup].
+	// [party.Locker.OnWakeup].
 	Locker Locker
 	// Temporal is asked about runs. Required.
 	Temporal openrun.Describer

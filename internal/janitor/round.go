@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"golang.org/x/sync/errgroup"
 
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
@@ -114,8 +116,8 @@ func (r *round) tend(ctx context.Context, s *suspect, found *answer) {
 		}
 	}
 	for _, e := range over { // a step that asks again meanwhile has a greater order
-		r.end(ctx, lockcore.Release{
-			LockID: e.LockID, Run: e.Run, Resources: []string{e.Resource}, Order: lockcore.LastAttempt(e.Order.Schedule),
+		r.end(ctx, party.Release{
+			LockID: e.LockID, Run: e.Run, Resources: []string{e.Resource}, Order: party.LastAttempt(e.Order.Schedule),
 		}, "its step has ended")
 	}
 	r.release(ctx, left, "its workflow run has continued as new, and not handed it over")
@@ -149,7 +151,7 @@ func (r *round) extend(ctx context.Context, e lockcore.Status) {
 	switch {
 	case err == nil:
 		r.count(func(n *Result) { n.Extended++ })
-	case errors.Is(err, lockcore.ErrLost), errors.Is(err, lockcore.ErrOtherRun): // released or taken over since it was listed
+	case errors.Is(err, lockcore.ErrLost), errors.Is(err, party.ErrOtherRun): // released or taken over since it was listed
 	default:
 		r.failed(ctx, "extend", e.LockID, err)
 	}
@@ -193,13 +195,13 @@ func (r *round) release(ctx context.Context, entries []lockcore.Status, why stri
 	}
 	for _, e := range entries {
 		if e.State == lockcore.StateHolding {
-			r.end(ctx, lockcore.Release{LockID: e.LockID, Run: e.Run, Resources: []string{e.Resource}, FirstFence: e.FirstFence}, why)
+			r.end(ctx, party.Release{LockID: e.LockID, Run: e.Run, Resources: []string{e.Resource}, FirstFence: e.FirstFence}, why)
 		}
 	}
 }
 
 // end sends a release.
-func (r *round) end(ctx context.Context, release lockcore.Release, why string) {
+func (r *round) end(ctx context.Context, release party.Release, why string) {
 	release.Reason = protocol.Cut("released by the janitor, since "+why, protocol.MaxName)
 	if err := r.Locker.Release(ctx, release); err != nil {
 		r.failed(ctx, "release", release.LockID, err)

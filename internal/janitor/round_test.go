@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
@@ -275,7 +277,7 @@ func TestWhatTheJanitorReleasesForgivesNoLoss(t *testing.T) {
 			require.NoError(t, err)
 			first = s.FirstFence
 		}
-		require.NoError(t, w.Release(t.Context(), lockcore.Release{
+		require.NoError(t, w.Release(t.Context(), party.Release{
 			LockID: "ns/w", Resources: []string{"r"}, FirstFence: first, Force: true, Now: true, Reason: "by hand",
 		}))
 		w.keeps(t, "ns/other", "o", "r", time.Hour)
@@ -286,9 +288,9 @@ func TestWhatTheJanitorReleasesForgivesNoLoss(t *testing.T) {
 		w.is("w/one", answer{verdict: closed, why: "Terminated"})
 		w.is("other/o", answer{verdict: open})
 		require.Equal(t, 1, w.round(t, w.janitor(t)).Released, "its place")
-		err = w.Commit(t.Context(), lockcore.Commit{
-			LockID: "ns/w", Run: "two", Resources: []string{"r"}, Order: lockcore.LastAttempt(9), Inherits: true, Before: []string{"one"},
-			Uses: []lockcore.Use{{Resource: "r", By: lockcore.LastAttempt(1)}},
+		err = w.Commit(t.Context(), party.Commit{
+			LockID: "ns/w", Run: "two", Resources: []string{"r"}, Order: party.LastAttempt(9), Inherits: true, Before: []string{"one"},
+			Uses: []party.Use{{Resource: "r", By: party.LastAttempt(1)}},
 		})
 		require.ErrorIs(t, err, lockcore.ErrLost)
 	})

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
@@ -24,7 +26,7 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 // world is what a test in virtual time has: a Locker on an engine in memory, and the answers about
 // runs.
 type world struct {
-	*lockcore.Locker
+	*party.Locker
 	mu      sync.Mutex
 	answers map[string]answer // by workflow ID and run
 	err     error
@@ -32,16 +34,16 @@ type world struct {
 	before  func()
 	asked   []string
 	at      []time.Time
-	wakes   []lockcore.Wakeup
+	wakes   []party.Wakeup
 	results []Result
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	l, err := lockcore.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
+	l, err := party.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
 	require.NoError(t, err)
 	w := &world{Locker: l, answers: map[string]answer{}}
-	l.OnWakeup(func(turn lockcore.Wakeup) {
+	l.OnWakeup(func(turn party.Wakeup) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.wakes = append(w.wakes, turn)
@@ -114,9 +116,9 @@ func (w *world) waits(t *testing.T, lockID, run, resource string) {
 	require.ErrorIs(t, err, lockcore.ErrBusy)
 }
 
-func request(lockID, run, resource string, holdTTL time.Duration) lockcore.Request {
-	return lockcore.Request{
-		LockID: lockID, Run: run, Part: run + "/1", Order: lockcore.Order{Schedule: 1, Attempt: 1}, Persist: true, HoldTTL: holdTTL, TTL: min(holdTTL, time.Minute),
+func request(lockID, run, resource string, holdTTL time.Duration) party.Request {
+	return party.Request{
+		LockID: lockID, Run: run, Part: run + "/1", Order: party.Order{Schedule: 1, Attempt: 1}, Persist: true, HoldTTL: holdTTL, TTL: min(holdTTL, time.Minute),
 		Resources: []lockcore.Resource{lockcore.Exclusive(resource)},
 	}
 }

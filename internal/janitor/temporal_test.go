@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/stretchr/testify/require"
 	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
@@ -32,14 +34,14 @@ const (
 // servers is what a test on real servers has: a database of its own, and a worker with one
 // workflow.
 type servers struct {
-	*lockcore.Locker
+	*party.Locker
 	client             client.Client
 	queue, namespaceID string
 }
 
 func newServers(t *testing.T) *servers {
 	t.Helper()
-	l, err := lockcore.New(testenv.Mongo(t).Collection("locks"), lockcore.Config{})
+	l, err := party.New(testenv.Mongo(t).Collection("locks"), lockcore.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close(context.Background())) })
 	c := testenv.Temporal(t)
@@ -252,7 +254,7 @@ func (s *servers) keeps(t *testing.T, run *commonpb.WorkflowExecution, resource 
 // isFree reports whether a stranger could have the resource at this moment.
 func (s *servers) isFree(t *testing.T, resource string) bool {
 	t.Helper()
-	stranger, err := s.TryAcquire(t.Context(), lockcore.Request{LockID: "stranger", Resources: []lockcore.Resource{lockcore.Exclusive(resource)}})
+	stranger, err := s.TryAcquire(t.Context(), party.Request{LockID: "stranger", Resources: []lockcore.Resource{lockcore.Exclusive(resource)}})
 	if err != nil {
 		require.ErrorIs(t, err, lockcore.ErrBusy)
 		return false
@@ -308,7 +310,7 @@ func TestTheHoldsOfAnOpenRunAndOfItsHeirOutliveTheirTTL(t *testing.T) {
 		require.False(t, s.isFree(t, "reset"), results.String())
 	}
 	require.True(t, s.isFree(t, "missing"))
-	taken, err := s.Enter(t.Context(), func() lockcore.Request {
+	taken, err := s.Enter(t.Context(), func() party.Request {
 		req := request(s.lockID(heir), heir.GetRunId(), "reset", ttl)
 		req.TakeOver = old.GetRunId()
 		return req

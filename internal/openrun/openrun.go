@@ -2,7 +2,7 @@
 //
 // A workflow is one party, whichever of its runs asks: retries, resets, continue-as-new and restarts of a workflow ID share
 // its lock ID. The run label says which run speaks for it. A request of one run that meets what another has left is answered
-// by a *lockcore.OtherRunError, and nothing changes. Then the activity worker asks Temporal, once:
+// by a *party.OtherRunError, and nothing changes. Then the activity worker asks Temporal, once:
 //
 //  1. the run that asks is the workflow's current one, and open: it asks again, with permission to take over from exactly
 //     that label. What the other run keeps goes on under the new label and a new fence, and no other gets in between;
@@ -20,6 +20,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/activity"
 
@@ -36,17 +38,17 @@ const (
 	enterTimeout = 10 * time.Second
 )
 
-// Locker is what the package needs of a *lockcore.Locker.
+// Locker is what the package needs of a *party.Locker.
 type Locker interface {
-	Enter(ctx context.Context, req lockcore.Request, queue bool) ([]lockcore.Lease, error)
+	Enter(ctx context.Context, req party.Request, queue bool) ([]lockcore.Lease, error)
 	Replaced(ctx context.Context, lockID, run string, resources ...string) ([]string, error)
 	Leave(ctx context.Context, leases ...lockcore.Lease) error
 }
 
 // Enter is Locker.Enter for a request of own, in an activity of it, and takes over what other runs of the workflow hold. The
-// error is that of Locker.Enter, or says that Temporal could not be asked; a *lockcore.OtherRunError says that own is not the
+// error is that of Locker.Enter, or says that Temporal could not be asked; a *party.OtherRunError says that own is not the
 // current run. It takes 10 s at most, and half of the time that the activity has left.
-func Enter(ctx context.Context, locker Locker, own protocol.Run, req lockcore.Request, queue bool) ([]lockcore.Lease, error) {
+func Enter(ctx context.Context, locker Locker, own protocol.Run, req party.Request, queue bool) ([]lockcore.Lease, error) {
 	bound := enterTimeout
 	if deadline, ok := ctx.Deadline(); ok {
 		bound = min(bound, time.Until(deadline)/2)
@@ -59,7 +61,7 @@ func Enter(ctx context.Context, locker Locker, own protocol.Run, req lockcore.Re
 	}
 	req.Call = rand.Text() // asked again after a take-over, it is the same request
 	leases, err := locker.Enter(ctx, req, queue)
-	var other *lockcore.OtherRunError
+	var other *party.OtherRunError
 	for n := 0; errors.As(err, &other); n++ {
 		current, failed := IsCurrent(ctx, own)
 		if !current || n == mostOthers {
@@ -80,7 +82,7 @@ func Enter(ctx context.Context, locker Locker, own protocol.Run, req lockcore.Re
 
 // undoAlso has a compensation of a run that was reset, which names the step that it undoes by own and by the run that was reset,
 // name it by another run too, and by all that this one is known to have replaced.
-func undoAlso(ctx context.Context, locker Locker, own protocol.Run, req *lockcore.Request, run string) error {
+func undoAlso(ctx context.Context, locker Locker, own protocol.Run, req *party.Request, run string) error {
 	if len(req.Undo) < 2 {
 		return nil
 	}
@@ -102,17 +104,17 @@ func undoAlso(ctx context.Context, locker Locker, own protocol.Run, req *lockcor
 	return nil
 }
 
-// Committer is what Commit needs of a *lockcore.Locker.
+// Committer is what Commit needs of a *party.Locker.
 type Committer interface {
-	Commit(ctx context.Context, c lockcore.Commit) error
+	Commit(ctx context.Context, c party.Commit) error
 }
 
 // Commit is Committer.Commit for own, in an activity of it, and takes over what other runs of the workflow hold if own inherits
 // from them. Else a hold of another run is none of own: its step would have taken it over, had it been guarded.
-func Commit(ctx context.Context, locker Committer, own protocol.Run, c lockcore.Commit) error {
+func Commit(ctx context.Context, locker Committer, own protocol.Run, c party.Commit) error {
 	for n := 0; ; n++ {
 		err := locker.Commit(ctx, c)
-		var other *lockcore.OtherRunError
+		var other *party.OtherRunError
 		if !errors.As(err, &other) || n == mostOthers {
 			return err
 		}

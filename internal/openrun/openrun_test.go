@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/testsuite"
@@ -33,7 +35,7 @@ func inAnActivity(t *testing.T, fn func(ctx context.Context)) {
 // and the one in between, which only the database knows.
 func TestACompensationUndoesTheStepOfEveryRunThatItsOwnReplaced(t *testing.T) {
 	t.Parallel()
-	locker, err := lockcore.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
+	locker, err := party.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
 	require.NoError(t, err)
 	of := func(label string) protocol.Run { return protocol.Run{Namespace: "n", WorkflowID: "w", RunID: label} }
 	guard := protocol.Guard{Part: "3/Write", Schedule: 3, Scope: protocol.ScopeSaga, Resources: []lockcore.Resource{lockcore.Exclusive("r")}}

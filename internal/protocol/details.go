@@ -3,7 +3,7 @@ package protocol
 import (
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // BusyDetails are the details of [FailureBusy].
@@ -40,32 +40,32 @@ type ParkedDetails struct {
 
 // LostDetails are the details of [FailureLost].
 type LostDetails struct {
-	Resource string         `json:"resource"`
-	LockID   string         `json:"lockId,omitempty"`
-	Part     string         `json:"part,omitempty"`
-	Order    lockcore.Order `json:"order"`
-	By       string         `json:"by,omitempty"`
-	Reason   string         `json:"reason,omitempty"`
+	Resource string      `json:"resource"`
+	LockID   string      `json:"lockId,omitempty"`
+	Part     string      `json:"part,omitempty"`
+	Order    party.Order `json:"order"`
+	By       string      `json:"by,omitempty"`
+	Reason   string      `json:"reason,omitempty"`
 }
 
 // SupersededDetails are the details of [FailureSuperseded].
 type SupersededDetails struct {
-	Resource string         `json:"resource"`
-	LockID   string         `json:"lockId,omitempty"`
-	Part     string         `json:"part,omitempty"`
-	Order    lockcore.Order `json:"order"`
-	By       lockcore.Order `json:"by"`
-	Released bool           `json:"released,omitempty"`
-	Reason   string         `json:"reason,omitempty"`
+	Resource string      `json:"resource"`
+	LockID   string      `json:"lockId,omitempty"`
+	Part     string      `json:"part,omitempty"`
+	Order    party.Order `json:"order"`
+	By       party.Order `json:"by"`
+	Released bool        `json:"released,omitempty"`
+	Reason   string      `json:"reason,omitempty"`
 }
 
 // DeadlockDetails are the details of [FailureDeadlock].
 type DeadlockDetails struct {
-	Resource string         `json:"resource"`
-	LockID   string         `json:"lockId,omitempty"`
-	Part     string         `json:"part,omitempty"`
-	Order    lockcore.Order `json:"order"`
-	Cycle    string         `json:"cycle,omitempty"`
+	Resource string      `json:"resource"`
+	LockID   string      `json:"lockId,omitempty"`
+	Part     string      `json:"part,omitempty"`
+	Order    party.Order `json:"order"`
+	Cycle    string      `json:"cycle,omitempty"`
 	// NotHeldSince and NeverRan are as in [BusyDetails].
 	NotHeldSince time.Time `json:"notHeldSince,omitzero"`
 	NeverRan     string    `json:"neverRan,omitempty"`

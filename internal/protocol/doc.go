@@ -9,7 +9,7 @@
 // where ignoring it could run a step unguarded.
 //
 //	workflow worker                        history                       activity worker
-//	Guard ──────────── header lockstep-guard ──────────────▶ lockcore.Request
+//	Guard ──────────── header lockstep-guard ──────────────▶ party.Request
 //	AcquireParams … ── input of lockstep.Acquire … ────────▶ lockcore calls
 //	lockcore.LostError ◀── failure lockstep.Lost ─────────── lockcore.LostError
 //

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -39,7 +41,7 @@ func Failure(err error) error {
 		superseded *lockcore.SupersededError
 		deadlock   *lockcore.DeadlockError
 		invalid    *lockcore.InvalidError
-		other      *lockcore.OtherRunError
+		other      *party.OtherRunError
 	)
 	switch {
 	case err == nil:
@@ -100,7 +102,7 @@ func failure(err error, lockID, failureType string, retryable bool, details any)
 // attempt is a zombie, whose answer is not read; or an operator has reset the activity, so that its attempts count from 1
 // again, and will be in front soon. A workflow's release is not an attempt's.
 func supersededFailure(e *lockcore.SupersededError) error {
-	attempts := e.By.Schedule == e.Order.Schedule && (!e.Released || e.By.Attempt > 0 && e.By != lockcore.LastAttempt(e.By.Schedule))
+	attempts := e.By.Schedule == e.Order.Schedule && (!e.Released || e.By.Attempt > 0 && e.By != party.LastAttempt(e.By.Schedule))
 	o := temporal.ApplicationErrorOptions{NonRetryable: !attempts, Details: []any{SupersededDetails{
 		Resource: e.Resource, LockID: e.LockID, Part: e.Part, Order: e.Order, By: e.By, Released: e.Released, Reason: e.Reason,
 	}}}
@@ -142,7 +144,7 @@ func TriedFailure(err error, neverRan string) error {
 // ParkFailure is the failure of an attempt which the workflow answers by waiting: others are in the way, the queue is full, or
 // the database does not answer. Any other error is an ordinary failure. neverRan is as in [BusyDetails], and attribute as in
 // [ParkedDetails].
-func ParkFailure(err error, req lockcore.Request, neverRan, attribute string) error {
+func ParkFailure(err error, req party.Request, neverRan, attribute string) error {
 	var (
 		busy   *lockcore.BusyError
 		layout *lockcore.LayoutError

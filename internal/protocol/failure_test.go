@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
 	failurepb "go.temporal.io/api/failure/v1"
@@ -48,15 +50,15 @@ func conditions() map[string]error {
 			},
 		},
 		"lost": &lockcore.LostError{
-			Resource: "account/1", LockID: "mine", Part: "3/Debit", Order: lockcore.Order{Schedule: 1, Attempt: 2}, By: "other", Reason: "forced",
+			Resource: "account/1", LockID: "mine", Part: "3/Debit", Order: party.Order{Schedule: 1, Attempt: 2}, By: "other", Reason: "forced",
 		},
 		"superseded": &lockcore.SupersededError{
-			Resource: "account/1", LockID: "mine", Part: "3/Debit", Order: lockcore.Order{Schedule: 1, Attempt: 2},
-			By: lockcore.LastAttempt(9), Released: true,
+			Resource: "account/1", LockID: "mine", Part: "3/Debit", Order: party.Order{Schedule: 1, Attempt: 2},
+			By: party.LastAttempt(9), Released: true,
 		},
-		"deadlock": &lockcore.DeadlockError{Resource: "account/1", LockID: "mine", Part: "3/Debit", Order: lockcore.Order{Schedule: 1}, Cycle: "a waits for b"},
+		"deadlock": &lockcore.DeadlockError{Resource: "account/1", LockID: "mine", Part: "3/Debit", Order: party.Order{Schedule: 1}, Cycle: "a waits for b"},
 		"invalid":  &lockcore.InvalidError{Field: "resource", Value: `""`, Bound: "1 to 512 bytes"},
-		"otherRun": &lockcore.OtherRunError{Resource: "r", LockID: "n/w", Run: "r2", Other: "r1"},
+		"otherRun": &party.OtherRunError{Resource: "r", LockID: "n/w", Run: "r2", Other: "r1"},
 	}
 }
 
@@ -82,15 +84,15 @@ func TestConditionsReachWorkflowCodeAsTheSameTypedErrors(t *testing.T) {
 
 func TestAnAttemptThatALaterOneOvertookMayComeBack(t *testing.T) {
 	t.Parallel()
-	first := lockcore.Order{Schedule: 4, Attempt: 1}
+	first := party.Order{Schedule: 4, Attempt: 1}
 	for name, tc := range map[string]struct {
 		err       lockcore.SupersededError
 		retryable bool
 	}{
-		"later attempt":     {lockcore.SupersededError{Order: first, By: lockcore.Order{Schedule: 4, Attempt: 3}}, true},
-		"later scheduling":  {lockcore.SupersededError{Order: first, By: lockcore.Order{Schedule: 5, Attempt: 1}}, false},
-		"attempt that left": {lockcore.SupersededError{Order: first, By: lockcore.Order{Schedule: 4, Attempt: 3}, Released: true}, true},
-		"release":           {lockcore.SupersededError{Order: first, By: lockcore.LastAttempt(4), Released: true}, false},
+		"later attempt":     {lockcore.SupersededError{Order: first, By: party.Order{Schedule: 4, Attempt: 3}}, true},
+		"later scheduling":  {lockcore.SupersededError{Order: first, By: party.Order{Schedule: 5, Attempt: 1}}, false},
+		"attempt that left": {lockcore.SupersededError{Order: first, By: party.Order{Schedule: 4, Attempt: 3}, Released: true}, true},
+		"release":           {lockcore.SupersededError{Order: first, By: party.LastAttempt(4), Released: true}, false},
 	} {
 		var app *temporal.ApplicationError
 		require.ErrorAs(t, Failure(&tc.err), &app)
@@ -101,7 +103,7 @@ func TestAnAttemptThatALaterOneOvertookMayComeBack(t *testing.T) {
 // A field that lockcore's errors gain must travel too.
 func TestEveryFieldOfLockcoresErrorsTravels(t *testing.T) {
 	t.Parallel()
-	for _, want := range []error{&lockcore.BusyError{}, &lockcore.LostError{}, &lockcore.SupersededError{}, &lockcore.DeadlockError{}, &lockcore.InvalidError{}, &lockcore.OtherRunError{}} {
+	for _, want := range []error{&lockcore.BusyError{}, &lockcore.LostError{}, &lockcore.SupersededError{}, &lockcore.DeadlockError{}, &lockcore.InvalidError{}, &party.OtherRunError{}} {
 		fill(reflect.ValueOf(want).Elem())
 		require.Equal(t, want, LockError(throughHistory(Failure(want))))
 	}
@@ -239,7 +241,7 @@ func TestBusyDelayGrowsWithThePlaceInTheQueue(t *testing.T) {
 }
 
 func sentinel(err error) error {
-	for _, s := range []error{lockcore.ErrBusy, lockcore.ErrLost, lockcore.ErrSuperseded, lockcore.ErrDeadlock, lockcore.ErrInvalid, lockcore.ErrOtherRun} {
+	for _, s := range []error{lockcore.ErrBusy, lockcore.ErrLost, lockcore.ErrSuperseded, lockcore.ErrDeadlock, lockcore.ErrInvalid, party.ErrOtherRun} {
 		if errors.Is(err, s) {
 			return s
 		}

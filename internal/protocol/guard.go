@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	commonpb "go.temporal.io/api/common/v1"
 	"go.temporal.io/sdk/converter"
 
@@ -45,7 +47,7 @@ func (g Guard) Keeps() bool { return g.Scope == ScopeSaga || len(g.Resources) > 
 
 // Request is what the guard asks of the locks, for a step of a run and an attempt. In scope step the step has a lock ID of
 // its own, which no loss concerns: it takes its locks again each time.
-func (g Guard) Request(run Run, attempt int32, comment string) lockcore.Request {
+func (g Guard) Request(run Run, attempt int32, comment string) party.Request {
 	resources := slices.Clone(g.Resources)
 	for i := range resources {
 		resources[i].Held = resources[i].Held && !g.IsPast(run.RunID)
@@ -61,13 +63,13 @@ func (g Guard) Request(run Run, attempt int32, comment string) lockcore.Request 
 			undo = append(undo, Run{RunID: g.Before}.Part(g.Undoes))
 		}
 	}
-	return lockcore.Request{
+	return party.Request{
 		LockID:    lockID,
 		Within:    within,
 		Run:       run.RunID,
 		Resources: resources,
 		Part:      run.Part(g.Part),
-		Order:     lockcore.Order{Schedule: g.Schedule, Attempt: uint32(max(attempt, 0))},
+		Order:     party.Order{Schedule: g.Schedule, Attempt: uint32(max(attempt, 0))},
 		TTL:       time.Duration(g.TTL),
 		Persist:   g.Keeps(),
 		HoldTTL:   holdTTL,

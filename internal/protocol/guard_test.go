@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	commonpb "go.temporal.io/api/common/v1"
 
 	"github.com/stretchr/testify/require"
@@ -63,8 +65,8 @@ func TestRequestOfAGuard(t *testing.T) {
 	require.NoError(t, err)
 	run := Run{Namespace: "n", WorkflowID: strings.Repeat("w", 600), RunID: "r"}
 	req := g.Request(run, 7, strings.Repeat("x", 2000))
-	require.Equal(t, lockcore.Request{
-		LockID: run.LockID(), Run: "r", Resources: g.Resources, Part: "r/3/Debit", Order: lockcore.Order{Schedule: 4, Attempt: 7},
+	require.Equal(t, party.Request{
+		LockID: run.LockID(), Run: "r", Resources: g.Resources, Part: "r/3/Debit", Order: party.Order{Schedule: 4, Attempt: 7},
 		TTL: 30 * time.Second, Persist: true, HoldTTL: lockcore.Forever, Reacquire: true, NewFence: true, Owner: "me", Comment: strings.Repeat("x", 1024),
 	}, req)
 

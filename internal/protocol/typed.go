@@ -4,6 +4,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -30,7 +32,7 @@ func coreError(err error) error {
 		deadlock   *lockcore.DeadlockError
 		invalid    *lockcore.InvalidError
 		busy       *lockcore.BusyError
-		other      *lockcore.OtherRunError
+		other      *party.OtherRunError
 	)
 	switch {
 	case errors.As(err, &other):
@@ -74,7 +76,7 @@ func typed(app *temporal.ApplicationError) error {
 		return &lockcore.DeadlockError{Resource: d.Resource, LockID: d.LockID, Part: d.Part, Order: d.Order, Cycle: d.Cycle, NotHeldSince: d.NotHeldSince}
 	case FailureOtherRun:
 		d := details[OtherRunDetails](app)
-		return &lockcore.OtherRunError{Resource: d.Resource, LockID: d.LockID, Run: d.Run, Other: d.Other}
+		return &party.OtherRunError{Resource: d.Resource, LockID: d.LockID, Run: d.Run, Other: d.Other}
 	case FailureInvalid:
 		d := details[InvalidDetails](app)
 		return &lockcore.InvalidError{Field: d.Field, Value: d.Value, Bound: d.Bound}

@@ -3,6 +3,8 @@ package protocol
 import (
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -124,12 +126,12 @@ type Lease struct {
 	Resource string `json:"resource"`
 	LockID   string `json:"lockId"`
 	// Run is the run label, and Undone names what the lease bars besides: see [lockcore.Lease].
-	Run    string         `json:"run,omitempty"`
-	Undone []string       `json:"undone,omitempty"`
-	Part   string         `json:"part,omitempty"`
-	Order  lockcore.Order `json:"order"`
-	Mode   lockcore.Mode  `json:"mode"`
-	Fence  int64          `json:"fence"`
+	Run    string        `json:"run,omitempty"`
+	Undone []string      `json:"undone,omitempty"`
+	Part   string        `json:"part,omitempty"`
+	Order  party.Order   `json:"order"`
+	Mode   lockcore.Mode `json:"mode"`
+	Fence  int64         `json:"fence"`
 	// FirstFence is the fence with which the hold began, LeastFence the smallest one that may still write, and Bars is set if a new
 	// fence was asked for.
 	FirstFence int64    `json:"firstFence,omitempty"`
@@ -248,7 +250,7 @@ type WaitParams struct {
 	Step     string            `json:"step,omitempty"`
 	Resource lockcore.Resource `json:"resource"`
 	Part     string            `json:"part,omitempty"`
-	Order    lockcore.Order    `json:"order"`
+	Order    party.Order       `json:"order"`
 	Owner    Owner             `json:"owner,omitzero"`
 	Started  time.Time         `json:"started,omitzero"`
 	// NeverVictim keeps the request from being given up to end a deadlock.

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
@@ -79,7 +81,7 @@ func (p *play) breakLocks(ctx context.Context, id string) error {
 		if !strings.HasSuffix(s.LockID, "/"+id) {
 			continue
 		}
-		err = p.locker.Release(ctx, lockcore.Release{
+		err = p.locker.Core().Release(ctx, party.Release{
 			LockID: s.LockID, Resources: []string{s.Resource}, FirstFence: s.FirstFence, Force: true, Reason: "as planned",
 		})
 		if err != nil {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/stretchr/testify/require"
@@ -55,7 +57,7 @@ func TestGuardsAddUpToTheStrongerModeAndTheLongerScope(t *testing.T) {
 
 func TestWhatALocalActivityLeavesOpenIsTriedByAnOrdinaryOne(t *testing.T) {
 	t.Parallel()
-	busy, req := &lockcore.BusyError{Resource: "r"}, lockcore.Request{Resources: []lockcore.Resource{lockcore.Exclusive("r")}}
+	busy, req := &lockcore.BusyError{Resource: "r"}, party.Request{Resources: []lockcore.Resource{lockcore.Exclusive("r")}}
 	for name, tc := range map[string]struct {
 		err  error
 		open bool

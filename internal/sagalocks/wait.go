@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
@@ -117,8 +119,8 @@ func (t *Step) park(ctx workflow.Context, left time.Duration) error {
 }
 
 // order is that of the attempt that did not get the locks.
-func (t *Step) order() lockcore.Order {
-	return lockcore.Order{Schedule: t.parkedAs, Attempt: t.parked.Attempt}
+func (t *Step) order() party.Order {
+	return party.Order{Schedule: t.parkedAs, Attempt: t.parked.Attempt}
 }
 
 // timeIsOver is the error of a step that has waited for its MaxWait, or was given up. err is that

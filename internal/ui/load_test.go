@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/stretchr/testify/require"
 	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
@@ -60,7 +62,7 @@ func (s *temporal) DescribeWorkflowExecution(_ context.Context, in *workflowserv
 // scene is a page about locks in memory.
 type scene struct {
 	*testing.T
-	*lockcore.Locker
+	*party.Locker
 	database counted
 	page     http.Handler
 	orders   uint32
@@ -70,7 +72,7 @@ func newScene(t *testing.T, asks inspect.Temporal) *scene {
 	t.Helper()
 	s := &scene{T: t, database: counted{Store: lockcoretest.NewStore(time.Now)}}
 	var err error
-	s.Locker, err = lockcore.NewWithStore(&s.database, lockcore.Config{})
+	s.Locker, err = party.NewWithStore(&s.database, lockcore.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close(context.Background())) })
 	s.page = ui.Handler(ui.Options{Site: inspect.Site{Locker: s.Locker, Temporal: asks}})
@@ -81,8 +83,8 @@ func newScene(t *testing.T, asks inspect.Temporal) *scene {
 func (s *scene) ask(lockID, run string, res lockcore.Resource) {
 	s.Helper()
 	s.orders++
-	_, err := s.Enter(s.Context(), lockcore.Request{
-		LockID: lockID, Run: run, Part: "p", Order: lockcore.Order{Schedule: s.orders, Attempt: 1}, TTL: time.Hour, Resources: []lockcore.Resource{res},
+	_, err := s.Enter(s.Context(), party.Request{
+		LockID: lockID, Run: run, Part: "p", Order: party.Order{Schedule: s.orders, Attempt: 1}, TTL: time.Hour, Resources: []lockcore.Resource{res},
 	}, true)
 	if err != nil {
 		require.ErrorIs(s, err, lockcore.ErrBusy)
@@ -172,7 +174,7 @@ func TestWhatHasEndedIsSeenOnceAndBetweenTwoLooks(t *testing.T) {
 		end := func(lockID string, now bool) {
 			for st, err := range s.Status(t.Context(), lockcore.Filter{LockID: lockID}) {
 				require.NoError(t, err)
-				require.NoError(t, s.Release(t.Context(), lockcore.Release{LockID: lockID, Resources: []string{"r"}, FirstFence: st.FirstFence, Force: true, Now: now, Reason: "a drill"}))
+				require.NoError(t, s.Release(t.Context(), party.Release{LockID: lockID, Resources: []string{"r"}, FirstFence: st.FirstFence, Force: true, Now: now, Reason: "a drill"}))
 			}
 		}
 		s.ask("first", "", lockcore.Exclusive("r"))

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // ring is a deadlock as a picture: its parties on a circle, and an arrow from each to the one that it
@@ -21,7 +21,7 @@ type ringParty struct {
 	Victim bool
 }
 
-func (s *server) ringOf(d lockcore.Deadlock) ring {
+func (s *server) ringOf(d party.Deadlock) ring {
 	const width, height, margin = 640, 260, 40.0
 	n := len(d.Waits)
 	r := ring{Width: width, Height: height}

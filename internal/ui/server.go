@@ -17,8 +17,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/temporal-lockstep/lockstep/internal/inspect"
-	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // Options are what the page is about.
@@ -42,7 +43,7 @@ type server struct {
 	Options
 	pages     *template.Template
 	list      shared[[]inspect.Resource]
-	deadlocks shared[[]lockcore.Deadlock]
+	deadlocks shared[[]party.Deadlock]
 	seen      seen
 }
 
@@ -128,7 +129,7 @@ type view struct {
 	Since     time.Time
 	Why       *inspect.Why
 	Forest    []*inspect.Node
-	Deadlocks []lockcore.Deadlock
+	Deadlocks []party.Deadlock
 	// Problem is why there is nothing to see.
 	Problem string
 	At      time.Time

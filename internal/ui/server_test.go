@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -22,11 +24,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // page serves what one holder stands on.
 func page(t *testing.T, o ui.Options) http.Handler {
 	t.Helper()
-	l, err := lockcore.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
+	l, err := party.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close(t.Context())) })
 	for _, resource := range []string{"salary/of/the/boss", "free", "Resources"} {
-		req := lockcore.Request{LockID: "payroll", TTL: time.Hour, Resources: []lockcore.Resource{lockcore.Exclusive(resource)}}
+		req := party.Request{LockID: "payroll", TTL: time.Hour, Resources: []lockcore.Resource{lockcore.Exclusive(resource)}}
 		_, err = l.Enter(t.Context(), req, false)
 		require.NoError(t, err)
 	}

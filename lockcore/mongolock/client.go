@@ -9,6 +9,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
@@ -21,7 +23,7 @@ import (
 // Client takes, renews and ends locks in one collection. It is safe for concurrent use. Every
 // Client of the collection can unlock and renew by lock ID.
 type Client struct {
-	locker *lockcore.Locker
+	locker *party.Locker
 	store  store.Store
 	lines  *update.Lines
 }
@@ -34,7 +36,7 @@ const retention = 24 * time.Hour
 // primary, whatever it was set to.
 func NewClient(collection *mongo.Collection) *Client {
 	locks := store.New(collection, retention)
-	locker, err := lockcore.NewWithStore(locks, lockcore.Config{Retention: retention})
+	locker, err := party.NewWithStore(locks, lockcore.Config{Retention: retention})
 	if err != nil {
 		panic(err) // the instruments of the global meter provider are refused: a mistake in the program
 	}
@@ -102,7 +104,7 @@ func (c *Client) take(ctx context.Context, res lockcore.Resource, lockID string,
 	if err := checkLockID(lockID); err != nil {
 		return lockcore.Lease{}, err
 	}
-	req := lockcore.Request{
+	req := party.Request{
 		LockID: nameOf(lockID), Resources: []lockcore.Resource{res}, Part: part, Order: order, TTL: lockcore.Forever,
 		Owner: ld.Owner, Host: storedHost(ld.Host), Comment: ld.Comment,
 	}
@@ -123,7 +125,7 @@ func (c *Client) take(ctx context.Context, res lockcore.Resource, lockID string,
 	return leases[0], nil
 }
 
-// argumentOf names the argument that became a field of a lockcore.Request.
+// argumentOf names the argument that became a field of a party.Request.
 var argumentOf = strings.NewReplacer("Request.Resources[0].Name", "resourceName", "Request.", "LockDetails.")
 
 // once keeps a lock ID from having two shared locks on a resource. Of two, the one that was granted
@@ -159,7 +161,7 @@ const (
 // part is the only part of each hold, and order its only order.
 const part = "mongo-lock"
 
-var order = lockcore.Order{Attempt: 1}
+var order = party.Order{Attempt: 1}
 
 func nameOf(lockID string) string { return prefix + lockID + "/" + bson.NewObjectID().Hex() }
 

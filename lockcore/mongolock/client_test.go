@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -272,9 +274,9 @@ func TestPurgeEndsAllOfALockIDWithOneThatExpired(t *testing.T) {
 	require.NoError(t, c.XLock(t.Context(), "alive", "a", hour))
 	require.NoError(t, c.XLock(t.Context(), "forever", "b", forever))
 	require.NoError(t, c.XLock(t.Context(), "other", "c", forever))
-	l, err := lockcore.New(c.coll, lockcore.Config{})
+	l, err := party.New(c.coll, lockcore.Config{})
 	require.NoError(t, err)
-	running, err := l.TryAcquire(t.Context(), lockcore.Request{LockID: "a", Resources: []lockcore.Resource{lockcore.Exclusive("running")}})
+	running, err := l.TryAcquire(t.Context(), party.Request{LockID: "a", Resources: []lockcore.Resource{lockcore.Exclusive("running")}})
 	require.NoError(t, err)
 
 	purged, err := mongolock.NewPurger(c.Client).Purge(t.Context())

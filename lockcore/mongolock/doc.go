@@ -1,6 +1,6 @@
 // Package mongolock has the names and the documented behaviour of the Go package mongo-lock, which
 // came from square and then from foomo, for version 2 of the MongoDB driver. Its locks are
-// lockcore's, in lockcore's documents: a Client and a lockcore.Locker on one collection keep each
+// lockcore's, in lockcore's documents: a Client and a party.Locker on one collection keep each
 // other out. The documents of mongo-lock's own clients are another layout, and a collection that
 // has any is refused. docs/migrating.md says how to move.
 //

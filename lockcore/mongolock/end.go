@@ -89,7 +89,7 @@ var policy = rules.Policy{ClaimTTL: 30_000}
 type Purger interface {
 	// Purge ends every lock that has expired, and all other locks of the same lock IDs, which their
 	// holders cannot trust any more. It returns what they were, the newest first. What a
-	// lockcore.Locker holds stands.
+	// party.Locker holds stands.
 	Purge(ctx context.Context) ([]LockStatus, error)
 }
 

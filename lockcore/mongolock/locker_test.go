@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -22,9 +24,9 @@ import (
 func TestALockerOnTheSameCollection(t *testing.T) {
 	t.Parallel()
 	c := setup(t)
-	l, err := lockcore.New(c.coll, lockcore.Config{})
+	l, err := party.New(c.coll, lockcore.Config{})
 	require.NoError(t, err)
-	request := lockcore.Request{LockID: "saga", Resources: []lockcore.Resource{lockcore.Exclusive("r")}, Owner: "payments"}
+	request := party.Request{LockID: "saga", Resources: []lockcore.Resource{lockcore.Exclusive("r")}, Owner: "payments"}
 
 	require.NoError(t, c.XLock(t.Context(), "r", "a", hour))
 	_, err = l.TryAcquire(t.Context(), request)
@@ -32,7 +34,7 @@ func TestALockerOnTheSameCollection(t *testing.T) {
 	require.ErrorAs(t, err, &busy)
 	require.Contains(t, busy.Holders[0].LockID, "mongo-lock/a/")
 
-	got := make(chan *lockcore.Session, 1)
+	got := make(chan *party.Session, 1)
 	go func() {
 		s, err := l.Acquire(t.Context(), request)
 		if err != nil {
@@ -102,7 +104,7 @@ func TestALockIDHasAResourceOnce(t *testing.T) {
 func TestNobodyIsInTogether(t *testing.T) {
 	t.Parallel()
 	c := setup(t)
-	l, err := lockcore.New(c.coll, lockcore.Config{})
+	l, err := party.New(c.coll, lockcore.Config{})
 	require.NoError(t, err)
 	var inside, turns atomic.Int32
 	turn := func(id string) {
@@ -118,7 +120,7 @@ func TestNobodyIsInTogether(t *testing.T) {
 			for n := range 8 {
 				id := fmt.Sprint(i, "/", n)
 				if i%2 == 0 {
-					s, err := l.Acquire(t.Context(), lockcore.Request{LockID: id, Resources: []lockcore.Resource{lockcore.Exclusive("r")}})
+					s, err := l.Acquire(t.Context(), party.Request{LockID: id, Resources: []lockcore.Resource{lockcore.Exclusive("r")}})
 					if err != nil {
 						t.Error(err)
 						return

@@ -10,7 +10,7 @@ import (
 )
 
 // Status lists the locks that match f, the newest first. Locks that expired are among them until
-// they are purged or their room is needed. It reads what a majority has. Locks of a lockcore.Locker
+// they are purged or their room is needed. It reads what a majority has. Locks of a party.Locker
 // are not listed.
 func (c *Client) Status(ctx context.Context, f Filter) ([]LockStatus, error) {
 	locks := []LockStatus{}

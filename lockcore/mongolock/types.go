@@ -18,7 +18,7 @@ const (
 // errors.Is does.
 var (
 	// ErrAlreadyLocked is XLock's and SLock's: others hold the resource, or the lock ID itself does,
-	// or others wait for it in the queue of a lockcore.Locker. Nothing was taken.
+	// or others wait for it in the queue of a party.Locker. Nothing was taken.
 	ErrAlreadyLocked = errors.New("unable to acquire lock (resource is already locked)")
 	// ErrLockNotFound is Renew's: the lock ID has no lock, or one with less than a second left. An
 	// error of the database never becomes this one.

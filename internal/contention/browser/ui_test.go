@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
@@ -40,8 +42,8 @@ func newSite(t *testing.T) *site {
 func (s *site) ask(lockID, resource string) {
 	s.t.Helper()
 	s.orders++
-	_, err := s.Enter(s.t.Context(), lockcore.Request{
-		LockID: lockID, Part: "step", Order: lockcore.Order{Schedule: s.orders, Attempt: 1}, TTL: time.Hour, Resources: []lockcore.Resource{lockcore.Exclusive(resource)},
+	_, err := s.Enter(s.t.Context(), party.Request{
+		LockID: lockID, Part: "step", Order: party.Order{Schedule: s.orders, Attempt: 1}, TTL: time.Hour, Resources: []lockcore.Resource{lockcore.Exclusive(resource)},
 	}, true)
 	if err != nil {
 		require.ErrorIs(s.t, err, lockcore.ErrBusy)
@@ -53,7 +55,7 @@ func (s *site) end(lockID, resource string) {
 	s.t.Helper()
 	for st, err := range s.Status(s.t.Context(), lockcore.Filter{Resource: resource, LockID: lockID}) {
 		require.NoError(s.t, err)
-		require.NoError(s.t, s.Release(s.t.Context(), lockcore.Release{
+		require.NoError(s.t, s.Release(s.t.Context(), party.Release{
 			LockID: lockID, Resources: []string{resource}, FirstFence: st.FirstFence, Force: true, Now: true, Reason: "a drill",
 		}))
 	}

@@ -206,7 +206,7 @@ func (w *world) partyActions(n int, p *process, visit func(*world), i int) {
 				do(extend, func(w *world, p *process, of *party) {
 					guess := p.sample.guess(w.now)
 					end := guess.At.Add(partTTL * time.Second)
-					p.extends = append(p.extends, extending{party: n, sent: w.now, guess: guess, parts: []store.Extension{
+					p.extends = append(p.extends, extending{party: n, sent: w.now, guess: guess, swaps: p.line.Swaps(), parts: []store.Extension{
 						{Resource: resource, ID: of.id, End: end, At: guess.At, IdleAt: rules.IdleAt(end)},
 					}})
 				})
@@ -314,7 +314,7 @@ func (p *process) ended(n int, all bool) {
 	e := p.extends[n]
 	p.extends = slices.Delete(p.extends, n, n+1)
 	if all {
-		p.line.Extended(endsOf(e.parts), e.r)
+		p.line.Extended(endsOf(e.parts), e.r, e.swaps)
 	} else {
 		p.line.Forget()
 	}

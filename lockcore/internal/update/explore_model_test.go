@@ -189,6 +189,7 @@ type extending struct {
 	party    int
 	parts    []store.Extension
 	sent     int
+	swaps    uint64
 	guess    Now
 	executed bool
 	// drains is set if the part drained when it was extended.

@@ -27,8 +27,10 @@ type Line struct {
 	known, fresh bool
 	// committed is set if doc was written by this process, and acknowledged.
 	committed bool
-	at        Now
-	read      uint64
+	// swaps counts acknowledged swaps.
+	swaps uint64
+	at    Now
+	read  uint64
 	// ticks counts reads and arrivals.
 	ticks uint64
 	calls []*Call
@@ -409,6 +411,7 @@ func (l *Line) Swapped() []Told {
 	step := l.sent
 	l.sent = nil
 	l.doc, l.known, l.fresh, l.committed = step.Swap.Next, !l.changed, false, true
+	l.swaps++
 	l.conflicts, l.failures = 0, 0
 	// What was abandoned while the swap was under way is taken back by the next one.
 	l.owed = slices.DeleteFunc(l.owed, func(c *Call) bool {
@@ -507,11 +510,17 @@ func (l *Line) Skipped() {
 	l.Unsent()
 }
 
+// Swaps counts the line's acknowledged swaps.
+func (l *Line) Swaps() uint64 { return l.swaps }
+
 // Extended reports that the process has raised the ends of entries, by ID, in a command that gave the
 // document a new version with the random value r. What was only read is dropped: it may have been
 // rolled back, and replaced by another state with the same counter, on which the new version follows.
-func (l *Line) Extended(ends map[string]time.Time, r string) {
-	if l.sent != nil || !l.known || l.doc == nil || !l.committed {
+// So is what was written since the command was sent, when Swaps was swaps: it may contain the
+// extension already. Its counter must not grow for it twice, and reach that of a state in which the
+// same process's next extension has followed on a write of another one.
+func (l *Line) Extended(ends map[string]time.Time, r string, swaps uint64) {
+	if l.sent != nil || !l.known || l.doc == nil || !l.committed || l.swaps != swaps {
 		l.Forget()
 		return
 	}

@@ -559,18 +559,24 @@ func (ls *Lines) Extend(ctx context.Context, parts []store.Extension) (all bool,
 		}
 		ends[p.Resource][p.ID] = p.End
 	}
+	before, swaps := map[string]*entry{}, map[string]uint64{}
+	for name := range ends {
+		if e := ls.find(name); e != nil {
+			e.mu.Lock()
+			before[name], swaps[name] = e, e.line.Swaps()
+			e.mu.Unlock()
+		}
+	}
 	found, r, err := ls.store.Extend(ctx, parts)
 	all = err == nil && found == names
 	for name, ends := range ends {
-		ls.mu.Lock()
-		e := ls.lines[name]
-		ls.mu.Unlock()
+		e := ls.find(name)
 		if e == nil {
 			continue
 		}
 		e.mu.Lock()
-		if all {
-			e.line.Extended(ends, r)
+		if all && before[name] == e {
+			e.line.Extended(ends, r, swaps[name])
 		} else {
 			e.line.Forget()
 		}
@@ -580,4 +586,10 @@ func (ls *Lines) Extend(ctx context.Context, parts []store.Extension) (all bool,
 		ls.server.forget()
 	}
 	return all, err
+}
+
+func (ls *Lines) find(name string) *entry {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return ls.lines[name]
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // role is something that an actor does again and again.
@@ -43,14 +43,14 @@ func (a *actor) run() {
 }
 
 // take begins a call for a request of its own part, by which the documents name the call.
-func (a *actor) take(what string, req *lockcore.Request) *call {
+func (a *actor) take(what string, req *party.Request) *call {
 	a.asked++
-	req.Part, req.Order = fmt.Sprintf("%s.%d", a.name, a.asked), lockcore.Order{Attempt: 1}
+	req.Part, req.Order = fmt.Sprintf("%s.%d", a.name, a.asked), party.Order{Attempt: 1}
 	return a.asks(a.p, what+" "+names(req.Resources), req)
 }
 
 // asks begins a call for a request.
-func (a *actor) asks(p *process, what string, req *lockcore.Request) *call {
+func (a *actor) asks(p *process, what string, req *party.Request) *call {
 	c := a.begin(p, what)
 	c.takes = true
 	for _, r := range req.Resources {
@@ -63,13 +63,13 @@ func (a *actor) asks(p *process, what string, req *lockcore.Request) *call {
 }
 
 // speaks makes a call the latest one about a request. The mutex is held.
-func (w *world) speaks(c *call, lockID, part string, order lockcore.Order) {
+func (w *world) speaks(c *call, lockID, part string, order party.Order) {
 	key := partKey{"", lockID, part}
 	w.calls[key], w.requests[entryKey{key, number(order)}] = c, c
 }
 
 // resources draws one or two of them.
-func (a *actor) resources(two float64, limits bool) (out []lockcore.Resource, patient bool) {
+func (a *actor) resources(two float64, limits bool) (out []party.Resource, patient bool) {
 	names := []string{a.w.plan.resource(a.d)}
 	if second := a.w.plan.resource(a.d); a.d.chance(two) && second != names[0] {
 		names = append(names, second)
@@ -78,20 +78,20 @@ func (a *actor) resources(two float64, limits bool) (out []lockcore.Resource, pa
 	for _, n := range names {
 		switch {
 		case a.d.chance(0.55):
-			out = append(out, lockcore.Exclusive(n))
+			out = append(out, party.Exclusive(n))
 		case limits && a.d.chance(0.4):
 			limit := 1 + a.d.upTo(3)
 			patient = patient && limit == 1
-			out = append(out, lockcore.SharedLimit(n, limit))
+			out = append(out, party.SharedLimit(n, limit))
 		default:
-			out = append(out, lockcore.Shared(n))
+			out = append(out, party.Shared(n))
 		}
 	}
 	return out, patient
 }
 
 // acquire waits for a lock, patiently or not.
-func (a *actor) acquire(req lockcore.Request, patient bool) *lockcore.Session {
+func (a *actor) acquire(req party.Request, patient bool) *party.Session {
 	ctx, cancel := a.ctx, func() {}
 	switch {
 	case patient && a.d.chance(0.5):
@@ -110,7 +110,7 @@ func (a *actor) acquire(req lockcore.Request, patient bool) *lockcore.Session {
 }
 
 // try asks once.
-func (a *actor) try(ctx context.Context, req lockcore.Request) *lockcore.Session {
+func (a *actor) try(ctx context.Context, req party.Request) *party.Session {
 	c := a.take("try", &req)
 	s, err := a.p.locker.TryAcquire(ctx, req)
 	a.returned(ctx, c, err)
@@ -118,7 +118,7 @@ func (a *actor) try(ctx context.Context, req lockcore.Request) *lockcore.Session
 }
 
 // keep records that the actor was given a session.
-func (a *actor) keep(s *lockcore.Session, req lockcore.Request) *lockcore.Session {
+func (a *actor) keep(s *party.Session, req party.Request) *party.Session {
 	if s != nil {
 		a.w.holds(a, a.p, req.LockID, s, req.Persist)
 	}
@@ -126,7 +126,7 @@ func (a *actor) keep(s *lockcore.Session, req lockcore.Request) *lockcore.Sessio
 }
 
 // leave ends a session, and insists.
-func (a *actor) leave(s *lockcore.Session) {
+func (a *actor) leave(s *party.Session) {
 	a.w.ends(s)
 	c := a.begin(a.p, "leave "+fmt.Sprint(leased(s)), leased(s)...)
 	err := s.Leave(a.ctx)
@@ -138,11 +138,11 @@ func (a *actor) leave(s *lockcore.Session) {
 }
 
 // release ends the hold of the whole lock ID.
-func (a *actor) release(s *lockcore.Session) {
+func (a *actor) release(s *party.Session) {
 	a.w.ends(s)
 	c := a.begin(a.p, "release "+fmt.Sprint(leased(s)), leased(s)...)
 	for _, l := range s.Leases() {
-		a.w.releasing(c, lockcore.Release{LockID: l.LockID, Resources: []string{l.Resource}, FirstFence: l.FirstFence})
+		a.w.releasing(c, party.Release{LockID: l.LockID, Resources: []string{l.Resource}, FirstFence: l.FirstFence})
 	}
 	err := s.Release(a.ctx)
 	a.returned(a.ctx, c, err)
@@ -152,7 +152,7 @@ func (a *actor) release(s *lockcore.Session) {
 }
 
 // releasing records what a call ends.
-func (w *world) releasing(c *call, r lockcore.Release) {
+func (w *world) releasing(c *call, r party.Release) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.releases = append(w.releases, release{c, r.LockID, r.Run, r.Resources, number(r.Order), r.FirstFence, r.Force})
@@ -166,7 +166,7 @@ func (a *actor) work() {
 	a.p.sleep(a.d.between(30*time.Millisecond, most))
 }
 
-func names(rs []lockcore.Resource) string {
+func names(rs []party.Resource) string {
 	out := ""
 	for _, r := range rs {
 		out += " " + r.Name + " " + string(r.Mode)
@@ -174,7 +174,7 @@ func names(rs []lockcore.Resource) string {
 	return out[1:]
 }
 
-func leased(s *lockcore.Session) (out []string) {
+func leased(s *party.Session) (out []string) {
 	for _, l := range s.Leases() {
 		out = append(out, l.Resource)
 	}
@@ -184,7 +184,7 @@ func leased(s *lockcore.Session) (out []string) {
 // plainly takes a lock or two, works, and ends.
 func plainly(a *actor) {
 	rs, patient := a.resources(0.3, true)
-	s := a.acquire(lockcore.Request{LockID: a.lockID, Owner: a.owner, Resources: rs}, patient)
+	s := a.acquire(party.Request{LockID: a.lockID, Owner: a.owner, Resources: rs}, patient)
 	if s == nil {
 		return
 	}
@@ -198,7 +198,7 @@ func plainly(a *actor) {
 
 // crossing takes one lock after the other, in whatever order.
 func crossing(a *actor) {
-	rs := [2]lockcore.Resource{}
+	rs := [2]party.Resource{}
 	rs[0].Name = a.w.plan.resource(a.d)
 	for rs[1].Name == "" || rs[1].Name == rs[0].Name {
 		rs[1].Name = a.w.plan.resource(a.d)
@@ -206,21 +206,21 @@ func crossing(a *actor) {
 	for i := range rs {
 		switch {
 		case a.d.chance(0.25):
-			rs[i] = lockcore.SharedLimit(rs[i].Name, 1)
+			rs[i] = party.SharedLimit(rs[i].Name, 1)
 		case a.d.chance(0.2):
-			rs[i] = lockcore.Shared(rs[i].Name)
+			rs[i] = party.Shared(rs[i].Name)
 		}
 	}
 	id, second := a.lockID, a.lockID
 	if a.d.chance(0.4) {
 		second += "/2"
 	}
-	first := a.acquire(lockcore.Request{LockID: id, Owner: a.lockID, Resources: rs[:1]}, true)
+	first := a.acquire(party.Request{LockID: id, Owner: a.lockID, Resources: rs[:1]}, true)
 	if first == nil {
 		return
 	}
 	a.work()
-	if then := a.acquire(lockcore.Request{LockID: second, Owner: a.lockID, Resources: rs[1:]}, true); then != nil {
+	if then := a.acquire(party.Request{LockID: second, Owner: a.lockID, Resources: rs[1:]}, true); then != nil {
 		a.work()
 		a.leave(then)
 	}
@@ -230,9 +230,9 @@ func crossing(a *actor) {
 // trying asks once, and may give up while its command is on its way.
 func trying(a *actor) {
 	rs, _ := a.resources(0.4, true)
-	req := lockcore.Request{LockID: a.lockID, Resources: rs}
+	req := party.Request{LockID: a.lockID, Resources: rs}
 	if a.d.chance(0.4) {
-		req.TTL = lockcore.Forever
+		req.TTL = party.Forever
 	}
 	ctx, cancel := a.ctx, func() {}
 	if a.d.chance(0.6) {
@@ -248,9 +248,9 @@ func trying(a *actor) {
 // hurrying comes and goes, many times.
 func hurrying(a *actor) {
 	for range 5 + a.d.upTo(10) {
-		req := lockcore.Request{LockID: a.lockID, Resources: []lockcore.Resource{lockcore.Shared(a.w.plan.resources[0])}}
+		req := party.Request{LockID: a.lockID, Resources: []party.Resource{party.Shared(a.w.plan.resources[0])}}
 		if a.d.chance(0.5) {
-			req.TTL = lockcore.Forever
+			req.TTL = party.Forever
 		}
 		ctx, cancel := a.p.Clock().WithTimeout(a.ctx, a.d.between(5*time.Millisecond, 40*time.Millisecond))
 		s := a.try(ctx, req)
@@ -269,7 +269,7 @@ func hurrying(a *actor) {
 // climbing goes up and down.
 func climbing(a *actor) {
 	r := a.w.plan.resource(a.d)
-	s := a.acquire(lockcore.Request{LockID: a.lockID, Resources: []lockcore.Resource{lockcore.Shared(r)}}, true)
+	s := a.acquire(party.Request{LockID: a.lockID, Resources: []party.Resource{party.Shared(r)}}, true)
 	if s == nil {
 		return
 	}
@@ -309,18 +309,18 @@ func lasting(a *actor) {
 		return
 	}
 	r := a.w.plan.resource(a.d)
-	req := lockcore.Request{LockID: a.lockID, Resources: []lockcore.Resource{lockcore.Shared(r)}}
+	req := party.Request{LockID: a.lockID, Resources: []party.Resource{party.Shared(r)}}
 	switch a.d.upTo(3) {
 	case 0:
 		req.TTL = 2 * time.Second
-		if a.w.plan.jitter == 0 && a.p.n != a.w.plan.sluggish {
+		if a.w.plan.jitter == 0 && a.w.plan.lag == 0 && a.p.n != a.w.plan.sluggish {
 			req.TTL = 300 * time.Millisecond
 		}
 	case 1:
-		req.TTL = lockcore.Forever
+		req.TTL = party.Forever
 	}
 	if a.d.chance(0.3) {
-		req.Resources[0].Mode = lockcore.ModeExclusive
+		req.Resources[0].Mode = party.ModeExclusive
 	}
 	parent, cancel := context.WithCancel(a.ctx)
 	defer cancel()
@@ -343,7 +343,7 @@ func operator(a *actor) {
 	a.p.sleep(a.d.between(0, 3*time.Second))
 	cast := a.w.plan.actors[a.d.upTo(len(a.w.plan.actors))]
 	r := a.w.plan.resource(a.d)
-	force := lockcore.Release{Force: true, LockID: cast.lockID, Resources: []string{r}, Reason: "the operator says so"}
+	force := party.Release{Force: true, LockID: cast.lockID, Resources: []string{r}, Reason: "the operator says so"}
 	if force.FirstFence = a.w.document(r).HoldFence(cast.lockID); force.FirstFence == 0 {
 		return
 	}
@@ -359,8 +359,8 @@ func operator(a *actor) {
 // keeping takes holds that are kept, beside others of its lock ID.
 func keeping(a *actor) {
 	rs, _ := a.resources(0.6, false)
-	req := lockcore.Request{LockID: a.lockID, Resources: rs, Persist: true}
-	s := (*lockcore.Session)(nil)
+	req := party.Request{LockID: a.lockID, Resources: rs, Persist: true}
+	s := (*party.Session)(nil)
 	if a.d.chance(0.6) {
 		s = a.try(a.ctx, req)
 	} else {
@@ -371,7 +371,7 @@ func keeping(a *actor) {
 		a.leave(s)
 	}
 	if a.d.chance(0.15) {
-		r := lockcore.Release{LockID: a.lockID, Resources: []string{a.w.plan.resource(a.d)}}
+		r := party.Release{LockID: a.lockID, Resources: []string{a.w.plan.resource(a.d)}}
 		if r.FirstFence = a.w.document(r.Resources[0]).HoldFence(a.lockID); r.FirstFence != 0 {
 			c := a.begin(a.p, "release of "+r.Resources[0], r.Resources...)
 			a.w.releasing(c, r)

@@ -25,10 +25,10 @@ type database struct {
 	outages []trouble
 }
 
-// state is a document from a time on, nil if there was none.
+// state is a document from a time on, nil if there was none. A majority has it some time later.
 type state struct {
-	from time.Time
-	doc  *rules.Document
+	from, committed time.Time
+	doc             *rules.Document
 }
 
 // reading is what a process has read: at is the server's time that came with it.
@@ -74,8 +74,9 @@ func versionOf(d *rules.Document) rules.Version {
 	return d.Version
 }
 
-// loaded returns copies of documents as they were some time ago, with the server's time of now.
-func (w *world) loaded(names []string, age time.Duration) store.Loaded {
+// loaded returns copies of documents as they were some time ago, or as a majority had them then, with
+// the server's time of now.
+func (w *world) loaded(names []string, age time.Duration, majority bool) store.Loaded {
 	at := w.serverNow().UTC().Truncate(time.Millisecond)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -83,7 +84,11 @@ func (w *world) loaded(names []string, age time.Duration) store.Loaded {
 	for _, name := range names {
 		d := w.docs[name]
 		for _, s := range slices.Backward(w.past[name]) {
-			if d = s.doc; time.Since(s.from) >= age {
+			from := s.from
+			if majority {
+				from = s.committed
+			}
+			if d = s.doc; time.Since(from) >= age {
 				break
 			}
 		}
@@ -165,9 +170,16 @@ func (w *world) write(p *process, names []string, next map[string]*rules.Documen
 			kept = kept[1:]
 		}
 		if len(kept) == 0 {
-			kept = []state{{time.Time{}, w.docs[name]}}
+			kept = []state{{doc: w.docs[name]}}
 		}
-		w.docs[name], w.past[name] = &after, append(kept, state{time.Now(), &after})
+		committed := time.Now()
+		if w.plan.lag > 0 && !w.faultless {
+			committed = committed.Add(newDice(draw(w.seed, "lag", w.writes.Load())).between(0, w.plan.lag))
+		}
+		if last := kept[len(kept)-1].committed; last.After(committed) {
+			committed = last
+		}
+		w.docs[name], w.past[name] = &after, append(kept, state{time.Now(), committed, &after})
 		if !w.isOver() {
 			check.run()
 		}

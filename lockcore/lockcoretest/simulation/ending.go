@@ -6,7 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/temporal-lockstep/lockstep/lockcore/internal/update"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
@@ -42,7 +43,7 @@ func (w *world) settleDown(quiet <-chan struct{}) {
 			return
 		}
 		ctx := context.Background()
-		s, err := w.procs[0].locker.TryAcquire(ctx, lockcore.Request{LockID: lastLockID, Resources: []lockcore.Resource{lockcore.Exclusive(r)}})
+		s, err := w.procs[0].locker.TryAcquire(ctx, party.Request{LockID: lastLockID, Resources: []party.Resource{party.Exclusive(r)}})
 		if err != nil {
 			w.violate("I11", lastLockID, r, "all have ended or died, all times are over, and %s cannot be had: %v", r, err)
 			return
@@ -115,7 +116,7 @@ func (w *world) bury() {
 				continue
 			}
 			w.mourn(e.LockID)
-			force := lockcore.Release{Force: true, LockID: e.LockID, Resources: []string{r}, FirstFence: e.FirstFence, Now: true, Reason: "its process was killed"}
+			force := party.Release{Force: true, LockID: e.LockID, Resources: []string{r}, FirstFence: e.FirstFence, Now: true, Reason: "its process was killed"}
 			w.releasing(&call{began: time.Now()}, force)
 			_, _ = w.procs[0].locker.ReleaseHeld(context.Background(), force)
 		}
@@ -127,7 +128,7 @@ func (w *world) bury() {
 func (w *world) mourn(lockID string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	maps.DeleteFunc(w.sessions, func(_ *lockcore.Session, st *standing) bool { return st.lockID == lockID && st.p.dead() })
+	maps.DeleteFunc(w.sessions, func(_ *party.Session, st *standing) bool { return st.lockID == lockID && st.p.dead() })
 }
 
 // died reports whether the processes of all actors of a lock ID were killed.

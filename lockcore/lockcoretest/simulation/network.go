@@ -94,10 +94,7 @@ func (p *process) fateOf(c *command) fate {
 	if again || f.late {
 		f.again = after
 	}
-	switch old := d.chance(pl.old); {
-	case c.kind == "look":
-		f.age = d.between(0, pl.lag)
-	case c.kind == "load" && old:
+	if d.chance(pl.old) && (c.kind == "load" || c.kind == "look") {
 		f.age = d.between(10*time.Millisecond, 10*time.Second)
 		lost = true
 	}
@@ -170,7 +167,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 // The store of the process's Locker.
 var _ store.Store = (*process)(nil)
 
-// Load returns what is stored, or an old state if a deposed primary answers.
+// Load returns the latest state, or an old one if a deposed primary answers.
 func (p *process) Load(ctx context.Context, names ...string) (store.Loaded, error) {
 	sent := time.Now()
 	loaded, err := p.read(ctx, "load", names)
@@ -188,7 +185,8 @@ func (p *process) Load(ctx context.Context, names ...string) (store.Loaded, erro
 // mostReads is the number of reads of a resource that are remembered.
 const mostReads = 100
 
-// Look returns what most servers have, which may be some time old.
+// Look returns what a majority of the servers has. Of an acknowledged write it knows, unless a deposed
+// primary answers.
 func (p *process) Look(ctx context.Context, names ...string) (store.Loaded, error) {
 	return p.read(ctx, "look", names)
 }
@@ -196,7 +194,7 @@ func (p *process) Look(ctx context.Context, names ...string) (store.Loaded, erro
 func (p *process) read(ctx context.Context, kind string, names []string) (store.Loaded, error) {
 	resources := append(slices.Sorted(slices.Values(names)), "") // a read of nothing asks for the time
 	return send(ctx, p, &command{kind: kind, resources: resources}, func(f fate) (store.Loaded, error) {
-		return p.w.loaded(names, f.age), nil
+		return p.w.loaded(names, f.age, kind == "look"), nil
 	})
 }
 
@@ -214,6 +212,7 @@ func (p *process) Swap(ctx context.Context, swaps ...store.Swap) (int, error) {
 		}
 		done, err := p.w.swap(p, swaps[:cut])
 		if done < cut || err != nil || cut == len(swaps) {
+			p.commit(c)
 			return done, err
 		}
 		if f.lost != nil && d.chance(0.5) {
@@ -221,6 +220,7 @@ func (p *process) Swap(ctx context.Context, swaps ...store.Swap) (int, error) {
 		}
 		pause(forDB, d.between(0, 20*time.Millisecond))
 		more, err := p.w.swap(p, swaps[cut:])
+		p.commit(c)
 		return done + more, err
 	})
 	p.w.mu.Lock()
@@ -234,6 +234,19 @@ func (p *process) Swap(ctx context.Context, swaps ...store.Swap) (int, error) {
 		}
 	}
 	return done, err
+}
+
+// commit waits until a majority has the writes so far.
+func (p *process) commit(c *command) {
+	p.w.mu.Lock()
+	last := time.Time{}
+	for _, name := range c.resources {
+		if past := p.w.past[name]; len(past) > 0 && past[len(past)-1].committed.After(last) {
+			last = past[len(past)-1].committed
+		}
+	}
+	p.w.mu.Unlock()
+	pause(forDB, time.Until(last))
 }
 
 // Extend is a command for several documents. If it fails it may have extended some of them.
@@ -259,6 +272,7 @@ func (p *process) Extend(ctx context.Context, parts []store.Extension) (int, str
 		if err == nil && len(good) < len(parts) {
 			err = errInvalid
 		}
+		p.commit(c)
 		return answer{found, r}, err
 	})
 	return a.found, a.r, err

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // plan is what a seed draws before anything runs. Each seed has a few themes and a few kinds of faults, not all of them:
@@ -12,16 +12,16 @@ import (
 type plan struct {
 	processes int
 	resources []string
-	cfg       lockcore.Config
+	cfg       party.Config
 	// busy is how long the actors begin new things.
 	busy time.Duration
 	// jitter is by how much the server's clock differs between two commands at most.
 	jitter time.Duration
 	// slow, lost, refused and again are the probabilities that a command is slow, that its answer is lost, that it is refused,
 	// and that it has a late copy if its answer is lost. breaks is the probability that a lost answer begins an outage of its
-	// process, and old that a load returns an old state.
+	// process, and old that a read returns an old state.
 	slow, lost, refused, again, breaks, old float64
-	// lag is the age of what a look returns at most.
+	// lag is the time at most until a majority of the servers has a write.
 	lag time.Duration
 	// sluggish is the process whose commands are all slow, -1 if there is none.
 	sluggish int
@@ -53,7 +53,7 @@ func newPlan(seed uint64) *plan {
 	for i := range 2 + d.upTo(3) {
 		p.resources = append(p.resources, fmt.Sprintf("r%d", i+1))
 	}
-	p.cfg = lockcore.Config{
+	p.cfg = party.Config{
 		TTL: time.Duration(3+d.upTo(4)) * time.Second, HoldTTL: time.Duration(20+d.upTo(30)) * time.Second,
 		ClaimTTL: time.Duration(1+d.upTo(3)) * time.Second, WaiterTTL: time.Duration(30+d.upTo(60)) * time.Second,
 	}
@@ -82,7 +82,7 @@ func (p *plan) drawFaults(d *dice) {
 	p.breaks = some(0.4, 0.1)
 	p.old = some(0.3, 0.1)
 	if d.chance(0.4) {
-		p.lag = d.between(10*time.Millisecond, 5*time.Second)
+		p.lag = d.between(10*time.Millisecond, 400*time.Millisecond)
 	}
 	if d.chance(0.2) {
 		p.sluggish = d.upTo(p.processes)

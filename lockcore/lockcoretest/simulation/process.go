@@ -8,7 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/temporal-lockstep/lockstep/lockcore/internal/clock"
 )
 
@@ -19,7 +20,7 @@ type process struct {
 	w      *world
 	n      int
 	name   string
-	locker *lockcore.Locker
+	locker *party.Locker
 	// hush ends the listening to wake-ups.
 	hush func()
 
@@ -34,7 +35,7 @@ type process struct {
 	spins int
 	// spun says that too much did. From then on all timers ring later, so that time passes, and the play can end.
 	spun bool
-	// second and commands count what is sent in one second, of which most is allowed.
+	// commands and kinds count what is sent in the second that began at second; most are allowed.
 	second         time.Time
 	commands, most int
 	kinds          map[string]int
@@ -69,12 +70,12 @@ func newProcess(w *world, n int) *process {
 	}
 	cfg := w.plan.cfg
 	cfg.Host = p.name
-	l, err := lockcore.NewWithStore(p, cfg)
+	l, err := party.NewWithStore(p, cfg)
 	if err != nil {
 		panic(err)
 	}
 	p.locker = l
-	p.hush = l.OnWakeup(func(t lockcore.Wakeup) { w.wakeup(p, t) })
+	p.hush = l.OnWakeup(func(t party.Wakeup) { w.wakeup(p, t) })
 	return p
 }
 
@@ -138,7 +139,7 @@ func (p *process) hold(key uint64) {
 	}
 }
 
-// sleep is time.Sleep in the process.
+// sleep pauses in the process.
 func (p *process) sleep(d time.Duration) {
 	time.Sleep(d)
 	p.hold(p.ring(d))
@@ -188,9 +189,6 @@ func (p *process) countCommand(c *command) {
 		p.kinds = map[string]int{}
 	}
 	p.commands++
-	if p.kinds == nil {
-		p.kinds = map[string]int{}
-	}
 	p.kinds[c.String()]++
 	many := p.commands > p.most
 	p.mu.Unlock()
@@ -238,7 +236,7 @@ func (p *process) lastTrouble(resource string) time.Time {
 	return last
 }
 
-// Clock makes the process what a Locker waits by.
+// Clock returns the clock by which the process's Locker waits.
 func (p *process) Clock() clock.Clock { return ticks{p} }
 
 // ticks is the clock of a process.

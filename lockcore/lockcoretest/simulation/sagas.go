@@ -6,22 +6,22 @@ import (
 	"slices"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // parking is a saga's place in a queue, while it waits without a process.
 type parking struct {
 	began time.Time
-	turn  chan lockcore.Wakeup
+	turn  chan party.Wakeup
 }
 
 // wakeup takes the wake-ups that a process comes to know. One of a closed run is given back, as the
 // wakers of a worker do. An attempt of that run may still be on its way to use it.
-func (w *world) wakeup(p *process, t lockcore.Wakeup) {
+func (w *world) wakeup(p *process, t party.Wakeup) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed[t.Run] && t.Deadlock == "" {
-		place := lockcore.Lease{Resource: t.Resource, LockID: t.LockID, Run: t.Run, Part: t.Part, Order: t.Order}
+		place := party.Lease{Resource: t.Resource, LockID: t.LockID, Run: t.Run, Part: t.Part, Order: t.Order}
 		go func() {
 			p.sleep(newDice(p.ring(0)).between(time.Millisecond, 20*time.Millisecond)) // it asks whether the run is closed
 			_ = p.locker.LeaveQueue(w.base, place)
@@ -42,10 +42,12 @@ func saga(a *actor) {
 		a.schedule++
 		rs, _ := a.resources(0.25, false)
 		for i := range rs {
-			rs[i].Mode = lockcore.ModeExclusive
+			rs[i].Mode = party.ModeExclusive
 			rs[i].Held = held[rs[i].Name]
 		}
-		if !a.step(rs, held) {
+		order := party.Order{Schedule: a.schedule, Attempt: 1}
+		req := party.Request{LockID: a.lockID, Part: fmt.Sprintf("step%d", a.schedule), Order: order, Resources: rs, Persist: true}
+		if a.play(req, 0, held) != nil {
 			break
 		}
 		for _, r := range rs {
@@ -58,46 +60,79 @@ func saga(a *actor) {
 	a.commit()
 }
 
-// step runs a step until it is done, and reports whether it is.
-func (a *actor) step(rs []lockcore.Resource, held map[string]bool) bool {
-	req := lockcore.Request{LockID: a.lockID, Part: fmt.Sprintf("step%d", a.schedule), Resources: rs, Persist: true}
-	for attempt := uint32(1); attempt < 60 && !a.w.over(); attempt++ {
-		req.Order = lockcore.Order{Schedule: a.schedule, Attempt: attempt}
-		p := a.anyProcess()
+// errWasReset says that the workflow was reset during the step, and errNotRun that the step does not run.
+var (
+	errWasReset = errors.New("simulated: the workflow was reset")
+	errNotRun   = errors.New("simulated: the step does not run")
+)
+
+const (
+	stepTimeout = 6 * time.Second
+	// inlineWait is how long a step of a workflow waits before it parks, if its turn is near. Meanwhile
+	// it confirms a claim by the order by which it queued, which wakers know too.
+	inlineWait = 2 * time.Second
+)
+
+// play runs a step until it is done, attempt by attempt, or until its workflow is reset. An attempt
+// that has timed out continues. held are the resources that a saga keeps.
+func (a *actor) play(req party.Request, reset time.Duration, held map[string]bool) error {
+	var resets <-chan time.Time
+	if reset > 0 {
+		t := time.NewTimer(reset)
+		defer t.Stop()
+		resets = t.C
+	}
+	for ; req.Order.Attempt < 60 && !a.w.over(); req.Order.Attempt++ {
 		done := make(chan error, 1)
 		a.w.actors.Add(1)
 		work := a.d.between(30*time.Millisecond, 2*time.Second)
-		if a.d.upTo(8) == 0 { // it outlasts its timeout
-			work += 5 * time.Second
+		if a.d.chance(0.1) {
+			work += a.d.between(stepTimeout, 3*stepTimeout)
 		}
-		go a.attempt(p, req, work, done)
+		go a.attempt(a.anyProcess(), req, work, done)
+		timeout := time.NewTimer(stepTimeout)
 		var err error
-		timeout := time.NewTimer(6 * time.Second)
 		select {
 		case err = <-done:
+		case <-resets:
+			timeout.Stop()
+			return errWasReset
 		case <-timeout.C:
-			a.w.note(a.name, a.lockID, "attempt %d of %s in %s has timed out", attempt, req.Part, p.name)
-			if a.d.upTo(4) == 0 { // an operator resets the activity, whose attempts count from 1 again
-				attempt = 0
+			a.w.note(a.name, a.lockID, "attempt %s of %s has timed out", req.Order, req.Part)
+			if req.Run == "" && a.d.upTo(4) == 0 { // an operator resets the activity, whose attempts count from 1 again
+				req.Order.Attempt = 0
 			}
 			continue
 		}
 		timeout.Stop()
-		var busy *lockcore.BusyError
-		switch {
-		case err == nil:
-			return true
-		case errors.Is(err, lockcore.ErrDeadlock), errors.Is(err, lockcore.ErrLost):
-			return false
-		case errors.As(err, &busy) && !busy.Full:
-			if !a.park(req, busy.Resource, held) {
-				return false
-			}
+		switch again := a.answered(&req, held, err); {
+		case again:
+		case err != nil:
+			return errNotRun
 		default:
-			time.Sleep(time.Second)
+			return nil
 		}
 	}
-	return false
+	return errNotRun
+}
+
+// answered is what the worker and the workflow make of an attempt's outcome. It reports whether to try again.
+func (a *actor) answered(req *party.Request, held map[string]bool, err error) (again bool) {
+	var busy *party.BusyError
+	var other *party.OtherRunError
+	switch {
+	case err == nil:
+		return false
+	case errors.As(err, &other): // this run is the workflow's current one: otherwise its actor has moved on
+		req.TakeOver = other.Other
+		return true
+	case errors.Is(err, party.ErrDeadlock), errors.Is(err, party.ErrLost) && !req.Reacquire:
+		return false // also of a compensation, if all others in the cycle compensate
+	case errors.As(err, &busy) && !busy.Full:
+		return a.park(*req, busy.Resource, held)
+	}
+	time.Sleep(time.Second)
+	return true
 }
 
 // anyProcess is one that was not killed.
@@ -110,7 +145,7 @@ func (a *actor) anyProcess() *process {
 }
 
 // attempt enters, works and leaves, in a process.
-func (a *actor) attempt(p *process, req lockcore.Request, work time.Duration, done chan error) {
+func (a *actor) attempt(p *process, req party.Request, work time.Duration, done chan error) {
 	defer a.w.actors.Done()
 	c := a.asks(p, "enter "+req.Part+" "+names(req.Resources)+" "+req.Order.String(), &req)
 	leases, err := p.locker.Enter(a.ctx, req, true)
@@ -141,9 +176,9 @@ func (a *actor) entered(c *call, err error) {
 }
 
 // park waits in the queue without a process, and reports whether to enter again.
-func (a *actor) park(req lockcore.Request, at string, held map[string]bool) bool {
+func (a *actor) park(req party.Request, at string, held map[string]bool) bool {
 	key := partKey{at, req.LockID, req.Part}
-	place := &parking{began: time.Now(), turn: make(chan lockcore.Wakeup, 1)}
+	place := &parking{began: time.Now(), turn: make(chan party.Wakeup, 1)}
 	a.w.mu.Lock()
 	a.w.parked[key] = place
 	a.w.mu.Unlock()
@@ -159,7 +194,7 @@ func (a *actor) park(req lockcore.Request, at string, held map[string]bool) bool
 		}
 	}
 	one := req
-	one.Resources = slices.DeleteFunc(slices.Clone(req.Resources), func(r lockcore.Resource) bool { return r.Name != at })
+	one.Resources = slices.DeleteFunc(slices.Clone(req.Resources), func(r party.Resource) bool { return r.Name != at })
 	for !a.w.over() {
 		p := a.anyProcess()
 		p.locker.WatchFor(at)
@@ -182,9 +217,9 @@ func (a *actor) park(req lockcore.Request, at string, held map[string]bool) bool
 		switch {
 		case err == nil:
 			return true
-		case errors.Is(err, lockcore.ErrDeadlock):
+		case errors.Is(err, party.ErrDeadlock):
 			return false
-		case errors.Is(err, lockcore.ErrBusy):
+		case errors.Is(err, party.ErrBusy):
 			again = after
 		}
 		t := time.NewTimer(again)
@@ -227,7 +262,7 @@ func (a *actor) commit() {
 	all := slices.Clone(a.w.plan.resources)
 	for !a.w.over() {
 		p := a.anyProcess()
-		r := lockcore.Release{LockID: a.lockID, Resources: all, Order: lockcore.LastAttempt(a.schedule)}
+		r := party.Release{LockID: a.lockID, Resources: all, Order: party.LastAttempt(a.schedule)}
 		c := a.begin(p, "commit", all...)
 		a.w.releasing(c, r)
 		sure := a.w.keptFirmly(a.lockID)

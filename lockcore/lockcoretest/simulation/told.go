@@ -6,21 +6,22 @@ import (
 	"slices"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // told is what the users of the Lockers were told.
 type told struct {
-	sessions map[*lockcore.Session]*standing
+	sessions map[*party.Session]*standing
 	// all are the sessions that there ever were.
-	all []*lockcore.Session
+	all []*party.Session
 	// done are the actors that have ended.
 	done map[string]bool
 }
 
 func newTold() told {
-	return told{sessions: map[*lockcore.Session]*standing{}, done: map[string]bool{}}
+	return told{sessions: map[*party.Session]*standing{}, done: map[string]bool{}}
 }
 
 // call is one call of the library by an actor.
@@ -72,16 +73,16 @@ func (a *actor) returned(ctx context.Context, c *call, err error) {
 	}
 	w.followsFromCommands(c, err)
 	switch {
-	case err == nil, ctx.Err() != nil, errors.Is(err, lockcore.ErrDeadlock), errors.Is(err, lockcore.ErrLost), errors.Is(err, lockcore.ErrEnded):
-	case errors.Is(err, lockcore.ErrQueueFull):
+	case err == nil, ctx.Err() != nil, errors.Is(err, party.ErrDeadlock), errors.Is(err, party.ErrLost), errors.Is(err, party.ErrEnded):
+	case errors.Is(err, party.ErrQueueFull):
 		if c.upgrades {
 			w.broken("upgrade", a.lockID, "an upgrade of %s is refused: %v", a.lockID, err)
 		}
-	case errors.Is(err, lockcore.ErrBusy):
+	case errors.Is(err, party.ErrBusy):
 		if c.patient {
 			w.broken("patience", a.lockID, "%s of %s gives up: %v", c.what, a.lockID, err)
 		}
-	case errors.Is(err, lockcore.ErrSuperseded):
+	case errors.Is(err, party.ErrSuperseded):
 		if !slices.ContainsFunc(w.releases, func(r release) bool { return r.lockID == a.lockID && !r.call.began.Before(c.began.Add(-time.Minute)) }) {
 			w.broken("superseded", a.lockID, "%s of %s was overtaken by nobody: %v", c.what, a.lockID, err)
 		}
@@ -103,10 +104,10 @@ const faultsLast = 30 * time.Second
 // it asked, and that others are in the way at least a read. The mutex is held.
 func (w *world) followsFromCommands(c *call, err error) {
 	written := func(r string) bool { return !c.p.acked[r].Before(c.began) }
-	var lost *lockcore.LostError
-	var late *lockcore.SupersededError
-	var dead *lockcore.DeadlockError
-	var busy *lockcore.BusyError
+	var lost *party.LostError
+	var late *party.SupersededError
+	var dead *party.DeadlockError
+	var busy *party.BusyError
 	told := ""
 	switch {
 	case err == nil:
@@ -134,7 +135,7 @@ func (w *world) followsFromCommands(c *call, err error) {
 
 // standing is a session that a process has, and has not ended.
 type standing struct {
-	s      *lockcore.Session
+	s      *party.Session
 	p      *process
 	actor  string
 	lockID string
@@ -145,7 +146,7 @@ type standing struct {
 }
 
 // holds records that an actor was given a session.
-func (w *world) holds(a *actor, p *process, lockID string, s *lockcore.Session, kept bool) {
+func (w *world) holds(a *actor, p *process, lockID string, s *party.Session, kept bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	st := &standing{s: s, p: p, actor: a.name, lockID: lockID, began: time.Now()}
@@ -168,7 +169,7 @@ func (w *world) holds(a *actor, p *process, lockID string, s *lockcore.Session, 
 }
 
 // ends records that an actor ends its session: from now on it trusts nothing.
-func (w *world) ends(s *lockcore.Session) {
+func (w *world) ends(s *party.Session) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.sessions, s)
@@ -178,23 +179,23 @@ func (w *world) ends(s *lockcore.Session) {
 }
 
 // trusted returns a session's lease on a resource, if it is valid and not known to be lost.
-func (st *standing) trusted(resource string) (lockcore.Lease, bool) {
+func (st *standing) trusted(resource string) (party.Lease, bool) {
 	if st.s.Lost() != nil {
-		return lockcore.Lease{}, false
+		return party.Lease{}, false
 	}
 	for _, l := range st.s.Leases() {
 		if l.Resource == resource && l.Valid() {
 			return l, true
 		}
 	}
-	return lockcore.Lease{}, false
+	return party.Lease{}, false
 }
 
 // trustIsExclusive is I1. The mutex is held.
 func (w *world) trustIsExclusive(resource string) {
 	type trust struct {
 		st *standing
-		l  lockcore.Lease
+		l  party.Lease
 	}
 	var all []trust
 	for _, st := range w.sessions {
@@ -249,7 +250,7 @@ func (w *world) lossesAreTold() {
 func (w *world) lost(st *standing) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var loss *lockcore.LostError
+	var loss *party.LostError
 	if w.sessions[st.s] == nil || w.isOver() || !errors.As(st.s.Lost(), &loss) {
 		return
 	}
@@ -294,14 +295,14 @@ func (w *world) committed(a *actor, c *call, sure, told []string) {
 }
 
 // renewedSeldom checks the number of renewals of a session.
-func (w *world) renewedSeldom(a *actor, s *lockcore.Session, ttl time.Duration) {
+func (w *world) renewedSeldom(a *actor, s *party.Session, ttl time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	st := w.sessions[s]
 	if st == nil || w.isOver() {
 		return
 	}
-	if ttl == 0 || ttl == lockcore.Forever {
+	if ttl == 0 || ttl == party.Forever {
 		ttl = w.plan.cfg.TTL
 	}
 	fair := 8 + 3*int(time.Since(st.began)/(ttl/3))

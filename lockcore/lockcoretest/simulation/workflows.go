@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
@@ -35,7 +35,7 @@ type run struct {
 	*actor
 	label string
 	// steps are the parts whose compensations are registered, of all runs, and the resources of each.
-	steps []lockcore.Request
+	steps []party.Request
 	// uses are what steps have run under, of all runs, and before are the labels of the runs before.
 	uses   []use
 	before []string
@@ -86,7 +86,7 @@ func (r *run) oneStep() bool {
 	if r.d.chance(0.2) {
 		reset = r.d.between(100*time.Millisecond, 8*time.Second)
 	}
-	switch err := r.play(req, reset); {
+	switch err := r.play(req, reset, nil); {
 	case errors.Is(err, errWasReset):
 		r.begins()
 		return r.oneStep()
@@ -100,79 +100,12 @@ func (r *run) oneStep() bool {
 }
 
 // request is a new step's, in the name of this run.
-func (r *run) request(rs []lockcore.Resource, kind string) lockcore.Request {
+func (r *run) request(rs []party.Resource, kind string) party.Request {
 	r.schedule++
-	return lockcore.Request{
+	return party.Request{
 		LockID: r.lockID, Run: r.label, Part: fmt.Sprintf("%s/%s%d", r.label, kind, r.schedule), Resources: rs, Persist: true, Owner: r.owner,
-		Order: lockcore.Order{Schedule: r.schedule, Attempt: 1}, MaxWait: inlineWait,
+		Order: party.Order{Schedule: r.schedule, Attempt: 1}, MaxWait: inlineWait,
 	}
-}
-
-// errWasReset says that the workflow was reset during the step, and errNotRun that the step does not run.
-var (
-	errWasReset = errors.New("simulated: the workflow was reset")
-	errNotRun   = errors.New("simulated: the step does not run")
-	stepTimeout = 6 * time.Second
-	// inlineWait is how long a step waits before it parks, if its turn is near. Meanwhile it
-	// takes a claim up by the order by which it queued, which wakers know too.
-	inlineWait = 2 * time.Second
-)
-
-// play runs a step until it is done, attempt by attempt, or until the workflow is reset. An attempt that has timed out goes on.
-func (r *run) play(req lockcore.Request, reset time.Duration) error {
-	var resets <-chan time.Time
-	if reset > 0 {
-		t := time.NewTimer(reset)
-		defer t.Stop()
-		resets = t.C
-	}
-	for ; req.Order.Attempt < 60 && !r.w.over(); req.Order.Attempt++ {
-		done := make(chan error, 1)
-		r.w.actors.Add(1)
-		work := r.d.between(30*time.Millisecond, 2*time.Second)
-		if r.d.chance(0.1) {
-			work = 3 * stepTimeout
-		}
-		go r.attempt(r.anyProcess(), req, work, done)
-		timeout := time.NewTimer(stepTimeout)
-		var err error
-		select {
-		case err = <-done:
-		case <-resets:
-			timeout.Stop()
-			return errWasReset
-		case <-timeout.C:
-			r.w.note(r.name, r.lockID, "attempt %s of %s has timed out", req.Order, req.Part)
-			continue
-		}
-		timeout.Stop()
-		if again := r.answered(&req, err); !again {
-			if err != nil {
-				return errNotRun
-			}
-			return nil
-		}
-	}
-	return errNotRun
-}
-
-// answered is what the worker and the workflow make of an attempt's outcome. It reports whether to come again.
-func (r *run) answered(req *lockcore.Request, err error) (again bool) {
-	var busy *lockcore.BusyError
-	var other *lockcore.OtherRunError
-	switch {
-	case err == nil:
-		return false
-	case errors.As(err, &other): // this run is the workflow's current one: else its actor has gone on
-		req.TakeOver = other.Other
-		return true
-	case errors.Is(err, lockcore.ErrDeadlock), errors.Is(err, lockcore.ErrLost) && !req.Reacquire:
-		return false // also of a compensation, if all others in the circle compensate
-	case errors.As(err, &busy) && !busy.Full:
-		return r.park(*req, busy.Resource, nil)
-	}
-	time.Sleep(time.Second)
-	return true
 }
 
 // compensate undoes the steps, newest first.
@@ -181,7 +114,7 @@ func (r *run) compensate() {
 		step := r.steps[len(r.steps)-1]
 		req := r.request(step.Resources, "undo")
 		req.Undo, req.NewFence, req.Reacquire, req.NeverVictim = []string{step.Part}, true, true, true
-		_ = r.play(req, 0)
+		_ = r.play(req, 0, nil)
 		r.steps = r.steps[:len(r.steps)-1]
 	}
 }
@@ -195,7 +128,7 @@ func (r *run) ends() {
 		p := r.anyProcess()
 		c := r.begin(p, "release of "+r.label)
 		for _, label := range append([]string{r.label}, r.before...) {
-			r.w.releasing(c, lockcore.Release{LockID: r.lockID, Run: label, Resources: r.w.plan.resources, Order: lockcore.LastAttempt(math.MaxInt32)})
+			r.w.releasing(c, party.Release{LockID: r.lockID, Run: label, Resources: r.w.plan.resources, Order: party.LastAttempt(math.MaxInt32)})
 		}
 		if r.within(10*time.Second, func() error { return r.releaseFrom(r.ctx, p.locker) }) == nil {
 			return
@@ -205,18 +138,18 @@ func (r *run) ends() {
 }
 
 // releaseFrom releases what the workflow's runs have. Those of a workflow that was started again since are not its own.
-func (r *run) releaseFrom(ctx context.Context, l *lockcore.Locker) error {
+func (r *run) releaseFrom(ctx context.Context, l *party.Locker) error {
 	var errs []error
 	for _, name := range r.w.plan.resources {
 		labels := map[string]bool{}
-		for s, err := range l.Status(ctx, lockcore.Filter{Resource: name, LockID: r.lockID}) {
+		for s, err := range l.Status(ctx, party.Filter{Resource: name, LockID: r.lockID}) {
 			if errs = append(errs, err); err == nil && (s.Run == r.label || slices.Contains(r.before, s.Run)) {
 				labels[s.Run] = true
 			}
 		}
 		for _, label := range slices.Sorted(maps.Keys(labels)) {
-			errs = append(errs, l.Release(ctx, lockcore.Release{
-				LockID: r.lockID, Run: label, Resources: []string{name}, Order: lockcore.LastAttempt(math.MaxInt32),
+			errs = append(errs, l.Release(ctx, party.Release{
+				LockID: r.lockID, Run: label, Resources: []string{name}, Order: party.LastAttempt(math.MaxInt32),
 			}))
 		}
 	}
@@ -226,28 +159,28 @@ func (r *run) releaseFrom(ctx context.Context, l *lockcore.Locker) error {
 // use is that a step of a workflow has run under a lock. From then on the workflow relies on the hold, until it commits.
 type use struct {
 	resource string
-	mode     lockcore.Mode
-	by       lockcore.Order
+	mode     party.Mode
+	by       party.Order
 	since    time.Time
 	// first names the hold.
 	first int64
 }
 
 // used takes down that a step has run.
-func (r *run) used(step *lockcore.Request) {
+func (r *run) used(step *party.Request) {
 	for _, res := range step.Resources {
 		d := r.w.document(res.Name)
-		r.uses = append(r.uses, use{res.Name, res.Mode, lockcore.LastAttempt(step.Order.Schedule), time.Now(), d.HoldFence(r.lockID)})
+		r.uses = append(r.uses, use{res.Name, res.Mode, party.LastAttempt(step.Order.Schedule), time.Now(), d.HoldFence(r.lockID)})
 	}
 }
 
 // commit verifies what the steps have used, and releases it. What is lost is left to ends, as what a run leaves is to the
 // janitor.
 func (r *run) commit() {
-	c := lockcore.Commit{LockID: r.lockID, Run: r.label, Order: lockcore.LastAttempt(r.schedule), Inherits: len(r.before) > 0, Before: r.before}
+	c := party.Commit{LockID: r.lockID, Run: r.label, Order: party.LastAttempt(r.schedule), Inherits: len(r.before) > 0, Before: r.before}
 	for _, u := range r.uses { // the first of each resource: a hold that began after it is another one
-		if !slices.ContainsFunc(c.Uses, func(known lockcore.Use) bool { return known.Resource == u.resource }) {
-			c.Uses = append(c.Uses, lockcore.Use{Resource: u.resource, By: u.by})
+		if !slices.ContainsFunc(c.Uses, func(known party.Use) bool { return known.Resource == u.resource }) {
+			c.Uses = append(c.Uses, party.Use{Resource: u.resource, By: u.by})
 			c.Resources = append(c.Resources, u.resource)
 		}
 	}
@@ -256,18 +189,18 @@ func (r *run) commit() {
 		p := r.anyProcess()
 		call := r.begin(p, "commit of "+r.label)
 		tried.calls = append(tried.calls, call)
-		r.w.releasing(call, lockcore.Release{LockID: c.LockID, Run: c.Run, Resources: c.Resources, Order: c.Order})
+		r.w.releasing(call, party.Release{LockID: c.LockID, Run: c.Run, Resources: c.Resources, Order: c.Order})
 		asked, sure := c, tried.certain(&c)
 		err := r.within(10*time.Second, func() error {
 			err := p.locker.Commit(r.ctx, asked)
 			tried.told(call, sure, err)
 			return err
 		})
-		var other *lockcore.OtherRunError
+		var other *party.OtherRunError
 		switch {
 		case errors.As(err, &other) && len(r.before) > 0:
 			c.TakeOver = other.Other
-		case err == nil, errors.Is(err, lockcore.ErrLost), errors.Is(err, lockcore.ErrOtherRun):
+		case err == nil, errors.Is(err, party.ErrLost), errors.Is(err, party.ErrOtherRun):
 			return
 		default:
 			time.Sleep(time.Second)
@@ -283,7 +216,7 @@ type tries struct {
 
 // certain are the resources that must not be told to be lost: those on which all uses were of the hold that stands, and for a
 // while; or all, if the commit has begun to release.
-func (t *tries) certain(c *lockcore.Commit) (sure []string) {
+func (t *tries) certain(c *party.Commit) (sure []string) {
 	begun := false
 	for _, name := range c.Resources {
 		d := t.w.document(name)
@@ -308,7 +241,7 @@ func (t *tries) told(c *call, sure []string, err error) {
 	defer w.mu.Unlock()
 	c.done = true
 	w.noted(t.name, t.lockID, "%s: %v", c.what, err)
-	var lost *lockcore.LostError
+	var lost *party.LostError
 	if errors.As(err, &lost) && slices.Contains(sure, lost.Resource) && time.Since(c.began) < 12*time.Second {
 		w.broken("false loss", t.lockID, "%s: nobody else had %s, and it is told to be lost: %v", c.what, lost.Resource, err)
 	}

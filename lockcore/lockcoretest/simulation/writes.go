@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
@@ -68,7 +68,7 @@ type release struct {
 // admission is a grant to a part of a lock ID.
 type admission struct {
 	resource, lockID string
-	mode             lockcore.Mode
+	mode             party.Mode
 	at               time.Time
 }
 
@@ -164,7 +164,7 @@ func (c *change) register() {
 			key := keyOf(c.after.ID, e)
 			c.w.granted[key] = append(c.w.granted[key], e.Fence)
 			if e.State == rules.StateRunning && (was == nil || was.State != e.State) {
-				c.w.admissions = append(c.w.admissions, admission{c.after.ID, e.LockID, lockcore.Mode(e.Mode), time.Now()})
+				c.w.admissions = append(c.w.admissions, admission{c.after.ID, e.LockID, party.Mode(e.Mode), time.Now()})
 			}
 		}
 		if was != nil && was.State == e.State && e.RenewedAt != nil && (was.RenewedAt == nil || !e.RenewedAt.Equal(*was.RenewedAt)) {
@@ -328,10 +328,12 @@ func (c *change) grantsAreDue() {
 		if e.State == rules.StateKept || e.State == rules.StateDraining || !isNew(c.before, c.after.At, e) {
 			continue
 		}
-		joined := slices.ContainsFunc(c.after.Entries[:i], func(o rules.Entry) bool { return o.LockID == e.LockID && o.Holds() })
-		if !joined { // what the same write has granted
-			c.isCompatible(i, e)
+		own := func(o rules.Entry) bool { return o.LockID == e.LockID && o.Holds() }
+		if !slices.ContainsFunc(c.after.Entries[:i], own) { // otherwise it joins what the same write has granted
 			c.firstComeFirstServed(e)
+			if !slices.ContainsFunc(c.after.Entries[i+1:], own) { // which moves a lock ID's entries behind later ones
+				c.isCompatible(i, e)
+			}
 		}
 	}
 }

@@ -28,13 +28,13 @@ Some defects of earlier engines cannot exist any longer:
 | --- | --- | --- |
 `
 
-const engineTests = "./lockcore"
+const engineTests = "./lockcore/party"
 
 // mutant is a defect.
 type mutant struct {
 	defect, what string
 	edits        []edit
-	// tests, if not empty, find it: a pattern for go test -run, in package lockcore.
+	// tests, if not empty, find it: a pattern for go test -run, in package party.
 	tests string
 	// simulated is set if a seed of the simulation finds it.
 	simulated bool
@@ -79,7 +79,7 @@ var mutants = []mutant{
 		{"lockcore/internal/update/line.go", "\t\tl.fresh = false // what arrives later must not be dated by the time of an old read\n", ""},
 	}, simulated: true},
 	{defect: "found by the simulation", what: "what a request gives back during an outage is forgotten", edits: []edit{
-		{"lockcore/command.go", "c.TakeBack, c.Owed = l.call(ctx, op, why), true", "c.TakeBack, c.Owed = l.call(ctx, op, why), false"},
+		{"lockcore/party/command.go", "c.TakeBack, c.Owed = l.call(ctx, op, why), true", "c.TakeBack, c.Owed = l.call(ctx, op, why), false"},
 	}, simulated: true},
 	{defect: "found by the simulation", what: "a waiter that finds its queue full in an old state does not ask again", edits: []edit{
 		{"lockcore/internal/update/line.go", "t.Call.Sleeps && t.Call.queued {", "t.Call.Sleeps && t.Call.queued && l == nil {"},
@@ -91,32 +91,32 @@ var mutants = []mutant{
 		{"lockcore/internal/update/line.go", "\tl.sent = nil // failures stay: a document that cannot be written can be read\n", "\tl.sent, l.failures = nil, 0\n"},
 	}, simulated: true},
 	{defect: "found by the simulation", what: "a deadlock is believed by what old reads show", edits: []edit{
-		{"lockcore/deadlock.go", "l.stillExists(ctx, d); !exists {", "l.stillExists(ctx, d); !exists && err != nil {"},
+		{"lockcore/party/deadlock.go", "l.stillExists(ctx, d); !exists {", "l.stillExists(ctx, d); !exists && err != nil {"},
 	}, simulated: true},
 	{defect: "found by the simulation", what: "a recheck trusts a read that is older than its request", edits: []edit{
-		{"lockcore/park.go", "known := look.By", "known := d == nil || d != nil || look.By"},
+		{"lockcore/party/park.go", "known := look.By", "known := d == nil || d != nil || look.By"},
 	}, simulated: true},
 	{defect: "found by the simulation", what: "a lost answer about several resources costs the request its turn", edits: []edit{
-		{"lockcore/acquire.go", "\t\tcalls[i], spans[i] = l.acquireCall(ctx, req, &ops[i])\n", "\t\tcalls[i], spans[i] = l.acquireCall(ctx, req, &ops[i])\n\t\tcalls[i].TakeBack = l.takeBack(ctx, &ops[i])\n"},
+		{"lockcore/party/acquire.go", "\t\tcalls[i], spans[i] = l.acquireCall(ctx, req, &ops[i])\n", "\t\tcalls[i], spans[i] = l.acquireCall(ctx, req, &ops[i])\n\t\tcalls[i].TakeBack = l.takeBack(ctx, &ops[i])\n"},
 	}, simulated: true},
 	{defect: "1", what: "a request whose lock ID holds waits, for the deadlock search, for those ahead of it", edits: []edit{
-		{"lockcore/waitgraph.go", "joins := d.Covered(party)", "joins := false"},
-		{"lockcore/waitgraph.go", "queue.Next(w).Answer != rules.NextGo", "queue != nil"},
+		{"lockcore/party/waitgraph.go", "joins := d.Covered(party)", "joins := false"},
+		{"lockcore/party/waitgraph.go", "queue.Next(w).Answer != rules.NextGo", "queue != nil"},
 	}, tests: "TestARequestWhoseLockIDHoldsJoinsPastTheQueue|TestAParkedRequestWhoseLockIDHoldsJoinsPastTheQueue"},
 	{defect: "2", what: "no watcher writes a document whose head is dead", edits: []edit{
-		{"lockcore/watch_look.go", "q.Due() && w.locker.settle(ctx, name)", "q.Due() && false"},
+		{"lockcore/party/watch_look.go", "q.Due() && w.locker.settle(ctx, name)", "q.Due() && false"},
 	}, tests: "TestDeadPredecessorsCostTheirClaimsAndNoMore", simulated: true},
 	{defect: "3", what: "what a batch did not renew is not renewed alone", edits: []edit{
-		{"lockcore/renew.go", "\t\t\t} else {\n\t\t\t\talone = append(alone, i)\n\t\t\t}\n\t\t}\n", "\t\t\t} else {\n\t\t\t\tapply(i, renewResult{leases[i], &LostError{Resource: leases[i].Resource, LockID: leases[i].LockID, Part: leases[i].Part}})\n\t\t\t}\n\t\t}\n"},
+		{"lockcore/party/renew.go", "\t\t\t} else {\n\t\t\t\talone = append(alone, i)\n\t\t\t}\n\t\t}\n", "\t\t\t} else {\n\t\t\t\tapply(i, renewResult{leases[i], &LostError{Resource: leases[i].Resource, LockID: leases[i].LockID, Part: leases[i].Part}})\n\t\t\t}\n\t\t}\n"},
 	}, tests: "TestDocumentThatCannotBeWrittenCostsNoOtherSessionItsLock", simulated: true},
 	{defect: "5", what: "a request that gives up undoes a hold that another part has joined", edits: []edit{
 		{"lockcore/rules/end.go", "e.State == StateKept && !e.Joined &&", "e.State == StateKept &&"},
 	}, tests: "TestRequestThatGivesUpLeavesAHoldThatAnotherEntered", simulated: true},
 	{defect: "6", what: "a request gives nothing back when its context has ended", edits: []edit{
-		{"lockcore/end.go", "\tctx, cancel := l.detached(ctx)\n\tdefer cancel()\n\tops := make", "\tops := make"},
+		{"lockcore/party/end.go", "\tctx, cancel := l.detached(ctx)\n\tdefer cancel()\n\tops := make", "\tops := make"},
 	}, simulated: true},
 	{defect: "7", what: "orders of requests that name none come from the process's clock", edits: []edit{
-		{"lockcore/acquire.go", "rand.Text()[:16], Order{Attempt: 1}", "rand.Text()[:0], Order{Schedule: uint32(time.Now().Unix()), Attempt: 1}"},
+		{"lockcore/party/acquire.go", "rand.Text()[:16], Order{Attempt: 1}", "rand.Text()[:0], Order{Schedule: uint32(time.Now().Unix()), Attempt: 1}"},
 	}, tests: "TestOrdersComeFromNoClock"},
 	{defect: "8", what: "a forced release that names a hold ends whatever the lock ID holds", edits: []edit{
 		{"lockcore/rules/end.go", "\t\treturn e.LockID == op.LockID && e.FirstFence == op.FirstFence\n", "\t\treturn e.LockID == op.LockID\n"},
@@ -125,89 +125,89 @@ var mutants = []mutant{
 		{"lockcore/rules/end.go", "return op.Now || (", "return ("},
 	}, tests: "TestForceReleaseRepeatedEndsNothingThatWasGrantedSince"},
 	{defect: "10", what: "a release that finds nothing is taken for a loss", edits: []edit{
-		{"lockcore/end.go", "\tif !lost {\n", "\tif false {\n"},
+		{"lockcore/party/end.go", "\tif !lost {\n", "\tif false {\n"},
 	}, tests: "TestReleaseRepeatedAfterALostAnswerIsNoLoss", simulated: true},
 	{defect: "12", what: "a session without end is renewed with every other", edits: []edit{
-		{"lockcore/keeper.go", ">= h.ttl/12", ">= Forever"},
+		{"lockcore/party/keeper.go", ">= h.ttl/12", ">= Forever"},
 	}, tests: "TestEndlessSessionIsNotRenewedWithEveryShortOne", simulated: true},
 	{defect: "12", what: "a session of nothing is looked at without a pause", edits: []edit{
-		{"lockcore/keeper.go", "\t\t\tcontinue\n\t\tcase over(trusted, now):", "\t\t\tfound.pause = 0\n\t\t\tcontinue\n\t\tcase over(trusted, now):"},
+		{"lockcore/party/keeper.go", "\t\t\tcontinue\n\t\tcase over(trusted, now):", "\t\t\tfound.pause = 0\n\t\t\tcontinue\n\t\tcase over(trusted, now):"},
 	}, tests: "TestSessionOfNothingDoesNothing", simulated: true},
 	{defect: "12", what: "a session tells of no loss that came after its context had ended", edits: []edit{
-		{"lockcore/session.go", "\tif s.lost == nil {\n\t\treturn nil", "\tif s.lost == nil || context.Cause(s.ctx) != error(s.lost) {\n\t\treturn nil"},
+		{"lockcore/party/session.go", "\tif s.lost == nil {\n\t\treturn nil", "\tif s.lost == nil || context.Cause(s.ctx) != error(s.lost) {\n\t\treturn nil"},
 	}, tests: "TestLossAfterTheContextEndedIsTold", simulated: true},
 	{defect: "12", what: "a session trusts its exclusive lease while a downgrade is under way", edits: []edit{
-		{"lockcore/modes.go", "\t\ts.trustShared(lease.Resource)\n", ""},
+		{"lockcore/party/modes.go", "\t\ts.trustShared(lease.Resource)\n", ""},
 	}, tests: "TestDowngradeWithoutAnAnswerLeavesTheSessionSharedUntilItIsKnown", simulated: true},
 	{defect: "12", what: "a passing error ends the wait of a request that has queued", edits: []edit{
-		{"lockcore/wait.go", "case w.last != nil && passes(err):", "case false:"},
+		{"lockcore/party/wait.go", "case w.last != nil && passes(err):", "case false:"},
 	}, tests: "TestAPassingErrorDoesNotLoseThePlace|TestPassingErrorsCostNoPlaceInTheQueue", simulated: true},
 	{defect: "12", what: "an upgrade is refused if the queue is full", edits: []edit{
 		{"lockcore/rules/acquire.go", "place < 0 && !ahead && int64", "place < 0 && int64"},
 	}, simulated: true},
 	{defect: "12", what: "requests with the limit 1 are in no deadlock", edits: []edit{
-		{"lockcore/waitgraph.go", "if party.Limit == 1 && !joins {", "if false {"},
+		{"lockcore/party/waitgraph.go", "if party.Limit == 1 && !joins {", "if false {"},
 	}, tests: "TestADeadlockOfRequestsWithALimitOfOneEnds", simulated: true},
 	{defect: "12", what: "a semaphore of no places is one without limit", edits: []edit{
-		{"lockcore/types.go", "\t\tlimit = noPlaces\n", "\t\tlimit = 0\n"},
+		{"lockcore/party/types.go", "\t\tlimit = noPlaces\n", "\t\tlimit = 0\n"},
 	}, tests: "TestASemaphoreOfNoPlacesIsRefused"},
 	{defect: "13", what: "a lease that is replaced in the moment in which it expires is not looked at again", edits: []edit{
-		{"lockcore/keeper.go", "\t\t\tsooner(now) // what replaces the lease in this moment is looked at then\n", ""},
+		{"lockcore/party/keeper.go", "\t\t\tsooner(now) // what replaces the lease in this moment is looked at then\n", ""},
 	}, tests: "TestLeaseThatIsReplacedWhenItExpiresIsLookedAtAgain"},
 	{defect: "13", what: "the end of an earlier wait's search puts off the next search", edits: []edit{
-		{"lockcore/watch_look.go", "\tw.searching = false\n\tif", "\tw.searching, w.searchAt = false, time.Now().Add(pace.Search)\n\tif"},
+		{"lockcore/party/watch_look.go", "\tw.searching = false\n\tif", "\tw.searching, w.searchAt = false, time.Now().Add(pace.Search)\n\tif"},
 	}, tests: "TestASearchOfAnEarlierWaitDoesNotPutOffTheNext"},
 	{defect: "found by the simulation", what: "a forced release of a lease without end waits for nothing", edits: []edit{
 		{"lockcore/rules/settle.go", "2*ms(e.TTL) + EndlessTTL", "2 * ms(e.TTL)"},
 	}, tests: "TestHolderWithoutEndIsToldOfAForcedRelease", simulated: true},
 	{defect: "found on the servers", what: "giving up a place ends the part that has taken its claim up", edits: []edit{
-		{"lockcore/end.go", "\t\tops[i].Waiting = true\n", ""},
+		{"lockcore/party/end.go", "\t\tops[i].Waiting = true\n", ""},
 	}, tests: "TestARequestThatHasTakenItsClaimUpIsNotWaitingAnyMore", simulated: true},
 	{defect: "found on the servers", what: "another call with the same order shares the part of one that runs", edits: []edit{
 		{"lockcore/rules/acquire.go", "return p != nil && p.Stands(s.now) && p.ID != op.Call && p.ID != op.Upgrades", "return false && p != nil"},
 		{"lockcore/rules/acquire.go", "return p != nil && p.ID == op.Call && p.Stands(s.now)", "return p != nil && p.Stands(s.now)"},
 	}, simulated: true},
 	{defect: "found on the servers", what: "a step that wants a resource alone may have run if its saga holds it shared", edits: []edit{
-		{"lockcore/answer.go", "(e.Own || rules.Covers(e.Mode, op.Mode))", "true"},
+		{"lockcore/party/answer.go", "(e.Own || rules.Covers(e.Mode, op.Mode))", "true"},
 	}, tests: "TestWhatWasNeverHeldIsToldByMode"},
 	{defect: "found by the simulation", what: "a claim for which there is no room any more has its waiter ask again and again", edits: []edit{
 		{"lockcore/rules/acquire.go", "\tcase !op.Queue:\n", "\tcase !op.Queue || (claim != nil && claim.Stands(s.now)):\n"},
 	}, simulated: true},
 	{defect: "turns", what: "a turn that does not come is looked for at the pace of turns", edits: []edit{
-		{"lockcore/watch_look.go", "max(turn, time.Since(one.moved))", "turn"},
+		{"lockcore/party/watch_look.go", "max(turn, time.Since(one.moved))", "turn"},
 	}, tests: "TestATurnThatDoesNotComeIsLookedForLessAndLessOften"},
 	{defect: "turns", what: "whoever queues waits inline, however long the holds last", edits: []edit{
-		{"lockcore/pace.go", "busy.turn/time.Duration(busy.Position) < pace.Near && busy.turn < max(wait/2, min(wait, pace.Near))", "wait > 0"},
+		{"lockcore/party/pace.go", "busy.turn/time.Duration(busy.Position) < pace.Near && busy.turn < max(wait/2, min(wait, pace.Near))", "wait > 0"},
 	}, tests: "TestRequestsBehindLongHoldsDoNotWaitInline|TestRequestsWaitInlineAsLongAsTheirTurnIsNear"},
 	{defect: "turns", what: "who is behind more than may wait waits too", edits: []edit{
-		{"lockcore/pace.go", " || int64(busy.Position) > l.inline.most.Load()", ""},
+		{"lockcore/party/pace.go", " || int64(busy.Position) > l.inline.most.Load()", ""},
 	}, tests: "TestATurnBehindMoreThanMayWaitIsNotWaitedFor"},
 	{defect: "turns", what: "a turn is looked for although its predecessor is in the same process", edits: []edit{
-		{"lockcore/watch_look.go", "turn > 0 && !here", "turn > 0 && (here || !here)"},
+		{"lockcore/party/watch_look.go", "turn > 0 && !here", "turn > 0 && (here || !here)"},
 	}, tests: "TestTurnsWithinOneProcessAreNotLookedFor"},
 	{defect: "turns", what: "a saga's hold is expected to end in the process of its step", edits: []edit{
-		{"lockcore/watch.go", " && !one.keeps", ""},
+		{"lockcore/party/watch.go", " && !one.keeps", ""},
 	}, tests: "TestAKeptHoldIsLookedForSinceItMayEndInAnotherProcess"},
 	{defect: "turns", what: "a turn that is near is given up after Near, although the place moves", edits: []edit{
-		{"lockcore/watch_look.go", "one.position, one.moved = look.Position, time.Now()", "one.position = look.Position"},
+		{"lockcore/party/watch_look.go", "one.position, one.moved = look.Position, time.Now()", "one.position = look.Position"},
 	}, tests: "TestATurnThatComesLaterThanExpectedIsWaitedForWhileThePlaceMoves"},
 	{defect: "turns", what: "a turn is waited for in a slot although the place does not move", edits: []edit{
-		{"lockcore/watch_look.go", "time.Since(one.moved) >= pace.Near", "time.Since(one.moved) >= 100*pace.Near"},
+		{"lockcore/party/watch_look.go", "time.Since(one.moved) >= pace.Near", "time.Since(one.moved) >= 100*pace.Near"},
 	}, tests: "TestATurnThatDoesNotComeIsNotWaitedFor"},
 	{defect: "turns", what: "each resource of a request has a MaxWait of its own", edits: []edit{
-		{"lockcore/wait.go", "req.MaxWait = max(0, req.MaxWait-time.Since(began))", "_ = began"},
+		{"lockcore/party/wait.go", "req.MaxWait = max(0, req.MaxWait-time.Since(began))", "_ = began"},
 	}, tests: "TestOneMaxWaitIsForAllResourcesOfARequest"},
 	{defect: "turns", what: "what a request takes before expires while it waits for the rest", edits: []edit{
-		{"lockcore/acquire.go", "min(req.MaxWait, req.TTL/4)", "min(req.MaxWait, 10*req.TTL)"},
+		{"lockcore/party/acquire.go", "min(req.MaxWait, req.TTL/4)", "min(req.MaxWait, 10*req.TTL)"},
 	}, tests: "TestOneMaxWaitIsForAllResourcesOfARequest"},
 	{defect: "turns", what: "each of many parked resources is read by a command of its own", edits: []edit{
-		{"lockcore/watch_look.go", "now.Add(pace.Along)", "now.Add(pace.Along * 0)"},
+		{"lockcore/party/watch_look.go", "now.Add(pace.Along)", "now.Add(pace.Along * 0)"},
 	}, tests: "TestManyParkedResourcesAreReadByFewCommands"},
 	{defect: "turns", what: "any number waits inline", edits: []edit{
-		{"lockcore/pace.go", "if i.waits.Add(1) > i.most.Load() {", "if i.waits.Add(1) < 0 {"},
+		{"lockcore/party/pace.go", "if i.waits.Add(1) > i.most.Load() {", "if i.waits.Add(1) < 0 {"},
 	}, tests: "TestNoMoreThanAllowedWaitInline"},
 	{defect: "turns", what: "parked requests are called up whose turn is not near", edits: []edit{
-		{"lockcore/pace.go", "turn > pace.CallUp ||", "turn > 1000*pace.CallUp ||"},
+		{"lockcore/party/pace.go", "turn > pace.CallUp ||", "turn > 1000*pace.CallUp ||"},
 	}, tests: "TestParkedRequestsAreCalledUpBeforeTheirTurn"},
 	{defect: "commits", what: "a run that takes over forgets which request began the hold", edits: []edit{
 		{"lockcore/rules/runs.go", "e.Label, e.Fence, e.LeastFence, e.Order, e.HandedOver = label, fence, fence, 0, false", "e.Label, e.Fence, e.LeastFence, e.Order, e.FirstOrder, e.HandedOver = label, fence, fence, 0, 0, false"},
@@ -219,16 +219,16 @@ var mutants = []mutant{
 		{"lockcore/rules/find.go", "k.Label == label && k.FirstOrder <= order", "k.Label == label"},
 	}, tests: "TestACommitFindsAHoldThatWasTakenAgain", simulated: true},
 	{defect: "commits", what: "a commit that has begun to release is not known by that", edits: []edit{
-		{"lockcore/commit.go", "decided = decided || (d != nil", "decided = decided && (d != nil"},
+		{"lockcore/party/commit.go", "decided = decided || (d != nil", "decided = decided && (d != nil"},
 	}, tests: "TestACommitThatHadBegunToReleaseGoesOn", simulated: true},
 	{defect: "several", what: "a request takes its resources in the order in which it names them", edits: []edit{
-		{"lockcore/acquire.go", "int { return strings.Compare(a.Name, b.Name) }", "int { return 0 * strings.Compare(a.Name, b.Name) }"},
+		{"lockcore/party/acquire.go", "int { return strings.Compare(a.Name, b.Name) }", "int { return 0 * strings.Compare(a.Name, b.Name) }"},
 	}, simulated: true},
 	{defect: "several", what: "what one command may have taken of several is not given back", edits: []edit{
-		{"lockcore/acquire.go", "\t\t\tl.giveUp(ctx, rest...)\n", "\t\t\t_ = rest\n"},
+		{"lockcore/party/acquire.go", "\t\t\tl.giveUp(ctx, rest...)\n", "\t\t\t_ = rest\n"},
 	}, simulated: true},
 	{defect: "hot loops", what: "what failed is asked again without a pause", edits: []edit{
 		{"lockcore/internal/update/lines.go", "\t\td = failurePause(min(failures, mostTries))", "\t\td = time.Millisecond"},
-		{"lockcore/wait.go", "min(time.Second<<min(failures, 5), 30*time.Second)", "time.Millisecond"},
+		{"lockcore/party/wait.go", "min(time.Second<<min(failures, 5), 30*time.Second)", "time.Millisecond"},
 	}, simulated: true},
 }

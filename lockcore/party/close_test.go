@@ -1,0 +1,179 @@
+package party_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+)
+
+func TestCloseLeavesQueuesEndsSessionsAndStops(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := faulty()
+		l, other := on(t, e, party.Config{}), on(t, e.Store, party.Config{})
+		_, err := other.TryAcquire(t.Context(), one("other", party.Exclusive("busy")))
+		require.NoError(t, err)
+		plain, err := l.TryAcquire(t.Context(), forEver("plain", party.Exclusive("plain")))
+		require.NoError(t, err)
+		kept := one("saga", party.Exclusive("kept"))
+		kept.Persist = true
+		_, err = l.TryAcquire(t.Context(), kept)
+		require.NoError(t, err)
+		waits := acquireLater(t.Context(), l, one("waits", party.Exclusive("a"), party.Exclusive("busy")))
+		eventually(t, 1, waitersOf(e.Store, "busy"), "it waits")
+
+		require.NoError(t, l.Close(t.Context()))
+		require.ErrorIs(t, (<-waits).err, party.ErrClosed)
+		require.ErrorIs(t, context.Cause(plain.Context()), party.ErrClosed)
+		require.NoError(t, plain.Lost())
+		require.Empty(t, e.Document("busy").Waiters)
+		require.Empty(t, e.Document("a").Entries)
+		require.Empty(t, e.Document("plain").Entries)
+		require.Len(t, e.Document("kept").Entries, 1)
+		require.Equal(t, rules.StateKept, e.Document("kept").Entries[0].State, "the saga goes on elsewhere")
+		require.NoError(t, l.Close(t.Context()), "again")
+		sent := len(e.commands())
+		elapse(time.Hour)
+		require.Len(t, e.commands(), sent, "nothing goes on")
+	})
+}
+
+func TestEveryCallOfAClosedLockerSaysSo(t *testing.T) {
+	t.Parallel()
+	e := faulty()
+	l := on(t, e, party.Config{})
+	leases, err := l.Enter(t.Context(), one("a", party.Exclusive("r"), party.Exclusive("r/2")), false)
+	require.NoError(t, err)
+	require.NoError(t, l.Close(t.Context()))
+	ctx, req := t.Context(), one("b", party.Exclusive("b"))
+	queued := req
+	queued.Part, queued.Order = "p", party.Order{Schedule: 1}
+	names := []string{"r"}
+	for name, call := range map[string]func() error{
+		"Acquire":    func() error { _, err := l.Acquire(ctx, req); return err },
+		"TryAcquire": func() error { _, err := l.TryAcquire(ctx, req); return err },
+		"Enter":      func() error { _, err := l.Enter(ctx, queued, true); return err },
+		"Renew":      func() error { _, err := l.Renew(ctx, leases...); return err },
+		"Leave":      func() error { return l.Leave(ctx, leases...) },
+		"Release": func() error {
+			return l.Release(ctx, party.Release{LockID: "a", Resources: names, Order: party.LastAttempt(1)})
+		},
+		"ReleaseHeld": func() error {
+			_, err := l.ReleaseHeld(ctx, party.Release{Force: true, LockID: "a", Resources: names, FirstFence: 1, Reason: "r"})
+			return err
+		},
+		"Extend":         func() error { _, err := l.Extend(ctx, "a", "", "r", false); return err },
+		"Status":         func() error { return firstStatus(ctx, l, party.Filter{}) },
+		"Deadlocks":      func() error { _, err := l.Deadlocks(ctx); return err },
+		"BreakDeadlocks": func() error { _, err := l.BreakDeadlocks(ctx); return err },
+		"Recheck":        func() error { _, err := l.Recheck(ctx, queued); return err },
+		"CreateIndexes":  func() error { return l.CreateIndexes(ctx) },
+		"CollectionID":   func() error { _, err := l.CollectionID(ctx); return err },
+		"KeepPlace":      func() error { return l.KeepPlace(ctx, leases[0]) },
+		"LeaveQueue":     func() error { return l.LeaveQueue(ctx, leases...) },
+		"Keep":           func() error { return context.Cause(l.Renewing(ctx, leases).Context()) },
+	} {
+		err := call()
+		require.ErrorIs(t, err, party.ErrClosed, name)
+		require.NotErrorIs(t, err, party.ErrUnknownOutcome, name)
+	}
+	require.Len(t, e.Document("r").Entries, 1)
+}
+
+func TestCloseSaysWhatItCouldNotDo(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := faulty()
+		l := on(t, e, party.Config{})
+		_, err := l.TryAcquire(t.Context(), forEver("a", party.Exclusive("held")))
+		require.NoError(t, err)
+		e.set(cutting(ends("a")), cutting(of(kindSwap)))
+		_, err = l.TryAcquire(t.Context(), forEver("a", party.Exclusive("gone")))
+		require.ErrorIs(t, err, party.ErrUnknownOutcome)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		began := time.Now()
+		err = l.Close(ctx)
+		require.ErrorIs(t, err, party.ErrUnknownOutcome)
+		require.ErrorContains(t, err, `"held"`)
+		require.ErrorContains(t, err, `"gone"`)
+		require.Less(t, time.Since(began), 6*time.Second)
+	})
+}
+
+func TestCloseWaitsForCleanup(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := faulty()
+		l := on(t, e, party.Config{})
+		e.set(cutting(ends("a")), cutting(of(kindSwap)))
+		_, err := l.TryAcquire(t.Context(), forEver("a", party.Exclusive("r")))
+		require.ErrorIs(t, err, party.ErrUnknownOutcome)
+		e.set(nil, nil)
+		require.NoError(t, l.Close(t.Context()))
+		require.Empty(t, e.Document("r").Entries)
+	})
+}
+
+func TestCloseCutsOffACallThatHangs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := faulty()
+		l := on(t, e, party.Config{})
+		hang := make(chan struct{})
+		e.set(both(times(1, func(context.Context, command) error { close(hang); return nil }, of(kindSwap)), hanging(of(kindSwap))), nil)
+		released := make(chan error, 1)
+		go func() {
+			released <- l.Release(context.Background(), party.Release{LockID: "a", Resources: []string{"r"}, Order: party.LastAttempt(1)})
+		}()
+		<-hang
+		require.NoError(t, l.Close(t.Context()))
+		require.ErrorIs(t, <-released, party.ErrUnknownOutcome)
+	})
+}
+
+func TestCloseEndsARequestThatHangs(t *testing.T) {
+	t.Parallel()
+	for name, ask := range asking {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				e := faulty()
+				l := on(t, e, party.Config{})
+				hang := make(chan struct{})
+				e.set(nil, times(1, func(ctx context.Context, _ command) error {
+					close(hang)
+					<-ctx.Done()
+					return ctx.Err()
+				}, grants("a")))
+				asked := make(chan error, 1)
+				go func() { asked <- ask(context.Background(), l, forEver("a", party.Exclusive("r"))) }()
+				<-hang
+				require.NoError(t, l.Close(t.Context()))
+				require.ErrorIs(t, <-asked, party.ErrClosed)
+				require.Empty(t, e.Document("r").Entries)
+			})
+		})
+	}
+}
+
+// What cannot be paid in an outage is named after 20 s, also if the caller's context never ends.
+func TestClose_OutageThatDoesNotEnd_IsNamedInTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := faulty()
+		l := on(t, e, party.Config{})
+		e.set(cutting(ends("a")), cutting(of(kindSwap)))
+		_, err := l.TryAcquire(t.Context(), forEver("a", party.Exclusive("gone")))
+		require.ErrorIs(t, err, party.ErrUnknownOutcome)
+		began := time.Now()
+		require.ErrorContains(t, l.Close(context.Background()), `"gone"`)
+		require.LessOrEqual(t, time.Since(began), 21*time.Second)
+	})
+}

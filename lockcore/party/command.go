@@ -1,0 +1,108 @@
+package party
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/store"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/update"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+)
+
+const (
+	// commandTimeout bounds one command.
+	commandTimeout = update.CommandTimeout
+	// cleanupTimeout bounds the commands of the watcher.
+	cleanupTimeout = 5 * time.Second
+	// giveUpTimeout is how long a caller whose request failed waits until what it may have got is given
+	// back. After that its lines do it alone.
+	giveUpTimeout = time.Second
+)
+
+func failure(op, resource string, order Order, err error, unknown bool) error {
+	var layout *LayoutError
+	switch {
+	case unknown:
+		return &UnknownOutcomeError{Op: op, Resource: resource, Order: order, Err: err}
+	case errors.Is(err, ErrClosed), errors.As(err, &layout):
+		return err
+	}
+	return fmt.Errorf("lockstep: %s of %q: %w", op, resource, err)
+}
+
+// outcomeUnknown reports whether a command that failed like this may have been applied.
+func outcomeUnknown(err error) bool { return !errors.Is(err, store.ErrNotSent) }
+
+// detached returns a context for operations that must run although the caller's context has ended.
+func (l *Locker) detached(ctx context.Context) (context.Context, context.CancelFunc) {
+	return l.clock.WithTimeout(context.WithoutCancel(ctx), giveUpTimeout)
+}
+
+// bounded returns a context for one command that reads.
+func (l *Locker) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := l.clock.WithTimeout(ctx, commandTimeout)
+	stop := context.AfterFunc(l.life.closed, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+	}
+}
+
+// do carries out an operation of a name. The error is the database's, ctx's or ErrClosed, and an
+// *UnknownOutcomeError if the operation may have been applied.
+func (l *Locker) do(ctx context.Context, name string, order Order, c *update.Call) (update.Answer, error) {
+	var a update.Answer
+	switch {
+	case l.life.closed.Err() != nil:
+		a.Err = ErrClosed
+	case ctx.Err() != nil:
+		return a, fmt.Errorf("lockstep: %s of %q was not sent: %w", name, c.Op.On(), context.Cause(ctx))
+	default:
+		a = l.lines.Do(ctx, c)
+	}
+	if a.Err != nil {
+		return a, failure(name, c.Op.On(), order, a.Err, a.Unknown)
+	}
+	return a, nil
+}
+
+// call makes a call of an operation. What it writes is reported with ctx and why.
+func (l *Locker) call(ctx context.Context, op rules.Op, why ending) *update.Call {
+	return &update.Call{Op: op, Wrote: func(a update.Answer) { l.wrote(ctx, &a, why) }}
+}
+
+// owing makes a call that is carried out by the next acknowledged write of the document, even if its
+// caller gives up before.
+func (l *Locker) owing(ctx context.Context, op rules.Op, why ending) *update.Call {
+	c := l.call(ctx, op, why)
+	c.TakeBack, c.Owed = l.call(ctx, op, why), true
+	return c
+}
+
+// wrote reports what an acknowledged write did: it makes the spans of what has ended, and wakes the
+// waiters that were granted the resource.
+func (l *Locker) wrote(ctx context.Context, a *update.Answer, why ending) {
+	l.tel.ended(context.WithoutCancel(ctx), a, why)
+	l.watch.wrote(a, l.holds.learn(a))
+}
+
+// look reads the documents that a majority of the servers has, by name.
+func (l *Locker) look(ctx context.Context, names ...string) (map[string]*rules.Document, error) {
+	if l.life.closed.Err() != nil {
+		return nil, ErrClosed
+	}
+	ctx, cancel := l.bounded(ctx)
+	defer cancel()
+	sent := time.Now()
+	loaded, err := l.store.Look(ctx, names...)
+	if err != nil {
+		return nil, fmt.Errorf("lockstep: read lock documents: %w", err)
+	}
+	l.lines.Learn(loaded.At, sent)
+	for _, d := range loaded.Docs {
+		d.At = loaded.At
+	}
+	return loaded.Docs, nil
+}

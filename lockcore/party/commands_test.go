@@ -1,0 +1,325 @@
+package party_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
+	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"github.com/temporal-lockstep/lockstep/internal/testenv"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/store/storetest"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+)
+
+// Commands as they are sent. The first write of a resource inserts its document.
+const (
+	reads   = "aggregate"
+	inserts = "insert"
+	writes  = "update"
+)
+
+// wire are the commands of a client.
+type wire struct {
+	*storetest.Checker
+	taken int
+}
+
+// take returns the commands since the last time.
+func (w *wire) take() []storetest.Command {
+	sent := w.Commands()[w.taken:]
+	w.taken += len(sent)
+	return sent
+}
+
+// sends fails the test unless f sends these commands.
+func (w *wire) sends(t *testing.T, what string, f func(), commands ...string) {
+	t.Helper()
+	w.take()
+	f()
+	var names []string
+	for _, c := range w.take() {
+		names = append(names, c.Name)
+	}
+	require.Equal(t, commands, names, what)
+}
+
+// careless returns a collection of a client that asks for no guarantees, and the client's commands.
+func careless(t *testing.T) (*mongo.Collection, *wire) {
+	t.Helper()
+	monitor, checker := storetest.Monitor()
+	unjournaled := false
+	c, err := mongo.Connect(options.Client().ApplyURI(testenv.MongoURI(t)).SetMonitor(monitor).
+		SetWriteConcern(&writeconcern.WriteConcern{W: 1, Journal: &unjournaled}).
+		SetReadConcern(readconcern.Local()).
+		SetReadPreference(readpref.Nearest()))
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, checker.Err())
+		require.NoError(t, c.Disconnect(context.Background()))
+	})
+	return c.Database(testenv.Mongo(t).Name()).Collection("locks"), &wire{Checker: checker}
+}
+
+// fresh returns a Locker that knows no resource, but knows its collection and the server's time.
+func fresh(t *testing.T, coll *mongo.Collection) *party.Locker {
+	t.Helper()
+	l, err := party.New(coll, party.Config{})
+	require.NoError(t, err)
+	t.Cleanup(func() { closeSoon(l) })
+	require.ErrorIs(t, firstStatus(t.Context(), l, party.Filter{LockID: "nobody"}), nil)
+	_, err = l.Replaced(t.Context(), "nobody", "", "a read that tells the time")
+	require.NoError(t, err)
+	return l
+}
+
+func TestCommands_OfEachOperation(t *testing.T) {
+	t.Parallel()
+	coll, w := careless(t)
+	l := fresh(t, coll)
+	three := []party.Resource{party.Exclusive("r/1"), party.Exclusive("r/2"), party.Exclusive("r/3")}
+	var leases []party.Lease
+	enter := func(l *party.Locker, want error, req party.Request, queue bool) func() {
+		return func() {
+			got, err := l.Enter(t.Context(), req, queue)
+			require.ErrorIs(t, err, want)
+			leases = got
+		}
+	}
+	leave := func(l *party.Locker) func() {
+		return func() { require.NoError(t, l.Leave(t.Context(), leases...)) }
+	}
+	renew := func(l *party.Locker) func() {
+		return func() {
+			_, err := l.Renew(t.Context(), leases...)
+			require.NoError(t, err)
+		}
+	}
+	a, b := one("a", three[0]), one("b", three[0])
+	a.Part, a.Order, a.Call = "p", party.Order{Schedule: 1}, "call"
+	b.Part, b.Order = "p", party.Order{Schedule: 1}
+
+	w.sends(t, "acquire a resource without a document", enter(l, nil, a, false), reads, inserts)
+	w.sends(t, "renew", renew(l), writes)
+	w.sends(t, "leave", leave(l), writes)
+	a.Order.Schedule++
+	w.sends(t, "acquire a known resource", enter(l, nil, a, false), writes)
+	w.sends(t, "repeat the call", enter(l, nil, a, false), writes)
+	w.sends(t, "find it busy", enter(l, party.ErrBusy, one("b", three[0]), false), reads)
+	w.sends(t, "queue", enter(l, party.ErrBusy, b, true), writes)
+	a.Call = "another call"
+	w.sends(t, "be superseded", enter(l, party.ErrSuperseded, a, false), writes)
+	held := one("c", three[0])
+	held.Resources[0].Held = true
+	w.sends(t, "find it lost", enter(l, party.ErrLost, held, false), writes)
+	w.sends(t, "release", func() {
+		require.NoError(t, l.Release(t.Context(), party.Release{LockID: "b", Resources: []string{"r/1"}, Order: party.LastAttempt(1)}))
+	}, writes)
+	w.sends(t, "release what is not held", func() {
+		require.NoError(t, l.Release(t.Context(), party.Release{LockID: "b", Resources: []string{"r/1"}, Order: party.LastAttempt(1)}))
+	}, writes)
+	w.sends(t, "release by force", func() {
+		_, err := byForce(t.Context(), l, party.Release{Force: true, Now: true, LockID: "a", Resources: []string{"r/1"}, Reason: "test"})
+		require.NoError(t, err)
+	}, reads, writes)
+
+	w.sends(t, "acquire three", enter(l, nil, one("c", three...), false), reads, writes)
+	w.sends(t, "renew three", renew(l), writes)
+	w.sends(t, "leave three", leave(l), writes)
+	w.sends(t, "acquire three known resources", enter(l, nil, one("c", three...), false), writes)
+	w.sends(t, "leave three", leave(l), writes)
+
+	other := fresh(t, coll)
+	w.sends(t, "acquire a resource that another process knows", enter(other, nil, one("d", three[0]), false), reads, writes)
+	w.sends(t, "leave", leave(other), writes)
+	w.sends(t, "acquire after another process did", enter(l, nil, one("d", three[0]), false), writes, reads, writes)
+}
+
+func TestCommands_TenResources_AreOneReadAndOneWrite(t *testing.T) {
+	t.Parallel()
+	coll, w := careless(t)
+	l := fresh(t, coll)
+	req := one("a")
+	for i := range 10 {
+		req.Resources = append(req.Resources, party.Exclusive(fmt.Sprint("r/", i)))
+	}
+	var leases []party.Lease
+	for _, want := range [][]string{{reads, writes}, {writes}} {
+		w.sends(t, "acquire ten", func() {
+			var err error
+			leases, err = l.Enter(t.Context(), req, false)
+			require.NoError(t, err)
+			require.Len(t, leases, 10)
+		}, want...)
+		w.sends(t, "leave ten", func() { require.NoError(t, l.Leave(t.Context(), leases...)) }, writes)
+	}
+}
+
+// Within a process a hand-over is one write, however many wait: the swap that frees the resource grants
+// it to the next.
+func TestCommands_HandOverWithinAProcess_IsOneWrite(t *testing.T) {
+	t.Parallel()
+	coll, w := careless(t)
+	l := fresh(t, coll)
+	s, err := l.TryAcquire(t.Context(), one("holder", party.Exclusive("r")))
+	require.NoError(t, err)
+	const waiting = 5
+	var waits []<-chan acquired
+	for i := range waiting {
+		waits = append(waits, acquireLater(t.Context(), l, one(fmt.Sprint(i), party.Exclusive("r"))))
+		require.Eventually(t, func() bool { return fixture{l, coll}.waiting(t, "r") == int64(i+1) }, 10*time.Second, 5*time.Millisecond)
+	}
+	before := w.Count(writes)
+	for _, next := range waits {
+		require.NoError(t, s.Leave(t.Context()))
+		got := <-next
+		require.NoError(t, got.err)
+		s = got.session
+	}
+	require.Equal(t, waiting, w.Count(writes)-before)
+	require.NoError(t, s.Leave(t.Context()))
+}
+
+func TestCommands_ThousandRenewals_AreTwo(t *testing.T) {
+	t.Parallel()
+	coll, w := careless(t)
+	l := fresh(t, coll)
+	leases := manyLeases(t, l, 1000)
+	w.sends(t, "renew", func() {
+		kept, err := l.Renew(t.Context(), leases...)
+		require.NoError(t, err)
+		require.Len(t, kept, len(leases))
+	}, writes, writes)
+}
+
+func TestCommands_TenThousandRenewals_AreTwenty(t *testing.T) {
+	t.Parallel()
+	e := faulty()
+	l := on(t, e, party.Config{})
+	leases := manyLeases(t, l, 10_000)
+	sent := e.count()
+	kept, err := l.Renew(t.Context(), leases...)
+	require.NoError(t, err)
+	require.Len(t, kept, len(leases))
+	require.Equal(t, 20, e.count(of(kindExtend)))
+	require.Equal(t, sent+20, e.count())
+}
+
+// manyLeases takes n resources, in an order that is not that of their names.
+func manyLeases(t *testing.T, l *party.Locker, n int) (leases []party.Lease) {
+	t.Helper()
+	for i := 0; i < n; i += 100 {
+		req := one("a")
+		for j := range 100 {
+			req.Resources = append(req.Resources, party.Exclusive(fmt.Sprint("r/", i+j)))
+		}
+		req.TTL = time.Hour
+		got, err := l.Enter(t.Context(), req, false)
+		require.NoError(t, err)
+		leases = append(leases, got...)
+	}
+	slices.Reverse(leases)
+	return leases
+}
+
+// A majority has what a caller was told, whatever the caller's client is set to.
+func TestCommands_ConcernsAreThoseOfTheStore(t *testing.T) {
+	t.Parallel()
+	coll, w := careless(t)
+	l := fresh(t, coll)
+	w.take()
+	s, err := l.TryAcquire(t.Context(), one("a", party.Exclusive("r"), party.Exclusive("s")))
+	require.NoError(t, err)
+	_, err = l.Renew(t.Context(), s.Leases()...)
+	require.NoError(t, err)
+	require.NoError(t, s.Leave(t.Context()))
+	_, err = l.Replaced(t.Context(), "a", "", "r")
+	require.NoError(t, err)
+	require.NoError(t, firstStatus(t.Context(), l, party.Filter{Resource: "r"}))
+	concerns := map[string]int{}
+	for _, c := range w.take() {
+		if pref, err := c.Body.LookupErr("$readPreference", "mode"); err == nil {
+			require.Equal(t, "primary", pref.StringValue(), c.Name)
+		}
+		switch c.Name {
+		case writes, inserts:
+			require.Equal(t, "majority", c.Body.Lookup("writeConcern", "w").StringValue(), c.Name)
+			require.True(t, c.Body.Lookup("writeConcern", "j").Boolean(), c.Name)
+			concerns["writes"]++
+		case reads:
+			concerns[c.Body.Lookup("readConcern", "level").StringValue()]++
+		}
+	}
+	require.Equal(t, map[string]int{"writes": 3, "local": 1, "majority": 2}, concerns)
+}
+
+// Only "busy", "full" and "another run speaks" may be answered after a read alone. A primary that was
+// deposed without knowing it could give every other answer on the basis of what nobody else has.
+func TestCommands_EveryAnswerButBusyFollowsAnAcknowledgedWrite(t *testing.T) {
+	t.Parallel()
+	a := one("a", party.Exclusive("r"))
+	a.Part, a.Order, a.Call, a.Run, a.Persist = "p", party.Order{Schedule: 2, Attempt: 1}, "call", "run", true
+	changed := func(change func(*party.Request)) party.Request {
+		req := a
+		req.Resources = slices.Clone(a.Resources)
+		change(&req)
+		return req
+	}
+	for name, c := range map[string]struct {
+		req    party.Request
+		queue  bool
+		answer error
+		reads  bool
+	}{
+		"granted":    {one("free", party.Exclusive("free")), false, nil, false},
+		"again":      {a, false, nil, false},
+		"joined":     {changed(func(req *party.Request) { req.Part = "other" }), false, nil, false},
+		"queued":     {changed(func(req *party.Request) { req.LockID = "b" }), true, party.ErrBusy, false},
+		"superseded": {changed(func(req *party.Request) { req.Order.Schedule = 1 }), false, party.ErrSuperseded, false},
+		"lost":       {changed(func(req *party.Request) { req.LockID, req.Resources[0].Held = "b", true }), false, party.ErrLost, false},
+		"deadlock":   {changed(func(req *party.Request) { req.LockID = "victim" }), true, party.ErrDeadlock, false},
+		"busy":       {one("b", party.Exclusive("r")), false, party.ErrBusy, true},
+		"other run":  {changed(func(req *party.Request) { req.Run = "next" }), false, party.ErrOtherRun, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				e := faulty()
+				l := on(t, e, party.Config{})
+				_, err := l.Enter(t.Context(), a, false)
+				require.NoError(t, err)
+				victim := changed(func(req *party.Request) { req.LockID = "victim" })
+				_, err = l.Enter(t.Context(), victim, true)
+				require.ErrorIs(t, err, party.ErrBusy)
+				_, _, err = change(t.Context(), e.Store, rules.Withdraw{Resource: "r", LockID: "victim", Part: "p", Order: 2<<32 | 1, Reason: "deadlock: test"})
+				require.NoError(t, err)
+
+				e.set(failing(errNotSent, of(kindSwap)), nil)
+				_, err = l.Enter(t.Context(), c.req, c.queue)
+				if c.reads {
+					require.ErrorIs(t, err, c.answer)
+					return
+				}
+				require.ErrorIs(t, err, errNotSent)
+				for _, answer := range []error{party.ErrBusy, party.ErrLost, party.ErrSuperseded, party.ErrDeadlock} {
+					require.NotErrorIs(t, err, answer)
+				}
+				e.set(nil, nil)
+				swaps := e.count(of(kindSwap))
+				_, err = l.Enter(t.Context(), c.req, c.queue)
+				require.True(t, errors.Is(err, c.answer), err)
+				require.Greater(t, e.count(of(kindSwap)), swaps, "and the victim leaves")
+			})
+		})
+	}
+}

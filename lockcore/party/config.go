@@ -1,0 +1,98 @@
+package party
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+)
+
+// Config is what a [Locker] is made with. Its zero value is the default.
+type Config struct {
+	// TTL is how long a part may be silent before others may displace it: 100 ms to ten years, or
+	// Forever. Defaults to 30 s.
+	TTL time.Duration
+	// HoldTTL is how long a hold that is kept may stand with no part and no sign of life: 100 ms or
+	// more, or Forever. Not less than TTL. Defaults to 1 h, or TTL if that is more.
+	HoldTTL time.Duration
+	// ClaimTTL is how long a grant to a waiter stands before it must be confirmed. Each time that a
+	// waiter comes too late, and others were let in, its next grant stands twice as long, up to
+	// four times ClaimTTL. 100 ms to 15 min. Defaults to 30 s.
+	ClaimTTL time.Duration
+	// WaiterTTL is how long the place of a request of Acquire stands without being refreshed: 1 s to 1
+	// h. A place that Enter took stands for 24 h, or Retention if that is less. Defaults to 5 min.
+	WaiterTTL time.Duration
+	// Retention is how long the document of an idle resource is kept, and with it the memory of its
+	// fence and of what was released. Evidence of lost holds is kept as long. 1 h to 1 year. Defaults
+	// to 24 h.
+	Retention time.Duration
+	// MaxWaiters bounds the queue of one resource. 1 to 5,000; with very long names, what fits into a
+	// document of 12 MB. Defaults to 2,000.
+	MaxWaiters int
+	// Host is stored with each hold, for people. At most 255 bytes. Defaults to the host name and
+	// process ID.
+	Host string
+	// TracerProvider makes the spans. Defaults to the global one.
+	TracerProvider trace.TracerProvider
+	// MeterProvider makes the metrics. Defaults to the global one.
+	MeterProvider metric.MeterProvider
+	// ResourceClass maps a resource's name to one of a few classes, such as "account" for
+	// "account/42". The class is the attribute lock.resource.class of metrics; "" leaves it out. Many
+	// goroutines call it at once. Defaults to nil: metrics do not tell resources apart.
+	ResourceClass func(resource string) string
+}
+
+const (
+	minTTL       = 100 * time.Millisecond
+	maxTTL       = 10 * 365 * 24 * time.Hour
+	minRetention = time.Hour
+	maxRetention = 365 * 24 * time.Hour
+	// maxQueueTTL bounds claims, and places of Acquire, which a document's idleAt does not count:
+	// they must not outlive the document.
+	maxQueueTTL = minRetention
+)
+
+func (c Config) withDefaults() (Config, error) {
+	setDefault(&c.TTL, 30*time.Second)
+	setDefault(&c.HoldTTL, max(time.Hour, c.TTL))
+	setDefault(&c.ClaimTTL, 30*time.Second)
+	setDefault(&c.WaiterTTL, 5*time.Minute)
+	setDefault(&c.Retention, 24*time.Hour)
+	setDefault(&c.MaxWaiters, 2000)
+	if c.Host == "" {
+		name, _ := os.Hostname() // the name is for people; without one the process ID remains
+		c.Host = fmt.Sprintf("%s:%d", name, os.Getpid())
+	}
+	if c.TracerProvider == nil {
+		c.TracerProvider = otel.GetTracerProvider()
+	}
+	if c.MeterProvider == nil {
+		c.MeterProvider = otel.GetMeterProvider()
+	}
+	return c, firstError(
+		checkTTL("Config.TTL", c.TTL),
+		checkTTL("Config.HoldTTL", c.HoldTTL),
+		checkAtLeast("Config.HoldTTL", c.HoldTTL, c.TTL, "Config.TTL"),
+		checkRange("Config.ClaimTTL", c.ClaimTTL, minTTL, maxQueueTTL/4),
+		checkRange("Config.WaiterTTL", c.WaiterTTL, time.Second, maxQueueTTL),
+		checkRange("Config.Retention", c.Retention, minRetention, maxRetention),
+		checkRange("Config.MaxWaiters", c.MaxWaiters, 1, 5000),
+		checkText("Config.Host", c.Host, 1, 255),
+	)
+}
+
+func (c Config) policy() rules.Policy {
+	return rules.Policy{ClaimTTL: c.ClaimTTL.Milliseconds(), Retention: c.Retention.Milliseconds()}
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}

@@ -1,0 +1,207 @@
+package party
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/internal/telemetry"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/update"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+)
+
+// Leave ends the parts that the leases name, and the hold too if it was not kept and no other part
+// is left. Leaving what has already ended is not an error. All are tried; errors are joined.
+func (l *Locker) Leave(ctx context.Context, leases ...Lease) error {
+	ops := make([]rules.Leave, len(leases))
+	for i, lease := range leases {
+		ops[i] = l.leaveOp(lease)
+	}
+	return l.leaveAll(ctx, leases, ops, false)
+}
+
+// LeaveQueue ends the queued requests, and the claims, that the leases name. A part that has taken its
+// claim up meanwhile stays, so it is for callers who do not know whether the request still waits.
+// Giving up what does not exist is not an error. All are tried; errors are joined.
+func (l *Locker) LeaveQueue(ctx context.Context, leases ...Lease) error {
+	ops := make([]rules.Leave, len(leases))
+	for i, lease := range leases {
+		ops[i] = l.leaveOp(lease)
+		ops[i].Waiting = true
+	}
+	return l.leaveAll(ctx, leases, ops, false)
+}
+
+// giveUp ends what a request got, or may have got, although its context may have ended. What cannot be
+// ended now is ended with the next write of the document.
+func (l *Locker) giveUp(ctx context.Context, leases ...Lease) {
+	ctx, cancel := l.detached(ctx)
+	defer cancel()
+	ops := make([]rules.Leave, len(leases))
+	for i, lease := range leases {
+		ops[i] = l.leaveOp(lease)
+		ops[i].Undo, ops[i].Call = lease.keeps, lease.id
+	}
+	_ = l.leaveAll(ctx, leases, ops, true) // the cause is what the caller must see
+}
+
+// leaveAll carries out leaves, of several resources together. If they are owed, they are carried out
+// even if ctx ends before.
+func (l *Locker) leaveAll(ctx context.Context, leases []Lease, ops []rules.Leave, owed bool) error {
+	if len(leases) == 0 {
+		return nil
+	}
+	switch {
+	case l.life.closed.Err() != nil:
+		return ErrClosed
+	case ctx.Err() != nil:
+		return fmt.Errorf("lockstep: leave of %q was not sent: %w", leases[0].Resource, context.Cause(ctx))
+	}
+	errs := make([]error, len(leases))
+	calls, spans := make([]*update.Call, 0, len(leases)), make([]operation, len(leases))
+	var sent []int
+	for i, lease := range leases {
+		if errs[i] = checkEnd("lease", lease.LockID, 0, []string{lease.Resource}); errs[i] != nil {
+			continue
+		}
+		_, span := l.tel.start(ctx, telemetry.SpanLeave, lease)
+		c := l.call(ctx, ops[i], ending{})
+		if owed {
+			c = l.owing(ctx, ops[i], ending{})
+		}
+		spans[i] = span
+		calls, sent = append(calls, c), append(sent, i)
+	}
+	for n, a := range l.lines.DoAll(ctx, calls, nil) {
+		i := sent[n]
+		if a.Err != nil {
+			errs[i] = failure("leave", leases[i].Resource, leases[i].Order, a.Err, a.Unknown)
+		}
+		spans[i].end(&a, errs[i])
+	}
+	return errors.Join(errs...)
+}
+
+func (l *Locker) leaveOp(lease Lease) rules.Leave {
+	return rules.Leave{
+		Policy: l.cfg.policy(), Resource: lease.Resource, LockID: lease.LockID, Label: lease.Run, Part: lease.Part, Order: lease.Order.number(),
+	}
+}
+
+// end carries out an operation that ends something.
+func (l *Locker) end(ctx context.Context, name string, of Lease, why ending, op rules.Op) (update.Answer, error) {
+	_, span := l.tel.start(ctx, name, of)
+	a, err := l.do(ctx, strings.TrimPrefix(name, "lock."), of.Order, l.call(ctx, op, why))
+	why.on(span)
+	span.end(&a, err)
+	return a, err
+}
+
+// Release is what [Locker.Release] ends.
+type Release struct {
+	// LockID is whose holds, claims and queued places end.
+	LockID string
+	// Run is the run label: what stands under another one stays. Defaults to "", which is all.
+	Run string
+	// Resources are on which: 1 to 100 names.
+	Resources []string
+	// FirstFence is a lease's, or its Status's: the hold that began with it ends, on the one
+	// resource that is named, and no hold that began later. With Force it also names a hold that
+	// was released before, whose parts drain. Places in the queue stay. Defaults to 0: Order, which
+	// is required then, says what ends.
+	FirstFence int64
+	// Order bounds what ends: everything up to it, and nothing that was asked for later. It is for
+	// requests that bring their own orders, with a Schedule of 1 or more, or LastAttempt. With
+	// FirstFence it is the order of Leaving.
+	Order Order
+	// Leaving names a part whose request with exactly this Order, which has to be given, is known to
+	// have stopped, so that it keeps others out no longer. Earlier requests of the part may still
+	// trust their leases. Defaults to nil: none is known to.
+	Leaving *string
+	// Reason is why another than the holder ends this, such as that its workflow is closed: at most
+	// 512 bytes. Spans say so. Defaults to none: it is the holder's own release.
+	Reason string
+	// Force, with FirstFence, is for a lock ID that does not end its hold itself. Its next renewal,
+	// or its next step, answers with a *LostError that gives the Reason, which is required. It does
+	// not go with Run or Order.
+	Force bool
+	// Now, with Force, does not wait for parts that may still trust their leases. It is for a
+	// holder that is known to be dead: if it lives, it works beside the next one. Defaults to
+	// false: such a part drains, and keeps others out until it leaves or its promise ends.
+	Now bool
+}
+
+// Release ends one hold of a lock ID, or all that it holds and asked for on the resources up to an
+// order. A part of it that may still trust its lease keeps others out until it leaves or its
+// promise ends; Status says until when. Releasing what is not held is no error. All resources are
+// tried; errors are joined. It may be repeated, and ends nothing then that was granted since.
+func (l *Locker) Release(ctx context.Context, r Release) error {
+	_, _, err := l.releaseEach(ctx, r, time.Time{}, false)
+	return err
+}
+
+// ReleaseHeld is Release, and returns the resources on which nothing says that the hold was lost:
+// the lock ID held, or it had been released before, as by a first try of the same release whose
+// answer did not come. If a resource that the lock ID was known to hold is missing here, its
+// isolation was lost.
+func (l *Locker) ReleaseHeld(ctx context.Context, r Release) (held []string, err error) {
+	held, _, err = l.releaseEach(ctx, r, time.Time{}, true)
+	return held, err
+}
+
+// releaseEach returns also the *LostErrors of holds that began then, if it asks for them.
+func (l *Locker) releaseEach(ctx context.Context, r Release, began time.Time, asks bool) (held []string, lost []error, err error) {
+	if err := r.check(); err != nil {
+		return nil, nil, err
+	}
+	op := rules.Release{
+		Policy: l.cfg.policy(), LockID: r.LockID, Label: r.Run, FirstFence: r.FirstFence, Order: r.Order.number(), Leaving: r.Leaving,
+		Force: r.Force, Now: r.Now,
+	}
+	if r.Force {
+		op.Reason = r.Reason
+	}
+	results := make([]error, len(r.Resources))
+	inParallel(len(r.Resources), func(i int) {
+		op := op
+		op.Resource = r.Resources[i]
+		after, err := l.release(ctx, op, r.ending())
+		if err == nil && asks && len(after.Released()) == 0 {
+			err = lostBefore(after.After, &op, began)
+		}
+		results[i] = err
+	})
+	var errs []error
+	for i, err := range results {
+		switch {
+		case err == nil:
+			held = append(held, r.Resources[i])
+		case errors.Is(err, ErrLost):
+			lost = append(lost, err)
+		default:
+			errs = append(errs, err)
+		}
+	}
+	return held, lost, errors.Join(errs...)
+}
+
+// lostBefore returns a *LostError if a hold that began then, and that a release did not find, was lost
+// and not released before: there is evidence, or some evidence was dropped since. A zero time is not
+// known.
+func lostBefore(d *rules.Document, op *rules.Release, began time.Time) error {
+	lost := d.LostUpTo(op.LockID, op.Label, op.Order)
+	if op.FirstFence > 0 {
+		lost = d.LostBefore(op.LockID, op.FirstFence, began)
+	}
+	if !lost {
+		return nil
+	}
+	e, _ := lossIn(d, op.LockID, op.Order, "what became of it is not known any longer", op.Label)
+	return e
+}
+
+func (l *Locker) release(ctx context.Context, op rules.Release, why ending) (update.Answer, error) {
+	return l.end(ctx, telemetry.SpanRelease, Lease{Resource: op.Resource, LockID: op.LockID, Order: orderOf(op.Order)}, why, op)
+}

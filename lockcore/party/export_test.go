@@ -1,0 +1,28 @@
+package party
+
+import "context"
+
+// EndSessions ends what a test has left to itself, without a word to the engine.
+func (l *Locker) EndSessions() {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = l.Close(ctx)
+}
+
+// Tended is how many resources are tended.
+func (l *Locker) Tended() int {
+	l.watch.mu.Lock()
+	defer l.watch.mu.Unlock()
+	n := 0
+	for _, r := range l.watch.table {
+		if r.parked {
+			n++
+		}
+	}
+	return n
+}
+
+// Downgrade makes an exclusive lease shared, as Session.Downgrade does.
+func (l *Locker) Downgrade(ctx context.Context, lease Lease) (Lease, error) {
+	return l.renewOne(ctx, lease, true)
+}

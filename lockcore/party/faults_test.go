@@ -1,0 +1,379 @@
+package party_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/store"
+	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+)
+
+// errCut is the error of a connection that was closed: the outcome of the command is unknown.
+var errCut = errors.New("connection cut")
+
+// errNotSent is the error of a command that was surely not sent.
+var errNotSent = fmt.Errorf("%w: no server", store.ErrNotSent)
+
+// kind is a command of a store.
+type kind string
+
+const (
+	kindLoad     kind = "load"
+	kindLook     kind = "look"
+	kindSwap     kind = "swap"
+	kindExtend   kind = "extend"
+	kindReserve  kind = "reserve"
+	kindList     kind = "list"
+	kindIdentify kind = "identify"
+	kindPrepare  kind = "prepare"
+)
+
+// command is what a Locker asked its store for.
+type command struct {
+	kind  kind
+	names []string
+	// swaps are those of a swap, and before the documents that they replace, as they were stored when
+	// the command was sent. A document that does not exist, or that has another version, is empty.
+	swaps  []store.Swap
+	before []rules.Document
+	parts  []store.Extension
+	query  rules.Query
+}
+
+// hook is called with a command, and may fail it or block.
+type hook func(ctx context.Context, c command) error
+
+// faultStore is a store in memory behind a network that a test controls.
+type faultStore struct {
+	*lockcoretest.Store
+	mu sync.Mutex
+	// before is called before a command takes effect: with an error it has none. after is called once it
+	// took effect: with an error its answer is lost.
+	before, after hook
+	sent          []command
+}
+
+func faulty() *faultStore { return faultyAt(time.Now) }
+
+// faultyAt returns a store whose server has a clock of its own.
+func faultyAt(now func() time.Time) *faultStore {
+	return &faultStore{Store: lockcoretest.NewStore(now)}
+}
+
+// set replaces the hooks. Nil does nothing.
+func (s *faultStore) set(before, after hook) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.before, s.after = before, after
+}
+
+// commands returns the commands that were sent and match, all without any condition.
+func (s *faultStore) commands(which ...condition) []command {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var found []command
+	for _, c := range s.sent {
+		if all(which...)(c) {
+			found = append(found, c)
+		}
+	}
+	return found
+}
+
+// count returns the number of commands that match.
+func (s *faultStore) count(which ...condition) int { return len(s.commands(which...)) }
+
+// through sends a command between the hooks.
+func (s *faultStore) through(ctx context.Context, c command, send func() error) error {
+	for _, sw := range c.swaps {
+		d := s.Document(sw.Next.ID)
+		if d.Version != sw.Prev {
+			d = rules.Document{}
+		}
+		c.names, c.before = append(c.names, sw.Next.ID), append(c.before, d)
+	}
+	for _, p := range c.parts {
+		c.names = append(c.names, p.Resource)
+	}
+	s.mu.Lock()
+	s.sent = append(s.sent, c)
+	before, after := s.before, s.after
+	s.mu.Unlock()
+	if before != nil {
+		if err := before(ctx, c); err != nil {
+			return err
+		}
+	}
+	if err := send(); err != nil {
+		return err
+	}
+	if after != nil {
+		return after(ctx, c)
+	}
+	return nil
+}
+
+func (s *faultStore) Load(ctx context.Context, names ...string) (loaded store.Loaded, err error) {
+	err = s.through(ctx, command{kind: kindLoad, names: names}, func() (err error) {
+		loaded, err = s.Store.Load(ctx, names...)
+		return err
+	})
+	return loaded, err
+}
+
+func (s *faultStore) Look(ctx context.Context, names ...string) (loaded store.Loaded, err error) {
+	err = s.through(ctx, command{kind: kindLook, names: names}, func() (err error) {
+		loaded, err = s.Store.Look(ctx, names...)
+		return err
+	})
+	return loaded, err
+}
+
+func (s *faultStore) Swap(ctx context.Context, swaps ...store.Swap) (done int, err error) {
+	err = s.through(ctx, command{kind: kindSwap, swaps: swaps}, func() (err error) {
+		done, err = s.Store.Swap(ctx, swaps...)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return done, nil
+}
+
+func (s *faultStore) Extend(ctx context.Context, parts []store.Extension) (found int, r string, err error) {
+	err = s.through(ctx, command{kind: kindExtend, parts: parts}, func() (err error) {
+		found, r, err = s.Store.Extend(ctx, parts)
+		return err
+	})
+	return found, r, err
+}
+
+func (s *faultStore) Reserve(ctx context.Context, name string, r rules.Reservation) error {
+	return s.through(ctx, command{kind: kindReserve, names: []string{name}}, func() error { return s.Store.Reserve(ctx, name, r) })
+}
+
+func (s *faultStore) List(ctx context.Context, q rules.Query) iter.Seq2[rules.Document, error] {
+	var docs iter.Seq2[rules.Document, error]
+	err := s.through(ctx, command{kind: kindList, query: q}, func() error { docs = s.Store.List(ctx, q); return nil })
+	if err != nil {
+		return func(yield func(rules.Document, error) bool) { yield(rules.Document{}, err) }
+	}
+	return docs
+}
+
+func (s *faultStore) Identify(ctx context.Context) (id rules.Identity, err error) {
+	err = s.through(ctx, command{kind: kindIdentify}, func() (err error) { id, err = s.Store.Identify(ctx); return err })
+	return id, err
+}
+
+func (s *faultStore) Prepare(ctx context.Context) error {
+	return s.through(ctx, command{kind: kindPrepare}, func() error { return s.Store.Prepare(ctx) })
+}
+
+// condition reports whether a command is one that a test means.
+type condition func(c command) bool
+
+func all(which ...condition) condition {
+	return func(c command) bool {
+		return !slices.ContainsFunc(which, func(is condition) bool { return !is(c) })
+	}
+}
+
+func anyOf(which ...condition) condition {
+	return func(c command) bool { return slices.ContainsFunc(which, func(is condition) bool { return is(c) }) }
+}
+
+func not(which condition) condition { return func(c command) bool { return !which(c) } }
+
+func of(kinds ...kind) condition {
+	return func(c command) bool { return slices.Contains(kinds, c.kind) }
+}
+
+// onResource matches commands that name a resource.
+func onResource(name string) condition {
+	return func(c command) bool { return slices.Contains(c.names, name) }
+}
+
+// swapping matches swaps of which one changes a document in some way.
+func swapping(how func(before, after *rules.Document) bool) condition {
+	return func(c command) bool {
+		for i := range c.swaps {
+			if how(&c.before[i], c.swaps[i].Next) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// entries returns those of a lock ID, by ID and without claims. An empty lock ID is every one.
+func entries(d *rules.Document, lockID string) map[string]rules.Entry {
+	found := map[string]rules.Entry{}
+	for _, e := range d.Entries {
+		if (lockID == "" || e.LockID == lockID) && e.State != rules.StateClaimed {
+			found[e.ID] = e
+		}
+	}
+	return found
+}
+
+// grants matches swaps that make a part or a hold of a lock ID, of every one if it is empty.
+func grants(lockID string) condition {
+	return swapping(func(before, after *rules.Document) bool {
+		was := entries(before, lockID)
+		for id := range entries(after, lockID) {
+			if _, known := was[id]; !known {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// queues matches swaps that put a request of a lock ID in the queue, or refresh its position.
+func queues(lockID string) condition {
+	return swapping(func(before, after *rules.Document) bool {
+		return slices.ContainsFunc(after.Waiters, func(w rules.Waiter) bool {
+			return (lockID == "" || w.LockID == lockID) && !slices.ContainsFunc(before.Waiters, func(old rules.Waiter) bool {
+				return old.LockID == w.LockID && old.Part == w.Part && old.ExpiresAt.Equal(w.ExpiresAt)
+			})
+		})
+	})
+}
+
+// acquires matches the swaps of a lock ID's requests.
+func acquires(lockID string) condition { return anyOf(grants(lockID), queues(lockID)) }
+
+// ends matches swaps after which an entry of a lock ID is missing, or drains.
+func ends(lockID string) condition {
+	return swapping(func(before, after *rules.Document) bool {
+		is := entries(after, lockID)
+		for id, was := range entries(before, lockID) {
+			if e, stands := is[id]; !stands || e.State != was.State {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// renews matches extensions of entries of a lock ID, and swaps that renew its parts one by one.
+func (s *faultStore) renews(lockID string) condition {
+	return func(c command) bool {
+		for _, p := range c.parts {
+			d := s.Document(p.Resource)
+			if _, own := entries(&d, lockID)[p.ID]; own {
+				return true
+			}
+		}
+		return swapping(func(before, after *rules.Document) bool {
+			was := entries(before, lockID)
+			for id, e := range entries(after, lockID) {
+				if old, known := was[id]; known && e.RenewedAt != nil && (old.RenewedAt == nil || old.RenewedAt.Before(*e.RenewedAt)) {
+					return true
+				}
+			}
+			return false
+		})(c)
+	}
+}
+
+// withdraws matches swaps that take a request out of the queue to end a deadlock.
+var withdraws = swapping(func(before, after *rules.Document) bool {
+	tombstones := func(d *rules.Document) (n int) {
+		for _, w := range d.Waiters {
+			if w.Verdict != "" {
+				n++
+			}
+		}
+		return n
+	}
+	return tombstones(after) > tombstones(before)
+})
+
+// failing fails all commands that match.
+func failing(err error, which ...condition) hook {
+	return func(_ context.Context, c command) error {
+		if all(which...)(c) {
+			return err
+		}
+		return nil
+	}
+}
+
+// cutting closes the connection of all commands that match: their outcome is unknown.
+func cutting(which ...condition) hook { return failing(errCut, which...) }
+
+// hanging keeps the commands that match without an answer until their contexts end.
+func hanging(which ...condition) hook {
+	return func(ctx context.Context, c command) error {
+		if all(which...)(c) {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		return nil
+	}
+}
+
+// times does what a hook does, for the first n commands that match.
+func times(n int, do hook, which ...condition) hook {
+	var mu sync.Mutex
+	return func(ctx context.Context, c command) error {
+		if !all(which...)(c) {
+			return nil
+		}
+		mu.Lock()
+		does := n > 0
+		n--
+		mu.Unlock()
+		if does {
+			return do(ctx, c)
+		}
+		return nil
+	}
+}
+
+// both calls two hooks. The first error counts.
+func both(first, second hook) hook {
+	return func(ctx context.Context, c command) error {
+		if err := first(ctx, c); err != nil {
+			return err
+		}
+		return second(ctx, c)
+	}
+}
+
+// change carries out an operation in a store, as another process does.
+func change(ctx context.Context, s store.Store, op rules.Op) (*rules.Document, rules.Result, error) {
+	for {
+		loaded, err := s.Load(ctx, op.On())
+		if err != nil {
+			return nil, rules.Result{}, err
+		}
+		before := loaded.Docs[op.On()]
+		after, result := op.Apply(before, loaded.At)
+		sw := store.Swap{Next: after}
+		if before != nil {
+			sw.Prev = before.Version
+		}
+		after.Version = rules.Version{N: sw.Prev.N + 1, R: rand.Text()}
+		done, err := s.Swap(ctx, sw)
+		if err != nil || done == 1 {
+			return after, result, err
+		}
+	}
+}
+
+// acquire is the operation of a request that is always the first of its part.
+func acquire(resource, lockID, mode string) rules.Acquire {
+	return rules.Acquire{
+		Resource: resource, Call: rand.Text(), LockID: lockID, Part: "p", Order: 1, Mode: mode, TTL: 3_600_000, HoldTTL: 3_600_000,
+	}
+}

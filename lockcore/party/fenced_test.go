@@ -1,0 +1,409 @@
+package party_test
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/event"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"github.com/temporal-lockstep/lockstep/internal/testenv"
+	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+)
+
+// account is a document whose writers hold its lock.
+func account(t *testing.T) (write func(party.Lease) error, stored func() bson.M) {
+	t.Helper()
+	coll := testenv.Mongo(t).Collection("accounts")
+	byID := bson.D{{Key: "_id", Value: 42}}
+	_, err := coll.InsertOne(t.Context(), byID)
+	require.NoError(t, err)
+	n := 0
+	return func(lease party.Lease) error {
+			n++
+			return party.UpdateFenced(t.Context(), coll, lease, byID, bson.D{
+				{Key: "$set", Value: bson.D{{Key: "n", Value: n}}}, {Key: "$push", Value: bson.D{{Key: "log", Value: lease.Fence}}}})
+		}, func() bson.M {
+			var d bson.M
+			require.NoError(t, coll.FindOne(t.Context(), byID).Decode(&d))
+			return d
+		}
+}
+
+// part is a lease of a part of a saga, by its n-th attempt.
+func part(t *testing.T, l *party.Locker, name string, attempt uint32, change ...func(*party.Request)) party.Lease {
+	t.Helper()
+	req := one("saga", party.Exclusive("account/42"))
+	req.Part, req.Order, req.Persist = name, party.Order{Schedule: 1, Attempt: attempt}, true
+	for _, f := range change {
+		f(&req)
+	}
+	leases, err := l.Enter(t.Context(), req, true)
+	require.NoError(t, err)
+	return leases[0]
+}
+
+func TestParallelPartsOfOneHoldWriteAndEarlierAttemptsDoNot(t *testing.T) {
+	t.Parallel()
+	clock := lockcoretest.NewClock(time.Now())
+	l := on(t, lockcoretest.NewStore(clock.Now), party.Config{})
+	write, _ := account(t)
+	a, b1 := part(t, l, "a", 1), part(t, l, "b", 1)
+	require.NoError(t, write(b1))
+	b2 := part(t, l, "b", 2)
+	require.Greater(t, b2.Fence, a.Fence)
+	require.Equal(t, a.FirstFence, b2.FirstFence)
+	for range 3 {
+		require.NoError(t, write(b2))
+		require.NoError(t, write(a), "it holds, in parallel")
+	}
+	var fenced *party.FencedError
+	require.ErrorAs(t, write(b1), &fenced)
+	require.Equal(t, &party.FencedError{Resource: "account/42", Fence: b1.Fence, By: b2.Fence}, fenced)
+	b3 := part(t, l, "b", 3)
+	require.NoError(t, write(b3))
+	require.ErrorIs(t, write(b2), party.ErrFenced)
+	require.NoError(t, write(a))
+
+	// A lease that asked for a new fence bars all before it, as compensations need it.
+	undo := part(t, l, "undo b", 1, func(r *party.Request) { r.NewFence = true })
+	require.NoError(t, write(undo))
+	require.ErrorIs(t, write(a), party.ErrFenced)
+	require.ErrorIs(t, write(b3), party.ErrFenced)
+	require.NoError(t, write(part(t, l, "c", 1)))
+
+	// So does a later hold, once it has written.
+	clock.Advance(2 * time.Hour)
+	next, err := l.Enter(t.Context(), one("next", party.Exclusive("account/42")), false)
+	require.NoError(t, err)
+	require.NoError(t, write(undo), "nobody has written since")
+	require.NoError(t, write(next[0]))
+	require.ErrorIs(t, write(undo), party.ErrFenced)
+}
+
+func TestWhatFencedWritesStoreIsBounded(t *testing.T) {
+	t.Parallel()
+	clock := lockcoretest.NewClock(time.Now())
+	l := on(t, lockcoretest.NewStore(clock.Now), party.Config{})
+	write, stored := account(t)
+	first := part(t, l, "first", 1)
+	for i := range 100 {
+		name := fmt.Sprint("step ", i)
+		part(t, l, name, 1)
+		again := part(t, l, name, 2)
+		require.NoError(t, write(again))
+		require.NoError(t, write(again))
+		require.NoError(t, l.Leave(t.Context(), again))
+		clock.Advance(time.Minute)
+	}
+	require.NoError(t, write(first))
+	fence, err := bson.Marshal(stored()[party.FenceField])
+	require.NoError(t, err)
+	require.Less(t, len(fence), 2048)
+}
+
+func TestSharedLeaseIsRefusedAsAFence(t *testing.T) {
+	t.Parallel()
+	write, _ := account(t)
+	err := write(party.Lease{Resource: "r", Fence: 7, Mode: party.ModeShared})
+	var invalid *party.InvalidError
+	require.ErrorAs(t, err, &invalid)
+	require.Equal(t, "lease.Mode", invalid.Field)
+}
+
+// accountsOf returns a collection of a database of its own, in which a client with these options works.
+func accountsOf(t *testing.T, opts *options.ClientOptions) *mongo.Collection {
+	t.Helper()
+	db := testenv.Mongo(t)
+	client, err := mongo.Connect(opts.ApplyURI(testenv.MongoURI(t)))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, client.Disconnect(context.Background())) })
+	return client.Database(db.Name()).Collection("accounts")
+}
+
+// cents is a type that only the registry of currencies can encode as text.
+type cents int
+
+func currencies() *bson.Registry {
+	r := bson.NewRegistry()
+	r.RegisterTypeEncoder(reflect.TypeFor[cents](), bson.ValueEncoderFunc(
+		func(_ bson.EncodeContext, w bson.ValueWriter, v reflect.Value) error {
+			return w.WriteString(fmt.Sprintf("%d.%02d", v.Int()/100, v.Int()%100))
+		}))
+	return r
+}
+
+type marshaler struct{ doc bson.D }
+
+func (m marshaler) MarshalBSON() ([]byte, error) { return bson.Marshal(m.doc) }
+
+// UpdateFenced writes what the driver's UpdateOne writes, whatever the client's options, the shape of the update and the
+// operators in it. Each update runs twice under the lease of a second attempt: the condition of the second write refers to
+// what the first one stored.
+func TestUpdateFenced_AnyUpdate_WritesWhatUpdateOneWrites(t *testing.T) {
+	t.Parallel()
+	type balance struct {
+		Total   int   `json:"amount"`
+		Limit   cents `json:"limit"`
+		Comment string
+	}
+	type operators struct {
+		Set balance `bson:"$set"`
+		Inc bson.D  `bson:"$inc"`
+	}
+	d := func(key string, value any) bson.D { return bson.D{{Key: key, Value: value}} }
+	item := func(sku string) bson.D { return bson.D{{Key: "sku", Value: sku}, {Key: "n", Value: 0}} }
+	raw := mustMarshal(t, d("$set", d("amount", 7)))
+	paid := balance{Total: 7, Limit: 1234, Comment: "paid"}
+	byID := d("_id", 1)
+	clients := map[string]func() *options.ClientOptions{
+		// A registry remembers how it described a type first, so each client needs its own.
+		"plain": func() *options.ClientOptions { return options.Client().SetRegistry(bson.NewRegistry()) },
+		"JSON tags": func() *options.ClientOptions {
+			return options.Client().SetRegistry(bson.NewRegistry()).SetBSONOptions(&options.BSONOptions{UseJSONStructTags: true})
+		},
+		"integers": func() *options.ClientOptions {
+			return options.Client().SetRegistry(bson.NewRegistry()).SetBSONOptions(&options.BSONOptions{IntMinSize: true, OmitEmpty: true})
+		},
+		"registry": func() *options.ClientOptions { return options.Client().SetRegistry(currencies()) },
+	}
+	updates := map[string]struct{ filter, update any }{
+		"struct under $set":   {byID, d("$set", paid)},
+		"struct under $max":   {byID, d("$max", paid)},
+		"pointer under $min":  {byID, d("$min", &paid)},
+		"map of operators":    {byID, bson.M{"$set": paid, "$inc": bson.M{"n": 2}, "$push": bson.M{"log": paid}, "$max": bson.M{"top": 3}}},
+		"typed map":           {byID, map[string]balance{"$set": paid}},
+		"struct of operators": {byID, operators{paid, d("n", 3)}},
+		"raw":                 {byID, bson.Raw(raw)},
+		"bytes":               {bson.Raw(mustMarshal(t, byID)), raw},
+		"bytes as filter":     {mustMarshal(t, byID), d("$inc", d("n", 1))},
+		"struct as filter": {struct {
+			Total int `json:"amount" bson:"amount"`
+		}{5}, d("$inc", d("n", 1))},
+		"marshaler":              {byID, marshaler{d("$mul", d("n", 2))}},
+		"unset and rename":       {byID, bson.D{{Key: "$unset", Value: d("n", 1)}, {Key: "$rename", Value: d("amount", "sum")}}},
+		"position":               {append(d("items.sku", "c"), byID...), d("$inc", d("items.$.n", 1))},
+		"position of $elemMatch": {d("items", d("$elemMatch", item("b"))), d("$set", d("items.$.paid", true))},
+		"position in $max":       {d("items.sku", "c"), d("$max", d("items.$.n", 5))},
+		"all positions":          {byID, d("$inc", d("items.$[].n", 1))},
+	}
+	for clientName, opts := range clients {
+		for updateName, u := range updates {
+			t.Run(clientName+"/"+updateName, func(t *testing.T) {
+				t.Parallel()
+				coll := accountsOf(t, opts())
+				lease := party.Lease{Resource: "r", LockID: "saga", Part: "b", Fence: 12, FirstFence: 10}
+				written := func(update func() error) bson.D {
+					_, err := coll.DeleteMany(t.Context(), bson.D{})
+					require.NoError(t, err)
+					_, err = coll.InsertOne(t.Context(), bson.D{
+						{Key: "_id", Value: 1}, {Key: "amount", Value: 5}, {Key: "n", Value: 1},
+						{Key: "items", Value: bson.A{item("a"), item("b"), item("c")}},
+					})
+					require.NoError(t, err)
+					for range 2 {
+						require.NoError(t, update())
+					}
+					var doc bson.D
+					only := options.FindOne().SetProjection(bson.D{{Key: party.FenceField, Value: 0}})
+					require.NoError(t, coll.FindOne(t.Context(), bson.D{}, only).Decode(&doc))
+					return doc
+				}
+				want := written(func() error { _, err := coll.UpdateOne(t.Context(), u.filter, u.update); return err })
+				got := written(func() error { return party.UpdateFenced(t.Context(), coll, lease, u.filter, u.update) })
+				require.ElementsMatch(t, want, got) // the order of the fields of a map is random
+			})
+		}
+	}
+}
+
+func mustMarshal(t *testing.T, doc bson.D) []byte {
+	t.Helper()
+	raw, err := bson.Marshal(doc)
+	require.NoError(t, err)
+	return raw
+}
+
+// The position of items.$ comes from the last array that the filter matches. It must not come from an array of Lockstep.
+func TestUpdateFenced_PositionalOperator_WritesMatchedElement(t *testing.T) {
+	t.Parallel()
+	coll := testenv.Mongo(t).Collection("orders")
+	_, err := coll.InsertOne(t.Context(), bson.M{"_id": 1, "items": bson.A{bson.M{"sku": "a", "n": 0}, bson.M{"sku": "b", "n": 0}, bson.M{"sku": "c", "n": 0}}})
+	require.NoError(t, err)
+	secondAttempt := party.Lease{Resource: "r", LockID: "saga", Part: "b", Fence: 12, FirstFence: 10}
+	for range 3 {
+		require.NoError(t, party.UpdateFenced(t.Context(), coll, secondAttempt, bson.M{"_id": 1, "items.sku": "c"}, bson.M{"$inc": bson.M{"items.$.n": 1}}))
+	}
+	var order struct {
+		Items []struct {
+			SKU string
+			N   int
+		}
+	}
+	require.NoError(t, coll.FindOne(t.Context(), bson.M{}).Decode(&order))
+	require.Equal(t, "[{a 0} {b 0} {c 3}]", fmt.Sprint(order.Items))
+}
+
+// A run was reset. A step of the old run still believes that it holds the lock. It has no successor of the same part that could
+// bar it: the new run does something else.
+func TestUpdateFenced_RunThatWasTakenOver_IsFenced(t *testing.T) {
+	t.Parallel()
+	write, stored := account(t)
+	oldRun := party.Lease{Resource: "r", LockID: "saga", Run: "1", Part: "a", Fence: 10, FirstFence: 10}
+	retried := party.Lease{Resource: "r", LockID: "saga", Run: "1", Part: "b", Fence: 12, FirstFence: 10}
+	newRun := party.Lease{Resource: "r", LockID: "saga", Run: "2", Part: "c", Fence: 15, FirstFence: 10, LeastFence: 15}
+	parallel := party.Lease{Resource: "r", LockID: "saga", Run: "2", Part: "d", Fence: 17, FirstFence: 10, LeastFence: 15}
+	require.NoError(t, write(oldRun))
+	require.NoError(t, write(retried))
+	require.NoError(t, write(parallel))
+	require.NoError(t, write(newRun), "parts of the new run do not bar each other")
+	for _, old := range []party.Lease{oldRun, retried} {
+		var fenced *party.FencedError
+		require.ErrorAs(t, write(old), &fenced)
+		require.Equal(t, &party.FencedError{Resource: "r", Fence: old.Fence, By: 15}, fenced)
+	}
+	require.EqualValues(t, bson.A{int64(10), int64(12), int64(17), int64(15)}, stored()["log"])
+}
+
+func TestUpdateFenced_UnacknowledgedWrites_AreRefused(t *testing.T) {
+	t.Parallel()
+	var updates atomic.Int32
+	coll := accountsOf(t, options.Client().SetMonitor(&event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
+		if e.CommandName == "update" {
+			updates.Add(1)
+		}
+	}}))
+	_, err := coll.InsertOne(t.Context(), bson.M{"_id": 1, "n": 0})
+	require.NoError(t, err)
+	careless := coll.Clone(options.Collection().SetWriteConcern(writeconcern.Unacknowledged()))
+	err = party.UpdateFenced(t.Context(), careless, party.Lease{Resource: "r", Fence: 7}, bson.M{"_id": 1}, bson.M{"$inc": bson.M{"n": 1}})
+	var invalid *party.InvalidError
+	require.ErrorAs(t, err, &invalid)
+	require.Equal(t, "coll", invalid.Field)
+	require.Zero(t, updates.Load(), "nothing was sent")
+}
+
+// betweenCommands returns a collection on which interfere runs once, after the first findAndModify: between the record of a
+// fence and the update.
+func betweenCommands(t *testing.T, interfere func(*mongo.Collection)) *mongo.Collection {
+	t.Helper()
+	var coll *mongo.Collection
+	var done atomic.Bool
+	coll = accountsOf(t, options.Client().SetMonitor(&event.CommandMonitor{Succeeded: func(_ context.Context, e *event.CommandSucceededEvent) {
+		if e.CommandName == "findAndModify" && done.CompareAndSwap(false, true) {
+			interfere(coll)
+		}
+	}}))
+	_, err := coll.InsertOne(t.Context(), bson.M{"_id": 1, "state": "old"})
+	require.NoError(t, err)
+	return coll
+}
+
+func TestUpdateFenced_ChangeAfterRecord_IsRespected(t *testing.T) {
+	t.Parallel()
+	set := func(value string) bson.M { return bson.M{"$set": bson.M{"state": value}} }
+	open := bson.M{"_id": 1, "state": bson.M{"$ne": "closed"}}
+	first, third := party.Lease{Resource: "r", Fence: 7, FirstFence: 7}, party.Lease{Resource: "r", Fence: 9, FirstFence: 7}
+	second := party.Lease{Resource: "r", Fence: 8, FirstFence: 7}
+	thirdWrites := func(t *testing.T, coll *mongo.Collection) {
+		require.NoError(t, party.UpdateFenced(t.Context(), coll, third, open, set("third attempt")))
+	}
+	for name, c := range map[string]struct {
+		lease     party.Lease
+		interfere func(*testing.T, *mongo.Collection)
+		want      error
+		state     string
+	}{
+		"LaterAttemptThanFirstWrites":  {first, thirdWrites, party.ErrFenced, "third attempt"},
+		"LaterAttemptThanSecondWrites": {second, thirdWrites, party.ErrFenced, "third attempt"},
+		"LaterLeaseWrites": {first, func(t *testing.T, coll *mongo.Collection) {
+			require.NoError(t, party.UpdateFenced(t.Context(), coll, party.Lease{Resource: "r", Fence: 9}, open, set("later")))
+		}, party.ErrFenced, "later"},
+		"LaterLeaseRecords": {first, func(t *testing.T, coll *mongo.Collection) {
+			err := party.UpdateFenced(t.Context(), coll, party.Lease{Resource: "r", Fence: 9}, open, bson.M{"$inc": bson.M{"state": 1}})
+			require.Error(t, err, "text cannot be incremented")
+		}, party.ErrFenced, "old"},
+		"FilterMatchesNoLonger": {first, func(t *testing.T, coll *mongo.Collection) {
+			_, err := coll.UpdateOne(t.Context(), bson.M{"_id": 1}, set("closed"))
+			require.NoError(t, err)
+		}, mongo.ErrNoDocuments, "closed"},
+		"RecordIsGone": {first, func(t *testing.T, coll *mongo.Collection) {
+			_, err := coll.ReplaceOne(t.Context(), bson.M{"_id": 1}, bson.M{"state": "restored", party.FenceField: bson.M{"least": 3}})
+			require.NoError(t, err)
+		}, nil, "mine"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			coll := betweenCommands(t, func(coll *mongo.Collection) { c.interfere(t, coll) })
+			err := party.UpdateFenced(t.Context(), coll, c.lease, open, set("mine"))
+			require.ErrorIs(t, err, c.want)
+			var doc struct {
+				State     string
+				LockFence struct{ Least int64 } `bson:"lockFence"`
+			}
+			require.NoError(t, coll.FindOne(t.Context(), bson.M{"_id": 1}).Decode(&doc))
+			require.Equal(t, c.state, doc.State)
+			require.GreaterOrEqual(t, doc.LockFence.Least, int64(7))
+		})
+	}
+}
+
+// A compensation bars the parts that it undoes, and no others.
+func TestUpdateFenced_Compensation_BarsTheUndonePart(t *testing.T) {
+	t.Parallel()
+	write, _ := account(t)
+	lease := func(part string, fence int64, undone ...string) party.Lease {
+		return party.Lease{Resource: "r", LockID: "saga", Part: part, Fence: fence, FirstFence: 10, Undone: undone}
+	}
+	require.NoError(t, write(lease("step", 12)))
+	require.NoError(t, write(lease("undo", 14, "step")))
+	require.ErrorIs(t, write(lease("step", 12)), party.ErrFenced)
+	require.NoError(t, write(lease("other", 12)))
+	require.NoError(t, write(lease("first", 10)))
+}
+
+// Once a later hold has written, its least fence bars whatever an older record bars.
+func TestUpdateFenced_LaterHold_DropsRecordsOfEarlierHold(t *testing.T) {
+	t.Parallel()
+	write, stored := account(t)
+	for fence := int64(11); fence <= 14; fence++ {
+		require.NoError(t, write(party.Lease{Resource: "r", LockID: "saga", Part: fmt.Sprint(fence), Fence: fence, FirstFence: 10}))
+	}
+	require.Len(t, stored()[party.FenceField].(bson.D)[1].Value, 4)
+	require.NoError(t, write(party.Lease{Resource: "r", LockID: "next", Fence: 13, FirstFence: 13}))
+	require.Len(t, stored()[party.FenceField].(bson.D)[1].Value, 1, "that of fence 14")
+}
+
+func TestUpdateFenced_UpdateOfAnotherKind_IsRefused(t *testing.T) {
+	t.Parallel()
+	coll := testenv.Mongo(t).Collection("accounts")
+	fence := bson.D{{Key: "least", Value: 1}}
+	for name, update := range map[string]any{
+		"nil":                  nil,
+		"a number":             7,
+		"no operators":         bson.D{},
+		"a replacement":        bson.M{"balance": 1},
+		"a struct":             struct{ Balance int }{1},
+		"a pipeline":           mongo.Pipeline{{{Key: "$set", Value: bson.D{{Key: "balance", Value: 1}}}}},
+		"a pipeline of any":    bson.A{bson.D{{Key: "$unset", Value: party.FenceField}}},
+		"the fence":            bson.M{"$set": bson.M{party.FenceField: fence}},
+		"a field of the fence": bson.D{{Key: "$max", Value: bson.D{{Key: party.FenceField + ".least", Value: 1}}}},
+		"the fence, raw":       mustMarshal(t, bson.D{{Key: "$unset", Value: bson.D{{Key: party.FenceField, Value: ""}}}}),
+		"the fence, marshaled": marshaler{bson.D{{Key: "$unset", Value: bson.D{{Key: party.FenceField, Value: ""}}}}},
+		"the fence, renamed":   bson.M{"$rename": bson.M{"balance": party.FenceField}},
+	} {
+		err := party.UpdateFenced(t.Context(), coll, party.Lease{Resource: "r", Fence: 7}, bson.M{}, update)
+		var invalid *party.InvalidError
+		require.ErrorAs(t, err, &invalid, name)
+		require.Equal(t, "update", invalid.Field, name)
+	}
+}

@@ -1,0 +1,353 @@
+package party_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+)
+
+// contents is every document of a collection, byte by byte.
+func contents(t testing.TB, coll *mongo.Collection) []string {
+	t.Helper()
+	cursor, err := coll.Find(t.Context(), bson.D{}, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
+	require.NoError(t, err)
+	var out []string
+	for cursor.Next(t.Context()) {
+		out = append(out, string(cursor.Current))
+	}
+	require.NoError(t, cursor.Err())
+	return out
+}
+
+// names that are never accepted where a name is needed, or where one may be left out but for the first.
+var badNames = map[string]string{
+	"empty": "", "513 bytes": strings.Repeat("x", 513), "513 bytes in 257 letters": strings.Repeat("ü", 256) + "x",
+	"NUL": "a\x00b", "invalid UTF-8": "a\xffb", "half a letter": "ü"[:1],
+}
+
+func TestEveryBoundOfARequestIsRefusedByNameAndNothingChanges(t *testing.T) {
+	t.Parallel()
+	l := setup(t, party.Config{})
+	_, err := l.Enter(t.Context(), one("holder", party.Exclusive("r")), false)
+	require.NoError(t, err)
+	before := contents(t, l.coll)
+
+	refuse := func(what, field string, err error) {
+		t.Helper()
+		var invalid *party.InvalidError
+		require.ErrorAs(t, err, &invalid, what)
+		require.ErrorIs(t, err, party.ErrInvalid, what)
+		require.Equal(t, field, invalid.Field, what)
+		require.NotEmpty(t, invalid.Value, what)
+		require.NotEmpty(t, invalid.Bound, what)
+		require.Less(t, len(invalid.Error()), 500, "what was passed is shortened")
+	}
+	for what, c := range badRequests() {
+		for _, queue := range []bool{false, true} {
+			_, err := l.Enter(t.Context(), c.req, queue)
+			refuse(what, c.field, err)
+		}
+		_, err := l.Acquire(t.Context(), c.req)
+		refuse(what, c.field, err)
+		_, err = l.TryAcquire(t.Context(), c.req)
+		refuse(what, c.field, err)
+	}
+	hundredAndOne := make([]string, 101)
+	for i := range hundredAndOne {
+		hundredAndOne[i] = fmt.Sprint(i)
+	}
+	for what, id := range badLockIDs {
+		refuse(what, "Release.LockID", l.Release(t.Context(), party.Release{LockID: id, Resources: []string{"r"}}))
+		_, err := l.ReleaseHeld(t.Context(), party.Release{Force: true, LockID: id, Resources: []string{"r"}, Reason: "because"})
+		refuse(what, "Release.LockID", err)
+		if id != "" {
+			refuse(what, "Filter.LockID", firstStatus(t.Context(), l.Locker, party.Filter{LockID: id}))
+			refuse(what, "Filter.Owner", firstStatus(t.Context(), l.Locker, party.Filter{Owner: id}))
+		}
+	}
+	for what, name := range badNames {
+		refuse(what, "Release.Resources[1]", l.Release(t.Context(), party.Release{LockID: "holder", Resources: []string{"r", name}, Order: party.LastAttempt(9)}))
+		force := func(lockID, reason string, resources ...string) error {
+			return l.Release(t.Context(), party.Release{Force: true, LockID: lockID, Resources: resources, FirstFence: 1, Reason: reason})
+		}
+		refuse(what, "Release.Resources[0]", force("holder", "because", name))
+		refuse(what, "Release.Reason", force("holder", name, "r"))
+		if name == "" {
+			continue
+		}
+		for field, f := range map[string]party.Filter{
+			"Filter.Resource": {Resource: name}, "Filter.Prefix": {Prefix: name},
+		} {
+			refuse(what, field, firstStatus(t.Context(), l.Locker, f))
+		}
+	}
+	refuse("no resource", "len(Release.Resources)", l.Release(t.Context(), party.Release{LockID: "holder"}))
+	refuse("101 resources", "len(Release.Resources)", l.Release(t.Context(), party.Release{LockID: "holder", Resources: hundredAndOne}))
+	refuse("what ends is not said", "Release.Order", l.Release(t.Context(), party.Release{LockID: "holder", Resources: []string{"r"}}))
+	refuse("no such state", "Filter.States[0]", firstStatus(t.Context(), l.Locker, party.Filter{States: []party.State{"gone"}}))
+	require.Equal(t, before, contents(t, l.coll))
+}
+
+func firstStatus(ctx context.Context, l *party.Locker, f party.Filter) error {
+	for _, err := range l.Status(ctx, f) {
+		return err
+	}
+	return nil
+}
+
+const tenYears = 10 * 365 * 24 * time.Hour
+
+type badRequest struct {
+	field string
+	req   party.Request
+}
+
+// badLockIDs are badNames with the bound of lock IDs and owners.
+var badLockIDs = map[string]string{
+	"empty": "", "1501 bytes": strings.Repeat("x", 1501), "NUL": "a\x00b", "invalid UTF-8": "a\xffb",
+}
+
+// badRequests are requests of the holder's own lock ID, or of nobody's, that would change something if they were sent.
+func badRequests() map[string]badRequest {
+	good := func() party.Request { return one("holder", party.Exclusive("r")) }
+	bad := map[string]badRequest{}
+	add := func(what, field string, change func(*party.Request)) {
+		req := good()
+		change(&req)
+		bad[what] = badRequest{field, req}
+	}
+	for what, id := range badLockIDs {
+		add("lock ID: "+what, "Request.LockID", func(r *party.Request) { r.LockID = id })
+	}
+	for what, name := range badNames {
+		add("resource: "+what, "Request.Resources[1].Name", func(r *party.Request) { r.Resources = append(r.Resources, party.Exclusive(name)) })
+		if name == "" {
+			continue
+		}
+		add("part: "+what, "Request.Part", func(r *party.Request) { r.Part = name })
+		add("owner: "+what, "Request.Owner", func(r *party.Request) { r.Owner = name })
+		if len(name) < 513 {
+			add("comment: "+what, "Request.Comment", func(r *party.Request) { r.Comment = name })
+		}
+	}
+	add("comment of 1025 bytes", "Request.Comment", func(r *party.Request) { r.Comment = strings.Repeat("x", 1025) })
+	for _, ttl := range []time.Duration{1, 99 * time.Millisecond, -1, -time.Hour, tenYears + 1} {
+		add(fmt.Sprint("TTL of ", ttl), "Request.TTL", func(r *party.Request) { r.TTL = ttl })
+		add(fmt.Sprint("TTL of the hold of ", ttl), "Request.HoldTTL", func(r *party.Request) { r.Persist, r.HoldTTL = true, ttl })
+	}
+	add("hold shorter than its parts", "Request.HoldTTL", func(r *party.Request) { r.Persist, r.TTL, r.HoldTTL = true, time.Hour, time.Minute })
+	add("TTL of a hold that is not kept", "Request.HoldTTL", func(r *party.Request) { r.HoldTTL = time.Hour })
+	add("negative wait", "Request.MaxWait", func(r *party.Request) { r.MaxWait = -1 })
+	add("wait above ten years", "Request.MaxWait", func(r *party.Request) { r.MaxWait = tenYears + 1 })
+	add("schedule beyond 31 bits", "Request.Order.Schedule", func(r *party.Request) { r.Order.Schedule = 1 << 31 })
+	add("no resource", "len(Request.Resources)", func(r *party.Request) { r.Resources = nil })
+	add("101 resources", "len(Request.Resources)", func(r *party.Request) {
+		for i := range 100 {
+			r.Resources = append(r.Resources, party.Exclusive(fmt.Sprint(i)))
+		}
+	})
+	add("a resource twice", "Request.Resources[2].Name", func(r *party.Request) {
+		r.Resources = append(r.Resources, party.Exclusive("s"), party.Shared("r"))
+	})
+	add("no such mode", "Request.Resources[0].Mode", func(r *party.Request) { r.Resources[0].Mode = "Q" })
+	add("negative limit", "Request.Resources[0].Limit", func(r *party.Request) { r.Resources[0] = party.SharedLimit("r", -1) })
+	add("limit above a million", "Request.Resources[0].Limit", func(r *party.Request) { r.Resources[0] = party.SharedLimit("r", 1_000_001) })
+	add("take over without a run", "Request.TakeOver", func(r *party.Request) { r.TakeOver = "one" })
+	add("take over from itself", "Request.TakeOver", func(r *party.Request) { r.Run, r.TakeOver = "one", "one" })
+	add("run of 513 bytes", "Request.Run", func(r *party.Request) { r.Run = strings.Repeat("x", 513) })
+	add("undo without a run", "Request.Undo[0]", func(r *party.Request) { r.Undo = []string{"step"} })
+	add("undo of itself", "Request.Undo[1]", func(r *party.Request) {
+		r.Run, r.Part, r.Order.Attempt, r.Undo = "one", "undo", 1, []string{"step", "undo"}
+	})
+	add("undo of 65 parts", "len(Request.Undo)", func(r *party.Request) { r.Run, r.Undo = "one", make([]string, 65) })
+	add("within without a run", "Request.Within", func(r *party.Request) { r.Within = "w" })
+	add("within itself", "Request.Within", func(r *party.Request) { r.Run, r.Within = "one", "holder" })
+	add("limit in exclusive mode", "Request.Resources[0].Limit", func(r *party.Request) { r.Resources[0].Limit = 1 })
+	return bad
+}
+
+func TestEveryBoundOfTheConfigurationIsRefusedByName(t *testing.T) {
+	t.Parallel()
+	l := setup(t, party.Config{})
+	before := contents(t, l.coll)
+	for what, c := range map[string]struct {
+		field string
+		cfg   party.Config
+	}{
+		"TTL below 100 ms":         {"Config.TTL", party.Config{TTL: 99 * time.Millisecond}},
+		"negative TTL":             {"Config.TTL", party.Config{TTL: -1}},
+		"TTL above ten years":      {"Config.TTL", party.Config{TTL: tenYears + 1, HoldTTL: party.Forever}},
+		"hold below 100 ms":        {"Config.HoldTTL", party.Config{HoldTTL: 1}},
+		"hold shorter than a part": {"Config.HoldTTL", party.Config{TTL: time.Hour, HoldTTL: time.Minute}},
+		"hold above ten years":     {"Config.HoldTTL", party.Config{HoldTTL: tenYears + 1}},
+		"claim below 100 ms":       {"Config.ClaimTTL", party.Config{ClaimTTL: 1}},
+		"claim above 15 min":       {"Config.ClaimTTL", party.Config{ClaimTTL: 15*time.Minute + 1}},
+		"endless claim":            {"Config.ClaimTTL", party.Config{ClaimTTL: party.Forever}},
+		"waiter below 1 s":         {"Config.WaiterTTL", party.Config{WaiterTTL: time.Millisecond}},
+		"waiter above 1 h":         {"Config.WaiterTTL", party.Config{WaiterTTL: time.Hour + 1}},
+		"endless waiter":           {"Config.WaiterTTL", party.Config{WaiterTTL: party.Forever}},
+		"retention below 1 h":      {"Config.Retention", party.Config{Retention: time.Minute}},
+		"retention above 1 year":   {"Config.Retention", party.Config{Retention: 366 * 24 * time.Hour}},
+		"negative queue":           {"Config.MaxWaiters", party.Config{MaxWaiters: -1}},
+		"queue above 5,000":        {"Config.MaxWaiters", party.Config{MaxWaiters: 5001}},
+		"host of 256 bytes":        {"Config.Host", party.Config{Host: strings.Repeat("x", 256)}},
+		"host with NUL":            {"Config.Host", party.Config{Host: "a\x00"}},
+		"host that is not UTF-8":   {"Config.Host", party.Config{Host: "\xff"}},
+	} {
+		_, err := party.New(l.coll, c.cfg)
+		var invalid *party.InvalidError
+		require.ErrorAs(t, err, &invalid, what)
+		require.Equal(t, c.field, invalid.Field, what)
+	}
+	_, err := party.New(nil, party.Config{})
+	require.ErrorIs(t, err, party.ErrInvalid)
+	require.Equal(t, before, contents(t, l.coll))
+}
+
+func TestWhatIsJustWithinTheBoundsIsAccepted(t *testing.T) {
+	t.Parallel()
+	longest := strings.Repeat("ü", 256)
+	l := setup(t, party.Config{
+		Host: strings.Repeat("h", 255), TTL: 100 * time.Millisecond, HoldTTL: 100 * time.Millisecond, ClaimTTL: 15 * time.Minute, WaiterTTL: time.Hour, MaxWaiters: 5000,
+	})
+	_, err := party.New(l.coll, party.Config{TTL: tenYears, HoldTTL: tenYears, ClaimTTL: 100 * time.Millisecond, WaiterTTL: time.Second, MaxWaiters: 1})
+	require.NoError(t, err)
+	req := party.Request{
+		MaxWait: tenYears,
+		LockID:  strings.Repeat("ü", 750), Part: longest, Owner: strings.Repeat("o", 512), Comment: strings.Repeat("c", 1024),
+		Order: party.LastAttempt(1<<31 - 1), TTL: party.Forever, Persist: true, HoldTTL: party.Forever,
+	}
+	for i := range 100 {
+		req.Resources = append(req.Resources, party.SharedLimit(longest[:509]+fmt.Sprintf("%03d", i), 1_000_000))
+	}
+	leases, err := l.Enter(t.Context(), req, false)
+	require.ErrorIs(t, err, party.ErrInvalid, "a name that ends in half a letter")
+	require.Empty(t, leases)
+	for i := range req.Resources {
+		req.Resources[i].Name = fmt.Sprintf("%03d", i) + longest[:508] + "x"
+	}
+	leases, err = l.Enter(t.Context(), req, false)
+	require.NoError(t, err)
+	require.Len(t, leases, 100)
+	require.NoError(t, l.Leave(t.Context(), leases...))
+}
+
+func TestFullQueueIsRefusedAsBusyAndFullAndNothingChanges(t *testing.T) {
+	t.Parallel()
+	l := setup(t, party.Config{MaxWaiters: 2})
+	_, err := l.Enter(t.Context(), one("holder", party.Exclusive("r")), false)
+	require.NoError(t, err)
+	ask := func(lockID string) error {
+		req := one(lockID, party.Exclusive("r"))
+		req.Order.Attempt = 1
+		_, err := l.Enter(t.Context(), req, true)
+		return err
+	}
+	for i := range 2 {
+		var busy *party.BusyError
+		require.ErrorAs(t, ask(fmt.Sprint(i)), &busy)
+		require.Equal(t, i+1, busy.Position)
+	}
+	before := state(t, l.coll)
+	err = ask("one too many")
+	require.ErrorIs(t, err, party.ErrQueueFull)
+	require.ErrorIs(t, err, party.ErrBusy)
+	var busy *party.BusyError
+	require.ErrorAs(t, err, &busy)
+	require.Equal(t, 2, busy.Waiting)
+	require.Zero(t, busy.Position)
+	_, err = l.Acquire(t.Context(), one("one too many", party.Exclusive("r")))
+	require.ErrorIs(t, err, party.ErrQueueFull, "nobody waits for a place in the queue")
+	after := state(t, l.coll)
+	require.Equal(t, before.Held, after.Held)
+	require.Equal(t, before.Waiters, after.Waiters)
+	require.NotErrorIs(t, ask("0"), party.ErrQueueFull, "who has a place keeps it")
+}
+
+type stored struct{ Held, Waiters bson.RawValue }
+
+// state is what the only document says of who holds and who waits.
+func state(t *testing.T, coll *mongo.Collection) stored {
+	t.Helper()
+	var d stored
+	require.NoError(t, coll.FindOne(t.Context(), bson.D{}).Decode(&d))
+	return d
+}
+
+// TestTheFullestQueueStaysWellUnderTheLimitOfADocument fills a queue with the longest of everything.
+func TestTheFullestQueueStaysWellUnderTheLimitOfADocument(t *testing.T) {
+	t.Parallel()
+	l := setup(t, party.Config{MaxWaiters: 1})
+	long := func(i int) string { return fmt.Sprintf("%04d", i) + strings.Repeat("x", 508) }
+	lockID := strings.Repeat("l", 1500)
+	_, err := l.Enter(t.Context(), one(long(0), party.Exclusive("r")), false)
+	require.NoError(t, err)
+	req := party.Request{LockID: lockID, Part: long(2), Owner: long(3), Resources: []party.Resource{party.Exclusive("r")}, Order: party.Order{Attempt: 1}}
+	_, err = l.Enter(t.Context(), req, true)
+	require.ErrorIs(t, err, party.ErrBusy)
+	const most, limit = 5000, 16 << 20
+	require.Less(t, most*len(state(t, l.coll).Waiters.Value), limit*7/8)
+}
+
+func TestBadInputIsRefusedByNameAndTheDatabaseIsNotAsked(t *testing.T) {
+	t.Parallel()
+	l := setup(t, party.Config{})
+	long := strings.Repeat("x", 513)
+	for field, req := range map[string]party.Request{
+		"Request.LockID":              one("", party.Exclusive("r")),
+		"Request.Part":                {LockID: "a", Part: long, Resources: []party.Resource{party.Exclusive("r")}},
+		"Request.Owner":               {LockID: "a", Owner: "\xff", Resources: []party.Resource{party.Exclusive("r")}},
+		"Request.TTL":                 {LockID: "a", TTL: -time.Second, Resources: []party.Resource{party.Exclusive("r")}},
+		"Request.HoldTTL":             {LockID: "a", HoldTTL: time.Hour, Resources: []party.Resource{party.Exclusive("r")}},
+		"Request.MaxWait":             {LockID: "a", MaxWait: -1, Resources: []party.Resource{party.Exclusive("r")}},
+		"len(Request.Resources)":      one("a"),
+		"Request.Resources[0].Name":   one("a", party.Exclusive("")),
+		"Request.Resources[1].Name":   one("a", party.Exclusive("r"), party.Shared("r")),
+		"Request.Resources[0].Limit":  one("a", party.SharedLimit("r", -1)),
+		"Request.Resources[0].Mode":   one("a", party.Resource{Name: "r", Mode: "Q"}),
+		"Request.Resources[1].Name ":  one("a", party.Exclusive("r"), party.Exclusive("nul\x00")),
+		"Request.Resources[0].Limit ": one("a", party.Resource{Name: "r", Limit: 2}),
+	} {
+		_, err := l.Enter(t.Context(), req, false)
+		var invalid *party.InvalidError
+		require.ErrorAs(t, err, &invalid, field)
+		require.ErrorIs(t, err, party.ErrInvalid)
+		require.Equal(t, strings.TrimSpace(field), invalid.Field)
+	}
+	n, err := l.coll.CountDocuments(t.Context(), bson.D{{Key: "_id", Value: bson.D{{Key: "$gte", Value: ""}}}})
+	require.NoError(t, err)
+	require.Zero(t, n)
+	for _, cfg := range []party.Config{{TTL: -1}, {TTL: time.Hour, HoldTTL: time.Minute}, {Retention: time.Second}, {MaxWaiters: -1}, {ClaimTTL: 1}} {
+		_, err := party.New(l.coll, cfg)
+		require.ErrorIs(t, err, party.ErrInvalid)
+	}
+}
+
+// An empty lease once wrote a document without a name.
+func TestLeave_EmptyLease_IsRefused(t *testing.T) {
+	t.Parallel()
+	e := faulty()
+	l := on(t, e, party.Config{})
+	for name, err := range map[string]error{
+		"Leave":      l.Leave(t.Context(), party.Lease{}),
+		"LeaveQueue": l.LeaveQueue(t.Context(), party.Lease{}),
+		"Renew": func() error {
+			_, err := l.Renew(t.Context(), party.Lease{})
+			return err
+		}(),
+		"KeepPlace": l.KeepPlace(t.Context(), party.Lease{}),
+	} {
+		var invalid *party.InvalidError
+		require.ErrorAs(t, err, &invalid, name)
+	}
+	require.Empty(t, e.commands())
+}

@@ -1,0 +1,363 @@
+package party_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/pace"
+	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+)
+
+// step is a request of a workflow's step.
+func step(lockID string, schedule uint32) party.Request {
+	return party.Request{
+		LockID: lockID, Run: "run", Part: "p", Order: party.Order{Schedule: schedule, Attempt: 1}, MaxWait: 2 * time.Second,
+		Resources: []party.Resource{party.Exclusive("r")},
+	}
+}
+
+// lasting has some holds of r begin and end, so that a Locker knows how long they last.
+func lasting(t *testing.T, l *party.Locker, each time.Duration) {
+	t.Helper()
+	for i := range 3 {
+		leases, err := l.Enter(t.Context(), step(fmt.Sprint("before/", i), 1), true)
+		require.NoError(t, err)
+		elapse(each)
+		require.NoError(t, l.Leave(t.Context(), leases...))
+	}
+}
+
+// entering asks in the background, and sends when it was let in, or the error.
+func entering(t *testing.T, l *party.Locker, lockID string, each time.Duration) <-chan error {
+	t.Helper()
+	out := make(chan error, 1)
+	go func() {
+		leases, err := l.Enter(t.Context(), step(lockID, 1), true)
+		out <- err
+		if err == nil {
+			elapse(each)
+			_ = l.Leave(t.Context(), leases...)
+		}
+	}()
+	synctest.Wait()
+	return out
+}
+
+func TestRequestsWaitInlineAsLongAsTheirTurnIsNear(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const each = 50 * time.Millisecond
+		l := on(t, lockcoretest.NewStore(time.Now), party.Config{})
+		lasting(t, l, each)
+		var all []<-chan error
+		for i := range 32 {
+			all = append(all, entering(t, l, fmt.Sprint("step/", i), each))
+		}
+		for i, one := range all {
+			select {
+			case err := <-one:
+				if i < 20 { // the twentieth waits for nineteen, in half of the time
+					require.NoError(t, err, "%d", i)
+				} else {
+					require.ErrorIs(t, err, party.ErrBusy, "%d", i)
+				}
+			case <-time.After(time.Second):
+				t.Fatal("it waited too long: ", i)
+			}
+		}
+		elapse(each)
+	})
+}
+
+func TestATurnThatIsFarIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		each time.Duration
+		wait int
+	}{
+		"the turns of four come in half of the time": {200 * time.Millisecond, 4},
+		"a place does not move for long":             {600 * time.Millisecond, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				l := on(t, lockcoretest.NewStore(time.Now), party.Config{})
+				lasting(t, l, c.each)
+				holder, err := l.Enter(t.Context(), step("holder", 1), true)
+				require.NoError(t, err)
+				var waiting []<-chan error
+				for i := range c.wait {
+					waiting = append(waiting, entering(t, l, fmt.Sprint("near/", i), 0))
+				}
+				began := time.Now()
+				require.ErrorIs(t, <-entering(t, l, "far", 0), party.ErrBusy)
+				require.Zero(t, time.Since(began), "in virtual time")
+				require.NoError(t, l.Leave(t.Context(), holder...))
+				for _, one := range waiting {
+					require.NoError(t, <-one)
+				}
+			})
+		})
+	}
+}
+
+func TestATurnBehindMoreThanMayWaitIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := on(t, lockcoretest.NewStore(time.Now), party.Config{})
+		l.LimitInlineWaits(2)
+		lasting(t, l, 5*time.Millisecond)
+		holder, err := l.Enter(t.Context(), step("holder", 1), true)
+		require.NoError(t, err)
+		for i := range 3 { // they have come and gone to wait elsewhere
+			req := step(fmt.Sprint("parked/", i), 1)
+			req.MaxWait = 0
+			_, err := l.Enter(t.Context(), req, true)
+			require.ErrorIs(t, err, party.ErrBusy)
+		}
+		began := time.Now()
+		require.ErrorIs(t, <-entering(t, l, "behind them", 0), party.ErrBusy)
+		require.Zero(t, time.Since(began), "in virtual time")
+		require.NoError(t, l.Leave(t.Context(), holder...))
+	})
+}
+
+func TestATurnThatComesLaterThanExpectedIsWaitedForWhileThePlaceMoves(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := on(t, lockcoretest.NewStore(time.Now), party.Config{})
+		lasting(t, l, 5*time.Millisecond)
+		var all []<-chan error
+		for i := range 6 {
+			all = append(all, entering(t, l, fmt.Sprint("step/", i), 300*time.Millisecond))
+		}
+		began := time.Now()
+		for i, one := range all {
+			require.NoError(t, <-one, "%d", i)
+		}
+		require.InDelta(t, (1500 * time.Millisecond).Seconds(), time.Since(began).Seconds(), 0.1, "in virtual time")
+		elapse(300 * time.Millisecond)
+	})
+}
+
+func TestATurnThatDoesNotComeIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := on(t, lockcoretest.NewStore(time.Now), party.Config{})
+		lasting(t, l, 5*time.Millisecond)
+		_, err := l.Enter(t.Context(), step("holder", 1), true)
+		require.NoError(t, err)
+		began := time.Now()
+		require.ErrorIs(t, <-entering(t, l, "next", 0), party.ErrBusy)
+		require.InDelta(t, pace.Near.Seconds()+pace.Read.Seconds()/2, time.Since(began).Seconds(), pace.Read.Seconds(), "in virtual time")
+	})
+}
+
+// Nothing is known of how long holds last: one that is next in line waits a moment, and one further back does not.
+func TestEnterWaitsBrieflyWhenNextInLineOnly(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := on(t, lockcoretest.NewStore(time.Now), party.Config{})
+		holder, err := l.TryAcquire(t.Context(), one("holder", party.Exclusive("r")))
+		require.NoError(t, err)
+		next := entering(t, l, "next", 0)
+		_, err = l.Enter(t.Context(), step("second", 1), true)
+		busy := new(party.BusyError)
+		require.ErrorAs(t, err, &busy)
+		require.Equal(t, 2, busy.Position)
+		elapse(300 * time.Millisecond)
+		require.NoError(t, holder.Release(t.Context()))
+		require.NoError(t, <-next)
+	})
+}
+
+func TestOneMaxWaitIsForAllResourcesOfARequest(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ maxWait, ttl, want time.Duration }{
+		"as it says":       {400 * time.Millisecond, 0, 400 * time.Millisecond},
+		"a quarter of TTL": {2 * time.Second, 1400 * time.Millisecond, 350 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				l := on(t, lockcoretest.NewStore(time.Now), party.Config{})
+				for i, resource := range []string{"a", "b"} {
+					holder, err := l.TryAcquire(t.Context(), one("holder", party.Exclusive(resource)))
+					require.NoError(t, err)
+					time.AfterFunc(time.Duration(i+1)*300*time.Millisecond, func() { _ = holder.Release(t.Context()) })
+				}
+				req := step("both", 1)
+				req.Resources, req.MaxWait, req.TTL = []party.Resource{party.Exclusive("a"), party.Exclusive("b")}, c.maxWait, c.ttl
+				began := time.Now()
+				_, err := l.Enter(t.Context(), req, true)
+				busy := new(party.BusyError)
+				require.ErrorAs(t, err, &busy)
+				require.Equal(t, "b", busy.Resource)
+				require.Equal(t, c.want, time.Since(began), "in virtual time")
+				elapse(time.Second)
+			})
+		})
+	}
+}
+
+func TestRequestsBehindLongHoldsDoNotWaitInline(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := on(t, lockcoretest.NewStore(time.Now), party.Config{})
+		lasting(t, l, 2*time.Second)
+		_, err := l.Enter(t.Context(), step("holder", 1), true)
+		require.NoError(t, err)
+		began := time.Now()
+		_, err = l.Enter(t.Context(), step("next", 1), true)
+		require.ErrorIs(t, err, party.ErrBusy)
+		require.Less(t, time.Since(began), 100*time.Millisecond, "in virtual time")
+	})
+}
+
+func TestNoMoreThanAllowedWaitInline(t *testing.T) {
+	t.Parallel()
+	for _, most := range []int{0, 2} {
+		t.Run(fmt.Sprint(most), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				const each = 10 * time.Millisecond
+				l := on(t, lockcoretest.NewStore(time.Now), party.Config{})
+				l.LimitInlineWaits(most)
+				l.LimitInlineWaits(7) // no more than before
+				lasting(t, l, each)
+				var all []<-chan error
+				for i := range 5 {
+					all = append(all, entering(t, l, fmt.Sprint("step/", i), each))
+				}
+				for i, lockID := range []string{"holder of another", "next there"} { // the limit is one for all resources
+					req, began := step(lockID, 1), time.Now()
+					req.Resources = []party.Resource{party.Exclusive("another")}
+					_, err := l.Enter(t.Context(), req, true)
+					require.Equal(t, i == 1, errors.Is(err, party.ErrBusy), err)
+					require.Zero(t, time.Since(began), "in virtual time")
+				}
+				for i, one := range all {
+					if err := <-one; i <= most {
+						require.NoError(t, err, "%d", i)
+					} else {
+						require.ErrorIs(t, err, party.ErrBusy, "%d", i)
+					}
+				}
+				elapse(each)
+			})
+		})
+	}
+}
+
+func TestParkedRequestsAreCalledUpBeforeTheirTurn(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		each time.Duration
+		most int
+		want int
+	}{
+		"short holds": {50 * time.Millisecond, 25, 4}, "long holds": {2 * time.Second, 25, 0},
+		"no room to wait": {50 * time.Millisecond, 0, 0}, "room for two": {50 * time.Millisecond, 2, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				l := on(t, lockcoretest.NewStore(time.Now), party.Config{})
+				l.LimitInlineWaits(c.most)
+				var early []string
+				defer l.OnWakeup(func(w party.Wakeup) {
+					if w.Early {
+						early = append(early, w.LockID)
+					}
+				})()
+				lasting(t, l, c.each)
+				holder, err := l.Enter(t.Context(), step("holder", 1), true)
+				require.NoError(t, err)
+				for i := range 8 {
+					req := step(fmt.Sprint("step/", i), 1)
+					req.MaxWait = 0
+					_, err := l.Enter(t.Context(), req, true)
+					require.ErrorIs(t, err, party.ErrBusy)
+				}
+				elapse(c.each)
+				require.Empty(t, early)
+				require.NoError(t, l.Leave(t.Context(), holder...))
+				require.Len(t, early, c.want, "the first has a claim, and these come next: %v", early)
+			})
+		})
+	}
+}
+
+// Whoever holds next is in the same process, which hears of the end without looking.
+func TestTurnsWithinOneProcessAreNotLookedFor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := faulty()
+		l := on(t, e, party.Config{})
+		const each = 40 * time.Millisecond
+		lasting(t, l, each)
+		began := time.Now()
+		var all []<-chan error
+		for i := range 20 {
+			all = append(all, entering(t, l, fmt.Sprint("step/", i), each))
+		}
+		for _, one := range all {
+			require.NoError(t, <-one)
+		}
+		looks := e.count(of(kindLook))
+		require.LessOrEqual(t, looks, int(time.Since(began)/pace.Read)+1, "in virtual time")
+		elapse(each)
+	})
+}
+
+// A saga's lock is let go by the process that runs its workflow.
+func TestAKeptHoldIsLookedForSinceItMayEndInAnotherProcess(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := faulty()
+		l, elsewhere := on(t, e, party.Config{}), on(t, e.Store, party.Config{})
+		lasting(t, l, 20*time.Millisecond)
+		before, err := l.Enter(t.Context(), step("before", 1), true)
+		require.NoError(t, err)
+		saga := make(chan error, 1)
+		go func() {
+			req := step("saga", 1)
+			req.Persist = true
+			leases, err := l.Enter(t.Context(), req, true)
+			saga <- errors.Join(err, l.Leave(t.Context(), leases...))
+		}()
+		synctest.Wait()
+		next := entering(t, l, "next", 0)
+		require.NoError(t, l.Leave(t.Context(), before...))
+		require.NoError(t, <-saga)
+		looks := e.count(of(kindLook))
+		elapse(200 * time.Millisecond)
+		require.Greater(t, e.count(of(kindLook)), looks+2)
+		require.NoError(t, elsewhere.Release(t.Context(), party.Release{LockID: "saga", Run: "run", Resources: []string{"r"}, Order: party.LastAttempt(1)}))
+		require.NoError(t, <-next)
+	})
+}
+
+func TestATurnThatDoesNotComeIsLookedForLessAndLessOften(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := faulty()
+		l, elsewhere := on(t, e, party.Config{}), on(t, e.Store, party.Config{})
+		lasting(t, l, 5*time.Millisecond)
+		holder, err := elsewhere.TryAcquire(t.Context(), one("holder", party.Exclusive("r")))
+		require.NoError(t, err)
+		next := acquireLater(t.Context(), l, one("next", party.Exclusive("r")))
+		elapse(30 * time.Second)
+		require.LessOrEqual(t, e.count(of(kindLook)), 30*4+20, "four a second, and some more at first")
+		require.NoError(t, holder.Release(t.Context()))
+		got := <-next
+		require.NoError(t, got.err)
+		require.NoError(t, got.session.Release(t.Context()))
+	})
+}

@@ -1,0 +1,195 @@
+package party_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+)
+
+func threeLeases(t *testing.T, l *party.Locker) []party.Lease {
+	t.Helper()
+	leases, err := l.Enter(t.Context(), one("a", party.Exclusive("r/1"), party.Exclusive("r/2"), party.Exclusive("r/3")), false)
+	require.NoError(t, err)
+	return leases
+}
+
+// each returns the errors that Renew has joined.
+func each(t *testing.T, err error) []error {
+	t.Helper()
+	joined, ok := err.(interface{ Unwrap() []error })
+	require.True(t, ok, "%v", err)
+	return joined.Unwrap()
+}
+
+func TestRenewal_ThatWasNotSent_IsNoUnknownOutcome(t *testing.T) {
+	t.Parallel()
+	for name, refusal := range map[string]error{
+		"no server":    errNotSent,
+		"other layout": fmt.Errorf("%w: %w", errNotSent, &rules.LayoutError{Collection: "c", Found: "other"}),
+	} {
+		e := faulty()
+		l := on(t, e, party.Config{})
+		leases := threeLeases(t, l)
+		e.set(failing(refusal, of(kindExtend, kindSwap)), nil)
+		kept, err := l.Renew(t.Context(), leases...)
+		require.NotErrorIs(t, err, party.ErrUnknownOutcome, name)
+		require.Equal(t, leases, kept, "they stand as they were")
+		errs := each(t, err)
+		require.Len(t, errs, 3)
+		for i, one := range errs {
+			require.ErrorContains(t, one, refusal.Error())
+			if !errors.As(refusal, new(*rules.LayoutError)) { // which names the collection
+				require.ErrorContains(t, one, `"`+leases[i].Resource+`"`)
+			}
+		}
+	}
+}
+
+// What a server says of a failure proves nothing: a router may have applied the command.
+func TestRenewal_WithoutAnAnswer_IsUnknownForEachLease(t *testing.T) {
+	t.Parallel()
+	for name, failure := range map[string]error{"cut": errCut, "error of the server": mongo.CommandError{Code: 13, Message: "not authorized"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := faulty()
+			l := on(t, e, party.Config{})
+			leases := threeLeases(t, l)
+			e.set(failing(failure, of(kindExtend, kindSwap)), nil)
+			_, err := l.Renew(t.Context(), leases...)
+			for i, one := range each(t, err) {
+				var unknown *party.UnknownOutcomeError
+				require.ErrorAs(t, one, &unknown)
+				require.Equal(t, leases[i].Resource, unknown.Resource)
+				require.Equal(t, leases[i].Order, unknown.Order)
+				require.ErrorContains(t, one, failure.Error())
+			}
+			require.Len(t, each(t, err), 3)
+		})
+	}
+}
+
+func TestRenewal_BatchThatFails_IsRenewedOneByOne(t *testing.T) {
+	t.Parallel()
+	e := faulty()
+	l := on(t, e, party.Config{})
+	leases := threeLeases(t, l)
+	e.set(both(cutting(of(kindExtend)), cutting(of(kindSwap), onResource("r/2"))), nil)
+	_, err := l.Renew(t.Context(), leases...)
+	require.Len(t, each(t, err), 1)
+	var unknown *party.UnknownOutcomeError
+	require.ErrorAs(t, err, &unknown)
+	require.Equal(t, "r/2", unknown.Resource)
+	for _, name := range []string{"r/1", "r/3"} {
+		require.NotNil(t, e.Document(name).Entries[0].RenewedAt)
+	}
+}
+
+// A batch that finds fewer documents than it names proves nothing of any one of them.
+func TestRenewal_BatchThatMissesOne_AsksForEach(t *testing.T) {
+	t.Parallel()
+	l := on(t, faulty(), party.Config{})
+	leases := threeLeases(t, l)
+	require.NoError(t, l.Release(t.Context(), party.Release{LockID: "a", Resources: []string{"r/3"}, FirstFence: leases[2].FirstFence, Order: leases[2].Order, Leaving: &leases[2].Part}))
+	kept, err := l.Renew(t.Context(), leases...)
+	require.Len(t, kept, 2)
+	require.Equal(t, "r/2", kept[1].Resource)
+	var lost *party.LostError
+	require.ErrorAs(t, err, &lost)
+	require.Equal(t, "r/3", lost.Resource)
+	require.Len(t, each(t, err), 1)
+}
+
+// A caller may give the same Call to requests of several parts and orders. Each makes an entry of its
+// own, and a renewal of one is none of another.
+func TestRenewal_PartThatLeft_IsLostAlthoughAnotherHasTheSameCall(t *testing.T) {
+	t.Parallel()
+	for name, next := range map[string]func(*party.Request){
+		"other part":   func(req *party.Request) { req.Part = "other" },
+		"next attempt": func(req *party.Request) { req.Order.Attempt++ },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := on(t, faulty(), party.Config{})
+			req := one("a", party.Exclusive("r"))
+			req.Part, req.Order, req.Call = "part", party.Order{Schedule: 1, Attempt: 1}, "the same"
+			leases, err := l.Enter(t.Context(), req, false)
+			require.NoError(t, err)
+			next(&req)
+			_, err = l.Enter(t.Context(), req, false)
+			require.NoError(t, err)
+			require.NoError(t, l.Leave(t.Context(), leases...))
+			_, err = l.Renew(t.Context(), leases...)
+			require.ErrorIs(t, err, party.ErrLost)
+		})
+	}
+}
+
+// The process has two readers. The part of one of them ended, and the document still has the other's.
+func TestRenewal_OneOfTwoPartsOfADocumentIsGone_IsLost(t *testing.T) {
+	t.Parallel()
+	l := on(t, faulty(), party.Config{})
+	var leases []party.Lease
+	for _, lockID := range []string{"a", "b"} {
+		got, err := l.Enter(t.Context(), one(lockID, party.Shared("r")), false)
+		require.NoError(t, err)
+		leases = append(leases, got...)
+	}
+	force := party.Release{Force: true, LockID: "a", Resources: []string{"r"}, FirstFence: leases[0].FirstFence, Reason: "test"}
+	require.NoError(t, l.Release(t.Context(), force)) // its part drains
+	kept, err := l.Renew(t.Context(), leases...)
+	var lost *party.LostError
+	require.ErrorAs(t, err, &lost)
+	require.Equal(t, "a", lost.LockID)
+	require.Len(t, kept, 1)
+	require.Equal(t, "b", kept[0].LockID)
+}
+
+// A renewal also extends what the lock ID keeps, when half of its time is over. That it still keeps it
+// does not mean that the part was renewed.
+func TestRenewal_SupersededPart_IsLostAlthoughItsHoldIsKept(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := on(t, faulty(), party.Config{})
+		req := one("a", party.Exclusive("r"))
+		req.Part, req.Order, req.Persist, req.HoldTTL = "part", party.Order{Schedule: 1, Attempt: 1}, true, 40*time.Second
+		leases, err := l.Enter(t.Context(), req, false)
+		require.NoError(t, err)
+		elapse(25 * time.Second)
+		req.Order.Attempt++
+		_, err = l.Enter(t.Context(), req, false)
+		require.NoError(t, err)
+		_, err = l.Renew(t.Context(), leases...)
+		require.ErrorIs(t, err, party.ErrLost)
+	})
+}
+
+func TestRenewing_LeasesInAnyOrder_AreSortedByName(t *testing.T) {
+	t.Parallel()
+	l := on(t, faulty(), party.Config{})
+	leases := threeLeases(t, l)
+	s := l.Renewing(t.Context(), []party.Lease{leases[2], leases[0], leases[1]})
+	require.Equal(t, leases, s.Leases())
+	require.NoError(t, s.Leave(t.Context()))
+}
+
+// Renewals of many documents share a statement. It must not take the part of another request for the
+// one that is renewed, because that request has one of the same call in another document.
+func TestRenewal_PartThatLeft_IsLostAlthoughOthersOfTheCallAreRenewed(t *testing.T) {
+	t.Parallel()
+	l := setup(t, party.Config{})
+	gone, err := l.Enter(t.Context(), one("a", party.Shared("r")), false)
+	require.NoError(t, err)
+	both, err := l.Enter(t.Context(), one("b", party.Shared("r"), party.Shared("s")), false)
+	require.NoError(t, err)
+	require.NoError(t, l.Leave(t.Context(), gone...))
+	_, err = l.Renew(t.Context(), gone[0], both[1])
+	require.ErrorIs(t, err, party.ErrLost)
+}

@@ -1,0 +1,150 @@
+package party
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Session is a lock that is held and renewed in the background until Leave or Release, or until it
+// is lost. It is safe for concurrent use. A session that is neither left nor released renews until
+// Locker.Close, or for as long as the process lives.
+type Session struct {
+	locker *Locker
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+
+	mu     sync.Mutex
+	leases []held
+	lost   *LostError
+	ended  bool
+	// upgrading is the resource on which the session asks for an upgrade now.
+	upgrading string
+}
+
+// ErrEnded is the cause with which a session's context is cancelled when the session was left or
+// released.
+var ErrEnded = errors.New("lockstep: session ended")
+
+// Renewing makes a session of leases that Enter or Renew gave. One that came from another process
+// has to be renewed here before: it is not known how long it was on its way, so the session would
+// be lost at once. The session's context derives from ctx; the session does not end with ctx, but
+// with Leave or Release. On a Locker that was closed the session has ended, with ErrClosed.
+func (l *Locker) Renewing(ctx context.Context, leases []Lease) *Session {
+	s := &Session{locker: l}
+	for _, lease := range leases {
+		if lease.validUntil.IsZero() {
+			lease.validUntil = time.Now()
+		}
+		s.leases = append(s.leases, held{Lease: lease})
+	}
+	slices.SortStableFunc(s.leases, func(a, b held) int { return strings.Compare(a.Resource, b.Resource) })
+	s.ctx, s.cancel = context.WithCancelCause(ctx)
+	if !l.keeper.add(s) {
+		s.end(ErrClosed)
+	}
+	return s
+}
+
+// Context is derived from the one that acquired the session. It is cancelled when the lock is lost,
+// with the *LostError as its cause; when the session ends, with ErrEnded; and when Locker.Close
+// ends it, with ErrClosed.
+func (s *Session) Context() context.Context { return s.ctx }
+
+// Lost returns the *LostError if the session has lost a lock, and else nil: also if the session's
+// context had ended before the loss.
+func (s *Session) Lost() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lost == nil {
+		return nil
+	}
+	return s.lost
+}
+
+// Leases are what the session holds now, in the order of their resources' names.
+func (s *Session) Leases() []Lease {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	leases := make([]Lease, len(s.leases))
+	for i := range s.leases {
+		leases[i] = s.leases[i].Lease
+	}
+	return leases
+}
+
+// Leave stops the renewal and ends this part. A hold that was kept stands. It waits for the
+// database as long as ctx allows; what it could not end ends with its TTL. It may be repeated.
+func (s *Session) Leave(ctx context.Context) error { return s.leave(ctx, ErrEnded) }
+
+func (s *Session) leave(ctx context.Context, cause error) error {
+	return s.locker.Leave(ctx, s.end(cause)...)
+}
+
+// Release is Leave that ends the hold of the whole lock ID, also one that was kept. It returns a
+// *LostError if the hold is missing and was not released: evidence says so, or is not complete.
+func (s *Session) Release(ctx context.Context) error {
+	leases := s.end(ErrEnded)
+	errs := make([]error, len(leases))
+	inParallel(len(leases), func(i int) {
+		lease := leases[i]
+		_, lost, err := s.locker.releaseEach(ctx, Release{
+			LockID: lease.LockID, Run: lease.Run, Resources: []string{lease.Resource}, FirstFence: lease.FirstFence, Order: lease.Order, Leaving: &lease.Part,
+		}, lease.granted, true)
+		errs[i] = errors.Join(append(lost, err)...)
+	})
+	return errors.Join(errs...)
+}
+
+// live reports whether the session, if there is one, has neither ended nor lost its lock.
+func (s *Session) live() bool { return s == nil || s.replace() == nil }
+
+// replace puts leases in the place of those of the same resources, unless the session has ended or
+// lost its lock.
+func (s *Session) replace(leases ...Lease) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.lost != nil:
+		return s.lost
+	case s.ended:
+		return ErrEnded
+	}
+	for _, lease := range leases {
+		*s.leaseOn(lease.Resource) = held{Lease: lease}
+	}
+	return nil
+}
+
+// leaseOn is the session's lease on a resource, or nil. The mutex is held.
+func (s *Session) leaseOn(resource string) *held {
+	for i := range s.leases {
+		if s.leases[i].Resource == resource {
+			return &s.leases[i]
+		}
+	}
+	return nil
+}
+
+// add lets the session keep another lease, unless it has lost what it had.
+func (s *Session) add(lease Lease) error {
+	s.mu.Lock()
+	s.leases = append(s.leases, held{Lease: lease})
+	s.mu.Unlock()
+	s.locker.keeper.poke()
+	return context.Cause(s.ctx)
+}
+
+// end stops the renewal, and returns what is left to end in the database. A renewal that is under
+// way does no harm: if it comes after the end it finds nothing to renew.
+func (s *Session) end(cause error) []Lease {
+	s.mu.Lock()
+	s.ended = true
+	s.mu.Unlock()
+	s.locker.keeper.remove(s)
+	s.cancel(cause)
+	return s.Leases()
+}

@@ -1,0 +1,250 @@
+package party_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/temporal-lockstep/lockstep/internal/testenv"
+	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+)
+
+func list(t *testing.T, l *party.Locker, f party.Filter) []string {
+	t.Helper()
+	out := []string{}
+	for s, err := range l.Status(t.Context(), f) {
+		require.NoError(t, err)
+		out = append(out, s.Resource+" "+s.LockID+" "+string(s.State))
+	}
+	return out
+}
+
+func TestStatusIsFilteredByEachField(t *testing.T) {
+	t.Parallel()
+	l := setup(t, party.Config{Host: "host:1"})
+	enter := func(queue bool, req party.Request) {
+		req.Order, req.Part = party.Order{Schedule: 1}, "p"
+		_, err := l.Enter(t.Context(), req, queue)
+		if queue {
+			require.ErrorIs(t, err, party.ErrBusy)
+		} else {
+			require.NoError(t, err)
+		}
+	}
+	enter(false, party.Request{LockID: "a", Resources: []party.Resource{party.Exclusive("x/1")}, Owner: "saga", TTL: time.Minute})
+	enter(false, party.Request{LockID: "b", Resources: []party.Resource{party.Shared("x/2")}, TTL: party.Forever, Comment: "$$ROOT"})
+	enter(false, party.Request{LockID: "c", Resources: []party.Resource{party.Shared("x/2")}, TTL: 3 * time.Hour})
+	enter(true, party.Request{LockID: "d", Resources: []party.Resource{party.Exclusive("x/1")}, Owner: "saga"})
+	enter(true, party.Request{LockID: "$owner", Resources: []party.Resource{party.Exclusive("x/2")}})
+
+	everything := []string{"x/1 a holding", "x/1 d waiting", "x/2 b holding", "x/2 c holding", "x/2 $owner waiting"}
+	for name, c := range map[string]struct {
+		filter party.Filter
+		want   []string
+	}{
+		"nothing":           {party.Filter{}, everything},
+		"resource":          {party.Filter{Resource: "x/1"}, everything[:2]},
+		"prefix":            {party.Filter{Prefix: "x/"}, everything},
+		"prefix of none":    {party.Filter{Prefix: "x/3"}, []string{}},
+		"lock ID":           {party.Filter{LockID: "$owner"}, everything[4:]},
+		"lock ID's prefix":  {party.Filter{LockIDPrefix: "$own"}, everything[4:]},
+		"prefix of no lock": {party.Filter{LockIDPrefix: "b "}, []string{}},
+		"owner":             {party.Filter{Owner: "saga"}, everything[:2]},
+		"owner by lock ID":  {party.Filter{Owner: "c"}, everything[3:4]},
+		"lock ID and owner": {party.Filter{LockID: "d", Owner: "saga"}, everything[1:2]},
+		"waiting":           {party.Filter{States: []party.State{party.StateWaiting}}, []string{everything[1], everything[4]}},
+		"holding":           {party.Filter{States: []party.State{party.StateHolding}, Resource: "x/2"}, everything[2:4]},
+	} {
+		require.Equal(t, c.want, list(t, l.Locker, c.filter), name)
+	}
+	for s, err := range l.Status(t.Context(), party.Filter{LockID: "d"}) {
+		require.NoError(t, err)
+		require.Equal(t, 1, s.Position)
+		require.Equal(t, "p", s.Part)
+	}
+	for _, f := range []party.Filter{{States: []party.State{"sleeping"}}, {LockID: "\xff"}} {
+		for _, err := range l.Status(t.Context(), f) {
+			require.ErrorIs(t, err, party.ErrInvalid)
+		}
+	}
+}
+
+func TestForceReleaseNeedsAReason(t *testing.T) {
+	t.Parallel()
+	l := on(t, lockcoretest.NewStore(time.Now), party.Config{})
+	_, err := l.ReleaseHeld(t.Context(), party.Release{Force: true, LockID: "a", Resources: []string{"r"}, FirstFence: 1})
+	var invalid *party.InvalidError
+	require.ErrorAs(t, err, &invalid)
+	require.Equal(t, "Release.Reason", invalid.Field)
+	err = l.Release(t.Context(), party.Release{Force: true, LockID: "a", Resources: []string{"r"}, FirstFence: 1, Reason: "why"})
+	require.NoError(t, err, "it may have been released before")
+}
+
+func TestWriteWithALowerFenceIsRefusedAndToldByWhich(t *testing.T) {
+	t.Parallel()
+	coll := testenv.Mongo(t).Collection("accounts")
+	byID := bson.D{{Key: "_id", Value: "$42"}}
+	_, err := coll.InsertOne(t.Context(), bson.D{{Key: "_id", Value: "$42"}, {Key: "balance", Value: 1}})
+	require.NoError(t, err)
+	set := func(n int) bson.D { return bson.D{{Key: "$set", Value: bson.D{{Key: "balance", Value: n}}}} }
+	older, newer := party.Lease{Resource: "r", Fence: 7}, party.Lease{Resource: "r", Fence: 9}
+	require.NoError(t, party.UpdateFenced(t.Context(), coll, older, byID, set(2)))
+	require.NoError(t, party.UpdateFenced(t.Context(), coll, older, byID, set(3)), "the same fence may write again")
+	max := bson.D{{Key: "$max", Value: bson.D{{Key: "balance", Value: 4}}}}
+	require.NoError(t, party.UpdateFenced(t.Context(), coll, newer, byID, max))
+
+	err = party.UpdateFenced(t.Context(), coll, older, byID, set(5))
+	var fenced *party.FencedError
+	require.ErrorAs(t, err, &fenced)
+	require.ErrorIs(t, err, party.ErrFenced)
+	require.Equal(t, &party.FencedError{Resource: "r", Fence: 7, By: 9}, fenced)
+	var doc struct{ Balance int64 }
+	require.NoError(t, coll.FindOne(t.Context(), byID).Decode(&doc))
+	require.EqualValues(t, 4, doc.Balance)
+
+	nobody := bson.D{{Key: "_id", Value: "nobody"}}
+	require.ErrorIs(t, party.UpdateFenced(t.Context(), coll, newer, nobody, set(1)), mongo.ErrNoDocuments)
+	for _, update := range []any{
+		bson.D{{Key: "balance", Value: 1}}, bson.D{{Key: "$set", Value: bson.D{{Key: party.FenceField, Value: 1}}}}, 7, nil,
+		bson.D{{Key: "$max", Value: bson.D{{Key: party.FenceField + ".least", Value: 1}}}},
+	} {
+		require.ErrorIs(t, party.UpdateFenced(t.Context(), coll, newer, byID, update), party.ErrInvalid)
+	}
+	require.ErrorIs(t, party.UpdateFenced(t.Context(), coll, party.Lease{}, byID, set(1)), party.ErrInvalid)
+}
+
+func TestSilenceIsCountedFromTheLastSignOfLife(t *testing.T) {
+	t.Parallel()
+	clock := lockcoretest.NewClock(time.Now())
+	l := on(t, lockcoretest.NewStore(clock.Now), party.Config{})
+	silent := func() map[string]time.Duration {
+		got := map[string]time.Duration{}
+		for s, err := range l.Status(t.Context(), party.Filter{}) {
+			require.NoError(t, err)
+			got[s.LockID] = s.Silent
+		}
+		return got
+	}
+	hold := one("a", party.Exclusive("r"))
+	hold.Persist, hold.HoldTTL = true, time.Hour
+	leases, err := l.Enter(t.Context(), hold, false)
+	require.NoError(t, err)
+	wait := one("b", party.Exclusive("r"))
+	wait.Part, wait.Order = "p", party.Order{Schedule: 1}
+	_, err = l.Enter(t.Context(), wait, true)
+	require.ErrorIs(t, err, party.ErrBusy)
+	clock.Advance(20 * time.Second)
+	require.Equal(t, map[string]time.Duration{"a": 20 * time.Second, "b": 20 * time.Second}, silent())
+	_, err = l.Renew(t.Context(), leases...)
+	require.NoError(t, err)
+	clock.Advance(5 * time.Second)
+	require.Equal(t, map[string]time.Duration{"a": 5 * time.Second, "b": 25 * time.Second}, silent())
+	require.NoError(t, l.Leave(t.Context(), leases...))
+	clock.Advance(time.Minute)
+	require.GreaterOrEqual(t, silent()["a"], time.Minute)
+}
+
+// TestStatusSaysWhichHoldsAreKept and by which TTL.
+func TestStatusSaysWhichHoldsAreKept(t *testing.T) {
+	t.Parallel()
+	l := on(t, lockcoretest.NewStore(time.Now), party.Config{})
+	for name, c := range map[string]struct {
+		change func(*party.Request)
+		want   time.Duration
+	}{
+		"a part alone": {func(req *party.Request) { req.Persist = false }, 0},
+		"kept":         {func(req *party.Request) { req.HoldTTL = 3 * time.Minute }, 3 * time.Minute},
+		"without end":  {func(req *party.Request) { req.HoldTTL = party.Forever }, party.Forever},
+	} {
+		req := run("one", "step", c.change)
+		req.Resources = []party.Resource{party.Exclusive(name)}
+		leases, err := l.Enter(t.Context(), req, false)
+		require.NoError(t, err)
+		for range 2 { // with its part, and without
+			for s, err := range l.Status(t.Context(), party.Filter{Resource: name}) {
+				require.NoError(t, err)
+				require.Equal(t, c.want, s.HoldTTL, name)
+			}
+			require.NoError(t, l.Leave(t.Context(), leases...))
+		}
+	}
+}
+
+// TestStatusNamesTheRequestOfAClaim: by that it can be left, and a janitor knows whose it is.
+func TestStatusNamesTheRequestOfAClaim(t *testing.T) {
+	t.Parallel()
+	l := on(t, lockcoretest.NewStore(time.Now), party.Config{})
+	holder, err := l.TryAcquire(t.Context(), one("a", party.Exclusive("r")))
+	require.NoError(t, err)
+	req := one("b", party.Exclusive("r"))
+	req.Part, req.Order = "step", party.Order{Schedule: 7, Attempt: 2}
+	_, err = l.Enter(t.Context(), req, true)
+	require.ErrorIs(t, err, party.ErrBusy)
+	require.NoError(t, holder.Leave(t.Context()))
+	var claims []party.Status
+	for s, err := range l.Status(t.Context(), party.Filter{States: []party.State{party.StateClaimed}}) {
+		require.NoError(t, err)
+		claims = append(claims, s)
+	}
+	require.Len(t, claims, 1)
+	require.Equal(t, "step", claims[0].Part)
+	require.Equal(t, req.Order, claims[0].Order)
+	require.NoError(t, l.LeaveQueue(t.Context(), party.Lease{Resource: "r", LockID: "b", Part: claims[0].Part, Order: claims[0].Order}))
+	require.Empty(t, list(t, l, party.Filter{}))
+}
+
+// A part that was cut off keeps others out until its lease ends. After that it is nothing, also while no write has removed it.
+func TestStatusDoesNotListAPartThatHasDrained(t *testing.T) {
+	t.Parallel()
+	clock := lockcoretest.NewClock(time.Now())
+	l, err := party.NewWithStore(lockcoretest.NewStore(clock.Now), party.Config{})
+	require.NoError(t, err)
+	t.Cleanup(func() { closeSoon(l) })
+	leases, err := l.Enter(t.Context(), party.Request{LockID: "a", Resources: []party.Resource{party.Exclusive("x")}, TTL: time.Minute}, false)
+	require.NoError(t, err)
+	require.NoError(t, l.Release(t.Context(), party.Release{LockID: "a", Resources: []string{"x"}, FirstFence: leases[0].FirstFence, Force: true, Reason: "by hand"}))
+	require.Equal(t, []string{"x a draining"}, list(t, l, party.Filter{}))
+	clock.Advance(time.Minute)
+	require.Empty(t, list(t, l, party.Filter{}))
+}
+
+// What is said of a whole hold is that of its first request, however many parts it has; the parts are listed in it.
+func TestStatusOfAHoldThatSeveralStepsWorkIn(t *testing.T) {
+	t.Parallel()
+	clock := lockcoretest.NewClock(time.Now())
+	l := on(t, lockcoretest.NewStore(clock.Now), party.Config{Host: "host:1"})
+	found := func() party.Status {
+		var all []party.Status
+		for s, err := range l.Status(t.Context(), party.Filter{}) {
+			require.NoError(t, err)
+			all = append(all, s)
+		}
+		require.Len(t, all, 1)
+		return all[0]
+	}
+	enter := func(step string) []party.Lease {
+		leases, err := l.Enter(t.Context(), run("one", step, func(req *party.Request) {
+			req.Owner, req.Comment, req.HoldTTL, req.TTL = "parent", "of "+step, time.Hour, time.Minute
+		}), false)
+		require.NoError(t, err)
+		return leases
+	}
+	first := enter("first")
+	began := found()
+	clock.Advance(20 * time.Second)
+	second := enter("second")
+	both := found()
+	require.Equal(t, []party.Running{
+		{Part: first[0].Part, Silent: 20 * time.Second, ExpiresIn: 40 * time.Second}, {Part: second[0].Part, ExpiresIn: time.Minute},
+	}, both.Running)
+	require.Equal(t, []any{"parent", "host:1", began.Since}, []any{both.Owner, both.Host, both.Since})
+	require.NoError(t, l.Leave(t.Context(), first...))
+	require.NoError(t, l.Leave(t.Context(), second...))
+	kept := found()
+	require.Empty(t, kept.Running)
+	require.Equal(t, []any{"parent", began.Since}, []any{kept.Owner, kept.Since})
+}

@@ -1,0 +1,170 @@
+package party_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+)
+
+// says holds the text of a status of account/42, of each change of base, against what is wanted.
+func says(t *testing.T, base party.Status, texts map[string]func(*party.Status)) {
+	t.Helper()
+	for want, change := range texts {
+		s := base
+		s.Resource, s.Since = "account/42", time.Date(2026, 1, 2, 3, 4, 5, 600_000_000, time.UTC)
+		change(&s)
+		require.Equal(t, `"account/42": `+want, fmt.Sprint(s))
+	}
+}
+
+// A person who reads a status has to act on it: everything that a forced release or a withdrawal
+// needs is in the text.
+func TestStatusOfAHoldSaysWhatAPersonNeedsToAct(t *testing.T) {
+	t.Parallel()
+	hold := party.Holder{LockID: "pay/1", Owner: "pay/1", Mode: party.ModeExclusive, Fence: 3, FirstFence: 3, State: party.StateHolding}
+	says(t, party.Status{Holder: hold}, map[string]func(*party.Status){
+		`held by "pay/1" (exclusive, first fence 3) since 2026-01-02T03:04:05Z, for another 25s unless renewed; heard of 5s ago`: func(s *party.Status) {
+			s.Silent, s.ExpiresIn = 5*time.Second, 25*time.Second+1
+		},
+		`held by "pay/1" of "transfer-7" on worker-1:4711 (exclusive, first fence 3) since 2026-01-02T03:04:05Z, ` +
+			`for another 10m unless renewed; heard of 5s ago; comment "debit"`: func(s *party.Status) {
+			s.Silent, s.Owner, s.Host, s.Comment, s.ExpiresIn = 5*time.Second, "transfer-7", "worker-1:4711", "debit", 10*time.Minute
+		},
+		`held by "pay/1" (shared with limit 4, first fence 3, latest 7) since 2026-01-02T03:04:05Z, for another 1s unless renewed`: func(s *party.Status) {
+			s.Mode, s.Limit, s.Fence, s.ExpiresIn = party.ModeShared, 4, 7, time.Second
+		},
+		`held by "pay/1" (exclusive, first fence 3) since 2026-01-02T03:04:05Z, no end; heard of 50h ago`: func(s *party.Status) {
+			s.Silent, s.ExpiresIn = 50*time.Hour, party.Forever
+		},
+		`held by "pay/1" (exclusive, first fence 3) since 2026-01-02T03:04:05Z, expired 1m ago; heard of 1m30s ago`: func(s *party.Status) {
+			s.Silent, s.ExpiresIn = 90*time.Second, -time.Minute-2*time.Millisecond
+		},
+	})
+	hold.State = party.StateDraining
+	says(t, party.Status{Holder: hold}, map[string]func(*party.Status){
+		`draining for another 12s: "pay/1" (exclusive, part "p", first fence 3) since 2026-01-02T03:04:05Z, was cut off`: func(s *party.Status) {
+			s.Part, s.ExpiresIn = "p", 12*time.Second
+		},
+		`drained just now: "pay/1" (exclusive, first fence 3), was cut off`: func(s *party.Status) {
+			s.Since, s.ExpiresIn = time.Time{}, 0
+		},
+		`draining until it leaves: "pay/1" (exclusive, first fence 3), was cut off`: func(s *party.Status) {
+			s.Since, s.ExpiresIn = time.Time{}, party.Forever
+		},
+	})
+}
+
+func TestStatusOfAWaiterSaysWhatAPersonNeedsToAct(t *testing.T) {
+	t.Parallel()
+	claimed := party.Holder{LockID: "pay/1", Owner: "pay/1", Mode: party.ModeExclusive, State: party.StateClaimed, Part: "p"}
+	says(t, party.Status{Holder: claimed}, map[string]func(*party.Status){
+		`granted to "pay/1" (exclusive, part "p") at 2026-01-02T03:04:05Z, lapses in 20s unless confirmed`: func(s *party.Status) {
+			s.ExpiresIn = 20 * time.Second
+		},
+		`granted to "pay/1" (exclusive, part "p") at 2026-01-02T03:04:05Z, lapsed 300ms ago`: func(s *party.Status) {
+			s.ExpiresIn = -300 * time.Millisecond
+		},
+	})
+	waiter := party.Holder{LockID: "b", Owner: "b", Mode: party.ModeExclusive, State: party.StateWaiting, Part: "p"}
+	says(t, party.Status{Position: 1, Holder: waiter}, map[string]func(*party.Status){
+		`waiting at place 3 for 2h: "b" of "saga-2" (exclusive, part "3/Debit", order 4.2) since 2026-01-02T03:04:05Z, ` +
+			`its place ends in 4m40s unless it asks again`: func(s *party.Status) {
+			s.Part, s.Order, s.Position, s.Owner = "3/Debit", party.Order{Schedule: 4, Attempt: 2}, 3, "saga-2"
+			s.Silent, s.ExpiresIn = 2*time.Hour, 4*time.Minute+40*time.Second
+		},
+		`waiting at place 1 for 5m: "b" (exclusive, part "p", order 0.0) since 2026-01-02T03:04:05Z, ` +
+			`overdue: passed over until it asks again, its place ends in 55m`: func(s *party.Status) {
+			s.Overdue, s.Silent, s.ExpiresIn = true, 5*time.Minute, 55*time.Minute
+		},
+		`waiting at place 1 for 12h: "b" (shared with limit 2, part "p", order 0.0) since 2026-01-02T03:04:05Z, its place ended 2h ago`: func(s *party.Status) {
+			s.Mode, s.Limit, s.Silent, s.ExpiresIn = party.ModeShared, 2, 11*time.Hour+40*time.Minute, -2*time.Hour
+		},
+	})
+}
+
+func TestBusySaysWhoIsInTheWayInTheSameWords(t *testing.T) {
+	t.Parallel()
+	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	holder := party.Holder{LockID: "a", Owner: "saga", Mode: party.ModeShared, Fence: 3, FirstFence: 3, Since: since, ExpiresIn: party.Forever}
+	const words = `held by "a" of "saga" (shared, first fence 3) since 2026-01-02T03:04:05Z, no end`
+	draining := party.Holder{LockID: "b", Mode: party.ModeExclusive, Fence: 2, State: party.StateDraining, ExpiresIn: 12 * time.Second}
+	for name, c := range map[string]struct {
+		err  party.BusyError
+		want string
+	}{
+		"held":         {party.BusyError{Holders: []party.Holder{holder}}, words},
+		"others ahead": {party.BusyError{}, `others are ahead in the queue`},
+		"two": {
+			party.BusyError{Holders: []party.Holder{holder, draining}},
+			words + `; draining for another 12s: "b" (exclusive, fence 2), was cut off`,
+		},
+		"a crowd": {
+			party.BusyError{Holders: []party.Holder{holder, holder, holder, holder, holder}},
+			words + "; " + words + "; " + words + "; and 2 more",
+		},
+	} {
+		c.err.Resource, c.err.LockID = "r", "me"
+		require.EqualError(t, &c.err, `lockstep: "r" is busy for "me": `+c.want, name)
+		c.err.Position, c.err.Waiting = 2, 7
+		require.EqualError(t, &c.err, `lockstep: "r" is busy for "me" (place 2 of 7 in the queue): `+c.want, name)
+		c.err.Position, c.err.Full = 0, true
+		require.EqualError(t, &c.err, `lockstep: "r" is busy for "me", and its queue is full (7 wait): `+c.want, name)
+	}
+}
+
+// What the texts are made of comes from the document.
+func TestStatusOfAResourceReadsLikeAList(t *testing.T) {
+	t.Parallel()
+	clock := lockcoretest.NewClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	mem := lockcoretest.NewStore(clock.Now)
+	l := on(t, mem, party.Config{Host: "host:1"})
+	hold := one("a", party.Exclusive("r"))
+	hold.TTL = party.Forever
+	leases, err := l.Enter(t.Context(), hold, false)
+	require.NoError(t, err)
+	wait := party.Request{
+		LockID: "b", Owner: "saga", Resources: []party.Resource{party.Exclusive("r")}, Part: "3/Debit", Order: party.Order{Schedule: 4, Attempt: 2},
+	}
+	clock.Advance(10 * time.Second)
+	_, err = l.Enter(t.Context(), wait, true)
+	require.EqualError(t, err, fmt.Sprintf(`lockstep: "r" is busy for "b" (place 1 of 1 in the queue): `+
+		`held by "a" on host:1 (exclusive, first fence %d) since 2026-01-02T03:04:05Z, no end`, leases[0].Fence))
+	behind := one("c", party.Exclusive("r"))
+	behind.Part, behind.Order = "p", party.Order{Schedule: 1}
+	_, err = l.Enter(t.Context(), behind, true)
+	require.ErrorIs(t, err, party.ErrBusy)
+	list := func() []string {
+		var got []string
+		for s, err := range l.Status(t.Context(), party.Filter{}) {
+			require.NoError(t, err)
+			got = append(got, s.String())
+		}
+		return got
+	}
+	const (
+		first  = `"b" of "saga" (exclusive, part "3/Debit", order 4.2) since 2026-01-02T03:04:15Z, `
+		second = `"c" (exclusive, part "p", order 1.0) since 2026-01-02T03:04:15Z, `
+	)
+	held := fmt.Sprintf(`"r": held by "a" on host:1 (exclusive, first fence %d) since 2026-01-02T03:04:05Z, no end; heard of `, leases[0].Fence)
+	clock.Advance(20 * time.Second)
+	require.Equal(t, []string{
+		held + "30s ago",
+		`"r": waiting at place 1 for 20s: ` + first + "its place ends in 24h unless it asks again",
+		`"r": waiting at place 2 for 20s: ` + second + "its place ends in 24h unless it asks again",
+	}, list())
+
+	withdraw := rules.Withdraw{Resource: "r", LockID: "b", Part: wait.Part, Order: 4<<32 | 2, Reason: "a deadlock"}
+	_, _, err = change(t.Context(), mem, withdraw)
+	require.NoError(t, err)
+	clock.Advance(4*time.Minute + 40*time.Second)
+	require.Equal(t, []string{
+		held + "5m10s ago",
+		`"r": waiting at place 1 for 5m: ` + second + "overdue: passed over until it asks again, its place ends in 24h",
+	}, list(), "who was taken out of the queue has no place, and counts for none behind it")
+}

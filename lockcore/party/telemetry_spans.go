@@ -1,0 +1,344 @@
+package party
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/temporal-lockstep/lockstep/internal/telemetry"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/update"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+)
+
+// Spans of waits and holds: the process that ends one writes it, from what the document says. Their
+// starts and ends are the database server's times, so that their lengths compare.
+
+// mostBlockers bounds the holds that a span names and links to.
+const mostBlockers = 16
+
+// blocker is a hold that was in the way of a request.
+type blocker struct {
+	lockID, owner string
+	fence         int64
+	trace         string
+}
+
+// blockersIn are the first of holders, each lock ID once: by its hold if there is one, which says
+// more than a part that drains.
+func blockersIn(holders []Holder) []blocker {
+	var found []blocker
+	add := func(h Holder) {
+		if len(found) < mostBlockers && !slices.ContainsFunc(found, func(f blocker) bool { return f.lockID == h.LockID }) {
+			found = append(found, blocker{h.LockID, h.Owner, h.FirstFence, h.Trace})
+		}
+	}
+	for _, draining := range []bool{false, true} {
+		for _, h := range holders {
+			if len(found) == mostBlockers {
+				return found
+			}
+			if (h.State == StateDraining) == draining {
+				add(h)
+			}
+		}
+	}
+	return found
+}
+
+// alsoBehind adds those of whom a refusal says that they are in the way.
+func alsoBehind(behind []blocker, refusal error) []blocker {
+	var busy *BusyError
+	if errors.As(refusal, &busy) {
+		for _, b := range blockersIn(busy.Holders) {
+			known := slices.ContainsFunc(behind, func(k blocker) bool { return k.lockID == b.lockID && k.fence == b.fence })
+			if !known && len(behind) < mostBlockers {
+				behind = append(behind, b)
+			}
+		}
+	}
+	return behind
+}
+
+func endedBlocker(e *rules.Ended) []blocker {
+	if e == nil {
+		return nil
+	}
+	return []blocker{{e.LockID, cmp.Or(e.Owner, e.LockID), e.Fence, e.Trace}}
+}
+
+// blockers names them on a span: each by an event at that time and a link to its step, and the last
+// by attributes too.
+func blockers(span trace.Span, found []blocker, at time.Time) {
+	for i, b := range found {
+		attrs := []attribute.KeyValue{attribute.String(telemetry.BlockedByID, b.lockID)}
+		if b.owner != "" { // a part that drains does not tell
+			attrs = append(attrs, attribute.String(telemetry.BlockedByOwner, b.owner))
+		}
+		if b.fence != 0 { // a claim has none yet
+			attrs = append(attrs, attribute.Int64(telemetry.BlockedByFence, b.fence))
+		}
+		if link := remoteSpan(b.trace); link.IsValid() {
+			attrs = append(attrs,
+				attribute.String(telemetry.BlockedByTrace, link.TraceID().String()),
+				attribute.String(telemetry.BlockedBySpan, link.SpanID().String()))
+			span.AddLink(trace.Link{SpanContext: link, Attributes: attrs})
+		}
+		span.AddEvent(telemetry.EventBlockedBy, trace.WithTimestamp(at), trace.WithAttributes(attrs...))
+		if i == len(found)-1 {
+			span.SetAttributes(attrs...)
+		}
+	}
+}
+
+// wait is one that is over.
+type wait struct {
+	resource, lockID, part, owner string
+	order, limit                  int64
+	mode                          Mode
+	since, until                  time.Time
+	fence                         int64
+	outcome                       string
+	// before are those that were in the way when it queued, and after is the one whose end let it in,
+	// or those that were in the way when it gave up.
+	before, after []blocker
+}
+
+func (o *observer) waited(ctx context.Context, w *wait) {
+	if w.until.Before(w.since) { // the database's clock ran backwards
+		w.until = w.since
+	}
+	o.metrics.waited(ctx, w)
+	_, span := o.tracer.Start(ctx, telemetry.SpanWait, trace.WithTimestamp(w.since))
+	if !span.IsRecording() {
+		return
+	}
+	span.SetAttributes(
+		attribute.String(telemetry.Resource, w.resource),
+		attribute.String(telemetry.Mode, w.mode.String()),
+		attribute.String(telemetry.LockID, w.lockID),
+		attribute.String(telemetry.Part, w.part),
+		attribute.String(telemetry.Order, orderOf(w.order).String()),
+		attribute.String(telemetry.Owner, w.owner),
+		attribute.String(telemetry.Outcome, w.outcome),
+	)
+	limited(span, w.limit)
+	if w.fence != 0 {
+		span.SetAttributes(attribute.Int64(telemetry.Fence, w.fence))
+	}
+	before := slices.DeleteFunc(slices.Clone(w.before), func(b blocker) bool {
+		return slices.ContainsFunc(w.after, func(a blocker) bool { return a.lockID == b.lockID && (a.fence == b.fence || b.fence == 0) })
+	})
+	before = before[:min(len(before), mostBlockers-min(len(w.after), mostBlockers))]
+	blockers(span, before, w.since)
+	blockers(span, w.after, w.until)
+	span.End(trace.WithTimestamp(w.until))
+}
+
+// granted writes the span of a wait that ended with a grant, which the request has taken up now.
+func (o *observer) granted(ctx context.Context, req *Request, op *rules.Acquire, d *rules.Document, before []blocker) {
+	p := d.Part(op.LockID, op.Part, op.Order)
+	if p == nil || p.Since == nil || p.ClaimedAt == nil {
+		return
+	}
+	o.waited(ctx, &wait{
+		resource: op.Resource, lockID: op.LockID, part: op.Part, owner: req.Owner, order: op.Order, limit: op.Limit, mode: Mode(op.Mode),
+		since: *p.Since, until: *p.ClaimedAt, fence: p.Fence, outcome: telemetry.OutcomeGranted,
+		before: before, after: lastBlocker(d, p),
+	})
+}
+
+// lastBlocker is the hold whose end let a request in. If no hold ended then it is what drained
+// until then, or the claim that another slept through, which never had a fence: whichever ended
+// last.
+func lastBlocker(d *rules.Document, p *rules.Entry) []blocker {
+	if p.After != nil {
+		return endedBlocker(p.After)
+	}
+	var last *rules.Entry
+	for i := range d.Entries {
+		e := &d.Entries[i]
+		if (e.State == rules.StateClaimed || e.State == rules.StateDraining) && e.LockID != p.LockID && e.ExpiresAt.After(*p.Since) && !e.ExpiresAt.After(*p.ClaimedAt) &&
+			(last == nil || e.ExpiresAt.After(last.ExpiresAt)) {
+			last = e
+		}
+	}
+	switch {
+	case last == nil:
+		return nil
+	case last.State == rules.StateClaimed:
+		return []blocker{{lockID: last.LockID, owner: cmp.Or(last.Owner, last.LockID)}}
+	}
+	return []blocker{{last.LockID, last.Owner, last.Fence, last.Trace}}
+}
+
+// ended writes the spans of what a write ended: waits that were given up, and holds, its caller's
+// own or those of others.
+func (o *observer) ended(ctx context.Context, a *update.Answer, why ending) {
+	d := a.After
+	for _, g := range a.Withdrawn(d.At) {
+		o.gone(ctx, d, &g, why)
+	}
+	told := map[string]bool{}
+	write := func(entries []rules.Entry, why ending) {
+		for i := range entries {
+			// A kept hold is told of by its own entry, and not by its parts'.
+			if e := &entries[i]; e.CreatedAt != nil && !told[e.LockID] {
+				told[e.LockID] = true
+				o.hold(ctx, d, e, why)
+			}
+		}
+	}
+	write(a.Released(), why)
+	if len(a.Expired) > 0 {
+		write(a.Expired, ending{outcome: telemetry.OutcomeExpired, reason: why.reason, by: roomGivenTo(d, why.by)})
+	}
+}
+
+// ending is why and by whom something ends, if that is not just its own release.
+type ending struct {
+	outcome, reason string
+	// by is the lock ID that acts.
+	by string
+	// cycle is the deadlock for which owner's place is taken from the queue.
+	cycle, owner string
+}
+
+// on says on a span why it ends something.
+func (e *ending) on(span trace.Span) {
+	optional(span, telemetry.Reason, e.reason)
+	optional(span, telemetry.Owner, e.owner)
+	optional(span, telemetry.Cycle, e.cycle)
+}
+
+// roomGivenTo is for whom the holds that had expired were displaced: the lock ID that was granted a
+// claim in that write, or that asked.
+func roomGivenTo(d *rules.Document, by string) string {
+	for i := range d.Entries {
+		if e := &d.Entries[i]; e.State == rules.StateClaimed && e.ClaimedAt != nil && e.ClaimedAt.Equal(d.At) {
+			return e.LockID
+		}
+	}
+	return by
+}
+
+func (o *observer) gone(ctx context.Context, d *rules.Document, g *rules.Entry, why ending) {
+	if g.Since == nil { // a damaged document: the length of the wait is unknown
+		return
+	}
+	w := wait{
+		resource: d.ID, lockID: g.LockID, part: g.Part, owner: cmp.Or(g.Owner, g.LockID), order: g.Order, mode: Mode(g.Mode),
+		since: *g.Since, until: d.At, outcome: telemetry.OutcomeLeft,
+	}
+	if w.mode == ModeShared {
+		w.limit = g.Limit
+	}
+	switch {
+	case why.cycle != "":
+		w.outcome = telemetry.OutcomeDeadlock
+	case g.ClaimedAt != nil:
+		w.outcome, w.until, w.after = telemetry.OutcomeUnclaimed, *g.ClaimedAt, endedBlocker(g.After)
+	}
+	if g.ClaimedAt == nil {
+		w.after = blockersIn(inTheWay(d, rules.Party{LockID: g.LockID, Mode: g.Mode, Limit: g.Limit, Labelled: g.Label != "", Within: g.Within}))
+	}
+	o.waited(ctx, &w)
+}
+
+func (o *observer) hold(ctx context.Context, d *rules.Document, e *rules.Entry, why ending) {
+	outcome, end := cmp.Or(why.outcome, telemetry.OutcomeReleased), d.At
+	if end.Before(*e.CreatedAt) {
+		end = *e.CreatedAt
+	}
+	o.metrics.held(ctx, d.ID, Mode(e.Mode), outcome, end.Sub(*e.CreatedAt))
+	// In the trace of the step that held, as far as that is known.
+	if remote := remoteSpan(e.Trace); remote.IsValid() {
+		ctx = trace.ContextWithRemoteSpanContext(ctx, remote)
+	}
+	_, span := o.tracer.Start(ctx, telemetry.SpanHold, trace.WithTimestamp(*e.CreatedAt))
+	if !span.IsRecording() {
+		return
+	}
+	span.SetAttributes(
+		attribute.String(telemetry.Resource, d.ID),
+		attribute.String(telemetry.Mode, Mode(e.Mode).String()),
+		attribute.String(telemetry.LockID, e.LockID),
+		attribute.String(telemetry.Owner, cmp.Or(e.Owner, e.LockID)),
+		attribute.Int64(telemetry.Fence, e.FirstFence),
+		attribute.String(telemetry.Host, e.Host),
+		attribute.String(telemetry.Outcome, outcome),
+	)
+	limited(span, e.Limit)
+	optional(span, telemetry.Comment, e.Comment)
+	optional(span, telemetry.Reason, why.reason)
+	if outcome == telemetry.OutcomeExpired {
+		optional(span, telemetry.EndedBy, why.by)
+		span.AddEvent(telemetry.EventExpired, trace.WithTimestamp(e.ExpiresAt))
+	}
+	if until := drainsUntil(d, e.LockID); until.After(end) {
+		span.AddEvent(telemetry.EventDrained, trace.WithTimestamp(until))
+	}
+	for i := range d.Entries {
+		if c := &d.Entries[i]; c.State == rules.StateClaimed && c.ClaimedAt != nil && c.ClaimedAt.Equal(d.At) {
+			span.AddEvent(telemetry.EventGrantedTo, trace.WithTimestamp(end), trace.WithAttributes(
+				attribute.String(telemetry.LockID, c.LockID), attribute.String(telemetry.Part, c.Part)))
+		}
+	}
+	span.End(trace.WithTimestamp(end))
+}
+
+// drainsUntil is until when parts of a lock ID keep others out although its hold has ended; zero if
+// none does.
+func drainsUntil(d *rules.Document, lockID string) (until time.Time) {
+	for i := range d.Entries {
+		if e := &d.Entries[i]; e.State == rules.StateDraining && e.LockID == lockID && e.ExpiresAt.After(until) {
+			until = e.ExpiresAt
+		}
+	}
+	return until
+}
+
+// tellLoss notes on the span of the step, or of what else holds the lock, that it was lost.
+func tellLoss(ctx context.Context, lost *LostError) {
+	span := trace.SpanFromContext(ctx)
+	if !span.IsRecording() {
+		return
+	}
+	attrs := []attribute.KeyValue{
+		attribute.String(telemetry.Resource, lost.Resource),
+		attribute.String(telemetry.LockID, lost.LockID),
+		attribute.String(telemetry.Part, lost.Part),
+		attribute.String(telemetry.Reason, lost.Reason),
+	}
+	if lost.By != "" {
+		attrs = append(attrs, attribute.String(telemetry.EndedBy, lost.By))
+	}
+	span.AddEvent(telemetry.EventLost, trace.WithAttributes(attrs...))
+}
+
+func limited(span trace.Span, limit int64) {
+	if limit != 0 && span.IsRecording() {
+		span.SetAttributes(attribute.Int64(telemetry.Limit, limit))
+	}
+}
+
+func optional(span trace.Span, key, value string) {
+	if value != "" {
+		span.SetAttributes(attribute.String(key, value))
+	}
+}
+
+// ending is that of what a release ends: by its holder, by force, or since its holder has ended.
+func (r *Release) ending() ending {
+	switch {
+	case r.Force:
+		return ending{outcome: telemetry.OutcomeRevoked, reason: r.Reason}
+	case r.Reason != "":
+		return ending{outcome: telemetry.OutcomeOrphaned, reason: r.Reason}
+	}
+	return ending{}
+}

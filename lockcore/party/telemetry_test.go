@@ -1,0 +1,337 @@
+package party_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/temporal-lockstep/lockstep/internal/telemetry"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+)
+
+func TestAWaitAndTheHoldThatBlockedItAreJoinedBothWays(t *testing.T) {
+	t.Parallel()
+	o := observe(t, party.Config{})
+	r := party.Exclusive("account/1")
+	holding := o.enters(t, o.Locker, asks("a", 1, r))
+	o.clock.Advance(time.Second)
+	o.queues(t, o.other, asks("b", 1, r))
+	o.clock.Advance(4 * time.Second)
+	require.NoError(t, o.Release(t.Context(), party.Release{LockID: "a", Resources: []string{"account/1"}, Leaving: new("1/Debit"), Order: party.Order{Schedule: 1, Attempt: 1}}))
+	o.clock.Advance(time.Second) // until it is taken up
+	waiting := o.enters(t, o.other, asks("b", 2, r))
+
+	wait, hold := o.only(t, telemetry.SpanWait, "b"), o.only(t, telemetry.SpanHold, "a")
+	require.Equal(t, start.Add(time.Second), wait.StartTime())
+	require.Equal(t, start.Add(5*time.Second), wait.EndTime(), "until it was granted, not until it was taken up")
+	require.Equal(t, waiting.TraceID(), wait.SpanContext().TraceID(), "under the step that waited")
+	require.Equal(t, telemetry.OutcomeGranted, text(wait.Attributes(), telemetry.Outcome))
+	require.Equal(t, start, hold.StartTime())
+	require.Equal(t, start.Add(5*time.Second), hold.EndTime())
+	require.Equal(t, holding.SpanID(), hold.Parent().SpanID(), "under the step that held")
+	require.Equal(t, telemetry.OutcomeReleased, text(hold.Attributes(), telemetry.Outcome))
+
+	named := eventsNamed(wait, telemetry.EventBlockedBy)
+	require.Len(t, named, 1)
+	for _, attrs := range [][]attribute.KeyValue{wait.Attributes(), named[0].Attributes} {
+		require.Equal(t, "a", text(attrs, telemetry.BlockedByID))
+		require.Equal(t, "owner-a", text(attrs, telemetry.BlockedByOwner))
+		require.Equal(t, value(hold.Attributes(), telemetry.Fence).AsInt64(), value(attrs, telemetry.BlockedByFence).AsInt64())
+		require.Equal(t, holding.TraceID().String(), text(attrs, telemetry.BlockedByTrace))
+		require.Equal(t, holding.SpanID().String(), text(attrs, telemetry.BlockedBySpan))
+	}
+	require.Len(t, wait.Links(), 1)
+	require.Equal(t, holding.SpanID(), wait.Links()[0].SpanContext.SpanID())
+	next := eventsNamed(hold, telemetry.EventGrantedTo)
+	require.Len(t, next, 1)
+	require.Equal(t, "b", text(next[0].Attributes, telemetry.LockID))
+}
+
+// A step that enters with a new fence, as compensations do, does not give its hold another name.
+func TestAHoldKeepsTheFenceThatItBeganWith(t *testing.T) {
+	t.Parallel()
+	o := observe(t, party.Config{})
+	r := party.Exclusive("r")
+	o.enters(t, o.Locker, asks("a", 1, r))
+	undo := asks("a", 2, r)
+	undo.Part, undo.NewFence = "2/Undo", true
+	leases, err := o.Enter(t.Context(), undo, true)
+	require.NoError(t, err)
+	o.queues(t, o.other, asks("b", 1, r))
+	require.NoError(t, o.Release(t.Context(), party.Release{LockID: "a", Resources: []string{"r"}, Order: party.LastAttempt(2)}))
+	o.clock.Advance(time.Minute) // its parts drain
+	o.enters(t, o.other, asks("b", 2, r))
+
+	wait := o.only(t, telemetry.SpanWait, "b")
+	require.Equal(t, "a", text(wait.Attributes(), telemetry.BlockedByID), "whose parts drained until b was let in")
+	drained := eventsNamed(o.only(t, telemetry.SpanHold, "a"), telemetry.EventDrained)
+	require.Len(t, drained, 1)
+	require.Equal(t, start.Add(30*time.Second), drained[0].Time)
+	began := value(o.only(t, telemetry.SpanHold, "a").Attributes(), telemetry.Fence).AsInt64()
+	require.Less(t, began, leases[0].Fence)
+	for _, s := range o.spans.Ended() {
+		switch {
+		case s.Name() == telemetry.SpanAcquire && text(s.Attributes(), telemetry.LockID) == "a":
+			require.Equal(t, began, value(s.Attributes(), telemetry.Hold).AsInt64())
+		case s.Name() == telemetry.SpanAcquire && text(s.Attributes(), telemetry.Outcome) == telemetry.OutcomeQueued:
+			require.Equal(t, began, value(s.Attributes(), telemetry.BlockedByFence).AsInt64())
+		}
+	}
+}
+
+// Whoever waits in a plain Go process has seen more of the queue than who comes again as another step.
+func TestAnAcquireThatWaitsNamesAllThatWereInTheWay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := observe(t, party.Config{})
+		r := party.Exclusive("r")
+		o.enters(t, o.Locker, asks("a", 1, r))
+		o.queues(t, o.Locker, asks("b", 1, r))
+		done := make(chan error, 1)
+		go func() {
+			s, err := o.other.Acquire(t.Context(), party.Request{LockID: "c", Resources: []party.Resource{r}})
+			if err == nil {
+				err = s.Release(t.Context())
+			}
+			done <- err
+		}()
+		o.until(t, "c waits", func() bool { return o.waiting(t, "r") == 2 })
+		o.clock.Advance(time.Second)
+		require.NoError(t, o.Release(t.Context(), party.Release{LockID: "a", Resources: []string{"r"}, Order: party.LastAttempt(1), Reason: "its workflow is closed"}))
+		o.clock.Advance(time.Minute) // the part of a drains
+		o.enters(t, o.Locker, asks("b", 2, r))
+		require.NoError(t, o.Release(t.Context(), party.Release{LockID: "b", Resources: []string{"r"}, Leaving: new("1/Debit"), Order: party.Order{Schedule: 2, Attempt: 1}}))
+		require.NoError(t, <-done)
+		var ids []string
+		for _, e := range eventsNamed(o.only(t, telemetry.SpanWait, "c"), telemetry.EventBlockedBy) {
+			ids = append(ids, text(e.Attributes, telemetry.BlockedByID))
+		}
+		require.Equal(t, []string{"a", "b"}, ids)
+		orphan := o.only(t, telemetry.SpanHold, "a")
+		require.Equal(t, telemetry.OutcomeOrphaned, text(orphan.Attributes(), telemetry.Outcome))
+		require.Equal(t, "its workflow is closed", text(orphan.Attributes(), telemetry.Reason))
+	})
+}
+
+func TestTheHoldOfADeadHolderIsToldByWhoeverTakesItsRoom(t *testing.T) {
+	t.Parallel()
+	o := observe(t, party.Config{TTL: 30 * time.Second, HoldTTL: time.Minute})
+	r := party.Exclusive("r")
+	holding := o.enters(t, o.Locker, asks("a", 1, r))
+	o.clock.Advance(10 * time.Second)
+	o.queues(t, o.other, asks("b", 1, r))
+	o.clock.Advance(70 * time.Second)
+	o.enters(t, o.other, asks("b", 2, r)) // nothing was heard of a
+
+	hold := o.only(t, telemetry.SpanHold, "a")
+	require.Equal(t, holding.TraceID(), hold.SpanContext().TraceID(), "in the trace of the step that held")
+	require.Equal(t, telemetry.OutcomeExpired, text(hold.Attributes(), telemetry.Outcome))
+	require.Equal(t, "b", text(hold.Attributes(), telemetry.EndedBy))
+	require.Equal(t, start.Add(80*time.Second), hold.EndTime())
+	expired := eventsNamed(hold, telemetry.EventExpired)
+	require.Len(t, expired, 1)
+	require.Equal(t, start.Add(time.Minute), expired[0].Time)
+
+	wait := o.only(t, telemetry.SpanWait, "b")
+	require.Equal(t, value(hold.Attributes(), telemetry.Fence).AsInt64(), value(wait.Attributes(), telemetry.BlockedByFence).AsInt64())
+	require.Equal(t, "a", text(wait.Attributes(), telemetry.BlockedByID))
+	require.Equal(t, holding.SpanID().String(), text(wait.Attributes(), telemetry.BlockedBySpan))
+}
+
+func TestAWaitThatIsGivenUpIsToldToo(t *testing.T) {
+	t.Parallel()
+	o := observe(t, party.Config{})
+	r := party.Exclusive("r")
+	o.enters(t, o.Locker, asks("a", 1, r))
+	o.queues(t, o.other, asks("left", 1, r))
+	o.queues(t, o.other, asks("unclaimed", 1, r))
+	o.clock.Advance(3 * time.Second)
+	lease := func(id string) party.Lease {
+		return party.Lease{Resource: "r", LockID: id, Part: "1/Debit", Order: party.Order{Schedule: 1, Attempt: 1}}
+	}
+	require.NoError(t, o.other.Leave(t.Context(), lease("left")))
+	require.NoError(t, o.Release(t.Context(), party.Release{LockID: "a", Resources: []string{"r"}, Leaving: new("1/Debit"), Order: party.Order{Schedule: 1, Attempt: 1}}))
+	o.clock.Advance(time.Second)
+	require.NoError(t, o.other.Leave(t.Context(), lease("unclaimed")))
+
+	left := o.only(t, telemetry.SpanWait, "left")
+	require.Equal(t, telemetry.OutcomeLeft, text(left.Attributes(), telemetry.Outcome))
+	require.Equal(t, 3*time.Second, left.EndTime().Sub(left.StartTime()))
+	require.Equal(t, "a", text(left.Attributes(), telemetry.BlockedByID))
+	unclaimed := o.only(t, telemetry.SpanWait, "unclaimed")
+	require.Equal(t, telemetry.OutcomeUnclaimed, text(unclaimed.Attributes(), telemetry.Outcome))
+	require.Equal(t, 3*time.Second, unclaimed.EndTime().Sub(unclaimed.StartTime()))
+	require.Equal(t, "a", text(unclaimed.Attributes(), telemetry.BlockedByID))
+}
+
+// On the real database, whose answers leave out what no request is about.
+func TestAWaitThatIsGivenUpNamesWhoWasInItsWay(t *testing.T) {
+	t.Parallel()
+	spans := tracetest.NewSpanRecorder()
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
+	l := setup(t, party.Config{TracerProvider: provider})
+	o := &observed{Locker: l.Locker, tracer: provider.Tracer("test"), spans: spans}
+	r := party.Exclusive("r")
+	holding := o.enters(t, l.Locker, asks("a", 1, r))
+	o.queues(t, l.Locker, asks("b", 1, r))
+	o.queues(t, l.Locker, asks("c", 1, r))
+	require.NoError(t, l.Leave(t.Context(), party.Lease{Resource: "r", LockID: "b", Part: "1/Debit", Order: party.Order{Schedule: 1, Attempt: 1}}))
+	require.NoError(t, l.Release(t.Context(), party.Release{LockID: "c", Resources: []string{"r"}, Order: party.LastAttempt(1)}))
+	for _, id := range []string{"b", "c"} {
+		wait := o.only(t, telemetry.SpanWait, id)
+		require.Equal(t, telemetry.OutcomeLeft, text(wait.Attributes(), telemetry.Outcome))
+		require.Equal(t, "a", text(wait.Attributes(), telemetry.BlockedByID))
+		require.Equal(t, holding.SpanID().String(), text(wait.Attributes(), telemetry.BlockedBySpan))
+	}
+}
+
+// The next attempt of a step supersedes the one that was killed, which may still trust its lease: the hold is named, and not
+// what drains of it.
+func TestARetriedStepIsNamedByItsHold(t *testing.T) {
+	t.Parallel()
+	o := observe(t, party.Config{})
+	r := party.Exclusive("r")
+	first := asks("a", 1, r)
+	o.enters(t, o.Locker, first)
+	retry := first
+	retry.Order.Attempt = 2
+	second := o.enters(t, o.Locker, retry)
+	o.queues(t, o.other, asks("b", 1, r))
+	require.NoError(t, o.other.Leave(t.Context(), party.Lease{Resource: "r", LockID: "b", Part: "1/Debit", Order: party.Order{Schedule: 1, Attempt: 1}}))
+	require.NoError(t, o.Release(t.Context(), party.Release{LockID: "a", Resources: []string{"r"}, Order: party.LastAttempt(1)}))
+	wait, hold := o.only(t, telemetry.SpanWait, "b"), o.only(t, telemetry.SpanHold, "a")
+	require.Equal(t, "owner-a", text(wait.Attributes(), telemetry.BlockedByOwner))
+	require.Equal(t, value(hold.Attributes(), telemetry.Fence), value(wait.Attributes(), telemetry.BlockedByFence))
+	require.Equal(t, second.SpanID().String(), text(wait.Attributes(), telemetry.BlockedBySpan))
+	require.Len(t, eventsNamed(wait, telemetry.EventBlockedBy), 1)
+}
+
+// A downgrade lets readers in, and the hold goes on.
+func TestAWaitThatADowngradeEndsNamesTheHold(t *testing.T) {
+	t.Parallel()
+	o := observe(t, party.Config{})
+	leases, err := o.Enter(t.Context(), asks("a", 1, party.Exclusive("r")), true)
+	require.NoError(t, err)
+	o.queues(t, o.other, asks("b", 1, party.Shared("r")))
+	_, err = o.Downgrade(t.Context(), leases[0])
+	require.NoError(t, err)
+	o.enters(t, o.other, asks("b", 2, party.Shared("r")))
+	require.Equal(t, "a", text(o.only(t, telemetry.SpanWait, "b").Attributes(), telemetry.BlockedByID))
+}
+
+// A semaphore is full of others who share: they are in the way.
+func TestAWaitForASemaphoreThatIsGivenUpNamesItsHolders(t *testing.T) {
+	t.Parallel()
+	o := observe(t, party.Config{})
+	r := party.SharedLimit("r", 1)
+	o.enters(t, o.Locker, asks("a", 1, r))
+	_, err := o.other.Acquire(t.Context(), party.Request{LockID: "b", Resources: []party.Resource{r}, MaxWait: time.Millisecond})
+	require.ErrorIs(t, err, party.ErrBusy)
+	require.Equal(t, "a", text(o.only(t, telemetry.SpanWait, "b").Attributes(), telemetry.BlockedByID))
+}
+
+// The database's clock can run backwards; a length is never negative.
+func TestLengthsAreNeverNegative(t *testing.T) {
+	t.Parallel()
+	o := observe(t, party.Config{})
+	r := party.Exclusive("r")
+	o.enters(t, o.Locker, asks("a", 1, r))
+	o.queues(t, o.other, asks("b", 1, r))
+	o.clock.Advance(-time.Second)
+	require.NoError(t, o.Release(t.Context(), party.Release{LockID: "a", Resources: []string{"r"}, Leaving: new("1/Debit"), Order: party.Order{Schedule: 1, Attempt: 1}}))
+	o.enters(t, o.other, asks("b", 2, r))
+	for _, s := range []sdktrace.ReadOnlySpan{o.only(t, telemetry.SpanWait, "b"), o.only(t, telemetry.SpanHold, "a")} {
+		require.Equal(t, s.StartTime(), s.EndTime(), s.Name())
+	}
+}
+
+func TestSixteenBlockersAreNamedAtMost(t *testing.T) {
+	t.Parallel()
+	o := observe(t, party.Config{})
+	for i := range 20 {
+		o.enters(t, o.Locker, asks(fmt.Sprintf("reader%d", i), 1, party.Shared("r")))
+	}
+	o.queues(t, o.other, asks("writer", 1, party.Exclusive("r")))
+	require.Len(t, eventsNamed(o.only(t, telemetry.SpanAcquire, "writer"), telemetry.EventBlockedBy), 16)
+	require.NoError(t, o.other.Leave(t.Context(), party.Lease{Resource: "r", LockID: "writer", Part: "1/Debit", Order: party.Order{Schedule: 1, Attempt: 1}}))
+	require.Len(t, eventsNamed(o.only(t, telemetry.SpanWait, "writer"), telemetry.EventBlockedBy), 16)
+}
+
+// Every operation may be repeated; a wait is told of once.
+func TestARepeatedRequestTellsOfItsWaitOnce(t *testing.T) {
+	t.Parallel()
+	o := observe(t, party.Config{})
+	r := party.Exclusive("r")
+	o.enters(t, o.Locker, asks("a", 1, r))
+	o.queues(t, o.other, asks("b", 1, r))
+	require.NoError(t, o.Release(t.Context(), party.Release{LockID: "a", Resources: []string{"r"}, Leaving: new("1/Debit"), Order: party.Order{Schedule: 1, Attempt: 1}}))
+	for range 3 {
+		o.enters(t, o.other, asks("b", 2, r))
+	}
+	o.only(t, telemetry.SpanWait, "b")
+}
+
+func TestTheVictimOfADeadlockIsTold(t *testing.T) {
+	t.Parallel()
+	o := observe(t, party.Config{})
+	o.deadlocked(t)
+	wait := o.only(t, telemetry.SpanWait, "young")
+	require.Equal(t, telemetry.OutcomeDeadlock, text(wait.Attributes(), telemetry.Outcome))
+	require.Equal(t, 2*time.Second, wait.EndTime().Sub(wait.StartTime()))
+	require.Equal(t, "old", text(wait.Attributes(), telemetry.BlockedByID))
+	deadlock := o.only(t, telemetry.SpanDeadlock, "young")
+	require.Equal(t, "owner-old waits for owner-young on y, owner-young waits for owner-old on x", text(deadlock.Attributes(), telemetry.Cycle))
+}
+
+func TestAHoldThatIsReleasedByForceSaysSo(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := observe(t, party.Config{TTL: 300 * time.Millisecond})
+		var session *party.Session
+		step := o.step(t, "step", func(ctx context.Context) {
+			var err error
+			session, err = o.TryAcquire(ctx, party.Request{LockID: "a", Resources: []party.Resource{party.Exclusive("r")}})
+			require.NoError(t, err)
+			_, err = byForce(ctx, o.other, party.Release{Force: true, LockID: "a", Resources: []string{"r"}, Reason: "the operator said so"})
+			require.NoError(t, err)
+			_, err = o.Renew(ctx, session.Leases()...)
+			require.ErrorIs(t, err, party.ErrLost)
+			<-session.Context().Done() // the keeper finds out too
+		})
+		hold := o.only(t, telemetry.SpanHold, "a")
+		require.Equal(t, step.TraceID(), hold.SpanContext().TraceID())
+		require.Equal(t, telemetry.OutcomeRevoked, text(hold.Attributes(), telemetry.Outcome))
+		require.Equal(t, "the operator said so", text(hold.Attributes(), telemetry.Reason))
+	})
+}
+
+// The claim of b is slept through, and c is let in by a write that ends nothing: what it waited for last is the claim, which has no fence.
+func TestAWaitBehindAClaimThatWasSleptThroughNamesIt(t *testing.T) {
+	t.Parallel()
+	o := observe(t, party.Config{})
+	r := party.Exclusive("r")
+	o.enters(t, o.Locker, asks("a", 1, r))
+	o.queues(t, o.Locker, asks("b", 1, r))
+	o.queues(t, o.other, asks("c", 1, r))
+	require.NoError(t, o.Release(t.Context(), party.Release{LockID: "a", Resources: []string{"r"}, Leaving: new("1/Debit"), Order: party.Order{Schedule: 1, Attempt: 1}}))
+	o.clock.Advance(40 * time.Second) // the claim stood for 30
+	o.enters(t, o.other, asks("c", 2, r))
+	wait := o.only(t, telemetry.SpanWait, "c").Attributes()
+	require.Equal(t, "b", text(wait, telemetry.BlockedByID))
+	require.Equal(t, "owner-b", text(wait, telemetry.BlockedByOwner))
+	require.Zero(t, value(wait, telemetry.BlockedByFence), "it never held")
+	// The sleeper was in c's way, and c in its.
+	o.queues(t, o.Locker, asks("b", 2, r))
+	require.NoError(t, o.Release(t.Context(), party.Release{LockID: "c", Resources: []string{"r"}, Leaving: new("1/Debit"), Order: party.Order{Schedule: 2, Attempt: 1}}))
+	o.enters(t, o.Locker, asks("b", 3, r))
+	slept := o.only(t, telemetry.SpanWait, "b")
+	require.Equal(t, start, slept.StartTime())
+	require.Equal(t, "c", text(slept.Attributes(), telemetry.BlockedByID))
+}

@@ -1,0 +1,307 @@
+package party_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/pace"
+	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+)
+
+// enterOnce asks for r by a request that may queue, and that nobody renews or refreshes: its process is dead from then on.
+func enterOnce(t *testing.T, l *party.Locker, lockID, part string) error {
+	t.Helper()
+	req := one(lockID, party.Exclusive("r"))
+	req.Part, req.Order = part, party.Order{Schedule: 1, Attempt: 1}
+	_, err := l.Enter(t.Context(), req, true)
+	return err
+}
+
+// Queue: L.a, W, L.b. When L.a is granted L.b may join, and waits neither for W nor for L.
+func TestARequestWhoseLockIDHoldsJoinsPastTheQueue(t *testing.T) {
+	t.Parallel()
+	for _, owners := range []string{"of its own", "another for each request"} {
+		t.Run(owners, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				mem := lockcoretest.NewStore(time.Now)
+				here, elsewhere := on(t, mem, party.Config{}), on(t, mem, party.Config{})
+				held, err := elsewhere.TryAcquire(t.Context(), one("h", party.Exclusive("r")))
+				require.NoError(t, err)
+				var waits []<-chan acquired
+				for i, lockID := range []string{"l", "w", "l"} {
+					req := one(lockID, party.Exclusive("r"))
+					if owners != "of its own" {
+						req.Owner = fmt.Sprint("owner", i)
+					}
+					waits = append(waits, acquireLater(t.Context(), here, req))
+					eventually(t, i+1, waitersOf(mem, "r"), "it stands in the queue")
+				}
+				require.NoError(t, held.Release(t.Context()))
+				first := <-waits[0]
+				require.NoError(t, first.err)
+				since := time.Now()
+				second := <-waits[2]
+				require.NoError(t, second.err, "there is no deadlock")
+				require.LessOrEqual(t, time.Since(since), time.Second, "it joins at once")
+				require.NoError(t, first.session.Leave(t.Context()))
+				require.NoError(t, second.session.Leave(t.Context()))
+				last := <-waits[1]
+				require.NoError(t, last.err)
+				require.NoError(t, last.session.Leave(t.Context()))
+			})
+		})
+	}
+}
+
+func TestAParkedRequestWhoseLockIDHoldsJoinsPastTheQueue(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newParked(t, nil)
+		held, err := p.TryAcquire(t.Context(), one("h", party.Exclusive("r")))
+		require.NoError(t, err)
+		for _, who := range [][2]string{{"l", "a"}, {"w", "a"}, {"l", "b"}} {
+			require.ErrorIs(t, enterOnce(t, p.Locker, who[0], who[1]), party.ErrBusy)
+		}
+		p.WatchFor("r")
+		require.NoError(t, held.Release(t.Context()))
+		require.NoError(t, enterOnce(t, p.Locker, "l", "a"))
+		deadlocks, err := p.Deadlocks(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, deadlocks)
+		since := time.Now()
+		for turn := p.turn(t); turn.Part != "b"; turn = p.turn(t) {
+			require.Empty(t, turn.Deadlock)
+		}
+		require.LessOrEqual(t, time.Since(since), 2*time.Second)
+		require.NoError(t, enterOnce(t, p.Locker, "l", "b"))
+	})
+}
+
+// The holder and those ahead in the queue are dead: each of these costs one claim.
+func TestDeadPredecessorsCostTheirClaimsAndNoMore(t *testing.T) {
+	t.Parallel()
+	const dead, bound = 5, 30*time.Second + 5*30*time.Second + time.Second
+	for _, ttl := range []time.Duration{0, time.Hour} {
+		t.Run(fmt.Sprint("in a process, places stand for ", ttl), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				mem := lockcoretest.NewStore(time.Now)
+				l := on(t, mem, party.Config{WaiterTTL: ttl})
+				require.NoError(t, enterOnce(t, l, "holder", "p"))
+				since := time.Now()
+				for i := range dead {
+					require.ErrorIs(t, enterOnce(t, l, fmt.Sprint("dead", i), "p"), party.ErrBusy)
+				}
+				got := <-acquireLater(t.Context(), l, one("live", party.Exclusive("r")))
+				require.NoError(t, got.err)
+				require.LessOrEqual(t, time.Since(since), bound)
+				require.NoError(t, got.session.Release(t.Context()))
+			})
+		})
+	}
+	t.Run("parked", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			p := newParked(t, nil)
+			require.NoError(t, enterOnce(t, p.Locker, "holder", "p"))
+			since := time.Now()
+			for i := range dead {
+				require.ErrorIs(t, enterOnce(t, p.Locker, fmt.Sprint("dead", i), "p"), party.ErrBusy)
+			}
+			require.ErrorIs(t, enterOnce(t, p.Locker, "live", "p"), party.ErrBusy)
+			p.WatchFor("r")
+			p.turnOf(t, "live")
+			require.LessOrEqual(t, time.Since(since), bound)
+		})
+	})
+}
+
+// turnOf takes the turns of others away until that of a lock ID comes.
+func (p *parked) turnOf(t *testing.T, lockID string) {
+	t.Helper()
+	for {
+		select {
+		case turn := <-p.turns:
+			if turn.LockID == lockID {
+				return
+			}
+		case <-time.After(5 * time.Hour): // of virtual time
+			require.Fail(t, "nobody was told that it is its turn")
+		}
+	}
+}
+
+// Three commands fail at a refresh: the place stands, and so does the wait.
+func TestAPassingErrorDoesNotLoseThePlace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l, e := onFaulty(t, party.Config{})
+		held, err := l.TryAcquire(t.Context(), one("h", party.Exclusive("r")))
+		require.NoError(t, err)
+		next := acquireLater(t.Context(), l, one("next", party.Exclusive("r")))
+		eventually(t, 1, waitersOf(e, "r"), "it stands in the queue")
+		since := e.Document("r").Waiters[0].Since
+		elapse(99 * time.Second) // a third of a place's 5 min is the next refresh
+		e.cut(3)
+		elapse(time.Minute)
+		require.Equal(t, since, e.Document("r").Waiters[0].Since)
+		require.NoError(t, held.Release(t.Context()))
+		got := <-next
+		require.NoError(t, got.err)
+		require.NoError(t, got.session.Release(t.Context()))
+	})
+}
+
+// An outage that is longer than a place stands: the request queues again.
+func TestAWaiterThatLostItsPlaceInAnOutageQueuesAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l, e := onFaulty(t, party.Config{})
+		held, err := l.Enter(t.Context(), party.Request{
+			LockID: "h", Resources: []party.Resource{party.Exclusive("r")}, TTL: party.Forever,
+		}, false)
+		require.NoError(t, err)
+		next := acquireLater(t.Context(), l, one("next", party.Exclusive("r")))
+		eventually(t, 1, waitersOf(e, "r"), "it stands in the queue")
+		e.refuse(true)
+		elapse(10 * time.Minute)
+		sent := e.count(of(kindLoad, kindSwap))
+		elapse(10 * time.Minute)
+		require.LessOrEqual(t, e.count(of(kindLoad, kindSwap))-sent, 3*20+40, "it asks, and tries to pay what it owes, with growing pauses")
+		e.refuse(false)
+		require.Eventually(t, func() bool {
+			d := e.Document("r")
+			return len(d.Waiters) == 1 && d.Waiters[0].ExpiresAt.After(time.Now())
+		}, time.Minute, time.Second)
+		require.NoError(t, l.Leave(t.Context(), held...))
+		got := <-next
+		require.NoError(t, got.err)
+		require.NoError(t, got.session.Release(t.Context()))
+	})
+}
+
+func TestADeadlockOfRequestsWithALimitOfOneEnds(t *testing.T) {
+	t.Parallel()
+	mem := lockcoretest.NewStore(time.Now)
+	l := on(t, mem, party.Config{})
+	for lockID, name := range map[string]string{"a": "x", "b": "y"} {
+		_, err := l.Enter(t.Context(), one(lockID, party.SharedLimit(name, 1)), false)
+		require.NoError(t, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	a := acquireLater(ctx, l, one("a", party.SharedLimit("y", 1)))
+	eventually(t, 1, waitersOf(mem, "y"), "a stands in the queue")
+	b := acquireLater(ctx, l, one("b", party.SharedLimit("x", 1)))
+	select {
+	case got := <-b:
+		require.ErrorIs(t, got.err, party.ErrDeadlock, "it queued last")
+	case <-time.After(15 * time.Second):
+		require.Fail(t, "the deadlock stands")
+	}
+	cancel()
+	require.ErrorIs(t, (<-a).err, context.Canceled)
+}
+
+// The search of a wait that is over ends late: it is no reason to put off that of the next wait.
+func TestASearchOfAnEarlierWaitDoesNotPutOffTheNext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := faulty()
+		begun, answer, searched := make(chan struct{}, 100), make(chan struct{}), time.Time{}
+		first := true
+		e.set(func(_ context.Context, c command) error {
+			switch {
+			case !searching(c):
+				return nil
+			case first:
+				first = false
+				begun <- struct{}{}
+				<-answer
+			case searched.IsZero():
+				searched = time.Now()
+			}
+			return errCut
+		}, nil)
+		l := on(t, e, party.Config{})
+		wait := func() (end func()) {
+			ctx, cancel := context.WithCancel(t.Context())
+			out := acquireLater(ctx, l, one("b", party.Exclusive("r")))
+			eventually(t, 1, waitersOf(e, "r"), "it stands in the queue")
+			return func() {
+				cancel()
+				<-out
+			}
+		}
+		require.NoError(t, enterOnce(t, l, "a", "p"))
+		end := wait()
+		<-begun
+		end()
+		end = wait()
+		queued := time.Now()
+		close(answer)
+		elapse(10 * time.Second)
+		require.LessOrEqual(t, searched.Sub(queued), 1500*time.Millisecond)
+		end()
+	})
+}
+
+// Each search reads all resources that are waited for: it rests longer when they are many.
+func TestSearchesAreRarerWhereManyResourcesAreWaitedFor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := faulty()
+		e.set(cutting(of(kindLook)), nil) // which would take most of the test's time
+		l := on(t, e, party.Config{})
+		const many = 250
+		ctx, cancel := context.WithCancel(t.Context())
+		var waits []<-chan acquired
+		for i := range many {
+			res := party.Exclusive(fmt.Sprint("r/", i))
+			_, err := l.Enter(ctx, party.Request{LockID: "holder", TTL: party.Forever, Resources: []party.Resource{res}}, false)
+			require.NoError(t, err)
+			waits = append(waits, acquireLater(ctx, l, one("b", res)))
+		}
+		elapse(time.Minute)
+		before := e.count(searching)
+		elapse(4 * time.Minute)
+		require.InDelta(t, int(4*time.Minute/(many*pace.Each)), e.count(searching)-before, 2)
+		cancel()
+		for _, wait := range waits {
+			<-wait
+		}
+	})
+}
+
+// A hold that is shared does not cover a request for the resource alone: whoever made that never had it.
+func TestWhatWasNeverHeldIsToldByMode(t *testing.T) {
+	t.Parallel()
+	l := on(t, lockcoretest.NewStore(time.Now), party.Config{})
+	schedule := uint32(0)
+	enter := func(lockID, part string, res party.Resource) error {
+		schedule++
+		req := one(lockID, res)
+		req.Part, req.Order, req.Persist = part, party.Order{Schedule: schedule, Attempt: 1}, true
+		leases, err := l.Enter(t.Context(), req, true)
+		return errors.Join(err, l.Leave(t.Context(), leases...))
+	}
+	since := func(err error) time.Time {
+		busy := new(party.BusyError)
+		require.ErrorAs(t, err, &busy)
+		return busy.NotHeldSince
+	}
+	for _, lockID := range []string{"a", "b"} {
+		require.NoError(t, enter(lockID, "reads", party.Shared("r")))
+	}
+	require.NotZero(t, since(enter("a", "writes", party.Exclusive("r"))), "a holds it shared alone")
+	require.NoError(t, l.Release(t.Context(), party.Release{LockID: "b", Resources: []string{"r"}, Order: party.LastAttempt(schedule)}))
+	require.NoError(t, enter("a", "writes", party.Exclusive("r")))
+	require.NotZero(t, since(enter("b", "reads again", party.Shared("r"))), "b has given it back itself")
+}

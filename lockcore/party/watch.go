@@ -1,0 +1,239 @@
+package party
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/clock"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/pace"
+	"github.com/temporal-lockstep/lockstep/lockcore/internal/update"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+)
+
+// watcher wakes those who have queued, of two kinds: local waiters wait in [Locker.Acquire], and
+// parked ones without a process, woken by those that listen with [Locker.OnWakeup]. It looks at a
+// resource after a write of this Locker, whose answer names the claims that it made, and by the
+// intervals of package pace. A look reads all resources that are due in one command, and asks
+// [rules.Next] what each document means:
+//
+//	Go, Gone   the local waiter asks again; the parked one's wake-up is told to those who listen
+//	Settle     the watcher writes the document once, so that the head of the queue is granted a claim;
+//	           if the head is dead its claim lapses, and the next look finds the next head
+//	Wait       the watcher looks again, at the latest when time alone may change the answer
+//
+// A timer fires when the next look is due, and when a search for deadlocks is: see deadlock.go.
+type watcher struct {
+	locker *Locker
+
+	mu    sync.Mutex
+	table map[string]*watched
+	// waiting is how many of them are looked at, which are those that a request has queued for.
+	waiting int
+	// listeners are those of OnWakeup.
+	listeners map[*listener]bool
+	// timer fires at wakeAt, if that is not zero.
+	timer  *clock.Timer
+	wakeAt time.Time
+	// looking says that a look is under way, and searching that a search is.
+	looking, searching bool
+	// searchAt is when to search for deadlocks next, and searched when the last search began.
+	searchAt, searched time.Time
+}
+
+type watched struct {
+	local []*waiter
+	// parked says that there are, or may be, parked waiters.
+	parked bool
+	// read is when it was last read, and next when to read it again: zero if no local waiter has
+	// queued yet.
+	read, next time.Time
+	// holder is the lock ID that was let in here, and alone, so that this Locker hears of its end
+	// without looking.
+	holder string
+	// changed says that parked waiters were tended while a look was under way.
+	changed bool
+}
+
+type waiter struct {
+	resource string
+	request  *rules.Waiter
+	// keeps says that its hold may end in another process.
+	keeps bool
+	// woken holds one token when asking again is worthwhile.
+	woken chan struct{}
+	// position is its place when it was last looked at, and moved since when it has that.
+	position int
+	moved    time.Time
+	// stalled, if there is one, is called when that has been so for pace.Near.
+	stalled func()
+}
+
+const searchWithin = time.Minute
+
+func newWatcher(l *Locker) *watcher {
+	return &watcher{
+		locker: l, table: map[string]*watched{}, listeners: map[*listener]bool{},
+	}
+}
+
+// of is the table's row of a resource, which is made if there is none. The mutex is held.
+func (w *watcher) of(resource string) *watched {
+	r := w.table[resource]
+	if r == nil {
+		r = &watched{}
+		w.table[resource] = r
+	}
+	return r
+}
+
+// add registers a request before it queues, so that no claim is made for it unheard.
+func (w *watcher) add(op *rules.Acquire) *waiter {
+	one := &waiter{resource: op.Resource, request: op.Waiter(), keeps: op.Persist, woken: make(chan struct{}, 1), moved: time.Now()}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := w.of(one.resource)
+	r.local = append(r.local, one)
+	return one
+}
+
+// whenStalled has do called if the place of a request does not move for pace.Near.
+func (w *watcher) whenStalled(one *waiter, do func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	one.stalled, one.moved = do, time.Now()
+}
+
+// queued has the resource of a request watched, which waits now, and can expect its turn then. The
+// last that queues in a deadlock always sees it, since the search comes after.
+func (w *watcher) queued(one *waiter, turn time.Duration) {
+	now := time.Now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.searchBy(now.Add(pace.SearchAfter))
+	r := w.table[one.resource]
+	if r.holder != "" {
+		turn = 0
+	}
+	w.lookBy(r, now.Add(soonest(pace.Read, turn)))
+}
+
+// lookBy makes the next look at a resource no later than at. The mutex is held.
+func (w *watcher) lookBy(r *watched, at time.Time) {
+	if r.next.IsZero() {
+		w.waiting++
+	}
+	if r.next.IsZero() || at.Before(r.next) {
+		r.next = at
+		w.wakeBy(at)
+	}
+}
+
+func (w *watcher) remove(one *waiter) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := w.table[one.resource]
+	r.local = slices.DeleteFunc(r.local, func(other *waiter) bool { return other == one })
+	if len(r.local) == 0 && !r.parked {
+		w.drop(one.resource)
+	}
+}
+
+// drop forgets a resource. The mutex is held.
+func (w *watcher) drop(resource string) {
+	if !w.table[resource].next.IsZero() {
+		w.waiting--
+	}
+	delete(w.table, resource)
+}
+
+// call has a request asked again.
+func (one *waiter) call() {
+	select {
+	case one.woken <- struct{}{}:
+	default:
+	}
+}
+
+// wrote takes in a document that a write of this Locker left, which may lack the queue: it wakes
+// those who were granted a claim, or whose lock ID has come to hold. After a claim for a parked
+// waiter the resource is looked at soon, when the claim is confirmed, and others of its lock ID may
+// join.
+func (w *watcher) wrote(a *update.Answer, endedHold bool) {
+	d := a.After
+	if len(d.Waiters) == 0 && !hasClaim(d) && !w.watches(d.ID) { // most writes: nothing waits here
+		return
+	}
+	wakeups, _ := wakeupsIn(d, d.Queue())
+	w.mu.Lock()
+	if len(wakeups) > 0 && len(w.listeners) > 0 {
+		r := w.of(d.ID)
+		r.parked = true
+		w.searchBy(time.Now().Add(pace.Search))
+		w.lookBy(r, time.Now().Add(pace.Tell))
+	}
+	if r := w.table[d.ID]; r != nil {
+		if endedHold || slices.ContainsFunc(a.Ended, func(e rules.Entry) bool { return e.LockID == r.holder && e.State == rules.StateClaimed }) {
+			r.holder = ""
+		}
+		for _, one := range r.local {
+			if d.Joins(one.request.Party()) {
+				one.call()
+			}
+			if one.request.Mode == rules.Exclusive && !one.keeps && d.Claim(one.request.LockID, one.request.Part) != nil {
+				r.holder = one.request.LockID
+			}
+		}
+		switch {
+		case r.next.IsZero():
+		case r.holder != "":
+			r.next = later(r.next, r.read.Add(pace.Read))
+		case endedHold && len(r.local) > 0: // the next to hold is elsewhere
+			w.lookBy(r, time.Now().Add(soonest(pace.Read, w.locker.holds.turn(d.ID, 1, 1))))
+		}
+	}
+	if endedHold && len(w.listeners) > 0 {
+		wakeups = append(wakeups, w.near(d)...)
+	}
+	w.mu.Unlock()
+	w.tell(wakeups)
+}
+
+// watches reports whether a resource is in the table.
+func (w *watcher) watches(resource string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.table[resource] != nil
+}
+
+// searchBy makes the next search no later than at, but not too soon after the last. The mutex is
+// held.
+func (w *watcher) searchBy(at time.Time) {
+	at = later(at, w.searched.Add(w.paced(pace.SearchLeast)))
+	if w.searchAt.IsZero() || at.Before(w.searchAt) {
+		w.searchAt = at
+		if !w.searching {
+			w.wakeBy(at)
+		}
+	}
+}
+
+// paced is a pause, or longer if what is to be read then is about many resources, so that it is
+// read for a small part of the time only. The mutex is held.
+func (w *watcher) paced(usual time.Duration) time.Duration {
+	return max(usual, time.Duration(w.waiting)*pace.Each)
+}
+
+// wakeBy has the timer fire no later than at. The mutex is held. While a look is under way the
+// timer waits for its end.
+func (w *watcher) wakeBy(at time.Time) {
+	if w.looking || (!w.wakeAt.IsZero() && !at.Before(w.wakeAt)) {
+		return
+	}
+	w.wakeAt = at
+	if wait := max(0, time.Until(at)); w.timer == nil {
+		w.timer = w.locker.clock.AfterFunc(wait, w.pass)
+	} else {
+		w.timer.Reset(wait)
+	}
+}
