@@ -81,7 +81,7 @@ func TestCommandsAndFlagsExist(t *testing.T) {
 
 func TestSettingsAreTheDefaultsOfTheCode(t *testing.T) {
 	t.Parallel()
-	problems, err := docscheck.Defaults(checkout(t), "docs/production.md", "lockcore/config.go")
+	problems, err := docscheck.Defaults(checkout(t), "docs/production.md", "lockcore/party/config.go")
 	clean(t, problems, err)
 }
 

@@ -34,6 +34,15 @@ func (s *scene) step(workflow, step string, res lockcore.Resource, change ...fun
 	return err
 }
 
+// stepEnds ends the step of scope saga that asked last: what its workflow keeps stays.
+func (s *scene) stepEnds(workflow, resource string) {
+	s.Helper()
+	of := protocol.Run{Namespace: ns, WorkflowID: workflow, RunID: workflow + "-1"}
+	require.NoError(s, s.Leave(s.Context(), lockcore.Lease{
+		Resource: resource, LockID: of.LockID(), Run: of.RunID, Part: of.Part(""), Order: party.Order{Schedule: s.orders, Attempt: 1},
+	}))
+}
+
 func (s *scene) stepHolds(workflow, step string, res lockcore.Resource) {
 	s.Helper()
 	require.NoError(s, s.step(workflow, step, res))
@@ -83,6 +92,7 @@ func TestWhatKeepsAWorkflowOut(t *testing.T) {
 		}, "other\n me for 1\n", ""},
 		"what its own workflow keeps around it is in no step's way": {func(s *scene) {
 			s.stepHolds("me", "", lockcore.SharedLimit("1", 2))
+			s.stepEnds("me", "1")
 			s.stepHolds("other", "", lockcore.SharedLimit("1", 2))
 			s.stepWaits("me", "a", x("1"))
 		}, "other\n me for 1\n", ""},

@@ -6,8 +6,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -20,9 +18,9 @@ type oldClient interface {
 	Unlock(ctx context.Context, lockID string) ([]mongolock.LockStatus, error)
 }
 
-func importOrders(ctx context.Context, locker *party.Locker, old oldClient, work func(context.Context) error) error {
+func importOrders(ctx context.Context, locker *lockcore.Locker, old oldClient, work func(context.Context) error) error {
 	lockID := rand.Text()
-	session, err := locker.Acquire(ctx, party.Request{
+	session, err := locker.Acquire(ctx, lockcore.Request{
 		LockID: lockID, Resources: []lockcore.Resource{lockcore.Exclusive("table/orders")},
 	})
 	if err != nil {
@@ -67,11 +65,11 @@ func (o *oldLocks) Unlock(_ context.Context, lockID string) ([]mongolock.LockSta
 func TestAFleetMovesOneProgramAfterTheOther(t *testing.T) {
 	t.Parallel()
 	c := setup(t)
-	l, err := party.New(c.coll, lockcore.Config{})
+	l, err := lockcore.New(c.coll, lockcore.Config{})
 	require.NoError(t, err)
 	old, details := &oldLocks{locks: map[string]string{}}, mongolock.LockDetails{}
 	try := func() error {
-		_, err := l.TryAcquire(t.Context(), party.Request{LockID: "b", Resources: []lockcore.Resource{lockcore.Exclusive("table/orders")}})
+		_, err := l.TryAcquire(t.Context(), lockcore.Request{LockID: "b", Resources: []lockcore.Resource{lockcore.Exclusive("table/orders")}})
 		return err
 	}
 
@@ -87,7 +85,7 @@ func TestAFleetMovesOneProgramAfterTheOther(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, importOrders(t.Context(), l, old, work))
 	require.Empty(t, old.locks)
-	s, err := l.TryAcquire(t.Context(), party.Request{LockID: "c", Resources: []lockcore.Resource{lockcore.Exclusive("table/orders")}})
+	s, err := l.TryAcquire(t.Context(), lockcore.Request{LockID: "c", Resources: []lockcore.Resource{lockcore.Exclusive("table/orders")}})
 	require.NoError(t, err)
 	require.NoError(t, s.Release(t.Context()))
 }

@@ -1,6 +1,7 @@
 package mongolock_test
 
 import (
+	"crypto/rand"
 	"slices"
 	"strings"
 	"testing"
@@ -56,6 +57,11 @@ func (f fixture) age(t *testing.T, resource string, d time.Duration) {
 	t.Helper()
 	var doc bson.D
 	require.NoError(t, f.coll.FindOne(t.Context(), bson.M{"_id": resource}).Decode(&doc))
+	for i := range doc {
+		if doc[i].Key == "version" { // as every write does: a Client compares it
+			doc[i].Value = bson.D{{Key: "n", Value: time.Now().UnixNano()}, {Key: "r", Value: rand.Text()}}
+		}
+	}
 	_, err := f.coll.ReplaceOne(t.Context(), bson.M{"_id": resource}, aged(doc, d))
 	require.NoError(t, err)
 }

@@ -212,7 +212,9 @@ func (l *Locker) giveBackQueued(ctx context.Context, req *Request, at Resource, 
 		leases[i].keeps = leases[i].keeps && !req.Persist
 	}
 	if errors.Is(cause, ErrDeadlock) {
-		leases = append(leases, req.leaseOn(at.Name))
+		victim := req.leaseOn(at.Name)
+		victim.id = "" // the tombstone may be that of an earlier request of the part
+		leases = append(leases, victim)
 	}
 	l.giveUp(ctx, leases...)
 }

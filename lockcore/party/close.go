@@ -16,7 +16,7 @@ var ErrClosed = errors.New("lockstep: locker closed")
 // Close ends what the Locker does. Calls that wait in a queue leave it and answer with ErrClosed.
 // All sessions end as by [Session.Leave]: so stop the work that they protect first. Then Close
 // waits for the cleanup that goes on in the background after requests that gave up, as long as ctx
-// allows, and for up to 10 s after the last answer that was lost. What it could not do by then it
+// allows, but no longer than 20 s. What it could not do by then it
 // says, in joined errors that name the resources: it ends with its TTL. A second call does nothing.
 func (l *Locker) Close(ctx context.Context) (err error) {
 	l.life.once.Do(func() { err = l.close(ctx) })
@@ -33,7 +33,9 @@ func (l *Locker) close(ctx context.Context) error {
 	failed := make([]error, len(sessions))
 	inParallel(len(sessions), func(i int) { failed[i] = sessions[i].leave(ctx, ErrClosed) })
 	errs = append(errs, failed...)
-	for name, calls := range l.lines.Settled(ctx) {
+	settle, cancel := l.clock.WithTimeout(ctx, 2*commandTimeout) // one that hangs, and what settles it
+	defer cancel()
+	for name, calls := range l.lines.Settled(settle) {
 		for _, c := range calls {
 			order := Order{}
 			if op, ok := c.Op.(rules.Leave); ok {

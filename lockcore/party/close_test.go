@@ -162,3 +162,18 @@ func TestCloseEndsARequestThatHangs(t *testing.T) {
 		})
 	}
 }
+
+// What cannot be paid in an outage is named after 20 s, also if the caller's context never ends.
+func TestClose_OutageThatDoesNotEnd_IsNamedInTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := faulty()
+		l := on(t, e, party.Config{})
+		e.set(cutting(ends("a")), cutting(of(kindSwap)))
+		_, err := l.TryAcquire(t.Context(), forEver("a", party.Exclusive("gone")))
+		require.ErrorIs(t, err, party.ErrUnknownOutcome)
+		began := time.Now()
+		require.ErrorContains(t, l.Close(context.Background()), `"gone"`)
+		require.LessOrEqual(t, time.Since(began), 21*time.Second)
+	})
+}

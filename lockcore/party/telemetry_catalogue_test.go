@@ -284,9 +284,10 @@ func (o *observed) failures(t *testing.T) {
 	o.deadlock(t, "p", "q")
 	free := party.Exclusive("failures too")
 	for _, fault := range []error{errNotSent, errors.New("the line is dead")} {
-		o.fail(fault)
+		o.faults.set(failing(fault, withdraws), nil)
 		_, err := o.BreakDeadlocks(t.Context())
 		require.ErrorContains(t, err, fault.Error())
+		o.fail(fault)
 		_, err = o.Enter(t.Context(), asks("b", 1, free), false)
 		require.Error(t, err)
 		_, err = o.Renew(t.Context(), leases...)

@@ -31,7 +31,7 @@ var mutants = []mutant{
 		"busy answered from the cache", "internal/update/line.go", "	if l.fresh {\n		for _, t := range told {\n			if t.Call.arrived < l.read {",
 		"	{\n		for _, t := range told {\n			if true {",
 	},
-	{"a read that is older than the call", "internal/update/line.go", "if t.Call.arrived < l.read {", "if true {"},
+	{"a read that is older than the call", "internal/update/line.go", "			if t.Call.arrived < l.read {", "			if true {"},
 	{"a bulk that goes on after a conflict", "internal/store/memory.go", "stored.version != s.Prev {\n			return i, nil\n		}", "stored.version != s.Prev {\n			defer func(i int) { done = i }(i)\n			continue\n		}"},
 	{"a conflict in a bulk counts as a swap", "internal/update/together.go", "l.swapped(i < done, err)", "l.swapped(i <= done, err)"},
 	{"a bulk that fails is forgotten", "internal/update/together.go", "return l.Failed(err) })", "l.Unsent(); return nil })"},

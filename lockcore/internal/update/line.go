@@ -62,9 +62,11 @@ type Call struct {
 	// Sleeps: once the operation, an Acquire, has queued, the call stays in the line, and is applied
 	// again by the swap in which its claim is made.
 	Sleeps bool
-	// Wrote, if it is set, is called with the answer of each acknowledged swap, before Tell, which is
-	// called with every answer unless the call was abandoned. The line itself calls neither.
+	// Tell, if it is set, is called with every answer, while the line is locked, unless the call was
+	// abandoned. Wrote is called afterwards with the answer of each acknowledged swap, and Told when
+	// that has returned. The line itself calls none of them.
 	Wrote, Tell func(Answer)
+	Told        func()
 
 	arrived uint64
 	// queued is set once the call has queued, and asleep until it is asked again. unknown is set once

@@ -95,7 +95,7 @@ type Ticket struct {
 // does no harm after the last answer.
 func (ls *Lines) Submit(c *Call) *Ticket {
 	t := &Ticket{lines: ls, call: c, ready: make(chan struct{}, 1)}
-	c.Tell = t.tell
+	c.Tell, c.Told = t.tell, t.signal
 	ls.mu.Lock()
 	t.entry = ls.use(c.Op.On())
 	ls.mu.Unlock()
@@ -108,8 +108,11 @@ func (ls *Lines) Submit(c *Call) *Ticket {
 
 func (t *Ticket) tell(a Answer) {
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.answers = append(t.answers, a)
-	t.mu.Unlock()
+}
+
+func (t *Ticket) signal() {
 	select {
 	case t.ready <- struct{}{}:
 	default:
@@ -287,6 +290,9 @@ func (ls *Lines) next(e *entry) (step Step, again bool) {
 		step = e.line.Next(guess, newRandom())
 	}
 	if !stuck && step.Kind != StepIdle {
+		if step.Kind == StepTell {
+			give(step.Answers)
+		}
 		return step, true
 	}
 	ls.mu.Lock()
@@ -340,6 +346,7 @@ func (ls *Lines) carryOut(e *entry, step Step) {
 func (e *entry) did(result func(*Line) []Told) {
 	e.mu.Lock()
 	told := result(&e.line)
+	give(told)
 	e.mu.Unlock()
 	tell(told)
 }
@@ -371,6 +378,16 @@ func tell(told []Told) {
 			t.Call.Wrote(t.Answer)
 		}
 	}
+	for _, t := range told {
+		if !t.Gone && t.Call.Told != nil {
+			t.Call.Told()
+		}
+	}
+}
+
+// give gives the calls their answers, in the same critical section in which they leave the line: a
+// call that Abandon does not find in the line has its answer.
+func give(told []Told) {
 	for _, t := range told {
 		if !t.Gone && t.Call.Tell != nil {
 			t.Call.Tell(t.Answer)

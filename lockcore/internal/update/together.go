@@ -66,7 +66,7 @@ func (ls *Lines) DoAll(ctx context.Context, calls []*Call, goesOn func(Answer) b
 // is about to be taken back, and its request would lose its position in the queue.
 func (ls *Lines) borrow(c *Call, evenBusy bool) (t *Ticket, idle bool) {
 	t = &Ticket{lines: ls, call: c, ready: make(chan struct{}, 1)}
-	c.Tell = t.tell
+	c.Tell, c.Told = t.tell, t.signal
 	ls.mu.Lock()
 	name := c.Op.On()
 	e := ls.lines[name]
@@ -141,12 +141,13 @@ func (ls *Lines) giveBack(t *Ticket, dependent bool) {
 	}
 	ls.mu.Lock()
 	t.entry.running = false
-	idle := t.entry.line.Idle() || t.entry.line.Asleep()
-	ls.leave(t.entry)
 	ls.mu.Unlock()
-	if !idle {
+	if !t.entry.line.Idle() && !t.entry.line.Asleep() { // before leave, which may forget the line
 		ls.start(t.entry)
 	}
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.leave(t.entry)
 }
 
 // loadAll returns the next steps of lines, after one read for all that need one.
@@ -180,5 +181,9 @@ func (ls *Lines) loadAll(ctx context.Context, borrowed []*Ticket) []Step {
 func (ls *Lines) nextOf(t *Ticket) Step {
 	t.entry.mu.Lock()
 	defer t.entry.mu.Unlock()
-	return t.entry.line.Next(ls.server.guess(), newRandom())
+	step := t.entry.line.Next(ls.server.guess(), newRandom())
+	if step.Kind == StepTell {
+		give(step.Answers)
+	}
+	return step
 }

@@ -1,4 +1,4 @@
-package party_test
+package lockcore_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
+	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
@@ -24,18 +25,18 @@ import (
 // ErrRunning says that another run of the program is on.
 var ErrRunning = errors.New("another run is on")
 
-func runAlone(ctx context.Context, locker *party.Locker, work func(context.Context) error) error {
+func runAlone(ctx context.Context, locker *lockcore.Locker, work func(context.Context) error) error {
 	host, err := os.Hostname()
 	if err != nil {
 		return err
 	}
 	run := fmt.Sprintf("%s:%d", host, os.Getpid())
-	session, err := locker.TryAcquire(ctx, party.Request{
+	session, err := locker.TryAcquire(ctx, lockcore.Request{
 		LockID:    run + "/" + rand.Text(), // process IDs come again
 		Owner:     run,                     // what people, and the next run, get to see
-		Resources: []party.Resource{party.Exclusive("job/nightly-report")},
+		Resources: []lockcore.Resource{lockcore.Exclusive("job/nightly-report")},
 	})
-	var busy *party.BusyError
+	var busy *lockcore.BusyError
 	if errors.As(err, &busy) {
 		return fmt.Errorf("%w: %w", ErrRunning, err) // which host and process holds it, since when
 	}
@@ -46,13 +47,12 @@ func runAlone(ctx context.Context, locker *party.Locker, work func(context.Conte
 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	_, lost := locker.Renew(ctx, session.Leases()...) // an error if it was lost
-	return errors.Join(err, lost, session.Release(ctx))
+	return errors.Join(err, session.Release(ctx)) // a *LostError if it was lost
 }
 
 func TestOneRunOfAProgramAtATime(t *testing.T) {
 	t.Parallel()
-	l := setup(t, party.Config{})
+	l := setup(t, lockcore.Config{})
 	host, err := os.Hostname()
 	require.NoError(t, err)
 	self := fmt.Sprintf("%s:%d", host, os.Getpid())
@@ -60,7 +60,7 @@ func TestOneRunOfAProgramAtATime(t *testing.T) {
 	err = runAlone(t.Context(), l.Locker, func(ctx context.Context) error {
 		err := runAlone(ctx, l.Locker, func(context.Context) error { return errors.New("must not run") })
 		require.ErrorIs(t, err, ErrRunning)
-		var busy *party.BusyError
+		var busy *lockcore.BusyError
 		require.ErrorAs(t, err, &busy)
 		require.Equal(t, self, busy.Holders[0].Owner)
 		return nil
@@ -68,35 +68,34 @@ func TestOneRunOfAProgramAtATime(t *testing.T) {
 	require.NoError(t, err)
 
 	err = runAlone(t.Context(), l.Locker, func(ctx context.Context) error {
-		for s, err := range l.Status(ctx, party.Filter{Owner: self}) {
+		for s, err := range l.Status(ctx, lockcore.Filter{Owner: self}) {
 			require.NoError(t, err)
-			_, err = byForce(ctx, l.Locker, party.Release{Force: true, LockID: s.LockID, Resources: []string{s.Resource}, Reason: "it hangs"})
-			require.NoError(t, err)
+			require.NoError(t, l.Revoke(ctx, s.Resource, s.LockID, s.FirstFence, "it hangs", false))
 		}
 		return nil
 	})
-	require.ErrorIs(t, err, party.ErrLost, "what is not held any more is not released in silence")
+	require.ErrorIs(t, err, lockcore.ErrLost, "what is not held any more is not released in silence")
 	require.ErrorContains(t, err, "it hangs")
 }
 
-func lockDocument(ctx context.Context, locker *party.Locker, session string, id bson.ObjectID) (party.Lease, error) {
+func lockDocument(ctx context.Context, locker *party.Locker, session string, id bson.ObjectID) (lockcore.Lease, error) {
 	leases, err := locker.Enter(ctx, party.Request{
 		LockID: session, Persist: true, HoldTTL: 15 * time.Minute,
-		Resources: []party.Resource{party.Exclusive("invoices/" + id.Hex())},
+		Resources: []lockcore.Resource{lockcore.Exclusive("invoices/" + id.Hex())},
 	}, false)
 	if err != nil {
-		return party.Lease{}, err
+		return lockcore.Lease{}, err
 	}
 	return leases[0], locker.Leave(ctx, leases...) // nothing runs between two requests; the hold stands
 }
 
-func unlockDocument(ctx context.Context, locker *party.Locker, lease party.Lease) error {
+func unlockDocument(ctx context.Context, locker *party.Locker, lease lockcore.Lease) error {
 	return locker.Release(ctx, party.Release{LockID: lease.LockID, Resources: []string{lease.Resource}, FirstFence: lease.FirstFence})
 }
 
 func unlockAll(ctx context.Context, locker *party.Locker, session string) error {
 	var names []string
-	for status, err := range locker.Status(ctx, party.Filter{LockID: session}) {
+	for status, err := range locker.Status(ctx, lockcore.Filter{LockID: session}) {
 		if err != nil {
 			return err
 		}
@@ -114,39 +113,39 @@ func unlockAll(ctx context.Context, locker *party.Locker, session string) error 
 
 func TestADocumentStaysLockedBetweenTwoRequests(t *testing.T) {
 	t.Parallel()
-	l := setup(t, party.Config{})
+	l := setup(t, lockcore.Config{})
 	session, other := rand.Text(), rand.Text()
-	var leases []party.Lease
+	var leases []lockcore.Lease
 	for range 3 {
-		lease, err := lockDocument(t.Context(), l.Locker, session, bson.NewObjectID())
+		lease, err := lockDocument(t.Context(), l.Core(), session, bson.NewObjectID())
 		require.NoError(t, err)
 		leases = append(leases, lease)
 	}
-	lockedTo := func(session string, lease party.Lease) error {
+	lockedTo := func(session string, lease lockcore.Lease) error {
 		var id bson.ObjectID
 		require.NoError(t, id.UnmarshalText([]byte(lease.Resource[len("invoices/"):])))
-		_, err := lockDocument(t.Context(), l.Locker, session, id)
+		_, err := lockDocument(t.Context(), l.Core(), session, id)
 		return err
 	}
-	require.ErrorIs(t, lockedTo(other, leases[0]), party.ErrBusy)
+	require.ErrorIs(t, lockedTo(other, leases[0]), lockcore.ErrBusy)
 	require.NoError(t, lockedTo(session, leases[0]), "its own session may come again, and so keeps it")
 
-	require.NoError(t, unlockDocument(t.Context(), l.Locker, leases[1]))
+	require.NoError(t, unlockDocument(t.Context(), l.Core(), leases[1]))
 	require.NoError(t, lockedTo(other, leases[1]))
-	require.ErrorIs(t, lockedTo(other, leases[2]), party.ErrBusy)
+	require.ErrorIs(t, lockedTo(other, leases[2]), lockcore.ErrBusy)
 
-	require.NoError(t, unlockAll(t.Context(), l.Locker, session))
+	require.NoError(t, unlockAll(t.Context(), l.Core(), session))
 	require.NoError(t, lockedTo(other, leases[0]))
 	require.NoError(t, lockedTo(other, leases[2]))
-	require.ErrorIs(t, unlockDocument(t.Context(), l.Locker, party.Lease{}), party.ErrInvalid)
-	require.NoError(t, unlockDocument(t.Context(), l.Locker, leases[0]), "and takes nothing from whoever holds it now")
-	require.ErrorIs(t, lockedTo(session, leases[0]), party.ErrSuperseded, "a session that has ended does not come back")
+	require.ErrorIs(t, unlockDocument(t.Context(), l.Core(), lockcore.Lease{}), lockcore.ErrInvalid)
+	require.NoError(t, unlockDocument(t.Context(), l.Core(), leases[0]), "and takes nothing from whoever holds it now")
+	require.ErrorIs(t, lockedTo(session, leases[0]), lockcore.ErrSuperseded, "a session that has ended does not come back")
 }
 
-func setBalance(ctx context.Context, locker *party.Locker, accounts *mongo.Collection, id string, to int) error {
-	session, err := locker.Acquire(ctx, party.Request{
+func setBalance(ctx context.Context, locker *lockcore.Locker, accounts *mongo.Collection, id string, to int) error {
+	session, err := locker.Acquire(ctx, lockcore.Request{
 		LockID:    rand.Text(),
-		Resources: []party.Resource{party.Exclusive("account/" + id)},
+		Resources: []lockcore.Resource{lockcore.Exclusive("account/" + id)},
 	})
 	if err != nil {
 		return err
@@ -156,14 +155,14 @@ func setBalance(ctx context.Context, locker *party.Locker, accounts *mongo.Colle
 		defer cancel()
 		_ = session.Release(ctx) // what cannot be released ends with its TTL
 	}()
-	return party.UpdateFenced(session.Context(), accounts, session.Leases()[0],
+	return lockcore.UpdateFenced(session.Context(), accounts, session.Leases()[0],
 		bson.D{{Key: "_id", Value: id}}, bson.D{{Key: "$set", Value: bson.D{{Key: "balance", Value: to}}}})
 }
 
 func TestALateWriterIsRefusedByItsFence(t *testing.T) {
 	t.Parallel()
-	l := setup(t, party.Config{})
-	accounts := l.coll.Database().Collection("accounts")
+	l := setup(t, lockcore.Config{})
+	accounts := l.db.Collection("accounts")
 	_, err := accounts.InsertOne(t.Context(), bson.D{{Key: "_id", Value: "7"}, {Key: "balance", Value: 0}})
 	require.NoError(t, err)
 	balance := func() int32 {
@@ -172,32 +171,31 @@ func TestALateWriterIsRefusedByItsFence(t *testing.T) {
 		return account.Balance
 	}
 
-	stalled := one("stalled", party.Exclusive("account/7"))
-	stalled.TTL = 300 * time.Millisecond
-	old, err := l.Enter(t.Context(), stalled, false)
+	stalled := party.Request{LockID: "stalled", Resources: []lockcore.Resource{lockcore.Exclusive("account/7")}, TTL: 300 * time.Millisecond}
+	old, err := l.Core().Enter(t.Context(), stalled, false)
 	require.NoError(t, err)
 	require.NoError(t, setBalance(t.Context(), l.Locker, accounts, "7", 10))
 	require.False(t, old[0].Valid())
 	require.EqualValues(t, 10, balance())
 
-	err = party.UpdateFenced(t.Context(), accounts, old[0],
+	err = lockcore.UpdateFenced(t.Context(), accounts, old[0],
 		bson.D{{Key: "_id", Value: "7"}}, bson.D{{Key: "$set", Value: bson.D{{Key: "balance", Value: 99}}}})
-	require.ErrorIs(t, err, party.ErrFenced, "the one that stalled wakes up and writes")
+	require.ErrorIs(t, err, lockcore.ErrFenced, "the one that stalled wakes up and writes")
 	require.EqualValues(t, 10, balance())
-	_, err = l.Renew(t.Context(), old...)
-	require.ErrorIs(t, err, party.ErrLost)
+	_, err = l.Resume(t.Context(), old...)
+	require.ErrorIs(t, err, lockcore.ErrLost)
 }
 
-// The first example, on the engine in memory. With a database, party.New takes a *mongo.Collection instead.
+// The first example, on the engine in memory. With a database, lockcore.New takes a *mongo.Collection instead.
 func Example() {
 	ctx := context.Background()
-	locker, err := party.NewWithStore(lockcoretest.NewStore(time.Now), party.Config{})
+	locker, err := lockcore.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	report := func(lockID string) party.Request {
-		return party.Request{LockID: lockID, Resources: []party.Resource{party.Exclusive("report")}}
+	report := func(lockID string) lockcore.Request {
+		return lockcore.Request{LockID: lockID, Resources: []lockcore.Resource{lockcore.Exclusive("report")}}
 	}
 	session, err := locker.Acquire(ctx, report("monday"))
 	if err != nil {
@@ -207,7 +205,7 @@ func Example() {
 	fmt.Println("held, with a fence:", session.Leases()[0].Fence > 0)
 
 	_, err = locker.TryAcquire(ctx, report("tuesday"))
-	var busy *party.BusyError
+	var busy *lockcore.BusyError
 	if errors.As(err, &busy) {
 		fmt.Println("busy, held by:", busy.Holders[0].LockID)
 	}
