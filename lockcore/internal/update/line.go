@@ -358,6 +358,12 @@ func answered(told []Told, c *Call) bool {
 	return slices.ContainsFunc(told, func(t Told) bool { return t.Call == c })
 }
 
+// waitsAfter reports whether the call stays in the line after an outcome: it queued now, or it did
+// before, and the queue was full when it asked again. That passes, and its caller waits for it.
+func (c *Call) waitsAfter(outcome rules.Outcome) bool {
+	return c.Sleeps && (outcome == rules.Queued || (c.queued && outcome == rules.Full))
+}
+
 // isServed reports whether a document has a claim for a sleeping call, or a hold that it may join.
 func (c *Call) isServed(d *rules.Document) bool {
 	op, ok := c.Op.(rules.Acquire)
@@ -375,9 +381,7 @@ func (l *Line) tellRead(told []Told) Step {
 	if l.fresh {
 		for _, t := range told {
 			if t.Call.arrived < l.read {
-				if t.Call.Sleeps && t.Call.queued { // its caller waits on: the queue may be full in an old state
-					t.Call.asleep = true
-				} else {
+				if t.Call.asleep = t.Call.waitsAfter(t.Outcome); !t.Call.asleep {
 					l.remove(t.Call)
 				}
 				step.Answers = append(step.Answers, t)
@@ -428,7 +432,7 @@ func (l *Line) Swapped() []Told {
 			continue
 		}
 		c.queued = c.queued || t.Outcome == rules.Queued
-		if c.asleep = c.Sleeps && t.Outcome == rules.Queued; !c.asleep {
+		if c.asleep = c.waitsAfter(t.Outcome); !c.asleep {
 			l.remove(c)
 		}
 		c.unknown, c.failures = false, 0

@@ -81,8 +81,8 @@ var mutants = []mutant{
 	{defect: "found by the simulation", what: "what a request gives back during an outage is forgotten", edits: []edit{
 		{"lockcore/party/command.go", "c.TakeBack, c.Owed = l.call(ctx, op, why), true", "c.TakeBack, c.Owed = l.call(ctx, op, why), false"},
 	}, simulated: true},
-	{defect: "found by the simulation", what: "a waiter that finds its queue full in an old state does not ask again", edits: []edit{
-		{"lockcore/internal/update/line.go", "t.Call.Sleeps && t.Call.queued {", "t.Call.Sleeps && t.Call.queued && l == nil {"},
+	{defect: "found by the simulation", what: "a waiter that finds its queue full does not ask again", edits: []edit{
+		{"lockcore/internal/update/line.go", "(c.queued && outcome == rules.Full))", "c == nil)"},
 	}, simulated: true},
 	{defect: "found by the simulation", what: "a lease is dated by a slow answer", edits: []edit{
 		{"lockcore/internal/update/clock.go", "<= sampleWithin {", ">= 0 {"},
