@@ -20,6 +20,7 @@ import (
 var (
 	errReset   = errors.New("simulated: connection reset")
 	errRefused = mongo.CommandError{Code: 189, Name: "PrimarySteppedDown", Message: "simulated: refused"}
+	errDeposed = errors.New("simulated: a deposed primary, write concern timed out")
 	errInvalid = mongo.CommandError{Code: 121, Name: "DocumentValidationFailure", Message: "simulated: cannot be written"}
 	errAway    = fmt.Errorf("%w: simulated: no server", store.ErrNotSent)
 )
@@ -98,6 +99,14 @@ func (p *process) fateOf(c *command) fate {
 		f.age = d.between(10*time.Millisecond, 10*time.Second)
 		lost = true
 	}
+	p.w.mu.Lock()
+	if now := time.Now(); now.Before(p.deposed.to) { // it answers from the state in which it was deposed, and writes nothing
+		f.age = now.Sub(p.deposed.from)
+		if f.refused == nil {
+			f.refused, f.late = errDeposed, false
+		}
+	}
+	p.w.mu.Unlock()
 	if slow || lost || refused {
 		p.suffer(trouble{from: c.sent, to: c.sent.Add(f.there + f.back), single: true})
 	}
@@ -128,6 +137,9 @@ func send[T any](ctx context.Context, p *process, c *command, run func(fate) (T,
 	}
 	if f.refused == nil {
 		f.refused = p.w.away(ctx, p, key)
+	}
+	if errors.Is(f.refused, errDeposed) && (c.kind == "load" || c.kind == "look") {
+		f.refused = nil
 	}
 	if f.refused != nil {
 		p.w.note(p.name, c.resources[0], "%s: %v (late: %v)", c, f.refused, f.late)

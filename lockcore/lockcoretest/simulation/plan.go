@@ -104,6 +104,9 @@ func (p *plan) drawFaults(d *dice) {
 		p.events = append(p.events, event{at: at(), lasts: d.between(time.Second, 20*time.Second), what: "outage", process: who})
 	}
 	if d.chance(0.25) {
+		p.events = append(p.events, event{at: at(), lasts: d.between(time.Second, 10*time.Second), what: "deposed", process: d.upTo(p.processes)})
+	}
+	if d.chance(0.25) {
 		p.events = append(p.events, event{at: at(), lasts: d.between(3*time.Second, 15*time.Second), what: "unwritable", resource: p.resource(d)})
 	}
 	if d.chance(0.2) {

@@ -41,10 +41,11 @@ type process struct {
 	// troubles are what it suffered.
 	troubles []trouble
 
-	// reads are its latest loads by resource, and acked the times at which it heard that a swap was applied. Both are guarded
-	// by the world's mutex.
-	reads map[string][]reading
-	acked map[string]time.Time
+	// deposed is the time in which it asks a primary that was deposed. reads are its latest loads by resource, and acked the
+	// times at which it heard that a swap was applied. They are guarded by the world's mutex.
+	deposed trouble
+	reads   map[string][]reading
+	acked   map[string]time.Time
 }
 
 // trouble is a time in which a process could not do its work, everywhere or on one resource.

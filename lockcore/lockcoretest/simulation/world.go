@@ -154,6 +154,10 @@ func (w *world) happen(e event) {
 		w.procs[e.process].kill()
 	case "outage":
 		w.outage(name, until)
+	case "deposed":
+		w.mu.Lock()
+		w.procs[e.process].deposed = trouble{from: time.Now(), to: until}
+		w.mu.Unlock()
 	case "unwritable":
 		w.mu.Lock()
 		w.blocked[e.resource] = until
