@@ -97,6 +97,7 @@ func TestAcquire_QueuedAndThePrimarySteppedDown_WaitsOn(t *testing.T) {
 				elapse(2 * time.Minute)
 				e.set(nil, nil)
 				elapse(time.Minute)
+				require.Equal(t, 1, waitersOf(e, "r")())
 				require.Equal(t, since, e.Document("r").Waiters[0].Since)
 				require.NoError(t, holder.Leave(t.Context()))
 				got := <-waits
