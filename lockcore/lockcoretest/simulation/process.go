@@ -8,9 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
-
 	"github.com/temporal-lockstep/lockstep/lockcore/internal/clock"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // process is one that uses the library: a Locker, its clock, and its way to the database, which is in network.go.

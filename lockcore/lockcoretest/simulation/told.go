@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
-
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 

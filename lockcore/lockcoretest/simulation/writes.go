@@ -373,8 +373,8 @@ func (c *change) isCompatible(at int, e *rules.Entry) {
 // firstComeFirstServed is I4: no request still waits that was ahead of one that was granted. Waiters
 // that may join, and those that are overdue, are excepted.
 func (c *change) firstComeFirstServed(e *rules.Entry) {
-	party := rules.Party{LockID: e.LockID, Within: e.Within}
-	if c.before.Claim(e.LockID, e.Part) != nil || c.before.Surrounds(party) || c.after.Surrounds(party) {
+	who := rules.Party{LockID: e.LockID, Within: e.Within}
+	if c.before.Claim(e.LockID, e.Part) != nil || c.before.Surrounds(who) || c.after.Surrounds(who) {
 		return // it slept through its claim; or all wait for the workflow that it belongs to
 	}
 	for i := range c.before.Waiters {
