@@ -131,7 +131,10 @@ func TestStatus_SilentServer_EndsWithTheContext(t *testing.T) {
 			return nil
 		},
 		"Status that is left": func(ctx context.Context, l *party.Locker, hang func()) error {
-			for range l.Status(ctx, party.Filter{}) {
+			for _, err := range l.Status(ctx, party.Filter{}) {
+				if err != nil {
+					return err
+				}
 				hang()
 				return context.DeadlineExceeded
 			}

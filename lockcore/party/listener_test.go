@@ -68,7 +68,6 @@ func TestOnWakeup_Stop_ReleasesTheListener(t *testing.T) {
 		return l.OnWakeup(func(party.Wakeup) { large[0]++ })
 	}()
 	stop()
-	stop = nil
 	require.Eventually(t, func() bool {
 		runtime.GC()
 		select {
