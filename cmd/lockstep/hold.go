@@ -73,7 +73,7 @@ func (cfg *holdConfig) request(resource string) party.Request {
 		who = u.Username
 	}
 	return party.Request{
-		LockID: inspect.Maintenance, Part: rand.Text(), Order: party.Order{Attempt: 1}, Comment: cfg.reason + " (" + who + ")",
+		LockID: inspect.Maintenance, Part: rand.Text(), Call: rand.Text(), Order: party.Order{Attempt: 1}, Comment: cfg.reason + " (" + who + ")",
 		// Maintenance of two resources is that of two parties. If it were one, those who keep one of
 		// the resources and wait for the other would be victims of a deadlock.
 		Owner:     inspect.Maintenance + "/" + resource,
@@ -82,8 +82,7 @@ func (cfg *holdConfig) request(resource string) party.Request {
 }
 
 // queue asks once a second until the request is granted. Nothing renews a hold without end, so it
-// stands when this process has ended. The order stays the same: a request with a greater one would
-// queue again after unhold has ended its place.
+// is kept when this process has ended. After unhold has ended it, it does not queue again.
 func (cfg *holdConfig) queue(ctx context.Context, locker *party.Locker, req party.Request) error {
 	if cfg.wait > 0 {
 		var cancel context.CancelFunc
@@ -101,6 +100,7 @@ func (cfg *holdConfig) queue(ctx context.Context, locker *party.Locker, req part
 		case errors.Is(err, lockcore.ErrBusy):
 			select {
 			case <-time.After(time.Second):
+				req.Queued = true
 				continue
 			case <-ctx.Done():
 				err = context.Cause(ctx)

@@ -203,19 +203,13 @@ func TestWhatAnInterruptedHoldMayHaveLeftIsSaid(t *testing.T) {
 	require.Contains(t, stderr, `lockstep: interrupted; it may stand in the queue of "r", or hold it without end, until lockstep unhold "r": `)
 }
 
-// slow is a database that answers no read of single resources.
-type slow struct{ lockcore.Store }
-
-func (slow) Load(ctx context.Context, _ ...string) (loaded party.Loaded, err error) {
-	<-ctx.Done()
-	return loaded, fmt.Errorf("the driver says: %w", ctx.Err())
-}
-
 func TestTheEndOfTheWaitIsSaidInOurWords(t *testing.T) {
 	t.Parallel()
-	l, err := party.NewWithStore(slow{lockcoretest.NewStore(time.Now)}, lockcore.Config{})
+	l, err := party.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close(context.Background())) })
+	_, err = l.Enter(t.Context(), party.Request{LockID: "holder", Resources: []lockcore.Resource{lockcore.Exclusive("r")}}, false)
+	require.NoError(t, err)
 	cfg := holdConfig{reason: "paint", wait: 50 * time.Millisecond}
 	require.EqualError(t, cfg.queue(t.Context(), l, cfg.request("r")), "it was not free within 50ms")
 }

@@ -43,6 +43,7 @@ func setup(t *testing.T) *theatre {
 	// The locks expire by the clock of the environment, which skips the time in which nothing happens.
 	locker, err := lockcore.NewWithStore(lockcoretest.NewStore(th.env.Now), lockcore.Config{})
 	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, locker.Close(context.Background())) })
 	plugin, err := worker.NewPlugin(worker.Options{Locker: locker})
 	require.NoError(t, err)
 	// The environment's own limits, of a second and of three, are those of a machine that is not busy.

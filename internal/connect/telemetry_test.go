@@ -50,8 +50,9 @@ func TestSpansAndMetricsGoWhereTheEnvironmentSays(t *testing.T) {
 	require.NoError(t, err)
 	l, err := lockcore.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{TracerProvider: observed.Traces, MeterProvider: observed.Metrics})
 	require.NoError(t, err)
-	_, err = l.TryAcquire(t.Context(), lockcore.Request{LockID: "a", Resources: []lockcore.Resource{lockcore.Exclusive("r")}})
+	session, err := l.TryAcquire(t.Context(), lockcore.Request{LockID: "a", Resources: []lockcore.Resource{lockcore.Exclusive("r")}})
 	require.NoError(t, err)
+	require.NoError(t, session.Leave(t.Context()))
 	observed.Shutdown(t.Context())
 
 	c.mu.Lock()

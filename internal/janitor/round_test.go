@@ -73,7 +73,9 @@ func TestARunThatHasTakenOverKeepsWhatItTook(t *testing.T) {
 				require.Zero(t, result.Errors)
 				require.Zero(t, result.Extended)
 				w.before = nil
-				_, err := w.Enter(t.Context(), request("ns/w", "two", "r", time.Hour), false)
+				again := request("ns/w", "two", "r", time.Hour)
+				again.Order.Attempt++
+				_, err := w.Enter(t.Context(), again, false)
 				require.NoError(t, err, "it still holds")
 			})
 		})

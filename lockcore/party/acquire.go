@@ -264,7 +264,7 @@ func (l *Locker) acquireOp(req *Request, res Resource) rules.Acquire {
 		Policy: l.cfg.policy(), Resource: res.Name, Call: req.entryID(res.Name), LockID: req.LockID, Label: req.Run, TakeOver: req.TakeOver, Undo: req.Undo,
 		Within: req.Within, Saga: req.Saga, Part: req.Part, Order: req.Order.number(),
 		Mode: string(res.Mode), Limit: int64(res.Limit), TTL: millis(req.TTL), HoldTTL: millis(req.HoldTTL),
-		Persist: req.Persist, Held: res.Held, Reacquire: req.Reacquire, NewFence: req.NewFence,
+		Persist: req.Persist, Held: res.Held, Reacquire: req.Reacquire, NewFence: req.NewFence, Queued: req.Queued,
 		Queue: true, WaiterTTL: l.cfg.WaiterTTL.Milliseconds(), HeardIn: l.refreshEvery().Milliseconds(), MaxWaiters: int64(l.cfg.MaxWaiters),
 		Owner: req.Owner, Host: req.Host, Comment: req.Comment, NeverVictim: req.NeverVictim,
 	}

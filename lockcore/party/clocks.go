@@ -1,10 +1,8 @@
 package party
 
 import (
-	"context"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/internal/clock"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
@@ -22,18 +20,6 @@ func later(a, b time.Time) time.Time {
 		return b
 	}
 	return a
-}
-
-// sleep pauses for d, and reports whether ctx still lives.
-func sleep(ctx context.Context, c clock.Clock, d time.Duration) bool {
-	timer := c.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }
 
 // millis returns a TTL as the rules take it: 0 has no end.

@@ -2,7 +2,6 @@ package party_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -77,7 +76,7 @@ func fresh(t *testing.T, coll *mongo.Collection) *party.Locker {
 	l, err := party.New(coll, party.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { closeSoon(l) })
-	require.ErrorIs(t, firstStatus(t.Context(), l, party.Filter{LockID: "nobody"}), nil)
+	require.NoError(t, firstStatus(t.Context(), l, party.Filter{LockID: "nobody"}))
 	_, err = l.Replaced(t.Context(), "nobody", "", "a read that tells the time")
 	require.NoError(t, err)
 	return l
@@ -317,7 +316,7 @@ func TestCommands_EveryAnswerButBusyFollowsAnAcknowledgedWrite(t *testing.T) {
 				e.set(nil, nil)
 				swaps := e.count(of(kindSwap))
 				_, err = l.Enter(t.Context(), c.req, c.queue)
-				require.True(t, errors.Is(err, c.answer), err)
+				require.ErrorIs(t, err, c.answer)
 				require.Greater(t, e.count(of(kindSwap)), swaps, "and the victim leaves")
 			})
 		})

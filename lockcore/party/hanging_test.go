@@ -97,6 +97,7 @@ func TestAcquire_QueuedAndThePrimarySteppedDown_WaitsOn(t *testing.T) {
 				elapse(2 * time.Minute)
 				e.set(nil, nil)
 				elapse(time.Minute)
+				require.Equal(t, 1, waitersOf(e, "r")())
 				require.Equal(t, since, e.Document("r").Waiters[0].Since)
 				require.NoError(t, holder.Leave(t.Context()))
 				got := <-waits
@@ -130,7 +131,10 @@ func TestStatus_SilentServer_EndsWithTheContext(t *testing.T) {
 			return nil
 		},
 		"Status that is left": func(ctx context.Context, l *party.Locker, hang func()) error {
-			for range l.Status(ctx, party.Filter{}) {
+			for _, err := range l.Status(ctx, party.Filter{}) {
+				if err != nil {
+					return err
+				}
 				hang()
 				return context.DeadlineExceeded
 			}

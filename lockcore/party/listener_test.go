@@ -2,6 +2,7 @@ package party_test
 
 import (
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -39,15 +40,18 @@ func TestOnWakeup_Stop_WaitsForACallUnderWay(t *testing.T) {
 			<-goOn
 			running.Store(false)
 		})
-		go wake(t, l)
+		var woken sync.WaitGroup
+		woken.Go(func() { wake(t, l) })
 		<-called
 		go func() {
 			elapse(time.Second)
 			close(goOn)
 		}()
 		stop()
-		require.False(t, running.Load())
+		stillRuns := running.Load()
 		stopped.Store(true)
+		woken.Wait()
+		require.False(t, stillRuns)
 		elapse(time.Minute) // in which the wake-up is repeated for those who listen
 		stop()              // again
 	})
@@ -64,7 +68,6 @@ func TestOnWakeup_Stop_ReleasesTheListener(t *testing.T) {
 		return l.OnWakeup(func(party.Wakeup) { large[0]++ })
 	}()
 	stop()
-	stop = nil
 	require.Eventually(t, func() bool {
 		runtime.GC()
 		select {

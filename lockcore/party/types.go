@@ -121,6 +121,10 @@ type Request struct {
 	// and Order gets what the first was granted, and another one is superseded. At most 64 bytes.
 	// Defaults to a random value: no request is the same as another.
 	Call string `json:"call,omitempty"`
+	// Queued is set in a request that has queued before. If it is neither queued nor granted any longer,
+	// because another has ended it, the answer is a *SupersededError, and it does not queue again.
+	// Defaults to false: it queues.
+	Queued bool `json:"queued,omitempty"`
 	// Saga is the outermost saga of the step, if the party is a workflow: see Raise. At most 512
 	// bytes. Defaults to none.
 	Saga string `json:"saga,omitempty"`

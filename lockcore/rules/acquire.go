@@ -33,6 +33,9 @@ func (s *state) superseded(op *Acquire) bool {
 		return true
 	}
 	p := s.doc.Part(op.LockID, op.Part, op.Order)
+	if op.Queued && p == nil && s.claim(op.LockID, op.Part) == nil {
+		return !slices.ContainsFunc(s.doc.Waiters, func(w Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })
+	}
 	return p != nil && p.Stands(s.now) && p.ID != op.Call && p.ID != op.Upgrades
 }
 

@@ -21,7 +21,9 @@ type Party struct {
 }
 
 // Party is the request as the rule of compatibility sees it.
-func (a *Acquire) Party() Party { return Party{a.LockID, a.Mode, a.Limit, a.Label != "", a.Within} }
+func (op *Acquire) Party() Party {
+	return Party{op.LockID, op.Mode, op.Limit, op.Label != "", op.Within}
+}
 
 // Party is the queued request as the rule of compatibility sees it.
 func (w *Waiter) Party() Party { return Party{w.LockID, w.Mode, w.Limit, w.Label != "", w.Within} }

@@ -16,7 +16,7 @@ func FuzzRules_DamagedDocument(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, seed uint64) {
-		pick := rand.New(rand.NewPCG(seed, 1)).IntN //nolint:gosec // a seed
+		pick := rand.New(rand.NewPCG(seed, 1)).IntN
 		d := scenarios.Damaged(pick, start)
 		for _, op := range scenarios.AllOps(pick) {
 			after, result := op.Apply(d, start.Add(time.Duration(pick(3))*time.Hour))

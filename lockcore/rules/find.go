@@ -122,8 +122,8 @@ type Request struct {
 }
 
 // Request identifies the request.
-func (a *Acquire) Request() Request {
-	return Request{a.LockID, a.Label, a.Within, a.Saga, a.Part, a.Order}
+func (op *Acquire) Request() Request {
+	return Request{op.LockID, op.Label, op.Within, op.Saga, op.Part, op.Order}
 }
 
 // Request identifies the queued request.

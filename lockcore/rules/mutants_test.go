@@ -43,7 +43,7 @@ func TestMutants_EachIsNoticedByAScenario(t *testing.T) {
 
 func playMutant(t *testing.T, program string, number int) (string, error) {
 	t.Helper()
-	c := exec.CommandContext(t.Context(), program, "-test.run=^TestScenarios$", "-test.failfast") //nolint:gosec // built by this test
+	c := exec.CommandContext(t.Context(), program, "-test.run=^TestScenarios$", "-test.failfast")
 	c.Env = append(os.Environ(), fmt.Sprintf("RULES_MUTANT=%d", number))
 	out, err := c.CombinedOutput()
 	return string(out), err
@@ -78,7 +78,7 @@ func buildMutants(t *testing.T) (program string) {
 	list := filepath.Join(dir, "overlay.json")
 	require.NoError(t, os.WriteFile(list, replace, 0o600))
 	program = filepath.Join(dir, "rules.test")
-	out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay", list, "-o", program, ".").CombinedOutput() //nolint:gosec // names of this test
+	out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay", list, "-o", program, ".").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return program
 }
@@ -86,7 +86,7 @@ func buildMutants(t *testing.T) (program string) {
 // mutate returns the source of a file with the mutants of its functions.
 func mutate(t *testing.T, name string, found []bool) string {
 	t.Helper()
-	content, err := os.ReadFile(name) //nolint:gosec // a file of this package
+	content, err := os.ReadFile(name)
 	require.NoError(t, err)
 	source := string(content)
 	positions := token.NewFileSet()

@@ -90,6 +90,9 @@ type Acquire struct {
 	// Held: not holding already is a loss. Reacquire: a loss is no obstacle. NewFence: joining gives a
 	// new fence. Queue: queue if it is busy, or refresh the position in the queue.
 	Held, Reacquire, NewFence, Queue bool
+	// Queued: the request has queued before. If it is neither queued nor granted any longer, another has
+	// ended it: it is superseded.
+	Queued bool
 	// Upgrades is the ID of the part's own entry that this request makes exclusive. It has the same
 	// order, and is replaced when the request is granted.
 	Upgrades string
@@ -109,26 +112,26 @@ type Acquire struct {
 }
 
 // Room is the number of lock IDs that may hold at once with this request, itself included.
-func (a *Acquire) Room() int64 {
+func (op *Acquire) Room() int64 {
 	switch {
-	case a.Mode == Exclusive:
+	case op.Mode == Exclusive:
 		return 1
-	case a.Limit > 0:
-		return a.Limit
+	case op.Limit > 0:
+		return op.Limit
 	}
 	return Unlimited
 }
 
 // Patience is the time after which its waiter is passed over.
-func (a *Acquire) Patience() int64 {
-	if a.HeardIn == 0 {
-		return a.WaiterTTL
+func (op *Acquire) Patience() int64 {
+	if op.HeardIn == 0 {
+		return op.WaiterTTL
 	}
-	return min(2*a.HeardIn, a.WaiterTTL)
+	return min(2*op.HeardIn, op.WaiterTTL)
 }
 
 // LongestClaim bounds the claims of a request that sleeps through shorter ones.
-func (a *Acquire) LongestClaim() int64 { return 4 * a.ClaimTTL }
+func (op *Acquire) LongestClaim() int64 { return 4 * op.ClaimTTL }
 
 // Renew extends a part by its own TTL, and its hold with it.
 type Renew struct {
@@ -229,31 +232,31 @@ type Settle struct {
 }
 
 // On is the name of the resource.
-func (a Acquire) On() string { return a.Resource }
+func (op Acquire) On() string { return op.Resource }
 
 // On is the name of the resource.
-func (r Renew) On() string { return r.Resource }
+func (op Renew) On() string { return op.Resource }
 
 // On is the name of the resource.
-func (l Leave) On() string { return l.Resource }
+func (op Leave) On() string { return op.Resource }
 
 // On is the name of the resource.
-func (r Release) On() string { return r.Resource }
+func (op Release) On() string { return op.Resource }
 
 // On is the name of the resource.
-func (g GiveUpUpgrade) On() string { return g.Resource }
+func (op GiveUpUpgrade) On() string { return op.Resource }
 
 // On is the name of the resource.
-func (w Withdraw) On() string { return w.Resource }
+func (op Withdraw) On() string { return op.Resource }
 
 // On is the name of the resource.
-func (v Verify) On() string { return v.Resource }
+func (op Verify) On() string { return op.Resource }
 
 // On is the name of the resource.
-func (r Raise) On() string { return r.Resource }
+func (op Raise) On() string { return op.Resource }
 
 // On is the name of the resource.
-func (s Settle) On() string { return s.Resource }
+func (op Settle) On() string { return op.Resource }
 
 // Query selects documents to list. A store may list more than was asked for.
 type Query struct {

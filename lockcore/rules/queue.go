@@ -39,10 +39,10 @@ type Look struct {
 func Next(d *Document, r *Waiter) Look { return d.Queue().Next(r) }
 
 // Waiter is the request as it stands in a queue, without its times.
-func (a *Acquire) Waiter() *Waiter {
-	w := &Waiter{LockID: a.LockID, Label: a.Label, Within: a.Within, Saga: a.Saga, Part: a.Part, Order: a.Order, Mode: a.Mode, Limit: a.Limit}
-	if a.Mode == Exclusive {
-		w.Limit = a.Room()
+func (op *Acquire) Waiter() *Waiter {
+	w := &Waiter{LockID: op.LockID, Label: op.Label, Within: op.Within, Saga: op.Saga, Part: op.Part, Order: op.Order, Mode: op.Mode, Limit: op.Limit}
+	if op.Mode == Exclusive {
+		w.Limit = op.Room()
 	}
 	return w
 }

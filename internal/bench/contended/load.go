@@ -126,9 +126,9 @@ func (l *load) close(ctx context.Context, database string) error {
 	closing.Wait()
 	for i, m := range l.members {
 		if i == 0 {
-			errs = append(errs, m.client.Database(database).Drop(ctx))
+			errs[i] = errors.Join(errs[i], m.client.Database(database).Drop(ctx))
 		}
-		errs = append(errs, m.client.Disconnect(ctx))
+		errs[i] = errors.Join(errs[i], m.client.Disconnect(ctx))
 	}
 	return errors.Join(errs...)
 }

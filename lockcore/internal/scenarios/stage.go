@@ -209,9 +209,9 @@ func (s *stage) entries(n int) []rules.Entry {
 	return all
 }
 
-func (s *stage) settle() *answer {
+func (s *stage) settle() {
 	s.Helper()
-	return s.do(rules.Granted, rules.Settle{Policy: Policy, Resource: s.resource})
+	s.do(rules.Granted, rules.Settle{Policy: Policy, Resource: s.resource})
 }
 
 func (s *stage) renew(want rules.Outcome, lockID, part string, order int64, changes ...func(*rules.Renew)) *answer {

@@ -118,7 +118,7 @@ func (m *Mongo) read(ctx context.Context, coll *mongo.Collection, names []string
 	cursor, err := coll.Aggregate(ctx, mongo.Pipeline{
 		{{Key: "$match", Value: match}},
 		{{Key: "$set", Value: withTime}},
-	}, options.Aggregate().SetBatchSize(int32(min(len(ids)+1, 1<<30)))) //nolint:gosec // it is bounded
+	}, options.Aggregate().SetBatchSize(int32(min(len(ids)+1, 1<<30))))
 	if err != nil {
 		return Loaded{}, nil, failed(err, "read %s", coll.Name())
 	}

@@ -455,13 +455,13 @@ func (w *world) checkOthers(op rules.Op, before, after *rules.Document, now time
 // checkRepeated is I6: an operation that is carried out again ends as if it had run once.
 func (w *world) checkRepeated(op rules.Op, after *rules.Document, r *rules.Result, now time.Time) {
 	again, second := op.Apply(after, now)
-	switch op.(type) {
+	switch op := op.(type) {
 	case rules.Acquire:
 		want := r.Outcome
 		if want == rules.Granted || want == rules.Joined {
 			want = rules.Again
 		}
-		if second.Outcome != want && (want != rules.Queued || after.Claim(op.(rules.Acquire).LockID, part) == nil) {
+		if second.Outcome != want && (want != rules.Queued || after.Claim(op.LockID, part) == nil) {
 			w.fail("I6: %T was answered with %q and then %q", op, r.Outcome, second.Outcome)
 		}
 	case rules.Withdraw:

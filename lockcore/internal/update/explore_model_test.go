@@ -198,7 +198,7 @@ type extending struct {
 	r      string
 }
 
-func (p *party) trusts(now int) bool { return p.held && now < p.until }
+func (of *party) trusts(now int) bool { return of.held && now < of.until }
 
 func (w *world) fail(format string, args ...any) {
 	if w.err == nil {

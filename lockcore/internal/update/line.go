@@ -367,7 +367,7 @@ func (c *Call) waitsAfter(outcome rules.Outcome) bool {
 // isServed reports whether a document has a claim for a sleeping call, or a hold that it may join.
 func (c *Call) isServed(d *rules.Document) bool {
 	op, ok := c.Op.(rules.Acquire)
-	if !ok {
+	if !ok || op.Refresh {
 		return false
 	}
 	claim := d.Claim(op.LockID, op.Part)

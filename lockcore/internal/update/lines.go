@@ -316,7 +316,7 @@ func (ls *Lines) carryOut(e *entry, step Step) {
 	name := e.line.Name
 	switch step.Kind {
 	case StepTell:
-		tell(step.Answers)
+		tell(step.Answers, false)
 	case StepPause:
 		ls.pause(e, step.Pause)
 	case StepLoad:
@@ -348,7 +348,7 @@ func (e *entry) did(result func(*Line) []Told) {
 	told := result(&e.line)
 	give(told)
 	e.mu.Unlock()
-	tell(told)
+	tell(told, true)
 }
 
 // took gives the line a document that was read, or the error.
@@ -372,9 +372,9 @@ func (l *Line) swapped(done bool, err error) []Told {
 }
 
 // tell reports the writes, and then the answers, so that a caller finds its spans written.
-func tell(told []Told) {
+func tell(told []Told, wrote bool) {
 	for _, t := range told {
-		if t.Err == nil && t.Call.Wrote != nil && !t.ReadOnly {
+		if wrote && t.Err == nil && t.Call.Wrote != nil {
 			t.Call.Wrote(t.Answer)
 		}
 	}

@@ -114,7 +114,7 @@ func (ls *Lines) together(borrowed []*Ticket, goesOn func(Answer) bool) {
 	for i, t := range borrowed {
 		switch {
 		case steps[i].Kind == StepTell:
-			tell(steps[i].Answers)
+			tell(steps[i].Answers, false)
 		case steps[i].Kind < StepLoad:
 		case i < len(swaps) && i <= done:
 			t.entry.did(func(l *Line) []Told { return l.swapped(i < done, err) })

@@ -360,7 +360,7 @@ func operator(a *actor) {
 func keeping(a *actor) {
 	rs, _ := a.resources(0.6, false)
 	req := party.Request{LockID: a.lockID, Resources: rs, Persist: true}
-	s := (*party.Session)(nil)
+	var s *party.Session
 	if a.d.chance(0.6) {
 		s = a.try(a.ctx, req)
 	} else {
