@@ -244,7 +244,7 @@ var mutants = []mutant{
 	{"state.waiter", `w.Limit = op.Room()`, ``},
 	{"state.waiter", `ms(op.Patience())`, `ms(op.WaiterTTL)`},
 	{"state.waiter", `if op.HoldOnly`, `if false`},
-	{"Acquire.Patience", `min(2*a.HeardIn, a.WaiterTTL)`, `2 * a.HeardIn`},
+	{"Acquire.Patience", `min(2*op.HeardIn, op.WaiterTTL)`, `2 * op.HeardIn`},
 
 	// Parts and holds that end.
 	{"Renew.Apply", `op.TTL > 0 && !p.Stands(s.now)`, `false`},
