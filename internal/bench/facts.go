@@ -37,7 +37,7 @@ type observer struct {
 
 func (b *bench) observe(uri string) (*observer, error) {
 	o := &observer{commands: map[string]*atomic.Int64{}}
-	for _, name := range []string{"update", "aggregate", "findAndModify"} {
+	for _, name := range []string{"update", "find", "findAndModify"} {
 		o.commands[name] = &atomic.Int64{}
 	}
 	monitor := &event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
@@ -85,13 +85,13 @@ func (b *bench) renewals(ctx context.Context, uri string) ([]FactReport, error) 
 	var took []time.Duration
 	var commands float64
 	for range 3 {
-		before := o.count("update") + o.count("aggregate") + o.count("findAndModify")
+		before := o.count("update") + o.count("find") + o.count("findAndModify")
 		d, err := timed(func() error { _, err := o.locker.Renew(ctx, leases...); return err })
 		if err != nil {
 			return nil, err
 		}
 		took = append(took, d)
-		commands = o.count("update") + o.count("aggregate") + o.count("findAndModify") - before
+		commands = o.count("update") + o.count("find") + o.count("findAndModify") - before
 	}
 	slices.Sort(took)
 	return []FactReport{
@@ -112,12 +112,12 @@ func (b *bench) wakeUps(ctx context.Context, uri string, rounds int, trip time.D
 	if err != nil {
 		return nil, err
 	}
-	start, before := time.Now(), o.count("aggregate")
+	start, before := time.Now(), o.count("find")
 	there, err := b.wakeUp(ctx, b.locker, o.locker, "there", max(rounds/10, 20), 250*time.Millisecond)
 	if err != nil {
 		return nil, err
 	}
-	reads := (o.count("aggregate") - before) / time.Since(start).Seconds()
+	reads := (o.count("find") - before) / time.Since(start).Seconds()
 	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 	return []FactReport{
 		{Name: "one round trip (a raw $inc)", Value: ms(trip), Unit: "ms"},

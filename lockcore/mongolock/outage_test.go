@@ -39,7 +39,7 @@ var errCut = errors.New("connection cut")
 
 func (c *cutConn) Write(p []byte) (int, error) {
 	writes := bytes.Contains(p, []byte("\x02update\x00")) || bytes.Contains(p, []byte("\x02insert\x00"))
-	reads := c.by.reads.Load() && bytes.Contains(p, []byte("\x02aggregate\x00"))
+	reads := c.by.reads.Load() && bytes.Contains(p, []byte("\x02find\x00"))
 	if (writes || reads) && c.by.lose.Add(-1) >= 0 {
 		c.cut.Store(true)
 	}

@@ -23,7 +23,7 @@ import (
 
 // Commands as they are sent. The first write of a resource inserts its document.
 const (
-	reads   = "aggregate"
+	reads   = "find"
 	inserts = "insert"
 	writes  = "update"
 )

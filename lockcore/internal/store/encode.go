@@ -1,9 +1,13 @@
 package store
 
 import (
-	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -14,24 +18,108 @@ import (
 // maxDocument is the size in bytes of the largest document that MongoDB stores.
 const maxDocument = 16 << 20
 
-// encode returns the stored form of a document. Documents are encoded here and not by the driver:
-// the options of the caller's client must not change the layout.
+// encode returns the stored form of a document. Documents are encoded here and not by the driver: the
+// options of the caller's client must not change the layout, and the driver's encoder needs five times
+// as long for a queue of 1,000, since it asks the type of every value which methods it has.
 func encode(d *rules.Document) (bson.Raw, error) {
 	if d.ID == "" || d.Version.N <= 0 || d.Version.R == "" {
 		return nil, fmt.Errorf("the document %q has no ID or no version", d.ID)
 	}
 	stored := *d
 	stored.At = time.Time{} // omitted
-	var buf bytes.Buffer
-	encoder := bson.NewEncoder(bson.NewDocumentWriter(&buf))
-	encoder.NilSliceAsEmpty()
-	if err := encoder.Encode(&stored); err != nil {
-		return nil, fmt.Errorf("encode the document %q: %w", d.ID, err)
+	raw := appendFields(make([]byte, 0, 1024+160*len(d.Waiters)+512*len(d.Entries)), reflect.ValueOf(&stored).Elem())
+	if len(raw) > maxDocument {
+		return nil, fmt.Errorf("the document %q has %d bytes; at most %d can be stored", d.ID, len(raw), maxDocument)
 	}
-	if buf.Len() > maxDocument {
-		return nil, fmt.Errorf("the document %q has %d bytes; at most %d can be stored", d.ID, buf.Len(), maxDocument)
+	return raw, nil
+}
+
+// field is a field of a struct as its tag describes it.
+type field struct {
+	key       string
+	omitEmpty bool
+}
+
+// fieldsOf returns the fields of a struct type in their order. A field with the tag "-" has no key.
+func fieldsOf(t reflect.Type) []field {
+	if known, ok := knownFields.Load(t); ok {
+		return known.([]field)
 	}
-	return buf.Bytes(), nil
+	fields := make([]field, t.NumField())
+	for i := range fields {
+		key, option, _ := strings.Cut(t.Field(i).Tag.Get("bson"), ",")
+		fields[i] = field{strings.TrimPrefix(key, "-"), option == "omitempty"}
+	}
+	knownFields.Store(t, fields)
+	return fields
+}
+
+var knownFields sync.Map // reflect.Type to []field
+
+// appendFields appends a struct as a BSON document.
+func appendFields(dst []byte, v reflect.Value) []byte {
+	start := len(dst)
+	dst = append(dst, 0, 0, 0, 0)
+	for i, f := range fieldsOf(v.Type()) {
+		value := v.Field(i)
+		if f.key != "" && !(f.omitEmpty && isEmpty(value)) {
+			dst = appendElement(dst, f.key, value)
+		}
+	}
+	return endDocument(dst, start)
+}
+
+func isEmpty(v reflect.Value) bool {
+	return v.IsZero() || (v.Kind() == reflect.Slice && v.Len() == 0)
+}
+
+func endDocument(dst []byte, start int) []byte {
+	dst = append(dst, 0)
+	binary.LittleEndian.PutUint32(dst[start:], uint32(len(dst)-start)) //nolint:gosec // far less than 4 GB
+	return dst
+}
+
+// appendElement appends a value of one of the types that package rules stores.
+func appendElement(dst []byte, key string, v reflect.Value) []byte {
+	if v.Kind() == reflect.Pointer {
+		v = v.Elem()
+	}
+	begin := func(t bson.Type) {
+		dst = append(dst, byte(t))
+		dst = append(append(dst, key...), 0)
+	}
+	switch v.Kind() {
+	case reflect.String:
+		begin(bson.TypeString)
+		dst = binary.LittleEndian.AppendUint32(dst, uint32(v.Len()+1)) //nolint:gosec // limited by package party
+		return append(append(dst, v.String()...), 0)
+	case reflect.Int64:
+		begin(bson.TypeInt64)
+		return binary.LittleEndian.AppendUint64(dst, uint64(v.Int())) //nolint:gosec // the same bits
+	case reflect.Bool:
+		begin(bson.TypeBoolean)
+		if v.Bool() {
+			return append(dst, 1)
+		}
+		return append(dst, 0)
+	case reflect.Slice:
+		begin(bson.TypeArray)
+		start := len(dst)
+		dst = append(dst, 0, 0, 0, 0)
+		for i := range v.Len() {
+			dst = appendElement(dst, strconv.Itoa(i), v.Index(i))
+		}
+		return endDocument(dst, start)
+	case reflect.Struct:
+		if t, ok := v.Interface().(time.Time); ok {
+			begin(bson.TypeDateTime)
+			return binary.LittleEndian.AppendUint64(dst, uint64(t.UnixMilli())) //nolint:gosec // the same bits
+		}
+		begin(bson.TypeEmbeddedDocument)
+		return appendFields(dst, v)
+	default:
+		panic(fmt.Sprintf("lockstep: the field %s has the kind %s, which is not stored", key, v.Kind()))
+	}
 }
 
 // encodeAll returns the stored forms of the new documents. It refuses swaps that cannot be sent.

@@ -1,6 +1,11 @@
 package store_test
 
 import (
+	"bytes"
+	"cmp"
+	"math/rand/v2"
+	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -121,5 +126,58 @@ func BenchmarkMemory_Swap(b *testing.B) {
 		done, err := m.Swap(b.Context(), store.Swap{Prev: version(n), Next: d})
 		require.NoError(b, err)
 		require.Equal(b, 1, done)
+	}
+}
+
+// TestEncode_AsTheDriver compares the encoding with that of the driver, which users' tools read.
+func TestEncode_AsTheDriver(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test
+	for range 500 {
+		d := document("x", 1)
+		fill(random, reflect.ValueOf(d).Elem())
+		d.ID, d.Version = cmp.Or(d.ID, "x"), rules.Version{N: 1, R: "r"}
+		raw, err := store.Encode(d)
+		require.NoError(t, err)
+		d.At = time.Time{}
+		var want bytes.Buffer
+		encoder := bson.NewEncoder(bson.NewDocumentWriter(&want))
+		encoder.NilSliceAsEmpty()
+		require.NoError(t, encoder.Encode(d))
+		require.Equal(t, bson.Raw(want.Bytes()).String(), raw.String())
+		require.Equal(t, want.Bytes(), []byte(raw))
+	}
+}
+
+// fill sets about half of the fields that are stored.
+func fill(random *rand.Rand, v reflect.Value) {
+	if random.IntN(2) == 0 && v.Kind() != reflect.Struct {
+		return
+	}
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(strings.Repeat("ä", random.IntN(3)))
+	case reflect.Int64:
+		v.SetInt(random.Int64())
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(random, v.Elem())
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), random.IntN(12), 12))
+		for i := range v.Len() {
+			fill(random, v.Index(i))
+		}
+	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[time.Time]() {
+			v.Set(reflect.ValueOf(time.UnixMilli(random.Int64N(1 << 45)).Add(999_999)))
+			return
+		}
+		for i := range v.NumField() {
+			fill(random, v.Field(i))
+		}
+	default:
+		panic(v.Kind())
 	}
 }

@@ -3,7 +3,7 @@ package store
 // For tests in package store_test.
 var (
 	CheckCollation = checkCollation
-	ListPipeline   = listPipeline
+	ListFilter     = listFilter
 	Decode         = decode
 	Encode         = encode
 	Successor      = successor

@@ -115,7 +115,7 @@ func statements(documents []documentExtension, r string, sharded bool) []mongo.W
 	alike := map[ends][]documentExtension{}
 	for _, d := range documents {
 		if sharded || len(d.parts) > 1 {
-			models = append(models, d.update(r))
+			models = append(models, d.update(r, sharded))
 			continue
 		}
 		of := ends{d.parts[0].End, d.parts[0].At, d.idleAt}
@@ -158,8 +158,9 @@ func raising(r string, fields bson.D) bson.D {
 }
 
 // update is the statement for a document. It matches if the document contains all named entries: if
-// it matched with one of them, the owners of the others would believe that they were renewed.
-func (d *documentExtension) update(r string) mongo.WriteModel {
+// it matched with one of them, the owners of the others would believe that they were renewed. Where
+// that does no harm it is an update of many, which the driver puts into the same command as the others.
+func (d *documentExtension) update(r string, sharded bool) mongo.WriteModel {
 	ids := make(bson.A, len(d.parts))
 	filters := make([]any, len(d.parts))
 	raise := bson.D{{Key: "idleAt", Value: d.idleAt}}
@@ -170,11 +171,12 @@ func (d *documentExtension) update(r string) mongo.WriteModel {
 			bson.E{Key: fmt.Sprintf("held.$[p%d].expiresAt", i), Value: p.End},
 			bson.E{Key: fmt.Sprintf("held.$[p%d].renewedAt", i), Value: p.At})
 	}
-	return mongo.NewUpdateOneModel().
-		SetFilter(bson.D{
-			{Key: "_id", Value: d.name},
-			{Key: "held.id", Value: bson.D{{Key: "$all", Value: ids}}},
-		}).
-		SetUpdate(raising(r, raise)).
-		SetArrayFilters(filters)
+	filter := bson.D{
+		{Key: "_id", Value: d.name},
+		{Key: "held.id", Value: bson.D{{Key: "$all", Value: ids}}},
+	}
+	if sharded {
+		return mongo.NewUpdateOneModel().SetFilter(filter).SetUpdate(raising(r, raise)).SetArrayFilters(filters)
+	}
+	return mongo.NewUpdateManyModel().SetFilter(filter).SetUpdate(raising(r, raise)).SetArrayFilters(filters)
 }

@@ -59,7 +59,8 @@ func (m *Mongo) openList(ctx context.Context, q rules.Query) (*mongo.Cursor, err
 	}
 	ctx, cancel := command(ctx)
 	defer cancel()
-	cursor, err := m.majority.Aggregate(ctx, listPipeline(q), options.Aggregate().SetBatchSize(listBatch))
+	cursor, err := m.majority.Find(ctx, listFilter(q),
+		options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetProjection(withTime).SetBatchSize(listBatch))
 	if err != nil {
 		return nil, failed(err, "list %s", m.majority.Name())
 	}
@@ -74,14 +75,6 @@ func next(ctx context.Context, cursor *mongo.Cursor) bool {
 	ctx, cancel := command(ctx)
 	defer cancel()
 	return cursor.Next(ctx)
-}
-
-func listPipeline(q rules.Query) mongo.Pipeline {
-	return mongo.Pipeline{
-		{{Key: "$match", Value: listFilter(q)}},
-		{{Key: "$sort", Value: bson.D{{Key: "_id", Value: 1}}}},
-		{{Key: "$set", Value: withTime}},
-	}
 }
 
 // listFilter selects the documents of a query.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -114,11 +116,8 @@ func (m *Mongo) read(ctx context.Context, coll *mongo.Collection, names []string
 	for _, name := range names {
 		ids = append(ids, name)
 	}
-	match := bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}}
-	cursor, err := coll.Aggregate(ctx, mongo.Pipeline{
-		{{Key: "$match", Value: match}},
-		{{Key: "$set", Value: withTime}},
-	}, options.Aggregate().SetBatchSize(int32(min(len(ids)+1, 1<<30))))
+	cursor, err := coll.Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}},
+		options.Find().SetProjection(withTime).SetBatchSize(int32(min(len(ids)+1, 1<<30))))
 	if err != nil {
 		return Loaded{}, nil, failed(err, "read %s", coll.Name())
 	}
@@ -144,8 +143,19 @@ func (m *Mongo) read(ctx context.Context, coll *mongo.Collection, names []string
 	return loaded, identity, nil
 }
 
-// withTime adds the server's time to what a command returns.
-var withTime = bson.D{{Key: "at", Value: "$$NOW"}}
+// withTime is the projection to all fields of documents and of the identity, and the server's time. A
+// $set in a pipeline would add the time without a list, but a pipeline takes a fifth longer.
+var withTime = func() bson.D {
+	var fields bson.D
+	for _, t := range []reflect.Type{reflect.TypeFor[rules.Document](), reflect.TypeFor[rules.Identity]()} {
+		for _, f := range fieldsOf(t) {
+			if !slices.ContainsFunc(fields, func(e bson.E) bool { return e.Key == f.key }) && f.key != "at" {
+				fields = append(fields, bson.E{Key: f.key, Value: 1})
+			}
+		}
+	}
+	return append(fields, bson.E{Key: "at", Value: "$$NOW"})
+}()
 
 // command returns the context of one command. It has a time limit, and the session and the
 // transaction of the caller's context are hidden: the driver takes both from the context, whatever

@@ -96,14 +96,13 @@ func (m *Mongo) replaceAll(ctx context.Context, swaps []Swap, encoded []bson.Raw
 // filterOf matches the document in the state Prev. If there must be none, it matches nothing: no
 // version has the number -1.
 func filterOf(s Swap) bson.D {
-	n := s.Prev.N
-	if s.Prev == (rules.Version{}) {
-		n = -1
+	prev := s.Prev
+	if prev == (rules.Version{}) {
+		prev.N = -1
 	}
 	return bson.D{
 		{Key: "_id", Value: s.Next.ID},
-		{Key: "version.n", Value: n},
-		{Key: "version.r", Value: s.Prev.R},
+		{Key: "version", Value: bson.D{{Key: "n", Value: prev.N}, {Key: "r", Value: prev.R}}}, // in the order in which they are stored
 	}
 }
 

@@ -84,14 +84,10 @@ func (c *Checker) started(_ context.Context, e *event.CommandStartedEvent) {
 // allowed lists the operators by command and by path of the value that contains them. The longest
 // path counts. Commands that are not listed are refused.
 var allowed = map[string]map[string][]string{
-	"aggregate": {
-		"pipeline":           {"$match", "$sort", "$set"},
-		"pipeline.$match":    {"$in", "$gte", "$gt", "$lt", "$and", "$or"},
-		"pipeline.$set":      {},
-		"pipeline.$set.at":   {"$$NOW"},
-		"pipeline.$sort._id": {},
+	"find": {
+		"filter":        {"$in", "$gte", "$gt", "$lt", "$and", "$or"},
+		"projection.at": {"$$NOW"},
 	},
-	"find":   {},
 	"insert": {},
 	"update": {
 		"updates.q":            {"$all", "$in"},
@@ -164,10 +160,9 @@ func (w *walker) value(path string, v bson.RawValue) {
 			w.value(path, item)
 		}
 	case bson.TypeString:
-		// In a pipeline, outside of $match, a string with a dollar is an expression.
+		// In a projection a string with a dollar is an expression.
 		text := v.StringValue()
-		if w.command == "aggregate" && strings.HasPrefix(path, "pipeline") && !strings.HasPrefix(path, "pipeline.$match") &&
-			strings.HasPrefix(text, "$") && !slices.Contains(w.at(path), text) {
+		if strings.HasPrefix(path, "projection") && strings.HasPrefix(text, "$") && !slices.Contains(w.at(path), text) {
 			w.refuse(path, text)
 		}
 	default:

@@ -15,7 +15,7 @@ func TestChecker(t *testing.T) {
 	for name, test := range map[string]struct{ command, refused string }{
 		"Replacement":        {`{"update": "c", "updates": [{"q": {"_id": "$x"}, "u": {"_id": "$x", "s": "$y"}}], "$db": "x"}`, ""},
 		"Operators":          {`{"update": "c", "updates": [{"q": {"held.id": {"$all": ["x"]}}, "u": {"$max": {"held.$[p0].end": 1}}}]}`, ""},
-		"Read":               {`{"aggregate": "c", "pipeline": [{"$match": {"_id": "$x"}}, {"$set": {"at": "$$NOW"}}]}`, ""},
+		"Read":               {`{"find": "c", "filter": {"_id": {"$in": ["$x"]}}, "projection": {"x": 1, "at": "$$NOW"}}`, ""},
 		"UpdatePipeline":     {`{"update": "c", "updates": [{"q": {}, "u": [{"$set": {"x": 1}}]}]}`, "a pipeline"},
 		"UpdateExpr":         {`{"update": "c", "updates": [{"q": {"$expr": true}, "u": {"x": 1}}]}`, "$expr"},
 		"UpdateUnset":        {`{"update": "c", "updates": [{"q": {}, "u": {"$unset": {"x": 1}}}]}`, "$unset"},
@@ -23,12 +23,12 @@ func TestChecker(t *testing.T) {
 		"UpdatePositional":   {`{"update": "c", "updates": [{"q": {}, "u": {"$set": {"held.$.x": 1}}}]}`, "held.$.x"},
 		"UpdateAllPositions": {`{"update": "c", "updates": [{"q": {}, "u": {"$set": {"held.$[].x": 1}}}]}`, "held.$[].x"},
 		"ArrayFilter":        {`{"update": "c", "updates": [{"q": {}, "u": {"x": 1}, "arrayFilters": [{"p.x": {"$gt": 1}}]}]}`, "$gt"},
-		"ReadExpr":           {`{"aggregate": "c", "pipeline": [{"$match": {"$expr": true}}]}`, "$expr"},
-		"ReadCond":           {`{"aggregate": "c", "pipeline": [{"$set": {"at": {"$cond": []}}}]}`, "$cond"},
-		"ReadFieldPath":      {`{"aggregate": "c", "pipeline": [{"$set": {"x": "$y"}}]}`, "$y"},
-		"ReadGroup":          {`{"aggregate": "c", "pipeline": [{"$group": {"_id": null}}]}`, "$group"},
+		"ReadExpr":           {`{"find": "c", "filter": {"$expr": true}}`, "$expr"},
+		"ReadCond":           {`{"find": "c", "projection": {"at": {"$cond": []}}}`, "$cond"},
+		"ReadFieldPath":      {`{"find": "c", "projection": {"x": "$y"}}`, "$y"},
 		"InsertedOperator":   {`{"insert": "c", "documents": [{"x": {"$set": 1}}]}`, "$set"},
-		"FindOperator":       {`{"find": "c", "filter": {"x": {"$gt": 1}}}`, "$gt"},
+		"FindOperator":       {`{"find": "c", "filter": {"x": {"$where": "1"}}}`, "$where"},
+		"Pipeline":           {`{"aggregate": "c", "pipeline": []}`, "aggregate"},
 		"OtherCommand":       {`{"findAndModify": "c"}`, "findAndModify"},
 	} {
 		t.Run(name, func(t *testing.T) {
