@@ -294,7 +294,8 @@ func TestParkedRequestsAreCalledUpBeforeTheirTurn(t *testing.T) {
 	}
 }
 
-// Whoever holds next is in the same process, which hears of the end without looking.
+// Whoever holds next is in the same process, which hears of the end without looking. Before the first
+// turn the process does not know that.
 func TestTurnsWithinOneProcessAreNotLookedFor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -302,16 +303,18 @@ func TestTurnsWithinOneProcessAreNotLookedFor(t *testing.T) {
 		l := on(t, e, party.Config{})
 		const each = 40 * time.Millisecond
 		lasting(t, l, each)
-		began := time.Now()
 		var all []<-chan error
 		for i := range 20 {
 			all = append(all, entering(t, l, fmt.Sprint("step/", i), each))
 		}
+		elapse(each + each/2)
+		began, before := time.Now(), e.count(of(kindLook))
 		for _, one := range all {
 			require.NoError(t, <-one)
 		}
-		looks := e.count(of(kindLook))
-		require.LessOrEqual(t, looks, int(time.Since(began)/pace.Read)+1, "in virtual time")
+		looks := e.count(of(kindLook)) - before
+		// One more, since a look may meet a hand-over, and find neither who holds now nor who did.
+		require.LessOrEqual(t, looks, int(time.Since(began)/pace.Read)+2, "in virtual time")
 		elapse(each)
 	})
 }

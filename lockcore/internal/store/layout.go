@@ -26,10 +26,6 @@ const (
 // server uses the index.
 var contended = bson.D{{Key: "$gte", Value: ""}}
 
-// ours is true of the documents of this package. The TTL index has it as a filter, so that it never
-// removes a document that another program has put into the collection.
-var ours = bson.D{{Key: "version.n", Value: bson.D{{Key: "$gt", Value: int64(0)}}}}
-
 // Identify returns the identity of the collection. On an empty collection it creates it.
 func (m *Mongo) Identify(ctx context.Context) (rules.Identity, error) {
 	if err := m.check(ctx); err != nil {
@@ -50,9 +46,8 @@ func (m *Mongo) Prepare(ctx context.Context) error {
 	defer cancel()
 	_, err := m.local.Indexes().CreateMany(ctx, []mongo.IndexModel{
 		{
-			Keys: bson.D{{Key: "idleAt", Value: 1}},
-			Options: options.Index().SetName(idleIndex).SetPartialFilterExpression(ours).
-				SetExpireAfterSeconds(int32(m.retention.Seconds())),
+			Keys:    bson.D{{Key: "idleAt", Value: 1}},
+			Options: options.Index().SetName(idleIndex).SetExpireAfterSeconds(int32(m.retention.Seconds())),
 		},
 		{
 			Keys:    bson.D{{Key: "attn", Value: 1}},

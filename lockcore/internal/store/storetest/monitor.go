@@ -94,7 +94,7 @@ var allowed = map[string]map[string][]string{
 		"updates.arrayFilters": {"$in"},
 		"updates.u":            {"$set", "$inc", "$max", "$push", "$pull"},
 	},
-	"createIndexes":   {"indexes.partialFilterExpression": {"$gt", "$gte"}},
+	"createIndexes":   {"indexes.partialFilterExpression": {"$gte"}},
 	"getMore":         {},
 	"killCursors":     {},
 	"listCollections": {},
