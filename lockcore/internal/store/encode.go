@@ -111,8 +111,9 @@ func appendElement(dst []byte, key string, v reflect.Value) []byte {
 		}
 		return endDocument(dst, start)
 	case reflect.Struct:
-		if t, ok := v.Interface().(time.Time); ok {
+		if v.Type() == reflect.TypeFor[time.Time]() {
 			begin(bson.TypeDateTime)
+			t := v.Addr().Interface().(*time.Time)
 			return binary.LittleEndian.AppendUint64(dst, uint64(t.UnixMilli())) //nolint:gosec // the same bits
 		}
 		begin(bson.TypeEmbeddedDocument)
