@@ -72,153 +72,6 @@ func (l *Locker) Acquire(ctx context.Context, req Request) (*Session, error) {
 	return s, nil
 }
 
-// TryAcquire is an Enter that does not queue, with a Session that renews what it got.
-func (l *Locker) TryAcquire(ctx context.Context, req Request) (*Session, error) {
-	call, done, err := l.life.call(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer done() // Close waits for the session to be kept, so that it ends it
-	leases, err := l.enter(call, req, false)
-	if err != nil {
-		l.giveUp(call, leases...)
-		return nil, endedByClose(call, err)
-	}
-	return l.Renewing(ctx, leases), nil
-}
-
-// Enter asks once, and takes the lock as a value: nothing renews it but Renew, and nothing ends it
-// but Leave, Release or its TTL. The leases are in the order of the resources' names.
-//
-// If a resource is busy the answer is a *BusyError, and nothing was taken. With queue the request,
-// which brings its own Order, then waits in the queue of that resource until it is asked again
-// with a greater order, left or released. It is passed over if nothing is heard of it for 4 min,
-// unless Recheck says later, and leaves the queue after 24 h, or Config.Retention if that is less.
-// With Persist, the holds that it got before are kept too.
-//
-// With MaxWait it waits first if a grant is near: if recent holds predict it within half of MaxWait,
-// or 500 ms of it, holds last for less than 500 ms, and no more waiters are ahead than may wait so; or
-// if nothing is known of that, and it is next in the queue. The wait lasts for as long as its position
-// improves at least every 500 ms or so, and up to MaxWait, which is one for all resources of the
-// request, and no more than a quarter of its TTL if they are several. See LimitInlineWaits. If ctx
-// ends meanwhile the answer is the *BusyError, and the request stays queued.
-//
-// Other errors: *InvalidError and *LayoutError (nothing was sent), *LostError, *SupersededError,
-// *DeadlockError (nothing was taken), *UnknownOutcomeError, and the database's. An *OtherRunError is
-// returned with the leases on the resources before that one: the caller asks again with TakeOver, and
-// the same Call and Order, or leaves them.
-//
-// When ctx ends the error matches ctx's. What a request that does not queue has got by then, or may
-// have got, is given back. One that queues is asked again, left or released by its caller, and not
-// with the Order that failed so.
-func (l *Locker) Enter(ctx context.Context, req Request, queue bool) ([]Lease, error) {
-	ctx, done, err := l.life.call(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	leases, err := l.enter(ctx, req, queue)
-	return leases, endedByClose(ctx, err)
-}
-
-func (l *Locker) enter(ctx context.Context, req Request, queue bool) ([]Lease, error) {
-	req, err := l.complete(req, !queue)
-	if err != nil {
-		return nil, err
-	}
-	ops := make([]rules.Acquire, len(req.Resources))
-	for i, res := range req.Resources {
-		ops[i] = l.acquireOp(&req, res)
-		ops[i].Queue, ops[i].WaiterTTL, ops[i].HeardIn = queue, l.parkedTTL(), parkedHeardIn.Milliseconds()
-	}
-	if len(ops) > 1 && req.TTL > 0 {
-		req.MaxWait = min(req.MaxWait, req.TTL/4) // nothing renews what it takes before
-	}
-	leases, unknown := l.enterTogether(ctx, &req, ops)
-	for i := len(leases); i < len(ops); i++ {
-		lease, err := l.enterOne(ctx, &req, ops[i])
-		if err != nil && unknown { // nothing that comes later is kept while the request waits
-			first := i
-			if queue {
-				first++
-			}
-			var rest []Lease
-			for _, res := range req.Resources[first:] {
-				rest = append(rest, req.leaseOn(res.Name))
-			}
-			l.giveUp(ctx, rest...)
-		}
-		switch {
-		case errors.Is(err, ErrOtherRun):
-			return leases, err
-		case err != nil && queue:
-			l.giveBackQueued(ctx, &req, req.Resources[i], leases, err)
-			return nil, err
-		case err != nil:
-			l.giveUp(ctx, leases...)
-			return nil, err
-		}
-		leases = append(leases, lease)
-	}
-	return leases, nil
-}
-
-// enterTogether takes as many of several resources as it gets by one command, from the first on. It
-// reports whether it may have taken more. That is not taken back, since the request is asked again, and
-// must not lose the turn that it has waited for because an answer was lost.
-func (l *Locker) enterTogether(ctx context.Context, req *Request, ops []rules.Acquire) (leases []Lease, unknown bool) {
-	if len(ops) < 2 || ctx.Err() != nil {
-		return nil, false
-	}
-	calls, spans := make([]*update.Call, len(ops)), make([]operation, len(ops))
-	for i := range ops {
-		calls[i], spans[i] = l.acquireCall(ctx, req, &ops[i])
-	}
-	granted := func(a update.Answer) bool {
-		return a.Outcome == rules.Granted || a.Outcome == rules.Joined || a.Outcome == rules.Again
-	}
-	for i, a := range l.lines.DoAll(ctx, calls, granted) {
-		if a.Err != nil || !granted(a) {
-			break
-		}
-		lease, _ := l.answered(ctx, req, &ops[i], spans[i], a, nil, nil)
-		leases = append(leases, lease)
-	}
-	unknown = ctx.Err() != nil || slices.ContainsFunc(calls, (*update.Call).Unknown)
-	return leases, unknown
-}
-
-// enterOne asks for one resource, and waits if the request has queued and a grant is near.
-func (l *Locker) enterOne(ctx context.Context, req *Request, op rules.Acquire) (Lease, error) {
-	if op.Queue && req.MaxWait > 0 {
-		return l.enterInline(ctx, req, op)
-	}
-	c, span := l.acquireCall(ctx, req, &op)
-	if !op.Queue {
-		c.TakeBack = l.takeBack(ctx, &op)
-	}
-	a, err := l.do(ctx, "acquire", req.Order, c)
-	return l.answered(ctx, req, &op, span, a, err, nil)
-}
-
-// giveBackQueued ends what a request that queues has, after it failed at a resource. Its position in
-// the queue stays, and so do its kept holds, and everything after an unknown outcome: its caller asks
-// again. The victim of a deadlock has read its tombstone.
-func (l *Locker) giveBackQueued(ctx context.Context, req *Request, at Resource, leases []Lease, cause error) {
-	if errors.Is(cause, ErrUnknownOutcome) {
-		return
-	}
-	for i := range leases {
-		leases[i].keeps = leases[i].keeps && !req.Persist
-	}
-	if errors.Is(cause, ErrDeadlock) {
-		victim := req.leaseOn(at.Name)
-		victim.id = "" // the tombstone may be that of an earlier request of the part
-		leases = append(leases, victim)
-	}
-	l.giveUp(ctx, leases...)
-}
-
 // complete fills what is unset, sorts the resources, and refuses what is never accepted. If draws,
 // a request that names neither a part nor an order becomes the first of a part of its own. Its
 // random name collides with none, so no clock must order the requests of several processes.
@@ -319,4 +172,157 @@ func (l *Locker) answered(
 	}
 	span.end(&a, err)
 	return lease, err
+}
+
+// waiting is a request for one resource that waits in its queue, in this process. Its call stays in
+// the line of the resource, so that the swap which frees the resource grants it in the same write.
+type waiting struct {
+	l   *Locker
+	ctx context.Context
+	req *Request
+	op  rules.Acquire
+	// one is woken when the watcher finds that asking again is worthwhile.
+	one    *waiter
+	ticket *update.Ticket
+	// span is that of the command that is under way, if asked is set.
+	span  operation
+	asked bool
+	// behind are the holds that were in its way when it queued, and last is the latest *BusyError.
+	behind []blocker
+	last   error
+}
+
+// enqueue asks for one resource. The request stays in the queue if the resource is busy.
+func (l *Locker) enqueue(ctx context.Context, req *Request, op rules.Acquire, stays bool) *waiting {
+	w := &waiting{l: l, ctx: ctx, req: req, op: op, one: l.watch.add(&op)}
+	var c *update.Call
+	c, w.span = l.acquireCall(ctx, req, &w.op)
+	c.Op, c.Sleeps, w.asked = w.op, true, true
+	if !stays {
+		c.TakeBack = l.takeBack(ctx, &w.op)
+	}
+	w.ticket = l.lines.Submit(c)
+	return w
+}
+
+// stop ends the wait. It returns the lease if the request was granted in the same moment.
+func (w *waiting) stop() (lease Lease, granted bool, unknown bool) {
+	unknown = w.ticket.Abandon()
+	w.l.watch.remove(w.one)
+	if a, ok := w.ticket.Answer(); ok && a.Err == nil {
+		if lease, err := w.answer(a); err == nil {
+			return lease, true, false
+		}
+	}
+	if w.asked {
+		w.span.end(nil, failure("acquire", w.op.Resource, w.req.Order, context.Cause(w.ctx), unknown))
+	}
+	return Lease{}, false, unknown
+}
+
+// ask asks again, to refresh the position in the queue or to take what is granted.
+func (w *waiting) ask() {
+	if !w.asked {
+		_, w.span = w.l.tel.acquire(w.ctx, w.req, Resource{Name: w.op.Resource, Mode: Mode(w.op.Mode), Limit: int(w.op.Limit)})
+		w.asked = true
+	}
+	w.ticket.Ask()
+}
+
+func (w *waiting) answer(a update.Answer) (Lease, error) {
+	if !w.asked {
+		_, w.span = w.l.tel.acquire(w.ctx, w.req, Resource{Name: w.op.Resource, Mode: Mode(w.op.Mode), Limit: int(w.op.Limit)})
+	}
+	w.asked = false
+	var err error
+	if a.Err != nil {
+		err = failure("acquire", w.op.Resource, w.req.Order, a.Err, a.Unknown)
+	}
+	return w.l.answered(w.ctx, w.req, &w.op, w.span, a, err, w.behind)
+}
+
+// await waits until the resource is granted, or until wait ends: then the error is the latest
+// *BusyError. It ends too if held, what was taken before, is lost. Once the request has queued, an
+// error that passes does not end the wait.
+func (w *waiting) await(wait context.Context, held *Session) (Lease, error) {
+	again := w.l.clock.NewTimer(w.l.refreshEvery())
+	defer again.Stop()
+	var lost <-chan struct{}
+	if held != nil {
+		lost = held.ctx.Done()
+	}
+	for failures := 0; ; {
+		select {
+		case <-w.ticket.Ready():
+			a, ok := w.ticket.Answer()
+			if !ok {
+				continue
+			}
+			lease, err := w.answer(a)
+			switch {
+			case err == nil:
+				return lease, nil
+			case errors.Is(err, ErrBusy) && !errors.Is(err, ErrQueueFull):
+				w.last, failures = err, 0
+				w.behind = alsoBehind(w.behind, err)
+				w.l.watch.queued(w.one, turnOf(err))
+				again.Reset(w.l.refreshEvery())
+			case w.last != nil && passes(err):
+				again.Reset(w.l.pauseAfter(failures))
+				failures++
+			default:
+				return Lease{}, err
+			}
+		case <-wait.Done():
+			return Lease{}, w.ended(wait)
+		case <-lost:
+			if err := held.replace(); err != nil {
+				return Lease{}, err
+			}
+			lost = nil // what ended was the context that the session was acquired with
+		case <-w.one.woken:
+			w.ask()
+		case <-again.C:
+			w.ask()
+		}
+	}
+}
+
+// ended returns the error of a wait that has ended without an answer.
+func (w *waiting) ended(wait context.Context) error {
+	if w.last != nil {
+		return w.last
+	}
+	return failure("acquire", w.op.Resource, w.req.Order, context.Cause(wait), true)
+}
+
+// acquireOne waits for one resource. What it may have got when it gives up is given back.
+func (l *Locker) acquireOne(ctx, wait context.Context, req *Request, op rules.Acquire, held *Session) (Lease, error) {
+	w := l.enqueue(ctx, req, op, false)
+	lease, err := w.await(wait, held)
+	if err == nil {
+		w.stop()
+		return lease, nil
+	}
+	if lease, granted, _ := w.stop(); granted && ctx.Err() == nil && held.live() {
+		return lease, nil
+	}
+	return Lease{}, err
+}
+
+// passes reports whether an error of a request that has queued may be over when it asks again.
+func passes(err error) bool {
+	var layout *LayoutError
+	for _, final := range []error{ErrLost, ErrSuperseded, ErrOtherRun, ErrDeadlock, ErrInvalid, ErrClosed} {
+		if errors.Is(err, final) {
+			return false
+		}
+	}
+	return !errors.As(err, &layout)
+}
+
+// pauseAfter grows from 1 s to 30 s with the failures before. A random part spreads the waiters.
+func (l *Locker) pauseAfter(failures int) time.Duration {
+	d := min(time.Second<<min(failures, 5), 30*time.Second)
+	return d + l.clock.Jitter(d/4)
 }

@@ -95,7 +95,7 @@ var mutants = []mutant{
 		{"lockcore/party/park.go", "known := look.By", "known := d == nil || d != nil || look.By"},
 	}, simulated: true},
 	{defect: "found by the simulation", what: "a lost answer about several resources costs the request its turn", edits: []edit{
-		{"lockcore/party/acquire.go", "\t\tcalls[i], spans[i] = l.acquireCall(ctx, req, &ops[i])\n", "\t\tcalls[i], spans[i] = l.acquireCall(ctx, req, &ops[i])\n\t\tcalls[i].TakeBack = l.takeBack(ctx, &ops[i])\n"},
+		{"lockcore/party/enter.go", "\t\tcalls[i], spans[i] = l.acquireCall(ctx, req, &ops[i])\n", "\t\tcalls[i], spans[i] = l.acquireCall(ctx, req, &ops[i])\n\t\tcalls[i].TakeBack = l.takeBack(ctx, &ops[i])\n"},
 	}, simulated: true},
 	{defect: "1", what: "a request whose lock ID holds waits, for the deadlock search, for those ahead of it", edits: []edit{
 		{"lockcore/party/waitgraph.go", "joins := d.Covered(party)", "joins := false"},
@@ -138,7 +138,7 @@ var mutants = []mutant{
 		{"lockcore/party/modes.go", "\t\ts.trustShared(lease.Resource)\n", ""},
 	}, tests: "TestDowngradeWithoutAnAnswerLeavesTheSessionSharedUntilItIsKnown", simulated: true},
 	{defect: "12", what: "a passing error ends the wait of a request that has queued", edits: []edit{
-		{"lockcore/party/wait.go", "case w.last != nil && passes(err):", "case false:"},
+		{"lockcore/party/acquire.go", "case w.last != nil && passes(err):", "case false:"},
 	}, tests: "TestAPassingErrorDoesNotLoseThePlace|TestPassingErrorsCostNoPlaceInTheQueue", simulated: true},
 	{defect: "12", what: "an upgrade is refused if the queue is full", edits: []edit{
 		{"lockcore/rules/acquire.go", "place < 0 && !ahead && int64", "place < 0 && int64"},
@@ -193,10 +193,10 @@ var mutants = []mutant{
 		{"lockcore/party/watch_look.go", "time.Since(one.moved) >= pace.Near", "time.Since(one.moved) >= 100*pace.Near"},
 	}, tests: "TestATurnThatDoesNotComeIsNotWaitedFor"},
 	{defect: "turns", what: "each resource of a request has a MaxWait of its own", edits: []edit{
-		{"lockcore/party/wait.go", "req.MaxWait = max(0, req.MaxWait-time.Since(began))", "_ = began"},
+		{"lockcore/party/enter.go", "req.MaxWait = max(0, req.MaxWait-time.Since(began))", "_ = began"},
 	}, tests: "TestOneMaxWaitIsForAllResourcesOfARequest"},
 	{defect: "turns", what: "what a request takes before expires while it waits for the rest", edits: []edit{
-		{"lockcore/party/acquire.go", "min(req.MaxWait, req.TTL/4)", "min(req.MaxWait, 10*req.TTL)"},
+		{"lockcore/party/enter.go", "min(req.MaxWait, req.TTL/4)", "min(req.MaxWait, 10*req.TTL)"},
 	}, tests: "TestOneMaxWaitIsForAllResourcesOfARequest"},
 	{defect: "turns", what: "each of many parked resources is read by a command of its own", edits: []edit{
 		{"lockcore/party/watch_look.go", "now.Add(pace.Along)", "now.Add(pace.Along * 0)"},
@@ -223,10 +223,10 @@ var mutants = []mutant{
 		{"lockcore/party/acquire.go", "int { return strings.Compare(a.Name, b.Name) }", "int { return 0 * strings.Compare(a.Name, b.Name) }"},
 	}, simulated: true},
 	{defect: "several", what: "what one command may have taken of several is not given back", edits: []edit{
-		{"lockcore/party/acquire.go", "\t\t\tl.giveUp(ctx, rest...)\n", "\t\t\t_ = rest\n"},
+		{"lockcore/party/enter.go", "\t\t\tl.giveUp(ctx, rest...)\n", "\t\t\t_ = rest\n"},
 	}, simulated: true},
 	{defect: "hot loops", what: "what failed is asked again without a pause", edits: []edit{
 		{"lockcore/internal/update/lines.go", "\t\td = failurePause(min(failures, mostTries))", "\t\td = time.Millisecond"},
-		{"lockcore/party/wait.go", "min(time.Second<<min(failures, 5), 30*time.Second)", "time.Millisecond"},
+		{"lockcore/party/acquire.go", "min(time.Second<<min(failures, 5), 30*time.Second)", "time.Millisecond"},
 	}, simulated: true},
 }
