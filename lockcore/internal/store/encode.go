@@ -114,7 +114,7 @@ func appendElement(dst []byte, key string, v reflect.Value) []byte {
 		if v.Type() == reflect.TypeFor[time.Time]() {
 			begin(bson.TypeDateTime)
 			t := v.Addr().Interface().(*time.Time)
-			return binary.LittleEndian.AppendUint64(dst, uint64(t.UnixMilli())) //nolint:gosec // the same bits
+			return binary.LittleEndian.AppendUint64(dst, uint64(t.UnixMilli()))
 		}
 		begin(bson.TypeEmbeddedDocument)
 		return appendFields(dst, v)

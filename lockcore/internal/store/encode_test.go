@@ -132,7 +132,7 @@ func BenchmarkMemory_Swap(b *testing.B) {
 // TestEncode_AsTheDriver compares the encoding with that of the driver, which users' tools read.
 func TestEncode_AsTheDriver(t *testing.T) {
 	t.Parallel()
-	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test
+	random := rand.New(rand.NewPCG(1, 2))
 	for range 500 {
 		d := document("x", 1)
 		fill(random, reflect.ValueOf(d).Elem())
