@@ -176,7 +176,10 @@ func (a *activityInbound) enterFailure(ctx context.Context, guard protocol.Guard
 		return fmt.Errorf("lockstep: enter %q: %w", guard.Part, ctx.Err())
 	}
 	var deadlock *lockcore.DeadlockError
+	var invalid *lockcore.InvalidError
 	switch neverRan := neverRan(ctx, guard, err); {
+	case errors.As(err, &invalid):
+		return protocol.InvalidFailure(invalid, neverRan)
 	case errors.As(err, &deadlock):
 		return protocol.DeadlockFailure(deadlock, neverRan)
 	case guard.Try:
@@ -195,7 +198,7 @@ const clocksApart = time.Minute
 // code. Temporal's count of attempts does not say so: it begins at 1 again if an operator resets
 // the activity or the run. But a step that ran has held all its locks. So it is certain if the
 // database knows that the step's run has not held the resource which this attempt found busy, since
-// before the step was scheduled.
+// before the step was scheduled. It is certain too if the first attempt is refused.
 //
 // Of a compensation it is the part that it undoes, which asked for the same resources: if the run
 // has not held this one since the workflow began, no worker with Lockstep ran that step. Of a run
@@ -207,18 +210,25 @@ func neverRan(ctx context.Context, guard protocol.Guard, err error) string {
 		deadlock *lockcore.DeadlockError
 		since    time.Time
 	)
+	refused := errors.Is(err, lockcore.ErrInvalid)
 	switch {
 	case errors.As(err, &deadlock):
 		since = deadlock.NotHeldSince
 	case errors.As(err, &busy):
 		since = busy.NotHeldSince
 	}
-	if since.IsZero() {
+	if since.IsZero() && !refused {
 		return ""
 	}
 	info := activity.GetInfo(ctx)
 	if guard.Run != info.WorkflowExecution.RunID || guard.Before != "" {
 		return ""
+	}
+	if refused { // a worker of another version may have accepted an earlier attempt
+		if info.Attempt > 1 || guard.Undoes != "" {
+			return ""
+		}
+		return guard.Part
 	}
 	if guard.Undoes != "" {
 		if !since.Before(guard.Started.Add(-clocksApart)) {

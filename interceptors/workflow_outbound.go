@@ -3,6 +3,7 @@ package interceptors
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/interceptor"
@@ -25,6 +26,9 @@ type guardedKey struct{}
 func (w *workflowOutbound) ExecuteActivity(ctx workflow.Context, activityType string, args ...any) workflow.Future {
 	plain := func(ctx workflow.Context) workflow.Future { return w.Next.ExecuteActivity(ctx, activityType, args...) }
 	state := sagalocks.StateFrom(ctx)
+	if state != nil && strings.HasPrefix(activityType, "internalSession") { // by which the SDK begins a session
+		state.HasSessions = true
+	}
 	if state == nil || ctx.Value(guardedKey{}) != nil || protocol.IsMachinery(activityType) {
 		return plain(ctx)
 	}
@@ -98,6 +102,9 @@ func (w *workflowOutbound) NewContinueAsNewError(ctx workflow.Context, fn any, a
 // which take only the SDK's own.
 func (w *workflowOutbound) watch(ctx workflow.Context, step *sagalocks.Step, schedule func(workflow.Context) workflow.Future) workflow.Future {
 	inner := schedule(ctx)
+	if inner.IsReady() { // it was refused, and not scheduled
+		return inner
+	}
 	outer, settable := workflow.NewFuture(ctx)
 	run := func(own workflow.Context) {
 		err := step.Enter(own, func(own workflow.Context) error {

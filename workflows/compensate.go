@@ -1,10 +1,12 @@
 package workflows
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
 
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
@@ -33,23 +35,83 @@ func (s *Saga) add(ctx workflow.Context, activity string, fn func(ctx workflow.C
 	return c
 }
 
-// compensate runs what was registered, the last first, and what a compensation registers itself. It
-// returns err, or a *SagaError if a compensation failed.
-func (s *Saga) compensate(ctx workflow.Context, parallel bool, err error) error {
-	var failed []*CompensationError
-	ran := 0
+// remove drops a compensation.
+func (s *Saga) remove(c *compensation) {
+	s.pending = slices.DeleteFunc(s.pending, func(other *compensation) bool { return other == c })
+}
+
+// encoded returns arguments as they are now, as the workflow's data converter encodes them.
+func encoded(ctx workflow.Context, args []any) (raw []any, err error) {
+	defer func() {
+		if r := recover(); r != nil { // as NewContinueAsNewError tells of what it cannot encode
+			err = fmt.Errorf("%v", r)
+		}
+	}()
+	for _, arg := range args {
+		// No other function of the SDK gives out what the data converter of a context makes of a value. A
+		// future decodes it again: a codec's work is undone, which ExecuteActivity will do once more.
+		var next *workflow.ContinueAsNewError
+		errors.As(workflow.NewContinueAsNewError(ctx, "lockstep-arguments", arg), &next)
+		future, settable := workflow.NewFuture(ctx)
+		settable.SetValue(next.Input)
+		var value converter.RawValue
+		if err := future.Get(ctx, &value); err != nil {
+			return nil, err
+		}
+		raw = append(raw, value)
+	}
+	return raw, nil
+}
+
+// undo runs an activity that undoes a step. It runs in the session of ctx, unless that fails.
+func undo(ctx workflow.Context, activity any, args []any) error {
+	options := workflow.GetActivityOptions(ctx)
+	options.ActivityID = "" // the step's
+	ctx = workflow.WithActivityOptions(ctx, options)
+	session := sagalocks.Session(ctx)
+	failed := func() bool { return session != nil && session.SessionState == workflow.SessionStateFailed }
+	if !failed() {
+		here, cancel := workflow.WithCancel(ctx)
+		defer cancel()
+		future := workflow.ExecuteActivity(here, activity, args...)
+		_ = workflow.Await(ctx, func() bool { return future.IsReady() || failed() }) // it is never cancelled
+		if !failed() {
+			return future.Get(ctx, nil)
+		}
+	}
+	return workflow.ExecuteActivity(sagalocks.OutsideSession(ctx), activity, args...).Get(ctx, nil)
+}
+
+// undoneWithOuter undoes a saga that has succeeded inside one that has not.
+func (s *Saga) undoneWithOuter(ctx workflow.Context) error {
+	failed, _ := s.runPending(ctx)
+	errs := make([]error, len(failed))
+	for i, e := range failed {
+		errs[i] = e
+	}
+	return errors.Join(errs...)
+}
+
+// compensate runs what was registered. It returns err, or a *SagaError if a compensation failed.
+func (s *Saga) compensate(ctx workflow.Context, err error) error {
+	failed, ran := s.runPending(ctx)
+	if len(failed) == 0 {
+		return err
+	}
+	return &SagaError{Err: err, Compensations: failed, Ran: ran}
+}
+
+// runPending runs the compensations, the last first, and those that they register.
+func (s *Saga) runPending(ctx workflow.Context) (failed []*CompensationError, ran int) {
 	for len(s.pending) > 0 {
-		for _, done := range start(ctx, s.next(ctx, parallel)) {
+		for _, done := range start(ctx, s.next(ctx, s.parallel)) {
 			ran++
 			if err := done.future.Get(ctx, nil); err != nil {
 				failed = append(failed, &CompensationError{Step: done.number, Activity: done.activity, Err: err})
 			}
 		}
 	}
-	if len(failed) == 0 {
-		return err
-	}
-	return &SagaError{Err: err, Compensations: failed, Ran: ran}
+	return failed, ran
 }
 
 // next takes out the compensations that run next: all of them, the last first, or the last alone.

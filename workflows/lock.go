@@ -83,6 +83,12 @@ func Lock(ctx workflow.Context, l Locks) (*Hold, error) {
 // Steps that run under the locks must have returned: they are cut off, and fail with a *lockcore.LostError.
 func (h *Hold) Release(ctx workflow.Context) error { return h.lock.Release(ctx) }
 
+// Check makes sure that the locks are held, and have been held since [Lock], and releases nothing: ask before an effect that
+// needs them, in a workflow that holds them for long. If one was lost, the error matches [lockcore.ErrLost]; another error
+// says that the database did not answer for ten minutes. After Release it gives the answer of that. It is one local activity,
+// so one event, and an ordinary activity if that fails.
+func (h *Hold) Check(ctx workflow.Context) error { return h.lock.Check(ctx) }
+
 // Fence returns the fence with which a resource was taken last; ok is false if it is none of the Hold's.
 // It can be passed to whatever checks fences. Steps under the Hold know theirs by activities.Fence.
 func (h *Hold) Fence(resource string) (fence int64, ok bool) {

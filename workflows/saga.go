@@ -33,7 +33,9 @@ type SagaOptions struct {
 	// DeadlockRetries is how often fn is called again from its beginning, after compensation and
 	// release, if a step was given up to end a deadlock (*lockcore.DeadlockError): up to 1,000, or
 	// -1 for never. So fn sets again what it keeps in variables outside, and puts [Saga.Attempt]
-	// into idempotency keys. Before each call the saga sleeps, 100 ms at first and up to 10 s,
+	// into idempotency keys. What fn has received is gone: a signal that it waits for comes once, so it
+	// is received before RunSaga, or kept in a variable outside. What fn has taken by [Lock] and not
+	// released is released before the next call. Before each call the saga sleeps, 100 ms at first and up to 10 s,
 	// spread by the run's ID; that is a timer, two events. The function of a saga inside another
 	// one is not called again: the locks are the outer one's. Defaults to 10.
 	DeadlockRetries int
@@ -49,7 +51,14 @@ type Saga struct {
 	registered int
 	attempt    int
 	ended      bool
+	parallel   bool
+	// outer is the saga around this one, which undoes it if that fails later. nested identifies this
+	// one to its steps.
+	outer  *Saga
+	nested *sagalocks.Saga
 }
+
+type sagaKey struct{}
 
 // Attempt is how often fn has been called, this time included: 1, or more with [SagaOptions.DeadlockRetries]. Steps that are
 // told apart by an idempotency key put it into the key, since those of an earlier attempt were undone.
@@ -79,9 +88,13 @@ func (s *Saga) Attempt() int { return s.attempt }
 // *lockcore.InvalidError, unless their [Locks.Scope] is ScopeStep.
 //
 // fn must wait for the steps it starts. A step that still waits for its locks when fn has returned does not run any more: it
-// leaves the queue before anything is undone, and its error matches lockcore.ErrEnded. RunSaga inside RunSaga is a saga of its own as to
-// compensations, and hands its locks to the outer one, which releases them. Nothing here relies on
+// leaves the queue before anything is undone, and its error matches lockcore.ErrEnded. Nothing here relies on
 // deferred functions, which also run when a workflow is evicted from a worker's cache.
+//
+// RunSaga inside RunSaga is undone by itself if it fails. If it succeeds it hands its locks and its compensations to the outer
+// saga, which verifies the locks when it commits, and runs the compensations, in their own order, if it fails. If the outer
+// saga has begun to compensate by then, the inner one is undone, and its error matches lockcore.ErrEnded. A saga inside a
+// compensation hands nothing to the outer one but its locks.
 func RunSaga(ctx workflow.Context, opts SagaOptions, fn func(ctx workflow.Context, s *Saga) error) error {
 	if opts.DeadlockRetries < -1 || opts.DeadlockRetries > maxRetries {
 		return sagalocks.Invalid("SagaOptions.DeadlockRetries", strconv.Itoa(opts.DeadlockRetries), fmt.Sprintf("-1 to %d", maxRetries))
@@ -91,10 +104,11 @@ func RunSaga(ctx workflow.Context, opts SagaOptions, fn func(ctx workflow.Contex
 		retries = 0
 	}
 	for attempt := 1; ; attempt++ {
-		err := runOnce(ctx, opts, attempt, fn)
+		s, err := runOnce(ctx, opts, attempt, fn)
 		if attempt > retries || !errors.Is(err, lockcore.ErrDeadlock) || undone(err) != nil {
 			return err
 		}
+		s.nested.ReleaseLocks(ctx)
 		if err := workflow.Sleep(ctx, backOff(attempt, workflow.GetInfo(ctx).WorkflowExecution.RunID)); err != nil {
 			return err
 		}
@@ -124,12 +138,20 @@ func backOff(attempt int, runID string) time.Duration {
 }
 
 // runOnce is one attempt of a saga.
-func runOnce(ctx workflow.Context, opts SagaOptions, attempt int, fn func(ctx workflow.Context, s *Saga) error) error {
+func runOnce(ctx workflow.Context, opts SagaOptions, attempt int, fn func(ctx workflow.Context, s *Saga) error) (*Saga, error) {
 	inner, scope := enterScope(ctx)
 	if scope != nil && opts.GoOnAfterLoss {
 		scope.GoOn()
 	}
-	s := &Saga{attempt: attempt, scope: sagalocks.ScopeFrom(inner)}
+	s := &Saga{attempt: attempt, scope: sagalocks.ScopeFrom(inner), parallel: opts.ParallelCompensation}
+	inner, s.nested = sagalocks.WithSaga(inner)
+	if s.outer, _ = ctx.Value(sagaKey{}).(*Saga); s.outer != nil && (s.outer.ended || sagalocks.Compensates(ctx)) {
+		s.outer = nil
+	}
+	return s, s.run(ctx, workflow.WithValue(inner, sagaKey{}, s), scope, opts, fn)
+}
+
+func (s *Saga) run(ctx, inner workflow.Context, scope *sagalocks.Scope, opts SagaOptions, fn func(ctx workflow.Context, s *Saga) error) error {
 	err := fn(inner, s)
 	if sagalocks.HandsOver(ctx, err) { // the run hands its locks over, or releases them, when it has ended
 		s.ended = true
@@ -150,11 +172,15 @@ func runOnce(ctx workflow.Context, opts SagaOptions, attempt int, fn func(ctx wo
 			err = failed
 		}
 	}
-	if err != nil && !continuesAsNew(err) {
-		if scope != nil {
-			scope.CancelWaits(ctx)
-		}
-		err = s.compensate(ctx, opts.ParallelCompensation, err)
+	if err == nil && s.outer != nil && (s.outer.ended || s.outer.nested.Undoing()) {
+		err = sagalocks.ErrUndoneByOuter()
+	}
+	switch {
+	case err == nil && s.outer != nil && len(s.pending) > 0:
+		s.outer.add(ctx, "", s.undoneWithOuter)
+	case err != nil && !continuesAsNew(err):
+		s.nested.CancelWaits(ctx)
+		err = s.compensate(ctx, err)
 	}
 	s.ended = true
 	if scope != nil {
@@ -196,21 +222,27 @@ func (s *Saga) Compensate(ctx workflow.Context, fn func(ctx workflow.Context) er
 //	s.CompensateWith(ctx, Refund, in)
 //	err := workflow.ExecuteActivity(ctx, Debit, in).Get(ctx, nil)
 //
+// The arguments are encoded now, so that it does not matter what becomes of what they point to. It panics, and so fails the
+// workflow task, if they cannot be encoded.
+//
 // It always runs when the saga fails, and waits for its locks as long as it takes, even if the step gave up after its
 // MaxWait, or with Try, or was cancelled: which step it undoes is not said. Prefer [Saga.Step] if a step has an undo of
 // its own.
 func (s *Saga) CompensateWith(ctx workflow.Context, activity any, args ...any) {
-	s.add(ctx, activityName(activity), func(ctx workflow.Context) error {
-		return workflow.ExecuteActivity(ctx, activity, args...).Get(ctx, nil)
-	})
+	encoded, err := encoded(ctx, args)
+	if err != nil {
+		panic(fmt.Sprintf("lockstep: the arguments of the compensation %s cannot be encoded: %v", activityName(activity), err))
+	}
+	s.add(ctx, activityName(activity), func(ctx workflow.Context) error { return undo(ctx, activity, encoded) })
 }
 
 // Step runs an activity under ctx, and has undo, an activity that gets the same arguments, undo it if the saga fails:
 //
 //	err := s.Step(ctx, Debit, UndoDebit, in).Get(ctx, &result)
 //
-// undo is registered before the activity is scheduled, as [Saga.CompensateWith] does. It is dropped again if the step
-// is known never to have run, since it asked or waited for its locks in vain: then there is nothing to undo, and nothing for which
+// undo is registered before the activity is scheduled, as [Saga.CompensateWith] does, with the arguments as they are now. It
+// is dropped again if the step is known never to have run, since it was not scheduled, or asked or waited for its locks in
+// vain: then there is nothing to undo, and nothing for which
 // undo would have to take the same locks. It is also dropped if it would have to give up in a
 // deadlock of compensations, the step was cancelled, and the database knows that it never held its
 // locks. Cancelling ctx cancels the activity.
@@ -219,8 +251,9 @@ func (s *Saga) CompensateWith(ctx workflow.Context, activity any, args ...any) {
 // until it has returned, or must know that it has lost its locks; an attempt that comes later is refused.
 //
 // ctx is the one that RunSaga gives to its function, or one made of it. Under another one the step is refused with a
-// *lockcore.InvalidError, and nothing runs: it would not hold its locks for the saga.
-func (s *Saga) Step(ctx workflow.Context, activity, undo any, args ...any) workflow.Future {
+// *lockcore.InvalidError, and nothing runs: it would not hold its locks for the saga. So is one whose arguments cannot be
+// encoded. undo has the options of ctx but for its ActivityID, and runs outside of the session of ctx if that has failed.
+func (s *Saga) Step(ctx workflow.Context, activity, undoing any, args ...any) workflow.Future {
 	refuse := func(value, bound string) workflow.Future {
 		refused, settable := workflow.NewFuture(ctx)
 		settable.SetError(sagalocks.Invalid("Saga.Step", value, bound))
@@ -229,20 +262,27 @@ func (s *Saga) Step(ctx workflow.Context, activity, undo any, args ...any) workf
 	if sagalocks.ScopeFrom(ctx) != s.scope {
 		return refuse("a context from outside the saga", "the context that RunSaga gives to its function, or one made of it")
 	}
-	if activityName(undo) == "" {
-		return refuse(fmt.Sprintf("an undo of type %T", undo), "an activity, or its name: a step that needs no undo is run by workflow.ExecuteActivity")
+	if activityName(undoing) == "" {
+		return refuse(fmt.Sprintf("an undo of type %T", undoing), "an activity, or its name: a step that needs no undo is run by workflow.ExecuteActivity")
+	}
+	encoded, err := encoded(ctx, args)
+	if err != nil {
+		return refuse(fmt.Sprintf("arguments that cannot be encoded: %v", err), "arguments that the workflow's data converter encodes")
 	}
 	undone := &sagalocks.Undone{}
 	var c *compensation
-	c = s.add(ctx, activityName(undo), func(ctx workflow.Context) error {
-		err := workflow.ExecuteActivity(sagalocks.WithUndoing(ctx, undone), undo, args...).Get(ctx, nil)
+	c = s.add(ctx, activityName(undoing), func(ctx workflow.Context) error {
+		err := undo(sagalocks.WithUndoing(ctx, undone), undoing, encoded)
 		if protocol.NeverRan(err) && endedUnheard(ctx, c.step) {
-			workflow.GetLogger(ctx).Info("lockstep: there is nothing to undo: the step never held its locks", "undo", activityName(undo), "error", err)
+			workflow.GetLogger(ctx).Info("lockstep: there is nothing to undo: the step never held its locks", "undo", activityName(undoing), "error", err)
 			return nil
 		}
 		return err
 	})
 	c.step = workflow.ExecuteActivity(sagalocks.WithUndone(ctx, undone), activity, args...)
+	if c.step.IsReady() { // it was refused, and not scheduled
+		s.remove(c)
+	}
 	return c.step
 }
 

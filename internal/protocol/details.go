@@ -84,4 +84,6 @@ type InvalidDetails struct {
 	Field string `json:"field"`
 	Value string `json:"value,omitempty"`
 	Bound string `json:"bound,omitempty"`
+	// NeverRan is as in [BusyDetails].
+	NeverRan string `json:"neverRan,omitempty"`
 }

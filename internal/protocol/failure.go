@@ -57,9 +57,7 @@ func Failure(err error) error {
 	case errors.As(err, &deadlock):
 		return DeadlockFailure(deadlock, "")
 	case errors.As(err, &invalid):
-		return failure(invalid, "", FailureInvalid, false, InvalidDetails{
-			Field: Cut(invalid.Field, MaxName), Value: Cut(invalid.Value, MaxName), Bound: Cut(invalid.Bound, MaxName),
-		})
+		return InvalidFailure(invalid, "")
 	case errors.As(err, &busy):
 		return busyFailure(busy)
 	default:
@@ -71,6 +69,13 @@ func Failure(err error) error {
 // time; if that is 0, when the retry policy says.
 func UnavailableFailure(again time.Duration, err error) error {
 	return temporal.NewApplicationErrorWithOptions(unavailable, FailureUnavailable, temporal.ApplicationErrorOptions{NextRetryDelay: again, Cause: err})
+}
+
+// InvalidFailure is the failure of a step whose locks are refused. neverRan is as in [TriedFailure].
+func InvalidFailure(invalid *lockcore.InvalidError, neverRan string) error {
+	return failure(invalid, "", FailureInvalid, false, InvalidDetails{
+		Field: Cut(invalid.Field, MaxName), Value: Cut(invalid.Value, MaxName), Bound: Cut(invalid.Bound, MaxName), NeverRan: neverRan,
+	})
 }
 
 // LostFailure is the failure of a step that lost its lock. step is what the step itself returned, if anything.

@@ -145,8 +145,8 @@ func TypedError(err error) error {
 	}
 }
 
-// Tried returns the part of a step that found its lock busy, or was given up to end a deadlock, and
-// is known never to have run. It is empty for any other failure. A step's own code may return such
+// Tried returns the part of a step that found its lock busy, was refused, or was given up to end a
+// deadlock, and is known never to have run. It is empty for any other failure. A step's own code may return such
 // a failure of another step: compare the part.
 func (e *StepError) Tried() string {
 	app, ok := e.ActivityError.Unwrap().(*temporal.ApplicationError) //nolint:errorlint // the failure itself, and not what caused it
@@ -155,6 +155,8 @@ func (e *StepError) Tried() string {
 		return details[BusyDetails](app).NeverRan
 	case ok && app.Type() == FailureDeadlock:
 		return details[DeadlockDetails](app).NeverRan
+	case ok && app.Type() == FailureInvalid:
+		return details[InvalidDetails](app).NeverRan
 	}
 	return ""
 }

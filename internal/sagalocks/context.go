@@ -80,8 +80,9 @@ func longer(a, b string) string {
 type asked struct {
 	state *State
 	locks *Locks
-	// scope is the innermost saga around the context.
+	// scope is that of the outermost saga around the context, and saga is the innermost one.
 	scope *Scope
+	saga  *Saga
 	owner protocol.Owner
 	// compensating steps undo others: they wait without limit and are never victims.
 	compensating bool
@@ -177,6 +178,14 @@ func WithCompensating(ctx workflow.Context) workflow.Context {
 	return with(ctx, func(a *asked) { a.compensating = true })
 }
 
+// Compensates reports whether the steps of ctx undo others.
+func Compensates(ctx workflow.Context) bool { return askedOf(ctx).compensating }
+
+// ErrUndoneByOuter is the error of a saga that succeeded after the one around it had begun to compensate.
+func ErrUndoneByOuter() error {
+	return protocol.NewWaitEnded(false)
+}
+
 // Undone is a step that is undone if its saga fails.
 type Undone struct {
 	// part is the step's name; empty if it is not guarded.
@@ -191,6 +200,22 @@ func WithUndone(ctx workflow.Context, u *Undone) workflow.Context {
 // WithUndoing returns a context whose step undoes u, and never runs beside it.
 func WithUndoing(ctx workflow.Context, u *Undone) workflow.Context {
 	return with(ctx, func(a *asked) { a.undoing = u })
+}
+
+// Session returns the session of ctx, nil if there is none. The SDK warns if it is asked in vain.
+func Session(ctx workflow.Context) *workflow.SessionInfo {
+	if s := StateFrom(ctx); s == nil || !s.HasSessions {
+		return nil
+	}
+	return workflow.GetSessionInfo(ctx)
+}
+
+// OutsideSession returns a context of the run that is in no session, with the locks and the activity
+// options of ctx.
+func OutsideSession(ctx workflow.Context) workflow.Context {
+	a := askedOf(ctx)
+	outside, _ := workflow.NewDisconnectedContext(a.state.base)
+	return with(workflow.WithActivityOptions(outside, workflow.GetActivityOptions(ctx)), func(own *asked) { *own = a })
 }
 
 // WithOwner returns a context whose steps wait and hold as owner, and whose child workflows inherit

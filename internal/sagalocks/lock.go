@@ -28,8 +28,9 @@ type Lock struct {
 func (s *State) Lock(ctx workflow.Context, locks *Locks) (*Lock, error) {
 	s.locks++
 	scope := s.newScope()
-	scope.isLock = true
-	l := &Lock{step: s.newStep(ctx, fmt.Sprintf("lock/%d", s.locks), locks, scope)}
+	l := &Lock{}
+	scope.lock = l
+	l.step = s.newStep(ctx, fmt.Sprintf("lock/%d", s.locks), locks, scope)
 	g := l.step.Guard
 	// A first acquire takes the locks again; they are lost only if the run is known to hold them.
 	g.Reacquire = g.NeverVictim || !slices.ContainsFunc(g.Resources, func(r lockcore.Resource) bool { return s.knows(scope, r.Name) })
@@ -60,6 +61,16 @@ func (l *Lock) Release(ctx workflow.Context) error {
 		scope.drop()
 	}
 	return l.released
+}
+
+// Check makes sure that the locks are held, and have been held since they were taken. It releases
+// nothing. After Release it gives the same answer.
+func (l *Lock) Check(ctx workflow.Context) error {
+	scope := l.step.scope
+	if l.ended {
+		return l.released
+	}
+	return scope.state.letGo(ctx, 0, nil, scope.uses.held(), false)
 }
 
 // Leases are what the acquire got.

@@ -19,12 +19,12 @@ type Scope struct {
 	uses uses
 	// parked are the steps that wait for their locks.
 	parked []*Step
-	// closed scopes are ending or have ended. In an undoing one only steps run that undo others.
-	closed, undoing bool
+	// closed scopes are ending or have ended.
+	closed bool
 	// goesOn scopes take again what they have lost.
 	goesOn bool
-	// isLock marks the scope of locks around code.
-	isLock bool
+	// lock, of the scope of locks around code, is what has them.
+	lock *Lock
 	// coroutine is the one that runs the saga; nil for other scopes.
 	coroutine *coroutine
 }
@@ -99,12 +99,56 @@ func (c *Scope) free() (free uses) {
 	})
 }
 
+// Saga is one saga, which may be inside another one. The locks of both are in the scope of the outer
+// one.
+type Saga struct {
+	outer *Saga
+	// undoing is set once its compensations have begun: only steps run that undo others.
+	undoing bool
+}
+
+// SagaFrom returns the innermost saga around ctx, nil if there is none.
+func SagaFrom(ctx workflow.Context) *Saga { return askedOf(ctx).saga }
+
+// WithSaga returns the context of a new saga inside that of ctx, if there is one.
+func WithSaga(ctx workflow.Context) (workflow.Context, *Saga) {
+	saga := &Saga{outer: SagaFrom(ctx)}
+	return with(ctx, func(a *asked) { a.saga = saga }), saga
+}
+
+// Undoing reports whether the saga, or one around it, is being undone.
+func (s *Saga) Undoing() bool { return s != nil && (s.undoing || s.outer.Undoing()) }
+
+// isWithin reports whether the saga is another one, or inside it.
+func (s *Saga) isWithin(other *Saga) bool { return s != nil && (s == other || s.outer.isWithin(other)) }
+
 // CancelWaits ends the waits of the saga's steps before what undoes them runs: a step that came to
 // run afterwards would not be undone. It blocks until they have left the queue. Steps that run
 // already run on.
-func (c *Scope) CancelWaits(ctx workflow.Context) {
-	c.undoing = true
-	c.awaitParked(ctx)
+func (s *Saga) CancelWaits(ctx workflow.Context) {
+	s.undoing = true
+	state := StateFrom(ctx)
+	if state == nil {
+		return
+	}
+	for _, scope := range slices.Clone(state.open) {
+		scope.awaitParked(ctx)
+	}
+}
+
+// ReleaseLocks releases the locks around code that the saga's function has taken and not released.
+// What holds them answers by an error that matches lockcore.ErrEnded.
+func (s *Saga) ReleaseLocks(ctx workflow.Context) {
+	state := StateFrom(ctx)
+	if state == nil {
+		return
+	}
+	for _, scope := range slices.Clone(state.open) {
+		if l := scope.lock; l != nil && !l.ended && l.step.saga.isWithin(s) {
+			l.ended, l.released = true, protocol.NewWaitEnded(false)
+			scope.Release(ctx, 0)
+		}
+	}
 }
 
 // awaitParked blocks until every step has left its queue that must not run any more.
@@ -175,7 +219,10 @@ func (s *State) letGo(ctx workflow.Context, timeout time.Duration, free, used us
 		title.add(use)
 	}
 	summary := "release what the run before has left"
-	if len(title) > 0 {
+	switch {
+	case len(title) > 0 && len(free) == 0 && !all:
+		summary = "check " + strings.Join(title.names(), ", ")
+	case len(title) > 0:
 		summary = "release " + strings.Join(title.names(), ", ")
 	}
 	err := s.run(ctx, task{name: protocol.ActivityRelease, summary: summary, timeout: timeout, params: protocol.ReleaseParams{

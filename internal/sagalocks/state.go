@@ -45,6 +45,8 @@ type State struct {
 	collection *collection.ID
 	// ending is held while a scope is being ended.
 	ending workflow.Mutex
+	// HasSessions is set once the run has created a session.
+	HasSessions bool
 	// ended says that the workflow function has returned.
 	ended bool
 	// running are the steps that were scheduled, in that order.
@@ -142,7 +144,7 @@ func ancestors(ctx workflow.Context) (ids []string) {
 // locks around code.
 func (s *State) knows(scope *Scope, name string) bool {
 	return slices.ContainsFunc(s.open, func(o *Scope) bool {
-		return (o == scope || o.isLock || scope.isLock) && o.uses.holds(name)
+		return (o == scope || o.lock != nil || scope.lock != nil) && o.uses.holds(name)
 	})
 }
 

@@ -19,6 +19,7 @@ import (
 type Step struct {
 	Guard *protocol.Guard
 	scope *Scope
+	saga  *Saga
 	// queue and options are those of the activity.
 	queue    string
 	priority temporal.Priority
@@ -114,7 +115,7 @@ func (s *State) newStep(ctx workflow.Context, part string, locks *Locks, scope *
 	if kind != protocol.ScopeStep {
 		scope.uses.addAll(locks.Resources, 0)
 	}
-	step := &Step{scope: scope, maxWait: locks.MaxWait, Guard: &protocol.Guard{
+	step := &Step{scope: scope, saga: a.saga, maxWait: locks.MaxWait, Guard: &protocol.Guard{
 		Part:        protocol.Cut(part, protocol.MaxName),
 		Scope:       kind,
 		Resources:   locks.Resources,
@@ -131,7 +132,7 @@ func (s *State) newStep(ctx workflow.Context, part string, locks *Locks, scope *
 		Run:         runID(ctx),
 	}}
 	o := workflow.GetActivityOptions(ctx)
-	if step.priority = o.Priority; !scope.isLock {
+	if step.priority = o.Priority; scope.lock == nil {
 		step.queue = o.TaskQueue
 	}
 	step.number(ctx)
@@ -210,7 +211,7 @@ func (t *Step) done(ctx workflow.Context, err error) {
 	switch {
 	case err == nil && keeps && !t.scope.closed:
 		t.scope.uses.addAll(t.Guard.Resources, t.Guard.Schedule)
-	case t.scope.isLock: // its scope is released
+	case t.scope.lock != nil: // its scope is released
 	case late && !keeps && (t.parked != nil || t.Guard.Keeps()):
 		t.release(ctx, t.Guard.Schedule)
 	case (late || temporal.IsCanceledError(err)) && t.parked != nil && !(keeps && t.scope.closed):

@@ -86,7 +86,7 @@ func (t *Step) note(parked protocol.ParkedDetails, now time.Time) {
 // over reports whether the step must not run any more: the run or its saga has ended, or the saga
 // is being undone and the step does not undo it.
 func (t *Step) over() bool {
-	return t.scope.state.ended || t.scope.closed || t.scope.undoing && !t.Guard.NeverVictim
+	return t.scope.state.ended || t.scope.closed || t.saga.Undoing() && !t.Guard.NeverVictim
 }
 
 // park runs the activity that waits, on the step's task queue, whose workers have Lockstep.
