@@ -66,7 +66,8 @@ type Locks struct {
 // [lockcore.ErrLost], [lockcore.ErrDeadlock], [lockcore.ErrSuperseded] or [lockcore.ErrInvalid], and the
 // types that go with them, or [lockcore.ErrEnded] if its saga ends while it waits. Cancelling ctx cancels the step, also while
 // it waits for its locks. A step that has waited is scheduled as
-// another activity: it begins with attempt 1, and no heartbeat details.
+// another activity: it begins with attempt 1, and no heartbeat details. The future of a guarded step becomes ready one round of
+// coroutines later than that of an unguarded one, so a Selector may prefer a timer that fires in the same workflow task.
 //
 // WithLocks panics, and so fails the workflow task and not the workflow, if the worker runs
 // without Lockstep's interceptor: a step is never run unguarded by mistake. See the package worker.
