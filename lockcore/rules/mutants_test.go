@@ -36,7 +36,8 @@ func TestMutants_EachIsNoticedByAScenario(t *testing.T) {
 			out, err := playMutant(t, program, i+1)
 			require.Error(t, err, "no scenario notices that %q becomes %q in %s", m.old, m.new, m.function)
 			require.Contains(t, out, "--- FAIL: TestScenarios/", "it ended before a scenario noticed")
-			t.Log(strings.Split(out, "\n")[1])
+			_, noticed, _ := strings.Cut(strings.Split(out, "\n")[1], "FAIL: ") // a log that says so is a failed test to those who count
+			t.Log(noticed)
 		})
 	}
 }
