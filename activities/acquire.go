@@ -38,7 +38,7 @@ func (a *Activities) Acquire(ctx context.Context, p AcquireParams) (AcquireResul
 	case p.Try:
 		return AcquireResult{}, protocol.TriedFailure(err, "")
 	case p.Park:
-		return AcquireResult{}, protocol.ParkFailure(err, req, "", a.attributes.Find(ctx, a.WaitingAttribute))
+		return AcquireResult{}, protocol.ParkFailure(err, req, "")
 	default:
 		if busy := new(lockcore.BusyError); errors.As(err, &busy) {
 			a.Locker.WatchFor(busy.Resource)

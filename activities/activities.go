@@ -10,7 +10,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/collection"
 	"github.com/temporal-lockstep/lockstep/internal/namespace"
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
-	"github.com/temporal-lockstep/lockstep/internal/searchattr"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
@@ -68,10 +67,7 @@ type Locker interface {
 type Activities struct {
 	// Locker does the work. Required.
 	Locker Locker
-	// WaitingAttribute is as in [worker.Options]. It is for workflows that wait by Park.
-	WaitingAttribute string
 
-	attributes searchattr.KeywordLists
 	namespaces namespace.IDs
 	collection collection.ID
 }

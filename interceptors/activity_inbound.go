@@ -31,8 +31,6 @@ type activityInbound struct {
 	waker      *waker
 	rules      map[string]Rule
 	collection *collection.ID
-	// waiting is the search attribute in which a workflow that waits says so, if there is one.
-	waiting func(ctx context.Context) string
 }
 
 // ExecuteActivity runs the step under the locks that its header and a rule ask for. One of these happens:
@@ -185,7 +183,7 @@ func (a *activityInbound) enterFailure(ctx context.Context, guard protocol.Guard
 	case guard.Try:
 		return protocol.TriedFailure(err, neverRan)
 	case guard.Park:
-		return protocol.ParkFailure(err, req, neverRan, a.waiting(ctx))
+		return protocol.ParkFailure(err, req, neverRan)
 	default:
 		return protocol.Failure(err)
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/collection"
 	"github.com/temporal-lockstep/lockstep/internal/namespace"
-	"github.com/temporal-lockstep/lockstep/internal/searchattr"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -23,8 +22,6 @@ type Options struct {
 	// Connected, unless nil, is called with each connection to Temporal that the interceptor comes to know: by
 	// [Interceptor.Connect], and by the first activity of a namespace that this process runs. It must not block.
 	Connected func(Connection)
-	// WaitingAttribute is the search attribute in which workflows say what they wait for; none if it is empty.
-	WaitingAttribute string
 }
 
 // Same reports whether two interceptors with these options would guard alike: with the same Locker, by rules for the same activities.
@@ -42,7 +39,6 @@ type Interceptor struct {
 	rules   map[string]Rule
 	// namespaces are shared by all attempts.
 	namespaces *namespace.IDs
-	attributes searchattr.KeywordLists
 	// collection is that of the Locker.
 	collection collection.ID
 }
@@ -95,6 +91,5 @@ func (i *Interceptor) InterceptActivity(_ context.Context, next interceptor.Acti
 		rules:                          i.rules,
 		waker:                          i.waker,
 		collection:                     &i.collection,
-		waiting:                        func(ctx context.Context) string { return i.attributes.Find(ctx, i.options.WaitingAttribute) },
 	}
 }

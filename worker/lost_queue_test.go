@@ -8,8 +8,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
+
+var shelf = lockcore.Exclusive("shelf")
 
 // A step has the account and waits for the shelf. The account is released by force, so the step fails
 // when its turn has come at the shelf. It must not keep others out of the shelf until its saga ends.

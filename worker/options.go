@@ -16,11 +16,6 @@ type Options struct {
 	// and when a worker starts: a type that it does not have is an error, and so is one whose first argument is of another
 	// type than the rule's.
 	Rules []Rule
-	// WaitingAttribute is the name of a search attribute of type KeywordList, in which a workflow that waits for locks names the
-	// resources, so that it is found: temporal workflow list --query "LockstepWaitsFor = 'account/7'". Setting it adds two events to
-	// each wait. A namespace without the attribute goes without it, with a warning in the worker's log; on a server that does not let
-	// its attributes be listed, create it first. Defaults to none.
-	WaitingAttribute string
 	// Janitor is for the plugin alone: [Interceptor] and [Register] have no janitor.
 	Janitor JanitorOptions
 }
@@ -41,11 +36,11 @@ func (o Options) interceptor(connected func(interceptors.Connection)) *intercept
 	for i, r := range o.Rules {
 		rules[i] = r.forInterceptor()
 	}
-	return interceptors.New(interceptors.Options{Locker: o.Locker, Rules: rules, Connected: connected, WaitingAttribute: o.WaitingAttribute})
+	return interceptors.New(interceptors.Options{Locker: o.Locker, Rules: rules, Connected: connected})
 }
 
 func (o Options) activities() *activities.Activities {
-	return &activities.Activities{Locker: o.Locker.Core(), WaitingAttribute: o.WaitingAttribute}
+	return &activities.Activities{Locker: o.Locker.Core()}
 }
 
 // Interceptor makes the worker interceptor alone, for worker.Options.Interceptors of a worker that

@@ -33,9 +33,6 @@ type ParkedDetails struct {
 	// Unavailable says that the database did not answer. Then Resource is the first one that was asked for, and whether the
 	// request stands in a queue is not known.
 	Unavailable bool `json:"unavailable,omitempty"`
-	// Attribute is the search attribute, a list of keywords, in which the workflow says what it waits for; absent if in none. It
-	// stands in history, so that the workflow does on a replay what it did before, however its worker is configured then.
-	Attribute string `json:"attribute,omitempty"`
 }
 
 // LostDetails are the details of [FailureLost].

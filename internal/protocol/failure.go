@@ -147,22 +147,21 @@ func TriedFailure(err error, neverRan string) error {
 }
 
 // ParkFailure is the failure of an attempt which the workflow answers by waiting: others are in the way, the queue is full, or
-// the database does not answer. Any other error is an ordinary failure. neverRan is as in [BusyDetails], and attribute as in
-// [ParkedDetails].
-func ParkFailure(err error, req party.Request, neverRan, attribute string) error {
+// the database does not answer. Any other error is an ordinary failure. neverRan is as in [BusyDetails].
+func ParkFailure(err error, req party.Request, neverRan string) error {
 	var (
 		busy   *lockcore.BusyError
 		layout *lockcore.LayoutError
 	)
 	switch {
 	case errors.As(err, &busy):
-		details := ParkedDetails{BusyDetails: busyDetails(busy), Attempt: req.Order.Attempt, Attribute: attribute}
+		details := ParkedDetails{BusyDetails: busyDetails(busy), Attempt: req.Order.Attempt}
 		details.NeverRan = neverRan
 		return benign(busy, busy.LockID, FailureParked, details)
 	case LockError(err) != nil || errors.As(err, &layout):
 		return Failure(err)
 	default:
-		details := ParkedDetails{Attempt: req.Order.Attempt, Unavailable: true, Attribute: attribute}
+		details := ParkedDetails{Attempt: req.Order.Attempt, Unavailable: true}
 		details.LockID = req.LockID
 		details.Resource = slices.MinFunc(req.Resources, func(a, b lockcore.Resource) int { return strings.Compare(a.Name, b.Name) }).Name
 		return benign(fmt.Errorf("%s: %w", unavailable, err), req.LockID, FailureParked, details)

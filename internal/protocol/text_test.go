@@ -28,7 +28,7 @@ func TestTextsNameWorkflowsWithoutTheirNamespaceID(t *testing.T) {
 	own, other := namespaceID+"/order-7", namespaceID+"/order-3"
 	busy := &lockcore.BusyError{Resource: "account/42", LockID: own, Holders: []lockcore.Holder{{LockID: other, Mode: lockcore.ModeExclusive}}}
 	for name, err := range map[string]error{
-		"busy": Failure(busy), "parked": ParkFailure(busy, party.Request{LockID: own}, "", ""), "tried": TriedFailure(busy, ""),
+		"busy": Failure(busy), "parked": ParkFailure(busy, party.Request{LockID: own}, ""), "tried": TriedFailure(busy, ""),
 		"lost":       Failure(&lockcore.LostError{Resource: "account/42", LockID: own, By: other}),
 		"superseded": Failure(&lockcore.SupersededError{Resource: "account/42", LockID: own}),
 		"deadlock":   Failure(&lockcore.DeadlockError{Resource: "account/42", LockID: own, Cycle: own + " → " + other}),

@@ -64,10 +64,10 @@ func TestWhatALocalActivityLeavesOpenIsTriedByAnOrdinaryOne(t *testing.T) {
 	}{
 		"timeout":     {errors.New("a timeout"), true},
 		"database":    {protocol.Failure(errors.New("no primary")), true},
-		"unavailable": {protocol.ParkFailure(errors.New("no primary"), req, "", ""), true},
+		"unavailable": {protocol.ParkFailure(errors.New("no primary"), req, ""), true},
 		"overtaken":   {protocol.Failure(&lockcore.SupersededError{Released: true}), true},
 		"cancelled":   {temporal.NewCanceledError(), false},
-		"busy":        {protocol.ParkFailure(busy, req, "", ""), false},
+		"busy":        {protocol.ParkFailure(busy, req, ""), false},
 		"lost":        {protocol.Failure(&lockcore.LostError{}), false},
 		"invalid":     {protocol.Failure(&lockcore.InvalidError{}), false},
 	} {

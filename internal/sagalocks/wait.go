@@ -185,11 +185,8 @@ func (t *Step) end(ctx workflow.Context, name, summary string, params any) error
 }
 
 // details are what Temporal's own UI shows of the run: shown is what was set, and before what the
-// workflow itself had set. attribute is the search attribute that has named resources, if any.
-type details struct {
-	shown, before, attribute string
-	resources                []string
-}
+// workflow itself had set.
+type details struct{ shown, before string }
 
 // showWaits tells people what the run waits for, below what the workflow itself has set.
 func (s *State) showWaits(ctx workflow.Context) {
@@ -201,42 +198,17 @@ func (s *State) showWaits(ctx workflow.Context) {
 	if d.before == "" {
 		lines = nil
 	}
-	waits, attribute := 0, d.attribute
-	var resources []string
+	waits := 0
 	for _, c := range s.open {
 		for _, t := range c.parked {
 			waits++
 			lines = append(lines, "Waiting for a lock: "+t.text)
-			if t.parked.Attribute != "" {
-				attribute, resources = t.parked.Attribute, append(resources, t.parked.Resource)
-			}
 		}
 	}
 	d.shown = strings.Join(lines, "\n\n")
 	workflow.SetCurrentDetails(ctx, d.shown)
 	if waits == 0 {
 		d.shown = ""
-	}
-	d.name(ctx, attribute, resources)
-}
-
-// name sets the search attribute to the resources that are waited for.
-func (d *details) name(ctx workflow.Context, attribute string, resources []string) {
-	slices.Sort(resources)
-	resources = slices.Compact(resources)
-	var updates []temporal.SearchAttributeUpdate
-	if d.attribute != "" && (d.attribute != attribute || len(resources) == 0) && len(d.resources) > 0 {
-		updates = append(updates, temporal.NewSearchAttributeKeyKeywordList(d.attribute).ValueUnset())
-	}
-	if len(resources) > 0 && (d.attribute != attribute || !slices.Equal(resources, d.resources)) {
-		updates = append(updates, temporal.NewSearchAttributeKeyKeywordList(attribute).ValueSet(resources))
-	}
-	d.attribute, d.resources = attribute, resources
-	if len(updates) == 0 {
-		return
-	}
-	if err := workflow.UpsertTypedSearchAttributes(ctx, updates...); err != nil {
-		workflow.GetLogger(ctx).Warn("lockstep: what the workflow waits for does not stand in its search attributes", "error", err)
 	}
 }
 

@@ -42,12 +42,8 @@ func main() {
 func run(name string, args ...string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	always := func(value any) []dynamicconfig.ConstrainedValue {
-		return []dynamicconfig.ConstrainedValue{{Value: value}}
-	}
 	server := temporaltest.NewServer(temporaltest.WithBaseServerOptions(temporal.WithDynamicConfigClient(dynamicconfig.StaticClient{
-		dynamicconfig.ForceSearchAttributesCacheRefreshOnRead.Key(): always(true),
-		dynamicconfig.WorkflowPauseEnabled.Key():                    always(true),
+		dynamicconfig.WorkflowPauseEnabled.Key(): []dynamicconfig.ConstrainedValue{{Value: true}},
 	})))
 	address := server.GetFrontendHostPort()
 	if err := makeNamespace(ctx, address); err != nil {
