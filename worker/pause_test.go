@@ -50,7 +50,7 @@ func TestWhatIsHeldAndWaitedForSurvivesAPause(t *testing.T) {
 	b.untilParked(t, last)
 	b.pause(t, holder)
 	b.pause(t, waiter)
-	site := inspect.Site{Locker: b.locker, Temporal: inspect.Temporal{Service: b.client.WorkflowService(), Namespace: client.DefaultNamespace, NamespaceID: namespaceID}}
+	site := inspect.Site{Locker: b.locker.Core(), Temporal: inspect.Temporal{Service: b.client.WorkflowService(), Namespace: client.DefaultNamespace, NamespaceID: namespaceID}}
 	why, err := site.Why(t.Context(), last.GetID())
 	require.NoError(t, err)
 	require.NotEmpty(t, why.Roots)
@@ -100,7 +100,7 @@ func TestTheDoctorFindsAWorkerWithoutLockstep(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, m.Disconnect(context.WithoutCancel(t.Context()))) })
 	patient := inspect.Patient{Logger: log.NewStructuredLogger(slog.Default()), Site: inspect.Site{
-		Locker: b.locker, Collection: m.Database(b.database).Collection(lockCollection),
+		Locker: b.locker.Core(), Collection: m.Database(b.database).Collection(lockCollection),
 		Temporal: inspect.Temporal{Service: b.client.WorkflowService(), Namespace: client.DefaultNamespace, NamespaceID: namespaceID},
 	}}
 	workers := func() (found inspect.Finding) {
