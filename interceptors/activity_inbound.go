@@ -59,16 +59,7 @@ func (a *activityInbound) ExecuteActivity(ctx context.Context, in *interceptor.E
 		return nil, temporal.NewApplicationError(
 			"lockstep: this worker has no Locker and cannot guard the step", protocol.FailureUnavailable)
 	}
-	if guard != nil {
-		if err := a.collection.Check(ctx, a.locker, guard.Collection); err != nil {
-			return nil, err
-		}
-	}
-	run, err := a.run(ctx)
-	if err != nil {
-		return nil, err
-	}
-	leases, err := a.enter(ctx, run, guard, addRule(guard, ruled))
+	leases, err := a.enter(ctx, guard, addRule(guard, ruled))
 	if err != nil {
 		return nil, err
 	}
@@ -88,9 +79,24 @@ func guardOf(ctx context.Context) (*protocol.Guard, error) {
 	return &guard, nil
 }
 
-// enter takes what the guard asks for, and then what a rule asks for besides.
-func (a *activityInbound) enter(ctx context.Context, run protocol.Run, guard *protocol.Guard, ruled []lockcore.Resource) (leases []lockcore.Lease, err error) {
+// enter takes what the guard asks for, and then what a rule asks for besides. Nothing sends heartbeats meanwhile, so the
+// HeartbeatTimeout bounds all of it, and each request takes at most half of the time that is left.
+func (a *activityInbound) enter(ctx context.Context, guard *protocol.Guard, ruled []lockcore.Resource) (leases []lockcore.Lease, err error) {
 	received := time.Now()
+	if limit := activity.GetInfo(ctx).HeartbeatTimeout; limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, limit)
+		defer cancel()
+	}
+	if guard != nil {
+		if err := a.collection.Check(ctx, a.locker, guard.Collection); err != nil {
+			return nil, err
+		}
+	}
+	run, err := a.run(ctx)
+	if err != nil {
+		return nil, err
+	}
 	if guard != nil {
 		if leases, err = a.enterGuard(ctx, run, *guard); err != nil {
 			return nil, err

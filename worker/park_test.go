@@ -48,6 +48,9 @@ func TestAStepWaitsForADatabaseThatIsAway(t *testing.T) {
 	t.Parallel()
 	for name, fn := range map[string]func(ctx workflow.Context) error{
 		"step": func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Do") },
+		"step with a short heartbeat timeout": func(ctx workflow.Context) error {
+			return do(workflow.WithHeartbeatTimeout(workflows.Guard(ctx, account), 4*time.Second), "Do")
+		},
 		"lock": func(ctx workflow.Context) error {
 			return under(ctx, locks(account), func(*workflows.Hold) error { return do(ctx, "Do") })
 		},

@@ -16,7 +16,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
 )
 
-// timeout bounds the question.
+// timeout bounds the question, which also takes at most half of the time that the caller has left.
 const timeout = 2 * time.Second
 
 // Locker is what the package needs of a *party.Locker.
@@ -41,7 +41,11 @@ func (id *ID) Ask(ctx context.Context, locker Locker) string {
 	if known := id.Known(); known != "" {
 		return known
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	bound := timeout
+	if deadline, ok := ctx.Deadline(); ok {
+		bound = min(bound, time.Until(deadline)/2)
+	}
+	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	found, err := locker.CollectionID(ctx)
 	if err != nil {

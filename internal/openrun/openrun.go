@@ -47,7 +47,7 @@ type Locker interface {
 
 // Enter is Locker.Enter for a request of own, in an activity of it, and takes over what other runs of the workflow hold. The
 // error is that of Locker.Enter, or says that Temporal could not be asked; a *party.OtherRunError says that own is not the
-// current run. It takes 10 s at most, and half of the time that the activity has left.
+// current run. It takes 10 s at most, and half of the time that ctx has left.
 func Enter(ctx context.Context, locker Locker, own protocol.Run, req party.Request, queue bool) ([]lockcore.Lease, error) {
 	bound := enterTimeout
 	if deadline, ok := ctx.Deadline(); ok {
