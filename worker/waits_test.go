@@ -10,12 +10,14 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 
+	enumspb "go.temporal.io/api/enums/v1"
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -119,6 +121,44 @@ func TestMaxWaitEndsAWaitThatNoWorkerTakes(t *testing.T) {
 	b.untilQueued(t, account.Name, 0)
 	require.NoError(t, other.Leave(t.Context()))
 	b.requireFree(t, account.Name)
+}
+
+// A step waits, runs for longer than its MaxWait, fails, and waits again for the one that came in between.
+func TestMaxWait_StepRanBetweenTwoWaits_DoesNotCount(t *testing.T) {
+	t.Parallel()
+	const maxWait = 5 * time.Second
+	b, queued := setup(t), make(chan struct{})
+	b.workflow("W", func(ctx workflow.Context) error {
+		return do(workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, MaxWait: maxWait}), "Do")
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Do": func(context.Context) error {
+		b.write("runs")
+		if len(b.read()) > 1 {
+			return nil
+		}
+		<-queued
+		<-time.After(maxWait + time.Second)
+		return errLate
+	}})
+	first := b.taken(t, account)
+	run := b.start(t, "W")
+	b.untilParked(t, run)
+	require.NoError(t, first.Leave(t.Context()))
+	b.untilWritten(t, 1)
+	second := make(chan *party.Session, 1)
+	go func() {
+		s, err := b.locker.Core().Acquire(t.Context(), party.Request{LockID: "second", Resources: []lockcore.Resource{account}})
+		assert.NoError(t, err)
+		second <- s
+	}()
+	b.untilQueued(t, account.Name, 1)
+	close(queued)
+	s := <-second
+	b.untilEvents(t, run, enumspb.EVENT_TYPE_ACTIVITY_TASK_FAILED, 2)
+	require.NoError(t, s.Leave(t.Context()))
+	_, err := b.end(t, run)
+	require.NoError(t, err)
+	require.Len(t, b.read(), 2)
 }
 
 func TestAWaitThatNoWorkerTakesIsWoken(t *testing.T) {

@@ -42,12 +42,11 @@ type Locks struct {
 	// "/" and its workflow ID.
 	Owner string
 	// MaxWait is how long the step may wait for its locks, all its schedulings together, before it fails with a
-	// *lockcore.BusyError. It counts from the first attempt that gives up its slot, and no attempt waits longer in one. It is no
-	// part of the step's own timeouts and attempts: after a wait the step is scheduled again with what is left of them. What an
-	// attempt waits for a turn that is near is part of its own time, up to a quarter of it. If no worker takes the
-	// activity that waits, it ends 10 s later. Compensations do not heed it: they have to
-	// run. That of a [Saga.Step] which gave up its wait is dropped. 0 or more. Defaults to 0,
-	// which is as long as it takes.
+	// *lockcore.BusyError. It counts from the first attempt that gives up its slot, without the time in which the step ran, and
+	// no attempt waits longer in one. It is no part of the step's own timeouts and attempts: after a wait the step is scheduled
+	// again with what is left of them. What an attempt waits for a turn that is near is part of its own time, up to a quarter
+	// of it. If no worker takes the activity that waits, it ends 10 s later. Compensations do not heed it: they have to run.
+	// That of a [Saga.Step] which gave up its wait is dropped. 0 or more. Defaults to 0, which is as long as it takes.
 	MaxWait time.Duration
 	// Try fails the step at once with a *lockcore.BusyError if its locks are busy, and leaves no place in a queue. A
 	// retry policy whose NonRetryableErrorTypes name "lockstep.Busy" does the same. Compensations do not heed either, as with MaxWait.

@@ -23,7 +23,8 @@ type Step struct {
 	// queue and options are those of the activity.
 	queue    string
 	priority temporal.Priority
-	// maxWait is how long it may wait; 0 is as long as it takes. waiting is since when it does.
+	// maxWait is how long it may wait; 0 is as long as it takes. waiting is since when it does, later by the time in which it
+	// ran in between.
 	maxWait time.Duration
 	waiting time.Time
 	// scheduled is when it was scheduled last, and used how long it took until it found a lock

@@ -68,8 +68,15 @@ func (t *Step) wait(ctx workflow.Context, parked protocol.ParkedDetails, failure
 
 // note takes in what an attempt found that did not get the locks.
 func (t *Step) note(parked protocol.ParkedDetails, now time.Time) {
-	if t.waiting.IsZero() {
+	t.used = 0 // waiting uses no time of the step
+	if parked.Attempt > 1 {
+		t.used = now.Sub(t.scheduled)
+	}
+	switch {
+	case t.waiting.IsZero():
 		t.waiting = now
+	case !t.scope.isLock: // in which nothing runs but the request
+		t.waiting = t.waiting.Add(t.used)
 	}
 	t.vain++
 	if !parked.Full && !parked.Unavailable {
@@ -77,10 +84,6 @@ func (t *Step) note(parked protocol.ParkedDetails, now time.Time) {
 	}
 	t.parked, t.parkedAs = &parked, t.Guard.Schedule
 	t.ran = t.ran || parked.NeverRan == ""
-	t.used = 0 // waiting uses no time of the step
-	if parked.Attempt > 1 {
-		t.used = now.Sub(t.scheduled)
-	}
 }
 
 // over reports whether the step must not run any more: the run or its saga has ended, or the saga
