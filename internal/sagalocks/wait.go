@@ -75,7 +75,7 @@ func (t *Step) note(parked protocol.ParkedDetails, now time.Time) {
 	switch {
 	case t.waiting.IsZero():
 		t.waiting = now
-	case !t.scope.isLock: // in which nothing runs but the request
+	case t.scope.lock == nil: // in which nothing runs but the request
 		t.waiting = t.waiting.Add(t.used)
 	}
 	t.vain++
