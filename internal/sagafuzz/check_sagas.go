@@ -26,6 +26,11 @@ func (s *Story) checkAtomicity(plan Plan) (all []Violation) {
 			continue
 		}
 		failed, known := scope.failed()
+		decides := scope
+		for outer := s.around(scope); known && !failed && outer != nil; outer = s.around(outer) {
+			failed, known = outer.failed() // it undoes what has succeeded inside it
+			decides = outer
+		}
 		if !known {
 			continue
 		}
@@ -36,7 +41,7 @@ func (s *Story) checkAtomicity(plan Plan) (all []Violation) {
 			}
 		}
 		_, id, _ := strings.Cut(scope.workflow, "_w")
-		all = append(all, checkSaga(scope, failed, steps, positions["w"+id])...)
+		all = append(all, checkSaga(scope, decides, failed, steps, positions["w"+id])...)
 	}
 	return all
 }
@@ -69,14 +74,26 @@ func add(steps map[int]*undoable, a *Attempt) {
 	}
 }
 
-func checkSaga(scope *Scope, failed bool, steps map[int]*undoable, at map[int]position) (all []Violation) {
+// around returns the saga around a saga, nil if there is none.
+func (s *Story) around(scope *Scope) *Scope {
+	for name := scope.name; strings.Contains(name, "/"); {
+		name = name[:strings.LastIndex(name, "/")]
+		if outer := s.byScope[[2]string{scope.run, name}]; outer != nil && outer.isSaga() {
+			return outer
+		}
+	}
+	return nil
+}
+
+// checkSaga checks a saga. decides is the one whose end decides whether it is undone: itself, or one around it.
+func checkSaga(scope, decides *Scope, failed bool, steps map[int]*undoable, at map[int]position) (all []Violation) {
 	wrong := func(format string, args ...any) {
 		all = append(all, Violation{
 			Check: "atomicity", At: scope.leaving.At, Involved: []string{scope.workflow},
 			Text: fmt.Sprintf("%s: saga %s: ", scope.workflow, scope.name) + fmt.Sprintf(format, args...),
 		})
 	}
-	undone := scope.returned != nil && scope.returned.Type != "sagaerror"
+	undone := decides.returned != nil && decides.returned.Type != "sagaerror"
 	for _, step := range steps {
 		switch {
 		case !failed && step.undoBegan != 0:

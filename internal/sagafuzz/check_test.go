@@ -211,6 +211,21 @@ func TestTheChecksFindWhatIsWrong(t *testing.T) {
 			l.whole("u", "f_w1", "r1", step(2, "1.1", account), true)
 			l.scope(Returned, "f_w1", "r1", "1.1", "")
 		}, []string{"atomicity"}},
+		"a saga that was undone with the one around it": {func(l *logged) {
+			l.whole("a", "f_w1", "r1", step(3, "1.1/2.1"), false)
+			l.scope(Leaving, "f_w1", "r1", "1.1/2.1", "")
+			l.scope(Returned, "f_w1", "r1", "1.1/2.1", "")
+			l.scope(Leaving, "f_w1", "r1", "1.1", "planned")
+			l.whole("u", "f_w1", "r1", step(3, "1.1/2.1"), true)
+			l.scope(Returned, "f_w1", "r1", "1.1", "planned")
+		}, nil},
+		"a saga that was not undone with the one around it": {func(l *logged) {
+			l.whole("a", "f_w1", "r1", step(3, "1.1/2.1"), false)
+			l.scope(Leaving, "f_w1", "r1", "1.1/2.1", "")
+			l.scope(Returned, "f_w1", "r1", "1.1/2.1", "")
+			l.scope(Leaving, "f_w1", "r1", "1.1", "planned")
+			l.scope(Returned, "f_w1", "r1", "1.1", "planned")
+		}, []string{"atomicity"}},
 		"a saga that was undone in the order of its steps": {func(l *logged) {
 			l.whole("a", "f_w1", "r1", step(2, "1.1"), false)
 			l.whole("b", "f_w1", "r1", step(3, "1.1"), false)
