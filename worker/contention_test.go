@@ -179,6 +179,10 @@ func runLock(run client.WorkflowRun) string {
 	return protocol.Run{Namespace: namespaceID, WorkflowID: run.GetID()}.LockID()
 }
 
+// timesApart is how much times of spans and of documents may differ, relatively: the span of a hold ends when its process has
+// the answer, which on a busy machine takes long. A wait that is blamed on the wrong holder differs by half.
+const timesApart = 0.3
+
 // TestTheReportOfAKnownScene plays a scene whose answers are known: A holds, B queues, then C queues; a second later A lets
 // B in, which holds for a second, then C. So B waits for A, and C for A and for B. Each is a saga whose second step just ends.
 func TestTheReportOfAKnownScene(t *testing.T) {
@@ -191,19 +195,19 @@ func TestTheReportOfAKnownScene(t *testing.T) {
 	require.Len(t, r.Waits, 2)
 	require.Len(t, holds, 3)
 	require.Len(t, waits, 2)
-	require.InEpsilon(t, total(holds), r.Totals.Hold.Total, 0.05)
-	require.InEpsilon(t, total(waits), r.Totals.Wait.Total, 0.05)
+	require.InEpsilon(t, total(holds), r.Totals.Hold.Total, timesApart)
+	require.InEpsilon(t, total(waits), r.Totals.Wait.Total, timesApart)
 	require.Equal(t, []string{account.Name}, []string{r.Resources[0].Name})
 	for i, h := range r.Holds { // by their starts: A, B, C
 		require.Equal(t, ids[i], h.LockID)
 		require.Equal(t, telemetry.OutcomeReleased, h.Outcome)
-		require.InEpsilon(t, holds[i].to.Sub(holds[i].from).Seconds(), h.End.Sub(h.Start).Seconds(), 0.05)
+		require.InEpsilon(t, holds[i].to.Sub(holds[i].from).Seconds(), h.End.Sub(h.Start).Seconds(), timesApart)
 		require.Equal(t, holds[i].fence, h.Fence)
 		require.Equal(t, []string{"Charge", "Ship"}, []string{h.Steps[0].Name, h.Steps[1].Name})
 	}
 	for i, w := range r.Waits {
 		require.Equal(t, ids[i+1], w.LockID)
-		require.InEpsilon(t, waits[i].to.Sub(waits[i].from).Seconds(), w.End.Sub(w.Start).Seconds(), 0.05)
+		require.InEpsilon(t, waits[i].to.Sub(waits[i].from).Seconds(), w.End.Sub(w.Start).Seconds(), timesApart)
 		require.Equal(t, "Charge", w.Step)
 		require.Equal(t, i+1, w.Hold)
 		// B waited for A, C for A and then for B.
