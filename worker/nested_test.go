@@ -27,7 +27,7 @@ func undoableSaga(ctx workflow.Context, fn func(ctx workflow.Context, step func(
 var errRefused = errors.New("refused")
 
 // A saga that has succeeded inside another is undone with that one, in its own order.
-func TestASagaInsideAnotherIsUndoneWithIt(t *testing.T) {
+func TestNestedSaga_OuterFails_IsUndoneWithIt(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", func(ctx workflow.Context) error {
@@ -49,7 +49,7 @@ func TestASagaInsideAnotherIsUndoneWithIt(t *testing.T) {
 }
 
 // The outer saga fails while the inner one still works in another coroutine.
-func TestASagaThatSucceedsAfterTheOuterOneBeganToCompensateIsUndone(t *testing.T) {
+func TestNestedSaga_OuterCompensates_IsUndone(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", func(ctx workflow.Context) error {
@@ -94,7 +94,7 @@ func TestASagaThatSucceedsAfterTheOuterOneBeganToCompensateIsUndone(t *testing.T
 }
 
 // A saga inside another fails while one of its steps waits for a lock.
-func TestAWaitingStepOfAFailedInnerSagaDoesNotRun(t *testing.T) {
+func TestNestedSaga_FailsWhileAStepWaits_StepDoesNotRun(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", func(ctx workflow.Context) error {
@@ -128,7 +128,7 @@ func TestAWaitingStepOfAFailedInnerSagaDoesNotRun(t *testing.T) {
 }
 
 // Two sagas lock one account around code, and step on the other's: one gives way, and begins again without its lock.
-func TestASagaThatBeginsAgainDoesNotKeepItsLock(t *testing.T) {
+func TestRunSaga_BeginsAgain_ReleasesItsLock(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	crossing := func(one, other lockcore.Resource) func(ctx workflow.Context) error {
@@ -171,7 +171,7 @@ func TestASagaThatBeginsAgainDoesNotKeepItsLock(t *testing.T) {
 }
 
 // A workflow asks whether it still holds its lock.
-func TestALockIsChecked(t *testing.T) {
+func TestHoldCheck_LostLock_SaysSo(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", func(ctx workflow.Context) error {

@@ -21,7 +21,7 @@ import (
 type bill struct{ Account string }
 
 // A workflow uses one variable for the arguments of all its steps.
-func TestAnUndoGetsTheArgumentsThatItsStepGot(t *testing.T) {
+func TestUndo_ArgumentsChangedLater_GetsThoseOfItsStep(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", func(ctx workflow.Context) error {
@@ -53,7 +53,7 @@ func TestAnUndoGetsTheArgumentsThatItsStepGot(t *testing.T) {
 }
 
 // What did not run is not undone: its undo would fail as it did.
-func TestAStepThatDidNotRunIsNotUndone(t *testing.T) {
+func TestSagaStep_DidNotRun_IsNotUndone(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		context func(ctx workflow.Context) workflow.Context
@@ -102,7 +102,7 @@ func TestAStepThatDidNotRunIsNotUndone(t *testing.T) {
 	}
 }
 
-func TestAnUndoHasAnActivityIDOfItsOwn(t *testing.T) {
+func TestUndo_StepHasAnActivityID_HasAnother(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", func(ctx workflow.Context) error {
@@ -127,7 +127,7 @@ func TestAnUndoHasAnActivityIDOfItsOwn(t *testing.T) {
 }
 
 // The steps of a saga run in a session, and the session's worker dies.
-func TestASagaInASessionIsUndoneWhenTheSessionHasFailed(t *testing.T) {
+func TestUndo_SessionFailed_RunsOutsideOfIt(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	there := b.queue + "-there"

@@ -63,8 +63,8 @@ func encoded(ctx workflow.Context, args []any) (raw []any, err error) {
 	return raw, nil
 }
 
-// undo runs an activity that undoes a step. It runs in the session of ctx, unless that fails.
-func undo(ctx workflow.Context, activity any, args []any) error {
+// runUndo runs an activity that undoes a step. It runs in the session of ctx, unless that fails.
+func runUndo(ctx workflow.Context, activity any, args []any) error {
 	options := workflow.GetActivityOptions(ctx)
 	options.ActivityID = "" // the step's
 	ctx = workflow.WithActivityOptions(ctx, options)

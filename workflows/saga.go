@@ -173,7 +173,7 @@ func (s *Saga) run(ctx, inner workflow.Context, scope *sagalocks.Scope, opts Sag
 		}
 	}
 	if err == nil && s.outer != nil && (s.outer.ended || s.outer.nested.Undoing()) {
-		err = sagalocks.ErrUndoneByOuter()
+		err = protocol.NewEnded("lockstep: the saga around this one has failed, and this one was undone", false)
 	}
 	switch {
 	case err == nil && s.outer != nil && len(s.pending) > 0:
@@ -233,7 +233,7 @@ func (s *Saga) CompensateWith(ctx workflow.Context, activity any, args ...any) {
 	if err != nil {
 		panic(fmt.Sprintf("lockstep: the arguments of the compensation %s cannot be encoded: %v", activityName(activity), err))
 	}
-	s.add(ctx, activityName(activity), func(ctx workflow.Context) error { return undo(ctx, activity, encoded) })
+	s.add(ctx, activityName(activity), func(ctx workflow.Context) error { return runUndo(ctx, activity, encoded) })
 }
 
 // Step runs an activity under ctx, and has undo, an activity that gets the same arguments, undo it if the saga fails:
@@ -253,7 +253,7 @@ func (s *Saga) CompensateWith(ctx workflow.Context, activity any, args ...any) {
 // ctx is the one that RunSaga gives to its function, or one made of it. Under another one the step is refused with a
 // *lockcore.InvalidError, and nothing runs: it would not hold its locks for the saga. So is one whose arguments cannot be
 // encoded. undo has the options of ctx but for its ActivityID, and runs outside of the session of ctx if that has failed.
-func (s *Saga) Step(ctx workflow.Context, activity, undoing any, args ...any) workflow.Future {
+func (s *Saga) Step(ctx workflow.Context, activity, undo any, args ...any) workflow.Future {
 	refuse := func(value, bound string) workflow.Future {
 		refused, settable := workflow.NewFuture(ctx)
 		settable.SetError(sagalocks.Invalid("Saga.Step", value, bound))
@@ -262,8 +262,8 @@ func (s *Saga) Step(ctx workflow.Context, activity, undoing any, args ...any) wo
 	if sagalocks.ScopeFrom(ctx) != s.scope {
 		return refuse("a context from outside the saga", "the context that RunSaga gives to its function, or one made of it")
 	}
-	if activityName(undoing) == "" {
-		return refuse(fmt.Sprintf("an undo of type %T", undoing), "an activity, or its name: a step that needs no undo is run by workflow.ExecuteActivity")
+	if activityName(undo) == "" {
+		return refuse(fmt.Sprintf("an undo of type %T", undo), "an activity, or its name: a step that needs no undo is run by workflow.ExecuteActivity")
 	}
 	encoded, err := encoded(ctx, args)
 	if err != nil {
@@ -271,10 +271,10 @@ func (s *Saga) Step(ctx workflow.Context, activity, undoing any, args ...any) wo
 	}
 	undone := &sagalocks.Undone{}
 	var c *compensation
-	c = s.add(ctx, activityName(undoing), func(ctx workflow.Context) error {
-		err := undo(sagalocks.WithUndoing(ctx, undone), undoing, encoded)
+	c = s.add(ctx, activityName(undo), func(ctx workflow.Context) error {
+		err := runUndo(sagalocks.WithUndoing(ctx, undone), undo, encoded)
 		if protocol.NeverRan(err) && endedUnheard(ctx, c.step) {
-			workflow.GetLogger(ctx).Info("lockstep: there is nothing to undo: the step never held its locks", "undo", activityName(undoing), "error", err)
+			workflow.GetLogger(ctx).Info("lockstep: there is nothing to undo: the step never held its locks", "undo", activityName(undo), "error", err)
 			return nil
 		}
 		return err

@@ -191,8 +191,13 @@ func NewWaitUnavailable(message string, neverRan bool) error {
 
 // NewWaitEnded makes one for a step that was still waiting when its saga ended.
 func NewWaitEnded(neverRan bool) error {
+	return NewEnded("lockstep: the saga ended while its step waited for a lock", neverRan)
+}
+
+// NewEnded makes one that matches lockcore.ErrEnded.
+func NewEnded(message string, neverRan bool) error {
 	var app *temporal.ApplicationError
-	errors.As(temporal.NewNonRetryableApplicationError("lockstep: the saga ended while its step waited for a lock", FailureEnded, nil), &app)
+	errors.As(temporal.NewNonRetryableApplicationError(message, FailureEnded, nil), &app)
 	return &WaitError{ApplicationError: app, Lock: lockcore.ErrEnded, NeverRan: neverRan}
 }
 

@@ -181,11 +181,6 @@ func WithCompensating(ctx workflow.Context) workflow.Context {
 // Compensates reports whether the steps of ctx undo others.
 func Compensates(ctx workflow.Context) bool { return askedOf(ctx).compensating }
 
-// ErrUndoneByOuter is the error of a saga that succeeded after the one around it had begun to compensate.
-func ErrUndoneByOuter() error {
-	return protocol.NewWaitEnded(false)
-}
-
 // Undone is a step that is undone if its saga fails.
 type Undone struct {
 	// part is the step's name; empty if it is not guarded.

@@ -145,7 +145,7 @@ func (s *Saga) ReleaseLocks(ctx workflow.Context) {
 	}
 	for _, scope := range slices.Clone(state.open) {
 		if l := scope.lock; l != nil && !l.ended && l.step.saga.isWithin(s) {
-			l.ended, l.released = true, protocol.NewWaitEnded(false)
+			l.ended, l.released = true, protocol.NewEnded("lockstep: the saga began again, and its lock was released", false)
 			scope.Release(ctx, 0)
 		}
 	}
