@@ -241,3 +241,34 @@ func TestSagaErrorMatchesWhatItHolds(t *testing.T) {
 	require.False(t, temporal.IsCanceledError(both))
 	require.NoError(t, errors.Unwrap(both))
 }
+
+func TestNestedSaga_InACompensation_IsNotUndone(t *testing.T) {
+	t.Parallel()
+	env, j := newEnv()
+	err := execute(t, env, func(ctx workflow.Context) error {
+		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+			s.Compensate(ctx, func(ctx workflow.Context) error {
+				return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+					s.CompensateWith(ctx, "Do", "undo of an undo")
+					return do(ctx, "Do", "undo")
+				})
+			})
+			return errStep
+		})
+	})
+	require.ErrorContains(t, err, errStep.Error())
+	require.Equal(t, []string{"undo"}, j.read())
+}
+
+func TestCompensateWith_ArgumentsThatCannotBeEncoded_Panics(t *testing.T) {
+	t.Parallel()
+	env, j := newEnv()
+	err := execute(t, env, func(ctx workflow.Context) error {
+		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+			s.CompensateWith(ctx, "Do", make(chan int))
+			return do(ctx, "Do", "1")
+		})
+	})
+	require.ErrorContains(t, err, "the arguments of the compensation Do cannot be encoded")
+	require.Empty(t, j.read())
+}
