@@ -23,11 +23,11 @@ import (
 func TestAStepThatARunBeforeAResetHasScheduledIsUndone(t *testing.T) {
 	t.Parallel()
 	for name, l := range map[string]workflows.Locks{"tried": {Try: true}, "waited": {MaxWait: time.Second}} {
+		l.Resources = []lockcore.Resource{account}
 		for _, resets := range []int{1, 2} {
 			t.Run(name+map[int]string{1: " once", 2: " twice"}[resets], func(t *testing.T) {
 				t.Parallel()
 				b := setup(t)
-				l.Resources = []lockcore.Resource{account}
 				b.workflow("W", func(ctx workflow.Context) error {
 					err := saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
 						o := workflow.GetActivityOptions(ctx)
