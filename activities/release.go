@@ -3,7 +3,6 @@ package activities
 import (
 	"context"
 	"errors"
-	"math"
 	"slices"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
@@ -14,9 +13,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
-
-// releaseBatch is how many resources lockcore releases at once.
-const releaseBatch = 100
 
 // Release ends what the lock ID holds and asks for on the resources, up to the schedule number. Releasing what is not held is no
 // error. With Used it is how a saga commits: first it makes sure, by a majority write to each resource, that what was used is
@@ -40,7 +36,7 @@ func (a *Activities) Release(ctx context.Context, p ReleaseParams) (ReleaseResul
 		return ReleaseResult{}, protocol.Failure(a.releaseOther(ctx, who, p))
 	}
 	if err = a.commit(ctx, p, caller); err == nil && (p.Inherits || p.All) {
-		err = a.releaseInherited(ctx, p, caller)
+		err = openrun.ReleaseInherited(ctx, a.Locker, caller, p.Resources, p.All, func() (bool, error) { return openrun.IsCurrent(ctx, caller) })
 	}
 	if errors.Is(err, lockcore.ErrLost) {
 		activity.GetLogger(ctx).Warn("lockstep: locks were lost, and nothing was released", "lockId", who.lockID, "error", err)
@@ -70,7 +66,7 @@ func (a *Activities) commit(ctx context.Context, p ReleaseParams, caller protoco
 // releaseOther releases what a lock ID of the caller's choice holds, or that of a step. It is not verified before: what of it was
 // lost is told afterwards.
 func (a *Activities) releaseOther(ctx context.Context, who asker, p ReleaseParams) error {
-	held, err := a.release(ctx, party.Release{LockID: who.lockID, Run: who.run, Order: party.LastAttempt(p.Schedule)}, p.Resources)
+	held, err := openrun.Release(ctx, a.Locker, party.Release{LockID: who.lockID, Run: who.run, Order: party.LastAttempt(p.Schedule)}, p.Resources)
 	for _, u := range p.Used {
 		if slices.Contains(p.Resources, u.Resource) && !slices.Contains(held, u.Resource) {
 			err = errors.Join(err, &lockcore.LostError{
@@ -79,46 +75,4 @@ func (a *Activities) releaseOther(ctx context.Context, who asker, p ReleaseParam
 		}
 	}
 	return err
-}
-
-// releaseInherited ends what other runs of the workflow hold, and have left to the caller, which is the current run.
-func (a *Activities) releaseInherited(ctx context.Context, p ReleaseParams, caller protocol.Run) error {
-	byRun := map[string][]string{}
-	for s, err := range a.Locker.Status(ctx, lockcore.Filter{LockID: caller.LockID(), Contended: true}) {
-		switch {
-		case err != nil:
-			return err
-		case s.Run == "" || s.Run == caller.RunID || s.State == lockcore.StateDraining:
-		case p.All || slices.Contains(p.Resources, s.Resource):
-			byRun[s.Run] = append(byRun[s.Run], s.Resource)
-		}
-	}
-	if len(byRun) == 0 {
-		return nil
-	}
-	if current, err := openrun.IsCurrent(ctx, caller); !current {
-		return err
-	}
-	for run, names := range byRun {
-		release := party.Release{
-			LockID: caller.LockID(), Run: run, Order: party.LastAttempt(math.MaxInt32), Reason: "released by a later run of its workflow",
-		}
-		slices.Sort(names)
-		if _, err := a.release(ctx, release, slices.Compact(names)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (a *Activities) release(ctx context.Context, r party.Release, names []string) (held []string, err error) {
-	for batch := range slices.Chunk(names, releaseBatch) {
-		r.Resources = batch
-		found, err := a.Locker.ReleaseHeld(ctx, r)
-		if err != nil {
-			return nil, err
-		}
-		held = append(held, found...)
-	}
-	return held, nil
 }

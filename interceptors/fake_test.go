@@ -3,6 +3,7 @@ package interceptors
 import (
 	"context"
 	"errors"
+	"iter"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -92,6 +93,10 @@ func (f *fakeLocker) ReleaseHeld(context.Context, party.Release) ([]string, erro
 func (f *fakeLocker) Release(context.Context, party.Release) error {
 	f.ends.Add(1)
 	return nil
+}
+
+func (f *fakeLocker) Status(context.Context, lockcore.Filter) iter.Seq2[lockcore.Status, error] {
+	return func(func(lockcore.Status, error) bool) {}
 }
 
 func (f *fakeLocker) asked() []party.Request {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/collection"
 	"github.com/temporal-lockstep/lockstep/internal/namespace"
+	"github.com/temporal-lockstep/lockstep/internal/sagalocks"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -36,6 +37,7 @@ type Interceptor struct {
 	options Options
 	locker  locker
 	waker   *waker
+	closer  *closer
 	rules   map[string]Rule
 	// namespaces are shared by all attempts.
 	namespaces *namespace.IDs
@@ -54,6 +56,7 @@ func New(o Options) *Interceptor {
 	if o.Locker != nil {
 		i.locker = coreLocker{o.Locker.Core()}
 		i.waker = newWaker(o.Locker.Core(), o.Connected)
+		i.closer = newCloser(i.locker, i.waker)
 	}
 	return i
 }
@@ -79,7 +82,19 @@ func (i *Interceptor) Learn(ctx context.Context) {
 
 // InterceptWorkflow makes the workflow side, once for each run in the worker's cache.
 func (i *Interceptor) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
-	return newWorkflowInbound(next, &i.collection)
+	var closes func(sagalocks.Closing)
+	if i.closer != nil {
+		closes = i.closer.closes
+	}
+	return newWorkflowInbound(next, &i.collection, closes)
+}
+
+// Flush blocks until no workflow run is known that has returned, and whose locks are not released yet, or until ctx ends. Call it
+// when a worker has stopped, before the Locker is closed.
+func (i *Interceptor) Flush(ctx context.Context) {
+	if i.closer != nil {
+		i.closer.flush(ctx)
+	}
 }
 
 // InterceptActivity makes the activity side, once for each attempt.

@@ -2,6 +2,7 @@ package interceptors
 
 import (
 	"context"
+	"iter"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 
@@ -18,6 +19,8 @@ type locker interface {
 	Leave(ctx context.Context, leases ...lockcore.Lease) error
 	LeaveQueue(ctx context.Context, leases ...lockcore.Lease) error
 	Release(ctx context.Context, r party.Release) error
+	ReleaseHeld(ctx context.Context, r party.Release) (held []string, err error)
+	Status(ctx context.Context, f lockcore.Filter) iter.Seq2[lockcore.Status, error]
 }
 
 // session is what it needs of a *party.Session.

@@ -29,6 +29,8 @@ type waker struct {
 	mu sync.Mutex
 	// temporal are the connections by the IDs of namespaces.
 	temporal map[string]Connection
+	// tested says that an activity ran in the SDK's test environment, which has no connection.
+	tested bool
 	// listens says that the waker hears of turns.
 	listens bool
 	// told is when a wake-up was sent, so that a turn that is seen again is not told again at once.
@@ -65,7 +67,13 @@ func newWaker(l *party.Locker, connected func(Connection)) *waker {
 // use takes the connection of the worker that runs an activity in a namespace.
 func (w *waker) use(ctx context.Context, namespaceID string) {
 	c := activity.GetClient(ctx)
-	if w == nil || !openrun.Connects(c) {
+	if w == nil {
+		return
+	}
+	if !openrun.Connects(c) {
+		w.mu.Lock()
+		w.tested = true
+		w.mu.Unlock()
 		return
 	}
 	w.connect(Connection{Client: c, Namespace: activity.GetInfo(ctx).Namespace, NamespaceID: namespaceID, Logger: activity.GetLogger(ctx)})
@@ -89,6 +97,19 @@ func (w *waker) connect(c Connection) {
 	if isNew && w.connected != nil {
 		w.connected(c)
 	}
+}
+
+// named are the connections to namespaces of a name, which clusters may share; tested says that none
+// is needed, in the SDK's test environment.
+func (w *waker) named(namespace string) (connections []Connection, tested bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.temporal {
+		if c.Namespace == namespace {
+			connections = append(connections, c)
+		}
+	}
+	return connections, w.tested
 }
 
 // disconnect forgets a connection, unless another one has replaced it.

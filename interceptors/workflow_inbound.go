@@ -16,8 +16,10 @@ type workflowInbound struct {
 	state *sagalocks.State
 }
 
-func newWorkflowInbound(next interceptor.WorkflowInboundInterceptor, collection *collection.ID) *workflowInbound {
-	return &workflowInbound{WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, state: sagalocks.NewState(collection)}
+func newWorkflowInbound(next interceptor.WorkflowInboundInterceptor, collection *collection.ID, closes func(sagalocks.Closing)) *workflowInbound {
+	return &workflowInbound{
+		WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, state: sagalocks.NewState(collection, closes),
+	}
 }
 
 // Init puts the outbound side into the chain.
@@ -27,8 +29,8 @@ func (w *workflowInbound) Init(outbound interceptor.WorkflowOutboundInterceptor)
 	})
 }
 
-// ExecuteWorkflow runs the workflow function with the state in its context, and releases what was
-// held for the whole run when it has returned, or leaves it to the run that continues it. Not in a deferred
+// ExecuteWorkflow runs the workflow function with the state in its context, and has what the run holds
+// released once it has closed, or leaves it to the run that continues it. Not in a deferred
 // function: those run on eviction too, and after a panic, which must leave the locks to the run that is tried again.
 func (w *workflowInbound) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteWorkflowInput) (any, error) {
 	if sagalocks.StateFrom(ctx) != nil { // installed twice: the outer one does it

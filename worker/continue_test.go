@@ -239,17 +239,8 @@ func TestAGrantToAHeirThatIsGoneIsGivenBack(t *testing.T) {
 	b.terminate(t, next)
 	began := time.Now()
 	require.NoError(t, somebody.Leave(t.Context()))
-	b.untilFree(t, second.Name)
+	b.requireFree(t, second.Name)
 	t.Logf("given back after %v", time.Since(began))
-}
-
-// untilFree waits until somebody else can have the resource.
-func (b *bundle) untilFree(t *testing.T, resource string) {
-	t.Helper()
-	require.Eventually(t, func() bool {
-		free, err := b.isFree(t.Context(), resource)
-		return err == nil && free
-	}, within, 20*time.Millisecond, "%s stays locked", resource)
 }
 
 // The server copies the header of a run to its retries. (Runs by a cron schedule it starts with the header of the first; a

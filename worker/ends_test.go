@@ -183,7 +183,7 @@ func TestACancellationThatMeetsTheGrantLeavesNothing(t *testing.T) {
 		require.NoError(t, somebody.Leave(t.Context()))
 		require.NoError(t, <-cancelled)
 		_, _ = b.end(t, run) // cancelled, or done before it heard
-		b.untilFree(t, account.Name)
+		b.requireFree(t, account.Name)
 		require.Empty(t, b.waiters(t, account.Name))
 	}
 }
@@ -293,6 +293,6 @@ func TestAPanicThatFailsTheRunLeavesItsLocksToTheHoldTTL(t *testing.T) {
 	var failed *temporal.PanicError
 	require.ErrorAs(t, run.Get(t.Context(), nil), &failed)
 	ended := time.Now()
-	b.untilFree(t, account.Name)
+	b.requireFree(t, account.Name)
 	t.Logf("free %v after the end", time.Since(ended))
 }

@@ -136,7 +136,7 @@ func TestAChildLocksInItsOwnName(t *testing.T) {
 				require.Len(t, b.holders(t, second.Name), 1)
 				b.signal(t, child, "go on")
 			}
-			b.untilFree(t, second.Name)
+			b.requireFree(t, second.Name)
 		})
 	}
 }

@@ -136,7 +136,7 @@ func TestATerminatedWorkflowsLocksAreFreeWithinARound(t *testing.T) {
 	b.untilWritten(t, 2)
 	b.requireHolds(t, next, account)
 	b.terminate(t, next)
-	b.untilFree(t, account.Name)
+	b.requireFree(t, account.Name)
 }
 
 // The lock has no sign of life but the janitor's, and somebody else asks for it all the time.
@@ -244,7 +244,7 @@ func TestTheJanitorBeginsWithTheWorker(t *testing.T) {
 	fresh.locker = locker
 	janitored(t, fresh)
 	fresh.work(t, sdkworker.Options{}, nil)
-	b.untilFree(t, account2.Name)
+	b.requireFree(t, account2.Name)
 	require.Eventually(t, func() bool {
 		for _, e := range b.historyOf(t, waits.GetID(), waits.GetRunID()).GetEvents() {
 			if e.GetEventType() == enumspb.EVENT_TYPE_ACTIVITY_TASK_COMPLETED {
@@ -268,7 +268,7 @@ func TestWithThePluginOnTheWorkerAloneTheJanitorBeginsWithAnActivity(t *testing.
 	holder := b.start(t, "Hold")
 	b.untilHeldBy(t, holder)
 	b.terminate(t, holder)
-	b.untilFree(t, account.Name)
+	b.requireFree(t, account.Name)
 }
 
 // It ends with the last worker, and works again with the next.

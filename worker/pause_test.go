@@ -70,7 +70,7 @@ func TestWhatIsHeldAndWaitedForSurvivesAPause(t *testing.T) {
 		require.NoError(t, b.client.SignalWorkflow(t.Context(), run.GetID(), run.GetRunID(), "end", nil))
 		require.NoError(t, run.Get(t.Context(), nil))
 	}
-	b.untilFree(t, account.Name)
+	b.requireFree(t, account.Name)
 }
 
 func (b *bundle) pause(t *testing.T, run client.WorkflowRun) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"reflect"
 	"sync"
+	"time"
 
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
@@ -87,14 +88,20 @@ func (p *Plugin) StartWorker(
 	return err
 }
 
-// StopWorker ends the janitor with the last worker, and stops the worker.
+// flushWithin bounds how long the end of a worker waits for the locks of runs that it has completed.
+const flushWithin = 2 * time.Second
+
+// StopWorker stops the worker, and ends the janitor with the last one. What runs hold that it has completed is released first.
 func (p *Plugin) StopWorker(
 	ctx context.Context, o sdkworker.PluginStopWorkerOptions, next func(context.Context, sdkworker.PluginStopWorkerOptions),
 ) {
+	p.SimplePlugin.StopWorker(ctx, o, next)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushWithin)
+	defer cancel()
+	p.interceptor.Flush(ctx)
 	if p.janitors != nil {
 		p.janitors.stopped(o.WorkerInstanceKey)
 	}
-	p.SimplePlugin.StopWorker(ctx, o, next)
 }
 
 // NewReplayPlugin makes a plugin for worker.WorkflowReplayerOptions.Plugins: it replays histories of

@@ -147,7 +147,7 @@ func TestALockStandsAfterEachReset(t *testing.T) {
 			require.Len(t, b.holders(t, account.Name), 1)
 		}
 	}
-	b.untilFree(t, account.Name)
+	b.requireFree(t, account.Name)
 	b.signal(t, run, "go on")
 	_, err := b.end(t, run)
 	require.NoError(t, err)

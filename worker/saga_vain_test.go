@@ -233,6 +233,6 @@ func TestACircleOfCompensationsEnds(t *testing.T) {
 	}
 	require.Equal(t, 1, failed)
 	require.EqualValues(t, 3, undone.Load(), "all but the one that was given up")
-	b.untilFree(t, account.Name) // what a request that was given up may have got is given back within a second, or after that
-	b.untilFree(t, account2.Name)
+	b.requireFree(t, account.Name) // what a request that was given up may have got is given back within a second, or after that
+	b.requireFree(t, account2.Name)
 }

@@ -40,6 +40,9 @@ func TestMain(m *testing.M) {
 // within bounds what a test waits for: long, since machines are slow and only failures take it.
 const within = 2 * time.Minute
 
+// soon bounds what happens right after the end of a run: long enough for a busy machine, and shorter than the promises of the tests.
+const soon = 20 * time.Second
+
 // longer is a promise that no test outlives, and lookEvery how often one looks.
 const (
 	longer    = time.Hour
@@ -282,11 +285,13 @@ func (b *bundle) forceRelease(t *testing.T, run client.WorkflowRun) {
 	require.Equal(t, r.Resources, held)
 }
 
+// requireFree waits until somebody else could have a resource: what a run holds is released when it has closed.
 func (b *bundle) requireFree(t *testing.T, resource string) {
 	t.Helper()
-	free, err := b.isFree(t.Context(), resource)
-	require.NoError(t, err)
-	require.True(t, free, "%s is still locked", resource)
+	require.Eventually(t, func() bool {
+		free, err := b.isFree(t.Context(), resource)
+		return err == nil && free
+	}, soon, lookEvery, "%s is still locked", resource)
 }
 
 // untilBusy waits until an attempt of the run's step has found its lock busy.

@@ -171,5 +171,5 @@ func TestUndo_SessionFailed_RunsOutsideOfIt(t *testing.T) {
 	require.Error(t, err)
 	require.Equal(t, []string{"paid", "blocked", "undid paid"}, b.read(), "%v", err)
 	unblock() // it heeds no cancellation
-	b.untilFree(t, account.Name)
+	b.requireFree(t, account.Name)
 }

@@ -108,7 +108,9 @@ func RunSaga(ctx workflow.Context, opts SagaOptions, fn func(ctx workflow.Contex
 		if attempt > retries || !errors.Is(err, lockcore.ErrDeadlock) || undone(err) != nil {
 			return err
 		}
-		s.nested.ReleaseLocks(ctx)
+		if err := s.nested.ReleaseLocks(ctx); err != nil {
+			return err
+		}
 		if err := workflow.Sleep(ctx, backOff(attempt, workflow.GetInfo(ctx).WorkflowExecution.RunID)); err != nil {
 			return err
 		}
@@ -184,7 +186,7 @@ func (s *Saga) run(ctx, inner workflow.Context, scope *sagalocks.Scope, opts Sag
 	}
 	s.ended = true
 	if scope != nil {
-		scope.Release(ctx, opts.ReleaseTimeout)
+		scope.Release()
 	}
 	return err
 }

@@ -42,23 +42,21 @@ func (s *State) Lock(ctx workflow.Context, locks *Locks) (*Lock, error) {
 	if errors.Is(err, lockcore.ErrInvalid) || g.Try && errors.Is(err, lockcore.ErrBusy) { // it has left nothing
 		scope.uses = nil
 	}
-	scope.Release(ctx, 0)
+	scope.Release()
 	return nil, err
 }
 
-// Release makes sure that the locks were held, and lets go of them, but for what another open scope
-// uses too. If one was lost, the error matches lockcore.ErrLost, and the others are let go.
-// Releasing again gives the same answer.
+// Release makes sure that the locks were held, and has them released once that is recorded, but for
+// what another open scope uses too. If one was lost, the error matches lockcore.ErrLost, and the
+// others are released. Releasing again gives the same answer.
 func (l *Lock) Release(ctx workflow.Context) error {
-	scope := l.step.scope
 	if l.ended {
 		return l.released
 	}
 	l.ended = true
-	if l.released = scope.Commit(ctx, 0); errors.Is(l.released, lockcore.ErrLost) {
-		scope.Release(ctx, 0)
-	} else if l.released != nil {
-		scope.drop()
+	scope := l.step.scope
+	if l.released = scope.Commit(ctx, 0); l.released != nil {
+		scope.Release()
 	}
 	return l.released
 }
@@ -70,37 +68,33 @@ func (l *Lock) Check(ctx workflow.Context) error {
 	if l.ended {
 		return l.released
 	}
-	return scope.state.letGo(ctx, 0, nil, scope.uses.held(), false)
+	return scope.state.verify(ctx, 0, scope.uses.held())
 }
 
 // Leases are what the acquire got.
 func (l *Lock) Leases() []protocol.Lease { return l.leases }
 
-// ask makes one request.
+// ask makes one request, by an ordinary activity: a lock that a workflow task takes which is never
+// recorded would be held by nobody who knows of it.
 func (l *Lock) ask(ctx workflow.Context) error {
 	var result protocol.AcquireResult
 	t := l.step
-	err := t.scope.state.run(ctx, task{
-		name: protocol.ActivityAcquire, summary: "lock " + strings.Join(names(t.Guard.Resources), ", "),
-		params: l.params(ctx), timeout: l.left(ctx), again: func() any {
-			if t.scope.closed {
-				return nil
-			}
-			t.number(ctx)
-			return l.params(ctx)
-		},
-	}, &result)
-	if t.scope.closed || t.scope.state.ended { // the run's end has released it
+	over := func() bool { return t.scope.closed || t.scope.state.ended }
+	err := t.scope.state.ordinary(ctx, workflow.ActivityOptions{
+		Summary:             protocol.Cut("lock "+strings.Join(names(t.Guard.Resources), ", "), 120),
+		StartToCloseTimeout: attemptTimeout, ScheduleToCloseTimeout: l.left(ctx),
+	}, protocol.ActivityAcquire, l.params(ctx), &result, over)
+	if over() { // what it may have got is released with the scope
 		return protocol.NewWaitEnded(true)
 	}
 	l.leases = result.Leases
 	return err
 }
 
-// left is what is left of MaxWait.
+// left is what is left of MaxWait, 0 if that has no end.
 func (l *Lock) left(ctx workflow.Context) time.Duration {
 	if l.step.maxWait <= 0 {
-		return forEver
+		return 0
 	}
 	return max(time.Second, l.step.maxWait-workflow.Now(ctx).Sub(l.step.waiting))
 }

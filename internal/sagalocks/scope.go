@@ -1,7 +1,6 @@
 package sagalocks
 
 import (
-	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -87,18 +86,6 @@ func (s *State) newScope() *Scope {
 // GoOn has the saga take again what it has lost.
 func (c *Scope) GoOn() { c.goesOn = true }
 
-// free are the resources that end with the scope: all that its steps asked for, and what earlier
-// ends could not let go, but for what another open scope uses. That one releases it.
-func (c *Scope) free() (free uses) {
-	all := slices.Clone(c.uses)
-	for _, use := range c.state.leftovers {
-		all.add(use)
-	}
-	return slices.DeleteFunc(all, func(use protocol.Use) bool {
-		return slices.ContainsFunc(c.state.open, func(o *Scope) bool { return o != c && o.uses.has(use.Resource) })
-	})
-}
-
 // Saga is one saga, which may be inside another one. The locks of both are in the scope of the outer
 // one.
 type Saga struct {
@@ -123,8 +110,7 @@ func (s *Saga) Undoing() bool { return s != nil && (s.undoing || s.outer.Undoing
 func (s *Saga) isWithin(other *Saga) bool { return s != nil && (s == other || s.outer.isWithin(other)) }
 
 // CancelWaits ends the waits of the saga's steps before what undoes them runs: a step that came to
-// run afterwards would not be undone. It blocks until they have left the queue. Steps that run
-// already run on.
+// run afterwards would not be undone. Steps that run already run on.
 func (s *Saga) CancelWaits(ctx workflow.Context) {
 	s.undoing = true
 	state := StateFrom(ctx)
@@ -136,111 +122,56 @@ func (s *Saga) CancelWaits(ctx workflow.Context) {
 	}
 }
 
-// ReleaseLocks releases the locks around code that the saga's function has taken and not released.
-// What holds them answers by an error that matches lockcore.ErrEnded.
-func (s *Saga) ReleaseLocks(ctx workflow.Context) {
+// ReleaseLocks releases the locks around code that the saga's function has taken and not released,
+// and blocks until they and the saga's own locks are released, or ctx is cancelled. What holds such
+// locks answers by an error that matches lockcore.ErrEnded.
+func (s *Saga) ReleaseLocks(ctx workflow.Context) error {
 	state := StateFrom(ctx)
 	if state == nil {
-		return
+		return nil
 	}
 	for _, scope := range slices.Clone(state.open) {
 		if l := scope.lock; l != nil && !l.ended && l.step.saga.isWithin(s) {
 			l.ended, l.released = true, protocol.NewEnded("lockstep: the saga began again, and its lock was released", false)
-			scope.Release(ctx, 0)
+			scope.Release()
 		}
 	}
+	return state.awaitEndings(ctx)
 }
 
-// awaitParked blocks until every step has left its queue that must not run any more.
+// awaitParked blocks until no step waits that must not run any more. That takes no time: each of
+// them ends its wait in the same workflow task.
 func (c *Scope) awaitParked(ctx workflow.Context) {
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
 	_ = workflow.Await(ctx, func() bool { return !slices.ContainsFunc(c.parked, (*Step).over) }) // it is never cancelled
 }
 
-// Commit makes sure that the saga still holds what its steps have used, and lets go. If a lock was
-// lost, the error matches lockcore.ErrLost; another error says that the database did not answer for
-// timeout, which 0 makes ten minutes. After an error the scope goes on with what it holds.
+// Commit makes sure that the saga still holds what its steps have used, and has it released once
+// that is recorded. If a lock was lost, the error matches lockcore.ErrLost; another error says that
+// the database did not answer for timeout, which 0 makes ten minutes. After an error the scope goes
+// on with what it holds.
 func (c *Scope) Commit(ctx workflow.Context, timeout time.Duration) error {
-	return c.end(ctx, c.uses.held(), timeout)
-}
-
-// Release lets go without making sure. What it cannot let go, later ends try again. The error is
-// logged.
-func (c *Scope) Release(ctx workflow.Context, timeout time.Duration) {
-	if c.end(ctx, nil, timeout) != nil {
-		c.drop()
-	}
-}
-
-// end ends scopes one after the other: what one lets go depends on which others are open.
-func (c *Scope) end(ctx workflow.Context, used uses, timeout time.Duration) error {
 	c.closed = true
 	c.awaitParked(ctx)
-	defer c.state.inTurn(ctx)()
-	free := c.free()
-	c.state.leftovers = nil // another open scope lets go of what is not free
-	if err := c.state.letGo(ctx, timeout, free, used, false); err != nil {
-		for _, use := range free {
-			c.state.leftovers.add(protocol.Use{Resource: use.Resource})
-		}
+	if err := c.state.verify(ctx, timeout, c.uses.held()); err != nil {
 		c.closed = false
 		return err
 	}
-	c.remove()
+	c.Release()
 	return nil
 }
 
-// drop ends the scope, and leaves what it could not let go to later ends.
-func (c *Scope) drop() {
+// Release ends the scope without making sure. What it holds is released once that is recorded.
+func (c *Scope) Release() {
+	c.retire()
+	c.state.endSoon()
+}
+
+// retire closes the scope, and notes what it leaves to be released.
+func (c *Scope) retire() {
 	c.closed = true
-	c.remove()
-}
-
-func (c *Scope) remove() {
 	c.state.open = slices.DeleteFunc(c.state.open, func(o *Scope) bool { return o == c })
-}
-
-// inTurn blocks until no other end is in progress.
-func (s *State) inTurn(ctx workflow.Context) (done func()) {
-	ctx, _ = workflow.NewDisconnectedContext(ctx)
-	_ = s.ending.Lock(ctx) // it is never cancelled
-	return s.ending.Unlock
-}
-
-// letGo makes sure that what was used is held, and then lets go of what is free; with all also of
-// whatever an earlier run has left.
-func (s *State) letGo(ctx workflow.Context, timeout time.Duration, free, used uses, all bool) error {
-	if len(free) == 0 && len(used) == 0 && !all {
-		return nil
+	for _, use := range c.uses {
+		c.state.due.add(protocol.Use{Resource: use.Resource})
 	}
-	ctx, _ = workflow.NewDisconnectedContext(ctx)
-	title := slices.Clone(free)
-	for _, use := range used {
-		title.add(use)
-	}
-	summary := "release what the run before has left"
-	switch {
-	case len(title) > 0 && len(free) == 0 && !all:
-		summary = "check " + strings.Join(title.names(), ", ")
-	case len(title) > 0:
-		summary = "release " + strings.Join(title.names(), ", ")
-	}
-	err := s.run(ctx, task{name: protocol.ActivityRelease, summary: summary, timeout: timeout, params: protocol.ReleaseParams{
-		Resources: free.names(), Schedule: s.schedule, Used: used, Inherits: s.wasReset || s.continues, All: all, Before: s.before(ctx),
-		Collection: s.collection.Known(),
-	}}, nil)
-	lock := protocol.LockError(err)
-	switch {
-	case err == nil:
-		return nil
-	case lock != nil:
-		err = protocol.NewWaitError(lock, false)
-	default:
-		err = protocol.NewWaitUnavailable("lockstep: whether locks were lost is not known, and they were not released: "+message(err), false)
-	}
-	if !errors.Is(lock, lockcore.ErrLost) {
-		workflow.GetLogger(ctx).Error("lockstep: locks were not released: they stand until the workflow ends, and then until the janitor releases them or "+
-			"their HoldTTL is over", "resources", free.names(), "error", err)
-	}
-	return err
 }

@@ -28,19 +28,20 @@ func TestUsesAreInTheOrderOfTheirNamesWithTheFirstSchedule(t *testing.T) {
 	require.Equal(t, uses{{Resource: "a"}, {Resource: "b", Schedule: 3}}, u)
 }
 
-// What two sagas use is released by the last of them; what an end could not let go, by the next.
+// What two sagas use is released with the last of them.
 func TestWhatIsFreeAtTheEndOfAScope(t *testing.T) {
 	t.Parallel()
-	s := NewState(nil)
+	s := NewState(nil, nil)
 	one, other := s.newScope(), s.newScope()
 	one.uses.addAll([]lockcore.Resource{lockcore.Exclusive("shared"), lockcore.Exclusive("own")}, 1)
 	other.uses.addAll([]lockcore.Resource{lockcore.Exclusive("shared")}, 0)
-	s.leftovers.add(protocol.Use{Resource: "left"})
-	require.Equal(t, []string{"left", "own"}, one.free().names())
-	require.False(t, one.free().holds("left"), "it is not verified")
-	one.drop()
-	require.Equal(t, []string{"left", "shared"}, other.free().names())
+	s.due.add(protocol.Use{Resource: "left"})
+	one.retire()
+	require.Equal(t, []string{"left", "own"}, s.free().names())
 	require.False(t, s.knows(other, "own"), "what has ended is not known to be held")
+	other.retire()
+	require.Equal(t, []string{"shared"}, s.free().names())
+	require.Empty(t, s.free())
 }
 
 func TestGuardsAddUpToTheStrongerModeAndTheLongerScope(t *testing.T) {
@@ -62,14 +63,12 @@ func TestWhatALocalActivityLeavesOpenIsTriedByAnOrdinaryOne(t *testing.T) {
 		err  error
 		open bool
 	}{
-		"timeout":     {errors.New("a timeout"), true},
-		"database":    {protocol.Failure(errors.New("no primary")), true},
-		"unavailable": {protocol.ParkFailure(errors.New("no primary"), req, ""), true},
-		"overtaken":   {protocol.Failure(&lockcore.SupersededError{Released: true}), true},
-		"cancelled":   {temporal.NewCanceledError(), false},
-		"busy":        {protocol.ParkFailure(busy, req, ""), false},
-		"lost":        {protocol.Failure(&lockcore.LostError{}), false},
-		"invalid":     {protocol.Failure(&lockcore.InvalidError{}), false},
+		"timeout":   {errors.New("a timeout"), true},
+		"database":  {protocol.Failure(errors.New("no primary")), true},
+		"cancelled": {temporal.NewCanceledError(), false},
+		"busy":      {protocol.ParkFailure(busy, req, ""), false},
+		"lost":      {protocol.Failure(&lockcore.LostError{}), false},
+		"invalid":   {protocol.Failure(&lockcore.InvalidError{}), false},
 	} {
 		require.Equal(t, tc.open, isOpen(tc.err), name)
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/collection"
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
-	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // State is what one workflow run knows of its locks.
@@ -19,17 +18,20 @@ type State struct {
 	// base is the context with which the run began.
 	base workflow.Context
 	// steps numbers the calls of ExecuteActivity, guarded or not, so that a step keeps its name
-	// when another one gains or loses its guard. schedule numbers the schedulings, and locks the
+	// when another one gains or loses its guard. schedules numbers the schedulings, and locks the
 	// locks around code.
 	steps, locks int
-	schedule     uint32
+	schedules    uint32
 	// root is the scope of what no saga holds.
 	root *Scope
 	// open are the scopes that may hold something: the root, and the sagas and locks in progress.
 	open []*Scope
-	// leftovers are what an end could not let go, or a wait could not give up. The next end tries
-	// again.
-	leftovers uses
+	// due is what scopes that have ended leave to be released. endings are what is being released by
+	// activities that nobody waits for.
+	due     uses
+	endings []*ending
+	// onClose is told what is left to release when the run closes; nil in a replayer.
+	onClose func(Closing)
 	// details are what Temporal's UI shows of the waits.
 	details details
 	// owner is the one that the run inherited, if any. started is when the first of the runs began
@@ -43,8 +45,6 @@ type State struct {
 	handsOver *workflow.ContinueAsNewError
 	// collection is that in which the worker keeps its locks.
 	collection *collection.ID
-	// ending is held while a scope is being ended.
-	ending workflow.Mutex
 	// HasSessions is set once the run has created a session.
 	HasSessions bool
 	// ended says that the workflow function has returned.
@@ -83,9 +83,9 @@ func (s *State) When(future workflow.Future, then func(ctx workflow.Context)) {
 }
 
 // NewState makes the state of a run that has asked for nothing yet. collection is what is known of
-// the worker's.
-func NewState(collection *collection.ID) *State {
-	s := &State{collection: collection}
+// the worker's, and onClose, unless nil, is told what the run leaves to release when it closes.
+func NewState(collection *collection.ID, onClose func(Closing)) *State {
+	s := &State{collection: collection, onClose: onClose}
 	s.root = s.newScope()
 	return s
 }
@@ -97,7 +97,7 @@ type Header = map[string]*commonpb.Payload
 // fails if the header cannot be read.
 func (s *State) Begin(ctx workflow.Context, header Header) error {
 	info := workflow.GetInfo(ctx)
-	s.base, s.ending = ctx, workflow.NewMutex(ctx)
+	s.base = ctx
 	s.wasReset = info.OriginalRunID != "" && info.OriginalRunID != info.WorkflowExecution.RunID
 	s.started = info.WorkflowStartTime.UTC()
 	var err error
@@ -161,9 +161,10 @@ func HandsOver(ctx workflow.Context, err error) bool {
 	return s != nil && errors.As(err, &again) && again == s.handsOver
 }
 
-// End ends all that the run holds or waits for, when its function has returned err: it leaves the
-// holds to the next run, or makes sure that they were held, if the run has not failed, and lets go.
-// It returns err; or the error for which the run fails instead.
+// End ends what the run waits for, when its function has returned err, and has all that it holds
+// released once the run has closed: it leaves the holds to the next run, or makes sure that they
+// were held, if the run has not failed. It returns err; or the error for which the run fails
+// instead.
 func (s *State) End(ctx workflow.Context, err error) error {
 	s.ended = true
 	for _, c := range slices.Clone(s.open) {
@@ -172,17 +173,12 @@ func (s *State) End(ctx workflow.Context, err error) error {
 	if HandsOver(ctx, err) {
 		failed := s.handOver(ctx)
 		if failed == nil {
+			s.close(ctx, s.freeable(), true)
 			return err
 		}
 		err = failed
 	}
-	return s.releaseAll(ctx, err)
-}
-
-// releaseAll lets go of everything, and of what the run that this one continues has left.
-func (s *State) releaseAll(ctx workflow.Context, err error) error {
-	defer s.inTurn(ctx)()
-	all := slices.Clone(s.leftovers)
+	all := slices.Clone(s.due)
 	for _, c := range s.open {
 		c.closed = true
 		for _, use := range c.uses {
@@ -190,16 +186,11 @@ func (s *State) releaseAll(ctx workflow.Context, err error) error {
 		}
 	}
 	if again := (*workflow.ContinueAsNewError)(nil); err == nil || errors.As(err, &again) {
-		failed := s.letGo(ctx, 0, all, all.held(), s.continues)
-		switch {
-		case failed == nil, len(all.held()) == 0: // nothing can be lost that is not used
-			return err
-		case !errors.Is(failed, lockcore.ErrLost):
-			return failed
+		if failed := s.verify(ctx, 0, all.held()); failed != nil {
+			err = failed
 		}
-		err = failed
 	}
-	_ = s.letGo(ctx, 0, all, nil, s.continues) // it is logged
+	s.close(ctx, all, false)
 	return err
 }
 
@@ -218,7 +209,7 @@ func (s *State) handOver(ctx workflow.Context) error {
 			params: protocol.KeepParams{
 				Resources: held.names(), Once: true, HandOver: true, Inherits: s.wasReset, Collection: s.collection.Known(),
 			},
-		}, nil)
+		})
 		if err != nil {
 			return protocol.TypedError(err)
 		}

@@ -59,7 +59,7 @@ func (s *State) Step(ctx workflow.Context, activityType string) (*Step, error) {
 	s.steps++
 	a := askedOf(ctx)
 	if a.locks == nil {
-		s.schedule++
+		s.schedules++
 		return nil, nil //nolint:nilnil // no guard, and no error
 	}
 	if err := a.refuse(activityType); err != nil {
@@ -144,8 +144,8 @@ func (s *State) newStep(ctx workflow.Context, part string, locks *Locks, scope *
 // not know.
 func (t *Step) number(ctx workflow.Context) {
 	s, next := t.scope.state, *t.Guard
-	s.schedule++
-	next.Schedule, next.Collection = s.schedule, s.collection.Known()
+	s.schedules++
+	next.Schedule, next.Collection = s.schedules, s.collection.Known()
 	next.Resources = slices.Clone(next.Resources)
 	for i, r := range next.Resources {
 		next.Resources[i].Held = next.Scope != protocol.ScopeStep && !s.wasReset && s.knows(t.scope, r.Name)
@@ -169,7 +169,7 @@ func (t *Step) Enter(ctx workflow.Context, ask func(ctx workflow.Context) error)
 		err := ask(ctx)
 		found, parked := protocol.Parked(err)
 		if !parked {
-			t.done(ctx, err)
+			t.done(err)
 			return t.failed(protocol.TypedError(err))
 		}
 		if err := t.wait(ctx, found, err); err != nil {
@@ -206,7 +206,7 @@ func (t *Step) again(ctx workflow.Context) workflow.Context {
 // done notes what became of the step, and gives up what it does not use any more: a grant that no
 // attempt took up, since the step was cancelled or its time was over first; and what an attempt
 // kept that did not return.
-func (t *Step) done(ctx workflow.Context, err error) {
+func (t *Step) done(err error) {
 	timeout, keeps := new(temporal.TimeoutError), t.Guard.Scope == protocol.ScopeSaga
 	late := errors.As(err, &timeout)
 	switch {
@@ -214,9 +214,9 @@ func (t *Step) done(ctx workflow.Context, err error) {
 		t.scope.uses.addAll(t.Guard.Resources, t.Guard.Schedule)
 	case t.scope.lock != nil: // its scope is released
 	case late && !keeps && (t.parked != nil || t.Guard.Keeps()):
-		t.release(ctx, t.Guard.Schedule)
+		t.release(t.Guard.Schedule)
 	case (late || temporal.IsCanceledError(err)) && t.parked != nil && !(keeps && t.scope.closed):
-		t.giveUp(ctx)
+		t.giveUp()
 	}
 }
 

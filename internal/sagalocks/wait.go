@@ -21,8 +21,6 @@ const (
 	// waitSlack is how long after MaxWait the wait ends if no worker takes it, to say who is in the
 	// way by then.
 	waitSlack = 10 * time.Second
-	// giveUpTimeout bounds how long the end of a wait waits for a database that does not answer.
-	giveUpTimeout = 10 * time.Second
 )
 
 // wait waits until scheduling the step again is worthwhile, in an activity that takes no slot and
@@ -34,8 +32,8 @@ const (
 //  3. the step has waited for its MaxWait: the error matches *lockcore.BusyError, unless the database does not answer;
 //  4. the request was given up to end a deadlock, and the wait itself found out: the error matches *lockcore.DeadlockError.
 //
-// In each of them the step has given up its place by then, and what it was granted and does not
-// keep for its saga.
+// In each of them the step's place is given up, and what it was granted and does not keep for its
+// saga, once that is recorded.
 func (t *Step) wait(ctx workflow.Context, parked protocol.ParkedDetails, failure error) error {
 	now := workflow.Now(ctx)
 	t.note(parked, now)
@@ -62,7 +60,7 @@ func (t *Step) wait(ctx workflow.Context, parked protocol.ParkedDetails, failure
 	default:
 		err = t.timeIsOver(err, failure)
 	}
-	t.giveUp(ctx)
+	t.giveUp()
 	return err
 }
 
@@ -146,14 +144,12 @@ func (t *Step) timeIsOver(err, failure error) error {
 
 // giveUp gives up what the attempts up to the one that did not get the locks have left: the place
 // in the queue, or what was granted for it meanwhile; and in scope step what the step kept.
-func (t *Step) giveUp(ctx workflow.Context) {
+func (t *Step) giveUp() {
 	switch {
 	case t.Guard.Scope == protocol.ScopeStep:
-		t.release(ctx, t.parkedAs)
+		t.release(t.parkedAs)
 	case !t.parked.Full: // else it has no place
-		if t.end(ctx, protocol.ActivityLeave, "leave the queue of "+t.parked.Resource, protocol.LeaveParams{Leases: t.places()}) != nil {
-			t.scope.state.leftovers.add(protocol.Use{Resource: t.parked.Resource})
-		}
+		t.scope.state.end(protocol.ActivityLeave, "leave the queue of "+t.parked.Resource, protocol.LeaveParams{Leases: t.places()})
 	}
 }
 
@@ -173,18 +169,10 @@ func (t *Step) places() (places []protocol.Lease) {
 }
 
 // release gives up what a step of scope step has, up to a number of its schedulings.
-func (t *Step) release(ctx workflow.Context, schedule uint32) {
+func (t *Step) release(schedule uint32) {
 	all := names(t.Guard.Resources)
-	params := protocol.ReleaseParams{Step: t.Guard.Part, Resources: all, Schedule: schedule}
-	if err := t.end(ctx, protocol.ActivityRelease, "release "+strings.Join(all, ", "), params); err != nil {
-		workflow.GetLogger(ctx).Warn("lockstep: what a step kept was not given up, and stands until it expires", "resources", all, "error", err)
-	}
-}
-
-// end runs an activity that ends something of the step.
-func (t *Step) end(ctx workflow.Context, name, summary string, params any) error {
-	ctx, _ = workflow.NewDisconnectedContext(ctx)
-	return t.scope.state.run(ctx, task{name: name, summary: summary, params: params, timeout: giveUpTimeout}, nil)
+	t.scope.state.end(protocol.ActivityRelease, "release "+strings.Join(all, ", "),
+		protocol.ReleaseParams{Step: t.Guard.Part, Resources: all, Schedule: schedule})
 }
 
 // details are what Temporal's own UI shows of the run: shown is what was set, and before what the
