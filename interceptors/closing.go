@@ -48,11 +48,11 @@ func newCloser(l locker, w *waker) *closer {
 	return &closer{locker: l, waker: w, closing: map[string]sagalocks.Closing{}}
 }
 
-// closes takes in that a run is about to close. A run that decides again replaces what it said.
-func (c *closer) closes(of sagalocks.Closing) {
-	connections, tested := c.waker.named(of.Namespace)
+// Close takes in that a run is about to close. A run that decides again replaces what it said.
+func (c *closer) Close(of sagalocks.Closing) {
+	connections := c.waker.named(of.Namespace)
 	if len(connections) == 0 {
-		if tested {
+		if c.IsTest() {
 			ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 			defer cancel()
 			_ = c.end(ctx, Connection{NamespaceID: of.Namespace}, of, nil)
@@ -68,6 +68,13 @@ func (c *closer) closes(of sagalocks.Closing) {
 	if c.closing[of.RunID] = of; !waits {
 		go c.await(connections, of.RunID)
 	}
+}
+
+// IsTest reports whether this process runs activities in the SDK's test environment.
+func (c *closer) IsTest() bool {
+	c.waker.mu.Lock()
+	defer c.waker.mu.Unlock()
+	return c.waker.tested
 }
 
 // await waits until a run has closed, and releases what it has left. The run is known to one of the

@@ -32,6 +32,7 @@ type fakeLocker struct {
 	requests []party.Request
 	queued   []bool
 	sessions []*fakeSession
+	released []party.Release
 	// enter, when set, decides about the n-th request, counted from 0.
 	enter func(ctx context.Context, n int, req party.Request) error
 	// leaveErr is what Leave answers.
@@ -86,7 +87,10 @@ func (f *fakeLocker) Leave(context.Context, ...lockcore.Lease) error {
 	return nil
 }
 
-func (f *fakeLocker) ReleaseHeld(context.Context, party.Release) ([]string, error) {
+func (f *fakeLocker) ReleaseHeld(_ context.Context, r party.Release) ([]string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.released = append(f.released, r)
 	return nil, nil
 }
 
@@ -158,7 +162,9 @@ func (s *fakeSession) leaves() int {
 }
 
 func with(l locker) *Interceptor {
-	return &Interceptor{options: Options{}, locker: l}
+	w := newWaker(nil, nil)
+	w.tested = true
+	return &Interceptor{options: Options{}, locker: l, closer: newCloser(l, w)}
 }
 
 // workflowEnv is the SDK's test environment with these interceptors installed.

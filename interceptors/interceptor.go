@@ -82,9 +82,9 @@ func (i *Interceptor) Learn(ctx context.Context) {
 
 // InterceptWorkflow makes the workflow side, once for each run in the worker's cache.
 func (i *Interceptor) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
-	var closes func(sagalocks.Closing)
+	var closes sagalocks.Closer
 	if i.closer != nil {
-		closes = i.closer.closes
+		closes = i.closer
 	}
 	return newWorkflowInbound(next, &i.collection, closes)
 }

@@ -37,5 +37,5 @@ func TestOpenStepsShareOneCoroutine(t *testing.T) {
 		})
 	}))
 	require.Len(t, l.asked(), 2*steps)
-	require.Equal(t, []string{"lockstep-steps"}, started)
+	require.Equal(t, []string{"lockstep-steps", "lockstep-release"}, started)
 }

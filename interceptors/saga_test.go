@@ -3,6 +3,7 @@ package interceptors
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -20,15 +21,15 @@ import (
 
 func TestCompensationsReacquireWithANewFenceAndReleaseIsLast(t *testing.T) {
 	t.Parallel()
-	r := &releases{}
-	l := &fakeLocker{enter: func(context.Context, int, party.Request) error {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if len(r.seen) > 0 {
+	r, l := &releases{}, &fakeLocker{}
+	l.enter = func(context.Context, int, party.Request) error {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if len(l.released) > 0 {
 			return errors.New("entered after the release")
 		}
 		return nil
-	}}
+	}
 	err := runWorkflow(t, workflowEnv(t, with(l)), r, func(ctx workflow.Context) error {
 		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
 			ctx = workflows.Guard(ctx, account)
@@ -51,8 +52,8 @@ func TestCompensationsReacquireWithANewFenceAndReleaseIsLast(t *testing.T) {
 	require.True(t, asked[2].NewFence)
 	require.True(t, asked[2].Persist)
 	require.True(t, asked[2].Resources[0].Held)
-	require.Len(t, r.seen, 1)
-	require.Equal(t, party.LastAttempt(3), r.seen[0].Order)
+	require.Len(t, l.released, 1)
+	require.Equal(t, party.LastAttempt(3), l.released[0].Order)
 }
 
 func TestALostLockCompensatesByDefault(t *testing.T) {
@@ -80,7 +81,7 @@ func TestALostLockCompensatesByDefault(t *testing.T) {
 	})
 	require.ErrorIs(t, workflows.LockError(err), lockcore.ErrLost)
 	require.Len(t, l.asked(), 3)
-	require.Len(t, r.seen, 1)
+	require.Len(t, l.released, 1)
 }
 
 func TestAStepWithoutAnUndoIsRefusedBeforeItRuns(t *testing.T) {
@@ -158,9 +159,10 @@ func TestSagasSideBySideReleaseWhatTheOtherDoesNotWant(t *testing.T) {
 		setLater.Set(nil, nil)
 		return errors.Join(err, second.Get(ctx, nil))
 	}))
-	require.Len(t, r.seen, 2)
-	require.Equal(t, []string{"a"}, r.seen[0].Resources)
-	require.Equal(t, []string{"account/1", "b"}, r.seen[1].Resources)
+	released := slices.DeleteFunc(r.seen, func(c party.Commit) bool { return len(c.Uses) > 0 })
+	require.Len(t, released, 2)
+	require.Equal(t, []string{"a"}, released[0].Resources)
+	require.Equal(t, []string{"account/1", "b"}, released[1].Resources)
 }
 
 func TestASagaThatContinuesAsNewReleasesAndDoesNotCompensate(t *testing.T) {
@@ -208,11 +210,12 @@ func TestLocksAskedForAfterTheSagaBelongToTheRun(t *testing.T) {
 	}))
 	require.False(t, l.asked()[1].Resources[0].Held)
 	require.Len(t, r.seen, 2)
-	require.Equal(t, party.LastAttempt(2), r.seen[1].Order)
+	require.Len(t, l.released, 1)
+	require.Equal(t, party.LastAttempt(2), l.released[0].Order)
 }
 
 // The options of the workflow's steps must not leak into the release: it has to run, where Lockstep's activities are.
-func TestTheReleaseHasOptionsOfItsOwn(t *testing.T) {
+func TestSaga_CheckFailsOnce_IsMadeByAnActivityWithItsOwnOptions(t *testing.T) {
 	t.Parallel()
 	var options []workflow.ActivityOptions
 	seen := &spy{scheduled: func(ctx workflow.Context, name string) {
@@ -237,5 +240,5 @@ func TestTheReleaseHasOptionsOfItsOwn(t *testing.T) {
 	require.Empty(t, o.ActivityID)
 	require.Equal(t, 10*time.Second, o.StartToCloseTimeout)
 	require.Zero(t, o.RetryPolicy.MaximumAttempts)
-	require.Equal(t, "release account/1", o.Summary)
+	require.Equal(t, "check account/1", o.Summary)
 }

@@ -99,9 +99,8 @@ func (w *waker) connect(c Connection) {
 	}
 }
 
-// named are the connections to namespaces of a name, which clusters may share; tested says that none
-// is needed, in the SDK's test environment.
-func (w *waker) named(namespace string) (connections []Connection, tested bool) {
+// named are the connections to namespaces of a name, which clusters may share.
+func (w *waker) named(namespace string) (connections []Connection) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, c := range w.temporal {
@@ -109,7 +108,7 @@ func (w *waker) named(namespace string) (connections []Connection, tested bool) 
 			connections = append(connections, c)
 		}
 	}
-	return connections, w.tested
+	return connections
 }
 
 // disconnect forgets a connection, unless another one has replaced it.

@@ -16,9 +16,9 @@ type workflowInbound struct {
 	state *sagalocks.State
 }
 
-func newWorkflowInbound(next interceptor.WorkflowInboundInterceptor, collection *collection.ID, closes func(sagalocks.Closing)) *workflowInbound {
+func newWorkflowInbound(next interceptor.WorkflowInboundInterceptor, collection *collection.ID, closer sagalocks.Closer) *workflowInbound {
 	return &workflowInbound{
-		WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, state: sagalocks.NewState(collection, closes),
+		WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, state: sagalocks.NewState(collection, closer),
 	}
 }
 

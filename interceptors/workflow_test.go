@@ -109,9 +109,11 @@ func TestStepsAreNumberedAndHeldIsWhatCompletedInTheSaga(t *testing.T) {
 		}
 	}
 	require.Len(t, r.seen, 1)
-	require.Equal(t, []string{"account/1", "rates"}, r.seen[0].Resources)
-	require.Equal(t, party.LastAttempt(5), r.seen[0].Order)
-	require.Equal(t, asked[0].LockID, r.seen[0].LockID)
+	require.Equal(t, []party.Use{{Resource: "account/1", By: party.LastAttempt(3)}, {Resource: "rates", By: party.LastAttempt(4)}}, r.seen[0].Uses)
+	require.Empty(t, r.seen[0].Resources, "the commit releases nothing")
+	require.Equal(t, []party.Release{{
+		LockID: asked[0].LockID, Run: "default-test-run-id", Resources: []string{"account/1", "rates"}, Order: party.LastAttempt(5),
+	}}, l.released)
 }
 
 func TestWhatAStepHeldForItselfIsNotHeldByTheSaga(t *testing.T) {
@@ -154,7 +156,7 @@ func TestAScopeThatDoesNotExistIsRefused(t *testing.T) {
 
 func TestScopeSagaOutsideASagaIsReleasedWhenTheWorkflowReturns(t *testing.T) {
 	t.Parallel()
-	l, r := &fakeLocker{}, &releases{fail: 3}
+	l, r := &fakeLocker{}, &releases{}
 	err := runWorkflow(t, workflowEnv(t, with(l)), r, func(ctx workflow.Context) error {
 		ctx = workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, Scope: workflows.ScopeSaga})
 		if err := step(ctx, "Debit"); err != nil {
@@ -163,8 +165,10 @@ func TestScopeSagaOutsideASagaIsReleasedWhenTheWorkflowReturns(t *testing.T) {
 		return errors.New("failed in the end")
 	})
 	require.ErrorContains(t, err, "failed in the end")
-	require.Equal(t, []string{"account/1"}, r.seen[0].Resources)
-	require.Equal(t, party.LastAttempt(1), r.seen[0].Order)
+	require.Empty(t, r.seen, "a run that fails verifies nothing")
+	require.Len(t, l.released, 1)
+	require.Equal(t, []string{"account/1"}, l.released[0].Resources)
+	require.Equal(t, party.LastAttempt(1), l.released[0].Order)
 }
 
 func TestLockFailuresReachWorkflowCodeTyped(t *testing.T) {

@@ -100,12 +100,12 @@ func TestAReturnedLockErrorIsRecordedWithItsOwnType(t *testing.T) {
 	require.NoError(t, other.Leave(t.Context()))
 }
 
-// On a worker without slots for activities nobody looks when the wait is over.
+// No worker looks when the wait is over.
 func TestMaxWaitEndsAWaitThatNoWorkerTakes(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", func(ctx workflow.Context) error {
-		_, err := workflows.Lock(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, MaxWait: time.Second})
+		_, err := workflows.Lock(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, MaxWait: 5 * time.Second})
 		var busy *lockcore.BusyError
 		if !errors.As(err, &busy) || busy.Holders[0].LockID != "somebody" {
 			return fmt.Errorf("not busy: %w", err)
@@ -113,11 +113,15 @@ func TestMaxWaitEndsAWaitThatNoWorkerTakes(t *testing.T) {
 		return nil
 	})
 	b.work(t, sdkworker.Options{LocalActivityWorkerOnly: true}, nil)
+	asks := b.work(t, sdkworker.Options{DisableWorkflowWorker: true}, nil)
 	other := b.taken(t, account)
 	run := b.start(t, "W")
 	t.Cleanup(func() { _ = b.client.TerminateWorkflow(context.Background(), run.GetID(), "", "the test is over") }) // where it does not end
+	b.untilParked(t, run)
+	asks.Stop()
 	_, err := b.end(t, run)
 	require.NoError(t, err)
+	b.work(t, sdkworker.Options{DisableWorkflowWorker: true}, nil)
 	b.untilQueued(t, account.Name, 0)
 	require.NoError(t, other.Leave(t.Context()))
 	b.requireFree(t, account.Name)
@@ -168,11 +172,15 @@ func TestAWaitThatNoWorkerTakesIsWoken(t *testing.T) {
 		return under(ctx, locks(account), func(*workflows.Hold) error { return nil })
 	})
 	b.work(t, sdkworker.Options{LocalActivityWorkerOnly: true}, nil)
+	asks := b.work(t, sdkworker.Options{DisableWorkflowWorker: true}, nil)
 	other := b.taken(t, account)
 	run := b.start(t, "W")
 	t.Cleanup(func() { _ = b.client.TerminateWorkflow(context.Background(), run.GetID(), "", "the test is over") }) // where it does not end
 	b.untilActivity(t, run, func(a *workflowpb.PendingActivityInfo) bool { return a.GetActivityType().GetName() == "lockstep.Wait" }, "the workflow does not wait")
+	asks.Stop()
 	require.NoError(t, other.Leave(t.Context()))
+	b.untilEvents(t, run, enumspb.EVENT_TYPE_ACTIVITY_TASK_COMPLETED, 1) // the wait
+	b.work(t, sdkworker.Options{DisableWorkflowWorker: true}, nil)
 	_, err := b.end(t, run)
 	require.NoError(t, err)
 	b.requireFree(t, account.Name)

@@ -34,6 +34,15 @@ type Closing struct {
 	Leaves   []protocol.LeaveParams
 }
 
+// Closer ends what runs leave.
+type Closer interface {
+	// Close takes in what is to be ended when the run has closed.
+	Close(of Closing)
+	// IsTest reports whether the run is in the SDK's test environment, in which activities run on when it has
+	// ended.
+	IsTest() bool
+}
+
 // end has something of the run ended once that is recorded.
 func (s *State) end(name, summary string, params any) {
 	s.endings = append(s.endings, &ending{name: name, summary: summary, params: params})
@@ -104,8 +113,12 @@ func (s *State) release(free uses) protocol.ReleaseParams {
 // close has free, and what has not been ended yet, ended once the run has closed; and unless it hands
 // over, also what earlier runs have left to this one on any resource.
 func (s *State) close(ctx workflow.Context, free uses, handsOver bool) {
-	if s.onClose == nil || workflow.IsReplaying(ctx) {
+	if s.closer == nil || workflow.IsReplaying(ctx) {
 		return
+	}
+	if s.closer.IsTest() {
+		ctx, _ := workflow.NewDisconnectedContext(ctx)
+		_ = workflow.Await(ctx, func() bool { return !slices.ContainsFunc(s.endings, func(e *ending) bool { return e.sent }) }) // it is never cancelled
 	}
 	info := workflow.GetInfo(ctx)
 	c := Closing{
@@ -125,7 +138,7 @@ func (s *State) close(ctx workflow.Context, free uses, handsOver bool) {
 		}
 	}
 	if len(c.Releases) > 0 || len(c.Leaves) > 0 {
-		s.onClose(c)
+		s.closer.Close(c)
 	}
 }
 

@@ -30,8 +30,8 @@ type State struct {
 	// activities that nobody waits for.
 	due     uses
 	endings []*ending
-	// onClose is told what is left to release when the run closes; nil in a replayer.
-	onClose func(Closing)
+	// closer is told what is left to release when the run closes; nil in a replayer.
+	closer Closer
 	// details are what Temporal's UI shows of the waits.
 	details details
 	// owner is the one that the run inherited, if any. started is when the first of the runs began
@@ -83,9 +83,9 @@ func (s *State) When(future workflow.Future, then func(ctx workflow.Context)) {
 }
 
 // NewState makes the state of a run that has asked for nothing yet. collection is what is known of
-// the worker's, and onClose, unless nil, is told what the run leaves to release when it closes.
-func NewState(collection *collection.ID, onClose func(Closing)) *State {
-	s := &State{collection: collection, onClose: onClose}
+// the worker's, and closer, unless nil, is told what the run leaves to release when it closes.
+func NewState(collection *collection.ID, closer Closer) *State {
+	s := &State{collection: collection, closer: closer}
 	s.root = s.newScope()
 	return s
 }
