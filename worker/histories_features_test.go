@@ -35,19 +35,19 @@ var features = []feature{
 	{name: "saga", workflow: keptSaga(workflows.SagaOptions{}, "Do", "Do"), commands: []string{"Do", "Do", "local lockstep.Release", "completed"}},
 	{
 		name: "compensation", workflow: keptSaga(workflows.SagaOptions{}, "Do", "Refuse"),
-		commands: []string{"Do", "Refuse", "Undo", "Undo", "local lockstep.Release", "failed: Refused"},
+		commands: []string{"Do", "Refuse", "Undo", "Undo", "failed: Refused"},
 	},
 	{
 		name: "parallel-compensation", workflow: keptSaga(workflows.SagaOptions{ParallelCompensation: true}, "Do", "Refuse"),
-		commands: []string{"Do", "Refuse", "Undo", "Undo", "local lockstep.Release", "failed: Refused"},
+		commands: []string{"Do", "Refuse", "Undo", "Undo", "failed: Refused"},
 	},
 	{
 		name: "lost", workflow: stopsBetweenSteps, drive: lostBetweenSteps,
-		commands: []string{"Do", "Do", "Undo", "local lockstep.Release", "failed: lockstep.Lost"},
+		commands: []string{"Do", "Do", "Undo", "failed: lockstep.Lost"},
 	},
 	{
 		name: "cancelled", workflow: stopsBetweenSteps, drive: cancelledBetweenSteps,
-		commands: []string{"Do", "Undo", "local lockstep.Release", "cancelled"},
+		commands: []string{"Do", "Undo", "cancelled"},
 	},
 	{name: "continue-as-new", workflow: continuesOnce, commands: []string{"Do", "local lockstep.Release", "continued as new"}},
 	{name: "update", workflow: updatable, drive: updated, commands: []string{"update", "Do", "completed"}},
@@ -57,7 +57,7 @@ var features = []feature{
 	},
 	{
 		name: "saga-tried", workflow: triesInASaga, drive: whileTaken(nil),
-		commands: []string{"Do", "local lockstep.Release", "failed: lockstep.Busy"},
+		commands: []string{"Do", "failed: lockstep.Busy"},
 	},
 	{
 		name: "waited", workflow: guarded(twoSteps), drive: whileTaken((*bundle).leaveWhenParked),
@@ -69,32 +69,32 @@ var features = []feature{
 	},
 	{
 		name: "wait-cancelled", workflow: guarded(twoSteps), drive: whileTaken((*bundle).cancelWhenParked),
-		commands: []string{"Do", "lockstep.Wait", "local lockstep.Release", "cancelled"},
+		commands: []string{"Do", "lockstep.Wait", "cancelled"},
 	},
 	{
 		name: "wait-ended", workflow: guardedBy(workflows.Locks{MaxWait: time.Second}), drive: whileTaken(nil),
-		commands: []string{"Do", "lockstep.Wait", "local lockstep.Release", "failed: lockstep.Busy"},
+		commands: []string{"Do", "lockstep.Wait", "failed: lockstep.Busy"},
 	},
 	{
 		name: "saga-ended-waiting", workflow: endsWhileAStepWaits, drive: whileTaken((*bundle).goOnWhenParked),
 		commands: []string{
-			"Do", "lockstep.Wait", "local lockstep.Leave", "Undo", "local lockstep.Release", "failed: TooLate",
+			"Do", "lockstep.Wait", "lockstep.Leave", "Undo", "failed: TooLate",
 		},
 	},
 	{
 		name: "deadlock", workflow: locksOneAfterTheOther, drive: inACircle,
-		commands: []string{"Do", "Do", "lockstep.Wait", "Do", "Undo", "local lockstep.Release", "failed: lockstep.Deadlock"},
+		commands: []string{"Do", "Do", "lockstep.Wait", "Do", "Undo", "failed: lockstep.Deadlock"},
 	},
 	{
 		name: "deadlock-retried", workflow: beginsAgain, drive: inACircle,
 		commands: []string{
-			"Do", "Do", "lockstep.Wait", "Do", "Undo", "local lockstep.Release", "timer", "Do", "Do", "local lockstep.Release", "completed",
+			"Do", "Do", "lockstep.Wait", "Do", "Undo", "lockstep.Release", "timer", "Do", "Do", "local lockstep.Release", "completed",
 		},
 	},
-	{name: "lock", workflow: locked(workflows.Locks{}), commands: []string{"local lockstep.Acquire", "Do", "local lockstep.Release", "completed"}},
+	{name: "lock", workflow: locked(workflows.Locks{}), commands: []string{"lockstep.Acquire", "Do", "local lockstep.Release", "completed"}},
 	{
 		name: "lock-waited", workflow: locked(workflows.Locks{}), drive: whileTaken((*bundle).leaveWhenParked),
-		commands: []string{"local lockstep.Acquire", "lockstep.Wait", "local lockstep.Acquire", "Do", "local lockstep.Release", "completed"},
+		commands: []string{"lockstep.Acquire", "lockstep.Wait", "lockstep.Acquire", "Do", "local lockstep.Release", "completed"},
 	},
 	{name: "handed-over", workflow: handsItsLocksOver, commands: []string{"Do", "local lockstep.Keep", "continued as new"}},
 	{
@@ -104,16 +104,16 @@ var features = []feature{
 	{
 		name: "lock-reset-often", workflow: stopsUnderALock(workflows.Locks{}, 3), drive: resetBetweenSteps(3),
 		commands: []string{
-			"local lockstep.Acquire", "Do", "reset", "Do", "reset", "Do", "reset", "Do", "local lockstep.Release", "completed",
+			"lockstep.Acquire", "Do", "reset", "Do", "reset", "Do", "reset", "Do", "local lockstep.Release", "completed",
 		},
 	},
 	{
 		name: "waited-in-vain-reset", workflow: waitsInVain, drive: resetAfterAWait,
-		commands: []string{"Do", "lockstep.Wait", "local lockstep.Leave", "local lockstep.Release", "reset", "Do", "completed"},
+		commands: []string{"Do", "lockstep.Wait", "lockstep.Leave", "lockstep.Release", "reset", "Do", "completed"},
 	},
-	{name: "lock-handed-over", workflow: handsALockOver, commands: []string{"local lockstep.Acquire", "Do", "local lockstep.Keep", "continued as new"}},
+	{name: "lock-handed-over", workflow: handsALockOver, commands: []string{"lockstep.Acquire", "Do", "local lockstep.Keep", "continued as new"}},
 	{
 		name: "lock-of-the-next-run", workflow: handsALockOver, drive: nextRun,
-		commands: []string{"local lockstep.Acquire", "Do", "local lockstep.Release", "local lockstep.Release", "completed"},
+		commands: []string{"lockstep.Acquire", "Do", "local lockstep.Release", "completed"},
 	},
 }

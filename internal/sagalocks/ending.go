@@ -56,6 +56,8 @@ func (s *State) endSoon() {
 	}
 	ctx, _ := workflow.NewDisconnectedContext(s.base)
 	workflow.GoNamed(ctx, "lockstep-release", func(ctx workflow.Context) {
+		round := 0
+		_ = workflow.Await(ctx, func() bool { round++; return round > 1 }) // all others run once: the run may close by that
 		if s.ended {
 			return
 		}
