@@ -26,7 +26,7 @@ type Rule struct {
 	Resources func(args []any) ([]lockcore.Resource, error)
 }
 
-// ruled are the resources that a rule names for an attempt.
+// ruled returns the resources that a rule names for an attempt, each name once.
 func (a *activityInbound) ruled(ctx context.Context, args []any) ([]lockcore.Resource, error) {
 	info := activity.GetInfo(ctx)
 	rule, ok := a.rules[info.ActivityType.Name]
@@ -46,7 +46,7 @@ func (a *activityInbound) ruled(ctx context.Context, args []any) ([]lockcore.Res
 			Bound: "an ordinary activity, by workflow.ExecuteActivity: a rule cannot guard a local one",
 		}
 	}
-	return resources, protocol.Failure(err)
+	return protocol.Merge(nil, resources...), protocol.Failure(err)
 }
 
 // addRule strengthens what the guard asks for by what a rule names, and returns the rest, which the step takes besides.

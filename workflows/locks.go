@@ -1,7 +1,6 @@
 package workflows
 
 import (
-	"slices"
 	"time"
 
 	"go.temporal.io/sdk/workflow"
@@ -27,7 +26,8 @@ const (
 // Locks is what a step must hold before it runs. The zero value of every field but Resources is the
 // usual choice.
 type Locks struct {
-	// Resources are taken together, in the order of their names: 1 to 100, no name twice.
+	// Resources are taken together, in the order of their names: 1 to 100. If several have the same name, one lock is taken, in the
+	// stronger mode and with the lower limit.
 	Resources []lockcore.Resource
 	// Scope says how long they are held. Defaults to ScopeSaga inside [RunSaga], to ScopeStep elsewhere.
 	Scope Scope
@@ -80,7 +80,7 @@ func WithLocks(ctx workflow.Context, l Locks) workflow.Context {
 
 func (l Locks) asked() sagalocks.Locks {
 	return sagalocks.Locks{
-		Resources: slices.Clone(l.Resources),
+		Resources: protocol.Merge(nil, l.Resources...),
 		Scope:     string(l.Scope),
 		TTL:       l.TTL,
 		HoldTTL:   l.HoldTTL,

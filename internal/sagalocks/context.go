@@ -48,15 +48,7 @@ func Invalid(field, value, bound string) error {
 // and the longer scope. The other options are those of the inner one, if it sets them.
 func (l *Locks) with(inner *Locks) *Locks {
 	sum := *l
-	sum.Resources = slices.Clone(l.Resources)
-	for _, r := range inner.Resources {
-		i := slices.IndexFunc(sum.Resources, func(own lockcore.Resource) bool { return own.Name == r.Name })
-		if i < 0 {
-			sum.Resources = append(sum.Resources, r)
-			continue
-		}
-		sum.Resources[i] = protocol.Stronger(sum.Resources[i], r)
-	}
+	sum.Resources = protocol.Merge(l.Resources, inner.Resources...)
 	sum.Scope = longer(l.Scope, inner.Scope)
 	sum.TTL, sum.HoldTTL = cmp.Or(inner.TTL, l.TTL), cmp.Or(inner.HoldTTL, l.HoldTTL)
 	sum.Owner, sum.MaxWait = cmp.Or(inner.Owner, l.Owner), cmp.Or(inner.MaxWait, l.MaxWait)

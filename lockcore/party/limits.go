@@ -46,7 +46,7 @@ func (r *Request) check() error {
 	for i, res := range r.Resources {
 		field := fmt.Sprintf("Request.Resources[%d]", i)
 		twice := slices.Contains(names[:i], res.Name)
-		errs = append(errs, checkMode(field, res), refuse(twice, field+".Name", quote(res.Name), "each resource once in a request"))
+		errs = append(errs, CheckMode(field, res), refuse(twice, field+".Name", quote(res.Name), "each resource once in a request"))
 		names[i] = res.Name
 	}
 	return firstError(append(errs, checkResources("Request.Resources", names, ".Name"),
@@ -122,7 +122,8 @@ func checkSchedule(field string, o Order) error {
 	return checkRange(field+".Order.Schedule", int(o.Schedule), 0, math.MaxInt32)
 }
 
-func checkMode(field string, r Resource) error {
+// CheckMode returns an *InvalidError that names the field if no request may have the mode and the limit of r.
+func CheckMode(field string, r Resource) error {
 	return firstError(
 		refuse(r.Mode != ModeExclusive && r.Mode != ModeShared, field+".Mode", quote(string(r.Mode)), `"X" (exclusive) or "S" (shared)`),
 		refuse(r.Mode == ModeExclusive && r.Limit != 0, field+".Limit", strconv.Itoa(r.Limit), "0 in exclusive mode"),
