@@ -52,6 +52,21 @@ func (d *Duration) UnmarshalJSON(data []byte) error {
 	return d.UnmarshalText([]byte(text))
 }
 
+// Meanings of the duration 0, for [CheckNotNegative].
+const (
+	workersDefault  = "the worker's default"
+	asLongAsItTakes = "as long as it takes"
+)
+
+// CheckNotNegative returns a *lockcore.InvalidError that names the field if the duration is negative. zero describes the
+// meaning of 0.
+func CheckNotNegative(field string, d Duration, zero string) error {
+	if d >= 0 {
+		return nil
+	}
+	return &lockcore.InvalidError{Field: field, Value: d.String(), Bound: "0 (" + zero + "), or more"}
+}
+
 func invalidDuration(value string) error {
 	return &lockcore.InvalidError{Field: "duration", Value: value, Bound: `a text such as "30s", "1m30s" or "forever"`}
 }

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -35,6 +36,13 @@ func DecodeGuard(p *commonpb.Payload) (Guard, error) {
 		return Guard{}, &lockcore.InvalidError{
 			Field: "scope", Value: fmt.Sprintf("%q", Cut(g.Scope, 64)), Bound: ScopeStep + " or " + ScopeSaga + ", or a newer worker",
 		}
+	}
+	err := cmp.Or(
+		CheckNotNegative("ttl", g.TTL, workersDefault), CheckNotNegative("holdTtl", g.HoldTTL, workersDefault),
+		CheckNotNegative("maxWait", g.MaxWait, asLongAsItTakes),
+	)
+	if err != nil {
+		return Guard{}, err
 	}
 	return g, nil
 }

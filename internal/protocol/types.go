@@ -272,6 +272,9 @@ type WaitParams struct {
 	Vain int `json:"vain,omitempty"`
 }
 
+// Check returns a *lockcore.InvalidError if the activity cannot wait so.
+func (p WaitParams) Check() error { return CheckNotNegative("maxWait", p.MaxWait, asLongAsItTakes) }
+
 // KeepParams is the input of [ActivityKeep].
 type KeepParams struct {
 	// LockID names the hold; absent means that of the workflow run which calls.

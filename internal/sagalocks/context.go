@@ -25,19 +25,30 @@ type Locks struct {
 	Try     bool
 }
 
-// Refuse returns an error for what only workflow code can refuse: a name that JSON would change,
-// and a negative wait.
+// Refuse returns an error for what workflow code refuses itself: a name that JSON would change, and a
+// negative duration. Any other bound is the activity worker's to check.
 func (l *Locks) Refuse() error {
 	for i, r := range l.Resources {
 		if !utf8.ValidString(r.Name) {
 			return Invalid(fmt.Sprintf("Locks.Resources[%d].Name", i), fmt.Sprintf("%q", protocol.Cut(r.Name, 64)), "1 to 512 bytes of valid UTF-8 without NUL")
 		}
 	}
-	if l.MaxWait < 0 {
-		return Invalid("Locks.MaxWait", l.MaxWait.String(), "0 (as long as it takes), or more")
+	for _, d := range []struct {
+		field, bound string
+		value        time.Duration
+	}{
+		{"Locks.TTL", ttlBound, l.TTL},
+		{"Locks.HoldTTL", ttlBound, l.HoldTTL},
+		{"Locks.MaxWait", "0 (as long as it takes), or more", l.MaxWait},
+	} {
+		if d.value < 0 {
+			return Invalid(d.field, d.value.String(), d.bound)
+		}
 	}
 	return nil
 }
+
+const ttlBound = "0 (the activity worker's default), 100ms to ten years, or lockcore.Forever"
 
 // Invalid is the error of a call that is refused before anything is scheduled.
 func Invalid(field, value, bound string) error {

@@ -185,6 +185,10 @@ func TestEveryBoundOfTheConfigurationIsRefusedByName(t *testing.T) {
 	}{
 		"TTL below 100 ms":         {"Config.TTL", party.Config{TTL: 99 * time.Millisecond}},
 		"negative TTL":             {"Config.TTL", party.Config{TTL: -1}},
+		"negative hold":            {"Config.HoldTTL", party.Config{HoldTTL: -time.Second}},
+		"negative claim":           {"Config.ClaimTTL", party.Config{ClaimTTL: -time.Second}},
+		"negative waiter":          {"Config.WaiterTTL", party.Config{WaiterTTL: -time.Second}},
+		"negative retention":       {"Config.Retention", party.Config{Retention: -time.Hour}},
 		"TTL above ten years":      {"Config.TTL", party.Config{TTL: tenYears + 1, HoldTTL: party.Forever}},
 		"hold below 100 ms":        {"Config.HoldTTL", party.Config{HoldTTL: 1}},
 		"hold shorter than a part": {"Config.HoldTTL", party.Config{TTL: time.Hour, HoldTTL: time.Minute}},

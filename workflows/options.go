@@ -1,0 +1,11 @@
+package workflows
+
+import "github.com/temporal-lockstep/lockstep/internal/sagalocks"
+
+// check returns an error that matches lockcore.ErrInvalid if RunSaga cannot run with the options.
+func (o SagaOptions) check() error {
+	if o.ReleaseTimeout < 0 {
+		return sagalocks.Invalid("SagaOptions.ReleaseTimeout", o.ReleaseTimeout.String(), "0 (the default), or more")
+	}
+	return nil
+}
