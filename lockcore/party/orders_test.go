@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
@@ -253,4 +254,43 @@ func TestOrdersThatSayNothingAreRefusedAndNothingIsSent(t *testing.T) {
 	plain := party.Release{LockID: "a", Resources: []string{"r"}, Order: party.Order{Attempt: 1}}
 	refused(l.Release(t.Context(), plain), "Release.Order", "0.1")
 	require.Empty(t, e.commands())
+}
+
+func TestRelease_PlainRequests_LaterOnesAreGranted(t *testing.T) {
+	t.Parallel()
+	l := on(t, lockcoretest.NewStore(time.Now), party.Config{})
+	release := party.Release{LockID: "a", Resources: []string{"r"}, Order: party.LastAttempt(0)}
+	first, err := l.TryAcquire(t.Context(), one("a", party.Exclusive("r")))
+	require.NoError(t, err)
+	require.NoError(t, l.Release(t.Context(), release))
+	require.NoError(t, first.Leave(t.Context()))
+	require.NoError(t, l.Release(t.Context(), release), "its repetition")
+	again, err := l.TryAcquire(t.Context(), one("a", party.Exclusive("r")))
+	require.NoError(t, err)
+	require.NoError(t, again.Release(t.Context()))
+}
+
+func TestRelease_PlainRequestThatWaits_QueuesAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := on(t, lockcoretest.NewStore(time.Now), party.Config{})
+		holder, err := l.TryAcquire(t.Context(), one("holder", party.Exclusive("r")))
+		require.NoError(t, err)
+		granted := make(chan *party.Session)
+		for _, lockID := range []string{"a", "b"} {
+			go func() {
+				s, err := l.Acquire(t.Context(), one(lockID, party.Exclusive("r")))
+				assert.NoError(t, err)
+				granted <- s
+			}()
+			synctest.Wait()
+		}
+		require.NoError(t, l.Release(t.Context(), party.Release{LockID: "a", Resources: []string{"r"}, Order: party.LastAttempt(0)}))
+		require.NoError(t, holder.Release(t.Context()))
+		for _, lockID := range []string{"b", "a"} {
+			s := <-granted
+			require.Equal(t, lockID, s.Leases()[0].LockID)
+			require.NoError(t, s.Release(t.Context()))
+		}
+	})
 }

@@ -79,7 +79,9 @@ func (o Order) number() int64 { return int64(o.Schedule&math.MaxInt32)<<32 | int
 func orderOf(n int64) Order { return Order{Schedule: uint32(n >> 32), Attempt: uint32(n)} } //nolint:gosec // both halves fit by construction
 
 // LastAttempt is the order that no attempt of the same scheduling exceeds. A release up to it ends
-// everything that the scheduling, and all before it, took or may still ask for.
+// everything that the scheduling, and all before it, took or may still ask for. A release without a
+// Run up to LastAttempt(0) also ends plain requests, all of which have the same order: so it refuses
+// no later request, and a plain request that waits queues again.
 func LastAttempt(schedule uint32) Order { return Order{Schedule: schedule, Attempt: math.MaxUint32} }
 
 // Request asks for a hold on one or several resources in the name of one lock ID. The zero value of

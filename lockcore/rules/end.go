@@ -156,8 +156,12 @@ func (op *Release) stopped(e *Entry) bool {
 }
 
 // over records the order up to which everything is released. A release that is repeated keeps what
-// it found the first time.
+// it found the first time. A release of plain requests records nothing, because the record would also
+// refuse every later plain request. The evidence of a loss stays for its repetition.
 func (s *state) over(op *Release) {
+	if plain(op.Label, op.Order) {
+		return
+	}
 	o := Over{LockID: op.LockID, Label: op.Label, Order: op.Order}
 	if was := s.doc.over(op.LockID, op.Label); was != nil {
 		if was.Order >= op.Order {

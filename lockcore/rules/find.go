@@ -96,9 +96,15 @@ func (d *Document) LostBefore(lockID string, first int64, began time.Time) bool 
 
 // LostUpTo reports whether a release of a run up to exactly this order found evidence of a loss.
 func (d *Document) LostUpTo(lockID, label string, order int64) bool {
+	if plain(label, order) {
+		return d.EvictedRecord(lockID, label) != nil
+	}
 	o := d.over(lockID, label)
 	return o != nil && o.Order == order && o.Lost
 }
+
+// plain reports whether a release up to an order ends plain requests and no others.
+func plain(label string, order int64) bool { return label == "" && order == LastPlain }
 
 // ReleasedUpTo reports whether a run is known to have released everything up to an order.
 func (d *Document) ReleasedUpTo(lockID, label string, order int64) bool {

@@ -1,6 +1,9 @@
 package rules
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Modes, as they are stored.
 const (
@@ -16,6 +19,9 @@ const (
 	MaxBars    = 64
 	SettleMost = 64
 )
+
+// LastPlain is the greatest order of plain requests, which bring no order of their own: all of them have the same one.
+const LastPlain = math.MaxUint32
 
 // MaxBytes is the size of a document from which requests are answered Full that neither hold nor wait,
 // and MaxBytesOfHolders that from which also those are that hold. MongoDB stores documents of up to 16 MB.

@@ -209,6 +209,29 @@ var releaseScenarios = []Scenario{
 		s.leave("a", "p", 5, of("two"))
 		s.take("a", "p", 6, label("one"))
 	}},
+	{"release/of plain requests refuses none that comes later", func(s *stage) {
+		s.take("b", "p", 1)
+		s.wait(1, "a", "p", 1)
+		s.release("a", rules.LastPlain)
+		s.waiting()
+		s.check(len(s.stored().Over) == 0, "no record, got %+v", s.stored().Over)
+		s.wait(1, "a", "q", 1)
+	}},
+	{"release/of a run's requests with schedule 0 refuses those that come later", func(s *stage) {
+		s.release("a", rules.LastPlain, ofRun("one"))
+		s.ask(rules.Superseded, "a", "p", 1, label("one"))
+		s.check(!s.stored().LostUpTo("a", "one", rules.LastPlain), "no loss, got %+v", s.stored().Over)
+	}},
+	{"release/of plain requests keeps the evidence of a loss", func(s *stage) {
+		s.take("a", "p", 1, keep)
+		s.pass(holdTTL)
+		s.take("b", "p", 1)
+		s.check(!s.stored().LostUpTo("c", "", rules.LastPlain), "no loss of c, got %+v", s.stored().Evicted)
+		for range 2 { // its repetition finds the same
+			s.release("a", rules.LastPlain)
+			s.check(s.stored().LostUpTo("a", "", rules.LastPlain), "a loss, got %+v", s.stored().Evicted)
+		}
+	}},
 	{"release/the number of records is bounded, the oldest go first", func(s *stage) {
 		for i := range rules.MaxOver + 1 {
 			s.release(fmt.Sprint("a", i), 1)
