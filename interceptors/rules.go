@@ -34,6 +34,9 @@ func (a *activityInbound) ruled(ctx context.Context, args []any) ([]lockcore.Res
 		return nil, nil
 	}
 	resources, err := rule.Resources(args)
+	if err != nil && !errors.Is(err, lockcore.ErrInvalid) {
+		return nil, err
+	}
 	if err == nil && len(resources) > 0 && !info.IsWorkflowActivity() {
 		err = &lockcore.InvalidError{
 			Field: "worker.Options.Rules", Value: fmt.Sprintf("the activity %q without a workflow", protocol.Cut(info.ActivityType.Name, 128)),

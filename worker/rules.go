@@ -2,11 +2,13 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"sync"
 
 	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/converter"
 	sdkworker "go.temporal.io/sdk/worker"
 
 	"github.com/temporal-lockstep/lockstep/activities"
@@ -32,7 +34,8 @@ type Rule struct {
 //	})
 //
 // The activity worker calls it before each attempt: workflow code need not know, and nothing is written to the history. T is
-// the type of the activity's first argument, or any; a worker with another type does not start.
+// the type of the activity's first argument, or any; a worker with another type does not start. A dynamic activity may serve the
+// type: then the argument is decoded to T, and a name that no workflow uses is not noticed.
 //
 // The locks have scope step. What the workflow holds for a saga, or by workflows.Lock, does not block the step. A guard on the
 // same step is added to: on a resource that both name, the stronger mode and the guard's scope count. workflows.Unguarded does
@@ -63,9 +66,9 @@ func (r Rule) Elsewhere() Rule {
 // forInterceptor is the rule as the interceptor calls it.
 func (r Rule) forInterceptor() interceptors.Rule {
 	return interceptors.Rule{Activity: r.activity, Resources: func(args []any) ([]lockcore.Resource, error) {
-		var first any
-		if len(args) > 0 {
-			first = args[0]
+		first, err := r.argument(args)
+		if err != nil {
+			return nil, err
 		}
 		if first != nil && !reflect.TypeOf(first).AssignableTo(r.input) || first == nil && !takesNil(r.input) {
 			return nil, &lockcore.InvalidError{
@@ -74,6 +77,35 @@ func (r Rule) forInterceptor() interceptors.Rule {
 		}
 		return r.resources(first), nil
 	}}
+}
+
+var encodedValues = reflect.TypeFor[converter.EncodedValues]()
+
+// argument returns the first argument of an activity, or nil. That of a dynamic activity, which gets its arguments encoded, is
+// decoded to the rule's type.
+func (r Rule) argument(args []any) (any, error) {
+	if len(args) == 0 {
+		return nil, nil
+	}
+	encoded, dynamic := args[0].(converter.EncodedValues)
+	switch {
+	case !dynamic || r.input == encodedValues:
+		return args[0], nil
+	case !encoded.HasValues():
+		return nil, nil
+	}
+	first := reflect.New(r.input)
+	err := encoded.Get(first.Interface())
+	switch {
+	case errors.Is(err, converter.ErrUnableToDecode):
+		return nil, &lockcore.InvalidError{
+			Field: "worker.Options.Rules", Value: fmt.Sprintf("%q was called with another argument: %s", r.activity, protocol.Cut(err.Error(), 128)),
+			Bound: fmt.Sprintf("what its rule takes, a %v", r.input),
+		}
+	case err != nil: // a codec on another server may answer the next attempt
+		return nil, fmt.Errorf("lockstep: decode the argument of %q for its rule: %w", r.activity, err)
+	}
+	return first.Elem().Interface(), nil
 }
 
 func takesNil(t reflect.Type) bool {
@@ -103,6 +135,8 @@ func checkRules(rules []Rule) error {
 type registrations struct {
 	mu    sync.Mutex
 	funcs map[string]reflect.Type
+	// dynamic is set if a dynamic activity serves all other types.
+	dynamic bool
 }
 
 // listen has the worker's registrations told.
@@ -112,6 +146,15 @@ func (r *registrations) listen(o *sdkworker.PluginConfigureWorkerRegistryOptions
 		r.add(a, options.Name)
 		if before != nil {
 			before(a, options)
+		}
+	}
+	beforeDynamic := o.OnRegisterDynamicActivity
+	o.OnRegisterDynamicActivity = func(a any, options activity.DynamicRegisterOptions) {
+		r.mu.Lock()
+		r.dynamic = true
+		r.mu.Unlock()
+		if beforeDynamic != nil {
+			beforeDynamic(a, options)
 		}
 	}
 }
@@ -158,6 +201,9 @@ func (r *registrations) argument(name string) (t reflect.Type, known bool) {
 
 // check refuses rules for activity types that the worker does not have, and those that cannot look at what the activity takes.
 func (r *registrations) check(registry activities.Registry, rules []Rule) error {
+	r.mu.Lock()
+	dynamic := r.dynamic
+	r.mu.Unlock()
 	for _, rule := range rules {
 		argument, known := r.argument(rule.activity)
 		switch {
@@ -166,6 +212,13 @@ func (r *registrations) check(registry activities.Registry, rules []Rule) error 
 				return &lockcore.InvalidError{
 					Field: "worker.Options.Rules", Value: fmt.Sprintf("%q takes %s", rule.activity, typeName(argument)),
 					Bound: fmt.Sprintf("what its rule takes, a %v: give the rule the activity's own type", rule.input),
+				}
+			}
+		case dynamic:
+			if !rule.decodes() {
+				return &lockcore.InvalidError{
+					Field: "worker.Options.Rules", Value: fmt.Sprintf("the rule of %q, which a dynamic activity serves, takes a %v", rule.activity, rule.input),
+					Bound: "a type to which the argument can be decoded, any, or converter.EncodedValues",
 				}
 			}
 		case !rule.elsewhere && !taken(registry, rule.activity):
@@ -181,6 +234,11 @@ func (r *registrations) check(registry activities.Registry, rules []Rule) error 
 // fits reports whether the rule can look at the first argument of an activity, which is of type t; t is nil if it has none.
 func (r Rule) fits(t reflect.Type) bool {
 	return r.input.Kind() == reflect.Interface && t == nil || t != nil && (t.AssignableTo(r.input) || t.Kind() == reflect.Interface)
+}
+
+// decodes reports whether the arguments of a dynamic activity can be decoded to the rule's type.
+func (r Rule) decodes() bool {
+	return r.input.Kind() != reflect.Interface || r.input.NumMethod() == 0 || r.input == encodedValues
 }
 
 func typeName(t reflect.Type) string {
