@@ -28,8 +28,9 @@ const PluginName = protocol.PluginName
 // to Temporal for each client that it was given to, which is made as the client was.
 type Plugin struct {
 	*temporal.SimplePlugin
-	// janitors is nil in a plugin for replayers.
-	janitors *janitors
+	// janitors and registrar are nil in a plugin for replayers. A nil registrar does nothing.
+	janitors  *janitors
+	registrar *registrar
 	// interceptor is the one that it installs.
 	interceptor *interceptors.Interceptor
 }
@@ -53,7 +54,7 @@ func NewPlugin(o Options) (*Plugin, error) {
 	own := o.interceptor(j.connected)
 	j.connect = own.Connect
 	p := newPlugin(own, o.Rules, func(registry activities.Registry) { activities.Register(registry, o.activities()) })
-	p.janitors = j
+	p.janitors, p.registrar = j, newRegistrar(o.Locker)
 	return p, nil
 }
 
@@ -67,6 +68,16 @@ func (p *Plugin) NewClient(
 	err := p.SimplePlugin.NewClient(ctx, o, next)
 	if err == nil && p.janitors != nil {
 		p.janitors.madeClient(clientOptions{o.ClientOptions, o.FromExisting})
+		p.registrar.madeClient(o.ClientOptions)
+	}
+	return err
+}
+
+// ConfigureWorker installs the interceptor.
+func (p *Plugin) ConfigureWorker(ctx context.Context, o sdkworker.PluginConfigureWorkerOptions) error {
+	err := p.SimplePlugin.ConfigureWorker(ctx, o)
+	if err == nil {
+		p.registrar.madeWorker(o)
 	}
 	return err
 }
@@ -76,8 +87,13 @@ func (p *Plugin) NewClient(
 func (p *Plugin) StartWorker(
 	ctx context.Context, o sdkworker.PluginStartWorkerOptions, next func(context.Context, sdkworker.PluginStartWorkerOptions) error,
 ) error {
+	await := p.registrar.begin(o.WorkerInstanceKey)
 	p.interceptor.Learn(ctx)
+	await() // a worker that polls and has not registered seems to have no Lockstep
 	err := p.SimplePlugin.StartWorker(ctx, o, next)
+	if err != nil {
+		p.registrar.end(o.WorkerInstanceKey)
+	}
 	var denied *serviceerror.PermissionDenied
 	if errors.As(err, &denied) {
 		return &NamespaceError{Err: err}
@@ -95,6 +111,7 @@ const flushWithin = 2 * time.Second
 func (p *Plugin) StopWorker(
 	ctx context.Context, o sdkworker.PluginStopWorkerOptions, next func(context.Context, sdkworker.PluginStopWorkerOptions),
 ) {
+	p.registrar.end(o.WorkerInstanceKey)
 	p.SimplePlugin.StopWorker(ctx, o, next)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushWithin)
 	defer cancel()

@@ -48,7 +48,7 @@ type Patient struct {
 // Examine looks at the database first, and then at Temporal and at what workflows have left.
 func (p *Patient) Examine(ctx context.Context) []Finding {
 	all := []func(context.Context) Finding{
-		p.server, p.topology, p.clock, p.layout, p.indexes, p.writes, p.frontend, p.questions, p.janitors, p.collections, p.workers,
+		p.server, p.topology, p.clock, p.layout, p.indexes, p.writes, p.frontend, p.questions, p.janitors, p.collections, p.workers, p.pollers,
 		p.left, p.deadlocks,
 	}
 	findings := make([]Finding, len(all))

@@ -96,7 +96,7 @@ func (p *Patient) workers(ctx context.Context) Finding {
 		var unimplemented *serviceerror.Unimplemented
 		switch {
 		case errors.As(err, &unimplemented):
-			return Finding{about, Warning, "not known: this server does not list its workers", "see to it that all workers of a task queue have the plugin"}
+			return Finding{about, OK, "this server does not list its workers: see " + aboutPollers, ""}
 		case err != nil:
 			return unanswered(about, err)
 		}

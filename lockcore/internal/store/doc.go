@@ -16,6 +16,8 @@
 // document exists. A collection that has documents but no identity belongs to another program or to
 // an older version of this one, and is refused.
 //
+// Each process that registers as a Worker has a document too. Its _id is a document.
+//
 // # Commands
 //
 // The store sends reads, inserts, replacements and plain update operators ($set, $inc, $max with
