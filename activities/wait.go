@@ -34,6 +34,9 @@ const (
 //
 // It takes nothing. It keeps alive the place in the queue; what the lock ID holds is extended by the janitor.
 func (a *Activities) Wait(ctx context.Context, p WaitParams) error {
+	if err := p.Check(); err != nil {
+		return protocol.Failure(err)
+	}
 	caller, err := a.caller(ctx, p.LockID, p.Collection)
 	if err != nil {
 		return err

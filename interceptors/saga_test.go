@@ -133,8 +133,8 @@ func TestASagaInASagaLeavesItsLocksToTheOuterOne(t *testing.T) {
 
 func TestSagasSideBySideReleaseWhatTheOtherDoesNotWant(t *testing.T) {
 	t.Parallel()
-	r := &releases{}
-	require.NoError(t, runWorkflow(t, workflowEnv(t, with(&fakeLocker{})), r, func(ctx workflow.Context) error {
+	l, r := &fakeLocker{}, &releases{}
+	require.NoError(t, runWorkflow(t, workflowEnv(t, with(l)), r, func(ctx workflow.Context) error {
 		start := func(name string, until workflow.Future) workflow.Future {
 			future, settable := workflow.NewFuture(ctx)
 			workflow.Go(ctx, func(ctx workflow.Context) {
@@ -160,9 +160,10 @@ func TestSagasSideBySideReleaseWhatTheOtherDoesNotWant(t *testing.T) {
 		return errors.Join(err, second.Get(ctx, nil))
 	}))
 	released := slices.DeleteFunc(r.seen, func(c party.Commit) bool { return len(c.Uses) > 0 })
-	require.Len(t, released, 2)
+	require.Len(t, released, 1)
 	require.Equal(t, []string{"a"}, released[0].Resources)
-	require.Equal(t, []string{"account/1", "b"}, released[1].Resources)
+	require.Len(t, l.released, 1, "the run ends with the second one")
+	require.Equal(t, []string{"account/1", "b"}, l.released[0].Resources)
 }
 
 func TestASagaThatContinuesAsNewReleasesAndDoesNotCompensate(t *testing.T) {

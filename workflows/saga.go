@@ -96,6 +96,9 @@ func (s *Saga) Attempt() int { return s.attempt }
 // saga has begun to compensate by then, the inner one is undone, and its error matches lockcore.ErrEnded. A saga inside a
 // compensation hands nothing to the outer one but its locks.
 func RunSaga(ctx workflow.Context, opts SagaOptions, fn func(ctx workflow.Context, s *Saga) error) error {
+	if err := opts.check(); err != nil {
+		return err
+	}
 	if opts.DeadlockRetries < -1 || opts.DeadlockRetries > maxRetries {
 		return sagalocks.Invalid("SagaOptions.DeadlockRetries", strconv.Itoa(opts.DeadlockRetries), fmt.Sprintf("-1 to %d", maxRetries))
 	}
