@@ -82,3 +82,26 @@ func TestTheResultOfAGuardedStepIsReadByAConverterThatKnowsItsContext(t *testing
 	defer cancel()
 	require.NoError(t, run.Get(ctx, nil))
 }
+
+// Another team's worker runs the step, with a converter of its own, and waits for its locks.
+func TestWait_StepHasAConverterOfItsOwn_IsReadByItsWorker(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	own := converter.NewCodecDataConverter(converter.GetDefaultDataConverter(), secret{})
+	b.workflow("W", func(ctx workflow.Context) error {
+		ctx = workflow.WithDataConverter(workflow.WithTaskQueue(ctx, b.queue+"-elsewhere"), own)
+		return do(workflows.Guard(ctx, account), "Do")
+	})
+	b.work(t, sdkworker.Options{LocalActivityWorkerOnly: true}, nil)
+	c, err := client.Dial(client.Options{HostPort: testenv.TemporalAddress(t), DataConverter: own})
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	elsewhere := &bundle{client: c, plugin: b.plugin, locker: b.locker, queue: b.queue + "-elsewhere", workflows: map[string]any{}}
+	elsewhere.work(t, sdkworker.Options{DisableWorkflowWorker: true}, map[string]any{"Do": nothing})
+	other := b.taken(t, account)
+	run := b.start(t, "W")
+	b.untilActivity(t, run, isBusy, "the wait does not find that the lock is busy")
+	require.NoError(t, other.Leave(t.Context()))
+	_, err = b.end(t, run)
+	require.NoError(t, err)
+}

@@ -238,3 +238,23 @@ func TestAWaitBetweenTwoAttemptsBeginsTheStepAgain(t *testing.T) {
 		})
 	}
 }
+
+func TestMaxWait_Forever_WaitsAsLongAsItTakes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	forever := workflows.Locks{Resources: []lockcore.Resource{account}, MaxWait: lockcore.Forever}
+	b.workflow("step", func(ctx workflow.Context) error { return do(workflows.WithLocks(ctx, forever), "Do") })
+	b.workflow("lock", func(ctx workflow.Context) error {
+		return under(ctx, forever, func(*workflows.Hold) error { return nil })
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Do": nothing})
+	for _, name := range []string{"step", "lock"} {
+		other := b.taken(t, account)
+		run := b.start(t, name)
+		b.untilParked(t, run)
+		require.NoError(t, other.Leave(t.Context()))
+		_, err := b.end(t, run)
+		require.NoError(t, err)
+		b.requireFree(t, account.Name)
+	}
+}

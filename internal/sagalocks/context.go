@@ -50,6 +50,15 @@ func (l *Locks) Refuse() error {
 
 const ttlBound = "0 (the activity worker's default), 100ms to ten years, or lockcore.Forever"
 
+// longestWait is MaxWait, or 0 if that is as long as it takes: longer than a timeout of Temporal's can
+// be.
+func (l *Locks) longestWait() time.Duration {
+	if l.MaxWait > 100*365*24*time.Hour {
+		return 0
+	}
+	return l.MaxWait
+}
+
 // Invalid is the error of a call that is refused before anything is scheduled.
 func Invalid(field, value, bound string) error {
 	return protocol.NewWaitError(&lockcore.InvalidError{Field: field, Value: value, Bound: bound}, true)

@@ -116,7 +116,7 @@ func (s *State) newStep(ctx workflow.Context, part string, locks *Locks, scope *
 	if kind != protocol.ScopeStep {
 		scope.uses.addAll(locks.Resources, 0)
 	}
-	step := &Step{scope: scope, saga: a.saga, maxWait: locks.MaxWait, Guard: &protocol.Guard{
+	step := &Step{scope: scope, saga: a.saga, maxWait: locks.longestWait(), Guard: &protocol.Guard{
 		Part:        protocol.Cut(part, protocol.MaxName),
 		Scope:       kind,
 		Resources:   locks.Resources,

@@ -46,9 +46,10 @@ func (s *State) run(ctx workflow.Context, t task) error {
 	return s.ordinary(ctx, o, t.name, t.params, nil, func() bool { return false })
 }
 
-// ordinary runs an ordinary activity until it ends, ctx is cancelled or over says so.
+// ordinary runs an ordinary activity until it ends, ctx is cancelled or over says so. It has the data
+// converter of ctx, unless ctx is in a session.
 func (s *State) ordinary(ctx workflow.Context, o workflow.ActivityOptions, name string, params, result any, over func() bool) error {
-	ours, cancel := workflow.NewDisconnectedContext(s.base)
+	ours, cancel := workflow.NewDisconnectedContext(s.outside(ctx))
 	defer cancel()
 	future := s.schedule(ours, o, name, params)
 	if err := workflow.Await(ctx, func() bool { return future.IsReady() || over() }); err != nil || over() {
@@ -57,9 +58,16 @@ func (s *State) ordinary(ctx workflow.Context, o workflow.ActivityOptions, name 
 	return future.Get(ctx, result)
 }
 
-// schedule schedules an ordinary activity on the run's own context. The options and the session of
-// a step are the user's: the SDK sends all activities of a session to the session's worker, which
-// need not know of locks.
+// outside returns ctx, or the context of the run if ctx is in a session: the SDK sends all activities
+// of a session to the session's worker, which need not know of locks.
+func (s *State) outside(ctx workflow.Context) workflow.Context {
+	if Session(ctx) == nil {
+		return ctx
+	}
+	return s.base
+}
+
+// schedule schedules an ordinary activity.
 func (s *State) schedule(ctx workflow.Context, o workflow.ActivityOptions, name string, params any) workflow.Future {
 	if o.TaskQueue == "" {
 		o.TaskQueue = workflow.GetInfo(ctx).TaskQueueName
