@@ -286,3 +286,28 @@ func TestTheJanitorEndsWithTheLastWorker(t *testing.T) {
 	b.work(t, sdkworker.Options{}, nil)
 	b.untilOffice(t, true)
 }
+
+// A step keeps one lock while it waits for another, and its run is reset. The new run needs the first one in its own name.
+func TestJanitor_RunWithAWaitingStepIsReset_ReleasesWhatTheStepKept(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	janitored(t, b)
+	var wasReset atomic.Bool
+	b.workflow("W", func(ctx workflow.Context) error {
+		if wasReset.Load() {
+			return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error { return do(workflows.Guard(ctx, account), "Do") })
+		}
+		both := workflows.Locks{Resources: []lockcore.Resource{account, account2}, Scope: workflows.ScopeStep}
+		return do(workflows.WithLocks(ctx, both), "Do")
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Do": nothing})
+	other := b.taken(t, account2)
+	run := b.start(t, "W")
+	b.untilParked(t, run)
+	require.Len(t, b.holders(t, account.Name), 1)
+	wasReset.Store(true)
+	_, err := b.end(t, b.reset(t, run, 1))
+	require.NoError(t, err)
+	b.requireFree(t, account.Name)
+	require.NoError(t, other.Leave(t.Context()))
+}

@@ -344,3 +344,33 @@ func (b *bundle) startAs(t *testing.T, name string) client.WorkflowRun {
 	require.NoError(t, err)
 	return run
 }
+
+// The release is an activity, whose end is a workflow task.
+func TestSaga_InTheMiddleOfARun_AddsSevenEvents(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	plain := func(ctx workflow.Context) error {
+		err := do(ctx, "Do")
+		receive(ctx, "end")
+		return err
+	}
+	b.workflow("plain", plain)
+	b.workflow("saga", func(ctx workflow.Context) error {
+		err := saga(ctx, doOrUndo)
+		receive(ctx, "end")
+		return err
+	})
+	b.work(t, sdkworker.Options{}, b.writes())
+	count := map[string]int{}
+	for i, name := range []string{"plain", "saga"} {
+		run := b.start(t, name)
+		b.untilWritten(t, i+1)
+		b.completed(t, run, 2+i) // the task after the step, and the one after the release
+		b.signal(t, run, "end")
+		events, err := b.end(t, run)
+		require.NoError(t, err)
+		count[name] = countEvents(events)
+	}
+	require.Equal(t, count["plain"]+7, count["saga"])
+	b.requireFree(t, account.Name)
+}

@@ -97,14 +97,16 @@ func (r *round) deal(ctx context.Context, s *suspect) error {
 	return nil
 }
 
-// tend deals with what an open run has, or a run whose heir is open. What its steps have left when they ended is given up.
-// Other kept holds and places are prolonged. The places of a run that has an heir are not: the heir queues for itself.
+// tend deals with what an open run has, or a run whose heir is open. What its steps have left when they ended is given up, and what
+// those of a run have that was reset. Other kept holds and places are prolonged. The places of a run that has an heir are not: the heir queues for itself.
 func (r *round) tend(ctx context.Context, s *suspect, found *answer) {
 	var over, left []lockcore.Status
 	for _, e := range s.entries {
 		switch _, step, _ := protocol.ParseLockID(e.LockID); {
 		case found.continued && !r.handedOver(ctx, e):
 			left = append(left, e)
+		case found.verdict == inherited && step != "": // the heir's step takes its locks anew
+			over = append(over, e)
 		case found.isOver(&e) && step == "":
 			r.leave(ctx, e)
 		case found.isOver(&e):

@@ -181,7 +181,7 @@ func TestWhatAStepLeavesIsGivenUpWhenTheStepHasEnded(t *testing.T) {
 		"another wait is pending":      {answer{verdict: open, settled: true, pending: []pendingActivity{{"lockstep-wait-9", "lockstep.Wait"}}}, true},
 		"another one is pending":       {answer{verdict: open, settled: true, pending: []pendingActivity{{"7", "Credit"}}}, true},
 		"nothing is pending":           {answer{verdict: open, settled: true}, true},
-		"its run has an heir":          {answer{verdict: inherited}, false},
+		"its run was reset":            {answer{verdict: inherited}, true},
 		"it is not known of its run":   {answer{}, false},
 		"its activity has an odd name": {answer{verdict: open, settled: true, pending: []pendingActivity{{"3", "3"}}}, true},
 	} {
