@@ -147,7 +147,11 @@ func (s *Story) checkUndo() (all []Violation) {
 // that it left a place.
 const mayBeLate = int64(2 * time.Second)
 
-// checkPlaces finds places and claims that steps have while their saga is being undone already.
+// leavesWithin is how long after the end of its saga a step may have a place: it is given up by an
+// activity that nobody waits for.
+const leavesWithin = int64(10 * time.Second)
+
+// checkPlaces finds places and claims that steps have although their saga has ended.
 func (s *Story) checkPlaces() (all []Violation) {
 	if !s.calm {
 		return nil
@@ -156,11 +160,15 @@ func (s *Story) checkPlaces() (all []Violation) {
 		if !scope.isSaga() || strings.Contains(scope.name, "/") || scope.leaving == nil || scope.returned == nil || s.isUnderWay(scope) {
 			continue
 		}
+		before := map[string]bool{} // the steps that had a place when the saga ended
 		for _, r := range s.seen {
-			if r.Run == scope.run && scope.leaving.At < r.Trusted && r.At < scope.returned.At {
+			if r.Run == scope.run && r.At < scope.leaving.At {
+				before[r.Scope] = true
+			}
+			if r.Run == scope.run && before[r.Scope] && scope.leaving.At+leavesWithin < r.Trusted {
 				all = append(all, Violation{
 					Check: "places", At: r.At, Involved: []string{scope.workflow},
-					Text: fmt.Sprintf("%s: %s has a place while saga %s is undone", scope.workflow, r.Scope, scope.name),
+					Text: fmt.Sprintf("%s: %s has a place long after saga %s has ended", scope.workflow, r.Scope, scope.name),
 				})
 				break
 			}
