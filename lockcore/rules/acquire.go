@@ -258,6 +258,9 @@ func (s *state) enqueue(op *Acquire, place int, ahead bool) {
 		w.Ahead = true
 		if claim != nil {
 			w.Since, w.ClaimTTL = sinceOf(claim), claim.ClaimTTL
+			if op.Refresh {
+				w.Saga = claim.Saga
+			}
 			if !claim.Stands(s.now) {
 				w.ClaimTTL = min(2*max(op.ClaimTTL, claim.ClaimTTL), op.LongestClaim())
 			}

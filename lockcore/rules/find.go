@@ -139,7 +139,7 @@ func (w *Waiter) Request() Request {
 
 // Overtaken describes what overtook a request.
 type Overtaken struct {
-	// Order is that of the later request or of the release.
+	// Order is that of the later request, of the release, or of the bar.
 	Order int64
 	// Released is set if it was a release; otherwise it was a later request of the same part.
 	Released bool
@@ -159,8 +159,12 @@ func (d *Document) Overtaker(r Request) (by Overtaken, ok bool) {
 		}
 	}
 	for i := range d.Bars {
-		if d.Bars[i].bars(r) {
-			return Overtaken{Order: r.Order, Released: true, Reason: ReasonBarred}, true
+		if b := &d.Bars[i]; b.bars(r) {
+			by := Overtaken{Order: r.Order, Released: true, Reason: ReasonBarred}
+			if b.Part == "" { // one of a part has no order of its own
+				by.Order = b.Order
+			}
+			return by, true
 		}
 	}
 	if later, ok := d.Later(r.LockID, r.Part, r.Order); ok {

@@ -103,6 +103,22 @@ func (s *state) bar(b Bar) {
 	s.forget(s.doc.Waiters, func(w *Waiter) bool { return b.bars(w.Request()) })
 }
 
+func (op *Raise) bar() Bar {
+	return Bar{LockID: op.LockID, Label: op.Label, Saga: op.Saga, Order: op.Order}
+}
+
+// StillRun returns the parts in a document that the bar has cut off, and that may still run.
+func (op *Raise) StillRun(d *Document) (parts []*Entry) {
+	b := op.bar()
+	for i := range d.Entries {
+		e := &d.Entries[i]
+		if e.Own && e.Stands(d.At) && b.bars(Request{e.LockID, e.Label, e.Within, e.Saga, e.Part, e.Order}) {
+			parts = append(parts, e)
+		}
+	}
+	return parts
+}
+
 // Apply raises the bar.
 func (op Raise) Apply(before *Document, now time.Time) (*Document, Result) {
 	s := begin(before, op.Resource, op.Policy, now)
@@ -111,12 +127,8 @@ func (op Raise) Apply(before *Document, now time.Time) (*Document, Result) {
 		return s.end()
 	}
 	s.takeOver(op.LockID, op.Label)
-	b := Bar{LockID: op.LockID, Label: op.Label, Saga: op.Saga, Order: op.Order}
-	s.bar(b)
-	runs := func(e *Entry) bool {
-		return e.Own && e.Stands(now) && b.bars(Request{e.LockID, e.Label, e.Within, e.Saga, e.Part, e.Order})
-	}
-	if s.some(runs) {
+	s.bar(op.bar())
+	if len(op.StillRun(s.doc)) > 0 {
 		s.result.Outcome = Busy
 	}
 	s.heard(op.LockID, false)

@@ -269,7 +269,7 @@ var compensationScenarios = []Scenario{
 			s.ask(rules.Superseded, "a", "p", 2, keep, queue, label("one"), saga("s"))
 			d := s.ask(rules.Superseded, "a", "q", 1, label("one"), saga("s"))
 			by, _ := d.Overtaker(rules.Request{LockID: "a", Label: "one", Saga: "s", Part: "q", Order: 1})
-			s.check(by.Reason == rules.ReasonBarred, "the reason, got %+v", by)
+			s.check(by == rules.Overtaken{Order: 2, Released: true, Reason: rules.ReasonBarred}, "the bar, got %+v", by)
 		}
 		s.take("a", "p", 3, label("one"), saga("s"))
 		s.join("a", "q", 1, label("one"), saga("other"))
@@ -290,6 +290,16 @@ var compensationScenarios = []Scenario{
 		s.claimed("a", "q")
 		s.gone(s.raise(rules.Granted, "a", 3), "q")
 		s.entries(0)
+	}},
+	{"raise/a waiter that slept through its claim, and was refreshed, is still of its saga", func(s *stage) {
+		s.take("b", "p", 1)
+		s.wait(1, "a", "p", 2, label("one"), saga("s"))
+		s.leave("b", "p", 1)
+		s.claimed("a", "p")
+		s.pass(claimTTL)
+		s.take("b", "p", 2)
+		s.wait(1, "a", "p", 2, refresh, label("one"))
+		s.gone(s.raise(rules.Granted, "a", 2), "p")
 	}},
 	{"raise/scope steps within the lock ID are barred too", func(s *stage) {
 		s.take("a", "p", 1, keep, label("one"), saga("s"))
