@@ -178,7 +178,7 @@ func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
 // UnknownOutcomeError wraps what the driver said. It matches ErrUnknownOutcome, and unwraps to the
 // driver's error.
 type UnknownOutcomeError struct {
-	// Op is the operation that ran: "acquire", "refresh", "renew", "leave", "release" or
+	// Op is the operation that ran: "acquire", "refresh", "renew", "leave", "release", "raise" or
 	// "deadlock", which ends one.
 	Op       string
 	Resource string

@@ -73,6 +73,19 @@ func (r *Request) checkRun() []error {
 	return errs
 }
 
+func (r *Raise) check() error {
+	return firstError(
+		checkText("Raise.LockID", r.LockID, 1, maxLockID),
+		checkText("Raise.Run", r.Run, 1, maxName),
+		checkText("Raise.TakeOver", r.TakeOver, 0, maxName),
+		refuse(r.TakeOver == r.Run, "Raise.TakeOver", quote(r.TakeOver), "another label than Raise.Run"),
+		checkText("Raise.Saga", r.Saga, 1, maxName),
+		refuse(r.Order == (Order{}), "Raise.Order", r.Order.String(), "0.1 or more"),
+		checkSchedule("Raise", r.Order),
+		checkNames("Raise.Resources", r.Resources, ""),
+	)
+}
+
 func (r *Release) check() error {
 	leaving, least := "", 0
 	if r.Leaving != nil {

@@ -1,0 +1,196 @@
+package party_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+)
+
+// raising runs fn with the Locker of a workflow "w" and the bar of its saga "1" up to schedule 2.
+func raising(t *testing.T, fn func(t *testing.T, l *party.Locker, bar party.Raise)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		l := on(t, lockcoretest.NewStore(time.Now), party.Config{})
+		fn(t, l, party.Raise{LockID: "w", Run: "one", Saga: "1", Order: party.LastAttempt(2), Resources: []string{"r"}})
+	})
+}
+
+// ofSaga makes a request one of a saga, with a schedule and attempt.
+func ofSaga(saga string, schedule, attempt uint32) func(*party.Request) {
+	return func(req *party.Request) {
+		req.Saga, req.Order = saga, party.Order{Schedule: schedule, Attempt: attempt}
+	}
+}
+
+// inStepScope gives a request a lock ID of its own within the workflow's.
+func inStepScope(req *party.Request) { req.LockID, req.Within, req.Persist = "w/step", "w", false }
+
+func TestRaise_RunningPart_IsCutOffAndWaitedFor(t *testing.T) {
+	t.Parallel()
+	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
+		step, err := l.Acquire(t.Context(), run("one", "step", ofSaga("1", 2, 1)))
+		require.NoError(t, err)
+		for range 2 { // it may be repeated
+			var busy *party.BusyError
+			require.ErrorAs(t, l.Raise(t.Context(), bar), &busy)
+			require.Equal(t, "r", busy.Resource)
+			require.Len(t, busy.Holders, 1)
+			require.Equal(t, party.StateDraining, busy.Holders[0].State)
+			require.Equal(t, "step", busy.Holders[0].Part)
+			require.Equal(t, busy.RetryIn, busy.Holders[0].ExpiresIn)
+			require.Positive(t, busy.RetryIn)
+			require.LessOrEqual(t, busy.RetryIn, 30*time.Second)
+		}
+		<-step.Context().Done()
+		require.ErrorIs(t, step.Lost(), party.ErrLost, "the step is told")
+		require.ErrorIs(t, l.Raise(t.Context(), bar), party.ErrBusy, "the step has not left")
+		require.NoError(t, l.Leave(t.Context(), step.Leases()...))
+		for range 2 {
+			require.NoError(t, l.Raise(t.Context(), bar))
+		}
+		_, err = l.Enter(t.Context(), run("one", "undo", ofSaga("1", 3, 1)), false)
+		require.NoError(t, err, "the compensation has a greater schedule, and its hold is kept")
+	})
+}
+
+func TestRaise_PartThatNeverLeaves_IsWaitedForUntilItsTTLEnds(t *testing.T) {
+	t.Parallel()
+	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
+		bar.Resources = []string{"q", "r", "s"}
+		_, err := l.Enter(t.Context(), run("one", "long", ofSaga("1", 1, 1)), false)
+		require.NoError(t, err)
+		short := run("one", "short", ofSaga("1", 2, 1))
+		short.Resources, short.TTL = []party.Resource{party.Exclusive("s")}, 10*time.Second
+		_, err = l.Enter(t.Context(), short, false)
+		require.NoError(t, err)
+		for _, resource := range []string{"s", "r"} { // of several resources the one that ends first is reported
+			var busy *party.BusyError
+			require.ErrorAs(t, l.Raise(t.Context(), bar), &busy)
+			require.Equal(t, resource, busy.Resource)
+			elapse(busy.RetryIn)
+		}
+		require.NoError(t, l.Raise(t.Context(), bar))
+	})
+}
+
+func TestRaise_LaterAttemptOfAnEarlierOrder_IsRefused(t *testing.T) {
+	t.Parallel()
+	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
+		require.NoError(t, l.Raise(t.Context(), bar))
+		for _, barred := range []party.Request{run("one", "step", ofSaga("1", 2, 9)), run("one", "another", ofSaga("1", 1, 1)), run("one", "", ofSaga("1", 2, 2), inStepScope)} {
+			var superseded *party.SupersededError
+			_, err := l.Enter(t.Context(), barred, true)
+			require.ErrorAs(t, err, &superseded)
+			require.Contains(t, superseded.Reason, "compensation")
+			require.Equal(t, bar.Order, superseded.By)
+		}
+		for _, free := range []party.Request{
+			run("one", "step of another saga", ofSaga("2", 1, 1)), run("one", "step of no saga", ofSaga("", 1, 1)), run("one", "step", ofSaga("1", 3, 1)),
+		} {
+			leases, err := l.Enter(t.Context(), free, true)
+			require.NoError(t, err, free.Part)
+			require.NoError(t, l.Leave(t.Context(), leases...))
+		}
+	})
+}
+
+func TestRaise_StepsOfOtherSagas_RunOn(t *testing.T) {
+	t.Parallel()
+	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
+		other, err := l.Enter(t.Context(), run("one", "step of another saga", ofSaga("2", 1, 1)), false)
+		require.NoError(t, err)
+		later, err := l.Enter(t.Context(), run("one", "later", ofSaga("1", 3, 1)), false)
+		require.NoError(t, err)
+		require.NoError(t, l.Raise(t.Context(), bar))
+		_, err = l.Renew(t.Context(), append(other, later...)...)
+		require.NoError(t, err)
+	})
+}
+
+func TestRaise_StepWithinTheLockID_IsCutOff(t *testing.T) {
+	t.Parallel()
+	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
+		step, err := l.Enter(t.Context(), run("one", "", ofSaga("1", 2, 1), inStepScope), false)
+		require.NoError(t, err)
+		require.ErrorIs(t, l.Raise(t.Context(), bar), party.ErrBusy)
+		_, err = l.Renew(t.Context(), step...)
+		require.ErrorIs(t, err, party.ErrLost)
+		require.NoError(t, l.Leave(t.Context(), step...))
+		require.NoError(t, l.Raise(t.Context(), bar))
+	})
+}
+
+func TestRaise_QueuedRequest_IsEnded(t *testing.T) {
+	t.Parallel()
+	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
+		other, err := l.TryAcquire(t.Context(), one("other", party.Exclusive("r")))
+		require.NoError(t, err)
+		_, err = l.Enter(t.Context(), run("one", "step", ofSaga("1", 2, 1)), true)
+		require.ErrorIs(t, err, party.ErrBusy)
+		require.NoError(t, l.Raise(t.Context(), bar))
+		require.NoError(t, other.Leave(t.Context()))
+		_, err = l.Enter(t.Context(), one("other", party.Exclusive("r")), false)
+		require.NoError(t, err, "nobody waits any longer")
+	})
+}
+
+func TestRaise_AnotherRunHolds_ReturnsOtherRunErrorAndTakesOver(t *testing.T) {
+	t.Parallel()
+	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
+		kept, err := l.Enter(t.Context(), run("zero", "step"), false)
+		require.NoError(t, err)
+		require.NoError(t, l.Leave(t.Context(), kept...))
+		var other *party.OtherRunError
+		require.ErrorAs(t, l.Raise(t.Context(), bar), &other)
+		require.Equal(t, party.OtherRunError{Resource: "r", LockID: "w", Run: "one", Other: "zero"}, *other)
+		bar.TakeOver = other.Other
+		require.NoError(t, l.Raise(t.Context(), bar))
+		_, err = l.Enter(t.Context(), run("one", "step", ofSaga("1", 2, 1)), false)
+		require.ErrorIs(t, err, party.ErrSuperseded)
+		_, err = l.Enter(t.Context(), run("one", "undo", ofSaga("1", 3, 1), func(req *party.Request) { req.Resources[0].Held = true }), false)
+		require.NoError(t, err, "what the run before kept is the run's now")
+	})
+}
+
+func TestRaise_LostAnswer_IsRepeated(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := faulty()
+		l := on(t, db, party.Config{})
+		bar := party.Raise{LockID: "w", Run: "one", Saga: "1", Order: party.LastAttempt(2), Resources: []string{"r"}}
+		db.set(nil, cutting(of(kindSwap)))
+		var unknown *party.UnknownOutcomeError
+		require.ErrorAs(t, l.Raise(t.Context(), bar), &unknown)
+		require.Equal(t, "raise", unknown.Op)
+		require.Equal(t, "r", unknown.Resource)
+		db.set(nil, nil)
+		require.NoError(t, l.Raise(t.Context(), bar))
+		require.Len(t, db.Document("r").Bars, 1)
+	})
+}
+
+func TestRaise_BadInput_IsRefused(t *testing.T) {
+	t.Parallel()
+	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
+		for field, change := range map[string]func(*party.Raise){
+			"Raise.LockID":         func(r *party.Raise) { r.LockID = "" },
+			"Raise.Run":            func(r *party.Raise) { r.Run = "" },
+			"Raise.TakeOver":       func(r *party.Raise) { r.TakeOver = r.Run },
+			"Raise.Saga":           func(r *party.Raise) { r.Saga = "" },
+			"Raise.Order":          func(r *party.Raise) { r.Order = party.Order{} },
+			"Raise.Order.Schedule": func(r *party.Raise) { r.Order.Schedule = 1 << 31 },
+			"Raise.Resources[1]":   func(r *party.Raise) { r.Resources = []string{"r", ""} },
+		} {
+			wrong := bar
+			change(&wrong)
+			var invalid *party.InvalidError
+			require.ErrorAs(t, l.Raise(t.Context(), wrong), &invalid)
+			require.Equal(t, field, invalid.Field)
+		}
+	})
+}
