@@ -78,6 +78,7 @@ func request(p AcquireParams, caller protocol.Run, info activity.Info) party.Req
 		HoldTTL:   holdTTL,
 		Reacquire: p.Reacquire,
 		NewFence:  p.NewFence,
+		Saga:      p.Saga,
 		Owner:     p.Owner.Of(caller),
 		Started:   p.Started, NeverVictim: p.NeverVictim,
 		Comment: protocol.Cut(comment, 1024),

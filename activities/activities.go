@@ -22,6 +22,7 @@ const (
 	ReleaseName = protocol.ActivityRelease
 	WaitName    = protocol.ActivityWait
 	KeepName    = protocol.ActivityKeep
+	BarName     = protocol.ActivityBar
 )
 
 // Inputs and results of the activities. They are the wire format: fields are only ever appended.
@@ -37,6 +38,8 @@ type (
 	WaitParams    = protocol.WaitParams
 	KeepParams    = protocol.KeepParams
 	KeepResult    = protocol.KeepResult
+	BarParams     = protocol.BarParams
+	BarResult     = protocol.BarResult
 	// Lease is what Acquire got on one resource.
 	Lease = protocol.Lease
 	// Use is what must be held when it is released.
@@ -54,6 +57,7 @@ type Locker interface {
 	CollectionID(ctx context.Context) (string, error)
 	Replaced(ctx context.Context, lockID, run string, resources ...string) ([]string, error)
 	Commit(ctx context.Context, c party.Commit) error
+	Raise(ctx context.Context, r party.Raise) error
 	ReleaseHeld(ctx context.Context, r party.Release) (held []string, err error)
 	Recheck(ctx context.Context, req party.Request) (again time.Duration, err error)
 	WatchFor(resource string)

@@ -38,6 +38,7 @@ type fakeLocker struct {
 	left     []lockcore.Lease
 	released []party.Release
 	commits  []party.Commit
+	bars     []party.Raise
 	tended   []string
 	extended []string
 	// lacks are resources of which the hold is missing.
@@ -73,6 +74,11 @@ func (f *fakeLocker) ReleaseHeld(_ context.Context, r party.Release) ([]string, 
 
 func (f *fakeLocker) Commit(_ context.Context, c party.Commit) error {
 	f.commits = append(f.commits, c)
+	return f.err
+}
+
+func (f *fakeLocker) Raise(_ context.Context, r party.Raise) error {
+	f.bars = append(f.bars, r)
 	return f.err
 }
 
@@ -142,7 +148,7 @@ func TestAcquireAsksOnceInTheNameOfTheRun(t *testing.T) {
 	t.Parallel()
 	f := &fakeLocker{}
 	out, err := call(t, f, "lockstep.Acquire", `{"resources":[{"name":"account/1"},{"name":"seats","mode":"S","limit":3}],
-		"part":"p","schedule":4,"ttl":"20s","holdTtl":"forever","reacquire":true,"newFence":true}`)
+		"part":"p","schedule":4,"ttl":"20s","holdTtl":"forever","reacquire":true,"newFence":true,"saga":"2"}`)
 	require.NoError(t, err)
 	require.JSONEq(t, `{"lockId":"`+ownLockID+`","leases":[`+leaseText+`]}`, out)
 	require.True(t, f.queued)
@@ -153,7 +159,7 @@ func TestAcquireAsksOnceInTheNameOfTheRun(t *testing.T) {
 	require.Equal(t, party.Request{
 		LockID: ownLockID, Run: "default-test-run-id", Resources: []lockcore.Resource{{Name: "account/1"}, lockcore.SharedLimit("seats", 3)},
 		Part: "default-test-run-id/p", Order: party.Order{Schedule: 4, Attempt: 1}, TTL: 20 * time.Second, Persist: true, HoldTTL: lockcore.Forever,
-		Reacquire: true, NewFence: true, Owner: "default-test-namespace/default-test-workflow-id", MaxWait: 2 * time.Second,
+		Reacquire: true, NewFence: true, Saga: "2", Owner: "default-test-namespace/default-test-workflow-id", MaxWait: 2 * time.Second,
 	}, f.request)
 }
 
@@ -247,6 +253,7 @@ func TestFailuresOfEveryActivityAreTyped(t *testing.T) {
 		"lockstep.Renew":   `{"leases":[` + leaseText + `]}`,
 		"lockstep.Leave":   `{"leases":[` + leaseText + `]}`,
 		"lockstep.Release": `{"resources":["account/1"]}`,
+		"lockstep.Bar":     `{"resources":["account/1"],"saga":"1","schedule":1}`,
 	} {
 		for want, err := range map[string]error{
 			"lockstep.Lost": &lockcore.LostError{Resource: "account/1"}, "lockstep.Unavailable": errors.New("no primary"),
@@ -275,7 +282,7 @@ func TestTheNamesOfTheActivities(t *testing.T) {
 		names = append(names, "lockstep."+m.Name)
 	}
 	require.Equal(t, []string{
-		activities.AcquireName, activities.KeepName, activities.LeaveName, activities.ReleaseName, activities.RenewName, activities.WaitName,
+		activities.AcquireName, activities.BarName, activities.KeepName, activities.LeaveName, activities.ReleaseName, activities.RenewName, activities.WaitName,
 	}, names)
 }
 
@@ -302,7 +309,7 @@ func TestAnActivityWithoutAWorkflowHasToGiveALockID(t *testing.T) {
 	t.Parallel()
 	for name, in := range map[string]string{
 		"lockstep.Acquire": `"resources":[{"name":"account/1"}]`, "lockstep.Release": `"resources":["account/1"]`,
-		"lockstep.Keep": `"resources":["account/1"]`, "lockstep.Wait": `"resource":{"name":"account/1"}`,
+		"lockstep.Keep": `"resources":["account/1"]`, "lockstep.Bar": `"resources":["account/1"],"saga":"1","schedule":1`, "lockstep.Wait": `"resource":{"name":"account/1"}`,
 	} {
 		_, err := callFrom(t, &fakeLocker{}, false, name, "{"+in+"}")
 		require.ErrorIs(t, protocol.LockError(err), lockcore.ErrInvalid, name)

@@ -18,6 +18,7 @@
 //	lockstep.Release  {"resources": ["account/42"], "schedule": 1}  →  {}
 //	lockstep.Renew    {"leases": […]}  →  {"leases": […]}
 //	lockstep.Leave    {"leases": […]}  →  {}
+//	lockstep.Bar      {"resources": ["account/42"], "saga": "1", "schedule": 1}  →  {}
 //	lockstep.Wait     {"resource": {"name": "account/42"}, "order": {"schedule": 1, "attempt": 1}}  →  null
 //
 // If a lock is busy, Acquire fails with the retryable type lockstep.Busy, keeps its place in the queue, and comes back by its

@@ -128,6 +128,30 @@ func Commit(ctx context.Context, locker Committer, own protocol.Run, c party.Com
 	}
 }
 
+// Raiser is what Raise needs of a *party.Locker.
+type Raiser interface {
+	Raise(ctx context.Context, r party.Raise) error
+}
+
+// Raise calls Raiser.Raise for own, in an activity of it, and takes over what other runs of the workflow hold if own is the
+// current run. Otherwise the error is the *party.OtherRunError, or says that Temporal could not be asked.
+func Raise(ctx context.Context, locker Raiser, own protocol.Run, r party.Raise) error {
+	for n := 0; ; n++ {
+		err := locker.Raise(ctx, r)
+		var other *party.OtherRunError
+		if !errors.As(err, &other) || n == mostOthers {
+			return err
+		}
+		switch current, failed := IsCurrent(ctx, own); {
+		case failed != nil: // nothing is known of the runs: the activity waits, as if the database could not be reached
+			return failed
+		case !current:
+			return err
+		}
+		r.TakeOver = other.Other
+	}
+}
+
 // IsCurrent reports whether Temporal says that a run is its workflow's current one, and open. It is asked in an activity.
 func IsCurrent(ctx context.Context, own protocol.Run) (bool, error) {
 	c := activity.GetClient(ctx)

@@ -56,3 +56,22 @@ func TestACompensationUndoesTheStepOfEveryRunThatItsOwnReplaced(t *testing.T) {
 		require.ElementsMatch(t, leases[0].Undone, again[0].Undone, "also when nothing is taken over any more")
 	})
 }
+
+// A bar of a run meets what the run before it keeps, on one resource, and takes it over on all.
+func TestRaise_AnotherRunHolds_TakesOver(t *testing.T) {
+	t.Parallel()
+	locker, err := party.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
+	require.NoError(t, err)
+	of := func(label string) protocol.Run { return protocol.Run{Namespace: "n", WorkflowID: "w", RunID: label} }
+	guard := protocol.Guard{Part: "3/Write", Schedule: 3, Scope: protocol.ScopeSaga, Saga: "1", Resources: []lockcore.Resource{lockcore.Exclusive("r")}}
+	inAnActivity(t, func(ctx context.Context) {
+		leases, err := openrun.Enter(ctx, locker, of("one"), guard.Request(of("one"), 1, ""), true)
+		require.NoError(t, err)
+		require.NoError(t, locker.Leave(ctx, leases...))
+		bar := party.Raise{LockID: of("two").LockID(), Run: "two", Saga: "1", Order: party.LastAttempt(3), Resources: []string{"q", "r"}}
+		require.ErrorIs(t, locker.Raise(ctx, bar), party.ErrOtherRun)
+		require.NoError(t, openrun.Raise(ctx, locker, of("two"), bar))
+		_, err = openrun.Enter(ctx, locker, of("two"), guard.Request(of("two"), 2, ""), true)
+		require.ErrorIs(t, err, lockcore.ErrSuperseded)
+	})
+}

@@ -83,6 +83,7 @@ func (g Guard) Request(run Run, attempt int32, comment string) party.Request {
 		HoldTTL:   holdTTL,
 		Reacquire: g.Reacquire || g.Scope == ScopeStep,
 		NewFence:  g.NewFence,
+		Saga:      g.Saga,
 		Undo:      undo,
 		Owner:     g.Owner.Of(run),
 		Started:   g.Started, NeverVictim: g.NeverVictim,

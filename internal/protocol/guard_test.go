@@ -22,7 +22,7 @@ func guardPayload(text string) *commonpb.Payload {
 // The text is the protocol: a change that breaks this test breaks histories in flight.
 const guardText = `{"part":"3/Debit","schedule":4,"scope":"saga",` +
 	`"resources":[{"name":"account/1","mode":"X","held":true},{"name":"rates","mode":"S","limit":3}],` +
-	`"ttl":"30s","holdTtl":"forever","reacquire":true,"newFence":true,"owner":"me"}`
+	`"ttl":"30s","holdTtl":"forever","reacquire":true,"newFence":true,"saga":"1","owner":"me"}`
 
 func TestGuardIsTheSameTextInEveryVersion(t *testing.T) {
 	t.Parallel()
@@ -30,7 +30,7 @@ func TestGuardIsTheSameTextInEveryVersion(t *testing.T) {
 	held.Held = true
 	want := Guard{
 		Part: "3/Debit", Schedule: 4, Scope: ScopeSaga, Resources: []lockcore.Resource{held, lockcore.SharedLimit("rates", 3)},
-		TTL: Duration(30 * time.Second), HoldTTL: Duration(lockcore.Forever), Reacquire: true, NewFence: true, Owner: Owner{Name: "me"},
+		TTL: Duration(30 * time.Second), HoldTTL: Duration(lockcore.Forever), Reacquire: true, NewFence: true, Saga: "1", Owner: Owner{Name: "me"},
 	}
 	p, err := EncodeGuard(want)
 	require.NoError(t, err)
@@ -67,7 +67,7 @@ func TestRequestOfAGuard(t *testing.T) {
 	req := g.Request(run, 7, strings.Repeat("x", 2000))
 	require.Equal(t, party.Request{
 		LockID: run.LockID(), Run: "r", Resources: g.Resources, Part: "r/3/Debit", Order: party.Order{Schedule: 4, Attempt: 7},
-		TTL: 30 * time.Second, Persist: true, HoldTTL: lockcore.Forever, Reacquire: true, NewFence: true, Owner: "me", Comment: strings.Repeat("x", 1024),
+		TTL: 30 * time.Second, Persist: true, HoldTTL: lockcore.Forever, Reacquire: true, NewFence: true, Saga: "1", Owner: "me", Comment: strings.Repeat("x", 1024),
 	}, req)
 
 	g.Undoes = "2/Debit"

@@ -23,13 +23,14 @@ const (
 	ActivityRelease = "lockstep.Release"
 	ActivityWait    = "lockstep.Wait"
 	ActivityKeep    = "lockstep.Keep"
+	ActivityBar     = "lockstep.Bar"
 )
 
 // IsMachinery reports whether an activity, by its exact name, is one of Lockstep's own, or one by which the SDK makes and ends
 // sessions: it is never guarded.
 func IsMachinery(activityType string) bool {
 	switch activityType {
-	case ActivityAcquire, ActivityRenew, ActivityLeave, ActivityRelease, ActivityWait, ActivityKeep,
+	case ActivityAcquire, ActivityRenew, ActivityLeave, ActivityRelease, ActivityWait, ActivityKeep, ActivityBar,
 		"internalSessionCreationActivity", "internalSessionCompletionActivity":
 		return true
 	default:
@@ -94,6 +95,8 @@ type Guard struct {
 	Reacquire bool `json:"reacquire,omitempty"`
 	// NewFence gives a new fence even if the lock is held already.
 	NewFence bool `json:"newFence,omitempty"`
+	// Saga is the outermost saga of the step, by which [ActivityBar] finds it; absent outside of sagas.
+	Saga string `json:"saga,omitempty"`
 	// Owner is who stands behind the lock ID; absent means the workflow.
 	Owner Owner `json:"owner,omitzero"`
 	// Park says that the workflow can answer FailureParked.
@@ -164,6 +167,8 @@ type AcquireParams struct {
 	Reacquire bool `json:"reacquire,omitempty"`
 	// NewFence gives a new fence even if the lock is held already.
 	NewFence bool `json:"newFence,omitempty"`
+	// Saga is as in [Guard].
+	Saga string `json:"saga,omitempty"`
 	// Owner is who stands behind the lock ID, for people and deadlock detection; absent means the workflow.
 	Owner Owner `json:"owner,omitzero"`
 	// Comment is for people; absent means the activity's type and ID.
@@ -293,6 +298,23 @@ type KeepParams struct {
 
 // KeepResult is the result of [ActivityKeep], which without Once ends by itself only by a failure.
 type KeepResult struct{}
+
+// BarParams is the input of [ActivityBar].
+type BarParams struct {
+	// LockID is that of the workflow run which calls; absent means the same. No other is accepted.
+	LockID string `json:"lockId,omitempty"`
+	// Resources are where the bar is raised: any number of names.
+	Resources []string `json:"resources"`
+	// Saga is the outermost saga whose steps are barred, as their guards name it.
+	Saga string `json:"saga"`
+	// Schedule is the greatest number of the steps that are barred.
+	Schedule uint32 `json:"schedule"`
+	// Collection is as in [Guard].
+	Collection string `json:"collection,omitempty"`
+}
+
+// BarResult is the result of [ActivityBar].
+type BarResult struct{}
 
 // Holder is a [lockcore.Holder] as other languages read it.
 type Holder struct {
