@@ -80,8 +80,8 @@ func (r *Raise) check() error {
 		checkText("Raise.TakeOver", r.TakeOver, 0, maxName),
 		refuse(r.TakeOver == r.Run, "Raise.TakeOver", quote(r.TakeOver), "another label than Raise.Run"),
 		checkText("Raise.Saga", r.Saga, 1, maxName),
-		refuse(r.Order == (Order{}), "Raise.Order", r.Order.String(), "0.1 or more"),
-		checkSchedule("Raise", r.Order),
+		checkRange("Raise.Order.Schedule", int(r.Order.Schedule), 1, math.MaxInt32),
+		refuse(len(r.Resources) == 0, "len(Raise.Resources)", "0", "1 or more"),
 		checkNames("Raise.Resources", r.Resources, ""),
 	)
 }

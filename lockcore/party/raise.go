@@ -21,9 +21,9 @@ type Raise struct {
 	// barred.
 	Saga string
 	// Order is the greatest order that is barred. LastAttempt bars all attempts of a schedule, and of all
-	// before it.
+	// before it. The Schedule is 1 or more.
 	Order Order
-	// Resources are where the bar is raised: any number of names.
+	// Resources are where the bar is raised: any number of names, and at least one.
 	Resources []string
 }
 

@@ -1,6 +1,7 @@
 package party_test
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -182,9 +183,9 @@ func TestRaise_BadInput_IsRefused(t *testing.T) {
 			"Raise.Run":            func(r *party.Raise) { r.Run = "" },
 			"Raise.TakeOver":       func(r *party.Raise) { r.TakeOver = r.Run },
 			"Raise.Saga":           func(r *party.Raise) { r.Saga = "" },
-			"Raise.Order":          func(r *party.Raise) { r.Order = party.Order{} },
-			"Raise.Order.Schedule": func(r *party.Raise) { r.Order.Schedule = 1 << 31 },
+			"Raise.Order.Schedule": func(r *party.Raise) { r.Order = party.LastAttempt(0) },
 			"Raise.Resources[1]":   func(r *party.Raise) { r.Resources = []string{"r", ""} },
+			"len(Raise.Resources)": func(r *party.Raise) { r.Resources = nil },
 		} {
 			wrong := bar
 			change(&wrong)
@@ -192,5 +193,96 @@ func TestRaise_BadInput_IsRefused(t *testing.T) {
 			require.ErrorAs(t, l.Raise(t.Context(), wrong), &invalid)
 			require.Equal(t, field, invalid.Field)
 		}
+	})
+}
+
+func TestRaise_PartWithoutEnd_EndsNevertheless(t *testing.T) {
+	t.Parallel()
+	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
+		_, err := l.Enter(t.Context(), run("one", "step", ofSaga("1", 2, 1), func(req *party.Request) { req.TTL, req.HoldTTL = party.Forever, party.Forever }), false)
+		require.NoError(t, err)
+		var busy *party.BusyError
+		require.ErrorAs(t, l.Raise(t.Context(), bar), &busy)
+		require.Equal(t, 30*time.Second, busy.RetryIn)
+		elapse(busy.RetryIn)
+		require.NoError(t, l.Raise(t.Context(), bar))
+	})
+}
+
+func TestRaise_Claim_IsEnded(t *testing.T) {
+	t.Parallel()
+	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
+		other, err := l.TryAcquire(t.Context(), one("other", party.Exclusive("r")))
+		require.NoError(t, err)
+		_, err = l.Enter(t.Context(), run("one", "step", ofSaga("1", 2, 1)), true)
+		require.ErrorIs(t, err, party.ErrBusy)
+		require.NoError(t, other.Release(t.Context()))
+		_, err = l.Enter(t.Context(), one("other", party.Exclusive("r")), false)
+		require.ErrorContains(t, err, "granted to", "the step may take its claim up")
+		require.NoError(t, l.Raise(t.Context(), bar))
+		_, err = l.Enter(t.Context(), one("other", party.Exclusive("r")), false)
+		require.NoError(t, err)
+	})
+}
+
+// lockstep.Wait does not name the saga of the request that it refreshes.
+func TestRaise_WaiterThatSleptThroughItsClaim_IsEnded(t *testing.T) {
+	t.Parallel()
+	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
+		holder := one("other", party.Exclusive("r"))
+		holder.TTL = time.Hour
+		leases, err := l.Enter(t.Context(), holder, false)
+		require.NoError(t, err)
+		_, err = l.Enter(t.Context(), run("one", "step", ofSaga("1", 2, 1)), true)
+		require.ErrorIs(t, err, party.ErrBusy)
+		require.NoError(t, l.Leave(t.Context(), leases...))
+		elapse(30 * time.Second)
+		_, err = l.Enter(t.Context(), holder, false)
+		require.NoError(t, err)
+		waits := run("one", "step", ofSaga("", 2, 1))
+		_, err = l.Recheck(t.Context(), waits)
+		require.ErrorIs(t, err, party.ErrBusy)
+		require.NoError(t, l.Raise(t.Context(), bar))
+		for s, err := range l.Status(t.Context(), party.Filter{Resource: "r"}) {
+			require.NoError(t, err)
+			require.Equal(t, "other", s.LockID)
+		}
+		_, err = l.Recheck(t.Context(), waits)
+		require.NotErrorIs(t, err, party.ErrBusy, "it waits no longer")
+	})
+}
+
+func TestRaise_ManyResources_AreAllBarred(t *testing.T) {
+	t.Parallel()
+	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
+		bar.Resources = nil
+		for i := range 150 {
+			bar.Resources = append(bar.Resources, fmt.Sprintf("r%03d", i))
+		}
+		for range 2 { // repeated, it changes nothing
+			require.NoError(t, l.Raise(t.Context(), bar))
+		}
+		for _, name := range bar.Resources {
+			_, err := l.Enter(t.Context(), run("one", "step", ofSaga("1", 2, 1), func(req *party.Request) { req.Resources[0].Name = name }), false)
+			require.ErrorIs(t, err, party.ErrSuperseded)
+		}
+	})
+}
+
+// What one resource answers does not keep the bar from the others, and a part that still runs does not hide it.
+func TestRaise_AnotherRunHoldsOneOfTwo_TheOtherIsBarred(t *testing.T) {
+	t.Parallel()
+	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
+		_, err := l.Enter(t.Context(), run("zero", "step"), false)
+		require.NoError(t, err)
+		onS := func(req *party.Request) { req.Resources[0].Name = "s" }
+		_, err = l.Enter(t.Context(), run("one", "step", ofSaga("1", 2, 1), onS), false)
+		require.NoError(t, err)
+		bar.Resources = []string{"s", "r"}
+		err = l.Raise(t.Context(), bar)
+		require.ErrorIs(t, err, party.ErrOtherRun)
+		require.NotErrorIs(t, err, party.ErrBusy)
+		_, err = l.Enter(t.Context(), run("one", "late", ofSaga("1", 1, 1), onS), false)
+		require.ErrorIs(t, err, party.ErrSuperseded)
 	})
 }
