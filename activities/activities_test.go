@@ -309,7 +309,7 @@ func TestAnActivityWithoutAWorkflowHasToGiveALockID(t *testing.T) {
 	t.Parallel()
 	for name, in := range map[string]string{
 		"lockstep.Acquire": `"resources":[{"name":"account/1"}]`, "lockstep.Release": `"resources":["account/1"]`,
-		"lockstep.Keep": `"resources":["account/1"]`, "lockstep.Bar": `"resources":["account/1"],"saga":"1","schedule":1`, "lockstep.Wait": `"resource":{"name":"account/1"}`,
+		"lockstep.Keep": `"resources":["account/1"]`, "lockstep.Wait": `"resource":{"name":"account/1"}`,
 	} {
 		_, err := callFrom(t, &fakeLocker{}, false, name, "{"+in+"}")
 		require.ErrorIs(t, protocol.LockError(err), lockcore.ErrInvalid, name)

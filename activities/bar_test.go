@@ -2,6 +2,7 @@ package activities_test
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -26,6 +27,10 @@ func TestBar_NamesTheSaga_UpToTheLastAttemptOfTheSchedule(t *testing.T) {
 
 func TestBar_PartsStillRun_FailsUntilTheFirstMayHaveEnded(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, partsStillRun)
+}
+
+func partsStillRun(t *testing.T) {
 	for left, want := range map[time.Duration]time.Duration{
 		700 * time.Millisecond: 700 * time.Millisecond, time.Hour: 2 * time.Second, lockcore.Forever: 2 * time.Second, time.Millisecond: 100 * time.Millisecond,
 	} {
@@ -38,4 +43,18 @@ func TestBar_PartsStillRun_FailsUntilTheFirstMayHaveEnded(t *testing.T) {
 		require.Equal(t, temporal.ApplicationErrorCategoryBenign, app.Category())
 		require.Equal(t, want, app.NextRetryDelay())
 	}
+}
+
+func TestBar_LockIDOfTheCallersChoice_IsRefusedByItsName(t *testing.T) {
+	t.Parallel()
+	for _, workflow := range []bool{true, false} {
+		f := &fakeLocker{}
+		_, err := callFrom(t, f, workflow, protocol.ActivityBar, `{"lockId":"mine","resources":["a"],"saga":"2","schedule":7}`)
+		var invalid *lockcore.InvalidError
+		require.ErrorAs(t, protocol.LockError(err), &invalid)
+		require.Equal(t, "lockId", invalid.Field)
+		require.Empty(t, f.bars)
+	}
+	_, err := callFrom(t, &fakeLocker{}, false, protocol.ActivityBar, `{"resources":["a"],"saga":"2","schedule":7}`)
+	require.ErrorIs(t, protocol.LockError(err), lockcore.ErrInvalid, "an activity without a workflow has no lock ID to bar")
 }

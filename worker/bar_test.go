@@ -8,6 +8,7 @@ import (
 	enumspb "go.temporal.io/api/enums/v1"
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/testsuite"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
@@ -89,4 +90,23 @@ func TestBar_RunBeforeHolds_IsTakenOver(t *testing.T) {
 	_, err = b.end(t, run)
 	require.NoError(t, err)
 	require.Equal(t, []string{run.GetRunID()}, b.runs(t, account.Name))
+}
+
+func TestBar_TestEnvironment_ReturnsWhenThePartsHaveEnded(t *testing.T) {
+	t.Parallel()
+	for name, clock := range map[string]func(*testsuite.TestWorkflowEnvironment) func() time.Time{"the environment's clock": itsClock, "the wall clock": wallClock} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := inMemory(t, clock)
+			s.ExecuteWorkflow(func(ctx workflow.Context) error {
+				ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: within})
+				if err := byName(ctx, "lockstep.Acquire", acquire(1, map[string]any{"part": "step", "ttl": "1s"})); err != nil {
+					return err
+				}
+				return byName(ctx, "lockstep.Bar", barUpTo(1))
+			})
+			require.True(t, s.IsWorkflowCompleted())
+			require.NoError(t, s.GetWorkflowError())
+		})
+	}
 }

@@ -303,11 +303,11 @@ type KeepResult struct{}
 type BarParams struct {
 	// LockID is that of the workflow run which calls; absent means the same. No other is accepted.
 	LockID string `json:"lockId,omitempty"`
-	// Resources are where the bar is raised: any number of names.
+	// Resources are where the bar is raised: any number of names, and at least one.
 	Resources []string `json:"resources"`
 	// Saga is the outermost saga whose steps are barred, as their guards name it.
 	Saga string `json:"saga"`
-	// Schedule is the greatest number of the steps that are barred.
+	// Schedule is the greatest number of the steps that are barred: 1 or more.
 	Schedule uint32 `json:"schedule"`
 	// Collection is as in [Guard].
 	Collection string `json:"collection,omitempty"`
