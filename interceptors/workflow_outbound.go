@@ -105,6 +105,7 @@ func (w *workflowOutbound) watch(ctx workflow.Context, step *sagalocks.Step, sch
 	if inner.IsReady() { // it was refused, and not scheduled
 		return inner
 	}
+	step.Scheduled()
 	outer, settable := workflow.NewFuture(ctx)
 	run := func(own workflow.Context) {
 		err := step.Enter(own, func(own workflow.Context) error {

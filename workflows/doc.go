@@ -17,10 +17,10 @@
 //
 //	Debit    ├─enter──run──leave─┤
 //	Credit                          ├─enter──run──leave─┤
-//	locks    ├──────────────────────────────────────────────────┤ verified and released: one local activity
-//	                                                  committed ┘
+//	locks    ├──────────────────────────────────────────────────┤ verified, recorded, released
 //
-// A Lock stands over timers, signals and child workflows, in two events:
+// The saga verifies its locks by a local activity, and they are released once Temporal has recorded what follows from that.
+// A Lock stands over timers, signals and child workflows:
 //
 //	hold, err := workflows.Lock(ctx, workflows.Locks{Resources: []lockcore.Resource{lockcore.Exclusive("account/42")}})
 //	…

@@ -28,8 +28,7 @@ type Hold struct {
 //	return err
 //
 // Several resources are taken in the order of their names, all or none; what it has already stands while it waits for
-// the rest. If no other is in the way it is one event in the history, of a local activity, and the release is another. If
-// another is, it waits in the queue as a guarded step does: without a slot, without history, and woken when its
+// the rest. It is an ordinary activity. If another is in the way, it waits in the queue as a guarded step does: without a slot, without history, and woken when its
 // turn has come.
 //
 // [Locks.Scope] is for steps, and refused here; TTL has no meaning but that it is not more than HoldTTL. The locks stand for
@@ -66,12 +65,12 @@ func Lock(ctx workflow.Context, l Locks) (*Hold, error) {
 	return &Hold{lock}, nil
 }
 
-// Release makes sure that the locks are held, and have been held since [Lock], and lets them go, also if ctx is cancelled. If
-// one was lost, others may have been in between: the error matches [lockcore.ErrLost], and the other locks are let go.
+// Release makes sure that the locks are held, and have been held since [Lock], also if ctx is cancelled. If
+// one was lost, others may have been in between: the error matches [lockcore.ErrLost]. In any case the locks are released when
+// Temporal has recorded that, by an activity that nobody waits for, or by the worker if the run ends.
 //
-// It is one local activity, so one event, and an ordinary activity if that fails, for as long as ten minutes. After that the
-// error says why, and whether a lock was lost is not known: the locks stand until the workflow ends, which tries once more,
-// and then until the janitor releases them or their HoldTTL is over. What a saga in progress, or another Hold, holds too stays
+// The check is one local activity, so one event, and an ordinary activity if that fails, for as long as ten minutes. After that the
+// error says why, and whether a lock was lost is not known. What a saga in progress, or another Hold, holds too stays
 // until that ends. Releasing again gives the same answer.
 //
 // Return its error as it is, if nothing else failed before, as in the example of [Lock]. With

@@ -68,15 +68,19 @@ func (s *Saga) Attempt() int { return s.attempt }
 // RunSaga returns:
 //
 //  1. fn returns nil: RunSaga makes sure that the saga still holds every lock that its steps have used, and that it was held
-//     before. Then the saga has committed: the locks are released, and RunSaga returns nil. If a lock was lost the saga is
+//     before, and returns nil. If a lock was lost the saga is
 //     undone, as in 2, and the error matches [lockcore.ErrLost], unless [SagaOptions.GoOnAfterLoss] is set.
 //  2. fn returns an error, that of a cancelled context too: the compensations registered with the
 //     Saga run in reverse order while the locks are still held, on a context that is not cancelled.
-//     A failing one does not stop the others. Then the locks are released. RunSaga returns fn's error as it
+//     A failing one does not stop the others. RunSaga returns fn's error as it
 //     is, or a *[SagaError] that says what else went wrong if a compensation failed.
-//  3. fn returns a [workflow.ContinueAsNewError]: nothing is compensated. The locks are released, and
+//  3. fn returns a [workflow.ContinueAsNewError]: the locks are verified as in 1, and nothing is compensated.
 //     RunSaga returns the error for the workflow to return. The next run starts with no locks and no
 //     compensations. With [HandOver] the locks are not released: the next run goes on with them.
+//
+// The locks are released when Temporal has recorded what the workflow decided: by an activity that nobody waits for, or, if the
+// run ends, by its worker. If Temporal refuses, since a signal or a cancellation came meanwhile, the code decides again, and
+// nobody else was inside.
 //
 // The commit is one local activity, so one event, and an ordinary activity if that fails. A saga
 // with no guarded step releases nothing and adds no event. If the database does not answer for
@@ -185,6 +189,9 @@ func (s *Saga) run(ctx, inner workflow.Context, scope *sagalocks.Scope, opts Sag
 		s.outer.add(ctx, "", s.undoneWithOuter)
 	case err != nil && !continuesAsNew(err):
 		s.nested.CancelWaits(ctx)
+		if len(s.pending) > 0 {
+			s.nested.Bar(ctx)
+		}
 		err = s.compensate(ctx, err)
 	}
 	s.ended = true
@@ -215,7 +222,8 @@ func continuesAsNew(err error) bool {
 // fn runs only if the saga fails, with a context that carries what ctx carries (activity options,
 // locks) and is not cancelled. Steps that it runs under ctx's locks take them again if they were
 // lost, and get a new fence, so that a resource which checks fences refuses what the original step may
-// still send. They wait for locks as long as it takes, whatever [Locks] says of it, and fail with a *lockcore.DeadlockError only
+// have sent late. None runs beside a step of the saga that has locks: first the saga waits until those that it cancelled, that
+// timed out or that it did not wait for have returned, or must know that their locks are lost. They wait for locks as long as it takes, whatever [Locks] says of it, and fail with a *lockcore.DeadlockError only
 // when all that wait for each other are compensations. fn is not dropped if its step never ran: [Saga.Step] does that.
 func (s *Saga) Compensate(ctx workflow.Context, fn func(ctx workflow.Context) error) {
 	s.add(ctx, "", fn)
@@ -251,9 +259,6 @@ func (s *Saga) CompensateWith(ctx workflow.Context, activity any, args ...any) {
 // undo would have to take the same locks. It is also dropped if it would have to give up in a
 // deadlock of compensations, the step was cancelled, and the database knows that it never held its
 // locks. Cancelling ctx cancels the activity.
-//
-// undo never runs beside the activity. If an attempt still runs, which ignored its cancellation or timed out, undo waits
-// until it has returned, or must know that it has lost its locks; an attempt that comes later is refused.
 //
 // ctx is the one that RunSaga gives to its function, or one made of it. Under another one the step is refused with a
 // *lockcore.InvalidError, and nothing runs: it would not hold its locks for the saga. So is one whose arguments cannot be

@@ -2,6 +2,7 @@ package sagalocks
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -90,6 +91,13 @@ func (c *Scope) GoOn() { c.goesOn = true }
 // one.
 type Saga struct {
 	outer *Saga
+	inner []*Saga
+	// id names the saga within its run; empty if nothing can be guarded.
+	id string
+	// open are its guarded steps that have not ended, and late is what those have asked for that may
+	// run although they have ended.
+	open []*Step
+	late uses
 	// undoing is set once its compensations have begun: only steps run that undo others.
 	undoing bool
 }
@@ -100,6 +108,13 @@ func SagaFrom(ctx workflow.Context) *Saga { return askedOf(ctx).saga }
 // WithSaga returns the context of a new saga inside that of ctx, if there is one.
 func WithSaga(ctx workflow.Context) (workflow.Context, *Saga) {
 	saga := &Saga{outer: SagaFrom(ctx)}
+	if s := StateFrom(ctx); s != nil {
+		s.sagas++
+		saga.id = strconv.Itoa(s.sagas)
+	}
+	if saga.outer != nil {
+		saga.outer.inner = append(saga.outer.inner, saga)
+	}
 	return with(ctx, func(a *asked) { a.saga = saga }), saga
 }
 
@@ -120,6 +135,47 @@ func (s *Saga) CancelWaits(ctx workflow.Context) {
 	for _, scope := range slices.Clone(state.open) {
 		scope.awaitParked(ctx)
 	}
+}
+
+// Bar blocks until no guarded step of the saga runs any more that may have run on: one that has not
+// ended, was cancelled, or was too late. None of them gets its locks any more. Those that run without
+// locks cannot be barred.
+func (s *Saga) Bar(ctx workflow.Context) {
+	state := StateFrom(ctx)
+	if state == nil {
+		return
+	}
+	ctx, _ = workflow.NewDisconnectedContext(state.base)
+	var barred []workflow.Future
+	for _, saga := range s.all() {
+		on := saga.late
+		for _, step := range saga.open {
+			on.addAll(step.Guard.Resources, 0)
+		}
+		if saga.late, saga.open = nil, nil; len(on) == 0 {
+			continue
+		}
+		summary := "wait for steps that may run on " + strings.Join(on.names(), ", ")
+		barred = append(barred, state.schedule(ctx, workflow.ActivityOptions{
+			Summary: protocol.Cut(summary, 120), StartToCloseTimeout: attemptTimeout,
+		}, protocol.ActivityBar, protocol.BarParams{
+			Resources: on.names(), Saga: saga.id, Schedule: state.schedules, Collection: state.collection.Known(),
+		}))
+	}
+	for _, future := range barred {
+		if err := future.Get(ctx, nil); err != nil {
+			workflow.GetLogger(ctx).Error("lockstep: a saga is undone although a step of it may still run", "error", err)
+		}
+	}
+}
+
+// all are the saga and those inside it.
+func (s *Saga) all() []*Saga {
+	all := []*Saga{s}
+	for _, inner := range s.inner {
+		all = append(all, inner.all()...)
+	}
+	return all
 }
 
 // ReleaseLocks releases the locks around code that the saga's function has taken and not released,

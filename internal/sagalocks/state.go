@@ -21,7 +21,9 @@ type State struct {
 	// when another one gains or loses its guard. schedules numbers the schedulings, and locks the
 	// locks around code.
 	steps, locks int
-	schedules    uint32
+	// sagas numbers the sagas.
+	sagas     int
+	schedules uint32
 	// root is the scope of what no saga holds.
 	root *Scope
 	// open are the scopes that may hold something: the root, and the sagas and locks in progress.

@@ -132,6 +132,9 @@ func (s *State) newStep(ctx workflow.Context, part string, locks *Locks, scope *
 		NeverVictim: a.compensating,
 		Run:         runID(ctx),
 	}}
+	if a.saga != nil && scope.lock == nil {
+		step.Guard.Saga = a.saga.id
+	}
 	o := workflow.GetActivityOptions(ctx)
 	if step.priority = o.Priority; scope.lock == nil {
 		step.queue = o.TaskQueue
@@ -161,6 +164,24 @@ func (t *Step) number(ctx workflow.Context) {
 	t.Guard = &next
 }
 
+// Scheduled notes that the step is scheduled: until it has ended, it may run.
+func (t *Step) Scheduled() {
+	if t.saga != nil {
+		t.saga.open = append(t.saga.open, t)
+	}
+}
+
+// ended notes that the step has ended with err. One that was cancelled or timed out may run on.
+func (t *Step) ended(err error) {
+	if t.saga == nil {
+		return
+	}
+	t.saga.open = slices.DeleteFunc(t.saga.open, func(o *Step) bool { return o == t })
+	if timeout := new(temporal.TimeoutError); temporal.IsCanceledError(err) || errors.As(err, &timeout) {
+		t.saga.late.addAll(t.Guard.Resources, 0)
+	}
+}
+
 // Enter has ask ask for the locks, and run what runs under them. If they are busy it waits, and has
 // it ask again, with the context of the next scheduling. It returns ask's error, or that of the
 // wait, as one that matches lockcore's.
@@ -169,10 +190,15 @@ func (t *Step) Enter(ctx workflow.Context, ask func(ctx workflow.Context) error)
 		err := ask(ctx)
 		found, parked := protocol.Parked(err)
 		if !parked {
+			t.ended(err)
 			t.done(err)
 			return t.failed(protocol.TypedError(err))
 		}
 		if err := t.wait(ctx, found, err); err != nil {
+			t.ended(nil)
+			if t.ran && t.saga != nil { // by an attempt before the one that waited
+				t.saga.late.addAll(t.Guard.Resources, 0)
+			}
 			return err
 		}
 		ctx = t.again(ctx)
