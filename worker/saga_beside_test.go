@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
@@ -60,7 +61,9 @@ func TestACompensationDoesNotRunBesideItsStep(t *testing.T) {
 			run := b.start(t, "W")
 			<-entered
 			b.signal(t, run, "go on")
-			b.untilParked(t, run)
+			b.untilActivity(t, run, func(a *workflowpb.PendingActivityInfo) bool {
+				return a.GetActivityType().GetName() == "lockstep.Bar" && a.GetLastFailure() != nil
+			}, "the saga does not wait for its step")
 			require.Equal(t, []string{"step begins"}, b.read())
 			close(leave)
 			_, err := b.end(t, run)
