@@ -92,7 +92,7 @@ func (s *Saga) Attempt() int { return s.attempt }
 // *lockcore.InvalidError, unless their [Locks.Scope] is ScopeStep.
 //
 // fn must wait for the steps it starts. A step that still waits for its locks when fn has returned does not run any more: it
-// leaves the queue before anything is undone, and its error matches lockcore.ErrEnded. Nothing here relies on
+// gives up its place in the queue, by an activity that nobody waits for, and its error matches lockcore.ErrEnded. Nothing here relies on
 // deferred functions, which also run when a workflow is evicted from a worker's cache.
 //
 // RunSaga inside RunSaga is undone by itself if it fails. If it succeeds it hands its locks and its compensations to the outer
