@@ -42,7 +42,7 @@ type (
 	BarResult     = protocol.BarResult
 	// Lease is what Acquire got on one resource.
 	Lease = protocol.Lease
-	// Use is what must be held when it is released.
+	// Use is a resource that must still be held since a request has used it.
 	Use = protocol.Use
 	// Duration is a time.Duration that is text in JSON.
 	Duration = protocol.Duration
@@ -56,7 +56,7 @@ type Locker interface {
 	LeaveQueue(ctx context.Context, leases ...lockcore.Lease) error
 	CollectionID(ctx context.Context) (string, error)
 	Replaced(ctx context.Context, lockID, run string, resources ...string) ([]string, error)
-	Commit(ctx context.Context, c party.Commit) error
+	Verify(ctx context.Context, v party.Verify) error
 	Raise(ctx context.Context, r party.Raise) error
 	ReleaseHeld(ctx context.Context, r party.Release) (held []string, err error)
 	Recheck(ctx context.Context, req party.Request) (again time.Duration, err error)

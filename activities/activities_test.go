@@ -37,7 +37,7 @@ type fakeLocker struct {
 	renewed  []lockcore.Lease
 	left     []lockcore.Lease
 	released []party.Release
-	commits  []party.Commit
+	verified []party.Verify
 	bars     []party.Raise
 	tended   []string
 	extended []string
@@ -72,8 +72,8 @@ func (f *fakeLocker) ReleaseHeld(_ context.Context, r party.Release) ([]string, 
 	return r.Resources[:1], f.err
 }
 
-func (f *fakeLocker) Commit(_ context.Context, c party.Commit) error {
-	f.commits = append(f.commits, c)
+func (f *fakeLocker) Verify(_ context.Context, v party.Verify) error {
+	f.verified = append(f.verified, v)
 	return f.err
 }
 
@@ -286,22 +286,51 @@ func TestTheNamesOfTheActivities(t *testing.T) {
 	}, names)
 }
 
-// What was used is verified before anything is released; a lock ID of the caller's choice has no runs, and is told afterwards.
-func TestReleaseVerifiesWhatWasUsed(t *testing.T) {
+func TestRelease_Used_VerifiesAndReleasesNothing(t *testing.T) {
 	t.Parallel()
 	f := &fakeLocker{}
-	out, err := call(t, f, "lockstep.Release", `{"resources":["account/1"],"schedule":3,"used":[{"resource":"account/1","schedule":2}],"before":"run 1"}`)
+	out, err := call(t, f, "lockstep.Release", `{"used":[{"resource":"account/1","schedule":2}],"before":"run 1"}`)
 	require.NoError(t, err)
 	require.JSONEq(t, `{}`, out)
-	require.Equal(t, []party.Commit{{
-		LockID: ownLockID, Run: "default-test-run-id", Resources: []string{"account/1"}, Order: party.LastAttempt(3),
-		Uses:     []party.Use{{Resource: "account/1", By: party.LastAttempt(2)}},
+	require.Equal(t, []party.Verify{{
+		LockID: ownLockID, Run: "default-test-run-id", Uses: []party.Use{{Resource: "account/1", By: party.LastAttempt(2)}},
 		Inherits: true, // in the test environment
 		Before:   []string{"run 1"},
-	}}, f.commits)
-	_, err = call(t, f, "lockstep.Release", `{"lockId":"mine","resources":["a","b"],"schedule":3,"used":[{"resource":"b","schedule":2}]}`)
-	require.ErrorIs(t, protocol.LockError(err), lockcore.ErrLost) // it finds the first resource held
-	require.Len(t, f.commits, 1)
+	}}, f.verified)
+	require.Empty(t, f.released)
+	f = &fakeLocker{err: &lockcore.LostError{Resource: "account/1"}}
+	_, err = call(t, f, "lockstep.Release", `{"used":[{"resource":"account/1","schedule":2}]}`)
+	require.ErrorIs(t, protocol.LockError(err), lockcore.ErrLost)
+}
+
+func TestRelease_Resources_ReleasesAndVerifiesNothing(t *testing.T) {
+	t.Parallel()
+	f := &fakeLocker{}
+	_, err := call(t, f, "lockstep.Release", `{"resources":["account/1"],"schedule":3}`)
+	require.NoError(t, err)
+	require.Equal(t, []party.Release{{
+		LockID: ownLockID, Run: "default-test-run-id", Resources: []string{"account/1"}, Order: party.LastAttempt(3),
+	}}, f.released)
+	require.Empty(t, f.verified)
+}
+
+// A workflow must record that nothing was lost before it releases.
+func TestRelease_UsedWithARelease_IsRefused(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		`"resources":["account/1"]`: "verify in one call, release in the next", `"inherits":true,"all":true`: "verify in one call, release in the next",
+		`"lockId":"mine"`: "another lock ID", `"step":"1/Debit"`: "a step",
+	} {
+		f := &fakeLocker{}
+		_, err := call(t, f, "lockstep.Release", `{"used":[{"resource":"account/1","schedule":2}],"leases":[`+leaseText+`],`+in+`}`)
+		var invalid *lockcore.InvalidError
+		require.ErrorAs(t, protocol.LockError(err), &invalid, in)
+		require.Equal(t, "used", invalid.Field)
+		require.Contains(t, invalid.Bound, want)
+		require.Empty(t, f.released)
+		require.Empty(t, f.verified)
+		require.Empty(t, f.left)
+	}
 }
 
 // All activities without a workflow would be one party.

@@ -3,7 +3,7 @@ package activities
 import (
 	"context"
 	"errors"
-	"slices"
+	"fmt"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 
@@ -14,65 +14,69 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// Release ends what the lock ID holds and asks for on the resources, up to the schedule number. Releasing what is not held is no
-// error. With Used it is how a saga commits: first it makes sure, by a majority write to each resource, that what was used is
-// held. If something is lost it ends nothing, and fails with lockstep.Lost.
+// Release ends what the lock ID holds and asks for on the resources, up to the schedule number. Releasing what is not held is not
+// an error. With Used it verifies instead, by a majority write to each resource, that the workflow holds what it used: it renews
+// these holds, releases nothing, and fails with lockstep.Lost if something is lost.
 //
-// It may be run again after an unknown outcome, with the same input: one that had begun to release is known by that for ten
-// minutes, and does the rest. In the SDK's test environment, in which mocked steps take no locks, a hold is lost only if
-// there is evidence.
+// It may be run again after an unknown outcome, with the same input. In the SDK's test environment, in which mocked steps take no
+// locks, a hold is lost only if there is evidence.
 func (a *Activities) Release(ctx context.Context, p ReleaseParams) (ReleaseResult, error) {
 	caller, err := a.caller(ctx, p.LockID, p.Collection)
 	if err != nil {
 		return ReleaseResult{}, err
+	}
+	who := partyOf(p.LockID, p.Step, caller)
+	ofWorkflow := who.run != "" && p.Step == ""
+	if err := checkUsed(p, ofWorkflow); err != nil {
+		return ReleaseResult{}, protocol.Failure(err)
 	}
 	if len(p.Leases) > 0 {
 		if err := a.Locker.Leave(ctx, protocol.CoreLeases(p.Leases)...); err != nil {
 			return ReleaseResult{}, protocol.Failure(err)
 		}
 	}
-	who := partyOf(p.LockID, p.Step, caller)
-	if who.run == "" || p.Step != "" {
-		return ReleaseResult{}, protocol.Failure(a.releaseOther(ctx, who, p))
+	if len(p.Used) > 0 {
+		return ReleaseResult{}, protocol.Failure(a.verify(ctx, p, caller))
 	}
-	if err = a.commit(ctx, p, caller); err == nil && (p.Inherits || p.All) {
+	_, err = openrun.Release(ctx, a.Locker, party.Release{LockID: who.lockID, Run: who.run, Order: party.LastAttempt(p.Schedule)}, p.Resources)
+	if err == nil && ofWorkflow && (p.Inherits || p.All) {
 		err = openrun.ReleaseInherited(ctx, a.Locker, caller, p.Resources, p.All, func() (bool, error) { return openrun.IsCurrent(ctx, caller) })
-	}
-	if errors.Is(err, lockcore.ErrLost) {
-		activity.GetLogger(ctx).Warn("lockstep: locks were lost, and nothing was released", "lockId", who.lockID, "error", err)
 	}
 	return ReleaseResult{}, protocol.Failure(err)
 }
 
-// commit verifies and releases what the caller's own workflow holds.
-func (a *Activities) commit(ctx context.Context, p ReleaseParams, caller protocol.Run) error {
-	c := party.Commit{
-		LockID: caller.LockID(), Run: caller.RunID, Resources: p.Resources, Order: party.LastAttempt(p.Schedule),
-		Inherits: p.Inherits || !openrun.Connects(activity.GetClient(ctx)),
+// checkUsed refuses to verify in the call that releases: the workflow must have recorded that nothing was lost before it releases.
+func checkUsed(p ReleaseParams, ofWorkflow bool) error {
+	bound := ""
+	switch {
+	case len(p.Used) == 0:
+		return nil
+	case len(p.Resources) > 0 || p.All:
+		bound = "none with resources or all: verify in one call, release in the next"
+	case !ofWorkflow:
+		bound = "none with another lock ID or a step: only what the workflow holds is verified"
+	default:
+		return nil
 	}
-	if p.Before != "" && len(p.Used) > 0 {
+	return &lockcore.InvalidError{Field: "used", Value: fmt.Sprintf("%q", p.Used[0].Resource), Bound: bound}
+}
+
+// verify makes sure that the caller's workflow holds what it used.
+func (a *Activities) verify(ctx context.Context, p ReleaseParams, caller protocol.Run) error {
+	v := party.Verify{LockID: caller.LockID(), Run: caller.RunID, Inherits: p.Inherits || !openrun.Connects(activity.GetClient(ctx))}
+	if p.Before != "" {
 		before, err := openrun.RunsBefore(ctx, caller)
 		if err != nil {
 			return err
 		}
-		c.Before = append(before, p.Before)
+		v.Before = append(before, p.Before)
 	}
 	for _, u := range p.Used {
-		c.Uses = append(c.Uses, party.Use{Resource: u.Resource, By: party.LastAttempt(u.Schedule)})
+		v.Uses = append(v.Uses, party.Use{Resource: u.Resource, By: party.LastAttempt(u.Schedule)})
 	}
-	return openrun.Commit(ctx, a.Locker, caller, c)
-}
-
-// releaseOther releases what a lock ID of the caller's choice holds, or that of a step. It is not verified before: what of it was
-// lost is told afterwards.
-func (a *Activities) releaseOther(ctx context.Context, who asker, p ReleaseParams) error {
-	held, err := openrun.Release(ctx, a.Locker, party.Release{LockID: who.lockID, Run: who.run, Order: party.LastAttempt(p.Schedule)}, p.Resources)
-	for _, u := range p.Used {
-		if slices.Contains(p.Resources, u.Resource) && !slices.Contains(held, u.Resource) {
-			err = errors.Join(err, &lockcore.LostError{
-				Resource: u.Resource, LockID: who.lockID, Order: party.LastAttempt(u.Schedule), Reason: "it was not held any more when it was released",
-			})
-		}
+	err := openrun.Verify(ctx, a.Locker, caller, v)
+	if errors.Is(err, lockcore.ErrLost) {
+		activity.GetLogger(ctx).Warn("lockstep: locks were lost", "lockId", v.LockID, "error", err)
 	}
 	return err
 }

@@ -28,25 +28,34 @@ import (
 
 var account = lockcore.Exclusive("account/1")
 
-// releases records what the run releases.
+// releases records what the run verifies and releases by activities.
 type releases struct {
 	activities.Locker
-	mu   sync.Mutex
-	seen []party.Commit
-	// fail is how many releases fail before one succeeds.
+	mu       sync.Mutex
+	seen     []party.Verify
+	released []party.Release
+	// fail is how many calls fail before one succeeds.
 	fail int
 }
 
 func (r *releases) CollectionID(context.Context) (string, error) { return "own", nil }
 
-func (r *releases) Commit(_ context.Context, c party.Commit) error {
+func (r *releases) Verify(_ context.Context, v party.Verify) error {
+	return r.record(func() { r.seen = append(r.seen, v) })
+}
+
+func (r *releases) ReleaseHeld(_ context.Context, of party.Release) ([]string, error) {
+	return nil, r.record(func() { r.released = append(r.released, of) })
+}
+
+func (r *releases) record(call func()) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.fail > 0 {
 		r.fail--
 		return errors.New("no primary")
 	}
-	r.seen = append(r.seen, c)
+	call()
 	return nil
 }
 
@@ -110,7 +119,7 @@ func TestStepsAreNumberedAndHeldIsWhatCompletedInTheSaga(t *testing.T) {
 	}
 	require.Len(t, r.seen, 1)
 	require.Equal(t, []party.Use{{Resource: "account/1", By: party.LastAttempt(3)}, {Resource: "rates", By: party.LastAttempt(4)}}, r.seen[0].Uses)
-	require.Empty(t, r.seen[0].Resources, "the commit releases nothing")
+	require.Empty(t, r.released)
 	require.Equal(t, []party.Release{{
 		LockID: asked[0].LockID, Run: "default-test-run-id", Resources: []string{"account/1", "rates"}, Order: party.LastAttempt(5),
 	}}, l.released)
@@ -307,7 +316,7 @@ func TestLockstepsOwnActivitiesAreNeverGuarded(t *testing.T) {
 		return workflow.ExecuteActivity(ctx, activities.ReleaseName, activities.ReleaseParams{Resources: []string{"x"}}).Get(ctx, nil)
 	}))
 	require.Empty(t, l.asked())
-	require.Len(t, r.seen, 1)
+	require.Len(t, r.released, 1)
 }
 
 func TestSessionsAreNotGuardedAndTheirStepsAre(t *testing.T) {

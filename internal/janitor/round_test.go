@@ -290,9 +290,8 @@ func TestWhatTheJanitorReleasesForgivesNoLoss(t *testing.T) {
 		w.is("w/one", answer{verdict: closed, why: "Terminated"})
 		w.is("other/o", answer{verdict: open})
 		require.Equal(t, 1, w.round(t, w.janitor(t)).Released, "its place")
-		err = w.Commit(t.Context(), party.Commit{
-			LockID: "ns/w", Run: "two", Resources: []string{"r"}, Order: party.LastAttempt(9), Inherits: true, Before: []string{"one"},
-			Uses: []party.Use{{Resource: "r", By: party.LastAttempt(1)}},
+		err = w.Verify(t.Context(), party.Verify{
+			LockID: "ns/w", Run: "two", Inherits: true, Before: []string{"one"}, Uses: []party.Use{{Resource: "r", By: party.LastAttempt(1)}},
 		})
 		require.ErrorIs(t, err, lockcore.ErrLost)
 	})

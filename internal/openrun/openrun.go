@@ -104,16 +104,16 @@ func undoAlso(ctx context.Context, locker Locker, own protocol.Run, req *party.R
 	return nil
 }
 
-// Committer is what Commit needs of a *party.Locker.
-type Committer interface {
-	Commit(ctx context.Context, c party.Commit) error
+// Verifier is what Verify needs of a *party.Locker.
+type Verifier interface {
+	Verify(ctx context.Context, v party.Verify) error
 }
 
-// Commit is Committer.Commit for own, in an activity of it, and takes over what other runs of the workflow hold if own inherits
-// from them. Else a hold of another run is none of own: its step would have taken it over, had it been guarded.
-func Commit(ctx context.Context, locker Committer, own protocol.Run, c party.Commit) error {
+// Verify calls Verifier.Verify for own, in an activity of it, and takes over what other runs of the workflow hold if own inherits
+// from them. If it does not, a hold of another run is a loss: a guarded step of own would have taken it over.
+func Verify(ctx context.Context, locker Verifier, own protocol.Run, v party.Verify) error {
 	for n := 0; ; n++ {
-		err := locker.Commit(ctx, c)
+		err := locker.Verify(ctx, v)
 		var other *party.OtherRunError
 		if !errors.As(err, &other) || n == mostOthers {
 			return err
@@ -121,10 +121,10 @@ func Commit(ctx context.Context, locker Committer, own protocol.Run, c party.Com
 		switch current, failed := IsCurrent(ctx, own); {
 		case !current:
 			return errors.Join(err, failed)
-		case !c.Inherits:
+		case !v.Inherits:
 			return &lockcore.LostError{Resource: other.Resource, LockID: other.LockID, Reason: "a run before this one holds it, and no step of this one does"}
 		}
-		c.TakeOver = other.Other
+		v.TakeOver = other.Other
 	}
 }
 

@@ -210,21 +210,21 @@ type LeaveParams struct {
 // LeaveResult is the result of [ActivityLeave].
 type LeaveResult struct{}
 
-// ReleaseParams is the input of [ActivityRelease].
+// ReleaseParams is the input of [ActivityRelease], which verifies with Used, and otherwise releases.
 type ReleaseParams struct {
 	// LockID is whose holds end; absent means that of the workflow run which calls.
 	LockID string `json:"lockId,omitempty"`
 	// Step is the Part of a guard of scope step, whose lock ID it is then.
 	Step string `json:"step,omitempty"`
-	// Resources are where: any number of names.
+	// Resources lists what is released: any number of names.
 	Resources []string `json:"resources"`
 	// Schedule is the highest number of the requests that end. What was asked for later stays. A release that is made again after
 	// its outcome was not known has the same number, and every other one another.
 	Schedule uint32 `json:"schedule,omitempty"`
 	// Leases are left first, so that their parts do not keep others out until their TTL ends.
 	Leases []Lease `json:"leases,omitempty"`
-	// Used are what must be held by now, since completed steps have used it. If something of it is lost, nothing is released,
-	// and the failure is a FailureLost.
+	// Used lists what the workflow must still hold, because completed steps have used it. It is verified and renewed, and nothing
+	// is released. If something is lost, the failure is a FailureLost. It does not go with LockID of another, Step, Resources or All.
 	Used []Use `json:"used,omitempty"`
 	// Inherits says that the run was reset, or goes on for one that continued as new with HandOver. Then a hold of Used that is
 	// missing is lost only if there is evidence, and what other runs of its workflow hold on the resources ends too, if the run is

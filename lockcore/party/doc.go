@@ -25,7 +25,7 @@
 //
 // # From a call to the database
 //
-// A call becomes an operation of package rules (acquire.go, renew.go, end.go, commit.go), joins the line
+// A call becomes an operation of package rules (acquire.go, renew.go, end.go, verify.go), joins the line
 // of its resource (package update), and is answered when a swap that contains it is acknowledged.
 // [Locker.Acquire] and Enter with MaxWait stay in the line while they wait (wait.go). The watcher finds
 // what other processes grant (watch.go, watch_look.go), the keeper renews sessions (keeper.go), and

@@ -231,8 +231,8 @@ func TestEndedContext_SendsNothing(t *testing.T) {
 		"Release":    func() error { return l.Release(ctx, end) },
 		"Extend":     func() error { _, err := l.Extend(ctx, "b", "", "t", false); return err },
 		"Upgrade":    func() error { return s.Upgrade(ctx, "t") },
-		"Commit": func() error {
-			return l.Commit(ctx, party.Commit{LockID: "b", Run: "run", Resources: []string{"t"}, Order: party.LastAttempt(1)})
+		"Verify": func() error {
+			return l.Verify(ctx, party.Verify{LockID: "b", Run: "run", Uses: []party.Use{{Resource: "t"}}})
 		},
 		"session": func() error { return s.Leave(ctx) },
 	} {

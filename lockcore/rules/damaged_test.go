@@ -45,6 +45,6 @@ func look(d *rules.Document) {
 		rules.Next(d, &rules.Waiter{LockID: e.LockID, Part: e.Part, Order: e.Order, Mode: e.Mode, Label: e.Label, Within: e.Within})
 		d.Replaced(e.LockID, e.Label)
 		d.LostBefore(e.LockID, e.FirstFence, e.ExpiresAt)
-		d.Keeps(e.LockID, e.Label, e.Order)
+		d.Keeps(e.LockID, e.Order)
 	}
 }

@@ -106,10 +106,6 @@ func (op GiveUpUpgrade) Apply(before *Document, now time.Time) (*Document, Resul
 // Apply releases.
 func (op Release) Apply(before *Document, now time.Time) (*Document, Result) {
 	s := begin(before, op.Resource, op.Policy, now)
-	if op.Used > 0 && !s.doc.Keeps(op.LockID, op.Label, op.Used) {
-		s.result.Outcome = Lost
-		return s.end()
-	}
 	var draining []Entry
 	for _, e := range s.doc.Entries {
 		if !op.names(&e) {

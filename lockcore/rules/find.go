@@ -29,10 +29,10 @@ func (d *Document) Kept(lockID string) *Entry {
 	return nil
 }
 
-// Keeps reports whether a lock ID keeps a hold under a label that an order up to one began.
-func (d *Document) Keeps(lockID, label string, order int64) bool {
+// Keeps reports whether a lock ID keeps a hold that an order up to this one began.
+func (d *Document) Keeps(lockID string, order int64) bool {
 	k := d.Kept(lockID)
-	return k != nil && k.Label == label && k.FirstOrder <= order
+	return k != nil && k.FirstOrder <= order
 }
 
 // Latest returns the running part or claim that was made last for a part, or nil.
@@ -105,12 +105,6 @@ func (d *Document) LostUpTo(lockID, label string, order int64) bool {
 
 // plain reports whether a release up to an order ends plain requests and no others.
 func plain(label string, order int64) bool { return label == "" && order == LastPlain }
-
-// ReleasedUpTo reports whether a run is known to have released everything up to an order.
-func (d *Document) ReleasedUpTo(lockID, label string, order int64) bool {
-	o := d.over(lockID, label)
-	return o != nil && o.Order >= order
-}
 
 func (d *Document) over(lockID, label string) *Over {
 	for i := range d.Over {

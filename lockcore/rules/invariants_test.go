@@ -178,8 +178,6 @@ func (o *observer) hear(s *step) {
 // ends reports whether a release names an entry.
 func ends(s *step, op *rules.Release, e *rules.Entry) bool {
 	switch {
-	case op.Used > 0 && s.Outcome == rules.Lost:
-		return false
 	case op.Force:
 		return e.LockID == op.LockID && e.FirstFence == op.FirstFence
 	case !e.Of(op.LockID) || (op.Label != "" && e.Label != op.Label):

@@ -276,7 +276,6 @@ var mutants = []mutant{
 	{"GiveUpUpgrade.Apply", `s.downgrade(op.LockID, op.Part)`, ``},
 	{"GiveUpUpgrade.Apply", `e.Of(op.LockID) && e.Part == op.Part`, `false`},
 	{"GiveUpUpgrade.Apply", `w.LockID == op.LockID && w.Part == op.Part`, `false`},
-	{"Release.Apply", `op.Used > 0 && `, `false && `},
 	{"Release.Apply", `if op.Force && e.Holds()`, `if false && e.Holds()`},
 	{"Release.Apply", `if op.Force && e.Holds() && `, `if op.Force && `},
 	{"Release.Apply", `!op.stopped(&e) && (e`, `false && (e`},
@@ -308,7 +307,6 @@ var mutants = []mutant{
 	{"Withdraw.Apply", ` && w.Part == op.Part`, ``},
 
 	// What a document is searched for.
-	{"Document.Keeps", ` && k.Label == label`, ``},
 	{"Document.Keeps", ` && k.FirstOrder <= order`, ``},
 	{"Entry.GivenUp", `(e.Place == nil || !e.Place.After(now))`, `true`},
 	{"Entry.GivenUp", `(e.Place == nil || !e.Place.After(now))`, `false`},
@@ -345,6 +343,7 @@ var mutants = []mutant{
 	{"state.takeOver", `, e.HandedOver = label, fence, fence, 0, false`, ` = label, fence, fence, 0`},
 	{"state.takeOver", `e.LeastFence, e.Order, e.HandedOver = label, fence, fence, 0, false`, `e.Order, e.HandedOver = label, fence, 0, false`},
 	{"state.takeOver", `e.Label, e.Fence, e.LeastFence, e.Order, e.HandedOver = label, fence, fence, 0, false`, `e.Label, e.Fence, e.LeastFence, e.HandedOver = label, fence, fence, false`},
+	{"state.takeOver", `e.Order, e.HandedOver = label, fence, fence, 0, false`, `e.Order, e.FirstOrder, e.HandedOver = label, fence, fence, 0, 0, false`},
 	{"state.takeOver", `s.cutOff(e)...`, `e`},
 	{"state.takeOver", `w.LockID == lockID && foreign(w.Label)`, `false`},
 	{"state.takeOver", `s.acted = true`, ``},

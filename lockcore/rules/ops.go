@@ -189,10 +189,6 @@ type Release struct {
 	Label string
 	// FirstFence is the fence with which the hold began. Entries that drain already still match.
 	FirstFence int64
-	// Used, with Label and without FirstFence, is the order of a request that has used what the lock ID
-	// keeps: unless a hold is kept under the label that an order up to this began, the release ends
-	// nothing, and the outcome is Lost. 0 asks nothing.
-	Used int64
 	// Order bounds what ends. With FirstFence it is only that of the part Leaving.
 	Order int64
 	// Leaving names a part whose request with exactly this order is known to have stopped: it does not

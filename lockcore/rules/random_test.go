@@ -46,9 +46,6 @@ func random(pick func(possibilities int) int, d *rules.Document, step int) rules
 		if pick(2) == 1 {
 			op.Leaving = &part
 		}
-		if label != "" && pick(2) == 1 {
-			op.Used, op.Leaving = order, nil
-		}
 		return op
 	case 13, 14:
 		return endHold(pick, e, order)

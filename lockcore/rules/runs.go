@@ -144,7 +144,7 @@ func (op Verify) Apply(before *Document, now time.Time) (*Document, Result) {
 		return s.end()
 	}
 	s.takeOver(op.LockID, op.Label)
-	if s.heard(op.LockID, op.HandOver); !s.doc.Keeps(op.LockID, op.Label, op.Used) {
+	if s.heard(op.LockID, op.HandOver); !s.doc.Keeps(op.LockID, op.Used) {
 		s.result.Outcome = Lost
 	}
 	return s.end()

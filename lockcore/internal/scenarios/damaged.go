@@ -71,7 +71,7 @@ func AllOps(pick func(possibilities int) int) []rules.Op {
 		rules.Renew{Policy: Policy, Resource: "r", LockID: lockID, Part: part, Order: order, Downgrade: pick(2) == 1, TTL: int64(pick(2))},
 		rules.Leave{Policy: Policy, Resource: "r", LockID: lockID, Label: label, Part: part, Order: order, Undo: pick(2) == 1, Call: text()},
 		rules.GiveUpUpgrade{Policy: Policy, Resource: "r", LockID: lockID, Part: part, Order: order, Call: text()},
-		rules.Release{Policy: Policy, Resource: "r", LockID: lockID, Label: label, Order: order, Used: int64(pick(2))},
+		rules.Release{Policy: Policy, Resource: "r", LockID: lockID, Label: label, Order: order},
 		rules.Release{Policy: Policy, Resource: "r", LockID: lockID, FirstFence: 1, Force: pick(2) == 1, Now: pick(2) == 1, Leaving: &part},
 		rules.Withdraw{Policy: Policy, Resource: "r", LockID: lockID, Part: part, Order: order, Reason: "because"},
 		rules.Verify{Policy: Policy, Resource: "r", LockID: lockID, Label: label, TakeOver: text(), Used: order, HandOver: true},

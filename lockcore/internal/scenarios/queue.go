@@ -198,7 +198,6 @@ var queueScenarios = []Scenario{
 			"leave":    func() { s.leave("nobody", "p", 1) },
 			"release":  func() { s.release("nobody", 1) },
 			"hold":     func() { s.release("nobody", 1, began(1)) },
-			"used":     func() { s.releases(rules.Lost, "nobody", 5, ofRun("one"), used(1)) },
 			"verify":   func() { s.verify(rules.Lost, "nobody", "one", 1) },
 			"raise":    func() { s.raise(rules.Granted, "nobody", 1) },
 			"withdraw": func() { s.withdraw(rules.Lost, "nobody", "p", 1) },

@@ -120,8 +120,8 @@ var runScenarios = []Scenario{
 	}},
 }
 
-// commitScenarios are about the end of a saga: verify, and release what was used.
-var commitScenarios = []Scenario{
+// verifyScenarios are about what a saga verifies before it decides that it has succeeded.
+var verifyScenarios = []Scenario{
 	{"verify/it renews what the run keeps, and releases nothing", func(s *stage) {
 		s.take("a", "p", 3, keep, label("one"))
 		s.wait(1, "b", "p", 1)
@@ -132,7 +132,6 @@ var commitScenarios = []Scenario{
 			s.check(d.Kept("a").ExpiresAt.Sub(d.At) == holdTTL && !d.Kept("a").HandedOver && len(d.Ended) == 0, "the hold to be renewed, got %+v", d.Entries)
 		}
 		s.unclaimed("b", "p")
-		s.release("a", 5, ofRun("one"), used(5))
 	}},
 	{"verify/a hold that is missing or that began later is lost", func(s *stage) {
 		s.verify(rules.Lost, "a", "one", 5)
@@ -155,6 +154,7 @@ var commitScenarios = []Scenario{
 		s.pass(partTTL)
 		s.verify(rules.Granted, "a", "two", 1, func(op *rules.Verify) { op.TakeOver = "one" })
 		s.check(s.entries(1)[0].Label == "two", "run two, got %+v", s.stored().Entries)
+		s.verify(rules.Lost, "a", "two", 0)
 	}},
 	{"verify/a hand-over marks the hold until the next run takes it over", func(s *stage) {
 		s.take("a", "p", 1, keep, label("one"))
@@ -163,37 +163,6 @@ var commitScenarios = []Scenario{
 		s.check(s.stored().Kept("a").HandedOver, "a mark, got %+v", s.stored().Entries)
 		s.join("a", "q", 1, keep, label("two"), takeOver("one"))
 		s.check(!s.stored().Kept("a").HandedOver, "no mark, got %+v", s.stored().Entries)
-	}},
-	{"used/a release ends what was used, and its repetition ends nothing", func(s *stage) {
-		s.take("a", "p", 1, keep, label("one"))
-		s.leave("a", "p", 1, of("one"))
-		d := s.release("a", 5, ofRun("one"), used(1))
-		s.check(len(d.Released()) == 1 && len(d.Entries) == 0 && d.ReleasedUpTo("a", "one", 5), "the hold to be released, got %+v", d.Result)
-		s.ask(rules.Superseded, "a", "p", 1, keep, label("one"))
-		s.take("b", "p", 1)
-		s.wait(1, "a", "q", 6, keep, label("one"))
-		before := s.stored()
-		s.releases(rules.Lost, "a", 5, ofRun("one"), used(1))
-		s.unchanged(before)
-	}},
-	{"used/a hold that began later, is not kept, or is another run's stays", func(s *stage) {
-		base := s.resource
-		for name, changes := range map[string][]with{"later": {keep, label("one")}, "another run": {keep, label("two")}, "not kept": {label("one")}} {
-			s.resource = base + "/" + name
-			s.take("a", "p", map[string]int64{"later": 3}[name], changes...)
-			before := s.stored()
-			s.releases(rules.Lost, "a", 5, ofRun("one"), used(2))
-			s.unchanged(before)
-		}
-	}},
-	{"used/parts drain, waiters of the run go, and the next one is served", func(s *stage) {
-		s.take("a", "p", 1, keep, label("one"))
-		s.wait(1, "b", "p", 1)
-		s.release("a", 5, ofRun("one"), used(1))
-		s.renew(rules.Lost, "a", "p", 1)
-		s.wait(1, "b", "p", 1)
-		s.leave("a", "p", 1, of("one"))
-		s.claimed("b", "p")
 	}},
 }
 
@@ -449,7 +418,7 @@ var holdScenarios = []Scenario{
 		k := s.stored().Kept("b")
 		s.check(k.FirstOrder == 3 && k.Order == 4 && k.ID == "b/p/3", "the same hold, got %+v", k)
 		s.verify(rules.Granted, "b", "one", 3)
-		s.release("b", 4, ofRun("one"), used(3))
+		s.release("b", 4, ofRun("one"))
 		s.entries(0)
 	}},
 	{"hold only/a hold that was lost is granted again at once, with its evidence dropped", func(s *stage) {

@@ -27,7 +27,7 @@ func (s Scenario) Run(t testing.TB, h Harness, resource string) {
 func All() []Scenario {
 	return slices.Concat(acquireScenarios, upgradeScenarios, queueScenarios, claimScenarios, deadlockScenarios, spanScenarios,
 		leaseScenarios, leaveScenarios, releaseScenarios, expiryScenarios, evidenceScenarios,
-		runScenarios, commitScenarios, compensationScenarios, withinScenarios, holdScenarios)
+		runScenarios, verifyScenarios, compensationScenarios, withinScenarios, holdScenarios)
 }
 
 // stage is what a scenario plays on: one resource of a harness.
@@ -246,20 +246,14 @@ func granted(id string) func(*rules.Leave) { return func(op *rules.Leave) { op.C
 
 func (s *stage) release(lockID string, order int64, changes ...func(*rules.Release)) *answer {
 	s.Helper()
-	return s.releases(rules.Granted, lockID, order, changes...)
-}
-
-func (s *stage) releases(want rules.Outcome, lockID string, order int64, changes ...func(*rules.Release)) *answer {
-	s.Helper()
 	op := rules.Release{Policy: Policy, Resource: s.resource, LockID: lockID, Order: order}
 	for _, change := range changes {
 		change(&op)
 	}
-	return s.do(want, op)
+	return s.do(rules.Granted, op)
 }
 
 func ofRun(label string) func(*rules.Release) { return func(op *rules.Release) { op.Label = label } }
-func used(order int64) func(*rules.Release)   { return func(op *rules.Release) { op.Used = order } }
 func began(fence int64) func(*rules.Release) {
 	return func(op *rules.Release) { op.FirstFence = fence }
 }

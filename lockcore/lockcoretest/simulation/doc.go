@@ -4,7 +4,7 @@
 // A seed draws 3 to 8 processes, each with a Locker, 2 to 4 resources, and a few actors that take locks in the ways that
 // users do: one after the other, several at once, by trying, up and down, with kept holds, as sagas that park, with leases of
 // all lengths, and by force. [RunWorkflows] plays workflows beside others: sagas that are reset in the middle of a step, whose
-// old steps continue, that compensate, that commit, and that have steps with lock IDs of their own.
+// old steps continue, that compensate, that verify and then release, and that have steps with lock IDs of their own.
 //
 // # Faults
 //

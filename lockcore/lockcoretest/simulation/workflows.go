@@ -34,21 +34,33 @@ func newRunsPlan(seed uint64) *plan {
 type run struct {
 	*actor
 	label string
+	// reacquires is set if steps acquire again what was lost, which the verification must report. Such a
+	// workflow is not reset: a run cannot know what an earlier run has lost and acquired again.
+	reacquires bool
 	// steps are the parts whose compensations are registered, of all runs, and the resources of each.
 	steps []party.Request
-	// uses are what steps have run under, of all runs, and before are the labels of the runs before.
+	// uses lists the resources under whose locks steps have run, of all runs, and before the labels of
+	// the runs before.
 	uses   []use
 	before []string
+	// stands is the time, by resource, until which a verified hold exists at least. releases is set once
+	// the run has begun to release.
+	stands   map[string]time.Time
+	releases bool
 }
 
-// workflow is a saga that may be reset. It ends by a commit or by its compensations.
+// workflow is a saga that may be reset. It commits or compensates, and ends.
 func workflow(a *actor) {
-	r := &run{actor: a}
+	r := &run{actor: a, stands: map[string]time.Time{}, reacquires: a.d.chance(0.4)}
 	r.begins()
 	ok := true
-	for range 2 + a.d.upTo(3) {
+	pause := a.d.upTo(4)
+	for n := range 2 + a.d.upTo(3) {
 		if ok = r.oneStep(); !ok || a.w.over() {
 			break
+		}
+		if n == pause { // nobody renews what it keeps
+			time.Sleep(a.d.between(0, 3*a.w.plan.cfg.HoldTTL/2))
 		}
 	}
 	if !ok || a.d.chance(0.3) {
@@ -77,13 +89,14 @@ func (r *run) begins() {
 func (r *run) oneStep() bool {
 	rs, _ := r.resources(0.3, true)
 	req := r.request(rs, "step")
+	req.Reacquire = r.reacquires
 	if r.d.chance(0.3) {
 		req.LockID, req.Within, req.Persist = fmt.Sprintf("%s/%s", r.lockID, req.Part), r.lockID, false
 	} else {
 		r.steps = append(r.steps, req)
 	}
 	reset := time.Duration(0)
-	if r.d.chance(0.2) {
+	if !r.reacquires && r.d.chance(0.2) {
 		reset = r.d.between(100*time.Millisecond, 8*time.Second)
 	}
 	switch err := r.play(req, reset, nil); {
@@ -119,18 +132,30 @@ func (r *run) compensate() {
 	}
 }
 
-// ends releases what the workflow has, under whichever label, as the janitor does.
+// ends releases what the workflow has, under all its labels, as the janitor does.
 func (r *run) ends() {
 	r.w.mu.Lock()
 	r.w.closed[r.label] = true
 	r.w.mu.Unlock()
+	var all []party.Release
+	for _, label := range append([]string{r.label}, r.before...) {
+		all = append(all, party.Release{LockID: r.lockID, Run: label, Resources: r.w.plan.resources, Order: party.LastAttempt(math.MaxInt32)})
+	}
+	r.release(func(l *party.Locker) error { return r.releaseFrom(r.ctx, l) }, all...)
+}
+
+// release calls fn in one process after the other until it has released what is listed.
+func (r *run) release(fn func(l *party.Locker) error, what ...party.Release) {
+	r.w.mu.Lock()
+	r.releases = true
+	r.w.mu.Unlock()
 	for !r.w.over() {
 		p := r.anyProcess()
 		c := r.begin(p, "release of "+r.label)
-		for _, label := range append([]string{r.label}, r.before...) {
-			r.w.releasing(c, party.Release{LockID: r.lockID, Run: label, Resources: r.w.plan.resources, Order: party.LastAttempt(math.MaxInt32)})
+		for _, one := range what {
+			r.w.releasing(c, one)
 		}
-		if r.within(10*time.Second, func() error { return r.releaseFrom(r.ctx, p.locker) }) == nil {
+		if r.within(10*time.Second, func() error { return fn(p.locker) }) == nil {
 			return
 		}
 		time.Sleep(time.Second)
@@ -156,7 +181,8 @@ func (r *run) releaseFrom(ctx context.Context, l *party.Locker) error {
 	return errors.Join(errs...)
 }
 
-// use is that a step of a workflow has run under a lock. From then on the workflow relies on the hold, until it commits.
+// use is a resource under whose lock a step of a workflow has run. From then on the workflow relies on
+// the hold, until it releases it.
 type use struct {
 	resource string
 	mode     party.Mode
@@ -166,7 +192,7 @@ type use struct {
 	first int64
 }
 
-// used takes down that a step has run.
+// used records that a step has run.
 func (r *run) used(step *party.Request) {
 	for _, res := range step.Resources {
 		d := r.w.document(res.Name)
@@ -174,86 +200,127 @@ func (r *run) used(step *party.Request) {
 	}
 }
 
-// commit verifies what the steps have used, and releases it. What is lost is left to ends, as what a run leaves is to the
-// janitor.
+// commit verifies what the steps have used, and releases it in another step, once that is recorded.
+// What is lost is left to ends, as a run leaves it to the janitor.
 func (r *run) commit() {
-	c := party.Commit{LockID: r.lockID, Run: r.label, Order: party.LastAttempt(r.schedule), Inherits: len(r.before) > 0, Before: r.before}
-	for _, u := range r.uses { // the first of each resource: a hold that began after it is another one
-		if !slices.ContainsFunc(c.Uses, func(known party.Use) bool { return known.Resource == u.resource }) {
-			c.Uses = append(c.Uses, party.Use{Resource: u.resource, By: u.by})
-			c.Resources = append(c.Resources, u.resource)
+	if !r.reacquires && r.d.chance(0.4) { // it is reset, and the next run repeats no step
+		r.begins()
+	}
+	if !r.verify() {
+		return
+	}
+	if r.d.chance(0.5) {
+		time.Sleep(r.d.between(0, r.w.plan.cfg.HoldTTL))
+	}
+	switch r.d.upTo(6) {
+	case 0: // its process dies: ends releases
+		return
+	case 1: // the verification was not recorded, and the code that runs again decides otherwise
+		r.compensate()
+		return
+	case 2: // it was not recorded, and the code that runs again, perhaps after a reset, decides the same
+		if !r.reacquires && r.d.chance(0.5) {
+			r.begins()
+		}
+		if !r.verify() {
+			return
 		}
 	}
-	tried := &tries{run: r} // one that was not waited for goes on
+	r.w.mu.Lock()
+	r.isolated("release of "+r.label, func(resource string) time.Time { return r.stands[resource] })
+	r.w.mu.Unlock()
+	all := party.Release{LockID: r.lockID, Run: r.label, Order: party.LastAttempt(r.schedule)}
+	for _, u := range r.uses {
+		if !slices.Contains(all.Resources, u.resource) {
+			all.Resources = append(all.Resources, u.resource)
+		}
+	}
+	for range 1 + r.d.upTo(2) {
+		if len(all.Resources) > 0 {
+			r.release(func(l *party.Locker) error { return l.Release(r.ctx, all) }, all)
+		}
+	}
+}
+
+// verify verifies what the steps have used, in one process after the other, and reports whether
+// nothing is lost.
+func (r *run) verify() bool {
+	v := party.Verify{LockID: r.lockID, Run: r.label, Inherits: len(r.before) > 0, Before: r.before}
+	for _, u := range r.uses { // the first of each resource: a hold that began after it is another one
+		if !slices.ContainsFunc(v.Uses, func(known party.Use) bool { return known.Resource == u.resource }) {
+			v.Uses = append(v.Uses, party.Use{Resource: u.resource, By: u.by})
+		}
+	}
 	for !r.w.over() {
 		p := r.anyProcess()
-		call := r.begin(p, "commit of "+r.label)
-		tried.calls = append(tried.calls, call)
-		r.w.releasing(call, party.Release{LockID: c.LockID, Run: c.Run, Resources: c.Resources, Order: c.Order})
-		asked, sure := c, tried.certain(&c)
-		err := r.within(10*time.Second, func() error {
-			err := p.locker.Commit(r.ctx, asked)
-			tried.told(call, sure, err)
+		call := r.begin(p, "verification of "+r.label)
+		asked, sure := v, r.certain(&v)
+		err := r.within(10*time.Second, func() error { // one that is not waited for continues
+			err := p.locker.Verify(r.ctx, asked)
+			r.verified(call, sure, err)
 			return err
 		})
 		var other *party.OtherRunError
 		switch {
 		case errors.As(err, &other) && len(r.before) > 0:
-			c.TakeOver = other.Other
-		case err == nil, errors.Is(err, party.ErrLost), errors.Is(err, party.ErrOtherRun):
-			return
+			v.TakeOver = other.Other
+		case err == nil:
+			return true
+		case errors.Is(err, party.ErrLost), errors.Is(err, party.ErrOtherRun):
+			return false
 		default:
 			time.Sleep(time.Second)
 		}
 	}
+	return false
 }
 
-// tries are the calls of one commit.
-type tries struct {
-	*run
-	calls []*call
-}
-
-// certain are the resources that must not be told to be lost: those on which all uses were of the hold that stands, and for a
-// while; or all, if the commit has begun to release.
-func (t *tries) certain(c *party.Commit) (sure []string) {
-	begun := false
-	for _, name := range c.Resources {
-		d := t.w.document(name)
-		begun = begun || d.ReleasedUpTo(c.LockID, c.Run, number(c.Order))
-		k := d.Kept(c.LockID)
-		another := func(u use) bool { return u.resource == name && u.first != k.FirstFence }
-		if k != nil && (k.Label == c.Run || k.Label == c.TakeOver) && k.ExpiresAt.After(t.w.clock().Add(15*time.Second)) && !slices.ContainsFunc(t.uses, another) {
-			sure = append(sure, name)
+// certain lists the resources that must not be reported lost: those on which all uses were of the hold
+// that exists, and that does not expire soon.
+func (r *run) certain(v *party.Verify) (sure []string) {
+	for _, used := range v.Uses {
+		k := r.w.document(used.Resource).Kept(v.LockID)
+		another := func(u use) bool { return u.resource == used.Resource && u.first != k.FirstFence }
+		if k != nil && (k.Label == v.Run || k.Label == v.TakeOver) && k.ExpiresAt.After(r.w.clock().Add(15*time.Second)) && !slices.ContainsFunc(r.uses, another) {
+			sure = append(sure, used.Resource)
 		}
-	}
-	if begun {
-		sure = c.Resources
 	}
 	return sure
 }
 
-// told checks what a workflow was told at its commit: that is what isolation is. If all is well, then nobody else was let in
-// after a step had run, and before the commit first took effect. And nothing is lost that stands.
-func (t *tries) told(c *call, sure []string, err error) {
-	w := t.w
+// verified checks what a verification has reported. If nothing is lost, the workflow was isolated until
+// it asked, and is until it releases, as long as its holds do not expire. And nothing is reported lost
+// that it holds.
+func (r *run) verified(c *call, sure []string, err error) {
+	w := r.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c.done = true
-	w.noted(t.name, t.lockID, "%s: %v", c.what, err)
+	w.noted(r.name, r.lockID, "%s: %v", c.what, err)
 	var lost *party.LostError
-	if errors.As(err, &lost) && slices.Contains(sure, lost.Resource) && time.Since(c.began) < 12*time.Second {
-		w.broken("false loss", t.lockID, "%s: nobody else had %s, and it is told to be lost: %v", c.what, lost.Resource, err)
+	if errors.As(err, &lost) && !r.releases && slices.Contains(sure, lost.Resource) && time.Since(c.began) < 12*time.Second {
+		w.broken("false loss", r.lockID, "%s: nobody else had %s, and it is reported lost: %v", c.what, lost.Resource, err)
 	}
-	if err != nil {
+	if err != nil || r.releases {
 		return
 	}
-	until := t.calls[0].began
-	for _, u := range t.uses {
-		for _, a := range w.admissions {
-			own := a.lockID == t.lockID || strings.HasPrefix(a.lockID, t.lockID+"/")
-			if a.resource == u.resource && !own && !rules.Compatible(string(a.mode), string(u.mode)) && a.at.After(u.since) && a.at.Before(until) {
-				w.broken("isolation", t.lockID, "%s: %s was used %v ago, and %s was let in %v ago", c.what, u.resource,
+	r.isolated(c.what, func(string) time.Time { return c.began })
+	for _, u := range r.uses {
+		r.stands[u.resource] = c.began
+		if k := w.doc(u.resource).Kept(r.lockID); k != nil && k.Label == r.label {
+			r.stands[u.resource] = time.Now().Add(k.ExpiresAt.Sub(w.clock()) - w.plan.jitter)
+		}
+	}
+}
+
+// isolated checks that nobody else was let in after a step had run, until a time on each resource. The
+// mutex is held.
+func (r *run) isolated(what string, until func(resource string) time.Time) {
+	for _, u := range r.uses {
+		for _, a := range r.w.admissions {
+			own := a.lockID == r.lockID || strings.HasPrefix(a.lockID, r.lockID+"/")
+			if a.resource == u.resource && !own && !rules.Compatible(string(a.mode), string(u.mode)) && a.at.After(u.since) && a.at.Before(until(u.resource)) {
+				r.w.broken("isolation", r.lockID, "%s: %s was used %v ago, and %s was let in %v ago", what, u.resource,
 					time.Since(u.since).Round(time.Millisecond), a.lockID, time.Since(a.at).Round(time.Millisecond))
 			}
 		}

@@ -209,16 +209,16 @@ var mutants = []mutant{
 	}, tests: "TestParkedRequestsAreCalledUpBeforeTheirTurn"},
 	{defect: "commits", what: "a run that takes over forgets which request began the hold", edits: []edit{
 		{"lockcore/rules/runs.go", "e.Label, e.Fence, e.LeastFence, e.Order, e.HandedOver = label, fence, fence, 0, false", "e.Label, e.Fence, e.LeastFence, e.Order, e.FirstOrder, e.HandedOver = label, fence, fence, 0, 0, false"},
-	}, simulated: true},
-	{defect: "commits", what: "a commit of one resource asks for nothing", edits: []edit{
-		{"lockcore/rules/end.go", "op.Used > 0 && !s.doc.Keeps", "op.Used < 0 && !s.doc.Keeps"},
-	}, tests: "TestACommitOfOneResourceEndsNothingThatBeganLater", simulated: true},
-	{defect: "commits", what: "a commit takes a hold that began after the use for the one that was used", edits: []edit{
-		{"lockcore/rules/find.go", "k.Label == label && k.FirstOrder <= order", "k.Label == label"},
-	}, tests: "TestACommitFindsAHoldThatWasTakenAgain", simulated: true},
-	{defect: "commits", what: "a commit that has begun to release is not known by that", edits: []edit{
-		{"lockcore/party/commit.go", "decided = decided || (d != nil", "decided = decided && (d != nil"},
-	}, tests: "TestACommitThatHadBegunToReleaseGoesOn", simulated: true},
+	}, tests: "TestVerify_TakenOverHoldBeganAfterTheUse_IsLost", simulated: true},
+	{defect: "commits", what: "a verification takes a hold that began after the use for the one that was used", edits: []edit{
+		{"lockcore/rules/find.go", "k != nil && k.FirstOrder <= order", "k != nil"},
+	}, tests: "TestVerify_HoldWasAcquiredAgain_IsLost", simulated: true},
+	{defect: "commits", what: "a verification does not renew the hold", edits: []edit{
+		{"lockcore/rules/runs.go", "if s.heard(op.LockID, op.HandOver); !s.doc.Keeps", "if !s.doc.Keeps"},
+	}, tests: "TestVerify_Held_IsRenewedAndNotReleased"},
+	{defect: "commits", what: "a verification releases what it has verified", edits: []edit{
+		{"lockcore/rules/runs.go", "\t\ts.result.Outcome = Lost\n\t}\n\treturn s.end()\n", "\t\ts.result.Outcome = Lost\n\t} else {\n\t\ts.endEntries(func(e *Entry) bool { return e.Of(op.LockID) && e.State == StateKept })\n\t}\n\treturn s.end()\n"},
+	}, tests: "TestVerify_Held_IsRenewedAndNotReleased", simulated: true},
 	{defect: "several", what: "a request takes its resources in the order in which it names them", edits: []edit{
 		{"lockcore/party/acquire.go", "int { return strings.Compare(a.Name, b.Name) }", "int { return 0 * strings.Compare(a.Name, b.Name) }"},
 	}, simulated: true},

@@ -1,0 +1,239 @@
+package party_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+)
+
+// verifying is a saga of the run "one" that has used r by its scheduling 1, and s by 2.
+type verifying struct {
+	*testing.T
+	*party.Locker
+	verify party.Verify
+}
+
+// verifies calls fn for such a saga, which holds both.
+func verifies(t *testing.T, fn func(v *verifying)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { fn(newVerifying(t, lockcoretest.NewStore(time.Now))) })
+}
+
+func newVerifying(t *testing.T, s party.Store) *verifying {
+	t.Helper()
+	v := &verifying{T: t, Locker: on(t, s, party.Config{TTL: time.Second, HoldTTL: time.Minute})}
+	v.verify = party.Verify{
+		LockID: "w", Run: "one", Uses: []party.Use{{Resource: "r", By: party.LastAttempt(1)}, {Resource: "s", By: party.LastAttempt(2)}},
+	}
+	v.use("r", "one", 1)
+	v.use("s", "one", 2)
+	return v
+}
+
+func (v *verifying) use(resource, label string, schedule uint32, changes ...func(*party.Request)) {
+	v.Helper()
+	changes = append(changes, func(req *party.Request) {
+		req.Resources, req.Order.Schedule = []party.Resource{party.Exclusive(resource)}, schedule
+	})
+	leases, err := v.Enter(v.Context(), run(label, "step", changes...), false)
+	require.NoError(v, err)
+	require.NoError(v, v.Leave(v.Context(), leases...))
+}
+
+// other takes a resource, as another party, and leaves.
+func (v *verifying) other(resource string) {
+	v.Helper()
+	leases, err := v.Enter(v.Context(), party.Request{LockID: "other", Resources: []party.Resource{party.Exclusive(resource)}}, false)
+	require.NoError(v, err, "%s is not free", resource)
+	require.NoError(v, v.Leave(v.Context(), leases...))
+}
+
+func (v *verifying) requireHeld(resources ...string) {
+	v.Helper()
+	for _, name := range resources {
+		_, err := v.Enter(v.Context(), party.Request{LockID: "other", Resources: []party.Resource{party.Exclusive(name)}}, false)
+		require.ErrorIs(v, err, party.ErrBusy)
+	}
+}
+
+func (v *verifying) requireHolds() {
+	v.Helper()
+	require.NoError(v, v.Verify(v.Context(), v.verify))
+}
+
+func (v *verifying) requireLost() {
+	v.Helper()
+	require.ErrorIs(v, v.Verify(v.Context(), v.verify), party.ErrLost)
+}
+
+func reacquire(req *party.Request) { req.Reacquire = true }
+
+func TestVerify_Held_IsRenewedAndNotReleased(t *testing.T) {
+	t.Parallel()
+	verifies(t, func(v *verifying) {
+		for range 3 {
+			elapse(time.Minute - time.Second)
+			v.requireHolds()
+		}
+		v.requireHeld("r", "s")
+		require.NoError(v, v.Release(v.Context(), party.Release{LockID: "w", Run: "one", Resources: []string{"r", "s"}, Order: party.LastAttempt(2)}))
+		v.other("r")
+		v.other("s")
+	})
+}
+
+// The first call took effect, and its answer did not come.
+func TestVerify_AnswerLost_IsRepeated(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := faulty()
+		v := newVerifying(t, db)
+		cut := 0
+		db.set(nil, times(1, func(context.Context, command) error {
+			cut++
+			return errCut
+		}, of(kindSwap)))
+		v.requireHolds()
+		require.Equal(v, 1, cut)
+		v.requireHeld("r", "s")
+	})
+}
+
+func TestVerify_HoldEvicted_IsLostAndNothingIsReleased(t *testing.T) {
+	t.Parallel()
+	verifies(t, func(v *verifying) {
+		elapse(time.Minute)
+		v.other("r")
+		for range 2 {
+			var lost *party.LostError
+			err := v.Verify(v.Context(), v.verify)
+			require.ErrorAs(v, err, &lost)
+			require.Equal(v, "r", lost.Resource)
+			require.Equal(v, "other", lost.By)
+			v.requireHeld("s")
+		}
+	})
+}
+
+// A step that completed although no hold was made by then ran without its lock.
+func TestVerify_HoldNeverMade_IsLostUnlessInherited(t *testing.T) {
+	t.Parallel()
+	verifies(t, func(v *verifying) {
+		v.verify.Uses[1].Resource = "never"
+		v.requireLost()
+		v.verify.Inherits = true // an earlier run may have released it
+		v.requireHolds()
+	})
+}
+
+func TestVerify_HoldBeganAfterTheUse_IsLost(t *testing.T) {
+	t.Parallel()
+	verifies(t, func(v *verifying) {
+		v.verify.Uses[1].By = party.LastAttempt(1)
+		v.requireLost()
+		v.verify.Uses[1].By = party.Order{} // before every request
+		v.requireLost()
+		v.requireHeld("s")
+	})
+}
+
+// The step that was scheduled first ran second.
+func TestVerify_EarlierStepJoinedTheHoldOfALaterOne_IsHeld(t *testing.T) {
+	t.Parallel()
+	verifies(t, func(v *verifying) {
+		v.use("t", "one", 3)
+		v.use("t", "one", 1, func(req *party.Request) { req.Part += " beside it" })
+		v.verify.Uses = append(v.verify.Uses, party.Use{Resource: "t", By: party.LastAttempt(1)})
+		v.requireHolds()
+	})
+}
+
+// The hold was lost, and a later step acquired it again.
+func TestVerify_HoldWasAcquiredAgain_IsLost(t *testing.T) {
+	t.Parallel()
+	verifies(t, func(v *verifying) {
+		elapse(time.Minute)
+		v.other("r")
+		v.use("r", "one", 2, reacquire)
+		v.requireLost()
+		v.requireHeld("r")
+	})
+}
+
+func TestVerify_AnotherRunHolds_NeedsTakeOver(t *testing.T) {
+	t.Parallel()
+	verifies(t, func(v *verifying) {
+		v.verify.Run, v.verify.Inherits = "two", true
+		var other *party.OtherRunError
+		require.ErrorAs(v, v.Verify(v.Context(), v.verify), &other)
+		require.Equal(v, "one", other.Other)
+		v.verify.TakeOver = other.Other
+		v.requireHolds()
+		v.requireHeld("r", "s")
+	})
+}
+
+// The run before began the hold after the use, and the next one has taken it over.
+func TestVerify_TakenOverHoldBeganAfterTheUse_IsLost(t *testing.T) {
+	t.Parallel()
+	verifies(t, func(v *verifying) {
+		v.verify.Run, v.verify.TakeOver, v.verify.Uses[1].By = "two", "one", party.LastAttempt(1)
+		v.requireLost()
+		v.verify.Uses[1].By = party.LastAttempt(2)
+		v.requireHolds()
+	})
+}
+
+// The run before lost a hold which the next one has never had: that is a loss of the next one too.
+func TestVerify_RunBeforeLostTheHold_IsLost(t *testing.T) {
+	t.Parallel()
+	verifies(t, func(v *verifying) {
+		elapse(time.Minute)
+		v.other("r")
+		v.verify.Run, v.verify.Inherits, v.verify.TakeOver, v.verify.Before = "two", true, "one", []string{"one"}
+		v.requireLost()
+	})
+}
+
+func TestVerify_RunBeforeIsNotNamed_ItsLossDoesNotCount(t *testing.T) {
+	t.Parallel()
+	verifies(t, func(v *verifying) {
+		elapse(time.Minute)
+		v.other("r")
+		v.verify.Run, v.verify.Inherits, v.verify.TakeOver = "two", true, "one"
+		v.requireHolds()
+	})
+}
+
+// The first run was reset, and reset again: the last one does not know the run between, which had
+// continued with the hold.
+func TestVerify_RunThatReplacedTheFirstLostTheHold_IsLost(t *testing.T) {
+	t.Parallel()
+	verifies(t, func(v *verifying) {
+		v.use("r", "two", 3, func(req *party.Request) { req.TakeOver = "one" })
+		elapse(time.Minute)
+		v.other("r")
+		v.verify.Run, v.verify.Inherits, v.verify.TakeOver, v.verify.Before = "three", true, "one", []string{"one"}
+		v.requireLost()
+	})
+}
+
+func TestVerify_InvalidInput_IsRefused(t *testing.T) {
+	t.Parallel()
+	verifies(t, func(v *verifying) {
+		for field, wrong := range map[string]party.Verify{
+			"Verify.LockID": {Run: "one"}, "Verify.Run": {LockID: "w"}, "Verify.TakeOver": {LockID: "w", Run: "one", TakeOver: "\x00"},
+			"Verify.Uses[0].Resource": {LockID: "w", Run: "one", Uses: []party.Use{{}}},
+		} {
+			var invalid *party.InvalidError
+			require.ErrorAs(v, v.Verify(v.Context(), wrong), &invalid)
+			require.Equal(v, field, invalid.Field)
+		}
+	})
+}
