@@ -39,7 +39,7 @@ var sagaMutants = []mutant{
 		{"internal/sagalocks/wait.go", "		err = protocol.NewWaitCanceled(!t.ran)\n", "		return protocol.NewWaitCanceled(!t.ran)\n"},
 	}},
 	{defect: "11", what: "a saga does not look at its end whether it still has its locks", check: "isolation", edits: []edit{
-		{"activities/release.go", "		c.Uses = append(c.Uses, party.Use{Resource: u.Resource, By: party.LastAttempt(u.Schedule)})\n", "		_ = u\n"},
+		{"activities/release.go", "		v.Uses = append(v.Uses, party.Use{Resource: u.Resource, By: party.LastAttempt(u.Schedule)})\n", "		_ = u\n"},
 	}},
 	{defect: "13", what: "steps of scope step share the lock ID of their workflow", check: "limit", edits: []edit{
 		{"internal/protocol/guard.go", "lockID, within, holdTTL = run.StepLockID(g.Part), lockID, 0", "within, holdTTL = \"\", 0"},
