@@ -112,20 +112,15 @@ type Verifier interface {
 // Verify calls Verifier.Verify for own, in an activity of it, and takes over what other runs of the workflow hold if own inherits
 // from them. If it does not, a hold of another run is a loss: a guarded step of own would have taken it over.
 func Verify(ctx context.Context, locker Verifier, own protocol.Run, v party.Verify) error {
-	for n := 0; ; n++ {
-		err := locker.Verify(ctx, v)
-		var other *party.OtherRunError
-		if !errors.As(err, &other) || n == mostOthers {
-			return err
-		}
-		switch current, failed := IsCurrent(ctx, own); {
-		case !current:
-			return errors.Join(err, failed)
-		case !v.Inherits:
+	return takingOver(ctx, own, func(other *party.OtherRunError) error {
+		if other != nil && !v.Inherits {
 			return &lockcore.LostError{Resource: other.Resource, LockID: other.LockID, Reason: "a run before this one holds it, and no step of this one does"}
 		}
-		v.TakeOver = other.Other
-	}
+		if other != nil {
+			v.TakeOver = other.Other
+		}
+		return locker.Verify(ctx, v)
+	})
 }
 
 // Raiser is what Raise needs of a *party.Locker.
@@ -136,20 +131,32 @@ type Raiser interface {
 // Raise calls Raiser.Raise for own, in an activity of it, and takes over what other runs of the workflow hold if own is the
 // current run. Otherwise the error is the *party.OtherRunError, or says that Temporal could not be asked.
 func Raise(ctx context.Context, locker Raiser, own protocol.Run, r party.Raise) error {
-	for n := 0; ; n++ {
-		err := locker.Raise(ctx, r)
+	return takingOver(ctx, own, func(other *party.OtherRunError) error {
+		if other != nil {
+			r.TakeOver = other.Other
+		}
+		return locker.Raise(ctx, r)
+	})
+}
+
+// takingOver calls do, at first with nil. If do answers that another run holds, and own is the current run, it calls do again with
+// that answer. If Temporal cannot be asked, the error says so alone: nothing is known of the runs then.
+func takingOver(ctx context.Context, own protocol.Run, do func(other *party.OtherRunError) error) error {
+	err := do(nil)
+	for range mostOthers {
 		var other *party.OtherRunError
-		if !errors.As(err, &other) || n == mostOthers {
+		if !errors.As(err, &other) {
 			return err
 		}
 		switch current, failed := IsCurrent(ctx, own); {
-		case failed != nil: // nothing is known of the runs: the activity waits, as if the database could not be reached
+		case failed != nil:
 			return failed
 		case !current:
 			return err
 		}
-		r.TakeOver = other.Other
+		err = do(other)
 	}
+	return err
 }
 
 // IsCurrent reports whether Temporal says that a run is its workflow's current one, and open. It is asked in an activity.

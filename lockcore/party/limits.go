@@ -120,7 +120,11 @@ func checkEnd(field, lockID string, firstFence int64, resources []string) error 
 }
 
 func checkResources(field string, names []string, of string) error {
-	errs := []error{checkRange("len("+field+")", len(names), 1, maxResources)}
+	return firstError(checkRange("len("+field+")", len(names), 1, maxResources), checkNames(field, names, of))
+}
+
+func checkNames(field string, names []string, of string) error {
+	var errs []error
 	for i, name := range names {
 		errs = append(errs, checkText(fmt.Sprintf("%s[%d]%s", field, i, of), name, 1, maxName))
 	}
