@@ -40,6 +40,9 @@ func (w *workflowOutbound) ExecuteActivity(ctx workflow.Context, activityType st
 	case step == nil:
 		return plain(ctx)
 	}
+	if encoded, err := sagalocks.Encode(ctx, args); err == nil { // otherwise the SDK reports what it cannot encode
+		args = encoded // a step that has waited is scheduled again with the same
+	}
 	return w.watch(ctx, step, func(ctx workflow.Context) workflow.Future {
 		if err := writeGuard(ctx, step, activityType); err != nil {
 			return failed(ctx, err)

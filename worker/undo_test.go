@@ -52,6 +52,29 @@ func TestUndo_ArgumentsChangedLater_GetsThoseOfItsStep(t *testing.T) {
 	require.Equal(t, []string{"pay a [a]", "pay b [b]", "undo c [c]", "undo b [b]", "undo a [a]"}, b.read())
 }
 
+// A step that waits for its locks is scheduled again, with the arguments of its first scheduling.
+func TestStep_ArgumentsChangedWhileItWaits_GetsThoseOfItsScheduling(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		in := &bill{Account: "a"}
+		step := workflow.ExecuteActivity(workflows.Guard(ctx, account), "Pay", in)
+		in.Account = "b"
+		return step.Get(ctx, nil)
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Pay": func(_ context.Context, in bill) error {
+		b.write("pay %s", in.Account)
+		return nil
+	}})
+	other := b.taken(t, account)
+	run := b.start(t, "W")
+	b.untilParked(t, run)
+	require.NoError(t, other.Leave(t.Context()))
+	_, err := b.end(t, run)
+	require.NoError(t, err)
+	require.Equal(t, []string{"pay a"}, b.read())
+}
+
 // What did not run is not undone: its undo would fail as it did.
 func TestSagaStep_DidNotRun_IsNotUndone(t *testing.T) {
 	t.Parallel()

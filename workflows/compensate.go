@@ -6,7 +6,6 @@ import (
 	"reflect"
 	"slices"
 
-	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
@@ -38,29 +37,6 @@ func (s *Saga) add(ctx workflow.Context, activity string, fn func(ctx workflow.C
 // remove drops a compensation.
 func (s *Saga) remove(c *compensation) {
 	s.pending = slices.DeleteFunc(s.pending, func(other *compensation) bool { return other == c })
-}
-
-// encoded returns arguments as they are now, as the workflow's data converter encodes them.
-func encoded(ctx workflow.Context, args []any) (raw []any, err error) {
-	defer func() {
-		if r := recover(); r != nil { // as NewContinueAsNewError tells of what it cannot encode
-			err = fmt.Errorf("%v", r)
-		}
-	}()
-	for _, arg := range args {
-		// No other function of the SDK gives out what the data converter of a context makes of a value. A
-		// future decodes it again: a codec's work is undone, which ExecuteActivity will do once more.
-		var next *workflow.ContinueAsNewError
-		errors.As(workflow.NewContinueAsNewError(ctx, "lockstep-arguments", arg), &next)
-		future, settable := workflow.NewFuture(ctx)
-		settable.SetValue(next.Input)
-		var value converter.RawValue
-		if err := future.Get(ctx, &value); err != nil {
-			return nil, err
-		}
-		raw = append(raw, value)
-	}
-	return raw, nil
 }
 
 // runUndo runs an activity that undoes a step. It runs in the session of ctx, unless that fails.

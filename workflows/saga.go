@@ -242,7 +242,7 @@ func (s *Saga) Compensate(ctx workflow.Context, fn func(ctx workflow.Context) er
 // MaxWait, or with Try, or was cancelled: which step it undoes is not said. Prefer [Saga.Step] if a step has an undo of
 // its own.
 func (s *Saga) CompensateWith(ctx workflow.Context, activity any, args ...any) {
-	encoded, err := encoded(ctx, args)
+	encoded, err := sagalocks.Encode(ctx, args)
 	if err != nil {
 		panic(fmt.Sprintf("lockstep: the arguments of the compensation %s cannot be encoded: %v", activityName(activity), err))
 	}
@@ -275,7 +275,7 @@ func (s *Saga) Step(ctx workflow.Context, activity, undo any, args ...any) workf
 	if activityName(undo) == "" {
 		return refuse(fmt.Sprintf("an undo of type %T", undo), "an activity, or its name: a step that needs no undo is run by workflow.ExecuteActivity")
 	}
-	encoded, err := encoded(ctx, args)
+	encoded, err := sagalocks.Encode(ctx, args)
 	if err != nil {
 		return refuse(fmt.Sprintf("arguments that cannot be encoded: %v", err), "arguments that the workflow's data converter encodes")
 	}
