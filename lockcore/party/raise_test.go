@@ -158,6 +158,32 @@ func TestRaise_AnotherRunHolds_ReturnsOtherRunErrorAndTakesOver(t *testing.T) {
 	})
 }
 
+// A reset replaces a run whose step runs on. A compensation of the new run must not run beside it.
+func TestRaise_StepOfAReplacedRunRuns_IsCutOffAndWaitedFor(t *testing.T) {
+	t.Parallel()
+	for name, scope := range map[string]func(*party.Request){"saga": func(*party.Request) {}, "step": inStepScope} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
+				kept, err := l.Enter(t.Context(), run("zero", "first", ofSaga("1", 1, 1)), false)
+				require.NoError(t, err)
+				require.NoError(t, l.Leave(t.Context(), kept...))
+				step, err := l.Acquire(t.Context(), run("zero", "step", ofSaga("1", 9, 1), scope))
+				require.NoError(t, err)
+				bar.TakeOver = "zero"
+				for range 2 {
+					require.ErrorIs(t, l.Raise(t.Context(), bar), party.ErrBusy)
+					bar.TakeOver = ""
+				}
+				<-step.Context().Done()
+				require.ErrorIs(t, step.Lost(), party.ErrLost, "the step is told")
+				require.NoError(t, l.Leave(t.Context(), step.Leases()...))
+				require.NoError(t, l.Raise(t.Context(), bar))
+			})
+		})
+	}
+}
+
 func TestRaise_LostAnswer_IsRepeated(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -131,6 +131,10 @@ func (w *Waiter) Request() Request {
 	return Request{w.LockID, w.Label, w.Within, w.Saga, w.Part, w.Order}
 }
 
+func (e *Entry) request() Request {
+	return Request{e.LockID, e.Label, e.Within, e.Saga, e.Part, e.Order}
+}
+
 // Overtaken describes what overtook a request.
 type Overtaken struct {
 	// Order is that of the later request, of the release, or of the bar.

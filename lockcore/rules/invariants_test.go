@@ -483,7 +483,7 @@ func namesEntry(s *step, e *rules.Entry) bool {
 	case rules.Verify:
 		return mine && s.Outcome != rules.OtherRun && (e.State == rules.StateKept || e.Label != op.Label)
 	case rules.Raise:
-		barred := (e.LockID == op.LockID || e.Within == op.LockID) && e.Label == op.Label && e.Saga == op.Saga && e.Order <= op.Order
+		barred := (e.LockID == op.LockID || e.Within == op.LockID) && e.Saga == op.Saga && (e.Order <= op.Order || e.Label != op.Label)
 		return s.Outcome != rules.OtherRun && (barred || (mine && (e.State == rules.StateKept || e.Label != op.Label)))
 	}
 	return false

@@ -91,28 +91,46 @@ func (s *state) bar(b Bar) {
 		return old.LockID == b.LockID && old.Part == b.Part && old.Saga == b.Saga && old.Label == b.Label && old.Order <= b.Order
 	})
 	s.doc.Bars = last(append(s.doc.Bars, b), MaxBars)
+	s.cutOffAll(b.bars)
+}
+
+// cutOffAll cuts off the parts of requests, and ends their claims and positions in the queue.
+func (s *state) cutOffAll(which func(Request) bool) {
 	rest := make([]Entry, 0, len(s.doc.Entries))
 	for _, e := range s.doc.Entries {
-		if e.State == StateKept || e.Own || !b.bars(Request{e.LockID, e.Label, e.Within, e.Saga, e.Part, e.Order}) {
+		if e.State == StateKept || e.Own || !which(e.request()) {
 			rest = append(rest, e)
 		} else {
 			rest = append(rest, s.cutOff(e)...)
 		}
 	}
 	s.doc.Entries = rest
-	s.forget(s.doc.Waiters, func(w *Waiter) bool { return b.bars(w.Request()) })
+	s.forget(s.doc.Waiters, func(w *Waiter) bool { return which(w.Request()) })
 }
 
 func (op *Raise) bar() Bar {
 	return Bar{LockID: op.LockID, Label: op.Label, Saga: op.Saga, Order: op.Order}
 }
 
-// StillRun returns the parts in a document that the bar has cut off, and that may still run.
+// undone returns which requests the compensation undoes: those that the bar refuses, and those of the
+// saga that runs made which this one has replaced. The replaced runs may have gone further, and never
+// request anything again.
+func (op *Raise) undone(d *Document) func(r Request) bool {
+	b, replaced := op.bar(), append(d.Replaced(op.LockID, op.Label), op.TakeOver)
+	return func(r Request) bool {
+		if r.Label == op.Label || r.Label == "" {
+			return b.bars(r)
+		}
+		return slices.Contains(replaced, r.Label) && r.Saga == op.Saga && (r.LockID == op.LockID || r.Within == op.LockID)
+	}
+}
+
+// StillRun returns the parts in a document that the compensation undoes, that were cut off, and that may
+// still run.
 func (op *Raise) StillRun(d *Document) (parts []*Entry) {
-	b := op.bar()
+	undone := op.undone(d)
 	for i := range d.Entries {
-		e := &d.Entries[i]
-		if e.Own && e.Stands(d.At) && b.bars(Request{e.LockID, e.Label, e.Within, e.Saga, e.Part, e.Order}) {
+		if e := &d.Entries[i]; e.Own && e.Stands(d.At) && undone(e.request()) {
 			parts = append(parts, e)
 		}
 	}
@@ -128,6 +146,7 @@ func (op Raise) Apply(before *Document, now time.Time) (*Document, Result) {
 	}
 	s.takeOver(op.LockID, op.Label)
 	s.bar(op.bar())
+	s.cutOffAll(op.undone(s.doc))
 	if len(op.StillRun(s.doc)) > 0 {
 		s.result.Outcome = Busy
 	}

@@ -281,6 +281,19 @@ var compensationScenarios = []Scenario{
 		s.raise(rules.Granted, "a", 2)
 		s.take("a/2", "", 3, label("one"), saga("s"), within("a"))
 	}},
+	{"raise/parts of the saga that a replaced run requested are cut off, and waited for", func(s *stage) {
+		s.take("a", "p", 7, keep, label("zero"), saga("s"), shared)
+		s.take("a/1", "", 8, label("zero"), saga("s"), within("a"), shared)
+		s.take("a/2", "", 9, label("zero"), saga("other"), within("a"), shared)
+		s.raise(rules.Busy, "a", 2, replaces("zero"))
+		s.renew(rules.Lost, "a", "p", 7)
+		s.renew(rules.Lost, "a/1", "", 8)
+		s.renew(rules.Granted, "a/2", "", 9)
+		s.leave("a", "p", 7, of("zero"))
+		s.raise(rules.Busy, "a", 2)
+		s.leave("a/1", "", 8, of("zero"))
+		s.raise(rules.Granted, "a", 2)
+	}},
 	{"raise/a take-over drops the bar of the saga, and not that of a step", func(s *stage) {
 		s.take("a", "undo", 3, keep, label("one"), undoes("step"))
 		s.leave("a", "undo", 3, of("one"))

@@ -284,7 +284,13 @@ func (s *stage) verify(want rules.Outcome, lockID, label string, used int64, cha
 }
 
 // raise bars run "one" of a lock ID in saga "s" up to an order.
-func (s *stage) raise(want rules.Outcome, lockID string, order int64) *answer {
+func (s *stage) raise(want rules.Outcome, lockID string, order int64, changes ...func(*rules.Raise)) *answer {
 	s.Helper()
-	return s.do(want, rules.Raise{Policy: Policy, Resource: s.resource, LockID: lockID, Label: "one", Saga: "s", Order: order})
+	op := rules.Raise{Policy: Policy, Resource: s.resource, LockID: lockID, Label: "one", Saga: "s", Order: order}
+	for _, change := range changes {
+		change(&op)
+	}
+	return s.do(want, op)
 }
+
+func replaces(label string) func(*rules.Raise) { return func(op *rules.Raise) { op.TakeOver = label } }
