@@ -26,7 +26,7 @@ type step struct {
 //	I4  no waiter is overtaken by a later request that is in its way, upgrades excepted
 //	I5  an operation touches only what it names
 //	I6  an operation that is repeated ends as if it had run once; late requests are refused
-//	I8  a part that was reported lost is not reported held again
+//	I8  a part that was reported lost, and has not left, is not reported held again
 //	I9  what is dead delays nobody
 //	I12 a victim of a deadlock learns it, and nobody else does
 type observer struct {
@@ -221,6 +221,8 @@ func (o *observer) remember(s *step) {
 		if s.Outcome != rules.OtherRun {
 			o.barred = append(o.barred, rules.Bar{LockID: op.LockID, Label: op.Label, Saga: op.Saga, Order: op.Order})
 		}
+	case rules.Leave: // a part that has left is not lost, and may be granted again under the fence of its hold
+		delete(o.granted, part{op.LockID, op.Part, op.Order, false})
 	case rules.Renew:
 		p := part{op.LockID, op.Part, op.Order, false}
 		if had, ever := o.granted[p]; ever && s.Outcome == rules.Lost {
@@ -329,7 +331,7 @@ func claims(s *step) []rules.Entry {
 	return slices.DeleteFunc(slices.Clone(s.after.Entries), func(e rules.Entry) bool {
 		made := e.State == rules.StateClaimed || (e.State == rules.StateKept && e.ClaimedAt != nil)
 		return !made || slices.ContainsFunc(s.before.Entries, func(b rules.Entry) bool {
-			return b.LockID == e.LockID && b.Part == e.Part && b.State == e.State && b.ClaimedAt != nil && b.ClaimedAt.Equal(*e.ClaimedAt)
+			return b.LockID == e.LockID && b.Part == e.Part && b.State == e.State && b.FirstFence == e.FirstFence && b.ClaimedAt != nil && b.ClaimedAt.Equal(*e.ClaimedAt)
 		})
 	})
 }
@@ -339,7 +341,9 @@ func (o *observer) limits(s *step) error {
 	if op, ok := s.op.(rules.Acquire); ok && s.Outcome == rules.Granted {
 		before := s.before.Clone() // without claims that it undid
 		before.Entries = slices.DeleteFunc(before.Entries, func(b rules.Entry) bool {
-			return !slices.ContainsFunc(s.after.Entries, func(e rules.Entry) bool { return e.LockID == b.LockID })
+			return !slices.ContainsFunc(s.after.Entries, func(e rules.Entry) bool {
+				return e.LockID == b.LockID && (b.State != rules.StateClaimed || (e.State == b.State && e.Part == b.Part))
+			})
 		})
 		if n := others(before, s.now(), op.LockID, op.Within); n >= op.Room() {
 			return fmt.Errorf("it was granted one of %d places beside %d others", op.Room(), n)

@@ -146,8 +146,10 @@ func (op Raise) Apply(before *Document, now time.Time) (*Document, Result) {
 	}
 	s.takeOver(op.LockID, op.Label)
 	s.bar(op.bar())
-	s.cutOffAll(op.undone(s.doc))
-	if len(op.StillRun(s.doc)) > 0 {
+	known := *s.doc
+	known.Evicted = slices.Concat(known.Evicted, s.evidence) // with the runs that were replaced just now
+	s.cutOffAll(op.undone(&known))
+	if known.Entries = s.doc.Entries; len(op.StillRun(&known)) > 0 {
 		s.result.Outcome = Busy
 	}
 	s.heard(op.LockID, false)

@@ -77,7 +77,12 @@ func (s *state) settle() {
 		}
 		s.displace(waiting, k, to, "")
 	case k > 0:
-		s.displace(waiting, k, Party{LockID: waiting[0].LockID, Limit: limitOf(&waiting[0])}, waiting[0].Within)
+		head := &waiting[0]
+		to, spared := Party{LockID: head.LockID, Limit: limitOf(head)}, head.Within
+		if s.grantsHold(head) { // it is let in at once
+			to.Within, spared = head.Within, ""
+		}
+		s.displace(waiting, k, to, spared)
 	}
 	after := s.after()
 	for i := range waiting[:k] {
@@ -88,6 +93,11 @@ func (s *state) settle() {
 	s.doc.Waiters = drop(s.doc.Waiters, func(w *Waiter) bool { return slices.Contains(waiting[:k], *w) })
 }
 
+// grantsHold reports whether a waiter that is served is granted the hold at once, without a claim.
+func (s *state) grantsHold(w *Waiter) bool {
+	return w.Hold != nil && !s.holding(w.LockID)
+}
+
 // claimFor is what a waiter is granted: a claim, which it must confirm, or the hold at once, if it
 // needs no part to be told.
 func (s *state) claimFor(w *Waiter) Entry {
@@ -95,7 +105,7 @@ func (s *state) claimFor(w *Waiter) Entry {
 		LockID: w.LockID, Label: w.Label, Within: w.Within, Saga: w.Saga, Part: w.Part, Order: w.Order, Mode: w.Mode, Limit: w.Limit, Owner: w.Owner,
 		Since: &w.Since, ClaimedAt: &s.now,
 	}
-	if w.Hold == nil || s.holding(w.LockID) {
+	if !s.grantsHold(w) {
 		s.attn[w.Mode] = true
 		e.State, e.Place, e.ClaimTTL = StateClaimed, &w.ExpiresAt, w.ClaimTTL
 		e.ExpiresAt = s.now.Add(ms(max(s.policy.ClaimTTL, w.ClaimTTL)))

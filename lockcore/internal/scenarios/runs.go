@@ -281,6 +281,14 @@ var compensationScenarios = []Scenario{
 		s.raise(rules.Granted, "a", 2)
 		s.take("a/2", "", 3, label("one"), saga("s"), within("a"))
 	}},
+	{"hold only/one that is granted within an expired part of the surrounding lock ID ends that part", func(s *stage) {
+		s.take("w", "p", 1, label("one"))
+		s.wait(1, "w/1", "", 2, keep, label("one"), within("w"), holdOnly)
+		s.pass(partTTL)
+		s.settle()
+		s.check(len(s.stored().Entries) == 1 && s.stored().Kept("w/1") != nil, "the hold alone, got %+v", s.stored().Entries)
+		s.renew(rules.Lost, "w", "p", 1)
+	}},
 	{"raise/parts of the saga that a replaced run requested are cut off, and waited for", func(s *stage) {
 		s.take("a", "p", 7, keep, label("zero"), saga("s"), shared)
 		s.take("a/1", "", 8, label("zero"), saga("s"), within("a"), shared)
