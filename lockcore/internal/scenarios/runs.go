@@ -302,6 +302,18 @@ var compensationScenarios = []Scenario{
 		s.leave("a/1", "", 8, of("zero"))
 		s.raise(rules.Granted, "a", 2)
 	}},
+	{"raise/a replaced run of which only a step runs, or only a claim was left, is known", func(s *stage) {
+		s.take("a/1", "", 8, label("zero"), saga("s"), within("a"), shared, forever)
+		s.raise(rules.Busy, "a", 2, replaces("zero"))
+		s.resource += "2"
+		s.take("b", "p", 1)
+		s.wait(1, "a", "p", 7, label("zero"), shared)
+		s.leave("b", "p", 1)
+		s.claimed("a", "p")
+		s.take("a/1", "", 8, label("zero"), saga("s"), within("a"), shared, forever)
+		s.pass(claimTTL)
+		s.raise(rules.Busy, "a", 2)
+	}},
 	{"raise/a take-over drops the bar of the saga, and not that of a step", func(s *stage) {
 		s.take("a", "undo", 3, keep, label("one"), undoes("step"))
 		s.leave("a", "undo", 3, of("one"))
