@@ -28,7 +28,7 @@ const (
 )
 
 // Bar bars the steps of a saga up to a schedule number, before the saga's first compensation: it returns when no step that the saga
-// has scheduled so far can still run on the resources. Steps that run are cut off, those that wait in a queue leave it, and later
+// has scheduled so far can still run on the resources. Running steps are cut off, waiting steps leave their queues, and later
 // attempts are refused with lockstep.Superseded.
 //
 // As long as a step may still run, because it has neither returned nor lost its lock, the attempt fails with a retryable

@@ -20,26 +20,26 @@ import (
 )
 
 const (
-	// closeWithin bounds how long Temporal is asked whether a run has closed whose function has
-	// returned. Later the janitor finds out.
+	// closeWithin bounds the wait for a run to close after its function has returned. The janitor finds
+	// runs that close later.
 	closeWithin = 30 * time.Second
 	// closeTimeout bounds the release.
 	closeTimeout = 10 * time.Second
-	// mostClosing bounds the runs that are waited for at once. What is left of more is the janitor's.
+	// mostClosing bounds the runs that are waited for at once. The janitor releases the locks of more.
 	mostClosing = 2000
 )
 
-// closer releases what a run holds, once Temporal says that the run has closed. Before that nothing
-// is decided: the server refuses the workflow task that would close the run if a signal has come
-// meanwhile, and the code decides again. What is not released, since this process ends or the
-// database does not answer, the janitor releases.
+// closer releases the locks of a run after Temporal has recorded that the run has closed. The server
+// refuses the workflow task that closes a run if a signal arrived meanwhile; then the workflow code runs
+// again and needs its locks. If this process ends or the database does not answer, the janitor releases
+// the locks.
 type closer struct {
 	locker locker
 	waker  *waker
 
 	mu sync.Mutex
-	// closing are the runs that are waited for, by their IDs. idle, unless nil, is closed when there
-	// are none.
+	// closing has the runs that are waited for, by their IDs. idle, unless it is nil, is closed when
+	// there is none left.
 	closing map[string]sagalocks.Closing
 	idle    chan struct{}
 }
@@ -48,7 +48,8 @@ func newCloser(l locker, w *waker) *closer {
 	return &closer{locker: l, waker: w, closing: map[string]sagalocks.Closing{}}
 }
 
-// Close takes in that a run is about to close. A run that decides again replaces what it said.
+// Close waits in the background until a run has closed, and releases its locks. In the SDK's test
+// environment it releases them at once.
 func (c *closer) Close(of sagalocks.Closing) {
 	connections := c.waker.named(of.Namespace)
 	if len(connections) == 0 {
@@ -77,8 +78,8 @@ func (c *closer) IsTest() bool {
 	return c.waker.tested
 }
 
-// await waits until a run has closed, and releases what it has left. The run is known to one of the
-// connections: they may be to clusters that have a namespace of the same name.
+// await waits until a run has closed, and carries out its Closing. Connections may lead to clusters that
+// have a namespace of the same name, and one of these clusters knows the run.
 func (c *closer) await(connections []Connection, run string) {
 	defer c.forget(run)
 	for _, to := range connections {
@@ -91,18 +92,18 @@ func (c *closer) await(connections []Connection, run string) {
 		}
 		if err == nil && isOwnEnd(how) {
 			ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-			err = c.end(ctx, to, c.said(run), how)
+			err = c.end(ctx, to, c.latest(run), how)
 			cancel()
 		}
 		if err != nil {
-			to.Logger.Warn("lockstep: what a workflow held that has closed was not released, and is left to the janitor", "run", run, "error", err)
+			to.Logger.Warn("lockstep: the locks of a closed workflow were not released, and the janitor will release them", "run", run, "error", err)
 		}
 		return
 	}
 }
 
-// isOwnEnd reports whether a run ended by its own decision. After another end, such as a reset, another
-// run may go on with its locks.
+// isOwnEnd reports whether the workflow code ended the run. After any other end, such as a reset, another
+// run may continue with its locks.
 func isOwnEnd(how *historypb.HistoryEvent) bool {
 	switch how.GetEventType() {
 	case enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED, enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED,
@@ -113,40 +114,43 @@ func isOwnEnd(how *historypb.HistoryEvent) bool {
 	}
 }
 
-// handsOver reports whether a run left its locks to the run that continues it.
+// handsOver reports whether a run handed its locks over to the run that continues it.
 func handsOver(how *historypb.HistoryEvent, run string) bool {
 	header := how.GetWorkflowExecutionContinuedAsNewEventAttributes().GetHeader().GetFields()[protocol.HandoverKey]
 	if header == nil {
 		return false
 	}
 	h, err := protocol.DecodeHandover(header)
-	return err != nil || h.From == run // what cannot be read is the janitor's
+	return err != nil || h.From == run // the janitor finds out what this one cannot read
 }
 
 // closeOf waits until a run has closed, and returns its last event; nil if it is still open.
-func (c *closer) closeOf(ctx context.Context, to Connection, run string) (how *historypb.HistoryEvent, err error) {
-	of := c.said(run)
+func (c *closer) closeOf(ctx context.Context, to Connection, run string) (*historypb.HistoryEvent, error) {
+	of := c.latest(run)
 	in := &workflowservice.GetWorkflowExecutionHistoryRequest{
 		Namespace: of.Namespace, Execution: &commonpb.WorkflowExecution{WorkflowId: of.WorkflowID, RunId: run},
 		WaitNewEvent: true, HistoryEventFilterType: enumspb.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT, SkipArchival: true,
 	}
 	for ctx.Err() == nil {
 		answer, err := to.Client.WorkflowService().GetWorkflowExecutionHistory(ctx, in)
+		if ctx.Err() != nil { // it is open: the server refused the task that would have closed it
+			return nil, nil //nolint:nilnil // no event, and no error
+		}
 		if err != nil {
-			return how, err
+			return nil, err
 		}
 		if events := answer.GetHistory().GetEvents(); len(events) > 0 {
 			return events[len(events)-1], nil
 		}
 		if in.NextPageToken = answer.GetNextPageToken(); len(in.NextPageToken) == 0 {
-			return how, nil
+			return nil, nil //nolint:nilnil // it is open
 		}
 	}
-	return how, nil
+	return nil, nil //nolint:nilnil // it is open
 }
 
-// said is what a run said last that it leaves.
-func (c *closer) said(run string) sagalocks.Closing {
+// latest returns the latest Closing of a run, which replaces earlier ones.
+func (c *closer) latest(run string) sagalocks.Closing {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.closing[run]
@@ -161,7 +165,7 @@ func (c *closer) forget(run string) {
 	}
 }
 
-// flush blocks until no run is waited for, or ctx ends.
+// flush blocks until the closer waits for no run, or ctx ends.
 func (c *closer) flush(ctx context.Context) {
 	c.mu.Lock()
 	if len(c.closing) == 0 {
@@ -179,14 +183,14 @@ func (c *closer) flush(ctx context.Context) {
 	}
 }
 
-// end ends what a run has left that has closed with an event.
+// end carries out the Closing of a run that has closed with the event how.
 func (c *closer) end(ctx context.Context, to Connection, of sagalocks.Closing, how *historypb.HistoryEvent) error {
 	run := protocol.Run{Namespace: to.NamespaceID, WorkflowID: of.WorkflowID, RunID: of.RunID}
 	var errs []error
 	for _, l := range of.Leaves {
 		errs = append(errs, c.locker.Leave(ctx, protocol.CoreLeases(l.Leases)...))
 	}
-	// It may have decided so in another process, after this one had heard that it does not.
+	// The workflow code may have run again in another process, and decided to hand over.
 	handed := !of.HandsOver && handsOver(how, of.RunID)
 	for _, p := range of.Releases {
 		release := party.Release{LockID: run.LockID(), Run: run.RunID, Order: party.LastAttempt(p.Schedule)}
@@ -207,8 +211,7 @@ func (c *closer) end(ctx context.Context, to Connection, of sagalocks.Closing, h
 	return errors.Join(errs...)
 }
 
-// isLatest reports whether no later run of a closed run's workflow may go on with what earlier ones
-// have left to it.
+// isLatest reports whether no later run of the workflow may continue with what earlier runs hold.
 func (c *closer) isLatest(ctx context.Context, to Connection, run protocol.Run, how *historypb.HistoryEvent) (bool, error) {
 	if to.Client == nil || how.GetEventType() == enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW {
 		return true, nil // it would have been handed over

@@ -23,7 +23,7 @@ type doors struct {
 	mu       sync.Mutex
 	answers  []error
 	requests []party.Request
-	// released is what was released when the run had closed.
+	// released lists the releases after the run had closed.
 	released []party.Release
 }
 

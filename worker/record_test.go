@@ -55,7 +55,7 @@ func closes(task *workflowservice.RespondWorkflowTaskCompletedRequest) bool {
 	})
 }
 
-// lookAround writes down whether somebody else could have the account now.
+// lookAround notes whether another party could acquire the account now.
 func (b *bundle) lookAround(ctx context.Context) {
 	switch free, err := b.isFree(ctx, account.Name); {
 	case err != nil:
@@ -83,8 +83,8 @@ func doOrUndo(ctx workflow.Context, s *workflows.Saga) error {
 	return s.Step(workflows.Guard(ctx, account), "Do", "Undo").Get(ctx, nil)
 }
 
-// The server refuses the workflow task that closes a run if a signal or a cancellation has come meanwhile. The code decides again,
-// and nobody was inside its locks.
+// The server refuses the workflow task that closes a run if a signal or a cancellation arrived meanwhile. The code runs again and
+// still holds its locks.
 func TestRunThatDecidesAgain_StillHoldsItsLocks(t *testing.T) {
 	t.Parallel()
 	locked := workflows.Locks{Resources: []lockcore.Resource{account}, Scope: workflows.ScopeSaga}
@@ -243,7 +243,7 @@ func TestSaga_CommitsAgainAfterAnotherActivity_IsNotUndone(t *testing.T) {
 	b.requireFree(t, account.Name)
 }
 
-// The worker dies after the commit and before that is recorded. Nobody is inside until the saga has committed again.
+// The worker dies after the commit and before Temporal has recorded it. The saga holds its locks until it has committed again.
 func TestSaga_WorkerDiesWithTheCommit_IsNotUndone(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -270,7 +270,7 @@ func TestSaga_WorkerDiesWithTheCommit_IsNotUndone(t *testing.T) {
 	b.requireFree(t, account.Name)
 }
 
-// A workflow task asks for a Lock, and is lost. The next one decides otherwise, and nobody holds a lock then.
+// The workflow task that asks for a Lock is lost. The next one decides otherwise, and the lock is free.
 func TestLock_TaskIsLost_HoldsNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

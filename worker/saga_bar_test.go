@@ -18,7 +18,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
-// A step that timed out or ignores its cancellation runs on. What undoes it waits for its end, however the undo was registered.
+// A step that timed out or ignores its cancellation still runs. Each kind of compensation waits for its end.
 func TestSaga_StepRunsOn_IsUndoneAfterIt(t *testing.T) {
 	t.Parallel()
 	once := func(ctx workflow.Context, timeout time.Duration) workflow.Context {
@@ -85,7 +85,7 @@ func TestSaga_StepRunsOn_IsUndoneAfterIt(t *testing.T) {
 	}
 }
 
-// A step that no worker has taken when its saga fails does not run any more.
+// A step that is still scheduled when its saga fails is refused when a worker takes it.
 func TestSaga_StepComesLate_DoesNotRun(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -285,7 +285,7 @@ func (b *bundle) forceRelease(t *testing.T, run client.WorkflowRun) {
 	require.Equal(t, r.Resources, held)
 }
 
-// requireFree waits until somebody else could have a resource: what a run holds is released when it has closed.
+// requireFree waits until another party can acquire a resource. Locks are released after their run has closed.
 func (b *bundle) requireFree(t *testing.T, resource string) {
 	t.Helper()
 	require.Eventually(t, func() bool {

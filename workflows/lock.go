@@ -66,8 +66,8 @@ func Lock(ctx workflow.Context, l Locks) (*Hold, error) {
 }
 
 // Release makes sure that the locks are held, and have been held since [Lock], also if ctx is cancelled. If
-// one was lost, others may have been in between: the error matches [lockcore.ErrLost]. In any case the locks are released when
-// Temporal has recorded that, by an activity that nobody waits for, or by the worker if the run ends.
+// one was lost, another workflow may have held it: the error matches [lockcore.ErrLost]. In any case the locks are released after
+// Temporal has recorded the workflow task: by an activity for which the workflow does not wait, or by the worker if the run ends.
 //
 // The check is one local activity, so one event, and an ordinary activity if that fails, for as long as ten minutes. After that the
 // error says why, and whether a lock was lost is not known. What a saga in progress, or another Hold, holds too stays

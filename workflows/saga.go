@@ -78,9 +78,9 @@ func (s *Saga) Attempt() int { return s.attempt }
 //     RunSaga returns the error for the workflow to return. The next run starts with no locks and no
 //     compensations. With [HandOver] the locks are not released: the next run goes on with them.
 //
-// The locks are released when Temporal has recorded what the workflow decided: by an activity that nobody waits for, or, if the
-// run ends, by its worker. If Temporal refuses, since a signal or a cancellation came meanwhile, the code decides again, and
-// nobody else was inside.
+// The locks are released after Temporal has recorded the workflow task: by an activity for which the workflow does not wait, or,
+// if the run ends, by its worker. If Temporal refuses the task, because a signal or a cancellation arrived meanwhile, the code
+// runs again and still holds all locks.
 //
 // The commit is one local activity, so one event, and an ordinary activity if that fails. A saga
 // with no guarded step releases nothing and adds no event. If the database does not answer for
@@ -92,7 +92,7 @@ func (s *Saga) Attempt() int { return s.attempt }
 // *lockcore.InvalidError, unless their [Locks.Scope] is ScopeStep.
 //
 // fn must wait for the steps it starts. A step that still waits for its locks when fn has returned does not run any more: it
-// gives up its place in the queue, by an activity that nobody waits for, and its error matches lockcore.ErrEnded. Nothing here relies on
+// leaves the queue by an activity for which the workflow does not wait, and its error matches lockcore.ErrEnded. Nothing here relies on
 // deferred functions, which also run when a workflow is evicted from a worker's cache.
 //
 // RunSaga inside RunSaga is undone by itself if it fails. If it succeeds it hands its locks and its compensations to the outer
@@ -102,9 +102,6 @@ func (s *Saga) Attempt() int { return s.attempt }
 func RunSaga(ctx workflow.Context, opts SagaOptions, fn func(ctx workflow.Context, s *Saga) error) error {
 	if err := opts.check(); err != nil {
 		return err
-	}
-	if opts.DeadlockRetries < -1 || opts.DeadlockRetries > maxRetries {
-		return sagalocks.Invalid("SagaOptions.DeadlockRetries", strconv.Itoa(opts.DeadlockRetries), fmt.Sprintf("-1 to %d", maxRetries))
 	}
 	retries := cmp.Or(opts.DeadlockRetries, defaultRetries)
 	if sagalocks.InScope(ctx) {
@@ -222,8 +219,8 @@ func continuesAsNew(err error) bool {
 // fn runs only if the saga fails, with a context that carries what ctx carries (activity options,
 // locks) and is not cancelled. Steps that it runs under ctx's locks take them again if they were
 // lost, and get a new fence, so that a resource which checks fences refuses what the original step may
-// have sent late. None runs beside a step of the saga that has locks: first the saga waits until those that it cancelled, that
-// timed out or that it did not wait for have returned, or must know that their locks are lost. They wait for locks as long as it takes, whatever [Locks] says of it, and fail with a *lockcore.DeadlockError only
+// have sent late. No guarded step of the saga runs at the same time as a compensation. Before the first one, the saga waits for
+// the steps that it cancelled, that timed out, or for which fn did not wait, until they have returned or their TTL has ended. They wait for locks as long as it takes, whatever [Locks] says of it, and fail with a *lockcore.DeadlockError only
 // when all that wait for each other are compensations. fn is not dropped if its step never ran: [Saga.Step] does that.
 func (s *Saga) Compensate(ctx workflow.Context, fn func(ctx workflow.Context) error) {
 	s.add(ctx, "", fn)

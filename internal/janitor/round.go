@@ -105,7 +105,7 @@ func (r *round) tend(ctx context.Context, s *suspect, found *answer) {
 		switch _, step, _ := protocol.ParseLockID(e.LockID); {
 		case found.continued && !r.handedOver(ctx, e):
 			left = append(left, e)
-		case found.verdict == inherited && step != "": // the heir's step takes its locks anew
+		case found.verdict == inherited && step != "": // the heir's step acquires its locks again
 			over = append(over, e)
 		case found.isOver(&e) && step == "":
 			r.leave(ctx, e)

@@ -104,7 +104,7 @@ func undoAlso(ctx context.Context, locker Locker, own protocol.Run, req *party.R
 	return nil
 }
 
-// Verifier is what Verify needs of a *party.Locker.
+// Verifier is the part of a *party.Locker that Verify needs.
 type Verifier interface {
 	Verify(ctx context.Context, v party.Verify) error
 }
@@ -123,7 +123,7 @@ func Verify(ctx context.Context, locker Verifier, own protocol.Run, v party.Veri
 	})
 }
 
-// Raiser is what Raise needs of a *party.Locker.
+// Raiser is the part of a *party.Locker that Raise needs.
 type Raiser interface {
 	Raise(ctx context.Context, r party.Raise) error
 }

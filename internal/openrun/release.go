@@ -12,10 +12,10 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// releaseBatch is how many resources are released at once.
+// releaseBatch is the most resources that are released at once.
 const releaseBatch = 100
 
-// Releaser is what Release and ReleaseInherited need of a *party.Locker.
+// Releaser is the part of a *party.Locker that Release and ReleaseInherited need.
 type Releaser interface {
 	ReleaseHeld(ctx context.Context, r party.Release) (held []string, err error)
 	Status(ctx context.Context, f lockcore.Filter) iter.Seq2[lockcore.Status, error]
@@ -34,8 +34,8 @@ func Release(ctx context.Context, locker Releaser, r party.Release, names []stri
 	return held, nil
 }
 
-// ReleaseInherited ends what other runs of the workflow hold on the resources, or on any with all, and have left to own, if isLatest
-// says that no later run of it may go on with that. It is asked only if there is something.
+// ReleaseInherited releases what other runs of own's workflow still hold on the resources, or with all on any resource. It calls
+// isLatest if there is something, and releases nothing if a later run than own may continue with it.
 func ReleaseInherited(ctx context.Context, locker Releaser, own protocol.Run, names []string, all bool, isLatest func() (bool, error)) error {
 	byRun := map[string][]string{}
 	for s, err := range locker.Status(ctx, lockcore.Filter{LockID: own.LockID(), Contended: true}) {

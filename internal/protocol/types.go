@@ -95,7 +95,7 @@ type Guard struct {
 	Reacquire bool `json:"reacquire,omitempty"`
 	// NewFence gives a new fence even if the lock is held already.
 	NewFence bool `json:"newFence,omitempty"`
-	// Saga is the outermost saga of the step, by which [ActivityBar] finds it; absent outside of sagas.
+	// Saga is the innermost saga of the step, by which [ActivityBar] finds it; absent outside of sagas.
 	Saga string `json:"saga,omitempty"`
 	// Owner is who stands behind the lock ID; absent means the workflow.
 	Owner Owner `json:"owner,omitzero"`

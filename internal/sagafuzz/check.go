@@ -147,8 +147,8 @@ func (s *Story) checkUndo() (all []Violation) {
 // that it left a place.
 const mayBeLate = int64(2 * time.Second)
 
-// leavesWithin is how long after the end of its saga a step may have a place: it is given up by an
-// activity that nobody waits for.
+// leavesWithin bounds the time from the end of a saga until its steps have left their queues. They leave
+// by an activity for which the workflow does not wait.
 const leavesWithin = int64(10 * time.Second)
 
 // checkPlaces finds places and claims that steps have although their saga has ended.

@@ -12,9 +12,9 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// ending is what a run ends in the database without waiting for it. It is sent by an activity, so
-// never before the workflow task is recorded in which it was decided: code that runs again, because
-// that task was refused or lost, decides under its locks.
+// ending is a release, or a leave, for which the workflow does not wait. An activity carries it out, and
+// so never before Temporal has recorded the workflow task that decided it. If that task is refused or
+// lost, the code runs again and still holds its locks.
 type ending struct {
 	name, summary string
 	// params are protocol.ReleaseParams or protocol.LeaveParams.
@@ -23,33 +23,36 @@ type ending struct {
 	sent bool
 }
 
-// Closing is what a run leaves to be ended when it has closed, since no activity of it runs then.
+// Closing lists the releases and leaves that a run needs after it has closed, when no activity of it
+// runs any longer.
 type Closing struct {
 	// Namespace is the name of the run's namespace.
 	Namespace, WorkflowID, RunID string
-	// HandsOver says that it leaves its holds to the run that continues it.
+	// HandsOver is set if the run continues as new and hands its holds over.
 	HandsOver bool
-	// Releases and Leaves are what its activities would have been called with.
+	// Releases and Leaves are inputs of the activities of these names.
 	Releases []protocol.ReleaseParams
 	Leaves   []protocol.LeaveParams
 }
 
-// Closer ends what runs leave.
+// Closer releases the locks of runs that have closed.
 type Closer interface {
-	// Close takes in what is to be ended when the run has closed.
+	// Close waits in the background until the run has closed, and then carries out the Closing. A later
+	// call for the same run replaces the earlier one.
 	Close(of Closing)
-	// IsTest reports whether the run is in the SDK's test environment, in which activities run on when it has
-	// ended.
+	// IsTest reports whether the run is in the SDK's test environment, whose activities must not outlive
+	// the workflow.
 	IsTest() bool
 }
 
-// end has something of the run ended once that is recorded.
+// end adds an ending.
 func (s *State) end(name, summary string, params any) {
 	s.endings = append(s.endings, &ending{name: name, summary: summary, params: params})
 	s.endSoon()
 }
 
-// endSoon sends what is to be ended: in this workflow task, if the run does not close in it.
+// endSoon schedules all endings, and releases what is due, in this workflow task unless the run closes
+// in it.
 func (s *State) endSoon() {
 	if s.ended {
 		return
@@ -57,7 +60,7 @@ func (s *State) endSoon() {
 	ctx, _ := workflow.NewDisconnectedContext(s.base)
 	workflow.GoNamed(ctx, "lockstep-release", func(ctx workflow.Context) {
 		round := 0
-		_ = workflow.Await(ctx, func() bool { round++; return round > 1 }) // all others run once: the run may close by that
+		_ = workflow.Await(ctx, func() bool { round++; return round > 1 }) // first all other coroutines run once, by which the run may close
 		if s.ended {
 			return
 		}
@@ -75,7 +78,7 @@ func (s *State) endSoon() {
 	})
 }
 
-// send schedules an activity that is tried until it has succeeded.
+// send schedules the activity of an ending, which Temporal retries until it succeeds.
 func (s *State) send(ctx workflow.Context, e *ending) {
 	future := s.schedule(ctx, workflow.ActivityOptions{Summary: protocol.Cut(e.summary, 120), StartToCloseTimeout: attemptTimeout}, e.name, e.params)
 	s.When(future, func(ctx workflow.Context) {
@@ -87,12 +90,13 @@ func (s *State) send(ctx workflow.Context, e *ending) {
 	})
 }
 
-// awaitEndings blocks until what is to be ended has ended, or ctx is cancelled.
+// awaitEndings blocks until all endings are done, or ctx is cancelled.
 func (s *State) awaitEndings(ctx workflow.Context) error {
 	return workflow.Await(ctx, func() bool { return len(s.endings) == 0 && len(s.freeable()) == 0 })
 }
 
-// free takes out what is due and no open scope uses. What one uses is released with that one.
+// free removes and returns the due resources that no open scope uses. The others are released with
+// the scope that uses them.
 func (s *State) free() uses {
 	free := s.freeable()
 	s.due = slices.DeleteFunc(s.due, func(use protocol.Use) bool { return free.has(use.Resource) })
@@ -105,15 +109,15 @@ func (s *State) freeable() uses {
 	})
 }
 
-// release is the release of what was asked for until now.
+// release returns the input of a release of everything requested so far.
 func (s *State) release(free uses) protocol.ReleaseParams {
 	return protocol.ReleaseParams{
 		Resources: free.names(), Schedule: s.schedules, Inherits: s.wasReset || s.continues, Collection: s.collection.Known(),
 	}
 }
 
-// close has free, and what has not been ended yet, ended once the run has closed; and unless it hands
-// over, also what earlier runs have left to this one on any resource.
+// close passes the resources in free, and the endings that are not done yet, to the Closer. Unless the
+// run hands over, the Closer also releases what earlier runs of the workflow still hold.
 func (s *State) close(ctx workflow.Context, free uses, handsOver bool) {
 	if s.closer == nil || workflow.IsReplaying(ctx) {
 		return
@@ -144,7 +148,7 @@ func (s *State) close(ctx workflow.Context, free uses, handsOver bool) {
 	}
 }
 
-// verify makes sure that what was used is held, and has been held since.
+// verify returns an error unless the run still holds, and has always held, what its steps used.
 func (s *State) verify(ctx workflow.Context, timeout time.Duration, used uses) error {
 	if len(used) == 0 {
 		return nil

@@ -46,9 +46,9 @@ func (s *State) Lock(ctx workflow.Context, locks *Locks) (*Lock, error) {
 	return nil, err
 }
 
-// Release makes sure that the locks were held, and has them released once that is recorded, but for
-// what another open scope uses too. If one was lost, the error matches lockcore.ErrLost, and the
-// others are released. Releasing again gives the same answer.
+// Release verifies the locks, and releases them after Temporal has recorded the workflow task. A
+// resource that another open scope uses is released with that scope. If a lock was lost, the error
+// matches lockcore.ErrLost. A second call returns the same error.
 func (l *Lock) Release(ctx workflow.Context) error {
 	if l.ended {
 		return l.released
@@ -74,8 +74,8 @@ func (l *Lock) Check(ctx workflow.Context) error {
 // Leases are what the acquire got.
 func (l *Lock) Leases() []protocol.Lease { return l.leases }
 
-// ask makes one request, by an ordinary activity: a lock that a workflow task takes which is never
-// recorded would be held by nobody who knows of it.
+// ask makes one request, by an ordinary activity. If a local activity acquired the lock and its workflow
+// task was lost, the workflow would not know that it holds the lock.
 func (l *Lock) ask(ctx workflow.Context) error {
 	var result protocol.AcquireResult
 	t := l.step
@@ -84,14 +84,14 @@ func (l *Lock) ask(ctx workflow.Context) error {
 		Summary:             protocol.Cut("lock "+strings.Join(names(t.Guard.Resources), ", "), 120),
 		StartToCloseTimeout: attemptTimeout, ScheduleToCloseTimeout: l.left(ctx),
 	}, protocol.ActivityAcquire, l.params(ctx), &result, over)
-	if over() { // what it may have got is released with the scope
+	if over() { // the scope releases what the request may have acquired
 		return protocol.NewWaitEnded(true)
 	}
 	l.leases = result.Leases
 	return err
 }
 
-// left is what is left of MaxWait, 0 if that has no end.
+// left returns the rest of MaxWait, or 0 if MaxWait has no end.
 func (l *Lock) left(ctx workflow.Context) time.Duration {
 	if l.step.maxWait <= 0 {
 		return 0

@@ -92,10 +92,10 @@ func (c *Scope) GoOn() { c.goesOn = true }
 type Saga struct {
 	outer *Saga
 	inner []*Saga
-	// id names the saga within its run; empty if nothing can be guarded.
+	// id names the saga within its run. It is empty without the interceptor.
 	id string
-	// open are its guarded steps that have not ended, and late is what those have asked for that may
-	// run although they have ended.
+	// open lists its guarded steps that have not ended. late lists the resources of steps that have
+	// ended for the workflow and may still run on a worker.
 	open []*Step
 	late uses
 	// undoing is set once its compensations have begun: only steps run that undo others.
@@ -137,9 +137,11 @@ func (s *Saga) CancelWaits(ctx workflow.Context) {
 	}
 }
 
-// Bar blocks until no guarded step of the saga runs any more that may have run on: one that has not
-// ended, was cancelled, or was too late. None of them gets its locks any more. Those that run without
-// locks cannot be barred.
+// Bar blocks until none of the saga's guarded steps can still run: those that have not ended, were
+// cancelled, or timed out. Their later attempts are refused. It does not affect steps without locks.
+//
+// Each saga inside this one has a bar of its own, so that a saga that fails inside another does not end
+// steps of the other one.
 func (s *Saga) Bar(ctx workflow.Context) {
 	state := StateFrom(ctx)
 	if state == nil {
@@ -178,9 +180,9 @@ func (s *Saga) all() []*Saga {
 	return all
 }
 
-// ReleaseLocks releases the locks around code that the saga's function has taken and not released,
-// and blocks until they and the saga's own locks are released, or ctx is cancelled. What holds such
-// locks answers by an error that matches lockcore.ErrEnded.
+// ReleaseLocks releases the Locks that the saga's function has taken and not released, and blocks until
+// these and the saga's own locks are released, or ctx is cancelled. Later calls of these Locks return an
+// error that matches lockcore.ErrEnded.
 func (s *Saga) ReleaseLocks(ctx workflow.Context) error {
 	state := StateFrom(ctx)
 	if state == nil {
@@ -195,17 +197,16 @@ func (s *Saga) ReleaseLocks(ctx workflow.Context) error {
 	return state.awaitEndings(ctx)
 }
 
-// awaitParked blocks until no step waits that must not run any more. That takes no time: each of
-// them ends its wait in the same workflow task.
+// awaitParked blocks until every waiting step that must not run has ended its wait. Each does so in
+// the same workflow task.
 func (c *Scope) awaitParked(ctx workflow.Context) {
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
 	_ = workflow.Await(ctx, func() bool { return !slices.ContainsFunc(c.parked, (*Step).over) }) // it is never cancelled
 }
 
-// Commit makes sure that the saga still holds what its steps have used, and has it released once
-// that is recorded. If a lock was lost, the error matches lockcore.ErrLost; another error says that
-// the database did not answer for timeout, which 0 makes ten minutes. After an error the scope goes
-// on with what it holds.
+// Commit verifies that the saga still holds what its steps have used, and releases it after Temporal has
+// recorded the workflow task. If a lock was lost, the error matches lockcore.ErrLost; with any other
+// error the database did not answer for timeout (0: ten minutes). After an error the scope is open.
 func (c *Scope) Commit(ctx workflow.Context, timeout time.Duration) error {
 	c.closed = true
 	c.awaitParked(ctx)
@@ -217,13 +218,14 @@ func (c *Scope) Commit(ctx workflow.Context, timeout time.Duration) error {
 	return nil
 }
 
-// Release ends the scope without making sure. What it holds is released once that is recorded.
+// Release closes the scope without verifying. Its locks are released after Temporal has recorded the
+// workflow task.
 func (c *Scope) Release() {
 	c.retire()
 	c.state.endSoon()
 }
 
-// retire closes the scope, and notes what it leaves to be released.
+// retire closes the scope, and adds its resources to those that are due.
 func (c *Scope) retire() {
 	c.closed = true
 	c.state.open = slices.DeleteFunc(c.state.open, func(o *Scope) bool { return o == c })

@@ -28,11 +28,10 @@ type State struct {
 	root *Scope
 	// open are the scopes that may hold something: the root, and the sagas and locks in progress.
 	open []*Scope
-	// due is what scopes that have ended leave to be released. endings are what is being released by
-	// activities that nobody waits for.
+	// due lists the resources of closed scopes that are not released yet. endings are under way.
 	due     uses
 	endings []*ending
-	// closer is told what is left to release when the run closes; nil in a replayer.
+	// closer releases the locks after the run has closed. It is nil in a replayer.
 	closer Closer
 	// details are what Temporal's UI shows of the waits.
 	details details
@@ -85,7 +84,7 @@ func (s *State) When(future workflow.Future, then func(ctx workflow.Context)) {
 }
 
 // NewState makes the state of a run that has asked for nothing yet. collection is what is known of
-// the worker's, and closer, unless nil, is told what the run leaves to release when it closes.
+// the worker's, and closer, unless it is nil, releases the locks after the run has closed.
 func NewState(collection *collection.ID, closer Closer) *State {
 	s := &State{collection: collection, closer: closer}
 	s.root = s.newScope()
@@ -163,10 +162,9 @@ func HandsOver(ctx workflow.Context, err error) bool {
 	return s != nil && errors.As(err, &again) && again == s.handsOver
 }
 
-// End ends what the run waits for, when its function has returned err, and has all that it holds
-// released once the run has closed: it leaves the holds to the next run, or makes sure that they
-// were held, if the run has not failed. It returns err; or the error for which the run fails
-// instead.
+// End ends the waits of a run whose function has returned err. It hands the run's holds over to the next
+// run, or verifies them, unless the run has failed, and has them released after the run has closed. It
+// returns err, or the error with which the run fails instead.
 func (s *State) End(ctx workflow.Context, err error) error {
 	s.ended = true
 	for _, c := range slices.Clone(s.open) {

@@ -21,10 +21,10 @@ const (
 	verifyTimeout = 10 * time.Minute
 )
 
-// task is an activity of Lockstep's own that changes nothing for others, so that it does no harm if it
-// runs twice, or in a workflow task that is never recorded: it verifies. It is a local one, which is
-// one event and no point at which a signal may come in between, tried once and briefly; and if that
-// leaves it open what is held, an ordinary one.
+// task is an activity that verifies. It changes nothing for other parties, so it may run twice, or in a
+// workflow task that is never recorded. First it is a local activity, tried once and briefly: that adds
+// one event, and no signal can arrive in between. If the local activity cannot tell what is held, it is
+// repeated as an ordinary one.
 type task struct {
 	name, summary string
 	params        any

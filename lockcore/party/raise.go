@@ -9,7 +9,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// Raise is what [Locker.Raise] bars: the requests of one saga of a workflow run, up to an order.
+// Raise is the input of [Locker.Raise]: it bars the requests of one saga of a workflow run, up to an order.
 type Raise struct {
 	// LockID is the workflow's, and Run the run label, which is required. Requests whose Within is LockID
 	// are barred like its own.
@@ -17,20 +17,19 @@ type Raise struct {
 	Run    string
 	// TakeOver is the label that Run may replace; see [Request]. The bars of that run end.
 	TakeOver string
-	// Saga is the outermost saga, as in Request.Saga, and is required: requests of other sagas are not
-	// barred.
+	// Saga is that of the requests, and is required: requests of other sagas are not barred.
 	Saga string
 	// Order is the greatest order that is barred. LastAttempt bars all attempts of a schedule, and of all
 	// before it. The Schedule is 1 or more.
 	Order Order
-	// Resources are where the bar is raised: any number of names, and at least one.
+	// Resources names the resources of the saga: any number of names, and at least one.
 	Resources []string
 }
 
-// Raise bars what a saga has requested so far, for a compensation that must not run beside it, nor
-// before it. Parts that run are cut off: their next renewal returns a *LostError. Queued requests and
+// Raise bars what a saga has requested so far, so that no step of the saga runs at the same time as a
+// compensation, or after it. Parts that run are cut off, also those of runs that Run has replaced: their next renewal returns a *LostError. Queued requests and
 // claims end. Requests that arrive later, with an order up to the bar's, are refused with a
-// *SupersededError. What the lock ID keeps is extended, and released by nobody.
+// *SupersededError. What the lock ID keeps is renewed, and not released.
 //
 // Raise returns nil if no part that it has cut off can still run. As long as one may, because it has
 // neither left nor expired, it returns a *BusyError of the resource on which the first such part ends:

@@ -127,7 +127,7 @@ type Request struct {
 	// because another has ended it, the answer is a *SupersededError, and it does not queue again.
 	// Defaults to false: it queues.
 	Queued bool `json:"queued,omitempty"`
-	// Saga is the outermost saga of the step, if the party is a workflow: see Raise. At most 512
+	// Saga names the saga of the step, if the party is a workflow: see Raise. At most 512
 	// bytes. Defaults to none.
 	Saga string `json:"saga,omitempty"`
 	// TTL is how long the part may be silent: 100 ms or more, or Forever. Defaults to Config.TTL.

@@ -218,7 +218,7 @@ type Verify struct {
 	HandOver bool
 }
 
-// Raise bars a run's requests of the outermost saga Saga up to an order: parts of them that run are
+// Raise bars a run's requests of a saga up to an order, and those of the runs that it has replaced: parts of them that run are
 // cut off, claims and queued requests end, and later requests are refused. Requests within the lock
 // ID are barred like its own. The outcome is Busy while a part that was cut off may still run.
 type Raise struct {

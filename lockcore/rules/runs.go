@@ -112,9 +112,9 @@ func (op *Raise) bar() Bar {
 	return Bar{LockID: op.LockID, Label: op.Label, Saga: op.Saga, Order: op.Order}
 }
 
-// undone returns which requests the compensation undoes: those that the bar refuses, and those of the
-// saga that runs made which this one has replaced. The replaced runs may have gone further, and never
-// request anything again.
+// undone returns a function that reports whether the compensation undoes a request: one that the bar
+// refuses, or one of the same saga that a replaced run has made. A replaced run may have made later
+// requests than this one, and makes no more of them.
 func (op *Raise) undone(d *Document) func(r Request) bool {
 	b, replaced := op.bar(), append(d.Replaced(op.LockID, op.Label), op.TakeOver)
 	return func(r Request) bool {
