@@ -47,7 +47,7 @@ func (a *Activities) Release(ctx context.Context, p ReleaseParams) (ReleaseResul
 
 // checkUsed refuses to verify in the call that releases: the workflow must have recorded that nothing was lost before it releases.
 func checkUsed(p ReleaseParams, ofWorkflow bool) error {
-	bound := ""
+	var bound string
 	switch {
 	case len(p.Used) == 0:
 		return nil

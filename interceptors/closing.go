@@ -85,7 +85,11 @@ func (c *closer) await(connections []Connection, run string) {
 	for _, to := range connections {
 		ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
 		how, err := c.closeOf(ctx, to, run)
+		isOpen := ctx.Err() != nil // the server refused the task that would have closed it
 		cancel()
+		if isOpen {
+			return
+		}
 		var notFound *serviceerror.NotFound
 		if errors.As(err, &notFound) {
 			continue
@@ -133,9 +137,6 @@ func (c *closer) closeOf(ctx context.Context, to Connection, run string) (*histo
 	}
 	for ctx.Err() == nil {
 		answer, err := to.Client.WorkflowService().GetWorkflowExecutionHistory(ctx, in)
-		if ctx.Err() != nil { // it is open: the server refused the task that would have closed it
-			return nil, nil //nolint:nilnil // no event, and no error
-		}
 		if err != nil {
 			return nil, err
 		}
