@@ -46,10 +46,18 @@ func otherCluster(t *testing.T) client.Client {
 		if !ok {
 			return
 		}
-		for _, key := range []protoreflect.Name{"namespace", "workflow_namespace"} {
-			field := m.ProtoReflect().Descriptor().Fields().ByName(key)
-			if field != nil && m.ProtoReflect().Get(field).String() == from {
-				m.ProtoReflect().Set(field, protoreflect.ValueOfString(to))
+		tasks := []protoreflect.Message{m.ProtoReflect()}
+		if answer, ok := message.(*workflowservice.RespondWorkflowTaskCompletedResponse); ok {
+			for _, eager := range answer.GetActivityTasks() {
+				tasks = append(tasks, eager.ProtoReflect())
+			}
+		}
+		for _, m := range tasks {
+			for _, key := range []protoreflect.Name{"namespace", "workflow_namespace"} {
+				field := m.Descriptor().Fields().ByName(key)
+				if field != nil && m.Get(field).String() == from {
+					m.Set(field, protoreflect.ValueOfString(to))
+				}
 			}
 		}
 	}
