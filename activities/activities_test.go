@@ -1,6 +1,7 @@
 package activities_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -41,6 +42,9 @@ type fakeLocker struct {
 	bars     []party.Raise
 	tended   []string
 	extended []string
+	// recheckErr, unless nil, is what Recheck answers instead of err.
+	recheckErr error
+	rechecked  []party.Request
 	// lacks are resources of which the hold is missing.
 	lacks []string
 }
@@ -89,8 +93,8 @@ func (f *fakeLocker) Replaced(context.Context, string, string, ...string) ([]str
 }
 
 func (f *fakeLocker) Recheck(_ context.Context, req party.Request) (time.Duration, error) {
-	f.request = req
-	return 7 * time.Second, f.err
+	f.request, f.rechecked = req, append(f.rechecked, req)
+	return 7 * time.Second, cmp.Or(f.recheckErr, f.err)
 }
 
 func (f *fakeLocker) Status(context.Context, lockcore.Filter) iter.Seq2[lockcore.Status, error] {
@@ -171,17 +175,9 @@ func TestAcquireInAnotherNameAndForTheHoldAlone(t *testing.T) {
 	require.Equal(t, "mine", f.request.LockID)
 	require.Equal(t, "me", f.request.Owner)
 	require.Equal(t, "why", f.request.Comment)
-	require.Equal(t, []lockcore.Lease{lease("mine")}, f.left)
-}
-
-func TestAcquireForTheHoldAloneLastsNoLongerThanTheHold(t *testing.T) {
-	t.Parallel()
-	for holdTTL, want := range map[string]time.Duration{`"5s"`: 5 * time.Second, `"forever"`: 30 * time.Second, `"0s"`: 0} {
-		f := &fakeLocker{}
-		_, err := call(t, f, "lockstep.Acquire", `{"resources":[{"name":"account/1"}],"holdOnly":true,"holdTtl":`+holdTTL+`}`)
-		require.NoError(t, err)
-		require.Equal(t, want, f.request.TTL)
-	}
+	require.True(t, f.request.HoldOnly && f.request.Persist)
+	require.Zero(t, f.request.MaxWait, "it does not wait in its slot")
+	require.Empty(t, f.left, "there is no part to leave")
 }
 
 func TestAcquireThatParksOrTriesIsNotRetried(t *testing.T) {

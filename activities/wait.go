@@ -50,7 +50,7 @@ func (a *Activities) Wait(ctx context.Context, p WaitParams) error {
 	}
 	switch pause := pauseOf(p.Vain, info.Attempt); {
 	case p.Full > 0:
-		return waiting(p, info, pause, a.untilRoom(ctx, p, who, info.Attempt))
+		return waiting(p.MaxWait, info, pause, a.untilRoom(ctx, p, who, info.Attempt))
 	case p.Vain > 1 && info.Attempt <= 1: // the request was made just before, and the one before it
 		return protocol.UnavailableFailure(pause, nil)
 	}
@@ -60,17 +60,17 @@ func (a *Activities) Wait(ctx context.Context, p WaitParams) error {
 		Owner: p.Owner.Of(caller), Started: p.Started, NeverVictim: p.NeverVictim,
 	})
 	protocol.TellAncestors(err, caller, p.Ancestors)
-	return waiting(p, info, again, err)
+	return waiting(p.MaxWait, info, again, err)
 }
 
 // waiting is the failure of an attempt that is to be made again, if others are in the way. Any other error is told as it is.
-func waiting(p WaitParams, info activity.Info, again time.Duration, err error) error {
+func waiting(maxWait Duration, info activity.Info, again time.Duration, err error) error {
 	var busy *lockcore.BusyError
 	if !errors.As(err, &busy) {
 		return protocol.Failure(err)
 	}
-	if p.MaxWait > 0 {
-		left := time.Duration(p.MaxWait) - time.Since(info.ScheduledTime)
+	if maxWait > 0 {
+		left := time.Duration(maxWait) - time.Since(info.ScheduledTime)
 		if left <= 0 {
 			return protocol.TriedFailure(busy, "")
 		}

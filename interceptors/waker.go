@@ -54,8 +54,10 @@ const (
 	// mostSenders and mostTurns bound what is sent at once, and what waits for it.
 	mostSenders = 8
 	mostTurns   = 4096
-	// tellAgain is after what time a turn that is still open is told again.
-	tellAgain = 5 * time.Second
+	// tellAgain is after what time a turn that is still open is told again. A hold that was granted looks
+	// the same after its waiter has been woken: it is told once, in the time in which it is reported.
+	tellAgain     = 5 * time.Second
+	tellHoldAgain = time.Minute
 	// wakeTimeout bounds one wake-up.
 	wakeTimeout = 10 * time.Second
 )
@@ -125,12 +127,16 @@ func (w *waker) turn(t party.Wakeup) {
 	now := time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if now.Sub(w.told[t]) < tellAgain || len(w.queue) >= mostTurns {
+	pause := tellAgain
+	if t.HoldFence > 0 {
+		pause = tellHoldAgain
+	}
+	if now.Sub(w.told[t]) < pause || len(w.queue) >= mostTurns {
 		return
 	}
 	if len(w.told) >= mostTurns {
 		for old, at := range w.told {
-			if now.Sub(at) >= tellAgain {
+			if now.Sub(at) >= pause {
 				delete(w.told, old)
 			}
 		}
@@ -158,8 +164,9 @@ func (w *waker) send() {
 	}
 }
 
-// wake completes the activity that waits for a turn, with no result: this process may have another data converter than the
-// one that waits, and what became of the request is told to the next that asks. One of these happens:
+// wake completes the activity that waits for a turn. It has no result, and what became of the request is told to the next that
+// asks; if the request was granted a hold, the result names it. This process may have another data converter than the workflow,
+// which asks again if it cannot read the result. One of these happens:
 //  1. it is completed, whether it runs or waits for its next attempt;
 //  2. there is none yet, or none any more: its first attempt, or what came in between, sees the turn;
 //  3. its workflow run is closed: what was granted to it is given back, unless an attempt that still runs has taken it.
@@ -177,12 +184,16 @@ func (w *waker) wake(t party.Wakeup) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), wakeTimeout)
 	defer cancel()
-	err = c.Client.CompleteActivityByID(ctx, c.Namespace, run.WorkflowID, run.RunID, protocol.WaitID(t.Order.Schedule), nil, nil)
+	err = c.Client.CompleteActivityByID(ctx, c.Namespace, run.WorkflowID, run.RunID, protocol.WaitID(t.Order.Schedule), resultOf(t), nil)
 	var notFound *serviceerror.NotFound
 	switch {
 	case err == nil, t.Early: // it is told again when its turn has come
 	case !errors.As(err, &notFound):
 		c.Logger.Warn("lockstep: a workflow that waits for a lock was not woken, and will look by itself", "resource", t.Resource, "error", err)
+	case t.HoldFence > 0:
+		if c.isOver(ctx, run) {
+			w.release(ctx, c, t)
+		}
 	case t.Deadlock == "" && c.hasClosed(ctx, run):
 		lease := lockcore.Lease{Resource: t.Resource, LockID: t.LockID, Run: t.Run, Part: t.Part, Order: t.Order}
 		if err := w.locker.LeaveQueue(ctx, lease); err != nil {
@@ -190,6 +201,34 @@ func (w *waker) wake(t party.Wakeup) {
 				"resource", t.Resource, "error", err)
 		}
 	}
+}
+
+// resultOf returns the result of the activity that waits for a turn.
+func resultOf(t party.Wakeup) any {
+	if t.HoldFence == 0 {
+		return nil
+	}
+	return protocol.AcquireResult{LockID: t.LockID, Leases: []protocol.Lease{{
+		Resource: t.Resource, LockID: t.LockID, Run: t.Run, Order: t.Order, Mode: t.Mode, Fence: t.HoldFence, FirstFence: t.HoldFence,
+	}}}
+}
+
+// release ends a hold that was granted to a run which is over. What the run was granted later stays.
+func (w *waker) release(ctx context.Context, c Connection, t party.Wakeup) {
+	err := w.locker.Release(ctx, party.Release{
+		LockID: t.LockID, Run: t.Run, Resources: []string{t.Resource}, Order: t.Order, Reason: "its workflow had ended when the lock was granted",
+	})
+	if err != nil {
+		c.Logger.Warn("lockstep: a lock that was granted to a workflow which had ended was not released, and stands until the janitor releases it",
+			"resource", t.Resource, "error", err)
+	}
+}
+
+// isOver reports whether no run of the run's workflow is open, so that none goes on with its holds: a run that was reset is
+// closed too, and one that continued as new may have handed its holds over.
+func (c Connection) isOver(ctx context.Context, run protocol.Run) bool {
+	info, err := openrun.Describe(ctx, c.Client.WorkflowService(), c.Namespace, run.WorkflowID, "")
+	return err == nil && openrun.HasEnded(info.GetStatus())
 }
 
 // hasClosed reports whether a run is known to be closed. It leaves its queues before it continues as new.

@@ -160,8 +160,10 @@ type AcquireParams struct {
 	TTL Duration `json:"ttl,omitempty"`
 	// HoldTTL is how long the hold stands with no sign of life; absent means the worker's default.
 	HoldTTL Duration `json:"holdTtl,omitempty"`
-	// HoldOnly leaves at once: the hold stands for HoldTTL with no part, so that a later release lets
-	// others in immediately. For locks that a workflow holds rather than a process.
+	// HoldOnly takes the hold and no part of it: the hold lasts for HoldTTL, no process renews it, and a release lets others in
+	// at once. For locks that a workflow holds rather than a process. If the activity's ID is WaitID(Schedule), the worker that
+	// frees the lock completes the activity: see AcquireResult. TTL has no meaning, except that it is not
+	// more than HoldTTL.
 	HoldOnly bool `json:"holdOnly,omitempty"`
 	// Reacquire takes the lock again if it was lost, instead of failing with FailureLost.
 	Reacquire bool `json:"reacquire,omitempty"`
@@ -177,6 +179,10 @@ type AcquireParams struct {
 	Park bool `json:"park,omitempty"`
 	// Try asks without queueing: FailureBusy is not retryable, and nothing is left in a queue.
 	Try bool `json:"try,omitempty"`
+	// MaxWait is how long the attempts find the lock busy, from when the activity was scheduled; after that they fail with a
+	// FailureBusy that is not retryable. What the request has left in the queue ends with a release up to Schedule. Not with Park
+	// or Try. Absent is forever.
+	MaxWait Duration `json:"maxWait,omitempty"`
 	// Started is when the workflow run began, and NeverVictim says that the request must not be given up to end a deadlock.
 	Started     time.Time `json:"started,omitzero"`
 	NeverVictim bool      `json:"neverVictim,omitempty"`
@@ -186,7 +192,11 @@ type AcquireParams struct {
 	Ancestors []string `json:"ancestors,omitempty"`
 }
 
-// AcquireResult is the result of [ActivityAcquire].
+// Check returns a *lockcore.InvalidError if the activity cannot acquire so.
+func (p AcquireParams) Check() error { return CheckNotNegative("maxWait", p.MaxWait, asLongAsItTakes) }
+
+// AcquireResult is the result of [ActivityAcquire]. That of an attempt names all resources. If a worker that frees a lock has completed the activity, it
+// names only the resource that was granted, or there is no result: the caller acquires again, with a greater Schedule.
 type AcquireResult struct {
 	LockID string  `json:"lockId"`
 	Leases []Lease `json:"leases"`

@@ -24,6 +24,9 @@ import (
 // Enter.
 func (l *Locker) Acquire(ctx context.Context, req Request) (*Session, error) {
 	req, err := l.complete(req, true)
+	if err == nil {
+		err = req.checkSession()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -79,6 +82,9 @@ func (l *Locker) complete(req Request, draws bool) (Request, error) {
 	if draws && req.Part == "" && req.Order == (Order{}) {
 		req.Part, req.Order = rand.Text()[:16], Order{Attempt: 1}
 	}
+	if req.HoldOnly && req.HoldTTL > 0 { // the default of TTL may be longer
+		setDefault(&req.TTL, req.HoldTTL)
+	}
 	setDefault(&req.TTL, l.cfg.TTL)
 	if req.HoldTTL != 0 && !req.Persist {
 		return req, &InvalidError{Field: "Request.HoldTTL", Value: req.HoldTTL.String(), Bound: "0 without Request.Persist"}
@@ -117,7 +123,7 @@ func (l *Locker) acquireOp(req *Request, res Resource) rules.Acquire {
 		Policy: l.cfg.policy(), Resource: res.Name, Call: req.entryID(res.Name), LockID: req.LockID, Label: req.Run, TakeOver: req.TakeOver, Undo: req.Undo,
 		Within: req.Within, Saga: req.Saga, Part: req.Part, Order: req.Order.number(),
 		Mode: string(res.Mode), Limit: int64(res.Limit), TTL: millis(req.TTL), HoldTTL: millis(req.HoldTTL),
-		Persist: req.Persist, Held: res.Held, Reacquire: req.Reacquire, NewFence: req.NewFence, Queued: req.Queued,
+		Persist: req.Persist, HoldOnly: req.HoldOnly, Held: res.Held, Reacquire: req.Reacquire, NewFence: req.NewFence, Queued: req.Queued,
 		Queue: true, WaiterTTL: l.cfg.WaiterTTL.Milliseconds(), HeardIn: l.refreshEvery().Milliseconds(), MaxWaiters: int64(l.cfg.MaxWaiters),
 		Owner: req.Owner, Host: req.Host, Comment: req.Comment, NeverVictim: req.NeverVictim,
 	}

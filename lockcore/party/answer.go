@@ -15,6 +15,9 @@ func answer(op *rules.Acquire, a *update.Answer) (Lease, error) {
 	d := a.After
 	switch a.Outcome {
 	case rules.Granted, rules.Joined, rules.Again:
+		if op.HoldOnly {
+			return holdOf(op, a), nil
+		}
 		lease := leaseOf(d.Part(op.LockID, op.Part, op.Order), a)
 		lease.granted = d.At
 		lease.Joined, lease.keeps = a.Outcome == rules.Joined, op.Persist
@@ -104,6 +107,18 @@ func leaseOf(p *rules.Entry, a *update.Answer) Lease {
 		}
 	}
 	return lease
+}
+
+// holdOf returns the lease of a request that asked for the hold alone. It is not trusted, since nothing
+// renews it.
+func holdOf(op *rules.Acquire, a *update.Answer) Lease {
+	d := a.After
+	k := d.Kept(op.LockID)
+	return Lease{
+		Resource: d.ID, LockID: k.LockID, Run: k.Label, Part: op.Part, Order: orderOf(op.Order), Mode: Mode(k.Mode), Fence: k.Fence,
+		FirstFence: k.FirstFence, LeastFence: k.LeastFence, Bars: op.NewFence && len(op.Undo) == 0, Undone: op.Undo,
+		Left: remaining(k.ExpiresAt, d.At), Joined: a.Outcome == rules.Joined, id: op.Call, keeps: true, granted: d.At,
+	}
 }
 
 func busy(op *rules.Acquire, a *update.Answer) *BusyError {

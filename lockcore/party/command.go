@@ -84,7 +84,9 @@ func (l *Locker) owing(ctx context.Context, op rules.Op, why ending) *update.Cal
 // wrote reports what an acknowledged write did: it makes the spans of what has ended, and wakes the
 // waiters that were granted the resource.
 func (l *Locker) wrote(ctx context.Context, a *update.Answer, why ending) {
-	l.tel.ended(context.WithoutCancel(ctx), a, why)
+	ctx = context.WithoutCancel(ctx)
+	l.tel.ended(ctx, a, why)
+	l.tel.holdsGranted(ctx, a)
 	l.watch.wrote(a, l.holds.learn(a))
 }
 

@@ -12,6 +12,9 @@ import (
 
 // TryAcquire is an Enter that does not queue, with a Session that renews what it got.
 func (l *Locker) TryAcquire(ctx context.Context, req Request) (*Session, error) {
+	if err := req.checkSession(); err != nil {
+		return nil, err
+	}
 	call, done, err := l.life.call(ctx)
 	if err != nil {
 		return nil, err
@@ -32,7 +35,8 @@ func (l *Locker) TryAcquire(ctx context.Context, req Request) (*Session, error) 
 // which brings its own Order, then waits in the queue of that resource until it is asked again
 // with a greater order, left or released. It is passed over if nothing is heard of it for 4 min,
 // unless Recheck says later, and leaves the queue after 24 h, or Config.Retention if that is less.
-// With Persist, the holds that it got before are kept too.
+// With Persist, the holds that it got before are kept too. With HoldOnly the write that frees the
+// resource grants it the hold.
 //
 // With MaxWait it waits first if a grant is near: if recent holds predict it within half of MaxWait,
 // or 500 ms of it, holds last for less than 500 ms, and no more waiters are ahead than may wait so; or
@@ -56,6 +60,11 @@ func (l *Locker) Enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 	}
 	defer done()
 	leases, err := l.enter(ctx, req, queue)
+	if req.HoldOnly {
+		for i := range leases {
+			leases[i].id = "" // that of the hold, which no renewal of a part may extend
+		}
+	}
 	return leases, endedByClose(ctx, err)
 }
 

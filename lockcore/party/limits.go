@@ -39,6 +39,7 @@ func (r *Request) check() error {
 		checkSchedule("Request", r.Order),
 	}
 	errs = append(errs, r.checkRun()...)
+	errs = append(errs, refuse(r.HoldOnly && (!r.Persist || r.Queued), "Request.HoldOnly", "true", "false without Request.Persist or with Request.Queued"))
 	if r.Owner != r.LockID { // which it defaults to
 		errs = append(errs, checkText("Request.Owner", r.Owner, 0, maxName))
 	}
@@ -52,6 +53,11 @@ func (r *Request) check() error {
 	return firstError(append(errs, checkResources("Request.Resources", names, ".Name"),
 		refuse(r.Order == (Order{}), "Request.Order", r.Order.String(),
 			"0.1 or more for a request that queues, or that names its part: it is asked again by it"))...)
+}
+
+// checkSession refuses a request whose leases no Session can renew.
+func (r *Request) checkSession() error {
+	return refuse(r.HoldOnly, "Request.HoldOnly", "true", "false, except with Enter and Recheck: a Session renews parts")
 }
 
 // checkRun refuses what does not go together of a request with a run label.

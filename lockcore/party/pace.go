@@ -108,7 +108,7 @@ func (w *watcher) near(d *rules.Document) (early []Wakeup) {
 			break
 		}
 		here := r != nil && slices.ContainsFunc(r.local, func(l *waiter) bool { return l.request.LockID == one.LockID && l.request.Part == one.Part })
-		if one.Label != "" && !here && one.Waits(d.At) && !one.Overdue(d.At) {
+		if one.Label != "" && one.Hold == nil && !here && one.Waits(d.At) && !one.Overdue(d.At) {
 			call := wakeupOf(d, one.LockID, one.Label, one.Part, one.Order)
 			call.Early = true
 			early = append(early, call)

@@ -20,6 +20,9 @@ const (
 	parkedHeardIn = 2 * time.Minute
 	// parkedMost bounds how long its place stands if nothing is heard of it.
 	parkedMost = 24 * time.Hour
+	// holdGrantTold is for how long after it was granted to a waiter a hold is reported to OnWakeup by
+	// the Lockers that watch the resource.
+	holdGrantTold = time.Minute
 )
 
 // parkedTTL is how long a parked place stands: its document is not removed before.
@@ -158,9 +161,14 @@ type Wakeup struct {
 	Run   string
 	Part  string
 	Order Order
-	// Deadlock is empty if the request was granted a claim, which stands for Config.ClaimTTL, or may
+	// Deadlock is empty if the request was granted the hold, or a claim, which stands for Config.ClaimTTL, or may
 	// join what its lock ID holds. Else it was taken out of the queue to end this deadlock.
 	Deadlock string
+	// HoldFence is the fence with which the hold began, and Mode its mode, if the request was granted
+	// the hold, which no request needs to confirm: see Request.HoldOnly. Part is empty then. Defaults to
+	// 0: the request was granted no hold.
+	HoldFence int64
+	Mode      Mode
 	// Early says that the turn has not come, but is near: if the request is made again now, by Enter
 	// with MaxWait, it waits for it.
 	Early bool
@@ -168,6 +176,29 @@ type Wakeup struct {
 
 func wakeupOf(d *rules.Document, lockID, run, part string, order int64) Wakeup {
 	return Wakeup{Resource: d.ID, LockID: lockID, Run: run, Part: part, Order: orderOf(order)}
+}
+
+// holdGranted returns the wake-up of a waiter that was granted a hold.
+func holdGranted(d *rules.Document, e *rules.Entry) Wakeup {
+	w := wakeupOf(d, e.LockID, e.Label, "", e.Order)
+	w.HoldFence, w.Mode = e.FirstFence, Mode(e.Mode)
+	return w
+}
+
+// holdsGranted returns the wake-ups for the holds in a document that waiters were granted a short time
+// ago and that no request has joined since. The process that granted them may have died before it
+// could wake the waiters.
+func holdsGranted(d *rules.Document) (wakeups []Wakeup) {
+	if d == nil {
+		return nil
+	}
+	for i := range d.Entries {
+		e := &d.Entries[i]
+		if e.State == rules.StateKept && e.ClaimedAt != nil && !e.Joined && e.Order > 0 && d.At.Sub(*e.ClaimedAt) < holdGrantTold {
+			wakeups = append(wakeups, holdGranted(d, e))
+		}
+	}
+	return wakeups
 }
 
 // OnWakeup has f called with the wake-ups that this Locker comes to know of: by its own writes, and

@@ -152,6 +152,22 @@ func (o *observer) granted(ctx context.Context, req *Request, op *rules.Acquire,
 	})
 }
 
+// holdsGranted writes the spans of waits that a write ended by granting the holds.
+func (o *observer) holdsGranted(ctx context.Context, a *update.Answer) {
+	for i := range a.Holds {
+		h := &a.Holds[i]
+		of := ctx
+		if remote := remoteSpan(h.Trace); remote.IsValid() {
+			of = trace.ContextWithRemoteSpanContext(ctx, remote)
+		}
+		o.grants.Add(of, 1, o.of(a.After.ID, modeAttr(Mode(h.Mode)), outcomeAttr(telemetry.OutcomeGranted)))
+		o.waited(of, &wait{
+			resource: a.After.ID, lockID: h.LockID, part: h.Part, owner: cmp.Or(h.Owner, h.LockID), order: h.Order, limit: h.Limit, mode: Mode(h.Mode),
+			since: *h.Since, until: *h.ClaimedAt, fence: h.Fence, outcome: telemetry.OutcomeGranted, after: lastBlocker(a.After, h),
+		})
+	}
+}
+
 // lastBlocker is the hold whose end let a request in. If no hold ended then it is what drained
 // until then, or the claim that another slept through, which never had a fence: whichever ended
 // last.
@@ -189,7 +205,7 @@ func (o *observer) ended(ctx context.Context, a *update.Answer, why ending) {
 			// A kept hold is told of by its own entry, and not by its parts'.
 			if e := &entries[i]; e.CreatedAt != nil && !told[e.LockID] {
 				told[e.LockID] = true
-				o.hold(ctx, d, e, why)
+				o.hold(ctx, a, e, why)
 			}
 		}
 	}
@@ -219,11 +235,16 @@ func (e *ending) on(span trace.Span) {
 // claim in that write, or that asked.
 func roomGivenTo(d *rules.Document, by string) string {
 	for i := range d.Entries {
-		if e := &d.Entries[i]; e.State == rules.StateClaimed && e.ClaimedAt != nil && e.ClaimedAt.Equal(d.At) {
+		if e := &d.Entries[i]; grantedBy(e, d.At) {
 			return e.LockID
 		}
 	}
 	return by
+}
+
+// grantedBy reports whether the write of a time granted a waiter this claim or hold.
+func grantedBy(e *rules.Entry, at time.Time) bool {
+	return (e.State == rules.StateClaimed || e.State == rules.StateKept) && e.ClaimedAt != nil && e.ClaimedAt.Equal(at)
 }
 
 func (o *observer) gone(ctx context.Context, d *rules.Document, g *rules.Entry, why ending) {
@@ -249,7 +270,8 @@ func (o *observer) gone(ctx context.Context, d *rules.Document, g *rules.Entry, 
 	o.waited(ctx, &w)
 }
 
-func (o *observer) hold(ctx context.Context, d *rules.Document, e *rules.Entry, why ending) {
+func (o *observer) hold(ctx context.Context, a *update.Answer, e *rules.Entry, why ending) {
+	d := a.After
 	outcome, end := cmp.Or(why.outcome, telemetry.OutcomeReleased), d.At
 	if end.Before(*e.CreatedAt) {
 		end = *e.CreatedAt
@@ -284,11 +306,19 @@ func (o *observer) hold(ctx context.Context, d *rules.Document, e *rules.Entry, 
 	}
 	for i := range d.Entries {
 		if c := &d.Entries[i]; c.State == rules.StateClaimed && c.ClaimedAt != nil && c.ClaimedAt.Equal(d.At) {
-			span.AddEvent(telemetry.EventGrantedTo, trace.WithTimestamp(end), trace.WithAttributes(
-				attribute.String(telemetry.LockID, c.LockID), attribute.String(telemetry.Part, c.Part)))
+			grantedTo(span, c, end)
 		}
 	}
+	for i := range a.Holds {
+		grantedTo(span, &a.Holds[i], end)
+	}
 	span.End(trace.WithTimestamp(end))
+}
+
+// grantedTo names on a hold a waiter whom its end let in.
+func grantedTo(span trace.Span, e *rules.Entry, at time.Time) {
+	span.AddEvent(telemetry.EventGrantedTo, trace.WithTimestamp(at), trace.WithAttributes(
+		attribute.String(telemetry.LockID, e.LockID), attribute.String(telemetry.Part, e.Part)))
 }
 
 // drainsUntil is until when parts of a lock ID keep others out although its hold has ended; zero if

@@ -138,6 +138,12 @@ type Request struct {
 	// HoldTTL, with Persist, is how long the hold may stand with no part and no sign of life: 100
 	// ms or more, or Forever. Defaults to Config.HoldTTL.
 	HoldTTL time.Duration `json:"holdTtl,omitempty"`
+	// HoldOnly, with Persist, asks for the hold and no part of it. The hold lasts for HoldTTL, and no
+	// process renews it. A request that waits in the queue is granted the hold by the write that frees
+	// the resource, even if its process is gone; made again, in a greater Order, it joins the hold. TTL
+	// has no meaning then, except that it is not more than HoldTTL. It does not go with Queued, and only Enter and Recheck accept it. Defaults to
+	// false: the request gets a part.
+	HoldOnly bool `json:"holdOnly,omitempty"`
 	// Reacquire takes a lock that was lost again, instead of answering ErrLost. Compensations set it:
 	// they must run, and not beside others.
 	Reacquire bool `json:"reacquire,omitempty"`
@@ -171,6 +177,9 @@ func (r *Request) leaseOn(resource string) Lease {
 
 // Lease is what one part got on one resource: a value that can be stored, sent, and used by another
 // process to renew, leave or release. It is a snapshot; [Session] keeps leases alive.
+//
+// The lease of a request with HoldOnly describes the hold. It is never valid, Renew answers it with
+// ErrLost, Leave changes nothing, and Release ends the hold.
 type Lease struct {
 	Resource string `json:"resource"`
 	LockID   string `json:"lockId"`

@@ -161,7 +161,7 @@ func (one *waiter) call() {
 // join.
 func (w *watcher) wrote(a *update.Answer, endedHold bool) {
 	d := a.After
-	if len(d.Waiters) == 0 && !hasClaim(d) && !w.watches(d.ID) { // most writes: nothing waits here
+	if len(d.Waiters) == 0 && len(a.Holds) == 0 && !hasClaim(d) && !w.watches(d.ID) { // most writes: nothing waits here
 		return
 	}
 	wakeups, _ := wakeupsIn(d, d.Queue())
@@ -196,6 +196,9 @@ func (w *watcher) wrote(a *update.Answer, endedHold bool) {
 		wakeups = append(wakeups, w.near(d)...)
 	}
 	w.mu.Unlock()
+	for i := range a.Holds {
+		wakeups = append(wakeups, holdGranted(d, &a.Holds[i]))
+	}
 	w.tell(wakeups)
 }
 

@@ -88,7 +88,7 @@ func (w *watcher) look(names []string) {
 		q := d.Queue()
 		wakeups, eager := wakeupsIn(d, q)
 		pause := w.found(name, d, q, eager)
-		w.tell(wakeups)
+		w.tell(append(wakeups, holdsGranted(d)...))
 		switch {
 		case pause == 0:
 		case q.Due() && w.locker.settle(ctx, name):

@@ -46,6 +46,9 @@ type Result struct {
 	Ended []Entry
 	// Expired are the entries of holds that were evicted, because their room was given away.
 	Expired []Entry
+	// Holds are the kept entries that the operation granted to waiters without a claim, each with the
+	// part of its waiter.
+	Holds []Entry
 	// Position is the request's position in the queue, from 1; 0 if it is not queued.
 	Position int64
 	// Length is the number of waiters.

@@ -88,6 +88,11 @@ func (s *state) settle() {
 	for i := range waiting[:k] {
 		e := s.claimFor(&waiting[i])
 		e.After = after
+		if e.State == StateKept {
+			of := e
+			of.Part = waiting[i].Part
+			s.result.Holds = append(s.result.Holds, of)
+		}
 		s.doc.Entries = append(s.doc.Entries, e)
 	}
 	s.doc.Waiters = drop(s.doc.Waiters, func(w *Waiter) bool { return slices.Contains(waiting[:k], *w) })

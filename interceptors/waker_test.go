@@ -1,0 +1,154 @@
+package interceptors
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
+	commonpb "go.temporal.io/api/common/v1"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	workflowpb "go.temporal.io/api/workflow/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/log"
+	"google.golang.org/grpc"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+)
+
+// completions is a client that records which activities it completes.
+type completions struct {
+	client.Client
+	err error
+	// status is that of the current run of every workflow.
+	status enumspb.WorkflowExecutionStatus
+
+	mu        sync.Mutex
+	completed []completion
+}
+
+type completion struct {
+	run, activity string
+	result        any
+}
+
+func (c *completions) CompleteActivityByID(_ context.Context, _, _, run, activity string, result any, _ error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.completed = append(c.completed, completion{run, activity, result})
+	return c.err
+}
+
+func (c *completions) seen() []completion {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]completion(nil), c.completed...)
+}
+
+func (c *completions) WorkflowService() workflowservice.WorkflowServiceClient {
+	return described{status: c.status}
+}
+
+type described struct {
+	workflowservice.WorkflowServiceClient
+	status enumspb.WorkflowExecutionStatus
+}
+
+func (d described) DescribeWorkflowExecution(
+	_ context.Context, in *workflowservice.DescribeWorkflowExecutionRequest, _ ...grpc.CallOption,
+) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
+	status := d.status
+	if in.GetExecution().GetRunId() != "" { // one that was reset
+		status = enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED
+	}
+	return &workflowservice.DescribeWorkflowExecutionResponse{WorkflowExecutionInfo: &workflowpb.WorkflowExecutionInfo{
+		Execution: &commonpb.WorkflowExecution{RunId: "current"}, Status: status,
+	}}, nil
+}
+
+// waitsForAHold has a request of a workflow granted its hold while it waits, and returns the Locker that has done so.
+func waitsForAHold(t *testing.T, c *completions) *party.Locker {
+	t.Helper()
+	l, err := party.NewWithStore(lockcoretest.NewStore(time.Now), party.Config{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, l.Close(context.WithoutCancel(t.Context()))) })
+	newWaker(l, nil).connect(Connection{
+		Client: c, Namespace: "name", NamespaceID: "n", Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler)),
+	})
+	holds, err := l.Enter(t.Context(), party.Request{LockID: "holder", Resources: []party.Resource{lockcore.Exclusive("r")}}, false)
+	require.NoError(t, err)
+	_, err = l.Enter(t.Context(), party.Request{
+		LockID: "n/w", Run: "run", Part: "lock/1", Order: party.Order{Schedule: 4, Attempt: 2}, Resources: []party.Resource{lockcore.Exclusive("r")},
+		Persist: true, HoldOnly: true,
+	}, true)
+	require.ErrorIs(t, err, lockcore.ErrBusy)
+	require.NoError(t, l.Leave(t.Context(), holds...))
+	return l
+}
+
+func holdersOf(t *testing.T, l *party.Locker) (names []string) {
+	t.Helper()
+	for s, err := range l.Status(t.Context(), lockcore.Filter{Resource: "r", States: []lockcore.State{lockcore.StateHolding}}) {
+		require.NoError(t, err)
+		names = append(names, s.LockID)
+	}
+	return names
+}
+
+func TestWake_GrantedHold_CompletesTheActivityWithIt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := &completions{}
+		l := waitsForAHold(t, c)
+		synctest.Wait()
+		seen := c.seen()
+		require.Len(t, seen, 1)
+		require.Equal(t, []string{"run", protocol.WaitID(4)}, []string{seen[0].run, seen[0].activity})
+		result, ok := seen[0].result.(protocol.AcquireResult)
+		require.True(t, ok)
+		require.Equal(t, "n/w", result.LockID)
+		require.Len(t, result.Leases, 1)
+		require.Equal(t, "r", result.Leases[0].Resource)
+		require.Positive(t, result.Leases[0].FirstFence)
+		time.Sleep(30 * time.Second)
+		l.WatchFor("r") // another look shows the grant again
+		time.Sleep(time.Second)
+		require.Len(t, c.seen(), 1)
+		require.Equal(t, []string{"n/w"}, holdersOf(t, l))
+	})
+}
+
+// What a claim means is said to the request that asks next.
+func TestWake_Claim_CompletesTheActivityWithoutAResult(t *testing.T) {
+	t.Parallel()
+	require.Nil(t, resultOf(party.Wakeup{Resource: "r"}))
+	require.Nil(t, resultOf(party.Wakeup{Resource: "r", Deadlock: "a cycle"}))
+}
+
+func TestWake_NobodyTakesTheHold_IsReleasedOnceTheWorkflowHasEnded(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[enumspb.WorkflowExecutionStatus][]string{
+		enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED:        nil,
+		enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED:       nil,
+		enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING:          {"n/w"}, // also one that a reset made: it goes on with the hold
+		enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW: {"n/w"}, // which may have handed the hold over
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := &completions{err: serviceerror.NewNotFound("no such activity"), status: status}
+			l := waitsForAHold(t, c)
+			synctest.Wait()
+			require.Len(t, c.seen(), 1)
+			require.Equal(t, want, holdersOf(t, l), status)
+		})
+	}
+}
