@@ -94,7 +94,7 @@ var features = []feature{
 	{name: "lock", workflow: locked(workflows.Locks{}), commands: []string{"lockstep.Acquire", "Do", "local lockstep.Release", "completed"}},
 	{
 		name: "lock-waited", workflow: locked(workflows.Locks{}), drive: whileTaken((*bundle).leaveWhenParked),
-		commands: []string{"lockstep.Acquire", "lockstep.Wait", "lockstep.Acquire", "Do", "local lockstep.Release", "completed"},
+		commands: []string{"lockstep.Acquire", "Do", "local lockstep.Release", "completed"},
 	},
 	{name: "handed-over", workflow: handsItsLocksOver, commands: []string{"Do", "local lockstep.Keep", "continued as new"}},
 	{

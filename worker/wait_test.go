@@ -51,7 +51,8 @@ func (b *bundle) untilQueued(t *testing.T, resource string, n int) {
 func (b *bundle) untilParked(t *testing.T, run client.WorkflowRun) {
 	t.Helper()
 	b.untilActivity(t, run, func(a *workflowpb.PendingActivityInfo) bool {
-		return a.GetActivityType().GetName() == "lockstep.Wait" && isBusy(a)
+		waits := a.GetActivityType().GetName() == "lockstep.Wait" || a.GetActivityType().GetName() == "lockstep.Acquire"
+		return waits && isBusy(a)
 	}, "the workflow does not wait")
 }
 

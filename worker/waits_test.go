@@ -11,7 +11,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 
 	enumspb "go.temporal.io/api/enums/v1"
-	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
@@ -176,10 +175,10 @@ func TestAWaitThatNoWorkerTakesIsWoken(t *testing.T) {
 	other := b.taken(t, account)
 	run := b.start(t, "W")
 	t.Cleanup(func() { _ = b.client.TerminateWorkflow(context.Background(), run.GetID(), "", "the test is over") }) // where it does not end
-	b.untilActivity(t, run, func(a *workflowpb.PendingActivityInfo) bool { return a.GetActivityType().GetName() == "lockstep.Wait" }, "the workflow does not wait")
+	b.untilActivity(t, run, isBusy, "the workflow does not wait")
 	asks.Stop()
 	require.NoError(t, other.Leave(t.Context()))
-	b.untilEvents(t, run, enumspb.EVENT_TYPE_ACTIVITY_TASK_COMPLETED, 1) // the wait
+	b.untilEvents(t, run, enumspb.EVENT_TYPE_ACTIVITY_TASK_COMPLETED, 1)
 	b.work(t, sdkworker.Options{DisableWorkflowWorker: true}, nil)
 	_, err := b.end(t, run)
 	require.NoError(t, err)

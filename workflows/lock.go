@@ -28,8 +28,10 @@ type Hold struct {
 //	return err
 //
 // Several resources are taken in the order of their names, all or none; what it has already stands while it waits for
-// the rest. It is an ordinary activity. If another is in the way, it waits in the queue as a guarded step does: without a slot, without history, and woken when its
-// turn has come.
+// the rest. It is one ordinary activity. While the locks are busy the activity waits in the queue, in back-off: it uses no
+// slot and adds nothing to the history, and the worker that frees the lock completes it. Temporal's UI shows the holder in the
+// last failure of the pending activity. Lock needs one more activity for each of several resources that it waited for, and
+// may need one more for a lock that the workflow holds in a weaker mode.
 //
 // [Locks.Scope] is for steps, and refused here; TTL has no meaning but that it is not more than HoldTTL. The locks stand for
 // HoldTTL after the last sign of life. A step under them gives one, and so does the janitor as long as the run is open: see
@@ -87,14 +89,3 @@ func (h *Hold) Release(ctx workflow.Context) error { return h.lock.Release(ctx) 
 // says that the database did not answer for ten minutes. After Release it gives the answer of that. It is one local activity,
 // so one event, and an ordinary activity if that fails.
 func (h *Hold) Check(ctx workflow.Context) error { return h.lock.Check(ctx) }
-
-// Fence returns the fence with which a resource was taken last; ok is false if it is none of the Hold's.
-// It can be passed to whatever checks fences. Steps under the Hold know theirs by activities.Fence.
-func (h *Hold) Fence(resource string) (fence int64, ok bool) {
-	for _, lease := range h.lock.Leases() {
-		if lease.Resource == resource {
-			return lease.Fence, true
-		}
-	}
-	return 0, false
-}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
@@ -16,8 +17,6 @@ import (
 // Lock is locks around code, with a scope of its own.
 type Lock struct {
 	step *Step
-	// leases are what the acquire got.
-	leases []protocol.Lease
 	// ended says that Release was called, and released what became of it.
 	ended    bool
 	released error
@@ -35,7 +34,7 @@ func (s *State) Lock(ctx workflow.Context, locks *Locks) (*Lock, error) {
 	// A first acquire takes the locks again; they are lost only if the run is known to hold them.
 	g.Reacquire = g.NeverVictim || !slices.ContainsFunc(g.Resources, func(r lockcore.Resource) bool { return s.knows(scope, r.Name) })
 	l.step.waiting = l.step.scheduled // its MaxWait bounds all of it
-	err := l.step.Enter(ctx, l.ask)
+	err := l.take(ctx)
 	if err == nil {
 		return l, nil
 	}
@@ -71,40 +70,73 @@ func (l *Lock) Check(ctx workflow.Context) error {
 	return scope.state.verify(ctx, 0, scope.uses.held())
 }
 
-// Leases are what the acquire got.
-func (l *Lock) Leases() []protocol.Lease { return l.leases }
-
-// ask makes one request, by an ordinary activity. If a local activity acquired the lock and its workflow
-// task was lost, the workflow would not know that it holds the lock.
-func (l *Lock) ask(ctx workflow.Context) error {
-	var result protocol.AcquireResult
+// take requests the locks until they are held. If it fails, the scope releases what it got.
+func (l *Lock) take(ctx workflow.Context) error {
 	t := l.step
-	over := func() bool { return t.scope.closed || t.scope.state.ended }
-	err := t.scope.state.ordinary(ctx, workflow.ActivityOptions{
-		Summary:             protocol.Cut("lock "+strings.Join(names(t.Guard.Resources), ", "), 120),
-		StartToCloseTimeout: attemptTimeout, ScheduleToCloseTimeout: l.left(ctx),
-	}, protocol.ActivityAcquire, l.params(ctx), &result, over)
-	if over() { // the scope releases what the request may have acquired
-		return protocol.NewWaitEnded(true)
+	t.scope.parked = append(t.scope.parked, t)
+	defer func() {
+		t.scope.parked = slices.DeleteFunc(t.scope.parked, func(o *Step) bool { return o == t })
+	}()
+	for unread := false; ; t.number(ctx) {
+		var result protocol.AcquireResult
+		err := l.ask(ctx, &result)
+		switch {
+		case t.over():
+			return protocol.NewWaitEnded(true)
+		case temporal.IsCanceledError(err):
+			return protocol.NewWaitCanceled(true)
+		case err == nil && !l.covers(&result):
+			continue
+		case isUnread(err) && !unread: // the worker that freed a lock has another data converter
+			unread = true
+			continue
+		}
+		t.done(err)
+		return t.failed(protocol.TypedError(err))
 	}
-	l.leases = result.Leases
-	return err
 }
 
-// left returns the rest of MaxWait, or 0 if MaxWait has no end.
-func (l *Lock) left(ctx workflow.Context) time.Duration {
-	if l.step.maxWait <= 0 {
-		return 0
+// ask makes one request, by an ordinary activity. If a local activity acquired the lock and its workflow
+// task was lost, the workflow would not know that it holds the lock. The activity also waits, in back-off.
+// The worker that frees the lock completes it: the write that frees it grants the request its hold or its
+// claim, or withdraws it to end a deadlock.
+func (l *Lock) ask(ctx workflow.Context, result *protocol.AcquireResult) error {
+	t := l.step
+	o := workflow.ActivityOptions{
+		ActivityID:          protocol.WaitID(t.Guard.Schedule),
+		Summary:             protocol.Cut("lock "+strings.Join(names(t.Guard.Resources), ", "), 120),
+		StartToCloseTimeout: attemptTimeout,
 	}
-	return max(time.Second, l.step.maxWait-workflow.Now(ctx).Sub(l.step.waiting))
+	if t.Guard.MaxWait > 0 {
+		o.ScheduleToCloseTimeout = time.Duration(t.Guard.MaxWait) + waitSlack
+	}
+	return t.scope.state.ordinary(ctx, o, protocol.ActivityAcquire, l.params(ctx), result, t.over)
+}
+
+// covers reports whether a result names all locks. The result of a worker that freed a lock names only
+// the resource that it granted, or none if the request must be made again.
+func (l *Lock) covers(result *protocol.AcquireResult) bool {
+	return !slices.ContainsFunc(l.step.Guard.Resources, func(r lockcore.Resource) bool {
+		return !slices.ContainsFunc(result.Leases, func(lease protocol.Lease) bool { return lease.Resource == r.Name })
+	})
+}
+
+// isUnread reports whether an activity has a result that cannot be read.
+func isUnread(err error) bool {
+	var failed *temporal.ActivityError
+	return err != nil && !errors.As(err, &failed)
 }
 
 func (l *Lock) params(ctx workflow.Context) protocol.AcquireParams {
 	g := l.step.Guard
-	return protocol.AcquireParams{
+	p := protocol.AcquireParams{
 		Resources: g.Resources, Part: g.Part, Schedule: g.Schedule, TTL: g.TTL, HoldTTL: g.HoldTTL, HoldOnly: true,
-		Reacquire: g.Reacquire, NewFence: g.NewFence, Owner: g.Owner, Park: !g.Try, Try: g.Try,
+		Reacquire: g.Reacquire, NewFence: g.NewFence, Owner: g.Owner, Try: g.Try,
 		Comment: protocol.Cut(fmt.Sprintf("%s, %s", workflow.GetInfo(ctx).WorkflowType.Name, g.Part), 1024),
 		Started: g.Started, NeverVictim: g.NeverVictim, Collection: g.Collection, Ancestors: g.Ancestors,
 	}
+	if !g.Try {
+		p.MaxWait = g.MaxWait
+	}
+	return p
 }

@@ -73,7 +73,7 @@ func (t *Step) note(parked protocol.ParkedDetails, now time.Time) {
 	switch {
 	case t.waiting.IsZero():
 		t.waiting = now
-	case t.scope.lock == nil: // in which nothing runs but the request
+	default:
 		t.waiting = t.waiting.Add(t.used)
 	}
 	t.vain++
@@ -192,6 +192,9 @@ func (s *State) showWaits(ctx workflow.Context) {
 	waits := 0
 	for _, c := range s.open {
 		for _, t := range c.parked {
+			if t.text == "" { // a Lock: its pending activity shows why it waits
+				continue
+			}
 			waits++
 			lines = append(lines, "Waiting for a lock: "+t.text)
 		}
