@@ -1,13 +1,16 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -36,23 +39,60 @@ func run(ctx context.Context) error {
 	begins := flag.Duration("for", 0, "begin no seed after this time; 0 is no limit")
 	most := flag.Int("workflows", 200, "play no more workflows of each seed than these")
 	dir := flag.String("dir", "", "where the logs go and stay (default: a temporary folder, which stays if a seed fails)")
+	parallel := flag.Int("parallel", 1, "how many seeds to play at a time")
 	flag.Parse()
-	began := time.Now()
-	for i := range *runs {
-		if *begins > 0 && time.Since(began) > *begins {
-			fmt.Printf("%d of %d seeds played in %v\n", i, *runs, *begins)
-			return nil
-		}
-		if err := playSeed(ctx, *seed+i, *most, *dir); err != nil {
-			return fmt.Errorf("seed %d: %w", *seed+i, err)
-		}
-	}
-	return nil
+	return playSeeds(ctx, options{first: *seed, runs: *runs, parallel: *parallel, begins: *begins, most: *most, dir: *dir})
 }
 
-// playSeed plays one seed, and tells what it violates.
-func playSeed(ctx context.Context, seed uint64, most int, parent string) error {
-	dir, err := os.MkdirTemp(parent, fmt.Sprintf("sagafuzz-%d-", seed))
+// options are the flags.
+type options struct {
+	first, runs uint64
+	parallel    int
+	begins      time.Duration
+	most        int
+	dir         string
+}
+
+// playSeeds plays seeds, several at a time, until one fails or the time for new ones is over. Each seed prints its result at once.
+func playSeeds(ctx context.Context, o options) error {
+	began := time.Now()
+	var mu sync.Mutex
+	var failed error
+	var next uint64
+	take := func() (seed uint64, ok bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		if failed != nil || next == o.runs || o.begins > 0 && time.Since(began) > o.begins {
+			return 0, false
+		}
+		next++
+		return o.first + next - 1, true
+	}
+	var wg sync.WaitGroup
+	for range max(1, o.parallel) {
+		wg.Go(func() {
+			for seed, ok := take(); ok; seed, ok = take() {
+				var out bytes.Buffer
+				err := playSeed(ctx, &out, seed, o)
+				mu.Lock()
+				_, _ = os.Stdout.Write(out.Bytes())
+				if err != nil {
+					failed = errors.Join(failed, fmt.Errorf("seed %d: %w", seed, err))
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	if failed == nil && next < o.runs {
+		fmt.Printf("%d of %d seeds played in %v\n", next, o.runs, o.begins)
+	}
+	return failed
+}
+
+// playSeed plays one seed, and prints what it violates.
+func playSeed(ctx context.Context, out io.Writer, seed uint64, o options) error {
+	dir, err := os.MkdirTemp(o.dir, fmt.Sprintf("sagafuzz-%d-", seed))
 	if err != nil {
 		return err
 	}
@@ -61,16 +101,16 @@ func playSeed(ctx context.Context, seed uint64, most int, parent string) error {
 	}
 	began := time.Now()
 	plan := NewPlan(seed)
-	plan.Workflows = plan.Workflows[:min(most, len(plan.Workflows))]
+	plan.Workflows = plan.Workflows[:min(o.most, len(plan.Workflows))]
 	outcome, err := Play(ctx, plan, dir)
 	if err != nil {
 		return fmt.Errorf("%w (logs in %s)", err, dir)
 	}
 	violations := append(outcome.Seen, Check(outcome.Plan, outcome.Records)...)
-	fmt.Printf("seed %d: %d workflows, %d faults of processes, %d records in %.1f s: %d violations\n", seed,
+	fmt.Fprintf(out, "seed %d: %d workflows, %d faults of processes, %d records in %.1f s: %d violations\n", seed,
 		len(outcome.Plan.Workflows), len(outcome.Plan.Faults), len(outcome.Records), time.Since(began).Seconds(), len(violations))
 	switch {
-	case len(violations) == 0 && parent != "":
+	case len(violations) == 0 && o.dir != "":
 		return nil
 	case len(violations) == 0:
 		return os.RemoveAll(dir)
@@ -79,9 +119,9 @@ func playSeed(ctx context.Context, seed uint64, most int, parent string) error {
 	for i := range violations {
 		v := &violations[i]
 		if counts[v.Check]++; counts[v.Check] == 1 {
-			Tell(os.Stdout, v, outcome.Records)
+			Tell(out, v, outcome.Records)
 		}
 	}
-	fmt.Printf("%v; logs in %s\n", counts, dir)
+	fmt.Fprintf(out, "%v; logs in %s\n", counts, dir)
 	return errViolated
 }
