@@ -18,7 +18,8 @@ type Violation struct {
 // Check finds what a log shows to be wrong.
 func Check(plan Plan, records []Record) []Violation {
 	s := Read(records)
-	return slices.Concat(s.checkIsolation(), s.checkFences(), s.checkUndo(), s.checkVain(), s.checkAtomicity(plan), s.checkLosses(), s.checkPlaces())
+	return slices.Concat(s.checkIsolation(), s.checkFences(), s.checkUndo(), s.checkVain(), s.checkAtomicity(plan), s.checkLosses(), s.checkPlaces(),
+		s.checkSignals(), s.checkArguments(stepsKeepArguments), s.checkSkipped(), s.checkBarred(compensationsBarSteps))
 }
 
 // excludes reports whether two claims on one resource must not overlap.
@@ -144,7 +145,7 @@ func (s *Story) checkUndo() (all []Violation) {
 }
 
 // mayBeLate is how long after an attempt that found its locks busy its workflow may not know yet
-// that it left a place.
+// that it left a place, and how long after the end of a wait the activity may take that leaves the queue.
 const mayBeLate = int64(2 * time.Second)
 
 // leavesWithin bounds the time from the end of a saga until its steps have left their queues. They leave
@@ -225,7 +226,7 @@ func (s *Story) explained(scope *Scope, r *Record) bool {
 func (s *Story) onlyVain(run string) bool {
 	for _, a := range s.attempts {
 		if a.Run == run && a.Undo && a.exit != 0 && a.outcome != "" && a.outcome != "busy" &&
-			(a.Call.Node.Undo != "with" && s.resetFrom[run] == "" || a.outcome != "deadlock") {
+			(a.Call.Node.Undo != "with" && a.Call.Node.Undo != "saga" && s.resetFrom[run] == "" || a.outcome != "deadlock") {
 			return false
 		}
 	}

@@ -74,9 +74,9 @@ func add(steps map[int]*undoable, a *Attempt) {
 	}
 }
 
-// around returns the saga around a saga, nil if there is none.
+// around returns the saga around a saga, nil if there is none that undoes it: one inside a compensation is never undone by another.
 func (s *Story) around(scope *Scope) *Scope {
-	for name := scope.name; strings.Contains(name, "/"); {
+	for name := scope.name; strings.Contains(name, "/") && !strings.Contains(name[strings.LastIndex(name, "/"):], inUndo); {
 		name = name[:strings.LastIndex(name, "/")]
 		if outer := s.byScope[[2]string{scope.run, name}]; outer != nil && outer.isSaga() {
 			return outer
@@ -105,6 +105,40 @@ func checkSaga(scope, decides *Scope, failed bool, steps map[int]*undoable, at m
 			if failed && step.done && later.done && at[step.id].before(at[later.id]) &&
 				step.undoBegan != 0 && step.undoBegan < later.undoEnded {
 				wrong("step %d was undone before step %d, which came after it", step.id, later.id)
+			}
+		}
+	}
+	return all
+}
+
+// compensationsBarSteps turns on the check that no guarded step of a saga runs beside its compensations. It is off: until a saga bars
+// its steps before it compensates, only the compensation of Saga.Step waits, and only for its own step.
+const compensationsBarSteps = false
+
+// checkBarred finds compensations beside a guarded step of their own saga, or of one inside it.
+func (s *Story) checkBarred(on bool) (all []Violation) {
+	if !on {
+		return nil
+	}
+	for _, u := range s.attempts {
+		scope := s.byScope[[2]string{u.Run, u.Call.Instance}]
+		if !u.Undo || !u.ran() || scope == nil {
+			continue
+		}
+		for failed, _ := scope.failed(); !failed && s.around(scope) != nil; failed, _ = scope.failed() {
+			scope = s.around(scope) // it undoes what has succeeded inside it
+		}
+		for _, a := range s.attempts {
+			ofSaga := a.Run == u.Run && (a.Call.Instance == scope.name || strings.HasPrefix(a.Call.Instance, scope.name+"/"))
+			if !ofSaga || a.Undo || strings.Contains(a.Call.Instance, inUndo) || !a.ran() || len(a.held) == 0 {
+				continue
+			}
+			if a.begin < u.trusted && u.begin < a.trusted {
+				all = append(all, Violation{
+					Check: "barred", At: max(a.begin, u.begin), Involved: []string{a.Workflow},
+					Text: fmt.Sprintf("%s: the compensation of %s (%s) and %s (%s) of saga %s ran at the same time",
+						a.Workflow, u.step(), u.Exec, a.step(), a.Exec, scope.name),
+				})
 			}
 		}
 	}

@@ -45,6 +45,11 @@ func (l *logged) scope(what, workflow, run, scope, outcome string) {
 	l.add(Record{What: what, Workflow: workflow, Run: run, Scope: scope, Error: outcome, Type: outcome})
 }
 
+// task is what code of the first workflow's run wrote in a workflow task.
+func (l *logged) task(task int64, what, scope, outcome string) {
+	l.add(Record{What: what, Workflow: "f_w1", Run: "r1", Scope: scope, Error: outcome, Type: outcome, Task: task})
+}
+
 var account = Need{Name: "account"}
 
 // step is a step of a saga, or outside of one, which keeps its locks as long as that.
@@ -147,6 +152,11 @@ func TestTheChecksFindWhatIsWrong(t *testing.T) {
 			l.whole("b", "f_w1", "r1", step(2, "1.1", account), true, fence(1))
 			l.scope(Returned, "f_w1", "r1", "1.1", "cancelled")
 		}, nil},
+		"a step that keeps its place while its saga is undone": {func(l *logged) {
+			l.scope(Leaving, "f_w1", "r1", "1.1", "cancelled")
+			l.add(Record{What: Seen, Workflow: "f_w1", Run: "r1", Scope: "1/step", Trusted: int64(3 * time.Second)})
+			l.scope(Returned, "f_w1", "r1", "1.1", "cancelled")
+		}, []string{"places"}},
 		"a step inside a Lock": {func(l *logged) {
 			l.add(Record{What: Locked, Workflow: "f_w1", Run: "r1", Scope: "5", Needs: []Need{account}})
 			l.whole("b", "f_w2", "r2", step(2, "", account), false)
@@ -242,6 +252,81 @@ func TestTheChecksFindWhatIsWrong(t *testing.T) {
 			l.whole("v", "f_w1", "r1", step(2, "1.1"), true)
 			l.scope(Returned, "f_w1", "r1", "1.1", "planned")
 		}, nil},
+		"a saga inside a compensation": {func(l *logged) {
+			l.whole("a", "f_w1", "r1", step(2, "1.1"), false)
+			l.scope(Leaving, "f_w1", "r1", "1.1", "planned")
+			l.whole("b", "f_w1", "r1", step(2, "1.1/2u.1"), false)
+			l.whole("u", "f_w1", "r1", step(2, "1.1"), true)
+			l.scope(Leaving, "f_w1", "r1", "1.1/2u.1", "")
+			l.scope(Returned, "f_w1", "r1", "1.1/2u.1", "")
+			l.scope(Returned, "f_w1", "r1", "1.1", "planned")
+		}, nil},
+		"a saga inside a compensation that is undone with the one around it": {func(l *logged) {
+			l.whole("a", "f_w1", "r1", step(2, "1.1"), false)
+			l.scope(Leaving, "f_w1", "r1", "1.1", "planned")
+			l.whole("b", "f_w1", "r1", step(2, "1.1/2u.1"), false)
+			l.whole("u", "f_w1", "r1", step(2, "1.1"), true)
+			l.scope(Leaving, "f_w1", "r1", "1.1/2u.1", "")
+			l.scope(Returned, "f_w1", "r1", "1.1/2u.1", "")
+			l.whole("v", "f_w1", "r1", step(2, "1.1/2u.1"), true)
+			l.scope(Returned, "f_w1", "r1", "1.1", "planned")
+		}, []string{"atomicity"}},
+		"a step while a saga that committed decides again": {func(l *logged) {
+			l.whole("a", "f_w1", "r1", step(2, "1.1", account), false, fence(1))
+			l.task(3, Leaving, "1.1", "")
+			l.task(3, Returned, "1.1", "")
+			l.whole("b", "f_w2", "r2", step(2, "", account), false, fence(2))
+			l.task(8, Leaving, "1.1", "planned")
+			l.whole("u", "f_w1", "r1", step(2, "1.1", account), true, fence(3))
+			l.task(8, Returned, "1.1", "planned")
+			l.add(Record{What: Recorded, Workflow: "f_w1", Run: "r1", Tasks: []int64{8}})
+		}, []string{"isolation"}},
+		"a step after a saga whose lost decisions came late": {func(l *logged) {
+			l.whole("a", "f_w1", "r1", step(2, "1.1", account), false, fence(1))
+			l.task(8, Leaving, "1.1", "")
+			l.task(8, Returned, "1.1", "")
+			l.whole("b", "f_w2", "r2", step(2, "", account), false, fence(2))
+			l.task(3, Leaving, "1.1", "planned")
+			l.add(Record{What: Recorded, Workflow: "f_w1", Run: "r1", Tasks: []int64{8}})
+		}, nil},
+		"a signal that no run received": {func(l *logged) {
+			l.add(Record{What: Signalled, Workflow: "f_w1", Other: "s"})
+			l.add(Record{What: Signalled, Workflow: "f_w1", Other: "refused", Error: "not found"})
+			l.add(Record{What: Closed, Workflow: "f_w1", Run: "r1", Error: "Completed"})
+		}, []string{"signals"}},
+		"a signal that a lost workflow task received": {func(l *logged) {
+			l.add(Record{What: Signalled, Workflow: "f_w1", Other: "s"})
+			l.add(Record{What: Heard, Workflow: "f_w1", Run: "r1", Other: "s", Task: 3})
+			l.add(Record{What: Recorded, Workflow: "f_w1", Run: "r1", Tasks: []int64{8}})
+			l.add(Record{What: Closed, Workflow: "f_w1", Run: "r1", Error: "Completed"})
+		}, []string{"signals"}},
+		"a signal that was received": {func(l *logged) {
+			l.add(Record{What: Signalled, Workflow: "f_w1", Other: "s"})
+			l.add(Record{What: Heard, Workflow: "f_w1", Run: "r1", Other: "s", Task: 8})
+			l.add(Record{What: Recorded, Workflow: "f_w1", Run: "r1", Tasks: []int64{8}})
+			l.add(Record{What: Closed, Workflow: "f_w1", Run: "r1", Error: "Failed"})
+		}, nil},
+		"a signal to a workflow that was terminated": {func(l *logged) {
+			l.add(Record{What: Signalled, Workflow: "f_w1", Other: "s"})
+			l.add(Record{What: Meddled, Workflow: "f_w1", Type: "terminate"})
+			l.add(Record{What: Closed, Workflow: "f_w1", Run: "r1", Error: "Terminated"})
+		}, nil},
+		"a compensation with changed arguments": {func(l *logged) {
+			l.whole("a", "f_w1", "r1", step(2, "1.1"), false)
+			l.scope(Leaving, "f_w1", "r1", "1.1", "planned")
+			changed := step(2, "1.1")
+			changed.Changed = true
+			l.whole("u", "f_w1", "r1", changed, true)
+			l.scope(Returned, "f_w1", "r1", "1.1", "planned")
+		}, []string{"arguments"}},
+		"a Lock that is held and was left out": {func(l *logged) {
+			l.add(Record{What: Skipped, Workflow: "f_w1", Run: "r1", Scope: "5", Needs: []Need{account}})
+			l.add(Record{What: Holds, Workflow: "f_w1", Run: "r1", Other: "account", Trusted: int64(2 * time.Millisecond)})
+		}, []string{"unknown"}},
+		"a Lock that another run holds": {func(l *logged) {
+			l.add(Record{What: Skipped, Workflow: "f_w1", Run: "r1", Scope: "5", Needs: []Need{account}})
+			l.add(Record{What: Holds, Workflow: "f_w1", Run: "r0", Other: "account", Trusted: int64(2 * time.Millisecond)})
+		}, nil},
 		"a saga that could not be undone, without a fault": {func(l *logged) {
 			l.whole("a", "f_w1", "r1", step(2, "1.1", account), false)
 			l.scope(Leaving, "f_w1", "r1", "1.1", "planned")
@@ -264,6 +349,26 @@ func TestTheChecksFindWhatIsWrong(t *testing.T) {
 				got = append(got, v.Check)
 			}
 			require.Equal(t, c.want, got)
+		})
+	}
+}
+
+// A compensation that does not belong to a step must not run beside any guarded step of its saga.
+func TestCheckBarred_CompensationBesideAnotherStep_IsFound(t *testing.T) {
+	t.Parallel()
+	for name, instance := range map[string]string{"same saga": "1.1", "saga inside it": "1.1/4.1", "saga around it": "", "saga inside a compensation": "1.1/3u.1"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var l logged
+			l.enter("a", "f_w1", "r1", step(3, instance, account), false)
+			l.begin("a", fence(1))
+			l.scope(Leaving, "f_w1", "r1", "1.1", "planned")
+			l.whole("u", "f_w1", "r1", step(2, "1.1"), true)
+			l.end("a")
+			l.scope(Returned, "f_w1", "r1", "1.1", "planned")
+			s := Read(l.records)
+			require.Empty(t, s.checkBarred(false))
+			require.Equal(t, name == "same saga" || name == "saga inside it", len(s.checkBarred(true)) == 1)
 		})
 	}
 }

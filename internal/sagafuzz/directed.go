@@ -6,8 +6,9 @@ import (
 )
 
 // directed are workflows that do what drawn ones seldom come to: a saga that is cancelled long
-// after its step has parked, and one whose lock is broken while it does nothing but wait for its
-// end.
+// after its step has parked, one whose lock is broken while it does nothing but wait for its
+// end, a Lock whose workflow task is lost and which the next one leaves out, and sagas that a signal meets at their end while
+// another workflow waits for their locks.
 func (p *planner) directed(from int) []Workflow {
 	step := func(id int, name string, takes time.Duration) Node {
 		return Node{Kind: Step, ID: id, Needs: []Need{{Name: name}}, Undo: "step", Time: takes, Timeout: 10 * time.Second, Attempts: 8}
@@ -25,9 +26,55 @@ func (p *planner) directed(from int) []Workflow {
 		{Input: Input{Body: Node{Kind: Seq, ID: 2, Children: []Node{{Kind: Sleep, ID: 3, Time: p.span(300, 500)}, step(1, "q/4", 10*time.Millisecond)}}}},
 	}
 	all[0].Input.Body.Undo = ""
+	all[1].Input.Body.Children[0].UndoTime = 4 * time.Second // longer than a place may be seen after its wait
 	all[3].Input.Body.Children[1].Undo = ""
+	all = append(all, p.leftOut(from+len(all)))
+	all = append(all, p.decideAgain()...)
+	all = append(all, p.deaf())
 	for i := range all {
 		all[i].ID = fmt.Sprintf("w%d", from+i)
 	}
 	return all
+}
+
+// deaf has a saga that is undone while one of its steps, which timed out, ignores its cancellation. The compensation is that of
+// CompensateWith, which does not know its step.
+func (p *planner) deaf() Workflow {
+	step := Node{Kind: Step, ID: 2, Needs: []Need{{Name: "q/deaf"}}, Undo: "with", Attempts: 1, Deaf: true}
+	step.Time, step.Timeout = p.span(1300, 2000), time.Second
+	return Workflow{Input: Input{Body: Node{Kind: Saga, ID: 1, Retries: -1, Children: []Node{step}}}}
+}
+
+// leftOut has a Lock whose workflow task is lost. The next one has received a signal, and leaves the Lock out.
+func (p *planner) leftOut(number int) Workflow {
+	return Workflow{
+		Input: Input{Body: Node{
+			Kind: Lock, ID: 1, Needs: []Need{{Name: fmt.Sprintf("%sw%d", skipped, number)}}, Skip: true, Time: p.span(1000, 1500),
+			Children: []Node{{Kind: Sleep, ID: 2, Time: p.span(100, 500)}},
+		}},
+		Interrupts: []Interrupt{{Nth: 1, Signal: true, Lose: true}},
+	}
+}
+
+// decideAgain has a saga and a Lock that heed a signal which comes at their run's end, and a workflow that takes what they have as
+// soon as it can.
+func (p *planner) decideAgain() []Workflow {
+	const name = "q/again"
+	needs := []Need{{Name: name}}
+	do := Node{Kind: Step, ID: 2, Needs: needs, Undo: "step", Time: p.span(5, 50), Timeout: 10 * time.Second, Attempts: 8}
+	more := do
+	more.ID, more.Undo, more.Scope = 3, "", "saga"
+	taker := Node{Kind: Seq, ID: 1}
+	for id := range 16 {
+		step := do
+		step.ID, step.Undo = id+2, ""
+		taker.Children = append(taker.Children, step)
+	}
+	atEnd := []Interrupt{{Closes: true, Nth: 1, Signal: true, Wait: p.span(150, 300)}}
+	sleep := Node{Kind: Sleep, ID: 2, Time: p.span(5, 50)}
+	return []Workflow{
+		{Input: Input{Body: taker}},
+		{Input: Input{Body: Node{Kind: Saga, ID: 1, Retries: -1, Heeds: true, Children: []Node{do}}}, Interrupts: atEnd},
+		{Input: Input{Body: Node{Kind: Lock, ID: 1, Needs: needs, More: &more, Children: []Node{sleep}}}, Interrupts: atEnd},
+	}
 }

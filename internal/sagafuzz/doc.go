@@ -1,13 +1,16 @@
 // Command sagafuzz plays random sagas on real servers and checks what they promise.
 //
-//	make fuzz-sagas SEED=7 RUNS=3
+//	make fuzz-sagas SEED=7 RUNS=3 FUZZ_FLAGS="-parallel 3"
 //
-// A seed is played in five stages, one file each:
+// A seed is played in five stages:
 //
 //	plan.go       what is to happen: pure, the same for the same seed
 //	workflow.go   a workflow that does what its part of the plan says
 //	processes.go  worker processes, which are killed, stopped and started again
+//	interrupt.go  lets signals and cancellations arrive with the completion of a workflow task, or loses the completion
+//	neighbour.go  a process without Temporal, which takes plain locks on the same resources
 //	play.go       starts workflows, meddles with them, and waits for their ends
+//	histories.go  asks the server which workflow tasks it has recorded
 //	check*.go     pure functions over the log, which find violations
 //
 // The timing of a run is the machine's, so a seed that failed may pass the next time.
@@ -18,7 +21,22 @@
 // writes "begin" before its work, so a process that is killed leaves a begin without an end. Around it
 // an interceptor writes "enter" and "exit": what is between enter and begin is Lockstep's, and exit says
 // what Temporal was told. Workflow code writes when a scope is about to end ("leaving") and what came of
-// it ("returned"). A workflow task may be done twice, so only the earliest of such records counts.
+// it ("returned").
+//
+// # Decisions
+//
+// Code may decide more than once. The server refuses a completion that closes a run if a signal or a
+// cancellation has arrived since its workflow task began, and a completion can be lost with its worker.
+// The code runs again in another workflow task, knows more, and may decide otherwise: a saga that had
+// committed is undone. So each record of workflow code names its workflow task, and only those of tasks
+// that the server has recorded count. A saga's claim lasts until the decision that counts: if its locks
+// were released by an earlier one, the claim of another party overlaps with it.
+//
+// # Signals
+//
+// Each signal has an ID. A workflow receives all that have come before a run ends. A signal that the
+// server accepted and that no run received is a violation, unless the workflow was terminated, reset or
+// restarted.
 //
 // # Claims
 //
@@ -39,4 +57,9 @@
 //
 // The kept claims of a scope that was told of a loss are dropped. Whether faults explain the loss is a
 // check of its own: seeds without faults of processes are strict.
+//
+// # Off
+//
+// Two checks are constants that are off, until the library promises what they check:
+// compensationsBarSteps and stepsKeepArguments.
 package main

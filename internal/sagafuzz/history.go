@@ -65,6 +65,15 @@ type Story struct {
 	// seen are the places and claims of steps.
 	seen []*Record
 	calm bool
+	// recorded are the workflow tasks of each run that the server has recorded, in order; closed is the end of each workflow.
+	recorded map[string][]int64
+	closed   map[string]*Record
+	// signals were sent, heard holds those that a workflow received, by workflow and ID, and drained is the end of each run.
+	signals []*Record
+	heard   map[[2]string]bool
+	drained []*Record
+	// skips are Locks that were left out, and holds the holds on what a Lock may leave out.
+	skips, holds []*Record
 }
 
 // Read makes a story of a log, which is in time order.
@@ -72,11 +81,20 @@ func Read(records []Record) *Story {
 	s := &Story{
 		Records: records, byScope: map[[2]string]*Scope{}, stops: map[string][]int64{}, killed: map[string]int64{},
 		resetFrom: map[string]string{}, order: map[string]int{}, meddled: map[string][]string{}, calm: true,
-		began: map[string]int64{}, ended: map[string][]int64{},
+		began: map[string]int64{}, ended: map[string][]int64{}, recorded: map[string][]int64{}, closed: map[string]*Record{},
+		heard: map[[2]string]bool{},
+	}
+	for i := range records {
+		if r := &records[i]; r.What == Recorded {
+			s.recorded[r.Run] = r.Tasks
+		}
 	}
 	execs := map[string]*Attempt{}
 	for i := range records {
 		r := &records[i]
+		if !s.happened(r) {
+			continue
+		}
 		if _, seen := s.order[r.Run]; !seen && r.Run != "" {
 			s.order[r.Run], s.began[r.Run] = len(s.order), r.At
 		}
@@ -96,8 +114,7 @@ func Read(records []Record) *Story {
 			root := *r
 			root.What, root.Scope = Returned, rootScope
 			s.scope(&root)
-		case Seen:
-			s.seen = append(s.seen, r)
+			s.closed[r.Workflow] = r
 		case Killed:
 			s.killed[r.Other], s.calm = r.At, false
 		case Stopped:
@@ -110,12 +127,38 @@ func Read(records []Record) *Story {
 			if r.Type == "reset" && r.Other != "" {
 				s.resetFrom[r.Other] = r.Run
 			}
+		default:
+			s.keep(r)
 		}
 	}
 	for _, a := range s.attempts {
 		s.trust(a)
 	}
 	return s
+}
+
+// keep keeps a record that one check looks at.
+func (s *Story) keep(r *Record) {
+	switch r.What {
+	case Seen:
+		s.seen = append(s.seen, r)
+	case Signalled:
+		s.signals = append(s.signals, r)
+	case Heard:
+		s.heard[[2]string{r.Workflow, r.Other}] = true
+	case Drained:
+		s.drained = append(s.drained, r)
+	case Skipped:
+		s.skips = append(s.skips, r)
+	case Holds:
+		s.holds = append(s.holds, r)
+	}
+}
+
+// happened reports whether a record was not written in a workflow task that the server has refused, or never got.
+func (s *Story) happened(r *Record) bool {
+	tasks, known := s.recorded[r.Run]
+	return r.Task == 0 || !known || slices.Contains(tasks, r.Task)
 }
 
 // isPast reports whether a run's code says something after the run was ended, as in a process that

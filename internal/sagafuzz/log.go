@@ -19,6 +19,8 @@ type Call struct {
 	// Kept is the scope that keeps the step's locks: the outermost saga with its attempt, or
 	// rootScope; empty if the step alone has them.
 	Kept string
+	// Changed is set by the caller after it has passed a pointer to the call: no activity may see it.
+	Changed bool `json:",omitempty"`
 }
 
 // rootScope is the scope of locks that are kept until the workflow's function returns.
@@ -54,8 +56,13 @@ type Record struct {
 	// Error is an outcome's text, and Type the kind of it as Lockstep tells it.
 	Error string `json:",omitempty"`
 	Type  string `json:",omitempty"`
-	// Other is the run that a reset made, or that a run which continues as new was followed by.
+	// Other is the run that a reset made, or that a run which continues as new was followed by; the ID of a signal; the process
+	// that a fault meets; or the resource of a hold.
 	Other string `json:",omitempty"`
+	// Task is the workflow task in which workflow code wrote the record, by the ID of the event that started it. Tasks are those
+	// of a run that the server has recorded.
+	Task  int64   `json:",omitempty"`
+	Tasks []int64 `json:",omitempty"`
 }
 
 // What a record tells.
@@ -74,6 +81,14 @@ const (
 	Meddled  = "meddled" // Type says what an operator did to a workflow
 	Closed   = "closed"  // a run has ended; Error is its status
 	Seen     = "seen"    // a step of the run, named by Scope, has a place or a claim
+
+	Interrupted = "interrupted" // before a completion was sent, Type was done: "cancel" or "lose"
+	Signalled   = "signalled"   // a signal, named by Other, was sent; Error is empty if the server accepted it
+	Heard       = "heard"       // workflow code received the signal named by Other
+	Drained     = "drained"     // workflow code has received all signals at the end of its run
+	Skipped     = "skipped"     // a signal made the run leave out a Lock
+	Holds       = "holds"       // the run holds the resource named by Other
+	Recorded    = "recorded"    // the server has recorded Tasks of the run
 )
 
 // Log appends records to a file.

@@ -15,8 +15,11 @@ import (
 	"time"
 )
 
-// workerCommand is the hidden command of worker processes.
-const workerCommand = "worker"
+// Hidden commands, of worker processes and of the neighbours' process.
+const (
+	workerCommand    = "worker"
+	neighbourCommand = "neighbour"
+)
 
 var errViolated = errors.New("a promise was not kept")
 
@@ -33,6 +36,9 @@ func main() {
 func run(ctx context.Context) error {
 	if len(os.Args) == 5 && os.Args[1] == workerCommand {
 		return runWorker(context.WithoutCancel(ctx), os.Args[2], os.Args[3], os.Args[4])
+	}
+	if len(os.Args) == 5 && os.Args[1] == neighbourCommand {
+		return runNeighbours(context.WithoutCancel(ctx), os.Args[2], os.Args[3], os.Args[4])
 	}
 	seed := flag.Uint64("seed", 1, "the first seed")
 	runs := flag.Uint64("runs", 10, "how many seeds to play")

@@ -12,7 +12,9 @@ import (
 type Plan struct {
 	Seed      uint64
 	Workflows []Workflow
-	// Faults are those of worker processes, in time order. A calm plan has none.
+	// Neighbours are programs that take plain locks, one after the other.
+	Neighbours [][]Take
+	// Faults are those of processes, in time order. A calm plan has none.
 	Faults []ProcessFault
 }
 
@@ -21,7 +23,20 @@ type Workflow struct {
 	ID    string
 	Input Input
 	// Faults are done one after the other, each so long after the one before.
-	Faults []WorkflowFault
+	Faults     []WorkflowFault
+	Interrupts []Interrupt
+}
+
+// Interrupt is what happens just before the completion of a workflow task is sent: a signal or a cancellation arrives, or the
+// completion is lost, as if the worker died.
+type Interrupt struct {
+	// Closes selects completions that close a run, and Nth the number among those, or among all, of one worker process.
+	Closes bool
+	Nth    int
+	// Signal and Cancel are sent first; Wait passes after them.
+	Signal, Cancel bool
+	Wait           time.Duration
+	Lose           bool
 }
 
 // Input is what the workflow is started with.
@@ -57,11 +72,19 @@ type Node struct {
 	HoldTTL, MaxWait time.Duration
 	Try              bool
 	Retries          int
-	// Undo says how a step of a saga is undone: by "step" (Saga.Step), "with" (CompensateWith) or not.
-	Undo string
+	// Undo says how a step of a saga is undone: by "step" (Saga.Step), "with" (CompensateWith), "saga" (a saga inside its
+	// compensation) or not. With Reuse the caller changes the arguments after it has scheduled the step.
+	Undo  string
+	Reuse bool
+	// Heeds makes a saga fail if a signal or a cancellation has come by the end of its function. Skip makes a Lock be left out if
+	// a signal has come before it. More is a step that runs under a Lock if a signal has come by its end.
+	Heeds, Skip bool
+	More        *Node
 	// Rule is what the activity worker guards a step with. Time is its work, or a sleep's length.
 	Rule          []Need
 	Time, Timeout time.Duration
+	// UndoTime is the work of its compensation. Defaults to 10 ms.
+	UndoTime time.Duration
 	// Attempts is how often it is tried. It fails if Fail, and works on when it is cancelled if Deaf.
 	Attempts   int32
 	Fail, Deaf bool
@@ -91,7 +114,7 @@ func resources(needs []Need) (all []lockcore.Resource) {
 	return all
 }
 
-// WorkflowFault is what an operator does to a workflow: cancel, terminate, reset, restart, activity
+// WorkflowFault is what an operator does to a workflow: signal, cancel, terminate, reset, restart, activity
 // (whose attempts are counted from 1 again), or break, which ends its holds by force.
 type WorkflowFault struct {
 	Kind  string
@@ -100,7 +123,7 @@ type WorkflowFault struct {
 	Pick uint64
 }
 
-// ProcessFault kills a worker process and starts it again, or stops it for a time.
+// ProcessFault kills a process and starts it again, or stops it for a time.
 type ProcessFault struct {
 	At      time.Duration
 	Process int
@@ -110,6 +133,8 @@ type ProcessFault struct {
 
 const (
 	processes = 4
+	// slots are those of worker processes, and the last that of the neighbours' process.
+	slots = processes + 1
 	// calmEvery is how many seeds there are for each one without faults of processes.
 	calmEvery = 3
 )
@@ -118,6 +143,7 @@ const (
 type planner struct {
 	*rand.Rand
 	names, limits int    // how many resources there are of both kinds
+	id            string // of the present workflow
 	nodes         int    // of the present workflow
 	last          string // resource that a step of a saga was given
 	calm          bool
@@ -134,17 +160,18 @@ func NewPlan(seed uint64) Plan {
 	plan := Plan{Seed: seed}
 	count := 50 + p.IntN(30)
 	if p.one(20) {
-		count = 196
+		count = 190
 	}
 	for i := range count {
 		plan.Workflows = append(plan.Workflows, p.workflow(i))
 	}
 	plan.Workflows = append(plan.Workflows, p.directed(count)...)
+	plan.Neighbours = p.neighbours()
 	if p.calm {
 		return plan
 	}
 	for at := p.span(500, 2500); at < 12*time.Second; at += p.span(1500, 5000) {
-		fault := ProcessFault{At: at, Process: p.IntN(processes)}
+		fault := ProcessFault{At: at, Process: p.IntN(slots)}
 		if p.one(2) {
 			fault.For = p.span(300, 4500)
 		}
@@ -162,8 +189,8 @@ func (p *planner) span(from, to int) time.Duration {
 }
 
 func (p *planner) workflow(i int) Workflow {
-	p.nodes, p.last = 0, ""
-	w := Workflow{ID: fmt.Sprintf("w%d", i)}
+	p.id, p.nodes, p.last = fmt.Sprintf("w%d", i), 0, ""
+	w := Workflow{ID: p.id}
 	if p.one(12) { // one saga, so that what is handed over is asked for first by the next run
 		w.Input = Input{Body: p.saga(1), Again: 1 + p.IntN(2), HandOver: p.one(2)}
 	} else {
@@ -173,10 +200,31 @@ func (p *planner) workflow(i int) Workflow {
 		}
 	}
 	for p.one(4) && len(w.Faults) < 2 {
-		kinds := []string{"cancel", "cancel", "terminate", "reset", "reset", "restart", "activity", "break"}
+		kinds := []string{"signal", "cancel", "cancel", "terminate", "reset", "reset", "restart", "activity", "break"}
 		w.Faults = append(w.Faults, WorkflowFault{Kind: kinds[p.IntN(len(kinds))], After: p.span(10, 1500), Pick: p.Uint64()})
 	}
+	for p.one(2) && len(w.Interrupts) < 3 {
+		w.Interrupts = append(w.Interrupts, p.interrupt())
+	}
 	return w
+}
+
+func (p *planner) interrupt() Interrupt {
+	in := Interrupt{Closes: !p.one(3), Nth: 1, Wait: p.span(0, 300)}
+	if in.Closes && p.one(4) {
+		in.Nth = 2
+	}
+	if !in.Closes {
+		in.Nth = 1 + p.IntN(6)
+	}
+	switch p.IntN(4) {
+	case 0, 1:
+		in.Signal = true
+	case 2:
+		in.Cancel = true
+	}
+	in.Lose = !in.Signal && !in.Cancel || p.one(4)
+	return in
 }
 
 func (p *planner) node(k Kind) Node {
@@ -187,7 +235,7 @@ func (p *planner) node(k Kind) Node {
 // top draws what a workflow does outside of sagas: mostly a saga.
 func (p *planner) top() Node {
 	switch p.IntN(10) {
-	case 0:
+	case 0, 3:
 		return p.lock()
 	case 1:
 		return p.step(false)
@@ -209,7 +257,8 @@ func (p *planner) top() Node {
 
 func (p *planner) saga(depth int) Node {
 	n := p.node(Saga)
-	n.Retries = 6*p.IntN(2) - 1    // -1 for never
+	n.Retries = 6*p.IntN(2) - 1 // -1 for never
+	n.Heeds = p.one(2)
 	alone := p.one(8) && depth > 1 // within another saga it would keep the semaphore while that waits
 	need := p.semaphore()
 	for range 1 + p.IntN(3) {
@@ -227,15 +276,15 @@ func (p *planner) saga(depth int) Node {
 func (p *planner) inSaga(depth int) Node {
 	kind := p.IntN(12)
 	switch {
-	case kind == 0 && depth > 1:
+	case kind <= 1 && depth > 1:
 		return p.saga(depth - 1)
-	case kind == 1:
+	case kind == 2:
 		n := p.node(Par)
 		for range 2 {
 			n.Children = append(n.Children, p.step(true))
 		}
 		return n
-	case kind == 2:
+	case kind == 3:
 		n := p.node(Sleep)
 		n.Time = p.span(10, 300)
 		return n
@@ -259,8 +308,20 @@ func (p *planner) lock() Node {
 		step.Scope = ""
 		n.Children = append(n.Children, step)
 	}
+	if p.one(2) {
+		more := p.node(Step)
+		more.Needs, more.Scope, more.Time, more.Timeout, more.Attempts = n.Needs, "saga", p.span(1, 60), 2*time.Second, 8
+		n.More = &more
+	}
+	if p.one(3) { // its own resource shows whether it holds what it has left out
+		n.Skip, n.Time = true, p.span(500, 1500)
+		n.Needs = append(n.Needs[:len(n.Needs):len(n.Needs)], Need{Name: fmt.Sprintf("%s%s-%d", skipped, p.id, n.ID)})
+	}
 	return n
 }
+
+// skipped begins the names of resources of Locks that may be left out.
+const skipped = "k/"
 
 func (p *planner) step(inSaga bool) Node {
 	n := p.node(Step)
@@ -273,7 +334,8 @@ func (p *planner) step(inSaga bool) Node {
 		if len(n.Needs) > 0 {
 			p.last = n.Needs[0].Name
 		}
-		n.Undo = []string{"step", "step", "with", ""}[p.IntN(4)]
+		n.Undo = []string{"step", "step", "step", "with", "with", "saga", "", ""}[p.IntN(8)]
+		n.Reuse = p.one(3)
 		if n.Undo == "" && p.one(2) {
 			n.Scope = "step"
 		}

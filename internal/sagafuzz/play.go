@@ -89,11 +89,17 @@ func Play(ctx context.Context, plan Plan, dir string) (_ Outcome, err error) {
 	}
 	p.pool = &pool{dir: dir, run: p.run, log: p.log}
 	defer p.pool.stop()
+	if err := writePlan(dir, plan); err != nil {
+		return outcome, err
+	}
 	if err := p.processes(); err != nil {
 		return outcome, err
 	}
 	defer p.terminate(ctx)
 	if err := p.everything(ctx); err != nil {
+		return outcome, err
+	}
+	if err := p.histories(ctx); err != nil {
 		return outcome, err
 	}
 	p.pool.stop()
@@ -114,8 +120,8 @@ func dropDatabase(ctx context.Context, name string) error {
 
 func (p *play) processes() error {
 	var wg sync.WaitGroup
-	var failed [processes]error
-	for slot := range processes {
+	var failed [slots]error
+	for slot := range slots {
 		wg.Go(func() { failed[slot] = p.pool.start(slot) })
 	}
 	wg.Wait()
@@ -151,6 +157,9 @@ func (p *play) everything(ctx context.Context) error {
 	if err := errors.Join(errors.Join(errs...), <-watched, context.Cause(ctx)); err != nil {
 		return err
 	}
+	if err := p.pool.quit(processes); err != nil {
+		return err
+	}
 	return p.free(ctx)
 }
 
@@ -164,7 +173,7 @@ func (p *play) watch(ctx context.Context) error {
 		}
 		last := began
 		for i := range records {
-			if r := &records[i]; r.What != Enter && r.What != Exit {
+			if r := &records[i]; r.What != Enter && r.What != Exit && r.What != Holds {
 				last = time.Unix(0, r.At)
 			}
 		}
@@ -183,13 +192,18 @@ func (p *play) watch(ctx context.Context) error {
 	return nil
 }
 
-// look logs which steps have places and claims, so that the checks see what they leave.
+// look logs which steps have places and claims, and who holds what it may leave out, so that the checks see what is left.
 func (p *play) look(ctx context.Context) {
 	for pause(ctx, lookAtQueues) {
 		began := time.Now().UnixNano()
 		for s, err := range p.locker.Status(ctx, lockcore.Filter{Contended: true, States: []lockcore.State{lockcore.StateWaiting, lockcore.StateClaimed}}) {
 			if _, id, isStep := strings.Cut(s.LockID, "/"); err == nil && isStep && strings.HasSuffix(s.Part, "/"+stepName) {
 				p.log.Write(&Record{What: Seen, Workflow: id, Run: s.Run, Scope: s.Part, Trusted: began})
+			}
+		}
+		for s, err := range p.locker.Status(ctx, lockcore.Filter{Prefix: skipped, States: []lockcore.State{lockcore.StateHolding}}) {
+			if _, id, ofWorkflow := strings.Cut(s.LockID, "/"); err == nil && ofWorkflow {
+				p.log.Write(&Record{What: Holds, Workflow: id, Run: s.Run, Other: s.Resource, Trusted: began})
 			}
 		}
 	}
@@ -218,9 +232,13 @@ func (p *play) workflow(ctx context.Context, w *Workflow) error {
 	if err != nil {
 		return err
 	}
-	for _, f := range w.Faults {
+	for i, f := range w.Faults {
 		if !pause(ctx, f.After) {
 			return context.Cause(ctx)
+		}
+		if f.Kind == "signal" {
+			sendSignal(ctx, p.tc, p.log, p.id(w), fmt.Sprintf("fault %d", i))
+			continue
 		}
 		if err := p.meddle(ctx, w, f); err != nil {
 			return fmt.Errorf("%s %s: %w", f.Kind, w.ID, err)
@@ -263,7 +281,8 @@ func (p *play) end(ctx context.Context, w *Workflow) error {
 		What: Closed, Workflow: p.id(w), Run: info.GetExecution().GetRunId(), Type: kindOf(ended), Error: info.GetStatus().String(),
 	})
 	p.setOpen(w, false)
-	if most := eventBound(&w.Input.Body); info.GetHistoryLength() > most {
+	most := eventBound(&w.Input.Body) + int64(10*(len(w.Interrupts)+len(w.Faults)))
+	if info.GetHistoryLength() > most {
 		p.violation("history", fmt.Sprintf("%s: %d events, more than %d", p.id(w), info.GetHistoryLength(), most), p.id(w))
 	}
 	return nil
@@ -273,6 +292,9 @@ func (p *play) end(ctx context.Context, w *Workflow) error {
 // as much again for each resource that it has to wait for, for its compensation, and for each retry of its saga.
 func eventBound(n *Node) int64 {
 	most := int64(40)
+	if n.More != nil {
+		most += eventBound(n.More)
+	}
 	for i := range n.Children {
 		most += eventBound(&n.Children[i])
 	}

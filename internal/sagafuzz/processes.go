@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -19,6 +20,7 @@ import (
 	sdklog "go.temporal.io/sdk/log"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
+	"google.golang.org/grpc"
 
 	"github.com/temporal-lockstep/lockstep/internal/connect"
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -49,12 +51,13 @@ func newLocker(ctx context.Context, database string) (*lockcore.Locker, func(), 
 	return locker, func() { _ = mc.Disconnect(context.WithoutCancel(ctx)) }, err
 }
 
-func dial(ctx context.Context, out io.Writer) (client.Client, error) {
+func dial(ctx context.Context, out io.Writer, opts ...grpc.DialOption) (client.Client, error) {
 	f, err := connect.FindFrontend(connect.TemporalFlags{})
 	if err != nil {
 		return nil, err
 	}
 	f.Options.Logger = sdklog.NewStructuredLogger(slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	f.Options.ConnectionOptions.DialOptions = append(f.Options.ConnectionOptions.DialOptions, opts...)
 	return f.Dial(ctx)
 }
 
@@ -69,11 +72,17 @@ func runWorker(ctx context.Context, dir, run, name string) error {
 		return err
 	}
 	defer disconnect()
-	tc, err := dial(ctx, os.Stderr)
+	plan, err := readPlan(dir)
+	if err != nil {
+		return err
+	}
+	interrupts := newInterrupter(plan, dir, run, log)
+	tc, err := dial(ctx, os.Stderr, grpc.WithChainUnaryInterceptor(interrupts.intercept))
 	if err != nil {
 		return err
 	}
 	defer tc.Close()
+	interrupts.tc = tc
 	janitor := worker.JanitorOptions{Interval: janitorInterval}
 	if withoutJanitor(name) {
 		janitor = worker.JanitorOptions{Off: true}
@@ -92,6 +101,7 @@ func runWorker(ctx context.Context, dir, run, name string) error {
 	w.RegisterWorkflowWithOptions(p.Play, workflow.RegisterOptions{Name: playName})
 	w.RegisterActivityWithOptions(p.Step, activity.RegisterOptions{Name: stepName})
 	w.RegisterActivityWithOptions(p.Step, activity.RegisterOptions{Name: ruledName})
+	w.RegisterActivityWithOptions(p.Step, activity.RegisterOptions{Name: innerName})
 	w.RegisterActivityWithOptions(p.Undo, activity.RegisterOptions{Name: undoName})
 	if err := w.Start(); err != nil {
 		return err
@@ -105,13 +115,13 @@ func runWorker(ctx context.Context, dir, run, name string) error {
 // ready is what a worker process prints when it polls.
 const ready = "ready"
 
-// pool is the worker processes of a run.
+// pool is the worker processes of a run, and that of the neighbours.
 type pool struct {
 	dir, run string
 	log      *Log
 
 	mu   sync.Mutex
-	slot [processes]*process
+	slot [slots]*process
 	born int
 }
 
@@ -129,14 +139,17 @@ func (p *pool) start(slot int) error {
 	}
 	p.mu.Lock()
 	p.born++
-	proc := &process{name: fmt.Sprintf("p%d-%d", slot, p.born)}
+	proc, command := &process{name: fmt.Sprintf("p%d-%d", slot, p.born)}, workerCommand
+	if slot == processes {
+		command = neighbourCommand
+	}
 	p.mu.Unlock()
 	output, err := os.Create(filepath.Join(p.dir, proc.name+".output"))
 	if err != nil {
 		return err
 	}
-	defer func() { _ = output.Close() }()                                // the child has its own copy
-	proc.cmd = exec.Command(exe, workerCommand, p.dir, p.run, proc.name) //nolint:gosec,noctx // ourselves; it is ended by stop
+	defer func() { _ = output.Close() }()                          // the child has its own copy
+	proc.cmd = exec.Command(exe, command, p.dir, p.run, proc.name) //nolint:gosec,noctx // ourselves; it is ended by stop
 	proc.cmd.Stderr = output
 	if proc.stdin, err = proc.cmd.StdinPipe(); err != nil {
 		return err
@@ -152,7 +165,7 @@ func (p *pool) start(slot int) error {
 	p.slot[slot] = proc
 	p.mu.Unlock()
 	if line, _ := bufio.NewReader(stdout).ReadString('\n'); line != ready+"\n" {
-		return fmt.Errorf("worker process %s did not start: see %s", proc.name, output.Name())
+		return fmt.Errorf("process %s did not start: see %s", proc.name, output.Name())
 	}
 	return nil
 }
@@ -161,7 +174,7 @@ func (p *pool) start(slot int) error {
 func (p *pool) play(ctx context.Context, faults []ProcessFault, began time.Time) error {
 	var wg sync.WaitGroup
 	var failed error
-	var busy [processes]time.Time // until when a slot's process is stopped
+	var busy [slots]time.Time // until when a slot's process is stopped
 	for _, f := range faults {
 		if !pause(ctx, time.Until(began.Add(f.At))) {
 			break
@@ -203,6 +216,12 @@ func (p *process) kill() error {
 	}
 	_ = p.cmd.Wait() // it was killed
 	return nil
+}
+
+// quit has the process of a slot end by itself.
+func (p *pool) quit(slot int) error {
+	proc := p.slot[slot]
+	return errors.Join(proc.stdin.Close(), proc.cmd.Wait())
 }
 
 // stop ends all processes.

@@ -28,7 +28,8 @@ func Tell(out io.Writer, v *Violation, records []Record) {
 			about = execs[r.Exec]
 		}
 		ofProcess := r.What == Killed || r.What == Stopped || r.What == Resumed
-		if r.What == Seen && v.Check != "places" || !ofProcess && !slices.Contains(v.Involved, about.Workflow) {
+		ofOtherCheck := r.What == Recorded || r.What == Holds && v.Check != "unknown" || r.What == Seen && v.Check != "places"
+		if ofOtherCheck || !ofProcess && !slices.Contains(v.Involved, about.Workflow) {
 			continue
 		}
 		mark := " "
@@ -51,8 +52,7 @@ func Tell(out io.Writer, v *Violation, records []Record) {
 func line(r, about *Record) string {
 	var b strings.Builder
 	if about.Workflow != "" {
-		_, id, _ := strings.Cut(about.Workflow, "_w")
-		fmt.Fprintf(&b, "w%s %.4s ", id, about.Run)
+		fmt.Fprintf(&b, "%s %.4s ", about.Workflow[strings.LastIndex(about.Workflow, "_")+1:], about.Run)
 	}
 	if c := about.Call; c != nil {
 		kind := "step"
@@ -65,6 +65,9 @@ func line(r, about *Record) string {
 		}
 	} else {
 		fmt.Fprintf(&b, "%s %s %s", r.What, r.Scope, r.Other)
+	}
+	if r.Task != 0 {
+		fmt.Fprintf(&b, " in task %d", r.Task)
 	}
 	for _, h := range r.Held {
 		fmt.Fprintf(&b, " %s@%d", h.Resource, h.Fence)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -26,6 +27,10 @@ const (
 	stepName  = "step"
 	ruledName = "ruled-step"
 	undoName  = "undo"
+	// innerName is the step of a saga inside a compensation.
+	innerName = "inner-step"
+
+	stopSignal = "stop"
 )
 
 // player does in one worker process what plans say.
@@ -39,6 +44,7 @@ type player struct {
 func (p *player) Play(ctx workflow.Context, in Input) error {
 	w := &walk{player: p, in: in}
 	err := w.do(ctx, nil, "", &in.Body)
+	w.drain(ctx)
 	if err == nil && in.Again > 0 {
 		err = w.again(ctx)
 	}
@@ -65,8 +71,39 @@ func (w *walk) write(ctx workflow.Context, r *Record) {
 		return
 	}
 	info := workflow.GetInfo(ctx).WorkflowExecution
-	r.Workflow, r.Run = info.ID, info.RunID
+	r.Workflow, r.Run, r.Task = info.ID, info.RunID, int64(workflow.GetInfo(ctx).GetCurrentHistoryLength())
 	w.log.Write(r)
+}
+
+// receive receives a signal that has come, and reports whether there was one.
+func (w *walk) receive(ctx workflow.Context) bool {
+	var id string
+	if !workflow.GetSignalChannel(ctx, stopSignal).ReceiveAsync(&id) {
+		return false
+	}
+	w.write(ctx, &Record{What: Heard, Other: id})
+	return true
+}
+
+// drain receives all signals that have come.
+func (w *walk) drain(ctx workflow.Context) {
+	for w.receive(ctx) {
+		continue
+	}
+	w.write(ctx, &Record{What: Drained})
+}
+
+// heed returns an error if the node heeds signals and cancellations, and one has come.
+func (w *walk) heed(ctx workflow.Context, n *Node) error {
+	switch {
+	case !n.Heeds:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case w.receive(ctx):
+		return temporal.NewNonRetryableApplicationError("a signal came", "planned", nil)
+	}
+	return nil
 }
 
 // leave logs that a scope is about to end, as err says.
@@ -129,7 +166,11 @@ func (w *walk) saga(ctx workflow.Context, outer string, n *Node) error {
 		func(ctx workflow.Context, s *workflows.Saga) error {
 			scope = strings.TrimPrefix(fmt.Sprintf("%s/%d.%d", outer, n.ID, s.Attempt()), "/")
 			err := w.each(ctx, s, scope, n)
+			if err == nil {
+				err = w.heed(ctx, n)
+			}
 			if err == nil && outer == "" && w.in.Again > 0 {
+				w.drain(ctx)
 				err = w.again(ctx)
 				if w.in.HandOver {
 					err = workflows.HandOver(ctx, err)
@@ -151,15 +192,22 @@ func (w *walk) returned(ctx workflow.Context, scope string, err error) {
 }
 
 func (w *walk) lock(ctx workflow.Context, s *workflows.Saga, instance string, n *Node) error {
+	scope := strconv.Itoa(n.ID)
+	if n.Skip && w.receive(ctx) {
+		w.write(ctx, &Record{What: Skipped, Scope: scope, Needs: n.Needs})
+		return workflow.Sleep(ctx, n.Time)
+	}
 	hold, err := workflows.Lock(ctx, workflows.Locks{
 		Resources: resources(n.Needs), HoldTTL: n.HoldTTL, MaxWait: n.MaxWait, Try: n.Try,
 	})
 	if err != nil {
 		return err
 	}
-	scope := strconv.Itoa(n.ID)
 	w.write(ctx, &Record{What: Locked, Scope: scope, Needs: n.Needs})
 	err = w.each(ctx, s, instance, n)
+	if err == nil && n.More != nil && w.receive(ctx) {
+		err = w.step(ctx, s, instance, n.More)
+	}
 	w.leave(ctx, scope, err)
 	released := hold.Release(ctx)
 	w.returned(ctx, scope, released)
@@ -186,21 +234,51 @@ func (w *walk) step(ctx workflow.Context, s *workflows.Saga, instance string, n 
 		})
 	}
 	undo := workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		StartToCloseTimeout: 2 * time.Second,
+		StartToCloseTimeout: 2*time.Second + n.UndoTime,
 		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: 50 * time.Millisecond, BackoffCoefficient: 1},
 	})
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		StartToCloseTimeout: n.Timeout, WaitForCancellation: n.Deaf && n.ID%2 == 0,
 		RetryPolicy: &temporal.RetryPolicy{InitialInterval: 50 * time.Millisecond, BackoffCoefficient: 1, MaximumAttempts: n.Attempts},
 	})
-	switch n.Undo {
-	case "step":
-		return s.Step(ctx, name, undoName, call).Get(ctx, nil)
-	case "with":
-		s.CompensateWith(undo, undoName, call)
+	if n.Undo == "step" {
+		done := s.Step(ctx, name, undoName, &call)
+		call.Changed = n.Reuse
+		return done.Get(ctx, nil)
 	}
-	return workflow.ExecuteActivity(ctx, name, call).Get(ctx, nil)
+	asScheduled := call
+	switch n.Undo {
+	case "with":
+		s.CompensateWith(undo, undoName, &call)
+	case "saga":
+		s.Compensate(undo, func(ctx workflow.Context) error { return w.undoBySaga(ctx, asScheduled) })
+	}
+	done := workflow.ExecuteActivity(ctx, name, &call)
+	call.Changed = n.Reuse
+	return done.Get(ctx, nil)
 }
+
+// undoBySaga undoes a step by a saga of two: a step of its own, and the compensation.
+func (w *walk) undoBySaga(ctx workflow.Context, call Call) error {
+	var scope string
+	err := workflows.RunSaga(ctx, workflows.SagaOptions{DeadlockRetries: -1}, func(ctx workflow.Context, s *workflows.Saga) error {
+		scope = fmt.Sprintf("%s/%d%s%d", call.Instance, call.Node.ID, inUndo, s.Attempt())
+		own := Call{Instance: scope, Kept: call.Kept, Node: Node{
+			Kind: Step, ID: call.Node.ID, Needs: call.Node.Needs, Undo: "step", Time: 5 * time.Millisecond,
+		}}
+		err := s.Step(ctx, innerName, undoName, own).Get(ctx, nil)
+		if err == nil {
+			err = workflow.ExecuteActivity(ctx, undoName, call).Get(ctx, nil)
+		}
+		w.leave(ctx, scope, err)
+		return err
+	})
+	w.returned(ctx, scope, err)
+	return err
+}
+
+// inUndo stands between the step and the attempt in the name of a saga inside a compensation.
+const inUndo = "u."
 
 type execKey struct{}
 
@@ -216,20 +294,27 @@ func (p *player) Step(ctx context.Context, call Call) error {
 }
 
 // Undo is the activity that undoes one. It never fails by itself.
-func (p *player) Undo(ctx context.Context, _ Call) error {
-	return p.work(ctx, 10*time.Millisecond, false)
+func (p *player) Undo(ctx context.Context, call Call) error {
+	return p.work(ctx, cmp.Or(call.Node.UndoTime, 10*time.Millisecond), false)
 }
 
 // lookEvery is how often a step looks whether its leases are valid.
 const lookEvery = 5 * time.Millisecond
 
-func (p *player) work(ctx context.Context, long time.Duration, deaf bool) (err error) {
+func (p *player) work(ctx context.Context, long time.Duration, deaf bool) error {
 	exec, _ := ctx.Value(execKey{}).(string)
+	return observe(ctx, p.log, exec, long, deaf, func() []lockcore.Lease { return activities.Leases(ctx) })
+}
+
+// observe logs the begin and the end of work that takes a time under leases, and when they were all valid last. The work also ends
+// when ctx is done, unless it is deaf.
+func observe(ctx context.Context, log *Log, exec string, long time.Duration, deaf bool, leases func() []lockcore.Lease) (err error) {
 	begin := &Record{What: Begin, Exec: exec}
-	for _, l := range activities.Leases(ctx) {
+	first := leases()
+	for _, l := range first {
 		begin.Held = append(begin.Held, Held{Resource: l.Resource, Fence: l.Fence, Joined: l.Joined})
 	}
-	p.log.Write(begin)
+	log.Write(begin)
 	done := ctx.Done()
 	if deaf {
 		done = nil
@@ -246,21 +331,17 @@ func (p *player) work(ctx context.Context, long time.Duration, deaf bool) (err e
 			working, err = false, context.Cause(ctx)
 		case <-look.C:
 		}
-		if now := time.Now().UnixNano(); valid(ctx) {
+		if now := time.Now().UnixNano(); valid(leases(), len(first)) {
 			trusted = now
 		}
 	}
-	p.log.Write(&Record{What: End, Exec: exec, Trusted: trusted, Error: text(err), Type: kindOf(err)})
+	log.Write(&Record{What: End, Exec: exec, Trusted: trusted, Error: text(err), Type: kindOf(err)})
 	return err
 }
 
-func valid(ctx context.Context) bool {
-	for _, l := range activities.Leases(ctx) {
-		if !l.Valid() {
-			return false
-		}
-	}
-	return true
+// valid reports whether there are as many leases as there were, and all are valid.
+func valid(leases []lockcore.Lease, count int) bool {
+	return len(leases) == count && !slices.ContainsFunc(leases, func(l lockcore.Lease) bool { return !l.Valid() })
 }
 
 // InterceptActivity has attempts logged outside of Lockstep's own interceptor, which stands behind this one.
