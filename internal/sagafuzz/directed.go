@@ -7,8 +7,8 @@ import (
 
 // directed are workflows that do what drawn ones seldom come to: a saga that is cancelled long
 // after its step has parked, one whose lock is broken while it does nothing but wait for its
-// end, a Lock whose workflow task is lost and which the next one leaves out, and sagas that a signal meets at their end while
-// another workflow waits for their locks.
+// end, a Lock whose workflow task is lost and which the next one leaves out, sagas that a signal meets at their end while
+// another workflow waits for their locks, and one that fails after the saga inside it has succeeded.
 func (p *planner) directed(from int) []Workflow {
 	step := func(id int, name string, takes time.Duration) Node {
 		return Node{Kind: Step, ID: id, Needs: []Need{{Name: name}}, Undo: "step", Time: takes, Timeout: 10 * time.Second, Attempts: 8}
@@ -30,7 +30,7 @@ func (p *planner) directed(from int) []Workflow {
 	all[3].Input.Body.Children[1].Undo = ""
 	all = append(all, p.leftOut(from+len(all)))
 	all = append(all, p.decideAgain()...)
-	all = append(all, p.deaf())
+	all = append(all, p.deaf(), p.nested())
 	for i := range all {
 		all[i].ID = fmt.Sprintf("w%d", from+i)
 	}
@@ -43,6 +43,21 @@ func (p *planner) deaf() Workflow {
 	step := Node{Kind: Step, ID: 2, Needs: []Need{{Name: "q/deaf"}}, Undo: "with", Attempts: 1, Deaf: true}
 	step.Time, step.Timeout = p.span(1300, 2000), time.Second
 	return Workflow{Input: Input{Body: Node{Kind: Saga, ID: 1, Retries: -1, Children: []Node{step}}}}
+}
+
+// nested has a saga that fails after a saga inside it has succeeded. The caller of each step changes the arguments once it has
+// scheduled the step, and one step is undone by a saga of its own.
+func (p *planner) nested() Workflow {
+	step := func(id int, undo string) Node {
+		return Node{
+			Kind: Step, ID: id, Needs: []Need{{Name: fmt.Sprintf("q/nested%d", id)}}, Undo: undo, Reuse: true,
+			Time: p.span(1, 30), Timeout: 10 * time.Second, Attempts: 8,
+		}
+	}
+	inner := Node{Kind: Saga, ID: 2, Retries: -1, Children: []Node{step(3, "step"), step(4, "with"), step(5, "saga")}}
+	fails := step(6, "step")
+	fails.Fail = true
+	return Workflow{Input: Input{Body: Node{Kind: Saga, ID: 1, Retries: -1, Children: []Node{inner, fails}}}}
 }
 
 // leftOut has a Lock whose workflow task is lost. The next one has received a signal, and leaves the Lock out.
