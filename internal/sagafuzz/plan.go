@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -270,21 +271,26 @@ func (p *planner) saga(depth int) Node {
 		}
 		n.Children = append(n.Children, p.inSaga(depth))
 	}
+	if p.one(3) && slices.ContainsFunc(n.Children, func(c Node) bool { return c.Kind == Saga }) { // it is undone with this one
+		step := p.step(true)
+		step.Fail = true
+		n.Children = append(n.Children, step)
+	}
 	return n
 }
 
 func (p *planner) inSaga(depth int) Node {
 	kind := p.IntN(12)
 	switch {
-	case kind <= 1 && depth > 1:
+	case kind <= 2 && depth > 1:
 		return p.saga(depth - 1)
-	case kind == 2:
+	case kind == 3:
 		n := p.node(Par)
 		for range 2 {
 			n.Children = append(n.Children, p.step(true))
 		}
 		return n
-	case kind == 3:
+	case kind == 4:
 		n := p.node(Sleep)
 		n.Time = p.span(10, 300)
 		return n
