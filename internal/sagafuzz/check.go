@@ -19,7 +19,7 @@ type Violation struct {
 func Check(plan Plan, records []Record) []Violation {
 	s := Read(records)
 	return slices.Concat(s.checkIsolation(), s.checkFences(), s.checkUndo(), s.checkVain(), s.checkAtomicity(plan), s.checkLosses(), s.checkPlaces(),
-		s.checkSignals(), s.checkArguments(stepsKeepArguments), s.checkSkipped(), s.checkBarred(compensationsBarSteps))
+		s.checkSignals(), s.checkArguments(), s.checkSkipped(), s.checkBarred())
 }
 
 // excludes reports whether two claims on one resource must not overlap.
@@ -145,7 +145,7 @@ func (s *Story) checkUndo() (all []Violation) {
 }
 
 // mayBeLate is how long after an attempt that found its locks busy its workflow may not know yet
-// that it left a place, and how long after the end of a wait the activity may take that leaves the queue.
+// that it left a place.
 const mayBeLate = int64(2 * time.Second)
 
 // leavesWithin bounds the time from the end of a saga until its steps have left their queues. They leave

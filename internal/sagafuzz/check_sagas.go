@@ -111,15 +111,8 @@ func checkSaga(scope, decides *Scope, failed bool, steps map[int]*undoable, at m
 	return all
 }
 
-// compensationsBarSteps turns on the check that no guarded step of a saga runs beside its compensations. It is off: until a saga bars
-// its steps before it compensates, only the compensation of Saga.Step waits, and only for its own step.
-const compensationsBarSteps = false
-
 // checkBarred finds compensations beside a guarded step of their own saga, or of one inside it.
-func (s *Story) checkBarred(on bool) (all []Violation) {
-	if !on {
-		return nil
-	}
+func (s *Story) checkBarred() (all []Violation) {
 	for _, u := range s.attempts {
 		scope := s.byScope[[2]string{u.Run, u.Call.Instance}]
 		if !u.Undo || !u.ran() || scope == nil {

@@ -37,14 +37,10 @@ func (s *Story) endedLate(workflow string) bool {
 	})
 }
 
-// stepsKeepArguments turns on the check that a step which waited for its locks gets its arguments as they were when the workflow
-// called it. It is off: such a step is scheduled again with the values to which its arguments point then.
-const stepsKeepArguments = false
-
-// checkArguments finds compensations, and steps if so told, that got what their caller made of the arguments after it had scheduled them.
-func (s *Story) checkArguments(ofSteps bool) (all []Violation) {
+// checkArguments finds steps and compensations that got arguments which their caller changed after it had scheduled the step.
+func (s *Story) checkArguments() (all []Violation) {
 	for _, a := range s.attempts {
-		if !a.Call.Changed || !a.Undo && !ofSteps {
+		if !a.Call.Changed {
 			continue
 		}
 		what := a.step()

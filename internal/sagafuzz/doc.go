@@ -57,9 +57,4 @@
 //
 // The kept claims of a scope that was told of a loss are dropped. Whether faults explain the loss is a
 // check of its own: seeds without faults of processes are strict.
-//
-// # Off
-//
-// Two checks are constants that are off, until the library promises what they check:
-// compensationsBarSteps and stepsKeepArguments.
 package main

@@ -4,7 +4,8 @@
 // A seed draws 3 to 8 processes, each with a Locker, 2 to 4 resources, and a few actors that take locks in the ways that
 // users do: one after the other, several at once, by trying, up and down, with kept holds, as sagas that park, with leases of
 // all lengths, and by force. [RunWorkflows] plays workflows beside others: sagas that are reset in the middle of a step, whose
-// old steps continue, that compensate, that verify and then release, and that have steps with lock IDs of their own.
+// old steps continue, that bar their steps and compensate, that verify and then release, and that have steps with lock IDs of
+// their own.
 //
 // # Faults
 //
@@ -33,6 +34,7 @@
 //	I4   no waiter ahead of one that was granted still waits; the queue keeps its order
 //	I5   what was in force and has ended was named by a call
 //	I6   a part that was ended does not return; a commit reports what it released
+//	bar  no step trusts a lease after a bar of its saga has been raised
 //	I7   an answer follows an acknowledged write that was made since the question, and "busy" at least a read
 //	I8   a hold that has ended does not return, and a loss stays a loss
 //	I9   the first waiter for what is free is granted it within a bound, and all ends in the end

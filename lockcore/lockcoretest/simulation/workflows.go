@@ -116,13 +116,39 @@ func (r *run) oneStep() bool {
 func (r *run) request(rs []party.Resource, kind string) party.Request {
 	r.schedule++
 	return party.Request{
-		LockID: r.lockID, Run: r.label, Part: fmt.Sprintf("%s/%s%d", r.label, kind, r.schedule), Resources: rs, Persist: true, Owner: r.owner,
+		LockID: r.lockID, Run: r.label, Part: fmt.Sprintf("%s/%s%d", r.label, kind, r.schedule), Resources: rs, Persist: true, Owner: r.owner, Saga: sagaOfSteps,
 		Order: party.Order{Schedule: r.schedule, Attempt: 1}, MaxWait: inlineWait,
+	}
+}
+
+// sagaOfSteps is the saga of a workflow's steps, and of their compensations.
+const sagaOfSteps = "saga"
+
+// bars bars the steps of the run, and waits until none can run any longer.
+func (r *run) bars() {
+	bar := party.Raise{LockID: r.lockID, Run: r.label, Saga: sagaOfSteps, Order: party.LastAttempt(r.schedule), Resources: r.w.plan.resources}
+	for !r.w.over() {
+		p := r.anyProcess()
+		r.begin(p, "bar of "+r.label)
+		err := r.within(10*time.Second, func() error { return p.locker.Raise(r.ctx, bar) })
+		var other *party.OtherRunError
+		switch {
+		case err == nil:
+			r.w.mu.Lock()
+			defer r.w.mu.Unlock()
+			r.w.barred[r.label] = number(bar.Order)
+			return
+		case errors.As(err, &other):
+			bar.TakeOver = other.Other
+		default:
+			time.Sleep(time.Second)
+		}
 	}
 }
 
 // compensate undoes the steps, newest first.
 func (r *run) compensate() {
+	r.bars()
 	for len(r.steps) > 0 && !r.w.over() {
 		step := r.steps[len(r.steps)-1]
 		req := r.request(step.Resources, "undo")

@@ -48,6 +48,8 @@ type ledger struct {
 	// runs numbers the run labels in the order in which the runs began, and closed are those that are over.
 	runs   map[string]int
 	closed map[string]bool
+	// barred are the orders up to which runs have raised a bar, when its steps can run no longer.
+	barred map[string]int64
 	// admissions are the parts that were granted a resource, and renewals count renewals by part.
 	admissions []admission
 	renewals   map[partKey]int
@@ -75,7 +77,7 @@ type admission struct {
 func newLedger() ledger {
 	return ledger{
 		fences: map[string]int64{}, endedHolds: map[partKey]int64{}, endedParts: map[partKey]bool{}, granted: map[entryKey][]int64{}, relied: map[partKey]bool{},
-		calls: map[partKey]*call{}, requests: map[entryKey]*call{}, leaving: map[entryKey]bool{}, excused: map[entryKey]bool{}, runs: map[string]int{}, closed: map[string]bool{},
+		calls: map[partKey]*call{}, requests: map[entryKey]*call{}, leaving: map[entryKey]bool{}, excused: map[entryKey]bool{}, runs: map[string]int{}, closed: map[string]bool{}, barred: map[string]int64{},
 		renewals: map[partKey]int{},
 	}
 }
@@ -266,7 +268,10 @@ func (c *change) unmeant(e *rules.Entry) string {
 		over := slices.ContainsFunc(c.after.Evicted, func(o rules.Evicted) bool {
 			return o.LockID == e.LockID && o.Label == e.Label && o.To != "" && w.runs[o.To] > w.runs[e.Label]
 		})
-		barred := slices.ContainsFunc(c.after.Bars, func(b rules.Bar) bool { return b.LockID == e.LockID && b.Part == e.Part })
+		barred := slices.ContainsFunc(c.after.Bars, func(b rules.Bar) bool {
+			saga := b.Part == "" && b.Label == e.Label && b.Saga == e.Saga && e.Order <= b.Order && strings.HasPrefix(e.LockID, b.LockID)
+			return saga || (b.LockID == e.LockID && b.Part == e.Part)
+		})
 		if over || barred {
 			return ""
 		}

@@ -219,6 +219,12 @@ var mutants = []mutant{
 	{defect: "commits", what: "a verification releases what it has verified", edits: []edit{
 		{"lockcore/rules/runs.go", "\t\ts.result.Outcome = Lost\n\t}\n\treturn s.end()\n", "\t\ts.result.Outcome = Lost\n\t} else {\n\t\ts.endEntries(func(e *Entry) bool { return e.Of(op.LockID) && e.State == StateKept })\n\t}\n\treturn s.end()\n"},
 	}, tests: "TestVerify_Held_IsRenewedAndNotReleased", simulated: true},
+	{defect: "bars", what: "a bar is reported to be done while a part that it cut off may still run", edits: []edit{
+		{"lockcore/rules/runs.go", "len(op.StillRun(&known)) > 0", "len(op.StillRun(&known)) < 0"},
+	}, tests: "TestRaise_RunningPart_IsCutOffAndWaitedFor", simulated: true},
+	{defect: "bars", what: "a bar cuts off no part that runs", edits: []edit{
+		{"lockcore/rules/runs.go", "if e.State == StateKept || e.Own || !which(", "if true || e.State == StateKept || e.Own || !which("},
+	}, tests: "TestRaise_RunningPart_IsCutOffAndWaitedFor", simulated: true},
 	{defect: "several", what: "a request takes its resources in the order in which it names them", edits: []edit{
 		{"lockcore/party/acquire.go", "int { return strings.Compare(a.Name, b.Name) }", "int { return 0 * strings.Compare(a.Name, b.Name) }"},
 	}, simulated: true},
