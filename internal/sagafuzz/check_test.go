@@ -152,10 +152,11 @@ func TestTheChecksFindWhatIsWrong(t *testing.T) {
 			l.whole("b", "f_w1", "r1", step(2, "1.1", account), true, fence(1))
 			l.scope(Returned, "f_w1", "r1", "1.1", "cancelled")
 		}, nil},
-		"a step that keeps its place while its saga is undone": {func(l *logged) {
+		"a step that keeps its place long after its saga": {func(l *logged) {
+			l.add(Record{What: Seen, Workflow: "f_w1", Run: "r1", Scope: "1/step", Trusted: int64(time.Second)})
 			l.scope(Leaving, "f_w1", "r1", "1.1", "cancelled")
-			l.add(Record{What: Seen, Workflow: "f_w1", Run: "r1", Scope: "1/step", Trusted: int64(3 * time.Second)})
 			l.scope(Returned, "f_w1", "r1", "1.1", "cancelled")
+			l.add(Record{What: Seen, Workflow: "f_w1", Run: "r1", Scope: "1/step", Trusted: leavesWithin + int64(time.Second)})
 		}, []string{"places"}},
 		"a step inside a Lock": {func(l *logged) {
 			l.add(Record{What: Locked, Workflow: "f_w1", Run: "r1", Scope: "5", Needs: []Need{account}})
@@ -196,7 +197,7 @@ func TestTheChecksFindWhatIsWrong(t *testing.T) {
 			l.whole("u", "f_w1", "r1", step(2, "1.1", account), true, fence(2))
 			l.end("a")
 			l.scope(Returned, "f_w1", "r1", "1.1", "planned")
-		}, []string{"undo"}},
+		}, []string{"undo", "barred"}},
 		"a compensation of a step that never ran": {func(l *logged) {
 			l.enter("a", "f_w1", "r1", step(2, "1.1", account), false)
 			l.exit("a", "deadlock")
