@@ -27,6 +27,7 @@ type kind string
 const (
 	kindLoad     kind = "load"
 	kindLook     kind = "look"
+	kindVersions kind = "versions"
 	kindSwap     kind = "swap"
 	kindExtend   kind = "extend"
 	kindReserve  kind = "reserve"
@@ -134,6 +135,14 @@ func (s *faultStore) Look(ctx context.Context, names ...string) (loaded store.Lo
 		return err
 	})
 	return loaded, err
+}
+
+func (s *faultStore) Versions(ctx context.Context, names ...string) (versions map[string]rules.Version, err error) {
+	err = s.through(ctx, command{kind: kindVersions, names: names}, func() (err error) {
+		versions, err = s.Store.Versions(ctx, names...)
+		return err
+	})
+	return versions, err
 }
 
 func (s *faultStore) Swap(ctx context.Context, swaps ...store.Swap) (done int, err error) {

@@ -3,6 +3,7 @@ package party_test
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -235,4 +236,50 @@ func TestARecheckThatIsNotOfAQueuedRequestIsRefused(t *testing.T) {
 	_, err = p.Recheck(ctx, p.request("b", party.Exclusive("r")))
 	require.ErrorIs(t, err, context.Canceled)
 	require.Zero(t, p.store.count(of(kindSwap)))
+}
+
+// The process that frees the resource has no listener, like a Go program that does not know Temporal.
+func TestWatchFor_FreedByAnotherProcess_IsNoticedWithinTwoSeconds(t *testing.T) {
+	t.Parallel()
+	for name, holdOnly := range map[string]bool{"claim": false, "hold": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				p := newParked(t, nil)
+				other := on(t, p.store.Store, party.Config{})
+				p.enter(t, "a", party.Exclusive("r"))
+				req := p.request("b", party.Exclusive("r"))
+				req.HoldOnly = holdOnly
+				_, err := p.Enter(t.Context(), req, true)
+				require.ErrorIs(t, err, party.ErrBusy)
+				p.WatchFor("r")
+				elapse(time.Minute)
+				looks, compares := p.store.count(of(kindLook)), p.store.count(of(kindVersions))
+				elapse(time.Minute)
+				require.LessOrEqual(t, p.store.count(of(kindLook))-looks, 16, "one each 20 seconds, and the searches for deadlocks")
+				require.InDelta(t, 55, p.store.count(of(kindVersions))-compares, 6, "one a second, or a look")
+
+				freed := time.Now()
+				require.NoError(t, other.Release(t.Context(), ofStep("a")))
+				require.Equal(t, "b", p.turn(t).LockID)
+				require.LessOrEqual(t, time.Since(freed), 2*time.Second)
+			})
+		})
+	}
+}
+
+// While the versions cannot be read, the process looks as before.
+func TestWatchFor_VersionsCannotBeRead_IsNoticedByALook(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newParked(t, nil)
+		p.store.set(cutting(of(kindVersions)), nil)
+		other := on(t, p.store.Store, party.Config{})
+		p.enter(t, "a", party.Exclusive("r"))
+		p.queue(t, "b", party.Exclusive("r"))
+		p.WatchFor("r")
+		elapse(time.Minute)
+		require.NoError(t, other.Release(t.Context(), ofStep("a")))
+		require.Equal(t, "b", p.turn(t).LockID)
+	})
 }

@@ -22,7 +22,9 @@ import (
 //	           if the head is dead its claim lapses, and the next look finds the next head
 //	Wait       the watcher looks again, at the latest when time alone may change the answer
 //
-// A timer fires when the next look is due, and when a search for deadlocks is: see deadlock.go.
+// Of the resources for which parked requests wait it also reads the versions once a second, in one
+// command, and looks at those that have changed: a process that does not wake their workflows may
+// have freed them. A timer fires when the next look is due, and when a search for deadlocks is: see deadlock.go.
 type watcher struct {
 	locker *Locker
 
@@ -35,6 +37,8 @@ type watcher struct {
 	// timer fires at wakeAt, if that is not zero.
 	timer  *clock.Timer
 	wakeAt time.Time
+	// compareAt is when to read versions next.
+	compareAt time.Time
 	// looking says that a look is under way, and searching that a search is.
 	looking, searching bool
 	// searchAt is when to search for deadlocks next, and searched when the last search began.
@@ -48,6 +52,8 @@ type watched struct {
 	// read is when it was last read, and next when to read it again: zero if no local waiter has
 	// queued yet.
 	read, next time.Time
+	// version is that of the document which was read last; zero if there was none.
+	version rules.Version
 	// holder is the lock ID that was let in here, and alone, so that this Locker hears of its end
 	// without looking.
 	holder string

@@ -17,19 +17,27 @@ func (w *watcher) pass() {
 	}
 	w.looking, w.wakeAt = true, time.Time{}
 	now := time.Now()
-	var due []string
+	compares := !now.Before(w.compareAt)
+	var due, others []string
 	for name, r := range w.table {
-		if r.isDue(now) {
+		switch {
+		case r.isDue(now):
 			due = append(due, name)
-			r.read, r.next, r.changed = now, now.Add(pace.Look), false
+			r.begin(now)
+		case compares && r.parked:
+			others = append(others, name)
 		}
 	}
-	slices.Sort(due)
+	if compares {
+		w.compareAt = now.Add(pace.Compare)
+	}
 	if len(w.table) > 0 && !w.searching && !w.searchAt.After(now) {
 		w.searching, w.searched, w.searchAt = true, now, now.Add(w.paced(pace.Search))
 		go w.search()
 	}
 	w.mu.Unlock()
+	due = append(due, w.changed(others)...)
+	slices.Sort(due)
 	if len(due) > 0 {
 		w.look(due)
 	}
@@ -41,6 +49,9 @@ func (w *watcher) pass() {
 		if !r.next.IsZero() {
 			w.wakeBy(r.next)
 			waits = true
+			if r.parked {
+				w.wakeBy(w.compareAt)
+			}
 		}
 	}
 	switch {
@@ -49,6 +60,34 @@ func (w *watcher) pass() {
 	case !w.searching:
 		w.wakeBy(w.searchAt)
 	}
+}
+
+// begin notes that a look at the resource begins. The watcher's mutex is held.
+func (r *watched) begin(now time.Time) {
+	r.read, r.next, r.changed = now, now.Add(pace.Look), false
+}
+
+// changed returns the resources whose documents have other versions than when they were read last.
+func (w *watcher) changed(names []string) (changed []string) {
+	if len(names) == 0 {
+		return nil
+	}
+	ctx, cancel := w.locker.clock.WithTimeout(w.locker.life.closing, cleanupTimeout)
+	defer cancel()
+	versions, err := w.locker.store.Versions(ctx, names...)
+	if err != nil {
+		return nil // it reads them again
+	}
+	now := time.Now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, name := range names {
+		if r := w.table[name]; r != nil && r.version != versions[name] {
+			changed = append(changed, name)
+			r.begin(now)
+		}
+	}
+	return changed
 }
 
 // isDue reports whether to look at the resource now. What only parked requests wait for is read along
@@ -108,6 +147,9 @@ func (w *watcher) found(name string, d *rules.Document, q *rules.Queue, told boo
 	r := w.table[name]
 	if r == nil {
 		return 0
+	}
+	if r.version = (rules.Version{}); d != nil {
+		r.version = d.Version
 	}
 	r.parked = r.parked && (r.changed || q.Waiting > 0 || hasClaim(d))
 	switch {

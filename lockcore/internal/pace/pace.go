@@ -21,6 +21,9 @@ const (
 	// granted none.
 	Tell   = 500 * time.Millisecond
 	Settle = time.Second
+	// Compare is the pause between two reads of the versions of the resources for which parked requests
+	// wait. It bounds how long a change by another process goes unnoticed.
+	Compare = time.Second
 	// Look is the longest pause. Nothing should depend on it: it is for wake-ups that were lost.
 	Look = 20 * time.Second
 	// Each, times the resources that local requests wait for, is the least pause between two searches
@@ -53,6 +56,4 @@ const (
 	RecheckEach  = 250 * time.Millisecond
 	RecheckMost  = 10 * time.Minute
 	RecheckLeast = 100 * time.Millisecond
-	// Glance is for how long what one of them has read of a long queue serves the others.
-	Glance = 2 * time.Second
 )

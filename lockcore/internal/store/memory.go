@@ -119,6 +119,22 @@ func (m *Memory) Look(ctx context.Context, names ...string) (Loaded, error) {
 	return m.Load(ctx, names...)
 }
 
+// Versions returns the versions of documents.
+func (m *Memory) Versions(ctx context.Context, names ...string) (map[string]rules.Version, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, ended(err, "read versions of %q", names)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	versions := map[string]rules.Version{}
+	for _, name := range names {
+		if d, ok := m.docs[name]; ok {
+			versions[name] = d.version
+		}
+	}
+	return versions, nil
+}
+
 func (m *Memory) time() time.Time { return m.now().UTC().Truncate(time.Millisecond) }
 
 // Swap compares and replaces like Mongo, also in that it inserts a document that has been removed if

@@ -62,6 +62,47 @@ func (m *Mongo) Look(ctx context.Context, names ...string) (Loaded, error) {
 	return m.load(ctx, m.majority, names)
 }
 
+// versionsBatch is the number of documents of one read of versions.
+const versionsBatch = 1000
+
+// Versions sends one command for 1,000 documents.
+func (m *Mongo) Versions(ctx context.Context, names ...string) (map[string]rules.Version, error) {
+	if err := m.check(ctx); err != nil {
+		return nil, err
+	}
+	versions := make(map[string]rules.Version, len(names))
+	for batch := range slices.Chunk(names, versionsBatch) {
+		if err := m.readVersions(ctx, batch, versions); err != nil {
+			return nil, err
+		}
+	}
+	return versions, nil
+}
+
+func (m *Mongo) readVersions(ctx context.Context, names []string, versions map[string]rules.Version) error {
+	if err := ctx.Err(); err != nil {
+		return ended(err, "read versions of %s", m.majority.Name())
+	}
+	ctx, cancel := command(ctx)
+	defer cancel()
+	cursor, err := m.majority.Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: names}}}},
+		options.Find().SetProjection(bson.D{{Key: "version", Value: 1}}).SetBatchSize(versionsBatch+1))
+	if err != nil {
+		return failed(err, "read versions of %s", m.majority.Name())
+	}
+	var docs []struct {
+		ID      string        `bson:"_id"`
+		Version rules.Version `bson:"version"`
+	}
+	if err := cursor.All(ctx, &docs); err != nil { // it closes the cursor
+		return failed(err, "read versions of %s", m.majority.Name())
+	}
+	for _, d := range docs {
+		versions[d.ID] = d.Version
+	}
+	return nil
+}
+
 // readAttempts bounds the reads of one call that do not find the identity.
 const readAttempts = 4
 

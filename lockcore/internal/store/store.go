@@ -21,6 +21,9 @@ type Store interface {
 	Load(ctx context.Context, names ...string) (Loaded, error)
 	// Look reads documents that a majority of the servers has.
 	Look(ctx context.Context, names ...string) (Loaded, error)
+	// Versions returns the versions of the documents that exist, by name, as a majority of the servers
+	// has them. It transfers nothing else of them.
+	Versions(ctx context.Context, names ...string) (map[string]rules.Version, error)
 	// Swap replaces documents in order, each if its version is still Prev, and stops at the first
 	// whose version is another. It returns the number of documents that it replaced. A smaller number
 	// than len(swaps), without an error, is a conflict at that index: the documents from there on

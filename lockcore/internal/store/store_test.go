@@ -93,6 +93,12 @@ func loadStored(t *testing.T, s store.Store) {
 	require.NoError(t, err)
 	require.Len(t, looked.Docs, 1)
 	require.Equal(t, looked.At, looked.Docs["x"].At)
+	versions, err := s.Versions(t.Context(), "x", "missing")
+	require.NoError(t, err)
+	require.Equal(t, map[string]rules.Version{"x": full.Version}, versions)
+	versions, err = s.Versions(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, versions)
 
 	// Times have milliseconds, and missing lists are empty ones.
 	bare := &rules.Document{ID: "bare", Version: version(1), IdleAt: at(0).Add(1999 * time.Microsecond)}
@@ -532,6 +538,7 @@ func everyOperation(ctx context.Context, s store.Store) map[string]error {
 	errs := map[string]error{}
 	_, errs["Load"] = s.Load(ctx, "x")
 	_, errs["Look"] = s.Look(ctx, "x")
+	_, errs["Versions"] = s.Versions(ctx, "x")
 	_, errs["Insert"] = s.Swap(ctx, store.Swap{Next: document("y", 1)})
 	_, errs["Replace"] = s.Swap(ctx, store.Swap{Prev: version(1), Next: document("x", 2)})
 	_, errs["ReplaceAll"] = s.Swap(ctx, store.Swap{Prev: version(1), Next: document("x", 2)}, store.Swap{Next: document("y", 1)})

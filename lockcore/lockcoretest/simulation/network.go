@@ -203,6 +203,16 @@ func (p *process) Look(ctx context.Context, names ...string) (store.Loaded, erro
 	return p.read(ctx, "look", names)
 }
 
+// Versions is a Look that returns the versions alone.
+func (p *process) Versions(ctx context.Context, names ...string) (map[string]rules.Version, error) {
+	loaded, err := p.read(ctx, "look", names)
+	versions := make(map[string]rules.Version, len(loaded.Docs))
+	for name, d := range loaded.Docs {
+		versions[name] = d.Version
+	}
+	return versions, err
+}
+
 func (p *process) read(ctx context.Context, kind string, names []string) (store.Loaded, error) {
 	resources := append(slices.Sorted(slices.Values(names)), "") // a read of nothing asks for the time
 	return send(ctx, p, &command{kind: kind, resources: resources}, func(f fate) (store.Loaded, error) {
