@@ -113,7 +113,7 @@ func (r *round) tend(ctx context.Context, s *suspect, found *answer) {
 			over = append(over, e)
 		case e.State == lockcore.StateWaiting && found.verdict == open:
 			r.keepPlace(ctx, e)
-		case e.HoldTTL != 0:
+		case e.HoldTTL != 0 && (step == "" || len(e.Running) == 0): // a step that runs renews its own
 			r.extend(ctx, e)
 		}
 	}

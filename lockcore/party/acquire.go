@@ -116,13 +116,25 @@ func (r *Request) entryID(resource string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
+// waits reports whether the request keeps its hold only while it waits for other resources.
+func (r *Request) waits() bool { return r.Persist && r.Within != "" && !r.HoldOnly }
+
+// keptTTL is how long the kept hold stands after the request was granted or renewed. A hold that is kept
+// only while the request waits ends with its part.
+func (r *Request) keptTTL() time.Duration {
+	if r.waits() {
+		return r.TTL
+	}
+	return r.HoldTTL
+}
+
 // acquireOp returns a complete request for one of its resources, as Acquire asks for it: it queues,
 // and refreshes its position in time.
 func (l *Locker) acquireOp(req *Request, res Resource) rules.Acquire {
 	op := rules.Acquire{
 		Policy: l.cfg.policy(), Resource: res.Name, Call: req.entryID(res.Name), LockID: req.LockID, Label: req.Run, TakeOver: req.TakeOver, Undo: req.Undo,
 		Within: req.Within, Saga: req.Saga, Part: req.Part, Order: req.Order.number(),
-		Mode: string(res.Mode), Limit: int64(res.Limit), TTL: millis(req.TTL), HoldTTL: millis(req.HoldTTL),
+		Mode: string(res.Mode), Limit: int64(res.Limit), TTL: millis(req.TTL), HoldTTL: millis(req.keptTTL()),
 		Persist: req.Persist, HoldOnly: req.HoldOnly, Held: res.Held, Reacquire: req.Reacquire, NewFence: req.NewFence, Queued: req.Queued,
 		Queue: true, WaiterTTL: l.cfg.WaiterTTL.Milliseconds(), HeardIn: l.refreshEvery().Milliseconds(), MaxWaiters: int64(l.cfg.MaxWaiters),
 		Owner: req.Owner, Host: req.Host, Comment: req.Comment, NeverVictim: req.NeverVictim,

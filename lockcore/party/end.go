@@ -43,6 +43,7 @@ func (l *Locker) giveUp(ctx context.Context, leases ...Lease) {
 	for i, lease := range leases {
 		ops[i] = l.leaveOp(lease)
 		ops[i].Undo, ops[i].Call = lease.keeps, lease.id
+		ops[i].Keep, ops[i].HoldTTL = lease.waitTTL > 0, millis(lease.waitTTL)
 	}
 	_ = l.leaveAll(ctx, leases, ops, true) // the cause is what the caller must see
 }

@@ -157,6 +157,9 @@ func (l *Locker) giveBackQueued(ctx context.Context, req *Request, at Resource, 
 	}
 	for i := range leases {
 		leases[i].keeps = leases[i].keeps && !req.Persist
+		if req.waits() {
+			leases[i].waitTTL = req.HoldTTL
+		}
 	}
 	if errors.Is(cause, ErrDeadlock) {
 		victim := req.leaseOn(at.Name)

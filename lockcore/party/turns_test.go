@@ -283,3 +283,42 @@ func TestWatchFor_VersionsCannotBeRead_IsNoticedByALook(t *testing.T) {
 		require.Equal(t, "b", p.turn(t).LockID)
 	})
 }
+
+// A step that is a party of its own keeps what it has while it waits for the rest. When it has all, and
+// its process dies, others get in after its TTL.
+func TestEnter_StepWithinSeveralResources_HoldsEndWithItsParts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newParked(t, nil)
+		step := p.request("w/1", party.Exclusive("q"), party.Exclusive("r"))
+		step.Run, step.Within = "run", "w"
+		isFree := func(resource string) bool {
+			session, err := p.TryAcquire(t.Context(), one("other", party.Exclusive(resource)))
+			if err == nil {
+				require.NoError(t, session.Release(t.Context()))
+			}
+			return err == nil
+		}
+		p.enter(t, "a", party.Exclusive("r"))
+		_, err := p.Enter(t.Context(), step, true)
+		require.ErrorIs(t, err, party.ErrBusy)
+		elapse(5 * time.Minute)
+		require.False(t, isFree("q"), "it waits for r")
+		require.NoError(t, p.Release(t.Context(), ofStep("a")))
+		step.Order.Attempt = 2
+		leases, err := p.Enter(t.Context(), step, true)
+		require.NoError(t, err)
+		held := p.Renewing(t.Context(), leases)
+		elapse(5 * time.Minute)
+		require.False(t, isFree("q") || isFree("r"), "its session renews them")
+		require.NoError(t, held.Leave(t.Context()))
+
+		step.Order.Attempt = 3
+		_, err = p.Enter(t.Context(), step, true) // nobody renews what it gets
+		require.NoError(t, err)
+		elapse(20 * time.Second)
+		require.False(t, isFree("q"))
+		elapse(11 * time.Second)
+		require.True(t, isFree("q") && isFree("r"), "the TTL of 30 s is over")
+	})
+}

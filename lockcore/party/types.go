@@ -106,8 +106,8 @@ type Request struct {
 	Undo []string `json:"undo,omitempty"`
 	// Within, with Run, is the lock ID of a workflow, if this one is of a step within it. What the
 	// workflow keeps neither blocks the request nor counts under its limit, and while it is kept
-	// the request goes ahead of the queue. With Persist, the hold stands while the step waits for
-	// the rest.
+	// the request goes ahead of the queue. With Persist, the hold stands for HoldTTL while the step
+	// waits for other resources. When the step has all of them, a hold ends with its part.
 	Within string `json:"within,omitempty"`
 	// Resources are taken in the order of their names, all or none. 1 to 100, no name twice.
 	Resources []Resource `json:"resources"`
@@ -224,6 +224,8 @@ type Lease struct {
 	// keeps is set if the request may have begun what its lock ID keeps, so that taking it back ends
 	// that, unless another request has entered it since.
 	keeps bool
+	// waitTTL, unless it is 0, is how long the kept hold stands after the leave.
+	waitTTL time.Duration
 	// granted is the server's time of the grant, if known.
 	granted time.Time
 	// failing is set if the last renewal failed, and downgrading while a downgrade has no answer.

@@ -167,6 +167,10 @@ type Leave struct {
 	Call string
 	// Waiting ends positions in the queue and claims alone, and no part that runs.
 	Waiting bool
+	// Keep: the kept hold stands for HoldTTL from now, if the leave ends a part. The request waits for
+	// other resources.
+	Keep    bool
+	HoldTTL int64
 }
 
 // GiveUpUpgrade takes back an Acquire with Upgrades.

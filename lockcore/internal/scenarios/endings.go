@@ -19,6 +19,12 @@ var leaseScenarios = []Scenario{
 		s.check(e.ExpiresAt.Sub(d.At) == partTTL && e.RenewedAt.Equal(d.At), "%v left, got %+v", partTTL, e)
 		s.check(d.Kept("a").ExpiresAt.Sub(d.At) == holdTTL, "%v left of the hold, got %+v", holdTTL, d.Kept("a"))
 	}},
+	{"renew/a request with a shorter time does not shorten a kept hold", func(s *stage) {
+		s.take("a", "p", 1, keep)
+		a := s.ask(rules.Joined, "a", "q", 1, keep, short)
+		left := a.Document.Kept("a").ExpiresAt.Sub(a.Document.At)
+		s.check(left > partTTL, "more than %v, got %v", partTTL, left)
+	}},
 	{"renew/a clock that runs backwards shortens no lease", func(s *stage) {
 		s.take("a", "p", 1, keep)
 		s.pass(-partTTL / 2)

@@ -361,6 +361,22 @@ var withinScenarios = []Scenario{
 		s.take("w/1", "", 2, shared, label("one"), within("w"))
 		s.ask(rules.Busy, "w", "saga4", 4, keep, shared, label("one")) // the kept hold is exclusive
 	}},
+	{"within/what a step keeps ends with its part, and stands for longer while the step waits", func(s *stage) {
+		step := []with{keep, short, label("one"), within("w")}
+		ends := func(a *answer, want time.Duration) {
+			k := a.Document.Kept("w/1")
+			s.check(k != nil && k.ExpiresAt.Sub(a.Document.At) == want && k.TTL == want.Milliseconds(), "%v left, got %+v", want, k)
+		}
+		ends(s.ask(rules.Granted, "w/1", "", 1, step...), partTTL)
+		s.leave("w/1", "", 2, of("one"), keeping) // of another request
+		s.check(s.stored().Kept("w/1").TTL == partTTL.Milliseconds(), "no change, got %+v", s.stored())
+		ends(s.leave("w/1", "", 1, of("one"), keeping), holdTTL)
+		s.pass(partTTL)
+		s.ask(rules.Busy, "b", "p", 1)
+		ends(s.ask(rules.Joined, "w/1", "", 2, step...), partTTL)
+		s.pass(partTTL)
+		s.take("b", "p", 1)
+	}},
 	{"within/a kept hold does not count under the limit of its own step", func(s *stage) {
 		s.take("w", "saga", 1, keep, limit(1), label("one"))
 		s.leave("w", "saga", 1, of("one"))

@@ -112,6 +112,7 @@ func shared(op *rules.Acquire)    { op.Mode = rules.Shared }
 func keep(op *rules.Acquire)      { op.Persist = true }
 func holdOnly(op *rules.Acquire)  { op.Persist, op.HoldOnly = true, true }
 func queue(op *rules.Acquire)     { op.Queue = true }
+func short(op *rules.Acquire)     { op.HoldTTL = op.TTL }
 func held(op *rules.Acquire)      { op.Held = true }
 func reacquire(op *rules.Acquire) { op.Reacquire = true }
 func newFence(op *rules.Acquire)  { op.NewFence = true }
@@ -239,6 +240,7 @@ func (s *stage) leave(lockID, part string, order int64, changes ...func(*rules.L
 }
 
 func takeBack(op *rules.Leave)    { op.Undo = true }
+func keeping(op *rules.Leave)     { op.Keep, op.HoldTTL = true, holdTTL.Milliseconds() }
 func waitingOnly(op *rules.Leave) { op.Waiting = true }
 
 func of(label string) func(*rules.Leave)   { return func(op *rules.Leave) { op.Label = label } }
