@@ -19,7 +19,19 @@ func (l *Locker) Leave(ctx context.Context, leases ...Lease) error {
 	for i, lease := range leases {
 		ops[i] = l.leaveOp(lease)
 	}
-	return l.leaveAll(ctx, leases, ops, false)
+	return l.leaveAll(ctx, leases, ops, leaving{})
+}
+
+// LeaveWithin is a Leave that is in no hurry. It is sent after d, or before that together with the next
+// command of this Locker for the same resource; at once if requests are known to wait for the resource.
+// Close waits for it.
+func (l *Locker) LeaveWithin(ctx context.Context, d time.Duration, leases ...Lease) error {
+	defer l.life.calls.add()()
+	ops := make([]rules.Leave, len(leases))
+	for i, lease := range leases {
+		ops[i] = l.leaveOp(lease)
+	}
+	return l.leaveAll(ctx, leases, ops, leaving{within: d})
 }
 
 // LeaveQueue ends the queued requests, and the claims, that the leases name. A part that has taken its
@@ -31,7 +43,7 @@ func (l *Locker) LeaveQueue(ctx context.Context, leases ...Lease) error {
 		ops[i] = l.leaveOp(lease)
 		ops[i].Waiting = true
 	}
-	return l.leaveAll(ctx, leases, ops, false)
+	return l.leaveAll(ctx, leases, ops, leaving{})
 }
 
 // giveUp ends what a request got, or may have got, although its context may have ended. What cannot be
@@ -45,12 +57,17 @@ func (l *Locker) giveUp(ctx context.Context, leases ...Lease) {
 		ops[i].Undo, ops[i].Call = lease.keeps, lease.id
 		ops[i].Keep, ops[i].HoldTTL = lease.waitTTL > 0, millis(lease.waitTTL)
 	}
-	_ = l.leaveAll(ctx, leases, ops, true) // the cause is what the caller must see
+	_ = l.leaveAll(ctx, leases, ops, leaving{owed: true}) // the cause is what the caller must see
 }
 
-// leaveAll carries out leaves, of several resources together. If they are owed, they are carried out
-// even if ctx ends before.
-func (l *Locker) leaveAll(ctx context.Context, leases []Lease, ops []rules.Leave, owed bool) error {
+// leaving is how leaves are carried out. Those that are owed are carried out even if ctx ends before.
+type leaving struct {
+	owed   bool
+	within time.Duration
+}
+
+// leaveAll carries out leaves, of several resources together unless they are in no hurry.
+func (l *Locker) leaveAll(ctx context.Context, leases []Lease, ops []rules.Leave, how leaving) error {
 	if len(leases) == 0 {
 		return nil
 	}
@@ -69,13 +86,19 @@ func (l *Locker) leaveAll(ctx context.Context, leases []Lease, ops []rules.Leave
 		}
 		_, span := l.tel.start(ctx, telemetry.SpanLeave, lease)
 		c := l.call(ctx, ops[i], ending{})
-		if owed {
+		if how.owed {
 			c = l.owing(ctx, ops[i], ending{})
 		}
 		spans[i] = span
 		calls, sent = append(calls, c), append(sent, i)
 	}
-	for n, a := range l.lines.DoAll(ctx, calls, nil) {
+	var answers []update.Answer
+	if how.within > 0 {
+		answers = l.lines.DoWithin(ctx, how.within, calls)
+	} else {
+		answers = l.lines.DoAll(ctx, calls, nil)
+	}
+	for n, a := range answers {
 		i := sent[n]
 		if a.Err != nil {
 			errs[i] = failure("leave", leases[i].Resource, leases[i].Order, a.Err, a.Unknown)

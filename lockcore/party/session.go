@@ -80,6 +80,12 @@ func (s *Session) Leases() []Lease {
 // database as long as ctx allows; what it could not end ends with its TTL. It may be repeated.
 func (s *Session) Leave(ctx context.Context) error { return s.leave(ctx, ErrEnded) }
 
+// LeaveWithin is a Leave that is in no hurry: the renewal stops at once, and [Locker.LeaveWithin] ends the
+// part.
+func (s *Session) LeaveWithin(ctx context.Context, d time.Duration) error {
+	return s.locker.LeaveWithin(ctx, d, s.end(ErrEnded)...)
+}
+
 func (s *Session) leave(ctx context.Context, cause error) error {
 	return s.locker.Leave(ctx, s.end(cause)...)
 }

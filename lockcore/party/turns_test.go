@@ -322,3 +322,54 @@ func TestEnter_StepWithinSeveralResources_HoldsEndWithItsParts(t *testing.T) {
 		require.True(t, isFree("q") && isFree("r"), "the TTL of 30 s is over")
 	})
 }
+
+func TestLeaveWithin_SharesTheNextWrite(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		next   func(p *parked) error
+		writes int
+	}{
+		"with the next request": {func(p *parked) error {
+			_, err := p.Enter(context.Background(), p.request("b", party.Exclusive("r")), true)
+			return err
+		}, 1},
+		"alone":          {func(*parked) error { elapse(50 * time.Millisecond); return nil }, 1},
+		"not too soon":   {func(*parked) error { elapse(40 * time.Millisecond); return nil }, 0},
+		"when it closes": {func(p *parked) error { return p.Close(context.Background()) }, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				p := newParked(t, nil)
+				plain := one("a", party.Exclusive("r"))
+				plain.Part, plain.Order = "step", party.Order{Schedule: 1, Attempt: 1}
+				leases, err := p.Enter(t.Context(), plain, true)
+				require.NoError(t, err)
+				writes := p.store.count(of(kindSwap))
+				left := make(chan error, 1)
+				go func() { left <- p.LeaveWithin(t.Context(), 50*time.Millisecond, leases...) }()
+				synctest.Wait()
+				require.NoError(t, c.next(p))
+				synctest.Wait()
+				require.Equal(t, writes+c.writes, p.store.count(of(kindSwap)))
+				require.NoError(t, <-left)
+			})
+		})
+	}
+}
+
+func TestLeaveWithin_OthersWait_LeavesAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newParked(t, nil)
+		plain := one("a", party.Exclusive("r"))
+		plain.Part, plain.Order = "step", party.Order{Schedule: 1, Attempt: 1}
+		leases, err := p.Enter(t.Context(), plain, true)
+		require.NoError(t, err)
+		p.queue(t, "b", party.Exclusive("r"))
+		began := time.Now()
+		require.NoError(t, p.LeaveWithin(t.Context(), time.Second, leases...))
+		require.Less(t, time.Since(began), time.Second, "in virtual time")
+		require.Equal(t, "b", p.turn(t).LockID)
+	})
+}

@@ -94,6 +94,12 @@ type Ticket struct {
 // Submit puts an operation in the line of its resource. The ticket must be ended by Abandon, which
 // does no harm after the last answer.
 func (ls *Lines) Submit(c *Call) *Ticket {
+	t := ls.add(c)
+	ls.start(t.entry)
+	return t
+}
+
+func (ls *Lines) add(c *Call) *Ticket {
 	t := &Ticket{lines: ls, call: c, ready: make(chan struct{}, 1)}
 	c.Tell, c.Told = t.tell, t.signal
 	ls.mu.Lock()
@@ -102,7 +108,6 @@ func (ls *Lines) Submit(c *Call) *Ticket {
 	t.entry.mu.Lock()
 	t.entry.line.Add(c)
 	t.entry.mu.Unlock()
-	ls.start(t.entry)
 	return t
 }
 
@@ -163,7 +168,32 @@ func (ls *Lines) Do(ctx context.Context, c *Call) Answer {
 	if ctx.Err() != nil {
 		return Answer{Err: context.Cause(ctx)}
 	}
-	t := ls.Submit(c)
+	return ls.Submit(c).wait(ctx)
+}
+
+// DoWithin carries out operations that are in no hurry, and waits for their answers like Do. Each is
+// carried out after d, or with the next operation on its resource if that comes before; at once if
+// requests wait for the resource.
+func (ls *Lines) DoWithin(ctx context.Context, d time.Duration, calls []*Call) []Answer {
+	answers := make([]Answer, len(calls))
+	var all sync.WaitGroup
+	for i, c := range calls {
+		t := ls.add(c)
+		if t.entry.waitedFor() {
+			d = 0
+		}
+		all.Go(func() {
+			timer := ls.clock.AfterFunc(d, func() { ls.start(t.entry) })
+			defer timer.Stop()
+			answers[i] = t.wait(ctx)
+		})
+	}
+	all.Wait()
+	return answers
+}
+
+// wait waits for the answer until ctx ends, and ends the ticket.
+func (t *Ticket) wait(ctx context.Context) Answer {
 	select {
 	case <-t.Ready():
 	case <-ctx.Done():
@@ -173,6 +203,14 @@ func (ls *Lines) Do(ctx context.Context, c *Call) Answer {
 		return a
 	}
 	return Answer{Err: context.Cause(ctx), Unknown: unknown}
+}
+
+// waitedFor reports whether requests wait for the resource, as far as this process knows.
+func (e *entry) waitedFor() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	doc, known := e.line.Cached()
+	return known && doc != nil && len(doc.Waiters) > 0
 }
 
 // use returns the line of a resource, with one more user. The mutex is held.
