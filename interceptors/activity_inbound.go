@@ -23,6 +23,15 @@ import (
 // leaveTimeout bounds the leave at a step's end. A part that could not leave ends with its TTL.
 const leaveTimeout = 5 * time.Second
 
+const (
+	// leavesWithin is how long the part of a saga's step may wait for another command of this process for
+	// the same resource, such as that of the next step. Nobody but the saga waits for the part: its hold
+	// stands.
+	leavesWithin = 50 * time.Millisecond
+	// mostLeaves bounds the leaves in the background. Beyond it a step leaves before it returns.
+	mostLeaves = 1000
+)
+
 // activityInbound takes a step's locks around the step.
 type activityInbound struct {
 	interceptor.ActivityInboundInterceptorBase
@@ -31,6 +40,7 @@ type activityInbound struct {
 	waker      *waker
 	rules      map[string]Rule
 	collection *collection.ID
+	leaves     *background
 }
 
 // ExecuteActivity runs the step under the locks that its header and a rule ask for. One of these happens:
@@ -287,12 +297,29 @@ func endOf(held session, guard *protocol.Guard) func(context.Context) error {
 	return held.Leave
 }
 
+// end ends the part of a step. If the step has succeeded, its result does not wait for that: if this
+// process dies, the part ends with its TTL.
+func (a *activityInbound) end(ctx context.Context, held session, guard *protocol.Guard, succeeded bool) {
+	do := endOf(held, guard)
+	if !succeeded || a.waker.isTest() || !a.leaves.begin(mostLeaves) {
+		leave(ctx, do)
+		return
+	}
+	if guard != nil && guard.Scope == protocol.ScopeSaga {
+		do = func(ctx context.Context) error { return held.LeaveWithin(ctx, leavesWithin) }
+	}
+	go func() {
+		defer a.leaves.end()
+		leave(ctx, do)
+	}()
+}
+
 // step runs the step while its leases are renewed. The leave is deferred, so that a panic leaves too.
 func (a *activityInbound) step(
 	ctx context.Context, in *interceptor.ExecuteActivityInput, leases []lockcore.Lease, guard *protocol.Guard,
 ) (result any, err error) {
-	held := a.locker.Renewing(ctx, leases)
-	defer leave(ctx, endOf(held, guard))
+	held, succeeded := a.locker.Renewing(ctx, leases), false
+	defer func() { a.end(ctx, held, guard, succeeded) }()
 	result, err = a.Next.ExecuteActivity(protocol.ContextWithLeases(held.Context(), held.Leases), in)
 	lost := a.lossOf(ctx, held)
 	switch {
@@ -304,6 +331,7 @@ func (a *activityInbound) step(
 				"run it without locks (workflows.Unguarded), or let it return when it is done",
 			protocol.FailureResultPending, nil)
 	default:
+		succeeded = err == nil
 		return result, err
 	}
 }

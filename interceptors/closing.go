@@ -37,11 +37,10 @@ type closer struct {
 	locker locker
 	waker  *waker
 
-	mu sync.Mutex
-	// closing has the runs that are waited for, by their IDs. idle, unless it is nil, is closed when
-	// there is none left.
+	waits background
+	mu    sync.Mutex
+	// closing has the runs that are waited for, by their IDs.
 	closing map[string]sagalocks.Closing
-	idle    chan struct{}
 }
 
 func newCloser(l locker, w *waker) *closer {
@@ -63,7 +62,7 @@ func (c *closer) Close(of sagalocks.Closing) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, waits := c.closing[of.RunID]
-	if !waits && len(c.closing) >= mostClosing {
+	if !waits && !c.waits.begin(mostClosing) {
 		return
 	}
 	if c.closing[of.RunID] = of; !waits {
@@ -72,11 +71,7 @@ func (c *closer) Close(of sagalocks.Closing) {
 }
 
 // IsTest reports whether this process runs activities in the SDK's test environment.
-func (c *closer) IsTest() bool {
-	c.waker.mu.Lock()
-	defer c.waker.mu.Unlock()
-	return c.waker.tested
-}
+func (c *closer) IsTest() bool { return c.waker.isTest() }
 
 // await waits until a run has closed, and carries out its Closing. Connections may lead to clusters that
 // have a namespace of the same name, and one of these clusters knows the run.
@@ -160,28 +155,8 @@ func (c *closer) latest(run string) sagalocks.Closing {
 func (c *closer) forget(run string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if delete(c.closing, run); len(c.closing) == 0 && c.idle != nil {
-		close(c.idle)
-		c.idle = nil
-	}
-}
-
-// flush blocks until the closer waits for no run, or ctx ends.
-func (c *closer) flush(ctx context.Context) {
-	c.mu.Lock()
-	if len(c.closing) == 0 {
-		c.mu.Unlock()
-		return
-	}
-	if c.idle == nil {
-		c.idle = make(chan struct{})
-	}
-	idle := c.idle
-	c.mu.Unlock()
-	select {
-	case <-ctx.Done():
-	case <-idle:
-	}
+	delete(c.closing, run)
+	c.waits.end()
 }
 
 // end carries out the Closing of a run that has closed with the event how.

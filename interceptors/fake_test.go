@@ -153,6 +153,8 @@ func (s *fakeSession) Leave(ctx context.Context) error {
 	return s.leaveErr
 }
 
+func (s *fakeSession) LeaveWithin(ctx context.Context, _ time.Duration) error { return s.Leave(ctx) }
+
 func (s *fakeSession) Release(ctx context.Context) error { return s.Leave(ctx) }
 
 func (s *fakeSession) leaves() int {

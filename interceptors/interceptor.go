@@ -20,14 +20,17 @@ type Options struct {
 	Locker *lockcore.Locker
 	// Rules guard activities by their type; package worker checks them.
 	Rules []Rule
+	// TaskQueue is that of Lockstep's own activities. Defaults to the workflow's.
+	TaskQueue string
 	// Connected, unless nil, is called with each connection to Temporal that the interceptor comes to know: by
 	// [Interceptor.Connect], and by the first activity of a namespace that this process runs. It must not block.
 	Connected func(Connection)
 }
 
-// Same reports whether two interceptors with these options would guard alike: with the same Locker, by rules for the same activities.
+// Same reports whether two interceptors with these options would guard alike: with the same Locker and task queue, by rules for
+// the same activities.
 func (o Options) Same(other Options) bool {
-	return o.Locker == other.Locker &&
+	return o.Locker == other.Locker && o.TaskQueue == other.TaskQueue &&
 		slices.EqualFunc(o.Rules, other.Rules, func(a, b Rule) bool { return a.Activity == b.Activity })
 }
 
@@ -43,6 +46,7 @@ type Interceptor struct {
 	namespaces *namespace.IDs
 	// collection is that of the Locker.
 	collection collection.ID
+	leaves     background
 }
 
 var _ interceptor.WorkerInterceptor = (*Interceptor)(nil)
@@ -86,15 +90,19 @@ func (i *Interceptor) InterceptWorkflow(_ workflow.Context, next interceptor.Wor
 	if i.closer != nil {
 		closes = i.closer
 	}
-	return newWorkflowInbound(next, &i.collection, closes)
+	return newWorkflowInbound(next, sagalocks.NewState(&i.collection, closes, i.options.TaskQueue))
 }
 
-// Flush blocks until no workflow run is known that has returned, and whose locks are not released yet, or until ctx ends. Call it
-// when a worker has stopped, before the Locker is closed.
+// Flush blocks until the steps that have returned have left their locks, the locks of the workflow runs that have returned are
+// released, and the workflows that got them are woken, or until ctx ends. Call it when a worker has stopped, before the Locker
+// is closed.
 func (i *Interceptor) Flush(ctx context.Context) {
-	if i.closer != nil {
-		i.closer.flush(ctx)
+	if i.locker == nil {
+		return
 	}
+	i.leaves.wait(ctx)
+	i.closer.waits.wait(ctx)
+	i.waker.sends.wait(ctx)
 }
 
 // InterceptActivity makes the activity side, once for each attempt.
@@ -106,5 +114,6 @@ func (i *Interceptor) InterceptActivity(_ context.Context, next interceptor.Acti
 		rules:                          i.rules,
 		waker:                          i.waker,
 		collection:                     &i.collection,
+		leaves:                         &i.leaves,
 	}
 }

@@ -3,6 +3,7 @@ package interceptors
 import (
 	"context"
 	"iter"
+	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 
@@ -29,6 +30,7 @@ type session interface {
 	Lost() error
 	Leases() []lockcore.Lease
 	Leave(ctx context.Context) error
+	LeaveWithin(ctx context.Context, d time.Duration) error
 	Release(ctx context.Context) error
 }
 

@@ -36,8 +36,8 @@ type waker struct {
 	// told is when a wake-up was sent, so that a turn that is seen again is not told again at once.
 	told  map[party.Wakeup]time.Time
 	queue []party.Wakeup
-	// senders is how many goroutines are sending.
-	senders int
+	// sends are the goroutines that send.
+	sends background
 }
 
 // Connection is a way to the Temporal server of a namespace.
@@ -79,6 +79,16 @@ func (w *waker) use(ctx context.Context, namespaceID string) {
 		return
 	}
 	w.connect(Connection{Client: c, Namespace: activity.GetInfo(ctx).Namespace, NamespaceID: namespaceID, Logger: activity.GetLogger(ctx)})
+}
+
+// isTest reports whether this process runs activities in the SDK's test environment.
+func (w *waker) isTest() bool {
+	if w == nil {
+		return true
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.tested
 }
 
 // connect wakes workflows of a namespace by a connection from now on. Among those of workers the latest one counts: an
@@ -143,8 +153,7 @@ func (w *waker) turn(t party.Wakeup) {
 	}
 	w.told[t] = now
 	w.queue = append(w.queue, t)
-	if w.senders < mostSenders {
-		w.senders++
+	if w.sends.begin(mostSenders) {
 		go w.send()
 	}
 }
@@ -153,7 +162,7 @@ func (w *waker) send() {
 	for {
 		w.mu.Lock()
 		if len(w.queue) == 0 {
-			w.senders--
+			w.sends.end()
 			w.mu.Unlock()
 			return
 		}

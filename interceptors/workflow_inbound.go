@@ -4,7 +4,6 @@ import (
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/temporal-lockstep/lockstep/internal/collection"
 	"github.com/temporal-lockstep/lockstep/internal/protocol"
 	"github.com/temporal-lockstep/lockstep/internal/sagalocks"
 )
@@ -16,10 +15,8 @@ type workflowInbound struct {
 	state *sagalocks.State
 }
 
-func newWorkflowInbound(next interceptor.WorkflowInboundInterceptor, collection *collection.ID, closer sagalocks.Closer) *workflowInbound {
-	return &workflowInbound{
-		WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, state: sagalocks.NewState(collection, closer),
-	}
+func newWorkflowInbound(next interceptor.WorkflowInboundInterceptor, state *sagalocks.State) *workflowInbound {
+	return &workflowInbound{WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, state: state}
 }
 
 // Init puts the outbound side into the chain.

@@ -38,7 +38,7 @@ func TestAVictimWithACodecIsToldByAWorkerWithoutIt(t *testing.T) {
 	work := func(o sdkworker.Options) (sdkworker.Worker, *lockcore.Locker) {
 		locker, err := lockcore.New(testenv.Mongo(t).Client().Database(b.database).Collection(lockCollection), lockcore.Config{})
 		require.NoError(t, err)
-		plugin, err := worker.NewPlugin(worker.Options{Locker: locker})
+		plugin, err := worker.NewPlugin(worker.Options{Locker: locker, TaskQueue: victim.queue})
 		require.NoError(t, err)
 		o.Plugins = []sdkworker.Plugin{plugin}
 		return victim.work(t, o, map[string]any{"Do": nothing}), locker

@@ -16,6 +16,10 @@ type Options struct {
 	// and when a worker starts: a type that it does not have is an error, and so is one whose first argument is of another
 	// type than the rule's.
 	Rules []Rule
+	// TaskQueue is the task queue of Lockstep's own activities, lockstep.Acquire, lockstep.Release and lockstep.Bar: a queue of
+	// the workflow's namespace whose workers run activities and have Lockstep. A worker with LocalActivityWorkerOnly is refused
+	// without it. Steps wait on their own queues. Defaults to the workflow's.
+	TaskQueue string
 	// Janitor is for the plugin alone: [Interceptor] and [Register] have no janitor.
 	Janitor JanitorOptions
 }
@@ -36,7 +40,7 @@ func (o Options) interceptor(connected func(interceptors.Connection)) *intercept
 	for i, r := range o.Rules {
 		rules[i] = r.forInterceptor()
 	}
-	return interceptors.New(interceptors.Options{Locker: o.Locker, Rules: rules, Connected: connected})
+	return interceptors.New(interceptors.Options{Locker: o.Locker, Rules: rules, TaskQueue: o.TaskQueue, Connected: connected})
 }
 
 func (o Options) activities() *activities.Activities {

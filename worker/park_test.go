@@ -206,11 +206,11 @@ func (b *bundle) untilEvents(t *testing.T, run client.WorkflowRun, kind enumspb.
 	}, within, lookEvery, "the history has no %d events %s", n, kind)
 }
 
-func TestAWaitHasThePriorityOfItsStep(t *testing.T) {
+func TestWait_HasTheHighestPriorityAndTheFairnessKeyOfItsStep(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", func(ctx workflow.Context) error {
-		return do(workflow.WithPriority(workflows.Guard(ctx, account), temporal.Priority{PriorityKey: 2}), "Nothing")
+		return do(workflow.WithPriority(workflows.Guard(ctx, account), temporal.Priority{PriorityKey: 2, FairnessKey: "tenant"}), "Nothing")
 	})
 	b.work(t, sdkworker.Options{}, map[string]any{"Nothing": nothing})
 	other := b.taken(t, account)
@@ -222,9 +222,44 @@ func TestAWaitHasThePriorityOfItsStep(t *testing.T) {
 	waits := 0
 	for _, e := range events {
 		if a := e.GetActivityTaskScheduledEventAttributes(); a.GetActivityType().GetName() == "lockstep.Wait" {
-			require.EqualValues(t, 2, a.GetPriority().GetPriorityKey())
+			require.EqualValues(t, 1, a.GetPriority().GetPriorityKey())
+			require.Equal(t, "tenant", a.GetPriority().GetFairnessKey())
 			waits++
 		}
 	}
 	require.Equal(t, 1, waits)
+}
+
+// A worker that runs no activities names the task queue of those that do.
+func TestTaskQueue_LocalActivityWorkerOnly_IsRequired(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	require.PanicsWithError(t, `lockstep: invalid worker.Options.TaskQueue "": want a task queue whose workers run activities and have Lockstep: `+
+		`this worker has LocalActivityWorkerOnly`, func() {
+		sdkworker.New(b.client, b.queue, sdkworker.Options{LocalActivityWorkerOnly: true, Plugins: []sdkworker.Plugin{b.plugin}})
+	})
+}
+
+func TestTaskQueue_Given_ActivitiesRunThere(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var err error
+	b.plugin, err = worker.NewPlugin(worker.Options{Locker: b.locker, TaskQueue: b.queue + "-locks", Janitor: worker.JanitorOptions{Off: true}})
+	require.NoError(t, err)
+	b.workflow("W", func(ctx workflow.Context) error {
+		return under(ctx, workflows.Locks{Resources: []lockcore.Resource{account}}, func(*workflows.Hold) error { return nil })
+	})
+	b.work(t, sdkworker.Options{LocalActivityWorkerOnly: true, Plugins: []sdkworker.Plugin{b.plugin}}, nil)
+	locks := sdkworker.New(b.client, b.queue+"-locks", sdkworker.Options{Plugins: []sdkworker.Plugin{b.plugin}, DisableWorkflowWorker: true})
+	require.NoError(t, locks.Start())
+	t.Cleanup(locks.Stop)
+	events, err := b.end(t, b.start(t, "W"))
+	require.NoError(t, err)
+	for _, e := range events {
+		if a := e.GetActivityTaskScheduledEventAttributes(); a != nil {
+			require.Equal(t, b.queue+"-locks", a.GetTaskQueue().GetName())
+			require.EqualValues(t, 1, a.GetPriority().GetPriorityKey())
+		}
+	}
+	b.requireFree(t, account.Name)
 }

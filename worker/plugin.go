@@ -132,6 +132,13 @@ func newPlugin(own *interceptors.Interceptor, rules []Rule, register func(activi
 	simple, err := temporal.NewSimplePlugin(temporal.SimplePluginOptions{
 		Name: PluginName,
 		ConfigureWorker: func(_ context.Context, o sdkworker.PluginConfigureWorkerOptions) error {
+			if options := own.Options(); o.WorkerOptions.LocalActivityWorkerOnly && !o.WorkerOptions.DisableWorkflowWorker &&
+				options.Locker != nil && options.TaskQueue == "" {
+				return &lockcore.InvalidError{
+					Field: "worker.Options.TaskQueue", Value: `""`,
+					Bound: "a task queue whose workers run activities and have Lockstep: this worker has LocalActivityWorkerOnly",
+				}
+			}
 			given := &registrations{funcs: map[string]reflect.Type{}}
 			if _, twice := workers.LoadOrStore(o.WorkerInstanceKey, given); !twice {
 				given.listen(o.WorkerRegistryOptions)

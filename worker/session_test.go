@@ -43,7 +43,7 @@ func TestLocksAroundASessionNeedNothingOfItsWorker(t *testing.T) {
 	t.Cleanup(func() { _ = without.Disconnect(context.Background()) })
 	locker, err := lockcore.New(without.Database("none").Collection(lockCollection), lockcore.Config{})
 	require.NoError(t, err)
-	plugin, err := worker.NewPlugin(worker.Options{Locker: locker})
+	plugin, err := worker.NewPlugin(worker.Options{Locker: locker, TaskQueue: b.queue})
 	require.NoError(t, err)
 	b.work(t, sdkworker.Options{LocalActivityWorkerOnly: true, Plugins: []sdkworker.Plugin{plugin}}, nil)
 	b.work(t, sdkworker.Options{DisableWorkflowWorker: true}, nil)

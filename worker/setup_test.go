@@ -117,6 +117,11 @@ func askForNamespace(t *testing.T, c client.Client) {
 // work starts a worker with the plugin, the workflows so far and the given activities, until the test ends.
 func (b *bundle) work(t *testing.T, o sdkworker.Options, activities map[string]any) sdkworker.Worker {
 	t.Helper()
+	if o.Plugins == nil && o.LocalActivityWorkerOnly {
+		var err error
+		b.plugin, err = worker.NewPlugin(worker.Options{Locker: b.locker, TaskQueue: b.queue, Janitor: worker.JanitorOptions{Off: true}})
+		require.NoError(t, err)
+	}
 	if o.Plugins == nil {
 		o.Plugins = []sdkworker.Plugin{b.plugin}
 	}

@@ -91,7 +91,7 @@ func openDoorWith(t *testing.T, o sdkworker.Options) *door {
 		client: testenv.Temporal(t), locker: locker, database: db.Name(), queue: testenv.TaskQueue(t), args: []string{"--database", db.Name()},
 		work: make(chan struct{}),
 	}
-	plugin, err := worker.NewPlugin(worker.Options{Locker: locker, Janitor: worker.JanitorOptions{Off: true}})
+	plugin, err := worker.NewPlugin(worker.Options{Locker: locker, TaskQueue: d.queue, Janitor: worker.JanitorOptions{Off: true}})
 	require.NoError(t, err)
 	o.Plugins, o.Identity = []sdkworker.Plugin{plugin}, "the door's worker"
 	w := sdkworker.New(d.client, d.queue, o)

@@ -31,7 +31,7 @@ func TestUsesAreInTheOrderOfTheirNamesWithTheFirstSchedule(t *testing.T) {
 // What two sagas use is released with the last of them.
 func TestWhatIsFreeAtTheEndOfAScope(t *testing.T) {
 	t.Parallel()
-	s := NewState(nil, nil)
+	s := NewState(nil, nil, "")
 	one, other := s.newScope(), s.newScope()
 	one.uses.addAll([]lockcore.Resource{lockcore.Exclusive("shared"), lockcore.Exclusive("own")}, 1)
 	other.uses.addAll([]lockcore.Resource{lockcore.Exclusive("shared")}, 0)

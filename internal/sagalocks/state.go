@@ -32,7 +32,8 @@ type State struct {
 	due     uses
 	endings []*ending
 	// closer releases the locks after the run has closed. It is nil in a replayer.
-	closer Closer
+	taskQueue string
+	closer    Closer
 	// details are what Temporal's UI shows of the waits.
 	details details
 	// owner is the one that the run inherited, if any. started is when the first of the runs began
@@ -84,9 +85,10 @@ func (s *State) When(future workflow.Future, then func(ctx workflow.Context)) {
 }
 
 // NewState makes the state of a run that has asked for nothing yet. collection is what is known of
-// the worker's, and closer, unless it is nil, releases the locks after the run has closed.
-func NewState(collection *collection.ID, closer Closer) *State {
-	s := &State{collection: collection, closer: closer}
+// the worker's, and closer, unless it is nil, releases the locks after the run has closed. Lockstep's
+// activities run on taskQueue, or on the run's if it is empty.
+func NewState(collection *collection.ID, closer Closer, taskQueue string) *State {
+	s := &State{collection: collection, closer: closer, taskQueue: taskQueue}
 	s.root = s.newScope()
 	return s
 }

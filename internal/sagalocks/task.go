@@ -67,11 +67,16 @@ func (s *State) outside(ctx workflow.Context) workflow.Context {
 	return s.base
 }
 
-// schedule schedules an ordinary activity.
+// highest is the key of the highest priority of a task.
+const highest = 1
+
+// schedule schedules an ordinary activity. It has the highest priority, since others may wait for what
+// it releases, and has the fairness key of the step for which it waits.
 func (s *State) schedule(ctx workflow.Context, o workflow.ActivityOptions, name string, params any) workflow.Future {
 	if o.TaskQueue == "" {
-		o.TaskQueue = workflow.GetInfo(ctx).TaskQueueName
+		o.TaskQueue = cmp.Or(s.taskQueue, workflow.GetInfo(ctx).TaskQueueName)
 	}
+	o.Priority.PriorityKey = highest
 	o.RetryPolicy = &temporal.RetryPolicy{InitialInterval: time.Second, MaximumInterval: 30 * time.Second}
 	return workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, o), name, params)
 }
