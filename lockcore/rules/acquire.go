@@ -229,13 +229,13 @@ func (s *state) kept(op *Acquire, hold Entry) Entry {
 		k = *was
 		k.Joined = true
 	}
-	k.Owner, k.Host, k.Comment = cmp.Or(k.Owner, hold.Owner), cmp.Or(k.Host, op.Host), cmp.Or(k.Comment, op.Comment)
-	k.Limit, k.Within, k.Saga = cmp.Or(k.Limit, op.Limit), cmp.Or(k.Within, op.Within), cmp.Or(k.Saga, op.Saga)
 	ends := later(expiry(s.now, op.HoldTTL), expiry(s.now, op.TTL))
-	if op.Within == "" {
+	if op.Within == "" || k.Within == "" {
 		ends = later(k.ExpiresAt, ends)
 	} // else it may have been kept for longer while the request waited for other resources, see Leave.Keep
 	k.ExpiresAt = ends
+	k.Owner, k.Host, k.Comment = cmp.Or(k.Owner, hold.Owner), cmp.Or(k.Host, op.Host), cmp.Or(k.Comment, op.Comment)
+	k.Limit, k.Within, k.Saga = cmp.Or(k.Limit, op.Limit), cmp.Or(k.Within, op.Within), cmp.Or(k.Saga, op.Saga)
 	k.FirstOrder = min(k.FirstOrder, op.Order)
 	k.Mode, k.Order, k.Fence, k.LeastFence = hold.Mode, max(k.Order, op.Order), hold.Fence, hold.LeastFence
 	k.TTL, k.Trace = op.HoldTTL, op.Trace

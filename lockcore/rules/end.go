@@ -68,7 +68,7 @@ func (op Leave) Apply(before *Document, now time.Time) (*Document, Result) {
 	if op.Undo {
 		s.takeBack(&op, left)
 	}
-	if k := s.doc.Kept(op.LockID); op.Keep && left && k != nil {
+	if k := s.doc.Kept(op.LockID); op.Keep && left && k != nil && k.Within != "" {
 		k.TTL, k.ExpiresAt = op.HoldTTL, expiry(s.now, op.HoldTTL)
 	}
 	return s.end()

@@ -299,12 +299,16 @@ func (o *observer) livesIn(in, around *rules.Entry) bool {
 	return (around.State == rules.StateKept || in.State == rules.StateClaimed) && o.within[in.LockID] == around.LockID
 }
 
-// lasting: no lease of a part or a hold is shortened, at whatever time, except by its own new TTL.
+// lasting: no lease of a part or a hold is shortened, at whatever time, except by its own new TTL. What a
+// step of its own keeps is trusted by none but its part.
 func lasting(s *step) error {
 	if op, ok := s.op.(rules.Renew); ok && op.TTL > 0 {
 		return nil
 	}
 	for _, b := range s.before.Entries {
+		if b.State == rules.StateKept && b.Within != "" && namesEntry(s, &b) {
+			continue
+		}
 		shortened := func(a rules.Entry) bool {
 			return a.ID == b.ID && a.State == b.State && a.Fence == b.Fence && a.ExpiresAt.Before(b.ExpiresAt)
 		}
@@ -479,7 +483,7 @@ func namesEntry(s *step, e *rules.Entry) bool {
 		return mine && s.Outcome == rules.Granted && (e.State == rules.StateKept || (e.Part == op.Part && e.Order == op.Order) || (op.Downgrade && e.Holds()))
 	case rules.Leave:
 		part := e.LockID == op.LockID && (mine || op.Label != "") && e.Part == op.Part && (e.Order == op.Order || (e.State == rules.StateClaimed && e.Order < op.Order))
-		return part || (mine && op.Undo && e.State == rules.StateKept && !e.Joined)
+		return part || (mine && e.State == rules.StateKept && (op.Keep || op.Undo && !e.Joined))
 	case rules.GiveUpUpgrade:
 		return mine && (e.Part == op.Part || e.Mode == rules.Exclusive)
 	case rules.Release:

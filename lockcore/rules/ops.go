@@ -167,8 +167,8 @@ type Leave struct {
 	Call string
 	// Waiting ends positions in the queue and claims alone, and no part that runs.
 	Waiting bool
-	// Keep: the kept hold stands for HoldTTL from now, if the leave ends a part. The request waits for
-	// other resources.
+	// Keep: a hold within another lock ID stands for HoldTTL from now, if the leave ends a part of it. The
+	// request waits for other resources.
 	Keep    bool
 	HoldTTL int64
 }

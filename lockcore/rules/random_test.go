@@ -37,6 +37,7 @@ func random(pick func(possibilities int) int, d *rules.Document, step int) rules
 		return rules.Renew{Policy: policy, Resource: "r", LockID: lockID, Part: part, Order: order, Downgrade: pick(3) == 1, TTL: []int64{0, 0, 5_000}[pick(3)]}
 	case 9, 10:
 		op := rules.Leave{Policy: policy, Resource: "r", LockID: lockID, Label: label, Part: part, Order: order, Undo: pick(2) == 1, Waiting: pick(4) == 1}
+		op.Keep, op.HoldTTL = pick(6) == 1, 60_000
 		if pick(2) == 1 && e.State == rules.StateRunning {
 			op.LockID, op.Label, op.Part, op.Order, op.Call = e.LockID, e.Label, e.Part, e.Order, []string{"", e.ID, "other"}[pick(3)]
 		}

@@ -24,6 +24,10 @@ var leaseScenarios = []Scenario{
 		a := s.ask(rules.Joined, "a", "q", 1, keep, short)
 		left := a.Document.Kept("a").ExpiresAt.Sub(a.Document.At)
 		s.check(left > partTTL, "more than %v, got %v", partTTL, left)
+		s.leave("a", "q", 1, func(op *rules.Leave) { op.Keep, op.HoldTTL = true, time.Minute.Milliseconds() })
+		a = s.ask(rules.Joined, "a", "r", 1, keep, short, within("w"))
+		left = a.Document.Kept("a").ExpiresAt.Sub(a.Document.At)
+		s.check(left > partTTL, "more than %v, got %v", partTTL, left)
 	}},
 	{"renew/a clock that runs backwards shortens no lease", func(s *stage) {
 		s.take("a", "p", 1, keep)

@@ -178,12 +178,12 @@ func (ls *Lines) DoWithin(ctx context.Context, d time.Duration, calls []*Call) [
 	answers := make([]Answer, len(calls))
 	var all sync.WaitGroup
 	for i, c := range calls {
-		t := ls.add(c)
+		t, pause := ls.add(c), d
 		if t.entry.waitedFor() {
-			d = 0
+			pause = 0
 		}
 		all.Go(func() {
-			timer := ls.clock.AfterFunc(d, func() { ls.start(t.entry) })
+			timer := ls.clock.AfterFunc(pause, func() { ls.start(t.entry) })
 			defer timer.Stop()
 			answers[i] = t.wait(ctx)
 		})

@@ -269,7 +269,8 @@ func (c *change) unmeant(e *rules.Entry) string {
 			return o.LockID == e.LockID && o.Label == e.Label && o.To != "" && w.runs[o.To] > w.runs[e.Label]
 		})
 		barred := slices.ContainsFunc(c.after.Bars, func(b rules.Bar) bool {
-			saga := b.Part == "" && b.Label == e.Label && b.Saga == e.Saga && e.Order <= b.Order && strings.HasPrefix(e.LockID, b.LockID)
+			past := (b.Label == e.Label && e.Order <= b.Order) || w.runs[b.Label] > w.runs[e.Label] // of a run that was replaced
+			saga := b.Part == "" && b.Saga == e.Saga && past && strings.HasPrefix(e.LockID, b.LockID)
 			return saga || (b.LockID == e.LockID && b.Part == e.Part)
 		})
 		if over || barred {
