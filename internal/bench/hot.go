@@ -49,6 +49,7 @@ type hotConfig struct {
 	resources, processes []int
 	asJSON               bool
 	chart                string
+	writeDelay           time.Duration
 }
 
 // runHot compares ways to run one step at a time on a resource, where many ask for few resources and where few ask for many.
@@ -61,6 +62,7 @@ func runHot(ctx context.Context, args []string, out io.Writer, env func(string) 
 	flags.DurationVar(&cfg.each, "each", 10*time.Second, "how long, 1s to 10m")
 	flags.IntVar(&cfg.atATime, "at-a-time", 20, "how many workflows are under way, 1 to 1000")
 	flags.IntVar(&cfg.slots, "slots", 100, "how many activities a worker process runs at once, 1 to 1000")
+	flags.DurationVar(&cfg.writeDelay, "write-delay", 0, "how long answers of the database to writes are held back, up to 1s")
 	flags.StringVar(&cfg.chart, "svg", "", "the file to write a chart to")
 	resources := flags.String("resources", "1,10,200", "how many resources the workflows share, 1 to 10000")
 	processes := flags.String("processes", "1,3", "how many worker processes there are, 1 to 10")
@@ -75,6 +77,8 @@ func runHot(ctx context.Context, args []string, out io.Writer, env func(string) 
 		return fmt.Errorf("%w: --each %s is not from 1s to 10m", errUsage, cfg.each)
 	case cfg.atATime < 1 || cfg.atATime > 1000:
 		return fmt.Errorf("%w: --at-a-time %d is not from 1 to 1000", errUsage, cfg.atATime)
+	case cfg.writeDelay < 0 || cfg.writeDelay > time.Second:
+		return fmt.Errorf("%w: --write-delay %s is not from 0 to 1s", errUsage, cfg.writeDelay)
 	case cfg.slots < 1 || cfg.slots > 1000:
 		return fmt.Errorf("%w: --slots %d is not from 1 to 1000", errUsage, cfg.slots)
 	}
@@ -156,7 +160,7 @@ func benchHot(ctx context.Context, cfg hotConfig) (report HotReport, err error) 
 // onProcesses measures every cell on a number of worker processes, in turn.
 func (h *hotBench) onProcesses(ctx context.Context, db *mongo.Database, n int) ([]HotRow, error) {
 	h.queue = fmt.Sprintf("lockstep-bench-hot-%d", time.Now().UnixNano())
-	stop, err := startWorkers(ctx, n, hotWorkerConfig{Address: h.cfg.address, URI: h.cfg.uri, Database: db.Name(), Queue: h.queue, Slots: h.cfg.slots})
+	stop, err := startWorkers(ctx, n, hotWorkerConfig{Address: h.cfg.address, URI: h.cfg.uri, Database: db.Name(), Queue: h.queue, Slots: h.cfg.slots, WriteDelay: h.cfg.writeDelay})
 	if err != nil {
 		return nil, err
 	}

@@ -22,6 +22,7 @@ import (
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/temporal-lockstep/lockstep/internal/bench/delay"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/worker"
 	"github.com/temporal-lockstep/lockstep/workflows"
@@ -33,6 +34,7 @@ const hotWorker = "hot-worker"
 type hotWorkerConfig struct {
 	Address, URI, Database, Queue string
 	Slots                         int
+	WriteDelay                    time.Duration
 }
 
 // startWorkers starts worker processes, and waits until they poll. stop ends them.
@@ -84,7 +86,11 @@ func runHotWorker(ctx context.Context, text string, out io.Writer) error {
 	if err := json.Unmarshal([]byte(text), &cfg); err != nil {
 		return err
 	}
-	mc, err := mongo.Connect(options.Client().ApplyURI(cfg.URI))
+	o := options.Client().ApplyURI(cfg.URI)
+	if cfg.WriteDelay > 0 {
+		o.SetDialer(&delay.Dialer{Delays: delay.Delays{Writes: cfg.WriteDelay}}).SetCompressors(nil)
+	}
+	mc, err := mongo.Connect(o)
 	if err != nil {
 		return err
 	}

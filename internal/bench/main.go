@@ -4,7 +4,7 @@
 //	go run ./internal/bench engine [--json] [--rounds n]
 //	go run ./internal/bench temporal [--json] [--rounds n] [--waiters n] [--wait d]
 //	go run ./internal/bench idle [--json] [--rounds n] [--documents n,n,…]
-//	go run ./internal/bench hot [--json] [--svg file] [--turns n] [--each d] [--at-a-time n] [--slots n] [--resources n,n,…] [--processes n,n,…]
+//	go run ./internal/bench hot [--json] [--svg file] [--turns n] [--each d] [--at-a-time n] [--slots n] [--resources n,n,…] [--processes n,n,…] [--write-delay d]
 //	go run ./internal/bench wait [--json] [--for d] [--cases 1x1,100x1,…]
 //	go run ./internal/bench contention [--json] [--spans n] [--resources n]
 //
@@ -48,7 +48,7 @@ func main() {
 
 var errUsage = errors.New("usage: bench engine [--json] [--rounds n], bench temporal [--json] [--rounds n] [--waiters n] [--wait d], " +
 	"bench idle [--json] [--rounds n] [--documents n,n,…], bench hot [--json] [--svg file] [--turns n] [--each d] [--at-a-time n] [--slots n] " +
-	"[--resources n,n,…] [--processes n,n,…], bench wait [--json] [--for d] [--cases 1x1,100x1,…], or bench contention [--json] [--spans n] [--resources n]")
+	"[--resources n,n,…] [--processes n,n,…] [--write-delay d], bench wait [--json] [--for d] [--cases 1x1,100x1,…], or bench contention [--json] [--spans n] [--resources n]")
 
 func run(ctx context.Context, args []string, out io.Writer, env func(string) string) error {
 	if len(args) > 0 && args[0] == "contention" {

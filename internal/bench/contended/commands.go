@@ -2,20 +2,13 @@ package main
 
 import (
 	"context"
-	"slices"
 	"sync/atomic"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/event"
-)
 
-var (
-	writeCommands = []string{"update", "insert", "findAndModify", "delete", "bulkWrite"}
-	readCommands  = []string{"find", "aggregate", "getMore", "count", "distinct"}
+	"github.com/temporal-lockstep/lockstep/internal/bench/delay"
 )
-
-func isWrite(command string) bool { return slices.Contains(writeCommands, command) }
-func isRead(command string) bool  { return slices.Contains(readCommands, command) }
 
 // counts are numbers of commands.
 type counts struct {
@@ -39,14 +32,14 @@ func (c *commandCounts) monitor() *event.CommandMonitor {
 	return &event.CommandMonitor{
 		Started: func(_ context.Context, e *event.CommandStartedEvent) {
 			switch {
-			case isWrite(e.CommandName):
+			case delay.IsWrite(e.CommandName):
 				c.sent.Add(1)
-			case isRead(e.CommandName):
+			case delay.IsRead(e.CommandName):
 				c.reads.Add(1)
 			}
 		},
 		Succeeded: func(_ context.Context, e *event.CommandSucceededEvent) {
-			if isWrite(e.CommandName) && wrote(e.Reply) {
+			if delay.IsWrite(e.CommandName) && wrote(e.Reply) {
 				c.done.Add(1)
 			}
 		},

@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/temporal-lockstep/lockstep/internal/bench/delay"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -72,9 +73,9 @@ func measure(ctx context.Context, cfg config, c benchCase) (result caseReport, e
 	l := &load{benchCase: c, counts: &commandCounts{}, waits: make([][]time.Duration, c.Lockers)}
 	defer func() { err = errors.Join(err, l.close(ctx, name)) }()
 	for i := range c.Lockers {
-		d := delays{writes: cfg.writeDelay, reads: cfg.readDelay}
+		d := delay.Delays{Writes: cfg.writeDelay, Reads: cfg.readDelay}
 		if c.Slow && i == c.Lockers-1 {
-			d.all = cfg.slow
+			d.All = cfg.slow
 		}
 		m, err := connect(cfg.uri, name, d, l.counts)
 		if err != nil {
@@ -95,13 +96,13 @@ func measure(ctx context.Context, cfg config, c benchCase) (result caseReport, e
 }
 
 // connect makes a Locker on a client of its own.
-func connect(uri, database string, d delays, counts *commandCounts) (*member, error) {
+func connect(uri, database string, d delay.Delays, counts *commandCounts) (*member, error) {
 	opts := options.Client().ApplyURI(uri).SetMonitor(counts.monitor()).SetCompressors(nil)
-	if d != (delays{}) {
+	if d != (delay.Delays{}) {
 		if opts.TLSConfig != nil {
 			return nil, errors.New("answers cannot be held back on encrypted connections")
 		}
-		opts.SetDialer(&delayingDialer{delays: d})
+		opts.SetDialer(&delay.Dialer{Delays: d})
 	}
 	client, err := mongo.Connect(opts)
 	if err != nil {

@@ -1,4 +1,6 @@
-package main
+// Package delay holds back the answers of a database, for benches: a replica set of three needs longer for a majority write
+// than a database on one machine does.
+package delay
 
 import (
 	"bytes"
@@ -8,37 +10,38 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 )
 
-// delays are the times for which answers are held back after they arrive.
-type delays struct {
-	// all applies to every answer. writes and reads are added to it for the answers of these commands.
-	all, writes, reads time.Duration
+// Delays are the times for which answers are held back after they arrive.
+type Delays struct {
+	// All applies to every answer. Writes and Reads are added to it for the answers of these commands.
+	All, Writes, Reads time.Duration
 }
 
-// delayingDialer makes connections that hold back answers.
-type delayingDialer struct {
+// Dialer makes connections to a database that hold back answers, for the driver's SetDialer.
+type Dialer struct {
 	net.Dialer
-	delays delays
+	Delays Delays
 }
 
 // DialContext connects to a server.
-func (d *delayingDialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	conn, err := d.Dialer.DialContext(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
-	return newDelayedConn(conn, d.delays), nil
+	return newDelayedConn(conn, d.Delays), nil
 }
 
 // delayedConn is a connection that holds back answers. It reads the messages of the MongoDB wire protocol that the driver
 // sends, and remembers the IDs of requests whose answers it must hold back for longer than others. An answer that belongs
-// to no such request, such as the second and later ones of a streaming hello, is held back for delays.all.
+// to no such request, such as the second and later ones of a streaming hello, is held back for delays.All.
 type delayedConn struct {
 	net.Conn
-	delays delays
+	delays Delays
 
 	mu sync.Mutex
 	// pending are the delays of requests without an answer so far, by request ID.
@@ -66,7 +69,7 @@ const (
 
 var errNotAMessage = errors.New("not a message of the MongoDB wire protocol")
 
-func newDelayedConn(conn net.Conn, d delays) *delayedConn {
+func newDelayedConn(conn net.Conn, d Delays) *delayedConn {
 	return &delayedConn{Conn: conn, delays: d, pending: map[int32]time.Duration{}, changed: make(chan struct{})}
 }
 
@@ -86,10 +89,10 @@ func (c *delayedConn) Write(b []byte) (int, error) {
 // delayOf returns how much longer than others the answer of a request is held back.
 func (c *delayedConn) delayOf(message []byte) time.Duration {
 	switch name := commandOf(message); {
-	case isWrite(name):
-		return c.delays.writes
-	case isRead(name):
-		return c.delays.reads
+	case IsWrite(name):
+		return c.delays.Writes
+	case IsRead(name):
+		return c.delays.Reads
 	}
 	return 0
 }
@@ -148,7 +151,7 @@ func (c *delayedConn) readHeader() error {
 	request := int32At(c.header[:], 8)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.release = time.Now().Add(c.delays.all + c.pending[request])
+	c.release = time.Now().Add(c.delays.All + c.pending[request])
 	delete(c.pending, request)
 	return nil
 }
@@ -211,3 +214,14 @@ func (c *delayedConn) change(set func()) {
 func int32At(b []byte, at int) int32 {
 	return int32(binary.LittleEndian.Uint32(b[at:])) //nolint:gosec // the wire protocol's numbers are signed
 }
+
+var (
+	writeCommands = []string{"update", "insert", "findAndModify", "delete", "bulkWrite"}
+	readCommands  = []string{"find", "aggregate", "getMore", "count", "distinct"}
+)
+
+// IsWrite reports whether a command writes.
+func IsWrite(command string) bool { return slices.Contains(writeCommands, command) }
+
+// IsRead reports whether a command reads documents.
+func IsRead(command string) bool { return slices.Contains(readCommands, command) }

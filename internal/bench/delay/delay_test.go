@@ -1,4 +1,4 @@
-package main
+package delay
 
 import (
 	"encoding/binary"
@@ -57,17 +57,17 @@ func TestDelayedConn_Answer_IsHeldBackByCommand(t *testing.T) {
 	const ms = time.Millisecond
 	for _, c := range []struct {
 		name    string
-		delays  delays
+		delays  Delays
 		command string
 		want    []time.Duration
 	}{
-		{"a write", delays{writes: 12 * ms}, "update", []time.Duration{12 * ms}},
-		{"another write", delays{writes: 12 * ms}, "findAndModify", []time.Duration{12 * ms}},
-		{"a read", delays{writes: 12 * ms}, "find", []time.Duration{0}},
-		{"a delayed read", delays{writes: 12 * ms, reads: 3 * ms}, "aggregate", []time.Duration{3 * ms}},
-		{"hello", delays{writes: 12 * ms, reads: 3 * ms}, "hello", []time.Duration{0}},
-		{"a write to the slow Locker", delays{all: 50 * ms, writes: 12 * ms}, "insert", []time.Duration{62 * ms}},
-		{"a streaming hello to the slow Locker", delays{all: 50 * ms}, "hello", []time.Duration{50 * ms, 100 * ms}},
+		{"a write", Delays{Writes: 12 * ms}, "update", []time.Duration{12 * ms}},
+		{"another write", Delays{Writes: 12 * ms}, "findAndModify", []time.Duration{12 * ms}},
+		{"a read", Delays{Writes: 12 * ms}, "find", []time.Duration{0}},
+		{"a delayed read", Delays{Writes: 12 * ms, Reads: 3 * ms}, "aggregate", []time.Duration{3 * ms}},
+		{"hello", Delays{Writes: 12 * ms, Reads: 3 * ms}, "hello", []time.Duration{0}},
+		{"a write to the slow Locker", Delays{All: 50 * ms, Writes: 12 * ms}, "insert", []time.Duration{62 * ms}},
+		{"a streaming hello to the slow Locker", Delays{All: 50 * ms}, "hello", []time.Duration{50 * ms, 100 * ms}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -85,7 +85,7 @@ func TestDelayedConn_Deadline_EndsReadAndLosesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client, server := net.Pipe()
-		conn := newDelayedConn(client, delays{writes: 12 * time.Millisecond})
+		conn := newDelayedConn(client, Delays{Writes: 12 * time.Millisecond})
 		request := message(t, 7, 0, 0, bson.D{{Key: "update", Value: "locks"}})
 		response := message(t, 8, 7, 0, bson.D{{Key: "ok", Value: 1}})
 		go func() {
@@ -113,7 +113,7 @@ func TestDelayedConn_Close_EndsRead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client, server := net.Pipe()
-		conn := newDelayedConn(client, delays{all: time.Hour})
+		conn := newDelayedConn(client, Delays{All: time.Hour})
 		ended := make(chan error)
 		go func() {
 			_, err := conn.Read(make([]byte, 4))
@@ -131,24 +131,4 @@ func TestCommandOf_UnansweredRequest_HasNoName(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "update", commandOf(message(t, 1, 0, 0, bson.D{{Key: "update", Value: "locks"}})))
 	require.Empty(t, commandOf(message(t, 1, 0, moreToCome, bson.D{{Key: "update", Value: "locks"}})))
-}
-
-func TestWrote_Answer_CountsDocuments(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		answer bson.D
-		want   bool
-	}{
-		{bson.D{{Key: "n", Value: int32(1)}, {Key: "nModified", Value: int32(1)}}, true},
-		{bson.D{{Key: "n", Value: int32(0)}, {Key: "nModified", Value: int32(0)}}, false}, // a swap that found another version
-		{bson.D{{Key: "n", Value: int32(0)}, {Key: "writeErrors", Value: bson.A{}}}, false},
-		{bson.D{{Key: "lastErrorObject", Value: bson.D{{Key: "n", Value: int32(1)}}}, {Key: "value", Value: nil}}, true}, // an upsert
-		{bson.D{{Key: "lastErrorObject", Value: bson.D{{Key: "n", Value: int32(0)}}}, {Key: "value", Value: nil}}, false},
-		{bson.D{{Key: "value", Value: bson.D{{Key: "_id", Value: "x"}}}}, true},
-		{bson.D{{Key: "ok", Value: 1.0}}, false},
-	} {
-		reply, err := bson.Marshal(c.answer)
-		require.NoError(t, err)
-		require.Equal(t, c.want, wrote(reply), "%v", c.answer)
-	}
 }
