@@ -120,9 +120,9 @@ func TestWake_GrantedHold_CompletesTheActivityWithIt(t *testing.T) {
 		require.Len(t, result.Leases, 1)
 		require.Equal(t, "r", result.Leases[0].Resource)
 		require.Positive(t, result.Leases[0].FirstFence)
-		time.Sleep(30 * time.Second)
+		<-time.After(30 * time.Second) // in virtual time
 		l.WatchFor("r") // another look shows the grant again
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		require.Len(t, c.seen(), 1)
 		require.Equal(t, []string{"n/w"}, holdersOf(t, l))
 	})
