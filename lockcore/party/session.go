@@ -83,16 +83,19 @@ func (s *Session) Leave(ctx context.Context) error { return s.leave(ctx, ErrEnde
 // LeaveWithin is a Leave that is in no hurry: the renewal stops at once, and [Locker.LeaveWithin] ends the
 // part.
 func (s *Session) LeaveWithin(ctx context.Context, d time.Duration) error {
+	defer s.locker.life.calls.add()()
 	return s.locker.LeaveWithin(ctx, d, s.end(ErrEnded)...)
 }
 
 func (s *Session) leave(ctx context.Context, cause error) error {
+	defer s.locker.life.calls.add()()
 	return s.locker.Leave(ctx, s.end(cause)...)
 }
 
 // Release is Leave that ends the hold of the whole lock ID, also one that was kept. It returns a
 // *LostError if the hold is missing and was not released: evidence says so, or is not complete.
 func (s *Session) Release(ctx context.Context) error {
+	defer s.locker.life.calls.add()()
 	leases := s.end(ErrEnded)
 	errs := make([]error, len(leases))
 	inParallel(len(leases), func(i int) {

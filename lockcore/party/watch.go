@@ -167,7 +167,7 @@ func (one *waiter) call() {
 // join.
 func (w *watcher) wrote(a *update.Answer, endedHold bool) {
 	d := a.After
-	if len(d.Waiters) == 0 && len(a.Holds) == 0 && !hasClaim(d) && !w.watches(d.ID) { // most writes: nothing waits here
+	if len(d.Waiters) == 0 && len(a.Holds) == 0 && !a.Retried && !hasClaim(d) && !w.watches(d.ID) { // most writes: nothing waits here
 		return
 	}
 	wakeups, _ := wakeupsIn(d, d.Queue())
@@ -204,6 +204,9 @@ func (w *watcher) wrote(a *update.Answer, endedHold bool) {
 	w.mu.Unlock()
 	for i := range a.Holds {
 		wakeups = append(wakeups, holdGranted(d, &a.Holds[i]))
+	}
+	if a.Retried { // an earlier swap may have been applied, whose answer was lost
+		wakeups = append(wakeups, holdsGranted(d)...)
 	}
 	w.tell(wakeups)
 }

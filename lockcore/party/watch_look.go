@@ -29,17 +29,19 @@ func (w *watcher) pass() {
 		}
 	}
 	if compares {
-		w.compareAt = now.Add(pace.Compare)
+		w.compareAt = now.Add(max(pace.Compare, time.Duration(w.waiting)*pace.CompareEach))
 	}
 	if len(w.table) > 0 && !w.searching && !w.searchAt.After(now) {
 		w.searching, w.searched, w.searchAt = true, now, now.Add(w.paced(pace.Search))
 		go w.search()
 	}
 	w.mu.Unlock()
-	due = append(due, w.changed(others)...)
 	slices.Sort(due)
 	if len(due) > 0 {
 		w.look(due)
+	}
+	if changed := w.changed(others); len(changed) > 0 {
+		w.look(changed)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -79,6 +81,7 @@ func (w *watcher) changed(names []string) (changed []string) {
 		return nil // it reads them again
 	}
 	now := time.Now()
+	slices.Sort(names)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, name := range names {

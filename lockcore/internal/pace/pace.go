@@ -24,6 +24,8 @@ const (
 	// Compare is the pause between two reads of the versions of the resources for which parked requests
 	// wait. It bounds how long a change by another process goes unnoticed.
 	Compare = time.Second
+	// CompareEach, times the resources that requests of this process wait for, is the least such pause.
+	CompareEach = time.Millisecond
 	// Look is the longest pause. Nothing should depend on it: it is for wake-ups that were lost.
 	Look = 20 * time.Second
 	// Each, times the resources that local requests wait for, is the least pause between two searches

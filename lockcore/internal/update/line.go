@@ -337,8 +337,9 @@ func (l *Line) apply(now Now) (after *rules.Document, told []Told, writes bool) 
 			}
 		}
 	}
+	var settled rules.Result
 	if l.debt { // a write, even if nothing is to be taken back
-		after, _ = rules.Settle{Policy: l.Policy, Resource: l.Name}.Apply(after, now.At)
+		after, settled = rules.Settle{Policy: l.Policy, Resource: l.Name}.Apply(after, now.At)
 		serve()
 	}
 	for _, c := range l.owed {
@@ -350,6 +351,9 @@ func (l *Line) apply(now Now) (after *rules.Document, told []Told, writes bool) 
 			do(c)
 			serve()
 		}
+	}
+	if len(told) > 0 {
+		told[0].Holds = slices.Concat(settled.Holds, told[0].Holds)
 	}
 	return after, told, writes
 }

@@ -183,8 +183,15 @@ func (ls *Lines) DoWithin(ctx context.Context, d time.Duration, calls []*Call) [
 			pause = 0
 		}
 		all.Go(func() {
-			timer := ls.clock.AfterFunc(pause, func() { ls.start(t.entry) })
+			timer := ls.clock.NewTimer(pause)
 			defer timer.Stop()
+			select {
+			case <-timer.C:
+				ls.start(t.entry) // the ticket is not ended yet, and so the entry is in use
+			case <-t.Ready():
+				t.signal()
+			case <-ctx.Done():
+			}
 			answers[i] = t.wait(ctx)
 		})
 	}
