@@ -305,13 +305,21 @@ func (a *activityInbound) end(ctx context.Context, held session, guard *protocol
 		leave(ctx, do)
 		return
 	}
-	if guard != nil && guard.Scope == protocol.ScopeSaga {
+	if guard != nil && guard.Scope == protocol.ScopeSaga && !slices.ContainsFunc(held.Leases(), isOfStep) {
 		do = func(ctx context.Context) error { return held.LeaveWithin(ctx, leavesWithin) }
 	}
+	ctx = context.WithoutCancel(ctx) // nobody waits: the attempt's deadline does not matter
 	go func() {
 		defer a.leaves.end()
 		leave(ctx, do)
 	}()
+}
+
+// isOfStep reports whether a lease is in the step's own name, such as that of a rule: nobody keeps the
+// lock for it.
+func isOfStep(l lockcore.Lease) bool {
+	_, step, err := protocol.ParseLockID(l.LockID)
+	return err != nil || step != ""
 }
 
 // step runs the step while its leases are renewed. The leave is deferred, so that a panic leaves too.

@@ -58,6 +58,9 @@ const (
 	// the same after its waiter has been woken: it is told once, in the time in which it is reported.
 	tellAgain     = 5 * time.Second
 	tellHoldAgain = time.Minute
+	// retryHolds is for how long the wake-up for a hold is repeated while the server refuses it. By then the
+	// workflow's activity has looked by itself.
+	retryHolds = 10 * time.Minute
 	// wakeTimeout bounds one wake-up.
 	wakeTimeout = 10 * time.Second
 )
@@ -137,25 +140,46 @@ func (w *waker) turn(t party.Wakeup) {
 	now := time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	pause := tellAgain
-	if t.HoldFence > 0 {
-		pause = tellHoldAgain
-	}
-	if now.Sub(w.told[t]) < pause || len(w.queue) >= mostTurns {
+	if now.Sub(w.told[t]) < pauseAfter(t) || len(w.queue) >= mostTurns {
 		return
 	}
 	if len(w.told) >= mostTurns {
 		for old, at := range w.told {
-			if now.Sub(at) >= pause {
+			if now.Sub(at) >= pauseAfter(old) {
 				delete(w.told, old)
 			}
 		}
 	}
 	w.told[t] = now
+	w.enqueue(t)
+}
+
+// pauseAfter is after what time a wake-up may be sent again.
+func pauseAfter(t party.Wakeup) time.Duration {
+	if t.HoldFence > 0 {
+		return tellHoldAgain
+	}
+	return tellAgain
+}
+
+// enqueue sends a wake-up soon. The mutex is held.
+func (w *waker) enqueue(t party.Wakeup) {
 	w.queue = append(w.queue, t)
 	if w.sends.begin(mostSenders) {
 		go w.send()
 	}
+}
+
+// again sends the wake-up for a hold again that could not be sent: unlike a claim, the hold does not lapse
+// soon if its workflow is not told of it.
+func (w *waker) again(t party.Wakeup) {
+	time.AfterFunc(tellAgain, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if time.Since(w.told[t]) < retryHolds && len(w.queue) < mostTurns {
+			w.enqueue(t)
+		}
+	})
 }
 
 func (w *waker) send() {
@@ -199,6 +223,9 @@ func (w *waker) wake(t party.Wakeup) {
 	case err == nil, t.Early: // it is told again when its turn has come
 	case !errors.As(err, &notFound):
 		c.Logger.Warn("lockstep: a workflow that waits for a lock was not woken, and will look by itself", "resource", t.Resource, "error", err)
+		if t.HoldFence > 0 {
+			w.again(t)
+		}
 	case t.HoldFence > 0:
 		if c.isOver(ctx, run) {
 			w.release(ctx, c, t)

@@ -121,7 +121,7 @@ func TestWake_GrantedHold_CompletesTheActivityWithIt(t *testing.T) {
 		require.Equal(t, "r", result.Leases[0].Resource)
 		require.Positive(t, result.Leases[0].FirstFence)
 		<-time.After(30 * time.Second) // in virtual time
-		l.WatchFor("r") // another look shows the grant again
+		l.WatchFor("r")                // another look shows the grant again
 		<-time.After(time.Second)
 		require.Len(t, c.seen(), 1)
 		require.Equal(t, []string{"n/w"}, holdersOf(t, l))
@@ -151,4 +151,22 @@ func TestWake_NobodyTakesTheHold_IsReleasedOnceTheWorkflowHasEnded(t *testing.T)
 			require.Equal(t, want, holdersOf(t, l), status)
 		})
 	}
+}
+
+// A claim lapses if its workflow is not told of it, and a hold does not.
+func TestWake_ServerIsAway_HoldIsToldAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := &completions{err: serviceerror.NewUnavailable("away")}
+		waitsForAHold(t, c)
+		synctest.Wait()
+		require.Len(t, c.seen(), 1)
+		<-time.After(11 * time.Second) // in virtual time
+		require.Len(t, c.seen(), 3)
+		<-time.After(time.Hour)
+		n := len(c.seen())
+		require.InDelta(t, 120, n, 15, "for ten minutes")
+		<-time.After(time.Hour)
+		require.Len(t, c.seen(), n)
+	})
 }

@@ -16,9 +16,9 @@ type Options struct {
 	// and when a worker starts: a type that it does not have is an error, and so is one whose first argument is of another
 	// type than the rule's.
 	Rules []Rule
-	// TaskQueue is the task queue of Lockstep's own activities, lockstep.Acquire, lockstep.Release and lockstep.Bar: a queue of
-	// the workflow's namespace whose workers run activities and have Lockstep. A worker with LocalActivityWorkerOnly is refused
-	// without it. Steps wait on their own queues. Defaults to the workflow's.
+	// TaskQueue is the task queue of all of Lockstep's own activities but lockstep.Wait, which runs on the queue of the step that
+	// waits. It is a queue of the workflow's namespace whose workers run activities and have Lockstep. A worker with
+	// LocalActivityWorkerOnly is refused without it. Defaults to the workflow's.
 	TaskQueue string
 	// Janitor is for the plugin alone: [Interceptor] and [Register] have no janitor.
 	Janitor JanitorOptions
@@ -48,7 +48,8 @@ func (o Options) activities() *activities.Activities {
 }
 
 // Interceptor makes the worker interceptor alone, for worker.Options.Interceptors of a worker that
-// uses no plugins. Such a worker calls [Register] too, and has no janitor: run "lockstep janitor" beside it. The error is a *lockcore.InvalidError that
+// uses no plugins. Such a worker calls [Register] too, and has no janitor: run "lockstep janitor" beside it. When the worker has
+// stopped, call Locker.Close, which waits until the steps that have returned have left their locks. The error is a *lockcore.InvalidError that
 // names the option.
 func Interceptor(o Options) (interceptor.WorkerInterceptor, error) {
 	if err := o.checked(); err != nil {

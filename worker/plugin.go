@@ -175,8 +175,8 @@ func install(list *[]interceptor.WorkerInterceptor, own *interceptors.Intercepto
 		if there, ok := other.(*interceptors.Interceptor); ok {
 			if !there.Options().Same(own.Options()) {
 				return &lockcore.InvalidError{
-					Field: "worker.Options.Plugins", Value: "a second Lockstep plugin, with another Locker or other rules",
-					Bound: "one plugin for the client and its workers, or the same Locker and rules in each",
+					Field: "worker.Options.Plugins", Value: "a second Lockstep plugin, with another Locker, task queue or other rules",
+					Bound: "one plugin for the client and its workers, or the same Locker, TaskQueue and rules in each",
 				}
 			}
 			return nil

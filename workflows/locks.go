@@ -50,6 +50,7 @@ type Locks struct {
 	MaxWait time.Duration
 	// Try fails the step at once with a *lockcore.BusyError if its locks are busy, and leaves no place in a queue. A
 	// retry policy whose NonRetryableErrorTypes name "lockstep.Busy" does the same. Compensations do not heed either, as with MaxWait.
+	// The workflow's own step before may still hold the lock for a moment after its result has come, if another worker ran it.
 	Try bool
 }
 
