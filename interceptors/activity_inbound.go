@@ -24,9 +24,9 @@ import (
 const leaveTimeout = 5 * time.Second
 
 const (
-	// leavesWithin is how long the part of a saga's step may wait for another command of this process for
-	// the same resource, such as that of the next step. Nobody but the saga waits for the part: its hold
-	// stands.
+	// leavesWithin bounds the delay of the leave of a saga's step. In that time another command of this
+	// process for the same resource, such as that of the next step, takes the leave along. The saga holds
+	// the resource anyway, so other parties do not wait for the leave.
 	leavesWithin = 50 * time.Millisecond
 	// mostLeaves bounds the leaves in the background. Beyond it a step leaves before it returns.
 	mostLeaves = 1000
@@ -308,15 +308,15 @@ func (a *activityInbound) end(ctx context.Context, held session, guard *protocol
 	if guard != nil && guard.Scope == protocol.ScopeSaga && !slices.ContainsFunc(held.Leases(), isOfStep) {
 		do = func(ctx context.Context) error { return held.LeaveWithin(ctx, leavesWithin) }
 	}
-	ctx = context.WithoutCancel(ctx) // nobody waits: the attempt's deadline does not matter
+	ctx = context.WithoutCancel(ctx) // the result is reported already, so the attempt's deadline does not matter
 	go func() {
 		defer a.leaves.end()
 		leave(ctx, do)
 	}()
 }
 
-// isOfStep reports whether a lease is in the step's own name, such as that of a rule: nobody keeps the
-// lock for it.
+// isOfStep reports whether a lease has a lock ID of the step's own, such as the lease of a rule. Its lock
+// ends with the leave, and other parties may wait for it.
 func isOfStep(l lockcore.Lease) bool {
 	_, step, err := protocol.ParseLockID(l.LockID)
 	return err != nil || step != ""

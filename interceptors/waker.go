@@ -54,12 +54,13 @@ const (
 	// mostSenders and mostTurns bound what is sent at once, and what waits for it.
 	mostSenders = 8
 	mostTurns   = 4096
-	// tellAgain is after what time a turn that is still open is told again. A hold that was granted looks
-	// the same after its waiter has been woken: it is told once, in the time in which it is reported.
+	// tellAgain is the least time between two wake-ups for one claim, and tellHoldAgain that for one hold.
+	// The document does not show whether the waiter of a granted hold has been woken, so tellHoldAgain is
+	// as long as the hold is reported.
 	tellAgain     = 5 * time.Second
 	tellHoldAgain = time.Minute
-	// retryHolds is for how long the wake-up for a hold is repeated while the server refuses it. By then the
-	// workflow's activity has looked by itself.
+	// retryHolds bounds the time in which the wake-up for a hold is repeated because the server failed.
+	// After that time the workflow's activity has found the hold in an attempt of its own.
 	retryHolds = 10 * time.Minute
 	// wakeTimeout bounds one wake-up.
 	wakeTimeout = 10 * time.Second
@@ -154,7 +155,7 @@ func (w *waker) turn(t party.Wakeup) {
 	w.enqueue(t)
 }
 
-// pauseAfter is after what time a wake-up may be sent again.
+// pauseAfter returns the least time between two wake-ups for the same turn.
 func pauseAfter(t party.Wakeup) time.Duration {
 	if t.HoldFence > 0 {
 		return tellHoldAgain
@@ -170,8 +171,8 @@ func (w *waker) enqueue(t party.Wakeup) {
 	}
 }
 
-// again sends the wake-up for a hold again that could not be sent: unlike a claim, the hold does not lapse
-// soon if its workflow is not told of it.
+// again repeats the wake-up for a hold after the server failed. A claim lapses soon if its workflow does
+// not confirm it, but a hold does not.
 func (w *waker) again(t party.Wakeup) {
 	time.AfterFunc(tellAgain, func() {
 		w.mu.Lock()

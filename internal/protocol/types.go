@@ -179,7 +179,7 @@ type AcquireParams struct {
 	Park bool `json:"park,omitempty"`
 	// Try asks without queueing: FailureBusy is not retryable, and nothing is left in a queue.
 	Try bool `json:"try,omitempty"`
-	// MaxWait is how long the attempts find the lock busy, from when the activity was scheduled; after that they fail with a
+	// MaxWait bounds the wait for a busy lock, from the scheduling of the activity. A later attempt that finds it busy fails with a
 	// FailureBusy that is not retryable. What the request has left in the queue ends with a release up to Schedule. Not with Park
 	// or Try. Absent is forever.
 	MaxWait Duration `json:"maxWait,omitempty"`

@@ -119,8 +119,8 @@ func (r *Request) entryID(resource string) string {
 // waits reports whether the request keeps its hold only while it waits for other resources.
 func (r *Request) waits() bool { return r.Persist && r.Within != "" && !r.HoldOnly }
 
-// keptTTL is how long the kept hold stands after the request was granted or renewed. A hold that is kept
-// only while the request waits ends with its part.
+// keptTTL returns the time for which the kept hold lasts after a grant or a renewal. A hold that is kept
+// only while the request waits for other resources lasts for the part's TTL.
 func (r *Request) keptTTL() time.Duration {
 	if r.waits() {
 		return r.TTL

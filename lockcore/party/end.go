@@ -60,7 +60,8 @@ func (l *Locker) giveUp(ctx context.Context, leases ...Lease) {
 	_ = l.leaveAll(ctx, leases, ops, leaving{owed: true}) // the cause is what the caller must see
 }
 
-// leaving is how leaves are carried out. Those that are owed are carried out even if ctx ends before.
+// leaving selects the way in which leaves are carried out. An owed leave is carried out even if ctx ends
+// before it. A leave with within may be delayed for that time.
 type leaving struct {
 	owed   bool
 	within time.Duration

@@ -20,8 +20,8 @@ const (
 	parkedHeardIn = 2 * time.Minute
 	// parkedMost bounds how long its place stands if nothing is heard of it.
 	parkedMost = 24 * time.Hour
-	// holdGrantTold is for how long after it was granted to a waiter a hold is reported to OnWakeup by
-	// the Lockers that watch the resource.
+	// holdGrantTold bounds the time in which Lockers that watch a resource report a hold to OnWakeup after
+	// a waiter was granted it.
 	holdGrantTold = time.Minute
 )
 

@@ -224,7 +224,7 @@ type Lease struct {
 	// keeps is set if the request may have begun what its lock ID keeps, so that taking it back ends
 	// that, unless another request has entered it since.
 	keeps bool
-	// waitTTL, unless it is 0, is how long the kept hold stands after the leave.
+	// waitTTL, unless it is 0, is the time for which the kept hold lasts after the leave.
 	waitTTL time.Duration
 	// granted is the server's time of the grant, if known.
 	granted time.Time
