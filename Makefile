@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
-STACKCTL := go run ./internal/stack/stackctl
+STACKCTL := go run ./internal/tools/stack/stackctl
 # Evaluated in the recipe's own shell; without a stack the recipe ends here, with stackctl's message.
 WITH_STACK := env="$$($(STACKCTL) env)" && eval "$$env"
 
@@ -55,44 +55,44 @@ test: stack-up ## run all tests against real servers, with the race detector (TE
 .PHONY: simulate
 simulate: ## play seeds of the simulation of whole Lockers (SEEDS=20000 FROM=1), and random histories of one document (HISTORIES=60000)
 	@go test -count=1 -timeout 12h ./lockcore/rules -run TestInvariants -rapid.checks $(or $(HISTORIES),3000)
-	@exec go test -count=1 -timeout 12h ./lockcore/lockcoretest/simulation -seeds $(or $(SEEDS),2000) -from $(or $(FROM),1)
+	@exec go test -count=1 -timeout 12h ./internal/proof/simulation -seeds $(or $(SEEDS),2000) -from $(or $(FROM),1)
 
 .PHONY: explore
 explore: ## explore all interleavings of three parties on one resource (DEPTH=1: one action deeper than by default)
-	@exec go test -count=1 -v -timeout 12h ./lockcore/internal/update -run TestExplore -deeper $(or $(DEPTH),0)
+	@exec go test -count=1 -v -timeout 12h ./internal/engine/update -run TestExplore -deeper $(or $(DEPTH),0)
 
 .PHONY: explore-mutants
 explore-mutants: ## show which mutants of the rules and of the update loop the exploration finds: half an hour
-	@exec go test -count=1 -v -timeout 12h ./lockcore/internal/update -run TestMutants -mutants -parallel 2
+	@exec go test -count=1 -v -timeout 12h ./internal/engine/update -run TestMutants -mutants -parallel 2
 
 .PHONY: fuzz-sagas
 fuzz-sagas: stack-up ## play random sagas on the servers, with workers that are killed (SEED=1 RUNS=10)
-	@$(WITH_STACK) && exec go run ./internal/sagafuzz -seed $(or $(SEED),1) -runs $(or $(RUNS),10) $(FUZZ_FLAGS)
+	@$(WITH_STACK) && exec go run ./internal/proof/sagafuzz -seed $(or $(SEED),1) -runs $(or $(RUNS),10) $(FUZZ_FLAGS)
 
 .PHONY: bench
 bench: stack-up ## measure the engine against raw commands of the same server (BENCH_FLAGS="...")
-	@$(WITH_STACK) && exec go run ./internal/bench engine $(BENCH_FLAGS)
+	@$(WITH_STACK) && exec go run ./internal/tools/bench engine $(BENCH_FLAGS)
 
 .PHONY: bench-temporal
 bench-temporal: stack-up ## measure guarded workflows against unguarded ones, and a crowd that waits (BENCH_FLAGS="--waiters 200")
-	@$(WITH_STACK) && exec go run ./internal/bench temporal $(BENCH_FLAGS)
+	@$(WITH_STACK) && exec go run ./internal/tools/bench temporal $(BENCH_FLAGS)
 
 .PHONY: bench-hot
 bench-hot: stack-up ## compare guards, sagas and locks with a mutex workflow, where many want few resources (BENCH_FLAGS="--turns 1")
-	@$(WITH_STACK) && exec go run ./internal/bench hot $(BENCH_FLAGS)
+	@$(WITH_STACK) && exec go run ./internal/tools/bench hot $(BENCH_FLAGS)
 
 .PHONY: bench-wait
 bench-wait: stack-up ## measure what workflows cost that wait for long: 45 minutes (BENCH_FLAGS="--for 2m --cases 100x1")
-	@$(WITH_STACK) && exec go run ./internal/bench wait $(BENCH_FLAGS)
+	@$(WITH_STACK) && exec go run ./internal/tools/bench wait $(BENCH_FLAGS)
 
 .PHONY: bench-idle
 bench-idle: stack-up ## measure background work beside idle documents (BENCH_FLAGS="--documents 0,100000,1000000")
-	@$(WITH_STACK) && exec go run ./internal/bench idle $(BENCH_FLAGS)
+	@$(WITH_STACK) && exec go run ./internal/tools/bench idle $(BENCH_FLAGS)
 
 .PHONY: bench-contended
 bench-contended: stack-up ## measure many Lockers on one resource (AGAINST=commit to compare, BENCH_FLAGS="--write-delay 12ms")
-	@$(WITH_STACK) && if [ -n "$(AGAINST)" ]; then exec internal/bench/contended/against.sh "$(AGAINST)" $(BENCH_FLAGS); \
-		else exec go run ./internal/bench/contended $(BENCH_FLAGS); fi
+	@$(WITH_STACK) && if [ -n "$(AGAINST)" ]; then exec internal/tools/bench/contended/against.sh "$(AGAINST)" $(BENCH_FLAGS); \
+		else exec go run ./internal/tools/bench/contended $(BENCH_FLAGS); fi
 
 .PHONY: histories
 histories: stack-up ## record the histories of unreleased features anew (worker/testdata/histories)

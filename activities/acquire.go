@@ -11,8 +11,8 @@ import (
 
 	"go.temporal.io/sdk/activity"
 
-	"github.com/temporal-lockstep/lockstep/internal/openrun"
-	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/internal/currentrun"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -23,12 +23,12 @@ import (
 // queue. After MaxWait it is not retryable.
 //
 // With HoldOnly no attempt waits in its slot, since the write that frees the resource grants the request its hold. If the
-// activity's ID is protocol.WaitID of the schedule number, the activity waits as Wait does: the attempts follow each other with
+// activity's ID is wire.WaitID of the schedule number, the activity waits as Wait does: the attempts follow each other with
 // growing pauses, and the worker that frees the lock completes the activity in between. Under another ID the next attempt,
 // after a second at most, finds the hold.
 func (a *Activities) Acquire(ctx context.Context, p AcquireParams) (AcquireResult, error) {
 	if err := p.Check(); err != nil {
-		return AcquireResult{}, protocol.Failure(err)
+		return AcquireResult{}, wire.Failure(err)
 	}
 	caller, err := a.caller(ctx, p.LockID, p.Collection)
 	if err != nil {
@@ -37,31 +37,31 @@ func (a *Activities) Acquire(ctx context.Context, p AcquireParams) (AcquireResul
 	info := activity.GetInfo(ctx)
 	req := request(p, caller, info)
 	leases, err := a.enter(ctx, p, caller, req)
-	err = protocol.Asked(err, "")
-	protocol.TellAncestors(err, caller, p.Ancestors)
+	err = wire.Asked(err, "")
+	wire.TellAncestors(err, caller, p.Ancestors)
 	switch {
 	case err == nil:
-		return AcquireResult{LockID: req.LockID, Leases: protocol.Leases(leases)}, nil
+		return AcquireResult{LockID: req.LockID, Leases: wire.Leases(leases)}, nil
 	case p.Try:
-		return AcquireResult{}, protocol.TriedFailure(err, "")
+		return AcquireResult{}, wire.TriedFailure(err, "")
 	case p.Park:
-		return AcquireResult{}, protocol.ParkFailure(err, req, "")
-	case p.HoldOnly && req.Run != "" && info.ActivityID == protocol.WaitID(p.Schedule):
+		return AcquireResult{}, wire.ParkFailure(err, req, "")
+	case p.HoldOnly && req.Run != "" && info.ActivityID == wire.WaitID(p.Schedule):
 		return AcquireResult{}, a.untilWoken(ctx, p, caller, req, err)
 	default:
 		if busy := new(lockcore.BusyError); errors.As(err, &busy) {
 			a.Locker.WatchFor(busy.Resource)
 			if p.MaxWait > 0 && time.Since(info.ScheduledTime) >= time.Duration(p.MaxWait) {
-				return AcquireResult{}, protocol.TriedFailure(busy, "")
+				return AcquireResult{}, wire.TriedFailure(busy, "")
 			}
 		}
-		return AcquireResult{}, protocol.Failure(err)
+		return AcquireResult{}, wire.Failure(err)
 	}
 }
 
 // untilWoken returns the failure of an attempt that did not get its locks, and that another one follows after a pause, unless
 // the activity is completed before.
-func (a *Activities) untilWoken(ctx context.Context, p AcquireParams, caller protocol.Run, req party.Request, err error) error {
+func (a *Activities) untilWoken(ctx context.Context, p AcquireParams, caller wire.Run, req party.Request, err error) error {
 	info := activity.GetInfo(ctx)
 	var (
 		busy   *lockcore.BusyError
@@ -71,19 +71,19 @@ func (a *Activities) untilWoken(ctx context.Context, p AcquireParams, caller pro
 	case isBusy && busy.Full:
 		return waiting(p.MaxWait, info, pauseOf(0, info.Attempt), err)
 	case isBusy:
-	case protocol.LockError(err) != nil || errors.As(err, &layout):
-		return protocol.Failure(err)
+	case wire.LockError(err) != nil || errors.As(err, &layout):
+		return wire.Failure(err)
 	default:
-		return protocol.UnavailableFailure(pauseOf(0, info.Attempt), err)
+		return wire.UnavailableFailure(pauseOf(0, info.Attempt), err)
 	}
 	a.Locker.WatchFor(busy.Resource)
 	req.Resources = slices.DeleteFunc(slices.Clone(req.Resources), func(r lockcore.Resource) bool { return r.Name != busy.Resource })
 	again, now := a.Locker.Recheck(ctx, req)
-	protocol.TellAncestors(now, caller, p.Ancestors)
+	wire.TellAncestors(now, caller, p.Ancestors)
 	switch {
 	case now == nil: // it was granted in between
 		return waiting(p.MaxWait, info, atOnce, err)
-	case protocol.LockError(now) == nil: // the place in the queue outlives the pause
+	case wire.LockError(now) == nil: // the place in the queue outlives the pause
 		return waiting(p.MaxWait, info, pauseOf(0, info.Attempt), err)
 	}
 	return waiting(p.MaxWait, info, again, now)
@@ -94,19 +94,19 @@ const atOnce = 10 * time.Millisecond
 
 // enter takes the locks. Those of a lock ID that the caller has chosen may be any party's, and are asked for as they are;
 // what is its own workflow's may be in the hands of another run, see openrun.
-func (a *Activities) enter(ctx context.Context, p AcquireParams, caller protocol.Run, req party.Request) ([]lockcore.Lease, error) {
+func (a *Activities) enter(ctx context.Context, p AcquireParams, caller wire.Run, req party.Request) ([]lockcore.Lease, error) {
 	if req.Run == "" {
 		return a.Locker.Enter(ctx, req, !p.Try)
 	}
-	return openrun.Enter(ctx, a.Locker, caller, req, !p.Try)
+	return currentrun.Enter(ctx, a.Locker, caller, req, !p.Try)
 }
 
-func request(p AcquireParams, caller protocol.Run, info activity.Info) party.Request {
+func request(p AcquireParams, caller wire.Run, info activity.Info) party.Request {
 	comment := p.Comment
 	if comment == "" {
 		comment = fmt.Sprintf("%s, activity %s, attempt %d", info.ActivityType.Name, info.ActivityID, info.Attempt)
 	}
-	inline := protocol.InlineWait(info)
+	inline := wire.InlineWait(info)
 	if p.HoldOnly { // it is granted the hold wherever it waits
 		inline = 0
 	}
@@ -126,7 +126,7 @@ func request(p AcquireParams, caller protocol.Run, info activity.Info) party.Req
 		Saga:      p.Saga,
 		Owner:     p.Owner.Of(caller),
 		Started:   p.Started, NeverVictim: p.NeverVictim,
-		Comment: protocol.Cut(comment, 1024),
+		Comment: wire.Cut(comment, 1024),
 		MaxWait: inline,
 	}
 }

@@ -9,43 +9,43 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/collection"
 	"github.com/temporal-lockstep/lockstep/internal/namespace"
-	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // Names under which [Register] registers the activities.
 const (
-	AcquireName = protocol.ActivityAcquire
-	RenewName   = protocol.ActivityRenew
-	LeaveName   = protocol.ActivityLeave
-	ReleaseName = protocol.ActivityRelease
-	WaitName    = protocol.ActivityWait
-	KeepName    = protocol.ActivityKeep
-	BarName     = protocol.ActivityBar
+	AcquireName = wire.ActivityAcquire
+	RenewName   = wire.ActivityRenew
+	LeaveName   = wire.ActivityLeave
+	ReleaseName = wire.ActivityRelease
+	WaitName    = wire.ActivityWait
+	KeepName    = wire.ActivityKeep
+	BarName     = wire.ActivityBar
 )
 
 // Inputs and results of the activities. They are the wire format: fields are only ever appended.
 type (
-	AcquireParams = protocol.AcquireParams
-	AcquireResult = protocol.AcquireResult
-	RenewParams   = protocol.RenewParams
-	RenewResult   = protocol.RenewResult
-	LeaveParams   = protocol.LeaveParams
-	LeaveResult   = protocol.LeaveResult
-	ReleaseParams = protocol.ReleaseParams
-	ReleaseResult = protocol.ReleaseResult
-	WaitParams    = protocol.WaitParams
-	KeepParams    = protocol.KeepParams
-	KeepResult    = protocol.KeepResult
-	BarParams     = protocol.BarParams
-	BarResult     = protocol.BarResult
+	AcquireParams = wire.AcquireParams
+	AcquireResult = wire.AcquireResult
+	RenewParams   = wire.RenewParams
+	RenewResult   = wire.RenewResult
+	LeaveParams   = wire.LeaveParams
+	LeaveResult   = wire.LeaveResult
+	ReleaseParams = wire.ReleaseParams
+	ReleaseResult = wire.ReleaseResult
+	WaitParams    = wire.WaitParams
+	KeepParams    = wire.KeepParams
+	KeepResult    = wire.KeepResult
+	BarParams     = wire.BarParams
+	BarResult     = wire.BarResult
 	// Lease is what Acquire got on one resource.
-	Lease = protocol.Lease
+	Lease = wire.Lease
 	// Use is a resource that must still be held since a request has used it.
-	Use = protocol.Use
+	Use = wire.Use
 	// Duration is a time.Duration that is text in JSON.
-	Duration = protocol.Duration
+	Duration = wire.Duration
 )
 
 // Locker is what the activities need of a *lockcore.Locker.
@@ -79,32 +79,32 @@ type Activities struct {
 // Renew extends leases that Acquire gave, each by the TTL it was taken with. If one is lost it
 // fails with lockstep.Lost; the others are renewed nevertheless.
 func (a *Activities) Renew(ctx context.Context, p RenewParams) (RenewResult, error) {
-	leases, err := a.Locker.Renew(ctx, protocol.CoreLeases(p.Leases)...)
+	leases, err := a.Locker.Renew(ctx, wire.CoreLeases(p.Leases)...)
 	if err != nil {
-		return RenewResult{}, protocol.Failure(err)
+		return RenewResult{}, wire.Failure(err)
 	}
-	return RenewResult{Leases: protocol.Leases(leases)}, nil
+	return RenewResult{Leases: wire.Leases(leases)}, nil
 }
 
 // Leave ends the parts that the leases name. The hold stands, for its HoldTTL, until Release.
 func (a *Activities) Leave(ctx context.Context, p LeaveParams) (LeaveResult, error) {
-	return LeaveResult{}, protocol.Failure(a.Locker.Leave(ctx, protocol.CoreLeases(p.Leases)...))
+	return LeaveResult{}, wire.Failure(a.Locker.Leave(ctx, wire.CoreLeases(p.Leases)...))
 }
 
 // caller is the run that calls, in the name of a lock ID if one is given. Its worker keeps its locks in a collection, if that is
 // known. An activity without a workflow has no name of its own, and all of them would be one party: it has to give a lock ID.
-func (a *Activities) caller(ctx context.Context, lockID, collection string) (protocol.Run, error) {
+func (a *Activities) caller(ctx context.Context, lockID, collection string) (wire.Run, error) {
 	if info := activity.GetInfo(ctx); lockID == "" && !info.IsWorkflowActivity() {
-		return protocol.Run{}, protocol.Failure(&lockcore.InvalidError{
+		return wire.Run{}, wire.Failure(&lockcore.InvalidError{
 			Field: "lockId", Value: `""`, Bound: "a lock ID of the caller's choice, in an activity without a workflow",
 		})
 	}
 	if err := a.collection.Check(ctx, a.Locker, collection); err != nil {
-		return protocol.Run{}, err
+		return wire.Run{}, err
 	}
 	id, err := a.namespaces.Of(ctx)
 	execution := activity.GetInfo(ctx).WorkflowExecution
-	return protocol.Run{Namespace: id, WorkflowID: execution.ID, RunID: execution.RunID}, err
+	return wire.Run{Namespace: id, WorkflowID: execution.ID, RunID: execution.RunID}, err
 }
 
 // asker is in whose name an activity acts: run is the run label, and empty for a lock ID of the caller's choice. within is the
@@ -112,7 +112,7 @@ func (a *Activities) caller(ctx context.Context, lockID, collection string) (pro
 type asker struct{ lockID, run, within string }
 
 // partyOf is the party with the lock ID that is given, a step of the caller's workflow, or the workflow.
-func partyOf(given, step string, caller protocol.Run) asker {
+func partyOf(given, step string, caller wire.Run) asker {
 	switch own := caller.LockID(); {
 	case step != "":
 		return asker{caller.StepLockID(step), caller.RunID, own}
@@ -124,7 +124,7 @@ func partyOf(given, step string, caller protocol.Run) asker {
 }
 
 // part is the name of a part of the party's.
-func (p asker) part(caller protocol.Run, name string) string {
+func (p asker) part(caller wire.Run, name string) string {
 	if p.run == "" {
 		return name
 	}

@@ -24,7 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/activities"
-	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -296,7 +296,7 @@ func TestRelease_Used_VerifiesAndReleasesNothing(t *testing.T) {
 	require.Empty(t, f.released)
 	f = &fakeLocker{err: &lockcore.LostError{Resource: "account/1"}}
 	_, err = call(t, f, "lockstep.Release", `{"used":[{"resource":"account/1","schedule":2}]}`)
-	require.ErrorIs(t, protocol.LockError(err), lockcore.ErrLost)
+	require.ErrorIs(t, wire.LockError(err), lockcore.ErrLost)
 }
 
 func TestRelease_Resources_ReleasesAndVerifiesNothing(t *testing.T) {
@@ -320,7 +320,7 @@ func TestRelease_UsedWithARelease_IsRefused(t *testing.T) {
 		f := &fakeLocker{}
 		_, err := call(t, f, "lockstep.Release", `{"used":[{"resource":"account/1","schedule":2}],"leases":[`+leaseText+`],`+in+`}`)
 		var invalid *lockcore.InvalidError
-		require.ErrorAs(t, protocol.LockError(err), &invalid, in)
+		require.ErrorAs(t, wire.LockError(err), &invalid, in)
 		require.Equal(t, "used", invalid.Field)
 		require.Contains(t, invalid.Bound, want)
 		require.Empty(t, f.released)
@@ -337,7 +337,7 @@ func TestAnActivityWithoutAWorkflowHasToGiveALockID(t *testing.T) {
 		"lockstep.Keep": `"resources":["account/1"]`, "lockstep.Wait": `"resource":{"name":"account/1"}`,
 	} {
 		_, err := callFrom(t, &fakeLocker{}, false, name, "{"+in+"}")
-		require.ErrorIs(t, protocol.LockError(err), lockcore.ErrInvalid, name)
+		require.ErrorIs(t, wire.LockError(err), lockcore.ErrInvalid, name)
 		require.ErrorContains(t, err, "lockId")
 		_, err = callFrom(t, &fakeLocker{}, false, name, `{"lockId":"mine",`+in+"}")
 		require.NoError(t, err, name)
@@ -349,12 +349,12 @@ func TestHandingOverAfterAResetHidesNoErrorBehindALockThatWasReleased(t *testing
 	t.Parallel()
 	const in = `{"resources":["a","b"],"once":true,"handOver":true,"inherits":true}`
 	f := &fakeLocker{lacks: []string{"a"}}
-	_, err := call(t, f, protocol.ActivityKeep, in)
+	_, err := call(t, f, wire.ActivityKeep, in)
 	require.NoError(t, err)
 	require.Equal(t, []string{"a", "b"}, f.extended)
 	f = &fakeLocker{lacks: []string{"a"}, err: errors.New("not authorized any more")}
-	_, err = call(t, f, protocol.ActivityKeep, in)
+	_, err = call(t, f, wire.ActivityKeep, in)
 	require.ErrorContains(t, err, "not authorized any more")
-	_, err = call(t, &fakeLocker{lacks: []string{"a"}}, protocol.ActivityKeep, strings.Replace(in, `,"inherits":true`, "", 1))
+	_, err = call(t, &fakeLocker{lacks: []string{"a"}}, wire.ActivityKeep, strings.Replace(in, `,"inherits":true`, "", 1))
 	require.Error(t, err)
 }

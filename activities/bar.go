@@ -10,8 +10,8 @@ import (
 
 	"go.temporal.io/sdk/activity"
 
-	"github.com/temporal-lockstep/lockstep/internal/openrun"
-	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/internal/currentrun"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -46,29 +46,29 @@ func (a *Activities) Bar(ctx context.Context, p BarParams) (BarResult, error) {
 	}
 	who := partyOf(p.LockID, "", caller)
 	if who.run == "" {
-		return BarResult{}, protocol.Failure(&lockcore.InvalidError{
-			Field: "lockId", Value: strconv.Quote(protocol.Cut(p.LockID, 64)), Bound: "the lock ID of the workflow that calls, or none",
+		return BarResult{}, wire.Failure(&lockcore.InvalidError{
+			Field: "lockId", Value: strconv.Quote(wire.Cut(p.LockID, 64)), Bound: "the lock ID of the workflow that calls, or none",
 		})
 	}
 	bounded, cancel := context.WithTimeout(ctx, barTimeout)
 	defer cancel()
 	bar := party.Raise{LockID: who.lockID, Run: who.run, Saga: p.Saga, Order: party.LastAttempt(p.Schedule), Resources: p.Resources}
-	err = openrun.Raise(bounded, a.Locker, caller, bar)
-	if !openrun.Connects(activity.GetClient(ctx)) {
+	err = currentrun.Raise(bounded, a.Locker, caller, bar)
+	if !currentrun.Connects(activity.GetClient(ctx)) {
 		for end := time.Now().Add(testBar); errors.Is(err, lockcore.ErrBusy) && bounded.Err() == nil && time.Now().Before(end); {
 			timer := time.NewTimer(testPause)
 			select {
 			case <-bounded.Done():
 			case <-timer.C:
-				err = openrun.Raise(bounded, a.Locker, caller, bar)
+				err = currentrun.Raise(bounded, a.Locker, caller, bar)
 			}
 			timer.Stop()
 		}
 	}
 	if busy := new(lockcore.BusyError); errors.As(err, &busy) {
-		return BarResult{}, protocol.WaitingFailure(busy, barDelay(busy))
+		return BarResult{}, wire.WaitingFailure(busy, barDelay(busy))
 	}
-	return BarResult{}, protocol.Failure(err)
+	return BarResult{}, wire.Failure(err)
 }
 
 // barDelay returns the delay until the first of the parts that may still run has ended, within bounds.

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/activities"
-	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -32,7 +32,7 @@ func attempt(t *testing.T, f *fakeLocker, id, in string) *temporal.ApplicationEr
 		ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 			ActivityID: id, StartToCloseTimeout: time.Minute, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1},
 		})
-		return workflow.ExecuteActivity(ctx, protocol.ActivityAcquire, json.RawMessage(in)).Get(ctx, nil)
+		return workflow.ExecuteActivity(ctx, wire.ActivityAcquire, json.RawMessage(in)).Get(ctx, nil)
 	})
 	var app *temporal.ApplicationError
 	require.ErrorAs(t, env.GetWorkflowError(), &app)
@@ -46,7 +46,7 @@ func TestAcquire_HoldOnlyUnderItsWaitID_WaitsLikeWait(t *testing.T) {
 	t.Parallel()
 	busy := &lockcore.BusyError{Resource: "account/2", Position: 2}
 	f := &fakeLocker{err: busy}
-	app := attempt(t, f, protocol.WaitID(4), twoForTheHold+"}")
+	app := attempt(t, f, wire.WaitID(4), twoForTheHold+"}")
 	require.Equal(t, "lockstep.Busy", app.Type())
 	require.False(t, app.NonRetryable())
 	require.Equal(t, 7*time.Second, app.NextRetryDelay(), "as Recheck says")
@@ -56,7 +56,7 @@ func TestAcquire_HoldOnlyUnderItsWaitID_WaitsLikeWait(t *testing.T) {
 	require.True(t, f.rechecked[0].HoldOnly)
 	require.Equal(t, party.Order{Schedule: 4, Attempt: 1}, f.rechecked[0].Order)
 
-	for _, id := range []string{"mine", protocol.WaitID(5)} {
+	for _, id := range []string{"mine", wire.WaitID(5)} {
 		f = &fakeLocker{err: busy}
 		app = attempt(t, f, id, twoForTheHold+"}")
 		require.Equal(t, "lockstep.Busy", app.Type())
@@ -82,7 +82,7 @@ func TestAcquire_HoldOnlyUnderItsWaitID_FailsByWhatItFinds(t *testing.T) {
 		"it cannot look":       {busy, errors.New("no primary"), "lockstep.Busy", false, time.Second},
 	} {
 		f := &fakeLocker{err: tc.enter, recheckErr: tc.recheck}
-		app := attempt(t, f, protocol.WaitID(4), twoForTheHold+"}")
+		app := attempt(t, f, wire.WaitID(4), twoForTheHold+"}")
 		require.Equal(t, tc.want, app.Type(), name)
 		require.Equal(t, tc.final, app.NonRetryable(), name)
 		require.LessOrEqual(t, app.NextRetryDelay(), tc.longest, name)
@@ -93,10 +93,10 @@ func TestAcquire_HoldOnlyUnderItsWaitID_FailsByWhatItFinds(t *testing.T) {
 func TestAcquire_MaxWait_EndsIt(t *testing.T) {
 	t.Parallel()
 	busy := &lockcore.BusyError{Resource: "account/2", Holders: []lockcore.Holder{{LockID: "in the way"}}}
-	for _, id := range []string{protocol.WaitID(4), "mine"} {
+	for _, id := range []string{wire.WaitID(4), "mine"} {
 		app := attempt(t, &fakeLocker{err: busy}, id, twoForTheHold+`,"maxWait":"1ns"}`)
 		require.True(t, app.NonRetryable(), id)
-		require.ErrorContains(t, protocol.LockError(app), "in the way")
+		require.ErrorContains(t, wire.LockError(app), "in the way")
 		app = attempt(t, &fakeLocker{err: busy}, id, twoForTheHold+`,"maxWait":"3s"}`)
 		require.False(t, app.NonRetryable(), id)
 		require.LessOrEqual(t, app.NextRetryDelay(), 3*time.Second, id)

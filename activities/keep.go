@@ -11,8 +11,8 @@ import (
 
 	"go.temporal.io/sdk/activity"
 
-	"github.com/temporal-lockstep/lockstep/internal/openrun"
-	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/internal/currentrun"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -43,7 +43,7 @@ func (a *Activities) Keep(ctx context.Context, p KeepParams) (KeepResult, error)
 	who := partyOf(p.LockID, "", caller)
 	if p.Once {
 		_, err := a.extend(ctx, who, caller, p)
-		return KeepResult{}, protocol.Failure(err)
+		return KeepResult{}, wire.Failure(err)
 	}
 	beat := keepBeat
 	if info.HeartbeatTimeout > 0 {
@@ -55,11 +55,11 @@ func (a *Activities) Keep(ctx context.Context, p KeepParams) (KeepResult, error)
 		if !time.Now().Before(due) {
 			again, err := a.extend(ctx, who, caller, p)
 			if errors.Is(err, lockcore.ErrLost) || errors.Is(err, lockcore.ErrInvalid) {
-				return KeepResult{}, protocol.Failure(err)
+				return KeepResult{}, wire.Failure(err)
 			}
 			due = time.Now().Add(again)
 		}
-		if !openrun.Connects(activity.GetClient(ctx)) {
+		if !currentrun.Connects(activity.GetClient(ctx)) {
 			return KeepResult{}, nil
 		}
 		timer := time.NewTimer(min(beat, time.Until(due)))
@@ -74,7 +74,7 @@ func (a *Activities) Keep(ctx context.Context, p KeepParams) (KeepResult, error)
 }
 
 // extend extends the holds, also those that a run before the caller has left to it, or hands them over.
-func (a *Activities) extend(ctx context.Context, who asker, caller protocol.Run, p KeepParams) (time.Duration, error) {
+func (a *Activities) extend(ctx context.Context, who asker, caller wire.Run, p KeepParams) (time.Duration, error) {
 	bounded, cancel := context.WithTimeout(ctx, keepTimeout)
 	defer cancel()
 	again := time.Duration(math.MaxInt64)
@@ -83,7 +83,7 @@ func (a *Activities) extend(ctx context.Context, who asker, caller protocol.Run,
 		after, err := a.Locker.Extend(bounded, who.lockID, who.run, name, p.HandOver)
 		var other *party.OtherRunError
 		if errors.As(err, &other) {
-			if current, asked := openrun.IsCurrent(bounded, caller); current {
+			if current, asked := currentrun.IsCurrent(bounded, caller); current {
 				after, err = a.Locker.Extend(bounded, who.lockID, other.Other, name, p.HandOver)
 			} else {
 				err = errors.Join(err, asked)
@@ -130,6 +130,6 @@ func (a *Activities) endKeep(ctx context.Context, info activity.Info, who asker,
 // hasClosed reports whether the activity's workflow is known to have ended for good: no run of it is open, which could go on
 // with its locks.
 func hasClosed(ctx context.Context, info activity.Info) bool {
-	now, err := openrun.Describe(ctx, activity.GetClient(ctx).WorkflowService(), info.Namespace, info.WorkflowExecution.ID, "")
-	return err == nil && openrun.HasEnded(now.GetStatus())
+	now, err := currentrun.Describe(ctx, activity.GetClient(ctx).WorkflowService(), info.Namespace, info.WorkflowExecution.ID, "")
+	return err == nil && currentrun.HasEnded(now.GetStatus())
 }

@@ -3,14 +3,14 @@ package activities
 import (
 	"context"
 
-	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // Leases returns what the running step holds now, as last renewed; nil if ctx is not that of a
 // guarded step. It asks nothing of the database.
 func Leases(ctx context.Context) []lockcore.Lease {
-	leases, _ := protocol.LeasesFrom(ctx)
+	leases, _ := wire.LeasesFrom(ctx)
 	return leases
 }
 

@@ -3,7 +3,7 @@ package activities
 import (
 	"go.temporal.io/sdk/activity"
 
-	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 )
 
 // Registry is what the activities are registered with: a worker, or the SDK's test environment.
@@ -17,7 +17,7 @@ type Registry interface {
 // name then, and a user's own activity method called Release would be taken for ours.
 func Register(registry Registry, a *Activities) {
 	registry.RegisterActivityWithOptions(a, activity.RegisterOptions{
-		Name:                          protocol.ActivityPrefix,
+		Name:                          wire.ActivityPrefix,
 		DisableAlreadyRegisteredCheck: true,
 	})
 }

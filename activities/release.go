@@ -9,8 +9,8 @@ import (
 
 	"go.temporal.io/sdk/activity"
 
-	"github.com/temporal-lockstep/lockstep/internal/openrun"
-	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/internal/currentrun"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -28,21 +28,21 @@ func (a *Activities) Release(ctx context.Context, p ReleaseParams) (ReleaseResul
 	who := partyOf(p.LockID, p.Step, caller)
 	ofWorkflow := who.run != "" && p.Step == ""
 	if err := checkUsed(p, ofWorkflow); err != nil {
-		return ReleaseResult{}, protocol.Failure(err)
+		return ReleaseResult{}, wire.Failure(err)
 	}
 	if len(p.Leases) > 0 {
-		if err := a.Locker.Leave(ctx, protocol.CoreLeases(p.Leases)...); err != nil {
-			return ReleaseResult{}, protocol.Failure(err)
+		if err := a.Locker.Leave(ctx, wire.CoreLeases(p.Leases)...); err != nil {
+			return ReleaseResult{}, wire.Failure(err)
 		}
 	}
 	if len(p.Used) > 0 {
-		return ReleaseResult{}, protocol.Failure(a.verify(ctx, p, caller))
+		return ReleaseResult{}, wire.Failure(a.verify(ctx, p, caller))
 	}
-	_, err = openrun.Release(ctx, a.Locker, party.Release{LockID: who.lockID, Run: who.run, Order: party.LastAttempt(p.Schedule)}, p.Resources)
+	_, err = currentrun.Release(ctx, a.Locker, party.Release{LockID: who.lockID, Run: who.run, Order: party.LastAttempt(p.Schedule)}, p.Resources)
 	if err == nil && ofWorkflow && (p.Inherits || p.All) {
-		err = openrun.ReleaseInherited(ctx, a.Locker, caller, p.Resources, p.All, func() (bool, error) { return openrun.IsCurrent(ctx, caller) })
+		err = currentrun.ReleaseInherited(ctx, a.Locker, caller, p.Resources, p.All, func() (bool, error) { return currentrun.IsCurrent(ctx, caller) })
 	}
-	return ReleaseResult{}, protocol.Failure(err)
+	return ReleaseResult{}, wire.Failure(err)
 }
 
 // checkUsed refuses to verify in the call that releases: the workflow must have recorded that nothing was lost before it releases.
@@ -62,10 +62,10 @@ func checkUsed(p ReleaseParams, ofWorkflow bool) error {
 }
 
 // verify makes sure that the caller's workflow holds what it used.
-func (a *Activities) verify(ctx context.Context, p ReleaseParams, caller protocol.Run) error {
-	v := party.Verify{LockID: caller.LockID(), Run: caller.RunID, Inherits: p.Inherits || !openrun.Connects(activity.GetClient(ctx))}
+func (a *Activities) verify(ctx context.Context, p ReleaseParams, caller wire.Run) error {
+	v := party.Verify{LockID: caller.LockID(), Run: caller.RunID, Inherits: p.Inherits || !currentrun.Connects(activity.GetClient(ctx))}
 	if p.Before != "" {
-		before, err := openrun.RunsBefore(ctx, caller)
+		before, err := currentrun.RunsBefore(ctx, caller)
 		if err != nil {
 			return err
 		}
@@ -74,7 +74,7 @@ func (a *Activities) verify(ctx context.Context, p ReleaseParams, caller protoco
 	for _, u := range p.Used {
 		v.Uses = append(v.Uses, party.Use{Resource: u.Resource, By: party.LastAttempt(u.Schedule)})
 	}
-	err := openrun.Verify(ctx, a.Locker, caller, v)
+	err := currentrun.Verify(ctx, a.Locker, caller, v)
 	if errors.Is(err, lockcore.ErrLost) {
 		activity.GetLogger(ctx).Warn("lockstep: locks were lost", "lockId", v.LockID, "error", err)
 	}

@@ -10,7 +10,7 @@ import (
 
 	"go.temporal.io/sdk/activity"
 
-	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -22,7 +22,7 @@ const (
 
 // Wait returns when a request that a guarded step or Acquire has queued is worth making again. As long as it waits, each attempt fails with a retryable lockstep.Busy that says when the next one is to
 // be made, so that it uses no slot and adds nothing to the history; the worker that grants the lock completes it in between.
-// For that its activity ID has to be protocol.WaitID of the request's schedule number; under another ID it finds the grant
+// For that its activity ID has to be wire.WaitID of the request's schedule number; under another ID it finds the grant
 // at its next attempt. While the database cannot be reached, an attempt fails with a retryable lockstep.Unavailable that says so.
 //
 // It has no result: what became of the request is told to the next Acquire or attempt of the step, also if its place was given up
@@ -35,7 +35,7 @@ const (
 // It takes nothing. It keeps alive the place in the queue; what the lock ID holds is extended by the janitor.
 func (a *Activities) Wait(ctx context.Context, p WaitParams) error {
 	if err := p.Check(); err != nil {
-		return protocol.Failure(err)
+		return wire.Failure(err)
 	}
 	caller, err := a.caller(ctx, p.LockID, p.Collection)
 	if err != nil {
@@ -44,7 +44,7 @@ func (a *Activities) Wait(ctx context.Context, p WaitParams) error {
 	info, who := activity.GetInfo(ctx), partyOf(p.LockID, p.Step, caller)
 	if p.Run != "" && p.Run != caller.RunID {
 		caller.RunID = p.Run
-		return protocol.Failure(a.Locker.LeaveQueue(ctx, lockcore.Lease{
+		return wire.Failure(a.Locker.LeaveQueue(ctx, lockcore.Lease{
 			Resource: p.Resource.Name, LockID: who.lockID, Run: p.Run, Part: caller.Part(p.Part), Order: p.Order,
 		}))
 	}
@@ -52,14 +52,14 @@ func (a *Activities) Wait(ctx context.Context, p WaitParams) error {
 	case p.Full > 0:
 		return waiting(p.MaxWait, info, pause, a.untilRoom(ctx, p, who, info.Attempt))
 	case p.Vain > 1 && info.Attempt <= 1: // the request was made just before, and the one before it
-		return protocol.UnavailableFailure(pause, nil)
+		return wire.UnavailableFailure(pause, nil)
 	}
 	a.Locker.WatchFor(p.Resource.Name)
 	again, err := a.Locker.Recheck(ctx, party.Request{
 		LockID: who.lockID, Run: who.run, Within: who.within, Resources: []lockcore.Resource{p.Resource}, Part: who.part(caller, p.Part), Order: p.Order,
 		Owner: p.Owner.Of(caller), Started: p.Started, NeverVictim: p.NeverVictim,
 	})
-	protocol.TellAncestors(err, caller, p.Ancestors)
+	wire.TellAncestors(err, caller, p.Ancestors)
 	return waiting(p.MaxWait, info, again, err)
 }
 
@@ -67,16 +67,16 @@ func (a *Activities) Wait(ctx context.Context, p WaitParams) error {
 func waiting(maxWait Duration, info activity.Info, again time.Duration, err error) error {
 	var busy *lockcore.BusyError
 	if !errors.As(err, &busy) {
-		return protocol.Failure(err)
+		return wire.Failure(err)
 	}
 	if maxWait > 0 {
 		left := time.Duration(maxWait) - time.Since(info.ScheduledTime)
 		if left <= 0 {
-			return protocol.TriedFailure(busy, "")
+			return wire.TriedFailure(busy, "")
 		}
 		again = min(again, left)
 	}
-	return protocol.WaitingFailure(busy, again)
+	return wire.WaitingFailure(busy, again)
 }
 
 // pauseOf is how long to wait without a place before the next look.

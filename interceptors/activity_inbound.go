@@ -14,9 +14,9 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/temporal-lockstep/lockstep/internal/collection"
+	"github.com/temporal-lockstep/lockstep/internal/currentrun"
 	"github.com/temporal-lockstep/lockstep/internal/namespace"
-	"github.com/temporal-lockstep/lockstep/internal/openrun"
-	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -48,7 +48,7 @@ type activityInbound struct {
 //  2. the locks cannot be had: the step does not run, and the attempt fails, see enterFailure and enterRule;
 //  3. the step runs under its locks, which it leaves however it ends.
 func (a *activityInbound) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
-	if protocol.IsMachinery(activity.GetInfo(ctx).ActivityType.Name) {
+	if wire.IsMachinery(activity.GetInfo(ctx).ActivityType.Name) {
 		if id, err := a.namespaces.Of(ctx); err == nil { // else the activity says so itself
 			a.waker.use(ctx, id)
 		}
@@ -62,12 +62,12 @@ func (a *activityInbound) ExecuteActivity(ctx context.Context, in *interceptor.E
 	if err != nil {
 		return nil, err
 	}
-	if _, inside := protocol.LeasesFrom(ctx); inside || guard == nil && len(ruled) == 0 {
+	if _, inside := wire.LeasesFrom(ctx); inside || guard == nil && len(ruled) == 0 {
 		return a.Next.ExecuteActivity(ctx, in)
 	}
 	if a.locker == nil {
 		return nil, temporal.NewApplicationError(
-			"lockstep: this worker has no Locker and cannot guard the step", protocol.FailureUnavailable)
+			"lockstep: this worker has no Locker and cannot guard the step", wire.FailureUnavailable)
 	}
 	leases, err := a.enter(ctx, guard, addRule(guard, ruled))
 	if err != nil {
@@ -77,21 +77,21 @@ func (a *activityInbound) ExecuteActivity(ctx context.Context, in *interceptor.E
 }
 
 // guardOf is the guard in the step's header, nil if there is none.
-func guardOf(ctx context.Context) (*protocol.Guard, error) {
-	payload := interceptor.Header(ctx)[protocol.HeaderKey]
+func guardOf(ctx context.Context) (*wire.Guard, error) {
+	payload := interceptor.Header(ctx)[wire.HeaderKey]
 	if payload == nil {
 		return nil, nil //nolint:nilnil // no guard, and no error
 	}
-	guard, err := protocol.DecodeGuard(payload)
+	guard, err := wire.DecodeGuard(payload)
 	if err != nil {
-		return nil, protocol.Failure(err)
+		return nil, wire.Failure(err)
 	}
 	return &guard, nil
 }
 
 // enter takes what the guard asks for, and then what a rule asks for besides. Nothing sends heartbeats meanwhile, so the
 // HeartbeatTimeout bounds all of it, and each request takes at most half of the time that is left.
-func (a *activityInbound) enter(ctx context.Context, guard *protocol.Guard, ruled []lockcore.Resource) (leases []lockcore.Lease, err error) {
+func (a *activityInbound) enter(ctx context.Context, guard *wire.Guard, ruled []lockcore.Resource) (leases []lockcore.Lease, err error) {
 	received := time.Now()
 	if limit := activity.GetInfo(ctx).HeartbeatTimeout; limit > 0 {
 		var cancel context.CancelFunc
@@ -126,17 +126,17 @@ func (a *activityInbound) enter(ctx context.Context, guard *protocol.Guard, rule
 	return leases, err
 }
 
-func (a *activityInbound) enterGuard(ctx context.Context, run protocol.Run, guard protocol.Guard) ([]lockcore.Lease, error) {
+func (a *activityInbound) enterGuard(ctx context.Context, run wire.Run, guard wire.Guard) ([]lockcore.Lease, error) {
 	req := request(ctx, run, guard)
-	leases, err := openrun.Enter(ctx, a.locker, run, req, !guard.Try)
+	leases, err := currentrun.Enter(ctx, a.locker, run, req, !guard.Try)
 	if err == nil {
 		a.collection.Ask(ctx, a.locker) // so that the workflow's next steps say it
 		return leases, nil
 	}
-	protocol.TellAncestors(err, run, guard.Ancestors)
+	wire.TellAncestors(err, run, guard.Ancestors)
 	// Nothing was sent, or nothing stands that is this attempt's.
 	refused := errors.Is(err, lockcore.ErrInvalid) || errors.Is(err, lockcore.ErrSuperseded)
-	err = a.enterFailure(ctx, guard, req, protocol.Asked(err, "Locks."))
+	err = a.enterFailure(ctx, guard, req, wire.Asked(err, "Locks."))
 	if !refused && endsQueueing(ctx, guard, err) {
 		a.withdraw(ctx, req)
 	}
@@ -145,15 +145,15 @@ func (a *activityInbound) enterGuard(ctx context.Context, run protocol.Run, guar
 
 // endsQueueing reports whether no later attempt comes for what this one, or one before it, may have
 // left in a queue: on a resource after the one that failed it, too.
-func endsQueueing(ctx context.Context, guard protocol.Guard, failure error) bool {
+func endsQueueing(ctx context.Context, guard wire.Guard, failure error) bool {
 	var app *temporal.ApplicationError
-	_, parked := protocol.Parked(failure)
+	_, parked := wire.Parked(failure)
 	switch {
 	case hasCanceled(ctx):
 		return true
 	case parked:
 		return false
-	case guard.Scope == protocol.ScopeStep:
+	case guard.Scope == wire.ScopeStep:
 		return true
 	case errors.As(failure, &app) && app.NonRetryable():
 		return !guard.Try // which never queues
@@ -163,45 +163,45 @@ func endsQueueing(ctx context.Context, guard protocol.Guard, failure error) bool
 }
 
 // request is the guard in the name of this attempt.
-func request(ctx context.Context, run protocol.Run, guard protocol.Guard) party.Request {
+func request(ctx context.Context, run wire.Run, guard wire.Guard) party.Request {
 	info := activity.GetInfo(ctx)
 	req := guard.Request(run, info.Attempt, fmt.Sprintf("%s, activity %s, attempt %d", info.ActivityType.Name, info.ActivityID, info.Attempt))
-	if req.MaxWait = protocol.InlineWait(info); guard.MaxWait > 0 {
+	if req.MaxWait = wire.InlineWait(info); guard.MaxWait > 0 {
 		req.MaxWait = min(req.MaxWait, time.Duration(guard.MaxWait))
 	}
 	return req
 }
 
 // run is the run of the attempt, whose workflows this worker wakes from now on.
-func (a *activityInbound) run(ctx context.Context) (protocol.Run, error) {
+func (a *activityInbound) run(ctx context.Context) (wire.Run, error) {
 	id, err := a.namespaces.Of(ctx)
 	if err != nil {
-		return protocol.Run{}, err
+		return wire.Run{}, err
 	}
 	a.waker.use(ctx, id)
 	execution := activity.GetInfo(ctx).WorkflowExecution
-	return protocol.Run{Namespace: id, WorkflowID: execution.ID, RunID: execution.RunID}, nil
+	return wire.Run{Namespace: id, WorkflowID: execution.ID, RunID: execution.RunID}, nil
 }
 
 // enterFailure tells a cancelled or timed-out attempt, which is Temporal's to judge, from a lock that
 // cannot be had.
-func (a *activityInbound) enterFailure(ctx context.Context, guard protocol.Guard, req party.Request, err error) error {
-	if ctx.Err() != nil && protocol.LockError(err) == nil {
+func (a *activityInbound) enterFailure(ctx context.Context, guard wire.Guard, req party.Request, err error) error {
+	if ctx.Err() != nil && wire.LockError(err) == nil {
 		return fmt.Errorf("lockstep: enter %q: %w", guard.Part, ctx.Err())
 	}
 	var deadlock *lockcore.DeadlockError
 	var invalid *lockcore.InvalidError
 	switch neverRan := neverRan(ctx, guard, err); {
 	case errors.As(err, &invalid):
-		return protocol.InvalidFailure(invalid, neverRan)
+		return wire.InvalidFailure(invalid, neverRan)
 	case errors.As(err, &deadlock):
-		return protocol.DeadlockFailure(deadlock, neverRan)
+		return wire.DeadlockFailure(deadlock, neverRan)
 	case guard.Try:
-		return protocol.TriedFailure(err, neverRan)
+		return wire.TriedFailure(err, neverRan)
 	case guard.Park:
-		return protocol.ParkFailure(err, req, neverRan)
+		return wire.ParkFailure(err, req, neverRan)
 	default:
-		return protocol.Failure(err)
+		return wire.Failure(err)
 	}
 }
 
@@ -218,7 +218,7 @@ const clocksApart = time.Minute
 // has not held this one since the workflow began, no worker with Lockstep ran that step. Of a run
 // that came of a reset neither is known: the run before may have run the step, and have lost or
 // released what it held.
-func neverRan(ctx context.Context, guard protocol.Guard, err error) string {
+func neverRan(ctx context.Context, guard wire.Guard, err error) string {
 	var (
 		busy     *lockcore.BusyError
 		deadlock *lockcore.DeadlockError
@@ -267,7 +267,7 @@ func isLast(ctx context.Context) bool {
 		return false
 	}
 	return policy.MaximumAttempts > 0 && info.Attempt >= policy.MaximumAttempts ||
-		slices.Contains(policy.NonRetryableErrorTypes, protocol.FailureBusy)
+		slices.Contains(policy.NonRetryableErrorTypes, wire.FailureBusy)
 }
 
 func hasCanceled(ctx context.Context) bool { return temporal.IsCanceledError(context.Cause(ctx)) }
@@ -290,8 +290,8 @@ func (a *activityInbound) withdraw(ctx context.Context, req party.Request) {
 }
 
 // endOf is how a step ends its part: what a saga keeps stands, and in scope step nothing does.
-func endOf(held session, guard *protocol.Guard) func(context.Context) error {
-	if guard != nil && guard.Scope == protocol.ScopeStep && guard.Keeps() {
+func endOf(held session, guard *wire.Guard) func(context.Context) error {
+	if guard != nil && guard.Scope == wire.ScopeStep && guard.Keeps() {
 		return held.Release
 	}
 	return held.Leave
@@ -299,13 +299,13 @@ func endOf(held session, guard *protocol.Guard) func(context.Context) error {
 
 // end ends the part of a step. If the step has succeeded, its result does not wait for that: if this
 // process dies, the part ends with its TTL.
-func (a *activityInbound) end(ctx context.Context, held session, guard *protocol.Guard, succeeded bool) {
+func (a *activityInbound) end(ctx context.Context, held session, guard *wire.Guard, succeeded bool) {
 	do := endOf(held, guard)
 	if !succeeded || a.waker.isTest() || !a.leaves.begin(mostLeaves) {
 		leave(ctx, do)
 		return
 	}
-	if guard != nil && guard.Scope == protocol.ScopeSaga && !slices.ContainsFunc(held.Leases(), isOfStep) {
+	if guard != nil && guard.Scope == wire.ScopeSaga && !slices.ContainsFunc(held.Leases(), isOfStep) {
 		do = func(ctx context.Context) error { return held.LeaveWithin(ctx, leavesWithin) }
 	}
 	ctx = context.WithoutCancel(ctx) // the result is reported already, so the attempt's deadline does not matter
@@ -318,26 +318,26 @@ func (a *activityInbound) end(ctx context.Context, held session, guard *protocol
 // isOfStep reports whether a lease has a lock ID of the step's own, such as the lease of a rule. Its lock
 // ends with the leave, and other parties may wait for it.
 func isOfStep(l lockcore.Lease) bool {
-	_, step, err := protocol.ParseLockID(l.LockID)
+	_, step, err := wire.ParseLockID(l.LockID)
 	return err != nil || step != ""
 }
 
 // step runs the step while its leases are renewed. The leave is deferred, so that a panic leaves too.
 func (a *activityInbound) step(
-	ctx context.Context, in *interceptor.ExecuteActivityInput, leases []lockcore.Lease, guard *protocol.Guard,
+	ctx context.Context, in *interceptor.ExecuteActivityInput, leases []lockcore.Lease, guard *wire.Guard,
 ) (result any, err error) {
 	held, succeeded := a.locker.Renewing(ctx, leases), false
 	defer func() { a.end(ctx, held, guard, succeeded) }()
-	result, err = a.Next.ExecuteActivity(protocol.ContextWithLeases(held.Context(), held.Leases), in)
+	result, err = a.Next.ExecuteActivity(wire.ContextWithLeases(held.Context(), held.Leases), in)
 	lost := a.lossOf(ctx, held)
 	switch {
 	case lost != nil:
-		return nil, protocol.LostFailure(lost, unlessCanceled(err))
+		return nil, wire.LostFailure(lost, unlessCanceled(err))
 	case errors.Is(err, activity.ErrResultPending):
 		return nil, temporal.NewNonRetryableApplicationError(
 			"lockstep: a guarded activity returned ErrResultPending: its locks end when it returns, so it cannot be completed later; "+
 				"run it without locks (workflows.Unguarded), or let it return when it is done",
-			protocol.FailureResultPending, nil)
+			wire.FailureResultPending, nil)
 	default:
 		succeeded = err == nil
 		return result, err

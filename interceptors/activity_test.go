@@ -19,14 +19,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/activities"
-	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // runStep runs step as a guarded activity and returns its error.
-func runStep(t *testing.T, l locker, guard protocol.Guard, step func(ctx context.Context) (string, error)) (string, error) {
+func runStep(t *testing.T, l locker, guard wire.Guard, step func(ctx context.Context) (string, error)) (string, error) {
 	t.Helper()
-	payload, err := protocol.EncodeGuard(guard)
+	payload, err := wire.EncodeGuard(guard)
 	require.NoError(t, err)
 	return runWithHeader(t, []interceptor.WorkerInterceptor{with(l)}, payload, step)
 }
@@ -40,7 +40,7 @@ func runWithOptions(t *testing.T, o sdkworker.Options, payload *commonpb.Payload
 	t.Helper()
 	suite := quietSuite()
 	if payload != nil {
-		suite.SetHeader(&commonpb.Header{Fields: map[string]*commonpb.Payload{protocol.HeaderKey: payload}})
+		suite.SetHeader(&commonpb.Header{Fields: map[string]*commonpb.Payload{wire.HeaderKey: payload}})
 	}
 	env := suite.NewTestActivityEnvironment()
 	env.SetWorkerOptions(o)
@@ -54,9 +54,9 @@ func runWithOptions(t *testing.T, o sdkworker.Options, payload *commonpb.Payload
 	return result, nil
 }
 
-func sagaGuard() protocol.Guard {
-	return protocol.Guard{
-		Part: "3/Debit", Schedule: 5, Scope: protocol.ScopeSaga, Resources: []lockcore.Resource{lockcore.Exclusive("account/1"), lockcore.Shared("rates")},
+func sagaGuard() wire.Guard {
+	return wire.Guard{
+		Part: "3/Debit", Schedule: 5, Scope: wire.ScopeSaga, Resources: []lockcore.Resource{lockcore.Exclusive("account/1"), lockcore.Shared("rates")},
 	}
 }
 
@@ -107,7 +107,7 @@ func TestAnAttemptWaitsNoLongerThanItsStepMay(t *testing.T) {
 	t.Parallel()
 	for left, want := range map[time.Duration]time.Duration{0: 2 * time.Second, time.Minute: 2 * time.Second, 300 * time.Millisecond: 300 * time.Millisecond} {
 		l, guard := &fakeLocker{}, sagaGuard()
-		guard.MaxWait = protocol.Duration(left)
+		guard.MaxWait = wire.Duration(left)
 		_, err := runStep(t, l, guard, done)
 		require.NoError(t, err)
 		require.Equal(t, want, l.asked()[0].MaxWait, left)
@@ -128,12 +128,12 @@ func TestAStepWithoutGuardRunsAsItIs(t *testing.T) {
 // A request that was refused has left nothing that could be given up.
 func TestARefusedGuardGivesNothingUp(t *testing.T) {
 	t.Parallel()
-	for _, scope := range []string{protocol.ScopeStep, protocol.ScopeSaga} {
+	for _, scope := range []string{wire.ScopeStep, wire.ScopeSaga} {
 		l := &fakeLocker{enter: func(context.Context, int, party.Request) error { return &lockcore.InvalidError{Field: "resource"} }}
 		guard := sagaGuard()
 		guard.Scope = scope
 		_, err := runStep(t, l, guard, func(context.Context) (string, error) { return "", nil })
-		requireFailure(t, err, protocol.FailureInvalid, true)
+		requireFailure(t, err, wire.FailureInvalid, true)
 		require.Zero(t, l.ends.Load(), scope)
 	}
 }
@@ -145,12 +145,12 @@ func TestLocksThatCannotBeHadKeepTheStepFromRunning(t *testing.T) {
 		failureType  string
 		nonRetryable bool
 	}{
-		"busy":       {&lockcore.BusyError{Resource: "account/1", Position: 2}, protocol.FailureBusy, false},
-		"lost":       {&lockcore.LostError{Resource: "account/1"}, protocol.FailureLost, true},
-		"superseded": {&lockcore.SupersededError{Resource: "account/1", Released: true}, protocol.FailureSuperseded, true},
-		"invalid":    {&lockcore.InvalidError{Field: "resource"}, protocol.FailureInvalid, true},
-		"unknown":    {&lockcore.UnknownOutcomeError{Op: "enter", Err: errors.New("connection reset")}, protocol.FailureUnavailable, false},
-		"database":   {errors.New("no primary"), protocol.FailureUnavailable, false},
+		"busy":       {&lockcore.BusyError{Resource: "account/1", Position: 2}, wire.FailureBusy, false},
+		"lost":       {&lockcore.LostError{Resource: "account/1"}, wire.FailureLost, true},
+		"superseded": {&lockcore.SupersededError{Resource: "account/1", Released: true}, wire.FailureSuperseded, true},
+		"invalid":    {&lockcore.InvalidError{Field: "resource"}, wire.FailureInvalid, true},
+		"unknown":    {&lockcore.UnknownOutcomeError{Op: "enter", Err: errors.New("connection reset")}, wire.FailureUnavailable, false},
+		"database":   {errors.New("no primary"), wire.FailureUnavailable, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -161,7 +161,7 @@ func TestLocksThatCannotBeHadKeepTheStepFromRunning(t *testing.T) {
 			app := application(t, err)
 			require.False(t, ran)
 			require.Empty(t, l.kept())
-			if tc.failureType == protocol.FailureBusy {
+			if tc.failureType == wire.FailureBusy {
 				require.Equal(t, temporal.ApplicationErrorCategoryBenign, app.Category())
 				require.InDelta(t, 150, app.NextRetryDelay().Milliseconds(), 38)
 			}
@@ -174,16 +174,16 @@ func TestAGuardThatIsNotUnderstoodKeepsTheStepFromRunning(t *testing.T) {
 	l := &fakeLocker{}
 	bad := &commonpb.Payload{Metadata: map[string][]byte{"encoding": []byte("json/plain")}, Data: []byte(`{"scope":"galaxy"}`)}
 	_, err := runWithHeader(t, []interceptor.WorkerInterceptor{with(l)}, bad, done)
-	requireFailure(t, err, protocol.FailureInvalid, true)
+	requireFailure(t, err, wire.FailureInvalid, true)
 	require.Empty(t, l.asked())
 }
 
 func TestAWorkerWithoutLockerDoesNotRunGuardedSteps(t *testing.T) {
 	t.Parallel()
-	payload, err := protocol.EncodeGuard(sagaGuard())
+	payload, err := wire.EncodeGuard(sagaGuard())
 	require.NoError(t, err)
 	_, err = runWithHeader(t, []interceptor.WorkerInterceptor{New(Options{})}, payload, done)
-	requireFailure(t, err, protocol.FailureUnavailable, false)
+	requireFailure(t, err, wire.FailureUnavailable, false)
 }
 
 func TestALostLockCancelsTheStepWithTheCause(t *testing.T) {
@@ -196,11 +196,11 @@ func TestALostLockCancelsTheStepWithTheCause(t *testing.T) {
 		require.ErrorAs(t, context.Cause(ctx), &lost)
 		return "", ctx.Err()
 	})
-	requireFailure(t, err, protocol.FailureLost, true)
+	requireFailure(t, err, wire.FailureLost, true)
 	app := application(t, err)
 	require.NoError(t, app.Unwrap(), "the cancellation that the loss caused says nothing")
 	var lost *lockcore.LostError
-	require.ErrorAs(t, protocol.LockError(err), &lost)
+	require.ErrorAs(t, wire.LockError(err), &lost)
 	require.Equal(t, "another", lost.By)
 	require.Equal(t, 1, l.kept()[0].leaves())
 }
@@ -212,7 +212,7 @@ func TestAStepThatLostItsLockFailsEvenIfItReturnedNil(t *testing.T) {
 		l.loseAll("another")
 		return "done", nil
 	})
-	requireFailure(t, err, protocol.FailureLost, true)
+	requireFailure(t, err, wire.FailureLost, true)
 }
 
 // As after a stop of the process for longer than the TTL: the step returns before the session has found out.
@@ -221,7 +221,7 @@ func TestAStepThatReturnsAfterItsTTLIsAskedAboutItsLock(t *testing.T) {
 	for _, err := range []error{&lockcore.LostError{By: "another"}, errors.New("no database")} {
 		l := &fakeLocker{renewErr: err}
 		_, err := runStep(t, l, sagaGuard(), func(context.Context) (string, error) { return "done", nil })
-		requireFailure(t, err, protocol.FailureLost, true)
+		requireFailure(t, err, wire.FailureLost, true)
 	}
 }
 
@@ -232,7 +232,7 @@ func TestTheOwnErrorOfAStepThatLostItsLockStaysItsCause(t *testing.T) {
 		l.loseAll("another")
 		return "", temporal.NewApplicationError("no money", "NoMoney")
 	})
-	requireFailure(t, err, protocol.FailureLost, true)
+	requireFailure(t, err, wire.FailureLost, true)
 	app := application(t, err)
 	var cause *temporal.ApplicationError
 	require.ErrorAs(t, app.Unwrap(), &cause)
@@ -261,7 +261,7 @@ func TestAResultThatIsPendingIsRefused(t *testing.T) {
 	t.Parallel()
 	l := &fakeLocker{}
 	_, err := runStep(t, l, sagaGuard(), func(context.Context) (string, error) { return "", activity.ErrResultPending })
-	requireFailure(t, err, protocol.FailureResultPending, true)
+	requireFailure(t, err, wire.FailureResultPending, true)
 	require.Equal(t, 1, l.kept()[0].leaves())
 }
 
@@ -276,7 +276,7 @@ func TestAStepThatCannotLeaveHasSucceededNevertheless(t *testing.T) {
 func TestInstalledTwiceTheActivitySideEntersOnce(t *testing.T) {
 	t.Parallel()
 	l := &fakeLocker{}
-	payload, err := protocol.EncodeGuard(sagaGuard())
+	payload, err := wire.EncodeGuard(sagaGuard())
 	require.NoError(t, err)
 	_, err = runWithHeader(t, []interceptor.WorkerInterceptor{with(l), with(l)}, payload, done)
 	require.NoError(t, err)

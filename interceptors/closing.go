@@ -14,9 +14,9 @@ import (
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
 
-	"github.com/temporal-lockstep/lockstep/internal/openrun"
-	"github.com/temporal-lockstep/lockstep/internal/protocol"
-	"github.com/temporal-lockstep/lockstep/internal/sagalocks"
+	"github.com/temporal-lockstep/lockstep/internal/currentrun"
+	"github.com/temporal-lockstep/lockstep/internal/runstate"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 )
 
 const (
@@ -40,16 +40,16 @@ type closer struct {
 	waits background
 	mu    sync.Mutex
 	// closing has the runs that are waited for, by their IDs.
-	closing map[string]sagalocks.Closing
+	closing map[string]runstate.Closing
 }
 
 func newCloser(l locker, w *waker) *closer {
-	return &closer{locker: l, waker: w, closing: map[string]sagalocks.Closing{}}
+	return &closer{locker: l, waker: w, closing: map[string]runstate.Closing{}}
 }
 
 // Close waits in the background until a run has closed, and releases its locks. In the SDK's test
 // environment it releases them at once.
-func (c *closer) Close(of sagalocks.Closing) {
+func (c *closer) Close(of runstate.Closing) {
 	connections := c.waker.named(of.Namespace)
 	if len(connections) == 0 {
 		if c.IsTest() {
@@ -115,11 +115,11 @@ func isOwnEnd(how *historypb.HistoryEvent) bool {
 
 // handsOver reports whether a run handed its locks over to the run that continues it.
 func handsOver(how *historypb.HistoryEvent, run string) bool {
-	header := how.GetWorkflowExecutionContinuedAsNewEventAttributes().GetHeader().GetFields()[protocol.HandoverKey]
+	header := how.GetWorkflowExecutionContinuedAsNewEventAttributes().GetHeader().GetFields()[wire.HandoverKey]
 	if header == nil {
 		return false
 	}
-	h, err := protocol.DecodeHandover(header)
+	h, err := wire.DecodeHandover(header)
 	return err != nil || h.From == run // the janitor finds out what this one cannot read
 }
 
@@ -146,7 +146,7 @@ func (c *closer) closeOf(ctx context.Context, to Connection, run string) (*histo
 }
 
 // latest returns the latest Closing of a run, which replaces earlier ones.
-func (c *closer) latest(run string) sagalocks.Closing {
+func (c *closer) latest(run string) runstate.Closing {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.closing[run]
@@ -160,11 +160,11 @@ func (c *closer) forget(run string) {
 }
 
 // end carries out the Closing of a run that has closed with the event how.
-func (c *closer) end(ctx context.Context, to Connection, of sagalocks.Closing, how *historypb.HistoryEvent) error {
-	run := protocol.Run{Namespace: to.NamespaceID, WorkflowID: of.WorkflowID, RunID: of.RunID}
+func (c *closer) end(ctx context.Context, to Connection, of runstate.Closing, how *historypb.HistoryEvent) error {
+	run := wire.Run{Namespace: to.NamespaceID, WorkflowID: of.WorkflowID, RunID: of.RunID}
 	var errs []error
 	for _, l := range of.Leaves {
-		errs = append(errs, c.locker.Leave(ctx, protocol.CoreLeases(l.Leases)...))
+		errs = append(errs, c.locker.Leave(ctx, wire.CoreLeases(l.Leases)...))
 	}
 	// The workflow code may have run again in another process, and decided to hand over.
 	handed := !of.HandsOver && handsOver(how, of.RunID)
@@ -176,10 +176,10 @@ func (c *closer) end(ctx context.Context, to Connection, of sagalocks.Closing, h
 		case handed:
 			continue
 		}
-		_, err := openrun.Release(ctx, c.locker, release, p.Resources)
+		_, err := currentrun.Release(ctx, c.locker, release, p.Resources)
 		errs = append(errs, err)
 		if p.Inherits || p.All {
-			errs = append(errs, openrun.ReleaseInherited(ctx, c.locker, run, p.Resources, p.All, func() (bool, error) {
+			errs = append(errs, currentrun.ReleaseInherited(ctx, c.locker, run, p.Resources, p.All, func() (bool, error) {
 				return c.isLatest(ctx, to, run, how)
 			}))
 		}
@@ -188,10 +188,10 @@ func (c *closer) end(ctx context.Context, to Connection, of sagalocks.Closing, h
 }
 
 // isLatest reports whether no later run of the workflow may continue with what earlier runs hold.
-func (c *closer) isLatest(ctx context.Context, to Connection, run protocol.Run, how *historypb.HistoryEvent) (bool, error) {
+func (c *closer) isLatest(ctx context.Context, to Connection, run wire.Run, how *historypb.HistoryEvent) (bool, error) {
 	if to.Client == nil || how.GetEventType() == enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW {
 		return true, nil // it would have been handed over
 	}
-	latest, err := openrun.Describe(ctx, to.Client.WorkflowService(), to.Namespace, run.WorkflowID, "")
+	latest, err := currentrun.Describe(ctx, to.Client.WorkflowService(), to.Namespace, run.WorkflowID, "")
 	return latest.GetExecution().GetRunId() == run.RunID, err
 }

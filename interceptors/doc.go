@@ -65,5 +65,5 @@
 //
 // All runs of a workflow share a lock ID, and the run label says which of them speaks. A step that meets what another run of
 // its workflow holds takes it over, once Temporal has said that its own run is the current one; see package
-// internal/openrun, and docs/endings.md in the repository.
+// internal/currentrun, and docs/endings.md in the repository.
 package interceptors

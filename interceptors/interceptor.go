@@ -9,7 +9,7 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/collection"
 	"github.com/temporal-lockstep/lockstep/internal/namespace"
-	"github.com/temporal-lockstep/lockstep/internal/sagalocks"
+	"github.com/temporal-lockstep/lockstep/internal/runstate"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -86,11 +86,11 @@ func (i *Interceptor) Learn(ctx context.Context) {
 
 // InterceptWorkflow makes the workflow side, once for each run in the worker's cache.
 func (i *Interceptor) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
-	var closes sagalocks.Closer
+	var closes runstate.Closer
 	if i.closer != nil {
 		closes = i.closer
 	}
-	return newWorkflowInbound(next, sagalocks.NewState(&i.collection, closes, i.options.TaskQueue))
+	return newWorkflowInbound(next, runstate.NewState(&i.collection, closes, i.options.TaskQueue))
 }
 
 // Flush blocks until the steps that have returned have left their locks, the locks of the workflow runs that have returned are

@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -29,7 +29,7 @@ func TestAStepSaysThatItNeverRanOnlyIfThatIsKnown(t *testing.T) {
 	undoOfAReset := undo
 	undoOfAReset.Before = "the run before a reset"
 	for name, tc := range map[string]struct {
-		guard protocol.Guard
+		guard wire.Guard
 		since time.Time
 		want  string
 	}{
@@ -52,34 +52,34 @@ func TestAStepSaysThatItNeverRanOnlyIfThatIsKnown(t *testing.T) {
 	}
 }
 
-func parkedAs(d protocol.BusyDetails) protocol.ParkedDetails {
-	return protocol.ParkedDetails{BusyDetails: d}
+func parkedAs(d wire.BusyDetails) wire.ParkedDetails {
+	return wire.ParkedDetails{BusyDetails: d}
 }
 
 // What the workflow answers by waiting is a failure of its own type, and uses no attempt.
 func TestAStepThatCannotHaveItsLocksParks(t *testing.T) {
 	t.Parallel()
-	unavailable := protocol.ParkedDetails{Unavailable: true}
+	unavailable := wire.ParkedDetails{Unavailable: true}
 	unavailable.Resource, unavailable.LockID = "account/1", "default-test-namespace/default-test-workflow-id"
 	for name, tc := range map[string]struct {
 		err  error
-		want protocol.ParkedDetails
+		want wire.ParkedDetails
 	}{
-		"busy":      {&lockcore.BusyError{Resource: "rates", LockID: "w", Position: 2}, parkedAs(protocol.BusyDetails{Resource: "rates", LockID: "w", Position: 2})},
-		"full":      {&lockcore.BusyError{Resource: "rates", Waiting: 9, Full: true}, parkedAs(protocol.BusyDetails{Resource: "rates", Waiting: 9, Full: true})},
+		"busy":      {&lockcore.BusyError{Resource: "rates", LockID: "w", Position: 2}, parkedAs(wire.BusyDetails{Resource: "rates", LockID: "w", Position: 2})},
+		"full":      {&lockcore.BusyError{Resource: "rates", Waiting: 9, Full: true}, parkedAs(wire.BusyDetails{Resource: "rates", Waiting: 9, Full: true})},
 		"no answer": {&lockcore.UnknownOutcomeError{Op: "acquire", Err: errors.New("reset")}, unavailable},
 		"no server": {errors.New("server selection error"), unavailable},
 	} {
 		guard := sagaGuard()
 		guard.Park = true
 		_, err := runStep(t, &fakeLocker{enter: func(context.Context, int, party.Request) error { return tc.err }}, guard, done)
-		requireFailure(t, err, protocol.FailureParked, true)
+		requireFailure(t, err, wire.FailureParked, true)
 		require.Equal(t, temporal.ApplicationErrorCategoryBenign, application(t, err).Category())
-		details, parked := protocol.Parked(err)
+		details, parked := wire.Parked(err)
 		require.True(t, parked)
 		tc.want.Attempt = 1
 		require.Equal(t, tc.want, details, name)
-		require.Equal(t, !tc.want.Unavailable, protocol.LockError(err) != nil)
+		require.Equal(t, !tc.want.Unavailable, wire.LockError(err) != nil)
 	}
 }
 
@@ -100,7 +100,7 @@ func TestAFailedAttemptGivesUpItsPlaceOnlyIfNoOtherComes(t *testing.T) {
 		"nothing was sent":                   {err: invalid},
 		"a later attempt has overtaken it":   {err: &lockcore.SupersededError{Resource: "account/1"}},
 	} {
-		for scope, want := range map[string]int32{protocol.ScopeSaga: tc.ends, protocol.ScopeStep: tc.endsStep} {
+		for scope, want := range map[string]int32{wire.ScopeSaga: tc.ends, wire.ScopeStep: tc.endsStep} {
 			t.Run(name+", scope "+scope, func(t *testing.T) {
 				t.Parallel()
 				background, stop := context.WithCancel(t.Context())
@@ -113,7 +113,7 @@ func TestAFailedAttemptGivesUpItsPlaceOnlyIfNoOtherComes(t *testing.T) {
 				}}
 				guard := sagaGuard()
 				guard.Park, guard.Try, guard.Scope = !tc.try, tc.try, scope
-				payload, err := protocol.EncodeGuard(guard)
+				payload, err := wire.EncodeGuard(guard)
 				require.NoError(t, err)
 				_, err = runWithOptions(t, sdkworker.Options{Interceptors: []interceptor.WorkerInterceptor{with(l)}, BackgroundActivityContext: background}, payload, done)
 				require.Error(t, err)

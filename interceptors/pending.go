@@ -10,7 +10,7 @@ import (
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/sdk/activity"
 
-	"github.com/temporal-lockstep/lockstep/internal/openrun"
+	"github.com/temporal-lockstep/lockstep/internal/currentrun"
 )
 
 const (
@@ -29,7 +29,7 @@ var errNotPending = errors.New("lockstep: Temporal has given up this attempt whi
 func stillPending(ctx context.Context, received time.Time) error {
 	elapsed := max(time.Since(received), time.Now().Round(0).Sub(received.Round(0)))
 	c := activity.GetClient(ctx)
-	if elapsed <= longToEnter || !openrun.Connects(c) {
+	if elapsed <= longToEnter || !currentrun.Connects(c) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, pendingTimeout)

@@ -13,8 +13,8 @@ import (
 
 	"go.temporal.io/sdk/activity"
 
-	"github.com/temporal-lockstep/lockstep/internal/openrun"
-	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/internal/currentrun"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -39,21 +39,21 @@ func (a *activityInbound) ruled(ctx context.Context, args []any) ([]lockcore.Res
 	}
 	if err == nil && len(resources) > 0 && !info.IsWorkflowActivity() {
 		err = &lockcore.InvalidError{
-			Field: "worker.Options.Rules", Value: fmt.Sprintf("the activity %q without a workflow", protocol.Cut(info.ActivityType.Name, 128)),
+			Field: "worker.Options.Rules", Value: fmt.Sprintf("the activity %q without a workflow", wire.Cut(info.ActivityType.Name, 128)),
 			Bound: "activities of workflows, in whose name they lock: take the locks in the activity, by lockcore.Locker.Acquire",
 		}
 	}
 	if err == nil && len(resources) > 0 && info.IsLocalActivity {
 		err = &lockcore.InvalidError{
-			Field: "worker.Options.Rules", Value: fmt.Sprintf("the local activity %q", protocol.Cut(info.ActivityType.Name, 128)),
+			Field: "worker.Options.Rules", Value: fmt.Sprintf("the local activity %q", wire.Cut(info.ActivityType.Name, 128)),
 			Bound: "an ordinary activity, by workflow.ExecuteActivity: a rule cannot guard a local one",
 		}
 	}
-	return protocol.Merge(nil, resources...), protocol.Failure(err)
+	return wire.Merge(nil, resources...), wire.Failure(err)
 }
 
 // addRule strengthens what the guard asks for by what a rule names, and returns the rest, which the step takes besides.
-func addRule(guard *protocol.Guard, ruled []lockcore.Resource) (rest []lockcore.Resource) {
+func addRule(guard *wire.Guard, ruled []lockcore.Resource) (rest []lockcore.Resource) {
 	if guard == nil {
 		return ruled
 	}
@@ -64,7 +64,7 @@ func addRule(guard *protocol.Guard, ruled []lockcore.Resource) (rest []lockcore.
 			rest = append(rest, r)
 			continue
 		}
-		guard.Resources[i] = protocol.Stronger(guard.Resources[i], r)
+		guard.Resources[i] = wire.Stronger(guard.Resources[i], r)
 	}
 	return rest
 }
@@ -77,13 +77,13 @@ func isRules(t party.Wakeup) bool { return strings.HasPrefix(t.Part, t.Run+"/"+r
 
 // enterRule takes what a rule names, in a lock ID of the step's own: what its workflow keeps does not block it. A busy attempt
 // fails, and comes back by itself.
-func (a *activityInbound) enterRule(ctx context.Context, run protocol.Run, guard *protocol.Guard, resources []lockcore.Resource, held []lockcore.Lease) ([]lockcore.Lease, error) {
+func (a *activityInbound) enterRule(ctx context.Context, run wire.Run, guard *wire.Guard, resources []lockcore.Resource, held []lockcore.Lease) ([]lockcore.Lease, error) {
 	info := activity.GetInfo(ctx)
 	req := party.Request{
 		LockID: run.StepLockID(fmt.Sprintf("%s@%d", info.ActivityID, info.ScheduledTime.UnixNano())), Within: run.LockID(), Run: run.RunID,
 		Resources: resources, Part: run.Part(rulePrefix + info.ActivityType.Name), Order: party.Order{Schedule: 1, Attempt: uint32(max(info.Attempt, 0))},
-		Owner: run.Owner(), Started: info.ScheduledTime, MaxWait: protocol.InlineWait(info),
-		Comment: protocol.Cut(fmt.Sprintf("rule of %s, activity %s, attempt %d", info.ActivityType.Name, info.ActivityID, info.Attempt), 1024),
+		Owner: run.Owner(), Started: info.ScheduledTime, MaxWait: wire.InlineWait(info),
+		Comment: wire.Cut(fmt.Sprintf("rule of %s, activity %s, attempt %d", info.ActivityType.Name, info.ActivityID, info.Attempt), 1024),
 	}
 	for _, lease := range held { // nothing renews them meanwhile
 		req.MaxWait = min(req.MaxWait, max(lease.Left/2, time.Millisecond))
@@ -91,7 +91,7 @@ func (a *activityInbound) enterRule(ctx context.Context, run protocol.Run, guard
 	if guard != nil {
 		req.Started, req.NeverVictim = guard.Started, guard.NeverVictim
 	}
-	leases, err := openrun.Enter(ctx, a.locker, run, req, true)
+	leases, err := currentrun.Enter(ctx, a.locker, run, req, true)
 	if err == nil {
 		return leases, nil
 	}
@@ -100,12 +100,12 @@ func (a *activityInbound) enterRule(ctx context.Context, run protocol.Run, guard
 	}
 	var busy *lockcore.BusyError
 	switch {
-	case ctx.Err() != nil && protocol.LockError(err) == nil:
+	case ctx.Err() != nil && wire.LockError(err) == nil:
 		return nil, fmt.Errorf("lockstep: enter by the rule of %q: %w", info.ActivityType.Name, ctx.Err())
 	case errors.As(err, &busy):
-		return nil, protocol.WaitingFailure(busy, comeBack(busy, info, rand.Float64())) //nolint:gosec // spreads retries, guards nothing
+		return nil, wire.WaitingFailure(busy, comeBack(busy, info, rand.Float64())) //nolint:gosec // spreads retries, guards nothing
 	default:
-		return nil, protocol.Failure(protocol.Asked(err, fmt.Sprintf("what the rule of %q returns: ", info.ActivityType.Name)))
+		return nil, wire.Failure(wire.Asked(err, fmt.Sprintf("what the rule of %q returns: ", info.ActivityType.Name)))
 	}
 }
 

@@ -14,8 +14,8 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
 
-	"github.com/temporal-lockstep/lockstep/internal/openrun"
-	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/internal/currentrun"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -76,7 +76,7 @@ func (w *waker) use(ctx context.Context, namespaceID string) {
 	if w == nil {
 		return
 	}
-	if !openrun.Connects(c) {
+	if !currentrun.Connects(c) {
 		w.mu.Lock()
 		w.tested = true
 		w.mu.Unlock()
@@ -205,7 +205,7 @@ func (w *waker) send() {
 //  2. there is none yet, or none any more: its first attempt, or what came in between, sees the turn;
 //  3. its workflow run is closed: what was granted to it is given back, unless an attempt that still runs has taken it.
 func (w *waker) wake(t party.Wakeup) {
-	run, _, err := protocol.ParseLockID(t.LockID)
+	run, _, err := wire.ParseLockID(t.LockID)
 	if err != nil || t.Run == "" || isRules(t) { // a rule's request comes back by itself
 		return
 	}
@@ -218,7 +218,7 @@ func (w *waker) wake(t party.Wakeup) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), wakeTimeout)
 	defer cancel()
-	err = c.Client.CompleteActivityByID(ctx, c.Namespace, run.WorkflowID, run.RunID, protocol.WaitID(t.Order.Schedule), resultOf(t), nil)
+	err = c.Client.CompleteActivityByID(ctx, c.Namespace, run.WorkflowID, run.RunID, wire.WaitID(t.Order.Schedule), resultOf(t), nil)
 	var notFound *serviceerror.NotFound
 	switch {
 	case err == nil, t.Early: // it is told again when its turn has come
@@ -245,7 +245,7 @@ func resultOf(t party.Wakeup) any {
 	if t.HoldFence == 0 {
 		return nil
 	}
-	return protocol.AcquireResult{LockID: t.LockID, Leases: []protocol.Lease{{
+	return wire.AcquireResult{LockID: t.LockID, Leases: []wire.Lease{{
 		Resource: t.Resource, LockID: t.LockID, Run: t.Run, Order: t.Order, Mode: t.Mode, Fence: t.HoldFence, FirstFence: t.HoldFence,
 	}}}
 }
@@ -263,14 +263,14 @@ func (w *waker) release(ctx context.Context, c Connection, t party.Wakeup) {
 
 // isOver reports whether no run of the run's workflow is open, so that none goes on with its holds: a run that was reset is
 // closed too, and one that continued as new may have handed its holds over.
-func (c Connection) isOver(ctx context.Context, run protocol.Run) bool {
-	info, err := openrun.Describe(ctx, c.Client.WorkflowService(), c.Namespace, run.WorkflowID, "")
-	return err == nil && openrun.HasEnded(info.GetStatus())
+func (c Connection) isOver(ctx context.Context, run wire.Run) bool {
+	info, err := currentrun.Describe(ctx, c.Client.WorkflowService(), c.Namespace, run.WorkflowID, "")
+	return err == nil && currentrun.HasEnded(info.GetStatus())
 }
 
 // hasClosed reports whether a run is known to be closed. It leaves its queues before it continues as new.
-func (c Connection) hasClosed(ctx context.Context, run protocol.Run) bool {
-	info, err := openrun.Describe(ctx, c.Client.WorkflowService(), c.Namespace, run.WorkflowID, run.RunID)
+func (c Connection) hasClosed(ctx context.Context, run wire.Run) bool {
+	info, err := currentrun.Describe(ctx, c.Client.WorkflowService(), c.Namespace, run.WorkflowID, run.RunID)
 	status := info.GetStatus()
-	return err == nil && (openrun.HasEnded(status) || status == enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW)
+	return err == nil && (currentrun.HasEnded(status) || status == enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW)
 }

@@ -21,7 +21,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 )
@@ -113,8 +113,8 @@ func TestWake_GrantedHold_CompletesTheActivityWithIt(t *testing.T) {
 		synctest.Wait()
 		seen := c.seen()
 		require.Len(t, seen, 1)
-		require.Equal(t, []string{"run", protocol.WaitID(4)}, []string{seen[0].run, seen[0].activity})
-		result, ok := seen[0].result.(protocol.AcquireResult)
+		require.Equal(t, []string{"run", wire.WaitID(4)}, []string{seen[0].run, seen[0].activity})
+		result, ok := seen[0].result.(wire.AcquireResult)
 		require.True(t, ok)
 		require.Equal(t, "n/w", result.LockID)
 		require.Len(t, result.Leases, 1)

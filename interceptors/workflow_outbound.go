@@ -9,8 +9,8 @@ import (
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/temporal-lockstep/lockstep/internal/protocol"
-	"github.com/temporal-lockstep/lockstep/internal/sagalocks"
+	"github.com/temporal-lockstep/lockstep/internal/runstate"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 )
 
 // workflowOutbound writes the guards of steps into their headers.
@@ -25,11 +25,11 @@ type guardedKey struct{}
 // adds no command.
 func (w *workflowOutbound) ExecuteActivity(ctx workflow.Context, activityType string, args ...any) workflow.Future {
 	plain := func(ctx workflow.Context) workflow.Future { return w.Next.ExecuteActivity(ctx, activityType, args...) }
-	state := sagalocks.StateFrom(ctx)
+	state := runstate.StateFrom(ctx)
 	if state != nil && strings.HasPrefix(activityType, "internalSession") { // by which the SDK begins a session
 		state.HasSessions = true
 	}
-	if state == nil || ctx.Value(guardedKey{}) != nil || protocol.IsMachinery(activityType) {
+	if state == nil || ctx.Value(guardedKey{}) != nil || wire.IsMachinery(activityType) {
 		return plain(ctx)
 	}
 	step, err := state.Step(ctx, activityType)
@@ -40,7 +40,7 @@ func (w *workflowOutbound) ExecuteActivity(ctx workflow.Context, activityType st
 	case step == nil:
 		return plain(ctx)
 	}
-	if encoded, err := sagalocks.Encode(ctx, args); err == nil { // otherwise the SDK reports what it cannot encode
+	if encoded, err := runstate.Encode(ctx, args); err == nil { // otherwise the SDK reports what it cannot encode
 		args = encoded // a step that has waited is scheduled again with the same
 	}
 	return w.watch(ctx, step, func(ctx workflow.Context) workflow.Future {
@@ -53,8 +53,8 @@ func (w *workflowOutbound) ExecuteActivity(ctx workflow.Context, activityType st
 
 // ExecuteLocalActivity refuses a guarded one.
 func (w *workflowOutbound) ExecuteLocalActivity(ctx workflow.Context, activityType string, args ...any) workflow.Future {
-	if !protocol.IsMachinery(activityType) {
-		if err := sagalocks.RefuseLocal(ctx, activityType); err != nil {
+	if !wire.IsMachinery(activityType) {
+		if err := runstate.RefuseLocal(ctx, activityType); err != nil {
 			return failed(ctx, err)
 		}
 	}
@@ -64,12 +64,12 @@ func (w *workflowOutbound) ExecuteLocalActivity(ctx workflow.Context, activityTy
 // Go tells coroutines apart, so that a step in a saga's function is found whose context comes from
 // outside the saga.
 func (w *workflowOutbound) Go(ctx workflow.Context, name string, f func(ctx workflow.Context)) workflow.Context {
-	return w.Next.Go(ctx, name, sagalocks.Go(ctx, f))
+	return w.Next.Go(ctx, name, runstate.Go(ctx, f))
 }
 
 // writeGuard puts the step's guard into the header of its next scheduling.
-func writeGuard(ctx workflow.Context, step *sagalocks.Step, activityType string) error {
-	payload, err := protocol.EncodeGuard(*step.Guard)
+func writeGuard(ctx workflow.Context, step *runstate.Step, activityType string) error {
+	payload, err := wire.EncodeGuard(*step.Guard)
 	if err != nil {
 		return err
 	}
@@ -77,13 +77,13 @@ func writeGuard(ctx workflow.Context, step *sagalocks.Step, activityType string)
 	if header == nil {
 		return fmt.Errorf("lockstep: activity %q has no header to carry its locks: an interceptor dropped it", activityType)
 	}
-	header[protocol.HeaderKey] = payload
+	header[wire.HeaderKey] = payload
 	return nil
 }
 
 // ExecuteChildWorkflow writes the party that the child inherits, if its context says so, into its header.
 func (w *workflowOutbound) ExecuteChildWorkflow(ctx workflow.Context, childType string, args ...any) workflow.ChildWorkflowFuture {
-	if err := sagalocks.Adopt(ctx, interceptor.WorkflowHeader(ctx)); err != nil {
+	if err := runstate.Adopt(ctx, interceptor.WorkflowHeader(ctx)); err != nil {
 		panic(err) // a text that cannot be written as JSON
 	}
 	return w.Next.ExecuteChildWorkflow(ctx, childType, args...)
@@ -91,7 +91,7 @@ func (w *workflowOutbound) ExecuteChildWorkflow(ctx workflow.Context, childType 
 
 // NewContinueAsNewError lets the next run keep the party that this one inherited.
 func (w *workflowOutbound) NewContinueAsNewError(ctx workflow.Context, fn any, args ...any) error {
-	if state := sagalocks.StateFrom(ctx); state != nil {
+	if state := runstate.StateFrom(ctx); state != nil {
 		if err := state.Continue(interceptor.WorkflowHeader(ctx)); err != nil {
 			panic(err) // a text that cannot be written as JSON
 		}
@@ -103,7 +103,7 @@ func (w *workflowOutbound) NewContinueAsNewError(ctx workflow.Context, fn any, a
 // completes as the step does, after what became of it was noted, and whose error matches lockcore's
 // if a lock was the reason. A struct around the future would do for Get, but not for selectors,
 // which take only the SDK's own.
-func (w *workflowOutbound) watch(ctx workflow.Context, step *sagalocks.Step, schedule func(workflow.Context) workflow.Future) workflow.Future {
+func (w *workflowOutbound) watch(ctx workflow.Context, step *runstate.Step, schedule func(workflow.Context) workflow.Future) workflow.Future {
 	inner := schedule(ctx)
 	if inner.IsReady() { // it was refused, and not scheduled
 		return inner
@@ -117,7 +117,7 @@ func (w *workflowOutbound) watch(ctx workflow.Context, step *sagalocks.Step, sch
 			}
 			this := inner
 			err := this.Get(own, nil)
-			if _, parked := protocol.Parked(err); parked {
+			if _, parked := wire.Parked(err); parked {
 				inner = nil
 			}
 			return err
@@ -128,8 +128,8 @@ func (w *workflowOutbound) watch(ctx workflow.Context, step *sagalocks.Step, sch
 		}
 		w.pass(own, ctx, inner, settable)
 	}
-	sagalocks.StateFrom(ctx).When(inner, func(own workflow.Context) {
-		if sagalocks.IsOver(inner.Get(own, nil)) {
+	runstate.StateFrom(ctx).When(inner, func(own workflow.Context) {
+		if runstate.IsOver(inner.Get(own, nil)) {
 			run(own)
 			return
 		}

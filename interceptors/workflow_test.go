@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/activities"
-	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
@@ -238,7 +238,7 @@ func TestHeadersOfOtherInterceptorsStay(t *testing.T) {
 		}))
 		got := <-header
 		require.Contains(t, got, "other")
-		require.Contains(t, got, protocol.HeaderKey)
+		require.Contains(t, got, wire.HeaderKey)
 	}
 }
 

@@ -16,9 +16,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/temporal-lockstep/lockstep/internal/contention"
-	"github.com/temporal-lockstep/lockstep/internal/inspect"
-	"github.com/temporal-lockstep/lockstep/internal/ui"
+	"github.com/temporal-lockstep/lockstep/internal/cli/contention"
+	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
+	"github.com/temporal-lockstep/lockstep/internal/cli/ui"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )

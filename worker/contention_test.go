@@ -24,11 +24,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/temporal-lockstep/lockstep/internal/contention"
-	"github.com/temporal-lockstep/lockstep/internal/otlpfile"
-	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/internal/cli/contention"
+	"github.com/temporal-lockstep/lockstep/internal/cli/otlpfile"
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
-	"github.com/temporal-lockstep/lockstep/internal/testenv"
+	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 	"github.com/temporal-lockstep/lockstep/worker"
@@ -176,7 +176,7 @@ func total(stays []stay) float64 {
 
 // runLock is the lock ID of a run.
 func runLock(run client.WorkflowRun) string {
-	return protocol.Run{Namespace: namespaceID, WorkflowID: run.GetID()}.LockID()
+	return wire.Run{Namespace: namespaceID, WorkflowID: run.GetID()}.LockID()
 }
 
 // timesApart is how much times of spans and of documents may differ, relatively: the span of a hold ends when its process has

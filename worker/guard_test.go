@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/activities"
-	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
@@ -37,12 +37,12 @@ func nothing(context.Context) error { return nil }
 
 // lockID is the lock ID of a workflow of this test, whichever of its runs.
 func lockID(run client.WorkflowRun) string {
-	return protocol.Run{Namespace: namespaceID, WorkflowID: run.GetID(), RunID: run.GetRunID()}.LockID()
+	return wire.Run{Namespace: namespaceID, WorkflowID: run.GetID(), RunID: run.GetRunID()}.LockID()
 }
 
 // owner is that of a workflow.
 func owner(workflowID string) string {
-	return protocol.Run{Namespace: namespaceID, WorkflowID: workflowID}.Owner()
+	return wire.Run{Namespace: namespaceID, WorkflowID: workflowID}.Owner()
 }
 
 func TestAGuardAddsNoEventAndASagaAddsOne(t *testing.T) {

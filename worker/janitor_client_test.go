@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/internal/janitor"
-	"github.com/temporal-lockstep/lockstep/internal/testenv"
-	"github.com/temporal-lockstep/lockstep/internal/testenv/tlsfront"
+	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
+	"github.com/temporal-lockstep/lockstep/internal/tools/testenv/tlsfront"
 	"github.com/temporal-lockstep/lockstep/worker"
 )
 

@@ -20,13 +20,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/temporal-lockstep/lockstep/internal/inspect"
-	"github.com/temporal-lockstep/lockstep/internal/testenv"
+	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
+	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
-// Workflows can be paused on servers from 1.30 on, if the setting frontend.WorkflowPauseEnabled says so: internal/stack/newtemporal
+// Workflows can be paused on servers from 1.30 on, if the setting frontend.WorkflowPauseEnabled says so: internal/tools/stack/newtemporal
 // starts one.
 func TestWhatIsHeldAndWaitedForSurvivesAPause(t *testing.T) {
 	t.Parallel()

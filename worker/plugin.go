@@ -16,12 +16,12 @@ import (
 	"github.com/temporal-lockstep/lockstep/activities"
 	"github.com/temporal-lockstep/lockstep/interceptors"
 	"github.com/temporal-lockstep/lockstep/internal/namespace"
-	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // PluginName is the name under which the plugin appears in Temporal.
-const PluginName = protocol.PluginName
+const PluginName = wire.PluginName
 
 // Plugin installs Lockstep in clients, workers and replayers. Make it with [NewPlugin]. It needs no
 // closing, and does not close the Locker. While a worker runs that has it, it holds one more connection

@@ -14,8 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/temporal-lockstep/lockstep/internal/protocol"
-	"github.com/temporal-lockstep/lockstep/internal/testenv"
+	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/worker"
 	"github.com/temporal-lockstep/lockstep/workflows"
@@ -137,11 +137,11 @@ func TestAnExistingWorkerIsServedByInterceptorAndRegister(t *testing.T) {
 func countGuards(events []*historypb.HistoryEvent, part string) int {
 	n := 0
 	for _, e := range events {
-		payload := e.GetActivityTaskScheduledEventAttributes().GetHeader().GetFields()[protocol.HeaderKey]
+		payload := e.GetActivityTaskScheduledEventAttributes().GetHeader().GetFields()[wire.HeaderKey]
 		if payload == nil {
 			continue
 		}
-		if guard, err := protocol.DecodeGuard(payload); err == nil && guard.Part == part {
+		if guard, err := wire.DecodeGuard(payload); err == nil && guard.Part == part {
 			n++
 		}
 	}

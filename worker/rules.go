@@ -13,7 +13,7 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/activities"
 	"github.com/temporal-lockstep/lockstep/interceptors"
-	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -99,7 +99,7 @@ func (r Rule) argument(args []any) (any, error) {
 	switch {
 	case errors.Is(err, converter.ErrUnableToDecode):
 		return nil, &lockcore.InvalidError{
-			Field: "worker.Options.Rules", Value: fmt.Sprintf("%q was called with another argument: %s", r.activity, protocol.Cut(err.Error(), 128)),
+			Field: "worker.Options.Rules", Value: fmt.Sprintf("%q was called with another argument: %s", r.activity, wire.Cut(err.Error(), 128)),
 			Bound: fmt.Sprintf("what its rule takes, a %v", r.input),
 		}
 	case err != nil: // a codec on another server may answer the next attempt
@@ -119,7 +119,7 @@ func checkRules(rules []Rule) error {
 		switch {
 		case r.activity == "":
 			return &lockcore.InvalidError{Field: field, Value: "a rule without an activity type", Bound: `worker.RuleFor("Debit", …), with the name of an activity type`}
-		case protocol.IsMachinery(r.activity):
+		case wire.IsMachinery(r.activity):
 			return &lockcore.InvalidError{Field: field, Value: fmt.Sprintf("%q", r.activity), Bound: "an activity type of your own: this one is never guarded"}
 		case r.resources == nil:
 			return &lockcore.InvalidError{Field: field, Value: fmt.Sprintf("%q without a function", r.activity), Bound: "a rule made by worker.RuleFor, with a function"}
@@ -165,7 +165,7 @@ func (r *registrations) add(a any, name string) {
 	v := reflect.ValueOf(a)
 	if v.Kind() == reflect.Func {
 		if name == "" {
-			name = protocol.FuncName(v)
+			name = wire.FuncName(v)
 		}
 		r.put(name, v.Type())
 		return

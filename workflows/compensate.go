@@ -8,8 +8,8 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/temporal-lockstep/lockstep/internal/protocol"
-	"github.com/temporal-lockstep/lockstep/internal/sagalocks"
+	"github.com/temporal-lockstep/lockstep/internal/runstate"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 )
 
 // compensation undoes one step.
@@ -44,7 +44,7 @@ func runUndo(ctx workflow.Context, activity any, args []any) error {
 	options := workflow.GetActivityOptions(ctx)
 	options.ActivityID = "" // the step's
 	ctx = workflow.WithActivityOptions(ctx, options)
-	session := sagalocks.Session(ctx)
+	session := runstate.Session(ctx)
 	failed := func() bool { return session != nil && session.SessionState == workflow.SessionStateFailed }
 	if !failed() {
 		here, cancel := workflow.WithCancel(ctx)
@@ -55,7 +55,7 @@ func runUndo(ctx workflow.Context, activity any, args []any) error {
 			return future.Get(ctx, nil)
 		}
 	}
-	return workflow.ExecuteActivity(sagalocks.OutsideSession(ctx), activity, args...).Get(ctx, nil)
+	return workflow.ExecuteActivity(runstate.OutsideSession(ctx), activity, args...).Get(ctx, nil)
 }
 
 // undoneWithOuter undoes a saga that has succeeded inside one that has not.
@@ -98,7 +98,7 @@ func (s *Saga) next(ctx workflow.Context, all bool) []*compensation {
 		from = 0
 	}
 	next := slices.DeleteFunc(slices.Clone(s.pending[from:]), func(c *compensation) bool {
-		return c.step != nil && c.step.IsReady() && protocol.NeverRan(c.step.Get(ctx, nil))
+		return c.step != nil && c.step.IsReady() && wire.NeverRan(c.step.Get(ctx, nil))
 	})
 	slices.Reverse(next)
 	s.pending = s.pending[:from]
@@ -117,7 +117,7 @@ func start(ctx workflow.Context, batch []*compensation) []running {
 	for _, c := range batch {
 		future, settable := workflow.NewFuture(ctx)
 		own, _ := workflow.NewDisconnectedContext(c.ctx)
-		workflow.GoNamed(sagalocks.WithCompensating(own), fmt.Sprintf("compensation-%d", c.number), func(ctx workflow.Context) {
+		workflow.GoNamed(runstate.WithCompensating(own), fmt.Sprintf("compensation-%d", c.number), func(ctx workflow.Context) {
 			settable.Set(nil, c.fn(ctx))
 		})
 		started = append(started, running{c, future})
@@ -134,5 +134,5 @@ func activityName(activity any) string {
 	if v.Kind() != reflect.Func {
 		return ""
 	}
-	return protocol.FuncName(v)
+	return wire.FuncName(v)
 }

@@ -3,7 +3,7 @@ package workflows
 import (
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/temporal-lockstep/lockstep/internal/sagalocks"
+	"github.com/temporal-lockstep/lockstep/internal/runstate"
 )
 
 // HandOver returns err, and lets a run that ends with it as a [workflow.ContinueAsNewError] leave its locks to the run that
@@ -25,7 +25,7 @@ import (
 // If err is another error, or nil, HandOver does nothing. It adds one event, of a local activity, if anything is held. It
 // panics, and so fails the workflow task, if the worker runs without Lockstep's interceptor.
 func HandOver(ctx workflow.Context, err error) error {
-	state := sagalocks.StateFrom(ctx)
+	state := runstate.StateFrom(ctx)
 	if state == nil {
 		panic(notInstalled)
 	}
@@ -42,5 +42,5 @@ func HandOver(ctx workflow.Context, err error) error {
 // for. A child that waits for a lock of its parent is not found: both are one party. WithOwner adds no event, and needs no
 // interceptor if nothing is guarded.
 func WithOwner(ctx workflow.Context, owner string) workflow.Context {
-	return sagalocks.WithOwner(ctx, owner)
+	return runstate.WithOwner(ctx, owner)
 }

@@ -7,7 +7,7 @@ import (
 
 	"go.temporal.io/sdk/temporal"
 
-	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 )
 
 // SagaError is what [RunSaga] returns when compensation itself failed: the state is neither what
@@ -42,15 +42,15 @@ type CompensationError struct {
 // is in its chain, and nil if none is. Steps fail with errors that errors.As matches without it; it is
 // for failures that took another way: of child workflows, and in clients.
 func LockError(err error) error {
-	return protocol.LockError(err)
+	return wire.LockError(err)
 }
 
 // Failure is what the history records if a workflow or an update handler returns e: a
 // *temporal.ApplicationError of type "lockstep.SagaFailed", which is not retryable. Its cause is
 // the first of the failures that is no cancellation.
 func (e *SagaError) Failure() error {
-	return temporal.NewApplicationErrorWithOptions(e.Error(), protocol.FailureSagaFailed, temporal.ApplicationErrorOptions{
-		NonRetryable: true, Cause: protocol.Recorded(e.Unwrap()),
+	return temporal.NewApplicationErrorWithOptions(e.Error(), wire.FailureSagaFailed, temporal.ApplicationErrorOptions{
+		NonRetryable: true, Cause: wire.Recorded(e.Unwrap()),
 	})
 }
 

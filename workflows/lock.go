@@ -5,12 +5,12 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/temporal-lockstep/lockstep/internal/sagalocks"
+	"github.com/temporal-lockstep/lockstep/internal/runstate"
 )
 
 // Hold is locks held around code, from [Lock] to [Hold.Release]. It belongs to the workflow run that took it.
 type Hold struct {
-	lock *sagalocks.Lock
+	lock *runstate.Lock
 }
 
 // Lock takes locks that stand until [Hold.Release], whatever the workflow does meanwhile: timers, child workflows,
@@ -49,7 +49,7 @@ type Hold struct {
 // *lockcore.LostError, *lockcore.InvalidError; with any error nothing is held. It blocks, and panics if the worker
 // runs without Lockstep's interceptor, as [WithLocks] does.
 func Lock(ctx workflow.Context, l Locks) (*Hold, error) {
-	state := sagalocks.StateFrom(ctx)
+	state := runstate.StateFrom(ctx)
 	if state == nil {
 		panic(notInstalled)
 	}
@@ -58,7 +58,7 @@ func Lock(ctx workflow.Context, l Locks) (*Hold, error) {
 		return nil, err
 	}
 	if l.Scope != "" {
-		return nil, sagalocks.Invalid("Locks.Scope", fmt.Sprintf("%q", l.Scope), "empty with Lock: its locks are held until Release")
+		return nil, runstate.Invalid("Locks.Scope", fmt.Sprintf("%q", l.Scope), "empty with Lock: its locks are held until Release")
 	}
 	lock, err := state.Lock(ctx, &locks)
 	if err != nil {

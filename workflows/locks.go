@@ -5,8 +5,8 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/temporal-lockstep/lockstep/internal/protocol"
-	"github.com/temporal-lockstep/lockstep/internal/sagalocks"
+	"github.com/temporal-lockstep/lockstep/internal/runstate"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -17,10 +17,10 @@ const (
 	// ScopeStep lets the locks go when the step returns. Each such step is a party of its own within its workflow: two of
 	// one workflow exclude each other, and count separately under a limit. What the workflow itself keeps, by a saga or
 	// [Lock], does not block them. [Saga.Step] refuses it.
-	ScopeStep Scope = protocol.ScopeStep
+	ScopeStep Scope = wire.ScopeStep
 	// ScopeSaga keeps the locks after the step has returned, until the saga around it has committed or
 	// has finished compensating. Outside a saga it keeps them until the workflow function has returned.
-	ScopeSaga Scope = protocol.ScopeSaga
+	ScopeSaga Scope = wire.ScopeSaga
 )
 
 // Locks is what a step must hold before it runs. The zero value of every field but Resources is the
@@ -72,20 +72,20 @@ type Locks struct {
 // WithLocks panics, and so fails the workflow task and not the workflow, if the worker runs
 // without Lockstep's interceptor: a step is never run unguarded by mistake. See the package worker.
 func WithLocks(ctx workflow.Context, l Locks) workflow.Context {
-	if sagalocks.StateFrom(ctx) == nil {
+	if runstate.StateFrom(ctx) == nil {
 		panic(notInstalled)
 	}
 	locks := l.asked()
-	return sagalocks.WithLocks(ctx, &locks)
+	return runstate.WithLocks(ctx, &locks)
 }
 
-func (l Locks) asked() sagalocks.Locks {
-	return sagalocks.Locks{
-		Resources: protocol.Merge(nil, l.Resources...),
+func (l Locks) asked() runstate.Locks {
+	return runstate.Locks{
+		Resources: wire.Merge(nil, l.Resources...),
 		Scope:     string(l.Scope),
 		TTL:       l.TTL,
 		HoldTTL:   l.HoldTTL,
-		Owner:     protocol.Owner{Name: l.Owner},
+		Owner:     wire.Owner{Name: l.Owner},
 		MaxWait:   l.MaxWait,
 		Try:       l.Try,
 	}
@@ -105,5 +105,5 @@ func Guard(ctx workflow.Context, resources ...lockcore.Resource) workflow.Contex
 // Unguarded returns a context whose activities are not guarded, for a step in between that needs no
 // locks. What the saga holds stays held.
 func Unguarded(ctx workflow.Context) workflow.Context {
-	return sagalocks.WithLocks(ctx, nil)
+	return runstate.WithLocks(ctx, nil)
 }

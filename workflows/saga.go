@@ -11,8 +11,8 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/temporal-lockstep/lockstep/internal/protocol"
-	"github.com/temporal-lockstep/lockstep/internal/sagalocks"
+	"github.com/temporal-lockstep/lockstep/internal/runstate"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -47,7 +47,7 @@ type Saga struct {
 	// pending are the compensations that have not run, in the order of registration.
 	pending []*compensation
 	// scope is nil if the interceptor is not installed.
-	scope      *sagalocks.Scope
+	scope      *runstate.Scope
 	registered int
 	attempt    int
 	ended      bool
@@ -55,7 +55,7 @@ type Saga struct {
 	// outer is the saga around this one, which undoes it if that fails later. nested identifies this
 	// one to its steps.
 	outer  *Saga
-	nested *sagalocks.Saga
+	nested *runstate.Saga
 }
 
 type sagaKey struct{}
@@ -104,7 +104,7 @@ func RunSaga(ctx workflow.Context, opts SagaOptions, fn func(ctx workflow.Contex
 		return err
 	}
 	retries := cmp.Or(opts.DeadlockRetries, defaultRetries)
-	if sagalocks.InScope(ctx) {
+	if runstate.InScope(ctx) {
 		retries = 0
 	}
 	for attempt := 1; ; attempt++ {
@@ -149,17 +149,17 @@ func runOnce(ctx workflow.Context, opts SagaOptions, attempt int, fn func(ctx wo
 	if scope != nil && opts.GoOnAfterLoss {
 		scope.GoOn()
 	}
-	s := &Saga{attempt: attempt, scope: sagalocks.ScopeFrom(inner), parallel: opts.ParallelCompensation}
-	inner, s.nested = sagalocks.WithSaga(inner)
-	if s.outer, _ = ctx.Value(sagaKey{}).(*Saga); s.outer != nil && (s.outer.ended || sagalocks.Compensates(ctx)) {
+	s := &Saga{attempt: attempt, scope: runstate.ScopeFrom(inner), parallel: opts.ParallelCompensation}
+	inner, s.nested = runstate.WithSaga(inner)
+	if s.outer, _ = ctx.Value(sagaKey{}).(*Saga); s.outer != nil && (s.outer.ended || runstate.Compensates(ctx)) {
 		s.outer = nil
 	}
 	return s, s.run(ctx, workflow.WithValue(inner, sagaKey{}, s), scope, opts, fn)
 }
 
-func (s *Saga) run(ctx, inner workflow.Context, scope *sagalocks.Scope, opts SagaOptions, fn func(ctx workflow.Context, s *Saga) error) error {
+func (s *Saga) run(ctx, inner workflow.Context, scope *runstate.Scope, opts SagaOptions, fn func(ctx workflow.Context, s *Saga) error) error {
 	err := fn(inner, s)
-	if sagalocks.HandsOver(ctx, err) { // the run hands its locks over, or releases them, when it has ended
+	if runstate.HandsOver(ctx, err) { // the run hands its locks over, or releases them, when it has ended
 		s.ended = true
 		if scope != nil {
 			scope.Return()
@@ -179,7 +179,7 @@ func (s *Saga) run(ctx, inner workflow.Context, scope *sagalocks.Scope, opts Sag
 		}
 	}
 	if err == nil && s.outer != nil && (s.outer.ended || s.outer.nested.Undoing()) {
-		err = protocol.NewEnded("lockstep: the saga around this one has failed, and this one was undone", false)
+		err = wire.NewEnded("lockstep: the saga around this one has failed, and this one was undone", false)
 	}
 	switch {
 	case err == nil && s.outer != nil && len(s.pending) > 0:
@@ -200,9 +200,9 @@ func (s *Saga) run(ctx, inner workflow.Context, scope *sagalocks.Scope, opts Sag
 
 // enterScope returns the context of the saga's function, and the scope that the saga must release:
 // nil if an outer saga does, or if nothing can be guarded.
-func enterScope(ctx workflow.Context) (workflow.Context, *sagalocks.Scope) {
-	state := sagalocks.StateFrom(ctx)
-	if state == nil || sagalocks.InScope(ctx) {
+func enterScope(ctx workflow.Context) (workflow.Context, *runstate.Scope) {
+	state := runstate.StateFrom(ctx)
+	if state == nil || runstate.InScope(ctx) {
 		return ctx, nil
 	}
 	return state.WithScope(ctx)
@@ -239,7 +239,7 @@ func (s *Saga) Compensate(ctx workflow.Context, fn func(ctx workflow.Context) er
 // MaxWait, or with Try, or was cancelled: which step it undoes is not said. Prefer [Saga.Step] if a step has an undo of
 // its own.
 func (s *Saga) CompensateWith(ctx workflow.Context, activity any, args ...any) {
-	encoded, err := sagalocks.Encode(ctx, args)
+	encoded, err := runstate.Encode(ctx, args)
 	if err != nil {
 		panic(fmt.Sprintf("lockstep: the arguments of the compensation %s cannot be encoded: %v", activityName(activity), err))
 	}
@@ -263,30 +263,30 @@ func (s *Saga) CompensateWith(ctx workflow.Context, activity any, args ...any) {
 func (s *Saga) Step(ctx workflow.Context, activity, undo any, args ...any) workflow.Future {
 	refuse := func(value, bound string) workflow.Future {
 		refused, settable := workflow.NewFuture(ctx)
-		settable.SetError(sagalocks.Invalid("Saga.Step", value, bound))
+		settable.SetError(runstate.Invalid("Saga.Step", value, bound))
 		return refused
 	}
-	if sagalocks.ScopeFrom(ctx) != s.scope {
+	if runstate.ScopeFrom(ctx) != s.scope {
 		return refuse("a context from outside the saga", "the context that RunSaga gives to its function, or one made of it")
 	}
 	if activityName(undo) == "" {
 		return refuse(fmt.Sprintf("an undo of type %T", undo), "an activity, or its name: a step that needs no undo is run by workflow.ExecuteActivity")
 	}
-	encoded, err := sagalocks.Encode(ctx, args)
+	encoded, err := runstate.Encode(ctx, args)
 	if err != nil {
 		return refuse(fmt.Sprintf("arguments that cannot be encoded: %v", err), "arguments that the workflow's data converter encodes")
 	}
-	undone := &sagalocks.Undone{}
+	undone := &runstate.Undone{}
 	var c *compensation
 	c = s.add(ctx, activityName(undo), func(ctx workflow.Context) error {
-		err := runUndo(sagalocks.WithUndoing(ctx, undone), undo, encoded)
-		if protocol.NeverRan(err) && endedUnheard(ctx, c.step) {
+		err := runUndo(runstate.WithUndoing(ctx, undone), undo, encoded)
+		if wire.NeverRan(err) && endedUnheard(ctx, c.step) {
 			workflow.GetLogger(ctx).Info("lockstep: there is nothing to undo: the step never held its locks", "undo", activityName(undo), "error", err)
 			return nil
 		}
 		return err
 	})
-	c.step = workflow.ExecuteActivity(sagalocks.WithUndone(ctx, undone), activity, args...)
+	c.step = workflow.ExecuteActivity(runstate.WithUndone(ctx, undone), activity, args...)
 	if c.step.IsReady() { // it was refused, and not scheduled
 		s.remove(c)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/temporal-lockstep/lockstep/internal/testenv"
-	"github.com/temporal-lockstep/lockstep/internal/testenv/tlsfront"
+	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
+	"github.com/temporal-lockstep/lockstep/internal/tools/testenv/tlsfront"
 )
 
 // pairs are an environment's.

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/temporal-lockstep/lockstep/internal/contention"
-	"github.com/temporal-lockstep/lockstep/internal/contention/page"
+	"github.com/temporal-lockstep/lockstep/internal/cli/contention"
+	"github.com/temporal-lockstep/lockstep/internal/cli/contention/page"
 )
 
 // contentionConfig is what the analysis of traces is called with.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/temporal-lockstep/lockstep/internal/contention"
+	"github.com/temporal-lockstep/lockstep/internal/cli/contention"
 )
 
 // oneWait is a hold of A's on account/1, of 2 s, and B's wait for it, of 1 s.

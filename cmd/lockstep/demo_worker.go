@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/temporal-lockstep/lockstep/internal/demo"
+	"github.com/temporal-lockstep/lockstep/internal/cli/demo"
 )
 
 // demoWorkerCommand is what the demo starts as its worker processes.

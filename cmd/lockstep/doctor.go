@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/temporal-lockstep/lockstep/internal/inspect"
+	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
 )
 
 // doctorConfig is what doctor is started with.

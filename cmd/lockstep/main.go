@@ -9,7 +9,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/temporal-lockstep/lockstep/internal/demo"
+	"github.com/temporal-lockstep/lockstep/internal/cli/demo"
 )
 
 // errInterrupted is the cause with which Ctrl-C cancels a command.

@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/temporal-lockstep/lockstep/internal/contention"
-	"github.com/temporal-lockstep/lockstep/internal/testenv"
+	"github.com/temporal-lockstep/lockstep/internal/cli/contention"
+	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 )
 
 var binary string

@@ -11,7 +11,7 @@ import (
 	"go.temporal.io/sdk/client"
 	sdklog "go.temporal.io/sdk/log"
 
-	"github.com/temporal-lockstep/lockstep/internal/connect"
+	"github.com/temporal-lockstep/lockstep/internal/cli/connect"
 )
 
 // connectionHelp is what a command's help says of connections to Temporal.

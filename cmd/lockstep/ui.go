@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/temporal-lockstep/lockstep/internal/ui"
+	"github.com/temporal-lockstep/lockstep/internal/cli/ui"
 )
 
 // uiConfig is what ui is started with.

@@ -13,7 +13,7 @@ import (
 
 	"go.temporal.io/sdk/temporal"
 
-	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 )
 
 // timeout bounds the question, which also takes at most half of the time that the caller has left.
@@ -65,5 +65,5 @@ func (id *ID) Check(ctx context.Context, locker Locker, workflows string) error 
 		return nil
 	}
 	return temporal.NewApplicationError(fmt.Sprintf("lockstep: this worker keeps its locks in the collection with the ID %s, and the workflow's "+
-		"worker in that with the ID %s: give the Lockers of both the same database and collection", own, workflows), protocol.FailureOtherCollection)
+		"worker in that with the ID %s: give the Lockers of both the same database and collection", own, workflows), wire.FailureOtherCollection)
 }

@@ -16,8 +16,8 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 	"golang.org/x/time/rate"
 
-	"github.com/temporal-lockstep/lockstep/internal/openrun"
-	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/internal/currentrun"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -59,7 +59,7 @@ type pendingActivity struct{ id, activityType string }
 // of a step is named by the number of its scheduling, which is in the entry's order. The step
 // itself is told by its lock ID, in scope step. One of the workflow's lock ID may be any activity.
 func (a *answer) isOver(e *lockcore.Status) bool {
-	_, step, err := protocol.ParseLockID(e.LockID)
+	_, step, err := wire.ParseLockID(e.LockID)
 	switch {
 	case err != nil || a.verdict != open || !a.settled:
 		return false
@@ -72,7 +72,7 @@ func (a *answer) isOver(e *lockcore.Status) bool {
 
 // mayAwait reports whether the activity is the wait of a scheduling, or no wait.
 func (p pendingActivity) mayAwait(order party.Order) bool {
-	return p.activityType != protocol.ActivityWait || p.id == protocol.WaitID(order.Schedule)
+	return p.activityType != wire.ActivityWait || p.id == wire.WaitID(order.Schedule)
 }
 
 // mayBe reports whether the activity may be an attempt of a step, or a wait. The step is named by a
@@ -80,7 +80,7 @@ func (p pendingActivity) mayAwait(order party.Order) bool {
 func (p pendingActivity) mayBe(step string) bool {
 	_, guarded, _ := strings.Cut(step, "/")
 	ruled, _, _ := strings.Cut(step, "@")
-	return p.activityType == protocol.ActivityWait || protocol.IsHash(step) || guarded == p.activityType || ruled == p.id
+	return p.activityType == wire.ActivityWait || wire.IsHash(step) || guarded == p.activityType || ruled == p.id
 }
 
 // asker answers questions about runs. The error is a *RefusedError if it never will.
@@ -106,7 +106,7 @@ func (e *RefusedError) Unwrap() error { return e.Err }
 
 // temporalAsker asks a Temporal server.
 type temporalAsker struct {
-	service   openrun.Describer
+	service   currentrun.Describer
 	namespace string
 	pace      *rate.Limiter
 }
@@ -161,7 +161,7 @@ func wasReset(run *workflowservice.DescribeWorkflowExecutionResponse) bool {
 // isOpen reports whether a run is open. One in a state that did not exist when this was written is.
 func isOpen(run *workflowservice.DescribeWorkflowExecutionResponse) bool {
 	status := run.GetWorkflowExecutionInfo().GetStatus()
-	return !openrun.HasEnded(status) && status != enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW
+	return !currentrun.HasEnded(status) && status != enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW
 }
 
 // describe asks about a run, or about the current one if run is empty. It returns nil and no error

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -27,7 +27,7 @@ type suspect struct {
 func (r *round) list(ctx context.Context) ([]*suspect, error) {
 	suspects := map[[2]string]*suspect{} // by workflow ID and run
 	for s, err := range r.Locker.Status(ctx, lockcore.Filter{
-		LockIDPrefix: protocol.NamespacePrefix(r.NamespaceID), Contended: true,
+		LockIDPrefix: wire.NamespacePrefix(r.NamespaceID), Contended: true,
 		States: []lockcore.State{lockcore.StateHolding, lockcore.StateClaimed, lockcore.StateWaiting},
 	}) {
 		switch {
@@ -39,7 +39,7 @@ func (r *round) list(ctx context.Context) ([]*suspect, error) {
 			continue
 		}
 		r.result.Listed++
-		of, _, err := protocol.ParseLockID(s.LockID)
+		of, _, err := wire.ParseLockID(s.LockID)
 		if err != nil || of.WorkflowID == "" || s.Run == "" {
 			r.result.Unknown++
 			continue

@@ -11,7 +11,7 @@ import (
 
 	"go.temporal.io/sdk/log"
 
-	"github.com/temporal-lockstep/lockstep/internal/openrun"
+	"github.com/temporal-lockstep/lockstep/internal/currentrun"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -42,7 +42,7 @@ type Options struct {
 	// [party.Locker.OnWakeup].
 	Locker Locker
 	// Temporal is asked about runs. Required.
-	Temporal openrun.Describer
+	Temporal currentrun.Describer
 	// Namespace is the name of the namespace whose runs are asked about, and NamespaceID its ID,
 	// with which their lock IDs begin. Both are required.
 	Namespace, NamespaceID string

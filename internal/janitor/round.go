@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -102,7 +102,7 @@ func (r *round) deal(ctx context.Context, s *suspect) error {
 func (r *round) tend(ctx context.Context, s *suspect, found *answer) {
 	var over, left []lockcore.Status
 	for _, e := range s.entries {
-		switch _, step, _ := protocol.ParseLockID(e.LockID); {
+		switch _, step, _ := wire.ParseLockID(e.LockID); {
 		case found.continued && !r.handedOver(ctx, e):
 			left = append(left, e)
 		case found.verdict == inherited && step != "": // the heir's step acquires its locks again
@@ -204,7 +204,7 @@ func (r *round) release(ctx context.Context, entries []lockcore.Status, why stri
 
 // end sends a release.
 func (r *round) end(ctx context.Context, release party.Release, why string) {
-	release.Reason = protocol.Cut("released by the janitor, since "+why, protocol.MaxName)
+	release.Reason = wire.Cut("released by the janitor, since "+why, wire.MaxName)
 	if err := r.Locker.Release(ctx, release); err != nil {
 		r.failed(ctx, "release", release.LockID, err)
 		return

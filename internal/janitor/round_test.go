@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -189,7 +189,7 @@ func TestWhatAStepLeavesIsGivenUpWhenTheStepHasEnded(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
-				step := protocol.Run{Namespace: "ns", WorkflowID: "w"}.StepLockID("3/Debit")
+				step := wire.Run{Namespace: "ns", WorkflowID: "w"}.StepLockID("3/Debit")
 				w.keeps(t, "ns/other", "r", "busy", lockcore.Forever)
 				w.keeps(t, step, "r", "taken", lockcore.Forever)
 				w.keeps(t, "ns/w", "r", "saga's", lockcore.Forever)
@@ -209,7 +209,7 @@ func TestARulesPlaceIsGivenUpWithItsActivity(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		step := protocol.Run{Namespace: "ns", WorkflowID: "w"}.StepLockID("17@1700000000")
+		step := wire.Run{Namespace: "ns", WorkflowID: "w"}.StepLockID("17@1700000000")
 		w.keeps(t, "ns/other", "r", "busy", lockcore.Forever)
 		w.waits(t, step, "r", "busy")
 		j := w.janitor(t)

@@ -20,8 +20,8 @@ import (
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/temporal-lockstep/lockstep/internal/protocol"
-	"github.com/temporal-lockstep/lockstep/internal/testenv"
+	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -240,7 +240,7 @@ func (s *servers) options() Options {
 
 // lockID is that of a workflow.
 func (s *servers) lockID(run *commonpb.WorkflowExecution) string {
-	return protocol.Run{Namespace: s.namespaceID, WorkflowID: run.GetWorkflowId()}.LockID()
+	return wire.Run{Namespace: s.namespaceID, WorkflowID: run.GetWorkflowId()}.LockID()
 }
 
 // keeps has a run keep a resource, as between two steps of a saga.

@@ -15,8 +15,8 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 
-	"github.com/temporal-lockstep/lockstep/internal/openrun"
-	"github.com/temporal-lockstep/lockstep/internal/protocol"
+	"github.com/temporal-lockstep/lockstep/internal/currentrun"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 )
 
 // timeout bounds one question.
@@ -60,7 +60,7 @@ type key struct {
 // environment it is the name. An error is an application failure of type lockstep.Unavailable, which is retryable.
 func (n *IDs) Of(ctx context.Context) (string, error) {
 	c, name := activity.GetClient(ctx), activity.GetInfo(ctx).Namespace
-	if !openrun.Connects(c) {
+	if !currentrun.Connects(c) {
 		return name, nil
 	}
 	if id, ok := n.known.Load(key{c, name}); ok {
@@ -68,7 +68,7 @@ func (n *IDs) Of(ctx context.Context) (string, error) {
 	}
 	id, err := Ask(ctx, c.WorkflowService(), name)
 	if err != nil {
-		return "", temporal.NewApplicationErrorWithOptions(err.Error(), protocol.FailureUnavailable, temporal.ApplicationErrorOptions{Cause: err})
+		return "", temporal.NewApplicationErrorWithOptions(err.Error(), wire.FailureUnavailable, temporal.ApplicationErrorOptions{Cause: err})
 	}
 	n.known.Store(key{c, name}, id)
 	return id, nil

@@ -14,10 +14,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
+	"github.com/temporal-lockstep/lockstep/internal/engine/clock"
+	"github.com/temporal-lockstep/lockstep/internal/engine/store"
+	"github.com/temporal-lockstep/lockstep/internal/engine/update"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/internal/clock"
-	"github.com/temporal-lockstep/lockstep/lockcore/internal/store"
-	"github.com/temporal-lockstep/lockstep/lockcore/internal/update"
 )
 
 // Client takes, renews and ends locks in one collection. It is safe for concurrent use. Every

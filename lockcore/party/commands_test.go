@@ -15,8 +15,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
-	"github.com/temporal-lockstep/lockstep/internal/testenv"
-	"github.com/temporal-lockstep/lockstep/lockcore/internal/store/storetest"
+	"github.com/temporal-lockstep/lockstep/internal/engine/store/storetest"
+	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )

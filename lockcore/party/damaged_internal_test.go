@@ -9,8 +9,8 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/internal/scenarios"
-	"github.com/temporal-lockstep/lockstep/lockcore/internal/update"
+	"github.com/temporal-lockstep/lockstep/internal/engine/update"
+	"github.com/temporal-lockstep/lockstep/internal/proof/scenarios"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 

@@ -11,7 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/internal/store/storetest"
+	"github.com/temporal-lockstep/lockstep/internal/engine/store/storetest"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 

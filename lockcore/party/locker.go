@@ -5,9 +5,9 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/internal/clock"
-	"github.com/temporal-lockstep/lockstep/lockcore/internal/store"
-	"github.com/temporal-lockstep/lockstep/lockcore/internal/update"
+	"github.com/temporal-lockstep/lockstep/internal/engine/clock"
+	"github.com/temporal-lockstep/lockstep/internal/engine/store"
+	"github.com/temporal-lockstep/lockstep/internal/engine/update"
 )
 
 // Locker takes, renews and releases locks in one collection. It is safe for concurrent use; one per

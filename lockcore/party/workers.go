@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/internal/store"
+	"github.com/temporal-lockstep/lockstep/internal/engine/store"
 )
 
 // Worker is a process that takes its locks in the collection, as it registers there: the task queue

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/internal/scenarios"
+	"github.com/temporal-lockstep/lockstep/internal/proof/scenarios"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 

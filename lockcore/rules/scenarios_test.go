@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/internal/scenarios"
+	"github.com/temporal-lockstep/lockstep/internal/proof/scenarios"
 )
 
 func TestScenarios(t *testing.T) {

@@ -1,0 +1,315 @@
+package page_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/internal/cli/contention"
+	"github.com/temporal-lockstep/lockstep/internal/cli/contention/page"
+	"github.com/temporal-lockstep/lockstep/internal/cli/contention/page/scene"
+)
+
+// data is what the tests look at of a page's data.
+type data struct {
+	From      float64  `json:"from"`
+	LeftOut   []string `json:"leftOut"`
+	Strings   []string `json:"strings"`
+	Resources []struct {
+		Name   string  `json:"name"`
+		Queue  []int64 `json:"queue"`
+		Counts struct {
+			Holds, AllHolds, Waits, AllWaits int
+		} `json:"counts"`
+	} `json:"resources"`
+	HoldColumns, WaitColumns []struct{ Name, Is string }
+	Holds, Waits, Strangers  [][]any
+	Roots                    []contention.Root
+	Losses                   []contention.Loss
+}
+
+// written is the page of a report, and its data.
+func written(t *testing.T, r *contention.Report, o page.Options) (string, data) {
+	t.Helper()
+	var b bytes.Buffer
+	require.NoError(t, page.Write(&b, r, o))
+	html := b.String()
+	found := regexp.MustCompile(`(?s)<script type="application/json" id="data">(.*?)</script>`).FindStringSubmatch(html)
+	require.Len(t, found, 2)
+	var d data
+	require.NoError(t, json.Unmarshal([]byte(found[1]), &d))
+	return html, d
+}
+
+// row gives a row's columns by name, with strings looked up.
+func row(d data, columns []struct{ Name, Is string }, values []any) map[string]any {
+	m := map[string]any{}
+	for i, c := range columns {
+		m[c.Name] = values[i]
+		if c.Is == "string" {
+			m[c.Name] = d.Strings[int(values[i].(float64))]
+		}
+	}
+	return m
+}
+
+var start = time.Date(2026, time.November, 20, 9, 0, 0, 0, time.UTC)
+
+func at(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
+
+// small is a hold that blocks a wait, which one that was not read blocks too.
+func small() *contention.Report {
+	d := contention.Distribution{Count: 1, Total: 0.3, P50: 0.3, P95: 0.3, P99: 0.3, Max: 0.3}
+	return &contention.Report{
+		From: start, To: at(1000), Read: contention.Reading{Files: 1, Spans: 9, LockSpans: 3}, Totals: contention.Totals{Acquisitions: 2, Waited: 1, Wait: d, Hold: d},
+		Resources: []contention.Resource{{Name: "account/0", Wait: d, Hold: d, Why: "Its holds are long.", Queue: []contention.QueueLength{{At: at(100), Length: 1}, {At: at(400)}}, LongestQueue: 1}},
+		Holds: []contention.Hold{
+			{Resource: "account/0", LockID: "a", Owner: "alice", Mode: "exclusive", Fence: 7, Start: at(200), End: at(400), Outcome: "expired", ExpiredAt: at(300), Blocked: 0.2, Blocks: []int{0},
+				Steps: []contention.Step{{Name: "Debit", Part: "3/Debit", Start: at(210), End: at(290)}}},
+			{Resource: "account/0", LockID: "b", Owner: "bob", Mode: "exclusive", Fence: 1 << 60, Start: at(400), End: at(500), Outcome: "released"},
+		},
+		Waits: []contention.Wait{{
+			Resource: "account/0", LockID: "b", Owner: "bob", Mode: "exclusive", Step: "Credit", Start: at(100), End: at(400), Outcome: "granted", Position: 1, Hold: 1,
+			Blockers: []contention.Blocker{
+				{Hold: -1, LockID: "z", Owner: "zoe", Fence: 6, From: 0, To: 0.1, Named: true},
+				{Hold: 0, LockID: "a", Owner: "alice", Fence: 7, Step: "Debit", From: 0.1, To: 0.3, Last: true},
+			},
+		}},
+	}
+}
+
+func TestRowsSayWhatTheReportSays(t *testing.T) {
+	t.Parallel()
+	_, d := written(t, small(), page.Options{})
+	require.InDelta(t, start.UnixMilli(), d.From, 0)
+	require.Len(t, d.Holds, 2)
+	alice := row(d, d.HoldColumns, d.Holds[0])
+	require.Equal(t, "alice", alice["owner"])
+	require.Equal(t, "expired", alice["outcome"])
+	require.EqualValues(t, 200_000, alice["start"])
+	require.EqualValues(t, 300_000, alice["expiredAt"])
+	require.EqualValues(t, 7, alice["fence"])
+	require.Len(t, alice["steps"], 7)
+	bob := row(d, d.HoldColumns, d.Holds[1])
+	require.Equal(t, "1152921504606846976", bob["fence"], "a fence beyond what a script's numbers hold is digits")
+	require.EqualValues(t, -1, bob["expiredAt"], "a time that is not known")
+
+	wait := row(d, d.WaitColumns, d.Waits[0])
+	require.Equal(t, "Credit", wait["step"])
+	require.EqualValues(t, 1, wait["hold"])
+	blockers := wait["blockers"].([]any)
+	require.Len(t, blockers, 14)
+	require.Equal(t, []any{-1.0, 0.0, 100_000.0, 1.0}, blockers[:4], "one that was not read: a stranger, named")
+	require.Equal(t, []any{0.0, 100_000.0, 300_000.0, 2.0}, blockers[7:11], "the hold, inferred and last")
+	require.Len(t, d.Strangers, 1)
+	require.Equal(t, []int64{100_000, 1, 400_000, 0}, d.Resources[0].Queue)
+}
+
+func TestTheVerdictNamesTheBottleneck(t *testing.T) {
+	t.Parallel()
+	text := func(r *contention.Report) string {
+		whole, _ := written(t, r, page.Options{})
+		header := regexp.MustCompile(`(?s)<h1>(.*?)<noscript>`).FindStringSubmatch(whole)
+		require.Len(t, header, 2)
+		return html.UnescapeString(strings.Join(strings.Fields(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(header[1], "")), " "))
+	}
+	require.Equal(t, "account/0 is the bottleneck: 100 % of all waiting. Its holds are long.", text(small()))
+	r := small()
+	r.Totals.Wait.Total = 1
+	require.Contains(t, text(r), "account/0 is waited for most: 30 % of all waiting, so no single resource is the bottleneck.")
+	r.Totals.Wait.Total = 0.3001
+	require.Contains(t, text(r), "> 99.9 %", "100 % would not be true")
+	r.Resources[0].Wait.Total = 0
+	require.Equal(t, "Nobody waited. 2 acquisitions, and none had to queue.", text(r))
+	require.Equal(t, "No span of a lock was read. 3 files were read, and 1 234 spans in them.",
+		strings.ReplaceAll(text(&contention.Report{Read: contention.Reading{Files: 3, Spans: 1234}}), "\u202f", " "))
+}
+
+func TestWhatIsLeftOutIsSaid(t *testing.T) {
+	t.Parallel()
+	r := scene.New(scene.Options{Seed: 2, Least: 400, Crowd: 6})
+	whole, d := written(t, r, page.Options{MaxHolds: 150})
+	require.Len(t, d.Holds, 150)
+	require.LessOrEqual(t, len(d.Waits), 150)
+	require.Contains(t, strings.Join(d.LeftOut, "\n"), "150 of 1\u202f201 holds are in this page")
+	require.Len(t, r.Holds, 1201)
+	require.Less(t, len(whole), 1_200_000)
+
+	first := d.Resources[0]
+	require.Equal(t, r.Resources[0].Name, first.Name)
+	require.Positive(t, first.Counts.Holds)
+	require.Positive(t, first.Counts.Waits)
+	last := d.Resources[len(d.Resources)-1]
+	require.Zero(t, last.Counts.Holds, "the most waited-for come first")
+	require.Positive(t, last.Counts.AllHolds)
+	require.Empty(t, last.Queue)
+
+	for _, values := range d.Waits {
+		blockers := row(d, d.WaitColumns, values)["blockers"].([]any)
+		for i := 0; i < len(blockers); i += 7 {
+			at := int(blockers[i].(float64))
+			require.Less(t, at, len(d.Holds))
+			require.Less(t, -1-at, len(d.Strangers))
+		}
+	}
+	var waiters func(list []contention.Waiter)
+	waiters = func(list []contention.Waiter) {
+		for _, w := range list {
+			require.Less(t, w.Wait, len(d.Waits))
+			waiters(w.Waiters)
+		}
+	}
+	for _, root := range d.Roots {
+		require.Less(t, root.Hold, len(d.Holds))
+		waiters(root.Waiters)
+	}
+	_, all := written(t, r, page.Options{})
+	require.Empty(t, all.LeftOut)
+	require.Len(t, all.Holds, len(r.Holds))
+}
+
+func TestALongListOfBlockersKeepsTheLongestAndTheLast(t *testing.T) {
+	t.Parallel()
+	r := small()
+	w := &r.Waits[0]
+	w.Blockers = nil
+	for i := range 100 {
+		w.Blockers = append(w.Blockers, contention.Blocker{Hold: 0, From: float64(i), To: float64(i) + 0.01 + float64(i%10), Last: i == 90})
+	}
+	_, d := written(t, r, page.Options{})
+	wait := row(d, d.WaitColumns, d.Waits[0])
+	blockers := wait["blockers"].([]any)
+	require.Len(t, blockers, 25*7)
+	require.EqualValues(t, 75, wait["moreBlockers"])
+	var froms []float64
+	last := false
+	for i := 0; i < len(blockers); i += 7 {
+		froms = append(froms, blockers[i+1].(float64))
+		last = last || blockers[i+3].(float64) == 2
+	}
+	require.IsIncreasing(t, froms, "in the order of time")
+	require.True(t, last, "the last, though it was short")
+}
+
+func TestNothingInThePageComesFromElsewhere(t *testing.T) {
+	t.Parallel()
+	text, _ := written(t, small(), page.Options{TraceURL: "http://127.0.0.1:16686/trace/{trace}?uiFind={span}"})
+	policy := regexp.MustCompile(`http-equiv="Content-Security-Policy" content="([^"]*)"`).FindStringSubmatch(text)
+	require.Len(t, policy, 2)
+	allowed := strings.NewReplacer("&#39;", "'", "&#43;", "+", "&#34;", `"`).Replace(policy[1])
+	require.True(t, strings.HasPrefix(allowed, "default-src 'none'; "), allowed)
+	require.NotContains(t, allowed, "unsafe")
+	require.NotContains(t, allowed, "http")
+
+	// The checksums are those of what stands in the page: nothing else would run.
+	elements := regexp.MustCompile(`(?s)<(script|style)>(.*?)</(?:script|style)>`).FindAllStringSubmatch(text, -1)
+	require.Len(t, elements, 3)
+	for _, e := range elements {
+		sum := sha256.Sum256([]byte(e[2]))
+		require.Contains(t, allowed, e[1]+"-src")
+		require.Contains(t, allowed, "'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+"'")
+		require.NotContains(t, e[2], "<!--", "would change how the script's end is found")
+	}
+	require.NotRegexp(t, `(?i)<(script|img|iframe|link|object|embed)[^>]*\b(src|href)=["']?(https?:)?//`, text)
+}
+
+func TestNamesCannotEndTheirElement(t *testing.T) {
+	t.Parallel()
+	const evil = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\u2028&\xff"
+	r := small()
+	r.Resources[0].Name, r.Resources[0].Why = evil, evil
+	for i := range r.Holds {
+		r.Holds[i].Resource, r.Holds[i].Owner = evil, evil
+	}
+	r.Waits[0].Resource, r.Waits[0].Step = evil, evil
+	text, d := written(t, r, page.Options{Title: evil})
+	require.Len(t, d.Holds, 2)
+	require.Equal(t, 3, strings.Count(text, "</script>"), "those of the page itself")
+	require.NotContains(t, text, "<img")
+	require.NotContains(t, text, "alert(1)</")
+	require.Contains(t, d.Strings, strings.ToValidUTF8(evil, "\ufffd"))
+}
+
+func TestOptionsAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, o := range []page.Options{
+		{MaxHolds: -1}, {TraceURL: "javascript:alert('{trace}')"}, {TraceURL: "//host/{trace}"}, {TraceURL: "http://host/trace"}, {TraceURL: "data:text/html,{trace}"},
+	} {
+		var b bytes.Buffer
+		err := page.Write(&b, small(), o)
+		var refused *page.OptionError
+		require.ErrorAs(t, err, &refused, "%+v", o)
+		require.Zero(t, b.Len())
+	}
+}
+
+// broken is a disk that is full.
+type broken struct{}
+
+var errFull = errors.New("no space left")
+
+func (broken) Write([]byte) (int, error) { return 0, errFull }
+
+func TestAnErrorOfTheWriterIsReturned(t *testing.T) {
+	t.Parallel()
+	require.ErrorIs(t, page.Write(broken{}, small(), page.Options{}), errFull)
+}
+
+func TestAnEmptyReportIsAPage(t *testing.T) {
+	t.Parallel()
+	_, d := written(t, &contention.Report{}, page.Options{})
+	require.NotNil(t, d.Holds)
+	require.NotNil(t, d.Waits)
+	require.NotNil(t, d.Resources)
+}
+
+// The library is what build/build.sh made of the published one, and nobody has touched it.
+func TestTheLibraryIsTheOneThatWasBuilt(t *testing.T) {
+	t.Parallel()
+	library, err := os.ReadFile("charts/echarts.js")
+	require.NoError(t, err)
+	want, err := os.ReadFile("charts/echarts.js.sha256")
+	require.NoError(t, err)
+	require.Equal(t, strings.Fields(string(want))[0], fmt.Sprintf("%x", sha256.Sum256(library)), "changed by hand? build/build.sh makes it, and its checksum")
+
+	var pinned struct {
+		Dependencies map[string]string `json:"dependencies"`
+	}
+	manifest, err := os.ReadFile("build/package.json")
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(manifest, &pinned))
+	require.Contains(t, string(library[:400]), "Apache ECharts "+pinned.Dependencies["echarts"]+" (Apache-2.0", "built from the version that package.json names")
+	lock, err := os.ReadFile("build/package-lock.json")
+	require.NoError(t, err)
+	require.NotContains(t, string(lock), `"resolved"`, "where a package was fetched from depends on the machine; its checksum does not")
+	for _, name := range []string{"LICENSE-echarts", "NOTICE-echarts", "LICENSE-zrender", "LICENSE-d3"} {
+		require.FileExists(t, "charts/"+name)
+	}
+}
+
+func TestAllScriptsAreInThePage(t *testing.T) {
+	t.Parallel()
+	text, _ := written(t, small(), page.Options{})
+	entries, err := os.ReadDir("assets")
+	require.NoError(t, err)
+	for _, e := range entries {
+		asset, err := os.ReadFile("assets/" + e.Name())
+		require.NoError(t, err)
+		require.LessOrEqual(t, bytes.Count(asset, []byte("\n")), 350, e.Name())
+		if strings.HasSuffix(e.Name(), ".js") {
+			require.Contains(t, text, string(asset), e.Name())
+			require.NotRegexp(t, `innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(`, string(asset), e.Name())
+		}
+	}
+}

@@ -1,0 +1,246 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/temporal-lockstep/lockstep/examples/transfer"
+	"github.com/temporal-lockstep/lockstep/internal/cli/contention"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/workflows"
+)
+
+// load runs the transfers, auditors beside them for as long as they last, and the killing of a worker at
+// half. The results come with an error too, as far as they got.
+func (r *run) load(ctx context.Context, p *pool) (*results, error) {
+	res := &results{running: map[string]bool{}}
+	bar := newProgress(r.cfg)
+	defer bar.close()
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	go p.watch(ctx, fail)
+	transfers := r.plan()
+	var finished atomic.Int64
+	half := make(chan struct{})
+	audits, auditing := errgroup.WithContext(ctx) // they outlast the transfers
+	g, ctx := errgroup.WithContext(ctx)
+	stop := make(chan struct{})
+	for n := range r.cfg.Auditors {
+		audits.Go(func() error { return r.audit(auditing, res, n, stop) })
+	}
+	if r.cfg.Kill {
+		g.Go(func() error { return r.killAt(ctx, p, res, half) })
+	}
+	work := make(chan transfer.Transfer)
+	g.Go(func() error {
+		defer close(work)
+		for _, t := range transfers {
+			select {
+			case work <- t:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		return nil
+	})
+	atHalf := int64(max(1, r.cfg.Transfers/2))
+	for range r.cfg.Concurrency {
+		g.Go(func() error {
+			for t := range work {
+				if err := r.transfer(ctx, res, t); err != nil {
+					return err
+				}
+				bar.add()
+				if finished.Add(1) == atHalf {
+					close(half)
+				}
+			}
+			return nil
+		})
+	}
+	err := g.Wait()
+	if err != nil {
+		fail(err) // what audits wait for may never come
+	}
+	close(stop)
+	if auditErr := audits.Wait(); err == nil {
+		err = auditErr
+	}
+	return res, err
+}
+
+// killAt kills a worker when half is closed.
+func (r *run) killAt(ctx context.Context, p *pool, res *results, half <-chan struct{}) (err error) {
+	select {
+	case <-half:
+		res.killed, err = p.kill(ctx)
+	case <-ctx.Done():
+	}
+	return err
+}
+
+// plan draws the transfers.
+func (r *run) plan() []transfer.Transfer {
+	random := rand.New(rand.NewPCG(uint64(r.cfg.Seed), 0)) //nolint:gosec // the same load for the same seed
+	transfers := make([]transfer.Transfer, r.cfg.Transfers)
+	for i := range transfers {
+		from := random.IntN(r.cfg.Accounts)
+		to := (from + 1 + random.IntN(r.cfg.Accounts-1)) % r.cfg.Accounts
+		transfers[i] = transfer.Transfer{
+			ID: fmt.Sprintf("transfer-%04d-%s", i, r.short), Key: fmt.Sprint(i),
+			From: transfer.AccountID(from), To: transfer.AccountID(to), Amount: 1 + random.Int64N(5000), Guarded: r.cfg.Guards,
+		}
+	}
+	return transfers
+}
+
+// transfer runs one transfer to its end. Only what concerns the whole run is an error.
+func (r *run) transfer(ctx context.Context, res *results, t transfer.Transfer) error {
+	err := r.execute(ctx, res, t.ID, transfer.TransferWorkflow, t, nil)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	res.count(t.ID, err)
+	return nil
+}
+
+// audit runs one audit after the other until stop is closed, and one more: it sees what is left for ever, and
+// so even a load that was over before an audit met it in the wrong moment is judged.
+func (r *run) audit(ctx context.Context, res *results, n int, stop <-chan struct{}) error {
+	a := transfer.Audit{Guarded: r.cfg.Guards}
+	for i := range r.cfg.Accounts {
+		a.Accounts = append(a.Accounts, transfer.AccountID(i))
+	}
+	for i, last := 0, false; !last; i++ {
+		select {
+		case <-stop:
+			last = true
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		default:
+		}
+		var total int64
+		err := r.execute(ctx, res, fmt.Sprintf("audit-%d-%04d-%s", n, i, r.short), transfer.AuditWorkflow, a, &total)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		res.audited(err, total == int64(r.cfg.Accounts)*openingBalance)
+	}
+	return nil
+}
+
+func (r *run) execute(ctx context.Context, res *results, id string, workflow, arg, result any) error {
+	res.begin(id)
+	h, err := r.tc.ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: id, TaskQueue: r.id}, workflow, arg)
+	if err != nil {
+		return err
+	}
+	err = h.Get(ctx, result)
+	if ctx.Err() == nil {
+		res.finish(id)
+	}
+	return err
+}
+
+// results are what the load found.
+type results struct {
+	mu      sync.Mutex
+	running map[string]bool
+
+	ids                               []string // of the transfers
+	committed, compensated, failed    int
+	audits, wrongAudits, failedAudits int
+	// lost are the transfers and audits that ended because they were told of a lost lock.
+	lost         int
+	killed       string
+	firstFailure error
+	total        int64
+	events       []int64
+	// locks is what the traces tell.
+	locks *contention.Report
+	// page is the file of the report of who waited for whom.
+	page string
+}
+
+func (s *results) begin(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running[id] = true
+}
+
+func (s *results) finish(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.running, id)
+}
+
+func (s *results) open() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ids := make([]string, 0, len(s.running))
+	for id := range s.running {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// count sorts a transfer by how it ended. A failed check, too little money, or a lost lock was
+// compensated: a compensation that failed comes as another error.
+func (s *results) count(id string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ids = append(s.ids, id)
+	var app *temporal.ApplicationError
+	isBusiness := errors.As(err, &app) && (app.Type() == transfer.FailureCheck || app.Type() == transfer.FailureFunds)
+	switch {
+	case err == nil:
+		s.committed++
+	case isBusiness:
+		s.compensated++
+	case isLost(err):
+		s.compensated++
+		s.lost++
+	default:
+		s.failed++
+		s.note(err)
+	}
+}
+
+func (s *results) audited(err error, right bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.audits++
+	switch {
+	case isLost(err):
+		s.lost++
+	case err != nil:
+		s.failedAudits++
+		s.note(err)
+	case !right:
+		s.wrongAudits++
+	}
+}
+
+// isLost reports whether a workflow ended because it was told of a lost lock: its worker, or the
+// database, was silent for longer than the lock's TTL. That is no wrong result.
+// A saga that could not be undone after it is one.
+func isLost(err error) bool {
+	var app *temporal.ApplicationError
+	failed := errors.As(err, &app) && app.Type() == wire.FailureSagaFailed
+	return !failed && errors.Is(workflows.LockError(err), lockcore.ErrLost)
+}
+
+func (s *results) note(err error) {
+	if s.firstFailure == nil {
+		s.firstFailure = err
+	}
+}

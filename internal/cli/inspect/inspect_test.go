@@ -1,0 +1,235 @@
+package inspect_test
+
+import (
+	"context"
+	"log/slog"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/log"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+
+	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// scene is a collection on which parties of plain Go stand.
+type scene struct {
+	*testing.T
+	*party.Locker
+	orders uint32
+}
+
+func newScene(t *testing.T) *scene {
+	l, err := party.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, l.Close(t.Context())) })
+	return &scene{T: t, Locker: l}
+}
+
+func (s *scene) site() *inspect.Site {
+	return &inspect.Site{Locker: s.Locker, Flags: []string{"--database", "d"}}
+}
+
+// ask asks once for a resource, and queues if it is busy.
+func (s *scene) ask(lockID string, res lockcore.Resource) error {
+	s.orders++
+	req := party.Request{LockID: lockID, Part: lockID, Order: party.Order{Schedule: s.orders, Attempt: 1}, TTL: time.Hour, Resources: []lockcore.Resource{res}}
+	_, err := s.Enter(s.Context(), req, true)
+	return err
+}
+
+func (s *scene) holds(lockID string, res lockcore.Resource) {
+	s.Helper()
+	require.NoError(s, s.ask(lockID, res))
+}
+
+func (s *scene) waits(lockID string, res lockcore.Resource) {
+	s.Helper()
+	require.ErrorIs(s, s.ask(lockID, res), lockcore.ErrBusy)
+}
+
+// why is the tree above a party, a line for each, indented.
+func (s *scene) why(name string) string {
+	s.Helper()
+	why, err := s.site().Why(s.Context(), name)
+	require.NoError(s, err)
+	require.True(s, why.Known())
+	return outline(why.Roots)
+}
+
+// outline is a line for each party of trees, indented.
+func outline(roots []*inspect.Node) string {
+	var b strings.Builder
+	var walk func(nodes []*inspect.Node, indent string)
+	walk = func(nodes []*inspect.Node, indent string) {
+		for _, n := range nodes {
+			b.WriteString(indent + n.Party.Name)
+			if n.Deadlock {
+				b.WriteString(" in a deadlock")
+			}
+			if n.Wait != nil {
+				b.WriteString(" for " + n.Wait.Resource)
+			}
+			b.WriteString("\n")
+			walk(n.Waiting, indent+" ")
+		}
+	}
+	walk(roots, "")
+	return b.String()
+}
+
+func TestTheRootBlockerComesFirst(t *testing.T) {
+	t.Parallel()
+	x := lockcore.Exclusive
+	for name, c := range map[string]struct {
+		stands func(s *scene)
+		want   string
+	}{
+		"one holder": {func(s *scene) {
+			s.holds("a", x("r"))
+			s.waits("me", x("r"))
+		}, "a\n me for r\n"},
+		"a chain": {func(s *scene) {
+			s.holds("a", x("1"))
+			s.holds("b", x("2"))
+			s.waits("b", x("1"))
+			s.waits("me", x("2"))
+		}, "a\n b for 1\n  me for 2\n"},
+		"several who share": {func(s *scene) {
+			s.holds("a", lockcore.Shared("r"))
+			s.holds("b", lockcore.Shared("r"))
+			s.waits("me", x("r"))
+		}, "a\n me for r\nb\n me for r\n"},
+		"a semaphore that is full": {func(s *scene) {
+			s.holds("a", lockcore.SharedLimit("r", 2))
+			s.holds("b", lockcore.SharedLimit("r", 2))
+			s.waits("me", lockcore.SharedLimit("r", 2))
+		}, "a\n me for r\nb\n me for r\n"},
+		"one who waits in front, whom a reader keeps out": {func(s *scene) {
+			s.holds("reader", lockcore.Shared("r"))
+			s.waits("writer", x("r"))
+			s.waits("me", lockcore.Shared("r"))
+		}, "reader\n writer for r\n  me for r\n"},
+		"a deadlock": {func(s *scene) {
+			s.holds("me", x("1"))
+			s.holds("b", x("2"))
+			s.waits("b", x("1"))
+			s.waits("me", x("2"))
+		}, "me in a deadlock\n b for 1\n  me for 2\n"},
+		"two waits that have their root in common": {func(s *scene) {
+			s.holds("a", x("1"))
+			s.holds("a", x("2"))
+			s.waits("me", x("1"))
+			s.waits("me", x("2"))
+		}, "a\n me for 1\n"},
+		"its turn has come": {func(s *scene) {
+			s.waits("me", func() lockcore.Resource { s.holds("a", x("r")); return x("r") }())
+			require.NoError(s, s.Leave(s.Context(), lockcore.Lease{Resource: "r", LockID: "a", Part: "a", Order: party.Order{Schedule: 1, Attempt: 1}}))
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t)
+			c.stands(s)
+			require.Equal(t, c.want, s.why("me"))
+		})
+	}
+}
+
+func TestTheHottestResourceComesFirst(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	for _, name := range []string{"cold", "cool", "hot"} {
+		s.holds("a", lockcore.Exclusive(name))
+	}
+	s.waits("b", lockcore.Exclusive("hot"))
+	s.waits("c", lockcore.Exclusive("hot"))
+	s.waits("d", lockcore.Exclusive("cool"))
+	var names []string
+	resources, err := s.site().Resources(t.Context(), lockcore.Filter{})
+	require.NoError(t, err)
+	for _, r := range resources {
+		names = append(names, r.Name)
+	}
+	require.Equal(t, []string{"hot", "cool", "cold"}, names)
+	require.Len(t, resources[0].Waiters, 2)
+}
+
+func TestMaintenanceIsSaidToThoseWhoWait(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	req := party.Request{LockID: inspect.Maintenance, Comment: "moving house", TTL: lockcore.Forever, Resources: []lockcore.Resource{lockcore.Exclusive("r")}}
+	_, err := s.Enter(t.Context(), req, false)
+	require.NoError(t, err)
+	s.waits("me", lockcore.Exclusive("r"))
+	why, err := s.site().Why(t.Context(), "me")
+	require.NoError(t, err)
+	var b strings.Builder
+	require.NoError(t, why.Print(&b))
+	require.Contains(t, b.String(), "for maintenance: moving house; it ends by lockstep unhold r --database d")
+}
+
+func TestTheCommandThatEndsAHoldIsOneForAShell(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ resource, lockID, want string }{
+		{"a b", "it's $HOME", "lockstep\nrelease\na b\nit's $HOME\n--reason\nsay why\n--database\nd\n"},
+		{"r", "--now", "lockstep\nrelease\n--reason\nsay why\n--database\nd\n--\nr\n--now\n"},
+	} {
+		s := newScene(t)
+		s.holds(c.lockID, lockcore.Exclusive(c.resource))
+		resources, err := s.site().Resources(t.Context(), lockcore.Filter{})
+		require.NoError(t, err)
+		out, err := exec.CommandContext(t.Context(), "sh", "-c", "printf '%s\\n' "+resources[0].Holders[0].End).Output()
+		require.NoError(t, err)
+		require.Equal(t, c.want, string(out))
+	}
+}
+
+// unanswering is a Temporal that answers no question.
+type unanswering struct{ inspect.Frontend }
+
+func (unanswering) DescribeWorkflowExecution(
+	context.Context, *workflowservice.DescribeWorkflowExecutionRequest, ...grpc.CallOption,
+) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
+	return nil, serviceerror.NewUnavailable("it is away")
+}
+
+// "No orphans" of a Temporal that did not answer would be a guess.
+func TestOrphansThatCouldNotBeAskedAboutAreAnError(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	s.stepHolds("w", "", lockcore.Exclusive("r"))
+	site := s.site()
+	site.Temporal = inspect.Temporal{Service: unanswering{}, Namespace: "default", NamespaceID: ns}
+	found, err := site.Orphans(t.Context(), log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
+	require.ErrorContains(t, err, "temporal did not answer 1 of 1 questions")
+	require.Empty(t, found)
+}
+
+func TestOwnersHaveNamesForPeople(t *testing.T) {
+	t.Parallel()
+	const here, elsewhere = "0b6d4e1c-96d3-4cf6-b0bb-6f3f2d5c7a11", "7d1f8a52-0c4e-4a7d-8f1e-2b9c3d4e5f60"
+	known, unknown := &inspect.Site{Temporal: inspect.Temporal{NamespaceID: here}}, &inspect.Site{}
+	for owner, want := range map[string][2]string{ // by a site that knows its namespace, and by one that does not
+		here + "/transfer-7":          {"transfer-7", "transfer-7"},
+		here + "/transfer%2F7":        {"transfer/7", "transfer/7"},
+		elsewhere + "/transfer-7":     {elsewhere + "/transfer-7", "transfer-7"},
+		"billing/nightly":             {"billing/nightly", "billing/nightly"},
+		"nightly":                     {"nightly", "nightly"},
+		here + "/transfer-7/2/Credit": {here + "/transfer-7/2/Credit", here + "/transfer-7/2/Credit"},
+	} {
+		require.Equal(t, want, [2]string{known.OwnerName(owner), unknown.OwnerName(owner)}, owner)
+	}
+}

@@ -1,0 +1,195 @@
+package ui_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
+	"github.com/stretchr/testify/require"
+	commonpb "go.temporal.io/api/common/v1"
+	enumspb "go.temporal.io/api/enums/v1"
+	workflowpb "go.temporal.io/api/workflow/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"google.golang.org/grpc"
+
+	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
+	"github.com/temporal-lockstep/lockstep/internal/cli/ui"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+)
+
+// counted is a database that counts what is listed, and may be away.
+type counted struct {
+	lockcore.Store
+	lists atomic.Int32
+	away  atomic.Bool
+}
+
+func (c *counted) List(ctx context.Context, q rules.Query) iter.Seq2[rules.Document, error] {
+	c.lists.Add(1)
+	if c.away.Load() {
+		return func(yield func(rules.Document, error) bool) {
+			yield(rules.Document{}, errors.New("the database is away"))
+		}
+	}
+	return c.Store.List(ctx, q)
+}
+
+// temporal counts what it is asked, and knows every workflow.
+type temporal struct {
+	inspect.Frontend
+	asked atomic.Int32
+}
+
+func (s *temporal) DescribeWorkflowExecution(_ context.Context, in *workflowservice.DescribeWorkflowExecutionRequest, _ ...grpc.CallOption) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
+	s.asked.Add(1)
+	return &workflowservice.DescribeWorkflowExecutionResponse{WorkflowExecutionInfo: &workflowpb.WorkflowExecutionInfo{
+		Execution: &commonpb.WorkflowExecution{WorkflowId: in.GetExecution().GetWorkflowId(), RunId: "run"}, Status: enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING,
+	}}, nil
+}
+
+// scene is a page about locks in memory.
+type scene struct {
+	*testing.T
+	*party.Locker
+	database counted
+	page     http.Handler
+	orders   uint32
+}
+
+func newScene(t *testing.T, asks inspect.Temporal) *scene {
+	t.Helper()
+	s := &scene{T: t, database: counted{Store: lockcoretest.NewStore(time.Now)}}
+	var err error
+	s.Locker, err = party.NewWithStore(&s.database, lockcore.Config{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close(context.Background())) })
+	s.page = ui.Handler(ui.Options{Site: inspect.Site{Locker: s.Locker, Temporal: asks}})
+	return s
+}
+
+// ask asks once as a party, or as a workflow if it has a run, and queues if the resource is busy.
+func (s *scene) ask(lockID, run string, res lockcore.Resource) {
+	s.Helper()
+	s.orders++
+	_, err := s.Enter(s.Context(), party.Request{
+		LockID: lockID, Run: run, Part: "p", Order: party.Order{Schedule: s.orders, Attempt: 1}, TTL: time.Hour, Resources: []lockcore.Resource{res},
+	}, true)
+	if err != nil {
+		require.ErrorIs(s, err, lockcore.ErrBusy)
+	}
+}
+
+func (s *scene) get(address string) (code int, text string) {
+	s.Helper()
+	w := get(s.T, s.page, address, nil)
+	return w.Code, w.Body.String()
+}
+
+func TestViewersShareWhatIsListed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, inspect.Temporal{})
+		s.ask("holder", "", lockcore.Exclusive("r"))
+		s.ask("waiter", "", lockcore.Exclusive("r"))
+		before := s.database.lists.Load()
+		for range 10 {
+			for address, want := range map[string]int{
+				"/": http.StatusOK, "/resource?name=r": http.StatusOK, "/why?workflow=waiter": http.StatusOK, "/why?workflow=holder": http.StatusOK,
+				"/why?workflow=unknown": http.StatusNotFound, "/waits": http.StatusOK,
+			} {
+				code, _ := s.get(address)
+				require.Equal(t, want, code, address)
+			}
+		}
+		require.LessOrEqual(t, s.database.lists.Load()-before, int32(2), "the resources, and the deadlocks")
+
+		s.ask("another", "", lockcore.Exclusive("r"))
+		<-time.After(2 * time.Second)
+		_, text := s.get("/why?workflow=another")
+		require.Contains(t, text, "waits for r", "it is listed again after two seconds")
+	})
+}
+
+func TestADatabaseThatIsAwayIsNotAskedByEachViewer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, inspect.Temporal{})
+		before := s.database.lists.Load()
+		s.database.away.Store(true)
+		for _, address := range []string{"/", "/resource?name=r", "/why?workflow=w", "/waits"} {
+			code, text := s.get(address)
+			require.Equal(t, http.StatusBadGateway, code)
+			require.Contains(t, text, "the database is away")
+		}
+		require.Equal(t, int32(1), s.database.lists.Load()-before)
+		s.database.away.Store(false)
+		<-time.After(2 * time.Second)
+		code, _ := s.get("/")
+		require.Equal(t, http.StatusOK, code, "it is back")
+	})
+}
+
+func TestTemporalIsAskedAboutFewOfManyRootBlockers(t *testing.T) {
+	t.Parallel()
+	service := &temporal{}
+	const namespace = "0b6d4e1c-96d3-4cf6-b0bb-6f3f2d5c7a11"
+	s := newScene(t, inspect.Temporal{Service: service, Namespace: "default", NamespaceID: namespace})
+	for i := range 40 {
+		s.ask(wire.Run{Namespace: namespace, WorkflowID: fmt.Sprintf("reader-%02d", i)}.LockID(), "run", lockcore.Shared("r"))
+	}
+	s.ask(wire.Run{Namespace: namespace, WorkflowID: "writer"}.LockID(), "run", lockcore.Exclusive("r"))
+	_, text := s.get("/why?workflow=writer")
+	require.Equal(t, 40, strings.Count(text, "holds r (shared)"), "all are shown")
+	require.Equal(t, int32(1+10), service.asked.Load(), "it, and ten root blockers")
+}
+
+func TestWhatHasEndedIsSeenOnceAndBetweenTwoLooks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, inspect.Temporal{})
+		var looks []string
+		look := func() (ended []string) {
+			<-time.After(time.Minute)
+			looks = append(looks, time.Now().Format("15:04:05"))
+			_, text := s.get("/resource?name=r")
+			_, text, _ = strings.Cut(text, "Ended lately")
+			for _, item := range strings.Split(text, "<li>")[1:] {
+				item, _, _ = strings.Cut(item, "</li>")
+				ended = append(ended, item)
+			}
+			return ended
+		}
+		end := func(lockID string, now bool) {
+			for st, err := range s.Status(t.Context(), lockcore.Filter{LockID: lockID}) {
+				require.NoError(t, err)
+				require.NoError(t, s.Release(t.Context(), party.Release{LockID: lockID, Resources: []string{"r"}, FirstFence: st.FirstFence, Force: true, Now: now, Reason: "a drill"}))
+			}
+		}
+		s.ask("first", "", lockcore.Exclusive("r"))
+		s.ask("second", "", lockcore.Exclusive("r"))
+		require.Empty(t, look())
+		end("first", true)
+		require.Len(t, look(), 2, "a hold, and a wait, which was granted")
+		s.ask("second", "", lockcore.Exclusive("r"))
+		require.Len(t, look(), 2, "the claim goes over into a hold")
+		end("second", false)
+		found := look()
+		require.Len(t, found, 3, "a hold that drains has ended")
+		require.Contains(t, found[0], "held (exclusive)")
+		require.Contains(t, found[0], "ended between "+looks[2]+" and "+looks[3])
+		end("second", true)
+		require.Len(t, look(), 3)
+	})
+}

@@ -1,0 +1,259 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/event"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
+
+	"github.com/temporal-lockstep/lockstep/internal/engine/store"
+	"github.com/temporal-lockstep/lockstep/internal/engine/store/storetest"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+)
+
+// soon is far above what an operation may take whose context lasts 200 ms: a cursor is closed within
+// a second. It is far below the time limit of a command, and the limits of the driver.
+const soon = 4 * time.Second
+
+// TestMongo_SilentServer_EndsWithTheContext has a server that stops answering.
+func TestMongo_SilentServer_EndsWithTheContext(t *testing.T) {
+	t.Parallel()
+	operations := map[string]func(ctx context.Context, s store.Store) error{
+		"Load":     func(ctx context.Context, s store.Store) error { _, err := s.Load(ctx, "x"); return err },
+		"Look":     func(ctx context.Context, s store.Store) error { _, err := s.Look(ctx, "x"); return err },
+		"Versions": func(ctx context.Context, s store.Store) error { _, err := s.Versions(ctx, "x"); return err },
+		"Insert": func(ctx context.Context, s store.Store) error {
+			_, err := s.Swap(ctx, store.Swap{Next: document("y", 1)})
+			return err
+		},
+		"Replace": func(ctx context.Context, s store.Store) error {
+			_, err := s.Swap(ctx, store.Swap{Prev: version(1), Next: document("x", 2)})
+			return err
+		},
+		"ReplaceAll": func(ctx context.Context, s store.Store) error {
+			_, err := s.Swap(ctx, store.Swap{Prev: version(1), Next: document("x", 2)}, store.Swap{Next: document("y", 1)})
+			return err
+		},
+		"Extend": func(ctx context.Context, s store.Store) error {
+			_, _, err := s.Extend(ctx, []store.Extension{{Resource: "x", ID: "x/a"}})
+			return err
+		},
+		"Reserve":  func(ctx context.Context, s store.Store) error { return s.Reserve(ctx, "x", rules.Reservation{}) },
+		"Identify": func(ctx context.Context, s store.Store) error { _, err := s.Identify(ctx); return err },
+		"Prepare":  func(ctx context.Context, s store.Store) error { return s.Prepare(ctx) },
+		"List": func(ctx context.Context, s store.Store) error {
+			for _, err := range s.List(ctx, rules.Query{}) {
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	for name, operation := range operations {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := storetest.NewProxy(t)
+			f := setupAt(t, p.URI)
+			insert(t, f, document("x", 1))
+			p.Hang()
+			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			defer cancel()
+			began := time.Now()
+			err := operation(ctx, f)
+			require.Error(t, err)
+			require.NotErrorIs(t, err, store.ErrNotSent, "it was sent")
+			require.Less(t, time.Since(began), soon)
+		})
+	}
+}
+
+// TestMongo_SilentServer_DuringList ends a list while the server does not answer: by leaving the
+// loop, and by the end of the context.
+func TestMongo_SilentServer_DuringList(t *testing.T) {
+	t.Parallel()
+	const documents = 600 // more than one answer
+	for _, leave := range []bool{true, false} {
+		t.Run(fmt.Sprint("Leave=", leave), func(t *testing.T) {
+			t.Parallel()
+			p := storetest.NewProxy(t)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			began := time.Now()
+			f := setupAt(t, p.URI, alsoMonitor(func(e *event.CommandStartedEvent) {
+				if e.CommandName == "getMore" {
+					began = time.Now()
+					time.AfterFunc(200*time.Millisecond, cancel)
+				}
+			}))
+			_, err := f.Identify(t.Context())
+			require.NoError(t, err)
+			many := make([]any, documents)
+			for i := range many {
+				many[i], err = store.Encode(document(fmt.Sprint(i), 1))
+				require.NoError(t, err)
+			}
+			_, err = f.raw.InsertMany(t.Context(), many)
+			require.NoError(t, err)
+
+			var last error
+			n := 0
+			for _, err := range f.List(ctx, rules.Query{}) {
+				last = err
+				if n++; n == 1 {
+					p.Hang()
+					if leave {
+						began = time.Now()
+						break
+					}
+				}
+			}
+			require.Less(t, time.Since(began), soon)
+			if !leave {
+				require.ErrorIs(t, last, context.Canceled)
+				require.Equal(t, 501, n, "the first answer, and the error")
+				require.Equal(t, 1, f.checker.Count("getMore"))
+				return // the cursor is closed over a new connection, which is not established
+			}
+			require.Equal(t, 1, f.checker.Count("killCursors"))
+		})
+	}
+}
+
+// TestMongo_LostServer_IsNotSent closes all connections and refuses new ones. As soon as the driver
+// knows, commands are not sent.
+func TestMongo_LostServer_IsNotSent(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewProxy(t)
+	f := setupAt(t, p.URI, func(o *options.ClientOptions) { o.SetServerSelectionTimeout(50 * time.Millisecond) })
+	insert(t, f, document("x", 1))
+	p.Refuse()
+	p.Cut()
+	swap := store.Swap{Prev: version(1), Next: document("x", 2)}
+	require.Eventually(t, func() bool {
+		_, err := f.Swap(t.Context(), swap)
+		_, unselected := errors.AsType[topology.ServerSelectionError](err)
+		return unselected && errors.Is(err, store.ErrNotSent)
+	}, 10*time.Second, time.Millisecond)
+	require.Equal(t, document("x", 1), stored(t, store.New(f.raw, retention), "x"))
+	for name, err := range everyOperation(t.Context(), f) {
+		require.ErrorIs(t, err, store.ErrNotSent, name)
+	}
+}
+
+// TestMongo_RefusedConnection_IsNotSent has a command that needs a new connection while the server
+// accepts none, and one that waits for a silent server on the connection that there is.
+func TestMongo_RefusedConnection_IsNotSent(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewProxy(t)
+	sending := make(chan struct{}, 100)
+	f := setupAt(t, p.URI, alsoMonitor(func(e *event.CommandStartedEvent) {
+		if e.CommandName == "update" {
+			sending <- struct{}{}
+		}
+	}))
+	insert(t, f, document("x", 1))
+	p.Refuse()
+	p.Hang()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	first := make(chan error, 1)
+	go func() {
+		_, err := f.Swap(ctx, store.Swap{Prev: version(1), Next: document("x", 2)})
+		first <- err
+	}()
+	<-sending
+	_, err := f.Swap(t.Context(), store.Swap{Prev: version(1), Next: document("x", 3)})
+	require.ErrorIs(t, err, store.ErrNotSent)
+	require.ErrorContains(t, err, "connection handshake")
+	cancel()
+	err = <-first
+	require.Error(t, err)
+	require.NotErrorIs(t, err, store.ErrNotSent)
+	require.Empty(t, sending, "the second was not sent")
+}
+
+// TestMongo_LostAnswer_IsUnknown closes the connection of a command in flight.
+func TestMongo_LostAnswer_IsUnknown(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewProxy(t)
+	f := setupAt(t, p.URI, alsoMonitor(func(e *event.CommandStartedEvent) {
+		if e.CommandName == "update" {
+			p.Refuse()
+			p.Cut()
+		}
+	}), func(o *options.ClientOptions) { o.SetServerSelectionTimeout(time.Second) })
+	insert(t, f, document("x", 1))
+	done, err := f.Swap(t.Context(), store.Swap{Prev: version(1), Next: document("x", 2)})
+	require.Error(t, err)
+	require.Zero(t, done)
+	require.NotErrorIs(t, err, store.ErrNotSent)
+}
+
+func TestMongo_ClosedClient_IsNotSent(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	insert(t, f, document("x", 1))
+	require.NoError(t, f.client.Disconnect(t.Context()))
+	for name, err := range everyOperation(t.Context(), f) {
+		require.ErrorIs(t, err, store.ErrNotSent, name)
+		require.ErrorIs(t, err, mongo.ErrClientDisconnected, name)
+	}
+}
+
+// TestMongo_BusyPool_IsNotSent has one connection, which is in use.
+func TestMongo_BusyPool_IsNotSent(t *testing.T) {
+	t.Parallel()
+	p := storetest.NewProxy(t)
+	sending := make(chan struct{}, 100)
+	f := setupAt(t, p.URI, func(o *options.ClientOptions) { o.SetMaxPoolSize(1) },
+		alsoMonitor(func(e *event.CommandStartedEvent) {
+			if e.CommandName == "update" {
+				sending <- struct{}{}
+			}
+		}))
+	insert(t, f, document("x", 1))
+	p.Hang()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	first := make(chan error, 1)
+	go func() {
+		_, err := f.Swap(ctx, store.Swap{Prev: version(1), Next: document("x", 2)})
+		first <- err
+	}()
+	<-sending
+	short, end := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer end()
+	_, err := f.Swap(short, store.Swap{Prev: version(1), Next: document("x", 3)})
+	require.ErrorIs(t, err, store.ErrNotSent)
+	_, busy := errors.AsType[topology.WaitQueueTimeoutError](err)
+	require.True(t, busy, "%v", err)
+	cancel()
+	require.NotErrorIs(t, <-first, store.ErrNotSent)
+}
+
+// TestNotSent_OtherErrors proves nothing from what resembles a proof.
+func TestNotSent_OtherErrors(t *testing.T) {
+	t.Parallel()
+	for name, err := range map[string]error{
+		"Plain":      io.ErrUnexpectedEOF,
+		"Deadline":   context.DeadlineExceeded,
+		"Network":    mongo.CommandError{Wrapped: driver.Error{Labels: []string{driver.NetworkError}, Wrapped: topology.ConnectionError{Wrapped: io.EOF}}},
+		"NoWrites":   mongo.CommandError{Code: 11602, Labels: []string{driver.NoWritesPerformed}},
+		"NotPrimary": mongo.CommandError{Code: 10107, Name: "NotWritablePrimary", Labels: []string{driver.RetryableWriteError}},
+		"Text":       errors.New("connection() error occurred during connection handshake"),
+		"Write":      mongo.WriteException{WriteErrors: mongo.WriteErrors{{Code: 11000}}},
+		"Concern":    mongo.WriteException{WriteConcernError: &mongo.WriteConcernError{Code: 64}},
+	} {
+		require.False(t, store.NotSent(err), name)
+	}
+}

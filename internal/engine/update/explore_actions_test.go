@@ -1,0 +1,377 @@
+package update
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/internal/engine/store"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+)
+
+// actions calls visit with every world that one action leads to. Labels name the actions: see play.
+func (w *world) actions(visit func(*world)) {
+	for i, p := range w.processes {
+		if p.crashed {
+			continue
+		}
+		do := func(label string, act func(*world, *process)) {
+			next, p := w.fork(i, label+" "+p.name)
+			act(next, p)
+			next.check()
+			visit(next)
+		}
+		if p.line.sent != nil {
+			do("go", (*world).answer)
+		}
+		if w.faults > 0 {
+			w.faultsOf(i, p, do)
+		}
+		for n := range p.extends {
+			w.extendSteps(n, p, do)
+		}
+		for n := range p.parties {
+			w.partyActions(n, p, visit, i)
+		}
+		if p.can[settle] > 0 {
+			do("settle", func(w *world, p *process) {
+				p.can[settle]--
+				w.add(p, -1, settle, "", &Call{Op: rules.Settle{Policy: policy, Resource: resource}})
+			})
+		}
+		if p.can[withdraw] > 0 && w.doc != nil {
+			w.withdrawals(do)
+		}
+	}
+	for n := range w.late {
+		next, _ := w.fork(-1, "late copy")
+		late := next.late[n]
+		next.late = slices.Delete(next.late, n, n+1)
+		if late.swap == nil {
+			next.raise(late.extend)
+		} else if next.matches(late.swap) {
+			next.write(late.swap.Next)
+		}
+		next.check()
+		visit(next)
+	}
+	if w.ticks > 0 {
+		next, _ := w.fork(-1, "tick")
+		next.ticks--
+		next.now++
+		next.check()
+		visit(next)
+	}
+}
+
+func (w *world) withdrawals(do func(string, func(*world, *process))) {
+	for _, waiter := range w.doc.Waiters {
+		if waiter.Verdict != "" {
+			continue
+		}
+		do("withdraw "+waiter.LockID+" by", func(w *world, p *process) {
+			p.can[withdraw]--
+			w.add(p, -1, withdraw, "", &Call{Op: rules.Withdraw{
+				Policy: policy, Resource: resource, LockID: waiter.LockID, Part: waiter.Part, Order: waiter.Order, Reason: "deadlock",
+			}})
+		})
+	}
+}
+
+// add puts a call in the line of a process.
+func (w *world) add(p *process, party int, v verb, id string, c *Call) {
+	p.notes = append(p.notes, note{call: c, party: party, verb: v, id: id})
+	p.line.Add(c)
+	w.pump(p)
+}
+
+// faultsOf are the faults that may meet what a process has under way.
+func (w *world) faultsOf(i int, p *process, do func(string, func(*world, *process))) {
+	fault := func(label string, act func(*world, *process)) {
+		do(label, func(w *world, p *process) {
+			w.faults--
+			act(w, p)
+		})
+	}
+	lateCopyOf := func(w *world, p *process) {
+		s := p.line.sent.Swap
+		w.late = append(w.late, lateCopy{from: i, swap: &s})
+	}
+	swaps := p.line.sent != nil && p.line.sent.Kind == StepSwap
+	fault("crash of", func(w *world, p *process) { w.crash(p) })
+	if swaps {
+		fault("crash with a late copy of", func(w *world, p *process) { lateCopyOf(w, p); w.crash(p) })
+	}
+	if p.sample.known && !p.sample.fast {
+		fault("the clock of another server is known to", func(_ *world, p *process) { p.sample.at++; p.sample.fast = true })
+	}
+	if p.line.sent == nil {
+		return
+	}
+	for _, outage := range []bool{false, true} {
+		suffix := " for"
+		if outage {
+			suffix = ", and an outage, for"
+		}
+		if !swaps {
+			fault("a failure"+suffix, func(w *world, p *process) { w.failed(p, errLost, outage) })
+			continue
+		}
+		fault("a lost answer"+suffix, func(w *world, p *process) { w.apply(p); w.failed(p, errLost, outage) })
+		fault("a lost command"+suffix, func(w *world, p *process) { w.failed(p, errLost, outage) })
+		fault("a late command"+suffix, func(w *world, p *process) { lateCopyOf(w, p); w.failed(p, errLost, outage) })
+		fault("a write that is rolled back"+suffix, func(w *world, p *process) {
+			w.old = append(w.old, p.line.sent.Swap.Next)
+			w.failed(p, errLost, outage)
+		})
+	}
+	if swaps {
+		fault("a conflict after the swap was applied for", func(w *world, p *process) {
+			w.apply(p)
+			w.tell(p, p.line.swapped(false, nil))
+			w.pump(p)
+		})
+	}
+	fault("not sent, and an outage, for", func(w *world, p *process) { w.failed(p, store.ErrNotSent, true) })
+	if p.line.sent.Kind == StepLoad {
+		for n, d := range w.old {
+			fault(fmt.Sprintf("a read of state -%d for", len(w.old)-n), func(w *world, p *process) { w.loaded(p, d); w.pump(p) })
+		}
+	}
+}
+
+func (w *world) crash(p *process) {
+	*p = process{name: p.name, crashed: true, parties: p.parties}
+	for i := range p.parties {
+		p.parties[i].held, p.parties[i].busy = false, false
+	}
+}
+
+// partyActions are what a party may do.
+func (w *world) partyActions(n int, p *process, visit func(*world), i int) {
+	of := &p.parties[n]
+	do := func(v verb, act func(*world, *process, *party)) {
+		if of.left[v] == 0 {
+			return
+		}
+		next, p := w.fork(i, verbNames[v]+" "+of.name())
+		p.parties[n].left[v]--
+		act(next, p, &p.parties[n])
+		next.check()
+		visit(next)
+	}
+	add := func(w *world, p *process, v verb, id string, c *Call) { w.add(p, n, v, id, c) }
+	var waits *Call
+	if k := slices.IndexFunc(p.notes, func(m note) bool { return m.party == n && (m.verb == acquire || m.verb == upgrade) }); k >= 0 {
+		waits = p.notes[k].call
+	}
+	renews := slices.ContainsFunc(p.notes, func(m note) bool { return m.party == n && (m.verb == renew || m.verb == downgrade) })
+	if waits != nil && waits.asleep {
+		do(ask, func(w *world, p *process, _ *party) {
+			k := slices.IndexFunc(p.notes, func(m note) bool { return m.party == n && (m.verb == acquire || m.verb == upgrade) })
+			p.notes[k].asked, p.notes[k].loaded = false, false
+			p.line.Ask(p.notes[k].call)
+			w.pump(p)
+		})
+	}
+	if waits != nil {
+		do(abandon, func(w *world, p *process, of *party) { w.abandon(p, n, of) })
+	}
+	if of.busy && waits == nil {
+		panic("busy without a call")
+	}
+	switch {
+	case !of.held && !of.busy:
+		do(acquire, func(w *world, p *process, of *party) {
+			op := of.acquireOp()
+			of.n++
+			of.busy = true
+			add(w, p, acquire, op.Call, &Call{Op: op, Sleeps: of.queues, TakeBack: &Call{Op: of.takeBack(&op)}})
+		})
+		if of.deadlocked {
+			do(leave, func(w *world, p *process, of *party) {
+				of.deadlocked = false
+				op := of.leaveOp()
+				op.Order = of.order0() + of.n - 1
+				add(w, p, leave, "", &Call{Op: op})
+			})
+		}
+	case of.held:
+		if !renews {
+			do(renew, func(w *world, p *process, of *party) {
+				add(w, p, renew, of.id, &Call{Op: of.renewOp()})
+			})
+			if !slices.ContainsFunc(p.extends, func(e extending) bool { return e.party == n }) && p.sample.known {
+				do(extend, func(w *world, p *process, of *party) {
+					guess := p.sample.guess(w.now)
+					end := guess.At.Add(partTTL * time.Second)
+					p.extends = append(p.extends, extending{party: n, sent: w.now, guess: guess, swaps: p.line.Swaps(), parts: []store.Extension{
+						{Resource: resource, ID: of.id, End: end, At: guess.At, IdleAt: rules.IdleAt(end)},
+					}})
+				})
+			}
+		}
+		if of.busy {
+			return
+		}
+		if of.mode == rules.Shared {
+			do(upgrade, func(w *world, p *process, of *party) {
+				op := of.acquireOp()
+				op.Mode, op.Limit, op.Order, op.Upgrades, op.Held = rules.Exclusive, 0, of.order, of.id, true
+				op.Call += "-up"
+				of.busy = true
+				add(w, p, upgrade, op.Call, &Call{Op: op, Sleeps: of.queues, TakeBack: &Call{Op: of.takeBack(&op)}})
+			})
+		} else if !renews {
+			do(downgrade, func(w *world, p *process, of *party) {
+				op := of.renewOp()
+				op.Downgrade = true
+				of.downgrading, of.mode = true, rules.Shared
+				add(w, p, downgrade, of.id, &Call{Op: op})
+			})
+		}
+		do(leave, func(w *world, p *process, of *party) {
+			op := of.leaveOp()
+			of.held = false
+			p.mustGo = append(p.mustGo, request{of.lockID, of.id, of.order})
+			add(w, p, leave, of.id, &Call{Op: op, TakeBack: &Call{Op: op}, Owed: true})
+		})
+		do(release, func(w *world, p *process, of *party) {
+			op := rules.Release{Policy: policy, Resource: resource, LockID: of.lockID, Label: of.label(), Order: of.order}
+			here := part
+			op.Leaving = &here
+			of.held = false
+			p.mustGo = append(p.mustGo, request{of.lockID, of.id, of.order})
+			add(w, p, release, of.id, &Call{Op: op, TakeBack: &Call{Op: op}, Owed: true})
+		})
+	}
+}
+
+// abandon gives up the request that a party waits for. If it surely was not applied since it queued,
+// it leaves the queue, as package lockcore does.
+func (w *world) abandon(p *process, n int, of *party) {
+	k := slices.IndexFunc(p.notes, func(m note) bool { return m.party == n && (m.verb == acquire || m.verb == upgrade) })
+	m := p.notes[k]
+	p.notes = slices.Delete(p.notes, k, k+1)
+	of.busy = false
+	op := m.call.Op.(rules.Acquire)
+	p.mustGo = append(p.mustGo, request{of.lockID, m.id, op.Order})
+	queued := m.call.queued
+	if unknown := p.line.Abandon(m.call); !unknown && queued {
+		back := of.takeBack(&op)
+		w.add(p, n, leave, m.id, &Call{Op: back, TakeBack: &Call{Op: back}, Owed: true})
+		return
+	}
+	w.pump(p)
+}
+
+// extendSteps are the two halves of an Extend: it takes effect, and then its answer arrives.
+func (w *world) extendSteps(n int, p *process, do func(string, func(*world, *process))) {
+	if e := &p.extends[n]; !e.executed {
+		do("extend at the server for", func(w *world, p *process) {
+			e := &p.extends[n]
+			e.executed = true
+			w.checkExtend(p, e)
+			e.found, e.r = w.raise(e.parts)
+		})
+		if w.faults > 0 {
+			do("a late extend for", func(w *world, p *process) {
+				w.faults--
+				w.late = append(w.late, lateCopy{extend: p.extends[n].parts})
+				p.ended(n, false)
+				p.sample.known = false
+			})
+		}
+		return
+	}
+	do("extended", func(w *world, p *process) {
+		e := p.extends[n]
+		of := &p.parties[e.party]
+		all := e.found == 1
+		p.ended(n, all)
+		if all && of.held && of.id == e.parts[0].ID {
+			if e.drains {
+				w.fail("I8: %s was superseded, and was told that it is extended", of.name())
+			}
+			if slices.Contains(of.lost, of.id) {
+				w.fail("%s was told that %s is lost, and then that it is extended", of.lockID, of.id)
+			}
+			of.until = min(tickOf(e.guess.Sent), e.sent) + partTTL
+		}
+	})
+	if w.faults > 0 {
+		do("an extend without an answer for", func(w *world, p *process) {
+			w.faults--
+			p.ended(n, false)
+			p.sample.known = false
+		})
+	}
+}
+
+// ended gives the line the result of an Extend, as Lines.Extend does.
+func (p *process) ended(n int, all bool) {
+	e := p.extends[n]
+	p.extends = slices.Delete(p.extends, n, n+1)
+	if all {
+		p.line.Extended(endsOf(e.parts), e.r, e.swaps)
+	} else {
+		p.line.Forget()
+	}
+}
+
+func (of *party) name() string {
+	if of.partySpec.order > 0 {
+		return of.lockID + "'"
+	}
+	return of.lockID
+}
+
+func (of *party) order0() int64 { return of.partySpec.order + 1 }
+
+func (of *party) label() string {
+	if of.persists {
+		return "run"
+	}
+	return ""
+}
+
+func (of *party) acquireOp() rules.Acquire {
+	order := of.order0() + of.n
+	op := rules.Acquire{
+		Policy: policy, Resource: resource, Call: fmt.Sprint(of.lockID, order, of.suffix), LockID: of.lockID, Label: of.label(), Part: part, Order: order,
+		Mode: of.partySpec.mode, Limit: of.limit, TTL: partTTL * 1000, HoldTTL: partTTL * 1000, Queue: of.queues,
+		WaiterTTL: waiterTTL * 1000, HeardIn: waiterTTL * 1000 / 3, MaxWaiters: cmp.Or(of.maxWaiters, 3), Owner: of.lockID,
+	}
+	if of.persists {
+		op.Persist, op.HoldTTL = true, holdTTL*1000
+	}
+	return op
+}
+
+func (of *party) takeBack(op *rules.Acquire) rules.Op {
+	if op.Upgrades != "" {
+		return rules.GiveUpUpgrade{
+			Policy: policy, Resource: resource, LockID: op.LockID, Part: op.Part, Order: op.Order, Call: op.Call, Upgrades: op.Upgrades,
+		}
+	}
+	return rules.Leave{
+		Policy: policy, Resource: resource, LockID: op.LockID, Label: op.Label, Part: op.Part, Order: op.Order, Undo: op.Persist, Call: op.Call,
+	}
+}
+
+func (of *party) leaveOp() rules.Leave {
+	return rules.Leave{Policy: policy, Resource: resource, LockID: of.lockID, Label: of.label(), Part: part, Order: of.order}
+}
+
+func (of *party) renewOp() rules.Renew {
+	return rules.Renew{Policy: policy, Resource: resource, LockID: of.lockID, Part: part, Order: of.order}
+}
+
+func endsOf(parts []store.Extension) map[string]time.Time {
+	ends := map[string]time.Time{}
+	for _, p := range parts {
+		ends[p.ID] = p.End
+	}
+	return ends
+}

@@ -1,0 +1,509 @@
+package update
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/internal/engine/store"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+)
+
+// The model of the exploration: see TestExplore for what it covers.
+//
+// A world is a value. An action copies the world, changes the copy, and lets every line run until it
+// waits for a command or has nothing to do. A command takes effect, and its result arrives, in one
+// action; between Next and that action everything else may happen, also ticks. What is unknown to a
+// process, such as an answer that was lost, costs a fault, and each path has a bounded number of
+// faults and ticks.
+
+// verb is something that a party or a process does. Each may do it a bounded number of times.
+type verb int
+
+const (
+	acquire verb = iota
+	ask
+	abandon
+	renew
+	extend
+	upgrade
+	downgrade
+	leave
+	release
+	settle
+	withdraw
+	verbs
+)
+
+var verbNames = [verbs]string{
+	"acquire", "ask", "abandon", "renew", "extend", "upgrade", "downgrade", "leave", "release", "settle", "withdraw",
+}
+
+type budget [verbs]int8
+
+// partySpec describes a party: what it asks for, and how often it may do what.
+type partySpec struct {
+	lockID  string
+	process int
+	mode    string
+	// limit is that of a semaphore, and maxWaiters of the queue; 0 is 3.
+	limit, maxWaiters int64
+	// queues: its requests queue, and its calls sleep in the line. persists: its holds are kept, under
+	// the run label "run".
+	queues, persists bool
+	// order is that of its first request, less one. suffix distinguishes the calls of parties with the
+	// same orders.
+	order  int64
+	suffix string
+	can    budget
+}
+
+// The TTLs, in ticks.
+const (
+	partTTL, holdTTL, claimTTL, waiterTTL = 2, 3, 1, 3
+
+	resource = "r"
+	part     = "p"
+)
+
+var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func at(tick int) time.Time { return epoch.Add(time.Duration(tick) * time.Second) }
+
+func tickOf(t time.Time) int { return int(t.Sub(epoch) / time.Second) }
+
+var policy = rules.Policy{ClaimTTL: claimTTL * 1000}
+
+// world is everything: the server, the processes, and what is under way.
+type world struct {
+	now int
+	// doc is what is stored, nil if nothing is. old are states that a deposed primary may return.
+	doc       *rules.Document
+	old       []*rules.Document
+	late      []lateCopy
+	processes []*process
+	// versions counts the random values that were drawn.
+	versions int
+	// faults and ticks are how many are left.
+	faults, ticks int
+	err           error
+	trail         *trail
+}
+
+// trail is the path to a world, latest action first.
+type trail struct {
+	before *trail
+	label  string
+}
+
+func (t *trail) labels() (labels []string) {
+	for ; t != nil; t = t.before {
+		labels = append(labels, t.label)
+	}
+	slices.Reverse(labels)
+	return labels
+}
+
+// lateCopy is a write that was not applied yet although its sender has been told that it failed, or
+// that is applied a second time.
+type lateCopy struct {
+	from   int
+	swap   *store.Swap
+	extend []store.Extension
+}
+
+// process is one process: its line, what it knows of the server's time, and its parties.
+type process struct {
+	name    string
+	line    Line
+	crashed bool
+	sample  sample
+	// issued is the tick at which the command in flight was sent.
+	issued  int
+	notes   []note
+	parties []party
+	extends []extending
+	can     budget
+	// mustGo are requests that have ended: nothing of them is left once nothing is owed.
+	mustGo []request
+	// never are the IDs of calls that were surely not applied.
+	never []string
+}
+
+// request identifies a request by its call and its order.
+type request struct {
+	lockID, id string
+	order      int64
+}
+
+// sample is the latest server time that a process knows: at, by an answer that it received then, to a
+// command that it sent then.
+type sample struct {
+	known, fast        bool
+	at, sent, received int
+}
+
+// guess returns the server's time as the process knows it.
+func (s *sample) guess(now int) Now {
+	if !s.known {
+		return Now{}
+	}
+	d := now - s.received
+	return Now{At: at(s.at + d), Sent: at(s.sent + d)}
+}
+
+// note is what the model knows of a call in a line.
+type note struct {
+	call  *Call
+	party int
+	verb  verb
+	id    string
+	// asked is set once a load was sent after the call arrived, and loaded once that was answered.
+	asked, loaded bool
+}
+
+// party is a lock ID in a process.
+type party struct {
+	*partySpec
+	left budget
+	// n counts the requests. busy is set while one is in the line.
+	n    int64
+	busy bool
+	// held is set while the party believes that it holds, and it trusts the lease before the tick until.
+	held  bool
+	id    string
+	mode  string
+	order int64
+	fence int64
+	until int
+	// downgrading is set while a renewal that downgrades is under way.
+	downgrading, deadlocked bool
+	// lost are the IDs of leases that were reported lost.
+	lost []string
+}
+
+// extending is an Extend under way: executed is set once the server has done it.
+type extending struct {
+	party    int
+	parts    []store.Extension
+	sent     int
+	swaps    uint64
+	guess    Now
+	executed bool
+	// drains is set if the part drained when it was extended.
+	drains bool
+	found  int
+	r      string
+}
+
+func (of *party) trusts(now int) bool { return of.held && now < of.until }
+
+func (w *world) fail(format string, args ...any) {
+	if w.err == nil {
+		w.err = fmt.Errorf(format, args...)
+	}
+}
+
+// fork copies a world, and the process that the next action changes.
+func (w *world) fork(i int, label string) (*world, *process) {
+	next := *w
+	next.old, next.late, next.processes = slices.Clone(w.old), slices.Clone(w.late), slices.Clone(w.processes)
+	next.trail = &trail{w.trail, label}
+	if i < 0 {
+		return &next, nil
+	}
+	next.processes[i] = w.processes[i].clone()
+	return &next, next.processes[i]
+}
+
+func (p *process) clone() *process {
+	c := *p
+	copies := map[*Call]*Call{}
+	var again func(*Call) *Call
+	again = func(old *Call) *Call {
+		if old == nil || copies[old] != nil {
+			return copies[old]
+		}
+		call := *old
+		copies[old] = &call
+		call.TakeBack = again(old.TakeBack)
+		return &call
+	}
+	all := func(calls []*Call) []*Call {
+		out := make([]*Call, len(calls))
+		for i := range calls {
+			out[i] = again(calls[i])
+		}
+		return out
+	}
+	c.line.calls, c.line.owed = all(p.line.calls), all(p.line.owed)
+	if p.line.sent != nil {
+		sent := *p.line.sent
+		sent.Answers = slices.Clone(sent.Answers)
+		for i := range sent.Answers {
+			sent.Answers[i].Call = again(sent.Answers[i].Call)
+		}
+		c.line.sent = &sent
+	}
+	c.notes, c.parties, c.extends = slices.Clone(p.notes), slices.Clone(p.parties), slices.Clone(p.extends)
+	for i := range c.notes {
+		c.notes[i].call = again(c.notes[i].call)
+	}
+	for i := range c.parties {
+		c.parties[i].lost = slices.Clone(c.parties[i].lost)
+	}
+	c.mustGo, c.never = slices.Clone(p.mustGo), slices.Clone(p.never)
+	return &c
+}
+
+// draw returns the random value of a version.
+func (w *world) draw() string {
+	w.versions++
+	return fmt.Sprint("v", w.versions)
+}
+
+// pump lets a line run until it waits for a command, or is idle.
+func (w *world) pump(p *process) {
+	for !p.crashed && p.line.sent == nil && w.err == nil {
+		base, fresh := p.line.doc, p.line.fresh
+		guess := p.sample.guess(w.now)
+		owes := p.line.debt
+		step := p.line.Next(guess, w.draw())
+		switch step.Kind {
+		case StepIdle:
+			return
+		case StepTell:
+			for _, t := range step.Answers {
+				w.checkRead(p, &t)
+			}
+			w.tell(p, step.Answers)
+		case StepPause:
+		case StepLoad:
+			p.issued = w.now
+			for i := range p.notes {
+				p.notes[i].asked = true
+			}
+		case StepSwap:
+			p.issued = w.now
+			now := guess.At
+			if fresh {
+				now = p.line.at.At
+			}
+			w.checkOps(p, base, now, owes, &step)
+		case StepReserve:
+			p.issued = w.now
+		}
+	}
+}
+
+// write stores a document.
+func (w *world) write(next *rules.Document) {
+	w.checkWrite(w.doc, next)
+	w.old = append(w.old, w.doc)
+	if len(w.old) > 2 {
+		w.old = w.old[1:]
+	}
+	w.doc = next
+}
+
+// matches reports whether a swap applies.
+func (w *world) matches(s *store.Swap) bool {
+	if w.doc == nil {
+		return s.Prev == rules.Version{}
+	}
+	return w.doc.Version == s.Prev
+}
+
+// raise carries out Extend, by the store in memory.
+func (w *world) raise(parts []store.Extension) (found int, r string) {
+	if w.doc == nil {
+		return 0, w.draw()
+	}
+	m := store.NewMemory(func() time.Time { return at(w.now) })
+	if err := m.Put(w.doc); err != nil {
+		panic(err)
+	}
+	found, made, err := m.Extend(context.Background(), parts)
+	if err != nil {
+		panic(err)
+	}
+	d, _ := m.Document(resource)
+	r = w.draw()
+	if d.Version.R == made {
+		d.Version.R = r
+	}
+	if found > 0 {
+		w.write(&d)
+	}
+	return found, r
+}
+
+var errLost = errors.New("the answer was lost")
+
+// answer carries out the command in flight of a process, without a fault.
+func (w *world) answer(p *process) {
+	switch p.line.sent.Kind {
+	case StepLoad:
+		w.loaded(p, w.doc)
+	case StepReserve:
+		if w.doc != nil {
+			d := *w.doc
+			d.Version = rules.Version{N: d.Version.N + 1, R: w.draw()}
+			d.Reserved = &rules.Reservation{By: p.name, Until: at(w.now + 1)}
+			w.write(&d)
+		}
+		p.line.Reserved()
+	case StepSwap:
+		done := w.apply(p)
+		told := p.line.swapped(done, nil)
+		w.tell(p, told)
+	}
+	w.pump(p)
+}
+
+func (w *world) apply(p *process) bool {
+	s := &p.line.sent.Swap
+	if !w.matches(s) {
+		return false
+	}
+	w.write(s.Next)
+	return true
+}
+
+func (w *world) loaded(p *process, d *rules.Document) {
+	if d != nil {
+		read := *d
+		read.At = at(w.now)
+		d = &read
+	}
+	p.sample = sample{known: true, at: w.now, sent: p.issued, received: w.now}
+	for i := range p.notes {
+		p.notes[i].loaded = p.notes[i].asked
+	}
+	w.tell(p, p.line.took(d, p.sample.guess(w.now), nil))
+}
+
+// failed tells the line that its command failed. If it is an outage all commands fail until the calls
+// are told.
+func (w *world) failed(p *process, err error, outage bool) {
+	p.sample.known = false
+	w.tell(p, p.line.Failed(err))
+	for range mostTries {
+		w.pump(p)
+		if !outage || p.line.sent == nil || p.line.sent.Kind != StepLoad {
+			return
+		}
+		w.tell(p, p.line.Failed(errLost))
+	}
+	w.pump(p)
+}
+
+// tell gives answers to the parties.
+func (w *world) tell(p *process, told []Told) {
+	for _, t := range told {
+		i := slices.IndexFunc(p.notes, func(n note) bool { return n.call == t.Call })
+		if i < 0 {
+			continue // what was owed, or a call that was abandoned
+		}
+		n := p.notes[i]
+		if !slices.Contains(p.line.calls, t.Call) {
+			p.notes = slices.Delete(p.notes, i, i+1)
+		}
+		if n.party >= 0 {
+			w.told(p, &p.parties[n.party], n, &t)
+		}
+	}
+}
+
+func (w *world) told(p *process, of *party, n note, t *Told) {
+	ended := !slices.Contains(p.line.calls, t.Call)
+	if t.Err != nil {
+		w.toldError(p, of, n, t, ended)
+		return
+	}
+	if n.verb == acquire || n.verb == upgrade {
+		of.busy = !ended
+	}
+	has := t.Outcome == rules.Granted || t.Outcome == rules.Joined || t.Outcome == rules.Again
+	switch n.verb {
+	case acquire, upgrade:
+		switch {
+		case has:
+			w.trust(p, of, t, n.id)
+		case t.Outcome == rules.Deadlock:
+			of.deadlocked = true
+		case t.Outcome == rules.Lost && n.verb == upgrade, t.Outcome == rules.Superseded && n.verb == upgrade:
+			of.lose()
+		}
+	case renew, downgrade:
+		of.downgrading = of.downgrading && n.verb != downgrade
+		order := t.Call.Op.(rules.Renew).Order
+		if !of.held || of.order != order {
+			return
+		}
+		if p := t.After.Part(of.lockID, part, order); p == nil || t.Outcome != rules.Granted {
+			of.lose()
+			return
+		} else if p.ID != of.id && !of.busy {
+			w.fail("%s renewed %s, and was answered with %s", of.lockID, of.id, p.ID)
+		}
+		w.trust(p, of, t, of.id)
+	case leave, release:
+		e := t.After.Latest(of.lockID, part)
+		if e != nil && e.ID == n.id {
+			w.fail("%s was told that it has left, and %s is still there", of.lockID, n.id)
+		}
+	}
+}
+
+func (of *party) lose() {
+	of.lost = append(of.lost, of.id)
+	of.held = false
+}
+
+func (w *world) toldError(p *process, of *party, n note, t *Told, ended bool) {
+	if !ended { // it sleeps on in the queue
+		return
+	}
+	switch n.verb {
+	case acquire, upgrade:
+		of.busy = false
+		if t.Call.queued {
+			w.fail("I9: %s has queued, and a failure that passes ended it", n.id)
+		}
+		if t.Unknown {
+			p.mustGo = append(p.mustGo, request{of.lockID, n.id, t.Call.Op.(rules.Acquire).Order})
+		} else {
+			p.never = append(p.never, n.id)
+		}
+	case downgrade:
+		of.downgrading = false
+	}
+}
+
+// trust notes a lease: see leaseOf in package lockcore. The model has no margin.
+func (w *world) trust(p *process, of *party, t *Told, id string) {
+	order := of.order
+	if op, ok := t.Call.Op.(rules.Acquire); ok {
+		order = op.Order
+	}
+	e := t.After.Part(of.lockID, part, order)
+	if e == nil {
+		w.fail("%s was told %q, and has no part", of.lockID, t.Outcome)
+		return
+	}
+	if slices.Contains(of.lost, e.ID) {
+		w.fail("%s was told that it has lost %s, and then that it holds it", of.lockID, e.ID)
+	}
+	if of.held && of.id == id && e.Fence < of.fence {
+		w.fail("the fence of %s went back from %d to %d", id, of.fence, e.Fence)
+	}
+	ttl := time.Duration(e.TTL) * time.Millisecond
+	of.held, of.id, of.order, of.mode, of.fence = true, e.ID, order, e.Mode, e.Fence
+	of.until = tickOf(t.Sent.Add(min(e.ExpiresAt.Sub(t.After.At), ttl)))
+	if of.downgrading {
+		of.mode = rules.Shared
+	}
+}

@@ -1,0 +1,274 @@
+// Command mutants puts defects that lockcore once had back into its source, one at a time, and sees what finds each: a
+// seed of the simulation, or another test. It writes internal/proof/simulation/MUTANTS.md. Run it in the root of
+// the repository, with the servers of the stack up:
+//
+//	go run ./internal/proof/mutants
+//
+// With -sagas it does so with defects of the Temporal side, plays them with the fuzzer of sagas, and writes
+// internal/proof/sagafuzz/MUTANTS.md.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+const (
+	pattern = "./internal/proof/simulation"
+	// unknown stands in the rows of mutants that were not played, or not found.
+	unknown = "not shown yet"
+)
+
+var (
+	seeds     = flag.Int("seeds", 1000, "how many seeds to play at most")
+	sagas     = flag.Bool("sagas", false, "play the defects of the Temporal side, with the fuzzer of sagas")
+	only      = flag.String("only", "", "play the mutants of these defects alone, as 5,12, and keep the other rows of the page")
+	runTests  = flag.Bool("tests", true, "run the tests that find mutants")
+	simulated = flag.Bool("simulate", false, "play the simulation for mutants too that are found by a test, with these seeds")
+)
+
+func main() {
+	flag.Parse()
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// run plays the mutants, and writes the page.
+func run() error {
+	page, header, mutants := "internal/proof/simulation/MUTANTS.md", header, mutants
+	if *sagas {
+		page, header, mutants = "internal/proof/sagafuzz/MUTANTS.md", sagaHeader, sagaMutants
+	}
+	old, err := os.ReadFile(page)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "mutants")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	text := header
+	var failed error
+	for i := range mutants {
+		m := &mutants[i]
+		begin := fmt.Sprintf("| %s | %s | ", m.defect, m.what)
+		found := rowOf(string(old), begin)
+		if *only == "" || slices.Contains(strings.Split(*only, ","), m.defect) {
+			if found, err = m.find(dir); err != nil {
+				failed = errors.Join(failed, fmt.Errorf("%s: %w", m.what, err))
+				found = unknown
+			}
+			fmt.Println(begin + found + " |")
+		}
+		text += begin + found + " |\n"
+	}
+	return errors.Join(failed, os.WriteFile(page, []byte(text), 0o600)) //nolint:gosec // the page of this repository
+}
+
+// rowOf is what a page says in the row that begins so.
+func rowOf(page, begin string) string {
+	if _, rest, ok := strings.Cut(page, begin); ok {
+		found, _, _ := strings.Cut(rest, " |\n")
+		return found
+	}
+	return unknown
+}
+
+// find says what notices the mutant.
+func (m *mutant) find(parent string) (string, error) {
+	dir, err := os.MkdirTemp(parent, "mutant")
+	if err != nil {
+		return "", err
+	}
+	overlay, err := m.overlay(dir)
+	if err != nil {
+		return "", err
+	}
+	var found []string
+	if m.check != "" {
+		seed, err := m.fuzz(parent, dir, overlay)
+		if err != nil {
+			return "", err
+		}
+		if seed != "" {
+			found = append(found, seed)
+		}
+	}
+	if m.simulated || *simulated {
+		seed, err := play(parent, dir, overlay)
+		if err != nil {
+			return "", err
+		}
+		if seed != "" {
+			found = append(found, seed)
+		}
+	}
+	if m.tests != "" && *runTests {
+		names, err := m.test(parent, dir, overlay)
+		if err != nil {
+			return "", err
+		}
+		found = append(found, names...)
+	}
+	if len(found) == 0 && !m.simulated && !*runTests {
+		return unknown, nil
+	}
+	if len(found) == 0 {
+		return "", fmt.Errorf("not found by %d seeds", *seeds)
+	}
+	return strings.Join(found, "; "), nil
+}
+
+// repeats is how often a seed that was found is played again.
+const repeats = 10
+
+var counted = regexp.MustCompile(`each seed failed: map\[\d+:(\d+)\]`)
+
+var hit = regexp.MustCompile(`seed (\d+): (.+?) after \d+ ms: `)
+
+// play returns the first seed that the mutant fails, and that passes without it; "" if there is none.
+func play(parent, dir, overlay string) (string, error) {
+	sound, err := built(parent, pattern)
+	if err != nil {
+		return "", err
+	}
+	broken, err := built(dir, pattern, "-overlay", overlay)
+	if err != nil {
+		return "", err
+	}
+	passes := func(binary string, from, count int) ([]byte, error) {
+		return execute(binary, pattern, "-test.timeout", "30m", "-from", fmt.Sprint(from), "-seeds", fmt.Sprint(count))
+	}
+	for from := 1; from <= *seeds; {
+		out, err := passes(broken, from, *seeds+1-from)
+		found := hit.FindSubmatch(out)
+		switch {
+		case err == nil:
+			return "", nil
+		case found == nil:
+			return "", fmt.Errorf("the simulation fails without a violation: %s", out[max(0, len(out)-2000):])
+		}
+		var seed int
+		if _, err := fmt.Sscan(string(found[1]), &seed); err != nil {
+			return "", err
+		}
+		if _, err := passes(sound, seed, 1); err == nil {
+			again, _ := execute(broken, pattern, "-test.timeout", "30m", "-from", fmt.Sprint(seed), "-seeds", "1", "-times", fmt.Sprint(repeats))
+			fails := counted.FindSubmatch(again)
+			if fails == nil {
+				return "", fmt.Errorf("seed %d does not fail again: %s", seed, again[max(0, len(again)-2000):])
+			}
+			return fmt.Sprintf("seed %d (%s of %d times): %s", seed, fails[1], repeats, found[2]), nil
+		}
+		from = seed + 1
+	}
+	return "", nil
+}
+
+// test returns the tests that fail with the mutant, and pass without it.
+func (m *mutant) test(parent, dir, overlay string) ([]string, error) {
+	sound, err := built(parent, engineTests)
+	if err != nil {
+		return nil, err
+	}
+	broken, err := built(dir, engineTests, "-overlay", overlay)
+	if err != nil {
+		return nil, err
+	}
+	if out, err := execute(sound, engineTests, "-test.run", m.tests); err != nil {
+		return nil, fmt.Errorf("%s fails without the mutant: %s", m.tests, out)
+	}
+	out, err := execute(broken, engineTests, "-test.timeout", "20s", "-test.run", m.tests)
+	if err == nil {
+		return nil, fmt.Errorf("%s passes", m.tests)
+	}
+	var found []string
+	add := func(name, how string) {
+		if strings.Contains(name, "/") { // its parent is named
+			return
+		}
+		found = append(found, "`"+name+"`"+how)
+	}
+	for _, fail := range regexp.MustCompile(`--- FAIL: (\S+) `).FindAllSubmatch(out, -1) {
+		add(string(fail[1]), "")
+	}
+	if hangs := regexp.MustCompile(`panic: test timed out after 20s\s+running tests:\s+(\w+)`).FindSubmatch(out); hangs != nil {
+		add(string(hangs[1]), ", which does not end")
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("%s fails without a failure: %s", m.tests, out[:min(len(out), 2000)])
+	}
+	return found, nil
+}
+
+// built is the binary of a package's tests, or of the fuzzer, which is made in dir if it is not there.
+func built(dir, in string, flags ...string) (string, error) {
+	binary := filepath.Join(dir, filepath.Base(in)+".test")
+	if _, err := os.Stat(binary); err == nil {
+		return binary, nil
+	}
+	args := append([]string{"test", "-c", "-ldflags=-s -w", "-o", binary}, flags...)
+	if in == fuzzer {
+		args = append([]string{"build", "-o", binary}, flags...)
+	}
+	if out, err := exec.CommandContext(context.Background(), "go", append(args, in)...).CombinedOutput(); err != nil { //nolint:gosec // our own
+		return "", fmt.Errorf("it does not compile: %s", out)
+	}
+	return binary, nil
+}
+
+// execute runs the binary of a package's tests.
+func execute(binary, in string, args ...string) ([]byte, error) {
+	c := exec.CommandContext(context.Background(), binary, args...) //nolint:gosec // our own
+	c.Dir = in
+	return c.CombinedOutput()
+}
+
+// overlay writes the changed files, and which they stand for.
+func (m *mutant) overlay(dir string) (string, error) {
+	changed := map[string]string{}
+	sources := map[string]string{}
+	for _, e := range m.edits {
+		source, known := sources[e.file]
+		if !known {
+			read, err := os.ReadFile(e.file)
+			if err != nil {
+				return "", err
+			}
+			source = string(read)
+		}
+		if n := strings.Count(source, e.old); n != 1 {
+			return "", fmt.Errorf("%s has %d times, not once: %s", e.file, n, e.old)
+		}
+		sources[e.file] = strings.Replace(source, e.old, e.new, 1)
+	}
+	for file, source := range sources {
+		path, err := filepath.Abs(file)
+		if err != nil {
+			return "", err
+		}
+		to := filepath.Join(dir, fmt.Sprintf("%d.go", len(changed)))
+		if err := os.WriteFile(to, []byte(source), 0o600); err != nil {
+			return "", err
+		}
+		changed[path] = to
+	}
+	text, err := json.Marshal(map[string]any{"Replace": changed})
+	if err != nil {
+		return "", err
+	}
+	overlay := filepath.Join(dir, "overlay.json")
+	return overlay, os.WriteFile(overlay, text, 0o600)
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+const sagaHeader = `# What finds the defects that sagas had
+
+Each row is a defect that the Temporal side once had, put back on purpose by a change of its source. The last column says which
+seed of the fuzzer of sagas, ` + "`internal/proof/sagafuzz`" + ` noticed, and by which check. "not shown yet" says that
+the change was not played, or not found. A seed counts only if it passes without the
+change. Runs on real servers do not repeat exactly, so another run may need another seed.
+
+This page is written by the command below, with the addresses of the stack in the environment (` + "`make stack-env`" + `):
+
+    go run ./internal/proof/mutants -sagas -seeds 50
+
+The numbers are those under which the defects were found.
+
+| defect | what was put back | what finds it |
+| --- | --- | --- |
+`
+
+// fuzzer is the package of the fuzzer of sagas.
+const fuzzer = "./internal/proof/sagafuzz"
+
+var sagaMutants = []mutant{
+	{defect: "1", what: "a compensation runs although its step never ran", check: "vain", edits: []edit{
+		{"workflows/compensate.go", "wire.NeverRan(c.step.Get(ctx, nil))", "wire.NeverRan(c.step.Get(ctx, nil)) && false"},
+	}},
+	{defect: "2", what: "a step gives back what it has when another of its resources is busy", check: "history", edits: []edit{
+		{"interceptors/activity_inbound.go", "	case parked:\n		return false\n", "	case parked:\n		return guard.Scope == wire.ScopeStep\n"},
+	}},
+	{defect: "3", what: "a compensation does not wait for its step", check: "undo", edits: []edit{
+		{"internal/runstate/step.go", "		step.Guard.Undoes = a.undoing.part\n", ""},
+	}},
+	{defect: "8", what: "a step that is cancelled while it waits leaves its place, which is granted", check: "places", edits: []edit{
+		{"internal/runstate/wait.go", "		err = wire.NewWaitCanceled(!t.ran)\n", "		return wire.NewWaitCanceled(!t.ran)\n"},
+	}},
+	{defect: "11", what: "a saga does not look at its end whether it still has its locks", check: "isolation", edits: []edit{
+		{"activities/release.go", "		v.Uses = append(v.Uses, party.Use{Resource: u.Resource, By: party.LastAttempt(u.Schedule)})\n", "		_ = u\n"},
+	}},
+	{defect: "13", what: "steps of scope step share the lock ID of their workflow", check: "limit", edits: []edit{
+		{"internal/wire/guard.go", "lockID, within, holdTTL = run.StepLockID(g.Part), lockID, 0", "within, holdTTL = \"\", 0"},
+	}},
+	{defect: "lost place", what: "a step that lost one lock keeps its place in the queue of another", check: "places", edits: []edit{
+		{"interceptors/activity_inbound.go", "		return !guard.Try // which never queues\n", "		return false\n"},
+	}},
+}
+
+// fuzz returns the first seed in which the fuzzer's check notices the mutant, and that passes without it; "" if there is none.
+func (m *mutant) fuzz(parent, dir, overlay string) (string, error) {
+	sound, err := built(parent, fuzzer)
+	if err != nil {
+		return "", err
+	}
+	broken, err := built(dir, fuzzer, "-overlay", overlay)
+	if err != nil {
+		return "", err
+	}
+	for seed := 1; seed <= *seeds; seed++ {
+		play := func(binary string) (string, error) {
+			out, err := execute(binary, ".", "-seed", fmt.Sprint(seed), "-runs", "1")
+			return string(out), err
+		}
+		out, err := play(broken)
+		if err == nil {
+			continue
+		}
+		if !strings.Contains(out, "VIOLATION "+m.check+": ") {
+			fmt.Printf("seed %d: no violation of this kind: %.300s\n", seed, out)
+			continue
+		}
+		if _, err := play(sound); err == nil {
+			return fmt.Sprintf("seed %d: %s", seed, m.check), nil
+		}
+	}
+	return "", nil
+}

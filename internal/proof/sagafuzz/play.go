@@ -1,0 +1,340 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/client"
+
+	"github.com/temporal-lockstep/lockstep/internal/cli/connect"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+const (
+	// atOnce is how many workflows run at a time.
+	atOnce = 12
+	// quiet is after what time without a step that began, or a scope that ended, nothing goes on
+	// any more: twice the time after which a wake-up that was lost is repaired. No run takes longer
+	// than longest for each of its workflows.
+	quiet   = 40 * time.Second
+	longest = 6 * time.Second
+	// lookAtQueues is how often it is logged who waits.
+	lookAtQueues = 200 * time.Millisecond
+	// freeWithin is how long after the last workflow's end a lock may stand: the HoldTTL of one that was terminated.
+	freeWithin = holdTTL + 10*time.Second
+	namespace  = "default"
+)
+
+// Outcome is what a seed came to.
+type Outcome struct {
+	Plan    Plan
+	Records []Record
+	// Violations that only the servers show; the checks find the others.
+	Seen []Violation
+}
+
+// play is a run of a plan.
+type play struct {
+	Plan
+	run  string // names the task queue, the database and, as a prefix, the workflows
+	dir  string
+	tc   client.Client
+	log  *Log
+	pool *pool
+
+	locker *lockcore.Locker
+	// giveUp ends the run when a workflow has not ended: others wait for it, and there is nothing more to see.
+	giveUp context.CancelCauseFunc
+
+	mu   sync.Mutex
+	seen []Violation
+	open map[string]bool // IDs of workflows
+}
+
+var errGaveUp = errors.New("a workflow has not ended")
+
+// Play plays a plan. The error is that of a machine which cannot: of servers, files and processes.
+func Play(ctx context.Context, plan Plan, dir string) (_ Outcome, err error) {
+	p := &play{Plan: plan, dir: dir, open: map[string]bool{}, run: fmt.Sprintf("sagafuzz_%d_%d", plan.Seed, time.Now().UnixMilli())}
+	outcome := Outcome{Plan: plan}
+	if p.log, err = OpenLog(dir, "fuzzer"); err != nil {
+		return outcome, err
+	}
+	defer func() { _ = p.log.Close() }()             // each write was checked
+	output, err := os.Create(dir + "/fuzzer.output") //nolint:gosec // our own
+	if err != nil {
+		return outcome, err
+	}
+	defer func() { _ = output.Close() }() // nothing of worth
+	if p.tc, err = dial(ctx, output); err != nil {
+		return outcome, err
+	}
+	defer p.tc.Close()
+	var disconnect func()
+	if p.locker, disconnect, err = newLocker(ctx, p.run); err != nil {
+		return outcome, err
+	}
+	defer disconnect()
+	defer func() { err = errors.Join(err, dropDatabase(ctx, p.run)) }()
+	if err := p.locker.CreateIndexes(ctx); err != nil {
+		return outcome, err
+	}
+	p.pool = &pool{dir: dir, run: p.run, log: p.log}
+	defer p.pool.stop()
+	if err := writePlan(dir, plan); err != nil {
+		return outcome, err
+	}
+	if err := p.processes(); err != nil {
+		return outcome, err
+	}
+	defer p.terminate(ctx)
+	if err := p.everything(ctx); err != nil {
+		return outcome, err
+	}
+	if err := p.histories(ctx); err != nil {
+		return outcome, err
+	}
+	p.pool.stop()
+	outcome.Seen = p.seen
+	outcome.Records, err = ReadLogs(dir)
+	return outcome, err
+}
+
+func dropDatabase(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	mc, err := connect.Mongo(ctx, os.Getenv("LOCKSTEP_MONGODB_URI"), "lockstep sagafuzz")
+	if err != nil {
+		return err
+	}
+	return errors.Join(mc.Database(name).Drop(ctx), mc.Disconnect(ctx))
+}
+
+func (p *play) processes() error {
+	var wg sync.WaitGroup
+	var failed [slots]error
+	for slot := range slots {
+		wg.Go(func() { failed[slot] = p.pool.start(slot) })
+	}
+	wg.Wait()
+	return errors.Join(failed[:]...)
+}
+
+// everything plays the workflows and the faults of processes, until all have ended and left no lock.
+func (p *play) everything(ctx context.Context) error {
+	running, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	p.giveUp = giveUp
+	errs := make([]error, len(p.Workflows)+1)
+	var wg sync.WaitGroup
+	wg.Go(func() { errs[len(p.Workflows)] = p.pool.play(running, p.Faults, time.Now()) })
+	watched := make(chan error, 1)
+	go func() { watched <- p.watch(running) }()
+	go p.look(running)
+	room := make(chan struct{}, atOnce)
+	for i := range p.Workflows {
+		room <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-room }()
+			if running.Err() == nil {
+				errs[i] = p.workflow(running, &p.Workflows[i])
+			}
+		})
+	}
+	wg.Wait()
+	if errors.Is(context.Cause(running), errGaveUp) {
+		return <-watched
+	}
+	giveUp(nil)
+	if err := errors.Join(errors.Join(errs...), <-watched, context.Cause(ctx)); err != nil {
+		return err
+	}
+	if err := p.pool.quit(processes); err != nil {
+		return err
+	}
+	return p.free(ctx)
+}
+
+// watch gives the run up if nothing goes on any more.
+func (p *play) watch(ctx context.Context) error {
+	began := time.Now()
+	for pause(ctx, 2*time.Second) {
+		records, err := ReadLogs(p.dir)
+		if err != nil {
+			return err
+		}
+		last := began
+		for i := range records {
+			if r := &records[i]; r.What != Enter && r.What != Exit && r.What != Holds {
+				last = time.Unix(0, r.At)
+			}
+		}
+		if time.Since(last) < quiet && time.Since(began) < longest*time.Duration(len(p.Workflows)) {
+			continue
+		}
+		left, err := p.left(ctx)
+		p.mu.Lock()
+		open := slices.Sorted(maps.Keys(p.open))
+		p.mu.Unlock()
+		p.violation("liveness", fmt.Sprintf("%v have not ended in %v, and for %v nothing goes on%s", open,
+			time.Since(began).Round(time.Second), time.Since(last).Round(time.Second), left), open...)
+		p.giveUp(errGaveUp)
+		return err
+	}
+	return nil
+}
+
+// look logs which steps have places and claims, and who holds what it may leave out, so that the checks see what is left.
+func (p *play) look(ctx context.Context) {
+	for pause(ctx, lookAtQueues) {
+		began := time.Now().UnixNano()
+		for s, err := range p.locker.Status(ctx, lockcore.Filter{Contended: true, States: []lockcore.State{lockcore.StateWaiting, lockcore.StateClaimed}}) {
+			if _, id, isStep := strings.Cut(s.LockID, "/"); err == nil && isStep && strings.HasSuffix(s.Part, "/"+stepName) {
+				p.log.Write(&Record{What: Seen, Workflow: id, Run: s.Run, Scope: s.Part, Trusted: began})
+			}
+		}
+		for s, err := range p.locker.Status(ctx, lockcore.Filter{Prefix: skipped, States: []lockcore.State{lockcore.StateHolding}}) {
+			if _, id, ofWorkflow := strings.Cut(s.LockID, "/"); err == nil && ofWorkflow {
+				p.log.Write(&Record{What: Holds, Workflow: id, Run: s.Run, Other: s.Resource, Trusted: began})
+			}
+		}
+	}
+}
+
+// terminate ends the workflows that a run which was given up has left.
+func (p *play) terminate(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	for i := range p.Workflows {
+		if p.open[p.id(&p.Workflows[i])] {
+			_ = p.tc.TerminateWorkflow(ctx, p.id(&p.Workflows[i]), "", "the run is over") // it may have ended by itself
+		}
+	}
+}
+
+func (p *play) id(w *Workflow) string { return p.run + "_" + w.ID }
+
+// workflow starts a workflow, does to it what the plan says, and waits until it has ended.
+func (p *play) workflow(ctx context.Context, w *Workflow) error {
+	p.setOpen(w, true)
+	err := p.start(ctx, w)
+	for try := 1; try < 4 && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded); try++ {
+		err = p.start(ctx, w) // the server is slow
+	}
+	if err != nil {
+		return err
+	}
+	for i, f := range w.Faults {
+		if !pause(ctx, f.After) {
+			return context.Cause(ctx)
+		}
+		if f.Kind == "signal" {
+			sendSignal(ctx, p.tc, p.log, p.id(w), fmt.Sprintf("fault %d", i))
+			continue
+		}
+		if err := p.meddle(ctx, w, f); err != nil {
+			return fmt.Errorf("%s %s: %w", f.Kind, w.ID, err)
+		}
+	}
+	return p.end(ctx, w)
+}
+
+func (p *play) setOpen(w *Workflow, open bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.open[p.id(w)] = true; !open {
+		delete(p.open, p.id(w))
+	}
+}
+
+func (p *play) start(ctx context.Context, w *Workflow) error {
+	_, err := p.tc.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
+		ID: p.id(w), TaskQueue: p.run, WorkflowTaskTimeout: 2 * time.Second,
+		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_TERMINATE_EXISTING,
+	}, playName, w.Input)
+	return err
+}
+
+// end waits until the workflow has ended, in all of its runs, and looks at its history.
+func (p *play) end(ctx context.Context, w *Workflow) error {
+	ended := p.tc.GetWorkflow(ctx, p.id(w), "").Get(ctx, nil)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	d, err := p.tc.DescribeWorkflowExecution(ctx, p.id(w), "")
+	if err != nil {
+		return err
+	}
+	info := d.GetWorkflowExecutionInfo()
+	if info.GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING {
+		return p.end(ctx, w)
+	}
+	p.log.Write(&Record{
+		What: Closed, Workflow: p.id(w), Run: info.GetExecution().GetRunId(), Type: kindOf(ended), Error: info.GetStatus().String(),
+	})
+	p.setOpen(w, false)
+	most := eventBound(&w.Input.Body) + int64(10*(len(w.Interrupts)+len(w.Faults)))
+	if info.GetHistoryLength() > most {
+		p.violation("history", fmt.Sprintf("%s: %d events, more than %d", p.id(w), info.GetHistoryLength(), most), p.id(w))
+	}
+	return nil
+}
+
+// eventBound is how long the history of one run of a workflow may be. A step is three events, three of its workflow task, and
+// as much again for each resource that it has to wait for, for its compensation, and for each retry of its saga.
+func eventBound(n *Node) int64 {
+	most := int64(40)
+	if n.More != nil {
+		most += eventBound(n.More)
+	}
+	for i := range n.Children {
+		most += eventBound(&n.Children[i])
+	}
+	return most * int64(1+max(0, n.Retries))
+}
+
+func (p *play) violation(check, text string, involved ...string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.seen = append(p.seen, Violation{Check: check, Text: text, Involved: involved, At: time.Now().UnixNano()})
+}
+
+// left says what stands and waits, one line each; empty if nothing does.
+func (p *play) left(ctx context.Context) (text string, err error) {
+	for status, err := range p.locker.Status(ctx, lockcore.Filter{}) {
+		if err != nil {
+			return "", err
+		}
+		if status.ExpiresIn <= 0 || strings.HasPrefix(status.LockID, "%janitor/") {
+			continue // it is in no other's way, or is the janitor's office, as long as a process runs
+		}
+		text += "\n  " + status.String()
+	}
+	return text, nil
+}
+
+// free waits until no lock stands and no request waits.
+func (p *play) free(ctx context.Context) error {
+	until := time.Now().Add(freeWithin)
+	for {
+		left, err := p.left(ctx)
+		if err != nil || left == "" {
+			return err
+		}
+		if time.Now().After(until) {
+			p.violation("left", fmt.Sprintf("after %v there are still%s", freeWithin, left))
+			return nil
+		}
+		if !pause(ctx, 100*time.Millisecond) {
+			return context.Cause(ctx)
+		}
+	}
+}

@@ -1,0 +1,245 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/interceptor"
+	sdklog "go.temporal.io/sdk/log"
+	sdkworker "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+	"google.golang.org/grpc"
+
+	"github.com/temporal-lockstep/lockstep/internal/cli/connect"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/worker"
+)
+
+// Promises are short, so that a run meets the end of many.
+const (
+	partTTL  = 2 * time.Second
+	holdTTL  = 30 * time.Second
+	claimTTL = 3 * time.Second
+
+	janitorInterval = time.Second
+)
+
+// withoutJanitor reports whether a process, by its name, has no janitor: that of the last slot.
+func withoutJanitor(process string) bool {
+	return strings.HasPrefix(process, fmt.Sprintf("p%d-", processes-1))
+}
+
+func newLocker(ctx context.Context, database string) (*lockcore.Locker, func(), error) {
+	mc, err := connect.Mongo(ctx, os.Getenv("LOCKSTEP_MONGODB_URI"), "lockstep sagafuzz")
+	if err != nil {
+		return nil, nil, fmt.Errorf("LOCKSTEP_MONGODB_URI: %w", err)
+	}
+	locker, err := lockcore.New(mc.Database(database).Collection("locks"),
+		lockcore.Config{TTL: partTTL, HoldTTL: holdTTL, ClaimTTL: claimTTL})
+	return locker, func() { _ = mc.Disconnect(context.WithoutCancel(ctx)) }, err
+}
+
+func dial(ctx context.Context, out io.Writer, opts ...grpc.DialOption) (client.Client, error) {
+	f, err := connect.FindFrontend(connect.TemporalFlags{})
+	if err != nil {
+		return nil, err
+	}
+	f.Options.Logger = sdklog.NewStructuredLogger(slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	f.Options.ConnectionOptions.DialOptions = append(f.Options.ConnectionOptions.DialOptions, opts...)
+	return f.Dial(ctx)
+}
+
+// runWorker is the whole of a worker process: it polls until stdin ends, as it does when its parent has gone.
+func runWorker(ctx context.Context, dir, run, name string) error {
+	log, err := OpenLog(dir, name)
+	if err != nil {
+		return err
+	}
+	locker, disconnect, err := newLocker(ctx, run)
+	if err != nil {
+		return err
+	}
+	defer disconnect()
+	plan, err := readPlan(dir)
+	if err != nil {
+		return err
+	}
+	interrupts := newInterrupter(plan, dir, run, log)
+	tc, err := dial(ctx, os.Stderr, grpc.WithChainUnaryInterceptor(interrupts.intercept))
+	if err != nil {
+		return err
+	}
+	defer tc.Close()
+	interrupts.tc = tc
+	janitor := worker.JanitorOptions{Interval: janitorInterval}
+	if withoutJanitor(name) {
+		janitor = worker.JanitorOptions{Off: true}
+	}
+	plugin, err := worker.NewPlugin(worker.Options{Locker: locker, Janitor: janitor, Rules: []worker.Rule{
+		worker.RuleFor(ruledName, func(c Call) []lockcore.Resource { return resources(c.Node.Rule) }),
+	}})
+	if err != nil {
+		return err
+	}
+	p := &player{log: log}
+	w := sdkworker.New(tc, run, sdkworker.Options{
+		Plugins: []sdkworker.Plugin{plugin}, Interceptors: []interceptor.WorkerInterceptor{p},
+		StickyScheduleToStartTimeout: time.Second, WorkerStopTimeout: time.Second,
+	})
+	w.RegisterWorkflowWithOptions(p.Play, workflow.RegisterOptions{Name: playName})
+	w.RegisterActivityWithOptions(p.Step, activity.RegisterOptions{Name: stepName})
+	w.RegisterActivityWithOptions(p.Step, activity.RegisterOptions{Name: ruledName})
+	w.RegisterActivityWithOptions(p.Step, activity.RegisterOptions{Name: innerName})
+	w.RegisterActivityWithOptions(p.Undo, activity.RegisterOptions{Name: undoName})
+	if err := w.Start(); err != nil {
+		return err
+	}
+	fmt.Println(ready)
+	_, _ = io.Copy(io.Discard, os.Stdin) // whichever way it ends, the parent has gone
+	w.Stop()
+	return nil
+}
+
+// ready is what a worker process prints when it polls.
+const ready = "ready"
+
+// pool is the worker processes of a run, and that of the neighbours.
+type pool struct {
+	dir, run string
+	log      *Log
+
+	mu   sync.Mutex
+	slot [slots]*process
+	born int
+}
+
+type process struct {
+	name  string
+	cmd   *exec.Cmd
+	stdin io.Closer
+}
+
+// start starts a process in a slot, and returns when it polls.
+func (p *pool) start(slot int) error {
+	exe, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.born++
+	proc, command := &process{name: fmt.Sprintf("p%d-%d", slot, p.born)}, workerCommand
+	if slot == processes {
+		command = neighbourCommand
+	}
+	p.mu.Unlock()
+	output, err := os.Create(filepath.Join(p.dir, proc.name+".output"))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = output.Close() }()                          // the child has its own copy
+	proc.cmd = exec.Command(exe, command, p.dir, p.run, proc.name) //nolint:gosec,noctx // ourselves; it is ended by stop
+	proc.cmd.Stderr = output
+	if proc.stdin, err = proc.cmd.StdinPipe(); err != nil {
+		return err
+	}
+	stdout, err := proc.cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := proc.cmd.Start(); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.slot[slot] = proc
+	p.mu.Unlock()
+	if line, _ := bufio.NewReader(stdout).ReadString('\n'); line != ready+"\n" {
+		return fmt.Errorf("process %s did not start: see %s", proc.name, output.Name())
+	}
+	return nil
+}
+
+// play does what the plan says to processes, and leaves all of them running.
+func (p *pool) play(ctx context.Context, faults []ProcessFault, began time.Time) error {
+	var wg sync.WaitGroup
+	var failed error
+	var busy [slots]time.Time // until when a slot's process is stopped
+	for _, f := range faults {
+		if !pause(ctx, time.Until(began.Add(f.At))) {
+			break
+		}
+		if time.Now().Before(busy[f.Process]) {
+			continue
+		}
+		proc := p.slot[f.Process]
+		if f.For == 0 {
+			p.log.Write(&Record{What: Killed, Other: proc.name})
+			if err := proc.kill(); err != nil {
+				return err
+			}
+			if err := p.start(f.Process); err != nil {
+				return err
+			}
+			continue
+		}
+		busy[f.Process] = time.Now().Add(f.For + 100*time.Millisecond)
+		p.log.Write(&Record{What: Stopped, Other: proc.name})
+		if err := signalStop(proc.cmd.Process); err != nil {
+			return err
+		}
+		wg.Go(func() {
+			pause(ctx, f.For)
+			if err := signalContinue(proc.cmd.Process); err != nil {
+				failed = err
+			}
+			p.log.Write(&Record{What: Resumed, Other: proc.name})
+		})
+	}
+	wg.Wait()
+	return failed
+}
+
+func (p *process) kill() error {
+	if err := p.cmd.Process.Kill(); err != nil {
+		return err
+	}
+	_ = p.cmd.Wait() // it was killed
+	return nil
+}
+
+// quit has the process of a slot end by itself.
+func (p *pool) quit(slot int) error {
+	proc := p.slot[slot]
+	return errors.Join(proc.stdin.Close(), proc.cmd.Wait())
+}
+
+// stop ends all processes.
+func (p *pool) stop() {
+	for _, proc := range p.slot {
+		if proc != nil {
+			_ = proc.stdin.Close()
+			_ = proc.kill() // all workflows have ended, or what is wrong is known
+		}
+	}
+}
+
+// pause waits, and reports whether ctx has not ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

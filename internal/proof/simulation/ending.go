@@ -1,0 +1,166 @@
+package simulation
+
+import (
+	"context"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/internal/engine/update"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+)
+
+// finished records that an actor is done.
+func (w *world) finished(a *actor) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.done[a.name] = true
+}
+
+// settleDown waits until all have ended what they began, and then until every promise is over: everything can be had then.
+func (w *world) settleDown(quiet <-chan struct{}) {
+	began, endWithin := time.Now(), w.endWithin()
+	for !w.over() {
+		w.bury()
+		w.mu.Lock()
+		left := w.left()
+		w.mu.Unlock()
+		if left == "" {
+			break
+		}
+		if time.Since(began) > endWithin {
+			w.violate("I9 end", left, strings.Join(w.plan.resources, " "), "%s has not ended what it began within %v", left, endWithin)
+		}
+		w.phase(500*time.Millisecond, quiet)
+	}
+	w.phase(w.timesOver(), nil)
+	w.bury()
+	w.phase(2*w.plan.cfg.TTL, nil)
+	for _, r := range w.plan.resources {
+		if w.over() {
+			return
+		}
+		ctx := context.Background()
+		s, err := w.procs[0].locker.TryAcquire(ctx, party.Request{LockID: lastLockID, Resources: []party.Resource{party.Exclusive(r)}})
+		if err != nil {
+			w.violate("I11", lastLockID, r, "all have ended or died, all times are over, and %s cannot be had: %v", r, err)
+			return
+		}
+		_ = s.Leave(ctx)
+	}
+}
+
+// timesOver is when no promise stands any more that was made before: a hold, a place, a claim of one that had slept, what
+// drains without an end, and what a late command made.
+func (w *world) timesOver() time.Duration {
+	c := &w.plan.cfg
+	return c.HoldTTL + 2*c.WaiterTTL + rules.EndlessTTL + update.CommandTimeout
+}
+
+// endWithin is how long all that was begun may take to end: what the dead have left goes, and the living wait for each other.
+func (w *world) endWithin() time.Duration { return w.timesOver() + parkedWithin + breakWithin }
+
+// left is an actor that is not done, and not dead. The mutex is held.
+func (w *world) left() string {
+	for i := range w.plan.actors {
+		if a := w.cast[i]; !w.done[a.name] && !a.p.dead() {
+			return a.name
+		}
+	}
+	return ""
+}
+
+// leftWithin is how long after a request gave up, or after its process's troubles, what it asked for may stand: a copy may
+// come until the command timeout is over, and the cleanup pauses for up to 30 s after failures.
+const leftWithin = update.CommandTimeout + 35*time.Second
+
+// nothingIsLeft is the half of I11 that is about requests that gave up: nothing stands of them that a living process should
+// have taken back. The mutex is held.
+func (w *world) nothingIsLeft() {
+	left := func(key partKey, what string) {
+		c := w.calls[partKey{"", key.lockID, key.part}]
+		if c == nil || c.gaveUp.IsZero() || !c.p.running() {
+			return
+		}
+		since := c.gaveUp
+		if last := c.p.lastTrouble(key.resource); last.After(since) {
+			since = last
+		}
+		if time.Since(since) > leftWithin {
+			w.broken("I11 left", key.lockID, "%s of %s gave up %v ago, and has a %s on %s", c.what, key.lockID, time.Since(c.gaveUp).Round(time.Millisecond), what, key.resource)
+		}
+	}
+	for _, r := range w.plan.resources {
+		d := w.doc(r)
+		for i := range d.Entries {
+			if e := &d.Entries[i]; e.State != rules.StateKept && lives(e, w.clock()) {
+				left(partKey{r, e.LockID, e.Part}, e.State+" entry")
+			}
+		}
+		for i := range d.Waiters {
+			if q := &d.Waiters[i]; q.Waits(w.clock()) {
+				left(partKey{r, q.LockID, q.Part}, "place")
+			}
+		}
+	}
+}
+
+// bury ends by force what has no end and belongs to processes that were killed.
+func (w *world) bury() {
+	for _, r := range w.plan.resources {
+		d := w.document(r)
+		for _, e := range d.Entries {
+			if e.State == rules.StateClaimed || e.TTL != 0 || !lives(&e, w.clock()) || !w.died(e.LockID) {
+				continue
+			}
+			w.mourn(e.LockID)
+			force := party.Release{Force: true, LockID: e.LockID, Resources: []string{r}, FirstFence: e.FirstFence, Now: true, Reason: "its process was killed"}
+			w.releasing(&call{began: time.Now()}, force)
+			_, _ = w.procs[0].locker.ReleaseHeld(context.Background(), force)
+		}
+	}
+}
+
+// mourn takes the sessions of a lock ID whose processes were killed from those who trust: a release that does not wait says
+// that they are known to be dead.
+func (w *world) mourn(lockID string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	maps.DeleteFunc(w.sessions, func(_ *party.Session, st *standing) bool { return st.lockID == lockID && st.p.dead() })
+}
+
+// died reports whether the processes of all actors of a lock ID were killed.
+func (w *world) died(lockID string) bool {
+	died := false
+	for _, a := range w.cast {
+		if a.lockID == lockID {
+			if !a.p.dead() {
+				return false
+			}
+			died = true
+		}
+	}
+	return died
+}
+
+// wreck ends what is left in memory after the checks: everybody goes on, and all sessions end.
+func (w *world) wreck() {
+	w.cancel()
+	for _, p := range w.procs {
+		p.revive()
+	}
+	w.mu.Lock()
+	all := w.all
+	w.mu.Unlock()
+	for _, s := range all {
+		_ = s.Leave(context.Background())
+	}
+	for _, p := range w.procs {
+		p.hush()
+		_ = p.locker.Close(context.Background())
+	}
+}
+
+// lastLockID takes everything in the end.
+const lastLockID = "the last"

@@ -1,0 +1,355 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/internal/engine/clock"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+)
+
+// process is one that uses the library: a Locker, its clock, and its way to the database, which is in network.go.
+// While it is frozen its timers, its timeouts and the answers to its commands are held, and it sends nothing. One that
+// was killed stays so.
+type process struct {
+	w      *world
+	n      int
+	name   string
+	locker *party.Locker
+	// hush ends the listening to wake-ups.
+	hush func()
+
+	mu sync.Mutex
+	// shut is closed when the process goes on; it is nil while it runs.
+	shut   chan struct{}
+	killed bool
+	// sent counts the commands of each kind, so that latencies follow from the seed.
+	sent map[string]uint64
+	// at and spins count what happens in one instant.
+	at    time.Time
+	spins int
+	// spun says that too much did. From then on all timers ring later, so that time passes, and the play can end.
+	spun bool
+	// commands and kinds count what is sent in the second that began at second; most are allowed.
+	second         time.Time
+	commands, most int
+	kinds          map[string]int
+	// troubles are what it suffered.
+	troubles []trouble
+
+	// deposed is the time in which it asks a primary that was deposed. reads are its latest loads by resource, and acked the
+	// times at which it heard that a swap was applied. They are guarded by the world's mutex.
+	deposed trouble
+	reads   map[string][]reading
+	acked   map[string]time.Time
+}
+
+// trouble is a time in which a process could not do its work, everywhere or on one resource.
+type trouble struct {
+	from, to time.Time
+	resource string
+	// single is one command that failed; a process in good health copes with a few.
+	single bool
+}
+
+// mostSpins is how often a process may ask its clock for something in one instant.
+const mostSpins = 20_000
+
+func newProcess(w *world, n int) *process {
+	p := &process{
+		w: w, n: n, name: fmt.Sprintf("p%d", n), sent: map[string]uint64{}, most: mostCommands, reads: map[string][]reading{}, acked: map[string]time.Time{},
+	}
+	for _, c := range w.plan.actors {
+		if c.process == n && strings.HasPrefix(c.lockID, "hurry") {
+			p.most += hurryCommands
+		}
+	}
+	cfg := w.plan.cfg
+	cfg.Host = p.name
+	l, err := party.NewWithStore(p, cfg)
+	if err != nil {
+		panic(err)
+	}
+	p.locker = l
+	p.hush = l.OnWakeup(func(t party.Wakeup) { w.wakeup(p, t) })
+	return p
+}
+
+// freeze stops the process; kill does so for good.
+func (p *process) freeze() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.shut == nil {
+		p.shut = make(chan struct{})
+	}
+}
+
+func (p *process) kill() {
+	p.freeze()
+	p.mu.Lock()
+	p.killed = true
+	p.mu.Unlock()
+}
+
+// thaw lets the process go on, unless it was killed.
+func (p *process) thaw() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.shut != nil && !p.killed {
+		close(p.shut)
+		p.shut = nil
+	}
+}
+
+// revive is for the end: what a killed process has left in memory must go too.
+func (p *process) revive() {
+	p.mu.Lock()
+	p.killed = false
+	p.mu.Unlock()
+	p.thaw()
+}
+
+func (p *process) dead() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.killed
+}
+
+func (p *process) running() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.shut == nil
+}
+
+// hold blocks each caller while the process is frozen. Those who were held go on one after the other.
+func (p *process) hold(key uint64) {
+	for {
+		p.mu.Lock()
+		shut := p.shut
+		p.mu.Unlock()
+		if shut == nil {
+			return
+		}
+		<-shut
+		time.Sleep(time.Duration(key % uint64(5*time.Millisecond)))
+	}
+}
+
+// sleep pauses in the process.
+func (p *process) sleep(d time.Duration) {
+	time.Sleep(d)
+	p.hold(p.ring(d))
+}
+
+// ring draws what sets the order in which timers that are held go on: by when they were set, and for how long, so that it
+// does not matter in which order goroutines come here that run in the same instant. It also notices a process that asks its
+// clock for something again and again while no time passes.
+func (p *process) ring(d time.Duration) uint64 {
+	p.mu.Lock()
+	if now := time.Now(); now.Equal(p.at) {
+		p.spins++
+	} else {
+		p.at, p.spins = now, 0
+	}
+	spins := p.spins == mostSpins
+	p.spun = p.spun || spins
+	p.mu.Unlock()
+	if spins {
+		p.w.violate("spin", p.name, "", "%s does something again and again while no time passes", p.name)
+	}
+	return draw(p.w.seed, "ring", uint64(p.n), uint64(p.w.since()), uint64(d)) //nolint:gosec // a few processes
+}
+
+// pause is by how much timers ring later than they were set to.
+func (p *process) pause() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.spun {
+		return time.Second
+	}
+	return 0
+}
+
+const (
+	// mostCommands is the number of commands that a process may send in a second.
+	mostCommands = 100
+	// hurryCommands comes to it for each of its actors that hurry: a try about every 55 ms.
+	hurryCommands = 50
+)
+
+// countCommand notices a process that asks the database again and again.
+func (p *process) countCommand(c *command) {
+	p.mu.Lock()
+	if now := time.Now(); now.Sub(p.second) > time.Second {
+		p.second, p.commands = now, 0
+		p.kinds = map[string]int{}
+	}
+	p.commands++
+	p.kinds[c.String()]++
+	many := p.commands > p.most
+	p.mu.Unlock()
+	if many {
+		p.w.violate("cost: commands", p.name, c.resources[0], "%s sends more than %d commands in a second, such as %v: %v", p.name, p.most, c, p.kinds)
+	}
+}
+
+// suffer notes a trouble.
+func (p *process) suffer(t trouble) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.troubles = append(p.troubles, t)
+}
+
+// suffered reports whether the process had a trouble in the last ttl that may cost it a lease on the resource: a long
+// one, or several commands that failed.
+func (p *process) suffered(ttl time.Duration, resource string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	to := time.Now()
+	from, single := to.Add(-ttl), 0
+	for _, t := range p.troubles {
+		if t.to.Before(from) || t.from.After(to) || (t.resource != "" && t.resource != resource) {
+			continue
+		}
+		if !t.single || t.to.Sub(t.from) > ttl/6 {
+			return true
+		}
+		single++
+	}
+	return single >= 3
+}
+
+// lastTrouble is when the last trouble on the resource ended, which may lie ahead.
+func (p *process) lastTrouble(resource string) time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var last time.Time
+	for _, t := range p.troubles {
+		if (t.resource == "" || t.resource == resource) && t.to.After(last) {
+			last = t.to
+		}
+	}
+	return last
+}
+
+// Clock returns the clock by which the process's Locker waits.
+func (p *process) Clock() clock.Clock { return ticks{p} }
+
+// ticks is the clock of a process.
+type ticks struct{ p *process }
+
+// NewTimer is time.NewTimer, held while the process is frozen.
+func (c ticks) NewTimer(d time.Duration) *clock.Timer {
+	ch := make(chan time.Time, 1)
+	a := &alarm{p: c.p, send: ch}
+	a.reset(d)
+	return &clock.Timer{C: ch, Stop: a.stop, Reset: a.reset}
+}
+
+// AfterFunc is time.AfterFunc, held while the process is frozen.
+func (c ticks) AfterFunc(d time.Duration, f func()) *clock.Timer {
+	a := &alarm{p: c.p, call: f}
+	a.reset(d)
+	return &clock.Timer{Stop: a.stop, Reset: a.reset}
+}
+
+// WithTimeout is context.WithTimeout, held while the process is frozen.
+func (c ticks) WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	inner, cancel := context.WithCancelCause(ctx)
+	t := c.AfterFunc(d, func() { cancel(context.DeadlineExceeded) })
+	return bounded{inner, time.Now().Add(d)}, func() {
+		t.Stop()
+		cancel(nil)
+	}
+}
+
+// Jitter follows from the seed.
+func (c ticks) Jitter(most time.Duration) time.Duration {
+	return newDice(c.p.ring(most)).between(0, most)
+}
+
+// bounded is a context that ends at a deadline of the process's clock.
+type bounded struct {
+	context.Context
+	deadline time.Time
+}
+
+func (b bounded) Deadline() (time.Time, bool) { return b.deadline, true }
+
+func (b bounded) Err() error {
+	err := b.Context.Err()
+	if err != nil && errors.Is(context.Cause(b.Context), context.DeadlineExceeded) {
+		return context.DeadlineExceeded
+	}
+	return err
+}
+
+// alarm is a timer that does nothing while its process is frozen. It sends or calls.
+type alarm struct {
+	p    *process
+	send chan time.Time
+	call func()
+
+	mu    sync.Mutex
+	timer *time.Timer
+	// set counts what the alarm was set to, and live says that it has not rung yet.
+	set  int
+	live bool
+}
+
+func (a *alarm) stop() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	was := a.live
+	a.live = false
+	a.set++
+	a.timer.Stop()
+	a.drain()
+	return was
+}
+
+func (a *alarm) reset(d time.Duration) bool {
+	key := a.p.ring(d)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	was := a.live
+	a.live = true
+	a.set++
+	set := a.set
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+	a.drain()
+	a.timer = time.AfterFunc(d+a.p.pause(), func() { a.rings(set, key) })
+	return was
+}
+
+func (a *alarm) drain() {
+	if a.send != nil {
+		select {
+		case <-a.send:
+		default:
+		}
+	}
+}
+
+func (a *alarm) rings(set int, key uint64) {
+	a.p.hold(key)
+	a.mu.Lock()
+	if a.set != set {
+		a.mu.Unlock()
+		return
+	}
+	a.live = false
+	if a.send != nil {
+		a.send <- time.Now()
+	}
+	a.mu.Unlock()
+	if a.call != nil {
+		a.call()
+	}
+}

@@ -1,0 +1,291 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/internal/engine/store"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+)
+
+// world is the state of one play: the database, the processes, the actors, and what they observed.
+type world struct {
+	seed    uint64
+	plan    *plan
+	procs   []*process
+	began   time.Time
+	actors  sync.WaitGroup
+	cast    []*actor
+	base    context.Context // ends with the play
+	cancel  context.CancelFunc
+	stop    chan struct{} // closed when the checks are over: a violation, or the end
+	stopped sync.Once
+
+	mu sync.Mutex
+	database
+	// faultless is set when nothing fails any longer.
+	faultless bool
+	lines     []line
+	ledger
+	told
+	waiting
+	result *Violation
+}
+
+// Run plays a seed, inside a bubble of package synctest, and returns the first violation, or nil.
+func Run(seed uint64) *Violation { return play(seed, newPlan(seed)) }
+
+// RunWorkflows plays a seed of workflows, whose runs take over from each other, in the same way.
+func RunWorkflows(seed uint64) *Violation { return play(seed, newRunsPlan(seed)) }
+
+func play(seed uint64, p *plan) *Violation {
+	w := &world{
+		seed: seed, plan: p, began: time.Now(), stop: make(chan struct{}), ledger: newLedger(), told: newTold(), waiting: newWaiting(),
+		database: database{docs: map[string]*rules.Document{}, past: map[string][]state{}, blocked: map[string]time.Time{}},
+	}
+	w.base, w.cancel = context.WithCancel(context.Background())
+	w.db = store.NewMemory(w.serverNow)
+	for n := range p.processes {
+		w.procs = append(w.procs, newProcess(w, n))
+	}
+	w.run()
+	return w.result
+}
+
+// run plays from beginning to end.
+func (w *world) run() {
+	for _, e := range w.plan.events {
+		go w.happen(e)
+	}
+	for i, c := range w.plan.actors {
+		w.cast = append(w.cast, newActor(w, i, c))
+	}
+	for _, a := range w.cast {
+		w.actors.Add(1)
+		go a.run()
+	}
+	quiet := make(chan struct{})
+	go func() {
+		w.actors.Wait()
+		close(quiet)
+	}()
+	ticking := make(chan struct{})
+	go func() {
+		defer close(ticking)
+		w.tick()
+	}()
+	w.phase(w.plan.busy, nil)
+	w.mu.Lock()
+	w.faultless = true
+	w.mu.Unlock()
+	for _, p := range w.procs {
+		p.thaw()
+	}
+	w.settleDown(quiet)
+	w.stopped.Do(func() { close(w.stop) })
+	<-ticking
+	w.wreck()
+	<-quiet
+	time.Sleep(10 * time.Minute) // time stands still when this ends, and what is under way needs some
+}
+
+// phase lets d pass, or less: until done, or a violation.
+func (w *world) phase(d time.Duration, done <-chan struct{}) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-done:
+	case <-w.stop:
+	}
+}
+
+// over reports whether all checks are over.
+func (w *world) over() bool {
+	select {
+	case <-w.stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// isOver is over, with the mutex held.
+func (w *world) isOver() bool { return w.over() || w.result != nil }
+
+// calm reports whether nothing fails any longer.
+func (w *world) calm() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.faultless
+}
+
+func (w *world) since() time.Duration { return time.Since(w.began) }
+
+// happen lets an event begin and end.
+func (w *world) happen(e event) {
+	if w.phase(e.at, nil); w.over() {
+		return
+	}
+	until := time.Now().Add(e.lasts)
+	name := e.resource
+	if e.process >= 0 && e.resource == "" {
+		name = w.procs[e.process].name
+	}
+	w.note(name, "", "%s for %v", e.what, e.lasts.Round(time.Millisecond))
+	for _, p := range w.procs {
+		if e.resource != "" || e.process < 0 || e.process == p.n {
+			p.suffer(trouble{from: time.Now(), to: until, resource: e.resource})
+		}
+	}
+	switch e.what {
+	case "freeze":
+		p := w.procs[e.process]
+		p.freeze()
+		w.phase(e.lasts, nil)
+		p.thaw()
+		w.note(name, "", "continues")
+	case "kill":
+		w.procs[e.process].kill()
+	case "outage":
+		w.outage(name, until)
+	case "deposed":
+		w.mu.Lock()
+		w.procs[e.process].deposed = trouble{from: time.Now(), to: until}
+		w.mu.Unlock()
+	case "unwritable":
+		w.mu.Lock()
+		w.blocked[e.resource] = until
+		w.mu.Unlock()
+	case "clock back":
+		w.skew.Add(int64(e.lasts))
+	}
+}
+
+// Violation is a broken invariant, and what led to it.
+type Violation struct {
+	Seed uint64
+	// Kind is a short name of the invariant, such as "I1", and Text the details.
+	Kind, Text string
+	// At is the virtual time since the beginning.
+	At time.Duration
+	// History lists what happened around it.
+	History []string
+}
+
+// String is what a failing seed prints.
+func (v *Violation) String() string {
+	return fmt.Sprintf("seed %d: %s after %d ms: %s\n  %s\nrepeat it: make simulate FROM=%d SEEDS=1",
+		v.Seed, v.Kind, v.At.Milliseconds(), v.Text, strings.Join(v.History, "\n  "), v.Seed)
+}
+
+// line is one event of the history: when, who, and which lock ID or resource it is about.
+type line struct {
+	at         time.Duration
+	who, about string
+	text       string
+}
+
+const (
+	// historyWithin and historyMost bound what is printed.
+	historyWithin = 30 * time.Second
+	historyMost   = 80
+)
+
+// note records an event.
+func (w *world) note(who, about, format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.noted(who, about, format, args...)
+}
+
+// noted is note, with the mutex held.
+func (w *world) noted(who, about, format string, args ...any) {
+	if w.result == nil {
+		w.lines = append(w.lines, line{w.since(), who, about, fmt.Sprintf(format, args...)})
+	}
+}
+
+// violate records the first violation, and ends the play.
+func (w *world) violate(kind, who, about, format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.broken(kind, about, "("+who+") "+format, args...)
+}
+
+// broken is violate, with the mutex held.
+func (w *world) broken(kind, about, format string, args ...any) {
+	if w.isOver() {
+		return
+	}
+	v := &Violation{Seed: w.seed, Kind: kind, Text: fmt.Sprintf(format, args...), At: w.since()}
+	v.History = w.around(v.At, v.Text, about)
+	w.result = v
+	w.stopped.Do(func() { close(w.stop) })
+}
+
+// around picks the lines that mention a resource, lock ID or process that the text names.
+func (w *world) around(at time.Duration, text, about string) []string {
+	words := strings.FieldsFunc(text+" "+about, separates)
+	mentions := func(name string) bool { return name != "" && slices.Contains(words, name) }
+	var out []string
+	for _, l := range slices.Backward(w.lines) {
+		if at-l.at > historyWithin || len(out) == historyMost {
+			break
+		}
+		related := mentions(l.who) || mentions(l.about)
+		for _, word := range strings.FieldsFunc(l.text, separates) {
+			related = related || (slices.Contains(w.plan.resources, word) && mentions(word))
+		}
+		if related {
+			out = append(out, fmt.Sprintf("%6d ms  %-12s %s", l.at.Milliseconds(), l.who, l.text))
+		}
+	}
+	slices.Reverse(out)
+	for _, r := range w.plan.resources {
+		if mentions(r) {
+			out = append(out, w.standsOn(r)...)
+		}
+	}
+	return out
+}
+
+// standsOn lists what a document contains, with the time that is left.
+func (w *world) standsOn(resource string) []string {
+	var out []string
+	left := func(t time.Time) string {
+		if !t.Before(rules.Never) {
+			return "no end"
+		}
+		return fmt.Sprintf("%d ms left", t.Sub(w.clock()).Milliseconds())
+	}
+	d := w.doc(resource)
+	for i := range d.Entries {
+		e := &d.Entries[i]
+		out = append(out, fmt.Sprintf("now %s: %s, first %d, %s", d.ID, shown(e), e.FirstFence, left(e.ExpiresAt)))
+	}
+	for i, q := range d.Waiters {
+		out = append(out, fmt.Sprintf("now %s: waits at %d %s %s/%s/%d since %d ms, limit %d, %s, overdue: %s", d.ID, i+1, q.Mode, q.LockID, q.Part, q.Order,
+			w.clock().Sub(q.Since).Milliseconds(), q.Limit, left(q.ExpiresAt), left(q.OverdueAt)))
+	}
+	return out
+}
+
+func shown(e *rules.Entry) string {
+	return fmt.Sprintf("%s %s %s/%s/%s fence %d", e.State, e.Mode, e.LockID, e.Part, order(e.Order), e.Fence)
+}
+
+// order is a stored order for people.
+func order(n int64) party.Order {
+	return party.Order{Schedule: uint32(n >> 32), Attempt: uint32(n)} //nolint:gosec // both halves fit
+}
+
+// number is an order as it is stored.
+func number(o party.Order) int64 { return int64(o.Schedule)<<32 | int64(o.Attempt) }
+
+func separates(r rune) bool { return strings.ContainsRune(" ,:;()[]/\"'", r) }

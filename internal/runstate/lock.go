@@ -1,0 +1,142 @@
+package runstate
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/temporal-lockstep/lockstep/internal/wire"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+// Lock is locks around code, with a scope of its own.
+type Lock struct {
+	step *Step
+	// ended says that Release was called, and released what became of it.
+	ended    bool
+	released error
+}
+
+// Lock takes locks around code, all or none, and waits while they are busy. What it may have left
+// if it fails, it releases.
+func (s *State) Lock(ctx workflow.Context, locks *Locks) (*Lock, error) {
+	s.locks++
+	scope := s.newScope()
+	l := &Lock{}
+	scope.lock = l
+	l.step = s.newStep(ctx, fmt.Sprintf("lock/%d", s.locks), locks, scope)
+	g := l.step.Guard
+	// A first acquire takes the locks again; they are lost only if the run is known to hold them.
+	g.Reacquire = g.NeverVictim || !slices.ContainsFunc(g.Resources, func(r lockcore.Resource) bool { return s.knows(scope, r.Name) })
+	l.step.waiting = l.step.scheduled // its MaxWait bounds all of it
+	err := l.take(ctx)
+	if err == nil {
+		return l, nil
+	}
+	if errors.Is(err, lockcore.ErrInvalid) || g.Try && errors.Is(err, lockcore.ErrBusy) { // it has left nothing
+		scope.uses = nil
+	}
+	scope.Release()
+	return nil, err
+}
+
+// Release verifies the locks, and releases them after Temporal has recorded the workflow task. A
+// resource that another open scope uses is released with that scope. If a lock was lost, the error
+// matches lockcore.ErrLost. A second call returns the same error.
+func (l *Lock) Release(ctx workflow.Context) error {
+	if l.ended {
+		return l.released
+	}
+	l.ended = true
+	scope := l.step.scope
+	if l.released = scope.Commit(ctx, 0); l.released != nil {
+		scope.Release()
+	}
+	return l.released
+}
+
+// Check makes sure that the locks are held, and have been held since they were taken. It releases
+// nothing. After Release it gives the same answer.
+func (l *Lock) Check(ctx workflow.Context) error {
+	scope := l.step.scope
+	if l.ended {
+		return l.released
+	}
+	return scope.state.verify(ctx, 0, scope.uses.held())
+}
+
+// take requests the locks until they are held. If it fails, the scope releases what it got.
+func (l *Lock) take(ctx workflow.Context) error {
+	t := l.step
+	t.scope.parked = append(t.scope.parked, t)
+	defer func() {
+		t.scope.parked = slices.DeleteFunc(t.scope.parked, func(o *Step) bool { return o == t })
+	}()
+	for unread := false; ; t.number(ctx) {
+		var result wire.AcquireResult
+		err := l.ask(ctx, &result)
+		switch {
+		case t.over():
+			return wire.NewWaitEnded(true)
+		case temporal.IsCanceledError(err):
+			return wire.NewWaitCanceled(true)
+		case err == nil && !l.covers(&result):
+			continue
+		case isUnread(err) && !unread: // the worker that freed a lock has another data converter
+			unread = true
+			continue
+		}
+		t.done(err)
+		return t.failed(wire.TypedError(err))
+	}
+}
+
+// ask makes one request, by an ordinary activity. If a local activity acquired the lock and its workflow
+// task was lost, the workflow would not know that it holds the lock. The activity also waits, in back-off.
+// The worker that frees the lock completes it: the write that frees it grants the request its hold or its
+// claim, or withdraws it to end a deadlock.
+func (l *Lock) ask(ctx workflow.Context, result *wire.AcquireResult) error {
+	t := l.step
+	o := workflow.ActivityOptions{
+		ActivityID:          wire.WaitID(t.Guard.Schedule),
+		Summary:             wire.Cut("lock "+strings.Join(names(t.Guard.Resources), ", "), 120),
+		StartToCloseTimeout: attemptTimeout,
+	}
+	if t.Guard.MaxWait > 0 {
+		o.ScheduleToCloseTimeout = time.Duration(t.Guard.MaxWait) + waitSlack
+	}
+	return t.scope.state.ordinary(ctx, o, wire.ActivityAcquire, l.params(ctx), result, t.over)
+}
+
+// covers reports whether a result names all locks. The result of a worker that freed a lock names only
+// the resource that it granted, or none if the request must be made again.
+func (l *Lock) covers(result *wire.AcquireResult) bool {
+	return !slices.ContainsFunc(l.step.Guard.Resources, func(r lockcore.Resource) bool {
+		return !slices.ContainsFunc(result.Leases, func(lease wire.Lease) bool { return lease.Resource == r.Name })
+	})
+}
+
+// isUnread reports whether an activity has a result that cannot be read.
+func isUnread(err error) bool {
+	var failed *temporal.ActivityError
+	return err != nil && !errors.As(err, &failed)
+}
+
+func (l *Lock) params(ctx workflow.Context) wire.AcquireParams {
+	g := l.step.Guard
+	p := wire.AcquireParams{
+		Resources: g.Resources, Part: g.Part, Schedule: g.Schedule, TTL: g.TTL, HoldTTL: g.HoldTTL, HoldOnly: true,
+		Reacquire: g.Reacquire, NewFence: g.NewFence, Owner: g.Owner, Try: g.Try,
+		Comment: wire.Cut(fmt.Sprintf("%s, %s", workflow.GetInfo(ctx).WorkflowType.Name, g.Part), 1024),
+		Started: g.Started, NeverVictim: g.NeverVictim, Collection: g.Collection, Ancestors: g.Ancestors,
+	}
+	if !g.Try {
+		p.MaxWait = g.MaxWait
+	}
+	return p
+}

@@ -1,0 +1,235 @@
+package runstate
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/temporal-lockstep/lockstep/internal/wire"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+// Scope is the life of locks that outlive a step: a saga's, a run's, or that of locks around code.
+type Scope struct {
+	state *State
+	// uses are what the scope's steps have asked for, whether or not they got it.
+	uses uses
+	// parked are the steps that wait for their locks.
+	parked []*Step
+	// closed scopes are ending or have ended.
+	closed bool
+	// goesOn scopes take again what they have lost.
+	goesOn bool
+	// lock, of the scope of locks around code, is what has them.
+	lock *Lock
+	// coroutine is the one that runs the saga; nil for other scopes.
+	coroutine *coroutine
+}
+
+// uses is a set of resources, in the order of their names: workflow code must not depend on the
+// order of a map. Each has the schedule number of the first step that has completed under a lock on
+// it; 0 if none is known to have.
+type uses []wire.Use
+
+func (u uses) find(name string) (int, bool) {
+	return slices.BinarySearchFunc(u, name, func(own wire.Use, name string) int { return strings.Compare(own.Resource, name) })
+}
+
+func (u *uses) add(use wire.Use) {
+	switch i, found := u.find(use.Resource); {
+	case !found:
+		*u = slices.Insert(*u, i, use)
+	case (*u)[i].Schedule == 0 || use.Schedule != 0 && use.Schedule < (*u)[i].Schedule:
+		(*u)[i].Schedule = use.Schedule
+	}
+}
+
+// addAll adds the resources of a guard under a schedule number.
+func (u *uses) addAll(resources []lockcore.Resource, schedule uint32) {
+	for _, r := range resources {
+		u.add(wire.Use{Resource: r.Name, Schedule: schedule})
+	}
+}
+
+func (u uses) has(name string) bool {
+	_, found := u.find(name)
+	return found
+}
+
+// holds reports whether a completed step has left the resource held.
+func (u uses) holds(name string) bool {
+	i, found := u.find(name)
+	return found && u[i].Schedule > 0
+}
+
+// held are those that completed steps have left held.
+func (u uses) held() uses {
+	return slices.DeleteFunc(slices.Clone(u), func(use wire.Use) bool { return use.Schedule == 0 })
+}
+
+func (u uses) names() []string {
+	names := make([]string, len(u))
+	for i, use := range u {
+		names[i] = use.Resource
+	}
+	return names
+}
+
+func (s *State) newScope() *Scope {
+	scope := &Scope{state: s}
+	s.open = append(s.open, scope)
+	return scope
+}
+
+// GoOn has the saga take again what it has lost.
+func (c *Scope) GoOn() { c.goesOn = true }
+
+// Saga is one saga, which may be inside another one. The locks of both are in the scope of the outer
+// one.
+type Saga struct {
+	outer *Saga
+	inner []*Saga
+	// id names the saga within its run. It is empty without the interceptor.
+	id string
+	// open lists its guarded steps that have not ended. late lists the resources of steps that have
+	// ended for the workflow and may still run on a worker.
+	open []*Step
+	late uses
+	// undoing is set once its compensations have begun: only steps run that undo others.
+	undoing bool
+}
+
+// SagaFrom returns the innermost saga around ctx, nil if there is none.
+func SagaFrom(ctx workflow.Context) *Saga { return askedOf(ctx).saga }
+
+// WithSaga returns the context of a new saga inside that of ctx, if there is one.
+func WithSaga(ctx workflow.Context) (workflow.Context, *Saga) {
+	saga := &Saga{outer: SagaFrom(ctx)}
+	if s := StateFrom(ctx); s != nil {
+		s.sagas++
+		saga.id = strconv.Itoa(s.sagas)
+	}
+	if saga.outer != nil {
+		saga.outer.inner = append(saga.outer.inner, saga)
+	}
+	return with(ctx, func(a *asked) { a.saga = saga }), saga
+}
+
+// Undoing reports whether the saga, or one around it, is being undone.
+func (s *Saga) Undoing() bool { return s != nil && (s.undoing || s.outer.Undoing()) }
+
+// isWithin reports whether the saga is another one, or inside it.
+func (s *Saga) isWithin(other *Saga) bool { return s != nil && (s == other || s.outer.isWithin(other)) }
+
+// CancelWaits ends the waits of the saga's steps before what undoes them runs: a step that came to
+// run afterwards would not be undone. Steps that run already run on.
+func (s *Saga) CancelWaits(ctx workflow.Context) {
+	s.undoing = true
+	state := StateFrom(ctx)
+	if state == nil {
+		return
+	}
+	for _, scope := range slices.Clone(state.open) {
+		scope.awaitParked(ctx)
+	}
+}
+
+// Bar blocks until none of the saga's guarded steps can still run: those that have not ended, were
+// cancelled, or timed out. Their later attempts are refused. It does not affect steps without locks.
+//
+// Each saga inside this one has a bar of its own, so that a saga that fails inside another does not end
+// steps of the other one.
+func (s *Saga) Bar(ctx workflow.Context) {
+	state := StateFrom(ctx)
+	if state == nil {
+		return
+	}
+	ctx, _ = workflow.NewDisconnectedContext(state.base)
+	var barred []workflow.Future
+	for _, saga := range s.all() {
+		on := saga.late
+		for _, step := range saga.open {
+			on.addAll(step.Guard.Resources, 0)
+		}
+		if saga.late, saga.open = nil, nil; len(on) == 0 {
+			continue
+		}
+		summary := "wait for steps that may run on " + strings.Join(on.names(), ", ")
+		barred = append(barred, state.schedule(ctx, workflow.ActivityOptions{
+			Summary: wire.Cut(summary, 120), StartToCloseTimeout: attemptTimeout,
+		}, wire.ActivityBar, wire.BarParams{
+			Resources: on.names(), Saga: saga.id, Schedule: state.schedules, Collection: state.collection.Known(),
+		}))
+	}
+	for _, future := range barred {
+		if err := future.Get(ctx, nil); err != nil {
+			workflow.GetLogger(ctx).Error("lockstep: a saga is undone although a step of it may still run", "error", err)
+		}
+	}
+}
+
+// all are the saga and those inside it.
+func (s *Saga) all() []*Saga {
+	all := []*Saga{s}
+	for _, inner := range s.inner {
+		all = append(all, inner.all()...)
+	}
+	return all
+}
+
+// ReleaseLocks releases the Locks that the saga's function has taken and not released, and blocks until
+// these and the saga's own locks are released, or ctx is cancelled. Later calls of these Locks return an
+// error that matches lockcore.ErrEnded.
+func (s *Saga) ReleaseLocks(ctx workflow.Context) error {
+	state := StateFrom(ctx)
+	if state == nil {
+		return nil
+	}
+	for _, scope := range slices.Clone(state.open) {
+		if l := scope.lock; l != nil && !l.ended && l.step.saga.isWithin(s) {
+			l.ended, l.released = true, wire.NewEnded("lockstep: the saga began again, and its lock was released", false)
+			scope.Release()
+		}
+	}
+	return state.awaitEndings(ctx)
+}
+
+// awaitParked blocks until every waiting step that must not run has ended its wait. Each does so in
+// the same workflow task.
+func (c *Scope) awaitParked(ctx workflow.Context) {
+	ctx, _ = workflow.NewDisconnectedContext(ctx)
+	_ = workflow.Await(ctx, func() bool { return !slices.ContainsFunc(c.parked, (*Step).over) }) // it is never cancelled
+}
+
+// Commit verifies that the saga still holds what its steps have used, and releases it after Temporal has
+// recorded the workflow task. If a lock was lost, the error matches lockcore.ErrLost; with any other
+// error the database did not answer for timeout (0: ten minutes). After an error the scope is open.
+func (c *Scope) Commit(ctx workflow.Context, timeout time.Duration) error {
+	c.closed = true
+	c.awaitParked(ctx)
+	if err := c.state.verify(ctx, timeout, c.uses.held()); err != nil {
+		c.closed = false
+		return err
+	}
+	c.Release()
+	return nil
+}
+
+// Release closes the scope without verifying. Its locks are released after Temporal has recorded the
+// workflow task.
+func (c *Scope) Release() {
+	c.retire()
+	c.state.endSoon()
+}
+
+// retire closes the scope, and adds its resources to those that are due.
+func (c *Scope) retire() {
+	c.closed = true
+	c.state.open = slices.DeleteFunc(c.state.open, func(o *Scope) bool { return o == c })
+	for _, use := range c.uses {
+		c.state.due.add(wire.Use{Resource: use.Resource})
+	}
+}

@@ -1,0 +1,64 @@
+// Command stackctl starts and ends the servers that Lockstep is developed and tested against.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/temporal-lockstep/lockstep/internal/tools/stack"
+)
+
+const usage = `usage: stackctl up|down|status|env
+
+  up      start a Temporal server and a MongoDB, or repair the ones that run
+  down    end what up has started; data stays
+  status  show the parts, their addresses, health and logs
+  env     print the addresses for: eval "$(stackctl env)"
+
+docs/stack.md tells the rest.
+`
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err == nil {
+		return
+	}
+	fmt.Fprintln(os.Stderr, "stackctl:", err)
+	os.Exit(1)
+}
+
+func run(ctx context.Context, args []string) error {
+	cfg, err := stack.ConfigFromEnv(os.Getenv)
+	if err != nil {
+		return err
+	}
+	if len(args) != 1 {
+		return errors.New(usage)
+	}
+	progress := stack.NewProgress(os.Stderr)
+	defer progress.Close()
+	s := stack.New(cfg, progress)
+	switch args[0] {
+	case "up":
+		if err := s.Up(ctx); err != nil {
+			return err
+		}
+		return s.Status(ctx, os.Stdout)
+	case "down":
+		return s.Down(ctx)
+	case "status":
+		return s.Status(ctx, os.Stdout)
+	case "env":
+		env, err := s.Env(ctx)
+		fmt.Print(env)
+		return err
+	default:
+		return errors.New(usage)
+	}
+}

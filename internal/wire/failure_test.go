@@ -1,0 +1,250 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
+	commonpb "go.temporal.io/api/common/v1"
+	enumspb "go.temporal.io/api/enums/v1"
+	failurepb "go.temporal.io/api/failure/v1"
+	"go.temporal.io/sdk/temporal"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+// throughHistory is what Temporal makes of an activity's error: a failure, in an activity's failure, and back.
+func throughHistory(err error) error {
+	fc := temporal.GetDefaultFailureConverter()
+	return fc.FailureToError(activityFailure(fc.ErrorToFailure(err)))
+}
+
+func activityFailure(cause *failurepb.Failure) *failurepb.Failure {
+	return &failurepb.Failure{
+		Message: "activity error",
+		FailureInfo: &failurepb.Failure_ActivityFailureInfo{ActivityFailureInfo: &failurepb.ActivityFailureInfo{
+			ActivityType: &commonpb.ActivityType{Name: "Debit"}, ActivityId: "5", RetryState: enumspb.RETRY_STATE_NON_RETRYABLE_FAILURE,
+		}},
+		Cause: cause,
+	}
+}
+
+var since = time.Date(2026, 1, 2, 3, 4, 5, 6_000_000, time.UTC)
+
+func conditions() map[string]error {
+	return map[string]error{
+		"busy": &lockcore.BusyError{
+			Resource: "account/1", LockID: "mine", Position: 3, RetryIn: 4 * time.Second,
+			Holders: []lockcore.Holder{
+				{LockID: "a", Owner: "alice", Host: "h", Mode: lockcore.ModeExclusive, Fence: 7, FirstFence: 6, Since: since, ExpiresIn: time.Minute, Trace: "00-x"},
+				{LockID: "b", Mode: lockcore.ModeShared, ExpiresIn: lockcore.Forever},
+			},
+		},
+		"lost": &lockcore.LostError{
+			Resource: "account/1", LockID: "mine", Part: "3/Debit", Order: party.Order{Schedule: 1, Attempt: 2}, By: "other", Reason: "forced",
+		},
+		"superseded": &lockcore.SupersededError{
+			Resource: "account/1", LockID: "mine", Part: "3/Debit", Order: party.Order{Schedule: 1, Attempt: 2},
+			By: party.LastAttempt(9), Released: true,
+		},
+		"deadlock": &lockcore.DeadlockError{Resource: "account/1", LockID: "mine", Part: "3/Debit", Order: party.Order{Schedule: 1}, Cycle: "a waits for b"},
+		"invalid":  &lockcore.InvalidError{Field: "resource", Value: `""`, Bound: "1 to 512 bytes"},
+		"otherRun": &party.OtherRunError{Resource: "r", LockID: "n/w", Run: "r2", Other: "r1"},
+	}
+}
+
+func TestConditionsReachWorkflowCodeAsTheSameTypedErrors(t *testing.T) {
+	t.Parallel()
+	for name, want := range conditions() {
+		for _, sent := range []error{want, fmt.Errorf("enter: %w", want), errors.Join(errors.New("other"), want)} {
+			err := throughHistory(Failure(sent))
+			require.Equal(t, want, LockError(err), name)
+
+			typed := TypedError(err)
+			require.Equal(t, err.Error(), typed.Error())
+			require.ErrorIs(t, typed, sentinel(want), name)
+			var act *temporal.ActivityError
+			require.ErrorAs(t, typed, &act)
+			require.Equal(t, "5", act.ActivityID())
+			var app *temporal.ApplicationError
+			require.ErrorAs(t, typed, &app)
+			require.Equal(t, name != "busy" && name != "otherRun", app.NonRetryable())
+		}
+	}
+}
+
+func TestAnAttemptThatALaterOneOvertookMayComeBack(t *testing.T) {
+	t.Parallel()
+	first := party.Order{Schedule: 4, Attempt: 1}
+	for name, tc := range map[string]struct {
+		err       lockcore.SupersededError
+		retryable bool
+	}{
+		"later attempt":     {lockcore.SupersededError{Order: first, By: party.Order{Schedule: 4, Attempt: 3}}, true},
+		"later scheduling":  {lockcore.SupersededError{Order: first, By: party.Order{Schedule: 5, Attempt: 1}}, false},
+		"attempt that left": {lockcore.SupersededError{Order: first, By: party.Order{Schedule: 4, Attempt: 3}, Released: true}, true},
+		"release":           {lockcore.SupersededError{Order: first, By: party.LastAttempt(4), Released: true}, false},
+	} {
+		var app *temporal.ApplicationError
+		require.ErrorAs(t, Failure(&tc.err), &app)
+		require.Equal(t, tc.retryable, !app.NonRetryable(), name)
+	}
+}
+
+// A field that lockcore's errors gain must travel too.
+func TestEveryFieldOfLockcoresErrorsTravels(t *testing.T) {
+	t.Parallel()
+	for _, want := range []error{&lockcore.BusyError{}, &lockcore.LostError{}, &lockcore.SupersededError{}, &lockcore.DeadlockError{}, &lockcore.InvalidError{}, &party.OtherRunError{}} {
+		fill(reflect.ValueOf(want).Elem())
+		require.Equal(t, want, LockError(throughHistory(Failure(want))))
+	}
+	lease := lockcore.Lease{}
+	fill(reflect.ValueOf(&lease).Elem())
+	require.Equal(t, []lockcore.Lease{lease}, CoreLeases(Leases([]lockcore.Lease{lease})))
+}
+
+// fill gives every exported field a value that is not zero.
+func fill(v reflect.Value) {
+	if v.Type() == reflect.TypeFor[time.Time]() {
+		v.Set(reflect.ValueOf(since))
+		return
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				fill(v.Field(i))
+			}
+		}
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(v.Index(0))
+	case reflect.String:
+		v.SetString("text")
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Uint32:
+		v.SetUint(7)
+	default:
+		v.SetInt(7)
+	}
+}
+
+func TestTypedErrorsGiveOutTheFacts(t *testing.T) {
+	t.Parallel()
+	var busy *lockcore.BusyError
+	require.ErrorAs(t, TypedError(throughHistory(Failure(conditions()["busy"]))), &busy)
+	require.Equal(t, "alice", busy.Holders[0].Owner)
+	var lost *lockcore.LostError
+	require.ErrorAs(t, TypedError(throughHistory(Failure(conditions()["lost"]))), &lost)
+	require.Equal(t, "other", lost.By)
+	var superseded *lockcore.SupersededError
+	require.ErrorAs(t, TypedError(throughHistory(Failure(conditions()["superseded"]))), &superseded)
+	require.True(t, superseded.Released)
+	var invalid *lockcore.InvalidError
+	require.ErrorAs(t, TypedError(throughHistory(Failure(conditions()["invalid"]))), &invalid)
+	require.Equal(t, "resource", invalid.Field)
+}
+
+// A workflow that returns a step's error must record what it would have recorded without Lockstep.
+func TestTypedErrorIsRecordedAsTheErrorThatItWraps(t *testing.T) {
+	t.Parallel()
+	fc := temporal.GetDefaultFailureConverter()
+	plain := throughHistory(Failure(conditions()["lost"]))
+	want := fc.ErrorToFailure(plain)
+	got := fc.ErrorToFailure(TypedError(plain))
+	require.True(t, proto.Equal(want, got), "want %v\ngot  %v", want, got)
+}
+
+func TestOtherErrorsPassAsTheyAre(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, Failure(nil))
+	require.NoError(t, TypedError(nil))
+	require.NoError(t, LockError(nil))
+	user := throughHistory(temporal.NewApplicationError("no money", "NoMoney"))
+	require.Same(t, user, TypedError(user))
+	canceled := temporal.NewCanceledError()
+	require.Same(t, canceled, TypedError(canceled))
+
+	var app *temporal.ApplicationError
+	require.ErrorAs(t, Failure(&lockcore.UnknownOutcomeError{Op: "acquire", Resource: "r", Err: context.DeadlineExceeded}), &app)
+	require.Equal(t, FailureUnavailable, app.Type())
+	require.False(t, app.NonRetryable())
+}
+
+func TestAWaitThatEndedInATimeoutIsBusyToo(t *testing.T) {
+	t.Parallel()
+	fc := temporal.GetDefaultFailureConverter()
+	timeout := &failurepb.Failure{
+		Message:     "activity ScheduleToClose timeout",
+		FailureInfo: &failurepb.Failure_TimeoutFailureInfo{TimeoutFailureInfo: &failurepb.TimeoutFailureInfo{TimeoutType: enumspb.TIMEOUT_TYPE_SCHEDULE_TO_CLOSE}},
+		Cause:       fc.ErrorToFailure(Failure(conditions()["busy"])),
+	}
+	typed := TypedError(fc.FailureToError(activityFailure(timeout)))
+	require.ErrorIs(t, typed, lockcore.ErrBusy)
+	require.True(t, temporal.IsTimeoutError(typed))
+}
+
+func TestFailuresWithoutReadableDetailsKeepTheirType(t *testing.T) {
+	t.Parallel()
+	for failureType, want := range map[string]error{
+		FailureBusy: lockcore.ErrBusy, FailureLost: lockcore.ErrLost, FailureSuperseded: lockcore.ErrSuperseded, FailureInvalid: lockcore.ErrInvalid,
+	} {
+		require.ErrorIs(t, TypedError(throughHistory(temporal.NewApplicationError("x", failureType))), want)
+		require.ErrorIs(t, TypedError(throughHistory(temporal.NewApplicationError("x", failureType, "not an object"))), want)
+	}
+}
+
+func TestABusyFailureStaysSmallAndComesBackLater(t *testing.T) {
+	t.Parallel()
+	busy := &lockcore.BusyError{Resource: strings.Repeat("r", 512), LockID: strings.Repeat("l", 512), Position: 1}
+	for range 500 {
+		busy.Holders = append(busy.Holders, lockcore.Holder{LockID: strings.Repeat("h", 512), Owner: strings.Repeat("o", 512), Since: since})
+	}
+	err := Failure(busy)
+	// The server's bound on the failure of an attempt that is retried is 4 KB.
+	require.Less(t, proto.Size(temporal.GetDefaultFailureConverter().ErrorToFailure(err)), 4000)
+	var app *temporal.ApplicationError
+	require.ErrorAs(t, err, &app)
+	require.Equal(t, temporal.ApplicationErrorCategoryBenign, app.Category())
+	require.Positive(t, app.NextRetryDelay())
+	var d BusyDetails
+	require.NoError(t, asDetails(throughHistory(err), &d))
+	require.Equal(t, 500, len(d.Holders)+d.MoreHolders)
+}
+
+func asDetails(err error, d any) error {
+	var app *temporal.ApplicationError
+	if !errors.As(err, &app) {
+		return err
+	}
+	return app.Details(d)
+}
+
+func TestBusyDelayGrowsWithThePlaceInTheQueue(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, 37500*time.Microsecond, busyDelay(0, 0))
+	require.Equal(t, 62500*time.Microsecond, busyDelay(0, 1))
+	require.Equal(t, 75*time.Millisecond, busyDelay(1, 0))
+	require.Equal(t, time.Second, busyDelay(1_000_000, 1))
+	require.Equal(t, 750*time.Millisecond, busyDelay(1_000_000, 0))
+	require.Equal(t, busyDelay(0, 0.5), busyDelay(-5, 0.5))
+}
+
+func sentinel(err error) error {
+	for _, s := range []error{lockcore.ErrBusy, lockcore.ErrLost, lockcore.ErrSuperseded, lockcore.ErrDeadlock, lockcore.ErrInvalid, party.ErrOtherRun} {
+		if errors.Is(err, s) {
+			return s
+		}
+	}
+	return nil
+}

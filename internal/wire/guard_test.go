@@ -1,0 +1,104 @@
+package wire
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
+	commonpb "go.temporal.io/api/common/v1"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+func guardPayload(text string) *commonpb.Payload {
+	return &commonpb.Payload{Metadata: map[string][]byte{"encoding": []byte("json/plain")}, Data: []byte(text)}
+}
+
+// The text is the protocol: a change that breaks this test breaks histories in flight.
+const guardText = `{"part":"3/Debit","schedule":4,"scope":"saga",` +
+	`"resources":[{"name":"account/1","mode":"X","held":true},{"name":"rates","mode":"S","limit":3}],` +
+	`"ttl":"30s","holdTtl":"forever","reacquire":true,"newFence":true,"saga":"1","owner":"me"}`
+
+func TestGuardIsTheSameTextInEveryVersion(t *testing.T) {
+	t.Parallel()
+	held := lockcore.Exclusive("account/1")
+	held.Held = true
+	want := Guard{
+		Part: "3/Debit", Schedule: 4, Scope: ScopeSaga, Resources: []lockcore.Resource{held, lockcore.SharedLimit("rates", 3)},
+		TTL: Duration(30 * time.Second), HoldTTL: Duration(lockcore.Forever), Reacquire: true, NewFence: true, Saga: "1", Owner: Owner{Name: "me"},
+	}
+	p, err := EncodeGuard(want)
+	require.NoError(t, err)
+	require.JSONEq(t, guardText, string(p.GetData()))
+	got, err := DecodeGuard(guardPayload(guardText))
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+}
+
+func TestGuardOfANewerVersionIsRead(t *testing.T) {
+	t.Parallel()
+	got, err := DecodeGuard(guardPayload(`{"part":"1/A","schedule":1,"scope":"step","resources":[{"name":"r"}],"later":{"x":1}}`))
+	require.NoError(t, err)
+	require.Equal(t, "r", got.Resources[0].Name)
+}
+
+func TestGuardThatIsNotUnderstoodIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"no JSON": `nonsense`, "no scope": `{}`, "unknown scope": `{"scope":"galaxy","resources":[{"name":"r"}]}`, "bare ttl": `{"scope":"step","ttl":30}`,
+	} {
+		_, err := DecodeGuard(guardPayload(text))
+		require.ErrorIs(t, err, lockcore.ErrInvalid, name)
+	}
+	_, err := DecodeGuard(&commonpb.Payload{})
+	require.ErrorIs(t, err, lockcore.ErrInvalid)
+}
+
+func TestRequestOfAGuard(t *testing.T) {
+	t.Parallel()
+	g, err := DecodeGuard(guardPayload(guardText))
+	require.NoError(t, err)
+	run := Run{Namespace: "n", WorkflowID: strings.Repeat("w", 600), RunID: "r"}
+	req := g.Request(run, 7, strings.Repeat("x", 2000))
+	require.Equal(t, party.Request{
+		LockID: run.LockID(), Run: "r", Resources: g.Resources, Part: "r/3/Debit", Order: party.Order{Schedule: 4, Attempt: 7},
+		TTL: 30 * time.Second, Persist: true, HoldTTL: lockcore.Forever, Reacquire: true, NewFence: true, Saga: "1", Owner: "me", Comment: strings.Repeat("x", 1024),
+	}, req)
+
+	g.Undoes = "2/Debit"
+	require.Equal(t, []string{"r/2/Debit"}, g.Request(run, 1, "").Undo)
+
+	g.Scope, g.Owner = ScopeStep, Owner{}
+	req = g.Request(run, 1, "")
+	require.Equal(t, run.StepLockID("3/Debit"), req.LockID)
+	require.Equal(t, run.LockID(), req.Within)
+	require.True(t, req.Persist, "while it waits for the rest")
+	require.Zero(t, req.HoldTTL)
+	g.Resources = g.Resources[:1]
+	require.False(t, g.Request(run, 1, "").Persist)
+	require.Equal(t, run.Owner(), req.Owner)
+}
+
+func FuzzGuard(f *testing.F) {
+	f.Add([]byte(guardText))
+	f.Add([]byte(`{"scope":"step","schedule":-1}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		g, err := DecodeGuard(guardPayload(string(data)))
+		if err != nil {
+			require.ErrorIs(t, err, lockcore.ErrInvalid)
+			return
+		}
+		p, err := EncodeGuard(g)
+		require.NoError(t, err)
+		again, err := DecodeGuard(p)
+		require.NoError(t, err)
+		a, _ := json.Marshal(g)
+		b, _ := json.Marshal(again)
+		require.Equal(t, string(a), string(b))
+	})
+}

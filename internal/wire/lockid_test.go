@@ -1,0 +1,123 @@
+package wire
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+func TestLockIDIsWhatTheProtocolSays(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		run         Run
+		want, owner string
+	}{
+		"plain":    {Run{Namespace: "n", WorkflowID: "order-7", RunID: "r1"}, "n/order-7", "n/order-7"},
+		"slashes":  {Run{Namespace: "n", WorkflowID: "a/b", RunID: "r"}, "n/a%2Fb", "n/a%2Fb"},
+		"percent":  {Run{Namespace: "n", WorkflowID: "100%", RunID: "r"}, "n/100%25", "n/100%25"},
+		"NUL":      {Run{Namespace: "n", WorkflowID: "a\x00", RunID: "r"}, "n/a%00", "n/a%00"},
+		"no UTF-8": {Run{Namespace: "n", WorkflowID: "\xffä", RunID: "r"}, "n/%FFä", "n/%FFä"},
+		"empty ID": {Run{Namespace: "n", RunID: "r"}, "n/", "n/"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, tc.want, tc.run.LockID())
+			require.Equal(t, tc.owner, tc.run.Owner())
+			require.True(t, strings.HasPrefix(tc.want, NamespacePrefix("n")))
+			tc.run.RunID = "" // it stands beside
+			got, step, err := ParseLockID(tc.want)
+			require.NoError(t, err)
+			require.Equal(t, tc.run, got)
+			require.Empty(t, step)
+			got, step, err = ParseLockID(tc.run.StepLockID("7@1/x"))
+			require.NoError(t, err)
+			require.Equal(t, tc.run, got)
+			require.Equal(t, "7@1/x", step)
+		})
+	}
+}
+
+// A workflow ID of Temporal, which has at most 1,000 bytes, stands in the lock ID as it is.
+func TestALongWorkflowIDFits(t *testing.T) {
+	t.Parallel()
+	long := Run{Namespace: strings.Repeat("n", 36), WorkflowID: strings.Repeat("ä", 500)}
+	got, _, err := ParseLockID(long.LockID())
+	require.NoError(t, err)
+	require.Equal(t, long, got)
+	other := long
+	other.WorkflowID = long.WorkflowID[2:] + "ö"
+	require.NotEqual(t, long.Owner(), other.Owner(), "it was cut")
+}
+
+// The workflow of a step is known, however long the step's name is.
+func TestTheHashOfALongStepIsReadAsItIs(t *testing.T) {
+	t.Parallel()
+	want := Run{Namespace: "n", WorkflowID: "w/1"}
+	for name, hashed := range map[string]bool{"3/Debit": false, "3/" + strings.Repeat("Debit", 20): true} {
+		of, step, err := ParseLockID(want.StepLockID(name))
+		require.NoError(t, err)
+		require.Equal(t, want, of)
+		require.Equal(t, hashed, IsHash(step))
+		require.Equal(t, !hashed, step == name)
+	}
+}
+
+func TestLockIDOfAnotherPartyIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, id := range []string{"", "plain-go", "a/b/c/d", "n/%", "n/%zz/r", "n/" + hashPrefix + strings.Repeat("0", 64)} {
+		_, _, err := ParseLockID(id)
+		var invalid *lockcore.InvalidError
+		require.ErrorAs(t, err, &invalid, "%q", id)
+	}
+}
+
+func TestNamespaceIDIsAUUID(t *testing.T) {
+	t.Parallel()
+	require.True(t, IsNamespaceID("32049b68-7872-4094-8e63-d0dd59896a83"))
+	for _, other := range []string{
+		"", "billing", "32049b68-7872-4094-8e63-d0dd59896a8", "32049b68-7872-4094-8e63-d0dd59896a833",
+		"32049b68-7872-4094-8e63-d0dd59896a8g", "32049B68-7872-4094-8E63-D0DD59896A83", "32049b6807872040940806300dd59896a83",
+		"32049b68-7872-4094-8e63d-0dd59896a83", strings.Repeat("-", 36), strings.Repeat("0", 36),
+	} {
+		require.False(t, IsNamespaceID(other), "%q", other)
+	}
+}
+
+// FuzzLockID checks that every workflow has a lock ID and an owner that lockcore takes, that the ID reads back as the same workflow, and
+// that two workflows never share one.
+func FuzzLockID(f *testing.F) {
+	f.Add("shop", "order-7", "r1", "order-8")
+	f.Add("100%", "a/b/", "%2F", "a/b")
+	f.Add("", "", "", "/")
+	f.Add("n", hashPrefix, "r", "\x00")
+	f.Add("n", strings.Repeat("%", 1000), "r", strings.Repeat("%", 1001))
+	f.Fuzz(func(t *testing.T, namespaceID, workflowID, runID, otherID string) {
+		run := Run{Namespace: namespaceID, WorkflowID: workflowID, RunID: runID}
+		id := run.LockID()
+		require.LessOrEqual(t, len(id), 1500)
+		require.LessOrEqual(t, len(run.Owner()), MaxName)
+		for _, text := range []string{id, run.Owner()} {
+			require.True(t, utf8.ValidString(text))
+			require.NotContains(t, text, "\x00")
+		}
+		if got, _, err := ParseLockID(id); err == nil {
+			got.RunID = runID
+			require.Equal(t, run, got)
+		} else {
+			require.Contains(t, id, hashPrefix)
+		}
+		require.LessOrEqual(t, len(run.StepLockID(otherID)), 1500)
+		require.NotEqual(t, id, run.StepLockID(otherID))
+		for _, other := range []Run{{namespaceID, otherID, runID}, {otherID, workflowID, runID}} {
+			require.Equal(t, run == other, other.LockID() == id)
+		}
+		require.Equal(t, id, Run{namespaceID, workflowID, otherID}.LockID(), "all runs are one party")
+		for _, other := range []Run{{Namespace: namespaceID, WorkflowID: otherID}, {Namespace: otherID, WorkflowID: workflowID}} {
+			require.Equal(t, run.Namespace == other.Namespace && run.WorkflowID == other.WorkflowID, other.Owner() == run.Owner())
+		}
+	})
+}
