@@ -96,7 +96,7 @@ bench-contended: stack-up ## measure many Lockers on one resource (AGAINST=commi
 
 .PHONY: histories
 histories: stack-up ## record the histories of unreleased features anew (worker/testdata/histories)
-	@$(WITH_STACK) && exec go test -count=1 -run '^TestKeptHistoriesReplay$$' ./worker -record
+	@$(WITH_STACK) && exec go test -count=1 -run '^TestReplay_RecordedHistories_Match$$' ./worker -record
 
 .PHONY: lint
 lint: ## look for mistakes, unformatted files, and broken rules of the house (CONTRIBUTING.md)

@@ -257,7 +257,7 @@ func TestAStepThatPanicsLeaves(t *testing.T) {
 	require.Equal(t, 1, l.kept()[0].leaves())
 }
 
-func TestAResultThatIsPendingIsRefused(t *testing.T) {
+func TestGuard_ResultPending_IsRefused(t *testing.T) {
 	t.Parallel()
 	l := &fakeLocker{}
 	_, err := runStep(t, l, sagaGuard(), func(context.Context) (string, error) { return "", activity.ErrResultPending })

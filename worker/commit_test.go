@@ -2,20 +2,28 @@ package worker_test
 
 import (
 	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
-
+	"github.com/stretchr/testify/require"
+	commandpb "go.temporal.io/api/command/v1"
+	enumspb "go.temporal.io/api/enums/v1"
 	workflowpb "go.temporal.io/api/workflow/v1"
+	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
-
-	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
@@ -32,7 +40,7 @@ func (b *bundle) goBetween(t *testing.T, run client.WorkflowRun) {
 	b.signal(t, run, "go on")
 }
 
-func TestALockThatWasLostFailsItsRelease(t *testing.T) {
+func TestLock_Lost_ReleaseFails(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", func(ctx workflow.Context) error {
@@ -51,7 +59,7 @@ func TestALockThatWasLostFailsItsRelease(t *testing.T) {
 	b.requireFree(t, account.Name)
 }
 
-func TestALockThatWasLostAndIsNotReleasedFailsTheWorkflow(t *testing.T) {
+func TestLock_LostAndNotReleased_WorkflowFails(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", func(ctx workflow.Context) error {
@@ -70,7 +78,7 @@ func TestALockThatWasLostAndIsNotReleasedFailsTheWorkflow(t *testing.T) {
 	b.requireFree(t, account.Name)
 }
 
-func TestASagaMayCommitAfterALoss(t *testing.T) {
+func TestSaga_CommitAfterLossAllowed_Commits(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", func(ctx workflow.Context) error {
@@ -91,7 +99,7 @@ func TestASagaMayCommitAfterALoss(t *testing.T) {
 	b.requireFree(t, account.Name)
 }
 
-func TestASagaWhoseLockWasLostIsUndone(t *testing.T) {
+func TestSaga_LockLost_IsCompensated(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", func(ctx workflow.Context) error {
@@ -118,7 +126,7 @@ func (b *bundle) undoes(_ context.Context, what string) error {
 }
 
 // The worker that runs the step knows nothing of locks: nobody was kept out.
-func TestAStepThatAWorkerWithoutThePluginRanIsFoundAtTheCommit(t *testing.T) {
+func TestSaga_StepRanWithoutPlugin_CommitFails(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", func(ctx workflow.Context) error {
@@ -136,7 +144,7 @@ func TestAStepThatAWorkerWithoutThePluginRanIsFoundAtTheCommit(t *testing.T) {
 
 // Two sagas lock one account, and the worker that runs the second one's step has its locks in another database: it must not run it
 // beside the first. A worker with the workflow's database does.
-func TestAWorkerWithItsLocksElsewhereIsRefused(t *testing.T) {
+func TestGuard_WorkerHasAnotherLockDatabase_IsRefused(t *testing.T) {
 	t.Parallel()
 	b, astray := setup(t), setup(t)
 	elsewhere := b.queue + "-elsewhere"
@@ -178,4 +186,353 @@ func TestAWorkerWithItsLocksElsewhereIsRefused(t *testing.T) {
 	_, err = b.end(t, second)
 	require.NoError(t, err)
 	require.Equal(t, []string{b.queue, elsewhere}, b.read())
+}
+
+// beforeTask calls do before the first completion of a workflow task is sent that is as the test wants it. If do returns false
+// the completion is lost, as that of a worker that dies.
+func (b *bundle) beforeTask(t *testing.T, is func(*workflowservice.RespondWorkflowTaskCompletedRequest) bool, do func(ctx context.Context) bool) {
+	t.Helper()
+	var done atomic.Bool
+	b.client = b.dial(t, client.Options{ConnectionOptions: client.ConnectionOptions{DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(func(
+		ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+	) error {
+		completed, ok := req.(*workflowservice.RespondWorkflowTaskCompletedRequest)
+		if ok && is(completed) && done.CompareAndSwap(false, true) && !do(context.WithoutCancel(ctx)) {
+			return status.Error(codes.InvalidArgument, "the test loses it")
+		}
+		return invoke(ctx, method, req, reply, cc, opts...)
+	})}}})
+}
+
+// closes reports whether a workflow task closes its run.
+func closes(task *workflowservice.RespondWorkflowTaskCompletedRequest) bool {
+	return slices.ContainsFunc(task.GetCommands(), func(c *commandpb.Command) bool {
+		switch c.GetCommandType() {
+		case enumspb.COMMAND_TYPE_COMPLETE_WORKFLOW_EXECUTION, enumspb.COMMAND_TYPE_FAIL_WORKFLOW_EXECUTION,
+			enumspb.COMMAND_TYPE_CANCEL_WORKFLOW_EXECUTION, enumspb.COMMAND_TYPE_CONTINUE_AS_NEW_WORKFLOW_EXECUTION:
+			return true
+		default:
+			return false
+		}
+	})
+}
+
+// lookAround notes whether another party could acquire the account now.
+func (b *bundle) lookAround(ctx context.Context) {
+	switch free, err := b.isFree(ctx, account.Name); {
+	case err != nil:
+		b.write("%v", err)
+	case free:
+		b.write("others were in")
+	default:
+		b.write("locked")
+	}
+}
+
+// signalled reports whether a signal has come.
+func signalled(ctx workflow.Context, name string) bool {
+	return workflow.GetSignalChannel(ctx, name).ReceiveAsync(nil)
+}
+
+func (b *bundle) writes() map[string]any {
+	write := func(line string) func(context.Context) error {
+		return func(context.Context) error { b.write("%s", line); return nil }
+	}
+	return map[string]any{"Do": write("do"), "Undo": write("undo")}
+}
+
+func doOrUndo(ctx workflow.Context, s *workflows.Saga) error {
+	return s.Step(workflows.Guard(ctx, account), "Do", "Undo").Get(ctx, nil)
+}
+
+// The server refuses the workflow task that closes a run if a signal or a cancellation arrived meanwhile. The code runs again and
+// still holds its locks.
+func TestRun_TaskRefused_StillHoldsItsLocks(t *testing.T) {
+	t.Parallel()
+	locked := workflows.Locks{Resources: []lockcore.Resource{account}, Scope: workflows.ScopeSaga}
+	stopped := errors.New("stopped")
+	for name, tc := range map[string]struct {
+		fn    func(ctx workflow.Context) error
+		want  []string
+		fails bool
+	}{
+		"saga": {func(ctx workflow.Context) error {
+			return saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
+				if err := doOrUndo(ctx, s); err != nil || !signalled(ctx, "stop") {
+					return err
+				}
+				return stopped
+			})
+		}, []string{"do", "locked", "undo"}, true},
+		"saga and continue as new": {func(ctx workflow.Context) error {
+			return saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
+				if err := doOrUndo(ctx, s); err != nil {
+					return err
+				}
+				if signalled(ctx, "stop") {
+					return stopped
+				}
+				return workflow.NewContinueAsNewError(ctx, "W")
+			})
+		}, []string{"do", "locked", "undo"}, true},
+		"scope saga outside a saga": {func(ctx workflow.Context) error {
+			ctx = workflows.WithLocks(ctx, locked)
+			if err := do(ctx, "Do"); err != nil || !signalled(ctx, "stop") {
+				return err
+			}
+			return do(ctx, "Undo")
+		}, []string{"do", "locked", "undo"}, false},
+		"lock": {func(ctx workflow.Context) error {
+			hold, err := workflows.Lock(ctx, workflows.Locks{Resources: []lockcore.Resource{account}})
+			if err != nil {
+				return err
+			}
+			if err = do(ctx, "Do"); err == nil && signalled(ctx, "stop") {
+				err = do(ctx, "Undo")
+			}
+			return errors.Join(err, hold.Release(ctx))
+		}, []string{"do", "locked", "undo"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.beforeTask(t, closes, func(ctx context.Context) bool {
+				if err := b.client.SignalWorkflow(ctx, b.queue, "", "stop", nil); err != nil {
+					b.write("%v", err)
+				}
+				b.lookAround(ctx)
+				return true
+			})
+			b.workflow("W", tc.fn)
+			b.work(t, sdkworker.Options{}, b.writes())
+			run := b.startAs(t, "W")
+			_, err := b.end(t, run)
+			require.Equal(t, tc.fails, err != nil, err)
+			require.Equal(t, tc.want, b.read())
+			b.requireFree(t, account.Name)
+		})
+	}
+}
+
+func TestSaga_CancelledDuringCommit_CompensatesUnderLocks(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.beforeTask(t, closes, func(ctx context.Context) bool {
+		if err := b.client.CancelWorkflow(ctx, b.queue, ""); err != nil {
+			b.write("%v", err)
+		}
+		b.lookAround(ctx)
+		return true
+	})
+	b.workflow("W", func(ctx workflow.Context) error {
+		return saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
+			return errors.Join(doOrUndo(ctx, s), ctx.Err())
+		})
+	})
+	b.work(t, sdkworker.Options{}, b.writes())
+	_, err := b.end(t, b.startAs(t, "W"))
+	require.Error(t, err)
+	require.Equal(t, []string{"do", "locked", "undo"}, b.read())
+	b.requireFree(t, account.Name)
+}
+
+// The usual loop: each run does an order, drains its signals, and continues as new. Each run's end is met by a signal.
+func TestSaga_ContinuesAsNewUnderSignals_AllAreReceived(t *testing.T) {
+	t.Parallel()
+	const orders = 6
+	b := setup(t)
+	var ends atomic.Int32
+	b.client = b.dial(t, client.Options{ConnectionOptions: client.ConnectionOptions{DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(func(
+		ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+	) error {
+		task, ok := req.(*workflowservice.RespondWorkflowTaskCompletedRequest)
+		if ok && closes(task) && ends.Add(1)%2 == 1 { // the second one decides again
+			b.lookAround(context.WithoutCancel(ctx))
+			if err := b.client.SignalWorkflow(context.WithoutCancel(ctx), b.queue, "", "order", nil); err != nil {
+				b.write("%v", err)
+			}
+		}
+		return invoke(ctx, method, req, reply, cc, opts...)
+	})}}})
+	b.workflows["W"] = func(ctx workflow.Context, received int) error {
+		ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute})
+		if err := saga(ctx, doOrUndo); err != nil {
+			return err
+		}
+		for signalled(ctx, "order") {
+			received++
+		}
+		if received == orders {
+			return nil
+		}
+		return workflow.NewContinueAsNewError(ctx, "W", received)
+	}
+	b.work(t, sdkworker.Options{}, b.writes())
+	run, err := b.client.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: b.queue, TaskQueue: b.queue, WorkflowTaskTimeout: time.Second}, "W", 0)
+	require.NoError(t, err)
+	require.NoError(t, b.last(t, run))
+	require.Equal(t, slices.Repeat([]string{"do", "locked"}, orders), b.read())
+	b.requireFree(t, account.Name)
+}
+
+// Numbers that the code gives out before it commits again must not make the commit another one.
+func TestSaga_CommitRepeatedAfterActivity_IsNotUndone(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.beforeTask(t, closes, func(ctx context.Context) bool {
+		if err := b.client.SignalWorkflow(ctx, b.queue, "", "more", nil); err != nil {
+			b.write("%v", err)
+		}
+		return true
+	})
+	b.workflow("W", func(ctx workflow.Context) error {
+		workflow.Go(ctx, func(ctx workflow.Context) {
+			receive(ctx, "more")
+			_ = do(ctx, "Do")
+		})
+		return saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
+			err := doOrUndo(ctx, s)
+			if signalled(ctx, "none") {
+				return errors.New("no such signal was sent")
+			}
+			return err
+		})
+	})
+	b.work(t, sdkworker.Options{}, b.writes())
+	_, err := b.end(t, b.startAs(t, "W"))
+	require.NoError(t, err)
+	require.NotContains(t, b.read(), "undo")
+	b.requireFree(t, account.Name)
+}
+
+// The worker dies after the commit and before Temporal has recorded it. The saga holds its locks until it has committed again.
+func TestSaga_WorkerDiesWithTheCommit_IsNotUndone(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.beforeTask(t, closes, func(ctx context.Context) bool {
+		for n := range 70 { // more than a document remembers
+			run := party.Request{LockID: "other-" + strconv.Itoa(n), Run: "run", Resources: []lockcore.Resource{account}, Persist: true}
+			leases, err := b.locker.Core().Enter(ctx, run, false)
+			if err != nil {
+				break
+			}
+			b.write("others were in")
+			err = b.locker.Core().Release(ctx, party.Release{LockID: run.LockID, Run: "run", Resources: []string{account.Name}, Order: party.LastAttempt(1)})
+			if err != nil || b.locker.Leave(ctx, leases...) != nil {
+				b.write("%v", err)
+			}
+		}
+		return false
+	})
+	b.workflow("W", func(ctx workflow.Context) error { return saga(ctx, doOrUndo) })
+	b.work(t, sdkworker.Options{}, b.writes())
+	_, err := b.end(t, b.startAs(t, "W"))
+	require.NoError(t, err)
+	require.Equal(t, []string{"do"}, b.read())
+	b.requireFree(t, account.Name)
+}
+
+// The workflow task that asks for a Lock is lost. The next one decides otherwise, and the lock is free.
+func TestLock_TaskIsLost_HoldsNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.beforeTask(t, func(*workflowservice.RespondWorkflowTaskCompletedRequest) bool { return true }, func(ctx context.Context) bool {
+		if err := b.client.SignalWorkflow(ctx, b.queue, "", "never mind", nil); err != nil {
+			b.write("%v", err)
+		}
+		return false
+	})
+	b.workflow("W", func(ctx workflow.Context) error {
+		if signalled(ctx, "never mind") {
+			b.write("decided otherwise")
+			receive(ctx, "end")
+			return nil
+		}
+		_, err := workflows.Lock(ctx, workflows.Locks{Resources: []lockcore.Resource{account}})
+		receive(ctx, "end")
+		return err
+	})
+	b.work(t, sdkworker.Options{}, nil)
+	run := b.startAs(t, "W")
+	b.untilWritten(t, 1)
+	free, err := b.isFree(t.Context(), account.Name)
+	require.NoError(t, err)
+	require.True(t, free, "the run holds a lock that it does not know of")
+	b.signal(t, run, "end")
+	require.NoError(t, b.last(t, run))
+}
+
+// A workflow task releases, and is lost. The next one has a step run under the lock before it releases.
+func TestLock_ReleasingTaskLost_StepRunsUnderIt(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var released atomic.Bool
+	b.beforeTask(t, func(*workflowservice.RespondWorkflowTaskCompletedRequest) bool { return released.Load() }, func(ctx context.Context) bool {
+		if err := b.client.SignalWorkflow(ctx, b.queue, "", "more", nil); err != nil {
+			b.write("%v", err)
+		}
+		b.lookAround(ctx)
+		return false
+	})
+	b.workflow("W", func(ctx workflow.Context) error {
+		hold, err := workflows.Lock(ctx, workflows.Locks{Resources: []lockcore.Resource{account}})
+		if err != nil {
+			return err
+		}
+		receive(ctx, "go on")
+		if signalled(ctx, "more") {
+			err = do(workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, Scope: workflows.ScopeSaga}), "Do")
+		}
+		err = errors.Join(err, hold.Release(ctx))
+		released.Store(true)
+		receive(ctx, "end")
+		return err
+	})
+	b.work(t, sdkworker.Options{}, b.writes())
+	run := b.startAs(t, "W")
+	require.Eventually(t, func() bool { return len(b.holders(t, account.Name)) == 1 }, within, lookEvery)
+	b.signal(t, run, "go on")
+	b.untilWritten(t, 2)
+	b.signal(t, run, "end")
+	require.NoError(t, b.last(t, run))
+	b.requireFree(t, account.Name)
+	require.Equal(t, []string{"locked", "do"}, b.read())
+}
+
+// startAs starts a workflow whose ID is the name of the task queue. A workflow task that is lost comes again after a second.
+func (b *bundle) startAs(t *testing.T, name string) client.WorkflowRun {
+	t.Helper()
+	run, err := b.client.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: b.queue, TaskQueue: b.queue, WorkflowTaskTimeout: time.Second}, name)
+	require.NoError(t, err)
+	return run
+}
+
+// The release is an activity, whose end is a workflow task.
+func TestSaga_MidRun_AddsSevenEvents(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	plain := func(ctx workflow.Context) error {
+		err := do(ctx, "Do")
+		receive(ctx, "end")
+		return err
+	}
+	b.workflow("plain", plain)
+	b.workflow("saga", func(ctx workflow.Context) error {
+		err := saga(ctx, doOrUndo)
+		receive(ctx, "end")
+		return err
+	})
+	b.work(t, sdkworker.Options{}, b.writes())
+	count := map[string]int{}
+	for i, name := range []string{"plain", "saga"} {
+		run := b.start(t, name)
+		b.untilWritten(t, i+1)
+		b.completed(t, run, 2+i) // the task after the step, and the one after the release
+		b.signal(t, run, "end")
+		events, err := b.end(t, run)
+		require.NoError(t, err)
+		count[name] = countEvents(events)
+	}
+	require.Equal(t, count["plain"]+7, count["saga"])
+	b.requireFree(t, account.Name)
 }

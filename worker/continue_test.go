@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
 	"go.temporal.io/sdk/activity"
@@ -14,9 +15,8 @@ import (
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/temporal-lockstep/lockstep/activities"
+	"github.com/temporal-lockstep/lockstep/internal/janitor"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
@@ -97,7 +97,7 @@ func woken(events []*historypb.HistoryEvent) (n int) {
 }
 
 // The next run goes on with what the first holds, under a new fence, and nobody gets in between.
-func TestContinueAsNewHandsOverAndNobodyGetsIn(t *testing.T) {
+func TestHandOver_ContinueAsNew_OthersStayOut(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	var entries []entry
@@ -140,7 +140,7 @@ func TestContinueAsNewHandsOverAndNobodyGetsIn(t *testing.T) {
 }
 
 // What is handed over twice, and never asked for again, is released when the last run ends.
-func TestWhatIsHandedOverAndNotAskedForIsReleasedAtTheEnd(t *testing.T) {
+func TestHandOver_UnusedByNextRun_ReleasedAtEnd(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	var entries []entry
@@ -206,7 +206,7 @@ func handsOver(fn func(ctx workflow.Context) error) func(ctx workflow.Context) e
 var second = lockcore.Exclusive("account/2")
 
 // A request of the next run is the next run's, and is woken there.
-func TestAWaitAfterAHandOverIsWoken(t *testing.T) {
+func TestHandOver_NextRunWaits_IsWoken(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	var entries []entry
@@ -226,7 +226,7 @@ func TestAWaitAfterAHandOverIsWoken(t *testing.T) {
 }
 
 // The run that goes on is terminated while it waits: what is granted to it is given back, long before the claim lapses.
-func TestAGrantToAHeirThatIsGoneIsGivenBack(t *testing.T) {
+func TestHandOver_NextRunHasClosed_GrantIsReturned(t *testing.T) {
 	t.Parallel()
 	b := setupWith(t, lockcore.Config{ClaimTTL: 15 * time.Minute, WaiterTTL: time.Hour})
 	var entries []entry
@@ -245,7 +245,7 @@ func TestAGrantToAHeirThatIsGoneIsGivenBack(t *testing.T) {
 
 // The server copies the header of a run to its retries. (Runs by a cron schedule it starts with the header of the first; a
 // run that continues as new leaves its schedule behind.)
-func TestARetryOfARunInheritsNothing(t *testing.T) {
+func TestHandOver_WorkflowRetry_InheritsNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	var entries []entry
@@ -269,7 +269,7 @@ func TestARetryOfARunInheritsNothing(t *testing.T) {
 }
 
 // A workflow that asks for a hand-over and then ends in another way releases.
-func TestAHandOverThatIsNotReturnedReleases(t *testing.T) {
+func TestHandOver_NotReturned_Releases(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", func(ctx workflow.Context) error {
@@ -291,7 +291,7 @@ func TestAHandOverThatIsNotReturnedReleases(t *testing.T) {
 }
 
 // A child that inherits its parent's party does so in all its runs, and one that does not ask has its own.
-func TestAChildInheritsTheOwnerWhereAsked(t *testing.T) {
+func TestOwner_ChildWorkflow_InheritsIfAsked(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	owners := map[string]string{}
@@ -326,4 +326,174 @@ func TestAChildInheritsTheOwnerWhereAsked(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, owners, owner(run.GetID()))
 	require.Equal(t, []string{"child: true", "next: true", "child: false", "next: false"}, b.read())
+}
+
+// All runs of a cron schedule have the same first run. Each locks in its own name; one that continues as new hands its
+// locks to the run that continues it, which leaves the schedule behind; and the janitor tells whose they are.
+func TestHandOver_CronSchedule_NextRunHolds(t *testing.T) {
+	t.Parallel()
+	for _, end := range []string{"completed", "terminated"} {
+		t.Run(end, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			var entries []entry
+			b.workflows["W"] = func(ctx workflow.Context, heir bool) (string, error) {
+				ctx = withOptions(ctx)
+				again := workflow.HasLastCompletionResult(ctx)
+				return "done", saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
+					guarded := workflows.WithLocks(ctx, lasting(account))
+					switch {
+					case heir:
+						receive(ctx, "go on")
+						return call(guarded, "third")
+					case again:
+						if err := call(guarded, "second"); err != nil {
+							return err
+						}
+						return workflows.HandOver(ctx, workflow.NewContinueAsNewError(ctx, "W", true))
+					default:
+						return call(guarded, "first")
+					}
+				})
+			}
+			b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})
+			first, err := b.client.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{TaskQueue: b.queue, CronSchedule: "@every 1s"}, "W", false)
+			require.NoError(t, err)
+			b.untilWritten(t, 2)
+			own := b.client.GetWorkflow(t.Context(), first.GetID(), entries[1].run)
+			heir := b.untilContinued(t, own)
+			require.NotEqual(t, first.GetRunID(), own.GetRunID())
+			require.Equal(t, first.GetRunID(), entries[0].lease.Run)
+			b.requireHolds(t, own, account)
+			require.Equal(t, janitor.Result{Listed: 1, Asked: 1, Open: 1}, b.round(t))
+			b.requireHolds(t, own, account)
+			if end == "terminated" {
+				b.terminate(t, heir)
+				require.Equal(t, janitor.Result{Listed: 1, Asked: 1, Closed: 1, Released: 1}, b.round(t))
+				b.requireFree(t, account.Name)
+				return
+			}
+			b.signal(t, heir, "go on")
+			require.NoError(t, b.last(t, heir)) // the workflow's last run
+			require.Equal(t, []string{"first", "second", "third"}, b.read())
+			require.Equal(t, heir.GetRunID(), entries[2].lease.Run)
+			require.True(t, entries[2].lease.Joined)
+			b.requireFree(t, account.Name)
+			for _, run := range []client.WorkflowRun{own, heir} {
+				b.replayRun(t, run)
+			}
+		})
+	}
+}
+
+// handsLocksOver is a workflow whose first run takes the account and account/2 around code, and whose second runs fn.
+func handsLocksOver(fn func(ctx workflow.Context) error) func(ctx workflow.Context) error {
+	return func(ctx workflow.Context) error {
+		if workflow.GetInfo(ctx).ContinuedExecutionRunID != "" {
+			return fn(ctx)
+		}
+		if _, err := workflows.Lock(ctx, lasting(account, second)); err != nil {
+			return err
+		}
+		if err := call(ctx, "first"); err != nil {
+			return err
+		}
+		return workflows.HandOver(ctx, workflow.NewContinueAsNewError(ctx, "W"))
+	}
+}
+
+// locksAgain takes the account around code in the run that continues another, and releases it before that ends.
+func locksAgain(ctx workflow.Context) error {
+	if err := call(workflows.Guard(ctx, account), "second"); err != nil {
+		return err
+	}
+	err := under(ctx, lasting(account), func(*workflows.Hold) error {
+		receive(ctx, "go on")
+		return call(workflows.Guard(ctx, account), "third")
+	})
+	receive(ctx, "go on")
+	return err
+}
+
+// The next run's own lock is what the lock of the run before was: its release lets it go. What it does not take stays
+// until its end.
+func TestHandOver_Lock_NextRunReleasesIt(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var entries []entry
+	b.workflow("W", handsLocksOver(locksAgain))
+	b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})
+	first := b.start(t, "W")
+	next := b.untilContinued(t, first)
+	b.untilWritten(t, 2)
+	b.untilHeldBy(t, next)
+	b.requireHolds(t, first, second)
+	b.signal(t, next, "go on")
+	b.requireFree(t, account.Name)
+	b.requireHolds(t, first, second)
+	b.signal(t, next, "go on")
+	_, err := b.end(t, next)
+	require.NoError(t, err)
+	require.Equal(t, []string{"first", "second", "third"}, b.read())
+	for _, e := range entries[1:] {
+		require.Equal(t, next.GetRunID(), e.lease.Run)
+	}
+	b.requireFree(t, second.Name)
+}
+
+func (b *bundle) requireHolds(t *testing.T, run client.WorkflowRun, resources ...lockcore.Resource) {
+	t.Helper()
+	for _, r := range resources {
+		require.Equal(t, []string{run.GetRunID()}, b.runs(t, r.Name))
+	}
+}
+
+// The lock is lost before the hand-over: the run cannot continue as new, and says why.
+func TestHandOver_LostLock_IsNotHandedOver(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		if _, err := workflows.Lock(ctx, lasting(account, second)); err != nil {
+			return err
+		}
+		receive(ctx, "go on")
+		return workflows.HandOver(ctx, workflow.NewContinueAsNewError(ctx, "W"))
+	})
+	b.work(t, sdkworker.Options{}, nil)
+	run := b.start(t, "W")
+	b.untilHeldBy(t, run)
+	b.forceRelease(t, run)
+	b.signal(t, run, "go on")
+	_, err := b.end(t, run)
+	require.ErrorIs(t, workflows.LockError(err), lockcore.ErrLost)
+	require.Equal(t, enumspb.WORKFLOW_EXECUTION_STATUS_FAILED, b.status(t, run))
+	b.requireFree(t, account.Name)
+	b.requireFree(t, second.Name)
+}
+
+// A run that goes on with the locks of another is reset, and goes on with them.
+func TestHandOver_NextRunIsReset_StillHolds(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var entries []entry
+	b.workflow("W", handsLocksOver(func(ctx workflow.Context) error {
+		receive(ctx, "go on")
+		return locksAgain(ctx)
+	}))
+	b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})
+	first := b.start(t, "W")
+	next := b.untilContinued(t, first)
+	b.completed(t, next, 1)
+	run := b.reset(t, next, 1)
+	b.signal(t, run, "go on")
+	b.untilWritten(t, 2)
+	b.untilHeldBy(t, run)
+	b.requireHolds(t, first, second)
+	b.signal(t, run, "go on")
+	b.requireFree(t, account.Name)
+	b.requireHolds(t, first, second)
+	b.signal(t, run, "go on")
+	_, err := b.end(t, run)
+	require.NoError(t, err)
+	b.requireFree(t, second.Name)
 }

@@ -1,21 +1,31 @@
 package worker_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"testing"
-
-	commonpb "go.temporal.io/api/common/v1"
-	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/converter"
-	sdkworker "go.temporal.io/sdk/worker"
-	"go.temporal.io/sdk/workflow"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	commonpb "go.temporal.io/api/common/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/contrib/opentelemetry"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/interceptor"
+	sdkworker "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+	"google.golang.org/grpc"
 
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+	"github.com/temporal-lockstep/lockstep/worker"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
@@ -54,7 +64,7 @@ func (s seal) Decode(payloads []*commonpb.Payload) ([]*commonpb.Payload, error) 
 }
 
 // A data converter that looks at what a payload belongs to reads the result of a guarded step, whether it waited or not.
-func TestTheResultOfAGuardedStepIsReadByAConverterThatKnowsItsContext(t *testing.T) {
+func TestGuard_ConverterWithContext_ReadsTheResult(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	c, err := client.Dial(client.Options{
@@ -84,7 +94,7 @@ func TestTheResultOfAGuardedStepIsReadByAConverterThatKnowsItsContext(t *testing
 }
 
 // Another team's worker runs the step, with a converter of its own, and waits for its locks.
-func TestWait_StepHasAConverterOfItsOwn_IsReadByItsWorker(t *testing.T) {
+func TestWait_StepHasOwnConverter_WorkerReadsIt(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	own := converter.NewCodecDataConverter(converter.GetDefaultDataConverter(), secret{})
@@ -104,4 +114,211 @@ func TestWait_StepHasAConverterOfItsOwn_IsReadByItsWorker(t *testing.T) {
 	require.NoError(t, other.Leave(t.Context()))
 	_, err = b.end(t, run)
 	require.NoError(t, err)
+}
+
+// A worker without the victim's codec wakes it. The victim is told of the deadlock all the same.
+func TestDeadlock_VictimHasCodec_IsWoken(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	plain := &bundle{client: b.client, plugin: b.plugin, locker: b.locker, queue: b.queue + "-plain", workflows: map[string]any{}}
+	plain.workflow("Plain", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, lockcore.Exclusive("plain")), "Do") })
+	plain.work(t, sdkworker.Options{}, map[string]any{"Do": nothing})
+	_, err := plain.end(t, plain.start(t, "Plain"))
+	require.NoError(t, err)
+
+	c := sealed(t)
+	victim := &bundle{client: c, locker: b.locker, queue: b.queue, workflows: map[string]any{}}
+	work := func(o sdkworker.Options) (sdkworker.Worker, *lockcore.Locker) {
+		locker, err := lockcore.New(testenv.Mongo(t).Client().Database(b.database).Collection(lockCollection), lockcore.Config{})
+		require.NoError(t, err)
+		plugin, err := worker.NewPlugin(worker.Options{Locker: locker, TaskQueue: victim.queue})
+		require.NoError(t, err)
+		o.Plugins = []sdkworker.Plugin{plugin}
+		return victim.work(t, o, map[string]any{"Do": nothing}), locker
+	}
+	victim.workflow("W", toldOfADeadlock)
+	work(sdkworker.Options{LocalActivityWorkerOnly: true})
+	steps, locker := work(sdkworker.Options{DisableWorkflowWorker: true})
+
+	older := party.Request{LockID: "somebody", Started: time.Now().Add(-time.Hour), Resources: []lockcore.Resource{account2}}
+	holds, err := b.locker.Core().TryAcquire(t.Context(), older)
+	require.NoError(t, err)
+	run := victim.start(t, "W")
+	victim.untilParked(t, run)
+	steps.Stop() // from here on only the other worker looks
+	require.NoError(t, locker.Close(t.Context()))
+	older.Resources = []lockcore.Resource{account}
+	acquired := make(chan error, 1)
+	go func() {
+		got, err := b.locker.Core().Acquire(t.Context(), older)
+		if err == nil {
+			err = got.Leave(t.Context())
+		}
+		acquired <- err
+	}()
+	require.Eventually(t, func() bool {
+		completed := 0
+		for _, e := range b.historyOf(t, run.GetID(), run.GetRunID()).GetEvents() {
+			if e.GetActivityTaskCompletedEventAttributes() != nil {
+				completed++
+			}
+		}
+		return completed == 2 // the first step, and the wait
+	}, within, lookEvery, "the victim is not woken")
+	work(sdkworker.Options{DisableWorkflowWorker: true})
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	require.NoError(t, run.Get(ctx, nil))
+	require.NoError(t, errors.Join(<-acquired, holds.Leave(t.Context())))
+}
+
+// sealed is a client with a codec, which itself wakes no workflow.
+func sealed(t *testing.T) client.Client {
+	t.Helper()
+	c, err := client.Dial(client.Options{
+		HostPort: testenv.TemporalAddress(t), DataConverter: converter.NewCodecDataConverter(converter.GetDefaultDataConverter(), secret{}),
+		ConnectionOptions: client.ConnectionOptions{DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(func(
+			ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+		) error {
+			if _, wakes := req.(*workflowservice.RespondActivityTaskCompletedByIdRequest); wakes {
+				return errors.New("it wakes no workflow itself")
+			}
+			return invoke(ctx, method, req, reply, cc, opts...)
+		})}},
+	})
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	return c
+}
+
+// toldOfADeadlock is a saga that expects to be the victim of one.
+func toldOfADeadlock(ctx workflow.Context) error {
+	err := workflows.RunSaga(ctx, workflows.SagaOptions{DeadlockRetries: -1}, func(ctx workflow.Context, s *workflows.Saga) error {
+		if err := s.Step(workflows.Guard(ctx, account), "Do", "Do").Get(ctx, nil); err != nil {
+			return err
+		}
+		return s.Step(workflows.Guard(ctx, account2), "Do", "Do").Get(ctx, nil)
+	})
+	if deadlock := new(lockcore.DeadlockError); !errors.As(err, &deadlock) || deadlock.Cycle == "" {
+		return errors.Join(err, errors.New("it was not told"))
+	}
+	return nil
+}
+
+// secret is a codec that stands for encryption: what is in a history cannot be read without it.
+type secret struct{}
+
+func (secret) Encode(payloads []*commonpb.Payload) ([]*commonpb.Payload, error) {
+	return secret{}.each(payloads, "binary/secret")
+}
+
+func (secret) Decode(payloads []*commonpb.Payload) ([]*commonpb.Payload, error) {
+	return secret{}.each(payloads, "json/plain")
+}
+
+func (secret) each(payloads []*commonpb.Payload, encoding string) ([]*commonpb.Payload, error) {
+	out := make([]*commonpb.Payload, len(payloads))
+	for i, p := range payloads {
+		data := bytes.Clone(p.GetData())
+		for j := range data {
+			data[j] ^= 0x5a
+		}
+		out[i] = &commonpb.Payload{Metadata: map[string][]byte{converter.MetadataEncoding: []byte(encoding)}, Data: data}
+	}
+	return out, nil
+}
+
+// waitAndRelease lets two workflows wait one behind the other, and returns when both have ended.
+func (b *bundle) waitAndRelease(t *testing.T) {
+	t.Helper()
+	other := b.taken(t, account)
+	first := b.start(t, "W")
+	b.untilParked(t, first)
+	second := b.start(t, "W")
+	b.untilParked(t, second)
+	require.NoError(t, other.Leave(t.Context()))
+	for _, run := range []client.WorkflowRun{first, second} {
+		ctx, cancel := context.WithTimeout(t.Context(), within)
+		defer cancel()
+		require.NoError(t, run.Get(ctx, nil))
+	}
+	require.Equal(t, []string{"free: false for secret words", "free: false for secret words"}, b.read())
+	b.requireFree(t, account.Name)
+}
+
+func (b *bundle) lookFor(ctx context.Context, words string) error {
+	free, err := b.isFree(ctx, account.Name)
+	b.write("free: %v for %s", free, words)
+	return err
+}
+
+func secretStep(ctx workflow.Context) error {
+	return workflow.ExecuteActivity(workflows.Guard(ctx, account), "Look", "secret words").Get(ctx, nil)
+}
+
+func TestPlugin_EncryptingDataConverter_StepsAndWaitsWork(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	c, err := client.Dial(client.Options{
+		HostPort: testenv.TemporalAddress(t), DataConverter: converter.NewCodecDataConverter(converter.GetDefaultDataConverter(), secret{}),
+	})
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	b.client = c
+	b.workflow("W", secretStep)
+	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.lookFor})
+	b.waitAndRelease(t)
+}
+
+// The SDK's tracing is beside the plugin, inside and outside of it, and each step that ran has one span.
+func TestPlugin_TracingInterceptor_SpansNest(t *testing.T) {
+	t.Parallel()
+	for _, outside := range []bool{false, true} {
+		t.Run(fmt.Sprintf("outside %v", outside), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			spans := tracetest.NewInMemoryExporter()
+			provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
+			tracing, err := opentelemetry.NewTracingInterceptor(opentelemetry.TracerOptions{Tracer: provider.Tracer("test")})
+			require.NoError(t, err)
+			o := client.Options{HostPort: testenv.TemporalAddress(t)}
+			if outside { // interceptors of the client come before those of the worker
+				o.Interceptors = []interceptor.ClientInterceptor{tracing}
+			}
+			c, err := client.Dial(o)
+			require.NoError(t, err)
+			t.Cleanup(c.Close)
+			b.client = c
+			b.workflow("W", secretStep)
+			workerOptions := sdkworker.Options{}
+			if !outside {
+				workerOptions.Interceptors = []interceptor.WorkerInterceptor{tracing}
+			}
+			b.work(t, workerOptions, map[string]any{"Look": b.lookFor})
+			b.waitAndRelease(t)
+			ran := 0
+			for _, s := range spans.GetSpans() {
+				if s.Name == "RunActivity:Look" {
+					ran++
+				}
+			}
+			require.GreaterOrEqual(t, ran, 2)
+		})
+	}
+}
+
+func TestPlugin_VersionedWorkers_LocksWork(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", secretStep)
+	version := sdkworker.WorkerDeploymentVersion{DeploymentName: b.queue, BuildID: "1"}
+	b.work(t, sdkworker.Options{DeploymentOptions: sdkworker.DeploymentOptions{
+		UseVersioning: true, Version: version, DefaultVersioningBehavior: workflow.VersioningBehaviorPinned,
+	}}, map[string]any{"Look": b.lookFor})
+	deployment := b.client.WorkerDeploymentClient().GetHandle(b.queue)
+	require.Eventually(t, func() bool {
+		_, err := deployment.SetCurrentVersion(t.Context(), client.WorkerDeploymentSetCurrentVersionOptions{BuildID: "1"})
+		return err == nil
+	}, within, 100*time.Millisecond, "the version cannot be made the current one")
+	b.waitAndRelease(t)
 }

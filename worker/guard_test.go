@@ -3,25 +3,28 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
-
+	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
+	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/temporal-lockstep/lockstep/activities"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+	"github.com/temporal-lockstep/lockstep/worker"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
@@ -45,7 +48,7 @@ func owner(workflowID string) string {
 	return wire.Run{Namespace: namespaceID, WorkflowID: workflowID}.Owner()
 }
 
-func TestAGuardAddsNoEventAndASagaAddsOne(t *testing.T) {
+func TestHistory_Guard_AddsNoEvent_SagaAddsOne(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	steps := func(ctx workflow.Context) error { return errors.Join(do(ctx, "A"), do(ctx, "B"), do(ctx, "A")) }
@@ -90,7 +93,7 @@ func countEvents(events []*historypb.HistoryEvent) int {
 	return n
 }
 
-func TestScopeStepFreesTheLocksAfterTheStep(t *testing.T) {
+func TestScopeStep_StepEnds_LocksAreFree(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", func(ctx workflow.Context) error {
@@ -109,7 +112,7 @@ func (b *bundle) look(ctx context.Context) error {
 	return err
 }
 
-func TestASagaKeepsOthersOutBetweenItsSteps(t *testing.T) {
+func TestSaga_BetweenSteps_OthersStayOut(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("saga", func(ctx workflow.Context) error {
@@ -141,7 +144,7 @@ func TestASagaKeepsOthersOutBetweenItsSteps(t *testing.T) {
 	require.Equal(t, []string{"first", "second", "other"}, b.read())
 }
 
-func TestManyWorkflowsCountWithoutLosingOne(t *testing.T) {
+func TestGuard_ManyWorkflows_NoLostUpdate(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	const many = 8
@@ -172,7 +175,7 @@ func TestManyWorkflowsCountWithoutLosingOne(t *testing.T) {
 	require.Equal(t, many, seen)
 }
 
-func TestALostLockCancelsTheStepAndReachesTheWorkflowTyped(t *testing.T) {
+func TestGuard_LockLost_StepIsCancelledWithTypedError(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	var told, released bool
@@ -198,7 +201,7 @@ func TestALostLockCancelsTheStepAndReachesTheWorkflowTyped(t *testing.T) {
 	require.True(t, released)
 }
 
-func TestWaitingInVainIsATypedErrorAndLeavesTheQueue(t *testing.T) {
+func TestGuard_MaxWaitOver_TypedErrorAndNotQueued(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	var busy *lockcore.BusyError
@@ -227,7 +230,7 @@ func TestWaitingInVainIsATypedErrorAndLeavesTheQueue(t *testing.T) {
 }
 
 // A retry policy that names lockstep.Busy asks once, and leaves no place in a queue.
-func TestAStepMayTryOnce(t *testing.T) {
+func TestGuard_BusyIsNotRetryable_TriesOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	failed, once := make(chan struct{}), sync.Once{}
@@ -250,7 +253,7 @@ func TestAStepMayTryOnce(t *testing.T) {
 	require.ErrorIs(t, workflows.LockError(err), lockcore.ErrBusy)
 }
 
-func TestAResultThatIsPendingIsRefused(t *testing.T) {
+func TestGuard_ResultPending_IsRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Pending") })
@@ -260,7 +263,7 @@ func TestAResultThatIsPendingIsRefused(t *testing.T) {
 	b.requireFree(t, account.Name)
 }
 
-func TestAnUpdateHandlerMayRunGuardedSteps(t *testing.T) {
+func TestGuard_InUpdateHandler_StepsRun(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", func(ctx workflow.Context) error {
@@ -288,7 +291,7 @@ func TestAnUpdateHandlerMayRunGuardedSteps(t *testing.T) {
 	require.Equal(t, []string{"free: false"}, b.read())
 }
 
-func TestAHistoryRecordedWithoutLockstepReplaysWithIt(t *testing.T) {
+func TestReplay_HistoryWithoutLockstep_ReplaysWithIt(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", func(ctx workflow.Context) error { return errors.Join(do(ctx, "A"), do(ctx, "A")) })
@@ -298,4 +301,167 @@ func TestAHistoryRecordedWithoutLockstepReplaysWithIt(t *testing.T) {
 	for _, e := range events {
 		require.NotEqual(t, enumspb.EVENT_TYPE_MARKER_RECORDED, e.GetEventType())
 	}
+}
+
+// A transfer from an account to itself names the account twice.
+func TestGuard_SameNameTwice_TakesTheStrongerLock(t *testing.T) {
+	t.Parallel()
+	b := setup(t, worker.RuleFor("Ruled", func(any) []lockcore.Resource {
+		return []lockcore.Resource{account, lockcore.Shared(account.Name)}
+	}))
+	b.workflow("guard", func(ctx workflow.Context) error {
+		return errors.Join(
+			do(workflows.Guard(ctx, account, account), "Look"),
+			do(workflows.Guard(ctx, lockcore.Shared(account.Name), account, lockcore.SharedLimit(account.Name, 3)), "Look"),
+		)
+	})
+	b.workflow("saga", func(ctx workflow.Context) error {
+		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
+			return do(workflows.Guard(ctx, account, account), "Look")
+		})
+	})
+	b.workflow("lock", func(ctx workflow.Context) error {
+		return under(ctx, workflows.Locks{Resources: []lockcore.Resource{lockcore.Shared(account.Name), account}}, func(*workflows.Hold) error { return do(ctx, "Look") })
+	})
+	b.workflow("rule", func(ctx workflow.Context) error { return do(ctx, "Ruled") })
+	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look, "Ruled": b.look})
+	for _, name := range []string{"guard", "saga", "lock", "rule"} {
+		_, err := b.end(t, b.start(t, name))
+		require.NoError(t, err, name)
+		b.requireFree(t, account.Name)
+	}
+	require.Equal(t, []string{"free: false", "free: false", "free: false", "free: false", "free: false"}, b.read())
+}
+
+func TestGuard_SameNameTwiceOnceInvalid_IsRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	invalid := lockcore.Resource{Name: account.Name, Mode: "Z"}
+	b.workflow("guard", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account, invalid), "Run") })
+	b.workflow("lock", func(ctx workflow.Context) error {
+		return under(ctx, locks(account, invalid), func(*workflows.Hold) error { return nil })
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Run": func(context.Context) error { b.write("ran"); return nil }})
+	for _, name := range []string{"guard", "lock"} {
+		_, err := b.end(t, b.start(t, name))
+		var refused *lockcore.InvalidError
+		require.ErrorAs(t, workflows.LockError(err), &refused, name)
+		require.Contains(t, refused.Field, "Mode", name)
+		require.Equal(t, `"Z"`, refused.Value, name)
+	}
+	require.Empty(t, b.read())
+}
+
+// Temporal terminates a workflow that sets a search attribute of more than 2,048 bytes: these names have more.
+func TestGuard_ManyLongNamesBusy_WorkflowTaskSucceeds(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	resources := make([]lockcore.Resource, 45)
+	for i := range resources {
+		resources[i] = lockcore.Exclusive(fmt.Sprintf("%s/%d", strings.Repeat("x", 50), i))
+	}
+	b.workflow("W", func(ctx workflow.Context) error {
+		steps := make([]workflow.Future, len(resources))
+		for i, r := range resources {
+			steps[i] = workflow.ExecuteActivity(workflows.Guard(ctx, r), "Nothing")
+		}
+		for _, step := range steps {
+			if err := step.Get(ctx, nil); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Nothing": nothing})
+	held, err := b.locker.Core().TryAcquire(t.Context(), party.Request{LockID: "somebody", Resources: resources})
+	require.NoError(t, err)
+	run := b.start(t, "W")
+	require.Eventually(t, func() bool {
+		d, err := b.client.DescribeWorkflowExecution(t.Context(), run.GetID(), run.GetRunID())
+		steps := slices.ContainsFunc(d.GetPendingActivities(), func(a *workflowpb.PendingActivityInfo) bool {
+			return a.GetActivityType().GetName() != "lockstep.Wait"
+		})
+		ended := d.GetWorkflowExecutionInfo().GetStatus() != enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
+		return err == nil && (ended || len(d.GetPendingActivities()) == len(resources) && !steps)
+	}, within, lookEvery, "the steps do not wait")
+	require.NoError(t, held.Leave(t.Context()))
+	_, err = b.end(t, run)
+	require.NoError(t, err)
+}
+
+func TestOptions_OfAnotherFunction_AreRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	resources := []lockcore.Resource{account}
+	b.workflow("scope", func(ctx workflow.Context) error {
+		_, err := workflows.Lock(ctx, workflows.Locks{Resources: resources, Scope: workflows.ScopeSaga})
+		return err
+	})
+	odd := lockcore.Exclusive("\xff\xfe")
+	b.workflow("name of a step", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account, odd), "Look") })
+	b.workflow("name", func(ctx workflow.Context) error {
+		_, err := workflows.Lock(ctx, workflows.Locks{Resources: []lockcore.Resource{odd}})
+		return err
+	})
+	b.workflow("wait", func(ctx workflow.Context) error {
+		return do(workflows.WithLocks(ctx, workflows.Locks{Resources: resources, MaxWait: -time.Second}), "Look")
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
+	for name, field := range map[string]string{
+		"scope":          "Locks.Scope",
+		"name of a step": "Locks.Resources[1].Name", "name": "Locks.Resources[0].Name", "wait": "Locks.MaxWait",
+	} {
+		_, err := b.end(t, b.start(t, name))
+		require.ErrorContains(t, err, field)
+		require.Empty(t, b.read())
+		b.requireFree(t, account.Name)
+	}
+}
+
+func TestLocks_NegativeDuration_IsRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	resources := []lockcore.Resource{account}
+	for field, l := range map[string]workflows.Locks{
+		"Locks.TTL": {Resources: resources, TTL: -time.Second}, "Locks.HoldTTL": {Resources: resources, HoldTTL: -time.Second},
+		"Locks.MaxWait": {Resources: resources, MaxWait: -time.Second},
+	} {
+		b.workflow("step "+field, func(ctx workflow.Context) error { return do(workflows.WithLocks(ctx, l), "Look") })
+		b.workflow("lock "+field, func(ctx workflow.Context) error {
+			_, err := workflows.Lock(ctx, l)
+			return err
+		})
+	}
+	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
+	for _, field := range []string{"Locks.TTL", "Locks.HoldTTL", "Locks.MaxWait"} {
+		for _, name := range []string{"step ", "lock "} {
+			events, err := b.end(t, b.start(t, name+field))
+			var invalid *lockcore.InvalidError
+			require.ErrorAs(t, workflows.LockError(err), &invalid, name+field)
+			require.Equal(t, field, invalid.Field)
+			require.Equal(t, "-1s", invalid.Value)
+			require.Equal(t, []string{"failed: lockstep.Invalid"}, commands(t, &historypb.History{Events: events}), "nothing was scheduled")
+		}
+	}
+	require.Empty(t, b.read())
+}
+
+func TestAcquire_NegativeDuration_IsRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for _, field := range []string{"ttl", "holdTtl"} {
+		b.workflow(field, func(ctx workflow.Context) error {
+			in := map[string]any{"resources": []lockcore.Resource{account}, "schedule": 1, "holdOnly": true, field: "-1s"}
+			return workflow.ExecuteActivity(ctx, "lockstep.Acquire", in).Get(ctx, nil)
+		})
+	}
+	b.work(t, sdkworker.Options{}, nil)
+	for field, refused := range map[string]string{"ttl": "TTL", "holdTtl": "HoldTTL"} {
+		_, err := b.end(t, b.start(t, field))
+		var invalid *lockcore.InvalidError
+		require.ErrorAs(t, workflows.LockError(err), &invalid, field)
+		require.Equal(t, refused, invalid.Field)
+		require.Equal(t, "-1s", invalid.Value)
+	}
+	b.requireFree(t, account.Name)
 }

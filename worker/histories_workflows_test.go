@@ -2,12 +2,18 @@ package worker_test
 
 import (
 	"errors"
+	"slices"
+	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
@@ -202,4 +208,236 @@ func triesInASaga(ctx workflow.Context) error {
 		ctx = workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, Try: true})
 		return s.Step(ctx, "Do", "Undo").Get(ctx, nil)
 	})
+}
+
+// driver does what a workflow meets whose history is recorded.
+type driver = func(t *testing.T, b *bundle, start func() client.WorkflowRun) client.WorkflowRun
+
+// whileTaken starts the workflow while somebody else holds its lock; then does what comes then, and lets go.
+func whileTaken(then func(*bundle, *testing.T, client.WorkflowRun, *party.Session)) driver {
+	return func(t *testing.T, b *bundle, start func() client.WorkflowRun) client.WorkflowRun {
+		t.Helper()
+		other := b.taken(t, account)
+		run := start()
+		if then != nil {
+			then(b, t, run, other)
+		} else {
+			_ = run.Get(t.Context(), nil) // how it ends stands in its history
+		}
+		require.NoError(t, other.Leave(t.Context()))
+		return run
+	}
+}
+
+func (b *bundle) leaveWhenParked(t *testing.T, run client.WorkflowRun, other *party.Session) {
+	b.untilParked(t, run)
+	require.NoError(t, other.Leave(t.Context()))
+}
+
+func (b *bundle) goOnWhenParked(t *testing.T, run client.WorkflowRun, _ *party.Session) {
+	b.untilParked(t, run)
+	require.NoError(t, b.client.SignalWorkflow(t.Context(), run.GetID(), run.GetRunID(), "go", nil))
+	_ = run.Get(t.Context(), nil) // how it ends stands in its history
+}
+
+func (b *bundle) cancelWhenParked(t *testing.T, run client.WorkflowRun, _ *party.Session) {
+	b.untilParked(t, run)
+	require.NoError(t, b.client.CancelWorkflow(t.Context(), run.GetID(), run.GetRunID()))
+	_ = run.Get(t.Context(), nil) // how it ends stands in its history
+}
+
+func lostBetweenSteps(t *testing.T, b *bundle, start func() client.WorkflowRun) client.WorkflowRun {
+	t.Helper()
+	run := start()
+	b.untilEvent(t, run, enumspb.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
+	b.forceRelease(t, run)
+	require.NoError(t, b.client.SignalWorkflow(t.Context(), run.GetID(), run.GetRunID(), "go", nil))
+	return run
+}
+
+func cancelledBetweenSteps(t *testing.T, b *bundle, start func() client.WorkflowRun) client.WorkflowRun {
+	t.Helper()
+	run := start()
+	b.untilEvent(t, run, enumspb.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
+	require.NoError(t, b.client.CancelWorkflow(t.Context(), run.GetID(), run.GetRunID()))
+	return run
+}
+
+func updated(t *testing.T, b *bundle, start func() client.WorkflowRun) client.WorkflowRun {
+	t.Helper()
+	run := start()
+	handle, err := b.client.UpdateWorkflow(t.Context(), client.UpdateWorkflowOptions{
+		UpdateID: "update", WorkflowID: run.GetID(), RunID: run.GetRunID(), UpdateName: "do", WaitForStage: client.WorkflowUpdateStageCompleted,
+	})
+	require.NoError(t, err)
+	require.NoError(t, handle.Get(t.Context(), nil))
+	return run
+}
+
+// resetBetweenSteps resets a workflow as often as it waits for a signal, where it waits.
+func resetBetweenSteps(times int) driver {
+	return func(t *testing.T, b *bundle, start func() client.WorkflowRun) client.WorkflowRun {
+		t.Helper()
+		run := start()
+		for range times {
+			run = b.reset(t, run, b.untilIdle(t, run))
+			b.signal(t, run, "go")
+		}
+		return run
+	}
+}
+
+// untilHeldBy waits until a run holds the account, alone.
+func (b *bundle) untilHeldBy(t *testing.T, run client.WorkflowRun) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		return slices.Equal(b.runs(t, account.Name), []string{run.GetRunID()})
+	}, within, lookEvery, "the account is not held")
+}
+
+// resetAfterAWait lets the workflow wait for its lock in vain, and resets it after that.
+func resetAfterAWait(t *testing.T, b *bundle, start func() client.WorkflowRun) client.WorkflowRun {
+	t.Helper()
+	other := b.taken(t, account)
+	old := start()
+	b.untilParked(t, old)
+	b.untilQueued(t, account.Name, 0)
+	require.NoError(t, other.Leave(t.Context()))
+	tasks := b.untilIdle(t, old)
+	b.signal(t, old, "noise")
+	b.completed(t, old, tasks+1)
+	run := b.reset(t, old, tasks+1)
+	b.signal(t, run, "go")
+	return run
+}
+
+// nextRun is the run that continues the one which is started.
+func nextRun(t *testing.T, b *bundle, start func() client.WorkflowRun) client.WorkflowRun {
+	t.Helper()
+	return b.untilContinued(t, start())
+}
+
+// inACircle lets somebody older wait for what the workflow holds, and hold what it waits for.
+func inACircle(t *testing.T, b *bundle, start func() client.WorkflowRun) client.WorkflowRun {
+	t.Helper()
+	older := party.Request{
+		LockID: "somebody", Owner: "somebody", Started: time.Now().Add(-time.Hour), Resources: []lockcore.Resource{account2},
+	}
+	holds, err := b.locker.Core().TryAcquire(t.Context(), older)
+	require.NoError(t, err)
+	run := start()
+	b.untilParked(t, run)
+	older.Resources = []lockcore.Resource{account}
+	got, err := b.locker.Core().Acquire(t.Context(), older)
+	require.NoError(t, err)
+	require.NoError(t, errors.Join(got.Leave(t.Context()), holds.Leave(t.Context())))
+	return run
+}
+
+// feature is one way to use Lockstep, as a workflow whose histories are kept. A workflow that a release has recorded
+// never changes: it stands for those that users have in flight.
+type feature struct {
+	name     string
+	workflow func(ctx workflow.Context) error
+	// commands are what its histories have; see the function commands.
+	commands []string
+	// without says that it is recorded by a worker without Lockstep.
+	without bool
+	// drive starts it and does what it meets. Defaults to starting it.
+	drive func(t *testing.T, b *bundle, start func() client.WorkflowRun) client.WorkflowRun
+	// work starts its worker. Defaults to one with all of it.
+	work func(b *bundle, t *testing.T)
+}
+
+var features = []feature{
+	{name: "unguarded", without: true, workflow: twoSteps, commands: []string{"Do", "Do", "completed"}},
+	{name: "guarded-step", workflow: guarded(twoSteps), commands: []string{"Do", "Do", "completed"}},
+	{
+		name: "run-scope", workflow: runScope,
+		commands: []string{"Do", "local lockstep.Release", "completed"},
+	},
+	{name: "saga", workflow: keptSaga(workflows.SagaOptions{}, "Do", "Do"), commands: []string{"Do", "Do", "local lockstep.Release", "completed"}},
+	{
+		name: "compensation", workflow: keptSaga(workflows.SagaOptions{}, "Do", "Refuse"),
+		commands: []string{"Do", "Refuse", "Undo", "Undo", "failed: Refused"},
+	},
+	{
+		name: "parallel-compensation", workflow: keptSaga(workflows.SagaOptions{ParallelCompensation: true}, "Do", "Refuse"),
+		commands: []string{"Do", "Refuse", "Undo", "Undo", "failed: Refused"},
+	},
+	{
+		name: "lost", workflow: stopsBetweenSteps, drive: lostBetweenSteps,
+		commands: []string{"Do", "Do", "Undo", "failed: lockstep.Lost"},
+	},
+	{
+		name: "cancelled", workflow: stopsBetweenSteps, drive: cancelledBetweenSteps,
+		commands: []string{"Do", "Undo", "cancelled"},
+	},
+	{name: "continue-as-new", workflow: continuesOnce, commands: []string{"Do", "local lockstep.Release", "continued as new"}},
+	{name: "update", workflow: updatable, drive: updated, commands: []string{"update", "Do", "completed"}},
+	{
+		name: "tried", workflow: guardedBy(workflows.Locks{Try: true}), drive: whileTaken(nil),
+		commands: []string{"Do", "failed: lockstep.Busy"},
+	},
+	{
+		name: "saga-tried", workflow: triesInASaga, drive: whileTaken(nil),
+		commands: []string{"Do", "failed: lockstep.Busy"},
+	},
+	{
+		name: "waited", workflow: guarded(twoSteps), drive: whileTaken((*bundle).leaveWhenParked),
+		commands: []string{"Do", "lockstep.Wait", "Do", "Do", "completed"},
+	},
+	{
+		name: "saga-waited", workflow: keptSaga(workflows.SagaOptions{}, "Do", "Do"), drive: whileTaken((*bundle).leaveWhenParked),
+		commands: []string{"Do", "lockstep.Wait", "Do", "Do", "local lockstep.Release", "completed"},
+	},
+	{
+		name: "wait-cancelled", workflow: guarded(twoSteps), drive: whileTaken((*bundle).cancelWhenParked),
+		commands: []string{"Do", "lockstep.Wait", "cancelled"},
+	},
+	{
+		name: "wait-ended", workflow: guardedBy(workflows.Locks{MaxWait: time.Second}), drive: whileTaken(nil),
+		commands: []string{"Do", "lockstep.Wait", "failed: lockstep.Busy"},
+	},
+	{
+		name: "saga-ended-waiting", workflow: endsWhileAStepWaits, drive: whileTaken((*bundle).goOnWhenParked),
+		commands: []string{
+			"Do", "lockstep.Wait", "lockstep.Leave", "Undo", "failed: TooLate",
+		},
+	},
+	{
+		name: "deadlock", workflow: locksOneAfterTheOther, drive: inACircle,
+		commands: []string{"Do", "Do", "lockstep.Wait", "Do", "Undo", "failed: lockstep.Deadlock"},
+	},
+	{
+		name: "deadlock-retried", workflow: beginsAgain, drive: inACircle,
+		commands: []string{
+			"Do", "Do", "lockstep.Wait", "Do", "Undo", "lockstep.Release", "timer", "Do", "Do", "local lockstep.Release", "completed",
+		},
+	},
+	{name: "lock", workflow: locked(workflows.Locks{}), commands: []string{"lockstep.Acquire", "Do", "local lockstep.Release", "completed"}},
+	{
+		name: "lock-waited", workflow: locked(workflows.Locks{}), drive: whileTaken((*bundle).leaveWhenParked),
+		commands: []string{"lockstep.Acquire", "Do", "local lockstep.Release", "completed"},
+	},
+	{name: "handed-over", workflow: handsItsLocksOver, commands: []string{"Do", "local lockstep.Keep", "continued as new"}},
+	{
+		name: "reset", workflow: stopsBetweenSteps, drive: resetBetweenSteps(1),
+		commands: []string{"Do", "reset", "Do", "local lockstep.Release", "completed"},
+	},
+	{
+		name: "lock-reset-often", workflow: stopsUnderALock(workflows.Locks{}, 3), drive: resetBetweenSteps(3),
+		commands: []string{
+			"lockstep.Acquire", "Do", "reset", "Do", "reset", "Do", "reset", "Do", "local lockstep.Release", "completed",
+		},
+	},
+	{
+		name: "waited-in-vain-reset", workflow: waitsInVain, drive: resetAfterAWait,
+		commands: []string{"Do", "lockstep.Wait", "lockstep.Leave", "lockstep.Release", "reset", "Do", "completed"},
+	},
+	{name: "lock-handed-over", workflow: handsALockOver, commands: []string{"lockstep.Acquire", "Do", "local lockstep.Keep", "continued as new"}},
+	{
+		name: "lock-of-the-next-run", workflow: handsALockOver, drive: nextRun,
+		commands: []string{"lockstep.Acquire", "Do", "local lockstep.Release", "completed"},
+	},
 }

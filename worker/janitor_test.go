@@ -2,14 +2,15 @@ package worker_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
-
+	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
@@ -20,11 +21,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/temporal-lockstep/lockstep/internal/janitor"
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
+	"github.com/temporal-lockstep/lockstep/internal/tools/testenv/tlsfront"
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 	"github.com/temporal-lockstep/lockstep/worker"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
@@ -120,7 +121,7 @@ func (b *bundle) untilOffice(t *testing.T, taken bool) {
 	}, within, lookEvery, "the office is not as it should be")
 }
 
-func TestATerminatedWorkflowsLocksAreFreeWithinARound(t *testing.T) {
+func TestJanitor_TerminatedWorkflow_LocksAreReleased(t *testing.T) {
 	t.Parallel()
 	b := leftBehind(setup(t))
 	janitored(t, b)
@@ -140,7 +141,7 @@ func TestATerminatedWorkflowsLocksAreFreeWithinARound(t *testing.T) {
 }
 
 // The lock has no sign of life but the janitor's, and somebody else asks for it all the time.
-func TestALockOfAnOpenRunStandsForLongerThanItsHoldTTL(t *testing.T) {
+func TestJanitor_OpenRun_HoldIsExtended(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	janitored(t, b)
@@ -168,7 +169,7 @@ func TestALockOfAnOpenRunStandsForLongerThanItsHoldTTL(t *testing.T) {
 }
 
 // What a saga has already stands while it waits for the rest: the janitor extends it, and not the wait.
-func TestWhatIsHeldIsExtendedWhileTheRestIsWaitedFor(t *testing.T) {
+func TestJanitor_PartlyGranted_HeldPartIsExtended(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	janitored(t, b)
@@ -195,7 +196,7 @@ func TestWhatIsHeldIsExtendedWhileTheRestIsWaitedFor(t *testing.T) {
 }
 
 // Nothing is released for a run that Temporal does not let the janitor ask about, and the office is left to others.
-func TestANamespaceThatItMayNotDescribeIsLeftAlone(t *testing.T) {
+func TestJanitor_NamespaceNotPermitted_IsLeftAlone(t *testing.T) {
 	t.Parallel()
 	b := leftBehind(setup(t))
 	run := b.startedAndTerminated(t)
@@ -224,7 +225,7 @@ func (b *bundle) startedAndTerminated(t *testing.T) client.WorkflowRun {
 }
 
 // A worker that has run no activity yet releases what is left, and wakes the workflows that wait: nobody else is there.
-func TestTheJanitorBeginsWithTheWorker(t *testing.T) {
+func TestJanitor_WorkerStarts_Runs(t *testing.T) {
 	t.Parallel()
 	b := leftBehind(setup(t))
 	b.workflow("W", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Look") })
@@ -258,7 +259,7 @@ func TestTheJanitorBeginsWithTheWorker(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestWithThePluginOnTheWorkerAloneTheJanitorBeginsWithAnActivity(t *testing.T) {
+func TestJanitor_PluginOnWorkerOnly_StartsWithFirstActivity(t *testing.T) {
 	t.Parallel()
 	b := leftBehind(setup(t))
 	plugin, err := worker.NewPlugin(oftenOn(b))
@@ -272,7 +273,7 @@ func TestWithThePluginOnTheWorkerAloneTheJanitorBeginsWithAnActivity(t *testing.
 }
 
 // It ends with the last worker, and works again with the next.
-func TestTheJanitorEndsWithTheLastWorker(t *testing.T) {
+func TestJanitor_LastWorkerStops_Stops(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	janitored(t, b)
@@ -288,7 +289,7 @@ func TestTheJanitorEndsWithTheLastWorker(t *testing.T) {
 }
 
 // A step keeps one lock while it waits for another, and its run is reset. The new run needs the first one in its own name.
-func TestJanitor_RunWithAWaitingStepIsReset_ReleasesWhatTheStepKept(t *testing.T) {
+func TestJanitor_WaitingRunIsReset_StepsHoldIsReleased(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	janitored(t, b)
@@ -310,4 +311,74 @@ func TestJanitor_RunWithAWaitingStepIsReset_ReleasesWhatTheStepKept(t *testing.T
 	require.NoError(t, err)
 	b.requireFree(t, account.Name)
 	require.NoError(t, other.Leave(t.Context()))
+}
+
+// The janitor's own connection is made as the client was, which has applied its credentials to its
+// options already.
+func TestJanitor_ClientWithCredentials_UsesThem(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	authority := tlsfront.NewAuthority(t)
+	front := tlsfront.New(t, authority.AskingClients(t), testenv.TemporalAddress(t))
+	pair := authority.Issue(t, "lockstep")
+	cert, err := tls.X509KeyPair(pair.Cert, pair.Key)
+	require.NoError(t, err)
+	plugin, err := worker.NewPlugin(oftenOn(b))
+	require.NoError(t, err)
+	b.plugin = plugin
+	b.client = b.dial(t, client.Options{
+		HostPort: front.Address, Credentials: client.NewMTLSCredentials(cert),
+		ConnectionOptions: client.ConnectionOptions{TLS: &tls.Config{RootCAs: authority.Pool(), ServerName: "127.0.0.1"}},
+	})
+	b.work(t, sdkworker.Options{}, nil)
+	b.untilOffice(t, true)
+}
+
+// A client that shares another one's connection gives the plugin that connection too.
+func TestJanitor_SharedConnection_IsShared(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	plugin, err := worker.NewPlugin(oftenOn(b))
+	require.NoError(t, err)
+	b.plugin = plugin
+	c, err := client.NewClientFromExisting(b.client, client.Options{Plugins: []client.Plugin{plugin}})
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	b.client = c
+	b.work(t, sdkworker.Options{}, nil)
+	b.untilOffice(t, true)
+}
+
+// What a closed run has left is released, and a part of it that still trusts its lease drains.
+func TestJanitor_RunClosedWhilePartRuns_PartDrains(t *testing.T) {
+	t.Parallel()
+	b := leftBehind(setup(t))
+	b.work(t, sdkworker.Options{}, nil)
+	run := b.ended(t)
+	req := request(lockID(run))
+	req.Persist, req.Run = true, run.GetRunID()
+	leases, err := b.locker.Core().Enter(t.Context(), req, false)
+	require.NoError(t, err)
+	require.Equal(t, janitor.Result{Listed: 1, Asked: 1, Closed: 1, Released: 1}, b.round(t))
+	free, err := b.isFree(t.Context(), account.Name)
+	require.NoError(t, err)
+	require.False(t, free, "its process may still trust the lock")
+	_, err = b.locker.Core().Renew(t.Context(), leases...)
+	require.Error(t, err)
+	require.NoError(t, b.locker.Leave(t.Context(), leases...))
+	b.requireFree(t, account.Name)
+}
+
+func TestJanitor_RunWithManyLocks_IsDescribedOnce(t *testing.T) {
+	t.Parallel()
+	b := leftBehind(setup(t))
+	b.work(t, sdkworker.Options{}, nil)
+	for i := range 5 {
+		run := b.ended(t)
+		for j := range 10 {
+			b.hold(t, lockID(run), run.GetRunID(), fmt.Sprintf("%d/%d", i, j))
+		}
+	}
+	require.Equal(t, janitor.Result{Listed: 50, Asked: 5, Closed: 5, Released: 50}, b.round(t))
+	require.Zero(t, b.round(t))
 }

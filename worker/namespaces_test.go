@@ -83,7 +83,7 @@ func otherCluster(t *testing.T) client.Client {
 
 // Two clusters have a namespace of the same name, and in it a workflow of the same ID. They are two parties and two owners: the
 // second waits for the first and does not take what it holds for its own; and if each waits for the other, one is told.
-func TestWorkflowsOfTheSameNameInTwoClustersDoNotMeet(t *testing.T) {
+func TestNamespace_SameNameInTwoClusters_LocksDiffer(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	other := otherCluster(t)
@@ -135,7 +135,7 @@ func TestWorkflowsOfTheSameNameInTwoClustersDoNotMeet(t *testing.T) {
 }
 
 // A worker that may not describe its namespace would not know its own locks.
-func TestAWorkerThatMayNotDescribeItsNamespaceDoesNotStart(t *testing.T) {
+func TestNamespace_DescribeNotPermitted_WorkerDoesNotStart(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	c := dial(t, func(

@@ -4,14 +4,15 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
-
+	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	enumspb "go.temporal.io/api/enums/v1"
+	historypb "go.temporal.io/api/history/v1"
 	sdkpb "go.temporal.io/api/sdk/v1"
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/sdk/activity"
@@ -20,10 +21,9 @@ import (
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 	"github.com/temporal-lockstep/lockstep/worker"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
@@ -44,7 +44,7 @@ func (b *bundle) behindAWire(t *testing.T) *testenv.Wire {
 }
 
 // A step that cannot reach the database parks, and says so. It has all its attempts when the database is back.
-func TestAStepWaitsForADatabaseThatIsAway(t *testing.T) {
+func TestPark_DatabaseDown_StepWaits(t *testing.T) {
 	t.Parallel()
 	for name, fn := range map[string]func(ctx workflow.Context) error{
 		"step": func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Do") },
@@ -110,7 +110,7 @@ func (b *bundle) details(t *testing.T, run client.WorkflowRun) string {
 }
 
 // A step that finds no room in the queue waits for it, with all its attempts, and is not undone.
-func TestAStepWaitsForRoomInTheQueue(t *testing.T) {
+func TestPark_QueueFull_StepWaitsForRoom(t *testing.T) {
 	t.Parallel()
 	b := setupWith(t, lockcore.Config{MaxWaiters: 1})
 	b.workflow("W", func(ctx workflow.Context) error {
@@ -146,7 +146,7 @@ func TestAStepWaitsForRoomInTheQueue(t *testing.T) {
 }
 
 // A workflow that cancels its step's wait in the task in which it hears of the grant gives the grant up, whichever came first.
-func TestAGrantThatComesWithACancellationIsGivenUp(t *testing.T) {
+func TestPark_CancelledAsItIsGranted_GrantIsReturned(t *testing.T) {
 	t.Parallel()
 	for _, scope := range []workflows.Scope{workflows.ScopeStep, workflows.ScopeSaga} {
 		for _, grantFirst := range []bool{true, false} {
@@ -206,7 +206,7 @@ func (b *bundle) untilEvents(t *testing.T, run client.WorkflowRun, kind enumspb.
 	}, within, lookEvery, "the history has no %d events %s", n, kind)
 }
 
-func TestWait_HasTheHighestPriorityAndTheFairnessKeyOfItsStep(t *testing.T) {
+func TestWait_HasItsStepsFairnessKeyAndHighestPriority(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", func(ctx workflow.Context) error {
@@ -262,4 +262,149 @@ func TestTaskQueue_Given_ActivitiesRunThere(t *testing.T) {
 		}
 	}
 	b.requireFree(t, account.Name)
+}
+
+// A worker's one slot is taken by other work whenever the step that waits could be in time for what its workflow was granted, but for no
+// longer than a second after that; and is free when others have just been let in. Each claim that the step comes too late for is
+// followed by one that stands twice as long, until one still stands when the slot is free.
+func TestPark_NoSlotForLong_StillRuns(t *testing.T) {
+	t.Parallel()
+	b := setupWith(t, lockcore.Config{ClaimTTL: 300 * time.Millisecond})
+	b.workflow("Late", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Note") })
+	b.workflow("Load", func(ctx workflow.Context) error { return again(ctx, "Take") })
+	b.workflow("Rival", func(ctx workflow.Context) error { return again(workflows.Guard(ctx, account), "Use") })
+	b.work(t, sdkworker.Options{MaxConcurrentActivityExecutionSize: 1}, map[string]any{"Note": b.noteRun, "Take": b.takeSlot})
+	var rivals atomic.Int64
+	queue := b.elsewhere(t, map[string]any{"Use": func(ctx context.Context) error {
+		rivals.Add(1)
+		select { // longer than a step waits inline
+		case <-time.After(2 * time.Second):
+		case <-ctx.Done():
+		}
+		return ctx.Err()
+	}})
+
+	other := b.taken(t, account)
+	late := b.start(t, "Late")
+	b.untilParked(t, late)
+	load := b.start(t, "Load")
+	b.terminateAtEnd(t, load)
+	b.untilActivity(t, load, func(a *workflowpb.PendingActivityInfo) bool {
+		return a.GetState() == enumspb.PENDING_ACTIVITY_STATE_STARTED
+	}, "the slot was not taken")
+	for range 2 { // one alone may come too late for the slot
+		b.terminateAtEnd(t, b.start(t, "Load"))
+	}
+	for range 2 {
+		rival, err := b.client.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{TaskQueue: queue}, "Rival")
+		require.NoError(t, err)
+		b.terminateAtEnd(t, rival)
+	}
+	b.untilQueued(t, account.Name, 3)
+	require.NoError(t, other.Leave(t.Context()))
+
+	began := time.Now()
+	events, err := b.end(t, late)
+	require.NoError(t, err)
+	steps := scheduled(events, "Note")
+	t.Logf("after %v: %d events, the step scheduled %d times, others let in %d times", time.Since(began), len(events), steps, rivals.Load())
+	require.Equal(t, []string{late.GetRunID()}, b.read())
+	require.Less(t, steps, 12, "the history grows")
+	require.Positive(t, rivals.Load(), "nobody else was let in, so nothing is shown")
+}
+
+// takeSlot is an activity that takes its slot until somebody has just entered the account, or a claim to it has stood for a second.
+func (b *bundle) takeSlot(ctx context.Context) error {
+	filter := lockcore.Filter{Resource: account.Name, States: []lockcore.State{lockcore.StateHolding, lockcore.StateClaimed}}
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+		for s, err := range b.locker.Status(ctx, filter) {
+			switch {
+			case err != nil:
+				return err
+			case s.ExpiresIn <= 0:
+			case s.State == lockcore.StateHolding && s.LockID != "somebody" && s.Silent < 500*time.Millisecond,
+				s.State == lockcore.StateClaimed && s.Silent >= time.Second:
+				return nil
+			}
+		}
+	}
+}
+
+// again does a step for as long as the workflow is not terminated.
+func again(ctx workflow.Context, name string) error {
+	for {
+		if err := do(ctx, name); err != nil {
+			return err
+		}
+	}
+}
+
+// elsewhere starts a second worker, with a task queue of its own, until the test ends.
+func (b *bundle) elsewhere(t *testing.T, activities map[string]any) (queue string) {
+	t.Helper()
+	queue = b.queue + "-elsewhere"
+	w := sdkworker.New(b.client, queue, sdkworker.Options{Plugins: []sdkworker.Plugin{b.plugin}})
+	for name, fn := range b.workflows {
+		w.RegisterWorkflowWithOptions(fn, workflow.RegisterOptions{Name: name})
+	}
+	for name, fn := range activities {
+		w.RegisterActivityWithOptions(fn, activity.RegisterOptions{Name: name})
+	}
+	require.NoError(t, w.Start())
+	t.Cleanup(w.Stop)
+	return queue
+}
+
+// terminateAtEnd ends a run that does not end by itself.
+func (b *bundle) terminateAtEnd(t *testing.T, run client.WorkflowRun) {
+	t.Helper()
+	t.Cleanup(func() {
+		require.NoError(t, b.client.TerminateWorkflow(context.Background(), run.GetID(), "", "the test has ended"))
+	})
+}
+
+// scheduled counts how often an activity was scheduled.
+func scheduled(events []*historypb.HistoryEvent, name string) int {
+	n := 0
+	for _, e := range events {
+		if e.GetEventType() == enumspb.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED && e.GetActivityTaskScheduledEventAttributes().GetActivityType().GetName() == name {
+			n++
+		}
+	}
+	return n
+}
+
+var shelf = lockcore.Exclusive("shelf")
+
+// A step has the account and waits for the shelf. The account is released by force, so the step fails
+// when its turn has come at the shelf. It must not keep others out of the shelf until its saga ends.
+func TestGuard_OneOfTwoLost_LeavesTheOthersQueue(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
+			err := do(workflows.Guard(ctx, account, shelf), "Nothing")
+			b.write("%v", err)
+			workflow.GetSignalChannel(ctx, "go on").Receive(ctx, nil)
+			return err
+		})
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Nothing": nothing})
+	other := b.taken(t, shelf)
+	run := b.start(t, "W")
+	b.untilParked(t, run)
+	b.forceRelease(t, run)
+	require.NoError(t, other.Leave(t.Context()))
+	b.untilWritten(t, 1)
+	require.Contains(t, b.read()[0], "lost its lock")
+	b.requireFree(t, shelf.Name)
+	require.Empty(t, b.waiters(t, shelf.Name))
+	b.signal(t, run, "go on")
+	_, err := b.end(t, run)
+	require.ErrorContains(t, err, "lost its lock")
 }

@@ -1,10 +1,16 @@
 package worker_test
 
 import (
+	"context"
 	"errors"
+	"net"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	enumspb "go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
@@ -12,16 +18,15 @@ import (
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 	"github.com/temporal-lockstep/lockstep/worker"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
-func TestOptionsAreCheckedWhenThePluginIsMade(t *testing.T) {
+func TestNewPlugin_InvalidOptions_AreRefused(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		options worker.Options
@@ -50,7 +55,7 @@ func withJanitor(o worker.JanitorOptions) worker.Options {
 	return worker.Options{Locker: &lockcore.Locker{}, Janitor: o}
 }
 
-func TestThePluginInstallsOneInterceptor(t *testing.T) {
+func TestPlugin_OnWorker_InstallsOneInterceptor(t *testing.T) {
 	t.Parallel()
 	o := worker.Options{Locker: &lockcore.Locker{}}
 	plugin, err := worker.NewPlugin(o)
@@ -82,7 +87,7 @@ func guardedSaga(ctx workflow.Context) error {
 	})
 }
 
-func TestOnClientAndWorkerThePluginGuardsOnce(t *testing.T) {
+func TestPlugin_OnClientAndWorker_GuardsOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", guardedSaga)
@@ -99,7 +104,7 @@ func TestOnClientAndWorkerThePluginGuardsOnce(t *testing.T) {
 	require.Equal(t, 1, countGuards(events, "2/Look"))
 }
 
-func TestOnTheClientAloneThePluginReachesItsWorkers(t *testing.T) {
+func TestPlugin_OnClientOnly_ReachesItsWorkers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", guardedSaga)
@@ -113,7 +118,7 @@ func TestOnTheClientAloneThePluginReachesItsWorkers(t *testing.T) {
 	require.Equal(t, []string{"free: false", "free: false"}, b.read())
 }
 
-func TestAnExistingWorkerIsServedByInterceptorAndRegister(t *testing.T) {
+func TestRegister_ExistingWorker_IsGuarded(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", guardedSaga)
@@ -146,4 +151,133 @@ func countGuards(events []*historypb.HistoryEvent, part string) int {
 		}
 	}
 	return n
+}
+
+func TestPlugin_WorkerStarts_HasRegistered(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	c, err := client.DialContext(t.Context(), client.Options{
+		HostPort: testenv.TemporalAddress(t), Identity: "the client's", Plugins: []client.Plugin{b.plugin},
+	})
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	b.client = c
+	b.work(t, sdkworker.Options{Plugins: []sdkworker.Plugin{b.plugin}}, map[string]any{"A": nothing})
+	b.work(t, sdkworker.Options{Identity: "its own"}, map[string]any{"A": nothing})
+	registered, err := b.locker.Core().Workers(t.Context(), time.Minute)
+	require.NoError(t, err)
+	require.ElementsMatch(t, []party.Worker{
+		{Namespace: "default", Queue: b.queue, Identity: "the client's"}, {Namespace: "default", Queue: b.queue, Identity: "its own"},
+	}, registered)
+	for s, err := range b.locker.Status(t.Context(), lockcore.Filter{}) {
+		require.NoError(t, err)
+		require.Fail(t, "a registration is listed as a lock", "%+v", s)
+	}
+}
+
+// The database accepts connections and answers nothing, so that a registration is under way when the worker stops.
+func TestPlugin_DatabaseDoesNotAnswer_StopDoesNotWait(t *testing.T) {
+	t.Parallel()
+	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = silent.Close() }) // it is the test's
+	db, err := mongo.Connect(options.Client().ApplyURI("mongodb://" + silent.Addr().String() + "/?directConnection=true"))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = db.Disconnect(context.WithoutCancel(t.Context())) }) // nothing answers
+	locker, err := lockcore.New(db.Database("d").Collection(lockCollection), lockcore.Config{})
+	require.NoError(t, err)
+	closeAtEnd(t, locker)
+	plugin, err := worker.NewPlugin(worker.Options{Locker: locker, Janitor: worker.JanitorOptions{Off: true}})
+	require.NoError(t, err)
+	w := sdkworker.New(testenv.Temporal(t), testenv.TaskQueue(t), sdkworker.Options{Plugins: []sdkworker.Plugin{plugin}})
+	w.RegisterActivityWithOptions(nothing, activity.RegisterOptions{Name: "A"})
+	began := time.Now()
+	require.NoError(t, w.Start())
+	require.Less(t, time.Since(began), 8*time.Second, "a command has 10 s")
+	began = time.Now()
+	w.Stop()
+	require.Less(t, time.Since(began), 5*time.Second)
+}
+
+// A worker may answer every GetVersion with the default, which is how new versions are rolled out with care. Nothing of
+// Lockstep asks: that a step parked stands in the history as its failure.
+func TestPlugin_VersionProvider_ChangesNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		return saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
+			return s.Step(workflows.Guard(ctx, account), "Look", "Look").Get(ctx, nil)
+		})
+	})
+	b.work(t, sdkworker.Options{
+		PreferredVersionProvider: func(sdkworker.PreferredVersionProviderInput) *sdkworker.VersionPreference {
+			return &sdkworker.VersionPreference{Version: workflow.DefaultVersion}
+		},
+	}, map[string]any{"Look": b.look})
+	other := b.taken(t, account)
+	run := b.start(t, "W")
+	b.untilEvent(t, run, enumspb.EVENT_TYPE_ACTIVITY_TASK_FAILED)
+	b.untilParked(t, run)
+	require.NoError(t, other.Leave(t.Context()))
+	events, err := b.end(t, run)
+	require.NoError(t, err)
+	require.Equal(t, []string{"free: false"}, b.read())
+	for _, e := range events {
+		require.NotEqual(t, "Version", e.GetMarkerRecordedEventAttributes().GetMarkerName())
+	}
+	b.requireFree(t, account.Name)
+}
+
+// during runs a worker with a Locker of its own, as a process does that is started when there is work, and stops it after do.
+func (b *bundle) during(t *testing.T, do func()) {
+	t.Helper()
+	c, err := mongo.Connect(options.Client().ApplyURI(testenv.MongoURI(t)))
+	require.NoError(t, err)
+	l, err := lockcore.New(c.Database(b.database).Collection(lockCollection), lockcore.Config{})
+	require.NoError(t, err)
+	plugin, err := worker.NewPlugin(worker.Options{Locker: l, Janitor: worker.JanitorOptions{Off: true}})
+	require.NoError(t, err)
+	w := b.work(t, sdkworker.Options{Plugins: []sdkworker.Plugin{plugin}}, map[string]any{"Note": b.note})
+	do()
+	w.Stop()
+	ctx := context.WithoutCancel(t.Context())
+	require.NoError(t, l.Close(ctx))
+	require.NoError(t, c.Disconnect(ctx))
+}
+
+// Workers that run only while there is work: the holds of a saga, and the place of a step that waits, stand while no worker
+// runs, and a worker that stops has released what is due.
+func TestShortLivedWorkers_BetweenWorkers_LocksStayHeld(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("Saga", func(ctx workflow.Context) error {
+		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+			if err := s.Step(workflows.Guard(ctx, account), "Note", "Note", "saga").Get(ctx, nil); err != nil {
+				return err
+			}
+			receive(ctx, "go on")
+			return nil
+		})
+	})
+	b.workflow("Waiter", func(ctx workflow.Context) error {
+		return workflow.ExecuteActivity(workflows.Guard(ctx, account), "Note", "waiter").Get(ctx, nil)
+	})
+	saga := b.start(t, "Saga")
+	b.during(t, func() { b.untilWritten(t, 1) })
+	waiter := b.start(t, "Waiter")
+	b.during(t, func() { b.untilParked(t, waiter) })
+	b.requireHolds(t, saga, account)
+	b.signal(t, saga, "go on")
+	b.during(t, func() {
+		_, err := b.end(t, saga)
+		require.NoError(t, err)
+	})
+	b.during(t, func() {
+		_, err := b.end(t, waiter)
+		require.NoError(t, err)
+	})
+	require.Equal(t, []string{"saga", "waiter"}, b.read())
+	free, err := b.isFree(t.Context(), account.Name)
+	require.NoError(t, err)
+	require.True(t, free, "the worker has left before it stopped")
 }

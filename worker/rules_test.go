@@ -3,17 +3,18 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	historypb "go.temporal.io/api/history/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/worker"
@@ -39,7 +40,7 @@ func pay(ctx workflow.Context, argument any) error {
 	return workflow.ExecuteActivity(ctx, "Look", argument).Get(ctx, nil)
 }
 
-func TestARuleGuardsStepsOfWorkflowsThatKnowNothingOfIt(t *testing.T) {
+func TestRule_WorkflowWithoutGuard_StepIsGuarded(t *testing.T) {
 	t.Parallel()
 	b := setup(t, payments())
 	for name, argument := range map[string]any{
@@ -58,7 +59,7 @@ func TestARuleGuardsStepsOfWorkflowsThatKnowNothingOfIt(t *testing.T) {
 }
 
 // A step adds its rule to its guard; what its workflow keeps does not block it.
-func TestARuleGoesTogetherWithWhatItsWorkflowHolds(t *testing.T) {
+func TestRule_WorkflowHoldsTheResource_Joins(t *testing.T) {
 	t.Parallel()
 	b := setup(t, payments())
 	step := func(ctx workflow.Context) error { return pay(ctx, payment{account.Name}) }
@@ -85,7 +86,7 @@ func TestARuleGoesTogetherWithWhatItsWorkflowHolds(t *testing.T) {
 }
 
 // A busy attempt fails, keeps its place, and comes back; the failure is not the workflow's to answer.
-func TestAStepThatFindsTheLocksOfItsRuleBusyComesBack(t *testing.T) {
+func TestRule_Busy_StepWaits(t *testing.T) {
 	t.Parallel()
 	b := setup(t, payments())
 	b.workflow("W", func(ctx workflow.Context) error { return pay(ctx, payment{account.Name}) })
@@ -118,7 +119,7 @@ func TestAStepThatFindsTheLocksOfItsRuleBusyComesBack(t *testing.T) {
 }
 
 // A saga may begin on a worker with a rule and end on one without it: the rule guards what the first one runs, and leaves nothing.
-func TestASagaEndsOnAWorkerWithoutTheRuleUnderWhichItBegan(t *testing.T) {
+func TestRule_RemovedDuringSaga_SagaEnds(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", func(ctx workflow.Context) error {
@@ -145,7 +146,7 @@ func TestASagaEndsOnAWorkerWithoutTheRuleUnderWhichItBegan(t *testing.T) {
 	b.requireFree(t, account.Name)
 }
 
-func TestALocalActivityWithARuleIsRefused(t *testing.T) {
+func TestRule_LocalActivity_IsRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t, payments())
 	b.workflow("W", func(ctx workflow.Context) error {
@@ -158,7 +159,7 @@ func TestALocalActivityWithARuleIsRefused(t *testing.T) {
 	require.Empty(t, b.read())
 }
 
-func TestAnArgumentThatARuleCannotReadFailsTheStep(t *testing.T) {
+func TestRule_UnreadableArgument_StepFails(t *testing.T) {
 	t.Parallel()
 	b := setup(t, payments())
 	b.workflow("number", func(ctx workflow.Context) error { return pay(ctx, 42) })
@@ -169,7 +170,7 @@ func TestAnArgumentThatARuleCannotReadFailsTheStep(t *testing.T) {
 	require.Empty(t, b.read())
 }
 
-func TestRulesThatCannotBeAreRefused(t *testing.T) {
+func TestRule_Invalid_IsRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	for name, rules := range map[string][]worker.Rule{
@@ -183,7 +184,7 @@ func TestRulesThatCannotBeAreRefused(t *testing.T) {
 	}
 }
 
-func TestARuleForAnActivityThatIsNotThereKeepsTheWorkerFromStarting(t *testing.T) {
+func TestRule_UnknownActivity_WorkerDoesNotStart(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	start := func(rule worker.Rule) error {
@@ -203,7 +204,7 @@ type shop struct{}
 
 func (*shop) Buy(context.Context, payment) error { return nil }
 
-func TestARuleOfAnotherTypeThanItsActivitysKeepsTheWorkerFromStarting(t *testing.T) {
+func TestRule_OtherArgumentType_WorkerDoesNotStart(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	look := worker.RuleFor("Look", func(payment) []lockcore.Resource { return nil })
@@ -243,7 +244,7 @@ func TestARuleOfAnotherTypeThanItsActivitysKeepsTheWorkerFromStarting(t *testing
 }
 
 // Beside a plugin without its rules, one with rules would guard nothing.
-func TestTwoPluginsWithDifferentRulesAreRefused(t *testing.T) {
+func TestRules_DifferInTwoPlugins_AreRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	with, err := worker.NewPlugin(worker.Options{Locker: b.locker, Rules: []worker.Rule{payments()}})
@@ -252,4 +253,110 @@ func TestTwoPluginsWithDifferentRulesAreRefused(t *testing.T) {
 		sdkworker.New(b.client, b.queue, sdkworker.Options{Plugins: []sdkworker.Plugin{b.plugin, with}})
 	})
 	require.NotPanics(t, func() { sdkworker.New(b.client, b.queue, sdkworker.Options{Plugins: []sdkworker.Plugin{with, with}}) })
+}
+
+// workDynamically starts a worker on which a dynamic activity serves every type: it looks whether the account is free.
+func (b *bundle) workDynamically(t *testing.T) error {
+	t.Helper()
+	w := sdkworker.New(b.client, b.queue, sdkworker.Options{Plugins: []sdkworker.Plugin{b.plugin}, DeadlockDetectionTimeout: within})
+	for name, fn := range b.workflows {
+		w.RegisterWorkflowWithOptions(fn, workflow.RegisterOptions{Name: name})
+	}
+	w.RegisterDynamicActivity(func(ctx context.Context, args converter.EncodedValues) (string, error) {
+		var p payment
+		if args.HasValues() {
+			if err := args.Get(&p); err != nil {
+				return "", err
+			}
+		}
+		return p.Account, b.look(ctx)
+	}, activity.DynamicRegisterOptions{})
+	err := w.Start()
+	if err == nil {
+		t.Cleanup(w.Stop)
+	}
+	return err
+}
+
+func TestRule_DynamicActivity_GetsTheArgumentDecoded(t *testing.T) {
+	t.Parallel()
+	locks := func(name string) []lockcore.Resource {
+		if name == "" {
+			return nil
+		}
+		return []lockcore.Resource{lockcore.Exclusive(name)}
+	}
+	b := setup(t,
+		worker.RuleFor("Value", func(p payment) []lockcore.Resource { return locks(p.Account) }),
+
+		worker.RuleFor("Pointer", func(p *payment) []lockcore.Resource {
+			if p == nil {
+				return nil
+			}
+			return locks(p.Account)
+		}),
+		worker.RuleFor("Any", func(in any) []lockcore.Resource {
+			p, _ := in.(map[string]any)
+			name, _ := p["Account"].(string)
+			return locks(name)
+		}),
+		worker.RuleFor("Encoded", func(in converter.EncodedValues) []lockcore.Resource {
+			var p payment
+			if err := in.Get(&p); err != nil {
+				return nil
+			}
+			return locks(p.Account)
+		}),
+	)
+	for _, name := range []string{"Value", "Pointer", "Any", "Encoded", "NoRule"} {
+		b.workflow(name, func(ctx workflow.Context) error {
+			var got string
+			if err := workflow.ExecuteActivity(ctx, name, payment{account.Name}, "another argument").Get(ctx, &got); err != nil {
+				return err
+			}
+			if got != account.Name {
+				return fmt.Errorf("the activity got %q", got)
+			}
+			return nil
+		})
+	}
+	for _, name := range []string{"Pointer", "Any"} {
+		b.workflow(name+" of nothing", func(ctx workflow.Context) error { return do(ctx, name) })
+	}
+	require.NoError(t, b.workDynamically(t))
+	for _, tc := range []struct {
+		name string
+		free bool
+	}{{"Value", false}, {"Pointer", false}, {"Any", false}, {"Encoded", false}, {"NoRule", true}, {"Pointer of nothing", true}, {"Any of nothing", true}} {
+		before := len(b.read())
+		_, err := b.end(t, b.start(t, tc.name))
+		require.NoError(t, err, tc.name)
+		require.Equal(t, []string{fmt.Sprintf("free: %v", tc.free)}, b.read()[before:], tc.name)
+		b.requireFree(t, account.Name)
+	}
+}
+
+func TestRule_DynamicActivityWithAnotherArgument_IsRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t, payments())
+	for name, args := range map[string][]any{"number": {42}, "nothing": nil} {
+		b.workflow(name, func(ctx workflow.Context) error { return workflow.ExecuteActivity(ctx, "Look", args...).Get(ctx, nil) })
+	}
+	require.NoError(t, b.workDynamically(t))
+	for _, name := range []string{"number", "nothing"} {
+		_, err := b.end(t, b.start(t, name))
+		require.ErrorIs(t, workflows.LockError(err), lockcore.ErrInvalid, name)
+		require.ErrorContains(t, err, "Look", name)
+		require.ErrorContains(t, err, "payment", name)
+	}
+	require.Empty(t, b.read())
+}
+
+func TestRule_DynamicActivityForInterface_WorkerDoesNotStart(t *testing.T) {
+	t.Parallel()
+	b := setup(t, worker.RuleFor("Look", func(fmt.Stringer) []lockcore.Resource { return nil }))
+	err := b.workDynamically(t)
+	require.ErrorIs(t, err, lockcore.ErrInvalid)
+	require.ErrorContains(t, err, "dynamic activity")
+	require.ErrorContains(t, err, "fmt.Stringer")
 }

@@ -3,21 +3,21 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
-
+	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
+	historypb "go.temporal.io/api/history/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/temporal-lockstep/lockstep/activities"
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
@@ -44,7 +44,7 @@ func (b *bundle) status(t *testing.T, run client.WorkflowRun) enumspb.WorkflowEx
 	return d.GetWorkflowExecutionInfo().GetStatus()
 }
 
-func TestCompensationRunsUnderTheLocksInReverseOrder(t *testing.T) {
+func TestSaga_StepFails_CompensatesInReverseUnderLocks(t *testing.T) {
 	t.Parallel()
 	b, fences := setup(t), map[string]int64{}
 	b.workflow("W", func(ctx workflow.Context) error {
@@ -68,7 +68,7 @@ func TestCompensationRunsUnderTheLocksInReverseOrder(t *testing.T) {
 	b.requireFree(t, account.Name)
 }
 
-func TestAFailingCompensationDoesNotStopTheOthers(t *testing.T) {
+func TestSaga_CompensationFails_OthersRun(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", func(ctx workflow.Context) error {
@@ -88,7 +88,7 @@ func TestAFailingCompensationDoesNotStopTheOthers(t *testing.T) {
 	b.requireFree(t, account.Name)
 }
 
-func TestACancelledSagaIsCompensatedAndReleased(t *testing.T) {
+func TestSaga_Cancelled_IsCompensatedAndReleased(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", func(ctx workflow.Context) error {
@@ -114,7 +114,7 @@ func TestACancelledSagaIsCompensatedAndReleased(t *testing.T) {
 
 // Isolation is broken by force between two steps: the next step is told before it runs, and the
 // compensation waits until it can have the lock again.
-func TestALossBetweenStepsIsToldAndCompensationTakesTheLockAnew(t *testing.T) {
+func TestSaga_LossBetweenSteps_CompensationReacquires(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", func(ctx workflow.Context) error {
@@ -147,7 +147,7 @@ func TestALossBetweenStepsIsToldAndCompensationTakesTheLockAnew(t *testing.T) {
 }
 
 // A cancellation that finds the step waiting for its lock: nothing was taken, and nothing must be left in the queue.
-func TestACancelledWaitLeavesNothingBehind(t *testing.T) {
+func TestSaga_WaitCancelled_LeavesNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", func(ctx workflow.Context) error {
@@ -171,7 +171,7 @@ func TestACancelledWaitLeavesNothingBehind(t *testing.T) {
 	require.Empty(t, b.read())
 }
 
-func TestContinueAsNewReleases(t *testing.T) {
+func TestSaga_ContinueAsNew_Releases(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", func(ctx workflow.Context) error {
@@ -192,7 +192,7 @@ func TestContinueAsNewReleases(t *testing.T) {
 	require.Equal(t, []string{"free: false", "free: true"}, b.read())
 }
 
-func TestAWorkflowThatFailsWithoutASagaReleasesScopeSaga(t *testing.T) {
+func TestScopeSaga_WorkflowFailsOutsideSaga_Releases(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", func(ctx workflow.Context) error {
@@ -203,5 +203,324 @@ func TestAWorkflowThatFailsWithoutASagaReleasesScopeSaga(t *testing.T) {
 	_, err := b.end(t, b.start(t, "W"))
 	require.ErrorContains(t, err, "no money")
 	require.Equal(t, []string{"free: false", "free: false"}, b.read())
+	b.requireFree(t, account.Name)
+}
+
+var errLate = errors.New("too late")
+
+// untilWaiting blocks until the workflow is told that its step waits.
+func untilWaiting(ctx workflow.Context) { workflow.GetSignalChannel(ctx, "waits").Receive(ctx, nil) }
+
+func (b *bundle) tellWaiting(t *testing.T, run client.WorkflowRun) {
+	t.Helper()
+	b.untilParked(t, run)
+	require.NoError(t, b.client.SignalWorkflow(t.Context(), run.GetID(), run.GetRunID(), "waits", nil))
+}
+
+// Whether its saga fails or succeeds, and wherever its locks are taken, a step that waits when the saga's function returns does
+// not run afterwards, and leaves nothing.
+func TestSaga_EndsWhileStepWaits_StepDoesNotRun(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		locks  workflows.Locks
+		result error
+		want   []string
+	}{
+		"undone":          {workflows.Locks{}, errLate, []string{"undo"}},
+		"step scope":      {workflows.Locks{Scope: workflows.ScopeStep}, errLate, []string{"undo"}},
+		"committed":       {workflows.Locks{}, nil, nil},
+		"committed, step": {workflows.Locks{Scope: workflows.ScopeStep}, nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			tc.locks.Resources = []lockcore.Resource{account}
+			b.workflow("W", func(ctx workflow.Context) error {
+				var step workflow.Future
+				err := workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+					s.CompensateWith(workflows.Unguarded(ctx), "Undo")
+					step = workflow.ExecuteActivity(workflows.WithLocks(ctx, tc.locks), "Do")
+					untilWaiting(ctx)
+					return tc.result
+				})
+				if left := step.Get(ctx, nil); !errors.Is(err, tc.result) || !errors.Is(left, lockcore.ErrEnded) {
+					return fmt.Errorf("saga: %w, step: %w", err, left)
+				}
+				return nil
+			})
+			b.work(t, sdkworker.Options{}, map[string]any{
+				"Do":   func(context.Context) error { b.write("do"); return nil },
+				"Undo": func(context.Context) error { b.write("undo"); return nil },
+			})
+			other := b.taken(t, account)
+			run := b.start(t, "W")
+			b.tellWaiting(t, run)
+			_, err := b.end(t, run)
+			require.NoError(t, err)
+			require.Equal(t, tc.want, b.read())
+			b.untilQueued(t, account.Name, 0)
+			require.NoError(t, other.Leave(t.Context()))
+			b.requireFree(t, account.Name)
+		})
+	}
+}
+
+func TestSaga_FailsWhileStepWaits_StepIsNotUndone(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+			s.Step(workflows.Guard(ctx, account), "Do", "Undo")
+			untilWaiting(ctx)
+			return errLate
+		})
+	})
+	note := func(context.Context) error { b.write("ran"); return nil }
+	b.work(t, sdkworker.Options{}, map[string]any{"Do": note, "Undo": note})
+	other := b.taken(t, account)
+	run := b.start(t, "W")
+	b.tellWaiting(t, run)
+	_, err := b.end(t, run)
+	require.ErrorContains(t, err, errLate.Error())
+	require.Empty(t, b.read(), "an undo would wait for the same lock")
+	b.untilQueued(t, account.Name, 0)
+	require.NoError(t, other.Leave(t.Context()))
+	b.requireFree(t, account.Name)
+}
+
+// A run that ends in whatever way leaves the queues in which its steps wait, and who comes behind them has not to wait for grants to
+// lapse.
+func TestRun_EndsWhileStepWaits_LeavesTheQueue(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(ctx workflow.Context) error{
+		"completed": func(workflow.Context) error { return nil },
+		"continued": func(ctx workflow.Context) error { return workflow.NewContinueAsNewError(ctx, "Next") },
+		"handed over": func(ctx workflow.Context) error {
+			return workflows.HandOver(ctx, workflow.NewContinueAsNewError(ctx, "Next"))
+		},
+	} {
+		for _, scope := range []workflows.Scope{workflows.ScopeStep, workflows.ScopeSaga} {
+			t.Run(name+", "+string(scope), func(t *testing.T) {
+				t.Parallel()
+				b := setup(t)
+				b.workflow("Next", func(ctx workflow.Context) error { return workflow.Sleep(ctx, longer) })
+				b.workflow("W", func(ctx workflow.Context) error {
+					_ = workflow.ExecuteActivity(workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, Scope: scope}), "Do")
+					untilWaiting(ctx)
+					return end(ctx)
+				})
+				b.work(t, sdkworker.Options{}, map[string]any{"Do": func(context.Context) error { b.write("do"); return nil }})
+				other := b.taken(t, account)
+				run := b.start(t, "W")
+				t.Cleanup(func() { _ = b.client.TerminateWorkflow(context.Background(), run.GetID(), "", "the test is over") })
+				b.tellWaiting(t, run)
+				history := b.untilClosed(t, run)
+				b.untilQueued(t, account.Name, 0)
+				b.replay(t, history)
+				require.NoError(t, other.Leave(t.Context()))
+				b.requireFree(t, account.Name)
+				require.Empty(t, b.read())
+			})
+		}
+	}
+}
+
+// untilClosed waits for the end of a run itself, and not of those that continue it.
+func (b *bundle) untilClosed(t *testing.T, run client.WorkflowRun) *historypb.History {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		d, err := b.client.DescribeWorkflowExecution(t.Context(), run.GetID(), run.GetRunID())
+		return err == nil && d.GetWorkflowExecutionInfo().GetStatus() != enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
+	}, within, lookEvery, "the run did not end")
+	return b.historyOf(t, run.GetID(), run.GetRunID())
+}
+
+// undoableSaga runs a saga whose steps are undone under the names of what they did.
+func undoableSaga(ctx workflow.Context, fn func(ctx workflow.Context, step func(what string) error) error) error {
+	return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+		guarded := workflows.Guard(ctx, account)
+		return fn(ctx, func(what string) error { return s.Step(guarded, "Note", "Undo", what).Get(ctx, nil) })
+	})
+}
+
+var errRefused = errors.New("refused")
+
+// A saga that has succeeded inside another is undone with that one, in its own order.
+func TestNestedSaga_OuterFails_IsUndoneWithIt(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		return undoableSaga(ctx, func(ctx workflow.Context, step func(string) error) error {
+			inner := undoableSaga(ctx, func(_ workflow.Context, step func(string) error) error {
+				return errors.Join(step("2"), step("3"))
+			})
+			undone := undoableSaga(ctx, func(_ workflow.Context, step func(string) error) error {
+				return errors.Join(step("4"), errRefused)
+			})
+			return errors.Join(step("1"), inner, undone, step("5"), errRefused)
+		})
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Note": b.note, "Undo": b.undoes})
+	_, err := b.end(t, b.start(t, "W"))
+	require.ErrorContains(t, err, errRefused.Error())
+	require.Equal(t, []string{"2", "3", "4", "undid 4", "1", "5", "undid 5", "undid 1", "undid 3", "undid 2"}, b.read())
+	b.requireFree(t, account.Name)
+}
+
+// The outer saga fails while the inner one still works in another coroutine.
+func TestNestedSaga_OuterCompensates_IsUndone(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		var late error
+		done := workflow.NewWaitGroup(ctx)
+		done.Add(1)
+		err := workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+			workflow.Go(ctx, func(ctx workflow.Context) {
+				defer done.Done()
+				late = undoableSaga(ctx, func(ctx workflow.Context, step func(string) error) error {
+					err := step("inner")
+					receive(ctx, "go on")
+					return err
+				})
+			})
+			s.Compensate(ctx, func(ctx workflow.Context) error {
+				err := say(workflows.Unguarded(ctx), "compensating")
+				done.Wait(ctx)
+				return err
+			})
+			receive(ctx, "fail")
+			return errRefused
+		})
+		if !errors.Is(late, lockcore.ErrEnded) {
+			return fmt.Errorf("the inner saga ended with %w", late)
+		}
+		if !errors.Is(err, errRefused) {
+			return fmt.Errorf("the outer saga ended with %w", err)
+		}
+		return nil
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Note": b.note, "Undo": b.undoes})
+	run := b.start(t, "W")
+	b.untilWritten(t, 1)
+	b.signal(t, run, "fail")
+	b.untilWritten(t, 2)
+	b.signal(t, run, "go on")
+	_, err := b.end(t, run)
+	require.NoError(t, err)
+	require.Equal(t, []string{"inner", "compensating", "undid inner"}, b.read())
+	b.requireFree(t, account.Name)
+}
+
+// A saga inside another fails while one of its steps waits for a lock.
+func TestNestedSaga_FailsWhileWaiting_StepDoesNotRun(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		return undoableSaga(ctx, func(ctx workflow.Context, step func(string) error) error {
+			var waits workflow.Future
+			err := workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+				waits = s.Step(workflows.Guard(ctx, account2), "Note", "Undo", "waits")
+				receive(ctx, "fail")
+				return errRefused
+			})
+			if !errors.Is(err, errRefused) {
+				return err
+			}
+			if err := waits.Get(ctx, nil); !errors.Is(err, lockcore.ErrEnded) {
+				return fmt.Errorf("the step ended with %w", err)
+			}
+			return step("outer")
+		})
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Note": b.note, "Undo": b.undoes})
+	other := b.taken(t, account2)
+	run := b.start(t, "W")
+	b.untilParked(t, run)
+	b.signal(t, run, "fail")
+	b.untilWritten(t, 1)
+	require.NoError(t, other.Leave(t.Context()))
+	_, err := b.end(t, run)
+	require.NoError(t, err)
+	require.Equal(t, []string{"outer"}, b.read())
+	b.requireFree(t, account2.Name)
+}
+
+// Two sagas lock one account around code, and step on the other's: one gives way, and begins again without its lock.
+func TestRunSaga_BeginsAgain_ReleasesItsLock(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	crossing := func(one, other lockcore.Resource) func(ctx workflow.Context) error {
+		return func(ctx workflow.Context) error {
+			return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+				hold, err := workflows.Lock(ctx, locks(one))
+				if err != nil {
+					return err
+				}
+				if s.Attempt() == 1 {
+					if err := say(workflows.Unguarded(ctx), "locked"); err != nil {
+						return err
+					}
+					receive(ctx, "go on")
+				}
+				if err := do(workflows.Guard(ctx, other), "Look"); err != nil {
+					return err
+				}
+				return hold.Release(ctx)
+			})
+		}
+	}
+	b.workflow("there", crossing(account, account2))
+	b.workflow("back", crossing(account2, account))
+	b.work(t, sdkworker.Options{}, map[string]any{"Note": b.note, "Look": func(context.Context) error { return nil }})
+	there, back := b.start(t, "there"), b.start(t, "back")
+	b.untilWritten(t, 2)
+	b.signal(t, there, "go on")
+	b.signal(t, back, "go on")
+	require.Eventually(t, func() bool {
+		_, err := b.locker.Core().BreakDeadlocks(t.Context())
+		return err == nil && b.hasEnded(t, there) && b.hasEnded(t, back)
+	}, within, 10*lookEvery, "the sagas do not end")
+	for _, run := range []client.WorkflowRun{there, back} {
+		_, err := b.end(t, run)
+		require.NoError(t, err)
+	}
+	b.requireFree(t, account.Name)
+	b.requireFree(t, account2.Name)
+}
+
+// A workflow asks whether it still holds its lock.
+func TestHoldCheck_LostLock_SaysSo(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		hold, err := workflows.Lock(ctx, locks(account))
+		if err != nil {
+			return err
+		}
+		if err := hold.Check(ctx); err != nil {
+			return err
+		}
+		if err := say(ctx, "locked"); err != nil {
+			return err
+		}
+		receive(ctx, "go on")
+		first, second := hold.Check(ctx), hold.Check(ctx)
+		if !errors.Is(first, lockcore.ErrLost) || !errors.Is(second, lockcore.ErrLost) {
+			return fmt.Errorf("not lost: %w", errors.Join(first, second))
+		}
+		if err := hold.Release(ctx); !errors.Is(err, lockcore.ErrLost) {
+			return fmt.Errorf("not lost: %w", err)
+		}
+		return nil
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Note": b.note})
+	run := b.start(t, "W")
+	b.untilWritten(t, 1)
+	b.requireHolds(t, run, account)
+	b.forceRelease(t, run)
+	b.signal(t, run, "go on")
+	_, err := b.end(t, run)
+	require.NoError(t, err)
 	b.requireFree(t, account.Name)
 }

@@ -55,7 +55,7 @@ func (c *crowd) step(ctx context.Context) error {
 }
 
 // Steps of one workflow count one by one under a limit, and exclude each other, in a saga that keeps the resource too.
-func TestGuardedStepsOfOneWorkflowAreOfOneAnotherIndependent(t *testing.T) {
+func TestScopeStep_StepsOfOneWorkflow_AreIndependent(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		resource lockcore.Resource
@@ -113,7 +113,7 @@ func (b *bundle) use(ctx context.Context, lockID string, resource lockcore.Resou
 }
 
 // A step of two resources, for each of which others always queue, keeps the one that it got while it waits for the other.
-func TestAStepOfTwoBusyResourcesRuns(t *testing.T) {
+func TestScopeStep_TwoBusyResources_Runs(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account, account2), "Nothing") })
@@ -140,7 +140,7 @@ func TestAStepOfTwoBusyResourcesRuns(t *testing.T) {
 }
 
 // What a step keeps while it waits for the rest is given up however its wait ends, while its workflow goes on.
-func TestWhatAStepKeepsWhileItWaitsIsGivenUp(t *testing.T) {
+func TestScopeStep_KeptWhileWaiting_IsReleased(t *testing.T) {
 	t.Parallel()
 	step := func(ctx workflow.Context, maxWait time.Duration) workflow.Context {
 		l := workflows.Locks{Resources: []lockcore.Resource{account, account2}, Scope: workflows.ScopeStep, MaxWait: maxWait}

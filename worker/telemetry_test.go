@@ -52,7 +52,7 @@ func attributeOf(s tracetest.SpanStub, key string) attribute.Value {
 }
 
 // Spans of locks stand under the steps that made them, and a wait names the step in another workflow that was in its way.
-func TestSpansOfLocksStandUnderTheirSteps(t *testing.T) {
+func TestSpans_OfLocks_AreChildrenOfTheStep(t *testing.T) {
 	t.Parallel()
 	b, exported := traced(t)
 	b.workflow("W", secretStep)
@@ -97,7 +97,7 @@ func TestSpansOfLocksStandUnderTheirSteps(t *testing.T) {
 }
 
 // The span of a hold whose workflow was terminated is written by the janitor, in the trace of the step that held, and says so.
-func TestTheJanitorFinishesTheSpansOfOrphans(t *testing.T) {
+func TestSpans_OrphanedHold_EndedByJanitor(t *testing.T) {
 	t.Parallel()
 	b, exported := traced(t)
 	leftBehind(b)
@@ -121,7 +121,7 @@ func TestTheJanitorFinishesTheSpansOfOrphans(t *testing.T) {
 }
 
 // A replay makes no spans: neither of kept histories, nor where a query makes a worker replay.
-func TestAReplayMakesNoSpans(t *testing.T) {
+func TestSpans_Replay_MakesNone(t *testing.T) {
 	t.Parallel()
 	b, exported := traced(t)
 	for _, file := range kept(t) {
@@ -138,7 +138,7 @@ func TestAReplayMakesNoSpans(t *testing.T) {
 }
 
 // A workflow that is queried after it has ended is replayed by a worker that does not have it in its cache.
-func TestAQueryThatReplaysMakesNoSpansOfLocks(t *testing.T) {
+func TestSpans_QueryReplays_MakesNone(t *testing.T) {
 	t.Parallel()
 	b, exported := traced(t)
 	b.workflow("W", func(ctx workflow.Context) error {

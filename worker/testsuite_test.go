@@ -85,7 +85,7 @@ func (s *suite) run(t *testing.T, fn func(ctx workflow.Context) error) error {
 	return s.GetWorkflowError()
 }
 
-func TestInTheTestEnvironmentAStepWaitsUntilTheLockIsLetGo(t *testing.T) {
+func TestTestEnvironment_Busy_WaitsForRelease(t *testing.T) {
 	t.Parallel()
 	for clock, now := range map[string]func(*testsuite.TestWorkflowEnvironment) func() time.Time{"its clock": itsClock, "wall clock": wallClock} {
 		s := inMemory(t, now)
@@ -100,7 +100,7 @@ func TestInTheTestEnvironmentAStepWaitsUntilTheLockIsLetGo(t *testing.T) {
 	}
 }
 
-func TestInTheTestEnvironmentLocksExpireByItsClock(t *testing.T) {
+func TestTestEnvironment_Clock_ExpiresLocks(t *testing.T) {
 	t.Parallel()
 	s := inMemory(t, itsClock)
 	s.taken(t, time.Minute)
@@ -109,7 +109,7 @@ func TestInTheTestEnvironmentLocksExpireByItsClock(t *testing.T) {
 }
 
 // The SDK gives up an activity after ten attempts there, or a test whose lock is never free would not end.
-func TestInTheTestEnvironmentAWaitEndsThoughTheLockIsNeverLetGo(t *testing.T) {
+func TestTestEnvironment_NeverReleased_MaxWaitEndsWait(t *testing.T) {
 	t.Parallel()
 	s := inMemory(t, itsClock)
 	s.taken(t, lockcore.Forever)
@@ -119,7 +119,7 @@ func TestInTheTestEnvironmentAWaitEndsThoughTheLockIsNeverLetGo(t *testing.T) {
 	require.Empty(t, s.waiting(t))
 }
 
-func TestInTheTestEnvironmentCancellingAWaitLeavesTheQueue(t *testing.T) {
+func TestTestEnvironment_WaitCancelled_LeavesTheQueue(t *testing.T) {
 	t.Parallel()
 	s := inMemory(t, itsClock)
 	s.taken(t, lockcore.Forever)
@@ -145,7 +145,7 @@ func (s *suite) waiting(t *testing.T) (all []lockcore.Status) {
 }
 
 // A mocked step takes no locks, which is no loss there, and nothing to log.
-func TestInTheTestEnvironmentASagaOfMockedStepsIsQuiet(t *testing.T) {
+func TestTestEnvironment_MockedSteps_LogsNothing(t *testing.T) {
 	t.Parallel()
 	var logs bytes.Buffer
 	s := inMemoryLogging(t, itsClock, slog.NewTextHandler(&logs, &slog.HandlerOptions{Level: slog.LevelWarn}))

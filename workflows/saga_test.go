@@ -58,7 +58,7 @@ func TestASagaThatFailsUndoesInReverseOrder(t *testing.T) {
 	require.Equal(t, []string{"1", "2", "3", "undo 3", "undo 2", "undo 1"}, j.read())
 }
 
-func TestAFailingCompensationDoesNotStopTheOthers(t *testing.T) {
+func TestSaga_CompensationFails_OthersRun(t *testing.T) {
 	t.Parallel()
 	env, j := newEnv()
 	err := execute(t, env, func(ctx workflow.Context) error {

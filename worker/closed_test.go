@@ -6,12 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/workflows"
@@ -37,7 +36,7 @@ func holds(l workflows.Locks) func(ctx workflow.Context) error {
 }
 
 // No code of a run that is terminated, or times out, runs any more. Its locks stand until the hold's TTL.
-func TestWhatAClosedRunLeftStandsForTheHoldTTL(t *testing.T) {
+func TestClosedRun_LeftHold_LastsForHoldTTL(t *testing.T) {
 	t.Parallel()
 	for name, timeout := range map[string]time.Duration{"terminated": 0, "timed out": runTimeout} {
 		t.Run(name, func(t *testing.T) {
@@ -65,7 +64,7 @@ func TestWhatAClosedRunLeftStandsForTheHoldTTL(t *testing.T) {
 }
 
 // A later run of the same workflow knows that the earlier one is closed, and does not wait for its promise to end.
-func TestALaterRunOfTheSameWorkflowGetsWhatAClosedOneLeft(t *testing.T) {
+func TestClosedRun_LeftAHold_LaterRunAcquiresIt(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]client.StartWorkflowOptions{
 		"started again after termination": {ID: "again"},
@@ -99,7 +98,7 @@ func TestALaterRunOfTheSameWorkflowGetsWhatAClosedOneLeft(t *testing.T) {
 }
 
 // A step outlives its run: nobody tells it. Others stay out until it has returned, and the hold's TTL has ended.
-func TestAStepOfATerminatedRunKeepsOthersOutWhileItRuns(t *testing.T) {
+func TestTerminatedRun_StepStillRuns_OthersStayOut(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	entered, leave := make(chan struct{}), make(chan struct{})
@@ -125,7 +124,7 @@ func TestAStepOfATerminatedRunKeepsOthersOutWhileItRuns(t *testing.T) {
 }
 
 // The grant to a run that is gone is given back at once, and the next in line is served.
-func TestATerminatedWaiterIsPassedOver(t *testing.T) {
+func TestTerminatedRun_Waiting_IsSkipped(t *testing.T) {
 	t.Parallel()
 	b := setupWith(t, lockcore.Config{ClaimTTL: longer / 4, WaiterTTL: longer})
 	b.workflow("W", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Look") })
@@ -144,7 +143,7 @@ func TestATerminatedWaiterIsPassedOver(t *testing.T) {
 	b.requireFree(t, account.Name)
 }
 
-func TestASagaThatIsCancelledBeforeItsFirstStepAsksForNothing(t *testing.T) {
+func TestSaga_CancelledBeforeFirstStep_RequestsNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", func(ctx workflow.Context) error {
@@ -165,7 +164,7 @@ func TestASagaThatIsCancelledBeforeItsFirstStepAsksForNothing(t *testing.T) {
 }
 
 // The cancellation and the grant meet: whichever comes first, nothing stays, and the next run is not kept waiting.
-func TestACancellationThatMeetsTheGrantLeavesNothing(t *testing.T) {
+func TestWait_CancelledAsItIsGranted_LeavesNothing(t *testing.T) {
 	t.Parallel()
 	b := setupWith(t, lockcore.Config{ClaimTTL: longer / 4, WaiterTTL: longer, HoldTTL: longer})
 	b.workflow("W", func(ctx workflow.Context) error {
@@ -189,7 +188,7 @@ func TestACancellationThatMeetsTheGrantLeavesNothing(t *testing.T) {
 }
 
 // A step that does not hear of the cancellation goes on after its saga has released: nobody else gets in before it returns.
-func TestAStepThatOutlivesItsCancelledSagaKeepsOthersOut(t *testing.T) {
+func TestCancelledSaga_StepStillRuns_OthersStayOut(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	entered, leave := make(chan struct{}), make(chan struct{})
@@ -217,7 +216,7 @@ func TestAStepThatOutlivesItsCancelledSagaKeepsOthersOut(t *testing.T) {
 }
 
 // Eviction ends the coroutines of a run and runs its deferred functions. Nothing is released, and the run goes on.
-func TestEvictionReleasesNothing(t *testing.T) {
+func TestCacheEviction_ReleasesNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", func(ctx workflow.Context) error {
@@ -245,7 +244,7 @@ func TestEvictionReleasesNothing(t *testing.T) {
 
 // A panic in workflow code fails the workflow task, which is tried again: the locks stand meanwhile, and the code that is
 // repaired goes on under them.
-func TestAPanicLeavesTheLocksToTheRunThatIsRepaired(t *testing.T) {
+func TestPanic_CodeIsRepaired_RunStillHolds(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	var broken atomic.Bool
@@ -277,7 +276,7 @@ func TestAPanicLeavesTheLocksToTheRunThatIsRepaired(t *testing.T) {
 }
 
 // Where a panic fails the workflow, nothing can be released any more.
-func TestAPanicThatFailsTheRunLeavesItsLocksToTheHoldTTL(t *testing.T) {
+func TestPanic_FailsRun_HoldsLast(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", func(ctx workflow.Context) error {

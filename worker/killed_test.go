@@ -10,8 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
-
+	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.temporal.io/sdk/activity"
@@ -20,11 +19,10 @@ import (
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/temporal-lockstep/lockstep/activities"
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 	"github.com/temporal-lockstep/lockstep/worker"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
@@ -122,7 +120,7 @@ func untilLine(t *testing.T, out *bufio.Reader, words string) string {
 	}
 }
 
-func TestAKilledWorkersStepIsSupersededAndNobodyElseGetsIn(t *testing.T) {
+func TestKilledWorker_StepIsRetried_OthersStayOut(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("saga", func(ctx workflow.Context) error {
@@ -166,7 +164,7 @@ func TestAKilledWorkersStepIsSupersededAndNobodyElseGetsIn(t *testing.T) {
 }
 
 // Nobody acts when a process dies: whoever waits is let in when the promise of its part has ended.
-func TestWhoWaitsIsLetInWhenAHoldersProcessIsKilled(t *testing.T) {
+func TestKilledWorker_WaiterGetsTheLock(t *testing.T) {
 	t.Parallel()
 	const promise = 3 * time.Second
 	b := setup(t)

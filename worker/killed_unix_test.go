@@ -9,11 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/activity"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/activities"
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -25,7 +24,7 @@ var watched = workflows.Locks{Resources: []lockcore.Resource{account}, TTL: 4 * 
 
 // A worker sleeps through its TTL while it runs a step of a saga. The hold stands, so nobody else gets in; the next attempt
 // supersedes the one that sleeps, which is told when it wakes up.
-func TestAPausedWorkersStepIsSupersededAndNobodyElseGetsIn(t *testing.T) {
+func TestStoppedWorker_StepIsRetried_OthersStayOut(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("saga", func(ctx workflow.Context) error {
@@ -68,7 +67,7 @@ func TestAPausedWorkersStepIsSupersededAndNobodyElseGetsIn(t *testing.T) {
 
 // In scope step there is no hold beside the part: after the TTL others get in, with a greater fence, and the step is told
 // when its worker wakes up, and fails.
-func TestAStepThatSleepsThroughItsTTLFails(t *testing.T) {
+func TestStoppedWorker_LongerThanTTL_StepFails(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", func(ctx workflow.Context) error { return do(workflows.WithLocks(ctx, watched), "Watch") })

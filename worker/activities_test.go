@@ -5,20 +5,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
-
+	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
 // A workflow that knows nothing but names and JSON.
-func TestTheActivitiesServeCallersInAnyLanguage(t *testing.T) {
+func TestActivities_CalledByName_LockForAnyLanguage(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", func(ctx workflow.Context) error {
@@ -75,7 +73,7 @@ func TestTheActivitiesServeCallersInAnyLanguage(t *testing.T) {
 
 // Without park, without Wait: the activity is tried until the lock is had. Whoever is chosen to end a deadlock must be told, or its next
 // attempt would queue in the same circle.
-func TestAnAcquireThatIsMerelyTriedAgainIsToldOfADeadlock(t *testing.T) {
+func TestAcquire_RetriedInDeadlock_IsToldOfIt(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	call := func(ctx workflow.Context, name string, in map[string]any) error {

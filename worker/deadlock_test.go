@@ -7,12 +7,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/client"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/workflows"
@@ -23,7 +22,7 @@ type stepOf func(ctx workflow.Context, s *workflows.Saga, name, id string) error
 
 // A saga is told of a deadlock while its step waits in its slot, at its first attempt. The step
 // never ran, so it is not undone: its compensation would wait for the lock of the other saga.
-func TestAStepGivenUpBeforeItParkedIsNotUndone(t *testing.T) {
+func TestDeadlock_VictimBeforeParking_IsNotUndone(t *testing.T) {
 	t.Parallel()
 	for name, step := range map[string]stepOf{
 		"Step": func(ctx workflow.Context, s *workflows.Saga, name, id string) error {
@@ -52,7 +51,7 @@ func TestAStepGivenUpBeforeItParkedIsNotUndone(t *testing.T) {
 
 // Fifty pairs of sagas in opposite directions: both have debited before either credits. However the deadlock is found, one gives way,
 // begins again by itself, and both end well.
-func TestFiftyPairsOfSagasInOppositeDirectionsEndWell(t *testing.T) {
+func TestDeadlock_FiftyPairsOfSagas_AllEnd(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	var pairs []pair
@@ -72,7 +71,7 @@ func TestFiftyPairsOfSagasInOppositeDirectionsEndWell(t *testing.T) {
 
 // Pairs of sagas that share a resource, and then both want it alone: the step that is given up never ran, since what its saga held
 // was only shared. If its compensation ran it would want the resource alone too, and so would the other's: neither could end.
-func TestPairsOfSagasThatBothMakeTheirLockStrongerEndWell(t *testing.T) {
+func TestDeadlock_BothUpgrade_BothEnd(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	var pairs []pair
@@ -211,7 +210,7 @@ func (b *bundle) requireUndoneIfDone(t *testing.T) {
 
 // A saga waits for its second account, is restarted under its workflow ID, and waits again; then it gives way in a deadlock. That
 // another run of it stood in the queue does not say that its step may have run.
-func TestARestartedSagaDoesNotUndoAStepThatNeverRan(t *testing.T) {
+func TestDeadlock_RestartedSaga_UndoesOnlyWhatRan(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("both", func(ctx workflow.Context) error {
