@@ -25,7 +25,7 @@ const (
 	// any more: twice the time after which a wake-up that was lost is repaired. No run takes longer
 	// than longest for each of its workflows.
 	quiet   = 40 * time.Second
-	longest = 6 * time.Second
+	longest = 20 * time.Second
 	// lookAtQueues is how often it is logged who waits.
 	lookAtQueues = 200 * time.Millisecond
 	// freeWithin is how long after the last workflow's end a lock may stand: the HoldTTL of one that was terminated.
