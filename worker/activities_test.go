@@ -71,7 +71,7 @@ func TestActivities_CalledByName_LockForAnyLanguage(t *testing.T) {
 	b.requireFree(t, account.Name)
 }
 
-// Without park, without Wait: the activity is tried until the lock is had. Whoever is chosen to end a deadlock must be told, or its next
+// Without park, without Wait: the activity is tried until it holds the lock. The victim of a deadlock must receive the error, or its next
 // attempt would queue in the same circle.
 func TestAcquire_RetriedInDeadlock_IsToldOfIt(t *testing.T) {
 	t.Parallel()

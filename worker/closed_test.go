@@ -35,7 +35,7 @@ func holds(l workflows.Locks) func(ctx workflow.Context) error {
 	}
 }
 
-// No code of a run that is terminated, or times out, runs any more. Its locks stand until the hold's TTL.
+// No code of a terminated or timed-out run runs again. Its holds last until their TTL ends.
 func TestClosedRun_LeftHold_LastsForHoldTTL(t *testing.T) {
 	t.Parallel()
 	for name, timeout := range map[string]time.Duration{"terminated": 0, "timed out": runTimeout} {
@@ -54,7 +54,7 @@ func TestClosedRun_LeftHold_LastsForHoldTTL(t *testing.T) {
 			_, err = b.end(t, run)
 			require.Error(t, err)
 			ended := time.Now()
-			require.Equal(t, []string{lockID(run)}, b.holders(t, account.Name)) // until somebody needs the room
+			require.Equal(t, []string{lockID(run)}, b.holders(t, account.Name)) // until another request evicts it
 			_, err = b.end(t, b.start(t, "other"))
 			require.NoError(t, err)
 			t.Logf("the next one was done %v after the end", time.Since(ended))
@@ -97,7 +97,8 @@ func TestClosedRun_LeftAHold_LaterRunAcquiresIt(t *testing.T) {
 	}
 }
 
-// A step outlives its run: nobody tells it. Others stay out until it has returned, and the hold's TTL has ended.
+// A step outlives its run, because a terminated run does not cancel its activities. Others stay out until it has returned and the
+// hold's TTL has ended.
 func TestTerminatedRun_StepStillRuns_OthersStayOut(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -187,7 +188,7 @@ func TestWait_CancelledAsItIsGranted_LeavesNothing(t *testing.T) {
 	}
 }
 
-// A step that does not hear of the cancellation goes on after its saga has released: nobody else gets in before it returns.
+// A step that ignores its cancellation still runs after its saga has released: no other workflow acquires the lock before it returns.
 func TestCancelledSaga_StepStillRuns_OthersStayOut(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -215,7 +216,7 @@ func TestCancelledSaga_StepStillRuns_OthersStayOut(t *testing.T) {
 	b.requireFree(t, account.Name)
 }
 
-// Eviction ends the coroutines of a run and runs its deferred functions. Nothing is released, and the run goes on.
+// Eviction ends the coroutines of a run and runs its deferred functions. Nothing is released, and the run continues on a worker.
 func TestCacheEviction_ReleasesNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -242,8 +243,8 @@ func TestCacheEviction_ReleasesNothing(t *testing.T) {
 	b.requireFree(t, account.Name)
 }
 
-// A panic in workflow code fails the workflow task, which is tried again: the locks stand meanwhile, and the code that is
-// repaired goes on under them.
+// A panic in workflow code fails the workflow task, which Temporal retries. The run keeps its locks until then, and the
+// repaired code still holds them.
 func TestPanic_CodeIsRepaired_RunStillHolds(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -275,7 +276,7 @@ func TestPanic_CodeIsRepaired_RunStillHolds(t *testing.T) {
 	b.requireFree(t, account.Name)
 }
 
-// Where a panic fails the workflow, nothing can be released any more.
+// If a panic fails the workflow, no code is left to release its locks.
 func TestPanic_FailsRun_HoldsLast(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

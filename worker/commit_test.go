@@ -27,10 +27,10 @@ import (
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
-// brief is a lock on the account that stands for a moment after the last sign of life.
+// brief is a lock on the account whose holds last briefly after the last renewal.
 var brief = workflows.Locks{Resources: []lockcore.Resource{account}, TTL: 300 * time.Millisecond, HoldTTL: 300 * time.Millisecond}
 
-// goBetween has another party take the account as soon as the run's promise on it has ended, and lets it go; then the run goes on.
+// goBetween lets another party acquire and release the account as soon as the run's lease has expired; then the run continues.
 func (b *bundle) goBetween(t *testing.T, run client.WorkflowRun) {
 	t.Helper()
 	require.Eventually(t, func() bool { return len(b.holders(t, account.Name)) == 1 }, within, lookEvery, "it holds nothing")
@@ -125,7 +125,7 @@ func (b *bundle) undoes(_ context.Context, what string) error {
 	return nil
 }
 
-// The worker that runs the step knows nothing of locks: nobody was kept out.
+// The worker that runs the step does not have the plugin, so the step ran without its lock.
 func TestSaga_StepRanWithoutPlugin_CommitFails(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -143,7 +143,7 @@ func TestSaga_StepRanWithoutPlugin_CommitFails(t *testing.T) {
 }
 
 // Two sagas lock one account, and the worker that runs the second one's step has its locks in another database: it must not run it
-// beside the first. A worker with the workflow's database does.
+// in addition to the first. A worker with the workflow's database does.
 func TestGuard_WorkerHasAnotherLockDatabase_IsRefused(t *testing.T) {
 	t.Parallel()
 	b, astray := setup(t), setup(t)

@@ -44,7 +44,7 @@ func (b *bundle) meeting() func(context.Context, string) error {
 }
 
 // Two sagas lock the same accounts in opposite orders. The compensation of the step that never ran must not ask for the lock for
-// which the step waited in vain, or both would wait for ever.
+// which the step waited in vain, or both would wait forever.
 func TestCompensation_SagasInOppositeOrder_End(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -182,7 +182,7 @@ func runLock(run client.WorkflowRun) string {
 	return wire.Run{Namespace: namespaceID, WorkflowID: run.GetID()}.LockID()
 }
 
-// timesApart is how much times of spans and of documents may differ, relatively: the span of a hold ends when its process has
+// timesApart is the relative difference allowed between times of spans and of documents: the span of a hold ends when its process has
 // the answer, which on a busy machine takes long. A wait that is blamed on the wrong holder differs by half.
 const timesApart = 0.3
 
@@ -394,7 +394,7 @@ func TestWhy_SameBlockersAsPageAndContention(t *testing.T) {
 				return err
 			}
 			first := i % (shelves - 1)
-			for _, n := range []int{first, first + 1} { // in the same order, so that there is no deadlock
+			for _, n := range []int{first, first + 1} { // in the same order, so that they cannot deadlock
 				if err := do(workflows.Guard(ctx, lockcore.Exclusive(fmt.Sprintf("shelf/%d", n))), "Work"); err != nil {
 					return err
 				}

@@ -82,7 +82,7 @@ func (b *bundle) current(t *testing.T, run client.WorkflowRun) client.WorkflowRu
 	return b.client.GetWorkflow(t.Context(), run.GetID(), d.GetWorkflowExecutionInfo().GetExecution().GetRunId())
 }
 
-// woken counts the waits of a history that were completed by whoever granted the lock: with no result at all.
+// woken counts the waits of a history that were completed by the process that granted the lock, which completes them without a result.
 func woken(events []*historypb.HistoryEvent) (n int) {
 	waits := map[int64]bool{}
 	for _, e := range events {
@@ -96,7 +96,7 @@ func woken(events []*historypb.HistoryEvent) (n int) {
 	return n
 }
 
-// The next run goes on with what the first holds, under a new fence, and nobody gets in between.
+// The next run holds what the first run held, under a new fence, and no other party acquires it in between.
 func TestHandOver_ContinueAsNew_OthersStayOut(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -225,7 +225,7 @@ func TestHandOver_NextRunWaits_IsWoken(t *testing.T) {
 	b.requireFree(t, second.Name)
 }
 
-// The run that goes on is terminated while it waits: what is granted to it is given back, long before the claim lapses.
+// The continued run is terminated while it waits: its grant is returned long before the claim expires.
 func TestHandOver_NextRunHasClosed_GrantIsReturned(t *testing.T) {
 	t.Parallel()
 	b := setupWith(t, lockcore.Config{ClaimTTL: 15 * time.Minute, WaiterTTL: time.Hour})
@@ -448,7 +448,7 @@ func (b *bundle) requireHolds(t *testing.T, run client.WorkflowRun, resources ..
 	}
 }
 
-// The lock is lost before the hand-over: the run cannot continue as new, and says why.
+// The lock is lost before the hand-over: the run cannot continue as new, and its failure names the lost lock.
 func TestHandOver_LostLock_IsNotHandedOver(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -471,7 +471,7 @@ func TestHandOver_LostLock_IsNotHandedOver(t *testing.T) {
 	b.requireFree(t, second.Name)
 }
 
-// A run that goes on with the locks of another is reset, and goes on with them.
+// A run that has taken over the locks of another is reset, and still holds them.
 func TestHandOver_NextRunIsReset_StillHolds(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -116,7 +116,7 @@ func TestWait_StepHasOwnConverter_WorkerReadsIt(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A worker without the victim's codec wakes it. The victim is told of the deadlock all the same.
+// A worker without the victim's codec wakes it. The victim still receives the deadlock error.
 func TestDeadlock_VictimHasCodec_IsWoken(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -205,7 +205,7 @@ func toldOfADeadlock(ctx workflow.Context) error {
 	return nil
 }
 
-// secret is a codec that stands for encryption: what is in a history cannot be read without it.
+// secret is a codec in the role of encryption: payloads in a history cannot be read without it.
 type secret struct{}
 
 func (secret) Encode(payloads []*commonpb.Payload) ([]*commonpb.Payload, error) {
@@ -270,7 +270,7 @@ func TestPlugin_EncryptingDataConverter_StepsAndWaitsWork(t *testing.T) {
 	b.waitAndRelease(t)
 }
 
-// The SDK's tracing is beside the plugin, inside and outside of it, and each step that ran has one span.
+// With the SDK's tracing interceptor installed before or after the plugin, each step that ran has one span.
 func TestPlugin_TracingInterceptor_SpansNest(t *testing.T) {
 	t.Parallel()
 	for _, outside := range []bool{false, true} {

@@ -20,7 +20,7 @@ import (
 // stepOf runs a step under ctx, and has its saga undo it.
 type stepOf func(ctx workflow.Context, s *workflows.Saga, name, id string) error
 
-// A saga is told of a deadlock while its step waits in its slot, at its first attempt. The step
+// A saga receives a deadlock error while its step waits in its slot, at its first attempt. The step
 // never ran, so it is not undone: its compensation would wait for the lock of the other saga.
 func TestDeadlock_VictimBeforeParking_IsNotUndone(t *testing.T) {
 	t.Parallel()

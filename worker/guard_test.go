@@ -77,7 +77,7 @@ func TestHistory_Guard_AddsNoEvent_SagaAddsOne(t *testing.T) {
 	b.requireFree(t, account.Name)
 }
 
-// countEvents counts a history's events, but for those of workflow tasks that a busy machine let time out.
+// countEvents counts a history's events, except those of workflow tasks that timed out on a busy machine.
 func countEvents(events []*historypb.HistoryEvent) int {
 	n := 0
 	for _, e := range events {
@@ -105,7 +105,7 @@ func TestScopeStep_StepEnds_LocksAreFree(t *testing.T) {
 	require.Equal(t, []string{"free: false", "free: true"}, b.read())
 }
 
-// look is a step that notes whether somebody else could have the account.
+// look is a step that records whether another party could acquire the account.
 func (b *bundle) look(ctx context.Context) error {
 	free, err := b.isFree(ctx, account.Name)
 	b.write("free: %v", free)
@@ -220,7 +220,7 @@ func TestGuard_MaxWaitOver_TypedErrorAndNotQueued(t *testing.T) {
 	run := b.start(t, "W")
 	<-failed
 	require.NoError(t, holder.Release(t.Context()))
-	// Nobody stands in the queue any more to whom the lock would go first, though the workflow has not ended.
+	// The workflow has left the queue, although it has not ended.
 	b.requireFree(t, account.Name)
 	require.NoError(t, b.client.SignalWorkflow(t.Context(), run.GetID(), run.GetRunID(), "go on", nil))
 	_, err = b.end(t, run)

@@ -91,7 +91,7 @@ func TestChild_LocksAreItsOwn(t *testing.T) {
 	t.Parallel()
 	for policy, free := range map[enumspb.ParentClosePolicy]bool{
 		enumspb.PARENT_CLOSE_POLICY_REQUEST_CANCEL: true,  // it is cancelled, and so releases
-		enumspb.PARENT_CLOSE_POLICY_ABANDON:        false, // it goes on, and holds
+		enumspb.PARENT_CLOSE_POLICY_ABANDON:        false, // it continues, and holds
 	} {
 		t.Run(policy.String(), func(t *testing.T) {
 			t.Parallel()
@@ -145,7 +145,7 @@ func TestChild_LocksAreItsOwn(t *testing.T) {
 	}
 }
 
-// A parent holds a lock and waits for its child, whose step, or whose lock around code, wants the same one: the child is told by name.
+// A parent holds a lock and waits for its child, whose step, or whose lock around code, wants the same one: the child's error names the parent.
 func TestChild_WaitsForParent_ErrorNamesParent(t *testing.T) {
 	t.Parallel()
 	wanted := locks(account)

@@ -35,7 +35,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/worker"
 )
 
-// Histories are kept in histories/<version>/<feature>.json. What a release has recorded stays for ever.
+// Histories are kept in histories/<version>/<feature>.json. What a release has recorded stays forever.
 const (
 	histories = "testdata/histories"
 	// unreleased is the one folder that is recorded anew; a release renames it.
@@ -68,7 +68,7 @@ func TestReplay_RecordedHistories_Match(t *testing.T) {
 	}
 }
 
-// TestHistory_Wait_AddsDocumentedEvents is what the README's section "Costs" says.
+// TestHistory_Wait_AddsDocumentedEvents checks the README's section "Costs".
 func TestHistory_Wait_AddsDocumentedEvents(t *testing.T) {
 	t.Parallel()
 	events := func(name string) int {
@@ -119,7 +119,7 @@ func replayKept(t *testing.T, f feature, fn func(workflow.Context) error, histor
 	t.Helper()
 	replayer, err := sdkworker.NewWorkflowReplayerWithOptions(sdkworker.WorkflowReplayerOptions{
 		Plugins:                  []sdkworker.Plugin{worker.NewReplayPlugin()},
-		DisableDeadlockDetection: true, // a second without an end is no deadlock on a machine that is busy
+		DisableDeadlockDetection: true, // on a busy machine a workflow task may take longer than a second
 	})
 	require.NoError(t, err)
 	replayer.RegisterWorkflowWithOptions(fn, workflow.RegisterOptions{Name: f.name})
@@ -214,7 +214,7 @@ func record(t *testing.T, f feature) {
 	history := b.historyOf(t, id, runID)
 	require.Equal(t, f.commands, commands(t, history), f.name)
 	names := map[string]string{id: "workflow", runID: uuid(1), b.queue: "histories"}
-	for _, e := range history.GetEvents() { // the runs that were reset, which must go on being different ones
+	for _, e := range history.GetEvents() { // the runs that were reset, which must stay different from each other
 		if base := e.GetWorkflowTaskFailedEventAttributes().GetBaseRunId(); base != "" && names[base] == "" {
 			names[base] = uuid(len(names))
 		}
@@ -234,7 +234,7 @@ func (b *bundle) untilRecorded(t *testing.T, f feature, run client.WorkflowRun) 
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
-	_ = run.GetWithOptions(ctx, nil, client.WorkflowRunGetOptions{DisableFollowingRuns: true}) // how it ends stands in its history
+	_ = run.GetWithOptions(ctx, nil, client.WorkflowRunGetOptions{DisableFollowingRuns: true}) // its history shows how it ended
 	require.NoError(t, ctx.Err(), "%s did not end", f.name)
 }
 
@@ -259,7 +259,7 @@ func writeHistory(t *testing.T, file string, history *historypb.History) {
 	require.NoError(t, os.WriteFile(file, out.Bytes(), 0o600))
 }
 
-// epoch is when every kept history begins.
+// epoch is the start time of every recorded history.
 var epoch = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 func uuid(n int) string {

@@ -213,7 +213,7 @@ func triesInASaga(ctx workflow.Context) error {
 // driver does what a workflow meets whose history is recorded.
 type driver = func(t *testing.T, b *bundle, start func() client.WorkflowRun) client.WorkflowRun
 
-// whileTaken starts the workflow while somebody else holds its lock; then does what comes then, and lets go.
+// whileTaken starts the workflow while another party holds its lock, calls then, and releases the lock.
 func whileTaken(then func(*bundle, *testing.T, client.WorkflowRun, *party.Session)) driver {
 	return func(t *testing.T, b *bundle, start func() client.WorkflowRun) client.WorkflowRun {
 		t.Helper()
@@ -222,7 +222,7 @@ func whileTaken(then func(*bundle, *testing.T, client.WorkflowRun, *party.Sessio
 		if then != nil {
 			then(b, t, run, other)
 		} else {
-			_ = run.Get(t.Context(), nil) // how it ends stands in its history
+			_ = run.Get(t.Context(), nil) // its history shows how it ended
 		}
 		require.NoError(t, other.Leave(t.Context()))
 		return run
@@ -237,13 +237,13 @@ func (b *bundle) leaveWhenParked(t *testing.T, run client.WorkflowRun, other *pa
 func (b *bundle) goOnWhenParked(t *testing.T, run client.WorkflowRun, _ *party.Session) {
 	b.untilParked(t, run)
 	require.NoError(t, b.client.SignalWorkflow(t.Context(), run.GetID(), run.GetRunID(), "go", nil))
-	_ = run.Get(t.Context(), nil) // how it ends stands in its history
+	_ = run.Get(t.Context(), nil) // its history shows how it ended
 }
 
 func (b *bundle) cancelWhenParked(t *testing.T, run client.WorkflowRun, _ *party.Session) {
 	b.untilParked(t, run)
 	require.NoError(t, b.client.CancelWorkflow(t.Context(), run.GetID(), run.GetRunID()))
-	_ = run.Get(t.Context(), nil) // how it ends stands in its history
+	_ = run.Get(t.Context(), nil) // its history shows how it ended
 }
 
 func lostBetweenSteps(t *testing.T, b *bundle, start func() client.WorkflowRun) client.WorkflowRun {
@@ -317,7 +317,7 @@ func nextRun(t *testing.T, b *bundle, start func() client.WorkflowRun) client.Wo
 	return b.untilContinued(t, start())
 }
 
-// inACircle lets somebody older wait for what the workflow holds, and hold what it waits for.
+// inACircle makes an older party wait for what the workflow holds, and hold what the workflow waits for.
 func inACircle(t *testing.T, b *bundle, start func() client.WorkflowRun) client.WorkflowRun {
 	t.Helper()
 	older := party.Request{
@@ -335,13 +335,13 @@ func inACircle(t *testing.T, b *bundle, start func() client.WorkflowRun) client.
 }
 
 // feature is one way to use Lockstep, as a workflow whose histories are kept. A workflow that a release has recorded
-// never changes: it stands for those that users have in flight.
+// never changes: it represents the workflows that users have in flight.
 type feature struct {
 	name     string
 	workflow func(ctx workflow.Context) error
 	// commands are what its histories have; see the function commands.
 	commands []string
-	// without says that it is recorded by a worker without Lockstep.
+	// without is set if it is recorded by a worker without Lockstep.
 	without bool
 	// drive starts it and does what it meets. Defaults to starting it.
 	drive func(t *testing.T, b *bundle, start func() client.WorkflowRun) client.WorkflowRun

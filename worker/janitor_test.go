@@ -59,7 +59,7 @@ func (b *bundle) dial(t *testing.T, o client.Options) client.Client {
 	return c
 }
 
-// leftBehind gives a bundle the workflows of the janitor's tests: "Hold" is a saga that keeps the account for ever and stays
+// leftBehind gives a bundle the workflows of the janitor's tests: "Hold" is a saga that keeps the account forever and stays
 // open, "Stay" stays open, and "End" ends.
 func leftBehind(b *bundle) *bundle {
 	stay := func(ctx workflow.Context) { workflow.GetSignalChannel(ctx, "end").Receive(ctx, nil) }
@@ -140,12 +140,12 @@ func TestJanitor_TerminatedWorkflow_LocksAreReleased(t *testing.T) {
 	b.requireFree(t, account.Name)
 }
 
-// The lock has no sign of life but the janitor's, and somebody else asks for it all the time.
+// Only the janitor extends the hold, while another party requests it all the time.
 func TestJanitor_OpenRun_HoldIsExtended(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	janitored(t, b)
-	const holdTTL = 5 * time.Second // of which a busy machine may stand still for a half
+	const holdTTL = 5 * time.Second // a busy machine may stall for half of it
 	b.workflow("first", func(ctx workflow.Context) error {
 		l := workflows.Locks{Resources: []lockcore.Resource{account}, HoldTTL: holdTTL}
 		return under(ctx, l, func(*workflows.Hold) error {
@@ -168,7 +168,7 @@ func TestJanitor_OpenRun_HoldIsExtended(t *testing.T) {
 	b.requireFree(t, account.Name)
 }
 
-// What a saga has already stands while it waits for the rest: the janitor extends it, and not the wait.
+// While a saga waits for its second lock, the janitor extends the hold on the first, not the wait.
 func TestJanitor_PartlyGranted_HeldPartIsExtended(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -224,7 +224,7 @@ func (b *bundle) startedAndTerminated(t *testing.T) client.WorkflowRun {
 	return run
 }
 
-// A worker that has run no activity yet releases what is left, and wakes the workflows that wait: nobody else is there.
+// The only worker, which has run no activity yet, releases the left holds and wakes the waiting workflows.
 func TestJanitor_WorkerStarts_Runs(t *testing.T) {
 	t.Parallel()
 	b := leftBehind(setup(t))

@@ -31,7 +31,7 @@ func request(lockID string) party.Request {
 	return party.Request{LockID: lockID, Resources: []lockcore.Resource{account}}
 }
 
-// childVariable makes this test binary a worker process that is there to be killed: it says which Temporal,
+// childVariable makes this test binary a worker process that the test kills. It names the Temporal server,
 // MongoDB, database and task queue, separated by blanks.
 const childVariable = "LOCKSTEP_TEST_CHILD"
 
@@ -43,7 +43,7 @@ const (
 	endedLine   = "ended by "
 )
 
-// child serves the activity Step, which says that it has entered and never returns, and Watch, which says so too and
+// child serves the activity Step, which reports that it has entered and never returns, and Watch, which reports it too and
 // returns when its context ends, with what it knows of why.
 func child() {
 	var address, uri, database, queue string
@@ -128,7 +128,7 @@ func TestKilledWorker_StepIsRetried_OthersStayOut(t *testing.T) {
 			// The killed attempt may trust its lease for the TTL, and keeps others out so long after the release too.
 			ctx = workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, TTL: 3 * time.Second})
 			err := do(workflow.WithStartToCloseTimeout(ctx, 4*time.Second), "Step")
-			receive(ctx, "go on") // the other one stands in the queue
+			receive(ctx, "go on") // the other one is queued
 			return err
 		})
 	})
@@ -163,7 +163,7 @@ func TestKilledWorker_StepIsRetried_OthersStayOut(t *testing.T) {
 	require.Greater(t, next, killed)
 }
 
-// Nobody acts when a process dies: whoever waits is let in when the promise of its part has ended.
+// No process acts for one that has died: its waiters are granted the lock when the lease of its part has expired.
 func TestKilledWorker_WaiterGetsTheLock(t *testing.T) {
 	t.Parallel()
 	const promise = 3 * time.Second

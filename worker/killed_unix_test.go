@@ -22,15 +22,15 @@ import (
 // watched is the account, for a worker that may be silent for four seconds.
 var watched = workflows.Locks{Resources: []lockcore.Resource{account}, TTL: 4 * time.Second}
 
-// A worker sleeps through its TTL while it runs a step of a saga. The hold stands, so nobody else gets in; the next attempt
-// supersedes the one that sleeps, which is told when it wakes up.
+// A worker is stopped for longer than its TTL while it runs a step of a saga. The hold lasts, so others stay out; the next attempt
+// supersedes the stopped one, which gets the error when it runs again.
 func TestStoppedWorker_StepIsRetried_OthersStayOut(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("saga", func(ctx workflow.Context) error {
 		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
 			err := do(workflows.WithLocks(workflow.WithHeartbeatTimeout(ctx, 4*time.Second), watched), "Watch")
-			receive(ctx, "go on") // the other one stands in the queue
+			receive(ctx, "go on") // the other one is queued
 			return err
 		})
 	})
@@ -65,7 +65,7 @@ func TestStoppedWorker_StepIsRetried_OthersStayOut(t *testing.T) {
 	require.Error(t, cmd.Wait())
 }
 
-// In scope step there is no hold beside the part: after the TTL others get in, with a greater fence, and the step is told
+// In scope step the part is all there is: after the TTL others acquire the lock with a greater fence, and the step gets the error
 // when its worker wakes up, and fails.
 func TestStoppedWorker_LongerThanTTL_StepFails(t *testing.T) {
 	t.Parallel()

@@ -276,7 +276,7 @@ func TestLock_AndSaga_ReleasedWithLater(t *testing.T) {
 	for i, name := range []string{"lock in saga", "saga in lock"} {
 		run := b.start(t, name)
 		b.untilWritten(t, 3*i+3)
-		b.requireFree(t, account.Name) // while the run goes on
+		b.requireFree(t, account.Name) // while the run is open
 		b.signal(t, run, "free")
 		_, err := b.end(t, run)
 		require.NoError(t, err)
@@ -284,7 +284,7 @@ func TestLock_AndSaga_ReleasedWithLater(t *testing.T) {
 	}
 }
 
-// Somebody breaks the lock by force: the next step that joins it is told before it runs, and under a lock taken anew it is not.
+// The lock is released by force: the next step that joins it fails before it runs, and succeeds under a lock acquired again.
 func TestLock_Lost_StepUnderItFails(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -318,7 +318,7 @@ func (b *bundle) locksOnce(l workflows.Locks) {
 	})
 }
 
-// The process that frees the lock knows no workflows, and no worker watches: nobody completes the activity.
+// The process that frees the lock does not know Temporal, and no worker watches: no process completes the activity.
 func TestLock_WakerDies_NextAttemptFindsTheHold(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -395,7 +395,7 @@ func TestLock_WorkflowEndsWhileItWaits_LeavesNothing(t *testing.T) {
 	b.requireFree(t, account.Name)
 }
 
-// The one that started last is told, and what it holds is released: the other one goes on.
+// The workflow that started last gets the deadlock error and releases what it holds; the other one continues.
 func TestLock_TwoInADeadlock_OneIsTold(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -82,7 +82,7 @@ func otherCluster(t *testing.T) client.Client {
 }
 
 // Two clusters have a namespace of the same name, and in it a workflow of the same ID. They are two parties and two owners: the
-// second waits for the first and does not take what it holds for its own; and if each waits for the other, one is told.
+// second waits for the first and does not take what it holds for its own; and if each waits for the other, one gets the deadlock error.
 func TestNamespace_SameNameInTwoClusters_LocksDiffer(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

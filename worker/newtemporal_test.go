@@ -81,7 +81,7 @@ func TestVersioning_Pinned_VersionsShareTheLocks(t *testing.T) {
 	b.requireFree(t, account.Name)
 }
 
-// A run that goes on with another version in the middle of its saga still holds its locks.
+// A run that moves to another version in the middle of its saga still holds its locks.
 func TestVersioning_AutoUpgrade_SagaKeepsItsLocks(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -99,7 +99,7 @@ func TestVersioning_AutoUpgrade_SagaKeepsItsLocks(t *testing.T) {
 	b.requireFree(t, account.Name)
 }
 
-// Workflows can be paused on servers from 1.30 on, if the setting frontend.WorkflowPauseEnabled says so: internal/tools/stack/newtemporal
+// Workflows can be paused on servers from 1.30 on, if the setting frontend.WorkflowPauseEnabled is on: internal/tools/stack/newtemporal
 // starts one.
 func TestPause_WorkflowHoldsAndWaits_KeepsBoth(t *testing.T) {
 	t.Parallel()
@@ -130,7 +130,7 @@ func TestPause_WorkflowHoldsAndWaits_KeepsBoth(t *testing.T) {
 	require.Equal(t, holder.GetID(), why.Roots[0].Party.Workflow)
 	require.Equal(t, "its workflow is paused: temporal workflow unpause --workflow-id "+holder.GetID(), why.Roots[0].Advice)
 
-	<-time.After(3 * holdTTL) // in which the holds would end if nobody extended them
+	<-time.After(3 * holdTTL) // the holds would expire by then if they were not extended
 	b.requireHolds(t, holder, account)
 	b.untilQueued(t, account.Name, 2)
 

@@ -43,7 +43,7 @@ func (b *bundle) behindAWire(t *testing.T) *testenv.Wire {
 	return w
 }
 
-// A step that cannot reach the database parks, and says so. It has all its attempts when the database is back.
+// A step that cannot reach the database parks, and its failure gives that as the reason. It has all its attempts when the database is back.
 func TestPark_DatabaseDown_StepWaits(t *testing.T) {
 	t.Parallel()
 	for name, fn := range map[string]func(ctx workflow.Context) error{
@@ -87,7 +87,7 @@ func TestPark_DatabaseDown_StepWaits(t *testing.T) {
 				return a.GetActivityType().GetName() == waits && f.GetApplicationFailureInfo().GetType() == "lockstep.Unavailable" &&
 					strings.Contains(f.GetMessage(), "cannot be reached")
 			}, "the step does not wait for the database")
-			if name != "lock" { // its pending activity says it
+			if name != "lock" { // its pending activity shows it
 				require.Contains(t, b.details(t, run), "cannot be reached")
 			}
 			w.Mend()
@@ -99,7 +99,7 @@ func TestPark_DatabaseDown_StepWaits(t *testing.T) {
 	}
 }
 
-// details are what Temporal's UI shows of a run.
+// details returns the current details of a run, which Temporal's UI shows.
 func (b *bundle) details(t *testing.T, run client.WorkflowRun) string {
 	t.Helper()
 	answer, err := b.client.QueryWorkflow(t.Context(), run.GetID(), run.GetRunID(), "__temporal_workflow_metadata")
@@ -266,7 +266,7 @@ func TestTaskQueue_Given_ActivitiesRunThere(t *testing.T) {
 
 // A worker's one slot is taken by other work whenever the step that waits could be in time for what its workflow was granted, but for no
 // longer than a second after that; and is free when others have just been let in. Each claim that the step comes too late for is
-// followed by one that stands twice as long, until one still stands when the slot is free.
+// followed by a claim that lasts twice as long, until one is still valid when the slot is free.
 func TestPark_NoSlotForLong_StillRuns(t *testing.T) {
 	t.Parallel()
 	b := setupWith(t, lockcore.Config{ClaimTTL: 300 * time.Millisecond})
@@ -313,7 +313,7 @@ func TestPark_NoSlotForLong_StillRuns(t *testing.T) {
 	require.Positive(t, rivals.Load(), "nobody else was let in, so nothing is shown")
 }
 
-// takeSlot is an activity that takes its slot until somebody has just entered the account, or a claim to it has stood for a second.
+// takeSlot is an activity that occupies its slot until another party has just entered the account, or a claim to it is a second old.
 func (b *bundle) takeSlot(ctx context.Context) error {
 	filter := lockcore.Filter{Resource: account.Name, States: []lockcore.State{lockcore.StateHolding, lockcore.StateClaimed}}
 	for {
@@ -382,7 +382,7 @@ func scheduled(events []*historypb.HistoryEvent, name string) int {
 var shelf = lockcore.Exclusive("shelf")
 
 // A step has the account and waits for the shelf. The account is released by force, so the step fails
-// when its turn has come at the shelf. It must not keep others out of the shelf until its saga ends.
+// when it is granted the shelf. It must not keep others out of the shelf until its saga ends.
 func TestGuard_OneOfTwoLost_LeavesTheOthersQueue(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -200,7 +200,7 @@ func TestPlugin_DatabaseDoesNotAnswer_StopDoesNotWait(t *testing.T) {
 }
 
 // A worker may answer every GetVersion with the default, which is how new versions are rolled out with care. Nothing of
-// Lockstep asks: that a step parked stands in the history as its failure.
+// Lockstep asks: the history records that a step parked as its failure.
 func TestPlugin_VersionProvider_ChangesNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

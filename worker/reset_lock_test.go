@@ -21,7 +21,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
-// lasting are locks around code that nobody who waits for their promise to end ever gets.
+// lasting are locks around code whose holds do not expire during the test.
 func lasting(resources ...lockcore.Resource) workflows.Locks {
 	return workflows.Locks{Resources: resources, HoldTTL: longer}
 }
@@ -72,7 +72,7 @@ func underALock(guard func(workflow.Context) workflow.Context, steps ...string) 
 	}
 }
 
-// The lock stands, whoever waits for it, until the new run releases it.
+// The lock is held, although others wait for it, until the new run releases it.
 func TestLock_Reset_StaysHeld(t *testing.T) {
 	t.Parallel()
 	guards := map[string]func(workflow.Context) workflow.Context{
@@ -105,7 +105,7 @@ func TestLock_Reset_StaysHeld(t *testing.T) {
 				sdkworker.PurgeStickyWorkflowCache()
 				b.signal(t, run, "go on")
 				b.untilWritten(t, len(want))
-				somebody := <-queued // released while the run goes on
+				somebody := <-queued // released while the run is open
 				require.NoError(t, somebody.Leave(t.Context()))
 				b.signal(t, run, "go on")
 				_, err := b.end(t, run)
@@ -117,7 +117,7 @@ func TestLock_Reset_StaysHeld(t *testing.T) {
 	}
 }
 
-// queues has somebody stand in the queue of the account, and tells when they have got it.
+// queues adds another party to the queue of the account, and sends when it is granted.
 func (b *bundle) queues(t *testing.T) <-chan *party.Session {
 	t.Helper()
 	got := make(chan *party.Session, 1)
@@ -134,7 +134,7 @@ func (b *bundle) queues(t *testing.T) <-chan *party.Session {
 	return got
 }
 
-// A run that was reset is reset, and again: the lock stands, and the last run releases it.
+// A run that was reset is reset twice more: the lock stays held, and the last run releases it.
 func TestLock_ResetTwice_StaysHeld(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -159,7 +159,7 @@ func TestLock_ResetTwice_StaysHeld(t *testing.T) {
 	require.Equal(t, names, b.read())
 }
 
-// untilIdle waits until a run has done all that it can, and says how many workflow tasks that were.
+// untilIdle waits until a run has no more to do, and returns the number of its workflow tasks.
 func (b *bundle) untilIdle(t *testing.T, run client.WorkflowRun) (tasks int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -283,7 +283,7 @@ func TestResetTwice_MiddleRunsHold_ReleasedAtEnd(t *testing.T) {
 	b.requireFree(t, second.Name)
 }
 
-// The janitor lets it stand as long as the last run is open, which goes on with it, and no longer.
+// The janitor keeps the hold as long as the last run, which has taken it over, is open.
 func TestResetTwice_FirstRunsHold_ReleasedAtEnd(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -398,7 +398,7 @@ func zombieOfAReset(t *testing.T, resources []lockcore.Resource) {
 	b.requireFree(t, second.Name)
 }
 
-// leases are who holds what, and under which fences.
+// leases returns the holders of each resource with their fences.
 func (b *bundle) leases(t *testing.T) (all []string) {
 	t.Helper()
 	for s, err := range b.locker.Status(t.Context(), lockcore.Filter{}) {

@@ -41,7 +41,7 @@ func (b *bundle) reset(t *testing.T, run client.WorkflowRun, n int) client.Workf
 	require.Zero(t, n, "the history is too short")
 	answer, err := b.client.ResetWorkflowExecution(t.Context(), &workflowservice.ResetWorkflowExecutionRequest{
 		Namespace: "default", WorkflowExecution: &commonpb.WorkflowExecution{WorkflowId: run.GetID(), RunId: run.GetRunID()},
-		Reason: "test", RequestId: rand.Text(), WorkflowTaskFinishEventId: at, ResetReapplyType: enumspb.RESET_REAPPLY_TYPE_NONE, //nolint:staticcheck // the newer field says what to leave out, one by one
+		Reason: "test", RequestId: rand.Text(), WorkflowTaskFinishEventId: at, ResetReapplyType: enumspb.RESET_REAPPLY_TYPE_NONE, //nolint:staticcheck // the newer field lists what to leave out
 	})
 	require.NoError(t, err)
 	return b.client.GetWorkflow(t.Context(), run.GetID(), answer.GetRunId())
@@ -88,7 +88,7 @@ func threeSteps(ctx workflow.Context) error {
 	})
 }
 
-// Nobody gets in between two steps of a saga whose run is reset there: the new run goes on with what the old one holds.
+// A saga is reset between two steps: the new run takes over what the old one holds, and others stay out.
 func TestReset_BetweenSteps_OthersStayOut(t *testing.T) {
 	t.Parallel()
 	for name, n := range map[string]int{
@@ -252,7 +252,7 @@ func TestReset_StepRuns_NewAttemptRunsAlone(t *testing.T) {
 	b.requireFree(t, account.Name)
 }
 
-// A run that waits is reset: its place goes, and the new run takes one of its own.
+// A waiting run is reset: its request leaves the queue, and the new run enqueues its own.
 func TestReset_RunWaits_WaitsAgain(t *testing.T) {
 	t.Parallel()
 	b := setupWith(t, lockcore.Config{ClaimTTL: longer / 4, WaiterTTL: longer})
@@ -280,7 +280,7 @@ func TestReset_RunWaits_WaitsAgain(t *testing.T) {
 	b.requireFree(t, account.Name)
 }
 
-// A run to which locks were handed over is reset: the new one goes on with them.
+// A run to which locks were handed over is reset: the new one holds them.
 func TestReset_RunContinuedAnother_Holds(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -85,7 +85,7 @@ func TestRule_WorkflowHoldsTheResource_Joins(t *testing.T) {
 	require.Len(t, b.read(), 7)
 }
 
-// A busy attempt fails, keeps its place, and comes back; the failure is not the workflow's to answer.
+// A busy attempt fails, stays in the queue, and is retried; the workflow does not see the failure.
 func TestRule_Busy_StepWaits(t *testing.T) {
 	t.Parallel()
 	b := setup(t, payments())
@@ -243,7 +243,7 @@ func TestRule_OtherArgumentType_WorkerDoesNotStart(t *testing.T) {
 	}
 }
 
-// Beside a plugin without its rules, one with rules would guard nothing.
+// A plugin with rules would guard nothing if a plugin without them came first.
 func TestRules_DifferInTwoPlugins_AreRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -21,7 +21,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
-// lookAs is a step that notes its name, whether somebody else could have the account, and its fence.
+// lookAs is a step that records its name, whether another party could acquire the account, and its fence.
 func (b *bundle) lookAs(fences map[string]int64) func(context.Context, string) error {
 	return func(ctx context.Context, name string) error {
 		free, err := b.isFree(ctx, account.Name)
@@ -112,7 +112,7 @@ func TestSaga_Cancelled_IsCompensatedAndReleased(t *testing.T) {
 	b.requireFree(t, account.Name)
 }
 
-// Isolation is broken by force between two steps: the next step is told before it runs, and the
+// Isolation is broken by force between two steps: the next step fails before it runs, and the
 // compensation waits until it can have the lock again.
 func TestSaga_LossBetweenSteps_CompensationReacquires(t *testing.T) {
 	t.Parallel()
@@ -208,7 +208,7 @@ func TestScopeSaga_WorkflowFailsOutsideSaga_Releases(t *testing.T) {
 
 var errLate = errors.New("too late")
 
-// untilWaiting blocks until the workflow is told that its step waits.
+// untilWaiting blocks until the workflow's history shows that its step waits.
 func untilWaiting(ctx workflow.Context) { workflow.GetSignalChannel(ctx, "waits").Receive(ctx, nil) }
 
 func (b *bundle) tellWaiting(t *testing.T, run client.WorkflowRun) {
@@ -325,7 +325,7 @@ func TestRun_EndsWhileStepWaits_LeavesTheQueue(t *testing.T) {
 	}
 }
 
-// untilClosed waits for the end of a run itself, and not of those that continue it.
+// untilClosed waits for the end of this run, not of the runs that continue it.
 func (b *bundle) untilClosed(t *testing.T, run client.WorkflowRun) *historypb.History {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -446,7 +446,7 @@ func TestNestedSaga_FailsWhileWaiting_StepDoesNotRun(t *testing.T) {
 	b.requireFree(t, account2.Name)
 }
 
-// Two sagas lock one account around code, and step on the other's: one gives way, and begins again without its lock.
+// Two sagas each hold a Lock on one account and run a step on the other's: one is the victim, and begins again without its lock.
 func TestRunSaga_BeginsAgain_ReleasesItsLock(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

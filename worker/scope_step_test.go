@@ -33,7 +33,7 @@ func inParallel(ctx workflow.Context, n int, name string) error {
 	return errors.Join(errs...)
 }
 
-// crowd is a step that notes how many run at once, and runs until it is let go.
+// crowd is a step that counts how many run at once, and runs until the test ends it.
 type crowd struct {
 	running, most atomic.Int32
 	letGo         chan struct{}
@@ -139,7 +139,7 @@ func TestScopeStep_TwoBusyResources_Runs(t *testing.T) {
 	}
 }
 
-// What a step keeps while it waits for the rest is given up however its wait ends, while its workflow goes on.
+// What a step keeps while it waits for the rest is released however its wait ends, while its workflow is open.
 func TestScopeStep_KeptWhileWaiting_IsReleased(t *testing.T) {
 	t.Parallel()
 	step := func(ctx workflow.Context, maxWait time.Duration) workflow.Context {

@@ -49,13 +49,13 @@ const (
 	lookEvery = 20 * time.Millisecond
 )
 
-// bundle is what a test has for itself: a database, a task queue, and workers on it.
+// bundle has a test's own database, its task queue, and the workers on it.
 type bundle struct {
 	client client.Client
 	locker *lockcore.Locker
 	plugin *worker.Plugin
 	queue  string
-	// database is where the locks are, for other processes.
+	// database is the address of the locks, for other processes.
 	database string
 
 	mu        sync.Mutex
@@ -172,7 +172,7 @@ func (b *bundle) terminate(t *testing.T, run client.WorkflowRun) {
 	require.NoError(t, b.client.TerminateWorkflow(t.Context(), run.GetID(), "", "for the test"))
 }
 
-// historyOf is what a run's history has by now.
+// historyOf returns the events of a run so far.
 func (b *bundle) historyOf(t *testing.T, id, runID string) *historypb.History {
 	t.Helper()
 	history := &historypb.History{}
@@ -202,7 +202,7 @@ func (b *bundle) tryReplay(t *testing.T, history *historypb.History) error {
 	t.Helper()
 	replayer, err := sdkworker.NewWorkflowReplayerWithOptions(sdkworker.WorkflowReplayerOptions{
 		Plugins:                  []sdkworker.Plugin{worker.NewReplayPlugin()},
-		DisableDeadlockDetection: true, // a second without an end is no deadlock on a machine that is busy
+		DisableDeadlockDetection: true, // on a busy machine a workflow task may take longer than a second
 	})
 	require.NoError(t, err)
 	for name, fn := range b.workflows {
@@ -230,7 +230,7 @@ func (b *bundle) untilWritten(t *testing.T, n int) {
 	require.Eventually(t, func() bool { return len(b.read()) >= n }, within, lookEvery, "fewer than %d things were written", n)
 }
 
-// lockIDs are those that a resource has in a state, in the order in which Status lists them.
+// lockIDs returns the lock IDs of a resource in one state, in the order of Status.
 func (b *bundle) lockIDs(t *testing.T, resource string, state lockcore.State) (ids []string) {
 	t.Helper()
 	for s, err := range b.locker.Status(t.Context(), lockcore.Filter{Resource: resource, States: []lockcore.State{state}}) {
@@ -250,7 +250,7 @@ func (b *bundle) waiters(t *testing.T, resource string) []string {
 	return b.lockIDs(t, resource, lockcore.StateWaiting)
 }
 
-// runs are the run labels of those that hold a resource.
+// runs returns the run labels of the holders of a resource.
 func (b *bundle) runs(t *testing.T, resource string) (labels []string) {
 	t.Helper()
 	for s, err := range b.locker.Status(t.Context(), lockcore.Filter{Resource: resource, States: []lockcore.State{lockcore.StateHolding}}) {
@@ -260,7 +260,7 @@ func (b *bundle) runs(t *testing.T, resource string) (labels []string) {
 	return labels
 }
 
-// isFree reports whether somebody else could have the resource at this moment.
+// isFree reports whether another party could acquire the resource now.
 func (b *bundle) isFree(ctx context.Context, resource string) (bool, error) {
 	leases, err := b.locker.Core().Enter(ctx, party.Request{
 		LockID: "somebody-" + rand.Text(), Resources: []lockcore.Resource{lockcore.Exclusive(resource)},

@@ -51,13 +51,13 @@ func attributeOf(s tracetest.SpanStub, key string) attribute.Value {
 	return attribute.Value{}
 }
 
-// Spans of locks stand under the steps that made them, and a wait names the step in another workflow that was in its way.
+// Spans of locks are children of the steps that made them, and a wait links to the step of another workflow that blocked it.
 func TestSpans_OfLocks_AreChildrenOfTheStep(t *testing.T) {
 	t.Parallel()
 	b, exported := traced(t)
 	b.workflow("W", secretStep)
 	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.lookFor})
-	b.waitAndRelease(t) // somebody holds, two wait one behind the other
+	b.waitAndRelease(t) // one party holds, two wait one behind the other
 	spans := exported.GetSpans()
 	steps := map[string]tracetest.SpanStub{} // by span ID
 	for _, s := range spans {
@@ -96,7 +96,7 @@ func TestSpans_OfLocks_AreChildrenOfTheStep(t *testing.T) {
 	}
 }
 
-// The span of a hold whose workflow was terminated is written by the janitor, in the trace of the step that held, and says so.
+// The span of a hold whose workflow was terminated is written by the janitor, in the trace of the step that held, with an attribute for that.
 func TestSpans_OrphanedHold_EndedByJanitor(t *testing.T) {
 	t.Parallel()
 	b, exported := traced(t)

@@ -30,7 +30,7 @@ import (
 type suite struct {
 	*testsuite.TestWorkflowEnvironment
 	locker *lockcore.Locker
-	// ran counts how often the step "Do" ran, and guarded how often somebody else could not have had its lock then.
+	// ran counts how often the step "Do" ran, and guarded how often another party could not acquire its lock meanwhile.
 	ran, guarded int
 }
 
@@ -70,7 +70,7 @@ func (s *suite) isFree(ctx context.Context) bool {
 	return err == nil && s.locker.Leave(ctx, leases...) == nil
 }
 
-// taken is somebody else who holds the account.
+// taken is another party's hold on the account.
 func (s *suite) taken(t *testing.T, ttl time.Duration) []lockcore.Lease {
 	t.Helper()
 	leases, err := s.locker.Core().Enter(t.Context(), party.Request{LockID: "somebody", Resources: []lockcore.Resource{account}, TTL: ttl}, false)
@@ -144,7 +144,7 @@ func (s *suite) waiting(t *testing.T) (all []lockcore.Status) {
 	return all
 }
 
-// A mocked step takes no locks, which is no loss there, and nothing to log.
+// A mocked step takes no locks, which is neither a loss nor worth a log line.
 func TestTestEnvironment_MockedSteps_LogsNothing(t *testing.T) {
 	t.Parallel()
 	var logs bytes.Buffer

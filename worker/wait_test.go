@@ -24,7 +24,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
-// taken is somebody else who holds a resource until the test says so.
+// taken is another party's hold on a resource, until the test releases it.
 func (b *bundle) taken(t *testing.T, resource lockcore.Resource) *party.Session {
 	t.Helper()
 	s, err := b.locker.Core().TryAcquire(t.Context(), party.Request{LockID: "somebody", Resources: []lockcore.Resource{resource}})
@@ -32,7 +32,7 @@ func (b *bundle) taken(t *testing.T, resource lockcore.Resource) *party.Session 
 	return s
 }
 
-// untilQueued waits until n requests stand in the queue of a resource.
+// untilQueued waits until the queue of a resource has n requests.
 func (b *bundle) untilQueued(t *testing.T, resource string, n int) {
 	t.Helper()
 	require.Eventually(t, func() bool {

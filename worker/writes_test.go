@@ -94,7 +94,7 @@ func TestWrites_Uncontended_AreAsFewAsDocumented(t *testing.T) {
 			stopped := b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look, "Undo": b.look})
 			_, err := b.end(t, b.start(t, "W"))
 			require.NoError(t, err)
-			stopped.Stop() // it waits for what goes on in the background
+			stopped.Stop() // it waits for work in the background
 			t.Logf("%d writes", w.n)
 			require.GreaterOrEqual(t, w.n, c.least)
 			require.LessOrEqual(t, w.n, c.most)
