@@ -26,9 +26,9 @@ func done(s *party.Session, d time.Duration) bool {
 func TestSessionThatBeginsLateIsRenewedAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := faulty()
-		l := on(t, e, party.Config{TTL: time.Second})
-		ls, err := l.Enter(t.Context(), one("a", party.Exclusive("r")), false)
+		e := newFaultStore()
+		l := newLocker(t, e, party.Config{TTL: time.Second})
+		ls, err := l.Enter(t.Context(), request("a", party.Exclusive("r")), false)
 		require.NoError(t, err)
 		elapse(650 * time.Millisecond)
 		require.True(t, ls[0].Valid())
@@ -40,9 +40,9 @@ func TestSessionThatBeginsLateIsRenewedAtOnce(t *testing.T) {
 func TestSessionOnAnOlderGrantIsRenewedAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := faulty()
-		l := on(t, e, party.Config{TTL: time.Second})
-		req := one("a", party.Exclusive("r"))
+		e := newFaultStore()
+		l := newLocker(t, e, party.Config{TTL: time.Second})
+		req := request("a", party.Exclusive("r"))
 		req.Part, req.Order, req.Call = "p", party.Order{Schedule: 1, Attempt: 1}, "the same"
 		_, err := l.Enter(t.Context(), req, false)
 		require.NoError(t, err)
@@ -56,7 +56,7 @@ func TestSessionOnAnOlderGrantIsRenewedAtOnce(t *testing.T) {
 func TestShortSessionsDoNotBoundTheRenewalOfALongOne(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := faulty()
+		e := newFaultStore()
 		slow := func(ctx context.Context) error { // a database that takes 80 ms
 			select {
 			case <-ctx.Done():
@@ -71,8 +71,8 @@ func TestShortSessionsDoNotBoundTheRenewalOfALongOne(t *testing.T) {
 			}
 			return nil
 		}, nil)
-		l := on(t, e, party.Config{})
-		req := one("long", party.Exclusive("long"))
+		l := newLocker(t, e, party.Config{})
+		req := request("long", party.Exclusive("long"))
 		req.TTL = 3 * time.Second
 		long, err := l.TryAcquire(t.Context(), req)
 		require.NoError(t, err)
@@ -88,7 +88,7 @@ func TestShortSessionsDoNotBoundTheRenewalOfALongOne(t *testing.T) {
 						return
 					default:
 					}
-					r := one(fmt.Sprint("s", i), party.Exclusive(fmt.Sprint("s", i)))
+					r := request(fmt.Sprint("s", i), party.Exclusive(fmt.Sprint("s", i)))
 					r.TTL = 120 * time.Millisecond
 					s, err := l.TryAcquire(context.Background(), r)
 					if err != nil {
@@ -107,11 +107,11 @@ func TestShortSessionsDoNotBoundTheRenewalOfALongOne(t *testing.T) {
 func TestLossOfTheFirstEndsTheWaitForTheRest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := faulty()
-		l := on(t, e, party.Config{TTL: time.Second})
-		_, err := l.TryAcquire(t.Context(), one("x", party.Exclusive("b")))
+		e := newFaultStore()
+		l := newLocker(t, e, party.Config{TTL: time.Second})
+		_, err := l.TryAcquire(t.Context(), request("x", party.Exclusive("b")))
 		require.NoError(t, err)
-		next := acquireLater(t.Context(), l, one("a", party.Exclusive("a"), party.Exclusive("b")))
+		next := acquireLater(t.Context(), l, request("a", party.Exclusive("a"), party.Exclusive("b")))
 		eventually(t, 1, waitersOf(e, "b"), "")
 		_, err = byForce(t.Context(), l, party.Release{Force: true, LockID: "a", Resources: []string{"a"}, Reason: "op"})
 		require.NoError(t, err)
@@ -126,16 +126,16 @@ func TestLossOfTheFirstEndsTheWaitForTheRest(t *testing.T) {
 func TestHolderWithoutEndIsToldOfAForcedRelease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := faulty()
-		l := on(t, e, party.Config{TTL: time.Second})
-		req := one("a", party.Exclusive("a"))
+		e := newFaultStore()
+		l := newLocker(t, e, party.Config{TTL: time.Second})
+		req := request("a", party.Exclusive("a"))
 		req.TTL = party.Forever
 		s, err := l.TryAcquire(t.Context(), req)
 		require.NoError(t, err)
 		_, err = byForce(t.Context(), l, party.Release{Force: true, LockID: "a", Resources: []string{"a"}, Reason: "op"})
 		require.NoError(t, err)
 		released := time.Now()
-		next := acquireLater(t.Context(), l, one("b", party.Exclusive("a")))
+		next := acquireLater(t.Context(), l, request("b", party.Exclusive("a")))
 		require.True(t, done(s, 11*time.Second), "a was not told")
 		require.NoError(t, (<-next).err)
 		waited := time.Since(released)
@@ -145,9 +145,9 @@ func TestHolderWithoutEndIsToldOfAForcedRelease(t *testing.T) {
 
 func TestUpgradeGrantedToASessionThatEndedIsGivenBack(t *testing.T) {
 	t.Parallel()
-	e := faulty()
-	l := on(t, e, party.Config{})
-	s, err := l.TryAcquire(t.Context(), one("a", party.Shared("r")))
+	e := newFaultStore()
+	l := newLocker(t, e, party.Config{})
+	s, err := l.TryAcquire(t.Context(), request("a", party.Shared("r")))
 	require.NoError(t, err)
 	released := make(chan error, 1)
 	e.set(nil, times(1, func(context.Context, command) error { // the answer is on its way
@@ -163,19 +163,19 @@ func TestUpgradeGrantedToASessionThatEndedIsGivenBack(t *testing.T) {
 func TestDrainIsNoDeadlock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := faulty()
-		l := on(t, e, party.Config{TTL: 4 * time.Second})
-		_, err := l.Enter(t.Context(), one("A", party.Exclusive("r1")), false)
+		e := newFaultStore()
+		l := newLocker(t, e, party.Config{TTL: 4 * time.Second})
+		_, err := l.Enter(t.Context(), request("A", party.Exclusive("r1")), false)
 		require.NoError(t, err)
-		_, err = l.TryAcquire(t.Context(), one("B", party.Exclusive("r2")))
+		_, err = l.TryAcquire(t.Context(), request("B", party.Exclusive("r2")))
 		require.NoError(t, err)
 		_, err = byForce(t.Context(), l, party.Release{Force: true, LockID: "A", Resources: []string{"r1"}, Reason: "op"})
 		require.NoError(t, err)
-		b := acquireLater(t.Context(), l, one("B", party.Exclusive("r1")))
+		b := acquireLater(t.Context(), l, request("B", party.Exclusive("r1")))
 		eventually(t, 1, waitersOf(e, "r1"), "")
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		a := acquireLater(ctx, l, one("A", party.Exclusive("r2")))
+		a := acquireLater(ctx, l, request("A", party.Exclusive("r2")))
 		select {
 		case got := <-a:
 			t.Fatal(got.err)
@@ -185,16 +185,12 @@ func TestDrainIsNoDeadlock(t *testing.T) {
 	})
 }
 
-// elapse lets some of a TTL go by: that is what its test is about, and nobody waits for anything here. No more goes by than
-// that: time stands still while anybody works.
-func elapse(d time.Duration) { <-time.After(d) }
-
 func TestReleaseOfASessionSaysThatItsHoldWasLost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := on(t, faulty(), party.Config{})
+		l := newLocker(t, newFaultStore(), party.Config{})
 		begin := func(lockID string) *party.Session {
-			s, err := l.TryAcquire(t.Context(), one(lockID, party.Exclusive("r")))
+			s, err := l.TryAcquire(t.Context(), request(lockID, party.Exclusive("r")))
 			require.NoError(t, err)
 			return s
 		}

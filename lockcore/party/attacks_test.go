@@ -23,7 +23,7 @@ func TestReleaseOfALaterAttemptLeavesTheEarlierOneToDrain(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, s.Release(t.Context()))
 	require.True(t, old[0].Valid())
-	_, err = l.Enter(t.Context(), one("other", party.Exclusive("r")), false)
+	_, err = l.Enter(t.Context(), request("other", party.Exclusive("r")), false)
 	require.ErrorIs(t, err, party.ErrBusy, "the zombie still trusts")
 }
 
@@ -34,13 +34,13 @@ func TestFailedRequestLeavesAHoldThatWasThereBeforeIt(t *testing.T) {
 	first, err := l.Enter(t.Context(), step, false)
 	require.NoError(t, err)
 	require.NoError(t, l.Leave(t.Context(), first...))
-	_, err = l.Enter(t.Context(), one("other", party.Exclusive("b")), false)
+	_, err = l.Enter(t.Context(), request("other", party.Exclusive("b")), false)
 	require.NoError(t, err)
 	step.Part, step.Order.Schedule = "two", 2
 	step.Resources = append(step.Resources, party.Exclusive("b"))
 	_, err = l.Enter(t.Context(), step, false)
 	require.ErrorIs(t, err, party.ErrBusy)
-	_, err = l.Enter(t.Context(), one("other", party.Exclusive("a")), false)
+	_, err = l.Enter(t.Context(), request("other", party.Exclusive("a")), false)
 	require.ErrorIs(t, err, party.ErrBusy, "the saga's hold on a must stand")
 }
 
@@ -51,7 +51,7 @@ func TestDeadReadersDoNotPileUp(t *testing.T) {
 	l, err := party.NewWithStore(e, party.Config{})
 	require.NoError(t, err)
 	for i := range 2000 {
-		_, err := l.Enter(t.Context(), one(fmt.Sprint("reader/", i), party.Shared("r")), false)
+		_, err := l.Enter(t.Context(), request(fmt.Sprint("reader/", i), party.Shared("r")), false)
 		require.NoError(t, err)
 		clock.Advance(time.Hour)
 	}
@@ -65,7 +65,7 @@ func TestSupersededAttemptsDoNotPileUp(t *testing.T) {
 	l, err := party.NewWithStore(e, party.Config{})
 	require.NoError(t, err)
 	for i := range 500 {
-		req := one("saga", party.Exclusive("r"))
+		req := request("saga", party.Exclusive("r"))
 		req.Part, req.Persist, req.Order = "step", true, party.Order{Schedule: 1, Attempt: uint32(i + 1)}
 		_, err := l.Enter(t.Context(), req, true)
 		require.NoError(t, err)
@@ -77,7 +77,7 @@ func TestSupersededAttemptsDoNotPileUp(t *testing.T) {
 func TestUpgradeOfALeaseWithoutEndHasNone(t *testing.T) {
 	t.Parallel()
 	l := setup(t, party.Config{})
-	req := one("a", party.Shared("r"))
+	req := request("a", party.Shared("r"))
 	req.TTL = party.Forever
 	s, err := l.TryAcquire(t.Context(), req)
 	require.NoError(t, err)
@@ -92,16 +92,16 @@ func TestRetryAfterItsEndIsGrantedAnewAlthoughOthersWait(t *testing.T) {
 	e := lockcoretest.NewStore(clock.Now)
 	l, err := party.NewWithStore(e, party.Config{})
 	require.NoError(t, err)
-	req := one("b", party.Exclusive("r"))
+	req := request("b", party.Exclusive("r"))
 	req.Part, req.Order = "p", party.Order{Schedule: 1}
 	_, err = l.Enter(t.Context(), req, false)
 	require.NoError(t, err)
-	other := one("a", party.Exclusive("r"))
+	other := request("a", party.Exclusive("r"))
 	other.Part, other.Order = "p", party.Order{Schedule: 1}
 	_, err = l.Enter(t.Context(), other, true)
 	require.ErrorIs(t, err, party.ErrBusy)
 	clock.Advance(time.Minute)
-	leases, err := on(t, e, party.Config{}).Enter(t.Context(), req, false) // which has not missed that minute
+	leases, err := newLocker(t, e, party.Config{}).Enter(t.Context(), req, false) // which has not missed that minute
 	require.NoError(t, err, "nobody was in between")
 	require.Positive(t, leases[0].Left)
 }

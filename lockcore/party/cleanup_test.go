@@ -47,19 +47,13 @@ func eachAsking(t *testing.T, test func(t *testing.T, ask func(context.Context, 
 	}
 }
 
-func forEver(lockID string, res ...party.Resource) party.Request {
-	req := one(lockID, res...)
-	req.TTL = party.Forever
-	return req
-}
-
 func TestRequest_AnswerIsLostInAnOutage_LeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	eachAsking(t, func(t *testing.T, ask func(context.Context, *party.Locker, party.Request) error) {
-		e := faulty()
-		l := on(t, e, party.Config{})
+		e := newFaultStore()
+		l := newLocker(t, e, party.Config{})
 		e.set(cutting(ends("a")), cutting(onResource("b"), of(kindSwap)))
-		require.ErrorIs(t, ask(t.Context(), l, forEver("a", party.Exclusive("a"), party.Exclusive("b"))), party.ErrUnknownOutcome)
+		require.ErrorIs(t, ask(t.Context(), l, endless("a", party.Exclusive("a"), party.Exclusive("b"))), party.ErrUnknownOutcome)
 		require.Len(t, e.Document("b").Entries, 1, "it took effect")
 		elapse(time.Minute)
 		e.set(nil, nil)
@@ -72,15 +66,15 @@ func TestRequest_AnswerIsLostInAnOutage_LeavesNothingBehind(t *testing.T) {
 func TestRequest_CancelledUnderWay_LeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	eachAsking(t, func(t *testing.T, ask func(context.Context, *party.Locker, party.Request) error) {
-		e := faulty()
-		l := on(t, e, party.Config{})
+		e := newFaultStore()
+		l := newLocker(t, e, party.Config{})
 		ctx, cancel := context.WithCancel(t.Context())
 		e.set(nil, times(1, func(context.Context, command) error {
 			cancel()
 			synctest.Wait()
 			return errCut
 		}, grants("a")))
-		require.ErrorIs(t, ask(ctx, l, forEver("a", party.Exclusive("r"))), context.Canceled)
+		require.ErrorIs(t, ask(ctx, l, endless("a", party.Exclusive("r"))), context.Canceled)
 		elapse(time.Second)
 		require.Empty(t, e.Document("r").Entries)
 	})
@@ -90,15 +84,15 @@ func TestRequest_CancelledUnderWay_LeavesNothingBehind(t *testing.T) {
 func TestRequest_GrantedAfterItsCallerGaveUp_LeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	eachAsking(t, func(t *testing.T, ask func(context.Context, *party.Locker, party.Request) error) {
-		e := faulty()
-		l := on(t, e, party.Config{})
+		e := newFaultStore()
+		l := newLocker(t, e, party.Config{})
 		ctx, cancel := context.WithCancel(t.Context())
 		e.set(nil, times(1, func(context.Context, command) error {
 			cancel()
 			elapse(time.Second)
 			return nil
 		}, grants("a")))
-		require.ErrorIs(t, ask(ctx, l, forEver("a", party.Exclusive("r"), party.Exclusive("s"))), context.Canceled)
+		require.ErrorIs(t, ask(ctx, l, endless("a", party.Exclusive("r"), party.Exclusive("s"))), context.Canceled)
 		elapse(2 * time.Second)
 		require.Empty(t, e.Document("r").Entries)
 		require.Empty(t, e.Document("s").Entries)
@@ -120,10 +114,10 @@ func TestRequest_ServerErrorAfterTheSwapWasApplied_LeavesNothingBehind(t *testin
 			t.Parallel()
 			eachAsking(t, func(t *testing.T, ask func(context.Context, *party.Locker, party.Request) error) {
 				for _, several := range []bool{false, true} {
-					e := faulty()
-					l := on(t, e, party.Config{})
+					e := newFaultStore()
+					l := newLocker(t, e, party.Config{})
 					e.set(nil, failing(failure, of(kindSwap)))
-					req := forEver("a", party.Exclusive("r"))
+					req := endless("a", party.Exclusive("r"))
 					if several {
 						req.Resources = append(req.Resources, party.Exclusive("s"))
 					}
@@ -173,15 +167,15 @@ func TestLateCopy_AfterItsRequestGaveUp_TakesNothing(t *testing.T) {
 	t.Parallel()
 	eachAsking(t, func(t *testing.T, ask func(context.Context, *party.Locker, party.Request) error) {
 		for _, names := range [][]string{{"r"}, {"r", "s"}} {
-			e, copies := faulty(), late{}
-			l := on(t, e, party.Config{})
+			e, copies := newFaultStore(), late{}
+			l := newLocker(t, e, party.Config{})
 			e.set(func(ctx context.Context, c command) error {
 				if grants("late")(c) {
 					return copies.keep(ctx, c)
 				}
 				return nil
 			}, nil)
-			req := forEver("late")
+			req := endless("late")
 			for _, name := range names {
 				req.Resources = append(req.Resources, party.Exclusive(name))
 			}
@@ -200,8 +194,8 @@ func TestLateCopy_AfterItsRequestGaveUp_TakesNothing(t *testing.T) {
 func TestLateCopy_BeforeTheDebtIsPaid_IsTakenBack(t *testing.T) {
 	t.Parallel()
 	eachAsking(t, func(t *testing.T, ask func(context.Context, *party.Locker, party.Request) error) {
-		e, copies := faulty(), late{}
-		l := on(t, e, party.Config{})
+		e, copies := newFaultStore(), late{}
+		l := newLocker(t, e, party.Config{})
 		e.set(func(ctx context.Context, c command) error {
 			switch {
 			case grants("late")(c):
@@ -211,7 +205,7 @@ func TestLateCopy_BeforeTheDebtIsPaid_IsTakenBack(t *testing.T) {
 			}
 			return nil
 		}, nil)
-		require.ErrorIs(t, ask(t.Context(), l, forEver("late", party.Exclusive("r"))), party.ErrUnknownOutcome)
+		require.ErrorIs(t, ask(t.Context(), l, endless("late", party.Exclusive("r"))), party.ErrUnknownOutcome)
 		elapse(time.Minute)
 		require.Equal(t, 1, copies.deliver(t, e.Store))
 		require.Len(t, e.Document("r").Entries, 1)
@@ -226,13 +220,13 @@ func TestLateCopy_BeforeTheDebtIsPaid_IsTakenBack(t *testing.T) {
 func TestLateCopy_OfAGrant_TakesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := faulty()
-		l := on(t, e, party.Config{})
-		_, err := l.Enter(t.Context(), one("a", party.Exclusive("r")), false)
+		e := newFaultStore()
+		l := newLocker(t, e, party.Config{})
+		_, err := l.Enter(t.Context(), request("a", party.Exclusive("r")), false)
 		require.NoError(t, err)
 		copies := late{swaps: [][]store.Swap{e.commands(grants("a"))[0].swaps}}
 		elapse(time.Hour)
-		other, err := l.Enter(t.Context(), one("b", party.Exclusive("r")), false)
+		other, err := l.Enter(t.Context(), request("b", party.Exclusive("r")), false)
 		require.NoError(t, err)
 		require.NoError(t, l.Leave(t.Context(), other...))
 		require.Zero(t, copies.deliver(t, e.Store))
@@ -244,10 +238,10 @@ func TestLateCopy_OfAGrant_TakesNothing(t *testing.T) {
 func TestLateCopy_OfARequestThatWasGrantedAndLeft_TakesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e, copies := faulty(), late{}
-		l := on(t, e, party.Config{})
+		e, copies := newFaultStore(), late{}
+		l := newLocker(t, e, party.Config{})
 		e.set(times(1, copies.keep, grants("late")), nil)
-		s, err := l.TryAcquire(t.Context(), forEver("late", party.Exclusive("r")))
+		s, err := l.TryAcquire(t.Context(), endless("late", party.Exclusive("r")))
 		require.NoError(t, err)
 		require.NoError(t, s.Leave(t.Context()))
 		require.Zero(t, copies.deliver(t, e.Store))
@@ -259,14 +253,14 @@ func TestLateCopy_OfARequestThatWasGrantedAndLeft_TakesNothing(t *testing.T) {
 func TestLateCopy_OfARequestThatFoundItBusy_TakesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e, copies := faulty(), late{}
-		l := on(t, e, party.Config{})
+		e, copies := newFaultStore(), late{}
+		l := newLocker(t, e, party.Config{})
 		taken := func(ctx context.Context, c command) error {
-			_, _, err := change(ctx, e.Store, acquire("r", "holder", rules.Exclusive))
+			_, _, err := change(ctx, e.Store, acquireOp("r", "holder", rules.Exclusive))
 			return errors.Join(copies.keep(ctx, c), err)
 		}
 		e.set(times(1, taken, grants("late")), nil)
-		_, err := l.TryAcquire(t.Context(), forEver("late", party.Exclusive("r")))
+		_, err := l.TryAcquire(t.Context(), endless("late", party.Exclusive("r")))
 		require.ErrorIs(t, err, party.ErrBusy)
 		_, _, err = change(t.Context(), e.Store, rules.Leave{Resource: "r", LockID: "holder", Part: "p", Order: 1})
 		require.NoError(t, err)
@@ -280,12 +274,12 @@ func TestLateCopy_OfARequestThatFoundItBusy_TakesNothing(t *testing.T) {
 func TestLateCopy_OfARequestThatWasWithdrawn_DoesNotQueue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e, copies := faulty(), late{}
-		l := on(t, e, party.Config{})
-		holder, err := l.TryAcquire(t.Context(), one("holder", party.Shared("r")))
+		e, copies := newFaultStore(), late{}
+		l := newLocker(t, e, party.Config{})
+		holder, err := l.TryAcquire(t.Context(), request("holder", party.Shared("r")))
 		require.NoError(t, err)
 		e.set(times(1, copies.keep, queues("late")), nil)
-		next := acquireLater(t.Context(), l, one("late", party.Exclusive("r")))
+		next := acquireLater(t.Context(), l, request("late", party.Exclusive("r")))
 		elapse(time.Second)
 		w := e.Document("r").Waiters[0]
 		_, _, err = change(t.Context(), e.Store, rules.Withdraw{Resource: "r", LockID: "late", Part: w.Part, Order: w.Order, Reason: "deadlock: a test says so"})
@@ -302,8 +296,8 @@ func TestLateCopy_OfARequestThatWasWithdrawn_DoesNotQueue(t *testing.T) {
 func TestRequest_NotSentAfterALostAnswer_HasAnUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := faulty()
-		l := on(t, e, party.Config{})
+		e := newFaultStore()
+		l := newLocker(t, e, party.Config{})
 		e.set(nil, func(_ context.Context, c command) error {
 			if c.kind != kindSwap {
 				return nil
@@ -311,7 +305,7 @@ func TestRequest_NotSentAfterALostAnswer_HasAnUnknownOutcome(t *testing.T) {
 			e.set(failing(errNotSent), nil)
 			return errCut
 		})
-		_, err := l.TryAcquire(t.Context(), forEver("a", party.Exclusive("r")))
+		_, err := l.TryAcquire(t.Context(), endless("a", party.Exclusive("r")))
 		require.ErrorIs(t, err, party.ErrUnknownOutcome)
 		require.Len(t, e.Document("r").Entries, 1)
 		e.set(nil, nil)
@@ -325,13 +319,13 @@ func TestRequest_ManyLostAnswers_CostNoGoroutineEach(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const many = 2000
-		e := faulty()
-		l := on(t, e, party.Config{})
+		e := newFaultStore()
+		l := newLocker(t, e, party.Config{})
 		e.set(nil, cutting(of(kindSwap)))
 		var asked sync.WaitGroup
 		for i := range many {
 			asked.Go(func() {
-				_, err := l.TryAcquire(t.Context(), forEver("a", party.Exclusive(fmt.Sprint("r/", i))))
+				_, err := l.TryAcquire(t.Context(), endless("a", party.Exclusive(fmt.Sprint("r/", i))))
 				require.ErrorIs(t, err, party.ErrUnknownOutcome)
 			})
 		}

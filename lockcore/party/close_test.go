@@ -15,17 +15,17 @@ import (
 func TestCloseLeavesQueuesEndsSessionsAndStops(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := faulty()
-		l, other := on(t, e, party.Config{}), on(t, e.Store, party.Config{})
-		_, err := other.TryAcquire(t.Context(), one("other", party.Exclusive("busy")))
+		e := newFaultStore()
+		l, other := newLocker(t, e, party.Config{}), newLocker(t, e.Store, party.Config{})
+		_, err := other.TryAcquire(t.Context(), request("other", party.Exclusive("busy")))
 		require.NoError(t, err)
-		plain, err := l.TryAcquire(t.Context(), forEver("plain", party.Exclusive("plain")))
+		plain, err := l.TryAcquire(t.Context(), endless("plain", party.Exclusive("plain")))
 		require.NoError(t, err)
-		kept := one("saga", party.Exclusive("kept"))
+		kept := request("saga", party.Exclusive("kept"))
 		kept.Persist = true
 		_, err = l.TryAcquire(t.Context(), kept)
 		require.NoError(t, err)
-		waits := acquireLater(t.Context(), l, one("waits", party.Exclusive("a"), party.Exclusive("busy")))
+		waits := acquireLater(t.Context(), l, request("waits", party.Exclusive("a"), party.Exclusive("busy")))
 		eventually(t, 1, waitersOf(e.Store, "busy"), "it waits")
 
 		require.NoError(t, l.Close(t.Context()))
@@ -46,12 +46,12 @@ func TestCloseLeavesQueuesEndsSessionsAndStops(t *testing.T) {
 
 func TestEveryCallOfAClosedLockerSaysSo(t *testing.T) {
 	t.Parallel()
-	e := faulty()
-	l := on(t, e, party.Config{})
-	leases, err := l.Enter(t.Context(), one("a", party.Exclusive("r"), party.Exclusive("r/2")), false)
+	e := newFaultStore()
+	l := newLocker(t, e, party.Config{})
+	leases, err := l.Enter(t.Context(), request("a", party.Exclusive("r"), party.Exclusive("r/2")), false)
 	require.NoError(t, err)
 	require.NoError(t, l.Close(t.Context()))
-	ctx, req := t.Context(), one("b", party.Exclusive("b"))
+	ctx, req := t.Context(), request("b", party.Exclusive("b"))
 	queued := req
 	queued.Part, queued.Order = "p", party.Order{Schedule: 1}
 	names := []string{"r"}
@@ -89,12 +89,12 @@ func TestEveryCallOfAClosedLockerSaysSo(t *testing.T) {
 func TestCloseSaysWhatItCouldNotDo(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := faulty()
-		l := on(t, e, party.Config{})
-		_, err := l.TryAcquire(t.Context(), forEver("a", party.Exclusive("held")))
+		e := newFaultStore()
+		l := newLocker(t, e, party.Config{})
+		_, err := l.TryAcquire(t.Context(), endless("a", party.Exclusive("held")))
 		require.NoError(t, err)
 		e.set(cutting(ends("a")), cutting(of(kindSwap)))
-		_, err = l.TryAcquire(t.Context(), forEver("a", party.Exclusive("gone")))
+		_, err = l.TryAcquire(t.Context(), endless("a", party.Exclusive("gone")))
 		require.ErrorIs(t, err, party.ErrUnknownOutcome)
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
@@ -110,10 +110,10 @@ func TestCloseSaysWhatItCouldNotDo(t *testing.T) {
 func TestCloseWaitsForCleanup(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := faulty()
-		l := on(t, e, party.Config{})
+		e := newFaultStore()
+		l := newLocker(t, e, party.Config{})
 		e.set(cutting(ends("a")), cutting(of(kindSwap)))
-		_, err := l.TryAcquire(t.Context(), forEver("a", party.Exclusive("r")))
+		_, err := l.TryAcquire(t.Context(), endless("a", party.Exclusive("r")))
 		require.ErrorIs(t, err, party.ErrUnknownOutcome)
 		e.set(nil, nil)
 		require.NoError(t, l.Close(t.Context()))
@@ -124,8 +124,8 @@ func TestCloseWaitsForCleanup(t *testing.T) {
 func TestCloseCutsOffACallThatHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := faulty()
-		l := on(t, e, party.Config{})
+		e := newFaultStore()
+		l := newLocker(t, e, party.Config{})
 		hang := make(chan struct{})
 		e.set(both(times(1, func(context.Context, command) error { close(hang); return nil }, of(kindSwap)), hanging(of(kindSwap))), nil)
 		released := make(chan error, 1)
@@ -144,8 +144,8 @@ func TestCloseEndsARequestThatHangs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				e := faulty()
-				l := on(t, e, party.Config{})
+				e := newFaultStore()
+				l := newLocker(t, e, party.Config{})
 				hang := make(chan struct{})
 				e.set(nil, times(1, func(ctx context.Context, _ command) error {
 					close(hang)
@@ -153,7 +153,7 @@ func TestCloseEndsARequestThatHangs(t *testing.T) {
 					return ctx.Err()
 				}, grants("a")))
 				asked := make(chan error, 1)
-				go func() { asked <- ask(context.Background(), l, forEver("a", party.Exclusive("r"))) }()
+				go func() { asked <- ask(context.Background(), l, endless("a", party.Exclusive("r"))) }()
 				<-hang
 				require.NoError(t, l.Close(t.Context()))
 				require.ErrorIs(t, <-asked, party.ErrClosed)
@@ -167,10 +167,10 @@ func TestCloseEndsARequestThatHangs(t *testing.T) {
 func TestClose_OutageThatDoesNotEnd_IsNamedInTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := faulty()
-		l := on(t, e, party.Config{})
+		e := newFaultStore()
+		l := newLocker(t, e, party.Config{})
 		e.set(cutting(ends("a")), cutting(of(kindSwap)))
-		_, err := l.TryAcquire(t.Context(), forEver("a", party.Exclusive("gone")))
+		_, err := l.TryAcquire(t.Context(), endless("a", party.Exclusive("gone")))
 		require.ErrorIs(t, err, party.ErrUnknownOutcome)
 		began := time.Now()
 		require.ErrorContains(t, l.Close(context.Background()), `"gone"`)

@@ -104,7 +104,7 @@ func TestCommands_OfEachOperation(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
-	a, b := one("a", three[0]), one("b", three[0])
+	a, b := request("a", three[0]), request("b", three[0])
 	a.Part, a.Order, a.Call = "p", party.Order{Schedule: 1}, "call"
 	b.Part, b.Order = "p", party.Order{Schedule: 1}
 
@@ -114,11 +114,11 @@ func TestCommands_OfEachOperation(t *testing.T) {
 	a.Order.Schedule++
 	w.sends(t, "acquire a known resource", enter(l, nil, a, false), writes)
 	w.sends(t, "repeat the call", enter(l, nil, a, false), writes)
-	w.sends(t, "find it busy", enter(l, party.ErrBusy, one("b", three[0]), false), reads)
+	w.sends(t, "find it busy", enter(l, party.ErrBusy, request("b", three[0]), false), reads)
 	w.sends(t, "queue", enter(l, party.ErrBusy, b, true), writes)
 	a.Call = "another call"
 	w.sends(t, "be superseded", enter(l, party.ErrSuperseded, a, false), writes)
-	held := one("c", three[0])
+	held := request("c", three[0])
 	held.Resources[0].Held = true
 	w.sends(t, "find it lost", enter(l, party.ErrLost, held, false), writes)
 	w.sends(t, "release", func() {
@@ -132,23 +132,23 @@ func TestCommands_OfEachOperation(t *testing.T) {
 		require.NoError(t, err)
 	}, reads, writes)
 
-	w.sends(t, "acquire three", enter(l, nil, one("c", three...), false), reads, writes)
+	w.sends(t, "acquire three", enter(l, nil, request("c", three...), false), reads, writes)
 	w.sends(t, "renew three", renew(l), writes)
 	w.sends(t, "leave three", leave(l), writes)
-	w.sends(t, "acquire three known resources", enter(l, nil, one("c", three...), false), writes)
+	w.sends(t, "acquire three known resources", enter(l, nil, request("c", three...), false), writes)
 	w.sends(t, "leave three", leave(l), writes)
 
 	other := fresh(t, coll)
-	w.sends(t, "acquire a resource that another process knows", enter(other, nil, one("d", three[0]), false), reads, writes)
+	w.sends(t, "acquire a resource that another process knows", enter(other, nil, request("d", three[0]), false), reads, writes)
 	w.sends(t, "leave", leave(other), writes)
-	w.sends(t, "acquire after another process did", enter(l, nil, one("d", three[0]), false), writes, reads, writes)
+	w.sends(t, "acquire after another process did", enter(l, nil, request("d", three[0]), false), writes, reads, writes)
 }
 
 func TestCommands_TenResources_AreOneReadAndOneWrite(t *testing.T) {
 	t.Parallel()
 	coll, w := careless(t)
 	l := fresh(t, coll)
-	req := one("a")
+	req := request("a")
 	for i := range 10 {
 		req.Resources = append(req.Resources, party.Exclusive(fmt.Sprint("r/", i)))
 	}
@@ -170,13 +170,13 @@ func TestCommands_HandOverWithinAProcess_IsOneWrite(t *testing.T) {
 	t.Parallel()
 	coll, w := careless(t)
 	l := fresh(t, coll)
-	s, err := l.TryAcquire(t.Context(), one("holder", party.Exclusive("r")))
+	s, err := l.TryAcquire(t.Context(), request("holder", party.Exclusive("r")))
 	require.NoError(t, err)
 	const waiting = 5
 	var waits []<-chan acquired
 	for i := range waiting {
-		waits = append(waits, acquireLater(t.Context(), l, one(fmt.Sprint(i), party.Exclusive("r"))))
-		require.Eventually(t, func() bool { return fixture{l, coll}.waiting(t, "r") == int64(i+1) }, 10*time.Second, 5*time.Millisecond)
+		waits = append(waits, acquireLater(t.Context(), l, request(fmt.Sprint(i), party.Exclusive("r"))))
+		require.Eventually(t, func() bool { return fixture{l, coll}.waiting(t, "r") == i+1 }, 10*time.Second, 5*time.Millisecond)
 	}
 	before := w.Count(writes)
 	for _, next := range waits {
@@ -203,8 +203,8 @@ func TestCommands_ThousandRenewals_AreTwo(t *testing.T) {
 
 func TestCommands_TenThousandRenewals_AreTwenty(t *testing.T) {
 	t.Parallel()
-	e := faulty()
-	l := on(t, e, party.Config{})
+	e := newFaultStore()
+	l := newLocker(t, e, party.Config{})
 	leases := manyLeases(t, l, 10_000)
 	sent := e.count()
 	kept, err := l.Renew(t.Context(), leases...)
@@ -218,7 +218,7 @@ func TestCommands_TenThousandRenewals_AreTwenty(t *testing.T) {
 func manyLeases(t *testing.T, l *party.Locker, n int) (leases []party.Lease) {
 	t.Helper()
 	for i := 0; i < n; i += 100 {
-		req := one("a")
+		req := request("a")
 		for j := range 100 {
 			req.Resources = append(req.Resources, party.Exclusive(fmt.Sprint("r/", i+j)))
 		}
@@ -237,7 +237,7 @@ func TestCommands_ConcernsAreThoseOfTheStore(t *testing.T) {
 	coll, w := careless(t)
 	l := fresh(t, coll)
 	w.take()
-	s, err := l.TryAcquire(t.Context(), one("a", party.Exclusive("r"), party.Exclusive("s")))
+	s, err := l.TryAcquire(t.Context(), request("a", party.Exclusive("r"), party.Exclusive("s")))
 	require.NoError(t, err)
 	_, err = l.Renew(t.Context(), s.Leases()...)
 	require.NoError(t, err)
@@ -266,7 +266,7 @@ func TestCommands_ConcernsAreThoseOfTheStore(t *testing.T) {
 // deposed without knowing it could give every other answer on the basis of what nobody else has.
 func TestCommands_EveryAnswerButBusyFollowsAnAcknowledgedWrite(t *testing.T) {
 	t.Parallel()
-	a := one("a", party.Exclusive("r"))
+	a := request("a", party.Exclusive("r"))
 	a.Part, a.Order, a.Call, a.Run, a.Persist = "p", party.Order{Schedule: 2, Attempt: 1}, "call", "run", true
 	changed := func(change func(*party.Request)) party.Request {
 		req := a
@@ -280,21 +280,21 @@ func TestCommands_EveryAnswerButBusyFollowsAnAcknowledgedWrite(t *testing.T) {
 		answer error
 		reads  bool
 	}{
-		"granted":    {one("free", party.Exclusive("free")), false, nil, false},
+		"granted":    {request("free", party.Exclusive("free")), false, nil, false},
 		"again":      {a, false, nil, false},
 		"joined":     {changed(func(req *party.Request) { req.Part = "other" }), false, nil, false},
 		"queued":     {changed(func(req *party.Request) { req.LockID = "b" }), true, party.ErrBusy, false},
 		"superseded": {changed(func(req *party.Request) { req.Order.Schedule = 1 }), false, party.ErrSuperseded, false},
 		"lost":       {changed(func(req *party.Request) { req.LockID, req.Resources[0].Held = "b", true }), false, party.ErrLost, false},
 		"deadlock":   {changed(func(req *party.Request) { req.LockID = "victim" }), true, party.ErrDeadlock, false},
-		"busy":       {one("b", party.Exclusive("r")), false, party.ErrBusy, true},
+		"busy":       {request("b", party.Exclusive("r")), false, party.ErrBusy, true},
 		"other run":  {changed(func(req *party.Request) { req.Run = "next" }), false, party.ErrOtherRun, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				e := faulty()
-				l := on(t, e, party.Config{})
+				e := newFaultStore()
+				l := newLocker(t, e, party.Config{})
 				_, err := l.Enter(t.Context(), a, false)
 				require.NoError(t, err)
 				victim := changed(func(req *party.Request) { req.LockID = "victim" })

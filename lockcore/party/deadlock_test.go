@@ -16,13 +16,13 @@ import (
 // crossed: a holds x and wants y, and b holds y and wants x. It returns their waits, and what a and b hold.
 func crossed(t *testing.T, l *party.Locker, mem *lockcoretest.Store, change func(lockID string, req *party.Request)) (a, b <-chan acquired, held []party.Lease) {
 	t.Helper()
-	for _, req := range []party.Request{one("a", party.Exclusive("x")), one("b", party.Exclusive("y"))} {
+	for _, req := range []party.Request{request("a", party.Exclusive("x")), request("b", party.Exclusive("y"))} {
 		leases, err := l.Enter(t.Context(), req, false)
 		require.NoError(t, err)
 		held = append(held, leases...)
 	}
 	wait := func(id, name string) <-chan acquired {
-		req := one(id, party.Exclusive(name))
+		req := request(id, party.Exclusive(name))
 		if change != nil {
 			change(id, &req)
 		}
@@ -36,7 +36,7 @@ func crossed(t *testing.T, l *party.Locker, mem *lockcoretest.Store, change func
 func TestDeadlockIsEndedByTheYoungestGivingUp(t *testing.T) {
 	t.Parallel()
 	mem := lockcoretest.NewStore(time.Now)
-	l := on(t, mem, party.Config{})
+	l := newLocker(t, mem, party.Config{})
 	a, b, held := crossed(t, l, mem, func(id string, req *party.Request) {
 		req.Started = map[string]time.Time{"a": time.Now(), "b": time.Now().Add(-time.Hour)}[id]
 	})
@@ -57,7 +57,7 @@ func TestDeadlockIsEndedByTheYoungestGivingUp(t *testing.T) {
 func TestTheLastToStartGivesUpUnlessItMayNot(t *testing.T) {
 	t.Parallel()
 	mem := lockcoretest.NewStore(time.Now)
-	l := on(t, mem, party.Config{})
+	l := newLocker(t, mem, party.Config{})
 	a, b, held := crossed(t, l, mem, func(id string, req *party.Request) { req.NeverVictim = id == "b" })
 	got := <-a
 	require.ErrorIs(t, got.err, party.ErrDeadlock, "b queued last, and compensates")
@@ -70,7 +70,7 @@ func TestTheLastToStartGivesUpUnlessItMayNot(t *testing.T) {
 func TestADeadlockOfThoseWhoMustNotGiveUpEnds(t *testing.T) {
 	t.Parallel()
 	mem := lockcoretest.NewStore(time.Now)
-	l := on(t, mem, party.Config{})
+	l := newLocker(t, mem, party.Config{})
 	a, b, held := crossed(t, l, mem, func(id string, req *party.Request) {
 		req.NeverVictim = true
 		req.Started = map[string]time.Time{"a": time.Now(), "b": time.Now().Add(-time.Hour)}[id]
@@ -86,16 +86,16 @@ func TestADeadlockOfThoseWhoMustNotGiveUpEnds(t *testing.T) {
 func TestDeadlocksAreListedWithTheirOwners(t *testing.T) {
 	t.Parallel()
 	mem := lockcoretest.NewStore(time.Now)
-	l := on(t, mem, party.Config{})
+	l := newLocker(t, mem, party.Config{})
 	none, err := l.Deadlocks(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, none)
 	for id, name := range map[string]string{"a": "x", "b": "y", "c": "z"} {
-		_, err := l.Enter(t.Context(), one(id, party.Exclusive(name)), false)
+		_, err := l.Enter(t.Context(), request(id, party.Exclusive(name)), false)
 		require.NoError(t, err)
 	}
 	queue := func(id, owner, name string) {
-		req := one(id, party.Exclusive(name))
+		req := request(id, party.Exclusive(name))
 		req.Part, req.Owner, req.Order = "wait", owner, party.Order{Schedule: 1}
 		_, err := l.Enter(t.Context(), req, true)
 		require.ErrorIs(t, err, party.ErrBusy)
@@ -122,7 +122,7 @@ func TestDeadlocksAreListedWithTheirOwners(t *testing.T) {
 	require.Len(t, mem.Document("y").Waiters, 2)
 
 	// The victim comes back late, with a greater order, and after much else has ended there.
-	victim := one("c", party.Exclusive("x"))
+	victim := request("c", party.Exclusive("x"))
 	victim.Part, victim.Order = "wait", party.Order{Schedule: 1, Attempt: 2}
 	for i := range 2 * rules.MaxOver {
 		require.NoError(t, l.Release(t.Context(), party.Release{LockID: fmt.Sprint("other/", i), Resources: []string{"x"}, Order: party.LastAttempt(1)}))
@@ -137,15 +137,15 @@ func TestDeadlocksAreListedWithTheirOwners(t *testing.T) {
 func TestRoomUnderALimitIsNoEdge(t *testing.T) {
 	t.Parallel()
 	mem := lockcoretest.NewStore(time.Now)
-	l := on(t, mem, party.Config{})
+	l := newLocker(t, mem, party.Config{})
 	for _, req := range []party.Request{
-		one("a", party.SharedLimit("seats", 2)), one("b", party.SharedLimit("seats", 2)), one("c", party.Exclusive("x")),
+		request("a", party.SharedLimit("seats", 2)), request("b", party.SharedLimit("seats", 2)), request("c", party.Exclusive("x")),
 	} {
 		_, err := l.Enter(t.Context(), req, false)
 		require.NoError(t, err)
 	}
 	for id, res := range map[string]party.Resource{"c": party.SharedLimit("seats", 2), "a": party.Exclusive("x")} {
-		req := one(id, res)
+		req := request(id, res)
 		req.Part, req.Order = "wait", party.Order{Schedule: 1}
 		_, err := l.Enter(t.Context(), req, true)
 		require.ErrorIs(t, err, party.ErrBusy)
@@ -158,11 +158,11 @@ func TestRoomUnderALimitIsNoEdge(t *testing.T) {
 func TestTwoUpgradesWaitForEachOtherAndOneIsTold(t *testing.T) {
 	t.Parallel()
 	mem := lockcoretest.NewStore(time.Now)
-	l := on(t, mem, party.Config{})
+	l := newLocker(t, mem, party.Config{})
 	sessions := map[string]*party.Session{}
 	results := make(chan error, 2)
 	for _, id := range []string{"a", "b"} {
-		s, err := l.TryAcquire(t.Context(), one(id, party.Shared("r")))
+		s, err := l.TryAcquire(t.Context(), request(id, party.Shared("r")))
 		require.NoError(t, err)
 		sessions[id] = s
 	}
@@ -191,15 +191,15 @@ func TestTwoUpgradesWaitForEachOtherAndOneIsTold(t *testing.T) {
 func TestAClaimTiesNothing(t *testing.T) {
 	t.Parallel()
 	mem := lockcoretest.NewStore(time.Now)
-	l := on(t, mem, party.Config{})
+	l := newLocker(t, mem, party.Config{})
 	held := map[string][]party.Lease{}
 	for lockID, name := range map[string]string{"h": "x", "b": "y"} {
-		leases, err := l.Enter(t.Context(), one(lockID, party.Exclusive(name)), false)
+		leases, err := l.Enter(t.Context(), request(lockID, party.Exclusive(name)), false)
 		require.NoError(t, err)
 		held[lockID] = leases
 	}
 	queue := func(lockID, part, name string) {
-		req := one(lockID, party.Exclusive(name))
+		req := request(lockID, party.Exclusive(name))
 		req.Part, req.Order = part, party.Order{Schedule: 1}
 		_, err := l.Enter(t.Context(), req, true)
 		require.ErrorIs(t, err, party.ErrBusy)
@@ -219,13 +219,13 @@ func TestAClaimTiesNothing(t *testing.T) {
 func TestAWaiterWaitsForAllThatAreAheadOfIt(t *testing.T) {
 	t.Parallel()
 	mem := lockcoretest.NewStore(time.Now)
-	l := on(t, mem, party.Config{})
+	l := newLocker(t, mem, party.Config{})
 	for lockID, res := range map[string]party.Resource{"a": party.SharedLimit("x", 2), "c": party.Exclusive("y")} {
-		_, err := l.Enter(t.Context(), one(lockID, res), false)
+		_, err := l.Enter(t.Context(), request(lockID, res), false)
 		require.NoError(t, err)
 	}
 	queue := func(lockID string, res party.Resource) {
-		req := one(lockID, res)
+		req := request(lockID, res)
 		req.Part, req.Order = "wait", party.Order{Schedule: 1}
 		_, err := l.Enter(t.Context(), req, true)
 		require.ErrorIs(t, err, party.ErrBusy)
@@ -243,9 +243,9 @@ func TestAWaiterWaitsForAllThatAreAheadOfIt(t *testing.T) {
 func TestEachPartOfALockIDCountsForItsOwnOwner(t *testing.T) {
 	t.Parallel()
 	mem := lockcoretest.NewStore(time.Now)
-	l := on(t, mem, party.Config{})
+	l := newLocker(t, mem, party.Config{})
 	take := func(lockID, owner string, res party.Resource) {
-		req := one(lockID, res)
+		req := request(lockID, res)
 		req.Owner = owner
 		_, err := l.Enter(t.Context(), req, false)
 		require.NoError(t, err)
@@ -254,7 +254,7 @@ func TestEachPartOfALockIDCountsForItsOwnOwner(t *testing.T) {
 	take("family", "second", party.Shared("x"))
 	take("b", "b", party.Exclusive("y"))
 	queue := func(lockID, owner, name string) {
-		req := one(lockID, party.Exclusive(name))
+		req := request(lockID, party.Exclusive(name))
 		req.Part, req.Owner, req.Order = "wait", owner, party.Order{Schedule: 1}
 		_, err := l.Enter(t.Context(), req, true)
 		require.ErrorIs(t, err, party.ErrBusy)
@@ -272,11 +272,11 @@ func TestEachPartOfALockIDCountsForItsOwnOwner(t *testing.T) {
 func TestARequestBehindAnotherOfItsLockIDWaitsForThatAlone(t *testing.T) {
 	t.Parallel()
 	mem := lockcoretest.NewStore(time.Now)
-	l := on(t, mem, party.Config{})
-	other, err := l.Enter(t.Context(), one("other", party.Exclusive("x")), false)
+	l := newLocker(t, mem, party.Config{})
+	other, err := l.Enter(t.Context(), request("other", party.Exclusive("x")), false)
 	require.NoError(t, err)
 	ask := func(lockID, part string, mode party.Resource) ([]party.Lease, error) {
-		req := one(lockID, mode)
+		req := request(lockID, mode)
 		req.Part, req.Order = part, party.Order{Schedule: 1}
 		return l.Enter(t.Context(), req, true)
 	}
@@ -312,11 +312,11 @@ func TestARequestBehindAnotherOfItsLockIDWaitsForThatAlone(t *testing.T) {
 // way: if it gave up, the deadlock would stand.
 func TestWhoWaitsInFrontOfItsOwnLockIDIsNoVictim(t *testing.T) {
 	t.Parallel()
-	l := on(t, lockcoretest.NewStore(time.Now), party.Config{})
+	l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
 	orders := uint32(0)
 	enter := func(lockID, owner, resource string) error {
 		orders++
-		req := one(lockID, party.Exclusive(resource))
+		req := request(lockID, party.Exclusive(resource))
 		req.Owner, req.Part, req.Order, req.TTL = owner, owner, party.Order{Schedule: orders, Attempt: 1}, time.Hour
 		_, err := l.Enter(t.Context(), req, true)
 		return err

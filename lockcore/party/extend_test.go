@@ -13,7 +13,7 @@ import (
 // keptOn takes resources for a lock ID and leaves at once, so that the holds stand without a process.
 func keptOn(t *testing.T, l *party.Locker, lockID string, holdTTL time.Duration, resources ...party.Resource) {
 	t.Helper()
-	req := one(lockID, resources...)
+	req := request(lockID, resources...)
 	req.Part, req.Order, req.Persist, req.HoldTTL, req.TTL = "p", party.Order{Schedule: 7, Attempt: 1}, true, holdTTL, time.Second
 	leases, err := l.Enter(t.Context(), req, false)
 	require.NoError(t, err)
@@ -23,7 +23,7 @@ func keptOn(t *testing.T, l *party.Locker, lockID string, holdTTL time.Duration,
 func TestExtendKeepsWhatStandsAndTellsWhatIsLost(t *testing.T) {
 	t.Parallel()
 	clock := lockcoretest.NewClock(time.Now())
-	l := on(t, lockcoretest.NewStore(clock.Now), party.Config{})
+	l := newLocker(t, lockcoretest.NewStore(clock.Now), party.Config{})
 	mine, gone := party.Exclusive("r/1"), party.Shared("r/2")
 	keptOn(t, l, "a", time.Minute, mine, gone)
 	for range 5 {
@@ -35,7 +35,7 @@ func TestExtendKeepsWhatStandsAndTellsWhatIsLost(t *testing.T) {
 		}
 	}
 	clock.Advance(45 * time.Second)
-	_, err := l.Enter(t.Context(), one("b", mine), false)
+	_, err := l.Enter(t.Context(), request("b", mine), false)
 	require.ErrorIs(t, err, party.ErrBusy)
 
 	_, err = byForce(t.Context(), l, party.Release{Force: true, LockID: "a", Resources: []string{gone.Name}, Reason: "it has to go"})
@@ -48,14 +48,14 @@ func TestExtendKeepsWhatStandsAndTellsWhatIsLost(t *testing.T) {
 	_, err = l.Extend(t.Context(), "a", "", mine.Name, false)
 	require.NoError(t, err)
 	clock.Advance(45 * time.Second)
-	_, err = l.Enter(t.Context(), one("b", mine), false)
+	_, err = l.Enter(t.Context(), request("b", mine), false)
 	require.ErrorIs(t, err, party.ErrBusy)
 }
 
 func TestExtendTakesNothingAndIsNotStoppedByARelease(t *testing.T) {
 	t.Parallel()
 	clock := lockcoretest.NewClock(time.Now())
-	l := on(t, lockcoretest.NewStore(clock.Now), party.Config{})
+	l := newLocker(t, lockcoretest.NewStore(clock.Now), party.Config{})
 	r := party.Exclusive("r/1")
 	_, err := l.Extend(t.Context(), "a", "", r.Name, false)
 	require.ErrorIs(t, err, party.ErrLost)
@@ -67,7 +67,7 @@ func TestExtendTakesNothingAndIsNotStoppedByARelease(t *testing.T) {
 	require.NoError(t, l.Release(t.Context(), party.Release{LockID: "a", Resources: []string{r.Name}, Order: party.LastAttempt(7)}))
 	_, err = l.Extend(t.Context(), "a", "", r.Name, false)
 	require.ErrorIs(t, err, party.ErrLost)
-	_, err = l.Enter(t.Context(), one("b", r), false)
+	_, err = l.Enter(t.Context(), request("b", r), false)
 	require.NoError(t, err)
 
 	_, err = l.Extend(t.Context(), "", "", r.Name, false)
@@ -78,9 +78,9 @@ func TestExtendTakesNothingAndIsNotStoppedByARelease(t *testing.T) {
 func TestWhatARequestHasBeforeItQueuesIsExtended(t *testing.T) {
 	t.Parallel()
 	clock := lockcoretest.NewClock(time.Now())
-	l := on(t, lockcoretest.NewStore(clock.Now), party.Config{})
+	l := newLocker(t, lockcoretest.NewStore(clock.Now), party.Config{})
 	keptOn(t, l, "other", party.Forever, party.Exclusive("r/2"))
-	req := one("a", party.Exclusive("r/1"), party.Exclusive("r/2"))
+	req := request("a", party.Exclusive("r/1"), party.Exclusive("r/2"))
 	req.Part, req.Order, req.Persist, req.TTL, req.HoldTTL = "p", party.Order{Schedule: 1, Attempt: 1}, true, time.Second, 20*time.Second
 	_, err := l.Enter(t.Context(), req, true)
 	require.ErrorIs(t, err, party.ErrBusy)
@@ -89,6 +89,6 @@ func TestWhatARequestHasBeforeItQueuesIsExtended(t *testing.T) {
 		_, err = l.Extend(t.Context(), "a", "", "r/1", false)
 		require.NoError(t, err)
 	}
-	_, err = l.Enter(t.Context(), one("b", party.Exclusive("r/1")), false)
+	_, err = l.Enter(t.Context(), request("b", party.Exclusive("r/1")), false)
 	require.ErrorIs(t, err, party.ErrBusy)
 }

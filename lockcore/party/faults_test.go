@@ -61,10 +61,10 @@ type faultStore struct {
 	sent          []command
 }
 
-func faulty() *faultStore { return faultyAt(time.Now) }
+func newFaultStore() *faultStore { return newFaultStoreAt(time.Now) }
 
 // faultyAt returns a store whose server has a clock of its own.
-func faultyAt(now func() time.Time) *faultStore {
+func newFaultStoreAt(now func() time.Time) *faultStore {
 	return &faultStore{Store: lockcoretest.NewStore(now)}
 }
 
@@ -380,8 +380,8 @@ func change(ctx context.Context, s store.Store, op rules.Op) (*rules.Document, r
 	}
 }
 
-// acquire is the operation of a request that is always the first of its part.
-func acquire(resource, lockID, mode string) rules.Acquire {
+// acquireOp is the operation of a request that is always the first of its part.
+func acquireOp(resource, lockID, mode string) rules.Acquire {
 	return rules.Acquire{
 		Resource: resource, Call: rand.Text(), LockID: lockID, Part: "p", Order: 1, Mode: mode, TTL: 3_600_000, HoldTTL: 3_600_000,
 	}

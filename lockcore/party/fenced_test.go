@@ -42,7 +42,7 @@ func account(t *testing.T) (write func(party.Lease) error, stored func() bson.M)
 // part is a lease of a part of a saga, by its n-th attempt.
 func part(t *testing.T, l *party.Locker, name string, attempt uint32, change ...func(*party.Request)) party.Lease {
 	t.Helper()
-	req := one("saga", party.Exclusive("account/42"))
+	req := request("saga", party.Exclusive("account/42"))
 	req.Part, req.Order, req.Persist = name, party.Order{Schedule: 1, Attempt: attempt}, true
 	for _, f := range change {
 		f(&req)
@@ -55,7 +55,7 @@ func part(t *testing.T, l *party.Locker, name string, attempt uint32, change ...
 func TestParallelPartsOfOneHoldWriteAndEarlierAttemptsDoNot(t *testing.T) {
 	t.Parallel()
 	clock := lockcoretest.NewClock(time.Now())
-	l := on(t, lockcoretest.NewStore(clock.Now), party.Config{})
+	l := newLocker(t, lockcoretest.NewStore(clock.Now), party.Config{})
 	write, _ := account(t)
 	a, b1 := part(t, l, "a", 1), part(t, l, "b", 1)
 	require.NoError(t, write(b1))
@@ -83,7 +83,7 @@ func TestParallelPartsOfOneHoldWriteAndEarlierAttemptsDoNot(t *testing.T) {
 
 	// So does a later hold, once it has written.
 	clock.Advance(2 * time.Hour)
-	next, err := l.Enter(t.Context(), one("next", party.Exclusive("account/42")), false)
+	next, err := l.Enter(t.Context(), request("next", party.Exclusive("account/42")), false)
 	require.NoError(t, err)
 	require.NoError(t, write(undo), "nobody has written since")
 	require.NoError(t, write(next[0]))
@@ -93,7 +93,7 @@ func TestParallelPartsOfOneHoldWriteAndEarlierAttemptsDoNot(t *testing.T) {
 func TestWhatFencedWritesStoreIsBounded(t *testing.T) {
 	t.Parallel()
 	clock := lockcoretest.NewClock(time.Now())
-	l := on(t, lockcoretest.NewStore(clock.Now), party.Config{})
+	l := newLocker(t, lockcoretest.NewStore(clock.Now), party.Config{})
 	write, stored := account(t)
 	first := part(t, l, "first", 1)
 	for i := range 100 {

@@ -24,7 +24,7 @@ func fuzzed(f *testing.F) fixture {
 	coll := testenv.Mongo(f).Collection("locks")
 	l, err := party.New(coll, party.Config{})
 	require.NoError(f, err)
-	_, err = l.Enter(f.Context(), one("bystander", party.Exclusive("bystander")), false)
+	_, err = l.Enter(f.Context(), request("bystander", party.Exclusive("bystander")), false)
 	require.NoError(f, err)
 	return fixture{l, coll}
 }
@@ -109,7 +109,7 @@ func FuzzNamesOfWhatEnds(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, resource, lockID, reason string) {
 		before := contents(t, l.coll)
-		leases, err := l.Enter(t.Context(), one(lockID, party.Exclusive(resource)), false)
+		leases, err := l.Enter(t.Context(), request(lockID, party.Exclusive(resource)), false)
 		if err == nil {
 			err = l.Release(t.Context(), party.Release{
 				Force: true, LockID: lockID, Resources: []string{resource}, FirstFence: leases[0].FirstFence, Reason: reason,
@@ -153,7 +153,7 @@ func FuzzNamesOfAHost(f *testing.F) {
 		if l.refused(t, err, before) {
 			return
 		}
-		_, err = mine.Enter(t.Context(), one("a", party.Exclusive("r")), false)
+		_, err = mine.Enter(t.Context(), request("a", party.Exclusive("r")), false)
 		require.NoError(t, err)
 		if host != "" { // which takes the default
 			require.Equal(t, host, l.document(t, "r").Held[0].Host)

@@ -22,15 +22,15 @@ func TestAcquire_MaxWait_EndsAlthoughTheDatabaseHangs(t *testing.T) {
 		t.Run(fmt.Sprint("queued=", queued), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				e := faulty()
-				l := on(t, e, party.Config{})
-				_, err := on(t, e, party.Config{}).TryAcquire(t.Context(), one("holder", party.Exclusive("r")))
+				e := newFaultStore()
+				l := newLocker(t, e, party.Config{})
+				_, err := newLocker(t, e, party.Config{}).TryAcquire(t.Context(), request("holder", party.Exclusive("r")))
 				require.NoError(t, err)
 				hang := hanging(of(kindLoad, kindLook, kindSwap, kindExtend))
 				if !queued {
 					e.set(hang, nil)
 				}
-				req := one("a", party.Exclusive("r"))
+				req := request("a", party.Exclusive("r"))
 				req.MaxWait = 200 * time.Millisecond
 				began := time.Now()
 				waits := acquireLater(t.Context(), l, req)
@@ -54,12 +54,12 @@ func TestAcquire_MaxWait_EndsAlthoughTheDatabaseHangs(t *testing.T) {
 func TestAcquire_GivesUpWhileReadsHang_LeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := faulty()
-		l := on(t, e, party.Config{})
-		_, err := l.TryAcquire(t.Context(), one("holder", party.Exclusive("b")))
+		e := newFaultStore()
+		l := newLocker(t, e, party.Config{})
+		_, err := l.TryAcquire(t.Context(), request("holder", party.Exclusive("b")))
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
-		waits := acquireLater(ctx, l, forEver("a", party.Exclusive("a"), party.Exclusive("b")))
+		waits := acquireLater(ctx, l, endless("a", party.Exclusive("a"), party.Exclusive("b")))
 		synctest.Wait()
 		require.Equal(t, 1, waitersOf(e, "b")())
 		e.set(hanging(of(kindLoad, kindSwap)), cutting(of(kindExtend))) // which makes the process forget the documents
@@ -85,11 +85,11 @@ func TestAcquire_QueuedAndThePrimarySteppedDown_WaitsOn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				e := faulty()
-				l := on(t, e, party.Config{})
-				holder, err := l.TryAcquire(t.Context(), forEver("holder", party.Exclusive("r")))
+				e := newFaultStore()
+				l := newLocker(t, e, party.Config{})
+				holder, err := l.TryAcquire(t.Context(), endless("holder", party.Exclusive("r")))
 				require.NoError(t, err)
-				waits := acquireLater(t.Context(), l, one("a", party.Exclusive("r")))
+				waits := acquireLater(t.Context(), l, request("a", party.Exclusive("r")))
 				synctest.Wait()
 				since := e.Document("r").Waiters[0].Since
 				elapse(99 * time.Second) // shortly before its position is refreshed
@@ -183,7 +183,7 @@ func TestSessionOfTheCallersContext_IsNotUsed(t *testing.T) {
 	defer session.EndSession(context.Background())
 	require.NoError(t, session.StartTransaction())
 	ctx := mongo.NewSessionContext(t.Context(), session)
-	s, err := l.TryAcquire(ctx, one("a", party.Exclusive("r"), party.Exclusive("s")))
+	s, err := l.TryAcquire(ctx, request("a", party.Exclusive("r"), party.Exclusive("s")))
 	require.NoError(t, err)
 	_, err = l.Renew(ctx, s.Leases()...)
 	require.NoError(t, err)
@@ -195,20 +195,20 @@ func TestSessionOfTheCallersContext_IsNotUsed(t *testing.T) {
 		require.Nil(t, c.Body.Lookup("autocommit").Value, c.Name)
 	}
 	require.NoError(t, session.AbortTransaction(t.Context()))
-	_, err = fresh(t, coll).TryAcquire(t.Context(), one("b", party.Exclusive("r")))
+	_, err = fresh(t, coll).TryAcquire(t.Context(), request("b", party.Exclusive("r")))
 	require.ErrorIs(t, err, party.ErrBusy)
 	require.NoError(t, s.Leave(ctx))
-	_, err = fresh(t, coll).TryAcquire(t.Context(), one("b", party.Exclusive("r")))
+	_, err = fresh(t, coll).TryAcquire(t.Context(), request("b", party.Exclusive("r")))
 	require.NoError(t, err)
 }
 
 func TestEndedContext_SendsNothing(t *testing.T) {
 	t.Parallel()
-	e := faulty()
-	l := on(t, e, party.Config{})
-	req := one("a", party.Exclusive("r"), party.Exclusive("s"))
+	e := newFaultStore()
+	l := newLocker(t, e, party.Config{})
+	req := request("a", party.Exclusive("r"), party.Exclusive("s"))
 	req.Part, req.Order = "part", party.Order{Schedule: 1, Attempt: 1}
-	leases, err := l.Enter(t.Context(), one("b", party.Shared("t")), false)
+	leases, err := l.Enter(t.Context(), request("b", party.Shared("t")), false)
 	require.NoError(t, err)
 	s := l.Renewing(t.Context(), leases)
 	end := party.Release{LockID: "b", Resources: []string{"t"}, FirstFence: leases[0].FirstFence}

@@ -178,7 +178,7 @@ func TestOnWakeup_HoldGrantedElsewhere_IsFoundByAWatch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := newParked(t, nil)
-		other := on(t, p.store, party.Config{})
+		other := newLocker(t, p.store, party.Config{})
 		p.enter(t, "a", party.Exclusive("r"))
 		_, err := p.Enter(t.Context(), p.hold("b", 1, party.Exclusive("r")), true)
 		require.ErrorIs(t, err, party.ErrBusy)
@@ -200,7 +200,7 @@ func TestOnWakeup_HoldThatARequestHasJoined_IsNotReported(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := newParked(t, nil)
-		other := on(t, p.store, party.Config{})
+		other := newLocker(t, p.store, party.Config{})
 		p.enter(t, "a", party.Exclusive("r"))
 		_, err := p.Enter(t.Context(), p.hold("b", 1, party.Exclusive("r")), true)
 		require.ErrorIs(t, err, party.ErrBusy)

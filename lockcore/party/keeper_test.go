@@ -30,7 +30,7 @@ func sessions(t *testing.T, l *party.Locker, first, n int) []*party.Session {
 	t.Helper()
 	var out []*party.Session
 	for i := first; i < first+n; i++ {
-		s, err := l.TryAcquire(t.Context(), one(fmt.Sprint("holder/", i), party.Exclusive(fmt.Sprint("r/", i))))
+		s, err := l.TryAcquire(t.Context(), request(fmt.Sprint("holder/", i), party.Exclusive(fmt.Sprint("r/", i))))
 		require.NoError(t, err)
 		out = append(out, s)
 	}
@@ -40,8 +40,8 @@ func sessions(t *testing.T, l *party.Locker, first, n int) []*party.Session {
 func TestSessionsOfOneProcessAreRenewedTogether(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := faulty()
-		l := on(t, e, party.Config{TTL: 3 * time.Second})
+		e := newFaultStore()
+		l := newLocker(t, e, party.Config{TTL: 3 * time.Second})
 		const n = 500
 		var all []*party.Session
 		for i := range n { // one after the other, as sessions begin
@@ -70,8 +70,8 @@ func TestSessionsOfOneProcessAreRenewedTogether(t *testing.T) {
 func TestOneOfABatchThatIsLostIsToldAndTheOthersGoOn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := faulty()
-		l := on(t, e, party.Config{TTL: time.Second})
+		e := newFaultStore()
+		l := newLocker(t, e, party.Config{TTL: time.Second})
 		all := sessions(t, l, 0, 3)
 		held, err := byForce(t.Context(), l, party.Release{Force: true, LockID: "holder/1", Resources: []string{"r/1", "r/2"}, Reason: "an operator said so"})
 		require.NoError(t, err)
@@ -90,8 +90,8 @@ func TestOneOfABatchThatIsLostIsToldAndTheOthersGoOn(t *testing.T) {
 func TestQuestionAboutALostLeaseDoesNotCostTheOthersTheirs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := faulty()
-		l := on(t, e, party.Config{TTL: time.Second})
+		e := newFaultStore()
+		l := newLocker(t, e, party.Config{TTL: time.Second})
 		all := sessions(t, l, 0, 3)
 		_, err := byForce(t.Context(), l, party.Release{Force: true, LockID: "holder/1", Resources: []string{"r/1"}, Reason: "test"})
 		require.NoError(t, err)
@@ -109,8 +109,8 @@ func TestQuestionAboutALostLeaseDoesNotCostTheOthersTheirs(t *testing.T) {
 func TestPassingErrorOfTheDatabaseLosesNothingAndALastingOneIsToldInTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := faulty()
-		l := on(t, e, party.Config{TTL: 2 * time.Second})
+		e := newFaultStore()
+		l := newLocker(t, e, party.Config{TTL: 2 * time.Second})
 		all := sessions(t, l, 0, 3)
 		e.set(cutting(e.renews("")), nil)
 		require.Eventually(t, func() bool { b, s := e.renewals(); return len(b)+s >= 2 }, 10*time.Second, time.Millisecond, "it is tried again soon")
@@ -131,16 +131,16 @@ func TestPassingErrorOfTheDatabaseLosesNothingAndALastingOneIsToldInTime(t *test
 
 func TestDowngradeLetsReadersInAndKeepsTheFence(t *testing.T) {
 	t.Parallel()
-	l := on(t, lockcoretest.NewStore(time.Now), party.Config{})
-	s, err := l.TryAcquire(t.Context(), one("a", party.Exclusive("r")))
+	l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
+	s, err := l.TryAcquire(t.Context(), request("a", party.Exclusive("r")))
 	require.NoError(t, err)
 	fence := s.Leases()[0].Fence
-	_, err = l.TryAcquire(t.Context(), one("b", party.Shared("r")))
+	_, err = l.TryAcquire(t.Context(), request("b", party.Shared("r")))
 	require.ErrorIs(t, err, party.ErrBusy)
 	require.NoError(t, s.Downgrade(t.Context()))
 	require.Equal(t, party.ModeShared, s.Leases()[0].Mode)
 	require.Equal(t, fence, s.Leases()[0].Fence)
-	b, err := l.TryAcquire(t.Context(), one("b", party.Shared("r")))
+	b, err := l.TryAcquire(t.Context(), request("b", party.Shared("r")))
 	require.NoError(t, err)
 	require.NoError(t, b.Release(t.Context()))
 	require.NoError(t, s.Upgrade(t.Context(), "r"))
@@ -154,8 +154,8 @@ func TestLeaseOfAnotherProcessIsTrustedAndKeptAfterItWasRenewed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		mem := lockcoretest.NewStore(time.Now)
-		elsewhere, l := on(t, mem, party.Config{}), on(t, mem, party.Config{})
-		leases, err := elsewhere.Enter(t.Context(), one("a", party.Exclusive("r")), false)
+		elsewhere, l := newLocker(t, mem, party.Config{}), newLocker(t, mem, party.Config{})
+		leases, err := elsewhere.Enter(t.Context(), request("a", party.Exclusive("r")), false)
 		require.NoError(t, err)
 		sent, err := json.Marshal(leases)
 		require.NoError(t, err)

@@ -24,7 +24,7 @@ func TestAnotherLayoutIsRefused(t *testing.T) {
 	require.NoError(t, err)
 	var wrong *party.LayoutError
 	require.ErrorAs(t, l.CreateIndexes(t.Context()), &wrong)
-	_, err = l.TryAcquire(t.Context(), one("b", party.Exclusive("r")))
+	_, err = l.TryAcquire(t.Context(), request("b", party.Exclusive("r")))
 	require.ErrorAs(t, err, &wrong)
 	require.ErrorContains(t, err, `"locks"`)
 	require.ErrorContains(t, err, "a field resource, as clients of mongo-lock write it")
@@ -67,7 +67,7 @@ func TestACollectionOfAnotherVersionIsRefused(t *testing.T) {
 	require.NoError(t, err)
 	var wrong *party.LayoutError
 	require.ErrorAs(t, later.CreateIndexes(t.Context()), &wrong)
-	_, err = later.TryAcquire(t.Context(), one("a", party.Exclusive("r")))
+	_, err = later.TryAcquire(t.Context(), request("a", party.Exclusive("r")))
 	require.ErrorAs(t, err, &wrong)
 	require.ErrorContains(t, err, "version 4")
 }

@@ -1,7 +1,6 @@
 package party_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -37,7 +36,7 @@ var badNames = map[string]string{
 func TestEveryBoundOfARequestIsRefusedByNameAndNothingChanges(t *testing.T) {
 	t.Parallel()
 	l := setup(t, party.Config{})
-	_, err := l.Enter(t.Context(), one("holder", party.Exclusive("r")), false)
+	_, err := l.Enter(t.Context(), request("holder", party.Exclusive("r")), false)
 	require.NoError(t, err)
 	before := contents(t, l.coll)
 
@@ -97,13 +96,6 @@ func TestEveryBoundOfARequestIsRefusedByNameAndNothingChanges(t *testing.T) {
 	require.Equal(t, before, contents(t, l.coll))
 }
 
-func firstStatus(ctx context.Context, l *party.Locker, f party.Filter) error {
-	for _, err := range l.Status(ctx, f) {
-		return err
-	}
-	return nil
-}
-
 const tenYears = 10 * 365 * 24 * time.Hour
 
 type badRequest struct {
@@ -118,7 +110,7 @@ var badLockIDs = map[string]string{
 
 // badRequests are requests of the holder's own lock ID, or of nobody's, that would change something if they were sent.
 func badRequests() map[string]badRequest {
-	good := func() party.Request { return one("holder", party.Exclusive("r")) }
+	good := func() party.Request { return request("holder", party.Exclusive("r")) }
 	bad := map[string]badRequest{}
 	add := func(what, field string, change func(*party.Request)) {
 		req := good()
@@ -248,10 +240,10 @@ func TestWhatIsJustWithinTheBoundsIsAccepted(t *testing.T) {
 func TestFullQueueIsRefusedAsBusyAndFullAndNothingChanges(t *testing.T) {
 	t.Parallel()
 	l := setup(t, party.Config{MaxWaiters: 2})
-	_, err := l.Enter(t.Context(), one("holder", party.Exclusive("r")), false)
+	_, err := l.Enter(t.Context(), request("holder", party.Exclusive("r")), false)
 	require.NoError(t, err)
 	ask := func(lockID string) error {
-		req := one(lockID, party.Exclusive("r"))
+		req := request(lockID, party.Exclusive("r"))
 		req.Order.Attempt = 1
 		_, err := l.Enter(t.Context(), req, true)
 		return err
@@ -269,7 +261,7 @@ func TestFullQueueIsRefusedAsBusyAndFullAndNothingChanges(t *testing.T) {
 	require.ErrorAs(t, err, &busy)
 	require.Equal(t, 2, busy.Waiting)
 	require.Zero(t, busy.Position)
-	_, err = l.Acquire(t.Context(), one("one too many", party.Exclusive("r")))
+	_, err = l.Acquire(t.Context(), request("one too many", party.Exclusive("r")))
 	require.ErrorIs(t, err, party.ErrQueueFull, "nobody waits for a place in the queue")
 	after := state(t, l.coll)
 	require.Equal(t, before.Held, after.Held)
@@ -293,7 +285,7 @@ func TestTheFullestQueueStaysWellUnderTheLimitOfADocument(t *testing.T) {
 	l := setup(t, party.Config{MaxWaiters: 1})
 	long := func(i int) string { return fmt.Sprintf("%04d", i) + strings.Repeat("x", 508) }
 	lockID := strings.Repeat("l", 1500)
-	_, err := l.Enter(t.Context(), one(long(0), party.Exclusive("r")), false)
+	_, err := l.Enter(t.Context(), request(long(0), party.Exclusive("r")), false)
 	require.NoError(t, err)
 	req := party.Request{LockID: lockID, Part: long(2), Owner: long(3), Resources: []party.Resource{party.Exclusive("r")}, Order: party.Order{Attempt: 1}}
 	_, err = l.Enter(t.Context(), req, true)
@@ -307,19 +299,19 @@ func TestBadInputIsRefusedByNameAndTheDatabaseIsNotAsked(t *testing.T) {
 	l := setup(t, party.Config{})
 	long := strings.Repeat("x", 513)
 	for field, req := range map[string]party.Request{
-		"Request.LockID":              one("", party.Exclusive("r")),
+		"Request.LockID":              request("", party.Exclusive("r")),
 		"Request.Part":                {LockID: "a", Part: long, Resources: []party.Resource{party.Exclusive("r")}},
 		"Request.Owner":               {LockID: "a", Owner: "\xff", Resources: []party.Resource{party.Exclusive("r")}},
 		"Request.TTL":                 {LockID: "a", TTL: -time.Second, Resources: []party.Resource{party.Exclusive("r")}},
 		"Request.HoldTTL":             {LockID: "a", HoldTTL: time.Hour, Resources: []party.Resource{party.Exclusive("r")}},
 		"Request.MaxWait":             {LockID: "a", MaxWait: -1, Resources: []party.Resource{party.Exclusive("r")}},
-		"len(Request.Resources)":      one("a"),
-		"Request.Resources[0].Name":   one("a", party.Exclusive("")),
-		"Request.Resources[1].Name":   one("a", party.Exclusive("r"), party.Shared("r")),
-		"Request.Resources[0].Limit":  one("a", party.SharedLimit("r", -1)),
-		"Request.Resources[0].Mode":   one("a", party.Resource{Name: "r", Mode: "Q"}),
-		"Request.Resources[1].Name ":  one("a", party.Exclusive("r"), party.Exclusive("nul\x00")),
-		"Request.Resources[0].Limit ": one("a", party.Resource{Name: "r", Limit: 2}),
+		"len(Request.Resources)":      request("a"),
+		"Request.Resources[0].Name":   request("a", party.Exclusive("")),
+		"Request.Resources[1].Name":   request("a", party.Exclusive("r"), party.Shared("r")),
+		"Request.Resources[0].Limit":  request("a", party.SharedLimit("r", -1)),
+		"Request.Resources[0].Mode":   request("a", party.Resource{Name: "r", Mode: "Q"}),
+		"Request.Resources[1].Name ":  request("a", party.Exclusive("r"), party.Exclusive("nul\x00")),
+		"Request.Resources[0].Limit ": request("a", party.Resource{Name: "r", Limit: 2}),
 	} {
 		_, err := l.Enter(t.Context(), req, false)
 		var invalid *party.InvalidError
@@ -339,8 +331,8 @@ func TestBadInputIsRefusedByNameAndTheDatabaseIsNotAsked(t *testing.T) {
 // An empty lease once wrote a document without a name.
 func TestLeave_EmptyLease_IsRefused(t *testing.T) {
 	t.Parallel()
-	e := faulty()
-	l := on(t, e, party.Config{})
+	e := newFaultStore()
+	l := newLocker(t, e, party.Config{})
 	for name, err := range map[string]error{
 		"Leave":      l.Leave(t.Context(), party.Lease{}),
 		"LeaveQueue": l.LeaveQueue(t.Context(), party.Lease{}),

@@ -17,9 +17,9 @@ import (
 // wake makes a wake-up for a request of "next".
 func wake(t *testing.T, l *party.Locker) {
 	t.Helper()
-	leases, err := l.Enter(t.Context(), one("holder", party.Exclusive("r")), false)
+	leases, err := l.Enter(t.Context(), request("holder", party.Exclusive("r")), false)
 	require.NoError(t, err)
-	next := one("next", party.Exclusive("r"))
+	next := request("next", party.Exclusive("r"))
 	next.Part, next.Order = "p", party.Order{Schedule: 1, Attempt: 1}
 	_, err = l.Enter(t.Context(), next, true)
 	require.ErrorIs(t, err, party.ErrBusy)
@@ -30,7 +30,7 @@ func wake(t *testing.T, l *party.Locker) {
 func TestOnWakeup_Stop_WaitsForACallUnderWay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := on(t, lockcoretest.NewStore(time.Now), party.Config{})
+		l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
 		called, goOn := make(chan struct{}, 100), make(chan struct{})
 		var running, stopped atomic.Bool
 		stop := l.OnWakeup(func(party.Wakeup) {
@@ -60,7 +60,7 @@ func TestOnWakeup_Stop_WaitsForACallUnderWay(t *testing.T) {
 // A stopped listener was once referenced until the Locker closed.
 func TestOnWakeup_Stop_ReleasesTheListener(t *testing.T) {
 	t.Parallel()
-	l := on(t, lockcoretest.NewStore(time.Now), party.Config{})
+	l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
 	collected := make(chan struct{})
 	stop := func() func() {
 		large := new([1 << 20]byte)

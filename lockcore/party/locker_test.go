@@ -17,10 +17,10 @@ import (
 func TestExclusiveKeepsOthersOut(t *testing.T) {
 	t.Parallel()
 	l := setup(t, party.Config{})
-	a, err := l.TryAcquire(t.Context(), one("a", party.Exclusive("r")))
+	a, err := l.TryAcquire(t.Context(), request("a", party.Exclusive("r")))
 	require.NoError(t, err)
 
-	_, err = l.TryAcquire(t.Context(), one("b", party.Exclusive("r")))
+	_, err = l.TryAcquire(t.Context(), request("b", party.Exclusive("r")))
 	var busy *party.BusyError
 	require.ErrorAs(t, err, &busy)
 	require.ErrorIs(t, err, party.ErrBusy)
@@ -28,12 +28,12 @@ func TestExclusiveKeepsOthersOut(t *testing.T) {
 	require.Len(t, busy.Holders, 1)
 	require.Equal(t, "a", busy.Holders[0].LockID)
 	require.Greater(t, busy.RetryIn, 20*time.Second)
-	_, err = l.TryAcquire(t.Context(), one("b", party.Shared("r")))
+	_, err = l.TryAcquire(t.Context(), request("b", party.Shared("r")))
 	require.ErrorIs(t, err, party.ErrBusy)
 
 	require.NoError(t, a.Release(t.Context()))
 	require.ErrorIs(t, context.Cause(a.Context()), party.ErrEnded)
-	b, err := l.TryAcquire(t.Context(), one("b", party.Exclusive("r")))
+	b, err := l.TryAcquire(t.Context(), request("b", party.Exclusive("r")))
 	require.NoError(t, err)
 	require.Greater(t, b.Leases()[0].Fence, a.Leases()[0].Fence)
 	require.NoError(t, b.Release(t.Context()))
@@ -43,29 +43,29 @@ func TestSharedGoTogetherUpToTheLimit(t *testing.T) {
 	t.Parallel()
 	l := setup(t, party.Config{})
 	for i := range 2 {
-		_, err := l.Enter(t.Context(), one(fmt.Sprint(i), party.SharedLimit("r", 2)), false)
+		_, err := l.Enter(t.Context(), request(fmt.Sprint(i), party.SharedLimit("r", 2)), false)
 		require.NoError(t, err)
 	}
-	_, err := l.Enter(t.Context(), one("third", party.SharedLimit("r", 2)), false)
+	_, err := l.Enter(t.Context(), request("third", party.SharedLimit("r", 2)), false)
 	require.ErrorIs(t, err, party.ErrBusy)
-	_, err = l.Enter(t.Context(), one("third", party.Shared("r")), false)
+	_, err = l.Enter(t.Context(), request("third", party.Shared("r")), false)
 	require.NoError(t, err)
-	_, err = l.Enter(t.Context(), one("writer", party.Exclusive("r")), false)
+	_, err = l.Enter(t.Context(), request("writer", party.Exclusive("r")), false)
 	require.ErrorIs(t, err, party.ErrBusy)
 }
 
 func TestNothingIsTakenWhenOneOfSeveralIsBusy(t *testing.T) {
 	t.Parallel()
 	l := setup(t, party.Config{})
-	_, err := l.Enter(t.Context(), one("other", party.Exclusive("b")), false)
+	_, err := l.Enter(t.Context(), request("other", party.Exclusive("b")), false)
 	require.NoError(t, err)
 	for _, keep := range []bool{false, true} {
-		req := one("mine", party.Exclusive("c"), party.Exclusive("b"), party.Exclusive("a"))
+		req := request("mine", party.Exclusive("c"), party.Exclusive("b"), party.Exclusive("a"))
 		req.Persist = keep
 		_, err = l.Enter(t.Context(), req, false)
 		require.ErrorIs(t, err, party.ErrBusy)
 		for _, name := range []string{"a", "c"} {
-			leases, err := l.Enter(t.Context(), one("probe", party.Exclusive(name)), false)
+			leases, err := l.Enter(t.Context(), request("probe", party.Exclusive(name)), false)
 			require.NoError(t, err, "%s must be free", name)
 			require.NoError(t, l.Leave(t.Context(), leases...))
 		}
@@ -76,11 +76,11 @@ func TestNothingIsTakenWhenOneOfSeveralIsBusy(t *testing.T) {
 func TestExpiredLockIsTakenOverWithAGreaterFenceAndTheOwnerLearnsOfIt(t *testing.T) {
 	t.Parallel()
 	l := setup(t, party.Config{})
-	req := one("dead", party.Exclusive("r"))
+	req := request("dead", party.Exclusive("r"))
 	req.TTL = 300 * time.Millisecond
 	dead, err := l.Enter(t.Context(), req, false)
 	require.NoError(t, err)
-	next, err := l.Acquire(t.Context(), one("next", party.Exclusive("r")))
+	next, err := l.Acquire(t.Context(), request("next", party.Exclusive("r")))
 	require.NoError(t, err)
 	require.False(t, dead[0].Valid(), "nobody may be let in while the old lease is still trusted")
 	require.Greater(t, next.Leases()[0].Fence, dead[0].Fence)
@@ -98,7 +98,7 @@ func TestExpiredLockIsTakenOverWithAGreaterFenceAndTheOwnerLearnsOfIt(t *testing
 func TestOwnerThatComesBackBeforeAnybodyElseGoesOn(t *testing.T) {
 	t.Parallel()
 	l := setup(t, party.Config{TTL: 100 * time.Millisecond})
-	leases, err := l.Enter(t.Context(), one("a", party.Exclusive("r")), false)
+	leases, err := l.Enter(t.Context(), request("a", party.Exclusive("r")), false)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return !leases[0].Valid() }, 5*time.Second, time.Millisecond, "the promise ends")
 	renewed, err := l.Renew(t.Context(), leases...)
@@ -110,13 +110,13 @@ func TestOwnerThatComesBackBeforeAnybodyElseGoesOn(t *testing.T) {
 func TestSessionIsRenewedAndCancelledWithTheCauseWhenLost(t *testing.T) {
 	t.Parallel()
 	l := setup(t, party.Config{TTL: 9 * time.Second}) // on a database that may be busy for some of them
-	s, err := l.TryAcquire(t.Context(), one("a", party.Exclusive("r")))
+	s, err := l.TryAcquire(t.Context(), request("a", party.Exclusive("r")))
 	require.NoError(t, err)
 	first := s.Leases()[0]
 	require.Eventually(t, func() bool { return !first.Valid() }, time.Minute, 10*time.Millisecond, "the first promise ends")
 	require.NoError(t, s.Context().Err(), "and was renewed before")
 	require.True(t, s.Leases()[0].Valid())
-	_, err = l.TryAcquire(t.Context(), one("b", party.Exclusive("r")))
+	_, err = l.TryAcquire(t.Context(), request("b", party.Exclusive("r")))
 	require.ErrorIs(t, err, party.ErrBusy)
 
 	// Somebody else releases it: nothing that the session could have done.
@@ -129,12 +129,12 @@ func TestSessionIsRenewedAndCancelledWithTheCauseWhenLost(t *testing.T) {
 func TestWaitThatIsCancelledLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	l := setup(t, party.Config{})
-	holder, err := l.TryAcquire(t.Context(), one("holder", party.Exclusive("b")))
+	holder, err := l.TryAcquire(t.Context(), request("holder", party.Exclusive("b")))
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	gone := make(chan error)
 	go func() {
-		_, err := l.Acquire(ctx, one("waiter", party.Exclusive("a"), party.Exclusive("b")))
+		_, err := l.Acquire(ctx, request("waiter", party.Exclusive("a"), party.Exclusive("b")))
 		gone <- err
 	}()
 	require.Eventually(t, func() bool { return l.waiting(t, "b") == 1 }, 10*time.Second, 5*time.Millisecond, "it queues")
@@ -142,7 +142,7 @@ func TestWaitThatIsCancelledLeavesNothingBehind(t *testing.T) {
 	cancel(why)
 	require.ErrorIs(t, <-gone, why)
 	require.Zero(t, l.waiting(t, "b"))
-	free, err := l.TryAcquire(t.Context(), one("other", party.Exclusive("a")))
+	free, err := l.TryAcquire(t.Context(), request("other", party.Exclusive("a")))
 	require.NoError(t, err)
 	require.NoError(t, free.Release(t.Context()))
 	require.NoError(t, holder.Release(t.Context()))
@@ -151,9 +151,9 @@ func TestWaitThatIsCancelledLeavesNothingBehind(t *testing.T) {
 func TestMaxWaitEndsInTheBusyErrorThatSaysWho(t *testing.T) {
 	t.Parallel()
 	l := setup(t, party.Config{})
-	_, err := l.Enter(t.Context(), one("holder", party.Exclusive("r")), false)
+	_, err := l.Enter(t.Context(), request("holder", party.Exclusive("r")), false)
 	require.NoError(t, err)
-	req := one("waiter", party.Exclusive("r"))
+	req := request("waiter", party.Exclusive("r"))
 	req.MaxWait = 100 * time.Millisecond
 	_, err = l.Acquire(t.Context(), req)
 	var busy *party.BusyError
@@ -165,14 +165,14 @@ func TestMaxWaitEndsInTheBusyErrorThatSaysWho(t *testing.T) {
 func TestWaitersAreServedInTheOrderInWhichTheyCame(t *testing.T) {
 	t.Parallel()
 	l := setup(t, party.Config{})
-	holder, err := l.TryAcquire(t.Context(), one("holder", party.Exclusive("r")))
+	holder, err := l.TryAcquire(t.Context(), request("holder", party.Exclusive("r")))
 	require.NoError(t, err)
 	const n = 8
 	var order []int
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Go(func() {
-			s, err := l.Acquire(t.Context(), one(fmt.Sprint(i), party.Exclusive("r")))
+			s, err := l.Acquire(t.Context(), request(fmt.Sprint(i), party.Exclusive("r")))
 			if err == nil {
 				order = append(order, i) // the lock guards it; the race detector looks on
 				err = s.Release(t.Context())
@@ -181,7 +181,7 @@ func TestWaitersAreServedInTheOrderInWhichTheyCame(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		require.Eventually(t, func() bool { return l.waiting(t, "r") == int64(i+1) }, 10*time.Second, 5*time.Millisecond, "%d queues", i)
+		require.Eventually(t, func() bool { return l.waiting(t, "r") == i+1 }, 10*time.Second, 5*time.Millisecond, "%d queues", i)
 	}
 	require.NoError(t, holder.Release(t.Context()))
 	wg.Wait()
@@ -196,7 +196,7 @@ func TestNeverTwoAtATime(t *testing.T) {
 	for i := range 12 {
 		wg.Go(func() {
 			for j := range 10 {
-				s, err := l.Acquire(t.Context(), one(fmt.Sprintf("%d/%d", i, j), party.Exclusive("r")))
+				s, err := l.Acquire(t.Context(), request(fmt.Sprintf("%d/%d", i, j), party.Exclusive("r")))
 				if err != nil {
 					t.Error(err)
 					return
@@ -228,7 +228,7 @@ func TestKeptHoldStandsBetweenStepsUntilItIsReleased(t *testing.T) {
 	}
 	first := step("debit", 1, false)
 	require.NoError(t, l.Leave(t.Context(), first...))
-	_, err := l.Enter(t.Context(), one("other", party.Exclusive("r")), false)
+	_, err := l.Enter(t.Context(), request("other", party.Exclusive("r")), false)
 	require.ErrorIs(t, err, party.ErrBusy)
 	second := step("credit", 2, true)
 	require.True(t, second[0].Joined)
@@ -240,7 +240,7 @@ func TestKeptHoldStandsBetweenStepsUntilItIsReleased(t *testing.T) {
 		LockID: "saga", Part: "credit", Order: party.Order{Schedule: 2, Attempt: 7}, Persist: true, Resources: []party.Resource{party.Exclusive("r")},
 	}, false)
 	require.ErrorIs(t, err, party.ErrSuperseded, "what arrives late takes nothing")
-	_, err = l.Enter(t.Context(), one("other", party.Exclusive("r")), false)
+	_, err = l.Enter(t.Context(), request("other", party.Exclusive("r")), false)
 	require.NoError(t, err)
 	res := party.Exclusive("r")
 	res.Held = true
@@ -266,10 +266,10 @@ func TestNextAttemptSupersedesAndTheOldOneDrains(t *testing.T) {
 	require.ErrorIs(t, err, party.ErrLost)
 	require.NoError(t, l.Leave(t.Context(), next...))
 	require.NoError(t, l.Release(t.Context(), party.Release{LockID: "saga", Resources: []string{"r"}, Order: party.LastAttempt(1)}))
-	_, err = l.Enter(t.Context(), one("other", party.Exclusive("r")), false)
+	_, err = l.Enter(t.Context(), request("other", party.Exclusive("r")), false)
 	require.ErrorIs(t, err, party.ErrBusy, "the zombie may still trust its lease")
 	require.NoError(t, l.Leave(t.Context(), old...))
-	_, err = l.Enter(t.Context(), one("other", party.Exclusive("r")), false)
+	_, err = l.Enter(t.Context(), request("other", party.Exclusive("r")), false)
 	require.NoError(t, err)
 }
 
@@ -282,7 +282,7 @@ func TestFirstRequestsOfOneResourceAtTheSameTime(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 8 {
 			wg.Go(func() {
-				_, err := l.Enter(t.Context(), one(fmt.Sprint(i), party.Exclusive(fmt.Sprintf("r%d", round))), false)
+				_, err := l.Enter(t.Context(), request(fmt.Sprint(i), party.Exclusive(fmt.Sprintf("r%d", round))), false)
 				switch {
 				case err == nil:
 					granted.Add(1)

@@ -25,15 +25,15 @@ func holdFence(e documents, resource string) int64 {
 func TestOrdersComeFromNoClock(t *testing.T) {
 	t.Parallel()
 	e := lockcoretest.NewStore(time.Now)
-	ahead, err := on(t, e, party.Config{}).TryAcquire(t.Context(), one("a", party.Exclusive("r")))
+	ahead, err := newLocker(t, e, party.Config{}).TryAcquire(t.Context(), request("a", party.Exclusive("r")))
 	require.NoError(t, err)
 	require.NoError(t, ahead.Release(t.Context()))
 	synctest.Test(t, func(t *testing.T) { // in which it is the year 2000
-		s, err := on(t, lockcoretest.NewStore(time.Now), party.Config{}).TryAcquire(t.Context(), one("a", party.Exclusive("r")))
+		s, err := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{}).TryAcquire(t.Context(), request("a", party.Exclusive("r")))
 		require.NoError(t, err)
 		require.NoError(t, s.Release(t.Context()))
-		behind := on(t, e, party.Config{})
-		s, err = behind.TryAcquire(t.Context(), one("a", party.Exclusive("r")))
+		behind := newLocker(t, e, party.Config{})
+		s, err = behind.TryAcquire(t.Context(), request("a", party.Exclusive("r")))
 		require.NoError(t, err)
 		require.NoError(t, s.Release(t.Context()))
 		require.Zero(t, holdFence(e, "r"), "its release released it")
@@ -45,12 +45,12 @@ func TestOrdersComeFromNoClock(t *testing.T) {
 func TestReleaseOfASessionEndsNothingThatWasGrantedSince(t *testing.T) {
 	t.Parallel()
 	e := lockcoretest.NewStore(time.Now)
-	l := on(t, e, party.Config{})
-	first, err := l.TryAcquire(t.Context(), one("a", party.Exclusive("r")))
+	l := newLocker(t, e, party.Config{})
+	first, err := l.TryAcquire(t.Context(), request("a", party.Exclusive("r")))
 	require.NoError(t, err)
 	lease := first.Leases()[0]
 	require.NoError(t, first.Release(t.Context()))
-	second, err := l.TryAcquire(t.Context(), one("a", party.Exclusive("r")))
+	second, err := l.TryAcquire(t.Context(), request("a", party.Exclusive("r")))
 	require.NoError(t, err)
 	require.NoError(t, first.Release(t.Context()))
 	require.NoError(t, l.Release(t.Context(), party.Release{LockID: "a", Resources: []string{"r"}, FirstFence: lease.FirstFence}))
@@ -62,8 +62,8 @@ func TestReleaseOfASessionEndsNothingThatWasGrantedSince(t *testing.T) {
 func TestForceReleaseRepeatedEndsNothingThatWasGrantedSince(t *testing.T) {
 	t.Parallel()
 	e := lockcoretest.NewStore(time.Now)
-	l := on(t, e, party.Config{})
-	req := one("a", party.Exclusive("r"))
+	l := newLocker(t, e, party.Config{})
+	req := request("a", party.Exclusive("r"))
 	req.TTL = 6 * time.Hour
 	dead, err := l.Enter(t.Context(), req, false)
 	require.NoError(t, err)
@@ -71,16 +71,16 @@ func TestForceReleaseRepeatedEndsNothingThatWasGrantedSince(t *testing.T) {
 	held, err := l.ReleaseHeld(t.Context(), force)
 	require.NoError(t, err)
 	require.Equal(t, []string{"r"}, held)
-	_, err = l.Enter(t.Context(), one("b", party.Exclusive("r")), false)
+	_, err = l.Enter(t.Context(), request("b", party.Exclusive("r")), false)
 	require.ErrorContains(t, err, "draining", "it may still work")
 
 	force.Now = true
 	_, err = l.ReleaseHeld(t.Context(), force)
 	require.NoError(t, err)
-	other, err := l.TryAcquire(t.Context(), one("b", party.Exclusive("r")))
+	other, err := l.TryAcquire(t.Context(), request("b", party.Exclusive("r")))
 	require.NoError(t, err, "it does not wait for the holder, which is dead")
 	require.NoError(t, other.Release(t.Context()))
-	again, err := l.TryAcquire(t.Context(), one("a", party.Exclusive("r")))
+	again, err := l.TryAcquire(t.Context(), request("a", party.Exclusive("r")))
 	require.NoError(t, err)
 	_, err = l.ReleaseHeld(t.Context(), force)
 	require.NoError(t, err)
@@ -91,9 +91,9 @@ func TestForceReleaseRepeatedEndsNothingThatWasGrantedSince(t *testing.T) {
 func TestReleaseRepeatedAfterALostAnswerIsNoLoss(t *testing.T) {
 	t.Parallel()
 	clock := lockcoretest.NewClock(time.Now())
-	e := faultyAt(clock.Now)
-	l := on(t, e, party.Config{})
-	req := one("a", party.Exclusive("r"))
+	e := newFaultStoreAt(clock.Now)
+	l := newLocker(t, e, party.Config{})
+	req := request("a", party.Exclusive("r"))
 	req.Part, req.Order, req.Persist = "p", party.Order{Schedule: 1, Attempt: 1}, true
 	_, err := l.Enter(t.Context(), req, false)
 	require.NoError(t, err)
@@ -106,7 +106,7 @@ func TestReleaseRepeatedAfterALostAnswerIsNoLoss(t *testing.T) {
 	_, err = l.Enter(t.Context(), req, false)
 	require.NoError(t, err)
 	clock.Advance(2 * time.Hour)
-	_, err = on(t, e, party.Config{}).Enter(t.Context(), one("b", party.Exclusive("r")), false)
+	_, err = newLocker(t, e, party.Config{}).Enter(t.Context(), request("b", party.Exclusive("r")), false)
 	require.NoError(t, err)
 	for range 2 {
 		e.set(nil, times(1, cutting(), of(kindSwap)))
@@ -123,23 +123,23 @@ func TestRequestThatGivesUpLeavesAHoldThatAnotherEntered(t *testing.T) {
 	for name, persist := range map[string]bool{"it keeps": true, "it keeps nothing": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e := faulty()
-			l := on(t, e, party.Config{})
-			_, err := l.Enter(t.Context(), one("b", party.Exclusive("r/2")), false)
+			e := newFaultStore()
+			l := newLocker(t, e, party.Config{})
+			_, err := l.Enter(t.Context(), request("b", party.Exclusive("r/2")), false)
 			require.NoError(t, err)
-			other := one("a", party.Exclusive("r/1"))
+			other := request("a", party.Exclusive("r/1"))
 			other.Persist = true
 			e.set(nil, times(1, func(context.Context, command) error { // it finds it busy
 				leases, err := l.Enter(t.Context(), other, false)
 				require.NoError(t, err)
 				return l.Leave(t.Context(), leases...)
 			}, of(kindLoad), onResource("r/2"), not(onResource("r/1"))))
-			req := one("a", party.Exclusive("r/1"), party.Exclusive("r/2"))
+			req := request("a", party.Exclusive("r/1"), party.Exclusive("r/2"))
 			req.Persist = persist
 			_, err = l.Enter(t.Context(), req, false)
 			require.ErrorIs(t, err, party.ErrBusy)
 			require.NotZero(t, holdFence(e, "r/1"), "the other part relies on it")
-			_, err = l.Enter(t.Context(), one("c", party.Exclusive("r/1")), false)
+			_, err = l.Enter(t.Context(), request("c", party.Exclusive("r/1")), false)
 			require.ErrorIs(t, err, party.ErrBusy)
 		})
 	}
@@ -148,9 +148,9 @@ func TestRequestThatGivesUpLeavesAHoldThatAnotherEntered(t *testing.T) {
 // TestUpgradeThatWasGrantedUnheardIsTakenBack: the session goes on in shared mode, under the order that it was granted.
 func TestUpgradeThatWasGrantedUnheardIsTakenBack(t *testing.T) {
 	t.Parallel()
-	e := faulty()
-	l := on(t, e, party.Config{})
-	s, err := l.TryAcquire(t.Context(), one("a", party.Shared("r")))
+	e := newFaultStore()
+	l := newLocker(t, e, party.Config{})
+	s, err := l.TryAcquire(t.Context(), request("a", party.Shared("r")))
 	require.NoError(t, err)
 	e.set(nil, cutting(of(kindSwap)))
 	require.ErrorIs(t, s.Upgrade(t.Context(), "r"), party.ErrUnknownOutcome)
@@ -159,7 +159,7 @@ func TestUpgradeThatWasGrantedUnheardIsTakenBack(t *testing.T) {
 	leases, err := l.Renew(t.Context(), s.Leases()...)
 	require.NoError(t, err)
 	require.Len(t, leases, 1)
-	_, err = l.Enter(t.Context(), one("b", party.Shared("r")), false)
+	_, err = l.Enter(t.Context(), request("b", party.Shared("r")), false)
 	require.NoError(t, err)
 	require.NoError(t, s.Leave(t.Context()))
 	require.Zero(t, holdFence(e, "r"))
@@ -169,10 +169,10 @@ func TestUpgradeThatWasGrantedUnheardIsTakenBack(t *testing.T) {
 func TestARequestThatHasTakenItsClaimUpIsNotWaitingAnyMore(t *testing.T) {
 	t.Parallel()
 	e := lockcoretest.NewStore(time.Now)
-	l := on(t, e, party.Config{})
-	other, err := l.Enter(t.Context(), one("other", party.Exclusive("r")), false)
+	l := newLocker(t, e, party.Config{})
+	other, err := l.Enter(t.Context(), request("other", party.Exclusive("r")), false)
 	require.NoError(t, err)
-	req := one("a", party.Exclusive("r"))
+	req := request("a", party.Exclusive("r"))
 	req.Part, req.Order = "step", party.Order{Schedule: 1, Attempt: 1}
 	_, err = l.Enter(t.Context(), req, true)
 	require.ErrorIs(t, err, party.ErrBusy)
@@ -184,7 +184,7 @@ func TestARequestThatHasTakenItsClaimUpIsNotWaitingAnyMore(t *testing.T) {
 	_, err = l.Renew(t.Context(), leases...)
 	require.NoError(t, err, "the part stands")
 	require.NoError(t, l.Leave(t.Context(), leases...))
-	_, err = l.Enter(t.Context(), one("other", party.Exclusive("r")), false)
+	_, err = l.Enter(t.Context(), request("other", party.Exclusive("r")), false)
 	require.NoError(t, err)
 	req.Order.Attempt++
 	_, err = l.Enter(t.Context(), req, true)
@@ -198,8 +198,8 @@ func TestARequestThatHasTakenItsClaimUpIsNotWaitingAnyMore(t *testing.T) {
 // know of each other, such as an activity that was delivered twice, must not both run.
 func TestEnter_AnotherCallWithTheSameOrder_IsSuperseded(t *testing.T) {
 	t.Parallel()
-	l := on(t, lockcoretest.NewStore(time.Now), party.Config{})
-	req := one("a", party.Exclusive("r"))
+	l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
+	req := request("a", party.Exclusive("r"))
 	req.Part, req.Order, req.Call = "step", party.Order{Schedule: 1, Attempt: 1}, "first"
 	leases, err := l.Enter(t.Context(), req, false)
 	require.NoError(t, err)
@@ -217,20 +217,20 @@ func TestEnter_AnotherCallWithTheSameOrder_IsSuperseded(t *testing.T) {
 
 func TestASemaphoreOfNoPlacesIsRefused(t *testing.T) {
 	t.Parallel()
-	l := on(t, lockcoretest.NewStore(time.Now), party.Config{})
-	_, err := l.Enter(t.Context(), one("a", party.SharedLimit("r", 0)), false)
+	l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
+	_, err := l.Enter(t.Context(), request("a", party.SharedLimit("r", 0)), false)
 	var invalid *party.InvalidError
 	require.ErrorAs(t, err, &invalid)
 	require.Equal(t, "Request.Resources[0].Limit", invalid.Field)
 	require.Equal(t, "0", invalid.Value)
-	_, err = l.Enter(t.Context(), one("a", party.Shared("r")), false)
+	_, err = l.Enter(t.Context(), request("a", party.Shared("r")), false)
 	require.NoError(t, err)
 }
 
 func TestOrdersThatSayNothingAreRefusedAndNothingIsSent(t *testing.T) {
 	t.Parallel()
-	e := faulty()
-	l := on(t, e, party.Config{})
+	e := newFaultStore()
+	l := newLocker(t, e, party.Config{})
 	refused := func(err error, field, value string) {
 		t.Helper()
 		var invalid *party.InvalidError
@@ -240,7 +240,7 @@ func TestOrdersThatSayNothingAreRefusedAndNothingIsSent(t *testing.T) {
 		require.NotEmpty(t, invalid.Bound)
 	}
 	for _, part := range []string{"", "step"} {
-		req := one("a", party.Exclusive("r"))
+		req := request("a", party.Exclusive("r"))
 		req.Part = part
 		_, err := l.Enter(t.Context(), req, true)
 		refused(err, "Request.Order", "0.0")
@@ -258,14 +258,14 @@ func TestOrdersThatSayNothingAreRefusedAndNothingIsSent(t *testing.T) {
 
 func TestRelease_PlainRequests_LaterOnesAreGranted(t *testing.T) {
 	t.Parallel()
-	l := on(t, lockcoretest.NewStore(time.Now), party.Config{})
+	l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
 	release := party.Release{LockID: "a", Resources: []string{"r"}, Order: party.LastAttempt(0)}
-	first, err := l.TryAcquire(t.Context(), one("a", party.Exclusive("r")))
+	first, err := l.TryAcquire(t.Context(), request("a", party.Exclusive("r")))
 	require.NoError(t, err)
 	require.NoError(t, l.Release(t.Context(), release))
 	require.NoError(t, first.Leave(t.Context()))
 	require.NoError(t, l.Release(t.Context(), release), "its repetition")
-	again, err := l.TryAcquire(t.Context(), one("a", party.Exclusive("r")))
+	again, err := l.TryAcquire(t.Context(), request("a", party.Exclusive("r")))
 	require.NoError(t, err)
 	require.NoError(t, again.Release(t.Context()))
 }
@@ -273,13 +273,13 @@ func TestRelease_PlainRequests_LaterOnesAreGranted(t *testing.T) {
 func TestRelease_PlainRequestThatWaits_QueuesAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := on(t, lockcoretest.NewStore(time.Now), party.Config{})
-		holder, err := l.TryAcquire(t.Context(), one("holder", party.Exclusive("r")))
+		l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
+		holder, err := l.TryAcquire(t.Context(), request("holder", party.Exclusive("r")))
 		require.NoError(t, err)
 		granted := make(chan *party.Session)
 		for _, lockID := range []string{"a", "b"} {
 			go func() {
-				s, err := l.Acquire(t.Context(), one(lockID, party.Exclusive("r")))
+				s, err := l.Acquire(t.Context(), request(lockID, party.Exclusive("r")))
 				assert.NoError(t, err)
 				granted <- s
 			}()

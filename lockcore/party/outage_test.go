@@ -29,15 +29,15 @@ func (s *faultStore) refuse(everything bool) {
 
 func onFaulty(t *testing.T, cfg party.Config) (*party.Locker, *faultStore) {
 	t.Helper()
-	e := faulty()
-	return on(t, e, cfg), e
+	e := newFaultStore()
+	return newLocker(t, e, cfg), e
 }
 
 func TestLostAnswerIsAskedForAgainAndEndsAsIfItHadRunOnce(t *testing.T) {
 	t.Parallel()
 	l, e := onFaulty(t, party.Config{})
 	e.cut(2)
-	leases, err := l.Enter(t.Context(), one("a", party.Exclusive("r")), false)
+	leases, err := l.Enter(t.Context(), request("a", party.Exclusive("r")), false)
 	require.NoError(t, err)
 	require.Equal(t, 3, e.count(of(kindSwap)))
 	require.Len(t, e.Document("r").Entries, 1)
@@ -52,7 +52,7 @@ func TestOutcomeThatStaysUnknownIsSaidAndCleanedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, e := onFaulty(t, party.Config{})
 		e.cut(-1)
-		_, err := l.Enter(t.Context(), one("a", party.Exclusive("r")), false)
+		_, err := l.Enter(t.Context(), request("a", party.Exclusive("r")), false)
 		var unknown *party.UnknownOutcomeError
 		require.ErrorAs(t, err, &unknown)
 		require.ErrorIs(t, err, party.ErrUnknownOutcome)
@@ -60,7 +60,7 @@ func TestOutcomeThatStaysUnknownIsSaidAndCleanedUp(t *testing.T) {
 		require.NotErrorIs(t, err, party.ErrBusy)
 		require.Equal(t, "acquire", unknown.Op)
 		e.cut(0)
-		_, err = l.Enter(t.Context(), one("b", party.Exclusive("r")), false)
+		_, err = l.Enter(t.Context(), request("b", party.Exclusive("r")), false)
 		require.NoError(t, err)
 	})
 }
@@ -69,7 +69,7 @@ func TestOutageLosesTheLockOnlyWhenThePromiseEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l, e := onFaulty(t, party.Config{TTL: 3 * time.Second})
-		s, err := l.TryAcquire(t.Context(), one("a", party.Exclusive("r")))
+		s, err := l.TryAcquire(t.Context(), request("a", party.Exclusive("r")))
 		require.NoError(t, err)
 		first := s.Leases()[0]
 		e.cut(4) // one renewal, its repeats, and one more

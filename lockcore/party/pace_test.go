@@ -53,7 +53,7 @@ func TestRequestsWaitInlineAsLongAsTheirTurnIsNear(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const each = 50 * time.Millisecond
-		l := on(t, lockcoretest.NewStore(time.Now), party.Config{})
+		l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
 		lasting(t, l, each)
 		var all []<-chan error
 		for i := range 32 {
@@ -87,7 +87,7 @@ func TestATurnThatIsFarIsNotWaitedFor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				l := on(t, lockcoretest.NewStore(time.Now), party.Config{})
+				l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
 				lasting(t, l, c.each)
 				holder, err := l.Enter(t.Context(), step("holder", 1), true)
 				require.NoError(t, err)
@@ -110,7 +110,7 @@ func TestATurnThatIsFarIsNotWaitedFor(t *testing.T) {
 func TestATurnBehindMoreThanMayWaitIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := on(t, lockcoretest.NewStore(time.Now), party.Config{})
+		l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
 		l.LimitInlineWaits(2)
 		lasting(t, l, 5*time.Millisecond)
 		holder, err := l.Enter(t.Context(), step("holder", 1), true)
@@ -131,7 +131,7 @@ func TestATurnBehindMoreThanMayWaitIsNotWaitedFor(t *testing.T) {
 func TestATurnThatComesLaterThanExpectedIsWaitedForWhileThePlaceMoves(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := on(t, lockcoretest.NewStore(time.Now), party.Config{})
+		l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
 		lasting(t, l, 5*time.Millisecond)
 		var all []<-chan error
 		for i := range 6 {
@@ -149,7 +149,7 @@ func TestATurnThatComesLaterThanExpectedIsWaitedForWhileThePlaceMoves(t *testing
 func TestATurnThatDoesNotComeIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := on(t, lockcoretest.NewStore(time.Now), party.Config{})
+		l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
 		lasting(t, l, 5*time.Millisecond)
 		_, err := l.Enter(t.Context(), step("holder", 1), true)
 		require.NoError(t, err)
@@ -163,8 +163,8 @@ func TestATurnThatDoesNotComeIsNotWaitedFor(t *testing.T) {
 func TestEnterWaitsBrieflyWhenNextInLineOnly(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := on(t, lockcoretest.NewStore(time.Now), party.Config{})
-		holder, err := l.TryAcquire(t.Context(), one("holder", party.Exclusive("r")))
+		l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
+		holder, err := l.TryAcquire(t.Context(), request("holder", party.Exclusive("r")))
 		require.NoError(t, err)
 		next := entering(t, l, "next", 0)
 		_, err = l.Enter(t.Context(), step("second", 1), true)
@@ -186,9 +186,9 @@ func TestOneMaxWaitIsForAllResourcesOfARequest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				l := on(t, lockcoretest.NewStore(time.Now), party.Config{})
+				l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
 				for i, resource := range []string{"a", "b"} {
-					holder, err := l.TryAcquire(t.Context(), one("holder", party.Exclusive(resource)))
+					holder, err := l.TryAcquire(t.Context(), request("holder", party.Exclusive(resource)))
 					require.NoError(t, err)
 					time.AfterFunc(time.Duration(i+1)*300*time.Millisecond, func() { _ = holder.Release(t.Context()) })
 				}
@@ -209,7 +209,7 @@ func TestOneMaxWaitIsForAllResourcesOfARequest(t *testing.T) {
 func TestRequestsBehindLongHoldsDoNotWaitInline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := on(t, lockcoretest.NewStore(time.Now), party.Config{})
+		l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
 		lasting(t, l, 2*time.Second)
 		_, err := l.Enter(t.Context(), step("holder", 1), true)
 		require.NoError(t, err)
@@ -227,7 +227,7 @@ func TestNoMoreThanAllowedWaitInline(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				const each = 10 * time.Millisecond
-				l := on(t, lockcoretest.NewStore(time.Now), party.Config{})
+				l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
 				l.LimitInlineWaits(most)
 				l.LimitInlineWaits(7) // no more than before
 				lasting(t, l, each)
@@ -268,7 +268,7 @@ func TestParkedRequestsAreCalledUpBeforeTheirTurn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				l := on(t, lockcoretest.NewStore(time.Now), party.Config{})
+				l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
 				l.LimitInlineWaits(c.most)
 				var early []string
 				defer l.OnWakeup(func(w party.Wakeup) {
@@ -299,8 +299,8 @@ func TestParkedRequestsAreCalledUpBeforeTheirTurn(t *testing.T) {
 func TestTurnsWithinOneProcessAreNotLookedFor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := faulty()
-		l := on(t, e, party.Config{})
+		e := newFaultStore()
+		l := newLocker(t, e, party.Config{})
 		const each = 40 * time.Millisecond
 		lasting(t, l, each)
 		var all []<-chan error
@@ -323,8 +323,8 @@ func TestTurnsWithinOneProcessAreNotLookedFor(t *testing.T) {
 func TestAKeptHoldIsLookedForSinceItMayEndInAnotherProcess(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := faulty()
-		l, elsewhere := on(t, e, party.Config{}), on(t, e.Store, party.Config{})
+		e := newFaultStore()
+		l, elsewhere := newLocker(t, e, party.Config{}), newLocker(t, e.Store, party.Config{})
 		lasting(t, l, 20*time.Millisecond)
 		before, err := l.Enter(t.Context(), step("before", 1), true)
 		require.NoError(t, err)
@@ -350,12 +350,12 @@ func TestAKeptHoldIsLookedForSinceItMayEndInAnotherProcess(t *testing.T) {
 func TestATurnThatDoesNotComeIsLookedForLessAndLessOften(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := faulty()
-		l, elsewhere := on(t, e, party.Config{}), on(t, e.Store, party.Config{})
+		e := newFaultStore()
+		l, elsewhere := newLocker(t, e, party.Config{}), newLocker(t, e.Store, party.Config{})
 		lasting(t, l, 5*time.Millisecond)
-		holder, err := elsewhere.TryAcquire(t.Context(), one("holder", party.Exclusive("r")))
+		holder, err := elsewhere.TryAcquire(t.Context(), request("holder", party.Exclusive("r")))
 		require.NoError(t, err)
-		next := acquireLater(t.Context(), l, one("next", party.Exclusive("r")))
+		next := acquireLater(t.Context(), l, request("next", party.Exclusive("r")))
 		elapse(30 * time.Second)
 		require.LessOrEqual(t, e.count(of(kindLook)), 30*4+20, "four a second, and some more at first")
 		require.NoError(t, holder.Release(t.Context()))

@@ -37,7 +37,7 @@ func granted(t *testing.T, waits <-chan acquired, why string) {
 
 func TestSlowSearchForDeadlocksDoesNotKeepTheReadsWaiting(t *testing.T) {
 	t.Parallel()
-	e := faulty()
+	e := newFaultStore()
 	begun, answer := make(chan struct{}, 100), make(chan struct{})
 	e.set(func(_ context.Context, c command) error {
 		if searching(c) {
@@ -48,10 +48,10 @@ func TestSlowSearchForDeadlocksDoesNotKeepTheReadsWaiting(t *testing.T) {
 		return nil
 	}, nil)
 	t.Cleanup(func() { close(answer) })
-	here, elsewhere := on(t, e, party.Config{}), on(t, e.Store, party.Config{})
-	a, err := elsewhere.TryAcquire(t.Context(), one("a", party.Exclusive("r")))
+	here, elsewhere := newLocker(t, e, party.Config{}), newLocker(t, e.Store, party.Config{})
+	a, err := elsewhere.TryAcquire(t.Context(), request("a", party.Exclusive("r")))
 	require.NoError(t, err)
-	b := acquireLater(t.Context(), here, one("b", party.Exclusive("r")))
+	b := acquireLater(t.Context(), here, request("b", party.Exclusive("r")))
 	<-begun
 	require.NoError(t, a.Release(t.Context()))
 	granted(t, b, "nobody reads while the search is under way")
@@ -59,7 +59,7 @@ func TestSlowSearchForDeadlocksDoesNotKeepTheReadsWaiting(t *testing.T) {
 
 func TestSearchForDeadlocksThatFailsDoesNotTakeTheTurnOfARead(t *testing.T) {
 	t.Parallel()
-	e := faulty()
+	e := newFaultStore()
 	begun := make(chan struct{}, 100)
 	fails := func(_ context.Context, c command) error {
 		if searching(c) {
@@ -69,10 +69,10 @@ func TestSearchForDeadlocksThatFailsDoesNotTakeTheTurnOfARead(t *testing.T) {
 		return nil
 	}
 	e.set(both(fails, cutting(of(kindLook))), nil) // so that a read is due again and again
-	here, elsewhere := on(t, e, party.Config{}), on(t, e.Store, party.Config{})
-	a, err := elsewhere.TryAcquire(t.Context(), one("a", party.Exclusive("r")))
+	here, elsewhere := newLocker(t, e, party.Config{}), newLocker(t, e.Store, party.Config{})
+	a, err := elsewhere.TryAcquire(t.Context(), request("a", party.Exclusive("r")))
 	require.NoError(t, err)
-	b := acquireLater(t.Context(), here, one("b", party.Exclusive("r")))
+	b := acquireLater(t.Context(), here, request("b", party.Exclusive("r")))
 	<-begun
 	e.reading(t, "the search stands for the read, and found nothing")
 	require.NoError(t, a.Release(t.Context()))
@@ -83,9 +83,9 @@ func TestSearchForDeadlocksThatFailsDoesNotTakeTheTurnOfARead(t *testing.T) {
 func TestRenewalUnderWayDoesNotUndoADowngrade(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := faulty()
-		l := on(t, e, party.Config{TTL: 6 * time.Second})
-		leases, err := l.Enter(t.Context(), one("a", party.Exclusive("r/1"), party.Exclusive("r/2")), false)
+		e := newFaultStore()
+		l := newLocker(t, e, party.Config{TTL: 6 * time.Second})
+		leases, err := l.Enter(t.Context(), request("a", party.Exclusive("r/1"), party.Exclusive("r/2")), false)
 		require.NoError(t, err)
 		renewed, downgraded := make(chan struct{}), make(chan struct{})
 		e.set(nil, times(1, func(context.Context, command) error { // the answer is on its way until both are downgraded
@@ -109,10 +109,10 @@ func TestRenewalUnderWayDoesNotUndoADowngrade(t *testing.T) {
 func TestUpgradeThatIsLostLeavesNoClaimBehind(t *testing.T) {
 	t.Parallel()
 	e := lockcoretest.NewStore(time.Now)
-	l := on(t, e, party.Config{})
-	s, err := l.TryAcquire(t.Context(), one("a", party.Shared("r")))
+	l := newLocker(t, e, party.Config{})
+	s, err := l.TryAcquire(t.Context(), request("a", party.Shared("r")))
 	require.NoError(t, err)
-	reader, err := l.TryAcquire(t.Context(), one("b", party.Shared("r")))
+	reader, err := l.TryAcquire(t.Context(), request("b", party.Shared("r")))
 	require.NoError(t, err)
 	upgraded := make(chan error, 1)
 	go func() { upgraded <- s.Upgrade(context.Background(), "r") }()

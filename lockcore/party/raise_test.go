@@ -16,7 +16,7 @@ import (
 func raising(t *testing.T, fn func(t *testing.T, l *party.Locker, bar party.Raise)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		l := on(t, lockcoretest.NewStore(time.Now), party.Config{})
+		l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
 		fn(t, l, party.Raise{LockID: "w", Run: "one", Saga: "1", Order: party.LastAttempt(2), Resources: []string{"r"}})
 	})
 }
@@ -129,13 +129,13 @@ func TestRaise_StepWithinTheLockID_IsCutOff(t *testing.T) {
 func TestRaise_QueuedRequest_IsEnded(t *testing.T) {
 	t.Parallel()
 	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
-		other, err := l.TryAcquire(t.Context(), one("other", party.Exclusive("r")))
+		other, err := l.TryAcquire(t.Context(), request("other", party.Exclusive("r")))
 		require.NoError(t, err)
 		_, err = l.Enter(t.Context(), run("one", "step", ofSaga("1", 2, 1)), true)
 		require.ErrorIs(t, err, party.ErrBusy)
 		require.NoError(t, l.Raise(t.Context(), bar))
 		require.NoError(t, other.Leave(t.Context()))
-		_, err = l.Enter(t.Context(), one("other", party.Exclusive("r")), false)
+		_, err = l.Enter(t.Context(), request("other", party.Exclusive("r")), false)
 		require.NoError(t, err, "nobody waits any longer")
 	})
 }
@@ -187,8 +187,8 @@ func TestRaise_StepOfAReplacedRunRuns_IsCutOffAndWaitedFor(t *testing.T) {
 func TestRaise_LostAnswer_IsRepeated(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		db := faulty()
-		l := on(t, db, party.Config{})
+		db := newFaultStore()
+		l := newLocker(t, db, party.Config{})
 		bar := party.Raise{LockID: "w", Run: "one", Saga: "1", Order: party.LastAttempt(2), Resources: []string{"r"}}
 		db.set(nil, cutting(of(kindSwap)))
 		var unknown *party.UnknownOutcomeError
@@ -238,15 +238,15 @@ func TestRaise_PartWithoutEnd_EndsNevertheless(t *testing.T) {
 func TestRaise_Claim_IsEnded(t *testing.T) {
 	t.Parallel()
 	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
-		other, err := l.TryAcquire(t.Context(), one("other", party.Exclusive("r")))
+		other, err := l.TryAcquire(t.Context(), request("other", party.Exclusive("r")))
 		require.NoError(t, err)
 		_, err = l.Enter(t.Context(), run("one", "step", ofSaga("1", 2, 1)), true)
 		require.ErrorIs(t, err, party.ErrBusy)
 		require.NoError(t, other.Release(t.Context()))
-		_, err = l.Enter(t.Context(), one("other", party.Exclusive("r")), false)
+		_, err = l.Enter(t.Context(), request("other", party.Exclusive("r")), false)
 		require.ErrorContains(t, err, "granted to", "the step may take its claim up")
 		require.NoError(t, l.Raise(t.Context(), bar))
-		_, err = l.Enter(t.Context(), one("other", party.Exclusive("r")), false)
+		_, err = l.Enter(t.Context(), request("other", party.Exclusive("r")), false)
 		require.NoError(t, err)
 	})
 }
@@ -255,7 +255,7 @@ func TestRaise_Claim_IsEnded(t *testing.T) {
 func TestRaise_WaiterThatSleptThroughItsClaim_IsEnded(t *testing.T) {
 	t.Parallel()
 	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
-		holder := one("other", party.Exclusive("r"))
+		holder := request("other", party.Exclusive("r"))
 		holder.TTL = time.Hour
 		leases, err := l.Enter(t.Context(), holder, false)
 		require.NoError(t, err)

@@ -16,7 +16,7 @@ import (
 
 func threeLeases(t *testing.T, l *party.Locker) []party.Lease {
 	t.Helper()
-	leases, err := l.Enter(t.Context(), one("a", party.Exclusive("r/1"), party.Exclusive("r/2"), party.Exclusive("r/3")), false)
+	leases, err := l.Enter(t.Context(), request("a", party.Exclusive("r/1"), party.Exclusive("r/2"), party.Exclusive("r/3")), false)
 	require.NoError(t, err)
 	return leases
 }
@@ -35,8 +35,8 @@ func TestRenewal_ThatWasNotSent_IsNoUnknownOutcome(t *testing.T) {
 		"no server":    errNotSent,
 		"other layout": fmt.Errorf("%w: %w", errNotSent, &rules.LayoutError{Collection: "c", Found: "other"}),
 	} {
-		e := faulty()
-		l := on(t, e, party.Config{})
+		e := newFaultStore()
+		l := newLocker(t, e, party.Config{})
 		leases := threeLeases(t, l)
 		e.set(failing(refusal, of(kindExtend, kindSwap)), nil)
 		kept, err := l.Renew(t.Context(), leases...)
@@ -59,8 +59,8 @@ func TestRenewal_WithoutAnAnswer_IsUnknownForEachLease(t *testing.T) {
 	for name, failure := range map[string]error{"cut": errCut, "error of the server": mongo.CommandError{Code: 13, Message: "not authorized"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e := faulty()
-			l := on(t, e, party.Config{})
+			e := newFaultStore()
+			l := newLocker(t, e, party.Config{})
 			leases := threeLeases(t, l)
 			e.set(failing(failure, of(kindExtend, kindSwap)), nil)
 			_, err := l.Renew(t.Context(), leases...)
@@ -78,8 +78,8 @@ func TestRenewal_WithoutAnAnswer_IsUnknownForEachLease(t *testing.T) {
 
 func TestRenewal_BatchThatFails_IsRenewedOneByOne(t *testing.T) {
 	t.Parallel()
-	e := faulty()
-	l := on(t, e, party.Config{})
+	e := newFaultStore()
+	l := newLocker(t, e, party.Config{})
 	leases := threeLeases(t, l)
 	e.set(both(cutting(of(kindExtend)), cutting(of(kindSwap), onResource("r/2"))), nil)
 	_, err := l.Renew(t.Context(), leases...)
@@ -95,7 +95,7 @@ func TestRenewal_BatchThatFails_IsRenewedOneByOne(t *testing.T) {
 // A batch that finds fewer documents than it names proves nothing of any one of them.
 func TestRenewal_BatchThatMissesOne_AsksForEach(t *testing.T) {
 	t.Parallel()
-	l := on(t, faulty(), party.Config{})
+	l := newLocker(t, newFaultStore(), party.Config{})
 	leases := threeLeases(t, l)
 	require.NoError(t, l.Release(t.Context(), party.Release{LockID: "a", Resources: []string{"r/3"}, FirstFence: leases[2].FirstFence, Order: leases[2].Order, Leaving: &leases[2].Part}))
 	kept, err := l.Renew(t.Context(), leases...)
@@ -117,8 +117,8 @@ func TestRenewal_PartThatLeft_IsLostAlthoughAnotherHasTheSameCall(t *testing.T) 
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := on(t, faulty(), party.Config{})
-			req := one("a", party.Exclusive("r"))
+			l := newLocker(t, newFaultStore(), party.Config{})
+			req := request("a", party.Exclusive("r"))
 			req.Part, req.Order, req.Call = "part", party.Order{Schedule: 1, Attempt: 1}, "the same"
 			leases, err := l.Enter(t.Context(), req, false)
 			require.NoError(t, err)
@@ -135,10 +135,10 @@ func TestRenewal_PartThatLeft_IsLostAlthoughAnotherHasTheSameCall(t *testing.T) 
 // The process has two readers. The part of one of them ended, and the document still has the other's.
 func TestRenewal_OneOfTwoPartsOfADocumentIsGone_IsLost(t *testing.T) {
 	t.Parallel()
-	l := on(t, faulty(), party.Config{})
+	l := newLocker(t, newFaultStore(), party.Config{})
 	var leases []party.Lease
 	for _, lockID := range []string{"a", "b"} {
-		got, err := l.Enter(t.Context(), one(lockID, party.Shared("r")), false)
+		got, err := l.Enter(t.Context(), request(lockID, party.Shared("r")), false)
 		require.NoError(t, err)
 		leases = append(leases, got...)
 	}
@@ -157,8 +157,8 @@ func TestRenewal_OneOfTwoPartsOfADocumentIsGone_IsLost(t *testing.T) {
 func TestRenewal_SupersededPart_IsLostAlthoughItsHoldIsKept(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := on(t, faulty(), party.Config{})
-		req := one("a", party.Exclusive("r"))
+		l := newLocker(t, newFaultStore(), party.Config{})
+		req := request("a", party.Exclusive("r"))
 		req.Part, req.Order, req.Persist, req.HoldTTL = "part", party.Order{Schedule: 1, Attempt: 1}, true, 40*time.Second
 		leases, err := l.Enter(t.Context(), req, false)
 		require.NoError(t, err)
@@ -173,7 +173,7 @@ func TestRenewal_SupersededPart_IsLostAlthoughItsHoldIsKept(t *testing.T) {
 
 func TestRenewing_LeasesInAnyOrder_AreSortedByName(t *testing.T) {
 	t.Parallel()
-	l := on(t, faulty(), party.Config{})
+	l := newLocker(t, newFaultStore(), party.Config{})
 	leases := threeLeases(t, l)
 	s := l.Renewing(t.Context(), []party.Lease{leases[2], leases[0], leases[1]})
 	require.Equal(t, leases, s.Leases())
@@ -185,9 +185,9 @@ func TestRenewing_LeasesInAnyOrder_AreSortedByName(t *testing.T) {
 func TestRenewal_PartThatLeft_IsLostAlthoughOthersOfTheCallAreRenewed(t *testing.T) {
 	t.Parallel()
 	l := setup(t, party.Config{})
-	gone, err := l.Enter(t.Context(), one("a", party.Shared("r")), false)
+	gone, err := l.Enter(t.Context(), request("a", party.Shared("r")), false)
 	require.NoError(t, err)
-	both, err := l.Enter(t.Context(), one("b", party.Shared("r"), party.Shared("s")), false)
+	both, err := l.Enter(t.Context(), request("b", party.Shared("r"), party.Shared("s")), false)
 	require.NoError(t, err)
 	require.NoError(t, l.Leave(t.Context(), gone...))
 	_, err = l.Renew(t.Context(), gone[0], both[1])

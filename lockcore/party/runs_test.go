@@ -31,7 +31,7 @@ func takeOver(label string) func(*party.Request) {
 func TestTheNextRunTakesOverWhatTheOneBeforeKeeps(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := on(t, lockcoretest.NewStore(time.Now), party.Config{})
+		l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
 		before, err := l.Enter(t.Context(), run("one", "step"), false)
 		require.NoError(t, err)
 		require.NoError(t, l.Leave(t.Context(), before...))
@@ -58,7 +58,7 @@ func TestTheNextRunTakesOverWhatTheOneBeforeKeeps(t *testing.T) {
 func TestAStepThatStillRunsKeepsItsCompensationWaiting(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := on(t, lockcoretest.NewStore(time.Now), party.Config{})
+		l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
 		step, err := l.Acquire(t.Context(), run("one", "step"))
 		require.NoError(t, err)
 		began := time.Now()
@@ -91,7 +91,7 @@ func TestAStepThatStillRunsKeepsItsCompensationWaiting(t *testing.T) {
 func TestAStepWithinItsWorkflowWaitsForTheOthersAlone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := on(t, lockcoretest.NewStore(time.Now), party.Config{})
+		l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
 		kept, err := l.Enter(t.Context(), run("one", "saga"), false)
 		require.NoError(t, err)
 		within := func(lockID string) party.Request {
@@ -110,7 +110,7 @@ func TestAStepWithinItsWorkflowWaitsForTheOthersAlone(t *testing.T) {
 		stranger := make(chan struct{})
 		go func() {
 			defer close(stranger)
-			s, err := l.Acquire(context.WithoutCancel(t.Context()), one("b", party.Exclusive("r")))
+			s, err := l.Acquire(context.WithoutCancel(t.Context()), request("b", party.Exclusive("r")))
 			if assert.NoError(t, err) {
 				assert.NoError(t, s.Release(context.WithoutCancel(t.Context())))
 			}

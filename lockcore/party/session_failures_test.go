@@ -15,8 +15,8 @@ import (
 func TestDocumentThatCannotBeWrittenCostsNoOtherSessionItsLock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := faulty()
-		l := on(t, e, party.Config{})
+		e := newFaultStore()
+		l := newLocker(t, e, party.Config{})
 		all := sessions(t, l, 0, 5)
 		e.set(cutting(of(kindExtend, kindSwap), onResource("r/2")), nil)
 		<-all[2].Context().Done()
@@ -33,8 +33,8 @@ func TestDocumentThatCannotBeWrittenCostsNoOtherSessionItsLock(t *testing.T) {
 func TestDocumentThatHangsCostsNoOtherSessionItsLock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := faulty()
-		l := on(t, e, party.Config{})
+		e := newFaultStore()
+		l := newLocker(t, e, party.Config{})
 		all := sessions(t, l, 0, 5)
 		e.set(hanging(of(kindExtend, kindSwap), onResource("r/0")), nil)
 		<-all[0].Context().Done()
@@ -49,10 +49,10 @@ func TestDocumentThatHangsCostsNoOtherSessionItsLock(t *testing.T) {
 func TestEndlessSessionIsNotRenewedWithEveryShortOne(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := faulty()
-		l := on(t, e, party.Config{})
+		e := newFaultStore()
+		l := newLocker(t, e, party.Config{})
 		for name, ttl := range map[string]time.Duration{"short": 100 * time.Millisecond, "endless": party.Forever} {
-			req := one(name, party.Exclusive(name))
+			req := request(name, party.Exclusive(name))
 			req.TTL = ttl
 			_, err := l.TryAcquire(t.Context(), req)
 			require.NoError(t, err)
@@ -67,8 +67,8 @@ func TestEndlessSessionIsNotRenewedWithEveryShortOne(t *testing.T) {
 func TestSessionOfNothingDoesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := faulty()
-		l := on(t, e, party.Config{})
+		e := newFaultStore()
+		l := newLocker(t, e, party.Config{})
 		s := l.Renewing(t.Context(), nil)
 		elapse(time.Hour)
 		require.NoError(t, s.Context().Err())
@@ -79,20 +79,20 @@ func TestSessionOfNothingDoesNothing(t *testing.T) {
 
 func TestDowngradeWithoutAnAnswerLeavesTheSessionSharedUntilItIsKnown(t *testing.T) {
 	t.Parallel()
-	e := faulty()
-	l := on(t, e, party.Config{})
-	s, err := l.TryAcquire(t.Context(), one("a", party.Exclusive("r")))
+	e := newFaultStore()
+	l := newLocker(t, e, party.Config{})
+	s, err := l.TryAcquire(t.Context(), request("a", party.Exclusive("r")))
 	require.NoError(t, err)
 	e.set(nil, cutting(of(kindSwap)))
 	require.ErrorIs(t, s.Downgrade(t.Context()), party.ErrUnknownOutcome)
 	e.set(nil, nil)
-	_, err = l.TryAcquire(t.Context(), one("b", party.Shared("r")))
+	_, err = l.TryAcquire(t.Context(), request("b", party.Shared("r")))
 	require.NoError(t, err, "the downgrade took effect")
 	require.Equal(t, party.ModeShared, s.Leases()[0].Mode, "a reader is in")
 
 	// One that took no effect is made good by the next call, though the session trusts only shared
 	// meanwhile.
-	c, err := l.TryAcquire(t.Context(), one("c", party.Exclusive("r/2")))
+	c, err := l.TryAcquire(t.Context(), request("c", party.Exclusive("r/2")))
 	require.NoError(t, err)
 	e.set(cutting(of(kindSwap)), nil)
 	require.ErrorIs(t, c.Downgrade(t.Context()), party.ErrUnknownOutcome)
@@ -106,10 +106,10 @@ func TestDowngradeWithoutAnAnswerLeavesTheSessionSharedUntilItIsKnown(t *testing
 func TestLossAfterTheContextEndedIsTold(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := faulty()
-		l := on(t, e, party.Config{})
+		e := newFaultStore()
+		l := newLocker(t, e, party.Config{})
 		ctx, cancel := context.WithCancel(t.Context())
-		s, err := l.TryAcquire(ctx, one("a", party.Exclusive("r")))
+		s, err := l.TryAcquire(ctx, request("a", party.Exclusive("r")))
 		require.NoError(t, err)
 		cancel()
 		elapse(time.Minute)
@@ -129,9 +129,9 @@ func TestLossAfterTheContextEndedIsTold(t *testing.T) {
 func TestEndlessLeaseIsTrustedNoLongerThanItsConfirmationIsOld(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := faulty()
-		l := on(t, e, party.Config{})
-		s, err := l.TryAcquire(t.Context(), forEver("a", party.Exclusive("r")))
+		e := newFaultStore()
+		l := newLocker(t, e, party.Config{})
+		s, err := l.TryAcquire(t.Context(), endless("a", party.Exclusive("r")))
 		require.NoError(t, err)
 		elapse(time.Minute)
 		require.NoError(t, s.Lost())
@@ -147,11 +147,11 @@ func TestEndlessLeaseIsTrustedNoLongerThanItsConfirmationIsOld(t *testing.T) {
 func TestPassingErrorsCostNoPlaceInTheQueue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := faulty()
-		l, other := on(t, e, party.Config{}), on(t, e.Store, party.Config{})
-		holder, err := other.TryAcquire(t.Context(), one("holder", party.Exclusive("r")))
+		e := newFaultStore()
+		l, other := newLocker(t, e, party.Config{}), newLocker(t, e.Store, party.Config{})
+		holder, err := other.TryAcquire(t.Context(), request("holder", party.Exclusive("r")))
 		require.NoError(t, err)
-		next := acquireLater(t.Context(), l, one("next", party.Exclusive("r")))
+		next := acquireLater(t.Context(), l, request("next", party.Exclusive("r")))
 		eventually(t, 1, waitersOf(e.Store, "r"), "it waits")
 		since := e.Document("r").Waiters[0].Since
 		e.set(cutting(acquires("next")), nil) // while the place is refreshed

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -12,13 +13,13 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
+	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// fixture is a Locker on a collection of the test's own.
+// fixture is a Locker on a MongoDB collection of its own.
 type fixture struct {
 	*party.Locker
 	coll *mongo.Collection
@@ -34,34 +35,21 @@ func setup(t *testing.T, cfg party.Config) fixture {
 	return fixture{l, coll}
 }
 
-// closeSoon ends what a Locker still does in the background, such as leaving again after a lost answer.
-func closeSoon(l *party.Locker) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	_ = l.Close(ctx) // a test may have cut it off
-}
-
-// waiting counts the queue of a resource as it is stored.
-func (f fixture) waiting(t *testing.T, resource string) int64 {
+// waiting returns the length of the queue of a resource as it is stored.
+func (f fixture) waiting(t *testing.T, resource string) int {
 	t.Helper()
 	var d struct {
 		Waiters []bson.Raw `bson:"waiters"`
 	}
 	err := f.coll.FindOne(t.Context(), bson.D{{Key: "_id", Value: resource}}).Decode(&d)
-	if errors.Is(err, mongo.ErrNoDocuments) {
-		return 0
+	if !errors.Is(err, mongo.ErrNoDocuments) {
+		require.NoError(t, err)
 	}
-	require.NoError(t, err)
-	return int64(len(d.Waiters))
+	return len(d.Waiters)
 }
 
-// one asks for resources in the name of a lock ID, and leaves the rest to the Locker.
-func one(lockID string, res ...party.Resource) party.Request {
-	return party.Request{LockID: lockID, Resources: res}
-}
-
-// on is a Locker on a store, whose sessions end with the test.
-func on(t *testing.T, s party.Store, cfg party.Config) *party.Locker {
+// newLocker returns a Locker on a store. It is closed when the test ends.
+func newLocker(t *testing.T, s party.Store, cfg party.Config) *party.Locker {
 	t.Helper()
 	l, err := party.NewWithStore(s, cfg)
 	require.NoError(t, err)
@@ -69,7 +57,102 @@ func on(t *testing.T, s party.Store, cfg party.Config) *party.Locker {
 	return l
 }
 
-// acquired is what an Acquire in the background came to.
+// closeSoon closes a Locker. It ignores the error, because the test may have cut off the database.
+func closeSoon(l *party.Locker) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	_ = l.Close(ctx)
+}
+
+// inMemory returns a Locker on a store in memory, in real time.
+func inMemory(t *testing.T, cfg party.Config) (*party.Locker, *faultStore) {
+	t.Helper()
+	db := newFaultStore()
+	return newLocker(t, db, cfg), db
+}
+
+// withClock returns a Locker on a store in memory whose server has a clock that the test moves.
+func withClock(t *testing.T, cfg party.Config) (*party.Locker, *faultStore, *lockcoretest.Clock) {
+	t.Helper()
+	clock := lockcoretest.NewClock(time.Now())
+	db := newFaultStoreAt(clock.Now)
+	return newLocker(t, db, cfg), db, clock
+}
+
+// virtual runs a test in virtual time, with a Locker on a store in memory.
+func virtual(t *testing.T, cfg party.Config, test func(t *testing.T, l *party.Locker, db *faultStore)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		l, db := inMemory(t, cfg)
+		test(t, l, db)
+	})
+}
+
+// elapse lets virtual time pass. The test is about that time, and waits for nothing else: virtual
+// time stands still while any goroutine works.
+func elapse(d time.Duration) { <-time.After(d) }
+
+// request returns a request for resources. The Locker chooses its part and order.
+func request(lockID string, resources ...party.Resource) party.Request {
+	return party.Request{LockID: lockID, Resources: resources}
+}
+
+// numbered returns a request of part "p" with order 1.1. It may queue, and be repeated.
+func numbered(lockID string, resources ...party.Resource) party.Request {
+	return party.Request{LockID: lockID, Part: "p", Order: party.Order{Schedule: 1, Attempt: 1}, Resources: resources}
+}
+
+// endless returns a request for a lease without an end.
+func endless(lockID string, resources ...party.Resource) party.Request {
+	return party.Request{LockID: lockID, TTL: party.Forever, Resources: resources}
+}
+
+// enter makes a request that must be granted at once.
+func enter(t *testing.T, l *party.Locker, req party.Request) []party.Lease {
+	t.Helper()
+	leases, err := l.Enter(t.Context(), req, false)
+	require.NoError(t, err)
+	return leases
+}
+
+// requireBusy makes a request that must be refused because another is in its way. It does not queue.
+func requireBusy(t *testing.T, l *party.Locker, req party.Request) {
+	t.Helper()
+	_, err := l.Enter(t.Context(), req, false)
+	require.ErrorIs(t, err, party.ErrBusy)
+}
+
+// queue makes a numbered request that must queue.
+func queue(t *testing.T, l *party.Locker, req party.Request) *party.BusyError {
+	t.Helper()
+	_, err := l.Enter(t.Context(), req, true)
+	busy := new(party.BusyError)
+	require.ErrorAs(t, err, &busy)
+	return busy
+}
+
+// confirm repeats a numbered request that must be granted.
+func confirm(t *testing.T, l *party.Locker, req party.Request) []party.Lease {
+	t.Helper()
+	leases, err := l.Enter(t.Context(), req, true)
+	require.NoError(t, err)
+	return leases
+}
+
+func leave(t *testing.T, l *party.Locker, leases ...party.Lease) {
+	t.Helper()
+	require.NoError(t, l.Leave(t.Context(), leases...))
+}
+
+// tryAcquire starts a session that must be granted at once.
+func tryAcquire(t *testing.T, l *party.Locker, req party.Request) *party.Session {
+	t.Helper()
+	s, err := l.TryAcquire(t.Context(), req)
+	require.NoError(t, err)
+	return s
+}
+
+// acquired is the result of an Acquire in another goroutine.
 type acquired struct {
 	session *party.Session
 	err     error
@@ -84,34 +167,57 @@ func acquireLater(ctx context.Context, l *party.Locker, req party.Request) <-cha
 	return out
 }
 
-// documents is a store in memory.
-type documents interface {
-	Document(resource string) rules.Document
-}
-
-func waitersOf(s documents, resource string) func() int {
-	return func() int { return len(s.Document(resource).Waiters) }
-}
-
-func eventually(t *testing.T, n int, count func() int, why string) {
+// requireGranted waits for an Acquire that must succeed.
+func requireGranted(t *testing.T, waits <-chan acquired) *party.Session {
 	t.Helper()
-	require.Eventually(t, func() bool { return count() == n }, 10*time.Second, time.Millisecond, why)
+	select {
+	case got := <-waits:
+		require.NoError(t, got.err)
+		return got.session
+	case <-time.After(15 * time.Second):
+		require.Fail(t, "the request is not granted")
+		return nil
+	}
 }
 
-// byForce releases by force the holds that a lock ID has on the resources of r, each by its first
-// fence.
-func byForce(ctx context.Context, l *party.Locker, r party.Release) (held []string, err error) {
-	names := r.Resources
-	for s, err := range l.Status(ctx, party.Filter{LockID: r.LockID, States: []party.State{party.StateHolding}}) {
-		if err == nil && slices.Contains(names, s.Resource) {
-			var one []string
-			r.Resources, r.FirstFence = []string{s.Resource}, s.FirstFence
-			one, err = l.ReleaseHeld(ctx, r)
-			held = append(held, one...)
-		}
-		if err != nil {
-			return held, err
-		}
+// requireDone waits for the end of a session's context, for d at most.
+func requireDone(t *testing.T, s *party.Session, d time.Duration) {
+	t.Helper()
+	select {
+	case <-s.Context().Done():
+	case <-time.After(d):
+		require.Fail(t, "the session has not ended")
 	}
-	return held, nil
+}
+
+// requireWaiting waits until n requests are in the queue of a resource.
+func requireWaiting(t *testing.T, db *faultStore, n int, resource string) {
+	t.Helper()
+	require.Eventually(t, func() bool { return len(db.Document(resource).Waiters) == n }, 10*time.Second, time.Millisecond)
+}
+
+// revoke releases by force what a lock ID holds of some resources, and returns the names of the
+// resources that it held.
+func revoke(t *testing.T, l *party.Locker, lockID, reason string, resources ...string) (held []string) {
+	t.Helper()
+	for s, err := range l.Status(t.Context(), party.Filter{LockID: lockID, States: []party.State{party.StateHolding}}) {
+		require.NoError(t, err)
+		if !slices.Contains(resources, s.Resource) {
+			continue
+		}
+		released, err := l.ReleaseHeld(t.Context(), party.Release{
+			Force: true, LockID: lockID, Resources: []string{s.Resource}, FirstFence: s.FirstFence, Reason: reason,
+		})
+		require.NoError(t, err)
+		held = append(held, released...)
+	}
+	return held
+}
+
+// firstStatus returns the error of a listing, if it begins with one.
+func firstStatus(ctx context.Context, l *party.Locker, f party.Filter) error {
+	for _, err := range l.Status(ctx, f) {
+		return err
+	}
+	return nil
 }

@@ -75,7 +75,7 @@ func TestStatusIsFilteredByEachField(t *testing.T) {
 
 func TestForceReleaseNeedsAReason(t *testing.T) {
 	t.Parallel()
-	l := on(t, lockcoretest.NewStore(time.Now), party.Config{})
+	l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
 	_, err := l.ReleaseHeld(t.Context(), party.Release{Force: true, LockID: "a", Resources: []string{"r"}, FirstFence: 1})
 	var invalid *party.InvalidError
 	require.ErrorAs(t, err, &invalid)
@@ -120,7 +120,7 @@ func TestWriteWithALowerFenceIsRefusedAndToldByWhich(t *testing.T) {
 func TestSilenceIsCountedFromTheLastSignOfLife(t *testing.T) {
 	t.Parallel()
 	clock := lockcoretest.NewClock(time.Now())
-	l := on(t, lockcoretest.NewStore(clock.Now), party.Config{})
+	l := newLocker(t, lockcoretest.NewStore(clock.Now), party.Config{})
 	silent := func() map[string]time.Duration {
 		got := map[string]time.Duration{}
 		for s, err := range l.Status(t.Context(), party.Filter{}) {
@@ -129,11 +129,11 @@ func TestSilenceIsCountedFromTheLastSignOfLife(t *testing.T) {
 		}
 		return got
 	}
-	hold := one("a", party.Exclusive("r"))
+	hold := request("a", party.Exclusive("r"))
 	hold.Persist, hold.HoldTTL = true, time.Hour
 	leases, err := l.Enter(t.Context(), hold, false)
 	require.NoError(t, err)
-	wait := one("b", party.Exclusive("r"))
+	wait := request("b", party.Exclusive("r"))
 	wait.Part, wait.Order = "p", party.Order{Schedule: 1}
 	_, err = l.Enter(t.Context(), wait, true)
 	require.ErrorIs(t, err, party.ErrBusy)
@@ -151,7 +151,7 @@ func TestSilenceIsCountedFromTheLastSignOfLife(t *testing.T) {
 // TestStatusSaysWhichHoldsAreKept and by which TTL.
 func TestStatusSaysWhichHoldsAreKept(t *testing.T) {
 	t.Parallel()
-	l := on(t, lockcoretest.NewStore(time.Now), party.Config{})
+	l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
 	for name, c := range map[string]struct {
 		change func(*party.Request)
 		want   time.Duration
@@ -177,10 +177,10 @@ func TestStatusSaysWhichHoldsAreKept(t *testing.T) {
 // TestStatusNamesTheRequestOfAClaim: by that it can be left, and a janitor knows whose it is.
 func TestStatusNamesTheRequestOfAClaim(t *testing.T) {
 	t.Parallel()
-	l := on(t, lockcoretest.NewStore(time.Now), party.Config{})
-	holder, err := l.TryAcquire(t.Context(), one("a", party.Exclusive("r")))
+	l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
+	holder, err := l.TryAcquire(t.Context(), request("a", party.Exclusive("r")))
 	require.NoError(t, err)
-	req := one("b", party.Exclusive("r"))
+	req := request("b", party.Exclusive("r"))
 	req.Part, req.Order = "step", party.Order{Schedule: 7, Attempt: 2}
 	_, err = l.Enter(t.Context(), req, true)
 	require.ErrorIs(t, err, party.ErrBusy)
@@ -216,7 +216,7 @@ func TestStatusDoesNotListAPartThatHasDrained(t *testing.T) {
 func TestStatusOfAHoldThatSeveralStepsWorkIn(t *testing.T) {
 	t.Parallel()
 	clock := lockcoretest.NewClock(time.Now())
-	l := on(t, lockcoretest.NewStore(clock.Now), party.Config{Host: "host:1"})
+	l := newLocker(t, lockcoretest.NewStore(clock.Now), party.Config{Host: "host:1"})
 	found := func() party.Status {
 		var all []party.Status
 		for s, err := range l.Status(t.Context(), party.Filter{}) {

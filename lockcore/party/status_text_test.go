@@ -123,8 +123,8 @@ func TestStatusOfAResourceReadsLikeAList(t *testing.T) {
 	t.Parallel()
 	clock := lockcoretest.NewClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 	mem := lockcoretest.NewStore(clock.Now)
-	l := on(t, mem, party.Config{Host: "host:1"})
-	hold := one("a", party.Exclusive("r"))
+	l := newLocker(t, mem, party.Config{Host: "host:1"})
+	hold := request("a", party.Exclusive("r"))
 	hold.TTL = party.Forever
 	leases, err := l.Enter(t.Context(), hold, false)
 	require.NoError(t, err)
@@ -135,7 +135,7 @@ func TestStatusOfAResourceReadsLikeAList(t *testing.T) {
 	_, err = l.Enter(t.Context(), wait, true)
 	require.EqualError(t, err, fmt.Sprintf(`lockstep: "r" is busy for "b" (place 1 of 1 in the queue): `+
 		`held by "a" on host:1 (exclusive, first fence %d) since 2026-01-02T03:04:05Z, no end`, leases[0].Fence))
-	behind := one("c", party.Exclusive("r"))
+	behind := request("c", party.Exclusive("r"))
 	behind.Part, behind.Order = "p", party.Order{Schedule: 1}
 	_, err = l.Enter(t.Context(), behind, true)
 	require.ErrorIs(t, err, party.ErrBusy)

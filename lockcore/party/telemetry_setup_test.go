@@ -37,7 +37,7 @@ func observe(t *testing.T, cfg party.Config) *observed {
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(o.spans))
 	cfg.TracerProvider, cfg.MeterProvider = provider, metric.NewMeterProvider(metric.WithReader(o.reader))
 	o.tracer = provider.Tracer("test")
-	o.faults = faultyAt(o.clock.Now)
+	o.faults = newFaultStoreAt(o.clock.Now)
 	for _, l := range []**party.Locker{&o.Locker, &o.other} {
 		made, err := party.NewWithStore(o.faults, cfg)
 		require.NoError(t, err)

@@ -27,7 +27,7 @@ func newParked(t *testing.T, clock *lockcoretest.Clock) *parked {
 	if clock != nil {
 		now = clock.Now
 	}
-	p := &parked{store: faultyAt(now), clock: clock, turns: make(chan party.Wakeup, 100)}
+	p := &parked{store: newFaultStoreAt(now), clock: clock, turns: make(chan party.Wakeup, 100)}
 	l, err := party.NewWithStore(p.store, party.Config{HoldTTL: 10 * time.Minute})
 	require.NoError(t, err)
 	p.Locker = l
@@ -246,7 +246,7 @@ func TestWatchFor_FreedByAnotherProcess_IsNoticedWithinTwoSeconds(t *testing.T) 
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				p := newParked(t, nil)
-				other := on(t, p.store.Store, party.Config{})
+				other := newLocker(t, p.store.Store, party.Config{})
 				p.enter(t, "a", party.Exclusive("r"))
 				req := p.request("b", party.Exclusive("r"))
 				req.HoldOnly = holdOnly
@@ -274,7 +274,7 @@ func TestWatchFor_VersionsCannotBeRead_IsNoticedByALook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newParked(t, nil)
 		p.store.set(cutting(of(kindVersions)), nil)
-		other := on(t, p.store.Store, party.Config{})
+		other := newLocker(t, p.store.Store, party.Config{})
 		p.enter(t, "a", party.Exclusive("r"))
 		p.queue(t, "b", party.Exclusive("r"))
 		p.WatchFor("r")
@@ -293,7 +293,7 @@ func TestEnter_StepWithinSeveralResources_HoldsEndWithItsParts(t *testing.T) {
 		step := p.request("w/1", party.Exclusive("q"), party.Exclusive("r"))
 		step.Run, step.Within = "run", "w"
 		isFree := func(resource string) bool {
-			session, err := p.TryAcquire(t.Context(), one("other", party.Exclusive(resource)))
+			session, err := p.TryAcquire(t.Context(), request("other", party.Exclusive(resource)))
 			if err == nil {
 				require.NoError(t, session.Release(t.Context()))
 			}
@@ -341,7 +341,7 @@ func TestLeaveWithin_SharesTheNextWrite(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				p := newParked(t, nil)
-				plain := one("a", party.Exclusive("r"))
+				plain := request("a", party.Exclusive("r"))
 				plain.Part, plain.Order = "step", party.Order{Schedule: 1, Attempt: 1}
 				leases, err := p.Enter(t.Context(), plain, true)
 				require.NoError(t, err)
@@ -362,7 +362,7 @@ func TestLeaveWithin_OthersWait_LeavesAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := newParked(t, nil)
-		plain := one("a", party.Exclusive("r"))
+		plain := request("a", party.Exclusive("r"))
 		plain.Part, plain.Order = "step", party.Order{Schedule: 1, Attempt: 1}
 		leases, err := p.Enter(t.Context(), plain, true)
 		require.NoError(t, err)

@@ -18,9 +18,9 @@ func TestUpgrade_NextAttemptOfThePart_SupersedesIt(t *testing.T) {
 	t.Parallel()
 	for _, granted := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			e := faulty()
-			l := on(t, e, party.Config{})
-			req := one("a", party.Shared("r"))
+			e := newFaultStore()
+			l := newLocker(t, e, party.Config{})
+			req := request("a", party.Shared("r"))
 			req.Part, req.Order, req.Persist = "part", party.Order{Schedule: 1, Attempt: 1}, true
 			s, err := l.TryAcquire(t.Context(), req)
 			require.NoError(t, err)
@@ -28,7 +28,7 @@ func TestUpgrade_NextAttemptOfThePart_SupersedesIt(t *testing.T) {
 			if granted {
 				require.NoError(t, s.Upgrade(t.Context(), "r"))
 			} else {
-				_, err = l.TryAcquire(t.Context(), one("reader", party.Shared("r")))
+				_, err = l.TryAcquire(t.Context(), request("reader", party.Shared("r")))
 				require.NoError(t, err)
 				go func() { upgraded <- s.Upgrade(t.Context(), "r") }()
 				synctest.Wait()
@@ -59,7 +59,7 @@ func TestUpgrade_AnswerIsLostInAnOutage_IsTakenBack(t *testing.T) {
 			t.Helper()
 			elapse(time.Minute)
 			require.Equal(t, rules.Shared, e.Document("r").Entries[0].Mode)
-			_, err := l.TryAcquire(t.Context(), one("b", party.Shared("r")))
+			_, err := l.TryAcquire(t.Context(), request("b", party.Shared("r")))
 			require.NoError(t, err)
 		},
 		"it leaves": func(t *testing.T, l *party.Locker, s *party.Session, e *faultStore) {
@@ -77,9 +77,9 @@ func TestUpgrade_AnswerIsLostInAnOutage_IsTakenBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				e := faulty()
-				l := on(t, e, party.Config{})
-				s, err := l.TryAcquire(t.Context(), forEver("a", party.Shared("r")))
+				e := newFaultStore()
+				l := newLocker(t, e, party.Config{})
+				s, err := l.TryAcquire(t.Context(), endless("a", party.Shared("r")))
 				require.NoError(t, err)
 				e.set(nil, func(_ context.Context, c command) error {
 					if !grants("a")(c) {
@@ -103,11 +103,11 @@ func TestUpgrade_AnswerIsLostInAnOutage_IsTakenBack(t *testing.T) {
 func TestUpgrade_Close_EndsIt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := faulty()
-		l, other := on(t, e, party.Config{}), on(t, e, party.Config{})
-		_, err := other.TryAcquire(t.Context(), one("reader", party.Shared("r")))
+		e := newFaultStore()
+		l, other := newLocker(t, e, party.Config{}), newLocker(t, e, party.Config{})
+		_, err := other.TryAcquire(t.Context(), request("reader", party.Shared("r")))
 		require.NoError(t, err)
-		s, err := l.TryAcquire(t.Context(), one("a", party.Shared("r")))
+		s, err := l.TryAcquire(t.Context(), request("a", party.Shared("r")))
 		require.NoError(t, err)
 		upgraded := make(chan error, 1)
 		go func() { upgraded <- s.Upgrade(context.Background(), "r") }()
@@ -124,9 +124,9 @@ func TestUpgrade_Close_EndsIt(t *testing.T) {
 // An upgrade once dropped what the request says of itself.
 func TestUpgrade_KeepsWhatTheRequestSays(t *testing.T) {
 	t.Parallel()
-	e := faulty()
-	l := on(t, e, party.Config{Host: "host of the process"})
-	req := one("a", party.Shared("r"))
+	e := newFaultStore()
+	l := newLocker(t, e, party.Config{Host: "host of the process"})
+	req := request("a", party.Shared("r"))
 	req.Run, req.Owner, req.Host, req.Comment = "run", "owner", "host", "comment"
 	s, err := l.TryAcquire(t.Context(), req)
 	require.NoError(t, err)

@@ -27,7 +27,7 @@ func verifies(t *testing.T, fn func(v *verifying)) {
 
 func newVerifying(t *testing.T, s party.Store) *verifying {
 	t.Helper()
-	v := &verifying{T: t, Locker: on(t, s, party.Config{TTL: time.Second, HoldTTL: time.Minute})}
+	v := &verifying{T: t, Locker: newLocker(t, s, party.Config{TTL: time.Second, HoldTTL: time.Minute})}
 	v.verify = party.Verify{
 		LockID: "w", Run: "one", Uses: []party.Use{{Resource: "r", By: party.LastAttempt(1)}, {Resource: "s", By: party.LastAttempt(2)}},
 	}
@@ -92,7 +92,7 @@ func TestVerify_Held_IsRenewedAndNotReleased(t *testing.T) {
 func TestVerify_AnswerLost_IsRepeated(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		db := faulty()
+		db := newFaultStore()
 		v := newVerifying(t, db)
 		cut := 0
 		db.set(nil, times(1, func(context.Context, command) error {

@@ -25,7 +25,7 @@ func (p *parked) park(t *testing.T, lockID string, until time.Time) (granted tim
 			}
 		}
 	})()
-	req := one(lockID, party.Exclusive("r"))
+	req := request(lockID, party.Exclusive("r"))
 	req.Part, req.Order = "p", party.Order{Schedule: 1, Attempt: 1}
 	_, err := p.Enter(t.Context(), req, true)
 	for {
@@ -57,7 +57,7 @@ func TestACrowdOfDeadParkedRequestsCostsNoMoreThanTwentyMinutes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := newParked(t, nil)
-		held, err := p.TryAcquire(t.Context(), one("holder", party.Exclusive("r")))
+		held, err := p.TryAcquire(t.Context(), request("holder", party.Exclusive("r")))
 		require.NoError(t, err)
 		start := time.Now()
 		die := start.Add(time.Hour)
@@ -86,11 +86,11 @@ func TestALocalWaiterPassesOneThatIsOverdue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		mem := lockcoretest.NewStore(time.Now)
-		l := on(t, mem, party.Config{})
-		held, err := l.TryAcquire(t.Context(), one("h", party.Exclusive("r")))
+		l := newLocker(t, mem, party.Config{})
+		held, err := l.TryAcquire(t.Context(), request("h", party.Exclusive("r")))
 		require.NoError(t, err)
 		require.ErrorIs(t, enterOnce(t, l, "late", "p"), party.ErrBusy)
-		next := acquireLater(t.Context(), l, one("next", party.Exclusive("r")))
+		next := acquireLater(t.Context(), l, request("next", party.Exclusive("r")))
 		eventually(t, 2, waitersOf(mem, "r"), "both stand in the queue")
 		elapse(10 * time.Minute)
 		since := time.Now()
@@ -108,14 +108,14 @@ func TestManyParkedResourcesAreReadByFewCommands(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const many = 500
-		e := faulty()
-		l := on(t, e, party.Config{})
+		e := newFaultStore()
+		l := newLocker(t, e, party.Config{})
 		defer l.OnWakeup(func(party.Wakeup) {})()
 		for i := range many {
 			res := party.Exclusive(fmt.Sprint("r/", i))
 			_, err := l.Enter(t.Context(), party.Request{LockID: "holder", TTL: party.Forever, Resources: []party.Resource{res}}, false)
 			require.NoError(t, err)
-			req := one("waits", res)
+			req := request("waits", res)
 			req.Part, req.Order = "p", party.Order{Schedule: 1, Attempt: 1}
 			_, err = l.Enter(t.Context(), req, true)
 			require.ErrorIs(t, err, party.ErrBusy)

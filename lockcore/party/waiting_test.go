@@ -18,7 +18,7 @@ import (
 // enterOnce asks for r by a request that may queue, and that nobody renews or refreshes: its process is dead from then on.
 func enterOnce(t *testing.T, l *party.Locker, lockID, part string) error {
 	t.Helper()
-	req := one(lockID, party.Exclusive("r"))
+	req := request(lockID, party.Exclusive("r"))
 	req.Part, req.Order = part, party.Order{Schedule: 1, Attempt: 1}
 	_, err := l.Enter(t.Context(), req, true)
 	return err
@@ -32,12 +32,12 @@ func TestARequestWhoseLockIDHoldsJoinsPastTheQueue(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				mem := lockcoretest.NewStore(time.Now)
-				here, elsewhere := on(t, mem, party.Config{}), on(t, mem, party.Config{})
-				held, err := elsewhere.TryAcquire(t.Context(), one("h", party.Exclusive("r")))
+				here, elsewhere := newLocker(t, mem, party.Config{}), newLocker(t, mem, party.Config{})
+				held, err := elsewhere.TryAcquire(t.Context(), request("h", party.Exclusive("r")))
 				require.NoError(t, err)
 				var waits []<-chan acquired
 				for i, lockID := range []string{"l", "w", "l"} {
-					req := one(lockID, party.Exclusive("r"))
+					req := request(lockID, party.Exclusive("r"))
 					if owners != "of its own" {
 						req.Owner = fmt.Sprint("owner", i)
 					}
@@ -65,7 +65,7 @@ func TestAParkedRequestWhoseLockIDHoldsJoinsPastTheQueue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := newParked(t, nil)
-		held, err := p.TryAcquire(t.Context(), one("h", party.Exclusive("r")))
+		held, err := p.TryAcquire(t.Context(), request("h", party.Exclusive("r")))
 		require.NoError(t, err)
 		for _, who := range [][2]string{{"l", "a"}, {"w", "a"}, {"l", "b"}} {
 			require.ErrorIs(t, enterOnce(t, p.Locker, who[0], who[1]), party.ErrBusy)
@@ -94,13 +94,13 @@ func TestDeadPredecessorsCostTheirClaimsAndNoMore(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				mem := lockcoretest.NewStore(time.Now)
-				l := on(t, mem, party.Config{WaiterTTL: ttl})
+				l := newLocker(t, mem, party.Config{WaiterTTL: ttl})
 				require.NoError(t, enterOnce(t, l, "holder", "p"))
 				since := time.Now()
 				for i := range dead {
 					require.ErrorIs(t, enterOnce(t, l, fmt.Sprint("dead", i), "p"), party.ErrBusy)
 				}
-				got := <-acquireLater(t.Context(), l, one("live", party.Exclusive("r")))
+				got := <-acquireLater(t.Context(), l, request("live", party.Exclusive("r")))
 				require.NoError(t, got.err)
 				require.LessOrEqual(t, time.Since(since), bound)
 				require.NoError(t, got.session.Release(t.Context()))
@@ -144,9 +144,9 @@ func TestAPassingErrorDoesNotLoseThePlace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l, e := onFaulty(t, party.Config{})
-		held, err := l.TryAcquire(t.Context(), one("h", party.Exclusive("r")))
+		held, err := l.TryAcquire(t.Context(), request("h", party.Exclusive("r")))
 		require.NoError(t, err)
-		next := acquireLater(t.Context(), l, one("next", party.Exclusive("r")))
+		next := acquireLater(t.Context(), l, request("next", party.Exclusive("r")))
 		eventually(t, 1, waitersOf(e, "r"), "it stands in the queue")
 		since := e.Document("r").Waiters[0].Since
 		elapse(99 * time.Second) // a third of a place's 5 min is the next refresh
@@ -169,7 +169,7 @@ func TestAWaiterThatLostItsPlaceInAnOutageQueuesAgain(t *testing.T) {
 			LockID: "h", Resources: []party.Resource{party.Exclusive("r")}, TTL: party.Forever,
 		}, false)
 		require.NoError(t, err)
-		next := acquireLater(t.Context(), l, one("next", party.Exclusive("r")))
+		next := acquireLater(t.Context(), l, request("next", party.Exclusive("r")))
 		eventually(t, 1, waitersOf(e, "r"), "it stands in the queue")
 		e.refuse(true)
 		elapse(10 * time.Minute)
@@ -191,15 +191,15 @@ func TestAWaiterThatLostItsPlaceInAnOutageQueuesAgain(t *testing.T) {
 func TestADeadlockOfRequestsWithALimitOfOneEnds(t *testing.T) {
 	t.Parallel()
 	mem := lockcoretest.NewStore(time.Now)
-	l := on(t, mem, party.Config{})
+	l := newLocker(t, mem, party.Config{})
 	for lockID, name := range map[string]string{"a": "x", "b": "y"} {
-		_, err := l.Enter(t.Context(), one(lockID, party.SharedLimit(name, 1)), false)
+		_, err := l.Enter(t.Context(), request(lockID, party.SharedLimit(name, 1)), false)
 		require.NoError(t, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	a := acquireLater(ctx, l, one("a", party.SharedLimit("y", 1)))
+	a := acquireLater(ctx, l, request("a", party.SharedLimit("y", 1)))
 	eventually(t, 1, waitersOf(mem, "y"), "a stands in the queue")
-	b := acquireLater(ctx, l, one("b", party.SharedLimit("x", 1)))
+	b := acquireLater(ctx, l, request("b", party.SharedLimit("x", 1)))
 	select {
 	case got := <-b:
 		require.ErrorIs(t, got.err, party.ErrDeadlock, "it queued last")
@@ -214,7 +214,7 @@ func TestADeadlockOfRequestsWithALimitOfOneEnds(t *testing.T) {
 func TestASearchOfAnEarlierWaitDoesNotPutOffTheNext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := faulty()
+		e := newFaultStore()
 		begun, answer, searched := make(chan struct{}, 100), make(chan struct{}), time.Time{}
 		first := true
 		e.set(func(_ context.Context, c command) error {
@@ -230,10 +230,10 @@ func TestASearchOfAnEarlierWaitDoesNotPutOffTheNext(t *testing.T) {
 			}
 			return errCut
 		}, nil)
-		l := on(t, e, party.Config{})
+		l := newLocker(t, e, party.Config{})
 		wait := func() (end func()) {
 			ctx, cancel := context.WithCancel(t.Context())
-			out := acquireLater(ctx, l, one("b", party.Exclusive("r")))
+			out := acquireLater(ctx, l, request("b", party.Exclusive("r")))
 			eventually(t, 1, waitersOf(e, "r"), "it stands in the queue")
 			return func() {
 				cancel()
@@ -257,9 +257,9 @@ func TestASearchOfAnEarlierWaitDoesNotPutOffTheNext(t *testing.T) {
 func TestSearchesAreRarerWhereManyResourcesAreWaitedFor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := faulty()
+		e := newFaultStore()
 		e.set(cutting(of(kindLook)), nil) // which would take most of the test's time
-		l := on(t, e, party.Config{})
+		l := newLocker(t, e, party.Config{})
 		const many = 250
 		ctx, cancel := context.WithCancel(t.Context())
 		var waits []<-chan acquired
@@ -267,7 +267,7 @@ func TestSearchesAreRarerWhereManyResourcesAreWaitedFor(t *testing.T) {
 			res := party.Exclusive(fmt.Sprint("r/", i))
 			_, err := l.Enter(ctx, party.Request{LockID: "holder", TTL: party.Forever, Resources: []party.Resource{res}}, false)
 			require.NoError(t, err)
-			waits = append(waits, acquireLater(ctx, l, one("b", res)))
+			waits = append(waits, acquireLater(ctx, l, request("b", res)))
 		}
 		elapse(time.Minute)
 		before := e.count(searching)
@@ -283,11 +283,11 @@ func TestSearchesAreRarerWhereManyResourcesAreWaitedFor(t *testing.T) {
 // A hold that is shared does not cover a request for the resource alone: whoever made that never had it.
 func TestWhatWasNeverHeldIsToldByMode(t *testing.T) {
 	t.Parallel()
-	l := on(t, lockcoretest.NewStore(time.Now), party.Config{})
+	l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
 	schedule := uint32(0)
 	enter := func(lockID, part string, res party.Resource) error {
 		schedule++
-		req := one(lockID, res)
+		req := request(lockID, res)
 		req.Part, req.Order, req.Persist = part, party.Order{Schedule: schedule, Attempt: 1}, true
 		leases, err := l.Enter(t.Context(), req, true)
 		return errors.Join(err, l.Leave(t.Context(), leases...))

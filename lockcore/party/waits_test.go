@@ -18,11 +18,11 @@ import (
 func TestRelease_NextWaiterInTheSameProcess_IsGrantedByTheSameSwap(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := faulty()
-		l := on(t, e, party.Config{})
-		a, err := l.TryAcquire(t.Context(), one("a", party.Exclusive("r")))
+		e := newFaultStore()
+		l := newLocker(t, e, party.Config{})
+		a, err := l.TryAcquire(t.Context(), request("a", party.Exclusive("r")))
 		require.NoError(t, err)
-		next := acquireLater(t.Context(), l, one("b", party.Exclusive("r")))
+		next := acquireLater(t.Context(), l, request("b", party.Exclusive("r")))
 		synctest.Wait()
 		require.Equal(t, 1, waitersOf(e, "r")())
 		require.Equal(t, 2, e.count(of(kindSwap)))
@@ -39,15 +39,15 @@ func TestRelease_NextWaiterInTheSameProcess_IsGrantedByTheSameSwap(t *testing.T)
 func TestReleaseInAnotherProcessIsFoundByReadsThatAllWaitersShare(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := faulty()
-		here, elsewhere := on(t, e, party.Config{}), on(t, e.Store, party.Config{})
-		a, err := elsewhere.TryAcquire(t.Context(), one("a", party.Exclusive("r")))
+		e := newFaultStore()
+		here, elsewhere := newLocker(t, e, party.Config{}), newLocker(t, e.Store, party.Config{})
+		a, err := elsewhere.TryAcquire(t.Context(), request("a", party.Exclusive("r")))
 		require.NoError(t, err)
 		const waiting = 20
 		var waits []<-chan acquired
 		start := time.Now()
 		for i := range waiting {
-			waits = append(waits, acquireLater(t.Context(), here, one(fmt.Sprint("w", i), party.Shared("r"))))
+			waits = append(waits, acquireLater(t.Context(), here, request(fmt.Sprint("w", i), party.Shared("r"))))
 		}
 		eventually(t, waiting, waitersOf(e, "r"), "all stand in the queue")
 		// Reads go on while nothing happens; nobody polls with writes.
@@ -68,11 +68,11 @@ func TestDeadHolderIsNoticedWithoutAnybodyReleasing(t *testing.T) {
 	t.Parallel()
 	clock := lockcoretest.NewClock(time.Now())
 	mem := lockcoretest.NewStore(clock.Now)
-	l := on(t, mem, party.Config{})
+	l := newLocker(t, mem, party.Config{})
 	// Entered as a value: nothing renews it, as if its process had died.
-	_, err := l.Enter(t.Context(), one("dead", party.Exclusive("r")), false)
+	_, err := l.Enter(t.Context(), request("dead", party.Exclusive("r")), false)
 	require.NoError(t, err)
-	next := acquireLater(t.Context(), l, one("b", party.Exclusive("r")))
+	next := acquireLater(t.Context(), l, request("b", party.Exclusive("r")))
 	eventually(t, 1, waitersOf(mem, "r"), "b stands in the queue")
 	clock.Advance(31 * time.Second)
 	got := <-next
@@ -83,14 +83,14 @@ func TestDeadHolderIsNoticedWithoutAnybodyReleasing(t *testing.T) {
 func TestWaitersThatAreCancelledLeaveNothingBehind(t *testing.T) {
 	t.Parallel()
 	mem := lockcoretest.NewStore(time.Now)
-	l := on(t, mem, party.Config{})
-	a, err := l.TryAcquire(t.Context(), one("a", party.Exclusive("r")))
+	l := newLocker(t, mem, party.Config{})
+	a, err := l.TryAcquire(t.Context(), request("a", party.Exclusive("r")))
 	require.NoError(t, err)
 	why := errors.New("no patience")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	var waits []<-chan acquired
 	for i := range 10 {
-		waits = append(waits, acquireLater(ctx, l, one(fmt.Sprint("w", i), party.Exclusive("r"))))
+		waits = append(waits, acquireLater(ctx, l, request(fmt.Sprint("w", i), party.Exclusive("r"))))
 	}
 	// Some are in the queue, some on their way to it, and the holder releases at the same time.
 	require.Eventually(t, func() bool { return waitersOf(mem, "r")() >= 3 }, 10*time.Second, time.Millisecond)
