@@ -104,25 +104,6 @@ func TestShortSessionsDoNotBoundTheRenewalOfALongOne(t *testing.T) {
 	})
 }
 
-func TestLossOfTheFirstEndsTheWaitForTheRest(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		e := newFaultStore()
-		l := newLocker(t, e, party.Config{TTL: time.Second})
-		_, err := l.TryAcquire(t.Context(), request("x", party.Exclusive("b")))
-		require.NoError(t, err)
-		next := acquireLater(t.Context(), l, request("a", party.Exclusive("a"), party.Exclusive("b")))
-		eventually(t, 1, waitersOf(e, "b"), "")
-		_, err = byForce(t.Context(), l, party.Release{Force: true, LockID: "a", Resources: []string{"a"}, Reason: "op"})
-		require.NoError(t, err)
-		select {
-		case <-next:
-		case <-time.After(4 * time.Second):
-			t.Fatalf("lost a, and still queues for b: %d", waitersOf(e, "b")())
-		}
-	})
-}
-
 func TestHolderWithoutEndIsToldOfAForcedRelease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

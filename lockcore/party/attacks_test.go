@@ -1,7 +1,6 @@
 package party_test
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -9,7 +8,6 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 func TestReleaseOfALaterAttemptLeavesTheEarlierOneToDrain(t *testing.T) {
@@ -44,20 +42,6 @@ func TestFailedRequestLeavesAHoldThatWasThereBeforeIt(t *testing.T) {
 	require.ErrorIs(t, err, party.ErrBusy, "the saga's hold on a must stand")
 }
 
-func TestDeadReadersDoNotPileUp(t *testing.T) {
-	t.Parallel()
-	clock := lockcoretest.NewClock(time.Now())
-	e := lockcoretest.NewStore(clock.Now)
-	l, err := party.NewWithStore(e, party.Config{})
-	require.NoError(t, err)
-	for i := range 2000 {
-		_, err := l.Enter(t.Context(), request(fmt.Sprint("reader/", i), party.Shared("r")), false)
-		require.NoError(t, err)
-		clock.Advance(time.Hour)
-	}
-	require.LessOrEqual(t, len(e.Document("r").Entries), rules.Crowd)
-}
-
 func TestSupersededAttemptsDoNotPileUp(t *testing.T) {
 	t.Parallel()
 	clock := lockcoretest.NewClock(time.Now())
@@ -84,24 +68,4 @@ func TestUpgradeOfALeaseWithoutEndHasNone(t *testing.T) {
 	require.NoError(t, s.Upgrade(t.Context(), "r"))
 	require.Equal(t, party.Forever, s.Leases()[0].Left)
 	require.NoError(t, s.Release(t.Context()))
-}
-
-func TestRetryAfterItsEndIsGrantedAnewAlthoughOthersWait(t *testing.T) {
-	t.Parallel()
-	clock := lockcoretest.NewClock(time.Now())
-	e := lockcoretest.NewStore(clock.Now)
-	l, err := party.NewWithStore(e, party.Config{})
-	require.NoError(t, err)
-	req := request("b", party.Exclusive("r"))
-	req.Part, req.Order = "p", party.Order{Schedule: 1}
-	_, err = l.Enter(t.Context(), req, false)
-	require.NoError(t, err)
-	other := request("a", party.Exclusive("r"))
-	other.Part, other.Order = "p", party.Order{Schedule: 1}
-	_, err = l.Enter(t.Context(), other, true)
-	require.ErrorIs(t, err, party.ErrBusy)
-	clock.Advance(time.Minute)
-	leases, err := newLocker(t, e, party.Config{}).Enter(t.Context(), req, false) // which has not missed that minute
-	require.NoError(t, err, "nobody was in between")
-	require.Positive(t, leases[0].Left)
 }

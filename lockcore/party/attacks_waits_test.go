@@ -2,7 +2,6 @@ package party_test
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -20,24 +19,11 @@ func TestClaimBetweenEnterAndItsWaitIsFound(t *testing.T) {
 	leases, err := l.Enter(t.Context(), request("a", party.Exclusive("r")), false)
 	require.NoError(t, err)
 	e.set(nil, times(1, func(ctx context.Context, _ command) error {
-		_, _, err := change(ctx, e.Store, rules.Leave{Resource: "r", LockID: "a", Part: leases[0].Part, Order: 1})
+		err := change(ctx, e.Store, rules.Leave{Resource: "r", LockID: "a", Part: leases[0].Part, Order: 1})
 		return err
 	}, queues("b")))
 	req := request("b", party.Exclusive("r"))
 	req.Part, req.Order, req.MaxWait = "p", party.Order{Schedule: 1}, 2*time.Second
 	_, err = l.Enter(t.Context(), req, true)
 	require.NoError(t, err)
-}
-
-func TestWrongLayoutIsNoUnknownOutcome(t *testing.T) {
-	t.Parallel()
-	for _, refused := range []kind{kindLoad, kindSwap} {
-		e := newFaultStore()
-		l := newLocker(t, e, party.Config{})
-		e.set(failing(fmt.Errorf("%w: %w", errNotSent, &rules.LayoutError{Collection: "c", Found: "other"}), of(refused)), nil)
-		_, err := l.TryAcquire(t.Context(), request("a", party.Exclusive("r")))
-		var layout *party.LayoutError
-		require.ErrorAs(t, err, &layout)
-		require.NotErrorIs(t, err, party.ErrUnknownOutcome)
-	}
 }

@@ -256,13 +256,13 @@ func TestLateCopy_OfARequestThatFoundItBusy_TakesNothing(t *testing.T) {
 		e, copies := newFaultStore(), late{}
 		l := newLocker(t, e, party.Config{})
 		taken := func(ctx context.Context, c command) error {
-			_, _, err := change(ctx, e.Store, acquireOp("r", "holder", rules.Exclusive))
+			err := change(ctx, e.Store, acquireOp("r", "holder", rules.Exclusive))
 			return errors.Join(copies.keep(ctx, c), err)
 		}
 		e.set(times(1, taken, grants("late")), nil)
 		_, err := l.TryAcquire(t.Context(), endless("late", party.Exclusive("r")))
 		require.ErrorIs(t, err, party.ErrBusy)
-		_, _, err = change(t.Context(), e.Store, rules.Leave{Resource: "r", LockID: "holder", Part: "p", Order: 1})
+		err = change(t.Context(), e.Store, rules.Leave{Resource: "r", LockID: "holder", Part: "p", Order: 1})
 		require.NoError(t, err)
 		require.Zero(t, copies.deliver(t, e.Store))
 		elapse(time.Minute)
@@ -282,7 +282,7 @@ func TestLateCopy_OfARequestThatWasWithdrawn_DoesNotQueue(t *testing.T) {
 		next := acquireLater(t.Context(), l, request("late", party.Exclusive("r")))
 		elapse(time.Second)
 		w := e.Document("r").Waiters[0]
-		_, _, err = change(t.Context(), e.Store, rules.Withdraw{Resource: "r", LockID: "late", Part: w.Part, Order: w.Order, Reason: "deadlock: a test says so"})
+		err = change(t.Context(), e.Store, rules.Withdraw{Resource: "r", LockID: "late", Part: w.Part, Order: w.Order, Reason: "deadlock: a test says so"})
 		require.NoError(t, err)
 		require.ErrorIs(t, (<-next).err, party.ErrDeadlock)
 		require.Zero(t, copies.deliver(t, e.Store))

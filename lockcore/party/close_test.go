@@ -44,48 +44,6 @@ func TestCloseLeavesQueuesEndsSessionsAndStops(t *testing.T) {
 	})
 }
 
-func TestEveryCallOfAClosedLockerSaysSo(t *testing.T) {
-	t.Parallel()
-	e := newFaultStore()
-	l := newLocker(t, e, party.Config{})
-	leases, err := l.Enter(t.Context(), request("a", party.Exclusive("r"), party.Exclusive("r/2")), false)
-	require.NoError(t, err)
-	require.NoError(t, l.Close(t.Context()))
-	ctx, req := t.Context(), request("b", party.Exclusive("b"))
-	queued := req
-	queued.Part, queued.Order = "p", party.Order{Schedule: 1}
-	names := []string{"r"}
-	for name, call := range map[string]func() error{
-		"Acquire":    func() error { _, err := l.Acquire(ctx, req); return err },
-		"TryAcquire": func() error { _, err := l.TryAcquire(ctx, req); return err },
-		"Enter":      func() error { _, err := l.Enter(ctx, queued, true); return err },
-		"Renew":      func() error { _, err := l.Renew(ctx, leases...); return err },
-		"Leave":      func() error { return l.Leave(ctx, leases...) },
-		"Release": func() error {
-			return l.Release(ctx, party.Release{LockID: "a", Resources: names, Order: party.LastAttempt(1)})
-		},
-		"ReleaseHeld": func() error {
-			_, err := l.ReleaseHeld(ctx, party.Release{Force: true, LockID: "a", Resources: names, FirstFence: 1, Reason: "r"})
-			return err
-		},
-		"Extend":         func() error { _, err := l.Extend(ctx, "a", "", "r", false); return err },
-		"Status":         func() error { return firstStatus(ctx, l, party.Filter{}) },
-		"Deadlocks":      func() error { _, err := l.Deadlocks(ctx); return err },
-		"BreakDeadlocks": func() error { _, err := l.BreakDeadlocks(ctx); return err },
-		"Recheck":        func() error { _, err := l.Recheck(ctx, queued); return err },
-		"CreateIndexes":  func() error { return l.CreateIndexes(ctx) },
-		"CollectionID":   func() error { _, err := l.CollectionID(ctx); return err },
-		"KeepPlace":      func() error { return l.KeepPlace(ctx, leases[0]) },
-		"LeaveQueue":     func() error { return l.LeaveQueue(ctx, leases...) },
-		"Keep":           func() error { return context.Cause(l.Renewing(ctx, leases).Context()) },
-	} {
-		err := call()
-		require.ErrorIs(t, err, party.ErrClosed, name)
-		require.NotErrorIs(t, err, party.ErrUnknownOutcome, name)
-	}
-	require.Len(t, e.Document("r").Entries, 1)
-}
-
 func TestCloseSaysWhatItCouldNotDo(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

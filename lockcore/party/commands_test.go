@@ -300,7 +300,7 @@ func TestCommands_EveryAnswerButBusyFollowsAnAcknowledgedWrite(t *testing.T) {
 				victim := changed(func(req *party.Request) { req.LockID = "victim" })
 				_, err = l.Enter(t.Context(), victim, true)
 				require.ErrorIs(t, err, party.ErrBusy)
-				_, _, err = change(t.Context(), e.Store, rules.Withdraw{Resource: "r", LockID: "victim", Part: "p", Order: 2<<32 | 1, Reason: "deadlock: test"})
+				err = change(t.Context(), e.Store, rules.Withdraw{Resource: "r", LockID: "victim", Part: "p", Order: 2<<32 | 1, Reason: "deadlock: test"})
 				require.NoError(t, err)
 
 				e.set(failing(errNotSent, of(kindSwap)), nil)

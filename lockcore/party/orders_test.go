@@ -20,26 +20,6 @@ func holdFence(e documents, resource string) int64 {
 	return d.HoldFence("a")
 }
 
-// TestOrdersComeFromNoClock has two processes of one lock ID, of which the first is years ahead of the other: what it asked
-// for and released must not make the other's requests late.
-func TestOrdersComeFromNoClock(t *testing.T) {
-	t.Parallel()
-	e := lockcoretest.NewStore(time.Now)
-	ahead, err := newLocker(t, e, party.Config{}).TryAcquire(t.Context(), request("a", party.Exclusive("r")))
-	require.NoError(t, err)
-	require.NoError(t, ahead.Release(t.Context()))
-	synctest.Test(t, func(t *testing.T) { // in which it is the year 2000
-		s, err := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{}).TryAcquire(t.Context(), request("a", party.Exclusive("r")))
-		require.NoError(t, err)
-		require.NoError(t, s.Release(t.Context()))
-		behind := newLocker(t, e, party.Config{})
-		s, err = behind.TryAcquire(t.Context(), request("a", party.Exclusive("r")))
-		require.NoError(t, err)
-		require.NoError(t, s.Release(t.Context()))
-		require.Zero(t, holdFence(e, "r"), "its release released it")
-	})
-}
-
 // TestReleaseOfASessionEndsNothingThatWasGrantedSince repeats what a session's release sent, when another session of the
 // lock ID holds.
 func TestReleaseOfASessionEndsNothingThatWasGrantedSince(t *testing.T) {

@@ -13,9 +13,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// searching matches searches for deadlocks.
-func searching(c command) bool { return c.kind == kindList && c.query.Waiting }
-
 // reading waits for some reads of the watcher.
 func (s *faultStore) reading(t *testing.T, why string) {
 	t.Helper()

@@ -143,24 +143,3 @@ func TestEndlessLeaseIsTrustedNoLongerThanItsConfirmationIsOld(t *testing.T) {
 		require.ErrorIs(t, s.Lost(), party.ErrLost)
 	})
 }
-
-func TestPassingErrorsCostNoPlaceInTheQueue(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		e := newFaultStore()
-		l, other := newLocker(t, e, party.Config{}), newLocker(t, e.Store, party.Config{})
-		holder, err := other.TryAcquire(t.Context(), request("holder", party.Exclusive("r")))
-		require.NoError(t, err)
-		next := acquireLater(t.Context(), l, request("next", party.Exclusive("r")))
-		eventually(t, 1, waitersOf(e.Store, "r"), "it waits")
-		since := e.Document("r").Waiters[0].Since
-		e.set(cutting(acquires("next")), nil) // while the place is refreshed
-		elapse(2 * time.Minute)
-		e.set(nil, nil)
-		elapse(time.Minute)
-		require.Len(t, e.Document("r").Waiters, 1)
-		require.Equal(t, since, e.Document("r").Waiters[0].Since)
-		require.NoError(t, holder.Leave(t.Context()))
-		require.NoError(t, (<-next).err)
-	})
-}

@@ -160,7 +160,7 @@ func TestStatusOfAResourceReadsLikeAList(t *testing.T) {
 	}, list())
 
 	withdraw := rules.Withdraw{Resource: "r", LockID: "b", Part: wait.Part, Order: 4<<32 | 2, Reason: "a deadlock"}
-	_, _, err = change(t.Context(), mem, withdraw)
+	err = change(t.Context(), mem, withdraw)
 	require.NoError(t, err)
 	clock.Advance(4*time.Minute + 40*time.Second)
 	require.Equal(t, []string{

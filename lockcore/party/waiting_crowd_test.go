@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
@@ -78,28 +77,6 @@ func TestACrowdOfDeadParkedRequestsCostsNoMoreThanTwentyMinutes(t *testing.T) {
 		alive.Wait()
 		granted := <-live
 		require.LessOrEqual(t, granted.Sub(die), 20*time.Minute+31*time.Second)
-	})
-}
-
-// A waiter is passed over when it has not been heard of; it keeps its place, and goes on when nobody is in its way.
-func TestALocalWaiterPassesOneThatIsOverdue(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		mem := lockcoretest.NewStore(time.Now)
-		l := newLocker(t, mem, party.Config{})
-		held, err := l.TryAcquire(t.Context(), request("h", party.Exclusive("r")))
-		require.NoError(t, err)
-		require.ErrorIs(t, enterOnce(t, l, "late", "p"), party.ErrBusy)
-		next := acquireLater(t.Context(), l, request("next", party.Exclusive("r")))
-		eventually(t, 2, waitersOf(mem, "r"), "both stand in the queue")
-		elapse(10 * time.Minute)
-		since := time.Now()
-		require.NoError(t, held.Release(t.Context()))
-		got := <-next
-		require.NoError(t, got.err)
-		require.LessOrEqual(t, time.Since(since), time.Second)
-		require.Len(t, mem.Document("r").Waiters, 1)
-		require.NoError(t, got.session.Release(t.Context()))
 	})
 }
 

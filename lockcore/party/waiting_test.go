@@ -24,43 +24,6 @@ func enterOnce(t *testing.T, l *party.Locker, lockID, part string) error {
 	return err
 }
 
-// Queue: L.a, W, L.b. When L.a is granted L.b may join, and waits neither for W nor for L.
-func TestARequestWhoseLockIDHoldsJoinsPastTheQueue(t *testing.T) {
-	t.Parallel()
-	for _, owners := range []string{"of its own", "another for each request"} {
-		t.Run(owners, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				mem := lockcoretest.NewStore(time.Now)
-				here, elsewhere := newLocker(t, mem, party.Config{}), newLocker(t, mem, party.Config{})
-				held, err := elsewhere.TryAcquire(t.Context(), request("h", party.Exclusive("r")))
-				require.NoError(t, err)
-				var waits []<-chan acquired
-				for i, lockID := range []string{"l", "w", "l"} {
-					req := request(lockID, party.Exclusive("r"))
-					if owners != "of its own" {
-						req.Owner = fmt.Sprint("owner", i)
-					}
-					waits = append(waits, acquireLater(t.Context(), here, req))
-					eventually(t, i+1, waitersOf(mem, "r"), "it stands in the queue")
-				}
-				require.NoError(t, held.Release(t.Context()))
-				first := <-waits[0]
-				require.NoError(t, first.err)
-				since := time.Now()
-				second := <-waits[2]
-				require.NoError(t, second.err, "there is no deadlock")
-				require.LessOrEqual(t, time.Since(since), time.Second, "it joins at once")
-				require.NoError(t, first.session.Leave(t.Context()))
-				require.NoError(t, second.session.Leave(t.Context()))
-				last := <-waits[1]
-				require.NoError(t, last.err)
-				require.NoError(t, last.session.Leave(t.Context()))
-			})
-		})
-	}
-}
-
 func TestAParkedRequestWhoseLockIDHoldsJoinsPastTheQueue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -137,55 +100,6 @@ func (p *parked) turnOf(t *testing.T, lockID string) {
 			require.Fail(t, "nobody was told that it is its turn")
 		}
 	}
-}
-
-// Three commands fail at a refresh: the place stands, and so does the wait.
-func TestAPassingErrorDoesNotLoseThePlace(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l, e := onFaulty(t, party.Config{})
-		held, err := l.TryAcquire(t.Context(), request("h", party.Exclusive("r")))
-		require.NoError(t, err)
-		next := acquireLater(t.Context(), l, request("next", party.Exclusive("r")))
-		eventually(t, 1, waitersOf(e, "r"), "it stands in the queue")
-		since := e.Document("r").Waiters[0].Since
-		elapse(99 * time.Second) // a third of a place's 5 min is the next refresh
-		e.cut(3)
-		elapse(time.Minute)
-		require.Equal(t, since, e.Document("r").Waiters[0].Since)
-		require.NoError(t, held.Release(t.Context()))
-		got := <-next
-		require.NoError(t, got.err)
-		require.NoError(t, got.session.Release(t.Context()))
-	})
-}
-
-// An outage that is longer than a place stands: the request queues again.
-func TestAWaiterThatLostItsPlaceInAnOutageQueuesAgain(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l, e := onFaulty(t, party.Config{})
-		held, err := l.Enter(t.Context(), party.Request{
-			LockID: "h", Resources: []party.Resource{party.Exclusive("r")}, TTL: party.Forever,
-		}, false)
-		require.NoError(t, err)
-		next := acquireLater(t.Context(), l, request("next", party.Exclusive("r")))
-		eventually(t, 1, waitersOf(e, "r"), "it stands in the queue")
-		e.refuse(true)
-		elapse(10 * time.Minute)
-		sent := e.count(of(kindLoad, kindSwap))
-		elapse(10 * time.Minute)
-		require.LessOrEqual(t, e.count(of(kindLoad, kindSwap))-sent, 3*20+40, "it asks, and tries to pay what it owes, with growing pauses")
-		e.refuse(false)
-		require.Eventually(t, func() bool {
-			d := e.Document("r")
-			return len(d.Waiters) == 1 && d.Waiters[0].ExpiresAt.After(time.Now())
-		}, time.Minute, time.Second)
-		require.NoError(t, l.Leave(t.Context(), held...))
-		got := <-next
-		require.NoError(t, got.err)
-		require.NoError(t, got.session.Release(t.Context()))
-	})
 }
 
 func TestADeadlockOfRequestsWithALimitOfOneEnds(t *testing.T) {

@@ -100,7 +100,7 @@ var mutants = []mutant{
 	{defect: "1", what: "a request whose lock ID holds waits, for the deadlock search, for those ahead of it", edits: []edit{
 		{"lockcore/party/waitgraph.go", "joins := d.Covered(party)", "joins := false"},
 		{"lockcore/party/waitgraph.go", "queue.Next(w).Answer != rules.NextGo", "queue != nil"},
-	}, tests: "TestARequestWhoseLockIDHoldsJoinsPastTheQueue|TestAParkedRequestWhoseLockIDHoldsJoinsPastTheQueue"},
+	}, tests: "TestAcquire_SameLockIDHolds_JoinsPastTheQueue|TestAParkedRequestWhoseLockIDHoldsJoinsPastTheQueue"},
 	{defect: "2", what: "no watcher writes a document whose head is dead", edits: []edit{
 		{"lockcore/party/watch_look.go", "q.Due() && w.locker.settle(ctx, name)", "q.Due() && false"},
 	}, tests: "TestDeadPredecessorsCostTheirClaimsAndNoMore", simulated: true},
@@ -115,7 +115,7 @@ var mutants = []mutant{
 	}, simulated: true},
 	{defect: "7", what: "orders of requests that name none come from the process's clock", edits: []edit{
 		{"lockcore/party/acquire.go", "rand.Text()[:16], Order{Attempt: 1}", "rand.Text()[:0], Order{Schedule: uint32(time.Now().Unix()), Attempt: 1}"},
-	}, tests: "TestOrdersComeFromNoClock"},
+	}, tests: "TestTryAcquire_ClockBehindAnotherProcess_IsNotSuperseded"},
 	{defect: "8", what: "a forced release that names a hold ends whatever the lock ID holds", edits: []edit{
 		{"lockcore/rules/end.go", "\t\treturn e.LockID == op.LockID && e.FirstFence == op.FirstFence\n", "\t\treturn e.LockID == op.LockID\n"},
 	}, tests: "TestForceReleaseRepeatedEndsNothingThatWasGrantedSince", simulated: true},
@@ -139,7 +139,7 @@ var mutants = []mutant{
 	}, tests: "TestDowngradeWithoutAnAnswerLeavesTheSessionSharedUntilItIsKnown", simulated: true},
 	{defect: "12", what: "a passing error ends the wait of a request that has queued", edits: []edit{
 		{"lockcore/party/acquire.go", "case w.last != nil && passes(err):", "case false:"},
-	}, tests: "TestAPassingErrorDoesNotLoseThePlace|TestPassingErrorsCostNoPlaceInTheQueue", simulated: true},
+	}, tests: "TestAcquire_ErrorsWhileQueued_KeepThePosition", simulated: true},
 	{defect: "12", what: "an upgrade is refused if the queue is full", edits: []edit{
 		{"lockcore/rules/acquire.go", "place < 0 && !ahead && int64", "place < 0 && int64"},
 	}, simulated: true},

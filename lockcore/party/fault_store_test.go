@@ -21,7 +21,7 @@ var errCut = errors.New("connection cut")
 // errNotSent is the error of a command that was surely not sent.
 var errNotSent = fmt.Errorf("%w: no server", store.ErrNotSent)
 
-// kind is a command of a store.
+// kind is the kind of a command to a store.
 type kind string
 
 const (
@@ -36,12 +36,12 @@ const (
 	kindPrepare  kind = "prepare"
 )
 
-// command is what a Locker asked its store for.
+// command is a command that a Locker sent to its store.
 type command struct {
 	kind  kind
 	names []string
-	// swaps are those of a swap, and before the documents that they replace, as they were stored when
-	// the command was sent. A document that does not exist, or that has another version, is empty.
+	// before are the documents that the swaps replace, as they were stored when the command was sent. A
+	// document that does not exist, or that has another version, is empty.
 	swaps  []store.Swap
 	before []rules.Document
 	parts  []store.Extension
@@ -55,27 +55,27 @@ type hook func(ctx context.Context, c command) error
 type faultStore struct {
 	*lockcoretest.Store
 	mu sync.Mutex
-	// before is called before a command takes effect: with an error it has none. after is called once it
-	// took effect: with an error its answer is lost.
+	// before is called before a command takes effect: if it fails, the command has no effect. after is
+	// called once the command took effect: if it fails, the answer is lost.
 	before, after hook
 	sent          []command
 }
 
 func newFaultStore() *faultStore { return newFaultStoreAt(time.Now) }
 
-// faultyAt returns a store whose server has a clock of its own.
+// newFaultStoreAt returns a store whose server has the given clock.
 func newFaultStoreAt(now func() time.Time) *faultStore {
 	return &faultStore{Store: lockcoretest.NewStore(now)}
 }
 
-// set replaces the hooks. Nil does nothing.
+// set replaces the hooks. A hook that is nil does nothing.
 func (s *faultStore) set(before, after hook) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.before, s.after = before, after
 }
 
-// commands returns the commands that were sent and match, all without any condition.
+// commands returns the commands that were sent and that meet all conditions.
 func (s *faultStore) commands(which ...condition) []command {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,8 +88,11 @@ func (s *faultStore) commands(which ...condition) []command {
 	return found
 }
 
-// count returns the number of commands that match.
+// count returns the number of commands that meet all conditions.
 func (s *faultStore) count(which ...condition) int { return len(s.commands(which...)) }
+
+// swaps returns the number of swaps that were sent.
+func (s *faultStore) swaps() int { return s.count(of(kindSwap)) }
 
 // through sends a command between the hooks.
 func (s *faultStore) through(ctx context.Context, c command, send func() error) error {
@@ -186,17 +189,13 @@ func (s *faultStore) Prepare(ctx context.Context) error {
 	return s.through(ctx, command{kind: kindPrepare}, func() error { return s.Store.Prepare(ctx) })
 }
 
-// condition reports whether a command is one that a test means.
+// condition reports whether a hook concerns a command.
 type condition func(c command) bool
 
 func all(which ...condition) condition {
 	return func(c command) bool {
 		return !slices.ContainsFunc(which, func(is condition) bool { return !is(c) })
 	}
-}
-
-func anyOf(which ...condition) condition {
-	return func(c command) bool { return slices.ContainsFunc(which, func(is condition) bool { return is(c) }) }
 }
 
 func not(which condition) condition { return func(c command) bool { return !which(c) } }
@@ -210,11 +209,14 @@ func onResource(name string) condition {
 	return func(c command) bool { return slices.Contains(c.names, name) }
 }
 
-// swapping matches swaps of which one changes a document in some way.
-func swapping(how func(before, after *rules.Document) bool) condition {
+// searching matches searches for deadlocks.
+func searching(c command) bool { return c.kind == kindList && c.query.Waiting }
+
+// swapping matches swaps of which at least one makes the given change.
+func swapping(change func(before, after *rules.Document) bool) condition {
 	return func(c command) bool {
 		for i := range c.swaps {
-			if how(&c.before[i], c.swaps[i].Next) {
+			if change(&c.before[i], c.swaps[i].Next) {
 				return true
 			}
 		}
@@ -222,7 +224,7 @@ func swapping(how func(before, after *rules.Document) bool) condition {
 	}
 }
 
-// entries returns those of a lock ID, by ID and without claims. An empty lock ID is every one.
+// entries returns the parts and holds of a lock ID by ID, without claims. An empty lock ID matches all.
 func entries(d *rules.Document, lockID string) map[string]rules.Entry {
 	found := map[string]rules.Entry{}
 	for _, e := range d.Entries {
@@ -233,7 +235,7 @@ func entries(d *rules.Document, lockID string) map[string]rules.Entry {
 	return found
 }
 
-// grants matches swaps that make a part or a hold of a lock ID, of every one if it is empty.
+// grants matches swaps that make a part or a hold of a lock ID.
 func grants(lockID string) condition {
 	return swapping(func(before, after *rules.Document) bool {
 		was := entries(before, lockID)
@@ -246,26 +248,23 @@ func grants(lockID string) condition {
 	})
 }
 
-// queues matches swaps that put a request of a lock ID in the queue, or refresh its position.
+// queues matches swaps that put a request of a lock ID into the queue, or refresh its position.
 func queues(lockID string) condition {
 	return swapping(func(before, after *rules.Document) bool {
 		return slices.ContainsFunc(after.Waiters, func(w rules.Waiter) bool {
-			return (lockID == "" || w.LockID == lockID) && !slices.ContainsFunc(before.Waiters, func(old rules.Waiter) bool {
+			return w.LockID == lockID && !slices.ContainsFunc(before.Waiters, func(old rules.Waiter) bool {
 				return old.LockID == w.LockID && old.Part == w.Part && old.ExpiresAt.Equal(w.ExpiresAt)
 			})
 		})
 	})
 }
 
-// acquires matches the swaps of a lock ID's requests.
-func acquires(lockID string) condition { return anyOf(grants(lockID), queues(lockID)) }
-
 // ends matches swaps after which an entry of a lock ID is missing, or drains.
 func ends(lockID string) condition {
 	return swapping(func(before, after *rules.Document) bool {
 		is := entries(after, lockID)
 		for id, was := range entries(before, lockID) {
-			if e, stands := is[id]; !stands || e.State != was.State {
+			if e, kept := is[id]; !kept || e.State != was.State {
 				return true
 			}
 		}
@@ -273,28 +272,20 @@ func ends(lockID string) condition {
 	})
 }
 
-// renews matches extensions of entries of a lock ID, and swaps that renew its parts one by one.
-func (s *faultStore) renews(lockID string) condition {
-	return func(c command) bool {
-		for _, p := range c.parts {
-			d := s.Document(p.Resource)
-			if _, own := entries(&d, lockID)[p.ID]; own {
+// renews matches extensions, and swaps that renew parts one by one.
+func renews(c command) bool {
+	return c.kind == kindExtend || swapping(func(before, after *rules.Document) bool {
+		was := entries(before, "")
+		for id, e := range entries(after, "") {
+			if old, known := was[id]; known && e.RenewedAt != nil && (old.RenewedAt == nil || old.RenewedAt.Before(*e.RenewedAt)) {
 				return true
 			}
 		}
-		return swapping(func(before, after *rules.Document) bool {
-			was := entries(before, lockID)
-			for id, e := range entries(after, lockID) {
-				if old, known := was[id]; known && e.RenewedAt != nil && (old.RenewedAt == nil || old.RenewedAt.Before(*e.RenewedAt)) {
-					return true
-				}
-			}
-			return false
-		})(c)
-	}
+		return false
+	})(c)
 }
 
-// withdraws matches swaps that take a request out of the queue to end a deadlock.
+// withdraws matches swaps that withdraw a request from the queue to end a deadlock.
 var withdraws = swapping(func(before, after *rules.Document) bool {
 	tombstones := func(d *rules.Document) (n int) {
 		for _, w := range d.Waiters {
@@ -320,7 +311,7 @@ func failing(err error, which ...condition) hook {
 // cutting closes the connection of all commands that match: their outcome is unknown.
 func cutting(which ...condition) hook { return failing(errCut, which...) }
 
-// hanging keeps the commands that match without an answer until their contexts end.
+// hanging blocks the commands that match until their contexts end.
 func hanging(which ...condition) hook {
 	return func(ctx context.Context, c command) error {
 		if all(which...)(c) {
@@ -331,7 +322,7 @@ func hanging(which ...condition) hook {
 	}
 }
 
-// times does what a hook does, for the first n commands that match.
+// times calls a hook for the first n commands that match.
 func times(n int, do hook, which ...condition) hook {
 	var mu sync.Mutex
 	return func(ctx context.Context, c command) error {
@@ -360,14 +351,14 @@ func both(first, second hook) hook {
 }
 
 // change carries out an operation in a store, as another process does.
-func change(ctx context.Context, s store.Store, op rules.Op) (*rules.Document, rules.Result, error) {
+func change(ctx context.Context, s store.Store, op rules.Op) error {
 	for {
 		loaded, err := s.Load(ctx, op.On())
 		if err != nil {
-			return nil, rules.Result{}, err
+			return err
 		}
 		before := loaded.Docs[op.On()]
-		after, result := op.Apply(before, loaded.At)
+		after, _ := op.Apply(before, loaded.At)
 		sw := store.Swap{Next: after}
 		if before != nil {
 			sw.Prev = before.Version
@@ -375,14 +366,7 @@ func change(ctx context.Context, s store.Store, op rules.Op) (*rules.Document, r
 		after.Version = rules.Version{N: sw.Prev.N + 1, R: rand.Text()}
 		done, err := s.Swap(ctx, sw)
 		if err != nil || done == 1 {
-			return after, result, err
+			return err
 		}
-	}
-}
-
-// acquireOp is the operation of a request that is always the first of its part.
-func acquireOp(resource, lockID, mode string) rules.Acquire {
-	return rules.Acquire{
-		Resource: resource, Call: rand.Text(), LockID: lockID, Part: "p", Order: 1, Mode: mode, TTL: 3_600_000, HoldTTL: 3_600_000,
 	}
 }
