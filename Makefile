@@ -70,24 +70,12 @@ fuzz-sagas: stack-up ## play random sagas on the servers, with workers that are 
 	@$(WITH_STACK) && exec go run ./internal/proof/sagafuzz -seed $(or $(SEED),1) -runs $(or $(RUNS),10) $(FUZZ_FLAGS)
 
 .PHONY: bench
-bench: stack-up ## measure the engine against raw commands of the same server (BENCH_FLAGS="...")
+bench: stack-up ## compare operations with raw commands on the same database (BENCH_FLAGS="...")
 	@$(WITH_STACK) && exec go run ./internal/tools/bench engine $(BENCH_FLAGS)
 
-.PHONY: bench-temporal
-bench-temporal: stack-up ## measure guarded workflows against unguarded ones, and a crowd that waits (BENCH_FLAGS="--waiters 200")
-	@$(WITH_STACK) && exec go run ./internal/tools/bench temporal $(BENCH_FLAGS)
-
 .PHONY: bench-hot
-bench-hot: stack-up ## compare guards, sagas and locks with a mutex workflow, where many want few resources (BENCH_FLAGS="--turns 1")
+bench-hot: stack-up ## compare guards, sagas and locks with a mutex workflow, on few resources and on many (BENCH_FLAGS="--turns 1")
 	@$(WITH_STACK) && exec go run ./internal/tools/bench hot $(BENCH_FLAGS)
-
-.PHONY: bench-wait
-bench-wait: stack-up ## measure what workflows cost that wait for long: 45 minutes (BENCH_FLAGS="--for 2m --cases 100x1")
-	@$(WITH_STACK) && exec go run ./internal/tools/bench wait $(BENCH_FLAGS)
-
-.PHONY: bench-idle
-bench-idle: stack-up ## measure background work beside idle documents (BENCH_FLAGS="--documents 0,100000,1000000")
-	@$(WITH_STACK) && exec go run ./internal/tools/bench idle $(BENCH_FLAGS)
 
 .PHONY: bench-contended
 bench-contended: stack-up ## measure many Lockers on one resource (AGAINST=commit to compare, BENCH_FLAGS="--write-delay 12ms")

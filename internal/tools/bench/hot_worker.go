@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,7 +11,6 @@ import (
 	"os/exec"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
@@ -22,13 +20,12 @@ import (
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/temporal-lockstep/lockstep/internal/tools/bench/delay"
+	"github.com/temporal-lockstep/lockstep/internal/tools/bench/contended/delay"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/worker"
-	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
-// hotWorker is the command of a worker process of bench hot. Its configuration comes as JSON.
+// hotWorker is the command of a worker process of bench hot. Its argument is a hotWorkerConfig as JSON.
 const hotWorker = "hot-worker"
 
 type hotWorkerConfig struct {
@@ -37,8 +34,30 @@ type hotWorkerConfig struct {
 	WriteDelay                    time.Duration
 }
 
-// startWorkers starts worker processes, and waits until they poll. stop ends them.
+// pollers is the number of pollers for each kind of task. A task queue has four partitions: with the SDK's default of two pollers a
+// task sometimes waits until a poller asks its partition.
+const pollers = 10
+
+// startWorkers starts n worker processes and returns when they poll. stop ends them.
 func startWorkers(ctx context.Context, n int, cfg hotWorkerConfig) (stop func(), err error) {
+	var stops []func()
+	stop = func() {
+		for _, one := range stops {
+			one()
+		}
+	}
+	for range n {
+		one, err := startWorker(ctx, cfg)
+		if err != nil {
+			stop()
+			return nil, err
+		}
+		stops = append(stops, one)
+	}
+	return stop, nil
+}
+
+func startWorker(ctx context.Context, cfg hotWorkerConfig) (stop func(), err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -47,50 +66,37 @@ func startWorkers(ctx context.Context, n int, cfg hotWorkerConfig) (stop func(),
 	if err != nil {
 		return nil, err
 	}
-	var stops []func()
-	stop = func() {
-		for _, one := range stops {
-			one()
-		}
+	child := exec.CommandContext(ctx, self, hotWorker, string(text)) //nolint:gosec // itself
+	child.Stderr = os.Stderr
+	in, err := child.StdinPipe()
+	if err != nil {
+		return nil, err
 	}
-	for range n {
-		child := exec.CommandContext(ctx, self, hotWorker, string(text)) //nolint:gosec // itself
-		child.Stderr = os.Stderr
-		in, err := child.StdinPipe()
-		if err != nil {
-			return nil, err
-		}
-		out, err := child.StdoutPipe()
-		if err != nil {
-			return nil, err
-		}
-		if err := child.Start(); err != nil {
-			stop()
-			return nil, err
-		}
-		stops = append(stops, func() {
-			_ = in.Close()
-			_ = child.Wait()
-		})
-		if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-			stop()
-			return nil, fmt.Errorf("a worker process did not start: %w", err)
-		}
+	out, err := child.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := child.Start(); err != nil {
+		return nil, err
+	}
+	stop = func() {
+		_ = in.Close()
+		_ = child.Wait()
+	}
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		stop()
+		return nil, fmt.Errorf("a worker process did not start: %w", err)
 	}
 	return stop, nil
 }
 
-// runHotWorker works until its standard input ends.
+// runHotWorker runs a worker until the standard input ends. It prints a line when the worker polls.
 func runHotWorker(ctx context.Context, text string, out io.Writer) error {
 	var cfg hotWorkerConfig
 	if err := json.Unmarshal([]byte(text), &cfg); err != nil {
 		return err
 	}
-	o := options.Client().ApplyURI(cfg.URI)
-	if cfg.WriteDelay > 0 {
-		o.SetDialer(&delay.Dialer{Delays: delay.Delays{Writes: cfg.WriteDelay}}).SetCompressors(nil)
-	}
-	mc, err := mongo.Connect(o)
+	mc, err := mongo.Connect(options.Client().ApplyURI(cfg.URI).SetMonitor(delay.Delays{Writes: cfg.WriteDelay}.Monitor()))
 	if err != nil {
 		return err
 	}
@@ -100,8 +106,7 @@ func runHotWorker(ctx context.Context, text string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	quiet := log.NewStructuredLogger(slog.New(slog.NewTextHandler(io.Discard, nil)))
-	c, err := client.Dial(client.Options{HostPort: cfg.Address, Logger: quiet})
+	c, err := client.Dial(client.Options{HostPort: cfg.Address, Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler))})
 	if err != nil {
 		return err
 	}
@@ -117,15 +122,7 @@ func runHotWorker(ctx context.Context, text string, out io.Writer) error {
 	w.RegisterWorkflowWithOptions(hotOne, workflow.RegisterOptions{Name: hotWorkflow})
 	w.RegisterActivityWithOptions(func(context.Context) error { return nil }, activity.RegisterOptions{Name: "Nothing"})
 	raw := db.Collection("raw", options.Collection().SetWriteConcern(writeconcern.Majority()))
-	w.RegisterActivityWithOptions(func(ctx context.Context, name string) error {
-		for range 2 {
-			one := bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: 1}}}}
-			if err := raw.FindOneAndUpdate(ctx, bson.D{{Key: "_id", Value: name}}, one, options.FindOneAndUpdate().SetUpsert(true)).Err(); err != nil && !errors.Is(err, mongo.ErrNoDocuments) {
-				return err
-			}
-		}
-		return nil
-	}, activity.RegisterOptions{Name: "Write"})
+	w.RegisterActivityWithOptions(func(ctx context.Context, id string) error { return rawPair(ctx, raw, id) }, activity.RegisterOptions{Name: "Write"})
 	m := &mutex{client: c, queue: cfg.Queue}
 	w.RegisterWorkflowWithOptions(m.workflow, workflow.RegisterOptions{Name: mutexWorkflow})
 	w.RegisterActivityWithOptions(m.request, activity.RegisterOptions{Name: requestMutex})
@@ -133,43 +130,9 @@ func runHotWorker(ctx context.Context, text string, out io.Writer) error {
 		return err
 	}
 	defer w.Stop()
-	if _, err := fmt.Fprintln(out, "works"); err != nil {
+	if _, err := fmt.Fprintln(out, "polling"); err != nil {
 		return err
 	}
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	return nil
-}
-
-const hotWorkflow = "HotOne"
-
-type hotStep struct{ Kind, Resource string }
-
-// hotOne is a workflow of one step.
-func hotOne(ctx workflow.Context, s hotStep) error {
-	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute})
-	step := func(ctx workflow.Context) error { return workflow.ExecuteActivity(ctx, "Nothing").Get(ctx, nil) }
-	resource := lockcore.Exclusive(s.Resource)
-	switch s.Kind {
-	case kindWrites:
-		return workflow.ExecuteActivity(ctx, "Write", s.Resource).Get(ctx, nil)
-	case kindMutex:
-		return withMutex(ctx, s.Resource, step)
-	case kindLock:
-		hold, err := workflows.Lock(ctx, workflows.Locks{Resources: []lockcore.Resource{resource}})
-		if err != nil {
-			return err
-		}
-		err = step(ctx)
-		if failed := hold.Release(ctx); err == nil {
-			err = failed
-		}
-		return err
-	case kindSaga:
-		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
-			return step(workflows.Guard(ctx, resource))
-		})
-	case kindGuard:
-		return step(workflows.Guard(ctx, resource))
-	}
-	return step(ctx)
 }

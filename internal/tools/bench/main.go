@@ -1,27 +1,20 @@
-// Command bench measures Lockstep: the engine against the raw commands of the database on the same server, and guarded
-// workflows against unguarded ones.
+// Command bench measures Lockstep on real servers.
 //
 //	go run ./internal/tools/bench engine [--json] [--rounds n]
-//	go run ./internal/tools/bench temporal [--json] [--rounds n] [--waiters n] [--wait d]
-//	go run ./internal/tools/bench idle [--json] [--rounds n] [--documents n,n,…]
-//	go run ./internal/tools/bench hot [--json] [--svg file] [--turns n] [--each d] [--at-a-time n] [--slots n] [--resources n,n,…] [--processes n,n,…] [--write-delay d]
-//	go run ./internal/tools/bench wait [--json] [--for d] [--cases 1x1,100x1,…]
-//	go run ./internal/tools/bench contention [--json] [--spans n] [--resources n]
+//	go run ./internal/tools/bench hot [--json] [--turns n] [--each d] [--at-a-time n] [--slots n] [--resources n,n,…] [--processes n,n,…] [--write-delay d]
 //
-// hot compares guards, sagas and locks with mutex workflows and with no locks at all, on few resources and on many.
+// engine compares operations of the lock engine with raw commands on the same database.
 //
-// wait measures what workflows cost that wait for long, by the hour.
-//
-// idle measures what background work costs beside documents that are neither held nor waited for.
+// hot compares guards, sagas and locks with mutex workflows and with workflows that use no lock, on few resources and on many.
 //
 // The command in the directory contended measures many Lockers on one resource, and compares two builds of the lock engine.
 //
-// It needs servers: LOCKSTEP_MONGODB_URI and TEMPORAL_ADDRESS, as `make stack-env` prints them; but contention, which reads
-// traces that it makes itself, needs none. Times of a shared machine are noisy, so
-// everything that is compared is measured in turn, in one run, and what counts are ratios of medians.
+// The servers are those of LOCKSTEP_MONGODB_URI and, for hot, TEMPORAL_ADDRESS; `make stack-env` prints both. Times on a shared
+// machine are noisy. Therefore all cases that are compared run alternately, and only ratios of medians of one run count.
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,8 +23,11 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strings"
+	"slices"
 	"time"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
 func main() {
@@ -46,75 +42,61 @@ func main() {
 	}
 }
 
-var errUsage = errors.New("usage: bench engine [--json] [--rounds n], bench temporal [--json] [--rounds n] [--waiters n] [--wait d], " +
-	"bench idle [--json] [--rounds n] [--documents n,n,…], bench hot [--json] [--svg file] [--turns n] [--each d] [--at-a-time n] [--slots n] " +
-	"[--resources n,n,…] [--processes n,n,…] [--write-delay d], bench wait [--json] [--for d] [--cases 1x1,100x1,…], or bench contention [--json] [--spans n] [--resources n]")
+var errUsage = errors.New("usage: bench engine [--json] [--rounds n], or bench hot [--json] [--turns n] [--each d] [--at-a-time n] [--slots n] " +
+	"[--resources n,n,…] [--processes n,n,…] [--write-delay d]")
 
 func run(ctx context.Context, args []string, out io.Writer, env func(string) string) error {
-	if len(args) > 0 && args[0] == "contention" {
-		return runContention(ctx, args[1:], out)
-	}
-	if len(args) > 0 && args[0] == "idle" {
-		return runIdle(ctx, args[1:], out, env)
-	}
-	if len(args) > 0 && args[0] == "hot" {
+	switch {
+	case len(args) > 0 && args[0] == "engine":
+		return runEngine(ctx, args[1:], out, env)
+	case len(args) > 0 && args[0] == "hot":
 		return runHot(ctx, args[1:], out, env)
-	}
-	if len(args) > 0 && args[0] == "wait" {
-		return runWait(ctx, args[1:], out, env)
-	}
-	if len(args) == 2 && args[0] == hotWorker { // started by the above
+	case len(args) == 2 && args[0] == hotWorker: // started by bench hot
 		return runHotWorker(ctx, args[1], out)
 	}
-	if len(args) == 2 && strings.HasPrefix(args[0], "contention-read") { // started by the above
-		return readTraces(ctx, args[1], args[0] == "contention-read-all", out)
-	}
-	if len(args) == 0 || (args[0] != "engine" && args[0] != "temporal") {
-		return errUsage
-	}
-	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
-	asJSON := flags.Bool("json", false, "print JSON")
-	rounds := flags.Int("rounds", 300, "how often each pair is measured, 10 to 10000")
-	cfg := temporalConfig{}
-	if args[0] == "temporal" {
-		flags.IntVar(&cfg.waiters, "waiters", 2000, "how many workflows wait for one lock, 10 to 2000")
-		flags.DurationVar(&cfg.wait, "wait", time.Minute, "how long all of them wait before they are let in, 1s to 1h")
-	}
-	if err := flags.Parse(args[1:]); err != nil {
-		return fmt.Errorf("%w: %w", errUsage, err)
-	}
-	switch {
-	case *rounds < 10 || *rounds > 10_000:
-		return fmt.Errorf("%w: --rounds %d is not from 10 to 10000", errUsage, *rounds)
-	case args[0] == "temporal" && (cfg.waiters < 10 || cfg.waiters > 2000):
-		return fmt.Errorf("%w: --waiters %d is not from 10 to 2000", errUsage, cfg.waiters)
-	case args[0] == "temporal" && (cfg.wait < time.Second || cfg.wait > time.Hour):
-		return fmt.Errorf("%w: --wait %s is not from 1s to 1h", errUsage, cfg.wait)
-	}
-	needs := []string{"LOCKSTEP_MONGODB_URI"}
-	if args[0] == "temporal" {
-		needs = append(needs, "TEMPORAL_ADDRESS")
-	}
-	if err := present(env, needs...); err != nil {
-		return err
-	}
-	cfg.uri, cfg.address, cfg.rounds = env("LOCKSTEP_MONGODB_URI"), env("TEMPORAL_ADDRESS"), *rounds
-	var report Report
-	var err error
-	if args[0] == "engine" {
-		report, err = benchEngine(ctx, cfg.uri, *rounds)
-	} else {
-		report, err = benchTemporal(ctx, cfg)
-	}
-	if err != nil {
-		return err
-	}
-	return tell(out, report, *asJSON)
+	return errUsage
 }
 
-// present reports which variable is missing, as an error.
-func present(env func(string) string, names ...string) error {
+// Report is the result of a benchmark. Its JSON is a contract: fields are only added.
+type Report struct {
+	Sections []SectionReport `json:"sections"`
+	Facts    []FactReport    `json:"facts"`
+	// Hot is the result of bench hot.
+	Hot *HotReport `json:"hot,omitempty"`
+}
+
+// write prints a report as JSON, or calls print for a table.
+func (r Report) write(out io.Writer, asJSON bool, print func(io.Writer) error) error {
+	if !asJSON {
+		return print(out)
+	}
+	enc := json.NewEncoder(out)
+	enc.SetIndent("", "  ")
+	return enc.Encode(r)
+}
+
+// parseFlags parses the flags of a benchmark, which has no arguments.
+func parseFlags(flags *flag.FlagSet, args []string) error {
+	flags.SetOutput(io.Discard)
+	if err := flags.Parse(args); err != nil {
+		return fmt.Errorf("%w: %w", errUsage, err)
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("%w: unexpected %q", errUsage, flags.Arg(0))
+	}
+	return nil
+}
+
+// checkRange returns an error if the value of a flag is out of bounds.
+func checkRange[T cmp.Ordered](flag string, value, least, most T) error {
+	if value < least || value > most {
+		return fmt.Errorf("%w: %s %v is not from %v to %v", errUsage, flag, value, least, most)
+	}
+	return nil
+}
+
+// requireVariables returns an error if an environment variable is not set.
+func requireVariables(env func(string) string, names ...string) error {
 	for _, name := range names {
 		if env(name) == "" {
 			return fmt.Errorf(`%s is not set: start the servers with "make stack-up", then eval "$(make -s stack-env)"`, name)
@@ -123,11 +105,44 @@ func present(env func(string) string, names ...string) error {
 	return nil
 }
 
-func tell(out io.Writer, report Report, asJSON bool) error {
-	if asJSON {
-		enc := json.NewEncoder(out)
-		enc.SetIndent("", "  ")
-		return enc.Encode(report)
+// database returns a new database, and a function that drops it and disconnects.
+func database(ctx context.Context, uri string) (*mongo.Database, func(), error) {
+	client, err := mongo.Connect(options.Client().ApplyURI(uri))
+	if err != nil {
+		return nil, nil, fmt.Errorf("connect to LOCKSTEP_MONGODB_URI: %w", err)
 	}
-	return report.print(out)
+	db := client.Database(fmt.Sprintf("lockstep_bench_%d", time.Now().UnixNano()))
+	return db, func() {
+		// An interrupted run must drop the database too.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		_ = db.Drop(ctx)
+		_ = client.Disconnect(ctx)
+	}, nil
+}
+
+func timed(f func() error) (time.Duration, error) {
+	start := time.Now()
+	err := f()
+	return time.Since(start), err
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}
+
+func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// median returns the middle value, or the mean of the two in the middle, or 0 of none.
+func median(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	if len(sorted) == 0 {
+		return 0
+	}
+	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
 }

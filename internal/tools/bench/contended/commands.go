@@ -7,13 +7,13 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/event"
 
-	"github.com/temporal-lockstep/lockstep/internal/tools/bench/delay"
+	"github.com/temporal-lockstep/lockstep/internal/tools/bench/contended/delay"
 )
 
-// counts are numbers of commands.
+// counts are numbers of commands. They include renewals and the Lockers' background work.
 type counts struct {
-	// sent are the write commands, and done those that wrote something. reads are the read commands. failed are commands of
-	// any kind that ended in an error.
+	// sent are the write commands, and done those that wrote something. reads are the read commands. failed are commands
+	// of any kind that ended in an error.
 	sent, done, reads, failed int64
 }
 
@@ -21,14 +21,15 @@ func (c counts) minus(o counts) counts {
 	return counts{c.sent - o.sent, c.done - o.done, c.reads - o.reads, c.failed - o.failed}
 }
 
-// commandCounts counts the commands of all clients of a case. It includes renewals and the Lockers' background work.
+// commandCounts counts the commands of all clients of a case.
 type commandCounts struct{ sent, done, reads, failed atomic.Int64 }
 
 func (c *commandCounts) load() counts {
 	return counts{c.sent.Load(), c.done.Load(), c.reads.Load(), c.failed.Load()}
 }
 
-func (c *commandCounts) monitor() *event.CommandMonitor {
+// monitor returns a monitor that counts the commands of one client, and delays their answers.
+func (c *commandCounts) monitor(d delay.Delays) *event.CommandMonitor {
 	return &event.CommandMonitor{
 		Started: func(_ context.Context, e *event.CommandStartedEvent) {
 			switch {
@@ -38,17 +39,21 @@ func (c *commandCounts) monitor() *event.CommandMonitor {
 				c.reads.Add(1)
 			}
 		},
-		Succeeded: func(_ context.Context, e *event.CommandSucceededEvent) {
+		Succeeded: func(ctx context.Context, e *event.CommandSucceededEvent) {
 			if delay.IsWrite(e.CommandName) && wrote(e.Reply) {
 				c.done.Add(1)
 			}
+			d.Hold(ctx, e.CommandName)
 		},
-		Failed: func(context.Context, *event.CommandFailedEvent) { c.failed.Add(1) },
+		Failed: func(ctx context.Context, e *event.CommandFailedEvent) {
+			c.failed.Add(1)
+			d.Hold(ctx, e.CommandName)
+		},
 	}
 }
 
 // wrote reports whether the answer of a write command counts at least one document. An update that matches a document and
-// leaves it unchanged counts: a server that waits for a majority waits for it too.
+// leaves it unchanged counts, because a replica set acknowledges it like any other write.
 func wrote(reply bson.Raw) bool {
 	for _, key := range [][]string{
 		{"n"}, {"nModified"}, // update, insert, delete

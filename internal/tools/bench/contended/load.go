@@ -12,7 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"github.com/temporal-lockstep/lockstep/internal/tools/bench/delay"
+	"github.com/temporal-lockstep/lockstep/internal/tools/bench/contended/delay"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -36,13 +36,13 @@ type caseReport struct {
 	WaitP99MS float64 `json:"waitP99Ms"`
 	// WritesSent counts the write commands.
 	WritesSent float64 `json:"writesSent"`
-	// WritesDone counts the write commands of which the answer reports at least one document that was matched or inserted.
+	// WritesDone counts the write commands that matched or inserted at least one document.
 	WritesDone float64 `json:"writesDone"`
 	// Reads counts find, aggregate, getMore, count and distinct.
 	Reads float64 `json:"reads"`
 	// Failed counts the commands, of any kind, that ended in an error.
 	Failed float64 `json:"failed"`
-	// SlowShare is the number of the slow Locker's acquisitions, as a share of what each Locker would get if all got the same.
+	// SlowShare is the number of the slow Locker's acquisitions, divided by the mean of all Lockers.
 	SlowShare float64 `json:"slowShare,omitempty"`
 }
 
@@ -59,7 +59,7 @@ type load struct {
 	counts  *commandCounts
 	// Acquisitions are counted if Acquire returns from begins to ends.
 	begins, ends time.Time
-	// holders is the number of goroutines that hold the resource: at most one, or the lock does not work.
+	// holders is the number of goroutines that hold the resource. More than one is an error of the lock.
 	holders atomic.Int32
 
 	mu sync.Mutex
@@ -95,16 +95,9 @@ func measure(ctx context.Context, cfg config, c benchCase) (result caseReport, e
 	return l.result(counted, cfg.each)
 }
 
-// connect makes a Locker on a client of its own.
+// connect returns a Locker on a client of its own.
 func connect(uri, database string, d delay.Delays, counts *commandCounts) (*member, error) {
-	opts := options.Client().ApplyURI(uri).SetMonitor(counts.monitor()).SetCompressors(nil)
-	if d != (delay.Delays{}) {
-		if opts.TLSConfig != nil {
-			return nil, errors.New("answers cannot be held back on encrypted connections")
-		}
-		opts.SetDialer(&delay.Dialer{Delays: d})
-	}
-	client, err := mongo.Connect(opts)
+	client, err := mongo.Connect(options.Client().ApplyURI(uri).SetMonitor(counts.monitor(d)))
 	if err != nil {
 		return nil, fmt.Errorf("connect to LOCKSTEP_MONGODB_URI: %w", err)
 	}
@@ -134,7 +127,7 @@ func (l *load) close(ctx context.Context, database string) error {
 	return errors.Join(errs...)
 }
 
-// run runs the goroutines, and returns the commands that were sent while the case was measured.
+// run runs the goroutines, and returns the commands that they sent while the case was measured.
 func (l *load) run(ctx context.Context) (counted counts, err error) {
 	ctx, cancel := context.WithDeadlineCause(ctx, l.ends.Add(drain), fmt.Errorf("the goroutines did not end within %s", drain))
 	defer cancel()
@@ -160,8 +153,8 @@ func (l *load) run(ctx context.Context) (counted counts, err error) {
 	return counted, context.Cause(ctx)
 }
 
-// contend acquires and releases the resource until the measurement ends. Only complete pairs end it, since an Acquire that
-// is cancelled costs the other requests time.
+// contend acquires and releases the resource until the measurement ends. It never cancels an Acquire, which would cost the
+// other requests time.
 func (l *load) contend(ctx context.Context, i, n int) error {
 	var waits []time.Duration
 	for round := 0; time.Now().Before(l.ends); round++ {

@@ -9,32 +9,24 @@ import (
 	"time"
 )
 
-// section is a set of cases that are measured in turn, and compared with the first of them.
+// section is a set of cases that run alternately and are compared with the first of them.
 type section struct {
 	name string
-	// divisor makes rounds fewer if one is long.
+	// divisor reduces the number of rounds, for cases that take long.
 	divisor int
 	cases   []benchCase
 }
 
-// benchCase is one thing to measure. once does it, and returns how long it took: what it needs to do before
-// and after does not count.
+// benchCase is one operation.
 type benchCase struct {
 	name string
-	// limit is the ratio to the first case that the project holds itself to; 0 is none.
+	// limit is the highest acceptable ratio to the first case; 0 if there is none.
 	limit float64
-	once  func(ctx context.Context, round int) (time.Duration, error)
+	// once returns how long the operation took, without its preparation.
+	once measurement
 }
 
-// Report is what a benchmark found. Its JSON is a contract: fields are only ever added.
-type Report struct {
-	Sections []SectionReport `json:"sections"`
-	Facts    []FactReport    `json:"facts"`
-	// Hot is what bench hot found.
-	Hot *HotReport `json:"hot,omitempty"`
-	// Wait is what bench wait found.
-	Wait *WaitReport `json:"wait,omitempty"`
-}
+type measurement func(ctx context.Context, round int) (time.Duration, error)
 
 // SectionReport is one table.
 type SectionReport struct {
@@ -50,7 +42,16 @@ type CaseReport struct {
 	P90MS    float64 `json:"p90Ms"`
 	// Ratio is the median divided by that of the section's first case.
 	Ratio float64 `json:"ratio"`
-	// Limit is what the ratio should not exceed; 0 if nothing is said.
+	// Limit is the highest acceptable ratio; 0 if there is none.
+	Limit float64 `json:"limit,omitempty"`
+}
+
+// FactReport is one number that is compared with a limit and not with another case.
+type FactReport struct {
+	Name  string  `json:"name"`
+	Value float64 `json:"value"`
+	Unit  string  `json:"unit"`
+	// Limit is the highest acceptable value; 0 if there is none.
 	Limit float64 `json:"limit,omitempty"`
 }
 
@@ -80,43 +81,31 @@ func (s section) measure(ctx context.Context, rounds int) (SectionReport, error)
 	return report, nil
 }
 
-func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
-
-func (r Report) print(out io.Writer) error {
+func (r Report) printEngine(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	for _, s := range r.Sections {
 		fmt.Fprintf(w, "%s\tmedian ms\tp90 ms\tratio\tlimit\t\t\n", s.Name)
 		for _, c := range s.Cases {
-			limit, verdict := "", ""
-			if c.Limit > 0 {
-				limit = fmt.Sprintf("%.2f", c.Limit)
-				if c.Ratio > c.Limit {
-					verdict = "MISSED"
-				}
-			}
+			limit, verdict := judge(c.Ratio, c.Limit)
 			fmt.Fprintf(w, "%s\t%.3f\t%.3f\t%.2f\t%s\t%s\t\n", c.Name, c.MedianMS, c.P90MS, c.Ratio, limit, verdict)
 		}
 		fmt.Fprintln(w, "\t\t\t\t\t\t")
 	}
-	if len(r.Facts) == 0 {
-		return w.Flush()
-	}
-	fmt.Fprintln(w, "beside these\tvalue\tunit\tlimit\t\t")
+	fmt.Fprintln(w, "in addition\tvalue\tunit\tlimit\t\t")
 	for _, f := range r.Facts {
-		limit, verdict := "", ""
-		switch {
-		case f.Least > 0:
-			limit = fmt.Sprintf("at least %.2f", f.Least)
-			if f.Value < f.Least {
-				verdict = "MISSED"
-			}
-		case f.Limit > 0:
-			limit = fmt.Sprintf("%.2f", f.Limit)
-			if f.Value > f.Limit {
-				verdict = "MISSED"
-			}
-		}
+		limit, verdict := judge(f.Value, f.Limit)
 		fmt.Fprintf(w, "%s\t%.3f\t%s\t%s\t%s\t\n", f.Name, f.Value, f.Unit, limit, verdict)
 	}
 	return w.Flush()
+}
+
+// judge returns a limit as text, and whether the value misses it.
+func judge(value, limit float64) (text, verdict string) {
+	if limit == 0 {
+		return "", ""
+	}
+	if value > limit {
+		verdict = "MISSED"
+	}
+	return fmt.Sprintf("%.2f", limit), verdict
 }

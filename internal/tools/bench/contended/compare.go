@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// compare runs this build and another one alternately, as child processes. In each turn each build measures each case, one
-// right after the other, since the speed of a shared machine changes from one minute to the next. Every second turn the
+// compare runs this build and another one alternately, as child processes. In each turn both builds measure each case, one
+// right after the other, because the speed of a shared machine changes from minute to minute. In every second turn the
 // other build is first.
 func compare(ctx context.Context, cfg config, progress io.Writer) (report, error) {
 	r := newReport(cfg)

@@ -1,0 +1,56 @@
+// Package delay makes a database slower for benchmarks. A replica set of three needs about 12 ms for a majority write,
+// a database on one machine much less.
+package delay
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/event"
+)
+
+// Delays are added to the time that the database needs.
+type Delays struct {
+	// All applies to every command. Writes and Reads are added to it for the commands that IsWrite and IsRead name.
+	All, Writes, Reads time.Duration
+}
+
+// Hold waits for the delay of a command, or until ctx ends. A command monitor calls it when the answer arrives: the driver
+// returns the answer to its caller after the monitor has returned.
+func (d Delays) Hold(ctx context.Context, command string) {
+	wait := d.All
+	switch {
+	case IsWrite(command):
+		wait += d.Writes
+	case IsRead(command):
+		wait += d.Reads
+	}
+	if wait <= 0 {
+		return
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// Monitor returns a command monitor that calls Hold for every answer.
+func (d Delays) Monitor() *event.CommandMonitor {
+	return &event.CommandMonitor{
+		Succeeded: func(ctx context.Context, e *event.CommandSucceededEvent) { d.Hold(ctx, e.CommandName) },
+		Failed:    func(ctx context.Context, e *event.CommandFailedEvent) { d.Hold(ctx, e.CommandName) },
+	}
+}
+
+// IsWrite reports whether a command writes.
+func IsWrite(command string) bool {
+	return slices.Contains([]string{"update", "insert", "findAndModify", "delete", "bulkWrite"}, command)
+}
+
+// IsRead reports whether a command reads documents.
+func IsRead(command string) bool {
+	return slices.Contains([]string{"find", "aggregate", "getMore", "count", "distinct"}, command)
+}
