@@ -237,38 +237,6 @@ func TestWhatIsJustWithinTheBoundsIsAccepted(t *testing.T) {
 	require.NoError(t, l.Leave(t.Context(), leases...))
 }
 
-func TestFullQueueIsRefusedAsBusyAndFullAndNothingChanges(t *testing.T) {
-	t.Parallel()
-	l := setup(t, party.Config{MaxWaiters: 2})
-	_, err := l.Enter(t.Context(), request("holder", party.Exclusive("r")), false)
-	require.NoError(t, err)
-	ask := func(lockID string) error {
-		req := request(lockID, party.Exclusive("r"))
-		req.Order.Attempt = 1
-		_, err := l.Enter(t.Context(), req, true)
-		return err
-	}
-	for i := range 2 {
-		var busy *party.BusyError
-		require.ErrorAs(t, ask(fmt.Sprint(i)), &busy)
-		require.Equal(t, i+1, busy.Position)
-	}
-	before := state(t, l.coll)
-	err = ask("one too many")
-	require.ErrorIs(t, err, party.ErrQueueFull)
-	require.ErrorIs(t, err, party.ErrBusy)
-	var busy *party.BusyError
-	require.ErrorAs(t, err, &busy)
-	require.Equal(t, 2, busy.Waiting)
-	require.Zero(t, busy.Position)
-	_, err = l.Acquire(t.Context(), request("one too many", party.Exclusive("r")))
-	require.ErrorIs(t, err, party.ErrQueueFull, "nobody waits for a place in the queue")
-	after := state(t, l.coll)
-	require.Equal(t, before.Held, after.Held)
-	require.Equal(t, before.Waiters, after.Waiters)
-	require.NotErrorIs(t, ask("0"), party.ErrQueueFull, "who has a place keeps it")
-}
-
 type stored struct{ Held, Waiters bson.RawValue }
 
 // state is what the only document says of who holds and who waits.

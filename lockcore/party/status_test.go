@@ -73,17 +73,6 @@ func TestStatusIsFilteredByEachField(t *testing.T) {
 	}
 }
 
-func TestForceReleaseNeedsAReason(t *testing.T) {
-	t.Parallel()
-	l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
-	_, err := l.ReleaseHeld(t.Context(), party.Release{Force: true, LockID: "a", Resources: []string{"r"}, FirstFence: 1})
-	var invalid *party.InvalidError
-	require.ErrorAs(t, err, &invalid)
-	require.Equal(t, "Release.Reason", invalid.Field)
-	err = l.Release(t.Context(), party.Release{Force: true, LockID: "a", Resources: []string{"r"}, FirstFence: 1, Reason: "why"})
-	require.NoError(t, err, "it may have been released before")
-}
-
 func TestWriteWithALowerFenceIsRefusedAndToldByWhich(t *testing.T) {
 	t.Parallel()
 	coll := testenv.Mongo(t).Collection("accounts")
@@ -160,7 +149,7 @@ func TestStatusSaysWhichHoldsAreKept(t *testing.T) {
 		"kept":         {func(req *party.Request) { req.HoldTTL = 3 * time.Minute }, 3 * time.Minute},
 		"without end":  {func(req *party.Request) { req.HoldTTL = party.Forever }, party.Forever},
 	} {
-		req := run("one", "step", c.change)
+		req := ofRun("one", "step", c.change)
 		req.Resources = []party.Resource{party.Exclusive(name)}
 		leases, err := l.Enter(t.Context(), req, false)
 		require.NoError(t, err)
@@ -227,7 +216,7 @@ func TestStatusOfAHoldThatSeveralStepsWorkIn(t *testing.T) {
 		return all[0]
 	}
 	enter := func(step string) []party.Lease {
-		leases, err := l.Enter(t.Context(), run("one", step, func(req *party.Request) {
+		leases, err := l.Enter(t.Context(), ofRun("one", step, func(req *party.Request) {
 			req.Owner, req.Comment, req.HoldTTL, req.TTL = "parent", "of "+step, time.Hour, time.Minute
 		}), false)
 		require.NoError(t, err)

@@ -41,7 +41,7 @@ func (v *verifying) use(resource, label string, schedule uint32, changes ...func
 	changes = append(changes, func(req *party.Request) {
 		req.Resources, req.Order.Schedule = []party.Resource{party.Exclusive(resource)}, schedule
 	})
-	leases, err := v.Enter(v.Context(), run(label, "step", changes...), false)
+	leases, err := v.Enter(v.Context(), ofRun(label, "step", changes...), false)
 	require.NoError(v, err)
 	require.NoError(v, v.Leave(v.Context(), leases...))
 }

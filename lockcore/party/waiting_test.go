@@ -2,7 +2,6 @@ package party_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -192,30 +191,4 @@ func TestSearchesAreRarerWhereManyResourcesAreWaitedFor(t *testing.T) {
 			<-wait
 		}
 	})
-}
-
-// A hold that is shared does not cover a request for the resource alone: whoever made that never had it.
-func TestWhatWasNeverHeldIsToldByMode(t *testing.T) {
-	t.Parallel()
-	l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
-	schedule := uint32(0)
-	enter := func(lockID, part string, res party.Resource) error {
-		schedule++
-		req := request(lockID, res)
-		req.Part, req.Order, req.Persist = part, party.Order{Schedule: schedule, Attempt: 1}, true
-		leases, err := l.Enter(t.Context(), req, true)
-		return errors.Join(err, l.Leave(t.Context(), leases...))
-	}
-	since := func(err error) time.Time {
-		busy := new(party.BusyError)
-		require.ErrorAs(t, err, &busy)
-		return busy.NotHeldSince
-	}
-	for _, lockID := range []string{"a", "b"} {
-		require.NoError(t, enter(lockID, "reads", party.Shared("r")))
-	}
-	require.NotZero(t, since(enter("a", "writes", party.Exclusive("r"))), "a holds it shared alone")
-	require.NoError(t, l.Release(t.Context(), party.Release{LockID: "b", Resources: []string{"r"}, Order: party.LastAttempt(schedule)}))
-	require.NoError(t, enter("a", "writes", party.Exclusive("r")))
-	require.NotZero(t, since(enter("b", "reads again", party.Shared("r"))), "b has given it back itself")
 }

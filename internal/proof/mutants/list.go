@@ -109,7 +109,7 @@ var mutants = []mutant{
 	}, tests: "TestDocumentThatCannotBeWrittenCostsNoOtherSessionItsLock", simulated: true},
 	{defect: "5", what: "a request that gives up undoes a hold that another part has joined", edits: []edit{
 		{"lockcore/rules/end.go", "e.State == StateKept && !e.Joined &&", "e.State == StateKept &&"},
-	}, tests: "TestRequestThatGivesUpLeavesAHoldThatAnotherEntered", simulated: true},
+	}, tests: "TestEnter_GivesUpHoldThatAnotherJoined_KeepsIt", simulated: true},
 	{defect: "6", what: "a request gives nothing back when its context has ended", edits: []edit{
 		{"lockcore/party/end.go", "\tctx, cancel := l.detached(ctx)\n\tdefer cancel()\n\tops := make", "\tops := make"},
 	}, simulated: true},
@@ -118,13 +118,13 @@ var mutants = []mutant{
 	}, tests: "TestTryAcquire_ClockBehindAnotherProcess_IsNotSuperseded"},
 	{defect: "8", what: "a forced release that names a hold ends whatever the lock ID holds", edits: []edit{
 		{"lockcore/rules/end.go", "\t\treturn e.LockID == op.LockID && e.FirstFence == op.FirstFence\n", "\t\treturn e.LockID == op.LockID\n"},
-	}, tests: "TestForceReleaseRepeatedEndsNothingThatWasGrantedSince", simulated: true},
+	}, tests: "TestReleaseHeld_ForcedAgain_EndsNothingGrantedSince", simulated: true},
 	{defect: "9", what: "a forced release waits for the drain of a holder that is known to be dead", edits: []edit{
 		{"lockcore/rules/end.go", "return op.Now || (", "return ("},
-	}, tests: "TestForceReleaseRepeatedEndsNothingThatWasGrantedSince"},
+	}, tests: "TestReleaseHeld_ForcedAgain_EndsNothingGrantedSince"},
 	{defect: "10", what: "a release that finds nothing is taken for a loss", edits: []edit{
 		{"lockcore/party/end.go", "\tif !lost {\n", "\tif false {\n"},
-	}, tests: "TestReleaseRepeatedAfterALostAnswerIsNoLoss", simulated: true},
+	}, tests: "TestReleaseHeld_RepeatedAfterALostAnswer_ReportsTheSame", simulated: true},
 	{defect: "12", what: "a session without end is renewed with every other", edits: []edit{
 		{"lockcore/party/keeper.go", ">= h.ttl/12", ">= Forever"},
 	}, tests: "TestEndlessSessionIsNotRenewedWithEveryShortOne", simulated: true},
@@ -160,14 +160,14 @@ var mutants = []mutant{
 	}, tests: "TestHolderWithoutEndIsToldOfAForcedRelease", simulated: true},
 	{defect: "found on the servers", what: "giving up a place ends the part that has taken its claim up", edits: []edit{
 		{"lockcore/party/end.go", "\t\tops[i].Waiting = true\n", ""},
-	}, tests: "TestARequestThatHasTakenItsClaimUpIsNotWaitingAnyMore", simulated: true},
+	}, tests: "TestLeaveQueue_ClaimWasTakenUp_KeepsThePart", simulated: true},
 	{defect: "found on the servers", what: "another call with the same order shares the part of one that runs", edits: []edit{
 		{"lockcore/rules/acquire.go", "return p != nil && p.Stands(s.now) && p.ID != op.Call && p.ID != op.Upgrades", "return false && p != nil"},
 		{"lockcore/rules/acquire.go", "return p != nil && p.ID == op.Call && p.Stands(s.now)", "return p != nil && p.Stands(s.now)"},
 	}, simulated: true},
 	{defect: "found on the servers", what: "a step that wants a resource alone may have run if its saga holds it shared", edits: []edit{
 		{"lockcore/party/answer.go", "(e.Own || rules.Covers(e.Mode, op.Mode))", "true"},
-	}, tests: "TestWhatWasNeverHeldIsToldByMode"},
+	}, tests: "TestEnter_Busy_ReportsSinceWhenItWasNotHeld"},
 	{defect: "found by the simulation", what: "a claim for which there is no room any more has its waiter ask again and again", edits: []edit{
 		{"lockcore/rules/acquire.go", "\tcase !op.Queue:\n", "\tcase !op.Queue || (claim != nil && claim.Stands(s.now)):\n"},
 	}, simulated: true},

@@ -1,0 +1,141 @@
+package party_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+)
+
+func TestLeaveWithin_NextWrite_IsShared(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		next   func(t *testing.T, l *party.Locker)
+		writes int
+	}{
+		"with the next request": {func(t *testing.T, l *party.Locker) { t.Helper(); confirm(t, l, numbered("b", party.Exclusive("r"))) }, 1},
+		"alone":                 {func(*testing.T, *party.Locker) { elapse(50 * time.Millisecond) }, 1},
+		"not too soon":          {func(*testing.T, *party.Locker) { elapse(40 * time.Millisecond) }, 0},
+		"when it closes":        {func(t *testing.T, l *party.Locker) { t.Helper(); require.NoError(t, l.Close(context.Background())) }, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, db *faultStore) {
+				leases := confirm(t, l, numbered("a", party.Exclusive("r")))
+				writes := db.swaps()
+				left := make(chan error, 1)
+				go func() { left <- l.LeaveWithin(t.Context(), 50*time.Millisecond, leases...) }()
+				synctest.Wait()
+				c.next(t, l)
+				synctest.Wait()
+				require.Equal(t, writes+c.writes, db.swaps())
+				require.NoError(t, <-left)
+			})
+		})
+	}
+}
+
+func TestLeaveWithin_OthersWait_LeavesAtOnce(t *testing.T) {
+	t.Parallel()
+	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, db *faultStore) {
+		leases := confirm(t, l, numbered("a", party.Exclusive("r")))
+		queue(t, l, numbered("b", party.Exclusive("r")))
+		began := time.Now()
+		require.NoError(t, l.LeaveWithin(t.Context(), time.Second, leases...))
+		require.Less(t, time.Since(began), time.Second)
+		require.Empty(t, db.Document("r").Waiters, "b has a claim")
+	})
+}
+
+func TestLeaveQueue_ClaimWasTakenUp_KeepsThePart(t *testing.T) {
+	t.Parallel()
+	l, db := inMemory(t, party.Config{})
+	other := enter(t, l, request("other", party.Exclusive("r")))
+	req := numbered("a", party.Exclusive("r"))
+	queue(t, l, req)
+	position := party.Lease{Resource: "r", LockID: "a", Part: req.Part, Order: req.Order}
+	leave(t, l, other...)
+	leases := confirm(t, l, req)
+	require.NoError(t, l.LeaveQueue(t.Context(), position))
+	_, err := l.Renew(t.Context(), leases...)
+	require.NoError(t, err)
+	leave(t, l, leases...)
+	enter(t, l, request("other", party.Exclusive("r")))
+	req.Order.Attempt++
+	queue(t, l, req)
+	position.Order = req.Order
+	require.NoError(t, l.LeaveQueue(t.Context(), position))
+	require.Empty(t, db.Document("r").Waiters)
+}
+
+// A forced release that does not wait for the drain frees the resource, although its holder may trust
+// its lease for hours.
+func TestReleaseHeld_ForcedAgain_EndsNothingGrantedSince(t *testing.T) {
+	t.Parallel()
+	l, db := inMemory(t, party.Config{})
+	req := request("a", party.Exclusive("r"))
+	req.TTL = 6 * time.Hour
+	dead := enter(t, l, req)
+	force := party.Release{Force: true, LockID: "a", Resources: []string{"r"}, FirstFence: dead[0].FirstFence, Reason: "it hangs"}
+	held, err := l.ReleaseHeld(t.Context(), force)
+	require.NoError(t, err)
+	require.Equal(t, []string{"r"}, held)
+	_, err = l.Enter(t.Context(), request("b", party.Exclusive("r")), false)
+	require.ErrorContains(t, err, "draining", "the holder may still work")
+
+	force.Now = true
+	require.NoError(t, l.Release(t.Context(), force))
+	other := tryAcquire(t, l, request("b", party.Exclusive("r")))
+	require.NoError(t, other.Release(t.Context()))
+	again := tryAcquire(t, l, request("a", party.Exclusive("r")))
+	require.NoError(t, l.Release(t.Context(), force))
+	d := db.Document("r")
+	require.Equal(t, again.Leases()[0].FirstFence, d.HoldFence("a"))
+}
+
+// A release that finds nothing is not a loss. One that finds evidence of a loss reports it whenever it
+// is repeated.
+func TestReleaseHeld_RepeatedAfterALostAnswer_ReportsTheSame(t *testing.T) {
+	t.Parallel()
+	l, db, clock := withClock(t, party.Config{})
+	req := numbered("a", party.Exclusive("r"))
+	req.Persist = true
+	enter(t, l, req)
+	db.set(nil, times(1, cutting(), of(kindSwap)))
+	held, err := l.ReleaseHeld(t.Context(), party.Release{LockID: "a", Resources: []string{"r"}, Order: req.Order, Leaving: &req.Part})
+	require.NoError(t, err)
+	require.Equal(t, []string{"r"}, held, "its first copy released it")
+
+	req.Order.Schedule = 2
+	enter(t, l, req)
+	clock.Advance(2 * time.Hour)
+	enter(t, newLocker(t, db, party.Config{}), request("b", party.Exclusive("r")))
+	for range 2 {
+		db.set(nil, times(1, cutting(), of(kindSwap)))
+		held, err = l.ReleaseHeld(t.Context(), party.Release{LockID: "a", Resources: []string{"r"}, Order: req.Order})
+		require.NoError(t, err)
+		require.Empty(t, held, "b was let in")
+	}
+}
+
+func TestRelease_PlainRequestWaits_QueuesAgain(t *testing.T) {
+	t.Parallel()
+	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, db *faultStore) {
+		holder := tryAcquire(t, l, request("holder", party.Exclusive("r")))
+		var waits []<-chan acquired
+		for i, lockID := range []string{"a", "b"} {
+			waits = append(waits, acquireLater(t.Context(), l, request(lockID, party.Exclusive("r"))))
+			requireWaiting(t, db, i+1, "r")
+		}
+		require.NoError(t, l.Release(t.Context(), party.Release{LockID: "a", Resources: []string{"r"}, Order: party.LastAttempt(0)}))
+		require.NoError(t, holder.Release(t.Context()))
+		b := requireGranted(t, waits[1])
+		require.Empty(t, waits[0], "a has queued behind b")
+		require.NoError(t, b.Release(t.Context()))
+		require.NoError(t, requireGranted(t, waits[0]).Release(t.Context()))
+	})
+}
