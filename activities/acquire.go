@@ -96,7 +96,10 @@ const atOnce = 10 * time.Millisecond
 // what is its own workflow's may be in the hands of another run, see openrun.
 func (a *Activities) enter(ctx context.Context, p AcquireParams, caller wire.Run, req party.Request) ([]lockcore.Lease, error) {
 	if req.Run == "" {
-		return a.Locker.Enter(ctx, req, !p.Try)
+		if p.Try {
+			return a.Locker.TryEnter(ctx, req)
+		}
+		return a.Locker.Enter(ctx, req)
 	}
 	return currentrun.Enter(ctx, a.Locker, caller, req, !p.Try)
 }

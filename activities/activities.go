@@ -50,7 +50,8 @@ type (
 
 // Locker is what the activities need of a *lockcore.Locker.
 type Locker interface {
-	Enter(ctx context.Context, req party.Request, queue bool) ([]lockcore.Lease, error)
+	Enter(ctx context.Context, req party.Request) ([]lockcore.Lease, error)
+	TryEnter(ctx context.Context, req party.Request) ([]lockcore.Lease, error)
 	Renew(ctx context.Context, leases ...lockcore.Lease) ([]lockcore.Lease, error)
 	Leave(ctx context.Context, leases ...lockcore.Lease) error
 	LeaveQueue(ctx context.Context, leases ...lockcore.Lease) error

@@ -49,7 +49,15 @@ type fakeLocker struct {
 	lacks []string
 }
 
-func (f *fakeLocker) Enter(_ context.Context, req party.Request, queue bool) ([]lockcore.Lease, error) {
+func (f *fakeLocker) Enter(ctx context.Context, req party.Request) ([]lockcore.Lease, error) {
+	return f.enter(ctx, req, true)
+}
+
+func (f *fakeLocker) TryEnter(ctx context.Context, req party.Request) ([]lockcore.Lease, error) {
+	return f.enter(ctx, req, false)
+}
+
+func (f *fakeLocker) enter(_ context.Context, req party.Request, queue bool) ([]lockcore.Lease, error) {
 	f.request, f.queued = req, queue
 	if f.err != nil {
 		return nil, f.err

@@ -121,7 +121,7 @@ func (a *activityInbound) enter(ctx context.Context, guard *wire.Guard, ruled []
 		err = stillPending(ctx, received)
 	}
 	if err != nil && len(leases) > 0 {
-		leave(ctx, endOf(a.locker.Renewing(ctx, leases), guard))
+		leave(ctx, endOf(a.locker.NewSession(ctx, leases), guard))
 	}
 	return leases, err
 }
@@ -326,7 +326,7 @@ func isOfStep(l lockcore.Lease) bool {
 func (a *activityInbound) step(
 	ctx context.Context, in *interceptor.ExecuteActivityInput, leases []lockcore.Lease, guard *wire.Guard,
 ) (result any, err error) {
-	held, succeeded := a.locker.Renewing(ctx, leases), false
+	held, succeeded := a.locker.NewSession(ctx, leases), false
 	defer func() { a.end(ctx, held, guard, succeeded) }()
 	result, err = a.Next.ExecuteActivity(wire.ContextWithLeases(held.Context(), held.Leases), in)
 	lost := a.lossOf(ctx, held)

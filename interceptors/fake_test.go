@@ -39,7 +39,15 @@ type fakeLocker struct {
 	leaveErr error
 }
 
-func (f *fakeLocker) Enter(ctx context.Context, req party.Request, queue bool) ([]lockcore.Lease, error) {
+func (f *fakeLocker) Enter(ctx context.Context, req party.Request) ([]lockcore.Lease, error) {
+	return f.request(ctx, req, true)
+}
+
+func (f *fakeLocker) TryEnter(ctx context.Context, req party.Request) ([]lockcore.Lease, error) {
+	return f.request(ctx, req, false)
+}
+
+func (f *fakeLocker) request(ctx context.Context, req party.Request, queue bool) ([]lockcore.Lease, error) {
 	f.mu.Lock()
 	n := len(f.requests)
 	f.requests = append(f.requests, req)
@@ -65,7 +73,7 @@ func (f *fakeLocker) Replaced(context.Context, string, string, ...string) ([]str
 	return nil, nil
 }
 
-func (f *fakeLocker) Renewing(ctx context.Context, leases []lockcore.Lease) session {
+func (f *fakeLocker) NewSession(ctx context.Context, leases []lockcore.Lease) session {
 	ctx, cancel := context.WithCancelCause(ctx)
 	s := &fakeSession{ctx: ctx, cancel: cancel, leases: leases, leaveErr: f.leaveErr}
 	f.mu.Lock()

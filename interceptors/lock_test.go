@@ -27,7 +27,11 @@ type doors struct {
 	released []party.Release
 }
 
-func (d *doors) Enter(_ context.Context, req party.Request, _ bool) ([]lockcore.Lease, error) {
+func (d *doors) TryEnter(ctx context.Context, req party.Request) ([]lockcore.Lease, error) {
+	return d.Enter(ctx, req)
+}
+
+func (d *doors) Enter(_ context.Context, req party.Request) ([]lockcore.Lease, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.requests = append(d.requests, req)

@@ -14,8 +14,9 @@ import (
 type locker interface {
 	Replaced(ctx context.Context, lockID, run string, resources ...string) ([]string, error)
 	CollectionID(ctx context.Context) (string, error)
-	Enter(ctx context.Context, req party.Request, queue bool) ([]lockcore.Lease, error)
-	Renewing(ctx context.Context, leases []lockcore.Lease) session
+	Enter(ctx context.Context, req party.Request) ([]lockcore.Lease, error)
+	TryEnter(ctx context.Context, req party.Request) ([]lockcore.Lease, error)
+	NewSession(ctx context.Context, leases []lockcore.Lease) session
 	Renew(ctx context.Context, leases ...lockcore.Lease) ([]lockcore.Lease, error)
 	Leave(ctx context.Context, leases ...lockcore.Lease) error
 	LeaveQueue(ctx context.Context, leases ...lockcore.Lease) error
@@ -36,6 +37,6 @@ type session interface {
 
 type coreLocker struct{ *party.Locker }
 
-func (l coreLocker) Renewing(ctx context.Context, leases []lockcore.Lease) session {
-	return l.Locker.Renewing(ctx, leases)
+func (l coreLocker) NewSession(ctx context.Context, leases []lockcore.Lease) session {
+	return l.Locker.NewSession(ctx, leases)
 }

@@ -85,12 +85,12 @@ func waitsForAHold(t *testing.T, c *completions) *party.Locker {
 	newWaker(l, nil).connect(Connection{
 		Client: c, Namespace: "name", NamespaceID: "n", Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler)),
 	})
-	holds, err := l.Enter(t.Context(), party.Request{LockID: "holder", Resources: []party.Resource{lockcore.Exclusive("r")}}, false)
+	holds, err := l.TryEnter(t.Context(), party.Request{LockID: "holder", Resources: []party.Resource{lockcore.Exclusive("r")}})
 	require.NoError(t, err)
 	_, err = l.Enter(t.Context(), party.Request{
 		LockID: "n/w", Run: "run", Part: "lock/1", Order: party.Order{Schedule: 4, Attempt: 2}, Resources: []party.Resource{lockcore.Exclusive("r")},
 		Persist: true, HoldOnly: true,
-	}, true)
+	})
 	require.ErrorIs(t, err, lockcore.ErrBusy)
 	require.NoError(t, l.Leave(t.Context(), holds...))
 	return l

@@ -97,7 +97,7 @@ func (l *Locker) Resume(ctx context.Context, leases ...Lease) (*Session, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &Session{l.core.Renewing(ctx, renewed)}, nil
+	return &Session{l.core.NewSession(ctx, renewed)}, nil
 }
 
 // Leave ends the locks that the leases name. A lock that has already ended is not an error. All are

@@ -79,10 +79,10 @@ func TestOneRunOfAProgramAtATime(t *testing.T) {
 }
 
 func lockDocument(ctx context.Context, locker *party.Locker, session string, id bson.ObjectID) (lockcore.Lease, error) {
-	leases, err := locker.Enter(ctx, party.Request{
+	leases, err := locker.TryEnter(ctx, party.Request{
 		LockID: session, Persist: true, HoldTTL: 15 * time.Minute,
 		Resources: []lockcore.Resource{lockcore.Exclusive("invoices/" + id.Hex())},
-	}, false)
+	})
 	if err != nil {
 		return lockcore.Lease{}, err
 	}
@@ -172,7 +172,7 @@ func TestALateWriterIsRefusedByItsFence(t *testing.T) {
 	}
 
 	stalled := party.Request{LockID: "stalled", Resources: []lockcore.Resource{lockcore.Exclusive("account/7")}, TTL: 300 * time.Millisecond}
-	old, err := l.Core().Enter(t.Context(), stalled, false)
+	old, err := l.Core().TryEnter(t.Context(), stalled)
 	require.NoError(t, err)
 	require.NoError(t, setBalance(t.Context(), l.Locker, accounts, "7", 10))
 	require.False(t, old[0].Valid())

@@ -412,7 +412,7 @@ func TestSaga_WorkerDiesWithTheCommit_IsNotUndone(t *testing.T) {
 	b.beforeTask(t, closes, func(ctx context.Context) bool {
 		for n := range 70 { // more than a document remembers
 			run := party.Request{LockID: "other-" + strconv.Itoa(n), Run: "run", Resources: []lockcore.Resource{account}, Persist: true}
-			leases, err := b.locker.Core().Enter(ctx, run, false)
+			leases, err := b.locker.Core().TryEnter(ctx, run)
 			if err != nil {
 				break
 			}

@@ -96,10 +96,10 @@ func (b *bundle) round(t *testing.T) janitor.Result {
 func (b *bundle) hold(t *testing.T, lockID, run string, resources ...string) {
 	t.Helper()
 	for _, name := range resources {
-		leases, err := b.locker.Core().Enter(t.Context(), party.Request{
+		leases, err := b.locker.Core().TryEnter(t.Context(), party.Request{
 			LockID: lockID, Run: run, Resources: []lockcore.Resource{lockcore.Exclusive(name)}, Part: "p", Order: party.Order{Schedule: 1, Attempt: 1},
 			Persist: true, HoldTTL: lockcore.Forever,
-		}, false)
+		})
 		require.NoError(t, err)
 		require.NoError(t, b.locker.Leave(t.Context(), leases...))
 	}
@@ -357,7 +357,7 @@ func TestJanitor_RunClosedWhilePartRuns_PartDrains(t *testing.T) {
 	run := b.ended(t)
 	req := request(lockID(run))
 	req.Persist, req.Run = true, run.GetRunID()
-	leases, err := b.locker.Core().Enter(t.Context(), req, false)
+	leases, err := b.locker.Core().TryEnter(t.Context(), req)
 	require.NoError(t, err)
 	require.Equal(t, janitor.Result{Listed: 1, Asked: 1, Closed: 1, Released: 1}, b.round(t))
 	free, err := b.isFree(t.Context(), account.Name)

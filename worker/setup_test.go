@@ -262,9 +262,9 @@ func (b *bundle) runs(t *testing.T, resource string) (labels []string) {
 
 // isFree reports whether another party could acquire the resource now.
 func (b *bundle) isFree(ctx context.Context, resource string) (bool, error) {
-	leases, err := b.locker.Core().Enter(ctx, party.Request{
+	leases, err := b.locker.Core().TryEnter(ctx, party.Request{
 		LockID: "somebody-" + rand.Text(), Resources: []lockcore.Resource{lockcore.Exclusive(resource)},
-	}, false)
+	})
 	switch {
 	case err == nil:
 		return true, b.locker.Leave(ctx, leases...)

@@ -91,7 +91,7 @@ func (cfg *holdConfig) queue(ctx context.Context, locker *party.Locker, req part
 	}
 	resource := req.Resources[0].Name
 	for {
-		leases, err := locker.Enter(ctx, req, true)
+		leases, err := locker.Enter(ctx, req)
 		switch {
 		case err == nil && !leases[0].Joined:
 			return nil

@@ -43,7 +43,7 @@ func (s *shed) ask(t *testing.T, lockID, part, resource string) lockcore.Lease {
 	s.orders++
 	leases, err := s.Enter(t.Context(), party.Request{
 		LockID: lockID, Part: part, Order: party.Order{Schedule: s.orders, Attempt: 1}, TTL: time.Hour, Resources: []lockcore.Resource{lockcore.Exclusive(resource)},
-	}, true)
+	})
 	if err != nil {
 		require.ErrorIs(t, err, lockcore.ErrBusy)
 		return lockcore.Lease{}
@@ -134,7 +134,7 @@ func TestAHoldThatWouldBeAnothersIsLeft(t *testing.T) {
 		require.Contains(t, st.Comment, "paint")
 		require.NoError(t, l.Release(t.Context(), party.Release{LockID: st.LockID, Resources: []string{"r"}, FirstFence: st.FirstFence, Force: true, Now: true, Reason: "unhold"}))
 	}
-	_, err = l.Enter(t.Context(), party.Request{LockID: "next", Resources: []lockcore.Resource{lockcore.Exclusive("r")}}, false)
+	_, err = l.TryEnter(t.Context(), party.Request{LockID: "next", Resources: []lockcore.Resource{lockcore.Exclusive("r")}})
 	require.NoError(t, err, "no part of the one that was refused keeps others out")
 }
 
@@ -208,7 +208,7 @@ func TestTheEndOfTheWaitIsSaidInOurWords(t *testing.T) {
 	l, err := party.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close(context.Background())) })
-	_, err = l.Enter(t.Context(), party.Request{LockID: "holder", Resources: []lockcore.Resource{lockcore.Exclusive("r")}}, false)
+	_, err = l.TryEnter(t.Context(), party.Request{LockID: "holder", Resources: []lockcore.Resource{lockcore.Exclusive("r")}})
 	require.NoError(t, err)
 	cfg := holdConfig{reason: "paint", wait: 50 * time.Millisecond}
 	require.EqualError(t, cfg.queue(t.Context(), l, cfg.request("r")), "it was not free within 50ms")
@@ -222,7 +222,7 @@ func TestJSONListsAllResources(t *testing.T) {
 	for i := range 60 {
 		req.Resources = append(req.Resources, lockcore.Exclusive(fmt.Sprintf("item/%02d", i)))
 	}
-	_, err := s.Enter(t.Context(), req, false)
+	_, err := s.TryEnter(t.Context(), req)
 	require.NoError(t, err)
 	for want, args := range map[int][]string{60: {"ps", "--json"}, 50: {"ps", "--json", "--most", "50"}} {
 		code, stdout, stderr := s.lockstep(t, args...)

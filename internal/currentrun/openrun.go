@@ -40,12 +40,13 @@ const (
 
 // Locker is what the package needs of a *party.Locker.
 type Locker interface {
-	Enter(ctx context.Context, req party.Request, queue bool) ([]lockcore.Lease, error)
+	Enter(ctx context.Context, req party.Request) ([]lockcore.Lease, error)
+	TryEnter(ctx context.Context, req party.Request) ([]lockcore.Lease, error)
 	Replaced(ctx context.Context, lockID, run string, resources ...string) ([]string, error)
 	Leave(ctx context.Context, leases ...lockcore.Lease) error
 }
 
-// Enter is Locker.Enter for a request of own, in an activity of it, and takes over what other runs of the workflow hold. The
+// Enter is Locker.Enter, or without queue Locker.TryEnter, for a request of own, in an activity of it, and takes over what other runs of the workflow hold. The
 // error is that of Locker.Enter, or says that Temporal could not be asked; a *party.OtherRunError says that own is not the
 // current run. It takes 10 s at most, and half of the time that ctx has left.
 func Enter(ctx context.Context, locker Locker, own wire.Run, req party.Request, queue bool) ([]lockcore.Lease, error) {
@@ -59,8 +60,12 @@ func Enter(ctx context.Context, locker Locker, own wire.Run, req party.Request, 
 	if err := undoAlso(ctx, locker, own, &req, own.RunID); err != nil {
 		return nil, err
 	}
+	enter := locker.TryEnter
+	if queue {
+		enter = locker.Enter
+	}
 	req.Call = rand.Text() // asked again after a take-over, it is the same request
-	leases, err := locker.Enter(ctx, req, queue)
+	leases, err := enter(ctx, req)
 	var other *party.OtherRunError
 	for n := 0; errors.As(err, &other); n++ {
 		current, failed := IsCurrent(ctx, own)
@@ -75,7 +80,7 @@ func Enter(ctx context.Context, locker Locker, own wire.Run, req party.Request, 
 		if err := undoAlso(ctx, locker, own, &req, other.Other); err != nil {
 			return nil, errors.Join(err, locker.Leave(context.WithoutCancel(ctx), leases...))
 		}
-		leases, err = locker.Enter(ctx, req, queue)
+		leases, err = enter(ctx, req)
 	}
 	return leases, err
 }

@@ -44,7 +44,7 @@ func TestADeadJanitorIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		j := w.janitor(t)
-		_, err := w.Enter(t.Context(), party.Request{LockID: "%janitor/dead", Resources: []lockcore.Resource{lockcore.Exclusive(Office("ns"))}}, false)
+		_, err := w.TryEnter(t.Context(), party.Request{LockID: "%janitor/dead", Resources: []lockcore.Resource{lockcore.Exclusive(Office("ns"))}})
 		require.NoError(t, err)
 		defer run(t, j)()
 		elapse(59 * time.Second)
@@ -92,7 +92,7 @@ func TestTheHeadOfAQueueIsWokenWhoeverHasDied(t *testing.T) {
 		w := newWorld(t)
 		dies := request("dead", "", "r", 0)
 		dies.Persist = false
-		_, err := w.Enter(t.Context(), dies, false)
+		_, err := w.TryEnter(t.Context(), dies)
 		require.NoError(t, err)
 		w.waits(t, "ns/w", "r", "r")
 		w.is("w/r", answer{verdict: open})

@@ -29,7 +29,7 @@ const (
 type Locker interface {
 	Status(ctx context.Context, f lockcore.Filter) iter.Seq2[lockcore.Status, error]
 	Extend(ctx context.Context, lockID, run, resource string, handOver bool) (again time.Duration, err error)
-	KeepPlace(ctx context.Context, place lockcore.Lease) error
+	KeepPosition(ctx context.Context, place lockcore.Lease) error
 	Release(ctx context.Context, r party.Release) error
 	LeaveQueue(ctx context.Context, leases ...lockcore.Lease) error
 	TryAcquire(ctx context.Context, req party.Request) (*party.Session, error)

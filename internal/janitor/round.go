@@ -167,7 +167,7 @@ func (r *round) keepPlace(ctx context.Context, e lockcore.Status) {
 	if e.ExpiresIn > max(placeStands, 2*r.Interval) {
 		return
 	}
-	if err := r.Locker.KeepPlace(ctx, place(e)); err != nil {
+	if err := r.Locker.KeepPosition(ctx, place(e)); err != nil {
 		r.failed(ctx, "keep the place", e.LockID, err)
 		return
 	}

@@ -29,7 +29,7 @@ func TestARoundDoesWhatTemporalSays(t *testing.T) {
 		w.waits(t, "ns/closed", "r", "open")
 		part := request("ns/closed", "r", "runs", 0)
 		part.Persist, part.TTL = false, 2*time.Hour
-		_, err := w.Enter(t.Context(), part, false)
+		_, err := w.TryEnter(t.Context(), part)
 		require.NoError(t, err)
 		w.waits(t, "other/w", "r", "runs")
 		elapse(31 * time.Minute)
@@ -66,7 +66,7 @@ func TestARunThatHasTakenOverKeepsWhatItTook(t *testing.T) {
 				w.before = func() {
 					req := request("ns/w", "two", "r", time.Hour)
 					req.TakeOver = "one"
-					_, err := w.Enter(t.Context(), req, false)
+					_, err := w.TryEnter(t.Context(), req)
 					require.NoError(t, err)
 				}
 				result := w.round(t, w.janitor(t))
@@ -75,7 +75,7 @@ func TestARunThatHasTakenOverKeepsWhatItTook(t *testing.T) {
 				w.before = nil
 				again := request("ns/w", "two", "r", time.Hour)
 				again.Order.Attempt++
-				_, err := w.Enter(t.Context(), again, false)
+				_, err := w.TryEnter(t.Context(), again)
 				require.NoError(t, err, "it still holds")
 			})
 		})
@@ -136,7 +136,7 @@ func TestAPlaceThatAnOpenRunHasLeftIsGivenUp(t *testing.T) {
 			w.before = nil
 			again := request("ns/w", "r", "busy too", time.Hour)
 			again.Order.Schedule++
-			_, err := w.Enter(t.Context(), again, true)
+			_, err := w.Enter(t.Context(), again)
 			require.ErrorIs(t, err, lockcore.ErrBusy)
 		}
 		w.round(t, j)
@@ -285,7 +285,7 @@ func TestWhatTheJanitorReleasesForgivesNoLoss(t *testing.T) {
 		w.keeps(t, "ns/other", "o", "r", time.Hour)
 		undo := request("ns/w", "one", "r", time.Hour)
 		undo.Reacquire, undo.Order.Schedule = true, undo.Order.Schedule+1
-		_, err := w.Enter(t.Context(), undo, true)
+		_, err := w.Enter(t.Context(), undo)
 		require.ErrorIs(t, err, lockcore.ErrBusy)
 		w.is("w/one", answer{verdict: closed, why: "Terminated"})
 		w.is("other/o", answer{verdict: open})

@@ -104,7 +104,7 @@ func (w *world) round(t *testing.T, j *Janitor) Result {
 // keeps has a run keep a resource, as between two steps of a saga.
 func (w *world) keeps(t *testing.T, lockID, run, resource string, holdTTL time.Duration) {
 	t.Helper()
-	leases, err := w.Enter(t.Context(), request(lockID, run, resource, holdTTL), false)
+	leases, err := w.TryEnter(t.Context(), request(lockID, run, resource, holdTTL))
 	require.NoError(t, err)
 	require.NoError(t, w.Leave(t.Context(), leases...))
 }
@@ -112,7 +112,7 @@ func (w *world) keeps(t *testing.T, lockID, run, resource string, holdTTL time.D
 // waits has a run wait for a resource without a process.
 func (w *world) waits(t *testing.T, lockID, run, resource string) {
 	t.Helper()
-	_, err := w.Enter(t.Context(), request(lockID, run, resource, time.Hour), true)
+	_, err := w.Enter(t.Context(), request(lockID, run, resource, time.Hour))
 	require.ErrorIs(t, err, lockcore.ErrBusy)
 }
 

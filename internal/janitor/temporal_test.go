@@ -246,7 +246,7 @@ func (s *servers) lockID(run *commonpb.WorkflowExecution) string {
 // keeps has a run keep a resource, as between two steps of a saga.
 func (s *servers) keeps(t *testing.T, run *commonpb.WorkflowExecution, resource string, holdTTL time.Duration) {
 	t.Helper()
-	leases, err := s.Enter(t.Context(), request(s.lockID(run), run.GetRunId(), resource, holdTTL), false)
+	leases, err := s.TryEnter(t.Context(), request(s.lockID(run), run.GetRunId(), resource, holdTTL))
 	require.NoError(t, err)
 	require.NoError(t, s.Leave(t.Context(), leases...))
 }
@@ -270,7 +270,7 @@ func TestATerminatedRunsLocksAreFreeWithinARound(t *testing.T) {
 	ended, stands := s.start(t), s.start(t)
 	s.keeps(t, ended, "saga's", lockcore.Forever)
 	s.keeps(t, stands, "open run's", lockcore.Forever)
-	_, err := s.Enter(t.Context(), request(s.lockID(ended), ended.GetRunId(), "open run's", time.Hour), true)
+	_, err := s.Enter(t.Context(), request(s.lockID(ended), ended.GetRunId(), "open run's", time.Hour))
 	require.ErrorIs(t, err, lockcore.ErrBusy)
 	s.terminate(t, ended)
 	require.False(t, s.isFree(t, "saga's"))
@@ -310,11 +310,11 @@ func TestTheHoldsOfAnOpenRunAndOfItsHeirOutliveTheirTTL(t *testing.T) {
 		require.False(t, s.isFree(t, "reset"), results.String())
 	}
 	require.True(t, s.isFree(t, "missing"))
-	taken, err := s.Enter(t.Context(), func() party.Request {
+	taken, err := s.TryEnter(t.Context(), func() party.Request {
 		req := request(s.lockID(heir), heir.GetRunId(), "reset", ttl)
 		req.TakeOver = old.GetRunId()
 		return req
-	}(), false)
+	}())
 	require.NoError(t, err)
 	require.True(t, taken[0].Joined, "the heir goes on with what the run before kept")
 	require.NoError(t, s.Leave(t.Context(), taken...))

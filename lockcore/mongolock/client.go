@@ -111,7 +111,7 @@ func (c *Client) take(ctx context.Context, res lockcore.Resource, lockID string,
 	if ld.TTL > 0 {
 		req.TTL = seconds(ld.TTL)
 	}
-	leases, err := c.locker.Enter(ctx, req, false)
+	leases, err := c.locker.TryEnter(ctx, req)
 	var invalid *lockcore.InvalidError
 	switch {
 	case errors.Is(err, lockcore.ErrBusy):

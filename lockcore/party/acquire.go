@@ -55,7 +55,7 @@ func (l *Locker) Acquire(ctx context.Context, req Request) (*Session, error) {
 		switch {
 		case err != nil:
 		case s == nil:
-			s = l.Renewing(parent, []Lease{lease})
+			s = l.NewSession(parent, []Lease{lease})
 		default:
 			err = s.add(lease)
 		}

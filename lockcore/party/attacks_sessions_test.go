@@ -28,11 +28,11 @@ func TestSessionThatBeginsLateIsRenewedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newFaultStore()
 		l := newLocker(t, e, party.Config{TTL: time.Second})
-		ls, err := l.Enter(t.Context(), request("a", party.Exclusive("r")), false)
+		ls, err := l.TryEnter(t.Context(), request("a", party.Exclusive("r")))
 		require.NoError(t, err)
 		elapse(650 * time.Millisecond)
 		require.True(t, ls[0].Valid())
-		s := l.Renewing(t.Context(), ls)
+		s := l.NewSession(t.Context(), ls)
 		require.False(t, done(s, time.Second), "lost after %d renewals: %v", e.count(of(kindExtend)), context.Cause(s.Context()))
 	})
 }
@@ -44,7 +44,7 @@ func TestSessionOnAnOlderGrantIsRenewedAtOnce(t *testing.T) {
 		l := newLocker(t, e, party.Config{TTL: time.Second})
 		req := request("a", party.Exclusive("r"))
 		req.Part, req.Order, req.Call = "p", party.Order{Schedule: 1, Attempt: 1}, "the same"
-		_, err := l.Enter(t.Context(), req, false)
+		_, err := l.TryEnter(t.Context(), req)
 		require.NoError(t, err)
 		elapse(700 * time.Millisecond)
 		s, err := l.TryAcquire(t.Context(), req)
@@ -146,7 +146,7 @@ func TestDrainIsNoDeadlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newFaultStore()
 		l := newLocker(t, e, party.Config{TTL: 4 * time.Second})
-		_, err := l.Enter(t.Context(), request("A", party.Exclusive("r1")), false)
+		_, err := l.TryEnter(t.Context(), request("A", party.Exclusive("r1")))
 		require.NoError(t, err)
 		_, err = l.TryAcquire(t.Context(), request("B", party.Exclusive("r2")))
 		require.NoError(t, err)

@@ -12,14 +12,14 @@ func TestReleaseOfALaterAttemptLeavesTheEarlierOneToDrain(t *testing.T) {
 	t.Parallel()
 	l := setup(t, party.Config{})
 	req := party.Request{LockID: "saga", Part: "step", Order: party.Order{Schedule: 1, Attempt: 1}, Resources: []party.Resource{party.Exclusive("r")}}
-	old, err := l.Enter(t.Context(), req, false)
+	old, err := l.TryEnter(t.Context(), req)
 	require.NoError(t, err)
 	req.Order.Attempt = 2
 	s, err := l.TryAcquire(t.Context(), req)
 	require.NoError(t, err)
 	require.NoError(t, s.Release(t.Context()))
 	require.True(t, old[0].Valid())
-	_, err = l.Enter(t.Context(), request("other", party.Exclusive("r")), false)
+	_, err = l.TryEnter(t.Context(), request("other", party.Exclusive("r")))
 	require.ErrorIs(t, err, party.ErrBusy, "the zombie still trusts")
 }
 

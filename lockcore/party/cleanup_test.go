@@ -31,7 +31,7 @@ var asking = map[string]func(context.Context, *party.Locker, party.Request) erro
 		return err
 	},
 	"Enter": func(ctx context.Context, l *party.Locker, req party.Request) error {
-		_, err := l.Enter(ctx, req, false)
+		_, err := l.TryEnter(ctx, req)
 		return err
 	},
 }
@@ -222,11 +222,11 @@ func TestLateCopy_OfAGrant_TakesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newFaultStore()
 		l := newLocker(t, e, party.Config{})
-		_, err := l.Enter(t.Context(), request("a", party.Exclusive("r")), false)
+		_, err := l.TryEnter(t.Context(), request("a", party.Exclusive("r")))
 		require.NoError(t, err)
 		copies := late{swaps: [][]store.Swap{e.commands(grants("a"))[0].swaps}}
 		elapse(time.Hour)
-		other, err := l.Enter(t.Context(), request("b", party.Exclusive("r")), false)
+		other, err := l.TryEnter(t.Context(), request("b", party.Exclusive("r")))
 		require.NoError(t, err)
 		require.NoError(t, l.Leave(t.Context(), other...))
 		require.Zero(t, copies.deliver(t, e.Store))

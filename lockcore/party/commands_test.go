@@ -90,7 +90,7 @@ func TestCommands_OfEachOperation(t *testing.T) {
 	var leases []party.Lease
 	enter := func(l *party.Locker, want error, req party.Request, queue bool) func() {
 		return func() {
-			got, err := l.Enter(t.Context(), req, queue)
+			got, err := enterOrTry(t.Context(), l, req, queue)
 			require.ErrorIs(t, err, want)
 			leases = got
 		}
@@ -156,7 +156,7 @@ func TestCommands_TenResources_AreOneReadAndOneWrite(t *testing.T) {
 	for _, want := range [][]string{{reads, writes}, {writes}} {
 		w.sends(t, "acquire ten", func() {
 			var err error
-			leases, err = l.Enter(t.Context(), req, false)
+			leases, err = l.TryEnter(t.Context(), req)
 			require.NoError(t, err)
 			require.Len(t, leases, 10)
 		}, want...)
@@ -223,7 +223,7 @@ func manyLeases(t *testing.T, l *party.Locker, n int) (leases []party.Lease) {
 			req.Resources = append(req.Resources, party.Exclusive(fmt.Sprint("r/", i+j)))
 		}
 		req.TTL = time.Hour
-		got, err := l.Enter(t.Context(), req, false)
+		got, err := l.TryEnter(t.Context(), req)
 		require.NoError(t, err)
 		leases = append(leases, got...)
 	}
@@ -295,16 +295,16 @@ func TestCommands_EveryAnswerButBusyFollowsAnAcknowledgedWrite(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				e := newFaultStore()
 				l := newLocker(t, e, party.Config{})
-				_, err := l.Enter(t.Context(), a, false)
+				_, err := l.TryEnter(t.Context(), a)
 				require.NoError(t, err)
 				victim := changed(func(req *party.Request) { req.LockID = "victim" })
-				_, err = l.Enter(t.Context(), victim, true)
+				_, err = l.Enter(t.Context(), victim)
 				require.ErrorIs(t, err, party.ErrBusy)
 				err = change(t.Context(), e.Store, rules.Withdraw{Resource: "r", LockID: "victim", Part: "p", Order: 2<<32 | 1, Reason: "deadlock: test"})
 				require.NoError(t, err)
 
 				e.set(failing(errNotSent, of(kindSwap)), nil)
-				_, err = l.Enter(t.Context(), c.req, c.queue)
+				_, err = enterOrTry(t.Context(), l, c.req, c.queue)
 				if c.reads {
 					require.ErrorIs(t, err, c.answer)
 					return
@@ -315,7 +315,7 @@ func TestCommands_EveryAnswerButBusyFollowsAnAcknowledgedWrite(t *testing.T) {
 				}
 				e.set(nil, nil)
 				swaps := e.count(of(kindSwap))
-				_, err = l.Enter(t.Context(), c.req, c.queue)
+				_, err = enterOrTry(t.Context(), l, c.req, c.queue)
 				require.ErrorIs(t, err, c.answer)
 				require.Greater(t, e.count(of(kindSwap)), swaps, "and the victim leaves")
 			})

@@ -17,7 +17,7 @@ import (
 func crossed(t *testing.T, l *party.Locker, mem *lockcoretest.Store, change func(lockID string, req *party.Request)) (a, b <-chan acquired, held []party.Lease) {
 	t.Helper()
 	for _, req := range []party.Request{request("a", party.Exclusive("x")), request("b", party.Exclusive("y"))} {
-		leases, err := l.Enter(t.Context(), req, false)
+		leases, err := l.TryEnter(t.Context(), req)
 		require.NoError(t, err)
 		held = append(held, leases...)
 	}
@@ -91,13 +91,13 @@ func TestDeadlocksAreListedWithTheirOwners(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, none)
 	for id, name := range map[string]string{"a": "x", "b": "y", "c": "z"} {
-		_, err := l.Enter(t.Context(), request(id, party.Exclusive(name)), false)
+		_, err := l.TryEnter(t.Context(), request(id, party.Exclusive(name)))
 		require.NoError(t, err)
 	}
 	queue := func(id, owner, name string) {
 		req := request(id, party.Exclusive(name))
 		req.Part, req.Owner, req.Order = "wait", owner, party.Order{Schedule: 1}
-		_, err := l.Enter(t.Context(), req, true)
+		_, err := l.Enter(t.Context(), req)
 		require.ErrorIs(t, err, party.ErrBusy)
 	}
 	queue("a", "a", "y")
@@ -127,10 +127,10 @@ func TestDeadlocksAreListedWithTheirOwners(t *testing.T) {
 	for i := range 2 * rules.MaxOver {
 		require.NoError(t, l.Release(t.Context(), party.Release{LockID: fmt.Sprint("other/", i), Resources: []string{"x"}, Order: party.LastAttempt(1)}))
 	}
-	_, err = l.Enter(t.Context(), victim, true)
+	_, err = l.Enter(t.Context(), victim)
 	require.ErrorIs(t, err, party.ErrDeadlock)
 	victim.Order.Attempt++ // it was told, and has left
-	_, err = l.Enter(t.Context(), victim, true)
+	_, err = l.Enter(t.Context(), victim)
 	require.ErrorIs(t, err, party.ErrBusy)
 }
 
@@ -141,13 +141,13 @@ func TestRoomUnderALimitIsNoEdge(t *testing.T) {
 	for _, req := range []party.Request{
 		request("a", party.SharedLimit("seats", 2)), request("b", party.SharedLimit("seats", 2)), request("c", party.Exclusive("x")),
 	} {
-		_, err := l.Enter(t.Context(), req, false)
+		_, err := l.TryEnter(t.Context(), req)
 		require.NoError(t, err)
 	}
 	for id, res := range map[string]party.Resource{"c": party.SharedLimit("seats", 2), "a": party.Exclusive("x")} {
 		req := request(id, res)
 		req.Part, req.Order = "wait", party.Order{Schedule: 1}
-		_, err := l.Enter(t.Context(), req, true)
+		_, err := l.Enter(t.Context(), req)
 		require.ErrorIs(t, err, party.ErrBusy)
 	}
 	found, err := l.Deadlocks(t.Context())
@@ -194,14 +194,14 @@ func TestAClaimTiesNothing(t *testing.T) {
 	l := newLocker(t, mem, party.Config{})
 	held := map[string][]party.Lease{}
 	for lockID, name := range map[string]string{"h": "x", "b": "y"} {
-		leases, err := l.Enter(t.Context(), request(lockID, party.Exclusive(name)), false)
+		leases, err := l.TryEnter(t.Context(), request(lockID, party.Exclusive(name)))
 		require.NoError(t, err)
 		held[lockID] = leases
 	}
 	queue := func(lockID, part, name string) {
 		req := request(lockID, party.Exclusive(name))
 		req.Part, req.Order = part, party.Order{Schedule: 1}
-		_, err := l.Enter(t.Context(), req, true)
+		_, err := l.Enter(t.Context(), req)
 		require.ErrorIs(t, err, party.ErrBusy)
 	}
 	queue("a", "first", "x")
@@ -221,13 +221,13 @@ func TestAWaiterWaitsForAllThatAreAheadOfIt(t *testing.T) {
 	mem := lockcoretest.NewStore(time.Now)
 	l := newLocker(t, mem, party.Config{})
 	for lockID, res := range map[string]party.Resource{"a": party.SharedLimit("x", 2), "c": party.Exclusive("y")} {
-		_, err := l.Enter(t.Context(), request(lockID, res), false)
+		_, err := l.TryEnter(t.Context(), request(lockID, res))
 		require.NoError(t, err)
 	}
 	queue := func(lockID string, res party.Resource) {
 		req := request(lockID, res)
 		req.Part, req.Order = "wait", party.Order{Schedule: 1}
-		_, err := l.Enter(t.Context(), req, true)
+		_, err := l.Enter(t.Context(), req)
 		require.ErrorIs(t, err, party.ErrBusy)
 	}
 	queue("b", party.SharedLimit("x", 1)) // waits for a
@@ -247,7 +247,7 @@ func TestEachPartOfALockIDCountsForItsOwnOwner(t *testing.T) {
 	take := func(lockID, owner string, res party.Resource) {
 		req := request(lockID, res)
 		req.Owner = owner
-		_, err := l.Enter(t.Context(), req, false)
+		_, err := l.TryEnter(t.Context(), req)
 		require.NoError(t, err)
 	}
 	take("family", "first", party.Shared("x"))
@@ -256,7 +256,7 @@ func TestEachPartOfALockIDCountsForItsOwnOwner(t *testing.T) {
 	queue := func(lockID, owner, name string) {
 		req := request(lockID, party.Exclusive(name))
 		req.Part, req.Owner, req.Order = "wait", owner, party.Order{Schedule: 1}
-		_, err := l.Enter(t.Context(), req, true)
+		_, err := l.Enter(t.Context(), req)
 		require.ErrorIs(t, err, party.ErrBusy)
 	}
 	queue("family", "second", "y")
@@ -273,12 +273,12 @@ func TestARequestBehindAnotherOfItsLockIDWaitsForThatAlone(t *testing.T) {
 	t.Parallel()
 	mem := lockcoretest.NewStore(time.Now)
 	l := newLocker(t, mem, party.Config{})
-	other, err := l.Enter(t.Context(), request("other", party.Exclusive("x")), false)
+	other, err := l.TryEnter(t.Context(), request("other", party.Exclusive("x")))
 	require.NoError(t, err)
 	ask := func(lockID, part string, mode party.Resource) ([]party.Lease, error) {
 		req := request(lockID, mode)
 		req.Part, req.Order = part, party.Order{Schedule: 1}
-		return l.Enter(t.Context(), req, true)
+		return l.Enter(t.Context(), req)
 	}
 	for _, w := range []struct {
 		lockID, part string
@@ -318,7 +318,7 @@ func TestWhoWaitsInFrontOfItsOwnLockIDIsNoVictim(t *testing.T) {
 		orders++
 		req := request(lockID, party.Exclusive(resource))
 		req.Owner, req.Part, req.Order, req.TTL = owner, owner, party.Order{Schedule: orders, Attempt: 1}, time.Hour
-		_, err := l.Enter(t.Context(), req, true)
+		_, err := l.Enter(t.Context(), req)
 		return err
 	}
 	require.NoError(t, enter("L", "K3", "1"))

@@ -84,7 +84,7 @@ func TestReleaseHeld_ForcedAgain_EndsNothingGrantedSince(t *testing.T) {
 	held, err := l.ReleaseHeld(t.Context(), force)
 	require.NoError(t, err)
 	require.Equal(t, []string{"r"}, held)
-	_, err = l.Enter(t.Context(), request("b", party.Exclusive("r")), false)
+	_, err = l.TryEnter(t.Context(), request("b", party.Exclusive("r")))
 	require.ErrorContains(t, err, "draining", "the holder may still work")
 
 	force.Now = true

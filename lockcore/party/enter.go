@@ -25,7 +25,7 @@ func (l *Locker) TryAcquire(ctx context.Context, req Request) (*Session, error) 
 		l.giveUp(call, leases...)
 		return nil, endedByClose(call, err)
 	}
-	return l.Renewing(ctx, leases), nil
+	return l.NewSession(ctx, leases), nil
 }
 
 // Enter asks once, and takes the lock as a value: nothing renews it but Renew, and nothing ends it
@@ -53,7 +53,17 @@ func (l *Locker) TryAcquire(ctx context.Context, req Request) (*Session, error) 
 // When ctx ends the error matches ctx's. What a request that does not queue has got by then, or may
 // have got, is given back. One that queues is asked again, left or released by its caller, and not
 // with the Order that failed so.
-func (l *Locker) Enter(ctx context.Context, req Request, queue bool) ([]Lease, error) {
+func (l *Locker) Enter(ctx context.Context, req Request) ([]Lease, error) {
+	return l.enterOpen(ctx, req, true)
+}
+
+// TryEnter is an Enter that does not queue: after a *BusyError nothing was taken.
+func (l *Locker) TryEnter(ctx context.Context, req Request) ([]Lease, error) {
+	return l.enterOpen(ctx, req, false)
+}
+
+// enterOpen is enter, unless the Locker is closed.
+func (l *Locker) enterOpen(ctx context.Context, req Request, queue bool) ([]Lease, error) {
 	ctx, done, err := l.life.call(ctx)
 	if err != nil {
 		return nil, err

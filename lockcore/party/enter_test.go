@@ -83,7 +83,7 @@ func TestEnter_AnotherCallWithTheSameOrder_IsSuperseded(t *testing.T) {
 	require.Equal(t, leases[0].Fence, enter(t, l, req)[0].Fence)
 	for _, call := range []string{"second", ""} {
 		req.Call = call
-		_, err := l.Enter(t.Context(), req, false)
+		_, err := l.TryEnter(t.Context(), req)
 		require.ErrorIs(t, err, party.ErrSuperseded)
 	}
 	_, err := l.Renew(t.Context(), leases...)
@@ -149,7 +149,7 @@ func TestEnter_AnotherRunHolds_NeedsTakeOver(t *testing.T) {
 	l, _ := inMemory(t, party.Config{})
 	before := enter(t, l, ofRun("one", "step"))
 	leave(t, l, before...)
-	_, err := l.Enter(t.Context(), ofRun("two", "step 2"), false)
+	_, err := l.TryEnter(t.Context(), ofRun("two", "step 2"))
 	var other *party.OtherRunError
 	require.ErrorAs(t, err, &other)
 	require.ErrorIs(t, err, party.ErrOtherRun)
@@ -176,7 +176,7 @@ func TestAcquire_Undo_WaitsForTheRunningStep(t *testing.T) {
 		leave(t, l, step.Leases()...)
 		undo := requireGranted(t, waits)
 		require.Equal(t, []string{"step"}, undo.Leases()[0].Undone)
-		_, err := l.Enter(t.Context(), ofRun("one", "step", func(req *party.Request) { req.Order.Attempt = 2 }), false)
+		_, err := l.TryEnter(t.Context(), ofRun("one", "step", func(req *party.Request) { req.Order.Attempt = 2 }))
 		require.ErrorIs(t, err, party.ErrSuperseded)
 		require.ErrorContains(t, err, "a compensation undoes it")
 		require.NoError(t, undo.Release(t.Context()))
@@ -203,7 +203,7 @@ func TestEnter_StepWithinLockID_HoldsEndWithItsParts(t *testing.T) {
 		require.False(t, isFree("q"), "the step waits for r")
 		require.NoError(t, blocker.Release(t.Context()))
 		step.Order.Attempt = 2
-		held := l.Renewing(t.Context(), confirm(t, l, step))
+		held := l.NewSession(t.Context(), confirm(t, l, step))
 		elapse(5 * time.Minute)
 		require.False(t, isFree("q") || isFree("r"), "the session renews both")
 		require.NoError(t, held.Leave(t.Context()))

@@ -15,7 +15,7 @@ func keptOn(t *testing.T, l *party.Locker, lockID string, holdTTL time.Duration,
 	t.Helper()
 	req := request(lockID, resources...)
 	req.Part, req.Order, req.Persist, req.HoldTTL, req.TTL = "p", party.Order{Schedule: 7, Attempt: 1}, true, holdTTL, time.Second
-	leases, err := l.Enter(t.Context(), req, false)
+	leases, err := l.TryEnter(t.Context(), req)
 	require.NoError(t, err)
 	require.NoError(t, l.Leave(t.Context(), leases...))
 }
@@ -35,7 +35,7 @@ func TestExtendKeepsWhatStandsAndTellsWhatIsLost(t *testing.T) {
 		}
 	}
 	clock.Advance(45 * time.Second)
-	_, err := l.Enter(t.Context(), request("b", mine), false)
+	_, err := l.TryEnter(t.Context(), request("b", mine))
 	require.ErrorIs(t, err, party.ErrBusy)
 
 	_, err = byForce(t.Context(), l, party.Release{Force: true, LockID: "a", Resources: []string{gone.Name}, Reason: "it has to go"})
@@ -48,7 +48,7 @@ func TestExtendKeepsWhatStandsAndTellsWhatIsLost(t *testing.T) {
 	_, err = l.Extend(t.Context(), "a", "", mine.Name, false)
 	require.NoError(t, err)
 	clock.Advance(45 * time.Second)
-	_, err = l.Enter(t.Context(), request("b", mine), false)
+	_, err = l.TryEnter(t.Context(), request("b", mine))
 	require.ErrorIs(t, err, party.ErrBusy)
 }
 
@@ -67,7 +67,7 @@ func TestExtendTakesNothingAndIsNotStoppedByARelease(t *testing.T) {
 	require.NoError(t, l.Release(t.Context(), party.Release{LockID: "a", Resources: []string{r.Name}, Order: party.LastAttempt(7)}))
 	_, err = l.Extend(t.Context(), "a", "", r.Name, false)
 	require.ErrorIs(t, err, party.ErrLost)
-	_, err = l.Enter(t.Context(), request("b", r), false)
+	_, err = l.TryEnter(t.Context(), request("b", r))
 	require.NoError(t, err)
 
 	_, err = l.Extend(t.Context(), "", "", r.Name, false)
@@ -82,13 +82,13 @@ func TestWhatARequestHasBeforeItQueuesIsExtended(t *testing.T) {
 	keptOn(t, l, "other", party.Forever, party.Exclusive("r/2"))
 	req := request("a", party.Exclusive("r/1"), party.Exclusive("r/2"))
 	req.Part, req.Order, req.Persist, req.TTL, req.HoldTTL = "p", party.Order{Schedule: 1, Attempt: 1}, true, time.Second, 20*time.Second
-	_, err := l.Enter(t.Context(), req, true)
+	_, err := l.Enter(t.Context(), req)
 	require.ErrorIs(t, err, party.ErrBusy)
 	for range 5 {
 		clock.Advance(15 * time.Second)
 		_, err = l.Extend(t.Context(), "a", "", "r/1", false)
 		require.NoError(t, err)
 	}
-	_, err = l.Enter(t.Context(), request("b", party.Exclusive("r/1")), false)
+	_, err = l.TryEnter(t.Context(), request("b", party.Exclusive("r/1")))
 	require.ErrorIs(t, err, party.ErrBusy)
 }

@@ -47,7 +47,7 @@ func part(t *testing.T, l *party.Locker, name string, attempt uint32, change ...
 	for _, f := range change {
 		f(&req)
 	}
-	leases, err := l.Enter(t.Context(), req, true)
+	leases, err := l.Enter(t.Context(), req)
 	require.NoError(t, err)
 	return leases[0]
 }
@@ -83,7 +83,7 @@ func TestParallelPartsOfOneHoldWriteAndEarlierAttemptsDoNot(t *testing.T) {
 
 	// So does a later hold, once it has written.
 	clock.Advance(2 * time.Hour)
-	next, err := l.Enter(t.Context(), request("next", party.Exclusive("account/42")), false)
+	next, err := l.TryEnter(t.Context(), request("next", party.Exclusive("account/42")))
 	require.NoError(t, err)
 	require.NoError(t, write(undo), "nobody has written since")
 	require.NoError(t, write(next[0]))

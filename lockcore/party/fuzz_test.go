@@ -24,7 +24,7 @@ func fuzzed(f *testing.F) fixture {
 	coll := testenv.Mongo(f).Collection("locks")
 	l, err := party.New(coll, party.Config{})
 	require.NoError(f, err)
-	_, err = l.Enter(f.Context(), request("bystander", party.Exclusive("bystander")), false)
+	_, err = l.TryEnter(f.Context(), request("bystander", party.Exclusive("bystander")))
 	require.NoError(f, err)
 	return fixture{l, coll}
 }
@@ -62,7 +62,7 @@ func FuzzNamesOfARequest(f *testing.F) {
 			LockID: lockID, Part: part, Owner: owner, Comment: comment, Order: party.Order{Schedule: 1, Attempt: 1},
 			Resources: []party.Resource{party.Exclusive(resource)},
 		}
-		leases, err := l.Enter(t.Context(), req, false)
+		leases, err := l.TryEnter(t.Context(), req)
 		if l.refused(t, err, before) {
 			return
 		}
@@ -80,7 +80,7 @@ func FuzzNamesOfARequest(f *testing.F) {
 		waiter := req
 		waiter.LockID += "2"
 		if len(waiter.LockID) <= 512 {
-			_, err = l.Enter(t.Context(), waiter, true)
+			_, err = l.Enter(t.Context(), waiter)
 			require.ErrorIs(t, err, party.ErrBusy)
 			d = l.document(t, resource)
 			require.Len(t, d.Waiters, 1)
@@ -109,7 +109,7 @@ func FuzzNamesOfWhatEnds(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, resource, lockID, reason string) {
 		before := contents(t, l.coll)
-		leases, err := l.Enter(t.Context(), request(lockID, party.Exclusive(resource)), false)
+		leases, err := l.TryEnter(t.Context(), request(lockID, party.Exclusive(resource)))
 		if err == nil {
 			err = l.Release(t.Context(), party.Release{
 				Force: true, LockID: lockID, Resources: []string{resource}, FirstFence: leases[0].FirstFence, Reason: reason,
@@ -153,7 +153,7 @@ func FuzzNamesOfAHost(f *testing.F) {
 		if l.refused(t, err, before) {
 			return
 		}
-		_, err = mine.Enter(t.Context(), request("a", party.Exclusive("r")), false)
+		_, err = mine.TryEnter(t.Context(), request("a", party.Exclusive("r")))
 		require.NoError(t, err)
 		if host != "" { // which takes the default
 			require.Equal(t, host, l.document(t, "r").Held[0].Host)

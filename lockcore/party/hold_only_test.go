@@ -39,7 +39,7 @@ func TestEnter_HoldOnly_LeaseHasNoPart(t *testing.T) {
 	t.Parallel()
 	p := newParked(t, nil)
 	swaps := p.store.count(of(kindSwap))
-	leases, err := p.Enter(t.Context(), p.hold("a", 1, party.Exclusive("r")), true)
+	leases, err := p.Enter(t.Context(), p.hold("a", 1, party.Exclusive("r")))
 	require.NoError(t, err)
 	require.Equal(t, swaps+1, p.store.count(of(kindSwap)), "one write")
 	entries := p.store.Document("r").Entries
@@ -68,7 +68,7 @@ func TestEnter_HoldOnlyWithShortHoldTTL_HoldEndsInTime(t *testing.T) {
 	p := newParked(t, nil)
 	req := p.hold("a", 1, party.Exclusive("r"))
 	req.HoldTTL = 5 * time.Second
-	leases, err := p.Enter(t.Context(), req, true)
+	leases, err := p.Enter(t.Context(), req)
 	require.NoError(t, err)
 	require.LessOrEqual(t, leases[0].Left, 5*time.Second, "the default of TTL is longer")
 }
@@ -80,7 +80,7 @@ func TestRequest_HoldOnlyThatMakesNoSense_IsRefused(t *testing.T) {
 	plain, queued := valid, valid
 	plain.Persist, queued.Queued = false, true
 	for _, req := range []party.Request{plain, queued} {
-		_, err := p.Enter(t.Context(), req, true)
+		_, err := p.Enter(t.Context(), req)
 		require.ErrorIs(t, err, party.ErrInvalid)
 		require.ErrorContains(t, err, "Request.HoldOnly")
 	}
@@ -100,7 +100,7 @@ func TestEnter_HoldOnlyWaiter_IsGrantedTheHoldByTheRelease(t *testing.T) {
 	t.Parallel()
 	p := newParked(t, nil)
 	p.enter(t, "a", party.Exclusive("r"))
-	_, err := p.Enter(t.Context(), p.hold("b", 1, party.Exclusive("r")), true)
+	_, err := p.Enter(t.Context(), p.hold("b", 1, party.Exclusive("r")))
 	require.ErrorIs(t, err, party.ErrBusy)
 	swaps := p.store.count(of(kindSwap))
 	require.NoError(t, p.Release(t.Context(), ofStep("a")))
@@ -112,7 +112,7 @@ func TestEnter_HoldOnlyWaiter_IsGrantedTheHoldByTheRelease(t *testing.T) {
 	}, p.turn(t))
 
 	for attempt := uint32(1); attempt <= 3; attempt++ { // the same order again too
-		leases, err := p.Enter(t.Context(), p.hold("b", attempt, party.Exclusive("r")), true)
+		leases, err := p.Enter(t.Context(), p.hold("b", attempt, party.Exclusive("r")))
 		require.NoError(t, err)
 		require.True(t, leases[0].Joined)
 		require.Equal(t, k.FirstFence, leases[0].FirstFence)
@@ -128,9 +128,9 @@ func TestEnter_HoldOnlyInUnknownOutcome_IsGrantedOnce(t *testing.T) {
 	p := newParked(t, nil)
 	req := p.hold("a", 1, party.Exclusive("q"), party.Exclusive("r"))
 	req.Call = "the same"
-	first, err := p.Enter(t.Context(), req, true)
+	first, err := p.Enter(t.Context(), req)
 	require.NoError(t, err)
-	again, err := p.Enter(t.Context(), req, true)
+	again, err := p.Enter(t.Context(), req)
 	require.NoError(t, err)
 	for i := range again {
 		require.Equal(t, first[i].Fence, again[i].Fence)
@@ -144,7 +144,7 @@ func TestEnter_HoldOnlyWithoutQueue_LeavesNothing(t *testing.T) {
 	t.Parallel()
 	p := newParked(t, nil)
 	p.enter(t, "a", party.Exclusive("r"))
-	_, err := p.Enter(t.Context(), p.hold("b", 1, party.Exclusive("q"), party.Exclusive("r")), false)
+	_, err := p.TryEnter(t.Context(), p.hold("b", 1, party.Exclusive("q"), party.Exclusive("r")))
 	require.ErrorIs(t, err, party.ErrBusy)
 	require.Empty(t, p.store.Document("q").Entries)
 	require.Empty(t, p.store.Document("r").Waiters)
@@ -160,7 +160,7 @@ func TestEnter_HoldOnlyInline_IsGrantedByTheSwapOfTheRelease(t *testing.T) {
 		req.MaxWait = time.Second
 		entered := make(chan error, 1)
 		go func() {
-			_, err := p.Enter(t.Context(), req, true)
+			_, err := p.Enter(t.Context(), req)
 			entered <- err
 		}()
 		synctest.Wait()
@@ -180,7 +180,7 @@ func TestOnWakeup_HoldGrantedElsewhere_IsFoundByAWatch(t *testing.T) {
 		p := newParked(t, nil)
 		other := newLocker(t, p.store, party.Config{})
 		p.enter(t, "a", party.Exclusive("r"))
-		_, err := p.Enter(t.Context(), p.hold("b", 1, party.Exclusive("r")), true)
+		_, err := p.Enter(t.Context(), p.hold("b", 1, party.Exclusive("r")))
 		require.ErrorIs(t, err, party.ErrBusy)
 		p.WatchFor("r")
 		elapse(time.Second)
@@ -202,10 +202,10 @@ func TestOnWakeup_HoldThatARequestHasJoined_IsNotReported(t *testing.T) {
 		p := newParked(t, nil)
 		other := newLocker(t, p.store, party.Config{})
 		p.enter(t, "a", party.Exclusive("r"))
-		_, err := p.Enter(t.Context(), p.hold("b", 1, party.Exclusive("r")), true)
+		_, err := p.Enter(t.Context(), p.hold("b", 1, party.Exclusive("r")))
 		require.ErrorIs(t, err, party.ErrBusy)
 		require.NoError(t, other.Release(t.Context(), ofStep("a")))
-		_, err = p.Enter(t.Context(), p.hold("b", 2, party.Exclusive("r")), true)
+		_, err = p.Enter(t.Context(), p.hold("b", 2, party.Exclusive("r")))
 		require.NoError(t, err)
 		p.WatchFor("r")
 		elapse(time.Minute)
@@ -219,7 +219,7 @@ func TestOnWakeup_HoldOnlyWaiterNearItsTurn_IsNotToldEarly(t *testing.T) {
 	clock := lockcoretest.NewClock(time.Now())
 	p := newParked(t, clock)
 	for _, lockID := range []string{"a", "b", "c"} {
-		_, err := p.Enter(t.Context(), p.hold(lockID, 1, party.Exclusive("r")), true)
+		_, err := p.Enter(t.Context(), p.hold(lockID, 1, party.Exclusive("r")))
 		require.Equal(t, lockID == "a", err == nil)
 	}
 	for _, lockID := range []string{"a", "b"} { // holds of 10 ms
@@ -236,7 +236,7 @@ func TestRecheck_HoldOnly_KeepsTheWaiterOfAHold(t *testing.T) {
 	p := newParked(t, clock)
 	p.enter(t, "a", party.Exclusive("r"))
 	req := p.hold("b", 1, party.Exclusive("r"))
-	_, err := p.Enter(t.Context(), req, true)
+	_, err := p.Enter(t.Context(), req)
 	require.ErrorIs(t, err, party.ErrBusy)
 	clock.Advance(3 * time.Minute)
 	swaps := p.store.count(of(kindSwap))

@@ -155,7 +155,7 @@ func TestLeaseOfAnotherProcessIsTrustedAndKeptAfterItWasRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := lockcoretest.NewStore(time.Now)
 		elsewhere, l := newLocker(t, mem, party.Config{}), newLocker(t, mem, party.Config{})
-		leases, err := elsewhere.Enter(t.Context(), request("a", party.Exclusive("r")), false)
+		leases, err := elsewhere.TryEnter(t.Context(), request("a", party.Exclusive("r")))
 		require.NoError(t, err)
 		sent, err := json.Marshal(leases)
 		require.NoError(t, err)
@@ -164,13 +164,13 @@ func TestLeaseOfAnotherProcessIsTrustedAndKeptAfterItWasRenewed(t *testing.T) {
 		require.False(t, got[0].Valid())
 		renewed, err := l.Renew(t.Context(), got...)
 		require.NoError(t, err)
-		s := l.Renewing(t.Context(), renewed)
+		s := l.NewSession(t.Context(), renewed)
 		require.True(t, s.Leases()[0].Valid())
 		elapse(time.Minute)
 		require.NoError(t, s.Context().Err())
 
 		// As it came, its age is not known.
-		gone := l.Renewing(t.Context(), got)
+		gone := l.NewSession(t.Context(), got)
 		<-gone.Context().Done()
 		require.ErrorIs(t, context.Cause(gone.Context()), party.ErrLost)
 		require.NoError(t, s.Context().Err(), "the lock itself stands")

@@ -36,7 +36,7 @@ var badNames = map[string]string{
 func TestEveryBoundOfARequestIsRefusedByNameAndNothingChanges(t *testing.T) {
 	t.Parallel()
 	l := setup(t, party.Config{})
-	_, err := l.Enter(t.Context(), request("holder", party.Exclusive("r")), false)
+	_, err := l.TryEnter(t.Context(), request("holder", party.Exclusive("r")))
 	require.NoError(t, err)
 	before := contents(t, l.coll)
 
@@ -52,7 +52,7 @@ func TestEveryBoundOfARequestIsRefusedByNameAndNothingChanges(t *testing.T) {
 	}
 	for what, c := range badRequests() {
 		for _, queue := range []bool{false, true} {
-			_, err := l.Enter(t.Context(), c.req, queue)
+			_, err := enterOrTry(t.Context(), l.Locker, c.req, queue)
 			refuse(what, c.field, err)
 		}
 		_, err := l.Acquire(t.Context(), c.req)
@@ -225,13 +225,13 @@ func TestWhatIsJustWithinTheBoundsIsAccepted(t *testing.T) {
 	for i := range 100 {
 		req.Resources = append(req.Resources, party.SharedLimit(longest[:509]+fmt.Sprintf("%03d", i), 1_000_000))
 	}
-	leases, err := l.Enter(t.Context(), req, false)
+	leases, err := l.TryEnter(t.Context(), req)
 	require.ErrorIs(t, err, party.ErrInvalid, "a name that ends in half a letter")
 	require.Empty(t, leases)
 	for i := range req.Resources {
 		req.Resources[i].Name = fmt.Sprintf("%03d", i) + longest[:508] + "x"
 	}
-	leases, err = l.Enter(t.Context(), req, false)
+	leases, err = l.TryEnter(t.Context(), req)
 	require.NoError(t, err)
 	require.Len(t, leases, 100)
 	require.NoError(t, l.Leave(t.Context(), leases...))
@@ -253,10 +253,10 @@ func TestTheFullestQueueStaysWellUnderTheLimitOfADocument(t *testing.T) {
 	l := setup(t, party.Config{MaxWaiters: 1})
 	long := func(i int) string { return fmt.Sprintf("%04d", i) + strings.Repeat("x", 508) }
 	lockID := strings.Repeat("l", 1500)
-	_, err := l.Enter(t.Context(), request(long(0), party.Exclusive("r")), false)
+	_, err := l.TryEnter(t.Context(), request(long(0), party.Exclusive("r")))
 	require.NoError(t, err)
 	req := party.Request{LockID: lockID, Part: long(2), Owner: long(3), Resources: []party.Resource{party.Exclusive("r")}, Order: party.Order{Attempt: 1}}
-	_, err = l.Enter(t.Context(), req, true)
+	_, err = l.Enter(t.Context(), req)
 	require.ErrorIs(t, err, party.ErrBusy)
 	const most, limit = 5000, 16 << 20
 	require.Less(t, most*len(state(t, l.coll).Waiters.Value), limit*7/8)
@@ -281,7 +281,7 @@ func TestBadInputIsRefusedByNameAndTheDatabaseIsNotAsked(t *testing.T) {
 		"Request.Resources[1].Name ":  request("a", party.Exclusive("r"), party.Exclusive("nul\x00")),
 		"Request.Resources[0].Limit ": request("a", party.Resource{Name: "r", Limit: 2}),
 	} {
-		_, err := l.Enter(t.Context(), req, false)
+		_, err := l.TryEnter(t.Context(), req)
 		var invalid *party.InvalidError
 		require.ErrorAs(t, err, &invalid, field)
 		require.ErrorIs(t, err, party.ErrInvalid)
@@ -308,7 +308,7 @@ func TestLeave_EmptyLease_IsRefused(t *testing.T) {
 			_, err := l.Renew(t.Context(), party.Lease{})
 			return err
 		}(),
-		"KeepPlace": l.KeepPlace(t.Context(), party.Lease{}),
+		"KeepPosition": l.KeepPosition(t.Context(), party.Lease{}),
 	} {
 		var invalid *party.InvalidError
 		require.ErrorAs(t, err, &invalid, name)

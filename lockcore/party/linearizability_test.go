@@ -183,7 +183,7 @@ func (p *contender) do(ctx context.Context, in call) (reply, error) {
 		if in.do == takeShared {
 			res = party.Shared(name)
 		}
-		leases, err := p.Enter(ctx, request(fmt.Sprint(p.client), res), false)
+		leases, err := p.TryEnter(ctx, request(fmt.Sprint(p.client), res))
 		if errors.Is(err, party.ErrBusy) {
 			return reply{}, nil
 		}

@@ -17,11 +17,11 @@ import (
 // wake makes a wake-up for a request of "next".
 func wake(t *testing.T, l *party.Locker) {
 	t.Helper()
-	leases, err := l.Enter(t.Context(), request("holder", party.Exclusive("r")), false)
+	leases, err := l.TryEnter(t.Context(), request("holder", party.Exclusive("r")))
 	require.NoError(t, err)
 	next := request("next", party.Exclusive("r"))
 	next.Part, next.Order = "p", party.Order{Schedule: 1, Attempt: 1}
-	_, err = l.Enter(t.Context(), next, true)
+	_, err = l.Enter(t.Context(), next)
 	require.ErrorIs(t, err, party.ErrBusy)
 	require.NoError(t, l.Leave(t.Context(), leases...))
 }

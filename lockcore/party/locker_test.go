@@ -81,13 +81,13 @@ func calls(l *party.Locker, s *party.Session, leases []party.Lease) map[string]f
 	return map[string]func(ctx context.Context) error{
 		"Acquire":      func(ctx context.Context) error { _, err := l.Acquire(ctx, req); return err },
 		"TryAcquire":   func(ctx context.Context) error { _, err := l.TryAcquire(ctx, req); return err },
-		"Enter":        func(ctx context.Context) error { _, err := l.Enter(ctx, req, false); return err },
-		"Enter queues": func(ctx context.Context) error { _, err := l.Enter(ctx, queued, true); return err },
-		"Enter waits":  func(ctx context.Context) error { _, err := l.Enter(ctx, waits, true); return err },
+		"Enter":        func(ctx context.Context) error { _, err := l.TryEnter(ctx, req); return err },
+		"Enter queues": func(ctx context.Context) error { _, err := l.Enter(ctx, queued); return err },
+		"Enter waits":  func(ctx context.Context) error { _, err := l.Enter(ctx, waits); return err },
 		"Renew":        func(ctx context.Context) error { _, err := l.Renew(ctx, leases...); return err },
 		"Leave":        func(ctx context.Context) error { return l.Leave(ctx, leases...) },
 		"LeaveQueue":   func(ctx context.Context) error { return l.LeaveQueue(ctx, leases...) },
-		"KeepPlace":    func(ctx context.Context) error { return l.KeepPlace(ctx, leases[0]) },
+		"KeepPosition": func(ctx context.Context) error { return l.KeepPosition(ctx, leases[0]) },
 		"Release":      func(ctx context.Context) error { return l.Release(ctx, end) },
 		"ReleaseHeld":  func(ctx context.Context) error { _, err := l.ReleaseHeld(ctx, end); return err },
 		"Extend":       func(ctx context.Context) error { _, err := l.Extend(ctx, "a", "", "r", false); return err },
@@ -127,7 +127,7 @@ func TestLocker_Closed_RefusesEveryCall(t *testing.T) {
 	all["BreakDeadlocks"] = func(ctx context.Context) error { _, err := l.BreakDeadlocks(ctx); return err }
 	all["CreateIndexes"] = l.CreateIndexes
 	all["CollectionID"] = func(ctx context.Context) error { _, err := l.CollectionID(ctx); return err }
-	all["Renewing"] = func(ctx context.Context) error { return context.Cause(l.Renewing(ctx, leases).Context()) }
+	all["Renewing"] = func(ctx context.Context) error { return context.Cause(l.NewSession(ctx, leases).Context()) }
 	require.NoError(t, l.Close(t.Context()))
 	for name, call := range all {
 		err := call(t.Context())

@@ -24,7 +24,7 @@ func TestMetricsCountWhatHappened(t *testing.T) {
 	o.clock.Advance(time.Second)
 	o.queues(t, o.other, asks("b", 1, r)) // asks again, and is not counted again
 	o.queues(t, o.other, asks("c", 1, r))
-	_, err := o.Enter(t.Context(), asks("d", 1, r), false)
+	_, err := o.TryEnter(t.Context(), asks("d", 1, r))
 	require.ErrorIs(t, err, party.ErrBusy)
 	o.clock.Advance(8 * time.Second)
 	require.NoError(t, o.other.Leave(t.Context(), party.Lease{Resource: r.Name, LockID: "c", Part: "1/Debit", Order: party.Order{Schedule: 1, Attempt: 1}}))

@@ -31,7 +31,7 @@ func TestUpgradeThatWasGrantedUnheardIsTakenBack(t *testing.T) {
 	leases, err := l.Renew(t.Context(), s.Leases()...)
 	require.NoError(t, err)
 	require.Len(t, leases, 1)
-	_, err = l.Enter(t.Context(), request("b", party.Shared("r")), false)
+	_, err = l.TryEnter(t.Context(), request("b", party.Shared("r")))
 	require.NoError(t, err)
 	require.NoError(t, s.Leave(t.Context()))
 	require.Zero(t, holdFence(e, "r"))
@@ -40,12 +40,12 @@ func TestUpgradeThatWasGrantedUnheardIsTakenBack(t *testing.T) {
 func TestASemaphoreOfNoPlacesIsRefused(t *testing.T) {
 	t.Parallel()
 	l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
-	_, err := l.Enter(t.Context(), request("a", party.SharedLimit("r", 0)), false)
+	_, err := l.TryEnter(t.Context(), request("a", party.SharedLimit("r", 0)))
 	var invalid *party.InvalidError
 	require.ErrorAs(t, err, &invalid)
 	require.Equal(t, "Request.Resources[0].Limit", invalid.Field)
 	require.Equal(t, "0", invalid.Value)
-	_, err = l.Enter(t.Context(), request("a", party.Shared("r")), false)
+	_, err = l.TryEnter(t.Context(), request("a", party.Shared("r")))
 	require.NoError(t, err)
 }
 
@@ -64,7 +64,7 @@ func TestOrdersThatSayNothingAreRefusedAndNothingIsSent(t *testing.T) {
 	for _, part := range []string{"", "step"} {
 		req := request("a", party.Exclusive("r"))
 		req.Part = part
-		_, err := l.Enter(t.Context(), req, true)
+		_, err := l.Enter(t.Context(), req)
 		refused(err, "Request.Order", "0.0")
 	}
 	part := "step"

@@ -37,7 +37,7 @@ func TestLostAnswerIsAskedForAgainAndEndsAsIfItHadRunOnce(t *testing.T) {
 	t.Parallel()
 	l, e := onFaulty(t, party.Config{})
 	e.cut(2)
-	leases, err := l.Enter(t.Context(), request("a", party.Exclusive("r")), false)
+	leases, err := l.TryEnter(t.Context(), request("a", party.Exclusive("r")))
 	require.NoError(t, err)
 	require.Equal(t, 3, e.count(of(kindSwap)))
 	require.Len(t, e.Document("r").Entries, 1)
@@ -52,7 +52,7 @@ func TestOutcomeThatStaysUnknownIsSaidAndCleanedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, e := onFaulty(t, party.Config{})
 		e.cut(-1)
-		_, err := l.Enter(t.Context(), request("a", party.Exclusive("r")), false)
+		_, err := l.TryEnter(t.Context(), request("a", party.Exclusive("r")))
 		var unknown *party.UnknownOutcomeError
 		require.ErrorAs(t, err, &unknown)
 		require.ErrorIs(t, err, party.ErrUnknownOutcome)
@@ -60,7 +60,7 @@ func TestOutcomeThatStaysUnknownIsSaidAndCleanedUp(t *testing.T) {
 		require.NotErrorIs(t, err, party.ErrBusy)
 		require.Equal(t, "acquire", unknown.Op)
 		e.cut(0)
-		_, err = l.Enter(t.Context(), request("b", party.Exclusive("r")), false)
+		_, err = l.TryEnter(t.Context(), request("b", party.Exclusive("r")))
 		require.NoError(t, err)
 	})
 }

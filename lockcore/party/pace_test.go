@@ -26,7 +26,7 @@ func step(lockID string, schedule uint32) party.Request {
 func lasting(t *testing.T, l *party.Locker, each time.Duration) {
 	t.Helper()
 	for i := range 3 {
-		leases, err := l.Enter(t.Context(), step(fmt.Sprint("before/", i), 1), true)
+		leases, err := l.Enter(t.Context(), step(fmt.Sprint("before/", i), 1))
 		require.NoError(t, err)
 		elapse(each)
 		require.NoError(t, l.Leave(t.Context(), leases...))
@@ -38,7 +38,7 @@ func entering(t *testing.T, l *party.Locker, lockID string, each time.Duration) 
 	t.Helper()
 	out := make(chan error, 1)
 	go func() {
-		leases, err := l.Enter(t.Context(), step(lockID, 1), true)
+		leases, err := l.Enter(t.Context(), step(lockID, 1))
 		out <- err
 		if err == nil {
 			elapse(each)
@@ -89,7 +89,7 @@ func TestATurnThatIsFarIsNotWaitedFor(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
 				lasting(t, l, c.each)
-				holder, err := l.Enter(t.Context(), step("holder", 1), true)
+				holder, err := l.Enter(t.Context(), step("holder", 1))
 				require.NoError(t, err)
 				var waiting []<-chan error
 				for i := range c.wait {
@@ -113,12 +113,12 @@ func TestATurnBehindMoreThanMayWaitIsNotWaitedFor(t *testing.T) {
 		l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
 		l.LimitInlineWaits(2)
 		lasting(t, l, 5*time.Millisecond)
-		holder, err := l.Enter(t.Context(), step("holder", 1), true)
+		holder, err := l.Enter(t.Context(), step("holder", 1))
 		require.NoError(t, err)
 		for i := range 3 { // they have come and gone to wait elsewhere
 			req := step(fmt.Sprint("parked/", i), 1)
 			req.MaxWait = 0
-			_, err := l.Enter(t.Context(), req, true)
+			_, err := l.Enter(t.Context(), req)
 			require.ErrorIs(t, err, party.ErrBusy)
 		}
 		began := time.Now()
@@ -151,7 +151,7 @@ func TestATurnThatDoesNotComeIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
 		lasting(t, l, 5*time.Millisecond)
-		_, err := l.Enter(t.Context(), step("holder", 1), true)
+		_, err := l.Enter(t.Context(), step("holder", 1))
 		require.NoError(t, err)
 		began := time.Now()
 		require.ErrorIs(t, <-entering(t, l, "next", 0), party.ErrBusy)
@@ -167,7 +167,7 @@ func TestEnterWaitsBrieflyWhenNextInLineOnly(t *testing.T) {
 		holder, err := l.TryAcquire(t.Context(), request("holder", party.Exclusive("r")))
 		require.NoError(t, err)
 		next := entering(t, l, "next", 0)
-		_, err = l.Enter(t.Context(), step("second", 1), true)
+		_, err = l.Enter(t.Context(), step("second", 1))
 		busy := new(party.BusyError)
 		require.ErrorAs(t, err, &busy)
 		require.Equal(t, 2, busy.Position)
@@ -195,7 +195,7 @@ func TestOneMaxWaitIsForAllResourcesOfARequest(t *testing.T) {
 				req := step("both", 1)
 				req.Resources, req.MaxWait, req.TTL = []party.Resource{party.Exclusive("a"), party.Exclusive("b")}, c.maxWait, c.ttl
 				began := time.Now()
-				_, err := l.Enter(t.Context(), req, true)
+				_, err := l.Enter(t.Context(), req)
 				busy := new(party.BusyError)
 				require.ErrorAs(t, err, &busy)
 				require.Equal(t, "b", busy.Resource)
@@ -211,10 +211,10 @@ func TestRequestsBehindLongHoldsDoNotWaitInline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
 		lasting(t, l, 2*time.Second)
-		_, err := l.Enter(t.Context(), step("holder", 1), true)
+		_, err := l.Enter(t.Context(), step("holder", 1))
 		require.NoError(t, err)
 		began := time.Now()
-		_, err = l.Enter(t.Context(), step("next", 1), true)
+		_, err = l.Enter(t.Context(), step("next", 1))
 		require.ErrorIs(t, err, party.ErrBusy)
 		require.Less(t, time.Since(began), 100*time.Millisecond, "in virtual time")
 	})
@@ -238,7 +238,7 @@ func TestNoMoreThanAllowedWaitInline(t *testing.T) {
 				for i, lockID := range []string{"holder of another", "next there"} { // the limit is one for all resources
 					req, began := step(lockID, 1), time.Now()
 					req.Resources = []party.Resource{party.Exclusive("another")}
-					_, err := l.Enter(t.Context(), req, true)
+					_, err := l.Enter(t.Context(), req)
 					require.Equal(t, i == 1, errors.Is(err, party.ErrBusy), err)
 					require.Zero(t, time.Since(began), "in virtual time")
 				}
@@ -277,12 +277,12 @@ func TestParkedRequestsAreCalledUpBeforeTheirTurn(t *testing.T) {
 					}
 				})()
 				lasting(t, l, c.each)
-				holder, err := l.Enter(t.Context(), step("holder", 1), true)
+				holder, err := l.Enter(t.Context(), step("holder", 1))
 				require.NoError(t, err)
 				for i := range 8 {
 					req := step(fmt.Sprint("step/", i), 1)
 					req.MaxWait = 0
-					_, err := l.Enter(t.Context(), req, true)
+					_, err := l.Enter(t.Context(), req)
 					require.ErrorIs(t, err, party.ErrBusy)
 				}
 				elapse(c.each)
@@ -326,13 +326,13 @@ func TestAKeptHoldIsLookedForSinceItMayEndInAnotherProcess(t *testing.T) {
 		e := newFaultStore()
 		l, elsewhere := newLocker(t, e, party.Config{}), newLocker(t, e.Store, party.Config{})
 		lasting(t, l, 20*time.Millisecond)
-		before, err := l.Enter(t.Context(), step("before", 1), true)
+		before, err := l.Enter(t.Context(), step("before", 1))
 		require.NoError(t, err)
 		saga := make(chan error, 1)
 		go func() {
 			req := step("saga", 1)
 			req.Persist = true
-			leases, err := l.Enter(t.Context(), req, true)
+			leases, err := l.Enter(t.Context(), req)
 			saga <- errors.Join(err, l.Leave(t.Context(), leases...))
 		}()
 		synctest.Wait()

@@ -100,11 +100,11 @@ func knows(d *rules.Document, op *rules.Acquire) bool {
 	})
 }
 
-// KeepPlace prolongs the place of a request that Enter queued, if it stands, for a caller that knows that
+// KeepPosition prolongs the place of a request that Enter queued, if it stands, for a caller that knows that
 // the request will come back. It asks for nothing. Whether the request is passed over, since it was
 // not heard of in time, stays as it is. The lease names resource, lock ID, run, part and order. An
 // error is the database's, or ctx's.
-func (l *Locker) KeepPlace(ctx context.Context, place Lease) error {
+func (l *Locker) KeepPosition(ctx context.Context, place Lease) error {
 	if err := checkEnd("place", place.LockID, 0, []string{place.Resource}); err != nil {
 		return err
 	}

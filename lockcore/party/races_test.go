@@ -82,7 +82,7 @@ func TestRenewalUnderWayDoesNotUndoADowngrade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newFaultStore()
 		l := newLocker(t, e, party.Config{TTL: 6 * time.Second})
-		leases, err := l.Enter(t.Context(), request("a", party.Exclusive("r/1"), party.Exclusive("r/2")), false)
+		leases, err := l.TryEnter(t.Context(), request("a", party.Exclusive("r/1"), party.Exclusive("r/2")))
 		require.NoError(t, err)
 		renewed, downgraded := make(chan struct{}), make(chan struct{})
 		e.set(nil, times(1, func(context.Context, command) error { // the answer is on its way until both are downgraded
@@ -90,7 +90,7 @@ func TestRenewalUnderWayDoesNotUndoADowngrade(t *testing.T) {
 			<-downgraded
 			return nil
 		}, of(kindExtend)))
-		s := l.Renewing(t.Context(), leases)
+		s := l.NewSession(t.Context(), leases)
 		<-renewed
 		require.NoError(t, s.Downgrade(t.Context()))
 		close(downgraded)

@@ -54,7 +54,7 @@ func TestRaise_RunningPart_IsCutOffAndWaitedFor(t *testing.T) {
 		for range 2 {
 			require.NoError(t, l.Raise(t.Context(), bar))
 		}
-		_, err = l.Enter(t.Context(), ofRun("one", "undo", ofSaga("1", 3, 1)), false)
+		_, err = l.TryEnter(t.Context(), ofRun("one", "undo", ofSaga("1", 3, 1)))
 		require.NoError(t, err, "the compensation has a greater schedule, and its hold is kept")
 	})
 }
@@ -63,11 +63,11 @@ func TestRaise_PartThatNeverLeaves_IsWaitedForUntilItsTTLEnds(t *testing.T) {
 	t.Parallel()
 	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
 		bar.Resources = []string{"q", "r", "s"}
-		_, err := l.Enter(t.Context(), ofRun("one", "long", ofSaga("1", 1, 1)), false)
+		_, err := l.TryEnter(t.Context(), ofRun("one", "long", ofSaga("1", 1, 1)))
 		require.NoError(t, err)
 		short := ofRun("one", "short", ofSaga("1", 2, 1))
 		short.Resources, short.TTL = []party.Resource{party.Exclusive("s")}, 10*time.Second
-		_, err = l.Enter(t.Context(), short, false)
+		_, err = l.TryEnter(t.Context(), short)
 		require.NoError(t, err)
 		for _, resource := range []string{"s", "r"} { // of several resources the one that ends first is reported
 			var busy *party.BusyError
@@ -85,7 +85,7 @@ func TestRaise_LaterAttemptOfAnEarlierOrder_IsRefused(t *testing.T) {
 		require.NoError(t, l.Raise(t.Context(), bar))
 		for _, barred := range []party.Request{ofRun("one", "step", ofSaga("1", 2, 9)), ofRun("one", "another", ofSaga("1", 1, 1)), ofRun("one", "", ofSaga("1", 2, 2), inStepScope)} {
 			var superseded *party.SupersededError
-			_, err := l.Enter(t.Context(), barred, true)
+			_, err := l.Enter(t.Context(), barred)
 			require.ErrorAs(t, err, &superseded)
 			require.Contains(t, superseded.Reason, "compensation")
 			require.Equal(t, bar.Order, superseded.By)
@@ -93,7 +93,7 @@ func TestRaise_LaterAttemptOfAnEarlierOrder_IsRefused(t *testing.T) {
 		for _, free := range []party.Request{
 			ofRun("one", "step of another saga", ofSaga("2", 1, 1)), ofRun("one", "step of no saga", ofSaga("", 1, 1)), ofRun("one", "step", ofSaga("1", 3, 1)),
 		} {
-			leases, err := l.Enter(t.Context(), free, true)
+			leases, err := l.Enter(t.Context(), free)
 			require.NoError(t, err, free.Part)
 			require.NoError(t, l.Leave(t.Context(), leases...))
 		}
@@ -103,9 +103,9 @@ func TestRaise_LaterAttemptOfAnEarlierOrder_IsRefused(t *testing.T) {
 func TestRaise_StepsOfOtherSagas_RunOn(t *testing.T) {
 	t.Parallel()
 	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
-		other, err := l.Enter(t.Context(), ofRun("one", "step of another saga", ofSaga("2", 1, 1)), false)
+		other, err := l.TryEnter(t.Context(), ofRun("one", "step of another saga", ofSaga("2", 1, 1)))
 		require.NoError(t, err)
-		later, err := l.Enter(t.Context(), ofRun("one", "later", ofSaga("1", 3, 1)), false)
+		later, err := l.TryEnter(t.Context(), ofRun("one", "later", ofSaga("1", 3, 1)))
 		require.NoError(t, err)
 		require.NoError(t, l.Raise(t.Context(), bar))
 		_, err = l.Renew(t.Context(), append(other, later...)...)
@@ -116,7 +116,7 @@ func TestRaise_StepsOfOtherSagas_RunOn(t *testing.T) {
 func TestRaise_StepWithinTheLockID_IsCutOff(t *testing.T) {
 	t.Parallel()
 	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
-		step, err := l.Enter(t.Context(), ofRun("one", "", ofSaga("1", 2, 1), inStepScope), false)
+		step, err := l.TryEnter(t.Context(), ofRun("one", "", ofSaga("1", 2, 1), inStepScope))
 		require.NoError(t, err)
 		require.ErrorIs(t, l.Raise(t.Context(), bar), party.ErrBusy)
 		_, err = l.Renew(t.Context(), step...)
@@ -131,11 +131,11 @@ func TestRaise_QueuedRequest_IsEnded(t *testing.T) {
 	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
 		other, err := l.TryAcquire(t.Context(), request("other", party.Exclusive("r")))
 		require.NoError(t, err)
-		_, err = l.Enter(t.Context(), ofRun("one", "step", ofSaga("1", 2, 1)), true)
+		_, err = l.Enter(t.Context(), ofRun("one", "step", ofSaga("1", 2, 1)))
 		require.ErrorIs(t, err, party.ErrBusy)
 		require.NoError(t, l.Raise(t.Context(), bar))
 		require.NoError(t, other.Leave(t.Context()))
-		_, err = l.Enter(t.Context(), request("other", party.Exclusive("r")), false)
+		_, err = l.TryEnter(t.Context(), request("other", party.Exclusive("r")))
 		require.NoError(t, err, "nobody waits any longer")
 	})
 }
@@ -143,7 +143,7 @@ func TestRaise_QueuedRequest_IsEnded(t *testing.T) {
 func TestRaise_AnotherRunHolds_ReturnsOtherRunErrorAndTakesOver(t *testing.T) {
 	t.Parallel()
 	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
-		kept, err := l.Enter(t.Context(), ofRun("zero", "step"), false)
+		kept, err := l.TryEnter(t.Context(), ofRun("zero", "step"))
 		require.NoError(t, err)
 		require.NoError(t, l.Leave(t.Context(), kept...))
 		var other *party.OtherRunError
@@ -151,9 +151,9 @@ func TestRaise_AnotherRunHolds_ReturnsOtherRunErrorAndTakesOver(t *testing.T) {
 		require.Equal(t, party.OtherRunError{Resource: "r", LockID: "w", Run: "one", Other: "zero"}, *other)
 		bar.TakeOver = other.Other
 		require.NoError(t, l.Raise(t.Context(), bar))
-		_, err = l.Enter(t.Context(), ofRun("one", "step", ofSaga("1", 2, 1)), false)
+		_, err = l.TryEnter(t.Context(), ofRun("one", "step", ofSaga("1", 2, 1)))
 		require.ErrorIs(t, err, party.ErrSuperseded)
-		_, err = l.Enter(t.Context(), ofRun("one", "undo", ofSaga("1", 3, 1), func(req *party.Request) { req.Resources[0].Held = true }), false)
+		_, err = l.TryEnter(t.Context(), ofRun("one", "undo", ofSaga("1", 3, 1), func(req *party.Request) { req.Resources[0].Held = true }))
 		require.NoError(t, err, "what the run before kept is the run's now")
 	})
 }
@@ -165,7 +165,7 @@ func TestRaise_StepOfAReplacedRunRuns_IsCutOffAndWaitedFor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
-				kept, err := l.Enter(t.Context(), ofRun("zero", "first", ofSaga("1", 1, 1)), false)
+				kept, err := l.TryEnter(t.Context(), ofRun("zero", "first", ofSaga("1", 1, 1)))
 				require.NoError(t, err)
 				require.NoError(t, l.Leave(t.Context(), kept...))
 				step, err := l.Acquire(t.Context(), ofRun("zero", "step", ofSaga("1", 9, 1), scope))
@@ -225,7 +225,7 @@ func TestRaise_BadInput_IsRefused(t *testing.T) {
 func TestRaise_PartWithoutEnd_EndsNevertheless(t *testing.T) {
 	t.Parallel()
 	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
-		_, err := l.Enter(t.Context(), ofRun("one", "step", ofSaga("1", 2, 1), func(req *party.Request) { req.TTL, req.HoldTTL = party.Forever, party.Forever }), false)
+		_, err := l.TryEnter(t.Context(), ofRun("one", "step", ofSaga("1", 2, 1), func(req *party.Request) { req.TTL, req.HoldTTL = party.Forever, party.Forever }))
 		require.NoError(t, err)
 		var busy *party.BusyError
 		require.ErrorAs(t, l.Raise(t.Context(), bar), &busy)
@@ -240,13 +240,13 @@ func TestRaise_Claim_IsEnded(t *testing.T) {
 	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
 		other, err := l.TryAcquire(t.Context(), request("other", party.Exclusive("r")))
 		require.NoError(t, err)
-		_, err = l.Enter(t.Context(), ofRun("one", "step", ofSaga("1", 2, 1)), true)
+		_, err = l.Enter(t.Context(), ofRun("one", "step", ofSaga("1", 2, 1)))
 		require.ErrorIs(t, err, party.ErrBusy)
 		require.NoError(t, other.Release(t.Context()))
-		_, err = l.Enter(t.Context(), request("other", party.Exclusive("r")), false)
+		_, err = l.TryEnter(t.Context(), request("other", party.Exclusive("r")))
 		require.ErrorContains(t, err, "granted to", "the step may take its claim up")
 		require.NoError(t, l.Raise(t.Context(), bar))
-		_, err = l.Enter(t.Context(), request("other", party.Exclusive("r")), false)
+		_, err = l.TryEnter(t.Context(), request("other", party.Exclusive("r")))
 		require.NoError(t, err)
 	})
 }
@@ -257,13 +257,13 @@ func TestRaise_WaiterThatSleptThroughItsClaim_IsEnded(t *testing.T) {
 	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
 		holder := request("other", party.Exclusive("r"))
 		holder.TTL = time.Hour
-		leases, err := l.Enter(t.Context(), holder, false)
+		leases, err := l.TryEnter(t.Context(), holder)
 		require.NoError(t, err)
-		_, err = l.Enter(t.Context(), ofRun("one", "step", ofSaga("1", 2, 1)), true)
+		_, err = l.Enter(t.Context(), ofRun("one", "step", ofSaga("1", 2, 1)))
 		require.ErrorIs(t, err, party.ErrBusy)
 		require.NoError(t, l.Leave(t.Context(), leases...))
 		elapse(30 * time.Second)
-		_, err = l.Enter(t.Context(), holder, false)
+		_, err = l.TryEnter(t.Context(), holder)
 		require.NoError(t, err)
 		waits := ofRun("one", "step", ofSaga("", 2, 1))
 		_, err = l.Recheck(t.Context(), waits)
@@ -289,7 +289,7 @@ func TestRaise_ManyResources_AreAllBarred(t *testing.T) {
 			require.NoError(t, l.Raise(t.Context(), bar))
 		}
 		for _, name := range bar.Resources {
-			_, err := l.Enter(t.Context(), ofRun("one", "step", ofSaga("1", 2, 1), func(req *party.Request) { req.Resources[0].Name = name }), false)
+			_, err := l.TryEnter(t.Context(), ofRun("one", "step", ofSaga("1", 2, 1), func(req *party.Request) { req.Resources[0].Name = name }))
 			require.ErrorIs(t, err, party.ErrSuperseded)
 		}
 	})
@@ -299,16 +299,16 @@ func TestRaise_ManyResources_AreAllBarred(t *testing.T) {
 func TestRaise_AnotherRunHoldsOneOfTwo_TheOtherIsBarred(t *testing.T) {
 	t.Parallel()
 	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
-		_, err := l.Enter(t.Context(), ofRun("zero", "step"), false)
+		_, err := l.TryEnter(t.Context(), ofRun("zero", "step"))
 		require.NoError(t, err)
 		onS := func(req *party.Request) { req.Resources[0].Name = "s" }
-		_, err = l.Enter(t.Context(), ofRun("one", "step", ofSaga("1", 2, 1), onS), false)
+		_, err = l.TryEnter(t.Context(), ofRun("one", "step", ofSaga("1", 2, 1), onS))
 		require.NoError(t, err)
 		bar.Resources = []string{"s", "r"}
 		err = l.Raise(t.Context(), bar)
 		require.ErrorIs(t, err, party.ErrOtherRun)
 		require.NotErrorIs(t, err, party.ErrBusy)
-		_, err = l.Enter(t.Context(), ofRun("one", "late", ofSaga("1", 1, 1), onS), false)
+		_, err = l.TryEnter(t.Context(), ofRun("one", "late", ofSaga("1", 1, 1), onS))
 		require.ErrorIs(t, err, party.ErrSuperseded)
 	})
 }

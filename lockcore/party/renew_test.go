@@ -16,7 +16,7 @@ import (
 
 func threeLeases(t *testing.T, l *party.Locker) []party.Lease {
 	t.Helper()
-	leases, err := l.Enter(t.Context(), request("a", party.Exclusive("r/1"), party.Exclusive("r/2"), party.Exclusive("r/3")), false)
+	leases, err := l.TryEnter(t.Context(), request("a", party.Exclusive("r/1"), party.Exclusive("r/2"), party.Exclusive("r/3")))
 	require.NoError(t, err)
 	return leases
 }
@@ -120,10 +120,10 @@ func TestRenewal_PartThatLeft_IsLostAlthoughAnotherHasTheSameCall(t *testing.T) 
 			l := newLocker(t, newFaultStore(), party.Config{})
 			req := request("a", party.Exclusive("r"))
 			req.Part, req.Order, req.Call = "part", party.Order{Schedule: 1, Attempt: 1}, "the same"
-			leases, err := l.Enter(t.Context(), req, false)
+			leases, err := l.TryEnter(t.Context(), req)
 			require.NoError(t, err)
 			next(&req)
-			_, err = l.Enter(t.Context(), req, false)
+			_, err = l.TryEnter(t.Context(), req)
 			require.NoError(t, err)
 			require.NoError(t, l.Leave(t.Context(), leases...))
 			_, err = l.Renew(t.Context(), leases...)
@@ -138,7 +138,7 @@ func TestRenewal_OneOfTwoPartsOfADocumentIsGone_IsLost(t *testing.T) {
 	l := newLocker(t, newFaultStore(), party.Config{})
 	var leases []party.Lease
 	for _, lockID := range []string{"a", "b"} {
-		got, err := l.Enter(t.Context(), request(lockID, party.Shared("r")), false)
+		got, err := l.TryEnter(t.Context(), request(lockID, party.Shared("r")))
 		require.NoError(t, err)
 		leases = append(leases, got...)
 	}
@@ -160,11 +160,11 @@ func TestRenewal_SupersededPart_IsLostAlthoughItsHoldIsKept(t *testing.T) {
 		l := newLocker(t, newFaultStore(), party.Config{})
 		req := request("a", party.Exclusive("r"))
 		req.Part, req.Order, req.Persist, req.HoldTTL = "part", party.Order{Schedule: 1, Attempt: 1}, true, 40*time.Second
-		leases, err := l.Enter(t.Context(), req, false)
+		leases, err := l.TryEnter(t.Context(), req)
 		require.NoError(t, err)
 		elapse(25 * time.Second)
 		req.Order.Attempt++
-		_, err = l.Enter(t.Context(), req, false)
+		_, err = l.TryEnter(t.Context(), req)
 		require.NoError(t, err)
 		_, err = l.Renew(t.Context(), leases...)
 		require.ErrorIs(t, err, party.ErrLost)
@@ -175,7 +175,7 @@ func TestRenewing_LeasesInAnyOrder_AreSortedByName(t *testing.T) {
 	t.Parallel()
 	l := newLocker(t, newFaultStore(), party.Config{})
 	leases := threeLeases(t, l)
-	s := l.Renewing(t.Context(), []party.Lease{leases[2], leases[0], leases[1]})
+	s := l.NewSession(t.Context(), []party.Lease{leases[2], leases[0], leases[1]})
 	require.Equal(t, leases, s.Leases())
 	require.NoError(t, s.Leave(t.Context()))
 }
@@ -185,9 +185,9 @@ func TestRenewing_LeasesInAnyOrder_AreSortedByName(t *testing.T) {
 func TestRenewal_PartThatLeft_IsLostAlthoughOthersOfTheCallAreRenewed(t *testing.T) {
 	t.Parallel()
 	l := setup(t, party.Config{})
-	gone, err := l.Enter(t.Context(), request("a", party.Shared("r")), false)
+	gone, err := l.TryEnter(t.Context(), request("a", party.Shared("r")))
 	require.NoError(t, err)
-	both, err := l.Enter(t.Context(), request("b", party.Shared("r"), party.Shared("s")), false)
+	both, err := l.TryEnter(t.Context(), request("b", party.Shared("r"), party.Shared("s")))
 	require.NoError(t, err)
 	require.NoError(t, l.Leave(t.Context(), gone...))
 	_, err = l.Renew(t.Context(), gone[0], both[1])

@@ -29,11 +29,11 @@ type Session struct {
 // released.
 var ErrEnded = errors.New("lockstep: session ended")
 
-// Renewing makes a session of leases that Enter or Renew gave. One that came from another process
+// NewSession makes a session of leases that Enter or Renew gave. One that came from another process
 // has to be renewed here before: it is not known how long it was on its way, so the session would
 // be lost at once. The session's context derives from ctx; the session does not end with ctx, but
 // with Leave or Release. On a Locker that was closed the session has ended, with ErrClosed.
-func (l *Locker) Renewing(ctx context.Context, leases []Lease) *Session {
+func (l *Locker) NewSession(ctx context.Context, leases []Lease) *Session {
 	s := &Session{locker: l}
 	for _, lease := range leases {
 		if lease.validUntil.IsZero() {

@@ -69,7 +69,7 @@ func TestSessionOfNothingDoesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newFaultStore()
 		l := newLocker(t, e, party.Config{})
-		s := l.Renewing(t.Context(), nil)
+		s := l.NewSession(t.Context(), nil)
 		elapse(time.Hour)
 		require.NoError(t, s.Context().Err())
 		require.Empty(t, e.commands())

@@ -110,7 +110,7 @@ func endless(lockID string, resources ...party.Resource) party.Request {
 // enter makes a request that must be granted at once.
 func enter(t *testing.T, l *party.Locker, req party.Request) []party.Lease {
 	t.Helper()
-	leases, err := l.Enter(t.Context(), req, false)
+	leases, err := l.TryEnter(t.Context(), req)
 	require.NoError(t, err)
 	return leases
 }
@@ -118,14 +118,14 @@ func enter(t *testing.T, l *party.Locker, req party.Request) []party.Lease {
 // requireBusy makes a request that must be refused because another is in its way. It does not queue.
 func requireBusy(t *testing.T, l *party.Locker, req party.Request) {
 	t.Helper()
-	_, err := l.Enter(t.Context(), req, false)
+	_, err := l.TryEnter(t.Context(), req)
 	require.ErrorIs(t, err, party.ErrBusy)
 }
 
 // queue makes a numbered request that must queue.
 func queue(t *testing.T, l *party.Locker, req party.Request) *party.BusyError {
 	t.Helper()
-	_, err := l.Enter(t.Context(), req, true)
+	_, err := l.Enter(t.Context(), req)
 	busy := new(party.BusyError)
 	require.ErrorAs(t, err, &busy)
 	return busy
@@ -134,7 +134,7 @@ func queue(t *testing.T, l *party.Locker, req party.Request) *party.BusyError {
 // confirm repeats a numbered request that must be granted.
 func confirm(t *testing.T, l *party.Locker, req party.Request) []party.Lease {
 	t.Helper()
-	leases, err := l.Enter(t.Context(), req, true)
+	leases, err := l.Enter(t.Context(), req)
 	require.NoError(t, err)
 	return leases
 }
@@ -220,4 +220,12 @@ func firstStatus(ctx context.Context, l *party.Locker, f party.Filter) error {
 		return err
 	}
 	return nil
+}
+
+// enterOrTry makes a request that queues, or one that does not.
+func enterOrTry(ctx context.Context, l *party.Locker, req party.Request, queue bool) ([]party.Lease, error) {
+	if queue {
+		return l.Enter(ctx, req)
+	}
+	return l.TryEnter(ctx, req)
 }

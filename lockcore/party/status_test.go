@@ -28,7 +28,7 @@ func TestStatusIsFilteredByEachField(t *testing.T) {
 	l := setup(t, party.Config{Host: "host:1"})
 	enter := func(queue bool, req party.Request) {
 		req.Order, req.Part = party.Order{Schedule: 1}, "p"
-		_, err := l.Enter(t.Context(), req, queue)
+		_, err := enterOrTry(t.Context(), l.Locker, req, queue)
 		if queue {
 			require.ErrorIs(t, err, party.ErrBusy)
 		} else {
@@ -120,11 +120,11 @@ func TestSilenceIsCountedFromTheLastSignOfLife(t *testing.T) {
 	}
 	hold := request("a", party.Exclusive("r"))
 	hold.Persist, hold.HoldTTL = true, time.Hour
-	leases, err := l.Enter(t.Context(), hold, false)
+	leases, err := l.TryEnter(t.Context(), hold)
 	require.NoError(t, err)
 	wait := request("b", party.Exclusive("r"))
 	wait.Part, wait.Order = "p", party.Order{Schedule: 1}
-	_, err = l.Enter(t.Context(), wait, true)
+	_, err = l.Enter(t.Context(), wait)
 	require.ErrorIs(t, err, party.ErrBusy)
 	clock.Advance(20 * time.Second)
 	require.Equal(t, map[string]time.Duration{"a": 20 * time.Second, "b": 20 * time.Second}, silent())
@@ -151,7 +151,7 @@ func TestStatusSaysWhichHoldsAreKept(t *testing.T) {
 	} {
 		req := ofRun("one", "step", c.change)
 		req.Resources = []party.Resource{party.Exclusive(name)}
-		leases, err := l.Enter(t.Context(), req, false)
+		leases, err := l.TryEnter(t.Context(), req)
 		require.NoError(t, err)
 		for range 2 { // with its part, and without
 			for s, err := range l.Status(t.Context(), party.Filter{Resource: name}) {
@@ -171,7 +171,7 @@ func TestStatusNamesTheRequestOfAClaim(t *testing.T) {
 	require.NoError(t, err)
 	req := request("b", party.Exclusive("r"))
 	req.Part, req.Order = "step", party.Order{Schedule: 7, Attempt: 2}
-	_, err = l.Enter(t.Context(), req, true)
+	_, err = l.Enter(t.Context(), req)
 	require.ErrorIs(t, err, party.ErrBusy)
 	require.NoError(t, holder.Leave(t.Context()))
 	var claims []party.Status
@@ -193,7 +193,7 @@ func TestStatusDoesNotListAPartThatHasDrained(t *testing.T) {
 	l, err := party.NewWithStore(lockcoretest.NewStore(clock.Now), party.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { closeSoon(l) })
-	leases, err := l.Enter(t.Context(), party.Request{LockID: "a", Resources: []party.Resource{party.Exclusive("x")}, TTL: time.Minute}, false)
+	leases, err := l.TryEnter(t.Context(), party.Request{LockID: "a", Resources: []party.Resource{party.Exclusive("x")}, TTL: time.Minute})
 	require.NoError(t, err)
 	require.NoError(t, l.Release(t.Context(), party.Release{LockID: "a", Resources: []string{"x"}, FirstFence: leases[0].FirstFence, Force: true, Reason: "by hand"}))
 	require.Equal(t, []string{"x a draining"}, list(t, l, party.Filter{}))
@@ -218,7 +218,7 @@ func TestStatusOfAHoldThatSeveralStepsWorkIn(t *testing.T) {
 	enter := func(step string) []party.Lease {
 		leases, err := l.Enter(t.Context(), ofRun("one", step, func(req *party.Request) {
 			req.Owner, req.Comment, req.HoldTTL, req.TTL = "parent", "of "+step, time.Hour, time.Minute
-		}), false)
+		}))
 		require.NoError(t, err)
 		return leases
 	}

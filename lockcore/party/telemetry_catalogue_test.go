@@ -179,7 +179,7 @@ func (o *observed) fullQueue(t *testing.T) {
 		o.queues(t, o.other, asks(id, 1, r))
 	}
 	o.queues(t, o.other, asks("e", 1, r)) // full
-	_, err := o.Enter(t.Context(), asks("f", 1, r), false)
+	_, err := o.TryEnter(t.Context(), asks("f", 1, r))
 	require.ErrorIs(t, err, party.ErrBusy)
 	lease := func(id string) party.Lease {
 		return party.Lease{Resource: "queue", LockID: id, Part: "1/Debit", Order: party.Order{Schedule: 1, Attempt: 1}}
@@ -211,7 +211,7 @@ func (o *observed) unknownBlockers(t *testing.T) {
 	untraced, err := party.NewWithStore(o.faults, party.Config{})
 	require.NoError(t, err)
 	r := party.Exclusive("unknown")
-	_, err = untraced.Enter(t.Context(), asks("a", 1, r), false)
+	_, err = untraced.TryEnter(t.Context(), asks("a", 1, r))
 	require.NoError(t, err)
 	for _, id := range []string{"b", "c"} {
 		o.queues(t, o.other, asks(id, 1, r))
@@ -248,7 +248,7 @@ func (o *observed) endings(t *testing.T) {
 	o.clock.Advance(time.Hour)
 	o.enters(t, o.other, asks("c", 1, r))
 	require.NoError(t, o.Release(t.Context(), party.Release{LockID: "c", Resources: []string{"endings"}, Order: party.LastAttempt(1), Reason: "it is closed"}))
-	_, err = o.Enter(t.Context(), asks("c", 1, r), false)
+	_, err = o.TryEnter(t.Context(), asks("c", 1, r))
 	require.ErrorIs(t, err, party.ErrSuperseded)
 }
 
@@ -258,7 +258,7 @@ func (o *observed) losses(t *testing.T) {
 	r := party.Exclusive("losses")
 	lost := r
 	lost.Held = true
-	_, err := o.Enter(t.Context(), asks("nobody", 1, lost), false)
+	_, err := o.TryEnter(t.Context(), asks("nobody", 1, lost))
 	require.ErrorIs(t, err, party.ErrLost)
 	var session *party.Session
 	o.step(t, "step that loses", func(ctx context.Context) {
@@ -279,7 +279,7 @@ func (o *observed) losses(t *testing.T) {
 func (o *observed) failures(t *testing.T) {
 	t.Helper()
 	r := party.Exclusive("failures")
-	leases, err := o.Enter(t.Context(), party.Request{LockID: "a", Resources: []party.Resource{r}}, false)
+	leases, err := o.TryEnter(t.Context(), party.Request{LockID: "a", Resources: []party.Resource{r}})
 	require.NoError(t, err)
 	o.deadlock(t, "p", "q")
 	free := party.Exclusive("failures too")
@@ -288,7 +288,7 @@ func (o *observed) failures(t *testing.T) {
 		_, err := o.BreakDeadlocks(t.Context())
 		require.ErrorContains(t, err, fault.Error())
 		o.fail(fault)
-		_, err = o.Enter(t.Context(), asks("b", 1, free), false)
+		_, err = o.TryEnter(t.Context(), asks("b", 1, free))
 		require.Error(t, err)
 		_, err = o.Renew(t.Context(), leases...)
 		require.Error(t, err)
@@ -308,7 +308,7 @@ func (o *observed) failures(t *testing.T) {
 	_, err = o.BreakDeadlocks(ctx)
 	require.ErrorIs(t, err, context.Canceled)
 	o.fail(nil)
-	_, err = o.Enter(ctx, asks("b", 1, r), false)
+	_, err = o.TryEnter(ctx, asks("b", 1, r))
 	require.ErrorIs(t, err, context.Canceled)
 	_, err = o.Renew(ctx, leases...)
 	require.ErrorIs(t, err, context.Canceled)

@@ -71,7 +71,7 @@ func asks(lockID string, schedule uint32, res ...party.Resource) party.Request {
 func (o *observed) enters(t *testing.T, l *party.Locker, req party.Request) trace.SpanContext {
 	t.Helper()
 	return o.step(t, "step of "+req.LockID, func(ctx context.Context) {
-		_, err := l.Enter(ctx, req, true)
+		_, err := l.Enter(ctx, req)
 		require.NoError(t, err)
 	})
 }
@@ -79,7 +79,7 @@ func (o *observed) enters(t *testing.T, l *party.Locker, req party.Request) trac
 func (o *observed) queues(t *testing.T, l *party.Locker, req party.Request) {
 	t.Helper()
 	o.step(t, "step of "+req.LockID, func(ctx context.Context) {
-		_, err := l.Enter(ctx, req, true)
+		_, err := l.Enter(ctx, req)
 		require.ErrorIs(t, err, party.ErrBusy)
 	})
 }
@@ -156,6 +156,6 @@ func (o *observed) deadlocked(t *testing.T) {
 	broken, err := o.other.BreakDeadlocks(t.Context())
 	require.NoError(t, err)
 	require.Len(t, broken, 1)
-	_, err = o.Enter(t.Context(), asks("young", 2, party.Exclusive("x")), true)
+	_, err = o.Enter(t.Context(), asks("young", 2, party.Exclusive("x")))
 	require.ErrorIs(t, err, party.ErrDeadlock)
 }

@@ -62,7 +62,7 @@ func TestAHoldKeepsTheFenceThatItBeganWith(t *testing.T) {
 	o.enters(t, o.Locker, asks("a", 1, r))
 	undo := asks("a", 2, r)
 	undo.Part, undo.NewFence = "2/Undo", true
-	leases, err := o.Enter(t.Context(), undo, true)
+	leases, err := o.Enter(t.Context(), undo)
 	require.NoError(t, err)
 	o.queues(t, o.other, asks("b", 1, r))
 	require.NoError(t, o.Release(t.Context(), party.Release{LockID: "a", Resources: []string{"r"}, Order: party.LastAttempt(2)}))
@@ -217,7 +217,7 @@ func TestARetriedStepIsNamedByItsHold(t *testing.T) {
 func TestAWaitThatADowngradeEndsNamesTheHold(t *testing.T) {
 	t.Parallel()
 	o := observe(t, party.Config{})
-	leases, err := o.Enter(t.Context(), asks("a", 1, party.Exclusive("r")), true)
+	leases, err := o.Enter(t.Context(), asks("a", 1, party.Exclusive("r")))
 	require.NoError(t, err)
 	o.queues(t, o.other, asks("b", 1, party.Shared("r")))
 	_, err = o.Downgrade(t.Context(), leases[0])

@@ -46,14 +46,14 @@ func (p *parked) request(lockID string, resources ...party.Resource) party.Reque
 
 func (p *parked) enter(t *testing.T, lockID string, resources ...party.Resource) []party.Lease {
 	t.Helper()
-	leases, err := p.Enter(t.Context(), p.request(lockID, resources...), true)
+	leases, err := p.Enter(t.Context(), p.request(lockID, resources...))
 	require.NoError(t, err)
 	return leases
 }
 
 func (p *parked) queue(t *testing.T, lockID string, resources ...party.Resource) {
 	t.Helper()
-	_, err := p.Enter(t.Context(), p.request(lockID, resources...), true)
+	_, err := p.Enter(t.Context(), p.request(lockID, resources...))
 	require.ErrorIs(t, err, party.ErrBusy)
 }
 
@@ -85,7 +85,7 @@ func TestWhoeverMakesAClaimTellsOfIt(t *testing.T) {
 func TestATendedResourceIsGrantedWhenItsHoldersPromiseEnds(t *testing.T) {
 	t.Parallel()
 	p := newParked(t, nil)
-	_, err := p.Enter(t.Context(), party.Request{LockID: "dead", Resources: []party.Resource{party.Exclusive("r")}, TTL: 100 * time.Millisecond}, false)
+	_, err := p.TryEnter(t.Context(), party.Request{LockID: "dead", Resources: []party.Resource{party.Exclusive("r")}, TTL: 100 * time.Millisecond})
 	require.NoError(t, err)
 	p.queue(t, "b", party.Exclusive("r"))
 	p.WatchFor("r")
@@ -93,7 +93,7 @@ func TestATendedResourceIsGrantedWhenItsHoldersPromiseEnds(t *testing.T) {
 	// The lease of the first is over, and it has no process that would leave: it goes when the claim is confirmed.
 	next := p.request("b", party.Exclusive("r"))
 	next.Order.Schedule++
-	leases, err := p.Enter(t.Context(), next, true)
+	leases, err := p.Enter(t.Context(), next)
 	require.NoError(t, err)
 	require.NoError(t, p.Release(t.Context(), party.Release{LockID: "b", Resources: []string{"r"}, Order: leases[0].Order, Leaving: &leases[0].Part}))
 	require.Eventually(t, func() bool { return p.Tended() == 0 }, within, time.Millisecond, "nobody waits, and the resource is tended")
@@ -109,7 +109,7 @@ func TestTendingEndsDeadlocksOfThoseWhoWaitElsewhere(t *testing.T) {
 	for i, wait := range []struct{ lockID, wants string }{{"old", "r2"}, {"young", "r1"}} {
 		req := p.request(wait.lockID, party.Exclusive(wait.wants))
 		req.Part, req.Started = "second step", started.Add(time.Duration(i)*time.Second)
-		_, err := p.Enter(t.Context(), req, true)
+		_, err := p.Enter(t.Context(), req)
 		require.ErrorIs(t, err, party.ErrBusy)
 		p.WatchFor(wait.wants)
 	}
@@ -194,14 +194,14 @@ func TestAPlaceIsKeptWithoutAnyoneAskingForIt(t *testing.T) {
 	p.enter(t, "a", party.Exclusive("r"))
 	req := p.request("b", party.SharedLimit("r", 3))
 	req.Run, req.Owner, req.Started, req.NeverVictim = "run", "somebody", clock.Now().Add(-time.Hour), true
-	_, err := p.Enter(t.Context(), req, true)
+	_, err := p.Enter(t.Context(), req)
 	require.ErrorIs(t, err, party.ErrBusy)
 	place := party.Lease{Resource: "r", LockID: "b", Run: "run", Part: req.Part, Order: req.Order}
 	waiter := func() rules.Waiter { return p.store.Document("r").Waiters[0] }
 	for _, after := range []time.Duration{time.Minute, 23 * time.Hour, 23 * time.Hour} { // it is passed over from 4 min on
 		clock.Advance(after)
 		before := waiter()
-		require.NoError(t, p.KeepPlace(t.Context(), place))
+		require.NoError(t, p.KeepPosition(t.Context(), place))
 		now := waiter()
 		require.WithinDuration(t, clock.Now().Add(24*time.Hour), now.ExpiresAt, time.Second)
 		require.WithinDuration(t, before.OverdueAt, now.OverdueAt, time.Second)
@@ -212,11 +212,11 @@ func TestAPlaceIsKeptWithoutAnyoneAskingForIt(t *testing.T) {
 	other, later, gone := place, place, place
 	other.Run, later.Order, gone.Resource = "another", party.Order{Schedule: 2, Attempt: 1}, "no such"
 	for _, one := range []party.Lease{other, later, gone} {
-		require.NoError(t, p.KeepPlace(t.Context(), one))
+		require.NoError(t, p.KeepPosition(t.Context(), one))
 		require.Equal(t, stands, waiter())
 	}
 	require.NoError(t, p.Leave(t.Context(), place))
-	require.NoError(t, p.KeepPlace(t.Context(), place))
+	require.NoError(t, p.KeepPosition(t.Context(), place))
 	require.Empty(t, p.store.Document("r").Waiters, "who has left is not queued again")
 }
 
@@ -250,7 +250,7 @@ func TestWatchFor_FreedByAnotherProcess_IsNoticedWithinTwoSeconds(t *testing.T) 
 				p.enter(t, "a", party.Exclusive("r"))
 				req := p.request("b", party.Exclusive("r"))
 				req.HoldOnly = holdOnly
-				_, err := p.Enter(t.Context(), req, true)
+				_, err := p.Enter(t.Context(), req)
 				require.ErrorIs(t, err, party.ErrBusy)
 				p.WatchFor("r")
 				elapse(time.Minute)

@@ -35,7 +35,7 @@ func TestUpgrade_NextAttemptOfThePart_SupersedesIt(t *testing.T) {
 				require.Equal(t, 1, waitersOf(e, "r")())
 			}
 			req.Order.Attempt = 2
-			next, err := l.Enter(t.Context(), req, false)
+			next, err := l.TryEnter(t.Context(), req)
 			require.NoError(t, err)
 			require.Greater(t, next[0].Fence, s.Leases()[0].Fence, "it was not granted before")
 			<-s.Context().Done()

@@ -41,7 +41,7 @@ func (v *verifying) use(resource, label string, schedule uint32, changes ...func
 	changes = append(changes, func(req *party.Request) {
 		req.Resources, req.Order.Schedule = []party.Resource{party.Exclusive(resource)}, schedule
 	})
-	leases, err := v.Enter(v.Context(), ofRun(label, "step", changes...), false)
+	leases, err := v.TryEnter(v.Context(), ofRun(label, "step", changes...))
 	require.NoError(v, err)
 	require.NoError(v, v.Leave(v.Context(), leases...))
 }
@@ -49,7 +49,7 @@ func (v *verifying) use(resource, label string, schedule uint32, changes ...func
 // other takes a resource, as another party, and leaves.
 func (v *verifying) other(resource string) {
 	v.Helper()
-	leases, err := v.Enter(v.Context(), party.Request{LockID: "other", Resources: []party.Resource{party.Exclusive(resource)}}, false)
+	leases, err := v.TryEnter(v.Context(), party.Request{LockID: "other", Resources: []party.Resource{party.Exclusive(resource)}})
 	require.NoError(v, err, "%s is not free", resource)
 	require.NoError(v, v.Leave(v.Context(), leases...))
 }
@@ -57,7 +57,7 @@ func (v *verifying) other(resource string) {
 func (v *verifying) requireHeld(resources ...string) {
 	v.Helper()
 	for _, name := range resources {
-		_, err := v.Enter(v.Context(), party.Request{LockID: "other", Resources: []party.Resource{party.Exclusive(name)}}, false)
+		_, err := v.TryEnter(v.Context(), party.Request{LockID: "other", Resources: []party.Resource{party.Exclusive(name)}})
 		require.ErrorIs(v, err, party.ErrBusy)
 	}
 }

@@ -26,7 +26,7 @@ func (p *parked) park(t *testing.T, lockID string, until time.Time) (granted tim
 	})()
 	req := request(lockID, party.Exclusive("r"))
 	req.Part, req.Order = "p", party.Order{Schedule: 1, Attempt: 1}
-	_, err := p.Enter(t.Context(), req, true)
+	_, err := p.Enter(t.Context(), req)
 	for {
 		if err == nil {
 			return time.Now()
@@ -35,7 +35,7 @@ func (p *parked) park(t *testing.T, lockID string, until time.Time) (granted tim
 		again, busy := p.Recheck(t.Context(), req)
 		if busy == nil {
 			req.Order.Attempt++
-			_, err = p.Enter(t.Context(), req, true)
+			_, err = p.Enter(t.Context(), req)
 			continue
 		}
 		require.ErrorIs(t, busy, party.ErrBusy)
@@ -45,7 +45,7 @@ func (p *parked) park(t *testing.T, lockID string, until time.Time) (granted tim
 		select {
 		case <-woken:
 			req.Order.Attempt++
-			_, err = p.Enter(t.Context(), req, true)
+			_, err = p.Enter(t.Context(), req)
 		case <-time.After(again):
 		}
 	}
@@ -90,11 +90,11 @@ func TestManyParkedResourcesAreReadByFewCommands(t *testing.T) {
 		defer l.OnWakeup(func(party.Wakeup) {})()
 		for i := range many {
 			res := party.Exclusive(fmt.Sprint("r/", i))
-			_, err := l.Enter(t.Context(), party.Request{LockID: "holder", TTL: party.Forever, Resources: []party.Resource{res}}, false)
+			_, err := l.TryEnter(t.Context(), party.Request{LockID: "holder", TTL: party.Forever, Resources: []party.Resource{res}})
 			require.NoError(t, err)
 			req := request("waits", res)
 			req.Part, req.Order = "p", party.Order{Schedule: 1, Attempt: 1}
-			_, err = l.Enter(t.Context(), req, true)
+			_, err = l.Enter(t.Context(), req)
 			require.ErrorIs(t, err, party.ErrBusy)
 			l.WatchFor(res.Name)
 			elapse(100 * time.Millisecond)

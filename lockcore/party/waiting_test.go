@@ -19,7 +19,7 @@ func enterOnce(t *testing.T, l *party.Locker, lockID, part string) error {
 	t.Helper()
 	req := request(lockID, party.Exclusive("r"))
 	req.Part, req.Order = part, party.Order{Schedule: 1, Attempt: 1}
-	_, err := l.Enter(t.Context(), req, true)
+	_, err := l.Enter(t.Context(), req)
 	return err
 }
 
@@ -106,7 +106,7 @@ func TestADeadlockOfRequestsWithALimitOfOneEnds(t *testing.T) {
 	mem := lockcoretest.NewStore(time.Now)
 	l := newLocker(t, mem, party.Config{})
 	for lockID, name := range map[string]string{"a": "x", "b": "y"} {
-		_, err := l.Enter(t.Context(), request(lockID, party.SharedLimit(name, 1)), false)
+		_, err := l.TryEnter(t.Context(), request(lockID, party.SharedLimit(name, 1)))
 		require.NoError(t, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -178,7 +178,7 @@ func TestSearchesAreRarerWhereManyResourcesAreWaitedFor(t *testing.T) {
 		var waits []<-chan acquired
 		for i := range many {
 			res := party.Exclusive(fmt.Sprint("r/", i))
-			_, err := l.Enter(ctx, party.Request{LockID: "holder", TTL: party.Forever, Resources: []party.Resource{res}}, false)
+			_, err := l.TryEnter(ctx, party.Request{LockID: "holder", TTL: party.Forever, Resources: []party.Resource{res}})
 			require.NoError(t, err)
 			waits = append(waits, acquireLater(ctx, l, request("b", res)))
 		}

@@ -30,7 +30,7 @@ func (s *scene) step(workflow, step string, res lockcore.Resource, change ...fun
 	for _, c := range change {
 		c(&req)
 	}
-	_, err := s.Enter(s.Context(), req, true)
+	_, err := s.Enter(s.Context(), req)
 	return err
 }
 

@@ -46,7 +46,7 @@ func (s *scene) site() *inspect.Site {
 func (s *scene) ask(lockID string, res lockcore.Resource) error {
 	s.orders++
 	req := party.Request{LockID: lockID, Part: lockID, Order: party.Order{Schedule: s.orders, Attempt: 1}, TTL: time.Hour, Resources: []lockcore.Resource{res}}
-	_, err := s.Enter(s.Context(), req, true)
+	_, err := s.Enter(s.Context(), req)
 	return err
 }
 
@@ -171,7 +171,7 @@ func TestMaintenanceIsSaidToThoseWhoWait(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	req := party.Request{LockID: inspect.Maintenance, Comment: "moving house", TTL: lockcore.Forever, Resources: []lockcore.Resource{lockcore.Exclusive("r")}}
-	_, err := s.Enter(t.Context(), req, false)
+	_, err := s.TryEnter(t.Context(), req)
 	require.NoError(t, err)
 	s.waits("me", lockcore.Exclusive("r"))
 	why, err := s.site().Why(t.Context(), "me")

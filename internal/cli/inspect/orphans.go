@@ -90,8 +90,8 @@ func (*idleLocker) Extend(context.Context, string, string, string, bool) (time.D
 	return 0, nil
 }
 
-// KeepPlace does nothing.
-func (*idleLocker) KeepPlace(context.Context, lockcore.Lease) error { return nil }
+// KeepPosition does nothing.
+func (*idleLocker) KeepPosition(context.Context, lockcore.Lease) error { return nil }
 
 // WatchFor does nothing.
 func (*idleLocker) WatchFor(string) {}

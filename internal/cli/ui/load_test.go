@@ -85,7 +85,7 @@ func (s *scene) ask(lockID, run string, res lockcore.Resource) {
 	s.orders++
 	_, err := s.Enter(s.Context(), party.Request{
 		LockID: lockID, Run: run, Part: "p", Order: party.Order{Schedule: s.orders, Attempt: 1}, TTL: time.Hour, Resources: []lockcore.Resource{res},
-	}, true)
+	})
 	if err != nil {
 		require.ErrorIs(s, err, lockcore.ErrBusy)
 	}

@@ -29,7 +29,7 @@ func page(t *testing.T, o ui.Options) http.Handler {
 	t.Cleanup(func() { require.NoError(t, l.Close(t.Context())) })
 	for _, resource := range []string{"salary/of/the/boss", "free", "Resources"} {
 		req := party.Request{LockID: "payroll", TTL: time.Hour, Resources: []lockcore.Resource{lockcore.Exclusive(resource)}}
-		_, err = l.Enter(t.Context(), req, false)
+		_, err = l.TryEnter(t.Context(), req)
 		require.NoError(t, err)
 	}
 	o.Site = inspect.Site{Locker: l}

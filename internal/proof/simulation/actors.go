@@ -300,7 +300,7 @@ func climbing(a *actor) {
 // lasting holds for long, with a TTL of whatever length.
 func lasting(a *actor) {
 	if a.d.chance(0.04) {
-		s := a.p.locker.Renewing(a.ctx, nil)
+		s := a.p.locker.NewSession(a.ctx, nil)
 		a.w.mu.Lock()
 		a.w.all = append(a.w.all, s)
 		a.w.mu.Unlock()

@@ -148,13 +148,13 @@ func (a *actor) anyProcess() *process {
 func (a *actor) attempt(p *process, req party.Request, work time.Duration, done chan error) {
 	defer a.w.actors.Done()
 	c := a.asks(p, "enter "+req.Part+" "+names(req.Resources)+" "+req.Order.String(), &req)
-	leases, err := p.locker.Enter(a.ctx, req, true)
+	leases, err := p.locker.Enter(a.ctx, req)
 	a.entered(c, err)
 	if err != nil {
 		done <- err
 		return
 	}
-	s := p.locker.Renewing(a.ctx, leases)
+	s := p.locker.NewSession(a.ctx, leases)
 	a.w.holds(a, p, req.LockID, s, true)
 	p.sleep(work)
 	a.w.ends(s)

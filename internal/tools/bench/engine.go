@@ -138,7 +138,7 @@ func (b *engineBench) acquireReleaseUnknown(name string, mode func(string) lockc
 }
 
 func acquireAndRelease(ctx context.Context, locker *party.Locker, round int, res lockcore.Resource) error {
-	leases, err := locker.Enter(ctx, party.Request{LockID: fmt.Sprintf("bench/pair/%d", round), Resources: []lockcore.Resource{res}}, false)
+	leases, err := locker.TryEnter(ctx, party.Request{LockID: fmt.Sprintf("bench/pair/%d", round), Resources: []lockcore.Resource{res}})
 	if err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func (b *engineBench) enterLeave(request func(round int) party.Request) measurem
 }
 
 func (b *engineBench) enterAndLeave(ctx context.Context, request party.Request) error {
-	leases, err := b.locker.Enter(ctx, request, true)
+	leases, err := b.locker.Enter(ctx, request)
 	if err != nil {
 		return err
 	}
@@ -203,7 +203,7 @@ func (b *engineBench) sharedHolders(ctx context.Context) (section, error) {
 		res := lockcore.Shared(fmt.Sprintf("bench/c%d", c.holders))
 		for i := range c.holders {
 			req := party.Request{LockID: fmt.Sprintf("holder/%d", i), Resources: []lockcore.Resource{res}, TTL: time.Hour}
-			if _, err := b.locker.Enter(ctx, req, false); err != nil {
+			if _, err := b.locker.TryEnter(ctx, req); err != nil {
 				return s, err
 			}
 		}
@@ -244,7 +244,7 @@ func (q *queue) request(i int) party.Request {
 
 func (q *queue) handOff(ctx context.Context, round int) (time.Duration, error) {
 	for ; q.entered < round+q.waiters+1; q.entered++ {
-		leases, err := q.locker.Enter(ctx, q.request(q.entered), true)
+		leases, err := q.locker.Enter(ctx, q.request(q.entered))
 		if err == nil {
 			q.holder = leases
 		} else if ignoreBusy(err) != nil {
@@ -260,7 +260,7 @@ func (q *queue) handOff(ctx context.Context, round int) (time.Duration, error) {
 		if err = q.locker.Leave(ctx, q.holder...); err != nil {
 			return err
 		}
-		q.holder, err = q.locker.Enter(ctx, next, true)
+		q.holder, err = q.locker.Enter(ctx, next)
 		return err
 	})
 }
@@ -299,7 +299,7 @@ func (b *engineBench) renewals(ctx context.Context, uri string) ([]FactReport, e
 			if i%10 == 0 {
 				res = lockcore.Shared(fmt.Sprintf("bench/shared/%d", i/100))
 			}
-			got, err := locker.Enter(groupCtx, party.Request{LockID: fmt.Sprintf("bench/holder/%d", i), Resources: []lockcore.Resource{res}, TTL: time.Hour}, false)
+			got, err := locker.TryEnter(groupCtx, party.Request{LockID: fmt.Sprintf("bench/holder/%d", i), Resources: []lockcore.Resource{res}, TTL: time.Hour})
 			if err == nil {
 				leases[i] = got[0]
 			}

@@ -44,7 +44,7 @@ func (s *site) ask(lockID, resource string) {
 	s.orders++
 	_, err := s.Enter(s.t.Context(), party.Request{
 		LockID: lockID, Part: "step", Order: party.Order{Schedule: s.orders, Attempt: 1}, TTL: time.Hour, Resources: []lockcore.Resource{lockcore.Exclusive(resource)},
-	}, true)
+	})
 	if err != nil {
 		require.ErrorIs(s.t, err, lockcore.ErrBusy)
 	}
